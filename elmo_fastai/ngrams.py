@@ -100,7 +100,7 @@ _Level = namedtuple('_Level', 'keys p gamma D')
 def fit(self:KneserNey,
     sents # lists of words or of word ids, without markers for beginning and end
 )->KneserNey: # itself
-    "Count the n-grams of `sents` and turn them into probabilities"
+    "Count the n-grams of `sents` and turn them into probabilities; `CorpusError` if there are none, or too many types"
     sents = _sentences(sents)
     types = _types(sents)
     self.V = self._check_size(len(types)+1, [])
@@ -122,7 +122,7 @@ def fit(self:KneserNey,
 def logps(self:KneserNey,
     sents # lists of words or of word ids
 )->np.ndarray: # natural logs of all predictions, sentence after sentence, n+1 for n words, in the order in which they are read
-    "Log-probability of each word and each end in `sents`"
+    "Log-probability of each word and each end in `sents`; `ValueError` before `fit`, `CorpusError` if types exceed `vocab_size`"
     if not hasattr(self, 'levels'): raise ValueError("this model has counted nothing yet: call fit(sents) first")
     sents = _sentences(sents)
     self._check_size(len(self.words), [o for o in _types(sents) if o not in self.o2i])

@@ -1,0 +1,365 @@
+"Loaders against slow, obvious references; fastai's machinery around them; wrong input"
+import pickle
+from collections import Counter
+import numpy as np, pandas as pd, pytest, torch
+from hypothesis import given, settings, strategies as st
+from fastai.data.all import ColReader, DataBlock, DataLoaders, Datasets, RandomSplitter, TfmdLists, set_seed
+from fastai.callback.progress import ProgressCallback # it adds `no_bar` to Learner
+from fastai.learner import Learner
+from elmo_fastai.corpora import Corpus, CorpusError, Sentence
+from elmo_fastai.tokens import *
+from elmo_fastai.batches import *
+
+torch.set_num_threads(1)
+nasty = ['.', 'bank', 'the', '👨‍👩‍👧', 'cafe\u0301', 'نَهْر', '河岸', '\x00', 'x'*10_000, '<s>', '</s>', '<pad>', '<unk>', '\u200b', '\ud800', '']
+token = st.one_of(st.sampled_from(nasty), st.text(max_size=6))
+corpora = st.lists(st.lists(token, max_size=7), min_size=1, max_size=9).filter(any)
+common = settings(deadline=None, max_examples=60)
+
+def encode(ss, min_freq=1, **kw): return EncodedText(ss, TokenTypes(WordVocab.build(ss, min_freq)), **kw)
+def key(chars): return bytes(np.asarray(chars))
+
+def reference(ss, text):
+    "Every token with its next and its previous word, one by one"
+    v, cv = text.types.vocab, text.types.char_vocab
+    pad,bos,eos = map(key, cv.specials)
+    for s in ss:
+        rows = [bos, *(key(cv.encode([t])[0]) for t in s), eos]
+        ids = [2, *v.encode(s), 3]
+        yield from zip(rows, [*ids[1:], 0], [0, *ids[:-1]])
+
+def found(dl):
+    for b in dl:
+        x,f,bw = b[0], *b[-2:]
+        assert x.dtype == torch.int16 and f.dtype == bw.dtype == torch.int64 and x.shape[:2] == f.shape == bw.shape
+        real = x[...,0] != 0
+        assert not f[~real].any() and not bw[~real].any() and not x[~real].any()
+        yield from ((key(x[i,j]), int(f[i,j]), int(bw[i,j])) for i,j in real.nonzero().tolist())
+
+# multisets
+
+@given(corpora, st.integers(1, 5), st.booleans(), st.sampled_from([None, 1, 9, 40]), st.integers(1, 2))
+@common
+def test_sentences(ss, bs, shuffle, max_tokens, min_freq):
+    text = encode(ss, min_freq)
+    dl = SentenceDataLoader(text, bs=bs, shuffle=shuffle, max_tokens=max_tokens, return_lens=True)
+    assert Counter(found(dl)) == Counter(reference(ss, text))
+    lens = [l for b in dl for l in b[1].tolist()]
+    assert dl.restore(lens) == [len(s)+2 for s in ss]
+    batches = list(dl)
+    assert len(batches) == len(dl)
+    for x,l,*_ in batches:
+        assert ((x[...,0] != 0).sum(1) == l).all() and (l.diff() >= 0).all() and len(l) <= bs and x.shape[1] == l.max()
+        assert max_tokens is None or x.shape[0] == 1 or x.shape[0]*x.shape[1] <= max_tokens
+
+@given(corpora, st.integers(1, 5), st.integers(1, 12), st.integers(1, 12), st.booleans())
+@common
+def test_streams(ss, bs, seq_len, stride, shuffle):
+    text, stride = encode(ss), min(stride, seq_len)
+    if -(-len(text.ids)//bs) < seq_len:
+        with pytest.raises(CorpusError, match=f'seq_len={seq_len}'): StreamDataLoader(text, bs=bs, seq_len=seq_len)
+        return
+    assert Counter(found(StreamDataLoader(text, bs=bs, seq_len=seq_len, shuffle=shuffle))) == Counter(reference(ss, text))
+    dl = StreamDataLoader(text, bs=bs, seq_len=seq_len, stride=stride, shuffle=shuffle)
+    ref, got = list(reference(ss, text)), list(found(dl))
+    for i in (1, 2): # overlapping windows: each prediction once, in its direction
+        assert Counter((r[0], r[i]) for r in got if r[i]) == Counter((r[0], r[i]) for r in ref if r[i])
+    assert len(list(dl)) == len(dl) and all(b[0].shape[0] == bs and b[0].shape[1] <= seq_len for b in dl)
+
+@given(corpora, st.integers(1, 5), st.integers(1, 4), st.booleans())
+@common
+def test_cbow(ss, bs, k, shuffle):
+    text = encode(ss)
+    v, cv = text.types.vocab, text.types.char_vocab
+    ref = Counter()
+    for s in ss:
+        ids, rows = [2, *v.encode(s), 3], [cv.specials[1], *cv.encode(s), cv.specials[2]]
+        for i in range(k, len(ids)-k):
+            around = [*range(i-k, i), *range(i+1, i+k+1)]
+            ref[tuple(ids[j] for j in around), tuple(key(rows[j]) for j in around), ids[i]] += 1
+    if not ref:
+        with pytest.raises(CorpusError, match=f'context_size={k}'): ELMODataLoader(text, context_size=k)
+        return
+    dl = ELMODataLoader(text, bs=bs, context_size=k, shuffle=shuffle)
+    got = Counter((tuple(w.tolist()), tuple(map(key, c)), int(y)) for b in dl for w,c,y in zip(*b))
+    assert got == ref and dl.examples == sum(ref.values()) and dl.skipped == sum(len(s)+2 < 2*k+1 for s in ss)
+    assert not {0, 2, 3} & {y for *_,y in got}
+
+def test_marks_typed_in_a_text_count():
+    ss = [['<pad>', '</s>', '<s>', 'a']]
+    text = encode(ss)
+    assert text.types.vocab.itos[4:] == ['a'] and len(text.types) == 3+4
+    assert text.fwd.tolist() == [1, 1, 1, 4, 3, 0] and text.bwd.tolist() == [0, 2, 1, 1, 1, 4]
+
+def test_flat_targets():
+    text = encode([['a', 'b'], []])
+    assert text.ids.tolist() == [1, 3, 4, 2, 1, 2] and text.offsets.tolist() == [0, 4, 6]
+    assert text.fwd.tolist() == [4, 5, 3, 0, 3, 0] and text.bwd.tolist() == [0, 2, 4, 5, 0, 2]
+
+# order
+
+ss = [[f'w{i%7}']*(i%11+1) for i in range(60)]
+loaders = [(SentenceDataLoader, dict(bs=4)), (StreamDataLoader, dict(bs=4, seq_len=8)), (ELMODataLoader, dict(bs=16, context_size=1))]
+def same(a, b): return len(a)==len(b) and all(torch.equal(x, y) for p,q in zip(a, b) for x,y in zip(p, q))
+
+@pytest.mark.parametrize('cls,kw', loaders)
+def test_shuffling(cls, kw):
+    text = encode(ss)
+    make = lambda **o: cls(text, **{**kw, 'shuffle': True, **o})
+    a,b = make(seed=1), make(seed=1)
+    first = list(a)
+    assert same(first, list(b)) and same(list(a), list(b))       # epoch by epoch
+    assert not same(first, list(a)) and not same(first, list(make(seed=2)))
+    def run(): set_seed(3); return list(make())
+    assert same(run(), run())
+    assert same(list(make(shuffle=False)), list(make(shuffle=False, seed=9)))
+
+@pytest.mark.parametrize('cls,kw', loaders)
+def test_worker_processes_change_nothing(cls, kw):
+    text = encode(ss)
+    make = lambda n: cls(text, **kw, shuffle=True, seed=1, num_workers=n)
+    one, two = list(make(0)), list(make(2))
+    assert same(one, two)
+
+@pytest.mark.parametrize('cls,kw', loaders)
+def test_pickle_new_and_empty(cls, kw):
+    dl = cls(encode(ss), **kw, shuffle=True, seed=1)
+    assert same(list(pickle.loads(pickle.dumps(dl))), list(dl))
+    assert all(getattr(dl.new(), k) == getattr(dl, k) for k in ('size', 'seed', 'shuffle', *dl._own))
+    other = EncodedText([['new', 'w1', 'w2', 'w3']*9], dl.types)
+    assert dl.new(other, shuffle=False, bs=1).types is dl.types
+    empty = dl.new(dl.dataset.new_empty())
+    assert len(empty) == 0 and list(empty) == [] and empty.vocab is dl.vocab
+    with pytest.raises(ValueError, match='does not contain any batches'): empty.one_batch()
+
+def test_table_grows_for_new_text():
+    types = TokenTypes(WordVocab.build([['a']]))
+    a, n = EncodedText([['a', 'b']], types), len(types.chars)
+    b = EncodedText([['c', 'a']], types)
+    assert n == 5 and len(types.chars) == len(types.words) == 6 and types.tokens == [PAD, BOS, EOS, 'a', 'b', 'c']
+    assert types.char_vocab.decode(types.chars) == types.tokens and types.words.tolist() == [0, 2, 3, 4, 1, 1]
+
+def test_learned_alphabet():
+    cv = CharVocab.build(ss, max_chars=6)
+    text = EncodedText(ss, TokenTypes(WordVocab.build(ss), cv))
+    x,*_ = SentenceDataLoader(text).one_batch()
+    assert x.shape[-1] == 6 and cv.decode(x[0])[1] == 'w0'
+
+# fastai
+
+class Count(torch.nn.Module):
+    "Predicts the length of each row"
+    def __init__(self): super().__init__(); self.w = torch.nn.Parameter(torch.ones(1))
+    def forward(self, x, *_): return (x.flatten(1) != 0).float().sum(1)*self.w
+
+@pytest.mark.parametrize('cls,kw', loaders)
+def test_learner_trains_and_exports(cls, kw, tmp_path):
+    text = encode(ss)
+    dls = DataLoaders(cls(text, **kw, shuffle=True), cls(text, **kw))
+    assert dls.n_inp == (2 if cls is ELMODataLoader else 1)
+    learn = Learner(dls, Count(), loss_func=lambda p,*y: p.mean(), path=tmp_path)
+    with learn.no_bar(), learn.no_logging(): learn.fit(1)
+    learn.export('l.pkl')
+    back = torch.load(tmp_path/'l.pkl', weights_only=False)
+    assert len(back.dls.train) == 0 and back.dls.vocab.itos == text.types.vocab.itos
+
+def test_get_preds_in_the_order_of_the_text():
+    text = encode(ss)
+    for kw in (dict(bs=4), dict(bs=50, max_tokens=40)):
+        dls = DataLoaders(*[SentenceDataLoader(text, shuffle=True, **kw) for _ in range(2)])
+        learn = Learner(dls, Count(), loss_func=lambda p,*y: p.mean())
+        with learn.no_bar(): p = learn.get_preds(1)[0]
+        assert p.tolist() == [50*n for n in text.lens]
+
+def test_datasets_and_blocks():
+    df = pd.DataFrame({'body': [' '.join(s) for s in ss]})
+    for kind,kw in dict(sentences={}, stream=dict(seq_len=8), cbow=dict(context_size=1)).items():
+        block = DataBlock(blocks=BiLMBlock(kind, tokenizer='space', max_words=5, **kw), get_x=ColReader('body'), splitter=RandomSplitter(seed=1))
+        dls = block.dataloaders(df, bs=4)
+        assert len(dls.train.text) == 48 and len(dls.valid.text) == 12 and dls.train.text.cuts.words > 0
+        assert dls.valid.types is dls.train.types and len(dls.one_batch()) == 3
+        assert len(pickle.loads(pickle.dumps(dls)).train) == len(dls.train) and len(dls.new_empty().train) == 0
+    ds = Datasets(df, [[ColReader('body'), ElmoTransform('space')]])
+    text = SentenceDataLoader(ds).text
+    assert Counter(found(SentenceDataLoader(ds, bs=5))) == Counter(reference(ss, text))
+    tl = TfmdLists([' '.join(s) for s in ss], ElmoTransform('space'))
+    assert Counter(found(SentenceDataLoader(tl, bs=5))) == Counter(reference(ss, text))
+
+def test_show_batch():
+    gold = [Sentence(s, [f'T{len(s)}']*len(s), ['s/1', *[None]*(len(s)-1)]) for s in ss]
+    c = Corpus('c', dict(train=[s.text for s in gold], valid=['', 'a b c d']), 'space')
+    c.gold = {'train': gold}
+    for kind in ('sentences', 'stream', 'cbow'):
+        kw = dict(seq_len=16, bs=4) if kind=='stream' else {}
+        dl = ElmoDataLoaders.from_corpus(c, kind=kind, seed=1, shuffle=True, **kw).train
+        df = dl.show_batch(show=False, max_n=4)
+        assert len(df) == 4 and {'tags', 'senses'} <= set(df.columns)
+        gold = {(t,g) for s in c.gold['train'] for t,g in zip(s.tokens, s.tags)}
+        pairs = zip(df['target'], df['tags']) if kind=='cbow' else [p for a,b in zip(df['text'], df['tags']) for p in zip(a.split(), b.split(), strict=True)]
+        assert all(p in gold or (p[0] in SPECIALS and p[1]=='·') for p in pairs)
+    b = dl.one_batch()
+    assert list(dl.show_batch(b, show=False).columns) == ['left', 'target', 'right']
+
+def test_readable_rows():
+    df = SentenceDataLoader(encode([['a', 'b']])).show_batch(show=False)
+    assert df.values.tolist() == [['<s> a b </s>', 'a b </s> ·', '· <s> a b']]
+
+# padding samples
+
+@given(st.lists(st.lists(token, max_size=5), min_size=1, max_size=4), st.sampled_from(['left', 'right']), st.integers(1, 8), st.integers(0, 9))
+@common
+def test_pad_chunk_and_back(ss, side, multiple, spare):
+    tfm = ElmoTransform(vocab=WordVocab.build([['a']]))
+    items = [tfm(s) for s in ss]
+    pad = ElmoPadChunk(side=side, multiple=multiple, spare=spare)
+    out = pad([(o, i) for i,o in enumerate(items)])
+    W = max(min(len(t.encode('utf-8', 'replace')), 48)+2 for s in [*ss, ['x']] for t in s or ['x'])
+    T = max(len(s)+2 for s in ss)
+    for i,((o,j),old) in enumerate(zip(out, items)):
+        assert i == j and o.words.shape == (-(-T//multiple)*multiple,) and o.chars.shape[1] == -(-min(W+spare, 50)//multiple)*multiple
+        back, = pad.decode((o,))
+        assert torch.equal(back.words, old.words)
+        w = min(back.chars.shape[1], 50)
+        assert torch.equal(back.chars[:,:w], old.chars[:,:w]) and (back.chars[:,w:] == 261).all() and (old.chars[:,w:] == 261).all()
+        empty = o.chars[:,0].as_subclass(torch.Tensor) == 0
+        assert (o.words[empty] == 0).all() and (o.chars[empty] == 0).all()
+        assert (empty[:-1] >= empty[1:]).all() if side=='left' else (empty[:-1] <= empty[1:]).all()
+
+def test_pad_chunk_fixed_and_refused():
+    tfm = ElmoTransform(vocab=WordVocab.build([['a']]))
+    o = (tfm(['bank']),)
+    (p,), = ElmoPadChunk(n_words=6, n_chars=60)([o])
+    assert p.words.shape == (6,) and p.chars.shape == (6, 60)
+    for kw,msg in ((dict(n_words=2), 'n_words=2.*needs 3'), (dict(n_chars=5), 'n_chars=5')):
+        with pytest.raises(ValueError, match=msg): ElmoPadChunk(**kw)([o])
+    with pytest.raises(ValueError, match="side='top'"): ElmoPadChunk(side='top')
+
+def test_pad_chunk_in_datasets():
+    ds = Datasets([' '.join(s) for s in ss], [[ElmoTransform('space')]])
+    dls = ds.dataloaders(bs=4, before_batch=ElmoPadChunk(), num_workers=0, shuffle=False)
+    o, = dls.one_batch()
+    assert type(o) is ElmoTokens and o.words.shape == o.chars.shape[:2] == (4, 6)
+    assert dls.train.decode_batch(dls.one_batch())[1] == (' '.join(ss[1]),)
+
+def test_spare_columns_keep_the_maxima():
+    torch.manual_seed(0)
+    tfm = ElmoTransform(vocab=WordVocab.build([['a']]))
+    emb, conv = torch.nn.Embedding(262, 4), torch.nn.Conv1d(4, 8, 7)
+    enc = lambda c: conv(emb(torch.as_tensor(np.asarray(c)).long()).transpose(1, 2)).amax(-1)
+    o = tfm(['bank', 'of', 'the'])
+    (p,), = ElmoPadChunk()([(o,)])
+    assert p.chars.shape[1] < 50 and torch.allclose(enc(p.chars), enc(o.chars), atol=1e-6)
+
+# factories
+
+def test_from_corpus():
+    c = Corpus('c', dict(train=['a b', '', '  ', 'b c d e'], valid=['a z', '']), 'space')
+    dls = ElmoDataLoaders.from_corpus(c, bs=2, max_words=3)
+    assert dls.blank == {'train': 2, 'valid': 1} and dls.cuts['train'] == (1, 1, 0) and dls.corpus is c
+    assert dls.vocab.itos[4:] == ['b', 'a', 'c', 'd'] and 'z' in dls.types.tokens
+    given_vocab = WordVocab.build([['z']])
+    assert ElmoDataLoaders.from_corpus(c, vocab=given_vocab).vocab is given_vocab
+    s = ElmoDataLoaders.from_corpus(c, kind='stream', bs=2, seq_len=4)
+    assert s.valid.size == 1 and sum(int((f != 0).sum()) for _,f,_ in s.valid) == 3 and not s.train.shuffle
+    assert ElmoDataLoaders.from_corpus(c).train.shuffle and not ElmoDataLoaders.from_corpus(c).valid.shuffle
+
+@pytest.mark.parametrize('splits,message', [
+    (dict(train=['a']), "'valid'.*missing"), (dict(train=[], valid=['a']), "no lines to train on|'train'.*empty"),
+    (dict(train=['', ' \t'], valid=['a']), "'train'.*2 lines and not one word")])
+def test_from_corpus_refuses(splits, message):
+    with pytest.raises(CorpusError, match=message): ElmoDataLoaders.from_corpus(Corpus('c', splits, 'space'))
+
+def test_kinds_and_sizes_refused():
+    c = Corpus('c', dict(train=['a b c']*9, valid=['a']), 'space')
+    with pytest.raises(ValueError, match="kind='lm'"): ElmoDataLoaders.from_corpus(c, kind='lm')
+    with pytest.raises(ValueError, match="kind='lm'"): BiLMBlock('lm')
+    for kw in (dict(bs=0), dict(bs=2.5), dict(max_tokens=-1)):
+        with pytest.raises(ValueError, match='whole number'): ElmoDataLoaders.from_corpus(c, **{'bs': 2, **kw})
+    with pytest.raises(ValueError, match='stride=9'): ElmoDataLoaders.from_corpus(c, kind='stream', bs=1, seq_len=8, stride=9)
+    with pytest.raises(CorpusError, match='context_size=5.*longest here has 3'): ElmoDataLoaders.from_corpus(c, kind='cbow', context_size=5)
+    with pytest.raises(CorpusError, match='seq_len=500'): ElmoDataLoaders.from_corpus(c, kind='stream', bs=1, seq_len=500)
+    with pytest.raises(CorpusError, match='no sentences'): encode_empty()
+    with pytest.raises(TypeError, match='ElmoTransform'): SentenceDataLoader(['a b'])
+def encode_empty(): return EncodedText([], TokenTypes(WordVocab(SPECIALS)))
+
+def test_from_df():
+    df = pd.DataFrame({'review': ['a b', None, 'c\nd', float('nan'), pd.NA, 'e', 'f'], 'v': [0, 0, 0, 1, 1, 1, 1]})
+    dls = ElmoDataLoaders.from_df(df, valid_col='v')
+    assert dls.missing == 3 and len(dls.train.text) == 3 and len(dls.valid.text) == 2
+    dls = ElmoDataLoaders.from_df(df, valid_pct=.4)
+    assert len(dls.train.text) == 3 and len(dls.valid.text) == 2
+    with pytest.raises(CorpusError, match="'body'.*'review'"): ElmoDataLoaders.from_df(df, text_col='body')
+    with pytest.raises(CorpusError, match='text_col'): ElmoDataLoaders.from_df(df[['v']])
+    with pytest.raises(CorpusError, match='Row 1.*int 7'): ElmoDataLoaders.from_df(pd.DataFrame({'text': ['a', 7]}))
+    with pytest.raises(CorpusError, match='valid_pct=0'): ElmoDataLoaders.from_df(df, valid_pct=0)
+
+def test_from_dataset():
+    datasets = pytest.importorskip('datasets')
+    d = datasets.Dataset.from_dict({'content': ['a b', 'c', None, 'd', 'e']})
+    dls = ElmoDataLoaders.from_dataset(d, valid_pct=.25)
+    assert dls.missing == 1 and len(dls.train.text) == 3 and len(dls.valid.text) == 1
+    dls = ElmoDataLoaders.from_dataset(datasets.DatasetDict(train=d, test=d.select([0])))
+    assert len(dls.train.text) == 4 and len(dls.valid.text) == 1
+    it = d.to_iterable_dataset()
+    assert len(ElmoDataLoaders.from_dataset(it, n_rows=2, valid_pct=.5).train.text) == 1
+    with pytest.raises(CorpusError, match='n_rows'): ElmoDataLoaders.from_dataset(it)
+    with pytest.raises(CorpusError, match="'content'"): ElmoDataLoaders.from_dataset(d, text_col='text')
+    with pytest.raises(CorpusError, match="'train'"): ElmoDataLoaders.from_dataset({'test': d})
+
+def test_from_files(tmp_path):
+    (tmp_path/'a.txt').write_bytes('\ufeffa b\r\n\r\nc d\r\n'.encode('utf-8')); (tmp_path/'b.txt').write_text('e\nf')
+    kw = dict(bs=2, valid=tmp_path/'b.txt')
+    for path in (tmp_path/'a.txt', str(tmp_path/'a*'), [tmp_path/'a.txt']):
+        dls = ElmoDataLoaders.from_files(path, **kw)
+        assert dls.vocab.itos[4:] == ['a', 'b', 'c', 'd'] and len(dls.valid.text) == 2 and dls.blank['train'] == 2
+    dls = ElmoDataLoaders.from_files(tmp_path, valid_pct=.25)
+    assert len(dls.train.text) == 3 and len(dls.valid.text) == 1
+    with pytest.raises(FileNotFoundError, match='c.txt'): ElmoDataLoaders.from_files(tmp_path/'c.txt')
+    (tmp_path/'a.txt').write_bytes(b'ok\n\xff')
+    with pytest.raises(CorpusError, match='a.txt is not UTF-8.*byte 3 is 0xff'): ElmoDataLoaders.from_files(tmp_path)
+
+# a text that does not fit
+
+@pytest.mark.parametrize('kind', ['sentences', 'stream', 'cbow'])
+def test_buffered(kind):
+    lines = [' '.join(s) for s in ss]
+    kw = dict(sentences=dict(bs=5), stream=dict(bs=2, seq_len=4), cbow=dict(bs=8, context_size=1))[kind]
+    vocab = WordVocab.build(ss)
+    make = lambda n, **o: BufferedDataLoader(lines, vocab, n_batches=n, buffer=25, kind=kind, tokenizer='space', **{**kw, **o})
+    chunks = [encode(ss)] and [EncodedText(ss[i:i+25], TokenTypes(vocab)) for i in (0, 25, 50)]
+    cls = dict(sentences=SentenceDataLoader, stream=StreamDataLoader, cbow=ELMODataLoader)[kind]
+    ref = [b for t in chunks for b in cls(t, **kw)]
+    dl = make(len(ref), shuffle=False)
+    assert same(list(dl), ref) and same(list(dl), ref)              # the next epoch is the next round
+    half = make(len(ref)//2, shuffle=False)
+    assert same([*half, *half], ref[:len(ref)//2*2])                 # an epoch goes on where the last one stopped
+    assert same(list(make(9, seed=1)), list(make(9, seed=1))) and not same(list(make(9, seed=1)), list(make(9, seed=2)))
+    assert same(list(pickle.loads(pickle.dumps(dl))), ref) and same(list(dl.new()), ref)
+    assert dl.n_inp == (2 if kind=='cbow' else 1) and len(dl.show_batch(show=False, max_n=2)) == 2
+    dls = DataLoaders(dl, dl)
+    assert len(dls.new_empty().train) == 0 and dls.vocab is vocab
+    learn = Learner(dls, Count(), loss_func=lambda p,*y: p.mean())
+    with learn.no_bar(), learn.no_logging(): learn.fit(1)
+
+def test_buffered_rows_and_nothing():
+    datasets = pytest.importorskip('datasets')
+    d = datasets.Dataset.from_dict({'text': ['a b', None, 'c']}).to_iterable_dataset()
+    dl = BufferedDataLoader(d, WordVocab.build([['a']]), n_batches=1, tokenizer='space')
+    assert next(iter(dl))[0].shape[0] == 2
+    with pytest.raises(CorpusError, match='not one word'): BufferedDataLoader(['', ' '], dl.vocab, n_batches=1).one_batch()
+    with pytest.raises(ValueError, match="kind='lm'"): BufferedDataLoader([], dl.vocab, 1, kind='lm')
+
+def test_buffered_memory_does_not_grow():
+    "Ten times the text, the same peak: only a buffer is held"
+    import tracemalloc
+    class Lines:
+        def __init__(self, n): self.n = n
+        def __iter__(self): return (f'a b c{i} d e f' for i in range(self.n))
+    def peak(n):
+        dl = BufferedDataLoader(Lines(n), WordVocab.build([['a', 'b']]), n_batches=n//50, buffer=500, bs=50, tokenizer='space')
+        tracemalloc.start()
+        for _ in dl: pass
+        p = tracemalloc.get_traced_memory()[1]; tracemalloc.stop()
+        return p
+    peak(1000)
+    assert peak(20_000) < 1.2*peak(2_000)

@@ -1,0 +1,293 @@
+"Corpora: files, splits, faults, local copies, downloads that fail"
+import http.server, os, socket, threading, time
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from elmo_fastai import corpora
+from elmo_fastai.corpora import *
+from elmo_fastai.corpora import _conllu
+
+SMALL = dict(n_train=300, n_valid=100, n_test=50, n_unseen=30)
+
+def data_folder(name):
+    "The folder of a public corpus, or skip with the reason"
+    root = Path(os.environ.get('ELMO_FASTAI_DATA') or Path(__file__).parent.parent.parent/'shared'/'data')
+    if not (root/name).is_dir(): pytest.skip(f"no local copy of {name}: set ELMO_FASTAI_DATA to a folder that has {name}/")
+    return root/name
+
+@pytest.fixture(scope='module')
+def toy(): return toy_corpus(**SMALL)
+
+# the toy corpus
+
+def test_gold_is_parallel_to_text(toy):
+    assert list(toy.splits) == ['train', 'valid', 'test', 'unseen']
+    for k,lines in toy.splits.items():
+        assert len(lines) == SMALL[f'n_{k}'] == len(toy.gold[k])
+        for line,o in zip(lines, toy.gold[k]):
+            assert line == o.text and line.split() == o.tokens
+            assert len(o.tokens) == len(o.tags) == len(o.senses)
+            assert o.logp < 0 and o.label in (0, 1, None)
+
+def test_same_seed_same_sentences_and_prefixes(toy):
+    again = toy_corpus(**SMALL)
+    assert again.splits == toy.splits and again.gold == toy.gold
+    less = toy_corpus(n_train=10, n_valid=20, n_test=0, n_unseen=5)
+    for k,v in less.splits.items(): assert v == toy.splits[k][:len(v)]
+    other = toy_corpus(**SMALL, seed=1)
+    assert other.train != toy.train
+
+def test_splits_are_different_samples(toy): assert toy.train[:50] != toy.valid[:50] != toy.test[:50]
+
+def test_first_sentences_stay(toy):
+    "The same sentences on any machine: if this fails, the corpus has changed and every published figure with it"
+    assert toy.train[:3] == ['there is a letter beside the lawyer .', 'tomorrow these thieves will love the old coin .',
+                             'the meal was never dull at first but not exciting later .']
+
+def test_senses_only_where_a_form_has_several(toy):
+    for o in toy.gold['train'] + toy.gold['unseen']:
+        for t,s in zip(o.tokens, o.senses):
+            assert s in toy.senses[t] if t in toy.senses else s is None
+
+def test_unseen_has_new_words_and_the_others_have_none(toy):
+    vocab = toy.grammar.vocab
+    for k in ('train', 'valid', 'test'): assert set(' '.join(toy.splits[k]).split()) <= vocab
+    for line in toy.splits['unseen']: assert set(line.split()) - vocab
+
+def test_floor_is_a_perplexity(toy):
+    for k in toy.splits: assert 4 < toy.floor(k) < 12
+    assert abs(toy.floor('train')/toy.entropy_floor - 1) < .1
+    assert toy.entropy_floor == pytest.approx(2.718281828459045**(toy.entropy/(toy.mean_len+1)))
+
+def test_floor_sees_the_words(toy):
+    "A floor computed from the words, not from what was stored"
+    o = toy.gold['valid'][0]
+    assert toy.grammar.logp(o.tokens) == pytest.approx(o.logp)
+    assert toy.grammar.logp(o.tokens[::-1]) == float('-inf')
+
+@pytest.mark.parametrize('kw', [dict(n_train=0), dict(n_train=-1), dict(n_valid=-1), dict(n_test=1.5), dict(n_unseen='many')])
+def test_toy_sizes_are_checked(kw):
+    with pytest.raises(CorpusError, match=repr(next(iter(kw.values())))): toy_corpus(**{**SMALL, **kw})
+
+def test_repr(toy): assert repr(toy) == "ToyCorpus 'toy': train 300, valid 100, test 50, unseen 30 lines"
+
+# reading files
+
+def test_bom_crlf_and_blank_lines(tmp_path):
+    f = tmp_path/'a.txt'
+    f.write_bytes(b'\xef\xbb\xbf one \r\n\r\n\t\r\ntwo\rthree\nfour')
+    assert lines_of(read_text(f)) == ['one', 'two', 'three', 'four']
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.text(st.characters(blacklist_categories=('Cs', 'Cc', 'Zl', 'Zp')), min_size=1)))
+def test_lines_survive_reading(tmp_path_factory, lines):
+    f = tmp_path_factory.mktemp('lines')/'a.txt'
+    want = [o.strip() for o in lines if o.strip()]
+    f.write_text('\n'.join(lines), encoding='utf-8', newline='')
+    if want and not lines[0].startswith('\ufeff'): assert lines_of(read_text(f)) == want
+
+@pytest.mark.parametrize('raw, msg', [
+    (b'', 'empty or has only white space'),
+    (b' \n\t\r\n ', 'empty or has only white space'),
+    (b'\xef\xbb\xbf\n', 'empty or has only white space'),
+    ('naïve\nfiancée'.encode('latin-1'), r'not UTF-8: byte 0xef at offset 2 \(line 1\).*latin-1'),
+    (b'good\nbad \xff here', r'byte 0xff at offset 9 \(line 2\)'),
+    ('text'.encode('utf-16'), 'UTF-16'),
+    (b'one\ntwo\0three', 'NUL byte at offset 7'),
+])
+def test_bad_files(tmp_path, raw, msg):
+    f = tmp_path/'bad.txt'; f.write_bytes(raw)
+    with pytest.raises(CorpusError, match=msg) as e: text_corpus(f)
+    assert 'bad.txt' in str(e.value)
+
+def test_missing_file_folder_pattern(tmp_path):
+    with pytest.raises(CorpusError, match="no file or folder '.*nowhere.txt'"): text_corpus(tmp_path/'nowhere.txt')
+    with pytest.raises(CorpusError, match='has no .txt files'): text_corpus(tmp_path)
+    with pytest.raises(CorpusError, match='no file matches the pattern'): text_corpus(str(tmp_path/'*.txt'))
+    with pytest.raises(CorpusError, match='list of files is empty'): text_corpus([])
+    with pytest.raises(CorpusError, match='Is a directory|can\'t read'): read_text(tmp_path)
+
+def test_unknown_encoding(tmp_path):
+    f = tmp_path/'a.txt'; f.write_text('a\nb\nc')
+    with pytest.raises(CorpusError, match="no encoding 'klingon'"): text_corpus(f, encoding='klingon')
+
+def test_other_encoding(tmp_path):
+    f = tmp_path/'a.txt'; f.write_bytes('é\nè\nê'.encode('latin-1'))
+    assert text_corpus(f, encoding='latin-1').splits == dict(train=['é'], valid=['è'], test=['ê'])
+
+# splits
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 200), st.floats(0, .6), st.floats(0, .6))
+def test_splits_keep_every_line_in_order(n, valid, test):
+    lines = [str(i) for i in range(n)]
+    try: s = split_lines(lines, valid, test)
+    except CorpusError as e: assert f'too short to split: {n} line' in str(e); return
+    assert s['train'] + s['valid'] + s['test'] == lines and s['train']
+    for k,share in (('valid', valid), ('test', test)):
+        assert len(s[k]) == (max(1, round(n*share)) if share else 0)
+
+@pytest.mark.parametrize('share', [-.1, 1, 1.5, float('nan')])
+def test_bad_shares(share):
+    with pytest.raises(CorpusError, match='share'): split_lines(['a']*10, valid=share)
+
+@pytest.mark.parametrize('n', [1, 2])
+def test_too_short(tmp_path, n):
+    f = tmp_path/'a.txt'; f.write_text('line\n'*n)
+    with pytest.raises(CorpusError, match=f'too short to split: {n} line'): text_corpus(f)
+
+@pytest.fixture
+def books(tmp_path):
+    for i in range(4): (tmp_path/f'b{i}.txt').write_text('\n'.join(f'{i} {j}' for j in range(20)))
+    (tmp_path/'more').mkdir(); (tmp_path/'more'/'c.txt').write_text('c 0\nc 1')
+    return tmp_path
+
+def test_file_folder_pattern_list(books):
+    assert len(text_corpus(books/'b0.txt', 0, 0).train) == 20
+    assert len(text_corpus(books, 0, 0).train) == 80
+    assert len(text_corpus(str(books/'**'/'*.txt'), 0, 0).train) == 82
+    assert text_corpus([books/'b1.txt', books/'b0.txt', books/'b1.txt'], 0, 0).train[:1] == ['1 0']
+    assert len(text_corpus([books/'b1.txt', books/'b0.txt', books/'b1.txt'], 0, 0).train) == 40
+
+def test_files_held_out(books):
+    c = text_corpus(books, valid=books/'b1.txt', test=[books/'b2.txt', books/'more'])
+    assert {o[0] for o in c.train} == {'0', '3'} and {o[0] for o in c.valid} == {'1'} and {o[0] for o in c.test} == {'2', 'c'}
+    with pytest.raises(CorpusError, match='left to train on'): text_corpus(books/'b1.txt', valid=books/'b1.txt')
+    with pytest.raises(CorpusError, match='no file or folder'): text_corpus(books, valid='nowhere.txt')
+
+# names
+
+def test_get_corpus(toy, books):
+    c = get_corpus('toy', seed=42, **SMALL)
+    assert c.splits == toy.splits
+    assert get_corpus('toy', seed=7, **SMALL).train != toy.train
+    assert get_corpus(books/'b0.txt').name == 'b0' and get_corpus(str(books)).name == books.name
+
+@pytest.mark.parametrize('name', ['toys', 'Toy', 'folder/none.txt', ''])
+def test_unknown_name(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    if name == '': (tmp_path/'empty').mkdir()
+    with pytest.raises(CorpusError) as e: get_corpus(name)
+    if name: assert repr(name) in str(e.value) and all(k in str(e.value) for k in CORPORA)
+
+def test_toy_has_no_local_copy():
+    with pytest.raises(CorpusError, match='generated'): get_corpus('toy', data='somewhere')
+
+# local copies
+
+def test_tiny_shakespeare_split(tmp_path, monkeypatch):
+    text = '\n\n'.join(f'Speaker {i}:\nline {i}' for i in range(100))
+    (tmp_path/'tiny_shakespeare').mkdir(); f = tmp_path/'tiny_shakespeare'/'input.txt'; f.write_text(text)
+    a = int(len(text)*.9); b = a + int((len(text)-a)*.5)
+    monkeypatch.setenv('ELMO_FASTAI_DATA', str(tmp_path))
+    for c in (tiny_shakespeare(), tiny_shakespeare(f), tiny_shakespeare(f.parent), get_corpus('tiny_shakespeare', data=f)):
+        assert [''.join(c.splits[k]) for k in c.splits] == [o.replace('\n', '').strip() for o in (text[:a], text[a:b], text[b:])]
+
+def test_local_copy_incomplete(tmp_path):
+    (tmp_path/'train.txt').write_text('a')
+    with pytest.raises(CorpusError, match='has no valid.txt and no test.txt'): wikitext2(tmp_path)
+    with pytest.raises(CorpusError, match='expected a folder'): wikitext2(tmp_path/'train.txt')
+    with pytest.raises(CorpusError, match='no file or folder'): wikitext2(tmp_path/'nowhere')
+
+def test_sst2_bad_line(tmp_path):
+    for k in ('train', 'dev', 'test'): (tmp_path/f'sst2.{k}.tsv').write_text('1\tgood\n0\tbad\n')
+    assert [o.label for o in sst2(tmp_path).gold['train']] == [1, 0]
+    (tmp_path/'sst2.dev.tsv').write_text('1\tgood\n2\tbad\n')
+    with pytest.raises(CorpusError, match=r"dev.tsv', line 2: expected 0 or 1.*2 bad"): sst2(tmp_path)
+
+def test_conllu():
+    text = '# sent_id = a\n1-2\tdon\'t\t_\t_\n1\tdo\tdo\tAUX\n2\tn\'t\tnot\tPART\n8.1\tx\tx\tX\n\n# b\n1\tYes\tyes\tINTJ'
+    assert [(o.tokens, o.tags) for o in _conllu(text.split('\n'))] == [(['do', "n't"], ['AUX', 'PART']), (['Yes'], ['INTJ'])]
+
+def test_real_tiny_shakespeare():
+    c = tiny_shakespeare(data_folder('tiny_shakespeare'))
+    assert c.train[:2] == ['First Citizen:', 'Before we proceed any further, hear me speak.']
+    # a cut may fall inside a line, which then counts in both parts
+    assert sum(map(len, c.splits.values())) in range(32777, 32781)
+
+def test_real_wikitext2():
+    c = wikitext2(data_folder('wikitext-2'))
+    assert [sum(len(o.split()) for o in v) for v in c.splits.values()] == [2_051_910, 213_886, 241_211] and c.tokenizer == 'space'
+
+def test_real_sst2():
+    c = sst2(data_folder('sst2'))
+    assert [len(v) for v in c.splits.values()] == [6920, 872, 1821] and {o.label for o in c.gold['valid']} == {0, 1}
+
+def test_real_ud():
+    c = ud_ewt(data_folder('ud-ewt'))
+    assert [len(v) for v in c.splits.values()] == [12544, 2001, 2077]
+    assert [sum(len(o.tokens) for o in v) for v in c.gold.values()] == [204577, 25147, 25094]
+    assert len({t for o in c.gold['train'] for t in o.tags}) == 17
+
+def test_real_novels():
+    d = data_folder('novels')
+    c = text_corpus(d, valid=d/'valid')
+    assert not any(o.startswith('\ufeff') for o in c.train) and len(c.valid) > 1000 and len(c.test) > 500
+
+# downloads
+
+@pytest.fixture
+def no_copies(tmp_path, monkeypatch):
+    monkeypatch.delenv('ELMO_FASTAI_DATA', raising=False)
+    monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path/'cache'))
+    monkeypatch.setenv('HF_DATASETS_CACHE', str(tmp_path/'hf'))
+    import datasets.config
+    monkeypatch.setattr(datasets.config, 'HF_DATASETS_CACHE', tmp_path/'hf')
+    return tmp_path/'cache'
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    body, status = b'', 200
+    def do_GET(self):
+        self.send_response(self.status); self.send_header('Content-Length', str(len(self.body))); self.end_headers()
+        self.wfile.write(self.body)
+    def log_message(self, *args): pass
+
+@pytest.fixture
+def server(monkeypatch):
+    monkeypatch.setenv('no_proxy', '127.0.0.1')
+    srv = http.server.ThreadingHTTPServer(('127.0.0.1', 0), type('H', (Handler,), {}))
+    threading.Thread(target=srv.serve_forever, daemon=True).start()
+    yield srv
+    srv.shutdown(); srv.server_close()
+
+def test_download_and_cache(no_copies, server, monkeypatch):
+    text = '\n\n'.join(f'Speaker {i}:\r\nline {i}' for i in range(100))
+    server.RequestHandlerClass.body = text.encode()
+    monkeypatch.setattr(corpora, '_SHAKESPEARE', f'http://127.0.0.1:{server.server_port}/input.txt')
+    c = tiny_shakespeare()
+    assert c.train[:2] == ['Speaker 0:', 'line 0'] and sum(map(len, c.splits.values())) in range(200, 203)
+    server.RequestHandlerClass.status = 404
+    assert tiny_shakespeare().splits == c.splits # from the cache
+    assert [o.name for o in (no_copies/'elmo_fastai'/'tiny_shakespeare').iterdir()] == ['input.txt']
+
+def test_download_not_found(no_copies, server, monkeypatch):
+    server.RequestHandlerClass.status = 404
+    monkeypatch.setattr(corpora, '_SHAKESPEARE', f'http://127.0.0.1:{server.server_port}/input.txt')
+    with pytest.raises(CorpusError, match=r'404.*ELMO_FASTAI_DATA'): tiny_shakespeare()
+    assert not list(no_copies.rglob('*.txt'))
+
+def test_download_broken_off(no_copies, server, monkeypatch):
+    class Short(Handler):
+        def do_GET(self):
+            self.send_response(200); self.send_header('Content-Length', '1000'); self.end_headers()
+            self.wfile.write(b'only this')
+    server.RequestHandlerClass = Short
+    monkeypatch.setattr(corpora, '_SHAKESPEARE', f'http://127.0.0.1:{server.server_port}/input.txt')
+    with pytest.raises(CorpusError, match='download'): tiny_shakespeare()
+    assert not list(no_copies.rglob('*.txt'))
+
+@pytest.fixture
+def no_network(no_copies, monkeypatch):
+    def refuse(*args, **kwargs): raise OSError('network is unreachable')
+    monkeypatch.setattr(corpora, 'urlopen', refuse)
+
+@pytest.mark.parametrize('make', [tiny_shakespeare, wikitext2, sst2, ud_ewt])
+def test_no_network_fails_promptly_and_says_what_to_do(no_network, make):
+    t = time.time()
+    with pytest.raises(CorpusError) as e: make()
+    assert time.time() - t < 10
+    for o in ("can't download", f'{make.__name__}(path=', 'ELMO_FASTAI_DATA'): assert o in str(e.value)
+    import datasets.config
+    assert not datasets.config.HF_HUB_OFFLINE or os.environ.get('HF_HUB_OFFLINE')

@@ -1,0 +1,217 @@
+"Tokenizers, vocabularies and transforms: what does not teach"
+import json, pickle, string
+import numpy as np, pytest, torch
+from hypothesis import given, settings, strategies as st
+from fastai.data.all import Datasets, Pipeline, TfmdLists
+from elmo_fastai.corpora import CorpusError
+from elmo_fastai.tokens import *
+
+nasty = ['', ' ', '\t\n', '.', 'bank', "didn't", '👨‍👩‍👧', '👍🏽', '🇫🇷', 'cafe\u0301', 'نَهْر', 'בַּנְק', 'नमस्ते', '河岸', '\x00', 'a\x00b',
+         'x'*10_000, '\u200b', '\ufeff', '\ud800', '<s>', '</s>', '<pad>', '<unk>', "n't", "'s", '1,000.5', '...', '--', '\u2028', '\x1c']
+text = st.one_of(st.text(max_size=40), st.lists(st.sampled_from(nasty), max_size=6).map(' '.join))
+token = st.one_of(st.sampled_from(nasty), st.text(max_size=12))
+sents = st.lists(st.lists(token, max_size=6), min_size=1, max_size=5)
+
+# tokenizers
+
+@given(text)
+def test_no_visible_character_is_lost(t):
+    toks = word_tokenize(t)
+    assert ''.join(toks) == ''.join(t.split())
+    assert all(toks) and not any(c.isspace() for o in toks for c in o)
+
+@given(text)
+def test_space_tokens_survive_joining(t): assert space_tokenize(' '.join(space_tokenize(t))) == t.split()
+
+@pytest.mark.parametrize('t,expected', [
+    ("It's he'll we're I'd I'm they've", "It 's he 'll we 're I 'd I 'm they 've"),
+    ("can't won't DON'T isn’t", "ca n't wo n't DO N'T is n’t"),
+    ("ain'table n'to", "ain ' table n ' to"),
+    ("10:30 3.14 1,250,000 v2.0", "10:30 3.14 1,250,000 v2.0"),
+    ("well-known e.g. end.", "well-known e.g . end ."),
+    ('"Yes," he said.', '" Yes , " he said .'),
+    ("wait... what -- no", "wait ... what -- no"),
+    ("the <unk> <UNK>", "the <unk> <UNK>"),
+    ("हिन्दी में", "हिन्दी में"),
+])
+def test_word_tokenize(t, expected): assert word_tokenize(t) == expected.split(' ')
+
+def test_long_tokens_take_linear_time():
+    for t in ('x'*200_000, 'a-'*100_000, "n'"*100_000, '\u0301'*200_000): assert ''.join(word_tokenize(t)) == t
+
+def test_get_tokenizer():
+    assert get_tokenizer('space') is space_tokenize and get_tokenizer(len) is len
+    with pytest.raises(ValueError, match="'nltk'.*space, words, spacy"): get_tokenizer('nltk')
+
+def test_spacy():
+    pytest.importorskip('spacy')
+    tok = pickle.loads(pickle.dumps(get_tokenizer('spacy')))
+    assert tok("She didn't sit.") == ['She', 'did', "n't", 'sit', '.']
+    assert pickle.loads(pickle.dumps(tok))('a b') == ['a', 'b']
+
+@given(st.text(string.ascii_letters, min_size=1, max_size=12), st.integers(1, 5))
+def test_ngrams_join(w, n):
+    tok = NGramsTokenizer(n)
+    assert tok.join(tok.split(w)) == w and tok(w) == [tok.split(w)]
+    assert len(tok.split(w)) == max(1, len(w)-n+1)
+
+def test_ngrams_refuse():
+    with pytest.raises(ValueError, match='n=0'): NGramsTokenizer(0)
+
+# words
+
+@given(sents)
+def test_word_vocab_round_trip(ss):
+    if not any(ss):
+        with pytest.raises(CorpusError): WordVocab.build(ss)
+        return
+    v = WordVocab.build(ss)
+    assert v.itos[:4] == SPECIALS and len(set(v.itos)) == len(v)
+    for s in ss: assert v.decode(v.encode(s)) == [UNK if t in SPECIALS else t for t in s]
+    freq = [sum(s.count(w) for s in ss) for w in v.itos[4:]]
+    assert freq == sorted(freq, reverse=True)
+
+def test_word_vocab_limits():
+    ss = [['a']*3 + ['b']*2 + ['c']]
+    assert WordVocab.build(ss, min_freq=2).itos[4:] == ['a', 'b']
+    assert WordVocab.build(ss, max_vocab=5).itos[4:] == ['a']
+    assert WordVocab.build([['z', 'y', 'x']]).itos[4:] == ['x', 'y', 'z']
+
+def test_word_vocab_refuses():
+    with pytest.raises(ValueError, match='starts with'): WordVocab(['a', 'b'])
+    with pytest.raises(ValueError, match="'a' is there twice"): WordVocab([*SPECIALS, 'a', 'a'])
+    with pytest.raises(TypeError, match='tokenise'): WordVocab.build('some text')
+    with pytest.raises(TypeError, match='Sentence 1 .*None'): WordVocab.build([['a'], None])
+    with pytest.raises(CorpusError): WordVocab.build([[], []])
+
+# characters
+
+def slow_rows(tokens, W):
+    "AI2's layout, byte by byte"
+    rows = []
+    for t in tokens:
+        row = [259] + [b+1 for b in t.encode('utf-8', 'replace')][:W-2] + [260]
+        rows.append(row + [261]*(W-len(row)))
+    return np.array(rows, np.int16).reshape(len(tokens), W)
+
+@given(st.lists(token, max_size=8), st.sampled_from([3, 4, 8, 50]))
+def test_bytes_equal_the_loop(toks, W):
+    out = ByteCharVocab(W).encode(toks)
+    assert out.dtype == np.int16 and out.shape == (len(toks), W)
+    np.testing.assert_array_equal(out, slow_rows(toks, W))
+
+@given(st.lists(token, max_size=8))
+def test_bytes_come_back(toks):
+    v = ByteCharVocab()
+    short = [t for t in toks if len(t.encode('utf-8', 'replace')) <= 48]
+    assert v.decode(v.encode(short)) == [t.encode('utf-8', 'replace').decode() for t in short]
+
+def slow_chars(v, tokens):
+    rows = []
+    for t in tokens:
+        grams = [t[i:i+v.n] for i in range(max(1, len(t)-v.n+1))]
+        row = [v.bow] + [v.itos.index(g)+1 if g in v.itos[1:] else 1 for g in grams][:v.max_chars-2] + [v.eow]
+        rows.append(row + [v.pad]*(v.max_chars-len(row)))
+    return np.array(rows, np.int16).reshape(len(tokens), v.max_chars)
+
+@given(sents, st.lists(token, max_size=4), st.integers(1, 3))
+def test_learned_chars_equal_the_loop(ss, new, n):
+    if not any(ss): return
+    v = CharVocab.build(ss, n=n, max_chars=10)
+    for s in [*ss, new]: np.testing.assert_array_equal(v.encode(s), slow_chars(v, s))
+    assert v.pad == v.n_chars-1 and v.encode(new).max(initial=0) < v.n_chars
+
+@given(st.lists(st.lists(st.text('abcé河', max_size=8), min_size=1), min_size=1), st.integers(1, 3))
+def test_learned_chars_come_back(ss, n):
+    v = CharVocab.build(ss, n=n)
+    for s in ss: assert v.decode(v.encode(s)) == s
+
+@pytest.mark.parametrize('v', [ByteCharVocab(), CharVocab.build([['ab']])])
+def test_marks(v):
+    assert v.decode(v.specials) == [PAD, BOS, EOS]
+    assert (v.specials[0] == 0).all()
+    typed = v.encode([PAD, BOS, EOS])
+    assert not (typed[:,None] == v.specials).all(-1).any()
+    assert len({v.bos, v.eos, v.bow, v.eow, v.pad}) == 5 and v.pad == v.n_chars-1
+
+def test_ai2_ids():
+    v = ByteCharVocab
+    assert (v.n_chars, v.bos, v.eos, v.bow, v.eow, v.pad) == (262, 257, 258, 259, 260, 261)
+    assert vars(v())['n_chars'] == 262 and v().pad == 261
+    assert v().specials[1].tolist() == [259, 257, 260] + [261]*47
+
+def test_too_small_or_too_many():
+    with pytest.raises(ValueError, match='max_chars=2'): ByteCharVocab(2)
+    with pytest.raises(ValueError, match='max_symbols'): CharVocab([UNK, *map(str, range(40_000))])
+    assert len(CharVocab.build([['abcabab']], max_symbols=3).itos) == 3
+
+# files
+
+@pytest.mark.parametrize('v', [WordVocab.build([['bank', 'é', '\x00', '"', 'نَهْر', '\ud800']]), ByteCharVocab(17), CharVocab.build([['bank', '河']], n=2, max_chars=9)])
+def test_save_and_load(v, tmp_path):
+    p = tmp_path/'deep'/'v.json'
+    v.save(p)
+    w = type(v).load(p)
+    assert {k: getattr(v, k) for k in v._args} == {k: getattr(w, k) for k in v._args}
+    assert w.encode(['bank', 'x']) == v.encode(['bank', 'x']) if isinstance(v, WordVocab) else (w.encode(['bank', 'x']) == v.encode(['bank', 'x'])).all()
+    assert [o.name for o in p.parent.iterdir()] == ['v.json']
+    assert json.loads(p.read_text())['version'] == 1
+
+@pytest.mark.parametrize('content,message', [
+    ('{', 'does not hold JSON'), ('[]', "'list'"), ('{}', 'None'), ('{"format": "elmo_fastai.CharVocab", "version": 1}', 'CharVocab'),
+    ('{"format": "elmo_fastai.WordVocab", "version": 2, "itos": []}', 'of version 2')])
+def test_bad_files(content, message, tmp_path):
+    p = tmp_path/'v.json'; p.write_text(content)
+    with pytest.raises(ValueError, match=message): WordVocab.load(p)
+    with pytest.raises(FileNotFoundError, match='v2.json'): WordVocab.load(tmp_path/'v2.json')
+
+def test_binary_file(tmp_path):
+    p = tmp_path/'v.json'; p.write_bytes(b'\xff\xfe\x00')
+    with pytest.raises(ValueError, match='no vocabulary'): WordVocab.load(p)
+
+# limits
+
+@given(sents, st.integers(1, 4))
+def test_limits_count_what_they_cost(ss, n):
+    cut, k, lost = limit_sents(ss, n)
+    assert cut == [s[:n] for s in ss] and k == sum(len(s) > n for s in ss) and lost == sum(map(len, ss)) - sum(map(len, cut))
+
+def test_limit_none_and_zero():
+    assert limit_sents([['a']]) == ([['a']], 0, 0)
+    with pytest.raises(ValueError, match='max_words=0'): limit_sents([['a']], 0)
+
+# transforms
+
+@given(st.lists(st.lists(st.text('abé<s>/', min_size=1, max_size=6), min_size=1, max_size=5).map(' '.join), min_size=2, max_size=4))
+def test_datasets_decode(lines):
+    ds = Datasets(lines, [[ElmoTransform('space')]], splits=[[0], list(range(1, len(lines)))])
+    for i,line in enumerate(lines):
+        assert ds.decode(ds[i]) == (' '.join(line.split()),)
+        o, = ds[i]
+        assert o.words[0] == 2 and o.words[-1] == 3 and len(o.words) == len(o.chars) == len(line.split())+2
+    assert set(ds.tls[0].tfms[0].vocab.itos[4:]) == set(lines[0].split()) - set(SPECIALS)  # the training item only
+
+def test_pipeline_and_lists():
+    tfm = ElmoTransform('words', vocab=WordVocab.build([['a']]))
+    p = Pipeline([tfm])
+    assert p.decode(p("She didn't sit.")) == "She did n't sit ."
+    assert p.decode(p(['a', 'b'])) == 'a b'
+    tl = TfmdLists(['ab b', 'c'], [space_tokenize, NumericalizeChars(max_chars=5)], splits=[[0], [1]])
+    assert tl.decode(tl[0]) == ['ab', 'b'] and tl.decode(tl[1]) == ['\ufffd']
+    assert isinstance(tl[0], TensorChars)
+    given_vocab = NumericalizeChars(ByteCharVocab())
+    assert given_vocab.decode(given_vocab(['c'])) == ['c']
+
+def test_transform_counts_and_refuses():
+    tfm = ElmoTransform('space', vocab=WordVocab.build([['a']]), max_words=2)
+    assert tfm.decode(tfm('a b c d')) == 'a b' and tfm.lost == 2
+    for bad in (None, float('nan'), 3):
+        with pytest.raises(CorpusError, match='Expected a text'): tfm(bad)
+
+def test_elmo_tokens_rebuild():
+    o = ElmoTokens(torch.zeros(2), torch.zeros(2, 3))
+    assert type(type(o)([*o])) is ElmoTokens and pickle.loads(pickle.dumps(o)).chars.shape == (2, 3)
+
+def test_transforms_pickle():
+    ds = pickle.loads(pickle.dumps(Datasets(['a b', 'b'], [[ElmoTransform()]])))
+    assert ds.decode(ds[0]) == ('a b',)
