@@ -36,7 +36,7 @@ class BiLMConfig:
     residual: bool = True         # add a layer's input to its output, from the second layer on
     cell_clip: float|None = None  # limit of the cell state (3.0 in the original)
     proj_clip: float|None = None  # limit of the projected output (3.0 in the original)
-    dropout: float = 0.1          # locked dropout at the input, between layers and at the output
+    dropout: float = 0.           # locked dropout at the input, between layers and at the output
     cutoffs: tuple|None = None    # of the adaptive softmax; () for a full softmax, None to choose by vocabulary size
 
     def to_dict(self):

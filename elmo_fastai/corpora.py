@@ -15,7 +15,6 @@ from http.client import HTTPException
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
-from fastcore.basics import patch
 from fastcore.xdg import xdg_cache_home
 from .toy import *
 

@@ -15,7 +15,7 @@ import torch, matplotlib.pyplot as plt
 from fastai.basics import *
 from fastai.callback.all import *
 from fastai.torch_core import set_seed
-from fastcore.script import call_parse, store_true
+from fastcore.script import Param, call_parse, store_true
 from .corpora import *
 from .tokens import *
 from .batches import *
@@ -63,8 +63,8 @@ class BF16(MixedPrecision):
     "fastai's mixed precision in bfloat16, on whichever device the data is"
     def __init__(self): super().__init__(amp_mode=AMPMode.BF16)
     def before_fit(self):
-        super().before_fit()
-        self.autocast = torch.autocast(self.dls.device.type, torch.bfloat16)
+        device = self.dls.device.type
+        self.autocast,self.learn.scaler,self.scales = torch.autocast(device, torch.bfloat16),torch.amp.GradScaler(device, enabled=False),L()
 
 # %% ../nbs/08_pretrain.ipynb #c023
 def bf16_is_fast(
@@ -154,7 +154,7 @@ def bilm_learner(
 
 # %% ../nbs/08_pretrain.ipynb #c048
 RECIPES = {
-    'toy': dict(model='tiny', kind='sentences', epochs=10, lr=6e-3, bs=64, min_freq=1),
+    'toy': dict(model='tiny', kind='sentences', epochs=3, lr=1e-2, bs=128, min_freq=1),
     None:  dict(model='small', kind='stream', epochs=8, lr=4e-3, bs=20, seq_len=64, min_freq=2),   # any other text
 }
 
@@ -249,7 +249,8 @@ def _check(r, model):
 # %% ../nbs/08_pretrain.ipynb #c059
 @call_parse
 def elmo_pretrain(
-    corpus:str='toy',      # toy, tiny_shakespeare, wikitext2, or a text file, a folder of .txt files, a glob in quotes
+    corpus:Param("toy, tiny_shakespeare, wikitext2, or a text file, a folder of .txt files, a glob in quotes",
+                 str, opt=False, nargs='?')='toy',
     out:str=None,          # folder to write (default: models/NAME)
     model:str=None,        # size: tiny, small, medium, original (default: tiny for toy, else small)
     epochs:int=None,       # passes over the text (default: by corpus)

@@ -72,9 +72,9 @@ def sense_accuracy(
     for w in words:
         (s,v),(gold,x) = seen[w],held_out[w]
         common = Counter(s.tolist()).most_common(1)[0][0]
-        names = np.unique(s)
+        names,scale = np.unique(s),v.std(0) + 1e-3
         means = np.stack([v[s == name].mean(0) for name in names])                # [senses, layers, 2P]
-        nearest = names[((x[:, None] - means)**2).sum(-1).argmin(1)]              # [n, layers]
+        nearest = names[(((x[:, None] - means)/scale)**2).sum(-1).argmin(1)]      # [n, layers]
         hits[w] = np.append((nearest == gold[:, None]).sum(0), (gold == common).sum())
     total = sum(hits.values())/n
     return total[:-1], total[-1], {w: h/len(held_out[w][0]) for w,h in hits.items()}
@@ -119,7 +119,7 @@ def make_report(
     if not isinstance(corpus, ToyCorpus): return r, None
     r['floor'] = corpus.floor('valid')
     r['ratio_to_floor'] = ppl['mean']/r['floor']
-    seen,held_out = (sense_vectors(model, corpus.gold[s][:6000], dls.types) for s in ('train', 'valid'))
+    seen,held_out = (sense_vectors(model, corpus.gold[s][:40000], dls.types) for s in ('train', 'valid'))
     acc,r['sense_baseline'],_ = sense_accuracy(seen, held_out)
     r['sense_accuracy'] = {f'layer{i}': float(a) for i,a in enumerate(acc)}
     r['sense_baseline'] = float(r['sense_baseline'])

@@ -68,7 +68,7 @@ class Grammar:
         if s in self.rules: return
         if not rules[s] or not all(w > 0 and parts for w,parts in rules[s]):
             raise ValueError(f"the rules for {s!r} need a positive weight and at least one part each: {rules[s]}")
-        for o in {o for _,parts in rules[s] for o in parts if isinstance(o, str)}: self._check(rules, o, (*path, s))
+        for o in dict.fromkeys(o for _,parts in rules[s] for o in parts if isinstance(o, str)): self._check(rules, o, (*path, s))
         total = math.fsum(w for w,_ in rules[s])
         self.rules[s] = [(w/total, tuple(parts)) for w,parts in rules[s]]
 

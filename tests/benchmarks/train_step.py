@@ -1,0 +1,172 @@
+"""A training step of the library against the plain design of the same sizes, in one run: tokens a second, and peak memory.
+
+    python tests/benchmarks/train_step.py                  # 10,000 words, some five minutes
+    python tests/benchmarks/train_step.py --vocab 100000   # needs 16 GB
+    python tests/benchmarks/train_step.py --reps 1 --steps 1 --no-memory   # does it work?
+
+plain         the letters of every token convolved, at all 50 columns; a full softmax in each direction; fp32
+library fp32  equal tokens encoded once, columns of padding cut off; one adaptive softmax for both directions
+library bf16  the same in bfloat16, where the processor is fast at it: what `bilm_learner` does by itself
+
+The sides take turns on the same batches, and medians are compared. The text is WikiText-2 from ELMO_FASTAI_DATA or ../shared/data;
+where neither has it, or it has fewer words than --vocab: random words with frequencies by Zipf's law.
+"""
+import argparse, json, os, random, resource, subprocess, sys, time
+from itertools import islice
+from pathlib import Path
+from statistics import median
+
+# torch is imported where it is needed: a child's peak memory counts from its parent's, so the parent must stay small.
+ROOT = Path(__file__).resolve().parents[2]
+SIDES = ['plain', 'library fp32', 'library bf16']
+BS, SEQ_LEN = 20, 128
+
+def options():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument('--vocab', type=int, default=10_000, help='words in the output layer (default 10000)')
+    p.add_argument('--reps', type=int, default=7, help='turns of each side (default 7)')
+    p.add_argument('--steps', type=int, default=2, help='training steps a turn (default 2)')
+    p.add_argument('--warmup', type=int, default=1, help='steps of each side before the first turn (default 1)')
+    p.add_argument('--threads', type=int, help="processor threads (default: torch's choice)")
+    p.add_argument('--no-memory', action='store_true', help='leave out the peak memory, which takes a process a side')
+    p.add_argument('--json', help='also write the figures to this file')
+    p.add_argument('--job', default='all', help=argparse.SUPPRESS)    # 'speed' or a side, for the processes that this one starts
+    return p.parse_args()
+
+# The text
+
+def zipf_lines(n_words, n_tokens=600_000, seed=42):
+    "Random words in lines of 25: each of `n_words` once, then the word of rank r with a frequency of 1/(r + 2.7)"
+    rng, words = random.Random(seed), {}
+    while len(words) < n_words: words[''.join(rng.choices('etaoinshrdlucmfwypvbgkqjxz', range(26, 0, -1), k=rng.randint(2, 11)))] = 0
+    words = list(words)
+    tokens = words + rng.choices(words, [1/(r + 3.7) for r in range(n_words)], k=n_tokens)
+    rng.shuffle(tokens)
+    return [' '.join(o) for o in zip(*[iter(tokens)]*25)]
+
+def load_lines(n_words):
+    "(name, lines) of some 700,000 tokens: real text if it is here and has the words"
+    from elmo_fastai.corpora import wikitext2
+    for folder in (os.environ.get('ELMO_FASTAI_DATA'), ROOT.parent/'shared'/'data'):
+        if folder and (Path(folder)/'wikitext-2').is_dir():
+            lines = wikitext2(Path(folder)/'wikitext-2').train[:8000]
+            if len({w for l in lines for w in l.split()}) >= n_words: return 'WikiText-2', lines
+    return "random words by Zipf's law", zipf_lines(n_words)
+
+def load_batches(n_words, n):
+    "(name of the text, `n` batches of chars [B, T, W], next and previous words [B, T])"
+    from elmo_fastai.tokens import WordVocab, ByteCharVocab
+    from elmo_fastai.batches import TokenTypes, EncodedText, StreamDataLoader
+    name, lines = load_lines(n_words)
+    sents = [l.split() for l in lines]
+    vocab = WordVocab.build(sents, max_vocab=n_words)
+    text = EncodedText(sents, TokenTypes(vocab, ByteCharVocab()))
+    return name, list(islice(StreamDataLoader(text, bs=BS, seq_len=SEQ_LEN), n))
+
+# The two designs
+
+def plain_nll(model, chars, fwd, bwd):
+    "Scores for all words at all positions, one direction after the other"
+    import torch.nn.functional as F
+    top = model.encode(chars)[-1]
+    return [F.cross_entropy(model.head(model.drop(h)).flatten(0, 1), y.flatten(), ignore_index=0, reduction='sum') for h,y in zip(top, (fwd, bwd))]
+
+def library_nll(model, *batch): return [nll.sum() for nll in model(*batch)]
+
+def make_step(side, n_words):
+    "A function that trains on one batch and returns its nats a prediction"
+    import torch
+    from dataclasses import replace
+    from elmo_fastai.bilm import BiLM, ELMO_MEDIUM
+    torch.manual_seed(42)
+    plain = side == 'plain'
+    model = BiLM(replace(ELMO_MEDIUM, cutoffs=() if plain else None), n_words).train()
+    model.chars.share = model.chars.cut = not plain
+    opt = torch.optim.AdamW(model.parameters(), 1e-3, fused=True)
+    nll = plain_nll if plain else library_nll
+    def step(batch):
+        with torch.autocast('cpu', torch.bfloat16, enabled='bf16' in side): loss = sum(nll(model, *batch))/(batch[1].count_nonzero() + batch[2].count_nonzero())
+        opt.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.)
+        opt.step()
+        return loss.item()
+    step.model = model
+    return step
+
+def check_same(plain, library, batch):
+    "Sharing and cutting must not change a token's vector: the largest difference between both ways, on the same weights"
+    import torch
+    plain.chars.load_state_dict(library.chars.state_dict())
+    a,b = (m.eval().chars(batch[0]) for m in (plain, library))
+    for m in (plain, library): m.train()
+    diff = (a - b).abs().max().item()
+    assert diff < 1e-4, f"the two designs give different token vectors: {diff}"
+    return diff
+
+# The measurements, each in a process of its own
+
+def measure_speed(args):
+    import torch
+    from elmo_fastai.pretrain import bf16_is_fast
+    sides = [s for s in SIDES if 'bf16' not in s or bf16_is_fast('cpu')]
+    text, batches = load_batches(args.vocab, args.reps*args.steps + args.warmup)
+    steps = {s: make_step(s, args.vocab) for s in sides}
+    with torch.no_grad(): diff = check_same(steps['plain'].model, steps['library fp32'].model, batches[0])
+    for s in sides:
+        for b in batches[:args.warmup]: steps[s](b)
+    rates = {s: [] for s in sides}
+    for rep in range(args.reps):
+        some = batches[args.warmup + rep*args.steps:][:args.steps]
+        n = sum(int((c[..., 0] != 0).sum()) for c,*_ in some)
+        for s in sides:
+            start = time.perf_counter()
+            for b in some: steps[s](b)
+            rates[s].append(n/(time.perf_counter() - start))
+    chars = torch.cat([c.flatten(0, 1) for c,*_ in batches]).view(len(batches), -1, batches[0][0].shape[-1])
+    distinct = median(len(c.unique(dim=0))/len(c) for c in chars)
+    return dict(text=text, distinct_tokens=distinct, difference=diff, threads=torch.get_num_threads(), torch=torch.__version__,
+                tokens_per_second={s: median(r) for s,r in rates.items()}, all=rates)
+
+def peak():
+    "Peak memory of this process so far, in GB"
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == 'darwin' else 1024) / 1e9
+
+def measure_memory(args):
+    "Peak memory of two training steps of one side, and what it was before the first"
+    _, batches = load_batches(args.vocab, 2)
+    step = make_step(args.job, args.vocab)
+    before = peak()
+    for b in batches: step(b)
+    return dict(before=before, peak=peak())
+
+def in_process(args, job):
+    "The result of `job` from a new process"
+    cmd = [sys.executable, __file__, *sys.argv[1:], '--job', job]
+    env = {**os.environ, 'PYTHONPATH': os.pathsep.join([str(ROOT), *filter(None, [os.environ.get('PYTHONPATH')])])}
+    r = subprocess.run(cmd, env=env, stdout=subprocess.PIPE, text=True)
+    if r.returncode: sys.exit(f'{job}: stopped with {r.returncode}' + (' (out of memory?)' if r.returncode == -9 else ''))
+    return json.loads(r.stdout.splitlines()[-1])
+
+def main(args):
+    r = dict(vocab=args.vocab, bs=BS, seq_len=SEQ_LEN, reps=args.reps, steps=args.steps, **in_process(args, 'speed'))
+    rate = r['tokens_per_second']
+    r['ratio'] = {s: rate[s]/rate['plain'] for s in rate}
+    r['memory_gb'] = {} if args.no_memory else {s: in_process(args, s) for s in rate}
+    print(f"{r['text']}, {args.vocab:,} words, {BS} × {SEQ_LEN} tokens a step ({r['distinct_tokens']:.0%} of them distinct), {r['threads']} threads, "
+          f"median of {args.reps} × {args.steps} steps")
+    print(f"{'':14}{'tokens/s':>10}{'ratio':>8}{'peak memory':>14}{'before step 1':>15}")
+    for s in rate:
+        m = r['memory_gb'].get(s)
+        print(f"{s:14}{rate[s]:>10,.0f}{r['ratio'][s]:>8.2f}" + (f"{m['peak']:>11.2f} GB{m['before']:>12.2f} GB" if m else ''))
+    print(json.dumps(r))
+    if args.json: Path(args.json).write_text(json.dumps(r, indent=1) + '\n')
+
+if __name__ == '__main__':
+    args = options()
+    if args.job == 'all': main(args)
+    else:
+        if args.threads:
+            import torch
+            torch.set_num_threads(args.threads)
+        print(json.dumps(measure_speed(args) if args.job == 'speed' else measure_memory(args)))

@@ -1,0 +1,485 @@
+"The biLM: what it must not see, what must not change it, its output layers, and saved models in every state of damage"
+import copy, json, math, os, pickle, shutil
+from dataclasses import replace
+
+import pytest, torch, torch.nn.functional as F
+from hypothesis import given, settings, strategies as st
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from elmo_fastai import bilm
+from elmo_fastai.batches import *
+from elmo_fastai.bilm import *
+from elmo_fastai.tokens import *
+
+CFG = BiLMConfig('test', char_dim=4, filters=((1,6),(2,6),(3,6)), proj_dim=10, hidden_dim=10, dropout=0.3)
+SHAPES = dict(plain=CFG, projected=replace(CFG, hidden_dim=14), clipped=replace(CFG, hidden_dim=14, cell_clip=.2, proj_clip=.1),
+              straight=replace(CFG, residual=False, norm=False), deep=replace(CFG, n_layers=3, n_highway=2, activation='tanh'),
+              shallow=replace(CFG, n_layers=1, n_highway=0), adaptive=replace(CFG, cutoffs=(8, 15)))
+WORDS = 'a bank of the river spring springs café 河岸 <s> </s> <pad> . extraordinarily'.split() + ['x'*80, '👨‍👩‍👧']
+SENTS = [WORDS[i%5:i%5+n] for i,n in enumerate((5, 1, 12, 3, 8, 12, 2, 7))] + [['the']*4, ['x'*80]]
+close = dict(atol=1e-6, rtol=1e-5)
+
+@pytest.fixture(scope='module', autouse=True)
+def one_thread():
+    n = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(n)
+
+@pytest.fixture(scope='module')
+def types(): return TokenTypes(WordVocab.build(SENTS), ByteCharVocab())
+
+@pytest.fixture(scope='module')
+def batch(types): return next(iter(SentenceDataLoader(EncodedText(SENTS, types), bs=len(SENTS))))
+
+@pytest.fixture(params=SHAPES)
+def model(request, types, batch): return make(SHAPES[request.param], types, batch)
+
+def make(config, types, batch, seed=0):
+    "A model whose batch normalisation has seen something and whose weights are not all small"
+    torch.manual_seed(seed)
+    m = BiLM(config, len(types.vocab))
+    with torch.no_grad():
+        for _ in range(3): m(*batch)
+        for p in m.parameters(): p.mul_(1.5)
+    return m.eval()
+
+@torch.no_grad()
+def layers(m, chars): return torch.stack([torch.stack(o) for o in m.encode(chars)])   # [layers, 2, B, T, P]
+
+def slow_nats(m, batch):
+    "One softmax a position, in a loop"
+    chars,fwd,bwd = batch
+    f,b = m(chars)
+    return [[-m.head.log_prob(h[i,t][None])[0,y[i,t]].item() for i in range(len(y)) for t in range(y.shape[1]) if y[i,t]]
+            for h,y in ((f, fwd), (b, bwd))]
+
+# what a direction must not see
+
+def test_no_state_moves_before_or_after_a_changed_token(model, batch, types):
+    "Bit for bit, while the set of distinct tokens stays: a matrix product over another number of rows may round otherwise"
+    chars, real = batch[0], batch[0][...,0] != 0
+    B, T, W = chars.shape
+    every = torch.as_tensor(types.chars[1:])
+    every = torch.cat([every, every.new_zeros(-len(every)%T, W)]).view(-1, T, W)          # rows that hold every token and never change
+    before, other = layers(model, torch.cat([chars, every])), torch.as_tensor(types.char_vocab.encode(['spring', 'bank']))
+    for t in range(T):
+        changed = chars.clone()
+        new = torch.where((chars[:,t] == other[0]).all(-1)[:,None], other[1], other[0])  # another word than the one that stands there
+        changed[real[:,t], t] = new[real[:,t]]
+        after = layers(model, torch.cat([changed, every]))
+        assert torch.equal(before[:,0,:,:t], after[:,0,:,:t]), f'a forward state before {t}'
+        assert torch.equal(before[:,1,:,t+1:], after[:,1,:,t+1:]), f'a backward state after {t}'
+        was, now = (o[:,:,:B][:,:,real[:,t],t] for o in (before, after))
+        assert not torch.isclose(was, now, **close).all(-1).any(), f'the states at {t} should move'
+        new_word = changed.clone()
+        new_word[:,t] = torch.as_tensor(types.char_vocab.encode(['a-word-that-was-never-there-before']))
+        after = layers(model, torch.cat([new_word*real[...,None], every]))
+        torch.testing.assert_close(before[:,0,:,:t], after[:,0,:,:t], **close)
+        torch.testing.assert_close(before[:,1,:,t+1:], after[:,1,:,t+1:], **close)
+
+def test_no_gradient_from_the_other_side(model, batch):
+    x = model.chars(batch[0]).detach().requires_grad_()
+    mask, T = batch[0][...,0] != 0, batch[0].shape[1]
+    for layer in range(model.config.n_layers):
+        for t in range(T):
+            f,b = model.lstm(x, mask)[0][layer]
+            gf, = torch.autograd.grad(f[:,t].square().sum(), x)
+            gb, = torch.autograd.grad(model.lstm(x, mask)[0][layer][1][:,t].square().sum(), x)
+            assert gf[:,t+1:].eq(0).all() and gb[:,:t].eq(0).all()
+            assert gf[mask[:,t],:t+1].ne(0).any() and gb[mask[:,t],t].ne(0).any()
+
+def test_leaks_finds_both_leaks(batch):
+    class Peeks(nn.Module):
+        def __init__(self, side): super().__init__(); self.side = side
+        def encode(self, chars):
+            x = chars.float().sum(-1, keepdim=True)
+            near = {'fwd': x.roll(-1, 1), 'bwd': x.roll(1, 1), None: x}[self.side]
+            return [(x, x), (near if self.side == 'fwd' else x, near if self.side == 'bwd' else x)]
+    for side,found in ((None, (False, False)), ('fwd', (True, False)), ('bwd', (False, True))):
+        assert leaks(Peeks(side), batch[0], 3) == found
+
+# what must not change anything
+
+def test_padding_changes_nothing(model, batch):
+    chars = batch[0]
+    ours, (B, T, W) = layers(model, chars), chars.shape
+    for t,side in ((1, 'right'), (9, 'right'), (3, 'left')):
+        more = chars.new_zeros(B, t, W)
+        wide = layers(model, torch.cat([chars, more] if side == 'right' else [more, chars], 1))
+        part = slice(T) if side == 'right' else slice(t, None)
+        torch.testing.assert_close(wide[...,part,:], ours, **close)
+        assert wide[...,T if side == 'right' else 0,:].eq(0).all()
+    narrow = batch[0][[1]][:,:3]                                        # a sentence of one word, alone and without padding
+    torch.testing.assert_close(layers(model, narrow)[:,:,0], ours[:,:,1,:3], **close)
+
+def test_a_row_of_padding_only(model, batch):
+    chars = torch.cat([batch[0], torch.zeros_like(batch[0][:1])])
+    out = layers(model, chars)
+    torch.testing.assert_close(out[:,:,:-1], layers(model, batch[0]), **close)
+    assert out[:,:,-1].eq(0).all()
+    assert layers(model, torch.zeros_like(batch[0])).eq(0).all()
+    nothing = torch.zeros(1, 3, dtype=torch.long)
+    assert [len(o) for o in model(batch[0][:1,:3], nothing, nothing)] == [0, 0]
+
+def test_order_and_company_change_nothing(model, batch):
+    chars = batch[0]
+    ours, perm = layers(model, chars), torch.randperm(len(chars), generator=torch.Generator().manual_seed(3))
+    torch.testing.assert_close(layers(model, chars[perm]), ours[:,:,perm], **close)
+    for i in range(len(chars)): torch.testing.assert_close(layers(model, chars[[i]])[:,:,0], ours[:,:,i], **close)
+    torch.testing.assert_close(layers(model, chars.repeat(3, 1, 1))[:,:,-len(chars):], ours, **close)
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(st.lists(st.sampled_from(WORDS), min_size=1, max_size=9), min_size=1, max_size=6))
+def test_alone_as_in_any_batch(types, batch, sents):
+    m = BATCHMATES.setdefault('m', None) or BATCHMATES.setdefault('n', make(SHAPES['projected'], types, batch))
+    text = EncodedText(sents, types)
+    together = SentenceDataLoader(text, bs=len(sents)).one_batch()[0]
+    out = layers(m, together)
+    for row,chars in enumerate(together):
+        n = int((chars[:,0] != 0).sum())
+        torch.testing.assert_close(out[:,:,row,:n], layers(m, chars[None,:n])[:,:,0], **close)
+BATCHMATES = {}
+
+def test_layer_0_knows_the_letters_only(model, batch, types):
+    x = layers(model, batch[0])[0]
+    assert torch.equal(x[0], x[1])
+    rows = {}
+    for word,vec in zip(types.char_vocab.decode(batch[0].flatten(0, 1)), x[0].flatten(0, 1)): assert torch.equal(rows.setdefault(word, vec), vec), word
+    assert len(rows) > 10
+    top = layers(model, batch[0])[-1,0]
+    the = [i for i,s in enumerate(types.char_vocab.decode(o) for o in batch[0]) if s[1:5] == ['the']*4][0]
+    assert not torch.isclose(top[the,1], top[the,3]).all()              # the layers above know more
+
+def test_evaluation_is_repeatable_and_training_is_not(model, batch):
+    assert torch.equal(layers(model, batch[0]), layers(model, batch[0]))
+    model.train()
+    assert not torch.equal(model(*batch)[0], model(*batch)[0])
+
+# the loss
+
+def test_loss_is_the_slow_one(model, batch):
+    with torch.no_grad():
+        ours, slow = model(*batch), slow_nats(model, batch)
+        for a,b in zip(ours, slow): torch.testing.assert_close(a, torch.tensor(b), **close)
+        n = sum(len(s)+1 for s in SENTS)
+        assert [len(o) for o in ours] == [n, n]
+        f,_ = model(batch[0], batch[1], torch.zeros_like(batch[2]))     # one direction alone
+        torch.testing.assert_close(f, ours[0], **close)
+
+def test_training_reaches_every_parameter(model, batch):
+    model.train()
+    torch.cat(model(*batch)).mean().backward()
+    still = [k for k,p in model.named_parameters() if p.requires_grad and not p.grad.ne(0).any()]
+    # batch normalisation takes out the mean, so a bias before it can do nothing
+    assert all(k == 'chars.proj.bias' for k in still), still
+
+def test_dropout_hides_no_target(types, batch):
+    m = make(replace(CFG, dropout=.9), types, batch).train()
+    assert all(o.isfinite().all() for o in m(*batch)) and sum(map(len, m(*batch))) == 2*sum(len(s)+1 for s in SENTS)
+
+@pytest.mark.parametrize('n,cutoffs', [(7, ()), (7, (3,)), (50, (10, 20)), (50, (1,)), (50, (49,)), (50, (10, 50, 60)), (4000, None), (4001, None), (25_000, None)])
+def test_output_layers_are_distributions(n, cutoffs):
+    torch.manual_seed(n)
+    head, h = output_layer(replace(CFG, cutoffs=cutoffs), n), 3*torch.randn(5, CFG.proj_dim)
+    y = torch.tensor([0, 1, n//2, n-2, n-1])
+    with torch.no_grad(): logp, nll = head.log_prob(h), head.nll(h, y)
+    assert logp.shape == (5, n)
+    torch.testing.assert_close(logp.double().exp().sum(-1), torch.ones(5).double(), atol=1e-5, rtol=0)
+    torch.testing.assert_close(nll, -logp[range(5),y], atol=1e-4, rtol=1e-5)
+    wants = {4000: FullSoftmax, 4001: AdaptiveSoftmax, 25_000: AdaptiveSoftmax}.get(n) or (FullSoftmax if not [c for c in cutoffs if c < n] else AdaptiveSoftmax)
+    assert type(head) is wants
+    assert len(head.nll(h[:0], y[:0])) == 0
+
+# perplexity
+
+def test_evaluate_is_the_slow_sum(model, batch, types):
+    got = evaluate(model, SentenceDataLoader(EncodedText(SENTS, types), bs=3))
+    f,b = (sum(o)/len(o) for o in slow_nats(model, batch))
+    assert got['predictions'] == sum(len(s)+1 for s in SENTS)
+    for k,nats in dict(fwd=f, bwd=b, mean=(f+b)/2).items(): assert math.isclose(got[k], math.exp(nats), rel_tol=1e-5)
+
+def test_evaluate_does_not_depend_on_batches(model, types):
+    text = EncodedText(SENTS, types)
+    first = evaluate(model, SentenceDataLoader(text, bs=1))
+    for dl in (SentenceDataLoader(text, bs=4), SentenceDataLoader(text, bs=100), SentenceDataLoader(text, bs=4, max_tokens=20), SentenceDataLoader(text, bs=3, shuffle=True, seed=1)):
+        other = evaluate(model, dl)
+        assert other['predictions'] == first['predictions']
+        for k in ('fwd', 'bwd', 'mean'): assert math.isclose(other[k], first[k], rel_tol=1e-5)
+
+def test_evaluate_streams_and_sentences_where_they_are_the_same(model, types):
+    even = EncodedText([WORDS[i:i+6] for i in range(8)], types)         # as strips of eight tokens these are the sentences
+    a,b = evaluate(model, SentenceDataLoader(even, bs=5)), evaluate(model, StreamDataLoader(even, bs=8, seq_len=8))
+    assert a['predictions'] == b['predictions'] == 8*7
+    for k in ('fwd', 'bwd', 'mean'): assert math.isclose(a[k], b[k], rel_tol=1e-5)
+    text = EncodedText(SENTS, types)
+    for bs,sl in ((1, 10), (3, 7), (4, 16)):                            # elsewhere the contexts differ, the predictions that count do not
+        assert evaluate(model, StreamDataLoader(text, bs=bs, seq_len=sl))['predictions'] == sum(len(s)+1 for s in SENTS)
+
+def test_evaluate_leaves_the_model_as_it_was(model, types):
+    dl = SentenceDataLoader(EncodedText(SENTS, types), bs=4)
+    for mode in (True, False):
+        model.train(mode)
+        before = copy.deepcopy(model.state_dict())
+        evaluate(model, dl)
+        assert model.training == mode and all(torch.equal(v, before[k]) for k,v in model.state_dict().items())
+
+def test_evaluate_says_when_it_cannot(model, types, batch):
+    with pytest.raises(ValueError, match='[Nn]o(thing)? .*predict|empty'): evaluate(model, [])
+    with torch.no_grad(): model.head.bias.fill_(0) if isinstance(model.head, FullSoftmax) else None
+    worst = make(CFG, types, batch)
+    with torch.no_grad(): worst.head.bias[len(types.vocab)-1] = 5e3     # sure of a word that is hardly ever right
+    assert evaluate(worst, [batch])['fwd'] == math.inf                  # and not an OverflowError
+
+# number formats, seeds
+
+def test_double_precision(model, batch):
+    m, single = copy.deepcopy(model).double(), layers(model, batch[0])
+    out = layers(m, batch[0])
+    assert out.dtype == torch.float64
+    torch.testing.assert_close(out.float(), single, atol=1e-5, rtol=1e-4)
+    with torch.no_grad():
+        nll = m(*batch)
+        assert all(o.dtype == torch.float64 for o in nll)               # nothing in between is rounded to single precision
+        for a,b in zip(nll, model(*batch)): torch.testing.assert_close(a.float(), b, atol=1e-4, rtol=1e-4)
+        for a,b in zip(nll, slow_nats(m, batch)): torch.testing.assert_close(a, torch.tensor(b).double(), atol=1e-10, rtol=1e-10)
+
+@pytest.mark.parametrize('train', [False, True])
+def test_bfloat16(model, batch, train):
+    with torch.no_grad(): exact = torch.cat(model(*batch)).mean()
+    model.train(train)
+    with torch.autocast('cpu', torch.bfloat16): nll = model(*batch)
+    assert all(o.dtype == torch.float32 and o.isfinite().all() for o in nll)
+    if not train: torch.testing.assert_close(torch.cat(nll).mean(), exact, atol=.1, rtol=.03)
+    torch.cat(nll).mean().backward()
+    assert all(p.grad is None or (p.grad.dtype == torch.float32 and p.grad.isfinite().all()) for p in model.parameters())
+
+def run(config, types, seed):
+    torch.manual_seed(seed)
+    m = BiLM(config, len(types.vocab))
+    opt = torch.optim.AdamW(m.parameters(), 1e-2)
+    for _ in range(2):
+        for b in SentenceDataLoader(EncodedText(SENTS, types), bs=4, shuffle=True, seed=seed):
+            loss = torch.cat(m(*b)).mean()
+            opt.zero_grad(); loss.backward(); opt.step()
+    return m.state_dict()
+
+@pytest.mark.parametrize('shape', ['plain', 'clipped', 'adaptive'])
+def test_equal_seeds_equal_runs(shape, types):
+    a,b,c = (run(SHAPES[shape], types, seed) for seed in (5, 5, 6))
+    assert all(torch.equal(v, b[k]) for k,v in a.items())
+    assert not torch.equal(a['lstm.fwd.0.weight_ih_l0'], c['lstm.fwd.0.weight_ih_l0'])
+
+# guesses
+
+def test_guesses_stand_beside_their_words(types, batch):
+    m = make(CFG, types, batch)
+    tokens = SENTS[2]
+    rows = guesses(m, tokens, types.vocab, types.char_vocab, k=2)
+    assert [r[0] for r in rows] == tokens
+    chars = SentenceDataLoader(EncodedText([tokens], types), bs=1).one_batch()[0]
+    with torch.no_grad(): f,b = m(chars)
+    for t,(_,left,right) in enumerate(rows):                            # word t is position t+1: its neighbours predict it
+        for h,said in ((f[0,t], left), (b[0,t+2], right)):
+            assert said == ' '.join(types.vocab.itos[i] for i in m.head.log_prob(h[None])[0].topk(2).indices)
+    assert guesses(m, [], types.vocab, types.char_vocab) == []
+
+# configurations
+
+@pytest.mark.parametrize('config', [*elmo_configs.values(), *SHAPES.values()], ids=lambda c: c.name)
+def test_config_through_json(config):
+    again = BiLMConfig.from_dict(json.loads(json.dumps(config.to_dict())))
+    assert again == config and type(again.filters) is tuple and type(again.filters[0]) is tuple
+
+def test_named_configs_build():
+    assert list(elmo_configs) == ['tiny', 'small', 'medium', 'original']
+    with torch.device('meta'): n = sum(p.numel() for p in BiLM(elmo_configs['original'], 800_000).parameters())
+    assert n > 93_600_848                                               # the published model without its output layer
+
+ABSURD = dict(n_layers=[-1, 0, 'a', None, 2., 10**9, True, [2]], proj_dim=[-1, 0, 8., '8', None, 10**12], hidden_dim=[-1, 0, 4, None, 'x', 10**12],
+              char_dim=[0, -2, None, 'x', 10**12], filters=[[], None, 5, [[1]], [[0, 8]], [[-1, 8]], [[1, -8]], [['a', 'b']], [[1, 10**12]], [[1.5, 8]], 'abc', {}],
+              n_highway=[-1, None, 'a', 10**9], activation=['gelu', None, 5, ['relu']], max_chars=[-5, 0, 2, 'x', None, 10**9], norm=[None, 'x', 5],
+              residual=[None, 'x', 5], cell_clip=['x', -1, 0, [1], math.nan, math.inf], proj_clip=['x', -1, 0, math.nan], dropout=[-1, 1, 2, 'x', None, math.nan],
+              cutoffs=[5, 'x', [-1], [0], [5, 4], ['a'], [2.5], [3, 3]], name=[5, None, ['x']])
+ABSURD = [(k,v) for k,vs in ABSURD.items() for v in vs]
+
+@pytest.mark.parametrize('k,v', ABSURD, ids=lambda o: str(o)[:20])
+def test_absurd_settings_are_named(k, v):
+    with pytest.raises(ValueError, match=k): BiLMConfig.from_dict({**CFG.to_dict(), k: v})
+
+# saved models
+
+@pytest.fixture
+def saved(tmp_path, types, batch):
+    m = make(SHAPES['adaptive'], types, batch)
+    return save_bilm(tmp_path/'model', m, types.vocab), m
+
+def edit(file, **changes):
+    d = json.loads(file.read_text())
+    for k,v in changes.items(): (d if k in d or 'config' not in d else d['config'])[k] = v
+    file.write_text(json.dumps(d))
+
+def refused(folder, file):
+    "Loading must fail with one `ModelFileError` that names `file` on one line"
+    with pytest.raises(ModelFileError) as e: load_bilm(folder)
+    assert str(folder) in str(e.value) and file in str(e.value), e.value
+    assert len(str(e.value)) < 1000
+    return str(e.value)
+
+@pytest.mark.parametrize('shape', SHAPES)
+def test_the_same_vectors_after_a_round_trip(tmp_path, shape, types, batch):
+    m = make(SHAPES[shape], types, batch)
+    again, vocab = load_bilm(save_bilm(tmp_path/'deep'/'er'/'model', m.train(), types.vocab))
+    m.eval()
+    assert again.config == m.config and again.n_words == m.n_words and vocab.itos == types.vocab.itos and not again.training
+    assert torch.equal(layers(again, batch[0]), layers(m, batch[0]))
+    with torch.no_grad(): assert all(torch.equal(a, b) for a,b in zip(again(*batch), m(*batch)))
+    assert [(k, p.requires_grad, p.dtype) for k,p in again.named_parameters()] == [(k, p.requires_grad, p.dtype) for k,p in m.named_parameters()]
+    torch.cat(again.train()(*batch)).mean().backward()                  # it can be trained on
+
+def test_what_a_folder_holds(saved):
+    folder, m = saved
+    assert sorted(f.name for f in folder.iterdir()) == ['config.json', 'model.safetensors', 'vocab.json']
+    assert [f.name for f in folder.parent.iterdir()] == ['model']
+    modes = {f.stat().st_mode & 0o044 for f in folder.iterdir()}
+    assert modes == {0o044}, 'others may read it, as any other file'
+    save_bilm(folder, m, load_bilm(folder)[1], extra={'a.txt': 'é', 'b.bin': b'\xff'})
+    assert (folder/'a.txt').read_text(encoding='utf-8') == 'é' and (folder/'b.bin').read_bytes() == b'\xff'
+
+def test_saving_leaves_the_model_alone(tmp_path, types, batch):
+    m = make(CFG, types, batch).train()
+    before = layers(m.eval(), batch[0]); m.train()
+    save_bilm(tmp_path/'m', m, types.vocab)
+    assert m.training and torch.equal(layers(m.eval(), batch[0]), before)
+
+@pytest.mark.parametrize('file', ['config.json', 'model.safetensors', 'vocab.json'])
+@pytest.mark.parametrize('damage', ['missing', 'empty', 'half', 'short', 'binary', 'foreign', 'list', 'zeros', 'deep', 'long number', 'folder', 'pickle', 'loop'])
+def test_damaged_files(saved, file, damage):
+    f = saved[0]/file
+    data = f.read_bytes()
+    f.unlink()
+    contents = dict(empty=b'', half=data[:len(data)//2], short=data[:-3], binary=bytes(range(256))*40, foreign=b'{"a": 1}', list=b'[1, 2]', zeros=bytes(500),
+                    deep=b'['*100_000, pickle=pickle.dumps({'head.weight': 1}), **{'long number': b'1'*10_000})
+    if damage in contents: f.write_bytes(contents[damage])
+    elif damage == 'folder': f.mkdir()
+    elif damage == 'loop': f.symlink_to(f)
+    refused(saved[0], file)
+
+def test_no_model_there(tmp_path, saved):
+    for p in (tmp_path/'nothing', tmp_path, saved[0]/'config.json', saved[0]/'config.json'/'x', str(tmp_path/'nothing')):
+        with pytest.raises(ModelFileError, match='config.json'): load_bilm(p)
+
+@pytest.mark.parametrize('k,v', ABSURD, ids=lambda o: str(o)[:20])
+def test_absurd_configs_on_disk(saved, k, v):
+    edit(saved[0]/'config.json', **{k: v})
+    refused(saved[0], 'config.json')
+
+@pytest.mark.parametrize('n', [-1, 0, 3, 7., 7.5, '7', None, True, [7], 10**12, 2**63, 10**40])
+def test_absurd_numbers_of_words(saved, n):
+    edit(saved[0]/'config.json', n_words=n)
+    refused(saved[0], '.json' if n == 10**12 else 'config.json')
+
+@pytest.mark.parametrize('head', [dict(version=2), dict(version=0), dict(version=-1), dict(version=True), dict(version='1'), dict(version=None), dict(version=1.5),
+                                  dict(version=10**30), dict(format='other'), dict(format=None), dict(format=['x']), dict(config=None), dict(config=5), dict(config=[]),
+                                  dict(config='x'), dict(unknown=1)], ids=str)
+def test_heads_that_are_not_ours(saved, head):
+    edit(saved[0]/'config.json', **head)
+    said = refused(saved[0], 'config.json')
+    if head == dict(version=2): assert 'version 2' in said and 'up to 1' in said
+    if 'unknown' in head: assert 'unknown' in said
+
+@pytest.mark.parametrize('key', ['format', 'version', 'n_words', 'config'])
+def test_heads_with_a_gap(saved, key):
+    f = saved[0]/'config.json'
+    f.write_text(json.dumps({k:v for k,v in json.loads(f.read_text()).items() if k != key}))
+    refused(saved[0], 'config.json')
+
+def test_a_huge_model_costs_nothing_to_refuse(saved):
+    "Sizes are compared before memory is taken: the folder claims a terabyte"
+    edit(saved[0]/'config.json', proj_dim=500_000, hidden_dim=500_000)
+    refused(saved[0], 'model.safetensors')
+
+@pytest.mark.parametrize('name,change', [
+    ('extra', lambda d,k: d.update(zzz=torch.ones(1))), ('lacking', lambda d,k: d.pop(k)), ('longer', lambda d,k: d.update({k: torch.ones(99, 10)})),
+    ('transposed', lambda d,k: d.update({k: d[k].T.contiguous()})), ('flat', lambda d,k: d.update({k: d[k].flatten()})), ('renamed', lambda d,k: d.update(x=d.pop(k))),
+    ('whole numbers', lambda d,k: d.update({k: torch.ones_like(d[k], dtype=torch.int64)})), ('truth values', lambda d,k: d.update({k: d[k] > 0})),
+    ('nothing', lambda d,k: d.clear())])
+def test_weights_that_do_not_fit(saved, name, change):
+    f = saved[0]/'model.safetensors'
+    d = load_file(f)
+    change(d, 'lstm.fwd.0.weight_ih_l0')
+    save_file(d, f)
+    said = refused(saved[0], 'model.safetensors')
+    if name == 'extra': assert 'zzz' in said
+    if name in ('lacking', 'longer', 'transposed', 'flat', 'renamed', 'whole numbers'): assert 'lstm.fwd.0.weight_ih_l0' in said
+
+def test_another_models_weights(tmp_path, saved, types, batch):
+    other = save_bilm(tmp_path/'other', make(SHAPES['deep'], types, batch), types.vocab)
+    shutil.copy(other/'model.safetensors', saved[0]/'model.safetensors')
+    refused(saved[0], 'model.safetensors')
+
+@pytest.mark.parametrize('itos', [5, None, 'abc', {}, [], ['a']*9, [*SPECIALS, 5], [*SPECIALS, ['c']], [*SPECIALS, None], [*SPECIALS, 'a', 'a']], ids=str)
+def test_vocabularies_that_are_none(saved, itos):
+    n = saved[1].n_words
+    if isinstance(itos, list) and itos[:4] == SPECIALS: itos = [*SPECIALS, *map(str, range(n-len(itos))), *itos[4:]]   # of the right length
+    edit(saved[0]/'vocab.json', itos=itos)
+    refused(saved[0], 'vocab.json')
+
+@pytest.mark.parametrize('more', [-1, 1])
+def test_a_vocabulary_of_another_size(saved, types, more):
+    WordVocab([*types.vocab.itos, 'new'][:len(types.vocab)+more]).save(saved[0]/'vocab.json')
+    said = refused(saved[0], 'vocab.json')
+    assert str(len(types.vocab)+more) in said and str(len(types.vocab)) in said
+
+def test_saving_with_a_foreign_vocabulary(tmp_path, types, batch):
+    "What could not be loaded again is not saved"
+    with pytest.raises(ValueError, match='words'): save_bilm(tmp_path/'m', make(CFG, types, batch), WordVocab([*SPECIALS, 'a']))
+    assert not list(tmp_path.iterdir())
+
+class Trap:
+    def __reduce__(self): return os.mkdir, (os.environ['ELMO_TRAP'],)
+
+@pytest.mark.parametrize('file', ['config.json', 'model.safetensors', 'vocab.json'])
+@pytest.mark.parametrize('write', [lambda o,f: f.write_bytes(pickle.dumps(o)), lambda o,f: torch.save({'head.weight': torch.ones(1), 'x': o}, f)], ids=['pickle', 'torch.save'])
+def test_nothing_is_executed(saved, tmp_path, monkeypatch, file, write):
+    trap = tmp_path/'sprung'
+    monkeypatch.setenv('ELMO_TRAP', str(trap))
+    write(Trap(), saved[0]/file)
+    refused(saved[0], file)
+    assert not trap.exists()
+    with open(saved[0]/file, 'rb') as f: data = f.read()
+    if data[:2] != b'PK': pickle.loads(data); assert trap.exists()      # the trap was a trap
+
+# saving, interrupted
+
+@pytest.mark.parametrize('where', ['save_file', 'WordVocab.save', 'os.rename', 'extra'])
+@pytest.mark.parametrize('error', [KeyboardInterrupt, OSError, MemoryError])
+@pytest.mark.parametrize('first', [True, False])
+def test_an_interrupted_save(tmp_path, types, batch, monkeypatch, where, error, first):
+    folder, m = tmp_path/'model', make(CFG, types, batch)
+    if not first: save_bilm(folder, m, types.vocab, extra={'note.txt': 'old'})
+    def stop(*args, **kwargs): raise error('No space left on device')
+    with monkeypatch.context() as mp:
+        if where == 'save_file': mp.setattr(bilm, 'save_file', stop)
+        elif where == 'WordVocab.save': mp.setattr(WordVocab, 'save', stop)
+        elif where == 'os.rename':
+            rename, calls = os.rename, []
+            def last(a, b):
+                calls.append(a)
+                if len(calls) == (1 if first else 2): stop()
+                return rename(a, b)
+            mp.setattr(bilm.os, 'rename', last)
+        with pytest.raises(error if where != 'extra' else Exception):
+            save_bilm(folder, make(CFG, types, batch, seed=1), types.vocab, extra={'note.txt': object() if where == 'extra' else 'new'})
+    assert [f.name for f in tmp_path.iterdir()] == ([] if first else ['model'])
+    if first: return
+    assert (folder/'note.txt').read_text() == 'old'
+    assert torch.equal(layers(load_bilm(folder)[0], batch[0]), layers(m, batch[0]))
+
+def test_a_new_model_replaces_all_of_the_old(tmp_path, types, batch):
+    folder, a, b = tmp_path/'model', make(CFG, types, batch), make(SHAPES['deep'], types, batch)
+    save_bilm(folder, a, types.vocab, extra={'old.txt': 'x'})
+    save_bilm(folder, b, types.vocab)
+    assert sorted(f.name for f in folder.iterdir()) == ['config.json', 'model.safetensors', 'vocab.json'] and [f.name for f in tmp_path.iterdir()] == ['model']
+    assert load_bilm(folder)[0].config == b.config

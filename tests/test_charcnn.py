@@ -1,0 +1,234 @@
+"The character encoder against a slow reference in numpy, and what must not change its vectors"
+import copy, pickle
+from itertools import product
+import numpy as np, pytest, torch
+from hypothesis import given, settings, strategies as st
+from elmo_fastai.charcnn import CharCNN, CharacterLayer, Highway, TokenNorm, cut_columns
+from elmo_fastai.tokens import ByteCharVocab
+
+torch.set_num_threads(1)
+cv = ByteCharVocab()
+SENTS = ["She sat on the bank of the river .".split(), "She put the money in the bank .".split(), ["naïve", "日本語", "x"*60, "🙂"], ["a"]]
+FILTERS = ((1,4), (2,3), (4,5))
+
+def batch(sents=SENTS, left=False, extra=0):
+    "Sentences as [B, T, W] with rows of zeros as padding"
+    T = max(map(len, sents)) + extra
+    out = torch.zeros(len(sents), T, cv.max_chars, dtype=torch.int16)
+    for r,s in zip(out, sents):
+        rows = torch.as_tensor(cv.encode(s))
+        if left: r[T-len(s):] = rows
+        else: r[:len(s)] = rows
+    return out
+
+def model(dtype=torch.float32, seed=0, **kwargs):
+    torch.manual_seed(seed)
+    m = CharCNN(**{**dict(proj_dim=6, char_dim=3, filters=FILTERS), **kwargs}).to(dtype)
+    if m.norm is not None:                                        # statistics that are not the identity
+        m.norm.running_mean.normal_(); m.norm.running_var.uniform_(.5, 2)
+        m.norm.weight.data.uniform_(.5, 2); m.norm.bias.data.normal_(); m.norm.steps.fill_(100)
+    return m
+
+def reference(m, ids, activation='relu'):
+    "One token, by loops, in float64"
+    p = {k: v.detach().double().numpy() for k,v in m.state_dict().items() if v.is_floating_point()}
+    act = dict(relu=lambda x: max(x, 0.), tanh=np.tanh)[activation]
+    letters, x = [p['embed.weight'][i] for i in ids], []
+    for i in range(len(m.convs)):
+        W, b = p[f'convs.{i}.weight'], p[f'convs.{i}.bias']
+        for k in range(len(b)):
+            windows = [b[k] + sum(W[k,:,j] @ letters[s+j] for j in range(W.shape[2])) for s in range(len(ids)-W.shape[2]+1)]
+            x.append(act(max(windows)))
+    x = np.array(x)
+    for l in range(len(m.highway.layers)):
+        W, b = p[f'highway.layers.{l}.weight'], p[f'highway.layers.{l}.bias']
+        n = len(x)
+        t, g = np.maximum(W[:n] @ x + b[:n], 0), 1/(1 + np.exp(-(W[n:] @ x + b[n:])))
+        x = g*t + (1-g)*x
+    if m.proj is not None: x = p['proj.weight'] @ x + p['proj.bias']
+    if m.norm is not None:
+        x = (x - p['norm.running_mean'])/np.sqrt(p['norm.running_var'] + m.norm.eps)*p['norm.weight'] + p['norm.bias']
+    return x
+
+@pytest.mark.parametrize('kwargs', [dict(), dict(activation='tanh'), dict(n_highway=0), dict(n_highway=2), dict(proj_dim=None),
+                                    dict(norm=False), dict(norm=False, proj_dim=None, n_highway=0), dict(filters=((3,7),))])
+@pytest.mark.parametrize('dtype,eps', [(torch.float64, 1e-12), (torch.float32, 1e-5)])
+def test_reference(kwargs, dtype, eps):
+    m, chars = model(dtype, **kwargs).eval(), batch()
+    y = m(chars).detach().double().numpy()
+    for b,s in enumerate(SENTS):
+        for t in range(len(s)): np.testing.assert_allclose(y[b,t], reference(m, chars[b,t].tolist(), kwargs.get('activation', 'relu')), atol=eps, rtol=eps)
+        assert not y[b,len(s):].any()
+
+def all_grads(m, chars):
+    m.zero_grad()
+    y = m(chars)
+    (y*torch.linspace(-1, 1, y.numel(), dtype=y.dtype).view_as(y)).sum().backward()
+    return [y.detach(), *(p.grad for p in m.parameters()), *m.buffers()]
+
+@pytest.mark.parametrize('training', [False, True])
+@pytest.mark.parametrize('norm', [False, True])
+def test_savings_are_exact(training, norm):
+    res = []
+    for share,cut in product((False, True), repeat=2):
+        m = model(torch.float64, share=share, cut=cut, norm=norm).train(training)
+        res.append(all_grads(m, torch.cat([batch(), batch()])))
+    for other in res[1:]:
+        for a,b in zip(res[0], other): torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
+
+words = st.text(st.characters(codec='utf-8', exclude_categories=('Cs',)), min_size=1, max_size=60)
+@settings(max_examples=40, deadline=None)
+@given(st.lists(words, min_size=1, max_size=6))
+def test_savings_are_exact_for_any_text(ws):
+    chars = torch.as_tensor(cv.encode(ws + ws[:1]))
+    plain = model(torch.float64, share=False, cut=False).eval()(chars)
+    torch.testing.assert_close(model(torch.float64).eval()(chars), plain, rtol=1e-12, atol=1e-12)
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 5), st.integers(1, 12), st.integers(1, 5), st.integers(1, 4), st.data())
+def test_cut_columns_keeps_all_windows(n, w, widest, n_ids, data):
+    "For any ids and any padding id: the set of windows of each row stays the same"
+    rows = torch.tensor(data.draw(st.lists(st.lists(st.integers(0, n_ids), min_size=w, max_size=w), min_size=n, max_size=n)))
+    rows = torch.cat([rows, rows.new_full((n, data.draw(st.integers(0, 6))), 7)], 1)
+    cut = cut_columns(rows, widest)
+    assert cut.shape[1] <= rows.shape[1]
+    for width in range(1, min(widest, rows.shape[1])+1):
+        for a,b in zip(rows.tolist(), cut.tolist()):
+            assert {tuple(a[i:i+width]) for i in range(len(a)-width+1)} == {tuple(b[i:i+width]) for i in range(len(b)-width+1)}
+
+def test_cutting_more_would_not_be_exact():
+    m, chars = model(torch.float64, norm=False), torch.as_tensor(cv.encode(['river']))
+    n = cut_columns(chars, 4).shape[1]
+    assert n == 7 + 4
+    m.cut = False
+    assert (m(chars[:,:n]) - m(chars)).abs().max() < 1e-12
+    assert (m(chars[:,:8]) - m(chars)).abs().max() > 1e-4
+
+@pytest.mark.parametrize('training', [False, True])
+def test_padding_order_and_company_change_nothing(training):
+    get = lambda: model(torch.float64).train(training)
+    y = get()(batch())
+    for b,s in enumerate(SENTS):
+        alone = get()(batch([s]))[0]
+        torch.testing.assert_close(y[b,:len(s)], alone, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(get()(batch(extra=9))[:,:-9], y, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(get()(batch(SENTS[::-1])).flip(0), y, rtol=1e-12, atol=1e-12)
+    left, mask = batch(left=True), batch(left=True)[...,0] != 0
+    torch.testing.assert_close(get()(left)[mask], y[batch()[...,0] != 0], rtol=1e-12, atol=1e-12)
+
+def test_a_token_is_its_letters_alone():
+    m, chars = model().eval(), batch()
+    y = m(chars)
+    other = chars.clone(); other[:,3] = other[:,2]
+    z = m(other)
+    keep = torch.arange(chars.shape[1]) != 3
+    assert torch.equal(y[:,keep], z[:,keep])
+
+def test_any_leading_shape():
+    m, chars = model().eval(), torch.as_tensor(cv.encode(SENTS[0]))[:8]
+    y = m(chars)
+    for shape in ((8,), (2, 4), (2, 2, 2)): torch.testing.assert_close(m(chars.view(*shape, -1)).reshape(8, -1), y)
+    torch.testing.assert_close(m(chars[0]), y[0])
+
+@pytest.mark.parametrize('training', [False, True])
+def test_no_token_and_one_token(training):
+    m = model().train(training)
+    for shape in ((2, 3, 50), (0, 3, 50), (2, 0, 50)): assert torch.equal(m(torch.zeros(shape, dtype=torch.int16)), torch.zeros(*shape[:-1], 6))
+    fresh = CharCNN(6, 3, FILTERS).train(training)
+    y = fresh(torch.as_tensor(cv.encode(['a'])))
+    assert y.isfinite().all() and y.shape == (1, 6)
+    y.sum().backward()
+
+def test_errors_are_for_people():
+    m, chars = model(), batch()
+    for bad,text in ((chars+20, 'char id 28'), (chars.int()*0-1, 'char id -1'), (chars[...,:3], 'widest filter \\(4\\)')):
+        with pytest.raises(ValueError, match=text): m(bad)
+    with pytest.raises(TypeError, match='whole numbers'): m(chars.float())
+    with pytest.raises(ValueError, match="'relu' or 'tanh'"): CharCNN(6, activation='gelu')
+
+def test_more_columns_than_usual():
+    wide = ByteCharVocab(max_chars=120)
+    m, short = model(torch.float64).eval(), [w for w in SENTS[0]]
+    torch.testing.assert_close(m(torch.as_tensor(wide.encode(short))), m(torch.as_tensor(cv.encode(short))), rtol=1e-12, atol=1e-12)
+
+@pytest.mark.parametrize('kwargs', [dict(), dict(norm=False, activation='tanh', n_highway=2), dict(proj_dim=None)])
+def test_gradcheck(kwargs):
+    m, chars = model(torch.float64, filters=((1,2), (2,3)), char_dim=2, **{'proj_dim': 3, **kwargs}).eval(), torch.as_tensor(cv.encode(['ab', 'ba', 'ab', 'c'])) [None,:,:9]
+    names, ps = zip(*[(n, p) for n,p in m.named_parameters() if n != 'embed.weight'])
+    assert torch.autograd.gradcheck(lambda *ps: torch.func.functional_call(m, dict(zip(names, ps)), (chars,)), ps)
+    used = torch.tensor(sorted(set(chars.flatten().tolist())))
+    rows = m.embed.weight.detach()[used].clone().requires_grad_()
+    f = lambda rows: torch.func.functional_call(m, {'embed.weight': m.embed.weight.detach().index_copy(0, used, rows)}, (chars,))
+    assert torch.autograd.gradcheck(f, rows)
+
+def test_types_of_numbers():
+    chars = batch()
+    ref = model(torch.float64).eval()(chars)
+    with torch.autocast('cpu', torch.bfloat16): auto = model().eval()(chars)
+    for y,eps in ((auto, .1), (model(torch.bfloat16).eval()(chars), .2), (model().eval()(chars.long()), 1e-5)):
+        assert (y.double() - ref).abs().max() < eps*ref.abs().max()
+    assert auto.dtype == torch.bfloat16
+    m = model()
+    with torch.autocast('cpu', torch.bfloat16): m(chars).float().sum().backward()
+    assert all(p.grad.isfinite().all() for p in m.parameters())
+
+@pytest.mark.parametrize('proj_dim', [6, None])
+def test_fold_norm(proj_dim):
+    m, chars = model(proj_dim=proj_dim).eval(), batch()
+    y = m(chars)
+    assert m.fold_norm() is m and m.norm is None
+    torch.testing.assert_close(m(chars), y, rtol=1e-5, atol=1e-5)
+    assert m.fold_norm() is m
+    plain = CharCNN(y.shape[-1], 3, FILTERS, norm=False)
+    plain.load_state_dict(m.state_dict())
+    torch.testing.assert_close(plain(chars), y, rtol=1e-5, atol=1e-5)
+
+def test_copies_and_pickles():
+    m, chars = model().eval(), batch()
+    for other in (copy.deepcopy(m), pickle.loads(pickle.dumps(m))): assert torch.equal(other(chars), m(chars))
+    assert CharacterLayer is CharCNN
+
+def test_equal_seeds_equal_runs():
+    runs = [all_grads(model(seed=3).train(), batch()) for _ in range(2)]
+    assert all(torch.equal(a, b) for a,b in zip(*runs))
+
+def test_highway_starts_by_carrying():
+    hw, x = Highway(8, 2), torch.randn(5, 8)
+    assert all((l.bias[8:] == -2).all() and (l.bias[:8] == 0).all() for l in hw.layers)
+    for l in hw.layers: l.bias.data[8:] = -50.
+    torch.testing.assert_close(hw(x), x)
+    for l in hw.layers: l.bias.data[8:] = 50.
+    t = x
+    for l in hw.layers: t = (t @ l.weight[:8].T).relu()
+    torch.testing.assert_close(hw(x), t)
+
+def test_token_norm_has_the_gradient_of_batch_norm():
+    torch.manual_seed(0)
+    norm, bn = TokenNorm(4).double(), torch.nn.BatchNorm1d(4).double()
+    norm.running_mean.normal_(); norm.running_var.uniform_(.5, 2); norm.steps.fill_(5)
+    x, dy = torch.randn(7, 4).double().requires_grad_(), torch.randn(7, 4).double()
+    r = ((x.var(0, unbiased=False) + 1e-5)/(norm.running_var + 1e-5)).sqrt().detach()
+    y, expected = norm(x), None
+    value = (x - norm.running_mean)/(norm.running_var + norm.eps).sqrt()
+    g, = torch.autograd.grad(y, x, dy)
+    g2, = torch.autograd.grad(bn(x), x, dy*r)
+    torch.testing.assert_close(g, g2)
+
+def test_token_norm_statistics():
+    torch.manual_seed(0)
+    norm, xs = TokenNorm(3), [torch.randn(50, 3)*(i+1) + i for i in range(4)]
+    for x in xs: norm(x)
+    torch.testing.assert_close(norm.running_mean, torch.stack([x.mean(0) for x in xs]).mean(0))
+    before = norm.running_mean.clone()
+    norm(xs[0][:1]); norm.eval()(xs[0])
+    assert torch.equal(norm.running_mean, before)
+    norm.train(); norm.steps.fill_(1000); norm(xs[0])
+    torch.testing.assert_close(norm.running_mean, before.lerp(xs[0].mean(0), norm.momentum))
+
+def test_token_norm_tells_nothing_about_the_batch():
+    torch.manual_seed(0)
+    x, y = torch.randn(9, 3), torch.randn(9, 3)
+    y[0] = x[0]
+    a, b = TokenNorm(3), TokenNorm(3)
+    a(x); b(x)
+    assert torch.equal(a(x)[0], b(y)[0])
