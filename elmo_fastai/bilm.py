@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['ELMO_TINY', 'ELMO_SMALL', 'ELMO_MEDIUM', 'ELMO_ORIGINAL', 'elmo_configs', 'BiLMConfig', 'FullSoftmax',
-           'AdaptiveSoftmax', 'output_layer', 'BiLM', 'leaks', 'evaluate', 'guesses', 'save_bilm', 'ModelFileError',
-           'load_bilm']
+           'AdaptiveSoftmax', 'output_layer', 'BiLM', 'leaks', 'perplexity', 'evaluate', 'guesses', 'save_bilm',
+           'ModelFileError', 'load_bilm']
 
 # %% ../nbs/07_bilm.ipynb #c005
 import json, math, os, shutil, tempfile
@@ -39,6 +39,22 @@ class BiLMConfig:
     dropout: float = 0.           # locked dropout at the input, between layers and at the output
     cutoffs: tuple|None = None    # of the adaptive softmax; () for a full softmax, None to choose by vocabulary size
 
+    def __post_init__(self):
+        "Raises ValueError naming the first setting that can't be"
+        def whole(o, least=1): return type(o) is int and least <= o <= 10**6
+        def limit(o): return o is None or (type(o) in (int, float) and 0 < o < math.inf)
+        def pairs(o): return isinstance(o, tuple) and o and all(isinstance(p, tuple) and len(p) == 2 and all(map(whole, p)) for p in o)
+        c = self
+        bad = [k for k,ok in dict(
+            name=isinstance(c.name, str), char_dim=whole(c.char_dim), filters=pairs(c.filters), n_highway=whole(c.n_highway, 0) and c.n_highway < 100,
+            activation=c.activation in ('relu', 'tanh'), max_chars=whole(c.max_chars, 3) and c.max_chars < 2**15, norm=type(c.norm) is bool, proj_dim=whole(c.proj_dim),
+            hidden_dim=whole(c.hidden_dim) and whole(c.proj_dim) and c.hidden_dim >= c.proj_dim, n_layers=whole(c.n_layers) and c.n_layers < 100,
+            residual=type(c.residual) is bool, cell_clip=limit(c.cell_clip), proj_clip=limit(c.proj_clip),
+            dropout=type(c.dropout) in (int, float) and 0 <= c.dropout < 1,
+            cutoffs=c.cutoffs is None or (isinstance(c.cutoffs, tuple) and all(type(o) is int and o > 0 for o in c.cutoffs) and list(c.cutoffs) == sorted(set(c.cutoffs)))
+        ).items() if not ok]
+        if bad: raise ValueError(f"A biLM can't have {bad[0]}={getattr(c, bad[0])!r:.100}")
+
     def to_dict(self):
         "Plain types for JSON"
         return asdict(self)
@@ -46,6 +62,7 @@ class BiLMConfig:
     @classmethod
     def from_dict(cls, d):
         "A configuration from `to_dict`'s dictionary; raises ValueError where it has unknown names"
+        if not isinstance(d, dict): raise ValueError(f"Settings come as a dictionary, not as {type(d).__name__}")
         if unknown := set(d) - {f.name for f in fields(cls)}:
             raise ValueError(f"Unknown settings in a biLM configuration: {', '.join(sorted(unknown))}")
         tuples = {k: tuple(tuple(o) if isinstance(o, list) else o for o in v) for k,v in d.items() if isinstance(v, list)}
@@ -61,19 +78,22 @@ ELMO_ORIGINAL = BiLMConfig('original', filters=((1,32), (2,32), (3,64), (4,128),
 elmo_configs = {c.name: c for c in (ELMO_TINY, ELMO_SMALL, ELMO_MEDIUM, ELMO_ORIGINAL)}
 
 # %% ../nbs/07_bilm.ipynb #c032
+def at_least_float(x): return x if x.dtype == torch.float64 else x.float()
+
+# %% ../nbs/07_bilm.ipynb #c033
 class FullSoftmax(nn.Linear):
     "One score a word, normalised over all words: for small vocabularies"
     def nll(self,
         h:torch.Tensor,      # states, [N, P]
         target:torch.Tensor, # word ids, [N]
     ) -> torch.Tensor:       # negative log-likelihoods in nats, [N]
-        return F.cross_entropy(self(h).float(), target, reduction='none')
+        return F.cross_entropy(at_least_float(self(h)), target, reduction='none')
 
     def log_prob(self, h):
         "Log-probabilities of all words, [N, V]"
-        return F.log_softmax(self(h).float(), -1)
+        return F.log_softmax(at_least_float(self(h)), -1)
 
-# %% ../nbs/07_bilm.ipynb #c034
+# %% ../nbs/07_bilm.ipynb #c035
 class AdaptiveSoftmax(nn.AdaptiveLogSoftmaxWithLoss):
     "Frequent words first, rare words in groups that are scored only when needed (Grave et al. 2017)"
     def _cast(self, h):
@@ -84,13 +104,13 @@ class AdaptiveSoftmax(nn.AdaptiveLogSoftmaxWithLoss):
         h:torch.Tensor,      # states, [N, P]
         target:torch.Tensor, # word ids, [N]
     ) -> torch.Tensor:       # negative log-likelihoods in nats, [N]
-        return -self(self._cast(h), target).output.float()
+        return -at_least_float(self(self._cast(h), target).output)
 
     def log_prob(self, h):
         "Log-probabilities of all words, [N, V]"
-        return super().log_prob(self._cast(h)).float()
+        return at_least_float(super().log_prob(self._cast(h)))
 
-# %% ../nbs/07_bilm.ipynb #c036
+# %% ../nbs/07_bilm.ipynb #c037
 def output_layer(
     config:BiLMConfig, # its `proj_dim` and `cutoffs` count
     n_words:int,       # V, size of the vocabulary
@@ -102,7 +122,7 @@ def output_layer(
     if not cutoffs: return FullSoftmax(config.proj_dim, n_words)
     return AdaptiveSoftmax(config.proj_dim, n_words, cutoffs)
 
-# %% ../nbs/07_bilm.ipynb #c041
+# %% ../nbs/07_bilm.ipynb #c042
 class BiLM(nn.Module):
     "A bidirectional language model over characters (Peters et al. 2018, section 3.1)"
     def __init__(self,
@@ -138,7 +158,7 @@ class BiLM(nn.Module):
         nll = self.head.nll(h, torch.cat([fwd[has_f], bwd[has_b]]))
         return nll[:has_f.sum()], nll[has_f.sum():]
 
-# %% ../nbs/07_bilm.ipynb #c048
+# %% ../nbs/07_bilm.ipynb #c049
 @torch.no_grad()
 def leaks(
     model:nn.Module,    # a biLM in evaluation mode
@@ -153,7 +173,14 @@ def leaks(
     return (any(moved(f[:, :t], g[:, :t]) for (f,_),(g,_) in zip(before, after)),
             any(moved(f[:, t+1:], g[:, t+1:]) for (_,f),(_,g) in zip(before, after)))
 
-# %% ../nbs/07_bilm.ipynb #c059
+# %% ../nbs/07_bilm.ipynb #c060
+def perplexity(
+    nats:float, # mean negative log-likelihood of a prediction
+) -> float:     # infinite where it is too large for a float
+    "exp of a cross-entropy"
+    return math.exp(nats) if nats < 709 else nats*math.inf
+
+# %% ../nbs/07_bilm.ipynb #c061
 @torch.no_grad()
 def evaluate(
     model:BiLM, # a biLM
@@ -169,10 +196,11 @@ def evaluate(
             nats[i] += nll.double().sum().item()
             n[i] += len(nll)
     model.train(was_training)
-    f,b = (o/max(m, 1) for o,m in zip(nats, n))
-    return dict(fwd=math.exp(f), bwd=math.exp(b), mean=math.exp((f+b)/2), predictions=n[0])
+    if not all(n): raise ValueError("No perplexity: there is nothing to predict in these batches")
+    f,b = (o/m for o,m in zip(nats, n))
+    return dict(fwd=perplexity(f), bwd=perplexity(b), mean=perplexity((f+b)/2), predictions=n[0])
 
-# %% ../nbs/07_bilm.ipynb #c067
+# %% ../nbs/07_bilm.ipynb #c069
 @torch.no_grad()
 def guesses(
     model:BiLM,                # a biLM
@@ -190,11 +218,11 @@ def guesses(
     def top(h): return [' '.join(vocab.decode(r.tolist())) for r in model.head.log_prob(h).topk(k).indices]
     return list(zip(tokens, top(f[0, :-2]), top(b[0, 2:])))
 
-# %% ../nbs/07_bilm.ipynb #c071
+# %% ../nbs/07_bilm.ipynb #c073
 FORMAT = 'elmo_fastai.bilm'
 FORMAT_VERSION = 1
 
-# %% ../nbs/07_bilm.ipynb #c072
+# %% ../nbs/07_bilm.ipynb #c074
 def save_bilm(
     path,            # the folder to write
     model:BiLM,      # a biLM
@@ -203,20 +231,21 @@ def save_bilm(
 ) -> Path:           # the folder
     "Write a biLM as a folder, completely or not at all"
     path = Path(path)
+    if len(vocab) != model.n_words: raise ValueError(f"The vocabulary has {len(vocab)} words, the model predicts {model.n_words}")
     path.parent.mkdir(parents=True, exist_ok=True)
     tmp = Path(tempfile.mkdtemp(prefix=f'.{path.name}-', dir=path.parent))
     try:
         head = dict(format=FORMAT, version=FORMAT_VERSION, n_words=model.n_words, config=model.config.to_dict())
-        (tmp/'config.json').write_text(json.dumps(head, indent=1))
+        (tmp/'config.json').write_text(json.dumps(head, indent=1), encoding='utf-8')
         save_file({k: v.detach().cpu().contiguous() for k,v in model.state_dict().items()}, tmp/'model.safetensors')
         vocab.save(tmp/'vocab.json')
         for name,data in (extra or {}).items(): (tmp/name).write_bytes(data.encode() if isinstance(data, str) else data)
-        tmp.chmod(0o755)
+        tmp.chmod(0o755); (tmp/'model.safetensors').chmod(0o644)   # both are made for the owner alone
         replace_folder(tmp, path)
     except BaseException: shutil.rmtree(tmp, ignore_errors=True); raise
     return path
 
-# %% ../nbs/07_bilm.ipynb #c073
+# %% ../nbs/07_bilm.ipynb #c075
 def replace_folder(new, path):
     "Put folder `new` in the place of `path`; the old one goes only when the new one is there"
     old = path.with_name(f'.{path.name}-old-{os.getpid()}')
@@ -227,39 +256,47 @@ def replace_folder(new, path):
         raise
     shutil.rmtree(old, ignore_errors=True)
 
-# %% ../nbs/07_bilm.ipynb #c075
+# %% ../nbs/07_bilm.ipynb #c077
 class ModelFileError(ValueError):
     "A saved model that can't be read, and why"
 
-# %% ../nbs/07_bilm.ipynb #c076
+# %% ../nbs/07_bilm.ipynb #c078
 def load_bilm(
     path,             # a folder written by `save_bilm`
     device='cpu',     # where to put the model
 ) -> tuple:           # (the biLM in evaluation mode, its `WordVocab`)
     "Read a biLM; raises `ModelFileError` naming the file and the reason"
     path = Path(path)
-    head = _read_config(path/'config.json')
-    try: model = BiLM(BiLMConfig.from_dict(head['config']), head['n_words'])
-    except (KeyError, TypeError, ValueError) as e: raise ModelFileError(f"{path/'config.json'} does not describe a biLM: {e}") from None
-    try: weights = load_file(path/'model.safetensors')
-    except (OSError, SafetensorError) as e: raise ModelFileError(f"{path/'model.safetensors'} can't be read: {e}") from None
+    head,file = _read_config(path/'config.json'),path/'model.safetensors'
+    try:
+        n_words = head['n_words']
+        if type(n_words) is not int or n_words < len(SPECIALS): raise ValueError(f"it can't have n_words={n_words!r:.100}")
+        with torch.device('meta'): model = BiLM(BiLMConfig.from_dict(head['config']), n_words)   # shapes only: nothing is allocated yet
+    except KeyError as e: raise ModelFileError(f"{path/'config.json'} does not describe a biLM: it lacks {e}") from None
+    except (TypeError, ValueError, RuntimeError) as e: raise ModelFileError(f"{path/'config.json'} does not describe a biLM: {str(e)[:300]}") from None
+    try: weights = load_file(file)
+    except (OSError, SafetensorError) as e: raise ModelFileError(f"{file} can't be read: {e}") from None
     for name,p in model.state_dict().items():
-        shape = tuple(weights[name].shape) if name in weights else None
-        if shape != tuple(p.shape): raise ModelFileError(f"{path/'model.safetensors'}: {name} should be {tuple(p.shape)}, found {shape or 'nothing'}")
-    if unknown := set(weights) - set(model.state_dict()): raise ModelFileError(f"{path/'model.safetensors'}: unknown tensor {min(unknown)}")
-    model.load_state_dict(weights)
-    try: vocab = WordVocab.load(path/'vocab.json')
-    except (OSError, ValueError) as e: raise ModelFileError(f"{path/'vocab.json'} can't be read: {e}") from None
-    if len(vocab) != model.n_words: raise ModelFileError(f"{path/'vocab.json'} has {len(vocab)} words, the model predicts {model.n_words}")
+        found = weights.get(name)
+        if found is None: raise ModelFileError(f"{file}: {name} is missing")
+        if found.shape != p.shape: raise ModelFileError(f"{file}: {name} should be {tuple(p.shape)}, found {tuple(found.shape)}")
+        if found.is_floating_point() != p.is_floating_point(): raise ModelFileError(f"{file}: {name} should be {p.dtype}, found {found.dtype}")
+    if unknown := set(weights) - set(model.state_dict()): raise ModelFileError(f"{file}: unknown tensor {min(unknown)}")
+    model.to_empty(device='cpu').load_state_dict(weights)
+    file = path/'vocab.json'
+    try: vocab = WordVocab.load(file)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as e: raise ModelFileError(f"{file} can't be read: {e}") from None
+    if bad := [o for o in vocab.itos if not isinstance(o, str)]: raise ModelFileError(f"{file} holds {bad[0]!r:.100}, which is no word")
+    if len(vocab) != model.n_words: raise ModelFileError(f"{file} has {len(vocab)} words, the model predicts {model.n_words}")
     return model.to(device).eval(), vocab
 
-# %% ../nbs/07_bilm.ipynb #c077
+# %% ../nbs/07_bilm.ipynb #c079
 def _read_config(file):
     "The checked contents of a `config.json`"
-    try: head = json.loads(file.read_text())
+    try: head = json.loads(file.read_text(encoding='utf-8'))
     except FileNotFoundError: raise ModelFileError(f"There is no model in {file.parent}: it has no {file.name}") from None
-    except (OSError, ValueError) as e: raise ModelFileError(f"{file} can't be read: {e}") from None
+    except (OSError, ValueError, RecursionError) as e: raise ModelFileError(f"{file} can't be read: {e}") from None
     if not isinstance(head, dict) or head.get('format') != FORMAT: raise ModelFileError(f"{file} is not of a model that elmo_fastai saved")
-    if not isinstance(head.get('version'), int) or head['version'] > FORMAT_VERSION:
+    if type(head.get('version')) is not int or not 1 <= head['version'] <= FORMAT_VERSION:
         raise ModelFileError(f"{file} has format version {head.get('version')}; this version of elmo_fastai reads up to {FORMAT_VERSION}")
     return head

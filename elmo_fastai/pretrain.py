@@ -154,7 +154,7 @@ def bilm_learner(
 
 # %% ../nbs/08_pretrain.ipynb #c048
 RECIPES = {
-    'toy': dict(model='tiny', kind='sentences', epochs=3, lr=1e-2, bs=128, min_freq=1),
+    'toy': dict(model='tiny', kind='sentences', epochs=3, lr=6e-3, bs=96, min_freq=1),
     None:  dict(model='small', kind='stream', epochs=8, lr=4e-3, bs=20, seq_len=64, min_freq=2),   # any other text
 }
 

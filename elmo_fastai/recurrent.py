@@ -75,7 +75,7 @@ def lstm_loop(
         ys.append(y)
     return torch.stack(ys, 1), (h,c)
 
-# %% ../nbs/05_recurrence.ipynb #c077
+# %% ../nbs/05_recurrence.ipynb #c078
 def reverse_padded(
     x:Tensor,     # [B, T, ...], padded on the right
     lens:Tensor,  # how many of the T are real in each row, [B]; None: all
@@ -86,12 +86,12 @@ def reverse_padded(
     idx = lens[:,None] - 1 - t
     return take_steps(x, torch.where(idx < 0, t, idx))
 
-# %% ../nbs/05_recurrence.ipynb #c078
+# %% ../nbs/05_recurrence.ipynb #c079
 def take_steps(x, idx):
     "Row by row, the time steps `idx` [B, T] of `x` [B, T, D]"
     return x.gather(1, idx[...,None].expand(-1, -1, x.shape[-1])) if x.dim() == 3 else x.gather(1, idx)
 
-# %% ../nbs/05_recurrence.ipynb #c082
+# %% ../nbs/05_recurrence.ipynb #c083
 def init_lstm(lstm):
     "A forget gate that starts open (bias 1), and one bias in place of PyTorch's two"
     H = lstm.hidden_size
@@ -99,12 +99,12 @@ def init_lstm(lstm):
     nn.init.ones_(lstm.bias_ih_l0[H:2*H])
     lstm.bias_hh_l0.requires_grad_(False)
 
-# %% ../nbs/05_recurrence.ipynb #c083
+# %% ../nbs/05_recurrence.ipynb #c084
 def fill_rows(state, other):
     "`state`, followed by those rows (sentences) of `other` that it lacks"
     return tuple(torch.cat([s.to(o.dtype), o[:,:,s.shape[2]:]], 2) for s,o in zip(state, other))
 
-# %% ../nbs/05_recurrence.ipynb #c084
+# %% ../nbs/05_recurrence.ipynb #c085
 class BiLSTMStack(nn.Module):
     "`n_layers` of forward and backward LSTMs; the two directions never see each other (Peters et al. 2018, §3.1)"
     def __init__(self,

@@ -11,6 +11,7 @@ import io, json, math
 from collections import Counter, defaultdict
 import numpy as np, torch, matplotlib.pyplot as plt
 from sklearn.decomposition import PCA
+from sklearn.manifold import TSNE
 from .corpora import *
 from .tokens import *
 from .batches import *
@@ -61,6 +62,12 @@ def sense_vectors(
     return {w: (np.array(s), np.stack(v)) for w,(s,v) in found.items()}
 
 # %% ../nbs/07b_report.ipynb #c022
+def _whitener(x):
+    "The map of vectors [n, D] onto their principal components (99 % of the variance), each with variance 1"
+    if np.allclose(x, x[0]): return lambda v: v
+    return PCA(0.99, whiten=True, svd_solver='full').fit(x).transform
+
+# %% ../nbs/07b_report.ipynb #c023
 def sense_accuracy(
     seen:dict,     # `sense_vectors` of the sentences that the means come from
     held_out:dict, # `sense_vectors` of other sentences
@@ -69,47 +76,51 @@ def sense_accuracy(
     words = [w for w in sorted(held_out) if w in seen and len(set(seen[w][0])) > 1]
     if not words: raise ValueError("No ambiguous word occurs in both sets with at least two senses")
     hits,n = {},sum(len(held_out[w][0]) for w in words)
+    n_layers = seen[words[0]][1].shape[1]
+    whiten = [_whitener(np.concatenate([v[:, l] for _,v in seen.values()])) for l in range(n_layers)]
     for w in words:
         (s,v),(gold,x) = seen[w],held_out[w]
-        common = Counter(s.tolist()).most_common(1)[0][0]
-        names,scale = np.unique(s),v.std(0) + 1e-3
-        means = np.stack([v[s == name].mean(0) for name in names])                # [senses, layers, 2P]
-        nearest = names[(((x[:, None] - means)/scale)**2).sum(-1).argmin(1)]      # [n, layers]
-        hits[w] = np.append((nearest == gold[:, None]).sum(0), (gold == common).sum())
+        names,common = np.unique(s),Counter(s.tolist()).most_common(1)[0][0]
+        def right(l):
+            means = np.stack([whiten[l](v[s == name, l]).mean(0) for name in names])      # [senses, D]
+            nearest = ((whiten[l](x[:, l])[:, None] - means)**2).sum(-1).argmin(1)        # [n]
+            return (names[nearest] == gold).sum()
+        hits[w] = np.array([*(right(l) for l in range(n_layers)), (gold == common).sum()])
     total = sum(hits.values())/n
     return total[:-1], total[-1], {w: h/len(held_out[w][0]) for w,h in hits.items()}
 
-# %% ../nbs/07b_report.ipynb #c030
+# %% ../nbs/07b_report.ipynb #c031
 PALETTE = dict(fwd='tab:blue', bwd='tab:orange', both='tab:green', rest='tab:gray')
 SENSE_COLOURS = ['tab:purple', 'tab:olive', 'tab:cyan', 'tab:red', 'tab:brown']
 
-# %% ../nbs/07b_report.ipynb #c031
+# %% ../nbs/07b_report.ipynb #c032
 def draw_senses(
     ax,            # matplotlib axes
     vectors:dict,  # `sense_vectors`
     word:str,      # one of its words
     layer:int=-1,  # which layer's vectors
 ):
-    "Occurrences of `word` in the plane of their two principal components, coloured by sense"
-    senses,v = vectors[word]
-    xy = PCA(2, random_state=0).fit_transform(v[:, layer])
+    "Up to 200 occurrences of `word` in a plane (t-SNE of whitened vectors), coloured by sense"
+    senses,v = (o[:200] for o in vectors[word])
+    x = _whitener(np.concatenate([o[:, layer] for _,o in vectors.values()]))(v[:, layer])
+    xy = TSNE(2, perplexity=max(1, min(20, len(x)//4)), init='random', random_state=0).fit_transform(x) if len(x) > 3 else x[:, :2]
     for sense,colour,marker in zip(sorted(set(senses)), SENSE_COLOURS, 'os^Dv'):
         m = senses == sense
         ax.scatter(*xy[m].T, s=14, color=colour, marker=marker, label=f'{sense.split("/")[-1]} ({m.sum()})', alpha=.8)
-    ax.set(xlabel='first principal component', ylabel='second', title=f'“{word}” in {len(v)} sentences')
+    ax.set(xlabel='t-SNE, first dimension', ylabel='second dimension', title=f'“{word}” in {len(v)} sentences, layer {layer % v.shape[1]}')
     ax.legend(title='gold sense')
 
-# %% ../nbs/07b_report.ipynb #c035
+# %% ../nbs/07b_report.ipynb #c036
 def clearest_word(vectors):
     "The word with most occurrences of its second commonest sense"
     return max(sorted(vectors), key=lambda w: sorted(Counter(vectors[w][0].tolist()).values())[-2:][0] if len(set(vectors[w][0])) > 1 else 0)
 
-# %% ../nbs/07b_report.ipynb #c038
+# %% ../nbs/07b_report.ipynb #c039
 def make_report(
     model:BiLM,  # a trained biLM
     dls,         # its loaders
     corpus,      # its corpus
-) -> tuple:      # (figures as a dictionary, `sense_vectors` of the validation sentences or None)
+) -> tuple:      # (figures as a dictionary, `sense_vectors` of training sentences or None)
     "Measure a biLM on its corpus's validation lines"
     ppl = evaluate(model, dls.valid)
     base = baselines(corpus, dls)
@@ -123,9 +134,9 @@ def make_report(
     acc,r['sense_baseline'],_ = sense_accuracy(seen, held_out)
     r['sense_accuracy'] = {f'layer{i}': float(a) for i,a in enumerate(acc)}
     r['sense_baseline'] = float(r['sense_baseline'])
-    return r, held_out
+    return r, seen
 
-# %% ../nbs/07b_report.ipynb #c040
+# %% ../nbs/07b_report.ipynb #c041
 def report_text(
     r:dict,  # from `make_report`
 ) -> str:    # lines for people
@@ -140,7 +151,7 @@ def report_text(
     if r.get('train_seconds'): lines.append(f"Trained for {r['train_seconds']:.0f} s at {r['tokens_per_second']:,.0f} tokens/s")
     return '\n'.join(lines)
 
-# %% ../nbs/07b_report.ipynb #c042
+# %% ../nbs/07b_report.ipynb #c043
 def report_figure(
     losses:list,             # training loss at every step, nats a prediction
     r:dict,                  # from `make_report`

@@ -1,25 +1,55 @@
 """Write README.md from nbs/index.ipynb, the way `nbdev_readme` does where Quarto is installed: `python tests/readme.py [--check]`."""
 import re, sys
+from html.parser import HTMLParser
 from pathlib import Path
 import nbformat
 from nbconvert import MarkdownExporter
 
 root = Path(__file__).resolve().parent.parent
 
+class Rows(HTMLParser):
+    "The cells of an HTML table as text, row by row."
+    def __init__(self): super().__init__(); self.rows, self.open = [], False
+    def handle_starttag(self, tag, attrs):
+        if tag == 'tr': self.rows.append([])
+        if tag in ('th', 'td'): self.rows[-1].append(''); self.open = True
+    def handle_endtag(self, tag): self.open = self.open and tag not in ('th', 'td')
+    def handle_data(self, data):
+        if self.open: self.rows[-1][-1] += data.replace('|', r'\|')
+
+def pipe_table(html):
+    "An HTML table as a markdown table, which needs no style sheet."
+    p = Rows()
+    p.feed(html)
+    head, *rows = p.rows
+    return '\n'.join(f"| {' | '.join(r)} |" for r in [head, ['---']*len(head), *rows])
+
+def as_markdown(output):
+    "An output as markdown: tables stay tables, text is fenced, pictures are for the site."
+    if output.output_type == 'stream': return f'```\n{output.text.rstrip()}\n```'
+    data = output.get('data', {})
+    if '<table' in data.get('text/html', ''): return pipe_table(data['text/html'])
+    if 'text/html' in data or any(k.startswith('image/') for k in data): return ''
+    return data.get('text/markdown') or f"```\n{data.get('text/plain', '').rstrip()}\n```"
+
 def render():
     "The text of README.md: the index notebook as markdown, its directives dropped, its links pointing into the repository."
     nb = nbformat.read(root/'nbs'/'index.ipynb', 4)
     cells = [c for c in nb.cells if not (c.cell_type == 'code' and re.match(r'#\|\s*hide\s*$', c.source, re.M))]
     for c in cells:
-        if c.cell_type == 'code': c.source = re.sub(r'^#\|.*\n?', '', c.source, flags=re.M).strip()
+        if c.cell_type == 'code':
+            c.source = re.sub(r'^#\|.*\n?', '', c.source, flags=re.M).strip()
+            c.outputs = [nbformat.v4.new_output('display_data', {'text/markdown': m}) for o in c.outputs if (m := as_markdown(o))]
         else: c.source = re.sub(r'^- skip_showdoc: true\s*\n?', '', c.source, flags=re.M).strip()
     nb.cells = [c for c in cells if c.source]
     text, _ = MarkdownExporter().from_notebook_node(nb)
-    text = re.sub(r'\]\((images/[^)]+|\d\d\w*\.ipynb)\)', r'](nbs/\1)', text)
+    text = re.sub(r'\]\((images/[^)]+|\w+\.ipynb(?:#[^)]*)?)\)', r'](nbs/\1)', text)
     note = '<!-- Written from nbs/index.ipynb by `make readme`; do not edit here. -->\n\n'
     return note + re.sub(r'\n{3,}', '\n\n', text).strip() + '\n'
 
 if __name__ == '__main__':
     readme, text = root/'README.md', render()
-    if '--check' in sys.argv: sys.exit(readme.read_text(encoding='utf-8') != text and 'README.md differs from nbs/index.ipynb: run `make readme`')
+    if '--check' in sys.argv:
+        same = readme.exists() and readme.read_text(encoding='utf-8') == text
+        sys.exit(None if same else 'README.md differs from nbs/index.ipynb: run `make readme`')
     readme.write_text(text, encoding='utf-8')

@@ -1,7 +1,7 @@
 """A training step of the library against the plain design of the same sizes, in one run: tokens a second, and peak memory.
 
-    python tests/benchmarks/train_step.py                  # 10,000 words, some five minutes
-    python tests/benchmarks/train_step.py --vocab 100000   # needs 16 GB
+    python tests/benchmarks/train_step.py                  # 10,000 words, a few minutes
+    python tests/benchmarks/train_step.py --vocab 100000   # the plain side needs about 8 GB
     python tests/benchmarks/train_step.py --reps 1 --steps 1 --no-memory   # does it work?
 
 plain         the letters of every token convolved, at all 50 columns; a full softmax in each direction; fp32
@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 from statistics import median
 
-# torch is imported where it is needed: a child's peak memory counts from its parent's, so the parent must stay small.
+# torch is imported where it is needed, not here: on Linux a child's ru_maxrss starts at its parent's, so the parent must stay small.
 ROOT = Path(__file__).resolve().parents[2]
 SIDES = ['plain', 'library fp32', 'library bf16']
 BS, SEQ_LEN = 20, 128
@@ -76,11 +76,12 @@ def library_nll(model, *batch): return [nll.sum() for nll in model(*batch)]
 def make_step(side, n_words):
     "A function that trains on one batch and returns its nats a prediction"
     import torch
-    from dataclasses import replace
-    from elmo_fastai.bilm import BiLM, ELMO_MEDIUM
+    from elmo_fastai.bilm import BiLM, BiLMConfig
     torch.manual_seed(42)
     plain = side == 'plain'
-    model = BiLM(replace(ELMO_MEDIUM, cutoffs=() if plain else None), n_words).train()
+    config = BiLMConfig('benchmark', char_dim=16, filters=((1,64), (2,128), (3,256), (4,256), (5,256), (6,256)), n_highway=2,
+                        proj_dim=512, hidden_dim=512, n_layers=2, dropout=0.2, cutoffs=() if plain else None)
+    model = BiLM(config, n_words).train()
     model.chars.share = model.chars.cut = not plain
     opt = torch.optim.AdamW(model.parameters(), 1e-3, fused=True)
     nll = plain_nll if plain else library_nll
