@@ -38,7 +38,7 @@ def bilm_loss(
 
 # %% ../nbs/08_pretrain.ipynb #c018
 class NatsMetric(Metric):
-    "Nats a prediction, over the predictions of chosen directions; `transform=math.exp` makes it a perplexity"
+    "Nats a prediction, over the predictions of chosen directions; `transform=perplexity` makes it a perplexity"
     def __init__(self,
         name:str,              # heading in the table
         directions:tuple=(0,1),# 0 forward, 1 backward
@@ -145,7 +145,7 @@ def bilm_learner(
 ) -> Learner:
     "A `Learner` that pretrains a biLM; its table shows the perplexity of both directions"
     opt = partial(OptimWrapper, opt=torch.optim.AdamW, betas=(0.9, 0.99), fused=dls.device.type in ('cpu', 'cuda'))
-    ppl = [NatsMetric('perplexity_fwd', (0,), math.exp), NatsMetric('perplexity_bwd', (1,), math.exp)]
+    ppl = [NatsMetric('perplexity_fwd', (0,), perplexity), NatsMetric('perplexity_bwd', (1,), perplexity)]
     own = [TargetsToModel(), GradientClip(clip), KeepGood(), StopOnSignal(), Throughput()]
     if bf16_is_fast(dls.device) if bf16 is None else bf16: own.append(BF16())
     learn = Learner(dls, BiLM(config, len(dls.vocab)), loss_func=bilm_loss, opt_func=opt, metrics=ppl, wd=wd, cbs=own+L(cbs), **kwargs)
@@ -154,7 +154,7 @@ def bilm_learner(
 
 # %% ../nbs/08_pretrain.ipynb #c048
 RECIPES = {
-    'toy': dict(model='tiny', kind='sentences', epochs=3, lr=6e-3, bs=96, min_freq=1),
+    'toy': dict(model='tiny', kind='sentences', epochs=3, lr=1e-2, bs=96, min_freq=1),
     None:  dict(model='small', kind='stream', epochs=8, lr=4e-3, bs=20, seq_len=64, min_freq=2),   # any other text
 }
 
