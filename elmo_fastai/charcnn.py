@@ -69,11 +69,15 @@ class TokenNorm(nn.Module):
         self.register_buffer('steps', torch.tensor(0))
 
     def forward(self,
-        x:Tensor,  # vectors of real tokens, [N, D]
-    )->Tensor:     # [N, D]
+        x:Tensor,            # vectors of real tokens, [N, D]
+        counts:Tensor=None,  # how often each stands in the batch, [N]; None: once
+    )->Tensor:               # [N, D]
         dtype, x = x.dtype, x.to(self.weight.dtype)
-        if self.training and len(x) > 1:
-            mean, var = x.mean(0), x.var(0, unbiased=False)
+        counts = x.new_ones(len(x)) if counts is None else counts.to(x.dtype)
+        if self.training and counts.sum() > 1:
+            share = (counts/counts.sum())[:,None]
+            mean = (share*x).sum(0)
+            var = (share*(x - mean)**2).sum(0)
             if self.steps == 0: self.update(mean, var, 1.)               # before the first batch nothing is known
             r = ((var + self.eps)/(self.running_var + self.eps)).sqrt().detach()
             g = (x - mean)/(var + self.eps).sqrt()*r                     # the way of the gradient; its value cancels out

@@ -7,7 +7,8 @@ __all__ = ['RECIPES', 'TargetsToModel', 'bilm_loss', 'NatsMetric', 'BF16', 'bf16
            'Throughput', 'bilm_learner', 'PretrainError', 'pretrain', 'elmo_pretrain']
 
 # %% ../nbs/08_pretrain.ipynb #c005
-import io, math, shutil, signal, sys, tempfile, threading, time, warnings
+import io, math, signal, sys, tempfile, threading, time
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 import json
@@ -121,6 +122,12 @@ class StopOnSignal(Callback):
     def after_fit(self): self._restore()
 
 # %% ../nbs/08_pretrain.ipynb #c031
+class LogHeader(Callback):
+    order = 55
+    def __init__(self, line): self.line = line
+    def before_fit(self): self.line(self.recorder.metric_names)
+
+# %% ../nbs/08_pretrain.ipynb #c033
 class Throughput(Callback):
     "Count the tokens read in training and the seconds that it took"
     def before_fit(self): self.tokens,self.seconds = 0,0.
@@ -132,7 +139,7 @@ class Throughput(Callback):
     @property
     def per_second(self): return self.tokens/max(self.seconds, 1e-9)
 
-# %% ../nbs/08_pretrain.ipynb #c034
+# %% ../nbs/08_pretrain.ipynb #c036
 @delegates(Learner.__init__, but='dls,model,loss_func,opt_func,metrics')
 def bilm_learner(
     dls,                          # from `ElmoDataLoaders`
@@ -152,17 +159,17 @@ def bilm_learner(
     learn.recorder.loss = NatsMetric('loss')
     return learn
 
-# %% ../nbs/08_pretrain.ipynb #c048
+# %% ../nbs/08_pretrain.ipynb #c050
 RECIPES = {
     'toy': dict(model='tiny', kind='sentences', epochs=3, lr=1e-2, bs=96, min_freq=1),
     None:  dict(model='small', kind='stream', epochs=8, lr=4e-3, bs=20, seq_len=64, min_freq=2),   # any other text
 }
 
-# %% ../nbs/08_pretrain.ipynb #c049
+# %% ../nbs/08_pretrain.ipynb #c051
 class PretrainError(ValueError):
     "Why a training can't start, and what to do"
 
-# %% ../nbs/08_pretrain.ipynb #c051
+# %% ../nbs/08_pretrain.ipynb #c053
 def _loaders(corpus, r, char_vocab, device, seed):
     "Loaders by recipe, or what is wrong with the sizes"
     kw = dict(kind=r['kind'], bs=r['bs'], min_freq=r['min_freq'], max_vocab=r.get('max_vocab'), char_vocab=char_vocab, device=device, seed=seed)
@@ -173,7 +180,7 @@ def _loaders(corpus, r, char_vocab, device, seed):
         raise PretrainError(f"The training text has {len(dls.train.text)} sentences, fewer than a batch of {r['bs']}: take a smaller --bs or more text")
     return dls
 
-# %% ../nbs/08_pretrain.ipynb #c052
+# %% ../nbs/08_pretrain.ipynb #c054
 def _finish(folder, learn, corpus, status, seconds):
     "Measure, draw, save; the report as a dictionary"
     r, vectors = make_report(learn.model, learn.dls, corpus)
@@ -189,7 +196,18 @@ def _finish(folder, learn, corpus, status, seconds):
     save_bilm(folder, learn.model, learn.dls.vocab, extra={'report.json': json.dumps(r, indent=1), **pictures})
     return r
 
-# %% ../nbs/08_pretrain.ipynb #c053
+# %% ../nbs/08_pretrain.ipynb #c055
+@contextmanager
+def _bars(learn, say):
+    "Progress bars where somebody looks; one line an epoch where the output goes to a file"
+    if IN_NOTEBOOK or sys.stdout.isatty(): yield; return
+    def line(row): say('  '.join(f'{o:<14.4f}' if isinstance(o, float) else f'{o!s:<14}' for o in row))
+    with learn.no_bar():
+        learn.logger = line
+        learn.add_cb(LogHeader(line))
+        yield
+
+# %% ../nbs/08_pretrain.ipynb #c056
 def pretrain(
     corpus='toy',        # a name, a text file, a folder or a glob; or a `Corpus`
     out=None,            # folder to write; None: models/ and the corpus's name
@@ -225,7 +243,7 @@ def pretrain(
         f"Model {config.name}: {n/1e6:.1f} million parameters, on {device}{' in bfloat16' if hasattr(learn, 'b_f16') else ''}\n"
         f"Training: {r['epochs']} epochs of {len(dls.train)} steps. Ctrl-C ends it early and keeps what was learned.")
     start = time.perf_counter()
-    learn.fit_one_cycle(r['epochs'], r['lr'])
+    with _bars(learn, say): learn.fit_one_cycle(r['epochs'], r['lr'])
     seconds = time.perf_counter() - start
     status = 'complete'
     if learn.stopped:
@@ -238,7 +256,7 @@ def pretrain(
     say(f"\n{report_text(figures)}\nThe model is in {out}/, its figures in {out/'report.json'}, the picture in {out/'report.png'}")
     return out
 
-# %% ../nbs/08_pretrain.ipynb #c054
+# %% ../nbs/08_pretrain.ipynb #c057
 def _check(r, model):
     "Settings that can't be"
     if model not in elmo_configs: raise PretrainError(f"No model is called {model!r}: take one of {', '.join(elmo_configs)}")
@@ -246,7 +264,7 @@ def _check(r, model):
         if not r[k] >= 1: raise PretrainError(f"--{k} must be at least 1, not {r[k]}")
     if not 0 < r['lr'] < math.inf: raise PretrainError(f"--lr must be a positive number, not {r['lr']}")
 
-# %% ../nbs/08_pretrain.ipynb #c059
+# %% ../nbs/08_pretrain.ipynb #c062
 @call_parse
 def elmo_pretrain(
     corpus:Param("toy, tiny_shakespeare, wikitext2, or a text file, a folder of .txt files, a glob in quotes",
@@ -274,7 +292,7 @@ def elmo_pretrain(
     if folder.name.endswith('.interrupted'): sys.exit(130)
     print(f"\n{next_steps(corpus, folder)}")
 
-# %% ../nbs/08_pretrain.ipynb #c060
+# %% ../nbs/08_pretrain.ipynb #c063
 def next_steps(corpus, folder):
     "What to try after a training"
     more = ("Train on real text:  elmo_pretrain tiny_shakespeare   (15 minutes on two cores)\nTrain on your own:   elmo_pretrain my.txt"

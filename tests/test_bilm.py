@@ -12,10 +12,10 @@ from elmo_fastai.batches import *
 from elmo_fastai.bilm import *
 from elmo_fastai.tokens import *
 
-CFG = BiLMConfig('test', char_dim=4, filters=((1,6),(2,6),(3,6)), proj_dim=10, hidden_dim=10, dropout=0.3)
-SHAPES = dict(plain=CFG, projected=replace(CFG, hidden_dim=14), clipped=replace(CFG, hidden_dim=14, cell_clip=.2, proj_clip=.1),
+CFG = BiLMConfig('test', char_dim=4, filters=((1,6),(2,6),(3,6)), proj_dim=20, hidden_dim=20, dropout=0.3)
+SHAPES = dict(plain=CFG, projected=replace(CFG, hidden_dim=24), clipped=replace(CFG, hidden_dim=24, cell_clip=.2, proj_clip=.1),
               straight=replace(CFG, residual=False, norm=False), deep=replace(CFG, n_layers=3, n_highway=2, activation='tanh'),
-              shallow=replace(CFG, n_layers=1, n_highway=0), adaptive=replace(CFG, cutoffs=(8, 15)))
+              shallow=replace(CFG, n_layers=1, n_highway=0), adaptive=replace(CFG, cutoffs=(6, 11)))
 WORDS = 'a bank of the river spring springs café 河岸 <s> </s> <pad> . extraordinarily'.split() + ['x'*80, '👨‍👩‍👧']
 SENTS = [WORDS[i%5:i%5+n] for i,n in enumerate((5, 1, 12, 3, 8, 12, 2, 7))] + [['the']*4, ['x'*80]]
 close = dict(atol=1e-6, rtol=1e-5)
@@ -37,12 +37,11 @@ def batch(types): return next(iter(SentenceDataLoader(EncodedText(SENTS, types),
 def model(request, types, batch): return make(SHAPES[request.param], types, batch)
 
 def make(config, types, batch, seed=0):
-    "A model whose batch normalisation has seen something and whose weights are not all small"
+    "A model whose batch normalisation has seen something"
     torch.manual_seed(seed)
     m = BiLM(config, len(types.vocab))
     with torch.no_grad():
         for _ in range(3): m(*batch)
-        for p in m.parameters(): p.mul_(1.5)
     return m.eval()
 
 @torch.no_grad()
@@ -146,7 +145,7 @@ def test_layer_0_knows_the_letters_only(model, batch, types):
     x = layers(model, batch[0])[0]
     assert torch.equal(x[0], x[1])
     rows = {}
-    for word,vec in zip(types.char_vocab.decode(batch[0].flatten(0, 1)), x[0].flatten(0, 1)): assert torch.equal(rows.setdefault(word, vec), vec), word
+    for chars,vec in zip(batch[0].flatten(0, 1).tolist(), x[0].flatten(0, 1)): assert torch.equal(rows.setdefault(tuple(chars), vec), vec)
     assert len(rows) > 10
     top = layers(model, batch[0])[-1,0]
     the = [i for i,s in enumerate(types.char_vocab.decode(o) for o in batch[0]) if s[1:5] == ['the']*4][0]
@@ -227,7 +226,6 @@ def test_evaluate_leaves_the_model_as_it_was(model, types):
 
 def test_evaluate_says_when_it_cannot(model, types, batch):
     with pytest.raises(ValueError, match='[Nn]o(thing)? .*predict|empty'): evaluate(model, [])
-    with torch.no_grad(): model.head.bias.fill_(0) if isinstance(model.head, FullSoftmax) else None
     worst = make(CFG, types, batch)
     with torch.no_grad(): worst.head.bias[len(types.vocab)-1] = 5e3     # sure of a word that is hardly ever right
     assert evaluate(worst, [batch])['fwd'] == math.inf                  # and not an OverflowError
@@ -243,7 +241,7 @@ def test_double_precision(model, batch):
         nll = m(*batch)
         assert all(o.dtype == torch.float64 for o in nll)               # nothing in between is rounded to single precision
         for a,b in zip(nll, model(*batch)): torch.testing.assert_close(a.float(), b, atol=1e-4, rtol=1e-4)
-        for a,b in zip(nll, slow_nats(m, batch)): torch.testing.assert_close(a, torch.tensor(b).double(), atol=1e-10, rtol=1e-10)
+        for a,b in zip(nll, slow_nats(m, batch)): torch.testing.assert_close(a, torch.tensor(b, dtype=torch.float64), atol=1e-10, rtol=1e-10)
 
 @pytest.mark.parametrize('train', [False, True])
 def test_bfloat16(model, batch, train):
@@ -378,7 +376,7 @@ def test_absurd_configs_on_disk(saved, k, v):
 @pytest.mark.parametrize('n', [-1, 0, 3, 7., 7.5, '7', None, True, [7], 10**12, 2**63, 10**40])
 def test_absurd_numbers_of_words(saved, n):
     edit(saved[0]/'config.json', n_words=n)
-    refused(saved[0], '.json' if n == 10**12 else 'config.json')
+    refused(saved[0], '' if n in (10**12, 2**63) else 'config.json')
 
 @pytest.mark.parametrize('head', [dict(version=2), dict(version=0), dict(version=-1), dict(version=True), dict(version='1'), dict(version=None), dict(version=1.5),
                                   dict(version=10**30), dict(format='other'), dict(format=None), dict(format=['x']), dict(config=None), dict(config=5), dict(config=[]),
@@ -401,7 +399,7 @@ def test_a_huge_model_costs_nothing_to_refuse(saved):
     refused(saved[0], 'model.safetensors')
 
 @pytest.mark.parametrize('name,change', [
-    ('extra', lambda d,k: d.update(zzz=torch.ones(1))), ('lacking', lambda d,k: d.pop(k)), ('longer', lambda d,k: d.update({k: torch.ones(99, 10)})),
+    ('extra', lambda d,k: d.update(zzz=torch.ones(1))), ('lacking', lambda d,k: d.pop(k)), ('longer', lambda d,k: d.update({k: torch.ones(99, 20)})),
     ('transposed', lambda d,k: d.update({k: d[k].T.contiguous()})), ('flat', lambda d,k: d.update({k: d[k].flatten()})), ('renamed', lambda d,k: d.update(x=d.pop(k))),
     ('whole numbers', lambda d,k: d.update({k: torch.ones_like(d[k], dtype=torch.int64)})), ('truth values', lambda d,k: d.update({k: d[k] > 0})),
     ('nothing', lambda d,k: d.clear())])

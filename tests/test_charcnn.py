@@ -23,11 +23,11 @@ def batch(sents=SENTS, left=False, extra=0):
 
 def model(dtype=torch.float32, seed=0, **kwargs):
     torch.manual_seed(seed)
-    m = CharCNN(**{**dict(proj_dim=6, char_dim=3, filters=FILTERS), **kwargs}).to(dtype)
+    m = CharCNN(**{**dict(proj_dim=6, char_dim=3, filters=FILTERS), **kwargs})
     if m.norm is not None:                                        # statistics that are not the identity
         m.norm.running_mean.normal_(); m.norm.running_var.uniform_(.5, 2)
         m.norm.weight.data.uniform_(.5, 2); m.norm.bias.data.normal_(); m.norm.steps.fill_(100)
-    return m
+    return m.to(dtype)
 
 def reference(m, ids, activation='relu'):
     "One token, by loops, in float64"
@@ -235,3 +235,17 @@ def test_token_norm_tells_nothing_about_the_batch():
     a, b = TokenNorm(3), TokenNorm(3)
     a(x); b(x)
     assert torch.equal(a(x)[0], b(y)[0])
+
+def test_token_norm_counts():
+    "A vector that counts three times is the vector three times"
+    torch.manual_seed(0)
+    x, counts, dy = torch.randn(6, 3).double(), torch.tensor([1, 3, 1, 1, 2, 1]), torch.randn(9, 3).double()
+    rows = torch.arange(6).repeat_interleave(counts)
+    res = []
+    for use in (True, False):
+        norm, xi = TokenNorm(3).double(), x.clone().requires_grad_()
+        norm(x.flip(0)); norm.steps += 3
+        y = norm(xi, counts)[rows] if use else norm(xi[rows])
+        y.backward(dy)
+        res.append([y, xi.grad, norm.running_mean, norm.running_var])
+    for a,b in zip(*res): torch.testing.assert_close(a, b)

@@ -282,3 +282,9 @@ def test_copies_and_pickles():
 def test_errors_are_for_people():
     with pytest.raises(ValueError, match='must not be less'): BiLSTMStack(8, 4)
     with pytest.raises(ValueError, match='one entry a token'): stack()(torch.randn(2, 5, 4), torch.ones(2, 4))
+
+def test_compile():
+    m, (x, mask) = stack(hidden_dim=7), batch()
+    compiled = torch.compile(m, backend='eager')
+    for a,b in zip(m(x, mask)[0], compiled(x, mask)[0]):
+        for y,z in zip(a, b): torch.testing.assert_close(y, z)
