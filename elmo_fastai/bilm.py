@@ -166,10 +166,11 @@ def leaks(
     t:int,              # the position that is changed
 ) -> tuple:             # does any (forward state before t, backward state after t) change?
     "Does changing the token at `t` change a state that must not know it?"
-    other = chars.clone()
-    other[:, t] = chars.roll(1, 0)[:, t]
+    x, mask = model.chars(chars), chars[..., 0] != 0
+    other = x.clone()
+    other[:, t] = x.roll(1, 0)[:, t]
     def moved(a, b): return not torch.equal(a, b)
-    before, after = model.encode(chars), model.encode(other)
+    before, after = model.lstm(x, mask)[0], model.lstm(other, mask)[0]
     return (any(moved(f[:, :t], g[:, :t]) for (f,_),(g,_) in zip(before, after)),
             any(moved(f[:, t+1:], g[:, t+1:]) for (_,f),(_,g) in zip(before, after)))
 

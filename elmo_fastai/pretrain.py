@@ -4,14 +4,13 @@
 
 # %% auto #0
 __all__ = ['RECIPES', 'TargetsToModel', 'bilm_loss', 'NatsMetric', 'BF16', 'bf16_is_fast', 'KeepGood', 'StopOnSignal',
-           'Throughput', 'bilm_learner', 'PretrainError', 'pretrain', 'elmo_pretrain']
+           'Throughput', 'bilm_learner', 'PretrainError', 'Interrupted', 'pretrain', 'elmo_pretrain']
 
 # %% ../nbs/08_pretrain.ipynb #c005
-import io, math, signal, sys, tempfile, threading, time
+import glob, io, json, math, shutil, signal, sys, tempfile, threading, time
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-import json
 import torch, matplotlib.pyplot as plt
 from fastai.basics import *
 from fastai.callback.all import *
@@ -21,6 +20,7 @@ from .corpora import *
 from .tokens import *
 from .batches import *
 from .bilm import *
+from .bilm import _read_config
 from .report import *
 
 # %% ../nbs/08_pretrain.ipynb #c011
@@ -64,7 +64,7 @@ class BF16(MixedPrecision):
     "fastai's mixed precision in bfloat16, on whichever device the data is"
     def __init__(self): super().__init__(amp_mode=AMPMode.BF16)
     def before_fit(self):
-        device = self.dls.device.type
+        device = torch.device(self.dls.device or 'cpu').type
         self.autocast,self.learn.scaler,self.scales = torch.autocast(device, torch.bfloat16),torch.amp.GradScaler(device, enabled=False),L()
 
 # %% ../nbs/08_pretrain.ipynb #c023
@@ -87,19 +87,26 @@ class KeepGood(Callback):
         self.every = every
     def _copy(self): self.good = {k: v.detach().clone() for k,v in self.model.state_dict().items()}
     def before_fit(self):
-        self.learn.stopped,self.best,self.step,self.good_step = None,math.inf,0,0
+        self.learn.stopped,self.best,self.smoothed,self.step,self.good_step = None,math.inf,0.,0,0
         self._copy()
-    def after_loss(self):
-        if not self.training: return
-        if math.isfinite(self.loss.item()): self.step += 1; return
+    def _stop(self, what):
         self.model.load_state_dict(self.good)
-        self.learn.stopped = (f"The loss became {self.loss.item()} at step {self.step+1}. Training was stopped and the weights of step "
+        self.learn.stopped = (f"{what} at step {self.step+1}. Training was stopped and the weights of step "
                               f"{self.good_step} were restored. A lower learning rate helps.")
         raise CancelFitException()
+    def after_loss(self):
+        if not self.training: return
+        loss = self.loss.item()
+        if not math.isfinite(loss): self._stop(f"The loss became {loss}")
+        if self.step % self.every == 0 and (now := max(loss, self.smoothed)) <= self.best:
+            self.best,self.good_step = now,self.step
+            self._copy()                        # these weights gave this loss
+        self.step += 1
     def after_batch(self):
-        if self.training and self.step % self.every == 0 and self.learn.smooth_loss <= self.best:
-            self.best,self.good_step = self.learn.smooth_loss,self.step
-            self._copy()
+        if self.training: self.smoothed = self.learn.smooth_loss.item()
+    def after_train(self):
+        if not all(p.isfinite().all() for p in self.model.parameters()): self._stop("A weight became infinite")
+    def after_fit(self): self.good = None       # not into `export`
 
 # %% ../nbs/08_pretrain.ipynb #c029
 class StopOnSignal(Callback):
@@ -131,11 +138,12 @@ class LogHeader(Callback):
 class Throughput(Callback):
     "Count the tokens read in training and the seconds that it took"
     def before_fit(self): self.tokens,self.seconds = 0,0.
-    def before_train(self): self.start = time.perf_counter()
-    def before_batch(self):
-        if self.training: self.tokens += int((self.xb[0][..., 0] != 0).sum())
-    def after_train(self): self.seconds += time.perf_counter() - self.start
-    after_cancel_train = after_train
+    def before_train(self): self.last = time.perf_counter()
+    def before_batch(self): self.n = int((self.xb[0][..., 0] != 0).sum())
+    def after_batch(self):
+        if not self.training: return
+        now = time.perf_counter()
+        self.tokens,self.seconds,self.last = self.tokens + self.n, self.seconds + now - self.last, now
     @property
     def per_second(self): return self.tokens/max(self.seconds, 1e-9)
 
@@ -151,23 +159,27 @@ def bilm_learner(
     **kwargs
 ) -> Learner:
     "A `Learner` that pretrains a biLM; its table shows the perplexity of both directions"
-    opt = partial(OptimWrapper, opt=torch.optim.AdamW, betas=(0.9, 0.99), fused=dls.device.type in ('cpu', 'cuda'))
+    device = torch.device(dls.device or 'cpu')
+    opt = partial(OptimWrapper, opt=torch.optim.AdamW, betas=(0.9, 0.99), fused=device.type in ('cpu', 'cuda'))
     ppl = [NatsMetric('perplexity_fwd', (0,), perplexity), NatsMetric('perplexity_bwd', (1,), perplexity)]
     own = [TargetsToModel(), GradientClip(clip), KeepGood(), StopOnSignal(), Throughput()]
-    if bf16_is_fast(dls.device) if bf16 is None else bf16: own.append(BF16())
+    if bf16_is_fast(device) if bf16 is None else bf16: own.append(BF16())
     learn = Learner(dls, BiLM(config, len(dls.vocab)), loss_func=bilm_loss, opt_func=opt, metrics=ppl, wd=wd, cbs=own+L(cbs), **kwargs)
     learn.recorder.loss = NatsMetric('loss')
     return learn
 
 # %% ../nbs/08_pretrain.ipynb #c050
 RECIPES = {
-    'toy': dict(model='tiny', kind='sentences', epochs=3, lr=1e-2, bs=96, min_freq=1),
+    'toy': dict(model='tiny', kind='sentences', epochs=3, lr=8e-3, bs=96, min_freq=1),
     None:  dict(model='small', kind='stream', epochs=8, lr=4e-3, bs=20, seq_len=64, min_freq=2),   # any other text
 }
 
 # %% ../nbs/08_pretrain.ipynb #c051
 class PretrainError(ValueError):
-    "Why a training can't start, and what to do"
+    "Why a training can't start or had to stop, and what to do"
+
+class Interrupted(PretrainError):
+    "A training that was asked to stop; what was learned is saved"
 
 # %% ../nbs/08_pretrain.ipynb #c053
 def _loaders(corpus, r, char_vocab, device, seed):
@@ -182,7 +194,9 @@ def _loaders(corpus, r, char_vocab, device, seed):
 
 # %% ../nbs/08_pretrain.ipynb #c054
 def _finish(folder, learn, corpus, status, seconds):
-    "Measure, draw, save; the report as a dictionary"
+    "Save, measure, draw, save with all; the report as a dictionary"
+    def save(**extra): save_bilm(folder, learn.model, learn.dls.vocab, extra=extra)
+    save()                                   # whatever happens while measuring: the model is there
     r, vectors = make_report(learn.model, learn.dls, corpus)
     r.update(status=status, tokens_per_second=learn.throughput.per_second, train_seconds=seconds,
              device=str(learn.dls.device), steps=len(learn.recorder.losses))
@@ -193,7 +207,8 @@ def _finish(folder, learn, corpus, status, seconds):
         fig.savefig(buf, format=ext, dpi=150)
         pictures[f'report.{ext}'] = buf.getvalue()
     plt.close(fig)
-    save_bilm(folder, learn.model, learn.dls.vocab, extra={'report.json': json.dumps(r, indent=1), **pictures})
+    numbers = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k,v in r.items()}   # JSON has no infinity
+    save(**{'report.json': json.dumps(numbers, indent=1), **pictures})
     return r
 
 # %% ../nbs/08_pretrain.ipynb #c055
@@ -208,6 +223,30 @@ def _bars(learn, say):
         yield
 
 # %% ../nbs/08_pretrain.ipynb #c056
+def _folder(corpus, out, overwrite):
+    "The folder to write: known to be free, ours, and writable before hours are spent"
+    if out is None:
+        p = Path(str(getattr(corpus, 'name', corpus))).expanduser().resolve()
+        out = Path('models')/(p.parent.name if glob.has_magic(p.name) else p.stem)
+    out = Path(out).expanduser()
+    if not out.name or out.name == '..': raise PretrainError(f"--out must name a folder, not {str(out)!r}")
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        try: _read_config(out/'config.json')
+        except ModelFileError:
+            raise PretrainError(f"{out} holds something that is not a model of ours, so it will not be overwritten. Name another folder with --out.") from None
+        if not overwrite: raise PretrainError(f"{out} holds a model already. Say --overwrite to replace it, or --out to write somewhere else.")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryDirectory(dir=out.parent).cleanup()
+    except OSError as e: raise PretrainError(f"Can't write into {out.parent}: {e.strerror or e}. Name another folder with --out.") from None
+    return out
+
+def _interrupted(out):
+    "Beside `out`, and never in the place of an earlier one"
+    names = (out.with_name(f'{out.name}.interrupted{i}') for i in ('', *(f'-{n}' for n in range(2, 10**6))))
+    return next(o for o in names if not o.exists())
+
+# %% ../nbs/08_pretrain.ipynb #c057
 def pretrain(
     corpus='toy',        # a name, a text file, a folder or a glob; or a `Corpus`
     out=None,            # folder to write; None: models/ and the corpus's name
@@ -221,21 +260,16 @@ def pretrain(
     **settings,          # in place of the recipe's: epochs, lr, bs, seq_len, min_freq, max_vocab
 ) -> Path:               # the folder with model, report and picture
     "Train a biLM on a text, measure it, and save it with its report; raises CorpusError or PretrainError"
-    name = getattr(corpus, 'name', None) or Path(str(corpus)).stem.strip('*') or 'text'
-    out = Path(out or Path('models')/name)
-    if out.exists() and not overwrite and (not out.is_dir() or any(out.iterdir())):
-        what = 'a model' if (out/'config.json').exists() else 'something'
-        raise PretrainError(f"{out} holds {what} already. Say --overwrite to replace it, or --out to write somewhere else.")
-    if overwrite and out.exists() and not (out/'config.json').exists() and (not out.is_dir() or any(out.iterdir())):
-        raise PretrainError(f"{out} is not a model's folder, so it will not be overwritten. Name another with --out.")
+    out = _folder(corpus, out, overwrite)
     if not isinstance(corpus, Corpus): corpus = get_corpus(corpus, data=data)
-    r = {**RECIPES[None], **RECIPES.get(corpus.name, {}), **{k: v for k,v in settings.items() if v is not None}}
-    _check(r, model or r['model'])
+    r = {**RECIPES[None], **RECIPES.get('toy' if isinstance(corpus, ToyCorpus) else None, {}), **{k: v for k,v in settings.items() if v is not None}}
+    _check(r, model or r['model'], seed)
     config = elmo_configs[model or r['model']]
     set_seed(seed)
-    try: device = torch.device(device) if device else default_device()
-    except RuntimeError: raise PretrainError(f"There is no device {device!r}: take cpu, cuda or mps") from None
-    if device.type == 'cuda' and not torch.cuda.is_available(): raise PretrainError("No CUDA device can be used here: leave --device out, or say --device cpu")
+    try:
+        device = torch.device(device) if device else default_device()
+        torch.zeros(1, device=device).item()
+    except Exception: raise PretrainError(f"The device {str(device)!r} can't be used here: leave --device out, or say --device cpu") from None
     dls = _loaders(corpus, r, ByteCharVocab(config.max_chars), device, seed)
     learn = bilm_learner(dls, config, bf16=bf16)
     n = sum(p.numel() for p in learn.model.parameters())
@@ -243,28 +277,42 @@ def pretrain(
         f"Model {config.name}: {n/1e6:.1f} million parameters, on {device}{' in bfloat16' if hasattr(learn, 'b_f16') else ''}\n"
         f"Training: {r['epochs']} epochs of {len(dls.train)} steps. Ctrl-C ends it early and keeps what was learned.")
     start = time.perf_counter()
-    with _bars(learn, say): learn.fit_one_cycle(r['epochs'], r['lr'])
+    try:
+        with _bars(learn, say): learn.fit_one_cycle(r['epochs'], r['lr'])
+    except KeyboardInterrupt: learn.stopped = "Training was interrupted in the middle of a step."      # the second Ctrl-C
     seconds = time.perf_counter() - start
-    status = 'complete'
+    status = learn.stopped or 'complete'
     if learn.stopped:
-        status = learn.stopped
-        say(status)
-        if not learn.recorder.losses: raise PretrainError("Nothing was trained, so nothing was saved.")
-        out = out.with_name(out.name + '.interrupted')
+        if not learn.recorder.losses: raise PretrainError(f"{status} Nothing was trained, so nothing was saved.")
+        out = _interrupted(out)
     say('Measuring …')
-    figures = _finish(out, learn, corpus, status, seconds)
+    try: figures = _finish(out, learn, corpus, status, seconds)
+    except KeyboardInterrupt: raise Interrupted(f"{'' if status == 'complete' else status + ' '}Measuring was interrupted; the model is in {out}/") from None
     say(f"\n{report_text(figures)}\nThe model is in {out}/, its figures in {out/'report.json'}, the picture in {out/'report.png'}")
+    if learn.stopped: raise (Interrupted if 'interrupted' in status else PretrainError)(f"{status} What was learned until then is in {out}/")
     return out
 
-# %% ../nbs/08_pretrain.ipynb #c057
-def _check(r, model):
+# %% ../nbs/08_pretrain.ipynb #c058
+def _check(r, model, seed):
     "Settings that can't be"
     if model not in elmo_configs: raise PretrainError(f"No model is called {model!r}: take one of {', '.join(elmo_configs)}")
     for k in ('epochs', 'bs', 'seq_len', 'min_freq'):
         if not r[k] >= 1: raise PretrainError(f"--{k} must be at least 1, not {r[k]}")
+    if r.get('max_vocab') is not None and r['max_vocab'] <= len(SPECIALS):
+        raise PretrainError(f"--max_vocab must be more than {len(SPECIALS)}, for as many entries are special words; not {r['max_vocab']}")
+    if not 0 <= seed < 2**32: raise PretrainError(f"--seed must be from 0 to {2**32-1}, not {seed}")
     if not 0 < r['lr'] < math.inf: raise PretrainError(f"--lr must be a positive number, not {r['lr']}")
 
-# %% ../nbs/08_pretrain.ipynb #c062
+# %% ../nbs/08_pretrain.ipynb #c063
+def next_steps(corpus, folder):
+    "What to try after a training"
+    cmd = 'elmo_pretrain' if shutil.which('elmo_pretrain') else sys.argv[0]      # the environment may not be activated
+    more = (f"Train on real text:  {cmd} tiny_shakespeare   (15 minutes on two cores)\nTrain on your own:   {cmd} my.txt"
+            if corpus == 'toy' else f"Train longer or larger:  {cmd} {corpus} --model medium --out {folder}-medium")
+    return ("What to try next\n" + more + f"\nUse it in Python:    from elmo_fastai.bilm import load_bilm; model, vocab = load_bilm('{folder}')"
+            "\nRead how it works:   make lab")
+
+# %% ../nbs/08_pretrain.ipynb #c064
 @call_parse
 def elmo_pretrain(
     corpus:Param("toy, tiny_shakespeare, wikitext2, or a text file, a folder of .txt files, a glob in quotes",
@@ -284,18 +332,11 @@ def elmo_pretrain(
     overwrite:store_true=False, # replace a model that is in the folder
 ):
     "Pretrain a bidirectional language model on a text: live table, report, picture, and the model in a folder"
+    def stop(e, code): print(f'elmo_pretrain: {e}', file=sys.stderr); sys.exit(code)
     try:
         folder = pretrain(corpus, out, model, overwrite, device, seed, data, bf16=False if fp32 else None,
                           epochs=epochs, lr=lr, bs=bs, seq_len=seq_len, min_freq=min_freq, max_vocab=max_vocab)
-    except KeyboardInterrupt: sys.exit('\nelmo_pretrain: interrupted; nothing was saved')
-    except (CorpusError, ModelFileError, PretrainError, OSError) as e: sys.exit(f'elmo_pretrain: {e}')
-    if folder.name.endswith('.interrupted'): sys.exit(130)
+    except KeyboardInterrupt: stop('interrupted before training; nothing was saved', 130)
+    except Interrupted as e: stop(e, 130)
+    except (CorpusError, ModelFileError, PretrainError, OSError) as e: stop(e, 1)
     print(f"\n{next_steps(corpus, folder)}")
-
-# %% ../nbs/08_pretrain.ipynb #c063
-def next_steps(corpus, folder):
-    "What to try after a training"
-    more = ("Train on real text:  elmo_pretrain tiny_shakespeare   (15 minutes on two cores)\nTrain on your own:   elmo_pretrain my.txt"
-            if corpus == 'toy' else f"Train longer or larger:  elmo_pretrain {corpus} --model medium --out {folder}-medium")
-    return ("What to try next\n" + more + f"\nUse it in Python:    from elmo_fastai.bilm import load_bilm; model, vocab = load_bilm('{folder}')"
-            "\nRead how it works:   make lab")

@@ -131,9 +131,10 @@ def make_report(
     r['floor'] = corpus.floor('valid')
     r['ratio_to_floor'] = ppl['mean']/r['floor']
     seen,held_out = (sense_vectors(model, corpus.gold[s][:40000], dls.types) for s in ('train', 'valid'))
-    acc,r['sense_baseline'],_ = sense_accuracy(seen, held_out)
+    try: acc,commonest,_ = sense_accuracy(seen, held_out)
+    except ValueError: return r, None            # too few sentences to ask this question
     r['sense_accuracy'] = {f'layer{i}': float(a) for i,a in enumerate(acc)}
-    r['sense_baseline'] = float(r['sense_baseline'])
+    r['sense_baseline'] = float(commonest)
     return r, seen
 
 # %% ../nbs/07b_report.ipynb #c041
@@ -162,9 +163,9 @@ def report_figure(
     a.plot(losses, color=PALETTE['both'], lw=1, label='training, mean of both directions')
     marks = [('floor', r['floor'], '--'), ('trigram', r['trigram'], ':'), ('validation', r['perplexity_mean'], '-.')]
     for name,v,ls in marks:
-        if v: a.axhline(math.log(v), color=PALETTE['rest'], ls=ls, label=f'{name}: perplexity {v:.1f}')
+        if v and math.isfinite(v): a.axhline(math.log(v), color=PALETTE['rest'], ls=ls, label=f'{name}: perplexity {v:.1f}')
     a.set(xlabel='step', ylabel='cross-entropy (nats a prediction)', title=f"{r['model']} biLM on {r['corpus']}"); a.legend()
-    if vectors: draw_senses(b, vectors, clearest_word(vectors))
+    if vectors and len(vectors[clearest_word(vectors)][0]) > 2: draw_senses(b, vectors, clearest_word(vectors))
     else:
         bars = {'unigram': ('unigram', 'rest'), 'trigram': ('trigram', 'rest'), 'perplexity_fwd': ('forward', 'fwd'), 'perplexity_bwd': ('backward', 'bwd')}
         b.bar([n for n,_ in bars.values()], [r[k] for k in bars], color=[PALETTE[c] for _,c in bars.values()])

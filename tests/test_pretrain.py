@@ -429,7 +429,7 @@ def processes(tmp_path_factory, corpus):
         try:
             if sig := kw.get('signal'):
                 deadline = time.monotonic() + 300
-                while not re.search(r'\b[1-9]\d*/\d+ \d\d:\d\d', said(folder)[0]) and p.poll() is None and time.monotonic() < deadline: time.sleep(.1)
+                while not re.search(r'^0 ', said(folder)[0], re.M) and p.poll() is None and time.monotonic() < deadline: time.sleep(.1)
                 p.send_signal(sig)
             return name, (folder, p.wait(timeout=500))
         finally: p.kill()
