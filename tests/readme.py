@@ -35,6 +35,7 @@ def as_markdown(output):
 def render():
     "The text of README.md: the index notebook as markdown, its directives dropped, its links pointing into the repository."
     nb = nbformat.read(root/'nbs'/'index.ipynb', 4)
+    nb.metadata['language_info'] = {'name': 'python'}
     cells = [c for c in nb.cells if not (c.cell_type == 'code' and re.match(r'#\|\s*hide\s*$', c.source, re.M))]
     for c in cells:
         if c.cell_type == 'code':
