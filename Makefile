@@ -21,12 +21,12 @@ $(BIN)/python:
 
 $(VENV)/.library: $(BIN)/python settings.ini setup.py constraints.txt
 	@echo "Installing the library and its pinned requirements into $(VENV) (a few minutes, once) …"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch torchvision -e .
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt torch torchvision -e .
 	@touch $@
 
 $(VENV)/.develop: $(VENV)/.library
 	@echo "Installing the development tools into $(VENV) …"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
 pretrain: $(VENV)/.library  ## pretrain a biLM on the built-in corpus (other corpora: ARGS="tiny_shakespeare", ARGS="my.txt --epochs 3")

@@ -1,0 +1,219 @@
+"The report: senses of constructed vectors, vectors that stand beside their words, the text and the picture"
+import io, json, math
+from collections import Counter
+
+import matplotlib
+matplotlib.use('agg')
+import matplotlib.pyplot as plt, numpy as np, pytest, torch
+
+from elmo_fastai import report as module
+from elmo_fastai.batches import *
+from elmo_fastai.bilm import *
+from elmo_fastai.corpora import *
+from elmo_fastai.ngrams import *
+from elmo_fastai.report import *
+from elmo_fastai.tokens import *
+
+CFG = BiLMConfig('nano', char_dim=4, filters=((1,8),(2,8),(3,8)), proj_dim=16, hidden_dim=16)
+
+@pytest.fixture(scope='module', autouse=True)
+def one_thread():
+    n = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(n)
+
+@pytest.fixture(autouse=True)
+def no_figure_stays(): yield; plt.close('all')
+
+@pytest.fixture(scope='module')
+def corpus(): return toy_corpus(n_train=400, n_valid=120, n_test=0, n_unseen=0)
+
+@pytest.fixture(scope='module')
+def dls(corpus): return ElmoDataLoaders.from_corpus(corpus, kind='sentences', bs=32, seed=0, device='cpu')
+
+@pytest.fixture(scope='module')
+def model(dls):
+    torch.manual_seed(0)
+    return BiLM(CFG, len(dls.vocab)).eval()
+
+# senses of vectors that we make: layer 0 knows the word, layer 1 knows the sense, layer 2 knows nothing
+
+def made(counts, seed=0, words='bank bat spring'.split(), D=12):
+    "word → (senses, vectors) with `counts` occurrences of each sense"
+    rng, res = np.random.default_rng(seed), {}
+    for k,w in enumerate(words):
+        senses = np.repeat([f'{w}/{i}' for i in range(len(counts))], counts)
+        v = rng.normal(size=(len(senses), 3, D))
+        v[:,0] = np.eye(D)[k]
+        v[:,1] = .01*v[:,1] + np.eye(D)[k] + np.array([np.eye(D)[6+int(s[-1])] for s in senses])
+        order = rng.permutation(len(senses))
+        res[w] = senses[order], v[order]
+    return res
+
+@pytest.mark.parametrize('counts', [(40, 40), (90, 10), (10, 90), (50, 30, 20)])
+def test_what_can_be_told_is_told(counts):
+    acc, commonest, by_word = sense_accuracy(made(counts), made(counts, seed=1))
+    assert commonest == max(counts)/sum(counts)
+    assert acc.shape == (3,) and acc[1] == 1
+    assert acc[0] <= commonest + 1e-9                                   # one point a word: one sense a word
+    assert acc[2] < .8                                                  # noise
+    assert set(by_word) == {'bank', 'bat', 'spring'} and all(h.shape == (4,) for h in by_word.values())
+    np.testing.assert_allclose(np.mean(list(by_word.values()), 0), [*acc, commonest])
+
+def test_noise_is_near_chance():
+    acc,*_ = sense_accuracy(made((400, 400)), made((400, 400), seed=1))
+    assert abs(acc[2] - .5) < .06
+
+def test_a_loud_direction_decides_nothing():
+    "One coordinate in which all words vary a lot says nothing about senses, and must not drown those that do"
+    seen, held_out = made((40, 40)), made((40, 40), seed=1)
+    for d in (seen, held_out):
+        for w,(s,v) in d.items(): v[:,1,11] += 5*np.random.default_rng(len(s)).normal(size=len(s))
+    assert sense_accuracy(seen, held_out)[0][1] > .95
+
+def test_scale_and_turn_do_not_matter():
+    seen, held_out = made((60, 30)), made((60, 30), seed=1)
+    q,_ = np.linalg.qr(np.random.default_rng(5).normal(size=(12, 12)))
+    turned = [{w: (s, 1e3*(v@q) + 7) for w,(s,v) in d.items()} for d in (seen, held_out)]
+    np.testing.assert_allclose(sense_accuracy(*turned)[0][1:], sense_accuracy(seen, held_out)[0][1:], atol=.02)
+
+def test_the_baseline_is_that_of_the_training_text():
+    _,commonest,_ = sense_accuracy(made((90, 10)), made((10, 90), seed=1))
+    assert commonest == .1                                              # the sense that was commonest where the means come from
+
+def test_unseen_senses_count_and_unknown_words_do_not():
+    seen, held_out = made((40, 40)), made((40, 40, 20), seed=1)
+    acc, commonest, _ = sense_accuracy(seen, held_out)
+    assert acc[1] == pytest.approx(.8) and commonest == pytest.approx(.4)   # a sense without a mean is always wrong
+    alone = {**made((40, 40), seed=1), **made((30, 30), seed=2, words=['novel'])}
+    assert set(sense_accuracy(seen, alone)[2]) == set(seen)
+    one_sense = {**seen, **made((40,), words=['bat'])}
+    assert set(sense_accuracy(one_sense, made((40, 40), seed=1))[2]) == {'bank', 'spring'}
+
+def test_few_occurrences():
+    acc,*_ = sense_accuracy(made((1, 1)), made((1, 1), seed=1))
+    assert acc[1] == 1
+
+@pytest.mark.parametrize('seen,held_out', [({}, {}), (made((5, 5)), {}), ({}, made((5, 5))), (made((5,)), made((5,))), (made((5, 5), words=['a']), made((5, 5), words=['b']))])
+def test_nothing_to_ask(seen, held_out):
+    with pytest.raises(ValueError, match='ambiguous'): sense_accuracy(seen, held_out)
+
+# vectors
+
+def test_token_vectors_are_those_of_each_sentence_alone(model, dls):
+    sents = [o.split() for o in dls.corpus.valid[:20]] + [['the', 'bank'], ['the', 'bank'], ['never-seen-before']]
+    for bs in (1, 7, 100):
+        found = dict(token_vectors(model, sents, dls.types, bs=bs))
+        assert sorted(found) == list(range(len(sents)))
+        for i,s in enumerate(sents):
+            assert found[i].shape == (3, len(s), 2*CFG.proj_dim) and found[i].dtype == np.float32
+            chars = SentenceDataLoader(EncodedText([s], dls.types), bs=1).one_batch()[0]
+            with torch.no_grad(): alone = torch.stack([torch.cat(o, -1) for o in model.encode(chars)])[:,0,1:-1].numpy()
+            np.testing.assert_allclose(found[i], alone, atol=1e-5)
+            np.testing.assert_array_equal(found[i][0,:,:CFG.proj_dim], found[i][0,:,CFG.proj_dim:])
+
+def test_sense_vectors_belong_to_their_words(model, corpus, dls):
+    gold = corpus.gold['valid']
+    found = sense_vectors(model, gold, dls.types)
+    assert {w: Counter(s.tolist()) for w,(s,_) in found.items()} == \
+        {w: Counter(x for o in gold for t,x in zip(o.tokens, o.senses) if x and t == w) for w in {t for o in gold for t,x in zip(o.tokens, o.senses) if x}}
+    alone = dict(token_vectors(model, [o.tokens for o in gold], dls.types))
+    word, (senses, v) = max(found.items(), key=lambda o: len(o[1][0]))
+    for sense,vec in zip(senses, v):
+        assert any(x == sense and t == word and np.allclose(alone[i][:,k], vec, atol=1e-5) for i,o in enumerate(gold) for k,(t,x) in enumerate(zip(o.tokens, o.senses)))
+
+# baselines
+
+def test_baselines_are_ordered_and_mirror_each_other(corpus, dls):
+    b = baselines(corpus, dls)
+    assert set(b) == {'unigram', 'trigram', 'trigram_bwd'} and corpus.floor('valid') < b['trigram'] < b['unigram'] < len(dls.vocab)
+    mirrored = Corpus('mirror', {k: [' '.join(reversed(o.split())) for o in v] for k,v in corpus.splits.items() if v}, tokenizer='space')
+    m = baselines(mirrored, dls)
+    assert m['trigram'] == pytest.approx(b['trigram_bwd']) and m['trigram_bwd'] == pytest.approx(b['trigram']) and m['unigram'] == pytest.approx(b['unigram'])
+
+def test_baselines_count_what_the_model_predicts(corpus, dls, model):
+    "The same number of predictions and the same outcomes, so the perplexities may stand side by side"
+    ids = [dls.vocab.encode(o.split()) for o in corpus.valid]
+    assert sum(len(o)+1 for o in ids) == evaluate(model, dls.valid)['predictions']
+    train = [dls.vocab.encode(o.split()) for o in corpus.train]
+    uniform = KneserNey(1, vocab_size=len(dls.vocab)-2).fit(train)      # all entries but the padding and the beginning
+    assert baselines(corpus, dls)['unigram'] <= uniform.perplexity(ids)*(1+1e-9)
+
+# the report
+
+def test_report_of_the_toy_corpus(corpus, dls, model):
+    r, vectors = make_report(model, dls, corpus)
+    exact = evaluate(model, dls.valid)
+    assert [r[f'perplexity_{k}'] for k in ('fwd', 'bwd', 'mean')] == [exact[k] for k in ('fwd', 'bwd', 'mean')]
+    assert r['floor'] == corpus.floor('valid') and r['ratio_to_floor'] == pytest.approx(exact['mean']/r['floor'])
+    assert list(r['sense_accuracy']) == ['layer0', 'layer1', 'layer2']
+    seen, held_out = (sense_vectors(model, corpus.gold[k], dls.types) for k in ('train', 'valid'))
+    acc, commonest, _ = sense_accuracy(seen, held_out)
+    assert list(r['sense_accuracy'].values()) == pytest.approx(list(acc)) and r['sense_baseline'] == pytest.approx(commonest)
+    assert json.loads(json.dumps(r)) == r and vectors                   # plain numbers
+
+def test_report_of_other_text(dls, model, corpus):
+    r, vectors = make_report(model, dls, Corpus('mine', corpus.splits, tokenizer='space'))
+    assert vectors is None and r['corpus'] == 'mine'
+    assert all(r[k] is None for k in ('floor', 'ratio_to_floor', 'sense_accuracy', 'sense_baseline'))
+    assert json.loads(json.dumps(r)) == r
+
+BARE = dict(corpus='mine', model='tiny', predictions=1234, perplexity_fwd=100.123, perplexity_bwd=90.456, perplexity_mean=95., floor=None, ratio_to_floor=None,
+            unigram=700., trigram=150.5, trigram_bwd=149.5, sense_accuracy=None, sense_baseline=None)
+FULL = dict(BARE, floor=7.34, ratio_to_floor=1.234, sense_accuracy=dict(layer0=.6, layer1=.97, layer2=.98), sense_baseline=.66, tokens_per_second=12345.6, train_seconds=98.7)
+
+def test_report_text():
+    bare, full = report_text(BARE), report_text(FULL)
+    for s in ('1,234', '100.12', '90.46', '95.00', '700.0', '150.50', '149.50'): assert s in bare and s in full
+    for s in ('7.34', '1.234', '0.600', '0.970', '0.980', '0.660', '12,346', '99 s'): assert s in full and s not in bare
+    assert 'None' not in bare + full and 'floor' not in bare and 'ense' not in bare and 'rained' not in bare
+    assert 'layer 1 0.970' in full and max(map(len, full.splitlines())) <= 120
+    assert 'inf' in report_text(dict(BARE, perplexity_fwd=math.inf))
+
+def drawn(fig):
+    buf = io.BytesIO()
+    fig.savefig(buf, format='svg')
+    return buf.getvalue().decode('utf-8')
+
+def test_figure_with_senses():
+    vectors = made((30, 20))
+    fig = report_figure([5., 4., 3.], FULL, vectors)
+    a,b = fig.axes
+    assert list(a.lines[0].get_ydata()) == [5., 4., 3.] and a.get_xlabel() and a.get_ylabel() and b.get_xlabel() and b.get_ylabel()
+    labels = [t.get_text() for t in a.get_legend().get_texts()]
+    assert any('floor' in t and '7.3' in t for t in labels) and any('trigram' in t for t in labels)
+    assert sorted(len(c.get_offsets()) for c in b.collections) == [20, 30]
+    assert '<svg' in drawn(fig)
+
+def test_figure_without_senses():
+    fig = report_figure([5., 4.], BARE)
+    a,b = fig.axes
+    assert not any('floor' in t.get_text() for t in a.get_legend().get_texts())
+    assert [p.get_height() for p in b.patches] == [700., 150.5, 100.123, 90.456]
+    assert '<svg' in drawn(fig)
+
+@pytest.mark.parametrize('counts', [(1, 1), (2, 1), (2, 2), (3, 3), (1, 0), (40,)])
+def test_figures_of_few_occurrences(counts): assert '<svg' in drawn(report_figure([1.], FULL, made([c for c in counts if c])))
+
+@pytest.mark.parametrize('change', [dict(perplexity_mean=math.inf, perplexity_fwd=math.inf), dict(perplexity_mean=math.nan)])
+def test_figures_of_a_failed_training(change):
+    for r in (BARE, FULL): assert '<svg' in drawn(report_figure([1., math.inf], {**r, **change}))
+    assert '<svg' in drawn(report_figure([], BARE))
+
+@pytest.mark.parametrize('layer', [0, 1, -1])
+def test_draw_senses(layer):
+    vectors = made((30, 20, 10), words=['bank'])
+    fig, ax = plt.subplots()
+    draw_senses(ax, vectors, 'bank', layer)
+    assert sorted(len(c.get_offsets()) for c in ax.collections) == [10, 20, 30]
+    assert all(np.isfinite(np.asarray(c.get_offsets())).all() for c in ax.collections)
+    assert len({tuple(c.get_facecolor()[0]) for c in ax.collections}) == 3 and 'bank' in ax.get_title()
+    assert {t.get_text().split()[0] for t in ax.get_legend().get_texts()} == {'0', '1', '2'}
+
+def test_every_sense_of_the_corpus_has_a_colour(corpus):
+    assert max(len(s) for s in corpus.senses.values()) <= len(SENSE_COLOURS) == len(set(SENSE_COLOURS))
+
+def test_the_clearest_word_has_senses_in_balance():
+    vectors = {**made((50, 1), words=['skewed']), **made((12, 10), words=['even']), **made((90,), words=['single'])}
+    assert module.clearest_word(vectors) == 'even'
