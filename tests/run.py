@@ -5,6 +5,7 @@ from pathlib import Path
 root, bin_ = Path(__file__).resolve().parent.parent, Path(sys.executable).parent
 os.environ['PATH'] = f"{bin_}{os.pathsep}{os.environ['PATH']}"
 os.environ.update(HF_HUB_OFFLINE='1', HF_DATASETS_OFFLINE='1', TOKENIZERS_PARALLELISM='false', MPLBACKEND='agg', PYTHONDONTWRITEBYTECODE='1')
+os.environ.pop('VIRTUAL_ENV', None)   # of the shell that called, if any
 ours = ['elmo_fastai', 'nbs']
 
 def run(*cmd, **env):

@@ -1,0 +1,298 @@
+"Repository hygiene: the notebooks as they are committed, their links, the sidebar, the README, and what names what"
+import ast, importlib.util, json, re
+from configparser import ConfigParser
+from pathlib import Path
+
+import nbformat, pytest, yaml
+
+root = Path(__file__).resolve().parent.parent
+nbs = sorted((root/'nbs').glob('*.ipynb'))
+chapters = [f for f in nbs if re.match(r'\d\d', f.name)]
+taught = [f for f in chapters if '01' <= f.name[:2] <= '08']
+WIDEST = 150    # characters a line of code
+
+FENCE = re.compile(r'^(```|~~~).*?^\1', re.M | re.S)
+
+def name(f): return f.stem
+def read(f): return json.loads(f.read_text(encoding='utf-8'))
+def source(cell): return ''.join(cell['source'])
+def cells(f, kind): return [c for c in read(f)['cells'] if c['cell_type'] == kind]
+def prose(f): return '\n\n'.join(source(c) for c in cells(f, 'markdown'))
+def directives(cell): return dict(re.findall(r'^#\|\s*([\w-]+):?[ ]*(.*)$', source(cell), re.M))
+each = pytest.mark.parametrize('nb', nbs, ids=name)
+each_chapter = pytest.mark.parametrize('nb', chapters, ids=name)
+each_taught = pytest.mark.parametrize('nb', taught, ids=name)
+
+def texts(outputs):
+    "The text of outputs; pictures in base64 say nothing"
+    for o in outputs:
+        if o['output_type'] == 'stream': yield ''.join(o['text'])
+        for mime,data in o.get('data', {}).items():
+            if not mime.startswith('image/') or mime == 'image/svg+xml': yield data if isinstance(data, str) else ''.join(data) if isinstance(data, list) else json.dumps(data)
+
+# form
+
+def test_there_are_chapters():
+    assert {f.stem for f in nbs} >= {'index', '00_quickstart', '01_corpora', '02_tokens', '03_batches', '04_charcnn', '05_recurrence', '07_bilm', '08_pretrain'}
+
+@each
+def test_format_and_ids(nb):
+    d = read(nb)
+    assert (d['nbformat'], d['nbformat_minor']) == (4, 5)
+    nbformat.validate(nbformat.read(nb, 4))
+    ids = [c['id'] for c in d['cells']]
+    assert len(set(ids)) == len(ids)
+    assert set(d['metadata']) <= {'kernelspec', 'language_info'} and d['metadata']['kernelspec']['name'] == 'python3'
+    assert not any(c['metadata'] for c in d['cells'])
+
+@each
+def test_title_and_description(nb):
+    first = read(nb)['cells'][0]
+    assert first['cell_type'] == 'markdown'
+    lines = [o for o in source(first).split('\n') if o.strip()]
+    assert re.match(r'# \S', lines[0]) and re.match(r'> \S', lines[1]) and lines[2].strip() == '- skip_showdoc: true'
+    assert len(lines[0]) < 80 and len(lines[1]) < 200
+    assert sum(len(re.findall(r'^# ', re.sub(FENCE, '', source(c)), re.M)) for c in cells(nb, 'markdown')) == 1, 'one title'
+
+@each
+def test_lines_of_code_fit(nb):
+    long = [f"{c['id']}: {len(line)}" for c in cells(nb, 'code') for line in source(c).split('\n') if len(line) > WIDEST]
+    assert not long
+
+@each
+def test_no_code_cell_is_empty_and_every_cell_parses(nb):
+    for c in cells(nb, 'code'):
+        assert source(c).strip()
+        if not re.search(r'^\s*[%!]', source(c), re.M): ast.parse(source(c))
+
+# outputs
+
+SILENT = re.compile(r'(test_|assert|warn|seed|set_|shuffle$|update$|append$|extend$|add_|remove|step$|backward$|fit|load|save|train$|copy_|fill_|noop$|clear|cleanup|close|unlink|simplefilter|filterwarnings)')
+
+def shows(cell):
+    "Does the cell end with an expression that has a value to be seen?"
+    code = '\n'.join(o for o in source(cell).split('\n') if not o.startswith(('#|', '%', '!')))
+    body = ast.parse(code).body
+    if not body or not isinstance(body[-1], ast.Expr) or re.sub(r'#.*$', '', code.strip().split('\n')[-1]).strip().endswith(';'): return False
+    e = body[-1].value
+    if isinstance(e, ast.Constant) and isinstance(e.value, str) and len(body) == 1: return False
+    if not isinstance(e, ast.Call): return True
+    f = e.func.attr if isinstance(e.func, ast.Attribute) else getattr(e.func, 'id', '')
+    return not SILENT.match(f)
+
+@each
+def test_every_notebook_was_executed(nb):
+    code = [c for c in cells(nb, 'code') if directives(c).get('eval') != 'false']
+    missing = [c['id'] + ': ' + source(c).strip().split('\n')[-1][:80] for c in code if shows(c) and not c['outputs']]
+    assert not missing
+    counts = [c['execution_count'] for c in code]
+    assert all(o is None for o in counts) or counts == list(range(1, len(counts)+1)), 'run from top to bottom'
+    if nb in chapters: assert sum(bool(c['outputs']) for c in code) >= 5
+
+@each
+def test_no_error_and_no_warning_in_outputs(nb):
+    for c in cells(nb, 'code'):
+        for o in c['outputs']:
+            assert o['output_type'] != 'error' and o.get('name') != 'stderr', c['id']
+        for t in texts(c['outputs']): assert not re.search(r'\b\w*Warning\b|Traceback|\bdeprecated\b', t), (c['id'], t[:200])
+
+PLACES = re.compile(r'(?<![\w.:/-])/(?:work|root|home|tmp|Users|opt|mnt|us' + r'r|var)/|site-' + r'packages|[A-Z]:\\Users|(?<![\w])~/\w')
+HOSTS = re.compile(r'py' + r'pi\.(?:org|io)|python' + r'hosted\.org|index' + r'-url|find' + r'-links|artifac' + r'tory|conda\.ana' + r'conda\.org|/sim' + r'ple/', re.I)
+
+@each
+def test_no_machine_in_sources_and_outputs(nb):
+    for c in read(nb)['cells']:
+        for t in [source(c), *texts(c.get('outputs', []))]:
+            for r in (PLACES, HOSTS): assert not (m := r.search(t)), (c['id'], t[max(0, m.start()-40):m.end()+40])
+        assert not re.search(r'0x[0-9a-f]{8,}', '\n'.join(texts(c.get('outputs', [])))), f"{c['id']}: an address in memory differs at every run"
+
+# every tracked text of ours; tests that look for such words are left out by their own spelling
+others = [f for f in [*root.glob('*'), *root.glob('.ci/*'), *root.glob('.github/**/*'), *root.glob('elmo_fastai/*.py'), *root.glob('tests/**/*.py'), *root.glob('nbs/*.y*ml'), *root.glob('nbs/*.css'),
+                      *root.glob('nbs/images/*.svg')] if f.is_file() and f.suffix in ('', '.md', '.ini', '.py', '.yml', '.yaml', '.toml', '.txt', '.css', '.svg', '.cff') and f.name != '.gitconfig']
+
+@pytest.mark.parametrize('file', others, ids=lambda f: str(f.relative_to(root)))
+def test_no_machine_in_other_files(file):
+    text = re.sub(r'^#!.*', '', file.read_text(encoding='utf-8'))
+    if file.name in ('test_corpora.py', 'test_pretrain.py', Path(__file__).name): text = re.sub(r"'/(tmp|home|usr)/.*?'", '', text)
+    for r in (PLACES, HOSTS): assert not (m := r.search(text)), text[max(0, m.start()-40):m.end()+40]
+
+@pytest.mark.parametrize('file', [*others, *nbs], ids=lambda f: str(f.relative_to(root)))
+def test_nothing_is_left_to_do(file):
+    text = '\n'.join(source(c) for c in read(file)['cells']) if file.suffix == '.ipynb' else file.read_text(encoding='utf-8')
+    assert not (m := re.search(r'\bTO' + r'DO\b|\bFIX' + r'ME\b|\bXX' + r'X\b|lorem ' + r'ipsum', text)), text[max(0, m.start()-60):m.end()+60]
+
+# pictures
+
+@each
+def test_captions_come_with_descriptions(nb):
+    for c in cells(nb, 'code'):
+        d = directives(c)
+        assert ('fig-cap' in d) == ('fig-alt' in d), c['id']
+        for k in ('fig-cap', 'fig-alt'):
+            if k in d: assert len(d[k].strip('"\' ')) > 15, (c['id'], k)
+        images = [m for o in c['outputs'] for m in o.get('data', {}) if m.startswith('image/')]
+        if images: assert 'fig-alt' in d, f"{c['id']}: a picture without a description"
+    for alt,target in re.findall(r'!\[(.*?)\]\(([^)]+)\)', prose(nb)):
+        assert len(alt) > 15, target
+        if not target.startswith('https://'): assert (nb.parent/target).is_file(), target
+
+# links
+
+def slug(heading): return re.sub(r'\s', '-', re.sub(r'[^\w\s-]', '', re.sub(r'[`*]', '', heading).strip().lower()))
+def anchors(f): return {slug(h) for h in re.findall(r'^#{1,6} (.*)$', prose(f), re.M)}
+def links(text): return re.findall(r'(?<!!)\[[^\]]*\]\(([^)\s]+)\)', re.sub(r'`[^`]*`', '', re.sub(FENCE, '', text))) + re.findall(r'(?:href|src)="([^"]+)"', text)
+
+@each
+def test_links_in_notebooks(nb):
+    for link in links(prose(nb)):
+        if re.match(r'https?://', link): assert re.match(r'https://[\w.-]+\.\w{2,}(/\S*)?$', link), link; continue
+        target,_,anchor = link.partition('#')
+        file = nb.parent/target if target else nb
+        assert file.is_file(), f'{link}: there is no such file'
+        if anchor and file.suffix == '.ipynb': assert anchor in anchors(file), f'{link}: there is no such heading'
+
+def test_links_in_the_readme():
+    text = (root/'README.md').read_text(encoding='utf-8')
+    for link in links(text) + re.findall(r'!\[.*?\]\(([^)]+)\)', text):
+        if re.match(r'https?://', link): assert re.match(r'https://[\w.-]+\.\w{2,}(/\S*)?$', link), link
+        else: assert (root/link.partition('#')[0]).is_file(), link
+
+# chapters
+
+def section(nb, heading):
+    "The prose and the code cells between `heading` and the next heading of its rank"
+    text, code, on = [], [], False
+    for c in read(nb)['cells']:
+        if c['cell_type'] == 'code':
+            if on: code.append(c)
+            continue
+        for part in re.split(r'(?m)^(?=## )', source(c)):
+            if part.startswith('## '): on = part.split('\n')[0] == f'## {heading}'
+            if on: text.append(part)
+    return '\n'.join(text), code
+
+@each_taught
+def test_exercises_have_hints_and_solutions(nb):
+    heads = re.findall(r'^## (.*)$', prose(nb), re.M)
+    for h in ('Recap', 'Exercises', 'Solutions'): assert heads.count(h) == 1, h
+    assert heads.index('Recap') < heads.index('Exercises') < heads.index('Solutions')
+    asked, _ = section(nb, 'Exercises')
+    hints = re.findall(r'<details>\s*<summary>\s*Hints?\s*</summary>(.*?)</details>', asked, re.S)
+    assert hints and len(hints) == asked.count('<details>') and all(h.strip() for h in hints)
+    numbers = [int(n) for n in re.findall(r'^(\d+)\. ', re.sub(r'<details>.*?</details>', '', asked, flags=re.S), re.M)]
+    assert numbers == list(range(1, len(numbers)+1)) and 4 <= len(numbers) <= 6
+    assert {int(n) for n in re.findall(r'^\s*(\d+)[.:)] ', '\n'.join(hints), re.M)} <= set(numbers)
+    said, code = section(nb, 'Solutions')
+    live = [c for c in code if 'hide' not in directives(c)]
+    assert live and all(directives(c).get('code-fold') == 'true' for c in live), 'solutions are live and folded'
+    said += '\n'.join(map(source, live))
+    solved = [n for n in numbers if re.search(rf'(?:^|[\s*#(]){n}(?=[\s.:,)*])', said, re.M)]
+    assert len(solved) >= 3
+
+@each_taught
+def test_chapters_say_what_and_how_long(nb):
+    text = prose(nb)
+    assert re.search(r'\*\*What you will (learn|see)', text) and re.search(r'\*\*(What y|Y)ou need', text)
+    assert re.search(r'(second|minute)s?\b', text[:3000])
+    assert re.search(r'^## Further reading', text, re.M)
+
+# the sidebar
+
+def sidebar(node):
+    if isinstance(node, str): yield node
+    elif isinstance(node, list):
+        for o in node: yield from sidebar(o)
+    elif isinstance(node, dict):
+        for k in ('href', 'file', 'contents'):
+            if k in node: yield from sidebar(node[k])
+
+def site(): return yaml.safe_load((root/'_quarto.yml').read_text(encoding='utf-8'))
+def order(): return list(sidebar(site()['website']['sidebar']['contents']))
+
+def test_the_sidebar_names_every_chapter_once():
+    assert sorted(order()) == sorted(f.name for f in nbs)
+
+def test_the_sidebar_is_in_order():
+    chapters = [o for o in order() if o[0].isdigit()]
+    assert chapters == sorted(chapters) and order()[0] == 'index.ipynb'
+
+def test_the_navbar_leads_somewhere():
+    for side in ('left', 'right'):
+        for o in site()['website']['navbar'].get(side, []):
+            if 'href' in o and not o['href'].startswith('https://'): assert (root/'nbs'/o['href']).is_file()
+
+def test_the_stub_includes_the_site():
+    assert yaml.safe_load((root/'nbs'/'_quarto.yml').read_text())['metadata-files'][0] == '../_quarto.yml'
+
+@each_chapter
+def test_chapters_lead_to_their_neighbours(nb):
+    last, names = links(source(cells(nb, 'markdown')[-1])), order()
+    i = names.index(nb.name)
+    if i+1 < len(names): assert names[i+1] in last, f'no link to {names[i+1]} at the end'
+    assert set(names[:i]) & set(last), 'no link back'
+
+@each_chapter
+def test_the_index_lists_every_chapter(nb): assert f']({nb.name})' in prose(root/'nbs'/'index.ipynb')
+
+# README, commands, metadata
+
+def load(path):
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    m = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(m)
+    return m
+
+def test_the_readme_is_the_index(): assert (root/'README.md').read_text(encoding='utf-8') == load(root/'tests'/'readme.py').render()
+
+def test_the_readme_names_the_two_commands():
+    text = (root/'README.md').read_text(encoding='utf-8')
+    for command in ('make pretrain', 'make test', 'elmo_pretrain'): assert command in text
+    assert '#|' not in text and 'skip_showdoc' not in text
+
+def test_every_command_that_is_named_exists():
+    targets = set(re.findall(r'^([a-z]+):', (root/'Makefile').read_text(encoding='utf-8'), re.M))
+    assert {'help', 'pretrain', 'test', 'lab', 'docs'} <= targets
+    for f in [root/'README.md', *nbs]:
+        text = prose(f) if f.suffix == '.ipynb' else f.read_text(encoding='utf-8')
+        named = set(re.findall(r'(?:`|^)make ([a-z]+)', text, re.M))
+        assert named <= targets, (f.name, named - targets)
+
+def test_options_that_are_named_exist():
+    from elmo_fastai.pretrain import elmo_pretrain
+    import inspect
+    known = {f'--{p}' for p in inspect.signature(elmo_pretrain).parameters} | {'--help'}
+    for f in [root/'README.md', *nbs]:
+        text = prose(f) if f.suffix == '.ipynb' else f.read_text(encoding='utf-8')
+        for line in re.findall(r'elmo_pretrain[^`\n#]*|ARGS="[^"]*"', text): assert set(re.findall(r'--[\w-]+', line)) <= known, (f.name, line)
+
+def test_continuous_integration_runs_what_the_readme_says():
+    run = root/'.ci'/'run'
+    assert re.search(r'^make test$', run.read_text(), re.M) and run.stat().st_mode & 0o111
+
+def test_metadata_stands_in_one_place():
+    cfg = ConfigParser(delimiters=['='])
+    cfg.read(root/'settings.ini', encoding='utf-8')
+    version = cfg['DEFAULT']['version']
+    assert f'__version__ = "{version}"' in (root/'elmo_fastai'/'__init__.py').read_text()     # nbdev writes it
+    setup, toml = ((root/f).read_text(encoding='utf-8') for f in ('setup.py', 'pyproject.toml'))
+    for text in (setup, toml):
+        assert version not in text and not re.search(r'(fastai|torch|datasets|pandas|safetensors)\s*[<>=~]=', text)
+    assert 'settings.ini' in setup and '[project]' not in toml
+    assert not (root/'requirements.txt').exists() and not (root/'setup.cfg').exists()
+
+def test_what_is_imported_is_required():
+    "Every package that the library imports is named in settings.ini, not merely there by way of another"
+    import sys
+    cfg = ConfigParser(delimiters=['='])
+    cfg.read(root/'settings.ini', encoding='utf-8')
+    required = {re.split(r'[<>=~!]', o)[0].lower().replace('-', '_') for o in cfg['DEFAULT']['requirements'].split()}
+    given = {'sklearn': 'scikit_learn', 'fastcore': 'fastai', 'numpy': 'torch', 'PIL': 'fastai'}    # fastcore is fastai's own base
+    optional = {'spacy'}
+    used = set()
+    for f in (root/'elmo_fastai').glob('*.py'):
+        if f.name == '_modidx.py': continue
+        for n in ast.walk(ast.parse(f.read_text(encoding='utf-8'))):
+            if isinstance(n, ast.Import): used |= {o.name.split('.')[0] for o in n.names}
+            elif isinstance(n, ast.ImportFrom) and not n.level: used.add(n.module.split('.')[0])
+    used -= set(sys.stdlib_module_names) | optional | {'elmo_fastai'}
+    assert {given.get(o, o).lower() for o in used} <= required
