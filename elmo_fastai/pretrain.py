@@ -307,7 +307,7 @@ def _check(r, model, seed):
 def next_steps(corpus, folder):
     "What to try after a training"
     cmd = 'elmo_pretrain' if shutil.which('elmo_pretrain') else sys.argv[0]      # the environment may not be activated
-    more = (f"Train on real text:  {cmd} tiny_shakespeare   (15 minutes on two cores)\nTrain on your own:   {cmd} my.txt"
+    more = (f"Train on real text:  {cmd} tiny_shakespeare   (about five minutes on two cores)\nTrain on your own:   {cmd} my.txt"
             if corpus == 'toy' else f"Train longer or larger:  {cmd} {corpus} --model medium --out {folder}-medium")
     return ("What to try next\n" + more + f"\nUse it in Python:    from elmo_fastai.bilm import load_bilm; model, vocab = load_bilm('{folder}')"
             "\nRead how it works:   make lab")
