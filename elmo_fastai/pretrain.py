@@ -15,7 +15,7 @@ import torch, matplotlib.pyplot as plt
 from fastai.basics import *
 from fastai.callback.all import *
 from fastai.torch_core import set_seed
-from fastcore.script import Param, call_parse, store_true
+from fastcore.script import call_parse, store_true
 from .corpora import *
 from .tokens import *
 from .batches import *
@@ -297,9 +297,9 @@ def _check(r, model, seed):
     "Settings that can't be"
     if model not in elmo_configs: raise PretrainError(f"No model is called {model!r}: take one of {', '.join(elmo_configs)}")
     for k in ('epochs', 'bs', 'seq_len', 'min_freq'):
-        if not r[k] >= 1: raise PretrainError(f"--{k} must be at least 1, not {r[k]}")
+        if not r[k] >= 1: raise PretrainError(f"--{k.replace('_', '')} must be at least 1, not {r[k]}")
     if r.get('max_vocab') is not None and r['max_vocab'] <= len(SPECIALS):
-        raise PretrainError(f"--max_vocab must be more than {len(SPECIALS)}, for as many entries are special words; not {r['max_vocab']}")
+        raise PretrainError(f"--maxvocab must be more than {len(SPECIALS)}, for as many entries are special words; not {r['max_vocab']}")
     if not 0 <= seed < 2**32: raise PretrainError(f"--seed must be from 0 to {2**32-1}, not {seed}")
     if not 0 < r['lr'] < math.inf: raise PretrainError(f"--lr must be a positive number, not {r['lr']}")
 
@@ -315,16 +315,15 @@ def next_steps(corpus, folder):
 # %% ../nbs/08_pretrain.ipynb #c064
 @call_parse
 def elmo_pretrain(
-    corpus:Param("toy, tiny_shakespeare, wikitext2, or a text file, a folder of .txt files, a glob in quotes",
-                 str, opt=False, nargs='?')='toy',
+    corpus:str,            # toy, tiny_shakespeare, wikitext2, or a text file, a folder of .txt files, a glob in quotes
     out:str=None,          # folder to write (default: models/NAME)
     model:str=None,        # size: tiny, small, medium, original (default: tiny for toy, else small)
     epochs:int=None,       # passes over the text (default: by corpus)
     lr:float=None,         # highest learning rate of the cycle (default: by corpus)
     bs:int=None,           # sentences or streams a batch (default: by corpus)
-    seq_len:int=None,      # tokens a step in each stream, for corpora other than toy (default: 64)
-    min_freq:int=None,     # words that occur less often become <unk> (default: by corpus)
-    max_vocab:int=None,    # at most so many words (default: all)
+    seqlen:int=None,       # tokens a step in each stream, for corpora other than toy (default: 64)
+    minfreq:int=None,      # words that occur less often become <unk> (default: by corpus)
+    maxvocab:int=None,     # at most so many words (default: all)
     seed:int=42,           # of weights, dropout and order
     device:str=None,       # cpu, cuda, mps (default: the best there is)
     data:str=None,         # folder with local copies of named corpora (default: the variable ELMO_FASTAI_DATA, else download)
@@ -335,7 +334,7 @@ def elmo_pretrain(
     def stop(e, code): print(f'elmo_pretrain: {e}', file=sys.stderr); sys.exit(code)
     try:
         folder = pretrain(corpus, out, model, overwrite, device, seed, data, bf16=False if fp32 else None,
-                          epochs=epochs, lr=lr, bs=bs, seq_len=seq_len, min_freq=min_freq, max_vocab=max_vocab)
+                          epochs=epochs, lr=lr, bs=bs, seq_len=seqlen, min_freq=minfreq, max_vocab=maxvocab)
     except KeyboardInterrupt: stop('interrupted before training; nothing was saved', 130)
     except Interrupted as e: stop(e, 130)
     except (CorpusError, ModelFileError, PretrainError, OSError) as e: stop(e, 1)

@@ -409,7 +409,7 @@ def start(folder, *args, module=False):
 
 def said(folder): return ((folder/'.out').read_text(encoding='utf-8'), (folder/'.err').read_text(encoding='utf-8'))
 def visible(folder): return sorted(f.name for f in folder.iterdir() if not f.name.startswith('.') or f.name.startswith('.m'))
-QUICK = '--model tiny --epochs 1 --bs 8 --seq_len 16'.split()
+QUICK = '--model tiny --epochs 1 --bs 8 --seqlen 16'.split()
 
 @pytest.fixture(scope='module')
 def processes(tmp_path_factory, corpus):
@@ -433,7 +433,7 @@ def processes(tmp_path_factory, corpus):
                 p.send_signal(sig)
             return name, (folder, p.wait(timeout=500))
         finally: p.kill()
-    endless = ['text.txt', '--out', 'm', '--model', 'tiny', '--epochs', '1000', '--bs', '8', '--seq_len', '16']
+    endless = ['text.txt', '--out', 'm', '--model', 'tiny', '--epochs', '1000', '--bs', '8', '--seqlen', '16']
     cases = [('SIGINT', endless, dict(signal=signal.SIGINT)), ('whole', ['text.txt', '--out', 'm', *QUICK], dict(module=True)),
              ('NaN', ['text.txt', '--out', 'm', *QUICK, '--lr', '1e30', '--overwrite'], dict(model=True)),
              ('help', ['--help'], {}), ('second', ['text.txt', '--out', 'm', *QUICK], dict(model=True)),

@@ -1,7 +1,7 @@
 """A training step of the library against the plain design of the same sizes, in one run: tokens a second, and peak memory.
 
     python tests/benchmarks/train_step.py                  # 10,000 words, a few minutes
-    python tests/benchmarks/train_step.py --vocab 100000   # the plain side needs about 8 GB
+    python tests/benchmarks/train_step.py --vocab 100000   # the plain side needs about 6 GB
     python tests/benchmarks/train_step.py --reps 1 --steps 1 --no-memory   # does it work?
 
 plain         the letters of every token convolved, at all 50 columns; a full softmax in each direction; fp32
