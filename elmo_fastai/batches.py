@@ -599,7 +599,8 @@ class BufferedDataLoader(BatchDL):
     ):
         if kind not in _kinds: raise ValueError(f"kind={kind!r}: take one of {', '.join(map(repr, _kinds))}")
         store_attr('lines,n_batches,buffer,kind,tokenizer,text_col,max_words,seed')
-        self._kw = dict(self.__stored_args__, vocab=vocab, char_vocab=char_vocab, shuffle=shuffle, device=device, **kwargs)
+        own = {k: getattr(self, k) for k in 'lines n_batches buffer kind tokenizer text_col max_words seed'.split()}
+        self._kw = dict(own, vocab=vocab, char_vocab=char_vocab, shuffle=shuffle, device=device, **kwargs)
         self.loader_args, self.types, self.stream = kwargs, TokenTypes(vocab, char_vocab), None
         self.text = EncodedText([[]], self.types).new_empty()
         self.n_in, self.n_out = _kinds[kind].n_in + bool(kwargs.get('return_lens')), _kinds[kind].n_out

@@ -334,10 +334,10 @@ def test_an_interruption_never_replaces_anything(corpus, tmp_path, monkeypatch):
     assert len(others) == 2 and all(load_bilm(f) for f in others)       # two interruptions, two models
 
 @pytest.mark.parametrize('settings,says', [
-    (dict(epochs=0), 'epochs'), (dict(epochs=-3), 'epochs'), (dict(bs=0), 'bs'), (dict(seq_len=0), 'seq_len'), (dict(min_freq=0), 'min_freq'), (dict(lr=0.), 'lr'),
+    (dict(epochs=0), 'epochs'), (dict(epochs=-3), 'epochs'), (dict(bs=0), 'bs'), (dict(seq_len=0), 'seqlen'), (dict(min_freq=0), 'minfreq'), (dict(lr=0.), 'lr'),
     (dict(lr=-1.), 'lr'), (dict(lr=math.nan), 'lr'), (dict(lr=math.inf), 'lr'), (dict(model='huge'), 'tiny, small, medium, original'), (dict(device='xyz'), 'xyz'),
-    (dict(device='meta'), 'meta'), (dict(device='cuda:99'), 'cuda:99'), (dict(max_vocab=0), 'max_vocab'), (dict(max_vocab=1), 'max_vocab'), (dict(max_vocab=-1), 'max_vocab'),
-    (dict(max_vocab=4), 'max_vocab'), (dict(seed=-1), 'seed'), (dict(seed=10**30), 'seed'), (dict(bs=401), '400 sentences')], ids=str)
+    (dict(device='meta'), 'meta'), (dict(device='cuda:99'), 'cuda:99'), (dict(max_vocab=0), 'maxvocab'), (dict(max_vocab=1), 'maxvocab'), (dict(max_vocab=-1), 'maxvocab'),
+    (dict(max_vocab=4), 'maxvocab'), (dict(seed=-1), 'seed'), (dict(seed=10**30), 'seed'), (dict(bs=401), '400 sentences')], ids=str)
 def test_settings_that_can_not_be(corpus, tmp_path, settings, says):
     with pytest.raises(PretrainError, match=re.escape(says)): train(corpus, tmp_path/'out', **settings)
     assert not list(tmp_path.iterdir())
@@ -473,7 +473,7 @@ def test_help_lists_everything(processes):
     out, err = said(folder)
     assert status == 0 and not err
     options = set(re.findall(r'--\w+', out))
-    assert options == {f'--{o}' for o in 'help out model epochs lr bs seq_len min_freq max_vocab seed device data fp32 overwrite'.split()}
+    assert options == {f'--{o}' for o in 'help out model epochs lr bs seqlen minfreq maxvocab seed device data fp32 overwrite'.split()}
     assert re.search(r'^\s+corpus\s+toy', out, re.M), 'the corpus is an argument by position'
     for o in options: assert re.search(rf'^\s+(-h, )?{o}( [A-Z_]+)?\s\s+[\w]', out, re.M) or re.search(rf'{o}[^\n]*\n\s{{10,}}\w', out), f'{o} has no explanation'
     for size in elmo_configs:
