@@ -475,7 +475,7 @@ def test_help_lists_everything(processes):
     options = set(re.findall(r'--\w+', out))
     assert options == {f'--{o}' for o in 'help out model epochs lr bs seqlen minfreq maxvocab seed device data fp32 overwrite'.split()}
     assert re.search(r'^\s+corpus\s+toy', out, re.M), 'the corpus is an argument by position'
-    for o in options: assert re.search(rf'^\s+(-h, )?{o}( [A-Z_]+)?\s\s+[\w]', out, re.M) or re.search(rf'{o}[^\n]*\n\s{{10,}}\w', out), f'{o} has no explanation'
+    for o in options: assert re.search(rf'^\s+(-h, )?{o}( [A-Z_]+| \(\w+\))?\s\s+[\w]', out, re.M) or re.search(rf'{o}[^\n]*\n\s{{10,}}\w', out), f'{o} has no explanation'
     for size in elmo_configs:
         if size != 'nano': assert size in out
 
