@@ -114,9 +114,8 @@ def test_export_and_load_learner(dls, tmp_path):
     learn = learner(dls, path=tmp_path)
     quietly(learn, 'fit', 1, 1e-2)
     learn.export('learner.pkl')
-    weights = sum(p.numel()*p.element_size() for p in learn.model.state_dict().values())
-    assert (tmp_path/'learner.pkl').stat().st_size < 1.5*weights + 500_000, 'the callbacks carry copies of the weights along'
     again = load_learner(tmp_path/'learner.pkl')
+    assert again.keep_good.good is None, 'the callbacks carry copies of the weights along'
     assert evaluate(again.model, dls.valid) == evaluate(learn.model, dls.valid)
     assert again.dls.vocab.itos == dls.vocab.itos
     again.dls = dls
@@ -141,6 +140,13 @@ def test_gradients_are_clipped(dls):
     loose,tight = Look(), Look()
     for look,clip in ((loose, 1e9), (tight, .01)): quietly(learner(dls, clip=clip, cbs=look), 'fit', 1, 1e-3)
     assert max(tight.norms) <= .0101 < min(loose.norms)
+
+@pytest.fixture(autouse=True)
+def interruptible():
+    "Ctrl-C as in a terminal: a process that a script started in the background is born deaf to it"
+    old = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, old)
 
 # the metric
 
