@@ -280,6 +280,9 @@ def pretrain(
     try:
         with _bars(learn, say): learn.fit_one_cycle(r['epochs'], r['lr'])
     except KeyboardInterrupt: learn.stopped = "Training was interrupted in the middle of a step."      # the second Ctrl-C
+    except (OSError, RuntimeError, MemoryError) as e:       # a closed pipe, a full memory: keep what there is
+        learn.stopped,say = f"Training broke off: {e}.",noop
+        learn.stop_on_signal._restore()
     seconds = time.perf_counter() - start
     status = learn.stopped or 'complete'
     if learn.stopped:

@@ -532,3 +532,12 @@ def test_the_entry_point_exists():
         name, _, where = line.partition('=')
         mod, _, function = where.partition(':')
         assert callable(getattr(import_module(mod), function)) and name == function
+
+def test_a_failure_in_training_keeps_what_was_learned(corpus, tmp_path, monkeypatch):
+    def fail(cb): raise RuntimeError('out of memory')
+    make = module.bilm_learner
+    monkeypatch.setattr(module, 'bilm_learner', lambda *a, **k: make(*a, **k, cbs=At(5, fail, 'before_batch')))
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(PretrainError, match='out of memory'): train(corpus, tmp_path/'m')
+    assert [f.name for f in tmp_path.iterdir()] == ['m.interrupted'] and load_bilm(tmp_path/'m.interrupted')
+    assert signal.getsignal(signal.SIGINT) == before
