@@ -20,13 +20,6 @@ WORDS = 'a bank of the river spring springs café 河岸 <s> </s> <pad> . extrao
 SENTS = [WORDS[i%5:i%5+n] for i,n in enumerate((5, 1, 12, 3, 8, 12, 2, 7))] + [['the']*4, ['x'*80]]
 close = dict(atol=1e-6, rtol=1e-5)
 
-@pytest.fixture(scope='module', autouse=True)
-def one_thread():
-    n = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(n)
-
 @pytest.fixture(scope='module')
 def types(): return TokenTypes(WordVocab.build(SENTS), ByteCharVocab())
 

@@ -24,13 +24,6 @@ TABLE = ['epoch', 'train_loss', 'valid_loss', 'perplexity_fwd', 'perplexity_bwd'
 KEYS = {'perplexity_fwd', 'perplexity_bwd', 'perplexity_mean', 'floor', 'ratio_to_floor', 'unigram', 'trigram', 'sense_accuracy', 'sense_baseline',
         'tokens_per_second', 'train_seconds'}
 
-@pytest.fixture(scope='module', autouse=True)
-def one_thread():
-    n = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(n)
-
 @pytest.fixture(autouse=True)
 def nano(monkeypatch): monkeypatch.setitem(elmo_configs, 'nano', CFG)
 
