@@ -51,6 +51,7 @@ export: $(VENV)/.develop  ## write the library from the notebooks, and clean the
 
 bench: $(VENV)/.develop  ## measure speed and memory, both sides in one run
 	@$(BIN)/python tests/benchmarks/train_step.py
+	@$(BIN)/python tests/benchmarks/token_norm.py
 
 clean:  ## remove the environment and everything that was built (models stay)
 	@rm -rf $(VENV) _docs _proc *.egg-info .pytest_cache .hypothesis nbs/.quarto
