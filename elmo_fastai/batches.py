@@ -25,6 +25,7 @@ _all_ = ['Cuts', 'ElmoPadChunk', 'TokenTypes', 'EncodedText']
 class BatchDL(TfmdDL):
     "A `TfmdDL` that lifts whole batches out of an `EncodedText`. Nothing is ever dropped: `drop_last` and `n` have no effect"
     n_in, n_out, _own = 1, 2, ()   # inputs, targets, and the arguments of a child that `new` hands on
+    first, to_skip = 0, 0          # batches left out of this epoch, and of the next one: see `skip`
     def __init__(self,
         dataset,            # `EncodedText`, or fastai's `TfmdLists` or `Datasets` made with `ElmoTransform`
         bs:int,             # rows a batch
@@ -81,13 +82,19 @@ def get_idxs(self:BatchDL):
     batches = self.batches(rng) if self.examples else [np.array([], int)]
     self.ends = np.cumsum([len(b) for b in batches if len(b)], dtype=int)
     self.order = np.concatenate(batches)
+    self.first, self.to_skip = self.to_skip, 0
     return self.order
 
 @patch
 def sample(self:BatchDL):
     "The batches of this process, each as the numbers of its examples"
     idxs = self._DataLoader__idxs # what `get_idxs` gave in the main process
-    return (idxs[i:j] for k,(i,j) in enumerate(zip([0, *self.ends], self.ends)) if k%self.num_workers == self.offs)
+    return (idxs[i:j] for k,(i,j) in enumerate([*zip([0, *self.ends], self.ends)][self.first:]) if k%self.num_workers == self.offs)
+
+@patch
+def skip(self:BatchDL, n:int):
+    "Begin the next epoch at its batch `n`, without building those before it"
+    self.to_skip = whole('n', n, 0)
 
 @patch
 def do_batch(self:BatchDL, b): return self.before_batch(b) # there is nothing to collate

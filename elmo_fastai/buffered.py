@@ -9,6 +9,7 @@ __all__ = ['BufferedDataLoader']
 import random
 from collections import Counter
 from collections.abc import Sequence
+from copy import deepcopy
 from itertools import count, islice
 import numpy as np
 import torch
@@ -22,6 +23,7 @@ from .batches import _check_args, _fit, _kinds, _read_split, _valid_loader, whol
 # %% ../nbs/03b_buffered.ipynb #c015
 class BufferedDataLoader(BatchDL):
     "Batches of a text that need not fit into memory: `buffer` lines at a time go through one of the other loaders"
+    at = where = mark = None     # for `position` and `seek`
     def __init__(self,
         lines,               # texts, or rows with a text column: a list, `DiskLines`, a `Dataset`, an `IterableDataset`; read again and again
         vocab:WordVocab=None,# None: read all lines before, and build it
@@ -58,15 +60,16 @@ class BufferedDataLoader(BatchDL):
 
 # %% ../nbs/03b_buffered.ipynb #c017
 @patch
-def _blocks(self:BufferedDataLoader, rng=None):
-    "The sentences of `buffer` lines at a time"
-    tok, self.left = get_tokenizer(self.tokenizer), Counter()
+def _blocks(self:BufferedDataLoader, rng=None, at={}):
+    "The sentences of `buffer` lines at a time, from the block on that `at` says"
+    tok, self.left, first = get_tokenizer(self.tokenizer), Counter(at.get('left')), at.get('block', 0)
     if rng is None or not self.surveyed: self.skipped = self.left # of the survey, or of this reading
     if isinstance(self.lines, Sequence):
         starts = list(range(0, len(self.lines), self.buffer))
         if rng and self.shuffle: rng.shuffle(starts)
-        blocks = (list(self.lines[i:i+self.buffer]) for i in starts)
-    else: blocks = chunked(iter(self.lines), self.buffer)
+        blocks = (list(self.lines[i:i+self.buffer]) for i in starts[first:])
+    else: blocks = self._read(first, at.get('mark'))
+    if at: rng.setstate(at['rng']) # as it was before this block
     for some in blocks: yield [t for o in self._lines_of(some) if (t := self._tokens(tok, o))]
 
 @patch
@@ -87,8 +90,28 @@ def _tokens(self:BufferedDataLoader, tok, line):
     return toks
 
 # %% ../nbs/03b_buffered.ipynb #c019
-def chunked(it, n):
-    while some := list(islice(it, n)): yield some
+@patch
+def _read(self:BufferedDataLoader, first, mark):
+    "The blocks of a stream. `mark` becomes where the block under way began, in the words of a stream that can go there"
+    if not hasattr(self.lines, 'load_state_dict'): mark = None
+    if mark is not None: self.lines.load_state_dict(mark)
+    it = iter(self.lines)
+    if mark is None: Counter(map(type, islice(it, first*self.buffer))) # read, and forget
+    self.mark = mark
+    while some := list(islice(it, self.buffer)):
+        yield some
+        self.mark = _mark(self.lines)
+
+def _mark(lines):
+    "What `lines.load_state_dict` needs to go on from here; None where it can't, or would not find the same lines"
+    if not hasattr(lines, 'load_state_dict'): return
+    return None if _shuffles(lines) else deepcopy(lines.state_dict())
+
+def _shuffles(o):
+    "Has a stream a buffer for shuffling somewhere? Its `state_dict` leaves out what is in it"
+    own = vars(o) if hasattr(o, '__dict__') else {}
+    parts = [own.get(k) for k in ('_ex_iterable', 'ex_iterable', 'source')] + list(own.get('ex_iterables') or [])
+    return 'BufferShuffled' in type(o).__name__ or any(_shuffles(p) for p in parts if p is not None)
 
 @patch
 def _loader(self:BufferedDataLoader, text, **kwargs):
@@ -148,47 +171,79 @@ def of_lengths(cls:EncodedText, lens, types):
 # %% ../nbs/03b_buffered.ipynb #c023
 @patch
 def _forever(self:BufferedDataLoader):
-    "The batches of all lines, over and over"
-    rng = random.Random(self.rng.getrandbits(32))
-    for reading in count():
+    "The batches of all lines, over and over, from where `seek` has pointed; `where` is after the last one"
+    at, self.at = self.at or {}, None
+    rng = random.Random(None if at else self.rng.getrandbits(32))
+    for reading in count(at.get('reading', 0)):
         if hasattr(self.lines, 'set_epoch'): self.lines.set_epoch(reading) # a shuffled stream changes its order
-        n, self.longest = 0, 0
-        if not self.surveyed: self.cuts = Cuts(0, 0, 0)
-        for sents in self._blocks(rng):
-            if not sents: continue
-            text = EncodedText(sents, TokenTypes(self.vocab, self.char_vocab), self.max_words)
-            dl = self._loader(text, shuffle=self.shuffle, seed=rng.getrandbits(32))
-            if not self.surveyed: self.cuts = Cuts(*map(sum, zip(self.cuts, text.cuts)))
-            if dl is None: continue
-            n += len(dl)
-            yield from dl
-            vars(dl).clear() # a loader refers to itself: without this the text would wait for the garbage collector
+        if at: rng.setstate(at['begun'])
+        n, begun, left, cuts, self.longest = 0, rng.getstate(), at.get('left', {}), at.get('cuts', (0, 0, 0)), at.get('longest', 0)
+        if not self.surveyed: self.cuts = Cuts(*cuts)
+        for block,sents in enumerate(self._blocks(rng, at), at.get('block', 0)):
+            where = dict(reading=reading, begun=begun, block=block, rng=rng.getstate(), mark=self.mark, left=left, cuts=cuts, longest=self.longest)
+            dl = self._block(sents, rng)
+            if dl is not None:
+                n, done = n + len(dl), at.get('batch', 0)
+                dl.skip(done)
+                for i,b in enumerate(_undrawn(dl), done+1):
+                    self.where = dict(where, batch=i)
+                    yield b
+                vars(dl).clear() # a loader refers to itself: without this the text would wait for the garbage collector
+            at, left, cuts = {}, dict(self.left), tuple(self.cuts)
         if not n: self._nothing()
+
+def _undrawn(dl):
+    "The batches of `dl`. A loader that begins draws from PyTorch's global generator: here that is undone, so that blocks leave no trace in dropout"
+    it = iter(dl)
+    with torch.random.fork_rng(devices=[]): some = list(islice(it, 1))
+    yield from some
+    yield from it
+
+@patch
+def _block(self:BufferedDataLoader, sents, rng):
+    "The loader of a block's sentences, or None if there is nothing for it to do"
+    if not sents: return
+    text = EncodedText(sents, TokenTypes(self.vocab, self.char_vocab), self.max_words)
+    dl = self._loader(text, shuffle=self.shuffle, seed=rng.getrandbits(32))
+    if not self.surveyed: self.cuts = Cuts(*map(sum, zip(self.cuts, text.cuts)))
+    return dl
+
+@patch
+def position(self:BufferedDataLoader):
+    "How far the lines are read, in numbers and lists; None: not at all"
+    return self.where if self.stream else None
+
+@patch
+def seek(self:BufferedDataLoader, position):
+    "Go on from a `position()` of such a loader"
+    self.stream, self.at = None, position
 
 @patch
 def create_batches(self:BufferedDataLoader, samps):
     if self.stream is None: self.stream = self._forever()
-    try: yield from islice(self.stream, self.n)
+    try: yield from islice(self.stream, len(samps))
     except GeneratorExit: raise
     except BaseException: self.stream = None; raise # a generator that raised is at its end: begin anew
 
 @patch
 def one_batch(self:BufferedDataLoader):
     "A batch to look at, from a reading of its own: the epoch under way loses nothing"
-    was = {k: vars(self).get(k) for k in ('stream', 'left', 'skipped', 'cuts', 'longest')}
-    self.stream = None
+    was = {k: vars(self).get(k) for k in ('stream', 'left', 'skipped', 'cuts', 'longest', 'where', 'mark', 'at')}
+    self.stream = self.at = None
     try: return TfmdDL.one_batch(self)
-    finally: vars(self).update(was if was['stream'] else dict(stream=None))
+    finally: vars(self).update(was if was['stream'] else dict(stream=None, at=was['at']))
 
 # %% ../nbs/03b_buffered.ipynb #c025
 @patch
-def get_idxs(self:BufferedDataLoader): return list(range(self.n))
+def get_idxs(self:BufferedDataLoader):
+    self.first, self.to_skip = self.to_skip, 0
+    return list(range(self.n))
 @patch
-def sample(self:BufferedDataLoader): return range(self.n)
+def sample(self:BufferedDataLoader): return range(self.first, self.n)
 @patch
 def __len__(self:BufferedDataLoader): return self.n
 @patch
-def __getstate__(self:BufferedDataLoader): return {**self.__dict__, 'stream': None}
+def __getstate__(self:BufferedDataLoader): return {**self.__dict__, 'stream': None, 'where': None}
 @patch
 def new(self:BufferedDataLoader, dataset=None, cls=None, **kwargs):
     "The same loader, at its beginning; with an empty `dataset` (fastai's `export`) without its lines"
@@ -197,7 +252,7 @@ def new(self:BufferedDataLoader, dataset=None, cls=None, **kwargs):
 @patch
 def readable(self:BufferedDataLoader, b, max_n=9): return _kinds[self.kind].readable(self, b, max_n)
 
-# %% ../nbs/03b_buffered.ipynb #c034
+# %% ../nbs/03b_buffered.ipynb #c036
 def from_disk(cls, corpus, kind, tokenizer, bs, valid_bs, shuffle, device, path, **kwargs):
     "`ElmoDataLoaders.from_corpus` for training lines that stay on disk"
     device, tok = device or default_device(), get_tokenizer(tokenizer or corpus.tokenizer)

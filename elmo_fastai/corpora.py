@@ -429,7 +429,16 @@ def _c4(*args, **kwargs):
     from elmo_fastai.rows import c4
     return c4(*args, **kwargs)
 
-CORPORA = dict(toy=toy_corpus, tiny_shakespeare=tiny_shakespeare, wikitext2=wikitext2, c4=_c4, sst2=sst2, ud_ewt=ud_ewt, reuters=reuters)
+def _novels(*args, **kwargs):
+    from elmo_fastai.novels import novels
+    return novels(*args, **kwargs)
+
+def _english(*args, **kwargs):
+    from elmo_fastai.novels import english
+    return english(*args, **kwargs)
+
+CORPORA = dict(toy=toy_corpus, tiny_shakespeare=tiny_shakespeare, wikitext2=wikitext2, c4=_c4, sst2=sst2, ud_ewt=ud_ewt, reuters=reuters,
+               novels=_novels, tiny_en=_english)
 
 def get_corpus(
     name,      # a name in `CORPORA`; a file, folder, pattern or list of files as in `text_corpus`; a table as in `table_corpus`

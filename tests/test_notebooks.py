@@ -259,7 +259,7 @@ def test_every_command_that_is_named_exists():
         assert named <= targets, (f.name, named - targets)
 
 def test_options_that_are_named_exist():
-    from elmo_fastai.pretrain import elmo_pretrain
+    from elmo_fastai.command import elmo_pretrain
     import inspect
     known = {f'--{p}' for p in inspect.signature(elmo_pretrain).parameters} | {'--help'}
     for f in [root/'README.md', *nbs]:
@@ -287,8 +287,8 @@ def test_what_is_imported_is_required():
     cfg = ConfigParser(delimiters=['='])
     cfg.read(root/'settings.ini', encoding='utf-8')
     required = {re.split(r'[<>=~!]', o)[0].lower().replace('-', '_') for o in cfg['DEFAULT']['requirements'].split()}
-    given = {'sklearn': 'scikit_learn', 'fastcore': 'fastai', 'numpy': 'torch', 'PIL': 'fastai'}    # fastcore is fastai's own base
-    optional = {'spacy'}
+    given = {'sklearn': 'scikit_learn', 'scipy': 'scikit_learn', 'plum': 'fastai', 'fastcore': 'fastai', 'numpy': 'torch', 'PIL': 'fastai'}    # fastcore is fastai's own base
+    optional = {'spacy', 'faiss', 'ipywidgets', 'IPython'}
     used = set()
     for f in (root/'elmo_fastai').glob('*.py'):
         if f.name == '_modidx.py': continue

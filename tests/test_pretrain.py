@@ -1,19 +1,13 @@
-"Pretraining: an ordinary `Learner`, trainings that end early, and the command with right and wrong input, in processes of its own"
-import csv, json, math, os, re, shutil, signal, subprocess, sys, threading, time
-from concurrent.futures import ThreadPoolExecutor
-from configparser import ConfigParser
+"The learner: an ordinary `Learner`, its callbacks, and trainings that end early"
+import csv, math, os, re, signal, threading, time
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np, pytest, torch
 from fastai.basics import CancelFitException, Callback, Learner, load_learner, set_seed
-from fastai.callback.all import CSVLogger, EarlyStoppingCallback, SaveModelCallback
-from safetensors.torch import load_file
+from fastai.callback.all import CSVLogger, EarlyStoppingCallback, MixedPrecision, SaveModelCallback
 
-import elmo_fastai
-from elmo_fastai import pretrain as module
 from elmo_fastai.batches import *
 from elmo_fastai.bilm import *
 from elmo_fastai.corpora import *
@@ -22,17 +16,18 @@ from elmo_fastai.speak import generate
 
 CFG = BiLMConfig('nano', char_dim=4, filters=((1,8),(2,8),(3,8)), proj_dim=16, hidden_dim=16)
 TABLE = ['epoch', 'train_loss', 'valid_loss', 'perplexity_fwd', 'perplexity_bwd', 'time']
-KEYS = {'perplexity_fwd', 'perplexity_bwd', 'perplexity_mean', 'floor', 'ratio_to_floor', 'unigram', 'trigram', 'sense_accuracy', 'sense_baseline',
-        'tokens_per_second', 'train_seconds'}
-
-@pytest.fixture(autouse=True)
-def nano(monkeypatch): monkeypatch.setitem(elmo_configs, 'nano', CFG)
 
 @pytest.fixture(scope='module')
 def corpus(): return toy_corpus(n_train=400, n_valid=80, n_test=1, n_unseen=1)
 
 @pytest.fixture(scope='module')
 def dls(corpus): return ElmoDataLoaders.from_corpus(corpus, kind='sentences', bs=16, seed=0, device='cpu')
+
+@pytest.fixture(scope='module')
+def some(corpus): return Corpus('some', dict(train=corpus.train[:64], valid=corpus.valid[:24]), corpus.tokenizer)
+
+@pytest.fixture(scope='module')
+def few(some): return ElmoDataLoaders.from_corpus(some, kind='sentences', bs=16, seed=0, device='cpu')
 
 def learner(dls, seed=0, config=CFG, **kwargs):
     set_seed(seed)
@@ -164,6 +159,205 @@ def test_gradients_are_clipped(dls):
     for look,clip in ((loose, 1e9), (tight, .01)): quietly(learner(dls, clip=clip, cbs=look), 'fit', 1, 1e-3)
     assert max(tight.norms) <= .0101 < min(loose.norms)
 
+# groups, optimisers, precision
+
+def test_groups_hold_every_parameter_once(dls):
+    for config in (CFG, replace(CFG, n_layers=3, hidden_dim=20), replace(CFG, share_encoder=False, share_softmax=False), replace(CFG, norm=False, softmax='adaptive', cutoffs=(50,))):
+        model = BiLM(config, len(dls.vocab))
+        groups = bilm_split(model)
+        assert len(groups) == config.n_layers + 2
+        assert sorted(id(p) for g in groups for p in g) == sorted(id(p) for p in model.parameters() if p.requires_grad)
+        names = {id(p): n for n,p in model.named_parameters()}
+        assert [{names[id(p)].split('.')[0].removesuffix('_bwd') for p in g} for g in groups] == [{'chars'}, *[{'lstm'}]*config.n_layers, {'head'}]
+        for i in range(config.n_layers): assert {names[id(p)].split('.')[2] for p in groups[i+1]} == {str(i)}
+    assert len(bilm_split(BiLM(CFG, 0))) == 3                           # nothing to predict, no group for it
+
+def test_rates_by_group(dls):
+    learn = learner(dls)
+    before = {k: v.clone() for k,v in learn.model.named_parameters()}
+    quietly(learn, 'fit', 1, slice(1e-12, 1e-2))
+    assert [h['lr'] for h in learn.opt.hypers] == pytest.approx([1e-12, 1e-12*1e10**(1/3), 1e-12*1e10**(2/3), 1e-2])
+    def moved(name): return max((v - before[k]).abs().max().item() for k,v in learn.model.named_parameters() if k.startswith(name))
+    assert moved('chars') < 1e-8 < moved('lstm.fwd.0') < moved('lstm.fwd.1') < moved('head')
+    quietly(learn, 'fit_one_cycle', 1, slice(1e-4, 1e-2))
+    assert learn.stopped is None
+
+def test_freezing(few):
+    learn = learner(few)
+    learn.freeze_to(2)
+    before = {k: v.clone() for k,v in learn.model.named_parameters()}
+    quietly(learn, 'fit', 1, 1e-2)
+    changed = {k.split('.')[0] + ('1' if '.1.' in k else '') for k,v in learn.model.named_parameters() if not torch.equal(v, before[k])}
+    assert changed == {'lstm1', 'head'}
+    learn.unfreeze()
+    assert all(p.requires_grad != n.endswith('bias_hh_l0') for n,p in learn.model.named_parameters())
+    assert all((p == 0).all() for n,p in learn.model.named_parameters() if n.endswith('bias_hh_l0'))
+
+def test_adagrad_is_the_originals(dls):
+    "One step by hand: bilm-tf's loss is multiplied by 20 before the gradient, the sums of squares start at 1, the rate is 0.2"
+    seen = {}
+    class Look(Callback):
+        order = 95
+        def before_step(self):
+            if not seen: seen.update({n: (p.detach().clone(), p.grad.clone()) for n,p in self.model.named_parameters() if p.grad is not None})
+        def after_step(self):
+            if hasattr(self, 'done'): return
+            self.done = True
+            for n,p in self.model.named_parameters():
+                if n in seen: torch.testing.assert_close(p.detach(), seen[n][0] - .2*seen[n][1]/(1 + seen[n][1]**2).sqrt())
+    learn = learner(dls, opt='adagrad', cbs=Look())
+    quietly(learn, 'fit', 1)
+    assert seen and learn.wd == 0 and learn.opt.hypers[0]['lr'] == .2 and learn.opt.hypers[0]['wd'] == 0
+    assert learn.recorder.values[-1][1] < math.log(len(dls.vocab))     # and it learns
+    quietly(learn, 'fit_one_cycle', 1, .2)                             # a schedule may speak of momentum
+    norm = torch.stack([g.norm() for _,g in seen.values()]).norm().item()
+    assert 1 < norm <= 20.001                                           # twenty times the mean's gradient, and its limit
+
+def test_other_optimisers(few):
+    from fastai.optimizer import Adam, ranger
+    for opt in (Adam, ranger):
+        learn = learner(few, opt=opt)
+        quietly(learn, 'fit_one_cycle', 1, 1e-2)
+        assert learn.stopped is None and len(learn.opt.hypers) == 4
+    with pytest.raises(ValueError, match="'sgd'.*adamw.*adagrad"): learner(few, opt='sgd')
+    assert learner(few, wd=.5).wd == .5 and learner(few).wd == .01 and learner(few, opt='adagrad', wd=.1).wd == .1
+
+def test_float16_scales_its_gradients(few):
+    class Look(Callback):
+        order = 95
+        def before_fit(self): self.scales,self.skipped = [],0
+        def after_batch(self):
+            if self.training: self.scales.append(self.scaler.get_scale())
+        def after_cancel_step(self): self.skipped += 1
+    plain,half = learner(few), [learner(few, cbs=Look()).to_fp16(**kw) for kw in ({}, dict(init_scale=2.**30))]
+    for learn in (plain, *half): quietly(learn, 'fit', 2, 1e-2)
+    assert [o.look.skipped > 0 for o in half] == [False, True] and half[1].look.scales[-1] < 2**30     # so large that the first gradients overflow
+    assert all(finite(o.model) and o.stopped is None for o in half) and all(p.dtype == torch.float32 for p in half[0].model.parameters())
+    assert half[0].recorder.values[-1][1] == pytest.approx(plain.recorder.values[-1][1], rel=.02)
+
+def test_precisions_replace_each_other(few):
+    learn = learner(few, bf16=True)
+    def kinds(): return [type(o).__name__ for o in learn.cbs if isinstance(o, MixedPrecision)]
+    assert kinds() == ['BF16']
+    assert [(f(), kinds())[1] for f in (learn.to_fp16, learn.to_bf16, learn.to_fp32)] == [['FP16'], ['BF16'], []]
+
+data = next((p for p in (os.environ.get('ELMO_FASTAI_DATA'), Path(__file__).parents[2]/'shared'/'data') if p and (Path(p)/'tiny_shakespeare').exists()), None)
+
+@pytest.mark.skipif(data is None, reason='no local copy of Tiny Shakespeare')
+def test_bfloat16_learns_as_much_as_32_bits():
+    "Equal steps on real text: perplexities within one per cent of each other"
+    corpus = tiny_shakespeare(Path(data)/'tiny_shakespeare')
+    some = Corpus('shakespeare', dict(train=corpus.train[:700], valid=corpus.valid[:150]), corpus.tokenizer)
+    dls = ElmoDataLoaders.from_corpus(some, kind='stream', bs=8, seq_len=16, min_freq=2, device='cpu')
+    def nats(bf16, seed):
+        learn = learner(dls, seed, replace(CFG, proj_dim=32, hidden_dim=32), bf16=bf16)
+        quietly(learn, 'fit_one_cycle', 3, 1e-3)
+        return math.log(evaluate(learn.model, dls.valid)['mean'])
+    full,half = (np.mean([nats(o, seed) for seed in (0, 1)]) for o in (False, True))      # one seed differs from another by several per cent
+    assert abs(half - full) < .01 and half < .7*math.log(len(dls.vocab))
+
+# early stopping
+
+class Fake(Callback):
+    "Put the figures of a validation in the place of the real ones, and mark each epoch's weights"
+    order = 40
+    def __init__(self, losses): self.losses = losses
+    def after_validate(self): self.recorder.loss.nats,self.recorder.loss.n = [self.losses[self.epoch]]*2,[1, 1]
+    def before_validate(self): self.model.head.bias.data.fill_(float(self.epoch))
+
+@pytest.mark.parametrize('losses,patience,ends,best', [([5, 4, 4.5, 4.2, 4.1, 3], 2, 4, 1), ([5, 4, 4.5, 3.9, 4.1, 3.8], 2, 6, 5), ([5, 6, 7, 8, 9, 9], 3, 4, 0), ([5, 4, 3, 2, 1, 1.5], 3, 6, 4),
+                                                       ([5, math.nan, 4, math.nan, math.nan, 1], 2, 5, 2)], ids=str)
+def test_early_stop_goes_back_to_the_best(few, losses, patience, ends, best):
+    learn = learner(few, cbs=[Fake(losses), EarlyStop(patience=patience)])
+    quietly(learn, 'fit', 6, 0.)
+    assert len(learn.recorder.values) == ends and learn.early_stop.best_epoch == best and learn.stopped is None
+    assert (learn.model.head.bias == best).all() and learn.early_stop.good is None
+    assert (learn.early_stop.message is None) == (ends == 6)
+
+def test_early_stop_leaves_an_interrupted_training_as_it_is(few):
+    learn = learner(few, cbs=[Fake([5, 6, 7, 8]), EarlyStop(patience=4), At(10, press(), 'before_batch')])
+    quietly(learn, 'fit', 4, 0.)
+    assert 'SIGINT' in learn.stopped and (learn.model.head.bias == 1).all()
+
+def test_early_stop_with_finder_and_wrong_arguments(few):
+    learn = learner(few, cbs=EarlyStop())
+    quietly(learn, 'lr_find', num_it=10, show_plot=False)
+    with pytest.raises(ValueError, match="'accuracy'.*perplexity_fwd"): quietly(learner(few, cbs=EarlyStop('accuracy')), 'fit', 1)
+    with pytest.raises(ValueError, match='patience'): EarlyStop(patience=0)
+
+# a carried state
+
+@pytest.fixture(scope='module')
+def stream(some): return ElmoDataLoaders.from_corpus(some, kind='stream', bs=4, seq_len=8, seed=0, device='cpu')
+
+@pytest.mark.parametrize('config', [CFG, replace(CFG, hidden_dim=20), replace(CFG, share_encoder=False), replace(CFG, cell_clip=3., proj_clip=3.)], ids=['plain', 'projected', 'two encoders', 'clipped'])
+def test_carried_forward_perplexity_is_that_of_one_long_window(stream, config):
+    learn = learner(stream, config=config, cbs=CarryState())
+    quietly(learn, 'fit', 1, 1e-2)
+    long = StreamDataLoader(stream.valid.text, bs=stream.valid.size, seq_len=stream.valid.per)
+    table = dict(zip(TABLE[1:], learn.recorder.values[-1]))
+    warm,cold = evaluate(learn.model, long), evaluate(learn.model, stream.valid)
+    assert table['perplexity_fwd'] == pytest.approx(warm['fwd'], rel=1e-4) != pytest.approx(cold['fwd'], rel=1e-4)
+    assert table['perplexity_bwd'] == pytest.approx(cold['bwd'], rel=1e-4)
+
+def test_a_carried_backward_state_is_another_thing(stream):
+    learn = learner(stream, cbs=CarryState(both=True))
+    quietly(learn, 'fit', 1, 1e-2)
+    assert learn.recorder.values[-1][3] != pytest.approx(evaluate(learn.model, stream.valid)['bwd'], rel=1e-4)
+
+def test_state_begins_with_zeros_and_has_no_gradient(stream):
+    class Look(Callback):
+        order = 20
+        def before_batch(self):
+            state = self.carry_state.state
+            assert (state is None) == (self.iter == 0)
+            if state: assert not state['h'].requires_grad and (state['h'][:,1] == 0).all() and state['h'][:,0].any() and state['c'][:,0].any()
+            self.n = self.n + 1 if hasattr(self, 'n') else 1
+        def after_epoch(self): self.there = guesses(self.model, ['the', 'bank'], self.dls.vocab, self.dls.char_vocab)    # someone else asks the model
+    learn = learner(stream, cbs=[CarryState(), Look()])
+    quietly(learn, 'fit', 2, 1e-2)
+    assert learn.look.n == 2*(len(stream.train) + len(stream.valid))
+    assert learn.look.there == guesses(learn.model, ['the', 'bank'], stream.vocab, stream.char_vocab)
+    assert not learn.model.lstm._forward_hooks and not learn.model.lstm._forward_pre_hooks
+
+@pytest.mark.parametrize('error', [RuntimeError, KeyboardInterrupt])
+def test_an_error_leaves_no_hooks_and_no_handlers(stream, error):
+    def fail(cb): raise error('on purpose')
+    before = signal.getsignal(signal.SIGINT)
+    learn = learner(stream, cbs=[CarryState(), At(3, fail, 'before_batch')])
+    with pytest.raises(error): quietly(learn, 'fit', 1, 1e-2)
+    assert not learn.model.lstm._forward_hooks and not learn.model.lstm._forward_pre_hooks and signal.getsignal(signal.SIGINT) == before
+
+def test_carried_state_in_half_precision(stream):
+    for f in ('to_bf16', 'to_fp16'):
+        learn = getattr(learner(stream, cbs=CarryState()), f)()
+        quietly(learn, 'fit', 1, 1e-2)
+        assert learn.stopped is None and finite(learn.model)
+
+def test_what_can_not_be_carried(few, some):
+    with pytest.raises(ValueError, match="kind='stream'"): quietly(learner(few, cbs=CarryState()), 'fit', 1)
+    windows = ElmoDataLoaders.from_corpus(some, kind='stream', bs=4, seq_len=8, stride=4, device='cpu')
+    with pytest.raises(ValueError, match='stride=4'): quietly(learner(windows, cbs=CarryState()), 'fit', 1)
+
+# the plot
+
+class Bar:
+    "What the plot needs of a notebook's progress bar"
+    def __init__(self): self.calls,self.names = [],()
+    def update_graph(self, graphs, x, y): self.calls.append([[list(map(float, o)) for o in g] for g in graphs])
+
+def test_the_plot_draws_what_the_table_says(few):
+    class Notebook(Callback):
+        order = 60
+        def before_fit(self): self.learn.progress = SimpleNamespace(mbar=bar)
+    bar,learn = Bar(), learner(few)
+    learn.add_cbs([Notebook(), PlotPerplexity(seconds=0)])
+    quietly(learn, 'fit', 2, 1e-2)
+    train,fwd,bwd = bar.calls[-1]
+    assert fwd == [[1., 2.], [r[2] for r in learn.recorder.values]] and bwd[1] == [r[3] for r in learn.recorder.values]
+    assert train[0][-1] == 2 and train[1] == pytest.approx([math.exp(o) for o in learn.recorder.losses]) and len(bar.calls) == 2*len(few.train) + 2
+    quietly(learner(few, cbs=PlotPerplexity()), 'fit', 1)              # without a bar nothing happens
+
 # the metric
 
 def nats(*batches, directions=(0, 1), **kwargs):
@@ -229,6 +423,17 @@ def test_a_worse_loss_is_not_kept(dls):
     quietly(learn, 'fit', 1, 30.)                                       # runs away at once
     assert evaluate(learn.model, dls.valid)['mean'] < 10*len(dls.vocab)
 
+def test_a_loss_far_above_guessing_ends_the_training(dls):
+    learn = learner(dls)
+    quietly(learn, 'fit', 10, 30.)
+    step,good = map(int, re.findall(r'step (\d+)', learn.stopped))
+    assert 20 < step < 10*len(dls.train) and good < 20 and 'blind guessing costs' in learn.stopped and 'lower learning rate' in learn.stopped
+    assert evaluate(learn.model, dls.valid)['mean'] < 10*len(dls.vocab)
+    bump = learner(dls, cbs=At(12, lambda cb: cb.model.head.bias.data.normal_(std=30.)))    # a shock from which it comes back is none of our business
+    bump.keep_good.patience = 10**6
+    quietly(bump, 'fit', 1, 1e-2)
+    assert bump.stopped is None
+
 def test_keep_good_stays_out_of_the_way(dls):
     learn = learner(dls)
     quietly(learn, 'fit', 1, 1e-2)
@@ -282,278 +487,3 @@ def test_throughput_counts_real_tokens(dls):
     spent = time.perf_counter() - start
     assert learn.throughput.tokens == 2*len(dls.train.text.ids)         # padding does not count, nor does validation
     assert 0 < learn.throughput.seconds <= spent
-
-# from text to a folder, in this process
-
-def train(corpus, out, **kw): return pretrain(corpus, out=out, **{**dict(model='nano', epochs=1, bs=16, device='cpu', bf16=False, say=lambda s: None), **kw})
-
-def check_folder(folder, senses):
-    "A whole model with a whole report: the report's figures are those of the loaded model"
-    assert sorted(f.name for f in folder.iterdir()) == ['config.json', 'model.safetensors', 'report.json', 'report.png', 'report.svg', 'vocab.json']
-    report = json.loads((folder/'report.json').read_text(encoding='utf-8'), parse_constant=lambda c: pytest.fail(f'{c} is not JSON'))
-    assert KEYS <= set(report)
-    assert report['perplexity_mean'] == pytest.approx((report['perplexity_fwd']*report['perplexity_bwd'])**.5)
-    for k in ('perplexity_fwd', 'perplexity_bwd', 'unigram', 'trigram', 'tokens_per_second', 'train_seconds'): assert report[k] > 0, k
-    assert report['tokens_per_second'] < 1e7
-    if senses:
-        assert report['ratio_to_floor'] == pytest.approx(report['perplexity_mean']/report['floor']) and report['ratio_to_floor'] > 1
-        assert list(report['sense_accuracy']) == ['layer0', 'layer1', 'layer2'] and all(0 <= o <= 1 for o in report['sense_accuracy'].values())
-        assert 0 < report['sense_baseline'] < 1
-    else: assert all(report[k] is None for k in ('floor', 'ratio_to_floor', 'sense_accuracy', 'sense_baseline'))
-    png, svg = (folder/'report.png').read_bytes(), (folder/'report.svg').read_text(encoding='utf-8')
-    assert png[:8] == b'\x89PNG\r\n\x1a\n' and len(png) > 10_000
-    assert '<svg' in svg and svg.rstrip().endswith('</svg>') and len(svg) > 10_000
-    return report, *load_bilm(folder)
-
-def test_pretrain_on_the_toy_corpus(corpus, dls, tmp_path):
-    told = []
-    folder = train(corpus, tmp_path/'a'/'toy', say=told.append)
-    assert folder == tmp_path/'a'/'toy' and [f.name for f in folder.parent.iterdir()] == ['toy']
-    report, model, vocab = check_folder(folder, senses=True)
-    assert vocab.itos == dls.vocab.itos
-    exact = evaluate(model, dls.valid)
-    for k in ('fwd', 'bwd', 'mean'): assert report[f'perplexity_{k}'] == pytest.approx(exact[k], rel=1e-5)
-    assert report['status'] == 'complete' and report['steps'] == len(dls.train)
-    text = '\n'.join(map(str, told))
-    assert f"{report['perplexity_mean']:.2f}" in text and f"{report['floor']:.2f}" in text and 'trigram' in text and str(folder) in text
-
-def test_equal_seeds_equal_folders(corpus, tmp_path):
-    a,b,c = (load_file(train(corpus, tmp_path/str(i), seed=seed)/'model.safetensors') for i,seed in enumerate((3, 3, 4)))
-    assert all(torch.equal(v, b[k]) for k,v in a.items()) and not torch.equal(a['head.weight'], c['head.weight'])
-
-def test_tiny_corpora_end_in_a_report_or_a_message(tmp_path):
-    "Few sentences: words without two senses, one occurrence, hardly a batch"
-    for i,(n,v) in enumerate(((20, 5), (3, 1), (60, 1))):
-        folder = train(toy_corpus(n_train=n, n_valid=v, n_test=0, n_unseen=0), tmp_path/str(i), bs=2)
-        assert KEYS <= set(json.loads((folder/'report.json').read_text())) and load_bilm(folder)
-
-def test_a_failure_while_measuring_costs_no_model(corpus, tmp_path, monkeypatch):
-    for error in (KeyboardInterrupt, MemoryError, ValueError('no report')):
-        def fail(*args, **kwargs): raise error
-        out = tmp_path/str(error)[:12].strip('<>')
-        with monkeypatch.context() as mp:
-            mp.setattr(module, 'make_report', fail)
-            with pytest.raises(BaseException): train(corpus, out)
-        assert load_bilm(out)
-
-def test_the_second_ctrl_c_keeps_the_model_too(corpus, tmp_path, monkeypatch):
-    make = module.bilm_learner
-    monkeypatch.setattr(module, 'bilm_learner', lambda *a, **k: make(*a, **k, cbs=At(5, press(times=2), 'before_batch')))
-    with pytest.raises(PretrainError, match='interrupted'): train(corpus, tmp_path/'m')
-    assert [f.name for f in tmp_path.iterdir()] == ['m.interrupted'] and load_bilm(tmp_path/'m.interrupted')
-
-def test_an_interruption_never_replaces_anything(corpus, tmp_path, monkeypatch):
-    old = train(corpus, tmp_path/'m')
-    weights = (old/'model.safetensors').read_bytes()
-    (tmp_path/'m.interrupted').mkdir()
-    (tmp_path/'m.interrupted'/'thesis.txt').write_text('precious')
-    make = module.bilm_learner
-    monkeypatch.setattr(module, 'bilm_learner', lambda *a, **k: make(*a, **k, cbs=At(5, press(), 'before_batch')))
-    for _ in range(2):
-        with pytest.raises(PretrainError, match='interrupted'): train(corpus, tmp_path/'m', overwrite=True)
-    assert (old/'model.safetensors').read_bytes() == weights and (tmp_path/'m.interrupted'/'thesis.txt').read_text() == 'precious'
-    others = [f for f in tmp_path.iterdir() if f.name not in ('m', 'm.interrupted')]
-    assert len(others) == 2 and all(load_bilm(f) for f in others)       # two interruptions, two models
-
-@pytest.mark.parametrize('settings,says', [
-    (dict(epochs=0), 'epochs'), (dict(epochs=-3), 'epochs'), (dict(bs=0), 'bs'), (dict(seq_len=0), 'seqlen'), (dict(min_freq=0), 'minfreq'), (dict(lr=0.), 'lr'),
-    (dict(lr=-1.), 'lr'), (dict(lr=math.nan), 'lr'), (dict(lr=math.inf), 'lr'), (dict(model='huge'), 'tiny, small, medium, original'), (dict(device='xyz'), 'xyz'),
-    (dict(device='meta'), 'meta'), (dict(device='cuda:99'), 'cuda:99'), (dict(max_vocab=0), 'maxvocab'), (dict(max_vocab=1), 'maxvocab'), (dict(max_vocab=-1), 'maxvocab'),
-    (dict(max_vocab=4), 'maxvocab'), (dict(seed=-1), 'seed'), (dict(seed=10**30), 'seed'), (dict(bs=401), '400 sentences')], ids=str)
-def test_settings_that_can_not_be(corpus, tmp_path, settings, says):
-    with pytest.raises(PretrainError, match=re.escape(says)): train(corpus, tmp_path/'out', **settings)
-    assert not list(tmp_path.iterdir())
-
-@pytest.mark.parametrize('place', ['file', 'foreign folder', 'under a file', 'a foreign config', '..', ''])
-def test_places_that_can_not_be_written_are_found_before_training(corpus, tmp_path, monkeypatch, place):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(Learner, 'fit', lambda *a, **k: pytest.fail('it trained first'))
-    (tmp_path/'f').write_text('x')
-    for name in ('g', 'web'): (tmp_path/name).mkdir()
-    (tmp_path/'g'/'thesis.txt').write_text('precious')
-    (tmp_path/'web'/'config.json').write_text('{"name": "my web application"}')
-    out = {'file': 'f', 'foreign folder': 'g', 'under a file': 'f/x', 'a foreign config': 'web', '..': '..', '': Path('')}[place]
-    before = sorted(str(f) for f in tmp_path.rglob('*'))
-    for overwrite in (False, True):
-        with pytest.raises(PretrainError, match='--out'): train(corpus, out, overwrite=overwrite)
-    assert sorted(str(f) for f in tmp_path.rglob('*')) == before
-
-@pytest.mark.skipif(os.name == 'nt' or os.geteuid() == 0, reason='the superuser may write everywhere')
-def test_a_folder_without_permission(corpus, tmp_path):
-    (tmp_path/'p').mkdir(mode=0o500)
-    with pytest.raises(PretrainError, match='write'): train(corpus, tmp_path/'p'/'m')
-
-@pytest.mark.parametrize('name,folder', [('my.text.txt', 'my.text'), ('books', 'books'), ('books/*.txt', 'books'), ('.', 'here')])
-def test_default_folders(tmp_path, monkeypatch, name, folder):
-    here = tmp_path/'here'
-    (here/'books').mkdir(parents=True)
-    for f in ('my.text.txt', 'books/a.txt', 'books/b.txt'): (here/f).write_text('the bank of the river .\n'*60)
-    monkeypatch.chdir(here)
-    assert train(name, None, bs=2, seq_len=8, min_freq=1) == Path('models')/folder
-
-def test_a_text_that_is_called_toy_is_not_the_toy_corpus(tmp_path):
-    (tmp_path/'toy.txt').write_text('the bank of the river .\n'*60)
-    told = []
-    train(str(tmp_path/'toy.txt'), tmp_path/'m', bs=2, seq_len=8, min_freq=1, say=told.append)
-    assert json.loads((tmp_path/'m'/'report.json').read_text())['floor'] is None
-    steps = json.loads((tmp_path/'m'/'report.json').read_text())['steps']
-    train(Corpus('other', text_corpus(tmp_path/'toy.txt').splits), tmp_path/'n', bs=2, seq_len=8, min_freq=1)
-    assert json.loads((tmp_path/'n'/'report.json').read_text())['steps'] == steps
-
-def test_local_copies_of_named_corpora(tmp_path):
-    (tmp_path/'data').mkdir()
-    (tmp_path/'data'/'input.txt').write_text('First Citizen:\nBefore we proceed any further, hear me speak.\n\n'*40)
-    folder = train('tiny_shakespeare', tmp_path/'m', data=tmp_path/'data', bs=2, seq_len=8)
-    assert json.loads((folder/'report.json').read_text())['corpus'] == 'tiny_shakespeare'
-
-def test_ctrl_c_before_training(tmp_path, monkeypatch, capsys):
-    def stop(*args, **kwargs): raise KeyboardInterrupt
-    monkeypatch.setattr(module, 'get_corpus', stop)
-    with pytest.raises(SystemExit) as e: elmo_pretrain(corpus='toy', out=str(tmp_path/'m'))
-    assert e.value.code == 130 and len(capsys.readouterr().err.strip().splitlines()) == 1 and not list(tmp_path.iterdir())
-
-# the command, in a process of its own
-
-root = Path(elmo_fastai.__file__).resolve().parent.parent
-
-def start(folder, *args, module=False):
-    "The command in `folder`, without a network and without local copies; output goes to files"
-    launcher = folder/'.elmo_pretrain.py'
-    launcher.write_text('from elmo_fastai.pretrain import elmo_pretrain\nelmo_pretrain()\n')   # what pip makes of an entry point
-    nowhere = 'http://127.0.0.1:9'
-    env = {k:v for k,v in os.environ.items() if k != 'ELMO_FASTAI_DATA'}
-    env.update(PYTHONPATH=os.pathsep.join([str(root), env.get('PYTHONPATH', '')]), MPLBACKEND='agg', OMP_NUM_THREADS='1', HF_HUB_OFFLINE='1', PYTHONUNBUFFERED='1',
-               XDG_CACHE_HOME=str(folder/'.cache'), HF_HOME=str(folder/'.cache'), MPLCONFIGDIR=str(folder/'.cache'), COLUMNS='200',
-               **{k: nowhere for k in ('http_proxy', 'https_proxy', 'HTTP_PROXY', 'HTTPS_PROXY')})
-    out,err = ((folder/f'.{o}').open('w') for o in ('out', 'err'))
-    cmd = [sys.executable, *(['-m', 'elmo_fastai.pretrain'] if module else [launcher])]
-    return subprocess.Popen([*map(str, cmd), *map(str, args)], cwd=folder, env=env, stdout=out, stderr=err, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
-
-def said(folder): return ((folder/'.out').read_text(encoding='utf-8'), (folder/'.err').read_text(encoding='utf-8'))
-def visible(folder): return sorted(f.name for f in folder.iterdir() if not f.name.startswith('.') or f.name.startswith('.m'))
-QUICK = '--model tiny --epochs 1 --bs 8 --seqlen 16'.split()
-
-@pytest.fixture(scope='module')
-def processes(tmp_path_factory, corpus):
-    "All runs of the command, two at a time: name → (folder, exit status)"
-    base = tmp_path_factory.mktemp('command')
-    text = '\n'.join(corpus.train) + '\n'
-    inputs = dict(text=text, short='the bank of the river .\n'*4, empty='', blank=' \n\n\t\n', one='one line only', latin='caf\xe9 au lait\n'*300)
-    model = base/'model'                                                # a small model that is in the way
-    train(corpus, model, model=None, epochs=1, bs=200, min_freq=10)
-    def run(case):
-        name,args,kw = case
-        folder = base/name
-        folder.mkdir()
-        for k,v in inputs.items(): (folder/f'{k}.txt').write_bytes(v.encode('latin-1' if k == 'latin' else 'utf-8'))
-        if kw.get('model'): shutil.copytree(model, folder/'m')
-        p = start(folder, *args, module=kw.get('module', False))
-        try:
-            if sig := kw.get('signal'):
-                deadline = time.monotonic() + 300
-                while not re.search(r'^0 ', said(folder)[0], re.M) and p.poll() is None and time.monotonic() < deadline: time.sleep(.1)
-                p.send_signal(sig)
-            return name, (folder, p.wait(timeout=500))
-        finally: p.kill()
-    endless = ['text.txt', '--out', 'm', '--model', 'tiny', '--epochs', '1000', '--bs', '8', '--seqlen', '16']
-    cases = [('SIGINT', endless, dict(signal=signal.SIGINT)), ('whole', ['text.txt', '--out', 'm', *QUICK], dict(module=True)),
-             ('NaN', ['text.txt', '--out', 'm', *QUICK, '--lr', '1e30', '--overwrite'], dict(model=True)),
-             ('help', ['--help'], {}), ('second', ['text.txt', '--out', 'm', *QUICK], dict(model=True)),
-             *[(k, [v, '--out', 'm', *QUICK], {}) for k,v in WRONG.items() if k in ALONE]]
-    with ThreadPoolExecutor(2) as pool: return dict(pool.map(run, cases))
-
-WRONG = dict(empty='empty.txt', blank='blank.txt', one='one.txt', short='short.txt', latin='latin.txt', missing='no/such/file.txt', unknown='toyy', pattern='*.md', download='tiny_shakespeare')
-WORDS = dict(empty="'empty.txt'.*empty", blank="'blank.txt'.*white space", one='too short', short='bs|seq_len|more text', latin="'latin.txt' is not UTF-8.*offset 3.*Save it as UTF-8",
-             missing=r"no/such/file\.txt.*no file", unknown="'toyy'.*toy, tiny_shakespeare", pattern=r"\*\.md", download="can't download.*network.*tiny_shakespeare.*ELMO_FASTAI_DATA")
-ALONE = ('empty', 'short', 'latin', 'unknown', 'download')              # in processes of their own; the others in this one, to save time
-
-def one_message(folder):
-    "What stands on stderr: one line, for people"
-    err = said(folder)[1]
-    lines = err.strip().splitlines()
-    assert len(lines) == 1 and lines[0].startswith('elmo_pretrain: ') and 'Traceback' not in err and 'Warning' not in err, err
-    return lines[0]
-
-@pytest.mark.parametrize('name', ALONE)
-def test_wrong_input(processes, name):
-    folder, status = processes[name]
-    message = one_message(folder)
-    assert status == 1 and re.search(WORDS[name], message), message
-    assert 'm' not in visible(folder) and not [f for f in folder.rglob('*.safetensors')]
-
-@pytest.mark.parametrize('name', [k for k in WRONG if k not in ALONE])
-def test_wrong_input_here(tmp_path, monkeypatch, capsys, name):
-    monkeypatch.chdir(tmp_path)
-    for k,v in dict(blank=' \n\n\t\n', one='one line only').items(): (tmp_path/f'{k}.txt').write_text(v)
-    with pytest.raises(SystemExit) as e: elmo_pretrain(corpus=WRONG[name], out='m')
-    err = capsys.readouterr().err.strip() if isinstance(e.value.code, int) else e.value.code
-    assert e.value.code and err.startswith('elmo_pretrain: ') and len(err.splitlines()) == 1 and re.search(WORDS[name], err), err
-    assert not (tmp_path/'m').exists()
-
-def test_help_lists_everything(processes):
-    folder, status = processes['help']
-    out, err = said(folder)
-    assert status == 0 and not err
-    options = set(re.findall(r'--\w+', out))
-    assert options == {f'--{o}' for o in 'help out model epochs lr bs seqlen minfreq maxvocab seed device data fp32 overwrite'.split()}
-    assert re.search(r'^\s+corpus\s+toy', out, re.M), 'the corpus is an argument by position'
-    for o in options: assert re.search(rf'^\s+(-h, )?{o}( [A-Z_]+| \(\w+\))?\s\s+[\w]', out, re.M) or re.search(rf'{o}[^\n]*\n\s{{10,}}\w', out), f'{o} has no explanation'
-    for size in elmo_configs:
-        if size != 'nano': assert size in out
-
-def test_a_whole_run(processes, corpus):
-    folder, status = processes['whole']
-    out, err = said(folder)
-    assert status == 0 and not err.strip(), err
-    report, model, vocab = check_folder(folder/'m', senses=False)
-    assert report['status'] == 'complete' and report['corpus'] == 'text' and report['model'] == 'tiny'
-    assert all(h in out for h in TABLE) and 'next' in out and 'm/' in out and f"{report['perplexity_mean']:.2f}" in out
-    assert [f for f in visible(folder) if not f.endswith('.txt')] == ['m']
-
-def test_a_second_run_stops(processes):
-    folder, status = processes['second']
-    message = one_message(folder)
-    assert status == 1 and 'm' in message and '--overwrite' in message and '--out' in message
-    assert load_bilm(folder/'m')[0].config == ELMO_TINY
-
-def test_overwrite_replaces(corpus, tmp_path):
-    old = train(corpus, tmp_path/'m', bs=200, min_freq=10)
-    words = len(load_bilm(old)[1])
-    with pytest.raises(PretrainError, match='--overwrite'): train(corpus, tmp_path/'m', bs=200)
-    assert len(load_bilm(old)[1]) == words
-    new = train(corpus, tmp_path/'m', bs=200, overwrite=True)
-    assert new == old and len(load_bilm(new)[1]) > words and [f.name for f in tmp_path.iterdir()] == ['m']
-
-def untouched(folder): return all((folder/'m'/f.name).read_bytes() == f.read_bytes() for f in (folder.parent/'model').iterdir())
-
-def test_a_loss_that_is_not_a_number(processes):
-    folder, status = processes['NaN']
-    message = one_message(folder)
-    assert status == 1 and 'nan' in message and 'lower learning rate' in message and 'm.interrupted' in message
-    assert [f for f in visible(folder) if not f.endswith('.txt')] == ['m', 'm.interrupted'] and untouched(folder)
-    assert finite(load_bilm(folder/'m.interrupted')[0])
-
-def test_an_interrupted_process(processes):
-    folder, status = processes['SIGINT']
-    message = one_message(folder)
-    assert status == 130 and 'SIGINT' in message and 'm.interrupted' in message
-    assert [f for f in visible(folder) if not f.endswith('.txt')] == ['m.interrupted']
-    report, model, vocab = check_folder(folder/'m.interrupted', senses=False)
-    assert 'SIGINT' in report['status'] and report['steps'] >= 1 and finite(model)
-
-def test_the_entry_point_exists():
-    settings = ConfigParser(delimiters=['='])
-    settings.read(Path(__file__).parent.parent/'settings.ini', encoding='utf-8')
-    for line in settings['DEFAULT']['console_scripts'].split():
-        name, _, where = line.partition('=')
-        mod, _, function = where.partition(':')
-        assert callable(getattr(import_module(mod), function)) and name == function
-
-def test_a_failure_in_training_keeps_what_was_learned(corpus, tmp_path, monkeypatch):
-    def fail(cb): raise RuntimeError('out of memory')
-    make = module.bilm_learner
-    monkeypatch.setattr(module, 'bilm_learner', lambda *a, **k: make(*a, **k, cbs=At(5, fail, 'before_batch')))
-    before = signal.getsignal(signal.SIGINT)
-    with pytest.raises(PretrainError, match='out of memory'): train(corpus, tmp_path/'m')
-    assert [f.name for f in tmp_path.iterdir()] == ['m.interrupted'] and load_bilm(tmp_path/'m.interrupted')
-    assert signal.getsignal(signal.SIGINT) == before

@@ -1,0 +1,146 @@
+"""What each part of the recipe is worth: one part taken away at a time, all rows with the same processor time, on WikiText-2.
+
+    python tests/benchmarks/ablation.py                       # 4 minutes of one core a row, and a minute to measure it
+    python tests/benchmarks/ablation.py --minutes 10 --rows "full recipe,plain design"
+    python tests/benchmarks/ablation.py --quick               # does it work? a few seconds a row, on the toy corpus
+
+The clock is the processor time of this process, not the time on the wall: other programs on the machine change nothing. The learning rate runs
+through its cycle by that clock, so that a slower design ends its cycle, too. Each row is written as soon as it is there; the same command goes
+on after an interruption. The recipe is the command's own for WikiText-2 (`elmo_pretrain wikitext2`); the figure of the course, fifteen minutes
+of two cores, is that command's, and `--minutes 30 --rows "full recipe"` is the same amount of processor time.
+
+WikiText-2 is read from ELMO_FASTAI_DATA or ../shared/data; without it the script says so and stops.
+"""
+import argparse, json, math, os, platform, sys, time
+from dataclasses import replace
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+RESULTS = ROOT/'nbs'/'results'/'ablation.json'
+
+# name → what is different: of the configuration, of the recipe, of the encoder, or of the training
+ROWS = {
+    'full recipe': {},
+    'every token encoded': dict(encoder=dict(share=False)),
+    'full softmax': dict(config=dict(softmax='full')),
+    'fp32': dict(bf16=False),
+    'token vectors not normalised': dict(config=dict(norm=False)),
+    'constant rate': dict(flat=True),
+    'no dropout': dict(config=dict(dropout=0.)),
+    'half the batch': dict(scale=dict(bs=.5)),
+    'twice the batch': dict(scale=dict(bs=2)),
+    'half the sequence': dict(scale=dict(seq_len=.5)),
+    'twice the sequence': dict(scale=dict(seq_len=2)),
+    'plain design': dict(config=dict(softmax='full'), encoder=dict(share=False, cut=False), bf16=False),
+    'plain, not normalised, constant': dict(config=dict(softmax='full', norm=False), encoder=dict(share=False, cut=False), bf16=False, flat=True),
+}
+
+def options():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument('--minutes', type=float, default=4., help='processor time of each training (default 4)')
+    p.add_argument('--rows', help=f"names with commas between them (default: all): {', '.join(ROWS)}")
+    p.add_argument('--threads', type=int, default=1, help='threads; their processor time is added up (default 1)')
+    p.add_argument('--seed', type=int, default=42)
+    p.add_argument('--settings', default='{}', help='JSON in place of the recipe, such as {"lr": 0.006, "config": {"dropout": 0.1}}')
+    p.add_argument('--quick', action='store_true', help='two seconds a row on the toy corpus, nothing is kept')
+    p.add_argument('--json', default=str(RESULTS), help='file of the rows (default: nbs/results/ablation.json)')
+    p.add_argument('--table', action='store_true', help='only print the table of the rows that are there')
+    return p.parse_args()
+
+def get_text(quick):
+    "The corpus, or the reason why there is none"
+    from elmo_fastai.all import toy_corpus, wikitext2
+    if quick: return toy_corpus(n_train=8000, n_valid=300, n_test=1, n_unseen=1)
+    for folder in map(Path, filter(None, (os.environ.get('ELMO_FASTAI_DATA'), ROOT.parent/'shared'/'data'))):
+        if (folder/'wikitext-2').is_dir(): return wikitext2(folder/'wikitext-2')
+    sys.exit("There is no WikiText-2 here: put train.txt, valid.txt and test.txt into a folder wikitext-2, and name the folder above it by the variable ELMO_FASTAI_DATA")
+
+def recipe(quick, settings):
+    "The settings of the full recipe"
+    from elmo_fastai.command import RECIPES
+    r = {**RECIPES[None], **RECIPES.get('wikitext2', {})}
+    if quick: r.update(model='tiny', bs=20, seq_len=32, lr=1e-2, config={})
+    return {**r, **settings, 'config': {**(r.get('config') or {}), **settings.get('config', {})}}
+
+def timed(seconds, lr, flat):
+    "A callback: the cycle of the learning rate and the end of the training by processor time"
+    from fastai.basics import Callback, CancelFitException
+    from fastai.callback.schedule import combined_cos
+    class ByProcessorTime(Callback):
+        order = 75
+        def before_fit(self):
+            self.start,self.steps = time.process_time(),0
+            self.rates,self.momenta = combined_cos(.25, lr/25, lr, lr/1e4),combined_cos(.25, .95, .85, .95)
+        def before_batch(self):
+            if not self.training: return
+            done,self.steps = min(1, self.done()),self.steps + 1
+            self.opt.set_hyper('lr', lr*min(1, done/.02) if flat else float(self.rates(done)))     # a constant rate needs a start, too
+            if not flat: self.opt.set_hyper('mom', float(self.momenta(done)))
+        def done(self): return (time.process_time() - self.start)/seconds
+        def after_batch(self):                       # not before a batch: mixed precision would be left switched on
+            if self.training and self.done() >= 1: raise CancelFitException()
+        def after_fit(self): self.used = time.process_time() - self.start
+    return ByProcessorTime()
+
+def train_row(name, corpus, r, args, seconds):
+    "One row of the table"
+    from fastai.torch_core import set_seed
+    from elmo_fastai.all import ElmoDataLoaders, bilm_learner, elmo_configs, evaluate
+    change = ROWS[name]
+    r = {**r, **{k: max(1, round(r[k]*f)) for k,f in change.get('scale', {}).items()}}
+    config = elmo_configs[r['model']]
+    kw = {k: tuple(tuple(o) if isinstance(o, list) else o for o in v) if isinstance(v, list) else v for k,v in {**r['config'], **change.get('config', {})}.items()}
+    config = replace(config, **kw)
+    set_seed(args.seed)
+    dls = ElmoDataLoaders.from_corpus(corpus, kind='stream', bs=r['bs'], seq_len=r['seq_len'], min_freq=r['min_freq'], max_vocab=r.get('max_vocab'), seed=args.seed, device='cpu')
+    clock = timed(seconds, r['lr'], change.get('flat'))
+    learn = bilm_learner(dls, config, bf16=change.get('bf16'), cbs=[clock], **{k: r[k] for k in ('wd',) if k in r})
+    for k,v in change.get('encoder', {}).items(): setattr(learn.model.chars, k, v)
+    with learn.no_bar(), learn.no_logging(): learn.fit(9999, r['lr'])
+    bf16 = any(type(o).__name__ == 'BF16' for o in learn.cbs)
+    p = evaluate(learn.model, dls.valid)
+    ok = lambda o: o if math.isfinite(o) else None
+    return dict(name=name, fwd=ok(p['fwd']), bwd=ok(p['bwd']), mean=ok(p['mean']), predictions=p['predictions'], tokens=learn.throughput.tokens,
+                epochs=learn.throughput.tokens/len(dls.train.text.ids), steps=clock.steps, seconds=clock.used, tokens_per_second=learn.throughput.tokens/clock.used,
+                parameters=sum(o.numel() for o in learn.model.parameters()), words=len(dls.vocab), bs=r['bs'], seq_len=r['seq_len'], bf16=bf16,
+                stopped=str(learn.stopped) if learn.stopped else None)
+
+def table(found):
+    "The rows as markdown"
+    rows = sorted(found['rows'], key=lambda o: list(ROWS).index(o['name']) if o['name'] in ROWS else 99)
+    res = [f"| {found['corpus']}, {found['seconds']/60:.3g} minutes of processor time | perplexity fwd | bwd | tokens/s | passes over the text |", '|---|---|---|---|---|']
+    def number(o): return '–' if o is None else f'{o:,.1f}' if o < 1000 else f'{o:,.0f}'
+    for o in rows: res.append(f"| {o['name']} | {number(o['fwd'])} | {number(o['bwd'])} | {o['tokens_per_second']:,.0f} | {o['epochs']:.2f} |")
+    return '\n'.join(res)
+
+def main(args):
+    file = Path(args.json)
+    if args.table: print(table(json.loads(file.read_text()))); return
+    names = args.rows.split(',') if args.rows else list(ROWS)
+    strange = [o for o in names if o not in ROWS]
+    if strange: sys.exit(f"There is no row {strange[0]!r}: take some of {', '.join(ROWS)}")
+    import torch
+    torch.set_num_threads(args.threads)
+    corpus = get_text(args.quick)
+    r, seconds = recipe(args.quick, json.loads(args.settings)), 2. if args.quick else 60*args.minutes
+    found = dict(corpus=corpus.name, seconds=seconds, threads=args.threads, seed=args.seed, recipe=r, rows=[])
+    if file.exists() and not args.quick:
+        was = json.loads(file.read_text())
+        differ = [k for k in ('corpus', 'seconds', 'threads', 'seed', 'recipe') if was.get(k) != json.loads(json.dumps(found[k]))]
+        if differ: sys.exit(f"{file} has rows with another {' and '.join(differ)}: name another file with --json, or delete this one")
+        found['rows'] = was['rows']
+    found.update(torch=torch.__version__, machine=platform.machine())
+    for name in names:
+        if any(o['name'] == name for o in found['rows']): continue
+        row = train_row(name, corpus, r, args, seconds)
+        found['rows'].append(row)
+        print(json.dumps(row), flush=True)
+        if not args.quick:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            part = file.with_name(f'{file.name}.part')
+            part.write_text(json.dumps(found, indent=1) + '\n')
+            part.replace(file)
+    print(table(found))
+
+if __name__ == '__main__': main(options())

@@ -1,0 +1,239 @@
+"""Measure a pretrained model on real English, compare shapes at equal time, and make the box of the package (chapter 13b).
+
+    python tests/benchmarks/box.py MODEL                       # measure it: figures in MODEL/box.json; some eight minutes on one core
+    python tests/benchmarks/box.py MODEL --quick               # the same on small samples, to see that it works: about a minute
+    python tests/benchmarks/box.py --shapes --minutes 2.5      # train each of SHAPES for so many minutes of one core, and measure them
+    python tests/benchmarks/box.py MODEL --make                # the same (what MODEL/box.json has is not measured again), then write the box with its card, and run chapter 13b
+
+MODEL is a folder that `elmo_pretrain tiny_en` wrote. The texts (novels, tiny_shakespeare, wikitext-2, ud-ewt, sst2) are those of the
+library's corpora: from ELMO_FASTAI_DATA where that is set, else downloaded.
+"""
+import argparse, json, math, os, platform, subprocess, sys, time
+from hashlib import sha256
+from pathlib import Path
+import numpy as np, torch
+from fastai.basics import Callback, CancelFitException
+from fastai.callback.schedule import combined_cos
+from fastai.torch_core import set_seed
+from elmo_fastai.corpora import *
+from elmo_fastai.tokens import *
+from elmo_fastai.batches import *
+from elmo_fastai.ngrams import *
+from elmo_fastai.bilm import *
+from elmo_fastai.pretrain import *
+from elmo_fastai.elmo import *
+from elmo_fastai.labels import *
+from elmo_fastai.classify import *
+from elmo_fastai.probe import *
+from elmo_fastai.box import *
+
+ROOT = Path(__file__).parents[2]
+HELD = 'valid', 'plays', 'wiki'                    # held-out splits of tiny_en: two novels, plays, Wikipedia
+
+def log(*o): print(f"[{time.strftime('%H:%M:%S')}]", *o, flush=True)
+
+# ---- text
+def read_text_of(corpus, quick):
+    "Tokenised sentences by split"
+    tok = get_tokenizer(corpus.tokenizer)
+    keep = {k: slice(None, None, 20 if k == 'train' else 10) if quick else slice(None) for k in corpus.splits}
+    return {k: [tok(s) for s in v[keep[k]]] for k,v in corpus.splits.items()}
+
+# ---- perplexity
+def counting(toks, vocab):
+    "Perplexities of Kneser–Ney 5-grams on the same vocabulary, (forward, backward) by split: the better of the two usual discounts"
+    ids = {k: [o for s in v if (o := vocab.encode(s))] for k,v in toks.items()}
+    res = {}
+    for modified in (True, False):
+        for backward in (False, True):
+            kn = KneserNey(5, vocab_size=len(vocab)-2, modified=modified, backward=backward).fit(ids['train'])
+            for k in HELD: res.setdefault(k, {}).setdefault(backward, []).append(kn.perplexity(ids[k]))
+    return {k: [min(v[False]), min(v[True])] for k,v in res.items()}
+
+def reading(lm, vocab, toks, char_vocab):
+    "The biLM's perplexities by split: sentence by sentence, as the 5-grams read, and as running text"
+    res = {}
+    for k in HELD:
+        text = EncodedText(toks[k], TokenTypes(vocab, char_vocab))
+        for how,dl in (('sentences', SentenceDataLoader(text, bs=64)), ('running text', StreamDataLoader(text, bs=4, seq_len=256))):
+            ppl = evaluate(lm, dl)
+            res.setdefault(k, {})[how] = [ppl['fwd'], ppl['bwd']]
+            res[k]['predictions'] = ppl['predictions']
+    return res
+
+# ---- what the layers know
+def rows(table): return [dict(what=k, **{c: float(v) for c,v in r.items() if v == v}) for k,r in table.iterrows()]
+
+def tags(elmo, quick):
+    "Universal tags of UD-EWT: a linear probe on each layer, all of dev"
+    gold = ud_ewt().gold
+    n = 5_000 if quick else 100_000
+    table = tag_probe(elmo, gold['train'], gold['valid'][:200 if quick else None], seeds=1, share=1., max_tokens=n)
+    return dict(rows=rows(table), train=table.attrs['train'], dev=table.attrs['dev'])
+
+def senses(elmo, quick):
+    "Senses of the toy corpus's ambiguous words: the nearest mean"
+    n = 500 if quick else 3000
+    gold = toy_corpus(n_train=n, n_valid=n//3, n_test=1, n_unseen=1).gold
+    table = sense_probe(elmo, gold['train'], gold['valid'], seeds=1, share=1.)
+    return dict(rows=rows(table), train=table.attrs['train'], dev=table.attrs['dev'], words=table.attrs['words'])
+
+def untrained(elmo, seed):
+    "The same network with random weights"
+    set_seed(seed)
+    return Elmo(BiLM(elmo.lm.config, 0).eval(), char_vocab=elmo.char_vocab).eval()
+
+def classify(elmo, data, seed, cache, epochs):
+    "(accuracy on dev, on test) of a classifier on the frozen mix with attention pooling"
+    set_seed(seed)
+    dls = ClassifyDataLoaders.from_data(data, tokenizer='space', bs=64, valid_bs=128, seed=seed, char_vocab=elmo.char_vocab, device='cpu')
+    learn = elmo_classifier_learner(dls, elmo, cache=cache)
+    with learn.no_bar(), learn.no_logging():
+        learn.fit_one_cycle(epochs, 3e-3)
+        return [float(learn.validate(dl=dl)[1]) for dl in dls.loaders[1:]]
+
+def sentiment(elmo, quick, seeds=5):
+    "SST-2 sentences: the pretrained backbone against one with random weights (of another seed each time)"
+    gold = sst2().gold
+    data = {k: [(s.text, s.label) for s in v[::15 if quick else 1]] for k,v in gold.items()}
+    cache, res, epochs = LayerCache(6000), dict(pretrained=[], random=[]), 1 if quick else 5
+    for seed in range(2 if quick else seeds):
+        res['pretrained'].append(classify(elmo, data, seed, cache, epochs))
+        res['random'].append(classify(untrained(elmo, seed), data, seed, True, epochs))
+        log('  seed', seed, {k: v[-1] for k,v in res.items()})
+    res['commonest'] = [max(np.mean([l == o for _,l in data[k]]) for o in (0, 1)) for k in ('valid', 'test')]
+    return dict(**res, train=len(data['train']), dev=len(data['valid']), test=len(data['test']), epochs=epochs)
+
+# ---- all of it
+def about(folder):
+    "What the training left about itself: the report of `elmo_pretrain` in the folder, or figures beside it"
+    report, beside = Path(folder)/'report.json', Path(f'{folder}.json')
+    if report.exists():
+        r = json.loads(report.read_text(encoding='utf-8'))
+        return {k: r[k] for k in ('status', 'train_seconds', 'tokens_per_second', 'steps', 'device') if k in r}
+    if not beside.exists(): return {}
+    r = json.loads(beside.read_text(encoding='utf-8'))
+    epochs = [dict(zip(r['names'][1:], v)) for v in r['values']]
+    return dict(train_seconds=r['seconds'], tokens_per_second=r['tps'], steps=len(r['losses']), device='cpu', epochs=epochs)
+
+def measure(folder, quick=False, command=None):
+    "All figures of a trained model, kept in MODEL/box.json as they come: a run that was stopped goes on where it was"
+    kept, start = Path(folder)/'box.json', time.perf_counter()
+    of = dict(weights=sha256((Path(folder)/'model.safetensors').read_bytes()).hexdigest(), quick=quick)
+    f = json.loads(kept.read_text(encoding='utf-8')) if kept.exists() else {}
+    if f.get('of') != of: f = dict(of=of)
+    def step(name, make):
+        if name in f: return
+        f[name] = make()
+        kept.write_text(json.dumps(f, indent=1), encoding='utf-8')
+        log(f'{name}: {json.dumps(f[name])[:300]}')
+    lm, vocab = load_bilm(folder)
+    if vocab is None: raise SystemExit(f'{folder} has no output layer: give the folder that was trained')
+    small = Elmo(shrink(lm).float()).eval()                  # what the box will hold
+    def model():
+        return dict(parameters=dict(encoder=sum(p.numel() for p in small.lm.parameters()), output=sum(p.numel() for k,p in lm.named_parameters() if k.startswith('head'))),
+                    words=len(vocab), config=lm.config.to_dict())
+    def half():
+        sents = ['It was a bright cold day in April .'.split(), 'The bank refused the loan , and the river rose .'.split()]
+        old, new = (np.concatenate([v.reshape(-1, e.dim) for v in e.embed(sents, 'all')]) for e in (Elmo(lm).eval(), small))
+        return dict(largest=float(abs(old - new).max()), deviation=float(old.std()))
+    def text():
+        res = {k: dict(sentences=len(v), words=sum(map(len, v)), unknown=float(np.mean([w not in vocab.o2i for s in v for w in s]))) for k,v in toks.items()}
+        res['train']['sha256'] = sha256('\n'.join(corpus.train).encode()).hexdigest()
+        return res
+    def perplexity():
+        count = counting(toks, vocab)
+        return {k: {**v, '5-gram': count[k]} for k,v in reading(lm, vocab, toks, ByteCharVocab(lm.config.max_chars)).items()}
+    step('model', model); step('half', half)
+    if 'perplexity' not in f:
+        corpus = get_corpus('tiny_en')
+        toks = read_text_of(corpus, quick)
+        step('text', text); step('perplexity', perplexity)
+        del toks
+    step('senses', lambda: senses(small, quick)); step('tags', lambda: tags(small, quick)); step('sentiment', lambda: sentiment(small, quick))
+    f['training'] = dict(about(folder), quick=quick, **(dict(command=command) if command else {}))
+    step('measured', lambda: dict(seconds=time.perf_counter() - start, torch=torch.__version__, threads=torch.get_num_threads()))
+    log(f"{f['measured']['seconds']:.0f} s")
+    return f
+
+# ---- shapes at equal time
+def shape(name, proj, cells, layers=2):
+    return BiLMConfig(name, filters=((1,32), (2,64), (3,96), (4,96)), proj_dim=proj, hidden_dim=cells, n_layers=layers, dropout=.1)
+
+SHAPES = [shape('192', 192, 192), shape('224', 224, 224), shape('384 cells → 128', 128, 384), shape('320 cells → 160', 160, 320),
+          shape('256, one layer', 256, 256, 1), shape('160, three layers', 160, 160, 3)]
+
+class TimedCycle(Callback):
+    "One cycle whose length is seconds of this process's processor time: others on the machine don't count"
+    order = 75
+    def __init__(self, seconds, lr): self.seconds, self.lr, self.mom = seconds, combined_cos(.25, lr/25, lr, lr/1e4), combined_cos(.25, .95, .85, .95)
+    def before_fit(self): self.start = time.process_time()
+    def before_batch(self):
+        if not self.training: return
+        pct = min(1, self.done())
+        self.opt.set_hyper('lr', self.lr(pct))
+        self.opt.set_hyper('mom', self.mom(pct))
+    def done(self): return (time.process_time() - self.start)/self.seconds
+    def after_batch(self):                           # not before a batch: mixed precision would be left switched on
+        if self.training and self.done() >= 1: raise CancelFitException()
+
+def measure_shape(folder, valid):
+    "A small measurement of a trained folder: perplexities of some held-out sentences, tags and senses by layer"
+    lm, vocab = load_bilm(folder)
+    elmo, gold = Elmo(shrink(lm).float()).eval(), ud_ewt().gold
+    ppl = evaluate(lm, SentenceDataLoader(EncodedText(valid, TokenTypes(vocab)), bs=64))
+    table = tag_probe(elmo, gold['train'], gold['valid'][::4], seeds=1, share=1., max_tokens=15_000)
+    return dict(config=lm.config.to_dict(), parameters=sum(p.numel() for p in elmo.lm.parameters()), fwd=ppl['fwd'], bwd=ppl['bwd'],
+                tags=table.accuracy.tolist()[2:], senses=[o['accuracy'] for o in senses(elmo, True)['rows'][1:]])
+
+def shapes(minutes, lr, rows, only=None):
+    "Train and measure SHAPES one after the other; what is in the file `rows` already is not done again"
+    rows = Path(rows)
+    done = json.loads(rows.read_text(encoding='utf-8')) if rows.exists() else []
+    todo = [c for c in SHAPES if c.name not in {o['name'] for o in done} and (not only or c.name in only)]
+    if not todo: return
+    rows.parent.mkdir(parents=True, exist_ok=True)
+    corpus = get_corpus('tiny_en')
+    valid = [get_tokenizer('words')(s) for s in corpus.valid[::3]]
+    dls = ElmoDataLoaders.from_corpus(corpus, kind='stream', bs=20, seq_len=64, max_vocab=20_000, seed=42, device='cpu')
+    for c in todo:
+        log(f'{c.name}: {minutes:g} minutes')
+        set_seed(42)
+        learn, folder = bilm_learner(dls, c), rows.with_name(f'shape-{SHAPES.index(c)}')
+        with learn.no_bar(), learn.no_logging(): learn.fit(1000, lr, cbs=TimedCycle(60*minutes, lr))
+        save_bilm(folder, learn.model, dls.vocab)
+        done.append(dict(name=c.name, minutes=minutes, tokens=int(learn.throughput.tokens), **measure_shape(folder, valid)))
+        rows.write_text(json.dumps(done, indent=1), encoding='utf-8')
+        log(json.dumps({k: v for k,v in done[-1].items() if k != 'config'}))
+
+if __name__ == '__main__':
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument('model', nargs='?', help='a folder that elmo_pretrain wrote')
+    p.add_argument('--quick', action='store_true', help='small samples')
+    p.add_argument('--make', action='store_true', help='write the box of the package, and run chapter 13b')
+    p.add_argument('--again', action='store_true', help='measure all anew, whatever MODEL/box.json has')
+    p.add_argument('--out', default=ROOT/'elmo_fastai'/'box'/'tiny-en', help='the box to write')
+    p.add_argument('--command', help='how the model was trained, for the card')
+    p.add_argument('--shapes', action='store_true', help='train and measure several shapes at equal time')
+    p.add_argument('--minutes', type=float, default=2.5, help='of one core, for each shape')
+    p.add_argument('--lr', type=float, default=6e-3)
+    p.add_argument('--only', nargs='*', help='names of shapes')
+    p.add_argument('--rows', default='models/shapes/shapes.json', help='where the figures of the shapes are')
+    a = p.parse_args()
+    torch.set_num_threads(1)
+    if a.shapes: shapes(a.minutes, a.lr, a.rows, a.only)
+    if not a.model: sys.exit()
+    if a.again: (Path(a.model)/'box.json').unlink(missing_ok=True)
+    f = measure(a.model, a.quick, a.command)
+    if a.make:
+        old = Path(a.out)/'figures.json'                   # the shapes are compared once, and their figures stay with the box
+        rows = Path(a.rows) if Path(a.rows).exists() else None
+        if rows: f['shapes'] = json.loads(rows.read_text(encoding='utf-8'))
+        elif old.exists(): f['shapes'] = json.loads(old.read_text(encoding='utf-8')).get('shapes', [])
+        folder = make_box(a.model, a.out, f)
+        log(f"{folder}: {sum(o.stat().st_size for o in folder.iterdir())/1e6:.2f} MB")
+        if Path(a.out).resolve() == (ROOT/'elmo_fastai'/'box'/'tiny-en').resolve():
+            subprocess.run([sys.executable, '-m', 'jupyter', 'nbconvert', '--log-level=ERROR', '--to', 'notebook', '--execute', '--inplace', '13b_box.ipynb'],
+                           cwd=ROOT/'nbs', check=True, env={**os.environ, 'PYTHONPATH': str(ROOT), 'OMP_NUM_THREADS': '1'})
+            subprocess.run([Path(sys.executable).parent/'nbdev_clean', '--fname', 'nbs/13b_box.ipynb'], cwd=ROOT, check=True)
+            log('chapter 13b is executed')

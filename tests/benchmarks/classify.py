@@ -1,0 +1,141 @@
+"""Sentiment of whole sentences (SST-2) with a pretrained and with a random backbone, and what each choice is worth (chapter 10).
+
+    python tests/benchmarks/classify.py --model MODEL --data DATA --out nbs/results/classify.json
+    python tests/benchmarks/classify.py --model MODEL --data DATA --quick        # two minutes: one seed, a part of the data
+
+MODEL is a folder of `Elmo.from_pretrained`, or the name of a packaged model; DATA the folder with the data sets (default: the environment's
+ELMO_FASTAI_DATA). Everything is chosen on the dev set; the test set is looked at once, by the last model. An accuracy comes with its seeds.
+"""
+import argparse, copy, json, os, time
+from pathlib import Path
+import numpy as np, torch
+from fastai.torch_core import set_seed
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from elmo_fastai.batches import *
+from elmo_fastai.cbow import *
+from elmo_fastai.classify import *
+from elmo_fastai.corpora import *
+from elmo_fastai.elmo import *
+
+PHASE1 = dict(epochs=4, lr=3e-3)
+HEAD = dict(pool='attention+max', words=64, dropout=.4, wd=.01, lam=1e-3)
+ALONE = dict(words=0, pool='attention', dropout=.3)          # the network in which backbones are compared
+PHASE2 = [(-2, 1, 4e-4), (-4, 1, 4e-4)]      # freeze_to, epochs, rate of the new parts; each group below learns three times slower
+
+class Run:
+    def __init__(self, a):
+        corpus = sst2(Path(a.data)/'sst2' if a.data else None)
+        self.rows = {k: [(s.text, s.label) for s in v] for k,v in corpus.gold.items()}
+        if a.quick: self.rows['train'] = [self.rows['train'][i] for i in np.random.default_rng(0).permutation(len(self.rows['train']))[:1500]]
+        self.a, self.start, self.results = a, time.perf_counter(), {}
+        self.elmo = Elmo.from_pretrained(a.model, norm='token', dropout=.4, tokenizer='space')
+        self.cache, self.other = LayerCache(), LayerCache()
+
+    def loaders(self, seed): return ClassifyDataLoaders.from_data(self.rows, tokenizer='space', bs=32, seed=seed, device='cpu', char_vocab=self.elmo.char_vocab)
+    def left(self): return self.a.minutes*60 - (time.perf_counter() - self.start)
+
+    def note(self, name, values, **more):
+        values = [float(o) for o in values]
+        self.results[name] = dict(accuracy=[round(o, 4) for o in values], **more)
+        print(f"{time.perf_counter() - self.start:6.0f} s  {name:44} {np.mean(values):.3f}  {self.results[name]['accuracy']}", flush=True)
+
+    def phase1(self, elmo, seed, cache=None, epochs=None, lr=None, **kw):
+        dls = self.loaders(seed)
+        set_seed(seed)
+        learn = elmo_classifier_learner(dls, elmo, cache=self.cache if cache is None else cache, **{**HEAD, **kw})
+        with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(epochs or PHASE1['epochs'], lr or PHASE1['lr'])
+        return learn
+
+    def phase2(self, learn, steps=PHASE2):
+        "Gradual unfreezing; the accuracy on dev after each step"
+        res = []
+        for to,epochs,lr in steps:
+            learn.freeze_to(to)
+            n = len(learn.opt.param_lists)
+            with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(epochs, slice(lr/3**(n-1), lr), pct_start=.1)
+            res += [v[-1] for v in learn.recorder.values]
+        return res
+
+    def random(self, seed): return random_elmo(self.elmo, seed, self.loaders(seed))
+    def save(self):
+        "Write what there is"
+        if not self.a.out: return
+        out = Path(self.a.out)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        d = dict(model=self.elmo.lm.config.name, phase1=PHASE1, head=HEAD, phase2=PHASE2, seconds=round(time.perf_counter() - self.start),
+                 texts={k: len(v) for k,v in self.rows.items()}, results=self.results)
+        out.write_text(json.dumps(d, indent=1))
+
+def last(learn): return learn.recorder.values[-1][-1]
+
+def baselines(r):
+    (x, y), (vx, vy) = ([list(o) for o in zip(*r.rows[k])] for k in ('train', 'valid'))
+    r.note('the commoner class', [np.mean(np.array(vy) == max(set(y), key=y.count))])
+    for name,grams in (('TF-IDF, logistic regression', (1, 1)), ('TF-IDF with pairs, logistic regression', (1, 2))):
+        def model(C): return make_pipeline(TfidfVectorizer(token_pattern=r'\S+', ngram_range=grams, sublinear_tf=True), LogisticRegression(C=C, max_iter=300))
+        r.note(name, [max(model(C).fit(x, y).score(vx, vy) for C in (1, 3, 10))])
+    text = list(x)
+    if r.a.data and not r.a.quick: text += wikitext2(Path(r.a.data)/'wikitext-2').train
+    corpus = Corpus('text', dict(train=text, valid=vx), 'space')
+    set_seed(0)
+    dls = ElmoDataLoaders.from_corpus(corpus, kind='cbow', bs=1024, min_freq=2, max_vocab=30_000, seed=0, device='cpu')
+    learn = cbow_learner(dls, dim=100, cutoffs=(500, 4000) if len(dls.vocab) > 5000 else ())
+    with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(1, 1e-2)
+    static = word_vectors(learn)
+    def mean(texts): return np.stack([static.encode(t.split(), unknown='zero').mean(0) for t in texts])
+    r.note('static CBOW vectors, mean', [max(LogisticRegression(C=C, max_iter=300).fit(mean(x), y).score(mean(vx), vy) for C in (1, 10, 100))])
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument('--model', required=True, help='folder or name of the pretrained model')
+    p.add_argument('--data', default=os.environ.get('ELMO_FASTAI_DATA'), help='folder with sst2 and wikitext-2')
+    p.add_argument('--out', help='JSON file to write')
+    p.add_argument('--seeds', type=int, default=5)
+    p.add_argument('--seeds2', type=int, default=3, help='seeds of phase 2')
+    p.add_argument('--seeds3', type=int, default=1, help='seeds of the smaller questions')
+    p.add_argument('--minutes', type=float, default=12, help='leave out what would take longer')
+    p.add_argument('--quick', action='store_true')
+    a = p.parse_args()
+    if a.quick: a.seeds = a.seeds2 = a.seeds3 = 1
+    r = Run(a)
+    baselines(r)
+
+    # ELMo alone, frozen: pretrained against random, same seeds, same steps
+    pre = [r.phase1(r.elmo, s, **ALONE) for s in range(a.seeds)]
+    r.note('phase 1, pretrained', map(last, pre), shares=np.mean([l.model.elmo.mixes[0].shares.tolist() for l in pre], 0).round(3).tolist())
+    rnd = []
+    for s in range(a.seeds): rnd.append(r.phase1(r.random(s), s, r.other, **ALONE))
+    r.note('phase 1, random', map(last, rnd))
+    # beside learned word vectors, as in the paper: [x; ELMo]
+    pre = [r.phase1(r.elmo, s) for s in range(a.seeds2)]
+    r.note('phase 1, pretrained, with word vectors', map(last, pre))
+    rnd = [r.phase1(r.random(s), s, r.other) for s in range(min(a.seeds2, 2))]
+    r.note('phase 1, random, with word vectors', map(last, rnd))
+    r.other.clear()
+    # phase 2 goes on from there
+    twos = [r.phase2(l) for l in pre]
+    r.note('phase 2, pretrained, with word vectors', [o[-1] for o in twos], curve=np.mean(twos, 0).round(4).tolist())
+    with pre[0].no_bar(): r.note('test set, the first of these', [pre[0].validate(ds_idx=2)[-1]])    # by its number, not by its result
+    r.save()
+    if r.left() > 200 or a.quick:
+        two = r.phase2(rnd[0])
+        r.note('phase 2, random, with word vectors', [two[-1]], curve=two)
+    if r.left() > 200 or a.quick:
+        learn = r.phase1(r.elmo, 0, epochs=1, lr=1e-9)                         # nothing but the statistics of the vectors
+        r.note('all at once from the start, pretrained', [r.phase2(learn, [(-4, 3, PHASE1['lr']/3)])[-1]])
+    pre = rnd = None
+
+    def several(name, elmo=None, **kw):
+        if r.left() > 20 or a.quick: r.note(name, [last(r.phase1(elmo or r.elmo, s, **{**ALONE, **kw})) for s in range(a.seeds3)])
+    for pool in ('attention', 'mean', 'max', 'attention+max'): several(f'pooling: {pool}', pool=pool)
+    n = r.elmo.n_layers
+    for name,s in [*((f'layer {i}', [1. if i == j else 1e-6 for j in range(n)]) for i in range(n)), ('equal shares', [1.]*n), ('learned shares', None)]:
+        e = Elmo(r.elmo.lm, dropout=.4, tokenizer='space', char_vocab=r.elmo.char_vocab, norm='token', shares=s, train_shares=s is None)
+        several(f'layers: {name}', e)
+    for lam in (0., 1e-3, 1.): several(f'λ = {lam:g}', lam=lam)
+    for wd in (0., .01, .1): several(f'weight decay {wd:g}', wd=wd)
+    r.save()
+
+if __name__ == '__main__': main()

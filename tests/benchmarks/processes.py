@@ -1,0 +1,87 @@
+"""One process with all threads against several processes of one thread each: tokens a second in training, on the same batches.
+
+    python tests/benchmarks/processes.py                 # two cores: about two minutes
+    python tests/benchmarks/processes.py --quick         # does it work?
+
+The text is WikiText-2 from ELMO_FASTAI_DATA or ../shared/data, else the toy corpus. `--bs` is the batch of all processes together.
+"""
+import argparse, json, os, subprocess, sys, tempfile, time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+def options():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument('--models', default='small,medium', help='names of configurations (default small,medium)')
+    p.add_argument('--bs', default='20,40', help='batch sizes (default 20,40)')
+    p.add_argument('--seq-len', type=int, default=64)
+    p.add_argument('--steps', type=int, default=40, help='steps that are timed (default 40)')
+    p.add_argument('--cores', type=int, default=os.cpu_count(), help='threads of the one process, and number of processes')
+    p.add_argument('--quick', action='store_true', help='a few steps of the tiny model on the toy corpus')
+    p.add_argument('--json', help='also write the figures to this file')
+    p.add_argument('--job', help=argparse.SUPPRESS)            # what a process that this one starts has to do
+    return p.parse_args()
+
+def data_folder():
+    "Where WikiText-2 is, or None"
+    for folder in map(Path, filter(None, (os.environ.get('ELMO_FASTAI_DATA'), ROOT.parent/'shared'/'data'))):
+        if (folder/'wikitext-2').is_dir(): return folder/'wikitext-2'
+
+def job(spec):
+    "Train some steps and print the tokens a second"
+    from fastai.basics import Callback, CancelFitException, set_seed
+    from elmo_fastai.all import BiLMConfig, Corpus, ElmoDataLoaders, WordVocab, bilm_learner, elmo_configs, toy_corpus, wikitext2
+    from elmo_fastai.scale import add_up, is_main, several_processes
+    set_seed(42)
+    vocab = None
+    if spec['data']:
+        full = wikitext2(spec['data'])
+        vocab = WordVocab.build([l.split() for l in full.train])
+        corpus = Corpus('wikitext2', dict(train=full.train[:6000], valid=full.valid[:50]), 'space')
+    else: corpus = toy_corpus(n_train=4000, n_valid=50, n_test=1, n_unseen=1)
+    dls = ElmoDataLoaders.from_corpus(corpus, kind='stream', bs=spec['bs'], seq_len=spec['seq_len'], vocab=vocab, device='cpu')
+    class Timed(Callback):
+        order = 90
+        def before_fit(self): self.tokens,self.step = 0,0
+        def after_batch(self):
+            self.step += 1
+            if self.step == spec['warmup']: self.start = time.perf_counter()
+            if self.step > spec['warmup']: self.tokens += int((self.xb[0][..., 0] != 0).sum())
+            if self.step == spec['warmup'] + spec['steps']:
+                self.seconds = time.perf_counter() - self.start
+                raise CancelFitException()
+    learn = bilm_learner(dls, elmo_configs[spec['model']])
+    timed = Timed()
+    with several_processes(learn), learn.no_bar(), learn.no_logging():
+        learn.add_cb(timed)
+        learn.fit(99, 1e-3)
+        tokens = add_up([timed.tokens])[0]
+    if is_main(): print(json.dumps(dict(tokens_per_second=tokens/timed.seconds)), flush=True)
+
+def measure(spec, processes, threads):
+    "The figures of `job` from `processes` new processes"
+    env = {**os.environ, 'OMP_NUM_THREADS': str(threads), 'PYTHONPATH': os.pathsep.join([str(ROOT), *filter(None, [os.environ.get('PYTHONPATH')])])}
+    start = ['-m', 'torch.distributed.run', '--nproc-per-node', str(processes)] if processes > 1 else []
+    r = subprocess.run([sys.executable, *start, __file__, '--job', json.dumps(spec)], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    lines = [l for l in r.stdout.splitlines() if l.startswith('{')]
+    if r.returncode or not lines: sys.exit(f'stopped with {r.returncode}:\n{r.stderr[-2000:]}')
+    return json.loads(lines[-1])['tokens_per_second']
+
+def main(args):
+    data = None if args.quick else data_folder()
+    models, sizes = (['tiny'], [20]) if args.quick else (args.models.split(','), [int(o) for o in args.bs.split(',')])
+    rows = []
+    print(f"{'WikiText-2' if data else 'toy corpus'}, windows of {args.seq_len} tokens, tokens a second")
+    print(f"{'model':10}{'batch':>6}{'1 process':>12}{f'{args.cores} threads':>12}{f'{args.cores} processes':>14}{'ratio':>8}")
+    for model in models:
+        for bs in sizes:
+            spec = dict(model=model, bs=bs, seq_len=args.seq_len, data=str(data) if data else None, warmup=2 if args.quick else 8, steps=5 if args.quick else args.steps)
+            one,threads,processes = measure(spec, 1, 1), measure(spec, 1, args.cores), measure(spec, args.cores, 1)
+            rows.append(dict(model=model, bs=bs, one=one, threads=threads, processes=processes, ratio=processes/threads))
+            print(f"{model:10}{bs:>6}{one:>12,.0f}{threads:>12,.0f}{processes:>14,.0f}{processes/threads:>8.2f}", flush=True)
+    if args.json: Path(args.json).write_text(json.dumps(rows, indent=1) + '\n')
+
+if __name__ == '__main__':
+    args = options()
+    if args.job: job(json.loads(args.job))
+    else: main(args)

@@ -1,0 +1,112 @@
+"""Tagging real text with and without ELMo: learning curves, layers and places on UD-EWT (chapter 11b).
+
+    python tests/benchmarks/tag.py --model models/english          # some ten minutes on two cores
+    python tests/benchmarks/tag.py --model models/english --quick  # one seed, small shares, few steps: does it work?
+
+The same tagger (word vectors, vectors from letters, a bidirectional LSTM) is trained on 1, 3, 10, 30 and 100 % of the training sentences,
+with ELMo at the LSTM's input and without it; then with single layers and mixes of them, and with ELMo at the three places. Universal tags;
+accuracy on the development part. Both sides get the same sentences, seeds, steps and settings. The biLM is frozen and reads each sentence once, before the
+trainings, which then run in processes of one thread each. The text comes from ELMO_FASTAI_DATA or ../shared/data, or is downloaded. The figures go
+to nbs/results/tag.json, which the chapter shows.
+"""
+import argparse, json, os, time
+from multiprocessing import get_context
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SHARES = [.01, .03, .1, .3, 1.]
+LAYERS = ['last', 'first', 0, 'equal', 'learned']
+
+def options():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument('--model', default='tiny-en', help="a folder with a biLM, or a name (default: tiny-en)")
+    p.add_argument('--seeds', type=int, default=3)
+    p.add_argument('--epochs', type=int, default=4)
+    p.add_argument('--steps', type=int, default=450, help='at least so many, where the data is small (default 450)')
+    p.add_argument('--layers-steps', type=int, default=200, help='the same for the comparison of layers (default 200)')
+    p.add_argument('--lr', type=float, default=8e-3)
+    p.add_argument('--words', type=int, default=64, help='dimensions of word vectors')
+    p.add_argument('--chars', type=int, default=64, help='dimensions of vectors from letters')
+    p.add_argument('--hidden', type=int, default=96)
+    p.add_argument('--dropout', type=float, default=.3)
+    p.add_argument('--elmo-dropout', type=float, default=.3)
+    p.add_argument('--layers-share', type=float, default=.1, help='share of the data for the comparison of layers and places')
+    p.add_argument('--processes', type=int, default=2)
+    p.add_argument('--quick', action='store_true', help='one seed, shares of 1 and 3 %%, few steps, a tenth of the development part')
+    p.add_argument('--json', default=str(ROOT/'nbs'/'results'/'tag.json'), help='where the figures go')
+    return p.parse_args()
+
+def jobs(a):
+    "Every training as a dictionary, the longest first"
+    res = []
+    for seed in range(a.seeds):
+        for share in SHARES[:2] if a.quick else SHARES:
+            sides = ('without ELMo', None), ('with ELMo', 'input')
+            res += [dict(kind='curve', side=side, share=share, seed=seed, where=where) for side,where in sides]
+        share = a.layers_share
+        res += [dict(kind='ablation', layers=o, share=share, seed=seed, where='input', words=0, chars=0) for o in LAYERS]
+        res += [dict(kind='places', place=o, share=share, seed=seed, where=o) for o in ('output', 'both')]
+    return sorted(res, key=lambda o: -o['share'])
+
+def work(job):
+    "One training; what came of it"
+    import torch
+    from elmo_fastai.curves import final_accuracy, subset, train_tagger
+    torch.set_num_threads(1)
+    a, train, dev, labels, elmo, cache = SHARED
+    some, start = subset(train, job['share'], job['seed']), time.perf_counter()
+    own = {k: job[k] for k in ('layers', 'words', 'chars') if k in job}
+    kw = dict(words=a.words, chars=a.chars, hidden=a.hidden, dropout=a.dropout, elmo_dropout=a.elmo_dropout, cache=cache if job['where'] else False)
+    steps = a.layers_steps if job['kind'] == 'ablation' else a.steps
+    learn = train_tagger(some, dev, elmo, job['where'], epochs=a.epochs, lr=a.lr, seed=job['seed'], steps=steps, labels=labels,
+                         loaders=dict(device='cpu'), **{**kw, **own})
+    res = dict(**job, sentences=len(some), score=final_accuracy(learn), seconds=round(time.perf_counter() - start, 1))
+    if job['where']: res['shares'] = [[round(s, 4) for s in m.shares.tolist()] for m in learn.model.elmo.mixes]
+    return res
+
+def main(a):
+    global SHARED
+    import torch
+    from elmo_fastai.corpora import ud_ewt
+    from elmo_fastai.elmo import Elmo
+    from elmo_fastai.classify import LayerCache
+    from elmo_fastai.curves import curve_table, interval
+    from elmo_fastai.tagged import CommonestTag, TagDataLoaders
+    import pandas as pd
+    start = time.perf_counter()
+    if not os.environ.get('ELMO_FASTAI_DATA') and (local := ROOT.parent/'shared'/'data').is_dir(): os.environ['ELMO_FASTAI_DATA'] = str(local)
+    gold, elmo, cache = ud_ewt().gold, Elmo.from_pretrained(a.model), LayerCache(mb=6000)
+    if a.quick: a.seeds, a.layers_share, a.steps, a.layers_steps = 1, SHARES[1], 120, 60
+    train, dev = gold['train'], gold['valid'][::10] if a.quick else gold['valid']
+    labels = sorted({t for s in train + dev for t in s.tags})
+    todo = jobs(a)
+    if todo:                                                       # read every sentence once, before the processes part
+        torch.set_num_threads(1)
+        need = {id(s): s for j in todo for s in subset_of(train, j)}
+        dls = TagDataLoaders.from_sents(list(need.values()), dev, labels=labels, device='cpu')
+        for dl in dls:
+            for x,*_ in dl: cache(elmo, x)
+        print(f'{len(cache):,} sentences read by the biLM, {time.perf_counter()-start:.0f} s', flush=True)
+    SHARED = a, train, dev, labels, elmo, cache
+    out = []
+    with get_context('fork').Pool(a.processes) as pool:
+        for r in pool.imap_unordered(work, todo):
+            out.append(r)
+            print('  '.join(f'{k} {v:.4f}' if k == 'score' else f'{k} {v}' for k,v in r.items()), flush=True)
+    out.sort(key=lambda o: (o['kind'], o['share'], o['seed'], o.get('side') == 'with ELMo', str(o.get('layers', '')), o.get('place', '')))
+    of = lambda kind: [{k: v for k,v in o.items() if k != 'kind'} for o in out if o['kind'] == kind]
+    res = {'model': elmo.lm.config.to_dict(), 'settings': {k: v for k,v in vars(a).items() if k not in ('json', 'model', 'processes')},
+           'commonest tag': CommonestTag(train).accuracy(dev), 'curve': of('curve'), 'ablation': of('ablation'), 'places': of('places'),
+           'minutes': round((time.perf_counter() - start)/60, 1)}
+    Path(a.json).parent.mkdir(parents=True, exist_ok=True)
+    Path(a.json).write_text(json.dumps(res, indent=1))
+    print(curve_table(pd.DataFrame(res['curve'])).to_string(), f"\ncommonest tag {res['commonest tag']:.3f}")
+    for kind,key in (('ablation', 'layers'), ('places', 'place')):
+        for k,d in pd.DataFrame(res[kind]).groupby(key, sort=False): print(f"{key} {k}: {interval(d.score)[0]:.4f} ± {interval(d.score)[1]:.4f}")
+    print(f"{res['minutes']} minutes; written to {a.json}")
+
+def subset_of(train, job):
+    from elmo_fastai.curves import subset
+    return subset(train, job['share'], job['seed'])
+
+if __name__ == '__main__': main(options())

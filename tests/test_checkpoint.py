@@ -1,0 +1,697 @@
+"A training that breaks off at any moment goes on as if it had not; whatever is wrong with its files is said in a sentence"
+import errno, json, math, multiprocessing, os, random, resource, shutil, signal, subprocess, sys, time, warnings
+from pathlib import Path
+
+import numpy as np, pytest, torch
+from fastai.basics import Adam, Callback, L, ranger, set_seed
+from fastai.callback.all import CSVLogger, EarlyStoppingCallback, GradientAccumulation, MixedPrecision, ReduceLROnPlateau
+from hypothesis import HealthCheck, given, settings, strategies as st
+from safetensors.torch import load_file, save_file
+
+import elmo_fastai.files as files
+from elmo_fastai.batches import *
+from elmo_fastai.bilm import *
+from elmo_fastai.buffered import *
+from elmo_fastai.checkpoint import *
+from elmo_fastai.checkpoint import PutBack, SkipDone
+from elmo_fastai.corpora import *
+from elmo_fastai.files import *
+from elmo_fastai.pretrain import *
+from elmo_fastai.tokens import *
+
+CFG = BiLMConfig('nano', char_dim=4, filters=((1,8),(2,8)), proj_dim=16, hidden_dim=16, dropout=0.2)
+
+@pytest.fixture(scope='module')
+def corpus(): return toy_corpus(n_train=120, n_valid=24, n_test=1, n_unseen=1)
+
+REAL_SYNC = files._sync
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch):
+    "Tests need not wait for the disk; the one with the killed processes does"
+    monkeypatch.setattr(files, '_sync', lambda path: None)
+
+class Break(Callback):
+    order = 99
+    def __init__(self, n): self.n = n
+    def after_batch(self):
+        if self.training and self.train_iter == self.n: raise KeyboardInterrupt()
+
+def build(corpus, *cbs, kind='sentences', seed=1, buffered=None, config=CFG, **kwargs):
+    set_seed(seed)
+    size = dict(bs=4, seq_len=16) if kind == 'stream' else dict(bs=16)
+    dls = ElmoDataLoaders.from_corpus(corpus, kind=kind, device='cpu', **size)
+    if buffered: dls.loaders[0] = BufferedDataLoader(*buffered, device='cpu', tokenizer='space', kind=kind, vocab=dls.vocab, **size)
+    learn = bilm_learner(dls, config, **{'bf16': False, 'cbs': list(cbs), **kwargs})
+    learn.remove_cb(learn.progress)
+    learn.logger = lambda *_: None
+    return learn
+
+def fit(learn, method='fit_one_cycle', args=(3, 1e-2), **kwargs):
+    getattr(learn, method)(*args, **kwargs)
+    return learn
+
+def broken(learn, n, **kwargs):
+    with learn.added_cbs(Break(n)):
+        with pytest.raises(KeyboardInterrupt): fit(learn, **kwargs)
+    return learn
+
+def result(learn):
+    rec = learn.recorder
+    return dict({k: v.clone() for k,v in learn.model.state_dict().items()}, losses=torch.stack([torch.as_tensor(o) for o in rec.losses]),
+                lrs=rec.lrs, values=[list(o) for o in rec.values], iters=rec.iters, hps=getattr(rec, 'hps', None))
+
+def equal(a, b):
+    assert a.keys() == b.keys()
+    for k,v in a.items(): assert torch.equal(v, b[k]) if isinstance(v, torch.Tensor) else v == b[k], k
+
+@pytest.fixture(scope='module')
+def whole(corpus): return result(fit(build(corpus)))
+
+# the same bits
+
+CASES = dict(
+    sentences=dict(), stream=dict(kind='stream', at=[20]), bf16=dict(bf16=True),
+    carried=dict(kind='stream', cbs=[CarryState], at=[30]), early=dict(cbs=[lambda: EarlyStop(patience=1)], fit=dict(args=(3, .3))),
+    early_fastai=dict(cbs=[lambda: EarlyStoppingCallback(patience=1)], fit=dict(args=(4, .3))), plateau=dict(cbs=[lambda: ReduceLROnPlateau(patience=1)], fit=dict(method='fit', args=(4, .1))),
+    flat=dict(fit=dict(method='fit_flat_cos')), constant=dict(fit=dict(method='fit', args=(2, 1e-3))),
+    adagrad=dict(opt='adagrad', fit=dict(args=(2, .1))), adam=dict(opt=Adam), ranger=dict(opt=ranger),
+    accumulated=dict(cbs=[lambda: GradientAccumulation(40)]), sliced=dict(fit=dict(args=(2, slice(1e-3, 1e-2)))),
+    sampled=dict(config=BiLMConfig('nano', char_dim=4, filters=((1,8),), proj_dim=16, hidden_dim=16, softmax='sampled', n_negative=20)),
+)
+
+@pytest.mark.parametrize('case', CASES)
+def test_the_same_bits_as_without_the_interruption(corpus, tmp_path, case, capsys):
+    c = dict(CASES[case])
+    how, at, cbs = dict(args=(2, 1e-2)) | c.pop('fit', {}), c.pop('at', [11]), c.pop('cbs', [])
+    def new(*more, **kw): return build(corpus, *[cb() for cb in cbs], *more, **{**c, **kw})
+    a = result(fit(new(), **how))
+    for n in at:
+        broken(new(Checkpoints(tmp_path/str(n), minutes=0)), n, **how)
+        b = new(Checkpoints(tmp_path/str(n)), seed=5)
+        torch.rand(3), random.random(), np.random.rand()
+        position = resume(b, tmp_path/str(n)).position
+        assert position['epoch']*position['n_iter'] + position['batches'] == n
+        equal(result(fit(b, **how)), a)
+
+@pytest.mark.parametrize('n', [1, 8, 15, 24])
+def test_every_place_in_an_epoch(corpus, whole, tmp_path, n):
+    learn = build(corpus, Checkpoints(tmp_path, minutes=0))
+    assert len(learn.dls.train) == 8
+    broken(learn, n)
+    again = build(corpus, Checkpoints(tmp_path), seed=9)
+    resume(again, tmp_path)
+    equal(result(fit(again)), whole)
+
+def test_from_the_start_and_from_the_ends_of_epochs(corpus, whole, tmp_path):
+    fit(build(corpus, Checkpoints(tmp_path, minutes=99, keep=9)))
+    assert checkpoints_in(tmp_path) == ['000004-epoch3-end', '000003-epoch2-end', '000002-epoch1-end', '000001-start']
+    for name in checkpoints_in(tmp_path):
+        again = build(corpus, seed=3)
+        resume(again, tmp_path/name)
+        equal(result(fit(again)), whole)
+
+def test_resumed_many_times(corpus, whole, tmp_path):
+    broken(build(corpus, Checkpoints(tmp_path, minutes=0)), 2)
+    for n in (5, 6, 17):
+        learn = build(corpus, Checkpoints(tmp_path, minutes=0), seed=n)
+        resume(learn, tmp_path)
+        broken(learn, n)
+    resume(last := build(corpus, Checkpoints(tmp_path)), tmp_path)
+    equal(result(fit(last)), whole)
+
+def test_replayed_from_the_last_checkpoint(corpus, whole, tmp_path):
+    "The clock decides: steps after the last checkpoint are lost, and made again"
+    broken(build(corpus, Checkpoints(tmp_path, minutes=99)), 14)
+    assert checkpoints_in(tmp_path)[0] == '000002-epoch1-end'
+    resume(last := build(corpus, seed=4), tmp_path)
+    equal(result(fit(last)), whole)
+
+def test_a_learner_that_was_used_before(corpus, whole, tmp_path):
+    "lr_find and validate between `resume` and `fit` are no fit"
+    broken(build(corpus, Checkpoints(tmp_path, minutes=0)), 11)
+    learn = build(corpus, Checkpoints(tmp_path), seed=8, path=tmp_path)
+    resume(learn, tmp_path)
+    learn.validate()
+    learn.lr_find(num_it=8, show_plot=False)
+    learn.get_preds(ds_idx=1)
+    equal(result(fit(learn)), whole)
+    assert not [cb for cb in learn.cbs if isinstance(cb, (SkipDone, PutBack))]
+
+def test_fits_afterwards_are_ordinary(corpus, tmp_path):
+    broken(build(corpus, Checkpoints(tmp_path, minutes=0)), 11)
+    learn = build(corpus)
+    resume(learn, tmp_path)
+    fit(learn)
+    fit(learn, args=(1, 1e-3))
+    assert len(learn.recorder.losses) == 8 and learn.recorder.values
+
+def test_with_bars_and_a_table(corpus, whole, tmp_path, capsys):
+    from fastai.callback.progress import ProgressCallback
+    broken(build(corpus, Checkpoints(tmp_path, minutes=0)), 11)
+    learn = build(corpus)
+    learn.logger = print
+    learn.add_cb(ProgressCallback())
+    resume(learn, tmp_path)
+    equal(result(fit(learn)), whole)
+
+def test_training_metrics(corpus, tmp_path):
+    def new(*cbs, **kw):
+        learn = build(corpus, *cbs, **kw)
+        learn.recorder.train_metrics = True
+        return learn
+    a = result(fit(new()))
+    broken(new(Checkpoints(tmp_path, minutes=0)), 11)
+    resume(b := new(), tmp_path)
+    equal(result(fit(b)), a)
+
+def test_the_csv_log(corpus, tmp_path):
+    def log(name, append=False): return CSVLogger(tmp_path/name, append=append)
+    def rows(name): return [o.rsplit(',', 1)[0] for o in (tmp_path/name).read_text().splitlines()]
+    fit(build(corpus, log('a.csv')))
+    for append in (False, True):
+        name = f'b{append}.csv'
+        broken(build(corpus, log(name, append), Checkpoints(tmp_path/name[:2], minutes=99)), 20)
+        assert len(rows(name)) == 3                                   # heading and two epochs; the checkpoint is from the end of the second
+        (tmp_path/name).open('a').write('2,9.9,9.9,9.9,9.9,00:00\n')  # a row of an epoch that has no checkpoint
+        resume(learn := build(corpus, log(name, append)), tmp_path/name[:2])
+        fit(learn)
+        assert rows(name) == rows('a.csv')
+        shutil.rmtree(tmp_path/name[:2])
+
+def test_float16_and_its_scale(corpus, tmp_path):
+    "On the CPU, with a scale that is far too large at first: steps are skipped, and the scale falls"
+    class FP16(MixedPrecision):
+        def before_fit(self):
+            self.autocast,self.learn.scaler,self.scales = torch.autocast('cpu', torch.bfloat16),torch.amp.GradScaler('cpu', init_scale=2.**127, growth_interval=5),L()
+    def new(**kw): return build(corpus, FP16(), *kw.pop('cbs', []), **kw)
+    first = fit(new())
+    a = result(first)
+    assert len(first.recorder.losses) == 24
+    broken(new(cbs=[Checkpoints(tmp_path, minutes=0)]), 11)
+    scale = read_checkpoint(find_checkpoint(tmp_path)).state['scaler']['scale']
+    assert scale < 2.**127
+    resume(b := new(seed=3), tmp_path)
+    equal(result(fit(b)), a)
+
+def test_frozen_layers_and_gradients_of_zero(corpus, tmp_path):
+    def new(*cbs, **kw):
+        learn = build(corpus, *cbs, opt=Adam, **kw)
+        learn.freeze_to(2)
+        return learn
+    a = result(fit(new()))
+    broken(new(Checkpoints(tmp_path, minutes=0)), 11)
+    resume(b := new(seed=4), tmp_path)
+    equal(result(fit(b)), a)
+    c = build(corpus, opt=Adam)
+    resume(c, tmp_path)
+    with pytest.raises(CheckpointError, match='another training'): fit(c)
+
+# text on disk
+
+class Numbers:
+    "A stream of lines that is read from its beginning each time"
+    def __init__(self, lines): self.lines,self.read = lines,0
+    def __iter__(self):
+        for o in self.lines: self.read += 1; yield o
+
+def table(corpus):
+    import datasets
+    return datasets.Dataset.from_dict({'text': [*corpus.train, None, ' ']})
+
+LINES = dict(disk=lambda c: table(c), stream=lambda c: table(c).to_iterable_dataset(num_shards=3), plain=lambda c: Numbers([*c.train, ' ']),
+             shuffled=lambda c: table(c).to_iterable_dataset(num_shards=3).shuffle(seed=3, buffer_size=20), list=lambda c: list(c.train))
+
+@pytest.mark.parametrize('kind', ['sentences', 'stream'])
+@pytest.mark.parametrize('lines', LINES)
+@pytest.mark.parametrize('n_batches', [5, None])
+def test_positions_in_a_text_on_disk(corpus, lines, kind, n_batches):
+    vocab = WordVocab.build([o.split() for o in corpus.train])
+    def new():
+        return BufferedDataLoader(LINES[lines](corpus), vocab=vocab, n_batches=n_batches, buffer=30, tokenizer='space', kind=kind, seed=1,
+                                  **(dict(bs=4, seq_len=16) if kind == 'stream' else dict(bs=8)))
+    a = new()
+    n, through = len(a), []
+    for epoch in range(3):
+        for i,b in enumerate(a):
+            if epoch == 1 and i == 2: position = a.position()
+            through.append(b)
+    b = new()
+    b.seek(position); b.skip(3)
+    rest = [*b, *b]
+    assert len(rest) == 2*n-3
+    for x,y in zip(rest, through[n+3:], strict=True): assert all(torch.equal(p, q) for p,q in zip(x, y))
+    assert a.left == b.left and a.skipped == b.skipped and a.cuts == b.cuts
+
+def test_a_look_at_a_batch_does_not_move_the_position(corpus):
+    dl = BufferedDataLoader(corpus.train, buffer=30, tokenizer='space', bs=8, seed=1)
+    assert dl.position() is None
+    next(iter(dl))
+    at = dl.position()
+    dl.one_batch()
+    assert dl.position() == at
+    dl.seek(at)
+    dl.one_batch()
+    a = next(iter(dl))
+    again = BufferedDataLoader(corpus.train, buffer=30, tokenizer='space', bs=8, seed=1)
+    again.seek(at)
+    assert all(torch.equal(x, y) for x,y in zip(a, next(iter(again))))
+
+def test_blocks_that_were_read_are_not_read_again(corpus):
+    class Places(Numbers):
+        "A stream that can go to a place"
+        at = 0
+        def state_dict(self): return dict(at=self.at)
+        def load_state_dict(self, d): self.at = d['at']
+        def __iter__(self):
+            for o in self.lines[self.at:]: self.at += 1; self.read += 1; yield o
+            self.at = 0
+    vocab = WordVocab.build([o.split() for o in corpus.train])
+    def new(cls): return BufferedDataLoader(cls(corpus.train), vocab=vocab, n_batches=15, buffer=10, tokenizer='space', bs=10, seed=1)
+    a = new(Places)
+    through = []
+    for i,b in enumerate(a):
+        through.append(b)
+        if i == 7: position = a.position()
+    for cls,n in ((Places, 80), (Numbers, 150)):
+        b = new(cls)
+        b.seek(position); b.skip(8)
+        for x,y in zip(b, through[8:], strict=True): assert all(torch.equal(p, q) for p,q in zip(x, y))
+        assert b.lines.read == n
+
+@pytest.mark.parametrize('lines', ['disk', 'shuffled'])
+@pytest.mark.parametrize('n', [5, 12])
+def test_training_on_a_text_on_disk(corpus, tmp_path, lines, n):
+    def new(*cbs, **kw):
+        set_seed(1)
+        learn = build(corpus, *cbs, **kw)
+        dl = BufferedDataLoader(LINES[lines](corpus), vocab=learn.dls.vocab, n_batches=5, buffer=30, tokenizer='space', bs=8, device='cpu', seed=kw.get('seed', 1))
+        learn.dls.loaders[0] = dl
+        return learn
+    a = result(fit(new()))
+    broken(new(Checkpoints(tmp_path, minutes=0)), n)
+    resume(b := new(seed=6), tmp_path)
+    equal(result(fit(b)), a)
+
+@pytest.mark.parametrize('kind,kwargs', [('sentences', dict(bs=8)), ('sentences', dict(bs=8, max_tokens=60)), ('stream', dict(bs=3, seq_len=10, stride=7)), ('cbow', dict(bs=50))])
+def test_skipped_batches(corpus, kind, kwargs):
+    from elmo_fastai.batches import _kinds
+    text = EncodedText([o.split() for o in corpus.train], TokenTypes(WordVocab.build([o.split() for o in corpus.train])))
+    for n in (0, 1, 5, 10**6):
+        a,b = [_kinds[kind](text, shuffle=True, seed=3, **kwargs) for _ in range(2)]
+        b.skip(n)
+        one = list(a)[n:]
+        for x,y in zip(one, list(b), strict=True): assert all(torch.equal(p, q) for p,q in zip(x, y))
+        for x,y in zip(a, b, strict=True): assert all(torch.equal(p, q) for p,q in zip(x, y))           # the next epoch is whole
+    with pytest.raises(ValueError): a.skip(-1)
+
+def test_other_loaders(corpus, whole, tmp_path):
+    "Any loader of fastai or PyTorch: its batches are drawn again and thrown away"
+    from fastai.data.all import DataLoader
+    items = list(build(corpus).dls.train)
+    class Noisy(torch.utils.data.Dataset):
+        def __len__(self): return len(items)
+        def __getitem__(self, i): torch.rand(1); random.random(); return items[i]
+    for cls,kw in ((DataLoader, dict(bs=None)), (torch.utils.data.DataLoader, dict(batch_size=None))):
+        def new(*cbs, **k):
+            learn = build(corpus, *cbs, **k)
+            learn.dls.loaders[0] = cls(Noisy(), shuffle=True, **kw)
+            learn.dls.train.n_inp = 1
+            return learn
+        a = result(fit(new(), args=(2, 1e-2)))
+        folder = tmp_path/cls.__module__
+        broken(new(Checkpoints(folder, minutes=0)), 11, args=(2, 1e-2))
+        resume(b := new(seed=6), folder)
+        equal(result(fit(b, args=(2, 1e-2))), a)
+
+# killed
+
+def _train(folder, out):
+    "What the process does that is killed: begin or go on; in the end write the weights"
+    torch.set_num_threads(1)
+    warnings.simplefilter('ignore')
+    files._sync = REAL_SYNC
+    corpus = toy_corpus(n_train=120, n_valid=24, n_test=1, n_unseen=1)
+    learn = build(corpus, Checkpoints(folder, minutes=0), CSVLogger(folder/'log.csv'), CarryState(), kind='stream', path=folder)
+    if checkpoints_in(folder): resume(learn, folder)
+    fit(learn, args=(2, 1e-2))
+    save_file({k: v.contiguous() for k,v in learn.model.state_dict().items()}, out)
+
+def test_killed_at_random_moments(tmp_path):
+    fork, rng, lives = multiprocessing.get_context('fork'), random.Random(time.time_ns()), 0
+    (tmp_path/'whole').mkdir(), (tmp_path/'killed').mkdir()
+    whole = fork.Process(target=_train, args=(tmp_path/'whole', tmp_path/'a.safetensors'))
+    start = time.monotonic()
+    whole.start(); whole.join()
+    took = time.monotonic() - start
+    assert whole.exitcode == 0
+    while not (tmp_path/'b.safetensors').exists():
+        p = fork.Process(target=_train, args=(tmp_path/'killed', tmp_path/'b.safetensors'))
+        p.start()
+        before = checkpoints_in(tmp_path/'killed')
+        deadline = time.monotonic() + 30
+        while p.is_alive() and checkpoints_in(tmp_path/'killed') == before and time.monotonic() < deadline: time.sleep(.002)
+        p.join(rng.uniform(0, took/4 if lives < 6 else took))
+        if p.is_alive(): os.kill(p.pid, signal.SIGKILL)
+        p.join()
+        assert p.exitcode in (0, -signal.SIGKILL)
+        lives += 1
+    assert lives > 1
+    a,b = load_file(tmp_path/'a.safetensors'),load_file(tmp_path/'b.safetensors')
+    assert a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
+    rows = [[o.rsplit(',', 1)[0] for o in (tmp_path/k/'log.csv').read_text().splitlines()] for k in ('whole', 'killed')]
+    assert rows[0] == rows[1]
+
+def test_killed_between_writing_and_renaming(corpus, whole, tmp_path):
+    def child():
+        torch.set_num_threads(1)
+        n = 0
+        rename = os.rename
+        def die(a, b):
+            nonlocal n
+            n += 1
+            if n == 9: os.kill(os.getpid(), signal.SIGKILL)
+            rename(a, b)
+        os.rename = die
+        fit(build(corpus, Checkpoints(tmp_path, minutes=0)))
+    p = multiprocessing.get_context('fork').Process(target=child)
+    p.start(); p.join()
+    assert p.exitcode == -signal.SIGKILL
+    assert len(list(tmp_path.glob('.*-*'))) == 1                       # half a checkpoint, as far as its name says
+    assert checkpoints_in(tmp_path)[0].startswith('000008')
+    learn = build(corpus, Checkpoints(tmp_path), seed=3)
+    resume(learn, tmp_path)
+    equal(result(fit(learn)), whole)
+    assert not list(tmp_path.glob('.*-*'))
+
+# asked to stop
+
+@pytest.mark.parametrize('training', [True, False])
+def test_a_polite_stop_keeps_the_last_step(corpus, whole, tmp_path, training):
+    class Ask(Callback):
+        order = 50
+        def after_batch(self):
+            if self.epoch == 1 and self.training == training and self.iter == 1: self.learn.stop_on_signal.asked = 'SIGTERM'
+    learn = build(corpus, Ask(), Checkpoints(tmp_path, minutes=99))
+    fit(learn)
+    at = read_checkpoint(find_checkpoint(tmp_path)).position
+    assert (at['epoch'], at['batches']) == (1, 2 if training else 8)
+    resume(again := build(corpus, Checkpoints(tmp_path), seed=2), tmp_path)
+    equal(result(fit(again)), whole)
+
+def test_a_diverging_training_is_not_kept(corpus, tmp_path):
+    class Spoil(Callback):
+        order = 80
+        def after_batch(self):
+            if self.training and self.train_iter == 11: next(self.model.parameters()).data.fill_(math.inf)
+    learn = build(corpus, Spoil(), Checkpoints(tmp_path, minutes=0, keep=99))
+    fit(learn)
+    assert learn.stopped
+    assert all(v.isfinite().all() for o in checkpoints_in(tmp_path) for v in load_file(tmp_path/o/'tensors.safetensors').values() if v.is_floating_point())
+
+# which are kept
+
+def test_the_best_and_the_last_are_kept(corpus, tmp_path):
+    class Worse(Callback):
+        order = 55                      # after the recorder: the second epoch was the best
+        def after_epoch(self): self.recorder.values[-1][1] = [3., 1., 2., 4.][self.epoch]
+    learn = build(corpus, Worse(), Checkpoints(tmp_path, minutes=0, keep=3))
+    fit(learn, args=(4, 1e-2))
+    names = checkpoints_in(tmp_path)
+    assert [o.split('-', 1)[1] for o in names] == ['epoch4-end', 'epoch4-batch8', 'epoch4-batch7', 'epoch2-end']
+    assert read_checkpoint(tmp_path/names[-1]).valid_loss == 1.
+    assert learn.checkpoints.last == tmp_path/names[0]
+
+def test_pruning_touches_nothing_else(tmp_path):
+    for o in ('000001-start', '000002-epoch1-end', '000003-epoch2-end', 'notes', '12-mine', '.hidden', '000004-file'):
+        (tmp_path/o).mkdir() if o != '000004-file' else (tmp_path/o).write_text('x')
+    prune_checkpoints(tmp_path, 1)
+    assert sorted(os.listdir(tmp_path)) == ['.hidden', '000003-epoch2-end', '000004-file', '12-mine', 'notes']
+
+def test_keep_is_checked(tmp_path):
+    with pytest.raises(ValueError, match='keep=0'): Checkpoints(tmp_path, keep=0)
+
+# what does not fit
+
+@pytest.fixture(scope='module')
+def run(corpus, tmp_path_factory):
+    folder = tmp_path_factory.mktemp('run')
+    files._sync, was = (lambda path: None), files._sync
+    broken(build(corpus, Checkpoints(folder, minutes=0, keep=3, run=dict(corpus='toy', lr=.01))), 11)
+    files._sync = was
+    return folder
+
+@pytest.fixture
+def damaged(run, tmp_path):
+    shutil.copytree(run, tmp_path/'run')
+    return tmp_path/'run'
+
+def test_other_trainings_are_refused(corpus, run):
+    def refused(match, learn=None, **how):
+        with pytest.raises(CheckpointError, match=match) as e:
+            learn = learn or build(corpus)
+            resume(learn, run)
+            fit(learn, **how)
+        assert str(run) in str(e.value) and 'Exception occured' not in str(e.value)
+    refused('epochs was 3, now it is 4', args=(4, 1e-2))
+    refused('lr at 0% of the schedule was', args=(3, 2e-2))
+    refused('mom at 0% of the schedule was', moms=(.9, .8, .9))
+    refused('schedule', method='fit', args=(3, 1e-2))
+    refused('wd was', wd=.5)
+    refused('batches an epoch was 8', build(Corpus('twice', dict(train=corpus.train*2, valid=corpus.valid), 'space')))
+    refused('optimiser was AdamW, here it is Adagrad', build(corpus, opt='adagrad'))
+    refused('optimiser was AdamW, here it is fastai', build(corpus, opt=Adam))
+    refused(r'was \(.*\), here it is', build(corpus, config=BiLMConfig('nano', char_dim=4, filters=((1,8),(2,8)), proj_dim=16, hidden_dim=32)))
+    refused('in this one', build(corpus, config=BiLMConfig('nano', char_dim=4, filters=((1,8),(2,8)), proj_dim=16, hidden_dim=16, n_layers=1)))
+    refused('lr was 0.01, now it is 0.02', build(corpus, Checkpoints(run, run=dict(corpus='toy', lr=.02))))
+    refused('corpus was toy, now it is None', build(corpus, Checkpoints(run)))
+    refused('callbacks was', build(corpus, EarlyStop()))
+
+def test_nothing_has_changed_after_a_refusal(corpus, run):
+    learn = build(corpus, config=BiLMConfig('nano', char_dim=4, filters=((1,8),(2,8)), proj_dim=16, hidden_dim=32), seed=2)
+    before = {k: v.clone() for k,v in learn.model.state_dict().items()}
+    n = len(learn.cbs)
+    with pytest.raises(CheckpointError): resume(learn, run)
+    assert len(learn.cbs) == n and all(torch.equal(v, before[k]) for k,v in learn.model.state_dict().items())
+
+def test_a_fresh_start_in_a_used_folder_is_refused(corpus, run):
+    with pytest.raises(CheckpointError, match='resume.*or take another folder'): fit(build(corpus, Checkpoints(run)))
+
+def test_another_machine_is_mentioned(corpus, run):
+    said = []
+    torch.set_num_threads(2)
+    try: resume(build(corpus), run, said.append)
+    finally: torch.set_num_threads(1)
+    assert len(said) == 1 and 'threads was 1, now it is 2' in said[0]
+
+# damaged files
+
+def newest(folder): return folder/checkpoints_in(folder)[0]
+def sums(path): (path/files.SUMS).write_text(''.join(f'{files._sha256(path/o)}  {o}\n' for o in (files.JSON, files.TENSORS)))
+
+def change(path, f):
+    "Change `checkpoint.json` and make the checksums right again"
+    head = json.loads((path/files.JSON).read_text())
+    (path/files.JSON).write_text(json.dumps(f(head) or head))
+    sums(path)
+
+def cut(file): file.write_bytes(file.read_bytes()[:file.stat().st_size//2])
+def flip(file):
+    data = bytearray(file.read_bytes())
+    data[len(data)//2] ^= 4
+    file.write_bytes(data)
+
+DAMAGE = dict(
+    cut_tensors=(lambda p: cut(p/files.TENSORS), 'tensors.safetensors is damaged'), cut_json=(lambda p: cut(p/files.JSON), 'checkpoint.json can\'t be read'),
+    bit_in_tensors=(lambda p: flip(p/files.TENSORS), 'tensors.safetensors is damaged'), bit_in_json=(lambda p: flip(p/files.JSON), 'checkpoint.json'),
+    empty_json=(lambda p: (p/files.JSON).write_text(''), 'can\'t be read'), no_json=(lambda p: (p/files.JSON).unlink(), 'has no checkpoint.json'),
+    no_tensors=(lambda p: (p/files.TENSORS).unlink(), 'tensors.safetensors can\'t be read'), no_sums=(lambda p: (p/files.SUMS).unlink(), 'SHA256SUMS is missing'),
+    binary_sums=(lambda p: (p/files.SUMS).write_bytes(b'\xff\xfe\0'), 'SHA256SUMS is missing'), foreign=(lambda p: (p/files.JSON).write_text('{"model": 1}'), 'not of a checkpoint that elmo_fastai wrote'),
+    a_list=(lambda p: (p/files.JSON).write_text('[1]'), 'not of a checkpoint'), not_text=(lambda p: (p/files.JSON).write_bytes(b'\x80\x04\x95'), 'can\'t be read'),
+    deep=(lambda p: (p/files.JSON).write_text('['*100_000 + ']'*100_000), 'can\'t be read'), deep_state=(lambda p: change(p, lambda h: {**h, 'state': json.loads('['*300 + ']'*300)}), 'state'),
+    huge_number=(lambda p: (p/files.JSON).write_text('9'*10_000), 'checkpoint'), nan=(lambda p: (p/files.JSON).write_text('{"format": NaN}'), 'NaN is no JSON'),
+    future=(lambda p: change(p, lambda h: h.update(version=2)), 'format version 2; this version of elmo_fastai reads up to 1'), version_text=(lambda p: change(p, lambda h: h.update(version='1')), 'version'),
+    version_true=(lambda p: change(p, lambda h: h.update(version=True)), 'version'), no_position=(lambda p: change(p, lambda h: h.pop('position') and None), 'position'),
+    bad_position=(lambda p: change(p, lambda h: h['position'].update(epoch=7)), 'outside'), text_position=(lambda p: change(p, lambda h: h['position'].update(batches='1')), 'position'),
+    no_state=(lambda p: change(p, lambda h: h.pop('state') and None), 'no state'), bad_state=(lambda p: change(p, lambda h: h.update(state={'tensor': 'x'})), 'means nothing'),
+    unhashable=(lambda p: change(p, lambda h: h.update(state={'dict': [[[1], 2]]})), 'does not describe'), odd_pairs=(lambda p: change(p, lambda h: h.update(state={'dict': [[1, 2, 3]]})), 'does not describe'),
+    tensor_name=(lambda p: change(p, lambda h: h.update(state={'tensor': {}})), 'means nothing|does not describe'), run_list=(lambda p: change(p, lambda h: h.update(run=[])), 'its run is'),
+    a_folder=(lambda p: ((p/files.JSON).unlink(), (p/files.JSON).mkdir()), 'can\'t be read'),
+)
+
+@pytest.mark.parametrize('what', DAMAGE)
+def test_damage_is_named_and_the_older_one_offered(corpus, damaged, what):
+    do,match = DAMAGE[what]
+    path = newest(damaged)
+    older = damaged/checkpoints_in(damaged)[1]
+    do(path)
+    with pytest.raises(CheckpointError, match=match) as e: read_checkpoint(path)
+    assert str(path) in str(e.value) and f'older checkpoint is good: {older}' in str(e.value) and len(str(e.value)) < 900
+    assert e.value.__cause__ is None and e.value.__suppress_context__
+    said = []
+    assert find_checkpoint(damaged, said.append) == older
+    assert len(said) == 1 and str(path) in said[0] and older.name in said[0]
+    with pytest.raises(CheckpointError): resume(build(corpus), path)
+
+def test_going_on_from_the_older_one_is_exact_too(corpus, whole, damaged):
+    flip(newest(damaged)/files.TENSORS)
+    learn = build(corpus, Checkpoints(damaged, run=dict(corpus='toy', lr=.01)), seed=3)
+    with pytest.warns(UserWarning, match='Going on from the older'): at = resume(learn, damaged)
+    assert at.position['batches'] == 2
+    equal(result(fit(learn)), whole)
+
+def test_no_good_one_at_all(corpus, damaged, tmp_path):
+    for o in checkpoints_in(damaged): flip(damaged/o/files.TENSORS)
+    with pytest.raises(CheckpointError, match='no good checkpoint') as e: find_checkpoint(damaged)
+    assert all(o in str(e.value) for o in checkpoints_in(damaged))
+    for o in (tmp_path/'nowhere', tmp_path):
+        with pytest.raises(CheckpointError, match='no good checkpoint'): resume(build(corpus), o)
+    (tmp_path/'a file').write_text('x')
+    for f in (find_checkpoint, read_checkpoint):
+        with pytest.raises(CheckpointError): f(tmp_path/'a file')
+
+HOSTILE = {
+    'no model': lambda s: s.pop('model'), 'weights of another shape': lambda s: s['model'].update({next(iter(s['model'])): torch.zeros(3, 3)}), 'model is a list': lambda s: s.update(model=[]),
+    'optimizer is text': lambda s: s.update(optimizer='x'), 'no optimizer': lambda s: s.pop('optimizer'),
+    'no callbacks': lambda s: s['own'][0].pop('callbacks'), 'callbacks are numbers': lambda s: s['own'][0].update(callbacks=3), 'two processes': lambda s: s['own'].append({}), 'own is a number': lambda s: s.update(own=1),
+    'random state': lambda s: s['own'][0]['rng'].update(python=(3, (1, 2), None)), 'random state of torch': lambda s: s['own'][0]['rng'].update(torch=torch.zeros(5)), 'no beginning': lambda s: s['own'][0].pop('begun'),
+    'loader': lambda s: s['own'][0]['begun'].update(loader='x'), 'loaders': lambda s: s['own'][0].update(loaders=[]), 'grads': lambda s: s.update(grads=None), 'settings': lambda s: s.update(settings=None),
+    'metrics': lambda s: s['own'][0]['callbacks']['recorder'].pop('metrics'), 'opt_name': lambda s: s.update(opt_name=['AdamW']),
+}
+
+@pytest.mark.parametrize('what', HOSTILE)
+def test_states_that_lie(corpus, run, tmp_path, what):
+    "Files with right checksums and wrong contents end in a sentence, too"
+    good = read_checkpoint(newest(run))
+    HOSTILE[what](good.state)
+    info = dict(position=good.position, run=good.run, valid_loss=None, saved='', machine=good.machine)
+    write_checkpoint(tmp_path/'000001-bad', info, good.state)
+    learn = build(corpus)
+    with pytest.raises(CheckpointError) as e:
+        resume(learn, tmp_path/'000001-bad')
+        fit(learn)
+    assert '000001-bad' in str(e.value) and 'Exception occured' not in str(e.value)
+
+def test_nothing_in_a_checkpoint_is_a_pickle(run):
+    names = {o.name for o in newest(run).iterdir()}
+    assert names == {'checkpoint.json', 'tensors.safetensors', 'SHA256SUMS'}
+    source = Path(files.__file__).read_text() + Path(sys.modules['elmo_fastai.checkpoint'].__file__).read_text()
+    assert not any(o in source for o in ('torch.load', 'torch.save', 'pickle', 'eval(', 'exec('))
+
+def test_the_checksums_are_those_of_sha256sum(run):
+    if not shutil.which('sha256sum'): pytest.skip('there is no sha256sum here')
+    assert subprocess.run(['sha256sum', '-c', 'SHA256SUMS'], cwd=newest(run), capture_output=True).returncode == 0
+
+# disks
+
+@pytest.fixture
+def small_files():
+    was = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda n: resource.setrlimit(resource.RLIMIT_FSIZE, (n, was[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, was)
+
+def test_a_full_disk_keeps_the_old_one_and_the_training(corpus, whole, tmp_path, small_files):
+    class Full(Callback):
+        order = 1
+        def before_train(self): small_files(20_000 if self.epoch == 1 else was)
+    was = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    learn = build(corpus, Full(), Checkpoints(tmp_path, minutes=0, keep=99))
+    with pytest.warns(UserWarning, match='training goes on; the newest checkpoint is 000010-epoch1-end') as w: fit(learn)
+    assert len([o for o in w if 'checkpoint' in str(o.message)]) == 1
+    equal(result(learn), whole)
+    assert not list(tmp_path.glob('.*')) and not [o for o in checkpoints_in(tmp_path) if 'epoch2' in o]
+    assert learn.checkpoints.trouble is None and 'epoch3-end' in checkpoints_in(tmp_path)[0]      # there was room again
+
+def test_a_disk_that_is_full_at_the_start_is_said_at_once(corpus, tmp_path, small_files):
+    small_files(20_000)
+    with pytest.raises(CheckpointError, match='No checkpoint could be written'): fit(build(corpus, Checkpoints(tmp_path/'run')))
+
+@pytest.mark.parametrize('where', ['write', 'sync', 'rename'])
+def test_errors_of_the_system(corpus, tmp_path, monkeypatch, where):
+    broken(build(corpus, Checkpoints(tmp_path, minutes=0)), 3)
+    before = checkpoints_in(tmp_path)
+    def fail(*args, **kwargs): raise OSError(errno.ENOSPC, 'No space left on device')
+    if where == 'write': monkeypatch.setattr(files, 'save_file', fail)
+    elif where == 'sync': monkeypatch.setattr(files, '_sync', fail)
+    else: monkeypatch.setattr(os, 'rename', fail)
+    resume(learn := build(corpus, Checkpoints(tmp_path, minutes=0)), tmp_path)
+    with pytest.warns(UserWarning, match='No space left'): fit(learn)
+    assert checkpoints_in(tmp_path) == before and not list(tmp_path.glob('.*')) and 'No space' in learn.checkpoints.trouble
+
+def test_a_folder_that_goes_away(corpus, tmp_path):
+    class Gone(Callback):
+        order = 1
+        def before_train(self):
+            if self.epoch == 1: shutil.rmtree(tmp_path/'run')
+    learn = build(corpus, Gone(), Checkpoints(tmp_path/'run', minutes=0))
+    with pytest.warns(UserWarning, match='No checkpoint could be written'): fit(learn)
+    assert len(learn.recorder.values) == 3
+
+def test_everything_is_on_the_disk_before_the_name(tmp_path, monkeypatch):
+    seen, rename = [], os.rename
+    monkeypatch.setattr(files, '_sync', lambda p: seen.append(Path(p).name))
+    monkeypatch.setattr(os, 'rename', lambda a, b: (seen.append('rename'), rename(a, b)))
+    write_checkpoint(tmp_path/'000001-x', dict(), dict(a=torch.zeros(3)))
+    tmp = seen[3]
+    assert seen == [files.JSON, files.TENSORS, files.SUMS, tmp, 'rename', tmp_path.name] and tmp.startswith('.000001-x')
+
+# locks
+
+def hold(folder, ready, kill):
+    with lock_folder(folder):
+        ready.set()
+        kill.wait(20)
+
+def test_two_processes_exclude_each_other_and_a_killed_one_does_not(corpus, tmp_path):
+    fork = multiprocessing.get_context('fork')
+    ready,kill = fork.Event(),fork.Event()
+    p = fork.Process(target=hold, args=(tmp_path, ready, kill))
+    p.start()
+    assert ready.wait(20)
+    with pytest.raises(CheckpointError, match=f'{tmp_path} is in use by process {p.pid} on .* since'):
+        with lock_folder(tmp_path): pass
+    with pytest.raises(CheckpointError, match='in use'): fit(build(corpus, Checkpoints(tmp_path)))
+    assert not checkpoints_in(tmp_path)
+    os.kill(p.pid, signal.SIGKILL)
+    p.join()
+    with lock_folder(tmp_path): assert (tmp_path/'lock').read_text().startswith(f'{os.getpid()} on ')
+
+def test_one_process_may_lock_twice(corpus, tmp_path):
+    with lock_folder(tmp_path):
+        fit(build(corpus, Checkpoints(tmp_path)), args=(1, 1e-2))
+        with lock_folder(tmp_path): pass
+    with lock_folder(tmp_path): pass
+
+def test_a_lock_with_nonsense_in_it(tmp_path):
+    (tmp_path/'lock').write_bytes(b'\x41'*1000)
+    with lock_folder(tmp_path): pass
+
+# packing
+
+leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5)
+trees = st.recursive(leaves, lambda o: st.lists(o, max_size=4) | st.lists(o, max_size=3).map(tuple) | st.dictionaries(st.text(max_size=3) | st.integers() | st.tuples(st.integers()), o, max_size=3), max_leaves=12)
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(trees | st.lists(st.floats(allow_nan=False), min_size=9, max_size=20) | st.lists(st.integers(), min_size=9, max_size=12))
+def test_what_is_packed_comes_back(o):
+    tensors = {}
+    back = unpack(json.loads(json.dumps(pack(o, tensors), allow_nan=False)), tensors)
+    assert repr(back) == repr(o)
+
+def test_numbers_of_other_kinds_and_tensors(tmp_path):
+    base = torch.arange(6.)
+    state = dict(a=np.float64(.1), b=np.int64(3), c=np.bool_(True), d=L(1, 2), e=[torch.tensor(i/3) for i in range(12)], f=base[:3], g=base[1:4], h=base.view(2, 3).T,
+                 i=torch.tensor(4), j=torch.zeros(0, 3), k=torch.tensor([1.5], dtype=torch.bfloat16), l=[math.nan, math.inf, -math.inf], m=[math.nan]*10, n=torch.nn.Parameter(torch.ones(2)))
+    info = dict(position=dict(epoch=0, batches=0, n_epoch=1, n_iter=1, finished=False), run=None, valid_loss=None, saved='', machine={})
+    write_checkpoint(tmp_path/'000001-x', info, state)
+    back = read_checkpoint(tmp_path/'000001-x').state
+    assert (back['a'], back['b'], back['c'], back['d']) == (.1, 3, True, [1, 2])
+    assert all(torch.equal(x, y) for x,y in zip(back['e'], state['e'], strict=True))
+    for k in 'fghijkn': assert torch.equal(back[k], state[k]) and back[k].dtype == state[k].dtype and type(back[k]) is torch.Tensor
+    assert math.isnan(back['l'][0]) and back['l'][1:] == [math.inf, -math.inf] and all(map(math.isnan, back['m']))
+
+def test_a_callback_that_keeps_what_cannot_be_kept(corpus, tmp_path):
+    class Odd(Callback):
+        _resume = ('thing',)
+        def before_fit(self): self.thing = object()
+    with pytest.raises(TypeError, match='odd.thing is of type object'): fit(build(corpus, Odd(), Checkpoints(tmp_path)))

@@ -1,0 +1,270 @@
+"Pooling, classifier, cache, learner: every guarantee, with a tiny biLM"
+import copy, math, os, pickle, warnings
+from dataclasses import replace
+from pathlib import Path
+import numpy as np, pandas as pd, pytest, torch, matplotlib
+from hypothesis import given, settings, strategies as st
+from fastai.basics import Learner, load_learner
+from fastai.interpret import ClassificationInterpretation, Interpretation
+from fastai.torch_core import set_seed
+
+from elmo_fastai.bilm import *
+from elmo_fastai.classify import *
+from elmo_fastai.classify import pools
+from elmo_fastai.corpora import *
+from elmo_fastai.elmo import *
+from elmo_fastai.labels import *
+from elmo_fastai.tokens import *
+
+matplotlib.use('agg')
+CFG = BiLMConfig('nano', char_dim=4, filters=((1,8),(2,8),(3,8)), proj_dim=8, hidden_dim=12, dropout=.3)
+GOOD, BAD = 'good fine great nice'.split(), 'bad poor awful dull'.split()
+ROWS = [(f'the {n} was {w} .', int(w in GOOD)) for n in 'film song book play meal'.split() for w in GOOD + BAD]
+
+def elmo(seed=0, cfg={}, **kw):
+    set_seed(seed)
+    lm = BiLM(replace(CFG, **cfg), 0)
+    lm.chars.norm.running_mean.normal_(); lm.chars.norm.running_var.uniform_(.5, 2.)
+    return Elmo(lm, **{**dict(dropout=.1, tokenizer='space'), **kw}).eval()
+def loaders(rows=ROWS, **kw): return ClassifyDataLoaders.from_data(rows, **{**dict(device='cpu', seed=1, bs=8, valid_pct=.25), **kw})
+def learner(dls=None, e=None, **kw):
+    set_seed(0)
+    return elmo_classifier_learner(dls or loaders(), e or elmo(), **{**dict(proj_dim=16, hidden=8, dropout=.1), **kw})
+def fit(learn, n=1, lr=1e-2):
+    with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(n, lr)
+    return learn
+@pytest.fixture(scope='module')
+def trained(): return fit(learner(words=8, dropout=0.), 20, 2e-2)
+def close(a, b, eps=1e-5): return a.shape == b.shape and torch.allclose(a, b, atol=eps, rtol=0)
+
+# pooling
+
+@settings(max_examples=40, deadline=None)
+@given(st.sampled_from(['attention', 'mean', 'max', 'attention+max+mean']), st.lists(st.integers(0, 6), min_size=1, max_size=5), st.integers(0, 9))
+def test_padding_and_company_change_nothing(how, lens, seed):
+    set_seed(seed)
+    pool, T = Pool(5, how), max(lens) + 2
+    mask = torch.arange(T) < torch.tensor(lens)[:, None]
+    x = torch.randn(len(lens), T, 5)*mask[..., None]
+    out = pool(x, mask)
+    x[~mask] = 1e4                                                       # whatever stands at the padding
+    assert torch.equal(out, pool(x, mask))
+    for row,n,o in zip(x, lens, out):
+        if n: assert close(pool(row[None, :n], mask[:1, :0].new_ones(1, n))[0], o) and close(pool(row[None, :n])[0], o)
+        else: assert not o.any()
+
+def test_attention_is_a_softmax_over_real_tokens():
+    pool, x, mask = AttentionPool(4), torch.randn(2, 5, 4), torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]]).bool()
+    w = pool.weights(x, mask)
+    assert close(w.sum(1), torch.ones(2)) and not w[1, 2:].any()
+    s = [(pool.score.weight[0] @ h + pool.score.bias).item() for h in x[1, :2]]
+    assert close(w[1, :2], torch.tensor([math.exp(o) for o in s])/sum(math.exp(o) for o in s))
+    assert AttentionPool(4, hidden=3)(x, mask).shape == (2, 4)
+    x.requires_grad_()
+    pool(x, mask)[1].sum().backward()
+    assert x.grad[1, :2].any() and not x.grad[1, 2:].any() and not x.grad[0].any()
+
+def test_attention_without_any_token_has_no_bad_gradient():
+    pool, x = AttentionPool(4), torch.randn(2, 3, 4, requires_grad=True)
+    pool(x, torch.tensor([[True]*3, [False]*3])).sum().backward()
+    assert x.grad.isfinite().all() and all(p.grad.isfinite().all() for p in pool.parameters())
+
+@pytest.mark.parametrize('how', ['', 'min', 'attention+', None])
+def test_pools_that_can_not_be(how):
+    with pytest.raises(ValueError, match='is none of attention, mean, max'): Pool(4, how)
+
+# the classifier
+
+@pytest.mark.parametrize('kw', [{}, dict(norm=False), dict(words=6), dict(proj_dim=None), dict(pool='attention+mean+max')], ids=str)
+def test_a_text_gets_the_same_scores_in_any_company(kw):
+    model = ElmoClassifier(elmo(), 3, **{**dict(proj_dim=16), **kw}).eval()
+    if model.words is not None: torch.nn.init.normal_(model.words.embed.weight)
+    texts = ['the film was good .', 'x', 'a much longer text than the others , is it not ?', 'the film was good .']
+    out = model(texts)
+    assert out.shape == (4, 3) and close(out[0], out[3])
+    for i,t in enumerate(texts): assert close(model([t])[0], out[i])
+    chars = model.elmo.to_chars(texts)
+    assert close(model(torch.nn.functional.pad(chars, (0, 0, 0, 4))), out)
+
+def test_a_batch_without_texts_or_words():
+    model = ElmoClassifier(elmo(), 3, proj_dim=16, words=4).eval()
+    assert model([]).shape == (0, 3) and model(['', '']).shape == (2, 3)
+    model.train()(['']).sum().backward()
+
+def test_hashed_words():
+    h = HashedWords(3, 1000)
+    chars = ByteCharVocab().encode('good bad good God'.split())
+    x = torch.from_numpy(np.concatenate([chars, np.zeros_like(chars[:1])]))[None]
+    assert not h(x).any(), 'unseen words say nothing'
+    torch.nn.init.normal_(h.embed.weight)
+    v = h(x)[0]
+    assert torch.equal(v[0], v[2]) and not torch.equal(v[0], v[1]) and not torch.equal(v[0], v[3]) and not v[4].any()
+    many = torch.from_numpy(ByteCharVocab().encode([f'w{i}' for i in range(1000)]))[None]
+    assert len(HashedWords(1, 2**15)(many).shape) == 3 and h(many).unique(dim=1).shape[1] > 550, 'spread'
+
+# the cache
+
+def test_the_cache_gives_what_the_bilm_gives():
+    e, cache, dls = elmo(), LayerCache(), loaders()
+    for _ in range(2):
+        for xb,_ in dls.train:
+            (a, m), (b, n) = cache(e, xb), e.layers(xb)
+            assert torch.equal(m, n) and all(close(*o, 1e-6) for o in zip(a, b))
+    assert len(cache) == len({t for t,_ in dls.train.items})
+
+def test_training_with_and_without_a_cache_is_the_same():
+    runs = [fit(learner(cache=o), 3) for o in (True, False)]
+    a, b = (torch.tensor(r.recorder.values) for r in runs)
+    assert close(a, b, 1e-4) and len(runs[0].model.cache) and runs[1].model.cache is None
+    assert all(close(p, q, 1e-3) for p,q in zip(runs[0].model.parameters(), runs[1].model.parameters()))
+
+def test_the_bilm_is_not_called_again(monkeypatch):
+    learn = fit(learner())
+    calls = []
+    monkeypatch.setattr(Elmo, '_run', lambda self, chars: calls.append(len(chars)))
+    fit(learn)
+    assert not calls
+
+def test_one_cache_for_many_learners_and_never_for_another_bilm():
+    cache, dls = LayerCache(), loaders()
+    for s in range(2): fit(learner(dls, elmo(), cache=cache))
+    n, of = len(cache), cache.of
+    assert n == len(ROWS)
+    other = fit(learner(dls, elmo(1), cache=cache))
+    assert cache.of != of and all(close(*o, 1e-6) for o in zip(cache(other.model.elmo, dls.valid.one_batch()[0])[0], other.model.elmo.layers(dls.valid.one_batch()[0])[0]))
+
+def test_changed_weights_empty_the_cache():
+    e, cache, x = elmo(), LayerCache(), loaders().valid.one_batch()[0]
+    cache(e, x)
+    with torch.no_grad(): e.lm.lstm.fwd[0].weight_hh_l0.mul_(1.5)
+    assert close(cache(e, x)[0][1], e.layers(x)[0][1], 1e-6)
+    e.lm.load_state_dict(elmo(3).lm.state_dict())
+    assert close(cache(e, x)[0][1], e.layers(x)[0][1], 1e-6)
+
+def test_a_full_cache_goes_on():
+    e, cache, x = elmo(), LayerCache(mb=0), loaders().valid.one_batch()[0]
+    assert all(close(*o, 1e-6) for o in zip(cache(e, x)[0], e.layers(x)[0])) and len(cache) == 0
+
+def test_the_cache_stays_at_home():
+    learn = fit(learner())
+    again = pickle.loads(pickle.dumps(learn.model.cache))
+    assert len(again) == 0 and again.mb == learn.model.cache.mb and copy.deepcopy(learn.model).cache is learn.model.cache
+
+def test_a_thawed_bilm_is_computed():
+    learn = fit(learner())
+    learn.freeze_to(-2)
+    before = {k: p.clone() for k,p in learn.model.elmo.lm.named_parameters()}
+    fit(learn)
+    x = loaders().valid.one_batch()[0]
+    changed = {k.split('.')[0] + k.split('.')[2] for k,p in learn.model.elmo.lm.named_parameters() if not torch.equal(p, before[k])}
+    assert changed == {'lstm1'}
+    learn.model.eval()
+    with torch.no_grad(): now = learn.model(x)
+    learn.model.cache = None
+    with torch.no_grad(): assert torch.equal(now, learn.model(x)), 'the old layers are not used'
+
+# the learner
+
+def test_it_learns(trained):
+    assert trained.recorder.values[-1][-1] > .9
+
+def test_the_given_backbone_stays_as_it_is():
+    e = elmo()
+    before = copy.deepcopy(e.state_dict())
+    learn = learner(e=e)
+    learn.unfreeze(); fit(learn)
+    assert all(torch.equal(v, before[k]) for k,v in e.state_dict().items()) and not e.trainable
+    assert any(not torch.equal(v, before[k]) for k,v in learn.model.elmo.state_dict().items())
+
+def test_groups_and_phases():
+    learn = learner()
+    assert len(learn.opt.param_lists) == 4
+    def open_(): return [any(p.requires_grad for p in g) for g in learn.opt.param_lists]
+    assert open_() == [False]*3 + [True]
+    learn.freeze_to(-2); assert open_() == [False]*2 + [True]*2
+    learn.freeze_to(-3); assert open_() == [False] + [True]*3
+    learn.unfreeze(); assert all(open_())
+    learn.freeze(); assert open_() == [False]*3 + [True]
+    fit(learn, lr=slice(1e-4, 1e-2))
+
+def test_same_seed_same_result():
+    a, b = (torch.tensor(fit(learner(), 2).recorder.values) for _ in range(2))
+    assert torch.equal(a, b)
+
+def test_balanced_classes():
+    rows = [(f'{w} thing {i} .', 'rare' if i < 6 else 'common') for i,w in enumerate(('good bad fine'.split())*20)]
+    learn = learner(loaders(rows), balanced=True)
+    assert torch.allclose(learn.loss_func.func.weight, learn.dls.class_weights) and len(learn.dls.vocab) == 2
+    fit(learn)
+
+def test_random_backbone():
+    e, dls = elmo(norm='token'), loaders()
+    a, b, c = random_elmo(e, 3, dls), random_elmo(e, 3, dls), random_elmo(e, 4, dls)
+    assert torch.equal(*(o.lm.lstm.fwd[0].weight_ih_l0 for o in (a, b))) and not torch.equal(*(o.lm.lstm.fwd[0].weight_ih_l0 for o in (a, c)))
+    assert a.mixes[0].norm == 'token' and a.drop.p == e.drop.p and a.lm.config == e.lm.config and not a.training and not a.trainable
+    assert int(a.lm.chars.norm.steps) and not torch.equal(a.lm.chars.norm.running_mean, torch.zeros(8))
+
+@pytest.mark.parametrize('make,error,kind', [
+    (lambda: learner(e=BiLM(CFG, 0)), r'is BiLM: take Elmo\(lm, vocab\)', TypeError), (lambda: learner(e='box'), 'is str', TypeError),
+    (lambda: learner(e=elmo(markers='given')), 'markers', ValueError), (lambda: learner(e=elmo(carry=True)), 'carry', ValueError),
+    (lambda: learner(e=elmo(cfg=dict(max_chars=20))), 'char_vocab=elmo.char_vocab', ValueError),
+    (lambda: learner(loaders(char_vocab=CharVocab.build([t.split() for t,_ in ROWS]))), 'char_vocab=elmo.char_vocab', ValueError),
+    (lambda: learner(pool='sum'), "'sum' is none of", ValueError)], ids=str)
+def test_what_does_not_fit(make, error, kind):
+    with pytest.raises(kind, match=error): make()
+
+def test_another_char_vocab_that_fits():
+    dls = loaders(char_vocab=ByteCharVocab(20))
+    fit(learner(dls, elmo(cfg=dict(max_chars=20))))
+
+# fastai
+
+def test_predict(trained):
+    for text,label in (('the film was great .', '1'), (['the', 'film', 'was', 'dull', '.'], '0')):
+        got, idx, p = trained.predict(text)
+        assert (got, int(idx)) == (label, int(label)) and p.shape == (2,) and abs(p.sum() - 1) < 1e-5
+    for bad in ('', '  ', None, 5, []):
+        with pytest.raises(CorpusError, match='row 0 of these texts'): trained.predict(bad)
+    inp, *_ = trained.predict('the film was great .', with_input=True)
+    assert inp == 'the film was great .'
+
+def test_predictions_come_in_the_order_of_the_texts(trained):
+    texts = [f'the film was {w} .' + ' indeed'*n for n in (3, 0, 2, 1) for w in ('good', 'bad')]
+    p, _ = trained.get_preds(dl=trained.dls.test_dl(texts))
+    assert all(close(q, trained.predict(t)[2]) for q,t in zip(p, texts))
+    with torch.no_grad(): assert close(p, trained.model.eval()(texts).softmax(-1))
+
+def test_results_and_interpretation(trained, capsys):
+    trained.show_results(max_n=2)
+    trained.dls.show_batch(max_n=2)
+    i = ClassificationInterpretation.from_learner(trained)
+    cm = i.confusion_matrix()
+    assert cm.sum() == len(trained.dls.valid.items) and cm.trace()/cm.sum() == pytest.approx(trained.validate()[1])
+    i.plot_confusion_matrix(); i.plot_top_losses(3); i.show_results([0, 1]); i.most_confused(); i.print_classification_report()
+    losses, idx = i.top_losses(4)
+    inps, preds, targs, decoded, again = i[idx]
+    p = preds[torch.arange(4), targs]
+    assert close(-p.log(), losses, 1e-4), 'each loss belongs to its text'
+    Interpretation.from_learner(trained, dl=trained.dls.test_dl(ROWS[:3], with_labels=True)).plot_top_losses(2)
+
+def test_export_and_load(trained, tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')
+        trained.export(tmp_path/'c.pkl')
+        again = load_learner(tmp_path/'c.pkl')
+    for t,_ in ROWS[::7]: assert close(trained.predict(t)[2], again.predict(t)[2])
+    with pytest.raises(CorpusError): again.predict('')
+    assert b'awful' not in (tmp_path/'c.pkl').read_bytes(), 'no text of the training data'
+
+def test_save_and_load_encoder(tmp_path):
+    a = learner(path=tmp_path); a.unfreeze(); fit(a); a.save_encoder('fine')
+    b = learner(path=tmp_path).load_encoder('fine')
+    assert all(torch.equal(p, q) for p,q in zip(a.model.elmo.lm.parameters(), b.model.elmo.lm.parameters()))
+
+def test_attention_of_a_text(trained):
+    w = trained.attention('the film was good .')
+    assert list(w.index) == 'the film was good .'.split() and abs(w.sum() - 1) < 1e-5 and (w > 0).all()
+    assert trained.attention(['one']).tolist() == [1.]
+    assert draw_attention([w, trained.attention('dull')]).get_ylim()
+    with pytest.raises(CorpusError): trained.attention('')
+    with pytest.raises(ValueError, match='no attention'): learner(pool='mean').attention('a')

@@ -1,0 +1,145 @@
+"Tables of texts and labels: every source, every defect, and what fastai asks of the loaders"
+import gzip, json, pickle
+from collections import Counter
+import numpy as np, pandas as pd, pytest, torch
+from datasets import ClassLabel, Dataset, DatasetDict, Features, Sequence, Value
+from hypothesis import given, settings, strategies as st
+from fastai.basics import L
+
+from elmo_fastai.corpora import *
+from elmo_fastai.labels import *
+from elmo_fastai.labels import as_frame, find_classes, split_rows
+from elmo_fastai.tokens import *
+
+PAIRS = [(f'text number {i} .', 'pos' if i%2 else 'neg') for i in range(20)]
+def make(data=PAIRS, **kw): return ClassifyDataLoaders.from_data(data, **{**dict(device='cpu', seed=1), **kw})
+@pytest.fixture(scope='module')
+def dls(): return make()
+
+# sources
+
+def test_all_sources_give_the_same_rows(tmp_path):
+    df = pd.DataFrame(PAIRS, columns=['sentence', 'class'])
+    df.to_csv(tmp_path/'t.csv', index=False); df.to_csv(tmp_path/'t.tsv', index=False, sep='\t'); df.to_csv(tmp_path/'t.csv.gz', index=False)
+    df.to_parquet(tmp_path/'t.parquet'); df.to_json(tmp_path/'t.jsonl', orient='records', lines=True); df.to_json(tmp_path/'t.json', orient='records')
+    files = [tmp_path/f't.{o}' for o in ('csv', 'tsv', 'csv.gz', 'parquet', 'jsonl', 'json')]
+    ref = make()
+    for o in [df, df.sample(frac=1, random_state=0).sort_index(), df.to_dict('records'), Dataset.from_pandas(df), *files, *map(str, files)]:
+        d = make(o)
+        assert (d.train.items, d.valid.items) == (ref.train.items, ref.valid.items)
+
+def test_splits_of_a_dictionary_and_of_the_hub():
+    f = Features(sentence=Value('string'), label=ClassLabel(names=['negative', 'positive']))
+    part = lambda ls: Dataset.from_dict(dict(sentence=[f's {i} .' for i in range(len(ls))], label=ls), features=f)
+    d = make(DatasetDict(train=part([0, 1, 1]), validation=part([1, 0]), test=part([-1, -1])))          # as the hub's SST-2
+    assert list(d.vocab) == ['negative', 'positive'] and len(d.loaders) == 2 and d.skipped == {'texts without a label': 2}
+    d = make(dict(train=PAIRS, dev=PAIRS[:4], test=PAIRS[4:9]))
+    assert d.balance.sum().tolist() == [20, 4, 5] and d[2].items == PAIRS[4:9]
+
+def test_a_separate_table_for_validation(): assert make(valid=PAIRS[:3]).valid.items == PAIRS[:3]
+
+def test_corpora():
+    c = toy_corpus(n_train=300, n_valid=100, n_test=100, n_unseen=5)
+    d = make(c)
+    assert d.valid.items == [(s.text, s.label) for s in c.gold['valid'] if s.label is not None] and d.train.text.tokenizer == 'space'
+    with pytest.raises(CorpusError, match="'bare' has no labels"): make(Corpus('bare', dict(train=['a b', 'c'])))
+
+@pytest.mark.parametrize('df,error', [
+    (pd.DataFrame(dict(text=['a', 'b'])), 'there are no labels'),
+    (pd.DataFrame(dict(words=['a', 'b'], label=[1, 2])), 'no column'),
+    (pd.DataFrame([['a', 'b', 1]], columns=['text', 'text', 'label']), "2 columns 'text'"),
+    (pd.DataFrame(dict(text=[1, 2], label=[0, 1])), 'row 0 of train holds int 1, not text'),
+    (pd.DataFrame(dict(text=['a', 'b'], label=[[0], [1]])), r'row 0 of train has list \[0\] for a label'),
+    (pd.DataFrame(dict(text=['a', 'b'], label=[.5, 1.])), 'row 0 of train has float 0.5 for a label'),
+    (pd.DataFrame(dict(text=['a', 'b'], label=[1, 1])), 'all 2 rows are 1'),
+    (pd.DataFrame(dict(text=['a', 'b'], label=[None, None])), 'there are no labels'),
+    (pd.DataFrame(dict(text=['a', ''], label=[None, 1])), 'no training row has both'),
+    (pd.DataFrame(dict(text=['a', 'b'], label=['x', 3])), 'several types'),
+    (pd.DataFrame(dict(text=[f't{i}' for i in range(60)], label=range(60))), '60 different labels in 60 rows'),
+    (pd.DataFrame(dict(text=[], label=[])), 'there are no labels'),
+    ([], 'empty'), ('nothing.csv', 'there is no file'), ('x.docx', 'which kind of table'), (5, 'got int 5'), ([('a', 1, 2)], 'pairs'),
+    ((o for o in PAIRS), 'got generator'), (Dataset.from_list([dict(text='a', label=1)]).to_iterable_dataset(), r'list\(stream.take'),
+    (dict(valid=PAIRS), "no split 'train'"), ({'train': PAIRS, 'valid': [(' ', 'pos')]}, 'no row of 1 can be used to validate'),
+    ({'train': PAIRS, 'valid': [('', 'pos'), ('fine', 'good')]}, "row 1 of valid has the label 'good', which no training row has: the classes are 'neg', 'pos'"),
+    ([('a\0b', 1), ('c', 0)], 'NUL'), ([('a\ud800', 1), ('c', 0)], 'surrogate')], ids=lambda o: str(o)[:20])
+def test_tables_that_can_not_be(df, error):
+    with pytest.raises(CorpusError, match=error): make(df)
+
+def test_files_that_can_not_be(tmp_path):
+    for name,data in {'a.csv': b'text,label\n"open,1\n', 'b.csv': b'', 'c.csv': b'\xff\xfe\x00', 'd.parquet': b'PAR1', 'e.json': b'{', 'f.csv.gz': b'no gzip'}.items():
+        (tmp_path/name).write_bytes(data)
+        with pytest.raises(CorpusError, match=name): make(tmp_path/name)
+    with pytest.raises(CorpusError): make(tmp_path)
+
+def test_na_is_a_text_and_gaps_are_counted(tmp_path):
+    (tmp_path/'t.csv').write_text('text,label\nNA,1\nNone,0\nnull,1\n,1\n"  ",0\nnan,\nfine,0\n')
+    d = make(tmp_path/'t.csv', valid=[('x', 1)])
+    assert [o for o,_ in d.train.items] == ['NA', 'None', 'null', 'fine'] and [o for _,o in d.train.items] == [1, 0, 1, 0]
+    assert d.skipped == {'texts that are missing': 1, 'blank texts': 1, 'texts without a label': 1}
+
+@pytest.mark.parametrize('labels', [[True, False]*5, [1., 0., None, 1., 0.]*2, list('ab')*5, [' a', 'b ']*5, np.array([3, 7]*5)], ids=str)
+def test_kinds_of_labels(labels):
+    d = make(pd.DataFrame(dict(text=[f't {i}' for i in range(10)], label=labels)), valid_pct=.25)
+    assert all(type(o) in (bool, int, str) for o in d.vocab) and len(d.vocab) == 2
+    assert all(o == o.strip() for o in d.vocab if isinstance(o, str))
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(0, 3), min_size=20, max_size=80), st.floats(.1, .9), st.integers(0, 9))
+def test_each_class_is_held_out_in_proportion(labels, pct, seed):
+    rows = [(f't{i}', o) for i,o in enumerate(labels)]
+    try: a,b = split_rows(rows, pct, seed)
+    except CorpusError: assert all(round(n*pct) == 0 for n in Counter(labels).values()); return
+    assert sorted(a + b) == sorted(rows) and (a, b) == split_rows(rows, pct, seed)
+    for o,n in Counter(labels).items(): assert sum(l == o for _,l in b) == round(n*pct)
+
+# loaders
+
+def test_every_text_once_with_its_label(dls):
+    for _ in range(2):
+        got = Counter(tuple(map(str, o)) for b in dls.train for o in dls.train.decode_batch(b, 99))
+        assert got == Counter(dls.train.items)
+    assert len({tuple(dls.train.get_idxs()) for _ in range(5)}) > 1
+
+def test_batches_have_no_marks_and_padding_on_the_right():
+    d = make([('a', 0), ('a b c', 1)]*4, valid=[('a', 0), ('b c d', 1)], valid_bs=2)
+    x,y = d.valid.one_batch()
+    assert x.shape == (2, 3, 50) and x.dtype == torch.int16 and y.tolist() == [0, 1]
+    assert (x[..., 0] != 0).tolist() == [[True, False, False], [True]*3] and not (x[..., 1] >= 257).any()
+
+def test_balance_and_weights():
+    d = make([(f't {i}', 'rare' if i < 5 else 'common') for i in range(50)], valid_pct=.2)
+    assert d.balance.loc['rare'].tolist() == [4, 1] and d.balance.loc['common'].tolist() == [36, 9]
+    assert torch.allclose(d.class_weights, torch.tensor([40/36/2, 40/4/2]))
+
+def test_new_texts(dls):
+    new = ['b c', ['a', 'list', 'of', 'tokens'], 'd']
+    dl = dls.test_dl(new, num_workers=0)
+    assert len(next(iter(dl))) == 1 and sorted(dl.decode_batch(dl.one_batch())) == [('a list of tokens',), ('b c',), ('d',)]
+    n = len(dls.train.types)
+    assert dl.types is not dls.train.types and len(dls.train.types) == n, "a service must not grow with what it is asked"
+    dl = dls.test_dl(pd.DataFrame(PAIRS[:3], columns=['text', 'label']), with_labels=True)
+    assert dl.items == PAIRS[:3] and [tuple(map(str, o)) for o in dl.decode_batch(dl.one_batch())] == PAIRS[:3], 'in their order'
+
+@pytest.mark.parametrize('items,kw,error', [
+    (['a', ''], {}, "row 1 of these texts is ''"), (['a', '\t\n'], {}, 'without one word'), ([[]], {}, 'row 0'), ([None], {}, 'holds NoneType'),
+    ([float('nan')], {}, 'holds float'), ([['a', 1]], {}, 'holds int'), ([('a', 'pos')], {}, 'holds tuple'), ([], {}, 'no texts'),
+    ([('a', 'new')], dict(with_labels=True), "label 'new', which no training row has"), ([('a', None)], dict(with_labels=True), 'row 0'),
+    ('some text', {}, 'which kind of table')])
+def test_new_texts_that_can_not_be(dls, items, kw, error):
+    with pytest.raises(CorpusError, match=error): dls.test_dl(items, **kw)
+
+def test_long_texts_are_cut_and_counted():
+    d = make([(' '.join('abcdefgh'), 0), ('a', 1)]*10, max_words=3, valid_pct=.2)
+    assert d.train.text.cuts.sentences == 8 and d.train.one_batch()[0].shape[1] <= 3 and d.test_dl(['a b c d e']).one_batch()[0].shape[1] == 3
+
+def test_an_empty_copy_keeps_the_classes_and_no_word(dls):
+    e = pickle.loads(pickle.dumps(dls.new_empty()))
+    assert list(e.vocab) == ['neg', 'pos'] and not e.train.items and b'number' not in pickle.dumps(dls.new_empty())
+    assert e.test_dl(['anything at all']).one_batch()[0].shape == (1, 3, 50)
+
+def test_what_is_shown(dls):
+    t = dls.valid.show_batch(show=False)
+    assert list(t.columns) == ['text', 'label'] and set(zip(t.text, t.label)) == set(dls.valid.items)
+    b = dls.valid.one_batch()
+    r = dls.valid.show_results(b, torch.zeros(len(b[1]), dtype=torch.long), max_n=1, show=False)
+    assert list(r.columns) == ['text', 'label', 'predicted'] and r.predicted.tolist() == ['neg']

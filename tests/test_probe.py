@@ -1,0 +1,250 @@
+"Probes on vectors that we make: layer 0 knows the word, layer 1 its left neighbour too, layer 2 nothing; files of examples; intervals"
+import math, zlib
+from collections import Counter
+
+import numpy as np, pandas as pd, pytest, torch
+from hypothesis import given, settings, strategies as st
+
+from elmo_fastai import probe as module
+from elmo_fastai.batches import *
+from elmo_fastai.bilm import *
+from elmo_fastai.corpora import *
+from elmo_fastai.elmo import *
+from elmo_fastai.probe import *
+from elmo_fastai.report import *
+from elmo_fastai.tokens import *
+
+D = 24
+
+class Made:
+    "In the place of an `Elmo`"
+    n_layers, dim = 3, D
+    def __init__(self): self.rng, self.calls = np.random.default_rng(0), 0
+    def vec(self, w): return np.random.default_rng(zlib.crc32(w.encode())).normal(size=D)
+    def embed_iter(self, sents, layers='all'):
+        for s in sents:
+            self.calls += 1
+            word = np.array([self.vec(w) for w in s]).reshape(-1, D)
+            left = np.array([self.vec('left of ' + w) for w in ['<s>', *s]][:len(s)]).reshape(-1, D)
+            yield np.stack([word, word + left, self.rng.normal(size=word.shape)]).astype(np.float32)
+
+@pytest.fixture()
+def elmo(): return Made()
+
+def example(sense, word='bank', end='x'): return ([sense, word, end], 1, f'{word}/{sense}')
+def examples(counts, words='bank bat'.split()):
+    return [example(s, w, f'e{i}') for w in words for s,n in zip('abcd', counts) for i in range(n)]
+def sents(n, seed=0):
+    "Sentences whose tag is that of the word's left neighbour"
+    rng, words = np.random.default_rng(seed), 'red blue green dog cat runs the'.split()
+    out = []
+    for _ in range(n):
+        s = [words[i] for i in rng.integers(0, len(words), 6)]
+        out.append((s, [{'red': 'A', 'blue': 'A', 'the': 'B'}.get(w, 'C') for w in ['<s>', *s]][:6]))
+    return out
+
+# collecting
+
+def test_vectors_stand_beside_their_words(elmo):
+    data = [(['a', 'b', 'c'], ['X', None, 'Y']), (['d'], [None]), (['e', 'b'], [None, 'Z'])]
+    t = collect(elmo, data)
+    assert t.words.tolist() == ['a', 'c', 'b'] and t.labels.tolist() == ['X', 'Y', 'Z'] and t.sent.tolist() == [0, 0, 2] and len(t) == 3
+    for i,w in enumerate('acb'): np.testing.assert_allclose(t.at(0)[i], elmo.vec(w), rtol=1e-6)
+    assert collect(elmo, data, layers=[-1, 0]).layers == [2, 0] and collect(elmo, data, layers=1).vectors.shape == (3, 1, D)
+
+def test_vectors_of_a_real_model():
+    torch.manual_seed(0)
+    e = Elmo(BiLM(BiLMConfig('nano', char_dim=4, filters=((1,8),(2,8)), proj_dim=8, hidden_dim=8), 0)).eval()
+    gold = toy_corpus(n_train=30, n_valid=1, n_test=0, n_unseen=0).gold['train']
+    t = collect(e, gold, layers=[2])
+    np.testing.assert_allclose(t.at(2), np.concatenate(e.embed([s.tokens for s in gold], 2)), atol=1e-6)
+    assert t.labels.tolist() == [x for s in gold for x in s.tags]
+
+@pytest.mark.parametrize('data,why', [([], 'no token with a label'), ([(['a'], [None])], 'no token'), ([(['a', 'b'], ['X'])], 'sentence 0 has 2 tokens and 1 labels'),
+    (['a b'], r'expected \(tokens, labels\)'), ([('a b', 'XY')], 'expected'), ([(['a'], ['X']), 7], 'sentence 1'), ([Sentence(['a'])], 'sentence 0')])
+def test_what_is_no_data(elmo, data, why):
+    with pytest.raises(ProbeError, match=why): collect(elmo, data)
+
+@pytest.mark.parametrize('layers', [3, -4, 'mix', [0, 9], [], 1.5, True])
+def test_layers_that_are_none(elmo, layers):
+    with pytest.raises(ProbeError, match='layer'): collect(elmo, [(['a'], ['X'])], layers)
+
+# intervals
+
+def test_an_interval_holds_the_truth_about_as_often_as_it_says():
+    rng, held = np.random.default_rng(0), 0
+    for _ in range(60):
+        p = np.clip(.7 + .25*rng.normal(size=60), 0, 1).repeat(8)              # sentences differ in difficulty
+        r = summarise({'layer 0': rng.random((1, 480)) < p}, np.arange(60).repeat(8), n_boot=200).iloc[0]
+        held += r.low <= .69 <= r.high                                         # the mean of the clipped distribution
+    assert held >= 50
+
+def test_tokens_of_a_sentence_do_not_count_as_independent():
+    right = (np.random.default_rng(0).random(50) < .5).repeat(20)[None].astype(float)
+    whole, each = (summarise({'layer 0': right}, g).iloc[0] for g in (np.arange(50).repeat(20), np.arange(1000)))
+    assert whole.high - whole.low > 3*(each.high - each.low)
+
+def test_layers_are_compared_on_the_same_draws():
+    a = np.random.default_rng(0).random(400) < .6
+    t = summarise({'base': np.ones((1, 400)), 'layer 0': a[None], 'layer 1': (a | (np.arange(400) < 40))[None]}, np.arange(400))
+    assert t.loc['layer 1', 'best'] > .99 and math.isnan(t.loc['base', 'best']) and t.loc['layer 0', 'high'] > t.loc['layer 1', 'low']
+    assert t.loc['base', ['accuracy', 'low', 'high']].tolist() == [1, 1, 1]
+
+def test_what_was_not_asked_does_not_count():
+    right = np.array([[1, 0, np.nan, np.nan], [np.nan, np.nan, 1, 1]])
+    assert summarise({'layer 0': right}, [0, 1, 2, 3]).accuracy.iloc[0] == .75
+
+# linear probes
+
+def test_a_probe_finds_what_is_there(elmo):
+    t = tag_probe(elmo, sents(300), sents(80, 1), seeds=2)
+    assert list(t.index) == ['commonest label', "word's commonest label", 'layer 0', 'layer 1', 'layer 2']
+    assert t.accuracy['layer 1'] > .97 and t.best['layer 1'] == 1
+    assert all(t.accuracy[k] < t.accuracy['commonest label'] + .08 for k in ('layer 0', 'layer 2'))
+    assert (t.low <= t.accuracy + 1e-12).all() and (t.accuracy <= t.high + 1e-12).all() and t.attrs['seeds'] == 2
+
+def test_baselines_are_what_they_say(elmo):
+    train = [(['dog', 'runs'], ['N', 'V'])]*3 + [(['runs', 'the'], ['N', 'D'])]
+    dev = [(['dog', 'runs', 'new'], ['N', 'N', 'V'])]
+    t = tag_probe(elmo, train, dev, layers=0, seeds=1, share=1.)
+    assert t.accuracy['commonest label'] == pytest.approx(2/3) and t.accuracy["word's commonest label"] == pytest.approx(1/3)
+
+def test_seeds_learn_from_different_sentences_and_are_repeatable(elmo):
+    picks = [module.some_sentences(sents(100), s, .5, 10**6) for s in (0, 1, 0)]
+    assert len(picks[0]) == 50 and set(picks[0]) != set(picks[1]) and picks[0].tolist() == picks[2].tolist()
+    assert len(module.some_sentences(sents(100), 0, 1., 60)) == 10 and len(module.some_sentences(sents(3), 0, 1., 1)) == 1
+    a, b = (tag_probe(Made(), sents(60), sents(20, 1), seeds=2) for _ in range(2))
+    pd.testing.assert_frame_equal(a, b)
+
+def test_only_what_is_learned_from_is_embedded(elmo):
+    tag_probe(elmo, sents(500), sents(10, 1), seeds=1, max_tokens=60)
+    assert elmo.calls == 10 + 10
+
+def test_words_and_positions(elmo):
+    train, dev = ([s for s,_ in sents(n, i)] for i,n in ((0, 200), (1, 50)))
+    w, p = word_probe(elmo, train, dev, seeds=1), position_probe(elmo, train, dev, last=3, seeds=1)
+    assert w.accuracy['layer 0'] == 1 and w.accuracy['layer 2'] < .4
+    assert p.accuracy['commonest label'] == .5 and p.accuracy['layer 0'] < .6
+    assert word_probe(elmo, train, dev, n_words=3, seeds=1).attrs['dev'] < w.attrs['dev']
+
+@pytest.mark.parametrize('kw,why', [(dict(seeds=0), 'seeds'), (dict(seeds=1.5), 'seeds'), (dict(share=0), 'share'), (dict(share=1.1), 'share'), (dict(layers=5), 'no layer 5')])
+def test_settings_that_can_not_be(elmo, kw, why):
+    with pytest.raises(ProbeError, match=why): tag_probe(elmo, sents(9), sents(3), **kw)
+
+def test_nothing_to_learn(elmo):
+    with pytest.raises(ProbeError, match="one label only, 'X'"): tag_probe(elmo, [(['a', 'b'], ['X', 'X'])], sents(3))
+    with pytest.raises(ProbeError, match='train: expected a list'): word_probe(elmo, 'a b', [['a']])
+
+# senses
+
+@pytest.mark.parametrize('how', ['mean', '1nn'])
+@pytest.mark.parametrize('counts', [(20, 20), (30, 6), (12, 8, 5)])
+def test_senses_that_can_be_told_are_told(elmo, how, counts):
+    t = sense_probe(elmo, examples(counts), examples(counts), how=how, layers=[0, 1])
+    assert t.accuracy['layer 1'] == 1 and t['macro-F1']['layer 1'] == 1
+    assert t.accuracy['commonest sense'] == pytest.approx(max(counts)/sum(counts)) and t.accuracy['layer 0'] <= max(counts)/sum(counts) + .1
+    assert t.attrs['words'] == 2
+
+def test_macro_f1_counts_rare_senses_as_much(elmo):
+    t = sense_probe(elmo, examples((90, 10)), examples((90, 10)), layers=1)
+    assert t.accuracy['commonest sense'] == .9 and t['macro-F1']['commonest sense'] == pytest.approx((2*.9/1.9)/2)
+
+def test_without_a_second_set_the_rest_is_asked(elmo):
+    t = sense_probe(elmo, examples((10, 5)), share=.8, layers=1)
+    assert t.accuracy['layer 1'] == 1 and t.attrs['train'] == 24 and t.attrs['dev'] == 6
+    assert sense_probe(elmo, examples((2, 2)), layers=1, share=.9).attrs['dev'] == 4
+
+def test_words_that_were_not_learned_are_left_out(elmo):
+    t = sense_probe(elmo, examples((5, 5), ['bank']), examples((5, 5), ['bank', 'bat']) + examples((3,), ['rock']), layers=1)
+    assert t.attrs['words'] == 1 and t.attrs['dev'] == 10
+
+def test_capitals_are_the_same_word(elmo):
+    t = sense_probe(elmo, examples((5, 5), ['bank']), examples((2, 2), ['Bank']), layers=1)
+    assert t.attrs['dev'] == 4
+
+@pytest.mark.parametrize('whiten', [True, False])
+def test_few_vectors_are_not_whitened(elmo, whiten):
+    few, many = examples((5, 5)), examples((60, 60))
+    for ex,default in ((few, False), (many, True)):
+        same = sense_probe(Made(), ex, ex, layers=2).equals(sense_probe(Made(), ex, ex, layers=2, whiten=whiten))
+        assert same or whiten != default
+
+def test_an_unknown_sense_is_an_error_of_the_probe_not_of_the_program(elmo):
+    assert sense_probe(elmo, examples((5, 5)), examples((5, 5, 10)), layers=1).accuracy['layer 1'] == pytest.approx(.5)
+
+@pytest.mark.parametrize('train,dev,why', [(examples((3, 1)), None, "'bank/b' of 'bank' has one example \\(and 1 more"), ([], None, 'no examples'), (examples((3,)), examples((3,)), 'two senses'),
+    ([(['a'], 1, 'x')], None, 'position 1 is outside'), ([(['a'], '0', 'x')], None, "position '0'"), ([('a b', 0, 'x')], None, 'split the sentence'), ([(['a'], 0)], None, 'example 0: expected')])
+def test_examples_that_are_none(elmo, train, dev, why):
+    with pytest.raises(ProbeError, match=why): sense_probe(elmo, train, dev)
+
+def test_the_measure_is_that_of_the_report():
+    corpus = toy_corpus(n_train=500, n_valid=200, n_test=0, n_unseen=0)
+    types = TokenTypes(WordVocab.build(o.split() for o in corpus.train), ByteCharVocab())
+    torch.manual_seed(0)
+    lm = BiLM(BiLMConfig('nano', char_dim=4, filters=((1,8),(2,8)), proj_dim=16, hidden_dim=16), 0).eval()
+    theirs, base, _ = sense_accuracy(*(sense_vectors(lm, corpus.gold[k], types) for k in ('train', 'valid')))
+    ours = sense_probe(Elmo(lm, tokenizer='space'), corpus.gold['train'], corpus.gold['valid'], seeds=1, share=1., whiten=True)
+    np.testing.assert_allclose(ours.accuracy.values[2:], theirs[1:], atol=.015)
+    assert ours.accuracy['commonest sense'] == pytest.approx(base, abs=.04)          # ties
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from('ab'), st.sampled_from('xyz')), min_size=4, max_size=30), st.integers(0, 5), st.floats(.05, .95))
+def test_each_sense_is_divided(pairs, seed, share):
+    tr = Tokens(np.array([w for w,_ in pairs], object), np.array([s for _,s in pairs]), np.arange(len(pairs)), np.zeros((len(pairs), 1, 1)), [0])
+    m = module.deal(tr, seed, share)
+    for k,n in Counter(pairs).items():
+        inside = sum(m[i] for i,p in enumerate(pairs) if p == k)
+        assert inside == 0 if n == 1 else 0 < inside < n
+
+# files
+
+HEAD = 'sentence,position,sense\n'
+
+@pytest.mark.parametrize('suffix,text', [('.csv', HEAD + '"Well, the bank",2,river\nthe bank,1,money\n'), ('.tsv', 'sense\tposition\tsentence\tmore\nriver\t2\tWell, the bank\t.\nmoney\t1\tthe bank\t.\n'),
+    ('.csv', '\ufeff' + HEAD + '"Well, the bank", 2 , river\n\nthe bank,1,money')])
+def test_files_of_senses(tmp_path, suffix, text):
+    f = tmp_path/f'x{suffix}'
+    f.write_text(text, encoding='utf-8')
+    assert read_senses(f) == [(['Well,', 'the', 'bank'], 2, 'river'), (['the', 'bank'], 1, 'money')]
+
+def test_words_that_look_like_missing_values_stay_words(tmp_path):
+    (tmp_path/'x.csv').write_text(HEAD + 'nan NA null,2,None\n')
+    assert read_senses(tmp_path/'x.csv') == [(['nan', 'NA', 'null'], 2, 'None')]
+
+def test_columns_by_other_names_and_quotes_in_tsv(tmp_path):
+    (tmp_path/'x.tsv').write_text('text\twhere\tmeaning\nhe said " bank\t3\tmoney\n')
+    assert read_senses(tmp_path/'x.tsv', columns=('text', 'where', 'meaning')) == [(['he', 'said', '"', 'bank'], 3, 'money')]
+
+@pytest.mark.parametrize('text,why', [(HEAD, 'nothing below'), ('a,b,c\n1,2,3', "no column 'sentence'; its first line names 'a', 'b', 'c'"), (HEAD + 'the bank,2,x', r'row 2: position 2 .* 0 to 1'),
+    (HEAD + 'the bank,-1,x', 'position -1'), (HEAD + 'ok,0,x\nthe bank,first,x', "row 3: the position 'first'"), (HEAD + 'the bank,1, ', 'no sense'), (HEAD + 'the bank,1', 'row 2 has 2 fields'),
+    (HEAD + 'the bank,1.0,x', "'1.0'"), (HEAD + '"",0,x', 'position 0')])
+def test_faults_in_files(tmp_path, text, why):
+    (tmp_path/'x.csv').write_text(text)
+    with pytest.raises(ProbeError, match=why): read_senses(tmp_path/'x.csv')
+
+def test_line_ends_of_every_machine(tmp_path):
+    for end in ('\n', '\r\n', '\r'):
+        (tmp_path/'x.csv').write_bytes((HEAD + 'the bank,1,x\n').replace('\n', end).encode())
+        assert read_senses(tmp_path/'x.csv') == [(['the', 'bank'], 1, 'x')]
+
+def test_files_that_are_no_text(tmp_path):
+    (tmp_path/'x.csv').write_bytes(b'\xff\xfe\x00a')
+    for f in (tmp_path/'x.csv', tmp_path/'none.csv', tmp_path):
+        with pytest.raises(ValueError): read_senses(f)
+
+def test_the_file_beside_the_chapter():
+    from pathlib import Path
+    found = read_senses(Path(__file__).parent.parent/'nbs'/'data'/'senses_en.csv')
+    senses = Counter(s for *_,s in found)
+    assert len(senses) == 24 and set(senses.values()) == {5} and all(t[i].lower() == s.split('/')[0] for t,i,s in found)
+    assert len({' '.join(t) for t,*_ in found}) == len(found)
+
+# pictures
+
+def test_probe_figure(elmo):
+    import matplotlib; matplotlib.use('agg')
+    import matplotlib.pyplot as plt
+    t = tag_probe(elmo, sents(40), sents(10, 1), seeds=1)
+    ax = draw_probe({'tags': t, 'more': t})
+    assert [o.get_text() for o in ax.get_legend().get_texts()] == ['tags', 'more'] and ax.get_xlabel() == 'layer'
+    plt.close('all')

@@ -1,0 +1,154 @@
+"Several processes make one training; alone nothing changes"
+import json, os, subprocess, sys
+from pathlib import Path
+
+import pytest, torch
+from fastai.basics import DataLoaders
+
+from elmo_fastai import scale
+from elmo_fastai.batches import *
+from elmo_fastai.buffered import *
+from elmo_fastai.charcnn import TokenNorm
+from elmo_fastai.corpora import *
+from elmo_fastai.pretrain import *
+from elmo_fastai.scale import *
+
+sys.path.insert(0, str(Path(__file__).parent))
+import two_processes as job
+
+ROOT = Path(__file__).resolve().parents[1]
+TABLE = ['epoch', 'train_loss', 'valid_loss', 'perplexity_fwd', 'perplexity_bwd', 'time']
+
+def launch(folder, *args, n=2, timeout=120):
+    env = {**os.environ, 'OMP_NUM_THREADS': '1', 'PYTHONPATH': os.pathsep.join([str(ROOT), *filter(None, [os.environ.get('PYTHONPATH')])])}
+    cmd = [sys.executable, '-m', 'torch.distributed.run', '--nproc-per-node', str(n), str(ROOT/'tests'/'two_processes.py'), str(folder), *args]
+    return subprocess.run(cmd, env=env, capture_output=True, text=True, timeout=timeout)
+
+@pytest.fixture(scope='module')
+def two(tmp_path_factory):
+    "What each of two processes has seen"
+    folder = tmp_path_factory.mktemp('two')
+    r = launch(folder)
+    assert r.returncode == 0, r.stderr[-4000:]
+    assert 'Traceback' not in r.stderr and 'destroy_process_group' not in r.stderr
+    return [json.loads((folder/f'{i}.json').read_text()) for i in range(2)]
+
+@pytest.fixture(scope='module')
+def one(): return {f'{name} {kind}': job.train(name, job.texts(kind))[1] for name,kind in (('exact', 'sentences'), ('exact', 'stream'), ('norm', 'sentences'), ('adaptive', 'stream'))}
+
+def close(a, b, rel=1e-4): assert a == pytest.approx(b, rel=rel, abs=1e-6)
+
+@pytest.mark.parametrize('which', ['exact sentences', 'exact stream', 'adaptive stream'])
+def test_two_processes_are_one(one, two, which):
+    "Without dropout and normalisation: the same losses, gradients, metrics and weights, also with a last batch of one row"
+    a,b = one[which],two[0][which]
+    close(b['losses'][:3], a['losses'][:3], 1e-5)
+    for k in a['grad']: assert b['grad'][k] == pytest.approx(a['grad'][k], rel=1e-3, abs=1e-7), k
+    close(b['losses'], a['losses'], 1e-3)
+    close(sum(b['values'], []), sum(a['values'], []), 1e-3)
+    close(b['weights'], a['weights'], 1e-3)
+    assert b['names'] == a['names'] == TABLE and len(b['losses']) == len(a['losses'])
+
+@pytest.mark.parametrize('which', ['exact sentences', 'exact stream', 'norm sentences', 'adaptive stream', 'sampled sentences', 'dropout', 'buffered'])
+def test_processes_agree_bit_for_bit(two, which):
+    for k in ('losses', 'values', 'weights', 'buffers', 'stopped', 'evaluated', 'tokens', 'names'): assert two[0][which][k] == two[1][which][k], k
+
+@pytest.mark.parametrize('which', ['exact sentences', 'exact stream', 'norm sentences', 'adaptive stream', 'sampled sentences', 'buffered'])
+def test_validation_is_exact(two, which):
+    "The table's perplexities are those of `evaluate` in one process on the whole validation set"
+    for r in two:
+        last = dict(zip(r[which]['names'][1:], r[which]['values'][-1]))
+        close([last['perplexity_fwd'], last['perplexity_bwd']], [r[which]['evaluated'][k] for k in ('fwd', 'bwd')], 1e-5)
+
+def test_normalisation_is_shared(one, two):
+    a,b = one['norm sentences'],two[0]['norm sentences']
+    close(b['losses'][0], a['losses'][0], 1e-5)
+    small = max(abs(o) for v in a['grad'].values() for o in v)*1e-4                # the projection's bias has no gradient but rounding
+    for k in a['grad']: assert b['grad'][k] == pytest.approx(a['grad'][k], rel=1e-3, abs=small), k
+    close(b['losses'][-1], a['losses'][-1], .05)
+    close(b['values'][-1][1], a['values'][-1][1], .05)
+
+def test_rows_are_dealt(one, two):
+    "Equal numbers of batches; every row once"
+    a,(b,c) = one['exact sentences'],[o['exact sentences'] for o in two]
+    assert len(b['rows']) == len(c['rows']) == len(a['rows'])
+    assert sum(b['rows']) + sum(c['rows']) == sum(a['rows']) + 2                   # company in the last batch of each of two epochs
+    assert [len(o['exact stream']['rows']) for o in two] == [len(one['exact stream']['rows'])]*2
+
+def test_dropout_differs(two): assert two[0]['dropout']['rng'] != two[1]['dropout']['rng']
+
+def test_a_sampled_loss_is_called_so(two):
+    assert all('sampled_loss' in o['sampled sentences']['names'] for o in two)
+
+def test_blocks_of_lines_are_dealt(two):
+    "Each process reads lines of its own, and together all of them"
+    a,b = (o['buffered']['seen'] for o in two)
+    assert not set(a) & set(b) and len(set(a) | set(b)) >= 200                     # a batch at the end may belong to the next epoch
+    assert two[0]['buffered']['rows'] and len(two[0]['buffered']['rows']) == len(two[1]['buffered']['rows'])
+    assert max(two[0]['buffered']['rows']) == 5
+
+def test_one_signal_stops_all(two):
+    a,b = (o['signal'] for o in two)
+    assert a['stopped'] and b['stopped'] and 'interrupted' in a['stopped']
+    assert len(a['rows']) == len(b['rows']) and 5 <= len(a['rows']) <= 7 and a['weights'] == b['weights']
+
+def test_what_processes_tell_each_other(two):
+    assert all(o['says'] == [True, False] for o in two)
+    assert all(o['gathered'] == [dict(me=0), dict(me=1)] and o['error'] == 'nothing here' and o['sum'] == [2, 1] and o['from_main'] == 'from 0' for o in two)
+    assert [o['main'] for o in two] == [True, False]
+
+# alone
+
+def test_alone_nothing_happens():
+    assert (rank(), n_processes(), is_main()) == (0, 1, True)
+    assert gather(3) == [3] and add_up([1., 2]) == [1., 2] and main_says(True) is True and main_says(False) is False and from_main(lambda: 5) == 5
+    with main_first(): pass
+    assert own_device('cpu') == torch.device('cpu')
+    dls = job.texts('sentences', 40)
+    learn = bilm_learner(dls, job.NANO, bf16=False)
+    before = list(learn.cbs)
+    with several_processes(learn) as o: assert o is learn and list(learn.cbs) == before
+    assert not torch.distributed.is_initialized()
+
+@pytest.mark.parametrize('n', [1, 2, 3, 7])
+def test_own_rows_are_a_partition(n):
+    for dl in (job.texts('sentences', 40).train, job.texts('stream', 60).train):
+        for b in dl:
+            parts = [OwnRows(i, n) for i in range(n)]
+            got = [p(b) for p in parts]
+            real = [g for g,p in zip(got, parts) if not p.spare]
+            assert sum(int((g[1] != 0).sum()) for g in real) == int((b[1] != 0).sum())
+            assert sum(int((g[2] != 0).sum()) for g in real) == int((b[2] != 0).sum())
+            assert all(len(g[0]) for g in got)
+
+@pytest.mark.parametrize('n', [1, 2, 3, 5])
+def test_shards_are_a_partition(n, tmp_path):
+    import datasets
+    lines = [f'line {i}' for i in range(23)]
+    table = datasets.Dataset.from_dict(dict(text=lines))
+    class Again:
+        def __iter__(self): return iter(lines)
+    for some in (lines, table, table.to_iterable_dataset(), table.to_iterable_dataset(num_shards=4), DiskLinesOf(table), Again()):
+        parts = [[o['text'] if isinstance(o, dict) else o for o in shard_lines(some, i, n)] for i in range(n)]
+        assert sorted(sum(parts, [])) == sorted(lines)
+        assert max(map(len, parts)) - min(map(len, parts)) <= (8 if n == 2 or n == 1 else 1) or len(lines)
+
+def DiskLinesOf(table):
+    from elmo_fastai.rows import DiskLines
+    return DiskLines(table)
+
+def test_a_batch_smaller_than_the_processes(monkeypatch):
+    monkeypatch.setattr(scale, 'n_processes', lambda: 4)
+    monkeypatch.setattr(scale, 'from_main', lambda f: f())
+    dl = BufferedDataLoader(['a b c']*20, tokenizer='space', bs=3, device='cpu')
+    with pytest.raises(ValueError, match='3 rows.*4 processes'):
+        with scale.dealt(dl): pass
+
+def test_shared_norm_has_the_same_state():
+    a = TokenNorm(8)
+    names = list(a.state_dict())
+    a.__class__ = SharedTokenNorm
+    assert list(a.state_dict()) == names
+    a.eval()
+    x = torch.randn(5, 8)
+    assert torch.equal(a(x), TokenNorm(8).eval()(x))

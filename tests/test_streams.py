@@ -1,0 +1,206 @@
+"Text that is in no memory as a whole: lines, their place, their parts, loaders, and a limit on the memory"
+import gzip, json, os, subprocess, sys
+from itertools import islice
+from pathlib import Path
+
+import datasets, numpy as np, pytest
+from hypothesis import given, settings, strategies as st
+
+from elmo_fastai.batches import *
+from elmo_fastai.bilm import *
+from elmo_fastai.buffered import *
+from elmo_fastai.corpora import *
+from elmo_fastai.pretrain import *
+from elmo_fastai.scale import shard_lines
+from elmo_fastai.streams import *
+from elmo_fastai.tokens import *
+
+ROOT = Path(__file__).resolve().parents[1]
+NANO = BiLMConfig('nano', char_dim=4, filters=((1,8),(2,8)), proj_dim=16, hidden_dim=16)
+
+def text(row): return row['text'] if isinstance(row, dict) else row
+def lines_of(i, n=40): return [f'file {i} line {j} w{j%7} .' for j in range(n)]
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory):
+    "Four files of 40 lines, one of them packed"
+    d = tmp_path_factory.mktemp('text')
+    for i in range(3): (d/f'{i}.txt').write_text('\n'.join(lines_of(i)) + '\n')
+    with gzip.open(d/'3.txt.gz', 'wt') as f: f.write('\n'.join(lines_of(3)) + '\n')
+    return d
+
+@pytest.fixture(scope='module')
+def all_lines(): return [l for i in range(4) for l in lines_of(i)]
+
+def sources(folder):
+    table = datasets.Dataset.from_dict(dict(text=[l for i in range(4) for l in lines_of(i)]))
+    return dict(folder=StreamLines(folder), shuffled=StreamLines(folder, shuffle=True), one=StreamLines(folder/'1.txt'), packed=StreamLines(folder/'3.txt.gz'),
+                skipped=StreamLines(folder/'1.txt', skip=7), stream=StreamLines(table.to_iterable_dataset(num_shards=4)),
+                stream_skipped=StreamLines(table.to_iterable_dataset(num_shards=4), skip=7))
+KINDS = ['folder', 'shuffled', 'one', 'packed', 'skipped', 'stream', 'stream_skipped']
+
+def test_reads_all_lines(folder, all_lines):
+    s = sources(folder)
+    for k in ('folder', 'stream'): assert [text(o) for o in s[k]] == all_lines == [text(o) for o in s[k]]
+    assert sorted(text(o) for o in s['shuffled']) == sorted(all_lines)
+    assert [text(o) for o in s['skipped']] == lines_of(1)[7:] and [text(o) for o in s['stream_skipped']] == all_lines[7:]
+
+def test_order_of_files_changes_with_the_epoch(folder):
+    s = StreamLines(folder, shuffle=True)
+    def at(e): s.set_epoch(e); return [text(o) for o in s]
+    assert at(1) == at(1) and len({tuple(at(e)) for e in range(5)}) > 1
+    assert StreamLines(folder, shuffle=True, seed=7).seed == 7
+
+@pytest.mark.parametrize('kind', KINDS)
+@pytest.mark.parametrize('n', [1, 2, 3])
+def test_parts_are_a_partition(folder, kind, n):
+    s = sources(folder)[kind]
+    parts = [[text(o) for o in shard_lines(s, i, n)] for i in range(n)]
+    assert sorted(sum(parts, [])) == sorted(text(o) for o in s) and all(parts)
+
+@pytest.mark.parametrize('kind', KINDS)
+@pytest.mark.parametrize('part', [(0, 1), (1, 2), (2, 3)])
+@pytest.mark.parametrize('k', [0, 1, 6])
+def test_a_place_is_found_again(folder, kind, part, k):
+    "Also from a place in a reading that began at a place; a reading that begins anew begins at the beginning"
+    def new():
+        s = shard_lines(sources(folder)[kind], *part)
+        s.set_epoch(3)
+        return s
+    a = new()
+    full = [text(o) for o in new()]
+    it = iter(a)
+    assert [text(o) for o in islice(it, k)] == full[:k]
+    place = json.loads(json.dumps(a.state_dict()))
+    assert (place is None) == (k == 0)
+    b = new()
+    b.load_state_dict(place)
+    assert b.state_dict() == place
+    it = iter(b)
+    assert b.state_dict() == place
+    assert [text(next(it)) for _ in range(2)] == full[k:k+2]
+    c = new()
+    c.load_state_dict(json.loads(json.dumps(b.state_dict())))
+    assert [text(o) for o in c] == full[k+2:]
+    assert [text(o) for o in c] == full
+    iter(c)
+    assert c.state_dict() is None
+
+# loaders
+
+def predictions(dl): return sum(int((b[-2] != 0).sum()) for b in dl)
+def seen(dl):
+    v = dl.char_vocab
+    return sorted(' '.join(v.decode(r[(r[:, 0] != 0).numpy()])[1:-1]) for b in dl for r in b[0])
+
+def test_loaders_hold_out_the_last_file(folder):
+    dls = stream_loaders(folder, tokenizer='space', bs=8, buffer=30, device='cpu', n_valid=25)
+    assert dls.corpus.valid == lines_of(3)[:25]
+    assert seen(dls.train) == sorted(l for i in range(3) for l in lines_of(i))
+    assert len(dls.train) == len(list(dls.train)) and dls.train.n_tokens == 3*40*8
+
+def test_loaders_hold_out_the_first_rows_of_one_file(folder):
+    dls = stream_loaders(folder/'1.txt', tokenizer='space', bs=8, buffer=30, device='cpu', n_valid=25)
+    assert dls.corpus.valid == lines_of(1)[:25] and seen(dls.train) == sorted(lines_of(1)[25:])
+
+def test_loaders_with_a_text_to_validate_on(folder, tmp_path):
+    (tmp_path/'v.txt').write_text('a b c\nfile 1 .\n')
+    dls = stream_loaders(folder, tmp_path/'v.txt', tokenizer='space', bs=8, device='cpu')
+    assert dls.corpus.valid == ['a b c', 'file 1 .'] and len(seen(dls.train)) == 160
+    (tmp_path/'all').mkdir()
+    for name in ('train', 'validation'): (tmp_path/'all'/f'c4-{name}.txt').write_text(f'{name} one\n{name} two\n')
+    dls = stream_loaders(tmp_path/'all', tokenizer='space', bs=2, device='cpu')
+    assert dls.corpus.valid == ['validation one', 'validation two'] and seen(dls.train) == ['train one', 'train two']
+
+def test_json_lines_and_a_column(tmp_path):
+    (tmp_path/'a.jsonl').write_text('\n'.join(json.dumps(dict(id=i, body=f'row {i} .')) for i in range(20)))
+    dls = stream_loaders(tmp_path/'a.jsonl', text_col='body', tokenizer='space', bs=4, device='cpu', n_valid=5)
+    assert seen(dls.train) == sorted(f'row {i} .' for i in range(5, 20))
+    with pytest.raises(CorpusError, match='text'): stream_loaders(tmp_path/'a.jsonl', tokenizer='space', bs=4, device='cpu', n_valid=5)
+
+def test_nothing_is_read_before_when_all_is_given(folder, monkeypatch):
+    vocab = WordVocab.build([l.split() for l in lines_of(0)])
+    read = []
+    was = StreamLines.rows
+    monkeypatch.setattr(StreamLines, 'rows', lambda self, rows, place: (read.append(1), was(self, rows, place))[1])
+    dls = stream_loaders(folder, vocab=vocab, n_batches=4, tokenizer='space', bs=8, device='cpu', n_valid=5)
+    n = len(read)                                                      # a sample for the report, and what is held out
+    assert n <= 2 and len(list(dls.train)) == 4 and len(read) == n+1
+
+@pytest.mark.parametrize('kind', ['sentences', 'stream'])
+def test_training_and_position(folder, kind):
+    "A learner trains on it, and a loader that was set to a place goes on as the other would have"
+    from fastai.basics import set_seed
+    kw = dict(kind=kind, tokenizer='space', bs=4, buffer=30, device='cpu', n_valid=5, seed=1, **(dict(seq_len=10) if kind == 'stream' else {}))
+    set_seed(1)
+    dls = stream_loaders(folder, **kw)
+    learn = bilm_learner(dls, NANO, bf16=False)
+    with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(1, 1e-2)
+    assert learn.stopped is None and len(learn.recorder.losses) == len(dls.train)
+    def batches(dl, n): return [b[0].tolist() for b in islice(iter(dl), n)]
+    k = len(dls.train)*3//2
+    a,b = (stream_loaders(folder, **kw).train for _ in range(2))
+    for _ in range(2): batches(a, 10**6)
+    it = iter(a); [next(it) for _ in range(len(a)//2)]
+    place,rest = a.position(),[o[0].tolist() for o in it]
+    assert 'mark' in place
+    b.seek(place)
+    assert batches(b, len(rest)) == rest
+
+# faults
+
+def test_faults(tmp_path, folder):
+    with pytest.raises(CorpusError, match='no file'): StreamLines(tmp_path/'none.txt')
+    (tmp_path/'empty.txt').write_text('')
+    with pytest.raises((CorpusError, ValueError)): stream_loaders(tmp_path/'empty.txt', device='cpu')
+    (tmp_path/'latin.txt').write_bytes('caf\xe9 au lait\n'.encode('latin-1')*50)
+    with pytest.raises(CorpusError, match="can't be read"): stream_loaders(tmp_path/'latin.txt', device='cpu', n_valid=5)
+    (tmp_path/'bad.jsonl').write_text('{"text": "a b"}\nnot json\n')
+    with pytest.raises(CorpusError): stream_loaders(tmp_path/'bad.jsonl', device='cpu', n_valid=1)
+    with pytest.raises(CorpusError): stream_loaders(folder/'1.txt', device='cpu', n_valid=40)        # nothing left to train on
+    with pytest.raises(TypeError, match='seqlen'): stream_loaders(folder, device='cpu', n_valid=5, seqlen=5)
+
+# memory
+
+PROGRAM = '''
+import os, resource, sys, torch
+from elmo_fastai.all import *
+from elmo_fastai.bilm import *
+from elmo_fastai.pretrain import *
+from elmo_fastai.streams import *
+import datasets
+torch.set_num_threads(1)
+folder = sys.argv[1]
+config = BiLMConfig('nano', char_dim=4, filters=((1,4),(2,4)), proj_dim=8, hidden_dim=8)
+def train(dls):
+    learn = bilm_learner(dls, config, bf16=False)
+    with learn.no_bar(), learn.no_logging(): learn.fit(1, 1e-3)
+    return len(learn.recorder.losses)
+def stream(path, n): return stream_loaders(path, n_batches=n, tokenizer='space', device='cpu', buffer=2000, max_counted=20_000, max_vocab=2000, n_valid=100, bs=16)
+with open(folder + '/0.txt') as f: open(folder + '/first', 'w').writelines(l for l,_ in zip(f, range(3000)))
+os.rename(folder + '/first', sys.argv[3])
+train(stream(sys.argv[3], 20))                                             # whatever libraries load and keep when they are first used
+now = int(next(l for l in open('/proc/self/status') if l.startswith('VmData')).split()[1])*1024
+resource.setrlimit(resource.RLIMIT_DATA, (now + 200*2**20,)*2)
+try:
+    if sys.argv[2] == 'whole': dls = ElmoDataLoaders.from_files(folder, tokenizer='space', bs=16, device='cpu')
+    else: dls = stream(folder, 30)
+    print('trained', train(dls), len(dls.vocab))
+except MemoryError: print('MemoryError')
+'''
+
+@pytest.mark.skipif(sys.platform != 'linux', reason='the limit on the memory of data is a matter of Linux')
+def test_a_text_larger_than_the_memory(tmp_path):
+    "A text whose tokens do not fit is trained on as a stream; read as a whole, it fails under the same limit"
+    rng = np.random.default_rng(0)
+    words = np.array([f'w{i}' for i in range(60_000)])
+    for i in range(4):
+        ranks = np.exp(rng.random((37_500, 20))*np.log(len(words))).astype(int) - 1
+        (tmp_path/f'{i}.txt').write_text('\n'.join(map(' '.join, words[ranks])) + '\n')
+    def run(how):
+        env = {**os.environ, 'OMP_NUM_THREADS': '1', 'PYTHONPATH': str(ROOT)}
+        r = subprocess.run([sys.executable, '-c', PROGRAM, str(tmp_path), how, str(tmp_path/'..'/f'{how}-small.txt')], capture_output=True, text=True, env=env, timeout=600)
+        assert r.stdout, r.stderr[-2000:]
+        return r.stdout.split()
+    assert run('whole') == ['MemoryError']
+    assert run('stream') == ['trained', '30', '2000']

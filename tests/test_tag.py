@@ -1,0 +1,535 @@
+"Tagged text, its loaders, the tagger: files by strangers, guarantees of masks and cache, and fastai's own tools on it"
+import json, math, os, pickle, random, warnings
+from pathlib import Path
+
+import numpy as np, pandas as pd, pytest, torch, torch.nn.functional as F
+from hypothesis import given, settings, strategies as st
+from torch import nn
+from fastai.basics import load_learner, Learner
+from fastai.interpret import ClassificationInterpretation, Interpretation
+from fastai.torch_core import set_seed
+
+from elmo_fastai.batches import *
+from elmo_fastai.bilm import *
+from elmo_fastai.cbow import *
+from elmo_fastai.classify import *
+from elmo_fastai.corpora import *
+from elmo_fastai.curves import *
+from elmo_fastai.elmo import *
+from elmo_fastai.tag import *
+from elmo_fastai.tagged import *
+from elmo_fastai.tokens import *
+
+DATA = [Path(o)/'ud-ewt' for o in (os.environ.get('ELMO_FASTAI_DATA'), Path(__file__).resolve().parents[2]/'shared'/'data') if o]
+EWT = next((o for o in DATA if o.is_dir()), None)
+CFG = BiLMConfig('nano', char_dim=4, filters=((1,8),(2,8),(3,8)), proj_dim=8, hidden_dim=12, dropout=.3)
+
+def bilm(seed=0):
+    set_seed(seed)
+    lm = BiLM(CFG, 0)
+    lm.chars.norm.running_mean.normal_(); lm.chars.norm.running_var.uniform_(.5, 2.); lm.chars.norm.steps += 5
+    return lm.eval()
+
+@pytest.fixture(scope='module')
+def lm(): return bilm()
+@pytest.fixture(scope='module')
+def corpus(): return toy_corpus(n_train=120, n_valid=60, n_test=1, n_unseen=20)
+@pytest.fixture()
+def dls(corpus): return TagDataLoaders.from_corpus(corpus, seed=1, device='cpu', bs=16, valid_bs=16)
+def fit(learn, epochs=1, lr=5e-3):
+    with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(epochs, lr)
+    return learn
+def quiet(learn, f, *args, **kw):
+    with learn.no_bar(), learn.no_logging(): return f(*args, **kw)
+def write(folder, name, text, encoding='utf-8'):
+    f = folder/name
+    f.write_bytes(text.encode(encoding))
+    return f
+
+# CoNLL
+
+def row(i, form, tag, xpos='X'): return '\t'.join([str(i), form, form, tag, xpos, '_', '0', 'root', '_', '_'])
+GOOD = '\n'.join(['# sent_id = 1', '# text = Can\'t stop', row('1-2', "Can't", '_'), row(1, 'Ca', 'AUX', 'MD'), row(2, "n't", 'PART', 'RB'), row(3, 'stop', 'VERB', 'VB'),
+                  row('3.1', 'it', 'PRON'), '', '', '# sent_id = 2', row(1, '#', 'SYM'), row(2, '1 000', 'NUM'), ''])
+
+@pytest.mark.parametrize('ending', ['\n', '\r\n', '\r'])
+@pytest.mark.parametrize('bom', ['', '\ufeff'])
+def test_conllu(tmp_path, ending, bom):
+    a, b = read_conll(write(tmp_path, 'a.conllu', bom + GOOD.replace('\n', ending)))
+    assert (a.tokens, a.tags) == (['Ca', "n't", 'stop'], ['AUX', 'PART', 'VERB'])
+    assert (b.tokens, b.tags) == (['#', '1\u00a0000'], ['SYM', 'NUM'])
+    assert read_conll(write(tmp_path, 'b.txt', GOOD), 'xpos')[0].tags == ['MD', 'RB', 'VB']            # by its look
+
+def test_conllu_without_a_last_blank_line(tmp_path):
+    assert len(read_conll(write(tmp_path, 'a.conllu', GOOD.rstrip('\n')))) == 2
+
+def test_conllu_words_that_are_not_annotated(tmp_path, lm):
+    s, = read_conll(write(tmp_path, 'a.conllu', '\n'.join([row(1, 'a', '_'), row(2, 'b', 'X'), row(3, 'c', 'Y')])))
+    assert s.tags == [None, 'X', 'Y']
+    dls = TagDataLoaders.from_sents([s]*8, [s], device='cpu')
+    assert dls.valid.one_batch()[-1].tolist() == [[IGNORE, 0, 1]]
+
+@pytest.mark.parametrize('text,says', [
+    (GOOD.replace('\tAUX', ''), 'line 4: a word of CoNLL-U has 10 columns separated by tabs, and this line 9'),
+    (GOOD.replace('\t', ' '), 'line 3: a word of CoNLL-U has 10 columns'),
+    (GOOD.replace('\n3\t', '\n4\t'), "line 6: expected word 3 of the sentence, and found '4'"),
+    (GOOD.replace('\n\n\n# sent_id = 2', ''), "expected word 4 of the sentence, and found '1'"),
+    (GOOD.replace('\n3\t', '\nx\t'), "found 'x'"),
+    ('# only a comment\n', 'has no sentence'), ('', 'has no text'), ('\n\n \n', 'has no text')])
+def test_conllu_errors_name_file_and_line(tmp_path, text, says):
+    f = write(tmp_path, 'bad.conllu', text)
+    with pytest.raises(CorpusError) as e: read_conll(f)
+    assert says in str(e.value) and 'bad.conllu' in str(e.value)
+
+def test_an_unknown_column_of_conllu(tmp_path):
+    with pytest.raises(CorpusError, match="tag_col='pos': take one of id, form"): read_conll(write(tmp_path, 'a.conllu', GOOD), 'pos')
+
+COLUMNS = '-DOCSTART- -X- O O\n\nEU NNP B-NP B-ORG\nrejects VBZ B-VP O\n# NN B-NP O\n\nPeter NNP B-NP B-PER\n'
+
+def test_columns(tmp_path):
+    f = write(tmp_path, 'eng.train', COLUMNS)
+    a, b = read_conll(f)
+    assert (a.tokens, a.tags) == (['EU', 'rejects', '#'], ['B-ORG', 'O', 'O']) and b.tags == ['B-PER']
+    assert read_conll(f, 1)[0].tags == ['NNP', 'VBZ', 'NN'] and read_conll(f, -2)[1].tags == ['B-NP']
+    assert read_conll(write(tmp_path, 'a.tsv', 'New York\tB\nis\tO\n'))[0].tokens == ['New\u00a0York', 'is']
+
+@pytest.mark.parametrize('text,col,says', [
+    ('a X\nb\n', None, "line 2: expected a token and its tag, and found 'b'"),
+    ('a X\n\nb Y Z\n', None, 'line 3: 3 columns, and 2 in line 1'),
+    ('a\tX\nb\t\n', None, 'line 2'), ('a\nb\n', None, 'line 1: expected a token and its tag'),
+    ('a X\n', 3, 'line 1: expected a token and its tag in column 3'), ('a X\n', 'upos', 'name the column of tags by its number')])
+def test_columns_errors_name_file_and_line(tmp_path, text, col, says):
+    with pytest.raises(CorpusError) as e: read_conll(write(tmp_path, 'bad.txt', text), col)
+    assert says in str(e.value)
+
+def test_files_that_are_no_text(tmp_path):
+    (tmp_path/'a.txt').write_bytes(b'a X\n\xff Y\n')
+    with pytest.raises(CorpusError, match='not UTF-8'): read_conll(tmp_path/'a.txt')
+    with pytest.raises(CorpusError, match="can't read"): read_conll(tmp_path/'none.conllu')
+    with pytest.raises(CorpusError, match="can't read"): read_conll(tmp_path)
+    assert read_conll(write(tmp_path, 'b.txt', 'é X\n', 'latin-1'), encoding='latin-1')[0].tokens == ['é']
+
+words = st.text(st.characters(blacklist_categories=('C', 'Z')), min_size=1, max_size=6).filter(lambda o: o != '-DOCSTART-' and o.split() == [o])
+sentences = st.lists(st.lists(st.tuples(words, st.sampled_from(['NOUN', 'VERB', 'X'])), min_size=1, max_size=5), min_size=1, max_size=4)
+
+@settings(max_examples=40, deadline=None)
+@given(sentences)
+def test_what_is_written_is_read(tmp_path_factory, sents):
+    folder = tmp_path_factory.mktemp('conll')
+    u = '\n\n'.join('\n'.join(row(i, w, t) for i,(w,t) in enumerate(s, 1)) for s in sents)
+    c = '\n\n'.join('\n'.join(f'{w} {t}' for w,t in s) for s in sents)
+    for name,text in (('a.conllu', u), ('a.txt', c)):
+        found = read_conll(write(folder, name, text + '\n'))
+        assert [list(zip(o.tokens, o.tags)) for o in found] == sents
+
+@pytest.mark.skipif(EWT is None, reason='UD-EWT is not here (ELMO_FASTAI_DATA)')
+def test_ud_ewt():
+    dev = read_conll(EWT/'en_ewt-ud-dev.conllu')
+    assert len(dev) == 2001 and sum(len(s.tokens) for s in dev) == 25147
+    assert dev == ud_ewt(EWT).gold['valid']
+    dls = TagDataLoaders.from_files(EWT/'en_ewt-ud-test.conllu', EWT/'en_ewt-ud-dev.conllu', device='cpu')
+    assert len(dls.labels) == 17 and int(dls.balance.valid.sum()) == 25147
+
+# tables
+
+def test_tables_of_every_kind(tmp_path):
+    from datasets import ClassLabel, Dataset, Features, Sequence, Value
+    lists = pd.DataFrame(dict(tokens=[['a', 'b'], ['c']], tags=[['X', 'Y'], ['X']]))
+    expected = [Sentence(['a', 'b'], ['X', 'Y']), Sentence(['c'], ['X'])]
+    lists.to_parquet(tmp_path/'a.parquet'); lists.to_csv(tmp_path/'a.csv'); lists.to_json(tmp_path/'a.json')
+    lists.to_json(tmp_path/'a.jsonl', orient='records', lines=True)
+    feats = Features(words=Sequence(Value('string')), ner_tags=Sequence(ClassLabel(names=['X', 'Y'])))
+    ds = Dataset.from_dict(dict(words=[['a', 'b'], ['c']], ner_tags=[[0, 1], [0]]), features=feats)
+    tables = [lists, ds, ds.to_iterable_dataset(), *(tmp_path/f'a.{o}' for o in ('parquet', 'csv', 'json', 'jsonl')), expected,
+              [(['a', 'b'], ['X', 'Y']), ('c', 'X')], pd.DataFrame(dict(text=['a b', 'c'], upos=['X Y', 'X']))]
+    for o in tables: assert read_tagged(o)[0] == expected, o
+
+def test_words_that_pandas_takes_for_missing(tmp_path):
+    f = write(tmp_path, 'a.csv', 'tokens,tags\nNA,X\nnull None,X Y\n')
+    assert [s.tokens for s in read_tagged(f)[0]] == [['NA'], ['null', 'None']]
+
+def test_missing_and_empty_rows_are_counted():
+    df = pd.DataFrame(dict(tokens=['a b', None, '', [], float('nan')], tags=['X Y', 'X', '', [], 'X']))
+    sents, left = read_tagged(df)
+    assert len(sents) == 1 and left == {'missing rows': 2, 'empty sentences': 2}
+    dls = TagDataLoaders.from_sents(df, df, device='cpu')
+    assert dls.skipped == {'missing rows': 4, 'empty sentences': 4}
+
+@pytest.mark.parametrize('data,says', [
+    ([(['a', 'b'], ['X'])], 'row 0: 2 tokens and 1 tags'), ([(['a'], ['X']), ([], ['X'])], 'row 1: 0 tokens and 1 tags'),
+    (pd.DataFrame(dict(tokens=['a', 'b c'], tags=['X', 'X']), index=[7, 9]), 'the table, row 9: 2 tokens and 1 tags'),
+    ([(['a', 5], ['X', 'Y'])], '5 is no token'), ([(['a', ' '], ['X', 'Y'])], "' ' is no token"), ([(['a\0'], ['X'])], 'NUL'),
+    ([('a', 'X', 'Y')], 'expected (tokens, tags)'), ([3], 'expected (tokens, tags)'), ([], 'no tagged sentence'),
+    (pd.DataFrame(dict(tokens=["['a' 'b']"], tags=["['X' 'Y']"])), 'printed array'),
+    (pd.DataFrame(dict(a=['x'])), "there is no column 'tokens' or 'words'"), (pd.DataFrame(dict(tokens=['x'])), "there is no column 'tags' or 'upos'")])
+def test_errors_name_the_row(data, says):
+    with pytest.raises(CorpusError) as e: read_tagged(data)
+    assert says in str(e.value)
+
+def test_a_bad_table_file(tmp_path):
+    for name in ('a.parquet', 'a.json'):
+        with pytest.raises(CorpusError, match="can't read"): read_tagged(write(tmp_path, name, 'nonsense'))
+    with pytest.raises(CorpusError, match='there is no file'): read_tagged(tmp_path/'none.csv')
+
+def test_factories(corpus, tmp_path):
+    from datasets import Dataset
+    pairs = [(s.tokens, s.tags) for s in corpus.gold['train'][:40]]
+    df = pd.DataFrame(pairs, columns=['tokens', 'tags'])
+    held = [o.items for o in (TagDataLoaders.from_df(df, device='cpu').valid.text, TagDataLoaders.from_dataset(Dataset.from_pandas(df), device='cpu').valid.text)]
+    assert held[0] == held[1] and len(held[0]) == 4
+    df['v'] = [i < 10 for i in range(40)]
+    assert TagDataLoaders.from_df(df, valid_col='v', device='cpu').valid.text.items[0].tokens == pairs[0][0]
+    with pytest.raises(CorpusError, match="no column 'w'"): TagDataLoaders.from_df(df, valid_col='w')
+    both = TagDataLoaders.from_dataset(dict(train=Dataset.from_pandas(df), validation=Dataset.from_pandas(df[:5])), device='cpu')
+    assert (len(both.train.text), len(both.valid.text)) == (40, 5)
+    with pytest.raises(CorpusError, match="no split 'train'"): TagDataLoaders.from_dataset(dict(test=[]))
+    with pytest.raises(CorpusError, match='has no tags'): TagDataLoaders.from_corpus(Corpus('x', dict(train=['a'])))
+    with pytest.raises(CorpusError, match='do not split'): TagDataLoaders.from_sents(pairs[:2])
+    with pytest.raises(CorpusError, match='two different tags'): TagDataLoaders.from_sents([(['a'], ['X'])], [(['a'], ['X'])])
+
+# loaders
+
+def test_batches_are_the_sentences(dls, corpus):
+    seen = []
+    for x,w,y in dls.train:
+        assert ((x[...,0] != 0) == (y != IGNORE)).all() and ((w != 0) == (y != IGNORE)).all()
+        for c,t in zip(x, y): seen.append((tuple(dls.char_vocab.decode(c[c[:,0] != 0].numpy())), tuple(dls.labels[i] for i in t[t >= 0].tolist())))
+    assert sorted(seen) == sorted((tuple(s.tokens), tuple(s.tags)) for s in corpus.gold['train'])
+
+def test_unsorted_batches_keep_the_order(dls, corpus):
+    x = next(iter(dls.test_dl(corpus.gold['valid'][:10], with_labels=True)))[0]
+    assert [dls.char_vocab.decode(c[c[:,0] != 0].numpy()) for c in x] == [s.tokens for s in corpus.gold['valid'][:10]]
+
+def test_a_tag_that_was_not_there(dls):
+    with pytest.raises(CorpusError, match="sentence 1 has the tag 'QQ', which was not in the training data: ADJ, ADP"):
+        dls.test_dl([(['a'], ['DET']), (['a'], ['QQ'])], with_labels=True)
+    with pytest.raises(CorpusError, match='2 tokens and 1 tags'): dls.test_dl([(['a', 'b'], ['DET'])], with_labels=True)
+
+def test_nothing_to_tag(dls):
+    for o in ('', [], '   '):
+        with pytest.raises(CorpusError, match='sentence 1 has no tokens'): dls.test_dl(['a', o])
+    with pytest.raises(TypeError, match='put it into a list'): dls.test_dl('a text')
+    with pytest.raises(TypeError, match='Sentence 0 is int 3'): dls.test_dl([3])
+    with pytest.raises(CorpusError): dls.test_dl([])
+
+def test_tags_of_the_validation_part_are_known(corpus):
+    s = [(['a'], ['X']), (['b'], ['Y'])]
+    dls = TagDataLoaders.from_sents(s, [(['a'], ['Z'])], device='cpu')
+    assert list(dls.labels) == ['X', 'Y', 'Z'] and dls.balance.loc['Z', 'train'] == 0
+
+def test_prediction_leaves_the_table_of_tokens_alone(dls, lm):
+    n = len(dls.train.types)
+    learn = elmo_tagger_learner(dls, lm, hidden=4)
+    learn.predict('completely unheard words')
+    assert len(dls.train.types) == n
+
+# the LSTM of the task
+
+def test_task_lstm_is_pytorchs(seed=0):
+    set_seed(seed)
+    ours, theirs = TaskLSTM(5, 6), nn.LSTM(5, 6, bidirectional=True, batch_first=True)
+    for k,p in theirs.named_parameters():
+        half = ours.bwd[0] if k.endswith('_reverse') else ours.fwd[0]
+        p.data.copy_(getattr(half, k.removesuffix('_reverse')))
+    x, lens = torch.randn(4, 7, 5), torch.tensor([7, 3, 1, 5])
+    packed = nn.utils.rnn.pack_padded_sequence(x, lens, batch_first=True, enforce_sorted=False)
+    expected = nn.utils.rnn.pad_packed_sequence(theirs(packed)[0], batch_first=True)[0]
+    assert torch.allclose(ours(x, torch.arange(7) < lens[:,None]), expected, atol=1e-6)
+
+@pytest.mark.parametrize('where', [None, 'input', 'output', 'both'])
+def test_company_and_padding_change_nothing(dls, lm, where):
+    model = elmo_tagger_learner(dls, lm, where, words=8, chars=6, hidden=8, n_layers=2).model.eval()
+    b = dls.valid.one_batch()
+    with torch.no_grad():
+        together = model(*b[:2])
+        for i in range(3):
+            n = int((b[-1][i] != IGNORE).sum())
+            assert torch.allclose(model(b[0][i:i+1,:n], b[1][i:i+1,:n])[0], together[i,:n], atol=1e-5)
+
+def test_each_place_is_used(dls, lm):
+    x, w, y = dls.valid.one_batch()
+    for where,n in (('input', 1), ('output', 1), ('both', 2)):
+        model = elmo_tagger_learner(dls, lm, where, hidden=8).model
+        assert len(model.elmo.mixes) == n
+        F.cross_entropy(model(x, w).flatten(0, 1), y.flatten(), ignore_index=IGNORE).backward()
+        assert all(m.w.grad.abs().sum() > 0 for m in model.elmo.mixes)
+        assert all(p.grad is None for p in model.elmo.lm.parameters())
+
+# the cache
+
+def test_the_cache_gives_elmos_layers(dls, lm):
+    elmo, cache = Elmo(lm).eval(), LayerCache()
+    for _ in range(2):
+        for x,*_ in dls.train:
+            layers, mask = cache(elmo, x)
+            expected, emask = elmo.layers(x)
+            assert torch.equal(mask, emask) and all(torch.allclose(a, b, atol=1e-6) for a,b in zip(layers, expected))
+    assert len(cache) <= len(dls.train.text)
+
+def test_the_cache_asks_once(dls, lm, monkeypatch):
+    asked = []
+    real = Elmo.layers
+    monkeypatch.setattr(Elmo, 'layers', lambda self, x: asked.append(len(x)) or real(self, x))
+    learn = elmo_tagger_learner(dls, lm, hidden=4)
+    fit(learn, 3)
+    different = len({tuple(s.tokens) for dl in dls for s in dl.text.items})
+    assert sum(asked) == different == len(learn.model.cache)
+
+def test_training_is_the_same_with_and_without(corpus, lm):
+    def run(cache):
+        set_seed(3)
+        return fit(elmo_tagger_learner(TagDataLoaders.from_corpus(corpus, seed=1, device='cpu', valid_bs=16), lm, 'both', hidden=8, cache=cache), 2)
+    a, b = run(False), run(True)
+    assert np.allclose(a.recorder.losses, b.recorder.losses, atol=1e-5)
+    for p,q in zip(a.model.parameters(), b.model.parameters()): assert torch.allclose(p, q, atol=1e-4)
+
+def test_a_changed_bilm_is_asked_again(dls, lm):
+    learn = elmo_tagger_learner(dls, lm, hidden=4)
+    model, (x, w, y) = learn.model.eval(), dls.valid.one_batch()
+    with torch.no_grad(): before = model(x, w)
+    with torch.no_grad(): model.elmo.lm.lstm.fwd[0].weight_hh_l0.mul_(2.)
+    model.eval()
+    with torch.no_grad(): assert (model(x, w) - before).abs().max() > 1e-4
+    with torch.no_grad():
+        model.elmo.lm.lstm.fwd[0].weight_hh_l0.div_(2.)
+        assert torch.allclose(model(x, w), before, atol=1e-6)
+
+def test_two_bilms_share_a_cache_without_harm(dls):
+    cache, b = LayerCache(), dls.valid.one_batch()
+    models = [elmo_tagger_learner(dls, bilm(i), hidden=4, cache=cache).model for i in range(2)]
+    for m in models*2:
+        m.eval()
+        with torch.no_grad(): got = m(*b[:2])
+        m.cache = None
+        with torch.no_grad(): assert torch.allclose(got, m(*b[:2]), atol=1e-6)
+        m.cache = cache
+
+def test_a_small_cache_is_only_slower(dls, lm):
+    elmo, cache = Elmo(lm).eval(), LayerCache(mb=0)
+    x = dls.valid.one_batch()[0]
+    assert all(torch.allclose(a, b, atol=1e-6) for a,b in zip(cache(elmo, x)[0], elmo.layers(x)[0])) and len(cache) == 0
+
+def test_an_open_bilm_is_trained(dls, lm):
+    learn = elmo_tagger_learner(dls, lm, hidden=4)
+    fit(learn)
+    old = {k: v.clone() for k,v in learn.model.elmo.lm.state_dict().items()}
+    assert all(torch.equal(v, lm.state_dict()[k]) for k,v in old.items() if 'head' not in k)          # frozen: as it was
+    learn.unfreeze()
+    assert len(learn.opt.param_lists) == 4
+    fit(learn, lr=slice(1e-4, 1e-3))
+    new = learn.model.elmo.lm.state_dict()
+    assert any(not torch.equal(new[k], old[k]) for k in old)
+    assert all(torch.equal(v, old[k]) for k,v in lm.state_dict().items() if k in old)                 # the caller's is another one
+    learn.freeze_to(-2)
+    assert learn.model.elmo.trainable
+
+# losses and scores
+
+def test_loss_is_per_token():
+    set_seed(0)
+    pred, y = torch.randn(3, 5, 4), torch.randint(0, 4, (3, 5))
+    y[0,2:] = y[1,4:] = IGNORE
+    expected = torch.cat([F.cross_entropy(p[t >= 0], t[t >= 0], reduction='none') for p,t in zip(pred, y)])
+    assert torch.allclose(TagLoss()(pred, y), expected.mean())
+    assert torch.allclose(TagLoss('none')(pred, y), torch.stack([F.cross_entropy(p[t >= 0], t[t >= 0]) for p,t in zip(pred, y)]))
+    assert TagLoss()(pred, torch.full_like(y, IGNORE)) == 0
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=6), st.integers(0, 99))
+def test_scores_do_not_depend_on_batches(lens, seed):
+    from types import SimpleNamespace as NS
+    set_seed(seed)
+    data = [(torch.randn(n, 3), torch.randint(0, 3, (n,))) for n in lens]
+    def score(batches):
+        ms = [TokenMean('accuracy', lambda p,y: p.argmax(-1) == y), SpanF1(['O', 'B-X', 'I-X'])]
+        for m in ms: m.reset()
+        for b in batches:
+            T = max(len(y) for _,y in b)
+            learn = NS(pred=torch.stack([F.pad(p, (0, 0, 0, T-len(p)), value=9.) for p,_ in b]), y=torch.stack([F.pad(y, (0, T-len(y)), value=IGNORE) for _,y in b]))
+            for m in ms: m.accumulate(learn)
+        return [m.value for m in ms]
+    assert np.allclose(score([data]), score([[o] for o in data]))
+    assert np.isclose(score([data])[0], np.mean([o for p,y in data for o in (p.argmax(-1) == y).tolist()]))
+
+def test_span_f1_is_of_whole_spans():
+    from types import SimpleNamespace as NS
+    labels = ['O', 'B-A', 'I-A', 'B-C']
+    def f1(true, guess):
+        m = SpanF1(labels); m.reset()
+        pred = F.one_hot(torch.tensor([[labels.index(o) for o in guess.split()]]), 4).float()
+        m.accumulate(NS(pred=pred, y=torch.tensor([[labels.index(o) for o in true.split()]])))
+        return m.value
+    assert f1('B-A I-A O B-C', 'B-A I-A O B-C') == 1
+    assert f1('B-A I-A O B-C', 'B-A O O B-C') == .5            # one of two, both ways
+    assert f1('B-A I-A O O', 'O O O O') == 0
+
+def test_bio_tags_get_span_f1(lm):
+    sents = [(['ann', 'left', 'new', 'york'], ['B-PER', 'O', 'B-LOC', 'I-LOC'])]*12
+    learn = elmo_tagger_learner(TagDataLoaders.from_sents(sents, sents[:3], device='cpu'), lm, hidden=8)
+    assert list(learn.metrics.attrgot('name')) == ['accuracy', 'span_f1']
+    fit(learn, 15, 2e-2)
+    assert quiet(learn, learn.validate)[2] == 1
+    names = lambda tags: list(elmo_tagger_learner(TagDataLoaders.from_sents([(['a', 'b'], tags)]*4, [(['a', 'b'], tags)], device='cpu'), lm).metrics.attrgot('name'))
+    assert names(['NOUN', 'O']) == ['accuracy'] and names(['B-X', 'NOUN']) == ['accuracy']
+
+# what does not fit
+
+@pytest.mark.parametrize('kw,error,says', [
+    (dict(where='inside'), ValueError, "where='inside': take one of None, 'input'"), (dict(layers='top'), ValueError, "layers='top'"), (dict(layers=3), ValueError, 'from 0 to 2'),
+    (dict(layers=-1), ValueError, 'layers=-1'), (dict(where=None, words=0), ValueError, 'Without ELMo the tagger needs'), (dict(where='output', words=0), ValueError, 'to read'),
+    (dict(elmo=None), TypeError, 'say where=None'), (dict(elmo=nn.Linear(2, 2)), TypeError, 'got Linear'), (dict(elmo='no/such/folder here'), ModelFileError, 'There is no folder')])
+def test_settings_that_can_not_be(dls, lm, kw, error, says):
+    with pytest.raises(error) as e: elmo_tagger_learner(dls, **{'elmo': lm, **kw})
+    assert says in str(e.value)
+
+def test_a_backbone_that_reads_other_characters(dls, corpus):
+    from dataclasses import replace
+    short = BiLM(replace(CFG, max_chars=20), 0)
+    with pytest.raises(ValueError, match='make the loaders with char_vocab=elmo.char_vocab'): elmo_tagger_learner(dls, short)
+    fine = TagDataLoaders.from_corpus(corpus, char_vocab=ByteCharVocab(20), device='cpu')
+    assert quiet(l := elmo_tagger_learner(fine, short, hidden=4), l.validate)[0] > 0
+
+def test_other_loaders(lm, corpus):
+    with pytest.raises(TypeError, match='TagDataLoaders'): elmo_tagger_learner(ElmoDataLoaders.from_corpus(corpus, device='cpu'), lm)
+
+def test_single_layers_are_single(dls, lm):
+    x = dls.valid.one_batch()[0]
+    for layers,l in (('last', 2), ('first', 1), (0, 0)):
+        learn = elmo_tagger_learner(dls, lm, layers=layers, norm=None)
+        elmo = learn.model.elmo.eval()
+        assert torch.allclose(elmo(x)[0][0], elmo.layers(x)[0][l], atol=1e-6)
+        fit(learn)
+        assert elmo.mixes[0].shares[l] > 1 - 1e-6
+    equal = elmo_tagger_learner(dls, lm, layers='equal').model.elmo
+    assert not equal.mixes[0].w.requires_grad and torch.allclose(equal.mixes[0].shares, torch.full((3,), 1/3))
+
+def test_ready_made_vectors(dls, lm):
+    made = WordVectors(['the', 'bank', 'elsewhere'], np.random.randn(3, 5).astype(np.float32))
+    table = elmo_tagger_learner(dls, lm, words=made).model.words
+    assert table.out_dim == 5 and np.allclose(table.weight[dls.vocab[0].o2i['the']].detach(), made['the']) and (table.weight[0] == 0).all()
+    with pytest.raises(ValueError, match='None of the task'): elmo_tagger_learner(dls, lm, words=WordVectors(['xyz'], np.ones((1, 5), np.float32)))
+
+# fastai
+
+@pytest.fixture(scope='module')
+def learn(corpus, lm):
+    return fit(elmo_tagger_learner(TagDataLoaders.from_corpus(corpus, seed=1, device='cpu', valid_bs=16), lm, 'both', hidden=16), 4, 1e-2)
+
+def test_predict(learn):
+    tags, ids, p = learn.predict('they play near the bank .')
+    assert len(tags) == 6 and p.shape == (6, len(learn.labels)) and torch.equal(p.argmax(-1), ids) and torch.allclose(p.sum(-1), torch.ones(6))
+    assert learn.predict(['they', 'play', 'near', 'the', 'bank', '.'])[0] == tags
+    assert learn.predict('they play near the bank .', with_input=True)[0] == ['they', 'play', 'near', 'the', 'bank', '.']
+    assert [[t for _,t in o] for o in learn.tag(['the', 'they play near the bank .'])][1] == tags
+    for o in ('', [], ' \n'):
+        with pytest.raises(CorpusError, match='no tokens'): learn.predict(o)
+    with pytest.raises(TypeError, match='neither a text'): learn.predict(7)
+
+def test_get_preds_is_in_the_order_of_the_data(learn, corpus):
+    p, y, d, loss = quiet(learn, learn.get_preds, with_decoded=True, with_loss=True)
+    sents = corpus.gold['valid']
+    assert len(p) == len(y) == len(d) == len(loss) == len(sents)
+    for s,row in zip(sents, y): assert [learn.labels[i] for i in row[row >= 0].tolist()] == s.tags
+    right = (d == y)[y >= 0].float().mean().item()
+    assert math.isclose(right, quiet(learn, learn.validate)[1], abs_tol=1e-6)
+    tagged = learn.tag([s.tokens for s in sents])
+    assert all([t for _,t in o] == [learn.labels[i] for i in row[:len(o)].tolist()] for o,row in zip(tagged, d))
+    x, *_ = quiet(learn, learn.get_preds, with_input=True)
+    assert x[0].shape[:2] == y.shape and ((x[0][...,0] != 0) == (y >= 0)).all()
+
+def test_valid_loss_is_per_token(learn):
+    p, y = quiet(learn, learn.get_preds)
+    assert math.isclose(quiet(learn, learn.validate)[0], -p[y >= 0].gather(1, y[y >= 0][:,None]).log().mean().item(), rel_tol=1e-4)
+
+@pytest.fixture()
+def shown(monkeypatch):
+    "The tables that are displayed"
+    tables = []
+    monkeypatch.setattr('elmo_fastai.tagged.display_df', tables.append)
+    return tables
+
+@pytest.mark.parametrize('cls', [Interpretation, ClassificationInterpretation])
+def test_interpretation(learn, corpus, cls, shown):
+    interp = quiet(learn, cls.from_learner, learn)
+    losses, idx = interp.top_losses(5)
+    assert (losses[:-1] >= losses[1:]).all()
+    quiet(learn, interp.plot_top_losses, 5)
+    [df] = shown
+    assert list(df.text) == [' '.join(corpus.gold['valid'][i].tokens) for i in idx.tolist()] and np.allclose(df.loss, losses, atol=1e-3)
+    assert list(df.tags) == [' '.join(corpus.gold['valid'][i].tags) for i in idx.tolist()]
+    for text,guess,tags in zip(df.text, df.predicted, df.tags):
+        assert [t if p == '·' else p for p,t in zip(guess.split(), tags.split())] == learn.predict(text.split())[0]
+    quiet(learn, interp.show_results, [0, 1])
+    assert list(shown[1].text) == [' '.join(s.tokens) for s in corpus.gold['valid'][:2]]
+
+def test_confusion(learn):
+    interp = quiet(learn, ClassificationInterpretation.from_learner, learn)
+    cm = quiet(learn, interp.confusion_matrix)
+    assert cm.sum() == (quiet(learn, learn.get_preds)[1] >= 0).sum() and cm.shape == (len(learn.labels),)*2
+
+def test_show(learn, shown):
+    df = learn.dls.show_batch(max_n=2, show=False)
+    assert list(df.columns) == ['text', 'tags'] and len(df) == 2
+    quiet(learn, learn.show_results, max_n=2)
+    assert list(shown[0].columns) == ['text', 'tags', 'predicted'] and len(shown[0]) == 2
+    b = learn.dls.valid.one_batch()
+    df = learn.dls.valid.show_results(b, b[-1], max_n=3, show=False)
+    assert set(''.join(df.predicted)) <= {'·', ' '}
+
+def test_export(learn, tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')
+        learn.export(tmp_path/'t.pkl')
+        again = load_learner(tmp_path/'t.pkl')
+    text = 'some unhelpful trains left the spring .'
+    assert again.predict(text)[0] == learn.predict(text)[0] and torch.equal(again.predict(text)[2], learn.predict(text)[2])
+    assert not again.dls.train.text.items and len(again.model.cache) <= 1
+    assert len(learn.dls.train) > 0 and quiet(learn, learn.validate)[0] > 0
+
+def test_save_and_load_weights(learn, corpus, lm, tmp_path):
+    other = elmo_tagger_learner(TagDataLoaders.from_corpus(corpus, seed=1, device='cpu', valid_bs=16), bilm(5), 'both', hidden=16, path=tmp_path)
+    learn.path, was = tmp_path, learn.path
+    learn.save('w'); other.load('w'); learn.path = was
+    assert other.predict('they play .')[0] == learn.predict('they play .')[0]
+    assert torch.allclose(other.predict('they play .')[2], learn.predict('they play .')[2], atol=1e-6)
+
+def test_the_model_can_be_pickled(learn):
+    model = pickle.loads(pickle.dumps(learn.model))
+    assert len(model.cache) == 0
+
+def test_lr_find(corpus, lm):
+    learn = elmo_tagger_learner(TagDataLoaders.from_corpus(corpus, seed=1, device='cpu', valid_bs=16), lm, hidden=8)
+    with learn.no_bar(), learn.no_logging(): assert learn.lr_find(num_it=10, show_plot=False).valley > 0
+
+def test_learning_is_repeatable(corpus, lm):
+    def run(): return fit(elmo_tagger_learner(TagDataLoaders.from_corpus(corpus, seed=1, device='cpu', valid_bs=16), lm, hidden=8), 2).recorder.losses
+    set_seed(1); a = run(); set_seed(1); b = run()
+    assert a == b
+
+# curves
+
+def test_subsets_are_nested():
+    data = list(range(1000))
+    parts = [subset(data, o, 7) for o in (.01, .1, .3, 1.)]
+    assert [len(o) for o in parts] == [10, 100, 300, 1000] and parts[-1] == data
+    assert all(set(a) < set(b) and a == sorted(a) for a,b in zip(parts, parts[1:]))
+    assert subset(data, .1, 8) != parts[1] and subset(data, 1e-9) == subset(data, .001)
+
+def test_interval():
+    m, h = interval([1., 2., 3.])
+    assert m == 2 and math.isclose(h, 4.30/math.sqrt(3), rel_tol=1e-3)
+    assert math.isnan(interval([1.])[1])
+
+def test_a_curve(corpus, lm):
+    said = []
+    df = learning_curve(corpus.gold['train'], corpus.gold['valid'], dict(without=dict(where=None), elmo=dict(elmo=lm, where='input')), (.1, .5), 2,
+                        say=said.append, steps=4, epochs=1, hidden=8, loaders=dict(device='cpu'))
+    assert len(df) == len(said) == 8 and df.score.between(0, 1).all() and set(df.sentences) == {12, 60}
+    t = curve_table(df)
+    assert list(t.columns) == ['without', 'elmo', 'elmo − without'] and '±' in t.iloc[0, 0]
+    assert len(plot_curve(df).lines) >= 2
+
+def test_commonest_tag():
+    table = CommonestTag([Sentence(['a', 'a', 'b', 'c', 'd'], ['X', 'Y', 'Z', 'Z', None]), Sentence(['a'], ['Y'])])
+    assert table(['a', 'b', 'new']) == ['Y', 'Z', 'Z'] and table.accuracy([Sentence(['a', 'b', 'd'], ['Y', 'X', None])]) == .5
+    with pytest.raises(CorpusError, match='no tag'): CommonestTag([])
