@@ -145,7 +145,9 @@ def nats(pred, y):
     return F.cross_entropy(pred.float(), y, reduction='none')
 
 # %% ../nbs/11_tag.ipynb #c026
-def is_spans(labels): return any(o[:2] == 'B-' for o in labels) and all(o == 'O' or re.match('[BIES]-.', o) for o in labels)
+def is_spans(labels):
+    "Are these tags spans, as in BIO?"
+    return any(o[:2] == 'B-' for o in labels) and all(o == 'O' or re.match('[BIES]-.', o) for o in labels)
 
 class SpanF1(Metric):
     "F1 of whole spans in BIO tags, by `seqeval`"
