@@ -79,6 +79,7 @@ def _plan(corpus, out, model, seed, settings):
     own = {} if model not in (None, r['model']) else r.get('config', {})
     _check(r, model or r['model'], seed)
     if isinstance(corpus, str) and name is None: corpus = str(Path(corpus).expanduser().absolute())   # it may be resumed from elsewhere
+    r = json.loads(json.dumps(r))                                                              # as a checkpoint will give it back
     return dict(corpus=corpus if isinstance(corpus, str) else None, out=out.name, seed=seed, recipe=r,
                 model=json.loads(json.dumps(replace(elmo_configs[model or r['model']], **own).to_dict())))
 

@@ -352,7 +352,7 @@ def test_recipes():
     for name,r in RECIPES.items():
         plan = module._plan(name or 'my.txt', Path('m'), None, 42, {})
         assert json.loads(json.dumps(plan)) == plan
-        assert BiLMConfig.from_dict(plan['model']).name == plan['recipe']['model']
+        assert BiLMConfig.from_dict(plan['model']).name == plan['recipe'].get('config', {}).get('name', plan['recipe']['model'])
     plan = module._plan('wikitext2', Path('m'), 'medium', 42, dict(epochs=1, lr=None))
     assert BiLMConfig.from_dict(plan['model']) == elmo_configs['medium'] and plan['recipe']['epochs'] == 1 and plan['recipe']['lr'] == RECIPES['wikitext2']['lr']
     assert module._plan('toy', Path('m'), None, 42, dict(optimizer='adagrad'))['recipe']['lr'] == .2
