@@ -16,7 +16,7 @@ import torch, matplotlib.pyplot as plt
 from fastai.basics import *
 from fastai.callback.all import *
 from fastai.torch_core import set_seed
-from fastcore.script import Param, call_parse, store_true
+from fastcore.script import call_parse, store_true
 from safetensors import SafetensorError
 from .corpora import *
 from .tokens import *
@@ -27,6 +27,10 @@ from .report import *
 from .pretrain import *
 from .checkpoint import *
 from .checkpoint import resume as go_on
+try: from fastcore.script import Param          # fastcore 1
+except ImportError:                             # fastcore 2 has `Annotated` for it
+    from typing import Annotated
+    def Param(help, type, **kwargs): return Annotated[type, help, kwargs]
 
 # %% ../nbs/08b_command.ipynb #c008
 RECIPES = {
