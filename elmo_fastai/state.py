@@ -130,60 +130,7 @@ def train_reading(
             opt.step()
             n_read += int((window[0] >= 0).sum())
 
-# %% ../nbs/13c_state.ipynb #c028
-USES = {
-    'cold':      'each sentence from zeros',
-    'primed':    'after one and the same sentence, the first of the text',
-    'neighbour': 'after the sentence before (forward), after the one that follows (backward)',
-    'carried':   'the state of all text before, for both directions: the original in use',
-    'shuffled':  'the state of other sentences, in random order',
-}
-
-def context(
-    text:EncodedText, # sentences in their order
-    how:str,          # 'cold', 'primed' or 'neighbour'
-    d:int,            # direction
-    i:int,            # number of a sentence
-) -> list:            # numbers of sentences
-    "What a direction reads before sentence `i`"
-    j = i+1 if d else i-1
-    return [0] if how == 'primed' else [j] if how == 'neighbour' and 0 <= j < len(text) else []
-
-@torch.no_grad()
-def use_reading(
-    model:BiLM,        # a trained biLM
-    text:EncodedText,  # sentences in their order
-    how:str,           # a name in `USES`
-    fed:bool=True,     # do the directions read the marks at which they end?
-    bs:int=16, seq_len:int=64, seed:int=0,
-) -> tuple:            # (nats of each direction at each position [2, n], NaN where there is none; vectors of all layers [n, L, 2P])
-    "What a biLM predicts, and its vectors, when it is used in one of these ways"
-    model.eval()
-    n,P,N = len(text),model.config.proj_dim,len(text.ids)
-    nats,vecs = np.full((2, N), np.nan),np.zeros((N, model.config.n_layers, 2*P), np.float32)
-    def keep(window, res, own):
-        for d,(ys,nll,has,_) in enumerate(res):
-            here,grid = own[d] & (window[d] >= 0),np.full(window[d].shape, np.nan)
-            grid[has.cpu().numpy()] = nll.float().cpu().numpy()
-            nats[d, window[d][here]] = grid[here]
-            vecs[window[d][here], :, d*P:(d+1)*P] = torch.stack(ys, 2).float().cpu().numpy()[here]
-    if how in ('carried', 'shuffled'):
-        order,states = np.random.default_rng(seed).permutation(n) if how == 'shuffled' else None,(None, None)
-        for window in zip(*(strips(reading_order(text, d, fed, order), bs, seq_len) for d in (0, 1))):
-            res = read_window(model, text, window, states)
-            states = [o[3] for o in res]
-            keep(window, res, [True, True])
-        return nats, vecs
-    for some in np.array_split(np.argsort(text.lens, kind='stable'), -(-n//bs)):
-        read = [[[reading_order(text, d, fed, [j]) for j in [*context(text, how, d, i), i]] for i in some] for d in (0, 1)]
-        window = [ragged([np.concatenate(o) for o in rows]) for rows in read]
-        T = max(w.shape[1] for w in window)
-        window = [np.pad(w, ((0, 0), (0, T - w.shape[1])), constant_values=-1) for w in window]
-        own = [np.arange(T) >= np.array([sum(map(len, o[:-1])) for o in rows])[:, None] for rows in read]
-        keep(window, read_window(model, text, window), own)
-    return nats, vecs
-
-# %% ../nbs/13c_state.ipynb #c030
+# %% ../nbs/13c_state.ipynb #c029
 USES = {
     'cold':      'each sentence from zeros',
     'primed':    'after one and the same sentence, the first of the text',

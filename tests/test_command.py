@@ -17,6 +17,7 @@ from elmo_fastai.checkpoint import *
 from elmo_fastai.corpora import *
 from elmo_fastai.command import *
 from elmo_fastai.pretrain import bilm_learner
+from steps import At, finite
 
 CFG = BiLMConfig('nano', char_dim=4, filters=((1,8),(2,8),(3,8)), proj_dim=16, hidden_dim=16)
 TABLE = ['epoch', 'train_loss', 'valid_loss', 'perplexity_fwd', 'perplexity_bwd', 'time']
@@ -32,17 +33,6 @@ def corpus(): return toy_corpus(n_train=400, n_valid=80, n_test=1, n_unseen=1)
 @pytest.fixture(scope='module')
 def dls(corpus): return ElmoDataLoaders.from_corpus(corpus, kind='sentences', bs=16, seed=0, device='cpu')
 
-class At(Callback):
-    "Do something after a certain step"
-    order = 10
-    def __init__(self, step, do, event='after_step'): self.step,self.do = step,do; setattr(self, event, self._act)
-    def before_fit(self): self.n = 0
-    def _act(self):
-        if not self.training: return
-        self.n += 1
-        if self.n == self.step: self.do(self)
-
-def finite(model): return all(o.isfinite().all() for o in model.state_dict().values())
 
 def press(sig=signal.SIGINT, times=1):
     def do(cb):

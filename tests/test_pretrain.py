@@ -13,6 +13,7 @@ from elmo_fastai.bilm import *
 from elmo_fastai.corpora import *
 from elmo_fastai.pretrain import *
 from elmo_fastai.speak import generate
+from steps import At, finite
 
 CFG = BiLMConfig('nano', char_dim=4, filters=((1,8),(2,8),(3,8)), proj_dim=16, hidden_dim=16)
 TABLE = ['epoch', 'train_loss', 'valid_loss', 'perplexity_fwd', 'perplexity_bwd', 'time']
@@ -384,18 +385,7 @@ def test_metrics_stand_a_diverging_loss(dls):
 
 # trainings that end early
 
-class At(Callback):
-    "Do something after a certain step"
-    order = 10
-    def __init__(self, step, do, event='after_step'): self.step,self.do = step,do; setattr(self, event, self._act)
-    def before_fit(self): self.n = 0
-    def _act(self):
-        if not self.training: return
-        self.n += 1
-        if self.n == self.step: self.do(self)
-
 def spoil(cb): next(cb.model.head.parameters()).data.view(-1)[3] = math.nan
-def finite(model): return all(o.isfinite().all() for o in model.state_dict().values())
 
 def test_nan_goes_back_to_the_last_good_weights(dls):
     good = {}
