@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
-.PHONY: help pretrain test lab docs readme export bench clean
+.PHONY: help pretrain test lab docs preview readme export bench clean
 
 VENV ?= .venv
 BIN  := $(VENV)/bin
@@ -41,7 +41,12 @@ lab: $(VENV)/.develop  ## open the course in JupyterLab
 docs: $(VENV)/.develop  ## build the documentation site into _docs (needs Quarto)
 	@command -v quarto >/dev/null || { echo "The site is rendered by Quarto, which is not installed here."; \
 	  echo "Get it from https://quarto.org/docs/get-started/ (or run $(BIN)/nbdev_install_quarto), then call 'make docs' again."; exit 1; }
+	@touch README.md      # it is written by `make readme`; nbdev_docs would write another where it looks older than the index
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/nbdev_docs
+
+CHAPTERS ?=
+preview: $(VENV)/.develop  ## the chapters as pages in _preview, without Quarto (some of them: CHAPTERS="05_recurrence 07_bilm")
+	@$(BIN)/python tests/preview.py $(CHAPTERS)
 
 readme: $(VENV)/.develop  ## write README.md from nbs/index.ipynb
 	@$(BIN)/python tests/readme.py
@@ -55,4 +60,4 @@ bench: $(VENV)/.develop  ## measure speed and memory, both sides in one run (lon
 	@case " $(BENCHMARKS) " in *" train_step "*) $(BIN)/python tests/benchmarks/train_step.py --vocab 100000;; esac
 
 clean:  ## remove the environment and everything that was built (models stay)
-	@rm -rf $(VENV) _docs _proc *.egg-info .pytest_cache .hypothesis nbs/.quarto
+	@rm -rf $(VENV) _docs _proc _preview *.egg-info .pytest_cache .hypothesis nbs/.quarto

@@ -108,7 +108,6 @@ class Neighbours:
         head = '<th>cosine</th><th style="text-align:left">in its sentence</th>' + ('<th style="text-align:left">static vectors</th>' if side else '')
         return f'<table><tr>{head}</tr><tr><td></td><td style="text-align:left">{line(self.tokens, self.position)}</td>{side}</tr>{rows}</table>'
 
-# %% ../nbs/12b_neighbours.ipynb #c023
 def marked(tokens, t, escape, mark, around=12):
     "A sentence as text with the token `t` marked; of a long one, the words around it"
     a, b = max(0, t - around), t + around + 1
@@ -293,7 +292,6 @@ class TokenIndex:
         if not self.words: raise ProbeError("The corpus has no tokens")
         self.where, self.words, self.sents = np.concatenate(self.where), np.concatenate(self.words), [*self.sents]
         self.file.flush()
-        self.vectors = np.memmap(self.file, np.float16, 'r', shape=(len(self.words), elmo.dim))
 
     def __len__(self): return len(self.words)
     def __repr__(self): return f"TokenIndex: {len(self):,} tokens of {len(self.sents):,} sentences, layer {self.layer}"
@@ -303,4 +301,5 @@ class TokenIndex:
         rows = np.arange(len(self)) if word is None else np.flatnonzero(self.words == self.ids.get(word, -1))
         for i in range(0, len(rows), self.block):
             r = rows[i:i+self.block]
-            yield [(self.sents[s], t) for s,t in self.where[r].tolist()], np.asarray(self.vectors[r], np.float32)
+            x = np.asarray(np.memmap(self.file, np.float16, 'r', shape=(len(self), self.elmo.dim))[r], np.float32)    # a map a block: it goes, and what was read with it
+            yield [(self.sents[s], t) for s,t in self.where[r].tolist()], x

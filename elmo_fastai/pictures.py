@@ -38,10 +38,11 @@ def draw_plane(
     labels, x = tokens.labels[m], tokens.at(layer)[m]
     names, most = sorted(set(labels)), len(SENSE_COLOURS)
     if len(names) > most: raise ProbeError(f"{word!r} has {len(names)} senses; there are colours for {most}")
+    one = np.ptp(x, axis=0).max() <= 1e-5*np.abs(x).max()                # all in one point, up to rounding
     if how == 'pca':
         with np.errstate(invalid='ignore'): pca = PCA(2).fit(x)          # of one point, 0/0 of the variance is shown
-        shares = np.nan_to_num(pca.explained_variance_ratio_)
-        xy, names_xy = pca.transform(x), [f'{k} component ({v:.0%})' for k,v in zip(('first', 'second'), shares)]
+        xy = pca.transform(x)
+        names_xy = [f'{k} component' + f' ({v:.0%})'*(not one) for k,v in zip(('first', 'second'), pca.explained_variance_ratio_)]
     else:
         x = even_out(tokens, layer, None)(tokens.at(layer))[m]
         xy, names_xy = TSNE(2, perplexity=min(20, (len(x)-1)/3), init='random', random_state=0).fit_transform(x), ('t-SNE, first', 'second')
@@ -49,7 +50,8 @@ def draw_plane(
         here = labels == sense
         ax.scatter(*xy[here].T, s=14, color=colour, marker=marker, alpha=.8, label=f'{str(sense).split("/")[-1]} ({here.sum()})')
     ax.set(xlabel=names_xy[0], ylabel=names_xy[1], title=f'“{word}”, layer {layer}')
-    ax.legend(title='sense')
+    if one: ax.set(xlim=(-1, 1), ylim=(-1, 1))                           # no picture of rounding errors
+    ax.legend(loc='upper center', bbox_to_anchor=(.5, -.2), ncols=3, fontsize='small', handletextpad=.1, columnspacing=.6)  # below, where no point is
 
 # %% ../nbs/12c_pictures.ipynb #c014
 def somebody_there():
@@ -72,13 +74,13 @@ def explore(
         except ImportError: live = False
         else:
             def show(value):
-                _,ax = plt.subplots(figsize=(5, 3.6), layout='constrained')
+                _,ax = plt.subplots(figsize=(5, 4), layout='constrained')
                 draw(ax, value); plt.show()
             w = interactive(show, value=SelectionSlider(options=values, description=name))
             from IPython.display import display
             display(w)
             return w
-    fig,axs = plt.subplots(1, len(values), figsize=(3.4*len(values), 3.4), layout='constrained', squeeze=False)
+    fig,axs = plt.subplots(1, len(values), figsize=(3.4*len(values), 3.7), layout='constrained', squeeze=False)
     for ax,v in zip(axs[0], values): draw(ax, v)
     return fig
 

@@ -1,6 +1,9 @@
 "Neighbours of vectors that we make: searches against the plain one, tables that are safe, memory that stays"
-import gc, html, resource, sys, types, zlib
+import csv, gc, html, json, resource, sys, types, zlib
+from collections import Counter
 from html.parser import HTMLParser
+from itertools import product
+from pathlib import Path
 
 import numpy as np, pandas as pd, pytest, torch
 from hypothesis import given, settings, strategies as st
@@ -8,13 +11,18 @@ from hypothesis import given, settings, strategies as st
 from elmo_fastai import neighbours as module
 from elmo_fastai.bilm import *
 from elmo_fastai.cbow import *
+from elmo_fastai.command import RECIPES
 from elmo_fastai.corpora import *
+from elmo_fastai.corpora import _local_folder, read_text
 from elmo_fastai.elmo import *
 from elmo_fastai.neighbours import *
+from elmo_fastai.novels import BOOKS, _find_book, book_sentences
 from elmo_fastai.probe import *
 from elmo_fastai.tokens import *
 
 D = 16
+ROOT = Path(__file__).resolve().parents[1]
+TOY = ROOT/'models'/'toy'
 
 class Made:
     "In the place of an `Elmo`: layer 0 knows the word, layer 1 its left neighbour too, layer 2 nothing"
@@ -256,3 +264,42 @@ def test_a_real_model_and_its_stream():
     for layer in (0, 2, 'mix'):
         a, b = nearest(e, s, word, corpus, k=3, layer=layer), nearest(e, s, word, TokenIndex(e, corpus, layer), k=3)
         np.testing.assert_allclose([o[0] for o in a.rows], [o[0] for o in b.rows], atol=2e-3)
+
+# the figures of chapter 12b
+
+def best(rows): return max(r['purity'] for k,r in rows.items() if k.startswith('layer'))
+
+def test_purity_that_was_measured():
+    """0.95 is asked at the best layer. Trained models reach it with one, three and five neighbours from 24,000 sentences on (tests/benchmarks/probe.py);
+    with 12,000 and five they do not, and the chapter says so. Figures of another recipe than today's do not count."""
+    r = json.loads((ROOT/'nbs'/'results'/'neighbours.json').read_text(encoding='utf-8'))['purity']
+    assert r['recipe'] == json.loads(json.dumps(RECIPES['toy'])) and len(r['runs']) >= 3
+    for run in r['runs']:
+        rows = {(o['pool'], o['k']): o['rows'] for o in run}
+        for pool,k in product((24_000, 40_000), (1, 3, 5)):
+            assert best(rows[pool, k]) >= .95 and rows[pool, k]['layer 0']['purity'] < rows[pool, k]['commonest sense']['purity'] < .7
+        assert best(rows[12_000, 1]) >= .95 > best(rows[12_000, 5])
+
+@pytest.mark.skipif(not (TOY/'config.json').exists(), reason='no model in models/toy: make pretrain leaves one there')
+def test_purity_of_the_model_that_is_there():
+    gold = toy_corpus(n_train=24_000, n_valid=0, n_test=0, n_unseen=0).gold['train']
+    t = purity(Elmo.from_pretrained(TOY, tokenizer='space'), gold, k=5)
+    assert t.purity.iloc[1:].max() >= .95 > .7 > t.purity['commonest sense'] > t.purity['layer 0']
+
+def labelled_rows():
+    with open(ROOT/'nbs'/'data'/'senses_real.csv', encoding='utf-8', newline='') as f: return [*csv.DictReader(f)]
+
+def test_labels_of_real_text():
+    rows = labelled_rows()
+    assert len({(o['source'], o['sentence'], o['position']) for o in rows}) == len(rows)
+    assert {o['source'] for o in rows} <= {*(b.name for b in BOOKS), *(f'wikitext-2 {s}' for s in ('train', 'valid', 'test'))}
+    senses = Counter(o['sense'] for o in rows)
+    words = Counter(s.split('/')[0] for s in senses)
+    assert min(senses.values()) > 1 and min(words.values()) > 1 and len(words) == 15
+
+@pytest.mark.skipif(not _local_folder('novels'), reason='no folder novels in ELMO_FASTAI_DATA')
+def test_labels_stand_where_they_say():
+    book = next(b for b in BOOKS if b.name == 'Forster_View_1908')
+    sents, tok = book_sentences(read_text(_find_book(_local_folder('novels'), book)), book.start), Elmo.from_pretrained('tiny-en').tokenize
+    mine = [o for o in labelled_rows() if o['source'] == book.name]
+    assert len(mine) > 5 and all(list(tok(sents[int(o['sentence'])]))[int(o['position'])] == o['sense'].split('/')[0] for o in mine)

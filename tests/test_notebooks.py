@@ -1,35 +1,13 @@
-"Repository hygiene: the notebooks as they are committed, their links, the sidebar, the README, and what names what"
+"Repository hygiene: the notebooks as they are committed, their outputs, pictures and links, the README, and what names what"
 import warnings
-import ast, importlib.util, json, re
+import ast, importlib.util, re
 from configparser import ConfigParser
 from pathlib import Path
 
 import nbformat, pytest, yaml
+from notebooks import *
 
-root = Path(__file__).resolve().parent.parent
-nbs = sorted((root/'nbs').glob('*.ipynb'))
-chapters = [f for f in nbs if re.match(r'\d\d', f.name)]
-taught = [f for f in chapters if '01' <= f.name[:2] <= '08']
 WIDEST = 150    # characters a line of code
-
-FENCE = re.compile(r'^(```|~~~).*?^\1', re.M | re.S)
-
-def name(f): return f.stem
-def read(f): return json.loads(f.read_text(encoding='utf-8'))
-def source(cell): return ''.join(cell['source'])
-def cells(f, kind): return [c for c in read(f)['cells'] if c['cell_type'] == kind]
-def prose(f): return '\n\n'.join(source(c) for c in cells(f, 'markdown'))
-def directives(cell): return dict(re.findall(r'^#\|\s*([\w-]+):?[ ]*(.*)$', source(cell), re.M))
-each = pytest.mark.parametrize('nb', nbs, ids=name)
-each_chapter = pytest.mark.parametrize('nb', chapters, ids=name)
-each_taught = pytest.mark.parametrize('nb', taught, ids=name)
-
-def texts(outputs):
-    "The text of outputs; pictures in base64 say nothing"
-    for o in outputs:
-        if o['output_type'] == 'stream': yield ''.join(o['text'])
-        for mime,data in o.get('data', {}).items():
-            if not mime.startswith('image/') or mime == 'image/svg+xml': yield data if isinstance(data, str) else ''.join(data) if isinstance(data, list) else json.dumps(data)
 
 # form
 
@@ -100,12 +78,16 @@ def test_no_error_and_no_warning_in_outputs(nb):
 PLACES = re.compile(r'(?<![\w.:/-])/(?:work|root|home|tmp|Users|opt|mnt|us' + r'r|var)/|site-' + r'packages|[A-Z]:\\Users|(?<![\w])~/\w')
 HOSTS = re.compile(r'py' + r'pi\.(?:org|io)|python' + r'hosted\.org|index' + r'-url|find' + r'-links|artifac' + r'tory|conda\.ana' + r'conda\.org|/sim' + r'ple/', re.I)
 
+ABSOLUTE = re.compile(r'(?<![\w.:/<>&;)\]%…-])/(?:[A-Za-z][\w.-]*/)+[\w.-]*|\bfile:' + r'//')
+
 @each
 def test_no_machine_in_sources_and_outputs(nb):
     for c in read(nb)['cells']:
         for t in [source(c), *texts(c.get('outputs', []))]:
             for r in (PLACES, HOSTS): assert not (m := r.search(t)), (c['id'], t[max(0, m.start()-40):m.end()+40])
-        assert not re.search(r'0x[0-9a-f]{8,}', '\n'.join(texts(c.get('outputs', [])))), f"{c['id']}: an address in memory differs at every run"
+        for t in texts(c.get('outputs', [])):
+            assert not re.search(r'0x[0-9a-f]{8,}', t), f"{c['id']}: an address in memory differs at every run"
+            assert not (m := ABSOLUTE.search(t)), (c['id'], t[max(0, m.start()-40):m.end()+40])
 
 # every tracked text of ours; tests that look for such words are left out by their own spelling
 others = [f for f in [*root.glob('*'), *root.glob('.ci/*'), *root.glob('.github/**/*'), *root.glob('elmo_fastai/*.py'), *root.glob('tests/**/*.py'), *root.glob('nbs/*.y*ml'), *root.glob('nbs/*.css'),
@@ -136,104 +118,29 @@ def test_captions_come_with_descriptions(nb):
     for alt,target in re.findall(r'!\[(.*?)\]\(([^)]+)\)', prose(nb)):
         assert len(alt) > 15, target
         if not target.startswith('https://'): assert (nb.parent/target).is_file(), target
+    for tag in re.findall(r'<img\b[^>]*>', prose(nb) + ''.join(t for c in cells(nb, 'code') for t in texts(c['outputs']))):
+        assert (alt := re.search(r'\balt="([^"]*)"', tag)) and len(alt[1]) > 15, tag
 
 # links
-
-def slug(heading): return re.sub(r'\s', '-', re.sub(r'[^\w\s-]', '', re.sub(r'[`*]', '', heading).strip().lower()))
-def anchors(f): return {slug(h) for h in re.findall(r'^#{1,6} (.*)$', prose(f), re.M)}
-def links(text): return re.findall(r'(?<!!)\[[^\]]*\]\(([^)\s]+)\)', re.sub(r'`[^`]*`', '', re.sub(FENCE, '', text))) + re.findall(r'(?:href|src)="([^"]+)"', text)
 
 @each
 def test_links_in_notebooks(nb):
     for link in links(prose(nb)):
-        if re.match(r'https?://', link): assert re.match(r'https://[\w.-]+\.\w{2,}(/\S*)?$', link), link; continue
+        if re.match(r'https?://', link): assert well_formed(link), link; continue
         target,_,anchor = link.partition('#')
         file = nb.parent/target if target else nb
         assert file.is_file(), f'{link}: there is no such file'
         if anchor and file.suffix == '.ipynb': assert anchor in anchors(file), f'{link}: there is no such heading'
 
+@each
+def test_links_say_the_number_of_their_chapter(nb):
+    for said,number in re.findall(r'\[(?:[Cc]hapter )?(\d\d[a-z]?)\b[^\]]*\]\((\d\d[a-z]?)_\w+\.ipynb', prose(nb)): assert said == number
+
 def test_links_in_the_readme():
     text = (root/'README.md').read_text(encoding='utf-8')
     for link in links(text) + re.findall(r'!\[.*?\]\(([^)]+)\)', text):
-        if re.match(r'https?://', link): assert re.match(r'https://[\w.-]+\.\w{2,}(/\S*)?$', link), link
+        if re.match(r'https?://', link): assert well_formed(link), link
         else: assert (root/link.partition('#')[0]).is_file(), link
-
-# chapters
-
-def section(nb, heading):
-    "The prose and the code cells between `heading` and the next heading of its rank"
-    text, code, on = [], [], False
-    for c in read(nb)['cells']:
-        if c['cell_type'] == 'code':
-            if on: code.append(c)
-            continue
-        for part in re.split(r'(?m)^(?=## )', source(c)):
-            if part.startswith('## '): on = part.split('\n')[0] == f'## {heading}'
-            if on: text.append(part)
-    return '\n'.join(text), code
-
-@each_taught
-def test_exercises_have_hints_and_solutions(nb):
-    heads = re.findall(r'^## (.*)$', prose(nb), re.M)
-    for h in ('Recap', 'Exercises', 'Solutions'): assert heads.count(h) == 1, h
-    assert heads.index('Recap') < heads.index('Exercises') < heads.index('Solutions')
-    asked, _ = section(nb, 'Exercises')
-    hints = re.findall(r'<details>\s*<summary>\s*Hints?\s*</summary>(.*?)</details>', asked, re.S)
-    assert hints and len(hints) == asked.count('<details>') and all(h.strip() for h in hints)
-    numbers = [int(n) for n in re.findall(r'^(\d+)\. ', re.sub(r'<details>.*?</details>', '', asked, flags=re.S), re.M)]
-    assert numbers == list(range(1, len(numbers)+1)) and 4 <= len(numbers) <= 6
-    assert {int(n) for n in re.findall(r'^\s*(\d+)[.:)] ', '\n'.join(hints), re.M)} <= set(numbers)
-    said, code = section(nb, 'Solutions')
-    live = [c for c in code if 'hide' not in directives(c)]
-    assert live and all(directives(c).get('code-fold') == 'true' for c in live), 'solutions are live and folded'
-    said += '\n'.join(map(source, live))
-    solved = [n for n in numbers if re.search(rf'(?:^|[\s*#(]){n}(?=[\s.:,)*])', said, re.M)]
-    assert len(solved) >= 3
-
-@each_taught
-def test_chapters_say_what_and_how_long(nb):
-    text = prose(nb)
-    assert re.search(r'\*\*What you will (learn|see)', text) and re.search(r'\*\*(What y|Y)ou need', text)
-    assert re.search(r'(second|minute)s?\b', text[:3000])
-    assert re.search(r'^## Further reading', text, re.M)
-
-# the sidebar
-
-def sidebar(node):
-    if isinstance(node, str): yield node
-    elif isinstance(node, list):
-        for o in node: yield from sidebar(o)
-    elif isinstance(node, dict):
-        for k in ('href', 'file', 'contents'):
-            if k in node: yield from sidebar(node[k])
-
-def site(): return yaml.safe_load((root/'_quarto.yml').read_text(encoding='utf-8'))
-def order(): return list(sidebar(site()['website']['sidebar']['contents']))
-
-def test_the_sidebar_names_every_chapter_once():
-    assert sorted(order()) == sorted(f.name for f in nbs)
-
-def test_the_sidebar_is_in_order():
-    chapters = [o for o in order() if o[0].isdigit()]
-    assert chapters == sorted(chapters) and order()[0] == 'index.ipynb'
-
-def test_the_navbar_leads_somewhere():
-    for side in ('left', 'right'):
-        for o in site()['website']['navbar'].get(side, []):
-            if 'href' in o and not o['href'].startswith('https://'): assert (root/'nbs'/o['href']).is_file()
-
-def test_the_stub_includes_the_site():
-    assert yaml.safe_load((root/'nbs'/'_quarto.yml').read_text())['metadata-files'][0] == '../_quarto.yml'
-
-@each_chapter
-def test_chapters_lead_to_their_neighbours(nb):
-    last, names = links(source(cells(nb, 'markdown')[-1])), order()
-    i = names.index(nb.name)
-    if i+1 < len(names): assert names[i+1] in last, f'no link to {names[i+1]} at the end'
-    assert set(names[:i]) & set(last), 'no link back'
-
-@each_chapter
-def test_the_index_lists_every_chapter(nb): assert f']({nb.name})' in prose(root/'nbs'/'index.ipynb')
 
 # README, commands, metadata
 

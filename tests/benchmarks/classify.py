@@ -6,7 +6,8 @@
 MODEL is a folder of `Elmo.from_pretrained`, or the name of a packaged model; DATA the folder with the data sets (default: the environment's
 ELMO_FASTAI_DATA). Everything is chosen on the dev set; the test set is looked at once, by the last model. An accuracy comes with its seeds.
 """
-import argparse, copy, json, os, time
+import argparse, json, os, time
+from functools import partial
 from pathlib import Path
 import numpy as np, torch
 from fastai.torch_core import set_seed
@@ -18,11 +19,14 @@ from elmo_fastai.cbow import *
 from elmo_fastai.classify import *
 from elmo_fastai.corpora import *
 from elmo_fastai.elmo import *
+from elmo_fastai.pretrain import TorchOptimizer
 
+ADAMW = partial(TorchOptimizer, opt=torch.optim.AdamW, betas=(.9, .99), fused=True)      # as fastai's Adam, in one pass over the word vectors
 PHASE1 = dict(epochs=4, lr=3e-3)
-HEAD = dict(pool='attention+max', words=64, dropout=.4, wd=.01, lam=1e-3)
+HEAD = dict(pool='attention+max', words=64, dropout=.5, wd=.01, lam=1e-3)
 ALONE = dict(words=0, pool='attention', dropout=.3)          # the network in which backbones are compared
-PHASE2 = [(-2, 1, 4e-4), (-4, 1, 4e-4)]      # freeze_to, epochs, rate of the new parts; each group below learns three times slower
+SHORT = dict(epochs=1, lr=3e-3)              # phase 1 before phase 2: what has learned its texts by heart has nothing left to learn from
+PHASE2 = [(-2, 1, 2e-3), (-4, 2, 2e-3)]      # freeze_to, epochs, rate of the new parts; each group below learns at half the rate
 
 class Run:
     def __init__(self, a):
@@ -44,7 +48,7 @@ class Run:
     def phase1(self, elmo, seed, cache=None, epochs=None, lr=None, **kw):
         dls = self.loaders(seed)
         set_seed(seed)
-        learn = elmo_classifier_learner(dls, elmo, cache=self.cache if cache is None else cache, **{**HEAD, **kw})
+        learn = elmo_classifier_learner(dls, elmo, cache=self.cache if cache is None else cache, opt_func=ADAMW, **{**HEAD, **kw})
         with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(epochs or PHASE1['epochs'], lr or PHASE1['lr'])
         return learn
 
@@ -54,7 +58,7 @@ class Run:
         for to,epochs,lr in steps:
             learn.freeze_to(to)
             n = len(learn.opt.param_lists)
-            with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(epochs, slice(lr/3**(n-1), lr), pct_start=.1)
+            with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(epochs, slice(lr/2**(n-1), lr), pct_start=.2)
             res += [v[-1] for v in learn.recorder.values]
         return res
 
@@ -64,7 +68,7 @@ class Run:
         if not self.a.out: return
         out = Path(self.a.out)
         out.parent.mkdir(parents=True, exist_ok=True)
-        d = dict(model=self.elmo.lm.config.name, phase1=PHASE1, head=HEAD, phase2=PHASE2, seconds=round(time.perf_counter() - self.start),
+        d = dict(model=self.elmo.lm.config.name, phase1=PHASE1, head=HEAD, short=SHORT, phase2=PHASE2, seconds=round(time.perf_counter() - self.start),
                  texts={k: len(v) for k,v in self.rows.items()}, results=self.results)
         out.write_text(json.dumps(d, indent=1))
 
@@ -95,7 +99,7 @@ def main():
     p.add_argument('--seeds', type=int, default=5)
     p.add_argument('--seeds2', type=int, default=3, help='seeds of phase 2')
     p.add_argument('--seeds3', type=int, default=1, help='seeds of the smaller questions')
-    p.add_argument('--minutes', type=float, default=12, help='leave out what would take longer')
+    p.add_argument('--minutes', type=float, default=20, help='leave out what would take longer')
     p.add_argument('--quick', action='store_true')
     a = p.parse_args()
     if a.quick: a.seeds = a.seeds2 = a.seeds3 = 1
@@ -114,18 +118,23 @@ def main():
     rnd = [r.phase1(r.random(s), s, r.other) for s in range(min(a.seeds2, 2))]
     r.note('phase 1, random, with word vectors', map(last, rnd))
     r.other.clear()
-    # phase 2 goes on from there
-    twos = [r.phase2(l) for l in pre]
-    r.note('phase 2, pretrained, with word vectors', [o[-1] for o in twos], curve=np.mean(twos, 0).round(4).tolist())
-    with pre[0].no_bar(): r.note('test set, the first of these', [pre[0].validate(ds_idx=2)[-1]])    # by its number, not by its result
+    r.save()
+    # phase 2, from a short phase 1
+    short = [r.phase1(r.elmo, s, **SHORT) for s in range(a.seeds)]
+    r.note('short phase 1, pretrained, with word vectors', map(last, short))
+    twos = [r.phase2(l) for l in short]
+    r.note('both phases, pretrained, with word vectors', [o[-1] for o in twos], curve=np.mean(twos, 0).round(4).tolist())
+    with short[0].no_bar(): r.note('test set, the first of these', [short[0].validate(ds_idx=2)[-1]])    # by its number, not by its result
     r.save()
     if r.left() > 200 or a.quick:
-        two = r.phase2(rnd[0])
-        r.note('phase 2, random, with word vectors', [two[-1]], curve=two)
+        r.note('both phases, pretrained, the first one long', [r.phase2(l)[-1] for l in pre[:a.seeds3+1]])
+    if r.left() > 200 or a.quick:
+        two = [r.phase2(r.phase1(r.random(s), s, r.other, **SHORT)) for s in range(a.seeds3+1)]
+        r.note('both phases, random, with word vectors', [o[-1] for o in two], curve=np.mean(two, 0).round(4).tolist())
     if r.left() > 200 or a.quick:
         learn = r.phase1(r.elmo, 0, epochs=1, lr=1e-9)                         # nothing but the statistics of the vectors
-        r.note('all at once from the start, pretrained', [r.phase2(learn, [(-4, 3, PHASE1['lr']/3)])[-1]])
-    pre = rnd = None
+        r.note('all at once from the start, pretrained', [r.phase2(learn, [(-4, 3, PHASE2[0][2])])[-1]])
+    pre = rnd = short = None
 
     def several(name, elmo=None, **kw):
         if r.left() > 20 or a.quick: r.note(name, [last(r.phase1(elmo or r.elmo, s, **{**ALONE, **kw})) for s in range(a.seeds3)])

@@ -1,58 +1,228 @@
 """What the layers know, in figures: probes and neighbours on the built-in corpus and on English, their time, and the memory of a search (chapters 12, 12b).
 
-    python tests/benchmarks/probe.py                 # all; some minutes on two cores
+    python tests/benchmarks/probe.py                 # all; about half an hour on two cores
     python tests/benchmarks/probe.py --quick         # smaller everywhere
-    python tests/benchmarks/probe.py --only toy      # or english, ud, time, memory
+    python tests/benchmarks/probe.py --only toy      # or purity, english, real, words, ud, time, memory
 
-`toy` wants the model that `make pretrain` leaves in models/toy (or --toy FOLDER); `english` and `ud` take the model of the package (or --model FOLDER);
-`ud` downloads the English Web Treebank, or takes it from the folder in ELMO_FASTAI_DATA. `memory` searches ten times as many occurrences in a process of its own.
+`toy` and `purity` want the model that `make pretrain` leaves in models/toy, or folders named with --toy, one a seed (`elmo_pretrain toy --seed 1 --out …`);
+the others take the model of the package (or --model FOLDER). `ud` downloads the English Web Treebank, `real` and `words` the novels and WikiText-2, or they
+take them from the folder in ELMO_FASTAI_DATA (or ../shared/data). `memory` searches ten times as many occurrences in a process of its own. The figures go to
+nbs/results/probe.json and neighbours.json, part by part; the chapters show them. With --quick nothing is written,
+nor are `toy` and `purity` with fewer than three seeds.
 """
-import argparse, json, os, resource, subprocess, sys, time
+import argparse, json, math, os, re, resource, subprocess, sys, time
+from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PARTS = ('toy', 'english', 'ud', 'time', 'memory')
+FILES = dict(toy='probe', english='probe', real='neighbours', words='neighbours', ud='probe', time='probe', memory='probe', purity='neighbours')
+POOLS, KS = (4_000, 12_000, 24_000, 40_000), (1, 3, 5, 10)
+# What is looked for in the novels and in WikiText-2: words in sentences that were written before the search, one sense each
+ASK = """
+bank: He put the money into the bank . | We rowed along the bank of the river .
+match: He struck a match and lit the lamp . | They won the match by two goals .
+watch: He looked at his watch ; it was ten . | They sat down to watch the game .
+mine: Sixty men worked in the mine . | She laid her hand on mine .
+spring: They were married in the spring . | The tiger was about to spring upon him .
+play: He wrote a play in three acts . | The children went out to play in the garden .
+rose: She rose from her chair . | He gave her a red rose .
+ring: He put a ring on her finger . | I heard the bell ring .
+light: The light of the lamp fell upon her face . | A light rain began to fall .
+lead: The pipe was made of lead . | This road will lead us home .
+court: The court found him guilty of murder . | The king and his court rode to the castle .
+present: He gave her a present for her birthday . | At the present time nothing can be done .
+wound: The wound in his arm was bleeding . | The road wound through the hills .
+bear: A brown bear came out of the forest . | I can not bear this pain .
+"""
 
 def show(title, table): print(f'\n{title}  {table.attrs or ""}\n{table.round(3).to_string()}', flush=True)
 
-def toy(folder, quick):
-    "Senses and purity of a model of the built-in corpus; at the best layer 0.95 is asked"
-    from elmo_fastai.all import Elmo, toy_corpus, purity, sense_probe, tag_probe
-    if not folder.exists(): print(f"\nNo model in {folder}: say make pretrain, or name one with --toy"); return
-    elmo = Elmo.from_pretrained(folder, tokenizer='space')
-    gold = toy_corpus(n_train=12_000, n_valid=1_000 if quick else 2_000, n_test=0, n_unseen=0).gold
+def plain(table):
+    "A table as JSON has it"
+    rows = {k: {c: round(float(v), 4) if math.isfinite(v) else None for c,v in r.items()} for k,r in table.to_dict('index').items()}
+    return dict(rows=rows, **table.attrs)
+
+def write(part, what):
+    f = ROOT/'nbs'/'results'/f'{FILES[part]}.json'
+    old = json.loads(f.read_text(encoding='utf-8')) if f.exists() else {}
+    f.parent.mkdir(exist_ok=True)
+    f.write_text(json.dumps({**old, part: what}, indent=1, ensure_ascii=False) + '\n', encoding='utf-8')
+
+def toy_model(folder):
+    from elmo_fastai.elmo import Elmo
+    return Elmo.from_pretrained(folder, tokenizer='space')
+
+def toy_gold(n, n_valid=0):
+    from elmo_fastai.corpora import toy_corpus
+    return toy_corpus(n_train=n, n_valid=n_valid, n_test=0, n_unseen=0).gold
+
+# the built-in corpus
+
+def toy(folders, quick):
+    "Tags and senses, layer by layer"
+    from elmo_fastai.all import sense_probe, tag_probe
+    gold, res = toy_gold(12_000, 1_000 if quick else 2_000), []
     train = gold['train'][:4_000 if quick else 12_000]
-    show('toy: parts of speech', tag_probe(elmo, train, gold['valid'], seeds=1 if quick else 3))
-    for how in ('mean', '1nn'): show(f'toy: senses, {how}', sense_probe(elmo, train, gold['valid'], how=how, seeds=1 if quick else 3))
-    for k in (1, 3, 5): show(f'toy: purity of {k} neighbours', purity(elmo, train, k=k))
+    for folder in folders:
+        elmo, seeds = toy_model(folder), 1 if quick else 3
+        tables = {'part of speech': tag_probe(elmo, train, gold['valid'], seeds=seeds),
+                  **{f'sense, {n}': sense_probe(elmo, train, gold['valid'], how=how, seeds=seeds) for n,how in (('nearest mean', 'mean'), ('nearest example', '1nn'))}}
+        for k,t in tables.items(): show(f'toy, {folder.name}: {k}', t)
+        res.append({k: plain(t) for k,t in tables.items()})
+    return res
+
+class View:
+    "A model of which `of` changes the vectors [layers, T, 2P]"
+    def __init__(self, elmo, of, n_layers=None): self.elmo,self.of,self.n_layers,self.dim = elmo,of,n_layers or elmo.n_layers,elmo.dim
+    def embed_iter(self, sents, layers): return (self.of(v) for v in self.elmo.embed_iter(sents, 'all'))
+
+def purity_of_pools(folders, quick):
+    "Neighbours of one sense: by the size of the text, by their number, by what is compared"
+    import numpy as np
+    from elmo_fastai.all import RECIPES, purity
+    gold, pools, ks = toy_gold(max(POOLS))['train'], POOLS[:2] if quick else POOLS, KS[:2] if quick else KS
+    runs, ways = [], []
+    for folder in folders:
+        elmo, run = toy_model(folder), []
+        half, length = elmo.dim//2, lambda v: v/np.linalg.norm(v, axis=-1, keepdims=True).clip(1e-12)
+        for pool in pools:
+            for k in ks:
+                t = purity(elmo, gold[:pool], k=k)
+                show(f'toy, {folder.name}: purity in {pool:,} sentences', t)
+                run.append(dict(pool=pool, **plain(t)))
+        def zero(v, keep): v = v.copy(); v[..., [i for i in range(2*half) if i not in keep]] = 0; return v
+        views = {'directions evened out': (elmo, True), 'mean taken away': (elmo, False), 'forward halves': (View(elmo, lambda v: zero(v, range(half))), True),
+                 'backward halves': (View(elmo, lambda v: zero(v, range(half, 2*half))), True), 'mean of layers 0 to 2': (View(elmo, lambda v: length(v).mean(0)[None].repeat(3, 0)), True)}
+        way = {k: float(purity(e, gold[:pools[1]], k=ks[-2], whiten=w, layers=2).purity['layer 2']) for k,(e,w) in views.items()}
+        print({k: round(v, 3) for k,v in way.items()}, flush=True)
+        runs.append(run); ways.append(way)
+    return dict(recipe=RECIPES['toy'], pools=pools, ks=ks, runs=runs, ways=dict(pool=pools[1], k=ks[-2], layer=2, runs=ways))
+
+# English
 
 def english(elmo, quick):
-    "Twelve words of English"
+    "Twelve words in sentences that we wrote"
     from elmo_fastai.all import read_senses, sense_probe, purity, sense_pairs, pair_probe
-    data = read_senses(ROOT/'nbs'/'data'/'senses_en.csv')
-    for how in ('mean', '1nn'): show(f'English: senses, {how}', sense_probe(elmo, data, how=how, seeds=5 if quick else 20))
-    show('English: purity of the nearest', purity(elmo, data, k=1))
+    data, seeds = read_senses(ROOT/'nbs'/'data'/'senses_en.csv'), 5 if quick else 20
     pairs = sense_pairs(data, 600)
-    show('English: pairs', pair_probe(elmo, pairs[:300], pairs[300:]))
+    tables = {'sense, nearest mean': sense_probe(elmo, data, seeds=seeds), 'sense, nearest example': sense_probe(elmo, data, how='1nn', seeds=seeds),
+              'purity': purity(elmo, data, k=1), 'pairs': pair_probe(elmo, pairs[:300], pairs[300:])}
+    for k,t in tables.items(): show(f'English: {k}', t)
+    return {k: plain(t) for k,t in tables.items()}
+
+def real_sentences():
+    "(source, number) → sentence as text, of the novels and of WikiText-2"
+    from elmo_fastai.corpora import read_text, wikitext2
+    from elmo_fastai.novels import BOOKS, _fetch_book, _find_book, _local_folder, book_sentences, wikitext_sentences
+    root, wiki = _local_folder('novels'), wikitext2()
+    res = {(b.name, i): s for b in BOOKS for i,s in enumerate(book_sentences(read_text(_find_book(root, b) if root else _fetch_book(b)), b.start))}
+    for split in ('train', 'valid', 'test'): res.update({(f'wikitext-2 {split}', i): s for i,s in enumerate(wikitext_sentences(getattr(wiki, split)))})
+    return res
+
+def real_senses(elmo):
+    "The labelled occurrences: (tokens, position, sense) and the sources"
+    import pandas as pd
+    rows, text = pd.read_csv(ROOT/'nbs'/'data'/'senses_real.csv'), real_sentences()
+    sents = elmo.to_tokens([text[k] for k in zip(rows.source, rows.sentence)])
+    for s,t,sense in zip(sents, rows.position, rows.sense):
+        if s[t] != sense.split('/')[0]: raise SystemExit(f"senses_real.csv: {' '.join(s)!r} has {s[t]!r} at {t}, and its sense is {sense!r}")
+    return [(s, t, sense) for s,t,sense in zip(sents, rows.position.tolist(), rows.sense)], [o.split()[0] for o in rows.source]
+
+def real(elmo, quick):
+    "Fifteen words in novels and WikiText-2, their senses labelled by hand, beside random weights"
+    import numpy as np, torch
+    from elmo_fastai.all import BiLM, Elmo, purity, sense_probe
+    data, sources = real_senses(elmo)
+    tables = {f'purity, k={k}': purity(elmo, data, k=k) for k in (1, 3)}
+    tables |= {f'sense, {n}': sense_probe(elmo, data, how=how, seeds=5 if quick else 20) for n,how in (('nearest mean', 'mean'), ('nearest example', '1nn'))}
+    for k,t in tables.items(): show(f'novels and WikiText-2: {k}', t)
+    kinds = ['wiki' if s == 'wikitext-2' else 'novel' for s in sources]
+    there = Counter((s.split('/')[0], kind, s) for (*_, s),kind in zip(data, kinds))
+    best = {w: max((n, s) for w2,s,n in ((k[:2], k[2], n) for k,n in there.items()) if w2 == w)[1] for w in {k[:2] for k in there}}
+    by_source = float(np.mean([best[s.split('/')[0], kind] == s for (*_, s),kind in zip(data, kinds)]))
+    print(f'\ncommonest sense of the word in its kind of text: {by_source:.3f}')
+    random = []
+    for seed in range(1 if quick else 3):
+        torch.manual_seed(seed)
+        blank = Elmo(BiLM(elmo.lm.config, 0), tokenizer=elmo.tokenize).eval()
+        t = purity(blank, data, k=1); show(f'random weights, seed {seed}: purity, k=1', t)
+        random.append(plain(t))
+    return dict(tables={k: plain(t) for k,t in tables.items()}, random=random, by_source=round(by_source, 4), senses=dict(Counter(s for *_, s in data)))
+
+def count_vectors(sents, n_words=8_000, around=3, dim=100):
+    "Static vectors by counting: positive pointwise mutual information of words at most `around` apart, and its first singular vectors (Levy and Goldberg 2014)"
+    import numpy as np
+    from scipy.sparse import coo_matrix
+    from sklearn.decomposition import TruncatedSVD
+    from elmo_fastai.cbow import WordVectors
+    sents = [[w.lower() for w in s] for s in sents]
+    words = [w for w,_ in Counter(w for s in sents for w in s).most_common(n_words)]
+    o2i = {w: i for i,w in enumerate(words)}
+    ids = np.array([i for s in sents for i in [*(o2i.get(w, -1) for w in s), *[-1]*around]])
+    m = 0
+    for d in range(1, around + 1):
+        a, b = ids[:-d], ids[d:]; ok = (a >= 0) & (b >= 0)
+        m = m + coo_matrix((np.ones(ok.sum()), (a[ok], b[ok])), shape=(len(words),)*2).tocsr()
+    m = (m + m.T).tocoo()
+    n, total = np.asarray(m.sum(1)).ravel() + 1e-9, m.sum()
+    m.data = np.maximum(np.log(m.data*total/n[m.row]/n[m.col]**.75*(n**.75).sum()/total), 0)
+    svd = TruncatedSVD(dim, random_state=0)
+    return WordVectors(words, (svd.fit_transform(m.tocsr())/svd.singular_values_**.5).astype(np.float32))
+
+def words(elmo, quick, layer=1):
+    "A dozen words and more: where their nearest occurrences are, and their static neighbours"
+    from elmo_fastai.all import nearest, static_words
+    ask = [(w, [q.strip() for q in qs.split('|')]) for w,qs in (o.split(': ', 1) for o in ASK.strip().split('\n'))][:2 if quick else None]
+    text, wanted = real_sentences(), re.compile(r'\b(?:' + '|'.join(w for w,_ in ask) + r')\b')
+    keys = [k for k,s in text.items() if wanted.search(s) and '<unk>' not in s]
+    sents = [s for s in elmo.to_tokens([text[k] for k in keys])]
+    found = {tuple(s): k[0] for s,k in zip(sents, keys) if 5 <= len(s) <= 40}
+    every = elmo.to_tokens(list(text.values())[:20_000 if quick else None])
+    by_count = count_vectors(every)
+    by_letter = static_words(elmo, [w for w in by_count.words if w.isalpha()])
+    res, n = [], Counter(w for s in found for w in {*s})
+    for w,qs in ask:
+        row = dict(word=w, occurrences=n[w], static=[v for v,_ in by_count.nearest(w, 5)], letters=[v for v,_ in by_letter.nearest(w, 5)], asked=[])
+        for q in qs:
+            near = nearest(elmo, q, w, [list(s) for s in found if w in s], k=2, layer=layer)
+            print(near, flush=True)
+            def cut(s, t): return [' '.join(s[max(0, t-8):t]), s[t], ' '.join(s[t+1:t+8]), t > 8, t+8 < len(s)]
+            row['asked'].append(dict(sentence=q, found=[dict(cosine=round(c, 3), source=found[tuple(s)], text=cut(s, t)) for c,s,t in near.rows]))
+        print(row['static'], row['letters'], flush=True)
+        res.append(row)
+    return dict(layer=layer, sentences=len(text), rows=res)
 
 def ud(elmo, quick):
+    "Parts of speech, words and positions in the treebank"
     from elmo_fastai.all import ud_ewt, tag_probe, word_probe, position_probe
-    gold = ud_ewt().gold
+    gold, res = ud_ewt().gold, {}
     dev = gold['valid'][:300 if quick else None]
-    for name,probe in (('parts of speech', tag_probe), ('words', word_probe), ('positions', position_probe)):
-        show(f'treebank: {name}', probe(elmo, gold['train'], dev, seeds=1 if quick else 3, max_tokens=4_000 if quick else 20_000))
+    for name,probe in (('part of speech', tag_probe), ('word', word_probe), ('position', position_probe)):
+        t = probe(elmo, gold['train'], dev, seeds=1 if quick else 3, max_tokens=4_000 if quick else 20_000)
+        show(f'treebank: {name}', t)
+        res[name] = plain(t)
+    return res
+
+# time and memory
 
 def timed(elmo, quick):
     "Seconds of each probe, 20,000 tokens to learn from, one seed; under a minute is asked"
-    from elmo_fastai.all import toy_corpus, tag_probe, word_probe, position_probe, sense_probe, purity
-    gold = toy_corpus(n_train=800 if quick else 3_000, n_valid=600, n_test=0, n_unseen=0).gold
-    def run(f):
-        start = time.perf_counter(); t = f(gold['train'], gold['valid'])
-        return time.perf_counter() - start, t.attrs.get('train') or t.attrs.get('occurrences')
-    for f in (tag_probe, word_probe, position_probe, sense_probe):
-        s, n = run(lambda a, b: f(elmo, a, b, seeds=1, share=1.))
-        print(f'{f.__name__:16} {n:7,} tokens {s:6.1f} s', flush=True)
-    s, n = run(lambda a, b: purity(elmo, a)); print(f'{"purity":16} {n:7,} tokens {s:6.1f} s', flush=True)
+    from elmo_fastai.all import tag_probe, word_probe, position_probe, sense_probe, purity
+    gold, res = toy_gold(800 if quick else 3_000, 600), {}
+    more = toy_gold(2_000 if quick else 40_000)['train']                       # one word in twenty has senses
+    def run(name, f, *args, **kw):
+        wall, own = time.perf_counter(), time.process_time(); t = f(elmo, *args, **kw)
+        res[name] = dict(tokens=t.attrs.get('train') or t.attrs.get('occurrences'), seconds=round(time.perf_counter() - wall, 1), processor=round(time.process_time() - own, 1))
+        print(f'{name:10} {res[name]["tokens"]:7,} tokens {res[name]["seconds"]:6.1f} s, of the processor {res[name]["processor"]:6.1f} s', flush=True)
+    for name,f in (('tags', tag_probe), ('words', word_probe), ('positions', position_probe)): run(name, f, gold['train'], gold['valid'], seeds=1, share=1.)
+    run('senses', sense_probe, more, gold['valid'], seeds=1, share=1.)
+    run('purity', purity, more)
+    return res
+
+def peak_mb():
+    "The highest memory of this program. (On Linux `ru_maxrss` also counts what the process was before it became this program: the one that started it)"
+    try: return int(re.search(r'VmHWM:\s*(\d+)', Path('/proc/self/status').read_text())[1])/1024
+    except OSError: return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss/1024/(1024 if sys.platform == 'darwin' else 1)
 
 def one(n, kind):
     "The highest memory of a search through `n` occurrences of one word"
@@ -65,33 +235,39 @@ def one(n, kind):
     if kind == 'index': stream = TokenIndex(elmo, stream, block=16_384)
     start = time.perf_counter()
     nearest(elmo, 'the bank', 'bank', stream, k=5)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss/1024/(1024 if sys.platform == 'darwin' else 1)
-    print(json.dumps(dict(mb=round(peak), seconds=round(time.perf_counter() - start, 1))))
+    print(json.dumps(dict(kind=kind, occurrences=n, mb=round(peak_mb()), seconds=round(time.perf_counter() - start, 1))))
 
 def memory(quick):
+    res = []
     print(f"\n{'':8}{'occurrences':>12}{'MB at most':>12}{'seconds':>10}")
     for kind in ('stream', 'index'):
         for n in (2_000, 20_000) if quick else (20_000, 200_000):
             r = json.loads(subprocess.run([sys.executable, __file__, '--one', str(n), kind], check=True, capture_output=True, text=True, env={**os.environ, 'PYTHONPATH': str(ROOT)}).stdout)
             print(f"{kind:8}{n:12,}{r['mb']:12,}{r['seconds']:10}", flush=True)
+            res.append(r)
+    return res
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument('--quick', action='store_true', help='smaller everywhere')
-    p.add_argument('--only', choices=PARTS)
+    p.add_argument('--quick', action='store_true', help='smaller everywhere; nothing is written')
+    p.add_argument('--only', choices=FILES, nargs='+')
     p.add_argument('--model', default='tiny-en', help="a folder, or 'tiny-en', the package's own")
-    p.add_argument('--toy', type=Path, default=ROOT/'models'/'toy', help='the folder that make pretrain leaves')
+    p.add_argument('--toy', type=Path, nargs='+', default=[ROOT/'models'/'toy'], help='folders as make pretrain leaves them, one a seed')
     p.add_argument('--one', nargs=2, metavar=('N', 'KIND'), help=argparse.SUPPRESS)
     a = p.parse_args()
     if a.one: return one(int(a.one[0]), a.one[1])
+    if not os.environ.get('ELMO_FASTAI_DATA') and (local := ROOT.parent/'shared'/'data').is_dir(): os.environ['ELMO_FASTAI_DATA'] = str(local)
     from elmo_fastai.elmo import Elmo
-    wanted = [a.only] if a.only else PARTS
-    elmo = Elmo.from_pretrained(a.model) if {'english', 'ud', 'time'} & {*wanted} else None
+    wanted = a.only or list(FILES)
+    elmo = Elmo.from_pretrained(a.model) if {'english', 'real', 'words', 'ud', 'time'} & {*wanted} else None
     for part in wanted:
-        start = time.perf_counter()
-        if part == 'toy': toy(a.toy, a.quick)
-        elif part == 'memory': memory(a.quick)
-        else: dict(english=english, ud=ud, time=timed)[part](elmo, a.quick)
+        start, on_toy = time.perf_counter(), part in ('toy', 'purity')
+        if on_toy and (missing := [str(f) for f in a.toy if not f.exists()]):
+            print(f"({part}: no model in {', '.join(missing)}: say make pretrain, or name one with --toy)", flush=True); continue
+        if on_toy: res = dict(toy=toy, purity=purity_of_pools)[part](a.toy, a.quick)
+        elif part == 'memory': res = memory(a.quick)
+        else: res = dict(english=english, real=real, words=words, ud=ud, time=timed)[part](elmo, a.quick)
+        if not a.quick and not (on_toy and len(a.toy) < 3): write(part, res)
         print(f'({part}: {time.perf_counter() - start:.0f} s)', flush=True)
 
 if __name__ == '__main__': main()

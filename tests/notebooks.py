@@ -1,0 +1,59 @@
+"For tests of the notebooks as they are committed: their cells, prose, directives and links, and the sidebar"
+import json, re
+from functools import lru_cache
+from pathlib import Path
+
+import pytest, yaml
+
+root = Path(__file__).resolve().parent.parent
+nbs = sorted((root/'nbs').glob('*.ipynb'))
+chapters = [f for f in nbs if re.match(r'\d\d', f.name)]
+taught = [f for f in chapters if f.name[:2] <= '14']      # the rest is the reference
+
+FENCE = re.compile(r'^(```|~~~).*?^\1', re.M | re.S)
+
+def name(f): return f.stem
+@lru_cache(None)
+def read(f): return json.loads(f.read_text(encoding='utf-8'))
+def source(cell): return ''.join(cell['source'])
+def cells(f, kind): return [c for c in read(f)['cells'] if c['cell_type'] == kind]
+def prose(f): return '\n\n'.join(source(c) for c in cells(f, 'markdown'))
+def directives(cell): return dict(re.findall(r'^#\|\s*([\w-]+):?[ ]*(.*)$', source(cell), re.M))
+each = pytest.mark.parametrize('nb', nbs, ids=name)
+each_chapter = pytest.mark.parametrize('nb', chapters, ids=name)
+each_taught = pytest.mark.parametrize('nb', taught, ids=name)
+
+def texts(outputs):
+    "The text of outputs; pictures in base64 say nothing"
+    for o in outputs:
+        if o['output_type'] == 'stream': yield ''.join(o['text'])
+        for mime,data in o.get('data', {}).items():
+            if not mime.startswith('image/') or mime == 'image/svg+xml': yield data if isinstance(data, str) else ''.join(data) if isinstance(data, list) else json.dumps(data)
+
+def slug(heading): return re.sub(r'\s', '-', re.sub(r'[^\w\s-]', '', re.sub(r'[`*]', '', heading).strip().lower()))
+def anchors(f): return {slug(h) for h in re.findall(r'^#{1,6} (.*)$', prose(f), re.M)}
+def links(text): return re.findall(r'(?<!!)\[[^\]]*\]\(([^)\s]+)\)', re.sub(r'`[^`]*`', '', re.sub(FENCE, '', text))) + re.findall(r'(?:href|src)="([^"]+)"', text)
+def well_formed(link): return re.match(r'https://[\w.-]+\.\w{2,}(/\S*)?$', link)
+
+def section(nb, heading):
+    "The prose and the code cells between `heading` and the next heading of its rank"
+    text, code, on = [], [], False
+    for c in read(nb)['cells']:
+        if c['cell_type'] == 'code':
+            if on: code.append(c)
+            continue
+        for part in re.split(r'(?m)^(?=## )', source(c)):
+            if part.startswith('## '): on = part.split('\n')[0] == f'## {heading}'
+            if on: text.append(part)
+    return '\n'.join(text), code
+
+def _files(node):
+    if isinstance(node, str): yield node
+    elif isinstance(node, list):
+        for o in node: yield from _files(o)
+    elif isinstance(node, dict):
+        for k in ('href', 'file', 'contents'):
+            if k in node: yield from _files(node[k])
+
+def site(): return yaml.safe_load((root/'_quarto.yml').read_text(encoding='utf-8'))
+def order(): return list(_files(site()['website']['sidebar']['contents']))

@@ -1,0 +1,224 @@
+"The chapters as one course: what each has to say, its exercises, its way to Colab, its place among the others; the reference and the glossary"
+import ast, builtins, re, sys, warnings
+from configparser import ConfigParser
+
+import pytest, yaml
+from notebooks import *
+
+# what every chapter has
+
+def needs(nb):
+    "The paragraph that says what a chapter needs and how long it runs"
+    found = [p for p in prose(nb).split('\n\n') if re.match(r'\*\*(What y|Y)ou need\b', p)]
+    assert len(found) == 1
+    return found[0]
+
+@each_taught
+def test_chapters_say_what_you_will_learn(nb):
+    assert re.search(r'^\*\*What you will (learn|see)\*\*\s*\n(\n*[-*] .*){3}', prose(nb), re.M), 'three bullets'
+    assert re.search(r'^## Further reading', prose(nb), re.M)
+
+@each_taught
+def test_chapters_say_what_you_need_and_how_long_they_run(nb):
+    text, names = needs(nb), order()
+    assert re.search(r'\b(second|minute)s?\b', text), 'how long?'
+    assert set(names[:names.index(nb.name)]) & set(links(text)) or re.search(r'\b(nothing|Python)\b', text), 'which chapters?'
+
+@each_taught
+def test_exercises_have_hints_and_solutions(nb):
+    heads = re.findall(r'^## (.*)$', prose(nb), re.M)
+    for h in ('Recap', 'Exercises', 'Solutions'): assert heads.count(h) == 1, h
+    assert heads.index('Recap') < heads.index('Exercises') < heads.index('Solutions')
+    asked, _ = section(nb, 'Exercises')
+    hints = re.findall(r'<details>\s*<summary>\s*Hints?\s*</summary>(.*?)</details>', asked, re.S)
+    assert hints and len(hints) == asked.count('<details>') and all(h.strip() for h in hints)
+    numbers = [int(n) for n in re.findall(r'^(\d+)\. ', re.sub(r'<details>.*?</details>', '', asked, flags=re.S), re.M)]
+    assert numbers == list(range(1, len(numbers)+1)) and 4 <= len(numbers) <= 6
+    hinted = [int(n) for n in re.findall(r'^\s*(\d+)[.:)] ', '\n'.join(hints), re.M)]
+    assert hinted == numbers or len(hints) == len(numbers), 'a hint for each exercise'
+    said, code = section(nb, 'Solutions')
+    live = [c for c in code if 'hide' not in directives(c)]
+    assert live and all(directives(c).get('code-fold') == 'true' for c in live), 'solutions are live and folded'
+    commented = '\n'.join(map(source, live))
+    def solved(n): return re.search(rf'^# {n}\b', commented, re.M) or re.search(rf'(?:^|\s|\*\*|\(){n}(?:[.:)]|\*\*|,| and |–|\s+["$`(*“]*[A-Z])', said, re.M)
+    missing = [n for n in numbers if not solved(n)]
+    assert not missing, f'no solution of {missing}'
+
+# Colab
+
+SETTINGS = ConfigParser(delimiters=['='])
+SETTINGS.read(root/'settings.ini', encoding='utf-8')
+settings = SETTINGS['DEFAULT']
+
+@each_taught
+def test_chapters_open_in_colab(nb):
+    link = f"https://colab.research.google.com/github/{settings['user']}/{settings['repo']}/blob/{settings['branch']}/{settings['nbs_path']}/{nb.name}"
+    assert needs(nb).endswith(f'[Open in Colab]({link})')
+    code = cells(nb, 'code')
+    first = next(i for i,c in enumerate(code) if re.search(r'^(import|from) ', source(c), re.M))
+    assert code[first]['id'] == 'colab', 'it installs before the first import'
+    assert {'hide', 'eval'} <= set(directives(code[first])) and directives(code[first])['eval'] == 'false' and not code[first]['outputs']
+    assert sum('google.colab' in source(c) for c in code) == 1
+
+def test_all_chapters_install_alike():
+    found = {source(c) for nb in taught for c in cells(nb, 'code') if c['id'] == 'colab'}
+    assert len(found) == 1
+    install, = found
+    assert f"git clone -q --depth 1 {settings['git_url']} /content/{settings['repo']}\n" in install
+    assert f"%cd -q /content/{settings['repo']}/{settings['nbs_path']}" in install
+
+def test_elsewhere_the_cell_for_colab_does_nothing(monkeypatch):
+    inputtransformer2 = pytest.importorskip('IPython.core.inputtransformer2')
+    done = []
+    class Shell:
+        def system(self, command): done.append(command)
+        def run_line_magic(self, name, line, **kwargs): done.append(f'{name} {line}')
+    code = inputtransformer2.TransformerManager().transform_cell(next(source(c) for c in cells(taught[0], 'code') if c['id'] == 'colab'))
+    exec(code, {'get_ipython': Shell})
+    assert not done
+    monkeypatch.setitem(sys.modules, 'google.colab', sys)
+    exec(code, {'get_ipython': Shell})
+    assert [o.split()[0] for o in done] == ['[', 'pip', 'cd']
+
+# measure: habits, not laws
+
+@each_taught
+def test_measure(nb):
+    "25 to 60 cells, paragraphs that fit on a screen, and never more than three cells of code without a word between"
+    all_cells, said = read(nb)['cells'], []
+    if not 25 <= len(all_cells) <= 60: said.append(f'{len(all_cells)} cells')
+    said += [f"{c['id']} is {len(source(c))} characters of prose" for c in cells(nb, 'markdown') if len(source(c)) > 2000 and 'Further reading' not in source(c)]
+    run, solutions = [], False
+    for c in all_cells + [dict(cell_type='markdown', source='')]:
+        if c['cell_type'] == 'code': run += [c['id']] * ('hide' not in directives(c))
+        else:
+            if len(run) > 3 and not solutions: said.append(f'{run[0]} to {run[-1]} is code without prose')
+            run, heads = [], re.findall(r'^## (.*)$', source(c), re.M)
+            if heads: solutions = heads[-1] == 'Solutions'
+    if said: warnings.warn('; '.join(said))
+
+# the sidebar, and the way from chapter to chapter
+
+def test_the_sidebar_names_every_chapter_once(): assert sorted(order()) == sorted(f.name for f in nbs)
+
+def test_the_sidebar_is_in_order():
+    named = [o for o in order() if o[0].isdigit()]
+    assert named == sorted(named) and order()[0] == 'index.ipynb'
+
+def test_the_sidebar_has_the_parts_of_the_course():
+    parts = [o['section'] for o in site()['website']['sidebar']['contents'] if isinstance(o, dict)]
+    assert parts == ['Data', 'Characters', 'Sequences', 'Language models', 'ELMo', 'Use', 'Beyond', 'Reference']
+
+def test_the_navbar_leads_somewhere():
+    for side in ('left', 'right'):
+        for o in site()['website']['navbar'].get(side, []):
+            if 'href' not in o or o['href'].startswith('https://'): continue
+            target, _, anchor = o['href'].partition('#')
+            assert (root/'nbs'/target).is_file() and (not anchor or anchor in anchors(root/'nbs'/target)), o['href']
+
+def test_the_stub_includes_the_site():
+    assert yaml.safe_load((root/'nbs'/'_quarto.yml').read_text())['metadata-files'][0] == '../_quarto.yml'
+
+@each_chapter
+def test_chapters_lead_to_their_neighbours(nb):
+    last, names = links(source(cells(nb, 'markdown')[-1])), order()
+    i = names.index(nb.name)
+    if i+1 < len(names): assert names[i+1] in last, f'no link to {names[i+1]} at the end'
+    assert set(names[:i]) & set(last), 'no link back'
+
+@each_chapter
+def test_the_index_lists_every_chapter(nb): assert f']({nb.name})' in prose(root/'nbs'/'index.ipynb')
+
+# the reference
+
+AGAIN = 'execute nbs/99_api.ipynb again, then nbdev_clean'
+api = root/'nbs'/'99_api.ipynb'
+
+def modules():
+    "The modules in the order of the sidebar, and the chapter of each"
+    for f in (root/'nbs'/o for o in order()):
+        for m in re.findall(r'^#\| default_exp (\w+)', '\n'.join(source(c) for c in cells(f, 'code')), re.M): yield m, f
+
+def tree(module): return ast.parse((root/'elmo_fastai'/f'{module}.py').read_text(encoding='utf-8'))
+
+def public(module): return next(ast.literal_eval(o.value) for o in tree(module).body if isinstance(o, ast.Assign) and ast.unparse(o.targets[0]) == '__all__')
+
+def described():
+    "What the library defines and describes, as nbdev sees it: name → its definition; methods as `Class.name`, those by `@patch` too"
+    found = {}
+    for m,_ in modules():
+        for o in tree(m).body:
+            if not isinstance(o, (ast.FunctionDef, ast.ClassDef)): continue
+            patched = any(ast.unparse(d).split('(')[0] == 'patch' for d in o.decorator_list)
+            of = ast.unparse(o.args.args[0].annotation).split('|') if patched else ['']
+            for c in of: found.setdefault(f'{c.strip()}.{o.name}'.strip('.'), o)
+            if isinstance(o, ast.ClassDef): found |= {f'{o.name}.{f.name}': f for f in o.body if isinstance(f, ast.FunctionDef)}
+    return found
+
+def reference():
+    "What the reference says: name → its text, section by section"
+    on, sections = None, {}
+    for c in read(api)['cells']:
+        if c['cell_type'] == 'markdown' and (m := re.match(r'## elmo_fastai\.(\w+)$', source(c).split('\n')[0])): on = sections.setdefault(m[1], dict(about=source(c)))
+        elif c['cell_type'] == 'code' and on is not None and source(c).endswith(f"reference('{list(sections)[-1]}')"):
+            about, *parts = re.split(r'^####? ', '\n'.join(texts(c['outputs'])), flags=re.M)
+            on['text'], on['names'] = about, {p.split('\n')[0]: p for p in parts}
+    return sections
+
+def test_the_reference_has_every_module_in_the_order_of_the_course():
+    said = reference()
+    assert list(said) == [m for m,_ in modules()]
+    for m,f in modules():
+        assert f.name in links(said[m]['about']) and any(o.endswith(f'/elmo_fastai/{m}.py') for o in links(said[m]['about']))
+        assert said[m]['text'].startswith(ast.get_docstring(tree(m))), AGAIN
+
+def test_the_reference_has_every_public_name_and_no_other():
+    said, seen = reference(), set()
+    for m,_ in modules():
+        new = [o for o in public(m) if o not in seen]
+        assert [o for o in said[m]['names'] if '.' not in o] == new, AGAIN
+        for o in set(public(m)) - set(new): assert f'`{o}`' in '\n'.join([said[m]['text'], *said[m]['names'].values()]), (m, o)
+        seen |= set(public(m))
+
+def test_the_reference_has_every_method_that_is_described():
+    said, known = {o for s in reference().values() for o in s['names']}, described()
+    classes = {o for o in said if isinstance(known.get(o), ast.ClassDef)}
+    methods = {o for o,f in known.items() if o.split('.')[0] in classes and '.' in o and '._' not in o and ast.get_docstring(f)}
+    assert not methods - said, AGAIN
+    import elmo_fastai.all as library
+    for o in said - set(known):       # a second name of a method
+        if '.' in o: assert callable(getattr(getattr(library, o.split('.')[0]), o.split('.')[1])), (o, AGAIN)
+
+def test_the_reference_is_up_to_date():
+    "Parameters and first lines of descriptions"
+    known = described()
+    for s in reference().values():
+        for o,text in s['names'].items():
+            if o not in known: continue
+            d, shape = known[o], known.get(f'{o}.__init__', known[o])
+            if doc := ast.get_docstring(d): assert re.sub('<', '&lt;', doc.split('\n')[0]) in re.sub('<', '&lt;', text.replace('&lt;', '<')), f'{o}: {AGAIN}'
+            if '```' not in text or 'class ' in text.split('```')[1]: continue
+            if isinstance(shape, ast.FunctionDef): wanted = [a.arg for a in [*shape.args.posonlyargs, *shape.args.args, *shape.args.kwonlyargs]]
+            else: wanted = [a.target.id for a in shape.body if isinstance(a, ast.AnnAssign)]
+            missing = [a for a in wanted if a not in ('self', 'cls') and not a.startswith('_') and not re.search(rf'\b{a}\b', text.split('```')[1])]
+            if '.' in o: missing = [a for a in missing if a != wanted[0]]      # self, cls, or what it is patched to
+            assert not missing, f'{o} has got {missing}: {AGAIN}'
+
+# the glossary
+
+TERM = re.compile(r'^- \*\*(.+?)\*\*: (.+)$', re.M)
+
+def test_the_glossary_is_in_order():
+    said = [re.sub(r'[^a-z0-9 ]', '', t.lower().replace('–', ' ')).strip() for t,_ in TERM.findall(prose(api))]
+    assert len(said) > 80 and said == sorted(said) and len(set(said)) == len(said)
+
+def test_the_glossary_leads_to_chapters():
+    rows = re.findall(r'^\| (?!\||-|stands)(.*) \|$', prose(api), re.M)
+    for text in [f'{t}: {said}' for t,said in TERM.findall(prose(api))] + rows: assert re.search(r'\[\d\d[a-z]?\]\(\d\d[a-z]?_\w+\.ipynb\)$', text), text
+
+def test_names_in_the_glossary_exist():
+    library = set(re.findall(r'\w+', '\n'.join(f.read_text(encoding='utf-8') for f in (root/'elmo_fastai').glob('*.py'))))
+    fastai = {'fit_one_cycle', 'encodes', 'decodes', 'slice'}
+    for term,text in TERM.findall(prose(api)):
+        for code in re.findall(r'`([^`]+)`', term + text):
+            for o in re.findall(r'[A-Za-z_]\w+', re.sub(r"'.*?'|<.*?>", '', code)): assert o in library | fastai | set(dir(builtins)), (term, o)

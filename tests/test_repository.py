@@ -1,0 +1,258 @@
+"What stands around the course: workflows, templates, CONTRIBUTING, the change log and the citation, and that they agree with the rest"
+import importlib.util, re, subprocess, tarfile, zipfile
+from configparser import ConfigParser
+from pathlib import Path
+
+import pytest, yaml
+
+root = Path(__file__).resolve().parent.parent
+cfg = ConfigParser(delimiters=['='])
+cfg.read(root/'settings.ini', encoding='utf-8')
+cfg = cfg['DEFAULT']
+github = root/'.github'
+workflows = sorted((github/'workflows').glob('*.yml'))
+forms = sorted(f for f in (github/'ISSUE_TEMPLATE').glob('*.yml') if f.name != 'config.yml')
+prose = [root/f for f in ('CONTRIBUTING.md', 'CHANGELOG.md', 'SECURITY.md', '.github/PULL_REQUEST_TEMPLATE.md')]
+
+def text(f): return (root/f).read_text(encoding='utf-8')
+def load(f): return yaml.safe_load(f.read_text(encoding='utf-8'))
+def jobs(f): return load(f)['jobs']
+def steps(f): return [s for j in jobs(f).values() for s in j.get('steps', [])]
+def shell(f): return [s['run'] for s in steps(f) if 'run' in s]
+def on(f): return load(f)[True]                        # YAML 1.1 reads the key `on` as true
+def name(f): return f.name
+each = pytest.mark.parametrize('file', workflows, ids=name)
+
+spec = importlib.util.spec_from_file_location('release', github/'release.py')
+release = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(release)
+
+# workflows
+
+def test_there_are_workflows(): assert {f.stem for f in workflows} >= {'test', 'site', 'release'}
+
+@each
+def test_workflow_is_well_formed(file):
+    d, all_jobs = load(file), jobs(file)
+    assert d['name'] == file.stem and on(file)
+    assert d['permissions'] == {'contents': 'read'}, 'what a job needs beyond reading it asks for itself'
+    for key,job in all_jobs.items():
+        needs = job.get('needs', [])
+        assert set([needs] if isinstance(needs, str) else needs) <= set(all_jobs), key
+        if 'uses' in job:
+            called = root/job['uses']
+            assert called.is_file() and 'workflow_call' in on(called)
+            continue
+        assert job['runs-on'] == 'ubuntu-latest' and 5 <= job['timeout-minutes'] <= 60, key
+        for s in job['steps']: assert ('uses' in s) != ('run' in s)
+
+@each
+def test_actions_are_pinned(file):
+    for s in steps(file):
+        if 'uses' in s: assert re.fullmatch(r'[\w.-]+/[\w./-]+@(v\d+|release/v\d+|[0-9a-f]{40})', s['uses']), s['uses']
+        if s.get('uses', '').startswith('actions/checkout@'): assert s['with']['persist-credentials'] is False
+
+@each
+def test_no_secret_and_no_input_in_a_shell(file):
+    assert 'secrets.' not in file.read_text(encoding='utf-8')
+    for run in shell(file): assert '${{' not in run, 'what a stranger can name goes through the environment'
+
+@each
+def test_shell_steps_parse_and_their_files_exist(file):
+    for run in shell(file):
+        p = subprocess.run(['bash', '-n', '-c', run], capture_output=True, text=True)
+        assert p.returncode == 0, p.stderr
+        for path in re.findall(r'(?<![\w/])((?:tests|nbs|\.github)/[\w./-]+\.\w+|settings\.ini|constraints\.txt)', run): assert (root/path).is_file(), path
+    for s in steps(file):
+        for path in s.get('with', {}).get('cache-dependency-path', '').split(): assert (root/path).is_file(), path
+
+def targets(): return set(re.findall(r'^([a-z]+):', text('Makefile'), re.M))
+
+def test_every_make_command_exists():
+    for f in [*workflows, *forms, *prose]:
+        named = set(re.findall(r'(?:`|\(|^\s*|run: )make ([a-z]+)', f.read_text(encoding='utf-8'), re.M))
+        assert named <= targets(), (f.name, named - targets())
+    assert any(run.startswith('make test') for run in shell(github/'workflows'/'test.yml'))
+    assert any(run.startswith('make docs') for run in shell(github/'workflows'/'site.yml'))
+    assert 'preview' in targets() and '.PHONY' in text('Makefile') and targets() <= set(re.search(r'^\.PHONY: (.*)$', text('Makefile'), re.M)[1].split())
+
+def pythons():
+    "The Pythons that the package is for, from settings.ini and setup.py"
+    first, end = int(cfg['min_python'].split('.')[1]), int(re.search(r'<3\.(\d+)"', text('setup.py'))[1])
+    return [f'3.{v}' for v in range(first, end)]
+
+def test_pythons_agree():
+    assert jobs(github/'workflows'/'test.yml')['course']['strategy']['matrix']['python'] == pythons()
+    for f in workflows:
+        for s in steps(f):
+            v = s.get('with', {}).get('python-version')
+            assert v is None or v in pythons() or v == '${{ matrix.python }}', (f.name, v)
+    minors = re.search(r"minors = \[v for v in \((.*?)\)", text('setup.py'))[1]
+    assert re.findall(r'3\.\d+', minors) == pythons()
+    assert ', '.join(pythons()[:-1]) + f' or {pythons()[-1]}' in text('CONTRIBUTING.md')
+
+def test_nbdev_is_pinned_once():
+    pins = dict(re.findall(r'^([\w-]+)==([\w.]+)', text('constraints.txt'), re.M))
+    assert f"nbdev=={pins['nbdev']}" in cfg['dev_requirements'].split()
+    for f in workflows:
+        for run in shell(f): assert not re.search(r'install\b.*\bnbdev\b', run), f"{f.name}: the environment comes from the Makefile, with constraints.txt"
+        assert pins['nbdev'] not in f.read_text(encoding='utf-8')
+
+def test_quarto_is_pinned_once():
+    site = github/'workflows'/'site.yml'
+    version = load(site)['env']['QUARTO']
+    assert re.fullmatch(r'\d+\.\d+\.\d+', version)
+    (setup,) = [s for s in steps(site) if 'quarto' in s.get('uses', '')]
+    assert setup['with']['version'] == '${{ env.QUARTO }}'
+    others = [f for f in [*root.glob('*'), *github.rglob('*'), *root.glob('nbs/*.yml')] if f.is_file() and f.suffix in ('', '.md', '.yml', '.txt', '.ini', '.toml', '.py')]
+    assert [f.name for f in others if version in f.read_text(encoding='utf-8')] == ['site.yml']
+
+def test_the_site_is_published_only_after_tests_of_a_push():
+    site = github/'workflows'/'site.yml'
+    assert on(site)['workflow_run'] == dict(workflows=['test'], types=['completed'], branches=['main'])
+    assert load(github/'workflows'/'test.yml')['name'] == 'test' and 'main' in on(github/'workflows'/'test.yml')['push']['branches']
+    build, deploy = jobs(site)['build'], jobs(site)['deploy']
+    for o in ("conclusion == 'success'", "event == 'push'"): assert o in build['if']
+    assert 'permissions' not in build and deploy['permissions'] == {'pages': 'write', 'id-token': 'write'} and deploy['needs'] == 'build'
+    (upload,) = [s for s in build['steps'] if 'upload-pages' in s.get('uses', '')]
+    assert upload['with']['path'] == cfg['doc_path']
+
+def test_the_built_site_is_checked_before_it_is_published():
+    runs = [s.get('run', s.get('uses', '')) for s in jobs(github/'workflows'/'site.yml')['build']['steps']]
+    at = [next(i for i,r in enumerate(runs) if o in r) for o in ('make docs', 'pytest -q tests/test_site.py', 'upload-pages-artifact')]
+    assert at == sorted(at)
+    (env,) = [s['env'] for s in steps(github/'workflows'/'site.yml') if 'test_site' in s.get('run', '')]
+    assert env == {'ELMO_FASTAI_SITE': cfg['doc_path']} and 'ELMO_FASTAI_SITE' in text('tests/test_site.py')
+
+def test_a_release_is_tested_before_it_is_published():
+    all_jobs = jobs(github/'workflows'/'release.yml')
+    assert on(github/'workflows'/'release.yml') == {'push': {'tags': ['v*']}}
+    assert set(all_jobs['publish']['needs']) == {'test', 'build'} and all_jobs['announce']['needs'] == 'publish'
+    assert {k: j['permissions'] for k,j in all_jobs.items() if 'permissions' in j} == {'publish': {'id-token': 'write'}, 'announce': {'contents': 'write'}}
+    assert all_jobs['publish']['environment'] == 'release' and 'environment `release`' in text('CONTRIBUTING.md')
+
+def test_dependabot_watches_the_actions():
+    d = load(github/'dependabot.yml')
+    assert d['version'] == 2 and [u['package-ecosystem'] for u in d['updates']] == ['github-actions']      # pins of packages have reasons
+
+# the release's own checks
+
+DATED = f"# Changelog\n\n## [9.9.9] - 2030-01-01\n\nLater\n\n## [{cfg['version']}] - 2026-01-31\n\n### Added\n\n- [A link](https://example.org)\n\n[9.9.9]: https://example.org\n"
+
+def test_notes_are_the_section_of_the_tag():
+    assert release.notes(f"v{cfg['version']}", DATED) == '### Added\n\n- [A link](https://example.org)'
+
+@pytest.mark.parametrize('tag,log,message', [
+    ('v9.9.9', DATED, 'the tag is v9.9.9, but settings.ini has version'), (cfg['version'], DATED, 'the tag must be v'),
+    (None, '# Changelog\n', 'has no section'), (None, DATED.replace('2026-01-31', 'unreleased'), "needs the date of the release.*not 'unreleased'"),
+    (None, DATED.replace('### Added\n\n- [A link](https://example.org)\n', ''), 'is empty')])
+def test_a_release_that_does_not_agree_is_stopped(tag, log, message):
+    with pytest.raises(SystemExit, match=message): release.notes(tag or f"v{cfg['version']}", log)
+
+def archives(folder, version=cfg['version'], wheel_lacks=(), source_lacks=()):
+    "A wheel and a source archive with the files of the repository, but those"
+    folder.mkdir()
+    lib = [f for f in [*(root/'elmo_fastai').glob('*.py'), *(root/'elmo_fastai').glob('box/*/*')] if f.is_file()]
+    with zipfile.ZipFile(folder/f'elmo_fastai-{version}-py3-none-any.whl', 'w') as z:
+        for f in lib:
+            if f.name not in wheel_lacks: z.writestr(f.relative_to(root).as_posix(), '')
+    with tarfile.open(folder/f'elmo_fastai-{version}.tar.gz', 'w:gz') as t:
+        for f in [*lib, *(root/o for o in ('setup.py', 'pyproject.toml', 'settings.ini', 'README.md', 'LICENSE'))]:
+            if f.name not in source_lacks: t.addfile(tarfile.TarInfo(f'elmo_fastai-{version}/{f.relative_to(root).as_posix()}'))
+    return folder
+
+def test_whole_archives_are_accepted(tmp_path):
+    assert [o.rpartition('.')[2] for o in release.archives(archives(tmp_path/'dist'))] == ['whl', 'gz']
+
+@pytest.mark.parametrize('kw,message', [(dict(wheel_lacks=['model.safetensors']), r'whl lacks elmo_fastai/box/tiny-en/model\.safetensors'), (dict(wheel_lacks=['elmo.py']), r'whl lacks elmo_fastai/elmo\.py'),
+    (dict(source_lacks=['settings.ini']), r'tar\.gz lacks settings\.ini'), (dict(version='9.9.9'), 'is not of version')])
+def test_archives_that_lack_something_are_stopped(tmp_path, kw, message):
+    with pytest.raises(SystemExit, match=message): release.archives(archives(tmp_path/'dist', **kw))
+
+def test_one_wheel_and_one_source_archive(tmp_path):
+    with pytest.raises(SystemExit, match='must hold one wheel and one source archive, not 0 and 0'): release.archives(tmp_path)
+
+# templates
+
+@pytest.mark.parametrize('file', forms, ids=name)
+def test_issue_form(file):
+    d = load(file)
+    assert set(d) <= {'name', 'description', 'title', 'labels', 'body'} and len(d['name']) > 5 and len(d['description']) > 15
+    assert all(isinstance(o, str) for o in d['labels'])
+    ids, labels = [b['id'] for b in d['body']], [b['attributes']['label'] for b in d['body']]
+    assert len(set(ids)) == len(ids) and len(set(labels)) == len(labels)
+    assert any(b['validations']['required'] for b in d['body'])
+    for b in d['body']:
+        assert b['type'] in ('textarea', 'input', 'dropdown') and set(b) == {'type', 'id', 'attributes', 'validations'}
+        if b['type'] == 'dropdown': assert len(set(b['attributes']['options'])) == len(b['attributes']['options']) >= 2 and all(isinstance(o, str) for o in b['attributes']['options'])
+
+def test_forms_and_their_config():
+    assert {f.stem for f in forms} == {'bug', 'chapter', 'idea'}
+    assert len({load(f)['name'] for f in forms}) == len(forms)
+    d = load(github/'ISSUE_TEMPLATE'/'config.yml')
+    assert isinstance(d['blank_issues_enabled'], bool)
+    for o in d['contact_links']: assert set(o) == {'name', 'url', 'about'} and o['url'].startswith(cfg['git_url'])
+
+def test_the_command_in_the_bug_form_runs():
+    import sys
+    (command,) = re.findall(r'`python -c "(.*)"`', text('.github/ISSUE_TEMPLATE/bug.yml'))
+    p = subprocess.run([sys.executable, '-c', command], capture_output=True, text=True, cwd=root)
+    assert p.returncode == 0 and p.stdout.startswith(cfg['version']), p.stderr
+
+# CONTRIBUTING, change log, citation
+
+@pytest.mark.parametrize('file', prose, ids=name)
+def test_named_paths_and_links_exist(file):
+    t = file.read_text(encoding='utf-8')
+    code = re.sub(r'```.*?```', '', t, flags=re.S)
+    for o in re.findall(r'`([^`\n]+)`', code):
+        for path in re.findall(r'(?<![\w./-])(?!_preview|_docs|\.venv)((?:[\w.-]+/)+[\w.*-]*|[\w-]+\.(?:md|py|ini|txt|yml|cff|ipynb|toml))(?![\w/])', o):
+            assert (root/path).exists() or path in ('make/',), f'`{path}` does not exist'
+    for block in re.findall(r'```bash\n(.*?)```', t, re.S):
+        for path in re.findall(r'(?:tests|nbs)/[\w./-]+', block): assert (root/path).exists(), path
+    for link in re.findall(r'\]\(([^)\s]+)\)', t):
+        if not link.startswith('https://'): assert (root/link).is_file(), link
+
+def test_contributing_covers_the_steps():
+    t = text('CONTRIBUTING.md')
+    at = [t.index(f'`make {o}') for o in ('lab', 'export', 'test` checks', 'preview')]
+    assert at == sorted(at), 'the steps in their order'
+    for o in ('nbs/results/', 'CORPORA', 'CHANGELOG.md', 'CITATION.cff', 'tests/test_notebooks.py'): assert o in t
+    (bench,) = re.findall(r'make bench BENCHMARKS=(\w+)', t)
+    assert (root/'tests'/'benchmarks'/f'{bench}.py').is_file()
+
+def test_the_form_that_is_described_is_the_form_that_is_tested():
+    "The limits in CONTRIBUTING are those of tests/test_notebooks.py"
+    t, tests = text('CONTRIBUTING.md'), text('tests/test_notebooks.py')
+    (widest,) = re.findall(r'^WIDEST = (\d+)', tests, re.M)
+    assert f"({widest} gives a warning)" in t
+    title, line = re.search(r'len\(lines\[0\]\) < (\d+) and len\(lines\[1\]\) < (\d+)', tests).groups()
+    assert f'(under {title} characters)' in t and f'(under {line})' in t
+
+def test_the_change_log_has_this_version():
+    found = release.sections(text('CHANGELOG.md'))
+    assert next(iter(found)) in (cfg['version'], 'Unreleased') and cfg['version'] in found
+    for v,(state, said) in found.items():
+        assert v == 'Unreleased' or re.fullmatch(r'\d+\.\d+\.\d+', v) and re.fullmatch(r'unreleased|\d{4}-\d\d-\d\d', state), v
+        assert set(re.findall(r'^### (.*)$', said, re.M)) <= {'Added', 'Changed', 'Deprecated', 'Removed', 'Fixed', 'Security', 'Known limits'}
+        assert said
+    assert f"[{cfg['version']}]: {cfg['git_url']}" in text('CHANGELOG.md')
+
+def test_names_in_the_change_log_exist():
+    import elmo_fastai.all as lib
+    said = re.findall(r'`(\w+)(?:\.(\w+))?(?:\(.*?\))?`', release.sections(text('CHANGELOG.md'))[cfg['version']][1])
+    commands = dict(o.split('=') for o in cfg['console_scripts'].split())
+    given = {'Learner', 'save_pretrained', 'from_pretrained'}
+    for a,b in said:
+        if a in commands or a in given or (root/'nbs'/f'{a}.ipynb').is_file(): continue
+        assert hasattr(lib, a) and (not b or hasattr(getattr(lib, a), b)), f'{a}.{b}'
+    assert all(hasattr(lib.Elmo, o) for o in given - {'Learner'})
+
+def test_citation():
+    d = load(root/'CITATION.cff')
+    assert d['cff-version'] == '1.2.0' and {'message', 'title', 'authors'} <= set(d) and d['type'] == 'software'
+    assert d['version'] == cfg['version'] and d['license'] == 'Apache-2.0' and d['repository-code'] == cfg['git_url'] and d['url'] == cfg['doc_host'] + cfg['doc_baseurl']
+    assert d['authors'] == [{'name': cfg['author']}]
+    (paper,) = d['references']
+    assert paper['doi'] == '10.18653/v1/N18-1202' and paper['identifiers'][0]['value'] == 'arXiv:1802.05365' and paper['year'] == 2018
+    assert [a['family-names'] for a in paper['authors']] == ['Peters', 'Neumann', 'Iyyer', 'Gardner', 'Clark', 'Lee', 'Zettlemoyer']

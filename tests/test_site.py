@@ -1,0 +1,400 @@
+"The documentation site: its configuration always; the built pages where Quarto is installed; the pages in a browser where there is one"
+import functools, http.server, importlib.util, json, os, re, shutil, struct, subprocess, sys, threading
+from pathlib import Path
+from urllib.parse import unquote, urldefrag, urljoin
+
+import pytest, yaml
+
+root = Path(__file__).resolve().parent.parent
+nbs = sorted((root/'nbs').glob('*.ipynb'))
+config = yaml.safe_load((root/'_quarto.yml').read_text(encoding='utf-8'))
+web,html = config['website'], config['format']['html']
+HOME = web['site-url'] + '/'
+REPO = web['repo-url']
+
+def cells(nb): return json.loads(nb.read_text(encoding='utf-8'))['cells']
+def source(cell): return ''.join(cell['source'])
+def title_and_description(nb): return [re.sub(r'^[#>] ', '', o) for o in source(cells(nb)[0]).split('\n') if o.strip()][:2]
+def page_name(nb): return re.sub(r'^\d+[a-z]?_', '', nb.stem) + '.html'     # nbdev leaves the number out of the address
+def plain(text): return re.sub(r'\s+', ' ', re.sub(r'[`*]', '', text)).strip()
+each = pytest.mark.parametrize('nb', nbs, ids=lambda f: f.stem)
+
+def sidebar():
+    "The files of the sidebar with their section, in order"
+    for o in web['sidebar']['contents']:
+        if isinstance(o, str): yield '', o
+        else: yield from ((o['section'], f) for f in o['contents'])
+
+# configuration
+
+def test_the_sidebar_names_every_notebook_once_in_order():
+    files = [f for _,f in sidebar()]
+    assert len(files) == len(set(files)) and set(files) == {f.name for f in nbs}
+    assert files == ['index.ipynb', *sorted(f for f in files if f != 'index.ipynb')]
+    sections = [s for s,_ in sidebar()]
+    assert list(dict.fromkeys(sections)) == ['', 'Data', 'Characters', 'Sequences', 'Language models', 'ELMo', 'Use', 'Beyond', 'Reference']
+
+def test_files_of_the_configuration_exist():
+    for f in [web['favicon'], web['image'], html['css'], html['theme']['light'][1], html['theme']['dark'][1], '404.qmd']: assert (root/'nbs'/f).is_file(), f
+    for o in web['navbar']['left']: assert (root/'nbs'/o['href'].split('#')[0]).is_file(), o
+    assert (root/'nbs'/config['project']['post-render']).resolve().is_file()
+
+def test_nbdev_takes_the_pictures_along():
+    from configparser import ConfigParser
+    c = ConfigParser()
+    c.read(root/'settings.ini')
+    assert c['DEFAULT']['recursive'] == 'True', 'without it nbdev copies no folder, and every diagram is missing from the pages'
+
+def test_social_card_has_the_size_that_is_asked_for():
+    head = (root/'nbs'/web['image']).read_bytes()[:24]
+    assert head[:8] == b'\x89PNG\r\n\x1a\n' and struct.unpack('>II', head[16:24]) == (1200, 630)
+    assert '1200' in (root/'nbs'/web['image']).with_suffix('.svg').read_text(encoding='utf-8')
+    assert len(web['image-alt']) > 40
+
+@each
+def test_directives_are_yaml(nb):
+    "Quarto stops at a caption with a bare colon"
+    for c in cells(nb):
+        if c['cell_type'] != 'code': continue
+        for name,value in re.findall(r'^#\|[ ]*([\w-]+):[ ]*(.*)$', source(c), re.M):
+            try: read = yaml.safe_load(f'{name}: {value}')
+            except yaml.YAMLError as e: pytest.fail(f"{c['id']}: {name}: {value}: {e}")
+            assert isinstance(read, dict) and list(read) == [name], (c['id'], name, value)
+            if name in ('fig-cap', 'fig-alt'): assert plain(str(read[name])) == plain(value.strip('"\' ')), (c['id'], 'a part of the text is lost', read)
+
+def luminance(colour):
+    rgb = [int(colour[i:i+2], 16)/255 for i in (1, 3, 5)]
+    return sum(w*(c/12.92 if c <= .04045 else ((c+.055)/1.055)**2.4) for w,c in zip((.2126, .7152, .0722), rgb))
+
+def contrast(a, b):
+    a,b = sorted((luminance(a), luminance(b)))
+    return (b+.05)/(a+.05)
+
+def test_contrast_by_known_values():
+    assert contrast('#000000', '#ffffff') == pytest.approx(21) and contrast('#777777', '#ffffff') == pytest.approx(4.48, abs=.01)
+
+PAPER = {'light': '#ffffff', 'dark': '#222222'}     # the backgrounds of the two themes
+
+def test_colours_are_readable():
+    bar = web['navbar']
+    assert contrast(bar['background'], bar['foreground']) >= 4.5
+    css = re.sub(r'/\*.*?\*/', '', (root/'nbs'/html['css']).read_text(encoding='utf-8'), flags=re.S)
+    seen = []
+    for selector,body in re.findall(r'([^{}]+)\{([^{}]*)\}', css):
+        rules = dict(re.findall(r'(?<![\w-])([\w-]+)\s*:\s*([^;]+?)\s*(?:!important)?\s*(?:;|$)', body))
+        if not re.fullmatch(r'#[0-9a-f]{6}', rules.get('color', '')): continue
+        seen.append((selector.strip(), rules['color'], rules.get('background', PAPER['dark' if 'quarto-dark' in selector else 'light'])))
+    for theme,paper in PAPER.items():
+        scss = (root/'nbs'/html['theme'][theme][1]).read_text(encoding='utf-8')
+        for name in ('link-color', 'code-color'): seen.append((theme + ' ' + name, re.search(rf'^\${name}: (#[0-9a-f]{{6}});', scss, re.M)[1], paper))
+    assert len(seen) >= 5
+    for what,text,paper in seen: assert contrast(text, paper) >= 4.5, (what, text, paper)
+
+def test_pages_ask_no_other_host_for_fonts():
+    for theme in PAPER: assert '$web-font-path: false;' in (root/'nbs'/html['theme'][theme][1]).read_text(encoding='utf-8')
+
+# the built pages
+
+@pytest.fixture(scope='session')
+def built(tmp_path_factory):
+    "The folder of the built site: that of ELMO_FASTAI_SITE, or built now in a copy of the repository"
+    if os.environ.get('ELMO_FASTAI_SITE'): return Path(os.environ['ELMO_FASTAI_SITE']).resolve()
+    if not shutil.which('quarto'): pytest.skip('Quarto is not installed: the pages are not built here')
+    copy = tmp_path_factory.mktemp('site')/'repository'
+    if any(o.startswith('.') for o in copy.parts): pytest.skip('nbdev reads no notebook below a hidden folder, and the temporary folder is one')
+    shutil.copytree(root, copy, ignore=shutil.ignore_patterns('.?*', '_docs', '_proc', '_preview', 'models', 'runs', 'build', 'dist', '*.egg-info', '__pycache__'))
+    (copy/'README.md').touch()      # or nbdev writes a README of its own
+    env = os.environ | {'PATH': os.pathsep.join([str(Path(sys.executable).parent), os.environ['PATH']]), 'PYTHONPATH': str(copy)}
+    run = subprocess.run([sys.executable, '-c', 'from nbdev.quarto import nbdev_docs; nbdev_docs()'], cwd=copy, env=env, capture_output=True, text=True, timeout=1800)
+    log = run.stdout + run.stderr
+    assert run.returncode == 0, log[-3000:]
+    assert not (m := re.search(r'.*(?:WARN|ERROR|Traceback).*', log)), m[0]
+    assert not re.search(r'^\s*Executing|Starting .* kernel', log, re.M), 'saved outputs are shown, nothing runs'
+    assert (copy/'README.md').read_bytes() == (root/'README.md').read_bytes()
+    return copy/'_docs'
+
+@functools.lru_cache(None)
+def soup(file):
+    from bs4 import BeautifulSoup
+    return BeautifulSoup(file.read_text(encoding='utf-8'), 'html.parser')
+
+def pages(built): return sorted(built.glob('*.html'))
+def canonical(page): return HOME + ('' if page.name == 'index.html' else page.name)
+
+@each
+def test_page_has_title_and_description(built, nb):
+    s = soup(built/page_name(nb))
+    title,description = title_and_description(nb)
+    assert [plain(o.get_text()) for o in s.find_all('h1')] == [plain(title)]
+    assert s.title.get_text().startswith(plain(title)) and s.html['lang'] == 'en-GB'
+    assert plain(s.find('meta', attrs={'name': 'description'})['content']) == plain(description)
+
+def test_nothing_else_was_built(built):
+    assert {p.name for p in pages(built)} == {page_name(nb) for nb in nbs} | {'404.html'}
+
+def test_links_and_images_resolve(built):
+    "Links to pages, anchors and files of the site, by relative or by full address; links into the repository; the form of the others"
+    counted = 0
+    for page in pages(built):
+        s = soup(page)
+        for tag,attribute in [('a', 'href'), ('link', 'href'), ('img', 'src'), ('script', 'src')]:
+            for o in s.find_all(tag, **{attribute: True}):
+                link = o[attribute]
+                if link.startswith('data:') or link in ('', '#'): continue
+                where = f'{page.name}: {link}'
+                url,anchor = urldefrag(urljoin(HOME + page.name, link))
+                if url.startswith(HOME):
+                    target = built/unquote(url.removeprefix(HOME).split('?')[0] or 'index.html')
+                    assert target.is_file(), where
+                    if anchor and target.suffix == '.html': assert soup(target).find(id=unquote(anchor)), where
+                    counted += 1
+                elif m := re.match(re.escape(REPO) + r'/(?:blob|tree|edit|raw)/main/(.*)', url.replace('https://github.dev/', 'https://github.com/')):
+                    assert (root/unquote(m[1])).exists(), where
+                else: assert re.match(r'https://[\w.-]+\.\w{2,}(/\S*)?$', url), where
+    assert counted > 40*len(nbs)
+
+@each
+def test_edit_and_issue_links(built, nb):
+    links = [a['href'] for a in soup(built/page_name(nb)).select('.toc-actions a')]
+    assert any(o.endswith(f'/{REPO.removeprefix("https://github.com/")}/blob/main/nbs/{nb.name}') or o == f'{REPO}/edit/main/nbs/{nb.name}' for o in links), links
+    assert f'{REPO}/issues/new' in links
+
+@each
+def test_pictures_have_descriptions(built, nb):
+    s = soup(built/page_name(nb))
+    for img in s.find('main').find_all('img'): assert len(img.get('alt', '')) > 15, str(img)[:150]
+    expected = [c for c in cells(nb) if c['cell_type'] == 'code' and re.search(r'^#\| fig-cap', source(c), re.M)
+                and not re.search(r'^#\| *(hide|include: false)', source(c), re.M) and any(m.startswith('image/') for o in c['outputs'] for m in o.get('data', {}))]
+    captions = [plain(o.get_text()) for o in s.find_all('figcaption')]
+    assert len(captions) >= len(expected)
+
+RAW = [r'^#\|', r'\\(?:frac|sum|begin|overrightarrow|mathrm|text|cdot)\b', r'\$\$', r'^:::', r'\?@', r'\{\{<', r'\{\.[\w-]+', r'\[\d?;?\d\dm', r'\]\(', r'^#{1,6} \w']
+
+def visible(s):
+    "The text of a page but code and formulas"
+    from bs4 import BeautifulSoup
+    s = BeautifulSoup(str(s.find('main')), 'html.parser')
+    for o in s.select('script, style, code, pre, .math, math, table.dataframe'): o.decompose()
+    return s.get_text()
+
+@each
+def test_no_markup_shows(built, nb):
+    s = soup(built/page_name(nb))
+    text = visible(s)
+    for r in RAW: assert not (m := re.search(r, text, re.M)), text[max(0, m.start()-60):m.end()+60]
+    for code in s.select('pre.sourceCode'): assert not (m := re.search(r'^#\|.*', code.get_text(), re.M)), m[0]
+    formulas = len(s.select('.math'))
+    dollars = sum(len(re.findall(r'\$\$', re.sub(r'```.*?```|~~~.*?~~~|`[^`]*`', '', source(c), flags=re.S))) for c in cells(nb) if c['cell_type'] == 'markdown')
+    assert len(s.select('.math.display')) == dollars//2 and formulas >= dollars//2
+
+def test_markup_is_found():
+    from bs4 import BeautifulSoup
+    for bad in ['#| echo: false', r'so \frac{1}{2} is', '$$ x $$', '::: note', 'a {.callout}', 'see [this](that)', '## Heading']:
+        text = visible(BeautifulSoup(f'<main><p>{bad}</p></main>', 'html.parser'))
+        assert any(re.search(r, text, re.M) for r in RAW), bad
+    assert not any(re.search(r, visible(BeautifulSoup('<main><p>It costs $2.</p><code>#| x</code></main>', 'html.parser')), re.M) for r in RAW)
+
+@each
+def test_sidebar_of_each_page(built, nb):
+    s = soup(built/page_name(nb)).find(id='quarto-sidebar')
+    links = [urljoin(HOME, a['href']).removeprefix(HOME) or 'index.html' for a in s.select('a.sidebar-link[href]')]
+    assert links == [page_name(root/'nbs'/f) for _,f in sidebar()]
+    assert [urljoin(HOME, a['href']).removeprefix(HOME) for a in s.select('a.sidebar-link.active')] == [page_name(nb)]
+    assert [o.get_text() for o in s.select('.chapter-number')] == [m[1] for _,f in sidebar() if (m := re.match(r'(\d+[a-z]?)_', f)) and m[1] != '99']
+    parts = list(dict.fromkeys(o for o,_ in sidebar() if o))
+    assert [plain(o.get_text()) for o in s.select('.sidebar-item-section > .sidebar-item-container .menu-text')] == parts
+
+@each
+def test_previous_and_next(built, nb):
+    order = [page_name(root/'nbs'/f) for _,f in sidebar()]
+    i = order.index(page_name(nb))
+    s = soup(built/page_name(nb))
+    for css,j in [('.nav-page-previous a', i-1), ('.nav-page-next a', i+1)]:
+        links = [o['href'].removeprefix('./') for o in s.select(css)]
+        assert links == ([order[j]] if 0 <= j < len(order) else []), (css, links)
+
+@each
+def test_head_of_each_page(built, nb):
+    s = soup(built/page_name(nb))
+    meta = {o.get('property') or o.get('name'): o.get('content') for o in s.find_all('meta')}
+    assert s.find('link', rel='icon')['href'].removeprefix('./') == web['favicon']
+    assert meta['og:title'] and meta['og:description'] and meta['og:site_name'] == web['title'] and meta['twitter:card'] == 'summary_large_image'
+    for name in ('og:image', 'twitter:image'):
+        assert meta[name].startswith(HOME) and (built/meta[name].removeprefix(HOME)).is_file(), meta[name]
+    assert len(meta.get('og:image:alt', '')) > 15
+    assert s.find('link', rel='canonical')['href'] == HOME + page_name(nb)
+
+def test_page_for_wrong_addresses(built):
+    s = soup(built/'404.html')
+    assert len(s.find_all('h1')) == 1 and len(s.find('main').find_all('a')) >= 3
+    base = HOME.removeprefix('https://').split('/', 1)[1]
+    for tag,attribute in [('script', 'src'), ('link', 'href'), ('a', 'href')]:     # it is shown at any depth: nothing relative
+        for o in s.find_all(tag, **{attribute: True}): assert o[attribute].startswith((f'/{base}', 'https://', '#', 'data:')), o
+
+def test_scripts_that_no_page_uses_are_gone(built):
+    for page in pages(built): assert not [o['src'] for o in soup(page).find_all('script', src=True) if re.search('require|jquery', o['src'])], page.name
+
+def test_index_for_language_models(built):
+    text = (built/'llms.txt').read_text(encoding='utf-8')
+    assert text.startswith(f"# {web['title']}\n\n> ")
+    found = re.findall(r'^- \[(.*?)\]\((.*?)\): (.*)$', text, re.M)
+    want = []
+    for _,f in sidebar():
+        title,description = title_and_description(root/'nbs'/f)
+        want.append((plain(title), HOME + page_name(root/'nbs'/f) + '.md', plain(description)))
+    assert [(plain(t), u, plain(d)) for t,u,d in found] == want
+    assert re.findall(r'^## (.*)$', text, re.M) == ['Start', *dict.fromkeys(o for o,_ in sidebar() if o)]
+    for _,u,_ in want: assert len((built/u.removeprefix(HOME)).read_text(encoding='utf-8')) > 1000, u
+
+def test_search_index_holds_every_page(built):
+    found = {o['href'].split('#')[0] for o in json.loads((built/'search.json').read_text(encoding='utf-8'))}
+    assert found >= {page_name(nb) for nb in nbs}
+
+# in a browser
+
+@pytest.fixture(scope='session')
+def browser():
+    if not importlib.util.find_spec('playwright'): pytest.skip('playwright is not installed: the pages are not opened in a browser')
+    from playwright.sync_api import sync_playwright, Error
+    with sync_playwright() as p:
+        try: b = p.chromium.launch(executable_path=next(filter(None, map(shutil.which, ('chromium', 'chromium-browser', 'google-chrome'))), None), args=['--no-sandbox'], timeout=180_000)
+        except Error as e: pytest.skip(f"no Chromium can be started: {str(e).splitlines()[0]}")
+        yield b
+        b.close()
+
+@pytest.fixture(scope='session')
+def address(built):
+    "The site behind its own path, as GitHub Pages serves it"
+    base = '/' + HOME.removeprefix('https://').split('/', 1)[1]
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def __init__(self, *args, **kwargs): super().__init__(*args, directory=str(built), **kwargs)
+        def log_message(self, *args): pass
+        def translate_path(self, path): return super().translate_path('/' + path.removeprefix(base) if path.startswith(base) else '/no such page')
+        def send_error(self, code, *args, **kwargs):
+            if code != 404: return super().send_error(code, *args, **kwargs)
+            self.send_response(404)
+            self.send_header('Content-Type', 'text/html')
+            self.end_headers()
+            self.wfile.write((built/'404.html').read_bytes())
+    server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f'http://127.0.0.1:{server.server_port}{base}'
+    server.shutdown()
+
+STUB = 'window.katex = {render: (tex, o) => { o.textContent = "x" }}'     # where the formulas' script can't be reached
+
+class Tab:
+    "A page in the browser, with what it said in the console; without a network a stub stands for KaTeX"
+    def __init__(self, browser, address, name, width=1280, height=900, scheme='light'):
+        self.said,self.online = [], True
+        self.context = browser.new_context(viewport={'width': width, 'height': height}, color_scheme=scheme)
+        self.page = p = self.context.new_page()
+        p.set_default_timeout(180_000)
+        p.route(lambda url: not url.startswith(address), self.answer)
+        p.on('console', lambda m: m.type == 'error' and self.said.append(m.text))
+        p.on('pageerror', lambda e: self.said.append(str(e)))
+        p.goto(address + name, wait_until='load')
+
+    def answer(self, route):
+        try: return route.fulfill(response=route.fetch(timeout=5_000))
+        except Exception: self.online = False
+        route.fulfill(body=STUB if route.request.url.endswith('.js') else '', content_type='text/javascript' if route.request.url.endswith('.js') else 'text/css')
+
+    def __enter__(self): return self
+    def __exit__(self, *args): self.context.close()
+
+WIDER = """() => [...document.querySelectorAll('body *')].filter(o => o.getBoundingClientRect().right > innerWidth + 1).slice(0, 5).map(o => o.outerHTML.slice(0, 120))"""
+
+@pytest.mark.parametrize('name', ['404.html', *map(page_name, nbs)])
+def test_pages_on_a_phone(built, browser, address, name):
+    with Tab(browser, address, name, 390, 844) as t:
+        assert not t.said
+        assert t.page.evaluate('document.documentElement.scrollWidth') <= 390, t.page.evaluate(WIDER)
+        if t.online: assert not t.page.evaluate("[...document.querySelectorAll('.math')].filter(o => !o.querySelector('.katex') || o.querySelector('.katex-error')).map(o => o.textContent)")
+
+CONTRAST = """() => {
+  const rgba = s => { const v = (s.match(/[\\d.]+/g) || [0, 0, 0, 0]).map(Number); return v.length < 4 ? [...v, 1] : v };
+  const over = (a, b) => [0, 1, 2].map(i => a[i]*a[3] + b[i]*(1 - a[3]));
+  const light = c => c.slice(0, 3).map(v => v/255).map(v => v <= .04045 ? v/12.92 : ((v + .055)/1.055)**2.4).reduce((s, v, i) => s + v*[.2126, .7152, .0722][i], 0);
+  const paper = o => { const layers = []; for (; o; o = o.parentElement) { const c = rgba(getComputedStyle(o).backgroundColor); if (c[3]) layers.push(c); if (c[3] == 1) break }
+    return layers.reverse().reduce((b, a) => over(a, b), [255, 255, 255]) };
+  const bad = [], walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  let n = 0;
+  while (walk.nextNode()) {
+    const o = walk.currentNode.parentElement, css = getComputedStyle(o);
+    if (!walk.currentNode.textContent.trim() || !o.checkVisibility({opacityProperty: true, visibilityProperty: true}) || o.closest('svg, script, style, .katex-mathml')) continue;
+    const below = paper(o), [a, b] = [light(over(rgba(css.color), below)), light(below)].sort((x, y) => x - y), px = parseFloat(css.fontSize);
+    n++;
+    if ((b + .05)/(a + .05) < (px >= 24 || px >= 18.66 && css.fontWeight >= 700 ? 3 : 4.5)) bad.push([walk.currentNode.textContent.trim().slice(0, 40), css.color, below.map(Math.round).join(), o.className]);
+  }
+  return [n, bad];
+}"""
+
+@pytest.mark.parametrize('scheme', ['light', 'dark'])
+@pytest.mark.parametrize('name', ['index.html', 'bilm.html', 'elmo.html', 'history.html', 'api.html', '404.html'])
+def test_contrast_of_all_text(built, browser, address, name, scheme):
+    with Tab(browser, address, name, scheme=scheme) as t:
+        if (scheme == 'dark') != t.page.evaluate("document.body.classList.contains('quarto-dark')"): t.page.click('.quarto-color-scheme-toggle >> visible=true')
+        t.page.wait_for_function(f"document.body.classList.contains('quarto-{scheme}')")
+        t.page.wait_for_timeout(500)
+        texts,bad = t.page.evaluate(CONTRAST)
+        assert texts > 20 and not bad, bad[:10]
+
+def test_contrast_is_measured(browser):
+    page = browser.new_page()
+    page.set_content('<body style="background:#fff"><p style="color:#777">too light</p><p style="color:#767676">just right</p></body>')
+    n,bad = page.evaluate(CONTRAST)
+    page.close()
+    assert n == 2 and [o[0] for o in bad] == ['too light']
+
+def test_light_and_dark(built, browser, address):
+    with Tab(browser, address, 'elmo.html') as t:
+        paper = lambda: t.page.evaluate('getComputedStyle(document.body).backgroundColor')
+        before = paper()
+        t.page.click('.quarto-color-scheme-toggle >> visible=true')
+        t.page.wait_for_function("document.body.classList.contains('quarto-dark')")
+        assert paper() != before
+        t.page.reload()
+        assert 'quarto-dark' in t.page.evaluate('document.body.className'), 'the choice is kept'
+        t.page.click('.quarto-color-scheme-toggle >> visible=true')
+        t.page.wait_for_function("document.body.classList.contains('quarto-light')")
+        assert paper() == before and not t.said
+
+def test_search_finds_a_word(built, browser, address):
+    with Tab(browser, address, 'index.html') as t:
+        t.page.keyboard.press('/')
+        t.page.wait_for_selector('.aa-Input')
+        t.page.fill('.aa-Input', 'highway')
+        t.page.wait_for_selector('.aa-Item a')
+        links = t.page.eval_on_selector_all('.aa-Item a', 'all => all.map(o => o.href)')
+        assert any('charcnn.html' in o for o in links), links
+        assert not t.said
+
+def test_keyboard(built, browser, address):
+    with Tab(browser, address, 'recurrence.html') as t:
+        t.page.keyboard.press('Tab')
+        assert t.page.evaluate("document.activeElement.className") == 'skip'
+        assert t.page.evaluate("document.activeElement.getBoundingClientRect().top") >= 0, 'it shows when it has the focus'
+        t.page.keyboard.press('Enter')
+        t.page.keyboard.press('Tab')
+        assert t.page.evaluate("!!document.activeElement.closest('#quarto-document-content')")
+        assert t.page.evaluate("getComputedStyle(document.activeElement).outlineStyle") != 'none'
+        fold = t.page.locator('details.code-fold').first
+        assert fold.get_attribute('open') is None
+        fold.locator('summary').focus()
+        t.page.keyboard.press('Enter')
+        assert fold.get_attribute('open') is not None and fold.locator('code').first.is_visible()
+
+def test_names_for_screen_readers(built, browser, address):
+    with Tab(browser, address, 'bilm.html') as t:
+        nameless = t.page.evaluate("""() => [...document.querySelectorAll('a[href], button, input, [role=combobox], [role=button]')].filter(o => o.checkVisibility())
+          .filter(o => !(o.textContent.trim() || o.getAttribute('aria-label') || o.title || o.placeholder || o.querySelector('[aria-label], [title], img[alt]'))).map(o => o.outerHTML.slice(0, 150))""")
+        assert not nameless
+
+def test_wrong_addresses_look_right_at_any_depth(built, browser, address):
+    with Tab(browser, address, 'no/such/page.html') as t:
+        assert t.page.inner_text('h1') == soup(built/'404.html').h1.get_text()
+        red,green,blue = (int(web['navbar']['background'][i:i+2], 16) for i in (1, 3, 5))
+        assert t.page.evaluate("getComputedStyle(document.querySelector('nav.navbar')).backgroundColor") == f'rgb({red}, {green}, {blue})', 'the style sheets are found'
+        t.page.click('main a >> nth=0')
+        t.page.wait_for_url(re.compile('index.html'))
