@@ -79,12 +79,14 @@ class Surprise:
     def __init__(self,
         scored:Scored,     # from `score`
         most:float=10.,    # nats that have the deepest colour
-    ): self.scored,self.most = scored,most
+    ):
+        if not most > 0: raise ValueError(f"most={most!r}: take a number of nats above 0")
+        self.scored,self.most = scored,most
     def __repr__(self): return repr(self.scored)
     def _repr_html_(self):
         s = self.scored
         def cell(word, logp, colour):
-            return (f'<span title="{-logp:.2f} nats" style="background:rgba({colour},{min(1, -logp/self.most):.2f});color:#222;'
+            return (f'<span title="{-logp:.2f} nats" style="background:rgba({colour},{.5*min(1, -logp/self.most):.2f});'
                     f'padding:2px 4px;border-radius:3px">{html.escape(word)}</span>')
         lines = [f'{name}: ' + ' '.join(cell(w if k else w+'?', l, c) for w,k,l in zip(s.tokens, s.known, getattr(s, d))) for name,d,c in self.rows]
         return '<div style="line-height:2">' + '<br>'.join(lines) + '</div>'

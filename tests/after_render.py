@@ -2,11 +2,13 @@
 
 - llms.txt, an index of the pages in the order of the sidebar;
 - the chapters' numbers in the sidebar;
-- an anchor at each definition that is linked to (nbdev sets anchors only where it shows a signature in place of the code);
+- an anchor at each definition that is linked to (nbdev sets anchors only where it shows a signature in place of the code), and no link to what no page defines;
+- a link past the navigation, first on each page;
+- the caption as description of a picture that has no other;
 - links between the pages that name the published address made relative, so that a copy of the site stays in the copy;
 - no scripts that no page uses."""
 import os, re
-from html import unescape
+from html import escape, unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -41,13 +43,12 @@ class Page(HTMLParser):
 
 def llms(docs):
     "The text of llms.txt for the site in the folder `docs`; links lead to the markdown that is built beside each page"
-    page = lambda f: Page((docs/f).read_text(encoding='utf-8'))
-    index = page('index.html')
+    index = Page(re.sub('<span class="chapter-number">.*?</span> ', '', (docs/'index.html').read_text(encoding='utf-8')))
     lines = [f'# {index.title}', '', f'> {index.description}', '', 'Each page below is a Jupyter notebook, as markdown: prose, code and saved outputs.']
     for name,links in index.sections:
         if links: lines += ['', f"## {name or 'Start'}", '']
         for text,href in links:
-            p = page(href)
+            p = Page((docs/href).read_text(encoding='utf-8').split('</head>')[0])
             lines.append(f'- [{text}]({p.url}.md): {p.description}')
     return '\n'.join(lines) + '\n'
 
@@ -84,9 +85,23 @@ def anchored(html, anchors):
         for m in DEFINED.finditer(unescape(re.sub('<.*?>', '', block[0]))):
             name = f"{m['of']}.{m['method']}" if m['method'] else m['cls'] or m['function'] or m['constant']
             where[name.lower()] = block.start()
+    where |= {o: where[o.split('.')[0]] for o in anchors if o not in where and o.split('.')[0] in where}     # a method, at its class
     at = sorted(((where[o], o) for o in anchors if o in where and f'id="{o}"' not in html), reverse=True)
     for i,o in at: html = f'{html[:i]}<span id="{o}" class="definition"></span>{html[i:]}'
     return html
+
+def unlinked(html, page, ids):
+    "`html` without links from code to an anchor that `ids` of the pages lack: private names, and words that are the name of a method elsewhere"
+    def keep(m): return m[0] if m[2] in ids.get(m[1] or page, ()) else m[3]
+    return re.sub(r'<a href="(?:\./)?([\w-]+\.html)?#([\w.]+)">(<code>[^<]*</code>)</a>', keep, html)
+
+def skippable(html):
+    "`html` with a link to the text as the first thing that the keyboard reaches"
+    return html if 'class="skip"' in html else re.sub(r'<body[^>]*>', lambda m: m[0] + '<a class="skip" href="#quarto-document-content">Skip to the text</a>', html, count=1)
+
+def described(html):
+    "`html` with the caption as description of each picture that has none"
+    return re.sub(r'<img (?![^>]*\balt=)([^>]*>(?:</p>)?\s*<figcaption[^>]*>(.*?)</figcaption>)', lambda m: f'<img alt="{escape(unescape(re.sub("<.*?>", "", m[2])))}" {m[1]}', html, flags=re.S)
 
 def within(html, base):
     "`html` with links to pages of the site at `base` made relative"
@@ -96,7 +111,8 @@ if __name__ == '__main__':
     docs = Path(os.environ['QUARTO_PROJECT_OUTPUT_DIR'])
     chapters,anchors,base = numbers(docs),linked(docs),Page((docs/'index.html').read_text(encoding='utf-8')).url.removesuffix('index.html')
     if os.environ.get('QUARTO_PROJECT_RENDER_ALL'): (docs/'llms.txt').write_text(llms(docs), encoding='utf-8')     # not after a single page
-    for f in docs.glob('*.html'):
-        html = f.read_text(encoding='utf-8')
-        new = within(anchored(numbered(without_unused(html), chapters), anchors.get(f.name, set())), base)
-        if new != html: f.write_text(new, encoding='utf-8')
+    html = {f.name: f.read_text(encoding='utf-8') for f in docs.glob('*.html')}
+    new = {p: within(anchored(numbered(without_unused(described(skippable(o))), chapters), anchors.get(p, set())), base) for p,o in html.items()}
+    ids = {p: set(re.findall(r'\bid="([^"]+)"', o)) for p,o in new.items()}
+    for p,o in new.items():
+        if (o := unlinked(o, p, ids)) != html[p]: (docs/p).write_text(o, encoding='utf-8')

@@ -160,6 +160,7 @@ def test_hostile_text_stays_text(tmp_path):
                 dict(output_type='stream', name='stdout', text='<script>'), dict(output_type='stream', name='stderr', text='a warning')))
     assert not s.select('script') and 'alert(2)' in s.text and 'a warning' not in s.text
     assert s.find('meta', {'name': 'description'})['content'] == 'a "d" <x>'
+    assert '<title>&lt;T&gt; &amp; ' in (tmp_path/'out'/'01_a.html').read_text(encoding='utf-8')
 
 def run(*args): return subprocess.run([sys.executable, str(root/'tests'/'preview.py'), *args], capture_output=True, text=True)
 

@@ -21,7 +21,7 @@ TABLE = ['epoch', 'train_loss', 'valid_loss', 'perplexity_fwd', 'perplexity_bwd'
 
 def launch(folder, *args, n=2, timeout=120):
     env = {**os.environ, 'OMP_NUM_THREADS': '1', 'PYTHONPATH': os.pathsep.join([str(ROOT), *filter(None, [os.environ.get('PYTHONPATH')])])}
-    cmd = [sys.executable, '-m', 'torch.distributed.run', '--nproc-per-node', str(n), str(ROOT/'tests'/'two_processes.py'), str(folder), *args]
+    cmd = [sys.executable, '-m', 'torch.distributed.run', '--standalone', '--nproc-per-node', str(n), str(ROOT/'tests'/'two_processes.py'), str(folder), *args]
     return subprocess.run(cmd, env=env, capture_output=True, text=True, timeout=timeout)
 
 @pytest.fixture(scope='module')
