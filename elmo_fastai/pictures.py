@@ -126,7 +126,7 @@ def gates(
     sentence,                 # a text or a list of tokens
     layer:int=1,              # an LSTM layer, from 1
     direction:str='forward',  # or 'backward'
-) -> dict:                    # 'input', 'forget', 'output' → [T+2, H], and 'tokens'; the sentence's marks are included
+) -> dict:                    # 'input', 'forget', 'output' → [T+2, C], and 'tokens'; the sentence's marks are included
     "The gates of every cell at every token; raises `ProbeError`"
     if direction not in ('forward', 'backward'): raise ProbeError(f"direction={direction!r}: take 'forward' or 'backward'")
     if layer not in range(1, elmo.n_layers): raise ProbeError(f"layer={layer!r}: the LSTM layers are 1 to {elmo.n_layers-1}; layer 0 has no gates")

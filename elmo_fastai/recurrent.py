@@ -15,10 +15,10 @@ warnings.filterwarnings('ignore', 'LSTM with projections is not supported with o
 
 # %% ../nbs/05_recurrence.ipynb #c030
 def lstm_step(
-    gates:Tensor,    # W x + U h + b, the four gates before their nonlinearities: input, forget, candidate, output, [B, 4H]
-    c:Tensor,        # cell state, [B, H]
+    gates:Tensor,    # W x + U h + b, the four gates before their nonlinearities: input, forget, candidate, output, [B, 4C]
+    c:Tensor,        # cell state, [B, C]
     cell_clip:float=None,  # keep the cell state within ±cell_clip
-):                   # (σ(o)·tanh(c'), c'), each [B, H]
+):                   # (σ(o)·tanh(c'), c'), each [B, C]
     "One time step of an LSTM (Hochreiter and Schmidhuber 1997; Gers et al. 2000)"
     i,f,g,o = gates.chunk(4, dim=-1)
     c = f.sigmoid()*c + i.sigmoid()*g.tanh()
@@ -67,12 +67,12 @@ class LockedDropout(nn.Module):
 def lstm_loop(
     lstm:nn.LSTM,          # its weights are used: one layer, one direction, batch first
     x:Tensor,              # [B, T, D]
-    state:tuple=None,      # (h [B, P], c [B, H]) to start from; None: zeros
+    state:tuple=None,      # (h [B, P], c [B, C]) to start from; None: zeros
     mask:Tensor=None,      # True at real tokens, which come first in each row, [B, T]; None: all are
     cell_clip:float=None,  # keep the cell state within ±cell_clip
     proj_clip:float=None,  # keep the output within ±proj_clip
     h_drop:float=0.,       # locked dropout on the recurrent input, one mask for all steps
-):                         # (y [B, T, P], (h [B, P], c [B, H]) after the last real token)
+):                         # (y [B, T, P], (h [B, P], c [B, C]) after the last real token)
     "An `nn.LSTM` step by step in Python, for what PyTorch's own does not offer: clipping, masks, dropout in the recurrence"
     w,(B,T) = dict(lstm.named_parameters()),x.shape[:2]
     h,c = state if state is not None else zero_state(lstm, B)
@@ -112,9 +112,9 @@ def take_steps(x, idx):
 # %% ../nbs/05_recurrence.ipynb #c087
 def init_lstm(lstm):
     "A forget gate that starts open (bias 1), and one bias in place of PyTorch's two"
-    H = lstm.hidden_size
+    C = lstm.hidden_size
     nn.init.zeros_(lstm.bias_ih_l0); nn.init.zeros_(lstm.bias_hh_l0)
-    nn.init.ones_(lstm.bias_ih_l0[H:2*H])
+    nn.init.ones_(lstm.bias_ih_l0[C:2*C])
     lstm.bias_hh_l0.requires_grad_(False)
 
 # %% ../nbs/05_recurrence.ipynb #c088
@@ -127,7 +127,7 @@ class BiLSTMStack(nn.Module):
     "`n_layers` of forward and backward LSTMs; the two directions never see each other (Peters et al. 2018, §3.1)"
     def __init__(self,
         dim:int,              # P, size of the token vectors, in and out
-        hidden_dim:int=None,  # H, size of the cell state; outputs are projected to `dim` where it differs
+        hidden_dim:int=None,  # C, size of the cell state; outputs are projected to `dim` where it differs
         n_layers:int=2,       # layers in each direction
         dropout:float=0.,     # locked dropout between layers
         residual:bool=True,   # from the second layer on, add a layer's input to its output
@@ -146,7 +146,7 @@ class BiLSTMStack(nn.Module):
         for l in [*self.fwd, *self.bwd]: init_lstm(l)
 
     def init_state(self, bs=0):
-        "Zeros for `bs` rows, (h [L, 2, B, P], c [L, 2, B, H]): hand them to `forward` to carry the state from call to call"
+        "Zeros for `bs` rows, (h [L, 2, B, P], c [L, 2, B, C]): hand them to `forward` to carry the state from call to call"
         w, L = self.fwd[0].weight_hh_l0, self.n_layers
         return w.new_zeros(L, 2, bs, self.dim), w.new_zeros(L, 2, bs, self.hidden_dim)
 

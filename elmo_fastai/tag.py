@@ -33,7 +33,7 @@ class TaskLSTM(nn.Module):
     "A bidirectional LSTM that reads each sentence and none of its padding"
     def __init__(self,
         dim:int,          # D, size of what comes in
-        hidden:int,       # H, cells in each direction
+        hidden:int,       # C, cells in each direction
         n_layers:int=1,   # from the second on both directions see both
         dropout:float=0., # locked dropout between layers
     ):
@@ -46,7 +46,7 @@ class TaskLSTM(nn.Module):
     def forward(self,
         x:Tensor,    # [B, T, D], padded on the right
         mask:Tensor, # True at real tokens, [B, T]
-    ) -> Tensor:     # [B, T, 2H], zeros at padding
+    ) -> Tensor:     # [B, T, 2C], zeros at padding
         lens = None if mask.all() else mask.sum(1)
         for i,(f,b) in enumerate(zip(self.fwd, self.bwd)):
             if i: x = self.drop(x)
