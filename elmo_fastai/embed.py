@@ -610,7 +610,7 @@ def embed_file(
 def elmo_embed(
     input:str,             # a text file (a line a text); a .csv, .tsv or .parquet file (with --column); or - for standard input
     out:str=None,          # file to write: .hdf5 (a dataset a line, as AllenNLP's elmo command), .parquet or .npz
-    model:str=None,        # folder of a model, its name on the hub (owner/name), or ai2:small, ai2:medium, ai2:original, ai2:original_5.5B
+    model:str=None,        # tiny-en (comes with the package), a folder of a model, its name on the hub (owner/name), or ai2:small, ai2:medium, ai2:original, ai2:original_5.5B
     layers:str='all',      # all, mix (their weighted sum), or the number of one layer
     pool:str=None,         # one vector a line: mean, max or first_last (default: one a token)
     column:str=None,       # column of a table that holds the texts
@@ -630,7 +630,7 @@ def elmo_embed(
     before = signal.signal(signal.SIGTERM, interrupt) if threading.current_thread() is threading.main_thread() else None
     try:
         if out is None: raise EmbedError("Name the file to write with --out, for example --out vectors.hdf5")
-        if model is None: raise EmbedError("Name a model with --model: a folder that elmo_pretrain wrote, a name on the hub, or ai2:small")
+        if model is None: raise EmbedError("Name a model with --model: tiny-en, a folder that elmo_pretrain wrote, a name on the hub, or ai2:small")
         check_output(out, input if Path(input).exists() else '-', overwrite)
         elmo = load_elmo(model)
         try: elmo.to(device or default_device()).embed([['a']], 0)
