@@ -102,8 +102,8 @@ def main():
     p.add_argument('--out', help='JSON file to write')
     p.add_argument('--seeds', type=int, default=5)
     p.add_argument('--seeds2', type=int, default=3, help='seeds of phase 2')
-    p.add_argument('--seeds3', type=int, default=1, help='seeds of the smaller questions')
-    p.add_argument('--minutes', type=float, default=20, help='leave out what would take longer')
+    p.add_argument('--seeds3', type=int, default=3, help='seeds of the smaller questions')
+    p.add_argument('--minutes', type=float, default=30, help='leave out what would take longer')
     p.add_argument('--quick', action='store_true')
     a = p.parse_args()
     if a.quick: a.seeds = a.seeds2 = a.seeds3 = 1
@@ -131,14 +131,14 @@ def main():
     with short[0].no_bar(): r.note('test set, the first of these', [short[0].validate(ds_idx=2)[-1]])    # by its number, not by its result
     r.save()
     if r.left() > 200 or a.quick:
-        r.note('both phases, pretrained, the first one long', [r.phase2(l)[-1] for l in pre[:a.seeds3+1]])
+        r.note('both phases, pretrained, the first one long', [r.phase2(l)[-1] for l in pre[:2]])
     if r.left() > 200 or a.quick:
-        two = [r.phase2(r.phase1(r.random(s), s, r.other, **SHORT)) for s in range(a.seeds3+1)]
+        two = [r.phase2(r.phase1(r.random(s), s, r.other, **SHORT)) for s in range(min(a.seeds2, 2))]
         r.note('both phases, random, with word vectors', [o[-1] for o in two], curve=np.mean(two, 0).round(4).tolist())
     if r.left() > 200 or a.quick:
-        learn = r.phase1(r.elmo, 0, epochs=1, lr=1e-9)                         # nothing but the statistics of the vectors
-        r.note('all at once from the start, pretrained', [r.phase2(learn, [(-4, 3, PHASE2[0][2])])[-1]])
-    pre = rnd = short = None
+        new = [r.phase1(r.elmo, s, epochs=1, lr=1e-9) for s in range(a.seeds3)]      # nothing but the statistics of the vectors
+        r.note('all at once from the start, pretrained', [r.phase2(l, [(-4, 3, PHASE2[0][2])])[-1] for l in new])
+    pre = rnd = short = new = None
 
     def several(name, elmo=None, **kw):
         if r.left() > 20 or a.quick: r.note(name, [last(r.phase1(elmo or r.elmo, s, **{**ALONE, **kw})) for s in range(a.seeds3)])
