@@ -1,0 +1,129 @@
+"""What the library computed and wrote before its house was rebuilt, and still does.
+
+`golden/` was written by version 0.1.0 at commit 2c696f1, on one thread in fp32. Another processor rounds otherwise, so numbers
+are compared with a tolerance; on the machine where they were written all differences were zero.
+"""
+import hashlib, json, shutil
+from dataclasses import replace
+from pathlib import Path
+import numpy as np, pytest, torch
+from fastai.basics import Callback, CancelFitException, set_seed
+from elmo_fastai.all import *
+
+GOLDEN = Path(__file__).parent/'golden'
+FILES = GOLDEN/'files'
+RECORD = json.loads((GOLDEN/'record.json').read_text(encoding='utf-8'))
+SENTS = ['She sat on the left bank of the river .', 'The bank lent us a hundred pounds .',
+         "Ünïcode 😀 didn't stop well-known <s> e.g. $1,250.75 !", 'a', 'x'*60 + ' and so on']
+TOY = ['the bank was old .', 'she sat on the bank .', 'they liked the film .']
+CONFIG = BiLMConfig('golden', filters=((1,8), (2,16), (3,24)), proj_dim=32, hidden_dim=32)
+
+def close(a, b, tol=1e-5): np.testing.assert_allclose(a, b, rtol=tol, atol=tol)
+
+def digest(items):
+    res = hashlib.sha256()
+    for o in items: res.update(f'{o}\n'.encode())
+    return res.hexdigest()
+
+@pytest.fixture(scope='module')
+def corpus(): return toy_corpus(2000, 300, 300, 50)
+
+# What is computed
+
+def test_vectors_of_the_model_in_the_box():
+    with np.load(GOLDEN/'box.npz') as f:
+        for i,v in enumerate(Elmo.from_pretrained('tiny-en').embed(SENTS, layers='all')): close(v[:, :, ::7], f[f's{i}'])
+
+def test_the_toy_corpus(corpus):
+    assert {k: digest(v) for k,v in corpus.splits.items()} == RECORD['toy']
+    gold = {k: [(s.tokens, s.tags, s.senses, s.label) for s in v] for k,v in corpus.gold.items()}
+    assert {k: digest(map(repr, v)) for k,v in gold.items()} == RECORD['toy gold']
+    for k,v in corpus.gold.items(): close([s.logp for s in v[:5]], RECORD['toy logp'][k])
+    close([corpus.floor(k) for k in corpus.splits], list(RECORD['toy floor'].values()))
+
+def losses(learn, n, lr):
+    "The losses of the first `n` steps"
+    res = []
+    class Keep(Callback):
+        order = 80
+        def after_batch(self):
+            if not self.training: return
+            res.append(self.loss.item())
+            if len(res) == n: raise CancelFitException
+    with learn.no_bar(), learn.no_logging(): learn.fit(20, lr, cbs=Keep())
+    return res
+
+def bilm(corpus, kind='sentences', config=CONFIG, opt='adamw', **kwargs):
+    set_seed(1)
+    dls = ElmoDataLoaders.from_corpus(corpus, kind=kind, seed=3, device='cpu', **kwargs)
+    return bilm_learner(dls, config, bf16=False, opt=opt)
+
+BILMS = {
+    'sentences': dict(bs=32),
+    'stream': dict(kind='stream', bs=8, seq_len=24),
+    'stream, projected, clipped, dropout': dict(
+        kind='stream', bs=8, seq_len=24, config=replace(CONFIG, hidden_dim=48, cell_clip=3., proj_clip=3., dropout=.2)),
+    'adaptive': dict(bs=32, config=replace(CONFIG, softmax='adaptive', cutoffs=(50, 200))),
+    'sampled': dict(bs=32, config=replace(CONFIG, softmax='sampled', n_negative=100)),
+    'own encoders and heads': dict(bs=32, config=replace(CONFIG, share_encoder=False, share_softmax=False)),
+    'adagrad': dict(bs=32, opt='adagrad'),
+}
+
+@pytest.mark.parametrize('kind', BILMS)
+def test_losses_of_language_models(corpus, kind):
+    was = RECORD['losses'][kind]
+    close(losses(bilm(corpus, **BILMS[kind]), len(was), .2 if kind == 'adagrad' else 5e-3), was, 1e-3)
+
+def test_losses_of_cbow(corpus):
+    set_seed(1)
+    dls = ElmoDataLoaders.from_corpus(corpus, kind='cbow', bs=256, seed=3, device='cpu')
+    close(losses(cbow_learner(dls, dim=16), 50, 5e-3), RECORD['losses']['cbow'], 1e-3)
+
+def test_losses_of_the_tasks(corpus):
+    learn = bilm(corpus, bs=32)
+    losses(learn, 50, 5e-3)
+    backbone = Elmo(learn.model, learn.dls.vocab, tokenizer='space')
+    set_seed(1)
+    classifier = elmo_classifier_learner(ClassifyDataLoaders.from_corpus(corpus, bs=16, seed=3, device='cpu'), backbone)
+    close(losses(classifier, 50, 5e-3), RECORD['losses']['classifier'], 1e-3)
+    set_seed(1)
+    tagger = elmo_tagger_learner(TagDataLoaders.from_corpus(corpus, bs=16, seed=3, device='cpu'), backbone)
+    close(losses(tagger, 50, 5e-3), RECORD['losses']['tagger'], 1e-3)
+
+# What was written is read
+
+LOADERS = dict(elmo=lambda: Elmo.from_pretrained(FILES/'elmo'), folded=lambda: Elmo.from_pretrained(FILES/'folded'),
+               ai2=lambda: Elmo.from_ai2(FILES/'ai2'), ai2carry=lambda: Elmo.from_ai2(FILES/'ai2', carry=True))
+
+@pytest.mark.parametrize('kind', LOADERS)
+@torch.no_grad()
+def test_models(kind):
+    elmo = LOADERS[kind]()
+    with np.load(GOLDEN/'files.npz') as f:
+        layers, _ = elmo.layers([o.split() for o in TOY])
+        close(torch.stack(layers, 1).numpy(), f[kind])
+        if kind != 'elmo': return
+        mixes, _ = elmo([o.split() for o in TOY])
+        for i,m in enumerate(mixes): close(m.numpy(), f[f'mix{i}'])
+        assert elmo.tokenizer == 'space' and elmo.drop.p == .1 and elmo.mixes[0].norm == 'token'
+
+def test_a_language_model_and_its_vocabulary(corpus):
+    model, vocab = load_bilm(FILES/'bilm')
+    assert vocab.itos == WordVocab.load(FILES/'words.json').itos
+    dls = ElmoDataLoaders.from_corpus(corpus, bs=32, vocab=vocab, device='cpu')
+    was, now = RECORD['perplexity of bilm'], evaluate(model, dls.valid)
+    assert now['predictions'] == was['predictions']
+    close([now[k] for k in ('fwd', 'bwd', 'mean')], [was[k] for k in ('fwd', 'bwd', 'mean')])
+
+def test_vocabularies():
+    assert CharVocab.load(FILES/'letters.json').decode(CharVocab.load(FILES/'letters.json').encode(['bank'])) == ['bank']
+    assert ByteCharVocab.load(FILES/'bytes.json').max_chars == 20
+
+def test_a_training_that_was_stopped_ends_as_if_it_had_not_been(tmp_path):
+    shutil.copytree(FILES/'stopped.run', tmp_path/'stopped.run')
+    text = Corpus('golden', json.loads((FILES/'text.json').read_text(encoding='utf-8')), tokenizer='space')
+    out = pretrain(text, resume=tmp_path/'stopped.run', say=lambda *o: None, device='cpu')
+    model, whole = load_bilm(out)[0], load_bilm(FILES/'whole')[0]
+    for k,v in whole.state_dict().items(): close(model.state_dict()[k].numpy(), v.numpy(), 1e-4)
+    report = json.loads((out/'report.json').read_text(encoding='utf-8'))
+    for k in ('perplexity_fwd', 'perplexity_bwd', 'unigram', 'trigram'): close(report[k], RECORD['whole'][k], 1e-3)
