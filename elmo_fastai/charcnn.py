@@ -148,6 +148,7 @@ class CharCNN(nn.Module):
         self.highway = Highway(self.n_filters, n_highway, OneDNNLinear)
         self.proj = OneDNNLinear(self.n_filters, proj_dim) if proj_dim else None
         self.norm = TokenNorm(self.out_dim) if norm else None
+        if proj_dim and norm: self.proj.bias.requires_grad_(False)   # the mean is taken away: its gradient would be rounding errors
 
     def encode(self,
         chars:Tensor,  # char ids of real tokens, [N, W]

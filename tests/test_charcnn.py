@@ -293,3 +293,11 @@ def test_frozen_weights_get_no_gradient():
     m.proj.weight.requires_grad_(True)
     m(batch()).sum().backward()
     assert m.proj.weight.grad is not None and m.highway.layers[0].weight.grad is None
+
+def test_what_the_normalisation_takes_away_is_not_trained():
+    "A bias before it has a gradient of nothing but rounding errors, which AdamW blows up to steps of full size"
+    assert not CharCNN(8).proj.bias.requires_grad and CharCNN(8, norm=False).proj.bias.requires_grad
+    cnn = CharCNN(8).train()
+    x = torch.randint(1, 262, (30, 12))
+    cnn(x).square().sum().backward()
+    assert cnn.proj.bias.grad is None and cnn.proj.weight.grad.abs().max() > 1e-3
