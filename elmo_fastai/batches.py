@@ -16,6 +16,7 @@ import torch
 from fastai.data.all import (DataLoader, DataLoaders, Datasets, L, Pipeline, TfmdDL, TransformBlock,
                              default_device, display_df, merge, patch)
 from .corpora import *
+from .corpora import TEXT_ENDINGS, named_files
 from .rows import *
 from .tokens import *
 from .arrays import *
@@ -381,7 +382,7 @@ def from_df(cls:ElmoDataLoaders,
 @patch(cls_method=True)
 def from_files(cls:ElmoDataLoaders,
     path,             # a file, a folder, a pattern, or a list of those
-    valid=None,       # the same for validation; None: random lines of `path`
+    valid=None,       # the same for validation; None: the files that are called so, else random lines
     valid_pct:float=0.1, # the share of those random lines
     split_seed:int=42, # which lines they are
     tokenizer='words', # a name or function, see `get_tokenizer`
@@ -390,8 +391,10 @@ def from_files(cls:ElmoDataLoaders,
 ):
     "From text files, a sentence or paragraph a line; blank lines are left out, and counted in `skipped`"
     path, valid = [list(o) if isinstance(o, L) else o for o in (path, valid)]
-    corpus = text_corpus(path, 0 if valid is None else valid, 0, tokenizer=tokenizer, encoding=encoding)
-    return cls.from_corpus(_halves(corpus, valid_pct, split_seed) if valid is None else corpus, **kwargs)
+    named = valid is None and named_files(path, TEXT_ENDINGS)[0]
+    splits = (None, None) if named else (0 if valid is None else valid, 0)
+    corpus = text_corpus(path, *splits, tokenizer=tokenizer, encoding=encoding)
+    return cls.from_corpus(corpus if named or valid is not None else _halves(corpus, valid_pct, split_seed), **kwargs)
 
 # %% ../nbs/03_batches.ipynb #c075
 @patch(cls_method=True)

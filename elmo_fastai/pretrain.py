@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['TargetsToModel', 'bilm_loss', 'NatsMetric', 'SampledLossName', 'HalfPrecision', 'BF16', 'FP16', 'bf16_is_fast',
-           'KeepGood', 'StopOnSignal', 'EarlyStop', 'CarryState', 'Throughput', 'PlotPerplexity', 'bilm_split',
-           'ScaleLoss', 'BiLMLearner', 'bilm_learner']
+           'KeepGood', 'StopOnSignal', 'EarlyStop', 'TimeBudget', 'CarryState', 'Throughput', 'PlotPerplexity',
+           'bilm_split', 'ScaleLoss', 'BiLMLearner', 'bilm_learner']
 
 # %% ../nbs/08_pretrain.ipynb #c005
 import math, signal, threading, time
@@ -186,6 +186,44 @@ class EarlyStop(TrackerCallback):
         if self.good and self.wait and whole and not getattr(self.learn, 'stopped', None): bare(self.model).load_state_dict(self.good)
         self.good = None
         super().after_fit()
+
+# %% ../nbs/08_pretrain.ipynb #c036b
+class TimeBudget(Callback):
+    "End a training, and every schedule in it, with the clock: for `learn.fit_one_cycle(TimeBudget.epochs, lr, cbs=TimeBudget(900))`"
+    order,_resume = 55,('elapsed',)             # after the recorder, before schedules and bars
+    epochs = 10**6                              # more than there will be
+    def __init__(self,
+        seconds:float,        # of training; validation between epochs counts
+        clock=time.monotonic, # `time.process_time`: what else the machine does doesn't count
+    ):
+        if not isinstance(seconds, (int, float)) or not 0 < seconds < math.inf:
+            raise ValueError(f"A budget is a positive number of seconds, not {seconds!r}")
+        self.seconds,self.clock,self.agree = seconds,clock,noop
+    def before_fit(self): self.elapsed,self.mark = 0.,self.clock()
+    @property
+    def done(self): return min(1., self.elapsed/self.seconds)
+    def tick(self):
+        now = self.clock()
+        self.elapsed,self.mark = self.agree(self.elapsed + now - self.mark),now    # several processes: the main one's
+    def before_epoch(self):
+        if self.done == 1: raise CancelFitException()
+        self.guess(self.epoch)
+    def before_batch(self):
+        if self.training: self.learn.pct_train = self.done
+    def after_batch(self):
+        if not self.training: return
+        self.tick()
+        self.guess(self.epoch + (self.iter+1)/self.n_iter)
+        if self.done == 1: raise CancelTrainException()                            # then it is validated
+    def after_epoch(self):
+        if self.done < 1: self.tick()
+    def after_cancel_train(self): self.recorder.cancel_train = False              # the row is a whole one
+    def guess(self, epochs):
+        "The number of epochs, from how many are done; bars are told"
+        self.learn.n_epoch = max(self.epoch + 1, math.ceil(epochs/self.done) if self.done else 0)
+        bar = getattr(self.learn, 'progress', None)
+        if hasattr(bar, 'mbar'): bar.mbar.main_bar.total = self.n_epoch
+        if hasattr(bar, 'pbar') and hasattr(bar.pbar, 'prefix'): bar.pbar.prefix = f'Epoch {self.epoch+1}/{self.n_epoch} :'
 
 # %% ../nbs/08_pretrain.ipynb #c039
 class CarryState(Callback):

@@ -3,7 +3,7 @@ import pickle
 from collections import Counter
 import numpy as np, pandas as pd, pytest, torch
 from hypothesis import given, settings, strategies as st
-from fastai.data.all import ColReader, DataBlock, DataLoaders, Datasets, RandomSplitter, TfmdLists, set_seed
+from fastai.data.all import ColReader, DataBlock, DataLoaders, Datasets, L, RandomSplitter, TfmdLists, set_seed
 from fastai.callback.progress import ProgressCallback # it adds `no_bar` to Learner
 from fastai.learner import Learner
 from elmo_fastai.corpora import Corpus, CorpusError, Sentence, all_lines
@@ -328,6 +328,12 @@ def test_from_files(tmp_path):
     with pytest.raises(CorpusError, match='no file or folder.*c.txt'): ElmoDataLoaders.from_files(tmp_path/'c.txt')
     (tmp_path/'a.txt').write_bytes(b'ok\n\xff')
     with pytest.raises(CorpusError, match="a.txt' is not UTF-8.*byte 0xff at offset 3 .line 2."): ElmoDataLoaders.from_files(tmp_path)
+
+def test_from_files_that_are_called_after_their_splits(tmp_path):
+    for k,n in (('train', 6), ('valid', 3), ('test', 2)): (tmp_path/f'wiki.{k}.tokens').write_text('\n'.join(f'{k} {i}' for i in range(n)))
+    for path in (tmp_path, str(tmp_path/'*.tokens'), L(tmp_path.iterdir())):
+        dls = ElmoDataLoaders.from_files(path, bs=2, tokenizer='space')
+        assert len(dls.train.text) == 6 and len(dls.valid.text) == 3 and 'test' not in dls.vocab.o2i, 'the test file is not trained on'
 
 # every door, every kind of loader, every kind of wrong input
 

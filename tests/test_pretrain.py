@@ -477,3 +477,75 @@ def test_throughput_counts_real_tokens(dls):
     spent = time.perf_counter() - start
     assert learn.throughput.tokens == 2*len(dls.train.text.ids)         # padding does not count, nor does validation
     assert 0 < learn.throughput.seconds <= spent
+
+# a budget of time
+
+def timed(few, seconds, method='fit_one_cycle', lr=1e-2, **kwargs):
+    "A learner that was trained for so many steps of a clock that counts them (4 an epoch), and its budget"
+    learn = learner(few, **kwargs)
+    budget = TimeBudget(seconds, clock=lambda: float(len(learn.recorder.losses)))
+    quietly(learn, method, TimeBudget.epochs, lr, cbs=budget)
+    return learn, budget
+
+def test_a_budget_ends_one_cycle_with_the_clock(some):
+    "A whole number of epochs: the rates, momenta and figures of `fit_one_cycle`"
+    def fresh(): return ElmoDataLoaders.from_corpus(some, kind='sentences', bs=16, seed=0, device='cpu')
+    whole = learner(fresh())
+    quietly(whole, 'fit_one_cycle', 3, 1e-2)
+    learn, budget = timed(fresh(), 12)
+    assert len(learn.recorder.lrs) == 12 and budget.elapsed == 12 and learn.stopped is None
+    np.testing.assert_allclose(learn.recorder.lrs, whole.recorder.lrs, rtol=1e-6)
+    np.testing.assert_allclose(learn.recorder.hps['mom'], whole.recorder.hps['mom'][:11], rtol=1e-6)
+    np.testing.assert_allclose([r[:-1] for r in learn.recorder.values], [r[:-1] for r in whole.recorder.values], rtol=1e-3)
+
+def test_a_budget_that_ends_within_an_epoch(few, tmp_path):
+    "The epoch is validated, its row is whole, and the weights are those that the row speaks of"
+    learn, budget = timed(few, 10, cbs=CSVLogger(tmp_path/'log.csv'))
+    assert len(learn.recorder.losses) == 10 and len(learn.recorder.values) == 3 and learn.n_epoch == 3
+    assert learn.recorder.lrs[-1] < 1e-3 < max(learn.recorder.lrs[:4]) <= 1e-2
+    assert {len(r) for r in learn.recorder.values} == {len(TABLE) - 2} and [len(r) for r in csv.reader((tmp_path/'log.csv').open())] == [len(TABLE)]*4
+    last = dict(zip(TABLE[1:], learn.recorder.values[-1]))
+    assert last['perplexity_fwd'] == pytest.approx(evaluate(learn.model, few.valid)['fwd'], rel=1e-4)
+
+def test_a_budget_with_any_schedule(few):
+    learn, _ = timed(few, 6, 'fit', 3e-3)
+    assert set(learn.recorder.lrs) == {3e-3} and len(learn.recorder.lrs) == 6
+    learn, _ = timed(few, 6, 'fit_flat_cos')
+    assert learn.recorder.lrs[0] == 1e-2 and learn.recorder.lrs[-1] < 1e-2
+
+def test_the_number_of_epochs_is_guessed_from_the_pace(few):
+    seen = []
+    class Watch(Callback):
+        order = 99
+        def after_epoch(self): seen.append(self.n_epoch)
+        def before_epoch(self): seen.append(self.n_epoch)
+    timed(few, 10, cbs=Watch())
+    assert seen[0] == 1 and seen[1:] == [3]*5, 'before the first step nothing is known'
+
+def test_validation_counts(few):
+    "A clock that also runs while validating: there is time for one epoch of three"
+    ticks = [0.]
+    class Tick(Callback):
+        order = 0
+        def after_batch(self): ticks[0] += 1
+    learn = learner(few, cbs=Tick())
+    quietly(learn, 'fit_one_cycle', TimeBudget.epochs, 1e-2, cbs=TimeBudget(5, clock=lambda: ticks[0]))
+    assert len(learn.recorder.losses) == 4 and len(learn.recorder.values) == 1
+
+def test_a_budget_of_real_seconds(few):
+    learn = learner(few)
+    budget, start = TimeBudget(.5), time.monotonic()
+    quietly(learn, 'fit_one_cycle', TimeBudget.epochs, 1e-2, cbs=budget)
+    assert .5 <= budget.elapsed <= time.monotonic() - start and learn.recorder.losses
+
+def test_a_budget_beside_what_else_ends_a_training(few):
+    learn, _ = timed(few, 100, lr=.3, cbs=EarlyStop(patience=1))
+    assert 'has not fallen' in learn.early_stop.message and len(learn.recorder.losses) < 100
+    learn, _ = timed(few, 8, lr=1e-4, cbs=EarlyStop(patience=1))
+    assert learn.early_stop.message is None and len(learn.recorder.losses) == 8
+    learn, _ = timed(few, 12, bf16=True)
+    assert not torch.is_autocast_enabled('cpu')
+
+@pytest.mark.parametrize('seconds', [0, -1, math.nan, math.inf, '5m'])
+def test_budgets_that_can_not_be(seconds):
+    with pytest.raises(ValueError, match='seconds'): TimeBudget(seconds)
