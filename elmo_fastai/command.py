@@ -6,9 +6,10 @@
 __all__ = ['RECIPES', 'PretrainError', 'Interrupted', 'pretrain', 'elmo_pretrain']
 
 # %% ../nbs/08b_command.ipynb #c005
-import glob, hashlib, io, json, math, re, shlex, shutil, sys, tempfile, warnings
+import argparse, glob, hashlib, io, json, math, os, re, shlex, shutil, sys, tempfile, time, warnings
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from copy import copy
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,21 +17,22 @@ import torch, matplotlib.pyplot as plt
 from fastai.basics import *
 from fastai.callback.all import *
 from fastai.torch_core import set_seed
-from fastcore.script import call_parse, store_true
 from safetensors import SafetensorError
+import elmo_fastai
 from .corpora import *
 from .tokens import *
 from .batches import *
+from .batches import _valid_loader
 from .bilm import *
 from .bilm import _read_config
 from .report import *
+from .options import *
+from .options import clock, did_you_mean, in_words, seconds, written
 from .pretrain import *
 from .checkpoint import *
-from .checkpoint import resume as go_on
-try: from fastcore.script import Param          # fastcore 1
-except ImportError:                             # fastcore 2 has `Annotated` for it
-    from typing import Annotated
-    def Param(help, type, **kwargs): return Annotated[type, help, kwargs]
+from .checkpoint import _machine, _rng_state, _set_rng_state, resume as go_on
+try: import resource
+except ImportError: resource = None             # not on Windows
 
 # %% ../nbs/08b_command.ipynb #c008
 RECIPES = {
@@ -50,54 +52,97 @@ class Interrupted(PretrainError):
     "A training that was asked to stop; what was learned is saved"
 
 # %% ../nbs/08b_command.ipynb #c011
-OPTIONS = dict(seq_len='seqlen', min_freq='minfreq', max_vocab='maxvocab')
-STREAM = dict(stream=False, valid=None, steps=None, buffer=None)           # text that does not fit into memory, see `elmo_pretrain`
+OWN = dict(valid=None, test=None, encoding=None, column=None, tokenizer=None)     # of a text of one's own
+STREAM = dict(stream=False, steps=None, buffer=None)                              # text that does not fit into memory
+MORE = {**OWN, **STREAM, 'time': None}
+
+def _option(name): return '--' + name.replace('_', '-')
 
 def _check(r, model, seed):
     "Settings that can't be"
-    def bad(name, what): raise PretrainError(f"--{OPTIONS.get(name, name)} must be {what}, not {r[name]}")
-    if unknown := set(r) - {*RECIPES[None], *STREAM, 'config'}: raise PretrainError(f"There is no setting {min(unknown)!r}")
+    known,r = {*RECIPES[None], *MORE, 'config'},{**MORE, **r}
+    def bad(name, what): raise PretrainError(f"{_option(name)} must be {what}, not {r[name]}")
+    if unknown := set(r) - known: raise PretrainError(f"There is no setting {min(unknown)!r}{did_you_mean(min(unknown), known)}")
     if model not in elmo_configs: raise PretrainError(f"No model is called {model!r}: take one of {', '.join(elmo_configs)}")
     for k in ('epochs', 'bs', 'seq_len', 'min_freq', 'patience', 'steps', 'buffer'):
         if not (r[k] is None and k in ('patience', 'steps', 'buffer') or isinstance(r[k], int) and r[k] >= 1): bad(k, 'at least 1')
     if r['kind'] not in ('sentences', 'stream'): bad('kind', "'sentences' or 'stream'")
     if r['max_vocab'] is not None and r['max_vocab'] <= len(SPECIALS):
-        raise PretrainError(f"--maxvocab must be more than {len(SPECIALS)}, for as many entries are special words; not {r['max_vocab']}")
+        raise PretrainError(f"--max-vocab must be more than {len(SPECIALS)}, for as many entries are special words; not {r['max_vocab']}")
     if not 0 <= seed < 2**32: raise PretrainError(f"--seed must be from 0 to {2**32-1}, not {seed}")
     if not 0 < r['lr'] < math.inf: bad('lr', 'a positive number')
     if r['wd'] is not None and not 0 <= r['wd'] < math.inf: bad('wd', '0 or more')
     if r['optimizer'] not in ('adamw', 'adagrad'): bad('optimizer', 'adamw or adagrad')
+    if r['tokenizer'] is not None:
+        try: get_tokenizer(r['tokenizer'])('a')
+        except ImportError as e: raise PretrainError(str(e)) from None
+        except ValueError: bad('tokenizer', 'one of space, words, spacy, fastai')
     if r['carry'] and r['kind'] != 'stream':
-        raise PretrainError("--carry needs a text that is read as a stream, and the toy corpus is read by sentences: leave it out")
-    given = [k for k in ('valid', 'steps', 'buffer') if r[k] is not None]
-    if given and not r['stream']: raise PretrainError(f"--{given[0]} goes with --stream")
+        raise PretrainError("--carry needs a text that is read as a stream, and this one is read by sentences: leave it out, or say --kind stream")
+    for k in ('steps', 'buffer'):
+        if r[k] is not None and not r['stream']: raise PretrainError(f"--{k} goes with --stream")
+    for k in ('test', 'encoding'):
+        if r[k] is not None and r['stream']: raise PretrainError(f"--{k} goes without --stream")
 
 # %% ../nbs/08b_command.ipynb #c012
+def _is_own(corpus): return isinstance(corpus, list) or isinstance(corpus, str) and corpus not in CORPORA and not corpus.startswith('hub:')
+
+def _absolute(path):
+    "A path, or several, that means the same in another folder"
+    if path is None: return
+    return [_absolute(o) for o in path] if isinstance(path, (list, tuple)) else str(Path(path).expanduser().absolute())
+
+def _given(corpus, settings):
+    "The settings that were said, in the form that a plan has"
+    given = {k: v for k,v in settings.items() if v is not None}
+    if 'time' in given:
+        if 'epochs' in given: raise PretrainError("--time and --epochs both say when a training ends: say one of them")
+        try: given['time'] = seconds(given['time'])
+        except SettingsError as e: raise PretrainError(str(e)) from None
+    for k in ('valid', 'test'):
+        if k in given: given[k] = _absolute(given[k])
+    for k in OWN:
+        hub = isinstance(corpus, str) and corpus.startswith('hub:')
+        if k in given and k != 'tokenizer' and not _is_own(corpus) and not (hub and k == 'column'):
+            raise PretrainError(f"{_option(k)} is for a text of your own: {getattr(corpus, 'name', corpus)} brings it along")
+    if 'tokenizer' in given and (corpus == 'toy' or isinstance(corpus, ToyCorpus)):
+        raise PretrainError("The toy corpus is tokenised, and its floor counts these tokens: leave --tokenizer out")
+    return given
+
+def _config(name, changes):
+    "The shape of a model, with changes"
+    known = elmo_configs[name].to_dict()
+    for k in changes:
+        if k not in known: raise PretrainError(f"A model has no setting {k!r}{did_you_mean(k, known)}")
+    try: return BiLMConfig.from_dict({**known, **changes}).to_dict()
+    except (ValueError, TypeError) as e: raise PretrainError(str(e)) from None
+
 def _plan(corpus, out, model, seed, settings):
     "Everything that determines a training, in JSON's types"
     name = 'toy' if isinstance(corpus, ToyCorpus) else corpus if isinstance(corpus, str) and corpus in CORPORA else None
-    recipe = RECIPES.get(name, {})
-    given = {k: v for k,v in settings.items() if v is not None}
+    recipe,given = RECIPES.get(name, {}),_given(corpus, settings)
     if given.get('optimizer') == 'adagrad': recipe = recipe | dict(lr=0.2)                     # the rates above are AdamW's
-    r = {**RECIPES[None], **STREAM, **recipe, **given}
-    own = {} if model not in (None, r['model']) else r.get('config', {})
-    _check(r, model or r['model'], seed)
-    if isinstance(corpus, str) and name is None: corpus = str(Path(corpus).expanduser().absolute())   # it may be resumed from elsewhere
+    r = {**RECIPES[None], **MORE, **recipe, **given}
+    if model not in (None, r['model']): r['model'],r['config'] = model,given.get('config', {})  # a recipe's changes are those of its model
+    _check(r, r['model'], seed)
     r = json.loads(json.dumps(r))                                                              # as a checkpoint will give it back
-    return dict(corpus=corpus if isinstance(corpus, str) else None, out=out.name, seed=seed, recipe=r,
-                model=json.loads(json.dumps(replace(elmo_configs[model or r['model']], **own).to_dict())))
+    return dict(corpus=_absolute(corpus) if _is_own(corpus) else corpus if isinstance(corpus, str) else None, out=out.name, seed=seed,
+                recipe=r, model=json.loads(json.dumps(_config(r['model'], r.get('config', {})))))
 
 # %% ../nbs/08b_command.ipynb #c015
 def _folder(corpus, out):
     "The folder to write"
     if out is None:
-        p = Path(str(getattr(corpus, 'name', corpus))).expanduser().resolve()
-        out = Path('models')/(p.parent.name if glob.has_magic(p.name) else p.stem)
+        several = isinstance(corpus, list) and len(corpus) > 1
+        p = Path(str(getattr(corpus, 'name', corpus[0] if isinstance(corpus, list) else corpus))).expanduser().resolve()
+        name = p.parent.name if several or glob.has_magic(p.name) else p.name.removesuffix('.gz') if p.is_dir() else Path(p.name.removesuffix('.gz')).stem
+        if isinstance(corpus, str) and corpus.startswith('hub:'): name = corpus.split('/')[-1].removeprefix('hub:').replace(':', '-')
+        out = Path('models')/name
     out = Path(out).expanduser()
     if not out.name or out.name == '..': raise PretrainError(f"--out must name a folder, not {str(out)!r}")
     return out
 
-def _check_folder(out, overwrite):
+def _check_folder(out, overwrite, write=True):
     "Is it free, or ours, and writable?"
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         try: _read_config(out/'config.json')
@@ -105,6 +150,10 @@ def _check_folder(out, overwrite):
             raise PretrainError(f"{out} holds something that is not a model of ours, so it will not be overwritten. "
                                 "Name another folder with --out.") from None
         if not overwrite: raise PretrainError(f"{out} holds a model already. Say --overwrite to replace it, or --out to write somewhere else.")
+    if not write:
+        first = next(o for o in out.absolute().parents if o.exists())
+        if not first.is_dir() or not os.access(first, os.W_OK): raise PretrainError(f"Can't write into {out.parent}. Name another folder with --out.")
+        return
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryDirectory(dir=out.parent).cleanup()
@@ -124,12 +173,12 @@ def _has_checkpoints(run): return run.is_dir() and any(CHECKPOINT.fullmatch(o.na
 def _resume_line(run): return f"{_command()} --resume {shlex.quote(str(run))}"
 def _command(): return 'elmo_pretrain' if shutil.which('elmo_pretrain') else sys.argv[0]      # the environment may not be activated
 
-def _check_run(run, overwrite):
+def _check_run(run, overwrite, write=True):
     "A training that did not end is not thrown away in silence"
     if not run.exists(): return
     if not run.is_dir() or not all(_is_ours(o) for o in run.iterdir()):
         raise PretrainError(f"{run} is where the checkpoints would lie, and it holds something else. Name another folder with --out.")
-    with lock_folder(run):                                  # raises where another process trains
+    with lock_folder(run) if write else nullcontext():      # raises where another process trains
         if _has_checkpoints(run) and not overwrite: raise PretrainError(
             f"{run} holds a training that did not come to its end. Go on with it by `{_resume_line(run)}`, "
             "or begin anew with --overwrite, which removes it.")
@@ -147,7 +196,7 @@ def _clear(run, but=()):
 def _saved_plan(folder, corpus, given, say):
     "(the run's folder, the checkpoint to go on from, its plan)"
     folder = Path(folder).expanduser()
-    if given: raise PretrainError(f"--resume takes everything from the training that it goes on with: leave out --{given[0]}")
+    if given: raise PretrainError(f"--resume takes everything from the training that it goes on with: leave out {_option(given[0])}")
     if not _has_checkpoints(folder) and _has_checkpoints(_run_folder(folder)): folder = _run_folder(folder)        # OUT for OUT.run
     if not folder.exists(): raise PretrainError(f"There is no folder {folder} to resume from")
     path = folder if CHECKPOINT.fullmatch(folder.name) else find_checkpoint(folder, say)
@@ -157,12 +206,12 @@ def _saved_plan(folder, corpus, given, say):
         BiLMConfig.from_dict(plan['model'])
         _check(r, 'tiny', plan['seed'])
         plan['text']['tokens'],plan['text']['words'],plan['bf16']
-        if not isinstance(plan['out'], str) or not isinstance(name, (str, type(None))): raise TypeError
+        if not isinstance(plan['out'], str) or not isinstance(name, (str, list, type(None))): raise TypeError
     except (KeyError, TypeError, AttributeError, ValueError):
         raise PretrainError(f"{path} is a checkpoint, but not of a training that elmo_pretrain began") from None
     if name is None and not isinstance(corpus, Corpus):
         raise PretrainError(f"The training in {folder} was begun in Python with a corpus of its own: hand it to `pretrain(corpus, resume=…)`")
-    if isinstance(corpus, str) and name not in (corpus, str(Path(corpus).expanduser().absolute())):
+    if isinstance(corpus, (str, list)) and name not in (corpus, _absolute(corpus)):
         raise PretrainError(f"The training in {path.parent} reads {name}, not {corpus}: leave the corpus out")
     return path.parent, path, plan
 
@@ -179,6 +228,16 @@ def _fingerprint(corpus, dls):
 def _n_tokens(dls): return getattr(dls.train, 'n_tokens', len(dls.train.text.ids))
 
 # %% ../nbs/08b_command.ipynb #c023
+def _text(source, r, data):
+    "The corpus of a plan"
+    kw = {k: r[k] for k in ('valid', 'test', 'encoding') if r.get(k) is not None}
+    if r.get('column') is not None: kw['text_col'] = r['column']
+    if isinstance(source, Corpus): res = copy(source)
+    elif _is_own(source) and 'column' not in r: res = text_corpus(source, .05, .05)            # a plan of an earlier version
+    else: res = get_corpus(source, data=data, **kw)
+    if r.get('tokenizer'): res.tokenizer = r['tokenizer']
+    return res
+
 def _loaders(source, plan, char_vocab, device):
     "Loaders by recipe, or what is wrong with the sizes"
     r = plan['recipe']
@@ -186,7 +245,7 @@ def _loaders(source, plan, char_vocab, device):
     if r['kind'] == 'stream': kw['seq_len'] = r['seq_len']
     if r['stream']:
         from elmo_fastai.streams import stream_loaders
-        kw.update(valid=r['valid'], n_batches=r['steps'], buffer=r['buffer'])
+        kw.update(valid=r['valid'], n_batches=r['steps'], buffer=r['buffer'], tokenizer=r.get('tokenizer'), text_col=r.get('column'))
         return stream_loaders(source, **{k: v for k,v in kw.items() if v is not None})
     if r['kind'] != 'stream': kw['valid_bs'] = 256
     dls = ElmoDataLoaders.from_corpus(source, **kw)
@@ -205,15 +264,25 @@ class LogFile(CSVLogger):
         try: super().after_fit()
         except OSError: self.learn.logger = self.old_logger
 
-class LogHeader(Callback):
-    "A log file gets the table's heading once, since it has no progress bar to hold it"
-    order = 55
-    def __init__(self, line): self.line = line
-    def before_fit(self): self.line(self.recorder.metric_names)
+class ProgressLines(Callback):
+    "For a log file: the table's heading once, and within an epoch a line now and then"
+    order,pause = 65,60.         # seconds between lines
+    def __init__(self, say, row): self.say,self.row = say,row
+    def before_fit(self):
+        self.row(self.recorder.metric_names)
+        self.last = time.monotonic()
+    def after_epoch(self): self.last = time.monotonic()
+    def after_batch(self):
+        if not self.training or time.monotonic() < self.last + self.pause: return
+        t,done = self.throughput,self.pct_train
+        left = f", {in_words(t.elapsed*(1 - done)/done)} to go" if done else ''
+        self.say(f"epoch {self.epoch+1} of {self.n_epoch}, step {self.iter+1:,} of {self.n_iter:,}, "
+                 f"loss {self.smooth_loss.item():.3f}, {t.per_second:,.0f} tokens/s{left}")
+        self.last = time.monotonic()
 
 @contextmanager
 def _bars(learn, say):
-    "Progress bars where somebody looks; one line an epoch where the output goes to a file"
+    "Progress bars where somebody looks; lines where the output goes to a file"
     if say is noop:
         with learn.no_bar(), learn.no_logging(): yield
     elif IN_NOTEBOOK or sys.stdout.isatty(): yield
@@ -221,14 +290,28 @@ def _bars(learn, say):
         def line(row): say('  '.join(f'{o:<14.4f}' if isinstance(o, float) else f'{o!s:<14}' for o in row))
         with learn.no_bar():
             learn.logger = line
-            learn.add_cb(LogHeader(line))
+            learn.add_cb(ProgressLines(say, line))
             yield
 
 # %% ../nbs/08b_command.ipynb #c025
+def _on_test(learn, corpus):
+    "The perplexities of the test text, where there is one"
+    tok = get_tokenizer(corpus.tokenizer)
+    sents = [t for o in corpus.splits.get('test', []) if (t := tok(o))]
+    if not sents: return dict.fromkeys(('test_predictions', 'test_perplexity_fwd', 'test_perplexity_bwd', 'test_perplexity_mean'))
+    found = evaluate(learn.model, _valid_loader(learn.dls.valid, EncodedText(sents, learn.dls.types), None))
+    return dict(test_predictions=found['predictions'], **{f'test_perplexity_{k}': found[k] for k in ('fwd', 'bwd', 'mean')})
+
+def _test_text(r):
+    "What the test text says, as a line for people"
+    if not r['test_predictions']: return ''
+    return (f"\nPerplexity on the test text, {r['test_predictions']:,} predictions in each direction\n  forward {r['test_perplexity_fwd']:.2f}   "
+            f"backward {r['test_perplexity_bwd']:.2f}   mean {r['test_perplexity_mean']:.2f}")
+
 def _measure(save, learn, corpus, status):
     "Measure, draw, save with all; the report as a dictionary"
     r, vectors = make_report(learn.model, learn.dls, corpus)
-    r.update(status=status, tokens_per_second=learn.throughput.per_second, train_seconds=learn.throughput.elapsed,
+    r.update(_on_test(learn, corpus), status=status, tokens_per_second=learn.throughput.per_second, train_seconds=learn.throughput.elapsed,
              device=str(learn.dls.device), steps=len(learn.recorder.losses))
     fig = report_figure([float(o) for o in learn.recorder.losses], r, vectors)
     pictures = {}
@@ -257,7 +340,7 @@ def _device(device):
     return device
 
 # %% ../nbs/08b_command.ipynb #c028
-def _learner(plan, source, device, run, minutes, main):
+def _learner(plan, source, device, run, every, main):
     "(learner, corpus) of a plan"
     r,config = plan['recipe'],BiLMConfig.from_dict(plan['model'])
     set_seed(plan['seed'])
@@ -268,8 +351,9 @@ def _learner(plan, source, device, run, minutes, main):
         raise PretrainError(f"The text has changed since: {was['tokens']:,} tokens and {was['words']:,} words then, "
                             f"now {now['tokens']:,} and {now['words']:,}, and other lines")
     plan['text'] = now
-    cbs = [Checkpoints(run, minutes, run=plan), PlotPerplexity()]
-    if main: cbs.append(LogFile(run.absolute()/'history.csv'))
+    cbs = [PlotPerplexity()]
+    if run: cbs.append(Checkpoints(run, every/60, run=plan))
+    if run and main: cbs.append(LogFile(run.absolute()/'history.csv'))
     if r['patience']: cbs.append(EarlyStop(patience=r['patience']))
     if r['carry']: cbs.append(CarryState())
     return bilm_learner(dls, config, bf16=plan['bf16'], wd=r['wd'], opt=r['optimizer'], cbs=cbs), corpus
@@ -279,8 +363,9 @@ def _fit(learn, r):
     "Train; the reason if it ended before its time, else None"
     try:
         with _processes().several_processes(learn):
-            if r['optimizer'] == 'adagrad': learn.fit(r['epochs'], r['lr'])
-            else: learn.fit_one_cycle(r['epochs'], r['lr'])
+            epochs,budget = (TimeBudget.epochs,[TimeBudget(r['time'])]) if r.get('time') else (r['epochs'],[])
+            fit = learn.fit if r['optimizer'] == 'adagrad' else learn.fit_one_cycle
+            fit(epochs, r['lr'], cbs=budget)
     except KeyboardInterrupt: return "Training was interrupted in the middle of a step."      # the second Ctrl-C
     except (OSError, RuntimeError, MemoryError) as e: return f"Training broke off: {e}."      # a closed pipe, a full memory
     return learn.stopped
@@ -298,13 +383,27 @@ def _last_good(learn, run):
     return min(best, default=(0, None))[1]
 
 # %% ../nbs/08b_command.ipynb #c032
-def _end(learn, corpus, out, run, stopped, say, fresh):
+def _settings(plan, data, machine):
+    "The settings of a training, as `--config` reads them"
+    r,name = plan['recipe'],plan['model']['name'] if plan['model']['name'] in elmo_configs else plan['recipe']['model']
+    usual = json.loads(json.dumps(elmo_configs[name].to_dict()))
+    own = {k: v for k,v in r.items() if k not in ('model', 'config') and v is not None and v is not False}
+    if r.get('time'): own = {k: v for k,v in own.items() if k != 'epochs'} | dict(time=written(r['time']))
+    head = dict(corpus=plan['corpus'], data=_absolute(data), model=name, seed=plan['seed'], bf16=plan['bf16'])
+    changes = {k: v for k,v in plan['model'].items() if v != usual[k]}
+    note = '' if plan['corpus'] else "# The corpus was handed over in Python, and has to be again.\n"
+    return ("# `elmo_pretrain --config run.toml --out FOLDER` repeats this training. It ran with elmo_fastai "
+            f"{elmo_fastai.__version__}, torch {machine['torch']}, on {machine['device']}, threads: {machine['threads']}.\n{note}"
+            + to_toml({**head, **own, **({'config': changes} if changes else {})}))
+
+def _end(learn, corpus, out, run, stopped, say, fresh, data):
     "Save, measure and tell; raises PretrainError where training ended before its time"
     status,log = stopped or 'complete',run/'history.csv'
     if not vars(learn.recorder).get('losses'):
         if fresh: _clear(run)
         if stopped: raise PretrainError(f"{status} Nothing was trained, so nothing was saved.")
     extra = {'history.csv': log.read_bytes()} if log.exists() else {}
+    extra['run.toml'] = _settings(learn.checkpoints.description, data, _machine(learn))
     if stopped: out = _interrupted(out)
     def save(**more): save_bilm(out, learn.model, learn.dls.vocab, extra=extra | more)
     try: save()                              # whatever happens while measuring: the model is there
@@ -319,65 +418,140 @@ def _end(learn, corpus, out, run, stopped, say, fresh):
     except KeyboardInterrupt:
         raise Interrupted(f"{'' if status == 'complete' else status + ' '}Measuring was interrupted; the model is in {out}/") from None
     except (OSError, SafetensorError) as e: raise PretrainError(f"The report could not be written: {_why(e)}. The model is in {out}/") from None
-    say(f"\n{report_text(figures)}\nThe model is in {out}/, its figures in {out/'report.json'}, the picture in {out/'report.png'}")
+    say(f"\n{report_text(figures)}{_test_text(figures)}\nThe model is in {out}/, its figures in {out/'report.json'}, the picture in {out/'report.png'}")
     if not stopped: return
     if 'lower learning rate' in status: then = f"; the last good checkpoint is {good}" if (good := _last_good(learn, run)) else ''
     else: then = f"; go on with: {_resume_line(run)}" if _has_checkpoints(run) else ''
     raise (Interrupted if 'interrupted' in status else PretrainError)(f"{status} What was learned until then is in {out}/{then}")
 
+# %% ../nbs/08b_command.ipynb #c033a
+class Trial(Callback):
+    "Time some steps and some batches of the validation, and end"
+    order = 99
+    def before_fit(self): self.spent = {True: [], False: []}
+    def before_train(self): self.mark = time.perf_counter()
+    def before_validate(self): self.mark = time.perf_counter()
+    def after_batch(self):
+        now,spent = time.perf_counter(),self.spent[bool(self.training)]
+        spent.append(now - self.mark)
+        self.mark = now
+        if len(spent) == 30 or len(spent) >= 3 and sum(spent) > (10 if self.training else 3):
+            raise CancelTrainException() if self.training else CancelValidException()
+    def each(self, training):
+        "Seconds for one; the first ones have kernels to make"
+        some = self.spent[training][len(self.spent[training])//4:]
+        return sum(some)/len(some)
+
+def _memory(learn):
+    "Bytes of weights, their gradients and copy, and the optimiser; and the most that this process has had, None if nobody knows"
+    def size(tensors): return sum(o.numel()*o.element_size() for o in tensors if isinstance(o, Tensor))
+    state = 3*size(learn.model.parameters()) + sum(size(o.values()) for o in learn.opt.opt.state.values())
+    if learn.dls.device.type == 'cuda': return state,torch.cuda.max_memory_allocated(learn.dls.device)
+    return state,resource and resource.getrusage(resource.RUSAGE_SELF).ru_maxrss*(1 if sys.platform == 'darwin' else 1024)
+
+def _trial(learn, r):
+    "What some steps say about all of them"
+    trial,dls = Trial(),learn.dls
+    with learn.no_bar(), learn.no_logging(): learn.fit(1, r['lr']/25, cbs=trial)
+    if learn.stopped: raise Interrupted(f"{learn.stopped} Nothing was written.")
+    step,valid = trial.each(True),trial.each(False)*len(dls.valid)
+    state,most = _memory(learn)
+    steps = round(r['time']/step) if r.get('time') else r['epochs']*len(dls.train)
+    return dict(steps=steps, step_seconds=step, valid_seconds=valid, seconds=r.get('time') or steps*step + r['epochs']*valid,
+                timed=len(trial.spent[True]), state_bytes=state, peak_bytes=most)
+
+def _trial_text(f, r, n_train, out):
+    "The same for people"
+    def mb(n): return f'{n/1e6:,.0f} MB' if n < 1e9 else f'{n/1e9:.1f} GB'
+    peak = f"; this process has had {mb(f['peak_bytes'])} at most" if f['peak_bytes'] else ''
+    pace = f"{f['step_seconds']:.2g} s a step ({f['timed']} steps were timed, here and now), {in_words(f['valid_seconds'])} for a validation"
+    if r.get('time'): time = f"{clock(f['seconds'])}, enough for some {f['steps']:,} steps, {f['steps']/n_train:.2g} times the text; {pace}"
+    else: time = f"about {in_words(f['seconds'])} for {f['steps']:,} steps; {pace}"
+    return (f"Memory: {mb(f['state_bytes'])} for weights, gradients and optimiser{peak}\nTime: {time}; the report comes after\n"
+            f"Nothing was written. Without --dry the model would be in {out}/")
+
 # %% ../nbs/08b_command.ipynb #c034
 def pretrain(
-    corpus=None,         # a name, a text file, a folder or a glob; or a `Corpus`; None: 'toy'
+    corpus=None,         # a name, files of text or tables, a folder, a pattern, hub:owner/name; or a `Corpus`; None: 'toy'
     out=None,            # folder to write; None: models/ and the corpus's name
     model:str=None,      # 'tiny', 'small', 'medium', 'original'
     overwrite:bool=False,# replace a model that is there, or a training that did not end
     device=None,         # 'cpu', 'cuda', …; None: the best there is
     seed:int=42,         # of weights, dropout and order
-    data=None,           # a folder with local copies of named corpora
+    data=None,           # a folder with local copies of named corpora, or a saved data set
     bf16:bool|None=None, # bfloat16; None: where the processor is fast at it
     say=print,           # where progress is told
     resume=None,         # the folder of a training that did not end: settings and corpus are taken from it
-    minutes:float=10.,   # between checkpoints within an epoch
-    **settings,          # in place of the recipe's, by the names in `RECIPES`; `stream`, `valid`, `steps`, `buffer` as in `elmo_pretrain`
+    minutes:float=None,  # the earlier name of `every`, in minutes
+    every='10m',         # time between checkpoints within an epoch
+    dry:bool=False,      # only tell what would happen; returns the figures as a dictionary
+    **settings,          # in place of the recipe's, by the names in `RECIPES`; and the other options of `elmo_pretrain`
 ) -> Path:               # the folder with model, report and picture
     "Train a biLM on a text, measure it, and save it with its report; raises CorpusError, CheckpointError or PretrainError"
     main,fresh = _processes().is_main(),resume is None
     if not main: say = noop
-    if not 0 < minutes < math.inf: raise PretrainError(f"--minutes must be a positive number, not {minutes}")
+    if minutes is not None: warnings.warn("`minutes` is called `every` now, as in every='10m'", DeprecationWarning, stacklevel=2)
+    try: every = seconds(every if minutes is None else 60*minutes, 'every')
+    except SettingsError as e: raise PretrainError(str(e)) from None
+    if isinstance(corpus, os.PathLike): corpus = str(corpus)
+    if isinstance(corpus, (list, tuple)): corpus = [str(o) for o in corpus]
     if fresh:
         corpus = 'toy' if corpus is None else corpus
         out = _folder(corpus, out)
         run,plan = _run_folder(out),_plan(corpus, out, model, seed, settings)
     else:
-        given = [k for k,v in dict(out=out, model=model, fp32=bf16, **settings).items() if v not in (None, False)] + ['seed']*(seed != 42)
-        run,ckpt,plan = _saved_plan(resume, corpus, [OPTIONS.get(k, k) for k in given], say)
+        given = [k for k,v in dict(out=out, model=model, bf16=bf16, dry=dry, **settings).items() if v not in (None, False)] + ['seed']*(seed != 42)
+        run,ckpt,plan = _saved_plan(resume, corpus, given, say)
         out = run.with_name(Path(plan['out']).name)
     if main:
-        _check_folder(out, overwrite)
-        if fresh: _check_run(run, overwrite)
-    device = _device(device)
-    source = plan['corpus'] if corpus is None else corpus
-    if not isinstance(source, Corpus) and not plan['recipe']['stream']:
-        with _processes().main_first(): source = get_corpus(source, data=data)
+        _check_folder(out, overwrite, not dry)
+        if fresh: _check_run(run, overwrite, not dry)
+    device,r = _device(device),plan['recipe']
+    source,was = plan['corpus'] if corpus is None else corpus,_rng_state()
+    if not r['stream']:
+        with _processes().main_first(): source = _text(source, r, data)
     if fresh: plan['bf16'] = bf16_is_fast(device) if bf16 is None else bool(bf16)
-    learn,corpus = _learner(plan, source, device, run, minutes, main)
+    learn,corpus = _learner(plan, source, device, None if dry else run, every, main)
     say(_about(learn, corpus, plan))
+    if dry:
+        found = dict(_figures(learn, corpus), **_trial(learn, r))
+        say(_trial_text(found, r, len(learn.dls.train), out))
+        _set_rng_state(was)
+        return found
     with _locked(run, main):
         if main: _check_folder(out, overwrite)                                    # another may have been faster
         if main and fresh: _clear(run, but=('lock',))                             # only now is it sure that something new begins
-        if not fresh: say(f"Going on from {go_on(learn, ckpt)}")
-        with _bars(learn, say): stopped = _fit(learn, plan['recipe'])
-        if main: _end(learn, corpus, out, run, stopped, noop if stopped and 'broke off' in stopped else say, fresh)
+        if not fresh: say(f"Going on from {(found := go_on(learn, ckpt))}{_spent(found, r)}")
+        with _bars(learn, say): stopped = _fit(learn, r)
+        if main: _end(learn, corpus, out, run, stopped, noop if stopped and 'broke off' in stopped else say, fresh, data)
     if stopped: raise PretrainError(stopped)                                      # the processes beside the main one
     return out
 
 # %% ../nbs/08b_command.ipynb #c035
+def _figures(learn, corpus):
+    "The sizes of a training"
+    dls = learn.dls
+    return dict(corpus=corpus.name, tokens=_n_tokens(dls), held_out=len(dls.valid.text.ids), words=len(dls.vocab), model=learn.model.config.name,
+                parameters=sum(p.numel() for p in learn.model.parameters()))
+
 def _about(learn, corpus, plan):
     "What is going to happen"
-    dls,n,half = learn.dls,sum(p.numel() for p in learn.model.parameters()),' in bfloat16' if plan['bf16'] else ''
-    return (f"Corpus {corpus.name}: {_n_tokens(dls):,} tokens to train on, {len(dls.valid.text.ids):,} held out, {len(dls.vocab):,} words\n"
-            f"Model {learn.model.config.name}: {n/1e6:.1f} million parameters, on {dls.device}{half}\n"
-            f"Training: {plan['recipe']['epochs']} epochs of {len(dls.train)} steps. Ctrl-C ends it early and keeps what was learned.")
+    f,r,half,n = _figures(learn, corpus),plan['recipe'],' in bfloat16' if plan['bf16'] else '',len(learn.dls.train)
+    files,tok = corpus.files or {},corpus.tokenizer
+    def of(k): return f" ({', '.join(o.name for o in files[k][:3])}{', …'*(len(files[k]) > 3)})" if len(files) > 1 and k in files else ''
+    test = f", {n_test:,} lines to test on{of('test')}" if (n_test := len(corpus.splits.get('test', []))) else ''
+    unused = f"\nBeside them {', '.join(o.name for o in corpus.unused[:5])}{', …'*(len(corpus.unused) > 5)}: left out" if corpus.unused else ''
+    spent = f"{clock(r['time'])}, {n:,} steps an epoch" if r.get('time') else f"{r['epochs']} epoch{'s'*(r['epochs'] > 1)} of {n:,} steps"
+    return (f"Corpus {f['corpus']}: {f['tokens']:,} tokens to train on{of('train')}, {f['held_out']:,} held out{of('valid')}{test}; "
+            f"{f['words']:,} words, split by {tok if isinstance(tok, str) else getattr(tok, '__name__', type(tok).__name__)!r}{unused}\n"
+            f"Model {f['model']}: {f['parameters']/1e6:.1f} million parameters, on {learn.dls.device}{half}\n"
+            f"Training: {spent}. Ctrl-C ends it early and keeps what was learned.")
+
+def _spent(ckpt, r):
+    "How much of a time is over"
+    if not r.get('time'): return ''
+    spent = ckpt.state['own'][0]['callbacks'].get('time_budget', {}).get('elapsed', 0.)
+    return f"; {clock(spent)} of {clock(r['time'])} are over"
 
 @contextmanager
 def _locked(run, main):
@@ -400,49 +574,97 @@ def next_steps(corpus, folder):
             "\nRead how it works:   make lab")
 
 # %% ../nbs/08b_command.ipynb #c042
-@call_parse
+def command_line():
+    "The options of `elmo_pretrain`"
+    d = RECIPES[None]
+    p = CommandLine('elmo_pretrain', 'CORPUS … [options]', "Pretrain a bidirectional language model on a text. It becomes a folder: model, report, settings.",
+        {'my_book.txt --time 15m': 'a quarter of an hour',
+         'wikitext-2 --tokenizer space --epochs 3': 'train.txt, valid.txt, test.txt in a folder',
+         'reviews.csv --column review --dry': 'what would happen, and how long it takes'},
+        dict(seqlen='seq-len', minfreq='min-freq', maxvocab='max-vocab'), ('config',))
+    g = p.add_argument_group('the text').add_argument
+    g('corpus', nargs='*', metavar='CORPUS', help='toy, tiny_shakespeare, wikitext2; text files, tables, a folder of them, a pattern in quotes; hub:OWNER/NAME[:CONFIG]. '
+      'Files that are called train, valid and test are those splits')
+    g('--valid', metavar='FILE', help='held out to validate on (default: what is called so, else the last 5 %%)')
+    g('--test', metavar='FILE', help='measured once, at the end (default: what is called so, else 5 %%, none with --valid)')
+    g('--tokenizer', metavar='NAME', help='words, space (tokenised already), spacy (English), fastai (default: words)')
+    g('--encoding', metavar='NAME', help='of the files (default: utf-8)')
+    g('--column', metavar='NAME', help='of a table, with the text (default: text, sentence, review or content)')
+    g('--kind', choices=['stream', 'sentences'], metavar='KIND', help=f"stream: lines run on; sentences: each for itself (default: {d['kind']})")
+    g('--min-freq', type=int, metavar='N', help=f"rarer words become <unk> (default: {d['min_freq']}; toy, wikitext2: 1)")
+    g('--max-vocab', type=int, metavar='N', help='so many words at most (default: all)')
+    g('--data', metavar='FOLDER', help='local copy of a named corpus or data set (default: under $ELMO_FASTAI_DATA, else download)')
+    g = p.add_argument_group('the model').add_argument
+    g('--model', metavar='SIZE', help=f"tiny, small, medium, original (default: {d['model']}; toy: tiny)")
+    g('--seed', type=int, metavar='N', help='of weights, dropout and order (default: 42)')
+    g = p.add_argument_group('the training').add_argument
+    g('--time', metavar='TIME', help='in the place of --epochs: one cycle that ends with the clock, such as 15m, 900s, 1.5h')
+    g('--epochs', type=int, metavar='N', help=f"passes over the text (default: {d['epochs']}; toy, wikitext2: 3)")
+    g('--lr', type=float, metavar='X', help=f"highest learning rate of the cycle (default: {d['lr']:g}; wikitext2 0.006, toy 0.008)")
+    g('--bs', type=int, metavar='N', help=f"streams or sentences a batch (default: {d['bs']}; toy 96)")
+    g('--seq-len', type=int, metavar='N', help=f"tokens a step in each stream (default: {d['seq_len']})")
+    g('--optimizer', metavar='NAME', help=f"adamw, or adagrad, the original's, at a constant 0.2 (default: {d['optimizer']})")
+    g('--wd', type=float, metavar='X', help='weight decay (default: 0.01, with adagrad 0)')
+    g('--patience', type=int, metavar='N', help='end after so many epochs without a lower validation loss (default: never)')
+    g('--carry', action='store_true', help="carry the forward state along a stream; the report's figures are those without")
+    g('--bf16', action=argparse.BooleanOptionalAction, help='bfloat16, or full precision (default: where it is fast)')
+    g = p.add_argument_group('a text larger than the memory').add_argument
+    g('--stream', action='store_true', help='read it again and again from its files: .txt, .jsonl, .parquet, also .gz')
+    g('--steps', type=int, metavar='N', help='batches an epoch (default: one reading)')
+    g('--buffer', type=int, metavar='N', help='lines in memory (default: 10000)')
+    g = p.add_argument_group('the run').add_argument
+    g('--out', metavar='FOLDER', help='to write (default: models/NAME)')
+    g('--overwrite', action='store_true', help='replace a model that is there, or a training that did not end')
+    g('--resume', metavar='FOLDER', help='go on with a training that did not end, OUT.run; it brings its settings along')
+    g('--every', metavar='TIME', help='between checkpoints within an epoch (default: 10m)')
+    g('--config', metavar='FILE', help="settings by these names, TOML or JSON; what is said here comes first. A model's folder has its own, run.toml")
+    g('--dry', action='store_true', help='only tell what would happen, with a time from some real steps')
+    g('--device', metavar='NAME', help='cpu, cuda, mps (default: the best there is)')
+    g('-h', '--help', action='help', help='this page')
+    g('--minutes', type=float, help=argparse.SUPPRESS)                                 # names of earlier versions
+    g('--fp32', action='store_false', dest='bf16', help=argparse.SUPPRESS)
+    return p
+
+def _said(p, args):
+    "What the command line says, in the place of what its file says"
+    given = p.parse(args)
+    file = p.from_file(given.pop('config')) if 'config' in given else {}
+    if {'time', 'epochs'} & set(given): file = {k: v for k,v in file.items() if k not in ('time', 'epochs')}
+    if given.get('model', file.get('model')) != file.get('model'): file.pop('config', None)      # changes of another model
+    res = {**file, **given}
+    if isinstance(c := res.get('corpus'), list) and len(c) == 1: res['corpus'] = c[0]
+    return res
+
+def _as_options(message):
+    "An error that speaks of arguments in Python, in the words of the command line"
+    names = dict(text_col='column')
+    return re.sub(r"\b(text_col|encoding|valid|test|tokenizer)='([^']*)'", lambda m: f'--{names.get(m[1], m[1])} {m[2]}', str(message))
+
+# %% ../nbs/08b_command.ipynb #c042b
 def elmo_pretrain(
-    corpus:Param("toy, tiny_shakespeare, wikitext2, or a text file, a folder of .txt files, a glob in quotes", str, opt=False, nargs='?')=None,
-    out:str=None,          # folder to write (default: models/NAME)
-    model:str=None,        # size: tiny, small, medium, original (default: tiny for toy, else small)
-    epochs:int=None,       # passes over the text (default: by corpus)
-    lr:float=None,         # highest learning rate of the cycle (default: by corpus)
-    bs:int=None,           # sentences or streams a batch (default: by corpus)
-    seqlen:int=None,       # tokens a step in each stream, for corpora other than toy (default: 64)
-    minfreq:int=None,      # words that occur less often become <unk> (default: by corpus)
-    maxvocab:int=None,     # at most so many words (default: all)
-    optimizer:str=None,    # adamw, or adagrad: the original's, at a constant rate of 0.2 (default: adamw)
-    wd:float=None,         # weight decay (default: 0.01, with adagrad 0)
-    patience:int=None,     # stop when the validation loss has not fallen for so many epochs, and keep the best (default: never)
-    carry:store_true=False,# carry the forward LSTM's state from step to step of a stream (the report's figures are those without)
-    seed:int=42,           # of weights, dropout and order
-    device:str=None,       # cpu, cuda, mps (default: the best there is)
-    data:str=None,         # folder with local copies of named corpora (default: the variable ELMO_FASTAI_DATA, else download)
-    fp32:store_true=False, # full precision even where bfloat16 is faster
-    overwrite:store_true=False, # replace a model that is in the folder, or a training that did not end
-    resume:str=None,       # go on with a training that did not end: its folder, OUT.run; everything else is read from it
-    minutes:float=10.,     # between checkpoints within an epoch
-    stream:store_true=False, # read the text again and again from its files, for one that does not fit into memory
-    valid:str=None,        # with --stream: file to hold out (default: one that is called so, else the last, else the first 2,000 lines)
-    steps:int=None,        # with --stream: batches an epoch (default: an epoch is one reading)
-    buffer:int=None,       # with --stream: lines in memory (default: 10000)
+    args:list=None, # what stands on the command line; None: that of this process
 ):
-    "Pretrain a bidirectional language model on a text: live table, report, picture, and the model in a folder"
-    def stop(e, code):
-        if _processes().is_main(): print(f'elmo_pretrain: {e}', file=sys.stderr)
-        sys.exit(code)
+    "The command: `pretrain` with the options that `elmo_pretrain --help` lists"
+    def note(s):
+        if _processes().is_main(): print(f'elmo_pretrain: {s}', file=sys.stderr)
+    def stop(e, code): note(_as_options(e)); sys.exit(code)
     others = warnings.showwarning
     def show(message, category, filename, *args, **kwargs):
         if Path(filename).parent.name != 'elmo_fastai': others(message, category, filename, *args, **kwargs)
-        elif _processes().is_main(): print(f'elmo_pretrain: {message}', file=sys.stderr)
+        else: note(message)
     warnings.showwarning = show
-    if corpus is None and resume is None:
+    try: given = _said(command_line(), args)
+    except SettingsError as e: stop(e, 1)
+    if 'minutes' in given:
+        note(f"--minutes is called --every now: --every {given['minutes']:g}m")
+        given['every'] = 60*given.pop('minutes')
+    if not {'corpus', 'resume'} & set(given):
         stop("name a corpus (toy, tiny_shakespeare, wikitext2, or a text file), or a training to --resume; --help says more", 2)
-    try:
-        folder = pretrain(corpus, out, model, overwrite, device, seed, data, False if fp32 else None, resume=resume, minutes=minutes,
-                          epochs=epochs, lr=lr, bs=bs, seq_len=seqlen, min_freq=minfreq, max_vocab=maxvocab, optimizer=optimizer, wd=wd,
-                          patience=patience, carry=carry or None, stream=stream or None, valid=valid, steps=steps, buffer=buffer)
+    try: folder = pretrain(say=partial(print, flush=True), **given)
     except KeyboardInterrupt: stop('interrupted before training; nothing was saved', 130)
     except Interrupted as e: stop(e, 130)
     except (CorpusError, ModelFileError, CheckpointError, PretrainError, OSError) as e: stop(e, 1)
-    if _processes().is_main(): print(f"\n{next_steps(corpus, folder)}")
+    if not given.get('dry') and _processes().is_main(): print(f"\n{next_steps(given.get('corpus'), folder)}")
+
+# %% ../nbs/08b_command.ipynb #c042c
+if __name__ == '__main__' and '__file__' in globals(): elmo_pretrain()         # python -m elmo_fastai.command

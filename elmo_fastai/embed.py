@@ -17,9 +17,9 @@ from torch import Tensor
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 from fastcore.basics import patch
-from fastcore.script import call_parse, store_true
 from fastai.imports import IN_NOTEBOOK, progress_bar
 from fastai.torch_core import default_device
+from .options import *
 from .tokens import *
 from .charcnn import *
 from .bilm import *
@@ -606,23 +606,39 @@ def embed_file(
     return result
 
 # %% ../nbs/09b_embed.ipynb #c095
-@call_parse
+def command_line():
+    "The options of `elmo_embed`"
+    p = CommandLine('elmo_embed', 'INPUT --model MODEL --out FILE [options]',
+        "A vector for every token of every line of a text. A job that was stopped goes on when called again.",
+        {'my.txt --model tiny-en --out vectors.hdf5': 'all layers',
+         'my.csv --column text --model models/toy --pool mean --out v.npz': 'one vector a row',
+         'tokens.txt --tokenizer space --model ai2:small --out v.parquet': 'text that is tokenised'}, dict(maxtokens='max-tokens'))
+    g = p.add_argument_group('the text').add_argument
+    g('source', metavar='INPUT', help='a text file (a line a text); .csv, .tsv, .parquet (with --column); - for standard input')
+    g('--column', metavar='NAME', help='of a table, with the texts (default: none, for text files)')
+    g('--tokenizer', metavar='NAME', help="space (tokenised already), words, spacy, fastai (default: the model's)")
+    g('--max-tokens', type=int, metavar='N', help='longer lines are left out, and reported (default: 50000)')
+    g = p.add_argument_group('the vectors').add_argument
+    g('--model', metavar='MODEL', help='tiny-en (in the package), a folder, owner/name on the hub, or ai2:small, ai2:medium, ai2:original, ai2:original_5.5B')
+    g('--layers', metavar='WHICH', help='all, mix (their weighted sum), or the number of one (default: all)')
+    g('--pool', metavar='HOW', help='one vector a line: mean, max or first_last (default: one a token)')
+    g('--dtype', metavar='TYPE', help='float32 or float16 (default: float32)')
+    g = p.add_argument_group('the run').add_argument
+    g('--out', metavar='FILE', help="to write: .hdf5 (a dataset a line, as AllenNLP's elmo command), .parquet or .npz")
+    g('--overwrite', action='store_true', help='replace an output, or drop a job that was begun')
+    g('--budget', type=int, metavar='N', help='tokens a batch (default: 2048)')
+    g('--device', metavar='NAME', help='cpu, cuda, mps (default: the best there is)')
+    g('--bf16', action='store_true', help='compute in bfloat16: faster on some processors, less exact')
+    g('-h', '--help', action='help', help='this page')
+    return p
+
+# %% ../nbs/09b_embed.ipynb #c095b
 def elmo_embed(
-    input:str,             # a text file (a line a text); a .csv, .tsv or .parquet file (with --column); or - for standard input
-    out:str=None,          # file to write: .hdf5 (a dataset a line, as AllenNLP's elmo command), .parquet or .npz
-    model:str=None,        # tiny-en (comes with the package), a folder of a model, its name on the hub (owner/name), or ai2:small, ai2:medium, ai2:original, ai2:original_5.5B
-    layers:str='all',      # all, mix (their weighted sum), or the number of one layer
-    pool:str=None,         # one vector a line: mean, max or first_last (default: one a token)
-    column:str=None,       # column of a table that holds the texts
-    dtype:str='float32',   # float32 or float16
-    tokenizer:str=None,    # space (the text is tokenised already), words or spacy (default: the model's)
-    budget:int=2048,       # tokens a batch
-    maxtokens:int=50000,   # lines with more tokens are left out
-    device:str=None,       # cpu, cuda, mps (default: the best there is)
-    bf16:store_true=False, # compute in bfloat16: faster on some processors, less exact
-    overwrite:store_true=False, # replace an output, or drop a job that was begun
+    args:list=None, # what stands on the command line; None: that of this process
 ):
-    "Embed a file: a vector for every token of every line. A job that was stopped goes on where it was when called again"
+    "The command: `embed_file` with the options that `elmo_embed --help` lists"
+    given = command_line().parse(args)
+    source,out,model,device = given.pop('source'),*(given.pop(k, None) for k in ('out', 'model', 'device'))
     def stop(e, code): print(f'elmo_embed: {e}', file=sys.stderr); sys.exit(code)
     def warn(s): print(f'elmo_embed: {s}', file=sys.stderr)
     def interrupt(*args): raise KeyboardInterrupt
@@ -631,16 +647,19 @@ def elmo_embed(
     try:
         if out is None: raise EmbedError("Name the file to write with --out, for example --out vectors.hdf5")
         if model is None: raise EmbedError("Name a model with --model: tiny-en, a folder that elmo_pretrain wrote, a name on the hub, or ai2:small")
-        check_output(out, input if Path(input).exists() else '-', overwrite)
+        check_output(out, source if Path(source).exists() else '-', given.get('overwrite', False))
         elmo = load_elmo(model)
         try: elmo.to(device or default_device()).embed([['a']], 0)
         except Exception: raise EmbedError(f"The device {device!r} can't be used here: leave --device out, or say --device cpu") from None
-        if re.fullmatch(r'-?\d+', layers): layers = int(layers)
-        result = embed_file(input, out, elmo, layers, pool, column, dtype, tokenizer, budget, maxtokens, bf16, overwrite, warn=warn)
+        if re.fullmatch(r'-?\d+', given.get('layers', '')): given['layers'] = int(given['layers'])
+        result = embed_file(source, out, elmo, **given, warn=warn)
     except KeyboardInterrupt: stop(f"interrupted. {kept}", 130)
-    except (EmbedError, ModelFileError, ValueError) as e: stop(e, 1)
+    except (EmbedError, ModelFileError, ValueError, ImportError) as e: stop(e, 1)
     except MemoryError: stop(f"out of memory: take a smaller --budget. {kept}", 1)
     except OSError as e: stop(f"{e.strerror or e}. {kept}", 1)
     finally:
         if before is not None: signal.signal(signal.SIGTERM, before)
     if result['failed']: sys.exit(3)
+
+# %% ../nbs/09b_embed.ipynb #c095c
+if __name__ == '__main__' and '__file__' in globals(): elmo_embed()            # python -m elmo_fastai.embed
