@@ -382,7 +382,7 @@ def from_df(cls:ElmoDataLoaders,
 @patch(cls_method=True)
 def from_files(cls:ElmoDataLoaders,
     path,             # a file, a folder, a pattern, or a list of those
-    valid=None,       # the same for validation; None: the files that are called so, else random lines
+    valid=None,       # the same for validation; None: files that are called so, else random lines
     valid_pct:float=0.1, # the share of those random lines
     split_seed:int=42, # which lines they are
     tokenizer='words', # a name or function, see `get_tokenizer`
@@ -394,7 +394,8 @@ def from_files(cls:ElmoDataLoaders,
     named = valid is None and named_files(path, TEXT_ENDINGS)[0]
     splits = (None, None) if named else (0 if valid is None else valid, 0)
     corpus = text_corpus(path, *splits, tokenizer=tokenizer, encoding=encoding)
-    return cls.from_corpus(corpus if named or valid is not None else _halves(corpus, valid_pct, split_seed), **kwargs)
+    if valid is None and not named: corpus = _halves(corpus, valid_pct, split_seed)
+    return cls.from_corpus(corpus, **kwargs)
 
 # %% ../nbs/03_batches.ipynb #c075
 @patch(cls_method=True)

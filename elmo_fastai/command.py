@@ -52,8 +52,8 @@ class Interrupted(PretrainError):
     "A training that was asked to stop; what was learned is saved"
 
 # %% ../nbs/08b_command.ipynb #c011
-OWN = dict(valid=None, test=None, encoding=None, column=None, tokenizer=None)     # of a text of one's own
-STREAM = dict(stream=False, steps=None, buffer=None)                              # text that does not fit into memory
+OWN = dict(valid=None, test=None, encoding=None, column=None, tokenizer=None)   # of one's own text
+STREAM = dict(stream=False, steps=None, buffer=None)              # text that does not fit into memory
 MORE = {**OWN, **STREAM, 'time': None}
 
 def _option(name): return '--' + name.replace('_', '-')
@@ -62,13 +62,15 @@ def _check(r, model, seed):
     "Settings that can't be"
     known,r = {*RECIPES[None], *MORE, 'config'},{**MORE, **r}
     def bad(name, what): raise PretrainError(f"{_option(name)} must be {what}, not {r[name]}")
-    if unknown := set(r) - known: raise PretrainError(f"There is no setting {min(unknown)!r}{did_you_mean(min(unknown), known)}")
+    for k in r:
+        if k not in known: raise PretrainError(f"There is no setting {k!r}{did_you_mean(k, known)}")
     if model not in elmo_configs: raise PretrainError(f"No model is called {model!r}: take one of {', '.join(elmo_configs)}")
     for k in ('epochs', 'bs', 'seq_len', 'min_freq', 'patience', 'steps', 'buffer'):
         if not (r[k] is None and k in ('patience', 'steps', 'buffer') or isinstance(r[k], int) and r[k] >= 1): bad(k, 'at least 1')
     if r['kind'] not in ('sentences', 'stream'): bad('kind', "'sentences' or 'stream'")
     if r['max_vocab'] is not None and r['max_vocab'] <= len(SPECIALS):
-        raise PretrainError(f"--max-vocab must be more than {len(SPECIALS)}, for as many entries are special words; not {r['max_vocab']}")
+        raise PretrainError(f"--max-vocab must be more than {len(SPECIALS)}, for as many entries are special words; "
+                            f"not {r['max_vocab']}")
     if not 0 <= seed < 2**32: raise PretrainError(f"--seed must be from 0 to {2**32-1}, not {seed}")
     if not 0 < r['lr'] < math.inf: bad('lr', 'a positive number')
     if r['wd'] is not None and not 0 <= r['wd'] < math.inf: bad('wd', '0 or more')
@@ -78,36 +80,40 @@ def _check(r, model, seed):
         except ImportError as e: raise PretrainError(str(e)) from None
         except ValueError: bad('tokenizer', 'one of space, words, spacy, fastai')
     if r['carry'] and r['kind'] != 'stream':
-        raise PretrainError("--carry needs a text that is read as a stream, and this one is read by sentences: leave it out, or say --kind stream")
+        raise PretrainError("--carry needs a text that is read as a stream, and this one is read by sentences: "
+                            "leave it out, or say --kind stream")
     for k in ('steps', 'buffer'):
         if r[k] is not None and not r['stream']: raise PretrainError(f"--{k} goes with --stream")
     for k in ('test', 'encoding'):
         if r[k] is not None and r['stream']: raise PretrainError(f"--{k} goes without --stream")
 
 # %% ../nbs/08b_command.ipynb #c012
-def _is_own(corpus): return isinstance(corpus, list) or isinstance(corpus, str) and corpus not in CORPORA and not corpus.startswith('hub:')
+def _is_hub(corpus): return isinstance(corpus, str) and corpus.startswith('hub:')
+def _is_own(corpus):
+    "Files, and neither a name nor something that was made in Python"
+    return isinstance(corpus, list) or isinstance(corpus, str) and corpus not in CORPORA and not _is_hub(corpus)
 
 def _absolute(path):
     "A path, or several, that means the same in another folder"
     if path is None: return
-    return [_absolute(o) for o in path] if isinstance(path, (list, tuple)) else str(Path(path).expanduser().absolute())
+    if isinstance(path, (list, tuple)): return [_absolute(o) for o in path]
+    return str(Path(path).expanduser().absolute())
 
 def _given(corpus, settings):
     "The settings that were said, in the form that a plan has"
     given = {k: v for k,v in settings.items() if v is not None}
+    if {'time', 'epochs'} <= set(given):
+        raise PretrainError("--time and --epochs both say when a training ends: say one of them")
     if 'time' in given:
-        if 'epochs' in given: raise PretrainError("--time and --epochs both say when a training ends: say one of them")
         try: given['time'] = seconds(given['time'])
         except SettingsError as e: raise PretrainError(str(e)) from None
-    for k in ('valid', 'test'):
-        if k in given: given[k] = _absolute(given[k])
-    for k in OWN:
-        hub = isinstance(corpus, str) and corpus.startswith('hub:')
-        if k in given and k != 'tokenizer' and not _is_own(corpus) and not (hub and k == 'column'):
-            raise PretrainError(f"{_option(k)} is for a text of your own: {getattr(corpus, 'name', corpus)} brings it along")
+    for k in given.keys() & OWN.keys() - {'tokenizer'}:
+        if not _is_own(corpus) and not (_is_hub(corpus) and k == 'column'):
+            name = getattr(corpus, 'name', corpus)
+            raise PretrainError(f"{_option(k)} is for a text of your own: {name} brings it along")
     if 'tokenizer' in given and (corpus == 'toy' or isinstance(corpus, ToyCorpus)):
         raise PretrainError("The toy corpus is tokenised, and its floor counts these tokens: leave --tokenizer out")
-    return given
+    return given | {k: _absolute(given[k]) for k in ('valid', 'test') if k in given}
 
 def _config(name, changes):
     "The shape of a model, with changes"
@@ -119,25 +125,31 @@ def _config(name, changes):
 
 def _plan(corpus, out, model, seed, settings):
     "Everything that determines a training, in JSON's types"
-    name = 'toy' if isinstance(corpus, ToyCorpus) else corpus if isinstance(corpus, str) and corpus in CORPORA else None
+    name = corpus if isinstance(corpus, str) and corpus in CORPORA else None
+    if isinstance(corpus, ToyCorpus): name = 'toy'
     recipe,given = RECIPES.get(name, {}),_given(corpus, settings)
-    if given.get('optimizer') == 'adagrad': recipe = recipe | dict(lr=0.2)                     # the rates above are AdamW's
+    if given.get('optimizer') == 'adagrad': recipe = recipe | dict(lr=0.2)        # the rates above are AdamW's
     r = {**RECIPES[None], **MORE, **recipe, **given}
-    if model not in (None, r['model']): r['model'],r['config'] = model,given.get('config', {})  # a recipe's changes are those of its model
+    if model not in (None, r['model']):                          # a recipe's changes are those of its model
+        r['model'],r['config'] = model,given.get('config', {})
     _check(r, r['model'], seed)
-    r = json.loads(json.dumps(r))                                                              # as a checkpoint will give it back
-    return dict(corpus=_absolute(corpus) if _is_own(corpus) else corpus if isinstance(corpus, str) else None, out=out.name, seed=seed,
-                recipe=r, model=json.loads(json.dumps(_config(r['model'], r.get('config', {})))))
+    plan = dict(corpus=corpus if isinstance(corpus, str) else None, out=out.name, seed=seed, recipe=r,
+                model=_config(r['model'], r.get('config', {})))
+    if _is_own(corpus): plan['corpus'] = _absolute(corpus)                        # it may be resumed from elsewhere
+    return json.loads(json.dumps(plan))                                           # as a checkpoint will give it back
 
 # %% ../nbs/08b_command.ipynb #c015
+def _name(corpus):
+    "What the model is called if nobody says so"
+    if _is_hub(corpus): return corpus.split('/')[-1].removeprefix('hub:').replace(':', '-')
+    first = corpus[0] if isinstance(corpus, list) else getattr(corpus, 'name', corpus)
+    p = Path(first).expanduser().resolve()
+    if isinstance(corpus, list) and len(corpus) > 1 or glob.has_magic(p.name): return p.parent.name
+    return p.name if p.is_dir() else Path(p.name.removesuffix('.gz')).stem
+
 def _folder(corpus, out):
     "The folder to write"
-    if out is None:
-        several = isinstance(corpus, list) and len(corpus) > 1
-        p = Path(str(getattr(corpus, 'name', corpus[0] if isinstance(corpus, list) else corpus))).expanduser().resolve()
-        name = p.parent.name if several or glob.has_magic(p.name) else p.name.removesuffix('.gz') if p.is_dir() else Path(p.name.removesuffix('.gz')).stem
-        if isinstance(corpus, str) and corpus.startswith('hub:'): name = corpus.split('/')[-1].removeprefix('hub:').replace(':', '-')
-        out = Path('models')/name
+    if out is None: out = Path('models')/_name(corpus)
     out = Path(out).expanduser()
     if not out.name or out.name == '..': raise PretrainError(f"--out must name a folder, not {str(out)!r}")
     return out
@@ -152,8 +164,8 @@ def _check_folder(out, overwrite, write=True):
         if not overwrite: raise PretrainError(f"{out} holds a model already. Say --overwrite to replace it, or --out to write somewhere else.")
     if not write:
         first = next(o for o in out.absolute().parents if o.exists())
-        if not first.is_dir() or not os.access(first, os.W_OK): raise PretrainError(f"Can't write into {out.parent}. Name another folder with --out.")
-        return
+        if first.is_dir() and os.access(first, os.W_OK): return
+        raise PretrainError(f"Can't write into {out.parent}. Name another folder with --out.")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryDirectory(dir=out.parent).cleanup()
@@ -196,7 +208,8 @@ def _clear(run, but=()):
 def _saved_plan(folder, corpus, given, say):
     "(the run's folder, the checkpoint to go on from, its plan)"
     folder = Path(folder).expanduser()
-    if given: raise PretrainError(f"--resume takes everything from the training that it goes on with: leave out {_option(given[0])}")
+    if given: raise PretrainError("--resume takes everything from the training that it goes on with: "
+                                  f"leave out {_option(given[0])}")
     if not _has_checkpoints(folder) and _has_checkpoints(_run_folder(folder)): folder = _run_folder(folder)        # OUT for OUT.run
     if not folder.exists(): raise PretrainError(f"There is no folder {folder} to resume from")
     path = folder if CHECKPOINT.fullmatch(folder.name) else find_checkpoint(folder, say)
@@ -233,7 +246,7 @@ def _text(source, r, data):
     kw = {k: r[k] for k in ('valid', 'test', 'encoding') if r.get(k) is not None}
     if r.get('column') is not None: kw['text_col'] = r['column']
     if isinstance(source, Corpus): res = copy(source)
-    elif _is_own(source) and 'column' not in r: res = text_corpus(source, .05, .05)            # a plan of an earlier version
+    elif _is_own(source) and 'column' not in r: res = text_corpus(source, .05, .05)   # a plan of an earlier version
     else: res = get_corpus(source, data=data, **kw)
     if r.get('tokenizer'): res.tokenizer = r['tokenizer']
     return res
@@ -245,7 +258,8 @@ def _loaders(source, plan, char_vocab, device):
     if r['kind'] == 'stream': kw['seq_len'] = r['seq_len']
     if r['stream']:
         from elmo_fastai.streams import stream_loaders
-        kw.update(valid=r['valid'], n_batches=r['steps'], buffer=r['buffer'], tokenizer=r.get('tokenizer'), text_col=r.get('column'))
+        kw.update(valid=r['valid'], n_batches=r['steps'], buffer=r['buffer'],
+                  tokenizer=r.get('tokenizer'), text_col=r.get('column'))
         return stream_loaders(source, **{k: v for k,v in kw.items() if v is not None})
     if r['kind'] != 'stream': kw['valid_bs'] = 256
     dls = ElmoDataLoaders.from_corpus(source, **kw)
@@ -274,10 +288,10 @@ class ProgressLines(Callback):
     def after_epoch(self): self.last = time.monotonic()
     def after_batch(self):
         if not self.training or time.monotonic() < self.last + self.pause: return
-        t,done = self.throughput,self.pct_train
-        left = f", {in_words(t.elapsed*(1 - done)/done)} to go" if done else ''
-        self.say(f"epoch {self.epoch+1} of {self.n_epoch}, step {self.iter+1:,} of {self.n_iter:,}, "
-                 f"loss {self.smooth_loss.item():.3f}, {t.per_second:,.0f} tokens/s{left}")
+        done,spent = self.pct_train,self.throughput.elapsed
+        left = f", {in_words(spent*(1 - done)/done)} to go" if done else ''
+        self.say(f"epoch {self.epoch+1} of {self.n_epoch}, step {self.iter+1:,} of {self.n_iter:,}, loss "
+                 f"{self.smooth_loss.item():.3f}, {self.throughput.per_second:,.0f} tokens/s{left}")
         self.last = time.monotonic()
 
 @contextmanager
@@ -298,20 +312,25 @@ def _on_test(learn, corpus):
     "The perplexities of the test text, where there is one"
     tok = get_tokenizer(corpus.tokenizer)
     sents = [t for o in corpus.splits.get('test', []) if (t := tok(o))]
-    if not sents: return dict.fromkeys(('test_predictions', 'test_perplexity_fwd', 'test_perplexity_bwd', 'test_perplexity_mean'))
-    found = evaluate(learn.model, _valid_loader(learn.dls.valid, EncodedText(sents, learn.dls.types), None))
-    return dict(test_predictions=found['predictions'], **{f'test_perplexity_{k}': found[k] for k in ('fwd', 'bwd', 'mean')})
+    if sents: found = evaluate(learn.model, _valid_loader(learn.dls.valid, EncodedText(sents, learn.dls.types), None))
+    else: found = dict.fromkeys(('predictions', 'fwd', 'bwd', 'mean'))
+    return dict(test_predictions=found['predictions'],
+                **{f'test_perplexity_{k}': found[k] for k in ('fwd', 'bwd', 'mean')})
 
 def _test_text(r):
     "What the test text says, as a line for people"
     if not r['test_predictions']: return ''
-    return (f"\nPerplexity on the test text, {r['test_predictions']:,} predictions in each direction\n  forward {r['test_perplexity_fwd']:.2f}   "
-            f"backward {r['test_perplexity_bwd']:.2f}   mean {r['test_perplexity_mean']:.2f}")
+    fwd,bwd,mean = (r[f'test_perplexity_{k}'] for k in ('fwd', 'bwd', 'mean'))
+    return (f"\nPerplexity on the test text, {r['test_predictions']:,} predictions in each direction\n"
+            f"  forward {fwd:.2f}   backward {bwd:.2f}   mean {mean:.2f}")
+
+def _called(tok): return tok if isinstance(tok, str) else getattr(tok, '__name__', type(tok).__name__)
 
 def _measure(save, learn, corpus, status):
     "Measure, draw, save with all; the report as a dictionary"
     r, vectors = make_report(learn.model, learn.dls, corpus)
-    r.update(_on_test(learn, corpus), status=status, tokens_per_second=learn.throughput.per_second, train_seconds=learn.throughput.elapsed,
+    r.update(_on_test(learn, corpus), status=status, tokenizer=_called(corpus.tokenizer),
+             tokens_per_second=learn.throughput.per_second, train_seconds=learn.throughput.elapsed,
              device=str(learn.dls.device), steps=len(learn.recorder.losses))
     fig = report_figure([float(o) for o in learn.recorder.losses], r, vectors)
     pictures = {}
@@ -363,9 +382,9 @@ def _fit(learn, r):
     "Train; the reason if it ended before its time, else None"
     try:
         with _processes().several_processes(learn):
-            epochs,budget = (TimeBudget.epochs,[TimeBudget(r['time'])]) if r.get('time') else (r['epochs'],[])
             fit = learn.fit if r['optimizer'] == 'adagrad' else learn.fit_one_cycle
-            fit(epochs, r['lr'], cbs=budget)
+            if r.get('time'): fit(TimeBudget.epochs, r['lr'], cbs=TimeBudget(r['time']))
+            else: fit(r['epochs'], r['lr'])
     except KeyboardInterrupt: return "Training was interrupted in the middle of a step."      # the second Ctrl-C
     except (OSError, RuntimeError, MemoryError) as e: return f"Training broke off: {e}."      # a closed pipe, a full memory
     return learn.stopped
@@ -383,27 +402,28 @@ def _last_good(learn, run):
     return min(best, default=(0, None))[1]
 
 # %% ../nbs/08b_command.ipynb #c032
-def _settings(plan, data, machine):
+def _settings(plan, machine):
     "The settings of a training, as `--config` reads them"
-    r,name = plan['recipe'],plan['model']['name'] if plan['model']['name'] in elmo_configs else plan['recipe']['model']
+    r,name = plan['recipe'],plan['model']['name']
+    if name not in elmo_configs: name = r['model']                                # a recipe's changes may rename it
     usual = json.loads(json.dumps(elmo_configs[name].to_dict()))
-    own = {k: v for k,v in r.items() if k not in ('model', 'config') and v is not None and v is not False}
-    if r.get('time'): own = {k: v for k,v in own.items() if k != 'epochs'} | dict(time=written(r['time']))
-    head = dict(corpus=plan['corpus'], data=_absolute(data), model=name, seed=plan['seed'], bf16=plan['bf16'])
     changes = {k: v for k,v in plan['model'].items() if v != usual[k]}
+    own = {k: v for k,v in r.items() if k not in ('model', 'config', 'time') and v is not None and v is not False}
+    if r.get('time'): own = own | dict(epochs=None, time=written(r['time']))
+    head = dict(corpus=plan['corpus'], data=plan.get('data'), model=name, seed=plan['seed'], bf16=plan['bf16'])
     note = '' if plan['corpus'] else "# The corpus was handed over in Python, and has to be again.\n"
-    return ("# `elmo_pretrain --config run.toml --out FOLDER` repeats this training. It ran with elmo_fastai "
-            f"{elmo_fastai.__version__}, torch {machine['torch']}, on {machine['device']}, threads: {machine['threads']}.\n{note}"
-            + to_toml({**head, **own, **({'config': changes} if changes else {})}))
+    return ("# `elmo_pretrain --config run.toml --out FOLDER` repeats this training. It ran with\n"
+            f"# elmo_fastai {elmo_fastai.__version__}, torch {machine['torch']}, on {machine['device']}, "
+            f"threads: {machine['threads']}.\n{note}" + to_toml(head | own | ({'config': changes} if changes else {})))
 
-def _end(learn, corpus, out, run, stopped, say, fresh, data):
+def _end(learn, corpus, out, run, stopped, say, fresh):
     "Save, measure and tell; raises PretrainError where training ended before its time"
     status,log = stopped or 'complete',run/'history.csv'
     if not vars(learn.recorder).get('losses'):
         if fresh: _clear(run)
         if stopped: raise PretrainError(f"{status} Nothing was trained, so nothing was saved.")
     extra = {'history.csv': log.read_bytes()} if log.exists() else {}
-    extra['run.toml'] = _settings(learn.checkpoints.description, data, _machine(learn))
+    extra['run.toml'] = _settings(learn.checkpoints.description, _machine(learn))
     if stopped: out = _interrupted(out)
     def save(**more): save_bilm(out, learn.model, learn.dls.vocab, extra=extra | more)
     try: save()                              # whatever happens while measuring: the model is there
@@ -418,7 +438,8 @@ def _end(learn, corpus, out, run, stopped, say, fresh, data):
     except KeyboardInterrupt:
         raise Interrupted(f"{'' if status == 'complete' else status + ' '}Measuring was interrupted; the model is in {out}/") from None
     except (OSError, SafetensorError) as e: raise PretrainError(f"The report could not be written: {_why(e)}. The model is in {out}/") from None
-    say(f"\n{report_text(figures)}{_test_text(figures)}\nThe model is in {out}/, its figures in {out/'report.json'}, the picture in {out/'report.png'}")
+    say(f"\n{report_text(figures)}{_test_text(figures)}\nThe model is in {out}/, its figures in "
+        f"{out/'report.json'}, the picture in {out/'report.png'}, the settings in {out/'run.toml'}")
     if not stopped: return
     if 'lower learning rate' in status: then = f"; the last good checkpoint is {good}" if (good := _last_good(learn, run)) else ''
     else: then = f"; go on with: {_resume_line(run)}" if _has_checkpoints(run) else ''
@@ -443,11 +464,14 @@ class Trial(Callback):
         return sum(some)/len(some)
 
 def _memory(learn):
-    "Bytes of weights, their gradients and copy, and the optimiser; and the most that this process has had, None if nobody knows"
+    "Bytes of weights (with gradients and a copy) and optimiser; and the most that was used, if that is known"
     def size(tensors): return sum(o.numel()*o.element_size() for o in tensors if isinstance(o, Tensor))
     state = 3*size(learn.model.parameters()) + sum(size(o.values()) for o in learn.opt.opt.state.values())
-    if learn.dls.device.type == 'cuda': return state,torch.cuda.max_memory_allocated(learn.dls.device)
-    return state,resource and resource.getrusage(resource.RUSAGE_SELF).ru_maxrss*(1 if sys.platform == 'darwin' else 1024)
+    device = learn.dls.device
+    if device.type == 'cuda': return state,torch.cuda.max_memory_allocated(device)
+    if resource is None: return state,None
+    unit = 1 if sys.platform == 'darwin' else 1024
+    return state,unit*resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 def _trial(learn, r):
     "What some steps say about all of them"
@@ -455,24 +479,25 @@ def _trial(learn, r):
     with learn.no_bar(), learn.no_logging(): learn.fit(1, r['lr']/25, cbs=trial)
     if learn.stopped: raise Interrupted(f"{learn.stopped} Nothing was written.")
     step,valid = trial.each(True),trial.each(False)*len(dls.valid)
-    state,most = _memory(learn)
     steps = round(r['time']/step) if r.get('time') else r['epochs']*len(dls.train)
-    return dict(steps=steps, step_seconds=step, valid_seconds=valid, seconds=r.get('time') or steps*step + r['epochs']*valid,
-                timed=len(trial.spent[True]), state_bytes=state, peak_bytes=most)
+    state,most = _memory(learn)
+    return dict(steps=steps, step_seconds=step, valid_seconds=valid, timed=len(trial.spent[True]),
+                seconds=r.get('time') or steps*step + r['epochs']*valid, state_bytes=state, peak_bytes=most)
 
 def _trial_text(f, r, n_train, out):
     "The same for people"
     def mb(n): return f'{n/1e6:,.0f} MB' if n < 1e9 else f'{n/1e9:.1f} GB'
     peak = f"; this process has had {mb(f['peak_bytes'])} at most" if f['peak_bytes'] else ''
-    pace = f"{f['step_seconds']:.2g} s a step ({f['timed']} steps were timed, here and now), {in_words(f['valid_seconds'])} for a validation"
-    if r.get('time'): time = f"{clock(f['seconds'])}, enough for some {f['steps']:,} steps, {f['steps']/n_train:.2g} times the text; {pace}"
-    else: time = f"about {in_words(f['seconds'])} for {f['steps']:,} steps; {pace}"
-    return (f"Memory: {mb(f['state_bytes'])} for weights, gradients and optimiser{peak}\nTime: {time}; the report comes after\n"
+    if not r.get('time'): time = f"about {in_words(f['seconds'])} for {f['steps']:,} steps"
+    else: time = f"{clock(f['seconds'])}, enough for some {f['steps']:,} steps, {f['steps']/n_train:.2g} times the text"
+    return (f"Memory: {mb(f['state_bytes'])} for weights, gradients and optimiser{peak}\n"
+            f"Time: {time}; {in_words(f['step_seconds'])} a step ({f['timed']} steps were timed, here and now), "
+            f"{in_words(f['valid_seconds'])} for a validation; the report comes after\n"
             f"Nothing was written. Without --dry the model would be in {out}/")
 
 # %% ../nbs/08b_command.ipynb #c034
 def pretrain(
-    corpus=None,         # a name, files of text or tables, a folder, a pattern, hub:owner/name; or a `Corpus`; None: 'toy'
+    corpus=None,         # a name, files, a folder, a pattern, 'hub:owner/name'; or a `Corpus`; None: 'toy'
     out=None,            # folder to write; None: models/ and the corpus's name
     model:str=None,      # 'tiny', 'small', 'medium', 'original'
     overwrite:bool=False,# replace a model that is there, or a training that did not end
@@ -485,12 +510,13 @@ def pretrain(
     minutes:float=None,  # the earlier name of `every`, in minutes
     every='10m',         # time between checkpoints within an epoch
     dry:bool=False,      # only tell what would happen; returns the figures as a dictionary
-    **settings,          # in place of the recipe's, by the names in `RECIPES`; and the other options of `elmo_pretrain`
+    **settings,          # in place of the recipe's, by the names in `RECIPES`; and others of `elmo_pretrain`
 ) -> Path:               # the folder with model, report and picture
     "Train a biLM on a text, measure it, and save it with its report; raises CorpusError, CheckpointError or PretrainError"
     main,fresh = _processes().is_main(),resume is None
     if not main: say = noop
-    if minutes is not None: warnings.warn("`minutes` is called `every` now, as in every='10m'", DeprecationWarning, stacklevel=2)
+    if minutes is not None:
+        warnings.warn("`minutes` is called `every` now, as in every='10m'", DeprecationWarning, stacklevel=2)
     try: every = seconds(every if minutes is None else 60*minutes, 'every')
     except SettingsError as e: raise PretrainError(str(e)) from None
     if isinstance(corpus, os.PathLike): corpus = str(corpus)
@@ -500,7 +526,8 @@ def pretrain(
         out = _folder(corpus, out)
         run,plan = _run_folder(out),_plan(corpus, out, model, seed, settings)
     else:
-        given = [k for k,v in dict(out=out, model=model, bf16=bf16, dry=dry, **settings).items() if v not in (None, False)] + ['seed']*(seed != 42)
+        given = dict(out=out, model=model, bf16=bf16, dry=dry, **settings, seed=seed if seed != 42 else None)
+        given = [k for k,v in given.items() if v not in (None, False)]
         run,ckpt,plan = _saved_plan(resume, corpus, given, say)
         out = run.with_name(Path(plan['out']).name)
     if main:
@@ -508,6 +535,8 @@ def pretrain(
         if fresh: _check_run(run, overwrite, not dry)
     device,r = _device(device),plan['recipe']
     source,was = plan['corpus'] if corpus is None else corpus,_rng_state()
+    if fresh: plan['data'] = _absolute(data)
+    data = plan.get('data') if data is None else data
     if not r['stream']:
         with _processes().main_first(): source = _text(source, r, data)
     if fresh: plan['bf16'] = bf16_is_fast(device) if bf16 is None else bool(bf16)
@@ -523,27 +552,31 @@ def pretrain(
         if main and fresh: _clear(run, but=('lock',))                             # only now is it sure that something new begins
         if not fresh: say(f"Going on from {(found := go_on(learn, ckpt))}{_spent(found, r)}")
         with _bars(learn, say): stopped = _fit(learn, r)
-        if main: _end(learn, corpus, out, run, stopped, noop if stopped and 'broke off' in stopped else say, fresh, data)
+        if main: _end(learn, corpus, out, run, stopped, noop if stopped and 'broke off' in stopped else say, fresh)
     if stopped: raise PretrainError(stopped)                                      # the processes beside the main one
     return out
 
 # %% ../nbs/08b_command.ipynb #c035
 def _figures(learn, corpus):
     "The sizes of a training"
-    dls = learn.dls
-    return dict(corpus=corpus.name, tokens=_n_tokens(dls), held_out=len(dls.valid.text.ids), words=len(dls.vocab), model=learn.model.config.name,
-                parameters=sum(p.numel() for p in learn.model.parameters()))
+    dls,model = learn.dls,learn.model
+    return dict(corpus=corpus.name, tokens=_n_tokens(dls), held_out=len(dls.valid.text.ids), words=len(dls.vocab),
+                model=model.config.name, parameters=sum(p.numel() for p in model.parameters()))
+
+def _some(files): return ', '.join(o.name for o in files[:3]) + ', …'*(len(files) > 3)
 
 def _about(learn, corpus, plan):
     "What is going to happen"
-    f,r,half,n = _figures(learn, corpus),plan['recipe'],' in bfloat16' if plan['bf16'] else '',len(learn.dls.train)
-    files,tok = corpus.files or {},corpus.tokenizer
-    def of(k): return f" ({', '.join(o.name for o in files[k][:3])}{', …'*(len(files[k]) > 3)})" if len(files) > 1 and k in files else ''
-    test = f", {n_test:,} lines to test on{of('test')}" if (n_test := len(corpus.splits.get('test', []))) else ''
-    unused = f"\nBeside them {', '.join(o.name for o in corpus.unused[:5])}{', …'*(len(corpus.unused) > 5)}: left out" if corpus.unused else ''
-    spent = f"{clock(r['time'])}, {n:,} steps an epoch" if r.get('time') else f"{r['epochs']} epoch{'s'*(r['epochs'] > 1)} of {n:,} steps"
-    return (f"Corpus {f['corpus']}: {f['tokens']:,} tokens to train on{of('train')}, {f['held_out']:,} held out{of('valid')}{test}; "
-            f"{f['words']:,} words, split by {tok if isinstance(tok, str) else getattr(tok, '__name__', type(tok).__name__)!r}{unused}\n"
+    f,r,n,files = _figures(learn, corpus),plan['recipe'],len(learn.dls.train),corpus.files or {}
+    def of(k): return f" ({_some(files[k])})" if len(files) > 1 and k in files else ''
+    text = f"{f['tokens']:,} tokens to train on{of('train')}, {f['held_out']:,} held out{of('valid')}"
+    if n_test := len(corpus.splits.get('test', [])): text += f", {n_test:,} lines to test on{of('test')}"
+    text += f"; {f['words']:,} words, split by {_called(corpus.tokenizer)!r}"
+    if corpus.unused: text += f"\nBeside them {_some(corpus.unused)}: left out"
+    spent = f"{r['epochs']} epoch{'s'*(r['epochs'] > 1)} of {n:,} steps"
+    if r.get('time'): spent = f"{clock(r['time'])}, {n:,} steps an epoch"
+    half = ' in bfloat16' if plan['bf16'] else ''
+    return (f"Corpus {f['corpus']}: {text}\n"
             f"Model {f['model']}: {f['parameters']/1e6:.1f} million parameters, on {learn.dls.device}{half}\n"
             f"Training: {spent}. Ctrl-C ends it early and keeps what was learned.")
 
@@ -563,82 +596,107 @@ def _locked(run, main):
             if not _has_checkpoints(run): _clear(run)
 
 # %% ../nbs/08b_command.ipynb #c041
-def next_steps(corpus, folder):
+def next_steps(folder):
     "What to try after a training"
-    cmd = _command()
-    more = (f"Train on real text:  {cmd} tiny_shakespeare   (about five minutes on two cores)\nTrain on your own:   {cmd} my.txt"
-            if corpus in ('toy', None) else f"Train longer or larger:  {cmd} {corpus} --model medium --out {folder}-medium")
-    embed = Path(cmd).with_name('elmo_embed')
-    return ("What to try next\n" + more + f"\nVectors for a text:  {embed} my.txt --model {folder} --out vectors.hdf5"
-            f"\nUse it in Python:    from elmo_fastai.all import Elmo; elmo = Elmo.from_pretrained('{folder}')"
-            "\nRead how it works:   make lab")
+    cmd,r = _command(),json.loads((Path(folder)/'report.json').read_text(encoding='utf-8'))
+    embed,tok = Path(cmd).with_name('elmo_embed'),r['tokenizer']
+    option,argument = (f' --tokenizer {tok}', f', tokenizer={tok!r}') if tok in ('space', 'spacy', 'fastai') else ('', '')
+    settings,larger = (shlex.quote(str(o)) for o in (Path(folder)/'run.toml', f'{folder}-medium'))
+    more = f"Train longer or larger:  {cmd} --config {settings} --model medium --out {larger}"
+    if r['corpus'] == 'toy': more = (f"Train on real text:  {cmd} tiny_shakespeare   (about five minutes on two cores)\n"
+                                     f"Train on your own:   {cmd} my.txt")
+    return (f"What to try next\n{more}\n"
+            f"Vectors for a text:  {embed} my.txt --model {folder}{option} --out vectors.hdf5\n"
+            f"Use it in Python:    from elmo_fastai.all import Elmo; elmo = Elmo.from_pretrained('{folder}'{argument})\n"
+            "Read how it works:   make lab")
 
 # %% ../nbs/08b_command.ipynb #c042
+EXAMPLES = {'my_book.txt --time 15m': 'a quarter of an hour',
+            'wikitext-2 --tokenizer space --epochs 3': 'train.txt, valid.txt, test.txt in a folder',
+            'reviews.csv --column review --dry': 'what would happen, and how long it takes'}
+
 def command_line():
     "The options of `elmo_pretrain`"
-    d = RECIPES[None]
-    p = CommandLine('elmo_pretrain', 'CORPUS … [options]', "Pretrain a bidirectional language model on a text. It becomes a folder: model, report, settings.",
-        {'my_book.txt --time 15m': 'a quarter of an hour',
-         'wikitext-2 --tokenizer space --epochs 3': 'train.txt, valid.txt, test.txt in a folder',
-         'reviews.csv --column review --dry': 'what would happen, and how long it takes'},
-        dict(seqlen='seq-len', minfreq='min-freq', maxvocab='max-vocab'), ('config',))
+    d,switch,flag = RECIPES[None],argparse.BooleanOptionalAction,'store_true'
+    p = CommandLine('elmo_pretrain', 'CORPUS … [options]', "Pretrain a bidirectional language model on a text. "
+        "It becomes a folder: model, report, settings.", EXAMPLES, tables=('config',),
+        aliases=dict(seqlen='seq-len', minfreq='min-freq', maxvocab='max-vocab'))       # as earlier versions had it
+
     g = p.add_argument_group('the text').add_argument
-    g('corpus', nargs='*', metavar='CORPUS', help='toy, tiny_shakespeare, wikitext2; text files, tables, a folder of them, a pattern in quotes; hub:OWNER/NAME[:CONFIG]. '
-      'Files that are called train, valid and test are those splits')
-    g('--valid', metavar='FILE', help='held out to validate on (default: what is called so, else the last 5 %%)')
-    g('--test', metavar='FILE', help='measured once, at the end (default: what is called so, else 5 %%, none with --valid)')
-    g('--tokenizer', metavar='NAME', help='words, space (tokenised already), spacy (English), fastai (default: words)')
+    g('corpus', nargs='*', metavar='CORPUS', help='toy, tiny_shakespeare, wikitext2; text files, tables, a folder of '
+      'them, a pattern in quotes; hub:OWNER/NAME[:CONFIG]. Files that are called train, valid and test are those splits')
+    g('--valid', metavar='FILE',
+      help='held out to validate on (default: what is called so, else the last 5 %%)')
+    g('--test', metavar='FILE',
+      help='measured once, at the end (default: what is called so, else 5 %%, none with --valid)')
+    g('--tokenizer', metavar='NAME',
+      help='words, space (tokenised already), spacy (English), fastai (default: words)')
     g('--encoding', metavar='NAME', help='of the files (default: utf-8)')
     g('--column', metavar='NAME', help='of a table, with the text (default: text, sentence, review or content)')
-    g('--kind', choices=['stream', 'sentences'], metavar='KIND', help=f"stream: lines run on; sentences: each for itself (default: {d['kind']})")
-    g('--min-freq', type=int, metavar='N', help=f"rarer words become <unk> (default: {d['min_freq']}; toy, wikitext2: 1)")
+    g('--kind', choices=['stream', 'sentences'], metavar='KIND',
+      help=f"stream: lines run on; sentences: each for itself (default: {d['kind']})")
+    g('--min-freq', type=int, metavar='N',
+      help=f"rarer words become <unk> (default: {d['min_freq']}; toy, wikitext2: 1)")
     g('--max-vocab', type=int, metavar='N', help='so many words at most (default: all)')
-    g('--data', metavar='FOLDER', help='local copy of a named corpus or data set (default: under $ELMO_FASTAI_DATA, else download)')
+    g('--data', metavar='FOLDER', help='local copy of a named corpus or data set (default: under '
+      '$ELMO_FASTAI_DATA, else download)')
+
     g = p.add_argument_group('the model').add_argument
     g('--model', metavar='SIZE', help=f"tiny, small, medium, original (default: {d['model']}; toy: tiny)")
     g('--seed', type=int, metavar='N', help='of weights, dropout and order (default: 42)')
+
     g = p.add_argument_group('the training').add_argument
-    g('--time', metavar='TIME', help='in the place of --epochs: one cycle that ends with the clock, such as 15m, 900s, 1.5h')
+    g('--time', metavar='TIME',
+      help='in the place of --epochs: one cycle that ends with the clock, such as 15m, 900s, 1.5h')
     g('--epochs', type=int, metavar='N', help=f"passes over the text (default: {d['epochs']}; toy, wikitext2: 3)")
-    g('--lr', type=float, metavar='X', help=f"highest learning rate of the cycle (default: {d['lr']:g}; wikitext2 0.006, toy 0.008)")
+    g('--lr', type=float, metavar='X',
+      help=f"highest learning rate of the cycle (default: {d['lr']:g}; wikitext2 0.006, toy 0.008)")
     g('--bs', type=int, metavar='N', help=f"streams or sentences a batch (default: {d['bs']}; toy 96)")
     g('--seq-len', type=int, metavar='N', help=f"tokens a step in each stream (default: {d['seq_len']})")
-    g('--optimizer', metavar='NAME', help=f"adamw, or adagrad, the original's, at a constant 0.2 (default: {d['optimizer']})")
+    g('--optimizer', metavar='NAME',
+      help=f"adamw, or adagrad, the original's, at a constant 0.2 (default: {d['optimizer']})")
     g('--wd', type=float, metavar='X', help='weight decay (default: 0.01, with adagrad 0)')
-    g('--patience', type=int, metavar='N', help='end after so many epochs without a lower validation loss (default: never)')
-    g('--carry', action='store_true', help="carry the forward state along a stream; the report's figures are those without")
-    g('--bf16', action=argparse.BooleanOptionalAction, help='bfloat16, or full precision (default: where it is fast)')
+    g('--patience', type=int, metavar='N',
+      help='end after so many epochs without a lower validation loss (default: never)')
+    g('--carry', action=flag, help="carry the forward state along a stream; the report's figures are those without")
+    g('--bf16', action=switch, help='bfloat16, or full precision (default: where it is fast)')
+
     g = p.add_argument_group('a text larger than the memory').add_argument
-    g('--stream', action='store_true', help='read it again and again from its files: .txt, .jsonl, .parquet, also .gz')
+    g('--stream', action=flag, help='read it again and again from its files: .txt, .jsonl, .parquet, also .gz')
     g('--steps', type=int, metavar='N', help='batches an epoch (default: one reading)')
     g('--buffer', type=int, metavar='N', help='lines in memory (default: 10000)')
+
     g = p.add_argument_group('the run').add_argument
     g('--out', metavar='FOLDER', help='to write (default: models/NAME)')
-    g('--overwrite', action='store_true', help='replace a model that is there, or a training that did not end')
-    g('--resume', metavar='FOLDER', help='go on with a training that did not end, OUT.run; it brings its settings along')
+    g('--overwrite', action=flag, help='replace a model that is there, or a training that did not end')
+    g('--resume', metavar='FOLDER',
+      help='go on with a training that did not end, OUT.run; it brings its settings along')
     g('--every', metavar='TIME', help='between checkpoints within an epoch (default: 10m)')
-    g('--config', metavar='FILE', help="settings by these names, TOML or JSON; what is said here comes first. A model's folder has its own, run.toml")
-    g('--dry', action='store_true', help='only tell what would happen, with a time from some real steps')
+    g('--config', metavar='FILE', help='settings by these names, TOML or JSON; what is said here comes first. '
+      "A model's folder has its own, run.toml")
+    g('--dry', action=flag, help='only tell what would happen, with a time from some real steps')
     g('--device', metavar='NAME', help='cpu, cuda, mps (default: the best there is)')
     g('-h', '--help', action='help', help='this page')
-    g('--minutes', type=float, help=argparse.SUPPRESS)                                 # names of earlier versions
+    g('--minutes', type=float, help=argparse.SUPPRESS)                            # as earlier versions had it
     g('--fp32', action='store_false', dest='bf16', help=argparse.SUPPRESS)
     return p
 
+# %% ../nbs/08b_command.ipynb #c042a
 def _said(p, args):
     "What the command line says, in the place of what its file says"
     given = p.parse(args)
     file = p.from_file(given.pop('config')) if 'config' in given else {}
-    if {'time', 'epochs'} & set(given): file = {k: v for k,v in file.items() if k not in ('time', 'epochs')}
-    if given.get('model', file.get('model')) != file.get('model'): file.pop('config', None)      # changes of another model
+    ends = {'time', 'epochs'}
+    if ends & set(given): file = {k: v for k,v in file.items() if k not in ends}
+    if given.get('model', file.get('model')) != file.get('model'): file.pop('config', None)  # of another model
     res = {**file, **given}
     if isinstance(c := res.get('corpus'), list) and len(c) == 1: res['corpus'] = c[0]
     return res
 
 def _as_options(message):
     "An error that speaks of arguments in Python, in the words of the command line"
-    names = dict(text_col='column')
-    return re.sub(r"\b(text_col|encoding|valid|test|tokenizer)='([^']*)'", lambda m: f'--{names.get(m[1], m[1])} {m[2]}', str(message))
+    names = dict(text_col='column', encoding='encoding', valid='valid', test='test')
+    return re.sub(rf"\b({'|'.join(names)})='([^']*)'", lambda m: f'--{names[m[1]]} {m[2]}', str(message))
 
 # %% ../nbs/08b_command.ipynb #c042b
 def elmo_pretrain(
@@ -664,7 +722,7 @@ def elmo_pretrain(
     except KeyboardInterrupt: stop('interrupted before training; nothing was saved', 130)
     except Interrupted as e: stop(e, 130)
     except (CorpusError, ModelFileError, CheckpointError, PretrainError, OSError) as e: stop(e, 1)
-    if not given.get('dry') and _processes().is_main(): print(f"\n{next_steps(given.get('corpus'), folder)}")
+    if not given.get('dry') and _processes().is_main(): print(f"\n{next_steps(folder)}")
 
 # %% ../nbs/08b_command.ipynb #c042c
-if __name__ == '__main__' and '__file__' in globals(): elmo_pretrain()         # python -m elmo_fastai.command
+if __name__ == '__main__' and '__file__' in globals(): elmo_pretrain()      # python -m elmo_fastai.command

@@ -40,7 +40,7 @@ class Sentence:
 # %% ../nbs/01_corpora.ipynb #c011
 class Corpus:
     "Lines of text in named splits"
-    files,unused = None,[]     # by split the files that the lines come from, and those beside them that were left out
+    files,unused = None,[]     # where the lines come from, by split; and what lay beside these files
     def __init__(self,
         name:str,              # what to call it
         splits:dict,           # 'train', 'valid', 'test', … → list of lines, or a sequence that is read when it is asked for
@@ -235,9 +235,9 @@ def ending(file): return Path(file.name.removesuffix('.gz')).suffix.lower()
 def named_files(path, endings, sure=False):
     "`split_files` of a folder's files with these endings, or of the files that `path` names"
     is_folder = isinstance(path, (str, os.PathLike)) and Path(path).expanduser().is_dir()
-    if not is_folder: files = text_files(path)
-    else: files = sorted(o for o in Path(path).expanduser().iterdir() if o.is_file() and ending(o) in endings)
-    parts, others = split_files(files)
+    beside = sorted(Path(path).expanduser().iterdir()) if is_folder else []
+    parts, others = split_files([o for o in beside if o.is_file() and ending(o) in endings]
+                                if is_folder else text_files(path))
     if parts and others and not is_folder and not sure: raise CorpusError(
         f"{parts['train'][0].name} is called after its split and {others[0].name} is not: "
         "say which files are held out, as in valid='valid.txt' and test='test.txt'")
@@ -268,8 +268,9 @@ def files_corpus(path, valid, test, name, tokenizer, find, endings, read):
         lines[k] = [o for part in some for o in part]
         for o in left: skipped.update(o)
     splits = {**split_lines(lines['train'], **cut), **{k: lines[k] for k in files if k != 'train'}}
-    first, whole = files['train'][0], len(files['train']) > 1 or len(files) > 1 and split_of(files['train'][0])[0]
-    own = first.resolve().parent.name if whole else Path(first.name.removesuffix('.gz')).stem
+    first = files['train'][0]
+    alone = len(files['train']) == 1 and not (len(files) > 1 and split_of(first)[0])
+    own = Path(first.name.removesuffix('.gz')).stem if alone else first.resolve().parent.name
     res = Corpus(name or own, {k: v for k,v in splits.items() if v}, tokenizer, skipped=skipped)
     res.files, res.unused = files, unused
     return res
@@ -345,8 +346,8 @@ def _hub(repo, corpus=None, names=(), **kwargs):
     except Exception as e:
         e = OSError(f'no answer from {ENDPOINT}') if off else e
         if corpus: raise _no_download(repo, corpus, names, e) from e
-        raise CorpusError(f"can't load the data set '{repo}' ({' '.join(str(e).split()):.300}). Check its name and the network, or use a local copy: "
-                          "a folder that `save_to_disk` of 🤗 datasets wrote") from e
+        raise CorpusError(f"can't load the data set '{repo}' ({' '.join(str(e).split()):.300}). Check its name and "
+                          "the network, or use a copy: a folder that `save_to_disk` of 🤗 datasets wrote") from e
 
 # %% ../nbs/01_corpora.ipynb #c063
 def _download(url, name):
@@ -517,8 +518,7 @@ CORPORA = dict(toy=toy_corpus, tiny_shakespeare=tiny_shakespeare, wikitext2=wiki
                novels=_novels, tiny_en=_english)
 
 def get_corpus(
-    name,      # a name in `CORPORA`, or hub:owner/name of a data set; a file, folder, pattern or list of files;
-               # or a table as in `table_corpus`
+    name,      # a name in `CORPORA`, or 'hub:owner/name'; a file, folder, pattern or list of files; a table
     data=None, # where the local copy of a public corpus or data set is
     seed:int=None, # for the toy corpus
     **kwargs,  # for the function that makes the corpus
@@ -532,7 +532,8 @@ def get_corpus(
         if name != 'toy': return CORPORA[name](**({} if data is None else dict(path=data)), **kwargs)
         return toy_corpus(**({} if seed is None else dict(seed=seed)), **kwargs)
     from elmo_fastai.rows import file_corpus, hub_corpus
-    if isinstance(name, str) and name.startswith('hub:'): return hub_corpus(name[4:], path=data, **kwargs)
+    if isinstance(name, str) and name.startswith('hub:'):
+        return hub_corpus(name.removeprefix('hub:'), path=data, **kwargs)
     if isinstance(name, str) and not glob.has_magic(name) and not (name.strip() and Path(name).expanduser().exists()):
         raise CorpusError(f"unknown corpus {name!r}: there is no file or folder of that name, and the known names are {', '.join(CORPORA)}")
     return file_corpus(name, **kwargs)

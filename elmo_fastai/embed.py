@@ -606,29 +606,38 @@ def embed_file(
     return result
 
 # %% ../nbs/09b_embed.ipynb #c095
+EXAMPLES = {'my.txt --model tiny-en --out vectors.hdf5': 'all layers',
+            'my.csv --column text --model models/toy --pool mean --out v.npz': 'one vector a row',
+            'tokens.txt --tokenizer space --model ai2:small --out v.parquet': 'text that is tokenised'}
+
 def command_line():
     "The options of `elmo_embed`"
-    p = CommandLine('elmo_embed', 'INPUT --model MODEL --out FILE [options]',
-        "A vector for every token of every line of a text. A job that was stopped goes on when called again.",
-        {'my.txt --model tiny-en --out vectors.hdf5': 'all layers',
-         'my.csv --column text --model models/toy --pool mean --out v.npz': 'one vector a row',
-         'tokens.txt --tokenizer space --model ai2:small --out v.parquet': 'text that is tokenised'}, dict(maxtokens='max-tokens'))
+    p = CommandLine('elmo_embed', 'INPUT --model MODEL --out FILE [options]', "A vector for every token of every "
+        "line of a text. A job that was stopped goes on when called again.", EXAMPLES, dict(maxtokens='max-tokens'))
     g = p.add_argument_group('the text').add_argument
-    g('source', metavar='INPUT', help='a text file (a line a text); .csv, .tsv, .parquet (with --column); - for standard input')
+    g('source', metavar='INPUT',
+      help='a text file (a line a text); .csv, .tsv, .parquet (with --column); - for standard input')
     g('--column', metavar='NAME', help='of a table, with the texts (default: none, for text files)')
-    g('--tokenizer', metavar='NAME', help="space (tokenised already), words, spacy, fastai (default: the model's)")
-    g('--max-tokens', type=int, metavar='N', help='longer lines are left out, and reported (default: 50000)')
+    g('--tokenizer', metavar='NAME',
+      help="space (tokenised already), words, spacy, fastai (default: the model's)")
+    g('--max-tokens', type=int, metavar='N',
+      help='longer lines are left out, and reported (default: 50000)')
     g = p.add_argument_group('the vectors').add_argument
-    g('--model', metavar='MODEL', help='tiny-en (in the package), a folder, owner/name on the hub, or ai2:small, ai2:medium, ai2:original, ai2:original_5.5B')
-    g('--layers', metavar='WHICH', help='all, mix (their weighted sum), or the number of one (default: all)')
-    g('--pool', metavar='HOW', help='one vector a line: mean, max or first_last (default: one a token)')
+    g('--model', metavar='MODEL', help='tiny-en (in the package), a folder, owner/name on the hub, or '
+      'ai2:small, ai2:medium, ai2:original, ai2:original_5.5B')
+    g('--layers', metavar='WHICH',
+      help='all, mix (their weighted sum), or the number of one (default: all)')
+    g('--pool', metavar='HOW',
+      help='one vector a line: mean, max or first_last (default: one a token)')
     g('--dtype', metavar='TYPE', help='float32 or float16 (default: float32)')
     g = p.add_argument_group('the run').add_argument
-    g('--out', metavar='FILE', help="to write: .hdf5 (a dataset a line, as AllenNLP's elmo command), .parquet or .npz")
+    g('--out', metavar='FILE',
+      help="to write: .hdf5 (a dataset a line, as AllenNLP's elmo command), .parquet or .npz")
     g('--overwrite', action='store_true', help='replace an output, or drop a job that was begun')
     g('--budget', type=int, metavar='N', help='tokens a batch (default: 2048)')
     g('--device', metavar='NAME', help='cpu, cuda, mps (default: the best there is)')
-    g('--bf16', action='store_true', help='compute in bfloat16: faster on some processors, less exact')
+    g('--bf16', action='store_true',
+      help='compute in bfloat16: faster on some processors, less exact')
     g('-h', '--help', action='help', help='this page')
     return p
 
@@ -638,7 +647,7 @@ def elmo_embed(
 ):
     "The command: `embed_file` with the options that `elmo_embed --help` lists"
     given = command_line().parse(args)
-    source,out,model,device = given.pop('source'),*(given.pop(k, None) for k in ('out', 'model', 'device'))
+    source,out,model,device = (given.pop(k, None) for k in ('source', 'out', 'model', 'device'))
     def stop(e, code): print(f'elmo_embed: {e}', file=sys.stderr); sys.exit(code)
     def warn(s): print(f'elmo_embed: {s}', file=sys.stderr)
     def interrupt(*args): raise KeyboardInterrupt
@@ -662,4 +671,4 @@ def elmo_embed(
     if result['failed']: sys.exit(3)
 
 # %% ../nbs/09b_embed.ipynb #c095c
-if __name__ == '__main__' and '__file__' in globals(): elmo_embed()            # python -m elmo_fastai.embed
+if __name__ == '__main__' and '__file__' in globals(): elmo_embed()      # python -m elmo_fastai.embed

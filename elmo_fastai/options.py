@@ -40,11 +40,13 @@ class CommandLine(argparse.ArgumentParser):
     ):
         widest = max(map(len, examples))
         ends = [f'  {prog} {k:<{widest}}  {v}' for k,v in examples.items()]
-        super().__init__(prog=prog, usage=f'{prog} {usage}', description=about, add_help=False, formatter_class=_Page,
-                         epilog='\n'.join(['examples:', *ends]), argument_default=argparse.SUPPRESS)
+        super().__init__(prog=prog, usage=f'{prog} {usage}', description=about, add_help=False,
+                         epilog='\n'.join(['examples:', *ends]), formatter_class=_Page,
+                         argument_default=argparse.SUPPRESS)
         self.aliases,self.tables = aliases or {},tables
 
-    def error(self, message): self.exit(2, f'{self.prog}: {message}; {self.prog} --help lists the options\n')
+    def error(self, message):
+        self.exit(2, f'{self.prog}: {message}; {self.prog} --help lists the options\n')
 
 # %% ../nbs/07f_options.ipynb #c014
 def _renamed(self, arg):
@@ -63,8 +65,8 @@ def parse(self:CommandLine,
     args[:end] = [_renamed(self, o) if o.startswith('--') else o for o in args[:end]]
     known,rest = self.parse_known_args(args)
     for o in rest:
-        if o.startswith('-'): self.error(f"there is no option {o}{did_you_mean(o, self._option_string_actions)}")
-        self.error(f"what is {o!r}? Files are named one after the other, before the options")
+        if not o.startswith('-'): self.error(f"what is {o!r}? Files are named one after the other")
+        self.error(f"there is no option {o}{did_you_mean(o, self._option_string_actions)}")
     return vars(known)
 
 # %% ../nbs/07f_options.ipynb #c021b
@@ -82,8 +84,8 @@ def seconds(
     m = _time.fullmatch(time.strip()) if isinstance(time, str) and time.strip() else None
     if m: res = sum(float(v)*dict(h=3600, m=60, s=1)[k] for k,v in m.groupdict().items() if v)
     else: res = time if isinstance(time, (int, float)) and not isinstance(time, bool) else 0
-    if not 0 < res < math.inf: raise SettingsError(f"--{name} must be a time such as 15m, 900s or 1.5h, not {time!r}")
-    return float(res)
+    if 0 < res < math.inf: return float(res)
+    raise SettingsError(f"--{name} must be a time such as 15m, 900s or 1.5h, not {time!r}")
 
 def clock(
     seconds:float, # of a time
@@ -111,23 +113,25 @@ def read_settings(
 ) -> dict:
     "What a file of settings says; raises `SettingsError`"
     path = Path(path).expanduser()
+    def bad(why): raise SettingsError(f"{path} {why}") from None
     if not path.is_file(): raise SettingsError(f"There is no file {path}")
-    if path.stat().st_size > 2**20: raise SettingsError(f"{path} is too large to be a file of settings")
-    kind = 'JSON' if path.suffix.lower() == '.json' else 'TOML'
-    try: res = (json.loads if kind == 'JSON' else tomllib.loads)(path.read_text(encoding='utf-8'))
-    except (OSError, ValueError, RecursionError) as e: raise SettingsError(f"{path} can't be read as {kind}: {e}") from None
-    if not isinstance(res, dict): raise SettingsError(f"{path} should hold names and values, and holds {type(res).__name__}")
+    if path.stat().st_size > 2**20: bad("is too large to be a file of settings")
+    kind,loads = ('JSON',json.loads) if path.suffix.lower() == '.json' else ('TOML',tomllib.loads)
+    try: res = loads(path.read_text(encoding='utf-8'))
+    except (OSError, ValueError, RecursionError) as e: bad(f"can't be read as {kind}: {e}")
+    if not isinstance(res, dict): bad(f"should hold names and values, and holds {type(res).__name__}")
     return res
 
 # %% ../nbs/07f_options.ipynb #c025
-_words = {bool: 'true or false', int: 'a whole number', float: 'a number', str: 'a text in quotes', list: 'a text, or a list of texts'}
+_words = {bool: 'true or false', int: 'a whole number', float: 'a number', str: 'a text in quotes',
+          list: 'a text, or a list of texts'}
 
 def _fits(action, v):
-    "Is `v` what the option takes? If not, what that is"
+    "None if `v` is what the option takes, else what it should be"
     kind = bool if action.nargs == 0 else list if action.nargs else action.type or str
-    if kind is list: good = isinstance(v, str) or isinstance(v, list) and v and all(isinstance(o, str) for o in v)
+    if kind is list: good = isinstance(v, str) or v and isinstance(v, list) and {str} == set(map(type, v))
     else: good = type(v) is kind or kind is float and type(v) is int
-    if good and action.choices and v not in action.choices: return f"one of {', '.join(map(str, action.choices))}"
+    if good and action.choices and v not in action.choices: return f"one of {', '.join(action.choices)}"
     return None if good else _words[kind]
 
 @patch
@@ -136,27 +140,29 @@ def from_file(self:CommandLine,
 ) -> dict:     # by their Python names
     "The settings in a file, under the options' names; raises `SettingsError`"
     options,res = {o.dest: o for o in self._actions if o.dest not in ('help', 'config')},{}
+    def must_be(k, what, v): raise SettingsError(f"{path}: {k} must be {what}, not {json.dumps(v, default=str)}")
     for k,v in read_settings(path).items():
-        name = k.replace('_', '-')
-        name = self.aliases.get(name, name).replace('-', '_')
+        dashed = k.replace('_', '-')
+        name = self.aliases.get(dashed, dashed).replace('-', '_')
         if k in self.tables:
-            if not isinstance(v, dict): raise SettingsError(f"{path}: {k} must be a table, as in [{k}], not {json.dumps(v, default=str)}")
-            res[k] = v
-            continue
-        if name not in options: raise SettingsError(f"{path} sets {k!r}, and there is no option of that name{did_you_mean(name, options)}")
-        if wanted := _fits(options[name], v): raise SettingsError(f"{path}: {k} must be {wanted}, not {json.dumps(v, default=str)}")
+            if not isinstance(v, dict): must_be(k, f'a table, as in [{k}]', v)
+        elif name not in options:
+            known = did_you_mean(name, options)
+            raise SettingsError(f"{path} sets {k!r}, and there is no option of that name{known}")
+        elif wanted := _fits(options[name], v): must_be(k, wanted, v)
         res[name] = v
     return res
 
 # %% ../nbs/07f_options.ipynb #c028
 def to_toml(
-    settings:dict, # numbers, strings, truth values, lists, and dictionaries of these; what is None is left out
+    settings:dict, # numbers, strings, truth values, lists, and dictionaries of these; None is left out
 ) -> str:
     "Settings as TOML"
     def value(v):
         if isinstance(v, (list, tuple)): return f"[{', '.join(map(value, v))}]"
-        if isinstance(v, str): v = v.encode('utf-8', 'replace').decode()               # half of a surrogate pair can't be written
+        if isinstance(v, str): v = v.encode('utf-8', 'replace').decode()     # no half of a surrogate pair
         return json.dumps(v, ensure_ascii=False, allow_nan=False).replace('\x7f', '\\u007f')
-    def lines(d): return [f'{k} = {value(v)}' for k,v in d.items() if v is not None and not isinstance(v, dict)]
+    def lines(d):
+        return [f'{k} = {value(v)}' for k,v in d.items() if v is not None and not isinstance(v, dict)]
     tables = [f'\n[{k}]\n' + '\n'.join(lines(v)) for k,v in settings.items() if isinstance(v, dict)]
     return '\n'.join([*lines(settings), *tables]) + '\n'

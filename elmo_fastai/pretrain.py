@@ -189,7 +189,7 @@ class EarlyStop(TrackerCallback):
 
 # %% ../nbs/08_pretrain.ipynb #c036b
 class TimeBudget(Callback):
-    "End a training, and every schedule in it, with the clock: for `learn.fit_one_cycle(TimeBudget.epochs, lr, cbs=TimeBudget(900))`"
+    "End a training with the clock, and its schedules: `fit_one_cycle(TimeBudget.epochs, lr, cbs=TimeBudget(900))`"
     order,_resume = 55,('elapsed',)             # after the recorder, before schedules and bars
     epochs = 10**6                              # more than there will be
     def __init__(self,
@@ -204,7 +204,7 @@ class TimeBudget(Callback):
     def done(self): return min(1., self.elapsed/self.seconds)
     def tick(self):
         now = self.clock()
-        self.elapsed,self.mark = self.agree(self.elapsed + now - self.mark),now    # several processes: the main one's
+        self.elapsed,self.mark = self.agree(self.elapsed + now - self.mark),now    # with the main process
     def before_epoch(self):
         if self.done == 1: raise CancelFitException()
         self.guess(self.epoch)
@@ -223,7 +223,8 @@ class TimeBudget(Callback):
         self.learn.n_epoch = max(self.epoch + 1, math.ceil(epochs/self.done) if self.done else 0)
         bar = getattr(self.learn, 'progress', None)
         if hasattr(bar, 'mbar'): bar.mbar.main_bar.total = self.n_epoch
-        if hasattr(bar, 'pbar') and hasattr(bar.pbar, 'prefix'): bar.pbar.prefix = f'Epoch {self.epoch+1}/{self.n_epoch} :'
+        if hasattr(getattr(bar, 'pbar', None), 'prefix'):
+            bar.pbar.prefix = f'Epoch {self.epoch+1}/{self.n_epoch} :'
 
 # %% ../nbs/08_pretrain.ipynb #c039
 class CarryState(Callback):

@@ -116,25 +116,28 @@ def table_corpus(
     return Corpus(name, lines, tokenizer, skipped=skipped)
 
 # %% ../nbs/01c_rows.ipynb #c019a
-READERS = {'.csv': pd.read_csv, '.tsv': pd.read_csv, '.parquet': pd.read_parquet, '.json': pd.read_json, '.jsonl': pd.read_json}
+READERS = {'.csv': pd.read_csv, '.tsv': pd.read_csv, '.parquet': pd.read_parquet,
+           '.json': pd.read_json, '.jsonl': pd.read_json}
 
 def read_table(
-    path,                  # .csv, .tsv, .parquet, .json (a list of rows) or .jsonl (a row a line); all but parquet also with .gz
-    encoding:str=None,     # of a file that is not UTF-8; parquet knows its own
+    path,              # .csv, .tsv, .json (a list of rows) or .jsonl (a row a line), also with .gz; .parquet
+    encoding:str=None, # of a file that is not UTF-8; parquet knows its own
 ) -> pd.DataFrame:
     "A table from a file; a text such as 'NA' stays a text. Raises `CorpusError` naming the file"
     path = Path(path).expanduser()
     kind,kw = ending(path),dict(encoding=encoding or 'utf-8')
-    if kind not in READERS: raise CorpusError(f"'{path}' is none of {', '.join(READERS)}: which kind of table is it?")
-    if kind == '.parquet' and encoding: raise CorpusError(f"'{path}' knows its own encoding: leave encoding={encoding!r} out")
+    def bad(why): raise CorpusError(f"can't read '{path}': {why}") from None
+    if kind not in READERS:
+        raise CorpusError(f"'{path}' is none of {', '.join(READERS)}: which kind of table is it?")
+    if kind == '.parquet' and encoding: bad(f"it knows its own encoding, leave encoding={encoding!r} out")
     if kind == '.parquet': kw = {}
     elif kind.startswith('.json'): kw |= dict(lines=kind == '.jsonl', dtype=False)
     else: kw |= dict(keep_default_na=False, na_values=[''], sep='\t' if kind == '.tsv' else ',')
     try: return READERS[kind](path, **kw)
     except FileNotFoundError: raise CorpusError(f"there is no file '{path}'") from None
-    except LookupError: raise CorpusError(f"there is no encoding {encoding!r}: try 'utf-8', 'latin-1' or 'cp1252'") from None
-    except UnicodeDecodeError as e: raise CorpusError(f"can't read '{path}': {e}. Name its encoding, as in encoding='latin-1'") from None
-    except (OSError, ValueError) as e: raise CorpusError(f"can't read '{path}': {(str(e) or type(e).__name__).splitlines()[0]:.200}") from e
+    except LookupError: bad(f"there is no encoding {encoding!r}, try 'utf-8', 'latin-1' or 'cp1252'")
+    except UnicodeDecodeError as e: bad(f"{e}. Name its encoding, as in encoding='latin-1'")
+    except (OSError, ValueError) as e: bad(f"{(str(e) or type(e).__name__).splitlines()[0]:.200}")
 
 # %% ../nbs/01c_rows.ipynb #c019b
 def _folder(path):
@@ -142,11 +145,14 @@ def _folder(path):
     p = Path(path).expanduser() if isinstance(path, (str, os.PathLike)) else None
     return p if p and p.is_dir() else None
 
-def _with_ending(folder, endings): return sorted(o for o in folder.iterdir() if o.is_file() and ending(o) in endings)
-def table_files(path): return _with_ending(folder, READERS) if (folder := _folder(path)) else text_files(path)
+def _with_ending(folder, endings):
+    return sorted(o for o in folder.iterdir() if o.is_file() and ending(o) in endings)
+
+def table_files(path):
+    return _with_ending(folder, READERS) if (folder := _folder(path)) else text_files(path)
 
 def holds_tables(path):
-    "Does `path` name tables? A folder may have both, a text that is called README beside train.csv and valid.csv"
+    "Does `path` name tables? A folder may have both: README.txt beside train.csv and valid.csv"
     if folder := _folder(path):
         text,tables = _with_ending(folder, TEXT_ENDINGS),_with_ending(folder, READERS)
         return bool(tables and not text or split_files(tables)[0] and not split_files(text)[0])
@@ -161,11 +167,12 @@ def saved_data(folder):
     from datasets import load_from_disk
     if not any((folder/o).is_file() for o in ('dataset_dict.json', 'dataset_info.json')): return
     try: return load_from_disk(folder)
-    except Exception as e: raise CorpusError(f"can't read the data set in '{folder}': {type(e).__name__}: {str(e):.200}") from e
+    except Exception as e:
+        raise CorpusError(f"can't read the data set in '{folder}': {type(e).__name__}: {str(e):.200}") from e
 
 # %% ../nbs/01c_rows.ipynb #c019c
 def file_corpus(
-    path,                  # a file, a folder, a pattern or a list of files: text, or tables as in `read_table`; or a saved data set
+    path,                  # files, a folder or a pattern: text, or tables as in `read_table`; or a saved data set
     text_col:str=None,     # the column of a table with the text; None: one of `TEXT_COLUMNS`
     encoding:str=None,     # of files that are not UTF-8
     valid=None, test=None, # as in `text_corpus`
@@ -175,13 +182,15 @@ def file_corpus(
     "A corpus of what stands on the disk"
     folder = _folder(path)
     if folder and (data := saved_data(folder)) is not None:
-        given = {k: v for k,v in dict(valid=valid, test=test, encoding=encoding).items() if v is not None}
-        if given: raise CorpusError(f"the data set in '{folder}' brings its own splits and encoding: leave {next(iter(given))} out")
+        for k,v in dict(valid=valid, test=test, encoding=encoding).items():
+            if v is not None: raise CorpusError(
+                f"the data set in '{folder}' brings its own splits and encoding: leave {k} out")
         return table_corpus(data, text_col, name=name or folder.resolve().name, tokenizer=tokenizer)
     if holds_tables(path):
         def read(f): return row_lines(*_values(read_table(f, encoding), text_col, where=f" of '{f}'"))
         return files_corpus(path, valid, test, name, tokenizer, table_files, READERS, read)
-    if text_col is not None: raise CorpusError(f"'{path}' is read line by line, for it is no table ({', '.join(READERS)}): leave text_col={text_col!r} out")
+    if text_col is not None: raise CorpusError(
+        f"'{path}' is read line by line, for it is no table ({', '.join(READERS)}): leave text_col={text_col!r} out")
     return text_corpus(path, valid, test, name, tokenizer, encoding or 'utf-8')
 
 # %% ../nbs/01c_rows.ipynb #c019e
@@ -193,12 +202,15 @@ def hub_corpus(
 )->Corpus:
     "A data set of the Hugging Face hub as a corpus"
     repo,_,config = name.partition(':')
-    if not repo.strip(): raise CorpusError(f"'hub:{name}' names no data set: say hub:owner/name, or hub:owner/name:configuration")
+    if not repo.strip():
+        raise CorpusError(f"'hub:{name}' names no data set: say hub:owner/name, or hub:owner/name:configuration")
     path = _local_folder(repo) if path is None else Path(path).expanduser()
     data = saved_data(path) if path is not None and path.is_dir() else None
-    if path is not None and data is None: raise CorpusError(f"'{path}' is no data set that was saved by `save_to_disk` of 🤗 datasets")
+    if path is not None and data is None:
+        raise CorpusError(f"'{path}' is no data set that was saved by `save_to_disk` of 🤗 datasets")
     if data is None: data = _hub(repo, **(dict(name=config) if config else {}))
-    return table_corpus(data, text_col, name='-'.join(filter(None, (repo.split('/')[-1], config))), tokenizer=tokenizer)
+    own = '-'.join(filter(None, (repo.split('/')[-1], config)))
+    return table_corpus(data, text_col, name=own, tokenizer=tokenizer)
 
 # %% ../nbs/01c_rows.ipynb #c021
 def _take(rows, r): return rows.select(r if len(r) else range(0)) # `datasets` refuses an empty range at the end

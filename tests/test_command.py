@@ -429,6 +429,12 @@ def test_a_tokenizer_for_a_corpus_of_others(corpus, tmp_path):
     with pytest.raises(PretrainError, match='toy corpus'): train(corpus, tmp_path/'n', tokenizer='words')
     with pytest.raises(PretrainError, match='one of space, words, spacy, fastai, not spacey'): train(own, tmp_path/'n', tokenizer='spacey')
 
+def test_what_comes_next_knows_the_tokenizer(text):
+    for name,says in ((None, ("--model m --out", "from_pretrained('m')")), ('space', ("--model m --tokenizer space --out", "from_pretrained('m', tokenizer='space')"))):
+        train(str(text/'tr.txt'), text/'m', tokenizer=name, overwrite=True, **QUIET)
+        said = module.next_steps(text/'m').replace(str(text/'m'), 'm')
+        assert all(o in said for o in says), said
+
 def test_a_tokenizer_that_is_not_installed(text, monkeypatch):
     monkeypatch.setitem(sys.modules, 'spacy', None)
     from elmo_fastai.tokens import SpacyTokenizer, _tokenizers
@@ -461,7 +467,7 @@ def test_a_data_set_of_the_hub(text, monkeypatch):
     with monkeypatch.context() as mp:
         adding(mp, lambda: At(9, press(), 'before_batch'))
         with pytest.raises(Interrupted): train('hub:owner/my-set:en', text/'b', data=text/'saved', **kw)
-    assert weights(going_on(None, text/'b.run', data=text/'saved')) == whole
+    assert weights(going_on(None, text/'b.run')) == whole, 'where the copy is, the plan knows'
     with pytest.raises(PretrainError, match='--valid is for a text of your own'): train('hub:owner/my-set', text/'c', valid='x.txt')
     monkeypatch.chdir(text)
     assert train('hub:owner/my-set:en', None, data='saved', **kw) == Path('models')/'my-set-en'

@@ -342,7 +342,7 @@ def test_tables_in_another_encoding(tmp_path, ext):
     with pytest.raises(CorpusError, match="no encoding 'klingon'"): get_corpus(f, encoding='klingon')
 
 def test_parquet_has_no_encoding(tmp_path):
-    with pytest.raises(CorpusError, match="t.parquet.*knows its own encoding"): get_corpus(save_table(tmp_path, 't.parquet', LINES, 'text'), encoding='latin-1')
+    with pytest.raises(CorpusError, match="t.parquet': it knows its own encoding"): get_corpus(save_table(tmp_path, 't.parquet', LINES, 'text'), encoding='latin-1')
 
 @pytest.fixture
 def saved(tmp_path):
