@@ -163,6 +163,13 @@ def lines_of(text):
     "The lines of `text` that aren't blank, without white space at their ends"
     return [o for o in all_lines(text) if o]
 
+# %% ../nbs/01_corpora.ipynb #c051a
+def each_once(files):
+    "The files without those that are only other names of earlier ones, such as links"
+    res = {}
+    for o in files: res.setdefault(os.path.realpath(o), o)
+    return list(res.values())
+
 # %% ../nbs/01_corpora.ipynb #c052
 def text_files(
     path,            # a file, a folder (its .txt files), a pattern such as 'books/*.txt', or a list of these
@@ -170,7 +177,7 @@ def text_files(
     "The files that `path` names"
     if isinstance(path, (list, tuple)):
         if not path: raise CorpusError("the list of files is empty")
-        return list(dict.fromkeys(f for o in path for f in text_files(o)))
+        return each_once(f for o in path for f in text_files(o))
     if not isinstance(path, (str, os.PathLike)): raise CorpusError(f"expected a file, a folder or a pattern, and got {path!r:.60}")
     p = Path(path).expanduser()
     if p.is_dir():
@@ -181,7 +188,7 @@ def text_files(
         res = sorted(Path(o) for o in glob.glob(str(p), recursive=True) if Path(o).is_file())
         if not res: raise CorpusError(f"no file matches the pattern '{p}'")
     else: raise CorpusError(f"there is no file or folder '{p}'")
-    return res
+    return each_once(res)
 
 # %% ../nbs/01_corpora.ipynb #c054
 def split_lines(

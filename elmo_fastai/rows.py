@@ -17,7 +17,7 @@ import pandas as pd
 from fastcore.basics import patch
 from fastcore.xdg import xdg_cache_home
 from .corpora import *
-from .corpora import _hub, _local_folder
+from .corpora import _hub, _local_folder, each_once
 
 # %% ../nbs/01c_rows.ipynb #c009
 TEXT_COLUMNS = 'text', 'sentence', 'review', 'content'
@@ -291,7 +291,7 @@ def _kind(f): return _KINDS.get(Path(f.name.removesuffix('.gz')).suffix)
 def _local_files(path):
     "(files to train on, files to hold out, reader) among the files that `path` names"
     p = Path(path).expanduser() if not isinstance(path, (list, tuple)) else None
-    if p and p.is_dir(): files = sorted(o for o in (p/'en' if (p/'en').is_dir() else p).iterdir() if _kind(o))
+    if p and p.is_dir(): files = each_once(sorted(o for o in (p/'en' if (p/'en').is_dir() else p).iterdir() if _kind(o)))
     else: files = [o for o in text_files(path) if _kind(o)]
     kinds = {_kind(o) for o in files}
     if len(kinds) != 1: raise CorpusError(f"'{path}' must have files of one kind, {', '.join(_KINDS)} or these with .gz, and has " +
