@@ -199,7 +199,7 @@ def load_ai2(
     if V:
         rows = [2, 0, 1, *range(3, V)] if vocab is None else _read_vocab(vocab)[1]     # without a file: the three marks first
         if len(rows) != V or V < 3: raise ModelFileError(f"{weights} predicts {V} words, and {vocab or 'a vocabulary'} has {len(rows)}")
-    with torch.device('meta'): model = BiLM(c, V and V+1)
+    with torch.device('meta'): model = BiLM(c, V and V+1, ByteCharVocab(c.max_chars))
     model.load_state_dict(_to_torch(file, c, rows), assign=True)
     return model.eval()
 
@@ -248,7 +248,8 @@ def _from_torch(sd, c, softmax):
 def _check_writable(folder, model, vocab):
     c,names = model.config,{'options.json', 'weights.hdf5', 'vocab.txt'}
     if not (c.share_encoder and c.share_softmax): raise ValueError("AI2's format has one character encoder and one softmax for both directions")
-    if model.chars.n_chars != 262: raise ValueError(f"AI2's format has 262 characters (bytes), and this model reads {model.chars.n_chars}")
+    if c.n_chars != 262 or isinstance(model.char_vocab, CharVocab):
+        raise ValueError(f"AI2's format has 262 characters (bytes), and this model reads {c.n_chars} of an alphabet of its own")
     if vocab is not None and model.n_words not in (0, len(vocab)):
         raise ValueError(f"The vocabulary has {len(vocab)} words, the model predicts {model.n_words}")
     for o in vocab.itos[4:] if vocab is not None else ():

@@ -435,9 +435,9 @@ def elmo_pretrain(
     def show(message, category, filename, *args, **kwargs):
         if Path(filename).parent.name != 'elmo_fastai': others(message, category, filename, *args, **kwargs)
         elif _processes().is_main(): print(f'elmo_pretrain: {message}', file=sys.stderr)
-    warnings.showwarning = show
     if corpus is None and resume is None:
         stop("name a corpus (toy, tiny_shakespeare, wikitext2, or a text file), or a training to --resume; --help says more", 2)
+    warnings.showwarning = show
     try:
         folder = pretrain(corpus, out, model, overwrite, device, seed, data, False if fp32 else None, resume=resume, minutes=minutes,
                           epochs=epochs, lr=lr, bs=bs, seq_len=seqlen, min_freq=minfreq, max_vocab=maxvocab, optimizer=optimizer, wd=wd,
@@ -445,4 +445,5 @@ def elmo_pretrain(
     except KeyboardInterrupt: stop('interrupted before training; nothing was saved', 130)
     except Interrupted as e: stop(e, 130)
     except (CorpusError, ModelFileError, CheckpointError, PretrainError, OSError) as e: stop(e, 1)
+    finally: warnings.showwarning = others
     if _processes().is_main(): print(f"\n{next_steps(corpus, folder)}")

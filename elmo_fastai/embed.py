@@ -7,7 +7,6 @@ __all__ = ['TokenCache', 'ElmoVectorizer', 'EmbedError', 'embed_file', 'elmo_emb
 
 # %% ../nbs/09b_embed.ipynb #c005
 import csv, hashlib, io, json, os, re, shutil, signal, sys, tempfile, threading, time, zipfile
-from contextlib import contextmanager
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
@@ -23,21 +22,13 @@ from fastai.torch_core import default_device
 from .tokens import *
 from .charcnn import *
 from .bilm import *
+from .bilm import eval_mode as evaluating
 from .elmo import *
 from .elmo import run_layers, split_text
 from .ai2 import *
 
 # %% ../nbs/09b_embed.ipynb #c018
 _BOS, _EOS = object(), object()      # no text can be equal to them
-
-@contextmanager
-def evaluating(elmo):
-    "Every part in evaluation mode inside, and as it was afterwards"
-    modes = [(m, m.training) for m in elmo.modules()]
-    try:
-        yield elmo.eval()
-    finally:
-        for m,was in modes: m.training = was
 
 # %% ../nbs/09b_embed.ipynb #c019
 class TokenCache:
@@ -318,7 +309,10 @@ PART_FORMAT = 'elmo_fastai.embed.1'
 
 def digest(elmo, layers):
     "A number that changes with anything that changes the vectors"
-    h = hashlib.sha256(json.dumps([elmo.lm.config.to_dict(), elmo.char_vocab.max_chars], sort_keys=True).encode())
+    config, chars = elmo.lm.config.to_dict(), elmo.char_vocab
+    del config['n_chars']                             # the weights tell; and a job goes on that was begun before there was a choice
+    spelling = [] if isinstance(chars, ByteCharVocab) else [chars.itos, chars.n]
+    h = hashlib.sha256(json.dumps([config, chars.max_chars, *spelling], sort_keys=True).encode())
     state = {k: v for k,v in elmo.lm.state_dict().items() if not k.startswith('head')}
     if layers == 'mix': state |= elmo.mixes.state_dict() | {'norm': torch.tensor([ord(c) for c in str(elmo.mixes[0].norm)])}
     for k,v in sorted(state.items()): h.update(k.encode()); h.update(v.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
@@ -575,7 +569,7 @@ def embed_file(
     pool:str|None=None,     # None: a vector a token; 'mean', 'max', 'first_last': one a line
     column:str|None=None,   # the column of a table that holds the texts
     dtype='float32',        # or 'float16'
-    tokenizer=None,         # 'space', 'words', 'spacy'; None: the model's
+    tokenizer=None,         # 'space', 'words', 'spacy', 'fastai'; None: the model's
     budget:int=2048,        # tokens a batch
     max_tokens:int=50_000,  # lines with more are left out, and reported
     bf16:bool=False,        # compute in bfloat16
@@ -615,7 +609,7 @@ def elmo_embed(
     pool:str=None,         # one vector a line: mean, max or first_last (default: one a token)
     column:str=None,       # column of a table that holds the texts
     dtype:str='float32',   # float32 or float16
-    tokenizer:str=None,    # space (the text is tokenised already), words or spacy (default: the model's)
+    tokenizer:str=None,    # space (the text is tokenised already), words, spacy or fastai (default: the model's)
     budget:int=2048,       # tokens a batch
     maxtokens:int=50000,   # lines with more tokens are left out
     device:str=None,       # cpu, cuda, mps (default: the best there is)
@@ -638,7 +632,7 @@ def elmo_embed(
         if re.fullmatch(r'-?\d+', layers): layers = int(layers)
         result = embed_file(input, out, elmo, layers, pool, column, dtype, tokenizer, budget, maxtokens, bf16, overwrite, warn=warn)
     except KeyboardInterrupt: stop(f"interrupted. {kept}", 130)
-    except (EmbedError, ModelFileError, ValueError) as e: stop(e, 1)
+    except (EmbedError, ModelFileError, ValueError, ImportError) as e: stop(e, 1)
     except MemoryError: stop(f"out of memory: take a smaller --budget. {kept}", 1)
     except OSError as e: stop(f"{e.strerror or e}. {kept}", 1)
     finally:

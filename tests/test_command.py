@@ -1,5 +1,5 @@
 "The command: from text to a folder, with right and wrong input, in this process and in processes of its own"
-import json, math, os, re, shutil, signal, subprocess, sys, time
+import json, math, os, re, shutil, signal, subprocess, sys, time, warnings
 from concurrent.futures import ThreadPoolExecutor
 from configparser import ConfigParser
 from importlib import import_module
@@ -172,6 +172,19 @@ def test_ctrl_c_before_training(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(module, 'get_corpus', stop)
     with pytest.raises(SystemExit) as e: elmo_pretrain(corpus='toy', out=str(tmp_path/'m'))
     assert e.value.code == 130 and len(capsys.readouterr().err.strip().splitlines()) == 1 and not list(tmp_path.iterdir())
+
+@pytest.mark.parametrize('end', [None, KeyboardInterrupt(), PretrainError('no'), RuntimeError('a fault')])
+def test_the_command_called_in_a_process_leaves_its_warnings_alone(end, monkeypatch, tmp_path, capsys):
+    def stub(*args, **kwargs):
+        assert warnings.showwarning is not before
+        if end: raise end
+        return tmp_path
+    before, filters = warnings.showwarning, [*warnings.filters]
+    monkeypatch.setattr(module, 'pretrain', stub)
+    try: elmo_pretrain(corpus='toy')
+    except (SystemExit, RuntimeError): pass
+    with pytest.raises(SystemExit): elmo_pretrain()
+    assert warnings.showwarning is before and warnings.filters == filters
 
 # trainings that were interrupted, and go on
 
