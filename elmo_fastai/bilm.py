@@ -14,7 +14,9 @@ from pathlib import Path
 import torch
 from torch import nn
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors import safe_open
+from safetensors.torch import save_file
+from .corpora import regular_file
 from .tokens import *
 from .charcnn import *
 from .recurrent import *
@@ -33,7 +35,7 @@ def _impossible(c):
     ok = flags | dict(
         name = isinstance(c.name, str),
         char_dim = _whole(c.char_dim),
-        filters = isinstance(c.filters, tuple) and len(c.filters) > 0 and all(map(_pair, c.filters)),
+        filters = isinstance(c.filters, tuple) and 0 < len(c.filters) < 100 and all(map(_pair, c.filters)),
         n_highway = _whole(c.n_highway, 0, 99),
         activation = c.activation in ('relu', 'tanh'),
         n_chars = _whole(c.n_chars, 7, 2**15),
@@ -328,7 +330,7 @@ def save_bilm(
         (tmp/'config.json').write_text(json.dumps(head, indent=1), encoding='utf-8')
         save_file({k: v.detach().cpu().contiguous() for k,v in model.state_dict().items()}, tmp/'model.safetensors')
         if n: vocab.save(tmp/'vocab.json')
-        if char_vocab or model.char_vocab: chars.save(tmp/'chars.json')        # else it is not known, and taken for bytes
+        if char_vocab or not isinstance(chars, ByteCharVocab): chars.save(tmp/'chars.json')     # where there is none, it is bytes
         for name,data in (extra or {}).items(): (tmp/name).write_bytes(data.encode() if isinstance(data, str) else data)
         tmp.chmod(0o755)                                            # both are made for the owner alone
         (tmp/'model.safetensors').chmod(0o644)
@@ -360,19 +362,11 @@ def load_bilm(
     except KeyError as e: raise ModelFileError(f"{config} does not describe a biLM: it lacks {e}") from None
     except (TypeError, ValueError, RuntimeError) as e: raise ModelFileError(f"{config} does not describe a biLM: {str(e)[:300]}") from None
     model.char_vocab = _read_chars(path/'chars.json', c, config)
-    try: weights = load_file(file)
-    except (OSError, SafetensorError) as e: raise ModelFileError(f"{file} can't be read: {e}") from None
-    for name,p in model.state_dict().items():
-        found = weights.get(name)
-        if found is None: raise ModelFileError(f"{file}: {name} is missing")
-        if found.shape != p.shape: raise ModelFileError(f"{file}: {name} should be {tuple(p.shape)}, found {tuple(found.shape)}")
-        if found.is_floating_point() != p.is_floating_point():
-            raise ModelFileError(f"{file}: {name} should be {p.dtype}, found {found.dtype}")
-    if unknown := set(weights) - set(model.state_dict()): raise ModelFileError(f"{file}: unknown tensor {min(unknown)}")
+    weights = _read_weights(file, model.state_dict())
     model.to_empty(device='cpu').load_state_dict(weights)
     if not n_words: return model.to(device).eval(), None
     file = path/'vocab.json'
-    try: vocab = WordVocab.load(file)
+    try: vocab = WordVocab.load(file, 10**6 + 1000*n_words)
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as e: raise ModelFileError(f"{file} can't be read: {e}") from None
     if bad := [o for o in vocab.itos if not isinstance(o, str)]: raise ModelFileError(f"{file} holds {bad[0]!r:.100}, which is no word")
     if len(vocab) != model.n_words: raise ModelFileError(f"{file} has {len(vocab)} words, the model predicts {model.n_words}")
@@ -381,13 +375,29 @@ def load_bilm(
 # %% ../nbs/07_bilm.ipynb #c075
 def _read_config(file):
     "The checked contents of a `config.json`"
-    try: head = json.loads(file.read_text(encoding='utf-8'))
+    try: head = json.loads(regular_file(file, 10**6).read_text(encoding='utf-8'))
     except FileNotFoundError: raise ModelFileError(f"There is no model in {file.parent}: it has no {file.name}") from None
     except (OSError, ValueError, RecursionError) as e: raise ModelFileError(f"{file} can't be read: {e}") from None
     if not isinstance(head, dict) or head.get('format') != FORMAT: raise ModelFileError(f"{file} is not of a model that elmo_fastai saved")
     if type(head.get('version')) is not int or not 1 <= head['version'] <= FORMAT_VERSION:
         raise ModelFileError(f"{file} has format version {head.get('version')}; this version of elmo_fastai reads up to {FORMAT_VERSION}")
     return head
+
+def _read_weights(file, wanted):
+    "The tensors of a safetensors file; nothing is read before its list of names and shapes is that of the tensors `wanted`"
+    def bad(why): raise ModelFileError(f"{file}: {why}") from None
+    try:
+        with safe_open(regular_file(file), 'pt') as f:
+            shapes = {k: tuple(f.get_slice(k).get_shape()) for k in f.keys()}
+            for k,p in wanted.items():
+                if k not in shapes: bad(f"{k} is missing")
+                if shapes[k] != tuple(p.shape): bad(f"{k} should be {tuple(p.shape)}, found {shapes[k]}")
+            if unknown := set(shapes) - set(wanted): bad(f"unknown tensor {min(unknown)}")
+            weights = {k: f.get_tensor(k) for k in wanted}
+    except (OSError, SafetensorError) as e: raise ModelFileError(f"{file} can't be read: {e}") from None
+    for k,p in wanted.items():
+        if weights[k].is_floating_point() != p.is_floating_point(): bad(f"{k} should be {p.dtype}, found {weights[k].dtype}")
+    return weights
 
 def _read_chars(file, c, config):
     "The character vocabulary beside the `config.json` with the configuration `c`; None where there is none, and bytes may be meant"

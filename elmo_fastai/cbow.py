@@ -17,6 +17,7 @@ from scipy import stats
 from fastai.basics import (CrossEntropyLossFlat, Learner, Perplexity, accuracy, delegates, display_df, patch)
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
+from .corpora import regular_file
 from .tokens import *
 from .batches import *
 from .charcnn import *
@@ -338,7 +339,7 @@ _format = 'elmo_fastai.WordVectors'
 # %% ../nbs/06_cbow.ipynb #c113
 def _read_safetensors(path):
     try:
-        with safe_open(path, 'np') as f: meta, vectors = f.metadata() or {}, f.get_tensor('vectors') if 'vectors' in f.keys() else None
+        with safe_open(regular_file(path), 'np') as f: meta, vectors = f.metadata() or {}, f.get_tensor('vectors') if 'vectors' in f.keys() else None
     except (OSError, SafetensorError) as e: raise VectorFileError(f"{path} can't be read: {e}") from None
     kind, version = meta.get('format'), meta.get('version')
     if vectors is None or (kind, version) != (_format, '1'):
@@ -362,7 +363,7 @@ def _number_fields(line, path, n, dim):
 # %% ../nbs/06_cbow.ipynb #c114
 def _lines(path):
     "(number, line) of a UTF-8 text file"
-    try: f = open(path, 'rb')
+    try: f = open(regular_file(path), 'rb')
     except OSError as e: raise VectorFileError(f"{path} can't be read: {e.strerror or e}") from None
     with f:
         for n,line in enumerate(f, 1):

@@ -19,6 +19,7 @@ from fastai.torch_core import set_seed
 from fastcore.script import call_parse, store_true
 from safetensors import SafetensorError
 from .corpora import *
+from .corpora import regular_file
 from .tokens import *
 from .batches import *
 from .bilm import *
@@ -27,6 +28,7 @@ from .report import *
 from .pretrain import *
 from .checkpoint import *
 from .checkpoint import resume as go_on
+from .files import checkpoints_in
 try: from fastcore.script import Param          # fastcore 1
 except ImportError:                             # fastcore 2 has `Annotated` for it
     from typing import Annotated
@@ -134,6 +136,16 @@ def _check_run(run, overwrite):
             f"{run} holds a training that did not come to its end. Go on with it by `{_resume_line(run)}`, "
             "or begin anew with --overwrite, which removes it.")
 
+def _made_by(run, out):
+    "Is the model in `out` that of one of the run's checkpoints? Then it was saved, and the end came before its report"
+    try: own = load_bilm(out)[0].state_dict()
+    except ModelFileError: return False
+    for name in checkpoints_in(run):
+        try: other = read_checkpoint(run/name).state['model']
+        except (CheckpointError, KeyError): continue
+        if set(own) == set(other) and all(torch.equal(own[k], other[k]) for k in own): return True
+    return False
+
 def _clear(run, but=()):
     "Remove what is ours in the folder of a run, and the folder if nothing else is in it"
     for o in run.iterdir() if run.is_dir() else []:
@@ -144,22 +156,40 @@ def _clear(run, but=()):
     except OSError: pass
 
 # %% ../nbs/08b_command.ipynb #c019
+def _check_weights(saved):
+    "Is the plan of a checkpoint that of its weights? Shapes are compared before memory is asked for. Raises PretrainError"
+    def bad(why): raise PretrainError(f"{saved.path} is a checkpoint, but its plan describes another model than its weights: {why}") from None
+    config,found = BiLMConfig.from_dict(saved.run['model']),saved.state['model']
+    if config.n_chars != 262 or config.max_chars > 1000: bad(f"n_chars={config.n_chars}, max_chars={config.max_chars}")
+    try:
+        with torch.device('meta'): wanted = BiLM(config, saved.run['text']['words']).state_dict()
+    except (RuntimeError, ValueError) as e: bad(str(e)[:200])
+    for k in {**wanted, **found}:
+        a,b = (tuple(getattr(o.get(k), 'shape', ())) for o in (wanted, found))
+        if a != b: bad(f"{k} should be {a}, found {b}")
+
 def _saved_plan(folder, corpus, given, say):
     "(the run's folder, the checkpoint to go on from, its plan)"
     folder = Path(folder).expanduser()
+    if folder.name in ('', '..'): folder = folder.resolve()
     if given: raise PretrainError(f"--resume takes everything from the training that it goes on with: leave out --{given[0]}")
-    if not _has_checkpoints(folder) and _has_checkpoints(_run_folder(folder)): folder = _run_folder(folder)        # OUT for OUT.run
+    if folder.name and not _has_checkpoints(folder) and _has_checkpoints(_run_folder(folder)): folder = _run_folder(folder)        # OUT for OUT.run
     if not folder.exists(): raise PretrainError(f"There is no folder {folder} to resume from")
     path = folder if CHECKPOINT.fullmatch(folder.name) else find_checkpoint(folder, say)
-    plan = read_checkpoint(path).run
+    saved = read_checkpoint(path)
+    plan = saved.run
     try:
         name,r = plan['corpus'],plan['recipe']
-        BiLMConfig.from_dict(plan['model'])
         _check(r, 'tiny', plan['seed'])
-        plan['text']['tokens'],plan['text']['words'],plan['bf16']
-        if not isinstance(plan['out'], str) or not isinstance(name, (str, type(None))): raise TypeError
+        BiLMConfig.from_dict(plan['model'])
+        plan['text']['tokens'],plan['text']['words'],plan['bf16'],saved.state['model'].items()
+        if Path(plan['out']).name in ('', '..') or not isinstance(name, (str, type(None))): raise TypeError
     except (KeyError, TypeError, AttributeError, ValueError):
         raise PretrainError(f"{path} is a checkpoint, but not of a training that elmo_pretrain began") from None
+    _check_weights(saved)
+    if (log := path.parent/'history.csv').exists():
+        try: regular_file(log)
+        except OSError as e: raise PretrainError(f"{log} can't be gone on with: {e.strerror}") from None
     if name is None and not isinstance(corpus, Corpus):
         raise PretrainError(f"The training in {folder} was begun in Python with a corpus of its own: hand it to `pretrain(corpus, resume=…)`")
     if isinstance(corpus, str) and name not in (corpus, str(Path(corpus).expanduser().absolute())):
@@ -312,13 +342,14 @@ def _end(learn, corpus, out, run, stopped, say, fresh):
         raise PretrainError(f"{out} could not be written: {_why(e)}. The checkpoints are good: "
                             f"make room, then go on with: {_resume_line(run)}") from None
     except KeyboardInterrupt: raise Interrupted(f"Saving was interrupted. Go on with: {_resume_line(run)}") from None
-    if not stopped: _clear(run)
     if message := getattr(getattr(learn, 'early_stop', None), 'message', None): say(message)
     say('Measuring …')
     try: figures = _measure(save, learn, corpus, status)
     except KeyboardInterrupt:
-        raise Interrupted(f"{'' if status == 'complete' else status + ' '}Measuring was interrupted; the model is in {out}/") from None
-    except (OSError, SafetensorError) as e: raise PretrainError(f"The report could not be written: {_why(e)}. The model is in {out}/") from None
+        raise Interrupted(f"{'' if status == 'complete' else status + ' '}Measuring was interrupted; the model is in {out}/; go on with: {_resume_line(run)}") from None
+    except (OSError, SafetensorError) as e:
+        raise PretrainError(f"The report could not be written: {_why(e)}. The model is in {out}/; go on with: {_resume_line(run)}") from None
+    if not stopped: _clear(run)
     say(f"\n{report_text(figures)}\nThe model is in {out}/, its figures in {out/'report.json'}, the picture in {out/'report.png'}")
     if not stopped: return
     if 'lower learning rate' in status: then = f"; the last good checkpoint is {good}" if (good := _last_good(learn, run)) else ''
@@ -353,8 +384,9 @@ def pretrain(
         run,ckpt,plan = _saved_plan(resume, corpus, [OPTIONS.get(k, k) for k in given], say)
         out = run.with_name(Path(plan['out']).name)
     if main:
-        _check_folder(out, overwrite)
         if fresh: _check_run(run, overwrite)
+        replace = overwrite or not fresh and _made_by(run, out)
+        _check_folder(out, replace)
     device = _device(device)
     source = plan['corpus'] if corpus is None else corpus
     if not isinstance(source, Corpus) and not plan['recipe']['stream']:
@@ -363,7 +395,7 @@ def pretrain(
     learn,corpus = _learner(plan, source, device, run, minutes, main)
     say(_about(learn, corpus, plan))
     with _locked(run, main):
-        if main: _check_folder(out, overwrite)                                    # another may have been faster
+        if main: _check_folder(out, replace)                                    # another may have been faster
         if main and fresh: _clear(run, but=('lock',))                             # only now is it sure that something new begins
         if not fresh: say(f"Going on from {go_on(learn, ckpt)}")
         with _bars(learn, say): stopped = _fit(learn, plan['recipe'])
@@ -445,5 +477,6 @@ def elmo_pretrain(
     except KeyboardInterrupt: stop('interrupted before training; nothing was saved', 130)
     except Interrupted as e: stop(e, 130)
     except (CorpusError, ModelFileError, CheckpointError, PretrainError, OSError) as e: stop(e, 1)
+    except MemoryError: stop('the memory is not enough for this text as a whole: --stream reads it a block at a time', 1)
     finally: warnings.showwarning = others
     if _processes().is_main(): print(f"\n{next_steps(corpus, folder)}")

@@ -8,7 +8,7 @@ __all__ = ['CORPORA', 'CorpusError', 'Sentence', 'Corpus', 'ToyCorpus', 'toy_cor
            'get_corpus']
 
 # %% ../nbs/01_corpora.ipynb #c003
-import gc, glob, html, math, os, random, re
+import errno, gc, glob, gzip, html, math, os, random, re, stat
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -133,6 +133,51 @@ def toy_corpus(
             gold[k] = sents
     return ToyCorpus(gold, _toy_grammar(False))
 
+# %% ../nbs/01_corpora.ipynb #c048a
+def regular_file(path, most=None):
+    "`path`, if it is a file that ends, with at most `most` bytes. Raises `OSError` for a device, a pipe, a socket or a folder, without opening it"
+    path = Path(path)
+    found = path.stat()
+    kind = stat.S_IFMT(found.st_mode)
+    if kind == stat.S_IFDIR: raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if kind != stat.S_IFREG:
+        kind = {stat.S_IFIFO: 'pipe', stat.S_IFSOCK: 'socket'}.get(kind, 'device')
+        raise OSError(errno.EINVAL, f"it is a {kind} and no file", str(path))
+    if most is not None and found.st_size > most:
+        raise OSError(errno.EFBIG, f"it has {found.st_size:,} bytes, where at most {most:,} can be right", str(path))
+    return path
+
+def memory():
+    "Bytes of memory that this machine has; None where the system does not tell"
+    try: return os.sysconf('SC_PAGE_SIZE')*os.sysconf('SC_PHYS_PAGES')
+    except (AttributeError, ValueError, OSError): return None
+
+_FIRST = {b'\xff\xfe\0\0': 'UTF-32', b'\0\0\xfe\xff': 'UTF-32', b'\xff\xfe': 'UTF-16', b'\xfe\xff': 'UTF-16',
+          b'\x1f\x8b': 'packed by gzip', b'BZh': 'packed by bzip2', b'\xfd7zXZ': 'packed by xz', b'(\xb5/\xfd': 'packed by zstd', b'PK\3\4': 'packed by zip'}
+
+def seen_encoding(head):
+    "What the first bytes of a file say that it is, if not UTF-8; None: nothing"
+    for first,name in _FIRST.items():
+        if head.startswith(first): return name
+    zeros = ''.join('0' if o.count(0) > len(o)/2 else 'x' for o in (head[i:4096:4] for i in range(4)))
+    name = {'x000': 'UTF-32-LE', '000x': 'UTF-32-BE', 'x0x0': 'UTF-16-LE', '0x0x': 'UTF-16-BE'}.get(zeros)    # Western letters
+    return name and f'{name}, without a mark at its beginning'
+
+def check_utf8(path):
+    "Raise `CorpusError` if the first bytes of a file, unpacked where its name ends in .gz, say that it is something else"
+    with (gzip.open if str(path).lower().endswith('.gz') else open)(path, 'rb') as f: seen = seen_encoding(f.read(4096))
+    if seen: raise CorpusError(f"'{path}' is {seen}, judging by its first bytes, and not UTF-8: " + (
+        "give it a name that ends in .gz" if 'gzip' in seen else "unpack it first" if 'packed' in seen else "save it as UTF-8"))
+
+def _whole_file(path):
+    "The bytes of a file, if the memory can hold them"
+    size = regular_file(path).stat().st_size
+    try:
+        if size > (memory() or math.inf): raise MemoryError
+        return path.read_bytes()
+    except MemoryError: raise CorpusError(f"'{path}' has {size:,} bytes, more than the memory can take: read it as a stream, with `stream_loaders`, "
+                                          "or elmo_pretrain --stream") from None
+
 # %% ../nbs/01_corpora.ipynb #c049
 def read_text(
     path,                 # a text file
@@ -140,10 +185,11 @@ def read_text(
 )->str:
     "The text of a file, or a `CorpusError` that says what is wrong with the file"
     path = Path(path)
-    try: raw = path.read_bytes()
+    try: raw = _whole_file(path)
     except OSError as e: raise CorpusError(f"can't read '{path}': {e.strerror or e}") from e
-    if encoding == 'utf-8' and raw[:2] in (b'\xff\xfe', b'\xfe\xff'):
-        raise CorpusError(f"'{path}' is not UTF-8 but UTF-16, judging by its first two bytes: save it as UTF-8, or pass encoding='utf-16'")
+    if encoding == 'utf-8' and (seen := seen_encoding(raw)):
+        raise CorpusError(f"'{path}' is {seen}, judging by its first bytes, and not UTF-8: " + ("unpack it" if 'packed' in seen else
+                          f"save it as UTF-8, or name its encoding, as in encoding={seen.split(',')[0].lower()!r}"))
     try: text = raw.decode('utf-8-sig' if encoding == 'utf-8' else encoding)
     except UnicodeDecodeError as e:
         line = raw[:e.start].count(b'\n') + 1

@@ -24,6 +24,7 @@ from fastcore.basics import patch
 from fastai.basics import Callback, Learner
 from fastai.torch_core import set_seed
 from .corpora import *
+from .corpora import regular_file
 from .tokens import *
 from .batches import *
 from .recurrent import take_steps
@@ -377,7 +378,7 @@ def is_tokenizer(o):
 
 def read_settings(file):
     "The checked contents of an `elmo.json` as arguments of `Elmo` and of its mixes"
-    try: d = json.loads(file.read_text(encoding='utf-8'))
+    try: d = json.loads(regular_file(file, 10**6).read_text(encoding='utf-8'))
     except (OSError, ValueError, RecursionError) as e: raise ModelFileError(f"{file} can't be read: {e}") from None
     if not isinstance(d, dict) or d.get('format') != ELMO_FORMAT: raise ModelFileError(f"{file} does not hold the settings of an Elmo")
     if type(d.get('version')) is not int or not 1 <= d['version'] <= ELMO_VERSION:
@@ -418,7 +419,7 @@ def box_folder(
     folder = Path(box or str(package_files("elmo_fastai")/"box"))/name
     def bad(file, why): return ModelFileError(f"{folder/file} {why}. Install the package again: pip install --force-reinstall --no-deps elmo_fastai")
     def read(file):
-        try: return (folder/file).read_bytes()
+        try: return regular_file(folder/file, 10**9).read_bytes()
         except OSError as e: raise bad(file, f"can't be read: {e.strerror or e}") from None
     sums = {file: want for want,file in re.findall(r'^([0-9a-f]{64})  ([\w.]+)\r?$', read('SHA256SUMS').decode('ascii', 'replace'), re.M)}
     if not {'config.json', 'model.safetensors', 'elmo.json', 'mix.safetensors', 'chars.json'} <= set(sums): raise bad('SHA256SUMS', 'is damaged')
@@ -470,7 +471,7 @@ def from_pretrained(cls:Elmo,
             mix.norm = m['norm']
             mix.w.requires_grad_(m['train_shares']); mix.gamma.requires_grad_(m['train_gamma'])
         file = folder/'mix.safetensors'
-        try: data = file.read_bytes()
+        try: data = regular_file(file, 10**6).read_bytes()
         except OSError as e: raise ModelFileError(f"{file} can't be read: {e}") from None
         load_checked(elmo.mixes, data, file)
     return elmo.to(device).eval()

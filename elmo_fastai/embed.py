@@ -6,7 +6,8 @@
 __all__ = ['TokenCache', 'ElmoVectorizer', 'EmbedError', 'embed_file', 'elmo_embed']
 
 # %% ../nbs/09b_embed.ipynb #c005
-import csv, hashlib, io, json, os, re, shutil, signal, sys, tempfile, threading, time, zipfile
+import csv, gzip, hashlib, io, json, os, re, shutil, signal, sys, tempfile, threading, time, zipfile, zlib
+from contextlib import nullcontext
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
@@ -19,6 +20,7 @@ from fastcore.basics import patch
 from fastcore.script import call_parse, store_true
 from fastai.imports import IN_NOTEBOOK, progress_bar
 from fastai.torch_core import default_device
+from .corpora import regular_file, seen_encoding
 from .tokens import *
 from .charcnn import *
 from .bilm import *
@@ -398,10 +400,10 @@ def _column(names, column, source):
     if column not in names: raise EmbedError(f"{source} has no column {column!r}: it has {', '.join(map(str, names))[:300]}")
     return names.index(column)
 
-def read_csv(f, column, source):
+def read_csv(f, column, source, sep):
     csv.field_size_limit(2**31-1)
     text = io.TextIOWrapper(f, 'utf-8-sig', errors='surrogateescape', newline='')
-    reader = csv.reader(text, delimiter='\t' if str(source).endswith('.tsv') else ',')
+    reader = csv.reader(text, delimiter=sep)
     try:
         k = _column(next(reader, []), column, source)
         for row in reader:
@@ -416,18 +418,38 @@ def read_parquet(source, column):
                 for v in batch.column(0): yield v.encode('utf-8', 'surrogatepass') if isinstance(v := v.as_py(), str) else v
     except pa.ArrowException as e: raise EmbedError(f"{source} can't be read as Parquet: {str(e)[:200]}") from None
 
+def open_source(source):
+    "The bytes of a file, unpacked where its name ends in .gz, or of standard input, which is '-'"
+    if source == '-': return nullcontext(sys.stdin.buffer if hasattr(sys.stdin.buffer, 'peek') else io.BufferedReader(sys.stdin.buffer))
+    return (gzip.open if source.lower().endswith('.gz') else open)(source, 'rb')
+
+def check_first(f, source):
+    "Raise `EmbedError` if the first bytes of the open file `f` say that it is not UTF-8"
+    seen = seen_encoding(f.peek(4096)[:4096])
+    if not seen: return
+    if 'packed' in seen: cure = "unpack it" + ", or give it a name that ends in .gz"*('gzip' in seen)
+    else: cure = f"save it as UTF-8, or convert it: iconv -f {seen.split(',')[0]} -t UTF-8"
+    raise EmbedError(f"{source} is {seen}, judging by its first bytes, and texts are read as UTF-8: {cure}")
+
 def read_input(source, column, max_bytes):
     "Yields what stands in each line or row: bytes, or something that is no text"
-    kind = Path(source).suffix.lower()
-    if kind == '.parquet': yield from read_parquet(source, column); return
-    if column and kind not in ('.csv', '.tsv'): raise EmbedError(f"--column is for .csv, .tsv and .parquet files, and {source} is read line by line")
-    if source == '-': yield from read_lines(sys.stdin.buffer, max_bytes); return
-    with open(source, 'rb') as f: yield from read_csv(f, column, source) if kind in ('.csv', '.tsv') else read_lines(f, max_bytes)
+    packed, kind = source.lower().endswith('.gz'), Path(source.lower().removesuffix('.gz')).suffix
+    if kind == '.parquet':
+        if packed: raise EmbedError(f"{source} is a Parquet file that is packed once more: unpack it")
+        yield from read_parquet(source, column); return
+    if column and kind not in ('.csv', '.tsv'):
+        raise EmbedError(f"--column is for .csv, .tsv and .parquet files, and {source} is read line by line")
+    try:
+        with open_source(source) as f:
+            check_first(f, source)
+            yield from read_csv(f, column, source, '\t' if kind == '.tsv' else ',') if kind in ('.csv', '.tsv') else read_lines(f, max_bytes)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as e: raise EmbedError(f"{source} can't be unpacked as gzip: {e}") from None
 
 def as_text(raw, max_bytes):
     "(text, None), or (None, why there is none)"
     if raw is None: return None, "holds no text"
     if not isinstance(raw, bytes): return None, f"holds {type(raw).__name__} {raw!r:.30}, not text"
+    if 0 in raw: return None, f"has a NUL byte (byte {raw.find(0)}): it is no text"
     if len(raw) > max_bytes: return None, f"has more than {max_bytes:,} bytes, too many for one line"
     try: return raw.decode('utf-8'), None
     except UnicodeDecodeError as e: return None, f"is not UTF-8 (byte {e.start})"
@@ -488,6 +510,12 @@ def reserve(path, size):
 WRITERS = {'.hdf5': write_hdf5, '.h5': write_hdf5, '.npz': write_npz, '.parquet': write_parquet}
 
 # %% ../nbs/09b_embed.ipynb #c081
+def check_source(source):
+    "Raise `EmbedError` where there is no file that ends"
+    try: regular_file(source)
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError): raise EmbedError(f"There is no file {source!r}") from None
+    except OSError as e: raise EmbedError(f"{source} can't be read: {e.strerror}") from None
+
 def check_output(out, source, overwrite):
     "The output's path: known to be writable before hours are spent"
     out = Path(out).expanduser()
@@ -562,7 +590,7 @@ def assemble(part, source, out, info):
 
 # %% ../nbs/09b_embed.ipynb #c086
 def embed_file(
-    source,                 # a text file (a line a text), a .csv, .tsv or .parquet file, or '-' for standard input
+    source,                 # a text file (a line a text), a .csv, .tsv or .parquet file, or '-' for standard input; all but Parquet also with .gz
     out,                    # a file to write: .hdf5 (.h5), .parquet or .npz
     elmo:Elmo,              # the model
     layers='all',           # 'all', 'mix' or the number of one
@@ -581,7 +609,7 @@ def embed_file(
     source, warn = str(source), warn or say
     check_options(elmo, layers, pool, dtype, budget, 0)
     out, tokenize = check_output(out, source, overwrite), elmo.tokenize if tokenizer is None else get_tokenizer(tokenizer)
-    if source != '-' and (not Path(source).exists() or Path(source).is_dir()): raise EmbedError(f"There is no file {source!r}")
+    if source != '-': check_source(source)
     name = tokenizer or elmo.tokenizer
     if not isinstance(name, str): name = getattr(name, '__name__', type(name).__name__)
     info = dict(layers=layers, pool=pool, dtype=str(dtype).removeprefix('torch.'), tokenizer=name,
@@ -602,7 +630,7 @@ def embed_file(
 # %% ../nbs/09b_embed.ipynb #c095
 @call_parse
 def elmo_embed(
-    input:str,             # a text file (a line a text); a .csv, .tsv or .parquet file (with --column); or - for standard input
+    input:str,             # a text file (a line a text); a .csv, .tsv or .parquet file (with --column), all but the last also with .gz; or - for standard input
     out:str=None,          # file to write: .hdf5 (a dataset a line, as AllenNLP's elmo command), .parquet or .npz
     model:str=None,        # tiny-en (comes with the package), a folder of a model, its name on the hub (owner/name), or ai2:small, ai2:medium, ai2:original, ai2:original_5.5B
     layers:str='all',      # all, mix (their weighted sum), or the number of one layer

@@ -6,7 +6,7 @@
 __all__ = ['READERS', 'LABEL_COLUMNS', 'read_table', 'LabelledText', 'ClassifyDL', 'ClassifyDataLoaders', 'plot_top_losses']
 
 # %% ../nbs/09c_labels.ipynb #c005
-import os
+import os, zlib
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +16,7 @@ from fastai.basics import (Category, CategoryMap, DataLoaders, L, TensorCategory
 from fastai.interpret import plot_top_losses
 from plum import dispatch
 from .corpora import *
+from .corpora import check_utf8, regular_file
 from .rows import *
 from .rows import _parts
 from .tokens import *
@@ -36,9 +37,12 @@ def read_table(
     kw = {}
     if kind in ('.csv', '.tsv'): kw = dict(keep_default_na=False, na_values=[''], sep='\t' if kind == '.tsv' else ',')
     if kind.startswith('.json'): kw = dict(lines=kind == '.jsonl', dtype=False)
-    try: return READERS[kind](path, **kw)
+    try:
+        if kind != '.parquet': check_utf8(regular_file(path))
+        return READERS[kind](regular_file(path), **kw)
+    except CorpusError: raise
     except FileNotFoundError: raise CorpusError(f"there is no file '{path}'") from None
-    except (OSError, ValueError) as e: raise CorpusError(f"can't read '{path}': {(str(e) or type(e).__name__).splitlines()[0]:.200}") from e
+    except (OSError, ValueError, EOFError, zlib.error) as e: raise CorpusError(f"can't read '{path}': {(str(e) or type(e).__name__).splitlines()[0]:.200}") from e
 
 # %% ../nbs/09c_labels.ipynb #c018
 LABEL_COLUMNS = 'label', 'labels', 'class', 'category', 'sentiment', 'target'

@@ -7,7 +7,7 @@ __all__ = ['TEXT_COLUMNS', 'text_column', 'is_missing', 'check_text', 'row_lines
            'c4']
 
 # %% ../nbs/01c_rows.ipynb #c003
-import hashlib, json, math, os, shutil
+import hashlib, json, math, os, shutil, zlib
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ import pandas as pd
 from fastcore.basics import patch
 from fastcore.xdg import xdg_cache_home
 from .corpora import *
-from .corpora import _hub, _local_folder, each_once
+from .corpora import _hub, _local_folder, check_utf8, each_once, regular_file
 
 # %% ../nbs/01c_rows.ipynb #c009
 TEXT_COLUMNS = 'text', 'sentence', 'review', 'content'
@@ -288,11 +288,18 @@ _KINDS = {'.json': 'json', '.jsonl': 'json', '.parquet': 'parquet', '.txt': 'tex
 
 def _kind(f): return _KINDS.get(Path(f.name.removesuffix('.gz')).suffix)
 
+def _readable(f):
+    "Raise `CorpusError` if `f` is no file that ends, or not in UTF-8"
+    try:
+        if _kind(regular_file(f)) != 'parquet': check_utf8(f)
+    except (OSError, EOFError, zlib.error) as e: raise CorpusError(f"'{f}' can't be read: {getattr(e, 'strerror', None) or e}") from None
+
 def _local_files(path):
     "(files to train on, files to hold out, reader) among the files that `path` names"
     p = Path(path).expanduser() if not isinstance(path, (list, tuple)) else None
     if p and p.is_dir(): files = each_once(sorted(o for o in (p/'en' if (p/'en').is_dir() else p).iterdir() if _kind(o)))
     else: files = [o for o in text_files(path) if _kind(o)]
+    for o in files: _readable(o)
     kinds = {_kind(o) for o in files}
     if len(kinds) != 1: raise CorpusError(f"'{path}' must have files of one kind, {', '.join(_KINDS)} or these with .gz, and has " +
                                           (' and '.join(sorted(kinds)) if kinds else 'none'))

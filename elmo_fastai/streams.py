@@ -14,7 +14,7 @@ from fastai.basics import Path, patch, store_attr
 from .corpora import *
 from .corpora import _offline, each_once
 from .rows import *
-from .rows import _kind
+from .rows import _kind, _readable
 from .tokens import *
 from .batches import *
 from .buffered import from_disk
@@ -32,6 +32,7 @@ def _files(path):
     "Files, those among them that are called validation, and what reads them"
     p = Path(path).expanduser() if not isinstance(path, (list, tuple)) else None
     files = each_once(sorted(o for o in p.iterdir() if _kind(o))) if p and p.is_dir() else text_files(path)
+    for o in files: _readable(o)
     kinds = {_kind(o) for o in files}
     if len(kinds) != 1 or None in kinds:
         raise CorpusError(f"'{path}' must have files of one kind, .txt, .json, .jsonl or .parquet, also with .gz, and has {', '.join(sorted(map(str, kinds))) or 'none'}")

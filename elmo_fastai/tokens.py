@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from fastai.data.all import L, TensorBase, TitledStr, Transform, patch, store_attr
-from .corpora import CorpusError
+from .corpora import CorpusError, regular_file
 from .rows import check_text, is_missing
 
 # %% ../nbs/02_tokens.ipynb #c016
@@ -113,9 +113,9 @@ def _check_sents(sents):
         yield s
 
 # %% ../nbs/02_tokens.ipynb #c048
-def _read_saved(path):
+def _read_saved(path, most):
     "The JSON of a vocabulary's file"
-    try: return json.loads(Path(path).read_text(encoding='utf-8'))
+    try: return json.loads(regular_file(path, most).read_text(encoding='utf-8'))
     except (ValueError, RecursionError) as e: raise ValueError(f"{path} is no vocabulary: it does not hold JSON ({e})") from None
 
 class _Saved:
@@ -129,9 +129,9 @@ class _Saved:
         part.replace(path)
 
     @classmethod
-    def load(cls, path):
-        "Read what `save` wrote. Raises `ValueError` for another kind of file or another version"
-        d = _read_saved(path)
+    def load(cls, path, most=2**28):
+        "Read what `save` wrote. Raises `ValueError` for another kind of file or another version, `OSError` for more than `most` bytes"
+        d = _read_saved(path, most)
         found = (d.get('format'), d.get('version')) if isinstance(d, dict) else (type(d).__name__, None)
         if found != (f'elmo_fastai.{cls.__name__}', 1):
             raise ValueError(f"{path} holds {found[0]!r} of version {found[1]!r}, and this library reads 'elmo_fastai.{cls.__name__}' "
@@ -301,7 +301,7 @@ def load_char_vocab(
     path # a JSON file that `save` wrote
 )->CharScheme:
     "The character vocabulary in a file, of whichever kind. Raises `ValueError`"
-    d = _read_saved(path)
+    d = _read_saved(path, 10**7)
     is_bytes = isinstance(d, dict) and d.get('format') == 'elmo_fastai.ByteCharVocab'
     return (ByteCharVocab if is_bytes else CharVocab).load(path)
 

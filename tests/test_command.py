@@ -243,6 +243,63 @@ def test_settings_survive(corpus, tmp_path, monkeypatch):
     assert weights(going_on(None, 'm.run')) == weights(whole)
     assert names(tmp_path) == ['m', 'm.interrupted', 'text.txt', 'whole']
 
+KILLED = '''
+import os, signal, sys
+from elmo_fastai import command as module
+from elmo_fastai.bilm import BiLMConfig, elmo_configs
+from elmo_fastai.corpora import toy_corpus
+def die(*args, **kwargs): os.kill(os.getpid(), signal.SIGKILL)
+elmo_configs['nano'] = {config!r}
+corpus = toy_corpus(n_train=400, n_valid=80, n_test=1, n_unseen=1)
+module.{where} = die
+module.pretrain(corpus, {out!r}, 'nano', device='cpu', say=str, bs=16, epochs=2, {more}) if {fresh} else module.pretrain(corpus, resume={out!r}, device='cpu', say=str)
+'''
+
+def killed(where, out, fresh=True, more=''):
+    "A training that is killed where a function of the command is called"
+    program = KILLED.format(config=CFG, where=where, out=str(out), fresh=fresh, more=more)
+    env = {**os.environ, 'PYTHONPATH': str(Path(elmo_fastai.__file__).parents[1]), 'OMP_NUM_THREADS': '1'}
+    p = subprocess.run([sys.executable, '-c', program], env=env, capture_output=True, text=True)
+    assert p.returncode == -signal.SIGKILL, p.stderr[-2000:]
+
+@pytest.mark.parametrize('more', ['', 'patience=1, lr=.3'], ids=['', 'early stop'])
+def test_killed_while_measuring(corpus, tmp_path, more):
+    "The model is there without its report; the next call writes it, and trains nothing"
+    out = tmp_path/'m'
+    killed('make_report', out, more=more)
+    assert names(tmp_path) == ['m', 'm.run'] and not (out/'report.json').exists() and load_bilm(out)
+    before = weights(out)
+    with pytest.raises(PretrainError, match='did not come to its end.*--resume'): train(corpus, out, epochs=2)
+    killed('make_report', out, fresh=False)                             # and once more
+    assert names(tmp_path) == ['m', 'm.run'] and not (out/'report.json').exists()
+    assert going_on(corpus, tmp_path/'m.run') == out and names(tmp_path) == ['m'] and weights(out) == before
+    report, *_ = check_folder(out, senses=True)
+    assert report['status'] == 'complete' and report['steps'] == (50 if not more else report['steps']) and (out/'history.csv').exists()
+
+def test_killed_when_all_is_written(corpus, tmp_path):
+    out = tmp_path/'m'
+    killed('make_report', out)
+    killed('_clear', out, fresh=False)                                  # a fresh training calls it at its beginning, too
+    assert (out/'report.json').exists() and names(tmp_path) == ['m', 'm.run']
+    assert going_on(corpus, tmp_path/'m.run') == out and names(tmp_path) == ['m']
+
+def test_another_model_is_not_replaced_by_a_report(corpus, tmp_path, broken, whole):
+    "Not even one that has no report"
+    shutil.copytree(train(corpus, tmp_path/'other', bs=8), tmp_path/'m')
+    (tmp_path/'m'/'report.json').unlink()
+    before = weights(tmp_path/'m')
+    with pytest.raises(PretrainError, match='holds a model already'): going_on(corpus, broken)
+    assert weights(tmp_path/'m') == before and find_checkpoint(broken)
+    assert weights(going_on(corpus, broken, overwrite=True)) == weights(whole)
+
+def test_ctrl_c_while_measuring(corpus, tmp_path, monkeypatch):
+    def stop(*args, **kwargs): raise KeyboardInterrupt
+    with monkeypatch.context() as mp:
+        mp.setattr(module, 'make_report', stop)
+        with pytest.raises(Interrupted, match=f"Measuring was interrupted; the model is in {tmp_path/'m'}/; go on with: .*--resume {tmp_path/'m.run'}"): train(corpus, tmp_path/'m')
+    before = weights(tmp_path/'m')
+    assert weights(going_on(corpus, tmp_path/'m.run')) == before and check_folder(tmp_path/'m', senses=True)
+
 @pytest.mark.parametrize('where', ['m.run', 'm', 'checkpoint'])
 def test_what_resume_may_be_given(corpus, tmp_path, broken, where):
     place = {'m.run': broken, 'm': tmp_path/'m', 'checkpoint': max(broken.glob('0*-*'))}[where]
