@@ -249,7 +249,8 @@ def _check_writable(folder, model, vocab):
     c,names = model.config,{'options.json', 'weights.hdf5', 'vocab.txt'}
     if not (c.share_encoder and c.share_softmax): raise ValueError("AI2's format has one character encoder and one softmax for both directions")
     if c.n_chars != 262 or isinstance(model.char_vocab, CharVocab):
-        raise ValueError(f"AI2's format has 262 characters (bytes), and this model reads {c.n_chars} of an alphabet of its own")
+        raise ValueError(f"AI2's format has 262 characters (bytes), "
+                         f"and this model reads {c.n_chars} of an alphabet of its own")
     if vocab is not None and model.n_words not in (0, len(vocab)):
         raise ValueError(f"The vocabulary has {len(vocab)} words, the model predicts {model.n_words}")
     for o in vocab.itos[4:] if vocab is not None else ():

@@ -134,13 +134,16 @@ def original_init(
 
 # %% ../nbs/07_bilm.ipynb #c026a
 def char_vocab_of(lm, char_vocab=None):
-    "`char_vocab`, or what the biLM `lm` was trained with as far as it knows, or AI2's bytes. Raises ValueError for another than `lm`'s"
+    "`char_vocab`, or what the biLM `lm` knows, or AI2's bytes. Raises ValueError for another than `lm`'s"
     n, W, own = lm.chars.n_chars, lm.config.max_chars, lm.char_vocab
     res = char_vocab or own or (ByteCharVocab(W) if n == 262 else None)
-    if res is None: raise ValueError(f"This biLM reads {n} char ids of an alphabet that it does not know: give it as char_vocab=…")
+    if res is None:
+        raise ValueError(f"This biLM reads {n} char ids of an alphabet that it does not know: "
+                         "give it as char_vocab=…")
     if (res.n_chars, res.max_chars) != (n, W) or own not in (None, res):
-        raise ValueError(f"char_vocab makes {res.n_chars} ids, {res.max_chars} a token ({res!r}), and the biLM reads {n}, {W} a token"
-                         + (f" ({own!r})" if own else '') + ": take the one that it was trained with")
+        raise ValueError(f"char_vocab makes {res.n_chars} ids, {res.max_chars} a token ({res!r}), "
+                         f"and the biLM reads {n}, {W} a token" + (f" ({own!r})" if own else '') +
+                         ": take the one that it was trained with")
     return res
 
 # %% ../nbs/07_bilm.ipynb #c029
@@ -155,7 +158,9 @@ class BiLM(nn.Module):
         if not _whole(n_words, 0, math.inf): raise ValueError(f"A biLM predicts a whole number of words, 0 or more, not {n_words!r:.100}")
         self.config,self.n_words,self.char_vocab = config,n_words,None
         c = config
-        def encoder(): return CharCNN(c.proj_dim if c.char_proj else None, c.char_dim, c.filters, c.n_highway, c.activation, c.n_chars, c.norm)
+        def encoder():
+            return CharCNN(c.proj_dim if c.char_proj else None, c.char_dim, c.filters, c.n_highway,
+                           c.activation, c.n_chars, c.norm)
         def softmax(): return output_layer(c.proj_dim, n_words, c.softmax, c.cutoffs, c.div_value, c.n_negative) if n_words else None
         self.chars = encoder()
         self.lstm = BiLSTMStack(c.proj_dim, c.hidden_dim, c.n_layers, c.dropout, c.residual, c.cell_clip, c.proj_clip)
@@ -251,7 +256,7 @@ def eval_mode(model):
 
 @contextmanager
 def evaluating(model, vocab=None, char_vocab=None):
-    "Evaluation mode without gradients, and back; gives the model's device. Raises ValueError where it predicts no words, or these are not its vocabularies"
+    "Evaluation mode without gradients, and back; gives the device. Raises ValueError for a model without words, or with others"
     if model.head is None: raise ValueError("This biLM has no output layer (n_words=0), so it predicts no words")
     if vocab is not None and len(vocab) != model.n_words:
         raise ValueError(f"The vocabulary has {len(vocab)} words, the model predicts {model.n_words}: they do not belong together")
@@ -330,7 +335,7 @@ def save_bilm(
         (tmp/'config.json').write_text(json.dumps(head, indent=1), encoding='utf-8')
         save_file({k: v.detach().cpu().contiguous() for k,v in model.state_dict().items()}, tmp/'model.safetensors')
         if n: vocab.save(tmp/'vocab.json')
-        if char_vocab or not isinstance(chars, ByteCharVocab): chars.save(tmp/'chars.json')     # where there is none, it is bytes
+        if char_vocab or not isinstance(chars, ByteCharVocab): chars.save(tmp/'chars.json')   # none: bytes
         for name,data in (extra or {}).items(): (tmp/name).write_bytes(data.encode() if isinstance(data, str) else data)
         tmp.chmod(0o755)                                            # both are made for the owner alone
         (tmp/'model.safetensors').chmod(0o644)
@@ -384,7 +389,7 @@ def _read_config(file):
     return head
 
 def _read_weights(file, wanted):
-    "The tensors of a safetensors file; nothing is read before its list of names and shapes is that of the tensors `wanted`"
+    "The tensors of a safetensors file, if their names and shapes are `wanted`: that is known before any is read"
     def bad(why): raise ModelFileError(f"{file}: {why}") from None
     try:
         with safe_open(regular_file(file), 'pt') as f:
@@ -396,18 +401,20 @@ def _read_weights(file, wanted):
             weights = {k: f.get_tensor(k) for k in wanted}
     except (OSError, SafetensorError) as e: raise ModelFileError(f"{file} can't be read: {e}") from None
     for k,p in wanted.items():
-        if weights[k].is_floating_point() != p.is_floating_point(): bad(f"{k} should be {p.dtype}, found {weights[k].dtype}")
+        found = weights[k].dtype
+        if found.is_floating_point != p.dtype.is_floating_point: bad(f"{k} should be {p.dtype}, found {found}")
     return weights
 
 def _read_chars(file, c, config):
-    "The character vocabulary beside the `config.json` with the configuration `c`; None where there is none, and bytes may be meant"
+    "The character vocabulary beside a `config.json`; None where there is none, and bytes are meant"
     try: chars = load_char_vocab(file)
     except FileNotFoundError:
         if c.n_chars == 262: return
-        raise ModelFileError(f"{file} is missing: without it nobody knows what the {c.n_chars} char ids of this model mean") from None
+        raise ModelFileError(f"{file} is missing: nobody knows what the {c.n_chars} char ids mean") from None
     except (OSError, ValueError) as e: raise ModelFileError(f"{file} can't be read: {e}") from None
     if (chars.n_chars, chars.max_chars) != (c.n_chars, c.max_chars):
-        raise ModelFileError(f"{file} makes {chars.n_chars} ids, {chars.max_chars} a token; by {config} it should be {c.n_chars}, {c.max_chars} a token")
+        raise ModelFileError(f"{file} makes {chars.n_chars} ids, {chars.max_chars} a token; "
+                             f"by {config} it should be {c.n_chars}, {c.max_chars} a token")
     return chars
 
 def _saved_config(head):

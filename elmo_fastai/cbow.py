@@ -339,7 +339,8 @@ _format = 'elmo_fastai.WordVectors'
 # %% ../nbs/06_cbow.ipynb #c113
 def _read_safetensors(path):
     try:
-        with safe_open(regular_file(path), 'np') as f: meta, vectors = f.metadata() or {}, f.get_tensor('vectors') if 'vectors' in f.keys() else None
+        with safe_open(regular_file(path), 'np') as f:
+            meta, vectors = f.metadata() or {}, f.get_tensor('vectors') if 'vectors' in f.keys() else None
     except (OSError, SafetensorError) as e: raise VectorFileError(f"{path} can't be read: {e}") from None
     kind, version = meta.get('format'), meta.get('version')
     if vectors is None or (kind, version) != (_format, '1'):

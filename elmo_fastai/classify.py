@@ -143,8 +143,8 @@ def check_backbone(elmo, char_vocab=None):
     if elmo.markers != 'add' or elmo.carry:
         raise ValueError("Texts come one by one and without marks: make the Elmo with markers='add' and carry=False")
     if char_vocab is not None and char_vocab != elmo.char_vocab:
-        raise ValueError(f"The backbone reads characters by {elmo.char_vocab!r}, the loaders make them by {char_vocab!r}: "
-                         "make the loaders with char_vocab=elmo.char_vocab")
+        raise ValueError(f"The backbone reads characters by {elmo.char_vocab!r}, the loaders make them "
+                         f"by {char_vocab!r}: make the loaders with char_vocab=elmo.char_vocab")
 
 # %% ../nbs/10_classify.ipynb #c035
 class LayerCache:

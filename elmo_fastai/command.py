@@ -157,8 +157,10 @@ def _clear(run, but=()):
 
 # %% ../nbs/08b_command.ipynb #c019
 def _check_weights(saved):
-    "Is the plan of a checkpoint that of its weights? Shapes are compared before memory is asked for. Raises PretrainError"
-    def bad(why): raise PretrainError(f"{saved.path} is a checkpoint, but its plan describes another model than its weights: {why}") from None
+    "Raise PretrainError where a checkpoint's plan is not that of its weights: no memory is asked for before that is known"
+    def bad(why):
+        raise PretrainError(f"{saved.path} is a checkpoint, but its plan describes another model than its weights: "
+                            f"{why}") from None
     config,found = BiLMConfig.from_dict(saved.run['model']),saved.state['model']
     if config.n_chars != 262 or config.max_chars > 1000: bad(f"n_chars={config.n_chars}, max_chars={config.max_chars}")
     try:
@@ -173,7 +175,8 @@ def _saved_plan(folder, corpus, given, say):
     folder = Path(folder).expanduser()
     if folder.name in ('', '..'): folder = folder.resolve()
     if given: raise PretrainError(f"--resume takes everything from the training that it goes on with: leave out --{given[0]}")
-    if folder.name and not _has_checkpoints(folder) and _has_checkpoints(_run_folder(folder)): folder = _run_folder(folder)        # OUT for OUT.run
+    if folder.name and not _has_checkpoints(folder) and _has_checkpoints(_run_folder(folder)):
+        folder = _run_folder(folder)                                                               # OUT for OUT.run
     if not folder.exists(): raise PretrainError(f"There is no folder {folder} to resume from")
     path = folder if CHECKPOINT.fullmatch(folder.name) else find_checkpoint(folder, say)
     saved = read_checkpoint(path)
@@ -344,11 +347,13 @@ def _end(learn, corpus, out, run, stopped, say, fresh):
     except KeyboardInterrupt: raise Interrupted(f"Saving was interrupted. Go on with: {_resume_line(run)}") from None
     if message := getattr(getattr(learn, 'early_stop', None), 'message', None): say(message)
     say('Measuring …')
+    there = f"the model is in {out}/; go on with: {_resume_line(run)}"
     try: figures = _measure(save, learn, corpus, status)
     except KeyboardInterrupt:
-        raise Interrupted(f"{'' if status == 'complete' else status + ' '}Measuring was interrupted; the model is in {out}/; go on with: {_resume_line(run)}") from None
+        before = '' if status == 'complete' else status + ' '
+        raise Interrupted(f"{before}Measuring was interrupted; {there}") from None
     except (OSError, SafetensorError) as e:
-        raise PretrainError(f"The report could not be written: {_why(e)}. The model is in {out}/; go on with: {_resume_line(run)}") from None
+        raise PretrainError(f"The report could not be written: {_why(e)}; {there}") from None
     if not stopped: _clear(run)
     say(f"\n{report_text(figures)}\nThe model is in {out}/, its figures in {out/'report.json'}, the picture in {out/'report.png'}")
     if not stopped: return
@@ -455,7 +460,7 @@ def elmo_pretrain(
     resume:str=None,       # go on with a training that did not end: its folder, OUT.run; everything else is read from it
     minutes:float=10.,     # between checkpoints within an epoch
     stream:store_true=False, # read the text again and again from its files, for one that does not fit into memory
-    valid:str=None,        # with --stream: file to hold out (default: one that is called so, else the last, else the first 2,000 lines)
+    valid:str=None,        # with --stream: file to hold out (default: one that is called so, else the first 2,000 lines of the last)
     steps:int=None,        # with --stream: batches an epoch (default: an epoch is one reading)
     buffer:int=None,       # with --stream: lines in memory (default: 10000)
 ):
@@ -477,6 +482,6 @@ def elmo_pretrain(
     except KeyboardInterrupt: stop('interrupted before training; nothing was saved', 130)
     except Interrupted as e: stop(e, 130)
     except (CorpusError, ModelFileError, CheckpointError, PretrainError, OSError) as e: stop(e, 1)
-    except MemoryError: stop('the memory is not enough for this text as a whole: --stream reads it a block at a time', 1)
+    except MemoryError: stop('the memory is not enough for the text as a whole: --stream reads it block by block', 1)
     finally: warnings.showwarning = others
     if _processes().is_main(): print(f"\n{next_steps(corpus, folder)}")

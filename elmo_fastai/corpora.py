@@ -134,17 +134,21 @@ def toy_corpus(
     return ToyCorpus(gold, _toy_grammar(False))
 
 # %% ../nbs/01_corpora.ipynb #c048a
+class NoFile(OSError):
+    "What is wrong with a file, without the number that the system has for it"
+    def __str__(self): return self.strerror
+
 def regular_file(path, most=None):
-    "`path`, if it is a file that ends, with at most `most` bytes. Raises `OSError` for a device, a pipe, a socket or a folder, without opening it"
+    "`path`, if it is a file that ends, of at most `most` bytes. Raises `OSError` for all else, without opening it"
     path = Path(path)
     found = path.stat()
     kind = stat.S_IFMT(found.st_mode)
     if kind == stat.S_IFDIR: raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if kind != stat.S_IFREG:
         kind = {stat.S_IFIFO: 'pipe', stat.S_IFSOCK: 'socket'}.get(kind, 'device')
-        raise OSError(errno.EINVAL, f"it is a {kind} and no file", str(path))
+        raise NoFile(errno.EINVAL, f"it is a {kind} and no file", str(path))
     if most is not None and found.st_size > most:
-        raise OSError(errno.EFBIG, f"it has {found.st_size:,} bytes, where at most {most:,} can be right", str(path))
+        raise NoFile(errno.EFBIG, f"it has {found.st_size:,} bytes, too many: at most {most:,} can be right", str(path))
     return path
 
 def memory():
@@ -153,18 +157,20 @@ def memory():
     except (AttributeError, ValueError, OSError): return None
 
 _FIRST = {b'\xff\xfe\0\0': 'UTF-32', b'\0\0\xfe\xff': 'UTF-32', b'\xff\xfe': 'UTF-16', b'\xfe\xff': 'UTF-16',
-          b'\x1f\x8b': 'packed by gzip', b'BZh': 'packed by bzip2', b'\xfd7zXZ': 'packed by xz', b'(\xb5/\xfd': 'packed by zstd', b'PK\3\4': 'packed by zip'}
+          b'\x1f\x8b': 'packed by gzip', b'BZh': 'packed by bzip2', b'\xfd7zXZ': 'packed by xz',
+          b'(\xb5/\xfd': 'packed by zstd', b'PK\3\4': 'packed by zip'}
 
 def seen_encoding(head):
     "What the first bytes of a file say that it is, if not UTF-8; None: nothing"
     for first,name in _FIRST.items():
         if head.startswith(first): return name
     zeros = ''.join('0' if o.count(0) > len(o)/2 else 'x' for o in (head[i:4096:4] for i in range(4)))
-    name = {'x000': 'UTF-32-LE', '000x': 'UTF-32-BE', 'x0x0': 'UTF-16-LE', '0x0x': 'UTF-16-BE'}.get(zeros)    # Western letters
+    wide = {'x000': 'UTF-32-LE', '000x': 'UTF-32-BE', 'x0x0': 'UTF-16-LE', '0x0x': 'UTF-16-BE'}
+    name = wide.get(zeros)                                    # of Western letters all but one byte are zero
     return name and f'{name}, without a mark at its beginning'
 
 def check_utf8(path):
-    "Raise `CorpusError` if the first bytes of a file, unpacked where its name ends in .gz, say that it is something else"
+    "Raise `CorpusError` if a file (unpacked, where its name ends in .gz) begins like something else"
     with (gzip.open if str(path).lower().endswith('.gz') else open)(path, 'rb') as f: seen = seen_encoding(f.read(4096))
     if seen: raise CorpusError(f"'{path}' is {seen}, judging by its first bytes, and not UTF-8: " + (
         "give it a name that ends in .gz" if 'gzip' in seen else "unpack it first" if 'packed' in seen else "save it as UTF-8"))
@@ -175,8 +181,9 @@ def _whole_file(path):
     try:
         if size > (memory() or math.inf): raise MemoryError
         return path.read_bytes()
-    except MemoryError: raise CorpusError(f"'{path}' has {size:,} bytes, more than the memory can take: read it as a stream, with `stream_loaders`, "
-                                          "or elmo_pretrain --stream") from None
+    except MemoryError:
+        raise CorpusError(f"'{path}' has {size:,} bytes, more than the memory can take: read it as a stream, "
+                          "with `stream_loaders` or elmo_pretrain --stream") from None
 
 # %% ../nbs/01_corpora.ipynb #c049
 def read_text(
@@ -188,8 +195,9 @@ def read_text(
     try: raw = _whole_file(path)
     except OSError as e: raise CorpusError(f"can't read '{path}': {e.strerror or e}") from e
     if encoding == 'utf-8' and (seen := seen_encoding(raw)):
-        raise CorpusError(f"'{path}' is {seen}, judging by its first bytes, and not UTF-8: " + ("unpack it" if 'packed' in seen else
-                          f"save it as UTF-8, or name its encoding, as in encoding={seen.split(',')[0].lower()!r}"))
+        name = seen.split(',')[0].lower()
+        cure = "unpack it" if 'packed' in seen else f"save it as UTF-8, or name its encoding, as in encoding={name!r}"
+        raise CorpusError(f"'{path}' is {seen}, judging by its first bytes, and not UTF-8: {cure}")
     try: text = raw.decode('utf-8-sig' if encoding == 'utf-8' else encoding)
     except UnicodeDecodeError as e:
         line = raw[:e.start].count(b'\n') + 1

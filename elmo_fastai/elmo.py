@@ -540,5 +540,6 @@ def to_ai2(self:Elmo,
     folder,    # the folder to write
 ) -> Path:     # the folder
     "Write the biLM in AI2's format; its softmax, too, where it has a full one. The mixes are not part of that format"
-    if isinstance(self.char_vocab, CharVocab): raise ValueError(f"AI2's format has 262 characters (bytes), and this model reads {self.char_vocab!r}")
+    if isinstance(self.char_vocab, CharVocab):
+        raise ValueError(f"AI2's format has 262 characters (bytes), and this model reads {self.char_vocab!r}")
     return save_ai2(folder, self.lm, self.vocab)

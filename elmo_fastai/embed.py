@@ -312,7 +312,7 @@ PART_FORMAT = 'elmo_fastai.embed.1'
 def digest(elmo, layers):
     "A number that changes with anything that changes the vectors"
     config, chars = elmo.lm.config.to_dict(), elmo.char_vocab
-    del config['n_chars']                             # the weights tell; and a job goes on that was begun before there was a choice
+    del config['n_chars']                             # the weights tell; jobs from before there was a choice go on
     spelling = [] if isinstance(chars, ByteCharVocab) else [chars.itos, chars.n]
     h = hashlib.sha256(json.dumps([config, chars.max_chars, *spelling], sort_keys=True).encode())
     state = {k: v for k,v in elmo.lm.state_dict().items() if not k.startswith('head')}
@@ -420,7 +420,9 @@ def read_parquet(source, column):
 
 def open_source(source):
     "The bytes of a file, unpacked where its name ends in .gz, or of standard input, which is '-'"
-    if source == '-': return nullcontext(sys.stdin.buffer if hasattr(sys.stdin.buffer, 'peek') else io.BufferedReader(sys.stdin.buffer))
+    if source == '-':
+        f = sys.stdin.buffer
+        return nullcontext(f if hasattr(f, 'peek') else io.BufferedReader(f))
     return (gzip.open if source.lower().endswith('.gz') else open)(source, 'rb')
 
 def check_first(f, source):
@@ -434,16 +436,19 @@ def check_first(f, source):
 def read_input(source, column, max_bytes):
     "Yields what stands in each line or row: bytes, or something that is no text"
     packed, kind = source.lower().endswith('.gz'), Path(source.lower().removesuffix('.gz')).suffix
+    seps = {'.csv': ',', '.tsv': '\t'}
     if kind == '.parquet':
         if packed: raise EmbedError(f"{source} is a Parquet file that is packed once more: unpack it")
         yield from read_parquet(source, column); return
-    if column and kind not in ('.csv', '.tsv'):
+    if column and kind not in seps:
         raise EmbedError(f"--column is for .csv, .tsv and .parquet files, and {source} is read line by line")
     try:
         with open_source(source) as f:
             check_first(f, source)
-            yield from read_csv(f, column, source, '\t' if kind == '.tsv' else ',') if kind in ('.csv', '.tsv') else read_lines(f, max_bytes)
-    except (gzip.BadGzipFile, EOFError, zlib.error) as e: raise EmbedError(f"{source} can't be unpacked as gzip: {e}") from None
+            if kind in seps: yield from read_csv(f, column, source, seps[kind])
+            else: yield from read_lines(f, max_bytes)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as e:
+        raise EmbedError(f"{source} can't be unpacked as gzip: {e}") from None
 
 def as_text(raw, max_bytes):
     "(text, None), or (None, why there is none)"
@@ -513,7 +518,8 @@ WRITERS = {'.hdf5': write_hdf5, '.h5': write_hdf5, '.npz': write_npz, '.parquet'
 def check_source(source):
     "Raise `EmbedError` where there is no file that ends"
     try: regular_file(source)
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError): raise EmbedError(f"There is no file {source!r}") from None
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        raise EmbedError(f"There is no file {source!r}") from None
     except OSError as e: raise EmbedError(f"{source} can't be read: {e.strerror}") from None
 
 def check_output(out, source, overwrite):
@@ -590,7 +596,7 @@ def assemble(part, source, out, info):
 
 # %% ../nbs/09b_embed.ipynb #c086
 def embed_file(
-    source,                 # a text file (a line a text), a .csv, .tsv or .parquet file, or '-' for standard input; all but Parquet also with .gz
+    source,                 # a text file (a line a text), .csv or .tsv, also with .gz; .parquet; or '-' for standard input
     out,                    # a file to write: .hdf5 (.h5), .parquet or .npz
     elmo:Elmo,              # the model
     layers='all',           # 'all', 'mix' or the number of one
@@ -630,7 +636,7 @@ def embed_file(
 # %% ../nbs/09b_embed.ipynb #c095
 @call_parse
 def elmo_embed(
-    input:str,             # a text file (a line a text); a .csv, .tsv or .parquet file (with --column), all but the last also with .gz; or - for standard input
+    input:str,             # a text file (a line a text); .csv, .tsv or .parquet (with --column); or - for standard input; text, .csv and .tsv also with .gz
     out:str=None,          # file to write: .hdf5 (a dataset a line, as AllenNLP's elmo command), .parquet or .npz
     model:str=None,        # tiny-en (comes with the package), a folder of a model, its name on the hub (owner/name), or ai2:small, ai2:medium, ai2:original, ai2:original_5.5B
     layers:str='all',      # all, mix (their weighted sum), or the number of one layer

@@ -144,7 +144,8 @@ def _check_head(head):
     counts = [p.get(k) for k in ('epoch', 'batches', 'n_epoch', 'n_iter')] if isinstance(p, dict) else [None]
     if not all(type(o) is int and o >= 0 for o in counts) or type(p.get('finished')) is not bool: raise ValueError("its position is none")
     if not p['epoch'] < p['n_epoch'] or p['batches'] > p['n_iter']: raise ValueError("its position lies outside of the training")
-    if missing := {'run', 'valid_loss', 'saved', 'machine', 'state'} - set(head): raise ValueError(f"it has no {min(missing)}")
+    missing = {'run', 'valid_loss', 'saved', 'machine', 'state'} - set(head)
+    if missing: raise ValueError(f"it has no {min(missing)}")
     for k,kind in dict(run=(dict, type(None)), valid_loss=(float, type(None)), saved=str, machine=dict).items():
         if not isinstance(head.get(k), kind): raise ValueError(f"its {k} is {str(head.get(k))[:40]!r}")
 

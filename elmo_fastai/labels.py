@@ -42,7 +42,9 @@ def read_table(
         return READERS[kind](regular_file(path), **kw)
     except CorpusError: raise
     except FileNotFoundError: raise CorpusError(f"there is no file '{path}'") from None
-    except (OSError, ValueError, EOFError, zlib.error) as e: raise CorpusError(f"can't read '{path}': {(str(e) or type(e).__name__).splitlines()[0]:.200}") from e
+    except (OSError, ValueError, EOFError, zlib.error) as e:
+        why = (str(e) or type(e).__name__).splitlines()[0]
+        raise CorpusError(f"can't read '{path}': {why:.200}") from e
 
 # %% ../nbs/09c_labels.ipynb #c018
 LABEL_COLUMNS = 'label', 'labels', 'class', 'category', 'sentiment', 'target'

@@ -331,8 +331,8 @@ def _with_chars(config, char_vocab):
     "The configuration with the sizes of the loaders' characters; raises ValueError where it asks for others"
     for k in ('n_chars', 'max_chars'):
         if getattr(config, k) not in (getattr(BiLMConfig, k), getattr(char_vocab, k)):
-            raise ValueError(f"The configuration has {k}={getattr(config, k)}, the loaders' characters {getattr(char_vocab, k)}: "
-                             "leave it out, or make the loaders with another char_vocab")
+            raise ValueError(f"The configuration has {k}={getattr(config, k)}, the loaders' characters "
+                             f"{getattr(char_vocab, k)}: leave it out, or make the loaders with another char_vocab")
     return replace(config, n_chars=char_vocab.n_chars, max_chars=char_vocab.max_chars)
 
 # %% ../nbs/08_pretrain.ipynb #c053

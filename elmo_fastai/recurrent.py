@@ -111,8 +111,9 @@ def take_steps(x, idx):
 # %% ../nbs/05_recurrence.ipynb #c087
 @lru_cache
 def hush_onednn():
-    "Let PyTorch say unheard what it says once a process: that oneDNN has no LSTM with projections. That is slower, not wrong"
-    with warnings.catch_warnings(), torch.random.fork_rng(devices=[]), torch.autocast('cpu', enabled=False), torch.no_grad():
+    "Let PyTorch say unheard what it says once a process: oneDNN has no LSTM with projections (slower, not wrong)"
+    plain = torch.autocast('cpu', enabled=False)
+    with warnings.catch_warnings(), torch.random.fork_rng(devices=[]), plain, torch.no_grad():
         warnings.simplefilter('ignore')
         nn.LSTM(1, 2, proj_size=1, device='cpu')(torch.zeros(1, 1, 1))
 

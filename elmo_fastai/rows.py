@@ -292,7 +292,8 @@ def _readable(f):
     "Raise `CorpusError` if `f` is no file that ends, or not in UTF-8"
     try:
         if _kind(regular_file(f)) != 'parquet': check_utf8(f)
-    except (OSError, EOFError, zlib.error) as e: raise CorpusError(f"'{f}' can't be read: {getattr(e, 'strerror', None) or e}") from None
+    except (OSError, EOFError, zlib.error) as e:
+        raise CorpusError(f"'{f}' can't be read: {getattr(e, 'strerror', None) or e}") from None
 
 def _local_files(path):
     "(files to train on, files to hold out, reader) among the files that `path` names"

@@ -129,8 +129,10 @@ def _hold_out(source, valid, n_valid, **kwargs):
     if lines.files and held.files and not lines.begin:
         out = {os.path.realpath(o) for o in held.files}
         lines.files = [o for o in lines.files if os.path.realpath(o) not in out]
-        if not lines.files: raise CorpusError(f"no file of {str(source)!r:.100} is left to train on: " + ("all are held out" if valid is not None else
-                                              "all are called validation. Name others that are held out, as in valid='held_out.txt'"))
+        if not lines.files:
+            why = "all are held out" if valid is not None else (
+                  "all are called validation. Name others that are held out, as in valid='held_out.txt'")
+            raise CorpusError(f"no file of {str(source)!r:.100} is left to train on: {why}")
     return lines, [l for some in _lines(islice(held, n_valid), col) for l in some]
 
 # %% ../nbs/13a_streams.ipynb #c033

@@ -116,7 +116,8 @@ def _check_sents(sents):
 def _read_saved(path, most):
     "The JSON of a vocabulary's file"
     try: return json.loads(regular_file(path, most).read_text(encoding='utf-8'))
-    except (ValueError, RecursionError) as e: raise ValueError(f"{path} is no vocabulary: it does not hold JSON ({e})") from None
+    except (ValueError, RecursionError) as e:
+        raise ValueError(f"{path} is no vocabulary: it does not hold JSON ({e})") from None
 
 class _Saved:
     "`save` and `load` as JSON for a class whose constructor takes `_args`"
@@ -130,7 +131,7 @@ class _Saved:
 
     @classmethod
     def load(cls, path, most=2**28):
-        "Read what `save` wrote. Raises `ValueError` for another kind of file or another version, `OSError` for more than `most` bytes"
+        "Read what `save` wrote. Raises `ValueError` for another kind of file or version, `OSError` above `most` bytes"
         d = _read_saved(path, most)
         found = (d.get('format'), d.get('version')) if isinstance(d, dict) else (type(d).__name__, None)
         if found != (f'elmo_fastai.{cls.__name__}', 1):
@@ -188,7 +189,8 @@ class CharScheme(_Saved):
         max_chars:int=50  # W, ids a token, both marks of the word included
     ):
         if not hasattr(max_chars, '__index__') or not 3 <= max_chars < 2**15:
-            raise ValueError(f"max_chars={max_chars!r}: a token has room for its two marks and one symbol at least, from 3 to {2**15-1}")
+            raise ValueError(f"max_chars={max_chars!r}: a token has room for its two marks and one symbol at least, "
+                             f"from 3 to {2**15-1}")
         self.max_chars, self.n_chars = max_chars, n_symbols+6
         self.bos,self.eos,self.bow,self.eow,self.pad = range(n_symbols+1, n_symbols+6)
         if self.n_chars > 2**15: raise ValueError(f"{n_symbols:,} symbols do not fit into 16 bits: keep fewer with `max_symbols`")
