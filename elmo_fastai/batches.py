@@ -18,6 +18,7 @@ from fastai.data.all import (DataLoader, DataLoaders, Datasets, L, Pipeline, Tfm
 from .corpora import *
 from .corpora import TEXT_ENDINGS, named_files
 from .rows import *
+from .rows import _parts
 from .tokens import *
 from .arrays import *
 _all_ = ['Cuts', 'ElmoPadChunk', 'TokenTypes', 'EncodedText']
@@ -411,19 +412,17 @@ def from_dataset(cls:ElmoDataLoaders,
     **kwargs            # further arguments as for `from_corpus`
 ):
     "From a data set of the `datasets` library"
-    parts = dict(dataset) if isinstance(dataset, dict) else dict(train=dataset)
-    if len(parts) > 1 and not {'valid', 'validation', 'dev'} & set(parts) and 'test' in parts: parts['valid'] = parts.pop('test')
+    parts = _parts(dataset)
+    if 'valid' not in parts and 'test' in parts: parts['valid'] = parts.pop('test')
     if on_disk: return cls.from_corpus(_disk_corpus(parts, text_col, n_rows, valid_pct, name, tokenizer), **kwargs)
     corpus = table_corpus(parts, text_col, 0, 0, name, tokenizer, n_rows)
-    return cls.from_corpus(corpus if len(parts) > 1 else _halves(corpus, valid_pct, split_seed), **kwargs)
+    return cls.from_corpus(corpus if 'valid' in parts else _halves(corpus, valid_pct, split_seed), **kwargs)
 
 # %% ../nbs/03_batches.ipynb #c076
 def _disk_corpus(parts, text_col, n_rows, valid_pct, name, tokenizer):
     "A corpus whose lines are the rows of data sets on disk"
-    if 'train' not in parts: raise CorpusError(f"there is no split 'train' among {', '.join(map(repr, parts))}")
-    lines = {'train' if k=='train' else 'valid': DiskLines(v, text_col)[:n_rows]
-             for k,v in parts.items() if k in ('train', 'valid', 'validation', 'dev')}
-    if len(lines)==1: lines = split_lines(lines['train'], valid_pct, 0)
+    lines = {k: DiskLines(v, text_col)[:n_rows] for k,v in parts.items() if k != 'test'}
+    if 'valid' not in lines: lines = split_lines(lines['train'], valid_pct, 0)
     return Corpus(name, {k: v for k,v in lines.items() if k != 'test'}, tokenizer)
 
 # %% ../nbs/03_batches.ipynb #c079

@@ -20,6 +20,7 @@ from fastai.torch_core import set_seed
 from safetensors import SafetensorError
 import elmo_fastai
 from .corpora import *
+from .corpora import regular_file
 from .tokens import *
 from .batches import *
 from .batches import _valid_loader
@@ -31,6 +32,7 @@ from .options import clock, did_you_mean, in_words, seconds, written
 from .pretrain import *
 from .checkpoint import *
 from .checkpoint import _machine, _rng_state, _set_rng_state, resume as go_on
+from .files import checkpoints_in
 try: import resource
 except ImportError: resource = None             # not on Windows
 
@@ -195,6 +197,16 @@ def _check_run(run, overwrite, write=True):
             f"{run} holds a training that did not come to its end. Go on with it by `{_resume_line(run)}`, "
             "or begin anew with --overwrite, which removes it.")
 
+def _made_by(run, out):
+    "Is the model in `out` that of one of the run's checkpoints? Then it was saved, and the end came before its report"
+    try: own = load_bilm(out)[0].state_dict()
+    except ModelFileError: return False
+    for name in checkpoints_in(run):
+        try: other = read_checkpoint(run/name).state['model']
+        except (CheckpointError, KeyError): continue
+        if set(own) == set(other) and all(torch.equal(own[k], other[k]) for k in own): return True
+    return False
+
 def _clear(run, but=()):
     "Remove what is ours in the folder of a run, and the folder if nothing else is in it"
     for o in run.iterdir() if run.is_dir() else []:
@@ -205,23 +217,44 @@ def _clear(run, but=()):
     except OSError: pass
 
 # %% ../nbs/08b_command.ipynb #c019
+def _check_weights(saved):
+    "Raise PretrainError where a checkpoint's plan is not that of its weights: no memory is asked for before that is known"
+    def bad(why):
+        raise PretrainError(f"{saved.path} is a checkpoint, but its plan describes another model than its weights: "
+                            f"{why}") from None
+    config,found = BiLMConfig.from_dict(saved.run['model']),saved.state['model']
+    if config.n_chars != 262 or config.max_chars > 1000: bad(f"n_chars={config.n_chars}, max_chars={config.max_chars}")
+    try:
+        with torch.device('meta'): wanted = BiLM(config, saved.run['text']['words']).state_dict()
+    except (RuntimeError, ValueError) as e: bad(str(e)[:200])
+    for k in {**wanted, **found}:
+        a,b = (tuple(getattr(o.get(k), 'shape', ())) for o in (wanted, found))
+        if a != b: bad(f"{k} should be {a}, found {b}")
+
 def _saved_plan(folder, corpus, given, say):
     "(the run's folder, the checkpoint to go on from, its plan)"
     folder = Path(folder).expanduser()
+    if folder.name in ('', '..'): folder = folder.resolve()
     if given: raise PretrainError("--resume takes everything from the training that it goes on with: "
                                   f"leave out {_option(given[0])}")
-    if not _has_checkpoints(folder) and _has_checkpoints(_run_folder(folder)): folder = _run_folder(folder)        # OUT for OUT.run
+    if folder.name and not _has_checkpoints(folder) and _has_checkpoints(_run_folder(folder)):
+        folder = _run_folder(folder)                                                               # OUT for OUT.run
     if not folder.exists(): raise PretrainError(f"There is no folder {folder} to resume from")
     path = folder if CHECKPOINT.fullmatch(folder.name) else find_checkpoint(folder, say)
-    plan = read_checkpoint(path).run
+    saved = read_checkpoint(path)
+    plan = saved.run
     try:
         name,r = plan['corpus'],plan['recipe']
-        BiLMConfig.from_dict(plan['model'])
         _check(r, 'tiny', plan['seed'])
-        plan['text']['tokens'],plan['text']['words'],plan['bf16']
-        if not isinstance(plan['out'], str) or not isinstance(name, (str, list, type(None))): raise TypeError
+        BiLMConfig.from_dict(plan['model'])
+        plan['text']['tokens'],plan['text']['words'],plan['bf16'],saved.state['model'].items()
+        if Path(plan['out']).name in ('', '..') or not isinstance(name, (str, list, type(None))): raise TypeError
     except (KeyError, TypeError, AttributeError, ValueError):
         raise PretrainError(f"{path} is a checkpoint, but not of a training that elmo_pretrain began") from None
+    _check_weights(saved)
+    if (log := path.parent/'history.csv').exists():
+        try: regular_file(log)
+        except OSError as e: raise PretrainError(f"{log} can't be gone on with: {e.strerror}") from None
     if name is None and not isinstance(corpus, Corpus):
         raise PretrainError(f"The training in {folder} was begun in Python with a corpus of its own: hand it to `pretrain(corpus, resume=…)`")
     if isinstance(corpus, (str, list)) and name not in (corpus, _absolute(corpus)):
@@ -431,13 +464,16 @@ def _end(learn, corpus, out, run, stopped, say, fresh):
         raise PretrainError(f"{out} could not be written: {_why(e)}. The checkpoints are good: "
                             f"make room, then go on with: {_resume_line(run)}") from None
     except KeyboardInterrupt: raise Interrupted(f"Saving was interrupted. Go on with: {_resume_line(run)}") from None
-    if not stopped: _clear(run)
     if message := getattr(getattr(learn, 'early_stop', None), 'message', None): say(message)
     say('Measuring …')
+    there = f"the model is in {out}/; go on with: {_resume_line(run)}"
     try: figures = _measure(save, learn, corpus, status)
     except KeyboardInterrupt:
-        raise Interrupted(f"{'' if status == 'complete' else status + ' '}Measuring was interrupted; the model is in {out}/") from None
-    except (OSError, SafetensorError) as e: raise PretrainError(f"The report could not be written: {_why(e)}. The model is in {out}/") from None
+        before = '' if status == 'complete' else status + ' '
+        raise Interrupted(f"{before}Measuring was interrupted; {there}") from None
+    except (OSError, SafetensorError) as e:
+        raise PretrainError(f"The report could not be written: {_why(e)}; {there}") from None
+    if not stopped: _clear(run)
     say(f"\n{report_text(figures)}{_test_text(figures)}\nThe model is in {out}/, its figures in "
         f"{out/'report.json'}, the picture in {out/'report.png'}, the settings in {out/'run.toml'}")
     if not stopped: return
@@ -531,8 +567,9 @@ def pretrain(
         run,ckpt,plan = _saved_plan(resume, corpus, given, say)
         out = run.with_name(Path(plan['out']).name)
     if main:
-        _check_folder(out, overwrite, not dry)
         if fresh: _check_run(run, overwrite, not dry)
+        replace = overwrite or not fresh and _made_by(run, out)
+        _check_folder(out, replace, not dry)
     device,r = _device(device),plan['recipe']
     source,was = plan['corpus'] if corpus is None else corpus,_rng_state()
     if fresh: plan['data'] = _absolute(data)
@@ -548,7 +585,7 @@ def pretrain(
         _set_rng_state(was)
         return found
     with _locked(run, main):
-        if main: _check_folder(out, overwrite)                                    # another may have been faster
+        if main: _check_folder(out, replace)                                    # another may have been faster
         if main and fresh: _clear(run, but=('lock',))                             # only now is it sure that something new begins
         if not fresh: say(f"Going on from {(found := go_on(learn, ckpt))}{_spent(found, r)}")
         with _bars(learn, say): stopped = _fit(learn, r)
@@ -565,6 +602,12 @@ def _figures(learn, corpus):
 
 def _some(files): return ', '.join(o.name for o in files[:3]) + ', …'*(len(files) > 3)
 
+def _seen(corpus):
+    "The share of the held-out text whose lines stand in the training text, too; 0 for text that is on disk"
+    if not isinstance(corpus.train, list): return 0.
+    train,n = set(corpus.train),sum(map(len, corpus.valid))
+    return sum(len(o) for o in corpus.valid if o in train)/max(1, n)
+
 def _about(learn, corpus, plan):
     "What is going to happen"
     f,r,n,files = _figures(learn, corpus),plan['recipe'],len(learn.dls.train),corpus.files or {}
@@ -572,6 +615,8 @@ def _about(learn, corpus, plan):
     text = f"{f['tokens']:,} tokens to train on{of('train')}, {f['held_out']:,} held out{of('valid')}"
     if n_test := len(corpus.splits.get('test', [])): text += f", {n_test:,} lines to test on{of('test')}"
     text += f"; {f['words']:,} words, split by {_called(corpus.tokenizer)!r}"
+    if (seen := _seen(corpus)) > .2:
+        text += f"\nOf what is held out, {seen:.0%} stands in the training text, line by line: it says little about other text"
     if corpus.unused: text += f"\nBeside them {_some(corpus.unused)}: left out"
     spent = f"{r['epochs']} epoch{'s'*(r['epochs'] > 1)} of {n:,} steps"
     if r.get('time'): spent = f"{clock(r['time'])}, {n:,} steps an epoch"
@@ -710,18 +755,21 @@ def elmo_pretrain(
     def show(message, category, filename, *args, **kwargs):
         if Path(filename).parent.name != 'elmo_fastai': others(message, category, filename, *args, **kwargs)
         else: note(message)
-    warnings.showwarning = show
     try: given = _said(command_line(), args)
     except SettingsError as e: stop(e, 1)
     if 'minutes' in given:
         note(f"--minutes is called --every now: --every {given['minutes']:g}m")
         given['every'] = 60*given.pop('minutes')
     if not {'corpus', 'resume'} & set(given):
-        stop("name a corpus (toy, tiny_shakespeare, wikitext2, or a text file), or a training to --resume; --help says more", 2)
+        stop("name a corpus (toy, tiny_shakespeare, wikitext2, or a text file), or a training to --resume; "
+             "--help says more", 2)
+    warnings.showwarning = show
     try: folder = pretrain(say=partial(print, flush=True), **given)
     except KeyboardInterrupt: stop('interrupted before training; nothing was saved', 130)
     except Interrupted as e: stop(e, 130)
     except (CorpusError, ModelFileError, CheckpointError, PretrainError, OSError) as e: stop(e, 1)
+    except MemoryError: stop('the memory is not enough for the text as a whole: --stream reads it block by block', 1)
+    finally: warnings.showwarning = others
     if not given.get('dry') and _processes().is_main(): print(f"\n{next_steps(folder)}")
 
 # %% ../nbs/08b_command.ipynb #c042c

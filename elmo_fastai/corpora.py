@@ -8,7 +8,7 @@ __all__ = ['CORPORA', 'CorpusError', 'Sentence', 'Corpus', 'ToyCorpus', 'toy_cor
            'get_corpus']
 
 # %% ../nbs/01_corpora.ipynb #c003
-import gc, glob, gzip, html, math, os, random, re, zlib
+import errno, gc, glob, gzip, html, math, os, random, re, stat, zlib
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -135,6 +135,60 @@ def toy_corpus(
             gold[k] = sents
     return ToyCorpus(gold, _toy_grammar(False))
 
+# %% ../nbs/01_corpora.ipynb #c048a
+class NoFile(OSError):
+    "What is wrong with a file, without the number that the system has for it"
+    def __str__(self): return self.strerror
+
+def regular_file(path, most=None):
+    "`path`, if it is a file that ends, of at most `most` bytes. Raises `OSError` for all else, without opening it"
+    path = Path(path)
+    found = path.stat()
+    kind = stat.S_IFMT(found.st_mode)
+    if kind == stat.S_IFDIR: raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if kind != stat.S_IFREG:
+        kind = {stat.S_IFIFO: 'pipe', stat.S_IFSOCK: 'socket'}.get(kind, 'device')
+        raise NoFile(errno.EINVAL, f"it is a {kind} and no file", str(path))
+    if most is not None and found.st_size > most:
+        raise NoFile(errno.EFBIG, f"it has {found.st_size:,} bytes, too many: at most {most:,} can be right", str(path))
+    return path
+
+def memory():
+    "Bytes of memory that this machine has; None where the system does not tell"
+    try: return os.sysconf('SC_PAGE_SIZE')*os.sysconf('SC_PHYS_PAGES')
+    except (AttributeError, ValueError, OSError): return None
+
+_FIRST = {b'\xff\xfe\0\0': 'UTF-32', b'\0\0\xfe\xff': 'UTF-32', b'\xff\xfe': 'UTF-16', b'\xfe\xff': 'UTF-16',
+          b'\x1f\x8b': 'packed by gzip', b'BZh': 'packed by bzip2', b'\xfd7zXZ': 'packed by xz',
+          b'(\xb5/\xfd': 'packed by zstd', b'PK\3\4': 'packed by zip'}
+
+def seen_encoding(head):
+    "What the first bytes of a file say that it is, if not UTF-8; None: nothing"
+    for first,name in _FIRST.items():
+        if head.startswith(first): return name
+    zeros = ''.join('0' if o.count(0) > len(o)/2 else 'x' for o in (head[i:4096:4] for i in range(4)))
+    wide = {'x000': 'UTF-32-LE', '000x': 'UTF-32-BE', 'x0x0': 'UTF-16-LE', '0x0x': 'UTF-16-BE'}
+    name = wide.get(zeros)                                    # of Western letters all but one byte are zero
+    return name and f'{name}, without a mark at its beginning'
+
+def check_utf8(path, otherwise=False):
+    "Raise `CorpusError` if a file (unpacked, where its name ends in .gz) begins like something else"
+    with (gzip.open if str(path).lower().endswith('.gz') else open)(path, 'rb') as f: seen = seen_encoding(f.read(4096))
+    if not seen: return
+    cure = "give it a name that ends in .gz" if 'gzip' in seen else "unpack it first" if 'packed' in seen else "save it as UTF-8"
+    if otherwise and 'packed' not in seen: cure += f", or name its encoding, as in encoding={seen.split(',')[0].lower()!r}"
+    raise CorpusError(f"'{path}' is {seen}, judging by its first bytes, and not UTF-8: {cure}")
+
+def _whole_file(path):
+    "The bytes of a file, if the memory can hold them"
+    size = regular_file(path).stat().st_size
+    try:
+        if size > (memory() or math.inf): raise MemoryError
+        return path.read_bytes()
+    except MemoryError:
+        raise CorpusError(f"'{path}' has {size:,} bytes, more than the memory can take: read it as a stream, "
+                          "with `stream_loaders` or elmo_pretrain --stream") from None
+
 # %% ../nbs/01_corpora.ipynb #c049
 def read_text(
     path,                 # a text file, also .gz
@@ -142,11 +196,15 @@ def read_text(
 )->str:
     "The text of a file, or a `CorpusError` that says what is wrong with the file"
     path = Path(path)
-    try: raw = gzip.decompress(path.read_bytes()) if path.suffix == '.gz' else path.read_bytes()
+    try:
+        raw = _whole_file(path)
+        if path.suffix == '.gz': raw = gzip.decompress(raw)
     except (OSError, EOFError, zlib.error) as e:
         raise CorpusError(f"can't read '{path}': {getattr(e, 'strerror', None) or e}") from e
-    if encoding == 'utf-8' and raw[:2] in (b'\xff\xfe', b'\xfe\xff'):
-        raise CorpusError(f"'{path}' is not UTF-8 but UTF-16, judging by its first two bytes: save it as UTF-8, or pass encoding='utf-16'")
+    if encoding == 'utf-8' and (seen := seen_encoding(raw)):
+        name = seen.split(',')[0].lower()
+        cure = "unpack it" if 'packed' in seen else f"save it as UTF-8, or name its encoding, as in encoding={name!r}"
+        raise CorpusError(f"'{path}' is {seen}, judging by its first bytes, and not UTF-8: {cure}")
     try: text = raw.decode('utf-8-sig' if encoding == 'utf-8' else encoding)
     except UnicodeDecodeError as e:
         line = raw[:e.start].count(b'\n') + 1
@@ -166,6 +224,13 @@ def lines_of(text):
     "The lines of `text` that aren't blank, without white space at their ends"
     return [o for o in all_lines(text) if o]
 
+# %% ../nbs/01_corpora.ipynb #c051a
+def each_once(files):
+    "The files without those that are only other names of earlier ones, such as links"
+    res = {}
+    for o in files: res.setdefault(os.path.realpath(o), o)
+    return list(res.values())
+
 # %% ../nbs/01_corpora.ipynb #c052
 def text_files(
     path,            # a file, a folder (its .txt files), a pattern such as 'books/*.txt', or a list of these
@@ -173,7 +238,7 @@ def text_files(
     "The files that `path` names"
     if isinstance(path, (list, tuple)):
         if not path: raise CorpusError("the list of files is empty")
-        return list(dict.fromkeys(f for o in path for f in text_files(o)))
+        return each_once(f for o in path for f in text_files(o))
     if not isinstance(path, (str, os.PathLike)): raise CorpusError(f"expected a file, a folder or a pattern, and got {path!r:.60}")
     p = Path(path).expanduser()
     if p.is_dir():
@@ -184,7 +249,7 @@ def text_files(
         res = sorted(Path(o) for o in glob.glob(str(p), recursive=True) if Path(o).is_file())
         if not res: raise CorpusError(f"no file matches the pattern '{p}'")
     else: raise CorpusError(f"there is no file or folder '{p}'")
-    return res
+    return each_once(res)
 
 # %% ../nbs/01_corpora.ipynb #c054
 def split_lines(

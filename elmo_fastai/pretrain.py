@@ -9,6 +9,7 @@ __all__ = ['TargetsToModel', 'bilm_loss', 'NatsMetric', 'SampledLossName', 'Half
 
 # %% ../nbs/08_pretrain.ipynb #c005
 import math, signal, threading, time
+from dataclasses import replace
 from functools import partial
 import numpy as np, torch
 from fastai.basics import *
@@ -142,6 +143,7 @@ class StopOnSignal(Callback):
     handlers = {}
     def before_fit(self):
         self.asked,self.handlers = None,{}
+        if self.learn.lock.locked(): return                          # `validate` and `get_preds`: there is no step to end
         if threading.current_thread() is not threading.main_thread(): return
         self.handlers = {s: signal.signal(s, self._ask) for s in (signal.SIGINT, signal.SIGTERM)}
     def _ask(self, signum, frame):
@@ -363,11 +365,20 @@ class BiLMLearner(Learner):
     def to_fp16(self, **kwargs): return self.to_fp32().add_cb(FP16(**kwargs))
     def to_bf16(self): return self.to_fp32().add_cb(BF16())
 
+# %% ../nbs/08_pretrain.ipynb #c052a
+def _with_chars(config, char_vocab):
+    "The configuration with the sizes of the loaders' characters; raises ValueError where it asks for others"
+    for k in ('n_chars', 'max_chars'):
+        if getattr(config, k) not in (getattr(BiLMConfig, k), getattr(char_vocab, k)):
+            raise ValueError(f"The configuration has {k}={getattr(config, k)}, the loaders' characters "
+                             f"{getattr(char_vocab, k)}: leave it out, or make the loaders with another char_vocab")
+    return replace(config, n_chars=char_vocab.n_chars, max_chars=char_vocab.max_chars)
+
 # %% ../nbs/08_pretrain.ipynb #c053
 @delegates(Learner.__init__, but='dls,model,loss_func,opt_func,metrics')
 def bilm_learner(
     dls,                          # from `ElmoDataLoaders`
-    config:BiLMConfig=ELMO_TINY,  # shape of the model
+    config:BiLMConfig=ELMO_TINY,  # shape of the model; the number of characters is that of the loaders
     bf16:bool|None=None,          # bfloat16; None: where the processor is fast at it
     clip:float=1.,                # limit of the gradient's norm, over all groups together
     wd:float|None=None,           # weight decay; None: 0.01 (decoupled) with AdamW, none with Adagrad
@@ -382,7 +393,9 @@ def bilm_learner(
     own = [TargetsToModel(), *clipping, KeepGood(), StopOnSignal(), Throughput(), SampledLossName()]
     if bf16_is_fast(device) if bf16 is None else bf16: own.append(BF16())
     kwargs = dict(lr=lr, splitter=bilm_split) | kwargs
-    learn = BiLMLearner(dls, BiLM(config, len(dls.vocab)), loss_func=bilm_loss, opt_func=opt_func, metrics=ppl,
+    chars = getattr(dls, 'char_vocab', None)
+    if chars is not None: config = _with_chars(config, chars)
+    learn = BiLMLearner(dls, BiLM(config, len(dls.vocab), chars), loss_func=bilm_loss, opt_func=opt_func, metrics=ppl,
                         wd=decay if wd is None else wd, cbs=own+L(cbs), **kwargs)
     learn.tokenizer = getattr(getattr(dls, 'corpus', None), 'tokenizer', BiLMLearner.tokenizer)
     learn.recorder.loss = NatsMetric('loss')

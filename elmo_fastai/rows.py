@@ -7,7 +7,7 @@ __all__ = ['TEXT_COLUMNS', 'READERS', 'text_column', 'is_missing', 'check_text',
            'file_corpus', 'hub_corpus', 'DiskLines', 'stream_corpus', 'c4']
 
 # %% ../nbs/01c_rows.ipynb #c003
-import hashlib, json, math, os, shutil
+import hashlib, json, math, os, shutil, zlib
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import contextmanager
@@ -17,7 +17,8 @@ import pandas as pd
 from fastcore.basics import patch
 from fastcore.xdg import xdg_cache_home
 from .corpora import *
-from .corpora import SPLITS, TEXT_ENDINGS, _hub, _local_folder, ending, files_corpus, split_files
+from .corpora import (SPLITS, TEXT_ENDINGS, _hub, _local_folder, check_utf8, each_once, ending,
+                                 files_corpus, regular_file, split_files)
 
 # %% ../nbs/01c_rows.ipynb #c009
 TEXT_COLUMNS = 'text', 'sentence', 'review', 'content'
@@ -133,11 +134,14 @@ def read_table(
     if kind == '.parquet': kw = {}
     elif kind.startswith('.json'): kw |= dict(lines=kind == '.jsonl', dtype=False)
     else: kw |= dict(keep_default_na=False, na_values=[''], sep='\t' if kind == '.tsv' else ',')
-    try: return READERS[kind](path, **kw)
+    try:
+        if kind != '.parquet' and not encoding: check_utf8(regular_file(path), otherwise=True)
+        return READERS[kind](regular_file(path), **kw)
+    except CorpusError: raise
     except FileNotFoundError: raise CorpusError(f"there is no file '{path}'") from None
     except LookupError: bad(f"there is no encoding {encoding!r}, try 'utf-8', 'latin-1' or 'cp1252'")
     except UnicodeDecodeError as e: bad(f"{e}. Name its encoding, as in encoding='latin-1'")
-    except (OSError, ValueError) as e: bad(f"{(str(e) or type(e).__name__).splitlines()[0]:.200}")
+    except (OSError, ValueError, EOFError, zlib.error) as e: bad(f"{(str(e) or type(e).__name__).splitlines()[0]:.200}")
 
 # %% ../nbs/01c_rows.ipynb #c019b
 def _folder(path):
@@ -146,7 +150,7 @@ def _folder(path):
     return p if p and p.is_dir() else None
 
 def _with_ending(folder, endings):
-    return sorted(o for o in folder.iterdir() if o.is_file() and ending(o) in endings)
+    return each_once(sorted(o for o in folder.iterdir() if o.is_file() and ending(o) in endings))
 
 def table_files(path):
     return _with_ending(folder, READERS) if (folder := _folder(path)) else text_files(path)
@@ -384,11 +388,19 @@ _KINDS = {'.json': 'json', '.jsonl': 'json', '.parquet': 'parquet', '.txt': 'tex
 
 def _kind(f): return _KINDS.get(Path(f.name.removesuffix('.gz')).suffix)
 
+def _readable(f):
+    "Raise `CorpusError` if `f` is no file that ends, or not in UTF-8"
+    try:
+        if _kind(regular_file(f)) != 'parquet': check_utf8(f)
+    except (OSError, EOFError, zlib.error) as e:
+        raise CorpusError(f"'{f}' can't be read: {getattr(e, 'strerror', None) or e}") from None
+
 def _local_files(path):
     "(files to train on, files to hold out, reader) among the files that `path` names"
     p = Path(path).expanduser() if not isinstance(path, (list, tuple)) else None
-    if p and p.is_dir(): files = sorted(o for o in (p/'en' if (p/'en').is_dir() else p).iterdir() if _kind(o))
+    if p and p.is_dir(): files = each_once(sorted(o for o in (p/'en' if (p/'en').is_dir() else p).iterdir() if _kind(o)))
     else: files = [o for o in text_files(path) if _kind(o)]
+    for o in files: _readable(o)
     kinds = {_kind(o) for o in files}
     if len(kinds) != 1: raise CorpusError(f"'{path}' must have files of one kind, {', '.join(_KINDS)} or these with .gz, and has " +
                                           (' and '.join(sorted(kinds)) if kinds else 'none'))

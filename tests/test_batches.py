@@ -317,6 +317,21 @@ def test_from_dataset():
     with pytest.raises(CorpusError, match="'content'"): ElmoDataLoaders.from_dataset(d, text_col='text')
     with pytest.raises(CorpusError, match="'train'"): ElmoDataLoaders.from_dataset({'test': d})
 
+@pytest.mark.parametrize('on_disk', [False, True])
+def test_parts_without_one_for_validation_are_split(on_disk):
+    "Whatever else is in the dictionary; of 🤗's IMDB, for instance, `unsupervised`"
+    datasets = pytest.importorskip('datasets')
+    def D(n, word='w'): return datasets.Dataset.from_dict({'text': [f'{word}{i} .' for i in range(n)]})
+    def sizes(parts):
+        dls = ElmoDataLoaders.from_dataset(parts, valid_pct=.25, on_disk=on_disk, tokenizer='space', device='cpu')
+        assert not set(dls.corpus.train) & set(dls.corpus.valid)
+        return len(dls.corpus.train), len(dls.corpus.valid)
+    assert sizes(dict(train=D(40), unsupervised=D(20, 'u'))) == (30, 10)
+    assert sizes(dict(training=D(40))) == sizes(dict(training=D(40), more=D(20, 'u'))) == (30, 10)
+    assert sizes(dict(train=D(40), test=D(5, 't'), unsupervised=D(20, 'u'))) == (40, 5)
+    assert sizes(dict(train=D(40), test=D(5, 't'), dev=D(3, 'v'))) == (40, 3)
+    if not on_disk: assert len(ElmoDataLoaders.from_dataset(dict(train=D(40), test=D(5, 't'), dev=D(3, 'v'))).corpus.test) == 5
+
 def test_from_files(tmp_path):
     (tmp_path/'a.txt').write_bytes('\ufeffa b\r\n\r\nc d\r\n'.encode('utf-8')); (tmp_path/'b.txt').write_text('e\nf')
     kw = dict(bs=2, valid=tmp_path/'b.txt')

@@ -1,5 +1,5 @@
 "The command: from text to a folder, with right and wrong input, in this process and in processes of its own"
-import json, math, os, random, re, shutil, signal, subprocess, sys, time
+import json, math, os, random, re, shutil, signal, subprocess, sys, time, warnings
 from concurrent.futures import ThreadPoolExecutor
 from configparser import ConfigParser
 from importlib import import_module
@@ -176,6 +176,20 @@ def test_ctrl_c_before_training(tmp_path, monkeypatch, capsys):
     with pytest.raises(SystemExit) as e: elmo_pretrain(['toy', '--out', str(tmp_path/'m')])
     assert e.value.code == 130 and len(capsys.readouterr().err.strip().splitlines()) == 1 and not list(tmp_path.iterdir())
 
+@pytest.mark.parametrize('end', [None, KeyboardInterrupt(), PretrainError('no'), RuntimeError('a fault')])
+def test_the_command_called_in_a_process_leaves_its_warnings_alone(end, monkeypatch, tmp_path, capsys):
+    def stub(*args, **kwargs):
+        assert warnings.showwarning is not before
+        if end: raise end
+        return tmp_path
+    before, filters = warnings.showwarning, [*warnings.filters]
+    (tmp_path/'report.json').write_text('{"tokenizer": "words", "corpus": "toy"}')
+    monkeypatch.setattr(module, 'pretrain', stub)
+    try: elmo_pretrain(['toy'])
+    except (SystemExit, RuntimeError): pass
+    with pytest.raises(SystemExit): elmo_pretrain([])
+    assert warnings.showwarning is before and warnings.filters == filters
+
 # trainings that were interrupted, and go on
 
 def weights(folder): return (Path(folder)/'model.safetensors').read_bytes()
@@ -232,6 +246,63 @@ def test_settings_survive(corpus, tmp_path, monkeypatch):
     monkeypatch.chdir(text.parent)
     assert weights(going_on(None, 'm.run')) == weights(whole)
     assert names(tmp_path) == ['m', 'm.interrupted', 'text.txt', 'whole']
+
+KILLED = '''
+import os, signal, sys
+from elmo_fastai import command as module
+from elmo_fastai.bilm import BiLMConfig, elmo_configs
+from elmo_fastai.corpora import toy_corpus
+def die(*args, **kwargs): os.kill(os.getpid(), signal.SIGKILL)
+elmo_configs['nano'] = {config!r}
+corpus = toy_corpus(n_train=400, n_valid=80, n_test=1, n_unseen=1)
+module.{where} = die
+module.pretrain(corpus, {out!r}, 'nano', device='cpu', say=str, bs=16, epochs=2, {more}) if {fresh} else module.pretrain(corpus, resume={out!r}, device='cpu', say=str)
+'''
+
+def killed(where, out, fresh=True, more=''):
+    "A training that is killed where a function of the command is called"
+    program = KILLED.format(config=CFG, where=where, out=str(out), fresh=fresh, more=more)
+    env = {**os.environ, 'PYTHONPATH': str(Path(elmo_fastai.__file__).parents[1]), 'OMP_NUM_THREADS': '1'}
+    p = subprocess.run([sys.executable, '-c', program], env=env, capture_output=True, text=True)
+    assert p.returncode == -signal.SIGKILL, p.stderr[-2000:]
+
+@pytest.mark.parametrize('more', ['', 'patience=1, lr=.3'], ids=['', 'early stop'])
+def test_killed_while_measuring(corpus, tmp_path, more):
+    "The model is there without its report; the next call writes it, and trains nothing"
+    out = tmp_path/'m'
+    killed('make_report', out, more=more)
+    assert names(tmp_path) == ['m', 'm.run'] and not (out/'report.json').exists() and load_bilm(out)
+    before = weights(out)
+    with pytest.raises(PretrainError, match='did not come to its end.*--resume'): train(corpus, out, epochs=2)
+    killed('make_report', out, fresh=False)                             # and once more
+    assert names(tmp_path) == ['m', 'm.run'] and not (out/'report.json').exists()
+    assert going_on(corpus, tmp_path/'m.run') == out and names(tmp_path) == ['m'] and weights(out) == before
+    report, *_ = check_folder(out, senses=True)
+    assert report['status'] == 'complete' and report['steps'] == (50 if not more else report['steps']) and (out/'history.csv').exists()
+
+def test_killed_when_all_is_written(corpus, tmp_path):
+    out = tmp_path/'m'
+    killed('make_report', out)
+    killed('_clear', out, fresh=False)                                  # a fresh training calls it at its beginning, too
+    assert (out/'report.json').exists() and names(tmp_path) == ['m', 'm.run']
+    assert going_on(corpus, tmp_path/'m.run') == out and names(tmp_path) == ['m']
+
+def test_another_model_is_not_replaced_by_a_report(corpus, tmp_path, broken, whole):
+    "Not even one that has no report"
+    shutil.copytree(train(corpus, tmp_path/'other', bs=8), tmp_path/'m')
+    (tmp_path/'m'/'report.json').unlink()
+    before = weights(tmp_path/'m')
+    with pytest.raises(PretrainError, match='holds a model already'): going_on(corpus, broken)
+    assert weights(tmp_path/'m') == before and find_checkpoint(broken)
+    assert weights(going_on(corpus, broken, overwrite=True)) == weights(whole)
+
+def test_ctrl_c_while_measuring(corpus, tmp_path, monkeypatch):
+    def stop(*args, **kwargs): raise KeyboardInterrupt
+    with monkeypatch.context() as mp:
+        mp.setattr(module, 'make_report', stop)
+        with pytest.raises(Interrupted, match=f"Measuring was interrupted; the model is in {tmp_path/'m'}/; go on with: .*--resume {tmp_path/'m.run'}"): train(corpus, tmp_path/'m')
+    before = weights(tmp_path/'m')
+    assert weights(going_on(corpus, tmp_path/'m.run')) == before and check_folder(tmp_path/'m', senses=True)
 
 @pytest.mark.parametrize('where', ['m.run', 'm', 'checkpoint'])
 def test_what_resume_may_be_given(corpus, tmp_path, broken, where):
@@ -403,6 +474,15 @@ def test_several_files(text, monkeypatch):
     folder = train(['my/test.txt', 'my/train.txt', 'my/valid.txt'], None, tokenizer='space', **QUIET)
     assert folder == Path('models')/'my' and weights(folder) == weights(train('my', 'm', tokenizer='space', **QUIET))
     assert train(['tr.txt', Path('va.txt')], None, **QUIET).name == text.name
+
+def test_a_held_out_text_that_was_trained_on_is_named(text):
+    "Nine of ten held-out lines stand in the training text, word for word: a trigram knows them by heart"
+    lines = (text/'tr.txt').read_text().splitlines()
+    (text/'copies.txt').write_text('\n'.join(lines[:18] + (text/'va.txt').read_text().splitlines()[:2]))
+    for valid,says in (('copies.txt', True), ('va.txt', False)):
+        told = []
+        train(str(text/'tr.txt'), text/'m', valid=str(text/valid), dry=True, say=told.append, **QUIET)
+        assert bool(re.search(r'Of what is held out, (8|9)\d% stands in the training text', '\n'.join(told))) == says
 
 def test_no_test_text_no_figures(text):
     folder = train(str(text/'tr.txt'), text/'m', valid=str(text/'va.txt'), **QUIET)

@@ -351,11 +351,21 @@ def test_tables(elmo, texts, tmp_path):
 def test_lines_that_can_not_be_embedded(elmo, tmp_path, texts):
     (tmp_path/'a.txt').write_bytes(b'\xef\xbb\xbfgood\r\ncaf\xe9\nnul\x00byte\n' + b'a '*60 + b'\n\xed\xa0\x80\n' + b'x'*6000 + b'\nlast')
     r, told, warned = run(tmp_path/'a.txt', tmp_path/'o.hdf5', elmo, max_tokens=50)
-    assert set(r['failed']) == {1, 3, 4, 5} and r['lines'] == 3 and 'more than 5,000 bytes' in r['failed'][5]
-    assert [re.match(r'line (\d+)', w)[1] for w in warned] == ['2', '4', '5', '6'] and 'not UTF-8 (byte 3)' in warned[0] and '60 tokens' in warned[1]
+    assert set(r['failed']) == {1, 2, 3, 4, 5} and r['lines'] == 2 and 'more than 5,000 bytes' in r['failed'][5]
+    assert [re.match(r'line (\d+)', w)[1] for w in warned] == ['2', '3', '4', '5', '6'] and 'not UTF-8 (byte 3)' in warned[0]
+    assert 'NUL byte (byte 3)' in warned[1] and '60 tokens' in warned[2]
     with h5py.File(tmp_path/'o.hdf5') as f:
-        assert set(f) == {'0', '2', '6', 'sentence_to_index'} and set(json.loads(f['sentence_to_index'][0])) == {'good', 'nul\0byte', 'last'}
-        assert close(f['0'][:], direct(elmo, ['good'])) and json.loads(f.attrs['elmo_fastai'])['failed'].keys() == {'1', '3', '4', '5'}
+        assert set(f) == {'0', '6', 'sentence_to_index'} and set(json.loads(f['sentence_to_index'][0])) == {'good', 'last'}
+        assert close(f['0'][:], direct(elmo, ['good'])) and json.loads(f.attrs['elmo_fastai'])['failed'].keys() == {'1', '2', '3', '4', '5'}
+
+@pytest.mark.parametrize('raw,says', [('the bank'.encode('utf-16'), 'UTF-16'), (b'\x1f\x8b\x08xx', 'gzip'), (b'the bank\n', None)])
+@pytest.mark.parametrize('plain', [True, False])
+def test_the_first_bytes_of_standard_input(elmo, tmp_path, monkeypatch, raw, says, plain):
+    stream = io.BytesIO(raw)
+    monkeypatch.setattr(sys, 'stdin', SimpleNamespace(buffer=stream if plain else io.BufferedReader(stream)))
+    if says is None: assert run('-', tmp_path/'o.npz', elmo)[0]['lines'] == 1
+    else:
+        with pytest.raises(EmbedError, match=f'- is .*{says}'): run('-', tmp_path/'o.npz', elmo)
 
 def test_a_line_that_is_too_long_is_not_held():
     data = b'\xef\xbb\xbf1234567890\r\n' + b'x'*3_000_000 + b'\n\nok\n' + b'y'*40

@@ -13,6 +13,7 @@ from elmo_fastai.bilm import *
 from elmo_fastai.corpora import *
 from elmo_fastai.pretrain import *
 from elmo_fastai.speak import generate
+from elmo_fastai.tokens import *
 from steps import At, finite
 
 CFG = BiLMConfig('nano', char_dim=4, filters=((1,8),(2,8),(3,8)), proj_dim=16, hidden_dim=16)
@@ -38,6 +39,16 @@ def quietly(learn, method='fit', *args, **kwargs):
     with learn.no_bar(), learn.no_logging(): return getattr(learn, method)(*args, **kwargs)
 
 # an ordinary learner
+
+def test_characters_are_those_of_the_loaders(some):
+    "Their number and their room, whatever the configuration leaves open; what it asks for in vain is named"
+    def loaders(chars): return ElmoDataLoaders.from_corpus(some, kind='sentences', bs=8, char_vocab=chars, device='cpu')
+    letters = CharVocab.build([o.split() for o in some.train], max_chars=20)
+    for chars in (letters, ByteCharVocab(20)):
+        c = learner(loaders(chars)).model.config
+        assert (c.n_chars, c.max_chars, c.proj_dim) == (chars.n_chars, 20, CFG.proj_dim)
+    for wrong in (dict(n_chars=99), dict(max_chars=30)):
+        with pytest.raises(ValueError, match=f"{[*wrong][0]}={[*wrong.values()][0]}.*loaders"): learner(loaders(letters), config=replace(CFG, **wrong))
 
 def test_lr_find_suggests_and_leaves_no_trace(dls, tmp_path):
     learn = learner(dls, path=tmp_path)
@@ -434,6 +445,17 @@ def press(sig=signal.SIGINT, times=1):
     def do(cb):
         for _ in range(times): signal.raise_signal(sig)
     return do
+
+@pytest.mark.parametrize('how', ['validate', 'get_preds'])
+def test_ctrl_c_while_validating_is_ctrl_c(dls, how):
+    "Not the exception by which fastai ends a training"
+    class Press(Callback):
+        def before_batch(self): signal.raise_signal(signal.SIGINT)
+    before = signal.getsignal(signal.SIGINT)
+    learn = learner(dls)
+    with pytest.raises(KeyboardInterrupt), learn.added_cbs(Press()): quietly(learn, how)
+    assert signal.getsignal(signal.SIGINT) == before and finite(learn.model)
+    quietly(learn, 'validate')                                          # and it works again
 
 @pytest.mark.parametrize('sig', [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_training_after_the_step(dls, sig):

@@ -338,7 +338,7 @@ def test_tables_in_another_encoding(tmp_path, ext):
     for encoding in ('latin-1', 'utf-16'):
         f.write_bytes(raw.encode(encoding))
         assert get_corpus(f, encoding=encoding).splits == dict(train=['é'], valid=['è'], test=['ê'])
-        with pytest.raises(CorpusError, match=f"can't read .*t{ext}.*encoding='"): get_corpus(f)
+        with pytest.raises(CorpusError, match=f"t{ext}.*encoding='"): get_corpus(f)
     with pytest.raises(CorpusError, match="no encoding 'klingon'"): get_corpus(f, encoding='klingon')
 
 def test_parquet_has_no_encoding(tmp_path):
