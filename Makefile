@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
-.PHONY: help pretrain test lab docs preview readme export bench clean
+.PHONY: help pretrain test robust lab docs preview readme export bench clean
 
 VENV ?= .venv
 BIN  := $(VENV)/bin
@@ -34,6 +34,9 @@ pretrain: $(VENV)/.library  ## pretrain a biLM on the built-in corpus (other cor
 
 test: $(VENV)/.develop  ## check that library and notebooks agree, run every notebook and the tests
 	@$(BIN)/python tests/run.py
+
+robust: $(VENV)/.develop  ## all of that under other seeds, roundings and instructions (hours; what it can: ARGS=--help)
+	@$(BIN)/python tests/robust.py $(if $(filter toy,$(ARGS)),,$(ARGS))
 
 lab: $(VENV)/.develop  ## open the course in JupyterLab
 	@$(BIN)/jupyter lab nbs/00_quickstart.ipynb
