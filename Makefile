@@ -2,15 +2,15 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
-.PHONY: help pretrain test lab docs preview readme export bench clean
+.PHONY: help pretrain test robust lab docs preview readme export bench clean
 
 VENV ?= .venv
 BIN  := $(VENV)/bin
 # The first Python of 3.11, 3.12, 3.10 that runs here; name another with `make … PYTHON=/path/to/python3.11`.
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.10 python3 python; do \
 	$$p -c 'import sys; sys.exit(not (3,10) <= sys.version_info[:2] <= (3,12))' >/dev/null 2>&1 && { echo $$p; break; }; done)
-# What `make pretrain` hands to the command: `make pretrain ARGS="tiny_shakespeare"`.
-ARGS ?= toy
+# What `make pretrain` and `make robust` hand on: `make pretrain ARGS="tiny_shakespeare"`.
+pretrain: ARGS ?= toy
 
 help:  ## list the commands
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
@@ -35,6 +35,9 @@ pretrain: $(VENV)/.library  ## pretrain a biLM on the built-in corpus (other cor
 test: $(VENV)/.develop  ## check that library and notebooks agree, run every notebook and the tests
 	@$(BIN)/python tests/run.py
 
+robust: $(VENV)/.develop  ## all of that under other seeds, roundings and instructions (hours; what it can: ARGS=--help)
+	@$(BIN)/python tests/robust.py $(ARGS)
+
 lab: $(VENV)/.develop  ## open the course in JupyterLab
 	@$(BIN)/jupyter lab nbs/00_quickstart.ipynb
 
@@ -54,10 +57,10 @@ readme: $(VENV)/.develop  ## write README.md from nbs/index.ipynb
 export: $(VENV)/.develop  ## write the library from the notebooks, and clean them
 	@$(BIN)/nbdev_export && $(BIN)/nbdev_clean
 
-BENCHMARKS := bench_batches train_step token_norm softmax precision processes scale state ablation embed_speed embed_memory probe
+BENCHMARKS := bench_batches train_step token_norm softmax precision processes scale state ablation char_vocab embed_speed embed_memory probe
 bench: $(VENV)/.develop  ## measure speed and memory, both sides in one run (long; one of them: BENCHMARKS=train_step)
 	@for b in $(BENCHMARKS); do echo; echo "== $$b"; $(BIN)/python tests/benchmarks/$$b.py; done
 	@case " $(BENCHMARKS) " in *" train_step "*) $(BIN)/python tests/benchmarks/train_step.py --vocab 100000;; esac
 
 clean:  ## remove the environment and everything that was built (models stay)
-	@rm -rf $(VENV) _docs _proc _preview *.egg-info .pytest_cache .hypothesis nbs/.quarto
+	@rm -rf $(VENV) _docs _proc _preview _robust *.egg-info .pytest_cache .hypothesis nbs/.quarto

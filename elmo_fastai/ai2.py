@@ -14,6 +14,7 @@ from urllib.request import Request, urlopen
 import h5py, numpy as np, torch
 from fastcore.xdg import xdg_cache_home
 from fastprogress.fastprogress import progress_bar
+from .corpora import regular_file
 from .tokens import *
 from .charcnn import *
 from .recurrent import *
@@ -124,7 +125,7 @@ def _checked(f, path, c):
 def _read_weights(path, c):
     "The arrays of the file at `path`, in 32 bits"
     try:
-        with h5py.File(path, 'r') as f, np.errstate(over='ignore'):
+        with h5py.File(regular_file(path), 'r') as f, np.errstate(over='ignore'):
             res = {k: np.asarray(o[()], np.float32) for k,o in _checked(f, path, c).items()}
     except ModelFileError: raise
     except Exception as e:                                                                       # h5py raises many kinds
@@ -137,8 +138,7 @@ def _read_weights(path, c):
 def _read_options(path):
     "The contents of an options.json"
     try:
-        if (size := os.stat(path).st_size) > 1_000_000: raise ValueError(f"{size:,} bytes are too many for options")
-        options = json.loads(Path(path).read_text(encoding='utf-8'))
+        options = json.loads(regular_file(path, 10**6).read_text(encoding='utf-8'))
     except (OSError, ValueError, RecursionError) as e: raise ModelFileError(f"{path} can't be read: {str(e)[:300]}") from None
     if not isinstance(options, dict): raise ModelFileError(f"{path} holds {type(options).__name__}, not AI2's options")
     return options
@@ -148,7 +148,7 @@ _MARKS = dict(zip(SPECIALS[1:], ('<UNK>', '<S>', '</S>')))
 
 def _read_vocab(path):
     "(our vocabulary, the line of each of its words but padding)"
-    try: lines = [o.strip() for o in Path(path).read_text(encoding='utf-8').split('\n')]
+    try: lines = [o.strip() for o in regular_file(path, 2**28).read_text(encoding='utf-8').split('\n')]
     except (OSError, ValueError) as e: raise ModelFileError(f"{path} can't be read: {e}") from None
     if lines and not lines[-1]: lines.pop()
     lines = [o for o in lines if o != '!!!MAXTERMID']
@@ -199,7 +199,7 @@ def load_ai2(
     if V:
         rows = [2, 0, 1, *range(3, V)] if vocab is None else _read_vocab(vocab)[1]     # without a file: the three marks first
         if len(rows) != V or V < 3: raise ModelFileError(f"{weights} predicts {V} words, and {vocab or 'a vocabulary'} has {len(rows)}")
-    with torch.device('meta'): model = BiLM(c, V and V+1)
+    with torch.device('meta'): model = BiLM(c, V and V+1, ByteCharVocab(c.max_chars))
     model.load_state_dict(_to_torch(file, c, rows), assign=True)
     return model.eval()
 
@@ -248,7 +248,9 @@ def _from_torch(sd, c, softmax):
 def _check_writable(folder, model, vocab):
     c,names = model.config,{'options.json', 'weights.hdf5', 'vocab.txt'}
     if not (c.share_encoder and c.share_softmax): raise ValueError("AI2's format has one character encoder and one softmax for both directions")
-    if model.chars.n_chars != 262: raise ValueError(f"AI2's format has 262 characters (bytes), and this model reads {model.chars.n_chars}")
+    if c.n_chars != 262 or isinstance(model.char_vocab, CharVocab):
+        raise ValueError(f"AI2's format has 262 characters (bytes), "
+                         f"and this model reads {c.n_chars} of an alphabet of its own")
     if vocab is not None and model.n_words not in (0, len(vocab)):
         raise ValueError(f"The vocabulary has {len(vocab)} words, the model predicts {model.n_words}")
     for o in vocab.itos[4:] if vocab is not None else ():

@@ -18,6 +18,7 @@ from .report import *
 from .speak import *
 from .cost import *
 from .files import *
+from .options import *
 from .pretrain import *
 from .checkpoint import *
 from .command import *

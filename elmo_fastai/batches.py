@@ -16,7 +16,9 @@ import torch
 from fastai.data.all import (DataLoader, DataLoaders, Datasets, L, Pipeline, TfmdDL, TransformBlock,
                              default_device, display_df, merge, patch)
 from .corpora import *
+from .corpora import TEXT_ENDINGS, named_files
 from .rows import *
+from .rows import _parts
 from .tokens import *
 from .arrays import *
 _all_ = ['Cuts', 'ElmoPadChunk', 'TokenTypes', 'EncodedText']
@@ -381,7 +383,7 @@ def from_df(cls:ElmoDataLoaders,
 @patch(cls_method=True)
 def from_files(cls:ElmoDataLoaders,
     path,             # a file, a folder, a pattern, or a list of those
-    valid=None,       # the same for validation; None: random lines of `path`
+    valid=None,       # the same for validation; None: files that are called so, else random lines
     valid_pct:float=0.1, # the share of those random lines
     split_seed:int=42, # which lines they are
     tokenizer='words', # a name or function, see `get_tokenizer`
@@ -390,8 +392,11 @@ def from_files(cls:ElmoDataLoaders,
 ):
     "From text files, a sentence or paragraph a line; blank lines are left out, and counted in `skipped`"
     path, valid = [list(o) if isinstance(o, L) else o for o in (path, valid)]
-    corpus = text_corpus(path, 0 if valid is None else valid, 0, tokenizer=tokenizer, encoding=encoding)
-    return cls.from_corpus(_halves(corpus, valid_pct, split_seed) if valid is None else corpus, **kwargs)
+    named = valid is None and named_files(path, TEXT_ENDINGS)[0]
+    splits = (None, None) if named else (0 if valid is None else valid, 0)
+    corpus = text_corpus(path, *splits, tokenizer=tokenizer, encoding=encoding)
+    if valid is None and not named: corpus = _halves(corpus, valid_pct, split_seed)
+    return cls.from_corpus(corpus, **kwargs)
 
 # %% ../nbs/03_batches.ipynb #c075
 @patch(cls_method=True)
@@ -407,19 +412,17 @@ def from_dataset(cls:ElmoDataLoaders,
     **kwargs            # further arguments as for `from_corpus`
 ):
     "From a data set of the `datasets` library"
-    parts = dict(dataset) if isinstance(dataset, dict) else dict(train=dataset)
-    if len(parts) > 1 and not {'valid', 'validation', 'dev'} & set(parts) and 'test' in parts: parts['valid'] = parts.pop('test')
+    parts = _parts(dataset)
+    if 'valid' not in parts and 'test' in parts: parts['valid'] = parts.pop('test')
     if on_disk: return cls.from_corpus(_disk_corpus(parts, text_col, n_rows, valid_pct, name, tokenizer), **kwargs)
     corpus = table_corpus(parts, text_col, 0, 0, name, tokenizer, n_rows)
-    return cls.from_corpus(corpus if len(parts) > 1 else _halves(corpus, valid_pct, split_seed), **kwargs)
+    return cls.from_corpus(corpus if 'valid' in parts else _halves(corpus, valid_pct, split_seed), **kwargs)
 
 # %% ../nbs/03_batches.ipynb #c076
 def _disk_corpus(parts, text_col, n_rows, valid_pct, name, tokenizer):
     "A corpus whose lines are the rows of data sets on disk"
-    if 'train' not in parts: raise CorpusError(f"there is no split 'train' among {', '.join(map(repr, parts))}")
-    lines = {'train' if k=='train' else 'valid': DiskLines(v, text_col)[:n_rows]
-             for k,v in parts.items() if k in ('train', 'valid', 'validation', 'dev')}
-    if len(lines)==1: lines = split_lines(lines['train'], valid_pct, 0)
+    lines = {k: DiskLines(v, text_col)[:n_rows] for k,v in parts.items() if k != 'test'}
+    if 'valid' not in lines: lines = split_lines(lines['train'], valid_pct, 0)
     return Corpus(name, {k: v for k,v in lines.items() if k != 'test'}, tokenizer)
 
 # %% ../nbs/03_batches.ipynb #c079

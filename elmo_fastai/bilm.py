@@ -14,7 +14,9 @@ from pathlib import Path
 import torch
 from torch import nn
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors import safe_open
+from safetensors.torch import save_file
+from .corpora import regular_file
 from .tokens import *
 from .charcnn import *
 from .recurrent import *
@@ -33,9 +35,10 @@ def _impossible(c):
     ok = flags | dict(
         name = isinstance(c.name, str),
         char_dim = _whole(c.char_dim),
-        filters = isinstance(c.filters, tuple) and len(c.filters) > 0 and all(map(_pair, c.filters)),
+        filters = isinstance(c.filters, tuple) and 0 < len(c.filters) < 100 and all(map(_pair, c.filters)),
         n_highway = _whole(c.n_highway, 0, 99),
         activation = c.activation in ('relu', 'tanh'),
+        n_chars = _whole(c.n_chars, 7, 2**15),
         max_chars = _whole(c.max_chars, 3, 2**15 - 1),
         proj_dim = _whole(c.proj_dim),
         hidden_dim = _whole(c.hidden_dim) and _whole(c.proj_dim) and c.hidden_dim >= c.proj_dim,
@@ -57,6 +60,7 @@ class BiLMConfig:
     filters: tuple = ((1,32), (2,32), (3,64), (4,64))  # (width, number) of each convolution
     n_highway: int = 1            # highway layers after the convolutions
     activation: str = 'relu'      # after the max-pool: 'relu' or 'tanh'
+    n_chars: int = 262            # char ids: 262 are AI2's for bytes; an alphabet that was learned has its own number
     max_chars: int = 50           # W, characters a token, marks of its ends included
     norm: bool = True             # batch normalisation of the token vectors (chapter 04)
     proj_dim: int = 128           # P, size of a token vector and of each direction's output
@@ -128,18 +132,35 @@ def original_init(
             else: unit(p)
     return model
 
+# %% ../nbs/07_bilm.ipynb #c026a
+def char_vocab_of(lm, char_vocab=None):
+    "`char_vocab`, or what the biLM `lm` knows, or AI2's bytes. Raises ValueError for another than `lm`'s"
+    n, W, own = lm.chars.n_chars, lm.config.max_chars, lm.char_vocab
+    res = char_vocab or own or (ByteCharVocab(W) if n == 262 else None)
+    if res is None:
+        raise ValueError(f"This biLM reads {n} char ids of an alphabet that it does not know: "
+                         "give it as char_vocab=…")
+    if (res.n_chars, res.max_chars) != (n, W) or own not in (None, res):
+        raise ValueError(f"char_vocab makes {res.n_chars} ids, {res.max_chars} a token ({res!r}), "
+                         f"and the biLM reads {n}, {W} a token" + (f" ({own!r})" if own else '') +
+                         ": take the one that it was trained with")
+    return res
+
 # %% ../nbs/07_bilm.ipynb #c029
 class BiLM(nn.Module):
     "A bidirectional language model over characters (Peters et al. 2018, section 3.1)"
     def __init__(self,
         config:BiLMConfig, # shape of the model
         n_words:int,       # V, number of words that it predicts; 0: no output layer, only states
+        char_vocab=None,   # what makes its char ids, to be kept with it; None: not known
     ):
         super().__init__()
         if not _whole(n_words, 0, math.inf): raise ValueError(f"A biLM predicts a whole number of words, 0 or more, not {n_words!r:.100}")
-        self.config,self.n_words = config,n_words
+        self.config,self.n_words,self.char_vocab = config,n_words,None
         c = config
-        def encoder(): return CharCNN(c.proj_dim if c.char_proj else None, c.char_dim, c.filters, c.n_highway, c.activation, norm=c.norm)
+        def encoder():
+            return CharCNN(c.proj_dim if c.char_proj else None, c.char_dim, c.filters, c.n_highway,
+                           c.activation, c.n_chars, c.norm)
         def softmax(): return output_layer(c.proj_dim, n_words, c.softmax, c.cutoffs, c.div_value, c.n_negative) if n_words else None
         self.chars = encoder()
         self.lstm = BiLSTMStack(c.proj_dim, c.hidden_dim, c.n_layers, c.dropout, c.residual, c.cell_clip, c.proj_clip)
@@ -148,6 +169,7 @@ class BiLM(nn.Module):
         self.chars_bwd = None if c.share_encoder else encoder()
         self.head_bwd = None if c.share_softmax else softmax()
         original_init(self)
+        if char_vocab is not None: self.char_vocab = char_vocab_of(self, char_vocab)
 
     @property
     def heads(self):
@@ -225,27 +247,32 @@ def perplexity(
 
 # %% ../nbs/07_bilm.ipynb #c057
 @contextmanager
-def evaluating(model, vocab=None):
-    "Evaluation mode without gradients, and back; gives the model's device. Raises ValueError where it predicts no words, or not those of `vocab`"
+def eval_mode(model):
+    "Every part in evaluation mode, and afterwards as it was"
+    modes = [(m, m.training) for m in model.modules()]
+    try: yield model.eval()
+    finally:
+        for m,was in modes: m.training = was
+
+@contextmanager
+def evaluating(model, vocab=None, char_vocab=None):
+    "Evaluation mode without gradients, and back; gives the device. Raises ValueError for a model without words, or with others"
     if model.head is None: raise ValueError("This biLM has no output layer (n_words=0), so it predicts no words")
     if vocab is not None and len(vocab) != model.n_words:
         raise ValueError(f"The vocabulary has {len(vocab)} words, the model predicts {model.n_words}: they do not belong together")
-    was_training = model.training
-    model.eval()
-    try:
-        with torch.no_grad(): yield next(model.parameters()).device
-    finally: model.train(was_training)
+    if char_vocab is not None: char_vocab_of(model, char_vocab)
+    with eval_mode(model), torch.no_grad(): yield next(model.parameters()).device
 
 # %% ../nbs/07_bilm.ipynb #c058
 def evaluate(
     model:BiLM, # a biLM
-    dl,         # batches of (chars, next words, previous words)
+    dl,         # batches of (chars, next words, previous words); lengths between may be there, and are not needed
 ) -> dict:      # perplexities `fwd`, `bwd`, `mean` (of both cross-entropies), and `predictions` a direction
     "Exact perplexity of both directions on all of `dl`; raises ValueError where there is nothing to predict"
     nats,n = [0., 0.],[0, 0]
     with evaluating(model) as device:
-        for batch in dl:
-            for i,nll in enumerate(model(*(o.to(device) for o in batch))):
+        for chars,*_,nexts,previous in dl:
+            for i,nll in enumerate(model(*(o.to(device) for o in (chars, nexts, previous)))):
                 nats[i] += nll.double().sum().item()
                 n[i] += len(nll)
     if not all(n): raise ValueError("No perplexity: there is nothing to predict in these batches")
@@ -264,12 +291,12 @@ def guesses(
     model:BiLM,                # a biLM
     tokens:list,               # the words of a sentence
     vocab:WordVocab,           # names of the predicted words
-    char_vocab:ByteCharVocab,  # encodes the words
+    char_vocab:CharScheme,     # encodes the words
     k:int = 3,                 # guesses a position and direction
 ) -> list:                     # a row a word: (word, forward guesses, backward guesses)
     "What each direction expects in the place of each word"
     def top(head, h): return [' '.join(vocab.decode(r.tolist())) for r in head.log_prob(h).topk(min(k, model.n_words)).indices]
-    with evaluating(model, vocab) as device:
+    with evaluating(model, vocab, char_vocab) as device:
         f,b = model(sentence_chars(char_vocab, tokens)[None].to(device))
         return list(zip(tokens, *map(top, model.heads, (f[0, :-2], b[0, 2:]))))
 
@@ -293,11 +320,13 @@ def save_bilm(
     model:BiLM,      # a biLM
     vocab:WordVocab, # the words that it predicts; None for a model that predicts none
     extra:dict|None = None, # more files: name → text or bytes
+    char_vocab=None, # what makes its char ids; None: what it knows
 ) -> Path:           # the folder
-    "Write a biLM as a folder, completely or not at all"
+    "Write a biLM as a folder, completely or not at all. Raises ValueError where a vocabulary is not the model's"
     path = Path(path)
     n = 0 if vocab is None else len(vocab)
     if n != model.n_words: raise ValueError(f"The vocabulary has {n} words, the model predicts {model.n_words}")
+    chars = char_vocab_of(model, char_vocab)
     path.parent.mkdir(parents=True, exist_ok=True)
     tmp = Path(tempfile.mkdtemp(prefix=f'.{path.name}-', dir=path.parent))
     try:
@@ -306,6 +335,7 @@ def save_bilm(
         (tmp/'config.json').write_text(json.dumps(head, indent=1), encoding='utf-8')
         save_file({k: v.detach().cpu().contiguous() for k,v in model.state_dict().items()}, tmp/'model.safetensors')
         if n: vocab.save(tmp/'vocab.json')
+        if char_vocab or not isinstance(chars, ByteCharVocab): chars.save(tmp/'chars.json')   # none: bytes
         for name,data in (extra or {}).items(): (tmp/name).write_bytes(data.encode() if isinstance(data, str) else data)
         tmp.chmod(0o755)                                            # both are made for the owner alone
         (tmp/'model.safetensors').chmod(0o644)
@@ -332,22 +362,16 @@ def load_bilm(
         n_words = head['n_words']
         if not _whole(n_words, len(SPECIALS), math.inf) and not _whole(n_words, 0, 0):
             raise ValueError(f"it can't have n_words={n_words!r:.100}")
-        with torch.device('meta'): model = BiLM(_saved_config(head), n_words)   # shapes only: nothing is allocated yet
+        c = _saved_config(head)
+        with torch.device('meta'): model = BiLM(c, n_words)                     # shapes only: nothing is allocated yet
     except KeyError as e: raise ModelFileError(f"{config} does not describe a biLM: it lacks {e}") from None
     except (TypeError, ValueError, RuntimeError) as e: raise ModelFileError(f"{config} does not describe a biLM: {str(e)[:300]}") from None
-    try: weights = load_file(file)
-    except (OSError, SafetensorError) as e: raise ModelFileError(f"{file} can't be read: {e}") from None
-    for name,p in model.state_dict().items():
-        found = weights.get(name)
-        if found is None: raise ModelFileError(f"{file}: {name} is missing")
-        if found.shape != p.shape: raise ModelFileError(f"{file}: {name} should be {tuple(p.shape)}, found {tuple(found.shape)}")
-        if found.is_floating_point() != p.is_floating_point():
-            raise ModelFileError(f"{file}: {name} should be {p.dtype}, found {found.dtype}")
-    if unknown := set(weights) - set(model.state_dict()): raise ModelFileError(f"{file}: unknown tensor {min(unknown)}")
+    model.char_vocab = _read_chars(path/'chars.json', c, config)
+    weights = _read_weights(file, model.state_dict())
     model.to_empty(device='cpu').load_state_dict(weights)
     if not n_words: return model.to(device).eval(), None
     file = path/'vocab.json'
-    try: vocab = WordVocab.load(file)
+    try: vocab = WordVocab.load(file, 10**6 + 1000*n_words)
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as e: raise ModelFileError(f"{file} can't be read: {e}") from None
     if bad := [o for o in vocab.itos if not isinstance(o, str)]: raise ModelFileError(f"{file} holds {bad[0]!r:.100}, which is no word")
     if len(vocab) != model.n_words: raise ModelFileError(f"{file} has {len(vocab)} words, the model predicts {model.n_words}")
@@ -356,13 +380,42 @@ def load_bilm(
 # %% ../nbs/07_bilm.ipynb #c075
 def _read_config(file):
     "The checked contents of a `config.json`"
-    try: head = json.loads(file.read_text(encoding='utf-8'))
+    try: head = json.loads(regular_file(file, 10**6).read_text(encoding='utf-8'))
     except FileNotFoundError: raise ModelFileError(f"There is no model in {file.parent}: it has no {file.name}") from None
     except (OSError, ValueError, RecursionError) as e: raise ModelFileError(f"{file} can't be read: {e}") from None
     if not isinstance(head, dict) or head.get('format') != FORMAT: raise ModelFileError(f"{file} is not of a model that elmo_fastai saved")
     if type(head.get('version')) is not int or not 1 <= head['version'] <= FORMAT_VERSION:
         raise ModelFileError(f"{file} has format version {head.get('version')}; this version of elmo_fastai reads up to {FORMAT_VERSION}")
     return head
+
+def _read_weights(file, wanted):
+    "The tensors of a safetensors file, if their names and shapes are `wanted`: that is known before any is read"
+    def bad(why): raise ModelFileError(f"{file}: {why}") from None
+    try:
+        with safe_open(regular_file(file), 'pt') as f:
+            shapes = {k: tuple(f.get_slice(k).get_shape()) for k in f.keys()}
+            for k,p in wanted.items():
+                if k not in shapes: bad(f"{k} is missing")
+                if shapes[k] != tuple(p.shape): bad(f"{k} should be {tuple(p.shape)}, found {shapes[k]}")
+            if unknown := set(shapes) - set(wanted): bad(f"unknown tensor {min(unknown)}")
+            weights = {k: f.get_tensor(k) for k in wanted}
+    except (OSError, SafetensorError) as e: raise ModelFileError(f"{file} can't be read: {e}") from None
+    for k,p in wanted.items():
+        found = weights[k].dtype
+        if found.is_floating_point != p.dtype.is_floating_point: bad(f"{k} should be {p.dtype}, found {found}")
+    return weights
+
+def _read_chars(file, c, config):
+    "The character vocabulary beside a `config.json`; None where there is none, and bytes are meant"
+    try: chars = load_char_vocab(file)
+    except FileNotFoundError:
+        if c.n_chars == 262: return
+        raise ModelFileError(f"{file} is missing: nobody knows what the {c.n_chars} char ids mean") from None
+    except (OSError, ValueError) as e: raise ModelFileError(f"{file} can't be read: {e}") from None
+    if (chars.n_chars, chars.max_chars) != (c.n_chars, c.max_chars):
+        raise ModelFileError(f"{file} makes {chars.n_chars} ids, {chars.max_chars} a token; "
+                             f"by {config} it should be {c.n_chars}, {c.max_chars} a token")
+    return chars
 
 def _saved_config(head):
     "The configuration in a `config.json`; where it leaves the cutoffs open, those of the time when it was saved"

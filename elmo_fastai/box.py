@@ -12,8 +12,8 @@ from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 import numpy as np, pandas as pd
-from scipy import stats
 from .tokens import *
+from .cbow import interval
 from .bilm import *
 from .bilm import replace_folder
 from .novels import BOOKS
@@ -46,8 +46,7 @@ def paired_difference(
     a, b,  # two lists of accuracies, seed by seed
 ):         # (mean of the differences, half of its 95 % interval)
     "How much better is `a` than `b`? Student's t over the seeds"
-    d = np.subtract(a, b)
-    return d.mean(), stats.t.ppf(.975, len(d)-1)*d.std(ddof=1)/math.sqrt(len(d)) if len(d) > 1 else math.nan
+    return interval(np.subtract(a, b))
 
 def _sentiment(s):
     "Means over the seeds, on dev and test; the difference with its interval"

@@ -16,6 +16,7 @@ from fastai.basics import CrossEntropyLossFlat, L, Learner, accuracy
 from fastai.torch_core import set_seed
 from .charcnn import *
 from .bilm import *
+from .bilm import eval_mode
 from .report import PALETTE
 from .labels import *
 from .elmo import *
@@ -141,9 +142,9 @@ def check_backbone(elmo, char_vocab=None):
         raise TypeError(f"elmo must be an Elmo, and is {type(elmo).__name__}{': take Elmo(lm, vocab)' if isinstance(elmo, BiLM) else ''}")
     if elmo.markers != 'add' or elmo.carry:
         raise ValueError("Texts come one by one and without marks: make the Elmo with markers='add' and carry=False")
-    a, b = elmo.char_vocab, char_vocab
-    if b is not None and (type(a) is not type(b) or any(getattr(a, k) != getattr(b, k) for k in a._args)):
-        raise ValueError(f"The backbone reads characters by {a!r}, the loaders make them by {b!r}: make the loaders with char_vocab=elmo.char_vocab")
+    if char_vocab is not None and char_vocab != elmo.char_vocab:
+        raise ValueError(f"The backbone reads characters by {elmo.char_vocab!r}, the loaders make them "
+                         f"by {char_vocab!r}: make the loaders with char_vocab=elmo.char_vocab")
 
 # %% ../nbs/10_classify.ipynb #c035
 class LayerCache:
@@ -198,9 +199,8 @@ class ElmoClassifierLearner(ElmoLearner):
     ) -> pd.Series:   # weights; the index has the tokens
         "The weight of each token in the pooled vector"
         if 'attention' not in self.model.pool.parts: raise ValueError("This classifier has no attention: make it with pool='attention'")
-        dl, was = self.dls.test_dl([text]), self.model.training
-        with torch.no_grad(): vecs, mask = self.model.eval().vectors(dl.one_batch()[0])
-        self.model.train(was)
+        dl = self.dls.test_dl([text])
+        with eval_mode(self.model), torch.no_grad(): vecs, mask = self.model.vectors(dl.one_batch()[0])
         w = self.model.pool.parts['attention'].weights(vecs, mask)[0].detach().float().cpu().numpy()
         return pd.Series(w, index=dl.text.split(text)[:len(w)], name='weight')
 
@@ -235,7 +235,7 @@ def random_elmo(
 ) -> Elmo:
     "A backbone that has learned nothing"
     set_seed(seed)
-    lm, mix = BiLM(elmo.lm.config, 0), elmo.mixes[0]
+    lm, mix = BiLM(elmo.lm.config, 0, elmo.char_vocab), elmo.mixes[0]
     if dls is not None and lm.chars.norm is not None:
         with torch.no_grad():
             for x,_ in zip((b[0] for b in dls.train.new(shuffle=False)), range(50)): lm.chars.train()(x.cpu())

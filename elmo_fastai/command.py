@@ -6,9 +6,10 @@
 __all__ = ['RECIPES', 'PretrainError', 'Interrupted', 'pretrain', 'elmo_pretrain']
 
 # %% ../nbs/08b_command.ipynb #c005
-import glob, hashlib, io, json, math, re, shlex, shutil, sys, tempfile, warnings
+import argparse, glob, hashlib, io, json, math, os, re, shlex, shutil, sys, tempfile, time, warnings
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from copy import copy
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,21 +17,24 @@ import torch, matplotlib.pyplot as plt
 from fastai.basics import *
 from fastai.callback.all import *
 from fastai.torch_core import set_seed
-from fastcore.script import call_parse, store_true
 from safetensors import SafetensorError
+import elmo_fastai
 from .corpora import *
+from .corpora import regular_file
 from .tokens import *
 from .batches import *
+from .batches import _valid_loader
 from .bilm import *
 from .bilm import _read_config
 from .report import *
+from .options import *
+from .options import clock, did_you_mean, in_words, seconds, written
 from .pretrain import *
 from .checkpoint import *
-from .checkpoint import resume as go_on
-try: from fastcore.script import Param          # fastcore 1
-except ImportError:                             # fastcore 2 has `Annotated` for it
-    from typing import Annotated
-    def Param(help, type, **kwargs): return Annotated[type, help, kwargs]
+from .checkpoint import _machine, _rng_state, _set_rng_state, resume as go_on
+from .files import checkpoints_in
+try: import resource
+except ImportError: resource = None             # not on Windows
 
 # %% ../nbs/08b_command.ipynb #c008
 RECIPES = {
@@ -50,54 +54,109 @@ class Interrupted(PretrainError):
     "A training that was asked to stop; what was learned is saved"
 
 # %% ../nbs/08b_command.ipynb #c011
-OPTIONS = dict(seq_len='seqlen', min_freq='minfreq', max_vocab='maxvocab')
-STREAM = dict(stream=False, valid=None, steps=None, buffer=None)           # text that does not fit into memory, see `elmo_pretrain`
+OWN = dict(valid=None, test=None, encoding=None, column=None, tokenizer=None)   # of one's own text
+STREAM = dict(stream=False, steps=None, buffer=None)              # text that does not fit into memory
+MORE = {**OWN, **STREAM, 'time': None}
+
+def _option(name): return '--' + name.replace('_', '-')
 
 def _check(r, model, seed):
     "Settings that can't be"
-    def bad(name, what): raise PretrainError(f"--{OPTIONS.get(name, name)} must be {what}, not {r[name]}")
-    if unknown := set(r) - {*RECIPES[None], *STREAM, 'config'}: raise PretrainError(f"There is no setting {min(unknown)!r}")
+    known,r = {*RECIPES[None], *MORE, 'config'},{**MORE, **r}
+    def bad(name, what): raise PretrainError(f"{_option(name)} must be {what}, not {r[name]}")
+    for k in r:
+        if k not in known: raise PretrainError(f"There is no setting {k!r}{did_you_mean(k, known)}")
     if model not in elmo_configs: raise PretrainError(f"No model is called {model!r}: take one of {', '.join(elmo_configs)}")
     for k in ('epochs', 'bs', 'seq_len', 'min_freq', 'patience', 'steps', 'buffer'):
         if not (r[k] is None and k in ('patience', 'steps', 'buffer') or isinstance(r[k], int) and r[k] >= 1): bad(k, 'at least 1')
     if r['kind'] not in ('sentences', 'stream'): bad('kind', "'sentences' or 'stream'")
     if r['max_vocab'] is not None and r['max_vocab'] <= len(SPECIALS):
-        raise PretrainError(f"--maxvocab must be more than {len(SPECIALS)}, for as many entries are special words; not {r['max_vocab']}")
+        raise PretrainError(f"--max-vocab must be more than {len(SPECIALS)}, for as many entries are special words; "
+                            f"not {r['max_vocab']}")
     if not 0 <= seed < 2**32: raise PretrainError(f"--seed must be from 0 to {2**32-1}, not {seed}")
     if not 0 < r['lr'] < math.inf: bad('lr', 'a positive number')
     if r['wd'] is not None and not 0 <= r['wd'] < math.inf: bad('wd', '0 or more')
     if r['optimizer'] not in ('adamw', 'adagrad'): bad('optimizer', 'adamw or adagrad')
+    if r['tokenizer'] is not None:
+        try: get_tokenizer(r['tokenizer'])('a')
+        except ImportError as e: raise PretrainError(str(e)) from None
+        except ValueError: bad('tokenizer', 'one of space, words, spacy, fastai')
     if r['carry'] and r['kind'] != 'stream':
-        raise PretrainError("--carry needs a text that is read as a stream, and the toy corpus is read by sentences: leave it out")
-    given = [k for k in ('valid', 'steps', 'buffer') if r[k] is not None]
-    if given and not r['stream']: raise PretrainError(f"--{given[0]} goes with --stream")
+        raise PretrainError("--carry needs a text that is read as a stream, and this one is read by sentences: "
+                            "leave it out, or say --kind stream")
+    for k in ('steps', 'buffer'):
+        if r[k] is not None and not r['stream']: raise PretrainError(f"--{k} goes with --stream")
+    for k in ('test', 'encoding'):
+        if r[k] is not None and r['stream']: raise PretrainError(f"--{k} goes without --stream")
 
 # %% ../nbs/08b_command.ipynb #c012
+def _is_hub(corpus): return isinstance(corpus, str) and corpus.startswith('hub:')
+def _is_own(corpus):
+    "Files, and neither a name nor something that was made in Python"
+    return isinstance(corpus, list) or isinstance(corpus, str) and corpus not in CORPORA and not _is_hub(corpus)
+
+def _absolute(path):
+    "A path, or several, that means the same in another folder"
+    if path is None: return
+    if isinstance(path, (list, tuple)): return [_absolute(o) for o in path]
+    return str(Path(path).expanduser().absolute())
+
+def _given(corpus, settings):
+    "The settings that were said, in the form that a plan has"
+    given = {k: v for k,v in settings.items() if v is not None}
+    if {'time', 'epochs'} <= set(given):
+        raise PretrainError("--time and --epochs both say when a training ends: say one of them")
+    if 'time' in given:
+        try: given['time'] = seconds(given['time'])
+        except SettingsError as e: raise PretrainError(str(e)) from None
+    for k in given.keys() & OWN.keys() - {'tokenizer'}:
+        if not _is_own(corpus) and not (_is_hub(corpus) and k == 'column'):
+            name = getattr(corpus, 'name', corpus)
+            raise PretrainError(f"{_option(k)} is for a text of your own: {name} brings it along")
+    if 'tokenizer' in given and (corpus == 'toy' or isinstance(corpus, ToyCorpus)):
+        raise PretrainError("The toy corpus is tokenised, and its floor counts these tokens: leave --tokenizer out")
+    return given | {k: _absolute(given[k]) for k in ('valid', 'test') if k in given}
+
+def _config(name, changes):
+    "The shape of a model, with changes"
+    known = elmo_configs[name].to_dict()
+    for k in changes:
+        if k not in known: raise PretrainError(f"A model has no setting {k!r}{did_you_mean(k, known)}")
+    try: return BiLMConfig.from_dict({**known, **changes}).to_dict()
+    except (ValueError, TypeError) as e: raise PretrainError(str(e)) from None
+
 def _plan(corpus, out, model, seed, settings):
     "Everything that determines a training, in JSON's types"
-    name = 'toy' if isinstance(corpus, ToyCorpus) else corpus if isinstance(corpus, str) and corpus in CORPORA else None
-    recipe = RECIPES.get(name, {})
-    given = {k: v for k,v in settings.items() if v is not None}
-    if given.get('optimizer') == 'adagrad': recipe = recipe | dict(lr=0.2)                     # the rates above are AdamW's
-    r = {**RECIPES[None], **STREAM, **recipe, **given}
-    own = {} if model not in (None, r['model']) else r.get('config', {})
-    _check(r, model or r['model'], seed)
-    if isinstance(corpus, str) and name is None: corpus = str(Path(corpus).expanduser().absolute())   # it may be resumed from elsewhere
-    r = json.loads(json.dumps(r))                                                              # as a checkpoint will give it back
-    return dict(corpus=corpus if isinstance(corpus, str) else None, out=out.name, seed=seed, recipe=r,
-                model=json.loads(json.dumps(replace(elmo_configs[model or r['model']], **own).to_dict())))
+    name = corpus if isinstance(corpus, str) and corpus in CORPORA else None
+    if isinstance(corpus, ToyCorpus): name = 'toy'
+    recipe,given = RECIPES.get(name, {}),_given(corpus, settings)
+    if given.get('optimizer') == 'adagrad': recipe = recipe | dict(lr=0.2)        # the rates above are AdamW's
+    r = {**RECIPES[None], **MORE, **recipe, **given}
+    if model not in (None, r['model']):                          # a recipe's changes are those of its model
+        r['model'],r['config'] = model,given.get('config', {})
+    _check(r, r['model'], seed)
+    plan = dict(corpus=corpus if isinstance(corpus, str) else None, out=out.name, seed=seed, recipe=r,
+                model=_config(r['model'], r.get('config', {})))
+    if _is_own(corpus): plan['corpus'] = _absolute(corpus)                        # it may be resumed from elsewhere
+    return json.loads(json.dumps(plan))                                           # as a checkpoint will give it back
 
 # %% ../nbs/08b_command.ipynb #c015
+def _name(corpus):
+    "What the model is called if nobody says so"
+    if _is_hub(corpus): return corpus.split('/')[-1].removeprefix('hub:').replace(':', '-')
+    first = corpus[0] if isinstance(corpus, list) else getattr(corpus, 'name', corpus)
+    p = Path(first).expanduser().resolve()
+    if isinstance(corpus, list) and len(corpus) > 1 or glob.has_magic(p.name): return p.parent.name
+    return p.name if p.is_dir() else Path(p.name.removesuffix('.gz')).stem
+
 def _folder(corpus, out):
     "The folder to write"
-    if out is None:
-        p = Path(str(getattr(corpus, 'name', corpus))).expanduser().resolve()
-        out = Path('models')/(p.parent.name if glob.has_magic(p.name) else p.stem)
+    if out is None: out = Path('models')/_name(corpus)
     out = Path(out).expanduser()
     if not out.name or out.name == '..': raise PretrainError(f"--out must name a folder, not {str(out)!r}")
     return out
 
-def _check_folder(out, overwrite):
+def _check_folder(out, overwrite, write=True):
     "Is it free, or ours, and writable?"
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         try: _read_config(out/'config.json')
@@ -105,6 +164,10 @@ def _check_folder(out, overwrite):
             raise PretrainError(f"{out} holds something that is not a model of ours, so it will not be overwritten. "
                                 "Name another folder with --out.") from None
         if not overwrite: raise PretrainError(f"{out} holds a model already. Say --overwrite to replace it, or --out to write somewhere else.")
+    if not write:
+        first = next(o for o in out.absolute().parents if o.exists())
+        if first.is_dir() and os.access(first, os.W_OK): return
+        raise PretrainError(f"Can't write into {out.parent}. Name another folder with --out.")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryDirectory(dir=out.parent).cleanup()
@@ -124,15 +187,25 @@ def _has_checkpoints(run): return run.is_dir() and any(CHECKPOINT.fullmatch(o.na
 def _resume_line(run): return f"{_command()} --resume {shlex.quote(str(run))}"
 def _command(): return 'elmo_pretrain' if shutil.which('elmo_pretrain') else sys.argv[0]      # the environment may not be activated
 
-def _check_run(run, overwrite):
+def _check_run(run, overwrite, write=True):
     "A training that did not end is not thrown away in silence"
     if not run.exists(): return
     if not run.is_dir() or not all(_is_ours(o) for o in run.iterdir()):
         raise PretrainError(f"{run} is where the checkpoints would lie, and it holds something else. Name another folder with --out.")
-    with lock_folder(run):                                  # raises where another process trains
+    with lock_folder(run) if write else nullcontext():      # raises where another process trains
         if _has_checkpoints(run) and not overwrite: raise PretrainError(
             f"{run} holds a training that did not come to its end. Go on with it by `{_resume_line(run)}`, "
             "or begin anew with --overwrite, which removes it.")
+
+def _made_by(run, out):
+    "Is the model in `out` that of one of the run's checkpoints? Then it was saved, and the end came before its report"
+    try: own = load_bilm(out)[0].state_dict()
+    except ModelFileError: return False
+    for name in checkpoints_in(run):
+        try: other = read_checkpoint(run/name).state['model']
+        except (CheckpointError, KeyError): continue
+        if set(own) == set(other) and all(torch.equal(own[k], other[k]) for k in own): return True
+    return False
 
 def _clear(run, but=()):
     "Remove what is ours in the folder of a run, and the folder if nothing else is in it"
@@ -144,25 +217,47 @@ def _clear(run, but=()):
     except OSError: pass
 
 # %% ../nbs/08b_command.ipynb #c019
+def _check_weights(saved):
+    "Raise PretrainError where a checkpoint's plan is not that of its weights: no memory is asked for before that is known"
+    def bad(why):
+        raise PretrainError(f"{saved.path} is a checkpoint, but its plan describes another model than its weights: "
+                            f"{why}") from None
+    config,found = BiLMConfig.from_dict(saved.run['model']),saved.state['model']
+    if config.n_chars != 262 or config.max_chars > 1000: bad(f"n_chars={config.n_chars}, max_chars={config.max_chars}")
+    try:
+        with torch.device('meta'): wanted = BiLM(config, saved.run['text']['words']).state_dict()
+    except (RuntimeError, ValueError) as e: bad(str(e)[:200])
+    for k in {**wanted, **found}:
+        a,b = (tuple(getattr(o.get(k), 'shape', ())) for o in (wanted, found))
+        if a != b: bad(f"{k} should be {a}, found {b}")
+
 def _saved_plan(folder, corpus, given, say):
     "(the run's folder, the checkpoint to go on from, its plan)"
     folder = Path(folder).expanduser()
-    if given: raise PretrainError(f"--resume takes everything from the training that it goes on with: leave out --{given[0]}")
-    if not _has_checkpoints(folder) and _has_checkpoints(_run_folder(folder)): folder = _run_folder(folder)        # OUT for OUT.run
+    if folder.name in ('', '..'): folder = folder.resolve()
+    if given: raise PretrainError("--resume takes everything from the training that it goes on with: "
+                                  f"leave out {_option(given[0])}")
+    if folder.name and not _has_checkpoints(folder) and _has_checkpoints(_run_folder(folder)):
+        folder = _run_folder(folder)                                                               # OUT for OUT.run
     if not folder.exists(): raise PretrainError(f"There is no folder {folder} to resume from")
     path = folder if CHECKPOINT.fullmatch(folder.name) else find_checkpoint(folder, say)
-    plan = read_checkpoint(path).run
+    saved = read_checkpoint(path)
+    plan = saved.run
     try:
         name,r = plan['corpus'],plan['recipe']
-        BiLMConfig.from_dict(plan['model'])
         _check(r, 'tiny', plan['seed'])
-        plan['text']['tokens'],plan['text']['words'],plan['bf16']
-        if not isinstance(plan['out'], str) or not isinstance(name, (str, type(None))): raise TypeError
+        BiLMConfig.from_dict(plan['model'])
+        plan['text']['tokens'],plan['text']['words'],plan['bf16'],saved.state['model'].items()
+        if Path(plan['out']).name in ('', '..') or not isinstance(name, (str, list, type(None))): raise TypeError
     except (KeyError, TypeError, AttributeError, ValueError):
         raise PretrainError(f"{path} is a checkpoint, but not of a training that elmo_pretrain began") from None
+    _check_weights(saved)
+    if (log := path.parent/'history.csv').exists():
+        try: regular_file(log)
+        except OSError as e: raise PretrainError(f"{log} can't be gone on with: {e.strerror}") from None
     if name is None and not isinstance(corpus, Corpus):
         raise PretrainError(f"The training in {folder} was begun in Python with a corpus of its own: hand it to `pretrain(corpus, resume=…)`")
-    if isinstance(corpus, str) and name not in (corpus, str(Path(corpus).expanduser().absolute())):
+    if isinstance(corpus, (str, list)) and name not in (corpus, _absolute(corpus)):
         raise PretrainError(f"The training in {path.parent} reads {name}, not {corpus}: leave the corpus out")
     return path.parent, path, plan
 
@@ -179,6 +274,16 @@ def _fingerprint(corpus, dls):
 def _n_tokens(dls): return getattr(dls.train, 'n_tokens', len(dls.train.text.ids))
 
 # %% ../nbs/08b_command.ipynb #c023
+def _text(source, r, data):
+    "The corpus of a plan"
+    kw = {k: r[k] for k in ('valid', 'test', 'encoding') if r.get(k) is not None}
+    if r.get('column') is not None: kw['text_col'] = r['column']
+    if isinstance(source, Corpus): res = copy(source)
+    elif _is_own(source) and 'column' not in r: res = text_corpus(source, .05, .05)   # a plan of an earlier version
+    else: res = get_corpus(source, data=data, **kw)
+    if r.get('tokenizer'): res.tokenizer = r['tokenizer']
+    return res
+
 def _loaders(source, plan, char_vocab, device):
     "Loaders by recipe, or what is wrong with the sizes"
     r = plan['recipe']
@@ -186,7 +291,8 @@ def _loaders(source, plan, char_vocab, device):
     if r['kind'] == 'stream': kw['seq_len'] = r['seq_len']
     if r['stream']:
         from elmo_fastai.streams import stream_loaders
-        kw.update(valid=r['valid'], n_batches=r['steps'], buffer=r['buffer'])
+        kw.update(valid=r['valid'], n_batches=r['steps'], buffer=r['buffer'],
+                  tokenizer=r.get('tokenizer'), text_col=r.get('column'))
         return stream_loaders(source, **{k: v for k,v in kw.items() if v is not None})
     if r['kind'] != 'stream': kw['valid_bs'] = 256
     dls = ElmoDataLoaders.from_corpus(source, **kw)
@@ -205,15 +311,25 @@ class LogFile(CSVLogger):
         try: super().after_fit()
         except OSError: self.learn.logger = self.old_logger
 
-class LogHeader(Callback):
-    "A log file gets the table's heading once, since it has no progress bar to hold it"
-    order = 55
-    def __init__(self, line): self.line = line
-    def before_fit(self): self.line(self.recorder.metric_names)
+class ProgressLines(Callback):
+    "For a log file: the table's heading once, and within an epoch a line now and then"
+    order,pause = 65,60.         # seconds between lines
+    def __init__(self, say, row): self.say,self.row = say,row
+    def before_fit(self):
+        self.row(self.recorder.metric_names)
+        self.last = time.monotonic()
+    def after_epoch(self): self.last = time.monotonic()
+    def after_batch(self):
+        if not self.training or time.monotonic() < self.last + self.pause: return
+        done,spent = self.pct_train,self.throughput.elapsed
+        left = f", {in_words(spent*(1 - done)/done)} to go" if done else ''
+        self.say(f"epoch {self.epoch+1} of {self.n_epoch}, step {self.iter+1:,} of {self.n_iter:,}, loss "
+                 f"{self.smooth_loss.item():.3f}, {self.throughput.per_second:,.0f} tokens/s{left}")
+        self.last = time.monotonic()
 
 @contextmanager
 def _bars(learn, say):
-    "Progress bars where somebody looks; one line an epoch where the output goes to a file"
+    "Progress bars where somebody looks; lines where the output goes to a file"
     if say is noop:
         with learn.no_bar(), learn.no_logging(): yield
     elif IN_NOTEBOOK or sys.stdout.isatty(): yield
@@ -221,14 +337,33 @@ def _bars(learn, say):
         def line(row): say('  '.join(f'{o:<14.4f}' if isinstance(o, float) else f'{o!s:<14}' for o in row))
         with learn.no_bar():
             learn.logger = line
-            learn.add_cb(LogHeader(line))
+            learn.add_cb(ProgressLines(say, line))
             yield
 
 # %% ../nbs/08b_command.ipynb #c025
+def _on_test(learn, corpus):
+    "The perplexities of the test text, where there is one"
+    tok = get_tokenizer(corpus.tokenizer)
+    sents = [t for o in corpus.splits.get('test', []) if (t := tok(o))]
+    if sents: found = evaluate(learn.model, _valid_loader(learn.dls.valid, EncodedText(sents, learn.dls.types), None))
+    else: found = dict.fromkeys(('predictions', 'fwd', 'bwd', 'mean'))
+    return dict(test_predictions=found['predictions'],
+                **{f'test_perplexity_{k}': found[k] for k in ('fwd', 'bwd', 'mean')})
+
+def _test_text(r):
+    "What the test text says, as a line for people"
+    if not r['test_predictions']: return ''
+    fwd,bwd,mean = (r[f'test_perplexity_{k}'] for k in ('fwd', 'bwd', 'mean'))
+    return (f"\nPerplexity on the test text, {r['test_predictions']:,} predictions in each direction\n"
+            f"  forward {fwd:.2f}   backward {bwd:.2f}   mean {mean:.2f}")
+
+def _called(tok): return tok if isinstance(tok, str) else getattr(tok, '__name__', type(tok).__name__)
+
 def _measure(save, learn, corpus, status):
     "Measure, draw, save with all; the report as a dictionary"
     r, vectors = make_report(learn.model, learn.dls, corpus)
-    r.update(status=status, tokens_per_second=learn.throughput.per_second, train_seconds=learn.throughput.elapsed,
+    r.update(_on_test(learn, corpus), status=status, tokenizer=_called(corpus.tokenizer),
+             tokens_per_second=learn.throughput.per_second, train_seconds=learn.throughput.elapsed,
              device=str(learn.dls.device), steps=len(learn.recorder.losses))
     fig = report_figure([float(o) for o in learn.recorder.losses], r, vectors)
     pictures = {}
@@ -257,7 +392,7 @@ def _device(device):
     return device
 
 # %% ../nbs/08b_command.ipynb #c028
-def _learner(plan, source, device, run, minutes, main):
+def _learner(plan, source, device, run, every, main):
     "(learner, corpus) of a plan"
     r,config = plan['recipe'],BiLMConfig.from_dict(plan['model'])
     set_seed(plan['seed'])
@@ -268,8 +403,9 @@ def _learner(plan, source, device, run, minutes, main):
         raise PretrainError(f"The text has changed since: {was['tokens']:,} tokens and {was['words']:,} words then, "
                             f"now {now['tokens']:,} and {now['words']:,}, and other lines")
     plan['text'] = now
-    cbs = [Checkpoints(run, minutes, run=plan), PlotPerplexity()]
-    if main: cbs.append(LogFile(run.absolute()/'history.csv'))
+    cbs = [PlotPerplexity()]
+    if run: cbs.append(Checkpoints(run, every/60, run=plan))
+    if run and main: cbs.append(LogFile(run.absolute()/'history.csv'))
     if r['patience']: cbs.append(EarlyStop(patience=r['patience']))
     if r['carry']: cbs.append(CarryState())
     return bilm_learner(dls, config, bf16=plan['bf16'], wd=r['wd'], opt=r['optimizer'], cbs=cbs), corpus
@@ -279,8 +415,9 @@ def _fit(learn, r):
     "Train; the reason if it ended before its time, else None"
     try:
         with _processes().several_processes(learn):
-            if r['optimizer'] == 'adagrad': learn.fit(r['epochs'], r['lr'])
-            else: learn.fit_one_cycle(r['epochs'], r['lr'])
+            fit = learn.fit if r['optimizer'] == 'adagrad' else learn.fit_one_cycle
+            if r.get('time'): fit(TimeBudget.epochs, r['lr'], cbs=TimeBudget(r['time']))
+            else: fit(r['epochs'], r['lr'])
     except KeyboardInterrupt: return "Training was interrupted in the middle of a step."      # the second Ctrl-C
     except (OSError, RuntimeError, MemoryError) as e: return f"Training broke off: {e}."      # a closed pipe, a full memory
     return learn.stopped
@@ -298,6 +435,20 @@ def _last_good(learn, run):
     return min(best, default=(0, None))[1]
 
 # %% ../nbs/08b_command.ipynb #c032
+def _settings(plan, machine):
+    "The settings of a training, as `--config` reads them"
+    r,name = plan['recipe'],plan['model']['name']
+    if name not in elmo_configs: name = r['model']                                # a recipe's changes may rename it
+    usual = json.loads(json.dumps(elmo_configs[name].to_dict()))
+    changes = {k: v for k,v in plan['model'].items() if v != usual[k]}
+    own = {k: v for k,v in r.items() if k not in ('model', 'config', 'time') and v is not None and v is not False}
+    if r.get('time'): own = own | dict(epochs=None, time=written(r['time']))
+    head = dict(corpus=plan['corpus'], data=plan.get('data'), model=name, seed=plan['seed'], bf16=plan['bf16'])
+    note = '' if plan['corpus'] else "# The corpus was handed over in Python, and has to be again.\n"
+    return ("# `elmo_pretrain --config run.toml --out FOLDER` repeats this training. It ran with\n"
+            f"# elmo_fastai {elmo_fastai.__version__}, torch {machine['torch']}, on {machine['device']}, "
+            f"threads: {machine['threads']}.\n{note}" + to_toml(head | own | ({'config': changes} if changes else {})))
+
 def _end(learn, corpus, out, run, stopped, say, fresh):
     "Save, measure and tell; raises PretrainError where training ended before its time"
     status,log = stopped or 'complete',run/'history.csv'
@@ -305,6 +456,7 @@ def _end(learn, corpus, out, run, stopped, say, fresh):
         if fresh: _clear(run)
         if stopped: raise PretrainError(f"{status} Nothing was trained, so nothing was saved.")
     extra = {'history.csv': log.read_bytes()} if log.exists() else {}
+    extra['run.toml'] = _settings(learn.checkpoints.description, _machine(learn))
     if stopped: out = _interrupted(out)
     def save(**more): save_bilm(out, learn.model, learn.dls.vocab, extra=extra | more)
     try: save()                              # whatever happens while measuring: the model is there
@@ -312,72 +464,172 @@ def _end(learn, corpus, out, run, stopped, say, fresh):
         raise PretrainError(f"{out} could not be written: {_why(e)}. The checkpoints are good: "
                             f"make room, then go on with: {_resume_line(run)}") from None
     except KeyboardInterrupt: raise Interrupted(f"Saving was interrupted. Go on with: {_resume_line(run)}") from None
-    if not stopped: _clear(run)
     if message := getattr(getattr(learn, 'early_stop', None), 'message', None): say(message)
     say('Measuring …')
+    there = f"the model is in {out}/; go on with: {_resume_line(run)}"
     try: figures = _measure(save, learn, corpus, status)
     except KeyboardInterrupt:
-        raise Interrupted(f"{'' if status == 'complete' else status + ' '}Measuring was interrupted; the model is in {out}/") from None
-    except (OSError, SafetensorError) as e: raise PretrainError(f"The report could not be written: {_why(e)}. The model is in {out}/") from None
-    say(f"\n{report_text(figures)}\nThe model is in {out}/, its figures in {out/'report.json'}, the picture in {out/'report.png'}")
+        before = '' if status == 'complete' else status + ' '
+        raise Interrupted(f"{before}Measuring was interrupted; {there}") from None
+    except (OSError, SafetensorError) as e:
+        raise PretrainError(f"The report could not be written: {_why(e)}; {there}") from None
+    if not stopped: _clear(run)
+    say(f"\n{report_text(figures)}{_test_text(figures)}\nThe model is in {out}/, its figures in "
+        f"{out/'report.json'}, the picture in {out/'report.png'}, the settings in {out/'run.toml'}")
     if not stopped: return
     if 'lower learning rate' in status: then = f"; the last good checkpoint is {good}" if (good := _last_good(learn, run)) else ''
     else: then = f"; go on with: {_resume_line(run)}" if _has_checkpoints(run) else ''
     raise (Interrupted if 'interrupted' in status else PretrainError)(f"{status} What was learned until then is in {out}/{then}")
 
+# %% ../nbs/08b_command.ipynb #c033a
+class Trial(Callback):
+    "Time some steps and some batches of the validation, and end"
+    order = 99
+    def before_fit(self): self.spent = {True: [], False: []}
+    def before_train(self): self.mark = time.perf_counter()
+    def before_validate(self): self.mark = time.perf_counter()
+    def after_batch(self):
+        now,spent = time.perf_counter(),self.spent[bool(self.training)]
+        spent.append(now - self.mark)
+        self.mark = now
+        if len(spent) == 30 or len(spent) >= 3 and sum(spent) > (10 if self.training else 3):
+            raise CancelTrainException() if self.training else CancelValidException()
+    def each(self, training):
+        "Seconds for one; the first ones have kernels to make"
+        some = self.spent[training][len(self.spent[training])//4:]
+        return sum(some)/len(some)
+
+def _memory(learn):
+    "Bytes of weights (with gradients and a copy) and optimiser; and the most that was used, if that is known"
+    def size(tensors): return sum(o.numel()*o.element_size() for o in tensors if isinstance(o, Tensor))
+    state = 3*size(learn.model.parameters()) + sum(size(o.values()) for o in learn.opt.opt.state.values())
+    device = learn.dls.device
+    if device.type == 'cuda': return state,torch.cuda.max_memory_allocated(device)
+    if resource is None: return state,None
+    unit = 1 if sys.platform == 'darwin' else 1024
+    return state,unit*resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+def _trial(learn, r):
+    "What some steps say about all of them"
+    trial,dls = Trial(),learn.dls
+    with learn.no_bar(), learn.no_logging(): learn.fit(1, r['lr']/25, cbs=trial)
+    if learn.stopped: raise Interrupted(f"{learn.stopped} Nothing was written.")
+    step,valid = trial.each(True),trial.each(False)*len(dls.valid)
+    steps = round(r['time']/step) if r.get('time') else r['epochs']*len(dls.train)
+    state,most = _memory(learn)
+    return dict(steps=steps, step_seconds=step, valid_seconds=valid, timed=len(trial.spent[True]),
+                seconds=r.get('time') or steps*step + r['epochs']*valid, state_bytes=state, peak_bytes=most)
+
+def _trial_text(f, r, n_train, out):
+    "The same for people"
+    def mb(n): return f'{n/1e6:,.0f} MB' if n < 1e9 else f'{n/1e9:.1f} GB'
+    peak = f"; this process has had {mb(f['peak_bytes'])} at most" if f['peak_bytes'] else ''
+    if not r.get('time'): time = f"about {in_words(f['seconds'])} for {f['steps']:,} steps"
+    else: time = f"{clock(f['seconds'])}, enough for some {f['steps']:,} steps, {f['steps']/n_train:.2g} times the text"
+    return (f"Memory: {mb(f['state_bytes'])} for weights, gradients and optimiser{peak}\n"
+            f"Time: {time}; {in_words(f['step_seconds'])} a step ({f['timed']} steps were timed, here and now), "
+            f"{in_words(f['valid_seconds'])} for a validation; the report comes after\n"
+            f"Nothing was written. Without --dry the model would be in {out}/")
+
 # %% ../nbs/08b_command.ipynb #c034
 def pretrain(
-    corpus=None,         # a name, a text file, a folder or a glob; or a `Corpus`; None: 'toy'
+    corpus=None,         # a name, files, a folder, a pattern, 'hub:owner/name'; or a `Corpus`; None: 'toy'
     out=None,            # folder to write; None: models/ and the corpus's name
     model:str=None,      # 'tiny', 'small', 'medium', 'original'
     overwrite:bool=False,# replace a model that is there, or a training that did not end
     device=None,         # 'cpu', 'cuda', …; None: the best there is
     seed:int=42,         # of weights, dropout and order
-    data=None,           # a folder with local copies of named corpora
+    data=None,           # a folder with local copies of named corpora, or a saved data set
     bf16:bool|None=None, # bfloat16; None: where the processor is fast at it
     say=print,           # where progress is told
     resume=None,         # the folder of a training that did not end: settings and corpus are taken from it
-    minutes:float=10.,   # between checkpoints within an epoch
-    **settings,          # in place of the recipe's, by the names in `RECIPES`; `stream`, `valid`, `steps`, `buffer` as in `elmo_pretrain`
+    minutes:float=None,  # the earlier name of `every`, in minutes
+    every='10m',         # time between checkpoints within an epoch
+    dry:bool=False,      # only tell what would happen; returns the figures as a dictionary
+    **settings,          # in place of the recipe's, by the names in `RECIPES`; and others of `elmo_pretrain`
 ) -> Path:               # the folder with model, report and picture
     "Train a biLM on a text, measure it, and save it with its report; raises CorpusError, CheckpointError or PretrainError"
     main,fresh = _processes().is_main(),resume is None
     if not main: say = noop
-    if not 0 < minutes < math.inf: raise PretrainError(f"--minutes must be a positive number, not {minutes}")
+    if minutes is not None:
+        warnings.warn("`minutes` is called `every` now, as in every='10m'", DeprecationWarning, stacklevel=2)
+    try: every = seconds(every if minutes is None else 60*minutes, 'every')
+    except SettingsError as e: raise PretrainError(str(e)) from None
+    if isinstance(corpus, os.PathLike): corpus = str(corpus)
+    if isinstance(corpus, (list, tuple)): corpus = [str(o) for o in corpus]
     if fresh:
         corpus = 'toy' if corpus is None else corpus
         out = _folder(corpus, out)
         run,plan = _run_folder(out),_plan(corpus, out, model, seed, settings)
     else:
-        given = [k for k,v in dict(out=out, model=model, fp32=bf16, **settings).items() if v not in (None, False)] + ['seed']*(seed != 42)
-        run,ckpt,plan = _saved_plan(resume, corpus, [OPTIONS.get(k, k) for k in given], say)
+        given = dict(out=out, model=model, bf16=bf16, dry=dry, **settings, seed=seed if seed != 42 else None)
+        given = [k for k,v in given.items() if v not in (None, False)]
+        run,ckpt,plan = _saved_plan(resume, corpus, given, say)
         out = run.with_name(Path(plan['out']).name)
     if main:
-        _check_folder(out, overwrite)
-        if fresh: _check_run(run, overwrite)
-    device = _device(device)
-    source = plan['corpus'] if corpus is None else corpus
-    if not isinstance(source, Corpus) and not plan['recipe']['stream']:
-        with _processes().main_first(): source = get_corpus(source, data=data)
+        if fresh: _check_run(run, overwrite, not dry)
+        replace = overwrite or not fresh and _made_by(run, out)
+        _check_folder(out, replace, not dry)
+    device,r = _device(device),plan['recipe']
+    source,was = plan['corpus'] if corpus is None else corpus,_rng_state()
+    if fresh: plan['data'] = _absolute(data)
+    data = plan.get('data') if data is None else data
+    if not r['stream']:
+        with _processes().main_first(): source = _text(source, r, data)
     if fresh: plan['bf16'] = bf16_is_fast(device) if bf16 is None else bool(bf16)
-    learn,corpus = _learner(plan, source, device, run, minutes, main)
+    learn,corpus = _learner(plan, source, device, None if dry else run, every, main)
     say(_about(learn, corpus, plan))
+    if dry:
+        found = dict(_figures(learn, corpus), **_trial(learn, r))
+        say(_trial_text(found, r, len(learn.dls.train), out))
+        _set_rng_state(was)
+        return found
     with _locked(run, main):
-        if main: _check_folder(out, overwrite)                                    # another may have been faster
+        if main: _check_folder(out, replace)                                    # another may have been faster
         if main and fresh: _clear(run, but=('lock',))                             # only now is it sure that something new begins
-        if not fresh: say(f"Going on from {go_on(learn, ckpt)}")
-        with _bars(learn, say): stopped = _fit(learn, plan['recipe'])
+        if not fresh: say(f"Going on from {(found := go_on(learn, ckpt))}{_spent(found, r)}")
+        with _bars(learn, say): stopped = _fit(learn, r)
         if main: _end(learn, corpus, out, run, stopped, noop if stopped and 'broke off' in stopped else say, fresh)
     if stopped: raise PretrainError(stopped)                                      # the processes beside the main one
     return out
 
 # %% ../nbs/08b_command.ipynb #c035
+def _figures(learn, corpus):
+    "The sizes of a training"
+    dls,model = learn.dls,learn.model
+    return dict(corpus=corpus.name, tokens=_n_tokens(dls), held_out=len(dls.valid.text.ids), words=len(dls.vocab),
+                model=model.config.name, parameters=sum(p.numel() for p in model.parameters()))
+
+def _some(files): return ', '.join(o.name for o in files[:3]) + ', …'*(len(files) > 3)
+
+def _seen(corpus):
+    "The share of the held-out text whose lines stand in the training text, too; 0 for text that is on disk"
+    if not isinstance(corpus.train, list): return 0.
+    train,n = set(corpus.train),sum(map(len, corpus.valid))
+    return sum(len(o) for o in corpus.valid if o in train)/max(1, n)
+
 def _about(learn, corpus, plan):
     "What is going to happen"
-    dls,n,half = learn.dls,sum(p.numel() for p in learn.model.parameters()),' in bfloat16' if plan['bf16'] else ''
-    return (f"Corpus {corpus.name}: {_n_tokens(dls):,} tokens to train on, {len(dls.valid.text.ids):,} held out, {len(dls.vocab):,} words\n"
-            f"Model {learn.model.config.name}: {n/1e6:.1f} million parameters, on {dls.device}{half}\n"
-            f"Training: {plan['recipe']['epochs']} epochs of {len(dls.train)} steps. Ctrl-C ends it early and keeps what was learned.")
+    f,r,n,files = _figures(learn, corpus),plan['recipe'],len(learn.dls.train),corpus.files or {}
+    def of(k): return f" ({_some(files[k])})" if len(files) > 1 and k in files else ''
+    text = f"{f['tokens']:,} tokens to train on{of('train')}, {f['held_out']:,} held out{of('valid')}"
+    if n_test := len(corpus.splits.get('test', [])): text += f", {n_test:,} lines to test on{of('test')}"
+    text += f"; {f['words']:,} words, split by {_called(corpus.tokenizer)!r}"
+    if (seen := _seen(corpus)) > .2:
+        text += f"\nOf what is held out, {seen:.0%} stands in the training text, line by line: it says little about other text"
+    if corpus.unused: text += f"\nBeside them {_some(corpus.unused)}: left out"
+    spent = f"{r['epochs']} epoch{'s'*(r['epochs'] > 1)} of {n:,} steps"
+    if r.get('time'): spent = f"{clock(r['time'])}, {n:,} steps an epoch"
+    half = ' in bfloat16' if plan['bf16'] else ''
+    return (f"Corpus {f['corpus']}: {text}\n"
+            f"Model {f['model']}: {f['parameters']/1e6:.1f} million parameters, on {learn.dls.device}{half}\n"
+            f"Training: {spent}. Ctrl-C ends it early and keeps what was learned.")
+
+def _spent(ckpt, r):
+    "How much of a time is over"
+    if not r.get('time'): return ''
+    spent = ckpt.state['own'][0]['callbacks'].get('time_budget', {}).get('elapsed', 0.)
+    return f"; {clock(spent)} of {clock(r['time'])} are over"
 
 @contextmanager
 def _locked(run, main):
@@ -389,60 +641,136 @@ def _locked(run, main):
             if not _has_checkpoints(run): _clear(run)
 
 # %% ../nbs/08b_command.ipynb #c041
-def next_steps(corpus, folder):
+def next_steps(folder):
     "What to try after a training"
-    cmd = _command()
-    more = (f"Train on real text:  {cmd} tiny_shakespeare   (about five minutes on two cores)\nTrain on your own:   {cmd} my.txt"
-            if corpus in ('toy', None) else f"Train longer or larger:  {cmd} {corpus} --model medium --out {folder}-medium")
-    embed = Path(cmd).with_name('elmo_embed')
-    return ("What to try next\n" + more + f"\nVectors for a text:  {embed} my.txt --model {folder} --out vectors.hdf5"
-            f"\nUse it in Python:    from elmo_fastai.all import Elmo; elmo = Elmo.from_pretrained('{folder}')"
-            "\nRead how it works:   make lab")
+    cmd,r = _command(),json.loads((Path(folder)/'report.json').read_text(encoding='utf-8'))
+    embed,tok = Path(cmd).with_name('elmo_embed'),r['tokenizer']
+    option,argument = (f' --tokenizer {tok}', f', tokenizer={tok!r}') if tok in ('space', 'spacy', 'fastai') else ('', '')
+    settings,larger = (shlex.quote(str(o)) for o in (Path(folder)/'run.toml', f'{folder}-medium'))
+    more = f"Train longer or larger:  {cmd} --config {settings} --model medium --out {larger}"
+    if r['corpus'] == 'toy': more = (f"Train on real text:  {cmd} tiny_shakespeare   (about five minutes on two cores)\n"
+                                     f"Train on your own:   {cmd} my.txt")
+    return (f"What to try next\n{more}\n"
+            f"Vectors for a text:  {embed} my.txt --model {folder}{option} --out vectors.hdf5\n"
+            f"Use it in Python:    from elmo_fastai.all import Elmo; elmo = Elmo.from_pretrained('{folder}'{argument})\n"
+            "Read how it works:   make lab")
 
 # %% ../nbs/08b_command.ipynb #c042
-@call_parse
+EXAMPLES = {'my_book.txt --time 15m': 'a quarter of an hour',
+            'wikitext-2 --tokenizer space --epochs 3': 'train.txt, valid.txt, test.txt in a folder',
+            'reviews.csv --column review --dry': 'what would happen, and how long it takes'}
+
+def command_line():
+    "The options of `elmo_pretrain`"
+    d,switch,flag = RECIPES[None],argparse.BooleanOptionalAction,'store_true'
+    p = CommandLine('elmo_pretrain', 'CORPUS … [options]', "Pretrain a bidirectional language model on a text. "
+        "It becomes a folder: model, report, settings.", EXAMPLES, tables=('config',),
+        aliases=dict(seqlen='seq-len', minfreq='min-freq', maxvocab='max-vocab'))       # as earlier versions had it
+
+    g = p.add_argument_group('the text').add_argument
+    g('corpus', nargs='*', metavar='CORPUS', help='toy, tiny_shakespeare, wikitext2; text files, tables, a folder of '
+      'them, a pattern in quotes; hub:OWNER/NAME[:CONFIG]. Files that are called train, valid and test are those splits')
+    g('--valid', metavar='FILE',
+      help='held out to validate on (default: what is called so, else the last 5 %%)')
+    g('--test', metavar='FILE',
+      help='measured once, at the end (default: what is called so, else 5 %%, none with --valid)')
+    g('--tokenizer', metavar='NAME',
+      help='words, space (tokenised already), spacy (English), fastai (default: words)')
+    g('--encoding', metavar='NAME', help='of the files (default: utf-8)')
+    g('--column', metavar='NAME', help='of a table, with the text (default: text, sentence, review or content)')
+    g('--kind', choices=['stream', 'sentences'], metavar='KIND',
+      help=f"stream: lines run on; sentences: each for itself (default: {d['kind']})")
+    g('--min-freq', type=int, metavar='N',
+      help=f"rarer words become <unk> (default: {d['min_freq']}; toy, wikitext2: 1)")
+    g('--max-vocab', type=int, metavar='N', help='so many words at most (default: all)')
+    g('--data', metavar='FOLDER', help='local copy of a named corpus or data set (default: under '
+      '$ELMO_FASTAI_DATA, else download)')
+
+    g = p.add_argument_group('the model').add_argument
+    g('--model', metavar='SIZE', help=f"tiny, small, medium, original (default: {d['model']}; toy: tiny)")
+    g('--seed', type=int, metavar='N', help='of weights, dropout and order (default: 42)')
+
+    g = p.add_argument_group('the training').add_argument
+    g('--time', metavar='TIME',
+      help='in the place of --epochs: one cycle that ends with the clock, such as 15m, 900s, 1.5h')
+    g('--epochs', type=int, metavar='N', help=f"passes over the text (default: {d['epochs']}; toy, wikitext2: 3)")
+    g('--lr', type=float, metavar='X',
+      help=f"highest learning rate of the cycle (default: {d['lr']:g}; wikitext2 0.006, toy 0.008)")
+    g('--bs', type=int, metavar='N', help=f"streams or sentences a batch (default: {d['bs']}; toy 96)")
+    g('--seq-len', type=int, metavar='N', help=f"tokens a step in each stream (default: {d['seq_len']})")
+    g('--optimizer', metavar='NAME',
+      help=f"adamw, or adagrad, the original's, at a constant 0.2 (default: {d['optimizer']})")
+    g('--wd', type=float, metavar='X', help='weight decay (default: 0.01, with adagrad 0)')
+    g('--patience', type=int, metavar='N',
+      help='end after so many epochs without a lower validation loss (default: never)')
+    g('--carry', action=flag, help="carry the forward state along a stream; the report's figures are those without")
+    g('--bf16', action=switch, help='bfloat16, or full precision (default: where it is fast)')
+
+    g = p.add_argument_group('a text larger than the memory').add_argument
+    g('--stream', action=flag, help='read it again and again from its files: .txt, .jsonl, .parquet, also .gz')
+    g('--steps', type=int, metavar='N', help='batches an epoch (default: one reading)')
+    g('--buffer', type=int, metavar='N', help='lines in memory (default: 10000)')
+
+    g = p.add_argument_group('the run').add_argument
+    g('--out', metavar='FOLDER', help='to write (default: models/NAME)')
+    g('--overwrite', action=flag, help='replace a model that is there, or a training that did not end')
+    g('--resume', metavar='FOLDER',
+      help='go on with a training that did not end, OUT.run; it brings its settings along')
+    g('--every', metavar='TIME', help='between checkpoints within an epoch (default: 10m)')
+    g('--config', metavar='FILE', help='settings by these names, TOML or JSON; what is said here comes first. '
+      "A model's folder has its own, run.toml")
+    g('--dry', action=flag, help='only tell what would happen, with a time from some real steps')
+    g('--device', metavar='NAME', help='cpu, cuda, mps (default: the best there is)')
+    g('-h', '--help', action='help', help='this page')
+    g('--minutes', type=float, help=argparse.SUPPRESS)                            # as earlier versions had it
+    g('--fp32', action='store_false', dest='bf16', help=argparse.SUPPRESS)
+    return p
+
+# %% ../nbs/08b_command.ipynb #c042a
+def _said(p, args):
+    "What the command line says, in the place of what its file says"
+    given = p.parse(args)
+    file = p.from_file(given.pop('config')) if 'config' in given else {}
+    ends = {'time', 'epochs'}
+    if ends & set(given): file = {k: v for k,v in file.items() if k not in ends}
+    if given.get('model', file.get('model')) != file.get('model'): file.pop('config', None)  # of another model
+    res = {**file, **given}
+    if isinstance(c := res.get('corpus'), list) and len(c) == 1: res['corpus'] = c[0]
+    return res
+
+def _as_options(message):
+    "An error that speaks of arguments in Python, in the words of the command line"
+    names = dict(text_col='column', encoding='encoding', valid='valid', test='test')
+    return re.sub(rf"\b({'|'.join(names)})='([^']*)'", lambda m: f'--{names[m[1]]} {m[2]}', str(message))
+
+# %% ../nbs/08b_command.ipynb #c042b
 def elmo_pretrain(
-    corpus:Param("toy, tiny_shakespeare, wikitext2, or a text file, a folder of .txt files, a glob in quotes", str, opt=False, nargs='?')=None,
-    out:str=None,          # folder to write (default: models/NAME)
-    model:str=None,        # size: tiny, small, medium, original (default: tiny for toy, else small)
-    epochs:int=None,       # passes over the text (default: by corpus)
-    lr:float=None,         # highest learning rate of the cycle (default: by corpus)
-    bs:int=None,           # sentences or streams a batch (default: by corpus)
-    seqlen:int=None,       # tokens a step in each stream, for corpora other than toy (default: 64)
-    minfreq:int=None,      # words that occur less often become <unk> (default: by corpus)
-    maxvocab:int=None,     # at most so many words (default: all)
-    optimizer:str=None,    # adamw, or adagrad: the original's, at a constant rate of 0.2 (default: adamw)
-    wd:float=None,         # weight decay (default: 0.01, with adagrad 0)
-    patience:int=None,     # stop when the validation loss has not fallen for so many epochs, and keep the best (default: never)
-    carry:store_true=False,# carry the forward LSTM's state from step to step of a stream (the report's figures are those without)
-    seed:int=42,           # of weights, dropout and order
-    device:str=None,       # cpu, cuda, mps (default: the best there is)
-    data:str=None,         # folder with local copies of named corpora (default: the variable ELMO_FASTAI_DATA, else download)
-    fp32:store_true=False, # full precision even where bfloat16 is faster
-    overwrite:store_true=False, # replace a model that is in the folder, or a training that did not end
-    resume:str=None,       # go on with a training that did not end: its folder, OUT.run; everything else is read from it
-    minutes:float=10.,     # between checkpoints within an epoch
-    stream:store_true=False, # read the text again and again from its files, for one that does not fit into memory
-    valid:str=None,        # with --stream: file to hold out (default: one that is called so, else the last, else the first 2,000 lines)
-    steps:int=None,        # with --stream: batches an epoch (default: an epoch is one reading)
-    buffer:int=None,       # with --stream: lines in memory (default: 10000)
+    args:list=None, # what stands on the command line; None: that of this process
 ):
-    "Pretrain a bidirectional language model on a text: live table, report, picture, and the model in a folder"
-    def stop(e, code):
-        if _processes().is_main(): print(f'elmo_pretrain: {e}', file=sys.stderr)
-        sys.exit(code)
+    "The command: `pretrain` with the options that `elmo_pretrain --help` lists"
+    def note(s):
+        if _processes().is_main(): print(f'elmo_pretrain: {s}', file=sys.stderr)
+    def stop(e, code): note(_as_options(e)); sys.exit(code)
     others = warnings.showwarning
     def show(message, category, filename, *args, **kwargs):
         if Path(filename).parent.name != 'elmo_fastai': others(message, category, filename, *args, **kwargs)
-        elif _processes().is_main(): print(f'elmo_pretrain: {message}', file=sys.stderr)
+        else: note(message)
+    try: given = _said(command_line(), args)
+    except SettingsError as e: stop(e, 1)
+    if 'minutes' in given:
+        note(f"--minutes is called --every now: --every {given['minutes']:g}m")
+        given['every'] = 60*given.pop('minutes')
+    if not {'corpus', 'resume'} & set(given):
+        stop("name a corpus (toy, tiny_shakespeare, wikitext2, or a text file), or a training to --resume; "
+             "--help says more", 2)
     warnings.showwarning = show
-    if corpus is None and resume is None:
-        stop("name a corpus (toy, tiny_shakespeare, wikitext2, or a text file), or a training to --resume; --help says more", 2)
-    try:
-        folder = pretrain(corpus, out, model, overwrite, device, seed, data, False if fp32 else None, resume=resume, minutes=minutes,
-                          epochs=epochs, lr=lr, bs=bs, seq_len=seqlen, min_freq=minfreq, max_vocab=maxvocab, optimizer=optimizer, wd=wd,
-                          patience=patience, carry=carry or None, stream=stream or None, valid=valid, steps=steps, buffer=buffer)
+    try: folder = pretrain(say=partial(print, flush=True), **given)
     except KeyboardInterrupt: stop('interrupted before training; nothing was saved', 130)
     except Interrupted as e: stop(e, 130)
     except (CorpusError, ModelFileError, CheckpointError, PretrainError, OSError) as e: stop(e, 1)
-    if _processes().is_main(): print(f"\n{next_steps(corpus, folder)}")
+    except MemoryError: stop('the memory is not enough for the text as a whole: --stream reads it block by block', 1)
+    finally: warnings.showwarning = others
+    if not given.get('dry') and _processes().is_main(): print(f"\n{next_steps(folder)}")
+
+# %% ../nbs/08b_command.ipynb #c042c
+if __name__ == '__main__' and '__file__' in globals(): elmo_pretrain()      # python -m elmo_fastai.command

@@ -8,7 +8,8 @@ __all__ = ['CORPORA', 'CorpusError', 'Sentence', 'Corpus', 'ToyCorpus', 'toy_cor
            'get_corpus']
 
 # %% ../nbs/01_corpora.ipynb #c003
-import gc, glob, html, math, os, random, re
+import errno, gc, glob, gzip, html, math, os, random, re, stat, zlib
+from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -39,6 +40,7 @@ class Sentence:
 # %% ../nbs/01_corpora.ipynb #c011
 class Corpus:
     "Lines of text in named splits"
+    files,unused = None,[]     # where the lines come from, by split; and what lay beside these files
     def __init__(self,
         name:str,              # what to call it
         splits:dict,           # 'train', 'valid', 'test', … → list of lines, or a sequence that is read when it is asked for
@@ -133,17 +135,76 @@ def toy_corpus(
             gold[k] = sents
     return ToyCorpus(gold, _toy_grammar(False))
 
+# %% ../nbs/01_corpora.ipynb #c048a
+class NoFile(OSError):
+    "What is wrong with a file, without the number that the system has for it"
+    def __str__(self): return self.strerror
+
+def regular_file(path, most=None):
+    "`path`, if it is a file that ends, of at most `most` bytes. Raises `OSError` for all else, without opening it"
+    path = Path(path)
+    found = path.stat()
+    kind = stat.S_IFMT(found.st_mode)
+    if kind == stat.S_IFDIR: raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if kind != stat.S_IFREG:
+        kind = {stat.S_IFIFO: 'pipe', stat.S_IFSOCK: 'socket'}.get(kind, 'device')
+        raise NoFile(errno.EINVAL, f"it is a {kind} and no file", str(path))
+    if most is not None and found.st_size > most:
+        raise NoFile(errno.EFBIG, f"it has {found.st_size:,} bytes, too many: at most {most:,} can be right", str(path))
+    return path
+
+def memory():
+    "Bytes of memory that this machine has; None where the system does not tell"
+    try: return os.sysconf('SC_PAGE_SIZE')*os.sysconf('SC_PHYS_PAGES')
+    except (AttributeError, ValueError, OSError): return None
+
+_FIRST = {b'\xff\xfe\0\0': 'UTF-32', b'\0\0\xfe\xff': 'UTF-32', b'\xff\xfe': 'UTF-16', b'\xfe\xff': 'UTF-16',
+          b'\x1f\x8b': 'packed by gzip', b'BZh': 'packed by bzip2', b'\xfd7zXZ': 'packed by xz',
+          b'(\xb5/\xfd': 'packed by zstd', b'PK\3\4': 'packed by zip'}
+
+def seen_encoding(head):
+    "What the first bytes of a file say that it is, if not UTF-8; None: nothing"
+    for first,name in _FIRST.items():
+        if head.startswith(first): return name
+    zeros = ''.join('0' if o.count(0) > len(o)/2 else 'x' for o in (head[i:4096:4] for i in range(4)))
+    wide = {'x000': 'UTF-32-LE', '000x': 'UTF-32-BE', 'x0x0': 'UTF-16-LE', '0x0x': 'UTF-16-BE'}
+    name = wide.get(zeros)                                    # of Western letters all but one byte are zero
+    return name and f'{name}, without a mark at its beginning'
+
+def check_utf8(path, otherwise=False):
+    "Raise `CorpusError` if a file (unpacked, where its name ends in .gz) begins like something else"
+    with (gzip.open if str(path).lower().endswith('.gz') else open)(path, 'rb') as f: seen = seen_encoding(f.read(4096))
+    if not seen: return
+    cure = "give it a name that ends in .gz" if 'gzip' in seen else "unpack it first" if 'packed' in seen else "save it as UTF-8"
+    if otherwise and 'packed' not in seen: cure += f", or name its encoding, as in encoding={seen.split(',')[0].lower()!r}"
+    raise CorpusError(f"'{path}' is {seen}, judging by its first bytes, and not UTF-8: {cure}")
+
+def _whole_file(path):
+    "The bytes of a file, if the memory can hold them"
+    size = regular_file(path).stat().st_size
+    try:
+        if size > (memory() or math.inf): raise MemoryError
+        return path.read_bytes()
+    except MemoryError:
+        raise CorpusError(f"'{path}' has {size:,} bytes, more than the memory can take: read it as a stream, "
+                          "with `stream_loaders` or elmo_pretrain --stream") from None
+
 # %% ../nbs/01_corpora.ipynb #c049
 def read_text(
-    path,                 # a text file
+    path,                 # a text file, also .gz
     encoding:str='utf-8', # a byte-order mark is dropped
 )->str:
     "The text of a file, or a `CorpusError` that says what is wrong with the file"
     path = Path(path)
-    try: raw = path.read_bytes()
-    except OSError as e: raise CorpusError(f"can't read '{path}': {e.strerror or e}") from e
-    if encoding == 'utf-8' and raw[:2] in (b'\xff\xfe', b'\xfe\xff'):
-        raise CorpusError(f"'{path}' is not UTF-8 but UTF-16, judging by its first two bytes: save it as UTF-8, or pass encoding='utf-16'")
+    try:
+        raw = _whole_file(path)
+        if path.suffix == '.gz': raw = gzip.decompress(raw)
+    except (OSError, EOFError, zlib.error) as e:
+        raise CorpusError(f"can't read '{path}': {getattr(e, 'strerror', None) or e}") from e
+    if encoding == 'utf-8' and (seen := seen_encoding(raw)):
+        name = seen.split(',')[0].lower()
+        cure = "unpack it" if 'packed' in seen else f"save it as UTF-8, or name its encoding, as in encoding={name!r}"
+        raise CorpusError(f"'{path}' is {seen}, judging by its first bytes, and not UTF-8: {cure}")
     try: text = raw.decode('utf-8-sig' if encoding == 'utf-8' else encoding)
     except UnicodeDecodeError as e:
         line = raw[:e.start].count(b'\n') + 1
@@ -163,6 +224,13 @@ def lines_of(text):
     "The lines of `text` that aren't blank, without white space at their ends"
     return [o for o in all_lines(text) if o]
 
+# %% ../nbs/01_corpora.ipynb #c051a
+def each_once(files):
+    "The files without those that are only other names of earlier ones, such as links"
+    res = {}
+    for o in files: res.setdefault(os.path.realpath(o), o)
+    return list(res.values())
+
 # %% ../nbs/01_corpora.ipynb #c052
 def text_files(
     path,            # a file, a folder (its .txt files), a pattern such as 'books/*.txt', or a list of these
@@ -170,7 +238,7 @@ def text_files(
     "The files that `path` names"
     if isinstance(path, (list, tuple)):
         if not path: raise CorpusError("the list of files is empty")
-        return list(dict.fromkeys(f for o in path for f in text_files(o)))
+        return each_once(f for o in path for f in text_files(o))
     if not isinstance(path, (str, os.PathLike)): raise CorpusError(f"expected a file, a folder or a pattern, and got {path!r:.60}")
     p = Path(path).expanduser()
     if p.is_dir():
@@ -181,7 +249,7 @@ def text_files(
         res = sorted(Path(o) for o in glob.glob(str(p), recursive=True) if Path(o).is_file())
         if not res: raise CorpusError(f"no file matches the pattern '{p}'")
     else: raise CorpusError(f"there is no file or folder '{p}'")
-    return res
+    return each_once(res)
 
 # %% ../nbs/01_corpora.ipynb #c054
 def split_lines(
@@ -197,25 +265,96 @@ def split_lines(
     if n < 1: raise CorpusError(f"too short to split: {len(lines)} line{'s'*(len(lines)!=1)} with text, of which valid={valid} and test={test} take {n_valid + n_test}")
     return dict(train=lines[:n], valid=lines[n:n+n_valid], test=lines[n+n_valid:])
 
+# %% ../nbs/01_corpora.ipynb #c056a
+SPLITS = dict(train=('train', 'training'), valid=('valid', 'validation', 'dev'), test=('test',))
+
+def split_of(file):
+    "The split that a file is called after, and the rest of its name; (None, None) if it isn't"
+    name = file.name.lower().removesuffix('.gz')
+    words = re.split('[._-]', name)
+    found = [(k, o) for k,names in SPLITS.items() for o in names if o in words]
+    if len(found) != 1: return None, None
+    split, word = found[0]
+    rest = re.sub(rf'(?<![^._-]){word}(?![^._-])', '*', name)
+    return split, re.sub(r'\d+', '0', rest)     # a split may have several files, with numbers
+
+def split_files(files):
+    "(files by split, others) where a train file and one held out are called so; else ({}, files)"
+    sets = {}
+    for f in files:
+        split, rest = split_of(f)
+        if split: sets.setdefault(rest, {}).setdefault(split, []).append(f)
+    whole = {k: v for k,v in sets.items() if 'train' in v and len(v) > 1}
+    names = sorted(whole, key=len)
+    parts = {k: whole[names[0]][k] for k in SPLITS if k in whole[names[0]]} if names else {}
+    if len(names) > 1: raise CorpusError(
+        f"these are files of several corpora, {' and '.join(names)}: name those of one, "
+        f"such as {' '.join(f.name for fs in parts.values() for f in fs)}")
+    return parts, [f for f in files if f not in sum(parts.values(), [])]
+
+# %% ../nbs/01_corpora.ipynb #c056c
+TEXT_ENDINGS = '.txt', '.tokens', '.raw'
+
+def ending(file): return Path(file.name.removesuffix('.gz')).suffix.lower()
+
+def named_files(path, endings, sure=False):
+    "`split_files` of a folder's files with these endings, or of the files that `path` names"
+    is_folder = isinstance(path, (str, os.PathLike)) and Path(path).expanduser().is_dir()
+    beside = sorted(Path(path).expanduser().iterdir()) if is_folder else []
+    parts, others = split_files([o for o in beside if o.is_file() and ending(o) in endings]
+                                if is_folder else text_files(path))
+    if parts and others and not is_folder and not sure: raise CorpusError(
+        f"{parts['train'][0].name} is called after its split and {others[0].name} is not: "
+        "say which files are held out, as in valid='valid.txt' and test='test.txt'")
+    return parts, others
+
+def files_by_split(path, valid, test, find, endings):
+    "Files by split, shares of the training lines to cut off, and files that are left out"
+    asked = dict(valid=valid, test=test)
+    shares = {k: v for k,v in asked.items() if isinstance(v, (int, float))}
+    given = {k: find(v) for k,v in asked.items() if v is not None and k not in shares}
+    parts, others = ({}, []) if shares else named_files(path, endings, sure=len(given) == 2)
+    held = {k: v for k,v in {**parts, **given}.items() if k != 'train'}
+    out = {o.resolve() for fs in held.values() for o in fs}
+    train = [o for o in parts.get('train') or find(path) if o.resolve() not in out]
+    if not train: raise CorpusError(
+        f"no file of {str(path)!r} is left to train on: all are in valid or test")
+    usual = dict(valid=.05, test=0 if parts or 'valid' in held else .05)
+    cut = {k: 0 if k in held else shares.get(k, usual[k]) for k in asked}
+    return dict(train=train, **held), cut, others if parts else []
+
+# %% ../nbs/01_corpora.ipynb #c056d
+def files_corpus(path, valid, test, name, tokenizer, find, endings, read):
+    "A corpus of files. `find` lists files; `read` gives the lines of one, and what it left out"
+    files, cut, unused = files_by_split(path, valid, test, find, endings)
+    lines, skipped = {}, Counter()
+    for k,fs in files.items():
+        some, left = zip(*map(read, fs))
+        lines[k] = [o for part in some for o in part]
+        for o in left: skipped.update(o)
+    splits = {**split_lines(lines['train'], **cut), **{k: lines[k] for k in files if k != 'train'}}
+    first = files['train'][0]
+    alone = len(files['train']) == 1 and not (len(files) > 1 and split_of(first)[0])
+    own = Path(first.name.removesuffix('.gz')).stem if alone else first.resolve().parent.name
+    res = Corpus(name or own, {k: v for k,v in splits.items() if v}, tokenizer, skipped=skipped)
+    res.files, res.unused = files, unused
+    return res
+
 # %% ../nbs/01_corpora.ipynb #c056
 def text_corpus(
     path,                    # a file, a folder (its .txt files), a pattern, or a list of these
-    valid=0.05,              # share of the lines at the end, or files as in `path`
-    test=0.05,               # share of the lines at the end, or files as in `path`
+    valid=None,              # files as in `path`, or a share of the lines at the end;
+                             # None: the files that are called so, else 0.05
+    test=None,               # likewise; None: no line is cut off where there are files for `valid`
     name:str=None,           # what to call the corpus
     tokenizer:str='words',   # 'space' for text that is already cut into tokens by white space
     encoding:str='utf-8',
 )->Corpus:
     "Your own text. One line is one sequence; blank lines are left out, and counted in `skipped`"
-    held = {k: text_files(v) for k,v in (('valid', valid), ('test', test)) if not isinstance(v, (int, float))}
-    out = {o.resolve() for fs in held.values() for o in fs}
-    files = [o for o in text_files(path) if o.resolve() not in out]
-    if not files: raise CorpusError(f"no file of {str(path)!r} is left to train on: all are in valid or test")
-    read = {k: [o for f in fs for o in all_lines(read_text(f, encoding))] for k,fs in dict(train=files, **held).items()}
-    text = {k: [o for o in v if o] for k,v in read.items()}
-    splits = {**split_lines(text.pop('train'), 0 if 'valid' in held else valid, 0 if 'test' in held else test), **text}
-    blank = sum(not o for v in read.values() for o in v)
-    return Corpus(name or (files[0].stem if len(files) == 1 else files[0].parent.name), splits, tokenizer, skipped={'blank lines': blank})
+    def read(f):
+        lines = all_lines(read_text(f, encoding))
+        return [o for o in lines if o], {'blank lines': lines.count('')}
+    return files_corpus(path, valid, test, name, tokenizer, text_files, TEXT_ENDINGS, read)
 
 # %% ../nbs/01_corpora.ipynb #c059
 _FOLDER = dict(wikitext2='wikitext-2', ud_ewt='ud-ewt') # of a corpus under ELMO_FASTAI_DATA, if not its name
@@ -262,7 +401,7 @@ def _offline(on):
     finally:
         for o,v in zip(places, was): o.HF_HUB_OFFLINE = v
 
-def _hub(repo, corpus, names, **kwargs):
+def _hub(repo, corpus=None, names=(), **kwargs):
     "The data set `repo` of the hub: from the network, or from what was downloaded earlier"
     from datasets import load_dataset
     from huggingface_hub.constants import ENDPOINT
@@ -270,7 +409,10 @@ def _hub(repo, corpus, names, **kwargs):
     try:
         with _offline(off): return load_dataset(repo, **kwargs)
     except Exception as e:
-        raise _no_download(repo, corpus, names, OSError(f'no answer from {ENDPOINT}') if off else e) from e
+        e = OSError(f'no answer from {ENDPOINT}') if off else e
+        if corpus: raise _no_download(repo, corpus, names, e) from e
+        raise CorpusError(f"can't load the data set '{repo}' ({' '.join(str(e).split()):.300}). Check its name and "
+                          "the network, or use a copy: a folder that `save_to_disk` of 🤗 datasets wrote") from e
 
 # %% ../nbs/01_corpora.ipynb #c063
 def _download(url, name):
@@ -441,8 +583,8 @@ CORPORA = dict(toy=toy_corpus, tiny_shakespeare=tiny_shakespeare, wikitext2=wiki
                novels=_novels, tiny_en=_english)
 
 def get_corpus(
-    name,      # a name in `CORPORA`; a file, folder, pattern or list of files as in `text_corpus`; a table as in `table_corpus`
-    data=None, # where the local copy of a public corpus is
+    name,      # a name in `CORPORA`, or 'hub:owner/name'; a file, folder, pattern or list of files; a table
+    data=None, # where the local copy of a public corpus or data set is
     seed:int=None, # for the toy corpus
     **kwargs,  # for the function that makes the corpus
 )->Corpus:
@@ -454,6 +596,9 @@ def get_corpus(
         if name == 'toy' and data is not None: raise CorpusError(f"the toy corpus is generated: it has no local copy, but data={str(data)!r}")
         if name != 'toy': return CORPORA[name](**({} if data is None else dict(path=data)), **kwargs)
         return toy_corpus(**({} if seed is None else dict(seed=seed)), **kwargs)
+    from elmo_fastai.rows import file_corpus, hub_corpus
+    if isinstance(name, str) and name.startswith('hub:'):
+        return hub_corpus(name.removeprefix('hub:'), path=data, **kwargs)
     if isinstance(name, str) and not glob.has_magic(name) and not (name.strip() and Path(name).expanduser().exists()):
         raise CorpusError(f"unknown corpus {name!r}: there is no file or folder of that name, and the known names are {', '.join(CORPORA)}")
-    return text_corpus(name, **kwargs)
+    return file_corpus(name, **kwargs)

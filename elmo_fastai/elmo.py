@@ -8,7 +8,6 @@ __all__ = ['BOXED', 'toy_bilm', 'ScalarMix', 'MixPenalty', 'Elmo', 'elmo_split',
 
 # %% ../nbs/09_elmo.ipynb #c005
 import json, math, os, re, shutil, tempfile, warnings
-warnings.filterwarnings('ignore', 'IProgress not found')      # tqdm, in notebooks without its widgets
 from hashlib import sha256
 from importlib.resources import files as package_files
 from pathlib import Path
@@ -17,17 +16,20 @@ from torch import nn, Tensor
 from torch.overrides import TorchFunctionMode
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors, save as save_tensors
-from huggingface_hub import PyTorchModelHubMixin, snapshot_download
+with warnings.catch_warnings():
+    warnings.filterwarnings('ignore', 'IProgress not found')      # tqdm, in notebooks without its widgets
+    from huggingface_hub import PyTorchModelHubMixin, snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 from fastcore.basics import patch
 from fastai.basics import Callback, Learner
 from fastai.torch_core import set_seed
 from .corpora import *
+from .corpora import regular_file
 from .tokens import *
 from .batches import *
 from .recurrent import take_steps
 from .bilm import *
-from .bilm import _read_config
+from .bilm import _read_config, char_vocab_of
 from .report import *
 from .pretrain import *
 from .ai2 import *
@@ -132,17 +134,13 @@ class Elmo(nn.Module, PyTorchModelHubMixin, library_name='elmo_fastai', tags=['e
         markers:str='add',           # 'add': put BOS and EOS around sentences and drop their vectors; 'given': the input has what it needs
         carry:bool=False,            # start from the state in which the batch before ended, row by row, until `reset()`
         tokenizer='words',           # for texts that are not split into tokens yet, see `get_tokenizer`
-        char_vocab=None,             # the one that the biLM was trained with; None: `ByteCharVocab`
+        char_vocab=None,             # the one that the biLM was trained with; None: what it knows, or `ByteCharVocab`
         **mix                        # of each `ScalarMix`: shares, gamma, train_shares, train_gamma, norm
     ):
         super().__init__()
         if markers not in ('add', 'given'): raise ValueError(f"markers={markers!r}: take 'add' or 'given'")
         if type(n_reps) is not int or n_reps < 1: raise ValueError(f"n_reps={n_reps!r}: take a whole number from 1 up")
-        self.char_vocab = char_vocab or ByteCharVocab(lm.config.max_chars)
-        if self.char_vocab.n_chars != lm.chars.n_chars:
-            raise ValueError(f"char_vocab has {self.char_vocab.n_chars} ids, the biLM was trained with {lm.chars.n_chars}")
-        if self.char_vocab.max_chars != lm.config.max_chars:
-            raise ValueError(f"char_vocab has max_chars={self.char_vocab.max_chars}, the biLM was trained with {lm.config.max_chars}")
+        self.char_vocab = char_vocab_of(lm, char_vocab)
         self.lm,self.vocab,self.markers,self.carry = lm,vocab,markers,carry
         self.state,self.cache = None,None              # the carried state; token vectors, see the next chapter
         self.tokenizer,self.tokenize = tokenizer,get_tokenizer(tokenizer)
@@ -214,12 +212,15 @@ def freeze(self:Elmo):
 
 @patch
 def unfreeze(self:Elmo,
-    top:int|None=None, # only so many groups from the top; None: all
+    top:int|None=None, # so many groups from the top, and only these; None: all
 ):
     "Let training change the biLM too. Returns the module"
     gs = self.groups()
-    for g in gs if top is None else gs[len(gs)-top:]:
-        for p in g: p.requires_grad_(True)
+    if top is None: top = len(gs)
+    if type(top) is not int or not 0 <= top <= len(gs):
+        raise ValueError(f"top={top!r}: this model has {len(gs)} groups, take a number from 0 to {len(gs)}")
+    for i,g in enumerate(reversed(gs)):
+        for p in g: p.requires_grad_(i < top)
     return self.train(self.training)
 
 @patch(as_prop=True)
@@ -312,15 +313,22 @@ FILES = ('config.json', 'model.safetensors', 'vocab.json', 'elmo.json', 'mix.saf
 
 def without_head(lm):
     "The same biLM without its output layer; the weights are shared"
-    with torch.device('meta'): bare = BiLM(lm.config, 0)
+    with torch.device('meta'): bare = BiLM(lm.config, 0, lm.char_vocab)
     bare.load_state_dict({k: v for k,v in lm.state_dict().items() if not k.startswith('head')}, assign=True)
     return bare
+
+def spelling(chars):
+    "Rows of the model card about characters"
+    if isinstance(chars, ByteCharVocab): return {'longest word': f'{chars.max_chars - 2} bytes; longer ones are cut'}
+    kind = 'characters' if chars.n == 1 else f'n-grams of {chars.n} characters'
+    return {'characters': f'{len(chars.itos)} symbols ({kind}), learned from the text; others are unknown to it',
+            'longest word': f'{chars.max_chars - 2} symbols; longer ones are cut'}
 
 def model_card(elmo):
     "What a reader of the folder needs to know, as Markdown with the hub's metadata"
     c, n = elmo.lm.config, sum(p.numel() for p in elmo.lm.parameters())
     rows = {'size of a vector': elmo.dim, 'layers, the token layer included': elmo.n_layers,
-            'LSTM cells / projection': f'{c.hidden_dim} / {c.proj_dim}', 'longest word': f'{c.max_chars - 2} bytes; longer ones are cut',
+            'LSTM cells / projection': f'{c.hidden_dim} / {c.proj_dim}', **spelling(elmo.char_vocab),
             'words that it predicts': f'{elmo.lm.n_words:,}' if elmo.lm.n_words else 'none',
             'shares of the layers': ', '.join(f'{s:.3f}' for s in elmo.mixes[0].shares.tolist())}
     lines = ['---', 'library_name: elmo_fastai', 'tags: [elmo, contextual-embeddings, feature-extraction]', '---', f'# ELMo: {c.name}', '',
@@ -344,31 +352,33 @@ def save_pretrained(self:Elmo,
 ):                            # the folder; with `push_to_hub` the address of the commit
     "Write the model as a folder: `config.json`, `model.safetensors`, vocabularies, mixes and a model card"
     folder = Path(folder)
-    with tempfile.TemporaryDirectory() as tmp:
-        self.char_vocab.save(Path(tmp)/'chars.json')
-        chars = (Path(tmp)/'chars.json').read_bytes()
     mixes = [dict(norm=m.norm, train_shares=m.w.requires_grad, train_gamma=m.gamma.requires_grad) for m in self.mixes]
     settings = dict(format=ELMO_FORMAT, version=ELMO_VERSION, dropout=self.drop.p, markers=self.markers, carry=self.carry,
                     tokenizer=self.tokenizer if isinstance(self.tokenizer, str) else None, mixes=mixes)
     tensors = {k: v.detach().cpu().contiguous() for k,v in self.mixes.state_dict().items()}
-    extra = {'elmo.json': json.dumps(settings, indent=1), 'mix.safetensors': save_tensors(tensors), 'chars.json': chars,
+    extra = {'elmo.json': json.dumps(settings, indent=1), 'mix.safetensors': save_tensors(tensors),
              'README.md': model_card(self)}
     if folder.exists() and not folder.is_dir(): raise NotADirectoryError(f"{folder} is a file: name a folder")
     lm = self.lm if self.vocab is not None else without_head(self.lm)           # words without names can't be saved
     target = folder.resolve()
     if not target.exists() or target != Path.cwd() and {f.name for f in target.iterdir()} <= set(FILES):
-        save_bilm(target, lm, self.vocab, extra)                                # all at once
+        save_bilm(target, lm, self.vocab, extra, self.char_vocab)                                # all at once
     else:
         with tempfile.TemporaryDirectory(prefix='.elmo-', dir=target) as tmp:
-            new = {f.name: f for f in save_bilm(Path(tmp)/'new', lm, self.vocab, extra).iterdir()}
+            new = {f.name: f for f in save_bilm(Path(tmp)/'new', lm, self.vocab, extra, self.char_vocab).iterdir()}
             for f in set(FILES) - set(new): (target/f).unlink(missing_ok=True)  # of a model with other parts
             for k,f in sorted(new.items()): os.replace(f, target/k)
     return self.push_to_hub(repo_id or folder.resolve().name, **kwargs) if push_to_hub else folder
 
 # %% ../nbs/09_elmo.ipynb #c096
+def is_tokenizer(o):
+    "Is `o` the name of a tokenizer, or nothing?"
+    try: return o is None or isinstance(o, str) and bool(get_tokenizer(o))
+    except ValueError: return False
+
 def read_settings(file):
     "The checked contents of an `elmo.json` as arguments of `Elmo` and of its mixes"
-    try: d = json.loads(file.read_text(encoding='utf-8'))
+    try: d = json.loads(regular_file(file, 10**6).read_text(encoding='utf-8'))
     except (OSError, ValueError, RecursionError) as e: raise ModelFileError(f"{file} can't be read: {e}") from None
     if not isinstance(d, dict) or d.get('format') != ELMO_FORMAT: raise ModelFileError(f"{file} does not hold the settings of an Elmo")
     if type(d.get('version')) is not int or not 1 <= d['version'] <= ELMO_VERSION:
@@ -376,7 +386,7 @@ def read_settings(file):
     def mix(m): return (isinstance(m, dict) and set(m) == {'norm', 'train_shares', 'train_gamma'} and m['norm'] in (None, 'token', 'batch')
                         and type(m['train_shares']) is bool and type(m['train_gamma']) is bool)
     ok = dict(dropout=lambda o: type(o) in (int, float) and 0 <= o <= 1, markers=lambda o: o in ('add', 'given'), carry=lambda o: type(o) is bool,
-              tokenizer=lambda o: o in (None, 'space', 'words', 'spacy'),
+              tokenizer=is_tokenizer,
               mixes=lambda o: isinstance(o, list) and 0 < len(o) <= 100 and all(map(mix, o)))
     for k,f in ok.items():
         if k not in d or not f(d[k]): raise ModelFileError(f"{file} has {k}={d.get(k)!r:.60}, which can't be")
@@ -386,13 +396,6 @@ class NoTokenizer:
     "In the place of a function that a file could not hold"
     def __call__(self, text):
         raise ValueError("This model was saved with a tokenizer of its own: load it with tokenizer=…, or give it lists of tokens")
-
-def read_char_vocab(file):
-    "The character vocabulary in a `chars.json`"
-    for cls in (ByteCharVocab, CharVocab):
-        try: return cls.load(file)
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as e: error = e
-    raise ModelFileError(f"{file} can't be read: {error}")
 
 def load_checked(module, data, file):
     "Put the tensors of safetensors `data` into `module`; a mismatch names the tensor"
@@ -416,7 +419,7 @@ def box_folder(
     folder = Path(box or str(package_files("elmo_fastai")/"box"))/name
     def bad(file, why): return ModelFileError(f"{folder/file} {why}. Install the package again: pip install --force-reinstall --no-deps elmo_fastai")
     def read(file):
-        try: return (folder/file).read_bytes()
+        try: return regular_file(folder/file, 10**9).read_bytes()
         except OSError as e: raise bad(file, f"can't be read: {e.strerror or e}") from None
     sums = {file: want for want,file in re.findall(r'^([0-9a-f]{64})  ([\w.]+)\r?$', read('SHA256SUMS').decode('ascii', 'replace'), re.M)}
     if not {'config.json', 'model.safetensors', 'elmo.json', 'mix.safetensors', 'chars.json'} <= set(sums): raise bad('SHA256SUMS', 'is damaged')
@@ -458,18 +461,17 @@ def from_pretrained(cls:Elmo,
     folder = Path(folder)
     with NoDraws(): lm, vocab = load_bilm(folder)
     saved = read_settings(folder/'elmo.json') if (folder/'elmo.json').exists() else {}
-    chars = read_char_vocab(folder/'chars.json') if (folder/'chars.json').exists() else None
     mixes, new = saved.pop('mixes', None), {'n_reps', 'shares', 'gamma', 'train_shares', 'train_gamma', 'norm'} & set(settings)
     if mixes and not new: settings['n_reps'] = len(mixes)
     if saved: saved['tokenizer'] = saved['tokenizer'] or NoTokenizer()
-    try: elmo = cls(lm, vocab, **{**saved, 'char_vocab': chars, **settings})
+    try: elmo = cls(lm, vocab, **{**saved, **settings})
     except ValueError as e: raise ModelFileError(f"{folder}: {e}") from None
     if mixes and not new:
         for mix,m in zip(elmo.mixes, mixes):
             mix.norm = m['norm']
             mix.w.requires_grad_(m['train_shares']); mix.gamma.requires_grad_(m['train_gamma'])
         file = folder/'mix.safetensors'
-        try: data = file.read_bytes()
+        try: data = regular_file(file, 10**6).read_bytes()
         except OSError as e: raise ModelFileError(f"{file} can't be read: {e}") from None
         load_checked(elmo.mixes, data, file)
     return elmo.to(device).eval()
@@ -500,10 +502,14 @@ def load_encoder(
     folder = Path(learn.path)/learn.model_dir/name
     new, _ = load_bilm(folder if folder.exists() else find_folder(name))
     lm = encoder_of(learn.model)
+    elmo = next((m for m in learn.model.modules() if isinstance(m, Elmo)), None)
     free = {'name', 'dropout', 'softmax', 'cutoffs', 'div_value', 'n_negative', 'share_softmax'}   # they do not change the vectors
     old = lm.config.to_dict()
     for k,v in new.config.to_dict().items():
         if k not in free and v != old[k]: raise ModelFileError(f"{folder} has {k}={v!r}, the learner's model {k}={old[k]!r}")
+    chars = (elmo or lm).char_vocab
+    if chars is not None and chars != (its := char_vocab_of(new)):
+        raise ModelFileError(f"{folder} reads other characters ({its!r}) than the learner's model ({chars!r})")
     encoder = {k: v for k,v in new.state_dict().items() if not k.startswith('head')}
     if missing := {k for k in lm.state_dict() if not k.startswith('head')} ^ set(encoder):
         raise ModelFileError(f"{folder}: {min(missing)} is in one of the two models only")
@@ -534,4 +540,6 @@ def to_ai2(self:Elmo,
     folder,    # the folder to write
 ) -> Path:     # the folder
     "Write the biLM in AI2's format; its softmax, too, where it has a full one. The mixes are not part of that format"
+    if isinstance(self.char_vocab, CharVocab):
+        raise ValueError(f"AI2's format has 262 characters (bytes), and this model reads {self.char_vocab!r}")
     return save_ai2(folder, self.lm, self.vocab)

@@ -6,8 +6,8 @@
 __all__ = ['TokenCache', 'ElmoVectorizer', 'EmbedError', 'embed_file', 'elmo_embed']
 
 # %% ../nbs/09b_embed.ipynb #c005
-import csv, hashlib, io, json, os, re, shutil, signal, sys, tempfile, threading, time, zipfile
-from contextlib import contextmanager
+import csv, gzip, hashlib, io, json, os, re, shutil, signal, sys, tempfile, threading, time, zipfile, zlib
+from contextlib import nullcontext
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
@@ -17,27 +17,20 @@ from torch import Tensor
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 from fastcore.basics import patch
-from fastcore.script import call_parse, store_true
 from fastai.imports import IN_NOTEBOOK, progress_bar
 from fastai.torch_core import default_device
+from .corpora import regular_file, seen_encoding
+from .options import *
 from .tokens import *
 from .charcnn import *
 from .bilm import *
+from .bilm import eval_mode as evaluating
 from .elmo import *
 from .elmo import run_layers, split_text
 from .ai2 import *
 
 # %% ../nbs/09b_embed.ipynb #c018
 _BOS, _EOS = object(), object()      # no text can be equal to them
-
-@contextmanager
-def evaluating(elmo):
-    "Every part in evaluation mode inside, and as it was afterwards"
-    modes = [(m, m.training) for m in elmo.modules()]
-    try:
-        yield elmo.eval()
-    finally:
-        for m,was in modes: m.training = was
 
 # %% ../nbs/09b_embed.ipynb #c019
 class TokenCache:
@@ -318,7 +311,10 @@ PART_FORMAT = 'elmo_fastai.embed.1'
 
 def digest(elmo, layers):
     "A number that changes with anything that changes the vectors"
-    h = hashlib.sha256(json.dumps([elmo.lm.config.to_dict(), elmo.char_vocab.max_chars], sort_keys=True).encode())
+    config, chars = elmo.lm.config.to_dict(), elmo.char_vocab
+    del config['n_chars']                             # the weights tell; jobs from before there was a choice go on
+    spelling = [] if isinstance(chars, ByteCharVocab) else [chars.itos, chars.n]
+    h = hashlib.sha256(json.dumps([config, chars.max_chars, *spelling], sort_keys=True).encode())
     state = {k: v for k,v in elmo.lm.state_dict().items() if not k.startswith('head')}
     if layers == 'mix': state |= elmo.mixes.state_dict() | {'norm': torch.tensor([ord(c) for c in str(elmo.mixes[0].norm)])}
     for k,v in sorted(state.items()): h.update(k.encode()); h.update(v.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
@@ -404,10 +400,10 @@ def _column(names, column, source):
     if column not in names: raise EmbedError(f"{source} has no column {column!r}: it has {', '.join(map(str, names))[:300]}")
     return names.index(column)
 
-def read_csv(f, column, source):
+def read_csv(f, column, source, sep):
     csv.field_size_limit(2**31-1)
     text = io.TextIOWrapper(f, 'utf-8-sig', errors='surrogateescape', newline='')
-    reader = csv.reader(text, delimiter='\t' if str(source).endswith('.tsv') else ',')
+    reader = csv.reader(text, delimiter=sep)
     try:
         k = _column(next(reader, []), column, source)
         for row in reader:
@@ -422,18 +418,43 @@ def read_parquet(source, column):
                 for v in batch.column(0): yield v.encode('utf-8', 'surrogatepass') if isinstance(v := v.as_py(), str) else v
     except pa.ArrowException as e: raise EmbedError(f"{source} can't be read as Parquet: {str(e)[:200]}") from None
 
+def open_source(source):
+    "The bytes of a file, unpacked where its name ends in .gz, or of standard input, which is '-'"
+    if source == '-':
+        f = sys.stdin.buffer
+        return nullcontext(f if hasattr(f, 'peek') else io.BufferedReader(f))
+    return (gzip.open if source.lower().endswith('.gz') else open)(source, 'rb')
+
+def check_first(f, source):
+    "Raise `EmbedError` if the first bytes of the open file `f` say that it is not UTF-8"
+    seen = seen_encoding(f.peek(4096)[:4096])
+    if not seen: return
+    if 'packed' in seen: cure = "unpack it" + ", or give it a name that ends in .gz"*('gzip' in seen)
+    else: cure = f"save it as UTF-8, or convert it: iconv -f {seen.split(',')[0]} -t UTF-8"
+    raise EmbedError(f"{source} is {seen}, judging by its first bytes, and texts are read as UTF-8: {cure}")
+
 def read_input(source, column, max_bytes):
     "Yields what stands in each line or row: bytes, or something that is no text"
-    kind = Path(source).suffix.lower()
-    if kind == '.parquet': yield from read_parquet(source, column); return
-    if column and kind not in ('.csv', '.tsv'): raise EmbedError(f"--column is for .csv, .tsv and .parquet files, and {source} is read line by line")
-    if source == '-': yield from read_lines(sys.stdin.buffer, max_bytes); return
-    with open(source, 'rb') as f: yield from read_csv(f, column, source) if kind in ('.csv', '.tsv') else read_lines(f, max_bytes)
+    packed, kind = source.lower().endswith('.gz'), Path(source.lower().removesuffix('.gz')).suffix
+    seps = {'.csv': ',', '.tsv': '\t'}
+    if kind == '.parquet':
+        if packed: raise EmbedError(f"{source} is a Parquet file that is packed once more: unpack it")
+        yield from read_parquet(source, column); return
+    if column and kind not in seps:
+        raise EmbedError(f"--column is for .csv, .tsv and .parquet files, and {source} is read line by line")
+    try:
+        with open_source(source) as f:
+            check_first(f, source)
+            if kind in seps: yield from read_csv(f, column, source, seps[kind])
+            else: yield from read_lines(f, max_bytes)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as e:
+        raise EmbedError(f"{source} can't be unpacked as gzip: {e}") from None
 
 def as_text(raw, max_bytes):
     "(text, None), or (None, why there is none)"
     if raw is None: return None, "holds no text"
     if not isinstance(raw, bytes): return None, f"holds {type(raw).__name__} {raw!r:.30}, not text"
+    if 0 in raw: return None, f"has a NUL byte (byte {raw.find(0)}): it is no text"
     if len(raw) > max_bytes: return None, f"has more than {max_bytes:,} bytes, too many for one line"
     try: return raw.decode('utf-8'), None
     except UnicodeDecodeError as e: return None, f"is not UTF-8 (byte {e.start})"
@@ -494,6 +515,13 @@ def reserve(path, size):
 WRITERS = {'.hdf5': write_hdf5, '.h5': write_hdf5, '.npz': write_npz, '.parquet': write_parquet}
 
 # %% ../nbs/09b_embed.ipynb #c081
+def check_source(source):
+    "Raise `EmbedError` where there is no file that ends"
+    try: regular_file(source)
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        raise EmbedError(f"There is no file {source!r}") from None
+    except OSError as e: raise EmbedError(f"{source} can't be read: {e.strerror}") from None
+
 def check_output(out, source, overwrite):
     "The output's path: known to be writable before hours are spent"
     out = Path(out).expanduser()
@@ -568,14 +596,14 @@ def assemble(part, source, out, info):
 
 # %% ../nbs/09b_embed.ipynb #c086
 def embed_file(
-    source,                 # a text file (a line a text), a .csv, .tsv or .parquet file, or '-' for standard input
+    source,                 # a text file (a line a text), .csv or .tsv, also with .gz; .parquet; or '-' for standard input
     out,                    # a file to write: .hdf5 (.h5), .parquet or .npz
     elmo:Elmo,              # the model
     layers='all',           # 'all', 'mix' or the number of one
     pool:str|None=None,     # None: a vector a token; 'mean', 'max', 'first_last': one a line
     column:str|None=None,   # the column of a table that holds the texts
     dtype='float32',        # or 'float16'
-    tokenizer=None,         # 'space', 'words', 'spacy'; None: the model's
+    tokenizer=None,         # 'space', 'words', 'spacy', 'fastai'; None: the model's
     budget:int=2048,        # tokens a batch
     max_tokens:int=50_000,  # lines with more are left out, and reported
     bf16:bool=False,        # compute in bfloat16
@@ -587,7 +615,7 @@ def embed_file(
     source, warn = str(source), warn or say
     check_options(elmo, layers, pool, dtype, budget, 0)
     out, tokenize = check_output(out, source, overwrite), elmo.tokenize if tokenizer is None else get_tokenizer(tokenizer)
-    if source != '-' and (not Path(source).exists() or Path(source).is_dir()): raise EmbedError(f"There is no file {source!r}")
+    if source != '-': check_source(source)
     name = tokenizer or elmo.tokenizer
     if not isinstance(name, str): name = getattr(name, '__name__', type(name).__name__)
     info = dict(layers=layers, pool=pool, dtype=str(dtype).removeprefix('torch.'), tokenizer=name,
@@ -606,23 +634,48 @@ def embed_file(
     return result
 
 # %% ../nbs/09b_embed.ipynb #c095
-@call_parse
+EXAMPLES = {'my.txt --model tiny-en --out vectors.hdf5': 'all layers',
+            'my.csv --column text --model models/toy --pool mean --out v.npz': 'one vector a row',
+            'tokens.txt --tokenizer space --model ai2:small --out v.parquet': 'text that is tokenised'}
+
+def command_line():
+    "The options of `elmo_embed`"
+    p = CommandLine('elmo_embed', 'INPUT --model MODEL --out FILE [options]', "A vector for every token of every "
+        "line of a text. A job that was stopped goes on when called again.", EXAMPLES, dict(maxtokens='max-tokens'))
+    g = p.add_argument_group('the text').add_argument
+    g('source', metavar='INPUT',
+      help='a text file (a line a text), .csv or .tsv (with --column), also .gz; .parquet; - for standard input')
+    g('--column', metavar='NAME', help='of a table, with the texts (default: none, for text files)')
+    g('--tokenizer', metavar='NAME',
+      help="space (tokenised already), words, spacy, fastai (default: the model's)")
+    g('--max-tokens', type=int, metavar='N',
+      help='longer lines are left out, and reported (default: 50000)')
+    g = p.add_argument_group('the vectors').add_argument
+    g('--model', metavar='MODEL', help='tiny-en (in the package), a folder, owner/name on the hub, or '
+      'ai2:small, ai2:medium, ai2:original, ai2:original_5.5B')
+    g('--layers', metavar='WHICH',
+      help='all, mix (their weighted sum), or the number of one (default: all)')
+    g('--pool', metavar='HOW',
+      help='one vector a line: mean, max or first_last (default: one a token)')
+    g('--dtype', metavar='TYPE', help='float32 or float16 (default: float32)')
+    g = p.add_argument_group('the run').add_argument
+    g('--out', metavar='FILE',
+      help="to write: .hdf5 (a dataset a line, as AllenNLP's elmo command), .parquet or .npz")
+    g('--overwrite', action='store_true', help='replace an output, or drop a job that was begun')
+    g('--budget', type=int, metavar='N', help='tokens a batch (default: 2048)')
+    g('--device', metavar='NAME', help='cpu, cuda, mps (default: the best there is)')
+    g('--bf16', action='store_true',
+      help='compute in bfloat16: faster on some processors, less exact')
+    g('-h', '--help', action='help', help='this page')
+    return p
+
+# %% ../nbs/09b_embed.ipynb #c095b
 def elmo_embed(
-    input:str,             # a text file (a line a text); a .csv, .tsv or .parquet file (with --column); or - for standard input
-    out:str=None,          # file to write: .hdf5 (a dataset a line, as AllenNLP's elmo command), .parquet or .npz
-    model:str=None,        # tiny-en (comes with the package), a folder of a model, its name on the hub (owner/name), or ai2:small, ai2:medium, ai2:original, ai2:original_5.5B
-    layers:str='all',      # all, mix (their weighted sum), or the number of one layer
-    pool:str=None,         # one vector a line: mean, max or first_last (default: one a token)
-    column:str=None,       # column of a table that holds the texts
-    dtype:str='float32',   # float32 or float16
-    tokenizer:str=None,    # space (the text is tokenised already), words or spacy (default: the model's)
-    budget:int=2048,       # tokens a batch
-    maxtokens:int=50000,   # lines with more tokens are left out
-    device:str=None,       # cpu, cuda, mps (default: the best there is)
-    bf16:store_true=False, # compute in bfloat16: faster on some processors, less exact
-    overwrite:store_true=False, # replace an output, or drop a job that was begun
+    args:list=None, # what stands on the command line; None: that of this process
 ):
-    "Embed a file: a vector for every token of every line. A job that was stopped goes on where it was when called again"
+    "The command: `embed_file` with the options that `elmo_embed --help` lists"
+    given = command_line().parse(args)
+    source,out,model,device = (given.pop(k, None) for k in ('source', 'out', 'model', 'device'))
     def stop(e, code): print(f'elmo_embed: {e}', file=sys.stderr); sys.exit(code)
     def warn(s): print(f'elmo_embed: {s}', file=sys.stderr)
     def interrupt(*args): raise KeyboardInterrupt
@@ -631,16 +684,19 @@ def elmo_embed(
     try:
         if out is None: raise EmbedError("Name the file to write with --out, for example --out vectors.hdf5")
         if model is None: raise EmbedError("Name a model with --model: tiny-en, a folder that elmo_pretrain wrote, a name on the hub, or ai2:small")
-        check_output(out, input if Path(input).exists() else '-', overwrite)
+        check_output(out, source if Path(source).exists() else '-', given.get('overwrite', False))
         elmo = load_elmo(model)
         try: elmo.to(device or default_device()).embed([['a']], 0)
         except Exception: raise EmbedError(f"The device {device!r} can't be used here: leave --device out, or say --device cpu") from None
-        if re.fullmatch(r'-?\d+', layers): layers = int(layers)
-        result = embed_file(input, out, elmo, layers, pool, column, dtype, tokenizer, budget, maxtokens, bf16, overwrite, warn=warn)
+        if re.fullmatch(r'-?\d+', given.get('layers', '')): given['layers'] = int(given['layers'])
+        result = embed_file(source, out, elmo, **given, warn=warn)
     except KeyboardInterrupt: stop(f"interrupted. {kept}", 130)
-    except (EmbedError, ModelFileError, ValueError) as e: stop(e, 1)
+    except (EmbedError, ModelFileError, ValueError, ImportError) as e: stop(e, 1)
     except MemoryError: stop(f"out of memory: take a smaller --budget. {kept}", 1)
     except OSError as e: stop(f"{e.strerror or e}. {kept}", 1)
     finally:
         if before is not None: signal.signal(signal.SIGTERM, before)
     if result['failed']: sys.exit(3)
+
+# %% ../nbs/09b_embed.ipynb #c095c
+if __name__ == '__main__' and '__file__' in globals(): elmo_embed()      # python -m elmo_fastai.embed

@@ -16,6 +16,7 @@ from fastcore.foundation import L
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from .corpora import regular_file
 try: import fcntl
 except ImportError: fcntl = None      # not on Windows: folders are not locked there
 
@@ -115,7 +116,7 @@ class CheckpointError(ValueError):
 def _no_constant(o): raise ValueError(f"{o} is no JSON")
 
 def _sums(path):
-    try: lines = (path/SUMS).read_text(encoding='utf-8').splitlines()
+    try: lines = regular_file(path/SUMS, 10**6).read_text(encoding='utf-8').splitlines()
     except (OSError, ValueError): return {}
     return {b: a for a,_,b in (o.partition('  ') for o in lines)}
 
@@ -124,8 +125,7 @@ def _head(path):
     file,sums = path/JSON,_sums(path)
     def bad(why): raise CheckpointError(f"{file} {why}") from None
     try:
-        if file.stat().st_size > 2**28: bad("is too large to be a checkpoint's")
-        head = json.loads(file.read_text(encoding='utf-8'), parse_constant=_no_constant)
+        head = json.loads(regular_file(file, 2**28).read_text(encoding='utf-8'), parse_constant=_no_constant)
     except (FileNotFoundError, NotADirectoryError): raise CheckpointError(f"There is no checkpoint in {path}: it has no {JSON}") from None
     except CheckpointError: raise
     except (OSError, ValueError, RecursionError) as e: bad(f"can't be read: {str(e)[:200]}")
@@ -144,12 +144,14 @@ def _check_head(head):
     counts = [p.get(k) for k in ('epoch', 'batches', 'n_epoch', 'n_iter')] if isinstance(p, dict) else [None]
     if not all(type(o) is int and o >= 0 for o in counts) or type(p.get('finished')) is not bool: raise ValueError("its position is none")
     if not p['epoch'] < p['n_epoch'] or p['batches'] > p['n_iter']: raise ValueError("its position lies outside of the training")
+    missing = {'run', 'valid_loss', 'saved', 'machine', 'state'} - set(head)
+    if missing: raise ValueError(f"it has no {min(missing)}")
     for k,kind in dict(run=(dict, type(None)), valid_loss=(float, type(None)), saved=str, machine=dict).items():
         if not isinstance(head.get(k), kind): raise ValueError(f"its {k} is {str(head.get(k))[:40]!r}")
 
 def _read(path):
     head,file = _head(path),path/TENSORS
-    try: intact = _sha256(file) == _sums(path)[TENSORS]
+    try: intact = _sha256(regular_file(file)) == _sums(path)[TENSORS]
     except OSError as e: raise CheckpointError(f"{file} can't be read: {e.strerror}") from None
     if not intact: raise CheckpointError(f"{file} is damaged: its checksum is not the one in {SUMS}")
     try: tensors = load_file(file)

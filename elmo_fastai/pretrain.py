@@ -4,11 +4,12 @@
 
 # %% auto #0
 __all__ = ['TargetsToModel', 'bilm_loss', 'NatsMetric', 'SampledLossName', 'HalfPrecision', 'BF16', 'FP16', 'bf16_is_fast',
-           'KeepGood', 'StopOnSignal', 'EarlyStop', 'CarryState', 'Throughput', 'PlotPerplexity', 'bilm_split',
-           'ScaleLoss', 'BiLMLearner', 'bilm_learner']
+           'KeepGood', 'StopOnSignal', 'EarlyStop', 'TimeBudget', 'CarryState', 'Throughput', 'PlotPerplexity',
+           'bilm_split', 'ScaleLoss', 'BiLMLearner', 'bilm_learner']
 
 # %% ../nbs/08_pretrain.ipynb #c005
 import math, signal, threading, time
+from dataclasses import replace
 from functools import partial
 import numpy as np, torch
 from fastai.basics import *
@@ -142,6 +143,7 @@ class StopOnSignal(Callback):
     handlers = {}
     def before_fit(self):
         self.asked,self.handlers = None,{}
+        if self.learn.lock.locked(): return                          # `validate` and `get_preds`: there is no step to end
         if threading.current_thread() is not threading.main_thread(): return
         self.handlers = {s: signal.signal(s, self._ask) for s in (signal.SIGINT, signal.SIGTERM)}
     def _ask(self, signum, frame):
@@ -186,6 +188,45 @@ class EarlyStop(TrackerCallback):
         if self.good and self.wait and whole and not getattr(self.learn, 'stopped', None): bare(self.model).load_state_dict(self.good)
         self.good = None
         super().after_fit()
+
+# %% ../nbs/08_pretrain.ipynb #c036b
+class TimeBudget(Callback):
+    "End a training with the clock, and its schedules: `fit_one_cycle(TimeBudget.epochs, lr, cbs=TimeBudget(900))`"
+    order,_resume = 55,('elapsed',)             # after the recorder, before schedules and bars
+    epochs = 10**6                              # more than there will be
+    def __init__(self,
+        seconds:float,        # of training; validation between epochs counts
+        clock=time.monotonic, # `time.process_time`: what else the machine does doesn't count
+    ):
+        if not isinstance(seconds, (int, float)) or not 0 < seconds < math.inf:
+            raise ValueError(f"A budget is a positive number of seconds, not {seconds!r}")
+        self.seconds,self.clock,self.agree = seconds,clock,noop
+    def before_fit(self): self.elapsed,self.mark = 0.,self.clock()
+    @property
+    def done(self): return min(1., self.elapsed/self.seconds)
+    def tick(self):
+        now = self.clock()
+        self.elapsed,self.mark = self.agree(self.elapsed + now - self.mark),now    # with the main process
+    def before_epoch(self):
+        if self.done == 1: raise CancelFitException()
+        self.guess(self.epoch)
+    def before_batch(self):
+        if self.training: self.learn.pct_train = self.done
+    def after_batch(self):
+        if not self.training: return
+        self.tick()
+        self.guess(self.epoch + (self.iter+1)/self.n_iter)
+        if self.done == 1: raise CancelTrainException()                            # then it is validated
+    def after_epoch(self):
+        if self.done < 1: self.tick()
+    def after_cancel_train(self): self.recorder.cancel_train = False              # the row is a whole one
+    def guess(self, epochs):
+        "The number of epochs, from how many are done; bars are told"
+        self.learn.n_epoch = max(self.epoch + 1, math.ceil(epochs/self.done) if self.done else 0)
+        bar = getattr(self.learn, 'progress', None)
+        if hasattr(bar, 'mbar'): bar.mbar.main_bar.total = self.n_epoch
+        if hasattr(getattr(bar, 'pbar', None), 'prefix'):
+            bar.pbar.prefix = f'Epoch {self.epoch+1}/{self.n_epoch} :'
 
 # %% ../nbs/08_pretrain.ipynb #c039
 class CarryState(Callback):
@@ -324,11 +365,20 @@ class BiLMLearner(Learner):
     def to_fp16(self, **kwargs): return self.to_fp32().add_cb(FP16(**kwargs))
     def to_bf16(self): return self.to_fp32().add_cb(BF16())
 
+# %% ../nbs/08_pretrain.ipynb #c052a
+def _with_chars(config, char_vocab):
+    "The configuration with the sizes of the loaders' characters; raises ValueError where it asks for others"
+    for k in ('n_chars', 'max_chars'):
+        if getattr(config, k) not in (getattr(BiLMConfig, k), getattr(char_vocab, k)):
+            raise ValueError(f"The configuration has {k}={getattr(config, k)}, the loaders' characters "
+                             f"{getattr(char_vocab, k)}: leave it out, or make the loaders with another char_vocab")
+    return replace(config, n_chars=char_vocab.n_chars, max_chars=char_vocab.max_chars)
+
 # %% ../nbs/08_pretrain.ipynb #c053
 @delegates(Learner.__init__, but='dls,model,loss_func,opt_func,metrics')
 def bilm_learner(
     dls,                          # from `ElmoDataLoaders`
-    config:BiLMConfig=ELMO_TINY,  # shape of the model
+    config:BiLMConfig=ELMO_TINY,  # shape of the model; the number of characters is that of the loaders
     bf16:bool|None=None,          # bfloat16; None: where the processor is fast at it
     clip:float=1.,                # limit of the gradient's norm, over all groups together
     wd:float|None=None,           # weight decay; None: 0.01 (decoupled) with AdamW, none with Adagrad
@@ -343,7 +393,9 @@ def bilm_learner(
     own = [TargetsToModel(), *clipping, KeepGood(), StopOnSignal(), Throughput(), SampledLossName()]
     if bf16_is_fast(device) if bf16 is None else bf16: own.append(BF16())
     kwargs = dict(lr=lr, splitter=bilm_split) | kwargs
-    learn = BiLMLearner(dls, BiLM(config, len(dls.vocab)), loss_func=bilm_loss, opt_func=opt_func, metrics=ppl,
+    chars = getattr(dls, 'char_vocab', None)
+    if chars is not None: config = _with_chars(config, chars)
+    learn = BiLMLearner(dls, BiLM(config, len(dls.vocab), chars), loss_func=bilm_loss, opt_func=opt_func, metrics=ppl,
                         wd=decay if wd is None else wd, cbs=own+L(cbs), **kwargs)
     learn.tokenizer = getattr(getattr(dls, 'corpus', None), 'tokenizer', BiLMLearner.tokenizer)
     learn.recorder.loss = NatsMetric('loss')

@@ -7,11 +7,10 @@ __all__ = ['lstm_step', 'product', 'LockedDropout', 'lstm_loop', 'reverse_padded
 
 # %% ../nbs/05_recurrence.ipynb #c004
 import warnings
+from functools import lru_cache
 import torch, torch.nn.functional as F
 from torch import nn, Tensor
 from fastcore.basics import store_attr
-
-warnings.filterwarnings('ignore', 'LSTM with projections is not supported with oneDNN')   # slower, not wrong
 
 # %% ../nbs/05_recurrence.ipynb #c030
 def lstm_step(
@@ -110,6 +109,14 @@ def take_steps(x, idx):
     return x.gather(1, idx[...,None].expand(-1, -1, x.shape[-1])) if x.dim() == 3 else x.gather(1, idx)
 
 # %% ../nbs/05_recurrence.ipynb #c087
+@lru_cache
+def hush_onednn():
+    "Let PyTorch say unheard what it says once a process: oneDNN has no LSTM with projections (slower, not wrong)"
+    plain = torch.autocast('cpu', enabled=False)
+    with warnings.catch_warnings(), torch.random.fork_rng(devices=[]), plain, torch.no_grad():
+        warnings.simplefilter('ignore')
+        nn.LSTM(1, 2, proj_size=1, device='cpu')(torch.zeros(1, 1, 1))
+
 def init_lstm(lstm):
     "A forget gate that starts open (bias 1), and one bias in place of PyTorch's two"
     C = lstm.hidden_size
@@ -156,6 +163,7 @@ class BiLSTMStack(nn.Module):
         reads = lstm.proj_size and not torch.is_grad_enabled()
         if self.cell_clip or self.proj_clip or h_drop or reads or (state is not None and mask is not None):
             return lstm_loop(lstm, x, state, mask, self.cell_clip, self.proj_clip, h_drop)
+        if lstm.proj_size: hush_onednn()
         if state is not None: state = tuple(o[None].to(x.dtype) for o in state)
         y,state = lstm(x, state)
         return y, tuple(o[0] for o in state)

@@ -17,6 +17,7 @@ from .tokens import *
 from .batches import *
 from .ngrams import *
 from .bilm import *
+from .bilm import eval_mode
 
 # %% ../nbs/07b_report.ipynb #c012
 def baselines(
@@ -40,13 +41,13 @@ def token_vectors(
     bs:int = 128,      # sentences a batch
 ):                     # yields (number of the sentence, [layers, words, 2P] float array), not in order
     "The vectors of every word of every sentence in every layer"
-    model.eval()
     dl = SentenceDataLoader(EncodedText(sents, types), bs=bs)
     device = next(model.parameters()).device
     order = iter(dl.order)
-    for chars,*_ in dl:
-        layers = torch.stack([torch.cat(o, -1) for o in model.encode(chars.to(device))]).float().cpu().numpy()
-        for row,i in zip(range(len(chars)), order): yield i, layers[:, row, 1:len(sents[i])+1]
+    with eval_mode(model):
+        for chars,*_ in dl:
+            layers = torch.stack([torch.cat(o, -1) for o in model.encode(chars.to(device))]).float().cpu().numpy()
+            for row,i in zip(range(len(chars)), order): yield i, layers[:, row, 1:len(sents[i])+1]
 
 # %% ../nbs/07b_report.ipynb #c018
 def sense_vectors(

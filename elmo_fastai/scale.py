@@ -208,6 +208,7 @@ class Together(Callback):
         self.model.exact = getattr(self.model.module, 'exact', True)
         self.heard,self.stop,self.spare = None,False,False
         if hasattr(self.learn, 'stop_on_signal'): self.stop_on_signal._ask = self._hear
+        if hasattr(self.learn, 'time_budget'): self.time_budget.agree = lambda s: add_up([s*is_main()])[0]
     def _hear(self, signum, frame): self.heard = signal.Signals(signum).name
 
     def before_batch(self):
@@ -238,6 +239,7 @@ class Together(Callback):
 
     def after_fit(self):
         if hasattr(self.learn, 'stop_on_signal'): vars(self.stop_on_signal).pop('_ask', None)
+        if hasattr(self.learn, 'time_budget'): self.time_budget.agree = noop
         if hasattr(self.learn, 'throughput'): self.throughput.tokens = int(add_up([self.throughput.tokens])[0])
 
 # %% ../nbs/13_scale.ipynb #c043

@@ -60,7 +60,7 @@ def score(
     "The log-probability of every word of every sentence, from both sides; raises ValueError where model and vocabulary do not fit"
     if bs < 1: raise ValueError(f"bs is {bs}, and must be at least 1")
     sents,res,none = _sents(texts, tokenizer),[],torch.zeros(1, dtype=torch.long)
-    with evaluating(model, vocab) as device:
+    with evaluating(model, vocab, char_vocab) as device:
         for part in (sents[i:i+bs] for i in range(0, len(sents), bs)):
             ids = [torch.tensor([BOS_ID, *vocab.encode(s), EOS_ID]) for s in part]
             batch = [_pad([sentence_chars(char_vocab, s) for s in part]),
@@ -152,7 +152,7 @@ def generate(
     sents = _sents(texts, tokenizer)
     if not sents: return []
     never = [0, BOS_ID if d == 0 else EOS_ID, *[UNK_ID]*no_unk, *[stop]*(not end)]
-    with evaluating(model, vocab) as device:
+    with evaluating(model, vocab, char_vocab) as device:
         chars = [sentence_chars(char_vocab, s, bos=d == 0, eos=d == 1) for s in sents]
         layers,state = model.encode_state(_pad(chars).to(device))
         last = torch.tensor([len(o)-1 if d == 0 else 0 for o in chars], device=device)
@@ -194,7 +194,7 @@ def fill(
     left,right = sides
     prior = torch.zeros(len(vocab)) if prior is None else torch.as_tensor(prior)
     if prior.shape != (len(vocab),) or not prior.isfinite().all(): raise ValueError(f"prior must be a finite log-probability for each of the {len(vocab)} words")
-    with evaluating(model, vocab) as device:
+    with evaluating(model, vocab, char_vocab) as device:
         f = model(sentence_chars(char_vocab, left, eos=False)[None].to(device))[0][:, -1]
         b = model(sentence_chars(char_vocab, right, bos=False)[None].to(device))[1][:, 0]
         f,b = (head.log_prob(o)[0].double().cpu() for head,o in zip(model.heads, (f, b)))

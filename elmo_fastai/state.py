@@ -13,6 +13,7 @@ from torch import Tensor
 from .tokens import *
 from .batches import *
 from .bilm import *
+from .bilm import eval_mode
 
 # %% ../nbs/13c_state.ipynb #c011
 def reading_order(
@@ -158,7 +159,9 @@ def use_reading(
     bs:int=16, seq_len:int=64, seed:int=0,
 ) -> tuple:            # (nats of each direction at each position [2, n], NaN where there is none; vectors of all layers [n, L, 2P])
     "What a biLM predicts, and its vectors, when it is used in one of these ways"
-    model.eval()
+    with eval_mode(model): return _use(model, text, how, fed, bs, seq_len, seed)
+
+def _use(model, text, how, fed, bs, seq_len, seed):
     n,P,N = len(text),model.config.proj_dim,len(text.ids)
     nats,vecs = np.full((2, N), np.nan),np.zeros((N, model.config.n_layers, 2*P), np.float32)
     def keep(window, res, own):

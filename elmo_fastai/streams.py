@@ -6,24 +6,33 @@
 __all__ = ['StreamLines', 'stream_loaders']
 
 # %% ../nbs/13a_streams.ipynb #c004
-import random
+import os, random
+from contextlib import contextmanager
 from copy import copy
 from itertools import islice
 from fastai.basics import Path, patch, store_attr
 from .corpora import *
-from .corpora import _offline
+from .corpora import _offline, each_once
 from .rows import *
-from .rows import _kind
+from .rows import _kind, _readable
 from .tokens import *
 from .batches import *
 from .buffered import from_disk
 from .scale import *
 
 # %% ../nbs/13a_streams.ipynb #c016
+@contextmanager
+def _reading():
+    "What goes wrong in the libraries that read, as a `CorpusError`"
+    try: yield
+    except CorpusError: raise
+    except Exception as e: raise CorpusError(f"the stream can't be read on: {type(e).__name__}: {str(e):.200}") from e
+
 def _files(path):
     "Files, those among them that are called validation, and what reads them"
     p = Path(path).expanduser() if not isinstance(path, (list, tuple)) else None
-    files = sorted(o for o in p.iterdir() if _kind(o)) if p and p.is_dir() else text_files(path)
+    files = each_once(sorted(o for o in p.iterdir() if _kind(o))) if p and p.is_dir() else text_files(path)
+    for o in files: _readable(o)
     kinds = {_kind(o) for o in files}
     if len(kinds) != 1 or None in kinds:
         raise CorpusError(f"'{path}' must have files of one kind, .txt, .json, .jsonl or .parquet, also with .gz, and has {', '.join(sorted(map(str, kinds))) or 'none'}")
@@ -42,38 +51,49 @@ class StreamLines:
         self.is_stream = hasattr(source, 'state_dict')
         self.files,self.held,self.kind = (None, None, None) if self.is_stream else _files(source)
         store_attr('source,text_col,skip,shuffle,seed')
+        self.begin = None           # (a file, how many of its first rows are left out)
         self.epoch,self.part,self.running,self.place = 0,(0, 1),None,None
+
+    def load(self, files, skip):
+        from datasets import load_dataset
+        with _offline(True): return load_dataset(self.kind, data_files=files, split='train', streaming=True).skip(skip)
+
+    def stretches(self):
+        "Data sets to be read one after the other: one, or three where a file begins in its midst"
+        if not self.files: return [self.source.skip(self.skip)]           # also with 0: a data set of our own, at its beginning
+        files = random.Random(f'{self.seed} {self.epoch}').sample(self.files, len(self.files)) if self.shuffle else self.files
+        if not self.begin: return [self.load(files, self.skip)]
+        k = files.index(self.begin[0])
+        return [self.load(o, n) for o,n in ((files[:k], 0), (files[k:k+1], self.begin[1]), (files[k+1:], 0)) if o]
 
     def open(self):
         "The rows of this process, from the beginning"
-        from datasets import load_dataset
         from datasets.distributed import split_dataset_by_node
-        res = self.source
-        if self.files:
-            files = random.Random(f'{self.seed} {self.epoch}').sample(self.files, len(self.files)) if self.shuffle else self.files
-            with _offline(True): res = load_dataset(self.kind, data_files=files, split='train', streaming=True)
-        res = res.skip(self.skip)                                         # also with 0: a data set of our own, at its beginning
-        if not self.files: res.set_epoch(self.epoch)
-        return split_dataset_by_node(res, *self.part) if self.part[1] > 1 and not self.skip else res
+        res = self.stretches()
+        if not self.files: res[0].set_epoch(self.epoch)
+        return [split_dataset_by_node(o, *self.part) for o in res] if self.part[1] > 1 and not self.skip else res
 
     def __iter__(self):
-        self.running,self.place,place = self.open(),None,self.place
-        if place: self.running.load_state_dict(place)
-        self.began_at,self.moved = place,False
-        return self.rows(self.running, place)
+        with _reading(): self.running,self.place,place = self.open(),None,self.place
+        self.began_at,self.moved,self.at = place,False,0
+        if place and 'stretch' in place: self.at,place = place['stretch'],place['rows']
+        if place: self.running[self.at].load_state_dict(place)
+        return self.rows(self.running[self.at:], place)
 
-    def rows(self, rows, place):
+    def rows(self, stretches, place):
         i,n = self.part
-        if n > 1 and self.skip: rows = islice(rows, n-1 if place else i, None, n)      # to split before skipping would skip other rows
-        try:
-            for row in rows: self.moved = True; yield row
-        except Exception as e: raise CorpusError(f"the stream can't be read on: {type(e).__name__}: {str(e):.200}") from e
+        with _reading():
+            for k,rows in enumerate(stretches, self.at):
+                if n > 1 and self.skip: rows = islice(rows, n-1 if place else i, None, n)  # to split before skipping would skip other rows
+                for row in rows: self.moved,self.at = True,k; yield row
 
     def set_epoch(self, epoch): self.epoch = epoch
     def state_dict(self):
         "The place of the reading under way, after the row that came last; None at the beginning"
         if self.running is None: return self.place
-        return self.running.state_dict() if self.moved else self.began_at
+        if not self.moved: return self.began_at
+        rows = self.running[self.at].state_dict()
+        return dict(stretch=self.at, rows=rows) if len(self.running) > 1 else rows
     def load_state_dict(self, place):
         "The next reading goes on from `place`"
         self.place,self.running = place,None
@@ -100,20 +120,25 @@ def _sample(lines, col, size=2_000_000):
 def _hold_out(source, valid, n_valid, **kwargs):
     "(lines to train on, lines to validate on)"
     lines,col = StreamLines(source, **kwargs),kwargs.get('text_col')
-    if valid is not None: held = StreamLines(valid, col)
-    else:
-        held = copy(lines)
-        held.shuffle = False
-        if lines.held: held.files = lines.held                                        # files that are called so
-        elif lines.files and len(lines.files) > 1: held.files = lines.files[-1:]
+    held = copy(lines) if valid is None else StreamLines(valid, col)
+    held.shuffle = False
+    if valid is None:
+        if lines.held: held.files = lines.held                            # files that are called so
+        elif lines.files: held.files,lines.begin = lines.files[-1:],(lines.files[-1], n_valid)
         else: lines.skip = n_valid
-        if not lines.skip and lines.files: lines.files = [o for o in lines.files if o not in held.files]
+    if lines.files and held.files and not lines.begin:
+        out = {os.path.realpath(o) for o in held.files}
+        lines.files = [o for o in lines.files if os.path.realpath(o) not in out]
+        if not lines.files:
+            why = "all are held out" if valid is not None else (
+                  "all are called validation. Name others that are held out, as in valid='held_out.txt'")
+            raise CorpusError(f"no file of {str(source)!r:.100} is left to train on: {why}")
     return lines, [l for some in _lines(islice(held, n_valid), col) for l in some]
 
 # %% ../nbs/13a_streams.ipynb #c033
 def stream_loaders(
     source,                 # what to train on, see `StreamLines`
-    valid=None,             # what to validate on, likewise; None: files called so, else the last file, else the first rows
+    valid=None,             # what to validate on, likewise, and not to train on; None: files called so, else the first rows of the last file
     n_valid:int=2000,       # rows of it
     kind='sentences',       # 'sentences' or 'stream'
     bs:int=None,            # rows a batch, of all processes together

@@ -17,6 +17,7 @@ from fastai.interpret import plot_top_losses
 from fastai.basics import dispatch
 from .corpora import *
 from .rows import *
+from .rows import _parts
 from .tokens import *
 from .batches import *
 from .batches import _by_column, tensors
@@ -327,9 +328,8 @@ def from_dataset(cls:TagDataLoaders,
 ):
     "From a data set; numbered tags get their names"
     if not isinstance(dataset, dict): return cls.from_sents(dataset, None, **kwargs)
-    if 'train' not in dataset: raise CorpusError(f"there is no split 'train' among {', '.join(map(repr, dataset))}")
-    valid = next((dataset[k] for k in ('valid', 'validation', 'dev', 'test') if k in dataset), None)
-    return cls.from_sents(dataset['train'], valid, **kwargs)
+    parts = _parts(dataset)
+    return cls.from_sents(parts['train'], parts.get('valid', parts.get('test')), **kwargs)
 
 # %% ../nbs/10b_tagged.ipynb #c035
 def _say(words): return ' '.join(o.replace(' ', '\u00a0') for o in words)

@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['PAD', 'UNK', 'BOS', 'EOS', 'SPECIALS', 'space_tokenize', 'word_tokenize', 'SpacyTokenizer', 'FastaiTokenizer',
-           'get_tokenizer', 'WordVocab', 'CharScheme', 'ByteCharVocab', 'NGramsTokenizer', 'CharVocab', 'TensorWords',
-           'TensorChars', 'NumericalizeChars', 'ElmoTokens', 'limit_sents', 'ElmoTransform']
+           'get_tokenizer', 'WordVocab', 'CharScheme', 'ByteCharVocab', 'NGramsTokenizer', 'CharVocab',
+           'load_char_vocab', 'TensorWords', 'TensorChars', 'NumericalizeChars', 'ElmoTokens', 'limit_sents',
+           'ElmoTransform']
 
 # %% ../nbs/02_tokens.ipynb #c004
 import json, re, unicodedata
@@ -15,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from fastai.data.all import L, TensorBase, TitledStr, Transform, patch, store_attr
-from .corpora import CorpusError
+from .corpora import CorpusError, regular_file
 from .rows import check_text, is_missing
 
 # %% ../nbs/02_tokens.ipynb #c016
@@ -112,6 +113,12 @@ def _check_sents(sents):
         yield s
 
 # %% ../nbs/02_tokens.ipynb #c048
+def _read_saved(path, most):
+    "The JSON of a vocabulary's file"
+    try: return json.loads(regular_file(path, most).read_text(encoding='utf-8'))
+    except (ValueError, RecursionError) as e:
+        raise ValueError(f"{path} is no vocabulary: it does not hold JSON ({e})") from None
+
 class _Saved:
     "`save` and `load` as JSON for a class whose constructor takes `_args`"
     def save(self, path):
@@ -123,17 +130,17 @@ class _Saved:
         part.replace(path)
 
     @classmethod
-    def load(cls, path):
-        "Read what `save` wrote. Raises `ValueError` for another kind of file or another version"
-        try: d = json.loads(Path(path).read_text(encoding='utf-8'))
-        except ValueError as e: raise ValueError(f"{path} is no vocabulary: it does not hold JSON ({e})") from None
+    def load(cls, path, most=2**28):
+        "Read what `save` wrote. Raises `ValueError` for another kind of file or version, `OSError` above `most` bytes"
+        d = _read_saved(path, most)
         found = (d.get('format'), d.get('version')) if isinstance(d, dict) else (type(d).__name__, None)
         if found != (f'elmo_fastai.{cls.__name__}', 1):
             raise ValueError(f"{path} holds {found[0]!r} of version {found[1]!r}, and this library reads 'elmo_fastai.{cls.__name__}' "
                              "of version 1: take the matching class, or build the vocabulary again")
         missing = [k for k in cls._args if k not in d]
         if missing: raise ValueError(f"{path} is damaged: it lacks {' and '.join(missing)}")
-        return cls(**{k: d[k] for k in cls._args})
+        try: return cls(**{k: d[k] for k in cls._args})
+        except (TypeError, ValueError) as e: raise ValueError(f"{path} holds no {cls.__name__}: {e}") from None
 
 # %% ../nbs/02_tokens.ipynb #c050
 class WordVocab(_Saved):
@@ -181,13 +188,18 @@ class CharScheme(_Saved):
         n_symbols:int,    # different symbols
         max_chars:int=50  # W, ids a token, both marks of the word included
     ):
-        if max_chars < 3: raise ValueError(f"max_chars={max_chars}: a token needs room for its two marks and one symbol, 3 at least")
+        if not hasattr(max_chars, '__index__') or not 3 <= max_chars < 2**15:
+            raise ValueError(f"max_chars={max_chars!r}: a token has room for its two marks and one symbol at least, "
+                             f"from 3 to {2**15-1}")
         self.max_chars, self.n_chars = max_chars, n_symbols+6
         self.bos,self.eos,self.bow,self.eow,self.pad = range(n_symbols+1, n_symbols+6)
         if self.n_chars > 2**15: raise ValueError(f"{n_symbols:,} symbols do not fit into 16 bits: keep fewer with `max_symbols`")
 
     def split(self, tokens:list): raise NotImplementedError # symbols of all tokens in a row (the first is 0), and how many each has
     def join(self, symbols): raise NotImplementedError      # a token from its symbols
+
+    def __eq__(self, o): return type(self) is type(o) and all(getattr(self, k) == getattr(o, k) for k in self._args)
+    def __hash__(self): return hash((type(self), self.n_chars, self.max_chars))
 
     @property
     def specials(self)->np.ndarray:
@@ -243,7 +255,7 @@ class NGramsTokenizer:
         n:int=1,          # characters a piece
         tokenizer='space' # what splits the text into words, see `get_tokenizer`
     ):
-        if n < 1: raise ValueError(f"An n-gram has at least one character, not n={n}")
+        if not hasattr(n, '__index__') or n < 1: raise ValueError(f"An n-gram has at least one character, not n={n!r}")
         self.n, self.tokenizer = n, get_tokenizer(tokenizer)
     def split(self, word): return [word[i:i+self.n] for i in range(max(1, len(word)-self.n+1))]
     def join(self, grams): return ''.join([*grams[:1], *(g[-1] for g in grams[1:])])
@@ -258,6 +270,8 @@ class CharVocab(CharScheme):
         max_chars:int=50, # W, ids a token
         n:int=1           # characters a symbol
     ):
+        if not isinstance(itos, (list, tuple)) or not itos or not all(isinstance(o, str) for o in itos):
+            raise ValueError(f"A character vocabulary is a list of symbols, not {itos!r:.60}")
         super().__init__(len(itos), max_chars)
         self.itos, self.n, self.grams = list(itos), n, NGramsTokenizer(n)
         self.o2i = {o:i for i,o in enumerate(itos)}
@@ -284,6 +298,14 @@ class CharVocab(CharScheme):
         return (np.array([self.o2i.get(g, 0) for g in chain.from_iterable(grams)], np.int16),
                 np.array([len(o) for o in grams], int))
     def join(self, symbols): return self.grams.join([self.itos[i] if i else '\ufffd' for i in symbols])
+
+def load_char_vocab(
+    path # a JSON file that `save` wrote
+)->CharScheme:
+    "The character vocabulary in a file, of whichever kind. Raises `ValueError`"
+    d = _read_saved(path, 10**7)
+    is_bytes = isinstance(d, dict) and d.get('format') == 'elmo_fastai.ByteCharVocab'
+    return (ByteCharVocab if is_bytes else CharVocab).load(path)
 
 # %% ../nbs/02_tokens.ipynb #c091
 class TensorWords(TensorBase): "Word ids"

@@ -3,7 +3,7 @@ import pickle
 from collections import Counter
 import numpy as np, pandas as pd, pytest, torch
 from hypothesis import given, settings, strategies as st
-from fastai.data.all import ColReader, DataBlock, DataLoaders, Datasets, RandomSplitter, TfmdLists, set_seed
+from fastai.data.all import ColReader, DataBlock, DataLoaders, Datasets, L, RandomSplitter, TfmdLists, set_seed
 from fastai.callback.progress import ProgressCallback # it adds `no_bar` to Learner
 from fastai.learner import Learner
 from elmo_fastai.corpora import Corpus, CorpusError, Sentence, all_lines
@@ -317,6 +317,21 @@ def test_from_dataset():
     with pytest.raises(CorpusError, match="'content'"): ElmoDataLoaders.from_dataset(d, text_col='text')
     with pytest.raises(CorpusError, match="'train'"): ElmoDataLoaders.from_dataset({'test': d})
 
+@pytest.mark.parametrize('on_disk', [False, True])
+def test_parts_without_one_for_validation_are_split(on_disk):
+    "Whatever else is in the dictionary; of 🤗's IMDB, for instance, `unsupervised`"
+    datasets = pytest.importorskip('datasets')
+    def D(n, word='w'): return datasets.Dataset.from_dict({'text': [f'{word}{i} .' for i in range(n)]})
+    def sizes(parts):
+        dls = ElmoDataLoaders.from_dataset(parts, valid_pct=.25, on_disk=on_disk, tokenizer='space', device='cpu')
+        assert not set(dls.corpus.train) & set(dls.corpus.valid)
+        return len(dls.corpus.train), len(dls.corpus.valid)
+    assert sizes(dict(train=D(40), unsupervised=D(20, 'u'))) == (30, 10)
+    assert sizes(dict(training=D(40))) == sizes(dict(training=D(40), more=D(20, 'u'))) == (30, 10)
+    assert sizes(dict(train=D(40), test=D(5, 't'), unsupervised=D(20, 'u'))) == (40, 5)
+    assert sizes(dict(train=D(40), test=D(5, 't'), dev=D(3, 'v'))) == (40, 3)
+    if not on_disk: assert len(ElmoDataLoaders.from_dataset(dict(train=D(40), test=D(5, 't'), dev=D(3, 'v'))).corpus.test) == 5
+
 def test_from_files(tmp_path):
     (tmp_path/'a.txt').write_bytes('\ufeffa b\r\n\r\nc d\r\n'.encode('utf-8')); (tmp_path/'b.txt').write_text('e\nf')
     kw = dict(bs=2, valid=tmp_path/'b.txt')
@@ -328,6 +343,12 @@ def test_from_files(tmp_path):
     with pytest.raises(CorpusError, match='no file or folder.*c.txt'): ElmoDataLoaders.from_files(tmp_path/'c.txt')
     (tmp_path/'a.txt').write_bytes(b'ok\n\xff')
     with pytest.raises(CorpusError, match="a.txt' is not UTF-8.*byte 0xff at offset 3 .line 2."): ElmoDataLoaders.from_files(tmp_path)
+
+def test_from_files_that_are_called_after_their_splits(tmp_path):
+    for k,n in (('train', 6), ('valid', 3), ('test', 2)): (tmp_path/f'wiki.{k}.tokens').write_text('\n'.join(f'{k} {i}' for i in range(n)))
+    for path in (tmp_path, str(tmp_path/'*.tokens'), L(tmp_path.iterdir())):
+        dls = ElmoDataLoaders.from_files(path, bs=2, tokenizer='space')
+        assert len(dls.train.text) == 6 and len(dls.valid.text) == 3 and 'test' not in dls.vocab.o2i, 'the test file is not trained on'
 
 # every door, every kind of loader, every kind of wrong input
 

@@ -10,6 +10,7 @@ from torch import nn
 from elmo_fastai import bilm
 from elmo_fastai.batches import *
 from elmo_fastai.bilm import *
+from elmo_fastai.buffered import *
 from elmo_fastai.softmax import *
 from elmo_fastai.tokens import *
 
@@ -266,6 +267,25 @@ def test_evaluate_streams_and_sentences_where_they_are_the_same(model, types):
     text = EncodedText(SENTS, types)
     for bs,sl in ((1, 10), (3, 7), (4, 16)):                            # elsewhere the contexts differ, the predictions that count do not
         assert evaluate(model, StreamDataLoader(text, bs=bs, seq_len=sl))['predictions'] == sum(len(s)+1 for s in SENTS)
+
+@pytest.mark.parametrize('buffered', [False, True])
+def test_evaluate_with_lengths(model, types, buffered):
+    "Loaders may give the lengths of sentences, too"
+    text = EncodedText(SENTS, types)
+    if buffered: dl = BufferedDataLoader([' '.join(s) for s in SENTS], types.vocab, buffer=3, bs=3, return_lens=True, tokenizer='space')
+    else: dl = SentenceDataLoader(text, bs=3, return_lens=True)
+    assert len(dl.one_batch()) == 4
+    assert evaluate(model, dl) == pytest.approx(evaluate(model, SentenceDataLoader(text, bs=3)), rel=1e-5)
+
+def test_evaluate_leaves_each_part_in_its_mode(model, types):
+    model.train()
+    model.chars.eval()
+    before = [m.training for m in model.modules()]
+    evaluate(model, SentenceDataLoader(EncodedText(SENTS, types), bs=4))
+    assert before == [m.training for m in model.modules()] and len(set(before)) == 2
+    with pytest.raises(ValueError): evaluate(model, [])
+    assert before == [m.training for m in model.modules()]
+    model.eval()
 
 def test_evaluate_leaves_the_model_as_it_was(model, types):
     dl = SentenceDataLoader(EncodedText(SENTS, types), bs=4)

@@ -103,6 +103,29 @@ def test_every_place_in_an_epoch(corpus, whole, tmp_path, n):
     resume(again, tmp_path)
     equal(result(fit(again)), whole)
 
+@pytest.mark.parametrize('n', [3, 8, 11, 17, 19])
+def test_a_budget_of_time_goes_on_with_the_rest(corpus, tmp_path, n):
+    "By a clock that counts steps: the rest of the time, and the same bits; at the end of an epoch, within one, and with the last step done"
+    def budget():
+        ticks = []
+        def clock(): ticks.append(1); return float(len(ticks))     # one tick a step, and one an epoch
+        return TimeBudget(22, clock)
+    how = dict(args=(TimeBudget.epochs, 1e-2), cbs=budget())
+    a = result(fit(build(corpus), **how))
+    assert len(a['losses']) == 20
+    broken(build(corpus, Checkpoints(tmp_path, minutes=0)), n, **{**how, 'cbs': budget()})
+    b = build(corpus, Checkpoints(tmp_path), seed=5)
+    ckpt = resume(b, tmp_path)
+    assert 2 <= ckpt.position['n_epoch'] <= 4 or n < 8
+    equal(result(fit(b, **{**how, 'cbs': budget()})), a)
+
+def test_a_budget_that_was_used_up(corpus, tmp_path):
+    "Killed after the last step: nothing is left to train, and nothing is lost"
+    learn = fit(build(corpus, Checkpoints(tmp_path)), args=(TimeBudget.epochs, 1e-2), cbs=TimeBudget(.3))
+    again = build(corpus, Checkpoints(tmp_path), seed=9)
+    resume(again, tmp_path)
+    equal(result(fit(again, args=(TimeBudget.epochs, 1e-2), cbs=TimeBudget(.3))), result(learn))
+
 def test_from_the_start_and_from_the_ends_of_epochs(corpus, whole, tmp_path):
     fit(build(corpus, Checkpoints(tmp_path, minutes=99, keep=9)))
     assert checkpoints_in(tmp_path) == ['000004-epoch3-end', '000003-epoch2-end', '000002-epoch1-end', '000001-start']

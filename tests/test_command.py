@@ -1,11 +1,11 @@
 "The command: from text to a folder, with right and wrong input, in this process and in processes of its own"
-import json, math, os, re, shutil, signal, subprocess, sys, time
+import json, math, os, random, re, shutil, signal, subprocess, sys, time, warnings
 from concurrent.futures import ThreadPoolExecutor
 from configparser import ConfigParser
 from importlib import import_module
 from pathlib import Path
 
-import pytest, torch
+import numpy as np, pytest, torch
 from fastai.basics import Callback, Learner
 from safetensors.torch import load_file
 
@@ -16,8 +16,11 @@ from elmo_fastai.bilm import *
 from elmo_fastai.checkpoint import *
 from elmo_fastai.corpora import *
 from elmo_fastai.command import *
-from elmo_fastai.pretrain import bilm_learner
+from elmo_fastai.pretrain import TimeBudget, bilm_learner
+from elmo_fastai.tokens import get_tokenizer
 from steps import At, finite
+try: import tomllib
+except ImportError: import tomli as tomllib
 
 CFG = BiLMConfig('nano', char_dim=4, filters=((1,8),(2,8),(3,8)), proj_dim=16, hidden_dim=16)
 TABLE = ['epoch', 'train_loss', 'valid_loss', 'perplexity_fwd', 'perplexity_bwd', 'time']
@@ -51,7 +54,7 @@ def adding(monkeypatch, cb):
 
 def check_folder(folder, senses):
     "A whole model with a whole report: the report's figures are those of the loaded model"
-    assert sorted(f.name for f in folder.iterdir()) == ['config.json', 'history.csv', 'model.safetensors', 'report.json', 'report.png', 'report.svg', 'vocab.json']
+    assert sorted(f.name for f in folder.iterdir()) == ['config.json', 'history.csv', 'model.safetensors', 'report.json', 'report.png', 'report.svg', 'run.toml', 'vocab.json']
     report = json.loads((folder/'report.json').read_text(encoding='utf-8'), parse_constant=lambda c: pytest.fail(f'{c} is not JSON'))
     assert KEYS <= set(report)
     assert report['perplexity_mean'] == pytest.approx((report['perplexity_fwd']*report['perplexity_bwd'])**.5)
@@ -116,11 +119,11 @@ def test_an_interruption_never_replaces_anything(corpus, tmp_path, monkeypatch):
     assert len(others) == 2 and all(load_bilm(f) for f in others)       # two interruptions, two models
 
 @pytest.mark.parametrize('settings,says', [
-    (dict(epochs=0), 'epochs'), (dict(epochs=-3), 'epochs'), (dict(bs=0), 'bs'), (dict(seq_len=0), 'seqlen'), (dict(min_freq=0), 'minfreq'), (dict(lr=0.), 'lr'),
+    (dict(epochs=0), 'epochs'), (dict(epochs=-3), 'epochs'), (dict(bs=0), 'bs'), (dict(seq_len=0), '--seq-len'), (dict(min_freq=0), '--min-freq'), (dict(lr=0.), 'lr'),
     (dict(lr=-1.), 'lr'), (dict(lr=math.nan), 'lr'), (dict(lr=math.inf), 'lr'), (dict(model='huge'), 'tiny, small, medium, original'), (dict(device='xyz'), 'xyz'),
-    (dict(device='meta'), 'meta'), (dict(device='cuda:99'), 'cuda:99'), (dict(max_vocab=0), 'maxvocab'), (dict(max_vocab=1), 'maxvocab'), (dict(max_vocab=-1), 'maxvocab'),
-    (dict(minutes=0), 'minutes'), (dict(wd=-1.), 'wd'), (dict(optimizer='sgd'), 'adagrad'), (dict(patience=0), 'patience'), (dict(carry=True), '--carry'), (dict(epoch=3), "'epoch'"),
-    (dict(steps=3), '--stream'), (dict(max_vocab=4), 'maxvocab'), (dict(seed=-1), 'seed'), (dict(seed=10**30), 'seed'), (dict(bs=401), '400 sentences')], ids=str)
+    (dict(device='meta'), 'meta'), (dict(device='cuda:99'), 'cuda:99'), (dict(max_vocab=0), '--max-vocab'), (dict(max_vocab=1), '--max-vocab'), (dict(max_vocab=-1), '--max-vocab'),
+    (dict(every=0), '--every'), (dict(every='10'), 'such as 15m'), (dict(minutes=0), '--every'), (dict(time='15'), '--time'), (dict(time='1m', epochs=2), '--time and --epochs'), (dict(kind='x'), '--kind'), (dict(wd=-1.), 'wd'), (dict(optimizer='sgd'), 'adagrad'), (dict(patience=0), 'patience'), (dict(carry=True), '--carry'), (dict(epoch=3), "'epoch' (did you mean epochs?)"), (dict(stream=True, test='x.txt', epochs=1), 'own'),
+    (dict(steps=3), '--stream'), (dict(max_vocab=4), '--max-vocab'), (dict(seed=-1), 'seed'), (dict(seed=10**30), 'seed'), (dict(bs=401), '400 sentences')], ids=str)
 def test_settings_that_can_not_be(corpus, tmp_path, settings, says):
     with pytest.raises(PretrainError, match=re.escape(says)): train(corpus, tmp_path/'out', **settings)
     assert not list(tmp_path.iterdir())
@@ -170,8 +173,22 @@ def test_local_copies_of_named_corpora(tmp_path):
 def test_ctrl_c_before_training(tmp_path, monkeypatch, capsys):
     def stop(*args, **kwargs): raise KeyboardInterrupt
     monkeypatch.setattr(module, 'get_corpus', stop)
-    with pytest.raises(SystemExit) as e: elmo_pretrain(corpus='toy', out=str(tmp_path/'m'))
+    with pytest.raises(SystemExit) as e: elmo_pretrain(['toy', '--out', str(tmp_path/'m')])
     assert e.value.code == 130 and len(capsys.readouterr().err.strip().splitlines()) == 1 and not list(tmp_path.iterdir())
+
+@pytest.mark.parametrize('end', [None, KeyboardInterrupt(), PretrainError('no'), RuntimeError('a fault')])
+def test_the_command_called_in_a_process_leaves_its_warnings_alone(end, monkeypatch, tmp_path, capsys):
+    def stub(*args, **kwargs):
+        assert warnings.showwarning is not before
+        if end: raise end
+        return tmp_path
+    before, filters = warnings.showwarning, [*warnings.filters]
+    (tmp_path/'report.json').write_text('{"tokenizer": "words", "corpus": "toy"}')
+    monkeypatch.setattr(module, 'pretrain', stub)
+    try: elmo_pretrain(['toy'])
+    except (SystemExit, RuntimeError): pass
+    with pytest.raises(SystemExit): elmo_pretrain([])
+    assert warnings.showwarning is before and warnings.filters == filters
 
 # trainings that were interrupted, and go on
 
@@ -229,6 +246,63 @@ def test_settings_survive(corpus, tmp_path, monkeypatch):
     monkeypatch.chdir(text.parent)
     assert weights(going_on(None, 'm.run')) == weights(whole)
     assert names(tmp_path) == ['m', 'm.interrupted', 'text.txt', 'whole']
+
+KILLED = '''
+import os, signal, sys
+from elmo_fastai import command as module
+from elmo_fastai.bilm import BiLMConfig, elmo_configs
+from elmo_fastai.corpora import toy_corpus
+def die(*args, **kwargs): os.kill(os.getpid(), signal.SIGKILL)
+elmo_configs['nano'] = {config!r}
+corpus = toy_corpus(n_train=400, n_valid=80, n_test=1, n_unseen=1)
+module.{where} = die
+module.pretrain(corpus, {out!r}, 'nano', device='cpu', say=str, bs=16, epochs=2, {more}) if {fresh} else module.pretrain(corpus, resume={out!r}, device='cpu', say=str)
+'''
+
+def killed(where, out, fresh=True, more=''):
+    "A training that is killed where a function of the command is called"
+    program = KILLED.format(config=CFG, where=where, out=str(out), fresh=fresh, more=more)
+    env = {**os.environ, 'PYTHONPATH': str(Path(elmo_fastai.__file__).parents[1]), 'OMP_NUM_THREADS': '1'}
+    p = subprocess.run([sys.executable, '-c', program], env=env, capture_output=True, text=True)
+    assert p.returncode == -signal.SIGKILL, p.stderr[-2000:]
+
+@pytest.mark.parametrize('more', ['', 'patience=1, lr=.3'], ids=['', 'early stop'])
+def test_killed_while_measuring(corpus, tmp_path, more):
+    "The model is there without its report; the next call writes it, and trains nothing"
+    out = tmp_path/'m'
+    killed('make_report', out, more=more)
+    assert names(tmp_path) == ['m', 'm.run'] and not (out/'report.json').exists() and load_bilm(out)
+    before = weights(out)
+    with pytest.raises(PretrainError, match='did not come to its end.*--resume'): train(corpus, out, epochs=2)
+    killed('make_report', out, fresh=False)                             # and once more
+    assert names(tmp_path) == ['m', 'm.run'] and not (out/'report.json').exists()
+    assert going_on(corpus, tmp_path/'m.run') == out and names(tmp_path) == ['m'] and weights(out) == before
+    report, *_ = check_folder(out, senses=True)
+    assert report['status'] == 'complete' and report['steps'] == (50 if not more else report['steps']) and (out/'history.csv').exists()
+
+def test_killed_when_all_is_written(corpus, tmp_path):
+    out = tmp_path/'m'
+    killed('make_report', out)
+    killed('_clear', out, fresh=False)                                  # a fresh training calls it at its beginning, too
+    assert (out/'report.json').exists() and names(tmp_path) == ['m', 'm.run']
+    assert going_on(corpus, tmp_path/'m.run') == out and names(tmp_path) == ['m']
+
+def test_another_model_is_not_replaced_by_a_report(corpus, tmp_path, broken, whole):
+    "Not even one that has no report"
+    shutil.copytree(train(corpus, tmp_path/'other', bs=8), tmp_path/'m')
+    (tmp_path/'m'/'report.json').unlink()
+    before = weights(tmp_path/'m')
+    with pytest.raises(PretrainError, match='holds a model already'): going_on(corpus, broken)
+    assert weights(tmp_path/'m') == before and find_checkpoint(broken)
+    assert weights(going_on(corpus, broken, overwrite=True)) == weights(whole)
+
+def test_ctrl_c_while_measuring(corpus, tmp_path, monkeypatch):
+    def stop(*args, **kwargs): raise KeyboardInterrupt
+    with monkeypatch.context() as mp:
+        mp.setattr(module, 'make_report', stop)
+        with pytest.raises(Interrupted, match=f"Measuring was interrupted; the model is in {tmp_path/'m'}/; go on with: .*--resume {tmp_path/'m.run'}"): train(corpus, tmp_path/'m')
+    before = weights(tmp_path/'m')
+    assert weights(going_on(corpus, tmp_path/'m.run')) == before and check_folder(tmp_path/'m', senses=True)
 
 @pytest.mark.parametrize('where', ['m.run', 'm', 'checkpoint'])
 def test_what_resume_may_be_given(corpus, tmp_path, broken, where):
@@ -323,7 +397,7 @@ def test_a_disk_that_fills_up(corpus, tmp_path, monkeypatch, whole):
         adding(mp, lambda: At(20, fill))
         try:
             with pytest.warns(UserWarning, match='training goes on') as w, pytest.raises(PretrainError, match='make room.*--resume') as e:
-                train(corpus, tmp_path/'m', epochs=2, minutes=1e-5)
+                train(corpus, tmp_path/'m', epochs=2, every=1e-3)
         finally: resource.setrlimit(resource.RLIMIT_FSIZE, old)
     assert len([o for o in w if 'training goes on' in str(o.message)]) == 1
     assert not (tmp_path/'m').exists() and find_checkpoint(tmp_path/'m.run')
@@ -346,6 +420,383 @@ def test_recipes():
     plan = module._plan('wikitext2', Path('m'), 'medium', 42, dict(epochs=1, lr=None))
     assert BiLMConfig.from_dict(plan['model']) == elmo_configs['medium'] and plan['recipe']['epochs'] == 1 and plan['recipe']['lr'] == RECIPES['wikitext2']['lr']
     assert module._plan('toy', Path('m'), None, 42, dict(optimizer='adagrad'))['recipe']['lr'] == .2
+
+# a text of one's own: what is held out, how it is read
+
+QUIET = dict(bs=2, seq_len=8, min_freq=1)
+
+@pytest.fixture
+def text(tmp_path, corpus):
+    "A folder with train.txt, valid.txt and test.txt, and a file of each beside it"
+    (tmp_path/'my').mkdir()
+    lines = iter(corpus.train)
+    for name,n in dict(train=60, valid=20, test=16).items():
+        part = '\n'.join(next(lines) for _ in range(n))
+        (tmp_path/'my'/f'{name}.txt').write_text(part)
+        (tmp_path/f'{name[:2]}.txt').write_text(part)
+    return tmp_path
+
+def report_of(folder): return json.loads((Path(folder)/'report.json').read_text(encoding='utf-8'))
+def words_of(folder): return set(load_bilm(folder)[1].itos)
+def tokens(file, tok=str.split): return [t for o in Path(file).read_text().splitlines() for t in tok(o)]
+def encoded(file, folder, tok='space'):
+    "The lines of a file as a loader for the model in `folder`"
+    lines = Path(file).read_text().splitlines()
+    corpus = Corpus('x', dict(train=lines, valid=lines), tok)
+    return ElmoDataLoaders.from_corpus(corpus, kind='stream', bs=2, seq_len=8, vocab=load_bilm(folder)[1], device='cpu').valid
+
+def test_files_that_validate_and_test(text):
+    folder = train(str(text/'tr.txt'), text/'m', valid=text/'va.txt', test=str(text/'te.txt'), tokenizer='space', **QUIET)
+    r, model = report_of(folder), load_bilm(folder)[0]
+    assert words_of(folder) == set(tokens(text/'tr.txt')) | {'<pad>', '<unk>', '<s>', '</s>'}, 'all of one file was trained on, and nothing of another'
+    for file,key in (('va.txt', 'perplexity'), ('te.txt', 'test_perplexity')):
+        exact = evaluate(model, encoded(text/file, folder))
+        for k in ('fwd', 'bwd', 'mean'): assert r[f'{key}_{k}'] == pytest.approx(exact[k], rel=1e-4)
+    assert r['test_predictions'] == len(tokens(text/'te.txt')) + 16
+
+def test_a_folder_with_splits(text):
+    told = []
+    folder = train(str(text/'my'), text/'m', say=told.append, tokenizer='space', **QUIET)
+    assert weights(folder) == weights(train(str(text/'tr.txt'), text/'n', valid=str(text/'va.txt'), test=str(text/'te.txt'), tokenizer='space', **QUIET))
+    n = {k: len(tokens(text/f'{k[:2]}.txt')) + 2*size for k,size in dict(train=60, valid=20).items()} | dict(test=16)
+    line = next(o for o in told if o.startswith('Corpus my'))
+    for k in n: assert f'{n[k]:,}' in line and f'{k}.txt' in line, line
+    assert any(f"{report_of(folder)['test_perplexity_mean']:.2f}" in o and 'test' in o for o in told)
+
+def test_what_lies_beside_the_splits_is_named(text):
+    told = []
+    (text/'my'/'README.txt').write_text('nothing to train on')
+    train(str(text/'my'), text/'m', say=told.append, **QUIET)
+    assert any('README.txt' in o and 'left out' in o for o in told)
+
+def test_several_files(text, monkeypatch):
+    monkeypatch.chdir(text)
+    folder = train(['my/test.txt', 'my/train.txt', 'my/valid.txt'], None, tokenizer='space', **QUIET)
+    assert folder == Path('models')/'my' and weights(folder) == weights(train('my', 'm', tokenizer='space', **QUIET))
+    assert train(['tr.txt', Path('va.txt')], None, **QUIET).name == text.name
+
+def test_a_held_out_text_that_was_trained_on_is_named(text):
+    "Nine of ten held-out lines stand in the training text, word for word: a trigram knows them by heart"
+    lines = (text/'tr.txt').read_text().splitlines()
+    (text/'copies.txt').write_text('\n'.join(lines[:18] + (text/'va.txt').read_text().splitlines()[:2]))
+    for valid,says in (('copies.txt', True), ('va.txt', False)):
+        told = []
+        train(str(text/'tr.txt'), text/'m', valid=str(text/valid), dry=True, say=told.append, **QUIET)
+        assert bool(re.search(r'Of what is held out, (8|9)\d% stands in the training text', '\n'.join(told))) == says
+
+def test_no_test_text_no_figures(text):
+    folder = train(str(text/'tr.txt'), text/'m', valid=str(text/'va.txt'), **QUIET)
+    assert report_of(folder)['test_perplexity_mean'] is None
+
+@pytest.mark.parametrize('settings', [dict(valid='va.txt'), dict(test='te.txt'), dict(encoding='latin-1'), dict(column='text')], ids=str)
+def test_named_corpora_have_their_own_splits(corpus, tmp_path, settings):
+    [name] = settings
+    for source in ('toy', 'wikitext2', corpus):
+        with pytest.raises(PretrainError, match=f'--{name} is for a text of your own'): train(source, tmp_path/'m', **settings)
+    assert not list(tmp_path.iterdir())
+
+@pytest.mark.parametrize('name', ['space', 'words', 'spacy', 'fastai'])
+def test_tokenizers(tmp_path, name):
+    if name in ('spacy', 'fastai'): pytest.importorskip('spacy')
+    (tmp_path/'a.txt').write_text("The bank's well-known.\n"*60)
+    told = []
+    words = words_of(train(str(tmp_path/'a.txt'), tmp_path/'m', say=told.append, tokenizer=name, **QUIET)) - {'<pad>', '<unk>', '<s>', '</s>'}
+    assert words == set(get_tokenizer(name)("The bank's well-known.")) and any(repr(name) in o for o in told if o.startswith('Corpus'))
+
+def test_a_tokenizer_for_a_corpus_of_others(corpus, tmp_path):
+    own = Corpus('own', dict(train=["it's"]*60, valid=["it's"]*9), 'words')
+    assert "it's" in words_of(train(own, tmp_path/'m', tokenizer='space', **QUIET)) and own.tokenizer == 'words'
+    with pytest.raises(PretrainError, match='toy corpus'): train(corpus, tmp_path/'n', tokenizer='words')
+    with pytest.raises(PretrainError, match='one of space, words, spacy, fastai, not spacey'): train(own, tmp_path/'n', tokenizer='spacey')
+
+def test_what_comes_next_knows_the_tokenizer(text):
+    for name,says in ((None, ("--model m --out", "from_pretrained('m')")), ('space', ("--model m --tokenizer space --out", "from_pretrained('m', tokenizer='space')"))):
+        train(str(text/'tr.txt'), text/'m', tokenizer=name, overwrite=True, **QUIET)
+        said = module.next_steps(text/'m').replace(str(text/'m'), 'm')
+        assert all(o in said for o in says), said
+
+def test_a_tokenizer_that_is_not_installed(text, monkeypatch):
+    monkeypatch.setitem(sys.modules, 'spacy', None)
+    from elmo_fastai.tokens import SpacyTokenizer, _tokenizers
+    monkeypatch.setitem(_tokenizers, 'spacy', SpacyTokenizer())
+    with pytest.raises(PretrainError, match='needs spaCy: `pip install spacy`'): train(str(text/'tr.txt'), text/'m', tokenizer='spacy')
+
+def test_another_encoding(tmp_path):
+    (tmp_path/'a.txt').write_bytes('fiancée naïve\n'.encode('latin-1')*60)
+    assert {'fiancée', 'naïve'} <= words_of(train(str(tmp_path/'a.txt'), tmp_path/'m', encoding='latin-1', **QUIET))
+
+@pytest.mark.parametrize('ext', ['.csv', '.tsv', '.jsonl', '.parquet', '.csv.gz', '.jsonl.gz'])
+def test_the_column_of_a_table(text, ext):
+    import gzip, pandas as pd
+    lines = (text/'tr.txt').read_text().splitlines()
+    df, f = pd.DataFrame(dict(stars=[3]*60, body=lines)), text/f't{ext}'
+    if ext == '.parquet': df.to_parquet(f)
+    elif 'jsonl' in ext: df.to_json(f, orient='records', lines=True)
+    else: df.to_csv(f, index=False, sep='\t' if ext == '.tsv' else ',')
+    folder = train(str(f), text/'m', column='body', **QUIET)
+    assert weights(folder) == weights(train(str(text/'tr.txt'), text/'n', **QUIET))
+    assert (text/'m').name == 'm' and train(str(f), None, column='body', dry=True, **QUIET)['corpus'] == 't'
+
+def test_a_data_set_of_the_hub(text, monkeypatch):
+    import datasets
+    parts = {k: datasets.Dataset.from_dict(dict(body=(text/f'{o}.txt').read_text().splitlines())) for k,o in dict(train='tr', validation='va', test='te').items()}
+    datasets.DatasetDict(parts).save_to_disk(text/'saved')
+    kw = dict(column='body', tokenizer='space', **QUIET)
+    whole = weights(train(str(text/'my'), text/'m', tokenizer='space', **QUIET))
+    assert weights(train(str(text/'saved'), text/'a', **kw)) == whole, 'a folder that was saved'
+    with monkeypatch.context() as mp:
+        adding(mp, lambda: At(9, press(), 'before_batch'))
+        with pytest.raises(Interrupted): train('hub:owner/my-set:en', text/'b', data=text/'saved', **kw)
+    assert weights(going_on(None, text/'b.run')) == whole, 'where the copy is, the plan knows'
+    with pytest.raises(PretrainError, match='--valid is for a text of your own'): train('hub:owner/my-set', text/'c', valid='x.txt')
+    monkeypatch.chdir(text)
+    assert train('hub:owner/my-set:en', None, data='saved', **kw) == Path('models')/'my-set-en'
+
+def test_how_a_text_is_read_survives(text, monkeypatch):
+    "Interrupted with paths from one folder, resumed in another"
+    kw = dict(tokenizer='space', encoding='latin-1', **QUIET)
+    monkeypatch.chdir(text)
+    whole = weights(train('tr.txt', 'whole', valid='va.txt', test='te.txt', **kw))
+    with monkeypatch.context() as mp:
+        adding(mp, lambda: At(9, press(), 'before_batch'))
+        with pytest.raises(Interrupted): train('tr.txt', 'm', valid='va.txt', test='te.txt', **kw)
+    monkeypatch.chdir(text/'my')
+    assert weights(going_on(None, text/'m.run')) == whole and report_of(text/'m')['test_perplexity_mean'] > 0
+
+def as_before(plan):
+    "A plan as earlier versions wrote it: the new settings are not in it"
+    for k in ('test', 'tokenizer', 'encoding', 'column', 'time'): plan['recipe'].pop(k, None)
+    return plan
+
+@pytest.mark.parametrize('source', ['my', 't.csv', 'tr.txt'])
+def test_a_training_of_an_earlier_version_goes_on(text, monkeypatch, source):
+    "It read all files of a folder as one text, and a table line by line; and so does what goes on with it"
+    (text/'t.csv').write_text('text,n\n' + ''.join(f'{o},1\n' for o in (text/'tr.txt').read_text().splitlines()))
+    plan, recipe = module._plan, dict(RECIPES[None])
+    old = {'my': text_corpus(text/'my', .05, .05), 't.csv': text_corpus(text/'t.csv', .05, .05), 'tr.txt': text_corpus(text/'tr.txt')}[source]
+    whole = weights(train(Corpus(old.name, old.splits), text/'whole', **QUIET))
+    with monkeypatch.context() as mp:
+        mp.setattr(module, '_plan', lambda *a: as_before(plan(*a)))
+        adding(mp, lambda: At(9, press(), 'before_batch'))
+        with pytest.raises(Interrupted): train(str(text/source), text/'m', **QUIET)
+    assert weights(going_on(None, text/'m.run')) == whole
+
+# a time to train
+
+@pytest.fixture
+def steps_for_seconds(monkeypatch):
+    "A clock that ticks with every step, and with the end of every epoch"
+    class Ticks(TimeBudget):
+        def __init__(self, seconds):
+            self._ticks = 0.
+            def clock(): self._ticks += 1; return self._ticks
+            super().__init__(seconds, clock)
+    monkeypatch.setattr(module, 'TimeBudget', Ticks)
+
+def test_a_training_for_a_given_time(corpus, tmp_path, steps_for_seconds):
+    told = []
+    folder = train(corpus, tmp_path/'m', epochs=None, time='1m', say=told.append)
+    assert report_of(folder)['steps'] == 58 and report_of(folder)['status'] == 'complete', '25 steps an epoch, two ends of epochs'
+    assert any('1:00' in o and '25 steps' in o for o in told if o.startswith('Corpus'))
+    rows = (folder/'history.csv').read_text().splitlines()
+    assert len(rows) == 4 and {len(o.split(',')) for o in rows} == {len(TABLE)}
+
+@pytest.mark.parametrize('at', [10, 31])
+def test_a_killed_training_goes_on_with_the_rest_of_its_time(corpus, tmp_path, monkeypatch, steps_for_seconds, at):
+    whole = train(corpus, tmp_path/'whole', epochs=None, time=60)
+    with monkeypatch.context() as mp:
+        adding(mp, lambda: At(at, press(), 'before_batch'))
+        with pytest.raises(Interrupted, match=r'in epoch \d of \d[;.,]'): train(corpus, tmp_path/'m', epochs=None, time='60s')
+    told = []
+    assert weights(going_on(corpus, tmp_path/'m.run', say=told.append)) == weights(whole)
+    assert any(re.search(r'Going on from epoch \d of \d, batch \d+ of 25 .*; 0:\d\d of 1:00 are over', o) for o in told)
+    differ = {k for k,v in report_of(whole).items() if report_of(tmp_path/'m')[k] != v}
+    assert differ <= {'tokens_per_second', 'train_seconds'}
+
+def test_a_time_with_adagrad(corpus, tmp_path, steps_for_seconds):
+    train(corpus, tmp_path/'m', epochs=None, time='30s', optimizer='adagrad')
+    assert report_of(tmp_path/'m')['steps'] == 29
+
+def test_real_seconds(corpus, tmp_path):
+    start = time.monotonic()
+    folder = train(corpus, tmp_path/'m', epochs=None, time='2s')
+    assert 1.9 < report_of(folder)['train_seconds'] <= time.monotonic() - start
+
+# what would happen
+
+def listing(folder): return sorted(str(f.relative_to(folder)) for f in folder.rglob('*'))
+
+def test_dry(text, monkeypatch, tmp_path):
+    monkeypatch.chdir(text)
+    before, told = listing(text), []
+    torch.manual_seed(7); random.seed(7); np.random.seed(7)
+    expected = torch.rand(1), random.random(), np.random.rand()
+    torch.manual_seed(7); random.seed(7); np.random.seed(7)
+    found = train('my', None, epochs=3, tokenizer='space', say=told.append, dry=True, **QUIET)
+    assert (torch.rand(1), random.random(), np.random.rand()) == expected, 'the session has not noticed'
+    assert listing(text) == before, 'nothing was written'
+    folder = train('my', 'm', epochs=3, tokenizer='space', **QUIET)
+    r = report_of(folder)
+    assert found['steps'] == r['steps'] and found['words'] == len(load_bilm(folder)[1]) and found['parameters'] == sum(p.numel() for p in load_bilm(folder)[0].parameters())
+    assert found['tokens'] == len(tokens('tr.txt')) + 2*60 and found['held_out'] == len(tokens('va.txt')) + 2*20
+    assert 0 < found['step_seconds'] < 5 and found['seconds'] >= found['steps']*found['step_seconds'] and found['state_bytes'] >= 4*4*found['parameters']
+    said = '\n'.join(told)
+    for o in ('Corpus my', 'Model nano', f"{found['steps']:,} steps", 'Memory', 'Time', 'Nothing was written', 'models/my'): assert o in said, o
+    assert not any(o.startswith('epoch') for o in told)
+
+def test_the_estimate_is_of_real_steps(corpus, tmp_path, monkeypatch):
+    "Steps and validation that take a given time longer"
+    class Slow(Callback):
+        order = 1
+        def before_batch(self): time.sleep(.05 if self.training else .02)
+    kw = dict(bs=40, epochs=4, dry=True)
+    fast = train(corpus, tmp_path/'m', **kw)
+    adding(monkeypatch, Slow)
+    slow = train(corpus, tmp_path/'m', **kw)
+    n_valid = 1                                                             # 80 sentences in a batch
+    assert slow['steps'] == 40 and .05 <= slow['step_seconds'] and slow['seconds'] >= 40*.05 + 4*n_valid*.02
+
+def test_dry_for_a_time(corpus, tmp_path):
+    told = []
+    found = train(corpus, tmp_path/'m', epochs=None, time='90s', dry=True, say=told.append)
+    assert found['seconds'] == 90 and found['steps'] == round(90/found['step_seconds']) and '1:30' in '\n'.join(told)
+
+def test_dry_finds_what_would_be_in_the_way(corpus, tmp_path, broken):
+    (tmp_path/'f').write_text('x')
+    train(corpus, tmp_path/'there', bs=200)
+    before = listing(tmp_path)
+    for out,says in (('there', '--overwrite'), ('m', 'did not come to its end'), ('f/x', '--out')):
+        with pytest.raises(PretrainError, match=says): train(corpus, tmp_path/out, dry=True)
+    with pytest.raises(PretrainError, match='--dry'): going_on(corpus, broken, dry=True)
+    assert listing(tmp_path) == before
+
+# settings in a file
+
+def toml_of(folder): return tomllib.loads((Path(folder)/'run.toml').read_text(encoding='utf-8'))
+
+def ran(capsys, *args):
+    "(exit status, output, errors) of the command in this process"
+    try: elmo_pretrain([str(o) for o in args]); code = 0
+    except SystemExit as e: code = e.code
+    return code, *capsys.readouterr()
+
+@pytest.mark.parametrize('case', ['files', 'named', 'changed', 'timed', 'adagrad'])
+def test_one_file_repeats_a_training(text, monkeypatch, capsys, case, steps_for_seconds):
+    "The same bits, from the file alone"
+    monkeypatch.setitem(RECIPES, 'tiny_shakespeare', dict(model='nano', epochs=1, bs=2, seq_len=8, config=dict(dropout=.2, filters=((1,8),(2,8)))))
+    (text/'data').mkdir()
+    (text/'data'/'input.txt').write_text((text/'tr.txt').read_text())
+    common = ('--device', 'cpu', '--no-bf16')
+    args = dict(files=['my/train.txt', '--valid', 'my/valid.txt', '--tokenizer', 'space', '--model', 'nano', '--epochs', '1', '--bs', '2', '--seq-len', '8', '--wd', '0', '--seed', '3'],
+                named=['tiny_shakespeare', '--data', 'data'], changed=['tiny_shakespeare', '--data', 'data', '--model', 'nano', '--max-vocab', '40', '--carry', '--patience', '2'],
+                timed=['my', '--model', 'nano', '--bs', '2', '--seq-len', '8', '--time', '40s'],
+                adagrad=['my', '--model', 'nano', '--bs', '2', '--seq-len', '8', '--epochs', '1', '--optimizer', 'adagrad'])[case]
+    monkeypatch.chdir(text)
+    assert ran(capsys, *args, '--out', 'a', *common)[0] == 0
+    found = toml_of('a')
+    assert not {'out', 'overwrite', 'resume', 'dry'} & set(found) and found['bf16'] is False and found['model'] == 'nano' and ('epochs' in found) == (case != 'timed')
+    monkeypatch.setitem(RECIPES, 'tiny_shakespeare', dict(model='tiny', epochs=2))        # a later version may train otherwise
+    monkeypatch.chdir(text/'my')
+    code, out, err = ran(capsys, '--config', text/'a'/'run.toml', '--out', text/'b', '--device', 'cpu')
+    assert code == 0, err
+    assert weights(text/'a') == weights(text/'b') and (text/'a'/'config.json').read_bytes() == (text/'b'/'config.json').read_bytes()
+    assert toml_of(text/'b') == found
+
+def test_the_file_of_a_resumed_training(corpus, text, monkeypatch, tmp_path):
+    with monkeypatch.context() as mp:
+        adding(mp, lambda: At(9, press(), 'before_batch'))
+        with pytest.raises(Interrupted): train(str(text/'my'), text/'m', **QUIET)
+    assert toml_of(text/'m.interrupted') == toml_of(going_on(None, text/'m.run')) == toml_of(train(str(text/'my'), text/'n', **QUIET))
+
+def test_a_corpus_from_python_is_said_to_be_missing(corpus, tmp_path):
+    folder = train(corpus, tmp_path/'m')
+    assert 'corpus' not in toml_of(folder) and 'in Python' in (folder/'run.toml').read_text()
+
+def test_the_command_line_overrides_the_file(text, monkeypatch, capsys):
+    monkeypatch.chdir(text)
+    (text/'run.toml').write_text('corpus = "my"\nmodel = "nano"\nbs = 2\nseq-len = 8\nminfreq = 1\nepochs = 3\nout = "x"\ndevice = "cpu"\nbf16 = false\n\n[config]\ndropout = 0.25\n')
+    (text/'run.json').write_text(json.dumps(dict(corpus=['my/train.txt', 'my/valid.txt'], model='nano', bs=2, seq_len=8, time='9m', device='cpu', dry=True)))
+    assert ran(capsys, '--config', 'run.toml', '--epochs', '1', '--out', 'a')[0] == 0
+    assert toml_of('a')['epochs'] == 1 and toml_of('a')['min_freq'] == 1 and toml_of('a')['config'] == dict(dropout=.25) and not (text/'x').exists()
+    assert load_bilm('a')[0].config.dropout == .25
+    assert ran(capsys, '--config', 'run.toml', '--epochs', '1', '--out', 'b', '--model', 'tiny', '--bs', '20')[0] == 0
+    assert load_bilm('b')[0].config == elmo_configs['tiny'], "what was said about one model is not said about another"
+    out = ran(capsys, '--config', 'run.json')[1]
+    assert '9:00' in out and not (text/'models').exists()
+    out = ran(capsys, '--config', 'run.json', '--epochs', '2')[1]
+    assert '9:00' not in out and '2 epochs' in out, 'epochs stand in the place of a time, and the other way round'
+
+@pytest.mark.parametrize('text_,says', [('epoch = 3', r"sets 'epoch'.*did you mean epochs\?"), ('epochs = "3"', 'epochs must be a whole number'), ('epochs = 0', '--epochs must be at least 1'),
+    ('corpus = "toy"\n[config]\ndrop_out = 0.1', "'drop_out'.*did you mean dropout"), ('corpus = "toy"\n[config]\ndropout = 3', 'dropout'), ('config = "other.toml"', 'table'), ('x', 'TOML'), ('time = "15"', 'such as 15m'),
+    ('epochs = 3\ntime = "15m"', '--time')], ids=str)
+def test_files_that_can_not_be(tmp_path, monkeypatch, capsys, text_, says):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path/'run.toml').write_text(text_)
+    code, out, err = ran(capsys, 'toy', '--config', 'run.toml') if 'corpus' not in text_ else ran(capsys, '--config', 'run.toml')
+    assert code in (1, 2) and len(err.strip().splitlines()) == 1 and err.startswith('elmo_pretrain: ') and re.search(says, err), err
+    assert listing(tmp_path) == ['run.toml']
+
+def test_a_file_that_is_not_there(tmp_path, capsys):
+    code, out, err = ran(capsys, '--config', tmp_path/'no.toml')
+    assert code == 1 and 'no.toml' in err and len(err.strip().splitlines()) == 1
+
+# names
+
+def test_earlier_names_go_on_working(text, monkeypatch, capsys):
+    monkeypatch.chdir(text)
+    new = ran(capsys, 'my', '--out', 'a', '--model', 'nano', '--epochs', '1', '--bs', '2', '--seq-len', '8', '--min-freq', '2', '--max-vocab', '50', '--no-bf16', '--every', '1m', '--device', 'cpu')
+    old = ran(capsys, 'my', '--out', 'b', '--model', 'nano', '--epochs', '1', '--bs', '2', '--seqlen', '8', '--minfreq', '2', '--maxvocab', '50', '--fp32', '--minutes', '1', '--device', 'cpu')
+    assert new[0] == old[0] == 0 and weights('a') == weights('b') and toml_of('a') == toml_of('b')
+    assert not new[2] and re.fullmatch(r'elmo_pretrain: --minutes is called --every now: --every 1m\n', old[2])
+    with pytest.warns(DeprecationWarning, match='every'): train(str(text/'my'), text/'c', minutes=1., **QUIET)
+
+@pytest.mark.parametrize('args,says', [
+    (['toy', '--batch_size', '3'], 'no option --batch-size'), (['toy', '--epoch-s', '3'], r'no option --epoch-s \(did you mean --epochs\?\)'), (['toy', '--epochs', 'x'], "invalid int value: 'x'"),
+    (['toy', '--time', '15'], '--time must be a time such as 15m'), (['toy', '--time', '15m', '--epochs', '2'], '--time and --epochs'), (['toy', '--every', 'x'], '--every must be a time'),
+    (['toy', '--out', 'm', 'b.txt'], "'b.txt'"), ([], 'name a corpus'), (['toy', '--kind', 'paragraphs'], 'sentences')], ids=str)
+def test_options_that_can_not_be(tmp_path, monkeypatch, capsys, args, says):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = ran(capsys, *args)
+    assert code in (1, 2) and len(err.strip().splitlines()) == 1 and re.search(says, err), err
+    assert not listing(tmp_path)
+
+def test_errors_speak_of_options(text, monkeypatch, capsys):
+    "What is an argument in Python is an option here"
+    monkeypatch.chdir(text)
+    (text/'t.csv').write_text('n,body\n1,a\n')
+    (text/'l.txt').write_bytes(b'caf\xe9\n')
+    for args,says in (('t.csv', 'as in --column body'), ('l.txt', 'as in --encoding latin-1'), ('tr.txt --column body', 'leave --column body out')):
+        code, out, err = ran(capsys, *args.split())
+        assert code == 1 and says in err and '=' not in err, err
+
+# how it looks
+
+def test_progress_where_there_is_no_terminal(corpus, tmp_path, monkeypatch):
+    "Short lines: one heading, one line an epoch, and between them one a minute"
+    told = []
+    train(corpus, tmp_path/'a', epochs=2, say=told.append)
+    rows = [o for o in told if re.match(r'\s*(epoch|\d) ', o)]
+    assert len(rows) == 3 and rows[0].split() == TABLE, 'within a minute nothing more'
+    monkeypatch.setattr(module.ProgressLines, 'pause', 0.)
+    told.clear()
+    train(corpus, tmp_path/'b', epochs=2, say=told.append)
+    between = [o for o in told if 'step' in o and 'loss' in o]
+    assert len(between) == 50 and re.search(r'epoch 2 of 2, step 3 of 25, loss \d+\.\d+, [\d,]+ tokens/s, \d+(\.\d+)? s to go', between[27])
+    assert all(len(o) < 100 and '\r' not in o and '\n' not in o for o in rows + between)
+
+def test_help_is_one_page(monkeypatch):
+    monkeypatch.setenv('COLUMNS', '100')
+    page = module.command_line().format_help()
+    lines = page.splitlines()
+    assert len(lines) <= 66 and max(map(len, lines)) <= 100
+    assert re.findall(r'^(\S.*):$', page, re.M) == ['the text', 'the model', 'the training', 'a text larger than the memory', 'the run', 'examples']
+    examples = [o.split('  ')[1].strip() for o in lines[lines.index('examples:')+1:]]
+    assert len(examples) == 3 and all(o.startswith('elmo_pretrain ') for o in examples)
+    for o in examples: module.command_line().parse(o.split()[1:])
+    for k,v in RECIPES[None].items():
+        if v is not None and v is not False: assert re.search(rf'--{k.replace("_", "-")} .*\(default: [^)]*{re.escape(f"{v:g}" if isinstance(v, float) else str(v))}', ' '.join(page.split())), k
+    for a in module.command_line()._actions:
+        if a.help != '==SUPPRESS==': assert a.help and (a.nargs == 0 or '(default: ' in a.help or a.dest in ('corpus', 'time', 'config', 'resume')), a.dest
 
 # the command, in a process of its own
 
@@ -424,7 +875,7 @@ def test_wrong_input(processes, name):
 def test_wrong_input_here(tmp_path, monkeypatch, capsys, name):
     monkeypatch.chdir(tmp_path)
     for k,v in dict(blank=' \n\n\t\n', one='one line only').items(): (tmp_path/f'{k}.txt').write_text(v)
-    with pytest.raises(SystemExit) as e: elmo_pretrain(corpus=WRONG[name], out='m')
+    with pytest.raises(SystemExit) as e: elmo_pretrain([WRONG[name], '--out', 'm'])
     err = capsys.readouterr().err.strip() if isinstance(e.value.code, int) else e.value.code
     assert e.value.code and err.startswith('elmo_pretrain: ') and len(err.splitlines()) == 1 and re.search(WORDS[name], err), err
     assert not (tmp_path/'m').exists()
@@ -433,12 +884,14 @@ def test_help_lists_everything(processes):
     folder, status = processes['help']
     out, err = said(folder)
     assert status == 0 and not err
-    options = set(re.findall(r'--\w+', out))
-    assert options == {f'--{o}' for o in 'help out model epochs lr bs seqlen minfreq maxvocab optimizer wd patience carry seed device data fp32 overwrite resume minutes stream valid steps buffer'.split()}
-    assert re.search(r'^\s+corpus\s+toy', out, re.M), 'the corpus is an argument by position'
-    for o in options: assert re.search(rf'^\s+(-h, )?{o}( [A-Z_]+| \(\w+\))?\s\s+[\w]', out, re.M) or re.search(rf'{o}[^\n]*\n\s{{10,}}\w', out), f'{o} has no explanation'
+    options = set(re.findall(r'^  (?:-h, )?(--[\w-]+)', out, re.M))
+    assert options == {f'--{o}' for o in 'help valid test tokenizer encoding column kind min-freq max-vocab data model seed time epochs lr bs seq-len optimizer wd patience carry bf16 '
+                       'stream steps buffer out overwrite resume every config dry device'.split()}
+    assert re.search(r'^\s+CORPUS\s+toy', out, re.M), 'the corpus is an argument by position'
+    for o in options: assert re.search(rf'^  (-h, )?{o}(, --no-bf16)?( [A-Z]+)?\s\s+\S', out, re.M), f'{o} has no explanation'
     for size in elmo_configs:
         if size != 'nano': assert size in out
+    assert not {'--minutes', '--seqlen', '--fp32'} & set(re.findall(r'--[\w-]+', out)), 'earlier names go on working, and are not shown'
 
 def test_a_whole_run(processes, corpus):
     folder, status = processes['whole']

@@ -165,6 +165,75 @@ def test_blank_lines_are_counted(tmp_path):
     assert repr(c).endswith('lines (left out: 4 blank lines)')
     assert not text_corpus(tmp_path/'b.txt', 0, 0).skipped and all_lines('') == [] and all_lines('a\r\n\r\nb\n') == ['a', '', 'b']
 
+# files that are called train, valid and test
+
+def write(folder, *names):
+    "Files with twenty lines that say where they come from"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names: (folder/name).write_text('\n'.join(f'{name} {i}' for i in range(20)))
+    return folder
+
+def sources(corpus): return {k: sorted({o.split()[0] for o in v}) for k,v in corpus.splits.items() if v}
+
+@pytest.mark.parametrize('names', [
+    ('train.txt', 'valid.txt', 'test.txt'), ('wiki.train.tokens', 'wiki.valid.tokens', 'wiki.test.tokens'), ('wiki.train.raw', 'wiki.valid.raw', 'wiki.test.raw'),
+    ('ptb.train.txt', 'ptb.valid.txt', 'ptb.test.txt'), ('training.txt', 'validation.txt', 'test.txt'), ('de_train.txt', 'de_dev.txt', 'de_test.txt'), ('Train.txt', 'Dev.txt', 'Test.txt')],
+    ids=lambda o: o[0])
+@pytest.mark.parametrize('how', ['folder', 'list', 'pattern'])
+def test_files_that_are_called_so_are_the_splits(tmp_path, names, how):
+    d = write(tmp_path/'my', *names)
+    path = dict(folder=d, list=[str(d/o) for o in names[::-1]], pattern=str(d/'*.*'))[how]
+    for c in (text_corpus(path), get_corpus(path)):
+        assert sources(c) == {k: [o] for k,o in zip(('train', 'valid', 'test'), names)} and [len(v) for v in c.splits.values()] == [20]*3
+        assert c.name == 'my' and {k: [o.name for o in v] for k,v in c.files.items()} == {k: [o] for k,o in zip(('train', 'valid', 'test'), names)}
+
+def test_two_of_the_three_splits(tmp_path):
+    a = text_corpus(write(tmp_path/'a', 'train.txt', 'valid.txt'))
+    assert sources(a) == dict(train=['train.txt'], valid=['valid.txt']) and len(a.train) == 20, 'nothing is cut off for a test'
+    b = text_corpus(write(tmp_path/'b', 'train.txt', 'test.txt'))
+    assert sources(b) == dict(train=['train.txt'], valid=['train.txt'], test=['test.txt']) and len(b.train) == 19
+
+def test_splits_in_several_files(tmp_path):
+    names = [f'{k}-{i:05}-of-00002.txt' for k in ('train', 'validation') for i in range(2)]
+    assert sources(text_corpus(write(tmp_path, *names))) == dict(train=names[:2], valid=names[2:])
+
+def test_other_files_beside_the_splits(tmp_path):
+    "In a folder they are left out, and named; beside files that were given one by one they are an error"
+    d = write(tmp_path, 'train.txt', 'valid.txt', 'README.txt')
+    c = text_corpus(d)
+    assert sources(c) == dict(train=['train.txt'], valid=['valid.txt']) and [o.name for o in c.unused] == ['README.txt']
+    with pytest.raises(CorpusError, match='README.txt is not'): text_corpus([d/'train.txt', d/'valid.txt', d/'README.txt'])
+
+def test_two_corpora_in_one_folder(tmp_path):
+    "As in Mikolov's archive of the Penn Treebank"
+    d = write(tmp_path, *(f'ptb.{o}{k}.txt' for o in ('', 'char.') for k in ('train', 'valid', 'test')))
+    with pytest.raises(CorpusError, match=r'ptb\.\*\.txt and ptb\.char\.\*\.txt.*ptb.train.txt'): text_corpus(d)
+    assert sources(text_corpus([d/f'ptb.{k}.txt' for k in ('train', 'valid', 'test')]))['train'] == ['ptb.train.txt']
+
+@pytest.mark.parametrize('names', [('a.txt', 'b.txt'), ('train.txt',), ('trains.txt', 'latest.txt', 'invalid.txt'), ('valid.txt', 'test.txt'), ('my_test_train.txt', 'valid.txt')], ids=str)
+def test_other_names_are_one_text(tmp_path, names):
+    c = text_corpus(write(tmp_path, *names))
+    assert [len(v) for v in c.splits.values()] == [18*len(names), len(names), len(names)] and not c.unused
+
+def test_what_is_said_comes_before_what_files_are_called(tmp_path):
+    d = write(tmp_path/'a', 'train.txt', 'valid.txt', 'test.txt')
+    other = write(tmp_path/'b', 'mine.txt')/'mine.txt'
+    assert sources(text_corpus(d, valid=other)) == dict(train=['train.txt'], valid=['mine.txt'], test=['test.txt'])
+    assert sources(text_corpus(d, valid=other, test=d/'valid.txt')) == dict(train=['train.txt'], valid=['mine.txt'], test=['valid.txt'])
+    assert len(text_corpus(d, 0, 0).train) == 60, 'shares are shares of all lines'
+
+def test_where_a_file_validates_nothing_is_cut_off_to_test(books):
+    assert sources(text_corpus(books/'b0.txt', valid=books/'b1.txt')) == dict(train=['0'], valid=['1'])
+    assert [len(v) for v in text_corpus(books/'b0.txt', test=books/'b1.txt').splits.values()] == [19, 1, 20]
+
+def test_packed_text(tmp_path):
+    import gzip
+    (tmp_path/'a.txt.gz').write_bytes(gzip.compress(b'one\ntwo\nthree'))
+    c = text_corpus(tmp_path/'a.txt.gz')
+    assert c.splits == dict(train=['one'], valid=['two'], test=['three']) and c.name == 'a'
+    (tmp_path/'a.txt.gz').write_bytes(b'\x1f\x8bnonsense')
+    with pytest.raises(CorpusError, match="can't read '.*a.txt.gz'"): text_corpus(tmp_path/'a.txt.gz')
+
 # names
 
 def test_get_corpus(toy, books):
@@ -276,7 +345,7 @@ def test_real_ud():
 
 def test_real_novels():
     d = data_folder('novels')
-    c = text_corpus(d, valid=d/'valid')
+    c = text_corpus(d, valid=d/'valid', test=.05)
     assert not any(o.startswith('\ufeff') for o in c.train) and len(c.valid) > 1000 and len(c.test) > 500
 
 # downloads

@@ -262,6 +262,11 @@ def test_dropout_is_on_the_vectors_in_training():
     (v,), mask = elmo.train()(S)
     assert .3 < (v[mask] == 0).float().mean() < .7
 
+@pytest.mark.parametrize('name', ['space', 'words', 'spacy', 'fastai'])
+def test_every_tokenizer_with_a_name_is_kept(name, tmp_path):
+    again = Elmo.from_pretrained(make(tokenizer=name).save_pretrained(tmp_path/'m'))
+    assert again.tokenizer == name and again.tokenize is get_tokenizer(name)
+
 def test_unfreeze_from_the_top():
     elmo = make()
     def open_(): return {re.sub(r'\.(weight|bias).*', '', k) for k,p in elmo.lm.named_parameters() if p.requires_grad}
@@ -274,6 +279,19 @@ def test_unfreeze_from_the_top():
     elmo.unfreeze()
     assert {o.split('.')[0] for o in open_()} == {'lstm', 'chars'} and elmo.lm.chars.norm.training
     assert not any(p.requires_grad for p in elmo.lm.head.parameters())
+
+@pytest.mark.parametrize('shared', [True, False])
+def test_unfreeze_opens_exactly_so_many_groups(shared):
+    elmo = Elmo(BiLM(replace(CFG, n_layers=3, share_encoder=shared), 0))
+    def n_open(): return [all(p.requires_grad for p in g) for g in elmo.groups()], [any(p.requires_grad for p in g) for g in elmo.groups()]
+    for n in (2, 4, 0, 1, 3):                                           # also fewer than before
+        elmo.unfreeze(top=n)
+        assert n_open() == ([False]*(4-n) + [True]*n,)*2 and elmo.trainable == (n > 0)
+    for bad in (5, 8, -1, -4, 1.5, True, 'all'):
+        with pytest.raises(ValueError, match=f'top={bad!r}.*4 groups'): elmo.unfreeze(top=bad)
+    assert n_open()[0] == [False, True, True, True]                     # nothing has changed
+    elmo.unfreeze()
+    assert all(n_open()[0])
 
 def test_a_trainable_bilm_learns():
     elmo = make().unfreeze().train()
@@ -714,3 +732,117 @@ def test_toy_bilm():
     assert not lm.training and lm.n_words == len(vocab) and isinstance(corpus, ToyCorpus)
     other = toy_bilm(n_train=300, config=CFG)[0]
     assert all(torch.equal(v, other.state_dict()[k]) for k,v in lm.state_dict().items())
+
+# an alphabet of one's own
+
+OTHER_SENTS = [['Ωmega', 'the', 'bank'], ['of', 'the', 'river', '.']]*4
+
+@pytest.fixture(scope='module', params=['letters', 'two', 'all', '256'])
+def spelt(request):
+    "(a learner that was trained for two steps, its alphabet); of these one has as many ids as bytes have"
+    corpus = toy_corpus(n_train=64, n_valid=16, n_test=0, n_unseen=0)
+    sents = [o.split() for o in corpus.train]
+    kw = dict(letters={}, two=dict(n=2, max_symbols=400), all=dict(min_freq=3, max_chars=12))
+    chars = CharVocab([UNK, *map(chr, range(33, 288))]) if request.param == '256' else CharVocab.build(sents, **kw[request.param])
+    dls = ElmoDataLoaders.from_corpus(corpus, kind='sentences', bs=32, char_vocab=chars, device='cpu', seed=0)
+    set_seed(0)
+    learn = bilm_learner(dls, BiLMConfig('nano', char_dim=4, filters=((1,8), (2,8)), proj_dim=16, hidden_dim=16), bf16=False)
+    with learn.no_bar(), learn.no_logging(): learn.fit(1, 1e-2)
+    return learn, chars
+
+def test_an_alphabet_from_the_loaders_to_the_model(spelt):
+    learn, chars = spelt
+    c = learn.model.config
+    assert (c.n_chars, c.max_chars) == (chars.n_chars, chars.max_chars) == (learn.model.chars.embed.num_embeddings, learn.model.char_vocab.max_chars)
+    assert learn.model.char_vocab == chars and learn.dls.char_vocab == chars and finite(learn.model)
+    assert learn.predict('the bank', 2).startswith('the bank')
+
+def finite(model): return all(o.isfinite().all() for o in model.state_dict().values())
+
+def test_an_alphabet_in_files(spelt, tmp_path):
+    "All ways into a folder and out of it give the same vectors, also of letters that the alphabet has not"
+    learn, chars = spelt
+    lm, vocab = learn.model.eval(), learn.dls.vocab
+    expected = Elmo(lm, vocab, char_vocab=chars).eval()(OTHER_SENTS)[0]
+    assert same(Elmo(lm, vocab).eval()(OTHER_SENTS)[0], expected)       # the model knows
+    save_bilm(tmp_path/'bilm', lm, vocab)
+    Elmo(lm, vocab).save_pretrained(tmp_path/'elmo')
+    Elmo(lm).save_pretrained(tmp_path/'headless')
+    save_encoder(learn, tmp_path/'encoder')
+    for name in ('bilm', 'elmo', 'headless', 'encoder'):
+        again = Elmo.from_pretrained(tmp_path/name)
+        assert again.char_vocab == again.lm.char_vocab == chars and same(again(OTHER_SENTS)[0], expected)
+        assert load_bilm(tmp_path/name)[0].config == lm.config
+    again, words = load_bilm(tmp_path/'bilm')
+    assert words.itos == vocab.itos and evaluate(again, learn.dls.valid) == pytest.approx(evaluate(lm, learn.dls.valid))
+    assert f'{chars.n_chars - 6} symbols' in (tmp_path/'elmo'/'README.md').read_text()
+
+def test_an_alphabet_in_use(spelt, tmp_path):
+    "Embedding, a classifier, a tagger; and by AI2's format it is refused"
+    from elmo_fastai.classify import ClassifyDataLoaders, elmo_classifier_learner, random_elmo
+    from elmo_fastai.embed import ElmoVectorizer, embed_file
+    from elmo_fastai.tag import TagDataLoaders, elmo_tagger_learner
+    learn, chars = spelt
+    elmo = Elmo(learn.model, learn.dls.vocab).eval()
+    vecs = elmo.embed(OTHER_SENTS, 'all')
+    layers, mask = elmo.layers(OTHER_SENTS)
+    for i,v in enumerate(vecs): assert np.allclose(v, torch.stack(layers, 1)[i][:, mask[i]].detach(), atol=1e-5)
+    assert ElmoVectorizer(elmo).fit_transform(['the bank', 'Ω'])[0].shape == (32,)
+    (tmp_path/'t.txt').write_text('the bank of the river\nΩmega\n')
+    assert embed_file(tmp_path/'t.txt', tmp_path/'t.hdf5', elmo, say=str)['lines'] == 2
+    texts = [(' '.join(s), i%2) for i,s in enumerate(OTHER_SENTS)]*8
+    for own in (elmo, random_elmo(elmo)):
+        dls = ClassifyDataLoaders.from_data(texts, tokenizer='space', char_vocab=chars, bs=8, device='cpu')
+        c = elmo_classifier_learner(dls, own)
+        with c.no_bar(), c.no_logging(): c.fit(1, 1e-3); c.unfreeze(); c.fit(1, 1e-3)
+        assert c.predict('the Ω')[0] in ('0', '1')
+    sents = [Sentence(s, [w[0] for w in s]) for s in OTHER_SENTS]*4
+    dls = TagDataLoaders.from_sents(sents, char_vocab=chars, min_freq=1, bs=8, device='cpu')
+    for own in (elmo, learn.model):
+        t = elmo_tagger_learner(dls, own, 'both', chars=8)
+        with t.no_bar(), t.no_logging(): t.fit(1, 1e-3)
+        assert len(t.tag(['the bank'])[0]) == 2
+    with pytest.raises(ValueError, match='AI2.*bytes'): elmo.to_ai2(tmp_path/'ai2')
+    bytes_ = ClassifyDataLoaders.from_data(texts, tokenizer='space', bs=8, device='cpu')
+    with pytest.raises(ValueError, match='char_vocab=elmo.char_vocab'): elmo_classifier_learner(bytes_, elmo)
+
+def test_alphabets_that_do_not_fit(spelt, tmp_path):
+    learn, chars = spelt
+    lm, vocab = learn.model.eval(), learn.dls.vocab
+    other = CharVocab([UNK, *chars.itos[:0:-1]], chars.max_chars, chars.n)    # as many symbols in another order
+    for wrong in (ByteCharVocab(chars.max_chars), CharVocab([UNK, *'abc'], chars.max_chars), other):
+        with pytest.raises(ValueError, match='char_vocab'): Elmo(lm, vocab, char_vocab=wrong)
+        with pytest.raises(ValueError, match='char_vocab'): save_bilm(tmp_path/'m', lm, vocab, char_vocab=wrong)
+    assert not (tmp_path/'m').exists()
+    folder = save_bilm(tmp_path/'m', lm, vocab)
+    with pytest.raises(ModelFileError, match='char_vocab'): Elmo.from_pretrained(folder, char_vocab=other)
+    CharVocab([UNK, *'abc'], chars.max_chars).save(folder/'chars.json')
+    for f in (load_bilm, Elmo.from_pretrained):
+        with pytest.raises(ModelFileError, match='chars.json.*10 ids.*config.json'): f(folder)
+    (folder/'chars.json').write_text('{')
+    with pytest.raises(ModelFileError, match='chars.json'): load_bilm(folder)
+    (folder/'chars.json').unlink()
+    if chars.n_chars != 262:                                            # else it might be bytes
+        with pytest.raises(ModelFileError, match='chars.json.*missing'): load_bilm(folder)
+
+def test_an_encoder_with_another_alphabet_is_refused(spelt, tmp_path):
+    learn, chars = spelt
+    folder = save_encoder(learn, tmp_path/'m')
+    new = bilm_learner(learn.dls, learn.model.config, bf16=False)
+    before = new.model.chars.embed.weight.clone()
+    load_encoder(new, folder)
+    assert torch.equal(new.model.chars.embed.weight, learn.model.chars.embed.weight) and not torch.equal(before, new.model.chars.embed.weight)
+    other = CharVocab([UNK, *chars.itos[:0:-1]], chars.max_chars, chars.n)
+    dls = ElmoDataLoaders.from_corpus(learn.dls.corpus, kind='sentences', bs=32, char_vocab=other, device='cpu')
+    with pytest.raises(ModelFileError, match='other characters'): load_encoder(bilm_learner(dls, learn.model.config, bf16=False), folder)
+
+def test_models_saved_by_earlier_versions(tmp_path):
+    "Their configuration says nothing of characters, and no chars.json is beside them"
+    elmo = make()
+    save_bilm(tmp_path/'m', elmo.lm, VOCAB)
+    head = json.loads((tmp_path/'m'/'config.json').read_text())
+    assert head['config'].pop('n_chars') == 262 and not (tmp_path/'m'/'chars.json').exists()
+    (tmp_path/'m'/'config.json').write_text(json.dumps(head))
+    again = Elmo.from_pretrained(tmp_path/'m')
+    assert again.lm.config.n_chars == 262 and again.char_vocab == ByteCharVocab(elmo.lm.config.max_chars)
+    assert same(again(S)[0], elmo(S)[0])

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import h5py, numpy as np, pandas as pd, pyarrow.parquet as pq, pytest, torch
 from hypothesis import given, settings, strategies as st
 from fastai.torch_core import set_seed
-from fastcore.script import anno_parser
+import inspect
 
 from elmo_fastai import embed as module
 from elmo_fastai.bilm import *
@@ -351,11 +351,21 @@ def test_tables(elmo, texts, tmp_path):
 def test_lines_that_can_not_be_embedded(elmo, tmp_path, texts):
     (tmp_path/'a.txt').write_bytes(b'\xef\xbb\xbfgood\r\ncaf\xe9\nnul\x00byte\n' + b'a '*60 + b'\n\xed\xa0\x80\n' + b'x'*6000 + b'\nlast')
     r, told, warned = run(tmp_path/'a.txt', tmp_path/'o.hdf5', elmo, max_tokens=50)
-    assert set(r['failed']) == {1, 3, 4, 5} and r['lines'] == 3 and 'more than 5,000 bytes' in r['failed'][5]
-    assert [re.match(r'line (\d+)', w)[1] for w in warned] == ['2', '4', '5', '6'] and 'not UTF-8 (byte 3)' in warned[0] and '60 tokens' in warned[1]
+    assert set(r['failed']) == {1, 2, 3, 4, 5} and r['lines'] == 2 and 'more than 5,000 bytes' in r['failed'][5]
+    assert [re.match(r'line (\d+)', w)[1] for w in warned] == ['2', '3', '4', '5', '6'] and 'not UTF-8 (byte 3)' in warned[0]
+    assert 'NUL byte (byte 3)' in warned[1] and '60 tokens' in warned[2]
     with h5py.File(tmp_path/'o.hdf5') as f:
-        assert set(f) == {'0', '2', '6', 'sentence_to_index'} and set(json.loads(f['sentence_to_index'][0])) == {'good', 'nul\0byte', 'last'}
-        assert close(f['0'][:], direct(elmo, ['good'])) and json.loads(f.attrs['elmo_fastai'])['failed'].keys() == {'1', '3', '4', '5'}
+        assert set(f) == {'0', '6', 'sentence_to_index'} and set(json.loads(f['sentence_to_index'][0])) == {'good', 'last'}
+        assert close(f['0'][:], direct(elmo, ['good'])) and json.loads(f.attrs['elmo_fastai'])['failed'].keys() == {'1', '2', '3', '4', '5'}
+
+@pytest.mark.parametrize('raw,says', [('the bank'.encode('utf-16'), 'UTF-16'), (b'\x1f\x8b\x08xx', 'gzip'), (b'the bank\n', None)])
+@pytest.mark.parametrize('plain', [True, False])
+def test_the_first_bytes_of_standard_input(elmo, tmp_path, monkeypatch, raw, says, plain):
+    stream = io.BytesIO(raw)
+    monkeypatch.setattr(sys, 'stdin', SimpleNamespace(buffer=stream if plain else io.BufferedReader(stream)))
+    if says is None: assert run('-', tmp_path/'o.npz', elmo)[0]['lines'] == 1
+    else:
+        with pytest.raises(EmbedError, match=f'- is .*{says}'): run('-', tmp_path/'o.npz', elmo)
 
 def test_a_line_that_is_too_long_is_not_held():
     data = b'\xef\xbb\xbf1234567890\r\n' + b'x'*3_000_000 + b'\n\nok\n' + b'y'*40
@@ -500,13 +510,28 @@ def test_standard_input(folder, texts, elmo, monkeypatch, capsys):
     feed(b'')
     assert command(capsys, '-', out=str(folder/'p.hdf5'), model=str(folder/'m'), device='cpu') == (1, 'elmo_embed: - is empty: there is nothing to embed\n')
 
-def test_help_lists_everything(monkeypatch, capsys):
-    monkeypatch.setenv('COLUMNS', '200')
-    text = anno_parser(getattr(elmo_embed, '__wrapped__', elmo_embed)).format_help()
-    options = set(re.findall(r'--\w+', text))
-    assert options == {f'--{o}' for o in 'help out model layers pool column dtype tokenizer budget maxtokens device bf16 overwrite'.split()}
-    assert re.search(r'^\s+input\s+a text file', text, re.M)
-    for o in options: assert re.search(rf'^\s+(-h, )?{o}( [A-Z0-9_]+| \(\w+\))?\s\s+\w', text, re.M) or re.search(rf'{o}[^\n]*\n\s{{10,}}\w', text), f'{o} has no explanation'
+def test_help_is_one_page(monkeypatch):
+    monkeypatch.setenv('COLUMNS', '100')
+    p = module.command_line()
+    page = p.format_help()
+    options = set(re.findall(r'^  (?:-h, )?(--[\w-]+)', page, re.M))
+    assert options == {f'--{o}' for o in 'help out model layers pool column dtype tokenizer budget max-tokens device bf16 overwrite'.split()}
+    assert len(page.splitlines()) <= 40 and max(map(len, page.splitlines())) <= 100
+    assert re.findall(r'^(\S.*):$', page, re.M) == ['the text', 'the vectors', 'the run', 'examples'] and re.search(r'^\s+INPUT\s+a text file', page, re.M)
+    examples = re.findall(r'^  elmo_embed (.*?)(?:  .*)?$', page, re.M)
+    assert len(examples) == 3
+    for o in examples: assert {'source', 'out', 'model'} <= set(p.parse(o.split()))
+    flat = ' '.join(page.split())
+    for k,v in {k: o.default for k,o in inspect.signature(embed_file).parameters.items()}.items():
+        if k in ('layers', 'dtype', 'budget', 'max_tokens'): assert re.search(rf'--{k.replace("_", "-")} .*?\(default: {v}\)', flat), k
+    for a in p._actions: assert a.help and (a.nargs == 0 or a.required or '(default: ' in a.help or a.dest in ('out', 'model')), a.dest
+
+def test_earlier_names_and_wrong_ones(folder, capsys):
+    code, err = command(capsys, folder/'in.txt', '--out', folder/'o.npz', '--model', folder/'m', '--device', 'cpu', '--maxtokens', '3')
+    assert code == 1 and 'None of the 400 lines' in err or code == 3
+    for args,says in ((['--batch', '3'], r'no option --batch'), (['--max_token', '3', '--budge', '2'], 'in.txt|required|--out'), (['--budget', 'x'], "invalid int value: 'x'")):
+        code, err = command(capsys, folder/'in.txt', *args)
+        assert code in (1, 2) and len(err.strip().splitlines()) == 1 and err.startswith('elmo_embed: ') and re.search(says, err), err
 
 def wait_for(f, p, seconds=120):
     end = time.monotonic() + seconds
@@ -562,9 +587,11 @@ def test_a_full_disk(folder, elmo, texts, capsys):
     assert close(read(folder)['7'], direct(elmo, texts[7].split()))
 
 def command(capsys, *args, **kw):
-    "In this process"
+    "In this process: (exit status, what stands on stderr)"
     old = signal.getsignal(signal.SIGTERM)
-    try: elmo_embed(*args, **kw); code = 0
+    if 'input' in kw: args = (kw.pop('input'), *args)
+    for k,v in kw.items(): args = (*args, *([] if v in (None, False) else [f'--{k}'] if v is True else [f'--{k}', v]))
+    try: elmo_embed([str(o) for o in args]); code = 0
     except SystemExit as e: code = e.code
     assert signal.getsignal(signal.SIGTERM) is old
     return code, capsys.readouterr().err

@@ -166,9 +166,8 @@ def test_every_command_that_is_named_exists():
         assert named <= targets, (f.name, named - targets)
 
 def test_options_that_are_named_exist():
-    from elmo_fastai.command import elmo_pretrain
-    import inspect
-    known = {f'--{p}' for p in inspect.signature(elmo_pretrain).parameters} | {'--help'}
+    from elmo_fastai.command import command_line
+    known = {o for a in command_line()._actions if a.help != '==SUPPRESS==' for o in a.option_strings}
     for f in [root/'README.md', *nbs]:
         text = prose(f) if f.suffix == '.ipynb' else f.read_text(encoding='utf-8')
         for line in re.findall(r'elmo_pretrain[^`\n#]*|ARGS="[^"]*"', text): assert set(re.findall(r'--[\w-]+', line)) <= known, (f.name, line)
@@ -194,7 +193,7 @@ def test_what_is_imported_is_required():
     cfg = ConfigParser(delimiters=['='])
     cfg.read(root/'settings.ini', encoding='utf-8')
     required = {re.split(r'[<>=~!]', o)[0].lower().replace('-', '_') for o in cfg['DEFAULT']['requirements'].split()}
-    given = {'sklearn': 'scikit_learn', 'scipy': 'scikit_learn', 'plum': 'fastai', 'fastcore': 'fastai', 'numpy': 'torch', 'PIL': 'fastai'}    # fastcore is fastai's own base
+    given = {'sklearn': 'scikit_learn', 'scipy': 'scikit_learn', 'plum': 'fastai', 'fastcore': 'fastai', 'numpy': 'torch', 'PIL': 'fastai', 'tomllib': 'tomli'}    # fastcore is fastai's own base; tomllib came with Python 3.11
     optional = {'spacy', 'faiss', 'ipywidgets', 'IPython'}
     used = set()
     for f in (root/'elmo_fastai').glob('*.py'):

@@ -96,6 +96,22 @@ def test_modules_are_generated():
         notebook = lib.parent/'nbs'/re.search(r'File to edit: (\S+)\.?$', text, re.M)[1].rstrip('.').split('/')[-1]
         if (lib.parent/'nbs').is_dir(): assert notebook.is_file()
 
+def test_importing_filters_no_warnings():
+    "Whatever others do, and they do it when they are imported: so the second time only ours is seen"
+    code = '''
+import sys, warnings
+import elmo_fastai.all
+for name in [o for o in sys.modules if o.startswith('elmo_fastai')]: del sys.modules[name]
+warnings.resetwarnings()
+shown = warnings.showwarning
+import elmo_fastai.all
+assert not warnings.filters, warnings.filters
+assert warnings.showwarning is shown
+'''
+    env = {**os.environ, 'PYTHONPATH': os.pathsep.join([str(lib.parent), os.environ.get('PYTHONPATH', '')])}
+    p = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, env=env)
+    assert p.returncode == 0, p.stderr
+
 def test_no_global_side_effects():
     "Importing must not seed, set threads, or change number formats"
     code = '''

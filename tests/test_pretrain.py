@@ -13,6 +13,7 @@ from elmo_fastai.bilm import *
 from elmo_fastai.corpora import *
 from elmo_fastai.pretrain import *
 from elmo_fastai.speak import generate
+from elmo_fastai.tokens import *
 from steps import At, finite
 
 CFG = BiLMConfig('nano', char_dim=4, filters=((1,8),(2,8),(3,8)), proj_dim=16, hidden_dim=16)
@@ -38,6 +39,16 @@ def quietly(learn, method='fit', *args, **kwargs):
     with learn.no_bar(), learn.no_logging(): return getattr(learn, method)(*args, **kwargs)
 
 # an ordinary learner
+
+def test_characters_are_those_of_the_loaders(some):
+    "Their number and their room, whatever the configuration leaves open; what it asks for in vain is named"
+    def loaders(chars): return ElmoDataLoaders.from_corpus(some, kind='sentences', bs=8, char_vocab=chars, device='cpu')
+    letters = CharVocab.build([o.split() for o in some.train], max_chars=20)
+    for chars in (letters, ByteCharVocab(20)):
+        c = learner(loaders(chars)).model.config
+        assert (c.n_chars, c.max_chars, c.proj_dim) == (chars.n_chars, 20, CFG.proj_dim)
+    for wrong in (dict(n_chars=99), dict(max_chars=30)):
+        with pytest.raises(ValueError, match=f"{[*wrong][0]}={[*wrong.values()][0]}.*loaders"): learner(loaders(letters), config=replace(CFG, **wrong))
 
 def test_lr_find_suggests_and_leaves_no_trace(dls, tmp_path):
     learn = learner(dls, path=tmp_path)
@@ -435,6 +446,17 @@ def press(sig=signal.SIGINT, times=1):
         for _ in range(times): signal.raise_signal(sig)
     return do
 
+@pytest.mark.parametrize('how', ['validate', 'get_preds'])
+def test_ctrl_c_while_validating_is_ctrl_c(dls, how):
+    "Not the exception by which fastai ends a training"
+    class Press(Callback):
+        def before_batch(self): signal.raise_signal(signal.SIGINT)
+    before = signal.getsignal(signal.SIGINT)
+    learn = learner(dls)
+    with pytest.raises(KeyboardInterrupt), learn.added_cbs(Press()): quietly(learn, how)
+    assert signal.getsignal(signal.SIGINT) == before and finite(learn.model)
+    quietly(learn, 'validate')                                          # and it works again
+
 @pytest.mark.parametrize('sig', [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_training_after_the_step(dls, sig):
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
@@ -477,3 +499,75 @@ def test_throughput_counts_real_tokens(dls):
     spent = time.perf_counter() - start
     assert learn.throughput.tokens == 2*len(dls.train.text.ids)         # padding does not count, nor does validation
     assert 0 < learn.throughput.seconds <= spent
+
+# a budget of time
+
+def timed(few, seconds, method='fit_one_cycle', lr=1e-2, **kwargs):
+    "A learner that was trained for so many steps of a clock that counts them (4 an epoch), and its budget"
+    learn = learner(few, **kwargs)
+    budget = TimeBudget(seconds, clock=lambda: float(len(learn.recorder.losses)))
+    quietly(learn, method, TimeBudget.epochs, lr, cbs=budget)
+    return learn, budget
+
+def test_a_budget_ends_one_cycle_with_the_clock(some):
+    "A whole number of epochs: the rates, momenta and figures of `fit_one_cycle`"
+    def fresh(): return ElmoDataLoaders.from_corpus(some, kind='sentences', bs=16, seed=0, device='cpu')
+    whole = learner(fresh())
+    quietly(whole, 'fit_one_cycle', 3, 1e-2)
+    learn, budget = timed(fresh(), 12)
+    assert len(learn.recorder.lrs) == 12 and budget.elapsed == 12 and learn.stopped is None
+    np.testing.assert_allclose(learn.recorder.lrs, whole.recorder.lrs, rtol=1e-6)
+    np.testing.assert_allclose(learn.recorder.hps['mom'], whole.recorder.hps['mom'][:11], rtol=1e-6)
+    np.testing.assert_allclose([r[:-1] for r in learn.recorder.values], [r[:-1] for r in whole.recorder.values], rtol=1e-3)
+
+def test_a_budget_that_ends_within_an_epoch(few, tmp_path):
+    "The epoch is validated, its row is whole, and the weights are those that the row speaks of"
+    learn, budget = timed(few, 10, cbs=CSVLogger(tmp_path/'log.csv'))
+    assert len(learn.recorder.losses) == 10 and len(learn.recorder.values) == 3 and learn.n_epoch == 3
+    assert learn.recorder.lrs[-1] < 1e-3 < max(learn.recorder.lrs[:4]) <= 1e-2
+    assert {len(r) for r in learn.recorder.values} == {len(TABLE) - 2} and [len(r) for r in csv.reader((tmp_path/'log.csv').open())] == [len(TABLE)]*4
+    last = dict(zip(TABLE[1:], learn.recorder.values[-1]))
+    assert last['perplexity_fwd'] == pytest.approx(evaluate(learn.model, few.valid)['fwd'], rel=1e-4)
+
+def test_a_budget_with_any_schedule(few):
+    learn, _ = timed(few, 6, 'fit', 3e-3)
+    assert set(learn.recorder.lrs) == {3e-3} and len(learn.recorder.lrs) == 6
+    learn, _ = timed(few, 6, 'fit_flat_cos')
+    assert learn.recorder.lrs[0] == 1e-2 and learn.recorder.lrs[-1] < 1e-2
+
+def test_the_number_of_epochs_is_guessed_from_the_pace(few):
+    seen = []
+    class Watch(Callback):
+        order = 99
+        def after_epoch(self): seen.append(self.n_epoch)
+        def before_epoch(self): seen.append(self.n_epoch)
+    timed(few, 10, cbs=Watch())
+    assert seen[0] == 1 and seen[1:] == [3]*5, 'before the first step nothing is known'
+
+def test_validation_counts(few):
+    "A clock that also runs while validating: there is time for one epoch of three"
+    ticks = [0.]
+    class Tick(Callback):
+        order = 0
+        def after_batch(self): ticks[0] += 1
+    learn = learner(few, cbs=Tick())
+    quietly(learn, 'fit_one_cycle', TimeBudget.epochs, 1e-2, cbs=TimeBudget(5, clock=lambda: ticks[0]))
+    assert len(learn.recorder.losses) == 4 and len(learn.recorder.values) == 1
+
+def test_a_budget_of_real_seconds(few):
+    learn = learner(few)
+    budget, start = TimeBudget(.5), time.monotonic()
+    quietly(learn, 'fit_one_cycle', TimeBudget.epochs, 1e-2, cbs=budget)
+    assert .5 <= budget.elapsed <= time.monotonic() - start and learn.recorder.losses
+
+def test_a_budget_beside_what_else_ends_a_training(few):
+    learn, _ = timed(few, 100, lr=.3, cbs=EarlyStop(patience=1))
+    assert 'has not fallen' in learn.early_stop.message and len(learn.recorder.losses) < 100
+    learn, _ = timed(few, 8, lr=1e-4, cbs=EarlyStop(patience=1))
+    assert learn.early_stop.message is None and len(learn.recorder.losses) == 8
+    learn, _ = timed(few, 12, bf16=True)
+    assert not torch.is_autocast_enabled('cpu')
+
+@pytest.mark.parametrize('seconds', [0, -1, math.nan, math.inf, '5m'])
+def test_budgets_that_can_not_be(seconds):
+    with pytest.raises(ValueError, match='seconds'): TimeBudget(seconds)

@@ -1,5 +1,6 @@
 "The recurrent stack against a slow reference in numpy, and what must not change its states"
-import copy, pickle
+import copy, os, pickle, subprocess, sys
+from pathlib import Path
 import numpy as np, pytest, torch
 from hypothesis import given, settings, strategies as st
 from torch import nn
@@ -335,3 +336,23 @@ def test_compile():
     compiled = torch.compile(m, backend='eager')
     for a,b in zip(m(x, mask)[0], compiled(x, mask)[0]):
         for y,z in zip(a, b): torch.testing.assert_close(y, z)
+
+def test_no_remark_about_projections():
+    "PyTorch's, that its CPU library has no LSTM with projections; nobody's filters, registries and random numbers are touched"
+    code = '''
+import warnings, torch
+from elmo_fastai.recurrent import BiLSTMStack
+heard = []
+warnings.showwarning = lambda message, *args, **kwargs: heard.append(str(message))
+warnings.simplefilter('always')
+filters = [*warnings.filters]
+stack, x = BiLSTMStack(4, 8), torch.randn(2, 3, 4)
+state = torch.get_rng_state()
+for auto in (False, True):
+    with torch.autocast('cpu', torch.bfloat16, enabled=auto): stack(x)
+assert torch.equal(state, torch.get_rng_state()) and warnings.filters == filters
+assert not heard, heard
+'''
+    env = {**os.environ, 'PYTHONPATH': os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get('PYTHONPATH', '')])}
+    p = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, env=env)
+    assert p.returncode == 0, p.stderr

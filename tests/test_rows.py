@@ -275,3 +275,118 @@ def test_damaged_notes_are_named(tmp_path):
     assert list(again.valid) == want and again.documents['train'] == 6
     (tmp_path/'kept'/'stream.json').write_text('{"form')
     with pytest.raises(CorpusError, match="stream.json' is damaged"): stream_corpus(D(LINES), tmp_path/'kept', **kw)
+
+# tables in files, and data sets on disk
+
+def packed(f):
+    f.with_name(f.name + '.gz').write_bytes(gzip.compress(f.read_bytes())); f.unlink()
+    return f.with_name(f.name + '.gz')
+
+def save_table(folder, name, lines, col='body'):
+    "A table with a column of numbers and one of texts, in the format of the file's ending"
+    df, f = pd.DataFrame({'n': range(len(lines)), col: lines}), folder/name.removesuffix('.gz')
+    folder.mkdir(parents=True, exist_ok=True)
+    if f.suffix == '.parquet': df.to_parquet(f)
+    elif f.suffix == '.jsonl': df.to_json(f, orient='records', lines=True)
+    elif f.suffix == '.json': df.to_json(f, orient='records')
+    else: df.to_csv(f, index=False, sep='\t' if f.suffix == '.tsv' else ',')
+    return packed(f) if name.endswith('.gz') else f
+
+FORMATS = ['.csv', '.tsv', '.jsonl', '.json', '.parquet', '.csv.gz', '.tsv.gz', '.jsonl.gz']
+
+@pytest.mark.parametrize('ext', FORMATS)
+def test_a_table_in_a_file(tmp_path, ext):
+    "By its ending, not by its contents; a quote, a comma, a tab and an 'NA' are text"
+    lines = ['one, "two"', 'three\tfour', 'NA', 'é', *LINES[:16]]
+    f = save_table(tmp_path, f't{ext}', lines)
+    c = get_corpus(f, text_col='body')
+    assert c.splits == dict(train=lines[:18], valid=lines[18:19], test=lines[19:]) and c.name == 't'
+    with pytest.raises(CorpusError, match="no column 'text' or .* among 'n', 'body'"): get_corpus(str(f))
+    with pytest.raises(CorpusError, match="row 0 of column 'n' of .*t\\..* holds int 0, not text"): get_corpus(f, text_col='n')
+
+@pytest.mark.parametrize('ext', ['.csv', '.jsonl.gz', '.parquet'])
+@pytest.mark.parametrize('how', ['folder', 'list', 'pattern'])
+def test_tables_with_splits(tmp_path, ext, how):
+    for k,n in (('train', 9), ('validation', 4), ('test', 3)): save_table(tmp_path/'d', f'{k}-00000-of-00001{ext}', [f'{k} {i}' for i in range(n)], 'text')
+    (tmp_path/'d'/'README.md').write_text('about')
+    path = dict(folder=tmp_path/'d', list=sorted((tmp_path/'d').glob(f'*{ext}')), pattern=str(tmp_path/'d'/f'*{ext}'))[how]
+    c = get_corpus(path)
+    assert {k: len(v) for k,v in c.splits.items()} == dict(train=9, valid=4, test=3) and c.valid[0] == 'validation 0' and c.name == 'd'
+
+def test_a_table_to_validate_on(tmp_path):
+    a,b = save_table(tmp_path, 'a.csv', LINES), save_table(tmp_path, 'b.jsonl', ['v'])
+    assert get_corpus(a, text_col='body', valid=b).splits == dict(train=LINES, valid=['v'])
+
+def test_gaps_in_tables_are_counted(tmp_path):
+    (tmp_path/'t.csv').write_text('text,n\na,1\n,2\n"  ",3\n"b\nc",4\n')
+    c = get_corpus(tmp_path/'t.csv', valid=0., test=0.)
+    assert c.train == ['a', 'b', 'c'] and c.skipped == {'missing rows': 1, 'blank lines': 1}
+
+def test_text_and_tables_are_told_apart(tmp_path):
+    f = save_table(tmp_path/'a', 'a.csv', LINES)
+    (tmp_path/'a'/'b.txt').write_text('\n'.join(LINES))
+    assert get_corpus(tmp_path/'a').files['train'] == [tmp_path/'a'/'b.txt'], 'a folder with text is read as text'
+    with pytest.raises(CorpusError, match='a.csv is a table and b.txt is not'): get_corpus([f, tmp_path/'a'/'b.txt'])
+    with pytest.raises(CorpusError, match="b.txt' is read line by line.*text_col"): get_corpus(tmp_path/'a'/'b.txt', text_col='body')
+    (tmp_path/'empty').mkdir()
+    with pytest.raises(CorpusError, match='has no .txt files'): get_corpus(tmp_path/'empty')
+
+@pytest.mark.parametrize('ext', ['.csv', '.tsv', '.jsonl', '.json'])
+def test_tables_in_another_encoding(tmp_path, ext):
+    f = save_table(tmp_path, f't{ext}', ['é', 'è', 'ê'], 'text')
+    raw = json.dumps([dict(text=o) for o in 'éèê'], ensure_ascii=False) if ext == '.json' else '\n'.join(f'{{"text": "{o}"}}' for o in 'éèê') if ext == '.jsonl' else f.read_text()
+    for encoding in ('latin-1', 'utf-16'):
+        f.write_bytes(raw.encode(encoding))
+        assert get_corpus(f, encoding=encoding).splits == dict(train=['é'], valid=['è'], test=['ê'])
+        with pytest.raises(CorpusError, match=f"t{ext}.*encoding='"): get_corpus(f)
+    with pytest.raises(CorpusError, match="no encoding 'klingon'"): get_corpus(f, encoding='klingon')
+
+def test_parquet_has_no_encoding(tmp_path):
+    with pytest.raises(CorpusError, match="t.parquet': it knows its own encoding"): get_corpus(save_table(tmp_path, 't.parquet', LINES, 'text'), encoding='latin-1')
+
+@pytest.fixture
+def saved(tmp_path):
+    "A data set of three splits as `datasets` saves it"
+    ds = datasets.DatasetDict(train=D(LINES, 'body'), validation=D(['v 0', None], 'body'), test=D(['t 0'], 'body'))
+    ds.save_to_disk(tmp_path/'saved')
+    return tmp_path/'saved'
+
+SAVED = dict(train=LINES, valid=['v 0'], test=['t 0'])
+
+def test_a_data_set_that_was_saved(saved, tmp_path):
+    c = get_corpus(saved, text_col='body')
+    assert c.splits == SAVED and c.name == 'saved' and c.skipped == {'missing rows': 1}
+    D(LINES).save_to_disk(tmp_path/'one')
+    assert get_corpus(tmp_path/'one').splits == dict(train=LINES[:36], valid=LINES[36:38], test=LINES[38:])
+    with pytest.raises(CorpusError, match="no column 'text'"): get_corpus(saved)
+    with pytest.raises(CorpusError, match='brings its own'): get_corpus(saved, text_col='body', valid='v.txt')
+    (saved/'train'/'state.json').write_text('{')
+    with pytest.raises(CorpusError, match="can't read .*saved"): get_corpus(saved, text_col='body')
+
+def test_a_data_set_of_the_hub_from_a_copy(saved, tmp_path, monkeypatch):
+    "No network is needed: `data` names the copy, or ELMO_FASTAI_DATA the folder above it"
+    monkeypatch.setattr(corpora, '_answers', lambda url: pytest.fail('it asked the network'))
+    c = get_corpus('hub:owner/my-set:en', data=saved, text_col='body')
+    assert c.splits == SAVED and c.name == 'my-set-en'
+    monkeypatch.setenv('ELMO_FASTAI_DATA', str(tmp_path/'data'))
+    (tmp_path/'data'/'owner').mkdir(parents=True)
+    saved.rename(tmp_path/'data'/'owner'/'my-set')
+    assert hub_corpus('owner/my-set', text_col='body').splits == SAVED
+    with pytest.raises(CorpusError, match="'.*data' is no data set that was saved"): get_corpus('hub:owner/my-set', data=tmp_path/'data')
+
+def test_a_data_set_of_the_hub(monkeypatch):
+    asked = []
+    def load(*args, **kwargs):
+        asked.append((*args, kwargs))
+        if args == ('owner/broken',): raise ValueError('Config name is missing.\nPlease pick one among en, de')
+        return datasets.DatasetDict(train=D(LINES, 'body'), test=D(['t 0'], 'body'))
+    monkeypatch.delenv('ELMO_FASTAI_DATA', raising=False)
+    monkeypatch.setattr(corpora, '_answers', lambda url: True)
+    monkeypatch.setattr(datasets, 'load_dataset', load)
+    c = get_corpus('hub:owner/set:en', text_col='body', tokenizer='space')
+    assert asked == [('owner/set', dict(name='en'))] and c.splits == dict(train=LINES[:38], valid=LINES[38:], test=['t 0']) and c.tokenizer == 'space'
+    with pytest.raises(CorpusError, match="can't load the data set 'owner/broken'.*Please pick one among en, de.*save_to_disk"): get_corpus('hub:owner/broken')
+    monkeypatch.setattr(corpora, '_answers', lambda url: False)
+    with pytest.raises(CorpusError, match="can't load.*no answer"): get_corpus('hub:owner/broken')
+    for name in ('hub:', 'hub: ', 'hub::en'):
+        with pytest.raises(CorpusError, match='hub:owner/name'): get_corpus(name)

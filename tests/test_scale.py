@@ -49,7 +49,7 @@ def test_two_processes_are_one(one, two, which):
     close(b['weights'], a['weights'], 1e-3)
     assert b['names'] == a['names'] == TABLE and len(b['losses']) == len(a['losses'])
 
-@pytest.mark.parametrize('which', ['exact sentences', 'exact stream', 'norm sentences', 'adaptive stream', 'sampled sentences', 'dropout', 'buffered'])
+@pytest.mark.parametrize('which', ['exact sentences', 'exact stream', 'norm sentences', 'adaptive stream', 'sampled sentences', 'dropout', 'budget', 'buffered'])
 def test_processes_agree_bit_for_bit(two, which):
     for k in ('losses', 'values', 'weights', 'buffers', 'stopped', 'evaluated', 'tokens', 'names'): assert two[0][which][k] == two[1][which][k], k
 
@@ -74,6 +74,10 @@ def test_rows_are_dealt(one, two):
     assert len(b['rows']) == len(c['rows']) == len(a['rows'])
     assert sum(b['rows']) + sum(c['rows']) == sum(a['rows']) + 2                   # company in the last batch of each of two epochs
     assert [len(o['exact stream']['rows']) for o in two] == [len(one['exact stream']['rows'])]*2
+
+def test_the_main_process_says_how_late_it_is(two):
+    "By its clock there is time for 18 steps, and one epoch's end"
+    assert len(two[0]['budget']['losses']) == 18 and len(two[0]['budget']['values']) == 2
 
 def test_dropout_differs(two): assert two[0]['dropout']['rng'] != two[1]['dropout']['rng']
 

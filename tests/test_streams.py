@@ -32,17 +32,25 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope='module')
 def all_lines(): return [l for i in range(4) for l in lines_of(i)]
 
+def begun(folder, **kwargs):
+    "All files, of one of them without its first rows"
+    res = StreamLines(folder, **kwargs)
+    res.begin = (str(folder/'1.txt'), 7)
+    return res
+
 def sources(folder):
     table = datasets.Dataset.from_dict(dict(text=[l for i in range(4) for l in lines_of(i)]))
     return dict(folder=StreamLines(folder), shuffled=StreamLines(folder, shuffle=True), one=StreamLines(folder/'1.txt'), packed=StreamLines(folder/'3.txt.gz'),
-                skipped=StreamLines(folder/'1.txt', skip=7), stream=StreamLines(table.to_iterable_dataset(num_shards=4)),
+                skipped=StreamLines(folder/'1.txt', skip=7), begun=begun(folder), begun_shuffled=begun(folder, shuffle=True), stream=StreamLines(table.to_iterable_dataset(num_shards=4)),
                 stream_skipped=StreamLines(table.to_iterable_dataset(num_shards=4), skip=7))
-KINDS = ['folder', 'shuffled', 'one', 'packed', 'skipped', 'stream', 'stream_skipped']
+KINDS = ['folder', 'shuffled', 'one', 'packed', 'skipped', 'begun', 'begun_shuffled', 'stream', 'stream_skipped']
 
 def test_reads_all_lines(folder, all_lines):
     s = sources(folder)
     for k in ('folder', 'stream'): assert [text(o) for o in s[k]] == all_lines == [text(o) for o in s[k]]
     assert sorted(text(o) for o in s['shuffled']) == sorted(all_lines)
+    assert [text(o) for o in s['begun']] == lines_of(0) + lines_of(1)[7:] + lines_of(2) + lines_of(3)
+    assert sorted(text(o) for o in s['begun_shuffled']) == sorted(text(o) for o in s['begun'])
     assert [text(o) for o in s['skipped']] == lines_of(1)[7:] and [text(o) for o in s['stream_skipped']] == all_lines[7:]
 
 def test_order_of_files_changes_with_the_epoch(folder):
@@ -93,11 +101,53 @@ def seen(dl):
     v = dl.char_vocab
     return sorted(' '.join(v.decode(r[(r[:, 0] != 0).numpy()])[1:-1]) for b in dl for r in b[0])
 
-def test_loaders_hold_out_the_last_file(folder):
-    dls = stream_loaders(folder, tokenizer='space', bs=8, buffer=30, device='cpu', n_valid=25)
-    assert dls.corpus.valid == lines_of(3)[:25]
-    assert seen(dls.train) == sorted(l for i in range(3) for l in lines_of(i))
-    assert len(dls.train) == len(list(dls.train)) and dls.train.n_tokens == 3*40*8
+@pytest.mark.parametrize('n', [25, 39, 40, 1000])
+@pytest.mark.parametrize('shuffle', [True, False])
+def test_loaders_hold_out_the_first_rows_of_the_last_file(folder, n, shuffle):
+    "What else is in it is counted and trained on"
+    dls = stream_loaders(folder, tokenizer='space', bs=8, buffer=30, device='cpu', n_valid=n, shuffle=shuffle)
+    assert dls.corpus.valid == lines_of(3)[:n]
+    rest = sorted(l for i in range(4) for l in lines_of(i) if l not in dls.corpus.valid)
+    assert seen(dls.train) == rest == seen(dls.train)
+    assert len(dls.train) == len(list(dls.train)) and dls.train.n_tokens == 8*len(rest)
+    assert ('39' in dls.vocab.o2i) and ('3' in dls.vocab.o2i)
+
+def test_the_rest_of_the_last_file_is_dealt_out_too(folder):
+    dls = stream_loaders(folder, tokenizer='space', bs=8, device='cpu', n_valid=25)
+    parts = [[text(o) for o in shard_lines(dls.train.lines, i, 3)] for i in range(3)]
+    assert all(parts) and sorted(sum(parts, [])) == sorted(l for i in range(4) for l in lines_of(i) if l not in dls.corpus.valid)
+
+def same_file(folder, how):
+    "The file 1.txt of `folder` by another name"
+    f = folder/'1.txt'
+    if how == 'link': (folder/'9.txt').symlink_to(f); return folder/'9.txt'
+    return dict(string=str(f), relative=os.path.relpath(f), dots=folder/'..'/folder.name/'1.txt')[how]
+
+@pytest.mark.parametrize('how', ['string', 'relative', 'dots', 'link'])
+def test_loaders_do_not_train_on_a_file_of_the_folder_that_is_held_out(tmp_path, how):
+    for i in range(3): (tmp_path/f'{i}.txt').write_text('\n'.join(lines_of(i)))
+    valid = same_file(tmp_path, how)
+    for source in (tmp_path, str(tmp_path/'*.txt'), [tmp_path/'1.txt', tmp_path]):
+        dls = stream_loaders(source, valid, tokenizer='space', bs=8, device='cpu')
+        assert dls.corpus.valid == lines_of(1) and seen(dls.train) == sorted(lines_of(0) + lines_of(2))
+    with pytest.raises(CorpusError, match='left to train on'): stream_loaders(tmp_path/'1.txt', valid, tokenizer='space', bs=8, device='cpu')
+
+def test_a_file_with_two_names_is_read_once(tmp_path):
+    for i in range(3): (tmp_path/f'{i}.txt').write_text('\n'.join(lines_of(i)))
+    same_file(tmp_path, 'link')
+    assert len([*StreamLines(tmp_path)]) == len([*StreamLines([tmp_path, tmp_path/'9.txt', tmp_path/'..'/tmp_path.name/'0.txt'])]) == 120
+    dls = stream_loaders(tmp_path, tokenizer='space', bs=8, device='cpu', n_valid=1000)
+    assert seen(dls.train) == sorted(l for i in range(3) for l in lines_of(i) if l not in dls.corpus.valid)
+
+@pytest.mark.parametrize('names', [['validation.txt'], ['c4-validation.0.txt', 'c4-validation.1.txt']])
+def test_sources_that_are_all_called_validation(tmp_path, names):
+    for i,name in enumerate(names): (tmp_path/name).write_text('\n'.join(lines_of(i)))
+    for source in (tmp_path, [tmp_path/o for o in names]):
+        with pytest.raises(CorpusError, match='left to train on: all are called validation'): stream_loaders(source, tokenizer='space', bs=8, device='cpu')
+    (tmp_path/'other').mkdir()
+    (tmp_path/'other'/'v.txt').write_text('a b c')                     # with a text to validate on, a name is only a name
+    dls = stream_loaders(tmp_path/names[0], tmp_path/'other', tokenizer='space', bs=8, device='cpu')
+    assert seen(dls.train) == sorted(lines_of(0)) and dls.corpus.valid == ['a b c']
 
 def test_loaders_hold_out_the_first_rows_of_one_file(folder):
     dls = stream_loaders(folder/'1.txt', tokenizer='space', bs=8, buffer=30, device='cpu', n_valid=25)
@@ -159,6 +209,15 @@ def test_faults(tmp_path, folder):
     with pytest.raises(CorpusError): stream_loaders(tmp_path/'bad.jsonl', device='cpu', n_valid=1)
     with pytest.raises(CorpusError): stream_loaders(folder/'1.txt', device='cpu', n_valid=40)        # nothing left to train on
     with pytest.raises(TypeError, match='seqlen'): stream_loaders(folder, device='cpu', n_valid=5, seqlen=5)
+
+@pytest.mark.parametrize('how', ['no parquet', 'cut off', 'empty'])
+def test_a_broken_parquet_file(tmp_path, how):
+    import pandas as pd
+    for name in 'ab': pd.DataFrame(dict(text=[f'row {i} .' for i in range(5000)])).to_parquet(tmp_path/f'{name}.parquet')
+    whole = (tmp_path/'b.parquet').read_bytes()
+    (tmp_path/'b.parquet').write_bytes({'no parquet': b'text ' * 2000, 'cut off': whole[:len(whole)//2], 'empty': b''}[how])
+    for source in (tmp_path/'b.parquet', tmp_path):
+        with pytest.raises(CorpusError, match="can't be read"): stream_loaders(source, tokenizer='space', bs=8, device='cpu', n_valid=5)
 
 # memory
 

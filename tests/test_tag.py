@@ -516,9 +516,16 @@ def test_subsets_are_nested():
     assert subset(data, .1, 8) != parts[1] and subset(data, 1e-9) == subset(data, .001)
 
 def test_interval():
-    m, h = interval([1., 2., 3.])
-    assert m == 2 and math.isclose(h, 4.30/math.sqrt(3), rel_tol=1e-3)
-    assert math.isnan(interval([1.])[1])
+    "Student's, for any number of seeds, and everywhere the same"
+    from scipy import stats
+    import elmo_fastai.cbow, elmo_fastai.curves
+    assert elmo_fastai.cbow.interval is elmo_fastai.curves.interval is interval
+    for n in (2, 3, 5, 10, 11, 12, 30, 400):
+        x = np.random.default_rng(n).normal(size=n)
+        m, h = interval(x.tolist())
+        low, high = stats.ttest_1samp(x, 0).confidence_interval()
+        assert math.isclose(m - h, low) and math.isclose(m + h, high)
+    assert interval([1.])[0] == 1 and math.isnan(interval([1.])[1])
 
 def test_a_curve(corpus, lm):
     said = []

@@ -243,3 +243,23 @@ def test_vocab_limits_and_damage(tmp_path):
         with pytest.raises(ValueError, match=f'max_vocab={n}: .*from 5 up'): WordVocab.build([['a']], max_vocab=n)
     (tmp_path/'v.json').write_text('{"format": "elmo_fastai.WordVocab", "version": 1}')
     with pytest.raises(ValueError, match='v.json is damaged: it lacks itos'): WordVocab.load(tmp_path/'v.json')
+
+def test_equal_alphabets():
+    a = CharVocab.build([['abc', 'cd']])
+    assert a == CharVocab.build([['abc', 'cd']]) and hash(a) == hash(CharVocab.build([['abc', 'cd']]))
+    for b in (CharVocab.build([['abc', 'cd']], max_chars=20), CharVocab.build([['abc', 'cd']], n=2), CharVocab(a.itos[::-1]), ByteCharVocab(), None): assert a != b
+    assert ByteCharVocab() == ByteCharVocab(50) != ByteCharVocab(20)
+
+@pytest.mark.parametrize('vocab', [ByteCharVocab(20), CharVocab.build([['abc', 'cd']], n=2)], ids=repr)
+def test_an_alphabet_is_known_by_its_file(vocab, tmp_path):
+    vocab.save(tmp_path/'c.json')
+    assert load_char_vocab(tmp_path/'c.json') == vocab
+    WordVocab.build([['a']]).save(tmp_path/'w.json')
+    with pytest.raises(ValueError, match='w.json'): load_char_vocab(tmp_path/'w.json')
+
+@pytest.mark.parametrize('bad', [dict(max_chars=10**9), dict(max_chars=7.5), dict(n=0), dict(n=1.5), dict(itos=['<unk>', 7]), dict(itos='abc'), dict(itos=[]), dict(itos=None)], ids=str)
+def test_alphabets_that_can_not_be(bad, tmp_path):
+    CharVocab.build([['abc']]).save(tmp_path/'c.json')
+    d = json.loads((tmp_path/'c.json').read_text())
+    (tmp_path/'c.json').write_text(json.dumps(d | bad))
+    with pytest.raises(ValueError, match='c.json'): load_char_vocab(tmp_path/'c.json')

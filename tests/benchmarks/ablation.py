@@ -63,30 +63,11 @@ def recipe(quick, settings):
     if quick: r.update(model='tiny', bs=20, seq_len=32, lr=1e-2, config={})
     return {**r, **settings, 'config': {**(r.get('config') or {}), **settings.get('config', {})}}
 
-def timed(seconds, lr, flat):
-    "A callback: the cycle of the learning rate and the end of the training by processor time"
-    from fastai.basics import Callback, CancelFitException
-    from fastai.callback.schedule import combined_cos
-    class ByProcessorTime(Callback):
-        order = 75
-        def before_fit(self):
-            self.start,self.steps = time.process_time(),0
-            self.rates,self.momenta = combined_cos(.25, lr/25, lr, lr/1e4),combined_cos(.25, .95, .85, .95)
-        def before_batch(self):
-            if not self.training: return
-            done,self.steps = min(1, self.done()),self.steps + 1
-            self.opt.set_hyper('lr', lr*min(1, done/.02) if flat else float(self.rates(done)))     # a constant rate needs a start, too
-            if not flat: self.opt.set_hyper('mom', float(self.momenta(done)))
-        def done(self): return (time.process_time() - self.start)/seconds
-        def after_batch(self):                       # not before a batch: mixed precision would be left switched on
-            if self.training and self.done() >= 1: raise CancelFitException()
-        def after_fit(self): self.used = time.process_time() - self.start
-    return ByProcessorTime()
-
 def train_row(name, corpus, r, args, seconds):
     "One row of the table"
     from fastai.torch_core import set_seed
-    from elmo_fastai.all import ElmoDataLoaders, bilm_learner, elmo_configs, evaluate
+    from fastai.callback.all import ParamScheduler
+    from elmo_fastai.all import ElmoDataLoaders, TimeBudget, bilm_learner, elmo_configs, evaluate
     change = ROWS[name]
     r = {**r, **{k: max(1, round(r[k]*f)) for k,f in change.get('scale', {}).items()}}
     config = elmo_configs[r['model']]
@@ -94,15 +75,17 @@ def train_row(name, corpus, r, args, seconds):
     config = replace(config, **kw)
     set_seed(args.seed)
     dls = ElmoDataLoaders.from_corpus(corpus, kind='stream', bs=r['bs'], seq_len=r['seq_len'], min_freq=r['min_freq'], max_vocab=r.get('max_vocab'), seed=args.seed, device='cpu')
-    clock = timed(seconds, r['lr'], change.get('flat'))
-    learn = bilm_learner(dls, config, bf16=change.get('bf16'), cbs=[clock], **{k: r[k] for k in ('wd',) if k in r})
+    clock = TimeBudget(seconds, clock=time.process_time)
+    learn = bilm_learner(dls, config, bf16=change.get('bf16'), **{k: r[k] for k in ('wd',) if k in r})
     for k,v in change.get('encoder', {}).items(): setattr(learn.model.chars, k, v)
-    with learn.no_bar(), learn.no_logging(): learn.fit(9999, r['lr'])
+    with learn.no_bar(), learn.no_logging():
+        if not change.get('flat'): learn.fit_one_cycle(TimeBudget.epochs, r['lr'], cbs=clock)
+        else: learn.fit(TimeBudget.epochs, r['lr'], cbs=[clock, ParamScheduler({'lr': lambda done: r['lr']*min(1, done/.02)})])    # a constant rate needs a start, too
     bf16 = any(type(o).__name__ == 'BF16' for o in learn.cbs)
     p = evaluate(learn.model, dls.valid)
     ok = lambda o: o if math.isfinite(o) else None
     return dict(name=name, fwd=ok(p['fwd']), bwd=ok(p['bwd']), mean=ok(p['mean']), predictions=p['predictions'], tokens=learn.throughput.tokens,
-                epochs=learn.throughput.tokens/len(dls.train.text.ids), steps=clock.steps, seconds=clock.used, tokens_per_second=learn.throughput.tokens/clock.used,
+                epochs=learn.throughput.tokens/len(dls.train.text.ids), steps=len(learn.recorder.losses), seconds=clock.elapsed, tokens_per_second=learn.throughput.tokens/clock.elapsed,
                 parameters=sum(o.numel() for o in learn.model.parameters()), words=len(dls.vocab), bs=r['bs'], seq_len=r['seq_len'], bf16=bf16,
                 stopped=str(learn.stopped) if learn.stopped else None)
 

@@ -12,8 +12,6 @@ import argparse, json, math, os, platform, subprocess, sys, time
 from hashlib import sha256
 from pathlib import Path
 import numpy as np, torch
-from fastai.basics import Callback, CancelFitException
-from fastai.callback.schedule import combined_cos
 from fastai.torch_core import set_seed
 from elmo_fastai.corpora import *
 from elmo_fastai.tokens import *
@@ -163,20 +161,6 @@ def shape(name, proj, cells, layers=2):
 SHAPES = [shape('192', 192, 192), shape('224', 224, 224), shape('384 cells → 128', 128, 384), shape('320 cells → 160', 160, 320),
           shape('256, one layer', 256, 256, 1), shape('160, three layers', 160, 160, 3)]
 
-class TimedCycle(Callback):
-    "One cycle whose length is seconds of this process's processor time: others on the machine don't count"
-    order = 75
-    def __init__(self, seconds, lr): self.seconds, self.lr, self.mom = seconds, combined_cos(.25, lr/25, lr, lr/1e4), combined_cos(.25, .95, .85, .95)
-    def before_fit(self): self.start = time.process_time()
-    def before_batch(self):
-        if not self.training: return
-        pct = min(1, self.done())
-        self.opt.set_hyper('lr', self.lr(pct))
-        self.opt.set_hyper('mom', self.mom(pct))
-    def done(self): return (time.process_time() - self.start)/self.seconds
-    def after_batch(self):                           # not before a batch: mixed precision would be left switched on
-        if self.training and self.done() >= 1: raise CancelFitException()
-
 def measure_shape(folder, valid):
     "A small measurement of a trained folder: perplexities of some held-out sentences, tags and senses by layer"
     lm, vocab = load_bilm(folder)
@@ -200,7 +184,8 @@ def shapes(minutes, lr, rows, only=None):
         log(f'{c.name}: {minutes:g} minutes')
         set_seed(42)
         learn, folder = bilm_learner(dls, c), rows.with_name(f'shape-{SHAPES.index(c)}')
-        with learn.no_bar(), learn.no_logging(): learn.fit(1000, lr, cbs=TimedCycle(60*minutes, lr))
+        budget = TimeBudget(60*minutes, clock=time.process_time)           # others on the machine don't count
+        with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(TimeBudget.epochs, lr, cbs=budget)
         save_bilm(folder, learn.model, dls.vocab)
         done.append(dict(name=c.name, minutes=minutes, tokens=int(learn.throughput.tokens), **measure_shape(folder, valid)))
         rows.write_text(json.dumps(done, indent=1), encoding='utf-8')

@@ -14,11 +14,11 @@ Every training is a process of its own: `bilm_learner`, one cycle, the vocabular
 """
 import argparse, json, math, os, resource, subprocess, sys
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
 SIDES = ['plain', 'full', 'pytorch', 'adaptive', 'sampled']
-STUDENT = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78}       # 97.5 % quantiles by number of seeds
 
 def options():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -86,11 +86,8 @@ def in_process(side, seed):
     print(f"  {side}, seed {seed}: perplexity {r['fwd']:.1f} forward, {r['bwd']:.1f} backward; {r['tokens_per_second']:,.0f} tokens/s", file=sys.stderr, flush=True)
     return r
 
-def interval(ratios):
-    "(mean, half the width of its 95 % interval) of ratios; no width for one"
-    return mean(ratios), STUDENT.get(len(ratios), 2.)*stdev(ratios)/len(ratios)**.5 if len(ratios) > 1 else None
-
 def main(args):
+    from elmo_fastai.cbow import interval
     runs = {s: [in_process(s, seed) for seed in range(1 if s == 'plain' else args.seeds)] for s in args.sides}
     one = next(iter(runs.values()))[0]
     print(f"Tiny Shakespeare, {one['words']:,} words, {one['tokens']:,} tokens read, states of {args.dim}, {args.negative:,} negatives, {args.threads} thread(s), "
@@ -99,8 +96,9 @@ def main(args):
     ratios = {}
     for s,rs in runs.items():
         if 'full' in runs:
-            m,w = ratios[s] = interval([r['mean']/f['mean'] for r,f in zip(rs, runs['full'])])
-            text = f'{m:.3f}' + (f' ± {w:.3f}' if w else '')
+            m,w = interval([r['mean']/f['mean'] for r,f in zip(rs, runs['full'])])
+            ratios[s] = m, None if math.isnan(w) else w
+            text = f'{m:.3f}' + ('' if math.isnan(w) else f' ± {w:.3f}')
         else: text = ''
         avg = {k: mean(r[k] for r in rs) for k in ('fwd', 'bwd', 'mean', 'tokens_per_second', 'peak_gb')}
         print(f"{s:10}{avg['fwd']:>9.1f}{avg['bwd']:>10.1f}{avg['mean']:>8.1f}{text:>22}{avg['tokens_per_second']:>10,.0f}{avg['peak_gb']:>11.2f} GB{rs[0]['parameters']/1e6:>10.2f} M")

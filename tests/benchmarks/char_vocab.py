@@ -1,0 +1,114 @@
+"""Bytes or an alphabet learned from the text? The same biLM with each, equal steps, the same seeds (chapter 07).
+
+    python tests/benchmarks/char_vocab.py                  # three alphabets, three seeds: some three minutes of one core each
+    python tests/benchmarks/char_vocab.py --seeds 1 --rows "bytes,letters"
+    python tests/benchmarks/char_vocab.py --quick          # does it work? half a minute, on the toy corpus; nothing is kept
+    python tests/benchmarks/char_vocab.py --table          # the rows that are there
+
+Each row: a biLM reads the first lines of WikiText-2 once, as a stream; perplexity is that of the whole validation part. Then a linear classifier reads
+parts of speech (UD English EWT) off each layer; once over all tokens of the dev part, once over those whose form neither the biLM's text nor the
+classifier's has. Rows are written as soon as they are there; the same command goes on after an interruption. Both corpora are read from
+ELMO_FASTAI_DATA or ../shared/data, or are downloaded.
+"""
+import argparse, json, os, platform, sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+RESULTS = ROOT/'nbs'/'results'/'char_vocab.json'
+
+# name → arguments of `CharVocab.build`; None: bytes
+ROWS = {'bytes': None, 'letters': {}, 'pairs of letters': dict(n=2, max_symbols=4000)}
+SHAPE = dict(filters=((1,32), (2,64), (3,96), (4,96)), proj_dim=128, hidden_dim=128, dropout=.1)
+
+def options():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument('--seeds', type=int, default=3)
+    p.add_argument('--rows', help=f"names with commas between them (default: all): {', '.join(ROWS)}")
+    p.add_argument('--lines', type=int, default=12_000, help='to train on (default 12,000)')
+    p.add_argument('--tokens', type=int, default=20_000, help='tagged tokens that the classifier learns from (default 20,000)')
+    p.add_argument('--lr', type=float, default=6e-3)
+    p.add_argument('--threads', type=int, default=1)
+    p.add_argument('--quick', action='store_true')
+    p.add_argument('--json', default=str(RESULTS), help='file of the rows (default: nbs/results/char_vocab.json)')
+    p.add_argument('--table', action='store_true')
+    return p.parse_args()
+
+def texts(args):
+    "(corpus, tagged sentences to learn from, to be asked)"
+    from elmo_fastai.all import Corpus, toy_corpus, ud_ewt, wikitext2
+    if args.quick:
+        toy = toy_corpus(n_train=4000, n_valid=300, n_test=1, n_unseen=300)
+        return toy, toy.gold['train'][:400], toy.gold['unseen']
+    if not os.environ.get('ELMO_FASTAI_DATA') and (ROOT.parent/'shared'/'data').is_dir(): os.environ['ELMO_FASTAI_DATA'] = str(ROOT.parent/'shared'/'data')
+    wiki, ewt = wikitext2(), ud_ewt()
+    return Corpus(wiki.name, dict(train=wiki.train[:args.lines], valid=wiki.valid), wiki.tokenizer), ewt.gold['train'], ewt.gold['valid']
+
+def tags(elmo, train, dev, known, n_tokens, seed):
+    "Accuracy of each layer over all tokens and over those with a form that is new, and the share of these"
+    import numpy as np
+    from elmo_fastai.probe import collect, fit, linear, some_sentences
+    data = [(s.tokens, s.tags) for s in train]
+    tr = collect(elmo, [data[i] for i in some_sentences(data, seed, 1., n_tokens)])
+    dv = collect(elmo, dev)
+    new = ~np.isin(dv.words.astype(str), [*known, *set(tr.words)])
+    right = [fit(linear(), tr.at(l), tr.labels).predict(dv.at(l)) == dv.labels for l in tr.layers]
+    return dict(tags=[o.mean() for o in right], tags_new=[o[new].mean() for o in right], new=new.mean(), tokens=len(dv))
+
+def train_row(name, seed, args):
+    from fastai.torch_core import set_seed
+    from elmo_fastai.all import BiLMConfig, ByteCharVocab, CharVocab, Elmo, ElmoDataLoaders, bilm_learner, evaluate
+    corpus, train, dev = texts(args)
+    sents = [o.split() for o in corpus.train]
+    chars = ByteCharVocab() if ROWS[name] is None else CharVocab.build(sents, **ROWS[name])
+    set_seed(seed)
+    dls = ElmoDataLoaders.from_corpus(corpus, kind='stream', bs=20, seq_len=64, min_freq=2, char_vocab=chars, seed=seed, device='cpu')
+    learn = bilm_learner(dls, BiLMConfig(name, **SHAPE))
+    with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(1, args.lr)
+    elmo, known = Elmo(learn.model, dls.vocab).eval(), {w for s in sents for w in s}
+    unknown = [0 in chars.split([w])[0] for s in dev for w in s.tokens] if ROWS[name] is not None else [False]
+    found = tags(elmo, train, dev, known, args.tokens, seed)
+    return dict(name=name, seed=seed, n_chars=chars.n_chars, parameters=sum(o.numel() for o in learn.model.chars.parameters()),
+                steps=len(learn.recorder.losses), words=len(dls.vocab), bf16=any(type(o).__name__ == 'BF16' for o in learn.cbs), stopped=learn.stopped,
+                unknown=sum(unknown)/len(unknown), **evaluate(learn.model, dls.valid), **{k: v if k == 'tokens' else json.loads(json.dumps(v, default=float)) for k,v in found.items()})
+
+def table(found):
+    "The rows as markdown: means and Student's intervals over the seeds"
+    import numpy as np
+    from elmo_fastai.cbow import interval
+    def text(x, digits): m,h = interval(x); return f'{m:.{digits}f}' + (f' ± {h:.{digits}f}' if h == h else '')
+    res = ['| alphabet | ids | perplexity | tags, layer 0 | tags, layer 1 | of new words, layer 0 | of new words, layer 1 |', '|---|---|---|---|---|---|---|']
+    for name in ROWS:
+        rows = [o for o in found['rows'] if o['name'] == name]
+        if not rows: continue
+        cells = [text([o['mean'] for o in rows], 1)]
+        for k in ('tags', 'tags_new'): cells += [text([100*o[k][0] for o in rows], 1), text([100*o[k][1] for o in rows], 1)]
+        res.append(f"| {name} | {rows[0]['n_chars']:,} | " + ' | '.join(cells) + ' |')
+    return '\n'.join(res)
+
+def main(args):
+    file = Path(args.json)
+    if args.table: print(table(json.loads(file.read_text()))); return
+    names = args.rows.split(',') if args.rows else list(ROWS)
+    if strange := [o for o in names if o not in ROWS]: sys.exit(f"There is no row {strange[0]!r}: take some of {', '.join(ROWS)}")
+    import torch
+    torch.set_num_threads(args.threads)
+    found = dict(corpus='toy' if args.quick else 'wikitext2', lines=args.lines, lr=args.lr, shape=SHAPE, tagged=args.tokens, rows=[])
+    if file.exists() and not args.quick:
+        was = json.loads(file.read_text())
+        differ = [k for k in ('corpus', 'lines', 'lr', 'shape', 'tagged') if was.get(k) != json.loads(json.dumps(found[k]))]
+        if differ: sys.exit(f"{file} has rows with another {' and '.join(differ)}: name another file with --json, or delete this one")
+        found['rows'] = was['rows']
+    found.update(torch=torch.__version__, machine=platform.machine(), threads=args.threads)
+    for seed in range(args.seeds):
+        for name in names:
+            if any((o['name'], o['seed']) == (name, seed) for o in found['rows']): continue
+            found['rows'].append(train_row(name, seed, args))
+            print(json.dumps(found['rows'][-1]), flush=True)
+            if args.quick: continue
+            part = file.with_name(f'{file.name}.part')
+            part.write_text(json.dumps(found, indent=1) + '\n')
+            part.replace(file)
+    print(table(found))
+
+if __name__ == '__main__': main(options())

@@ -1,0 +1,118 @@
+"""What `make robust` runs: every notebook, and the tests that train something, under
+circumstances that the course was not written under.
+
+Another processor rounds otherwise, and a model trained with other roundings is another model:
+nothing that is asserted about a trained thing may depend on them, or on one seed.
+
+| setting       | what is different                                                             |
+|---------------|-------------------------------------------------------------------------------|
+| `as-is`       | nothing: all threads, bfloat16 where the processor has it                     |
+| `avx512`      | oneDNN without the instructions for bfloat16 and AMX                          |
+| `avx2`        | oneDNN with AVX2, and torch's own operations with none of these               |
+| `one-thread`, `two-threads` | that many; all settings below and above but `as-is` use one     |
+| `fp32`        | `bf16_is_fast` says no, so that trainings run in float32                      |
+| `seeds+N`     | N is added to every number that seeds a generator of Python, NumPy or torch:  |
+|               | weights, dropout, order of the batches, held-out parts, random examples       |
+
+`tests/startup/sitecustomize.py` does the last two; no notebook is touched. Seeds that are texts
+stay: the toy language makes its sentences from those, and chapters describe some of them one by
+one. So do scikit-learn's `random_state`s.
+
+Results go to `_robust/results.jsonl` with a digest of the library and of the notebook or test,
+what a run prints goes to `_robust/SETTING/`. Called again, the script goes on where it was
+stopped, and runs only what has changed since, or what `--again` asks for."""
+import argparse, hashlib, json, os, re, subprocess, sys, time
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+
+root, bin_ = Path(__file__).resolve().parent.parent, Path(sys.executable).parent
+SETTINGS = {
+    'as-is': {}, 'avx512': dict(ONEDNN_MAX_CPU_ISA='AVX512_CORE'),
+    'avx2': dict(ONEDNN_MAX_CPU_ISA='AVX2', ATEN_CPU_CAPABILITY='default'),
+    'one-thread': dict(OMP_NUM_THREADS='1'), 'two-threads': dict(OMP_NUM_THREADS='2'),
+    'fp32': dict(ROBUST_FP32='1'), **{f'seeds+{n}': dict(ROBUST_SEEDS=f'{n}') for n in (1, 2, 3)}}
+TRAINS = re.compile(r'\.fit|_learner\(|train_|\.backward\(|toy_bilm')
+FAILED = re.compile(r'^(?:FAILED|ERROR) (\S+)|^\t(\w+)\.ipynb$', re.M)    # pytest's, nbdev's
+
+def read(file): return file.read_text(encoding='utf-8', errors='replace')
+
+def units():
+    "All notebooks, and the files of tests that train something"
+    tests = (f for f in sorted((root/'tests').glob('test_*.py')) if TRAINS.search(read(f)))
+    return [*sorted((root/'nbs').glob('*.ipynb')), *tests]
+
+def environment(setting):
+    "The variables of a process that runs under `setting`"
+    own = SETTINGS.get(setting) or dict(ROBUST_SEEDS=setting.removeprefix('seeds+'))
+    own = {} if setting == 'as-is' else {'OMP_NUM_THREADS': '1', **own}
+    paths = dict(PYTHONPATH=f"{root/'tests'/'startup'}{os.pathsep}{root}",
+                 PATH=f"{bin_}{os.pathsep}{os.environ['PATH']}")
+    same = {k: v for k,v in os.environ.items() if not k.startswith('ROBUST_')}
+    return {**same, **paths, 'HF_HUB_OFFLINE': '1', 'HF_DATASETS_OFFLINE': '1',
+            'TOKENIZERS_PARALLELISM': 'false', 'MPLBACKEND': 'agg',
+            'OMP_WAIT_POLICY': 'PASSIVE', **own}
+
+def digest(file):
+    "A name for the state of the library and of the code in `file`"
+    cells = json.loads(read(file))['cells'] if file.suffix == '.ipynb' else []
+    code = [''.join(c['source']) for c in cells if c['cell_type'] == 'code'] or [read(file)]
+    ours = [f for o in ('elmo_fastai', 'tests/startup') for f in sorted((root/o).glob('**/*.py'))]
+    return hashlib.sha1(''.join([*code, *map(read, ours)]).encode()).hexdigest()[:12]
+
+def run(setting, file, out):
+    "Run `file` under `setting`: which state of it, how long, and what of it failed"
+    res, start = dict(setting=setting, file=file.name, digest=digest(file)), time.time()
+    cmd = ['nbdev_test', '--path', f'nbs/{file.name}']
+    if file.suffix == '.py': cmd = [sys.executable, '-m', 'pytest', '-q', f'tests/{file.name}']
+    log = out/setting/f'{file.stem}.log'
+    log.parent.mkdir(exist_ok=True)
+    with open(log, 'w') as f:
+        code = subprocess.run(cmd, cwd=root, env=environment(setting), stdout=f, stderr=f,
+                              stdin=subprocess.DEVNULL).returncode
+    names = [a or b for a,b in FAILED.findall(read(log))] or [f'{file.stem} ({code})']
+    return {**res, 'seconds': round(time.time() - start), 'failed': names if code else []}
+
+def table(settings, files, known):
+    "Settings × what failed, in Markdown"
+    yield '| setting | notebooks | files of tests | minutes | failed |\n|---|---|---|---|---|'
+    for s in settings:
+        rows = [known[s, f.name] for f in files if (s, f.name) in known]
+        n = sum(o['file'].endswith('.ipynb') for o in rows)
+        failed = ', '.join(o for r in rows for o in r['failed']) or 'nothing'
+        minutes = sum(o['seconds'] for o in rows)/60
+        yield f'| {s} | {n} | {len(rows) - n} | {minutes:.0f} | {failed} |'
+
+def arguments():
+    p = argparse.ArgumentParser(description='Run notebooks and tests under other circumstances.')
+    p.add_argument('--settings', nargs='+', default=[*SETTINGS], metavar='SETTING',
+                   help=f"of {', '.join(SETTINGS)}; any other seeds+N")
+    p.add_argument('--only', nargs='+', default=[], metavar='NAME',
+                   help='notebooks and files of tests: 12_probe test_tag')
+    p.add_argument('--workers', type=int, default=2, help='how many run at a time (2)')
+    p.add_argument('--again', action='store_true', help='also run what has a result')
+    args, names = p.parse_args(), {f.stem for f in units()}
+    settings = {o for o in args.settings if not re.fullmatch(r'seeds\+\d+', o)}
+    if bad := settings - {*SETTINGS}: p.error(f"no such setting: {', '.join(bad)}")
+    if bad := {*args.only} - names: p.error(f"no notebook or training test: {', '.join(bad)}")
+    return args
+
+def main():
+    args, out = arguments(), root/'_robust'
+    files = [f for f in units() if not args.only or f.stem in args.only]
+    out.mkdir(exist_ok=True)
+    (results := out/'results.jsonl').touch()
+    now, old = {f.name: digest(f) for f in files}, map(json.loads, read(results).splitlines())
+    known = {(o['setting'], o['file']): o for o in old if o['digest'] == now.get(o['file'])}
+    todo = [(s, f) for s in args.settings for f in files if args.again or (s, f.name) not in known]
+    print(f'{len(todo)} runs; what each prints goes to _robust/SETTING/NAME.log', flush=True)
+    with ThreadPoolExecutor(args.workers) as pool:
+        for done in as_completed(pool.submit(run, *o, out) for o in todo):
+            o = done.result()
+            known[o['setting'], o['file']] = o
+            with open(results, 'a') as f: f.write(json.dumps(o) + '\n')
+            said = f"failed: {', '.join(o['failed'])}" if o['failed'] else 'passed'
+            print(f"{o['setting']:12} {o['file']:24} {o['seconds']:5} s  {said}", flush=True)
+    print('\n' + '\n'.join(table(args.settings, files, known)))
+    sys.exit(any(o['failed'] for (s,_),o in known.items() if s in args.settings))
+
+if __name__ == '__main__': main()

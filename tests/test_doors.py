@@ -1,0 +1,334 @@
+"What comes from someone else: only files that end are read, their sizes are looked at first, and no model asks for more memory than its files explain"
+import gzip, json, os, shutil, signal, socket, subprocess, sys
+from pathlib import Path
+
+import numpy as np, pandas as pd, pytest, torch
+from safetensors.torch import load_file, save_file
+
+from elmo_fastai.ai2 import *
+from elmo_fastai.batches import *
+from elmo_fastai.bilm import *
+from elmo_fastai.cbow import *
+from elmo_fastai.checkpoint import *
+from elmo_fastai.command import *
+from elmo_fastai.corpora import *
+from elmo_fastai.corpora import regular_file, seen_encoding
+from elmo_fastai.elmo import *
+from elmo_fastai.embed import *
+from elmo_fastai.labels import *
+from elmo_fastai.probe import *
+from elmo_fastai.rows import *
+from elmo_fastai.streams import *
+from elmo_fastai.tagged import *
+from elmo_fastai.tokens import *
+
+ROOT = Path(__file__).resolve().parents[1]
+NANO = BiLMConfig('nano', char_dim=4, filters=((1,8), (2,8)), proj_dim=16, hidden_dim=16)
+posix = pytest.mark.skipif(os.name != 'posix', reason='pipes and devices of Unix')
+
+@pytest.fixture(autouse=True)
+def in_time():
+    "A door that waits for ever fails"
+    if not hasattr(signal, 'SIGALRM'): yield; return
+    def late(*args): raise TimeoutError('the door waits')
+    old = signal.signal(signal.SIGALRM, late)
+    signal.alarm(60)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, old)
+
+@pytest.fixture(scope='module')
+def saved(tmp_path_factory):
+    "Folders with models and checkpoints, and files with words and vectors"
+    d = tmp_path_factory.mktemp('saved')
+    torch.manual_seed(0)
+    vocab = WordVocab.build([['the', 'bank', 'of', 'river']])
+    lm = BiLM(NANO, len(vocab), ByteCharVocab()).eval()
+    Elmo(lm, vocab).save_pretrained(d/'elmo')
+    Elmo(lm, vocab).to_ai2(d/'ai2')
+    WordVectors(['a', 'b'], np.eye(2)).save(d/'vectors.safetensors')
+    WordVectors(['a', 'b'], np.eye(2)).save(d/'vectors.txt')
+    return d
+
+@pytest.fixture(scope='module')
+def run(tmp_path_factory):
+    "A training of the command that was interrupted"
+    d = tmp_path_factory.mktemp('run')
+    text = d/'text.txt'
+    text.write_text('\n'.join(toy_corpus(n_train=100, n_valid=1, n_test=0, n_unseen=0).train) + '\n')
+    with pytest.MonkeyPatch.context() as mp:
+        mp.setitem(elmo_configs, 'nano', NANO)
+        from elmo_fastai import command as module
+        from steps import At
+        old = module.bilm_learner
+        def stop(cb): signal.raise_signal(signal.SIGINT)
+        mp.setattr(module, 'bilm_learner', lambda *args, cbs=None, **kw: old(*args, cbs=[*cbs, At(3, stop, 'before_batch')], **kw))
+        with pytest.raises(Interrupted): pretrain(str(text), d/'m', model='nano', device='cpu', say=str, bs=4, seq_len=8, epochs=2)
+    return d
+
+def place(kind, path):
+    "Put something that is no file at `path`"
+    path.unlink(missing_ok=True)
+    if kind == 'device': path.symlink_to('/dev/zero')
+    elif kind == 'pipe': os.mkfifo(path)
+    elif kind == 'folder': path.mkdir()
+    else:
+        s, here = socket.socket(socket.AF_UNIX), os.getcwd()
+        os.chdir(path.parent)                                           # a socket's name must be short
+        try: s.bind(path.name)
+        finally: os.chdir(here)
+        s.close()
+
+KINDS = {'device': 'device', 'pipe': 'pipe', 'socket': 'socket', 'folder': '[Dd]irectory'}
+each_kind = pytest.mark.parametrize('kind', KINDS)
+
+@posix
+@each_kind
+def test_only_files_that_end_are_files(kind, tmp_path):
+    place(kind, tmp_path/'f')
+    with pytest.raises(OSError, match=KINDS[kind]): regular_file(tmp_path/'f')
+
+def test_sizes_are_looked_at_first(tmp_path):
+    with pytest.raises(FileNotFoundError): regular_file(tmp_path/'none')
+    with open(tmp_path/'f', 'wb') as f: f.truncate(10**9)
+    assert regular_file(tmp_path/'f') == tmp_path/'f' == regular_file(str(tmp_path/'f'), most=10**9)
+    with pytest.raises(OSError, match='1,000,000,000 bytes, too many: at most 999,999,999'): regular_file(tmp_path/'f', most=10**9 - 1)
+    (tmp_path/'link').symlink_to(tmp_path/'f')
+    assert regular_file(tmp_path/'link')
+
+MODEL = ['config.json', 'model.safetensors', 'vocab.json', 'chars.json', 'elmo.json', 'mix.safetensors']
+
+@posix
+@each_kind
+@pytest.mark.parametrize('name', MODEL)
+def test_files_of_a_model(name, kind, saved, tmp_path):
+    shutil.copytree(saved/'elmo', tmp_path/'m')
+    place(kind, tmp_path/'m'/name)
+    with pytest.raises(ModelFileError, match=f'{name}.*{KINDS[kind]}'): Elmo.from_pretrained(tmp_path/'m')
+
+@pytest.mark.parametrize('name', ['config.json', 'vocab.json', 'chars.json', 'elmo.json', 'mix.safetensors'])
+def test_small_files_of_a_model_are_small(name, saved, tmp_path):
+    "Files without an end on paper: a terabyte of zeros, which takes no room on the disk"
+    shutil.copytree(saved/'elmo', tmp_path/'m')
+    with open(tmp_path/'m'/name, 'wb') as f: f.truncate(10**12)
+    with pytest.raises(ModelFileError, match=f'{name}.*1,000,000,000,000 bytes'): Elmo.from_pretrained(tmp_path/'m')
+
+def test_weights_that_the_model_does_not_need_are_not_read(saved, tmp_path, monkeypatch):
+    "A tensor of another shape, or one too many: refused by the list at the file's beginning"
+    from elmo_fastai import bilm as module
+    class Guarded:
+        def __init__(self, f): self.f = f
+        def __enter__(self): self.o = self.f.__enter__(); return self
+        def __exit__(self, *args): return self.f.__exit__(*args)
+        def get_tensor(self, k): raise AssertionError(f'{k} was read')
+        def __getattr__(self, k): return getattr(self.o, k)
+    was = module.safe_open
+    monkeypatch.setattr(module, 'safe_open', lambda *args, **kw: Guarded(was(*args, **kw)))
+    shutil.copytree(saved/'elmo', tmp_path/'m')
+    weights = load_file(saved/'elmo'/'model.safetensors')
+    file = tmp_path/'m'/'model.safetensors'
+    for more in ({'extra': torch.zeros(10)}, {'lstm.fwd.0.weight_ih_l0': torch.zeros(64, 17)}):
+        save_file(weights | more, file)
+        with pytest.raises(ModelFileError, match=f"{[*more][0]}|unknown tensor"): load_bilm(tmp_path/'m')
+
+@posix
+@each_kind
+@pytest.mark.parametrize('name', ['options.json', 'weights.hdf5', 'vocab.txt'])
+def test_files_of_ai2(name, kind, saved, tmp_path):
+    shutil.copytree(saved/'ai2', tmp_path/'m')
+    place(kind, tmp_path/'m'/name)
+    with pytest.raises(ModelFileError, match=f'{name}.*{KINDS[kind]}'): load_ai2(tmp_path/'m')
+    if name == 'vocab.txt':
+        with pytest.raises(ModelFileError, match=KINDS[kind]): ai2_vocab(tmp_path/'m'/name)
+
+@posix
+@each_kind
+@pytest.mark.parametrize('name', ['vectors.safetensors', 'vectors.txt'])
+def test_files_of_word_vectors(name, kind, saved, tmp_path):
+    assert len(WordVectors.load(saved/name)) == 2
+    place(kind, tmp_path/name)
+    with pytest.raises(VectorFileError, match=f'{name}.*{KINDS[kind]}'): WordVectors.load(tmp_path/name)
+
+@posix
+@each_kind
+@pytest.mark.parametrize('name', ['checkpoint.json', 'tensors.safetensors', 'SHA256SUMS'])
+def test_files_of_a_checkpoint(name, kind, run, tmp_path):
+    shutil.copytree(run, tmp_path, dirs_exist_ok=True)
+    for o in (tmp_path/'m.run').glob('0*-*'): place(kind, o/name)
+    for f in (lambda: read_checkpoint(o), lambda: find_checkpoint(tmp_path/'m.run'), lambda: pretrain(resume=tmp_path/'m.run', device='cpu', say=str)):
+        with pytest.raises(CheckpointError, match=name): f()
+
+@posix
+@each_kind
+def test_the_log_of_a_run(kind, run, tmp_path):
+    shutil.copytree(run, tmp_path, dirs_exist_ok=True)
+    place(kind, tmp_path/'m.run'/'history.csv')
+    with pytest.raises(PretrainError, match=f'history.csv.*{KINDS[kind]}'): pretrain(resume=tmp_path/'m.run', device='cpu', say=str)
+
+TEXTS = {
+    'a.txt': [read_text, text_corpus, get_corpus, lambda f: stream_loaders(f, device='cpu'), lambda f: ElmoDataLoaders.from_files(f), lambda f: stream_loaders(f.parent, device='cpu'),
+              lambda f: c4(f, folder=f.parent/'kept'), lambda f: pretrain(str(f), f.parent/'m', say=str)],
+    'a.csv': [read_table, ClassifyDataLoaders.from_data, read_tagged, read_senses],
+    'a.jsonl': [read_table, lambda f: stream_loaders(f, device='cpu')],
+    'a.parquet': [read_table, lambda f: stream_loaders(f, device='cpu')],
+    'a.conllu': [read_tagged],
+}
+
+@posix
+@each_kind
+@pytest.mark.parametrize('name', TEXTS)
+def test_texts_and_tables(name, kind, tmp_path):
+    for i,door in enumerate(TEXTS[name]):
+        d = tmp_path/str(i)
+        d.mkdir()
+        place(kind, d/name)
+        if kind == 'folder' and door in (text_corpus, get_corpus): continue    # a folder of text files, which is called so
+        with pytest.raises(CorpusError): door(d/name)
+        assert not (d/'m').exists()
+
+@posix
+@each_kind
+@pytest.mark.parametrize('name', ['a.txt', 'a.csv', 'a.parquet', 'a.csv.gz'])
+def test_texts_to_embed(name, kind, saved, tmp_path):
+    place(kind, tmp_path/name)
+    elmo = Elmo.from_pretrained(saved/'elmo')
+    with pytest.raises(EmbedError, match=KINDS[kind]+'|no file'): embed_file(tmp_path/name, tmp_path/'o.npz', elmo, column=None if name == 'a.txt' else 'text', say=str)
+    assert sorted(o.name for o in tmp_path.iterdir()) == [name]
+
+def test_a_text_larger_than_the_memory_is_refused_before_it_is_read(tmp_path):
+    with open(tmp_path/'a.txt', 'wb') as f: f.truncate(4*10**12)
+    for f in (lambda: read_text(tmp_path/'a.txt'), lambda: get_corpus(tmp_path/'a.txt')):
+        with pytest.raises(CorpusError, match='a.txt.*4,000,000,000,000 bytes.*memory.*stream'): f()
+
+LIMITED = '''
+import resource, sys
+from elmo_fastai.all import *
+import fastai.callback.all, datasets
+now = int(next(l for l in open('/proc/self/status') if l.startswith('VmData')).split()[1])*1024
+resource.setrlimit(resource.RLIMIT_DATA, (now + {mb}*2**20,)*2)
+from elmo_fastai.command import elmo_pretrain
+sys.argv = ['elmo_pretrain', sys.argv[1], '--out', sys.argv[2], '--device', 'cpu', '--model', 'tiny']
+elmo_pretrain()
+'''
+
+@pytest.mark.skipif(sys.platform != 'linux', reason='the limit on the memory of data is a matter of Linux')
+@pytest.mark.parametrize('mb', [30, 90, 200])
+def test_a_text_for_which_the_memory_is_not_enough(tmp_path, mb):
+    "Wherever it ends: one sentence"
+    signal.alarm(0)
+    words = ' '.join(f'w{i}' for i in range(20))
+    (tmp_path/'a.txt').write_text(f'{words}\n'*700_000)
+    env = {**os.environ, 'OMP_NUM_THREADS': '1', 'PYTHONPATH': str(ROOT)}
+    (tmp_path/'run.py').write_text(LIMITED.format(mb=mb))
+    p = subprocess.run([sys.executable, tmp_path/'run.py', tmp_path/'a.txt', tmp_path/'m'], capture_output=True, text=True, env=env, timeout=500)
+    assert p.returncode == 1 and 'Traceback' not in p.stderr, p.stderr[-3000:]
+    assert 'memory' in p.stderr and '--stream' in p.stderr and not (tmp_path/'m').exists()
+
+# a plan that asks for more than its weights hold
+
+def edit(run, **changes):
+    "Other settings in the plans of all checkpoints, and the checksums that belong to them"
+    import hashlib
+    for o in run.glob('0*-*'):
+        head = json.loads((o/'checkpoint.json').read_text())
+        for k,v in changes.items():
+            where = head['run']
+            *path, last = k.split('__')
+            for p in path: where = where[p]
+            where[last] = v
+        (o/'checkpoint.json').write_text(json.dumps(head))
+        (o/'SHA256SUMS').write_text(''.join(f'{hashlib.sha256((o/n).read_bytes()).hexdigest()}  {n}\n' for n in ('checkpoint.json', 'tensors.safetensors')))
+
+@pytest.mark.parametrize('change', [dict(model__hidden_dim=10**6), dict(model__proj_dim=10**6, model__hidden_dim=10**6), dict(model__n_layers=99), dict(model__char_dim=10**6),
+                                    dict(model__filters=[[1, 10**6]]), dict(model__filters=[[1, 8]]*10**4), dict(model__n_highway=99), dict(model__n_chars=2**15), dict(text__words=10**9), dict(text__words='x'),
+                                    dict(model__max_chars=2**15 - 1)], ids=str)
+def test_a_plan_asks_for_no_more_than_its_weights(change, run, tmp_path):
+    "Refused by comparing shapes, before text is read and a model is made"
+    import resource
+    shutil.copytree(run, tmp_path, dirs_exist_ok=True)
+    edit(tmp_path/'m.run', **change)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(PretrainError, match='checkpoint, but|other'): pretrain(resume=tmp_path/'m.run', device='cpu', say=str)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000       # kilobytes
+    assert find_checkpoint(tmp_path/'m.run') and not (tmp_path/'m').exists()
+
+@pytest.mark.parametrize('change', [dict(hidden_dim=10**6), dict(filters=[[1, 8]]*10**4), dict(n_layers=99), dict(n_chars=2**15), dict(max_chars=2**15 - 1)], ids=str)
+def test_a_configuration_asks_for_no_more_than_its_weights(change, saved, tmp_path):
+    import resource
+    shutil.copytree(saved/'elmo', tmp_path/'m')
+    head = json.loads((tmp_path/'m'/'config.json').read_text())
+    head['config'] |= change
+    (tmp_path/'m'/'config.json').write_text(json.dumps(head))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(ModelFileError): load_bilm(tmp_path/'m')
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000
+
+# plans that can not be followed
+
+@pytest.mark.parametrize('out', ['', '.', '/', '..', 'a/..', 7, None])
+def test_a_plan_with_a_folder_that_can_not_be(out, run, tmp_path):
+    shutil.copytree(run, tmp_path, dirs_exist_ok=True)
+    edit(tmp_path/'m.run', out=out)
+    with pytest.raises(PretrainError, match='not of a training that elmo_pretrain began'): pretrain(resume=tmp_path/'m.run', device='cpu', say=str)
+
+@pytest.mark.parametrize('missing', ['run', 'valid_loss', 'saved', 'machine', 'position', 'state'])
+def test_a_checkpoint_that_lacks_something(missing, run, tmp_path):
+    import hashlib
+    shutil.copytree(run, tmp_path, dirs_exist_ok=True)
+    for o in (tmp_path/'m.run').glob('0*-*'):
+        head = json.loads((o/'checkpoint.json').read_text())
+        del head[missing]
+        (o/'checkpoint.json').write_text(json.dumps(head))
+        (o/'SHA256SUMS').write_text(''.join(f'{hashlib.sha256((o/n).read_bytes()).hexdigest()}  {n}\n' for n in ('checkpoint.json', 'tensors.safetensors')))
+    with pytest.raises(CheckpointError, match=missing): read_checkpoint(o)
+    with pytest.raises(CheckpointError, match=missing): pretrain(resume=tmp_path/'m.run', device='cpu', say=str)
+
+def test_resume_from_here(run, tmp_path, monkeypatch):
+    "`--resume .` in the folder of the run goes on with it; elsewhere it says that there is nothing"
+    shutil.copytree(run, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    for place in ('.', '', '/', '..'):
+        with pytest.raises((PretrainError, CheckpointError), match='[Tt]here is no'): pretrain(resume=place, device='cpu', say=str)
+    monkeypatch.chdir(tmp_path/'m.run')
+    edit(Path('.'), corpus=str(tmp_path/'text.txt'))
+    monkeypatch.setitem(elmo_configs, 'nano', NANO)
+    assert pretrain(resume='.', device='cpu', say=str) == tmp_path/'m' and load_bilm(tmp_path/'m')
+
+# what the first bytes of a file say
+
+@pytest.mark.parametrize('encoding,name', [('utf-16', 'UTF-16'), ('utf-16-le', 'UTF-16'), ('utf-16-be', 'UTF-16'), ('utf-32', 'UTF-32'), ('utf-32-le', 'UTF-32'), ('utf-8', None), ('utf-8-sig', None), ('latin-1', None)])
+def test_encodings_are_seen(encoding, name, tmp_path, saved):
+    text = 'text,n\nthe café of the river,1\nthe bank,2\n'
+    raw = text.encode(encoding)
+    assert (seen_encoding(raw) or '').startswith(name or '') and (seen_encoding(raw) is None) == (name is None)
+    elmo = Elmo.from_pretrained(saved/'elmo')
+    for file,column in (('a.txt', None), ('a.csv', 'text'), ('a.tsv', 'text'), ('a.csv.gz', 'text'), ('a.txt.gz', None)):
+        (tmp_path/file).write_bytes(gzip.compress(raw) if file.endswith('gz') else raw)
+        if name:
+            with pytest.raises(EmbedError, match=f'{file} is {name}.*UTF-8'): embed_file(tmp_path/file, tmp_path/'o.npz', elmo, column=column, say=str)
+            assert not list(tmp_path.glob('o.npz*'))
+    if name:
+        for door in (read_text, text_corpus, read_table, read_tagged):
+            with pytest.raises(CorpusError, match=name): door(tmp_path/('a.txt' if door in (read_text, text_corpus) else 'a.csv'))
+        assert read_text(tmp_path/'a.txt', encoding).lstrip('\ufeff') == text
+
+@pytest.mark.parametrize('name,column', [('a.txt.gz', None), ('a.csv.gz', 'text'), ('a.tsv.gz', 'text')])
+def test_packed_texts_are_embedded_as_unpacked_ones(name, column, saved, tmp_path):
+    elmo, sep = Elmo.from_pretrained(saved/'elmo'), '\t' if 'tsv' in name else ','
+    text = f'n{sep}text\n1{sep}the bank\n2{sep}of the river\n' if column else 'the bank\nof the river\n'
+    (tmp_path/name).write_bytes(gzip.compress(text.encode()))
+    (tmp_path/name.removesuffix('.gz')).write_text(text)
+    for f in (name, name.removesuffix('.gz')): assert embed_file(tmp_path/f, tmp_path/f'{f}.npz', elmo, column=column, say=str)['lines'] == 2
+    with np.load(tmp_path/f'{name}.npz') as a, np.load(tmp_path/f'{f}.npz') as b: assert all(np.array_equal(a[str(i)], b[str(i)]) for i in range(2))
+    if column:
+        with pytest.raises(EmbedError, match='it has n, text'): embed_file(tmp_path/name, tmp_path/'o.npz', elmo, say=str)
+
+@pytest.mark.parametrize('how', ['cut', 'no gzip', 'flipped', 'unnamed', 'bzip2', 'parquet'])
+def test_packed_texts_that_are_damaged(how, saved, tmp_path):
+    import bz2
+    elmo, raw = Elmo.from_pretrained(saved/'elmo'), gzip.compress(b'the bank of the river\n'*5000)
+    name, data, says = {'cut': ('a.txt.gz', raw[:len(raw)//2], 'gzip'), 'no gzip': ('a.txt.gz', b'the bank', 'gzip'), 'flipped': ('a.txt.gz', raw[:40] + bytes([raw[40] ^ 255]) + raw[41:], 'gzip'),
+                        'unnamed': ('a.txt', raw, 'packed by gzip.*.gz'), 'bzip2': ('a.txt', bz2.compress(b'the bank'), 'packed by bzip2'), 'parquet': ('a.parquet.gz', raw, 'parquet.*unpack')}[how]
+    (tmp_path/name).write_bytes(data)
+    with pytest.raises(EmbedError, match=says): embed_file(tmp_path/name, tmp_path/'o.npz', elmo, say=str)
+    assert not (tmp_path/'o.npz').exists()
