@@ -8,6 +8,7 @@ from .tokens import *
 from .arrays import *
 from .batches import *
 from .buffered import *
+from .speed import *
 from .charcnn import *
 from .recurrent import *
 from .cbow import *

@@ -19,6 +19,7 @@ from safetensors.torch import save_file
 from .corpora import regular_file
 from .tokens import *
 from .charcnn import *
+from .speed import *
 from .recurrent import *
 from .softmax import *
 
@@ -195,32 +196,58 @@ class BiLM(nn.Module):
         "As `encode`, for a text in pieces: the state is given back, (h [L, 2, B, P], c [L, 2, B, C])"
         return self._encode(chars, self.lstm.init_state() if state is None else state)
 
-    def _encode(self, chars, state):
-        mask, x = chars[..., 0] != 0, self.chars(chars)
-        if self.chars_bwd is None:
-            layers,state = self.lstm(self.drop(x), mask, state)
-            return [(x, x), *layers], state
+    def vectors(self, chars):
+        "Token vectors [B, T, P] as each direction reads them, and the same with dropout"
+        x = self.chars(chars)
+        if self.chars_bwd is None: return (x, x), (self.drop(x),)*2
         y = self.chars_bwd(chars)
-        (f,sf),(b,sb) = (self.lstm(self.drop(o), mask, state) for o in (x, y))     # of each pass one direction counts
-        if sf: state = tuple(torch.stack([o[:,0], p[:,1]], 1) for o,p in zip(sf, sb))
-        return [(x, y), *((l[0], m[1]) for l,m in zip(f, b))], state
+        return (x, y), (self.drop(x), self.drop(y))
+
+    def _encode(self, chars, state):
+        (x, y), (dx, dy) = self.vectors(chars)
+        layers, state = self.lstm(dx, chars[..., 0] != 0, state, dy)
+        return [(x, y), *layers], state
 
     def forward(self,
         chars:torch.Tensor,            # char ids, [B, T, W]
         fwd:torch.Tensor|None = None,  # next words, [B, T], 0 where there is none
         bwd:torch.Tensor|None = None,  # previous words, [B, T], 0 where there is none
+        state:tuple|None = None,       # of the LSTMs, to go on from; the new one comes back, too
     ) -> tuple:                        # nats of each target, ([N], [N]); without targets the top layer, ([B, T, P], [B, T, P])
         "Negative log-likelihoods of the targets, or the top layer's states; raises ValueError where it has no output layer"
         if (fwd is None) != (bwd is None): raise ValueError("Targets come for both directions, or for none")
-        if fwd is not None and self.head is None:
+        if fwd is None: return self.encode(chars)[-1]
+        if self.head is None:
             raise ValueError("This biLM has no output layer (n_words=0): it gives states, but predicts no words")
-        f,b = self.encode(chars)[-1]
-        if fwd is None: return f,b
-        has_f,has_b = fwd != 0, bwd != 0
-        f,b,fwd,bwd = self.drop(f)[has_f], self.drop(b)[has_b], fwd[has_f], bwd[has_b]
-        if self.head_bwd is not None: return self.head.nll(f, fwd), self.head_bwd.nll(b, bwd)     # two output layers
-        nll = self.head.nll(torch.cat([f, b]), torch.cat([fwd, bwd]))
-        return nll[:len(fwd)], nll[len(fwd):]
+        mask, targets = chars[..., 0] != 0, (fwd, bwd)
+        if (order := real_first(mask)) is not None:
+            mask, *targets = (o.gather(1, order) for o in (mask, *targets))
+            chars = chars.gather(1, order[..., None].expand_as(chars))
+        _, xs = self.vectors(chars)
+        read, drops = self.lstm.reader(xs[0], mask, state), [self.drop.mask(xs[0]) for d in (0, 1)]
+        n, alone = self.config.n_layers, self.exact or not self.training
+        def side(d, x):
+            *ys, top = (out := read(d, x))[:n]
+            if drops[d] is not None: top = top*drops[d]
+            return self.nll(d, top, targets[d]) if alone else top, *out[n:]
+        (f, *sf), (b, *sb) = side_by_side(side, *xs, [p for m in (self.lstm, *self.heads) for p in m.parameters()])
+        if not alone: f, b = self.sampled_nll((f, b), targets)
+        if state is None: return f, b
+        return f, b, fill_rows([torch.stack(o, 1) for o in zip(sf, sb)], state)
+
+    def nll(self, d, h, target):
+        "Nats of the targets [B, T] of one direction from its states [B, T, P]: one for each that is not 0"
+        h, target = h.flatten(0, 1), target.flatten()
+        at = target.nonzero()[:, 0]
+        rows = pad_rows(at)
+        return self.heads[d].nll(h[rows], target[rows])[:len(at)]
+
+    def sampled_nll(self, hs, targets):
+        "The same for both directions: where they share their output layer, with one sample of words"
+        if self.head_bwd is not None: return tuple(self.nll(d, hs[d], targets[d]) for d in (0, 1))
+        there = [t != 0 for t in targets]
+        nll = self.head.nll(*(torch.cat([o[m] for o,m in zip(os, there)]) for os in (hs, targets)))
+        return nll.split([int(m.sum()) for m in there])
 
 # %% ../nbs/07_bilm.ipynb #c039
 @torch.no_grad()
@@ -270,7 +297,7 @@ def evaluate(
 ) -> dict:      # perplexities `fwd`, `bwd`, `mean` (of both cross-entropies), and `predictions` a direction
     "Exact perplexity of both directions on all of `dl`; raises ValueError where there is nothing to predict"
     nats,n = [0., 0.],[0, 0]
-    with evaluating(model) as device:
+    with evaluating(model) as device, two_threads(device):
         for chars,*_,nexts,previous in dl:
             for i,nll in enumerate(model(*(o.to(device) for o in (chars, nexts, previous)))):
                 nats[i] += nll.double().sum().item()

@@ -10,6 +10,7 @@ __all__ = ['CharacterLayer', 'Highway', 'distinct_rows', 'cut_columns', 'max_ove
 import torch, torch.nn.functional as F
 from torch import nn, Tensor
 from fastcore.basics import store_attr
+from .speed import *
 
 # %% ../nbs/04_charcnn.ipynb #c038
 class Highway(nn.Module):
@@ -53,7 +54,7 @@ def cut_columns(
     "Drop the last columns of `chars` that cannot change any maximum over filters up to `widest` columns wide"
     differs = (chars != chars[:,-1:]).any(0).nonzero()       # columns where some token has not yet reached its padding
     longest = int(differs[-1])+1 if len(differs) else 0
-    return chars[:, :longest+widest]                         # one window of padding alone remains for every filter
+    return chars[:, :rounded(longest+widest, 4)]             # one window of padding alone remains for every filter
 
 # %% ../nbs/04_charcnn.ipynb #c067
 def max_over_time(
@@ -148,7 +149,6 @@ class CharCNN(nn.Module):
         self.highway = Highway(self.n_filters, n_highway, OneDNNLinear)
         self.proj = OneDNNLinear(self.n_filters, proj_dim) if proj_dim else None
         self.norm = TokenNorm(self.out_dim) if norm else None
-        if proj_dim and norm: self.proj.bias.requires_grad_(False)   # the mean is taken away: its gradient would be rounding errors
 
     def encode(self,
         chars:Tensor,  # char ids of real tokens, [N, W]
@@ -157,7 +157,13 @@ class CharCNN(nn.Module):
         x = self.embed(chars.long())                                         # [N, W, char_dim]
         x = torch.cat([max_over_time(conv, x) for conv in self.convs], -1)   # [N, n_filters]
         x = self.highway(self.act(x))
-        return x if self.proj is None else self.proj(x)
+        return x if self.proj is None else self.project(x)
+
+    def project(self, x):
+        "The last linear map. Training sets the gradient of a bias that `TokenNorm` takes away to 0: it were rounding errors"
+        w, b = self.proj.weight, self.proj.bias
+        if self.norm is not None and self.training: b = b.detach() + 0*b
+        return onednn_linear(x, w, b)
 
     def check(self, chars):
         "Raise if `chars` [N, W] cannot be encoded"
@@ -180,13 +186,24 @@ class CharCNN(nn.Module):
         self.check(real)
         if self.cut: real = cut_columns(real, self.widest)
         if self.share: real,inv = distinct_rows(real)
-        x = self.encode(real)
-        if self.norm is not None: x = self.norm(x, inv.bincount() if self.share else None)
-        if self.share: x = x.index_select(0, inv)
-        if full: return x.view(*mask.shape, -1)
+        else: inv = torch.arange(len(real), device=real.device)
+        counts = inv.bincount(minlength=rounded(len(real)))                  # rows that only fill up count 0
+        x = self.encode_halves(pad_rows(real))
+        if self.norm is not None: x = self.norm(x, counts)
+        if full: return x.index_select(0, inv).view(*mask.shape, -1)
         out = x.new_zeros(*mask.shape, self.out_dim)
-        out[mask] = x
+        out[mask] = x.index_select(0, inv)
         return out
+
+    def encode_halves(self, chars):
+        "`encode`, half of the tokens each on a thread of its own"
+        n = len(chars)//2
+        if n < 32 or not on_two_threads(): return self.encode(chars)
+        dummy = self.embed.weight.new_zeros(())
+        def half(i, _): return self.encode(chars[i*n:][:n] if i == 0 else chars[n:]),
+        params = [p for k,p in self.named_parameters() if not k.startswith('norm')]
+        (a,), (b,) = side_by_side(half, dummy, dummy, params)
+        return torch.cat([a, b])
 
     @torch.no_grad()
     def fold_norm(self):

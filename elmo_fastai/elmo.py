@@ -244,11 +244,7 @@ def encode_tokens(lm, chars):
 
 def run_layers(lm, x, y, mask=None, state=None):
     "All layers [B, T, 2P] from the token vectors for the forward (x) and backward (y) direction; and the new state"
-    layers, new = lm.lstm(lm.drop(x), mask, state)
-    if y is not x:
-        other, new_b = lm.lstm(lm.drop(y), mask, state)
-        layers = [(f, b) for (f,_),(_,b) in zip(layers, other)]
-        if new is not None: new = tuple(torch.stack([f[:,0], b[:,1]], 1) for f,b in zip(new, new_b))
+    layers, new = lm.lstm(lm.drop(x), mask, state, None if y is x else lm.drop(y))
     return [torch.cat(o, -1) for o in [(x, y), *layers]], new
 
 # %% ../nbs/09_elmo.ipynb #c062

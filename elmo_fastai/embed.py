@@ -28,6 +28,7 @@ from .bilm import eval_mode as evaluating
 from .elmo import *
 from .elmo import run_layers, split_text
 from .ai2 import *
+from .speed import two_threads
 
 # %% ../nbs/09b_embed.ipynb #c018
 _BOS, _EOS = object(), object()      # no text can be equal to them
@@ -179,7 +180,8 @@ def embed_window(elmo, sents, pick, pool, budget, bf16):
     if elmo.cache is None: elmo.cache = TokenCache(elmo)
     out, lens = [None]*len(sents), [len(s) for s in sents]
     def finish(pieces): return pool_pieces(pieces, pool) if pool else torch.cat(list(pieces), -2)
-    with torch.no_grad(), evaluating(elmo), torch.autocast(elmo.device.type, torch.bfloat16, enabled=bf16):
+    half = torch.autocast(elmo.device.type, torch.bfloat16, enabled=bf16)
+    with torch.no_grad(), evaluating(elmo), half, two_threads(elmo.device):
         for batch in batches(lens, budget):
             if lens[batch[0]] + 2 > budget:
                 [i] = batch

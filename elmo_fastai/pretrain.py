@@ -20,6 +20,7 @@ from .tokens import *
 from .batches import *
 from .buffered import *
 from .bilm import *
+from .speed import two_threads
 from .speak import *
 
 # %% ../nbs/08_pretrain.ipynb #c010
@@ -234,34 +235,24 @@ class CarryState(Callback):
     order,_resume = -4,('state',)
     def __init__(self,
         both:bool=False, # the backward state, too: for comparison only, it has seen words that are to be predicted
-    ): self.both,self.hooks,self.state,self.live = both,[],None,False
+    ): self.both,self.state = both,None
     def before_fit(self):
         dl = self.dls.train
         if not isinstance(dl, StreamDataLoader) and getattr(dl, 'kind', None) != 'stream':
             raise ValueError("CarryState needs a stream (kind='stream'): other loaders' rows do not go on where the last batch ended")
         if getattr(dl, 'stride', None) not in (None, dl.seq_len):
             raise ValueError(f"CarryState needs windows that do not overlap, and here stride={dl.stride} with seq_len={dl.seq_len}")
-        lstm = bare(self.model).lstm
-        self.hooks = [lstm.register_forward_pre_hook(self._give), lstm.register_forward_hook(self._take)]
     def before_train(self): self.state = None
     def before_validate(self): self.state = None
-    def before_batch(self): self.new,self.live = None,True
-    def after_pred(self): self.live = False                               # whoever else calls the model starts with zeros
-    def _give(self, lstm, args):
-        if not self.live: return
-        return *args[:2], lstm.init_state(len(args[0])) if self.state is None else (self.state['h'], self.state['c'])
-    def _take(self, lstm, args, out):
-        if not self.live: return
-        new = tuple(o.detach() for o in out[1])                           # (h, c), each [layers, 2 directions, B, …]
-        if self.new: new = tuple(torch.cat([o[:,:1], p[:,1:]], 1) for o,p in zip(self.new, new))    # two encoders: of each pass one direction counts
-        self.new = new
-    def after_batch(self):
-        if not self.both: self.new[0][:,1],self.new[1][:,1] = 0.,0.
-        self.state = dict(zip('hc', self.new))
-    def let_go(self):
-        for h in self.hooks: h.remove()
-        self.hooks,self.state,self.new,self.live = [],None,None,False
-    def after_fit(self): self.let_go()
+    def before_batch(self):
+        state = bare(self.model).lstm.init_state() if self.state is None else (self.state['h'], self.state['c'])
+        self.learn.xb = (*self.xb, state)
+    def after_pred(self):
+        *nats, (h, c) = self.pred
+        self.learn.pred = tuple(nats)
+        if not self.both: h[:,1], c[:,1] = 0., 0.
+        self.state = dict(h=h.detach(), c=c.detach())
+    def after_fit(self): self.state = None
 
 # %% ../nbs/08_pretrain.ipynb #c041
 class Throughput(Callback):
@@ -359,7 +350,8 @@ class BiLMLearner(Learner):
     def fit(self, n_epoch, lr=None, wd=None, cbs=None, reset_opt=False, start_epoch=0):
         "As fastai's"
         held = [o for o in [*self.cbs, *L(cbs)] if hasattr(o, 'let_go')]
-        try: super().fit(n_epoch, lr, wd, cbs, reset_opt, start_epoch)
+        try:
+            with two_threads(self.dls.device or 'cpu'): super().fit(n_epoch, lr, wd, cbs, reset_opt, start_epoch)
         finally: L(held).map(lambda o: o.let_go())
 
     def to_fp16(self, **kwargs): return self.to_fp32().add_cb(FP16(**kwargs))

@@ -11,6 +11,7 @@ import math
 import numpy as np, torch, torch.nn.functional as F
 from torch import nn
 from .charcnn import onednn_linear
+from .speed import pad_rows
 
 # %% ../nbs/06c_softmax.ipynb #c020
 ROWS = 4096      # positions at a time
@@ -141,8 +142,11 @@ class AdaptiveSoftmax(nn.AdaptiveLogSoftmaxWithLoss):
         group = torch.bucketize(target.contiguous(), torch.tensor(self.cutoffs[:-1], device=target.device), right=True)      # 0: the head
         res = nll(h, self.head.weight, torch.where(group == 0, target, self.shortlist_size + group - 1))
         for i,(project,score) in enumerate(self.tail):
-            rows = (group == i+1).nonzero()[:,0]
-            if len(rows): res = res.index_add(0, rows, nll(project(h[rows]), score.weight, target[rows] - self.cutoffs[i]))
+            at = (group == i+1).nonzero()[:,0]
+            if not len(at): continue
+            rows = pad_rows(at)
+            nats = nll(project(h[rows]), score.weight, target[rows] - self.cutoffs[i])
+            res = res.index_add(0, at, nats[:len(at)])
         return res
 
     def log_prob(self, h):

@@ -54,12 +54,8 @@ def read_on(
     state=None,   # from the call before; None: zeros
 ) -> tuple:       # (the states of all layers, [B, T, P] each; the state after the last token)
     "One direction alone, in its own order"
-    ys,new = [],[]
-    for i,lstm in enumerate((model.lstm.fwd, model.lstm.bwd)[d]):
-        y,s = model.lstm.run(lstm, model.lstm.drop(x) if i else x, None, None if state is None else state[i])
-        x = y + x if i and model.lstm.residual else y
-        ys.append(x); new.append(tuple(o.detach() for o in s))
-    return ys, new
+    ys, ends = model.lstm.read(d, x, None, state, model.lstm.masks(x))
+    return ys, tuple(torch.stack(o).detach() for o in zip(*ends))
 
 # %% ../nbs/13c_state.ipynb #c018
 def read_window(
@@ -115,6 +111,7 @@ def train_reading(
 ) -> int:               # tokens read
     "Train a biLM in one of three ways, for the same processor time"
     rng, opt = np.random.default_rng(seed), torch.optim.AdamW(model.parameters(), lr, betas=(.9, .99), weight_decay=.01)
+    def forgetful(state): return tuple(s*torch.as_tensor(rng.random((len(s), bs, 1)) >= forget).to(s) for s in state)
     start,n_read = time.process_time(),0
     model.train()
     while True:
@@ -124,7 +121,7 @@ def train_reading(
             if done >= 1: model.eval(); return n_read
             opt.param_groups[0]['lr'] = lr*(done/.25 if done < .25 else .5 + .5*math.cos(math.pi*(done - .25)/.75))
             res = read_window(model, text, window, states)
-            if how != 'cold': states = [[tuple(h*torch.as_tensor(rng.random((bs, 1)) >= forget).to(h) for h in l) for l in o[3]] for o in res]
+            if how != 'cold': states = [forgetful(o[3]) for o in res]
             opt.zero_grad()
             torch.cat([o[1] for o in res]).mean().backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.)

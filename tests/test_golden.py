@@ -73,6 +73,7 @@ BILMS = {
 @pytest.mark.parametrize('kind', BILMS)
 def test_losses_of_language_models(corpus, kind):
     was = RECORD['losses'][kind]
+    if kind == 'adagrad': was = was[:12]     # at its rate of 0.2 rounding grows tenfold in a few steps
     close(losses(bilm(corpus, **BILMS[kind]), len(was), .2 if kind == 'adagrad' else 5e-3), was, 1e-3)
 
 def test_losses_of_cbow(corpus):
@@ -81,9 +82,7 @@ def test_losses_of_cbow(corpus):
     close(losses(cbow_learner(dls, dim=16), 50, 5e-3), RECORD['losses']['cbow'], 1e-3)
 
 def test_losses_of_the_tasks(corpus):
-    learn = bilm(corpus, bs=32)
-    losses(learn, 50, 5e-3)
-    backbone = Elmo(learn.model, learn.dls.vocab, tokenizer='space')
+    backbone = Elmo(*load_bilm(FILES/'bilm'), tokenizer='space')
     set_seed(1)
     classifier = elmo_classifier_learner(ClassifyDataLoaders.from_corpus(corpus, bs=16, seed=3, device='cpu'), backbone)
     close(losses(classifier, 50, 5e-3), RECORD['losses']['classifier'], 1e-3)

@@ -110,5 +110,5 @@ def test_training_learns(texts, how):
     m = model(texts=texts)
     use = 'cold' if how == 'cold' else 'carried'
     before = np.nanmean(use_reading(m, texts[1], use)[0])
-    n = train_reading(m, texts[0], how, seconds=1.)
+    n = train_reading(m, texts[0], how, seconds=3.)
     assert n > 500 and not m.training and np.nanmean(use_reading(m, texts[1], use)[0]) < before - .3
