@@ -19,9 +19,22 @@ def source(cell): return ''.join(cell['source'])
 def cells(f, kind): return [c for c in read(f)['cells'] if c['cell_type'] == kind]
 def prose(f): return '\n\n'.join(source(c) for c in cells(f, 'markdown'))
 def directives(cell): return dict(re.findall(r'^#\|\s*([\w-]+):?[ ]*(.*)$', source(cell), re.M))
-each = pytest.mark.parametrize('nb', nbs, ids=name)
-each_chapter = pytest.mark.parametrize('nb', chapters, ids=name)
-each_taught = pytest.mark.parametrize('nb', taught, ids=name)
+
+def rule_for(items, called=name):
+    "One test of a rule for all `items`; it lists each of them that breaks it"
+    def rule(check):
+        def test():
+            broken = {}
+            for o in items:
+                try: check(o)
+                except pytest.skip.Exception: continue
+                except Exception as e: broken[called(o)] = f'{type(e).__name__}: {e}'
+            assert not broken, '\n' + '\n'.join(f'{k}: {v}' for k,v in broken.items())
+        test.__name__, test.__doc__ = check.__name__, check.__doc__
+        return test
+    return rule
+
+each, each_chapter, each_taught = map(rule_for, (nbs, chapters, taught))
 
 def texts(outputs):
     "The text of outputs; pictures in base64 say nothing"

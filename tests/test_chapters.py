@@ -1,5 +1,5 @@
 "The chapters as one course: what each has to say, its exercises, its way to Colab, its place among the others; the reference and the glossary"
-import ast, builtins, re, sys, warnings
+import ast, builtins, re, sys
 from configparser import ConfigParser
 
 import pytest, yaml
@@ -79,23 +79,6 @@ def test_elsewhere_the_cell_for_colab_does_nothing(monkeypatch):
     monkeypatch.setitem(sys.modules, 'google.colab', sys)
     exec(code, {'get_ipython': Shell})
     assert [o.split()[0] for o in done] == ['[', 'pip', 'cd']
-
-# measure: habits, not laws
-
-@each_taught
-def test_measure(nb):
-    "25 to 60 cells, paragraphs that fit on a screen, and never more than three cells of code without a word between"
-    all_cells, said = read(nb)['cells'], []
-    if not 25 <= len(all_cells) <= 60: said.append(f'{len(all_cells)} cells')
-    said += [f"{c['id']} is {len(source(c))} characters of prose" for c in cells(nb, 'markdown') if len(source(c)) > 2000 and 'Further reading' not in source(c)]
-    run, solutions = [], False
-    for c in all_cells + [dict(cell_type='markdown', source='')]:
-        if c['cell_type'] == 'code': run += [c['id']] * ('hide' not in directives(c))
-        else:
-            if len(run) > 3 and not solutions: said.append(f'{run[0]} to {run[-1]} is code without prose')
-            run, heads = [], re.findall(r'^## (.*)$', source(c), re.M)
-            if heads: solutions = heads[-1] == 'Solutions'
-    if said: warnings.warn('; '.join(said))
 
 # the sidebar, and the way from chapter to chapter
 

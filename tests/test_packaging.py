@@ -4,6 +4,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from notebooks import rule_for
 
 import elmo_fastai
 
@@ -11,7 +12,7 @@ lib = Path(elmo_fastai.__file__).resolve().parent
 files = sorted(f for f in lib.glob('*.py') if f.name not in ('__init__.py', '_modidx.py'))
 modules = [f.stem for f in files if f.stem != 'all']
 TOOLS = {'nbdev', 'execnb', 'pytest', 'hypothesis', 'jupyter', 'nbconvert', 'nbformat', 'IPython', 'ipykernel', 'psutil', 'packaging', 'jupyterlab', 'quarto'}
-each = pytest.mark.parametrize('name', modules)
+each = rule_for(modules, str)
 
 def imports(file, deferred=True):
     "The modules that `file` imports anywhere (or, without the deferred ones, at its top level), its own as elmo_fastai.name"

@@ -4,6 +4,7 @@ from configparser import ConfigParser
 from pathlib import Path
 
 import pytest, yaml
+from notebooks import rule_for
 
 root = Path(__file__).resolve().parent.parent
 cfg = ConfigParser(delimiters=['='])
@@ -21,7 +22,7 @@ def steps(f): return [s for j in jobs(f).values() for s in j.get('steps', [])]
 def shell(f): return [s['run'] for s in steps(f) if 'run' in s]
 def on(f): return load(f)[True]                        # YAML 1.1 reads the key `on` as true
 def name(f): return f.name
-each = pytest.mark.parametrize('file', workflows, ids=name)
+each = rule_for(workflows, name)
 
 spec = importlib.util.spec_from_file_location('release', github/'release.py')
 release = importlib.util.module_from_spec(spec)
@@ -174,7 +175,7 @@ def test_one_wheel_and_one_source_archive(tmp_path):
 
 # templates
 
-@pytest.mark.parametrize('file', forms, ids=name)
+@rule_for(forms, name)
 def test_issue_form(file):
     d = load(file)
     assert set(d) <= {'name', 'description', 'title', 'labels', 'body'} and len(d['name']) > 5 and len(d['description']) > 15
@@ -201,7 +202,7 @@ def test_the_command_in_the_bug_form_runs():
 
 # CONTRIBUTING, change log, citation
 
-@pytest.mark.parametrize('file', prose, ids=name)
+@rule_for(prose, name)
 def test_named_paths_and_links_exist(file):
     t = file.read_text(encoding='utf-8')
     code = re.sub(r'```.*?```', '', t, flags=re.S)

@@ -8,9 +8,9 @@ Two kinds of training: the tiny biLM on sentences of the toy language, the small
 WikiText-2 with 10,000 words. Four ways: all threads on each operation with the sizes as they come,
 the same with few sizes, the two halves each on a thread of its own, and one thread. Each way is a
 process of its own, and they take turns. The first part compares new batches with the same batches
-once more, also with a lower instruction set; the second puts a busy loop, or another training of
-the same way, beside each. Medians of the turns; tokens a second of training steps in bfloat16
-where the processor has it.
+once more, also with older instructions; the second puts a busy loop, or another training of
+the same way, beside each. Medians of the turns; tokens a second of training steps, in bfloat16
+where the processor has it and these instructions are in use.
 """
 import argparse, json, os, subprocess, sys, time
 from contextlib import ExitStack
@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT))
 RESULTS = ROOT/'nbs'/'results'/'shapes.json'
 WAYS = {'as they come': (), 'few sizes': ('sizes',), 'few sizes, two halves': ('sizes', 'halves'),
         'few sizes, one thread': ('sizes', 'one')}
-ISAS = {'its own': {}, 'AVX512_CORE': dict(ONEDNN_MAX_CPU_ISA='AVX512_CORE')}
+ISAS = {'its own': {}, 'AVX2, fp32': dict(ONEDNN_MAX_CPU_ISA='AVX2', ATEN_CPU_CAPABILITY='avx2')}
 WORKS = {'tiny, toy sentences': 'toy', 'small, stream of WikiText-2': 'wiki'}
 
 def loaders(work):
@@ -44,7 +44,7 @@ def child(work, way, n_batches):
     dls, config = loaders(work)
     learn = bilm_learner(dls, config)
     learn.create_opt()
-    model, half = learn.model.train(), bf16_is_fast('cpu')
+    model, half = learn.model.train(), bf16_is_fast('cpu') and 'ONEDNN_MAX_CPU_ISA' not in os.environ
     def step(batch):
         with torch.autocast('cpu', torch.bfloat16, enabled=half): loss = bilm_loss(model(*batch))
         loss.backward()
@@ -116,7 +116,7 @@ def show(res):
     t = pd.DataFrame(res['speed'])
     t['ratio'] = t.new/t.same
     print(res['processor'], t.round(2).to_string(), sep='\n\n')
-    if res['load']: print(pd.DataFrame(res['load']).round(0).to_string())
+    if 'load' in res: print(pd.DataFrame(res['load']).round(0).to_string())
 
 if __name__ == '__main__':
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -124,6 +124,7 @@ if __name__ == '__main__':
     p.add_argument('--quick', action='store_true')
     p.add_argument('--table', action='store_true')
     p.add_argument('--json', default=str(RESULTS))
+    p.add_argument('--part', choices=['speed', 'load'], help='only this one; the other stays')
     p.add_argument('--child', help=argparse.SUPPRESS)
     p.add_argument('--way', help=argparse.SUPPRESS)
     p.add_argument('--batches', type=int, help=argparse.SUPPRESS)
@@ -134,8 +135,10 @@ if __name__ == '__main__':
     elif args.table: show(json.loads(Path(args.json).read_text(encoding='utf-8')))
     else:
         turns = 1 if args.quick else args.turns
-        res = dict(processor=processor(), turns=turns, isa={k: v.get('ONEDNN_MAX_CPU_ISA', 'all that the processor has') for k,v in ISAS.items()})
-        res['speed'] = list(speed(turns))
-        res['load'] = list(load(turns))
+        file = Path(args.json)
+        res = json.loads(file.read_text(encoding='utf-8')) if args.part and file.exists() else {}
+        res |= dict(processor=processor(), turns=turns)
+        if args.part != 'load': res['speed'] = list(speed(turns))
+        if args.part != 'speed': res['load'] = list(load(turns))
         show(res)
-        if not args.quick: Path(args.json).write_text(json.dumps(res, indent=1) + '\n', encoding='utf-8')
+        if not args.quick: file.write_text(json.dumps(res, indent=1) + '\n', encoding='utf-8')
