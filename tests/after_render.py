@@ -9,12 +9,14 @@
 - a link past the navigation, first on each page;
 - the caption as description of a picture that has no other;
 - links between the pages that name the published address made relative, so that a copy of the site stays in the copy;
-- no scripts that no page uses;
+- no scripts and no icons that no page uses;
+- pictures with their size, so that the page does not jump when they come, and only when they are near;
 - the model in the box beside the scripts that run it in a page."""
-import json, os, re, shutil
+import json, logging, os, re, shutil, struct
 from html import escape, unescape
 from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import unquote
 
 class Page(HTMLParser):
     "What llms.txt needs from a built page: its title, its description, its address, and the sidebar's sections with their links"
@@ -191,6 +193,35 @@ def described(html):
     "`html` with the caption as description of each picture that has none"
     return re.sub(r'<img (?![^>]*\balt=)([^>]*>(?:</p>)?\s*<figcaption[^>]*>(.*?)</figcaption>)', lambda m: f'<img alt="{escape(unescape(re.sub("<.*?>", "", m[2])))}" {m[1]}', html, flags=re.S)
 
+def sized(html, folder):
+    "`html` with the size of each PNG of the text, read from its file in `folder`: space is kept for it, and it may come late"
+    def size(m):
+        file = folder/unquote(m[2])
+        if ' width=' in m[0] or not file.is_file(): return m[0]
+        w,h = struct.unpack('>II', file.read_bytes()[16:24])
+        wide = m[1].replace('class="', 'class="wide ', 1) if w > 1.8*h else m[1]       # panels side by side: a phone scrolls them
+        return f'<img width="{w}" height="{h}" loading="lazy"{wide}'
+    return re.sub(r'<img\b([^>]*?\bsrc="(?!https?:|data:)([^"]+\.png)")', size, html)
+
+ICON = re.compile(r'\bbi-([a-z0-9-]+)')
+
+def fewer_icons(docs):
+    "Leave in the font of icons and in its style sheet those that a page or a script of `docs` names; two thousand others weigh as much as a page"
+    from fontTools import subset
+    from fontTools.ttLib import TTFont
+    logging.getLogger('fontTools').setLevel(logging.ERROR)      # it remarks on two odd bytes of this font
+    css,font = (next(docs.glob(f'site_libs/bootstrap/bootstrap-icons.{e}'), None) for e in ('css', 'woff'))
+    if not css or not font: return
+    used = {'file-richtext'}                                # the one that the search names in two halves
+    used |= {o for f in [*docs.rglob('*.html'), *docs.rglob('*.js')] for o in ICON.findall(f.read_text(encoding='utf-8'))}
+    rules = re.findall(r'^\.bi-([\w-]+)::before \{ content: "\\(\w+)"; \}\n?', css.read_text(encoding='utf-8'), re.M)
+    text = re.sub(r'^\.bi-([\w-]+)::before \{[^}]*\}\n?', lambda m: m[0] if m[1] in used else '', css.read_text(encoding='utf-8'), flags=re.M)
+    css.write_text(text, encoding='utf-8')
+    f,cut = TTFont(font), subset.Subsetter()
+    cut.populate(unicodes=[int(code, 16) for name,code in rules if name in used])
+    cut.subset(f)
+    f.save(font)
+
 def within(html, base):
     "`html` with links to pages of the site at `base` made relative"
     return re.sub(rf'(<a\b[^>]*?\shref="){re.escape(base)}(?=[\w-]+\.html)', r'\1', html)
@@ -209,10 +240,11 @@ if __name__ == '__main__':
     html = {f.name: f.read_text(encoding='utf-8') for f in docs.glob('*.html')}
     def page(p, o):
         for change in (skippable, described, without_unused, named, one_turn, set_as_numbers): o = change(o)
-        o = titled(numbered(o, chapters), p, chapters)
+        o = titled(numbered(sized(o, docs), chapters), p, chapters)
         return within(solved(unfolded(anchored(o, anchors.get(p, set())))), base)
     new = {p: page(p, o) for p,o in html.items()}
     boxed(docs/'live')
+    if os.environ.get('QUARTO_PROJECT_RENDER_ALL'): fewer_icons(docs)
     search = docs/'search.json'
     search.write_text(json.dumps(found(json.loads(search.read_text(encoding='utf-8')), chapters), ensure_ascii=False), encoding='utf-8')
     ids = {p: set(re.findall(r'\bid="([^"]+)"', o)) for p,o in new.items()}

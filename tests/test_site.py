@@ -323,6 +323,22 @@ def test_numbers_of_tables_are_set_as_numbers(built):
     numbers = [c for r in rows for c in r.find_all('td') if re.fullmatch(r'\d+\.\d+', c.get_text().strip())]
     assert len(numbers) > 500 and sum('num' in c.get('class', []) for c in numbers) > .8*len(numbers)
 
+@each
+def test_pictures_keep_their_place(built, nb):
+    for img in soup(built/page_name(nb)).find('main').find_all('img'):
+        if not img['src'].endswith('.png'): continue
+        head = (built/unquote(img['src'])).read_bytes()[:24]
+        assert (int(img['width']), int(img['height'])) == struct.unpack('>II', head[16:24]) and img['loading'] == 'lazy'
+
+def test_icons_that_are_left_are_those_that_pages_name(built):
+    from fontTools.ttLib import TTFont
+    css = (built/'site_libs/bootstrap/bootstrap-icons.css').read_text(encoding='utf-8')
+    named = {o for p in pages(built) for o in re.findall(r'class="bi bi-([a-z0-9-]+)', p.read_text(encoding='utf-8'))}
+    rules = dict(re.findall(r'^\.bi-([\w-]+)::before \{ content: "\\(\w+)"', css, re.M))
+    assert len(named) > 3 and named <= set(rules) and len(rules) < 60
+    drawn = TTFont(built/'site_libs/bootstrap/bootstrap-icons.woff').getBestCmap()
+    assert {int(code, 16) for code in rules.values()} <= set(drawn)
+
 def test_page_for_wrong_addresses(built):
     s = soup(built/'404.html')
     assert len(s.find_all('h1')) == 1 and len(s.find('main').find_all('a')) >= 3
@@ -474,6 +490,19 @@ def test_code_is_not_cut_off(built, browser, address, nb):
         assert not [o for o in cut if o <= FITS]
         assert t.page.evaluate("""() => [...document.querySelectorAll('main .code-copy-button')].filter(o => o.checkVisibility()).every(o =>
           o.getBoundingClientRect().left >= o.parentElement.querySelector('code').getBoundingClientRect().right - 1)""")
+
+@pytest.mark.parametrize('name', ['index.html', 'elmo.html', 'charcnn.html', 'bilm.html', 'browser.html'])
+def test_a_page_is_light_and_shows_at_once(built, browser, address, name):
+    "At most 500 kB before the reader scrolls, as a server packs them, and something to see within a second"
+    import gzip
+    context = browser.new_context(viewport={'width': 1280, 'height': 900})
+    page, got = context.new_page(), []
+    page.on('response', lambda r: got.append(r))
+    page.goto(address + name, wait_until='networkidle')
+    packed = sum(len(b) if r.url.split('?')[0].endswith(('.woff', '.woff2', '.png')) else len(gzip.compress(b)) for r in got for b in [r.body()])
+    assert packed <= 500_000, packed
+    assert page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime") < 2000, 'a second on an idle machine'
+    context.close()
 
 def test_a_link_into_a_page_shows_what_it_leads_to(built, browser, address):
     with Tab(browser, address, 'elmo.html#equation-1') as t:
