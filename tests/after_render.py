@@ -199,9 +199,9 @@ def sized(html, folder):
         file = folder/unquote(m[2])
         if ' width=' in m[0] or not file.is_file(): return m[0]
         w,h = struct.unpack('>II', file.read_bytes()[16:24])
-        wide = m[1].replace('class="', 'class="wide ', 1) if w > 1.8*h else m[1]       # panels side by side: a phone scrolls them
-        return f'<img width="{w}" height="{h}" loading="lazy"{wide}'
-    return re.sub(r'<img\b([^>]*?\bsrc="(?!https?:|data:)([^"]+\.png)")', size, html)
+        rest = m[1].replace('class="', 'class="wide ', 1) if w > 1.8*h else m[1]       # panels side by side: a phone scrolls them
+        return f'<img width="{w}" height="{h}" loading="lazy"{rest}>'
+    return re.sub(r'<img\b((?=[^>]*\bsrc="(?!https?:|data:)([^"]+\.png)")[^>]*)>', size, html)
 
 ICON = re.compile(r'\bbi-([a-z0-9-]+)')
 

@@ -430,6 +430,11 @@ def test_pages_on_a_phone(built, browser, address, name):
         assert t.page.evaluate('document.documentElement.scrollWidth') <= 390, t.page.evaluate(WIDER)
         assert not t.page.evaluate("[...document.querySelectorAll('.math')].filter(o => !o.querySelector('.katex') || o.querySelector('.katex-error')).map(o => o.textContent)")
 
+def test_panels_side_by_side_scroll_on_a_phone(built, browser, address):
+    with Tab(browser, address, 'history.html', 390, 844) as t:
+        boxes = t.page.evaluate("[...document.querySelectorAll('main img.wide')].map(o => [o.getBoundingClientRect().width, o.parentElement.scrollWidth, o.parentElement.clientWidth])")
+        assert boxes and all(width > 600 and inner > outer for width,inner,outer in boxes), boxes
+
 CONTRAST = """() => {
   const rgba = s => { const v = (s.match(/[\\d.]+/g) || [0, 0, 0, 0]).map(Number); return v.length < 4 ? [...v, 1] : v };
   const over = (a, b) => [0, 1, 2].map(i => a[i]*a[3] + b[i]*(1 - a[3]));
