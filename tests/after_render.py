@@ -1,16 +1,22 @@
 """Quarto calls this after it has built the site, for what neither it nor nbdev does here:
 
 - llms.txt, an index of the pages in the order of the sidebar;
-- the chapters' numbers in the sidebar;
+- the chapters' numbers in the sidebar, titles, breadcrumbs, previous and next, and in what the search shows;
+- exported code: what fits on a screen stands open, what is longer is folded under the names that it defines;
+- solutions folded like the hints, as a list; columns of numbers set as numbers; the notebooks' last line, "Previous · Next", left to Quarto's own;
+- names for the navigations;
 - an anchor at each definition that is linked to (nbdev sets anchors only where it shows a signature in place of the code), and no link to what no page defines;
 - a link past the navigation, first on each page;
 - the caption as description of a picture that has no other;
 - links between the pages that name the published address made relative, so that a copy of the site stays in the copy;
-- no scripts that no page uses."""
-import os, re
+- no scripts and no icons that no page uses;
+- pictures with their size, so that the page does not jump when they come, and only when they are near;
+- the model in the box beside the scripts that run it in a page."""
+import json, logging, os, re, shutil, struct
 from html import escape, unescape
 from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import unquote
 
 class Page(HTMLParser):
     "What llms.txt needs from a built page: its title, its description, its address, and the sidebar's sections with their links"
@@ -68,6 +74,90 @@ def numbered(html, numbers):
     def number(m): return m[0] if m[2] not in numbers else f'{m[1]}<span class="chapter-number">{numbers[m[2]]}</span> '
     return re.sub(r'(<a href="[^"]*?([\w-]+\.html)" class="sidebar-item-text sidebar-link[^"]*">\s*<span class="menu-text">)(?!<span)', number, html)
 
+def number_of(page, numbers): return f'<span class="chapter-number">{numbers[page]}</span> '
+
+def titled(html, page, numbers):
+    "`html` of `page` with the number of its chapter in the title, the heading and the breadcrumb, and its neighbours' numbers in previous and next"
+    if page in numbers:
+        html = re.sub(rf'<title>(?!{numbers[page]} )', f'<title>{numbers[page]} ', html, count=1)
+        for before in (r'<h1 class="title[^"]*">(?!<span class="chapter)', r'<li class="breadcrumb-item"><a href="[^"]*">(?=[^<]*</a></li></ol>)'):
+            html = re.sub(before, lambda m: m[0] + number_of(page, numbers), html)
+    def neighbour(m): return m[0] if m[2] not in numbers else m[1] + number_of(m[2], numbers)
+    return re.sub(r'(<a href="[^"]*?([\w-]+\.html)" class="pagination-link".*?<span class="nav-page-text">)(?!<span)', neighbour, html, flags=re.S)
+
+def found(items, numbers):
+    "The entries of the search with the number of the chapter before its title"
+    def title(o):
+        n = numbers.get(o['href'].split('#')[0].split('/')[-1])
+        return o['title'] if not n or o['title'].startswith(n + ' ') else f"{n} {o['title']}"
+    return [o | {'title': title(o)} for o in items]
+
+SCREEN = 20     # lines of exported code that stand open; STYLE of a chapter: a module up to twenty lines
+
+def unfolded(html):
+    "`html` with exported code open where it is short, and else folded under the names that it defines"
+    def one(m):
+        lines = unescape(re.sub('<.*?>', '', m['code'])).strip().split('\n')
+        if len(lines) <= SCREEN: return m['code']
+        names = dict.fromkeys(f"{o['of']}.{o['method']}" if o['method'] else o['cls'] or o['function'] or o['constant'] for o in DEFINED.finditer('\n'.join(lines)))
+        what = ', '.join(f'<code>{escape(o)}</code>' for o in [*names][:3]) + (' …' if len(names) > 3 else '')
+        return f'<details class="code-fold exported">\n<summary>Source{" of " if what else ""}{what}, {len(lines)} lines</summary>{m["code"]}</details>'
+    return re.sub(r'<details(?: open="")? class="code-fold">\s*<summary>Exported source</summary>(?P<code>.*?)</details>', one, html, flags=re.S)
+
+def section(html, name):
+    "Where the content of the section `name` begins, after its heading, and where it ends; None without one"
+    m = re.search(rf'<section id="{name}" class="level2">\s*<h2.*?</h2>', html, re.S)
+    if not m: return None
+    depth = 1
+    for o in re.compile('<(/?)section').finditer(html, m.end()):
+        depth += -1 if o[1] else 1
+        if not depth: return m.end(), o.start()
+
+ANSWER = re.compile(r'<p>(?:<strong>)?(\d)(?:</strong>)?[.:)]?(?:</strong>)?(?:\s+(.*?))?</p>', re.S)
+NEXT = re.compile(r'\n(?=(?:<strong>)?\d(?:</strong>)?[.:)]?(?:</strong>)? )')     # several answers in one paragraph, a line each
+
+def solved(html):
+    "`html` with the solutions folded, and the answers as a list that has the numbers of the questions"
+    at = section(html, 'solutions')
+    if not at or '<details class="solutions">' in html: return html
+    a,b = at
+    text = re.sub(ANSWER, lambda m: NEXT.sub('</p>\n<p>', m[0]), html[a:b])
+    text = re.sub(rf'(?:{ANSWER.pattern}\s*)+', lambda m: '<ol>\n' + ANSWER.sub(r'<li value="\1"><p>\2</p></li>', m[0]) + '</ol>\n', text, flags=re.S)
+    return f'{html[:a]}\n<details class="solutions"><summary>Show the solutions</summary>\n{text}</details>\n{html[b:]}'
+
+NEIGHBOURS = re.compile(r'<p>(?:Previous|Next|Start): <a href="[^"]*">(?:(?!<p>).)*</p>\s*(?=(?:</section>\s*|</details>\s*)*(?:</main>|<a onclick=))', re.S)
+
+def one_turn(html):
+    "`html` without the line of links that ends each notebook: the page has its own at the same place"
+    return NEIGHBOURS.sub('', html) if 'pagination-link' in html else html
+
+NUMBER = re.compile(r'[+\-−–]?(?:\d[\d,. \u202f]*(?:[eE][+-]?\d+)?|nan|inf)\s?(?:%|×|s|ms|MB|kB|GB|M|k)?|—|-|')
+
+def set_as_numbers(html):
+    "`html` with the class `num` at the cells of each column of a table that holds numbers and nothing else"
+    def table(m):
+        rows = re.findall(r'<tr.*?</tr>', m[0], re.S)
+        texts = [[unescape(re.sub('<.*?>', '', c)).strip() for c in re.findall(r'<t[dh]\b.*?</t[dh]>', r, re.S)] for r in rows]
+        body = [t for r,t in zip(rows, texts) if '<td' in r]
+        wide = max(map(len, texts), default=0)
+        if any(len(t) != wide for t in body): return m[0]
+        cols = {i for i in range(wide) if any(t[i] for t in body) and all(NUMBER.fullmatch(t[i]) for t in body)}
+        def row(r):
+            i = -1
+            def cell(c):
+                nonlocal i
+                i += 1
+                return c[0] + ' class="num"' if i in cols and 'class=' not in c[0] else c[0]
+            return re.sub(r'<t[dh]\b', cell, r[0])
+        return re.sub(r'<tr.*?</tr>', row, m[0], flags=re.S)
+    return re.sub(r'<table\b.*?</table>', table, html, flags=re.S)
+
+def named(html):
+    "`html` with names for its navigations: of two or more, a screen reader tells them apart by name"
+    for find,name in [('<nav class="navbar[^"]*"', 'Site'), ('<nav class="quarto-secondary-nav"', 'Where you are'), ('<nav id="quarto-sidebar"', 'Chapters'), ('<nav id="TOC"', 'On this page'), ('<nav class="page-navigation"', 'Previous and next')]:
+        html = re.sub(rf'({find})(?! aria-label)', rf'\1 aria-label="{name}"', html)
+    return html
+
 def linked(docs):
     "For each page the anchors that links to the published site name: nbdev writes one for each name in backticks"
     res = {}
@@ -103,16 +193,60 @@ def described(html):
     "`html` with the caption as description of each picture that has none"
     return re.sub(r'<img (?![^>]*\balt=)([^>]*>(?:</p>)?\s*<figcaption[^>]*>(.*?)</figcaption>)', lambda m: f'<img alt="{escape(unescape(re.sub("<.*?>", "", m[2])))}" {m[1]}', html, flags=re.S)
 
+def sized(html, folder):
+    "`html` with the size of each PNG of the text, read from its file in `folder`: space is kept for it, and it may come late"
+    def size(m):
+        file = folder/unquote(m[2])
+        if ' width=' in m[0] or not file.is_file(): return m[0]
+        w,h = struct.unpack('>II', file.read_bytes()[16:24])
+        rest = m[1].replace('class="', 'class="wide ', 1) if w > 1.8*h else m[1]       # panels side by side: a phone scrolls them
+        return f'<img width="{w}" height="{h}" loading="lazy"{rest}>'
+    return re.sub(r'<img\b((?=[^>]*\bsrc="(?!https?:|data:)([^"]+\.png)")[^>]*)>', size, html)
+
+ICON = re.compile(r'\bbi-([a-z0-9-]+)')
+
+def fewer_icons(docs):
+    "Leave in the font of icons and in its style sheet those that a page or a script of `docs` names; two thousand others weigh as much as a page"
+    from fontTools import subset
+    from fontTools.ttLib import TTFont
+    logging.getLogger('fontTools').setLevel(logging.ERROR)      # it remarks on two odd bytes of this font
+    css,font = (next(docs.glob(f'site_libs/bootstrap/bootstrap-icons.{e}'), None) for e in ('css', 'woff'))
+    if not css or not font: return
+    used = {'file-richtext'}                                # the one that the search names in two halves
+    used |= {o for f in [*docs.rglob('*.html'), *docs.rglob('*.js')] for o in ICON.findall(f.read_text(encoding='utf-8'))}
+    rules = re.findall(r'^\.bi-([\w-]+)::before \{ content: "\\(\w+)"; \}\n?', css.read_text(encoding='utf-8'), re.M)
+    text = re.sub(r'^\.bi-([\w-]+)::before \{[^}]*\}\n?', lambda m: m[0] if m[1] in used else '', css.read_text(encoding='utf-8'), flags=re.M)
+    css.write_text(text, encoding='utf-8')
+    f,cut = TTFont(font), subset.Subsetter()
+    cut.populate(unicodes=[int(code, 16) for name,code in rules if name in used])
+    cut.subset(f)
+    f.save(font)
+
 def within(html, base):
     "`html` with links to pages of the site at `base` made relative"
     return re.sub(rf'(<a\b[^>]*?\shref="){re.escape(base)}(?=[\w-]+\.html)', r'\1', html)
+
+BOX = Path(__file__).resolve().parent.parent/'elmo_fastai'/'box'/'tiny-en'
+
+def boxed(live):
+    "Copy what the scripts of the folder `live` load: the boxed model's numbers and its configuration"
+    (live/BOX.name).mkdir(parents=True, exist_ok=True)
+    for name in ('config.json', 'model.safetensors'): shutil.copyfile(BOX/name, live/BOX.name/name)
 
 if __name__ == '__main__':
     docs = Path(os.environ['QUARTO_PROJECT_OUTPUT_DIR'])
     chapters,anchors,base = numbers(docs),linked(docs),Page((docs/'index.html').read_text(encoding='utf-8')).url.removesuffix('index.html')
     if os.environ.get('QUARTO_PROJECT_RENDER_ALL'): (docs/'llms.txt').write_text(llms(docs), encoding='utf-8')     # not after a single page
     html = {f.name: f.read_text(encoding='utf-8') for f in docs.glob('*.html')}
-    new = {p: within(anchored(numbered(without_unused(described(skippable(o))), chapters), anchors.get(p, set())), base) for p,o in html.items()}
+    def page(p, o):
+        for change in (skippable, described, without_unused, named, one_turn, set_as_numbers): o = change(o)
+        o = titled(numbered(sized(o, docs), chapters), p, chapters)
+        return within(solved(unfolded(anchored(o, anchors.get(p, set())))), base)
+    new = {p: page(p, o) for p,o in html.items()}
+    boxed(docs/'live')
+    if os.environ.get('QUARTO_PROJECT_RENDER_ALL'): fewer_icons(docs)
+    search = docs/'search.json'
+    search.write_text(json.dumps(found(json.loads(search.read_text(encoding='utf-8')), chapters), ensure_ascii=False), encoding='utf-8')
     ids = {p: set(re.findall(r'\bid="([^"]+)"', o)) for p,o in new.items()}
     for p,o in new.items():
         if (o := unlinked(o, p, ids)) != html[p]: (docs/p).write_text(o, encoding='utf-8')

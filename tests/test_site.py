@@ -16,6 +16,7 @@ def cells(nb): return json.loads(nb.read_text(encoding='utf-8'))['cells']
 def source(cell): return ''.join(cell['source'])
 def title_and_description(nb): return [re.sub(r'^[#>] ', '', o) for o in source(cells(nb)[0]).split('\n') if o.strip()][:2]
 def page_name(nb): return re.sub(r'^\d+[a-z]?_', '', nb.stem) + '.html'     # nbdev leaves the number out of the address
+def number(nb): return m[1] if (m := re.match(r'(\d+[a-z]?)_', nb.stem)) and m[1] != '99' else ''
 def plain(text):
     "`text` without marks, its quotation marks and dashes straight again"
     for a,b in [("[`*]", ''), ('[‘’]', "'"), ('[“”]', '"'), ('[–—]|--+', '-'), ('…', '...'), (r'\s+', ' ')]: text = re.sub(a, b, text)
@@ -27,6 +28,8 @@ def sidebar():
     for o in web['sidebar']['contents']:
         if isinstance(o, str): yield '', o
         else: yield from ((o['section'], f) for f in o['contents'])
+
+def sidebar_files(): return [f for _,f in sidebar()]
 
 # configuration
 
@@ -64,6 +67,43 @@ def test_directives_are_yaml(nb):
             except yaml.YAMLError as e: pytest.fail(f"{c['id']}: {name}: {value}: {e}")
             assert isinstance(read, dict) and list(read) == [name], (c['id'], name, value)
             if name in ('fig-cap', 'fig-alt'): assert plain(str(read[name])) == plain(value.strip('"\' ')), (c['id'], 'a part of the text is lost', read)
+
+# no paragraph gets lost on the way to its page
+
+def words(text): return re.sub(r'[\W_]+', '', re.sub(r'&\w+;', '', text)).casefold()
+def without_code(text): return re.sub(r'^(```|~~~).*?^\1', '', text, flags=re.M | re.S)
+HEAD = re.compile(r'# .*\n+> .*\n+- skip_showdoc: true\s*')
+TURN = re.compile(r'(?:Previous|Next|Start): \[')           # the last line of a notebook; on a page Quarto's own links stand in its place
+
+def paragraphs(nb):
+    "Each paragraph, list, table and heading of the markdown of a notebook, but the title and the line of links at the end"
+    for i,c in enumerate(o for o in cells(nb) if o['cell_type'] == 'markdown'):
+        text = source(c) if i else HEAD.sub('', source(c))
+        for part in re.split(r'\n\s*\n', text):
+            if part.strip() and not TURN.match(part): yield part.strip()
+
+def processed(nb):
+    "The markdown that nbdev hands to Quarto: its own processing of the notebook"
+    from nbdev.process import read_nb
+    from nbdev.processors import FilterDefaults
+    made = read_nb(nb)
+    FilterDefaults()(made)
+    return '\n\n'.join(c.source or '' for c in made.cells if c.cell_type != 'code')
+
+LINK = re.compile(r'\[(`[^`]*`)\]\([^)]*\)')               # nbdev links names in backticks
+def lost(nb, text):
+    text = words(LINK.sub(r'\1', text))
+    return [o for o in paragraphs(nb) if words(LINK.sub(r'\1', o)) not in text]
+
+@each
+def test_nbdev_hands_on_every_paragraph(nb): assert not lost(nb, processed(nb))
+
+def test_a_lost_paragraph_is_found(tmp_path):
+    "nbdev drops what stands in the cell of the title"
+    nb = tmp_path/'lost.ipynb'
+    md = lambda i, text: {'cell_type': 'markdown', 'id': i, 'metadata': {}, 'source': text}
+    nb.write_text(json.dumps({'cells': [md('a', '# Title\n\n> Line\n\n- skip_showdoc: true\n\nAn opening.'), md('b', 'More of `it`.')], 'metadata': {}, 'nbformat': 4, 'nbformat_minor': 5}))
+    assert lost(nb, processed(nb)) == ['An opening.']
 
 def luminance(colour):
     rgb = [int(colour[i:i+2], 16)/255 for i in (1, 3, 5)]
@@ -131,9 +171,21 @@ def canonical(page): return HOME + ('' if page.name == 'index.html' else page.na
 def test_page_has_title_and_description(built, nb):
     s = soup(built/page_name(nb))
     title,description = title_and_description(nb)
-    assert [plain(o.get_text()) for o in s.find_all('h1')] == [plain(title)]
-    assert plain(s.title.get_text()).startswith(plain(title)) and s.html['lang'] == 'en-GB'
+    title = f'{number(nb)} {plain(title)}'.strip()
+    assert [plain(o.get_text()) for o in s.find_all('h1')] == [title]
+    assert plain(s.title.get_text()).startswith(title) and s.html['lang'] == 'en-GB'
     assert plain(s.find('meta', attrs={'name': 'description'})['content']) == plain(description)
+
+@each
+def test_every_paragraph_stands_on_its_page(built, nb):
+    text = words(soup(built/page_name(nb)).find('main').get_text())
+    missing = []
+    for part in paragraphs(nb):
+        if re.match(r'<|\||~~~|```|\$\$|!\[|:::', part): continue      # tags, tables, code, formulas and pictures have tests of their own
+        part = re.sub(r'(`[^`]*`)|<[^>]*>|\]\([^)\s]*\)(?:\{[^}]*\})?|\s\{#.*?\}', r'\1', without_code(part))
+        part = re.sub(r'^ *(?:\*\*)?(?:\d+(?:\*\*)?[.:)]?(?:\*\*)? |[-*] |>+|#+)', ' ', part, flags=re.M)     # numbers of lists and answers are not text
+        missing += [o for o in re.split(r'\$[^$]+\$', part) if words(o) not in text]                       # nor are formulas: KaTeX draws them
+    assert not missing
 
 def test_nothing_else_was_built(built):
     assert {p.name for p in pages(built)} == {page_name(nb) for nb in nbs} | {'404.html'}
@@ -207,7 +259,7 @@ def test_sidebar_of_each_page(built, nb):
     links = [urljoin(HOME, a['href']).removeprefix(HOME) or 'index.html' for a in s.select('a.sidebar-link[href]')]
     assert links == [page_name(root/'nbs'/f) for _,f in sidebar()]
     assert [urljoin(HOME, a['href']).removeprefix(HOME) for a in s.select('a.sidebar-link.active')] == [page_name(nb)]
-    assert [o.get_text() for o in s.select('.chapter-number')] == [m[1] for _,f in sidebar() if (m := re.match(r'(\d+[a-z]?)_', f)) and m[1] != '99']
+    assert [o.get_text() for o in s.select('.menu-text .chapter-number')] == [m[1] for _,f in sidebar() if (m := re.match(r'(\d+[a-z]?)_', f)) and m[1] != '99']
     parts = list(dict.fromkeys(o for o,_ in sidebar() if o))
     assert [plain(o.get_text()) for o in s.select('.sidebar-item-section > .sidebar-item-container .menu-text')] == parts
 
@@ -219,6 +271,8 @@ def test_previous_and_next(built, nb):
     for css,j in [('.nav-page-previous a', i-1), ('.nav-page-next a', i+1)]:
         links = [o['href'].removeprefix('./') for o in s.select(css)]
         assert links == ([order[j]] if 0 <= j < len(order) else []), (css, links)
+        if links: assert plain(s.select_one(css).get_text()).startswith(number(root/'nbs'/sidebar_files()[j]))
+    assert not [o for o in s.find('main').find_all('p') if TURN.match(o.get_text().replace(': ', ': [', 1))], 'the same links twice'
 
 @each
 def test_head_of_each_page(built, nb):
@@ -230,6 +284,60 @@ def test_head_of_each_page(built, nb):
         assert meta[name] == HOME + config['image'] and (built/config['image']).is_file()
     assert meta['og:image:alt'] == config['image-alt']
     assert s.find('link', rel='canonical')['href'] == HOME + page_name(nb)
+
+@each
+def test_breadcrumb_has_the_number(built, nb):
+    trails = soup(built/page_name(nb)).select('.breadcrumb')
+    for o in trails: assert plain(o.select('.breadcrumb-item')[-1].get_text()).startswith(number(nb))
+
+@each
+def test_folds(built, nb):
+    "Exported code stands open up to a screen, and is folded under its names above; solutions are folded like the hints"
+    s = soup(built/page_name(nb))
+    for o in s.select('details.code-fold'):
+        assert not o.has_attr('open') and 'Exported source' not in o.summary.get_text()
+        if 'exported' in o['class']: assert len(o.find('pre').get_text().strip().split('\n')) > 20 and re.search(r'\d+ lines$', o.summary.get_text())
+    at = s.find('section', id='solutions')
+    if not at: return
+    fold = at.select_one('details.solutions')
+    assert fold and not fold.has_attr('open') and not [o for o in at.find_all(['p', 'pre']) if not o.find_parent('details')]
+    assert not [o for o in fold.find_all('p') if re.match(r'\d[ .:]', o.get_text()) and not o.find_parent('li')], 'answers are a list'
+
+@each
+def test_navigations_have_names(built, nb):
+    names = [o.get('aria-label') for o in soup(built/page_name(nb)).find_all('nav') if 'quarto-page-breadcrumbs' not in o.get('class', [])]
+    assert all(names) and len(set(names)) == len(names), names
+
+@each
+def test_nothing_is_asked_of_another_host(built, nb):
+    "A copy of the site works without a network: styles, scripts, fonts and pictures are its own"
+    s = soup(built/page_name(nb))
+    for tag,attribute in [('script', 'src'), ('img', 'src'), ('link', 'href'), ('iframe', 'src')]:
+        for o in s.find_all(tag, **{attribute: True}):
+            if o.get('rel') in (['canonical'], ['next'], ['prev']): continue
+            assert not re.match('(?:https?:)?//', o[attribute]), o
+    for f in built.glob('*.css'): assert not re.search(r'url\([\'"]?(?:https?:)?//', f.read_text(encoding='utf-8'))
+
+def test_numbers_of_tables_are_set_as_numbers(built):
+    rows = [o for nb in nbs for o in soup(built/page_name(nb)).select('main table.dataframe tbody tr')]
+    numbers = [c for r in rows for c in r.find_all('td') if re.fullmatch(r'\d+\.\d+', c.get_text().strip())]
+    assert len(numbers) > 500 and sum('num' in c.get('class', []) for c in numbers) > .8*len(numbers)
+
+@each
+def test_pictures_keep_their_place(built, nb):
+    for img in soup(built/page_name(nb)).find('main').find_all('img'):
+        if not img['src'].endswith('.png'): continue
+        head = (built/unquote(img['src'])).read_bytes()[:24]
+        assert (int(img['width']), int(img['height'])) == struct.unpack('>II', head[16:24]) and img['loading'] == 'lazy'
+
+def test_icons_that_are_left_are_those_that_pages_name(built):
+    from fontTools.ttLib import TTFont
+    css = (built/'site_libs/bootstrap/bootstrap-icons.css').read_text(encoding='utf-8')
+    named = {o for p in pages(built) for o in re.findall(r'class="bi bi-([a-z0-9-]+)', p.read_text(encoding='utf-8'))}
+    rules = dict(re.findall(r'^\.bi-([\w-]+)::before \{ content: "\\(\w+)"', css, re.M))
+    assert len(named) > 3 and named <= set(rules) and len(rules) < 60
+    drawn = TTFont(built/'site_libs/bootstrap/bootstrap-icons.woff').getBestCmap()
+    assert {int(code, 16) for code in rules.values()} <= set(drawn)
 
 def test_page_for_wrong_addresses(built):
     s = soup(built/'404.html')
@@ -256,6 +364,12 @@ def test_index_for_language_models(built):
 def test_search_index_holds_every_page(built):
     found = {o['href'].split('#')[0] for o in json.loads((built/'search.json').read_text(encoding='utf-8'))}
     assert found >= {page_name(nb) for nb in nbs}
+
+def test_search_shows_the_numbers(built):
+    items = json.loads((built/'search.json').read_text(encoding='utf-8'))
+    of = {page_name(nb): number(nb) for nb in nbs}
+    for o in items:
+        if n := of.get(o['href'].split('#')[0]): assert o['title'].startswith(n + ' ') and not o['title'].startswith(f'{n} {n}')
 
 # in a browser
 
@@ -288,24 +402,21 @@ def address(built):
     yield f'http://127.0.0.1:{server.server_port}{base}'
     server.shutdown()
 
-STUB = 'window.katex = {render: (tex, o) => { o.textContent = "x" }}'     # where the formulas' script can't be reached
-
 class Tab:
-    "A page in the browser, with what it said in the console; without a network a stub stands for KaTeX"
+    "A page in the browser, and what it said in the console; what it asks of another host is a fault, too"
     def __init__(self, browser, address, name, width=1280, height=900, scheme='light'):
-        self.said,self.online = [], True
+        self.said = []
         self.context = browser.new_context(viewport={'width': width, 'height': height}, color_scheme=scheme)
         self.page = p = self.context.new_page()
         p.set_default_timeout(180_000)
-        p.route(lambda url: not url.startswith(address), self.answer)
+        p.route(lambda url: not url.startswith(address), self.elsewhere)
         p.on('console', lambda m: m.type == 'error' and self.said.append(m.text))
         p.on('pageerror', lambda e: self.said.append(str(e)))
         p.goto(address + name, wait_until='load')
 
-    def answer(self, route):
-        try: return route.fulfill(response=route.fetch(timeout=5_000))
-        except Exception: self.online = False
-        route.fulfill(body=STUB if route.request.url.endswith('.js') else '', content_type='text/javascript' if route.request.url.endswith('.js') else 'text/css')
+    def elsewhere(self, route):
+        self.said.append(f'asked for {route.request.url}')
+        route.abort()
 
     def __enter__(self): return self
     def __exit__(self, *args): self.context.close()
@@ -317,7 +428,12 @@ def test_pages_on_a_phone(built, browser, address, name):
     with Tab(browser, address, name, 390, 844) as t:
         assert not t.said
         assert t.page.evaluate('document.documentElement.scrollWidth') <= 390, t.page.evaluate(WIDER)
-        if t.online: assert not t.page.evaluate("[...document.querySelectorAll('.math')].filter(o => !o.querySelector('.katex') || o.querySelector('.katex-error')).map(o => o.textContent)")
+        assert not t.page.evaluate("[...document.querySelectorAll('.math')].filter(o => !o.querySelector('.katex') || o.querySelector('.katex-error')).map(o => o.textContent)")
+
+def test_panels_side_by_side_scroll_on_a_phone(built, browser, address):
+    with Tab(browser, address, 'history.html', 390, 844) as t:
+        boxes = t.page.evaluate("[...document.querySelectorAll('main img.wide')].map(o => [o.getBoundingClientRect().width, o.parentElement.scrollWidth, o.parentElement.clientWidth])")
+        assert boxes and all(width > 600 and inner > outer for width,inner,outer in boxes), boxes
 
 CONTRAST = """() => {
   const rgba = s => { const v = (s.match(/[\\d.]+/g) || [0, 0, 0, 0]).map(Number); return v.length < 4 ? [...v, 1] : v };
@@ -367,6 +483,41 @@ def test_light_and_dark(built, browser, address):
         t.page.wait_for_function("document.body.classList.contains('quarto-light')")
         assert paper() == before and not t.said
 
+OVERFLOW = """() => [...document.querySelectorAll('main pre.sourceCode > code')].filter(o => o.checkVisibility() && o.scrollWidth > o.clientWidth)
+  .map(o => Math.max(...o.textContent.split('\\n').map(l => l.length)))"""
+FITS = 92       # characters a line that a block shows at 1,280 pixels; open cells of the course have 88
+
+@pytest.mark.parametrize('nb', nbs, ids=lambda f: f.stem)
+def test_code_is_not_cut_off(built, browser, address, nb):
+    "At 1,280 pixels a block shows lines of 92 characters whole; longer ones scroll under a bar that shows; no button stands on the text"
+    with Tab(browser, address, page_name(nb)) as t:
+        cut = t.page.evaluate(OVERFLOW)
+        assert not [o for o in cut if o <= FITS]
+        assert t.page.evaluate("""() => [...document.querySelectorAll('main .code-copy-button')].filter(o => o.checkVisibility()).every(o =>
+          o.getBoundingClientRect().left >= o.parentElement.querySelector('code').getBoundingClientRect().right - 1)""")
+
+@pytest.mark.parametrize('name', ['index.html', 'elmo.html', 'charcnn.html', 'bilm.html', 'browser.html'])
+def test_a_page_is_light_and_shows_at_once(built, browser, address, name):
+    "At most 500 kB before the reader scrolls, as a server packs them, and something to see within a second"
+    import gzip
+    context = browser.new_context(viewport={'width': 1280, 'height': 900})
+    page, got = context.new_page(), []
+    page.on('response', lambda r: got.append(r))
+    page.goto(address + name, wait_until='networkidle')
+    packed = sum(len(b) if r.url.split('?')[0].endswith(('.woff', '.woff2', '.png')) else len(gzip.compress(b)) for r in got for b in [r.body()])
+    assert packed <= 500_000, packed
+    assert page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime") < 2000, 'a second on an idle machine'
+    context.close()
+
+def test_a_link_into_a_page_shows_what_it_leads_to(built, browser, address):
+    with Tab(browser, address, 'elmo.html#equation-1') as t:
+        t.page.wait_for_timeout(500)
+        bar,heading = (t.page.evaluate(f"document.querySelector('{o}').getBoundingClientRect().{side}") for o,side in [('#quarto-header', 'bottom'), ('#equation-1 h2', 'top')])
+        assert bar <= heading < 300
+    with Tab(browser, address, 'elmo.html#solutions') as t:
+        t.page.evaluate("location.hash = document.querySelector('details.solutions .cell').id")
+        t.page.wait_for_function("document.querySelector('details.solutions').open")
+
 def test_search_finds_a_word(built, browser, address):
     with Tab(browser, address, 'index.html') as t:
         t.page.keyboard.press('/')
@@ -388,9 +539,9 @@ def test_keyboard(built, browser, address):
         assert t.page.evaluate("getComputedStyle(document.activeElement).outlineStyle") != 'none'
         fold = t.page.query_selector('details.code-fold:not([open])')
         fold.query_selector('summary').focus()
-        assert not fold.query_selector('code').is_visible()
+        assert not fold.query_selector('pre code').is_visible()
         t.page.keyboard.press('Enter')
-        assert fold.query_selector('code').is_visible()
+        assert fold.query_selector('pre code').is_visible()
 
 def test_names_for_screen_readers(built, browser, address):
     with Tab(browser, address, 'bilm.html') as t:

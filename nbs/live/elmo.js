@@ -1,0 +1,187 @@
+// ELMo in the browser: text → tokens → letters → token vectors → two LSTMs that never meet.
+// To be read beside the chapters on tokens, characters, recurrence and ELMo. Plain JavaScript:
+// no dependency, no build step. A matrix is {data, shape}, its numbers row after row.
+
+// ---- tokens: `word_tokenize` --------------------------------------------------------------
+
+const LETTER = '\\p{L}\\p{N}_', MARK = '\\p{M}';                  // Python's \w; accents
+const SPACE = '\\t-\\r\\x1c-\\x20\\x85\\xa0\\u1680\\u2000-\\u200a'
+  + '\\u2028\\u2029\\u202f\\u205f\\u3000';
+const CHAR = `[${LETTER}${MARK}]`, SIGN = `[^${LETTER}${SPACE}]`;
+const WORD = new RegExp([
+  '<unk>',                                             // the mark that published corpora use
+  '\\p{Nd}+(?:[.,:]\\p{Nd}+)+',                        // 1,250.75  10:30
+  `${CHAR}+?(?=n['’]t(?!${CHAR}))`,                    // did|n't
+  `n['’]t(?!${CHAR})`,
+  `(?<=[${LETTER}])['’](?:s|re|ve|ll|d|m)(?!${CHAR})`, // it|'s
+  `${CHAR}+(?:[-.]${CHAR}+)*`,                         // bank  well-known  e.g|.
+  '\\.{2,}|-{2,}',                                     // ...  --
+  '[\\u{1F1E6}-\\u{1F1FF}]{2}',                        // a flag is two letters
+  `${SIGN}(?:[${MARK}\\u{1F3FB}-\\u{1F3FF}]|\\u200d${SIGN})*`,  // a sign, skin tone, joiners
+].join('|'), 'giu');
+
+export const tokenize = text => text.match(WORD) || [];
+
+// ---- files: safetensors -------------------------------------------------------------------
+
+// Eight bytes with the length of a header, the header as JSON, the numbers.
+export function readTensors(buffer) {
+  const size = Number(new DataView(buffer).getBigUint64(0, true)), tensors = {};
+  const header = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 8, size)));
+  delete header.__metadata__;
+  for (const [name, {dtype, shape, data_offsets: [a, b]}] of Object.entries(header)) {
+    const bytes = buffer.slice(8 + size + a, 8 + size + b);
+    if (dtype === 'F32') tensors[name] = {shape, data: new Float32Array(bytes)};
+    if (dtype === 'F16') tensors[name] = {shape, data: halves(new Uint16Array(bytes))};
+    if (dtype === 'I8') tensors[name] = {shape, data: new Float32Array(new Int8Array(bytes))};
+  }
+  for (const name of Object.keys(tensors)) {           // rows of int8 have a scale each
+    const {data, shape: [rows]} = tensors[name], scale = tensors[name + '.scale'];
+    const row = i => Math.floor(i * rows / data.length);
+    if (scale) data.forEach((v, i) => { data[i] = v * scale.data[row(i)]; });
+  }
+  return tensors;
+}
+
+// Half precision: one bit of sign, five of exponent, ten of fraction.
+function half(bits) {
+  const exponent = (bits >> 10) & 31, fraction = bits & 1023;
+  const size = exponent ? 2 ** (exponent - 15) * (1 + fraction / 1024) : 2 ** -24 * fraction;
+  return bits & 0x8000 ? -size : size;
+}
+const HALF = Float32Array.from({length: 65536}, (_, bits) => half(bits));
+function halves(bits) {
+  const out = new Float32Array(bits.length);
+  for (let i = 0; i < bits.length; i++) out[i] = HALF[bits[i]];
+  return out;
+}
+
+// ---- arithmetic ---------------------------------------------------------------------------
+
+const sigmoid = v => 1 / (1 + Math.exp(-v));
+
+// W x + b for one vector x; four sums at a time keep the processor busy.
+function product({data: w, shape: [E, D]}, x, b) {
+  const y = new Float32Array(E);
+  for (let e = 0, k = 0; e < E; e++) {
+    let s0 = 0, s1 = 0, s2 = 0, s3 = 0, d = 0;
+    for (; d + 4 <= D; d += 4, k += 4) {
+      s0 += w[k] * x[d];
+      s1 += w[k + 1] * x[d + 1];
+      s2 += w[k + 2] * x[d + 2];
+      s3 += w[k + 3] * x[d + 3];
+    }
+    for (; d < D; d++, k++) s0 += w[k] * x[d];
+    y[e] = s0 + s1 + s2 + s3 + (b ? b.data[e] : 0);
+  }
+  return y;
+}
+
+// ---- characters: one vector a token, from its letters alone -------------------------------
+
+const BOW = 259, EOW = 260, PAD = 261;                 // AI2's ids; a byte of UTF-8 is 1 to 256
+const MARKS = {'<s>': 257, '</s>': 258};
+
+// A token as a row of ids: its bytes between two marks, then padding up to `width` in all.
+export function charIds(token, width) {
+  const bytes = new TextEncoder().encode(token.replace(/\p{Cs}/gu, '?')).slice(0, width - 2);
+  const row = [BOW, ...(token in MARKS ? [MARKS[token]] : Array.from(bytes, b => b + 1)), EOW];
+  return row.concat(Array(width - row.length).fill(PAD));
+}
+
+// How well one filter [E, width] fits the letters where it fits best.
+function bestFit(kernel, bias, letters, E, places) {
+  const width = kernel.length / E;
+  let best = -Infinity;
+  for (let i = 0; i < places; i++) {
+    let s = bias;
+    for (let e = 0; e < E; e++) {
+      for (let j = 0; j < width; j++) s += kernel[e * width + j] * letters[(i + j) * E + e];
+    }
+    best = Math.max(best, s);
+  }
+  return best;
+}
+
+function charCNN(w, config, ids) {
+  const E = config.char_dim, table = w['chars.embed.weight'].data;
+  const letters = Float32Array.from(ids.flatMap(id => [...table.slice(id * E, id * E + E)]));
+  const act = config.activation === 'tanh' ? Math.tanh : v => Math.max(v, 0);
+  let x = config.filters.flatMap(([width, n], f) => {
+    const kernels = w[`chars.convs.${f}.weight`].data, bias = w[`chars.convs.${f}.bias`].data;
+    const used = ids.filter(o => o !== PAD).length;    // one window of padding alone is enough
+    const places = Math.min(used + 1, ids.length - width + 1), size = E * width;
+    const kernel = k => kernels.subarray(k * size, k * size + size);
+    return Array.from(bias, (b, k) => act(bestFit(kernel(k), b, letters, E, places)));
+  });
+  for (let l = 0; l < config.n_highway; l++) {         // change a little, carry the rest
+    const name = `chars.highway.layers.${l}`;
+    const y = product(w[name + '.weight'], x, w[name + '.bias']);
+    x = x.map((v, d) => v + sigmoid(y[x.length + d]) * (Math.max(y[d], 0) - v));
+  }
+  return w['chars.proj.weight'] ? product(w['chars.proj.weight'], x, w['chars.proj.bias']) : x;
+}
+
+// ---- recurrence: one layer, one direction -------------------------------------------------
+
+const clip = (v, limit) => limit ? Math.min(Math.max(v, -limit), limit) : v;
+
+// `inputs` in the order in which they are read; the outputs come in the same order.
+function lstm(w, name, inputs, config) {
+  const part = o => w[`${name}.${o}_l0`], C = config.hidden_dim;
+  let h = new Float32Array(config.proj_dim), c = new Float32Array(C);
+  return inputs.map(x => {
+    const z = product(part('weight_ih'), x, part('bias_ih'));
+    const u = product(part('weight_hh'), h, part('bias_hh'));
+    const gate = (k, i) => z[k * C + i] + u[k * C + i];       // input, forget, candidate, output
+    c = c.map((v, i) => sigmoid(gate(1, i)) * v + sigmoid(gate(0, i)) * Math.tanh(gate(2, i)));
+    c = c.map(v => clip(v, config.cell_clip));
+    const y = c.map((v, i) => sigmoid(gate(3, i)) * Math.tanh(v));
+    h = part('weight_hr') ? product(part('weight_hr'), y) : y;
+    return h = h.map(v => clip(v, config.proj_clip));
+  });
+}
+
+// ---- ELMo ---------------------------------------------------------------------------------
+
+export class Elmo {
+  constructor(tensors, config) { Object.assign(this, {tensors, config, known: new Map()}); }
+
+  static async load(folder) {
+    const [config, model] = await Promise.all(['config.json', 'model.safetensors'].map(async o => {
+      const response = await fetch(folder + o);
+      if (!response.ok) throw new Error(`${o}: ${response.status}`);
+      return response;
+    }));
+    return new Elmo(readTensors(await model.arrayBuffer()), (await config.json()).config);
+  }
+
+  // A token has the same vector wherever it stands, so it is computed once.
+  token(word) {
+    const {tensors, config, known} = this;
+    const ids = charIds(word, config.max_chars);
+    if (!known.has(word)) known.set(word, charCNN(tensors, config, ids));
+    return known.get(word);
+  }
+
+  // For each layer and each word one vector: its forward half, then its backward half.
+  layers(words) {
+    const {tensors, config} = this;
+    if (!words.length) return Array.from({length: config.n_layers + 1}, () => []);
+    const x = ['<s>', ...words, '</s>'].map(o => this.token(o)), all = [[x, x]];
+    let f = x, b = [...x].reverse();                   // the backward direction reads from the end
+    for (let l = 0; l < config.n_layers; l++) {
+      const add = l && config.residual ? (y, x) => y.map((v, d) => v + x[d]) : y => y;
+      f = lstm(tensors, `lstm.fwd.${l}`, f, config).map((y, t) => add(y, f[t]));
+      b = lstm(tensors, `lstm.bwd.${l}`, b, config).map((y, t) => add(y, b[t]));
+      all.push([f, [...b].reverse()]);
+    }
+    const word = (f, b, t) => Float32Array.of(...f[t + 1], ...b[t + 1]);       // not the marks
+    return all.map(([f, b]) => words.map((_, t) => word(f, b, t)));
+  }
+}
+
+export function cosine(a, b) {
+  const dot = (x, y) => x.reduce((s, v, i) => s + v * y[i], 0);
+  return dot(a, b) / Math.sqrt(dot(a, a) * dot(b, b) || 1);
+}

@@ -1,0 +1,71 @@
+"""ELMo in plain JavaScript, in a browser on this machine, beside PyTorch with the same weights on the same sentences.
+
+    python tests/benchmarks/live.py                             # needs playwright and a Chromium; half a minute
+    python tests/benchmarks/live.py --json nbs/results/live.json
+
+start     from the call that loads model and configuration to a model that can read, over a local server
+sentence  all layers of a sentence of ten words that it has not seen, its tokens' letters included: median, and the slowest of the later half
+phone     the same with the processor slowed down to a quarter
+apart     the largest difference of any number of any layer from PyTorch's, over the fifty sentences of tests/test_live.py
+"""
+import argparse, functools, http.server, json, shutil, sys, tempfile, threading, time
+from pathlib import Path
+from statistics import median
+import numpy as np, torch
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT/'tests')]
+from after_render import boxed
+from test_live import sentences
+from elmo_fastai.all import Elmo, word_tokenize
+
+TEN = [f'The {a} man saw a {b} on the {c} .' for a in ('old', 'young', 'tall', 'blind', 'rich') for b in ('boat', 'light', 'letter', 'stranger') for c in ('bank', 'stairs')]
+
+JS = """async ({ten, fifty}) => {
+  const m = await import('/elmo.js'), begin = performance.now(), elmo = await m.Elmo.load('/tiny-en/'), start = performance.now() - begin;
+  const times = ten.map(s => { elmo.known.clear(); const t = performance.now(); elmo.layers(m.tokenize(s)); return performance.now() - t });
+  return {start, times, layers: fifty.map(s => elmo.layers(m.tokenize(s)).map(l => l.map(v => Array.from(v))))} }"""
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *args): pass
+
+def in_browser(address, slower):
+    from playwright.sync_api import sync_playwright
+    with sync_playwright() as p:
+        browser = p.chromium.launch(executable_path=next(filter(None, map(shutil.which, ('chromium', 'chromium-browser', 'google-chrome'))), None), args=['--no-sandbox'])
+        page = browser.new_page()
+        page.goto(address + 'elmo.js')
+        if slower > 1: page.context.new_cdp_session(page).send('Emulation.setCPUThrottlingRate', {'rate': slower})
+        got = page.evaluate(JS, {'ten': TEN, 'fifty': sentences() if slower == 1 else []}) | {'browser': browser.version}
+        browser.close()
+    return got
+
+def main():
+    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ap.add_argument('--json', help='write the figures to this file')
+    args = ap.parse_args()
+    torch.set_num_threads(1)
+    elmo = Elmo.from_pretrained('tiny-en').eval()
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copyfile(ROOT/'nbs'/'live'/'elmo.js', f'{folder}/elmo.js')
+        boxed(Path(folder))
+        server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), functools.partial(Quiet, directory=folder))
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f'http://127.0.0.1:{server.server_port}/'
+        desk, phone = in_browser(address, 1), in_browser(address, 4)
+        server.shutdown()
+    apart = max(np.abs(np.array(got) - want).max() for got,want in zip(desk['layers'], elmo.embed(sentences(), layers='all')) if want.size)
+    def torch_time(s):
+        t = time.perf_counter(); elmo.embed([s], layers='all')
+        return 1000*(time.perf_counter() - t)
+    later = lambda o: o[len(o)//2:]
+    python = [torch_time(s) for s in TEN]
+    figures = dict(browser=f"Chromium {desk['browser']}", torch=torch.__version__, sentences=len(TEN), words=len(word_tokenize(TEN[0])),
+                   start_ms=round(desk['start']), sentence_ms=round(median(desk['times']), 1), slowest_ms=round(max(later(desk['times'])), 1),
+                   phone_start_ms=round(phone['start']), phone_sentence_ms=round(median(phone['times']), 1), phone_slowest_ms=round(max(later(phone['times'])), 1),
+                   torch_sentence_ms=round(median(python), 1), apart=float(f'{apart:.1e}'), model_bytes=(ROOT/'elmo_fastai'/'box'/'tiny-en'/'model.safetensors').stat().st_size,
+                   scripts_bytes=sum(f.stat().st_size for f in (ROOT/'nbs'/'live').glob('*.js')))
+    for k,v in figures.items(): print(f'{k:18} {v}')
+    if args.json: Path(args.json).write_text(json.dumps(figures, indent=1) + '\n', encoding='utf-8')
+
+if __name__ == '__main__': main()
