@@ -68,10 +68,11 @@ def _both(f):
     "f(0) and f(1), by two workers where there are any"
     if not on_two_threads(): return f(0), f(1)
     half, dtype = torch.is_autocast_enabled('cpu'), torch.get_autocast_dtype('cpu')
-    learns, each = torch.is_grad_enabled(), _here.each
+    learns, infers, each = torch.is_grad_enabled(), torch.is_inference_mode_enabled(), _here.each
     def work(i):
         torch.set_num_threads(each)
-        with torch.set_grad_enabled(learns), torch.autocast('cpu', dtype, enabled=half): return f(i)
+        with torch.inference_mode(infers), torch.set_grad_enabled(learns), \
+             torch.autocast('cpu', dtype, enabled=half): return f(i)
     return tuple(_here.pool.map(work, (0, 1)))
 
 # %% ../nbs/04b_speed.ipynb #s023
@@ -112,7 +113,7 @@ def side_by_side(
     "Both sides; on two threads inside `two_threads`. `f` draws no random numbers: whose turn it is would be chance"
     if not on_two_threads() or x.device.type != 'cpu' or torch.compiler.is_compiling():
         return f(0, x), f(1, y)
-    params = [p for p in params if p.requires_grad]
+    params = list(dict.fromkeys(p for p in params if p.requires_grad))     # each once
     learns = bool(params) or x.requires_grad or y.requires_grad
     if not (torch.is_grad_enabled() and learns): return _both(lambda i: f(i, (x, y)[i]))
     res = _SideBySide.apply(f, x, y, *params)

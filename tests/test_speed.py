@@ -7,7 +7,7 @@ from hypothesis import given, settings, strategies as st
 from elmo_fastai.batches import ElmoDataLoaders
 from elmo_fastai.bilm import BiLM, BiLMConfig, evaluate
 from elmo_fastai.corpora import Corpus
-from elmo_fastai.elmo import Elmo
+from elmo_fastai.embed import Elmo
 from elmo_fastai.pretrain import bilm_learner
 from elmo_fastai.speed import exact_shapes, on_two_threads, pad_rows, rounded, side_by_side, two_threads
 
@@ -140,6 +140,15 @@ def test_a_learner_trains_in_halves_and_leaves_the_threads_as_they_were(two, sto
     with pytest.raises(KeyError) if stop else nullcontext(), learn.no_bar(), learn.no_logging():
         learn.fit(1, cbs=Look())
     assert seen and all(seen) and torch.get_num_threads() == 2 and not on_two_threads()
+
+@pytest.mark.parametrize('mode', [torch.no_grad, torch.inference_mode])
+def test_vectors_in_each_mode(two, mode):
+    dls = loaders([WORDS[:5], WORDS[7:16], WORDS[3:5]], kind='sentences')
+    model, chars = BiLM(CONFIGS['clips'], len(dls.vocab)).eval(), dls.valid.one_batch()[0]
+    with mode():
+        alone = model.encode(chars)
+        with two_threads(): both = model.encode(chars)
+    same([o for l in both for o in l], [o for l in alone for o in l], 1e-5)
 
 def test_sizes():
     assert [rounded(n) for n in (0, 1, 2, 3, 33, 64, 65, 128, 129)] == [0, 1, 2, 4, 64, 64, 128, 128, 192]
