@@ -13,7 +13,8 @@ same weights:
 
 Statistics of another batch are as noisy as its own, and know nothing of its answers. So what
 separates *own* from *other* is read from the batch itself: the leak. What separates *other* from
-*fixed* is the noise of statistics that come from one batch.
+*fixed* is noise where it makes the loss higher, and where it makes it lower it is what batches of
+like lengths have in common.
 """
 import argparse, copy, json, math
 from dataclasses import replace
