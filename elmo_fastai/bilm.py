@@ -63,7 +63,7 @@ class BiLMConfig:
     activation: str = 'relu'      # after the max-pool: 'relu' or 'tanh'
     n_chars: int = 262            # char ids: 262 are AI2's for bytes; an alphabet that was learned has its own number
     max_chars: int = 50           # W, characters a token, marks of its ends included
-    norm: bool = True             # batch normalisation of the token vectors (chapter 04)
+    norm: bool = True             # normalise the token vectors: `TokenNorm` (chapter 04)
     proj_dim: int = 128           # P, size of a token vector and of each direction's output
     hidden_dim: int = 128         # C, size of the LSTM's cell; a projection C → P is added where they differ
     n_layers: int = 2             # recurrent layers in each direction

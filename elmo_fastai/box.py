@@ -136,7 +136,7 @@ Senses of ambiguous words in the toy corpus, which is not in the training text: 
 
 {senses}
 
-SST-2 sentences, {seeds} seeds: a classifier (attention pooling) on the frozen model's mixed layers, and the same on the same network with random weights.
+SST-2 sentences, {seeds} seeds: a classifier (attention pooling) on the frozen model's mixed layers, and the same on the same network with random weights{weaker}.
 
 {sentiment}
 
@@ -188,7 +188,8 @@ def box_card(
                  n_words=f['model']['words'], words=f['text']['train']['words']/1e6, half=f['half']['largest'], deviation=f['half']['deviation'],
                  text=text, digest=f['text']['train'].get('sha256', 'not measured'), books=books, hours=_duration(train.get('train_seconds')),
                  recipe=_recipe(train), shape=_shape(c), tags_train=f['tags']['train'], tags_dev=f['tags']['dev'], senses_dev=f['senses']['dev'],
-                 seeds=len(f['sentiment']['pretrained']))
+                 seeds=len(f['sentiment']['pretrained']),
+                 weaker='' if f['sentiment'].get('normalised') else ' (its token vectors not normalised: a weaker baseline than there is)')
     if 'shapes' in tables: facts['shape'] += '\n\nIt was chosen among these, each trained for the same time (chapter 13b):\n\n' + tables.pop('shapes')
     return _CARD.format(**tables, **facts)
 

@@ -9,6 +9,7 @@ __all__ = ['pools', 'AttentionPool', 'MeanPool', 'MaxPool', 'Pool', 'ElmoClassif
 
 # %% ../nbs/10_classify.ipynb #c004
 import copy, hashlib
+from dataclasses import replace
 import numpy as np, pandas as pd, torch, matplotlib.pyplot as plt
 from torch import nn, Tensor
 from fastcore.meta import delegates
@@ -86,7 +87,7 @@ class ElmoClassifier(nn.Module):
         pool='attention',     # of `pools`, or several, as in 'attention+max'
         proj_dim:int=128,     # size of a projected token vector; None: no projection
         hidden:int=64,        # units of the head's first layer
-        dropout:float=.3,     # in the head
+        dropout:float=.1,     # in the head
         norm:bool=True,       # standardise the coordinates of the mixed vectors, and of the pooled ones
         words:int=0,          # size of a vector for each word that is learned with the task and stands beside ELMo's; 0: none
         cache=None,           # a `LayerCache` to be used while the biLM is frozen
@@ -204,12 +205,13 @@ class ElmoClassifierLearner(ElmoLearner):
         w = self.model.pool.parts['attention'].weights(vecs, mask)[0].detach().float().cpu().numpy()
         return pd.Series(w, index=dl.text.split(text)[:len(w)], name='weight')
 
-@delegates(Learner.__init__, but='dls,model,loss_func,metrics,cbs,splitter')
+@delegates(Learner.__init__, but='dls,model,loss_func,lr,metrics,cbs,splitter')
 def elmo_classifier_learner(
     dls:ClassifyDataLoaders,
     elmo:Elmo,                 # the backbone; a copy of it is trained
     pool='attention',          # this and the next four: see `ElmoClassifier`
-    proj_dim:int=128, hidden:int=64, dropout:float=.3, norm:bool=True, words:int=0,
+    proj_dim:int=128, hidden:int=64, dropout:float=.1, norm:bool=True, words:int=0,
+    lr:float=4e-3,             # what the `fit` methods take where they are told no other
     lam:float=1e-3,            # λ of `MixPenalty`
     balanced:bool=False,       # let all classes count the same in the loss
     cache=True,                # compute the frozen biLM's layers once; a `LayerCache` to share; False: compute them each time
@@ -223,23 +225,37 @@ def elmo_classifier_learner(
     if isinstance(cache, bool): cache = LayerCache() if cache else None
     model = ElmoClassifier(copy.deepcopy(elmo), len(dls.vocab), pool, proj_dim, hidden, dropout, norm, words, cache)
     if loss_func is None: loss_func = CrossEntropyLossFlat(weight=dls.class_weights.to(dls.device) if balanced else None)
-    learn = ElmoClassifierLearner(dls, model, loss_func=loss_func, metrics=metrics, splitter=elmo_split, cbs=[MixPenalty(lam)]+L(cbs), **kwargs)
+    learn = ElmoClassifierLearner(dls, model, loss_func=loss_func, metrics=metrics, splitter=elmo_split, lr=lr,
+                                  cbs=[MixPenalty(lam)]+L(cbs), **kwargs)
     learn.freeze()
     return learn
+
+# %% ../nbs/10_classify.ipynb #c058a
+@torch.no_grad()
+def see(cnn, dls, elmo, n=50):
+    "Let the normalisation of a token encoder see up to `n` batches"
+    if hasattr(dls, 'train'): batches = (b[0] for b in dls.train.new(shuffle=False))
+    else: batches = (elmo.to_chars(dls[i:i+32]) for i in range(0, len(dls), 32))
+    for x,_ in zip(batches, range(n)): cnn(x.cpu())
 
 # %% ../nbs/10_classify.ipynb #c059
 def random_elmo(
     elmo:Elmo,    # whose shape and settings to take
     seed:int=0,   # of the weights
-    dls=None,     # loaders: their training texts give the statistics of the token vectors
+    dls=None,     # loaders or texts: those to train on give the statistics of the token vectors; None: not normalised
 ) -> Elmo:
-    "A backbone that has learned nothing"
+    "A backbone that has learned nothing; its token vectors are normalised, also where those of `elmo` have that folded in"
     set_seed(seed)
-    lm, mix = BiLM(elmo.lm.config, 0, elmo.char_vocab), elmo.mixes[0]
-    if dls is not None and lm.chars.norm is not None:
-        with torch.no_grad():
-            for x,_ in zip((b[0] for b in dls.train.new(shuffle=False)), range(50)): lm.chars.train()(x.cpu())
-    return Elmo(lm, n_reps=len(elmo.mixes), dropout=elmo.drop.p, tokenizer=elmo.tokenizer, char_vocab=elmo.char_vocab, norm=mix.norm).to(elmo.device).eval()
+    c, mix = elmo.lm.config, elmo.mixes[0]
+    lm = BiLM(c if dls is None else replace(c, norm=True), 0, elmo.char_vocab)
+    new = Elmo(lm, n_reps=len(elmo.mixes), dropout=elmo.drop.p, tokenizer=elmo.tokenizer, char_vocab=elmo.char_vocab, norm=mix.norm).eval()
+    encoders = [o for o in (lm.chars, lm.chars_bwd) if o is not None]
+    if dls is not None:
+        for cnn in encoders: see(cnn.train(), dls, new)
+    if dls is not None and not c.norm:
+        for cnn in encoders: cnn.fold_norm()
+        lm.config = replace(c, char_proj=True)
+    return new.to(elmo.device).eval()
 
 # %% ../nbs/10_classify.ipynb #c089
 def draw_attention(

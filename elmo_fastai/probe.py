@@ -15,13 +15,12 @@ import numpy as np, pandas as pd, matplotlib.pyplot as plt
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
-from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from .corpora import *
 from .tokens import *
 from .report import *
-from .report import _whitener
+from .report import _whitener, all_equal, nearest_label
 from .elmo import *
 from .embed import *
 
@@ -263,16 +262,10 @@ def collect_senses(
     return replace(res, words=np.array([w.lower() for w in res.words], object))
 
 # %% ../nbs/12_probe.ipynb #c046
-def nearest_label(x, y, q, how):
-    "Labels of the vectors `q` from vectors `x` with labels `y`: that of the nearest mean, or of the nearest vector"
-    if how == 'mean':
-        names = [s for s,_ in Counter(y.tolist()).most_common()]
-        x, y = np.stack([x[y == s].mean(0) for s in names]), np.array(names)
-    return KNeighborsClassifier(1, algorithm='brute').fit(x, y).predict(q)
-
 def even_out(tr, layer, whiten):
     "The map that takes the mean of a layer's vectors away and, if asked for, gives all directions the same variance"
     x = tr.at(layer)
+    if all_equal(x): return lambda v: v                          # nothing but rounding errors would be left
     return _whitener(x) if (len(x) >= 4*x.shape[1] if whiten is None else whiten) else lambda v: v - x.mean(0)
 
 def deal(tr, seed, share):

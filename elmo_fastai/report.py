@@ -10,6 +10,7 @@ __all__ = ['PALETTE', 'SENSE_COLOURS', 'baselines', 'token_vectors', 'sense_vect
 import io, json, math
 from collections import Counter, defaultdict
 import numpy as np, torch, matplotlib.pyplot as plt
+from scipy.spatial.distance import cdist
 from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
 from .corpora import *
@@ -63,10 +64,26 @@ def sense_vectors(
     return {w: (np.array(s), np.stack(v)) for w,(s,v) in found.items()}
 
 # %% ../nbs/07b_report.ipynb #c022
+def all_equal(x):
+    "Is there but one vector in `x` [n, D], rounding aside?"
+    return np.allclose(x, x[0], atol=1e-5*np.abs(x).max(initial=0))
+
 def _whitener(x):
     "The map of vectors [n, D] onto their principal components (99 % of the variance), each with variance 1"
-    if np.allclose(x, x[0]): return lambda v: v
+    if all_equal(x): return lambda v: v
     return PCA(0.99, whiten=True, svd_solver='full').fit(x).transform
+
+# %% ../nbs/07b_report.ipynb #c022b
+def nearest_label(x, y, q, how='mean'):
+    "Labels of the vectors `q` from `x` with labels `y`, by the nearest mean or the nearest vector; ties: the commonest label"
+    x, q = np.asarray(x, float), np.asarray(q, float)
+    names = [s for s,_ in Counter(y.tolist()).most_common()]
+    groups = [x[y == s] for s in names]                                   # the commonest label first
+    if how == 'mean': groups = [g.mean(0, keepdims=True) for g in groups]
+    labels = np.repeat(names, [len(g) for g in groups])
+    far = cdist(q, np.concatenate(groups))                                # [questions, candidates]
+    rounding = 1e-4*np.sqrt((q**2).sum(1).mean())
+    return labels[(far <= far.min(1, keepdims=True) + rounding).argmax(1)]
 
 # %% ../nbs/07b_report.ipynb #c023
 def sense_accuracy(
@@ -81,11 +98,8 @@ def sense_accuracy(
     whiten = [_whitener(np.concatenate([v[:, l] for _,v in seen.values()])) for l in range(n_layers)]
     for w in words:
         (s,v),(gold,x) = seen[w],held_out[w]
-        names,common = np.unique(s),Counter(s.tolist()).most_common(1)[0][0]
-        def right(l):
-            means = np.stack([whiten[l](v[s == name, l]).mean(0) for name in names])      # [senses, D]
-            nearest = ((whiten[l](x[:, l])[:, None] - means)**2).sum(-1).argmin(1)        # [n]
-            return (names[nearest] == gold).sum()
+        common = Counter(s.tolist()).most_common(1)[0][0]
+        def right(l): return (nearest_label(whiten[l](v[:, l]), s, whiten[l](x[:, l])) == gold).sum()
         hits[w] = np.array([*(right(l) for l in range(n_layers)), (gold == common).sum()])
     total = sum(hits.values())/n
     return total[:-1], total[-1], {w: h/len(held_out[w][0]) for w,h in hits.items()}

@@ -204,6 +204,25 @@ def test_random_backbone():
     assert a.mixes[0].norm == 'token' and a.drop.p == e.drop.p and a.lm.config == e.lm.config and not a.training and not a.trainable
     assert int(a.lm.chars.norm.steps) and not torch.equal(a.lm.chars.norm.running_mean, torch.zeros(8))
 
+@pytest.mark.parametrize('cfg', [{}, dict(char_proj=False, proj_dim=24, hidden_dim=24), dict(share_encoder=False)], ids=str)
+@pytest.mark.parametrize('norm', [True, False])
+def test_a_random_backbone_is_normalised(norm, cfg):
+    "Also where the normalisation of the pretrained one was folded away, as in the box: the same vectors, in the same shape"
+    set_seed(0)
+    e, dls = Elmo(BiLM(replace(CFG, norm=norm, **cfg), 0), tokenizer='space').eval(), loaders()
+    folded, whole = random_elmo(e, 3, dls), random_elmo(Elmo(BiLM(replace(CFG, norm=True, **cfg), 0), tokenizer='space'), 3, dls)
+    assert folded.lm.config.norm == norm and (folded.lm.chars.norm is None) == (not norm)
+    texts = [t for t,_ in dls.train.items]
+    layers, mask = folded.layers(texts)
+    for h in layers[0].split(layers[0].shape[-1]//2, -1):                # as the forward and as the backward direction reads it
+        h = h[mask]                                                      # (a coordinate that hardly varies stays small)
+        assert h.mean(0).abs().max() < .25 and h.var(0).max() < 1.5 and .7 < h.var(0).median()
+    assert all(close(a, b, 1e-4) for a,b in zip(layers, whole.layers(texts)[0]))
+    BiLM(folded.lm.config, 0).load_state_dict(folded.lm.state_dict())
+    again = random_elmo(e, 3, texts)                                     # texts without loaders
+    assert all((a - b).abs().median() < .1 for a,b in zip(layers, again.layers(texts)[0]))
+    assert not random_elmo(e, 3).lm.config.norm or norm
+
 @pytest.mark.parametrize('make,error,kind', [
     (lambda: learner(e=BiLM(CFG, 0)), r'is BiLM: take Elmo\(lm, vocab\)', TypeError), (lambda: learner(e='box'), 'is str', TypeError),
     (lambda: learner(e=elmo(markers='given')), 'markers', ValueError), (lambda: learner(e=elmo(carry=True)), 'carry', ValueError),

@@ -3,6 +3,7 @@
     python tests/benchmarks/box.py MODEL                       # measure it: figures in MODEL/box.json; some eight minutes on one core
     python tests/benchmarks/box.py MODEL --quick               # the same on small samples, to see that it works: about a minute
     python tests/benchmarks/box.py --shapes --minutes 2.5      # train each of SHAPES for so many minutes of one core, and measure them
+    python tests/benchmarks/box.py --refresh senses            # measure some figures of the box that there is again
     python tests/benchmarks/box.py MODEL --make                # the same (what MODEL/box.json has is not measured again), then write the box with its card, and run chapter 13b
 
 MODEL is a folder that `elmo_pretrain tiny_en` wrote. The texts (novels, tiny_shakespeare, wikitext-2, ud-ewt, sst2) are those of the
@@ -76,31 +77,28 @@ def senses(elmo, quick):
     table = sense_probe(elmo, gold['train'], gold['valid'], seeds=1, share=1.)
     return dict(rows=rows(table), train=table.attrs['train'], dev=table.attrs['dev'], words=table.attrs['words'])
 
-def untrained(elmo, seed):
-    "The same network with random weights"
-    set_seed(seed)
-    return Elmo(BiLM(elmo.lm.config, 0).eval(), char_vocab=elmo.char_vocab).eval()
-
 def classify(elmo, data, seed, cache, epochs):
     "(accuracy on dev, on test) of a classifier on the frozen mix with attention pooling"
     set_seed(seed)
     dls = ClassifyDataLoaders.from_data(data, tokenizer='space', bs=64, valid_bs=128, seed=seed, char_vocab=elmo.char_vocab, device='cpu')
-    learn = elmo_classifier_learner(dls, elmo, cache=cache)
+    learn = elmo_classifier_learner(dls, elmo, cache=cache, dropout=.3)
     with learn.no_bar(), learn.no_logging():
         learn.fit_one_cycle(epochs, 3e-3)
         return [float(learn.validate(dl=dl)[1]) for dl in dls.loaders[1:]]
 
 def sentiment(elmo, quick, seeds=5):
-    "SST-2 sentences: the pretrained backbone against one with random weights (of another seed each time)"
+    "SST-2 sentences: the pretrained backbone against a random one, of another seed each time"
     gold = sst2().gold
     data = {k: [(s.text, s.label) for s in v[::15 if quick else 1]] for k,v in gold.items()}
     cache, res, epochs = LayerCache(6000), dict(pretrained=[], random=[]), 1 if quick else 5
     for seed in range(2 if quick else seeds):
         res['pretrained'].append(classify(elmo, data, seed, cache, epochs))
-        res['random'].append(classify(untrained(elmo, seed), data, seed, True, epochs))
+        random = random_elmo(elmo, seed, [t for t,_ in data['train']])
+        res['random'].append(classify(random, data, seed, True, epochs))
         log('  seed', seed, {k: v[-1] for k,v in res.items()})
     res['commonest'] = [max(np.mean([l == o for _,l in data[k]]) for o in (0, 1)) for k in ('valid', 'test')]
-    return dict(**res, train=len(data['train']), dev=len(data['valid']), test=len(data['test']), epochs=epochs)
+    n = {k: len(data[v]) for k,v in dict(train='train', dev='valid', test='test').items()}
+    return dict(**res, **n, epochs=epochs, normalised=True)
 
 # ---- all of it
 def about(folder):
@@ -154,6 +152,20 @@ def measure(folder, quick=False, command=None):
     log(f"{f['measured']['seconds']:.0f} s")
     return f
 
+def refresh(folder, parts):
+    "Measure some figures of a box again, and write them into it, with card and checksums"
+    folder = Path(folder)
+    elmo = Elmo.from_pretrained(folder)
+    f = json.loads((folder/'figures.json').read_text(encoding='utf-8'))
+    for k in parts:
+        f[k] = dict(senses=senses, tags=tags, sentiment=sentiment)[k](elmo, False)
+        log(f'{k}: {json.dumps(f[k])[:300]}')
+    (folder/'figures.json').write_text(json.dumps(f, indent=1) + '\n', encoding='utf-8')
+    (folder/'README.md').write_text(box_card(folder.name, elmo, f), encoding='utf-8')
+    files = sorted(o for o in folder.iterdir() if o.name not in ('README.md', 'SHA256SUMS'))
+    sums = (f'{sha256(o.read_bytes()).hexdigest()}  {o.name}\n' for o in files)
+    (folder/'SHA256SUMS').write_text(''.join(sums), encoding='ascii')
+
 # ---- shapes at equal time
 def shape(name, proj, cells, layers=2):
     return BiLMConfig(name, filters=((1,32), (2,64), (3,96), (4,96)), proj_dim=proj, hidden_dim=cells, n_layers=layers, dropout=.1)
@@ -199,6 +211,8 @@ if __name__ == '__main__':
     p.add_argument('--again', action='store_true', help='measure all anew, whatever MODEL/box.json has')
     p.add_argument('--out', default=ROOT/'elmo_fastai'/'box'/'tiny-en', help='the box to write')
     p.add_argument('--command', help='how the model was trained, for the card')
+    p.add_argument('--refresh', nargs='+', choices=('senses', 'tags', 'sentiment'),
+                   help='measure these figures of the box OUT again')
     p.add_argument('--shapes', action='store_true', help='train and measure several shapes at equal time')
     p.add_argument('--minutes', type=float, default=2.5, help='of one core, for each shape')
     p.add_argument('--lr', type=float, default=6e-3)
@@ -207,6 +221,7 @@ if __name__ == '__main__':
     a = p.parse_args()
     torch.set_num_threads(1)
     if a.shapes: shapes(a.minutes, a.lr, a.rows, a.only)
+    if a.refresh: refresh(a.out, a.refresh)
     if not a.model: sys.exit()
     if a.again: (Path(a.model)/'box.json').unlink(missing_ok=True)
     f = measure(a.model, a.quick, a.command)

@@ -95,6 +95,27 @@ def baselines(r):
     def mean(texts): return np.stack([static.encode(t.split(), unknown='zero').mean(0) for t in texts])
     r.note('static CBOW vectors, mean', [max(LogisticRegression(C=C, max_iter=300).fit(mean(x), y).score(mean(vx), vy) for C in (1, 10, 100))])
 
+def random_alone(r):
+    r.note('phase 1, random', [last(r.phase1(r.random(s), s, r.other, **ALONE)) for s in range(r.a.seeds)])
+
+def random_with_words(r):
+    accuracies = [last(r.phase1(r.random(s), s, r.other)) for s in range(min(r.a.seeds2, 2))]
+    r.note('phase 1, random, with word vectors', accuracies)
+
+def random_both_phases(r):
+    learners = (r.phase1(r.random(s), s, r.other, **SHORT) for s in range(min(r.a.seeds2, 2)))
+    two = [r.phase2(l) for l in learners]
+    curve = np.mean(two, 0).round(4).tolist()
+    r.note('both phases, random, with word vectors', [o[-1] for o in two], curve=curve)
+
+def only_random(r):
+    "The rows of the random backbones again, into the file that has the others"
+    old = json.loads(Path(r.a.out).read_text(encoding='utf-8'))
+    r.results = old['results']
+    for part in (random_alone, random_with_words, random_both_phases):
+        part(r)
+        Path(r.a.out).write_text(json.dumps(old, indent=1), encoding='utf-8')
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument('--model', default='tiny-en', help='folder or name of the pretrained model (default: tiny-en)')
@@ -105,22 +126,21 @@ def main():
     p.add_argument('--seeds3', type=int, default=3, help='seeds of the smaller questions')
     p.add_argument('--minutes', type=float, default=30, help='leave out what would take longer')
     p.add_argument('--quick', action='store_true')
+    p.add_argument('--random', action='store_true', help='only the rows of the random backbones, into the file OUT')
     a = p.parse_args()
     if a.quick: a.seeds = a.seeds2 = a.seeds3 = 1
     r = Run(a)
+    if a.random: return only_random(r)
     baselines(r)
 
     # ELMo alone, frozen: pretrained against random, same seeds, same steps
     pre = [r.phase1(r.elmo, s, **ALONE) for s in range(a.seeds)]
     r.note('phase 1, pretrained', map(last, pre), shares=np.mean([l.model.elmo.mixes[0].shares.tolist() for l in pre], 0).round(3).tolist())
-    rnd = []
-    for s in range(a.seeds): rnd.append(r.phase1(r.random(s), s, r.other, **ALONE))
-    r.note('phase 1, random', map(last, rnd))
+    random_alone(r)
     # beside learned word vectors, as in the paper: [x; ELMo]
     pre = [r.phase1(r.elmo, s) for s in range(a.seeds2)]
     r.note('phase 1, pretrained, with word vectors', [last(l) for l in pre], train=r.by_heart(pre[0]))
-    rnd = [r.phase1(r.random(s), s, r.other) for s in range(min(a.seeds2, 2))]
-    r.note('phase 1, random, with word vectors', map(last, rnd))
+    random_with_words(r)
     r.other.clear()
     r.save()
     # phase 2, from a short phase 1
@@ -133,12 +153,11 @@ def main():
     if r.left() > 200 or a.quick:
         r.note('both phases, pretrained, the first one long', [r.phase2(l)[-1] for l in pre[:2]])
     if r.left() > 200 or a.quick:
-        two = [r.phase2(r.phase1(r.random(s), s, r.other, **SHORT)) for s in range(min(a.seeds2, 2))]
-        r.note('both phases, random, with word vectors', [o[-1] for o in two], curve=np.mean(two, 0).round(4).tolist())
+        random_both_phases(r)
     if r.left() > 200 or a.quick:
         new = [r.phase1(r.elmo, s, epochs=1, lr=1e-9) for s in range(a.seeds3)]      # nothing but the statistics of the vectors
         r.note('all at once from the start, pretrained', [r.phase2(l, [(-4, 3, PHASE2[0][2])])[-1] for l in new])
-    pre = rnd = short = new = None
+    pre = short = new = None
 
     def several(name, elmo=None, **kw):
         if r.left() > 20 or a.quick: r.note(name, [last(r.phase1(elmo or r.elmo, s, **{**ALONE, **kw})) for s in range(a.seeds3)])

@@ -130,8 +130,9 @@ def real_senses(elmo):
 
 def real(elmo, quick):
     "Fifteen words in novels and WikiText-2, their senses labelled by hand, beside random weights"
-    import numpy as np, torch
-    from elmo_fastai.all import BiLM, Elmo, purity, sense_probe
+    import numpy as np
+    from elmo_fastai.all import purity, sense_probe
+    from elmo_fastai.classify import random_elmo
     data, sources = real_senses(elmo)
     tables = {f'purity, k={k}': purity(elmo, data, k=k) for k in (1, 3)}
     tables |= {f'sense, {n}': sense_probe(elmo, data, how=how, seeds=5 if quick else 20) for n,how in (('nearest mean', 'mean'), ('nearest example', '1nn'))}
@@ -143,8 +144,7 @@ def real(elmo, quick):
     print(f'\ncommonest sense of the word in its kind of text: {by_source:.3f}')
     random = []
     for seed in range(1 if quick else 3):
-        torch.manual_seed(seed)
-        blank = Elmo(BiLM(elmo.lm.config, 0), tokenizer=elmo.tokenize).eval()
+        blank = random_elmo(elmo, seed, [s for s,*_ in data])
         t = purity(blank, data, k=1); show(f'random weights, seed {seed}: purity, k=1', t)
         random.append(plain(t))
     return dict(tables={k: plain(t) for k,t in tables.items()}, random=random, by_source=round(by_source, 4), senses=dict(Counter(s for *_, s in data)))
