@@ -36,7 +36,8 @@ def ai2_config(
         c = BiLMConfig(name, char_dim=cnn['embedding']['dim'], filters=filters, n_highway=cnn.get('n_highway') or 0, activation=cnn['activation'],
                        max_chars=cnn['max_characters_per_token'], norm=False, proj_dim=P, hidden_dim=C, n_layers=lstm.get('n_layers', 1),
                        residual=lstm.get('use_skip_connections') or False, cell_clip=lstm.get('cell_clip'),
-                       proj_clip=lstm.get('proj_clip') if C != P else None, dropout=options.get('dropout', 0.), cutoffs=(), char_proj=sum(k for _,k in filters) != P)
+                       proj_clip=lstm.get('proj_clip') if C != P else None,
+                       dropout=options.get('dropout', 0.), cutoffs=(), char_proj=sum(k for _,k in filters) != P)
         if max(w for w,_ in filters) > c.max_chars: raise ValueError("a filter is wider than max_characters_per_token")
         return c
     except KeyError as e: raise ModelFileError(f"AI2's options don't describe a character biLM: they lack {e}") from None

@@ -41,9 +41,14 @@ class BufferedDataLoader(BatchDL):
     ):
         if kind not in _kinds: raise ValueError(f"kind={kind!r}: take one of {', '.join(map(repr, _kinds))}")
         if hasattr(lines, 'select_columns') and hasattr(lines, '__len__'): lines = DiskLines(lines, text_col)
-        if hasattr(lines, 'iloc'): lines = lines[text_column(lines.columns, text_col)].tolist() # a DataFrame
+        # a DataFrame
+        if hasattr(lines, 'iloc'): lines = lines[text_column(lines.columns, text_col)].tolist()
         if isinstance(lines, (str, bytes)): raise TypeError("One text is no list of lines: split it first")
-        if hasattr(lines, '__next__'): raise TypeError("An iterator can be read once only: pass a list, a data set, or an object whose __iter__ begins anew")
+        if hasattr(lines, '__next__'):
+            raise TypeError(
+                "An iterator can be read once only: pass a list, a data set, or an object whose"
+                " __iter__ begins anew"
+            )
         _check_args(kwargs)
         store_attr('lines,kind,tokenizer,text_col,max_words,seed'); self.buffer = whole('buffer', buffer)
         self.loader_args, self.stream, self.skipped, self.cuts, self.shuffle = kwargs, None, Counter(), Cuts(0, 0, 0), shuffle

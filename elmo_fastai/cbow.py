@@ -326,11 +326,17 @@ def save(self:WordVectors,
         save_file({'vectors': torch.from_numpy(self.vectors)}, part, metadata=dict(format=_format, version='1', words=json.dumps(self.words)))
     else:
         bad = [w for w in self.words if not w or re.search(r'\s', w)]
-        if bad: raise ValueError(f"The word {bad[0]!r} does not fit into a text file, where white space ends a word: take a name ending in .safetensors")
+        if bad:
+            raise ValueError(
+                f"The word {bad[0]!r} does not fit into a text file, where white space ends a word:"
+                " take a name ending in .safetensors"
+            )
         lines = (w + ''.join(f' {o:.9g}' for o in v) + '\n' for w,v in zip(self.words, self.vectors.tolist()))
         try:
             with open(part, 'w', encoding='utf-8', newline='\n') as f: f.writelines([f'{len(self)} {self.dim}\n', *lines])
-        except BaseException: part.unlink(missing_ok=True); raise
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
     part.replace(path)
     return path
 

@@ -224,8 +224,12 @@ class PutBack(_Plain):
 # %% ../nbs/08a_resume.ipynb #c032
 def _settings(learn):
     "What must be the same for a training to be continued"
-    res = {'epochs': learn.n_epoch, 'batches an epoch': len(learn.dls.train),
-           'callbacks': sorted(name for name,_,names in _with_state(learn) if names), 'frozen': [n for n,p in _inner(learn.model).named_parameters() if not p.requires_grad]}
+    res = {
+        'epochs': learn.n_epoch,
+        'batches an epoch': len(learn.dls.train),
+        'callbacks': sorted(name for name, _, names in _with_state(learn) if names),
+        'frozen': [n for n, p in _inner(learn.model).named_parameters() if not p.requires_grad],
+    }
     def short(v): return v[0] if len(set(v)) == 1 else v                           # one number where all groups have the same
     for k in ('lr', 'wd'): res[k] = short([float(h[k]) for h in learn.opt.hypers if h.get(k) is not None])
     for cb in learn.cbs:

@@ -40,7 +40,8 @@ class Sentence:
 # %% ../nbs/01_corpora.ipynb #c011
 class Corpus:
     "Lines of text in named splits"
-    files,unused = None,[]     # where the lines come from, by split; and what lay beside these files
+    # where the lines come from, by split; and what lay beside these files
+    files,unused = None,[]
     def __init__(self,
         name:str,              # what to call it
         splits:dict,           # 'train', 'valid', 'test', … → list of lines, or a sequence that is read when it is asked for
@@ -49,17 +50,25 @@ class Corpus:
         skipped:dict=None,     # what was left out → how often
     ):
         for k,v in splits.items():
-            if isinstance(v, (str, bytes)) or not hasattr(v, '__len__'): raise CorpusError(f"the split {k!r} must be a list of lines, and is {type(v).__name__} {v!r:.60}")
+            if isinstance(v, (str, bytes)) or not hasattr(v, '__len__'):
+                raise CorpusError(
+                    f"the split {k!r} must be a list of lines, and is {type(v).__name__} {v!r:.60}"
+                )
         if not len(splits.get('train', [])): raise CorpusError(f"the corpus {name!r} has no lines to train on")
         self.name, self.splits, self.tokenizer, self.gold = name, dict(splits), tokenizer, gold
         self.skipped = {k: n for k,n in (skipped or {}).items() if n}
 
     @property
-    def train(self): return self.splits['train']
+    def train(self):
+        return self.splits['train']
+
     @property
-    def valid(self): return self.splits['valid']
+    def valid(self):
+        return self.splits['valid']
+
     @property
-    def test(self): return self.splits['test']
+    def test(self):
+        return self.splits['test']
 
     def __repr__(self):
         left = ', '.join(f'{n:,} {k}' for k,n in self.skipped.items())
@@ -262,7 +271,11 @@ def split_lines(
         if not 0 <= share < 1: raise CorpusError(f"{k} must be a share from 0 up to 1 (or files), not {share!r}")
     n_valid, n_test = [max(1, round(len(lines)*o)) if o else 0 for o in (valid, test)]
     n = len(lines) - n_valid - n_test
-    if n < 1: raise CorpusError(f"too short to split: {len(lines)} line{'s'*(len(lines)!=1)} with text, of which valid={valid} and test={test} take {n_valid + n_test}")
+    if n < 1:
+        raise CorpusError(
+            f"too short to split: {len(lines)} line{'s'*(len(lines)!=1)} with text, of which"
+            f" valid={valid} and test={test} take {n_valid + n_test}"
+        )
     return dict(train=lines[:n], valid=lines[n:n+n_valid], test=lines[n+n_valid:])
 
 # %% ../nbs/01_corpora.ipynb #c056a
@@ -468,7 +481,14 @@ def wikitext2(
     files = _local(path, 'wikitext2', *names)
     if files: return _corpus('wikitext2', {f.stem: all_lines(read_text(f)) for f in files}, 'space')
     ds = _hub('Salesforce/wikitext', 'wikitext2', names, name='wikitext-2-v1')
-    return _corpus('wikitext2', {k: [o.strip() for o in ds[v]['text']] for k,v in (('train','train'), ('valid','validation'), ('test','test'))}, 'space')
+    return _corpus(
+        'wikitext2',
+        {
+            k: [o.strip() for o in ds[v]['text']]
+            for k, v in (('train', 'train'), ('valid', 'validation'), ('test', 'test'))
+        },
+        'space',
+    )
 
 # %% ../nbs/01_corpora.ipynb #c071
 def _gold_corpus(name, gold): return Corpus(name, {k: [o.text for o in v] for k,v in gold.items()}, tokenizer='space', gold=gold)
@@ -496,7 +516,11 @@ def sst2(
         rows = [[line.split('\t', 1) for line in lines_of(read_text(f))] for f in files]
         for f,part in zip(files, rows):
             for i,r in enumerate(part):
-                if len(r) != 2 or r[0] not in ('0', '1'): raise CorpusError(f"'{f}', line {i+1}: expected 0 or 1, a tab and a text, found {' '.join(r)[:60]!r}")
+                if len(r) != 2 or r[0] not in ('0', '1'):
+                    raise CorpusError(
+                        f"'{f}', line {i+1}: expected 0 or 1, a tab and a text, found"
+                        f" {' '.join(r)[:60]!r}"
+                    )
         rows = [[(text, int(label)) for label,text in part] for part in rows]
     else:
         ds = _hub('stanfordnlp/sst2', 'sst2', names)
@@ -516,7 +540,9 @@ def ud_ewt(
     return _gold_corpus('ud_ewt', {k: _conllu(re.split('\r?\n', t)) for k,t in zip(('train','valid','test'), texts)})
 
 # %% ../nbs/01_corpora.ipynb #c077
-_abbr = re.compile(r'["(]?(?:[A-Za-z]|(?:[A-Za-z]\.)+[A-Za-z]|Mr|Mrs|Ms|Dr|St|Sen|Rep|Gov|Gen|Inc|Corp|Co|Cos|Ltd|Bros|vs|No|Jan|Feb|Aug|Sept|Oct|Nov|Dec)\.')
+_abbr = re.compile(
+    r'["(]?(?:[A-Za-z]|(?:[A-Za-z]\.)+[A-Za-z]|Mr|Mrs|Ms|Dr|St|Sen|Rep|Gov|Gen|Inc|Corp|Co|Cos|Ltd|Bros|vs|No|Jan|Feb|Aug|Sept|Oct|Nov|Dec)\.'
+)
 
 def _sentences(text):
     "The sentences of an article, as far as full stops and capitals tell"
@@ -551,7 +577,8 @@ def reuters(
     train = list(islice((o for a in parts[0] for o in _sentences(a)), n_train))
     held = list(islice((o for a in parts[1] for o in _sentences(a)), n_valid + n_test))
     if len(train) < n_train or len(held) < n_valid + n_test:
-        raise CorpusError(f"Reuters has {len(train)} and {len(held)} sentences here, fewer than n_train={n_train} and n_valid={n_valid} with n_test={n_test}")
+        raise CorpusError(f"Reuters has {len(train)} and {len(held)} sentences here, fewer than "
+                          f"n_train={n_train} and n_valid={n_valid} with n_test={n_test}")
     return Corpus('reuters', dict(train=train, valid=held[:n_valid], test=held[n_valid:]))
 
 # %% ../nbs/01_corpora.ipynb #c081

@@ -43,7 +43,10 @@ def find_word(
         hint = f"; did you mean {' or '.join(map(repr, like))}?" if like else ''
         raise ProbeError(f"{word!r} is not among the tokens of {' '.join(tokens)!r:.200}" + hint)
     if which not in range(len(spots)) and (which is not None or len(spots) > 1):
-        raise ProbeError(f"{word!r} stands in this sentence {len(spots)} times: which=0 is the first, which={len(spots)-1} the last, not which={which!r}")
+        raise ProbeError(
+            f"{word!r} stands in this sentence {len(spots)} times: which=0 is the first,"
+            f" which={len(spots)-1} the last, not which={which!r}"
+        )
     return spots[which or 0]
 
 # %% ../nbs/12b_neighbours.ipynb #c017
@@ -195,7 +198,20 @@ def read_pairs(
     tokenizer='space',                                                      # splits a sentence; positions count its tokens from 0
 ) -> list:                                                                  # (tokens, position, tokens, position, same sense?)
     "Pairs of words in context from a file; raises `ProbeError` naming the row"
-    tok, out, answers = get_tokenizer(tokenizer), [], {'1': True, 'true': True, 't': True, 'yes': True, '0': False, 'false': False, 'f': False, 'no': False}
+    tok, out, answers = (
+        get_tokenizer(tokenizer),
+        [],
+        {
+            '1': True,
+            'true': True,
+            't': True,
+            'yes': True,
+            '0': False,
+            'false': False,
+            'f': False,
+            'no': False,
+        },
+    )
     for n,(a, i, b, j, same) in read_rows(path, columns):
         where, a, b = f"{path}, row {n}", tok(a), tok(b)
         if same.strip().lower() not in answers: raise ProbeError(f"{where}: {same!r} does not say whether the senses are the same: take 1 or 0")
@@ -261,7 +277,11 @@ def pair_probe(
 def pair_cosines(elmo, pairs, layers, name):
     "Layer → cosines of pairs, and whether they have the same sense"
     for i,o in enumerate(pairs):
-        if not isinstance(o, (tuple, list)) or len(o) != 5: raise ProbeError(f"{name}, pair {i}: expected (tokens, position, tokens, position, same), not {o!r:.80}")
+        if not isinstance(o, (tuple, list)) or len(o) != 5:
+            raise ProbeError(
+                f"{name}, pair {i}: expected (tokens, position, tokens, position, same), not"
+                f" {o!r:.80}"
+            )
     ends = dict.fromkeys((tuple(s), t) for o in pairs for s,t in (o[:2], o[2:4]))
     v = collect(elmo, by_sentence([(s, t, i) for i,(s,t) in enumerate(ends)], name), layers, name)
     row = {k: r for k,r in zip(ends, np.argsort(v.labels))}
@@ -301,5 +321,6 @@ class TokenIndex:
         rows = np.arange(len(self)) if word is None else np.flatnonzero(self.words == self.ids.get(word, -1))
         for i in range(0, len(rows), self.block):
             r = rows[i:i+self.block]
-            x = np.asarray(np.memmap(self.file, np.float16, 'r', shape=(len(self), self.elmo.dim))[r], np.float32)    # a map a block: it goes, and what was read with it
+            # a map a block: it goes, and what was read with it
+            x = np.asarray(np.memmap(self.file, np.float16, 'r', shape=(len(self), self.elmo.dim))[r], np.float32)
             yield [(self.sents[s], t) for s,t in self.where[r].tolist()], x

@@ -240,7 +240,10 @@ def by_sentence(examples, name):
     "(tokens, labels) for `collect` of (tokens, position, label), checked; what is asked twice of one word is there twice"
     rows, n = {}, Counter()
     for i,o in enumerate(examples):
-        if not isinstance(o, (tuple, list)) or len(o) != 3: raise ProbeError(f"{name}, example {i}: expected (tokens, position, sense), not {o!r:.80}")
+        if not isinstance(o, (tuple, list)) or len(o) != 3:
+            raise ProbeError(
+                f"{name}, example {i}: expected (tokens, position, sense), not {o!r:.80}"
+            )
         tokens, t, label = o
         if isinstance(tokens, str): raise ProbeError(f"{name}, example {i}: split the sentence into tokens first: {tokens!r:.60}")
         if not isinstance(t, (int, np.integer)) or not 0 <= t < len(tokens):

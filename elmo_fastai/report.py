@@ -162,8 +162,12 @@ def report_text(
     if r['floor']: lines.append(f"  floor of this corpus {r['floor']:.2f}, the ratio to it {r['ratio_to_floor']:.3f} (1 can't be beaten)")
     lines.append(f"  unigram {r['unigram']:.1f}   Kneser–Ney trigram {r['trigram']:.2f} forward, {r['trigram_bwd']:.2f} backward")
     if acc := r['sense_accuracy']:
-        lines += ["Senses of ambiguous words told apart, held-out sentences (nearest mean)",
-                  '  ' + '   '.join(f"{k.replace('layer', 'layer ')} {v:.3f}" for k,v in acc.items()) + f"   commonest sense {r['sense_baseline']:.3f}"]
+        lines += [
+            "Senses of ambiguous words told apart, held-out sentences (nearest mean)",
+            '  '
+            + '   '.join(f"{k.replace('layer', 'layer ')} {v:.3f}" for k, v in acc.items())
+            + f"   commonest sense {r['sense_baseline']:.3f}",
+        ]
     if r.get('train_seconds'): lines.append(f"Trained for {r['train_seconds']:.0f} s at {r['tokens_per_second']:,.0f} tokens/s")
     return '\n'.join(lines)
 
@@ -182,7 +186,8 @@ def report_figure(
     a.set(xlabel='step', ylabel='cross-entropy (nats a prediction)', title=f"{r['model']} biLM on {r['corpus']}"); a.legend()
     if vectors and len(vectors[clearest_word(vectors)][0]) > 2: draw_senses(b, vectors, clearest_word(vectors))
     else:
-        bars = {'unigram': ('unigram', 'rest'), 'trigram': ('trigram', 'rest'), 'perplexity_fwd': ('forward', 'fwd'), 'perplexity_bwd': ('backward', 'bwd')}
+        bars = {'unigram': ('unigram', 'rest'), 'trigram': ('trigram', 'rest'),
+                'perplexity_fwd': ('forward', 'fwd'), 'perplexity_bwd': ('backward', 'bwd')}
         b.bar([n for n,_ in bars.values()], [r[k] for k in bars], color=[PALETTE[c] for _,c in bars.values()])
         b.set(yscale='log', ylabel='perplexity (held-out)', title='Lower is better')
     return fig

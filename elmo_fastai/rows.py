@@ -33,7 +33,10 @@ def text_column(
     if col is None: col = next((o for o in TEXT_COLUMNS if o in names), None)
     if col is None or col not in names:
         wanted = ' or '.join(map(repr, [col] if col else TEXT_COLUMNS))
-        raise CorpusError(f"there is no column {wanted} among {', '.join(map(repr, names))}: name the one with the text, as in text_col={names[-1]!r}")
+        raise CorpusError(
+            f"there is no column {wanted} among {', '.join(map(repr, names))}: name the one with"
+            f" the text, as in text_col={names[-1]!r}"
+        )
     return col
 
 # %% ../nbs/01c_rows.ipynb #c012
@@ -51,7 +54,8 @@ def check_text(
     if not o.isascii():
         try: o.encode()
         except UnicodeEncodeError as e:
-            raise CorpusError(f"{where} has {o[e.start]!r} at position {e.start}, half of a surrogate pair: the text was read with the wrong encoding") from None
+            raise CorpusError(f"{where} has {o[e.start]!r} at position {e.start}, half of a surrogate pair: "
+                              "the text was read with the wrong encoding") from None
     return o
 
 def row_lines(
@@ -279,7 +283,9 @@ def _notes(folder):
 
 def _read_json(f, folder):
     try: return json.loads(f.read_text())
-    except (OSError, ValueError) as e: raise CorpusError(f"'{f}' is damaged ({e}): delete the folder '{folder}', and the same call begins it again") from e
+    except (OSError, ValueError) as e:
+        raise CorpusError(f"'{f}' is damaged ({e}): delete the folder '{folder}', "
+                          "and the same call begins it again") from e
 
 # %% ../nbs/01c_rows.ipynb #c031
 def _bar(folder, n, done, show):
@@ -310,7 +316,10 @@ def _keep(folder, open_at, n, col, size, progress, state=None):
 def _broke_off(why, done, n, folder):
     if isinstance(why, KeyboardInterrupt): raise why
     first = f'{type(why).__name__}: {why}'.splitlines()[0][:200]
-    raise CorpusError(f"the stream broke off after {done:,} of {n:,} documents ({first}). They are kept in '{folder}'; the same call goes on from there") from why
+    raise CorpusError(
+        f"the stream broke off after {done:,} of {n:,} documents ({first}). They are kept in"
+        f" '{folder}'; the same call goes on from there"
+    ) from why
 
 # %% ../nbs/01c_rows.ipynb #c033
 def _between(folder, a, b):
@@ -357,14 +366,19 @@ def _at(source, place):
     "The stream `source` at a place in it"
     res = source() if callable(source) else source
     if hasattr(res, 'to_iterable_dataset'): res = res.to_iterable_dataset()
-    if not hasattr(res, 'state_dict'): raise CorpusError(f"expected an `IterableDataset`, or a function that opens one, and got {type(res).__name__} {res!r:.60}")
+    if not hasattr(res, 'state_dict'):
+        raise CorpusError(
+            "expected an `IterableDataset`, or a function that opens one, and got"
+            f" {type(res).__name__} {res!r:.60}"
+        )
     if place: res.load_state_dict(place)
     return res
 
 def _check_folder(folder, settings):
     "A folder goes on only with what it was begun with"
     f, settings = folder/'stream.json', dict(format='elmo_fastai.stream', version=1, **settings)
-    if not f.exists() or not any(folder.glob('*/[0-9o]*')): # no part and no note that the stream is over
+    # no part and no note that the stream is over
+    if not f.exists() or not any(folder.glob('*/[0-9o]*')):
         try: folder.mkdir(parents=True, exist_ok=True); f.write_text(json.dumps(settings))
         except OSError as e: raise CorpusError(f"can't keep documents in '{folder}': {e.strerror or e}") from e
         return

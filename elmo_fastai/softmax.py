@@ -64,7 +64,10 @@ class ScoresInBlocks(torch.autograd.Function):
 
 # %% ../nbs/06c_softmax.ipynb #c023
 def _check(h, target, n):
-    if h.dim() != 2 or target.shape != h.shape[:1]: raise ValueError(f"states [N, P] and targets [N] are needed, not {[*h.shape]} and {[*target.shape]}")
+    if h.dim() != 2 or target.shape != h.shape[:1]:
+        raise ValueError(
+            f"states [N, P] and targets [N] are needed, not {[*h.shape]} and {[*target.shape]}"
+        )
     if target.is_floating_point(): raise TypeError(f"targets are whole numbers, and these are {target.dtype}")
     if len(target) and not (0 <= (lo := int(target.min())) and (hi := int(target.max())) < n):
         raise ValueError(f"Target {lo if lo < 0 else hi} is outside 0 to {n-1}: it was numbered by another vocabulary than the output layer's")

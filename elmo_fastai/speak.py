@@ -44,7 +44,8 @@ def _sents(texts, tokenizer):
     if isinstance(texts, str): texts = [texts]
     tok = get_tokenizer(tokenizer)
     res = [tok(t) if isinstance(t, str) else list(t) for t in texts]
-    if bad := [w for s in res for w in s if not isinstance(w, str)]: raise TypeError(f"A text is a string or a list of words, and {bad[0]!r:.100} is no word")
+    if bad := [w for s in res for w in s if not isinstance(w, str)]:
+        raise TypeError(f"A text is a string or a list of words, and {bad[0]!r:.100} is no word")
     return res
 def _pad(rows): return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
 
@@ -106,8 +107,10 @@ def draw_surprise(
 
 # %% ../nbs/07c_speak.ipynb #c028
 def _check(temperature, top_k, top_p):
-    if not isinstance(temperature, Real) or not 0 <= temperature < math.inf: raise ValueError(f"temperature is {temperature!r}, and must be a number, 0 or more")
-    if top_k is not None and (not isinstance(top_k, Integral) or top_k < 1): raise ValueError(f"top_k is {top_k!r}, and must be a whole number, at least 1")
+    if not isinstance(temperature, Real) or not 0 <= temperature < math.inf:
+        raise ValueError(f"temperature is {temperature!r}, and must be a number, 0 or more")
+    if top_k is not None and (not isinstance(top_k, Integral) or top_k < 1):
+        raise ValueError(f"top_k is {top_k!r}, and must be a whole number, at least 1")
     if top_p is not None and not 0 < top_p <= 1: raise ValueError(f"top_p is {top_p!r}, and must be more than 0 and at most 1")
 
 # %% ../nbs/07c_speak.ipynb #c029
@@ -120,13 +123,17 @@ def choose(
 ) -> torch.Tensor:           # word ids, [B]
     "Draw a word from each distribution; raises ValueError where there is none, or for settings that can't be"
     _check(temperature, top_k, top_p)
-    if not logp.max(-1)[0].isfinite().all(): raise ValueError("There is no word to choose from: every log-probability is −inf, or one is not a number")
+    if not logp.max(-1)[0].isfinite().all():
+        raise ValueError(
+            "There is no word to choose from: every log-probability is −inf, or one is not a number"
+        )
     if temperature == 0: return logp.argmax(-1)
     logp = logp.double().cpu()
     best,words = ((logp - logp.max(-1, keepdim=True)[0])/temperature).sort(descending=True, stable=True)
     p = best.softmax(-1)
     if top_k: p[:, top_k:] = 0
-    if top_p: p[p.cumsum(-1) - p >= top_p] = 0                           # what comes before is enough already
+    # what comes before is enough already
+    if top_p: p[p.cumsum(-1) - p >= top_p] = 0
     return words.gather(1, torch.multinomial(p, 1, generator=rng))[:, 0]
 
 # %% ../nbs/07c_speak.ipynb #c033
@@ -193,7 +200,8 @@ def fill(
     if len(sides) != 2: raise ValueError(f"A text to fill has exactly one gap {GAP!r}, and this one has {len(sides)-1}: {text!r:.100}")
     left,right = sides
     prior = torch.zeros(len(vocab)) if prior is None else torch.as_tensor(prior)
-    if prior.shape != (len(vocab),) or not prior.isfinite().all(): raise ValueError(f"prior must be a finite log-probability for each of the {len(vocab)} words")
+    if prior.shape != (len(vocab),) or not prior.isfinite().all():
+        raise ValueError(f"prior must be a finite log-probability for each of the {len(vocab)} words")
     with evaluating(model, vocab, char_vocab) as device:
         f = model(sentence_chars(char_vocab, left, eos=False)[None].to(device))[0][:, -1]
         b = model(sentence_chars(char_vocab, right, bos=False)[None].to(device))[1][:, 0]

@@ -35,7 +35,10 @@ def _files(path):
     for o in files: _readable(o)
     kinds = {_kind(o) for o in files}
     if len(kinds) != 1 or None in kinds:
-        raise CorpusError(f"'{path}' must have files of one kind, .txt, .json, .jsonl or .parquet, also with .gz, and has {', '.join(sorted(map(str, kinds))) or 'none'}")
+        raise CorpusError(
+            f"'{path}' must have files of one kind, .txt, .json, .jsonl or .parquet, also with .gz,"
+            f" and has {', '.join(sorted(map(str, kinds))) or 'none'}"
+        )
     return [str(o) for o in files], [str(o) for o in files if 'validation' in o.name], kinds.pop()
 
 # %% ../nbs/13a_streams.ipynb #c017

@@ -163,7 +163,11 @@ class WordVocab(_Saved):
         max_counted:int=None# while counting: whenever there are more words, forget the rarer half
     ):
         "Count the words of `sents`, which may be a stream; ties are in alphabetical order, so that the result is always the same"
-        if max_vocab is not None and max_vocab < 5: raise ValueError(f"max_vocab={max_vocab}: with the four special words there is room for a word from 5 up")
+        if max_vocab is not None and max_vocab < 5:
+            raise ValueError(
+                f"max_vocab={max_vocab}: with the four special words there is room for a word from"
+                " 5 up"
+            )
         counts = Counter()
         for s in _check_sents(sents):
             counts.update(s)

@@ -63,7 +63,11 @@ class Grammar:
 
     def _check(self, rules, s, path):
         "Take over the rules for `s` and for all that it leads to, weights scaled to sum one"
-        if s in path: raise ValueError(f"{' -> '.join(path[path.index(s):])} -> {s}: rules that lead back to their own symbol write endless sentences")
+        if s in path:
+            raise ValueError(
+                f"{' -> '.join(path[path.index(s):])} -> {s}: rules that lead back to their own"
+                " symbol write endless sentences"
+            )
         if s not in rules: raise ValueError(f"there is no rule for the symbol {s!r}" + (f", which {path[-1]!r} uses" if path else ''))
         if s in self.rules: return
         if not rules[s] or not all(w > 0 and parts for w,parts in rules[s]):
