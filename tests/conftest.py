@@ -1,14 +1,24 @@
 "What all tests share"
-import signal
+import importlib.util, shutil, signal
+from contextlib import contextmanager
 import pytest, torch
+
+@contextmanager
+def threads(k):
+    n = torch.get_num_threads()
+    torch.set_num_threads(k)
+    yield
+    torch.set_num_threads(n)
 
 @pytest.fixture(scope='module', autouse=True)
 def one_thread():
     "Small models are faster on one thread, and the same everywhere"
-    n = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(n)
+    with threads(1): yield
+
+@pytest.fixture
+def two():
+    "At least two OpenMP threads, as on most machines"
+    with threads(2): yield
 
 @pytest.fixture(autouse=True)
 def interruptible():
@@ -16,3 +26,17 @@ def interruptible():
     old = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, old)
+
+@pytest.fixture(scope='session')
+def browser():
+    "Chromium, where there is one"
+    if not importlib.util.find_spec('playwright'):
+        pytest.skip('playwright is not installed: nothing is opened in a browser')
+    from playwright.sync_api import sync_playwright, Error
+    names = ('chromium', 'chromium-browser', 'google-chrome')
+    program = next(filter(None, map(shutil.which, names)), None)
+    with sync_playwright() as p:
+        try: b = p.chromium.launch(executable_path=program, args=['--no-sandbox'], timeout=180_000)
+        except Error as e: pytest.skip(f"no Chromium can be started: {str(e).splitlines()[0]}")
+        yield b
+        b.close()

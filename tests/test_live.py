@@ -148,16 +148,6 @@ def site(tmp_path_factory):
     yield f'http://127.0.0.1:{server.server_port}/'
     server.shutdown()
 
-@pytest.fixture(scope='module')
-def browser():
-    if not importlib.util.find_spec('playwright'): pytest.skip('playwright is not installed: nothing is opened in a browser')
-    from playwright.sync_api import sync_playwright, Error
-    with sync_playwright() as p:
-        try: b = p.chromium.launch(executable_path=next(filter(None, map(shutil.which, ('chromium', 'chromium-browser', 'google-chrome'))), None), args=['--no-sandbox'], timeout=180_000)
-        except Error as e: pytest.skip(f"no Chromium can be started: {str(e).splitlines()[0]}")
-        yield b
-        b.close()
-
 @pytest.fixture
 def page(browser, site):
     context = browser.new_context(viewport={'width': 1280, 'height': 1000})

@@ -374,16 +374,6 @@ def test_search_shows_the_numbers(built):
 # in a browser
 
 @pytest.fixture(scope='session')
-def browser():
-    if not importlib.util.find_spec('playwright'): pytest.skip('playwright is not installed: the pages are not opened in a browser')
-    from playwright.sync_api import sync_playwright, Error
-    with sync_playwright() as p:
-        try: b = p.chromium.launch(executable_path=next(filter(None, map(shutil.which, ('chromium', 'chromium-browser', 'google-chrome'))), None), args=['--no-sandbox'], timeout=180_000)
-        except Error as e: pytest.skip(f"no Chromium can be started: {str(e).splitlines()[0]}")
-        yield b
-        b.close()
-
-@pytest.fixture(scope='session')
 def address(built):
     "The site behind its own path, as GitHub Pages serves it"
     base = '/' + HOME.removeprefix('https://').split('/', 1)[1]

@@ -21,14 +21,6 @@ CONFIGS = {
 WORDS = [a + b for a in ('', 'un', 'over', 'extraordinarily') for b in 'river bank lend lent sees saw a the of'.split()]
 sentences = st.lists(st.lists(st.sampled_from(WORDS), min_size=1, max_size=14), min_size=1, max_size=12)
 
-@pytest.fixture
-def two():
-    "At least two OpenMP threads, as on most machines"
-    n = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(n)
-
 def loaders(sents, **kwargs):
     texts = [' '.join(s) for s in sents]
     rest = dict(train=[' '.join(WORDS), *texts], valid=texts)
