@@ -6,10 +6,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 import h5py, numpy as np, pytest, torch
 import ai2_reference as ref
-from elmo_fastai import ai2
-from elmo_fastai.ai2 import *
-from elmo_fastai.bilm import *
-from elmo_fastai.tokens import *
+from elmo_fastai.elmo import ai2
+from elmo_fastai.elmo.ai2 import *
+from elmo_fastai.nn.bilm import *
+from elmo_fastai.text.tokens import *
 
 def chars_of(sents, W=50):
     "A batch [B, T, W] with both ends of each sentence; padding is zeros"

@@ -6,11 +6,11 @@ from hypothesis import given, settings, strategies as st
 from fastai.data.all import ColReader, DataBlock, DataLoaders, Datasets, L, RandomSplitter, TfmdLists, set_seed
 from fastai.callback.progress import ProgressCallback # it adds `no_bar` to Learner
 from fastai.learner import Learner
-from elmo_fastai.corpora import Corpus, CorpusError, Sentence, all_lines
-from elmo_fastai.rows import DiskLines
-from elmo_fastai.tokens import *
-from elmo_fastai.batches import *
-from elmo_fastai.buffered import *
+from elmo_fastai.text.corpora import Corpus, CorpusError, Sentence, all_lines
+from elmo_fastai.text.tables import DiskLines
+from elmo_fastai.text.tokens import *
+from elmo_fastai.data.batches import *
+from elmo_fastai.data.buffered import *
 
 torch.set_num_threads(1)
 nasty = ['.', 'bank', 'the', '👨‍👩‍👧', 'cafe\u0301', 'نَهْر', '河岸', '\x00', 'x'*10_000, '<s>', '</s>', '<pad>', '<unk>', '\u200b', '\ud800', '']

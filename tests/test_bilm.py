@@ -7,12 +7,12 @@ from hypothesis import given, settings, strategies as st
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from elmo_fastai import bilm
-from elmo_fastai.batches import *
-from elmo_fastai.bilm import *
-from elmo_fastai.buffered import *
-from elmo_fastai.softmax import *
-from elmo_fastai.tokens import *
+from elmo_fastai.nn import bilm
+from elmo_fastai.data.batches import *
+from elmo_fastai.nn.bilm import *
+from elmo_fastai.data.buffered import *
+from elmo_fastai.nn.softmax import *
+from elmo_fastai.text.tokens import *
 
 CFG = BiLMConfig('test', char_dim=4, filters=((1,6),(2,6),(3,6)), proj_dim=20, hidden_dim=20, dropout=0.3)
 SHAPES = dict(plain=CFG, projected=replace(CFG, hidden_dim=24), clipped=replace(CFG, hidden_dim=24, cell_clip=.2, proj_clip=.1),

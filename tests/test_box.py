@@ -6,13 +6,13 @@ from hashlib import sha256
 from pathlib import Path
 import numpy as np, pandas as pd, pytest, torch
 from safetensors.torch import load_file
-from elmo_fastai.tokens import *
-from elmo_fastai.bilm import *
-from elmo_fastai.elmo import *
-from elmo_fastai.embed import *
-from elmo_fastai.embed import load_elmo
-from elmo_fastai.novels import BOOKS
-from elmo_fastai.box import *
+from elmo_fastai.text.tokens import *
+from elmo_fastai.nn.bilm import *
+from elmo_fastai.elmo.module import *
+from elmo_fastai.elmo.embed import *
+from elmo_fastai.elmo.embed import load_elmo
+from elmo_fastai.text.books import BOOKS
+from elmo_fastai.studies.box import *
 
 SENTS = ['It was a bright cold day .'.split(), ['Zounds', '!'], ['x'*60, 'über', '…']]
 def vectors(elmo): return elmo.embed(SENTS, 'all')
@@ -170,7 +170,7 @@ def test_figures_of_the_package():
 def test_offline_from_another_folder(tmp_path):
     "No network, no local files: in a fresh process with every connection refused"
     code = ('import socket\ndef no(*a, **k): raise OSError("no network")\nsocket.socket.connect = no; socket.create_connection = no\n'
-            'from elmo_fastai.elmo import Elmo\nimport time; start = time.process_time()\nelmo = Elmo.from_pretrained("tiny-en"); seconds = time.process_time() - start\n(v,), mask = elmo(["A sentence."])\nprint(tuple(v.shape))\nprint(seconds)')
+            'from elmo_fastai.elmo.module import Elmo\nimport time; start = time.process_time()\nelmo = Elmo.from_pretrained("tiny-en"); seconds = time.process_time() - start\n(v,), mask = elmo(["A sentence."])\nprint(tuple(v.shape))\nprint(seconds)')
     env = {**os.environ, 'PYTHONPATH': str(Path(__file__).parents[1]), 'HF_HUB_OFFLINE': '1'}
     r = subprocess.run([sys.executable, '-c', code], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120)
     assert r.returncode == 0, r.stderr
@@ -183,9 +183,9 @@ def test_a_local_folder_of_that_name_comes_first(made, tmp_path, monkeypatch):
     assert Elmo.from_pretrained('tiny-en').lm.config.proj_dim == 24
 
 def test_load_elmo_and_load_encoder(tmp_path):
-    from elmo_fastai.corpora import toy_corpus
-    from elmo_fastai.batches import ElmoDataLoaders
-    from elmo_fastai.pretrain import bilm_learner
+    from elmo_fastai.text.corpora import toy_corpus
+    from elmo_fastai.data.batches import ElmoDataLoaders
+    from elmo_fastai.train.learner import bilm_learner
     elmo = load_elmo('tiny-en')
     dls = ElmoDataLoaders.from_corpus(toy_corpus(n_train=20, n_valid=5, n_test=1, n_unseen=1), bs=4, device='cpu', path=tmp_path)
     learn = load_encoder(bilm_learner(dls, elmo.lm.config, bf16=False), 'tiny-en')

@@ -7,11 +7,11 @@ from hypothesis import given, settings, strategies as st
 from safetensors.torch import save_file
 from torch import nn
 
-from elmo_fastai.batches import *
-from elmo_fastai.cbow import *
-from elmo_fastai.charcnn import CharCNN
-from elmo_fastai.corpora import *
-from elmo_fastai.tokens import *
+from elmo_fastai.data.batches import *
+from elmo_fastai.tasks.cbow import *
+from elmo_fastai.nn.charcnn import CharCNN
+from elmo_fastai.text.corpora import *
+from elmo_fastai.text.tokens import *
 
 V, D = 30, 6
 MODELS = {'mean': CBOW, 'sum': lambda *a, **k: CBOW(*a, mode='sum', **k), 'lstm': ContextLSTM}
@@ -278,7 +278,7 @@ def test_a_model_of_ones_own(corpus):
     assert len(quietly(learn, 'show_results', max_n=2, show=False)) == 2
 
 def test_a_text_that_is_read_in_pieces(corpus):
-    buffered, vocab = pytest.importorskip('elmo_fastai.buffered'), WordVocab.build([s.split() for s in corpus.train])
+    buffered, vocab = pytest.importorskip('elmo_fastai.data.buffered'), WordVocab.build([s.split() for s in corpus.train])
     dl = buffered.BufferedDataLoader(corpus.train, vocab, n_batches=3, kind='cbow', tokenizer='space', context_size=1, bs=32, device='cpu')
     learn = cbow_learner(DataLoaders(dl, loaders(corpus, context_size=1).valid), dim=8)
     quietly(learn, 'fit', 1, 1e-3)

@@ -8,16 +8,16 @@ from fastai.callback.all import CSVLogger, EarlyStoppingCallback, GradientAccumu
 from hypothesis import HealthCheck, given, settings, strategies as st
 from safetensors.torch import load_file, save_file
 
-import elmo_fastai.files as files
-from elmo_fastai.batches import *
-from elmo_fastai.bilm import *
-from elmo_fastai.buffered import *
-from elmo_fastai.checkpoint import *
-from elmo_fastai.checkpoint import PutBack, SkipDone
-from elmo_fastai.corpora import *
-from elmo_fastai.files import *
-from elmo_fastai.pretrain import *
-from elmo_fastai.tokens import *
+import elmo_fastai.train.saved as files
+from elmo_fastai.data.batches import *
+from elmo_fastai.nn.bilm import *
+from elmo_fastai.data.buffered import *
+from elmo_fastai.train.checkpoint import *
+from elmo_fastai.train.checkpoint import PutBack, SkipDone
+from elmo_fastai.text.corpora import *
+from elmo_fastai.train.saved import *
+from elmo_fastai.train.learner import *
+from elmo_fastai.text.tokens import *
 
 CFG = BiLMConfig('nano', char_dim=4, filters=((1,8),(2,8)), proj_dim=16, hidden_dim=16, dropout=0.2)
 
@@ -318,7 +318,7 @@ def test_training_on_a_text_on_disk(corpus, tmp_path, lines, n):
 
 @pytest.mark.parametrize('kind,kwargs', [('sentences', dict(bs=8)), ('sentences', dict(bs=8, max_tokens=60)), ('stream', dict(bs=3, seq_len=10, stride=7)), ('cbow', dict(bs=50))])
 def test_skipped_batches(corpus, kind, kwargs):
-    from elmo_fastai.batches import _kinds
+    from elmo_fastai.data.batches import _kinds
     text = EncodedText([o.split() for o in corpus.train], TokenTypes(WordVocab.build([o.split() for o in corpus.train])))
     for n in (0, 1, 5, 10**6):
         a,b = [_kinds[kind](text, shuffle=True, seed=3, **kwargs) for _ in range(2)]
@@ -598,7 +598,7 @@ def test_states_that_lie(corpus, run, tmp_path, what):
 def test_nothing_in_a_checkpoint_is_a_pickle(run):
     names = {o.name for o in newest(run).iterdir()}
     assert names == {'checkpoint.json', 'tensors.safetensors', 'SHA256SUMS'}
-    source = Path(files.__file__).read_text() + Path(sys.modules['elmo_fastai.checkpoint'].__file__).read_text()
+    source = Path(files.__file__).read_text() + Path(sys.modules['elmo_fastai.train.checkpoint'].__file__).read_text()
     assert not any(o in source for o in ('torch.load', 'torch.save', 'pickle', 'eval(', 'exec('))
 
 def test_the_checksums_are_those_of_sha256sum(run):

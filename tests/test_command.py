@@ -10,14 +10,14 @@ from fastai.basics import Callback, Learner
 from safetensors.torch import load_file
 
 import elmo_fastai
-from elmo_fastai import command as module
-from elmo_fastai.batches import *
-from elmo_fastai.bilm import *
-from elmo_fastai.checkpoint import *
-from elmo_fastai.corpora import *
-from elmo_fastai.command import *
-from elmo_fastai.pretrain import TimeBudget, bilm_learner
-from elmo_fastai.tokens import get_tokenizer
+from elmo_fastai.train import command as module
+from elmo_fastai.data.batches import *
+from elmo_fastai.nn.bilm import *
+from elmo_fastai.train.checkpoint import *
+from elmo_fastai.text.corpora import *
+from elmo_fastai.train.command import *
+from elmo_fastai.train.learner import TimeBudget, bilm_learner
+from elmo_fastai.text.tokens import get_tokenizer
 from steps import At, finite
 try: import tomllib
 except ImportError: import tomli as tomllib
@@ -249,9 +249,9 @@ def test_settings_survive(corpus, tmp_path, monkeypatch):
 
 KILLED = '''
 import os, signal, sys
-from elmo_fastai import command as module
-from elmo_fastai.bilm import BiLMConfig, elmo_configs
-from elmo_fastai.corpora import toy_corpus
+from elmo_fastai.train import command as module
+from elmo_fastai.nn.bilm import BiLMConfig, elmo_configs
+from elmo_fastai.text.corpora import toy_corpus
 def die(*args, **kwargs): os.kill(os.getpid(), signal.SIGKILL)
 elmo_configs['nano'] = {config!r}
 corpus = toy_corpus(n_train=400, n_valid=80, n_test=1, n_unseen=1)
@@ -517,7 +517,7 @@ def test_what_comes_next_knows_the_tokenizer(text):
 
 def test_a_tokenizer_that_is_not_installed(text, monkeypatch):
     monkeypatch.setitem(sys.modules, 'spacy', None)
-    from elmo_fastai.tokens import SpacyTokenizer, _tokenizers
+    from elmo_fastai.text.tokens import SpacyTokenizer, _tokenizers
     monkeypatch.setitem(_tokenizers, 'spacy', SpacyTokenizer())
     with pytest.raises(PretrainError, match='needs spaCy: `pip install spacy`'): train(str(text/'tr.txt'), text/'m', tokenizer='spacy')
 
@@ -805,14 +805,14 @@ root = Path(elmo_fastai.__file__).resolve().parent.parent
 def start(folder, *args, module=False):
     "The command in `folder`, without a network and without local copies; output goes to files"
     launcher = folder/'.elmo_pretrain.py'
-    launcher.write_text('from elmo_fastai.command import elmo_pretrain\nelmo_pretrain()\n')   # what pip makes of an entry point
+    launcher.write_text('from elmo_fastai.train.command import elmo_pretrain\nelmo_pretrain()\n')   # what pip makes of an entry point
     nowhere = 'http://127.0.0.1:9'
     env = {k:v for k,v in os.environ.items() if k != 'ELMO_FASTAI_DATA'}
     env.update(PYTHONPATH=os.pathsep.join([str(root), env.get('PYTHONPATH', '')]), MPLBACKEND='agg', OMP_NUM_THREADS='1', HF_HUB_OFFLINE='1', PYTHONUNBUFFERED='1',
                XDG_CACHE_HOME=str(folder/'.cache'), HF_HOME=str(folder/'.cache'), MPLCONFIGDIR=str(folder/'.cache'), COLUMNS='200',
                **{k: nowhere for k in ('http_proxy', 'https_proxy', 'HTTP_PROXY', 'HTTPS_PROXY')})
     out,err = ((folder/f'.{o}').open('w') for o in ('out', 'err'))
-    cmd = [sys.executable, *(['-m', 'elmo_fastai.command'] if module else [launcher])]
+    cmd = [sys.executable, *(['-m', 'elmo_fastai.train.command'] if module else [launcher])]
     return subprocess.Popen([*map(str, cmd), *map(str, args)], cwd=folder, env=env, stdout=out, stderr=err, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
 
 def said(folder): return ((folder/'.out').read_text(encoding='utf-8'), (folder/'.err').read_text(encoding='utf-8'))

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from elmo_fastai import corpora
-from elmo_fastai.corpora import *
-from elmo_fastai.rows import c4
-from elmo_fastai.corpora import _article, _conllu, _sentences
+from elmo_fastai.text import corpora
+from elmo_fastai.text.corpora import *
+from elmo_fastai.text.tables import c4
+from elmo_fastai.text.corpora import _article, _conllu, _sentences
 
 SMALL = dict(n_train=300, n_valid=100, n_test=50, n_unseen=30)
 

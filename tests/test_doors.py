@@ -5,22 +5,22 @@ from pathlib import Path
 import numpy as np, pandas as pd, pytest, torch
 from safetensors.torch import load_file, save_file
 
-from elmo_fastai.ai2 import *
-from elmo_fastai.batches import *
-from elmo_fastai.bilm import *
-from elmo_fastai.cbow import *
-from elmo_fastai.checkpoint import *
-from elmo_fastai.command import *
-from elmo_fastai.corpora import *
-from elmo_fastai.corpora import regular_file, seen_encoding
-from elmo_fastai.elmo import *
-from elmo_fastai.embed import *
-from elmo_fastai.labels import *
-from elmo_fastai.probe import *
-from elmo_fastai.rows import *
-from elmo_fastai.streams import *
-from elmo_fastai.tagged import *
-from elmo_fastai.tokens import *
+from elmo_fastai.elmo.ai2 import *
+from elmo_fastai.data.batches import *
+from elmo_fastai.nn.bilm import *
+from elmo_fastai.tasks.cbow import *
+from elmo_fastai.train.checkpoint import *
+from elmo_fastai.train.command import *
+from elmo_fastai.text.corpora import *
+from elmo_fastai.text.corpora import regular_file, seen_encoding
+from elmo_fastai.elmo.module import *
+from elmo_fastai.elmo.embed import *
+from elmo_fastai.data.labels import *
+from elmo_fastai.studies.probe import *
+from elmo_fastai.text.tables import *
+from elmo_fastai.data.streams import *
+from elmo_fastai.data.tagged import *
+from elmo_fastai.text.tokens import *
 
 ROOT = Path(__file__).resolve().parents[1]
 NANO = BiLMConfig('nano', char_dim=4, filters=((1,8), (2,8)), proj_dim=16, hidden_dim=16)
@@ -58,7 +58,7 @@ def run(tmp_path_factory):
     text.write_text('\n'.join(toy_corpus(n_train=100, n_valid=1, n_test=0, n_unseen=0).train) + '\n')
     with pytest.MonkeyPatch.context() as mp:
         mp.setitem(elmo_configs, 'nano', NANO)
-        from elmo_fastai import command as module
+        from elmo_fastai.train import command as module
         from steps import At
         old = module.bilm_learner
         def stop(cb): signal.raise_signal(signal.SIGINT)
@@ -115,7 +115,7 @@ def test_small_files_of_a_model_are_small(name, saved, tmp_path):
 
 def test_weights_that_the_model_does_not_need_are_not_read(saved, tmp_path, monkeypatch):
     "A tensor of another shape, or one too many: refused by the list at the file's beginning"
-    from elmo_fastai import bilm as module
+    from elmo_fastai.nn import bilm as module
     class Guarded:
         def __init__(self, f): self.f = f
         def __enter__(self): self.o = self.f.__enter__(); return self
@@ -206,7 +206,7 @@ from elmo_fastai.all import *
 import fastai.callback.all, datasets
 now = int(next(l for l in open('/proc/self/status') if l.startswith('VmData')).split()[1])*1024
 resource.setrlimit(resource.RLIMIT_DATA, (now + {mb}*2**20,)*2)
-from elmo_fastai.command import elmo_pretrain
+from elmo_fastai.train.command import elmo_pretrain
 sys.argv = ['elmo_pretrain', sys.argv[1], '--out', sys.argv[2], '--device', 'cpu', '--model', 'tiny']
 elmo_pretrain()
 '''

@@ -12,15 +12,15 @@ from fastai.torch_core import set_seed
 from huggingface_hub import PyTorchModelHubMixin, ModelCard
 from safetensors.torch import load_file, save_file
 
-from elmo_fastai import elmo as module
-from elmo_fastai.ai2 import *
-from elmo_fastai.batches import *
-from elmo_fastai.bilm import *
-from elmo_fastai.charcnn import *
-from elmo_fastai.corpora import *
-from elmo_fastai.elmo import *
-from elmo_fastai.pretrain import *
-from elmo_fastai.tokens import *
+from elmo_fastai.elmo import module as module
+from elmo_fastai.elmo.ai2 import *
+from elmo_fastai.data.batches import *
+from elmo_fastai.nn.bilm import *
+from elmo_fastai.nn.charcnn import *
+from elmo_fastai.text.corpora import *
+from elmo_fastai.elmo.module import *
+from elmo_fastai.train.learner import *
+from elmo_fastai.text.tokens import *
 
 CFG = BiLMConfig('nano', char_dim=4, filters=((1,8),(2,8),(3,8)), proj_dim=8, hidden_dim=12, dropout=.3)
 VOCAB = WordVocab([*SPECIALS, 'the', 'bank', 'of', 'river'])
@@ -414,7 +414,7 @@ DDP = """
 import os, sys, torch, torch.distributed as dist, torch.multiprocessing as mp
 sys.path[:0] = [sys.argv[1], sys.argv[2]]
 import test_elmo as t
-from elmo_fastai.elmo import *
+from elmo_fastai.elmo.module import *
 def work(rank, file):
     torch.set_num_threads(1)
     dist.init_process_group('gloo', init_method=f'file://{file}', rank=rank, world_size=2)
@@ -526,7 +526,7 @@ def test_a_model_replaces_another(trained, tmp_path, monkeypatch, where):
 def test_a_failed_save_leaves_the_old_model(trained, tmp_path, monkeypatch):
     folder = trained.save_pretrained(tmp_path/'m')
     before = {f.name: f.read_bytes() for f in folder.iterdir()}
-    import elmo_fastai.bilm as bilm
+    import elmo_fastai.nn.bilm as bilm
     def full(*args): raise OSError('No space left')
     monkeypatch.setattr(bilm, 'save_file', full)
     with pytest.raises(OSError, match='No space'): Elmo(BiLM(trained.lm.config, 0)).save_pretrained(folder)
@@ -549,7 +549,7 @@ BROKEN = {
     'config.json': [b'', b'{', b'[]', b'{"format": "x"}', b'\xff\xfe', b'['*100_000],
     'model.safetensors': [b'', b'x'*100, b'\x80\x04\x95', b'\xff'*8 + b'{}'],
     'vocab.json': [b'', b'{}', b'[1, 2]'],
-    'elmo.json': [b'', b'{', b'[]', b'{"format": "elmo_fastai.elmo", "version": 2}', b'{"format": "elmo_fastai.elmo", "version": true}', b'['*100_000, b'\xff'],
+    'elmo.json': [b'', b'{', b'[]', b'{"format": "elmo_fastai.elmo.module", "version": 2}', b'{"format": "elmo_fastai.elmo.module", "version": true}', b'['*100_000, b'\xff'],
     'mix.safetensors': [b'', b'x'*50, b'\x80\x04\x95'],
     'chars.json': [b'', b'{}', b'{"format": "elmo_fastai.ByteCharVocab", "version": 1}', b'{"format": "elmo_fastai.ByteCharVocab", "version": 1, "max_chars": "x"}'],
 }
@@ -779,9 +779,9 @@ def test_an_alphabet_in_files(spelt, tmp_path):
 
 def test_an_alphabet_in_use(spelt, tmp_path):
     "Embedding, a classifier, a tagger; and by AI2's format it is refused"
-    from elmo_fastai.classify import ClassifyDataLoaders, elmo_classifier_learner, random_elmo
-    from elmo_fastai.embed import ElmoVectorizer, embed_file
-    from elmo_fastai.tag import TagDataLoaders, elmo_tagger_learner
+    from elmo_fastai.tasks.classify import ClassifyDataLoaders, elmo_classifier_learner, random_elmo
+    from elmo_fastai.elmo.embed import ElmoVectorizer, embed_file
+    from elmo_fastai.tasks.tag import TagDataLoaders, elmo_tagger_learner
     learn, chars = spelt
     elmo = Elmo(learn.model, learn.dls.vocab).eval()
     vecs = elmo.embed(OTHER_SENTS, 'all')

@@ -9,13 +9,13 @@ from hypothesis import given, settings, strategies as st
 from fastai.torch_core import set_seed
 import inspect
 
-from elmo_fastai import embed as module
-from elmo_fastai.bilm import *
-from elmo_fastai.corpora import *
-from elmo_fastai.elmo import *
-from elmo_fastai.embed import *
-from elmo_fastai.embed import evaluating
-from elmo_fastai.tokens import *
+from elmo_fastai.elmo import embed as module
+from elmo_fastai.nn.bilm import *
+from elmo_fastai.text.corpora import *
+from elmo_fastai.elmo.module import *
+from elmo_fastai.elmo.embed import *
+from elmo_fastai.elmo.embed import evaluating
+from elmo_fastai.text.tokens import *
 
 CFG = BiLMConfig('nano', char_dim=4, filters=((1,8),(2,8),(3,8)), proj_dim=8, hidden_dim=12)
 VOCAB = WordVocab([*SPECIALS, 'the', 'bank'])
@@ -476,9 +476,9 @@ def test_damaged_portions(elmo, source, tmp_path):
 root = Path(module.__file__).resolve().parent.parent
 
 def start(folder, *args, stdin=None, launcher=True):
-    (folder/'.run.py').write_text('from elmo_fastai.embed import elmo_embed\nelmo_embed()\n')     # what pip makes of an entry point
+    (folder/'.run.py').write_text('from elmo_fastai.elmo.embed import elmo_embed\nelmo_embed()\n')     # what pip makes of an entry point
     env = {**os.environ, 'PYTHONPATH': os.pathsep.join([str(root), os.environ.get('PYTHONPATH', '')]), 'OMP_NUM_THREADS': '1', 'HF_HUB_OFFLINE': '1', 'MPLBACKEND': 'agg', 'COLUMNS': '200', 'MPLCONFIGDIR': str(folder/'.cache')}
-    cmd = [sys.executable, *([folder/'.run.py'] if launcher else ['-m', 'elmo_fastai.embed']), *args]
+    cmd = [sys.executable, *([folder/'.run.py'] if launcher else ['-m', 'elmo_fastai.elmo.embed']), *args]
     return subprocess.Popen(list(map(str, cmd)), cwd=folder, env=env, stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 def finish(p, stdin=None):
@@ -620,7 +620,7 @@ def test_the_device_is_not_blamed_for_the_model(folder, capsys, kw):
     assert command(capsys, str(folder/'in.txt'), out=str(folder/'o.hdf5'), model=str(folder/'m'), tokenizer='space', device='cpu') == (0, '')
 
 def test_ai2_folders_by_name(folder, capsys, elmo):
-    pytest.importorskip('elmo_fastai.ai2')
+    pytest.importorskip('elmo_fastai.elmo.ai2')
     elmo.to_ai2(folder/'ai2')
     for name in (str(folder/'ai2'), f'ai2:{folder/"ai2"}'):
         (folder/'in.txt').write_text('the bank\n')

@@ -8,17 +8,17 @@ from pathlib import Path
 import numpy as np, pandas as pd, pytest, torch
 from hypothesis import given, settings, strategies as st
 
-from elmo_fastai import neighbours as module
-from elmo_fastai.bilm import *
-from elmo_fastai.cbow import *
-from elmo_fastai.command import RECIPES
-from elmo_fastai.corpora import *
-from elmo_fastai.corpora import _local_folder, read_text
-from elmo_fastai.elmo import *
-from elmo_fastai.neighbours import *
-from elmo_fastai.novels import BOOKS, _find_book, book_sentences
-from elmo_fastai.probe import *
-from elmo_fastai.tokens import *
+from elmo_fastai.studies import neighbours as module
+from elmo_fastai.nn.bilm import *
+from elmo_fastai.tasks.cbow import *
+from elmo_fastai.train.command import RECIPES
+from elmo_fastai.text.corpora import *
+from elmo_fastai.text.corpora import _local_folder, read_text
+from elmo_fastai.elmo.module import *
+from elmo_fastai.studies.neighbours import *
+from elmo_fastai.text.books import BOOKS, _find_book, book_sentences
+from elmo_fastai.studies.probe import *
+from elmo_fastai.text.tokens import *
 
 D = 16
 ROOT = Path(__file__).resolve().parents[1]

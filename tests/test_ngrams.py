@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
-from elmo_fastai.ngrams import KneserNey, kn_discounts, ngram_report
+from elmo_fastai.text.ngrams import KneserNey, kn_discounts, ngram_report
 
 words = st.sampled_from('abcdef')
 corpora = st.lists(st.lists(words, max_size=7), min_size=1, max_size=12)

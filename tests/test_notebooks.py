@@ -176,7 +176,7 @@ def test_every_command_that_is_named_exists():
         assert named <= targets, (f.name, named - targets)
 
 def test_options_that_are_named_exist():
-    from elmo_fastai.command import command_line
+    from elmo_fastai.train.command import command_line
     known = {o for a in command_line()._actions if a.help != '==SUPPRESS==' for o in a.option_strings}
     for f in [root/'README.md', *nbs]:
         text = prose(f) if f.suffix == '.ipynb' else f.read_text(encoding='utf-8')

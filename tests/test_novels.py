@@ -4,10 +4,10 @@ from hashlib import sha256
 from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
-import elmo_fastai.novels as module
-from elmo_fastai.corpora import *
-from elmo_fastai.novels import *
-from elmo_fastai.novels import _fetch_book
+import elmo_fastai.text.books as module
+from elmo_fastai.text.corpora import *
+from elmo_fastai.text.books import *
+from elmo_fastai.text.books import _fetch_book
 
 def data():
     root = Path(os.environ.get('ELMO_FASTAI_DATA') or Path(__file__).parent.parent.parent/'shared'/'data')

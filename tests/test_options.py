@@ -4,9 +4,9 @@ import argparse, json, math, sys
 import pytest
 from hypothesis import given, settings as limits, strategies as st
 
-from elmo_fastai import options as module
-from elmo_fastai.options import *
-from elmo_fastai.options import clock, did_you_mean, in_words, seconds, written
+from elmo_fastai.base import options as module
+from elmo_fastai.base.options import *
+from elmo_fastai.base.options import clock, did_you_mean, in_words, seconds, written
 
 def make():
     p = CommandLine('do', 'FILE [options]', 'Does it.', {'a.txt': 'so'}, dict(howmany='how-many', w='width'), ('shape',))

@@ -6,16 +6,16 @@ import matplotlib.pyplot as plt, numpy as np, pytest, torch
 from hypothesis import given, settings, strategies as st
 from torch import nn
 
-from elmo_fastai import pictures as module
-from elmo_fastai.bilm import *
-from elmo_fastai.bilm import sentence_chars
-from elmo_fastai.cbow import *
-from elmo_fastai.corpora import *
-from elmo_fastai.elmo import *
-from elmo_fastai.pictures import *
-from elmo_fastai.probe import *
-from elmo_fastai.report import SENSE_COLOURS
-from elmo_fastai.tokens import *
+from elmo_fastai.studies import pictures as module
+from elmo_fastai.nn.bilm import *
+from elmo_fastai.nn.bilm import sentence_chars
+from elmo_fastai.tasks.cbow import *
+from elmo_fastai.text.corpora import *
+from elmo_fastai.elmo.module import *
+from elmo_fastai.studies.pictures import *
+from elmo_fastai.studies.probe import *
+from elmo_fastai.train.report import SENSE_COLOURS
+from elmo_fastai.text.tokens import *
 
 @pytest.fixture(autouse=True)
 def no_figure_stays(): yield; plt.close('all')

@@ -5,14 +5,14 @@ from collections import Counter
 import numpy as np, pandas as pd, pytest, torch
 from hypothesis import given, settings, strategies as st
 
-from elmo_fastai import probe as module
-from elmo_fastai.batches import *
-from elmo_fastai.bilm import *
-from elmo_fastai.corpora import *
-from elmo_fastai.elmo import *
-from elmo_fastai.probe import *
-from elmo_fastai.report import *
-from elmo_fastai.tokens import *
+from elmo_fastai.studies import probe as module
+from elmo_fastai.data.batches import *
+from elmo_fastai.nn.bilm import *
+from elmo_fastai.text.corpora import *
+from elmo_fastai.elmo.module import *
+from elmo_fastai.studies.probe import *
+from elmo_fastai.train.report import *
+from elmo_fastai.text.tokens import *
 
 D = 24
 

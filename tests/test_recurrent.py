@@ -5,7 +5,7 @@ import numpy as np, pytest, torch
 from hypothesis import given, settings, strategies as st
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
-from elmo_fastai.recurrent import BiLSTMStack, LockedDropout, lstm_loop, product, reverse_padded
+from elmo_fastai.nn.recurrent import BiLSTMStack, LockedDropout, lstm_loop, product, reverse_padded
 
 torch.set_num_threads(1)
 KINDS = [dict(), dict(hidden_dim=7), dict(n_layers=1), dict(n_layers=3, residual=False), dict(cell_clip=.4), dict(hidden_dim=7, cell_clip=.4, proj_clip=.2),
@@ -341,7 +341,7 @@ def test_no_remark_about_projections():
     "PyTorch's, that its CPU library has no LSTM with projections; nobody's filters, registries and random numbers are touched"
     code = '''
 import warnings, torch
-from elmo_fastai.recurrent import BiLSTMStack
+from elmo_fastai.nn.recurrent import BiLSTMStack
 heard = []
 warnings.showwarning = lambda message, *args, **kwargs: heard.append(str(message))
 warnings.simplefilter('always')

@@ -6,13 +6,13 @@ import matplotlib
 matplotlib.use('agg')
 import matplotlib.pyplot as plt, numpy as np, pytest, torch
 
-from elmo_fastai import report as module
-from elmo_fastai.batches import *
-from elmo_fastai.bilm import *
-from elmo_fastai.corpora import *
-from elmo_fastai.ngrams import *
-from elmo_fastai.report import *
-from elmo_fastai.tokens import *
+from elmo_fastai.train import report as module
+from elmo_fastai.data.batches import *
+from elmo_fastai.nn.bilm import *
+from elmo_fastai.text.corpora import *
+from elmo_fastai.text.ngrams import *
+from elmo_fastai.train.report import *
+from elmo_fastai.text.tokens import *
 
 CFG = BiLMConfig('nano', char_dim=4, filters=((1,8),(2,8),(3,8)), proj_dim=16, hidden_dim=16)
 

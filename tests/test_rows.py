@@ -6,9 +6,9 @@ import pytest
 import numpy as np, pandas as pd
 from hypothesis import given, settings, strategies as st
 
-from elmo_fastai import corpora
-from elmo_fastai.corpora import *
-from elmo_fastai.rows import *
+from elmo_fastai.text import corpora
+from elmo_fastai.text.corpora import *
+from elmo_fastai.text.tables import *
 
 datasets = pytest.importorskip('datasets')
 def D(texts, col='text'):
@@ -189,7 +189,7 @@ def test_killed_between_parts(tmp_path):
     "A process that is killed leaves whole parts; the next one goes on"
     d = write_c4(tmp_path/'c4', DOCS)
     code = f"""if True:
-        import os, elmo_fastai.rows as r
+        import os, elmo_fastai.text.tables as r
         save = r._Part.save
         def dies(self, folder, state):
             if folder.name == '000003' and folder.parent.name == 'train': os._exit(9)

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest, torch
 from fastai.basics import DataLoaders
 
-from elmo_fastai import scale
-from elmo_fastai.batches import *
-from elmo_fastai.buffered import *
-from elmo_fastai.charcnn import TokenNorm
-from elmo_fastai.corpora import *
-from elmo_fastai.pretrain import *
-from elmo_fastai.scale import *
+from elmo_fastai.train import distributed as scale
+from elmo_fastai.data.batches import *
+from elmo_fastai.data.buffered import *
+from elmo_fastai.nn.charcnn import TokenNorm
+from elmo_fastai.text.corpora import *
+from elmo_fastai.train.learner import *
+from elmo_fastai.train.distributed import *
 
 sys.path.insert(0, str(Path(__file__).parent))
 import two_processes as job
@@ -138,7 +138,7 @@ def test_shards_are_a_partition(n, tmp_path):
         assert max(map(len, parts)) - min(map(len, parts)) <= (8 if n == 2 or n == 1 else 1) or len(lines)
 
 def DiskLinesOf(table):
-    from elmo_fastai.rows import DiskLines
+    from elmo_fastai.text.tables import DiskLines
     return DiskLines(table)
 
 def test_a_batch_smaller_than_the_processes(monkeypatch):

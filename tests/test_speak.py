@@ -4,11 +4,11 @@ from dataclasses import replace
 import numpy as np, pytest, torch
 from hypothesis import given, settings, strategies as st
 
-from elmo_fastai.batches import *
-from elmo_fastai.bilm import *
-from elmo_fastai.bilm import sentence_chars
-from elmo_fastai.speak import *
-from elmo_fastai.tokens import *
+from elmo_fastai.data.batches import *
+from elmo_fastai.nn.bilm import *
+from elmo_fastai.nn.bilm import sentence_chars
+from elmo_fastai.train.speak import *
+from elmo_fastai.text.tokens import *
 
 CFG = BiLMConfig('test', char_dim=4, filters=((1,6),(2,6),(3,6)), proj_dim=20, hidden_dim=20, dropout=0.3)
 SHAPES = dict(plain=CFG, projected=replace(CFG, hidden_dim=24), clipped=replace(CFG, hidden_dim=24, cell_clip=.2, proj_clip=.1),
@@ -111,7 +111,7 @@ def test_carrying_the_state_writes_what_reading_again_writes(model, direction):
 
 @pytest.mark.parametrize('direction', ['forward', 'backward'])
 def test_carried_probabilities_are_those_of_reading_again(model, direction, monkeypatch):
-    from elmo_fastai import speak
+    from elmo_fastai.train import speak
     seen = []
     def spy(logp, *args): seen.append(logp.clone()); return choose(logp, *args)
     monkeypatch.setattr(speak, 'choose', spy)

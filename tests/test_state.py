@@ -3,11 +3,11 @@ import math
 import numpy as np, pytest, torch
 from hypothesis import given, settings, strategies as st
 
-from elmo_fastai.batches import *
-from elmo_fastai.bilm import *
-from elmo_fastai.corpora import *
-from elmo_fastai.state import *
-from elmo_fastai.tokens import *
+from elmo_fastai.data.batches import *
+from elmo_fastai.nn.bilm import *
+from elmo_fastai.text.corpora import *
+from elmo_fastai.studies.state import *
+from elmo_fastai.text.tokens import *
 
 CFG = BiLMConfig('nano', char_dim=4, filters=((1,8),(2,8)), proj_dim=16, hidden_dim=16)
 

@@ -6,14 +6,14 @@ from pathlib import Path
 import datasets, numpy as np, pytest
 from hypothesis import given, settings, strategies as st
 
-from elmo_fastai.batches import *
-from elmo_fastai.bilm import *
-from elmo_fastai.buffered import *
-from elmo_fastai.corpora import *
-from elmo_fastai.pretrain import *
-from elmo_fastai.scale import shard_lines
-from elmo_fastai.streams import *
-from elmo_fastai.tokens import *
+from elmo_fastai.data.batches import *
+from elmo_fastai.nn.bilm import *
+from elmo_fastai.data.buffered import *
+from elmo_fastai.text.corpora import *
+from elmo_fastai.train.learner import *
+from elmo_fastai.train.distributed import shard_lines
+from elmo_fastai.data.streams import *
+from elmo_fastai.text.tokens import *
 
 ROOT = Path(__file__).resolve().parents[1]
 NANO = BiLMConfig('nano', char_dim=4, filters=((1,8),(2,8)), proj_dim=16, hidden_dim=16)
@@ -224,9 +224,9 @@ def test_a_broken_parquet_file(tmp_path, how):
 PROGRAM = '''
 import os, resource, sys, torch
 from elmo_fastai.all import *
-from elmo_fastai.bilm import *
-from elmo_fastai.pretrain import *
-from elmo_fastai.streams import *
+from elmo_fastai.nn.bilm import *
+from elmo_fastai.train.learner import *
+from elmo_fastai.data.streams import *
 import datasets
 torch.set_num_threads(1)
 folder = sys.argv[1]

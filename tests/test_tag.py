@@ -9,16 +9,16 @@ from fastai.basics import load_learner, Learner
 from fastai.interpret import ClassificationInterpretation, Interpretation
 from fastai.torch_core import set_seed
 
-from elmo_fastai.batches import *
-from elmo_fastai.bilm import *
-from elmo_fastai.cbow import *
-from elmo_fastai.classify import *
-from elmo_fastai.corpora import *
-from elmo_fastai.curves import *
-from elmo_fastai.elmo import *
-from elmo_fastai.tag import *
-from elmo_fastai.tagged import *
-from elmo_fastai.tokens import *
+from elmo_fastai.data.batches import *
+from elmo_fastai.nn.bilm import *
+from elmo_fastai.tasks.cbow import *
+from elmo_fastai.tasks.classify import *
+from elmo_fastai.text.corpora import *
+from elmo_fastai.studies.curves import *
+from elmo_fastai.elmo.module import *
+from elmo_fastai.tasks.tag import *
+from elmo_fastai.data.tagged import *
+from elmo_fastai.text.tokens import *
 
 DATA = [Path(o)/'ud-ewt' for o in (os.environ.get('ELMO_FASTAI_DATA'), Path(__file__).resolve().parents[2]/'shared'/'data') if o]
 EWT = next((o for o in DATA if o.is_dir()), None)
@@ -445,7 +445,7 @@ def test_valid_loss_is_per_token(learn):
 def shown(monkeypatch):
     "The tables that are displayed"
     tables = []
-    monkeypatch.setattr('elmo_fastai.tagged.display_df', tables.append)
+    monkeypatch.setattr('elmo_fastai.data.tagged.display_df', tables.append)
     return tables
 
 @pytest.mark.parametrize('cls', [Interpretation, ClassificationInterpretation])
@@ -518,8 +518,8 @@ def test_subsets_are_nested():
 def test_interval():
     "Student's, for any number of seeds, and everywhere the same"
     from scipy import stats
-    import elmo_fastai.cbow, elmo_fastai.curves
-    assert elmo_fastai.cbow.interval is elmo_fastai.curves.interval is interval
+    import elmo_fastai.tasks.cbow, elmo_fastai.studies.curves
+    assert elmo_fastai.tasks.cbow.interval is elmo_fastai.studies.curves.interval is interval
     for n in (2, 3, 5, 10, 11, 12, 30, 400):
         x = np.random.default_rng(n).normal(size=n)
         m, h = interval(x.tolist())

@@ -3,8 +3,8 @@ import json, pickle, string
 import numpy as np, pytest, torch
 from hypothesis import given, settings, strategies as st
 from fastai.data.all import Datasets, Pipeline, TfmdLists
-from elmo_fastai.corpora import CorpusError
-from elmo_fastai.tokens import *
+from elmo_fastai.text.corpora import CorpusError
+from elmo_fastai.text.tokens import *
 
 nasty = ['', ' ', '\t\n', '.', 'bank', "didn't", '👨‍👩‍👧', '👍🏽', '🇫🇷', 'cafe\u0301', 'نَهْر', 'בַּנְק', 'नमस्ते', '河岸', '\x00', 'a\x00b',
          'x'*10_000, '\u200b', '\ufeff', '\ud800', '<s>', '</s>', '<pad>', '<unk>', "n't", "'s", '1,000.5', '...', '--', '\u2028', '\x1c']

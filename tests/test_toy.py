@@ -4,8 +4,8 @@ import math, random, re
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from elmo_fastai import toy
-from elmo_fastai.toy import *
+from elmo_fastai.text import toy
+from elmo_fastai.text.toy import *
 
 def strings(g):
     "String → probability, by writing out all derivations"

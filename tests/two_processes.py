@@ -6,12 +6,12 @@ from pathlib import Path
 import torch
 from fastai.basics import Callback, CancelFitException, set_seed
 
-from elmo_fastai.batches import *
-from elmo_fastai.bilm import *
-from elmo_fastai.buffered import *
-from elmo_fastai.corpora import *
-from elmo_fastai.pretrain import *
-from elmo_fastai.scale import *
+from elmo_fastai.data.batches import *
+from elmo_fastai.nn.bilm import *
+from elmo_fastai.data.buffered import *
+from elmo_fastai.text.corpora import *
+from elmo_fastai.train.learner import *
+from elmo_fastai.train.distributed import *
 
 NANO = BiLMConfig('nano', char_dim=4, filters=((1,8),(2,8),(3,8)), proj_dim=16, hidden_dim=16, norm=False)
 CONFIGS = dict(exact=NANO, norm=replace(NANO, norm=True), adaptive=replace(NANO, softmax='adaptive', cutoffs=(20,60,200), div_value=2.),

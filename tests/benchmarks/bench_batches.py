@@ -32,7 +32,7 @@ def options():
 def plain_batches(sents, vocab, bs):
     "Sentences of like length, every letter of every token handled in Python"
     import torch
-    from elmo_fastai.tokens import BOS, EOS
+    from elmo_fastai.text.tokens import BOS, EOS
     def row(t):
         ids = [259, 257 if t is BOS else 258, 260] if t is BOS or t is EOS else [259] + [b+1 for b in t.encode()][:48] + [260]
         return ids + [261]*(50-len(ids))
@@ -49,7 +49,7 @@ def plain_batches(sents, vocab, bs):
 
 def our_batches(sents, vocab, bs):
     "From tokens to batches: the table of types is made anew each time"
-    from elmo_fastai.batches import EncodedText, SentenceDataLoader, TokenTypes
+    from elmo_fastai.data.batches import EncodedText, SentenceDataLoader, TokenTypes
     return SentenceDataLoader(EncodedText(sents, TokenTypes(vocab)), bs=bs)
 
 def timed(f):
@@ -59,8 +59,8 @@ def timed(f):
 
 def speed(args, bs=64):
     import torch
-    from elmo_fastai.corpora import toy_corpus
-    from elmo_fastai.tokens import WordVocab
+    from elmo_fastai.text.corpora import toy_corpus
+    from elmo_fastai.text.tokens import WordVocab
     sents = [o.split() for o in toy_corpus(n_train=args.lines, n_valid=1, n_test=1, n_unseen=1).train]
     vocab, n = WordVocab.build(sents), sum(len(s)+2 for s in sents)
     a, b = [list(f(sents, vocab, bs)) for f in (plain_batches, our_batches)]
@@ -71,7 +71,7 @@ def speed(args, bs=64):
 # The share of a training step
 
 def lines_like_wikitext(n):
-    from elmo_fastai.corpora import wikitext2
+    from elmo_fastai.text.corpora import wikitext2
     for folder in (os.environ.get('ELMO_FASTAI_DATA'), ROOT.parent/'shared'/'data'):
         if folder and (Path(folder)/'wikitext-2').is_dir(): return 'WikiText-2', wikitext2(Path(folder)/'wikitext-2').train[:n]
     from train_step import zipf_lines
@@ -80,8 +80,8 @@ def lines_like_wikitext(n):
 def share_of(loader, config, n_words, steps):
     "Median milliseconds of making a batch and of a training step with it, in turns"
     import torch
-    from elmo_fastai.bilm import BiLM
-    from elmo_fastai.pretrain import bf16_is_fast
+    from elmo_fastai.nn.bilm import BiLM
+    from elmo_fastai.train.learner import bf16_is_fast
     torch.manual_seed(42)
     model = BiLM(config, n_words).train()
     opt = torch.optim.AdamW(model.parameters(), 1e-3, fused=True)
@@ -100,10 +100,10 @@ def share_of(loader, config, n_words, steps):
     return dict(batch_ms=made, step_ms=trained, share=made/(made+trained), tokens_a_batch=int((batch[0][...,0] != 0).sum()))
 
 def share(args):
-    from elmo_fastai.batches import EncodedText, SentenceDataLoader, StreamDataLoader, TokenTypes
-    from elmo_fastai.bilm import BiLMConfig, ELMO_TINY
-    from elmo_fastai.corpora import toy_corpus
-    from elmo_fastai.tokens import WordVocab
+    from elmo_fastai.data.batches import EncodedText, SentenceDataLoader, StreamDataLoader, TokenTypes
+    from elmo_fastai.nn.bilm import BiLMConfig, ELMO_TINY
+    from elmo_fastai.text.corpora import toy_corpus
+    from elmo_fastai.text.tokens import WordVocab
     text, lines = lines_like_wikitext(4000)
     sents = [o.split() for o in lines]
     vocab = WordVocab.build(sents, max_vocab=10_000)
@@ -138,8 +138,8 @@ def write_documents(folder, n, words=20_000):
 def stream(args):
     "Documents to disk, and a reading of them in batches"
     import torch
-    from elmo_fastai.buffered import BufferedDataLoader
-    from elmo_fastai.corpora import get_corpus
+    from elmo_fastai.data.buffered import BufferedDataLoader
+    from elmo_fastai.text.corpora import get_corpus
     torch.set_num_threads(1)
     n = int(args.job)
     with tempfile.TemporaryDirectory() as d:

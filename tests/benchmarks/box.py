@@ -14,17 +14,17 @@ from hashlib import sha256
 from pathlib import Path
 import numpy as np, torch
 from fastai.torch_core import set_seed
-from elmo_fastai.corpora import *
-from elmo_fastai.tokens import *
-from elmo_fastai.batches import *
-from elmo_fastai.ngrams import *
-from elmo_fastai.bilm import *
-from elmo_fastai.pretrain import *
-from elmo_fastai.elmo import *
-from elmo_fastai.labels import *
-from elmo_fastai.classify import *
-from elmo_fastai.probe import *
-from elmo_fastai.box import *
+from elmo_fastai.text.corpora import *
+from elmo_fastai.text.tokens import *
+from elmo_fastai.data.batches import *
+from elmo_fastai.text.ngrams import *
+from elmo_fastai.nn.bilm import *
+from elmo_fastai.train.learner import *
+from elmo_fastai.elmo.module import *
+from elmo_fastai.data.labels import *
+from elmo_fastai.tasks.classify import *
+from elmo_fastai.studies.probe import *
+from elmo_fastai.studies.box import *
 
 ROOT = Path(__file__).parents[2]
 HELD = 'valid', 'plays', 'wiki'                    # held-out splits of tiny_en: two novels, plays, Wikipedia

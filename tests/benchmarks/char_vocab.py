@@ -47,7 +47,7 @@ def texts(args):
 def tags(elmo, train, dev, known, n_tokens, seed):
     "Accuracy of each layer over all tokens and over those with a form that is new, and the share of these"
     import numpy as np
-    from elmo_fastai.probe import collect, fit, linear, some_sentences
+    from elmo_fastai.studies.probe import collect, fit, linear, some_sentences
     data = [(s.tokens, s.tags) for s in train]
     tr = collect(elmo, [data[i] for i in some_sentences(data, seed, 1., n_tokens)])
     dv = collect(elmo, dev)
@@ -75,7 +75,7 @@ def train_row(name, seed, args):
 def table(found):
     "The rows as markdown: means and Student's intervals over the seeds"
     import numpy as np
-    from elmo_fastai.cbow import interval
+    from elmo_fastai.tasks.cbow import interval
     def text(x, digits): m,h = interval(x); return f'{m:.{digits}f}' + (f' ± {h:.{digits}f}' if h == h else '')
     res = ['| alphabet | ids | perplexity | tags, layer 0 | tags, layer 1 | of new words, layer 0 | of new words, layer 1 |', '|---|---|---|---|---|---|---|']
     for name in ROWS:

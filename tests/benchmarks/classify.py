@@ -14,12 +14,12 @@ from fastai.torch_core import set_seed
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
-from elmo_fastai.batches import *
-from elmo_fastai.cbow import *
-from elmo_fastai.classify import *
-from elmo_fastai.corpora import *
-from elmo_fastai.elmo import *
-from elmo_fastai.pretrain import TorchOptimizer
+from elmo_fastai.data.batches import *
+from elmo_fastai.tasks.cbow import *
+from elmo_fastai.tasks.classify import *
+from elmo_fastai.text.corpora import *
+from elmo_fastai.elmo.module import *
+from elmo_fastai.train.learner import TorchOptimizer
 
 ADAMW = partial(TorchOptimizer, opt=torch.optim.AdamW, betas=(.9, .99), fused=True)      # as fastai's Adam, in one pass over the word vectors
 PHASE1 = dict(epochs=4, lr=3e-3)

@@ -21,11 +21,11 @@ import numpy as np, torch, torch.nn.functional as F
 from train_step import ROOT, zipf_lines
 sys.path.insert(0, str(ROOT))
 from dataclasses import replace
-from elmo_fastai.bilm import BiLM, ELMO_ORIGINAL
-from elmo_fastai import recurrent
-from elmo_fastai.recurrent import reverse_padded
-from elmo_fastai.speed import two_threads
-from elmo_fastai.tokens import ByteCharVocab
+from elmo_fastai.nn.bilm import BiLM, ELMO_ORIGINAL
+from elmo_fastai.nn import recurrent
+from elmo_fastai.nn.recurrent import reverse_padded
+from elmo_fastai.nn.shapes import two_threads
+from elmo_fastai.text.tokens import ByteCharVocab
 
 SIZES = dict(small=(1024, 128, 1), medium=(2048, 256, 1), original=(4096, 512, 2))
 
@@ -43,7 +43,7 @@ def sentences(least=5, most=60):
     "(name of the text, its sentences as lists of words)"
     for folder in (os.environ.get('ELMO_FASTAI_DATA'), ROOT.parent/'shared'/'data'):
         if folder and (Path(folder)/'wikitext-2').is_dir():
-            from elmo_fastai.corpora import wikitext2
+            from elmo_fastai.text.corpora import wikitext2
             lines = wikitext2(Path(folder)/'wikitext-2').valid
             return 'WikiText-2', [s for l in lines if not l.startswith('=') for o in re.findall(r'.*?(?: \.(?: |$)|$)', l) if least <= len(s := o.split()) <= most]
     return "random words by Zipf's law", [l.split() for l in zipf_lines(10_000, 60_000)]

@@ -20,10 +20,10 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from elmo_fastai.corpora import toy_corpus
-from elmo_fastai.elmo import Elmo, toy_bilm
-from elmo_fastai.embed import *
-from elmo_fastai.classify import *
+from elmo_fastai.text.corpora import toy_corpus
+from elmo_fastai.elmo.module import Elmo, toy_bilm
+from elmo_fastai.elmo.embed import *
+from elmo_fastai.tasks.classify import *
 
 RATES, DROPOUTS, EPOCHS = (4e-3, 2e-3, 8e-3), (.3, .1), (6, 12)
 SIDES = 'pretrained', 'random'

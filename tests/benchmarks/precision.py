@@ -42,9 +42,9 @@ def data():
 def train(args, corpus, side, seed):
     "One training: its exact perplexities, its steps and seconds"
     from fastai.torch_core import set_seed
-    from elmo_fastai.batches import ElmoDataLoaders
-    from elmo_fastai.bilm import elmo_configs, evaluate
-    from elmo_fastai.pretrain import bilm_learner
+    from elmo_fastai.data.batches import ElmoDataLoaders
+    from elmo_fastai.nn.bilm import elmo_configs, evaluate
+    from elmo_fastai.train.learner import bilm_learner
     set_seed(seed)
     dls = ElmoDataLoaders.from_corpus(corpus, kind='stream', bs=20, seq_len=64, min_freq=2, seed=seed, device=args.device)
     learn = bilm_learner(dls, elmo_configs[args.model], bf16=side == 'bf16')
@@ -57,7 +57,7 @@ def train(args, corpus, side, seed):
 if __name__ == '__main__':
     args = options()
     import torch
-    from elmo_fastai.corpora import tiny_shakespeare
+    from elmo_fastai.text.corpora import tiny_shakespeare
     torch.set_num_threads(args.threads)
     corpus = tiny_shakespeare(data())
     if args.lines: corpus.splits['train'] = corpus.splits['train'][:args.lines]

@@ -49,11 +49,11 @@ def write(part, what):
     f.write_text(json.dumps({**old, part: what}, indent=1, ensure_ascii=False) + '\n', encoding='utf-8')
 
 def toy_model(folder):
-    from elmo_fastai.elmo import Elmo
+    from elmo_fastai.elmo.module import Elmo
     return Elmo.from_pretrained(folder, tokenizer='space')
 
 def toy_gold(n, n_valid=0):
-    from elmo_fastai.corpora import toy_corpus
+    from elmo_fastai.text.corpora import toy_corpus
     return toy_corpus(n_train=n, n_valid=n_valid, n_test=0, n_unseen=0).gold
 
 # the built-in corpus
@@ -112,8 +112,8 @@ def english(elmo, quick):
 
 def real_sentences():
     "(source, number) → sentence as text, of the novels and of WikiText-2"
-    from elmo_fastai.corpora import read_text, wikitext2
-    from elmo_fastai.novels import BOOKS, _fetch_book, _find_book, _local_folder, book_sentences, wikitext_sentences
+    from elmo_fastai.text.corpora import read_text, wikitext2
+    from elmo_fastai.text.books import BOOKS, _fetch_book, _find_book, _local_folder, book_sentences, wikitext_sentences
     root, wiki = _local_folder('novels'), wikitext2()
     res = {(b.name, i): s for b in BOOKS for i,s in enumerate(book_sentences(read_text(_find_book(root, b) if root else _fetch_book(b)), b.start))}
     for split in ('train', 'valid', 'test'): res.update({(f'wikitext-2 {split}', i): s for i,s in enumerate(wikitext_sentences(getattr(wiki, split)))})
@@ -132,7 +132,7 @@ def real(elmo, quick):
     "Fifteen words in novels and WikiText-2, their senses labelled by hand, beside random weights"
     import numpy as np
     from elmo_fastai.all import purity, sense_probe
-    from elmo_fastai.classify import random_elmo
+    from elmo_fastai.tasks.classify import random_elmo
     data, sources = real_senses(elmo)
     tables = {f'purity, k={k}': purity(elmo, data, k=k) for k in (1, 3)}
     tables |= {f'sense, {n}': sense_probe(elmo, data, how=how, seeds=5 if quick else 20) for n,how in (('nearest mean', 'mean'), ('nearest example', '1nn'))}
@@ -154,7 +154,7 @@ def count_vectors(sents, n_words=8_000, around=3, dim=100):
     import numpy as np
     from scipy.sparse import coo_matrix
     from sklearn.decomposition import TruncatedSVD
-    from elmo_fastai.cbow import WordVectors
+    from elmo_fastai.tasks.cbow import WordVectors
     sents = [[w.lower() for w in s] for s in sents]
     words = [w for w,_ in Counter(w for s in sents for w in s).most_common(n_words)]
     o2i = {w: i for i,w in enumerate(words)}
@@ -257,7 +257,7 @@ def main():
     a = p.parse_args()
     if a.one: return one(int(a.one[0]), a.one[1])
     if not os.environ.get('ELMO_FASTAI_DATA') and (local := ROOT.parent/'shared'/'data').is_dir(): os.environ['ELMO_FASTAI_DATA'] = str(local)
-    from elmo_fastai.elmo import Elmo
+    from elmo_fastai.elmo.module import Elmo
     wanted = a.only or list(FILES)
     elmo = Elmo.from_pretrained(a.model) if {'english', 'real', 'words', 'ud', 'time'} & {*wanted} else None
     for part in wanted:

@@ -39,7 +39,7 @@ def child(work, way, n_batches):
     "Answers each line on its input with (tokens a second on new batches, on the same again)"
     import torch
     from elmo_fastai.all import bilm_learner, bilm_loss, bf16_is_fast
-    from elmo_fastai.speed import exact_shapes, two_threads
+    from elmo_fastai.nn.shapes import exact_shapes, two_threads
     if 'one' in way: torch.set_num_threads(1)
     dls, config = loaders(work)
     learn = bilm_learner(dls, config)

@@ -43,7 +43,7 @@ def data():
 def pytorch_init(model):
     "Undo `original_init`; forget and highway gates, which our layers set themselves, stay"
     from torch import nn
-    from elmo_fastai.recurrent import init_lstm
+    from elmo_fastai.nn.recurrent import init_lstm
     for name,m in model.named_modules():
         if isinstance(m, (nn.Embedding, nn.Conv1d, nn.Linear, nn.LSTM)) and 'highway' not in name: m.reset_parameters()
         if isinstance(m, nn.LSTM): init_lstm(m)
@@ -52,10 +52,10 @@ def train(args, side, seed):
     "One training: what came of it, as a dictionary"
     import torch
     from fastai.torch_core import set_seed
-    from elmo_fastai.bilm import BiLMConfig, evaluate
-    from elmo_fastai.corpora import tiny_shakespeare
-    from elmo_fastai.batches import ElmoDataLoaders
-    from elmo_fastai.pretrain import bilm_learner
+    from elmo_fastai.nn.bilm import BiLMConfig, evaluate
+    from elmo_fastai.text.corpora import tiny_shakespeare
+    from elmo_fastai.data.batches import ElmoDataLoaders
+    from elmo_fastai.train.learner import bilm_learner
     torch.set_num_threads(args.threads)
     set_seed(seed)
     corpus = tiny_shakespeare(data())
@@ -87,7 +87,7 @@ def in_process(side, seed):
     return r
 
 def main(args):
-    from elmo_fastai.cbow import interval
+    from elmo_fastai.tasks.cbow import interval
     runs = {s: [in_process(s, seed) for seed in range(1 if s == 'plain' else args.seeds)] for s in args.sides}
     one = next(iter(runs.values()))[0]
     print(f"Tiny Shakespeare, {one['words']:,} words, {one['tokens']:,} tokens read, states of {args.dim}, {args.negative:,} negatives, {args.threads} thread(s), "

@@ -4,7 +4,7 @@
     python tests/benchmarks/state.py --corpus wikitext2 --minutes 5
     python tests/benchmarks/state.py --quick                           # does it work?
 
-The ways are those of chapter 13c (`elmo_fastai.state`). Tiny Shakespeare and WikiText-2 are read from ELMO_FASTAI_DATA or ../shared/data; what is
+The ways are those of chapter 13c (`elmo_fastai.studies.state`). Tiny Shakespeare and WikiText-2 are read from ELMO_FASTAI_DATA or ../shared/data; what is
 missing is left out, and said. Figures go to nbs/results/state.json, a corpus at a time: the same command goes on after an interruption.
 """
 import argparse, json, os, sys, time
@@ -38,7 +38,7 @@ def measure(name, args):
     import numpy as np, torch
     from fastai.torch_core import set_seed
     from elmo_fastai.all import BiLM, BiLMConfig, EncodedText, TokenTypes, WordVocab, get_tokenizer
-    from elmo_fastai.state import TRAININGS, USES, train_reading, use_reading
+    from elmo_fastai.studies.state import TRAININGS, USES, train_reading, use_reading
     corpus = get_text(name)
     if corpus is None: print(f'{name} is not here: left out'); return
     tok = get_tokenizer(corpus.tokenizer)

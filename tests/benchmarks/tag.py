@@ -51,7 +51,7 @@ def jobs(a):
 def work(job):
     "One training; what came of it"
     import torch
-    from elmo_fastai.curves import final_accuracy, subset, train_tagger
+    from elmo_fastai.studies.curves import final_accuracy, subset, train_tagger
     torch.set_num_threads(1)
     a, train, dev, labels, elmo, cache = SHARED
     some, start = subset(train, job['share'], job['seed']), time.perf_counter()
@@ -67,11 +67,11 @@ def work(job):
 def main(a):
     global SHARED
     import torch
-    from elmo_fastai.corpora import ud_ewt
-    from elmo_fastai.elmo import Elmo
-    from elmo_fastai.classify import LayerCache
-    from elmo_fastai.curves import curve_table, interval
-    from elmo_fastai.tagged import CommonestTag, TagDataLoaders
+    from elmo_fastai.text.corpora import ud_ewt
+    from elmo_fastai.elmo.module import Elmo
+    from elmo_fastai.tasks.classify import LayerCache
+    from elmo_fastai.studies.curves import curve_table, interval
+    from elmo_fastai.data.tagged import CommonestTag, TagDataLoaders
     import pandas as pd
     start = time.perf_counter()
     if not os.environ.get('ELMO_FASTAI_DATA') and (local := ROOT.parent/'shared'/'data').is_dir(): os.environ['ELMO_FASTAI_DATA'] = str(local)
@@ -106,7 +106,7 @@ def main(a):
     print(f"{res['minutes']} minutes; written to {a.json}")
 
 def subset_of(train, job):
-    from elmo_fastai.curves import subset
+    from elmo_fastai.studies.curves import subset
     return subset(train, job['share'], job['seed'])
 
 if __name__ == '__main__': main(options())

@@ -20,11 +20,11 @@ import argparse, copy, json, math
 from dataclasses import replace
 from pathlib import Path
 import torch
-from elmo_fastai.charcnn import TokenNorm
-from elmo_fastai.corpora import toy_corpus
-from elmo_fastai.batches import ElmoDataLoaders
-from elmo_fastai.bilm import ELMO_TINY
-from elmo_fastai.pretrain import bilm_learner
+from elmo_fastai.nn.charcnn import TokenNorm
+from elmo_fastai.text.corpora import toy_corpus
+from elmo_fastai.data.batches import ElmoDataLoaders
+from elmo_fastai.nn.bilm import ELMO_TINY
+from elmo_fastai.train.learner import bilm_learner
 
 def statistics(x, counts):
     "Mean and variance of the tokens `x` [N, D], each of which stands there so many times"

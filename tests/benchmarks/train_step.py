@@ -52,8 +52,8 @@ def zipf_lines(n_words, n_tokens=600_000, seed=42):
 
 def load_lines(n_words):
     "(name, lines) of a text: real text if it is here"
-    from elmo_fastai.corpora import wikitext2
-    from elmo_fastai.tokens import word_tokenize
+    from elmo_fastai.text.corpora import wikitext2
+    from elmo_fastai.text.tokens import word_tokenize
     for folder in map(Path, filter(None, (os.environ.get('ELMO_FASTAI_DATA'), ROOT.parent/'shared'/'data'))):
         if not (folder/'wikitext-2').is_dir(): continue
         lines = wikitext2(folder/'wikitext-2').train
@@ -67,8 +67,8 @@ def load_lines(n_words):
 def make_batches(args):
     "Write the batches: the processes that are measured should not hold a corpus. Returns the name of the text"
     import numpy as np
-    from elmo_fastai.tokens import WordVocab, ByteCharVocab
-    from elmo_fastai.batches import TokenTypes, EncodedText, StreamDataLoader
+    from elmo_fastai.text.tokens import WordVocab, ByteCharVocab
+    from elmo_fastai.data.batches import TokenTypes, EncodedText, StreamDataLoader
     name, lines = load_lines(args.vocab)
     sents = [l.split() for l in lines]
     known = WordVocab.build(sents, max_vocab=args.vocab)
@@ -106,8 +106,8 @@ def library_nll(model, *batch): return [nll.sum() for nll in model(*batch)]
 def make_step(side, n_words):
     "A function that trains on one batch and returns its nats a prediction"
     import torch
-    from elmo_fastai.bilm import BiLM, BiLMConfig
-    from elmo_fastai.speed import exact_shapes, two_threads
+    from elmo_fastai.nn.bilm import BiLM, BiLMConfig
+    from elmo_fastai.nn.shapes import exact_shapes, two_threads
     torch.manual_seed(42)
     plain = side == 'plain'
     config = BiLMConfig('benchmark', char_dim=16, filters=((1,64), (2,128), (3,256), (4,256), (5,256), (6,256)), n_highway=2,
@@ -143,7 +143,7 @@ def check_same(plain, library, batch):
 
 def measure_speed(args):
     import torch
-    from elmo_fastai.pretrain import bf16_is_fast
+    from elmo_fastai.train.learner import bf16_is_fast
     sides = [s for s in SIDES if 'bf16' not in s or bf16_is_fast('cpu')]
     batches = load_batches(args)
     steps = {s: make_step(s, args.vocab) for s in sides}
