@@ -7,9 +7,10 @@ from pathlib import Path
 import h5py, numpy as np, pytest, torch
 import ai2_reference as ref
 from elmo_fastai.elmo import ai2
-from elmo_fastai.elmo.ai2 import *
-from elmo_fastai.nn.bilm import *
-from elmo_fastai.text.tokens import *
+from elmo_fastai.base.errors import ModelFileError
+from elmo_fastai.text.tokens import ByteCharVocab, SPECIALS, WordVocab
+from elmo_fastai.nn.bilm import BiLM, BiLMConfig, ELMO_ORIGINAL, load_bilm, save_bilm
+from elmo_fastai.elmo.ai2 import ai2_config, ai2_files, ai2_options, ai2_vocab, load_ai2, save_ai2
 
 def chars_of(sents, W=50):
     "A batch [B, T, W] with both ends of each sentence; padding is zeros"

@@ -6,11 +6,15 @@ from hypothesis import given, settings, strategies as st
 from fastai.data.all import ColReader, DataBlock, DataLoaders, Datasets, L, RandomSplitter, TfmdLists, set_seed
 from fastai.callback.progress import ProgressCallback # it adds `no_bar` to Learner
 from fastai.learner import Learner
-from elmo_fastai.text.corpora import Corpus, CorpusError, Sentence, all_lines
+from elmo_fastai.base.errors import CorpusError
+from elmo_fastai.text.corpora import Corpus, Sentence, all_lines
 from elmo_fastai.text.tables import DiskLines
-from elmo_fastai.text.tokens import *
-from elmo_fastai.data.batches import *
-from elmo_fastai.data.buffered import *
+from elmo_fastai.text.tokens import BOS, CharVocab, EOS, PAD, SPECIALS, WordVocab
+from elmo_fastai.data.batches import ELMODataLoader, SentenceDataLoader, StreamDataLoader
+from elmo_fastai.data.buffered import BufferedDataLoader
+from elmo_fastai.data.encoded import ElmoPadChunk, EncodedText, TokenTypes
+from elmo_fastai.data.loaders import BiLMBlock, ElmoDataLoaders
+from elmo_fastai.data.transforms import ElmoTokens, ElmoTransform
 
 torch.set_num_threads(1)
 nasty = ['.', 'bank', 'the', '👨‍👩‍👧', 'cafe\u0301', 'نَهْر', '河岸', '\x00', 'x'*10_000, '<s>', '</s>', '<pad>', '<unk>', '\u200b', '\ud800', '']

@@ -6,13 +6,15 @@ from hashlib import sha256
 from pathlib import Path
 import numpy as np, pandas as pd, pytest, torch
 from safetensors.torch import load_file
-from elmo_fastai.text.tokens import *
-from elmo_fastai.nn.bilm import *
-from elmo_fastai.elmo.module import *
-from elmo_fastai.elmo.embed import *
-from elmo_fastai.elmo.embed import load_elmo
+from elmo_fastai.base.errors import ModelFileError
 from elmo_fastai.text.books import BOOKS
-from elmo_fastai.studies.box import *
+from elmo_fastai.text.tokens import SPECIALS, WordVocab
+from elmo_fastai.nn.bilm import BiLM, BiLMConfig, ELMO_TINY, save_bilm
+from elmo_fastai.elmo.embed import load_elmo
+from elmo_fastai.elmo.module import Elmo, box_folder
+from elmo_fastai.tasks.learner import load_encoder
+from elmo_fastai.studies.box import (
+    box_card, box_figures, box_tables, make_box, md_table, paired_difference, shrink)
 
 SENTS = ['It was a bright cold day .'.split(), ['Zounds', '!'], ['x'*60, 'über', '…']]
 def vectors(elmo): return elmo.embed(SENTS, 'all')
@@ -184,7 +186,7 @@ def test_a_local_folder_of_that_name_comes_first(made, tmp_path, monkeypatch):
 
 def test_load_elmo_and_load_encoder(tmp_path):
     from elmo_fastai.text.corpora import toy_corpus
-    from elmo_fastai.data.batches import ElmoDataLoaders
+    from elmo_fastai.data.loaders import ElmoDataLoaders
     from elmo_fastai.train.learner import bilm_learner
     elmo = load_elmo('tiny-en')
     dls = ElmoDataLoaders.from_corpus(toy_corpus(n_train=20, n_valid=5, n_test=1, n_unseen=1), bs=4, device='cpu', path=tmp_path)

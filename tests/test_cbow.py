@@ -7,11 +7,14 @@ from hypothesis import given, settings, strategies as st
 from safetensors.torch import save_file
 from torch import nn
 
-from elmo_fastai.data.batches import *
-from elmo_fastai.tasks.cbow import *
+from elmo_fastai.base.errors import ModelFileError
+from elmo_fastai.text.corpora import toy_corpus
+from elmo_fastai.text.tokens import ByteCharVocab, SPECIALS, WordVocab
 from elmo_fastai.nn.charcnn import CharCNN
-from elmo_fastai.text.corpora import *
-from elmo_fastai.text.tokens import *
+from elmo_fastai.data.loaders import ElmoDataLoaders
+from elmo_fastai.tasks.cbow import (
+    AdaptiveLoss, CBOW, ContextLSTM, ContextModel, UnknownWord, WordVectors, cbow_learner,
+    static_vectors, word_vectors)
 
 V, D = 30, 6
 MODELS = {'mean': CBOW, 'sum': lambda *a, **k: CBOW(*a, mode='sum', **k), 'lstm': ContextLSTM}
@@ -400,7 +403,7 @@ BAD = {'empty': (b'', 'empty'), 'only a heading': (b'3 2\n', 'promises 3 words a
 def test_malformed_text(tmp_path, what):
     data, match = BAD[what]
     (tmp_path/'v.txt').write_bytes(data)
-    with pytest.raises(VectorFileError, match=match) as e: WordVectors.load(tmp_path/'v.txt')
+    with pytest.raises(ModelFileError, match=match) as e: WordVectors.load(tmp_path/'v.txt')
     assert 'v.txt' in str(e.value)
 
 def test_malformed_safetensors(tmp_path):
@@ -408,19 +411,19 @@ def test_malformed_safetensors(tmp_path):
     good = wv.save(f).read_bytes()
     for data in (b'', good[:100], good[:-10], b'\xff'*8 + good, b'not at all'):
         f.write_bytes(data)
-        with pytest.raises(VectorFileError, match='v.safetensors'): WordVectors.load(f)
+        with pytest.raises(ModelFileError, match='v.safetensors'): WordVectors.load(f)
     meta = dict(format='elmo_fastai.WordVectors', version='1', words=json.dumps(wv.words))
     t = torch.from_numpy(wv.vectors)
     for tensors, m, match in [({'vectors': t}, None, 'no word vectors of this library'), ({'other': t}, meta, 'no word vectors'), ({'vectors': t}, {**meta, 'version': '2'}, "version '2'"),
                               ({'vectors': t}, {**meta, 'words': '['}, 'list of words'), ({'vectors': t}, {**meta, 'words': '[1, 2]'}, 'list of words'),
                               ({'vectors': t}, {**meta, 'words': '["a"]'}, '1 words'), ({'vectors': t*math.nan}, meta, 'not finite')]:
         save_file(tensors, f, metadata=m)
-        with pytest.raises(VectorFileError, match=match): WordVectors.load(f)
+        with pytest.raises(ModelFileError, match=match): WordVectors.load(f)
 
 def test_missing_files_and_failed_saves(tmp_path):
     for name in ('no.txt', 'no.safetensors'):
-        with pytest.raises(VectorFileError, match=name): WordVectors.load(tmp_path/name)
-    with pytest.raises(VectorFileError, match="can't be read"): WordVectors.load(tmp_path)
+        with pytest.raises(ModelFileError, match=name): WordVectors.load(tmp_path/name)
+    with pytest.raises(ModelFileError, match="can't be read"): WordVectors.load(tmp_path)
     f = vectors().save(tmp_path/'v.txt')
     before = f.read_bytes()
     with pytest.raises(ValueError, match="'New York'.*safetensors"): WordVectors(['New York'], [[1.]]).save(f)
@@ -429,5 +432,5 @@ def test_missing_files_and_failed_saves(tmp_path):
 
 def test_more_words_than_promised(tmp_path):
     f = tmp_path/'v.txt'; f.write_text('2 3\na 1 2 3\nb 1 2 3\nc 1 2 3\n')
-    with pytest.raises(VectorFileError, match='promises 2 words and has 3'): WordVectors.load(f)
+    with pytest.raises(ModelFileError, match='promises 2 words and has 3'): WordVectors.load(f)
     assert len(WordVectors.load(f, max_words=2)) == 2

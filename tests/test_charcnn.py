@@ -3,9 +3,10 @@ import copy, pickle
 from itertools import product
 import numpy as np, pytest, torch
 from hypothesis import given, settings, strategies as st
-from elmo_fastai.nn.shapes import exact_shapes
-from elmo_fastai.nn.charcnn import CharCNN, CharacterLayer, Highway, OneDNNLinear, TokenNorm, cut_columns, max_over_time
 from elmo_fastai.text.tokens import ByteCharVocab
+from elmo_fastai.nn.charcnn import (
+    CharCNN, CharacterLayer, Highway, OneDNNLinear, TokenNorm, cut_columns, max_over_time)
+from elmo_fastai.nn.shapes import exact_shapes
 
 torch.set_num_threads(1)
 cv = ByteCharVocab()

@@ -9,15 +9,19 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from safetensors.torch import load_file, save_file
 
 import elmo_fastai.train.saved as files
-from elmo_fastai.data.batches import *
-from elmo_fastai.nn.bilm import *
-from elmo_fastai.data.buffered import *
-from elmo_fastai.train.checkpoint import *
-from elmo_fastai.train.checkpoint import PutBack, SkipDone
-from elmo_fastai.text.corpora import *
-from elmo_fastai.train.saved import *
-from elmo_fastai.train.learner import *
-from elmo_fastai.text.tokens import *
+from elmo_fastai.base.errors import CheckpointError
+from elmo_fastai.base.files import lock_folder
+from elmo_fastai.text.corpora import Corpus, toy_corpus
+from elmo_fastai.text.tokens import WordVocab
+from elmo_fastai.nn.bilm import BiLMConfig
+from elmo_fastai.data.buffered import BufferedDataLoader
+from elmo_fastai.data.encoded import EncodedText, TokenTypes
+from elmo_fastai.data.loaders import ElmoDataLoaders
+from elmo_fastai.train.checkpoint import Checkpoints, PutBack, SkipDone, resume
+from elmo_fastai.train.learner import CarryState, EarlyStop, TimeBudget, bilm_learner
+from elmo_fastai.train.saved import (
+    checkpoints_in, find_checkpoint, pack, prune_checkpoints, read_checkpoint, unpack,
+    write_checkpoint)
 
 CFG = BiLMConfig('nano', char_dim=4, filters=((1,8),(2,8)), proj_dim=16, hidden_dim=16, dropout=0.2)
 
@@ -318,10 +322,10 @@ def test_training_on_a_text_on_disk(corpus, tmp_path, lines, n):
 
 @pytest.mark.parametrize('kind,kwargs', [('sentences', dict(bs=8)), ('sentences', dict(bs=8, max_tokens=60)), ('stream', dict(bs=3, seq_len=10, stride=7)), ('cbow', dict(bs=50))])
 def test_skipped_batches(corpus, kind, kwargs):
-    from elmo_fastai.data.batches import _kinds
+    from elmo_fastai.data.batches import LOADERS
     text = EncodedText([o.split() for o in corpus.train], TokenTypes(WordVocab.build([o.split() for o in corpus.train])))
     for n in (0, 1, 5, 10**6):
-        a,b = [_kinds[kind](text, shuffle=True, seed=3, **kwargs) for _ in range(2)]
+        a,b = [LOADERS[kind](text, shuffle=True, seed=3, **kwargs) for _ in range(2)]
         b.skip(n)
         one = list(a)[n:]
         for x,y in zip(one, list(b), strict=True): assert all(torch.equal(p, q) for p,q in zip(x, y))

@@ -8,13 +8,14 @@ from fastai.basics import Learner, load_learner
 from fastai.interpret import ClassificationInterpretation, Interpretation
 from fastai.torch_core import set_seed
 
-from elmo_fastai.nn.bilm import *
-from elmo_fastai.tasks.classify import *
-from elmo_fastai.tasks.classify import pools
-from elmo_fastai.text.corpora import *
-from elmo_fastai.elmo.module import *
-from elmo_fastai.data.labels import *
-from elmo_fastai.text.tokens import *
+from elmo_fastai.base.errors import CorpusError
+from elmo_fastai.text.tokens import ByteCharVocab, CharVocab
+from elmo_fastai.nn.bilm import BiLM, BiLMConfig
+from elmo_fastai.data.labels import ClassifyDataLoaders
+from elmo_fastai.elmo.module import Elmo
+from elmo_fastai.tasks.classify import (
+    AttentionPool, ElmoClassifier, HashedWords, LayerCache, Pool, draw_attention,
+    elmo_classifier_learner, random_elmo)
 
 matplotlib.use('agg')
 CFG = BiLMConfig('nano', char_dim=4, filters=((1,8),(2,8),(3,8)), proj_dim=8, hidden_dim=12, dropout=.3)

@@ -11,13 +11,15 @@ from safetensors.torch import load_file
 
 import elmo_fastai
 from elmo_fastai.train import command as module
-from elmo_fastai.data.batches import *
-from elmo_fastai.nn.bilm import *
-from elmo_fastai.train.checkpoint import *
-from elmo_fastai.text.corpora import *
-from elmo_fastai.train.command import *
-from elmo_fastai.train.learner import TimeBudget, bilm_learner
+from elmo_fastai.base.errors import CheckpointError, CommandError
+from elmo_fastai.text.corpora import Corpus, text_corpus, toy_corpus
 from elmo_fastai.text.tokens import get_tokenizer
+from elmo_fastai.nn.bilm import BiLMConfig, ELMO_TINY, elmo_configs, evaluate, load_bilm
+from elmo_fastai.data.loaders import ElmoDataLoaders
+from elmo_fastai.train.checkpoint import Checkpoints
+from elmo_fastai.train.command import Interrupted, RECIPES, elmo_pretrain, pretrain
+from elmo_fastai.train.learner import TimeBudget, bilm_learner
+from elmo_fastai.train.saved import find_checkpoint, read_checkpoint
 from steps import At, finite
 try: import tomllib
 except ImportError: import tomli as tomllib
@@ -103,7 +105,7 @@ def test_a_failure_while_measuring_costs_no_model(corpus, tmp_path, monkeypatch)
 
 def test_the_second_ctrl_c_keeps_the_model_too(corpus, tmp_path, monkeypatch):
     adding(monkeypatch, lambda: At(5, press(times=2), 'before_batch'))
-    with pytest.raises(PretrainError, match='interrupted'): train(corpus, tmp_path/'m')
+    with pytest.raises(CommandError, match='interrupted'): train(corpus, tmp_path/'m')
     assert names(tmp_path) == ['m.interrupted', 'm.run'] and load_bilm(tmp_path/'m.interrupted')
 
 def test_an_interruption_never_replaces_anything(corpus, tmp_path, monkeypatch):
@@ -113,7 +115,7 @@ def test_an_interruption_never_replaces_anything(corpus, tmp_path, monkeypatch):
     (tmp_path/'m.interrupted'/'thesis.txt').write_text('precious')
     adding(monkeypatch, lambda: At(5, press(), 'before_batch'))
     for _ in range(2):
-        with pytest.raises(PretrainError, match='interrupted'): train(corpus, tmp_path/'m', overwrite=True)
+        with pytest.raises(CommandError, match='interrupted'): train(corpus, tmp_path/'m', overwrite=True)
     assert (old/'model.safetensors').read_bytes() == weights and (tmp_path/'m.interrupted'/'thesis.txt').read_text() == 'precious'
     others = [f for f in tmp_path.iterdir() if f.name not in ('m', 'm.interrupted', 'm.run')]
     assert len(others) == 2 and all(load_bilm(f) for f in others)       # two interruptions, two models
@@ -125,7 +127,7 @@ def test_an_interruption_never_replaces_anything(corpus, tmp_path, monkeypatch):
     (dict(every=0), '--every'), (dict(every='10'), 'such as 15m'), (dict(minutes=0), '--every'), (dict(time='15'), '--time'), (dict(time='1m', epochs=2), '--time and --epochs'), (dict(kind='x'), '--kind'), (dict(wd=-1.), 'wd'), (dict(optimizer='sgd'), 'adagrad'), (dict(patience=0), 'patience'), (dict(carry=True), '--carry'), (dict(epoch=3), "'epoch' (did you mean epochs?)"), (dict(stream=True, test='x.txt', epochs=1), 'own'),
     (dict(steps=3), '--stream'), (dict(max_vocab=4), '--max-vocab'), (dict(seed=-1), 'seed'), (dict(seed=10**30), 'seed'), (dict(bs=401), '400 sentences')], ids=str)
 def test_settings_that_can_not_be(corpus, tmp_path, settings, says):
-    with pytest.raises(PretrainError, match=re.escape(says)): train(corpus, tmp_path/'out', **settings)
+    with pytest.raises(CommandError, match=re.escape(says)): train(corpus, tmp_path/'out', **settings)
     assert not list(tmp_path.iterdir())
 
 @pytest.mark.parametrize('place', ['file', 'foreign folder', 'under a file', 'a foreign config', '..', ''])
@@ -139,13 +141,13 @@ def test_places_that_can_not_be_written_are_found_before_training(corpus, tmp_pa
     out = {'file': 'f', 'foreign folder': 'g', 'under a file': 'f/x', 'a foreign config': 'web', '..': '..', '': Path('')}[place]
     before = sorted(str(f) for f in tmp_path.rglob('*'))
     for overwrite in (False, True):
-        with pytest.raises(PretrainError, match='--out'): train(corpus, out, overwrite=overwrite)
+        with pytest.raises(CommandError, match='--out'): train(corpus, out, overwrite=overwrite)
     assert sorted(str(f) for f in tmp_path.rglob('*')) == before
 
 @pytest.mark.skipif(os.name == 'nt' or os.geteuid() == 0, reason='the superuser may write everywhere')
 def test_a_folder_without_permission(corpus, tmp_path):
     (tmp_path/'p').mkdir(mode=0o500)
-    with pytest.raises(PretrainError, match='write'): train(corpus, tmp_path/'p'/'m')
+    with pytest.raises(CommandError, match='write'): train(corpus, tmp_path/'p'/'m')
 
 @pytest.mark.parametrize('name,folder', [('my.text.txt', 'my.text'), ('books', 'books'), ('books/*.txt', 'books'), ('.', 'here')])
 def test_default_folders(tmp_path, monkeypatch, name, folder):
@@ -176,7 +178,7 @@ def test_ctrl_c_before_training(tmp_path, monkeypatch, capsys):
     with pytest.raises(SystemExit) as e: elmo_pretrain(['toy', '--out', str(tmp_path/'m')])
     assert e.value.code == 130 and len(capsys.readouterr().err.strip().splitlines()) == 1 and not list(tmp_path.iterdir())
 
-@pytest.mark.parametrize('end', [None, KeyboardInterrupt(), PretrainError('no'), RuntimeError('a fault')])
+@pytest.mark.parametrize('end', [None, KeyboardInterrupt(), CommandError('no'), RuntimeError('a fault')])
 def test_the_command_called_in_a_process_leaves_its_warnings_alone(end, monkeypatch, tmp_path, capsys):
     def stub(*args, **kwargs):
         assert warnings.showwarning is not before
@@ -242,7 +244,7 @@ def test_settings_survive(corpus, tmp_path, monkeypatch):
     with monkeypatch.context() as mp:
         adding(mp, lambda: At(17, press(), 'before_batch'))
         with pytest.raises(Interrupted): train(str(text), tmp_path/'m', **kw)
-    with pytest.raises(PretrainError, match='leave the corpus out'): going_on('wikitext2', tmp_path/'m.run')
+    with pytest.raises(CommandError, match='leave the corpus out'): going_on('wikitext2', tmp_path/'m.run')
     monkeypatch.chdir(text.parent)
     assert weights(going_on(None, 'm.run')) == weights(whole)
     assert names(tmp_path) == ['m', 'm.interrupted', 'text.txt', 'whole']
@@ -273,7 +275,7 @@ def test_killed_while_measuring(corpus, tmp_path, more):
     killed('make_report', out, more=more)
     assert names(tmp_path) == ['m', 'm.run'] and not (out/'report.json').exists() and load_bilm(out)
     before = weights(out)
-    with pytest.raises(PretrainError, match='did not come to its end.*--resume'): train(corpus, out, epochs=2)
+    with pytest.raises(CommandError, match='did not come to its end.*--resume'): train(corpus, out, epochs=2)
     killed('make_report', out, fresh=False)                             # and once more
     assert names(tmp_path) == ['m', 'm.run'] and not (out/'report.json').exists()
     assert going_on(corpus, tmp_path/'m.run') == out and names(tmp_path) == ['m'] and weights(out) == before
@@ -292,7 +294,7 @@ def test_another_model_is_not_replaced_by_a_report(corpus, tmp_path, broken, who
     shutil.copytree(train(corpus, tmp_path/'other', bs=8), tmp_path/'m')
     (tmp_path/'m'/'report.json').unlink()
     before = weights(tmp_path/'m')
-    with pytest.raises(PretrainError, match='holds a model already'): going_on(corpus, broken)
+    with pytest.raises(CommandError, match='holds a model already'): going_on(corpus, broken)
     assert weights(tmp_path/'m') == before and find_checkpoint(broken)
     assert weights(going_on(corpus, broken, overwrite=True)) == weights(whole)
 
@@ -311,13 +313,13 @@ def test_what_resume_may_be_given(corpus, tmp_path, broken, where):
 
 def test_begun_anew_it_asks(corpus, tmp_path, broken):
     before = names(broken)
-    with pytest.raises(PretrainError, match='did not come to its end.*--resume.*--overwrite'): train(corpus, tmp_path/'m')
+    with pytest.raises(CommandError, match='did not come to its end.*--resume.*--overwrite'): train(corpus, tmp_path/'m')
     assert names(broken) == before
     assert load_bilm(train(corpus, tmp_path/'m', overwrite=True)) and not broken.exists()
 
 @pytest.mark.parametrize('what', [dict(lr=.1), dict(model='tiny'), dict(out='x'), dict(epochs=9), dict(seed=3), dict(bf16=True), dict(carry=True)], ids=lambda o: next(iter(o)))
 def test_resume_takes_everything_from_the_run(corpus, broken, what):
-    with pytest.raises(PretrainError, match='leave'): going_on(**{'corpus': corpus, **what}, run=broken)
+    with pytest.raises(CommandError, match='leave'): going_on(**{'corpus': corpus, **what}, run=broken)
     assert find_checkpoint(broken)
 
 def test_another_text_is_not_resumed(corpus, tmp_path, broken):
@@ -325,9 +327,9 @@ def test_another_text_is_not_resumed(corpus, tmp_path, broken):
     other = toy_corpus(n_train=400, n_valid=80, n_test=1, n_unseen=1)
     other.splits['train'][7] = other.splits['train'][8]
     before = names(broken)
-    with pytest.raises(PretrainError, match='text has changed'): going_on(other, broken)
+    with pytest.raises(CommandError, match='text has changed'): going_on(other, broken)
     assert names(broken) == before
-    with pytest.raises(PretrainError, match='hand it'): going_on(None, broken)
+    with pytest.raises(CommandError, match='hand it'): going_on(None, broken)
 
 def test_a_damaged_checkpoint_and_the_older_good_one(corpus, tmp_path, broken, whole):
     newest,older = sorted(broken.glob('0*-*'), reverse=True)[:2]
@@ -344,19 +346,19 @@ def test_nothing_good_is_no_fresh_start(corpus, tmp_path, broken):
     for o in broken.glob('0*-*'): (o/'tensors.safetensors').write_bytes(b'')
     with pytest.raises(CheckpointError, match='no good checkpoint') as e: going_on(corpus, broken)
     assert all(o.name in str(e.value) for o in broken.glob('0*-*')) and not (tmp_path/'m').exists()
-    with pytest.raises(PretrainError, match='--overwrite'): train(corpus, tmp_path/'m')
+    with pytest.raises(CommandError, match='--overwrite'): train(corpus, tmp_path/'m')
 
 def test_foreign_folders(corpus, tmp_path, dls):
     (tmp_path/'thesis').mkdir()
     (tmp_path/'thesis'/'a.txt').write_text('precious')
     for place in (tmp_path/'nowhere', tmp_path/'thesis', tmp_path/'thesis'/'a.txt'):
-        with pytest.raises((CheckpointError, PretrainError)): going_on(corpus, place)
+        with pytest.raises((CheckpointError, CommandError)): going_on(corpus, place)
     learn = bilm_learner(dls, CFG, bf16=False, cbs=Checkpoints(tmp_path/'own', run=dict(corpus='mine')))    # not by the command
     with learn.no_bar(), learn.no_logging(): learn.fit(1)
-    with pytest.raises(PretrainError, match='not of a training that elmo_pretrain began'): going_on(corpus, tmp_path/'own')
+    with pytest.raises(CommandError, match='not of a training that elmo_pretrain began'): going_on(corpus, tmp_path/'own')
     (tmp_path/'m.run').mkdir()
     (tmp_path/'m.run'/'a.txt').write_text('precious')
-    with pytest.raises(PretrainError, match='something else.*--out'): train(corpus, tmp_path/'m', overwrite=True)
+    with pytest.raises(CommandError, match='something else.*--out'): train(corpus, tmp_path/'m', overwrite=True)
     assert (tmp_path/'m.run'/'a.txt').read_text() == (tmp_path/'thesis'/'a.txt').read_text() == 'precious'
 
 def test_two_runs_in_one_folder(corpus, tmp_path, monkeypatch):
@@ -372,7 +374,7 @@ def test_two_runs_in_one_folder(corpus, tmp_path, monkeypatch):
 
 def test_a_rate_that_runs_away(corpus, tmp_path):
     "The loss stays finite, far above guessing; the message names step and checkpoint"
-    with pytest.raises(PretrainError, match='lower learning rate') as e: train(corpus, tmp_path/'m', epochs=4, lr=30.)
+    with pytest.raises(CommandError, match='lower learning rate') as e: train(corpus, tmp_path/'m', epochs=4, lr=30.)
     step,path = int(re.search(r'at step (\d+)', str(e.value))[1]), re.search(r'last good checkpoint is (\S+)$', str(e.value))[1]
     assert 20 < step < 100 and read_checkpoint(path).position['batches'] == 0
     assert load_bilm(tmp_path/'m.interrupted')
@@ -384,7 +386,7 @@ def test_a_full_disk(corpus, tmp_path, allowed, capsys):
     old = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (allowed, old[1]))
     try:
-        with pytest.raises((CheckpointError, PretrainError)) as e: train(corpus, tmp_path/'m')
+        with pytest.raises((CheckpointError, CommandError)) as e: train(corpus, tmp_path/'m')
     finally: resource.setrlimit(resource.RLIMIT_FSIZE, old)
     assert re.search(r'No checkpoint could be written|could not be written', str(e.value)) and not (tmp_path/'m').exists()
 
@@ -396,7 +398,7 @@ def test_a_disk_that_fills_up(corpus, tmp_path, monkeypatch, whole):
     with monkeypatch.context() as mp:
         adding(mp, lambda: At(20, fill))
         try:
-            with pytest.warns(UserWarning, match='training goes on') as w, pytest.raises(PretrainError, match='make room.*--resume') as e:
+            with pytest.warns(UserWarning, match='training goes on') as w, pytest.raises(CommandError, match='make room.*--resume') as e:
                 train(corpus, tmp_path/'m', epochs=2, every=1e-3)
         finally: resource.setrlimit(resource.RLIMIT_FSIZE, old)
     assert len([o for o in w if 'training goes on' in str(o.message)]) == 1
@@ -492,7 +494,7 @@ def test_no_test_text_no_figures(text):
 def test_named_corpora_have_their_own_splits(corpus, tmp_path, settings):
     [name] = settings
     for source in ('toy', 'wikitext2', corpus):
-        with pytest.raises(PretrainError, match=f'--{name} is for a text of your own'): train(source, tmp_path/'m', **settings)
+        with pytest.raises(CommandError, match=f'--{name} is for a text of your own'): train(source, tmp_path/'m', **settings)
     assert not list(tmp_path.iterdir())
 
 @pytest.mark.parametrize('name', ['space', 'words', 'spacy', 'fastai'])
@@ -506,8 +508,8 @@ def test_tokenizers(tmp_path, name):
 def test_a_tokenizer_for_a_corpus_of_others(corpus, tmp_path):
     own = Corpus('own', dict(train=["it's"]*60, valid=["it's"]*9), 'words')
     assert "it's" in words_of(train(own, tmp_path/'m', tokenizer='space', **QUIET)) and own.tokenizer == 'words'
-    with pytest.raises(PretrainError, match='toy corpus'): train(corpus, tmp_path/'n', tokenizer='words')
-    with pytest.raises(PretrainError, match='one of space, words, spacy, fastai, not spacey'): train(own, tmp_path/'n', tokenizer='spacey')
+    with pytest.raises(CommandError, match='toy corpus'): train(corpus, tmp_path/'n', tokenizer='words')
+    with pytest.raises(CommandError, match='one of space, words, spacy, fastai, not spacey'): train(own, tmp_path/'n', tokenizer='spacey')
 
 def test_what_comes_next_knows_the_tokenizer(text):
     for name,says in ((None, ("--model m --out", "from_pretrained('m')")), ('space', ("--model m --tokenizer space --out", "from_pretrained('m', tokenizer='space')"))):
@@ -519,7 +521,7 @@ def test_a_tokenizer_that_is_not_installed(text, monkeypatch):
     monkeypatch.setitem(sys.modules, 'spacy', None)
     from elmo_fastai.text.tokens import SpacyTokenizer, _tokenizers
     monkeypatch.setitem(_tokenizers, 'spacy', SpacyTokenizer())
-    with pytest.raises(PretrainError, match='needs spaCy: `pip install spacy`'): train(str(text/'tr.txt'), text/'m', tokenizer='spacy')
+    with pytest.raises(CommandError, match='needs spaCy: `pip install spacy`'): train(str(text/'tr.txt'), text/'m', tokenizer='spacy')
 
 def test_another_encoding(tmp_path):
     (tmp_path/'a.txt').write_bytes('fiancée naïve\n'.encode('latin-1')*60)
@@ -548,7 +550,7 @@ def test_a_data_set_of_the_hub(text, monkeypatch):
         adding(mp, lambda: At(9, press(), 'before_batch'))
         with pytest.raises(Interrupted): train('hub:owner/my-set:en', text/'b', data=text/'saved', **kw)
     assert weights(going_on(None, text/'b.run')) == whole, 'where the copy is, the plan knows'
-    with pytest.raises(PretrainError, match='--valid is for a text of your own'): train('hub:owner/my-set', text/'c', valid='x.txt')
+    with pytest.raises(CommandError, match='--valid is for a text of your own'): train('hub:owner/my-set', text/'c', valid='x.txt')
     monkeypatch.chdir(text)
     assert train('hub:owner/my-set:en', None, data='saved', **kw) == Path('models')/'my-set-en'
 
@@ -666,8 +668,8 @@ def test_dry_finds_what_would_be_in_the_way(corpus, tmp_path, broken):
     train(corpus, tmp_path/'there', bs=200)
     before = listing(tmp_path)
     for out,says in (('there', '--overwrite'), ('m', 'did not come to its end'), ('f/x', '--out')):
-        with pytest.raises(PretrainError, match=says): train(corpus, tmp_path/out, dry=True)
-    with pytest.raises(PretrainError, match='--dry'): going_on(corpus, broken, dry=True)
+        with pytest.raises(CommandError, match=says): train(corpus, tmp_path/out, dry=True)
+    with pytest.raises(CommandError, match='--dry'): going_on(corpus, broken, dry=True)
     assert listing(tmp_path) == before
 
 # settings in a file
@@ -911,7 +913,7 @@ def test_a_second_run_stops(processes):
 def test_overwrite_replaces(corpus, tmp_path):
     old = train(corpus, tmp_path/'m', bs=200, min_freq=10)
     words = len(load_bilm(old)[1])
-    with pytest.raises(PretrainError, match='--overwrite'): train(corpus, tmp_path/'m', bs=200)
+    with pytest.raises(CommandError, match='--overwrite'): train(corpus, tmp_path/'m', bs=200)
     assert len(load_bilm(old)[1]) == words
     new = train(corpus, tmp_path/'m', bs=200, overwrite=True)
     assert new == old and len(load_bilm(new)[1]) > words and [f.name for f in tmp_path.iterdir()] == ['m']
@@ -955,6 +957,6 @@ def test_a_failure_in_training_keeps_what_was_learned(corpus, tmp_path, monkeypa
     def fail(cb): raise RuntimeError('out of memory')
     adding(monkeypatch, lambda: At(5, fail, 'before_batch'))
     before = signal.getsignal(signal.SIGINT)
-    with pytest.raises(PretrainError, match='out of memory'): train(corpus, tmp_path/'m')
+    with pytest.raises(CommandError, match='out of memory'): train(corpus, tmp_path/'m')
     assert names(tmp_path) == ['m.interrupted', 'm.run'] and load_bilm(tmp_path/'m.interrupted')
     assert signal.getsignal(signal.SIGINT) == before

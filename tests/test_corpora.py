@@ -6,9 +6,12 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from elmo_fastai.text import corpora
-from elmo_fastai.text.corpora import *
+from elmo_fastai.base.errors import CorpusError
+from elmo_fastai.text.corpora import (
+    Corpus, _article, _conllu, _sentences, all_lines, lines_of, read_text, reuters, split_lines,
+    sst2, text_corpus, text_files, tiny_shakespeare, toy_corpus, ud_ewt, wikitext2)
+from elmo_fastai.text.named import CORPORA, get_corpus
 from elmo_fastai.text.tables import c4
-from elmo_fastai.text.corpora import _article, _conllu, _sentences
 
 SMALL = dict(n_train=300, n_valid=100, n_test=50, n_unseen=30)
 
@@ -377,7 +380,7 @@ def server(monkeypatch):
 def test_download_and_cache(no_copies, server, monkeypatch):
     text = '\n\n'.join(f'Speaker {i}:\r\nline {i}' for i in range(100))
     server.RequestHandlerClass.body = text.encode()
-    monkeypatch.setattr(corpora, '_SHAKESPEARE', f'http://127.0.0.1:{server.server_port}/input.txt')
+    monkeypatch.setattr(corpora, 'SHAKESPEARE_URL', f'http://127.0.0.1:{server.server_port}/input.txt')
     c = tiny_shakespeare()
     assert c.train[:2] == ['Speaker 0:', 'line 0'] and sum(map(len, c.splits.values())) in range(200, 203)
     server.RequestHandlerClass.status = 404
@@ -386,7 +389,7 @@ def test_download_and_cache(no_copies, server, monkeypatch):
 
 def test_download_not_found(no_copies, server, monkeypatch):
     server.RequestHandlerClass.status = 404
-    monkeypatch.setattr(corpora, '_SHAKESPEARE', f'http://127.0.0.1:{server.server_port}/input.txt')
+    monkeypatch.setattr(corpora, 'SHAKESPEARE_URL', f'http://127.0.0.1:{server.server_port}/input.txt')
     with pytest.raises(CorpusError, match=r'404.*ELMO_FASTAI_DATA'): tiny_shakespeare()
     assert not list(no_copies.rglob('*.txt'))
 
@@ -396,7 +399,7 @@ def test_download_broken_off(no_copies, server, monkeypatch):
             self.send_response(200); self.send_header('Content-Length', '1000'); self.end_headers()
             self.wfile.write(b'only this')
     server.RequestHandlerClass = Short
-    monkeypatch.setattr(corpora, '_SHAKESPEARE', f'http://127.0.0.1:{server.server_port}/input.txt')
+    monkeypatch.setattr(corpora, 'SHAKESPEARE_URL', f'http://127.0.0.1:{server.server_port}/input.txt')
     with pytest.raises(CorpusError, match='download'): tiny_shakespeare()
     assert not list(no_copies.rglob('*.txt'))
 

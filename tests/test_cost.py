@@ -2,10 +2,10 @@
 from dataclasses import replace
 import pytest, torch
 from torch.utils.flop_counter import FlopCounterMode
-from elmo_fastai.nn.shapes import exact_shapes
-from elmo_fastai.nn.bilm import BiLM, BiLMConfig
-from elmo_fastai.studies.cost import matrix_speed, step_operations, step_speed
 from elmo_fastai.text.tokens import ByteCharVocab
+from elmo_fastai.nn.bilm import BiLM, BiLMConfig
+from elmo_fastai.nn.shapes import exact_shapes
+from elmo_fastai.studies.cost import matrix_speed, step_operations, step_speed
 
 CFG = BiLMConfig('test', char_dim=4, filters=((1,4), (2,8), (3,20)), n_highway=2, proj_dim=16, hidden_dim=16)
 

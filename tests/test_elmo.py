@@ -13,14 +13,18 @@ from huggingface_hub import PyTorchModelHubMixin, ModelCard
 from safetensors.torch import load_file, save_file
 
 from elmo_fastai.elmo import module as module
-from elmo_fastai.elmo.ai2 import *
-from elmo_fastai.data.batches import *
-from elmo_fastai.nn.bilm import *
-from elmo_fastai.nn.charcnn import *
-from elmo_fastai.text.corpora import *
-from elmo_fastai.elmo.module import *
-from elmo_fastai.train.learner import *
-from elmo_fastai.text.tokens import *
+from elmo_fastai.base.errors import ModelFileError
+from elmo_fastai.text.corpora import Sentence, ToyCorpus, toy_corpus
+from elmo_fastai.text.tokens import (
+    ByteCharVocab, CharVocab, SPECIALS, UNK, WordVocab, get_tokenizer, word_tokenize)
+from elmo_fastai.nn.bilm import BiLM, BiLMConfig, evaluate, load_bilm, save_bilm
+from elmo_fastai.nn.charcnn import CharCNN
+from elmo_fastai.data.loaders import ElmoDataLoaders
+from elmo_fastai.data.transforms import TensorChars
+from elmo_fastai.elmo.module import Elmo, ScalarMix, elmo_split
+from elmo_fastai.train.learner import bilm_learner, toy_bilm
+from elmo_fastai.tasks.learner import (
+    ElmoLearner, MixPenalty, encoder_of, load_encoder, save_encoder)
 
 CFG = BiLMConfig('nano', char_dim=4, filters=((1,8),(2,8),(3,8)), proj_dim=8, hidden_dim=12, dropout=.3)
 VOCAB = WordVocab([*SPECIALS, 'the', 'bank', 'of', 'river'])
@@ -779,9 +783,12 @@ def test_an_alphabet_in_files(spelt, tmp_path):
 
 def test_an_alphabet_in_use(spelt, tmp_path):
     "Embedding, a classifier, a tagger; and by AI2's format it is refused"
-    from elmo_fastai.tasks.classify import ClassifyDataLoaders, elmo_classifier_learner, random_elmo
-    from elmo_fastai.elmo.embed import ElmoVectorizer, embed_file
-    from elmo_fastai.tasks.tag import TagDataLoaders, elmo_tagger_learner
+    from elmo_fastai.data.labels import ClassifyDataLoaders
+    from elmo_fastai.tasks.classify import elmo_classifier_learner, random_elmo
+    from elmo_fastai.elmo.file import embed_file
+    from elmo_fastai.elmo.vectorizer import ElmoVectorizer
+    from elmo_fastai.data.tagged import TagDataLoaders
+    from elmo_fastai.tasks.tag import elmo_tagger_learner
     learn, chars = spelt
     elmo = Elmo(learn.model, learn.dls.vocab).eval()
     vecs = elmo.embed(OTHER_SENTS, 'all')

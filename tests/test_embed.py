@@ -10,12 +10,14 @@ from fastai.torch_core import set_seed
 import inspect
 
 from elmo_fastai.elmo import embed as module
-from elmo_fastai.nn.bilm import *
-from elmo_fastai.text.corpora import *
-from elmo_fastai.elmo.module import *
-from elmo_fastai.elmo.embed import *
-from elmo_fastai.elmo.embed import evaluating
-from elmo_fastai.text.tokens import *
+from elmo_fastai.base.errors import CommandError
+from elmo_fastai.text.corpora import toy_corpus
+from elmo_fastai.text.tokens import SPECIALS, WordVocab, word_tokenize
+from elmo_fastai.nn.bilm import BiLM, BiLMConfig
+from elmo_fastai.elmo.embed import TokenCache
+from elmo_fastai.elmo.file import elmo_embed, embed_file
+from elmo_fastai.elmo.module import Elmo
+from elmo_fastai.elmo.vectorizer import ElmoVectorizer
 
 CFG = BiLMConfig('nano', char_dim=4, filters=((1,8),(2,8),(3,8)), proj_dim=8, hidden_dim=12)
 VOCAB = WordVocab([*SPECIALS, 'the', 'bank'])
@@ -365,7 +367,7 @@ def test_the_first_bytes_of_standard_input(elmo, tmp_path, monkeypatch, raw, say
     monkeypatch.setattr(sys, 'stdin', SimpleNamespace(buffer=stream if plain else io.BufferedReader(stream)))
     if says is None: assert run('-', tmp_path/'o.npz', elmo)[0]['lines'] == 1
     else:
-        with pytest.raises(EmbedError, match=f'- is .*{says}'): run('-', tmp_path/'o.npz', elmo)
+        with pytest.raises(CommandError, match=f'- is .*{says}'): run('-', tmp_path/'o.npz', elmo)
 
 def test_a_line_that_is_too_long_is_not_held():
     data = b'\xef\xbb\xbf1234567890\r\n' + b'x'*3_000_000 + b'\n\nok\n' + b'y'*40
@@ -377,7 +379,7 @@ def test_cells_that_can_not_be_embedded(elmo, tmp_path):
     r, _, warned = run(tmp_path/'a.parquet', tmp_path/'o.npz', elmo, column='t')
     assert list(r['failed']) == [1] and 'no text' in warned[0]
     pd.DataFrame({'t': [1, 2]}).to_parquet(tmp_path/'b.parquet')
-    with pytest.raises(EmbedError, match='int 1'): run(tmp_path/'b.parquet', tmp_path/'p.npz', elmo, column='t')
+    with pytest.raises(CommandError, match='int 1'): run(tmp_path/'b.parquet', tmp_path/'p.npz', elmo, column='t')
     (tmp_path/'c.csv').write_bytes(b'id,t\n1,good\n2,caf\xe9\n3\n\n4,fine\n')
     r, _, warned = run(tmp_path/'c.csv', tmp_path/'q.npz', elmo, column='t')
     assert list(r['failed']) == [1, 2] and 'UTF-8' in warned[0]
@@ -386,7 +388,7 @@ def test_cells_that_can_not_be_embedded(elmo, tmp_path):
 def test_vectors_that_are_not_numbers(tmp_path, texts):
     elmo = make(gamma=1e30)
     (tmp_path/'a.txt').write_text('a\nb\n')
-    with pytest.raises(EmbedError, match='not finite'): run(tmp_path/'a.txt', tmp_path/'o.npz', elmo, layers='mix', dtype='float16')
+    with pytest.raises(CommandError, match='not finite'): run(tmp_path/'a.txt', tmp_path/'o.npz', elmo, layers='mix', dtype='float16')
     assert not (tmp_path/'o.npz.part').exists()
 
 def test_many_broken_lines_are_told_briefly(elmo, tmp_path):
@@ -408,7 +410,7 @@ def test_wrong_input(elmo, tmp_path, monkeypatch, name):
     Path('d.hdf5').mkdir(); Path('f.npz.part').mkdir(); Path('f.npz.part/thesis.txt').write_text('precious')
     kw, says = WRONG[name]
     before = {str(f): f.read_bytes() for f in sorted(tmp_path.rglob('*')) if f.is_file()}
-    with pytest.raises((EmbedError, ValueError), match=says): run(**{**dict(source='in.txt', out='o.npz', elmo=elmo), **kw})
+    with pytest.raises((CommandError, ValueError), match=says): run(**{**dict(source='in.txt', out='o.npz', elmo=elmo), **kw})
     assert {str(f): f.read_bytes() for f in sorted(tmp_path.rglob('*')) if f.is_file()} == before
 
 class Unplugged(BaseException): pass
@@ -455,30 +457,30 @@ def test_another_job_is_not_mixed_in(elmo, texts, source, tmp_path, change):
     elif change == 'input': source.write_text('another ' + source.read_text())
     elif change == 'shorter': source.write_text(texts[0] + '\n')
     else: kw |= {'layers': dict(layers=1), 'pool': dict(pool='mean'), 'dtype': dict(dtype='float16')}[change]
-    with pytest.raises(EmbedError, match='--overwrite'): begin(source, tmp_path/'o.npz', other, [10**9], **kw)
+    with pytest.raises(CommandError, match='--overwrite'): begin(source, tmp_path/'o.npz', other, [10**9], **kw)
     assert {f.name: f.read_bytes() for f in (tmp_path/'o.npz.part').iterdir()} == part
     begin(source, tmp_path/'o.npz', other, [10**9], **kw, overwrite=True)
     assert (tmp_path/'o.npz').exists() and not (tmp_path/'o.npz.part').exists()
 
 def test_one_job_a_time(elmo, source, tmp_path):
     part = module.Part(tmp_path/'o.npz', {}, False)
-    with pytest.raises(EmbedError, match='Another elmo_embed'): module.Part(tmp_path/'o.npz', {}, False)
+    with pytest.raises(CommandError, match='Another elmo_embed'): module.Part(tmp_path/'o.npz', {}, False)
     part.drop()
 
 def test_damaged_portions(elmo, source, tmp_path):
     with pytest.raises(Unplugged): begin(source, tmp_path/'o.npz', elmo, [150])
     last = sorted((tmp_path/'o.npz.part').glob('0*.npz'))[-1]
     last.write_bytes(last.read_bytes()[:100])
-    with pytest.raises(EmbedError, match='damaged.*--overwrite'): begin(source, tmp_path/'o.npz', elmo, [10**9])
+    with pytest.raises(CommandError, match='damaged.*--overwrite'): begin(source, tmp_path/'o.npz', elmo, [10**9])
 
 # the command, in processes of its own
 
 root = Path(module.__file__).resolve().parent.parent
 
 def start(folder, *args, stdin=None, launcher=True):
-    (folder/'.run.py').write_text('from elmo_fastai.elmo.embed import elmo_embed\nelmo_embed()\n')     # what pip makes of an entry point
+    (folder/'.run.py').write_text('from elmo_fastai.elmo.file import elmo_embed\nelmo_embed()\n')     # what pip makes of an entry point
     env = {**os.environ, 'PYTHONPATH': os.pathsep.join([str(root), os.environ.get('PYTHONPATH', '')]), 'OMP_NUM_THREADS': '1', 'HF_HUB_OFFLINE': '1', 'MPLBACKEND': 'agg', 'COLUMNS': '200', 'MPLCONFIGDIR': str(folder/'.cache')}
-    cmd = [sys.executable, *([folder/'.run.py'] if launcher else ['-m', 'elmo_fastai.elmo.embed']), *args]
+    cmd = [sys.executable, *([folder/'.run.py'] if launcher else ['-m', 'elmo_fastai.elmo.file']), *args]
     return subprocess.Popen(list(map(str, cmd)), cwd=folder, env=env, stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 def finish(p, stdin=None):

@@ -6,10 +6,9 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, Sequence, Value
 from hypothesis import given, settings, strategies as st
 from fastai.basics import L
 
-from elmo_fastai.text.corpora import *
-from elmo_fastai.data.labels import *
-from elmo_fastai.data.labels import as_frame, find_classes, split_rows
-from elmo_fastai.text.tokens import *
+from elmo_fastai.base.errors import CorpusError
+from elmo_fastai.text.corpora import Corpus, toy_corpus
+from elmo_fastai.data.labels import ClassifyDataLoaders, split_rows
 
 PAIRS = [(f'text number {i} .', 'pos' if i%2 else 'neg') for i in range(20)]
 def make(data=PAIRS, **kw): return ClassifyDataLoaders.from_data(data, **{**dict(device='cpu', seed=1), **kw})

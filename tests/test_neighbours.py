@@ -9,16 +9,16 @@ import numpy as np, pandas as pd, pytest, torch
 from hypothesis import given, settings, strategies as st
 
 from elmo_fastai.studies import neighbours as module
-from elmo_fastai.nn.bilm import *
-from elmo_fastai.tasks.cbow import *
-from elmo_fastai.train.command import RECIPES
-from elmo_fastai.text.corpora import *
-from elmo_fastai.text.corpora import _local_folder, read_text
-from elmo_fastai.elmo.module import *
-from elmo_fastai.studies.neighbours import *
+from elmo_fastai.base.errors import CorpusError
 from elmo_fastai.text.books import BOOKS, _find_book, book_sentences
-from elmo_fastai.studies.probe import *
-from elmo_fastai.text.tokens import *
+from elmo_fastai.text.corpora import Corpus, Sentence, local_folder, read_text, toy_corpus
+from elmo_fastai.text.tokens import SPECIALS, WordVocab
+from elmo_fastai.nn.bilm import BiLM, BiLMConfig
+from elmo_fastai.elmo.module import Elmo
+from elmo_fastai.train.command import RECIPES
+from elmo_fastai.studies.neighbours import (
+    TokenIndex, find_word, nearest, pair_probe, purity, read_pairs, sense_pairs, static_words,
+    threshold)
 
 D = 16
 ROOT = Path(__file__).resolve().parents[1]
@@ -62,8 +62,8 @@ def test_find_word():
     s = 'a b a c'.split()
     assert find_word(s, 'b') == 1 and find_word(s, 'a', 0) == 0 and find_word(s, 'a', 1) == 2 and find_word(s, 'c', 0) == 3
     for args,why in ((('a',), 'which=0 is the first, which=1 the last'), (('a', 2), 'not which=2'), (('a', -1), 'which=-1'), (('C',), "did you mean 'c'"), (('xyz',), 'not among'), (('a', 'x'), "which='x'")):
-        with pytest.raises(ProbeError, match=why): find_word(s, *args)
-    with pytest.raises(ProbeError): find_word([], 'a')
+        with pytest.raises(CorpusError, match=why): find_word(s, *args)
+    with pytest.raises(CorpusError): find_word([], 'a')
 
 # searching
 
@@ -102,11 +102,11 @@ def test_the_sentence_itself_and_copies_are_no_neighbours(elmo):
     (dict(word='cat'), "'cat' is not among"), (dict(corpus=[]), "No other sentence of the corpus has 'bank'"), (dict(corpus='text'), 'one text'), (dict(corpus=[], same_word=False), 'no other tokens')])
 def test_errors_at_the_door(elmo, kw, why):
     args = dict(sentence='the bank', word='bank', corpus=['a bank', 'one bank', 'the bank'], k=2, layer=1)
-    with pytest.raises(ProbeError, match=why): nearest(elmo, **{**args, **kw})
+    with pytest.raises(CorpusError, match=why): nearest(elmo, **{**args, **kw})
 
 def test_what_is_no_sentence(elmo):
     with pytest.raises(TypeError, match='Sentence 1 is int'): nearest(elmo, 'the bank', 'bank', ['a bank', 7])
-    with pytest.raises(ProbeError, match='no tokens'): TokenIndex(elmo, [[], ''])
+    with pytest.raises(CorpusError, match='no tokens'): TokenIndex(elmo, [[], ''])
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(1, 40), st.integers(1, 5), st.integers(1, 9), st.integers(0, 99))
@@ -181,7 +181,7 @@ def test_static_neighbours_stand_beside(elmo):
     found = nearest(elmo, 'the bank', 'bank', ['a bank'], k=1, static=static)
     assert [w for w,_ in found.static] == [w for w,_ in static.nearest('bank', 1)] and 'static vectors' in found._repr_html_()
     assert nearest(elmo, 'the old', 'old', ['a old'], k=1, static=static).static == [] and nearest(elmo, 'the bank', 'bank', ['a bank'], k=1).static is None
-    with pytest.raises(ProbeError): static_words(elmo, [])
+    with pytest.raises(CorpusError): static_words(elmo, [])
     assert static_words(elmo, WordVocab([*SPECIALS, 'the', 'bank'])).words == ['the', 'bank']
 
 # purity
@@ -216,7 +216,7 @@ def test_copies_make_nothing_pure(elmo):
 
 @pytest.mark.parametrize('ex,k,why', [(examples((3, 3)), 3, 'more than k=3'), (examples((9,)), 2, 'two senses'), (examples((3, 3)), 0, 'k=0'), ([], 1, 'no examples'), ([(['a'], 1, 'x')], 1, 'position'), ([('a', 1)], 1, 'example 0: expected'), (['text'], 1, 'example 0')])
 def test_nothing_to_be_pure(elmo, ex, k, why):
-    with pytest.raises(ProbeError, match=why): purity(elmo, ex, k=k)
+    with pytest.raises(CorpusError, match=why): purity(elmo, ex, k=k)
 
 # pairs
 
@@ -227,7 +227,7 @@ def test_pairs_are_pairs():
     assert len(pairs) == 200 and sum(o[4] for o in pairs) == 100 and pairs == sense_pairs(ex, 200) != sense_pairs(ex, 200, seed=1)
     for a,i,b,j,same in pairs: assert (sense[tuple(a), i] == sense[tuple(b), j]) == same and a[i] == b[j] and (a, i) != (b, j)
     for bad,why in (([], 'no examples'), (examples((1, 1)), 'No pairs'), (examples((5,)), 'No pairs'), ([(1, 2)], 'example 0: expected')):
-        with pytest.raises(ProbeError, match=why): sense_pairs(bad)
+        with pytest.raises(CorpusError, match=why): sense_pairs(bad)
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.integers(-3, 3), st.booleans()), min_size=1, max_size=20))
@@ -240,18 +240,18 @@ def test_pairs_are_told_apart(elmo):
     pairs = sense_pairs(examples((10, 10)), 300)
     t = pair_probe(elmo, pairs[:200], pairs[200:])
     assert t.accuracy['layer 1'] == 1 and t.accuracy['layer 0'] <= .6 and 0 < t['cosine from']['layer 1'] < 1
-    with pytest.raises(ProbeError, match='pair 0: expected'): pair_probe(elmo, [(1, 2)], pairs)
-    with pytest.raises(ProbeError, match='no examples'): pair_probe(elmo, [], pairs)
-    with pytest.raises(ProbeError, match='position 9'): pair_probe(elmo, pairs, [(['a'], 9, ['a'], 0, True)])
+    with pytest.raises(CorpusError, match='pair 0: expected'): pair_probe(elmo, [(1, 2)], pairs)
+    with pytest.raises(CorpusError, match='no examples'): pair_probe(elmo, [], pairs)
+    with pytest.raises(CorpusError, match='position 9'): pair_probe(elmo, pairs, [(['a'], 9, ['a'], 0, True)])
 
 def test_files_of_pairs(tmp_path):
     f = tmp_path/'p.tsv'
     f.write_text('sentence1\tposition1\tsentence2\tposition2\tsame\nthe bank\t1\ta bank of\t1\tT\nthe bank\t1\tbank\t0\t0\n')
     assert read_pairs(f) == [(['the', 'bank'], 1, ['a', 'bank', 'of'], 1, True), (['the', 'bank'], 1, ['bank'], 0, False)]
     f.write_text('sentence1\tposition1\tsentence2\tposition2\tsame\nthe bank\t1\ta bank of\t3\tT\n')
-    with pytest.raises(ProbeError, match='row 2: position 3'): read_pairs(f)
+    with pytest.raises(CorpusError, match='row 2: position 3'): read_pairs(f)
     f.write_text('sentence1\tposition1\tsentence2\tposition2\tsame\nthe bank\t1\ta bank of\t1\tmaybe\n')
-    with pytest.raises(ProbeError, match="'maybe' does not say"): read_pairs(f)
+    with pytest.raises(CorpusError, match="'maybe' does not say"): read_pairs(f)
 
 # with a model
 
@@ -297,9 +297,9 @@ def test_labels_of_real_text():
     words = Counter(s.split('/')[0] for s in senses)
     assert min(senses.values()) > 1 and min(words.values()) > 1 and len(words) == 15
 
-@pytest.mark.skipif(not _local_folder('novels'), reason='no folder novels in ELMO_FASTAI_DATA')
+@pytest.mark.skipif(not local_folder('novels'), reason='no folder novels in ELMO_FASTAI_DATA')
 def test_labels_stand_where_they_say():
     book = next(b for b in BOOKS if b.name == 'Forster_View_1908')
-    sents, tok = book_sentences(read_text(_find_book(_local_folder('novels'), book)), book.start), Elmo.from_pretrained('tiny-en').tokenize
+    sents, tok = book_sentences(read_text(_find_book(local_folder('novels'), book)), book.start), Elmo.from_pretrained('tiny-en').tokenize
     mine = [o for o in labelled_rows() if o['source'] == book.name]
     assert len(mine) > 5 and all(list(tok(sents[int(o['sentence'])]))[int(o['position'])] == o['sense'].split('/')[0] for o in mine)

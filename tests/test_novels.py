@@ -5,9 +5,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
 import elmo_fastai.text.books as module
-from elmo_fastai.text.corpora import *
-from elmo_fastai.text.books import *
-from elmo_fastai.text.books import _fetch_book
+from elmo_fastai.base.errors import CorpusError
+from elmo_fastai.text.books import (
+    BOOKS, _fetch_book, book_sentences, clean_book, english, is_heading, novels, paragraphs,
+    speeches, split_sentences, undo_wikitext, wikitext_sentences)
+from elmo_fastai.text.named import get_corpus
 
 def data():
     root = Path(os.environ.get('ELMO_FASTAI_DATA') or Path(__file__).parent.parent.parent/'shared'/'data')

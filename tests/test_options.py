@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings as limits, strategies as st
 
 from elmo_fastai.base import options as module
-from elmo_fastai.base.options import *
-from elmo_fastai.base.options import clock, did_you_mean, in_words, seconds, written
+from elmo_fastai.base.errors import CommandError
+from elmo_fastai.base.options import CommandLine, clock, in_words, seconds, to_toml, written
 
 def make():
     p = CommandLine('do', 'FILE [options]', 'Does it.', {'a.txt': 'so'}, dict(howmany='how-many', w='width'), ('shape',))
@@ -59,7 +59,7 @@ def test_times(text, s): assert seconds(text) == s
 
 @pytest.mark.parametrize('text', ['', ' ', '15', 'h', '1m1h', '1 h', '-1m', '1e3s', '0m', 'm15', 0, -1, math.nan, math.inf, None, True, [], '9'*400 + 's'], ids=str)
 def test_times_that_can_not_be(text):
-    with pytest.raises(SettingsError, match='--every must be a time such as 15m'): seconds(text, 'every')
+    with pytest.raises(CommandError, match='--every must be a time such as 15m'): seconds(text, 'every')
 
 def test_times_for_people():
     assert [clock(o) for o in (0, 9.6, 59.7, 3600, 36000)] == ['0:00', '0:10', '1:00', '1:00:00', '10:00:00']
@@ -100,17 +100,17 @@ def test_names_in_a_file_are_those_of_the_command_line(tmp_path):
     ('[other]\na = 1', "sets 'other'"), ('name = 1979-05-27', 'a text in quotes, not "1979'), ('a = 1\na = 2', 'TOML'), ('\udcff', 'TOML')], ids=str)
 def test_files_that_can_not_be(tmp_path, text, says):
     (tmp_path/'run.toml').write_bytes(text.encode('utf-8', 'surrogateescape'))
-    with pytest.raises(SettingsError) as e: make().from_file(tmp_path/'run.toml')
+    with pytest.raises(CommandError) as e: make().from_file(tmp_path/'run.toml')
     assert says in str(e.value) and 'run.toml' in str(e.value) and len(str(e.value).splitlines()) == 1
 
 def test_json_that_can_not_be(tmp_path):
     f = tmp_path/'run.JSON'
     for text,says in (('[1]', 'holds list'), ('{', 'JSON'), ('['*100_000, 'JSON')):
         f.write_text(text)
-        with pytest.raises(SettingsError, match=says): make().from_file(f)
+        with pytest.raises(CommandError, match=says): make().from_file(f)
 
 def test_what_is_no_file_of_settings(tmp_path):
-    with pytest.raises(SettingsError, match='no file'): make().from_file(tmp_path)
-    with pytest.raises(SettingsError, match='no file'): make().from_file('/dev/zero')
+    with pytest.raises(CommandError, match='no file'): make().from_file(tmp_path)
+    with pytest.raises(CommandError, match='no file'): make().from_file('/dev/zero')
     (tmp_path/'large.toml').write_text('#'*2_000_000)
-    with pytest.raises(SettingsError, match='too large'): make().from_file(tmp_path/'large.toml')
+    with pytest.raises(CommandError, match='too large'): make().from_file(tmp_path/'large.toml')

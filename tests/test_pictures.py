@@ -7,15 +7,15 @@ from hypothesis import given, settings, strategies as st
 from torch import nn
 
 from elmo_fastai.studies import pictures as module
-from elmo_fastai.nn.bilm import *
-from elmo_fastai.nn.bilm import sentence_chars
-from elmo_fastai.tasks.cbow import *
-from elmo_fastai.text.corpora import *
-from elmo_fastai.elmo.module import *
-from elmo_fastai.studies.pictures import *
-from elmo_fastai.studies.probe import *
-from elmo_fastai.train.report import SENSE_COLOURS
-from elmo_fastai.text.tokens import *
+from elmo_fastai.base.errors import CorpusError
+from elmo_fastai.text.corpora import toy_corpus
+from elmo_fastai.nn.bilm import BiLM, BiLMConfig, sentence_chars
+from elmo_fastai.elmo.module import Elmo, ScalarMix
+from elmo_fastai.tasks.cbow import WordVectors
+from elmo_fastai.studies.pictures import (
+    LinearTagger, change_words, draw_gates, draw_plane, draw_shares, draw_similarity, explore,
+    fit_shares, gates, misspell, robustness, similarity, static_features)
+from elmo_fastai.studies.probe import Tokens
 
 @pytest.fixture(autouse=True)
 def no_figure_stays(): yield; plt.close('all')
@@ -50,7 +50,7 @@ def test_planes_have_a_cloud_a_sense(how, layer):
 @pytest.mark.parametrize('tokens,word,kw,why', [(made(), 'cat', {}, "'cat' has 0"), (made((1, 1)), 'bank', {}, 'has 2 occurrences'), (made((2,)*6), 'bank', {}, '6 senses'), (made(), 'bank', dict(how='x'), "how='x'")])
 def test_planes_that_can_not_be(tokens, word, kw, why):
     _,ax = plt.subplots()
-    with pytest.raises(ProbeError, match=why): draw_plane(ax, tokens, word, 1, **kw)
+    with pytest.raises(CorpusError, match=why): draw_plane(ax, tokens, word, 1, **kw)
 
 # slider
 
@@ -92,7 +92,7 @@ def test_a_task_takes_the_layer_that_knows():
         assert s.argmax() == l and s[l] > .45
     a, b = (fit_shares(made(), 2).shares.detach() for _ in range(2))
     assert torch.equal(a, b)
-    with pytest.raises(ProbeError, match='one label'): fit_shares(made((9,), ('bank',)))
+    with pytest.raises(CorpusError, match='one label'): fit_shares(made((9,), ('bank',)))
 
 def test_shares_are_drawn():
     ax = draw_shares(dict(a=ScalarMix(3, shares=(.2, .3, .5)), b=ScalarMix(3)))
@@ -125,7 +125,7 @@ def test_gates_are_those_of_the_steps(layer, direction, kw):
 def test_gates_of_what_has_none():
     elmo = make()
     for kw,why in ((dict(layer=0), 'no gates'), (dict(layer=3), 'LSTM layers are 1 to 2'), (dict(layer=-1), 'layer=-1'), (dict(direction='left'), "'left'")):
-        with pytest.raises(ProbeError, match=why): gates(elmo, 'a b', **kw)
+        with pytest.raises(CorpusError, match=why): gates(elmo, 'a b', **kw)
     assert gates(elmo, [])['forget'].shape == (2, 12)
     elmo.train(); gates(elmo, 'a b'); assert elmo.training
     _,ax = plt.subplots()
@@ -140,8 +140,8 @@ def test_similarities_are_cosines():
     x, y = elmo.embed(['the bank the', 'a bank'], 2)
     np.testing.assert_allclose(similarity(elmo, 'the bank the', 'a bank').values, (x/np.linalg.norm(x, axis=1, keepdims=True)) @ (y/np.linalg.norm(y, axis=1, keepdims=True)).T, atol=1e-5)
     fig,ax = plt.subplots(); draw_similarity(ax, cos); fig.canvas.draw()
-    with pytest.raises(ProbeError, match='without tokens'): similarity(elmo, 'a', [])
-    with pytest.raises(ProbeError, match='no layer 9'): similarity(elmo, 'a', 'b', 9)
+    with pytest.raises(CorpusError, match='without tokens'): similarity(elmo, 'a', [])
+    with pytest.raises(CorpusError, match='no layer 9'): similarity(elmo, 'a', 'b', 9)
 
 # changed words
 
@@ -166,8 +166,8 @@ def test_a_share_of_the_words_is_changed(how):
     assert change_words(data, how, .5) == change_words(data, how, .5) and (how == 'x' or change_words(data, how, .5) != change_words(data, how, .5, seed=1))
 
 def test_changes_that_are_none():
-    with pytest.raises(ProbeError, match="'typing error'"): change_words([(['a'], ['X'])], 'nonsense')
-    with pytest.raises(ProbeError, match='2 tokens and 1'): change_words([(['a', 'b'], ['X'])], 'CAPITALS')
+    with pytest.raises(CorpusError, match="'typing error'"): change_words([(['a'], ['X'])], 'nonsense')
+    with pytest.raises(CorpusError, match='2 tokens and 1'): change_words([(['a', 'b'], ['X'])], 'CAPITALS')
     assert change_words([(['ab'], ['X'])], lambda w,t,rng: w+t) == [(['abX'], ['X'])]
 
 def test_words_that_a_table_lacks_cost_a_table():

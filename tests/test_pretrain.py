@@ -8,12 +8,15 @@ import numpy as np, pytest, torch
 from fastai.basics import CancelFitException, Callback, Learner, load_learner, set_seed
 from fastai.callback.all import CSVLogger, EarlyStoppingCallback, MixedPrecision, SaveModelCallback
 
-from elmo_fastai.data.batches import *
-from elmo_fastai.nn.bilm import *
-from elmo_fastai.text.corpora import *
-from elmo_fastai.train.learner import *
+from elmo_fastai.text.corpora import Corpus, tiny_shakespeare, toy_corpus
+from elmo_fastai.text.tokens import ByteCharVocab, CharVocab
+from elmo_fastai.nn.bilm import BiLM, BiLMConfig, evaluate, guesses
+from elmo_fastai.data.batches import SentenceDataLoader, StreamDataLoader
+from elmo_fastai.data.loaders import ElmoDataLoaders
+from elmo_fastai.train.learner import (
+    BiLMLearner, CarryState, EarlyStop, NatsMetric, PlotPerplexity, TimeBudget, bilm_learner,
+    bilm_split)
 from elmo_fastai.train.speak import generate
-from elmo_fastai.text.tokens import *
 from steps import At, finite
 
 CFG = BiLMConfig('nano', char_dim=4, filters=((1,8),(2,8),(3,8)), proj_dim=16, hidden_dim=16)

@@ -6,13 +6,16 @@ import numpy as np, pandas as pd, pytest, torch
 from hypothesis import given, settings, strategies as st
 
 from elmo_fastai.studies import probe as module
-from elmo_fastai.data.batches import *
-from elmo_fastai.nn.bilm import *
-from elmo_fastai.text.corpora import *
-from elmo_fastai.elmo.module import *
-from elmo_fastai.studies.probe import *
-from elmo_fastai.train.report import *
-from elmo_fastai.text.tokens import *
+from elmo_fastai.base.errors import CorpusError
+from elmo_fastai.text.corpora import Sentence, toy_corpus
+from elmo_fastai.text.tokens import ByteCharVocab, WordVocab
+from elmo_fastai.nn.bilm import BiLM, BiLMConfig
+from elmo_fastai.data.encoded import TokenTypes
+from elmo_fastai.elmo.module import Elmo
+from elmo_fastai.train.report import sense_accuracy, sense_vectors
+from elmo_fastai.studies.probe import (
+    Tokens, collect, draw_probe, position_probe, read_senses, sense_probe, summarise, tag_probe,
+    word_probe)
 
 D = 24
 
@@ -63,11 +66,11 @@ def test_vectors_of_a_real_model():
 @pytest.mark.parametrize('data,why', [([], 'no token with a label'), ([(['a'], [None])], 'no token'), ([(['a', 'b'], ['X'])], 'sentence 0 has 2 tokens and 1 labels'),
     (['a b'], r'expected \(tokens, labels\)'), ([('a b', 'XY')], 'expected'), ([(['a'], ['X']), 7], 'sentence 1'), ([Sentence(['a'])], 'sentence 0')])
 def test_what_is_no_data(elmo, data, why):
-    with pytest.raises(ProbeError, match=why): collect(elmo, data)
+    with pytest.raises(CorpusError, match=why): collect(elmo, data)
 
 @pytest.mark.parametrize('layers', [3, -4, 'mix', [0, 9], [], 1.5, True])
 def test_layers_that_are_none(elmo, layers):
-    with pytest.raises(ProbeError, match='layer'): collect(elmo, [(['a'], ['X'])], layers)
+    with pytest.raises(CorpusError, match='layer'): collect(elmo, [(['a'], ['X'])], layers)
 
 # intervals
 
@@ -129,11 +132,11 @@ def test_words_and_positions(elmo):
 
 @pytest.mark.parametrize('kw,why', [(dict(seeds=0), 'seeds'), (dict(seeds=1.5), 'seeds'), (dict(share=0), 'share'), (dict(share=1.1), 'share'), (dict(layers=5), 'no layer 5')])
 def test_settings_that_can_not_be(elmo, kw, why):
-    with pytest.raises(ProbeError, match=why): tag_probe(elmo, sents(9), sents(3), **kw)
+    with pytest.raises(CorpusError, match=why): tag_probe(elmo, sents(9), sents(3), **kw)
 
 def test_nothing_to_learn(elmo):
-    with pytest.raises(ProbeError, match="one label only, 'X'"): tag_probe(elmo, [(['a', 'b'], ['X', 'X'])], sents(3))
-    with pytest.raises(ProbeError, match='train: expected a list'): word_probe(elmo, 'a b', [['a']])
+    with pytest.raises(CorpusError, match="one label only, 'X'"): tag_probe(elmo, [(['a', 'b'], ['X', 'X'])], sents(3))
+    with pytest.raises(CorpusError, match='train: expected a list'): word_probe(elmo, 'a b', [['a']])
 
 # senses
 
@@ -175,7 +178,7 @@ def test_an_unknown_sense_is_an_error_of_the_probe_not_of_the_program(elmo):
 @pytest.mark.parametrize('train,dev,why', [(examples((3, 1)), None, "'bank/b' of 'bank' has one example \\(and 1 more"), ([], None, 'no examples'), (examples((3,)), examples((3,)), 'two senses'),
     ([(['a'], 1, 'x')], None, 'position 1 is outside'), ([(['a'], '0', 'x')], None, "position '0'"), ([('a b', 0, 'x')], None, 'split the sentence'), ([(['a'], 0)], None, 'example 0: expected')])
 def test_examples_that_are_none(elmo, train, dev, why):
-    with pytest.raises(ProbeError, match=why): sense_probe(elmo, train, dev)
+    with pytest.raises(CorpusError, match=why): sense_probe(elmo, train, dev)
 
 def test_the_measure_is_that_of_the_report():
     corpus = toy_corpus(n_train=500, n_valid=200, n_test=0, n_unseen=0)
@@ -235,7 +238,7 @@ def test_columns_by_other_names_and_quotes_in_tsv(tmp_path):
     (HEAD + 'the bank,1.0,x', "'1.0'"), (HEAD + '"",0,x', 'position 0')])
 def test_faults_in_files(tmp_path, text, why):
     (tmp_path/'x.csv').write_text(text)
-    with pytest.raises(ProbeError, match=why): read_senses(tmp_path/'x.csv')
+    with pytest.raises(CorpusError, match=why): read_senses(tmp_path/'x.csv')
 
 def test_line_ends_of_every_machine(tmp_path):
     for end in ('\n', '\r\n', '\r'):

@@ -7,12 +7,16 @@ matplotlib.use('agg')
 import matplotlib.pyplot as plt, numpy as np, pytest, torch
 
 from elmo_fastai.train import report as module
-from elmo_fastai.data.batches import *
-from elmo_fastai.nn.bilm import *
-from elmo_fastai.text.corpora import *
-from elmo_fastai.text.ngrams import *
-from elmo_fastai.train.report import *
-from elmo_fastai.text.tokens import *
+from elmo_fastai.base.look import SENSE_COLOURS
+from elmo_fastai.text.corpora import Corpus, toy_corpus
+from elmo_fastai.text.ngrams import KneserNey
+from elmo_fastai.nn.bilm import BiLM, BiLMConfig, evaluate
+from elmo_fastai.data.batches import SentenceDataLoader
+from elmo_fastai.data.encoded import EncodedText
+from elmo_fastai.data.loaders import ElmoDataLoaders
+from elmo_fastai.train.report import (
+    baselines, draw_senses, make_report, report_figure, report_text, sense_accuracy,
+    sense_vectors, token_vectors)
 
 CFG = BiLMConfig('nano', char_dim=4, filters=((1,8),(2,8),(3,8)), proj_dim=16, hidden_dim=16)
 

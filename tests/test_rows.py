@@ -7,8 +7,11 @@ import numpy as np, pandas as pd
 from hypothesis import given, settings, strategies as st
 
 from elmo_fastai.text import corpora
-from elmo_fastai.text.corpora import *
-from elmo_fastai.text.tables import *
+from elmo_fastai.base.errors import CorpusError
+from elmo_fastai.text.corpora import all_lines, lines_of
+from elmo_fastai.text.named import get_corpus
+from elmo_fastai.text.tables import (
+    DiskLines, TEXT_COLUMNS, c4, hub_corpus, row_lines, stream_corpus, table_corpus, text_column)
 
 datasets = pytest.importorskip('datasets')
 def D(texts, col='text'):

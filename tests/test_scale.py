@@ -6,12 +6,12 @@ import pytest, torch
 from fastai.basics import DataLoaders
 
 from elmo_fastai.train import distributed as scale
-from elmo_fastai.data.batches import *
-from elmo_fastai.data.buffered import *
+from elmo_fastai.base.processes import (
+    add_up, from_main, gather, is_main, main_first, main_says, n_processes, own_device, rank)
 from elmo_fastai.nn.charcnn import TokenNorm
-from elmo_fastai.text.corpora import *
-from elmo_fastai.train.learner import *
-from elmo_fastai.train.distributed import *
+from elmo_fastai.data.buffered import BufferedDataLoader
+from elmo_fastai.train.distributed import OwnRows, SharedTokenNorm, several_processes, shard_lines
+from elmo_fastai.train.learner import bilm_learner
 
 sys.path.insert(0, str(Path(__file__).parent))
 import two_processes as job

@@ -6,8 +6,9 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from elmo_fastai.nn import softmax
-from elmo_fastai.nn.softmax import *
-from elmo_fastai.nn.softmax import ScoresInBlocks, scores_in_blocks
+from elmo_fastai.nn.softmax import (
+    AdaptiveSoftmax, FullSoftmax, SampledSoftmax, ScoresInBlocks, default_cutoffs, inclusion,
+    log_uniform, output_layer, scores_in_blocks)
 
 KINDS = dict(full=dict(softmax='full'), adaptive=dict(softmax='adaptive', cutoffs=(6, 20)), sampled=dict(softmax='sampled', n_negative=15))
 

@@ -4,11 +4,11 @@ from dataclasses import replace
 import numpy as np, pytest, torch
 from hypothesis import given, settings, strategies as st
 
-from elmo_fastai.data.batches import *
-from elmo_fastai.nn.bilm import *
-from elmo_fastai.nn.bilm import sentence_chars
-from elmo_fastai.train.speak import *
-from elmo_fastai.text.tokens import *
+from elmo_fastai.text.tokens import ByteCharVocab, SPECIALS, WordVocab
+from elmo_fastai.nn.bilm import BiLM, BiLMConfig, evaluate, sentence_chars
+from elmo_fastai.data.batches import SentenceDataLoader
+from elmo_fastai.data.encoded import EncodedText, TokenTypes
+from elmo_fastai.train.speak import Surprise, choose, draw_surprise, generate, score
 
 CFG = BiLMConfig('test', char_dim=4, filters=((1,6),(2,6),(3,6)), proj_dim=20, hidden_dim=20, dropout=0.3)
 SHAPES = dict(plain=CFG, projected=replace(CFG, hidden_dim=24), clipped=replace(CFG, hidden_dim=24, cell_clip=.2, proj_clip=.1),

@@ -4,12 +4,13 @@ from dataclasses import replace
 import pytest, torch
 from hypothesis import given, settings, strategies as st
 
-from elmo_fastai.data.batches import ElmoDataLoaders
-from elmo_fastai.nn.bilm import BiLM, BiLMConfig, evaluate
 from elmo_fastai.text.corpora import Corpus
-from elmo_fastai.elmo.embed import Elmo
+from elmo_fastai.nn.bilm import BiLM, BiLMConfig, evaluate
+from elmo_fastai.nn.shapes import (
+    exact_shapes, on_two_threads, pad_rows, rounded, side_by_side, two_threads)
+from elmo_fastai.data.loaders import ElmoDataLoaders
+from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.train.learner import bilm_learner
-from elmo_fastai.nn.shapes import exact_shapes, on_two_threads, pad_rows, rounded, side_by_side, two_threads
 
 CONFIG = BiLMConfig('nano', char_dim=4, filters=((1,8), (2,8), (4,8)), proj_dim=8, hidden_dim=12)
 CONFIGS = {

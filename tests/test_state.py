@@ -3,11 +3,13 @@ import math
 import numpy as np, pytest, torch
 from hypothesis import given, settings, strategies as st
 
-from elmo_fastai.data.batches import *
-from elmo_fastai.nn.bilm import *
-from elmo_fastai.text.corpora import *
-from elmo_fastai.studies.state import *
-from elmo_fastai.text.tokens import *
+from elmo_fastai.text.corpora import toy_corpus
+from elmo_fastai.text.tokens import BOS, EOS, SPECIALS, WordVocab
+from elmo_fastai.nn.bilm import BiLM, BiLMConfig, evaluate
+from elmo_fastai.data.batches import SentenceDataLoader
+from elmo_fastai.data.encoded import EncodedText, TokenTypes
+from elmo_fastai.studies.state import (
+    TRAININGS, epoch_windows, read_window, reading_order, strips, train_reading, use_reading)
 
 CFG = BiLMConfig('nano', char_dim=4, filters=((1,8),(2,8)), proj_dim=16, hidden_dim=16)
 

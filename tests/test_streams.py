@@ -6,14 +6,12 @@ from pathlib import Path
 import datasets, numpy as np, pytest
 from hypothesis import given, settings, strategies as st
 
-from elmo_fastai.data.batches import *
-from elmo_fastai.nn.bilm import *
-from elmo_fastai.data.buffered import *
-from elmo_fastai.text.corpora import *
-from elmo_fastai.train.learner import *
+from elmo_fastai.base.errors import CorpusError
+from elmo_fastai.text.tokens import WordVocab
+from elmo_fastai.nn.bilm import BiLMConfig
+from elmo_fastai.data.streams import StreamLines, stream_loaders
 from elmo_fastai.train.distributed import shard_lines
-from elmo_fastai.data.streams import *
-from elmo_fastai.text.tokens import *
+from elmo_fastai.train.learner import bilm_learner
 
 ROOT = Path(__file__).resolve().parents[1]
 NANO = BiLMConfig('nano', char_dim=4, filters=((1,8),(2,8)), proj_dim=16, hidden_dim=16)

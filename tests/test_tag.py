@@ -9,16 +9,17 @@ from fastai.basics import load_learner, Learner
 from fastai.interpret import ClassificationInterpretation, Interpretation
 from fastai.torch_core import set_seed
 
-from elmo_fastai.data.batches import *
-from elmo_fastai.nn.bilm import *
-from elmo_fastai.tasks.cbow import *
-from elmo_fastai.tasks.classify import *
-from elmo_fastai.text.corpora import *
-from elmo_fastai.studies.curves import *
-from elmo_fastai.elmo.module import *
-from elmo_fastai.tasks.tag import *
-from elmo_fastai.data.tagged import *
-from elmo_fastai.text.tokens import *
+from elmo_fastai.base.errors import CorpusError, ModelFileError
+from elmo_fastai.text.corpora import Corpus, Sentence, toy_corpus, ud_ewt
+from elmo_fastai.text.tokens import ByteCharVocab
+from elmo_fastai.nn.bilm import BiLM, BiLMConfig
+from elmo_fastai.data.loaders import ElmoDataLoaders
+from elmo_fastai.data.tagged import CommonestTag, IGNORE, TagDataLoaders, read_conll, read_tagged
+from elmo_fastai.elmo.module import Elmo
+from elmo_fastai.tasks.cbow import WordVectors, interval
+from elmo_fastai.tasks.classify import LayerCache
+from elmo_fastai.tasks.tag import SpanF1, TagLoss, TaskLSTM, TokenMean, elmo_tagger_learner
+from elmo_fastai.studies.curves import curve_table, learning_curve, plot_curve, subset
 
 DATA = [Path(o)/'ud-ewt' for o in (os.environ.get('ELMO_FASTAI_DATA'), Path(__file__).resolve().parents[2]/'shared'/'data') if o]
 EWT = next((o for o in DATA if o.is_dir()), None)

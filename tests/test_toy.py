@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from elmo_fastai.text import toy
-from elmo_fastai.text.toy import *
+from elmo_fastai.text.toy import Grammar, ToyGrammar, Word, plural, verb_form
 
 def strings(g):
     "String → probability, by writing out all derivations"

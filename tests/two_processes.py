@@ -6,12 +6,15 @@ from pathlib import Path
 import torch
 from fastai.basics import Callback, CancelFitException, set_seed
 
-from elmo_fastai.data.batches import *
-from elmo_fastai.nn.bilm import *
-from elmo_fastai.data.buffered import *
-from elmo_fastai.text.corpora import *
-from elmo_fastai.train.learner import *
-from elmo_fastai.train.distributed import *
+from elmo_fastai.base.errors import CorpusError
+from elmo_fastai.base.processes import (
+    add_up, from_main, gather, is_main, main_first, main_says, n_processes, rank)
+from elmo_fastai.text.corpora import Corpus, toy_corpus
+from elmo_fastai.nn.bilm import BiLM, BiLMConfig, evaluate
+from elmo_fastai.data.buffered import BufferedDataLoader
+from elmo_fastai.data.loaders import ElmoDataLoaders
+from elmo_fastai.train.distributed import OwnRows, several_processes
+from elmo_fastai.train.learner import TimeBudget, bilm_learner
 
 NANO = BiLMConfig('nano', char_dim=4, filters=((1,8),(2,8),(3,8)), proj_dim=16, hidden_dim=16, norm=False)
 CONFIGS = dict(exact=NANO, norm=replace(NANO, norm=True), adaptive=replace(NANO, softmax='adaptive', cutoffs=(20,60,200), div_value=2.),

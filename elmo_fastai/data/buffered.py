@@ -14,11 +14,12 @@ from itertools import count, islice
 import numpy as np
 import torch
 from fastai.data.all import TfmdDL, default_device, patch, store_attr
-from ..text.corpora import *
-from ..text.tables import *
-from ..text.tokens import *
-from .batches import *
-from .batches import _check_args, _fit, _kinds, _read_split, _valid_loader, whole
+from ..base.errors import CorpusError
+from ..text.corpora import all_lines
+from ..text.tables import DiskLines, check_text, is_missing, text_column
+from ..text.tokens import ByteCharVocab, SPECIALS, WordVocab, get_tokenizer, limit_sents
+from .batches import BatchDL, LOADERS, check_loader_args, fit_stream, whole
+from .encoded import Cuts, EncodedText, TokenTypes
 
 # %% ../../nbs/library/buffered.ipynb #c015
 class BufferedDataLoader(BatchDL):
@@ -39,7 +40,7 @@ class BufferedDataLoader(BatchDL):
         min_freq:int=1, max_vocab:int=None, max_counted:int=2_000_000, # of the vocabulary to be built, see `WordVocab.build`
         **kwargs             # of the loader
     ):
-        if kind not in _kinds: raise ValueError(f"kind={kind!r}: take one of {', '.join(map(repr, _kinds))}")
+        if kind not in LOADERS: raise ValueError(f"kind={kind!r}: take one of {', '.join(map(repr, LOADERS))}")
         if hasattr(lines, 'select_columns') and hasattr(lines, '__len__'): lines = DiskLines(lines, text_col)
         # a DataFrame
         if hasattr(lines, 'iloc'): lines = lines[text_column(lines.columns, text_col)].tolist()
@@ -49,12 +50,12 @@ class BufferedDataLoader(BatchDL):
                 "An iterator can be read once only: pass a list, a data set, or an object whose"
                 " __iter__ begins anew"
             )
-        _check_args(kwargs)
+        check_loader_args(kwargs)
         store_attr('lines,kind,tokenizer,text_col,max_words,seed'); self.buffer = whole('buffer', buffer)
         self.loader_args, self.stream, self.skipped, self.cuts, self.shuffle = kwargs, None, Counter(), Cuts(0, 0, 0), shuffle
         self.surveyed, self.longest = vocab is None or n_batches is None, 0
         if self.surveyed: vocab, n_batches = self._survey(vocab, n_batches, char_vocab or ByteCharVocab(), min_freq, max_vocab, max_counted)
-        self.types, self.n_in, self.n_out = TokenTypes(vocab, char_vocab), _kinds[kind].n_in + bool(kwargs.get('return_lens')), _kinds[kind].n_out
+        self.types, self.n_in, self.n_out = TokenTypes(vocab, char_vocab), LOADERS[kind].n_in + bool(kwargs.get('return_lens')), LOADERS[kind].n_out
         own = {k: getattr(self, k) for k in 'lines buffer kind tokenizer text_col max_words seed'.split()}
         self._kw = dict(own, vocab=vocab, n_batches=n_batches, char_vocab=char_vocab, shuffle=shuffle, device=device, **kwargs)
         self.text, self.size = EncodedText([[]], self.types).new_empty(), kwargs.get('bs')
@@ -122,12 +123,12 @@ def _shuffles(o):
 def _loader(self:BufferedDataLoader, text, **kwargs):
     "The loader of a block, or None if there is nothing for it to do"
     kw = {**self.loader_args, **kwargs}
-    if self.kind=='stream': kw.update(_fit(len(text.ids), kw.get('bs', 20), kw.get('seq_len', 64), kw.get('stride') or kw.get('seq_len', 64)))
+    if self.kind=='stream': kw.update(fit_stream(len(text.ids), kw.get('bs', 20), kw.get('seq_len', 64), kw.get('stride') or kw.get('seq_len', 64)))
     if self.kind=='cbow' and (text.lens < 2*kw.get('context_size', 2)+1).all():
         self.longest = max(self.longest, text.lens.max()-2)
         self.left['lines too short for the context'] += len(text)
         return
-    return _kinds[self.kind](text, **kw)
+    return LOADERS[self.kind](text, **kw)
 
 @patch
 def _nothing(self:BufferedDataLoader):
@@ -255,19 +256,4 @@ def new(self:BufferedDataLoader, dataset=None, cls=None, **kwargs):
     kw = {**self._kw, **{k:v for k,v in kwargs.items() if k in self._kw}}
     return type(self)(**(kw if dataset is None or dataset is self.text else {**kw, 'lines': [], 'n_batches': 0}))
 @patch
-def readable(self:BufferedDataLoader, b, max_n=9): return _kinds[self.kind].readable(self, b, max_n)
-
-# %% ../../nbs/library/buffered.ipynb #c036
-def from_disk(cls, corpus, kind, tokenizer, bs, valid_bs, shuffle, device, path, **kwargs):
-    "`ElmoDataLoaders.from_corpus` for training lines that stay on disk"
-    device, tok = device or default_device(), get_tokenizer(tokenizer or corpus.tokenizer)
-    sents,notes,blank = _read_split(corpus, 'valid', tok)
-    if bs is not None: kwargs['bs'] = bs
-    dl = BufferedDataLoader(corpus.train, kind=kind, tokenizer=tok, shuffle=kind!='stream' if shuffle is None else shuffle, device=device, **kwargs)
-    text = EncodedText(sents, TokenTypes(dl.vocab, dl.char_vocab), dl.max_words, **notes)
-    like = dl._loader(text)
-    if like is None: like = _kinds[kind](text, **dl.loader_args) # says what is wrong
-    res = cls(dl, _valid_loader(like, text, valid_bs), path=path, device=device)
-    res.corpus, res.cuts, res.blank = corpus, dict(train=dl.cuts, valid=text.cuts), dict(train=dl.skipped['blank lines'], valid=blank)
-    res.skipped = Counter(corpus.skipped) + dl.skipped + Counter({'blank lines': blank})
-    return res
+def readable(self:BufferedDataLoader, b, max_n=9): return LOADERS[self.kind].readable(self, b, max_n)

@@ -11,8 +11,9 @@ from itertools import chain, islice
 import numpy as np
 import torch
 from fastai.data.all import Transform, patch, store_attr
-from ..text.corpora import CorpusError
-from ..text.tokens import *
+from ..base.errors import CorpusError
+from ..text.tokens import BOS, ByteCharVocab, EOS, PAD, WordVocab, limit_sents
+from .transforms import ElmoTokens
 
 # %% ../../nbs/library/encoded.ipynb #c012
 def _up(n, multiple): return -(-n//multiple)*multiple # rounded up

@@ -11,14 +11,12 @@ from contextlib import contextmanager
 from copy import copy
 from itertools import islice
 from fastai.basics import Path, patch, store_attr
-from ..text.corpora import *
-from ..text.corpora import _offline, each_once
-from ..text.tables import *
-from ..text.tables import _kind, _readable
-from ..text.tokens import *
-from .batches import *
-from .buffered import from_disk
-from ..train.distributed import *
+from ..base.errors import CorpusError
+from ..base.processes import from_main, n_processes
+from ..text.corpora import Corpus, each_once, offline, text_files
+from ..text.tables import readable_rows, row_lines, table_kind, text_column
+from ..text.tokens import WordVocab
+from .loaders import ElmoDataLoaders, from_disk
 
 # %% ../../nbs/library/streams.ipynb #c016
 @contextmanager
@@ -31,9 +29,9 @@ def _reading():
 def _files(path):
     "Files, those among them that are called validation, and what reads them"
     p = Path(path).expanduser() if not isinstance(path, (list, tuple)) else None
-    files = each_once(sorted(o for o in p.iterdir() if _kind(o))) if p and p.is_dir() else text_files(path)
-    for o in files: _readable(o)
-    kinds = {_kind(o) for o in files}
+    files = each_once(sorted(o for o in p.iterdir() if table_kind(o))) if p and p.is_dir() else text_files(path)
+    for o in files: readable_rows(o)
+    kinds = {table_kind(o) for o in files}
     if len(kinds) != 1 or None in kinds:
         raise CorpusError(
             f"'{path}' must have files of one kind, .txt, .json, .jsonl or .parquet, also with .gz,"
@@ -59,7 +57,7 @@ class StreamLines:
 
     def load(self, files, skip):
         from datasets import load_dataset
-        with _offline(True): return load_dataset(self.kind, data_files=files, split='train', streaming=True).skip(skip)
+        with offline(True): return load_dataset(self.kind, data_files=files, split='train', streaming=True).skip(skip)
 
     def stretches(self):
         "Data sets to be read one after the other: one, or three where a file begins in its midst"

@@ -15,15 +15,13 @@ import numpy as np, pandas as pd
 from fastai.data.all import CategoryMap, DataLoaders, L, TensorBase, default_device, display_df, patch
 from fastai.interpret import plot_top_losses
 from fastai.basics import dispatch
-from ..text.corpora import *
-from ..text.tables import *
-from ..text.tables import _parts
-from ..text.tokens import *
-from .batches import *
-from .batches import _by_column, tensors
-from .labels import *
-from ..elmo.module import split_text
-_all_ = ['plot_top_losses']
+from ..base.errors import CorpusError
+from ..text.corpora import Corpus, Sentence, read_text
+from ..text.tables import TEXT_COLUMNS, check_text, is_missing, parts_of, read_table
+from ..text.tokens import WordVocab, get_tokenizer, split_text
+from .batches import BatchDL, SentenceDataLoader, tensors
+from .encoded import EncodedText, TokenTypes
+from .loaders import by_column
 
 # %% ../../nbs/library/tagged.ipynb #c010
 class CommonestTag:
@@ -309,7 +307,7 @@ def from_df(cls:TagDataLoaders,
 ):
     "From a table"
     if valid_col is None: return cls.from_sents(df, None, token_col=token_col, tag_col=tag_col, **kwargs)
-    parts = _by_column(df, valid_col)
+    parts = by_column(df, valid_col)
     return cls.from_sents(parts['train'], parts['valid'], token_col=token_col, tag_col=tag_col, **kwargs)
 
 @patch(cls_method=True)
@@ -328,7 +326,7 @@ def from_dataset(cls:TagDataLoaders,
 ):
     "From a data set; numbered tags get their names"
     if not isinstance(dataset, dict): return cls.from_sents(dataset, None, **kwargs)
-    parts = _parts(dataset)
+    parts = parts_of(dataset)
     return cls.from_sents(parts['train'], parts.get('valid', parts.get('test')), **kwargs)
 
 # %% ../../nbs/library/tagged.ipynb #c035

@@ -1,0 +1,4 @@
+"The module `Elmo` with all its methods: mixing, saving, AI2's files, embedding"
+from .module import *
+from .ai2 import *
+from .embed import *

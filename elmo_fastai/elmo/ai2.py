@@ -14,13 +14,11 @@ from urllib.request import Request, urlopen
 import h5py, numpy as np, torch
 from fastcore.xdg import xdg_cache_home
 from fastprogress.fastprogress import progress_bar
-from ..text.corpora import regular_file
-from ..text.tokens import *
-from ..nn.charcnn import *
-from ..nn.recurrent import *
-from ..nn.softmax import *
-from ..nn.bilm import *
-from ..nn.bilm import replace_folder
+from ..base.errors import ModelFileError
+from ..base.files import regular_file, replace_folder
+from ..text.tokens import ByteCharVocab, CharVocab, SPECIALS, WordVocab
+from ..nn.bilm import BiLM, BiLMConfig, ELMO_ORIGINAL
+from ..nn.softmax import FullSoftmax
 
 # %% ../../nbs/library/ai2.ipynb #c033
 def ai2_config(

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['ELMO_TINY', 'ELMO_SMALL', 'ELMO_MEDIUM', 'ELMO_ORIGINAL', 'elmo_configs', 'BiLMConfig', 'original_init', 'BiLM',
-           'leaks', 'perplexity', 'evaluate', 'guesses', 'save_bilm', 'ModelFileError', 'load_bilm']
+           'leaks', 'perplexity', 'evaluate', 'guesses', 'save_bilm', 'load_bilm']
 
 # %% ../../nbs/library/bilm.ipynb #c003
 import json, math, os, shutil, tempfile
@@ -16,12 +16,13 @@ from torch import nn
 from safetensors import SafetensorError
 from safetensors import safe_open
 from safetensors.torch import save_file
-from ..text.corpora import regular_file
-from ..text.tokens import *
-from .charcnn import *
-from .shapes import *
-from .recurrent import *
-from .softmax import *
+from ..base.errors import ModelFileError
+from ..base.files import regular_file, replace_folder
+from ..text.tokens import ByteCharVocab, CharScheme, SPECIALS, WordVocab, load_char_vocab
+from .charcnn import CharCNN
+from .recurrent import BiLSTMStack, LockedDropout, fill_rows, real_first
+from .shapes import pad_rows, side_by_side, two_threads
+from .softmax import default_cutoffs, output_layer
 
 # %% ../../nbs/library/bilm.ipynb #c018
 def _whole(o, least=1, most=10**6): return type(o) is int and least <= o <= most
@@ -328,18 +329,8 @@ def guesses(
         return list(zip(tokens, *map(top, model.heads, (f[0, :-2], b[0, 2:]))))
 
 # %% ../../nbs/library/bilm.ipynb #c070
-FORMAT = 'elmo_fastai.nn.bilm'
+FORMAT = 'elmo_fastai.bilm'
 FORMAT_VERSION = 1
-
-def replace_folder(new, path):
-    "Put folder `new` in the place of `path`; the old one goes only when the new one is there"
-    old = path.with_name(f'.{path.name}-old-{os.getpid()}')
-    if path.exists(): os.rename(path, old)
-    try: os.rename(new, path)
-    except BaseException:
-        if old.exists(): os.rename(old, path)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
 
 # %% ../../nbs/library/bilm.ipynb #c071
 def save_bilm(
@@ -372,10 +363,6 @@ def save_bilm(
         raise
     return path
 
-# %% ../../nbs/library/bilm.ipynb #c073
-class ModelFileError(ValueError):
-    "A saved model that can't be read, and why"
-
 # %% ../../nbs/library/bilm.ipynb #c074
 def load_bilm(
     path,             # a folder written by `save_bilm`
@@ -384,7 +371,7 @@ def load_bilm(
     "Read a biLM; raises `ModelFileError` naming the file and the reason"
     path = Path(path)
     config,file = path/'config.json',path/'model.safetensors'
-    head = _read_config(config)
+    head = read_config(config)
     try:
         n_words = head['n_words']
         if not _whole(n_words, len(SPECIALS), math.inf) and not _whole(n_words, 0, 0):
@@ -405,7 +392,7 @@ def load_bilm(
     return model.to(device).eval(), vocab
 
 # %% ../../nbs/library/bilm.ipynb #c075
-def _read_config(file):
+def read_config(file):
     "The checked contents of a `config.json`"
     try: head = json.loads(regular_file(file, 10**6).read_text(encoding='utf-8'))
     except FileNotFoundError: raise ModelFileError(f"There is no model in {file.parent}: it has no {file.name}") from None

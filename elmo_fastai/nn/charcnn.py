@@ -10,7 +10,7 @@ __all__ = ['CharacterLayer', 'Highway', 'distinct_rows', 'cut_columns', 'max_ove
 import torch, torch.nn.functional as F
 from torch import nn, Tensor
 from fastcore.basics import store_attr
-from .shapes import *
+from .shapes import on_two_threads, pad_rows, rounded, side_by_side
 
 # %% ../../nbs/library/charcnn.ipynb #c038
 class Highway(nn.Module):

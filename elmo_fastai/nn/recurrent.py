@@ -11,7 +11,7 @@ from functools import lru_cache
 import torch, torch.nn.functional as F
 from torch import nn, Tensor
 from fastcore.basics import store_attr
-from .shapes import *
+from .shapes import side_by_side
 
 # %% ../../nbs/library/recurrence.ipynb #c030
 def lstm_step(

@@ -12,13 +12,12 @@ from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 import numpy as np, pandas as pd
-from ..text.tokens import *
-from ..tasks.cbow import interval
-from ..nn.bilm import *
-from ..nn.bilm import replace_folder
+from ..base.errors import ModelFileError
+from ..base.files import replace_folder
 from ..text.books import BOOKS
-from ..elmo.module import *
-from ..elmo.module import without_head
+from ..nn.bilm import BiLM, load_bilm
+from ..elmo.module import Elmo, box_folder, without_head
+from ..tasks.cbow import interval
 
 # %% ../../nbs/library/box.ipynb #c016
 def shrink(

@@ -9,10 +9,10 @@ __all__ = ['step_operations', 'head_products', 'matrix_speed', 'step_speed']
 import time
 from statistics import median
 import torch
+from ..nn.bilm import BiLM
+from ..nn.charcnn import OneDNNLinear, cut_columns, distinct_rows
 from ..nn.shapes import exact_shapes
-from ..nn.charcnn import *
-from ..nn.softmax import *
-from ..nn.bilm import *
+from ..nn.softmax import AdaptiveSoftmax, SampledSoftmax
 
 # %% ../../nbs/studies/cost.ipynb #c014
 def step_operations(

@@ -11,14 +11,14 @@ from collections import Counter, deque
 from pathlib import Path
 import numpy as np, pandas as pd
 from sklearn.neighbors import NearestNeighbors
-from ..text.corpora import *
-from ..text.tokens import *
-from ..tasks.cbow import *
-from ..elmo.module import *
-from ..elmo.module import split_text
-from ..elmo.embed import *
-from .probe import *
-from .probe import as_examples, by_sentence, check_seeds, even_out, read_position, read_rows, which_layers
+from ..base.errors import CorpusError
+from ..text.corpora import Corpus, Sentence
+from ..text.tokens import SPECIALS, WordVocab, get_tokenizer, split_text
+from ..elmo.module import Elmo
+from ..tasks.cbow import WordVectors
+from .probe import (
+    as_examples, by_sentence, check_seeds, collect, collect_senses, even_out, read_position,
+    read_rows, summarise, which_layers)
 
 # %% ../../nbs/studies/neighbours.ipynb #c009
 def static_words(
@@ -27,7 +27,7 @@ def static_words(
 ) -> WordVectors:
     "The context-free vectors of words"
     words = words.itos[len(SPECIALS):] if isinstance(words, WordVocab) else list(dict.fromkeys(words))
-    if not words: raise ProbeError("There are no words")
+    if not words: raise CorpusError("There are no words")
     return WordVectors(words, np.concatenate(elmo.embed([[w] for w in words], 0, progress=False)))
 
 # %% ../../nbs/studies/neighbours.ipynb #c014
@@ -36,14 +36,14 @@ def find_word(
     word:str,             # one of its tokens
     which:int|None=None,  # 0 for its first occurrence, 1 for the second …; None: there is one only
 ) -> int:                 # its position
-    "Where a word stands in a sentence; raises `ProbeError`"
+    "Where a word stands in a sentence; raises `CorpusError`"
     spots = [i for i,t in enumerate(tokens) if t == word]
     if not spots:
         like = [t for t in dict.fromkeys(tokens) if t.lower() == str(word).lower()] or difflib.get_close_matches(str(word), tokens, 2)
         hint = f"; did you mean {' or '.join(map(repr, like))}?" if like else ''
-        raise ProbeError(f"{word!r} is not among the tokens of {' '.join(tokens)!r:.200}" + hint)
+        raise CorpusError(f"{word!r} is not among the tokens of {' '.join(tokens)!r:.200}" + hint)
     if which not in range(len(spots)) and (which is not None or len(spots) > 1):
-        raise ProbeError(
+        raise CorpusError(
             f"{word!r} stands in this sentence {len(spots)} times: which=0 is the first,"
             f" which={len(spots)-1} the last, not which={which!r}"
         )
@@ -67,7 +67,7 @@ def knn(x, q, k):
 # %% ../../nbs/studies/neighbours.ipynb #c020
 def sentences_of(elmo, corpus):
     "The sentences of a corpus (its training part), of a list or of a stream, as lists of tokens"
-    if isinstance(corpus, str): raise ProbeError("The corpus is one text: put its sentences into a list, or name a corpus with get_corpus(…)")
+    if isinstance(corpus, str): raise CorpusError("The corpus is one text: put its sentences into a list, or name a corpus with get_corpus(…)")
     if isinstance(corpus, Corpus): yield from map(get_tokenizer(corpus.tokenizer), corpus.train)
     else:
         for i,s in enumerate(corpus): yield s.tokens if isinstance(s, Sentence) else split_text(elmo.tokenize, s, i)
@@ -131,8 +131,8 @@ def nearest(
     static=None,          # `WordVectors` to show beside, see `static_words`
     chunk:int=16_384,     # vectors in memory
 ) -> Neighbours:
-    "The occurrences nearest to this one, by cosine, each sentence once (Peters et al. 2018, table 4); raises `ProbeError`"
-    if type(k) is not int or k < 1: raise ProbeError(f"k={k!r}: take a whole number from 1 up")
+    "The occurrences nearest to this one, by cosine, each sentence once (Peters et al. 2018, table 4); raises `CorpusError`"
+    if type(k) is not int or k < 1: raise CorpusError(f"k={k!r}: take a whole number from 1 up")
     index = corpus if hasattr(corpus, 'portions') else None
     if index: layer = index.layer
     elif layer != 'mix': [layer] = which_layers(elmo, layer)
@@ -151,9 +151,9 @@ def nearest(
             cos, i = knn(unit(x[rows]), q, k)
             best.update((names[j], float(c)) for c,j in zip(cos[0], i[0]))
         best = dict(sorted(best.items(), key=lambda o: -o[1])[:k])
-    if not best and not same_word: raise ProbeError("The corpus has no other tokens")
-    if not best: raise ProbeError(f"No other sentence of the corpus has {word!r}: same_word=False looks at all words")
-    if len(best) < k: raise ProbeError(f"k={k}, but the corpus has {len(best)} different occurrences to compare with")
+    if not best and not same_word: raise CorpusError("The corpus has no other tokens")
+    if not best: raise CorpusError(f"No other sentence of the corpus has {word!r}: same_word=False looks at all words")
+    if len(best) < k: raise CorpusError(f"k={k}, but the corpus has {len(best)} different occurrences to compare with")
     near = None if static is None else static.nearest(word, k) if word in static else []
     return Neighbours(tokens, t, [(c, list(s), i) for (s, i),c in best.items()], near)
 
@@ -171,12 +171,12 @@ def purity(
     layers=None,     # numbers of layers; None: all
     whiten:bool|None=None, # as in `sense_probe`
 ) -> pd.DataFrame:   # rows: the commonest sense, then layers; columns as `summarise`. Senses with `k` occurrences or fewer are not asked
-    "Of the `k` nearest occurrences of the same word in other sentences, the share that has the same sense; raises `ProbeError`"
-    if type(k) is not int or k < 1: raise ProbeError(f"k={k!r}: take a whole number from 1 up")
+    "Of the `k` nearest occurrences of the same word in other sentences, the share that has the same sense; raises `CorpusError`"
+    if type(k) is not int or k < 1: raise CorpusError(f"k={k!r}: take a whole number from 1 up")
     o = collect_senses(elmo, different(examples), layers)
     n = Counter(zip(o.words, o.labels.tolist()))
     words = [w for w in dict.fromkeys(o.words) if len(set(o.labels[o.words == w])) > 1 and max(c for (v, _),c in n.items() if v == w) > k]
-    if not words: raise ProbeError(f"No word has two senses, one of them with more than k={k} different occurrences")
+    if not words: raise CorpusError(f"No word has two senses, one of them with more than k={k} different occurrences")
     share = {c: np.full(len(o), np.nan) for c in ('commonest sense', *(f'layer {l}' for l in o.layers))}
     xs = {l: unit(even_out(o, l, whiten)(o.at(l))) for l in o.layers}
     for w in words:
@@ -197,7 +197,7 @@ def read_pairs(
     columns=('sentence1', 'position1', 'sentence2', 'position2', 'same'),   # what they are called there
     tokenizer='space',                                                      # splits a sentence; positions count its tokens from 0
 ) -> list:                                                                  # (tokens, position, tokens, position, same sense?)
-    "Pairs of words in context from a file; raises `ProbeError` naming the row"
+    "Pairs of words in context from a file; raises `CorpusError` naming the row"
     tok, out, answers = (
         get_tokenizer(tokenizer),
         [],
@@ -214,7 +214,7 @@ def read_pairs(
     )
     for n,(a, i, b, j, same) in read_rows(path, columns):
         where, a, b = f"{path}, row {n}", tok(a), tok(b)
-        if same.strip().lower() not in answers: raise ProbeError(f"{where}: {same!r} does not say whether the senses are the same: take 1 or 0")
+        if same.strip().lower() not in answers: raise CorpusError(f"{where}: {same!r} does not say whether the senses are the same: take 1 or 0")
         out.append((a, read_position(i, a, where), b, read_position(j, b, where), answers[same.strip().lower()]))
     return out
 
@@ -223,12 +223,12 @@ def sense_pairs(
     n:int=1000,     # how many; half of them of the same sense
     seed:int=0,
 ) -> list:          # (tokens, position, tokens, position, same sense?)
-    "Random pairs of different occurrences of a word; raises `ProbeError` where there are none"
+    "Random pairs of different occurrences of a word; raises `CorpusError` where there are none"
     words = {}
     for o in different(examples, tuple): words.setdefault(o[0][o[1]].lower(), {}).setdefault(o[2], []).append(o)
     rng, out = np.random.default_rng(seed), []
     twice = [(w, s) for w,d in words.items() for s,os in d.items() if len(os) > 1 and len(d) > 1]
-    if not twice: raise ProbeError("No pairs: a word needs two senses, and one of them two examples")
+    if not twice: raise CorpusError("No pairs: a word needs two senses, and one of them two examples")
     for i in range(n):
         w, s = twice[rng.integers(len(twice))]
         if i % 2: a, b = (words[w][s][j] for j in rng.choice(len(words[w][s]), 2, replace=False))
@@ -257,7 +257,7 @@ def pair_probe(
     seeds:int=3,            # each chooses by other pairs
     share:float=.8,         # of `train` that a seed sees
 ) -> pd.DataFrame:          # rows: the commonest answer, then layers; columns as `summarise`, and the mean threshold
-    "Is it the same sense in both sentences? Told by a threshold on the cosine; raises `ProbeError`"
+    "Is it the same sense in both sentences? Told by a threshold on the cosine; raises `CorpusError`"
     check_seeds(seeds, share)
     layers = which_layers(elmo, layers)
     (cos, same), (dcos, dsame) = (pair_cosines(elmo, o, layers, k) for o,k in ((train, 'train'), (dev, 'dev')))
@@ -278,7 +278,7 @@ def pair_cosines(elmo, pairs, layers, name):
     "Layer → cosines of pairs, and whether they have the same sense"
     for i,o in enumerate(pairs):
         if not isinstance(o, (tuple, list)) or len(o) != 5:
-            raise ProbeError(
+            raise CorpusError(
                 f"{name}, pair {i}: expected (tokens, position, tokens, position, same), not"
                 f" {o!r:.80}"
             )
@@ -309,7 +309,7 @@ class TokenIndex:
             self.file.write(unit(x).astype(np.float16).tobytes())
             self.where.append(np.array([(self.sents[tuple(s)], t) for s,t in keys], np.int32))
             self.words.append(np.array([self.ids.setdefault(s[t], len(self.ids)) for s,t in keys], np.int32))
-        if not self.words: raise ProbeError("The corpus has no tokens")
+        if not self.words: raise CorpusError("The corpus has no tokens")
         self.where, self.words, self.sents = np.concatenate(self.where), np.concatenate(self.words), [*self.sents]
         self.file.flush()
 

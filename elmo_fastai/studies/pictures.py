@@ -14,14 +14,11 @@ from matplotlib.colors import to_rgb
 from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
 from torch import nn
-from ..text.corpora import *
-from ..nn.bilm import sentence_chars
-from ..tasks.cbow import *
-from ..train.report import *
-from ..elmo.module import *
-from ..elmo.embed import evaluating
-from .probe import *
-from .probe import even_out, fit, labelled, linear, which_layers
+from ..base.errors import CorpusError
+from ..base.look import PALETTE, SENSE_COLOURS
+from ..nn.bilm import evaluating, sentence_chars
+from ..elmo.module import Elmo, ScalarMix
+from .probe import Tokens, even_out, fit, labelled, linear, which_layers
 
 # %% ../../nbs/studies/pictures.ipynb #c009
 def draw_plane(
@@ -31,13 +28,13 @@ def draw_plane(
     layer:int,         # one of its layers
     how:str='pca',     # 'pca', or 'tsne' of evened-out vectors, see `sense_probe`
 ):
-    "The occurrences of a word in two dimensions, coloured by sense; raises `ProbeError`"
-    if how not in ('pca', 'tsne'): raise ProbeError(f"how={how!r}: take 'pca' or 'tsne'")
+    "The occurrences of a word in two dimensions, coloured by sense; raises `CorpusError`"
+    if how not in ('pca', 'tsne'): raise CorpusError(f"how={how!r}: take 'pca' or 'tsne'")
     m = tokens.words == word
-    if m.sum() < 3: raise ProbeError(f"{word!r} has {m.sum()} occurrences here; a plane takes 3 at least")
+    if m.sum() < 3: raise CorpusError(f"{word!r} has {m.sum()} occurrences here; a plane takes 3 at least")
     labels, x = tokens.labels[m], tokens.at(layer)[m]
     names, most = sorted(set(labels)), len(SENSE_COLOURS)
-    if len(names) > most: raise ProbeError(f"{word!r} has {len(names)} senses; there are colours for {most}")
+    if len(names) > most: raise CorpusError(f"{word!r} has {len(names)} senses; there are colours for {most}")
     one = np.ptp(x, axis=0).max() <= 1e-5*np.abs(x).max()                # all in one point, up to rounding
     if how == 'pca':
         with np.errstate(invalid='ignore'): pca = PCA(2).fit(x)          # of one point, 0/0 of the variance is shown
@@ -93,7 +90,7 @@ def fit_shares(
 ) -> ScalarMix:
     "The mix of layers that a linear classifier chooses for a task: trained together with it"
     names, ids = np.unique(tokens.labels, return_inverse=True)
-    if len(names) < 2: raise ProbeError("There is one label only: nothing to tell apart")
+    if len(names) < 2: raise CorpusError("There is one label only: nothing to tell apart")
     gen = torch.Generator().manual_seed(seed)
     x, ids = torch.from_numpy(tokens.vectors), torch.from_numpy(ids)
     mix, w = ScalarMix(x.shape[1], norm='token'), torch.zeros(x.shape[-1]+1, len(names), requires_grad=True)
@@ -127,9 +124,9 @@ def gates(
     layer:int=1,              # an LSTM layer, from 1
     direction:str='forward',  # or 'backward'
 ) -> dict:                    # 'input', 'forget', 'output' → [T+2, C], and 'tokens'; the sentence's marks are included
-    "The gates of every cell at every token; raises `ProbeError`"
-    if direction not in ('forward', 'backward'): raise ProbeError(f"direction={direction!r}: take 'forward' or 'backward'")
-    if layer not in range(1, elmo.n_layers): raise ProbeError(f"layer={layer!r}: the LSTM layers are 1 to {elmo.n_layers-1}; layer 0 has no gates")
+    "The gates of every cell at every token; raises `CorpusError`"
+    if direction not in ('forward', 'backward'): raise CorpusError(f"direction={direction!r}: take 'forward' or 'backward'")
+    if layer not in range(1, elmo.n_layers): raise CorpusError(f"layer={layer!r}: the LSTM layers are 1 to {elmo.n_layers-1}; layer 0 has no gates")
     [tokens] = elmo.to_tokens([sentence])
     d = direction == 'backward'
     with evaluating(elmo): layers = [h[d][0] for h in elmo.lm.encode(sentence_chars(elmo.char_vocab, tokens)[None].to(elmo.device))]
@@ -158,10 +155,10 @@ def similarity(
     a, b,          # sentences: texts or lists of tokens
     layer=-1,      # number of a layer, or 'mix'
 ) -> pd.DataFrame: # cosines; rows: the tokens of `a`, columns: those of `b`
-    "Every word of a sentence beside every word of another; raises `ProbeError`"
+    "Every word of a sentence beside every word of another; raises `CorpusError`"
     if layer != 'mix': [layer] = which_layers(elmo, layer)
     a, b = elmo.to_tokens([a, b])
-    if not a or not b: raise ProbeError("A sentence without tokens has no similarities")
+    if not a or not b: raise CorpusError("A sentence without tokens has no similarities")
     x, y = (v/np.linalg.norm(v, axis=1, keepdims=True).clip(1e-12) for v in elmo.embed([a, b], layer))
     return pd.DataFrame(x @ y.T, index=a, columns=b)
 
@@ -200,7 +197,7 @@ def change_words(
 ) -> list:           # (tokens, tags)
     "The same sentences with changed words; marks and numbers stay"
     how, rng = CHANGES.get(how, how), np.random.default_rng(seed)
-    if not callable(how): raise ProbeError(f"how={how!r}: take one of {', '.join(map(repr, CHANGES))}, or a function")
+    if not callable(how): raise CorpusError(f"how={how!r}: take one of {', '.join(map(repr, CHANGES))}, or a function")
     def word(w, tag): return how(w, tag, rng) if w.isalpha() and rng.random() < share else w
     return [([word(w, t) for w,t in zip(*o)], list(o[1])) for o in labelled(data, 'data')]
 

@@ -10,10 +10,8 @@ __all__ = ['TRAININGS', 'USES', 'reading_order', 'strips', 'ragged', 'read_on', 
 import math, time
 import numpy as np, torch
 from torch import Tensor
-from ..text.tokens import *
-from ..data.batches import *
-from ..nn.bilm import *
-from ..nn.bilm import eval_mode
+from ..nn.bilm import BiLM, eval_mode
+from ..data.encoded import EncodedText
 
 # %% ../../nbs/studies/state.ipynb #c011
 def reading_order(

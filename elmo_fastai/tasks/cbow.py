@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['context_models', 'ContextModel', 'CBOW', 'CBOWLearner', 'cbow_learner', 'ContextLSTM', 'interval', 'static_vectors',
-           'VectorFileError', 'UnknownWord', 'WordVectors', 'word_vectors', 'AdaptiveLoss']
+           'UnknownWord', 'WordVectors', 'word_vectors', 'AdaptiveLoss']
 
 # %% ../../nbs/library/word_vectors.ipynb #c004
 import difflib, json, math, re
@@ -17,10 +17,11 @@ from scipy import stats
 from fastai.basics import (CrossEntropyLossFlat, Learner, Perplexity, accuracy, delegates, display_df, patch)
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
-from ..text.corpora import regular_file
-from ..text.tokens import *
-from ..data.batches import *
-from ..nn.charcnn import *
+from ..base.errors import ModelFileError
+from ..base.files import regular_file
+from ..text.tokens import ByteCharVocab, WordVocab, get_tokenizer
+from ..nn.charcnn import CharCNN
+from ..data.encoded import TokenTypes
 
 # %% ../../nbs/library/word_vectors.ipynb #c033
 class ContextModel(nn.Module):
@@ -222,8 +223,6 @@ def _spelt(model, words, char_vocab, bs=1024):
     return res
 
 # %% ../../nbs/library/word_vectors.ipynb #c085
-class VectorFileError(ValueError): "A file of word vectors that can't be read, and why"
-
 class UnknownWord(KeyError):
     "A word that has no vector"
     def __str__(self): return str(self.args[0])
@@ -347,14 +346,14 @@ def _read_safetensors(path):
     try:
         with safe_open(regular_file(path), 'np') as f:
             meta, vectors = f.metadata() or {}, f.get_tensor('vectors') if 'vectors' in f.keys() else None
-    except (OSError, SafetensorError) as e: raise VectorFileError(f"{path} can't be read: {e}") from None
+    except (OSError, SafetensorError) as e: raise ModelFileError(f"{path} can't be read: {e}") from None
     kind, version = meta.get('format'), meta.get('version')
     if vectors is None or (kind, version) != (_format, '1'):
-        raise VectorFileError(f"{path} holds no word vectors of this library, but {kind!r} of version {version!r}")
+        raise ModelFileError(f"{path} holds no word vectors of this library, but {kind!r} of version {version!r}")
     try: words = json.loads(meta.get('words', ''))
     except ValueError: words = None
     if not isinstance(words, list) or not all(isinstance(o, str) for o in words):
-        raise VectorFileError(f"{path} has vectors, but its list of words is damaged")
+        raise ModelFileError(f"{path} has vectors, but its list of words is damaged")
     return words, vectors
 
 def _number_fields(line, path, n, dim):
@@ -363,19 +362,19 @@ def _number_fields(line, path, n, dim):
     with np.errstate(over='ignore'):
         try: v = np.array(fields, np.float64).astype(np.float32)
         except ValueError: v = None
-    if not word or v is None or len(v) != dim: raise VectorFileError(f"{path}, line {n}: expected a word and {dim} numbers, and found {line[:60]!r}")
-    if not np.isfinite(v).all(): raise VectorFileError(f"{path}, line {n}: the vector of {word[:40]!r} holds a number that is not finite")
+    if not word or v is None or len(v) != dim: raise ModelFileError(f"{path}, line {n}: expected a word and {dim} numbers, and found {line[:60]!r}")
+    if not np.isfinite(v).all(): raise ModelFileError(f"{path}, line {n}: the vector of {word[:40]!r} holds a number that is not finite")
     return word, v
 
 # %% ../../nbs/library/word_vectors.ipynb #c114
 def _lines(path):
     "(number, line) of a UTF-8 text file"
     try: f = open(regular_file(path), 'rb')
-    except OSError as e: raise VectorFileError(f"{path} can't be read: {e.strerror or e}") from None
+    except OSError as e: raise ModelFileError(f"{path} can't be read: {e.strerror or e}") from None
     with f:
         for n,line in enumerate(f, 1):
             try: yield n, line.decode('utf-8-sig' if n == 1 else 'utf-8').rstrip('\r\n').rstrip(' ')
-            except UnicodeDecodeError as e: raise VectorFileError(f"{path}, line {n} is not UTF-8 text: byte 0x{line[e.start]:02x}") from None
+            except UnicodeDecodeError as e: raise ModelFileError(f"{path}, line {n} is not UTF-8 text: byte 0x{line[e.start]:02x}") from None
 
 def _read_text(path, max_words):
     words, vectors, dim, promised = {}, [], None, None
@@ -383,14 +382,14 @@ def _read_text(path, max_words):
         if n == 1 and re.fullmatch(r'\d+ \d+', line): promised, dim = map(int, line.split()); continue
         if max_words is not None and len(words) >= max_words: break
         if dim is None: dim = line.count(' ')
-        if not 0 < dim < 10**5: raise VectorFileError(f"{path}, line {n} is not the beginning of a file of word vectors: {line[:60]!r}")
+        if not 0 < dim < 10**5: raise ModelFileError(f"{path}, line {n} is not the beginning of a file of word vectors: {line[:60]!r}")
         word, v = _number_fields(line, path, n, dim)
-        if word in words: raise VectorFileError(f"{path}, line {n}: {word!r} was there before, in line {words[word]}")
+        if word in words: raise ModelFileError(f"{path}, line {n}: {word!r} was there before, in line {words[word]}")
         words[word] = n; vectors.append(v)
     if promised is not None and len(words) < promised and (max_words is None or len(words) < max_words):
-        raise VectorFileError(f"{path} ends too early: it promises {promised:,} words and has {len(words):,}")
-    if promised is not None and len(words) > promised: raise VectorFileError(f"{path} promises {promised:,} words and has {len(words):,}")
-    if not words: raise VectorFileError(f"{path} has no word vectors: it is empty")
+        raise ModelFileError(f"{path} ends too early: it promises {promised:,} words and has {len(words):,}")
+    if promised is not None and len(words) > promised: raise ModelFileError(f"{path} promises {promised:,} words and has {len(words):,}")
+    if not words: raise ModelFileError(f"{path} has no word vectors: it is empty")
     return list(words), np.stack(vectors)
 
 # %% ../../nbs/library/word_vectors.ipynb #c115
@@ -399,10 +398,10 @@ def load(cls:WordVectors,
     path,               # a '.safetensors' file of ours, or text as word2vec or GloVe writes it
     max_words:int=None, # of a text, read the first lines only: there the frequent words are
 )->WordVectors:
-    "Read word vectors; raises `VectorFileError` with file, line and reason"
+    "Read word vectors; raises `ModelFileError` with file, line and reason"
     words, vectors = _read_safetensors(path) if Path(path).suffix == '.safetensors' else _read_text(path, max_words)
     try: return cls(words[:max_words], vectors[:max_words])
-    except ValueError as e: raise VectorFileError(f"{path}: {e}") from None
+    except ValueError as e: raise ModelFileError(f"{path}: {e}") from None
 
 # %% ../../nbs/library/word_vectors.ipynb #c136
 class AdaptiveLoss:

@@ -4,8 +4,7 @@
 
 # %% auto #0
 __all__ = ['pools', 'AttentionPool', 'MeanPool', 'MaxPool', 'Pool', 'ElmoClassifier', 'HashedWords', 'LayerCache',
-           'ElmoClassifierLearner', 'elmo_classifier_learner', 'random_elmo', 'draw_attention', 'ClassifyDataLoaders',
-           'ClassifyDL', 'LabelledText']
+           'ElmoClassifierLearner', 'elmo_classifier_learner', 'random_elmo', 'draw_attention']
 
 # %% ../../nbs/library/classifier.ipynb #c004
 import copy, hashlib
@@ -15,13 +14,12 @@ from torch import nn, Tensor
 from fastcore.meta import delegates
 from fastai.basics import CrossEntropyLossFlat, L, Learner, accuracy
 from fastai.torch_core import set_seed
-from ..nn.charcnn import *
-from ..nn.bilm import *
-from ..nn.bilm import eval_mode
-from ..train.report import PALETTE
-from ..data.labels import *
-from ..elmo.module import *
-_all_ = ['ClassifyDataLoaders', 'ClassifyDL', 'LabelledText']
+from ..base.look import PALETTE
+from ..nn.bilm import BiLM, eval_mode
+from ..nn.charcnn import TokenNorm
+from ..data.labels import ClassifyDataLoaders
+from ..elmo.module import Elmo, elmo_split
+from .learner import ElmoLearner, MixPenalty
 
 # %% ../../nbs/library/classifier.ipynb #c020
 class AttentionPool(nn.Module):

@@ -4,8 +4,7 @@
 
 # %% auto #0
 __all__ = ['PLACES', 'TaskLSTM', 'Tagger', 'WordTable', 'TagLoss', 'TokenMean', 'is_right', 'nats', 'is_spans', 'SpanF1',
-           'OneLength', 'TaggerLearner', 'tagger_split', 'elmo_tagger_learner', 'read_conll', 'TagDataLoaders',
-           'LayerCache']
+           'OneLength', 'TaggerLearner', 'tagger_split', 'elmo_tagger_learner']
 
 # %% ../../nbs/library/tagger.ipynb #c004
 import re, warnings
@@ -14,19 +13,15 @@ from pathlib import Path
 import torch, torch.nn.functional as F
 from torch import nn, Tensor
 from fastai.basics import Callback, L, Learner, Metric, delegates, trainable_params
-from ..text.tokens import *
-from ..data.batches import *
-from ..nn.charcnn import *
-from ..nn.recurrent import *
-from ..nn.recurrent import init_lstm
-from .cbow import *
-from ..nn.bilm import *
-from ..elmo.module import *
-from ..elmo.module import without_head
-from .classify import *
-from .classify import check_backbone
-from ..data.tagged import *
-_all_ = ['read_conll', 'TagDataLoaders', 'LayerCache']
+from ..text.tokens import WordVocab
+from ..nn.bilm import BiLM
+from ..nn.charcnn import CharCNN
+from ..nn.recurrent import LockedDropout, init_lstm, reverse_padded
+from ..data.tagged import IGNORE, TagDataLoaders
+from ..elmo.module import Elmo, elmo_split, without_head
+from .cbow import WordVectors
+from .classify import LayerCache, check_backbone
+from .learner import ElmoLearner, MixPenalty
 
 # %% ../../nbs/library/tagger.ipynb #c016
 class TaskLSTM(nn.Module):

@@ -13,8 +13,10 @@ from hashlib import sha256
 from http.client import HTTPException
 from pathlib import Path
 from fastcore.xdg import xdg_cache_home
-from .corpora import *
-from .corpora import _SHAKESPEARE, _download, _fetch, _local, _local_folder, _no_download
+from ..base.errors import CorpusError
+from elmo_fastai.text.corpora import (
+    Corpus, SHAKESPEARE_URL, download, fetch, local_copies, local_folder, no_download,
+    read_text, wikitext2)
 
 # %% ../../nbs/library/books.ipynb #c010
 _titles = '|'.join("""Mr Mrs Ms Messrs Dr St Ste Rev Hon Col Capt Gen Lieut Lt Maj Sergt Sgt Prof Mme Mlle Mdlle Sen Rep Gov
@@ -167,11 +169,11 @@ def _fetch_book(book):
     f = xdg_cache_home()/'elmo_fastai'/'novels'/f'{book.name}.txt'
     if f.exists(): return f
     try:
-        raw = _download(_NOVELS + f.name, f.name)
+        raw = download(_NOVELS + f.name, f.name)
         _same(raw, book, _NOVELS + f.name)
         f.parent.mkdir(parents=True, exist_ok=True)
         part = f.with_suffix('.part'); part.write_bytes(raw); part.replace(f)
-    except (OSError, HTTPException) as e: raise _no_download(_NOVELS + f.name, 'novels', [b.name + '.txt' for b in BOOKS], e) from e
+    except (OSError, HTTPException) as e: raise no_download(_NOVELS + f.name, 'novels', [b.name + '.txt' for b in BOOKS], e) from e
     return f
 
 def _find_book(root, book):
@@ -190,7 +192,7 @@ def novels(
     names = {b.name for b in BOOKS}
     held = {b.name for b in BOOKS if b.held} if held is None else set(held)
     if held - names: raise CorpusError(f"there is no book {min(held - names)!r}: the names are {', '.join(sorted(names))}")
-    root = _local_folder('novels') if path is None else Path(path).expanduser()
+    root = local_folder('novels') if path is None else Path(path).expanduser()
     if root and not root.is_dir(): raise CorpusError(f"there is no folder '{root}'")
     splits = dict(train=[], valid=[])
     for b in BOOKS:
@@ -247,8 +249,8 @@ def english(
     "Novels, plays and Wikipedia: what the model in the box has read. 'valid' is two whole novels; 'plays' and 'wiki' are held out too"
     at = (lambda o: None) if path is None else lambda o: Path(path).expanduser()/o
     books, wiki = novels(at('novels'), check=check), wikitext2(at('wikitext-2'))
-    files = _local(at('tiny_shakespeare'), 'tiny_shakespeare', 'input.txt')
-    plays = (read_text(files[0]) if files else _fetch([_SHAKESPEARE], 'tiny_shakespeare', ['input.txt'])[0]).replace('\r\n', '\n')
+    files = local_copies(at('tiny_shakespeare'), 'tiny_shakespeare', 'input.txt')
+    plays = (read_text(files[0]) if files else fetch([SHAKESPEARE_URL], 'tiny_shakespeare', ['input.txt'])[0]).replace('\r\n', '\n')
     a = plays.rfind('\n\n', 0, int(len(plays)*.9))
     splits = dict(train=books.train + speeches(plays[:a]) + wikitext_sentences(wiki.train, max_unk), valid=books.valid,
                   plays=speeches(plays[a:]), wiki=wikitext_sentences(wiki.valid, max_unk))

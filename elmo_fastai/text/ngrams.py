@@ -12,8 +12,7 @@ from itertools import chain
 import numpy as np
 import pandas as pd
 from fastcore.basics import patch, store_attr
-
-from .corpora import CorpusError
+from ..base.errors import CorpusError
 
 # %% ../../nbs/library/ngrams.ipynb #c024
 def kn_discounts(

@@ -16,9 +16,11 @@ from pathlib import Path
 import pandas as pd
 from fastcore.basics import patch
 from fastcore.xdg import xdg_cache_home
-from .corpora import *
-from .corpora import (SPLITS, TEXT_ENDINGS, _hub, _local_folder, check_utf8, each_once, ending,
-                                 files_corpus, regular_file, split_files)
+from ..base.errors import CorpusError
+from ..base.files import check_utf8, regular_file
+from .corpora import (
+    Corpus, SPLITS, TEXT_ENDINGS, all_lines, each_once, ending, files_corpus, from_hub,
+    lines_of, local_folder, split_files, split_lines, text_corpus, text_files)
 
 # %% ../../nbs/library/tables.ipynb #c009
 TEXT_COLUMNS = 'text', 'sentence', 'review', 'content'
@@ -93,7 +95,7 @@ def _values(data, col, n_rows=None, where=''):
 def _whole(name, n, what):
     if not hasattr(n, '__index__') or n < 1: raise CorpusError(f"{name} must be a whole number of {what} from 1 up, not {n!r}")
 
-def _parts(data):
+def parts_of(data):
     "The parts of `data` by our names for them: 'train', and 'valid' and 'test' if it has them"
     if not isinstance(data, dict): return dict(train=data)
     res = {k: data[o] for k,names in SPLITS.items() for o in names if o in data}
@@ -112,7 +114,7 @@ def table_corpus(
 )->Corpus:
     "A corpus of the rows of a table; missing rows and blank lines are left out, and counted in `skipped`"
     if n_rows is not None: _whole('n_rows', n_rows, 'rows')
-    lines, skipped, parts = {}, Counter(), _parts(data)
+    lines, skipped, parts = {}, Counter(), parts_of(data)
     for k,part in parts.items():
         lines[k], left = row_lines(*_values(part, text_col, n_rows))
         skipped += left
@@ -212,11 +214,11 @@ def hub_corpus(
     repo,_,config = name.partition(':')
     if not repo.strip():
         raise CorpusError(f"'hub:{name}' names no data set: say hub:owner/name, or hub:owner/name:configuration")
-    path = _local_folder(repo) if path is None else Path(path).expanduser()
+    path = local_folder(repo) if path is None else Path(path).expanduser()
     data = saved_data(path) if path is not None and path.is_dir() else None
     if path is not None and data is None:
         raise CorpusError(f"'{path}' is no data set that was saved by `save_to_disk` of 🤗 datasets")
-    if data is None: data = _hub(repo, **(dict(name=config) if config else {}))
+    if data is None: data = from_hub(repo, **(dict(name=config) if config else {}))
     own = '-'.join(filter(None, (repo.split('/')[-1], config)))
     return table_corpus(data, text_col, name=own, tokenizer=tokenizer)
 
@@ -400,22 +402,22 @@ def _open_kept(folder, n_train, n_valid, n_test, name, tokenizer):
 # %% ../../nbs/library/tables.ipynb #c046
 _KINDS = {'.json': 'json', '.jsonl': 'json', '.parquet': 'parquet', '.txt': 'text'}
 
-def _kind(f): return _KINDS.get(Path(f.name.removesuffix('.gz')).suffix)
+def table_kind(f): return _KINDS.get(Path(f.name.removesuffix('.gz')).suffix)
 
-def _readable(f):
+def readable_rows(f):
     "Raise `CorpusError` if `f` is no file that ends, or not in UTF-8"
     try:
-        if _kind(regular_file(f)) != 'parquet': check_utf8(f)
+        if table_kind(regular_file(f)) != 'parquet': check_utf8(f)
     except (OSError, EOFError, zlib.error) as e:
         raise CorpusError(f"'{f}' can't be read: {getattr(e, 'strerror', None) or e}") from None
 
 def _local_files(path):
     "(files to train on, files to hold out, reader) among the files that `path` names"
     p = Path(path).expanduser() if not isinstance(path, (list, tuple)) else None
-    if p and p.is_dir(): files = each_once(sorted(o for o in (p/'en' if (p/'en').is_dir() else p).iterdir() if _kind(o)))
-    else: files = [o for o in text_files(path) if _kind(o)]
-    for o in files: _readable(o)
-    kinds = {_kind(o) for o in files}
+    if p and p.is_dir(): files = each_once(sorted(o for o in (p/'en' if (p/'en').is_dir() else p).iterdir() if table_kind(o)))
+    else: files = [o for o in text_files(path) if table_kind(o)]
+    for o in files: readable_rows(o)
+    kinds = {table_kind(o) for o in files}
     if len(kinds) != 1: raise CorpusError(f"'{path}' must have files of one kind, {', '.join(_KINDS)} or these with .gz, and has " +
                                           (' and '.join(sorted(kinds)) if kinds else 'none'))
     held = [str(o) for o in files if 'validation' in o.name]
@@ -435,10 +437,10 @@ def c4(
 )->Corpus:
     "The first documents of C4, English (Raffel et al. 2020), streamed to disk; the same call goes on after an interruption"
     from datasets import load_dataset
-    path, cache = path if path is not None else _local_folder('c4'), xdg_cache_home()/'elmo_fastai'
+    path, cache = path if path is not None else local_folder('c4'), xdg_cache_home()/'elmo_fastai'
     if path is None:
         name, names = 'c4', ['c4-train.00000-of-01024.json.gz', 'c4-validation.00000-of-00008.json.gz']
-        train, held = [lambda split=o: _hub('allenai/c4', 'c4', names, name='en', split=split, streaming=True) for o in ('train', 'validation')]
+        train, held = [lambda split=o: from_hub('allenai/c4', 'c4', names, name='en', split=split, streaming=True) for o in ('train', 'validation')]
     else:
         *files, kind = _local_files(path)
         name = 'c4-' + hashlib.sha1(json.dumps([(o, os.path.getsize(o)) for o in sum(files, [])]).encode()).hexdigest()[:10]

@@ -5,8 +5,7 @@
 # %% auto #0
 __all__ = ['PAD', 'UNK', 'BOS', 'EOS', 'SPECIALS', 'space_tokenize', 'word_tokenize', 'SpacyTokenizer', 'FastaiTokenizer',
            'get_tokenizer', 'WordVocab', 'CharScheme', 'ByteCharVocab', 'NGramsTokenizer', 'CharVocab',
-           'load_char_vocab', 'TensorWords', 'TensorChars', 'NumericalizeChars', 'ElmoTokens', 'limit_sents',
-           'ElmoTransform']
+           'load_char_vocab', 'limit_sents']
 
 # %% ../../nbs/library/tokens.ipynb #c004
 import json, re, unicodedata
@@ -15,9 +14,9 @@ from itertools import chain, count
 from pathlib import Path
 import numpy as np
 import torch
-from fastai.data.all import L, TensorBase, TitledStr, Transform, patch, store_attr
-from .corpora import CorpusError, regular_file
-from .tables import check_text, is_missing
+from fastcore.basics import patch
+from ..base.errors import CorpusError
+from ..base.files import regular_file
 
 # %% ../../nbs/library/tokens.ipynb #c016
 def space_tokenize(
@@ -95,6 +94,15 @@ def get_tokenizer(
     if callable(name): return name
     if name in _tokenizers: return _tokenizers[name]
     raise ValueError(f"No tokenizer is called {name!r}: take one of {', '.join(_tokenizers)}, or pass a function from text to tokens")
+
+# %% ../../nbs/library/tokens.ipynb #c052m
+def split_text(tokenize, s, i):
+    "The tokens of `s`, a text or a list of tokens; raises `TypeError` naming sentence `i` if it is neither"
+    if isinstance(s, str): return tokenize(s)
+    if hasattr(s, '__iter__') and not isinstance(s, (bytes, dict)):
+        s = list(s)
+        if all(isinstance(t, str) for t in s): return s
+    raise TypeError(f"Sentence {i} is {type(s).__name__} {s!r:.60}, neither a text nor a list of tokens")
 
 # %% ../../nbs/library/tokens.ipynb #c042
 PAD = '<pad>' # fills the places after the end of a short sentence
@@ -311,30 +319,6 @@ def load_char_vocab(
     is_bytes = isinstance(d, dict) and d.get('format') == 'elmo_fastai.ByteCharVocab'
     return (ByteCharVocab if is_bytes else CharVocab).load(path)
 
-# %% ../../nbs/library/tokens.ipynb #c091
-class TensorWords(TensorBase): "Word ids"
-class TensorChars(TensorBase): "Character ids, one row a token"
-
-# %% ../../nbs/library/tokens.ipynb #c092
-class NumericalizeChars(Transform):
-    "Tokens → character ids [T, W]; with no `char_vocab` one is learned from the training items"
-    def __init__(self,
-        char_vocab=None,  # a `ByteCharVocab` or `CharVocab`; None: learn a `CharVocab`
-        min_freq:int=1,   # of symbols in the one to be learned
-        max_chars:int=50, # W, ids a token, in it
-        n:int=1           # characters a symbol, in it
-    ): store_attr()
-    def setups(self, items):
-        if self.char_vocab is None: self.char_vocab = CharVocab.build(items, self.min_freq, max_chars=self.max_chars, n=self.n)
-    def encodes(self, tokens:list): return TensorChars(torch.from_numpy(self.char_vocab.encode(tokens)))
-    def decodes(self, chars:TensorChars): return L(self.char_vocab.decode(chars))
-
-# %% ../../nbs/library/tokens.ipynb #c096
-class ElmoTokens(namedtuple('ElmoTokens', 'words chars')):
-    "A sentence twice: word ids [T] and character ids [T, W], between `BOS` and `EOS`"
-    def __new__(cls, words, chars=None): return super().__new__(cls, *(words if chars is None else (words, chars)))
-    def __repr__(self): return f"ElmoTokens(words {list(self.words.shape)}, chars {list(self.chars.shape)})"
-
 # %% ../../nbs/library/tokens.ipynb #c098
 def limit_sents(
     sents:list,         # sentences, each a list of tokens
@@ -345,42 +329,3 @@ def limit_sents(
     if max_words < 1: raise ValueError(f"max_words={max_words}: a sentence keeps one word at least")
     over = [len(s)-max_words for s in sents if len(s) > max_words]
     return [s[:max_words] for s in sents], len(over), sum(over)
-
-# %% ../../nbs/library/tokens.ipynb #c101
-class ElmoTransform(Transform):
-    "Text (or a list of tokens) → `ElmoTokens`, in one pass"
-    def __init__(self,
-        tokenizer='words',   # a name or a function, see `get_tokenizer`
-        vocab=None,          # a `WordVocab`; None: built from the training items
-        char_vocab=None,     # a `CharVocab`; None: `ByteCharVocab()`
-        min_freq:int=1,      # of words in the vocabulary to be built
-        max_vocab:int=None,  # the most entries in it
-        max_words:int=None   # cut longer sentences; `lost` counts the words that it cost
-    ):
-        store_attr('vocab,min_freq,max_vocab,max_words')
-        self.tokenizer, self.char_vocab, self.lost = get_tokenizer(tokenizer), char_vocab or ByteCharVocab(), 0
-
-    def tokens(self, o, where='this item'):
-        if isinstance(o, (list, tuple, L)): return list(o)
-        if is_missing(o): raise CorpusError(f"{where} has no text but {o!r}: leave such rows out first, as df.dropna() does")
-        return self.tokenizer(check_text(o, where))
-
-    def setups(self, items):
-        if self.vocab is None: self.vocab = WordVocab.build((o[:self.max_words] for o in self.all_tokens(items)), self.min_freq, self.max_vocab)
-    def all_tokens(self, items, rows=None):
-        "The tokens of all `items`; an error names the row of the table that they come from"
-        rows = getattr(items, 'items', None) if rows is None else rows
-        names = (f'row {o!r}' for o in rows.index) if hasattr(rows, 'iloc') else (f'item {i}' for i in count())
-        return [self.tokens(o, name) for o,name in zip(items, names)]
-
-    def encodes(self, o):
-        [toks],_,lost = limit_sents([self.tokens(o)], self.max_words)
-        self.lost += lost
-        _,bos,eos = self.char_vocab.specials
-        chars = np.concatenate([[bos], self.char_vocab.encode(toks), [eos]])
-        return ElmoTokens(TensorWords([2, *self.vocab.encode(toks), 3]), TensorChars(torch.from_numpy(chars)))
-
-    def decodes(self, o:ElmoTokens):
-        cv, rows = self.char_vocab, np.asarray(o.chars)
-        is_text = (rows[:,0] != 0) & (rows[:,1] != cv.bos) & (rows[:,1] != cv.eos)
-        return TitledStr(' '.join(cv.decode(rows[is_text])))

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['TargetsToModel', 'bilm_loss', 'NatsMetric', 'SampledLossName', 'HalfPrecision', 'BF16', 'FP16', 'bf16_is_fast',
            'KeepGood', 'StopOnSignal', 'EarlyStop', 'TimeBudget', 'CarryState', 'Throughput', 'PlotPerplexity',
-           'bilm_split', 'ScaleLoss', 'BiLMLearner', 'bilm_learner']
+           'bilm_split', 'ScaleLoss', 'BiLMLearner', 'bilm_learner', 'toy_bilm']
 
 # %% ../../nbs/library/training.ipynb #c005
 import math, signal, threading, time
@@ -15,13 +15,12 @@ import numpy as np, torch
 from fastai.basics import *
 from fastai.callback.all import *
 from fastai.torch_core import set_seed
-from ..text.corpora import *
-from ..text.tokens import *
-from ..data.batches import *
-from ..data.buffered import *
-from ..nn.bilm import *
+from ..text.corpora import toy_corpus
+from ..nn.bilm import BiLM, BiLMConfig, ELMO_TINY, perplexity
 from ..nn.shapes import two_threads
-from .speak import *
+from ..data.batches import StreamDataLoader
+from ..data.loaders import ElmoDataLoaders
+from .speak import generate
 
 # %% ../../nbs/library/training.ipynb #c010
 class TargetsToModel(Callback):
@@ -392,3 +391,18 @@ def bilm_learner(
     learn.tokenizer = getattr(getattr(dls, 'corpus', None), 'tokenizer', BiLMLearner.tokenizer)
     learn.recorder.loss = NatsMetric('loss')
     return learn
+
+# %% ../../nbs/library/training.ipynb #c009m
+def toy_bilm(
+    n_train:int=16000, # sentences to train on
+    epochs:int=1,      # passes over them
+    seed:int=42,       # of weights and order
+    config:BiLMConfig=BiLMConfig('toy', filters=((1,16), (2,32), (3,48)), proj_dim=64, hidden_dim=64),
+) -> tuple:            # (`BiLM` in evaluation mode, its `WordVocab`, the `ToyCorpus`)
+    "A small biLM trained on the built-in corpus in seconds: for trying things out"
+    corpus = toy_corpus(n_train=n_train, n_valid=1000, n_test=1, n_unseen=1)
+    dls = ElmoDataLoaders.from_corpus(corpus, kind='sentences', bs=32, seed=seed, device='cpu')
+    set_seed(seed)
+    learn = bilm_learner(dls, config, bf16=False)      # the same numbers on every machine
+    with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(epochs, 1e-2)
+    return learn.model.eval(), dls.vocab, corpus

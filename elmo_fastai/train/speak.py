@@ -10,9 +10,8 @@ import html, math, re
 from dataclasses import dataclass
 from numbers import Integral, Real
 import numpy as np, pandas as pd, torch
-from ..text.tokens import *
-from ..nn.bilm import *
-from ..nn.bilm import sentence_chars, evaluating
+from ..text.tokens import BOS, EOS, SPECIALS, UNK, WordVocab, get_tokenizer
+from ..nn.bilm import BiLM, evaluating, perplexity, sentence_chars
 
 # %% ../../nbs/studies/speaking.ipynb #c009
 @dataclass

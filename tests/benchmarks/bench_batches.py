@@ -49,7 +49,8 @@ def plain_batches(sents, vocab, bs):
 
 def our_batches(sents, vocab, bs):
     "From tokens to batches: the table of types is made anew each time"
-    from elmo_fastai.data.batches import EncodedText, SentenceDataLoader, TokenTypes
+    from elmo_fastai.data.encoded import EncodedText, TokenTypes
+    from elmo_fastai.data.batches import SentenceDataLoader
     return SentenceDataLoader(EncodedText(sents, TokenTypes(vocab)), bs=bs)
 
 def timed(f):
@@ -100,7 +101,8 @@ def share_of(loader, config, n_words, steps):
     return dict(batch_ms=made, step_ms=trained, share=made/(made+trained), tokens_a_batch=int((batch[0][...,0] != 0).sum()))
 
 def share(args):
-    from elmo_fastai.data.batches import EncodedText, SentenceDataLoader, StreamDataLoader, TokenTypes
+    from elmo_fastai.data.encoded import EncodedText, TokenTypes
+    from elmo_fastai.data.batches import SentenceDataLoader, StreamDataLoader
     from elmo_fastai.nn.bilm import BiLMConfig, ELMO_TINY
     from elmo_fastai.text.corpora import toy_corpus
     from elmo_fastai.text.tokens import WordVocab
@@ -139,7 +141,7 @@ def stream(args):
     "Documents to disk, and a reading of them in batches"
     import torch
     from elmo_fastai.data.buffered import BufferedDataLoader
-    from elmo_fastai.text.corpora import get_corpus
+    from elmo_fastai.text.named import get_corpus
     torch.set_num_threads(1)
     n = int(args.job)
     with tempfile.TemporaryDirectory() as d:

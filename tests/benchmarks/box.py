@@ -14,17 +14,20 @@ from hashlib import sha256
 from pathlib import Path
 import numpy as np, torch
 from fastai.torch_core import set_seed
-from elmo_fastai.text.corpora import *
-from elmo_fastai.text.tokens import *
-from elmo_fastai.data.batches import *
-from elmo_fastai.text.ngrams import *
-from elmo_fastai.nn.bilm import *
-from elmo_fastai.train.learner import *
-from elmo_fastai.elmo.module import *
-from elmo_fastai.data.labels import *
-from elmo_fastai.tasks.classify import *
-from elmo_fastai.studies.probe import *
-from elmo_fastai.studies.box import *
+from elmo_fastai.text.corpora import sst2, toy_corpus, ud_ewt
+from elmo_fastai.text.named import get_corpus
+from elmo_fastai.text.ngrams import KneserNey
+from elmo_fastai.text.tokens import ByteCharVocab, get_tokenizer
+from elmo_fastai.nn.bilm import BiLMConfig, evaluate, load_bilm, save_bilm
+from elmo_fastai.data.batches import SentenceDataLoader, StreamDataLoader
+from elmo_fastai.data.encoded import EncodedText, TokenTypes
+from elmo_fastai.data.labels import ClassifyDataLoaders
+from elmo_fastai.data.loaders import ElmoDataLoaders
+from elmo_fastai.elmo.module import Elmo
+from elmo_fastai.train.learner import TimeBudget, bilm_learner
+from elmo_fastai.tasks.classify import LayerCache, elmo_classifier_learner, random_elmo
+from elmo_fastai.studies.box import box_card, make_box, shrink
+from elmo_fastai.studies.probe import sense_probe, tag_probe
 
 ROOT = Path(__file__).parents[2]
 HELD = 'valid', 'plays', 'wiki'                    # held-out splits of tiny_en: two novels, plays, Wikipedia

@@ -14,12 +14,13 @@ from fastai.torch_core import set_seed
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
-from elmo_fastai.data.batches import *
-from elmo_fastai.tasks.cbow import *
-from elmo_fastai.tasks.classify import *
-from elmo_fastai.text.corpora import *
-from elmo_fastai.elmo.module import *
+from elmo_fastai.text.corpora import Corpus, sst2, wikitext2
+from elmo_fastai.data.labels import ClassifyDataLoaders
+from elmo_fastai.data.loaders import ElmoDataLoaders
+from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.train.learner import TorchOptimizer
+from elmo_fastai.tasks.cbow import cbow_learner, word_vectors
+from elmo_fastai.tasks.classify import LayerCache, elmo_classifier_learner, random_elmo
 
 ADAMW = partial(TorchOptimizer, opt=torch.optim.AdamW, betas=(.9, .99), fused=True)      # as fastai's Adam, in one pass over the word vectors
 PHASE1 = dict(epochs=4, lr=3e-3)

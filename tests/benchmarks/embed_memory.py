@@ -27,7 +27,7 @@ def one(kind, n_tokens, shape):
     import torch
     from elmo_fastai.nn.bilm import BiLM, BiLMConfig
     from elmo_fastai.elmo.module import Elmo
-    from elmo_fastai.elmo.embed import embed_file
+    from elmo_fastai.elmo.file import embed_file
     def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss/(1 if sys.platform == 'darwin' else 1024)/(1024 if sys.platform == 'darwin' else 1)
     torch.manual_seed(0)
     elmo = Elmo(BiLM(BiLMConfig(**shape), 0)).eval()

@@ -21,11 +21,11 @@ import numpy as np, torch, torch.nn.functional as F
 from train_step import ROOT, zipf_lines
 sys.path.insert(0, str(ROOT))
 from dataclasses import replace
+from elmo_fastai.text.tokens import ByteCharVocab
 from elmo_fastai.nn.bilm import BiLM, ELMO_ORIGINAL
-from elmo_fastai.nn import recurrent
 from elmo_fastai.nn.recurrent import reverse_padded
 from elmo_fastai.nn.shapes import two_threads
-from elmo_fastai.text.tokens import ByteCharVocab
+from elmo_fastai.nn import recurrent
 
 SIZES = dict(small=(1024, 128, 1), medium=(2048, 256, 1), original=(4096, 512, 2))
 

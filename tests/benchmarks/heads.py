@@ -21,9 +21,10 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from elmo_fastai.text.corpora import toy_corpus
-from elmo_fastai.elmo.module import Elmo, toy_bilm
-from elmo_fastai.elmo.embed import *
-from elmo_fastai.tasks.classify import *
+from elmo_fastai.data.labels import ClassifyDataLoaders
+from elmo_fastai.elmo.module import Elmo
+from elmo_fastai.train.learner import toy_bilm
+from elmo_fastai.tasks.classify import LayerCache, elmo_classifier_learner, random_elmo
 
 RATES, DROPOUTS, EPOCHS = (4e-3, 2e-3, 8e-3), (.3, .1), (6, 12)
 SIDES = 'pretrained', 'random'

@@ -42,7 +42,7 @@ def data():
 def train(args, corpus, side, seed):
     "One training: its exact perplexities, its steps and seconds"
     from fastai.torch_core import set_seed
-    from elmo_fastai.data.batches import ElmoDataLoaders
+    from elmo_fastai.data.loaders import ElmoDataLoaders
     from elmo_fastai.nn.bilm import elmo_configs, evaluate
     from elmo_fastai.train.learner import bilm_learner
     set_seed(seed)

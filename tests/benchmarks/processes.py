@@ -31,7 +31,8 @@ def job(spec):
     "Train some steps and print the tokens a second"
     from fastai.basics import Callback, CancelFitException, set_seed
     from elmo_fastai.all import BiLMConfig, Corpus, ElmoDataLoaders, WordVocab, bilm_learner, elmo_configs, toy_corpus, wikitext2
-    from elmo_fastai.train.distributed import add_up, is_main, several_processes
+    from elmo_fastai.base.processes import add_up, is_main
+    from elmo_fastai.train.distributed import several_processes
     set_seed(42)
     vocab = None
     if spec['data']:

@@ -54,7 +54,7 @@ def train(args, side, seed):
     from fastai.torch_core import set_seed
     from elmo_fastai.nn.bilm import BiLMConfig, evaluate
     from elmo_fastai.text.corpora import tiny_shakespeare
-    from elmo_fastai.data.batches import ElmoDataLoaders
+    from elmo_fastai.data.loaders import ElmoDataLoaders
     from elmo_fastai.train.learner import bilm_learner
     torch.set_num_threads(args.threads)
     set_seed(seed)

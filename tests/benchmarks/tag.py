@@ -70,7 +70,8 @@ def main(a):
     from elmo_fastai.text.corpora import ud_ewt
     from elmo_fastai.elmo.module import Elmo
     from elmo_fastai.tasks.classify import LayerCache
-    from elmo_fastai.studies.curves import curve_table, interval
+    from elmo_fastai.studies.curves import curve_table
+    from elmo_fastai.tasks.cbow import interval
     from elmo_fastai.data.tagged import CommonestTag, TagDataLoaders
     import pandas as pd
     start = time.perf_counter()

@@ -20,10 +20,10 @@ import argparse, copy, json, math
 from dataclasses import replace
 from pathlib import Path
 import torch
-from elmo_fastai.nn.charcnn import TokenNorm
 from elmo_fastai.text.corpora import toy_corpus
-from elmo_fastai.data.batches import ElmoDataLoaders
 from elmo_fastai.nn.bilm import ELMO_TINY
+from elmo_fastai.nn.charcnn import TokenNorm
+from elmo_fastai.data.loaders import ElmoDataLoaders
 from elmo_fastai.train.learner import bilm_learner
 
 def statistics(x, counts):

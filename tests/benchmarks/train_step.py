@@ -68,7 +68,8 @@ def make_batches(args):
     "Write the batches: the processes that are measured should not hold a corpus. Returns the name of the text"
     import numpy as np
     from elmo_fastai.text.tokens import WordVocab, ByteCharVocab
-    from elmo_fastai.data.batches import TokenTypes, EncodedText, StreamDataLoader
+    from elmo_fastai.data.encoded import EncodedText, TokenTypes
+    from elmo_fastai.data.batches import StreamDataLoader
     name, lines = load_lines(args.vocab)
     sents = [l.split() for l in lines]
     known = WordVocab.build(sents, max_vocab=args.vocab)
