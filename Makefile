@@ -39,7 +39,7 @@ robust: $(VENV)/.develop  ## all of that under other seeds, roundings and instru
 	@$(BIN)/python tests/robust.py $(ARGS)
 
 lab: $(VENV)/.develop  ## open the course in JupyterLab
-	@$(BIN)/jupyter lab nbs/00_quickstart.ipynb
+	@$(BIN)/jupyter lab nbs/course/00_quickstart.ipynb
 
 docs: $(VENV)/.develop  ## build the documentation site into _docs (needs Quarto)
 	@command -v quarto >/dev/null || { echo "The site is rendered by Quarto, which is not installed here."; \
@@ -47,9 +47,9 @@ docs: $(VENV)/.develop  ## build the documentation site into _docs (needs Quarto
 	@touch README.md      # it is written by `make readme`; nbdev_docs would write another where it looks older than the index
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/nbdev_docs
 
-CHAPTERS ?=
-preview: $(VENV)/.develop  ## the chapters as pages in _preview, without Quarto (some of them: CHAPTERS="05_recurrence 07_bilm")
-	@$(BIN)/python tests/preview.py $(CHAPTERS)
+CHAPTERS ?= nbs/*.ipynb nbs/*/*.ipynb
+preview: $(VENV)/.develop  ## the chapters as plain pages in _preview, without Quarto (some: CHAPTERS=nbs/course/05*.ipynb)
+	@$(BIN)/jupyter nbconvert --log-level=ERROR --to html --output-dir _preview $(CHAPTERS) && echo "The pages are in _preview"
 
 readme: $(VENV)/.develop  ## write README.md from nbs/index.ipynb
 	@$(BIN)/python tests/readme.py

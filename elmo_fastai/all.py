@@ -1,49 +1,29 @@
-"""All public names of the library, as `fastai.text.all` does for fastai: `from elmo_fastai.all import *`."""
+"""The core of the library, some fifty names: `from elmo_fastai.all import *`. Everything else is imported from its module."""
 # Written by hand: exported from a notebook this module would get an empty `__all__`.
-from .base.errors import *
-from .base.files import *
-from .base.look import *
-from .base.options import *
-from .base.processes import *
-from .text.books import *
-from .text.corpora import *
-from .text.named import *
-from .text.ngrams import *
-from .text.tables import *
-from .text.tokens import *
-from .text.toy import *
-from .nn.bilm import *
-from .nn.charcnn import *
-from .nn.recurrent import *
-from .nn.shapes import *
-from .nn.softmax import *
-from .data.batches import *
-from .data.buffered import *
-from .data.encoded import *
-from .data.labels import *
-from .data.loaders import *
-from .data.streams import *
-from .data.tagged import *
-from .data.transforms import *
-from .elmo.ai2 import *
-from .elmo.embed import *
-from .elmo.module import *
-from .elmo.vectorizer import *
-from .train.checkpoint import *
-from .train.command import *
-from .train.distributed import *
-from .train.learner import *
-from .train.report import *
-from .train.saved import *
-from .train.speak import *
-from .tasks.cbow import *
-from .tasks.classify import *
-from .tasks.learner import *
-from .tasks.tag import *
-from .studies.box import *
-from .studies.cost import *
-from .studies.curves import *
-from .studies.neighbours import *
-from .studies.pictures import *
-from .studies.probe import *
-from .studies.state import *
+from .base.errors import CheckpointError, CorpusError, ModelFileError
+from .text.corpora import Corpus, text_corpus, toy_corpus
+from .text.named import get_corpus
+from .text.ngrams import KneserNey
+from .text.tokens import ByteCharVocab, CharVocab, NGramsTokenizer, WordVocab, word_tokenize
+from .nn.charcnn import CharacterLayer, CharCNN
+from .nn.bilm import (
+    ELMO_MEDIUM, ELMO_ORIGINAL, ELMO_SMALL, ELMO_TINY, BiLM, BiLMConfig, load_bilm, save_bilm)
+from .data.transforms import ElmoTransform, NumericalizeChars
+from .data.encoded import ElmoPadChunk
+from .data.batches import ELMODataLoader, SentenceDataLoader, StreamDataLoader
+from .data.loaders import BiLMBlock, ElmoDataLoaders
+from .data.labels import ClassifyDataLoaders
+from .data.tagged import TagDataLoaders
+from .data.streams import stream_loaders
+from .elmo import Elmo, ScalarMix
+from .elmo.file import embed_file
+from .elmo.vectorizer import ElmoVectorizer
+from .train.learner import CarryState, EarlyStop, bilm_learner
+from .train.checkpoint import Checkpoints
+from .train.speak import generate
+from .train.report import make_report
+from .train.command import pretrain
+from .tasks.cbow import WordVectors, cbow_learner
+from .tasks.learner import load_encoder, save_encoder
+from .tasks.classify import elmo_classifier_learner, random_elmo
+from .tasks.tag import elmo_tagger_learner

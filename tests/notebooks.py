@@ -6,13 +6,16 @@ from pathlib import Path
 import pytest, yaml
 
 root = Path(__file__).resolve().parent.parent
-nbs = sorted((root/'nbs').glob('*.ipynb'))
-chapters = [f for f in nbs if re.match(r'\d\d', f.name)]
-taught = [f for f in chapters if f.name[:2] <= '14']      # the rest is the reference
+home = root/'nbs'
+SHELVES = ('course', 'studies', 'library')
+def on(shelf): return sorted((home/shelf).glob('*.ipynb'))
+chapters = [f for shelf in SHELVES for f in on(shelf)]
+nbs = [*sorted(home.glob('*.ipynb')), *chapters]
+taught = on('course')
 
 FENCE = re.compile(r'^(```|~~~).*?^\1', re.M | re.S)
 
-def name(f): return f.stem
+def name(f): return f.relative_to(home).with_suffix('').as_posix()
 @lru_cache(None)
 def read(f): return json.loads(f.read_text(encoding='utf-8'))
 def source(cell): return ''.join(cell['source'])

@@ -8,7 +8,9 @@ from collections import Counter
 from pathlib import Path
 import numpy as np, torch
 from safetensors.numpy import save_file
-from elmo_fastai.all import Elmo, novels, word_tokenize
+from elmo_fastai.text.books import novels
+from elmo_fastai.text.tokens import word_tokenize
+from elmo_fastai.elmo.module import Elmo
 
 out = Path(__file__).resolve().parent.parent/'nbs'/'live'
 WORDS = '''bank spring match light fair left right present watch letter ring rose bear well lie mean kind leaves fire

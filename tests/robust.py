@@ -39,7 +39,7 @@ def read(file): return file.read_text(encoding='utf-8', errors='replace')
 def units():
     "All notebooks, and the files of tests that train something"
     tests = (f for f in sorted((root/'tests').glob('test_*.py')) if TRAINS.search(read(f)))
-    return [*sorted((root/'nbs').glob('*.ipynb')), *tests]
+    return [*sorted((root/'nbs').rglob('*.ipynb')), *tests]
 
 def environment(setting):
     "The variables of a process that runs under `setting`"
@@ -62,7 +62,7 @@ def digest(file):
 def run(setting, file, out):
     "Run `file` under `setting`: which state of it, how long, and what of it failed"
     res, start = dict(setting=setting, file=file.name, digest=digest(file)), time.time()
-    cmd = ['nbdev_test', '--path', f'nbs/{file.name}']
+    cmd = ['nbdev_test', '--path', str(file.relative_to(root))]
     if file.suffix == '.py': cmd = [sys.executable, '-m', 'pytest', '-q', f'tests/{file.name}']
     log = out/setting/f'{file.stem}.log'
     log.parent.mkdir(exist_ok=True)

@@ -48,7 +48,7 @@ def check_export():
         copy.mkdir()
         for o in ours: shutil.copytree(root/o, copy/o, ignore=shutil.ignore_patterns(*hidden))
         for o in files: shutil.copy(root/o, copy/o)
-        for f in (copy/'elmo_fastai').glob('*.py'):    # a module without a notebook must not survive
+        for f in (copy/'elmo_fastai').rglob('*.py'):   # a module without a notebook must not survive
             if f.name not in ('all.py', '__init__.py'): f.unlink()
         for cmd in ('nbdev_export', 'nbdev_clean'):
             if code := subprocess.run([cmd], cwd=copy, env=env).returncode:

@@ -1,11 +1,14 @@
 "The chapters as one course: what each has to say, its exercises, its way to Colab, its place among the others; the reference and the glossary"
 import ast, builtins, re, sys
 from configparser import ConfigParser
+from importlib import import_module
 
 import pytest, yaml
 from notebooks import *
 
 # what every chapter has
+
+def page(nb): return nb.relative_to(home).as_posix()
 
 def needs(nb):
     "The paragraph that says what a chapter needs and how long it runs"
@@ -15,14 +18,15 @@ def needs(nb):
 
 @each_taught
 def test_chapters_say_what_you_will_learn(nb):
-    assert re.search(r'^\*\*What you will (learn|see)\*\*\s*\n(\n*[-*] .*){3}', prose(nb), re.M), 'three bullets'
+    assert re.search(r'^\*\*What you will (learn|see|build)\*\*:?\s*\n(\n*[-*] .*){3}', prose(nb), re.M), 'three bullets'
     assert re.search(r'^## Further reading', prose(nb), re.M)
 
 @each_taught
 def test_chapters_say_what_you_need_and_how_long_they_run(nb):
     text, names = needs(nb), order()
     assert re.search(r'\b(second|minute)s?\b', text), 'how long?'
-    assert set(names[:names.index(nb.name)]) & set(links(text)) or re.search(r'\b(nothing|Python)\b', text), 'which chapters?'
+    earlier = {Path(o).name for o in names[:names.index(page(nb))]}
+    assert earlier & set(links(text)) or re.search(r'\b([Nn]othing|Python)\b', text), 'which chapters?'
 
 @each_taught
 def test_exercises_have_hints_and_solutions(nb):
@@ -52,7 +56,7 @@ settings = SETTINGS['DEFAULT']
 
 @each_taught
 def test_chapters_open_in_colab(nb):
-    link = f"https://colab.research.google.com/github/{settings['user']}/{settings['repo']}/blob/{settings['branch']}/{settings['nbs_path']}/{nb.name}"
+    link = f"https://colab.research.google.com/github/{settings['user']}/{settings['repo']}/blob/{settings['branch']}/{settings['nbs_path']}/{page(nb)}"
     assert needs(nb).endswith(f'[Open in Colab]({link})')
     code = cells(nb, 'code')
     first = next(i for i,c in enumerate(code) if re.search(r'^(import|from) ', source(c), re.M))
@@ -82,15 +86,12 @@ def test_elsewhere_the_cell_for_colab_does_nothing(monkeypatch):
 
 # the sidebar, and the way from chapter to chapter
 
-def test_the_sidebar_names_every_chapter_once(): assert sorted(order()) == sorted(f.name for f in nbs)
+def test_the_sidebar_names_every_chapter_once(): assert sorted(order()) == sorted(map(page, nbs))
 
-def test_the_sidebar_is_in_order():
-    named = [o for o in order() if o[0].isdigit()]
-    assert named == sorted(named) and order()[0] == 'index.ipynb'
-
-def test_the_sidebar_has_the_parts_of_the_course():
+def test_the_sidebar_has_three_shelves():
     parts = [o['section'] for o in site()['website']['sidebar']['contents'] if isinstance(o, dict)]
-    assert parts == ['Data', 'Characters', 'Sequences', 'Language models', 'ELMo', 'Use', 'Beyond', 'Reference']
+    assert parts == ['The course', 'Studies', 'Library']
+    assert order()[:16] == ['index.ipynb', *map(page, taught)]
 
 def test_the_navbar_leads_somewhere():
     for side in ('left', 'right'):
@@ -102,27 +103,64 @@ def test_the_navbar_leads_somewhere():
 def test_the_stub_includes_the_site():
     assert yaml.safe_load((root/'nbs'/'_quarto.yml').read_text())['metadata-files'][0] == '../_quarto.yml'
 
-@each_chapter
-def test_chapters_lead_to_their_neighbours(nb):
-    last, names = links(source(cells(nb, 'markdown')[-1])), order()
-    i = names.index(nb.name)
-    if i+1 < len(names): assert names[i+1] in last, f'no link to {names[i+1]} at the end'
-    assert set(names[:i]) & set(last), 'no link back'
+@each_taught
+def test_course_chapters_lead_to_their_neighbours(nb):
+    last, i = links(source(cells(nb, 'markdown')[-1])), taught.index(nb)
+    for j in (i-1, i+1):
+        if 0 <= j < len(taught): assert taught[j].name in last, f'no link to {taught[j].name} at the end'
+
+@rule_for([f for f in chapters if f not in taught])
+def test_other_chapters_lead_back_to_the_course(nb):
+    last = links(source(cells(nb, 'markdown')[-1]))
+    assert [o for o in last if o.startswith('../course/')] and '../index.ipynb#the-course' in last
 
 @each_chapter
-def test_the_index_lists_every_chapter(nb): assert f']({nb.name})' in prose(root/'nbs'/'index.ipynb')
+def test_the_index_lists_every_chapter(nb): assert f']({page(nb)})' in prose(root/'nbs'/'index.ipynb')
+
+# the budget of the course
+
+def code_lines(cell): return [o for o in source(cell).split('\n') if o.strip() and not o.startswith('#|')]
+def exported(cell): return re.search(r'^#\|\s*export', source(cell), re.M)
+def folded(cell): return directives(cell).get('code-fold') == 'true' or 'hide' in directives(cell)
+
+def test_the_course_can_be_walked_in_a_week():
+    words = sum(len(prose(nb).split()) for nb in taught)
+    assert len(taught) == 15 and words <= 35_000, f'{words:,} words'
+    lines = {bool(e): n for e in (0, 1) for n in [sum(len(code_lines(c)) for nb in taught for c in cells(nb, 'code') if bool(exported(c)) == e)]}
+    assert lines[True] <= .4*sum(lines.values())
+
+@each_taught
+def test_open_cells_fit_on_a_screen(nb):
+    for c in cells(nb, 'code'):
+        if folded(c): continue
+        assert len(code_lines(c)) <= 20, f"{c['id']}: {len(code_lines(c))} lines"
+        assert max(map(len, code_lines(c)), default=0) <= 88, c['id']
+
+@each_taught
+def test_the_course_shows_no_refusals(nb):
+    for c in cells(nb, 'code'): assert folded(c) or 'test_fail' not in source(c), c['id']
+
+@each_taught
+def test_a_course_chapter_needs_only_what_the_course_has_told(nb):
+    "A library name is used only where this chapter or an earlier one has built it or said what it is"
+    told = '\n'.join(prose(o) + '\n'.join(source(c) for c in cells(o, 'code') if c['id'] != 'colab' and not re.search('^from elmo_fastai', source(c), re.M))
+                     for o in taught[:taught.index(nb)+1])
+    text = '\n'.join(map(source, cells(nb, 'code')))
+    for names in re.findall(r'^from elmo_fastai\.[\w.]+ import (.*)$', text, re.M):
+        for o in re.findall(r'(\w+)(?: as \w+)?', names): assert re.search(rf'`[^`]*\b{o}\b[^`]*`', told), f'{o} is used before the course has told what it is'
 
 # the reference
 
-AGAIN = 'execute nbs/99_api.ipynb again, then nbdev_clean'
-api = root/'nbs'/'99_api.ipynb'
+PACKAGES = ['base', 'text', 'nn', 'data', 'elmo', 'train', 'tasks', 'studies']
+AGAIN = 'execute nbs/reference.ipynb again, then nbdev_clean'
+api = root/'nbs'/'reference.ipynb'
 
 def modules():
-    "The modules in the order of the sidebar, and the chapter of each"
-    for f in (root/'nbs'/o for o in order()):
-        for m in re.findall(r'^#\| default_exp (\w+)', '\n'.join(source(c) for c in cells(f, 'code')), re.M): yield m, f
+    "The modules by name, and the notebook of each"
+    for f in nbs:
+        for m in re.findall(r'^#\| default_exp ([\w.]+)', '\n'.join(source(c) for c in cells(f, 'code')), re.M): yield m, f
 
-def tree(module): return ast.parse((root/'elmo_fastai'/f'{module}.py').read_text(encoding='utf-8'))
+def tree(module): return ast.parse((root/'elmo_fastai'/f"{module.replace('.', '/')}.py").read_text(encoding='utf-8'))
 
 def public(module): return next(ast.literal_eval(o.value) for o in tree(module).body if isinstance(o, ast.Assign) and ast.unparse(o.targets[0]) == '__all__')
 
@@ -142,22 +180,24 @@ def reference():
     "What the reference says: name → its text, section by section"
     on, sections = None, {}
     for c in read(api)['cells']:
-        if c['cell_type'] == 'markdown' and (m := re.match(r'## elmo_fastai\.(\w+)$', source(c).split('\n')[0])): on = sections.setdefault(m[1], dict(about=source(c)))
+        if c['cell_type'] == 'markdown' and (m := re.match(r'## elmo_fastai\.([\w.]+)$', source(c).split('\n')[0])): on = sections.setdefault(m[1], dict(about=source(c)))
         elif c['cell_type'] == 'code' and on is not None and source(c).endswith(f"reference('{list(sections)[-1]}')"):
             about, *parts = re.split(r'^####? ', '\n'.join(texts(c['outputs'])), flags=re.M)
             on['text'], on['names'] = about, {p.split('\n')[0]: p for p in parts}
     return sections
 
-def test_the_reference_has_every_module_in_the_order_of_the_course():
+def test_the_reference_has_every_module():
     said = reference()
-    assert list(said) == [m for m,_ in modules()]
+    assert set(said) == {m for m,_ in modules()}
+    packages = [m.split('.')[0] for m in said]
+    assert list(dict.fromkeys(packages)) == PACKAGES and packages == sorted(packages, key=PACKAGES.index)
     for m,f in modules():
-        assert f.name in links(said[m]['about']) and any(o.endswith(f'/elmo_fastai/{m}.py') for o in links(said[m]['about']))
+        assert page(f) in links(said[m]['about']) and any(o.endswith(f"/elmo_fastai/{m.replace('.', '/')}.py") for o in links(said[m]['about']))
         assert said[m]['text'].startswith(ast.get_docstring(tree(m))), AGAIN
 
 def test_the_reference_has_every_public_name_and_no_other():
     said, seen = reference(), set()
-    for m,_ in modules():
+    for m in said:
         new = [o for o in public(m) if o not in seen]
         assert [o for o in said[m]['names'] if '.' not in o] == new, AGAIN
         for o in set(public(m)) - set(new): assert f'`{o}`' in '\n'.join([said[m]['text'], *said[m]['names'].values()]), (m, o)
@@ -168,9 +208,9 @@ def test_the_reference_has_every_method_that_is_described():
     classes = {o for o in said if isinstance(known.get(o), ast.ClassDef)}
     methods = {o for o,f in known.items() if o.split('.')[0] in classes and '.' in o and '._' not in o and ast.get_docstring(f)}
     assert not methods - said, AGAIN
-    import elmo_fastai.all as library
+    library = {k: v for m,_ in modules() for k,v in vars(import_module(f'elmo_fastai.{m}')).items()}
     for o in said - set(known):       # a second name of a method
-        if '.' in o: assert callable(getattr(getattr(library, o.split('.')[0]), o.split('.')[1])), (o, AGAIN)
+        if '.' in o: assert callable(getattr(library[o.split('.')[0]], o.split('.')[1])), (o, AGAIN)
 
 def test_the_reference_is_up_to_date():
     "Parameters and first lines of descriptions"
@@ -197,10 +237,10 @@ def test_the_glossary_is_in_order():
 
 def test_the_glossary_leads_to_chapters():
     rows = re.findall(r'^\| (?!\||-|stands)(.*) \|$', prose(api), re.M)
-    for text in [f'{t}: {said}' for t,said in TERM.findall(prose(api))] + rows: assert re.search(r'\[\d\d[a-z]?\]\(\d\d[a-z]?_\w+\.ipynb\)$', text), text
+    for text in [f'{t}: {said}' for t,said in TERM.findall(prose(api))] + rows: assert re.search(r'\]\((?:course|library|studies)/\w+\.ipynb\)$', text), text
 
 def test_names_in_the_glossary_exist():
-    library = set(re.findall(r'\w+', '\n'.join(f.read_text(encoding='utf-8') for f in (root/'elmo_fastai').glob('*.py'))))
+    library = set(re.findall(r'\w+', '\n'.join(f.read_text(encoding='utf-8') for f in (root/'elmo_fastai').rglob('*.py'))))
     fastai = {'fit_one_cycle', 'encodes', 'decodes', 'slice'}
     for term,text in TERM.findall(prose(api)):
         for code in re.findall(r'`([^`]+)`', term + text):

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np, pytest, torch
 from fastai.basics import Callback, CancelFitException, set_seed
 from elmo_fastai.all import *
+from elmo_fastai.nn.bilm import evaluate
 
 GOLDEN = Path(__file__).parent/'golden'
 FILES = GOLDEN/'files'

@@ -4,7 +4,9 @@ from pathlib import Path
 
 import numpy as np, pytest, torch
 
-from elmo_fastai.all import BiLM, BiLMConfig, ByteCharVocab, Elmo, word_tokenize
+from elmo_fastai.text.tokens import ByteCharVocab, word_tokenize
+from elmo_fastai.nn.bilm import BiLM, BiLMConfig
+from elmo_fastai.elmo.module import Elmo
 
 root = Path(__file__).resolve().parent.parent
 live = root/'nbs'/'live'

@@ -9,8 +9,10 @@ from notebooks import rule_for
 import elmo_fastai
 
 lib = Path(elmo_fastai.__file__).resolve().parent
-files = sorted(f for f in lib.glob('*.py') if f.name not in ('__init__.py', '_modidx.py'))
-modules = [f.stem for f in files if f.stem != 'all']
+PACKAGES = ['base', 'text', 'nn', 'data', 'elmo', 'train', 'tasks', 'studies']     # each imports from those before it
+files = sorted(f for f in lib.glob('*/*.py') if f.stem != '__init__')
+modules = [f'{f.parent.name}.{f.stem}' for f in files]
+def file_of(name): return lib/f"{name.replace('.', '/')}.py"
 TOOLS = {'nbdev', 'execnb', 'pytest', 'hypothesis', 'jupyter', 'nbconvert', 'nbformat', 'IPython', 'ipykernel', 'psutil', 'packaging', 'jupyterlab', 'quarto'}
 each = rule_for(modules, str)
 
@@ -20,11 +22,12 @@ def imports(file, deferred=True):
     for n in ast.walk(tree) if deferred else tree.body:
         if isinstance(n, ast.Import): yield from (o.name for o in n.names)
         elif isinstance(n, ast.ImportFrom):
-            yield f'elmo_fastai.{n.module}' if n.level else n.module
+            own = ['elmo_fastai', *file.relative_to(lib).parent.parts]
+            yield '.'.join([*own[:len(own)+1-n.level], n.module]) if n.level else n.module
 
 @each
 def test_no_development_tool_is_imported(name):
-    assert not {o.split('.')[0] for o in imports(lib/f'{name}.py', deferred=name != 'pictures')} & TOOLS    # its slider needs Jupyter
+    assert not {o.split('.')[0] for o in imports(file_of(name), deferred=name != 'studies.pictures')} & TOOLS    # its slider needs Jupyter
 
 def test_every_module_without_the_tools():
     "Each module by itself in a new process in which the development tools can't be imported; with no network and no display"
@@ -70,33 +73,60 @@ def test_no_name_means_two_things():
         m = import_module(f'elmo_fastai.{name}')
         for o in m.__all__: assert seen.setdefault(o, (name, getattr(m, o)))[1] is getattr(m, o), f'{o} of {seen[o][0]} and of {name}'
 
-def test_all_is_the_union():
+def core():
     scope = {}
     exec('from elmo_fastai.all import *', scope)
-    for name in modules:
-        m = import_module(f'elmo_fastai.{name}')
-        for o in m.__all__: assert scope.get(o) is getattr(m, o), f'{o} of {name} is not in elmo_fastai.all'
+    return {k: v for k,v in scope.items() if k[0] != '_'}
 
-def test_a_module_imports_only_from_rooms_above():
-    "Modules in the order of their notebooks; `all` comes last. (A room may hand over to a later one when it is called: `batches` does for text on disk.)"
-    found = {f.stem: re.search(r'File to edit: \S*?(\w+)\.ipynb', f.read_text(encoding='utf-8')) for f in files if f.stem != 'all'}
-    assert all(found.values()), 'every module comes from a notebook'
-    number = {k: m[1] for k,m in found.items()}
-    for name in ('toy', 'speed'):           # explained after what uses them; they import nothing of ours
-        assert not [o for o in imports(lib/f'{name}.py') if o.startswith('elmo_fastai')]
-        number[name] = '00' + number[name]
-    for f in files:
-        for o in imports(f, deferred=False):
-            if f.stem == 'all' or not o.startswith('elmo_fastai.'): continue
-            other = o.split('.')[1]
-            assert number[other] < number[f.stem], f'{f.stem} imports {other}, which comes later'
+def test_the_core_is_small_and_shadows_nothing_of_fastai():
+    import fastai.text.all as fastai
+    names = core()
+    assert 40 <= len(names) <= 60
+    assert not [o for o,v in names.items() if getattr(fastai, o, v) is not v]
+    public = {o for m in modules for o in import_module(f'elmo_fastai.{m}').__all__}
+    assert set(names) <= public
+
+def test_the_names_of_the_blog_post_stay_valid():
+    names = 'NGramsTokenizer NumericalizeChars ElmoTransform ElmoPadChunk ELMODataLoader CharacterLayer Elmo'
+    assert set(names.split()) <= set(core())
+
+def arrows():
+    "(module, what it imports of ours, is it at the top?), read from the code"
+    for m in modules:
+        top = [*imports(file_of(m), deferred=False)]
+        for o in imports(file_of(m)):
+            if o.startswith('elmo_fastai.'): yield m, o.removeprefix('elmo_fastai.'), o in top
+
+def test_imports_go_one_way():
+    "From package to package as they are listed, without circles, and none is hidden in a function"
+    for a,b,top in arrows():
+        assert top, f'{a} imports {b} in a function'
+        assert b in modules, (a, b)
+        assert PACKAGES.index(b.split('.')[0]) <= PACKAGES.index(a.split('.')[0]), f'{a} imports {b}'
+    above = {m: {b for a,b,_ in arrows() if a == m} for m in modules}
+    while free := [m for m,bs in above.items() if not bs & set(above)]:
+        for m in free: del above[m]
+    assert not above, f'these import one another: {sorted(above)}'
+
+def test_no_private_name_leaves_its_module():
+    for m in modules:
+        for n in ast.walk(ast.parse(file_of(m).read_text(encoding='utf-8'))):
+            if isinstance(n, ast.ImportFrom) and (n.level or n.module.startswith('elmo_fastai')):
+                assert not [o.name for o in n.names if o.name[0] == '_'], (m, n.module)
+
+HEAVY = 'matplotlib', 'sklearn', 'fastai', 'datasets', 'IPython'
+
+def test_elmo_comes_without_training_and_plots():
+    code = f"import sys, elmo_fastai.elmo; print([o for o in {HEAVY!r} if o in sys.modules], [o for o in sys.modules if o.startswith('elmo_fastai.train')])"
+    env = {**os.environ, 'PYTHONPATH': os.pathsep.join([str(lib.parent), os.environ.get('PYTHONPATH', '')])}
+    p = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, env=env)
+    assert p.stdout.strip() == '[] []', p.stdout + p.stderr
 
 def test_modules_are_generated():
     for f in files:
-        if f.stem == 'all': continue
         text = f.read_text(encoding='utf-8')
         assert 'AUTOGENERATED' in text
-        notebook = lib.parent/'nbs'/re.search(r'File to edit: (\S+)\.?$', text, re.M)[1].rstrip('.').split('/')[-1]
+        notebook = f.parent/re.search(r'File to edit: (\S+)\.?$', text, re.M)[1].rstrip('.')
         if (lib.parent/'nbs').is_dir(): assert notebook.is_file()
 
 def test_importing_filters_no_warnings():

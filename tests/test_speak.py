@@ -8,6 +8,7 @@ from elmo_fastai.text.tokens import ByteCharVocab, SPECIALS, WordVocab
 from elmo_fastai.nn.bilm import BiLM, BiLMConfig, evaluate, sentence_chars
 from elmo_fastai.data.batches import SentenceDataLoader
 from elmo_fastai.data.encoded import EncodedText, TokenTypes
+from elmo_fastai.elmo.file import fill
 from elmo_fastai.train.speak import Surprise, choose, draw_surprise, generate, score
 
 CFG = BiLMConfig('test', char_dim=4, filters=((1,6),(2,6),(3,6)), proj_dim=20, hidden_dim=20, dropout=0.3)

@@ -331,7 +331,7 @@ def is_tokenizer(o):
     try: return o is None or isinstance(o, str) and bool(get_tokenizer(o))
     except ValueError: return False
 
-def read_settings(file):
+def read_elmo_settings(file):
     "The checked contents of an `elmo.json` as arguments of `Elmo` and of its mixes"
     try: d = json.loads(regular_file(file, 10**6).read_text(encoding='utf-8'))
     except (OSError, ValueError, RecursionError) as e: raise ModelFileError(f"{file} can't be read: {e}") from None
@@ -415,7 +415,7 @@ def from_pretrained(cls:Elmo,
                              local_files_only=local_files_only)
     folder = Path(folder)
     with NoDraws(): lm, vocab = load_bilm(folder)
-    saved = read_settings(folder/'elmo.json') if (folder/'elmo.json').exists() else {}
+    saved = read_elmo_settings(folder/'elmo.json') if (folder/'elmo.json').exists() else {}
     mixes, new = saved.pop('mixes', None), {'n_reps', 'shares', 'gamma', 'train_shares', 'train_gamma', 'norm'} & set(settings)
     if mixes and not new: settings['n_reps'] = len(mixes)
     if saved: saved['tokenizer'] = saved['tokenizer'] or NoTokenizer()

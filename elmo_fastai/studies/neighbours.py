@@ -16,9 +16,9 @@ from ..text.corpora import Corpus, Sentence
 from ..text.tokens import SPECIALS, WordVocab, get_tokenizer, split_text
 from ..elmo.module import Elmo
 from ..tasks.cbow import WordVectors
-from .probe import (
-    as_examples, by_sentence, check_seeds, collect, collect_senses, even_out, read_position,
-    read_rows, summarise, which_layers)
+from .probe import as_examples, by_sentence, check_seeds, collect
+from .probe import collect_senses, even_out, read_position, read_rows, summarise
+from .probe import which_layers
 
 # %% ../../nbs/studies/neighbours.ipynb #c009
 def static_words(

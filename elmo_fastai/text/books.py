@@ -14,9 +14,8 @@ from http.client import HTTPException
 from pathlib import Path
 from fastcore.xdg import xdg_cache_home
 from ..base.errors import CorpusError
-from elmo_fastai.text.corpora import (
-    Corpus, SHAKESPEARE_URL, download, fetch, local_copies, local_folder, no_download,
-    read_text, wikitext2)
+from .corpora import Corpus, SHAKESPEARE_URL, download, fetch, local_copies
+from .corpora import local_folder, no_download, read_text, wikitext2
 
 # %% ../../nbs/library/books.ipynb #c010
 _titles = '|'.join("""Mr Mrs Ms Messrs Dr St Ste Rev Hon Col Capt Gen Lieut Lt Maj Sergt Sgt Prof Mme Mlle Mdlle Sen Rep Gov

@@ -18,9 +18,9 @@ from fastcore.basics import patch
 from fastcore.xdg import xdg_cache_home
 from ..base.errors import CorpusError
 from ..base.files import check_utf8, regular_file
-from .corpora import (
-    Corpus, SPLITS, TEXT_ENDINGS, all_lines, each_once, ending, files_corpus, from_hub,
-    lines_of, local_folder, split_files, split_lines, text_corpus, text_files)
+from .corpora import Corpus, SPLITS, TEXT_ENDINGS, all_lines, each_once, ending
+from .corpora import files_corpus, from_hub, lines_of, local_folder, split_files
+from .corpora import split_lines, text_corpus, text_files
 
 # %% ../../nbs/library/tables.ipynb #c009
 TEXT_COLUMNS = 'text', 'sentence', 'review', 'content'

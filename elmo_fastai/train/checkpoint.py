@@ -21,9 +21,8 @@ from safetensors import SafetensorError
 from ..base.errors import CheckpointError
 from ..base.files import lock_folder
 from ..base.processes import gather, main_says, n_processes, rank
-from .saved import (
-    CHECKPOINT_NAME, Checkpoint, checkpoints_in, newest_checkpoint, prune_checkpoints,
-    read_checkpoint, write_checkpoint)
+from .saved import CHECKPOINT_NAME, Checkpoint, checkpoints_in, newest_checkpoint
+from .saved import prune_checkpoints, read_checkpoint, write_checkpoint
 
 # %% ../../nbs/library/resume.ipynb #c018
 _fastai = {Recorder: 'lrs iters losses values', ParamScheduler: 'hps', TrackerCallback: 'best new_best wait', MixedPrecision: 'scales',

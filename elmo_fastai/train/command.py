@@ -21,23 +21,23 @@ from safetensors import SafetensorError
 import elmo_fastai
 from ..base.errors import CheckpointError, CommandError, CorpusError, ModelFileError
 from ..base.files import lock_folder, regular_file
-from ..base.options import (
-    CommandLine, clock, did_you_mean, in_words, seconds, to_toml, written)
+from ..base.options import CommandLine, clock, did_you_mean, in_words, seconds, to_toml
+from ..base.options import written
 from ..base.processes import is_main, main_first, own_device
 from ..text.corpora import Corpus, ToyCorpus, text_corpus
 from ..text.named import CORPORA, get_corpus
 from ..text.tokens import ByteCharVocab, SPECIALS, get_tokenizer
-from ..nn.bilm import (
-    BiLM, BiLMConfig, elmo_configs, evaluate, load_bilm, read_config, save_bilm)
+from ..nn.bilm import BiLM, BiLMConfig, elmo_configs, evaluate, load_bilm, read_config
+from ..nn.bilm import save_bilm
 from ..data.batches import valid_loader
 from ..data.encoded import EncodedText
 from ..data.loaders import ElmoDataLoaders
 from ..data.streams import stream_loaders
-from .checkpoint import (
-    Checkpoints, resume as go_on, machine, rng_state, set_rng_state)
+from .checkpoint import Checkpoints, resume as go_on, machine, rng_state
+from .checkpoint import set_rng_state
 from .distributed import several_processes
-from .learner import (
-    CarryState, EarlyStop, PlotPerplexity, TimeBudget, bf16_is_fast, bilm_learner)
+from .learner import CarryState, EarlyStop, PlotPerplexity, TimeBudget
+from .learner import bf16_is_fast, bilm_learner
 from .report import make_report, report_figure, report_text
 from .saved import checkpoints_in, find_checkpoint, read_checkpoint
 try: import resource

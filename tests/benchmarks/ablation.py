@@ -50,7 +50,7 @@ def options():
 
 def get_text(quick):
     "The corpus, or the reason why there is none"
-    from elmo_fastai.all import toy_corpus, wikitext2
+    from elmo_fastai.text.corpora import toy_corpus, wikitext2
     if quick: return toy_corpus(n_train=8000, n_valid=300, n_test=1, n_unseen=1)
     for folder in map(Path, filter(None, (os.environ.get('ELMO_FASTAI_DATA'), ROOT.parent/'shared'/'data'))):
         if (folder/'wikitext-2').is_dir(): return wikitext2(folder/'wikitext-2')
@@ -67,7 +67,9 @@ def train_row(name, corpus, r, args, seconds):
     "One row of the table"
     from fastai.torch_core import set_seed
     from fastai.callback.all import ParamScheduler
-    from elmo_fastai.all import ElmoDataLoaders, TimeBudget, bilm_learner, elmo_configs, evaluate
+    from elmo_fastai.data.loaders import ElmoDataLoaders
+    from elmo_fastai.train.learner import TimeBudget, bilm_learner
+    from elmo_fastai.nn.bilm import elmo_configs, evaluate
     change = ROWS[name]
     r = {**r, **{k: max(1, round(r[k]*f)) for k,f in change.get('scale', {}).items()}}
     config = elmo_configs[r['model']]

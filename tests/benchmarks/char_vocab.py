@@ -36,7 +36,7 @@ def options():
 
 def texts(args):
     "(corpus, tagged sentences to learn from, to be asked)"
-    from elmo_fastai.all import Corpus, toy_corpus, ud_ewt, wikitext2
+    from elmo_fastai.text.corpora import Corpus, toy_corpus, ud_ewt, wikitext2
     if args.quick:
         toy = toy_corpus(n_train=4000, n_valid=300, n_test=1, n_unseen=300)
         return toy, toy.gold['train'][:400], toy.gold['unseen']
@@ -57,7 +57,8 @@ def tags(elmo, train, dev, known, n_tokens, seed):
 
 def train_row(name, seed, args):
     from fastai.torch_core import set_seed
-    from elmo_fastai.all import BiLMConfig, ByteCharVocab, CharVocab, Elmo, ElmoDataLoaders, bilm_learner, evaluate
+    from elmo_fastai.all import BiLMConfig, ByteCharVocab, CharVocab, Elmo, ElmoDataLoaders, bilm_learner
+    from elmo_fastai.nn.bilm import evaluate
     corpus, train, dev = texts(args)
     sents = [o.split() for o in corpus.train]
     chars = ByteCharVocab() if ROWS[name] is None else CharVocab.build(sents, **ROWS[name])

@@ -17,7 +17,8 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT/'tests')]
 from after_render import boxed
 from test_live import sentences
-from elmo_fastai.all import Elmo, word_tokenize
+from elmo_fastai.text.tokens import word_tokenize
+from elmo_fastai.elmo.module import Elmo
 
 TEN = [f'The {a} man saw a {b} on the {c} .' for a in ('old', 'young', 'tall', 'blind', 'rich') for b in ('boat', 'light', 'letter', 'stranger') for c in ('bank', 'stairs')]
 

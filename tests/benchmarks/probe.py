@@ -60,7 +60,7 @@ def toy_gold(n, n_valid=0):
 
 def toy(folders, quick):
     "Tags and senses, layer by layer"
-    from elmo_fastai.all import sense_probe, tag_probe
+    from elmo_fastai.studies.probe import sense_probe, tag_probe
     gold, res = toy_gold(12_000, 1_000 if quick else 2_000), []
     train = gold['train'][:4_000 if quick else 12_000]
     for folder in folders:
@@ -79,7 +79,8 @@ class View:
 def purity_of_pools(folders, quick):
     "Neighbours of one sense: by the size of the text, by their number, by what is compared"
     import numpy as np
-    from elmo_fastai.all import RECIPES, purity
+    from elmo_fastai.train.command import RECIPES
+    from elmo_fastai.studies.neighbours import purity
     gold, pools, ks = toy_gold(max(POOLS))['train'], POOLS[:2] if quick else POOLS, KS[:2] if quick else KS
     runs, ways = [], []
     for folder in folders:
@@ -102,7 +103,8 @@ def purity_of_pools(folders, quick):
 
 def english(elmo, quick):
     "Twelve words in sentences that we wrote"
-    from elmo_fastai.all import read_senses, sense_probe, purity, sense_pairs, pair_probe
+    from elmo_fastai.studies.probe import read_senses, sense_probe
+    from elmo_fastai.studies.neighbours import purity, sense_pairs, pair_probe
     data, seeds = read_senses(ROOT/'nbs'/'data'/'senses_en.csv'), 5 if quick else 20
     pairs = sense_pairs(data, 600)
     tables = {'sense, nearest mean': sense_probe(elmo, data, seeds=seeds), 'sense, nearest example': sense_probe(elmo, data, how='1nn', seeds=seeds),
@@ -131,7 +133,8 @@ def real_senses(elmo):
 def real(elmo, quick):
     "Fifteen words in novels and WikiText-2, their senses labelled by hand, beside random weights"
     import numpy as np
-    from elmo_fastai.all import purity, sense_probe
+    from elmo_fastai.studies.neighbours import purity
+    from elmo_fastai.studies.probe import sense_probe
     from elmo_fastai.tasks.classify import random_elmo
     data, sources = real_senses(elmo)
     tables = {f'purity, k={k}': purity(elmo, data, k=k) for k in (1, 3)}
@@ -171,7 +174,7 @@ def count_vectors(sents, n_words=8_000, around=3, dim=100):
 
 def words(elmo, quick, layer=1):
     "A dozen words and more: where their nearest occurrences are, and their static neighbours"
-    from elmo_fastai.all import nearest, static_words
+    from elmo_fastai.studies.neighbours import nearest, static_words
     ask = [(w, [q.strip() for q in qs.split('|')]) for w,qs in (o.split(': ', 1) for o in ASK.strip().split('\n'))][:2 if quick else None]
     text, wanted = real_sentences(), re.compile(r'\b(?:' + '|'.join(w for w,_ in ask) + r')\b')
     keys = [k for k,s in text.items() if wanted.search(s) and '<unk>' not in s]
@@ -194,7 +197,8 @@ def words(elmo, quick, layer=1):
 
 def ud(elmo, quick):
     "Parts of speech, words and positions in the treebank"
-    from elmo_fastai.all import ud_ewt, tag_probe, word_probe, position_probe
+    from elmo_fastai.text.corpora import ud_ewt
+    from elmo_fastai.studies.probe import tag_probe, word_probe, position_probe
     gold, res = ud_ewt().gold, {}
     dev = gold['valid'][:300 if quick else None]
     for name,probe in (('part of speech', tag_probe), ('word', word_probe), ('position', position_probe)):
@@ -207,7 +211,8 @@ def ud(elmo, quick):
 
 def timed(elmo, quick):
     "Seconds of each probe, 20,000 tokens to learn from, one seed; under a minute is asked"
-    from elmo_fastai.all import tag_probe, word_probe, position_probe, sense_probe, purity
+    from elmo_fastai.studies.probe import tag_probe, word_probe, position_probe, sense_probe
+    from elmo_fastai.studies.neighbours import purity
     gold, res = toy_gold(800 if quick else 3_000, 600), {}
     more = toy_gold(2_000 if quick else 40_000)['train']                       # one word in twenty has senses
     def run(name, f, *args, **kw):
@@ -227,7 +232,9 @@ def peak_mb():
 def one(n, kind):
     "The highest memory of a search through `n` occurrences of one word"
     import torch
-    from elmo_fastai.all import BiLM, BiLMConfig, Elmo, TokenIndex, nearest
+    from elmo_fastai.nn.bilm import BiLM, BiLMConfig
+    from elmo_fastai.elmo.module import Elmo
+    from elmo_fastai.studies.neighbours import TokenIndex, nearest
     torch.manual_seed(0)
     elmo = Elmo(BiLM(BiLMConfig('tiny'), 0), tokenizer='space').eval()
     stream = (f'w{i} bank w{i*7919 % 50_000}'.split() for i in range(n))

@@ -30,7 +30,11 @@ def data_folder():
 def job(spec):
     "Train some steps and print the tokens a second"
     from fastai.basics import Callback, CancelFitException, set_seed
-    from elmo_fastai.all import BiLMConfig, Corpus, ElmoDataLoaders, WordVocab, bilm_learner, elmo_configs, toy_corpus, wikitext2
+    from elmo_fastai.nn.bilm import BiLMConfig, elmo_configs
+    from elmo_fastai.text.corpora import Corpus, toy_corpus, wikitext2
+    from elmo_fastai.data.loaders import ElmoDataLoaders
+    from elmo_fastai.text.tokens import WordVocab
+    from elmo_fastai.train.learner import bilm_learner
     from elmo_fastai.base.processes import add_up, is_main
     from elmo_fastai.train.distributed import several_processes
     set_seed(42)

@@ -47,7 +47,7 @@ def make_model(args, step):
     "A model of the design number `step`"
     import torch
     from dataclasses import replace
-    from elmo_fastai.all import BiLM, elmo_configs
+    from elmo_fastai.nn.bilm import BiLM, elmo_configs
     torch.manual_seed(42)
     config = replace(elmo_configs[args.model], cutoffs=None if step >= 3 else (), cell_clip=None if step >= 1 else 1e9)   # a limit makes it loop
     model = BiLM(config, args.vocab).to(args.device).train()
@@ -69,7 +69,7 @@ def one_step(args, model, opt, batch, bf16):
 def measure(args, step, batches):
     "Tokens a second of one design, its operations a second, the share of the matrix speed, and peak memory on a GPU"
     import torch
-    from elmo_fastai.all import step_operations
+    from elmo_fastai.studies.cost import step_operations
     cuda,bf16 = args.device.startswith('cuda'),step >= 4
     model = make_model(args, step)
     opt = torch.optim.AdamW(model.parameters(), 1e-3, fused=True)
@@ -84,7 +84,8 @@ def measure(args, step, batches):
 
 def main(args):
     import torch
-    from elmo_fastai.all import bf16_is_fast, matrix_speed
+    from elmo_fastai.train.learner import bf16_is_fast
+    from elmo_fastai.studies.cost import matrix_speed
     cuda = args.device.startswith('cuda')
     if cuda and not torch.cuda.is_available(): sys.exit('There is no GPU here that PyTorch can use: leave out --device to measure the processor')
     if args.quick: args.model,args.vocab,args.bs,args.seq_len,args.reps = 'tiny',5000,4,16,1

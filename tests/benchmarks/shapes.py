@@ -26,7 +26,9 @@ ISAS = {'its own': {}, 'AVX2, fp32': dict(ONEDNN_MAX_CPU_ISA='AVX2', ATEN_CPU_CA
 WORKS = {'tiny, toy sentences': 'toy', 'small, stream of WikiText-2': 'wiki'}
 
 def loaders(work):
-    from elmo_fastai.all import ELMO_SMALL, ELMO_TINY, Corpus, ElmoDataLoaders, toy_corpus, wikitext2
+    from elmo_fastai.nn.bilm import ELMO_SMALL, ELMO_TINY
+    from elmo_fastai.text.corpora import Corpus, toy_corpus, wikitext2
+    from elmo_fastai.data.loaders import ElmoDataLoaders
     if work == 'toy':
         how = dict(kind='sentences', bs=96)
         return ElmoDataLoaders.from_corpus(toy_corpus(12_000), seed=42, device='cpu', **how), ELMO_TINY
@@ -38,7 +40,7 @@ def loaders(work):
 def child(work, way, n_batches):
     "Answers each line on its input with (tokens a second on new batches, on the same again)"
     import torch
-    from elmo_fastai.all import bilm_learner, bilm_loss, bf16_is_fast
+    from elmo_fastai.train.learner import bilm_learner, bilm_loss, bf16_is_fast
     from elmo_fastai.nn.shapes import exact_shapes, two_threads
     if 'one' in way: torch.set_num_threads(1)
     dls, config = loaders(work)

@@ -37,7 +37,9 @@ def measure(name, args):
     "All trainings and uses on one corpus"
     import numpy as np, torch
     from fastai.torch_core import set_seed
-    from elmo_fastai.all import BiLM, BiLMConfig, EncodedText, TokenTypes, WordVocab, get_tokenizer
+    from elmo_fastai.nn.bilm import BiLM, BiLMConfig
+    from elmo_fastai.data.encoded import EncodedText, TokenTypes
+    from elmo_fastai.text.tokens import WordVocab, get_tokenizer
     from elmo_fastai.studies.state import TRAININGS, USES, train_reading, use_reading
     corpus = get_text(name)
     if corpus is None: print(f'{name} is not here: left out'); return
