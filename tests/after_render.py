@@ -66,8 +66,8 @@ def without_unused(html):
 
 def numbers(docs):
     "The number of each chapter by its page: nbdev takes it out of the address, the link to the source still has it"
-    found = {f.name: re.search(r'/nbs/(\d+[a-z]?)_\w+\.ipynb"', f.read_text(encoding='utf-8')) for f in docs.glob('*.html')}
-    return {page: m[1] for page,m in found.items() if m and m[1] != '99'}
+    found = {f.relative_to(docs).as_posix(): re.search(r'/nbs/(?:\w+/)?(\d+)_\w+\.ipynb"', f.read_text(encoding='utf-8')) for f in docs.rglob('*.html')}
+    return {page: m[1] for page,m in found.items() if m}
 
 def numbered(html, numbers):
     "`html` with the numbers of the chapters before their titles in the sidebar: the chapters name one another by number"

@@ -440,7 +440,7 @@ if __name__ == '__main__': mp.start_processes(work, (sys.argv[3],), nprocs=2, st
 def test_mixes_train_under_ddp(tmp_path):
     "Two processes, each with one sentence: the mix moves, and both hold the same; it is that of one process with both sentences"
     (tmp_path/'ddp.py').write_text(DDP)
-    root = Path(module.__file__).resolve().parent.parent
+    root = Path(module.__file__).resolve().parents[2]
     r = subprocess.run([sys.executable, tmp_path/'ddp.py', root, Path(__file__).parent, tmp_path/'rendezvous'], capture_output=True, text=True, timeout=120, env={**os.environ, 'OMP_NUM_THREADS': '1'})
     assert r.returncode == 0, r.stderr[-2000:]
     got = torch.tensor(json.loads(r.stdout.split('shares ')[1]))
@@ -715,7 +715,7 @@ def test_ai2_round_trip(tmp_path):
     assert same(Elmo.from_pretrained(kept)(S)[0], Elmo.from_pretrained(kept)(S)[0])
     with pytest.raises(ModelFileError): Elmo.from_ai2(tmp_path/'nothing')
 
-data = Path(os.environ.get('ELMO_FASTAI_DATA') or Path(module.__file__).resolve().parent.parent.parent/'shared'/'data')/'ai2_fixture'
+data = Path(os.environ.get('ELMO_FASTAI_DATA') or Path(module.__file__).resolve().parents[3]/'shared'/'data')/'ai2_fixture'
 
 @pytest.mark.skipif(not data.exists(), reason='no AI2 fixture: set ELMO_FASTAI_DATA')
 def test_ai2s_reference_vectors_through_the_module():

@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 from fastai.torch_core import set_seed
 import inspect
 
-from elmo_fastai.elmo import embed as module
+from elmo_fastai.elmo import file as module
 from elmo_fastai.base.errors import CommandError
 from elmo_fastai.text.corpora import toy_corpus
 from elmo_fastai.text.tokens import SPECIALS, WordVocab, word_tokenize
@@ -475,7 +475,7 @@ def test_damaged_portions(elmo, source, tmp_path):
 
 # the command, in processes of its own
 
-root = Path(module.__file__).resolve().parent.parent
+root = Path(module.__file__).resolve().parents[2]
 
 def start(folder, *args, stdin=None, launcher=True):
     (folder/'.run.py').write_text('from elmo_fastai.elmo.file import elmo_embed\nelmo_embed()\n')     # what pip makes of an entry point

@@ -115,7 +115,7 @@ def cache(tmp_path, monkeypatch):
 def test_download_is_compared_and_kept(cache, monkeypatch):
     raw, asked = b'It was so.', []
     def download(url, name): asked.append(url); return raw
-    monkeypatch.setattr(module, '_download', download)
+    monkeypatch.setattr(module, 'download', download)
     b = BOOKS[0]._replace(sha256=sha256(raw).hexdigest(), start='It')
     with pytest.raises(CorpusError, match='not the text of The Secret Garden'): _fetch_book(BOOKS[0])
     assert not cache.exists()                                              # what is wrong does not get there
@@ -125,7 +125,7 @@ def test_download_is_compared_and_kept(cache, monkeypatch):
 
 def test_without_a_network(cache, monkeypatch):
     def download(url, name): raise OSError('no network here')
-    monkeypatch.setattr(module, '_download', download)
+    monkeypatch.setattr(module, 'download', download)
     for make in (novels, english, lambda: get_corpus('novels'), lambda: get_corpus('tiny_en')):
         with pytest.raises(CorpusError, match=r"(?s)can't download .*no network here.*novels\(path=.*ELMO_FASTAI_DATA"): make()
 

@@ -154,7 +154,7 @@ def test_a_release_that_does_not_agree_is_stopped(tag, log, message):
 def archives(folder, version=cfg['version'], wheel_lacks=(), source_lacks=()):
     "A wheel and a source archive with the files of the repository, but those"
     folder.mkdir()
-    lib = [f for f in [*(root/'elmo_fastai').glob('*.py'), *(root/'elmo_fastai').glob('box/*/*')] if f.is_file()]
+    lib = [f for f in [*(root/'elmo_fastai').glob('**/*.py'), *(root/'elmo_fastai').glob('box/*/*')] if f.is_file()]
     with zipfile.ZipFile(folder/f'elmo_fastai-{version}-py3-none-any.whl', 'w') as z:
         for f in lib:
             if f.name not in wheel_lacks: z.writestr(f.relative_to(root).as_posix(), '')
@@ -166,7 +166,7 @@ def archives(folder, version=cfg['version'], wheel_lacks=(), source_lacks=()):
 def test_whole_archives_are_accepted(tmp_path):
     assert [o.rpartition('.')[2] for o in release.archives(archives(tmp_path/'dist'))] == ['whl', 'gz']
 
-@pytest.mark.parametrize('kw,message', [(dict(wheel_lacks=['model.safetensors']), r'whl lacks elmo_fastai/box/tiny-en/model\.safetensors'), (dict(wheel_lacks=['elmo.py']), r'whl lacks elmo_fastai/elmo\.py'),
+@pytest.mark.parametrize('kw,message', [(dict(wheel_lacks=['model.safetensors']), r'whl lacks elmo_fastai/box/tiny-en/model\.safetensors'), (dict(wheel_lacks=['ai2.py']), r'whl lacks elmo_fastai/elmo/ai2\.py'),
     (dict(source_lacks=['settings.ini']), r'tar\.gz lacks settings\.ini'), (dict(version='9.9.9'), 'is not of version')])
 def test_archives_that_lack_something_are_stopped(tmp_path, kw, message):
     with pytest.raises(SystemExit, match=message): release.archives(archives(tmp_path/'dist', **kw))
