@@ -125,9 +125,9 @@ def test_the_scripts_need_nothing_else():
 
 def test_the_page_shows_the_code_that_runs():
     parts = re.findall(r'^// ---- [^\n]*? -+\n\n(.*?)(?=^// ----|\Z)', (live/'elmo.js').read_text(encoding='utf-8'), re.M | re.S)
-    cells = json.loads((root/'nbs'/'16_browser.ipynb').read_text(encoding='utf-8'))['cells']
+    cells = json.loads((root/'nbs'/'studies'/'browser.ipynb').read_text(encoding='utf-8'))['cells']
     shown = [''.join(o['data']['text/markdown']) for c in cells for o in c.get('outputs', []) if 'text/markdown' in o.get('data', {})]
-    assert len(parts) == len(shown) == 6 and all(p.strip() in o for p,o in zip(parts, shown)), 'execute nbs/16_browser.ipynb again, then nbdev_clean'
+    assert len(parts) == len(shown) == 6 and all(p.strip() in o for p,o in zip(parts, shown)), 'execute nbs/studies/browser.ipynb again, then nbdev_clean'
 
 # in a browser
 

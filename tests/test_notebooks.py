@@ -6,7 +6,7 @@ from pathlib import Path
 import nbformat, pytest, yaml
 from notebooks import *
 
-WIDEST = 150    # characters a line of code
+WIDEST = 100    # characters a line of code
 
 # form
 

@@ -227,7 +227,7 @@ def test_the_form_that_is_described_is_the_form_that_is_tested():
     "The limits in CONTRIBUTING are those of tests/test_notebooks.py"
     t, tests = text('CONTRIBUTING.md'), text('tests/test_notebooks.py')
     (widest,) = re.findall(r'^WIDEST = (\d+)', tests, re.M)
-    assert f"({widest} gives a warning)" in t
+    assert f"at most {widest} characters" in t
     title, line = re.search(r'len\(lines\[0\]\) < (\d+) and len\(lines\[1\]\) < (\d+)', tests).groups()
     assert f'(under {title} characters)' in t and f'(under {line})' in t
 

@@ -236,7 +236,7 @@ if __name__ == '__main__':
         folder = make_box(a.model, a.out, f)
         log(f"{folder}: {sum(o.stat().st_size for o in folder.iterdir())/1e6:.2f} MB")
         if Path(a.out).resolve() == (ROOT/'elmo_fastai'/'box'/'tiny-en').resolve():
-            subprocess.run([sys.executable, '-m', 'jupyter', 'nbconvert', '--log-level=ERROR', '--to', 'notebook', '--execute', '--inplace', '13b_box.ipynb'],
+            subprocess.run([sys.executable, '-m', 'jupyter', 'nbconvert', '--log-level=ERROR', '--to', 'notebook', '--execute', '--inplace', 'library/box.ipynb'],
                            cwd=ROOT/'nbs', check=True, env={**os.environ, 'PYTHONPATH': str(ROOT), 'OMP_NUM_THREADS': '1'})
-            subprocess.run([Path(sys.executable).parent/'nbdev_clean', '--fname', 'nbs/13b_box.ipynb'], cwd=ROOT, check=True)
+            subprocess.run([Path(sys.executable).parent/'nbdev_clean', '--fname', 'nbs/library/box.ipynb'], cwd=ROOT, check=True)
             log('chapter 13b is executed')
