@@ -20,11 +20,14 @@ from .transforms import ElmoTransform
 
 # %% ../../nbs/library/batches.ipynb #c012
 class BatchDL(TfmdDL):
-    "A `TfmdDL` that lifts whole batches out of an `EncodedText`. Nothing is ever dropped: `drop_last` and `n` have no effect"
-    n_in, n_out, _own = 1, 2, ()   # inputs, targets, and the arguments of a child that `new` hands on
+    """A `TfmdDL` that lifts whole batches out of an `EncodedText`. Nothing is ever dropped:
+    `drop_last` and `n` have no effect"""
+    # inputs, targets, and the arguments of a child that `new` hands on
+    n_in, n_out, _own = 1, 2, ()
     first, to_skip = 0, 0          # batches left out of this epoch, and of the next one: see `skip`
     def __init__(self,
-        dataset,            # `EncodedText`, or fastai's `TfmdLists` or `Datasets` made with `ElmoTransform`
+        # `EncodedText`,
+        dataset,            # or fastai's `TfmdLists` or `Datasets` made with `ElmoTransform`
         bs:int,             # rows a batch
         shuffle=False,      # another order in each epoch
         seed:int=None,      # makes that order repeatable; None: fastai's `set_seed` does
@@ -36,22 +39,30 @@ class BatchDL(TfmdDL):
         self.size, self.text = whole('bs', bs), as_text(dataset, types)
         self.types, self.seed = self.text.types, seed
         self.examples = self.count() if len(self.text) else 0
-        super().__init__(dataset, bs=None, shuffle=shuffle, num_workers=num_workers, n=self.examples, **kwargs)
+        super().__init__(
+            dataset, bs=None, shuffle=shuffle, num_workers=num_workers, n=self.examples, **kwargs
+        )
         if seed is not None: self.rng = random.Random(seed)
         self._n_inp, self._types = self.n_in, {tuple: [torch.Tensor]*(self.n_in+self.n_out)}
         self.get_idxs()
 
     def __len__(self): return len(self.ends)
     @property
-    def n_inp(self): return self.n_in
+    def n_inp(self):
+        return self.n_in
+
     @property
-    def vocab(self): return self.types.vocab
+    def vocab(self):
+        return self.types.vocab
+
     @property
-    def char_vocab(self): return self.types.char_vocab
+    def char_vocab(self):
+        return self.types.char_vocab
 
 # %% ../../nbs/library/batches.ipynb #c014
 def whole(name, n, least=1):
-    if not isinstance(n, (int, np.integer)) or n < least: raise ValueError(f"{name} must be a whole number from {least} up, not {n!r}")
+    if not isinstance(n, (int, np.integer)) or n < least:
+        raise ValueError(f"{name} must be a whole number from {least} up, not {n!r}")
     return int(n)
 
 def tensors(*arrays): return tuple(torch.from_numpy(np.ascontiguousarray(a)) for a in arrays)
@@ -63,13 +74,18 @@ def as_text(dataset, types=None):
     tl = dataset.tls[0] if isinstance(dataset, Datasets) else dataset
     fs = list(getattr(getattr(tl, 'tfms', None), 'fs', []))
     i = next((i for i,f in enumerate(fs) if isinstance(f, ElmoTransform)), None)
-    if i is None: raise TypeError(f"No batches from a {type(dataset).__name__} without an ElmoTransform: pass an EncodedText, or "
-                                  "TfmdLists or Datasets made with ElmoTransform")
+    if i is None:
+        raise TypeError(
+            f"No batches from a {type(dataset).__name__} without an ElmoTransform: pass an"
+            " EncodedText, or TfmdLists or Datasets made with ElmoTransform"
+        )
     if types is None: types = TokenTypes(fs[i].vocab, fs[i].char_vocab)
     if not len(tl): return EncodedText([[]], types).new_empty()
     before = Pipeline(fs[:i], split_idx=tl.split_idx)
     items = tl.items.itertuples() if isinstance(tl.items, pd.DataFrame) else tl.items
-    return EncodedText(fs[i].all_tokens((before(o) for o in items), tl.items), types, fs[i].max_words)
+    return EncodedText(
+        fs[i].all_tokens((before(o) for o in items), tl.items), types, fs[i].max_words
+    )
 
 # %% ../../nbs/library/batches.ipynb #c016
 @patch
@@ -86,7 +102,11 @@ def get_idxs(self:BatchDL):
 def sample(self:BatchDL):
     "The batches of this process, each as the numbers of its examples"
     idxs = self._DataLoader__idxs # what `get_idxs` gave in the main process
-    return (idxs[i:j] for k,(i,j) in enumerate([*zip([0, *self.ends], self.ends)][self.first:]) if k%self.num_workers == self.offs)
+    return (
+        idxs[i:j]
+        for k, (i, j) in enumerate([*zip([0, *self.ends], self.ends)][self.first :])
+        if k % self.num_workers == self.offs
+    )
 
 @patch
 def skip(self:BatchDL, n:int):
@@ -100,38 +120,56 @@ def do_batch(self:BatchDL, b): return self.before_batch(b) # there is nothing to
 def new(self:BatchDL, dataset=None, cls=None, **kwargs):
     "The same loader with other data or other arguments"
     own = {k: getattr(self, k) for k in self._own}
-    res = TfmdDL.new(self, dataset, cls, **merge(own, dict(bs=self.size, types=self.types, seed=self.seed), kwargs))
-    if dataset is None and 'get_idxs' in kwargs: res.ends = self.ends # `get_preds` wants the order of this very moment
+    res = TfmdDL.new(
+        self,
+        dataset,
+        cls,
+        **merge(own, dict(bs=self.size, types=self.types, seed=self.seed), kwargs)
+    )
+    # `get_preds` wants the order of this very moment
+    if dataset is None and 'get_idxs' in kwargs: res.ends = self.ends
     return res
 
 # %% ../../nbs/library/batches.ipynb #c022
 class SentenceDataLoader(BatchDL):
-    "Batches of whole sentences of like length: characters [B, T, W]; forward and backward targets [B, T]"
+    """Batches of whole sentences of like length: characters [B, T, W]; forward and backward targets
+    [B, T]"""
     _own = ('max_tokens', 'return_lens')
     def __init__(self,
         dataset,
         bs:int=64,              # sentences a batch, at most
-        max_tokens:int=None,    # tokens a batch, at most, padding counted; a longer sentence is a batch of its own
+        # tokens a batch, at most, padding counted;
+        max_tokens:int=None,    # a longer sentence is a batch of its own
         return_lens:bool=False, # give the lengths [B] as a second input
         shuffle=False,          # another order in each epoch
         **kwargs                # of `BatchDL`
     ):
-        self.max_tokens, self.return_lens = max_tokens and whole('max_tokens', max_tokens), return_lens
+        self.max_tokens, self.return_lens = (
+            max_tokens and whole('max_tokens', max_tokens),
+            return_lens,
+        )
         self.n_in = 1 + return_lens
         super().__init__(dataset, bs, shuffle=shuffle, **kwargs)
 
     def count(self): return len(self.text)
     def batches(self, rng):
-        "Sentences sorted by length, cut into batches; with `rng` ties and batches come in random order"
+        """Sentences sorted by length, cut into batches; with `rng` ties and batches come in random
+        order"""
         lens, n = self.text.lens, len(self.text)
         order = np.lexsort((np.arange(n) if rng is None else rng.random(n), lens))
-        res = chunks(order, self.size) if self.max_tokens is None else self._by_tokens(order, lens[order])
+        res = (
+            chunks(order, self.size)
+            if self.max_tokens is None
+            else self._by_tokens(order, lens[order])
+        )
         return res if rng is None else [res[i] for i in rng.permutation(len(res))]
 
     def _by_tokens(self, order, lens):
         res, i = [], 0
         for j,l in enumerate(lens): # lengths rise: the newest is the longest
-            if j > i and ((j-i+1)*l > self.max_tokens or j-i == self.size): res.append(order[i:j]); i = j
+            if j > i and ((j - i + 1) * l > self.max_tokens or j - i == self.size):
+                res.append(order[i:j])
+                i = j
         return [*res, order[i:]]
 
     def create_item(self, idxs):
@@ -154,27 +192,39 @@ def restore(self:BatchDL,
 
 # %% ../../nbs/library/batches.ipynb #c036
 class StreamDataLoader(BatchDL):
-    "The text as `bs` strips side by side, read in windows: characters [B, T, W]; forward and backward targets [B, T]"
+    """The text as `bs` strips side by side, read in windows: characters [B, T, W]; forward and
+    backward targets [B, T]"""
     _own = ('seq_len', 'stride')
     def __init__(self,
         dataset,
         bs:int=20,        # strips; row r of a batch goes on where row r of the last batch ended
         seq_len:int=64,   # T, tokens a window; the last window of an epoch may be shorter
-        stride:int=None,  # step from window to window; smaller than `seq_len`: windows overlap, no prediction counts twice
+        # step from window to window; smaller than `seq_len`:
+        stride:int=None,  # windows overlap, no prediction counts twice
         shuffle=False,    # sentences in another order in each epoch
         **kwargs
     ):
-        self.seq_len, self.stride = whole('seq_len', seq_len), whole('stride', seq_len if stride is None else stride)
-        if self.stride > self.seq_len: raise ValueError(f"stride={stride} is longer than seq_len={seq_len}: tokens between windows would be lost")
+        self.seq_len, self.stride = whole('seq_len', seq_len), whole(
+            'stride', seq_len if stride is None else stride
+        )
+        if self.stride > self.seq_len:
+            raise ValueError(
+                f"stride={stride} is longer than seq_len={seq_len}: tokens between windows would be"
+                " lost"
+            )
         super().__init__(dataset, bs, shuffle=shuffle, **kwargs)
 
     def count(self):
         "Windows an epoch"
         n = len(self.text.ids)
         self.per = -(-n//self.size) # tokens a strip
-        if self.per < self.seq_len: raise CorpusError(
-            f"{n:,} tokens in {self.size} strips are {self.per} tokens a strip, and seq_len={self.seq_len} is longer: take " +
-            (f"bs={n//self.seq_len} or fewer strips, " if n >= self.seq_len else "") + "a shorter seq_len, or more text")
+        if self.per < self.seq_len:
+            raise CorpusError(
+                f"{n:,} tokens in {self.size} strips are {self.per} tokens a strip, and"
+                f" seq_len={self.seq_len} is longer: take "
+                + (f"bs={n//self.seq_len} or fewer strips, " if n >= self.seq_len else "")
+                + "a shorter seq_len, or more text"
+            )
         return 1 + -(-(self.per-self.seq_len)//self.stride)
 
 # %% ../../nbs/library/batches.ipynb #c038
@@ -182,13 +232,21 @@ class StreamDataLoader(BatchDL):
 def batches(self:StreamDataLoader, rng):
     "One window a batch"
     off = self.text.offsets
-    self.perm = None if rng is None else np.concatenate([np.arange(off[i], off[i+1]) for i in rng.permutation(len(self.text))])
+    self.perm = (
+        None
+        if rng is None
+        else np.concatenate(
+            [np.arange(off[i], off[i + 1]) for i in rng.permutation(len(self.text))]
+        )
+    )
     return list(np.arange(self.examples)[:,None])
 
 @patch
 def create_item(self:StreamDataLoader, idxs):
     first, last, start = idxs[0]==0, idxs[0]==self.examples-1, idxs[0]*self.stride
-    pos = np.arange(self.size)[:,None]*self.per + np.arange(start, min(start+self.seq_len, self.per))
+    pos = np.arange(self.size)[:, None] * self.per + np.arange(
+        start, min(start + self.seq_len, self.per)
+    )
     pos = np.where(pos < len(self.text.ids), pos, -1)
     self.pos = pos if self.perm is None else np.where(pos < 0, -1, self.perm[pos])
     x,fwd,bwd = self.text.take(self.pos)
@@ -198,7 +256,8 @@ def create_item(self:StreamDataLoader, idxs):
 
 # %% ../../nbs/library/batches.ipynb #c052
 class ELMODataLoader(BatchDL):
-    "Words from their neighbours (CBOW): word ids [B, 2k] and characters [B, 2k, W] of the neighbours; the word in the middle [B]"
+    """Words from their neighbours (CBOW): word ids [B, 2k] and characters [B, 2k, W] of the
+    neighbours; the word in the middle [B]"""
     n_in, n_out, _own = 2, 1, ('context_size',)
     def __init__(self,
         dataset,
@@ -216,10 +275,16 @@ class ELMODataLoader(BatchDL):
         self.centres = np.flatnonzero((t >= k) & (t < np.repeat(lens, lens)-k))
         self.skipped = int((lens < 2*k+1).sum())
         if not len(self.centres):
-            raise CorpusError(f"context_size={k} needs a sentence of {2*k-1} words or more, and the longest here has {lens.max()-2}")
+            raise CorpusError(
+                f"context_size={k} needs a sentence of {2*k-1} words or more, and the longest here"
+                f" has {lens.max()-2}"
+            )
         return len(self.centres)
 
-    def batches(self, rng): return chunks(np.arange(self.examples) if rng is None else rng.permutation(self.examples), self.size)
+    def batches(self, rng):
+        return chunks(
+            np.arange(self.examples) if rng is None else rng.permutation(self.examples), self.size
+        )
 
     def create_item(self, idxs):
         k, t = self.context_size, self.text
@@ -234,7 +299,10 @@ def _say(words): return ' '.join(str(w) if w else '·' for w in words)
 def note_at(self:EncodedText, name, pos):
     "The notes called `name` at the positions `pos`; None where there are none"
     s = np.searchsorted(self.offsets, pos, 'right')-1
-    return [dict(enumerate(self.notes[name][i], 1)).get(p-self.offsets[i]) if p >= 0 else None for i,p in zip(s, pos)]
+    return [
+        dict(enumerate(self.notes[name][i], 1)).get(p - self.offsets[i]) if p >= 0 else None
+        for i, p in zip(s, pos)
+    ]
 
 # %% ../../nbs/library/batches.ipynb #c059
 @patch
@@ -243,19 +311,28 @@ def readable(self:BatchDL, b, max_n=9)->pd.DataFrame:
     rows, itos = [], [None, *self.vocab.itos[1:]]
     for chars,fwd,bwd in zip(*[o[:max_n].cpu().numpy() for o in (b[0], *b[self.n_in:])]):
         n = int((chars[:,0] != 0).sum())
-        rows.append([_say(self.char_vocab.decode(chars[:n])), *(_say(itos[i] for i in t[:n]) for t in (fwd, bwd))])
+        rows.append(
+            [
+                _say(self.char_vocab.decode(chars[:n])),
+                *(_say(itos[i] for i in t[:n]) for t in (fwd, bwd)),
+            ]
+        )
     return pd.DataFrame(rows, columns=['text', 'forward targets', 'backward targets'])
 
 @patch
 def readable(self:ELMODataLoader, b, max_n=9)->pd.DataFrame:
     "A batch `b` of words and their neighbours as text"
     k, tok = b[1].shape[1]//2, self.char_vocab.decode
-    rows = [[_say(tok(c[:k])), self.vocab.itos[y], _say(tok(c[k:]))] for c,y in zip(b[1][:max_n].cpu(), b[2].tolist())]
+    rows = [
+        [_say(tok(c[:k])), self.vocab.itos[y], _say(tok(c[k:]))]
+        for c, y in zip(b[1][:max_n].cpu(), b[2].tolist())
+    ]
     return pd.DataFrame(rows, columns=['left', 'target', 'right'])
 
 @patch
 def show_batch(self:BatchDL, b=None, max_n=9, show=True, **kwargs):
-    "Show up to `max_n` rows of `b` (None: of a new batch) as readable text; `show=False` returns the table"
+    """Show up to `max_n` rows of `b` (None: of a new batch) as readable text; `show=False` returns
+    the table"""
     fresh = b is None
     if fresh: b = self.one_batch()
     df = self.readable(b, max_n)
@@ -272,15 +349,21 @@ def check_loader_args(kwargs):
     loaders = SentenceDataLoader, StreamDataLoader, ELMODataLoader, BatchDL, TfmdDL, DataLoader
     known = {o for c in loaders for o in signature(c.__init__).parameters}
     strange = [o for o in kwargs if o not in known]
-    if strange: raise TypeError(f"no loader has an argument {strange[0]!r}: look at `seq_len`, `stride`, `max_tokens`, `return_lens`, `context_size`")
+    if strange:
+        raise TypeError(
+            f"no loader has an argument {strange[0]!r}: look at `seq_len`, `stride`, `max_tokens`,"
+            " `return_lens`, `context_size`"
+        )
 
 def fit_stream(n, bs, seq_len, stride):
-    "Fewer strips, or a shorter window, for a validation text of `n` tokens: its perplexity must not fail for that"
+    """Fewer strips, or a shorter window, for a validation text of `n` tokens: its perplexity must
+    not fail for that"""
     seq_len = min(seq_len, n)
     return dict(bs=min(bs, n//seq_len), seq_len=seq_len, stride=min(stride, seq_len))
 
 def valid_loader(dl, text, bs):
     "A loader like `dl` for the validation `text`, in its order"
     new = dict(bs=dl.size if bs is None else bs)
-    if isinstance(dl, StreamDataLoader): new = fit_stream(len(text.ids), new['bs'], dl.seq_len, dl.stride)
+    if isinstance(dl, StreamDataLoader):
+        new = fit_stream(len(text.ids), new['bs'], dl.seq_len, dl.stride)
     return dl.new(text, shuffle=False, **new)

@@ -23,43 +23,83 @@ from .encoded import Cuts, EncodedText, TokenTypes
 
 # %% ../../nbs/library/buffered.ipynb #c015
 class BufferedDataLoader(BatchDL):
-    "Batches of a text that need not fit into memory: `buffer` lines at a time go through one of the other loaders"
+    """Batches of a text that need not fit into memory: `buffer` lines at a time go through one of
+    the other loaders"""
     at = where = mark = None     # for `position` and `seek`
     def __init__(self,
-        lines,               # texts, or rows with a text column: a list, `DiskLines`, a `Dataset`, an `IterableDataset`; read again and again
+        # texts, or rows with a text column: a list, `DiskLines`, a `Dataset`,
+        lines,               # an `IterableDataset`; read again and again
         vocab:WordVocab=None,# None: read all lines before, and build it
-        n_batches:int=None,  # batches an epoch, the next epoch goes on from there; None: read all lines before, an epoch is one reading
+        # batches an epoch, the next epoch goes on from there; None:
+        n_batches:int=None,  # read all lines before, an epoch is one reading
         buffer:int=10_000,   # lines in memory
         kind='sentences',    # 'sentences', 'stream' or 'cbow'
         char_vocab=None,     # None: `ByteCharVocab()`
         tokenizer='words',   # a name or function, see `get_tokenizer`
         text_col:str=None,   # of rows; None: 'text', 'sentence', 'review' or 'content'
         max_words:int=None,  # cut longer sentences
-        shuffle=True,        # blocks of lines, if they can be had in any order, and lines within a block
+        # blocks of lines,
+        shuffle=True,        # if they can be had in any order, and lines within a block
         seed:int=None, device=None,
-        min_freq:int=1, max_vocab:int=None, max_counted:int=2_000_000, # of the vocabulary to be built, see `WordVocab.build`
+        # of the vocabulary to be built,
+        min_freq:int=1, max_vocab:int=None, max_counted:int=2_000_000, # see `WordVocab.build`
         **kwargs             # of the loader
     ):
-        if kind not in LOADERS: raise ValueError(f"kind={kind!r}: take one of {', '.join(map(repr, LOADERS))}")
-        if hasattr(lines, 'select_columns') and hasattr(lines, '__len__'): lines = DiskLines(lines, text_col)
+        if kind not in LOADERS:
+            raise ValueError(f"kind={kind!r}: take one of {', '.join(map(repr, LOADERS))}")
+        if hasattr(lines, 'select_columns') and hasattr(lines, '__len__'):
+            lines = DiskLines(lines, text_col)
         # a DataFrame
         if hasattr(lines, 'iloc'): lines = lines[text_column(lines.columns, text_col)].tolist()
-        if isinstance(lines, (str, bytes)): raise TypeError("One text is no list of lines: split it first")
+        if isinstance(lines, (str, bytes)):
+            raise TypeError("One text is no list of lines: split it first")
         if hasattr(lines, '__next__'):
             raise TypeError(
                 "An iterator can be read once only: pass a list, a data set, or an object whose"
                 " __iter__ begins anew"
             )
         check_loader_args(kwargs)
-        store_attr('lines,kind,tokenizer,text_col,max_words,seed'); self.buffer = whole('buffer', buffer)
-        self.loader_args, self.stream, self.skipped, self.cuts, self.shuffle = kwargs, None, Counter(), Cuts(0, 0, 0), shuffle
+        store_attr('lines,kind,tokenizer,text_col,max_words,seed')
+        self.buffer = whole('buffer', buffer)
+        self.loader_args, self.stream, self.skipped, self.cuts, self.shuffle = (
+            kwargs,
+            None,
+            Counter(),
+            Cuts(0, 0, 0),
+            shuffle,
+        )
         self.surveyed, self.longest = vocab is None or n_batches is None, 0
-        if self.surveyed: vocab, n_batches = self._survey(vocab, n_batches, char_vocab or ByteCharVocab(), min_freq, max_vocab, max_counted)
-        self.types, self.n_in, self.n_out = TokenTypes(vocab, char_vocab), LOADERS[kind].n_in + bool(kwargs.get('return_lens')), LOADERS[kind].n_out
-        own = {k: getattr(self, k) for k in 'lines buffer kind tokenizer text_col max_words seed'.split()}
-        self._kw = dict(own, vocab=vocab, n_batches=n_batches, char_vocab=char_vocab, shuffle=shuffle, device=device, **kwargs)
+        if self.surveyed:
+            vocab, n_batches = self._survey(
+                vocab, n_batches, char_vocab or ByteCharVocab(), min_freq, max_vocab, max_counted
+            )
+        self.types, self.n_in, self.n_out = (
+            TokenTypes(vocab, char_vocab),
+            LOADERS[kind].n_in + bool(kwargs.get('return_lens')),
+            LOADERS[kind].n_out,
+        )
+        own = {
+            k: getattr(self, k)
+            for k in 'lines buffer kind tokenizer text_col max_words seed'.split()
+        }
+        self._kw = dict(
+            own,
+            vocab=vocab,
+            n_batches=n_batches,
+            char_vocab=char_vocab,
+            shuffle=shuffle,
+            device=device,
+            **kwargs,
+        )
         self.text, self.size = EncodedText([[]], self.types).new_empty(), kwargs.get('bs')
-        TfmdDL.__init__(self, self.text, bs=None, num_workers=0, n=whole('n_batches', n_batches, 0), device=device)
+        TfmdDL.__init__(
+            self,
+            self.text,
+            bs=None,
+            num_workers=0,
+            n=whole('n_batches', n_batches, 0),
+            device=device,
+        )
         self.shuffle = shuffle # fastai has set it to its own
         if seed is not None: self.rng = random.Random(seed)
         self._n_inp, self._types = self.n_in, {tuple: [torch.Tensor]*(self.n_in+self.n_out)}
@@ -68,13 +108,19 @@ class BufferedDataLoader(BatchDL):
 @patch
 def _blocks(self:BufferedDataLoader, rng=None, at={}):
     "The sentences of `buffer` lines at a time, from the block on that `at` says"
-    tok, self.left, first = get_tokenizer(self.tokenizer), Counter(at.get('left')), at.get('block', 0)
-    if rng is None or not self.surveyed: self.skipped = self.left # of the survey, or of this reading
+    tok, self.left, first = (
+        get_tokenizer(self.tokenizer),
+        Counter(at.get('left')),
+        at.get('block', 0),
+    )
+    # of the survey, or of this reading
+    if rng is None or not self.surveyed: self.skipped = self.left
     if isinstance(self.lines, Sequence):
         starts = list(range(0, len(self.lines), self.buffer))
         if rng and self.shuffle: rng.shuffle(starts)
         blocks = (list(self.lines[i:i+self.buffer]) for i in starts[first:])
-    else: blocks = self._read(first, at.get('mark'))
+    else:
+        blocks = self._read(first, at.get('mark'))
     if at: rng.setstate(at['rng']) # as it was before this block
     for some in blocks: yield [t for o in self._lines_of(some) if (t := self._tokens(tok, o))]
 
@@ -98,7 +144,8 @@ def _tokens(self:BufferedDataLoader, tok, line):
 # %% ../../nbs/library/buffered.ipynb #c019
 @patch
 def _read(self:BufferedDataLoader, first, mark):
-    "The blocks of a stream. `mark` becomes where the block under way began, in the words of a stream that can go there"
+    """The blocks of a stream. `mark` becomes where the block under way began, in the words of a
+    stream that can go there"""
     if not hasattr(self.lines, 'load_state_dict'): mark = None
     if mark is not None: self.lines.load_state_dict(mark)
     it = iter(self.lines)
@@ -109,21 +156,32 @@ def _read(self:BufferedDataLoader, first, mark):
         self.mark = _mark(self.lines)
 
 def _mark(lines):
-    "What `lines.load_state_dict` needs to go on from here; None where it can't, or would not find the same lines"
+    """What `lines.load_state_dict` needs to go on from here; None where it can't, or would not find
+    the same lines"""
     if not hasattr(lines, 'load_state_dict'): return
     return None if _shuffles(lines) else deepcopy(lines.state_dict())
 
 def _shuffles(o):
     "Has a stream a buffer for shuffling somewhere? Its `state_dict` leaves out what is in it"
     own = vars(o) if hasattr(o, '__dict__') else {}
-    parts = [own.get(k) for k in ('_ex_iterable', 'ex_iterable', 'source')] + list(own.get('ex_iterables') or [])
+    parts = [own.get(k) for k in ('_ex_iterable', 'ex_iterable', 'source')] + list(
+        own.get('ex_iterables') or []
+    )
     return 'BufferShuffled' in type(o).__name__ or any(_shuffles(p) for p in parts if p is not None)
 
 @patch
 def _loader(self:BufferedDataLoader, text, **kwargs):
     "The loader of a block, or None if there is nothing for it to do"
     kw = {**self.loader_args, **kwargs}
-    if self.kind=='stream': kw.update(fit_stream(len(text.ids), kw.get('bs', 20), kw.get('seq_len', 64), kw.get('stride') or kw.get('seq_len', 64)))
+    if self.kind == 'stream':
+        kw.update(
+            fit_stream(
+                len(text.ids),
+                kw.get('bs', 20),
+                kw.get('seq_len', 64),
+                kw.get('stride') or kw.get('seq_len', 64),
+            )
+        )
     if self.kind=='cbow' and (text.lens < 2*kw.get('context_size', 2)+1).all():
         self.longest = max(self.longest, text.lens.max()-2)
         self.left['lines too short for the context'] += len(text)
@@ -133,8 +191,14 @@ def _loader(self:BufferedDataLoader, text, **kwargs):
 @patch
 def _nothing(self:BufferedDataLoader):
     k = self.loader_args.get('context_size', 2)
-    if self.longest: raise CorpusError(f"context_size={k} needs a sentence of {2*k-1} words or more, and the longest has {self.longest} words")
-    raise CorpusError("There is not one word in these lines" + (f": {dict(self.skipped)}" if self.skipped else ''))
+    if self.longest:
+        raise CorpusError(
+            f"context_size={k} needs a sentence of {2*k-1} words or more, and the longest has"
+            f" {self.longest} words"
+        )
+    raise CorpusError(
+        "There is not one word in these lines" + (f": {dict(self.skipped)}" if self.skipped else '')
+    )
 
 # %% ../../nbs/library/buffered.ipynb #c021
 @patch
@@ -147,16 +211,22 @@ def _survey(self:BufferedDataLoader, vocab, n_batches, char_vocab, *limits):
             if not some: continue
             some, *lost = limit_sents(some, self.max_words)
             long = [t for s in some for t in s if 4*len(t) > room]
-            self.cuts = Cuts(*map(sum, zip(self.cuts, (*lost, int((char_vocab.split(long)[1] > room).sum())))))
+            self.cuts = Cuts(
+                *map(sum, zip(self.cuts, (*lost, int((char_vocab.split(long)[1] > room).sum()))))
+            )
             text = EncodedText.of_lengths(list(map(len, some)), types)
             dl = self._loader(text)
             n, self.n_tokens = n + (len(dl) if dl else 0), self.n_tokens + len(text.ids)
             yield from some
-    if vocab is None: vocab = WordVocab.build(_some(sents(), self._nothing), *limits)
+    if vocab is None:vocab = WordVocab.build(_some(sents(), self._nothing), *limits)
     else: Counter(map(len, sents()))
     if not n: self._nothing()
     seq_len = self.loader_args.get('seq_len', 64) if self.kind=='stream' else 0
-    if self.n_tokens < seq_len: raise CorpusError(f"{self.n_tokens:,} tokens are fewer than seq_len={seq_len}: take a shorter one, or more text")
+    if self.n_tokens < seq_len:
+        raise CorpusError(
+            f"{self.n_tokens:,} tokens are fewer than seq_len={seq_len}: take a shorter one, or"
+            " more text"
+        )
     return vocab, n if n_batches is None else n_batches
 
 def _some(it, otherwise):
@@ -177,16 +247,33 @@ def of_lengths(cls:EncodedText, lens, types):
 # %% ../../nbs/library/buffered.ipynb #c023
 @patch
 def _forever(self:BufferedDataLoader):
-    "The batches of all lines, over and over, from where `seek` has pointed; `where` is after the last one"
+    """The batches of all lines, over and over, from where `seek` has pointed; `where` is after the
+    last one"""
     at, self.at = self.at or {}, None
     rng = random.Random(None if at else self.rng.getrandbits(32))
     for reading in count(at.get('reading', 0)):
-        if hasattr(self.lines, 'set_epoch'): self.lines.set_epoch(reading) # a shuffled stream changes its order
+        # a shuffled stream changes its order
+        if hasattr(self.lines, 'set_epoch'): self.lines.set_epoch(reading)
         if at: rng.setstate(at['begun'])
-        n, begun, left, cuts, self.longest = 0, rng.getstate(), at.get('left', {}), at.get('cuts', (0, 0, 0)), at.get('longest', 0)
+        n, begun, left, cuts, self.longest = (
+            0,
+            rng.getstate(),
+            at.get('left', {}),
+            at.get('cuts', (0, 0, 0)),
+            at.get('longest', 0),
+        )
         if not self.surveyed: self.cuts = Cuts(*cuts)
         for block,sents in enumerate(self._blocks(rng, at), at.get('block', 0)):
-            where = dict(reading=reading, begun=begun, block=block, rng=rng.getstate(), mark=self.mark, left=left, cuts=cuts, longest=self.longest)
+            where = dict(
+                reading=reading,
+                begun=begun,
+                block=block,
+                rng=rng.getstate(),
+                mark=self.mark,
+                left=left,
+                cuts=cuts,
+                longest=self.longest,
+            )
             dl = self._block(sents, rng)
             if dl is not None:
                 n, done = n + len(dl), at.get('batch', 0)
@@ -194,12 +281,14 @@ def _forever(self:BufferedDataLoader):
                 for i,b in enumerate(_undrawn(dl), done+1):
                     self.where = dict(where, batch=i)
                     yield b
-                vars(dl).clear() # a loader refers to itself: without this the text would wait for the garbage collector
+                # it refers to itself: the text would wait for the garbage collector
+                vars(dl).clear()
             at, left, cuts = {}, dict(self.left), tuple(self.cuts)
         if not n: self._nothing()
 
 def _undrawn(dl):
-    "The batches of `dl`. A loader that begins draws from PyTorch's global generator: here that is undone, so that blocks leave no trace in dropout"
+    """The batches of `dl`. A loader that begins draws from PyTorch's global generator: here that is
+    undone, so that blocks leave no trace in dropout"""
     it = iter(dl)
     with torch.random.fork_rng(devices=[]): some = list(islice(it, 1))
     yield from some
@@ -229,14 +318,18 @@ def create_batches(self:BufferedDataLoader, samps):
     if self.stream is None: self.stream = self._forever()
     try: yield from islice(self.stream, len(samps))
     except GeneratorExit: raise
-    except BaseException: self.stream = None; raise # a generator that raised is at its end: begin anew
+    # a generator that raised is at its end: begin anew
+    except BaseException: self.stream = None; raise
 
 @patch
 def one_batch(self:BufferedDataLoader):
     "A batch to look at, from a reading of its own: the epoch under way loses nothing"
-    was = {k: vars(self).get(k) for k in ('stream', 'left', 'skipped', 'cuts', 'longest', 'where', 'mark', 'at')}
+    was = {
+        k: vars(self).get(k)
+        for k in ('stream', 'left', 'skipped', 'cuts', 'longest', 'where', 'mark', 'at')
+    }
     self.stream = self.at = None
-    try: return TfmdDL.one_batch(self)
+    try:return TfmdDL.one_batch(self)
     finally: vars(self).update(was if was['stream'] else dict(stream=None, at=was['at']))
 
 # %% ../../nbs/library/buffered.ipynb #c025
@@ -252,8 +345,14 @@ def __len__(self:BufferedDataLoader): return self.n
 def __getstate__(self:BufferedDataLoader): return {**self.__dict__, 'stream': None, 'where': None}
 @patch
 def new(self:BufferedDataLoader, dataset=None, cls=None, **kwargs):
-    "The same loader, at its beginning; with an empty `dataset` (fastai's `export`) without its lines"
+    """The same loader, at its beginning; with an empty `dataset` (fastai's `export`) without its
+    lines"""
     kw = {**self._kw, **{k:v for k,v in kwargs.items() if k in self._kw}}
-    return type(self)(**(kw if dataset is None or dataset is self.text else {**kw, 'lines': [], 'n_batches': 0}))
+    return type(self)(
+        **(kw if dataset is None or dataset is self.text else {**kw, 'lines': [], 'n_batches': 0})
+    )
+
+
 @patch
-def readable(self:BufferedDataLoader, b, max_n=9): return LOADERS[self.kind].readable(self, b, max_n)
+def readable(self: BufferedDataLoader, b, max_n=9):
+    return LOADERS[self.kind].readable(self, b, max_n)

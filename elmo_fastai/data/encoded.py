@@ -19,22 +19,28 @@ from .transforms import ElmoTokens
 def _up(n, multiple): return -(-n//multiple)*multiple # rounded up
 
 class ElmoPadChunk(Transform):
-    "Make the sentences of a batch equally long, as `before_batch` transform: words [B, T], characters [B, T, W]"
+    """Make the sentences of a batch equally long, as `before_batch` transform: words [B, T],
+    characters [B, T, W]"""
     def __init__(self,
         char_vocab=None,  # the one that made the characters; None: `ByteCharVocab()`
-        side='right',     # where sentences get padding, 'right' or 'left'; inside a token it is always right
+        # where sentences get padding,
+        side='right',     # 'right' or 'left'; inside a token it is always right
         n_words:int=None, # T; None: the longest sentence of each batch
         n_chars:int=None, # W; None: the longest token of each batch and `spare`
         multiple:int=1,   # round T and W up to multiples of this
-        spare:int=7,      # columns to keep after the longest token: the width of the widest filter, or more
+        # columns to keep after the longest token:
+        spare:int=7,      # the width of the widest filter, or more
     ):
         if side not in ('right', 'left'): raise ValueError(f"side={side!r}: take 'right' or 'left'")
         store_attr(); self.pad = (char_vocab or ByteCharVocab()).pad
 
     def _size(self, name, fixed, longest):
         if fixed is None: return _up(longest, self.multiple)
-        if fixed < longest: raise ValueError(f"{name}={fixed} is too small for a batch that needs {longest}: "
-                                             "take more, or limit the text before (`max_words`, `max_chars`)")
+        if fixed < longest:
+            raise ValueError(
+                f"{name}={fixed} is too small for a batch that needs {longest}: "
+                "take more, or limit the text before (`max_words`, `max_chars`)"
+            )
         return fixed
 
 # %% ../../nbs/library/encoded.ipynb #c014
@@ -42,11 +48,17 @@ class ElmoPadChunk(Transform):
 def __call__(self:ElmoPadChunk, samples, **kwargs):
     "Pad every `ElmoTokens` of `samples`"
     toks = [o for s in samples for o in s if isinstance(o, ElmoTokens)]
-    if not toks: raise TypeError(f"Nothing to pad: none of these {len(samples)} samples holds `ElmoTokens`, as `ElmoTransform` makes them")
+    if not toks:
+        raise TypeError(
+            f"Nothing to pad: none of these {len(samples)} samples holds `ElmoTokens`, as"
+            " `ElmoTransform` makes them"
+        )
     used = max(int(((o.chars != self.pad) & (o.chars != 0)).any(0).nonzero().max())+1 for o in toks)
     T = self._size('n_words', self.n_words, max(len(o.words) for o in toks))
     W = self._size('n_chars', self.n_chars, min(used+self.spare, toks[0].chars.shape[1]))
-    return [tuple(self._pad(o, T, W) if isinstance(o, ElmoTokens) else o for o in s) for s in samples]
+    return [
+        tuple(self._pad(o, T, W) if isinstance(o, ElmoTokens) else o for o in s) for s in samples
+    ]
 
 @patch
 def _pad(self:ElmoPadChunk, o, T, W):
@@ -59,51 +71,73 @@ def _pad(self:ElmoPadChunk, o, T, W):
 @patch
 def decode(self:ElmoPadChunk, o, **kwargs):
     "Take the padding off again"
-    if not isinstance(o, ElmoTokens): return type(o)(map(self.decode, o)) if isinstance(o, tuple) else o
+    if not isinstance(o, ElmoTokens):
+        return type(o)(map(self.decode, o)) if isinstance(o, tuple) else o
     real = o.chars[:,0].as_subclass(torch.Tensor) != 0
     return ElmoTokens(o.words[real], o.chars[real])
 
 # %% ../../nbs/library/encoded.ipynb #c022
 class _Ids(dict):
-    "A dictionary that gives the next free id to a key that it meets for the first time; the first is 3"
+    """A dictionary that gives the next free id to a key that it meets for the first time; the first
+    is 3"""
     def __missing__(self, k):
         self[k] = i = len(self) + 3
         return i
 
 # %% ../../nbs/library/encoded.ipynb #c023
 class TokenTypes:
-    "Every distinct token once, with its word id and its characters; type 0 is padding, 1 `BOS`, 2 `EOS`"
+    """Every distinct token once, with its word id and its characters; type 0 is padding, 1 `BOS`, 2
+    `EOS`"""
     def __init__(self,
         vocab:WordVocab, # gives the word ids
         char_vocab=None  # gives the characters; None: a `ByteCharVocab`
     ):
         self.vocab, self.char_vocab, self.ids = vocab, char_vocab or ByteCharVocab(), _Ids()
-        self._words, self._chars, self._long = np.array([0, 2, 3]), self.char_vocab.specials, np.zeros(3, bool)
+        self._words, self._chars, self._long = (
+            np.array([0, 2, 3]),
+            self.char_vocab.specials,
+            np.zeros(3, bool),
+        )
 
     def __len__(self): return len(self.ids) + 3
     def __call__(self, tokens): return list(map(self.ids.__getitem__, tokens))
-    def __repr__(self): return f"TokenTypes: {len(self):,} types, characters {list(self.chars.shape)}"
+    def __repr__(self):
+        return f"TokenTypes: {len(self):,} types, characters {list(self.chars.shape)}"
 
     def _grow(self):
         "Encode the tokens that came since the last look"
         if len(self) > len(self._words):
-            new, room = list(islice(self.ids, len(self._words)-3, None)), self.char_vocab.max_chars-2
+            new, room = (
+                list(islice(self.ids, len(self._words) - 3, None)),
+                self.char_vocab.max_chars - 2,
+            )
+
             self._words = np.concatenate([self._words, self.vocab.encode(new)])
             self._chars = np.concatenate([self._chars, self.char_vocab.encode(new)])
             self._long = np.concatenate([self._long, self.char_vocab.split(new)[1] > room])
         return self
     @property
-    def words(self): return self._grow()._words     # word ids, int64 [n_types]
+    def words(self):
+        return self._grow()._words  # word ids, int64 [n_types]
+
     @property
-    def chars(self): return self._grow()._chars     # character ids, int16 [n_types, W]
+    def chars(self):
+        return self._grow()._chars  # character ids, int16 [n_types, W]
+
     @property
-    def is_long(self): return self._grow()._long    # which tokens do not fit into their row
+    def is_long(self):
+        return self._grow()._long  # which tokens do not fit into their row
+
     @property
-    def tokens(self): return [PAD, BOS, EOS, *self.ids]
+    def tokens(self):
+        return [PAD, BOS, EOS, *self.ids]
 
 # %% ../../nbs/library/encoded.ipynb #c026
 Cuts = namedtuple('Cuts', 'sentences words tokens')
-Cuts.__doc__ = "What the limits cost: `sentences` shortened, `words` lost with their ends, `tokens` longer than their row of characters"
+Cuts.__doc__ = (
+    "What the limits cost: `sentences` shortened, `words` lost with their ends, `tokens` longer"
+    " than their row of characters"
+)
 
 class EncodedText:
     "Sentences as one flat array of type ids, each between `BOS` and `EOS`"
@@ -111,7 +145,8 @@ class EncodedText:
         sents:list,          # sentences, each a list of tokens
         types:TokenTypes,    # the table; it grows with them
         max_words:int=None,  # cut longer sentences to so many words; `cuts` counts the loss
-        **notes              # for each sentence a list with one note a token, to be shown: `tags=…, senses=…`
+        # for each sentence a list with one note a token,
+        **notes              # to be shown: `tags=…, senses=…`
     ):
         if not len(sents): raise CorpusError("There are no sentences in this text")
         self._set(sents, types, max_words, notes)
@@ -129,9 +164,17 @@ class EncodedText:
     def __getitem__(self, i):
         i = range(len(self))[i] # from the end if negative, an error if beyond
         return self.ids[self.offsets[i]:self.offsets[i+1]]
-    def __repr__(self): return f"EncodedText: {len(self):,} sentences, {len(self.ids):,} tokens with their marks, {len(self.types):,} types"
+
+    def __repr__(self):
+        return (
+            f"EncodedText: {len(self):,} sentences, {len(self.ids):,} tokens with their marks,"
+            f" {len(self.types):,} types"
+        )
+
     @property
-    def lens(self): return np.diff(self.offsets) # tokens a sentence, both marks included
+    def lens(self):
+        return np.diff(self.offsets)  # tokens a sentence, both marks included
+
     def new_empty(self):
         "The same table and no text: fastai's `export` leaves the data at home"
         res = type(self).__new__(type(self))
@@ -143,15 +186,19 @@ class EncodedText:
 def take(self:EncodedText,
     pos # positions in the text, [B, T]; -1 for padding
 )->tuple: # characters int16 [B, T, W], forward and backward targets int64 [B, T]
-    "Tokens at `pos`, and what a language model has to say at each; target 0 where there is nothing to say"
+    """Tokens at `pos`, and what a language model has to say at each; target 0 where there is
+    nothing to say"""
     ids, words = np.where(pos < 0, 0, self.ids[pos]), self.types.words
-    after, before = self.ids[np.minimum(pos+1, len(self.ids)-1)], self.ids[pos-1]  # at the text's ends any token: it is not asked for
+    # at the text's ends any token: it is not asked for
+    after, before = self.ids[np.minimum(pos+1, len(self.ids)-1)], self.ids[pos-1]
     fwd = np.where((ids == 0) | (ids == 2), 0, words[after])  # nothing comes after EOS
     bwd = np.where((ids == 0) | (ids == 1), 0, words[before]) # nothing comes before BOS
     return self.types.chars[ids], fwd, bwd
 
 # %% ../../nbs/library/encoded.ipynb #c035
 @patch(as_prop=True)
-def fwd(self:EncodedText): return self.take(np.arange(len(self.ids)))[1] # forward targets of the flat text
+def fwd(self:EncodedText):
+    "Forward targets of the flat text"
+    return self.take(np.arange(len(self.ids)))[1]
 @patch(as_prop=True)
 def bwd(self:EncodedText): return self.take(np.arange(len(self.ids)))[2] # backward targets

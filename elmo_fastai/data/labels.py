@@ -12,7 +12,17 @@ from collections.abc import Mapping
 from pathlib import Path
 import numpy as np, pandas as pd, torch
 from fastcore.basics import patch
-from fastai.basics import (Category, CategoryMap, DataLoaders, L, TensorCategory, TitledStr, default_device, detuplify, display_df)
+from fastai.basics import (
+    Category,
+    CategoryMap,
+    DataLoaders,
+    L,
+    TensorCategory,
+    TitledStr,
+    default_device,
+    detuplify,
+    display_df,
+)
 from fastai.interpret import plot_top_losses
 from plum import dispatch
 from ..base.errors import CorpusError
@@ -28,20 +38,34 @@ LABEL_COLUMNS = 'label', 'labels', 'class', 'category', 'sentiment', 'target'
 
 # %% ../../nbs/library/labels.ipynb #c019
 def as_frame(data, text_col=None, label_col=None):
-    "Rows of any table as a `DataFrame` with columns 'text' and 'label'; a label is None where there is none"
+    """Rows of any table as a `DataFrame` with columns 'text' and 'label'; a label is None where
+    there is none"""
     if isinstance(data, (str, os.PathLike)): data = read_table(data)
     names = {}
     if hasattr(data, 'to_pandas') and hasattr(data, '__len__'):            # a data set of the hub
         names = {k: f.names for k,f in data.features.items() if hasattr(f, 'names')}
         data = data.to_pandas()
-    elif not isinstance(data, pd.DataFrame): data = listed(data)
+    elif not isinstance(data, pd.DataFrame):
+        data = listed(data)
     text_col = text_column(data.columns, text_col)
-    if label_col is None: label_col = next((o for o in LABEL_COLUMNS if o in data.columns), None)
-    elif label_col not in data.columns: raise CorpusError(f"there is no column {label_col!r} among {', '.join(map(repr, data.columns))}")
+    if label_col is None:label_col = next((o for o in LABEL_COLUMNS if o in data.columns), None)
+    elif label_col not in data.columns:
+        there = ', '.join(map(repr, data.columns))
+        raise CorpusError(f"there is no column {label_col!r} among {there}")
     for o in (text_col, label_col):
-        if o is not None and data[o].ndim > 1: raise CorpusError(f"there are {data[o].shape[1]} columns {o!r}: rename one of them")
-    labels = [None]*len(data) if label_col is None else [plain(o, names.get(label_col)) for o in data[label_col]]
-    return pd.DataFrame(dict(text=pd.Series(list(data[text_col]), dtype=object), label=pd.Series(labels, dtype=object)))
+        if o is not None and data[o].ndim > 1:
+            raise CorpusError(f"there are {data[o].shape[1]} columns {o!r}: rename one of them")
+    labels = (
+        [None] * len(data)
+        if label_col is None
+        else [plain(o, names.get(label_col)) for o in data[label_col]]
+    )
+    return pd.DataFrame(
+        dict(
+            text=pd.Series(list(data[text_col]), dtype=object),
+            label=pd.Series(labels, dtype=object),
+        )
+    )
 
 def plain(label, names=None):
     "A label as a plain Python value, by its name if it has one; None where it is missing"
@@ -55,14 +79,24 @@ def plain(label, names=None):
 def listed(data):
     "A list of texts, of (text, label) pairs or of dictionaries as a table"
     if not hasattr(data, '__len__') or isinstance(data, (bytes, Mapping)):
-        hint = ": take rows from a stream first, as in list(stream.take(10_000))" if hasattr(data, 'take') else ''
-        raise CorpusError(f"expected a table, a data set, a file or a list of (text, label), and got {type(data).__name__} {data!r:.60}{hint}")
+        hint = (
+            ": take rows from a stream first, as in list(stream.take(10_000))"
+            if hasattr(data, 'take')
+            else ''
+        )
+        raise CorpusError(
+            "expected a table, a data set, a file or a list of (text, label), and got"
+            f" {type(data).__name__} {data!r:.60}{hint}"
+        )
     rows = list(data)
     if not rows: raise CorpusError("the list of rows is empty")
     if all(isinstance(o, Mapping) for o in rows): return pd.DataFrame(rows)
     pairs = [o if isinstance(o, tuple) else (o, None) for o in rows]
-    if bad := [o for o in pairs if len(o) != 2]: raise CorpusError(f"expected pairs of text and label, and got {bad[0]!r:.80}")
-    return pd.DataFrame({k: pd.Series(o, dtype=object) for k,o in zip(('text', 'label'), zip(*pairs))})
+    if bad := [o for o in pairs if len(o) != 2]:
+        raise CorpusError(f"expected pairs of text and label, and got {bad[0]!r:.80}")
+    return pd.DataFrame(
+        {k: pd.Series(o, dtype=object) for k, o in zip(('text', 'label'), zip(*pairs))}
+    )
 
 # %% ../../nbs/library/labels.ipynb #c026
 def usable_rows(df, what, tok, classes=None):
@@ -78,39 +112,66 @@ def usable_rows(df, what, tok, classes=None):
 
 def check_label(label, where, classes=None):
     if not isinstance(label, (str, int)):
-        raise CorpusError(f"{where} has {type(label).__name__} {label!r:.60} for a label: a class is a word or a whole number")
+        raise CorpusError(
+            f"{where} has {type(label).__name__} {label!r:.60} for a label: a class is a word or a"
+            " whole number"
+        )
     if classes is not None and label not in classes.o2i:
-        raise CorpusError(f"{where} has the label {label!r}, which no training row has: the classes are {', '.join(map(repr, classes))}")
+        raise CorpusError(
+            f"{where} has the label {label!r}, which no training row has: the classes are"
+            f" {', '.join(map(repr, classes))}"
+        )
     return label
 
 # %% ../../nbs/library/labels.ipynb #c029
 def find_classes(rows):
-    "The classes of the training rows, sorted; raises `CorpusError` where there is nothing to choose from"
+    """The classes of the training rows, sorted; raises `CorpusError` where there is nothing to
+    choose from"""
     n = Counter(label for _,label in rows)
     if not n: raise CorpusError("no training row has both a text and a label")
     if len({type(o) for o in n}) > 1:
-        raise CorpusError(f"the labels are of several types: {', '.join(map(repr, list(n)[:6]))} …: write all as words or all as numbers")
-    if len(n) < 2: raise CorpusError(f"a classifier needs two classes or more, and all {len(rows):,} rows are {next(iter(n))!r}")
+        raise CorpusError(
+            f"the labels are of several types: {', '.join(map(repr, list(n)[:6]))} …: write all as"
+            " words or all as numbers"
+        )
+    if len(n) < 2:
+        raise CorpusError(
+            f"a classifier needs two classes or more, and all {len(rows):,} rows are"
+            f" {next(iter(n))!r}"
+        )
     if len(n) > max(20, len(rows)/2):
-        raise CorpusError(f"{len(n):,} different labels in {len(rows):,} rows: is this the column with the classes? Name it, as in label_col='label'")
+        raise CorpusError(
+            f"{len(n):,} different labels in {len(rows):,} rows: is this the column with the"
+            " classes? Name it, as in label_col='label'"
+        )
     return CategoryMap(sorted(n))
 
 # %% ../../nbs/library/labels.ipynb #c032
 def split_rows(rows, pct, seed):
     "Training and validation rows: of each class the same share, chosen at random"
     if not 0 < pct < 1: raise CorpusError(f"valid_pct={pct!r}: take a share between 0 and 1")
-    rng, labels, held = np.random.default_rng(seed), np.array([str(o) for _,o in rows], object), set()
+    rng, labels, held = (
+        np.random.default_rng(seed),
+        np.array([str(o) for _, o in rows], object),
+        set(),
+    )
     for o in sorted(set(labels)):
         idx = np.flatnonzero(labels == o)
         held |= set(rng.permutation(idx)[:round(len(idx)*pct)].tolist())
-    if not held: raise CorpusError(f"{len(rows)} rows are too few to hold out {pct:.0%} of each class: say which rows validate, with valid=…")
+    if not held:
+        raise CorpusError(
+            f"{len(rows)} rows are too few to hold out {pct:.0%} of each class: say which rows"
+            " validate, with valid=…"
+        )
     return [o for i,o in enumerate(rows) if i not in held], [rows[i] for i in sorted(held)]
 
 # %% ../../nbs/library/labels.ipynb #c036
 class LabelledText(EncodedText):
-    "Texts as token ids, and the number of each one's class. Raises `CorpusError` naming a row without words or with an unknown label"
+    """Texts as token ids, and the number of each one's class. Raises `CorpusError` naming a row
+    without words or with an unknown label"""
     def __init__(self,
-        rows:list,             # (text or list of tokens, label) each; texts alone, if `labelled` is False
+        # (text or list of tokens,
+        rows:list,             # label) each; texts alone, if `labelled` is False
         types:TokenTypes,      # the table of tokens; it grows
         classes:CategoryMap,   # the known labels
         tokenizer='words',     # see `get_tokenizer`
@@ -118,14 +179,30 @@ class LabelledText(EncodedText):
         labelled:bool=True,    # do the rows have labels?
         what='these texts',    # what to call them in an error
     ):
-        self.items,self.classes,self.tokenizer,self.max_words,self.labelled = rows, classes, tokenizer, max_words, labelled
+        self.items, self.classes, self.tokenizer, self.max_words, self.labelled = (
+            rows,
+            classes,
+            tokenizer,
+            max_words,
+            labelled,
+        )
         texts, labels = zip(*rows) if labelled and rows else (rows, [])
         toks = [self.split(o, f"row {i} of {what}") for i,o in enumerate(texts)]
-        self.labels = np.array([classes.o2i[check_label(o, f"row {i} of {what}", classes)] for i,o in enumerate(labels)], int)
+        self.labels = np.array(
+            [
+                classes.o2i[check_label(o, f"row {i} of {what}", classes)]
+                for i, o in enumerate(labels)
+            ],
+            int,
+        )
         super().__init__(toks, types, max_words)
 
     def split(self, text, where='this text'):
-        toks = list(text) if isinstance(text, (list, L)) else get_tokenizer(self.tokenizer)(check_text(text, where))
+        toks = (
+            list(text)
+            if isinstance(text, (list, L))
+            else get_tokenizer(self.tokenizer)(check_text(text, where))
+        )
         for o in toks: check_text(o, where)
         if not toks: raise CorpusError(f"{where} is {text!r:.60}, without one word to classify")
         return toks
@@ -135,12 +212,18 @@ class LabelledText(EncodedText):
         "The classes and no text, nor its words: for `learn.export`"
         res = super().new_empty()
         for k in ('classes', 'tokenizer', 'max_words'): setattr(res, k, getattr(self, k))
-        res.types, res.items, res.labels, res.labelled = self.fresh_types(), [], np.zeros(0, int), True
+        res.types, res.items, res.labels, res.labelled = (
+            self.fresh_types(),
+            [],
+            np.zeros(0, int),
+            True,
+        )
         return res
 
 # %% ../../nbs/library/labels.ipynb #c038
 class ClassifyDL(SentenceDataLoader):
-    "Batches of texts of like length: characters [B, T, W] without the sentences' marks, and classes [B]"
+    """Batches of texts of like length: characters [B, T, W] without the sentences' marks, and
+    classes [B]"""
     _own = ('max_tokens', 'in_order')
     def __init__(self,
         dataset:LabelledText,
@@ -153,17 +236,29 @@ class ClassifyDL(SentenceDataLoader):
         self.n_out = int(self.text.labelled)
 
     @property
-    def vocab(self): return self.text.classes            # where fastai looks for the names of the classes
+    def vocab(self):
+        return self.text.classes  # where fastai looks for the names of the classes
+
     def batches(self, rng):
         order = np.arange(len(self.text))
-        return [order[i:i+self.size] for i in range(0, len(order), self.size)] if self.in_order else super().batches(rng)
+        return (
+            [order[i : i + self.size] for i in range(0, len(order), self.size)]
+            if self.in_order
+            else super().batches(rng)
+        )
 
     def create_item(self, idxs):
         text, first = self.text, self.text.offsets[idxs] + 1
         lens = text.offsets[idxs+1] - first - 1
         t = np.arange(lens.max())
-        ids = np.where(t < lens[:,None], text.ids[np.minimum(first[:,None] + t, len(text.ids)-1)], 0)
-        b = (text.types.chars[ids], text.labels[idxs]) if text.labelled else (text.types.chars[ids],)
+        ids = np.where(
+            t < lens[:, None], text.ids[np.minimum(first[:, None] + t, len(text.ids) - 1)], 0
+        )
+        b = (
+            (text.types.chars[ids], text.labels[idxs])
+            if text.labelled
+            else (text.types.chars[ids],)
+        )
         return tuple(map(torch.from_numpy, b))
 
 # %% ../../nbs/library/labels.ipynb #c040
@@ -171,11 +266,15 @@ class ClassifyDL(SentenceDataLoader):
 def decode_batch(self:ClassifyDL, b, max_n=9, full=True):
     "Texts and labels of a batch, as fastai shows them"
     texts = [' '.join(t for t in self.char_vocab.decode(o) if t != PAD) for o in b[0][:max_n].cpu()]
-    return L((TitledStr(x), *(Category(self.vocab[int(o)]) for o in y)) for x,*y in zip(texts, *(o.cpu() for o in b[1:])))
+    return L(
+        (TitledStr(x), *(Category(self.vocab[int(o)]) for o in y))
+        for x, *y in zip(texts, *(o.cpu() for o in b[1:]))
+    )
 
 @patch
 def show_batch(self:ClassifyDL, b=None, max_n=9, show=True, **kwargs):
-    "Show up to `max_n` texts of `b` (None: of a new batch) with their labels; `show=False` returns the table"
+    """Show up to `max_n` texts of `b` (None: of a new batch) with their labels; `show=False`
+    returns the table"""
     if b is None: b = self.one_batch()
     df = pd.DataFrame(list(self.decode_batch(b, max_n)), columns=['text', 'label'][:len(b)])
     if not show: return df
@@ -183,7 +282,8 @@ def show_batch(self:ClassifyDL, b=None, max_n=9, show=True, **kwargs):
 
 @patch
 def show_results(self:ClassifyDL, b, out, max_n=9, show=True, **kwargs):
-    "Show up to `max_n` texts of `b` with their labels and the predicted ones; `show=False` returns the table"
+    """Show up to `max_n` texts of `b` with their labels and the predicted ones; `show=False`
+    returns the table"""
     df = self.show_batch(b, max_n, show=False)
     df['predicted'] = [str(self.vocab[int(o)]) for o in detuplify(out)[:max_n]]
     if not show: return df
@@ -193,47 +293,73 @@ def show_results(self:ClassifyDL, b, out, max_n=9, show=True, **kwargs):
 @patch
 def _pre_show_batch(self:ClassifyDL, b, max_n=9):
     "What fastai's `Interpretation` asks for: inputs and targets by type, and decoded"
-    return TensorChars(b[0]), detuplify(tuple(map(TensorCategory, b[1:]))), self.decode_batch(b, max_n)
+    return (
+        TensorChars(b[0]),
+        detuplify(tuple(map(TensorCategory, b[1:]))),
+        self.decode_batch(b, max_n),
+    )
 
 @dispatch
 def plot_top_losses(x:TensorChars, y:TensorCategory, samples, outs, raws, losses, **kwargs):
-    rows = [(*s, *o, round(float(r.max()), 3), round(float(l), 3)) for s,o,r,l in zip(samples, outs, raws, losses)]
+    rows = [
+        (*s, *o, round(float(r.max()), 3), round(float(l), 3))
+        for s, o, r, l in zip(samples, outs, raws, losses)
+    ]
     display_df(pd.DataFrame(rows, columns=['text', 'label', 'predicted', 'probability', 'loss']))
 
 # %% ../../nbs/library/labels.ipynb #c044
 class ClassifyDataLoaders(DataLoaders):
-    "Loaders of texts and classes; `vocab` has the classes, `balance` how many texts of each, `skipped` what was left out"
+    """Loaders of texts and classes; `vocab` has the classes, `balance` how many texts of each,
+    `skipped` what was left out"""
     @classmethod
     def from_data(cls,
-        data,                  # a `DataFrame`, a data set, a file, a list of (text, label); a dictionary of them by split; a labelled `Corpus`
-        valid=None,            # the same for validation; None: the split of that name, or else `valid_pct` of the training rows
+        # a `DataFrame`, a data set, a file, a list of (text, label);
+        data,                  # a dictionary of them by split; a labelled `Corpus`
+        # the same for validation; None: the split of that name,
+        valid=None,            # or else `valid_pct` of the training rows
         text_col:str=None,     # None: one of `TEXT_COLUMNS`
         label_col:str=None,    # None: one of `LABEL_COLUMNS`
-        valid_pct:float=0.1,   # the share of each class to validate on, where there is no split for it
+        # the share of each class to validate on,
+        valid_pct:float=0.1,   # where there is no split for it
         split_seed:int=42,     # which rows these are
         bs:int=32,             # texts a batch
         valid_bs:int=None,     # the same for validation; None: twice as many
-        tokenizer=None,        # a name or function, see `get_tokenizer`; None: the corpus's own, or 'words'
+        # a name or function,
+        tokenizer=None,        # see `get_tokenizer`; None: the corpus's own, or 'words'
         char_vocab=None,       # the backbone's; None: `ByteCharVocab()`
         max_words:int=None,    # cut longer texts
         seed:int=None,         # of the order
         device=None, path='.', # as for any `DataLoaders`
         **kwargs               # of `ClassifyDL`
     ):
-        "Find texts and classes; raises `CorpusError` naming what can't be used. A labelled test split becomes the third loader"
-        if isinstance(data, Corpus): data, tokenizer = labelled_splits(data), tokenizer or data.tokenizer
+        """Find texts and classes; raises `CorpusError` naming what can't be used. A labelled test
+        split becomes the third loader"""
+        if isinstance(data, Corpus):
+            data, tokenizer = labelled_splits(data), tokenizer or data.tokenizer
         parts = {k: as_frame(o, text_col, label_col) for k,o in parts_of(data).items()}
         if valid is not None: parts['valid'] = as_frame(valid, text_col, label_col)
-        if all(o is None for o in parts['train'].label): raise CorpusError("there are no labels: name their column, as in label_col='label'")
+        if all(o is None for o in parts['train'].label):
+            raise CorpusError("there are no labels: name their column, as in label_col='label'")
         rows, left, classes = labelled_rows(parts, get_tokenizer(tokenizer or 'words'))
-        if 'valid' not in rows: rows['train'], rows['valid'] = split_rows(rows['train'], valid_pct, split_seed)
+        if 'valid' not in rows:
+            rows['train'], rows['valid'] = split_rows(rows['train'], valid_pct, split_seed)
         types = TokenTypes(WordVocab(SPECIALS), char_vocab)
-        texts = [LabelledText(rows[k], types, classes, tokenizer or 'words', max_words) for k in ('train', 'valid', 'test') if k in rows]
+        texts = [
+            LabelledText(rows[k], types, classes, tokenizer or 'words', max_words)
+            for k in ('train', 'valid', 'test')
+            if k in rows
+        ]
         dl = ClassifyDL(texts[0], bs=bs, shuffle=True, seed=seed, **kwargs)
-        res = cls(dl, *(dl.new(o, shuffle=False, bs=valid_bs or 2*bs) for o in texts[1:]), path=path, device=device or default_device())
+        res = cls(
+            dl,
+            *(dl.new(o, shuffle=False, bs=valid_bs or 2 * bs) for o in texts[1:]),
+            path=path,
+            device=device or default_device()
+        )
         res.skipped = left
         return res
-    from_df = from_files = from_dataset = from_corpus = from_data      # the names of the other factories
+    # the names of the other factories
+    from_df = from_files = from_dataset = from_corpus = from_data
 
 # %% ../../nbs/library/labels.ipynb #c045
 def labelled_rows(parts, tok):
@@ -243,21 +369,30 @@ def labelled_rows(parts, tok):
         rows[k], out = usable_rows(parts[k], k, tok, classes)
         if k == 'train': classes = find_classes(rows[k])
         left += out
-    if not rows.get('valid', True): raise CorpusError(f"no row of {len(parts['valid'])} can be used to validate: {dict(left)}")
+    if not rows.get('valid', True):
+        raise CorpusError(f"no row of {len(parts['valid'])} can be used to validate: {dict(left)}")
     return {k: v for k,v in rows.items() if v}, left, classes
 
 def labelled_splits(corpus):
     "The labelled sentences of a corpus by split"
     splits = {k: (corpus.gold or {}).get(k, []) for k in ('train', 'valid', 'test')}
-    res = {k: rows for k,v in splits.items() if (rows := [(s.text, s.label) for s in v if s.label is not None])}
-    if 'train' not in res: raise CorpusError(f"the corpus {corpus.name!r} has no labels; sst2() and toy_corpus() have")
+    res = {
+        k: rows
+        for k, v in splits.items()
+        if (rows := [(s.text, s.label) for s in v if s.label is not None])
+    }
+    if 'train' not in res:
+        raise CorpusError(f"the corpus {corpus.name!r} has no labels; sst2() and toy_corpus() have")
     return res
 
 # %% ../../nbs/library/labels.ipynb #c047
 @patch(as_prop=True)
 def balance(self:ClassifyDataLoaders) -> pd.DataFrame:
     "How many texts of each class each split has"
-    n = {k: np.bincount(dl.text.labels, minlength=len(self.vocab)) for k,dl in zip(('train', 'valid', 'test'), self.loaders)}
+    n = {
+        k: np.bincount(dl.text.labels, minlength=len(self.vocab))
+        for k, dl in zip(('train', 'valid', 'test'), self.loaders)
+    }
     return pd.DataFrame(n, index=pd.Index(list(self.vocab), name='label'))
 
 @patch(as_prop=True)
@@ -276,7 +411,8 @@ def test_dl(self:ClassifyDataLoaders,
     text_col=None, label_col=None,   # of a table
     **kwargs                # of `ClassifyDL`
 ):
-    "A loader for new texts; raises `CorpusError` naming a row without words, or with a label that training has not seen"
+    """A loader for new texts; raises `CorpusError` naming a row without words, or with a label that
+    training has not seen"""
     if isinstance(test_items, L): rows = list(test_items)
     elif isinstance(test_items, list) and not with_labels: rows = test_items
     else:
@@ -284,5 +420,6 @@ def test_dl(self:ClassifyDataLoaders,
         rows = list(zip(df.text, df.label)) if with_labels else list(df.text)
     if not rows: raise CorpusError("there are no texts in this list")
     old = self.valid.text
-    new = LabelledText(rows, old.fresh_types(), old.classes, old.tokenizer, old.max_words, with_labels)
+    types = old.fresh_types()
+    new = LabelledText(rows, types, old.classes, old.tokenizer, old.max_words, with_labels)
     return self.valid.new(new, shuffle=False, in_order=with_labels, **kwargs)

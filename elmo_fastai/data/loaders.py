@@ -11,7 +11,8 @@ from collections import Counter
 import pandas as pd
 from fastai.data.all import DataLoaders, L, TransformBlock, default_device, patch
 from ..base.errors import CorpusError
-from ..text.corpora import Corpus, TEXT_ENDINGS, named_files, split_lines, text_corpus
+from ..text.corpora import Corpus, TEXT_ENDINGS, named_files, split_lines
+from ..text.corpora import text_corpus
 from ..text.tables import DiskLines, parts_of, table_corpus
 from ..text.tokens import WordVocab, get_tokenizer
 from .batches import LOADERS, check_loader_args, valid_loader
@@ -23,13 +24,22 @@ from .transforms import ElmoTransform
 def read_split(corpus, split, tok):
     "Sentences of a split, their gold notes where there are any, and how many lines were blank"
     lines = corpus.splits.get(split)
-    if not lines: raise CorpusError(f"The split {split!r} of the corpus {corpus.name!r} is missing or empty")
+    if not lines:
+        raise CorpusError(f"The split {split!r} of the corpus {corpus.name!r} is missing or empty")
     toks = [tok(o) for o in lines]
     keep = [i for i,o in enumerate(toks) if o]
-    if not keep: raise CorpusError(f"The split {split!r} of the corpus {corpus.name!r} has {len(lines):,} lines and not one word")
+    if not keep:
+        raise CorpusError(
+            f"The split {split!r} of the corpus {corpus.name!r} has {len(lines):,} lines and not"
+            " one word"
+        )
     gold, notes = (getattr(corpus, 'gold', None) or {}).get(split), {}
     if gold and all(len(g.tokens)==len(t) for g,t in zip(gold, toks)):
-        notes = {a: [getattr(gold[i], a) for i in keep] for a in ('tags', 'senses') if getattr(gold[0], a)}
+        notes = {
+            a: [getattr(gold[i], a) for i in keep]
+            for a in ('tags', 'senses')
+            if getattr(gold[0], a)
+        }
     return [toks[i] for i in keep], notes, len(lines)-len(keep)
 
 # %% ../../nbs/library/loaders.ipynb #d00
@@ -38,24 +48,37 @@ def from_disk(cls, corpus, kind, tokenizer, bs, valid_bs, shuffle, device, path,
     device, tok = device or default_device(), get_tokenizer(tokenizer or corpus.tokenizer)
     sents,notes,blank = read_split(corpus, 'valid', tok)
     if bs is not None: kwargs['bs'] = bs
-    dl = BufferedDataLoader(corpus.train, kind=kind, tokenizer=tok, shuffle=kind!='stream' if shuffle is None else shuffle, device=device, **kwargs)
+    dl = BufferedDataLoader(
+        corpus.train,
+        kind=kind,
+        tokenizer=tok,
+        shuffle=kind != 'stream' if shuffle is None else shuffle,
+        device=device,
+        **kwargs
+    )
     text = EncodedText(sents, TokenTypes(dl.vocab, dl.char_vocab), dl.max_words, **notes)
     like = dl._loader(text)
     if like is None: like = LOADERS[kind](text, **dl.loader_args) # says what is wrong
     res = cls(dl, valid_loader(like, text, valid_bs), path=path, device=device)
-    res.corpus, res.cuts, res.blank = corpus, dict(train=dl.cuts, valid=text.cuts), dict(train=dl.skipped['blank lines'], valid=blank)
+    res.corpus, res.cuts, res.blank = (
+        corpus,
+        dict(train=dl.cuts, valid=text.cuts),
+        dict(train=dl.skipped['blank lines'], valid=blank),
+    )
     res.skipped = Counter(corpus.skipped) + dl.skipped + Counter({'blank lines': blank})
     return res
 
 # %% ../../nbs/library/loaders.ipynb #c063
 class ElmoDataLoaders(DataLoaders):
-    "`DataLoaders` for language models and CBOW; `vocab`, `char_vocab` and `types` are there also after an export"
+    """`DataLoaders` for language models and CBOW; `vocab`, `char_vocab` and `types` are there also
+    after an export"""
     @classmethod
     def from_corpus(cls,
         corpus:Corpus,           # lines of text in the splits 'train' and 'valid'
         kind='sentences',        # 'sentences', 'stream' or 'cbow'
         bs:int=None,             # sentences, strips or examples a batch; None: the loader's default
-        valid_bs:int=None,       # the same for validation, None: as in training; a short text gets fewer strips, or a shorter window
+        # the same for validation, None: as in training;
+        valid_bs:int=None,       # a short text gets fewer strips, or a shorter window
         tokenizer=None,          # a name or function, see `get_tokenizer`; None: the corpus's own
         vocab:WordVocab=None,    # None: built from the training split
         char_vocab=None,         # None: `ByteCharVocab()`
@@ -66,43 +89,81 @@ class ElmoDataLoaders(DataLoaders):
         seed:int=None,           # of that order
         device=None,             # None: fastai's default
         path='.',                # where a `Learner` saves
-        **kwargs                 # of the loader: `seq_len`, `stride`, `max_tokens`, `context_size`, …
+        # of the loader: `seq_len`,
+        **kwargs                 # `stride`, `max_tokens`, `context_size`, …
     ):
-        "Tokenise, count words, encode, and cut into batches. Whatever is left out is counted in `skipped`; empty lines by split in `blank`"
-        if kind not in LOADERS: raise ValueError(f"kind={kind!r}: take one of {', '.join(map(repr, LOADERS))}")
+        """Tokenise, count words, encode, and cut into batches. Whatever is left out is counted in
+        `skipped`; empty lines by split in `blank`"""
+        if kind not in LOADERS:
+            raise ValueError(f"kind={kind!r}: take one of {', '.join(map(repr, LOADERS))}")
         if not isinstance(corpus.splits['train'], list): # lines on disk
-            own = dict(vocab=vocab, char_vocab=char_vocab, min_freq=min_freq, max_vocab=max_vocab, max_words=max_words, seed=seed)
-            return from_disk(cls, corpus, kind, tokenizer, bs, valid_bs, shuffle, device, path, **own, **kwargs)
+            own = dict(
+                vocab=vocab,
+                char_vocab=char_vocab,
+                min_freq=min_freq,
+                max_vocab=max_vocab,
+                max_words=max_words,
+                seed=seed,
+            )
+            return from_disk(
+                cls, corpus, kind, tokenizer, bs, valid_bs, shuffle, device, path, **own, **kwargs
+            )
         check_loader_args(kwargs)
         tok, splits = get_tokenizer(tokenizer or corpus.tokenizer), ('train', 'valid')
         sents,notes,blank = zip(*[read_split(corpus, o, tok) for o in splits])
-        types = TokenTypes(vocab or WordVocab.build([s[:max_words] for s in sents[0]], min_freq, max_vocab), char_vocab)
+        types = TokenTypes(
+            vocab or WordVocab.build([s[:max_words] for s in sents[0]], min_freq, max_vocab),
+            char_vocab,
+        )
         train,valid = [EncodedText(s, types, max_words, **n) for s,n in zip(sents, notes)]
         if bs is not None: kwargs['bs'] = bs
-        dl = LOADERS[kind](train, shuffle=kind!='stream' if shuffle is None else shuffle, seed=seed, **kwargs)
-        res = cls(dl, valid_loader(dl, valid, valid_bs), path=path, device=device or default_device())
-        res.corpus, res.blank, res.cuts = corpus, dict(zip(splits, blank)), dict(zip(splits, (train.cuts, valid.cuts)))
+        dl = LOADERS[kind](
+            train, shuffle=kind != 'stream' if shuffle is None else shuffle, seed=seed, **kwargs
+        )
+        res = cls(
+            dl, valid_loader(dl, valid, valid_bs), path=path, device=device or default_device()
+        )
+        res.corpus, res.blank, res.cuts = (
+            corpus,
+            dict(zip(splits, blank)),
+            dict(zip(splits, (train.cuts, valid.cuts))),
+        )
         res.skipped = Counter(corpus.skipped) + Counter({'blank lines': sum(blank)})
         return res
 
     @property
-    def missing(self): return self.skipped['missing rows']
+    def missing(self):
+        return self.skipped['missing rows']
 
 # %% ../../nbs/library/loaders.ipynb #c068
 def _halves(corpus, pct, seed):
-    "The training lines of `corpus` with a random share `pct` of them for validation, both parts in their old order"
+    """The training lines of `corpus` with a random share `pct` of them for validation, both parts
+    in their old order"""
     lines = corpus.train
     n = round(len(lines)*pct)
-    if not 0 < n < len(lines): raise CorpusError(f"{len(lines)} lines of {corpus.name} do not split into two with valid_pct={pct}")
+    if not 0 < n < len(lines):
+        raise CorpusError(
+            f"{len(lines)} lines of {corpus.name} do not split into two with valid_pct={pct}"
+        )
     held = set(random.Random(seed).sample(range(len(lines)), n))
     parts = [o for i,o in enumerate(lines) if i not in held], [lines[i] for i in sorted(held)]
-    return Corpus(corpus.name, dict(zip(('train', 'valid'), parts)), corpus.tokenizer, skipped=corpus.skipped)
+    return Corpus(
+        corpus.name, dict(zip(('train', 'valid'), parts)), corpus.tokenizer, skipped=corpus.skipped
+    )
 
 def by_column(df, col):
     "The rows of `df` for training and for validation, where column `col` is true"
-    if col not in df.columns: raise CorpusError(f"there is no column {col!r} among {', '.join(map(repr, df.columns))}: valid_col is one of them")
+    if col not in df.columns:
+        raise CorpusError(
+            f"there is no column {col!r} among {', '.join(map(repr, df.columns))}: valid_col is one"
+            " of them"
+        )
     empty = df.index[df[col].isna()]
-    if len(empty): raise CorpusError(f"column {col!r} has no value in row {empty[0]!r}: valid_col is true or false in each row")
+    if len(empty):
+        raise CorpusError(
+            f"column {col!r} has no value in row {empty[0]!r}: valid_col is true or false in"
+            " each row"
+        )
     held = df[col].astype(bool).values
     return dict(train=df[~held], valid=df[held])
 
@@ -121,7 +182,9 @@ def from_df(cls:ElmoDataLoaders,
     "From a table; rows without text are left out, and counted in `missing`"
     parts = df if valid_col is None else by_column(df, valid_col)
     corpus = table_corpus(parts, text_col, 0, 0, name, tokenizer)
-    return cls.from_corpus(_halves(corpus, valid_pct, split_seed) if valid_col is None else corpus, **kwargs)
+    return cls.from_corpus(
+        _halves(corpus, valid_pct, split_seed) if valid_col is None else corpus, **kwargs
+    )
 
 # %% ../../nbs/library/loaders.ipynb #c072
 @patch(cls_method=True)
@@ -134,7 +197,8 @@ def from_files(cls:ElmoDataLoaders,
     encoding='utf-8',  # of the files
     **kwargs           # further arguments as for `from_corpus`
 ):
-    "From text files, a sentence or paragraph a line; blank lines are left out, and counted in `skipped`"
+    """From text files, a sentence or paragraph a line; blank lines are left out, and counted in
+    `skipped`"""
     path, valid = [list(o) if isinstance(o, L) else o for o in (path, valid)]
     named = valid is None and named_files(path, TEXT_ENDINGS)[0]
     splits = (None, None) if named else (0 if valid is None else valid, 0)
@@ -145,10 +209,12 @@ def from_files(cls:ElmoDataLoaders,
 # %% ../../nbs/library/loaders.ipynb #c075
 @patch(cls_method=True)
 def from_dataset(cls:ElmoDataLoaders,
-    dataset,            # `Dataset` or `IterableDataset` of the `datasets` library, or a dictionary of them by split
+    # `Dataset` or `IterableDataset` of the `datasets` library,
+    dataset,            # or a dictionary of them by split
     text_col:str=None,  # name of the text column; None: 'text', 'sentence', 'review' or 'content'
     n_rows:int=None,    # take the first rows only; needed where the data has no length
-    valid_pct:float=0.1, # the share of lines to hold out, where there is no split for validation or test: random ones; on disk, the last
+    # the share of lines to hold out, where there is no split for validation or test:
+    valid_pct:float=0.1, # random ones; on disk, the last
     split_seed:int=42,  # which lines they are
     tokenizer='words',  # a name or function, see `get_tokenizer`
     name='dataset',     # what to call the corpus
@@ -158,9 +224,14 @@ def from_dataset(cls:ElmoDataLoaders,
     "From a data set of the `datasets` library"
     parts = parts_of(dataset)
     if 'valid' not in parts and 'test' in parts: parts['valid'] = parts.pop('test')
-    if on_disk: return cls.from_corpus(_disk_corpus(parts, text_col, n_rows, valid_pct, name, tokenizer), **kwargs)
+    if on_disk:
+        return cls.from_corpus(
+            _disk_corpus(parts, text_col, n_rows, valid_pct, name, tokenizer), **kwargs
+        )
     corpus = table_corpus(parts, text_col, 0, 0, name, tokenizer, n_rows)
-    return cls.from_corpus(corpus if 'valid' in parts else _halves(corpus, valid_pct, split_seed), **kwargs)
+    return cls.from_corpus(
+        corpus if 'valid' in parts else _halves(corpus, valid_pct, split_seed), **kwargs
+    )
 
 # %% ../../nbs/library/loaders.ipynb #c076
 def _disk_corpus(parts, text_col, n_rows, valid_pct, name, tokenizer):
@@ -171,13 +242,15 @@ def _disk_corpus(parts, text_col, n_rows, valid_pct, name, tokenizer):
 
 # %% ../../nbs/library/loaders.ipynb #c079
 class BiLMBlock(TransformBlock):
-    "`ElmoTransform` for the items, one of our loaders for the batches. An item without words is a sentence without words; one without text an error"
+    """`ElmoTransform` for the items, one of our loaders for the batches. An item without words is a
+    sentence without words; one without text an error"""
     def __init__(self,
         kind='sentences',    # 'sentences', 'stream' or 'cbow'
         tokenizer='words',   # this and the next five: see `ElmoTransform`
         vocab=None, char_vocab=None, min_freq=1, max_vocab=None, max_words=None,
         **kwargs             # of the loader
     ):
-        if kind not in LOADERS: raise ValueError(f"kind={kind!r}: take one of {', '.join(map(repr, LOADERS))}")
+        if kind not in LOADERS:
+            raise ValueError(f"kind={kind!r}: take one of {', '.join(map(repr, LOADERS))}")
         tfm = ElmoTransform(tokenizer, vocab, char_vocab, min_freq, max_vocab, max_words)
         super().__init__(type_tfms=[tfm], dl_type=LOADERS[kind], dls_kwargs=kwargs)

@@ -24,12 +24,18 @@ def _reading():
     "What goes wrong in the libraries that read, as a `CorpusError`"
     try: yield
     except CorpusError: raise
-    except Exception as e: raise CorpusError(f"the stream can't be read on: {type(e).__name__}: {str(e):.200}") from e
+    except Exception as e:
+        why = f'{type(e).__name__}: {str(e):.200}'
+        raise CorpusError(f"the stream can't be read on: {why}") from e
 
 def _files(path):
     "Files, those among them that are called validation, and what reads them"
     p = Path(path).expanduser() if not isinstance(path, (list, tuple)) else None
-    files = each_once(sorted(o for o in p.iterdir() if table_kind(o))) if p and p.is_dir() else text_files(path)
+    files = (
+        each_once(sorted(o for o in p.iterdir() if table_kind(o)))
+        if p and p.is_dir()
+        else text_files(path)
+    )
     for o in files: readable_rows(o)
     kinds = {table_kind(o) for o in files}
     if len(kinds) != 1 or None in kinds:
@@ -41,9 +47,11 @@ def _files(path):
 
 # %% ../../nbs/library/streams.ipynb #c017
 class StreamLines:
-    "Lines of text that are read when they are asked for, from files or a stream. The place in them can be kept"
+    """Lines of text that are read when they are asked for, from files or a stream. The place in
+    them can be kept"""
     def __init__(self,
-        source,             # a file, folder, pattern or list of .txt, .jsonl or .parquet files, also .gz; or an `IterableDataset`
+        # a file, folder, pattern or list of .txt,
+        source,             # .jsonl or .parquet files, also .gz; or an `IterableDataset`
         text_col:str=None,  # the column with the text; None: one of `TEXT_COLUMNS`
         skip:int=0,         # leave out so many rows at the beginning
         shuffle:bool=False, # files in another order in each reading
@@ -57,22 +65,38 @@ class StreamLines:
 
     def load(self, files, skip):
         from datasets import load_dataset
-        with offline(True): return load_dataset(self.kind, data_files=files, split='train', streaming=True).skip(skip)
+        with offline(True):
+            return load_dataset(self.kind, data_files=files, split='train', streaming=True).skip(
+                skip
+            )
 
     def stretches(self):
         "Data sets to be read one after the other: one, or three where a file begins in its midst"
-        if not self.files: return [self.source.skip(self.skip)]           # also with 0: a data set of our own, at its beginning
-        files = random.Random(f'{self.seed} {self.epoch}').sample(self.files, len(self.files)) if self.shuffle else self.files
+        # also with 0: a data set of our own, at its beginning
+        if not self.files: return [self.source.skip(self.skip)]
+        files = (
+            random.Random(f'{self.seed} {self.epoch}').sample(self.files, len(self.files))
+            if self.shuffle
+            else self.files
+        )
         if not self.begin: return [self.load(files, self.skip)]
         k = files.index(self.begin[0])
-        return [self.load(o, n) for o,n in ((files[:k], 0), (files[k:k+1], self.begin[1]), (files[k+1:], 0)) if o]
+        return [
+            self.load(o, n)
+            for o, n in ((files[:k], 0), (files[k : k + 1], self.begin[1]), (files[k + 1 :], 0))
+            if o
+        ]
 
     def open(self):
         "The rows of this process, from the beginning"
         from datasets.distributed import split_dataset_by_node
         res = self.stretches()
         if not self.files: res[0].set_epoch(self.epoch)
-        return [split_dataset_by_node(o, *self.part) for o in res] if self.part[1] > 1 and not self.skip else res
+        return (
+            [split_dataset_by_node(o, *self.part) for o in res]
+            if self.part[1] > 1 and not self.skip
+            else res
+        )
 
     def __iter__(self):
         with _reading(): self.running,self.place,place = self.open(),None,self.place
@@ -85,7 +109,8 @@ class StreamLines:
         i,n = self.part
         with _reading():
             for k,rows in enumerate(stretches, self.at):
-                if n > 1 and self.skip: rows = islice(rows, n-1 if place else i, None, n)  # to split before skipping would skip other rows
+                # to split before skipping would skip other rows
+                if n > 1 and self.skip: rows = islice(rows, n-1 if place else i, None, n)
                 for row in rows: self.moved,self.at = True,k; yield row
 
     def set_epoch(self, epoch): self.epoch = epoch
@@ -124,27 +149,35 @@ def _hold_out(source, valid, n_valid, **kwargs):
     held = copy(lines) if valid is None else StreamLines(valid, col)
     held.shuffle = False
     if valid is None:
-        if lines.held: held.files = lines.held                            # files that are called so
-        elif lines.files: held.files,lines.begin = lines.files[-1:],(lines.files[-1], n_valid)
+        if lines.held:held.files = lines.held                            # files that are called so
+        elif lines.files:held.files,lines.begin = lines.files[-1:],(lines.files[-1], n_valid)
         else: lines.skip = n_valid
     if lines.files and held.files and not lines.begin:
         out = {os.path.realpath(o) for o in held.files}
         lines.files = [o for o in lines.files if os.path.realpath(o) not in out]
         if not lines.files:
-            why = "all are held out" if valid is not None else (
-                  "all are called validation. Name others that are held out, as in valid='held_out.txt'")
+            why = (
+                "all are held out"
+                if valid is not None
+                else (
+                    "all are called validation. Name others that are held out, as in"
+                    " valid='held_out.txt'"
+                )
+            )
             raise CorpusError(f"no file of {str(source)!r:.100} is left to train on: {why}")
     return lines, [l for some in _lines(islice(held, n_valid), col) for l in some]
 
 # %% ../../nbs/library/streams.ipynb #c033
 def stream_loaders(
     source,                 # what to train on, see `StreamLines`
-    valid=None,             # what to validate on, likewise, and not to train on; None: files called so, else the first rows of the last file
+    # what to validate on, likewise, and not to train on; None:
+    valid=None,             # files called so, else the first rows of the last file
     n_valid:int=2000,       # rows of it
     kind='sentences',       # 'sentences' or 'stream'
     bs:int=None,            # rows a batch, of all processes together
     vocab:WordVocab=None,   # None: read the text once before, and count
-    n_batches:int=None,     # batches an epoch, the next epoch goes on from there; None: read the text once before, an epoch is one reading
+    # batches an epoch, the next epoch goes on from there; None:
+    n_batches:int=None,     # read the text once before, an epoch is one reading
     min_freq:int=1,         # of the vocabulary to be counted
     max_vocab:int=100_000,  # its most entries
     max_counted:int=2_000_000,  # words held while counting
@@ -163,16 +196,43 @@ def stream_loaders(
     shuffle = kind != 'stream' if shuffle is None else shuffle
     kwargs = {k: v for k,v in kwargs.items() if v is not None}
     lines,held = _hold_out(source, valid, n_valid, text_col=text_col, shuffle=shuffle, seed=seed)
-    corpus = Corpus('stream' if lines.files is None else Path(lines.files[0]).stem, dict(train=_sample(lines, text_col), valid=held), tokenizer)
+    corpus = Corpus(
+        'stream' if lines.files is None else Path(lines.files[0]).stem,
+        dict(train=_sample(lines, text_col), valid=held),
+        tokenizer,
+    )
     view = copy(corpus)
     view.splits = {**corpus.splits, 'train': lines}
     def make(vocab, n_batches):
-        own = dict(vocab=vocab, n_batches=n_batches, char_vocab=char_vocab, min_freq=min_freq, max_vocab=max_vocab, max_counted=max_counted,
-                   buffer=buffer, seed=seed, text_col=text_col)
-        return from_disk(ElmoDataLoaders, view, kind, tokenizer, bs, valid_bs, shuffle, device, path, **own, **kwargs)
+        own = dict(
+            vocab=vocab,
+            n_batches=n_batches,
+            char_vocab=char_vocab,
+            min_freq=min_freq,
+            max_vocab=max_vocab,
+            max_counted=max_counted,
+            buffer=buffer,
+            seed=seed,
+            text_col=text_col,
+        )
+        return from_disk(
+            ElmoDataLoaders,
+            view,
+            kind,
+            tokenizer,
+            bs,
+            valid_bs,
+            shuffle,
+            device,
+            path,
+            **own,
+            **kwargs,
+        )
     dls = from_main(lambda: make(vocab, n_batches)) if n_processes() == 1 else None
     if dls is None:
-        itos,n = from_main(lambda: (lambda dls: (dls.vocab.itos, len(dls.train)))(make(vocab, n_batches)))
+        itos, n = from_main(
+            lambda: (lambda dls: (dls.vocab.itos, len(dls.train)))(make(vocab, n_batches))
+        )
         dls = make(WordVocab(itos), n)
     lines.running = lines.place = None
     dls.corpus = corpus

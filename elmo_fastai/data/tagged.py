@@ -12,7 +12,15 @@ from collections import Counter, defaultdict
 from itertools import count
 from pathlib import Path
 import numpy as np, pandas as pd
-from fastai.data.all import CategoryMap, DataLoaders, L, TensorBase, default_device, display_df, patch
+from fastai.data.all import (
+    CategoryMap,
+    DataLoaders,
+    L,
+    TensorBase,
+    default_device,
+    display_df,
+    patch,
+)
 from fastai.interpret import plot_top_losses
 from fastai.basics import dispatch
 from ..base.errors import CorpusError
@@ -25,7 +33,8 @@ from .loaders import by_column
 
 # %% ../../nbs/library/tagged.ipynb #c010
 class CommonestTag:
-    "For every word the tag that it had most often; for a new word the tag that rare words have most often"
+    """For every word the tag that it had most often; for a new word the tag that rare words have
+    most often"""
     def __init__(self,
         sents:list, # `Sentence`s with tags
     ):
@@ -48,7 +57,8 @@ CONLLU = 'id form lemma upos xpos feats head deprel deps misc'.split()
 
 def read_conll(
     path,                 # a file
-    tag_col=None,         # CoNLL-U: a column's name; None: 'upos'. Column files: a number; None: -1, the last
+    # CoNLL-U: a column's name; None:
+    tag_col=None,         # 'upos'. Column files: a number; None: -1, the last
     encoding:str='utf-8',
 )->list:                  # `Sentence`s
     "Sentences of a CoNLL-U file or of a column file; raises `CorpusError` with file and line"
@@ -67,7 +77,8 @@ def read_conll(
 # %% ../../nbs/library/tagged.ipynb #c020
 def _conllu_words(lines, path, tag_col):
     "(token, tag) of each word, None after each sentence"
-    if tag_col is not None and tag_col not in CONLLU: raise CorpusError(f"tag_col={tag_col!r}: take one of {', '.join(CONLLU)}")
+    if tag_col is not None and tag_col not in CONLLU:
+        raise CorpusError(f"tag_col={tag_col!r}: take one of {', '.join(CONLLU)}")
     col, n = CONLLU.index(tag_col or 'upos'), 0
     for i,line in enumerate(lines, 1):
         if not line.strip(): n = 0; yield None
@@ -75,9 +86,13 @@ def _conllu_words(lines, path, tag_col):
         else:
             cols = line.split('\t')
             if len(cols) != 10:
-                raise CorpusError(f"'{path}', line {i}: a word of CoNLL-U has 10 columns separated by tabs, and this line {len(cols)}: {line!r:.60}")
-            if re.fullmatch(r'\d+-\d+|\d+\.\d+', cols[0]): continue           # 1-2 and 8.1 are no words
-            if cols[0] != str(n+1): raise CorpusError(f"'{path}', line {i}: expected word {n+1} of the sentence, and found {cols[0]!r:.20}")
+                raise CorpusError(f"'{path}', line {i}: a word of CoNLL-U has 10 columns separated "
+                                  f"by tabs, and this line {len(cols)}: {line!r:.60}")
+            # 1-2 and 8.1 are no words
+            if re.fullmatch(r'\d+-\d+|\d+\.\d+', cols[0]): continue
+            if cols[0] != str(n+1):
+                raise CorpusError(f"'{path}', line {i}: expected word {n+1} of the sentence, "
+                                  f"and found {cols[0]!r:.20}")
             n += 1
             tag = None if cols[col] == '_' else cols[col]                     # not annotated
             yield cols[1].replace(' ', '\u00a0'), tag
@@ -86,15 +101,27 @@ def _column_words(lines, path, tag_col):
     "(token, tag) of each line, None after each sentence"
     tabs, known = any('\t' in o for o in lines), None
     col = -1 if tag_col is None else tag_col
-    if type(col) is not int: raise CorpusError(f"tag_col={tag_col!r}: name the column of tags by its number, such as -1 for the last")
+    if type(col) is not int:
+        raise CorpusError(
+            f"tag_col={tag_col!r}: name the column of tags by its number, such as -1 for the last"
+        )
     for i,line in enumerate(lines, 1):
         cols = line.split('\t') if tabs else re.split(' +', line.strip(' '))
         if not line.strip() or cols[0] == '-DOCSTART-': yield None; continue
         known = known or (len(cols), i)
         if len(cols) != known[0] and len(cols) > 1:
-            raise CorpusError(f"'{path}', line {i}: {len(cols)} columns, and {known[0]} in line {known[1]}: {line!r:.60}")
-        if len(cols) < 2 or not all(o.strip() for o in (cols[0], cols[col] if -len(cols) <= col < len(cols) else '')):
-            raise CorpusError(f"'{path}', line {i}: expected a token and its tag" + f" in column {col}"*(col != -1) + f", and found {line!r:.60}")
+            raise CorpusError(
+                f"'{path}', line {i}: {len(cols)} columns, and {known[0]} in line {known[1]}:"
+                f" {line!r:.60}"
+            )
+        if len(cols) < 2 or not all(
+            o.strip() for o in (cols[0], cols[col] if -len(cols) <= col < len(cols) else '')
+        ):
+            raise CorpusError(
+                f"'{path}', line {i}: expected a token and its tag"
+                + f" in column {col}" * (col != -1)
+                + f", and found {line!r:.60}"
+            )
         yield cols[0].replace(' ', '\u00a0'), cols[col]
 
 # %% ../../nbs/library/tagged.ipynb #c024
@@ -102,7 +129,8 @@ TOKEN_COLUMNS = 'tokens', 'words', 'form', *TEXT_COLUMNS
 TAG_COLUMNS = 'tags', 'upos', 'pos_tags', 'ner_tags', 'chunk_tags', 'pos', 'labels'
 
 def read_tagged(
-    data,                 # a file, a `DataFrame`, a `Dataset`, or a list of `Sentence`s or of pairs (tokens, tags)
+    # a file, a `DataFrame`, a `Dataset`,
+    data,                 # or a list of `Sentence`s or of pairs (tokens, tags)
     token_col:str=None,   # None: the first of `TOKEN_COLUMNS`
     tag_col=None,         # None: the first of `TAG_COLUMNS`; for CoNLL files see `read_conll`
 )->tuple:                 # (`Sentence`s, a `Counter` of what was left out)
@@ -111,7 +139,8 @@ def read_tagged(
     if isinstance(data, (str, os.PathLike)):
         what = f"'{data}'"
         kind = Path(str(data).removesuffix('.gz')).suffix.lower()
-        if kind not in ('.csv', '.parquet', '.json', '.jsonl'): return read_conll(data, tag_col), Counter()
+        if kind not in ('.csv', '.parquet', '.json', '.jsonl'):
+            return read_conll(data, tag_col), Counter()
         data = read_table(data)
     if hasattr(data, 'features'): names = data.features
     if isinstance(data, pd.DataFrame): where, data = data.index, data.to_dict('records')
@@ -119,10 +148,14 @@ def read_tagged(
     for i,row in zip(count() if where is None else where, data):
         if isinstance(row, dict):
             cols = cols or _columns(row, token_col, tag_col)
-            if is_missing(row[cols[0]]) or is_missing(row[cols[1]]): left['missing rows'] += 1; continue
-            row = row[cols[0]], _named(_cells(row[cols[1]], f"{what}, row {i}"), names and names[cols[1]])
+            if is_missing(row[cols[0]]) or is_missing(row[cols[1]]):
+                left['missing rows'] += 1
+                continue
+            row = row[cols[0]], _named(
+                _cells(row[cols[1]], f"{what}, row {i}"), names and names[cols[1]]
+            )
         s = _sentence(row, f"{what}, row {i}")
-        if s.tokens: sents.append(s)
+        if s.tokens:sents.append(s)
         else: left['empty sentences'] += 1
     if not sents: raise CorpusError(f"{what} has no tagged sentence")
     return sents, left
@@ -133,33 +166,55 @@ def _columns(row, token_col, tag_col):
     def find(col, known, arg):
         col = next((o for o in known if o in row), None) if col is None else col
         if col in row: return col
-        raise CorpusError(f"there is no column {col or ' or '.join(map(repr, known))} among {', '.join(map(repr, row))}: name it with {arg}=…")
+        raise CorpusError(
+            f"there is no column {col or ' or '.join(map(repr, known))} among"
+            f" {', '.join(map(repr, row))}: name it with {arg}=…"
+        )
     return find(token_col, TOKEN_COLUMNS, 'token_col'), find(tag_col, TAG_COLUMNS, 'tag_col')
 
 def _cells(o, where):
     "What a cell holds, as a list: a list, or text of one"
-    if not isinstance(o, str): return list(o) if hasattr(o, '__iter__') and not isinstance(o, (dict, bytes)) else [o]
+    if not isinstance(o, str):
+        return list(o) if hasattr(o, '__iter__') and not isinstance(o, (dict, bytes)) else [o]
     if o.startswith('[') and o.endswith(']'):
         if re.search(r"""['"]\s+['"]|\d\s+\d|\.\.\.""", o):
-            raise CorpusError(f"{where} holds a printed array, {o:.40}: write lists (['a', 'b']), or words separated by blanks")
-        try: return ast.literal_eval(o)
-        except (ValueError, SyntaxError): pass
+            raise CorpusError(
+                f"{where} holds a printed array, {o:.40}: write lists (['a', 'b']), or words"
+                " separated by blanks"
+            )
+        try:
+            return ast.literal_eval(o)
+        except (ValueError, SyntaxError):
+            pass
     return o.split()
 
 def _named(tags, feature):
     "The names of numbered tags, where a data set has them"
     feature = getattr(feature, 'feature', feature)
-    return [feature.int2str(t) if t is not None and t >= 0 else None for t in tags] if hasattr(feature, 'int2str') else tags
+    return (
+        [feature.int2str(t) if t is not None and t >= 0 else None for t in tags]
+        if hasattr(feature, 'int2str')
+        else tags
+    )
 
 def _sentence(o, where, tagged=True):
     "A checked `Sentence` from one, or from (tokens, tags)"
-    if isinstance(o, Sentence): tokens, tags = o.tokens, o.tags
-    elif isinstance(o, (tuple, list)) and len(o) == 2 and all(hasattr(p, '__iter__') for p in o): tokens, tags = o
+    if isinstance(o, Sentence):tokens, tags = o.tokens, o.tags
+    elif isinstance(o, (tuple, list)) and len(o) == 2 and all(hasattr(p, '__iter__') for p in o):
+        tokens, tags = o
     else: raise CorpusError(f"{where}: expected (tokens, tags), and found {o!r:.60}")
-    tokens, tags = _cells(tokens, where), [None if is_missing(t) or t == -100 else str(t) for t in _cells([] if tags is None else tags, where)]
-    if len(tokens) != len(tags): raise CorpusError(f"{where}: {len(tokens)} tokens and {len(tags)} tags: {' '.join(map(str, tokens))!r:.60}")
+    tokens, tags = _cells(tokens, where), [
+        None if is_missing(t) or t == -100 else str(t)
+        for t in _cells([] if tags is None else tags, where)
+    ]
+    if len(tokens) != len(tags):
+        raise CorpusError(
+            f"{where}: {len(tokens)} tokens and {len(tags)} tags:"
+            f" {' '.join(map(str, tokens))!r:.60}"
+        )
     for t in tokens:
-        if not isinstance(t, str) or not t.strip(): raise CorpusError(f"{where}: {t!r:.30} is no token")
+        if not isinstance(t, str) or not t.strip():
+            raise CorpusError(f"{where}: {t!r:.30} is no token")
         check_text(t, where)
     return Sentence(tokens, tags)
 
@@ -177,18 +232,21 @@ class TaggedText(EncodedText):
         self.items,self.labels,self.tokenizer = sents,labels,tokenizer
         super().__init__([s.tokens for s in sents], types)
         self.tags = np.full(len(self.ids), IGNORE)
-        self.tags[self.ids > 2] = [self.number(t, i) for i,s in enumerate(sents) for t in s.tags or [None]*len(s.tokens)]
+        tags = ((i, t) for i,s in enumerate(sents) for t in s.tags or [None]*len(s.tokens))
+        self.tags[self.ids > 2] = [self.number(t, i) for i,t in tags]
 
     def number(self, tag, i):
         if tag is None: return IGNORE
         try: return self.labels.o2i[tag]
         except KeyError:
             known = ', '.join(self.labels.items)
-            raise CorpusError(f"sentence {i} has the tag {tag!r}, which was not in the training data: {known:.300}") from None
+            raise CorpusError(f"sentence {i} has the tag {tag!r}, which was not in the training "
+                              f"data: {known:.300}") from None
 
     def new_empty(self):
         res = super().new_empty()
-        res.types,res.items,res.tags = TokenTypes(self.types.vocab, self.types.char_vocab),[],np.array([], int)
+        res.types = TokenTypes(self.types.vocab, self.types.char_vocab)
+        res.items, res.tags = [], np.array([], int)
         res.labels,res.tokenizer = self.labels,self.tokenizer
         return res
 
@@ -211,9 +269,11 @@ class TagDataLoader(BatchDL):
         order = np.arange(len(self.text)) if rng is None else rng.permutation(len(self.text))
         return [order[i:i+self.size] for i in range(0, len(order), self.size)]
     @property
-    def max_tokens(self): return None                                       # for `batches` of the other
+    # for `batches` of the other
+    def max_tokens(self): return None
     @property
-    def vocab(self): return [self.types.vocab, self.text.labels]            # as fastai's text loaders: words, labels
+    # as fastai's text loaders: words, labels
+    def vocab(self): return [self.types.vocab, self.text.labels]
 
     def create_item(self, idxs):
         text, first = self.text, self.text.offsets[idxs]+1
@@ -221,7 +281,11 @@ class TagDataLoader(BatchDL):
         t = np.arange(lens.max())
         self.pos = np.where(t < lens[:,None], first[:,None] + t, -1)
         ids = np.where(self.pos < 0, 0, text.ids[self.pos])
-        return tensors(text.types.chars[ids], text.types.words[ids], np.where(self.pos < 0, IGNORE, text.tags[self.pos]))
+        return tensors(
+            text.types.chars[ids],
+            text.types.words[ids],
+            np.where(self.pos < 0, IGNORE, text.tags[self.pos]),
+        )
 
 # %% ../../nbs/library/tagged.ipynb #c032
 class TagDataLoaders(DataLoaders):
@@ -242,30 +306,51 @@ class TagDataLoaders(DataLoaders):
     ):
         "Read, find the labels, encode, and cut into batches; `skipped` counts what was left out"
         train, skipped = read_tagged(train, token_col, tag_col)
-        if valid is None: train, valid = _held_out(train, valid_pct, split_seed)
+        if valid is None:train, valid = _held_out(train, valid_pct, split_seed)
         else: valid, left = read_tagged(valid, token_col, tag_col); skipped += left
-        labels = CategoryMap(list(labels) if labels is not None else [t for s in [*train, *valid] for t in s.tags if t is not None])
-        if len(labels) < 2: raise CorpusError(f"a tagger needs two different tags at least, and these sentences have {', '.join(labels) or 'none'}")
-        types = TokenTypes(vocab or WordVocab.build([s.tokens for s in train], min_freq), char_vocab)
+        labels = CategoryMap(
+            list(labels)
+            if labels is not None
+            else [t for s in [*train, *valid] for t in s.tags if t is not None]
+        )
+        if len(labels) < 2:
+            raise CorpusError(
+                "a tagger needs two different tags at least, and these sentences have"
+                f" {', '.join(labels) or 'none'}"
+            )
+        types = TokenTypes(
+            vocab or WordVocab.build([s.tokens for s in train], min_freq), char_vocab
+        )
         texts = [TaggedText(o, types, labels, tokenizer) for o in (train, valid)]
         dl = TagDataLoader(texts[0], bs, shuffle=shuffle, seed=seed)
-        res = cls(dl, dl.new(texts[1], shuffle=False, bs=valid_bs), path=path, device=device or default_device())
+        res = cls(
+            dl,
+            dl.new(texts[1], shuffle=False, bs=valid_bs),
+            path=path,
+            device=device or default_device(),
+        )
         res.skipped = skipped
         return res
 
     @property
-    def labels(self): return self.valid.text.labels
+    def labels(self):
+        return self.valid.text.labels
+
     @property
-    def char_vocab(self): return self.valid.types.char_vocab
+    def char_vocab(self):
+        return self.valid.types.char_vocab
 
     def test_dl(self,
-        items,             # texts or lists of tokens; `with_labels`: `Sentence`s or pairs (tokens, tags)
+        # texts or lists of tokens;
+        items,             # `with_labels`: `Sentence`s or pairs (tokens, tags)
         with_labels=False,
         bs:int=None,       # None: as in validation
         **kwargs           # of fastai's own; they have no effect here
     ) -> TagDataLoader:
-        "A loader of other sentences, in their order; raises `CorpusError` for tags that are not known and for sentences without tokens"
-        if isinstance(items, str): raise TypeError("Expected a list of sentences and got one text: put it into a list")
+        """A loader of other sentences, in their order; raises `CorpusError` for tags that are not
+        known and for sentences without tokens"""
+        if isinstance(items, str):
+            raise TypeError("Expected a list of sentences and got one text: put it into a list")
         tok = get_tokenizer(self.valid.text.tokenizer)
         def read(i, o):
             if with_labels or isinstance(o, Sentence): return _sentence(o, f'sentence {i}')
@@ -273,15 +358,22 @@ class TagDataLoaders(DataLoaders):
             return _sentence((tokens, [None]*len(tokens)), f'sentence {i}')
         sents = [read(i, o) for i,o in enumerate(items)]
         for i,s in enumerate(sents):
-            if not s.tokens: raise CorpusError(f"sentence {i} has no tokens: there is nothing to tag")
+            if not s.tokens:
+                raise CorpusError(f"sentence {i} has no tokens: there is nothing to tag")
         types = TokenTypes(self.vocab[0], self.char_vocab)
-        return self.valid.new(TaggedText(sents, types, self.labels, tok), types=types, sort=False, bs=bs or self.valid.size)
+        return self.valid.new(
+            TaggedText(sents, types, self.labels, tok),
+            types=types,
+            sort=False,
+            bs=bs or self.valid.size,
+        )
 
 # %% ../../nbs/library/tagged.ipynb #c033
 def _held_out(sents, pct, seed):
     "(training sentences, a random share `pct` of them for validation), both in their old order"
     n = round(len(sents)*pct)
-    if not 0 < n < len(sents): raise CorpusError(f"{len(sents)} sentences do not split into two with valid_pct={pct}")
+    if not 0 < n < len(sents):
+        raise CorpusError(f"{len(sents)} sentences do not split into two with valid_pct={pct}")
     held = set(random.Random(seed).sample(range(len(sents)), n))
     return [s for i,s in enumerate(sents) if i not in held], [sents[i] for i in sorted(held)]
 
@@ -294,7 +386,8 @@ def from_corpus(cls:TagDataLoaders,
 ):
     "From a corpus with gold tags"
     gold = corpus.gold or {}
-    if not gold.get('train') or not gold['train'][0].tags: raise CorpusError(f"the corpus {corpus.name!r} has no tags")
+    if not gold.get('train') or not gold['train'][0].tags:
+        raise CorpusError(f"the corpus {corpus.name!r} has no tags")
     return cls.from_sents(gold['train'][:n], gold[split], **kwargs)
 
 @patch(cls_method=True)
@@ -306,9 +399,12 @@ def from_df(cls:TagDataLoaders,
     **kwargs            # of `from_sents`
 ):
     "From a table"
-    if valid_col is None: return cls.from_sents(df, None, token_col=token_col, tag_col=tag_col, **kwargs)
+    if valid_col is None:
+        return cls.from_sents(df, None, token_col=token_col, tag_col=tag_col, **kwargs)
     parts = by_column(df, valid_col)
-    return cls.from_sents(parts['train'], parts['valid'], token_col=token_col, tag_col=tag_col, **kwargs)
+    return cls.from_sents(
+        parts['train'], parts['valid'], token_col=token_col, tag_col=tag_col, **kwargs
+    )
 
 @patch(cls_method=True)
 def from_files(cls:TagDataLoaders,
@@ -334,12 +430,19 @@ def _say(words): return ' '.join(o.replace(' ', '\u00a0') for o in words)
 
 @patch
 def readable(self:TagDataLoader, b, max_n=9, out=None)->pd.DataFrame:
-    "A batch `b` as text; with predictions `out` [B, T] in a further column, a dot where they are right"
+    """A batch `b` as text; with predictions `out` [B, T] in a further column, a dot where they are
+    right"""
     rows, names = [], self.text.labels.items
     for i,(chars,tags) in enumerate(zip(b[0][:max_n].cpu().numpy(), b[-1][:max_n].tolist())):
         n = int((chars[:,0] != 0).sum())
-        row = dict(text=_say(self.char_vocab.decode(chars[:n])), tags=_say(names[t] if t >= 0 else '·' for t in tags[:n]))
-        if out is not None: row['predicted'] = _say('·' if p == t else names[p] for p,t in zip(out[i][:n].tolist(), tags))
+        row = dict(
+            text=_say(self.char_vocab.decode(chars[:n])),
+            tags=_say(names[t] if t >= 0 else '·' for t in tags[:n]),
+        )
+        if out is not None:
+            row['predicted'] = _say(
+                '·' if p == t else names[p] for p, t in zip(out[i][:n].tolist(), tags)
+            )
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -353,13 +456,18 @@ def show_results(self:TagDataLoader, b, out, max_n=9, show=True, **kwargs):
 @patch(as_prop=True)
 def balance(self:TagDataLoaders)->pd.DataFrame:
     "How often each tag occurs, commonest first"
-    n = {k: np.bincount(dl.text.tags[dl.text.tags >= 0], minlength=len(self.labels)) for k,dl in (('train', self.train), ('valid', self.valid))}
+    n = {
+        k: np.bincount(dl.text.tags[dl.text.tags >= 0], minlength=len(self.labels))
+        for k, dl in (('train', self.train), ('valid', self.valid))
+    }
     df = pd.DataFrame({k: v for k,v in n.items()}, index=list(self.labels))
     df['share of train'] = (df.train/max(df.train.sum(), 1)).round(4)
     return df.sort_values('train', ascending=False, kind='stable')
 
 # %% ../../nbs/library/tagged.ipynb #c044
-class TagChars(TensorBase): "Characters of tagged sentences: what fastai chooses its `plot_top_losses` by"
+class TagChars(TensorBase):
+    "Characters of tagged sentences: what fastai chooses its `plot_top_losses` by"
+
 
 @patch
 def _pre_show_batch(self:TagDataLoader, b, max_n=9):

@@ -23,13 +23,15 @@ from ..tasks.cbow import interval
 def shrink(
     lm:BiLM,  # a trained biLM; it stays as it is
 ) -> BiLM:    # in half precision, to be saved; `.float()` to be used
-    "A copy without output layer, its normalisation folded into the projection, each number in two bytes; raises `ModelFileError`"
+    """A copy without output layer, its normalisation folded into the projection, each number in two
+    bytes; raises `ModelFileError`"""
     lm = deepcopy(without_head(lm)).eval()
     for cnn in (lm.chars, lm.chars_bwd):
         if cnn is not None: cnn.fold_norm()
     lm.config = replace(lm.config, norm=False, char_proj=lm.chars.proj is not None)
     for k,v in lm.half().state_dict().items():
-        if not v.isfinite().all(): raise ModelFileError(f"{k} has numbers that half precision can't hold")
+        if not v.isfinite().all():
+            raise ModelFileError(f"{k} has numbers that half precision can't hold")
     return lm
 
 # %% ../../nbs/library/box.ipynb #c022
@@ -37,9 +39,20 @@ def box_figures(name='tiny-en', box=None) -> dict:
     "What was measured of a model in the box"
     return json.loads((box_folder(name, box)/'figures.json').read_text(encoding='utf-8'))
 
-_SPLITS = dict(valid='two held-out novels', plays="Shakespeare's last tenth", wiki='WikiText-2, validation')
+_SPLITS = dict(
+    valid='two held-out novels', plays="Shakespeare's last tenth", wiki='WikiText-2, validation'
+)
 
-def _rows(table): return pd.DataFrame(table).set_index('what').rename_axis(None)[['accuracy', 'low', 'high']].astype(float).round(3)
+
+def _rows(table):
+    return (
+        pd.DataFrame(table)
+        .set_index('what')
+        .rename_axis(None)[['accuracy', 'low', 'high']]
+        .astype(float)
+        .round(3)
+    )
+
 
 def paired_difference(
     a, b,  # two lists of accuracies, seed by seed
@@ -49,9 +62,12 @@ def paired_difference(
 
 def _sentiment(s):
     "Means over the seeds, on dev and test; the difference with its interval"
-    by = {k: list(zip(*s[k])) for k in ('pretrained', 'random')}                        # → accuracies on dev, on test
+    # → accuracies on dev, on test
+    by = {k: list(zip(*s[k])) for k in ('pretrained', 'random')}
     rows = {'commonest class': s['commonest'], **{k: [np.mean(o) for o in v] for k,v in by.items()}}
-    rows['difference'], rows['± (95 %)'] = zip(*(paired_difference(p, r) for p,r in zip(by['pretrained'], by['random'])))
+    rows['difference'], rows['± (95 %)'] = zip(
+        *(paired_difference(p, r) for p, r in zip(by['pretrained'], by['random']))
+    )
     return pd.DataFrame(rows, index=['dev', 'test']).T.round(3)
 
 def box_tables(
@@ -59,22 +75,39 @@ def box_tables(
 ) -> dict:   # name → DataFrame
     "The figures of a model as tables"
     names = 'forward', '5-gram, forward', 'backward', '5-gram, backward', 'unknown words, %'
-    def ppl(o, unknown): (a, b), (c, d) = o['sentences'], o['5-gram']; return dict(zip(names, (a, c, b, d, 100*unknown)))
+    def ppl(o, unknown):
+        (a, b), (c, d) = o['sentences'], o['5-gram']
+        return dict(zip(names, (a, c, b, d, 100 * unknown)))
+
     perplexity = {_SPLITS[k]: ppl(o, f['text'][k]['unknown']) for k,o in f['perplexity'].items()}
     def shape(o):
         tags = {f'tags, layer {i}': round(t, 3) for i,t in enumerate(o['tags'])}
-        return dict(shape=o['name'], parameters=f"{o['parameters']/1e6:.2f} M", tokens=f"{o['tokens']/1e6:.1f} M", forward=round(o['fwd'], 1),
-                    backward=round(o['bwd'], 1), **tags, senses=round(max(o['senses']), 3))
+        return dict(
+            shape=o['name'],
+            parameters=f"{o['parameters']/1e6:.2f} M",
+            tokens=f"{o['tokens']/1e6:.1f} M",
+            forward=round(o['fwd'], 1),
+            backward=round(o['bwd'], 1),
+            **tags,
+            senses=round(max(o['senses']), 3),
+        )
     shapes = pd.DataFrame([shape(o) for o in f.get('shapes', [])]).astype(object).fillna('')
-    return dict(perplexity=pd.DataFrame(perplexity).T.round(1), tags=_rows(f['tags']['rows']), senses=_rows(f['senses']['rows']),
-                sentiment=_sentiment(f['sentiment']), shapes=shapes.set_index('shape') if len(shapes) else shapes)
+    return dict(
+        perplexity=pd.DataFrame(perplexity).T.round(1),
+        tags=_rows(f['tags']['rows']),
+        senses=_rows(f['senses']['rows']),
+        sentiment=_sentiment(f['sentiment']),
+        shapes=shapes.set_index('shape') if len(shapes) else shapes,
+    )
 
 # %% ../../nbs/library/box.ipynb #c037
 def md_table(df):
     "A table in Markdown"
     head = [df.index.name or '', *map(str, df.columns)]
     rows = [list(map(str, [i, *r])) for i,r in zip(df.index, df.values.tolist())]
-    return '\n'.join('| ' + ' | '.join(o) + ' |' for o in [head, ['---', *['---:']*len(df.columns)], *rows])
+    return '\n'.join(
+        '| ' + ' | '.join(o) + ' |' for o in [head, ['---', *['---:'] * len(df.columns)], *rows]
+    )
 
 # %% ../../nbs/library/box.ipynb #c039
 _CARD = """---
@@ -163,14 +196,23 @@ def _duration(seconds):
 
 def _recipe(train):
     lines = [f"    {train.get('command') or 'elmo_pretrain tiny_en'}"]
-    if 'steps' in train: lines += ['', f"{_duration(train.get('train_seconds'))} on one core of a processor: {train['steps']:,} steps, "
-                                       f"{train['tokens_per_second']:,.0f} tokens a second."]
+    if 'steps' in train:
+        lines += [
+            '',
+            (
+                f"{_duration(train.get('train_seconds'))} on one core of a processor:"
+                f" {train['steps']:,} steps, {train['tokens_per_second']:,.0f} tokens a second."
+            ),
+        ]
     return '\n'.join(lines)
 
 def _shape(c):
     filters = ', '.join(f'{n} filters of width {w}' for w,n in c.filters)
-    return (f"{c.char_dim} numbers a character; {filters}; {c.n_highway} highway layer{'s'*(c.n_highway > 1)}; {c.n_layers} LSTM layers "
-            f"of {c.hidden_dim} cells in each direction, {c.proj_dim} numbers out; dropout {c.dropout:g} in training.")
+    return (
+        f"{c.char_dim} numbers a character; {filters}; {c.n_highway} highway"
+        f" layer{'s'*(c.n_highway > 1)}; {c.n_layers} LSTM layers of {c.hidden_dim} cells in each"
+        f" direction, {c.proj_dim} numbers out; dropout {c.dropout:g} in training."
+    )
 
 # %% ../../nbs/library/box.ipynb #c040
 def box_card(
@@ -181,15 +223,45 @@ def box_card(
     "What a reader must know before using the model"
     c, train, n = elmo.lm.config, f['training'], f['model']['parameters']
     tables = {k: md_table(v) for k,v in box_tables(f).items() if len(v)}
-    text = '\n'.join(f"| {_SPLITS.get(k, 'training')} | {o['sentences']:,} | {o['words']:,} |" for k,o in f['text'].items())
-    books = '\n'.join(f'| {b.author} | {b.title} | {b.year} | {"held out"*b.held} | `{b.sha256}` |' for b in BOOKS)
-    facts = dict(name=name, dim=elmo.dim, layers=elmo.n_layers, longest=c.max_chars-2, encoder=n['encoder']/1e6, output=n['output']/1e6,
-                 n_words=f['model']['words'], words=f['text']['train']['words']/1e6, half=f['half']['largest'], deviation=f['half']['deviation'],
-                 text=text, digest=f['text']['train'].get('sha256', 'not measured'), books=books, hours=_duration(train.get('train_seconds')),
-                 recipe=_recipe(train), shape=_shape(c), tags_train=f['tags']['train'], tags_dev=f['tags']['dev'], senses_dev=f['senses']['dev'],
-                 seeds=len(f['sentiment']['pretrained']),
-                 weaker='' if f['sentiment'].get('normalised') else ' (its token vectors not normalised: a weaker baseline than there is)')
-    if 'shapes' in tables: facts['shape'] += '\n\nIt was chosen among these, each trained for the same time (`box`):\n\n' + tables.pop('shapes')
+    text = '\n'.join(
+        f"| {_SPLITS.get(k, 'training')} | {o['sentences']:,} | {o['words']:,} |"
+        for k, o in f['text'].items()
+    )
+    books = '\n'.join(
+        f'| {b.author} | {b.title} | {b.year} | {"held out"*b.held} | `{b.sha256}` |' for b in BOOKS
+    )
+    facts = dict(
+        name=name,
+        dim=elmo.dim,
+        layers=elmo.n_layers,
+        longest=c.max_chars - 2,
+        encoder=n['encoder'] / 1e6,
+        output=n['output'] / 1e6,
+        n_words=f['model']['words'],
+        words=f['text']['train']['words'] / 1e6,
+        half=f['half']['largest'],
+        deviation=f['half']['deviation'],
+        text=text,
+        digest=f['text']['train'].get('sha256', 'not measured'),
+        books=books,
+        hours=_duration(train.get('train_seconds')),
+        recipe=_recipe(train),
+        shape=_shape(c),
+        tags_train=f['tags']['train'],
+        tags_dev=f['tags']['dev'],
+        senses_dev=f['senses']['dev'],
+        seeds=len(f['sentiment']['pretrained']),
+        weaker=(
+            ''
+            if f['sentiment'].get('normalised')
+            else ' (its token vectors not normalised: a weaker baseline than there is)'
+        ),
+    )
+    if 'shapes' in tables:
+        facts['shape'] += (
+            '\n\nIt was chosen among these, each trained for the same time (`box`):\n\n'
+            + tables.pop('shapes')
+        )
     return _CARD.format(**tables, **facts)
 
 # %% ../../nbs/library/box.ipynb #c043
@@ -199,7 +271,8 @@ def make_box(
     figures:dict,     # what was measured
     limit:float=6e6,  # bytes that all files together may have
 ) -> Path:
-    "A trained model as a folder for the package: half precision, card, figures, checksums. Raises `ModelFileError`"
+    """A trained model as a folder for the package: half precision, card, figures, checksums. Raises
+    `ModelFileError`"""
     out = Path(out)
     lm, _ = load_bilm(trained)
     small = shrink(lm)
@@ -210,9 +283,17 @@ def make_box(
         new = elmo.save_pretrained(Path(tmp)/out.name)
         (new/'figures.json').write_text(json.dumps(figures, indent=1) + '\n', encoding='utf-8')
         (new/'README.md').write_text(box_card(out.name, elmo, figures), encoding='utf-8')
-        sums = [f'{sha256(o.read_bytes()).hexdigest()}  {o.name}\n' for o in sorted(new.iterdir()) if o.name != 'README.md']
+        sums = [
+            f'{sha256(o.read_bytes()).hexdigest()}  {o.name}\n'
+            for o in sorted(new.iterdir())
+            if o.name != 'README.md'
+        ]
         (new/'SHA256SUMS').write_text(''.join(sums), encoding='ascii')
         size = sum(o.stat().st_size for o in new.iterdir())
-        if size > limit: raise ModelFileError(f"{out} would have {size/1e6:.1f} MB, more than {limit/1e6:.1f} MB: train a smaller shape")
+        if size > limit:
+            raise ModelFileError(
+                f"{out} would have {size/1e6:.1f} MB, more than {limit/1e6:.1f} MB: train a smaller"
+                " shape"
+            )
         replace_folder(new, out)
     return out

@@ -21,16 +21,19 @@ def step_operations(
     fwd:torch.Tensor,   # next words, [B, T], 0 where there is none
     bwd:torch.Tensor,   # previous words, [B, T], 0 where there is none
 ) -> dict:              # operations (multiplications and additions) of each part
-    "How much a training step computes in products of matrices: the forward pass, and twice as much backward"
+    """How much a training step computes in products of matrices: the forward pass, and twice as
+    much backward"""
     cnn, c = model.chars, model.config
     rows = chars[chars[...,0] != 0]
     n_tokens = len(rows)
     if cnn.cut:
-        with exact_shapes(): rows = cut_columns(rows, cnn.widest)      # what only fills up is no work
+        # what only fills up is no work
+        with exact_shapes(): rows = cut_columns(rows, cnn.widest)
     n = len(distinct_rows(rows)[0]) if cnn.share else n_tokens
     F,P,C,W = cnn.n_filters,cnn.out_dim,c.hidden_dim,rows.shape[1]
     highway = sum(l.weight.numel() for l in cnn.highway.layers)
-    lstm = 4*C*(P + P) + (P*C if C != P else 0)                        # input and state to the gates, and the projection
+    # input and state to the gates, and the projection
+    lstm = 4*C*(P + P) + (P*C if C != P else 0)
     ops = dict(convolutions=n*sum(k*w*c.char_dim*(W-w+1) for w,k in c.filters), highways=n*highway,
                projection=n*F*P if cnn.proj is not None else 0, lstms=n_tokens*2*c.n_layers*lstm,
                output=head_products(model.head, torch.cat([fwd[fwd != 0], bwd[bwd != 0]])))
@@ -39,10 +42,16 @@ def step_operations(
 def head_products(head, target):
     "Multiplications of one forward pass through an output layer"
     if head is None: return 0
-    if isinstance(head, SampledSoftmax): return len(target)*head.in_features*min(head.n_negative, head.out_features)
+    if isinstance(head, SampledSoftmax):
+        return len(target) * head.in_features * min(head.n_negative, head.out_features)
     if not isinstance(head, AdaptiveSoftmax): return len(target)*head.in_features*head.out_features
-    n = [int(((target >= lo) & (target < hi)).sum()) for lo,hi in zip(head.cutoffs, head.cutoffs[1:])]
-    return len(target)*head.head.weight.numel() + sum(k*sum(l.weight.numel() for l in t) for k,t in zip(n, head.tail))
+    n = [
+        int(((target >= lo) & (target < hi)).sum())
+        for lo, hi in zip(head.cutoffs, head.cutoffs[1:])
+    ]
+    return len(target) * head.head.weight.numel() + sum(
+        k * sum(l.weight.numel() for l in t) for k, t in zip(n, head.tail)
+    )
 
 # %% ../../nbs/studies/cost.ipynb #c024
 def matrix_speed(
@@ -52,7 +61,9 @@ def matrix_speed(
     times:int=9,                     # the best of so many
 ) -> float:                          # operations a second
     "How fast this machine multiplies matrices"
-    a,layer = torch.randn(n, n, device=device, dtype=dtype),OneDNNLinear(n, n, bias=False, device=device, dtype=dtype)
+    a, layer = torch.randn(n, n, device=device, dtype=dtype), OneDNNLinear(
+        n, n, bias=False, device=device, dtype=dtype
+    )
     def once():
         start = time.perf_counter()
         layer(a).sum().item()           # the item makes a GPU finish
@@ -62,7 +73,8 @@ def matrix_speed(
 # %% ../../nbs/studies/cost.ipynb #c025
 def step_speed(
     model:BiLM,      # trained a little on the way
-    batches:list,    # of (chars, next words, previous words), all of one size; the first two warm up
+    # of (chars, next words,
+    batches:list,    # previous words), all of one size; the first two warm up
     bf16:bool=False, # in bfloat16?
 ) -> float:          # seconds a training step, the median
     "How long a training step takes, optimiser included"
@@ -70,7 +82,8 @@ def step_speed(
     device = next(model.parameters()).device.type
     def once(batch):
         start = time.perf_counter()
-        with torch.autocast(device, torch.bfloat16, enabled=bf16): loss = torch.cat(model(*batch)).mean()
+        with torch.autocast(device, torch.bfloat16, enabled=bf16):
+            loss = torch.cat(model(*batch)).mean()
         opt.zero_grad(); loss.backward(); opt.step()
         loss.item()
         return time.perf_counter() - start

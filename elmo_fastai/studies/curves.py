@@ -29,7 +29,10 @@ def subset(
 ) -> list:
     "A random share of the sentences, in their order"
     n = max(1, round(share*len(sents)))
-    return [sents[i] for i in sorted(random.Random(f'{seed}-subset').sample(range(len(sents)), len(sents))[:n])]
+    return [
+        sents[i]
+        for i in sorted(random.Random(f'{seed}-subset').sample(range(len(sents)), len(sents))[:n])
+    ]
 
 def train_tagger(
     train:list, valid:list,   # `Sentence`s
@@ -43,9 +46,12 @@ def train_tagger(
     "One tagger from beginning to end"
     set_seed(seed)
     labels = labels or sorted({t for s in [*train, *valid] for t in s.tags if t is not None})
-    dls = TagDataLoaders.from_sents(train, valid, labels=labels, bs=min(bs, max(4, len(train)//8)), seed=seed, **loaders)
+    dls = TagDataLoaders.from_sents(
+        train, valid, labels=labels, bs=min(bs, max(4, len(train) // 8)), seed=seed, **loaders
+    )
     learn = elmo_tagger_learner(dls, elmo, where, **kwargs)
-    with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(max(epochs, -(-steps//len(dls.train))), lr, cbs=NoValidation())
+    with learn.no_bar(), learn.no_logging():
+        learn.fit_one_cycle(max(epochs, -(-steps // len(dls.train))), lr, cbs=NoValidation())
     return learn
 
 def final_accuracy(learn):
@@ -69,16 +75,22 @@ def learning_curve(
         for seed in range(seeds) if isinstance(seeds, int) else seeds:
             some = subset(train, share, seed)
             for side,own in sides.items():
-                value = score(train_tagger(some, valid, seed=seed, labels=labels, **{**kwargs, **own}))
-                rows.append(dict(side=side, share=share, sentences=len(some), seed=seed, score=value))
+                value = score(
+                    train_tagger(some, valid, seed=seed, labels=labels, **{**kwargs, **own})
+                )
+                rows.append(
+                    dict(side=side, share=share, sentences=len(some), seed=seed, score=value)
+                )
                 if say: say(rows[-1])
     return pd.DataFrame(rows)
 
 def curve_table(
     df:pd.DataFrame,  # of `learning_curve`
-) -> pd.DataFrame:    # a row a share; mean ± half of the interval for each side, and of the paired differences to the first
+) -> pd.DataFrame:    # a row a share; mean ± half of the interval of each side, and of differences
     "A learning curve as a table"
-    w = df.pivot(index=['share', 'sentences', 'seed'], columns='side', values='score')[list(df.side.unique())]
+    w = df.pivot(index=['share', 'sentences', 'seed'], columns='side', values='score')[
+        list(df.side.unique())
+    ]
     first, *others = w.columns
     for o in others: w[f'{o} − {first}'] = w[o] - w[first]
     def text(x): m, h = interval(x); return f'{m:.3f}' + (f' ± {h:.3f}' if h == h else '')
@@ -91,9 +103,20 @@ def plot_curve(
 ):
     "A learning curve with a logarithmic axis of sentences, and the seeds as dots"
     if ax is None: _,ax = plt.subplots(figsize=(6, 3.5), layout='constrained')
-    for (side, d),c in zip(df.groupby('side', sort=False), colours or (PALETTE['rest'], PALETTE['both'], *plt.cm.tab10.colors)):
+    for (side, d), c in zip(
+        df.groupby('side', sort=False),
+        colours or (PALETTE['rest'], PALETTE['both'], *plt.cm.tab10.colors),
+    ):
         m = d.groupby('sentences').score.agg(interval)
-        ax.errorbar(m.index, [o[0] for o in m], [o[1] for o in m], color=c, marker='o', capsize=3, label=side)
+        ax.errorbar(
+            m.index,
+            [o[0] for o in m],
+            [o[1] for o in m],
+            color=c,
+            marker='o',
+            capsize=3,
+            label=side,
+        )
         ax.scatter(d.sentences, d.score, color=c, alpha=.3, s=12)
     ax.set(xscale='log', xlabel='tagged sentences', ylabel='accuracy')
     ax.legend(loc='lower right')

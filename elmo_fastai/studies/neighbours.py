@@ -26,7 +26,9 @@ def static_words(
     words,          # a `WordVocab`, or different words
 ) -> WordVectors:
     "The context-free vectors of words"
-    words = words.itos[len(SPECIALS):] if isinstance(words, WordVocab) else list(dict.fromkeys(words))
+    words = (
+        words.itos[len(SPECIALS) :] if isinstance(words, WordVocab) else list(dict.fromkeys(words))
+    )
     if not words: raise CorpusError("There are no words")
     return WordVectors(words, np.concatenate(elmo.embed([[w] for w in words], 0, progress=False)))
 
@@ -39,7 +41,9 @@ def find_word(
     "Where a word stands in a sentence; raises `CorpusError`"
     spots = [i for i,t in enumerate(tokens) if t == word]
     if not spots:
-        like = [t for t in dict.fromkeys(tokens) if t.lower() == str(word).lower()] or difflib.get_close_matches(str(word), tokens, 2)
+        like = [
+            t for t in dict.fromkeys(tokens) if t.lower() == str(word).lower()
+        ] or difflib.get_close_matches(str(word), tokens, 2)
         hint = f"; did you mean {' or '.join(map(repr, like))}?" if like else ''
         raise CorpusError(f"{word!r} is not among the tokens of {' '.join(tokens)!r:.200}" + hint)
     if which not in range(len(spots)) and (which is not None or len(spots) > 1):
@@ -53,12 +57,18 @@ def find_word(
 def unit(x): return x/np.linalg.norm(x, axis=-1, keepdims=True).clip(1e-12)
 
 def knn(x, q, k):
-    "Cosines [m, k] and row numbers of the rows of `x` nearest to each row of `q`, both of length 1, the nearest first"
+    """Cosines [m, k] and row numbers of the rows of `x` nearest to each row of `q`, both of length
+    1, the nearest first"""
     k = min(k, len(x))
     try:
         if len(x) < 100_000: raise ImportError
         import faiss
-        cos, i = faiss.knn(np.ascontiguousarray(q, np.float32), np.ascontiguousarray(x, np.float32), k, metric=faiss.METRIC_INNER_PRODUCT)
+        cos, i = faiss.knn(
+            np.ascontiguousarray(q, np.float32),
+            np.ascontiguousarray(x, np.float32),
+            k,
+            metric=faiss.METRIC_INNER_PRODUCT,
+        )
     except ImportError:
         d, i = NearestNeighbors(n_neighbors=k, algorithm='brute').fit(x).kneighbors(q)
         cos = 1 - d**2/2
@@ -67,10 +77,13 @@ def knn(x, q, k):
 # %% ../../nbs/studies/neighbours.ipynb #c020
 def sentences_of(elmo, corpus):
     "The sentences of a corpus (its training part), of a list or of a stream, as lists of tokens"
-    if isinstance(corpus, str): raise CorpusError("The corpus is one text: put its sentences into a list, or name a corpus with get_corpus(…)")
+    if isinstance(corpus, str):
+        raise CorpusError("The corpus is one text: put its sentences into a list, "
+                          "or name a corpus with get_corpus(…)")
     if isinstance(corpus, Corpus): yield from map(get_tokenizer(corpus.tokenizer), corpus.train)
     else:
-        for i,s in enumerate(corpus): yield s.tokens if isinstance(s, Sentence) else split_text(elmo.tokenize, s, i)
+        for i,s in enumerate(corpus):
+            yield s.tokens if isinstance(s, Sentence) else split_text(elmo.tokenize, s, i)
 
 def occurrences(elmo, sents, layer, pick, chunk):
     "Portions of at least `chunk` tokens of a stream: ([(tokens, position)], their vectors [n, 2P])"
@@ -86,30 +99,56 @@ def occurrences(elmo, sents, layer, pick, chunk):
 
 # %% ../../nbs/studies/neighbours.ipynb #c022
 class Neighbours:
-    "Occurrences near one word in its sentence, beside the static neighbours of the word; a table where there are tables"
+    """Occurrences near one word in its sentence, beside the static neighbours of the word; a table
+    where there are tables"""
+
     def __init__(self, tokens, position, rows, static=None):
         self.tokens,self.position,self.rows,self.static = tokens,position,rows,static
     @property
-    def word(self): return self.tokens[self.position]
+    def word(self):
+        return self.tokens[self.position]
+
     @property
     def table(self):
         "A row a neighbour: cosine, sentence, position"
-        return pd.DataFrame([(c, ' '.join(s), t) for c,s,t in self.rows], columns=['cosine', 'sentence', 'position'])
+        return pd.DataFrame(
+            [(c, ' '.join(s), t) for c, s, t in self.rows],
+            columns=['cosine', 'sentence', 'position'],
+        )
     def __len__(self): return len(self.rows)
     def __repr__(self):
-        lines = [marked(self.tokens, self.position, str, '[{}]'), *(f'  {c:.3f}  ' + marked(s, t, str, '[{}]') for c,s,t in self.rows)]
-        if self.static: lines.append(f'static neighbours of {self.word}: ' + ', '.join(f'{w} {c:.2f}' for w,c in self.static))
+        lines = [
+            marked(self.tokens, self.position, str, '[{}]'),
+            *(f'  {c:.3f}  ' + marked(s, t, str, '[{}]') for c, s, t in self.rows),
+        ]
+        if self.static:
+            lines.append(
+                f'static neighbours of {self.word}: '
+                + ', '.join(f'{w} {c:.2f}' for w, c in self.static)
+            )
         return '\n'.join(lines)
     def _repr_html_(self):
         bold = '<b style="background:#ffe08a;color:#222;padding:0 2px">{}</b>'
         def line(s, t): return marked(s, t, html.escape, bold)
-        rows = ''.join(f'<tr><td>{c:.3f}</td><td style="text-align:left">{line(s, t)}</td></tr>' for c,s,t in self.rows)
+        rows = ''.join(
+            f'<tr><td>{c:.3f}</td><td style="text-align:left">{line(s, t)}</td></tr>'
+            for c, s, t in self.rows
+        )
         side = ''
         if self.static is not None:
             words = '<br>'.join(f'{c:.2f} {html.escape(w)}' for w,c in self.static)
-            side = f'<td rowspan="{len(self.rows)+1}" style="text-align:left;vertical-align:top">{words}</td>'
-        head = '<th>cosine</th><th style="text-align:left">in its sentence</th>' + ('<th style="text-align:left">static vectors</th>' if side else '')
-        return f'<table><tr>{head}</tr><tr><td></td><td style="text-align:left">{line(self.tokens, self.position)}</td>{side}</tr>{rows}</table>'
+            side = (
+                f'<td rowspan="{len(self.rows)+1}"'
+                f' style="text-align:left;vertical-align:top">{words}</td>'
+            )
+        head = '<th>cosine</th><th style="text-align:left">in its sentence</th>' + (
+            '<th style="text-align:left">static vectors</th>' if side else ''
+        )
+        return (
+            f'<table><tr>{head}</tr><tr><td></td><td'
+            f' style="text-align:left">{line(self.tokens, self.position)}</td>'
+            f'{side}</tr>{rows}</table>'
+        )
 
 def marked(tokens, t, escape, mark, around=12):
     "A sentence as text with the token `t` marked; of a long one, the words around it"
@@ -123,7 +162,8 @@ def nearest(
     elmo:Elmo,            # gives the vectors
     sentence,             # a text or a list of tokens
     word:str,             # one of its tokens
-    corpus,               # a `Corpus` (its training part), or any iterable of texts, lists of tokens or `Sentence`s; or a `TokenIndex`
+    # a `Corpus` (its training part), or any iterable of texts,
+    corpus,               # lists of tokens or `Sentence`s; or a `TokenIndex`
     k:int=5,              # neighbours
     layer=-1,             # number of a layer, or 'mix'
     which:int|None=None,  # of several occurrences in the sentence: 0 for the first …
@@ -131,10 +171,11 @@ def nearest(
     static=None,          # `WordVectors` to show beside, see `static_words`
     chunk:int=16_384,     # vectors in memory
 ) -> Neighbours:
-    "The occurrences nearest to this one, by cosine, each sentence once (Peters et al. 2018, table 4); raises `CorpusError`"
+    """The occurrences nearest to this one, by cosine, each sentence once (Peters et al. 2018, table
+    4); raises `CorpusError`"""
     if type(k) is not int or k < 1: raise CorpusError(f"k={k!r}: take a whole number from 1 up")
     index = corpus if hasattr(corpus, 'portions') else None
-    if index: layer = index.layer
+    if index:layer = index.layer
     elif layer != 'mix': [layer] = which_layers(elmo, layer)
     [tokens] = elmo.to_tokens([sentence])
     t = find_word(tokens, word, which)
@@ -152,8 +193,14 @@ def nearest(
             best.update((names[j], float(c)) for c,j in zip(cos[0], i[0]))
         best = dict(sorted(best.items(), key=lambda o: -o[1])[:k])
     if not best and not same_word: raise CorpusError("The corpus has no other tokens")
-    if not best: raise CorpusError(f"No other sentence of the corpus has {word!r}: same_word=False looks at all words")
-    if len(best) < k: raise CorpusError(f"k={k}, but the corpus has {len(best)} different occurrences to compare with")
+    if not best:
+        raise CorpusError(
+            f"No other sentence of the corpus has {word!r}: same_word=False looks at all words"
+        )
+    if len(best) < k:
+        raise CorpusError(
+            f"k={k}, but the corpus has {len(best)} different occurrences to compare with"
+        )
     near = None if static is None else static.nearest(word, k) if word in static else []
     return Neighbours(tokens, t, [(c, list(s), i) for (s, i),c in best.items()], near)
 
@@ -170,14 +217,24 @@ def purity(
     k:int=5,         # neighbours
     layers=None,     # numbers of layers; None: all
     whiten:bool|None=None, # as in `sense_probe`
-) -> pd.DataFrame:   # rows: the commonest sense, then layers; columns as `summarise`. Senses with `k` occurrences or fewer are not asked
-    "Of the `k` nearest occurrences of the same word in other sentences, the share that has the same sense; raises `CorpusError`"
+) -> pd.DataFrame:   # rows: the commonest sense, then layers; columns as `summarise`
+    """Of the `k` nearest occurrences of the same word in other sentences, the share that has the
+    same sense; raises `CorpusError`"""
     if type(k) is not int or k < 1: raise CorpusError(f"k={k!r}: take a whole number from 1 up")
     o = collect_senses(elmo, different(examples), layers)
     n = Counter(zip(o.words, o.labels.tolist()))
-    words = [w for w in dict.fromkeys(o.words) if len(set(o.labels[o.words == w])) > 1 and max(c for (v, _),c in n.items() if v == w) > k]
-    if not words: raise CorpusError(f"No word has two senses, one of them with more than k={k} different occurrences")
-    share = {c: np.full(len(o), np.nan) for c in ('commonest sense', *(f'layer {l}' for l in o.layers))}
+    words = [
+        w
+        for w in dict.fromkeys(o.words)
+        if len(set(o.labels[o.words == w])) > 1 and max(c for (v, _), c in n.items() if v == w) > k
+    ]
+    if not words:
+        raise CorpusError(
+            f"No word has two senses, one of them with more than k={k} different occurrences"
+        )
+    share = {
+        c: np.full(len(o), np.nan) for c in ('commonest sense', *(f'layer {l}' for l in o.layers))
+    }
     xs = {l: unit(even_out(o, l, whiten)(o.at(l))) for l in o.layers}
     for w in words:
         i = np.flatnonzero(o.words == w)
@@ -185,18 +242,24 @@ def purity(
         share['commonest sense'][i[ask]] = (y == Counter(y.tolist()).most_common(1)[0][0])[ask]
         for l in o.layers:
             _, near = knn(xs[l][i], xs[l][i], k + 1)
-            near = np.array([r[r != j][:k] for j,r in enumerate(near)])          # not the occurrence itself
+            # not the occurrence itself
+            near = np.array([r[r != j][:k] for j,r in enumerate(near)])
             share[f'layer {l}'][i[ask]] = (y[near] == y[:, None]).mean(1)[ask]
     table = summarise({k: v[None] for k,v in share.items()}, o.sent)
-    table.attrs = dict(occurrences=int((~np.isnan(share['commonest sense'])).sum()), words=len(words), k=k)
+    table.attrs = dict(
+        occurrences=int((~np.isnan(share['commonest sense'])).sum()), words=len(words), k=k
+    )
     return table.rename(columns=dict(accuracy='purity'))
 
 # %% ../../nbs/studies/neighbours.ipynb #c039
 def read_pairs(
-    path,                                                                   # .csv, or .tsv (without quotes)
-    columns=('sentence1', 'position1', 'sentence2', 'position2', 'same'),   # what they are called there
-    tokenizer='space',                                                      # splits a sentence; positions count its tokens from 0
-) -> list:                                                                  # (tokens, position, tokens, position, same sense?)
+    # .csv, or .tsv
+    path,                                                                   # (without quotes)
+    # what they are
+    columns=('sentence1', 'position1', 'sentence2', 'position2', 'same'),   # called there
+    # splits a sentence; positions count its tokens
+    tokenizer='space',                                                      # from 0
+) -> list:  # (tokens, position, tokens, position, same sense?)
     "Pairs of words in context from a file; raises `CorpusError` naming the row"
     tok, out, answers = (
         get_tokenizer(tokenizer),
@@ -214,8 +277,19 @@ def read_pairs(
     )
     for n,(a, i, b, j, same) in read_rows(path, columns):
         where, a, b = f"{path}, row {n}", tok(a), tok(b)
-        if same.strip().lower() not in answers: raise CorpusError(f"{where}: {same!r} does not say whether the senses are the same: take 1 or 0")
-        out.append((a, read_position(i, a, where), b, read_position(j, b, where), answers[same.strip().lower()]))
+        if same.strip().lower() not in answers:
+            raise CorpusError(
+                f"{where}: {same!r} does not say whether the senses are the same: take 1 or 0"
+            )
+        out.append(
+            (
+                a,
+                read_position(i, a, where),
+                b,
+                read_position(j, b, where),
+                answers[same.strip().lower()],
+            )
+        )
     return out
 
 def sense_pairs(
@@ -225,10 +299,13 @@ def sense_pairs(
 ) -> list:          # (tokens, position, tokens, position, same sense?)
     "Random pairs of different occurrences of a word; raises `CorpusError` where there are none"
     words = {}
-    for o in different(examples, tuple): words.setdefault(o[0][o[1]].lower(), {}).setdefault(o[2], []).append(o)
+    for o in different(examples, tuple):
+        tokens, position, sense = o[:3]
+        words.setdefault(tokens[position].lower(), {}).setdefault(sense, []).append(o)
     rng, out = np.random.default_rng(seed), []
     twice = [(w, s) for w,d in words.items() for s,os in d.items() if len(os) > 1 and len(d) > 1]
-    if not twice: raise CorpusError("No pairs: a word needs two senses, and one of them two examples")
+    if not twice:
+        raise CorpusError("No pairs: a word needs two senses, and one of them two examples")
     for i in range(n):
         w, s = twice[rng.integers(len(twice))]
         if i % 2: a, b = (words[w][s][j] for j in rng.choice(len(words[w][s]), 2, replace=False))
@@ -252,15 +329,19 @@ def threshold(
 
 def pair_probe(
     elmo:Elmo,              # frozen
-    train:list, dev:list,   # (tokens, position, tokens, position, same sense?): to choose the threshold, and to be asked
+    # (tokens, position, tokens, position,
+    train:list, dev:list,   # same sense?): to choose the threshold, and to be asked
     layers=None,            # numbers of layers; None: all
     seeds:int=3,            # each chooses by other pairs
     share:float=.8,         # of `train` that a seed sees
-) -> pd.DataFrame:          # rows: the commonest answer, then layers; columns as `summarise`, and the mean threshold
-    "Is it the same sense in both sentences? Told by a threshold on the cosine; raises `CorpusError`"
+) -> pd.DataFrame:  # rows: the commonest answer, then layers; as `summarise`, and the mean threshold
+    """Is it the same sense in both sentences? Told by a threshold on the cosine; raises
+    `CorpusError`"""
     check_seeds(seeds, share)
     layers = which_layers(elmo, layers)
-    (cos, same), (dcos, dsame) = (pair_cosines(elmo, o, layers, k) for o,k in ((train, 'train'), (dev, 'dev')))
+    (cos, same), (dcos, dsame) = (
+        pair_cosines(elmo, o, layers, k) for o, k in ((train, 'train'), (dev, 'dev'))
+    )
     right, cuts = {}, {'commonest answer': np.nan}
     for seed in range(seeds):
         m = np.random.default_rng(seed).permutation(len(same))[:max(1, round(share*len(same)))]
@@ -286,16 +367,20 @@ def pair_cosines(elmo, pairs, layers, name):
     v = collect(elmo, by_sentence([(s, t, i) for i,(s,t) in enumerate(ends)], name), layers, name)
     row = {k: r for k,r in zip(ends, np.argsort(v.labels))}
     a, b = ([row[tuple(o[i]), o[i+1]] for o in pairs] for i in (0, 2))
-    return {l: (unit(v.at(l)[a])*unit(v.at(l)[b])).sum(1) for l in layers}, np.array([bool(o[4]) for o in pairs])
+    return {l: (unit(v.at(l)[a]) * unit(v.at(l)[b])).sum(1) for l in layers}, np.array(
+        [bool(o[4]) for o in pairs]
+    )
 
 # %% ../../nbs/studies/neighbours.ipynb #c047
 class TokenIndex:
-    "The vectors of all tokens of a corpus in a file, in half precision, to be searched often; in memory are the text and twelve bytes a token"
+    """The vectors of all tokens of a corpus in a file, in half precision, to be searched often; in
+    memory are the text and twelve bytes a token"""
     def __init__(self,
         elmo:Elmo,          # gives the vectors
         corpus,             # as for `nearest`; each sentence is taken once
         layer=-1,           # number of a layer, or 'mix'
-        folder=None,        # where to put the file, which goes when the index goes; None: the system's place for such files
+        # where to put the file, which goes when the index goes;
+        folder=None,        # None: the system's place for such files
         block:int=131_072,  # vectors that a search has in memory at a time
     ):
         if layer != 'mix': [layer] = which_layers(elmo, layer)
@@ -303,24 +388,42 @@ class TokenIndex:
         self.sents, self.file = {}, tempfile.TemporaryFile(dir=folder)
         def new():
             for s in sentences_of(elmo, corpus):
-                if s and (key := tuple(s)) not in self.sents: self.sents[key] = len(self.sents); yield s
+                if s and (key := tuple(s)) not in self.sents:
+                    self.sents[key] = len(self.sents)
+                    yield s
         self.where, self.words = [], []
         for keys, x in occurrences(elmo, new(), layer, lambda s: range(len(s)), min(block, 16_384)):
             self.file.write(unit(x).astype(np.float16).tobytes())
             self.where.append(np.array([(self.sents[tuple(s)], t) for s,t in keys], np.int32))
-            self.words.append(np.array([self.ids.setdefault(s[t], len(self.ids)) for s,t in keys], np.int32))
+            self.words.append(
+                np.array([self.ids.setdefault(s[t], len(self.ids)) for s, t in keys], np.int32)
+            )
         if not self.words: raise CorpusError("The corpus has no tokens")
-        self.where, self.words, self.sents = np.concatenate(self.where), np.concatenate(self.words), [*self.sents]
+        self.where, self.words, self.sents = (
+            np.concatenate(self.where),
+            np.concatenate(self.words),
+            [*self.sents],
+        )
         self.file.flush()
 
     def __len__(self): return len(self.words)
-    def __repr__(self): return f"TokenIndex: {len(self):,} tokens of {len(self.sents):,} sentences, layer {self.layer}"
+    def __repr__(self):
+        return (
+            f"TokenIndex: {len(self):,} tokens of {len(self.sents):,} sentences, layer {self.layer}"
+        )
 
     def portions(self, word=None):
         "([(sentence, position)], vectors), block by block; of one word, or of all"
-        rows = np.arange(len(self)) if word is None else np.flatnonzero(self.words == self.ids.get(word, -1))
+        rows = (
+            np.arange(len(self))
+            if word is None
+            else np.flatnonzero(self.words == self.ids.get(word, -1))
+        )
         for i in range(0, len(rows), self.block):
             r = rows[i:i+self.block]
             # a map a block: it goes, and what was read with it
-            x = np.asarray(np.memmap(self.file, np.float16, 'r', shape=(len(self), self.elmo.dim))[r], np.float32)
+            x = np.asarray(
+                np.memmap(self.file, np.float16, 'r', shape=(len(self), self.elmo.dim))[r],
+                np.float32,
+            )
             yield [(self.sents[s], t) for s,t in self.where[r].tolist()], x

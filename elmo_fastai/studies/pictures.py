@@ -31,24 +31,49 @@ def draw_plane(
     "The occurrences of a word in two dimensions, coloured by sense; raises `CorpusError`"
     if how not in ('pca', 'tsne'): raise CorpusError(f"how={how!r}: take 'pca' or 'tsne'")
     m = tokens.words == word
-    if m.sum() < 3: raise CorpusError(f"{word!r} has {m.sum()} occurrences here; a plane takes 3 at least")
+    if m.sum() < 3:
+        raise CorpusError(f"{word!r} has {m.sum()} occurrences here; a plane takes 3 at least")
     labels, x = tokens.labels[m], tokens.at(layer)[m]
     names, most = sorted(set(labels)), len(SENSE_COLOURS)
-    if len(names) > most: raise CorpusError(f"{word!r} has {len(names)} senses; there are colours for {most}")
-    one = np.ptp(x, axis=0).max() <= 1e-5*np.abs(x).max()                # all in one point, up to rounding
+    if len(names) > most:
+        raise CorpusError(f"{word!r} has {len(names)} senses; there are colours for {most}")
+    # all in one point, up to rounding
+    one = np.ptp(x, axis=0).max() <= 1e-5*np.abs(x).max()
     if how == 'pca':
-        with np.errstate(invalid='ignore'): pca = PCA(2).fit(x)          # of one point, 0/0 of the variance is shown
+        # of one point, 0/0 of the variance is shown
+        with np.errstate(invalid='ignore'): pca = PCA(2).fit(x)
         xy = pca.transform(x)
-        names_xy = [f'{k} component' + f' ({v:.0%})'*(not one) for k,v in zip(('first', 'second'), pca.explained_variance_ratio_)]
+        names_xy = [
+            f'{k} component' + f' ({v:.0%})' * (not one)
+            for k, v in zip(('first', 'second'), pca.explained_variance_ratio_)
+        ]
     else:
         x = even_out(tokens, layer, None)(tokens.at(layer))[m]
-        xy, names_xy = TSNE(2, perplexity=min(20, (len(x)-1)/3), init='random', random_state=0).fit_transform(x), ('t-SNE, first', 'second')
+        xy, names_xy = TSNE(
+            2, perplexity=min(20, (len(x) - 1) / 3), init='random', random_state=0
+        ).fit_transform(x), ('t-SNE, first', 'second')
     for sense,colour,marker in zip(names, SENSE_COLOURS, 'os^Dv'):
         here = labels == sense
-        ax.scatter(*xy[here].T, s=14, color=colour, marker=marker, alpha=.8, label=f'{str(sense).split("/")[-1]} ({here.sum()})')
+        ax.scatter(
+            *xy[here].T,
+            s=14,
+            color=colour,
+            marker=marker,
+            alpha=0.8,
+            label=f'{str(sense).split("/")[-1]} ({here.sum()})',
+        )
     ax.set(xlabel=names_xy[0], ylabel=names_xy[1], title=f'“{word}”, layer {layer}')
-    if one: ax.set(xlim=(-1, 1), ylim=(-1, 1))                           # no picture of rounding errors
-    ax.legend(loc='upper center', bbox_to_anchor=(.5, -.2), ncols=3, fontsize='small', handletextpad=.1, columnspacing=.6)  # below, where no point is
+    # no picture of rounding errors
+    if one: ax.set(xlim=(-1, 1), ylim=(-1, 1))
+    # below, where no point is
+    ax.legend(
+        loc='upper center',
+        bbox_to_anchor=(0.5, -0.2),
+        ncols=3,
+        fontsize='small',
+        handletextpad=0.1,
+        columnspacing=0.6,
+    )
 
 # %% ../../nbs/studies/pictures.ipynb #c014
 def somebody_there():
@@ -62,7 +87,8 @@ def explore(
     draw,             # draws one value: `draw(ax, value)`
     values:list,      # what the slider goes through
     name:str='layer', # what to call it
-    live:bool|None=None, # True: a slider; False: all values side by side; None: a slider where somebody can move it
+    # True: a slider; False: all values side by side;
+    live:bool|None=None, # None: a slider where somebody can move it
 ):                    # the slider, or the figure
     "A picture with a slider in Jupyter, and a row of pictures elsewhere"
     values = list(values)
@@ -77,7 +103,8 @@ def explore(
             from IPython.display import display
             display(w)
             return w
-    fig,axs = plt.subplots(1, len(values), figsize=(3.4*len(values), 3.7), layout='constrained', squeeze=False)
+    size = 3.4*len(values), 3.7
+    fig,axs = plt.subplots(1, len(values), figsize=size, layout='constrained', squeeze=False)
     for ax,v in zip(axs[0], values): draw(ax, v)
     return fig
 
@@ -93,7 +120,9 @@ def fit_shares(
     if len(names) < 2: raise CorpusError("There is one label only: nothing to tell apart")
     gen = torch.Generator().manual_seed(seed)
     x, ids = torch.from_numpy(tokens.vectors), torch.from_numpy(ids)
-    mix, w = ScalarMix(x.shape[1], norm='token'), torch.zeros(x.shape[-1]+1, len(names), requires_grad=True)
+    mix, w = ScalarMix(x.shape[1], norm='token'), torch.zeros(
+        x.shape[-1] + 1, len(names), requires_grad=True
+    )
     opt = torch.optim.Adam([dict(params=mix.parameters(), lr=.03), dict(params=[w], lr=.01)])
     for idx in (i for _ in range(epochs) for i in torch.randperm(len(x), generator=gen).split(100)):
         loss = F.cross_entropy(mix(x[idx].unbind(1)) @ w[:-1] + w[-1], ids[idx]) + mix.penalty(lam)
@@ -106,7 +135,8 @@ def draw_shares(
 ):               # the axes
     "What each task takes from each layer, as stacked bars"
     if ax is None: _,ax = plt.subplots(figsize=(7, .5*len(mixes)+1.2), layout='constrained')
-    s = np.stack([m.shares.detach().cpu().numpy() for m in mixes.values()])         # [tasks, layers]
+    # [tasks, layers]
+    s = np.stack([m.shares.detach().cpu().numpy() for m in mixes.values()])
     green = np.array(to_rgb(PALETTE['both']))
     for l in range(s.shape[1]):
         colour = PALETTE['rest'] if l == 0 else tuple(1 - (1 - green)*l/(s.shape[1]-1))
@@ -123,18 +153,29 @@ def gates(
     sentence,                 # a text or a list of tokens
     layer:int=1,              # an LSTM layer, from 1
     direction:str='forward',  # or 'backward'
-) -> dict:                    # 'input', 'forget', 'output' → [T+2, C], and 'tokens'; the sentence's marks are included
+) -> dict:                    # 'input', 'forget', 'output' → [T+2, C], and 'tokens', marks included
     "The gates of every cell at every token; raises `CorpusError`"
-    if direction not in ('forward', 'backward'): raise CorpusError(f"direction={direction!r}: take 'forward' or 'backward'")
-    if layer not in range(1, elmo.n_layers): raise CorpusError(f"layer={layer!r}: the LSTM layers are 1 to {elmo.n_layers-1}; layer 0 has no gates")
+    if direction not in ('forward', 'backward'):
+        raise CorpusError(f"direction={direction!r}: take 'forward' or 'backward'")
+    if layer not in range(1, elmo.n_layers):
+        raise CorpusError(
+            f"layer={layer!r}: the LSTM layers are 1 to {elmo.n_layers-1}; layer 0 has no gates"
+        )
     [tokens] = elmo.to_tokens([sentence])
     d = direction == 'backward'
-    with evaluating(elmo): layers = [h[d][0] for h in elmo.lm.encode(sentence_chars(elmo.char_vocab, tokens)[None].to(elmo.device))]
-    x, y = (o.flip(0) if d else o for o in (layers[layer-1], layers[layer]))       # in the order of reading
+    with evaluating(elmo):
+        layers = [
+            h[d][0]
+            for h in elmo.lm.encode(sentence_chars(elmo.char_vocab, tokens)[None].to(elmo.device))
+        ]
+    # in the order of reading
+    x, y = (o.flip(0) if d else o for o in (layers[layer-1], layers[layer]))
     if layer > 1 and elmo.lm.config.residual: y = y - x
     lstm = (elmo.lm.lstm.bwd if d else elmo.lm.lstm.fwd)[layer-1]
     before = torch.cat([torch.zeros_like(y[:1]), y[:-1]])
-    z = F.linear(x, lstm.weight_ih_l0, lstm.bias_ih_l0) + F.linear(before, lstm.weight_hh_l0, lstm.bias_hh_l0)
+    z = F.linear(x, lstm.weight_ih_l0, lstm.bias_ih_l0) + F.linear(
+        before, lstm.weight_hh_l0, lstm.bias_hh_l0
+    )
     i,f,_,o = (g.sigmoid().cpu().numpy()[::-1 if d else 1] for g in z.chunk(4, -1))
     return dict(input=i, forget=f, output=o, tokens=['<s>', *tokens, '</s>'])
 
@@ -145,7 +186,14 @@ def draw_gates(
 ):
     "One gate of all cells over a sentence, cells sorted by how open it is on average"
     g = found[gate]
-    im = ax.imshow(g[:, np.argsort(-g.mean(0))].T, aspect='auto', cmap='Blues', vmin=0, vmax=1, interpolation='nearest')
+    im = ax.imshow(
+        g[:, np.argsort(-g.mean(0))].T,
+        aspect='auto',
+        cmap='Blues',
+        vmin=0,
+        vmax=1,
+        interpolation='nearest',
+    )
     ax.set_xticks(range(len(g)), found['tokens'], rotation=60, ha='right')
     ax.set(ylabel='cell'); ax.figure.colorbar(im, ax=ax, label=f'{gate} gate')
 
@@ -159,7 +207,9 @@ def similarity(
     if layer != 'mix': [layer] = which_layers(elmo, layer)
     a, b = elmo.to_tokens([a, b])
     if not a or not b: raise CorpusError("A sentence without tokens has no similarities")
-    x, y = (v/np.linalg.norm(v, axis=1, keepdims=True).clip(1e-12) for v in elmo.embed([a, b], layer))
+    x, y = (
+        v / np.linalg.norm(v, axis=1, keepdims=True).clip(1e-12) for v in elmo.embed([a, b], layer)
+    )
     return pd.DataFrame(x @ y.T, index=a, columns=b)
 
 def draw_similarity(
@@ -168,8 +218,18 @@ def draw_similarity(
 ):
     "The cosines as a heat map"
     im = ax.imshow(cos.values, cmap='Greens', vmin=min(0, cos.values.min()), vmax=1)
-    ax.set_xticks(range(cos.shape[1]), cos.columns, rotation=60, ha='right'); ax.set_yticks(range(cos.shape[0]), cos.index)
-    for (i, j),v in np.ndenumerate(cos.values): ax.text(j, i, f'{v:.1f}', ha='center', va='center', fontsize=7, color='white' if v > .6 else 'black')
+    ax.set_xticks(range(cos.shape[1]), cos.columns, rotation=60, ha='right')
+    ax.set_yticks(range(cos.shape[0]), cos.index)
+    for (i, j), v in np.ndenumerate(cos.values):
+        ax.text(
+            j,
+            i,
+            f'{v:.1f}',
+            ha='center',
+            va='center',
+            fontsize=7,
+            color='white' if v > 0.6 else 'black',
+        )
     ax.figure.colorbar(im, ax=ax, label='cosine')
 
 # %% ../../nbs/studies/pictures.ipynb #c035
@@ -177,17 +237,26 @@ def misspell(
     word:str,
     rng,       # a NumPy random generator
 ) -> str:
-    "One typing error: two letters swapped, a letter lost, doubled, or another one in its place; the first stays"
+    """One typing error: two letters swapped, a letter lost, doubled, or another one in its place;
+    the first stays"""
     if len(word) < 3: return word
     i, j = rng.integers(1, len(word)), rng.integers(1, len(word)-1)
-    ways = (word[:j] + word[j+1] + word[j] + word[j+2:], word[:i] + word[i+1:], word[:i] + word[i]*2 + word[i+1:],
-            word[:i] + 'abcdefghijklmnopqrstuvwxyz'[rng.integers(26)] + word[i+1:])
+    ways = (
+        word[:j] + word[j + 1] + word[j] + word[j + 2 :],
+        word[:i] + word[i + 1 :],
+        word[:i] + word[i] * 2 + word[i + 1 :],
+        word[:i] + 'abcdefghijklmnopqrstuvwxyz'[rng.integers(26)] + word[i + 1 :],
+    )
     new = ways[rng.integers(4)]
-    return new if new != word else ways[2]                             # two equal letters swapped are no error
+    # two equal letters swapped are no error
+    return new if new != word else ways[2]
 
 AFFIXES = dict(VERB='re{}', ADJ='un{}', ADV='un{}', NOUN='mini{}')
-CHANGES = {'typing error': lambda w,tag,rng: misspell(w, rng), 'CAPITALS': lambda w,tag,rng: w.upper(),
-           'new form': lambda w,tag,rng: AFFIXES.get(tag, '{}').format(w)}
+CHANGES = {
+    'typing error': lambda w, tag, rng: misspell(w, rng),
+    'CAPITALS': lambda w, tag, rng: w.upper(),
+    'new form': lambda w, tag, rng: AFFIXES.get(tag, '{}').format(w),
+}
 
 def change_words(
     data:list,       # (tokens, tags) or `Sentence`s with tags
@@ -197,7 +266,10 @@ def change_words(
 ) -> list:           # (tokens, tags)
     "The same sentences with changed words; marks and numbers stay"
     how, rng = CHANGES.get(how, how), np.random.default_rng(seed)
-    if not callable(how): raise CorpusError(f"how={how!r}: take one of {', '.join(map(repr, CHANGES))}, or a function")
+    if not callable(how):
+        raise CorpusError(
+            f"how={how!r}: take one of {', '.join(map(repr, CHANGES))}, or a function"
+        )
     def word(w, tag): return how(w, tag, rng) if w.isalpha() and rng.random() < share else w
     return [([word(w, t) for w,t in zip(*o)], list(o[1])) for o in labelled(data, 'data')]
 
@@ -209,10 +281,17 @@ class LinearTagger:
     ): self.features = features
     def fit(self, train):
         "Learn from (tokens, tags)"
-        self.model = fit(linear(), np.concatenate(self.features([s for s,_ in train])), np.concatenate([t for _,t in train]))
+        self.model = fit(
+            linear(),
+            np.concatenate(self.features([s for s, _ in train])),
+            np.concatenate([t for _, t in train]),
+        )
+
         return self
     def predict(self, sents): return self.model.predict(np.concatenate(self.features(sents)))
-    def accuracy(self, data): return (self.predict([s for s,_ in data]) == np.concatenate([t for _,t in data])).mean()
+    def accuracy(self, data):
+        return (self.predict([s for s, _ in data]) == np.concatenate([t for _, t in data])).mean()
+
 
 def elmo_features(elmo, layer=-1):
     "A layer's vectors as features"
@@ -229,10 +308,16 @@ def static_features(vectors, around=1):
 def robustness(
     taggers:dict,                       # name → fitted `LinearTagger`
     data:list,                          # (tokens, tags) or `Sentence`s with tags
-    how='typing error',                 # one of `CHANGES`, or a function of word, tag and random generator
+    # one of `CHANGES`,
+    how='typing error',                 # or a function of word, tag and random generator
     shares=(0, .1, .2, .4, .7, 1),      # of the words that are changed
     seeds:int=2,                        # each changes other words
-) -> pd.DataFrame:                      # mean accuracies; rows: share of changed words, columns: taggers
+) -> pd.DataFrame:  # mean accuracies; rows: share of changed words, columns: taggers
     "The accuracy of taggers, trained on clean text, as words are changed"
     rows = {s: [change_words(data, how, s, seed) for seed in range(seeds)] for s in shares}
-    return pd.DataFrame({k: {s: np.mean([t.accuracy(d) for d in ds]) for s,ds in rows.items()} for k,t in taggers.items()})
+    return pd.DataFrame(
+        {
+            k: {s: np.mean([t.accuracy(d) for d in ds]) for s, ds in rows.items()}
+            for k, t in taggers.items()
+        }
+    )

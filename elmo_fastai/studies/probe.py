@@ -28,23 +28,38 @@ from ..train.report import all_equal, nearest_label, whitener
 def which_layers(elmo, layers):
     "Numbers of layers, from 0"
     n = elmo.n_layers
-    layers = range(n) if layers is None else list(layers) if isinstance(layers, (list, tuple, range)) else [layers]
+    layers = (
+        range(n)
+        if layers is None
+        else list(layers) if isinstance(layers, (list, tuple, range)) else [layers]
+    )
     if bad := [l for l in layers or [()] if type(l) is not int or not -n <= l < n]:
         raise CorpusError(f"There is no layer {bad[0]!r}: this model has the layers 0 to {n-1}")
     return [l % n for l in layers]
 
 def token_lists(sents, name):
-    if isinstance(sents, str): raise CorpusError(f"{name}: expected a list of sentences, and got one text")
+    if isinstance(sents, str):
+        raise CorpusError(f"{name}: expected a list of sentences, and got one text")
     return [o.tokens if isinstance(o, Sentence) else list(o) for o in sents]
 
 def labelled(data, name):
     "(tokens, labels) of each sentence, checked"
     data = [(o.tokens, o.tags) if isinstance(o, Sentence) else o for o in data]
     for i,o in enumerate(data):
-        if not isinstance(o, (tuple, list)) or len(o) != 2 or any(isinstance(p, str) or not hasattr(p, '__len__') for p in o):
-            raise CorpusError(f"{name}, sentence {i}: expected (tokens, labels), and found {o!r:.80}")
-        if len(o[0]) != len(o[1]): raise CorpusError(f"{name}, sentence {i} has {len(o[0])} tokens and {len(o[1])} labels: {o[0]!r:.60}")
-    if not any(l is not None for _,ls in data for l in ls): raise CorpusError(f"{name} has no token with a label")
+        if (
+            not isinstance(o, (tuple, list))
+            or len(o) != 2
+            or any(isinstance(p, str) or not hasattr(p, '__len__') for p in o)
+        ):
+            raise CorpusError(
+                f"{name}, sentence {i}: expected (tokens, labels), and found {o!r:.80}"
+            )
+        if len(o[0]) != len(o[1]):
+            raise CorpusError(
+                f"{name}, sentence {i} has {len(o[0])} tokens and {len(o[1])} labels: {o[0]!r:.60}"
+            )
+    if not any(l is not None for _, ls in data for l in ls):
+        raise CorpusError(f"{name} has no token with a label")
     return data
 
 # %% ../../nbs/studies/probes.ipynb #c017
@@ -62,7 +77,8 @@ class Tokens:
 # %% ../../nbs/studies/probes.ipynb #c018
 def collect(
     elmo:Elmo,      # gives the vectors
-    data:list,      # (tokens, labels) or `Sentence`s with tags; a token with the label None is left out
+    # (tokens, labels) or `Sentence`s with tags;
+    data:list,      # a token with the label None is left out
     layers=None,    # numbers of layers; None: all
     name='data',    # what errors call it
 ) -> Tokens:
@@ -81,14 +97,17 @@ def collect(
 # %% ../../nbs/studies/probes.ipynb #c022
 def summarise(
     right:dict,     # what answered → was it right?, [seeds, n]; NaN where it was not asked
-    groups,         # the sentence of each question, [n]: the tokens of a sentence are not independent
+    # the sentence of each question,
+    groups,         # [n]: the tokens of a sentence are not independent
     n_boot=1000,    # resamples
-) -> pd.DataFrame:  # accuracy; the ends `low`, `high` of its 95 % interval; `best`: in how many of the resamples this layer was the best
+) -> pd.DataFrame:  # accuracy; its 95 % interval `low`, `high`; `best`: share of resamples that it wins
     "Accuracies with bootstrap intervals over sentences and seeds (Efron 1979)"
     groups = np.unique(groups, return_inverse=True)[1]
     n = groups.max() + 1
-    def sums(r): return np.stack([np.bincount(groups, o, n) for o in r])                 # [seeds, sentences]
-    hits = np.stack([sums(np.nan_to_num(r)) for r in right.values()])                    # [rows, seeds, sentences]
+    # [seeds, sentences]
+    def sums(r): return np.stack([np.bincount(groups, o, n) for o in r])
+    # [rows, seeds, sentences]
+    hits = np.stack([sums(np.nan_to_num(r)) for r in right.values()])
     asked = sums(~np.isnan(next(iter(right.values()))))
     rng, means = np.random.default_rng(0), []
     for _ in range(n_boot):
@@ -97,7 +116,9 @@ def summarise(
     means, layer = np.array(means), np.array([k.startswith('layer') for k in right])
     low, high = np.quantile(means, [.025, .975], axis=0)
     best = np.where(layer, (means == means[:, layer].max(1, keepdims=True)).mean(0), np.nan)
-    return pd.DataFrame(dict(accuracy=hits.sum((1, 2))/asked.sum(), low=low, high=high, best=best), index=[*right])
+    return pd.DataFrame(
+        dict(accuracy=hits.sum((1, 2)) / asked.sum(), low=low, high=high, best=best), index=[*right]
+    )
 
 # %% ../../nbs/studies/probes.ipynb #c026
 def linear(C=.1):
@@ -110,49 +131,65 @@ def fit(model, x, y):
         return model.fit(x, y)
 
 def check_seeds(seeds, share):
-    if type(seeds) is not int or seeds < 1: raise CorpusError(f"seeds={seeds!r}: take a whole number from 1 up")
+    if type(seeds) is not int or seeds < 1:
+        raise CorpusError(f"seeds={seeds!r}: take a whole number from 1 up")
     if not 0 < share <= 1: raise CorpusError(f"share={share!r}: take a number above 0, at most 1")
 
 def some_sentences(data, seed, share, max_tokens):
     "The sentences that a seed learns from"
     order = np.random.default_rng(seed).permutation(len(data))
     n = np.cumsum([sum(l is not None for l in data[i][1]) for i in order])
-    return order[:max(1, min(round(share*len(order)), int(np.searchsorted(n, max_tokens, 'right'))))]
+    return order[
+        : max(1, min(round(share * len(order)), int(np.searchsorted(n, max_tokens, 'right'))))
+    ]
 
 # %% ../../nbs/studies/probes.ipynb #c028
 def guesses_of(tr, dv, m, C):
-    "(what guesses, its guesses for `dv`) having seen the tokens `m` of `tr`: two baselines, and each layer"
+    """(what guesses, its guesses for `dv`) having seen the tokens `m` of `tr`: two baselines, and
+    each layer"""
     commonest = Counter(tr.labels[m].tolist()).most_common(1)[0][0]
     yield 'commonest label', np.full(len(dv), commonest)
     seen = {}
-    for w,l in zip(tr.words[m].tolist(), tr.labels[m].tolist()): seen.setdefault(w, Counter())[l] += 1
+    for w, l in zip(tr.words[m].tolist(), tr.labels[m].tolist()):
+        seen.setdefault(w, Counter())[l] += 1
     best = {w: c.most_common(1)[0][0] for w,c in seen.items()}
     yield "word's commonest label", np.array([best.get(w, commonest) for w in dv.words])
-    for l in tr.layers: yield f'layer {l}', fit(linear(C), tr.at(l)[m], tr.labels[m]).predict(dv.at(l))
+    for l in tr.layers:
+        yield f'layer {l}', fit(linear(C), tr.at(l)[m], tr.labels[m]).predict(dv.at(l))
 
 # %% ../../nbs/studies/probes.ipynb #c029
 def linear_probe(
     elmo:Elmo,                  # frozen
-    train:list, dev:list,       # (tokens, labels) of sentences to learn from and to be asked; None: no label
+    # (tokens,
+    train:list, dev:list,       # labels) of sentences to learn from and to be asked; None: no label
     layers=None,                # numbers of layers; None: all
     seeds:int=3,                # each learns from other sentences
     share:float=.8,             # of `train` that a seed learns from …
     max_tokens:int=20_000,      # … and at most so many labelled tokens
     C:float=.1,                 # the weaker, the larger
-) -> pd.DataFrame:              # rows: baselines, then layers; columns: accuracy, low, high, best, see `summarise`
+) -> pd.DataFrame:              # rows: baselines, then layers; columns as `summarise`
     "What a linear classifier can read off each layer; raises `CorpusError`"
     check_seeds(seeds, share)
     train, dev = labelled(train, 'train'), labelled(dev, 'dev')
     picks = [some_sentences(train, s, share, max_tokens) for s in range(seeds)]
     used = np.unique(np.concatenate(picks))
-    tr, dv = collect(elmo, [train[i] for i in used], layers, 'train'), collect(elmo, dev, layers, 'dev')
-    if len(set(tr.labels)) < 2: raise CorpusError(f"train has one label only, {tr.labels.tolist()[0]!r}: there is nothing to tell apart")
+    tr, dv = collect(elmo, [train[i] for i in used], layers, 'train'), collect(
+        elmo, dev, layers, 'dev'
+    )
+    if len(set(tr.labels)) < 2:
+        raise CorpusError(
+            f"train has one label only, {tr.labels.tolist()[0]!r}: there is nothing to tell apart"
+        )
     right = {}
     for pick in picks:
         m = np.isin(used[tr.sent], pick)
         for k,guess in guesses_of(tr, dv, m, C): right.setdefault(k, []).append(guess == dv.labels)
     table = summarise({k: np.array(r, float) for k,r in right.items()}, dv.sent)
-    table.attrs = dict(train=int(np.mean([np.isin(used[tr.sent], p).sum() for p in picks])), dev=len(dv), seeds=seeds)
+    table.attrs = dict(
+        train=int(np.mean([np.isin(used[tr.sent], p).sum() for p in picks])),
+        dev=len(dv),
+        seeds=seeds,
+    )
     return table
 
 # %% ../../nbs/studies/probes.ipynb #c031
@@ -162,8 +199,9 @@ def tag_probe(
     layers=None,            # numbers of layers; None: all
     seeds:int=3,            # each learns from other sentences
     **kwargs                # of `linear_probe`: share, max_tokens, C
-) -> pd.DataFrame:          # rows: baselines, then layers; columns: accuracy, low, high, best, see `summarise`
-    "Parts of speech read off each layer by a linear classifier (Peters et al. 2018, section 5.3); raises `CorpusError`"
+) -> pd.DataFrame:          # rows: baselines, then layers; columns as `summarise`
+    """Parts of speech read off each layer by a linear classifier (Peters et al. 2018, section 5.3);
+    raises `CorpusError`"""
     return linear_probe(elmo, train, dev, layers, seeds, **kwargs)
 
 # %% ../../nbs/studies/probes.ipynb #c034
@@ -176,7 +214,11 @@ def word_probe(
     "Which word is it? Read off each layer by a linear classifier; raises `CorpusError`"
     train, dev = token_lists(train, 'train'), token_lists(dev, 'dev')
     known = {w for w,_ in Counter(w for s in train for w in s).most_common(n_words)}
-    return linear_probe(elmo, *([(s, [w if w in known else None for w in s]) for s in d] for d in (train, dev)), **kwargs)
+    return linear_probe(
+        elmo,
+        *([(s, [w if w in known else None for w in s]) for s in d] for d in (train, dev)),
+        **kwargs
+    )
 
 def position_probe(
     elmo:Elmo,              # frozen
@@ -184,42 +226,64 @@ def position_probe(
     last:int=9,             # positions from here on are one
     **kwargs                # of `linear_probe`
 ) -> pd.DataFrame:
-    "The how manieth word of its sentence is it? Read off each layer by a linear classifier; raises `CorpusError`"
-    data = ([(s, [min(t, last) for t in range(len(s))]) for s in token_lists(d, name)] for name,d in (('train', train), ('dev', dev)))
+    """The how manieth word of its sentence is it? Read off each layer by a linear classifier;
+    raises `CorpusError`"""
+    data = (
+        [(s, [min(t, last) for t in range(len(s))]) for s in token_lists(d, name)]
+        for name, d in (('train', train), ('dev', dev))
+    )
     return linear_probe(elmo, *data, **kwargs)
 
 # %% ../../nbs/studies/probes.ipynb #c037
 def read_rows(path, columns):
     "(row number, fields) of the named columns of a .csv or .tsv file"
-    style = dict(delimiter='\t', quoting=csv.QUOTE_NONE) if Path(path).suffix.lower() == '.tsv' else {}
-    try: head, *rows = csv.reader(io.StringIO(read_text(path), newline=None), **style)
+    style = (
+        dict(delimiter='\t', quoting=csv.QUOTE_NONE) if Path(path).suffix.lower() == '.tsv' else {}
+    )
+    try:head, *rows = csv.reader(io.StringIO(read_text(path), newline=None), **style)
     except csv.Error as e: raise CorpusError(f"{path} can't be read as a table: {e}") from None
     if missing := [c for c in columns if c not in head]:
-        raise CorpusError(f"{path} has no column {missing[0]!r}; its first line names {', '.join(map(repr, head))}. Name yours with columns=…")
+        raise CorpusError(
+            f"{path} has no column {missing[0]!r}; its first line names"
+            f" {', '.join(map(repr, head))}. Name yours with columns=…"
+        )
     at = [head.index(c) for c in columns]
     res = [(n, r) for n,r in enumerate(rows, 2) if r]
     for n,r in res:
-        if len(r) <= max(at): raise CorpusError(f"{path}, row {n} has {len(r)} fields, and the first line has {len(head)}")
+        if len(r) <= max(at):
+            raise CorpusError(
+                f"{path}, row {n} has {len(r)} fields, and the first line has {len(head)}"
+            )
     if not res: raise CorpusError(f"{path} has a first line and nothing below it")
     return [(n, [r[i] for i in at]) for n,r in res]
 
 def read_position(text, tokens, where):
-    try: t = int(text)
-    except ValueError: raise CorpusError(f"{where}: the position {text!r} is not a whole number") from None
-    if not 0 <= t < len(tokens): raise CorpusError(f"{where}: position {t} is outside of the sentence, whose tokens are 0 to {len(tokens)-1}")
+    try:t = int(text)
+    except ValueError:
+        raise CorpusError(f"{where}: the position {text!r} is not a whole number") from None
+    if not 0 <= t < len(tokens):
+        raise CorpusError(
+            f"{where}: position {t} is outside of the sentence, whose tokens are 0 to"
+            f" {len(tokens)-1}"
+        )
     return t
 
 # %% ../../nbs/studies/probes.ipynb #c038
 def read_senses(
-    path,                                       # .csv, or .tsv (without quotes); its first line names the columns
+    # .csv, or .tsv (without quotes);
+    path,                                       # its first line names the columns
     columns=('sentence', 'position', 'sense'),  # what they are called there
-    tokenizer='space',                          # splits a sentence; the position counts its tokens from 0
+    # splits a sentence;
+    tokenizer='space',                          # the position counts its tokens from 0
 ) -> list:                                      # (tokens, position, sense)
-    "Examples of senses from a file; raises `CorpusError` naming the row, or `CorpusError` for what is no text"
+    """Examples of senses from a file; raises `CorpusError` naming the row, or `CorpusError` for
+    what is no text"""
     tok, out = get_tokenizer(tokenizer), []
     for n,(text, pos, sense) in read_rows(path, columns):
         if not sense.strip(): raise CorpusError(f"{path}, row {n}: there is no sense")
-        out.append((tokens := tok(text), read_position(pos, tokens, f"{path}, row {n}"), sense.strip()))
+        out.append(
+            (tokens := tok(text), read_position(pos, tokens, f"{path}, row {n}"), sense.strip())
+        )
     return out
 
 def gold_senses(
@@ -234,7 +298,8 @@ def as_examples(o):
     return gold_senses(o) if o and isinstance(o[0], Sentence) else o
 
 def by_sentence(examples, name):
-    "(tokens, labels) for `collect` of (tokens, position, label), checked; what is asked twice of one word is there twice"
+    """(tokens, labels) for `collect` of (tokens, position, label), checked; what is asked twice of
+    one word is there twice"""
     rows, n = {}, Counter()
     for i,o in enumerate(examples):
         if not isinstance(o, (tuple, list)) or len(o) != 3:
@@ -242,9 +307,15 @@ def by_sentence(examples, name):
                 f"{name}, example {i}: expected (tokens, position, sense), not {o!r:.80}"
             )
         tokens, t, label = o
-        if isinstance(tokens, str): raise CorpusError(f"{name}, example {i}: split the sentence into tokens first: {tokens!r:.60}")
+        if isinstance(tokens, str):
+            raise CorpusError(
+                f"{name}, example {i}: split the sentence into tokens first: {tokens!r:.60}"
+            )
         if not isinstance(t, (int, np.integer)) or not 0 <= t < len(tokens):
-            raise CorpusError(f"{name}, example {i}: position {t!r} is outside of the sentence, whose tokens are 0 to {len(tokens)-1}")
+            raise CorpusError(
+                f"{name}, example {i}: position {t!r} is outside of the sentence, whose tokens are"
+                f" 0 to {len(tokens)-1}"
+            )
         key = tuple(tokens); n[key, t] += 1
         rows.setdefault((key, n[key, t]), [None]*len(key))[t] = label
     if not rows: raise CorpusError(f"{name} has no examples")
@@ -263,13 +334,20 @@ def collect_senses(
 
 # %% ../../nbs/studies/probes.ipynb #c046
 def even_out(tr, layer, whiten):
-    "The map that takes the mean of a layer's vectors away and, if asked for, gives all directions the same variance"
+    """The map that takes the mean of a layer's vectors away and, if asked for, gives all directions
+    the same variance"""
     x = tr.at(layer)
-    if all_equal(x): return lambda v: v                          # nothing but rounding errors would be left
-    return whitener(x) if (len(x) >= 4*x.shape[1] if whiten is None else whiten) else lambda v: v - x.mean(0)
+    # nothing but rounding errors would be left
+    if all_equal(x): return lambda v: v
+    return (
+        whitener(x)
+        if (len(x) >= 4 * x.shape[1] if whiten is None else whiten)
+        else lambda v: v - x.mean(0)
+    )
 
 def deal(tr, seed, share):
-    "A part of the examples to learn from, about the same share of each sense and at least one, and not all"
+    """A part of the examples to learn from, about the same share of each sense and at least one,
+    and not all"""
     rng, m = np.random.default_rng(seed), np.zeros(len(tr), bool)
     for key in dict.fromkeys(zip(tr.words, tr.labels)):
         i = rng.permutation(np.flatnonzero((tr.words == key[0]) & (tr.labels == key[1])))
@@ -280,12 +358,17 @@ def deal(tr, seed, share):
 def check_counts(tr):
     if alone := [k for k,n in Counter(zip(tr.words, tr.labels.tolist())).items() if n == 1]:
         more = f" (and {len(alone)-1} more such senses)" if len(alone) > 1 else ''
-        raise CorpusError(f"The sense {alone[0][1]!r} of {alone[0][0]!r} has one example{more}: it takes one to learn from and one to be asked. "
-                         "Add examples, leave the sense out, or give `dev`")
+        raise CorpusError(
+            f"The sense {alone[0][1]!r} of {alone[0][0]!r} has one example{more}: it takes one to"
+            " learn from and one to be asked. Add examples, leave the sense out, or give `dev`"
+        )
 
 def macro_f1(dv, guess, asked):
     "The mean over all senses of the words that were asked, each counting the same"
-    names = [[f'{w} {s}' for w,s in zip(dv.words[asked], o[asked])] for o in (dv.labels.astype(object), guess)]
+    names = [
+        [f'{w} {s}' for w, s in zip(dv.words[asked], o[asked])]
+        for o in (dv.labels.astype(object), guess)
+    ]
     return f1_score(*names, labels=sorted(set(names[0])), average='macro', zero_division=0)
 
 # %% ../../nbs/studies/probes.ipynb #c049
@@ -297,9 +380,11 @@ def sense_probe(
     how:str='mean',      # 'mean': the nearest mean of a word's senses; '1nn': the nearest example
     seeds:int=3,         # each learns from another part of `train`
     share:float=.8,      # how large a part, of each sense
-    whiten:bool|None=None, # bring all directions to the same variance, without looking at senses; None: if there are vectors enough for it
-) -> pd.DataFrame:       # rows: the commonest sense, then layers; columns as `summarise`, and macro-F1 over senses
-    "How often a word's sense is that of its nearest mean or neighbour (Peters et al. 2018, section 5.3); raises `CorpusError`"
+    # bring all directions to the same variance, without looking at senses;
+    whiten:bool|None=None, # None: if there are vectors enough for it
+) -> pd.DataFrame:       # rows: the commonest sense, then layers; as `summarise`, and macro-F1
+    """How often a word's sense is that of its nearest mean or neighbour (Peters et al. 2018,
+    section 5.3); raises `CorpusError`"""
     if how not in ('mean', '1nn'): raise CorpusError(f"how={how!r}: take 'mean' or '1nn'")
     check_seeds(seeds, share)
     tr = collect_senses(elmo, train, layers, 'train')
@@ -311,19 +396,25 @@ def sense_probe(
         m = deal(tr, seed, share) if share < 1 or dev is None else np.ones(len(tr), bool)
         guess, asked = {}, np.zeros(len(dv), bool)
         for w in dict.fromkeys(dv.words):
-            i, q = m & (tr.words == w), np.flatnonzero((dv.words == w) & (~m if dev is None else True))
+            i, q = m & (tr.words == w), np.flatnonzero(
+                (dv.words == w) & (~m if dev is None else True)
+            )
             if len(q) == 0 or len(set(tr.labels[i])) < 2: continue
             asked[q] = True
             put = lambda k,g: guess.setdefault(k, np.full(len(dv), '', object)).__setitem__(q, g)
             put('commonest sense', Counter(tr.labels[i].tolist()).most_common(1)[0][0])
-            for l in tr.layers: put(f'layer {l}', nearest_label(xs[l][i], tr.labels[i], qs[l][q], how))
-        if not asked.any(): raise CorpusError("No word has two senses to learn from and an example to be asked")
+            for l in tr.layers:
+                put(f'layer {l}', nearest_label(xs[l][i], tr.labels[i], qs[l][q], how))
+        if not asked.any():
+            raise CorpusError("No word has two senses to learn from and an example to be asked")
         for k,g in guess.items():
             right.setdefault(k, []).append(np.where(asked, g == dv.labels, np.nan))
             f1.setdefault(k, []).append(macro_f1(dv, g, asked))
     table = summarise({k: np.array(r, float) for k,r in right.items()}, dv.sent)
     table.insert(3, 'macro-F1', [np.mean(f1[k]) for k in right])
-    table.attrs = dict(train=int(m.sum()), dev=int(asked.sum()), words=len(set(dv.words[asked])), seeds=seeds)
+    table.attrs = dict(
+        train=int(m.sum()), dev=int(asked.sum()), words=len(set(dv.words[asked])), seeds=seeds
+    )
     return table
 
 # %% ../../nbs/studies/probes.ipynb #c054
@@ -331,12 +422,21 @@ def draw_probe(
     tables:dict,   # what was asked → a probe's table
     ax=None,       # matplotlib axes
 ):                 # the axes
-    "Accuracy by layer with its interval, one line a question; dotted: the baseline in each table's first row"
+    """Accuracy by layer with its interval, one line a question; dotted: the baseline in each
+    table's first row"""
     if ax is None: _,ax = plt.subplots(figsize=(5, 3.4), layout='constrained')
     for (name, t),colour,marker in zip(tables.items(), [*SENSE_COLOURS, 'tab:gray'], 'os^Dvx'):
         rows = t[[k.startswith('layer') for k in t.index]]
         x, y = [int(k.split()[1]) for k in rows.index], rows['accuracy']
-        ax.errorbar(x, y, yerr=[y - rows['low'], rows['high'] - y], color=colour, marker=marker, capsize=3, label=name)
+        ax.errorbar(
+            x,
+            y,
+            yerr=[y - rows['low'], rows['high'] - y],
+            color=colour,
+            marker=marker,
+            capsize=3,
+            label=name,
+        )
         ax.axhline(t['accuracy'].iloc[0], color=colour, ls=':', lw=1)
     ax.set(xlabel='layer', ylabel='accuracy', xticks=x, ylim=(0, 1.03)); ax.legend()
     return ax

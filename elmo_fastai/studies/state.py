@@ -20,7 +20,8 @@ def reading_order(
     fed:bool=True,    # does the direction read the mark at which it ends, too?
     order=None,       # numbers of the sentences in their order; None: that of the text
 ) -> np.ndarray:      # positions in the text
-    "The positions of `text` as a direction reads them: sentence after sentence, and in each from its own end"
+    """The positions of `text` as a direction reads them: sentence after sentence, and in each from
+    its own end"""
     off, order = text.offsets, range(len(text)) if order is None else order
     pos = np.concatenate([np.arange(off[i], off[i+1])[::-1 if d else 1] for i in order])
     return pos if fed else pos[text.ids[pos] != (1 if d else 2)]
@@ -59,13 +60,15 @@ def read_on(
 def read_window(
     model:BiLM,           # a biLM
     text:EncodedText,     # the text
-    window:tuple,         # positions of the forward and of the backward direction, [B, T] each, −1 for padding
+    # positions of the forward and of the backward direction,
+    window:tuple,         # [B, T] each, −1 for padding
     states=(None, None),  # of both directions, from the window before
-) -> list:                # for each direction (layers, nats of the predictions, where there is one [B, T], state)
+) -> list:  # for each direction (layers, nats of the predictions, where there is one [B, T], state)
     "Both directions, each in the order of its reading"
     fwd,bwd = (text.take(w) for w in window)
     device = next(model.parameters()).device
-    x = model.drop(model.chars(torch.as_tensor(np.stack([fwd[0], bwd[0]])).to(device)))     # [2, B, T, P]
+    # [2, B, T, P]
+    x = model.drop(model.chars(torch.as_tensor(np.stack([fwd[0], bwd[0]])).to(device)))
     res = []
     for d,y in enumerate((fwd[1], bwd[2])):
         y = torch.as_tensor(y).to(device)
@@ -75,9 +78,12 @@ def read_window(
 
 # %% ../../nbs/studies/state.ipynb #c023
 TRAININGS = {
-    'cold':     'each sentence from zeros',
-    'carried':  'the state carried from sentence to sentence, in the order of the text',
-    'original': 'the state carried, but sentences in random order, and no direction reads the mark at which it ends',
+    'cold': 'each sentence from zeros',
+    'carried': 'the state carried from sentence to sentence, in the order of the text',
+    'original': (
+        'the state carried, but sentences in random order, and no direction reads the mark at which'
+        ' it ends'
+    ),
 }
 
 def epoch_windows(
@@ -90,12 +96,18 @@ def epoch_windows(
     "The windows of an epoch of training"
     n = len(text)
     if how == 'cold':
-        order,k = np.lexsort((rng.random(n), text.lens)),max(1, round(bs*seq_len/text.lens.mean()))      # as many tokens as the others
+        # as many tokens as the others
+        order,k = np.lexsort((rng.random(n), text.lens)),max(1, round(bs*seq_len/text.lens.mean()))
         for i in rng.permutation(-(-n//k)):
-            yield tuple(ragged([reading_order(text, d, order=[j]) for j in order[i*k:(i+1)*k]]) for d in (0, 1))
+            yield tuple(
+                ragged([reading_order(text, d, order=[j]) for j in order[i * k : (i + 1) * k]])
+                for d in (0, 1)
+            )
         return
     order = rng.permutation(n) if how == 'original' else None
-    yield from zip(*(strips(reading_order(text, d, how != 'original', order), bs, seq_len) for d in (0, 1)))
+    yield from zip(
+        *(strips(reading_order(text, d, how != 'original', order), bs, seq_len) for d in (0, 1))
+    )
 
 # %% ../../nbs/studies/state.ipynb #c025
 def train_reading(
@@ -108,8 +120,15 @@ def train_reading(
     forget:float=0.,    # share of the rows whose state is set to zeros before a window
 ) -> int:               # tokens read
     "Train a biLM in one of three ways, for the same processor time"
-    rng, opt = np.random.default_rng(seed), torch.optim.AdamW(model.parameters(), lr, betas=(.9, .99), weight_decay=.01)
-    def forgetful(state): return tuple(s*torch.as_tensor(rng.random((len(s), bs, 1)) >= forget).to(s) for s in state)
+    rng, opt = np.random.default_rng(seed), torch.optim.AdamW(
+        model.parameters(), lr, betas=(0.9, 0.99), weight_decay=0.01
+    )
+
+    def forgetful(state):
+        return tuple(
+            s * torch.as_tensor(rng.random((len(s), bs, 1)) >= forget).to(s) for s in state
+        )
+
     start,n_read = time.process_time(),0
     model.train()
     while True:
@@ -117,7 +136,9 @@ def train_reading(
         for window in epoch_windows(text, how, bs, seq_len, rng):
             done = (time.process_time() - start)/seconds
             if done >= 1: model.eval(); return n_read
-            opt.param_groups[0]['lr'] = lr*(done/.25 if done < .25 else .5 + .5*math.cos(math.pi*(done - .25)/.75))
+            opt.param_groups[0]['lr'] = lr * (
+                done / 0.25 if done < 0.25 else 0.5 + 0.5 * math.cos(math.pi * (done - 0.25) / 0.75)
+            )
             res = read_window(model, text, window, states)
             if how != 'cold': states = [forgetful(o[3]) for o in res]
             opt.zero_grad()
@@ -152,7 +173,7 @@ def use_reading(
     how:str,           # a name in `USES`
     fed:bool=True,     # do the directions read the marks at which they end?
     bs:int=16, seq_len:int=64, seed:int=0,
-) -> tuple:            # (nats of each direction at each position [2, n], NaN where there is none; vectors of all layers [n, L, 2P])
+) -> tuple:  # (nats of each direction [2, n], NaN where there is none; vectors of all layers [n, L, 2P])
     "What a biLM predicts, and its vectors, when it is used in one of these ways"
     with eval_mode(model): return _use(model, text, how, fed, bs, seq_len, seed)
 
@@ -166,17 +187,31 @@ def _use(model, text, how, fed, bs, seq_len, seed):
             nats[d, window[d][here]] = grid[here]
             vecs[window[d][here], :, d*P:(d+1)*P] = torch.stack(ys, 2).float().cpu().numpy()[here]
     if how in ('carried', 'shuffled'):
-        order,states = np.random.default_rng(seed).permutation(n) if how == 'shuffled' else None,(None, None)
-        for window in zip(*(strips(reading_order(text, d, fed, order), bs, seq_len) for d in (0, 1))):
+        order, states = np.random.default_rng(seed).permutation(n) if how == 'shuffled' else None, (
+            None,
+            None,
+        )
+        for window in zip(
+            *(strips(reading_order(text, d, fed, order), bs, seq_len) for d in (0, 1))
+        ):
             res = read_window(model, text, window, states)
             states = [o[3] for o in res]
             keep(window, res, [True, True])
         return nats, vecs
     for some in np.array_split(np.argsort(text.lens, kind='stable'), -(-n//bs)):
-        read = [[[reading_order(text, d, fed, [j]) for j in [*context(text, how, d, i), i]] for i in some] for d in (0, 1)]
+        read = [
+            [
+                [reading_order(text, d, fed, [j]) for j in [*context(text, how, d, i), i]]
+                for i in some
+            ]
+            for d in (0, 1)
+        ]
         window = [ragged([np.concatenate(o) for o in rows]) for rows in read]
         T = max(w.shape[1] for w in window)
         window = [np.pad(w, ((0, 0), (0, T - w.shape[1])), constant_values=-1) for w in window]
-        own = [np.arange(T) >= np.array([sum(map(len, o[:-1])) for o in rows])[:, None] for rows in read]
+        own = [
+            np.arange(T) >= np.array([sum(map(len, o[:-1])) for o in rows])[:, None]
+            for rows in read
+        ]
         keep(window, read_window(model, text, window), own)
     return nats, vecs

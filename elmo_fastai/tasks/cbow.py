@@ -14,7 +14,15 @@ import numpy as np, pandas as pd
 import torch, torch.nn.functional as F
 from torch import nn, Tensor
 from scipy import stats
-from fastai.basics import (CrossEntropyLossFlat, Learner, Perplexity, accuracy, delegates, display_df, patch)
+from fastai.basics import (
+    CrossEntropyLossFlat,
+    Learner,
+    Perplexity,
+    accuracy,
+    delegates,
+    display_df,
+    patch,
+)
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from ..base.errors import ModelFileError
@@ -25,32 +33,46 @@ from ..data.encoded import TokenTypes
 
 # %% ../../nbs/library/word_vectors.ipynb #c033
 class ContextModel(nn.Module):
-    "What context models share: neighbours' vectors in, a score a word out. A child says in `context` how many vectors become one"
+    """What context models share: neighbours' vectors in, a score a word out. A child says in
+    `context` how many vectors become one"""
     def __init__(self,
         n_words:int,       # V, words that can be the answer
         dim:int=64,        # D, size of a word's vector
-        chars=None,        # a `CharCNN` of size D, to read the neighbours by their letters; None: a table with a vector a word
-        cutoffs:tuple=(),  # ends of the groups of an adaptive softmax, for large vocabularies; (): a full softmax
+        # a `CharCNN` of size D, to read the neighbours by their letters;
+        chars=None,        # None: a table with a vector a word
+        # ends of the groups of an adaptive softmax,
+        cutoffs:tuple=(),  # for large vocabularies; (): a full softmax
     ):
         super().__init__()
-        if chars is not None and chars.out_dim != dim: raise ValueError(f"dim={dim}, but the character encoder gives vectors of {chars.out_dim}")
+        if chars is not None and chars.out_dim != dim:
+            raise ValueError(
+                f"dim={dim}, but the character encoder gives vectors of {chars.out_dim}"
+            )
         self.chars, self.dim = chars, dim
         self.embed = nn.Embedding(n_words, dim, padding_idx=0) if chars is None else None
         if chars is None: nn.init.normal_(self.embed.weight[1:].detach(), std=.1)
-        self.head = nn.AdaptiveLogSoftmaxWithLoss(dim, n_words, cutoffs) if cutoffs else nn.Linear(dim, n_words)
+        self.head = (
+            nn.AdaptiveLogSoftmaxWithLoss(dim, n_words, cutoffs)
+            if cutoffs
+            else nn.Linear(dim, n_words)
+        )
 
-    def context(self, x, real): raise NotImplementedError(f"{type(self).__name__} must say how [B, n, D] becomes [B, D]")
+    def context(self, x, real):
+        raise NotImplementedError(f"{type(self).__name__} must say how [B, n, D] becomes [B, D]")
 
     def encode(self,
-        words:Tensor,       # word ids of the neighbours, [B, n], 0 where there is none; unused if letters are read
-        chars:Tensor=None,  # their characters, [B, n, W], zeros where there is none; unused if words are looked up
+        # word ids of the neighbours, [B, n],
+        words:Tensor,       # 0 where there is none; unused if letters are read
+        # their characters, [B, n, W],
+        chars:Tensor=None,  # zeros where there is none; unused if words are looked up
     )->Tensor:              # [B, D]
         "The neighbours as one vector"
         if self.chars is None: return self.context(self.embed(words), words != 0)
         return self.context(self.chars(chars), chars[...,0] != 0)
 
     def forward(self, words, chars=None):
-        "Scores of all words [B, V]; with an adaptive softmax only the vector [B, D], and `AdaptiveLoss` does the rest"
+        """Scores of all words [B, V]; with an adaptive softmax only the vector [B, D], and
+        `AdaptiveLoss` does the rest"""
         h = self.encode(words, chars)
         return self.head(h) if isinstance(self.head, nn.Linear) else h
 
@@ -76,9 +98,14 @@ class CBOW(ContextModel):
 
 # %% ../../nbs/library/word_vectors.ipynb #c043
 def _around(tokens, k, vocab, char_vocab):
-    "Word ids [1, 2k] and characters [1, 2k, W] of the `k` tokens on either side of the one gap in `tokens`"
+    """Word ids [1, 2k] and characters [1, 2k, W] of the `k` tokens on either side of the one gap in
+    `tokens`"""
     gaps = [i for i,o in enumerate(tokens) if _is_gap(o)]
-    if len(gaps) != 1: raise ValueError(f"Mark the one word to guess by '___'; there are {len(gaps)} such marks in {' '.join(tokens)!r:.100}")
+    if len(gaps) != 1:
+        raise ValueError(
+            f"Mark the one word to guess by '___'; there are {len(gaps)} such marks in"
+            f" {' '.join(tokens)!r:.100}"
+        )
     types = TokenTypes(vocab, char_vocab)
     ids = np.array([0]*(k-1) + [1] + types(tokens) + [2] + [0]*(k-1))
     i = gaps[0] + k
@@ -89,7 +116,8 @@ def _is_gap(token): return len(token) > 1 and not token.strip('_')
 
 # %% ../../nbs/library/word_vectors.ipynb #c044
 class CBOWLearner(Learner):
-    "A `Learner` for context models: `predict` fills a gap, `show_results` shows neighbours, target and guess"
+    """A `Learner` for context models: `predict` fills a gap, `show_results` shows neighbours,
+    target and guess"""
     context_size = 2
 
     @torch.no_grad()
@@ -110,12 +138,16 @@ class CBOWLearner(Learner):
         "The `k` best words for the gap in `item`, with their probabilities"
         p = self.predict(item, **kwargs)[2]
         p[:4] = 0                                           # the marks are no words
-        return [(self.dls.vocab.itos[i], round(float(p[i]), 3)) for i in p.topk(min(k, len(p)-4)).indices.tolist()]
+        return [
+            (self.dls.vocab.itos[i], round(float(p[i]), 3))
+            for i in p.topk(min(k, len(p) - 4)).indices.tolist()
+        ]
 
 # %% ../../nbs/library/word_vectors.ipynb #c045
 @patch
 def show_results(self:CBOWLearner, ds_idx=1, dl=None, max_n=9, shuffle=True, show=True, **kwargs):
-    "Up to `max_n` rows of a batch: neighbours, target, guess, and the target's probability; `show=False` returns the table"
+    """Up to `max_n` rows of a batch: neighbours, target, guess, and the target's probability;
+    `show=False` returns the table"""
     if dl is None: dl = self.dls[ds_idx].new(shuffle=shuffle)
     b = dl.one_batch()
     p,t = self.get_preds(dl=[b], reorder=False)
@@ -126,7 +158,10 @@ def show_results(self:CBOWLearner, ds_idx=1, dl=None, max_n=9, shuffle=True, sho
     display_df(df)
 
 # %% ../../nbs/library/word_vectors.ipynb #c047
-def _context_size(dl): return getattr(dl, 'context_size', None) or getattr(dl, 'loader_args', {}).get('context_size', 2)
+def _context_size(dl):
+    return getattr(dl, 'context_size', None) or getattr(dl, 'loader_args', {}).get(
+        'context_size', 2
+    )
 
 # %% ../../nbs/library/word_vectors.ipynb #c048
 @delegates(Learner.__init__, but='dls,model,loss_func')
@@ -140,10 +175,15 @@ def cbow_learner(
     **kwargs
 )->CBOWLearner:
     "A `Learner` that guesses words from their neighbours"
-    if getattr(dls, 'n_inp', 1) != 2: raise ValueError("These loaders don't give neighbours: make them with kind='cbow'")
+    if getattr(dls, 'n_inp', 1) != 2:
+        raise ValueError("These loaders don't give neighbours: make them with kind='cbow'")
     if chars is True: chars = CharCNN(dim, filters=((2,32),(3,64)), n_chars=dls.char_vocab.n_chars)
     if not isinstance(model, nn.Module):
-        if model not in context_models: raise ValueError(f"model={model!r}: take one of {', '.join(map(repr, context_models))}, or a ContextModel")
+        if model not in context_models:
+            raise ValueError(
+                f"model={model!r}: take one of {', '.join(map(repr, context_models))}, or a"
+                " ContextModel"
+            )
         model = context_models[model](len(dls.vocab), dim, chars=chars or None, cutoffs=cutoffs)
     full = isinstance(model.head, nn.Linear)
     loss = CrossEntropyLossFlat() if full else AdaptiveLoss(model.head)
@@ -170,7 +210,8 @@ class ContextLSTM(ContextModel):
         x:Tensor,     # the neighbours' vectors, [B, n, D]
         real:Tensor,  # where there is one, [B, n]
     )->Tensor:        # [B, D]
-        order = (~real).long().argsort(dim=1, stable=True)                       # the real ones first, in their order
+        # the real ones first, in their order
+        order = (~real).long().argsort(dim=1, stable=True)
         y,_ = self.lstm(x.gather(1, order[...,None].expand_as(x)))
         n = real.sum(1)
         last = (n-1).clamp(min=0)[:,None,None].expand(-1, 1, y.shape[-1])
@@ -190,22 +231,30 @@ def interval(
 @torch.no_grad()
 def static_vectors(
     learn,       # a `CBOWLearner`, or its model
-    words=None,  # a `WordVocab`; for a model that reads letters also a list of any words; None: the learner's vocabulary
+    # a `WordVocab`; for a model that reads letters also a list of any words;
+    words=None,  # None: the learner's vocabulary
     char_vocab=None, # encodes the letters; None: the learner's, or `ByteCharVocab()`
 )->np.ndarray:   # float32 [V, D]
     "The context-free vectors that a context model has learned; padding is zeros"
     model, dls = getattr(learn, 'model', learn), getattr(learn, 'dls', None)
     if words is None:
-        if dls is None: raise ValueError("Say which words: pass a WordVocab (or, if the model reads letters, a list)")
+        if dls is None:
+            raise ValueError(
+                "Say which words: pass a WordVocab (or, if the model reads letters, a list)"
+            )
         words = dls.vocab
     if model.chars is None: return _table(model, words)
     return _spelt(model, words, char_vocab or getattr(dls, 'char_vocab', None) or ByteCharVocab())
 
 # %% ../../nbs/library/word_vectors.ipynb #c082
 def _table(model, vocab):
-    if not isinstance(vocab, WordVocab): raise TypeError("This model has a table of words: pass the WordVocab that numbers them, not a list")
+    if not isinstance(vocab, WordVocab):
+        raise TypeError(
+            "This model has a table of words: pass the WordVocab that numbers them, not a list"
+        )
     n = model.embed.num_embeddings
-    if len(vocab) != n: raise ValueError(f"The vocabulary has {len(vocab):,} words, and the model's table {n:,}")
+    if len(vocab) != n:
+        raise ValueError(f"The vocabulary has {len(vocab):,} words, and the model's table {n:,}")
     return model.embed.weight.detach().float().cpu().numpy().copy()
 
 def _spelt(model, words, char_vocab, bs=1024):
@@ -214,11 +263,14 @@ def _spelt(model, words, char_vocab, bs=1024):
     rows = torch.from_numpy(char_vocab.encode(itos))
     was, device = model.training, next(model.parameters()).device
     model.eval()
-    def vectors(rows): return torch.cat([model.chars(o.to(device)) for o in rows.split(bs)]).float().cpu().numpy()
+    def vectors(rows):
+        return torch.cat([model.chars(o.to(device)) for o in rows.split(bs)]).float().cpu().numpy()
+
     res = vectors(rows) if len(rows) else np.zeros((0, model.dim), np.float32)
     if is_vocab:
         pad,bos,eos = vectors(torch.from_numpy(char_vocab.specials))
-        res = np.concatenate([[pad, res.mean(0), bos, eos], res])    # <unk> has no letters of its own
+        # <unk> has no letters of its own
+        res = np.concatenate([[pad, res.mean(0), bos, eos], res])
     model.train(was)
     return res
 
@@ -235,20 +287,31 @@ class WordVectors:
     ):
         self.words, self.vectors = list(words), np.ascontiguousarray(vectors, np.float32)
         if self.vectors.ndim != 2 or len(self.words) != len(self.vectors) or not self.vectors.size:
-            raise ValueError(f"Expected a vector for each word: there are {len(self.words):,} words and vectors of shape {list(self.vectors.shape)}")
+            raise ValueError(
+                f"Expected a vector for each word: there are {len(self.words):,} words and vectors"
+                f" of shape {list(self.vectors.shape)}"
+            )
         self.o2i = {w: i for i,w in enumerate(self.words)}
         twice = [w for i,w in enumerate(self.words) if self.o2i[w] != i]
         if twice: raise ValueError(f"{twice[0]!r} is there twice: each word has one vector")
         bad = np.flatnonzero(~np.isfinite(self.vectors).all(1))
-        if len(bad): raise ValueError(f"The vector of {self.words[bad[0]]!r} holds numbers that are not finite")
+        if len(bad):
+            raise ValueError(
+                f"The vector of {self.words[bad[0]]!r} holds numbers that are not finite"
+            )
 
     def __len__(self): return len(self.words)
     def __contains__(self, word): return word in self.o2i
     def __repr__(self): return f"WordVectors: {len(self):,} words, {self.dim} dimensions"
     @property
-    def dim(self): return self.vectors.shape[1]
+    def dim(self):
+        return self.vectors.shape[1]
+
     @cached_property
-    def unit(self): return self.vectors/np.linalg.norm(self.vectors, axis=1, keepdims=True).clip(1e-12)   # of length one
+    def unit(self):
+        return self.vectors / np.linalg.norm(self.vectors, axis=1, keepdims=True).clip(
+            1e-12
+        )  # of length one
 
 # %% ../../nbs/library/word_vectors.ipynb #c087
 @patch
@@ -256,7 +319,10 @@ def __getitem__(self:WordVectors, word:str)->np.ndarray: # [D]
     "The vector of `word`; raises `UnknownWord`"
     if word in self.o2i: return self.vectors[self.o2i[word]]
     like = difflib.get_close_matches(str(word), self.words, 3)
-    raise UnknownWord(f"No vector for {word!r}" + (f"; there is one for {', '.join(map(repr, like))}" if like else ''))
+    raise UnknownWord(
+        f"No vector for {word!r}"
+        + (f"; there is one for {', '.join(map(repr, like))}" if like else '')
+    )
 
 @patch
 def encode(self:WordVectors,
@@ -264,8 +330,10 @@ def encode(self:WordVectors,
     unknown='error', # what a word without a vector gets: 'error', 'zero' or 'mean' (of all vectors)
 )->np.ndarray:       # float32 [T, D]
     "The vectors of `tokens`"
-    if unknown not in ('error', 'zero', 'mean'): raise ValueError(f"unknown={unknown!r}: take 'error', 'zero' or 'mean'")
-    if isinstance(tokens, str): raise TypeError("Expected a list of tokens, and got one text: tokenise it first")
+    if unknown not in ('error', 'zero', 'mean'):
+        raise ValueError(f"unknown={unknown!r}: take 'error', 'zero' or 'mean'")
+    if isinstance(tokens, str):
+        raise TypeError("Expected a list of tokens, and got one text: tokenise it first")
     tokens = tokens.itos if isinstance(tokens, WordVocab) else list(tokens)
     other = dict(zero=np.zeros(self.dim, np.float32), mean=self.vectors.mean(0)).get(unknown)
     rows = [self[o] if other is None or o in self else other for o in tokens]
@@ -283,10 +351,15 @@ def word_vectors(
     words=None,  # as for `static_vectors`
     **kwargs
 )->WordVectors:
-    "The static vectors of a context model by word; the marks `<pad>`, `<unk>`, `<s>`, `</s>` are no words and are left out"
+    """The static vectors of a context model by word; the marks `<pad>`, `<unk>`, `<s>`, `</s>` are
+    no words and are left out"""
     if words is None and hasattr(learn, 'dls'): words = learn.dls.vocab
     vecs = static_vectors(learn, words, **kwargs)
-    return WordVectors(words.itos[4:], vecs[4:]) if isinstance(words, WordVocab) else WordVectors(words, vecs)
+    return (
+        WordVectors(words.itos[4:], vecs[4:])
+        if isinstance(words, WordVocab)
+        else WordVectors(words, vecs)
+    )
 
 # %% ../../nbs/library/word_vectors.ipynb #c092
 @patch
@@ -322,7 +395,11 @@ def save(self:WordVectors,
     path = Path(path); part = path.with_name(path.name + '.part')
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == '.safetensors':
-        save_file({'vectors': torch.from_numpy(self.vectors)}, part, metadata=dict(format=_format, version='1', words=json.dumps(self.words)))
+        save_file(
+            {'vectors': torch.from_numpy(self.vectors)},
+            part,
+            metadata=dict(format=_format, version='1', words=json.dumps(self.words)),
+        )
     else:
         bad = [w for w in self.words if not w or re.search(r'\s', w)]
         if bad:
@@ -330,9 +407,13 @@ def save(self:WordVectors,
                 f"The word {bad[0]!r} does not fit into a text file, where white space ends a word:"
                 " take a name ending in .safetensors"
             )
-        lines = (w + ''.join(f' {o:.9g}' for o in v) + '\n' for w,v in zip(self.words, self.vectors.tolist()))
+        lines = (
+            w + ''.join(f' {o:.9g}' for o in v) + '\n'
+            for w, v in zip(self.words, self.vectors.tolist())
+        )
         try:
-            with open(part, 'w', encoding='utf-8', newline='\n') as f: f.writelines([f'{len(self)} {self.dim}\n', *lines])
+            with open(part, 'w', encoding='utf-8', newline='\n') as f:
+                f.writelines([f'{len(self)} {self.dim}\n', *lines])
         except BaseException:
             part.unlink(missing_ok=True)
             raise
@@ -345,13 +426,20 @@ _format = 'elmo_fastai.WordVectors'
 def _read_safetensors(path):
     try:
         with safe_open(regular_file(path), 'np') as f:
-            meta, vectors = f.metadata() or {}, f.get_tensor('vectors') if 'vectors' in f.keys() else None
-    except (OSError, SafetensorError) as e: raise ModelFileError(f"{path} can't be read: {e}") from None
+            meta, vectors = f.metadata() or {}, (
+                f.get_tensor('vectors') if 'vectors' in f.keys() else None
+            )
+    except (OSError, SafetensorError) as e:
+        raise ModelFileError(f"{path} can't be read: {e}") from None
     kind, version = meta.get('format'), meta.get('version')
     if vectors is None or (kind, version) != (_format, '1'):
-        raise ModelFileError(f"{path} holds no word vectors of this library, but {kind!r} of version {version!r}")
-    try: words = json.loads(meta.get('words', ''))
-    except ValueError: words = None
+        raise ModelFileError(
+            f"{path} holds no word vectors of this library, but {kind!r} of version {version!r}"
+        )
+    try:
+        words = json.loads(meta.get('words', ''))
+    except ValueError:
+        words = None
     if not isinstance(words, list) or not all(isinstance(o, str) for o in words):
         raise ModelFileError(f"{path} has vectors, but its list of words is damaged")
     return words, vectors
@@ -360,10 +448,16 @@ def _number_fields(line, path, n, dim):
     "The word and the numbers of a line; the word may contain spaces, as some do in GloVe's files"
     word, *fields = line.rsplit(' ', dim)
     with np.errstate(over='ignore'):
-        try: v = np.array(fields, np.float64).astype(np.float32)
+        try:v = np.array(fields, np.float64).astype(np.float32)
         except ValueError: v = None
-    if not word or v is None or len(v) != dim: raise ModelFileError(f"{path}, line {n}: expected a word and {dim} numbers, and found {line[:60]!r}")
-    if not np.isfinite(v).all(): raise ModelFileError(f"{path}, line {n}: the vector of {word[:40]!r} holds a number that is not finite")
+    if not word or v is None or len(v) != dim:
+        raise ModelFileError(
+            f"{path}, line {n}: expected a word and {dim} numbers, and found {line[:60]!r}"
+        )
+    if not np.isfinite(v).all():
+        raise ModelFileError(
+            f"{path}, line {n}: the vector of {word[:40]!r} holds a number that is not finite"
+        )
     return word, v
 
 # %% ../../nbs/library/word_vectors.ipynb #c114
@@ -374,21 +468,38 @@ def _lines(path):
     with f:
         for n,line in enumerate(f, 1):
             try: yield n, line.decode('utf-8-sig' if n == 1 else 'utf-8').rstrip('\r\n').rstrip(' ')
-            except UnicodeDecodeError as e: raise ModelFileError(f"{path}, line {n} is not UTF-8 text: byte 0x{line[e.start]:02x}") from None
+            except UnicodeDecodeError as e:
+                byte = f'byte 0x{line[e.start]:02x}'
+                raise ModelFileError(f"{path}, line {n} is not UTF-8 text: {byte}") from None
 
 def _read_text(path, max_words):
     words, vectors, dim, promised = {}, [], None, None
     for n,line in _lines(path):
-        if n == 1 and re.fullmatch(r'\d+ \d+', line): promised, dim = map(int, line.split()); continue
+        if n == 1 and re.fullmatch(r'\d+ \d+', line):
+            promised, dim = map(int, line.split())
+            continue
         if max_words is not None and len(words) >= max_words: break
         if dim is None: dim = line.count(' ')
-        if not 0 < dim < 10**5: raise ModelFileError(f"{path}, line {n} is not the beginning of a file of word vectors: {line[:60]!r}")
+        if not 0 < dim < 10**5:
+            raise ModelFileError(
+                f"{path}, line {n} is not the beginning of a file of word vectors: {line[:60]!r}"
+            )
         word, v = _number_fields(line, path, n, dim)
-        if word in words: raise ModelFileError(f"{path}, line {n}: {word!r} was there before, in line {words[word]}")
+        if word in words:
+            raise ModelFileError(
+                f"{path}, line {n}: {word!r} was there before, in line {words[word]}"
+            )
         words[word] = n; vectors.append(v)
-    if promised is not None and len(words) < promised and (max_words is None or len(words) < max_words):
-        raise ModelFileError(f"{path} ends too early: it promises {promised:,} words and has {len(words):,}")
-    if promised is not None and len(words) > promised: raise ModelFileError(f"{path} promises {promised:,} words and has {len(words):,}")
+    if (
+        promised is not None
+        and len(words) < promised
+        and (max_words is None or len(words) < max_words)
+    ):
+        raise ModelFileError(
+            f"{path} ends too early: it promises {promised:,} words and has {len(words):,}"
+        )
+    if promised is not None and len(words) > promised:
+        raise ModelFileError(f"{path} promises {promised:,} words and has {len(words):,}")
     if not words: raise ModelFileError(f"{path} has no word vectors: it is empty")
     return list(words), np.stack(vectors)
 
@@ -399,13 +510,20 @@ def load(cls:WordVectors,
     max_words:int=None, # of a text, read the first lines only: there the frequent words are
 )->WordVectors:
     "Read word vectors; raises `ModelFileError` with file, line and reason"
-    words, vectors = _read_safetensors(path) if Path(path).suffix == '.safetensors' else _read_text(path, max_words)
-    try: return cls(words[:max_words], vectors[:max_words])
-    except ValueError as e: raise ModelFileError(f"{path}: {e}") from None
+    words, vectors = (
+        _read_safetensors(path)
+        if Path(path).suffix == '.safetensors'
+        else _read_text(path, max_words)
+    )
+    try:
+        return cls(words[:max_words], vectors[:max_words])
+    except ValueError as e:
+        raise ModelFileError(f"{path}: {e}") from None
 
 # %% ../../nbs/library/word_vectors.ipynb #c136
 class AdaptiveLoss:
-    "Cross-entropy by an adaptive softmax (Grave et al. 2017); the model gives the vectors, the `head` belongs to the model"
+    """Cross-entropy by an adaptive softmax (Grave et al. 2017); the model gives the vectors, the
+    `head` belongs to the model"""
     def __init__(self,
         head,             # the model's `nn.AdaptiveLogSoftmaxWithLoss`
         reduction='mean', # 'mean' or 'none'
@@ -413,7 +531,8 @@ class AdaptiveLoss:
 
     def _run(self, f, h, *args):
         "In the head's precision: half of it can't be mixed"
-        with torch.autocast(h.device.type, enabled=False): return f(h.to(self.head.head.weight.dtype), *args)
+        with torch.autocast(h.device.type, enabled=False):
+            return f(h.to(self.head.head.weight.dtype), *args)
 
     def __call__(self,
         h:Tensor,      # [B, D]

@@ -23,19 +23,25 @@ from .learner import ElmoLearner, MixPenalty
 
 # %% ../../nbs/library/classifier.ipynb #c020
 class AttentionPool(nn.Module):
-    "A weighted mean of the tokens' vectors; the weights are the softmax of a learned score over the real tokens"
+    """A weighted mean of the tokens' vectors; the weights are the softmax of a learned score over
+    the real tokens"""
     def __init__(self,
         dim:int,           # D, size of a token's vector
-        hidden:int=None,   # units of a tanh layer before the score (Yang et al. 2016, equation 5); None: the score is linear
+        # units of a tanh layer before the score (Yang et al. 2016,
+        hidden:int=None,   # equation 5); None: the score is linear
     ):
         super().__init__()
         self.score = nn.Linear(dim, 1)
-        if hidden: self.score = nn.Sequential(nn.Linear(dim, hidden), nn.Tanh(), nn.Linear(hidden, 1, bias=False))
+        if hidden:
+            self.score = nn.Sequential(
+                nn.Linear(dim, hidden), nn.Tanh(), nn.Linear(hidden, 1, bias=False)
+            )
 
     def weights(self,
         x:Tensor,            # [B, T, D]
         mask:Tensor=None,    # True at real tokens, [B, T]; None: all
-    ) -> Tensor:             # [B, T], zeros at padding; a row sums to one, or to zero where no token is real
+    # [B, T], zeros at padding;
+    ) -> Tensor:             # a row sums to one, or to zero where no token is real
         "The share of each token"
         s = self.score(x).squeeze(-1)
         if mask is None: return s.softmax(-1)
@@ -52,15 +58,22 @@ class MeanPool(nn.Module):
     "The mean of the real tokens' vectors: [B, T, D] → [B, D]"
     def __init__(self, dim): super().__init__()
     def forward(self, x, mask=None):
-        return x.mean(1) if mask is None else (x*mask[..., None]).sum(1)/mask.sum(1, keepdim=True).clamp(min=1)
+        return (
+            x.mean(1)
+            if mask is None
+            else (x * mask[..., None]).sum(1) / mask.sum(1, keepdim=True).clamp(min=1)
+        )
 
 class MaxPool(nn.Module):
     "The largest value of each coordinate over the real tokens: [B, T, D] → [B, D]"
     def __init__(self, dim): super().__init__()
     def forward(self, x, mask=None):
         if mask is None: return x.amax(1)
-        low = x.new_full((len(x), 1, x.shape[2]), torch.finfo(x.dtype).min)        # so that there is a maximum without tokens, too
-        return torch.cat([x.masked_fill(~mask[..., None], low[0,0,0].item()), low], 1).amax(1)*mask.any(1, keepdim=True)
+        # so that there is a maximum without tokens, too
+        low = x.new_full((len(x), 1, x.shape[2]), torch.finfo(x.dtype).min)
+        return torch.cat([x.masked_fill(~mask[..., None], low[0, 0, 0].item()), low], 1).amax(
+            1
+        ) * mask.any(1, keepdim=True)
 
 pools = dict(attention=AttentionPool, mean=MeanPool, max=MaxPool)
 
@@ -72,7 +85,8 @@ class Pool(nn.Module):
     ):
         super().__init__()
         names = str(how).split('+')
-        if bad := set(names) - set(pools): raise ValueError(f"pool={how!r}: {min(bad)!r} is none of {', '.join(pools)}")
+        if bad := set(names) - set(pools):
+            raise ValueError(f"pool={how!r}: {min(bad)!r} is none of {', '.join(pools)}")
         self.parts, self.n_out = nn.ModuleDict({o: pools[o](dim) for o in names}), dim*len(names)
     def forward(self, x, mask=None): return torch.cat([o(x, mask) for o in self.parts.values()], -1)
 
@@ -86,8 +100,10 @@ class ElmoClassifier(nn.Module):
         proj_dim:int=128,     # size of a projected token vector; None: no projection
         hidden:int=64,        # units of the head's first layer
         dropout:float=.1,     # in the head
-        norm:bool=True,       # standardise the coordinates of the mixed vectors, and of the pooled ones
-        words:int=0,          # size of a vector for each word that is learned with the task and stands beside ELMo's; 0: none
+        # standardise the coordinates of the mixed vectors,
+        norm:bool=True,       # and of the pooled ones
+        # size of a vector for each word that is learned with the task and stands beside ELMo's;
+        words:int=0,          # 0: none
         cache=None,           # a `LayerCache` to be used while the biLM is frozen
     ):
         super().__init__()
@@ -98,17 +114,31 @@ class ElmoClassifier(nn.Module):
         n = elmo.dim + (words or 0)
         self.proj = nn.Sequential(nn.Linear(n, proj_dim), nn.ReLU()) if proj_dim else nn.Identity()
         self.pool = Pool(proj_dim or n, pool)
-        self.head = nn.Sequential(*([TokenNorm(self.pool.n_out)] if norm else []), nn.Dropout(dropout), nn.Linear(self.pool.n_out, hidden),
-                                  nn.ReLU(), nn.Dropout(dropout), nn.Linear(hidden, n_classes))
+        self.head = nn.Sequential(
+            *([TokenNorm(self.pool.n_out)] if norm else []),
+            nn.Dropout(dropout),
+            nn.Linear(self.pool.n_out, hidden),
+            nn.ReLU(),
+            nn.Dropout(dropout),
+            nn.Linear(hidden, n_classes)
+        )
 
     def vectors(self,
         x,           # char ids [B, T, W], or texts
     ) -> tuple:      # (projected vectors [B, T, D]; mask [B, T])
         "What is pooled"
-        layers, mask = self.elmo.layers(x) if self.cache is None or self.elmo.trainable else self.cache(self.elmo, x)
+        layers, mask = (
+            self.elmo.layers(x)
+            if self.cache is None or self.elmo.trainable
+            else self.cache(self.elmo, x)
+        )
         vecs = self.elmo.mixes[0](layers, mask)
-        if self.norm is not None: vecs = torch.zeros_like(vecs).masked_scatter(mask[..., None], self.norm(vecs[mask]))
-        if self.words is not None: vecs = torch.cat([vecs, self.words(x if isinstance(x, Tensor) else self.elmo.to_chars(x))], -1)
+        if self.norm is not None:
+            vecs = torch.zeros_like(vecs).masked_scatter(mask[..., None], self.norm(vecs[mask]))
+        if self.words is not None:
+            vecs = torch.cat(
+                [vecs, self.words(x if isinstance(x, Tensor) else self.elmo.to_chars(x))], -1
+            )
         return self.proj(self.elmo.drop(vecs)), mask
 
     def forward(self,
@@ -118,19 +148,24 @@ class ElmoClassifier(nn.Module):
 
 # %% ../../nbs/library/classifier.ipynb #c030
 class HashedWords(nn.Module):
-    "A vector for each word, learned with the task. Words share the rows of a table by a hash of their characters: no vocabulary"
+    """A vector for each word, learned with the task. Words share the rows of a table by a hash of
+    their characters: no vocabulary"""
     def __init__(self,
         dim:int,            # size of a vector
         n_rows:int=2**15,   # of the table
     ):
         super().__init__()
         self.embed = nn.Embedding(n_rows, dim)
-        nn.init.zeros_(self.embed.weight)              # a word that training has not seen says nothing
+        # a word that training has not seen says nothing
+        nn.init.zeros_(self.embed.weight)
     def forward(self,
         chars:Tensor,       # char ids, [B, T, W]
     ) -> Tensor:            # [B, T, dim], zeros at padding
         chars = chars.as_subclass(Tensor).long()
-        factors = torch.tensor([pow(0x9E3779B97F4A7C15, k+1, 2**62) for k in range(chars.shape[-1])], device=chars.device)
+        factors = torch.tensor(
+            [pow(0x9E3779B97F4A7C15, k + 1, 2**62) for k in range(chars.shape[-1])],
+            device=chars.device,
+        )
         rows = ((chars*factors).sum(-1) >> 16) % self.embed.num_embeddings
         return self.embed(rows)*(chars[..., :1] != 0)
 
@@ -138,12 +173,20 @@ class HashedWords(nn.Module):
 def check_backbone(elmo, char_vocab=None):
     "Raise what does not fit"
     if not isinstance(elmo, Elmo):
-        raise TypeError(f"elmo must be an Elmo, and is {type(elmo).__name__}{': take Elmo(lm, vocab)' if isinstance(elmo, BiLM) else ''}")
+        raise TypeError(
+            "elmo must be an Elmo, and is"
+            f" {type(elmo).__name__}{': take Elmo(lm, vocab)' if isinstance(elmo, BiLM) else ''}"
+        )
     if elmo.markers != 'add' or elmo.carry:
-        raise ValueError("Texts come one by one and without marks: make the Elmo with markers='add' and carry=False")
+        raise ValueError(
+            "Texts come one by one and without marks: make the Elmo with markers='add' and"
+            " carry=False"
+        )
     if char_vocab is not None and char_vocab != elmo.char_vocab:
-        raise ValueError(f"The backbone reads characters by {elmo.char_vocab!r}, the loaders make them "
-                         f"by {char_vocab!r}: make the loaders with char_vocab=elmo.char_vocab")
+        raise ValueError(
+            f"The backbone reads characters by {elmo.char_vocab!r}, the loaders make them "
+            f"by {char_vocab!r}: make the loaders with char_vocab=elmo.char_vocab"
+        )
 
 # %% ../../nbs/library/classifier.ipynb #c035
 class LayerCache:
@@ -153,7 +196,10 @@ class LayerCache:
     ):
         self.mb = mb
         self.clear()
-    def clear(self): self.rows,self.free,self.seen,self.of,self.kept = {},self.mb*2**20,None,None,None
+
+    def clear(self):
+        self.rows, self.free, self.seen, self.of, self.kept = {}, self.mb * 2**20, None, None, None
+
     def __len__(self): return len(self.rows)
     def __bool__(self): return True                      # an empty one is one, too
     def __getstate__(self): return dict(mb=self.mb)      # a file needs no copy of the data
@@ -163,12 +209,17 @@ class LayerCache:
     def check(self, elmo):
         "Forget everything if the biLM is not the one that the layers come from"
         ts = [t for k,t in elmo.lm.state_dict(keep_vars=True).items() if not k.startswith('head')]
-        now = [(t.data_ptr(), t._version) for t in ts], str(elmo.device), torch.is_autocast_enabled(elmo.device.type)
+        now = (
+            [(t.data_ptr(), t._version) for t in ts],
+            str(elmo.device),
+            torch.is_autocast_enabled(elmo.device.type),
+        )
         if now == self.seen: return
         h = hashlib.blake2b(repr((elmo.lm.config, now[1:])).encode())
         for t in ts: h.update(t.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
         if h.digest() != self.of: self.clear()
-        self.seen,self.of,self.kept = now,h.digest(),ts                      # kept: no other tensors can get their places in memory
+        # kept: no other tensors can get their places in memory
+        self.seen,self.of,self.kept = now,h.digest(),ts
 
     @torch.no_grad()
     def __call__(self,
@@ -179,13 +230,17 @@ class LayerCache:
         self.check(elmo)
         chars = x.as_subclass(Tensor) if isinstance(x, Tensor) else elmo.to_chars(x)
         mask = chars[..., 0] != 0
-        keys = [hashlib.blake2b(o[m].tobytes(), digest_size=16).digest() for o,m in zip(chars.cpu().numpy(), mask.cpu().numpy())]
+        keys = [
+            hashlib.blake2b(o[m].tobytes(), digest_size=16).digest()
+            for o, m in zip(chars.cpu().numpy(), mask.cpu().numpy())
+        ]
         found = {k: self.rows[k] for k in keys if k in self.rows}
         new = [i for i,k in enumerate(keys) if k not in found]
         layers = torch.stack(elmo.layers(chars[new])[0], 1)                  # [new, L+1, T, 2P]
         for i,h in zip(new, layers):
             found[keys[i]] = h = h[:, mask[i]]                               # without the padding
-            if keys[i] not in self.rows and h.nbytes <= self.free: self.rows[keys[i]], self.free = h, self.free - h.nbytes
+            if keys[i] not in self.rows and h.nbytes <= self.free:
+                self.rows[keys[i]], self.free = h, self.free - h.nbytes
         out = layers.new_zeros(elmo.n_layers, *mask.shape, elmo.dim)
         for i,k in enumerate(keys): out[:, i, mask[i]] = found[k].to(out.dtype)
         return list(out), mask
@@ -197,9 +252,11 @@ class ElmoClassifierLearner(ElmoLearner):
         text,         # a text, or a list of tokens
     ) -> pd.Series:   # weights; the index has the tokens
         "The weight of each token in the pooled vector"
-        if 'attention' not in self.model.pool.parts: raise ValueError("This classifier has no attention: make it with pool='attention'")
+        if 'attention' not in self.model.pool.parts:
+            raise ValueError("This classifier has no attention: make it with pool='attention'")
         dl = self.dls.test_dl([text])
-        with eval_mode(self.model), torch.no_grad(): vecs, mask = self.model.vectors(dl.one_batch()[0])
+        with eval_mode(self.model), torch.no_grad():
+            vecs, mask = self.model.vectors(dl.one_batch()[0])
         w = self.model.pool.parts['attention'].weights(vecs, mask)[0].detach().float().cpu().numpy()
         return pd.Series(w, index=dl.text.split(text)[:len(w)], name='weight')
 
@@ -212,19 +269,34 @@ def elmo_classifier_learner(
     lr:float=4e-3,             # what the `fit` methods take where they are told no other
     lam:float=1e-3,            # λ of `MixPenalty`
     balanced:bool=False,       # let all classes count the same in the loss
-    cache=True,                # compute the frozen biLM's layers once; a `LayerCache` to share; False: compute them each time
+    # compute the frozen biLM's layers once;
+    cache=True,                # a `LayerCache` to share; False: compute them each time
     loss_func=None,            # None: cross entropy
     metrics=accuracy,
     cbs=None,                  # more callbacks
     **kwargs
 ) -> ElmoClassifierLearner:
-    "A `Learner` for texts and classes, its biLM frozen; `freeze_to` and `unfreeze` open it. Raises where backbone and loaders don't fit"
+    """A `Learner` for texts and classes, its biLM frozen; `freeze_to` and `unfreeze` open it.
+    Raises where backbone and loaders don't fit"""
     check_backbone(elmo, dls.char_vocab)
     if isinstance(cache, bool): cache = LayerCache() if cache else None
-    model = ElmoClassifier(copy.deepcopy(elmo), len(dls.vocab), pool, proj_dim, hidden, dropout, norm, words, cache)
-    if loss_func is None: loss_func = CrossEntropyLossFlat(weight=dls.class_weights.to(dls.device) if balanced else None)
-    learn = ElmoClassifierLearner(dls, model, loss_func=loss_func, metrics=metrics, splitter=elmo_split, lr=lr,
-                                  cbs=[MixPenalty(lam)]+L(cbs), **kwargs)
+    model = ElmoClassifier(
+        copy.deepcopy(elmo), len(dls.vocab), pool, proj_dim, hidden, dropout, norm, words, cache
+    )
+    if loss_func is None:
+        loss_func = CrossEntropyLossFlat(
+            weight=dls.class_weights.to(dls.device) if balanced else None
+        )
+    learn = ElmoClassifierLearner(
+        dls,
+        model,
+        loss_func=loss_func,
+        metrics=metrics,
+        splitter=elmo_split,
+        lr=lr,
+        cbs=[MixPenalty(lam)] + L(cbs),
+        **kwargs
+    )
     learn.freeze()
     return learn
 
@@ -240,13 +312,22 @@ def see(cnn, dls, elmo, n=50):
 def random_elmo(
     elmo:Elmo,    # whose shape and settings to take
     seed:int=0,   # of the weights
-    dls=None,     # loaders or texts: those to train on give the statistics of the token vectors; None: not normalised
+    # loaders or texts:
+    dls=None,     # those to train on give the statistics of the token vectors; None: not normalised
 ) -> Elmo:
-    "A backbone that has learned nothing; its token vectors are normalised, also where those of `elmo` have that folded in"
+    """A backbone that has learned nothing; its token vectors are normalised, also where those of
+    `elmo` have that folded in"""
     set_seed(seed)
     c, mix = elmo.lm.config, elmo.mixes[0]
     lm = BiLM(c if dls is None else replace(c, norm=True), 0, elmo.char_vocab)
-    new = Elmo(lm, n_reps=len(elmo.mixes), dropout=elmo.drop.p, tokenizer=elmo.tokenizer, char_vocab=elmo.char_vocab, norm=mix.norm).eval()
+    new = Elmo(
+        lm,
+        n_reps=len(elmo.mixes),
+        dropout=elmo.drop.p,
+        tokenizer=elmo.tokenizer,
+        char_vocab=elmo.char_vocab,
+        norm=mix.norm,
+    ).eval()
     encoders = [o for o in (lm.chars, lm.chars_bwd) if o is not None]
     if dls is not None:
         for cnn in encoders: see(cnn.train(), dls, new)
@@ -263,12 +344,30 @@ def draw_attention(
 ):                  # the axes
     "Each text as a row of words; the darker a word, the larger its weight"
     T = max(map(len, weights))
-    if ax is None: _,ax = plt.subplots(figsize=(min(.95*T + 1, 12), .5*len(weights) + .3), layout='constrained')
+    if ax is None:
+        _, ax = plt.subplots(
+            figsize=(min(0.95 * T + 1, 12), 0.5 * len(weights) + 0.3), layout='constrained'
+        )
     for i,w in enumerate(weights):
         for t,(word,a) in enumerate(w.items()):
-            ax.add_patch(plt.Rectangle((t, i - .42), .94, .84, color=PALETTE['both'], alpha=float(a/w.max())*.8, lw=0))
+            ax.add_patch(
+                plt.Rectangle(
+                    (t, i - 0.42),
+                    0.94,
+                    0.84,
+                    color=PALETTE['both'],
+                    alpha=float(a / w.max()) * 0.8,
+                    lw=0,
+                )
+            )
             ax.text(t + .47, i, word, ha='center', va='center', fontsize=9)
-    ax.set(xlim=(0, T), ylim=(len(weights) - .5, -.5), xticks=[], yticks=range(len(weights)), yticklabels=titles or ['']*len(weights))
+    ax.set(
+        xlim=(0, T),
+        ylim=(len(weights) - 0.5, -0.5),
+        xticks=[],
+        yticks=range(len(weights)),
+        yticklabels=titles or [''] * len(weights),
+    )
     ax.tick_params(length=0)
     for o in ax.spines.values(): o.set_visible(False)
     return ax

@@ -23,7 +23,8 @@ class MixPenalty(Callback):
     def after_loss(self):
         if not self.training: return
         for m in self.model.modules():
-            if isinstance(m, ScalarMix): self.learn.loss_grad = self.learn.loss_grad + m.penalty(self.lam)
+            if isinstance(m, ScalarMix):
+                self.learn.loss_grad = self.learn.loss_grad + m.penalty(self.lam)
 
 # %% ../../nbs/library/learner.ipynb #c110
 def encoder_of(
@@ -41,24 +42,34 @@ def save_encoder(
     "Write the biLM of a learner as a folder"
     elmo = next((m for m in learn.model.modules() if isinstance(m, Elmo)), None)
     folder = Path(learn.path)/learn.model_dir/name
-    return save_bilm(folder, learn.model, learn.dls.vocab) if elmo is None else elmo.save_pretrained(folder)
+    return (
+        save_bilm(folder, learn.model, learn.dls.vocab)
+        if elmo is None
+        else elmo.save_pretrained(folder)
+    )
 
 def load_encoder(
     learn:Learner, # its model is a `BiLM`, or has an `Elmo` inside
-    name:str,      # the folder, under the learner's `path/model_dir`; or what `Elmo.from_pretrained` takes
+    # the folder,
+    name:str,      # under the learner's `path/model_dir`; or what `Elmo.from_pretrained` takes
 ) -> Learner:      # the same learner
-    "Load the encoder of a saved biLM into a learner's; raises `ModelFileError` naming what does not fit"
+    """Load the encoder of a saved biLM into a learner's; raises `ModelFileError` naming what does
+    not fit"""
     folder = Path(learn.path)/learn.model_dir/name
     new, _ = load_bilm(folder if folder.exists() else find_folder(name))
     lm = encoder_of(learn.model)
     elmo = next((m for m in learn.model.modules() if isinstance(m, Elmo)), None)
-    free = {'name', 'dropout', 'softmax', 'cutoffs', 'div_value', 'n_negative', 'share_softmax'}   # they do not change the vectors
+    # they do not change the vectors
+    free = {'name', 'dropout', 'softmax', 'cutoffs', 'div_value', 'n_negative', 'share_softmax'}
     old = lm.config.to_dict()
     for k,v in new.config.to_dict().items():
-        if k not in free and v != old[k]: raise ModelFileError(f"{folder} has {k}={v!r}, the learner's model {k}={old[k]!r}")
+        if k not in free and v != old[k]:
+            raise ModelFileError(f"{folder} has {k}={v!r}, the learner's model {k}={old[k]!r}")
     chars = (elmo or lm).char_vocab
     if chars is not None and chars != (its := char_vocab_of(new)):
-        raise ModelFileError(f"{folder} reads other characters ({its!r}) than the learner's model ({chars!r})")
+        raise ModelFileError(
+            f"{folder} reads other characters ({its!r}) than the learner's model ({chars!r})"
+        )
     encoder = {k: v for k,v in new.state_dict().items() if not k.startswith('head')}
     if missing := {k for k in lm.state_dict() if not k.startswith('head')} ^ set(encoder):
         raise ModelFileError(f"{folder}: {min(missing)} is in one of the two models only")

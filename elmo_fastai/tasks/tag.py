@@ -34,7 +34,9 @@ class TaskLSTM(nn.Module):
     ):
         super().__init__()
         dims = [dim] + [2*hidden]*(n_layers-1)
-        self.fwd,self.bwd = [nn.ModuleList([nn.LSTM(d, hidden, batch_first=True) for d in dims]) for _ in range(2)]
+        self.fwd, self.bwd = [
+            nn.ModuleList([nn.LSTM(d, hidden, batch_first=True) for d in dims]) for _ in range(2)
+        ]
         for l in [*self.fwd, *self.bwd]: init_lstm(l)
         self.drop,self.dim = LockedDropout(dropout),2*hidden
 
@@ -52,7 +54,8 @@ class TaskLSTM(nn.Module):
 PLACES = None, 'input', 'output', 'both'
 
 class Tagger(nn.Module):
-    "A score for every tag at every token: word vectors, ELMo at the input, an LSTM, ELMo at its output, a linear layer"
+    """A score for every tag at every token: word vectors, ELMo at the input, an LSTM, ELMo at its
+    output, a linear layer"""
     def __init__(self,
         n_tags:int,
         elmo:Elmo=None,       # two mixes for 'both', else one
@@ -83,7 +86,9 @@ class Tagger(nn.Module):
         words:Tensor, # [B, T]
     ) -> Tensor:      # scores, [B, T, n_tags]
         reps = self.elmo_vectors(chars)
-        x = [m(o) for m,o in ((self.words, words), (self.chars, chars)) if m is not None] + reps[:self.where in ('input', 'both')]
+        x = [m(o) for m, o in ((self.words, words), (self.chars, chars)) if m is not None] + reps[
+            : self.where in ('input', 'both')
+        ]
         h = [self.drop(torch.cat(x, -1))] if x else []
         if self.rnn: h = [self.drop(self.rnn(h[0], chars[..., 0] != 0))]
         return self.out(torch.cat(h + reps[-1:]*(self.where in ('output', 'both')), -1))
@@ -101,7 +106,11 @@ class WordTable(nn.Embedding):
         nn.init.normal_(self.weight, std=.1)
         if made:
             known = [(i, vectors[w]) for i,w in enumerate(vocab.itos) if w in vectors]
-            if not known: raise ValueError("None of the task's words has a vector: are these vectors of another language, or of another spelling?")
+            if not known:
+                raise ValueError(
+                    "None of the task's words has a vector: are these vectors of another language,"
+                    " or of another spelling?"
+                )
             with torch.no_grad():
                 for i,v in known: self.weight[i] = torch.as_tensor(v)
         with torch.no_grad(): self.weight[0] = 0
@@ -113,9 +122,15 @@ class TagLoss:
         reduction:str='mean', # 'none': the mean of each sentence [B]
     ): self.reduction = reduction
     def __call__(self, pred, y, **kwargs):
-        loss = F.cross_entropy(pred.flatten(0, 1), y.flatten(), ignore_index=IGNORE, reduction='none').view(y.shape)
+        loss = F.cross_entropy(
+            pred.flatten(0, 1), y.flatten(), ignore_index=IGNORE, reduction='none'
+        ).view(y.shape)
         n = (y != IGNORE).sum(1)
-        return loss.sum(1)/n.clamp(min=1) if self.reduction == 'none' else loss.sum()/n.sum().clamp(min=1)
+        return (
+            loss.sum(1) / n.clamp(min=1)
+            if self.reduction == 'none'
+            else loss.sum() / n.sum().clamp(min=1)
+        )
     def activation(self, pred): return pred.softmax(-1)
     def decodes(self, pred): return pred.argmax(-1)
 
@@ -142,7 +157,9 @@ def nats(pred, y):
 # %% ../../nbs/library/tagger.ipynb #c026
 def is_spans(labels):
     "Are these tags spans, as in BIO?"
-    return any(o[:2] == 'B-' for o in labels) and all(o == 'O' or re.match('[BIES]-.', o) for o in labels)
+    return any(o[:2] == 'B-' for o in labels) and all(
+        o == 'O' or re.match('[BIES]-.', o) for o in labels
+    )
 
 class SpanF1(Metric):
     "F1 of whole spans in BIO tags, by `seqeval`"
@@ -153,7 +170,9 @@ class SpanF1(Metric):
     def accumulate(self, learn):
         for p,y in zip(learn.pred.argmax(-1).cpu(), learn.y.cpu()):
             real = y != IGNORE
-            for o,ids in ((self.true, y), (self.guess, p)): o.append([self.labels[i] for i in ids[real].tolist()])
+            for o, ids in ((self.true, y), (self.guess, p)):
+                o.append([self.labels[i] for i in ids[real].tolist()])
+
     @property
     def value(self):
         from seqeval.metrics import f1_score
@@ -161,14 +180,16 @@ class SpanF1(Metric):
             warnings.simplefilter('ignore')         # of no spans predicted: F1 is 0
             return float(f1_score(self.true, self.guess, zero_division=0)) if self.true else None
     @property
-    def name(self): return 'span_f1'
+    def name(self):
+        return 'span_f1'
 
 # %% ../../nbs/library/tagger.ipynb #c029
 class OneLength(Callback):
     "In `get_preds`: all batches as long as the longest sentence"
     order = -1                          # before predictions are gathered
     def after_batch(self):
-        if self.training or not hasattr(self.learn, 'gather_preds') or not hasattr(self.dl, 'text'): return
+        if self.training or not hasattr(self.learn, 'gather_preds') or not hasattr(self.dl, 'text'):
+            return
         more = int(self.dl.text.lens.max()) - 2 - self.y.shape[1]
         self.learn.pred = F.pad(self.pred, (0, 0, 0, more))
         self.learn.yb = tuple(F.pad(o, (0, more), value=IGNORE) for o in self.yb)
@@ -179,7 +200,8 @@ class OneLength(Callback):
 class TaggerLearner(ElmoLearner):
     "A `Learner` whose `predict` tags a text"
     @property
-    def labels(self): return self.dls.labels
+    def labels(self):
+        return self.dls.labels
 
     def predict(self,
         item,              # a text, or a list of tokens
@@ -197,10 +219,14 @@ class TaggerLearner(ElmoLearner):
         "The tags of many sentences"
         dl = self.dls.test_dl(texts)
         with self.no_bar(), self.no_logging(): *_, ids = self.get_preds(dl=dl, with_decoded=True)
-        return [list(zip(s.tokens, (self.labels[i] for i in row.tolist()))) for s,row in zip(dl.text.items, ids)]
+        return [
+            list(zip(s.tokens, (self.labels[i] for i in row.tolist())))
+            for s, row in zip(dl.text.items, ids)
+        ]
 
 def tagger_split(model):
-    "Parameter groups: the biLM's from the bottom to the top, then the rest; one group where there is no ELMo"
+    """Parameter groups: the biLM's from the bottom to the top, then the rest; one group where there
+    is no ELMo"""
     return elmo_split(model) if model.elmo is not None else trainable_params(model)
 
 # %% ../../nbs/library/tagger.ipynb #c030
@@ -209,7 +235,8 @@ def elmo_tagger_learner(
     dls:TagDataLoaders,
     elmo=None,             # an `Elmo`, a `BiLM`, or a folder; it is copied
     where:str='input',     # 'input', 'output', 'both'; None: the same tagger without ELMo
-    layers='learned',      # 'learned' shares, 'equal' ones, 'last', 'first' or a number: that layer alone
+    # 'learned' shares, 'equal' ones,
+    layers='learned',      # 'last', 'first' or a number: that layer alone
     words=64,              # vectors of words: dimensions, ready-made `WordVectors`; 0: none
     chars=0,               # dimensions of vectors from letters; 0: none
     hidden:int=128,        # cells of the task's LSTM in each direction; 0: no LSTM
@@ -218,25 +245,67 @@ def elmo_tagger_learner(
     elmo_dropout:float=0.3,# of ELMo's vectors
     norm='token',          # of layers before they are mixed, see `ScalarMix`
     lam:float=1e-3,        # λ of `MixPenalty`
-    cache=True,            # remember the layers of a frozen biLM; or a `LayerCache` to share between learners
+    # remember the layers of a frozen biLM;
+    cache=True,            # or a `LayerCache` to share between learners
     metrics=None,          # None: accuracy, and the F1 of spans where tags are BIO
     cbs=None,              # more callbacks
     **kwargs
 ) -> TaggerLearner:
     "A `Learner` that tags tokens; raises `ValueError` for what does not fit together"
-    if not isinstance(dls, TagDataLoaders): raise TypeError(f"a tagger needs `TagDataLoaders`, not {type(dls).__name__}")
-    if where not in PLACES: raise ValueError(f"where={where!r}: take one of {', '.join(map(repr, PLACES))}")
-    if where: elmo = _own_elmo(elmo, dls.char_vocab, layers, 2 if where == 'both' else 1, dropout=elmo_dropout, norm=norm)
-    elif not (words or chars): raise ValueError("Without ELMo the tagger needs words=… or chars=…")
+    if not isinstance(dls, TagDataLoaders):
+        raise TypeError(f"a tagger needs `TagDataLoaders`, not {type(dls).__name__}")
+    if where not in PLACES:
+        raise ValueError(f"where={where!r}: take one of {', '.join(map(repr, PLACES))}")
+    if where:
+        elmo = _own_elmo(
+            elmo,
+            dls.char_vocab,
+            layers,
+            2 if where == 'both' else 1,
+            dropout=elmo_dropout,
+            norm=norm,
+        )
+    elif not (words or chars):
+        raise ValueError("Without ELMo the tagger needs words=… or chars=…")
     if where == 'output' and hidden and not (words or chars):
-        raise ValueError("With ELMo at the output only, the LSTM needs words=… or chars=… to read; or hidden=0")
+        raise ValueError(
+            "With ELMo at the output only, the LSTM needs words=… or chars=… to read; or hidden=0"
+        )
     table = WordTable(dls.vocab[0], words) if words else None
-    cnn = CharCNN(chars, filters=((1,16), (2,32), (3,48)), n_chars=dls.char_vocab.n_chars, norm=False) if chars else None
+    cnn = (
+        CharCNN(
+            chars, filters=((1, 16), (2, 32), (3, 48)), n_chars=dls.char_vocab.n_chars, norm=False
+        )
+        if chars
+        else None
+    )
     cache = None if cache is False or not where else LayerCache() if cache is True else cache
-    model = Tagger(len(dls.labels), elmo if where else None, where, table, cnn, hidden, n_layers, dropout, cache)
-    metrics = metrics if metrics is not None else [TokenMean('accuracy', is_right)] + [SpanF1(dls.labels)]*is_spans(dls.labels)
+    model = Tagger(
+        len(dls.labels),
+        elmo if where else None,
+        where,
+        table,
+        cnn,
+        hidden,
+        n_layers,
+        dropout,
+        cache,
+    )
+    metrics = (
+        metrics
+        if metrics is not None
+        else [TokenMean('accuracy', is_right)] + [SpanF1(dls.labels)] * is_spans(dls.labels)
+    )
     own = [OneLength(), MixPenalty(lam)] if where else [OneLength()]
-    learn = TaggerLearner(dls, model, loss_func=TagLoss(), metrics=metrics, splitter=tagger_split, cbs=own+L(cbs), **kwargs)
+    learn = TaggerLearner(
+        dls,
+        model,
+        loss_func=TagLoss(),
+        metrics=metrics,
+        splitter=tagger_split,
+        cbs=own + L(cbs),
+        **kwargs,
+    )
     learn.recorder.loss = TokenMean('loss', nats)
     return learn
 
@@ -246,13 +315,25 @@ def _own_elmo(elmo, char_vocab, layers, n_reps, **kwargs):
     if isinstance(elmo, (str, Path)): elmo = Elmo.from_pretrained(elmo)
     if isinstance(elmo, BiLM): elmo = Elmo(elmo)
     if not isinstance(elmo, Elmo):
-        raise TypeError(f"expected an `Elmo`, a `BiLM` or a folder, and got {type(elmo).__name__}: for a tagger without ELMo say where=None")
+        raise TypeError(
+            f"expected an `Elmo`, a `BiLM` or a folder, and got {type(elmo).__name__}: for a tagger"
+            " without ELMo say where=None"
+        )
     check_backbone(elmo, char_vocab)
     n = elmo.n_layers
     names = dict(learned=None, equal=None, last=n-1, first=1)
     one = names.get(layers, layers) if isinstance(layers, str) else layers
-    if isinstance(layers, str) and layers not in names or one is not None and (type(one) is not int or not 0 <= one < n):
-        raise ValueError(f"layers={layers!r}: take 'learned', 'equal', 'last', 'first' or a number from 0 to {n-1}")
-    shares = None if one is None else [1. if i == one else 1e-9 for i in range(n)]           # in a softmax exactly 1 and nearly 0
+    if (
+        isinstance(layers, str)
+        and layers not in names
+        or one is not None
+        and (type(one) is not int or not 0 <= one < n)
+    ):
+        raise ValueError(
+            f"layers={layers!r}: take 'learned', 'equal', 'last', 'first' or a number from 0 to"
+            f" {n-1}"
+        )
+    # in a softmax exactly 1 and nearly 0
+    shares = None if one is None else [1. if i == one else 1e-9 for i in range(n)]
     mix = dict(n_reps=n_reps, shares=shares, train_shares=layers == 'learned')
     return Elmo(deepcopy(without_head(elmo.lm)), char_vocab=elmo.char_vocab, **mix, **kwargs)
