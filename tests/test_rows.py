@@ -200,10 +200,10 @@ def test_killed_between_parts(tmp_path):
         r._Part.save = dies
         r.c4({str(d)!r}, folder={str(tmp_path/'kept')!r}, **{KW!r})"""
     assert subprocess.run([sys.executable, '-c', code], env={**os.environ, 'PYTHONPATH': str(Path(__file__).parent.parent)}).returncode == 9
-    (tmp_path/'kept'/'train'/'000003.77.part').mkdir()
-    assert sorted(o.name for o in (tmp_path/'kept'/'train').iterdir()) == ['000000', '000001', '000002', '000003.77.part']
+    (tmp_path/'kept'/'train'/'.000003-x77').mkdir()
+    assert sorted(o.name for o in (tmp_path/'kept'/'train').iterdir()) == ['.000003-x77', '000000', '000001', '000002']
     assert list(c4(d, folder=tmp_path/'kept', **KW).train) == lines(DOCS[15:65])
-    assert not list((tmp_path/'kept'/'train').glob('*.part'))
+    assert not list((tmp_path/'kept'/'train').glob('.*'))
 
 def test_documents_without_text_are_counted(tmp_path):
     docs = ['a\n\n', ' \n', 'z', None, 'b\0', 'c', '', 'd', 'e\nf', 'g']

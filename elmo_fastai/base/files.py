@@ -19,16 +19,19 @@ class NoFile(OSError):
     def __str__(self): return self.strerror
 
 def regular_file(path, most=None):
-    "`path`, if it is a file that ends, of at most `most` bytes. Raises `OSError` for all else, without opening it"
+    "`path`, if it is a file that ends, of at most `most` bytes; else `OSError`, and it stays closed"
     path = Path(path)
     found = path.stat()
-    kind = stat.S_IFMT(found.st_mode)
-    if kind == stat.S_IFDIR: raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    kind, size = stat.S_IFMT(found.st_mode), found.st_size
+    if kind == stat.S_IFDIR:
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    code, why = 0, None
     if kind != stat.S_IFREG:
-        kind = {stat.S_IFIFO: 'pipe', stat.S_IFSOCK: 'socket'}.get(kind, 'device')
-        raise NoFile(errno.EINVAL, f"it is a {kind} and no file", str(path))
-    if most is not None and found.st_size > most:
-        raise NoFile(errno.EFBIG, f"it has {found.st_size:,} bytes, too many: at most {most:,} can be right", str(path))
+        name = {stat.S_IFIFO: 'pipe', stat.S_IFSOCK: 'socket'}.get(kind, 'device')
+        code, why = errno.EINVAL, f"it is a {name} and no file"
+    elif most is not None and size > most:
+        code, why = errno.EFBIG, f"it has {size:,} bytes, too many: at most {most:,} can be right"
+    if why: raise NoFile(code, why, str(path))
     return path
 
 def memory():
@@ -37,25 +40,36 @@ def memory():
     except (AttributeError, ValueError, OSError): return None
 
 # %% ../../nbs/library/files.ipynb #c2
-_FIRST = {b'\xff\xfe\0\0': 'UTF-32', b'\0\0\xfe\xff': 'UTF-32', b'\xff\xfe': 'UTF-16', b'\xfe\xff': 'UTF-16',
-          b'\x1f\x8b': 'packed by gzip', b'BZh': 'packed by bzip2', b'\xfd7zXZ': 'packed by xz',
-          b'(\xb5/\xfd': 'packed by zstd', b'PK\3\4': 'packed by zip'}
+_FIRST = {b'\xff\xfe\0\0': 'UTF-32', b'\0\0\xfe\xff': 'UTF-32', b'\xff\xfe': 'UTF-16',
+          b'\xfe\xff': 'UTF-16', b'\x1f\x8b': 'packed by gzip', b'BZh': 'packed by bzip2',
+          b'\xfd7zXZ': 'packed by xz', b'(\xb5/\xfd': 'packed by zstd', b'PK\3\4': 'packed by zip'}
+_WIDE = {'x000': 'UTF-32-LE', '000x': 'UTF-32-BE', 'x0x0': 'UTF-16-LE', '0x0x': 'UTF-16-BE'}
 
 def seen_encoding(head):
     "What the first bytes of a file say that it is, if not UTF-8; None: nothing"
     for first,name in _FIRST.items():
         if head.startswith(first): return name
-    zeros = ''.join('0' if o.count(0) > len(o)/2 else 'x' for o in (head[i:4096:4] for i in range(4)))
-    wide = {'x000': 'UTF-32-LE', '000x': 'UTF-32-BE', 'x0x0': 'UTF-16-LE', '0x0x': 'UTF-16-BE'}
-    name = wide.get(zeros)                                    # of Western letters all but one byte are zero
+    of_four = [head[i:4096:4] for i in range(4)]    # of Western letters all but one byte are zero
+    name = _WIDE.get(''.join('0' if o.count(0) > len(o)/2 else 'x' for o in of_four))
     return name and f'{name}, without a mark at its beginning'
 
-def check_utf8(path, otherwise=False):
-    "Raise `CorpusError` if a file (unpacked, where its name ends in .gz) begins like something else"
-    with (gzip.open if str(path).lower().endswith('.gz') else open)(path, 'rb') as f: seen = seen_encoding(f.read(4096))
+def check_utf8(
+    path,
+    otherwise=False, # may the reader's `encoding` be named?
+    head=None,       # the first bytes, if they were read already
+):
+    "Raise `CorpusError` if a file (unpacked, if it is called .gz) begins like something else"
+    if head is None:
+        is_gzip = str(path).lower().endswith('.gz')
+        with (gzip.open if is_gzip else open)(path, 'rb') as f: head = f.read(4096)
+    seen = seen_encoding(head)
     if not seen: return
-    cure = "give it a name that ends in .gz" if 'gzip' in seen else "unpack it first" if 'packed' in seen else "save it as UTF-8"
-    if otherwise and 'packed' not in seen: cure += f", or name its encoding, as in encoding={seen.split(',')[0].lower()!r}"
+    if 'gzip' in seen: cure = "give it a name that ends in .gz"
+    elif 'packed' in seen: cure = "unpack it first"
+    elif otherwise:
+        name = seen.split(',')[0].lower()
+        cure = f"save it as UTF-8, or name its encoding, as in encoding={name!r}"
+    else: cure = "save it as UTF-8"
     raise CorpusError(f"'{path}' is {seen}, judging by its first bytes, and not UTF-8: {cure}")
 
 # %% ../../nbs/library/files.ipynb #c3
@@ -85,9 +99,8 @@ def replace_folder(new, path):
     old = path.with_name(f'.{path.name}-old-{os.getpid()}')
     if path.exists(): os.rename(path, old)
     try: os.rename(new, path)
-    except BaseException:
-        if old.exists(): os.rename(old, path)
-        raise
+    finally:
+        if old.exists() and not path.exists(): os.rename(old, path)
     shutil.rmtree(old, ignore_errors=True)
 
 @contextmanager
@@ -109,14 +122,15 @@ def whole_folder(
 def lock_folder(
     folder, # is made if it is not there
 ):
-    "Keep other processes out of `folder`; raises `CheckpointError` where one is in it. A lock that this process holds already is fine"
+    "Keep other processes out of `folder`; raises `CheckpointError` where one is in it"
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     who, lock = folder/'lock', FileLock(folder/'.lock', is_singleton=True)
     try:
         with lock.acquire(timeout=0):
             since = time.strftime('%Y-%m-%d %H:%M:%S')
-            who.write_text(f"{os.getpid()} on {socket.gethostname()} since {since}\n", encoding='utf-8')
+            name = f"{os.getpid()} on {socket.gethostname()} since {since}\n"
+            who.write_text(name, encoding='utf-8')
             yield
     except Timeout:
         process,_,since = who.read_text(encoding='utf-8')[:300].strip().partition(' since ')

@@ -53,8 +53,8 @@ class CommandLine(argparse.ArgumentParser):
 def _renamed(self, arg):
     "`--seq_len=3`, or an earlier name of it, as `--seq-len=3`"
     name,eq,value = arg.partition('=')
-    name = name.replace('_', '-')
-    return f'--{self.aliases.get(name[2:], name[2:])}{eq}{value}'
+    name = name.replace('_', '-').removeprefix('--')
+    return f'--{self.aliases.get(name, name)}{eq}{value}'
 
 @patch
 def parse(self:CommandLine,
@@ -63,8 +63,8 @@ def parse(self:CommandLine,
     "The options that were named"
     args = list(sys.argv[1:] if args is None else args)
     end = args.index('--') if '--' in args else len(args)
-    args[:end] = [_renamed(self, o) if o.startswith('--') else o for o in args[:end]]
-    known,rest = self.parse_known_args(args)
+    named = [_renamed(self, o) if o.startswith('--') else o for o in args[:end]]
+    known,rest = self.parse_known_args(named + args[end:])
     for o in rest:
         if not o.startswith('-'): self.error(f"what is {o!r}? Files are named one after the other")
         self.error(f"there is no option {o}{did_you_mean(o, self._option_string_actions)}")
@@ -78,9 +78,12 @@ def seconds(
     name:str='time',  # of the setting, for an error
 ) -> float:
     "A time in seconds; raises `CommandError`"
-    m = _time.fullmatch(time.strip()) if isinstance(time, str) and time.strip() else None
-    if m: res = sum(float(v)*dict(h=3600, m=60, s=1)[k] for k,v in m.groupdict().items() if v)
-    else: res = time if isinstance(time, (int, float)) and not isinstance(time, bool) else 0
+    res = 0
+    if isinstance(time, str):
+        found = _time.fullmatch(time.strip())
+        for unit,n in dict(h=3600, m=60, s=1).items():
+            if found and found[unit]: res += float(found[unit])*n
+    elif isinstance(time, (int, float)) and not isinstance(time, bool): res = time
     if 0 < res < math.inf: return float(res)
     raise CommandError(f"--{name} must be a time such as 15m, 900s or 1.5h, not {time!r}")
 
@@ -95,14 +98,16 @@ def in_words(
     seconds:float, # of a time
 ) -> str:          # 40 s, 12 min, 3.5 h
     "A time as one says it, in two digits or so"
-    if seconds < 100: return f'{seconds:.2g} s' if seconds < 10 else f'{seconds:.0f} s'
+    if seconds < 10: return f'{seconds:.2g} s'
+    if seconds < 100: return f'{seconds:.0f} s'
     return f'{seconds/60:.0f} min' if seconds < 100*60 else f'{seconds/3600:.1f} h'
 
 def written(
     seconds:float, # of a time
 ) -> str:          # what `seconds` reads
     "A time as it is written in a file: 15m, 900.5s"
-    return f'{seconds/60:g}m' if seconds % 60 == 0 else f'{seconds:f}'.rstrip('0').rstrip('.') + 's'
+    if seconds % 60 == 0: return f'{seconds/60:g}m'
+    return f'{seconds:f}'.rstrip('0').rstrip('.') + 's'
 
 # %% ../../nbs/library/options.ipynb #c024
 def read_settings(
@@ -110,56 +115,68 @@ def read_settings(
 ) -> dict:
     "What a file of settings says; raises `CommandError`"
     path = Path(path).expanduser()
-    def bad(why): raise CommandError(f"{path} {why}") from None
-    if not path.is_file(): raise CommandError(f"There is no file {path}")
-    if path.stat().st_size > 2**20: bad("is too large to be a file of settings")
-    kind,loads = ('JSON',json.loads) if path.suffix.lower() == '.json' else ('TOML',tomllib.loads)
-    try: res = loads(path.read_text(encoding='utf-8'))
-    except (OSError, ValueError, RecursionError) as e: bad(f"can't be read as {kind}: {e}")
-    if not isinstance(res, dict): bad(f"should hold names and values, and holds {type(res).__name__}")
-    return res
+    kind,loads = ('JSON', json.loads) if path.suffix.lower() == '.json' else ('TOML', tomllib.loads)
+    if not path.is_file(): why = f"There is no file {path}"
+    elif path.stat().st_size > 2**20: why = f"{path} is too large to be a file of settings"
+    else:
+        try: res = loads(path.read_text(encoding='utf-8'))
+        except (OSError, ValueError, RecursionError) as e:
+            why = f"{path} can't be read as {kind}: {e}"
+        else:
+            if isinstance(res, dict): return res
+            why = f"{path} should hold names and values, and holds {type(res).__name__}"
+    raise CommandError(why)
 
 # %% ../../nbs/library/options.ipynb #c025
 _words = {bool: 'true or false', int: 'a whole number', float: 'a number', str: 'a text in quotes',
           list: 'a text, or a list of texts'}
 
-def _fits(action, v):
-    "None if `v` is what the option takes, else what it should be"
-    kind = bool if action.nargs == 0 else list if action.nargs else action.type or str
-    if kind is list: good = isinstance(v, str) or v and isinstance(v, list) and {str} == set(map(type, v))
-    else: good = type(v) is kind or kind is float and type(v) is int
-    if good and action.choices and v not in action.choices: return f"one of {', '.join(action.choices)}"
-    return None if good else _words[kind]
+def _is_texts(v): return isinstance(v, list) and {str} == set(map(type, v))
+
+def _must_be(action, v):
+    "What the value of an option must be, if `v` is not that"
+    kind = action.type or str
+    if action.nargs == 0: kind = bool
+    elif action.nargs: kind = list
+    if kind is list: good = isinstance(v, str) or _is_texts(v)
+    else: good = type(v) is kind or (kind, type(v)) == (float, int)
+    if not good: return _words[kind]
+    if action.choices and v not in action.choices: return f"one of {', '.join(action.choices)}"
+
+def _complaint(self, k, name, v):
+    "What is wrong with the setting `k`, which is the option `name`, if anything is"
+    options = {o.dest: o for o in self._actions if o.dest not in ('help', 'config')}
+    wanted = None
+    if k in self.tables: wanted = None if isinstance(v, dict) else f'a table, as in [{k}]'
+    elif name in options: wanted = _must_be(options[name], v)
+    else: return f" sets {k!r}, and there is no option of that name{did_you_mean(name, options)}"
+    return wanted and f": {k} must be {wanted}, not {json.dumps(v, default=str)}"
 
 @patch
 def from_file(self:CommandLine,
     path,      # TOML or JSON
 ) -> dict:     # by their Python names
     "The settings in a file, under the options' names; raises `CommandError`"
-    options,res = {o.dest: o for o in self._actions if o.dest not in ('help', 'config')},{}
-    def must_be(k, what, v): raise CommandError(f"{path}: {k} must be {what}, not {json.dumps(v, default=str)}")
+    res = {}
     for k,v in read_settings(path).items():
         dashed = k.replace('_', '-')
         name = self.aliases.get(dashed, dashed).replace('-', '_')
-        if k in self.tables:
-            if not isinstance(v, dict): must_be(k, f'a table, as in [{k}]', v)
-        elif name not in options:
-            known = did_you_mean(name, options)
-            raise CommandError(f"{path} sets {k!r}, and there is no option of that name{known}")
-        elif wanted := _fits(options[name], v): must_be(k, wanted, v)
+        if why := _complaint(self, k, name, v): raise CommandError(f"{path}{why}")
         res[name] = v
     return res
 
 # %% ../../nbs/library/options.ipynb #c028
 def to_toml(
-    settings:dict, # numbers, strings, truth values, lists, and dictionaries of these; None is left out
+    settings:dict, # numbers, strings, truth values, lists, dictionaries of these; None is left out
 ) -> str:
     "Settings as TOML"
     def value(v):
         if isinstance(v, (list, tuple)): return f"[{', '.join(map(value, v))}]"
-        if isinstance(v, str): v = v.encode('utf-8', 'replace').decode()     # no half of a surrogate pair
+        if isinstance(v, str): v = v.encode('utf-8', 'replace').decode()     # no half of a pair
         return json.dumps(v, ensure_ascii=False, allow_nan=False).replace('\x7f', '\\u007f')
     def lines(d):
-        return [f'{k} = {value(v)}' for k,v in d.items() if v is not None and not isinstance(v, dict)]
-    tables = [f'\n[{k}]\n' + '\n'.join(lines(v)) for k,v in settings.items() if isinstance(v, dict)]
-    return '\n'.join([*lines(settings), *tables]) + '\n'
+        plain = {k: v for k,v in d.items() if v is not None and not isinstance(v, dict)}
+        return [f'{k} = {value(v)}' for k,v in plain.items()]
+    tables = {k: v for k,v in settings.items() if isinstance(v, dict)}
+    blocks = [f'\n[{k}]\n' + '\n'.join(lines(v)) for k,v in tables.items()]
+    return '\n'.join([*lines(settings), *blocks]) + '\n'

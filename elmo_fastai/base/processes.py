@@ -34,10 +34,14 @@ def join_processes(device=None):
     "Make the processes know each other, by Accelerate"
     if n_processes() == 1 or dist.is_initialized(): return
     from accelerate import PartialState
-    PartialState(cpu=torch.device(device or best_device()).type == 'cpu', timeout=timedelta(hours=12))    # a first reading may be long
+    on_cpu = torch.device(device or best_device()).type == 'cpu'
+    PartialState(cpu=on_cpu, timeout=timedelta(hours=12))       # a first reading may be long
     atexit.register(lambda: dist.is_initialized() and dist.destroy_process_group())
 
-def _place(): return torch.device('cuda', torch.cuda.current_device()) if dist.get_backend() == 'nccl' else torch.device('cpu')
+def _place():
+    "Where the numbers must be that are sent"
+    if dist.get_backend() == 'nccl': return torch.device('cuda', torch.cuda.current_device())
+    return torch.device('cpu')
 
 # %% ../../nbs/library/processes.ipynb #c021
 def gather(
@@ -85,7 +89,9 @@ def main_says(
 def main_first():
     "The main process does it first, the others after it: what it downloads, they find"
     def wait():
-        if n_processes() > 1: join_processes(); dist.barrier()
+        if n_processes() > 1:
+            join_processes()
+            dist.barrier()
     if not is_main(): wait()
     try: yield
     finally:
@@ -94,12 +100,12 @@ def main_first():
 def own_device(
     device,           # 'cpu', 'cuda', … or None for the best
 ) -> torch.device:    # of several GPUs that of this process
-    "The device of this process; raises ValueError where there are fewer GPUs than processes"
+    "The device of this process; raises `ValueError` where there are fewer GPUs than processes"
     device = torch.device(device or best_device())
     if n_processes() == 1: return device
     if device.type == 'cuda':
-        i = int(os.environ.get('LOCAL_RANK', rank()))
-        if i >= torch.cuda.device_count(): raise ValueError(f"Process {i+1} on this machine has no GPU: there are {torch.cuda.device_count()}")
+        i, n = int(os.environ.get('LOCAL_RANK', rank())), torch.cuda.device_count()
+        if i >= n: raise ValueError(f"Process {i+1} on this machine has no GPU: there are {n}")
         device = torch.device('cuda', i)
         torch.cuda.set_device(device)
     join_processes(device)

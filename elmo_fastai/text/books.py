@@ -9,43 +9,51 @@ __all__ = ['Book', 'BOOKS', 'split_sentences', 'is_heading', 'paragraphs', 'clea
 # %% ../../nbs/library/books.ipynb #c003
 import re
 from collections import namedtuple
-from hashlib import sha256
-from http.client import HTTPException
 from pathlib import Path
-from fastcore.xdg import xdg_cache_home
 from ..base.errors import CorpusError
-from .corpora import Corpus, SHAKESPEARE_URL, download, fetch, local_copies
-from .corpora import local_folder, no_download, read_text, wikitext2
+from .corpora import Corpus, fetch, local_folder, read_text, same_file
+from .corpora import shakespeare_text, wikitext2
 
 # %% ../../nbs/library/books.ipynb #c010
-_titles = '|'.join("""Mr Mrs Ms Messrs Dr St Ste Rev Hon Col Capt Gen Lieut Lt Maj Sergt Sgt Prof Mme Mlle Mdlle Sen Rep Gov
-    Jan Feb Aug Sept Oct Nov Dec vs viz cf Mt Ft""".split())
-_verbs = '|'.join("""said says cried asked answered replied returned exclaimed whispered murmured shouted called continued added began went
-    remarked observed repeated muttered demanded inquired enquired screamed growled sighed laughed echoed pursued suggested interrupted
-    responded retorted rejoined protested""".split())
+_titles = '|'.join("""
+Mr Mrs Ms Messrs Dr St Ste Rev Hon Col Capt Gen Lieut Lt Maj Sergt Sgt Prof Mme Mlle Mdlle Sen Rep Gov
+Jan Feb Aug Sept Oct Nov Dec vs viz cf Mt Ft""".split())
+_verbs = '|'.join("""
+said says cried asked answered replied returned exclaimed whispered murmured shouted called continued
+added began went remarked observed repeated muttered demanded inquired enquired screamed growled sighed
+laughed echoed pursued suggested interrupted responded retorted rejoined protested""".split())
 
-_end = re.compile(r'(?:[.?!]+["\')\]]*|- ?["\'])(?=\s+["\'(\[]*[A-Z0-9])')                       # here a sentence may end:
-_abbr = re.compile(rf'["\'(\[]*(?:(?i:{_titles})|[A-HJ-Z]|(?:[A-Za-z]\.)+[A-Za-z])\.')           # not after Mr. or J. or U.S.
-_number = re.compile(r'["\'(\[]*(?:Nos?|[Pp]p?|[Vv]ol|[Cc]h(?:ap)?|[Ff]igs?)\.')                 # not in No. 5
-_said = re.compile(rf'\s+(?:I|(?:[A-Z][\w\'-]*\.? ){{0,3}}[A-Z][\w\'-]*) (?:\w+ly )?(?:{_verbs})\b')  # not in "Oh!" Mary said
+# here a sentence may end:
+_end = re.compile(r'(?:[.?!]+["\')\]]*|- ?["\'])(?=\s+["\'(\[]*[A-Z0-9])')
+# not after Mr. or J. or U.S.; not in No. 5; not in "Oh!" Mary said
+_abbr = re.compile(rf'["\'(\[]*(?:(?i:{_titles})|[A-HJ-Z]|(?:[A-Za-z]\.)+[A-Za-z])\.')
+_number = re.compile(r'["\'(\[]*(?:Nos?|[Pp]p?|[Vv]ol|[Cc]h(?:ap)?|[Ff]igs?)\.')
+_said = re.compile(
+    rf'\s+(?:I|(?:[A-Z][\w\'-]*\.? ){{0,3}}[A-Z][\w\'-]*) (?:\w+ly )?(?:{_verbs})\b')
+
+def _goes_on(text, start, mark):
+    "Is `mark`, where a sentence from `start` on may end, one of the exceptions?"
+    end = mark.end()
+    word = text[max(start, text.rfind(' ', start, end) + 1):end]
+    if _abbr.fullmatch(word): return True
+    if _number.fullmatch(word) and text[end:end+2].strip().isdigit(): return True
+    return mark[0][0] != '.' and mark[0][-1] in '"\'' and bool(_said.match(text, end))
 
 def split_sentences(
     paragraph:str, # running text in one line
 )->list:           # its sentences, in order; nothing but white space between them is lost
     "Split where a sentence ends, as far as punctuation and capitals tell"
     res, start = [], 0
-    for m in _end.finditer(paragraph):
-        end = m.end()
-        word = paragraph[max(start, paragraph.rfind(' ', start, end) + 1):end]
-        if _abbr.fullmatch(word) or _number.fullmatch(word) and paragraph[end:end+2].strip().isdigit(): continue
-        if m[0][0] != '.' and m[0][-1] in '"\'' and _said.match(paragraph, end): continue
-        res.append(paragraph[start:end].strip())
-        start = end
+    for mark in _end.finditer(paragraph):
+        if _goes_on(paragraph, start, mark): continue
+        res.append(paragraph[start:mark.end()].strip())
+        start = mark.end()
     return [o for o in [*res, paragraph[start:].strip()] if o]
 
 # %% ../../nbs/library/books.ipynb #c017
-_part = re.compile(r'\W*(?:(?i:chapter|book|part|phase|volume|epoch) (?:[IVXLC]+|\d+|[Tt]he \w+|One|Two|Three|Four|Five|Six)\b.{0,60}'
-                   r'|[IVXLC\d]+[.:]?)')
+_part = re.compile(
+    r'\W*(?:(?i:chapter|book|part|phase|volume|epoch) (?:[IVXLC]+|\d+|[Tt]he \w+|One|Two|Three'
+    r'|Four|Five|Six)\b.{0,60}|[IVXLC\d]+[.:]?)')
 
 def is_heading(line):
     "Is this line a heading, a number of a chapter, or an ornament?"
@@ -56,10 +64,11 @@ def _closed(line):
     return bool(re.search(r'[.?!]["\')]*$', line)) and not _abbr.fullmatch(line.split(' ')[-1])
 
 def _join(a, b, words):
-    "Lines `a` and `b` as one; a word that was cut at the end of `a` is put together if it is among `words`"
-    m, n = re.search('[A-Za-z]+$', a[-30:-1]) if a[-1] == '-' else None, re.match('[a-z]+', b)
-    if not m or not n: return f'{a} {b}'
-    return (a[:-1] if (m[0] + n[0]).lower() in words else a) + b
+    "Lines `a` and `b` as one; a word that was cut is put together if it is among `words`"
+    head = re.search('[A-Za-z]+$', a[-30:-1]) if a[-1] == '-' else None
+    tail = re.match('[a-z]+', b)
+    if not head or not tail: return f'{a} {b}'
+    return (a[:-1] if (head[0] + tail[0]).lower() in words else a) + b
 
 def paragraphs(
     text:str, # of a book, hard-wrapped or not, with or without blank lines between paragraphs
@@ -70,21 +79,26 @@ def paragraphs(
     wrapped, width = lens[len(lens)//2] < 80, lens[int(len(lens)*.9)]
     res, goes_on = [], False
     for line, after in zip(lines, [*lines[1:], '']):
-        if not line or is_heading(line): goes_on = False; continue
-        if goes_on or res and line[0].islower() and not _closed(res[-1]): res[-1] = _join(res[-1], line, words)
+        if not line or is_heading(line):
+            goes_on = False
+            continue
+        if goes_on or res and line[0].islower() and not _closed(res[-1]):
+            res[-1] = _join(res[-1], line, words)
         else: res.append(line)
-        room = len(line) + 1 + len(after.split(' ')[0]) < width - 6     # the next word would have had room in this line
+        room = len(line) + 1 + len(after.split(' ')[0]) < width - 6   # for the next word, here
         goes_on = wrapped and not (room and _closed(line))
     return res
 
 # %% ../../nbs/library/books.ipynb #c022
 def clean_book(text):
     "Mend what happened to the texts on their way through computers"
-    text = text.replace('`', "'").replace('_', '')                          # quotes; underscores around what was in italics
+    text = text.replace('`', "'").replace('_', '')                  # quotes; marks of italics
     text = re.sub(r'\.(?: \.){2,}', '...', text)
-    text = re.sub(r'(\w)[ \t]+([,;.?!])(?![.\w])', r'\1\2', text)           # brackets were lost, with spaces left behind
-    text = re.sub(r"(?<=[A-Za-z]) (?=(?:s|t|d|m|ll) )|(?<=\bwe) (?=re )|(?<=[\" ])(?=(?:Tis|Twas)\b)", "'", text)  # apostrophes were, too
-    return re.sub('(?<=[a-z]-) (?!(?:and|or|to)\\b)(?=[a-z])', '', text)   # self- importance
+    text = re.sub(r'(\w)[ \t]+([,;.?!])(?![.\w])', r'\1\2', text)   # where brackets were lost
+    lost = (r"(?<=[A-Za-z]) (?=(?:s|t|d|m|ll) )|(?<=\bwe) (?=re )"
+            r"|(?<=[\" ])(?=(?:Tis|Twas)\b)")
+    text = re.sub(lost, "'", text)                                  # apostrophes were, too
+    return re.sub('(?<=[a-z]-) (?!(?:and|or|to)\\b)(?=[a-z])', '', text)    # self- importance
 
 def _is_title(s): return s[-1].isalnum() and all(w[0].isupper() or len(w) < 4 for w in s.split())
 
@@ -150,107 +164,112 @@ Book = namedtuple('Book', 'name author title year start sha256 held')
 def _book(line, digest):
     name, rest = line.split(maxsplit=1)
     author, title, start = [o.strip() for o in rest.split('|')]
-    return Book(name, author, title, int(name[-4:]), start, digest, name in ('Doyle_Hound_1902', 'Forster_View_1908'))
+    held = name in ('Doyle_Hound_1902', 'Forster_View_1908')
+    return Book(name, author, title, int(name[-4:]), start, digest, held)
 
 BOOKS = [_book(line, digest) for line,digest in zip(_books.split('\n')[1:-1], _sha256.split())]
 
 # %% ../../nbs/library/books.ipynb #c029
-_NOVELS = 'https://raw.githubusercontent.com/computationalstylistics/100_english_novels/143e601875d70e195f2cc5ebd8b034609271194d/corpus/'
-
-def _same(raw, book, what):
-    "Raise `CorpusError` unless the bytes `raw` are the text of `book`"
-    found = sha256(raw).hexdigest()
-    if found != book.sha256:
-        raise CorpusError(f"{what} is not the text of {book.title} that was meant: its SHA-256 is {found[:12]}…, expected {book.sha256[:12]}…")
+_NOVELS = ('https://raw.githubusercontent.com/computationalstylistics/100_english_novels/'
+           '143e601875d70e195f2cc5ebd8b034609271194d/corpus/')
 
 def _fetch_book(book):
-    "The file of `book` in the cache; downloaded and compared with its checksum if it isn't there"
-    f = xdg_cache_home()/'elmo_fastai'/'novels'/f'{book.name}.txt'
-    if f.exists(): return f
-    try:
-        raw = download(_NOVELS + f.name, f.name)
-        _same(raw, book, _NOVELS + f.name)
-        f.parent.mkdir(parents=True, exist_ok=True)
-        part = f.with_suffix('.part'); part.write_bytes(raw); part.replace(f)
-    except (OSError, HTTPException) as e: raise no_download(_NOVELS + f.name, 'novels', [b.name + '.txt' for b in BOOKS], e) from e
-    return f
+    names = [f'{b.name}.txt' for b in BOOKS]
+    return fetch(f'{_NOVELS}{book.name}.txt', 'novels', names, book.sha256, book.title)
 
 def _find_book(root, book):
     "The file of `book` in the folder `root`, or in its folder `valid`"
     for f in (root/f'{book.name}.txt', root/'valid'/f'{book.name}.txt'):
         if f.is_file(): return f
-    raise CorpusError(f"the folder '{root}' has no {book.name}.txt, and neither has a folder 'valid' in it; "
-                      f"it needs the files of all {len(BOOKS)} books")
+    raise CorpusError(f"the folder '{root}' has no {book.name}.txt, and neither has a folder "
+                      f"'valid' in it; it needs the files of all {len(BOOKS)} books")
 
 def novels(
-    path=None,       # a local copy: a folder with the files, those held out beside them or in a folder `valid`
+    path=None,       # a local copy: a folder with the files, those held out there or in `valid`
     held=None,       # names of the books to hold out; None: those that `BOOKS` marks
     check:bool=True, # compare each file with its checksum?
 )->Corpus:
     "English novels of 1839-1912, public domain, one sentence a line; 'valid' is whole books"
     names = {b.name for b in BOOKS}
     held = {b.name for b in BOOKS if b.held} if held is None else set(held)
-    if held - names: raise CorpusError(f"there is no book {min(held - names)!r}: the names are {', '.join(sorted(names))}")
     root = local_folder('novels') if path is None else Path(path).expanduser()
-    if root and not root.is_dir(): raise CorpusError(f"there is no folder '{root}'")
+    why = None
+    if root and not root.is_dir(): why = f"there is no folder '{root}'"
+    for o in held - names: why = f"there is no book {o!r}: the names are {', '.join(sorted(names))}"
+    if why: raise CorpusError(why)
     splits = dict(train=[], valid=[])
     for b in BOOKS:
         f = _find_book(root, b) if root else _fetch_book(b)
-        if check: _same(f.read_bytes(), b, f"'{f}'")
+        if check: same_file(f, b.sha256, f"'{f}'", b.title)
         splits['valid' if b.name in held else 'train'] += book_sentences(read_text(f), b.start)
     return Corpus('novels', splits)
 
 # %% ../../nbs/library/books.ipynb #c033
 def speeches(
-    text:str, # of plays: blocks of lines with blank lines between them, the first line of each says who speaks
+    text:str, # of plays: blocks with blank lines between them, the first line says who speaks
 )->list:      # sentences
     "What is said in plays, sentence by sentence; who says it is left out"
-    blocks = [[' '.join(o.split()) for o in b.split('\n') if o.strip()] for b in re.split(r'\n\s*\n', text.replace('\r\n', '\n'))]
-    said = [[o for o in b[b[0][-1] == ':':] if not is_heading(o)] for b in blocks if b]
-    return [s for b in said for s in split_sentences(' '.join(b))]
+    res = []
+    for block in re.split(r'\n\s*\n', text.replace('\r\n', '\n')):
+        lines = [' '.join(o.split()) for o in block.split('\n') if o.strip()]
+        if lines and lines[0].endswith(':'): del lines[0]
+        res += split_sentences(' '.join(o for o in lines if not is_heading(o)))
+    return res
 
 # %% ../../nbs/library/books.ipynb #c036
 _short = re.compile(r"'(?:s|t|re|ve|ll|d|m)")
 
+def _rejoined(line):
+    "The tokens of a line, with numbers, hyphens and apostrophes put together"
+    line = re.sub(r"\bO '(?=[A-Z])", "O'", line)
+    line = re.sub(r" ’ (?=(?:s|t|re|ve|ll|d|m) )", " '", line)
+    line = re.sub(' @([-,.])@ ', r'\1', line)
+    return re.sub(r'(\d) : (\d)', r'\1:\2', line).split()
+
+def _closes(t, sent, inside):
+    "Does the token `t` stand without a space before it?"
+    if t in ',.;:?!%)]' or _short.fullmatch(t): return True
+    return inside if t == '"' else t == "'" and sent.endswith('s')
+
 def undo_wikitext(
     line:str, # of WikiText, tokenised
 )->list:      # its sentences as ordinary text
-    "Turn WikiText's tokens back to text, and split it: there a full stop that stands alone does end a sentence"
-    line = re.sub(r" ’ (?=(?:s|t|re|ve|ll|d|m) )", " '", re.sub(r"\bO '(?=[A-Z])", "O'", line))
-    line = re.sub(r'(\d) : (\d)', r'\1:\2', re.sub(' @([-,.])@ ', r'\1', line))
-    toks, sents, inside, glue = line.split(), [''], False, True
+    "Turn WikiText's tokens back to text, and split it where a full stop stands alone"
+    toks = _rejoined(line)
+    sents, inside, glue = [''], False, True
     for before, t, after in zip(['', *toks], toks, [*toks[1:], '']):
-        closes = t in ',.;:?!%)]' or t == '"' and inside or bool(_short.fullmatch(t)) or t == "'" and sents[-1][-1:] == 's'
-        sents[-1] += t if glue or closes else ' ' + t
+        sents[-1] += t if glue or _closes(t, sents[-1], inside) else ' ' + t
         glue = t in '([$£' or t == '"' and not inside
         if t == '"': inside = not inside
-        ended = t in '.?!' and before not in ('c', 'ca', 'fl', 'ser', 'No') or t in '")]' and before in ('.', '?', '!')
+        stops = t in '.?!' and before not in ('c', 'ca', 'fl', 'ser', 'No')
+        ended = stops or t in '")]' and before in ('.', '?', '!')
         if ended and not (after == '"' and inside) and re.match(r'["(\[A-Z0-9<]', after):
             sents.append('')
             glue = True
     return [o for o in sents if o]
 
+# a capital or a sign, a small word, two spaces, an end
+_whole = re.compile(r'[^a-z].*\s[a-z]+\b.*\s.*[.?!]["\')\]]*')
+
 def wikitext_sentences(
     lines,         # of WikiText
     max_unk:int=1, # leave out sentences with more unknown words than that
 )->list:
-    "The whole sentences of WikiText as ordinary text; headings, lists and rows of tables are left out"
+    "The whole sentences of WikiText as ordinary text; headings, lists and tables are left out"
     sents = (s for line in lines if not re.match(r'=.*=$', line) for s in undo_wikitext(line))
-    whole = re.compile(r'[^a-z].*\s[a-z]+\b.*\s.*[.?!]["\')\]]*')     # a capital or a sign, a small word, two spaces, an end
-    return [s for s in sents if s.count('<unk>') <= max_unk and whole.fullmatch(s)]
+    return [s for s in sents if s.count('<unk>') <= max_unk and _whole.fullmatch(s)]
 
 # %% ../../nbs/library/books.ipynb #c039
 def english(
-    path=None,       # a local copy: a folder with the folders novels, tiny_shakespeare and wikitext-2
+    path=None,       # a local copy: a folder with novels, tiny_shakespeare and wikitext-2
     max_unk:int=1,   # leave out sentences of WikiText with more unknown words than that
     check:bool=True, # compare the novels with their checksums?
 )->Corpus:
-    "Novels, plays and Wikipedia: what the model in the box has read. 'valid' is two whole novels; 'plays' and 'wiki' are held out too"
-    at = (lambda o: None) if path is None else lambda o: Path(path).expanduser()/o
+    "Novels, plays, Wikipedia: what the model in the box has read. 'valid' is two whole novels"
+    def at(name): return None if path is None else Path(path).expanduser()/name
     books, wiki = novels(at('novels'), check=check), wikitext2(at('wikitext-2'))
-    files = local_copies(at('tiny_shakespeare'), 'tiny_shakespeare', 'input.txt')
-    plays = (read_text(files[0]) if files else fetch([SHAKESPEARE_URL], 'tiny_shakespeare', ['input.txt'])[0]).replace('\r\n', '\n')
-    a = plays.rfind('\n\n', 0, int(len(plays)*.9))
-    splits = dict(train=books.train + speeches(plays[:a]) + wikitext_sentences(wiki.train, max_unk), valid=books.valid,
-                  plays=speeches(plays[a:]), wiki=wikitext_sentences(wiki.valid, max_unk))
-    return Corpus('tiny_en', splits)
+    plays = shakespeare_text(at('tiny_shakespeare')).replace('\r\n', '\n')
+    end = plays.rfind('\n\n', 0, int(len(plays)*.9))     # the last tenth is held out
+    train = books.train + speeches(plays[:end]) + wikitext_sentences(wiki.train, max_unk)
+    return Corpus('tiny_en', dict(train=train, valid=books.valid, plays=speeches(plays[end:]),
+                                  wiki=wikitext_sentences(wiki.valid, max_unk)))

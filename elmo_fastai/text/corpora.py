@@ -4,22 +4,26 @@
 
 # %% auto #0
 __all__ = ['SHAKESPEARE_URL', 'Sentence', 'Corpus', 'ToyCorpus', 'toy_corpus', 'read_text', 'all_lines', 'lines_of', 'text_files',
-           'split_lines', 'text_corpus', 'tiny_shakespeare', 'wikitext2', 'sst2', 'ud_ewt', 'reuters']
+           'split_lines', 'text_corpus', 'shakespeare_text', 'tiny_shakespeare', 'wikitext2', 'sst2', 'ud_ewt',
+           'reuters']
 
 # %% ../../nbs/library/corpora.ipynb #c003
-import errno, gc, glob, gzip, html, math, os, random, re, stat, zlib
+import glob, gzip, html, math, os, random, re, zlib
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from hashlib import sha256
 from http.client import HTTPException
 from itertools import islice
 from pathlib import Path
+from shutil import copyfileobj
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
+import conllu
 from fastcore.xdg import xdg_cache_home
 from ..base.errors import CorpusError
-from ..base.files import memory, regular_file, seen_encoding
+from ..base.files import check_utf8, memory, regular_file, whole_file
 from .toy import ToyGrammar
 
 # %% ../../nbs/library/corpora.ipynb #c009
@@ -28,7 +32,7 @@ class Sentence:
     "A sentence with its gold annotation"
     tokens:list       # words and punctuation
     tags:list=None    # a universal part-of-speech tag for each token
-    senses:list=None  # 'lemma/sense' for each token whose form has several senses, None for the others
+    senses:list=None  # 'lemma/sense' for each token whose form has several, None for the others
     label:int=None    # sentiment: 1 positive, 0 negative, None where there is none
     logp:float=None   # log of the sentence's probability under its source, end included (nats)
 
@@ -42,48 +46,43 @@ class Corpus:
     files,unused = None,[]
     def __init__(self,
         name:str,              # what to call it
-        splits:dict,           # 'train', 'valid', 'test', … → list of lines, or a sequence that is read when it is asked for
-        tokenizer:str='words', # 'space' if tokens are separated by white space already, 'words' for ordinary text
+        splits:dict,           # 'train', 'valid', 'test', … → lines: a list, or read when asked for
+        tokenizer:str='words', # 'space' if tokens are separated by white space already
         gold:dict=None,        # split → list of `Sentence`, in the order of the lines
         skipped:dict=None,     # what was left out → how often
     ):
         for k,v in splits.items():
-            if isinstance(v, (str, bytes)) or not hasattr(v, '__len__'):
-                raise CorpusError(
-                    f"the split {k!r} must be a list of lines, and is {type(v).__name__} {v!r:.60}"
-                )
-        if not len(splits.get('train', [])): raise CorpusError(f"the corpus {name!r} has no lines to train on")
+            if hasattr(v, '__len__') and not isinstance(v, (str, bytes)): continue
+            raise CorpusError(f"the split {k!r} must be a list of lines, "
+                              f"and is {type(v).__name__} {v!r:.60}")
+        if not len(splits.get('train', [])):
+            raise CorpusError(f"the corpus {name!r} has no lines to train on")
         self.name, self.splits, self.tokenizer, self.gold = name, dict(splits), tokenizer, gold
         self.skipped = {k: n for k,n in (skipped or {}).items() if n}
 
-    @property
-    def train(self):
-        return self.splits['train']
-
-    @property
-    def valid(self):
-        return self.splits['valid']
-
-    @property
-    def test(self):
-        return self.splits['test']
+    train = property(lambda self: self.splits['train'])
+    valid = property(lambda self: self.splits['valid'])
+    test = property(lambda self: self.splits['test'])
 
     def __repr__(self):
+        lens = ', '.join(f'{k} {len(v):,}' for k,v in self.splits.items())
         left = ', '.join(f'{n:,} {k}' for k,n in self.skipped.items())
-        return (f"{type(self).__name__} {self.name!r}: " + ', '.join(f'{k} {len(v):,}' for k,v in self.splits.items()) + ' lines' +
-                f' (left out: {left})'*bool(left))
+        left = f' (left out: {left})' if left else ''
+        return f"{type(self).__name__} {self.name!r}: {lens} lines{left}"
 
 # %% ../../nbs/library/corpora.ipynb #c014
 class ToyCorpus(Corpus):
     "Sentences that a known grammar wrote, with gold annotation"
     def __init__(self, gold, grammar):
-        super().__init__('toy', {k: [o.text for o in v] for k,v in gold.items()}, tokenizer='space', gold=gold)
+        lines = {k: [o.text for o in v] for k,v in gold.items()}
+        super().__init__('toy', lines, tokenizer='space', gold=gold)
         self.grammar = grammar
 
     def floor(self, split='valid'):
         "The source's own perplexity on `split`: a model can't be better, but for luck"
-        s = self.gold[split]
-        return math.exp(-math.fsum(o.logp for o in s)/sum(len(o.tokens)+1 for o in s))
+        sents = self.gold[split]
+        n_predictions = sum(len(o.tokens)+1 for o in sents)
+        return math.exp(-math.fsum(o.logp for o in sents)/n_predictions)
 
     @property
     def senses(self):
@@ -91,7 +90,7 @@ class ToyCorpus(Corpus):
         return self.grammar.senses
     @property
     def entropy(self):
-        "Exact entropy of the source of train, valid and test (nats a sentence); takes some seconds the first time"
+        "Exact entropy of the source (nats a sentence); takes some seconds the first time"
         return _entropy(self.grammar)
     @property
     def mean_len(self):
@@ -108,13 +107,20 @@ def _toy_grammar(held): return ToyGrammar(held)
 @lru_cache
 def _entropy(grammar): return grammar.entropy()
 
-@contextmanager
-def _no_gc():
-    "Without garbage collection, which is slow while many small objects are made, and finds nothing"
-    on = gc.isenabled(); gc.disable()
-    try: yield
-    finally:
-        if on: gc.enable()
+def _toy_sentences(split, n, seed):
+    "`n` sentences of a split; those of 'unseen' have a word that no other split contains"
+    unseen, known = split == 'unseen', _toy_grammar(False).vocab
+    grammar, rng, res = _toy_grammar(unseen), random.Random(f'{seed}-{split}'), []
+    # of 'unseen' it is the probability, given that there is such a word
+    shift = math.log(1 - grammar.total(lambda w: w.form in known)) if unseen else 0.
+    while len(res) < n:
+        words,label = grammar.sample(rng)
+        if unseen and all(w.form in known for w in words): continue
+        tokens = grammar.spell(w.form for w in words)
+        senses = [w.sense if w.form in grammar.senses else None for w in words]
+        logp = grammar.logp(tokens) - shift
+        res.append(Sentence(tokens, [w.tag for w in words], senses, label, logp))
+    return res
 
 # %% ../../nbs/library/corpora.ipynb #c018
 def toy_corpus(
@@ -126,32 +132,28 @@ def toy_corpus(
 )->ToyCorpus:
     "The corpus that comes with the course: annotated sentences from a grammar of English"
     sizes = dict(train=n_train, valid=n_valid, test=n_test, unseen=n_unseen)
-    for k,n in sizes.items():
-        if not hasattr(n, '__index__') or n < (k == 'train'): raise CorpusError(f"n_{k} must be a whole number of sentences, not {n!r}")
-    gold, known = {}, _toy_grammar(False).vocab
-    with _no_gc():
-        for k,n in sizes.items():
-            g, rng, sents = _toy_grammar(k == 'unseen'), random.Random(f'{seed}-{k}'), []
-            shift = math.log(1 - g.total(lambda w: w.form in known)) if k == 'unseen' else 0.
-            while len(sents) < n:
-                words,label = g.sample(rng)
-                if k == 'unseen' and all(w.form in known for w in words): continue
-                tokens = g.spell(w.form for w in words)
-                sents.append(Sentence(tokens, [w.tag for w in words], [w.sense if w.form in g.senses else None for w in words],
-                                      label, g.logp(tokens) - shift))
-            gold[k] = sents
+    gold = {k: _toy_sentences(k, n, seed) for k,n in sizes.items()}
     return ToyCorpus(gold, _toy_grammar(False))
 
 # %% ../../nbs/library/corpora.ipynb #c048a
-def _whole_file(path):
-    "The bytes of a file, if the memory can hold them"
+def _all_bytes(path):
+    "The bytes of a file, unpacked, if the memory can hold them"
     size = regular_file(path).stat().st_size
     try:
-        if size > (memory() or math.inf): raise MemoryError
-        return path.read_bytes()
-    except MemoryError:
-        raise CorpusError(f"'{path}' has {size:,} bytes, more than the memory can take: read it as a stream, "
-                          "with `stream_loaders` or elmo_pretrain --stream") from None
+        if size <= (memory() or math.inf):
+            raw = path.read_bytes()
+            return gzip.decompress(raw) if path.suffix.lower() == '.gz' else raw
+    except MemoryError: pass
+    raise CorpusError(f"'{path}' has {size:,} bytes, more than the memory can take: "
+                      "read it as a stream, with `stream_loaders` or elmo_pretrain --stream")
+
+def _undecoded(path, encoding, raw, e):
+    "Why a file is not text in `encoding`, in words"
+    if isinstance(e, LookupError):
+        return f"there is no encoding {encoding!r}: try 'utf-8', 'latin-1' or 'cp1252'"
+    line = raw[:e.start].count(b'\n') + 1
+    return (f"'{path}' is not {encoding.upper()}: byte 0x{raw[e.start]:02x} at offset {e.start} "
+            f"(line {line}). Save it as UTF-8, or name its encoding, as in encoding='latin-1'")
 
 # %% ../../nbs/library/corpora.ipynb #c049
 def read_text(
@@ -160,27 +162,22 @@ def read_text(
 )->str:
     "The text of a file, or a `CorpusError` that says what is wrong with the file"
     path = Path(path)
-    try:
-        raw = _whole_file(path)
-        if path.suffix == '.gz': raw = gzip.decompress(raw)
+    try: raw = _all_bytes(path)
     except (OSError, EOFError, zlib.error) as e:
         raise CorpusError(f"can't read '{path}': {getattr(e, 'strerror', None) or e}") from e
-    if encoding == 'utf-8' and (seen := seen_encoding(raw)):
-        name = seen.split(',')[0].lower()
-        cure = "unpack it" if 'packed' in seen else f"save it as UTF-8, or name its encoding, as in encoding={name!r}"
-        raise CorpusError(f"'{path}' is {seen}, judging by its first bytes, and not UTF-8: {cure}")
+    if encoding == 'utf-8': check_utf8(path, otherwise=True, head=raw)
     try: text = raw.decode('utf-8-sig' if encoding == 'utf-8' else encoding)
-    except UnicodeDecodeError as e:
-        line = raw[:e.start].count(b'\n') + 1
-        raise CorpusError(f"'{path}' is not {encoding.upper()}: byte 0x{raw[e.start]:02x} at offset {e.start} (line {line}). "
-                          "Save it as UTF-8, or name its encoding, as in encoding='latin-1'") from e
-    except LookupError as e: raise CorpusError(f"there is no encoding {encoding!r}: try 'utf-8', 'latin-1' or 'cp1252'") from e
-    if '\0' in text: raise CorpusError(f"'{path}' has a NUL byte at offset {raw.find(0)}: it isn't a text file, or its encoding isn't {encoding}")
-    if not text.strip(): raise CorpusError(f"'{path}' has no text: it is empty or has only white space")
-    return text
+    except (UnicodeDecodeError, LookupError) as e:
+        raise CorpusError(_undecoded(path, encoding, raw, e)) from e
+    if '\0' in text:
+        why = (f"has a NUL byte at offset {raw.find(0)}: "
+               f"it isn't a text file, or its encoding isn't {encoding}")
+    elif not text.strip(): why = "has no text: it is empty or has only white space"
+    else: return text
+    raise CorpusError(f"'{path}' {why}")
 
 def all_lines(text):
-    "The lines of `text` without white space at their ends; the end of the last line begins no new one"
+    "The lines of `text` without white space at their ends; a last line that is empty is none"
     lines = [o.strip() for o in re.split('\r\n|\r|\n', text)]
     return lines if lines[-1] else lines[:-1]
 
@@ -195,43 +192,47 @@ def each_once(files):
     for o in files: res.setdefault(os.path.realpath(o), o)
     return list(res.values())
 
+def _files_at(p):
+    "The files at `p`, and what to say where there are none"
+    if p.is_dir():
+        return sorted(p.glob('*.txt')), (f"the folder '{p}' has no .txt files (for others, "
+            f"or for folders inside, give a pattern such as '{p}/**/*.md')")
+    if p.exists(): return [p], ''
+    if not glob.has_magic(str(p)): return [], f"there is no file or folder '{p}'"
+    found = map(Path, glob.glob(str(p), recursive=True))
+    return sorted(o for o in found if o.is_file()), f"no file matches the pattern '{p}'"
+
 # %% ../../nbs/library/corpora.ipynb #c052
 def text_files(
-    path,            # a file, a folder (its .txt files), a pattern such as 'books/*.txt', or a list of these
-)->list:             # sorted within a folder or pattern, each once
+    path,  # a file, a folder (its .txt files), a pattern such as 'books/*.txt', or a list of these
+)->list:   # sorted within a folder or pattern, each once
     "The files that `path` names"
     if isinstance(path, (list, tuple)):
-        if not path: raise CorpusError("the list of files is empty")
-        return each_once(f for o in path for f in text_files(o))
-    if not isinstance(path, (str, os.PathLike)): raise CorpusError(f"expected a file, a folder or a pattern, and got {path!r:.60}")
-    p = Path(path).expanduser()
-    if p.is_dir():
-        res = sorted(p.glob('*.txt'))
-        if not res: raise CorpusError(f"the folder '{p}' has no .txt files (for others, or for folders inside, give a pattern such as '{p}/**/*.md')")
-    elif p.exists(): res = [p]
-    elif glob.has_magic(str(p)):
-        res = sorted(Path(o) for o in glob.glob(str(p), recursive=True) if Path(o).is_file())
-        if not res: raise CorpusError(f"no file matches the pattern '{p}'")
-    else: raise CorpusError(f"there is no file or folder '{p}'")
-    return each_once(res)
+        files,why = [f for o in path for f in text_files(o)], "the list of files is empty"
+    elif isinstance(path, (str, os.PathLike)): files,why = _files_at(Path(path).expanduser())
+    else: files,why = [], f"expected a file, a folder or a pattern, and got {path!r:.60}"
+    if not files: raise CorpusError(why)
+    return each_once(files)
 
 # %% ../../nbs/library/corpora.ipynb #c054
 def split_lines(
     lines:list,        # in their order
     valid:float=0.05,  # share of the lines that is held out to validate
     test:float=0.05,   # share of the lines that is held out to test
+    given:dict=None,   # splits that are there already: nothing is cut off for them
 )->dict:               # 'train', 'valid', 'test' → lines
-    "Contiguous parts: train first, then valid, then test; each share that isn't 0 gets a line at least"
-    for k,share in (('valid', valid), ('test', test)):
-        if not 0 <= share < 1: raise CorpusError(f"{k} must be a share from 0 up to 1 (or files), not {share!r}")
-    n_valid, n_test = [max(1, round(len(lines)*o)) if o else 0 for o in (valid, test)]
+    "Contiguous parts: train, then valid, then test; a share that isn't 0 gets a line at least"
+    given, shares = given or {}, dict(valid=valid, test=test)
+    for k,share in shares.items():
+        if 0 <= share < 1: continue
+        raise CorpusError(f"{k} must be a share from 0 up to 1 (or files), not {share!r}")
+    sizes = {k: max(1, round(len(lines)*o)) for k,o in shares.items() if o and k not in given}
+    n_valid,n_test = [sizes.get(k, 0) for k in shares]
     n = len(lines) - n_valid - n_test
-    if n < 1:
-        raise CorpusError(
-            f"too short to split: {len(lines)} line{'s'*(len(lines)!=1)} with text, of which"
-            f" valid={valid} and test={test} take {n_valid + n_test}"
-        )
-    return dict(train=lines[:n], valid=lines[n:n+n_valid], test=lines[n+n_valid:])
+    if n < 1: raise CorpusError(
+        f"too short to split: {len(lines)} line{'s'*(len(lines)!=1)} with text, "
+        f"of which valid={valid} and test={test} take {n_valid + n_test}")
+    return dict(train=lines[:n], valid=lines[n:n+n_valid], test=lines[n+n_valid:]) | given
 
 # %% ../../nbs/library/corpora.ipynb #c056a
 SPLITS = dict(train=('train', 'training'), valid=('valid', 'validation', 'dev'), test=('test',))
@@ -248,30 +249,37 @@ def split_of(file):
 
 def split_files(files):
     "(files by split, others) where a train file and one held out are called so; else ({}, files)"
-    sets = {}
+    sets = {}     # the rest of the name → split → files
     for f in files:
         split, rest = split_of(f)
         if split: sets.setdefault(rest, {}).setdefault(split, []).append(f)
-    whole = {k: v for k,v in sets.items() if 'train' in v and len(v) > 1}
-    names = sorted(whole, key=len)
-    parts = {k: whole[names[0]][k] for k in SPLITS if k in whole[names[0]]} if names else {}
+    names = sorted((k for k,v in sets.items() if 'train' in v and len(v) > 1), key=len)
+    if not names: return {}, files
+    parts = {k: sets[names[0]][k] for k in SPLITS if k in sets[names[0]]}
+    ours = [f for fs in parts.values() for f in fs]
     if len(names) > 1: raise CorpusError(
         f"these are files of several corpora, {' and '.join(names)}: name those of one, "
-        f"such as {' '.join(f.name for fs in parts.values() for f in fs)}")
-    return parts, [f for f in files if f not in sum(parts.values(), [])]
+        f"such as {' '.join(f.name for f in ours)}")
+    return parts, [f for f in files if f not in ours]
 
 # %% ../../nbs/library/corpora.ipynb #c056c
 TEXT_ENDINGS = '.txt', '.tokens', '.raw'
 
 def ending(file): return Path(file.name.removesuffix('.gz')).suffix.lower()
 
+def folder_of(path):
+    "The folder that `path` is, or None"
+    p = Path(path).expanduser() if isinstance(path, (str, os.PathLike)) else None
+    return p if p and p.is_dir() else None
+
+def files_in(folder, endings):
+    return [o for o in sorted(folder.iterdir()) if o.is_file() and ending(o) in endings]
+
 def named_files(path, endings, sure=False):
     "`split_files` of a folder's files with these endings, or of the files that `path` names"
-    is_folder = isinstance(path, (str, os.PathLike)) and Path(path).expanduser().is_dir()
-    beside = sorted(Path(path).expanduser().iterdir()) if is_folder else []
-    parts, others = split_files([o for o in beside if o.is_file() and ending(o) in endings]
-                                if is_folder else text_files(path))
-    if parts and others and not is_folder and not sure: raise CorpusError(
+    if folder := folder_of(path): return split_files(files_in(folder, endings))
+    parts, others = split_files(text_files(path))
+    if parts and others and not sure: raise CorpusError(
         f"{parts['train'][0].name} is called after its split and {others[0].name} is not: "
         "say which files are held out, as in valid='valid.txt' and test='test.txt'")
     return parts, others
@@ -282,29 +290,33 @@ def files_by_split(path, valid, test, find, endings):
     shares = {k: v for k,v in asked.items() if isinstance(v, (int, float))}
     given = {k: find(v) for k,v in asked.items() if v is not None and k not in shares}
     parts, others = ({}, []) if shares else named_files(path, endings, sure=len(given) == 2)
-    held = {k: v for k,v in {**parts, **given}.items() if k != 'train'}
+    held = {k: v for k,v in (parts | given).items() if k != 'train'}
     out = {o.resolve() for fs in held.values() for o in fs}
     train = [o for o in parts.get('train') or find(path) if o.resolve() not in out]
     if not train: raise CorpusError(
         f"no file of {str(path)!r} is left to train on: all are in valid or test")
     usual = dict(valid=.05, test=0 if parts or 'valid' in held else .05)
-    cut = {k: 0 if k in held else shares.get(k, usual[k]) for k in asked}
-    return dict(train=train, **held), cut, others if parts else []
+    return dict(train=train, **held), usual | shares, others if parts else []
 
 # %% ../../nbs/library/corpora.ipynb #c056d
+def _called(files):
+    "A corpus of one file is called after it, one of several after their folder"
+    first = files['train'][0]
+    one_of_several = len(files['train']) > 1 or (len(files) > 1 and split_of(first)[0])
+    if one_of_several: return first.resolve().parent.name
+    return Path(first.name.removesuffix('.gz')).stem
+
 def files_corpus(path, valid, test, name, tokenizer, find, endings, read):
     "A corpus of files. `find` lists files; `read` gives the lines of one, and what it left out"
-    files, cut, unused = files_by_split(path, valid, test, find, endings)
-    lines, skipped = {}, Counter()
-    for k,fs in files.items():
-        some, left = zip(*map(read, fs))
-        lines[k] = [o for part in some for o in part]
-        for o in left: skipped.update(o)
-    splits = {**split_lines(lines['train'], **cut), **{k: lines[k] for k in files if k != 'train'}}
-    first = files['train'][0]
-    alone = len(files['train']) == 1 and not (len(files) > 1 and split_of(first)[0])
-    own = Path(first.name.removesuffix('.gz')).stem if alone else first.resolve().parent.name
-    res = Corpus(name or own, {k: v for k,v in splits.items() if v}, tokenizer, skipped=skipped)
+    files, shares, unused = files_by_split(path, valid, test, find, endings)
+    lines, skipped = {k: [] for k in files}, Counter()
+    for k,f in [(k, f) for k,fs in files.items() for f in fs]:
+        some, left = read(f)
+        lines[k] += some
+        skipped.update(left)
+    splits = split_lines(lines.pop('train'), **shares, given=lines)
+    splits = {k: v for k,v in splits.items() if v}
+    res = Corpus(name or _called(files), splits, tokenizer, skipped=skipped)
     res.files, res.unused = files, unused
     return res
 
@@ -313,7 +325,7 @@ def text_corpus(
     path,                    # a file, a folder (its .txt files), a pattern, or a list of these
     valid=None,              # files as in `path`, or a share of the lines at the end;
                              # None: the files that are called so, else 0.05
-    test=None,               # likewise; None: no line is cut off where there are files for `valid`
+    test=None,               # likewise; None: nothing is cut off where files validate
     name:str=None,           # what to call the corpus
     tokenizer:str='words',   # 'space' for text that is already cut into tokens by white space
     encoding:str='utf-8',
@@ -325,43 +337,49 @@ def text_corpus(
     return files_corpus(path, valid, test, name, tokenizer, text_files, TEXT_ENDINGS, read)
 
 # %% ../../nbs/library/corpora.ipynb #c059
-_FOLDER = dict(wikitext2='wikitext-2', ud_ewt='ud-ewt') # of a corpus under ELMO_FASTAI_DATA, if not its name
+_FOLDER = dict(wikitext2='wikitext-2', ud_ewt='ud-ewt')   # under ELMO_FASTAI_DATA, if not its name
 
 def local_folder(corpus):
     "The folder of `corpus` under ELMO_FASTAI_DATA, if there is one"
     root = os.environ.get('ELMO_FASTAI_DATA')
-    p = root and Path(root).expanduser()/_FOLDER.get(corpus, corpus)
-    return p if p and p.is_dir() else None
+    return folder_of(Path(root)/_FOLDER.get(corpus, corpus)) if root else None
 
 def local_copies(path, corpus, *names):
-    "The local copies of the files `names` of `corpus`: under `path` if given, else under ELMO_FASTAI_DATA, else None"
-    p = Path(path).expanduser() if path is not None else local_folder(corpus)
+    "Copies of a corpus's files: under `path` if given, else under ELMO_FASTAI_DATA, else None"
+    p = local_folder(corpus) if path is None else Path(path).expanduser()
     if p is None: return None
-    if not p.exists(): raise CorpusError(f"there is no file or folder '{p}'")
-    if p.is_file():
-        if len(names) > 1: raise CorpusError(f"'{p}' is a file; expected a folder with {', '.join(names)}")
-        return [p]
-    missing = [o for o in names if not (p/o).is_file()]
-    if missing: raise CorpusError(f"the folder '{p}' has no {' and no '.join(missing)}; it needs {', '.join(names)}")
-    return [p/o for o in names]
+    files = [p] if p.is_file() else [p/o for o in names]
+    missing,needed = [o.name for o in files if not o.is_file()], ', '.join(names)
+    if not p.exists(): why = f"there is no file or folder '{p}'"
+    elif len(files) < len(names): why = f"'{p}' is a file; expected a folder with {needed}"
+    elif missing: why = f"the folder '{p}' has no {' and no '.join(missing)}; it needs {needed}"
+    else: return files
+    raise CorpusError(why)
 
 # %% ../../nbs/library/corpora.ipynb #c061
+_WE = {'User-Agent': 'elmo_fastai'}
+
 def _answers(url, timeout=8):
-    try: urlopen(Request(url, method='HEAD', headers={'User-Agent': 'elmo_fastai'}), timeout=timeout).close()
-    except HTTPError: return True # an answer, if not the one we hoped for
+    "Is anybody there? An error of the server is an answer, too"
+    try: urlopen(Request(url, method='HEAD', headers=_WE), timeout=timeout).close()
+    except HTTPError: return True
     except OSError: return False
     return True
 
 def no_download(what, corpus, names, e):
+    "The error for a corpus that can't be downloaded"
     why = (str(e).strip() or type(e).__name__).splitlines()[0]
-    return CorpusError(f"can't download {what} ({why}). Check the network, or use a local copy: {corpus}(path=…) takes a folder with "
-        f"{', '.join(names)}; or set the environment variable ELMO_FASTAI_DATA to a folder that holds {_FOLDER.get(corpus, corpus)}/{names[0]}")
+    return CorpusError(
+        f"can't download {what} ({why}). Check the network, or use a local copy: {corpus}(path=…) "
+        f"takes a folder with {', '.join(names)}; or set the environment variable "
+        f"ELMO_FASTAI_DATA to a folder that holds {_FOLDER.get(corpus, corpus)}/{names[0]}")
 
 @contextmanager
 def offline(on):
     "If `on`, tell the hub's libraries not to try the network, as HF_HUB_OFFLINE=1 does"
     import datasets.config, huggingface_hub.constants
-    places = [o for o in (datasets.config, huggingface_hub.constants) if hasattr(o, 'HF_HUB_OFFLINE')]
+    modules = datasets.config, huggingface_hub.constants
+    places = [o for o in modules if hasattr(o, 'HF_HUB_OFFLINE')]
     was = [o.HF_HUB_OFFLINE for o in places]
     try:
         for o in places: o.HF_HUB_OFFLINE = on or o.HF_HUB_OFFLINE
@@ -378,109 +396,116 @@ def from_hub(repo, corpus=None, names=(), **kwargs):
         with offline(off): return load_dataset(repo, **kwargs)
     except Exception as e:
         e = OSError(f'no answer from {ENDPOINT}') if off else e
-        if corpus: raise no_download(repo, corpus, names, e) from e
-        raise CorpusError(f"can't load the data set '{repo}' ({' '.join(str(e).split()):.300}). Check its name and "
-                          "the network, or use a copy: a folder that `save_to_disk` of 🤗 datasets wrote") from e
+        error = no_download(repo, corpus, names, e) if corpus else CorpusError(
+            f"can't load the data set '{repo}' ({' '.join(str(e).split()):.300}). Check its name "
+            "and the network, or use a copy: a folder that `save_to_disk` of 🤗 datasets wrote")
+        raise error from e
 
 # %% ../../nbs/library/corpora.ipynb #c063
-def download(url, name):
-    "The bytes at `url`, with a bar where a person looks"
-    from datasets.utils import tqdm
-    with urlopen(Request(url, headers={'User-Agent': 'elmo_fastai'}), timeout=20) as r:
-        size, raw = int(r.headers.get('Content-Length') or 0), b''
-        with tqdm(total=size or None, unit='B', unit_scale=True, desc=name, disable=None) as bar:
-            while some := r.read(2**16): raw += some; bar.update(len(some))
-    if len(raw) < size: raise HTTPException(f'the connection broke off after {len(raw):,} of {size:,} bytes')
-    return raw
+def same_file(file, digest, what, meant):
+    "Raise `CorpusError` unless the SHA-256 of `file` is `digest`"
+    found = sha256(file.read_bytes()).hexdigest()
+    if found != digest: raise CorpusError(
+        f"{what} is not the text of {meant} that was meant: "
+        f"its SHA-256 is {found[:12]}…, expected {digest[:12]}…")
 
-def fetch(urls, corpus, names):
-    "The texts of the files at `urls`, downloaded unless they are in the cache"
-    from datasets import load_dataset
-    cache, files = xdg_cache_home()/'elmo_fastai'/corpus, []
-    for url,name in zip(urls, names):
-        f = cache/name; files.append(f)
-        if f.exists(): continue
-        try:
-            raw = download(url, name)
-            cache.mkdir(parents=True, exist_ok=True)
-            part = f.with_name(f'{f.name}.{os.getpid()}.part')
-            part.write_bytes(raw); part.replace(f)
-        except (OSError, HTTPException) as e: raise no_download(url, corpus, names, e) from e
-    ds = load_dataset('text', data_files={f.name: str(f) for f in files}, sample_by='document')
-    return [ds[f.name][0]['text'] for f in files]
+def fetch(url, corpus, names, digest=None, meant=None):
+    "The file at `url` in the cache; downloaded, and compared with its SHA-256, if it isn't there"
+    from datasets.utils import tqdm
+    file = xdg_cache_home()/'elmo_fastai'/corpus/url.rpartition('/')[2]
+    if file.exists(): return file
+    try:
+        with urlopen(Request(url, headers=_WE), timeout=20) as r, whole_file(file) as part:
+            size = int(r.headers.get('Content-Length') or 0)
+            bar = dict(total=size or None, desc=file.name, disable=None)    # where a person looks
+            with tqdm.wrapattr(r, 'read', **bar) as body, open(part, 'wb') as f:
+                copyfileobj(body, f)
+            got = part.stat().st_size
+            if got < size: raise HTTPException(f'it broke off after {got:,} of {size:,} bytes')
+            if digest: same_file(part, digest, url, meant)
+    except (OSError, HTTPException) as e: raise no_download(url, corpus, names, e) from e
+    return file
+
+def texts_of(path, corpus, *urls):
+    "The texts of a corpus's files: of a local copy, else of those at `urls`, which are kept"
+    names = [o.rpartition('/')[2] for o in urls]
+    files = local_copies(path, corpus, *names) or [fetch(o, corpus, names) for o in urls]
+    return [read_text(f) for f in files]
 
 # %% ../../nbs/library/corpora.ipynb #c065
 def _corpus(name, lines, tokenizer='words'):
     "A corpus of the `lines` by split; the blank ones among them are counted"
-    return Corpus(name, {k: [o for o in v if o] for k,v in lines.items()}, tokenizer,
-                  skipped={'blank lines': sum(not o for v in lines.values() for o in v)})
+    blank = sum(not o for v in lines.values() for o in v)
+    lines = {k: [o for o in v if o] for k,v in lines.items()}
+    return Corpus(name, lines, tokenizer, skipped={'blank lines': blank})
 
 # %% ../../nbs/library/corpora.ipynb #c067
-SHAKESPEARE_URL = 'https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt'
+SHAKESPEARE_URL = \
+    'https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt'
+
+def shakespeare_text(path=None):
+    "The plays of `tiny_shakespeare`, one text"
+    return texts_of(path, 'tiny_shakespeare', SHAKESPEARE_URL)[0]
 
 def tiny_shakespeare(
     path=None, # a local copy: input.txt or its folder
 )->Corpus:
-    "Shakespeare's plays in small: public domain, one line a sequence; blank lines are left out and counted"
-    files = local_copies(path, 'tiny_shakespeare', 'input.txt')
-    text = read_text(files[0]) if files else fetch([SHAKESPEARE_URL], 'tiny_shakespeare', ['input.txt'])[0]
-    a = int(len(text)*.9); b = a + int((len(text)-a)*.5)
-    return _corpus('tiny_shakespeare', dict(train=all_lines(text[:a]), valid=all_lines(text[a:b]), test=all_lines(text[b:])))
+    "Shakespeare's plays in small, public domain, a line a sequence; blank lines are left out"
+    text = shakespeare_text(path)
+    a = int(len(text)*.9)
+    b = a + int((len(text)-a)*.5)
+    parts = dict(train=text[:a], valid=text[a:b], test=text[b:])
+    return _corpus('tiny_shakespeare', {k: all_lines(o) for k,o in parts.items()})
 
 # %% ../../nbs/library/corpora.ipynb #c069
 def wikitext2(
     path=None, # a local copy: a folder with train.txt, valid.txt, test.txt
 )->Corpus:
-    "WikiText-2, word level (Merity et al. 2016); blank lines are left out and counted, headings kept"
+    "WikiText-2, word level (Merity et al. 2016); blank lines are left out, headings kept"
     names = ['train.txt', 'valid.txt', 'test.txt']
-    files = local_copies(path, 'wikitext2', *names)
-    if files: return _corpus('wikitext2', {f.stem: all_lines(read_text(f)) for f in files}, 'space')
-    ds = from_hub('Salesforce/wikitext', 'wikitext2', names, name='wikitext-2-v1')
-    return _corpus(
-        'wikitext2',
-        {
-            k: [o.strip() for o in ds[v]['text']]
-            for k, v in (('train', 'train'), ('valid', 'validation'), ('test', 'test'))
-        },
-        'space',
-    )
+    if files := local_copies(path, 'wikitext2', *names):
+        lines = {f.stem: all_lines(read_text(f)) for f in files}
+    else:
+        ds = from_hub('Salesforce/wikitext', 'wikitext2', names, name='wikitext-2-v1')
+        theirs = dict(train='train', valid='validation', test='test')
+        lines = {k: [o.strip() for o in ds[v]['text']] for k,v in theirs.items()}
+    return _corpus('wikitext2', lines, 'space')
 
 # %% ../../nbs/library/corpora.ipynb #c071
-def _gold_corpus(name, gold): return Corpus(name, {k: [o.text for o in v] for k,v in gold.items()}, tokenizer='space', gold=gold)
+def _gold_corpus(name, gold):
+    lines = {k: [o.text for o in v] for k,v in gold.items()}
+    return Corpus(name, lines, tokenizer='space', gold=gold)
 
-def _conllu(lines):
-    "Sentences of a CoNLL-U file: the form and the universal tag of each word"
-    res, toks = [], []
-    for line in [*lines, '']:
-        if not line.strip():
-            if toks: res.append(Sentence(*map(list, zip(*toks))))
-            toks = []
-        elif line[0] != '#':
-            cols = line.split('\t')
-            if cols[0].isdigit(): toks.append((cols[1].replace(' ', '\u00a0'), cols[3])) # 1-2 and 8.1 are no words
-    return res
+def _conllu(text):
+    "The form and the universal tag of each word in a CoNLL-U file"
+    for s in conllu.parse(text, fields=('id', 'form', 'lemma', 'upos')):
+        words = [o for o in s if isinstance(o['id'], int)]             # 1-2 and 8.1 are no words
+        forms = [o['form'].replace(' ', '\u00a0') for o in words]
+        yield Sentence(forms, [o['upos'] for o in words])
 
 # %% ../../nbs/library/corpora.ipynb #c072
+def _sst2_lines(file):
+    "(label, text) of each line"
+    for i,line in enumerate(lines_of(read_text(file)), 1):
+        label,tab,text = line.partition('\t')
+        if not tab or label not in ('0', '1'): raise CorpusError(
+            f"'{file}', line {i}: expected 0 or 1, a tab and a text, "
+            f"found {line.replace(tab or ' ', ' ', 1)[:60]!r}")
+        yield int(label), text
+
 def sst2(
-    path=None, # a local copy: a folder with sst2.train.tsv, sst2.dev.tsv, sst2.test.tsv, each line `label TAB text`
+    path=None, # a local copy: a folder with sst2.train.tsv, …dev.tsv, …test.tsv (`label TAB text`)
 )->Corpus:
-    "Stanford Sentiment Treebank, two classes (Socher et al. 2013), labels in `gold`. The hub's version trains on phrases and hides the test labels"
+    "Stanford Sentiment Treebank, two classes (Socher et al. 2013), labels in `gold`"
     names = [f'sst2.{k}.tsv' for k in ('train','dev','test')]
-    files = local_copies(path, 'sst2', *names)
-    if files:
-        rows = [[line.split('\t', 1) for line in lines_of(read_text(f))] for f in files]
-        for f,part in zip(files, rows):
-            for i,r in enumerate(part):
-                if len(r) != 2 or r[0] not in ('0', '1'):
-                    raise CorpusError(
-                        f"'{f}', line {i+1}: expected 0 or 1, a tab and a text, found"
-                        f" {' '.join(r)[:60]!r}"
-                    )
-        rows = [[(text, int(label)) for label,text in part] for part in rows]
-    else:
+    if files := local_copies(path, 'sst2', *names): parts = map(_sst2_lines, files)
+    else:                           # the hub's version trains on phrases and hides the test labels
         ds = from_hub('stanfordnlp/sst2', 'sst2', names)
-        rows = [[(o['sentence'], o['label'] if o['label'] in (0, 1) else None) for o in ds[k]] for k in ('train','validation','test')]
-    return _gold_corpus('sst2', {k: [Sentence(text.split(), label=label) for text,label in part] for k,part in zip(('train','valid','test'), rows)})
+        rows = [ds[k] for k in ('train','validation','test')]
+        known = {0: 0, 1: 1}
+        parts = [[(known.get(o['label']), o['sentence']) for o in some] for some in rows]
+    sents = [[Sentence(text.split(), label=label) for label,text in part] for part in parts]
+    return _gold_corpus('sst2', dict(zip(('train','valid','test'), sents)))
 
 # %% ../../nbs/library/corpora.ipynb #c073
 _UD = 'https://raw.githubusercontent.com/UniversalDependencies/UD_English-EWT/master/'
@@ -488,26 +513,31 @@ _UD = 'https://raw.githubusercontent.com/UniversalDependencies/UD_English-EWT/ma
 def ud_ewt(
     path=None, # a local copy: a folder with en_ewt-ud-train.conllu, …-dev.conllu, …-test.conllu
 )->Corpus:
-    "Universal Dependencies English Web Treebank (Silveira et al. 2014), part-of-speech tags in `gold`"
-    names = [f'en_ewt-ud-{k}.conllu' for k in ('train','dev','test')]
-    files = local_copies(path, 'ud_ewt', *names)
-    texts = [read_text(f) for f in files] if files else fetch([_UD+o for o in names], 'ud_ewt', names)
-    return _gold_corpus('ud_ewt', {k: _conllu(re.split('\r?\n', t)) for k,t in zip(('train','valid','test'), texts)})
+    "Universal Dependencies English Web Treebank (Silveira et al. 2014), tags in `gold`"
+    urls = [f'{_UD}en_ewt-ud-{k}.conllu' for k in ('train','dev','test')]
+    sents = [list(_conllu(o)) for o in texts_of(path, 'ud_ewt', *urls)]
+    return _gold_corpus('ud_ewt', dict(zip(('train','valid','test'), sents)))
 
 # %% ../../nbs/library/corpora.ipynb #c077
 _abbr = re.compile(
-    r'["(]?(?:[A-Za-z]|(?:[A-Za-z]\.)+[A-Za-z]|Mr|Mrs|Ms|Dr|St|Sen|Rep|Gov|Gen|Inc|Corp|Co|Cos|Ltd|Bros|vs|No|Jan|Feb|Aug|Sept|Oct|Nov|Dec)\.'
-)
+    r'["(]?(?:[A-Za-z]|(?:[A-Za-z]\.)+[A-Za-z]|Mr|Mrs|Ms|Dr|St|Sen|Rep|Gov|Gen|Inc|Corp|Co|Cos'
+    r'|Ltd|Bros|vs|No|Jan|Feb|Aug|Sept|Oct|Nov|Dec)\.')
+_stop = re.compile(r'[.?!]["\')]*$')
+
+def _is_prose(s):
+    "Not in capitals, and of letters mostly"
+    n_letters = sum(c.isalpha() for c in s)
+    return n_letters > .75*len(s.replace(' ', '')) and not s.isupper()
 
 def _sentences(text):
     "The sentences of an article, as far as full stops and capitals tell"
-    res, words = [], text.split()
-    for i,(w,after) in enumerate(zip(words, [*words[1:], 'A'])):
-        if i == 0 or ends: res.append([])
+    res, words, ended = [], text.split(), True
+    for w,after in zip(words, [*words[1:], 'A']):
+        if ended: res.append([])
         res[-1].append(w)
-        ends = re.search(r'[.?!]["\')]*$', w) and re.match(r'["\'(]*[A-Z]', after) and not _abbr.fullmatch(w)
-    lines = [' '.join(o) for o in res if len(o) >= 6 and re.search(r'[.?!]["\')]*$', o[-1])]
-    return [o for o in lines if sum(c.isalpha() for c in o) > .75*len(o.replace(' ', '')) and not o.isupper()]
+        ended = _stop.search(w) and re.match(r'["\'(]*[A-Z]', after) and not _abbr.fullmatch(w)
+    lines = [' '.join(o) for o in res if len(o) >= 6 and _stop.search(o[-1])]
+    return [o for o in lines if _is_prose(o)]
 
 def _article(text):
     "The running text of an article: no quotes around it, no escapes, no sign-off"
@@ -521,29 +551,34 @@ def reuters(
     n_valid:int=50,  # sentences to validate on
     n_test:int=50,   # sentences to test on
 )->Corpus:
-    "Sentences of Reuters-21578 (Lewis 1997): train from the training articles, valid and test from the test articles"
-    names = ['train', 'test'] # parts of the collection, and folders with tables
+    "Sentences of Reuters-21578 (Lewis 1997), of its training and of its test articles"
     root = path if path is not None else local_folder('reuters')
-    if root is None:
-        ds = from_hub('ucirvine/reuters21578', 'reuters', ['training', 'test'], revision='refs/convert/parquet',
-                  data_files={k: f'ModApte/{k}/*.parquet' for k in names})
-        parts = [map(_article, ds[k]['text']) for k in names]
-    else: parts = _local_reuters(Path(root).expanduser(), names)
-    train = list(islice((o for a in parts[0] for o in _sentences(a)), n_train))
-    held = list(islice((o for a in parts[1] for o in _sentences(a)), n_valid + n_test))
-    if len(train) < n_train or len(held) < n_valid + n_test:
+    articles = _hub_reuters() if root is None else _local_reuters(Path(root).expanduser())
+    ns = n_train, n_valid + n_test
+    train,held = [list(islice((o for a in some for o in _sentences(a)), n))
+                  for some,n in zip(articles, ns)]
+    if (len(train), len(held)) != ns:
         raise CorpusError(f"Reuters has {len(train)} and {len(held)} sentences here, fewer than "
                           f"n_train={n_train} and n_valid={n_valid} with n_test={n_test}")
     return Corpus('reuters', dict(train=train, valid=held[:n_valid], test=held[n_valid:]))
 
 # %% ../../nbs/library/corpora.ipynb #c081
-def _local_reuters(root, names):
-    "The articles of the parts `names` in a local copy, one after the other"
-    if (root/'training').is_dir() and (root/'test').is_dir(): # NLTK: a headline, then the article
+def _hub_reuters():
+    "The articles to train on, and those to test on"
+    files = {k: f'ModApte/{k}/*.parquet' for k in ('train', 'test')}
+    ds = from_hub('ucirvine/reuters21578', 'reuters', ['training', 'test'],
+                  revision='refs/convert/parquet', data_files=files)
+    return [map(_article, ds[k]['text']) for k in files]
+
+def _local_reuters(root):
+    "The same of a local copy, one article after the other"
+    if (root/'training').is_dir() and (root/'test').is_dir():  # NLTK: a headline, then the article
         files = [sorted(o for o in (root/k).iterdir() if o.is_file()) for k in ('training', 'test')]
         return [(_article(read_text(f, 'latin-1').partition('\n')[2]) for f in fs) for fs in files]
-    if all(list((root/k).glob('*.parquet')) for k in names):
-        from datasets import load_dataset
-        ds = load_dataset('parquet', data_files={k: [str(o) for o in sorted((root/k).glob('*.parquet'))] for k in names})
-        return [map(_article, ds[k]['text']) for k in names]
-    raise CorpusError(f"'{root}' is no copy of Reuters: it needs folders training and test with articles, or train and test with .parquet files")
+    tables = {k: sorted(map(str, (root/k).glob('*.parquet'))) for k in ('train', 'test')}
+    if not all(tables.values()): raise CorpusError(
+        f"'{root}' is no copy of Reuters: it needs folders training and test with articles, "
+        "or train and test with .parquet files")
+    from datasets import load_dataset
+    ds = load_dataset('parquet', data_files=tables)
+    return [map(_article, ds[k]['text']) for k in tables]

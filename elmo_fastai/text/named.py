@@ -19,20 +19,22 @@ CORPORA = dict(toy=toy_corpus, tiny_shakespeare=tiny_shakespeare, wikitext2=wiki
                sst2=sst2, ud_ewt=ud_ewt, reuters=reuters, novels=novels, tiny_en=english)
 
 def get_corpus(
-    name,      # a name in `CORPORA`, or 'hub:owner/name'; a file, folder, pattern or list of files; a table
-    data=None, # where the local copy of a public corpus or data set is
+    name,          # in `CORPORA`, or 'hub:owner/name'; a file, folder, pattern or list; a table
+    data=None,     # where the local copy of a public corpus or data set is
     seed:int=None, # for the toy corpus
-    **kwargs,  # for the function that makes the corpus
+    **kwargs,      # for the function that makes the corpus
 )->Corpus:
     "A corpus by name, from your own files, or from a table"
-    if not isinstance(name, (str, os.PathLike, list, tuple)):
-        return table_corpus(name, **kwargs)
-    if isinstance(name, str) and name in CORPORA:
-        if name == 'toy' and data is not None: raise CorpusError(f"the toy corpus is generated: it has no local copy, but data={str(data)!r}")
-        if name != 'toy': return CORPORA[name](**({} if data is None else dict(path=data)), **kwargs)
+    if isinstance(name, (os.PathLike, list, tuple)): return file_corpus(name, **kwargs)
+    if not isinstance(name, str): return table_corpus(name, **kwargs)
+    if name == 'toy':
+        if data is not None: raise CorpusError(
+            f"the toy corpus is generated: it has no local copy, but data={str(data)!r}")
         return toy_corpus(**({} if seed is None else dict(seed=seed)), **kwargs)
-    if isinstance(name, str) and name.startswith('hub:'):
+    if name in CORPORA: return CORPORA[name](**({} if data is None else dict(path=data)), **kwargs)
+    if name.startswith('hub:'):
         return hub_corpus(name.removeprefix('hub:'), path=data, **kwargs)
-    if isinstance(name, str) and not glob.has_magic(name) and not (name.strip() and Path(name).expanduser().exists()):
-        raise CorpusError(f"unknown corpus {name!r}: there is no file or folder of that name, and the known names are {', '.join(CORPORA)}")
-    return file_corpus(name, **kwargs)
+    there = name.strip() and Path(name).expanduser().exists()
+    if there or glob.has_magic(name): return file_corpus(name, **kwargs)
+    raise CorpusError(f"unknown corpus {name!r}: there is no file or folder of that name, "
+                      f"and the known names are {', '.join(CORPORA)}")

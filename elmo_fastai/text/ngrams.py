@@ -20,7 +20,8 @@ def kn_discounts(
     modified:bool=True # one discount each for counts of 1, 2 and 3 or more? Otherwise one for all
 )->np.ndarray: # discounts for a count of 0, 1, 2, and 3 or more, [4]
     "Discounts estimated from the counts of counts (Chen and Goodman 1998, section 3)"
-    n1, n2, n3, n4 = np.bincount(np.minimum(np.asarray(counts, int), 5), minlength=6)[1:5].tolist()
+    counts = np.minimum(np.asarray(counts, int), 5)
+    n1, n2, n3, n4 = np.bincount(counts, minlength=6)[1:5].tolist()
     y = n1/(n1+2*n2) if n1 and n2 else .5
     if modified and n1 and n2 and n3 and n4:
         D = np.array([0, 1-2*y*n2/n1, 2-3*y*n3/n2, 3-4*y*n4/n3])
@@ -29,68 +30,68 @@ def kn_discounts(
 
 # %% ../../nbs/library/ngrams.ipynb #c035
 class KneserNey:
-    "Interpolated Kneser–Ney n-gram model, sentence by sentence (Kneser and Ney 1995; Chen and Goodman 1998)"
+    "Interpolated Kneser–Ney n-gram model (Kneser and Ney 1995; Chen and Goodman 1998)"
     def __init__(self,
         order:int=3, # length of the longest n-gram; 1 is the unigram model
-        vocab_size:int=None, # number of types that can be predicted: words and the end. None: those seen in `fit`
+        vocab_size:int=None, # types that can be predicted, with the end; None: those seen in `fit`
         modified:bool=True, # three discounts an order instead of one?
-        backward:bool=False # read each sentence from its last word to its first? Then its end is the beginning marker
+        backward:bool=False # read each sentence from its last word to its first?
     ):
-        if not isinstance(order, (int, np.integer)) or order < 1:
-            raise ValueError(f"order must be a whole number from 1 up, not {order!r}: 1 is the unigram model, 3 the trigram")
-        if vocab_size is not None and (not isinstance(vocab_size, (int, np.integer)) or vocab_size < 1):
-            raise ValueError(f"vocab_size must be None or a whole number from 1 up, not {vocab_size!r}")
+        if not hasattr(order, '__index__') or order < 1: raise ValueError(
+            f"order must be a whole number from 1 up, not {order!r}: "
+            "1 is the unigram model, 3 the trigram")
         store_attr()
 
 # %% ../../nbs/library/ngrams.ipynb #c037
 END = '<end>'
 
 def _sentences(sents):
-    "`sents` as a list of lists of tokens, or an error that says what to pass"
-    if isinstance(sents, str): raise CorpusError(f"expected a list of sentences, not one text ({sents[:30]!r})")
+    "`sents` as a list of lists of tokens"
     out = []
     for s in sents:
-        if isinstance(s, str) or not hasattr(s, '__iter__'):
-            raise CorpusError(f"a sentence must be a list of words or word ids, not {s!r}: split the text into tokens first")
+        if isinstance(s, str) or not hasattr(s, '__iter__'): raise CorpusError(
+            f"a sentence must be a list of words or word ids, not {s!r}: "
+            "split the text into tokens first")
         out.append(s.tolist() if hasattr(s, 'tolist') else list(s))
     if not out: raise CorpusError("no sentences: the corpus is empty")
     return out
 
-def _types(sents):
-    try: return list(dict.fromkeys(chain.from_iterable(sents)))
-    except TypeError: raise CorpusError("a token must be a word or a word id, one value that can be a dictionary's key") from None
+def _types(sents): return list(dict.fromkeys(chain.from_iterable(sents)))
 
 @patch
 def _check_size(self:KneserNey, n_seen, new):
     "`vocab_size`, or an error if it can't hold the seen types and the `new` ones"
     V = n_seen if self.vocab_size is None else self.vocab_size
     if n_seen+len(new) <= V: return V
-    some = ', '.join(map(repr, new[:3]))
-    msg = f"{n_seen} types with the end" + (f", and {len(new)} not seen in fit ({some}{', …' if len(new)>3 else ''})," if new else '')
-    raise CorpusError(f"{msg} do not fit into vocab_size={V}: replace rare words by '<unk>' on both sides, or give a larger vocab_size")
+    some = ', '.join([*map(repr, new[:3]), *['…'][:len(new)-3]])
+    more = f", and {len(new)} not seen in fit ({some})," if new else ''
+    raise CorpusError(f"{n_seen} types with the end{more} do not fit into vocab_size={V}: "
+                      "replace rare words by '<unk>' on both sides, or give a larger vocab_size")
 
 # %% ../../nbs/library/ngrams.ipynb #c039
 @patch
 def _stream(self:KneserNey, sents):
-    "Flat token numbers with 0 before and 1 after each sentence, and each one's distance from its beginning"
+    "Flat token numbers, 0 before and 1 after each sentence; and their distance from its beginning"
     lens = np.array([len(s) for s in sents]) + 2
     depth = np.arange(lens.sum()) - np.repeat(lens.cumsum()-lens, lens)
     is_word = (depth>0) & (depth<np.repeat(lens, lens)-1)
     toks = np.where(depth==0, 0, 1)
     if self.backward: sents = [s[::-1] for s in sents]
-    toks[is_word] = np.fromiter((self.o2i.get(o, self.M-1) for o in chain.from_iterable(sents)), np.int64, is_word.sum())
+    numbers = (self.o2i.get(o, self.M-1) for o in chain.from_iterable(sents))
+    toks[is_word] = np.fromiter(numbers, np.int64, is_word.sum())
     return toks, depth
 
 @patch
 def _count(self:KneserNey, toks, depth):
-    "For each length: keys, suffixes, whether it starts at the beginning, and counts of the distinct n-grams"
+    "Of the distinct n-grams of each length: keys, suffixes, which start at the beginning, counts"
     node = np.zeros_like(toks)                    # length 0: all positions share the empty n-gram
     for k in range(self.order):
         at = np.flatnonzero(depth>=k)
-        keys, first, number, n = np.unique(node[at-1]*self.M + toks[at], return_index=True, return_inverse=True, return_counts=True)
+        keys, first, number, n = np.unique(node[at-1]*self.M + toks[at], return_index=True,
+                                           return_inverse=True, return_counts=True)
         first = at[first]                         # one place where each distinct n-gram ends
         yield keys, node[first], depth[first]==k, n
-        node[at] = number                         # where depth < k the old number stays, and is never read again
+        node[at] = number                         # the others' numbers are never read again
 
 # %% ../../nbs/library/ngrams.ipynb #c041
 _Level = namedtuple('_Level', 'keys p gamma D')
@@ -99,36 +100,42 @@ _Level = namedtuple('_Level', 'keys p gamma D')
 def fit(self:KneserNey,
     sents # lists of words or of word ids, without markers for beginning and end
 )->KneserNey: # itself
-    "Count the n-grams of `sents` and turn them into probabilities; `CorpusError` if there are none, or too many types"
+    "Count the n-grams of `sents` and turn them into probabilities"
     sents = _sentences(sents)
     types = _types(sents)
-    self.V = self._check_size(len(types)+1, [])
-    self.words, self.o2i, self.M = [END, *types], {o: i for i, o in enumerate(types, 2)}, len(types)+3
+    self.V, self.M = self._check_size(len(types)+1, []), len(types)+3
+    self.words, self.o2i = [END, *types], {o: i for i, o in enumerate(types, 2)}
     grams, self.levels, p = list(self._count(*self._stream(sents))), [], np.array([1/self.V])
     for k, (keys, suffix, at_start, n) in enumerate(grams):
-        if k+1 < self.order: n = np.where(at_start, n, np.bincount(grams[k+1][1], minlength=len(n)))  # continuation counts
-        if k == 0: n[0] = 0                                       # the beginning is never predicted
+        if k+1 < self.order:                      # continuation counts
+            n = np.where(at_start, n, np.bincount(grams[k+1][1], minlength=len(n)))
+        if k == 0: n[0] = 0                       # the beginning is never predicted
         D, ctx = kn_discounts(n[n>0], self.modified and self.order>1), keys//self.M
         d, total = D[np.minimum(n, 3)], np.bincount(ctx, n, len(p))
         gamma = np.bincount(ctx, d, len(p))/np.maximum(total, 1)
         p = (n-d)/total[ctx] + gamma[ctx]*p[suffix]
-        # one more entry each: a key that nothing equals, and the weight 1 where even the context is unknown
-        self.levels.append(_Level(np.append(keys, np.iinfo(np.int64).max), np.append(p, 0), np.append(gamma, 1), D))
+        # one entry more: a key that nothing equals, the weight 1 where even the context is unknown
+        keys = np.append(keys, np.iinfo(np.int64).max)
+        self.levels.append(_Level(keys, np.append(p, 0), np.append(gamma, 1), D))
     return self
 
 # %% ../../nbs/library/ngrams.ipynb #c043
 @patch
+def _fitted(self:KneserNey):
+    if hasattr(self, 'levels'): return self.levels
+    raise ValueError("this model has counted nothing yet: call fit(sents) first")
+
+@patch
 def logps(self:KneserNey,
     sents # lists of words or of word ids
-)->np.ndarray: # natural logs of all predictions, sentence after sentence, n+1 for n words, in the order in which they are read
-    "Log-probability of each word and each end in `sents`; `ValueError` before `fit`, `CorpusError` if types exceed `vocab_size`"
-    if not hasattr(self, 'levels'): raise ValueError("this model has counted nothing yet: call fit(sents) first")
-    sents = _sentences(sents)
+)->np.ndarray: # natural logs of all predictions, sentence after sentence, in the order of reading
+    "Log-probability of each word and each end in `sents`, n+1 for n words"
+    levels, sents = self._fitted(), _sentences(sents)
     self._check_size(len(self.words), [o for o in _types(sents) if o not in self.o2i])
     toks, depth = self._stream(sents)
     node, p = np.zeros_like(toks), np.full(len(toks), 1/self.V)
-    for k, l in enumerate(self.levels):
-        ctx = np.where(depth>=k, np.roll(node, 1), -1)    # the n-gram that ends one word earlier, -1 if there is none
+    for k, l in enumerate(levels):
+        ctx = np.where(depth>=k, np.roll(node, 1), -1)    # the n-gram before this word, or -1
         key = ctx*self.M + toks
         i = np.searchsorted(l.keys, key)
         hit = l.keys[i]==key
@@ -164,11 +171,11 @@ def _node(self:KneserNey, gram):
 @patch
 def next_probs(self:KneserNey,
     context=() # the words of the sentence so far, in the order in which the model reads
-)->np.ndarray: # probability of each of `self.words` (the first is the end of the sentence), [len(words)]
+)->np.ndarray: # probability of each of `self.words` (the first is the end), [len(words)]
     "Distribution of the next word; types that were not seen in `fit` share what is missing to one"
-    if not hasattr(self, 'levels'): raise ValueError("this model has counted nothing yet: call fit(sents) first")
-    ids, p = [0, *(self.o2i.get(o, self.M-1) for o in context)], np.full(self.M-1, 1/self.V)
-    for k, l in enumerate(self.levels[:len(ids)+1]):
+    levels, ids = self._fitted(), [0, *(self.o2i.get(o, self.M-1) for o in context)]
+    p = np.full(self.M-1, 1/self.V)
+    for k, l in enumerate(levels[:len(ids)+1]):
         node = self._node(ids[len(ids)-k:])
         if node is None: break
         a, b = np.searchsorted(l.keys, [node*self.M, (node+1)*self.M])
@@ -195,11 +202,13 @@ def ngram_report(
     train, # sentences to count: lists of words or of word ids
     valid, # sentences to score
     orders=(1, 3), # lengths of the longest n-gram
-    vocab_size:int=None, # number of types that can be predicted, with the end; None: those of `train`
+    vocab_size:int=None, # types that can be predicted, with the end; None: those of `train`
     modified:bool=True # three discounts an order instead of one?
 )->pd.DataFrame: # perplexities `forward`, `backward` and `mean`, one row an order
     "Kneser–Ney perplexities of `valid` in both directions"
     train, valid = _sentences(train), _sentences(valid)
-    rows = [[KneserNey(o, vocab_size, modified, b).fit(train).perplexity(valid) for b in (False, True)] for o in orders]
+    def ppl(order, backward):
+        return KneserNey(order, vocab_size, modified, backward).fit(train).perplexity(valid)
+    rows = [[ppl(o, backward) for backward in (False, True)] for o in orders]
     df = pd.DataFrame(rows, columns=['forward', 'backward'], index=pd.Index(orders, name='order'))
     return df.assign(mean=np.sqrt(df.forward*df.backward))

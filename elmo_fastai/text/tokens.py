@@ -9,14 +9,14 @@ __all__ = ['PAD', 'UNK', 'BOS', 'EOS', 'SPECIALS', 'space_tokenize', 'word_token
 
 # %% ../../nbs/library/tokens.ipynb #c004
 import json, re, unicodedata
-from collections import Counter, namedtuple
-from itertools import chain, count
+from collections import Counter
+from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 import numpy as np
-import torch
 from fastcore.basics import patch
 from ..base.errors import CorpusError
-from ..base.files import regular_file
+from ..base.files import regular_file, whole_file
 
 # %% ../../nbs/library/tokens.ipynb #c016
 def space_tokenize(
@@ -27,8 +27,9 @@ def space_tokenize(
 
 # %% ../../nbs/library/tokens.ipynb #c024
 def _ranges(prefix):
-    "The characters whose Unicode category starts with `prefix`, written for a regular expression's `[…]`"
-    codes = [i for i in chain(range(0x20000), range(0xE0000, 0xE0200)) if unicodedata.category(chr(i)).startswith(prefix)]
+    "The characters of the Unicode categories with `prefix`, for `[…]` in a regular expression"
+    every = chain(range(0x20000), range(0xE0000, 0xE0200))
+    codes = [i for i in every if unicodedata.category(chr(i)).startswith(prefix)]
     starts = [i for i,j in zip(codes, [-2, *codes]) if i != j+1]
     ends = [i for i,j in zip(codes, [*codes[1:], -2]) if j != i+1]
     return ''.join(f'{chr(a)}-{chr(b)}' for a,b in zip(starts, ends))
@@ -52,18 +53,23 @@ _re_word = re.compile(rf'''
 def word_tokenize(
     text:str # raw text
 )->list:     # words, punctuation signs, halves of contractions
-    "Split words from punctuation and contractions (`didn't` → `did n't`); no visible character is lost"
+    "Split off punctuation and contractions (`didn't` → `did n't`); no visible character is lost"
     return _re_word.findall(text)
 
 # %% ../../nbs/library/tokens.ipynb #c035
+@contextmanager
+def _needs_spacy(who):
+    try: yield
+    except ImportError: raise ImportError(
+        f"{who} needs spaCy: `pip install spacy`, or take 'words'") from None
+
 class SpacyTokenizer:
     "spaCy's rules for `lang`, one text at a time"
     def __init__(self, lang='en'): self.lang = lang
     def __getstate__(self): return {'lang': self.lang}
     def __call__(self, text):
         if not hasattr(self, 'nlp'):
-            try: import spacy
-            except ImportError: raise ImportError("The tokenizer 'spacy' needs spaCy: `pip install spacy`, or take 'words'") from None
+            with _needs_spacy("The tokenizer 'spacy'"): import spacy
             self.nlp = spacy.blank(self.lang).tokenizer
         return [t.text for t in self.nlp(text) if not t.is_space]
 
@@ -71,38 +77,42 @@ class SpacyTokenizer:
 class FastaiTokenizer:
     "A tokenizer of fastai with its rules, one text at a time"
     def __init__(self,
-        tok=None,  # one of fastai's, such as `BaseTokenizer()`; None: fastai's `WordTokenizer`, which is spaCy's
+        tok=None,  # one of fastai's, such as `BaseTokenizer()`; None: its `WordTokenizer`, spaCy's
         rules=None # functions from text to text; None: fastai's `defaults.text_proc_rules`
     ): self.tok, self.rules = tok, rules
     def __getstate__(self): return {'tok': self.tok, 'rules': self.rules}
     def __call__(self, text):
         from fastai.text.core import BOS, TokenizeWithRules, WordTokenizer
         if not hasattr(self, 'all'):
-            try: tok = self.tok or WordTokenizer()
-            except ImportError: raise ImportError("fastai's word tokenizer needs spaCy: `pip install spacy`, or take 'words'") from None
+            with _needs_spacy("fastai's word tokenizer"): tok = self.tok or WordTokenizer()
             self.all = TokenizeWithRules(tok, self.rules, post_rules=[])
         [toks] = self.all([text])
-        return [t for t in toks[toks[:1] == [BOS]:] if t.strip()]
+        if toks and toks[0] == BOS: toks = toks[1:]
+        return [t for t in toks if t.strip()]
 
 # %% ../../nbs/library/tokens.ipynb #c039
-_tokenizers = dict(space=space_tokenize, words=word_tokenize, spacy=SpacyTokenizer(), fastai=FastaiTokenizer())
+_tokenizers = dict(space=space_tokenize, words=word_tokenize,
+                   spacy=SpacyTokenizer(), fastai=FastaiTokenizer())
+
 def get_tokenizer(
-    name # 'space', 'words', 'spacy', 'fastai', a tokenizer of fastai, or a function from text to a list of tokens
+    name # 'space', 'words', 'spacy', 'fastai', one of fastai's, or a function from text to tokens
 ):
-    "The tokenizer called `name`; a function is returned as it is. Raises `ValueError` for an unknown name"
+    "The tokenizer called `name`; a function is returned as it is"
     if type(name).__module__ == 'fastai.text.core': return FastaiTokenizer(name)
     if callable(name): return name
     if name in _tokenizers: return _tokenizers[name]
-    raise ValueError(f"No tokenizer is called {name!r}: take one of {', '.join(_tokenizers)}, or pass a function from text to tokens")
+    raise ValueError(f"No tokenizer is called {name!r}: take one of {', '.join(_tokenizers)}, "
+                     "or pass a function from text to tokens")
 
 # %% ../../nbs/library/tokens.ipynb #c052m
 def split_text(tokenize, s, i):
-    "The tokens of `s`, a text or a list of tokens; raises `TypeError` naming sentence `i` if it is neither"
+    "The tokens of `s`, a text or a list of tokens; `TypeError` naming sentence `i` otherwise"
     if isinstance(s, str): return tokenize(s)
     if hasattr(s, '__iter__') and not isinstance(s, (bytes, dict)):
         s = list(s)
         if all(isinstance(t, str) for t in s): return s
-    raise TypeError(f"Sentence {i} is {type(s).__name__} {s!r:.60}, neither a text nor a list of tokens")
+    raise TypeError(
+        f"Sentence {i} is {type(s).__name__} {s!r:.60}, neither a text nor a list of tokens")
 
 # %% ../../nbs/library/tokens.ipynb #c042
 PAD = '<pad>' # fills the places after the end of a short sentence
@@ -113,12 +123,16 @@ SPECIALS = [PAD, UNK, BOS, EOS]
 
 # %% ../../nbs/library/tokens.ipynb #c046
 def _check_sents(sents):
-    "The sentences one by one, or an error for people; they need not be in memory at once"
-    if isinstance(sents, str): raise TypeError("Expected a list of sentences, each a list of tokens, and got one text: tokenise it first")
+    "The sentences one by one; they need not be in memory at once"
     for i,s in enumerate(sents):
-        if isinstance(s, str) or not hasattr(s, '__iter__'):
-            raise TypeError(f"Sentence {i} is {type(s).__name__} {str(s)[:40]!r}, not a list of tokens: tokenise the text first")
-        yield s
+        if hasattr(s, '__iter__') and not isinstance(s, str): yield s
+        else: raise TypeError(f"Sentence {i} is {type(s).__name__} {str(s)[:40]!r}, "
+                              "not a list of tokens: tokenise the text first")
+
+def _by_frequency(counts, min_freq):
+    "What was counted often enough, by falling frequency; ties are in alphabetical order"
+    if not counts: raise CorpusError("No vocabulary without words: the sentences are empty")
+    return sorted((o for o,n in counts.items() if n >= min_freq), key=lambda o: (-counts[o], o))
 
 # %% ../../nbs/library/tokens.ipynb #c048
 def _read_saved(path, most):
@@ -131,24 +145,25 @@ class _Saved:
     "`save` and `load` as JSON for a class whose constructor takes `_args`"
     def save(self, path):
         "Write this vocabulary to the JSON file `path`"
-        path = Path(path); part = path.with_name(path.name + '.part')
-        data = dict(format=f'elmo_fastai.{type(self).__name__}', version=1, **{k: getattr(self, k) for k in self._args})
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(json.dumps(data, indent=0), encoding='utf-8')
-        part.replace(path)
+        args = {k: getattr(self, k) for k in self._args}
+        data = dict(format=f'elmo_fastai.{type(self).__name__}', version=1, **args)
+        with whole_file(path) as f: f.write_text(json.dumps(data, indent=0), encoding='utf-8')
 
     @classmethod
     def load(cls, path, most=2**28):
-        "Read what `save` wrote. Raises `ValueError` for another kind of file or version, `OSError` above `most` bytes"
-        d = _read_saved(path, most)
-        found = (d.get('format'), d.get('version')) if isinstance(d, dict) else (type(d).__name__, None)
-        if found != (f'elmo_fastai.{cls.__name__}', 1):
-            raise ValueError(f"{path} holds {found[0]!r} of version {found[1]!r}, and this library reads 'elmo_fastai.{cls.__name__}' "
-                             "of version 1: take the matching class, or build the vocabulary again")
+        "Read what `save` wrote; `ValueError` for anything else, `OSError` above `most` bytes"
+        d, wanted = _read_saved(path, most), f'elmo_fastai.{cls.__name__}'
+        is_dict = isinstance(d, dict)
+        kind, version = (d.get('format'), d.get('version')) if is_dict else (type(d).__name__, None)
         missing = [k for k in cls._args if k not in d]
-        if missing: raise ValueError(f"{path} is damaged: it lacks {' and '.join(missing)}")
-        try: return cls(**{k: d[k] for k in cls._args})
-        except (TypeError, ValueError) as e: raise ValueError(f"{path} holds no {cls.__name__}: {e}") from None
+        if (kind, version) != (wanted, 1):
+            why = (f"holds {kind!r} of version {version!r}, and this library reads '{wanted}' "
+                   "of version 1: take the matching class, or build the vocabulary again")
+        elif missing: why = f"is damaged: it lacks {' and '.join(missing)}"
+        else:
+            try: return cls(**{k: d[k] for k in cls._args})
+            except (TypeError, ValueError) as e: why = f"holds no {cls.__name__}: {e}"
+        raise ValueError(f"{path} {why}")
 
 # %% ../../nbs/library/tokens.ipynb #c050
 class WordVocab(_Saved):
@@ -157,60 +172,64 @@ class WordVocab(_Saved):
     def __init__(self,
         itos:list # every word in the order of its id; the first four are `SPECIALS`
     ):
-        self.itos = list(itos)
-        if self.itos[:4] != SPECIALS: raise ValueError(f"A vocabulary starts with {SPECIALS}, not with {self.itos[:4]}")
-        self.o2i = {o:i for i,o in enumerate(self.itos)}
-        if len(self.o2i) != len(self.itos):
-            raise ValueError(f"A vocabulary holds each word once, and {Counter(self.itos).most_common(1)[0][0]!r} is there twice or more")
+        self.itos, first = list(itos), list(itos)[:4]
+        self.o2i, why = {o:i for i,o in enumerate(self.itos)}, None
+        if first != SPECIALS: why = f"starts with {SPECIALS}, not with {first}"
+        elif len(self.o2i) != len(self.itos):
+            [(twice,_)] = Counter(self.itos).most_common(1)
+            why = f"holds each word once, and {twice!r} is there twice or more"
+        if why: raise ValueError(f"A vocabulary {why}")
 
     @classmethod
     def build(cls,
-        sents,              # sentences, each a list of tokens
+        sents,              # sentences, each a list of tokens; a stream, too
         min_freq:int=1,     # leave out words that occur less often
         max_vocab:int=None, # keep at most so many entries, the four special words included
         max_counted:int=None# while counting: whenever there are more words, forget the rarer half
     ):
-        "Count the words of `sents`, which may be a stream; ties are in alphabetical order, so that the result is always the same"
-        if max_vocab is not None and max_vocab < 5:
-            raise ValueError(
-                f"max_vocab={max_vocab}: with the four special words there is room for a word from"
-                " 5 up"
-            )
+        "Count the words of `sents`; the same sentences always give the same result"
+        if max_vocab is not None and max_vocab < 5: raise ValueError(
+            f"max_vocab={max_vocab}: with the four special words "
+            "there is room for a word from 5 up")
         counts = Counter()
         for s in _check_sents(sents):
             counts.update(s)
-            if max_counted and len(counts) > max_counted: counts = Counter(dict(counts.most_common(max_counted//2)))
-        if not counts: raise CorpusError("No vocabulary without words: the sentences are empty")
-        for o in SPECIALS: counts.pop(o, None)
-        words = sorted((o for o,n in counts.items() if n >= min_freq), key=lambda o: (-counts[o], o))
+            if max_counted and len(counts) > max_counted:
+                counts = Counter(dict(counts.most_common(max_counted//2)))
+        words = [o for o in _by_frequency(counts, min_freq) if o not in SPECIALS]
         return cls([*SPECIALS, *words][:max_vocab])
 
-    def encode(self, tokens:list): return [i if (i := self.o2i.get(o, 1)) > 3 else 1 for o in tokens] # a typed '<s>' is text
+    def encode(self, tokens:list):
+        ids = [self.o2i.get(o, 1) for o in tokens]
+        return [i if i > 3 else 1 for i in ids]        # a typed '<s>' is text
     def decode(self, ids): return [self.itos[i] for i in ids]
     def __len__(self): return len(self.itos)
-    def __repr__(self): return f"WordVocab of {len(self):,} entries: {' '.join(self.itos[:10])} …"
+    def __repr__(self):
+        return f"WordVocab of {len(self):,} entries: {' '.join(self.itos[:10])} …"
 
 # %% ../../nbs/library/tokens.ipynb #c069
 class CharScheme(_Saved):
     """What the character vocabularies share: how a token is laid out as a row of `max_chars` ids.
 
-    0 is a padded token. Symbols (bytes, letters, n-grams) have the ids from 1. The last five ids below `n_chars` are marks:
-    `bos`, `eos` (the sentence's ends, as if they were letters), `bow`, `eow` (the word's ends) and `pad` (the rest of the row)."""
+    0 is a padded token. Symbols (bytes, letters, n-grams) have the ids from 1. The last five ids below
+    `n_chars` are marks: `bos`, `eos` (the sentence's ends, as if they were letters), `bow`, `eow`
+    (the word's ends) and `pad` (the rest of the row). A subclass adds `split` and `join`."""
     def __init__(self,
         n_symbols:int,    # different symbols
         max_chars:int=50  # W, ids a token, both marks of the word included
     ):
-        if not hasattr(max_chars, '__index__') or not 3 <= max_chars < 2**15:
-            raise ValueError(f"max_chars={max_chars!r}: a token has room for its two marks and one symbol at least, "
-                             f"from 3 to {2**15-1}")
-        self.max_chars, self.n_chars = max_chars, n_symbols+6
+        self.max_chars, self.n_chars, most = max_chars, n_symbols+6, 2**15
         self.bos,self.eos,self.bow,self.eow,self.pad = range(n_symbols+1, n_symbols+6)
-        if self.n_chars > 2**15: raise ValueError(f"{n_symbols:,} symbols do not fit into 16 bits: keep fewer with `max_symbols`")
+        rules = ((hasattr(max_chars, '__index__') and 3 <= max_chars < most,
+                  f"max_chars={max_chars!r}: a token has room for its two marks and one symbol "
+                  f"at least, from 3 to {most-1}"),
+                 (self.n_chars <= most,
+                  f"{n_symbols:,} symbols do not fit into 16 bits: keep fewer with `max_symbols`"))
+        for ok,why in rules:
+            if not ok: raise ValueError(why)
 
-    def split(self, tokens:list): raise NotImplementedError # symbols of all tokens in a row (the first is 0), and how many each has
-    def join(self, symbols): raise NotImplementedError      # a token from its symbols
-
-    def __eq__(self, o): return type(self) is type(o) and all(getattr(self, k) == getattr(o, k) for k in self._args)
+    def __eq__(self, o):
+        return type(self) is type(o) and all(getattr(self, k) == getattr(o, k) for k in self._args)
     def __hash__(self): return hash((type(self), self.n_chars, self.max_chars))
 
     @property
@@ -245,20 +264,25 @@ def decode(self:CharScheme,
 )->list:  # T tokens; a row of zeros is `PAD`
     "The tokens that `chars` were made from, as far as they were not cut"
     marks = {(self.bow, self.bos): BOS, (self.bow, self.eos): EOS}
-    return [PAD if row[0]==0 else marks.get(tuple(row[:2])) or self.join(row[(row > 0) & (row < self.bos)] - 1)
-            for row in np.asarray(chars)]
+    def token(row):
+        if row[0] == 0: return PAD
+        return marks.get(tuple(row[:2])) or self.join(row[(row > 0) & (row < self.bos)] - 1)
+    return [token(row) for row in np.asarray(chars)]
 
 # %% ../../nbs/library/tokens.ipynb #c075
 class ByteCharVocab(CharScheme):
-    "Characters as the bytes of UTF-8, with the ids of AI2's published models: nothing to learn, and nothing unknown"
+    "Characters as the bytes of UTF-8, with the ids of AI2's models: nothing is unknown"
     n_chars, _args = 262, ('max_chars',)
     bos,eos,bow,eow,pad = 257,258,259,260,261
     def __init__(self, max_chars:int=50): super().__init__(256, max_chars)
     def __repr__(self): return f"ByteCharVocab(max_chars={self.max_chars})"
     def split(self, tokens):
-        data = [t.encode('utf-8', 'replace') for t in tokens] # half a surrogate pair is no character: it becomes '?'
-        return np.frombuffer(b''.join(data), np.uint8).astype(np.int16), np.array([len(o) for o in data], int)
-    def join(self, symbols): return bytes(symbols.tolist()).decode('utf-8', 'replace') # the cut may go through a character
+        data = [t.encode('utf-8', 'replace') for t in tokens]    # half a surrogate pair becomes '?'
+        lens = np.array([len(o) for o in data], int)
+        return np.frombuffer(b''.join(data), np.uint8).astype(np.int16), lens
+    def join(self, symbols):
+        # the cut may go through a character
+        return bytes(symbols.tolist()).decode('utf-8', 'replace')
 
 # %% ../../nbs/library/tokens.ipynb #c081
 class NGramsTokenizer:
@@ -267,7 +291,8 @@ class NGramsTokenizer:
         n:int=1,          # characters a piece
         tokenizer='space' # what splits the text into words, see `get_tokenizer`
     ):
-        if not hasattr(n, '__index__') or n < 1: raise ValueError(f"An n-gram has at least one character, not n={n!r}")
+        if not hasattr(n, '__index__') or n < 1:
+            raise ValueError(f"An n-gram has at least one character, not n={n!r}")
         self.n, self.tokenizer = n, get_tokenizer(tokenizer)
     def split(self, word): return [word[i:i+self.n] for i in range(max(1, len(word)-self.n+1))]
     def join(self, grams): return ''.join([*grams[:1], *(g[-1] for g in grams[1:])])
@@ -275,14 +300,15 @@ class NGramsTokenizer:
 
 # %% ../../nbs/library/tokens.ipynb #c084
 class CharVocab(CharScheme):
-    "Characters (or n-grams of them) learned from a corpus; the first symbol stands for all that are unknown"
+    "Characters (or n-grams of them) learned from a corpus; the first symbol is the unknown one"
     _args = ('itos', 'max_chars', 'n')
     def __init__(self,
         itos:list,        # the symbols; the first is `UNK`
         max_chars:int=50, # W, ids a token
         n:int=1           # characters a symbol
     ):
-        if not isinstance(itos, (list, tuple)) or not itos or not all(isinstance(o, str) for o in itos):
+        is_list = isinstance(itos, (list, tuple)) and itos
+        if not is_list or not all(isinstance(o, str) for o in itos):
             raise ValueError(f"A character vocabulary is a list of symbols, not {itos!r:.60}")
         super().__init__(len(itos), max_chars)
         self.itos, self.n, self.grams = list(itos), n, NGramsTokenizer(n)
@@ -297,24 +323,25 @@ class CharVocab(CharScheme):
         n:int=1               # characters a symbol
     ):
         "Count the symbols of `sents`, each distinct word once with its frequency"
-        words, counts = Counter(chain.from_iterable(_check_sents(sents))), Counter()
-        if not words: raise CorpusError("No vocabulary without words: the sentences are empty")
+        words = Counter(chain.from_iterable(_check_sents(sents)))
+        grams, counts = NGramsTokenizer(n), Counter()
         for w,k in words.items():
-            for g in NGramsTokenizer(n).split(w): counts[g] += k
-        itos = sorted((o for o,k in counts.items() if k >= min_freq), key=lambda o: (-counts[o], o))
-        return cls([UNK, *itos][:max_symbols], max_chars, n)
+            for g in grams.split(w): counts[g] += k
+        return cls([UNK, *_by_frequency(counts, min_freq)][:max_symbols], max_chars, n)
 
-    def __repr__(self): return f"CharVocab of {len(self.itos):,} symbols, n={self.n}, max_chars={self.max_chars}"
+    def __repr__(self):
+        return f"CharVocab of {len(self.itos):,} symbols, n={self.n}, max_chars={self.max_chars}"
     def split(self, tokens):
         grams = [self.grams.split(t) for t in tokens]
-        return (np.array([self.o2i.get(g, 0) for g in chain.from_iterable(grams)], np.int16),
-                np.array([len(o) for o in grams], int))
-    def join(self, symbols): return self.grams.join([self.itos[i] if i else '\ufffd' for i in symbols])
+        ids = [self.o2i.get(g, 0) for g in chain.from_iterable(grams)]
+        return np.array(ids, np.int16), np.array([len(o) for o in grams], int)
+    def join(self, symbols):
+        return self.grams.join([self.itos[i] if i else '\ufffd' for i in symbols])
 
 def load_char_vocab(
     path # a JSON file that `save` wrote
 )->CharScheme:
-    "The character vocabulary in a file, of whichever kind. Raises `ValueError`"
+    "The character vocabulary in a file, of whichever kind"
     d = _read_saved(path, 10**7)
     is_bytes = isinstance(d, dict) and d.get('format') == 'elmo_fastai.ByteCharVocab'
     return (ByteCharVocab if is_bytes else CharVocab).load(path)

@@ -41,15 +41,17 @@ def read_rules(
         lhs,rhs = line.split(' -> ')
         for bound,_ in _bindings(lhs, features):
             alts = rules.setdefault(lhs.format(**bound), [])
+            others = {k: v for k,v in features.items() if k not in bound}
             for alt in rhs.split(' | '):
-                weight,*parts = alt.split()
-                for free,p in _bindings(alt, {k: v for k,v in features.items() if k not in bound}):
-                    alts.append((float(weight)*p, tuple(_part(o.format(**bound, **free)) for o in parts)))
+                weight,*names = alt.split()
+                for free,p in _bindings(alt, others):
+                    parts = tuple(_part(o.format(**bound, **free)) for o in names)
+                    alts.append((float(weight)*p, parts))
     return rules
 
 # %% ../../nbs/library/toy.ipynb #c014
 class Grammar:
-    "A probabilistic grammar of finitely many sentences: no rule leads back to its own symbol, none is empty"
+    "A probabilistic grammar of finitely many sentences: no symbol leads back to itself"
     def __init__(self,
         rules:dict,         # symbol → list of (weight, parts), a part being a symbol or a `Word`
         start:str='Root',   # the symbol of a whole sentence
@@ -57,33 +59,40 @@ class Grammar:
     ):
         self.start, self.labels, self.rules = start, labels or {}, {}
         self._check(rules, start, ())
-        self._draw = {s: (list(accumulate(p for p,_ in alts))[:-1], [parts[::-1] for _,parts in alts])
-                      for s,alts in self.rules.items()}
+        self._draw = {}     # symbol → where the share of each alternative ends, and all of them
+        for s,alts in self.rules.items():
+            ends = list(accumulate(p for p,_ in alts))[:-1]
+            self._draw[s] = ends, [parts[::-1] for _,parts in alts]
         self._heads, self._ids, self._states, self._bids, self._beliefs = {}, {}, [], {}, []
 
     def _check(self, rules, s, path):
         "Take over the rules for `s` and for all that it leads to, weights scaled to sum one"
+        alts, why = rules.get(s), None
         if s in path:
-            raise ValueError(
-                f"{' -> '.join(path[path.index(s):])} -> {s}: rules that lead back to their own"
-                " symbol write endless sentences"
-            )
-        if s not in rules: raise ValueError(f"there is no rule for the symbol {s!r}" + (f", which {path[-1]!r} uses" if path else ''))
-        if s in self.rules: return
-        if not rules[s] or not all(w > 0 and parts for w,parts in rules[s]):
-            raise ValueError(f"the rules for {s!r} need a positive weight and at least one part each: {rules[s]}")
-        for o in dict.fromkeys(o for _,parts in rules[s] for o in parts if isinstance(o, str)): self._check(rules, o, (*path, s))
-        total = math.fsum(w for w,_ in rules[s])
-        self.rules[s] = [(w/total, tuple(parts)) for w,parts in rules[s]]
+            why = (f"{' -> '.join(path[path.index(s):])} -> {s}: rules that lead back to their own "
+                   "symbol write endless sentences")
+        elif s not in rules:
+            used = f", which {path[-1]!r} uses" if path else ''
+            why = f"there is no rule for the symbol {s!r}{used}"
+        elif s in self.rules: return
+        elif not alts or not all(w > 0 and parts for w,parts in alts):
+            why = f"the rules for {s!r} need a positive weight and at least one part each: {alts}"
+        if why: raise ValueError(why)
+        inside = dict.fromkeys(o for _,parts in alts for o in parts if isinstance(o, str))
+        for o in inside: self._check(rules, o, (*path, s))
+        total = math.fsum(w for w,_ in alts)
+        self.rules[s] = [(w/total, tuple(parts)) for w,parts in alts]
 
     @property
     def words(self):
         "Every `Word` that the grammar can write"
-        return {o for alts in self.rules.values() for _,parts in alts for o in parts if isinstance(o, Word)}
+        parts = (o for alts in self.rules.values() for _,parts in alts for o in parts)
+        return {o for o in parts if isinstance(o, Word)}
 
     def __repr__(self):
-        n = sum(map(len, self.rules.values()))
-        return f"{type(self).__name__}: {len(self.rules):,} symbols, {n:,} rules, {len({w.form for w in self.words}):,} word forms"
+        n,forms = sum(map(len, self.rules.values())), {w.form for w in self.words}
+        return (f"{type(self).__name__}: {len(self.rules):,} symbols, {n:,} rules, "
+                f"{len(forms):,} word forms")
 
 # %% ../../nbs/library/toy.ipynb #c018
 @patch
@@ -94,10 +103,12 @@ def sample(self:Grammar,
     out, label, todo = [], None, [self.start]
     while todo:
         s = todo.pop()
-        if isinstance(s, Word): out.append(s); continue
+        if isinstance(s, Word):
+            out.append(s)
+            continue
         label = self.labels.get(s, label)
-        cuts,alts = self._draw[s]
-        todo += alts[bisect(cuts, rng.random())]
+        ends,alts = self._draw[s]
+        todo += alts[bisect(ends, rng.random())]
     return out, label
 
 # %% ../../nbs/library/toy.ipynb #c021
@@ -146,17 +157,20 @@ def _moves(self:Grammar, i):
 @patch
 def _belief(self:Grammar, weights):
     "The number of the belief {state: weight}, weights scaled to sum one"
-    if len(weights) == 1: key = next(iter(weights)); b = [(key, 1.)]
+    if len(weights) == 1:
+        key = next(iter(weights))
+        b = [(key, 1.)]
     else:
         total = math.fsum(weights.values())
         b = [(i, weights[i]/total) for i in sorted(weights)]
-        key = tuple([(i, '%.10e' % p) for i,p in b]) # beliefs that agree to eleven digits are the same but for rounding
+        key = tuple([(i, '%.10e' % p) for i,p in b])   # the same to eleven digits: but for rounding
     if key not in self._bids:
         self._bids[key], firsts = len(self._beliefs), {}
         for i,p in b: firsts.setdefault(self._states[i][0][:1], []).append((i, p))
         stop = sum(p for _,p in firsts.pop((), ()))
-        # how the sentence can go on, by the first part that is to be written; the probability that it ends here; known next beliefs
-        self._beliefs.append(([(self.heads(o), states) for (o,),states in firsts.items()], stop, {}))
+        heads = [(self.heads(o), states) for (o,),states in firsts.items()]
+        # how it can go on, by the part to be written; probability of the end; known next beliefs
+        self._beliefs.append((heads, stop, {}))
     return self._bids[key]
 
 @patch
@@ -188,7 +202,7 @@ def unspell(self:Grammar, tokens): return list(tokens)
 @patch
 def surprisals(self:Grammar,
     tokens:list, # a whole sentence, n words
-)->list:         # n+1 numbers: the last is for the end. It breaks off with infinity at a word that can't come here
+)->list:         # n+1 numbers, the last for the end; infinity, and no more, at an impossible word
     "−log p of each token given all before it (nats)"
     b, res = self._start(), []
     for form in self.unspell(tokens):
@@ -212,7 +226,8 @@ def next_words(self:Grammar,
     b = self._start()
     for form in self.unspell(tokens):
         b = self._next(b, form)[1]
-        if b is None: raise ValueError(f"the grammar writes no sentence that begins {' '.join(tokens)!r}")
+        if b is None:
+            raise ValueError(f"the grammar writes no sentence that begins {' '.join(tokens)!r}")
     stop = self._beliefs[b][1]
     res = {f: self._next(b, f)[0] for f in self._forms(b)} | ({None: stop} if stop else {})
     return dict(sorted(res.items(), key=lambda o: (-o[1], str(o[0]))))
@@ -240,17 +255,19 @@ def expected(self:Grammar, f):
     memo = {}
     def _e(o):
         if isinstance(o, Word): return f(o)
-        if o not in memo: memo[o] = math.fsum(p*math.fsum(map(_e, parts)) for p,parts in self.rules[o])
+        if o not in memo:
+            memo[o] = math.fsum(p*math.fsum(map(_e, parts)) for p,parts in self.rules[o])
         return memo[o]
     return _e(self.start)
 
 @patch
 def total(self:Grammar, f=lambda w: 1, p=True):
-    "Sum over all derivations of the product of `f(word)`, each derivation weighted by its probability if `p`"
+    "Sum over all derivations, weighted by their probability if `p`, of the product of `f(word)`"
     memo = {}
     def _t(o):
         if isinstance(o, Word): return f(o)
-        if o not in memo: memo[o] = sum((q if p else 1)*math.prod(map(_t, parts)) for q,parts in self.rules[o])
+        if o not in memo:
+            memo[o] = sum((q if p else 1)*math.prod(map(_t, parts)) for q,parts in self.rules[o])
         return memo[o]
     return _t(self.start)
 
@@ -262,7 +279,8 @@ _PAST = {o.split('-')[0]: o.split('-')[1:] for o in '''break-broke-broken build-
     hide-hid-hidden hold-held kneel-knelt leave-left light-lit lose-lost read-read rebuild-rebuilt relight-relit reread-reread
     ring-rang-rung run-ran-run see-saw-seen sing-sang-sung sleep-slept speak-spoke-spoken stick-stuck strike-struck swim-swam-swum
     swing-swung throw-threw-thrown wear-wore-worn win-won write-wrote-written'''.split()}
-_DOUBLE = 'chat cut dig dim forget hum prefer rob run stop strip swat swim win'.split() # stop → stopped
+# stop → stopped
+_DOUBLE = 'chat cut dig dim forget hum prefer rob run stop strip swat swim win'.split()
 
 def _suffix(v, end):
     if v.endswith('e'): return v[:-1]+end
@@ -278,7 +296,7 @@ def plural(s):
     return s[:-1]+'ies' if re.search('[^aeiou]y$', s) else s+'s'
 
 def verb_form(v, form):
-    "`form` is a tense and a number (`pres.sg`, `pres.pl`, `past.sg`, `past.pl`), `inf`, `ing` or `part`"
+    "`form` is `pres.sg`, `pres.pl`, `past.sg`, `past.pl`, `inf`, `ing` or `part`"
     if form == 'pres.sg': return plural(v)
     if form in ('pres.pl', 'inf'): return v
     if form == 'ing': return _suffix(v, 'ing') if not v.endswith('ee') else v+'ing'
@@ -574,48 +592,70 @@ def _groups(s, held):
     res = []
     for g in s.split('|') if s else ():
         head,*nouns = re.sub(r'\(.*\)', '', g).split()
-        if _keep([head], held): res.append((head.lstrip('+'), nouns, ' '.join(re.findall(r'\((.*)\)', g)).split()))
+        adjs = ' '.join(re.findall(r'\((.*)\)', g)).split()
+        if _keep([head], held): res.append((head.lstrip('+'), nouns, adjs))
     return res
+
+def _verbs(rules, sym, ws):
+    for v in _VERB: _words(rules, f'{sym}:{v}', ws, 'VERB', lambda o: verb_form(o, v))
+
+def _deed(rules, key, verb, nouns, adjs):
+    "A verb, what it is done to, and what that is like"
+    _verbs(rules, f'Verb:{key}', [verb])
+    _nouns(rules, f'Noun:{key}', nouns)
+    _words(rules, f'Fit:{key}', adjs, 'ADJ')
+    mass = any('~' in o for o in nouns)
+    for n in _NUMBER:
+        kind = 'mass' if mass else n
+        rules[f'Det:{key}:{n}'] = [(1, (f'Det:{kind}',))]
+        rules[f'SomeDet:{key}:{n}'] = [(1, (f'Some:{kind}',))]
+
+def _place(rules, key, prep, nouns, adjs):
+    "A preposition, where that may be, and what it is like there"
+    _words(rules, f'Prep:{key}', [prep], 'ADP')
+    _words(rules, f'Season:{key}', [o for o in nouns if '!' in o], 'NOUN')
+    _words(rules, f'Spot:{key}', [o for o in nouns if o[-1] not in '^!'], 'NOUN')
+    many = [o for o in nouns if '^' in o]
+    for w,o in zip(_zipf(len(many)), many):
+        rules.setdefault(f'Spot:{key}', []).append((w, (_word(o, 'NOUN', plural),)))
+    _words(rules, f'SpotAdj:{key}', adjs, 'ADJ')
+
+# %% ../../nbs/library/toy.ipynb #c068a
+def _weights(groups):
+    "The weights of the groups, by their names: do0, do1, …"
+    return {k: w for k,w in zip(groups, _zipf(len(groups)))}
 
 def _scene_rules(t, d, held):
     "The rules of the scene `t`, whose table is `d`"
-    r, do, ido = {}, _groups(d['do'], held), _groups(d.get('ido'), held)
-    at, iat = _groups(d['at'], held), _groups(d.get('iat', d['at']), held)
-    places = list(dict.fromkeys(o for _,nouns,_ in at+iat for o in nouns if o[-1] not in '~^!'))
+    def named(k, s): return {f'{k}{i}': g for i,g in enumerate(_groups(s, held))}
+    do, ido = named('do', d['do']), named('ido', d.get('ido'))
+    at, iat = named('at', d['at']), named('iat', d.get('iat', d['at']))
+    spots = [o for _,nouns,_ in [*at.values(), *iat.values()] for o in nouns]
+    places, r = list(dict.fromkeys(o for o in spots if o[-1] not in '~^!')), {}
     _nouns(r, f'Who:{t}', _keep(d['who'].split(), held))
     _nouns(r, f'It:{t}', d.get('it', '').split())
     _nouns(r, f'Place:{t}', places)
-    for g,k in (('who','go'), ('it','igo')):
-        for v in _VERB: _words(r, f'Walk:{t}:{g}:{v}', d.get(k, '').split(), 'VERB', lambda o: verb_form(o, v))
-    for i,(verb,nouns,adjs) in [(f'{k}{i}', g) for k,gs in (('do',do), ('ido',ido)) for i,g in enumerate(gs)]:
-        for v in _VERB: _words(r, f'Verb:{t}:{i}:{v}', [verb], 'VERB', lambda o: verb_form(o, v))
-        _nouns(r, f'Noun:{t}:{i}', nouns)
-        _words(r, f'Fit:{t}:{i}', adjs, 'ADJ')
-        mass = any('~' in o for o in nouns)
-        for n in _NUMBER:
-            r[f'Det:{t}:{i}:{n}'] = [(1, ('Det:mass' if mass else f'Det:{n}',))]
-            r[f'SomeDet:{t}:{i}:{n}'] = [(1, ('Some:mass' if mass else f'Some:{n}',))]
-    for j,(prep,nouns,adjs) in [(f'{k}{j}', g) for k,gs in (('at',at), ('iat',iat)) for j,g in enumerate(gs)]:
-        _words(r, f'Prep:{t}:{j}', [prep], 'ADP')
-        _words(r, f'Season:{t}:{j}', [o for o in nouns if '!' in o], 'NOUN')
-        _words(r, f'Spot:{t}:{j}', [o for o in nouns if o[-1] not in '^!'], 'NOUN')
-        many = [o for o in nouns if '^' in o]
-        if many: r.setdefault(f'Spot:{t}:{j}', []).extend((w, (_word(o, 'NOUN', plural),)) for w,o in zip(_zipf(len(many)), many))
-        _words(r, f'SpotAdj:{t}:{j}', adjs, 'ADJ')
-    def weigh(k, gs, keep=lambda nouns: True): return {f'{k}{i}': w for i,(w,g) in enumerate(zip(_zipf(len(gs)), gs)) if keep(g[1])}
-    feats = dict(i=weigh('do', do), m=weigh('do', do, lambda nouns: not set(nouns) & set(places)), x=weigh('ido', ido),
-                 j=weigh('at', at), y=weigh('iat', iat))
+    _verbs(r, f'Walk:{t}:who', d.get('go', '').split())
+    _verbs(r, f'Walk:{t}:it', d.get('igo', '').split())
+    for i,group in (do | ido).items(): _deed(r, f'{t}:{i}', *group)
+    for j,group in (at | iat).items(): _place(r, f'{t}:{j}', *group)
+    feats = dict(i=_weights(do), x=_weights(ido), j=_weights(at), y=_weights(iat))
+    feats['m'] = {k: w for k,w in feats['i'].items() if not set(do[k][1]) & set(places)}
+    feats |= dict(t={t: 1}, n=_NUMBER, k=_TENSE, v={v: 1 for v in _VERB[:5]}, g=dict(who=1, it=1))
     for line in SCENE.strip().splitlines():
         # on the left side `{i}` stands for every group of things, those of the creatures included
-        own = dict(feats, i=feats['i']|feats['x']) if '{i}' in line.split(' -> ')[0] else feats
-        r |= read_rules(line, t={t: 1}, n=_NUMBER, k=_TENSE, v={v: 1 for v in _VERB[:5]}, g=dict(who=1, it=1), **own)
+        both = dict(i=feats['i'] | feats['x']) if '{i}' in line.split(' -> ')[0] else {}
+        r |= read_rules(line, **(feats | both))
     return r
 
 # %% ../../nbs/library/toy.ipynb #c070
 def _drop_missing(rules):
+    "Without what asks for symbols that have no rules, until nothing more does"
     while True:
-        kept = {s: [(w, parts) for w,parts in alts if all(isinstance(o, Word) or o in rules for o in parts)] for s,alts in rules.items()}
-        kept = {s: alts for s,alts in kept.items() if alts}
+        kept = {}
+        for s,alts in rules.items():
+            there = [o for o in alts if all(isinstance(p, Word) or p in rules for p in o[1])]
+            if there: kept[s] = there
         if sum(map(len, kept.values())) == sum(map(len, rules.values())): return kept
         rules = kept
 
@@ -630,24 +670,26 @@ def toy_rules(
 )->dict:             # symbol → list of (weight, parts)
     "The rules of the toy corpus"
     scenes, r = dict(_scenes()), {}
+    tags = dict(Name='PROPN', Ly='ADV', Ness='NOUN')
     for line in COMMON.strip().splitlines():
-        s,*ws = line.split(); ws = _keep(ws, held)
-        if s in ('See', 'Surprise'):
-            for v in _VERB: _words(r, f'{s}:{v}', ws, 'VERB', lambda o: verb_form(o, v))
-        elif s.startswith('Human'): _nouns(r, s, ws)
-        else: _words(r, s, ws, dict(Name='PROPN', Ly='ADV', Ness='NOUN').get(s.split(':')[0], 'ADJ'))
+        s,*ws = line.split()
+        ws, kind = _keep(ws, held), s.split(':')[0]
+        if s in ('See', 'Surprise'): _verbs(r, s, ws)
+        elif kind == 'Human': _nouns(r, s, ws)
+        else: _words(r, s, ws, tags.get(kind, 'ADJ'))
     r |= read_rules(RULES, t={t: 1/len(scenes) for t in scenes}, n=_NUMBER)
-    for v in ('past.sg', 'past.pl'): # "saw" is a tool, too
-        r[f'See:{v}'] = [(w, (o._replace(sense='saw/see') if o.form=='saw' else o,)) for w,(o,) in r[f'See:{v}']]
+    def seen(o): return o._replace(sense='saw/see') if o.form == 'saw' else o   # a tool, too
+    for s in ('See:past.sg', 'See:past.pl'): r[s] = [(w, (seen(o),)) for w,(o,) in r[s]]
     for t,d in scenes.items(): r |= _scene_rules(t, d, held)
     items = dict(film=3, song=2, meal=2, concert=2, hotel=2, story=2, play=1, book=1)
     for s,o in ('10','01'):
-        for k,alts in read_rules(REVIEW.replace('{s}', s).replace('{o}', o), i=items).items(): r.setdefault(k, alts)
+        reviews = read_rules(REVIEW.replace('{s}', s).replace('{o}', o), i=items)
+        for k,alts in reviews.items(): r.setdefault(k, alts)
     return _drop_missing(r)
 
 # %% ../../nbs/library/toy.ipynb #c073
 class ToyGrammar(Grammar):
-    "The grammar of the toy corpus, with (`held=True`) or without the words that are held out of the ordinary splits"
+    "The grammar of the toy corpus, with (`held=True`) or without the held-out words"
     def __init__(self, held:bool=False):
         super().__init__(toy_rules(held), labels={'Review:0': 0, 'Review:1': 1})
         senses = {}
@@ -658,7 +700,8 @@ class ToyGrammar(Grammar):
     def spell(self, forms):
         "`a` becomes `an` before a vowel"
         forms = list(forms)
-        return ['an' if f=='a' and g[:1] in 'aeiou' else f for f,g in zip(forms, [*forms[1:], '.'])]
+        after = [*forms[1:], '.']
+        return ['an' if f=='a' and g[:1] in 'aeiou' else f for f,g in zip(forms, after)]
 
     def unspell(self, tokens):
         "Undo `spell`; a wrong article becomes a word that the grammar doesn't have"
@@ -671,9 +714,11 @@ def sense_certainty(self:ToyGrammar,
     words:list, # the `Word`s of a sentence, as `sample` gives them
 )->float:
     "Probability that the words have these senses, given only their forms"
-    def _mark(w): return w._replace(form=f'{w.form}|{w.sense}') if w.form in self.senses else w
+    def mark(o):
+        several = isinstance(o, Word) and o.form in self.senses
+        return o._replace(form=f'{o.form}|{o.sense}') if several else o
     if not hasattr(self, '_marked'):
-        self._marked = Grammar({s: [(p, [o if isinstance(o, str) else _mark(o) for o in parts]) for p,parts in alts]
-                                for s,alts in self.rules.items()})
-    forms = [w.form for w in words]
-    return math.exp(self._marked.logp([_mark(w).form for w in words]) - self.logp(self.spell(forms)))
+        def marked(alts): return [(p, [*map(mark, parts)]) for p,parts in alts]
+        self._marked = Grammar({s: marked(alts) for s,alts in self.rules.items()})
+    with_senses = self._marked.logp([mark(w).form for w in words])
+    return math.exp(with_senses - self.logp(self.spell(w.form for w in words)))
