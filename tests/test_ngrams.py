@@ -186,10 +186,10 @@ def test_pickle():
 
 @pytest.mark.parametrize('call, says', [
     (lambda: KneserNey(0), 'order must be'), (lambda: KneserNey(2.5), 'order must be'), (lambda: KneserNey('3'), 'order must be'),
-    (lambda: KneserNey(3, 0), 'vocab_size must be'), (lambda: KneserNey(3, '9'), 'vocab_size must be'),
+    (lambda: KneserNey(3, 0).fit([['a']]), 'vocab_size=0'),
     (lambda: KneserNey().fit([]), 'empty'), (lambda: KneserNey().fit(iter(())), 'empty'),
-    (lambda: KneserNey().fit('a text'), 'not one text'), (lambda: KneserNey().fit(['a text']), 'split'),
-    (lambda: KneserNey().fit([1, 2]), 'split'), (lambda: KneserNey().fit([[[1, 2], [3]]]), 'dictionary'),
+    (lambda: KneserNey().fit('a text'), 'split'), (lambda: KneserNey().fit(['a text']), 'split'),
+    (lambda: KneserNey().fit([1, 2]), 'split'),
     (lambda: KneserNey(3, 2).fit([list('abc')]), 'vocab_size=2'),
     (lambda: KneserNey().logp(['a']), 'fit'), (lambda: KneserNey().perplexity([['a']]), 'fit'), (lambda: KneserNey().next_probs(), 'fit'),
     (lambda: KneserNey().fit([['a']]).perplexity([]), 'empty'), (lambda: KneserNey().fit([['a']]).logp('text'), 'split'),

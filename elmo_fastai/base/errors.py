@@ -20,3 +20,8 @@ class CheckpointError(ValueError):
 
 class CommandError(ValueError):
     "Why a command can't start or had to stop, and what to do"
+
+# %% ../../nbs/library/errors.ipynb #c3
+def require(ok, why, error=CorpusError):
+    "Raise `error`, with the sentence `why`, unless `ok`"
+    if not ok: raise error(why)

@@ -19,7 +19,7 @@ class NoFile(OSError):
     def __str__(self): return self.strerror
 
 def regular_file(path, most=None):
-    "`path`, if it is a file that ends, of at most `most` bytes; else `OSError`, and it stays closed"
+    "`path`, if it is a file that ends, of at most `most` bytes; else `OSError`, unopened"
     path = Path(path)
     found = path.stat()
     kind, size = stat.S_IFMT(found.st_mode), found.st_size

@@ -10,7 +10,7 @@ __all__ = ['Book', 'BOOKS', 'split_sentences', 'is_heading', 'paragraphs', 'clea
 import re
 from collections import namedtuple
 from pathlib import Path
-from ..base.errors import CorpusError
+from ..base.errors import CorpusError, require
 from .corpora import Corpus, fetch, local_folder, read_text, same_file
 from .corpora import shakespeare_text, wikitext2
 
@@ -108,7 +108,7 @@ def book_sentences(
 )->list:
     "The sentences of a book; headings and titles are left out"
     at = text.find(start)
-    if at < 0: raise CorpusError(f"the text has no {start!r}, where the book should begin")
+    require(at >= 0, f"the text has no {start!r}, where the book should begin")
     sents = [s for p in paragraphs(clean_book(text[at:])) for s in split_sentences(p)]
     return [re.sub(r'^(["\']) ', r'\1', s) for s in sents if not _is_title(s)]
 

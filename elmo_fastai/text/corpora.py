@@ -22,7 +22,7 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 import conllu
 from fastcore.xdg import xdg_cache_home
-from ..base.errors import CorpusError
+from ..base.errors import CorpusError, require
 from ..base.files import check_utf8, memory, regular_file, whole_file
 from .toy import ToyGrammar
 
@@ -55,8 +55,7 @@ class Corpus:
             if hasattr(v, '__len__') and not isinstance(v, (str, bytes)): continue
             raise CorpusError(f"the split {k!r} must be a list of lines, "
                               f"and is {type(v).__name__} {v!r:.60}")
-        if not len(splits.get('train', [])):
-            raise CorpusError(f"the corpus {name!r} has no lines to train on")
+        require(len(splits.get('train', [])), f"the corpus {name!r} has no lines to train on")
         self.name, self.splits, self.tokenizer, self.gold = name, dict(splits), tokenizer, gold
         self.skipped = {k: n for k,n in (skipped or {}).items() if n}
 
@@ -211,7 +210,7 @@ def text_files(
         files,why = [f for o in path for f in text_files(o)], "the list of files is empty"
     elif isinstance(path, (str, os.PathLike)): files,why = _files_at(Path(path).expanduser())
     else: files,why = [], f"expected a file, a folder or a pattern, and got {path!r:.60}"
-    if not files: raise CorpusError(why)
+    require(files, why)
     return each_once(files)
 
 # %% ../../nbs/library/corpora.ipynb #c054
@@ -224,14 +223,13 @@ def split_lines(
     "Contiguous parts: train, then valid, then test; a share that isn't 0 gets a line at least"
     given, shares = given or {}, dict(valid=valid, test=test)
     for k,share in shares.items():
-        if 0 <= share < 1: continue
-        raise CorpusError(f"{k} must be a share from 0 up to 1 (or files), not {share!r}")
+        require(0 <= share < 1, f"{k} must be a share from 0 up to 1 (or files), not {share!r}")
     sizes = {k: max(1, round(len(lines)*o)) for k,o in shares.items() if o and k not in given}
     n_valid,n_test = [sizes.get(k, 0) for k in shares]
     n = len(lines) - n_valid - n_test
-    if n < 1: raise CorpusError(
-        f"too short to split: {len(lines)} line{'s'*(len(lines)!=1)} with text, "
-        f"of which valid={valid} and test={test} take {n_valid + n_test}")
+    require(n > 0,
+            f"too short to split: {len(lines)} line{'s'*(len(lines)!=1)} with text, "
+            f"of which valid={valid} and test={test} take {n_valid + n_test}")
     return dict(train=lines[:n], valid=lines[n:n+n_valid], test=lines[n+n_valid:]) | given
 
 # %% ../../nbs/library/corpora.ipynb #c056a
@@ -293,8 +291,7 @@ def files_by_split(path, valid, test, find, endings):
     held = {k: v for k,v in (parts | given).items() if k != 'train'}
     out = {o.resolve() for fs in held.values() for o in fs}
     train = [o for o in parts.get('train') or find(path) if o.resolve() not in out]
-    if not train: raise CorpusError(
-        f"no file of {str(path)!r} is left to train on: all are in valid or test")
+    require(train, f"no file of {str(path)!r} is left to train on: all are in valid or test")
     usual = dict(valid=.05, test=0 if parts or 'valid' in held else .05)
     return dict(train=train, **held), usual | shares, others if parts else []
 
@@ -405,9 +402,8 @@ def from_hub(repo, corpus=None, names=(), **kwargs):
 def same_file(file, digest, what, meant):
     "Raise `CorpusError` unless the SHA-256 of `file` is `digest`"
     found = sha256(file.read_bytes()).hexdigest()
-    if found != digest: raise CorpusError(
-        f"{what} is not the text of {meant} that was meant: "
-        f"its SHA-256 is {found[:12]}…, expected {digest[:12]}…")
+    require(found == digest, f"{what} is not the text of {meant} that was meant: "
+            f"its SHA-256 is {found[:12]}…, expected {digest[:12]}…")
 
 def fetch(url, corpus, names, digest=None, meant=None):
     "The file at `url` in the cache; downloaded, and compared with its SHA-256, if it isn't there"
@@ -557,9 +553,9 @@ def reuters(
     ns = n_train, n_valid + n_test
     train,held = [list(islice((o for a in some for o in _sentences(a)), n))
                   for some,n in zip(articles, ns)]
-    if (len(train), len(held)) != ns:
-        raise CorpusError(f"Reuters has {len(train)} and {len(held)} sentences here, fewer than "
-                          f"n_train={n_train} and n_valid={n_valid} with n_test={n_test}")
+    require((len(train), len(held)) == ns,
+            f"Reuters has {len(train)} and {len(held)} sentences here, fewer than "
+            f"n_train={n_train} and n_valid={n_valid} with n_test={n_test}")
     return Corpus('reuters', dict(train=train, valid=held[:n_valid], test=held[n_valid:]))
 
 # %% ../../nbs/library/corpora.ipynb #c081
@@ -576,9 +572,9 @@ def _local_reuters(root):
         files = [sorted(o for o in (root/k).iterdir() if o.is_file()) for k in ('training', 'test')]
         return [(_article(read_text(f, 'latin-1').partition('\n')[2]) for f in fs) for fs in files]
     tables = {k: sorted(map(str, (root/k).glob('*.parquet'))) for k in ('train', 'test')}
-    if not all(tables.values()): raise CorpusError(
-        f"'{root}' is no copy of Reuters: it needs folders training and test with articles, "
-        "or train and test with .parquet files")
+    require(all(tables.values()),
+            f"'{root}' is no copy of Reuters: it needs folders training and test with articles, "
+            "or train and test with .parquet files")
     from datasets import load_dataset
     ds = load_dataset('parquet', data_files=tables)
     return [map(_article, ds[k]['text']) for k in tables]

@@ -8,7 +8,7 @@ __all__ = ['CORPORA', 'get_corpus']
 # %% ../../nbs/library/named.ipynb #imports
 import glob, os
 from pathlib import Path
-from ..base.errors import CorpusError
+from ..base.errors import CorpusError, require
 from .books import english, novels
 from .corpora import Corpus, reuters, sst2, tiny_shakespeare, toy_corpus, ud_ewt
 from .corpora import wikitext2
@@ -28,8 +28,8 @@ def get_corpus(
     if isinstance(name, (os.PathLike, list, tuple)): return file_corpus(name, **kwargs)
     if not isinstance(name, str): return table_corpus(name, **kwargs)
     if name == 'toy':
-        if data is not None: raise CorpusError(
-            f"the toy corpus is generated: it has no local copy, but data={str(data)!r}")
+        require(data is None, "the toy corpus is generated: "
+                f"it has no local copy, but data={str(data)!r}")
         return toy_corpus(**({} if seed is None else dict(seed=seed)), **kwargs)
     if name in CORPORA: return CORPORA[name](**({} if data is None else dict(path=data)), **kwargs)
     if name.startswith('hub:'):

@@ -12,7 +12,7 @@ from itertools import chain
 import numpy as np
 import pandas as pd
 from fastcore.basics import patch, store_attr
-from ..base.errors import CorpusError
+from ..base.errors import CorpusError, require
 
 # %% ../../nbs/library/ngrams.ipynb #c024
 def kn_discounts(
@@ -37,9 +37,9 @@ class KneserNey:
         modified:bool=True, # three discounts an order instead of one?
         backward:bool=False # read each sentence from its last word to its first?
     ):
-        if not hasattr(order, '__index__') or order < 1: raise ValueError(
-            f"order must be a whole number from 1 up, not {order!r}: "
-            "1 is the unigram model, 3 the trigram")
+        require(hasattr(order, '__index__') and order > 0,
+                f"order must be a whole number from 1 up, not {order!r}: "
+                "1 is the unigram model, 3 the trigram", ValueError)
         store_attr()
 
 # %% ../../nbs/library/ngrams.ipynb #c037
@@ -53,7 +53,7 @@ def _sentences(sents):
             f"a sentence must be a list of words or word ids, not {s!r}: "
             "split the text into tokens first")
         out.append(s.tolist() if hasattr(s, 'tolist') else list(s))
-    if not out: raise CorpusError("no sentences: the corpus is empty")
+    require(out, "no sentences: the corpus is empty")
     return out
 
 def _types(sents): return list(dict.fromkeys(chain.from_iterable(sents)))
@@ -122,8 +122,9 @@ def fit(self:KneserNey,
 # %% ../../nbs/library/ngrams.ipynb #c043
 @patch
 def _fitted(self:KneserNey):
-    if hasattr(self, 'levels'): return self.levels
-    raise ValueError("this model has counted nothing yet: call fit(sents) first")
+    fitted = hasattr(self, 'levels')
+    require(fitted, "this model has counted nothing yet: call fit(sents) first", ValueError)
+    return self.levels
 
 @patch
 def logps(self:KneserNey,

@@ -17,7 +17,7 @@ from pathlib import Path
 import pandas as pd
 from fastcore.basics import patch
 from fastcore.xdg import xdg_cache_home
-from ..base.errors import CorpusError
+from ..base.errors import CorpusError, require
 from ..base.files import check_utf8, regular_file, whole_folder
 from .corpora import Corpus, SPLITS, TEXT_ENDINGS, all_lines, each_once, ending
 from .corpora import files_corpus, files_in, folder_of, from_hub, lines_of
@@ -102,15 +102,16 @@ def _values(data, col, n_rows=None, where=''):
 
 # %% ../../nbs/library/tables.ipynb #c017
 def _whole(name, n, what):
-    if not hasattr(n, '__index__') or n < 1:
-        raise CorpusError(f"{name} must be a whole number of {what} from 1 up, not {n!r}")
+    require(hasattr(n, '__index__') and n > 0,
+            f"{name} must be a whole number of {what} from 1 up, not {n!r}")
 
 def parts_of(data):
     "The parts of `data` by our names for them: 'train', and 'valid' and 'test' if it has them"
     if not isinstance(data, dict): return dict(train=data)
     res = {k: data[o] for k,names in SPLITS.items() for o in names if o in data}
-    if 'train' in res: return res
-    raise CorpusError(f"there is no split 'train' among {', '.join(map(repr, data)) or 'none'}")
+    names = ', '.join(map(repr, data)) or 'none'
+    require('train' in res, f"there is no split 'train' among {names}")
+    return res
 
 # %% ../../nbs/library/tables.ipynb #c018
 def table_corpus(
@@ -227,13 +228,13 @@ def hub_corpus(
 )->Corpus:
     "A data set of the Hugging Face hub as a corpus"
     repo,_,config = name.partition(':')
-    if not repo.strip(): raise CorpusError(
-        f"'hub:{name}' names no data set: say hub:owner/name, or hub:owner/name:configuration")
+    require(repo.strip(), f"'hub:{name}' names no data set: "
+            "say hub:owner/name, or hub:owner/name:configuration")
     path = local_folder(repo) if path is None else Path(path).expanduser()
     if path is None: data = from_hub(repo, **(dict(name=config) if config else {}))
     else: data = saved_data(path) if path.is_dir() else None
-    if data is None: raise CorpusError(
-        f"'{path}' is no data set that was saved by `save_to_disk` of 🤗 datasets")
+    require(data is not None,
+            f"'{path}' is no data set that was saved by `save_to_disk` of 🤗 datasets")
     own = '-'.join(filter(None, (repo.split('/')[-1], config)))
     return table_corpus(data, text_col, name=own, tokenizer=tokenizer)
 
@@ -246,13 +247,13 @@ class DiskLines(Sequence):
         rows,              # a `Dataset` of 🤗 datasets
         text_col:str=None, # its column with the text; None: one of `TEXT_COLUMNS`
     ):
-        if not hasattr(rows, '__len__'): raise CorpusError(
-            "a stream has no lines on disk yet: keep it there with `stream_corpus`")
+        require(hasattr(rows, '__len__'),
+                "a stream has no lines on disk yet: keep it there with `stream_corpus`")
         self.col = text_column(rows.column_names, text_col)
         self.rows = rows.select_columns([self.col])
         feature = rows.features[self.col]
         kind = getattr(feature, 'dtype', type(feature).__name__)
-        if 'string' not in kind: raise CorpusError(f"column {self.col!r} holds {kind}, not text")
+        require('string' in kind, f"column {self.col!r} holds {kind}, not text")
 
     def __len__(self): return len(self.rows)
     def __getitem__(self, i):
@@ -398,9 +399,9 @@ def _at(source, place):
     "The stream `source` at a place in it"
     res = source() if callable(source) else source
     if hasattr(res, 'to_iterable_dataset'): res = res.to_iterable_dataset()
-    if not hasattr(res, 'state_dict'): raise CorpusError(
-        "expected an `IterableDataset`, or a function that opens one, "
-        f"and got {type(res).__name__} {res!r:.60}")
+    require(hasattr(res, 'state_dict'),
+            "expected an `IterableDataset`, or a function that opens one, "
+            f"and got {type(res).__name__} {res!r:.60}")
     if place: res.load_state_dict(place)
     return res
 
@@ -416,17 +417,17 @@ def _check_folder(folder, settings):
             raise CorpusError(f"can't keep documents in '{folder}': {e.strerror or e}") from e
     was = _read_json(f, folder)
     differ = [f'{k}={was.get(k)!r}, now {k}={v!r}' for k,v in settings.items() if was.get(k) != v]
-    if differ: raise CorpusError(
-        f"'{folder}' was begun with {'; '.join(differ)}: take another folder, or delete this one")
+    require(not differ, f"'{folder}' was begun with {'; '.join(differ)}: "
+            "take another folder, or delete this one")
 
 def _open_kept(folder, n_train, n_valid, n_test, name, tokenizer):
     held, train = folder/'held_out', folder/'train'
     kept = dict(train=_between(train, 0, n_train), valid=_between(held, 0, n_valid),
                 test=_between(held, n_valid, n_valid+n_test))
     short = [k for k,(lines,_) in kept.items() if not len(lines)]
-    if short: raise CorpusError(
-        f"the stream {name!r} has too few documents: none is left for {' and '.join(short)} after "
-        f"n_valid={n_valid:,} and n_test={n_test:,} were held out. Hold out fewer")
+    require(not short, f"the stream {name!r} has too few documents: "
+            f"none is left for {' and '.join(short)} after n_valid={n_valid:,} "
+            f"and n_test={n_test:,} were held out. Hold out fewer")
     skipped = Counter()
     for o in _notes(held) + _notes(train): skipped.update(o['left'])
     res = Corpus(name, {k: lines for k,(lines,_) in kept.items()}, tokenizer, skipped=skipped)

@@ -15,7 +15,7 @@ from itertools import chain
 from pathlib import Path
 import numpy as np
 from fastcore.basics import patch
-from ..base.errors import CorpusError
+from ..base.errors import CorpusError, require
 from ..base.files import regular_file, whole_file
 
 # %% ../../nbs/library/tokens.ipynb #c016
@@ -131,7 +131,7 @@ def _check_sents(sents):
 
 def _by_frequency(counts, min_freq):
     "What was counted often enough, by falling frequency; ties are in alphabetical order"
-    if not counts: raise CorpusError("No vocabulary without words: the sentences are empty")
+    require(counts, "No vocabulary without words: the sentences are empty")
     return sorted((o for o,n in counts.items() if n >= min_freq), key=lambda o: (-counts[o], o))
 
 # %% ../../nbs/library/tokens.ipynb #c048
@@ -188,9 +188,9 @@ class WordVocab(_Saved):
         max_counted:int=None# while counting: whenever there are more words, forget the rarer half
     ):
         "Count the words of `sents`; the same sentences always give the same result"
-        if max_vocab is not None and max_vocab < 5: raise ValueError(
-            f"max_vocab={max_vocab}: with the four special words "
-            "there is room for a word from 5 up")
+        require(max_vocab is None or max_vocab > 4,
+                f"max_vocab={max_vocab}: with the four special words "
+                "there is room for a word from 5 up", ValueError)
         counts = Counter()
         for s in _check_sents(sents):
             counts.update(s)
@@ -220,13 +220,11 @@ class CharScheme(_Saved):
     ):
         self.max_chars, self.n_chars, most = max_chars, n_symbols+6, 2**15
         self.bos,self.eos,self.bow,self.eow,self.pad = range(n_symbols+1, n_symbols+6)
-        rules = ((hasattr(max_chars, '__index__') and 3 <= max_chars < most,
-                  f"max_chars={max_chars!r}: a token has room for its two marks and one symbol "
-                  f"at least, from 3 to {most-1}"),
-                 (self.n_chars <= most,
-                  f"{n_symbols:,} symbols do not fit into 16 bits: keep fewer with `max_symbols`"))
-        for ok,why in rules:
-            if not ok: raise ValueError(why)
+        require(hasattr(max_chars, '__index__') and 3 <= max_chars < most,
+                f"max_chars={max_chars!r}: a token has room for its two marks and one symbol "
+                f"at least, from 3 to {most-1}", ValueError)
+        require(self.n_chars <= most, f"{n_symbols:,} symbols do not fit into 16 bits: "
+                "keep fewer with `max_symbols`", ValueError)
 
     def __eq__(self, o):
         return type(self) is type(o) and all(getattr(self, k) == getattr(o, k) for k in self._args)
@@ -291,8 +289,8 @@ class NGramsTokenizer:
         n:int=1,          # characters a piece
         tokenizer='space' # what splits the text into words, see `get_tokenizer`
     ):
-        if not hasattr(n, '__index__') or n < 1:
-            raise ValueError(f"An n-gram has at least one character, not n={n!r}")
+        require(hasattr(n, '__index__') and n > 0,
+                f"An n-gram has at least one character, not n={n!r}", ValueError)
         self.n, self.tokenizer = n, get_tokenizer(tokenizer)
     def split(self, word): return [word[i:i+self.n] for i in range(max(1, len(word)-self.n+1))]
     def join(self, grams): return ''.join([*grams[:1], *(g[-1] for g in grams[1:])])
@@ -353,6 +351,6 @@ def limit_sents(
 )->tuple:               # (sentences, how many were shortened, how many words were lost)
     "Cut sentences to `max_words` whole tokens, and count what that loses"
     if max_words is None: return sents, 0, 0
-    if max_words < 1: raise ValueError(f"max_words={max_words}: a sentence keeps one word at least")
+    require(max_words > 0, f"max_words={max_words}: a sentence keeps one word at least", ValueError)
     over = [len(s)-max_words for s in sents if len(s) > max_words]
     return [s[:max_words] for s in sents], len(over), sum(over)
