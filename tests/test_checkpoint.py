@@ -626,7 +626,7 @@ def test_a_full_disk_keeps_the_old_one_and_the_training(corpus, whole, tmp_path,
     with pytest.warns(UserWarning, match='training goes on; the newest checkpoint is 000010-epoch1-end') as w: fit(learn)
     assert len([o for o in w if 'checkpoint' in str(o.message)]) == 1
     equal(result(learn), whole)
-    assert not list(tmp_path.glob('.*')) and not [o for o in checkpoints_in(tmp_path) if 'epoch2' in o]
+    assert not list(tmp_path.glob('.[0-9]*')) and not [o for o in checkpoints_in(tmp_path) if 'epoch2' in o]
     assert learn.checkpoints.trouble is None and 'epoch3-end' in checkpoints_in(tmp_path)[0]      # there was room again
 
 def test_a_disk_that_is_full_at_the_start_is_said_at_once(corpus, tmp_path, small_files):
@@ -643,7 +643,7 @@ def test_errors_of_the_system(corpus, tmp_path, monkeypatch, where):
     else: monkeypatch.setattr(os, 'rename', fail)
     resume(learn := build(corpus, Checkpoints(tmp_path, minutes=0)), tmp_path)
     with pytest.warns(UserWarning, match='No space left'): fit(learn)
-    assert checkpoints_in(tmp_path) == before and not list(tmp_path.glob('.*')) and 'No space' in learn.checkpoints.trouble
+    assert checkpoints_in(tmp_path) == before and not list(tmp_path.glob('.[0-9]*')) and 'No space' in learn.checkpoints.trouble
 
 def test_a_folder_that_goes_away(corpus, tmp_path):
     class Gone(Callback):

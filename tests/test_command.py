@@ -192,6 +192,18 @@ def test_the_command_called_in_a_process_leaves_its_warnings_alone(end, monkeypa
     with pytest.raises(SystemExit): elmo_pretrain([])
     assert warnings.showwarning is before and warnings.filters == filters
 
+def test_warnings_of_the_library_are_notes(monkeypatch, tmp_path, capsys):
+    def stub(*args, **kwargs):
+        for place in (module.__file__, __file__): warnings.warn_explicit(f'by {Path(place).stem}', UserWarning, place, 1)
+        raise CommandError('no')
+    monkeypatch.setattr(module, 'pretrain', stub)
+    with warnings.catch_warnings(), pytest.raises(SystemExit):
+        warnings.simplefilter('always')
+        warnings.showwarning = lambda *args, **kwargs: print('another:', args[0])
+        elmo_pretrain(['toy'])
+    out,err = capsys.readouterr()
+    assert err.splitlines() == ['elmo_pretrain: by command', 'elmo_pretrain: no'] and out.strip() == 'another: by test_command'
+
 # trainings that were interrupted, and go on
 
 def weights(folder): return (Path(folder)/'model.safetensors').read_bytes()
@@ -363,9 +375,11 @@ def test_foreign_folders(corpus, tmp_path, dls):
 
 def test_two_runs_in_one_folder(corpus, tmp_path, monkeypatch):
     said = []
+    program = f"from elmo_fastai.train.command import elmo_pretrain; elmo_pretrain(['toy', '--out', {str(tmp_path/'m')!r}, '--overwrite'])"
     def second(cb):
-        (tmp_path/'m.run'/'lock').write_text('1 on elsewhere\n')      # as if another process had it
-        with pytest.raises(CheckpointError, match='in use by process 1'): train(corpus, tmp_path/'m', overwrite=True)
+        env = {**os.environ, 'PYTHONPATH': str(Path(elmo_fastai.__file__).parents[1])}
+        p = subprocess.run([sys.executable, '-c', program], env=env, capture_output=True, text=True)
+        assert p.returncode == 1 and f'in use by process {os.getpid()}' in p.stderr, p.stderr[-2000:]
         said.append(names(tmp_path/'m.run'))
     with monkeypatch.context() as mp:
         adding(mp, lambda: At(3, second, 'before_batch'))

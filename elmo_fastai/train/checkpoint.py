@@ -11,7 +11,7 @@ from collections import Counter
 from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 import numpy as np, torch
 from fastai.basics import *
@@ -25,20 +25,33 @@ from .saved import CHECKPOINT_NAME, Checkpoint, checkpoints_in, newest_checkpoin
 from .saved import prune_checkpoints, read_checkpoint, write_checkpoint
 
 # %% ../../nbs/library/resume.ipynb #c018
-_fastai = {Recorder: 'lrs iters losses values', ParamScheduler: 'hps', TrackerCallback: 'best new_best wait', MixedPrecision: 'scales',
+_fastai = {Recorder: 'lrs iters losses values', ParamScheduler: 'hps',
+           TrackerCallback: 'best new_best wait', MixedPrecision: 'scales',
            GradientAccumulation: 'count', ShowGraphCallback: 'nb_batches'}
+
+def _kept(cb):
+    "The names of the attributes that a callback keeps"
+    names = getattr(type(cb), '_resume', None)
+    if names is not None: return names
+    return [o for c,s in _fastai.items() if isinstance(cb, c) for o in s.split()]
 
 def _with_state(learn):
     "(name, callback, names of the attributes that it keeps) for the callbacks that keep something"
     seen = Counter()
     for cb in learn.cbs.sorted('order'):
-        names = getattr(type(cb), '_resume', None)
-        if names is None: names = [o for c,s in _fastai.items() if isinstance(cb, c) for o in s.split()]
-        seen[cb.name] += 1
-        if names or isinstance(cb, CSVLogger): yield cb.name + (f'-{seen[cb.name]}' if seen[cb.name] > 1 else ''), cb, names
+        names,name = _kept(cb),cb.name
+        seen[name] += 1
+        if seen[name] > 1: name += f'-{seen[name]}'
+        if names or isinstance(cb, CSVLogger): yield name,cb,names
 
 # %% ../../nbs/library/resume.ipynb #c021
-def _metrics(learn): return [learn.recorder.smooth_loss, *(learn.metrics if learn.recorder.train_metrics else [])]
+def _metrics(learn):
+    some = learn.metrics if learn.recorder.train_metrics else []
+    return [learn.recorder.smooth_loss, *some]
+
+def _metric_state(m):
+    plain = (int, float, list, Tensor, type(None))
+    return {k: v for k,v in vars(m).items() if isinstance(v, plain)}
 
 def _callbacks_state(learn):
     res = {}
@@ -48,10 +61,15 @@ def _callbacks_state(learn):
             cb.file.flush()
             res[name]['text'] = (cb.path/cb.fname).read_text()
         if isinstance(cb, Recorder):
-            plain = (int, float, list, Tensor, type(None))
-            res[name]['metrics'] = [{k: v for k,v in vars(m).items() if isinstance(v, plain)} for m in _metrics(learn)]
-            res[name]['elapsed'] = time.time() - vars(cb).get('start_epoch', time.time())
+            now = time.time()
+            res[name]['metrics'] = [_metric_state(m) for m in _metrics(learn)]
+            res[name]['elapsed'] = now - vars(cb).get('start_epoch', now)
     return res
+
+def _set_recorder(learn, s):
+    cb = learn.recorder
+    cb.values,cb.start_epoch = [L(o) for o in cb.values],time.time() - s['elapsed']
+    for m,v in zip(_metrics(learn), s['metrics'], strict=True): vars(m).update(v)
 
 def _set_callbacks_state(learn, state):
     device = next(learn.model.parameters()).device
@@ -60,15 +78,17 @@ def _set_callbacks_state(learn, state):
         for k in names:
             if k in s: setattr(cb, k, s[k] if isinstance(cb, Recorder) else _to(s[k], device))
         if 'text' in s:
-            cb.file.seek(0); cb.file.truncate(); cb.file.write(s['text']); cb.file.flush()
-        if isinstance(cb, Recorder):
-            cb.values,cb.start_epoch = [L(o) for o in cb.values],time.time() - s['elapsed']
-            for m,v in zip(_metrics(learn), s['metrics'], strict=True): vars(m).update(v)
+            cb.file.seek(0)
+            cb.file.truncate()
+            cb.file.write(s['text'])
+            cb.file.flush()
+        if isinstance(cb, Recorder): _set_recorder(learn, s)
 
 def rng_state():
     "The states of all global random generators"
     kind,keys,*rest = np.random.get_state()
-    res = dict(python=random.getstate(), numpy=(kind, keys.tolist(), *rest), torch=torch.get_rng_state())
+    res = dict(python=random.getstate(), numpy=(kind, keys.tolist(), *rest),
+               torch=torch.get_rng_state())
     if torch.cuda.is_available(): res['cuda'] = torch.cuda.get_rng_state_all()
     if torch.backends.mps.is_available(): res['mps'] = torch.mps.get_rng_state()
     return res
@@ -78,45 +98,55 @@ def set_rng_state(s):
     kind,keys,*rest = s['numpy']
     np.random.set_state((kind, np.array(keys, np.uint32), *rest))
     torch.set_rng_state(s['torch'])
-    if torch.cuda.is_available() and len(s.get('cuda', [])) == torch.cuda.device_count(): torch.cuda.set_rng_state_all(s['cuda'])
+    n_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if n_gpus and len(s.get('cuda', [])) == n_gpus: torch.cuda.set_rng_state_all(s['cuda'])
     if torch.backends.mps.is_available() and 'mps' in s: torch.mps.set_rng_state(s['mps'])
 
 # %% ../../nbs/library/resume.ipynb #c023
 _learner = 'epoch train_iter pct_train smooth_loss final_record'.split()
 
-def _inner(model): return getattr(model, 'module', model)    # without the wrapper for several processes
+def _inner(model): return getattr(model, 'module', model)      # of the wrapper for processes
+
+def _loader_state(dl):
+    "The state of the loader's own random generator, if it has one"
+    return getattr(getattr(dl, 'rng', None), 'getstate', noop)()
 
 def _begun(learn):
     "What decides the order of the epoch that is about to begin"
-    return dict(loader=getattr(getattr(learn.dls.train, 'rng', None), 'getstate', noop)(), rng=rng_state())
+    return dict(loader=_loader_state(learn.dls.train), rng=rng_state())
 
 def _common_state(learn):
     "What all processes share"
     model,scaler = _inner(learn.model),vars(learn).get('scaler')
-    grads = {n: p.grad if p.grad.any() else True for n,p in model.named_parameters() if p.grad is not None}    # True: zeros
-    return dict(model=dict(model.state_dict()), optimizer=learn.opt.state_dict(), opt_name=_opt_name(learn.opt), grads=grads,
-                scaler=scaler and scaler.state_dict())
+    given = {n: p.grad for n,p in model.named_parameters() if p.grad is not None}
+    grads = {n: g if g.any() else True for n,g in given.items()}                    # True: zeros
+    return dict(model=dict(model.state_dict()), optimizer=learn.opt.state_dict(),
+                opt_name=_opt_name(learn.opt), grads=grads, scaler=scaler and scaler.state_dict())
 
 def _own_state(learn, begun):
     "What each process has for itself"
-    loaders = [getattr(getattr(o, 'rng', None), 'getstate', noop)() for o in learn.dls.loaders]
-    position = learn.dls.train.position() if hasattr(type(learn.dls.train), 'position') else None
-    return dict(begun=begun, loaders=loaders, position=position, rng=rng_state(), callbacks=_callbacks_state(learn),
+    train = learn.dls.train
+    return dict(begun=begun, loaders=[_loader_state(o) for o in learn.dls.loaders],
+                position=train.position() if hasattr(type(train), 'position') else None,
+                rng=rng_state(), callbacks=_callbacks_state(learn),
                 learner={k: vars(learn)[k] for k in _learner if k in vars(learn)})
 
 def _opt_name(opt):
     "What kind of optimiser this is"
     inner = getattr(opt, 'opt', None) or getattr(opt, 'optimizer', None)
-    if inner is not None: return f'Lookahead({_opt_name(inner)})' if isinstance(opt, Lookahead) else _opt_name(inner)
+    if isinstance(opt, Lookahead): return f'Lookahead({_opt_name(inner)})'
+    if inner is not None: return _opt_name(inner)
     cbs = [getattr(o, 'func', o).__name__ for o in getattr(opt, 'cbs', [])]
     return f"fastai({', '.join(cbs)})" if cbs else type(opt).__name__
 
 def _valid_loss(recorder):
-    names = list(recorder.metric_names[1:])
-    res = recorder.values[-1][names.index('valid_loss')] if 'valid_loss' in names and recorder.values else None
+    found = dict(zip(recorder.metric_names[1:], recorder.values[-1] if recorder.values else []))
+    res = found.get('valid_loss')
     return float(res) if isinstance(res, float) and math.isfinite(res) else None
 
-def machine(learn): return dict(torch=torch.__version__, threads=torch.get_num_threads(), device=str(next(learn.model.parameters()).device))
+def machine(learn):
+    return dict(torch=torch.__version__, threads=torch.get_num_threads(),
+                device=str(next(learn.model.parameters()).device))
 
 # %% ../../nbs/library/resume.ipynb #c025
 @contextmanager
@@ -124,18 +154,22 @@ def _fitting(ckpt):
     "Errors while a checkpoint is put back say which one it is"
     try: yield
     except CheckpointError: raise
-    except Exception as e: raise CheckpointError(f"{ckpt.path} does not fit this training: {type(e).__name__}: {str(e)[:300]}") from None
+    except Exception as e:
+        why = f"{type(e).__name__}: {str(e)[:300]}"
+        raise CheckpointError(f"{ckpt.path} does not fit this training: {why}") from None
 
 def _put_back(learn, ckpt):
     "The whole state of a checkpoint into `learn`"
     with _fitting(ckpt):
         s,model = ckpt.state,_inner(learn.model)
-        own,opt = deepcopy([s['own'][rank()], s['optimizer']])       # training changes them, and a fit may be called twice
+        own,opt = deepcopy([s['own'][rank()], s['optimizer']])       # training changes them
         model.load_state_dict(s['model'])
-        learn.opt.load_state_dict(opt if isinstance(learn.opt, OptimWrapper) else _to(opt, next(model.parameters()).device))
+        device = next(model.parameters()).device
+        learn.opt.load_state_dict(opt if isinstance(learn.opt, OptimWrapper) else _to(opt, device))
         for n,p in model.named_parameters():
             g = s['grads'].get(n)
-            p.grad = None if g is None else torch.zeros_like(p) if g is True else g.to(p)
+            if g is True: p.grad = torch.zeros_like(p)
+            else: p.grad = None if g is None else g.to(p)
         if s['scaler']: learn.scaler.load_state_dict(s['scaler'])
         for k in _learner:
             if k in own['learner']: setattr(learn, k, own['learner'][k])
@@ -151,11 +185,12 @@ def _set_loaders(learn, states, first=0):
 
 # %% ../../nbs/library/resume.ipynb #c027
 class _Plain(Callback):
-    "A callback that lets our errors pass as they are, and does nothing in `lr_find`, `validate` and `get_preds`"
+    "Lets our errors pass as they are, and does nothing in `lr_find`, `validate` and `get_preds`"
     on = False
     def __call__(self, event_name):
-        if event_name == 'before_fit':             # fastai holds the learner's lock in `validate` and `get_preds`
-            self.on = not (hasattr(self.learn, 'lr_finder') or hasattr(self.learn, 'gather_preds') or self.learn.lock.locked())
+        if event_name == 'before_fit':
+            other = hasattr(self.learn, 'lr_finder') or hasattr(self.learn, 'gather_preds')
+            self.on = not (other or self.learn.lock.locked())    # by `validate` and `get_preds`
         if self.on and self.run: getattr(type(self), event_name, noop)(self)
 
 # %% ../../nbs/library/resume.ipynb #c028
@@ -167,9 +202,12 @@ class SkipDone(_Plain):
     def before_epoch(self):
         self.listen()
         p = self.ckpt.position
-        if self.epoch > p['epoch'] or self.epoch == p['epoch'] and not p['finished']: return
-        if hasattr(self.learn, 'progress'): self.learn.progress('before_epoch')       # its bar counts the epochs
-        if self.epoch == p['epoch']: _put_back(self.learn, self.ckpt); self.seek()
+        last_done = p['epoch'] if p['finished'] else p['epoch'] - 1
+        if self.epoch > last_done: return
+        if hasattr(self.learn, 'progress'): self.learn.progress('before_epoch')  # counts the epochs
+        if self.epoch == p['epoch']:
+            _put_back(self.learn, self.ckpt)
+            self.seek()
         self.hushed = [(cb, cb.run) for cb in self.learn.cbs if cb is not self]
         for cb,_ in self.hushed: cb.run = False
         raise CancelEpochException
@@ -177,11 +215,13 @@ class SkipDone(_Plain):
         for cb,run in self.hushed: cb.run = run
         self.hushed = []
     def seek(self):
+        train = self.dls.train
         with _fitting(self.ckpt):
-            if hasattr(type(self.dls.train), 'seek'): self.dls.train.seek(self.ckpt.state['own'][rank()]['position'])
+            if hasattr(type(train), 'seek'): train.seek(self.ckpt.state['own'][rank()]['position'])
     def before_batch(self):
         p = self.ckpt.position
-        if self.training and not p['finished'] and self.epoch == p['epoch']: self.learn.iter += p['batches']    # the loop counts from 0
+        resumed = self.training and not p['finished'] and self.epoch == p['epoch']
+        if resumed: self.learn.iter += p['batches']                  # the loop counts from 0
     def after_fit(self):
         self.listen()
         self.learn.remove_cbs([SkipDone, PutBack])
@@ -196,7 +236,7 @@ class _Rest(GetAttr):
         some,cheap = [],hasattr(type(self.dl), 'skip')
         if cheap: self.dl.skip(self.n)
         it = iter(self.dl)
-        if self.n:                                   # to begin an epoch draws random numbers, too
+        if self.n:                                # to begin an epoch draws random numbers, too
             for _ in range(1 if cheap else self.n): some = list(islice(it, 1))
         self.put_back()
         if cheap: yield from some
@@ -214,49 +254,61 @@ class PutBack(_Plain):
             set_rng_state(begun['rng'])
             if begun['loader'] is not None: self.dls.train.rng.setstate(begun['loader'])
         self.learn.skip_done.seek()
-        self.learn.dl = _Rest(self.learn.dl, p['batches'], partial(_put_back, self.learn, self.ckpt))
+        put_back = partial(_put_back, self.learn, self.ckpt)
+        self.learn.dl = _Rest(self.learn.dl, p['batches'], put_back)
 
 # %% ../../nbs/library/resume.ipynb #c032
+def _short(values):
+    "One number where all groups have the same"
+    values = [float(v) for v in values]
+    return values[0] if len(set(values)) == 1 else values
+
 def _settings(learn):
     "What must be the same for a training to be continued"
-    res = {
-        'epochs': learn.n_epoch,
-        'batches an epoch': len(learn.dls.train),
-        'callbacks': sorted(name for name, _, names in _with_state(learn) if names),
-        'frozen': [n for n, p in _inner(learn.model).named_parameters() if not p.requires_grad],
-    }
-    def short(v): return v[0] if len(set(v)) == 1 else v                           # one number where all groups have the same
-    for k in ('lr', 'wd'): res[k] = short([float(h[k]) for h in learn.opt.hypers if h.get(k) is not None])
-    for cb in learn.cbs:
-        if isinstance(cb, ParamScheduler):
-            for k,f in cb.scheds.items():
-                for p in (0., .1, .3, .6, .9, 1.): res[f'{k} at {p:.0%} of the schedule'] = short([float(v) for v in L(f(p), use_list=None)])
+    named = _inner(learn.model).named_parameters()
+    res = {'epochs': learn.n_epoch, 'batches an epoch': len(learn.dls.train),
+           'callbacks': sorted(name for name,_,names in _with_state(learn) if names),
+           'frozen': [n for n,p in named if not p.requires_grad]}
+    for k in ('lr', 'wd'): res[k] = _short(h[k] for h in learn.opt.hypers if h.get(k) is not None)
+    schedules = [cb.scheds for cb in learn.cbs if isinstance(cb, ParamScheduler)]
+    for k,f in chain(*(o.items() for o in schedules)):
+        for p in (0., .1, .3, .6, .9, 1.):
+            res[f'{k} at {p:.0%} of the schedule'] = _short(L(f(p), use_list=None))
     return res
 
 def _difference(was, now):
     "The first difference between two descriptions of a training, in words; None: there is none"
     was,now = was or {},now or {}
     for k in {**was, **now}:
-        if was.get(k) != now.get(k): return f"{k} was {str(was.get(k))[:100]}, now it is {str(now.get(k))[:100]}"
+        a,b = was.get(k),now.get(k)
+        if a != b: return f"{k} was {str(a)[:100]}, now it is {str(b)[:100]}"
+
+def _check(ckpt, differences):
+    "Raise the first of the differences; an error in looking for them is one, too"
+    with _fitting(ckpt):
+        for o in differences: raise CheckpointError(f"{ckpt.path} is of another {o}")
 
 def _check_fit(learn, ckpt):
     "Would these arguments of `fit` continue that training?"
-    with _fitting(ckpt):
-        _check_learner(learn, ckpt)
-        if d := _difference(ckpt.state['settings'], _settings(learn)): raise CheckpointError(f"{ckpt.path} is of another training: {d}")
+    _check(ckpt, _differences(learn, ckpt))
+    with _fitting(ckpt): d = _difference(ckpt.state['settings'], _settings(learn))
+    if d: _check(ckpt, [f"training: {d}"])
 
-def _check_learner(learn, ckpt):
-    "Do model, optimiser and description belong to the checkpoint?"
-    def bad(why): raise CheckpointError(f"{ckpt.path} is of another {why}")
-    with _fitting(ckpt):
-        s,now = ckpt.state,_inner(learn.model).state_dict()
-        if len(s['own']) != max(1, n_processes()): bad(f"training: it ran in {len(s['own'])} processes, this one in {max(1, n_processes())}")
-        if hasattr(learn, 'checkpoints') and (d := _difference(ckpt.run, learn.checkpoints.description)): bad(f"training: {d}")
-        for k in {**s['model'], **now}:
-            if k not in now or k not in s['model']: bad(f"model: {k} is {'new' if k in now else 'missing'} in this one")
-            if (a := tuple(s['model'][k].shape)) != (b := tuple(now[k].shape)): bad(f"model: {k} was {a}, here it is {b}")
-        if learn.opt is None: learn.create_opt()
-        if s['opt_name'] != (name := _opt_name(learn.opt)): bad(f"training: its optimiser was {s['opt_name']}, here it is {name}")
+def _differences(learn, ckpt):
+    "Where model, optimiser and description do not belong to the checkpoint"
+    s,now = ckpt.state,_inner(learn.model).state_dict()
+    if len(s['own']) != n_processes():
+        yield f"training: it ran in {len(s['own'])} processes, this one in {n_processes()}"
+    if hasattr(learn, 'checkpoints'):
+        if d := _difference(ckpt.run, learn.checkpoints.description): yield f"training: {d}"
+    for k in {**s['model'], **now}:
+        if k not in now: yield f"model: {k} is missing in this one"
+        if k not in s['model']: yield f"model: {k} is new in this one"
+        a,b = tuple(s['model'][k].shape),tuple(now[k].shape)
+        if a != b: yield f"model: {k} was {a}, here it is {b}"
+    if learn.opt is None: learn.create_opt()
+    if s['opt_name'] != (name := _opt_name(learn.opt)):
+        yield f"training: its optimiser was {s['opt_name']}, here it is {name}"
 
 # %% ../../nbs/library/resume.ipynb #c034
 class Checkpoints(_Plain):
@@ -266,7 +318,7 @@ class Checkpoints(_Plain):
         folder,              # of this training's checkpoints
         minutes:float=10.,   # between checkpoints within an epoch; 0: after each batch
         keep:int=2,          # so many of the newest, and the best by validation loss
-        run:dict|None=None,  # describes the training (corpus, settings) in JSON: `resume` compares it
+        run:dict|None=None,  # describes the training (corpus, settings), in JSON; it is compared
     ):
         if keep < 1: raise ValueError(f"keep={keep}: at least the newest has to stay")
         self.folder,self.minutes,self.keep = Path(folder),minutes,keep
@@ -274,14 +326,17 @@ class Checkpoints(_Plain):
         self.held,self.last,self.trouble = ExitStack(),None,None
 
     def before_fit(self):
-        self.pending,self.trouble,self.settings,self.fresh = None,None,_settings(self.learn),not hasattr(self.learn, 'skip_done')
+        self.pending,self.trouble,self.settings = None,None,_settings(self.learn)
+        self.fresh = not hasattr(self.learn, 'skip_done')
         if rank(): return
         self.held.close()
         self.held.enter_context(lock_folder(self.folder))
-        for o in self.folder.glob('.[0-9]*-*'): shutil.rmtree(o, ignore_errors=True)    # what a killed process left half-written
+        half_written = self.folder.glob('.[0-9]*-*')             # by a process that was killed
+        for o in half_written: shutil.rmtree(o, ignore_errors=True)
         if self.fresh and (old := checkpoints_in(self.folder)):
             self.held.close()
-            raise CheckpointError(f"{self.folder} holds checkpoints of a training, the newest is {old[0]}: `resume` it, or take another folder")
+            raise CheckpointError(f"{self.folder} holds checkpoints of a training, the newest is "
+                                  f"{old[0]}: `resume` it, or take another folder")
 
     def before_train(self):
         self.clock,self.begun = time.monotonic(),_begun(self.learn)
@@ -292,14 +347,18 @@ class Checkpoints(_Plain):
         if not self.training: return
         due = time.monotonic() - self.clock >= 60*self.minutes or self._asked()
         if main_says(due): self.save(f'epoch{self.epoch+1}-batch{self.iter+1}', self.iter+1)
-    def _asked(self): return bool(getattr(getattr(self.learn, 'stop_on_signal', None), 'asked', None))
+    def _asked(self):
+        return bool(getattr(getattr(self.learn, 'stop_on_signal', None), 'asked', None))
 
     def before_validate(self): self.pending = self._state(len(self.dls.train), False)
     def after_validate(self): self.pending = None
-    def after_cancel_fit(self):                                       # Ctrl-C during validation: the state from before it
-        if self.pending and self._asked(): self._write(f'epoch{self.epoch+1}-trained', *self.pending)
+    def after_cancel_fit(self):                # Ctrl-C during validation: the state from before it
+        if not self.pending or not self._asked(): return
+        self._write(f'epoch{self.epoch+1}-trained', *self.pending)
     def after_epoch(self): self.save(f'epoch{self.epoch+1}-end', len(self.dls.train), True)
-    def after_fit(self): self.pending = None; self.held.close()
+    def after_fit(self):
+        self.pending = None
+        self.held.close()
 
 # %% ../../nbs/library/resume.ipynb #c036
 @patch
@@ -313,23 +372,31 @@ def save(self:Checkpoints,
 
 @patch
 def _state(self:Checkpoints, batches, finished):
-    position = dict(epoch=self.epoch, batches=batches, n_epoch=self.n_epoch, n_iter=len(self.dls.train), finished=finished)
+    position = dict(epoch=self.epoch, batches=batches, n_epoch=self.n_epoch,
+                    n_iter=len(self.dls.train), finished=finished)
     own = gather(_own_state(self.learn, self.begun))
-    return position, {} if rank() else dict(own=own, settings=self.settings, **_common_state(self.learn))
+    if rank(): return position,{}
+    return position,dict(own=own, settings=self.settings, **_common_state(self.learn))
+
+def _finite(weights): return all(v.isfinite().all() for v in weights.values())
 
 @patch
 def _write(self:Checkpoints, name, position, state):
     self.clock = time.monotonic()
-    if rank() or not all(v.isfinite().all() for v in state['model'].values() if v.is_floating_point()): return
+    if rank() or not _finite(state['model']): return
     old = checkpoints_in(self.folder)
-    path = self.folder/f"{1 + (int(old[0].split('-')[0]) if old else 0):06d}-{name}"
-    info = dict(position=position, run=self.description, valid_loss=_valid_loss(self.recorder) if position['finished'] else None,
+    number = 1 + int(old[0].split('-')[0]) if old else 1
+    path = self.folder/f'{number:06d}-{name}'
+    info = dict(position=position, run=self.description,
+                valid_loss=_valid_loss(self.recorder) if position['finished'] else None,
                 saved=time.strftime('%Y-%m-%d %H:%M:%S'), machine=machine(self.learn))
     try: write_checkpoint(path, info, state)
     except (OSError, SafetensorError) as e:
         why = f"No checkpoint could be written in {self.folder}: {e}"
         if name == 'start': raise CheckpointError(why) from None
-        if self.trouble is None: warnings.warn(f"{why}. The training goes on; the newest checkpoint is {old[0] if old else 'gone'}.")
+        newest = old[0] if old else 'gone'
+        if self.trouble is None:
+            warnings.warn(f"{why}. The training goes on; the newest checkpoint is {newest}.")
         self.trouble = why
     else:
         self.last,self.trouble = path,None
@@ -342,11 +409,13 @@ def resume(
     path,              # a checkpoint, or the folder of all: the newest good one
     say=warnings.warn, # is told about damaged ones, and about another machine
 ) -> Checkpoint:
-    "Let the next `fit`, called as before, go on from a checkpoint. Raises `CheckpointError`, before anything has changed, if it is unusable"
+    "Let the next `fit`, called as before, go on from a checkpoint; raises `CheckpointError`"
     path = Path(path)
-    ckpt = read_checkpoint(path) if CHECKPOINT_NAME.fullmatch(path.name) else newest_checkpoint(path, say)
-    _check_learner(learn, ckpt)
-    if d := _difference(ckpt.machine, machine(learn)): say(f"The last digits may differ from the uninterrupted training: {d}.")
+    named = CHECKPOINT_NAME.fullmatch(path.name)
+    ckpt = read_checkpoint(path) if named else newest_checkpoint(path, say)
+    _check(ckpt, _differences(learn, ckpt))
+    if d := _difference(ckpt.machine, machine(learn)):
+        say(f"The last digits may differ from the uninterrupted training: {d}.")
     learn.remove_cbs([SkipDone, PutBack])
     learn.add_cbs([SkipDone(ckpt), PutBack(ckpt)])
     return ckpt

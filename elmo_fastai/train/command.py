@@ -10,9 +10,8 @@ import argparse, glob, hashlib, io, json, math, os, re, shlex, shutil, sys, temp
 from contextlib import contextmanager, nullcontext
 from copy import copy
 from functools import partial
-from itertools import islice
+from itertools import chain, count, islice
 from pathlib import Path
-from types import SimpleNamespace
 import torch, matplotlib.pyplot as plt
 from fastai.basics import *
 from fastai.callback.all import *
@@ -39,18 +38,22 @@ from .distributed import several_processes
 from .learner import CarryState, EarlyStop, PlotPerplexity, TimeBudget
 from .learner import bf16_is_fast, bilm_learner
 from .report import make_report, report_figure, report_text
-from .saved import checkpoints_in, find_checkpoint, read_checkpoint
+from .saved import CHECKPOINT_NAME, checkpoints_in, find_checkpoint
+from .saved import read_checkpoint
 try: import resource
 except ImportError: resource = None             # not on Windows
 
 # %% ../../nbs/library/command.ipynb #c008
 RECIPES = {
-    None:  dict(model='small', kind='stream', epochs=8, lr=4e-3, bs=20, seq_len=64, min_freq=2, max_vocab=None,     # any text
-                optimizer='adamw', wd=None, patience=None, carry=False),
+    None: dict(                                 # any text
+        model='small', kind='stream', epochs=8, lr=4e-3, bs=20, seq_len=64, min_freq=2,
+        max_vocab=None, optimizer='adamw', wd=None, patience=None, carry=False),
     'toy': dict(model='tiny', kind='sentences', epochs=3, lr=8e-3, bs=96, min_freq=1),
     'wikitext2': dict(model='small', config=dict(dropout=0.1), epochs=3, lr=6e-3, min_freq=1),
-    'tiny_en': dict(model='small', config=dict(name='tiny-en', filters=((1,32), (2,64), (3,96), (4,96)), proj_dim=224, hidden_dim=224, dropout=0.1),
-                    epochs=9, lr=6e-3, bs=32, max_vocab=20_000),                                    # the model in the box (`box`)
+    'tiny_en': dict(                            # the model in the box (`box`)
+        model='small', epochs=9, lr=6e-3, bs=32, max_vocab=20_000,
+        config=dict(name='tiny-en', filters=((1,32), (2,64), (3,96), (4,96)),
+                    proj_dim=224, hidden_dim=224, dropout=0.1)),
 }
 
 # %% ../../nbs/library/command.ipynb #c009
@@ -58,46 +61,54 @@ class Interrupted(CommandError):
     "A training that was asked to stop; what was learned is saved"
 
 # %% ../../nbs/library/command.ipynb #c011
-OWN = dict(valid=None, test=None, encoding=None, column=None, tokenizer=None)   # of one's own text
-STREAM = dict(stream=False, steps=None, buffer=None)              # text that does not fit into memory
-MORE = {**OWN, **STREAM, 'time': None}
+OWN = ('valid', 'test', 'encoding', 'column', 'tokenizer')                  # of one's own text
+MORE = dict(dict.fromkeys(OWN), stream=False, steps=None, buffer=None, time=None)
 
 def _option(name): return '--' + name.replace('_', '-')
 
-def _check(r, model, seed):
-    "Settings that can't be"
+def _refuse(reasons):
+    "Raise the first of `reasons`, if there is one"
+    for why in reasons: raise CommandError(why)
+
+def _wrong(r, model, seed):
+    "What is wrong with settings"
+    def must_be(name, what): return f"{_option(name)} must be {what}, not {r[name]}"
     known,r = {*RECIPES[None], *MORE, 'config'},{**MORE, **r}
-    def bad(name, what): raise CommandError(f"{_option(name)} must be {what}, not {r[name]}")
     for k in r:
-        if k not in known: raise CommandError(f"There is no setting {k!r}{did_you_mean(k, known)}")
-    if model not in elmo_configs: raise CommandError(f"No model is called {model!r}: take one of {', '.join(elmo_configs)}")
-    for k in ('epochs', 'bs', 'seq_len', 'min_freq', 'patience', 'steps', 'buffer'):
-        if not (r[k] is None and k in ('patience', 'steps', 'buffer') or isinstance(r[k], int) and r[k] >= 1): bad(k, 'at least 1')
-    if r['kind'] not in ('sentences', 'stream'): bad('kind', "'sentences' or 'stream'")
+        if k not in known: yield f"There is no setting {k!r}{did_you_mean(k, known)}"
+    if model not in elmo_configs:
+        yield f"No model is called {model!r}: take one of {', '.join(elmo_configs)}"
+    optional = 'patience','steps','buffer'
+    for k in ('epochs', 'bs', 'seq_len', 'min_freq', *optional):
+        left_out = k in optional and r[k] is None
+        if not (left_out or isinstance(r[k], int) and r[k] >= 1): yield must_be(k, 'at least 1')
+    if r['kind'] not in ('sentences', 'stream'): yield must_be('kind', "'sentences' or 'stream'")
     if r['max_vocab'] is not None and r['max_vocab'] <= len(SPECIALS):
-        raise CommandError(f"--max-vocab must be more than {len(SPECIALS)}, for as many entries are special words; "
-                            f"not {r['max_vocab']}")
-    if not 0 <= seed < 2**32: raise CommandError(f"--seed must be from 0 to {2**32-1}, not {seed}")
-    if not 0 < r['lr'] < math.inf: bad('lr', 'a positive number')
-    if r['wd'] is not None and not 0 <= r['wd'] < math.inf: bad('wd', '0 or more')
-    if r['optimizer'] not in ('adamw', 'adagrad'): bad('optimizer', 'adamw or adagrad')
+        yield (f"--max-vocab must be more than {len(SPECIALS)}, for as many entries are special "
+               f"words; not {r['max_vocab']}")
+    if not 0 <= seed < 2**32: yield f"--seed must be from 0 to {2**32-1}, not {seed}"
+    if not 0 < r['lr'] < math.inf: yield must_be('lr', 'a positive number')
+    if r['wd'] is not None and not 0 <= r['wd'] < math.inf: yield must_be('wd', '0 or more')
+    if r['optimizer'] not in ('adamw', 'adagrad'): yield must_be('optimizer', 'adamw or adagrad')
     if r['tokenizer'] is not None:
         try: get_tokenizer(r['tokenizer'])('a')
-        except ImportError as e: raise CommandError(str(e)) from None
-        except ValueError: bad('tokenizer', 'one of space, words, spacy, fastai')
+        except ImportError as e: yield str(e)
+        except ValueError: yield must_be('tokenizer', 'one of space, words, spacy, fastai')
     if r['carry'] and r['kind'] != 'stream':
-        raise CommandError("--carry needs a text that is read as a stream, and this one is read by sentences: "
-                            "leave it out, or say --kind stream")
+        yield ("--carry needs a text that is read as a stream, and this one is read by sentences: "
+               "leave it out, or say --kind stream")
     for k in ('steps', 'buffer'):
-        if r[k] is not None and not r['stream']: raise CommandError(f"--{k} goes with --stream")
+        if r[k] is not None and not r['stream']: yield f"--{k} goes with --stream"
     for k in ('test', 'encoding'):
-        if r[k] is not None and r['stream']: raise CommandError(f"--{k} goes without --stream")
+        if r[k] is not None and r['stream']: yield f"--{k} goes without --stream"
 
 # %% ../../nbs/library/command.ipynb #c012
 def _is_hub(corpus): return isinstance(corpus, str) and corpus.startswith('hub:')
+
 def _is_own(corpus):
     "Files, and neither a name nor something that was made in Python"
-    return isinstance(corpus, list) or isinstance(corpus, str) and corpus not in CORPORA and not _is_hub(corpus)
+    if isinstance(corpus, list): return True
+    return isinstance(corpus, str) and corpus not in CORPORA and not _is_hub(corpus)
 
 def _absolute(path):
     "A path, or several, that means the same in another folder"
@@ -105,27 +116,31 @@ def _absolute(path):
     if isinstance(path, (list, tuple)): return [_absolute(o) for o in path]
     return str(Path(path).expanduser().absolute())
 
+def _misplaced(corpus, given):
+    "What was said and does not go with this corpus"
+    if {'time', 'epochs'} <= set(given):
+        yield "--time and --epochs both say when a training ends: say one of them"
+    for k in OWN:
+        fits = k == 'tokenizer' or _is_own(corpus) or k == 'column' and _is_hub(corpus)
+        if k in given and not fits:
+            name = getattr(corpus, 'name', corpus)
+            yield f"{_option(k)} is for a text of your own: {name} brings it along"
+    if 'tokenizer' in given and (corpus == 'toy' or isinstance(corpus, ToyCorpus)):
+        yield ("The toy corpus is tokenised, and its floor counts these tokens: "
+               "leave --tokenizer out")
+
 def _given(corpus, settings):
     "The settings that were said, in the form that a plan has"
     given = {k: v for k,v in settings.items() if v is not None}
-    if {'time', 'epochs'} <= set(given):
-        raise CommandError("--time and --epochs both say when a training ends: say one of them")
-    if 'time' in given:
-        try: given['time'] = seconds(given['time'])
-        except CommandError as e: raise CommandError(str(e)) from None
-    for k in given.keys() & OWN.keys() - {'tokenizer'}:
-        if not _is_own(corpus) and not (_is_hub(corpus) and k == 'column'):
-            name = getattr(corpus, 'name', corpus)
-            raise CommandError(f"{_option(k)} is for a text of your own: {name} brings it along")
-    if 'tokenizer' in given and (corpus == 'toy' or isinstance(corpus, ToyCorpus)):
-        raise CommandError("The toy corpus is tokenised, and its floor counts these tokens: leave --tokenizer out")
+    _refuse(_misplaced(corpus, given))
+    if 'time' in given: given['time'] = seconds(given['time'])
     return given | {k: _absolute(given[k]) for k in ('valid', 'test') if k in given}
 
 def _config(name, changes):
     "The shape of a model, with changes"
     known = elmo_configs[name].to_dict()
-    for k in changes:
-        if k not in known: raise CommandError(f"A model has no setting {k!r}{did_you_mean(k, known)}")
+    unknown = [k for k in changes if k not in known]
+    _refuse(f"A model has no setting {k!r}{did_you_mean(k, known)}" for k in unknown)
     try: return BiLMConfig.from_dict({**known, **changes}).to_dict()
     except (ValueError, TypeError) as e: raise CommandError(str(e)) from None
 
@@ -134,75 +149,93 @@ def _plan(corpus, out, model, seed, settings):
     name = corpus if isinstance(corpus, str) and corpus in CORPORA else None
     if isinstance(corpus, ToyCorpus): name = 'toy'
     recipe,given = RECIPES.get(name, {}),_given(corpus, settings)
-    if given.get('optimizer') == 'adagrad': recipe = recipe | dict(lr=0.2)        # the rates above are AdamW's
+    if given.get('optimizer') == 'adagrad': recipe = recipe | dict(lr=0.2)  # other rates: AdamW's
     r = {**RECIPES[None], **MORE, **recipe, **given}
-    if model not in (None, r['model']):                          # a recipe's changes are those of its model
+    if model not in (None, r['model']):              # a recipe's changes are those of its model
         r['model'],r['config'] = model,given.get('config', {})
-    _check(r, r['model'], seed)
-    plan = dict(corpus=corpus if isinstance(corpus, str) else None, out=out.name, seed=seed, recipe=r,
+    _refuse(_wrong(r, r['model'], seed))
+    if _is_own(corpus): corpus = _absolute(corpus)   # it may be resumed from elsewhere
+    elif not isinstance(corpus, str): corpus = None
+    plan = dict(corpus=corpus, out=out.name, seed=seed, recipe=r,
                 model=_config(r['model'], r.get('config', {})))
-    if _is_own(corpus): plan['corpus'] = _absolute(corpus)                        # it may be resumed from elsewhere
-    return json.loads(json.dumps(plan))                                           # as a checkpoint will give it back
+    return json.loads(json.dumps(plan))              # as a checkpoint will give it back
 
 # %% ../../nbs/library/command.ipynb #c015
 def _name(corpus):
     "What the model is called if nobody says so"
     if _is_hub(corpus): return corpus.split('/')[-1].removeprefix('hub:').replace(':', '-')
+    several = isinstance(corpus, list) and len(corpus) > 1
     first = corpus[0] if isinstance(corpus, list) else getattr(corpus, 'name', corpus)
     p = Path(first).expanduser().resolve()
-    if isinstance(corpus, list) and len(corpus) > 1 or glob.has_magic(p.name): return p.parent.name
+    if several or glob.has_magic(p.name): return p.parent.name
     return p.name if p.is_dir() else Path(p.name.removesuffix('.gz')).stem
 
 def _folder(corpus, out):
     "The folder to write"
-    if out is None: out = Path('models')/_name(corpus)
-    out = Path(out).expanduser()
-    if not out.name or out.name == '..': raise CommandError(f"--out must name a folder, not {str(out)!r}")
+    out = Path(Path('models')/_name(corpus) if out is None else out).expanduser()
+    if out.name in ('', '..'): _refuse([f"--out must name a folder, not {str(out)!r}"])
     return out
 
-def _check_folder(out, overwrite, write=True):
-    "Is it free, or ours, and writable?"
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        try: read_config(out/'config.json')
-        except ModelFileError:
-            raise CommandError(f"{out} holds something that is not a model of ours, so it will not be overwritten. "
-                                "Name another folder with --out.") from None
-        if not overwrite: raise CommandError(f"{out} holds a model already. Say --overwrite to replace it, or --out to write somewhere else.")
+def _occupied(out, overwrite):
+    "Why `out` can't be taken: it is not free, and not ours to replace"
+    if not out.exists() or out.is_dir() and not any(out.iterdir()): return
+    try: read_config(out/'config.json')
+    except ModelFileError:
+        yield (f"{out} holds something that is not a model of ours, so it will not be overwritten. "
+               "Name another folder with --out.")
+    if not overwrite:
+        yield (f"{out} holds a model already. Say --overwrite to replace it, "
+               "or --out to write somewhere else.")
+
+def _unwritable(out, write):
+    "Why no folder can be made at `out`; without `write` nothing is tried"
+    why,cure = f"Can't write into {out.parent}","Name another folder with --out."
     if not write:
         first = next(o for o in out.absolute().parents if o.exists())
-        if first.is_dir() and os.access(first, os.W_OK): return
-        raise CommandError(f"Can't write into {out.parent}. Name another folder with --out.")
+        if not (first.is_dir() and os.access(first, os.W_OK)): yield f"{why}. {cure}"
+        return
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryDirectory(dir=out.parent).cleanup()
-    except OSError as e: raise CommandError(f"Can't write into {out.parent}: {e.strerror or e}. Name another folder with --out.") from None
+    except OSError as e: yield f"{why}: {e.strerror or e}. {cure}"
+
+def _check_folder(out, overwrite, write=True):
+    "Is it free, or ours, and writable?"
+    _refuse(chain(_occupied(out, overwrite), _unwritable(out, write)))
 
 def _interrupted(out):
     "Beside `out`, and never in the place of an earlier one"
-    names = (out.with_name(f'{out.name}.interrupted{i}') for i in ('', *(f'-{n}' for n in range(2, 10**6))))
-    return next(o for o in names if not o.exists())
+    first = out.with_name(f'{out.name}.interrupted')
+    later = (first.with_name(f'{first.name}-{n}') for n in count(2))
+    return next(o for o in chain([first], later) if not o.exists())
 
 # %% ../../nbs/library/command.ipynb #c017
-CHECKPOINT = re.compile(r'\d{6,}-[a-z0-9-]+')
+LOCK = ('lock', '.lock')                             # what `lock_folder` writes
 
 def _run_folder(out): return out.with_name(f'{out.name}.run')
-def _is_ours(o): return o.name in ('lock', 'history.csv') or CHECKPOINT.fullmatch(o.name.lstrip('.'))
-def _has_checkpoints(run): return run.is_dir() and any(CHECKPOINT.fullmatch(o.name) for o in run.iterdir())
+def _has_checkpoints(run): return bool(checkpoints_in(run))
 def _resume_line(run): return f"{_command()} --resume {shlex.quote(str(run))}"
-def _command(): return 'elmo_pretrain' if shutil.which('elmo_pretrain') else sys.argv[0]      # the environment may not be activated
+
+def _is_ours(o):
+    return o.name in (*LOCK, 'history.csv') or CHECKPOINT_NAME.fullmatch(o.name.lstrip('.'))
+
+def _command():
+    "The environment may not be activated"
+    return 'elmo_pretrain' if shutil.which('elmo_pretrain') else sys.argv[0]
 
 def _check_run(run, overwrite, write=True):
     "A training that did not end is not thrown away in silence"
     if not run.exists(): return
     if not run.is_dir() or not all(_is_ours(o) for o in run.iterdir()):
-        raise CommandError(f"{run} is where the checkpoints would lie, and it holds something else. Name another folder with --out.")
+        _refuse([f"{run} is where the checkpoints would lie, and it holds something else. "
+                 "Name another folder with --out."])
     with lock_folder(run) if write else nullcontext():      # raises where another process trains
-        if _has_checkpoints(run) and not overwrite: raise CommandError(
-            f"{run} holds a training that did not come to its end. Go on with it by `{_resume_line(run)}`, "
-            "or begin anew with --overwrite, which removes it.")
+        if _has_checkpoints(run) and not overwrite:
+            _refuse([f"{run} holds a training that did not come to its end. Go on with it by "
+                     f"`{_resume_line(run)}`, or begin anew with --overwrite, which removes it."])
 
 def _made_by(run, out):
-    "Is the model in `out` that of one of the run's checkpoints? Then it was saved, and the end came before its report"
+    "Is the model in `out` one of the run's checkpoints, saved just before the end came?"
     try: own = load_bilm(out)[0].state_dict()
     except ModelFileError: return False
     for name in checkpoints_in(run):
@@ -221,49 +254,61 @@ def _clear(run, but=()):
     except OSError: pass
 
 # %% ../../nbs/library/command.ipynb #c019
-def _check_weights(saved):
-    "Raise CommandError where a checkpoint's plan is not that of its weights: no memory is asked for before that is known"
-    def bad(why):
-        raise CommandError(f"{saved.path} is a checkpoint, but its plan describes another model than its weights: "
-                            f"{why}") from None
+def _misfits(saved):
+    "How the weights of a checkpoint differ from its plan; memory is asked for after that"
     config,found = BiLMConfig.from_dict(saved.run['model']),saved.state['model']
-    if config.n_chars != 262 or config.max_chars > 1000: bad(f"n_chars={config.n_chars}, max_chars={config.max_chars}")
+    if config.n_chars != 262 or config.max_chars > 1000:
+        yield f"n_chars={config.n_chars}, max_chars={config.max_chars}"
     try:
         with torch.device('meta'): wanted = BiLM(config, saved.run['text']['words']).state_dict()
-    except (RuntimeError, ValueError) as e: bad(str(e)[:200])
+    except (RuntimeError, ValueError) as e:
+        yield str(e)[:200]
+    def shape(weights, k): return tuple(getattr(weights.get(k), 'shape', ()))
     for k in {**wanted, **found}:
-        a,b = (tuple(getattr(o.get(k), 'shape', ())) for o in (wanted, found))
-        if a != b: bad(f"{k} should be {a}, found {b}")
+        a,b = shape(wanted, k),shape(found, k)
+        if a != b: yield f"{k} should be {a}, found {b}"
+
+def _foreign(saved):
+    "Why a checkpoint is not of a training that the command began"
+    foreign = f"{saved.path} is a checkpoint, but not of a training that elmo_pretrain began"
+    plan = saved.run
+    try:
+        _refuse(_wrong(plan['recipe'], 'tiny', plan['seed']))
+        BiLMConfig.from_dict(plan['model'])
+        plan['text']['tokens'],plan['text']['words'],plan['bf16'],saved.state['model'].items()
+        named = Path(plan['out']).name not in ('', '..')
+        if not named or not isinstance(plan['corpus'], (str, list, type(None))): yield foreign
+    except (KeyError, TypeError, AttributeError, ValueError): yield foreign
+    for why in _misfits(saved):
+        yield (f"{saved.path} is a checkpoint, but its plan describes another model than its "
+               f"weights: {why}")
+    if (log := saved.path.parent/'history.csv').exists():
+        try: regular_file(log)
+        except OSError as e: yield f"{log} can't be gone on with: {e.strerror}"
+
+def _another_corpus(name, corpus, folder, run):
+    "Why `corpus` is not the one that a training reads"
+    if name is None and not isinstance(corpus, Corpus):
+        yield (f"The training in {folder} was begun in Python with a corpus of its own: "
+               "hand it to `pretrain(corpus, resume=…)`")
+    if isinstance(corpus, (str, list)) and name not in (corpus, _absolute(corpus)):
+        yield f"The training in {run} reads {name}, not {corpus}: leave the corpus out"
 
 def _saved_plan(folder, corpus, given, say):
     "(the run's folder, the checkpoint to go on from, its plan)"
     folder = Path(folder).expanduser()
     if folder.name in ('', '..'): folder = folder.resolve()
-    if given: raise CommandError("--resume takes everything from the training that it goes on with: "
-                                  f"leave out {_option(given[0])}")
+    _refuse("--resume takes everything from the training that it goes on with: "
+            f"leave out {_option(o)}" for o in given)
     if folder.name and not _has_checkpoints(folder) and _has_checkpoints(_run_folder(folder)):
-        folder = _run_folder(folder)                                                               # OUT for OUT.run
-    if not folder.exists(): raise CommandError(f"There is no folder {folder} to resume from")
-    path = folder if CHECKPOINT.fullmatch(folder.name) else find_checkpoint(folder, say)
-    saved = read_checkpoint(path)
-    plan = saved.run
-    try:
-        name,r = plan['corpus'],plan['recipe']
-        _check(r, 'tiny', plan['seed'])
-        BiLMConfig.from_dict(plan['model'])
-        plan['text']['tokens'],plan['text']['words'],plan['bf16'],saved.state['model'].items()
-        if Path(plan['out']).name in ('', '..') or not isinstance(name, (str, list, type(None))): raise TypeError
-    except (KeyError, TypeError, AttributeError, ValueError):
-        raise CommandError(f"{path} is a checkpoint, but not of a training that elmo_pretrain began") from None
-    _check_weights(saved)
-    if (log := path.parent/'history.csv').exists():
-        try: regular_file(log)
-        except OSError as e: raise CommandError(f"{log} can't be gone on with: {e.strerror}") from None
-    if name is None and not isinstance(corpus, Corpus):
-        raise CommandError(f"The training in {folder} was begun in Python with a corpus of its own: hand it to `pretrain(corpus, resume=…)`")
-    if isinstance(corpus, (str, list)) and name not in (corpus, _absolute(corpus)):
-        raise CommandError(f"The training in {path.parent} reads {name}, not {corpus}: leave the corpus out")
-    return path.parent, path, plan
+        folder = _run_folder(folder)                 # OUT for OUT.run
+    if not folder.exists(): _refuse([f"There is no folder {folder} to resume from"])
+    named = CHECKPOINT_NAME.fullmatch(folder.name)
+    saved = read_checkpoint(folder if named else find_checkpoint(folder, say))
+    _refuse(_foreign(saved))
+    plan,run = saved.run,saved.path.parent
+    _refuse(_another_corpus(plan['corpus'], corpus, folder, run))
+    return run, saved.path, plan
 
 # %% ../../nbs/library/command.ipynb #c021
 def _fingerprint(corpus, dls):
@@ -271,7 +316,8 @@ def _fingerprint(corpus, dls):
     digest = hashlib.sha256()
     for split in ('train', 'valid'):
         lines = corpus.splits[split]
-        for line in lines if isinstance(lines, list) else islice(iter(lines), 20_000): digest.update(f'{line}\n'.encode('utf-8', 'surrogatepass'))
+        if not isinstance(lines, list): lines = islice(iter(lines), 20_000)
+        for line in lines: digest.update(f'{line}\n'.encode('utf-8', 'surrogatepass'))
         digest.update(split.encode())
     return dict(sha256=digest.hexdigest(), tokens=_n_tokens(dls), words=len(dls.vocab))
 
@@ -283,25 +329,28 @@ def _text(source, r, data):
     kw = {k: r[k] for k in ('valid', 'test', 'encoding') if r.get(k) is not None}
     if r.get('column') is not None: kw['text_col'] = r['column']
     if isinstance(source, Corpus): res = copy(source)
-    elif _is_own(source) and 'column' not in r: res = text_corpus(source, .05, .05)   # a plan of an earlier version
+    elif _is_own(source) and 'column' not in r:      # a plan of an earlier version
+        res = text_corpus(source, .05, .05)
     else: res = get_corpus(source, data=data, **kw)
     if r.get('tokenizer'): res.tokenizer = r['tokenizer']
     return res
 
 def _loaders(source, plan, char_vocab, device):
     "Loaders by recipe, or what is wrong with the sizes"
-    r = plan['recipe']
-    kw = dict(kind=r['kind'], bs=r['bs'], min_freq=r['min_freq'], max_vocab=r['max_vocab'], char_vocab=char_vocab, device=device, seed=plan['seed'])
-    if r['kind'] == 'stream': kw['seq_len'] = r['seq_len']
+    r,kind = plan['recipe'],plan['recipe']['kind']
+    kw = {k: r[k] for k in ('kind', 'bs', 'min_freq', 'max_vocab')}
+    kw.update(char_vocab=char_vocab, device=device, seed=plan['seed'])
+    if kind == 'stream': kw['seq_len'] = r['seq_len']
     if r['stream']:
         kw.update(valid=r['valid'], n_batches=r['steps'], buffer=r['buffer'],
                   tokenizer=r.get('tokenizer'), text_col=r.get('column'))
         return stream_loaders(source, **{k: v for k,v in kw.items() if v is not None})
-    if r['kind'] != 'stream': kw['valid_bs'] = 256
+    if kind == 'sentences': kw['valid_bs'] = 256
     dls = ElmoDataLoaders.from_corpus(source, **kw)
-    if r['kind'] == 'sentences' and len(dls.train.text) < r['bs']:
-        raise CommandError(f"The training text has {len(dls.train.text)} sentences, fewer than a batch of {r['bs']}: "
-                            "take a smaller --bs or more text")
+    n = len(dls.train.text)
+    if kind == 'sentences' and n < r['bs']:
+        _refuse([f"The training text has {n} sentences, fewer than a batch of {r['bs']}: "
+                 "take a smaller --bs or more text"])
     return dls
 
 # %% ../../nbs/library/command.ipynb #c024
@@ -326,56 +375,70 @@ class ProgressLines(Callback):
         if not self.training or time.monotonic() < self.last + self.pause: return
         done,spent = self.pct_train,self.throughput.elapsed
         left = f", {in_words(spent*(1 - done)/done)} to go" if done else ''
-        self.say(f"epoch {self.epoch+1} of {self.n_epoch}, step {self.iter+1:,} of {self.n_iter:,}, loss "
-                 f"{self.smooth_loss.item():.3f}, {self.throughput.per_second:,.0f} tokens/s{left}")
+        self.say(f"epoch {self.epoch+1} of {self.n_epoch}, "
+                 f"step {self.iter+1:,} of {self.n_iter:,}, loss {self.smooth_loss.item():.3f}, "
+                 f"{self.throughput.per_second:,.0f} tokens/s{left}")
         self.last = time.monotonic()
 
 @contextmanager
 def _bars(learn, say):
     "Progress bars where somebody looks; lines where the output goes to a file"
+    def cell(o): return f'{o:<14.4f}' if isinstance(o, float) else f'{o!s:<14}'
+    def line(row): say('  '.join(map(cell, row)))
     if say is noop:
         with learn.no_bar(), learn.no_logging(): yield
     elif IN_NOTEBOOK or sys.stdout.isatty(): yield
     else:
-        def line(row): say('  '.join(f'{o:<14.4f}' if isinstance(o, float) else f'{o!s:<14}' for o in row))
         with learn.no_bar():
             learn.logger = line
             learn.add_cb(ProgressLines(say, line))
             yield
 
 # %% ../../nbs/library/command.ipynb #c025
+MEANS = ('fwd', 'bwd', 'mean')
+
 def _on_test(learn, corpus):
     "The perplexities of the test text, where there is one"
-    tok = get_tokenizer(corpus.tokenizer)
-    sents = [t for o in corpus.splits.get('test', []) if (t := tok(o))]
-    if sents: found = evaluate(learn.model, valid_loader(learn.dls.valid, EncodedText(sents, learn.dls.types), None))
-    else: found = dict.fromkeys(('predictions', 'fwd', 'bwd', 'mean'))
+    found = dict.fromkeys(('predictions', *MEANS))
+    sents = filter(None, map(get_tokenizer(corpus.tokenizer), corpus.splits.get('test', [])))
+    if sents := list(sents):
+        text = EncodedText(sents, learn.dls.types)
+        found = evaluate(learn.model, valid_loader(learn.dls.valid, text, None))
     return dict(test_predictions=found['predictions'],
-                **{f'test_perplexity_{k}': found[k] for k in ('fwd', 'bwd', 'mean')})
+                **{f'test_perplexity_{k}': found[k] for k in MEANS})
 
 def _test_text(r):
     "What the test text says, as a line for people"
     if not r['test_predictions']: return ''
-    fwd,bwd,mean = (r[f'test_perplexity_{k}'] for k in ('fwd', 'bwd', 'mean'))
-    return (f"\nPerplexity on the test text, {r['test_predictions']:,} predictions in each direction\n"
+    fwd,bwd,mean = (r[f'test_perplexity_{k}'] for k in MEANS)
+    n = r['test_predictions']
+    return (f"\nPerplexity on the test text, {n:,} predictions in each direction\n"
             f"  forward {fwd:.2f}   backward {bwd:.2f}   mean {mean:.2f}")
 
-def _called(tok): return tok if isinstance(tok, str) else getattr(tok, '__name__', type(tok).__name__)
+def _called(tok):
+    return tok if isinstance(tok, str) else getattr(tok, '__name__', type(tok).__name__)
 
-def _measure(save, learn, corpus, status):
-    "Measure, draw, save with all; the report as a dictionary"
-    r, vectors = make_report(learn.model, learn.dls, corpus)
-    r.update(_on_test(learn, corpus), status=status, tokenizer=_called(corpus.tokenizer),
-             tokens_per_second=learn.throughput.per_second, train_seconds=learn.throughput.elapsed,
-             device=str(learn.dls.device), steps=len(learn.recorder.losses))
-    fig = report_figure([float(o) for o in learn.recorder.losses], r, vectors)
-    pictures = {}
+def _pictures(fig):
+    "A figure as the contents of files"
+    res = {}
     for ext in ('png', 'svg'):
         buf = io.BytesIO()
         fig.savefig(buf, format=ext, dpi=150)
-        pictures[f'report.{ext}'] = buf.getvalue()
+        res[f'report.{ext}'] = buf.getvalue()
     plt.close(fig)
-    numbers = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k,v in r.items()}   # JSON has no infinity
+    return res
+
+def _measure(save, learn, corpus, status):
+    "Measure, draw, save with all; the report as a dictionary"
+    r,vectors = make_report(learn.model, learn.dls, corpus)
+    losses,speed = [float(o) for o in learn.recorder.losses],learn.throughput
+    r.update(_on_test(learn, corpus), status=status, tokenizer=_called(corpus.tokenizer),
+             tokens_per_second=speed.per_second, train_seconds=speed.elapsed,
+             device=str(learn.dls.device), steps=len(losses))
+    def number(v):                                   # JSON has no infinity
+        return None if isinstance(v, float) and not math.isfinite(v) else v
+    numbers = {k: number(v) for k,v in r.items()}
+    pictures = _pictures(report_figure(losses, r, vectors))
     save(**{'report.json': json.dumps(numbers, indent=1), **pictures})
     return r
 
@@ -385,7 +448,9 @@ def _device(device):
     try:
         device = own_device(torch.device(device) if device else default_device())
         torch.zeros(1, device=device).item()
-    except Exception: raise CommandError(f"The device {str(device)!r} can't be used here: leave --device out, or say --device cpu") from None
+    except Exception:
+        raise CommandError(f"The device {str(device)!r} can't be used here: "
+                           "leave --device out, or say --device cpu") from None
     return device
 
 # %% ../../nbs/library/command.ipynb #c028
@@ -397,86 +462,102 @@ def _learner(plan, source, device, run, every, main):
     corpus = dls.corpus
     was,now = plan.get('text'),_fingerprint(corpus, dls)
     if was not in (None, now):
-        raise CommandError(f"The text has changed since: {was['tokens']:,} tokens and {was['words']:,} words then, "
-                            f"now {now['tokens']:,} and {now['words']:,}, and other lines")
+        _refuse([f"The text has changed since: {was['tokens']:,} tokens and {was['words']:,} words "
+                 f"then, now {now['tokens']:,} and {now['words']:,}, and other lines"])
     plan['text'] = now
     cbs = [PlotPerplexity()]
     if run: cbs.append(Checkpoints(run, every/60, run=plan))
     if run and main: cbs.append(LogFile(run.absolute()/'history.csv'))
     if r['patience']: cbs.append(EarlyStop(patience=r['patience']))
     if r['carry']: cbs.append(CarryState())
-    return bilm_learner(dls, config, bf16=plan['bf16'], wd=r['wd'], opt=r['optimizer'], cbs=cbs), corpus
+    how = dict(bf16=plan['bf16'], wd=r['wd'], opt=r['optimizer'])
+    return bilm_learner(dls, config, cbs=cbs, **how), corpus
 
 # %% ../../nbs/library/command.ipynb #c030
 def _fit(learn, r):
     "Train; the reason if it ended before its time, else None"
+    fit = learn.fit if r['optimizer'] == 'adagrad' else learn.fit_one_cycle
     try:
         with several_processes(learn):
-            fit = learn.fit if r['optimizer'] == 'adagrad' else learn.fit_one_cycle
             if r.get('time'): fit(TimeBudget.epochs, r['lr'], cbs=TimeBudget(r['time']))
             else: fit(r['epochs'], r['lr'])
-    except KeyboardInterrupt: return "Training was interrupted in the middle of a step."      # the second Ctrl-C
-    except (OSError, RuntimeError, MemoryError) as e: return f"Training broke off: {e}."      # a closed pipe, a full memory
+    except KeyboardInterrupt:                                    # the second Ctrl-C
+        return "Training was interrupted in the middle of a step."
+    except (OSError, RuntimeError, MemoryError) as e:            # a closed pipe, a full memory
+        return f"Training broke off: {e}."
     return learn.stopped
 
-def _why(e): return getattr(e, 'strerror', None) or e
-
 def _last_good(learn, run):
-    "Where the training was still good: the newest checkpoint that is not younger than the weights that were restored, else the best one"
+    "The newest checkpoint not younger than the weights that were restored, else the best one"
     best = []
-    for o in sorted((o for o in run.iterdir() if CHECKPOINT.fullmatch(o.name)), reverse=True):
-        try: c = read_checkpoint(o)
+    for name in checkpoints_in(run):
+        try: c = read_checkpoint(run/name)
         except CheckpointError: continue
-        if c.position['epoch']*c.position['n_iter'] + c.position['batches'] <= learn.keep_good.good_step: return o
-        if c.valid_loss is not None: best.append((c.valid_loss, o))
+        step = c.position['epoch']*c.position['n_iter'] + c.position['batches']
+        if step <= learn.keep_good.good_step: return c.path
+        if c.valid_loss is not None: best.append((c.valid_loss, c.path))
     return min(best, default=(0, None))[1]
 
 # %% ../../nbs/library/command.ipynb #c032
 def _settings(plan, machine):
     "The settings of a training, as `--config` reads them"
     r,name = plan['recipe'],plan['model']['name']
-    if name not in elmo_configs: name = r['model']                                # a recipe's changes may rename it
+    if name not in elmo_configs: name = r['model']   # a recipe's changes may rename it
     usual = json.loads(json.dumps(elmo_configs[name].to_dict()))
     changes = {k: v for k,v in plan['model'].items() if v != usual[k]}
-    own = {k: v for k,v in r.items() if k not in ('model', 'config', 'time') and v is not None and v is not False}
-    if r.get('time'): own = own | dict(epochs=None, time=written(r['time']))
-    head = dict(corpus=plan['corpus'], data=plan.get('data'), model=name, seed=plan['seed'], bf16=plan['bf16'])
-    note = '' if plan['corpus'] else "# The corpus was handed over in Python, and has to be again.\n"
+    left_out = ('model', 'config', 'time')
+    own = {k: v for k,v in r.items() if k not in left_out and v is not None and v is not False}
+    if r.get('time'): own |= dict(epochs=None, time=written(r['time']))
+    if changes: own['config'] = changes
+    head = dict(corpus=plan['corpus'], data=plan.get('data'), model=name, seed=plan['seed'],
+                bf16=plan['bf16'])
+    note = "# The corpus was handed over in Python, and has to be again.\n"
+    if plan['corpus']: note = ''
     return ("# `elmo_pretrain --config run.toml --out FOLDER` repeats this training. It ran with\n"
-            f"# elmo_fastai {elmo_fastai.__version__}, torch {machine['torch']}, on {machine['device']}, "
-            f"threads: {machine['threads']}.\n{note}" + to_toml(head | own | ({'config': changes} if changes else {})))
+            f"# elmo_fastai {elmo_fastai.__version__}, torch {machine['torch']}, on "
+            f"{machine['device']}, threads: {machine['threads']}.\n{note}" + to_toml(head | own))
+
+@contextmanager
+def _writing(what, interrupted, then):
+    "What is said where the writing of `what` is interrupted, or fails"
+    try: yield
+    except KeyboardInterrupt: raise Interrupted(interrupted) from None
+    except (OSError, SafetensorError) as e:
+        why = getattr(e, 'strerror', None) or e
+        raise CommandError(f"{what} could not be written: {why}{then}") from None
+
+def _save_and_measure(learn, corpus, out, run, status, say):
+    "The model is saved first: whatever happens while measuring, it is there"
+    log,on = run/'history.csv',f"o on with: {_resume_line(run)}"
+    extra = {'history.csv': log.read_bytes()} if log.exists() else {}
+    extra['run.toml'] = _settings(learn.checkpoints.description, machine(learn))
+    def save(**more): save_bilm(out, learn.model, learn.dls.vocab, extra=extra | more)
+    with _writing(out, f"Saving was interrupted. G{on}",
+                  f". The checkpoints are good: make room, then g{on}"): save()
+    if message := getattr(getattr(learn, 'early_stop', None), 'message', None): say(message)
+    say('Measuring …')
+    before = '' if status == 'complete' else status + ' '
+    there = f"; the model is in {out}/; g{on}"
+    with _writing("The report", f"{before}Measuring was interrupted{there}", there):
+        return _measure(save, learn, corpus, status)
 
 def _end(learn, corpus, out, run, stopped, say, fresh):
     "Save, measure and tell; raises CommandError where training ended before its time"
-    status,log = stopped or 'complete',run/'history.csv'
     if not vars(learn.recorder).get('losses'):
         if fresh: _clear(run)
-        if stopped: raise CommandError(f"{status} Nothing was trained, so nothing was saved.")
-    extra = {'history.csv': log.read_bytes()} if log.exists() else {}
-    extra['run.toml'] = _settings(learn.checkpoints.description, machine(learn))
+        if stopped: _refuse([f"{stopped} Nothing was trained, so nothing was saved."])
     if stopped: out = _interrupted(out)
-    def save(**more): save_bilm(out, learn.model, learn.dls.vocab, extra=extra | more)
-    try: save()                              # whatever happens while measuring: the model is there
-    except (OSError, SafetensorError) as e:
-        raise CommandError(f"{out} could not be written: {_why(e)}. The checkpoints are good: "
-                            f"make room, then go on with: {_resume_line(run)}") from None
-    except KeyboardInterrupt: raise Interrupted(f"Saving was interrupted. Go on with: {_resume_line(run)}") from None
-    if message := getattr(getattr(learn, 'early_stop', None), 'message', None): say(message)
-    say('Measuring …')
-    there = f"the model is in {out}/; go on with: {_resume_line(run)}"
-    try: figures = _measure(save, learn, corpus, status)
-    except KeyboardInterrupt:
-        before = '' if status == 'complete' else status + ' '
-        raise Interrupted(f"{before}Measuring was interrupted; {there}") from None
-    except (OSError, SafetensorError) as e:
-        raise CommandError(f"The report could not be written: {_why(e)}; {there}") from None
+    figures = _save_and_measure(learn, corpus, out, run, stopped or 'complete', say)
     if not stopped: _clear(run)
     say(f"\n{report_text(figures)}{_test_text(figures)}\nThe model is in {out}/, its figures in "
         f"{out/'report.json'}, the picture in {out/'report.png'}, the settings in {out/'run.toml'}")
     if not stopped: return
-    if 'lower learning rate' in status: then = f"; the last good checkpoint is {good}" if (good := _last_good(learn, run)) else ''
-    else: then = f"; go on with: {_resume_line(run)}" if _has_checkpoints(run) else ''
-    raise (Interrupted if 'interrupted' in status else CommandError)(f"{status} What was learned until then is in {out}/{then}")
+    then = ''
+    if 'lower learning rate' in stopped:
+        if good := _last_good(learn, run): then = f"; the last good checkpoint is {good}"
+    elif _has_checkpoints(run): then = f"; go on with: {_resume_line(run)}"
+    error = Interrupted if 'interrupted' in stopped else CommandError
+    raise error(f"{stopped} What was learned until then is in {out}/{then}")
 
 # %% ../../nbs/library/command.ipynb #c033a
 class Trial(Callback):
@@ -497,9 +578,10 @@ class Trial(Callback):
         return sum(some)/len(some)
 
 def _memory(learn):
-    "Bytes of weights (with gradients and a copy) and optimiser; and the most that was used, if that is known"
-    def size(tensors): return sum(o.numel()*o.element_size() for o in tensors if isinstance(o, Tensor))
-    state = 3*size(learn.model.parameters()) + sum(size(o.values()) for o in learn.opt.opt.state.values())
+    "Bytes of weights, gradients, a copy and the optimiser; the most that was used, where known"
+    def size(values): return sum(o.nbytes for o in values if isinstance(o, Tensor))
+    moments = learn.opt.opt.state.values()
+    state = 3*size(learn.model.parameters()) + sum(size(o.values()) for o in moments)
     device = learn.dls.device
     if device.type == 'cuda': return state,torch.cuda.max_memory_allocated(device)
     if resource is None: return state,None
@@ -515,22 +597,26 @@ def _trial(learn, r):
     steps = round(r['time']/step) if r.get('time') else r['epochs']*len(dls.train)
     state,most = _memory(learn)
     return dict(steps=steps, step_seconds=step, valid_seconds=valid, timed=len(trial.spent[True]),
-                seconds=r.get('time') or steps*step + r['epochs']*valid, state_bytes=state, peak_bytes=most)
+                seconds=r.get('time') or steps*step + r['epochs']*valid,
+                state_bytes=state, peak_bytes=most)
 
 def _trial_text(f, r, n_train, out):
     "The same for people"
     def mb(n): return f'{n/1e6:,.0f} MB' if n < 1e9 else f'{n/1e9:.1f} GB'
     peak = f"; this process has had {mb(f['peak_bytes'])} at most" if f['peak_bytes'] else ''
-    if not r.get('time'): time = f"about {in_words(f['seconds'])} for {f['steps']:,} steps"
-    else: time = f"{clock(f['seconds'])}, enough for some {f['steps']:,} steps, {f['steps']/n_train:.2g} times the text"
+    time = f"about {in_words(f['seconds'])} for {f['steps']:,} steps"
+    if r.get('time'):
+        time = (f"{clock(f['seconds'])}, enough for some {f['steps']:,} steps, "
+                f"{f['steps']/n_train:.2g} times the text")
     return (f"Memory: {mb(f['state_bytes'])} for weights, gradients and optimiser{peak}\n"
-            f"Time: {time}; {in_words(f['step_seconds'])} a step ({f['timed']} steps were timed, here and now), "
-            f"{in_words(f['valid_seconds'])} for a validation; the report comes after\n"
+            f"Time: {time}; {in_words(f['step_seconds'])} a step ({f['timed']} steps were timed, "
+            f"here and now), {in_words(f['valid_seconds'])} for a validation; "
+            "the report comes after\n"
             f"Nothing was written. Without --dry the model would be in {out}/")
 
 # %% ../../nbs/library/command.ipynb #c034
 def pretrain(
-    corpus=None,         # a name, files, a folder, a pattern, 'hub:owner/name'; or a `Corpus`; None: 'toy'
+    corpus=None,         # a name, files, a folder, 'hub:owner/name', a `Corpus`; None: 'toy'
     out=None,            # folder to write; None: models/ and the corpus's name
     model:str=None,      # 'tiny', 'small', 'medium', 'original'
     overwrite:bool=False,# replace a model that is there, or a training that did not end
@@ -539,27 +625,30 @@ def pretrain(
     data=None,           # a folder with local copies of named corpora, or a saved data set
     bf16:bool|None=None, # bfloat16; None: where the processor is fast at it
     say=print,           # where progress is told
-    resume=None,         # the folder of a training that did not end: settings and corpus are taken from it
+    resume=None,         # the folder of a training that did not end; it brings its settings along
     minutes:float=None,  # the earlier name of `every`, in minutes
     every='10m',         # time between checkpoints within an epoch
     dry:bool=False,      # only tell what would happen; returns the figures as a dictionary
-    **settings,          # in place of the recipe's, by the names in `RECIPES`; and others of `elmo_pretrain`
+    **settings,          # in place of the recipe's, as in `RECIPES`; others of `elmo_pretrain`
 ) -> Path:               # the folder with model, report and picture
-    "Train a biLM on a text, measure it, and save it with its report; raises CorpusError, CheckpointError or CommandError"
+    "Train a biLM on a text, measure and save it; raises CorpusError, CheckpointError, CommandError"
     main,fresh = is_main(),resume is None
     if not main: say = noop
     if minutes is not None:
-        warnings.warn("`minutes` is called `every` now, as in every='10m'", DeprecationWarning, stacklevel=2)
-    try: every = seconds(every if minutes is None else 60*minutes, 'every')
-    except CommandError as e: raise CommandError(str(e)) from None
+        warnings.warn("`minutes` is called `every` now, as in every='10m'", DeprecationWarning,
+                      stacklevel=2)
+        every = 60*minutes
+    every = seconds(every, 'every')
     if isinstance(corpus, os.PathLike): corpus = str(corpus)
     if isinstance(corpus, (list, tuple)): corpus = [str(o) for o in corpus]
     if fresh:
         corpus = 'toy' if corpus is None else corpus
         out = _folder(corpus, out)
         run,plan = _run_folder(out),_plan(corpus, out, model, seed, settings)
+        plan['data'] = _absolute(data)
     else:
-        given = dict(out=out, model=model, bf16=bf16, dry=dry, **settings, seed=seed if seed != 42 else None)
+        given = dict(out=out, model=model, bf16=bf16, dry=dry, **settings,
+                     seed=seed if seed != 42 else None)
         given = [k for k,v in given.items() if v not in (None, False)]
         run,ckpt,plan = _saved_plan(resume, corpus, given, say)
         out = run.with_name(Path(plan['out']).name)
@@ -567,12 +656,10 @@ def pretrain(
         if fresh: _check_run(run, overwrite, not dry)
         replace = overwrite or not fresh and _made_by(run, out)
         _check_folder(out, replace, not dry)
-    device,r = _device(device),plan['recipe']
-    source,was = plan['corpus'] if corpus is None else corpus,rng_state()
-    if fresh: plan['data'] = _absolute(data)
-    data = plan.get('data') if data is None else data
+    device,r,was = _device(device),plan['recipe'],rng_state()
+    source = plan['corpus'] if corpus is None else corpus
     if not r['stream']:
-        with main_first(): source = _text(source, r, data)
+        with main_first(): source = _text(source, r, plan.get('data') if data is None else data)
     if fresh: plan['bf16'] = bf16_is_fast(device) if bf16 is None else bool(bf16)
     learn,corpus = _learner(plan, source, device, None if dry else run, every, main)
     say(_about(learn, corpus, plan))
@@ -582,44 +669,55 @@ def pretrain(
         set_rng_state(was)
         return found
     with _locked(run, main):
-        if main: _check_folder(out, replace)                                    # another may have been faster
-        if main and fresh: _clear(run, but=('lock',))                             # only now is it sure that something new begins
+        if main: _check_folder(out, replace)               # another may have been faster
+        if main and fresh: _clear(run, but=LOCK)           # only now something new begins
         if not fresh: say(f"Going on from {(found := go_on(learn, ckpt))}{_spent(found, r)}")
         with _bars(learn, say): stopped = _fit(learn, r)
-        if main: _end(learn, corpus, out, run, stopped, noop if stopped and 'broke off' in stopped else say, fresh)
-    if stopped: raise CommandError(stopped)                                      # the processes beside the main one
+        if stopped and 'broke off' in stopped: say = noop
+        if main: _end(learn, corpus, out, run, stopped, say, fresh)
+    if stopped: _refuse([stopped])                         # in the processes beside the main one
     return out
 
 # %% ../../nbs/library/command.ipynb #c035
 def _figures(learn, corpus):
     "The sizes of a training"
     dls,model = learn.dls,learn.model
-    return dict(corpus=corpus.name, tokens=_n_tokens(dls), held_out=len(dls.valid.text.ids), words=len(dls.vocab),
-                model=model.config.name, parameters=sum(p.numel() for p in model.parameters()))
+    return dict(corpus=corpus.name, tokens=_n_tokens(dls), held_out=len(dls.valid.text.ids),
+                words=len(dls.vocab), model=model.config.name,
+                parameters=sum(p.numel() for p in model.parameters()))
 
 def _some(files): return ', '.join(o.name for o in files[:3]) + ', …'*(len(files) > 3)
 
 def _seen(corpus):
-    "The share of the held-out text whose lines stand in the training text, too; 0 for text that is on disk"
+    "The share of the held-out text whose lines stand in the training text; 0 for text on disk"
     if not isinstance(corpus.train, list): return 0.
     train,n = set(corpus.train),sum(map(len, corpus.valid))
     return sum(len(o) for o in corpus.valid if o in train)/max(1, n)
 
-def _about(learn, corpus, plan):
-    "What is going to happen"
-    f,r,n,files = _figures(learn, corpus),plan['recipe'],len(learn.dls.train),corpus.files or {}
+def _about_text(f, corpus):
+    "What is read"
+    files = corpus.files or {}
     def of(k): return f" ({_some(files[k])})" if len(files) > 1 and k in files else ''
-    text = f"{f['tokens']:,} tokens to train on{of('train')}, {f['held_out']:,} held out{of('valid')}"
-    if n_test := len(corpus.splits.get('test', [])): text += f", {n_test:,} lines to test on{of('test')}"
+    text = (f"{f['tokens']:,} tokens to train on{of('train')}, "
+            f"{f['held_out']:,} held out{of('valid')}")
+    if test := corpus.splits.get('test', []):
+        text += f", {len(test):,} lines to test on{of('test')}"
     text += f"; {f['words']:,} words, split by {_called(corpus.tokenizer)!r}"
     if (seen := _seen(corpus)) > .2:
-        text += f"\nOf what is held out, {seen:.0%} stands in the training text, line by line: it says little about other text"
+        text += (f"\nOf what is held out, {seen:.0%} stands in the training text, line by line: "
+                 "it says little about other text")
     if corpus.unused: text += f"\nBeside them {_some(corpus.unused)}: left out"
+    return text
+
+def _about(learn, corpus, plan):
+    "What is going to happen"
+    f,r,n = _figures(learn, corpus),plan['recipe'],len(learn.dls.train)
     spent = f"{r['epochs']} epoch{'s'*(r['epochs'] > 1)} of {n:,} steps"
     if r.get('time'): spent = f"{clock(r['time'])}, {n:,} steps an epoch"
     half = ' in bfloat16' if plan['bf16'] else ''
-    return (f"Corpus {f['corpus']}: {text}\n"
-            f"Model {f['model']}: {f['parameters']/1e6:.1f} million parameters, on {learn.dls.device}{half}\n"
+    return (f"Corpus {f['corpus']}: {_about_text(f, corpus)}\n"
+            f"Model {f['model']}: {f['parameters']/1e6:.1f} million parameters, "
+            f"on {learn.dls.device}{half}\n"
             f"Training: {spent}. Ctrl-C ends it early and keeps what was learned.")
 
 def _spent(ckpt, r):
@@ -640,16 +738,20 @@ def _locked(run, main):
 # %% ../../nbs/library/command.ipynb #c041
 def next_steps(folder):
     "What to try after a training"
-    cmd,r = _command(),json.loads((Path(folder)/'report.json').read_text(encoding='utf-8'))
-    embed,tok = Path(cmd).with_name('elmo_embed'),r['tokenizer']
-    option,argument = (f' --tokenizer {tok}', f', tokenizer={tok!r}') if tok in ('space', 'spacy', 'fastai') else ('', '')
-    settings,larger = (shlex.quote(str(o)) for o in (Path(folder)/'run.toml', f'{folder}-medium'))
+    r = json.loads((Path(folder)/'report.json').read_text(encoding='utf-8'))
+    cmd,tok = _command(),r['tokenizer']
+    embed,option,argument = Path(cmd).with_name('elmo_embed'),'',''
+    if tok in ('space', 'spacy', 'fastai'):
+        option,argument = f' --tokenizer {tok}',f', tokenizer={tok!r}'
+    settings,larger = shlex.quote(str(Path(folder)/'run.toml')),shlex.quote(f'{folder}-medium')
     more = f"Train longer or larger:  {cmd} --config {settings} --model medium --out {larger}"
-    if r['corpus'] == 'toy': more = (f"Train on real text:  {cmd} tiny_shakespeare   (about five minutes on two cores)\n"
-                                     f"Train on your own:   {cmd} my.txt")
+    if r['corpus'] == 'toy':
+        more = (f"Train on real text:  {cmd} tiny_shakespeare   (about five minutes on two cores)\n"
+                f"Train on your own:   {cmd} my.txt")
     return (f"What to try next\n{more}\n"
             f"Vectors for a text:  {embed} my.txt --model {folder}{option} --out vectors.hdf5\n"
-            f"Use it in Python:    from elmo_fastai.all import Elmo; elmo = Elmo.from_pretrained('{folder}'{argument})\n"
+            "Use it in Python:    from elmo_fastai.all import Elmo; "
+            f"elmo = Elmo.from_pretrained('{folder}'{argument})\n"
             "Read how it works:   make lab")
 
 # %% ../../nbs/library/command.ipynb #c042
@@ -660,13 +762,16 @@ EXAMPLES = {'my_book.txt --time 15m': 'a quarter of an hour',
 def command_line():
     "The options of `elmo_pretrain`"
     d,switch,flag = RECIPES[None],argparse.BooleanOptionalAction,'store_true'
-    p = CommandLine('elmo_pretrain', 'CORPUS … [options]', "Pretrain a bidirectional language model on a text. "
-        "It becomes a folder: model, report, settings.", EXAMPLES, tables=('config',),
-        aliases=dict(seqlen='seq-len', minfreq='min-freq', maxvocab='max-vocab'))       # as earlier versions had it
+    about = ("Pretrain a bidirectional language model on a text. "
+             "It becomes a folder: model, report, settings.")
+    earlier = dict(seqlen='seq-len', minfreq='min-freq', maxvocab='max-vocab')
+    p = CommandLine('elmo_pretrain', 'CORPUS … [options]', about, EXAMPLES, earlier, ('config',))
 
     g = p.add_argument_group('the text').add_argument
-    g('corpus', nargs='*', metavar='CORPUS', help='toy, tiny_shakespeare, wikitext2; text files, tables, a folder of '
-      'them, a pattern in quotes; hub:OWNER/NAME[:CONFIG]. Files that are called train, valid and test are those splits')
+    g('corpus', nargs='*', metavar='CORPUS',
+      help='toy, tiny_shakespeare, wikitext2; text files, tables, a folder of '
+      'them, a pattern in quotes; hub:OWNER/NAME[:CONFIG]. '
+      'Files that are called train, valid and test are those splits')
     g('--valid', metavar='FILE',
       help='held out to validate on (default: what is called so, else the last 5 %%)')
     g('--test', metavar='FILE',
@@ -674,7 +779,8 @@ def command_line():
     g('--tokenizer', metavar='NAME',
       help='words, space (tokenised already), spacy (English), fastai (default: words)')
     g('--encoding', metavar='NAME', help='of the files (default: utf-8)')
-    g('--column', metavar='NAME', help='of a table, with the text (default: text, sentence, review or content)')
+    g('--column', metavar='NAME',
+      help='of a table, with the text (default: text, sentence, review or content)')
     g('--kind', choices=['stream', 'sentences'], metavar='KIND',
       help=f"stream: lines run on; sentences: each for itself (default: {d['kind']})")
     g('--min-freq', type=int, metavar='N',
@@ -684,42 +790,50 @@ def command_line():
       '$ELMO_FASTAI_DATA, else download)')
 
     g = p.add_argument_group('the model').add_argument
-    g('--model', metavar='SIZE', help=f"tiny, small, medium, original (default: {d['model']}; toy: tiny)")
+    g('--model', metavar='SIZE',
+      help=f"tiny, small, medium, original (default: {d['model']}; toy: tiny)")
     g('--seed', type=int, metavar='N', help='of weights, dropout and order (default: 42)')
 
     g = p.add_argument_group('the training').add_argument
     g('--time', metavar='TIME',
       help='in the place of --epochs: one cycle that ends with the clock, such as 15m, 900s, 1.5h')
-    g('--epochs', type=int, metavar='N', help=f"passes over the text (default: {d['epochs']}; toy, wikitext2: 3)")
+    g('--epochs', type=int, metavar='N',
+      help=f"passes over the text (default: {d['epochs']}; toy, wikitext2: 3)")
     g('--lr', type=float, metavar='X',
       help=f"highest learning rate of the cycle (default: {d['lr']:g}; wikitext2 0.006, toy 0.008)")
-    g('--bs', type=int, metavar='N', help=f"streams or sentences a batch (default: {d['bs']}; toy 96)")
-    g('--seq-len', type=int, metavar='N', help=f"tokens a step in each stream (default: {d['seq_len']})")
+    g('--bs', type=int, metavar='N',
+      help=f"streams or sentences a batch (default: {d['bs']}; toy 96)")
+    g('--seq-len', type=int, metavar='N',
+      help=f"tokens a step in each stream (default: {d['seq_len']})")
     g('--optimizer', metavar='NAME',
       help=f"adamw, or adagrad, the original's, at a constant 0.2 (default: {d['optimizer']})")
     g('--wd', type=float, metavar='X', help='weight decay (default: 0.01, with adagrad 0)')
     g('--patience', type=int, metavar='N',
       help='end after so many epochs without a lower validation loss (default: never)')
-    g('--carry', action=flag, help="carry the forward state along a stream; the report's figures are those without")
+    g('--carry', action=flag,
+      help="carry the forward state along a stream; the report's figures are those without")
     g('--bf16', action=switch, help='bfloat16, or full precision (default: where it is fast)')
 
     g = p.add_argument_group('a text larger than the memory').add_argument
-    g('--stream', action=flag, help='read it again and again from its files: .txt, .jsonl, .parquet, also .gz')
+    g('--stream', action=flag,
+      help='read it again and again from its files: .txt, .jsonl, .parquet, also .gz')
     g('--steps', type=int, metavar='N', help='batches an epoch (default: one reading)')
     g('--buffer', type=int, metavar='N', help='lines in memory (default: 10000)')
 
     g = p.add_argument_group('the run').add_argument
     g('--out', metavar='FOLDER', help='to write (default: models/NAME)')
-    g('--overwrite', action=flag, help='replace a model that is there, or a training that did not end')
+    g('--overwrite', action=flag,
+      help='replace a model that is there, or a training that did not end')
     g('--resume', metavar='FOLDER',
       help='go on with a training that did not end, OUT.run; it brings its settings along')
     g('--every', metavar='TIME', help='between checkpoints within an epoch (default: 10m)')
-    g('--config', metavar='FILE', help='settings by these names, TOML or JSON; what is said here comes first. '
+    g('--config', metavar='FILE',
+      help='settings by these names, TOML or JSON; what is said here comes first. '
       "A model's folder has its own, run.toml")
     g('--dry', action=flag, help='only tell what would happen, with a time from some real steps')
     g('--device', metavar='NAME', help='cpu, cuda, mps (default: the best there is)')
     g('-h', '--help', action='help', help='this page')
-    g('--minutes', type=float, help=argparse.SUPPRESS)                            # as earlier versions had it
+    g('--minutes', type=float, help=argparse.SUPPRESS)            # as earlier versions had it
     g('--fp32', action='store_false', dest='bf16', help=argparse.SUPPRESS)
     return p
 
@@ -730,7 +844,8 @@ def _said(p, args):
     file = p.from_file(given.pop('config')) if 'config' in given else {}
     ends = {'time', 'epochs'}
     if ends & set(given): file = {k: v for k,v in file.items() if k not in ends}
-    if given.get('model', file.get('model')) != file.get('model'): file.pop('config', None)  # of another model
+    another = given.get('model', file.get('model')) != file.get('model')
+    if another: file.pop('config', None)
     res = {**file, **given}
     if isinstance(c := res.get('corpus'), list) and len(c) == 1: res['corpus'] = c[0]
     return res
@@ -738,36 +853,47 @@ def _said(p, args):
 def _as_options(message):
     "An error that speaks of arguments in Python, in the words of the command line"
     names = dict(text_col='column', encoding='encoding', valid='valid', test='test')
-    return re.sub(rf"\b({'|'.join(names)})='([^']*)'", lambda m: f'--{names[m[1]]} {m[2]}', str(message))
+    said = rf"\b({'|'.join(names)})='([^']*)'"
+    return re.sub(said, lambda m: f'--{names[m[1]]} {m[2]}', str(message))
 
 # %% ../../nbs/library/command.ipynb #c042b
+@contextmanager
+def _noted(note):
+    "Warnings of this library become notes"
+    others,here = warnings.showwarning,Path(elmo_fastai.__file__).parent
+    def show(message, category, filename, *args, **kwargs):
+        if here in Path(filename).parents: note(message)
+        else: others(message, category, filename, *args, **kwargs)
+    warnings.showwarning = show
+    try: yield
+    finally: warnings.showwarning = others
+
 def elmo_pretrain(
     args:list=None, # what stands on the command line; None: that of this process
 ):
     "The command: `pretrain` with the options that `elmo_pretrain --help` lists"
     def note(s):
         if is_main(): print(f'elmo_pretrain: {s}', file=sys.stderr)
-    def stop(e, code): note(_as_options(e)); sys.exit(code)
-    others = warnings.showwarning
-    def show(message, category, filename, *args, **kwargs):
-        if Path(filename).parent.name != 'elmo_fastai': others(message, category, filename, *args, **kwargs)
-        else: note(message)
+    def stop(e, code):
+        note(_as_options(e))
+        sys.exit(code)
     try: given = _said(command_line(), args)
     except CommandError as e: stop(e, 1)
     if 'minutes' in given:
         note(f"--minutes is called --every now: --every {given['minutes']:g}m")
         given['every'] = 60*given.pop('minutes')
     if not {'corpus', 'resume'} & set(given):
-        stop("name a corpus (toy, tiny_shakespeare, wikitext2, or a text file), or a training to --resume; "
-             "--help says more", 2)
-    warnings.showwarning = show
-    try: folder = pretrain(say=partial(print, flush=True), **given)
+        stop("name a corpus (toy, tiny_shakespeare, wikitext2, or a text file), or a training "
+             "to --resume; --help says more", 2)
+    try:
+        with _noted(note): folder = pretrain(say=partial(print, flush=True), **given)
     except KeyboardInterrupt: stop('interrupted before training; nothing was saved', 130)
     except Interrupted as e: stop(e, 130)
     except (CorpusError, ModelFileError, CheckpointError, CommandError, OSError) as e: stop(e, 1)
-    except MemoryError: stop('the memory is not enough for the text as a whole: --stream reads it block by block', 1)
-    finally: warnings.showwarning = others
+    except MemoryError:
+        stop('the memory is not enough for the text as a whole: '
+             '--stream reads it block by block', 1)
     if not given.get('dry') and is_main(): print(f"\n{next_steps(folder)}")
 
 # %% ../../nbs/library/command.ipynb #c042c
-if __name__ == '__main__' and '__file__' in globals(): elmo_pretrain()      # python -m elmo_fastai.train.command
+if __name__ == '__main__' and '__file__' in globals(): elmo_pretrain()  # python -m

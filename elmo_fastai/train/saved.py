@@ -7,8 +7,7 @@ __all__ = ['CHECKPOINT_NAME', 'pack', 'unpack', 'write_checkpoint', 'Checkpoint'
            'find_checkpoint', 'newest_checkpoint', 'prune_checkpoints']
 
 # %% ../../nbs/library/checkpoints.ipynb #c004
-import hashlib, itertools, json, math, os, re, shutil, socket, time, warnings
-from contextlib import contextmanager
+import hashlib, itertools, json, math, os, re, shutil, warnings
 from dataclasses import dataclass
 from pathlib import Path
 import numpy as np, torch
@@ -17,9 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from ..base.errors import CheckpointError
-from ..base.files import regular_file
-try: import fcntl
-except ImportError: fcntl = None      # not on Windows: folders are not locked there
+from ..base.files import regular_file, whole_folder
 
 # %% ../../nbs/library/checkpoints.ipynb #c015
 def pack(
@@ -36,13 +33,19 @@ def pack(
     if o is None or isinstance(o, (bool, int, str)): return o
     if isinstance(o, float): return float(o) if math.isfinite(o) else {'float': str(float(o))}
     if isinstance(o, Tensor): return put('tensor', o)
-    if isinstance(o, dict): return {'dict': [[pack(k, tensors), pack(v, tensors, f'{name}.{k}')] for k,v in o.items()]}
+    if isinstance(o, dict):
+        return {'dict': [[pack(k, tensors), pack(v, tensors, f'{name}.{k}')] for k,v in o.items()]}
     if isinstance(o, tuple): return {'tuple': pack(list(o), tensors, name)}
-    if not isinstance(o, (list, L)): raise TypeError(f"{name} is of type {type(o).__name__}: neither number nor string, tensor, list or dictionary")
+    if not isinstance(o, (list, L)):
+        raise TypeError(f"{name} is of type {type(o).__name__}: neither number nor string, "
+                        "tensor, list or dictionary")
     o = list(o)
-    if len(o) > 8 and all(isinstance(v, float) for v in o): return put('numbers', torch.tensor(o, dtype=torch.float64))
-    if len(o) > 8 and all(type(v) is int and abs(v) < 2**63 for v in o): return put('numbers', torch.tensor(o))
-    if len(o) > 8 and all(isinstance(v, Tensor) and v.ndim == 0 for v in o): return put('scalars', torch.stack([v.detach() for v in o]))
+    def every(f): return len(o) > 8 and all(map(f, o))           # a long list is a tensor
+    if every(lambda v: isinstance(v, float)):
+        return put('numbers', torch.tensor(o, dtype=torch.float64))
+    if every(lambda v: type(v) is int and abs(v) < 2**63): return put('numbers', torch.tensor(o))
+    if every(lambda v: isinstance(v, Tensor) and v.ndim == 0):
+        return put('scalars', torch.stack([v.detach() for v in o]))
     return [pack(v, tensors, f'{name}.{i}') for i,v in enumerate(o)]
 
 # %% ../../nbs/library/checkpoints.ipynb #c017
@@ -50,15 +53,18 @@ def unpack(
     o,            # from `json.loads`
     tensors:dict, # the tensors, by name
 ):                # what was packed
-    "The opposite of `pack`; raises ValueError or TypeError where `o` is nothing that it makes"
+    "The opposite of `pack`; raises ValueError or TypeError for anything else"
     if isinstance(o, list): return [unpack(v, tensors) for v in o]
     if not isinstance(o, dict): return o
     (kind,v), = o.items() if len(o) == 1 else [(None, None)]
     if kind == 'float' and v in ('nan', 'inf', '-inf'): return float(v)
-    if kind == 'dict' and isinstance(v, list): return {unpack(k, tensors): unpack(w, tensors) for k,w in v}
+    if kind == 'dict' and isinstance(v, list):
+        return {unpack(k, tensors): unpack(w, tensors) for k,w in v}
     if kind == 'tuple' and isinstance(v, (list, dict)): return tuple(unpack(v, tensors))
-    if kind not in ('tensor', 'numbers', 'scalars') or v not in tensors: raise ValueError(f"{str(o)[:60]!r} means nothing here")
-    return tensors[v] if kind == 'tensor' else tensors[v].tolist() if kind == 'numbers' else list(tensors[v].unbind())
+    if kind == 'tensor' and v in tensors: return tensors[v]
+    if kind == 'numbers' and v in tensors: return tensors[v].tolist()
+    if kind == 'scalars' and v in tensors: return list(tensors[v].unbind())
+    raise ValueError(f"{str(o)[:60]!r} means nothing here")
 
 # %% ../../nbs/library/checkpoints.ipynb #c021
 FORMAT,VERSION = 'elmo_fastai.checkpoint',1
@@ -93,79 +99,99 @@ def write_checkpoint(
     info:dict,  # what people may want to read, in JSON
     state:dict, # everything else, see `pack`
 ):
-    "Write a folder completely or not at all; raises OSError or SafetensorError where it can't, TypeError where `state` can't be packed"
+    "Write a folder whole or not at all; raises OSError, SafetensorError, or TypeError (`pack`)"
     path,tensors = Path(path),{}
-    text = json.dumps(dict(format=FORMAT, version=VERSION, **info, state=pack(state, tensors)), allow_nan=False)
-    tmp = path.with_name(f'.{path.name}-{os.getpid()}')
-    tmp.mkdir()
-    try:
-        save_file(_own_memory(tensors), tmp/TENSORS)
-        (tmp/JSON).write_text(text, encoding='utf-8')
-        (tmp/SUMS).write_text(''.join(f'{_sha256(tmp/o)}  {o}\n' for o in (JSON, TENSORS)))
-        for o in (JSON, TENSORS, SUMS, ''): _sync(tmp/o)
-        os.rename(tmp, path)
-        _sync(path.parent)
-    except BaseException:
-        shutil.rmtree(tmp, ignore_errors=True)
-        raise
+    head = dict(format=FORMAT, version=VERSION, **info, state=pack(state, tensors))
+    text = json.dumps(head, allow_nan=False)
+    path.parent.stat()                           # a folder that went away is not made again
+    with whole_folder(path) as new:
+        save_file(_own_memory(tensors), new/TENSORS)
+        (new/JSON).write_text(text, encoding='utf-8')
+        (new/SUMS).write_text(''.join(f'{_sha256(new/o)}  {o}\n' for o in (JSON, TENSORS)))
+        for o in (JSON, TENSORS, SUMS, ''): _sync(new/o)
+    _sync(path.parent)
 
 # %% ../../nbs/library/checkpoints.ipynb #c032
 def _no_constant(o): raise ValueError(f"{o} is no JSON")
+
+def _refuse(reasons, error=CheckpointError):
+    "Raise the first of `reasons`, if there is one"
+    for why in reasons: raise error(why) from None
 
 def _sums(path):
     try: lines = regular_file(path/SUMS, 10**6).read_text(encoding='utf-8').splitlines()
     except (OSError, ValueError): return {}
     return {b: a for a,_,b in (o.partition('  ') for o in lines)}
 
-def _head(path):
-    "The contents of `checkpoint.json`, when they are ours, intact, and of a version that we know"
+def _foreign(head, path):
+    "Why `checkpoint.json` is not ours, not intact, or of a version that we don't know"
     file,sums = path/JSON,_sums(path)
-    def bad(why): raise CheckpointError(f"{file} {why}") from None
-    try:
-        head = json.loads(regular_file(file, 2**28).read_text(encoding='utf-8'), parse_constant=_no_constant)
-    except (FileNotFoundError, NotADirectoryError): raise CheckpointError(f"There is no checkpoint in {path}: it has no {JSON}") from None
-    except CheckpointError: raise
-    except (OSError, ValueError, RecursionError) as e: bad(f"can't be read: {str(e)[:200]}")
-    if not isinstance(head, dict) or head.get('format') != FORMAT: bad("is not of a checkpoint that elmo_fastai wrote")
-    if JSON in sums and sums[JSON] != _sha256(file): bad(f"is damaged: its checksum is not the one in {SUMS}")
-    if type(head.get('version')) is not int or not 1 <= head['version'] <= VERSION:
-        bad(f"has format version {str(head.get('version'))[:20]}; this version of elmo_fastai reads up to {VERSION}")
+    if not isinstance(head, dict) or head.get('format') != FORMAT:
+        yield f"{file} is not of a checkpoint that elmo_fastai wrote"
+    if JSON in sums and sums[JSON] != _sha256(file):
+        yield f"{file} is damaged: its checksum is not the one in {SUMS}"
+    version = head.get('version')
+    if type(version) is not int or not 1 <= version <= VERSION:
+        yield (f"{file} has format version {str(version)[:20]}; "
+               f"this version of elmo_fastai reads up to {VERSION}")
     for o in (JSON, TENSORS):
-        if o not in sums: raise CheckpointError(f"{path/SUMS} is missing, or has no checksum of {o}")
+        if o not in sums: yield f"{path/SUMS} is missing, or has no checksum of {o}"
+
+def _head(path):
+    "The contents of `checkpoint.json`"
+    try:
+        text = regular_file(path/JSON, 2**28).read_text(encoding='utf-8')
+        head = json.loads(text, parse_constant=_no_constant)
+    except (FileNotFoundError, NotADirectoryError):
+        _refuse([f"There is no checkpoint in {path}: it has no {JSON}"])
+    except (OSError, ValueError, RecursionError) as e:
+        _refuse([f"{path/JSON} can't be read: {str(e)[:200]}"])
+    _refuse(_foreign(head, path))
     return head
 
 # %% ../../nbs/library/checkpoints.ipynb #c034
-def _check_head(head):
-    "Is everything of the kind that it should be? Raises ValueError"
+_kinds = dict(run=(dict, type(None)), valid_loss=(float, type(None)), saved=str, machine=dict)
+
+def _senseless(head):
+    "What is not of the kind that it should be"
     p = head.get('position')
-    counts = [p.get(k) for k in ('epoch', 'batches', 'n_epoch', 'n_iter')] if isinstance(p, dict) else [None]
-    if not all(type(o) is int and o >= 0 for o in counts) or type(p.get('finished')) is not bool: raise ValueError("its position is none")
-    if not p['epoch'] < p['n_epoch'] or p['batches'] > p['n_iter']: raise ValueError("its position lies outside of the training")
-    missing = {'run', 'valid_loss', 'saved', 'machine', 'state'} - set(head)
-    if missing: raise ValueError(f"it has no {min(missing)}")
-    for k,kind in dict(run=(dict, type(None)), valid_loss=(float, type(None)), saved=str, machine=dict).items():
-        if not isinstance(head.get(k), kind): raise ValueError(f"its {k} is {str(head.get(k))[:40]!r}")
+    p = p if isinstance(p, dict) else {}
+    counts = [p.get(k) for k in ('epoch', 'batches', 'n_epoch', 'n_iter')]
+    good = all(type(o) is int and o >= 0 for o in counts)
+    if not good or type(p.get('finished')) is not bool: yield "its position is none"
+    if not p['epoch'] < p['n_epoch'] or p['batches'] > p['n_iter']:
+        yield "its position lies outside of the training"
+    missing = {*_kinds, 'state'} - set(head)
+    if missing: yield f"it has no {min(missing)}"
+    for k,kind in _kinds.items():
+        if not isinstance(head[k], kind): yield f"its {k} is {str(head[k])[:40]!r}"
+
+def _tensors(path):
+    "The tensors of a checkpoint, if they are those that were written"
+    file = path/TENSORS
+    try:
+        intact = _sha256(regular_file(file)) == _sums(path)[TENSORS]
+        if intact: return load_file(file)
+    except (OSError, SafetensorError) as e:
+        _refuse([f"{file} can't be read: {getattr(e, 'strerror', None) or e}"])
+    _refuse([f"{file} is damaged: its checksum is not the one in {SUMS}"])
 
 def _read(path):
-    head,file = _head(path),path/TENSORS
-    try: intact = _sha256(regular_file(file)) == _sums(path)[TENSORS]
-    except OSError as e: raise CheckpointError(f"{file} can't be read: {e.strerror}") from None
-    if not intact: raise CheckpointError(f"{file} is damaged: its checksum is not the one in {SUMS}")
-    try: tensors = load_file(file)
-    except (OSError, SafetensorError) as e: raise CheckpointError(f"{file} can't be read: {e}") from None
+    head,tensors = _head(path),_tensors(path)
     try:
-        _check_head(head)
-        state = unpack(head.get('state'), tensors)
-        if not isinstance(state, dict): raise ValueError("it has no state")
-    except (ValueError, TypeError, RecursionError) as e: raise CheckpointError(f"{path/JSON} does not describe a training: {e}") from None
-    return Checkpoint(path, head['position'], head['run'], head['valid_loss'], head['saved'], head['machine'], state)
+        _refuse(_senseless(head), ValueError)
+        state = unpack(head['state'], tensors)
+        if not isinstance(state, dict): _refuse(["it has no state"], ValueError)
+    except (ValueError, TypeError, RecursionError) as e:
+        _refuse([f"{path/JSON} does not describe a training: {e}"])
+    return Checkpoint(path, *(head[k] for k in ('position', *_kinds)), state)
 
 # %% ../../nbs/library/checkpoints.ipynb #c036
 @dataclass(repr=False)
 class Checkpoint:
-    "What was read: where in the training it was written, what describes the training, and the whole state"
+    "What was read: where in the training it was written, its description, and the whole state"
     path:Path              # its folder
-    position:dict          # epoch, batches of it, of so many (n_epoch, n_iter); finished: at the end of the epoch
+    position:dict          # epoch, batches of it, of so many (n_epoch, n_iter); finished: its end
     run:dict|None          # describes the training: corpus, settings
     valid_loss:float|None  # at the end of an epoch
     saved:str              # when
@@ -174,7 +200,8 @@ class Checkpoint:
     def __repr__(self):
         p = self.position
         where = 'its end' if p['finished'] else f"batch {p['batches']} of {p['n_iter']}"
-        return f"epoch {p['epoch']+1} of {p['n_epoch']}, {where} ({self.path.name}, written {self.saved})"
+        epoch = f"epoch {p['epoch']+1} of {p['n_epoch']}"
+        return f"{epoch}, {where} ({self.path.name}, written {self.saved})"
 
 # %% ../../nbs/library/checkpoints.ipynb #c038
 CHECKPOINT_NAME = re.compile(r'\d{6,}-[a-z0-9-]+')
@@ -183,23 +210,24 @@ def checkpoints_in(
     folder,     # where a training writes
 ) -> list[str]: # names
     "The checkpoints in a folder, the newest first"
-    try: names = [o.name for o in os.scandir(folder) if CHECKPOINT_NAME.fullmatch(o.name) and o.is_dir()]
+    try: there = list(os.scandir(folder))
     except (FileNotFoundError, NotADirectoryError): return []
+    names = [o.name for o in there if CHECKPOINT_NAME.fullmatch(o.name) and o.is_dir()]
     return sorted(names, key=lambda o: int(o.split('-')[0]), reverse=True)
 
 def read_checkpoint(
     path,          # the folder of one checkpoint
 ) -> Checkpoint:
-    "Read and check a checkpoint. Raises `CheckpointError` with the file, the reason, and an older good checkpoint if there is one beside it"
+    "Read and check; raises `CheckpointError` with file, reason, and an older good one beside it"
     path = Path(path)
     try: return _read(path)
-    except CheckpointError as e:
-        names = checkpoints_in(path.parent)
-        for name in names[names.index(path.name)+1:] if path.name in names else []:
-            try: _read(path.parent/name)
-            except CheckpointError: continue
-            raise CheckpointError(f"{e}. An older checkpoint is good: {path.parent/name}") from None
-        raise
+    except CheckpointError as e: why = str(e)
+    names = checkpoints_in(path.parent)
+    for name in names[names.index(path.name)+1:] if path.name in names else []:
+        try: _read(path.parent/name)
+        except CheckpointError: continue
+        _refuse([f"{why}. An older checkpoint is good: {path.parent/name}"])
+    _refuse([why])
 
 # %% ../../nbs/library/checkpoints.ipynb #c042
 def find_checkpoint(
@@ -217,7 +245,7 @@ def newest_checkpoint(folder, say=warnings.warn):
         except CheckpointError as e: wrong.append(str(e)); continue
         for o in wrong: say(f"{o}. Going on from the older {name}.")
         return res
-    raise CheckpointError(f"There is no good checkpoint in {folder}" + ''.join(f'\n- {o}' for o in wrong))
+    _refuse([f"There is no good checkpoint in {folder}" + ''.join(f'\n- {o}' for o in wrong)])
 
 # %% ../../nbs/library/checkpoints.ipynb #c045
 def prune_checkpoints(
@@ -229,6 +257,7 @@ def prune_checkpoints(
     for o in names:
         try: losses[o] = _head(Path(folder)/o).get('valid_loss')
         except CheckpointError: pass
-    best = min((o for o in reversed(names) if isinstance(losses.get(o), float)), key=losses.get, default=None)
+    known = [o for o in reversed(names) if isinstance(losses.get(o), float)]
+    best = min(known, key=losses.get, default=None)
     for o in names[keep:]:
         if o != best: shutil.rmtree(Path(folder)/o, ignore_errors=True)
