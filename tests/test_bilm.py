@@ -427,11 +427,6 @@ def test_what_a_model_can_not_be_asked(types, batch):
     with pytest.raises(ValueError, match='output layer'): guesses(states_only, ['the'], types.vocab, types.char_vocab)
     with pytest.raises(ValueError, match='output layer'): evaluate(states_only, [batch])
     with pytest.raises(ValueError, match='belong together'): guesses(m, ['the'], WordVocab.build([['x']]), types.char_vocab)
-    chars,fwd,bwd = batch
-    for targets in ((fwd, None), (None, bwd)):
-        with pytest.raises(ValueError, match='both directions'): m(chars, *targets)
-    for n in (-1, 2.5, None, 'ten', True):
-        with pytest.raises(ValueError, match='whole number of words'): BiLM(CFG, n)
 
 # configurations
 
@@ -642,7 +637,7 @@ def test_an_interrupted_save(tmp_path, types, batch, monkeypatch, where, error, 
                 calls.append(a)
                 if len(calls) == (1 if first else 2): stop()
                 return rename(a, b)
-            mp.setattr(bilm.os, 'rename', last)
+            mp.setattr(os, 'rename', last)
         with pytest.raises(error if where != 'extra' else Exception):
             save_bilm(folder, make(CFG, types, batch, seed=1), types.vocab, extra={'note.txt': object() if where == 'extra' else 'new'})
     assert [f.name for f in tmp_path.iterdir()] == ([] if first else ['model'])

@@ -6,7 +6,7 @@
 __all__ = ['ai2_config', 'ai2_options', 'ai2_vocab', 'load_ai2', 'save_ai2', 'ai2_files']
 
 # %% ../../nbs/library/ai2.ipynb #c004
-import copy, hashlib, json, os, shutil, tempfile, warnings
+import copy, hashlib, json, warnings
 from dataclasses import replace
 from http.client import HTTPException
 from pathlib import Path
@@ -15,9 +15,9 @@ import h5py, numpy as np, torch
 from fastcore.xdg import xdg_cache_home
 from fastprogress.fastprogress import progress_bar
 from ..base.errors import ModelFileError
-from ..base.files import regular_file, replace_folder
+from ..base.files import regular_file, whole_folder
 from ..text.tokens import ByteCharVocab, CharVocab, SPECIALS, WordVocab
-from ..nn.bilm import BiLM, BiLMConfig, ELMO_ORIGINAL
+from ..nn.bilm import BiLM, BiLMConfig, ELMO_ORIGINAL, check_vocab, reading, refuse
 from ..nn.softmax import FullSoftmax
 
 # %% ../../nbs/library/ai2.ipynb #c033
@@ -25,21 +25,31 @@ def ai2_config(
     options:dict,     # the contents of an options.json
     name:str='ai2',   # the configuration's name
 )->BiLMConfig:
-    "The shape that AI2's `options` describe. Raises `ModelFileError` naming what is missing or can't be"
-    try:
-        cnn,lstm = options['char_cnn'],options['lstm']
-        filters,P,C = tuple(tuple(o) for o in cnn['filters']),lstm['projection_dim'],lstm['dim']
-        if cnn['n_characters'] not in (261, 262): raise ValueError(f"n_characters is {cnn['n_characters']!r:.50}, not 261 or 262")
-        if options.get('bidirectional', True) is not True: raise ValueError("it has one direction only, and a biLM has two")
-        c = BiLMConfig(name, char_dim=cnn['embedding']['dim'], filters=filters, n_highway=cnn.get('n_highway') or 0, activation=cnn['activation'],
-                       max_chars=cnn['max_characters_per_token'], norm=False, proj_dim=P, hidden_dim=C, n_layers=lstm.get('n_layers', 1),
-                       residual=lstm.get('use_skip_connections') or False, cell_clip=lstm.get('cell_clip'),
-                       proj_clip=lstm.get('proj_clip') if C != P else None,
-                       dropout=options.get('dropout', 0.), cutoffs=(), char_proj=sum(k for _,k in filters) != P)
-        if max(w for w,_ in filters) > c.max_chars: raise ValueError("a filter is wider than max_characters_per_token")
-        return c
-    except KeyError as e: raise ModelFileError(f"AI2's options don't describe a character biLM: they lack {e}") from None
-    except (TypeError, ValueError, AttributeError) as e: raise ModelFileError(f"AI2's options don't describe a biLM: {str(e)[:300]}") from None
+    "The shape that AI2's `options` describe. Raises `ModelFileError` naming what can't be"
+    try: return _config(options, name)
+    except KeyError as e: why = f" character biLM: they lack {e}"
+    except (TypeError, ValueError, AttributeError) as e: why = f" biLM: {str(e)[:300]}"
+    raise ModelFileError(f"AI2's options don't describe a{why}")
+
+def _config(options, name):
+    cnn,lstm = options['char_cnn'],options['lstm']
+    filters = tuple(tuple(o) for o in cnn['filters'])
+    P,C,n_chars = lstm['projection_dim'],lstm['dim'],cnn['n_characters']
+    c = BiLMConfig(
+        name, char_dim=cnn['embedding']['dim'], filters=filters,
+        n_highway=cnn.get('n_highway') or 0, activation=cnn['activation'],
+        max_chars=cnn['max_characters_per_token'], norm=False,
+        proj_dim=P, hidden_dim=C, n_layers=lstm.get('n_layers', 1),
+        residual=lstm.get('use_skip_connections') or False, cell_clip=lstm.get('cell_clip'),
+        proj_clip=lstm.get('proj_clip') if C != P else None, dropout=options.get('dropout', 0.),
+        cutoffs=(), char_proj=sum(k for _,k in filters) != P)
+    one_way, widest = options.get('bidirectional', True) is not True, max(w for w,_ in filters)
+    rules = ((n_chars not in (261, 262), f"n_characters is {n_chars!r:.50}, not 261 or 262"),
+             (one_way, "it has one direction only, and a biLM has two"),
+             (widest > c.max_chars, "a filter is wider than max_characters_per_token"))
+    for wrong,why in rules:
+        if wrong: raise ValueError(why)
+    return c
 
 # %% ../../nbs/library/ai2.ipynb #c035
 def ai2_options(
@@ -47,10 +57,11 @@ def ai2_options(
 )->dict:               # for options.json
     "A configuration as AI2's options: the inverse of `ai2_config`"
     c = config
-    lstm = dict(use_skip_connections=c.residual, projection_dim=c.proj_dim, cell_clip=c.cell_clip, proj_clip=c.proj_clip,
-                dim=c.hidden_dim, n_layers=c.n_layers)
-    cnn = dict(activation=c.activation, filters=[list(o) for o in c.filters], n_highway=c.n_highway, embedding=dict(dim=c.char_dim),
-               n_characters=262, max_characters_per_token=c.max_chars)
+    lstm = dict(use_skip_connections=c.residual, projection_dim=c.proj_dim, cell_clip=c.cell_clip,
+                proj_clip=c.proj_clip, dim=c.hidden_dim, n_layers=c.n_layers)
+    cnn = dict(activation=c.activation, filters=[list(o) for o in c.filters], n_highway=c.n_highway,
+               embedding=dict(dim=c.char_dim), n_characters=262,
+               max_characters_per_token=c.max_chars)
     return dict(lstm=lstm, char_cnn=cnn, bidirectional=True, dropout=c.dropout)
 
 # %% ../../nbs/library/ai2.ipynb #c039
@@ -58,15 +69,19 @@ def _cell(r, l): return f'RNN_{r}/RNN/MultiRNNCell/Cell{l}/LSTMCell/'
 
 def _shapes(c, n_words=0):
     "Name and shape of every array in the file of a biLM"
-    n,P,C,res = sum(k for _,k in c.filters),c.proj_dim,c.hidden_dim,{'char_embed': (261, c.char_dim)}
-    for i,(w,k) in enumerate(c.filters): res |= {f'CNN/W_cnn_{i}': (1, w, c.char_dim, k), f'CNN/b_cnn_{i}': (k,)}
-    for j in range(c.n_highway):
-        for o in ('transform', 'carry'): res |= {f'CNN_high_{j}/W_{o}': (n, n), f'CNN_high_{j}/b_{o}': (n,)}
+    n,P,C = sum(k for _,k in c.filters),c.proj_dim,c.hidden_dim
+    res = {'char_embed': (261, c.char_dim)}
+    for i,(w,k) in enumerate(c.filters):
+        res |= {f'CNN/W_cnn_{i}': (1, w, c.char_dim, k), f'CNN/b_cnn_{i}': (k,)}
+    for j,o in _gates(c): res |= {f'CNN_high_{j}/W_{o}': (n, n), f'CNN_high_{j}/b_{o}': (n,)}
     if c.char_proj: res |= {'CNN_proj/W_proj': (n, P), 'CNN_proj/b_proj': (P,)}
     for r,l in np.ndindex(2, c.n_layers):
         res |= {_cell(r, l)+'W_0': (2*P, 4*C), _cell(r, l)+'B': (4*C,)}
         if C != P: res[_cell(r, l)+'W_P_0'] = (C, P)
-    return {**res, **({'softmax/W': (n_words, P), 'softmax/b': (n_words,)} if n_words else {})}
+    if n_words: res |= {'softmax/W': (n_words, P), 'softmax/b': (n_words,)}
+    return res
+
+def _gates(c): return [(j, o) for j in range(c.n_highway) for o in ('transform', 'carry')]
 
 # %% ../../nbs/library/ai2.ipynb #c042
 def _swap_gates(w):
@@ -75,89 +90,105 @@ def _swap_gates(w):
     return torch.cat([i, f, j, o], -1)
 
 # %% ../../nbs/library/ai2.ipynb #c045
-def _forget_bias(C): return torch.zeros(4, C).index_fill_(0, torch.tensor(1), 1.).flatten()     # in PyTorch's order
+def _forget_bias(C): return torch.zeros(4, C).index_fill_(0, torch.tensor(1), 1.).flatten()
 
 # %% ../../nbs/library/ai2.ipynb #c047
+def _T(o): return o.T.contiguous() if o.ndim > 1 else o
+
 def _to_torch(file, c, rows=None):
-    "AI2's arrays as the state of a `BiLM`; `rows`: where each word of our vocabulary (but padding) stands in the softmax"
-    a,T = {k: torch.as_tensor(v) for k,v in file.items()},lambda o: o.T.contiguous() if o.ndim > 1 else o
+    "AI2's arrays as the state of a `BiLM`; `rows`: where our words stand in the softmax"
+    a = {k: torch.as_tensor(v) for k,v in file.items()}
     sd = {'chars.embed.weight': torch.cat([torch.zeros(1, c.char_dim), a['char_embed']])}
     for i in range(len(c.filters)):
-        sd |= {f'chars.convs.{i}.weight': a[f'CNN/W_cnn_{i}'][0].permute(2, 1, 0).contiguous(), f'chars.convs.{i}.bias': a[f'CNN/b_cnn_{i}']}
+        sd[f'chars.convs.{i}.weight'] = a[f'CNN/W_cnn_{i}'][0].permute(2, 1, 0).contiguous()
+        sd[f'chars.convs.{i}.bias'] = a[f'CNN/b_cnn_{i}']
     for j in range(c.n_highway):
         for ours,theirs in (('weight', 'W'), ('bias', 'b')):
-            sd[f'chars.highway.layers.{j}.{ours}'] = T(torch.cat([a[f'CNN_high_{j}/{theirs}_{o}'] for o in ('transform', 'carry')], -1))
-    if c.char_proj: sd |= {'chars.proj.weight': T(a['CNN_proj/W_proj']), 'chars.proj.bias': a['CNN_proj/b_proj']}
+            both = [a[f'CNN_high_{j}/{theirs}_{o}'] for o in ('transform', 'carry')]
+            sd[f'chars.highway.layers.{j}.{ours}'] = _T(torch.cat(both, -1))
+    if c.char_proj:
+        sd['chars.proj.weight'] = _T(a['CNN_proj/W_proj'])
+        sd['chars.proj.bias'] = a['CNN_proj/b_proj']
     for r,l in np.ndindex(2, c.n_layers):
-        cell,ours = _cell(r, l),f"lstm.{('fwd', 'bwd')[r]}.{l}."
+        cell,ours = _cell(r, l),_lstm(r, l)
         W = _swap_gates(a[cell+'W_0'])
-        sd |= {ours+'weight_ih_l0': T(W[:c.proj_dim]), ours+'weight_hh_l0': T(W[c.proj_dim:]),
-               ours+'bias_ih_l0': _swap_gates(a[cell+'B']), ours+'bias_hh_l0': _forget_bias(c.hidden_dim)}
-        if c.hidden_dim != c.proj_dim: sd[ours+'weight_hr_l0'] = T(a[cell+'W_P_0'])
-    if rows is not None:
+        sd |= {ours+'weight_ih_l0': _T(W[:c.proj_dim]), ours+'weight_hh_l0': _T(W[c.proj_dim:]),
+               ours+'bias_ih_l0': _swap_gates(a[cell+'B']),
+               ours+'bias_hh_l0': _forget_bias(c.hidden_dim)}
+        if c.hidden_dim != c.proj_dim: sd[ours+'weight_hr_l0'] = _T(a[cell+'W_P_0'])
+    if rows is not None:                                      # padding is never predicted
         sd['head.weight'] = torch.cat([torch.zeros(1, c.proj_dim), a['softmax/W'][rows]])
-        sd['head.bias'] = torch.cat([torch.tensor([-1e4]), a['softmax/b'][rows]])                     # padding is never predicted
+        sd['head.bias'] = torch.cat([torch.tensor([-1e4]), a['softmax/b'][rows]])
     return sd
 
+def _lstm(r, l): return f"lstm.{('fwd', 'bwd')[r]}.{l}."
+
 # %% ../../nbs/library/ai2.ipynb #c061
-def _checked(f, path, c):
-    "The datasets of the open HDF5 file by their names, after all that can be checked before reading"
+def _datasets(f):
+    "The datasets of an open HDF5 file by their names; follows no link out of the file"
     found = {}
     def add(k, o):
-        if isinstance(o, h5py.Dataset): found[k.replace('/RNN/LSTMCell/', '/RNN/MultiRNNCell/Cell0/LSTMCell/')] = o
-    f.visititems(add)                                                                      # follows no link out of the file
-    has_softmax = any(k.startswith('softmax/') for k in found)
-    V = found['softmax/b'].shape[0] if has_softmax and 'softmax/b' in found and found['softmax/b'].ndim == 1 else 0
-    shapes = _shapes(c, V or int(has_softmax))
-    if missing := [k for k in shapes if k not in found]: raise ModelFileError(f"{path}: {missing[0]} is missing")
-    for k,s in shapes.items():
-        if found[k].shape != s: raise ModelFileError(f"{path}: {k} should be {s} by the options, found {found[k].shape}")
-    for k,o in found.items():
-        if k not in shapes: raise ModelFileError(f"{path}: {k} is not part of a biLM with these options")
-        if o.dtype.kind != 'f' or o.dtype.itemsize > 8: raise ModelFileError(f"{path}: {k} should hold floats, found {o.dtype}")
-        if o.external or o.is_virtual: raise ModelFileError(f"{path}: {k} lies in another file")
-    size,has = sum(o.size*o.dtype.itemsize for o in found.values()),Path(path).stat().st_size
-    if size > 16*has: raise ModelFileError(f"{path} declares {size:,} bytes of weights and has only {has:,}")
+        k = k.replace('/RNN/LSTMCell/', '/RNN/MultiRNNCell/Cell0/LSTMCell/')
+        if isinstance(o, h5py.Dataset): found[k] = o
+    f.visititems(add)
     return found
+
+def _wrong(found, path, c):
+    "Yields what is wrong with the datasets: all that can be said before reading"
+    has_softmax, b = any(k.startswith('softmax/') for k in found), found.get('softmax/b')
+    V = b.shape[0] if b is not None and b.ndim == 1 else 0
+    wanted = _shapes(c, V or int(has_softmax))
+    yield from (f": {k} is missing" for k in wanted if k not in found)
+    for k,s in wanted.items():
+        if found[k].shape != s: yield f": {k} should be {s} by the options, found {found[k].shape}"
+    for k,o in found.items():
+        if k not in wanted: yield f": {k} is not part of a biLM with these options"
+        floats = o.dtype.kind == 'f' and o.dtype.itemsize <= 8
+        if not floats: yield f": {k} should hold floats, found {o.dtype}"
+        if o.external or o.is_virtual: yield f": {k} lies in another file"
+    size,has = sum(o.size*o.dtype.itemsize for o in found.values()),Path(path).stat().st_size
+    if size > 16*has: yield f" declares {size:,} bytes of weights and has only {has:,}"
 
 # %% ../../nbs/library/ai2.ipynb #c063
 def _read_weights(path, c):
     "The arrays of the file at `path`, in 32 bits"
     try:
         with h5py.File(regular_file(path), 'r') as f, np.errstate(over='ignore'):
-            res = {k: np.asarray(o[()], np.float32) for k,o in _checked(f, path, c).items()}
-    except ModelFileError: raise
-    except Exception as e:                                                                       # h5py raises many kinds
-        raise ModelFileError(f"{path} can't be read as HDF5: {str(e)[:300] or type(e).__name__}") from None
-    for k,v in res.items():
-        if not np.isfinite(v).all(): raise ModelFileError(f"{path}: {k} holds numbers that are not finite")
+            found = _datasets(f)
+            refuse(path, _wrong(found, path, c))
+            res = {k: np.asarray(o[()], np.float32) for k,o in found.items()}
+        bad = (k for k,v in res.items() if not np.isfinite(v).all())
+        refuse(path, (f": {k} holds numbers that are not finite" for k in bad))
+    except Exception as e:                                         # h5py raises many kinds
+        why = f"{path} can't be read as HDF5: {str(e)[:300] or type(e).__name__}"
+        raise e if isinstance(e, ModelFileError) else ModelFileError(why) from None
     return res
 
 # %% ../../nbs/library/ai2.ipynb #c065
 def _read_options(path):
     "The contents of an options.json"
-    try:
-        options = json.loads(regular_file(path, 10**6).read_text(encoding='utf-8'))
-    except (OSError, ValueError, RecursionError) as e: raise ModelFileError(f"{path} can't be read: {str(e)[:300]}") from None
-    if not isinstance(options, dict): raise ModelFileError(f"{path} holds {type(options).__name__}, not AI2's options")
-    return options
+    with reading(path): options = json.loads(regular_file(path, 10**6).read_text(encoding='utf-8'))
+    if isinstance(options, dict): return options
+    raise ModelFileError(f"{path} holds {type(options).__name__}, not AI2's options")
 
 # %% ../../nbs/library/ai2.ipynb #c068
 _MARKS = dict(zip(SPECIALS[1:], ('<UNK>', '<S>', '</S>')))
 
 def _read_vocab(path):
     "(our vocabulary, the line of each of its words but padding)"
-    try: lines = [o.strip() for o in regular_file(path, 2**28).read_text(encoding='utf-8').split('\n')]
-    except (OSError, ValueError) as e: raise ModelFileError(f"{path} can't be read: {e}") from None
-    if lines and not lines[-1]: lines.pop()
+    with reading(path): text = regular_file(path, 2**28).read_text(encoding='utf-8')
+    lines = [o.strip() for o in text.removesuffix('\n').split('\n')]
     lines = [o for o in lines if o != '!!!MAXTERMID']
     at = {o: i for i,o in enumerate(lines)}
-    if absent := set(_MARKS.values()) - set(at): raise ModelFileError(f"{path} is no vocabulary of AI2's: the line {min(absent)} is missing")
-    marks = [at[o] for o in _MARKS.values()]
-    itos,seen,rows = list(SPECIALS),set(SPECIALS),list(marks)
+    absent = sorted(set(_MARKS.values()) - set(at))
+    refuse(path, (f" is no vocabulary of AI2's: the line {o} is missing" for o in absent))
+    rows = [at[o] for o in _MARKS.values()]
+    itos,seen = list(SPECIALS),set(SPECIALS)
     for i,o in enumerate(lines):
-        if i in marks: continue
-        itos.append(f'{o} ({i})' if o in seen else o); seen.add(o); rows.append(i)
+        if i in rows[:3]: continue
+        itos.append(f'{o} ({i})' if o in seen else o)
+        seen.add(o)
+        rows.append(i)
     return WordVocab(itos), rows
 
 # %% ../../nbs/library/ai2.ipynb #c069
@@ -171,22 +202,26 @@ def ai2_vocab(
 def _find_files(folder):
     "(options, weights, vocabulary or None) in a folder"
     folder = Path(folder)
-    if not folder.is_dir(): raise ModelFileError(f"{str(folder)!r} is no folder, and no published model: those are {', '.join(AI2_MODELS)}")
-    res = []
-    for pattern in ('*options*.json', '*.hdf5'):
-        files = sorted(folder.glob(pattern))
-        if len(files) != 1: raise ModelFileError(f"{folder} should hold one file {pattern}, and has {len(files)}: name the two files instead")
-        res += files
+    patterns = '*options*.json', '*.hdf5'
+    found = [sorted(folder.glob(o)) for o in patterns]
+    def wrong():
+        if not folder.is_dir():
+            published = ', '.join(AI2_MODELS)
+            yield f"{str(folder)!r} is no folder, and no published model: those are {published}"
+        for o,n in zip(patterns, map(len, found)):
+            cure = "name the two files instead"
+            if n != 1: yield f"{folder} should hold one file {o}, and has {n}: {cure}"
+    refuse('', wrong())
     vocab = folder/'vocab.txt'
-    return *res, vocab if vocab.exists() else None
+    return found[0][0], found[1][0], vocab if vocab.exists() else None
 
 # %% ../../nbs/library/ai2.ipynb #c074
 def load_ai2(
-    options,      # the name of a published model (see `ai2_files`), a folder with both files, or the path of an options.json
+    options,  # a published model (see `ai2_files`), a folder with both files, or an options.json
     weights=None, # in the last case: the path of the HDF5 file
-    vocab=None,   # a vocabulary file for the output layer, where the weights have one (a folder's vocab.txt is found)
+    vocab=None,   # a vocabulary file for the output layer; None: a folder's vocab.txt
 )->BiLM:
-    "A biLM from files in AI2's format, in evaluation mode. Raises `ModelFileError` naming the file and the reason"
+    "A biLM from files in AI2's format, in evaluation mode. Raises `ModelFileError`"
     if weights is None:
         if options in AI2_MODELS: options,weights = ai2_files(options)
         else:
@@ -195,26 +230,30 @@ def load_ai2(
     c = ai2_config(_read_options(options), Path(weights).stem)
     file = _read_weights(weights, c)
     V,rows = len(file.get('softmax/b', ())),None
-    if V:
-        rows = [2, 0, 1, *range(3, V)] if vocab is None else _read_vocab(vocab)[1]     # without a file: the three marks first
-        if len(rows) != V or V < 3: raise ModelFileError(f"{weights} predicts {V} words, and {vocab or 'a vocabulary'} has {len(rows)}")
+    if V:  # without a vocabulary: the three marks first
+        rows = [2, 0, 1, *range(3, V)] if vocab is None else _read_vocab(vocab)[1]
+        if len(rows) != V or V < 3:
+            has = f"{vocab or 'a vocabulary'} has {len(rows)}"
+            raise ModelFileError(f"{weights} predicts {V} words, and {has}")
     with torch.device('meta'): model = BiLM(c, V and V+1, ByteCharVocab(c.max_chars))
     model.load_state_dict(_to_torch(file, c, rows), assign=True)
     return model.eval()
 
 # %% ../../nbs/library/ai2.ipynb #c075
-AI2_MODELS = dict(small='2x1024_128_2048cnn_1xhighway', medium='2x2048_256_2048cnn_1xhighway', original='2x4096_512_2048cnn_2xhighway')
+AI2_MODELS = dict(small='2x1024_128_2048cnn_1xhighway', medium='2x2048_256_2048cnn_1xhighway',
+                  original='2x4096_512_2048cnn_2xhighway')
 AI2_MODELS['original_5.5B'] = AI2_MODELS['original'] + '_5.5B'
 AI2_URL = 'https://allennlp.s3.amazonaws.com/models/elmo'
 
 # %% ../../nbs/library/ai2.ipynb #c089
 def _zero_filters(sd, c):
-    "A projection from no more filters than features is unknown to the format: add filters that are always zero"
+    "The format can't project from no more filters than features: add filters that are always zero"
     n = sum(k for _,k in c.filters)
     k = c.proj_dim + 1 - n
     if not c.char_proj or k < 1: return sd,c
     sd,pad,i = dict(sd),torch.nn.functional.pad,len(c.filters)
-    sd |= {f'chars.convs.{i}.weight': torch.zeros(k, c.char_dim, 1), f'chars.convs.{i}.bias': torch.zeros(k)}
+    sd[f'chars.convs.{i}.weight'] = torch.zeros(k, c.char_dim, 1)
+    sd[f'chars.convs.{i}.bias'] = torch.zeros(k)
     for j in range(c.n_highway):
         key = f'chars.highway.layers.{j}.'
         sd[key+'weight'] = torch.cat([pad(o, (0, k, 0, k)) for o in sd[key+'weight'].chunk(2)])
@@ -227,53 +266,66 @@ def _from_torch(sd, c, softmax):
     "The state of a `BiLM` as AI2's arrays"
     res = {'char_embed': sd['chars.embed.weight'][1:]}
     for i in range(len(c.filters)):
-        res |= {f'CNN/W_cnn_{i}': sd[f'chars.convs.{i}.weight'].permute(2, 1, 0)[None], f'CNN/b_cnn_{i}': sd[f'chars.convs.{i}.bias']}
+        res[f'CNN/W_cnn_{i}'] = sd[f'chars.convs.{i}.weight'].permute(2, 1, 0)[None]
+        res[f'CNN/b_cnn_{i}'] = sd[f'chars.convs.{i}.bias']
     for j in range(c.n_highway):
         for ours,theirs in (('weight', 'W'), ('bias', 'b')):
-            for o,v in zip(('transform', 'carry'), sd[f'chars.highway.layers.{j}.{ours}'].chunk(2)):
-                res[f'CNN_high_{j}/{theirs}_{o}'] = v.T if v.ndim > 1 else v
-    if c.char_proj: res |= {'CNN_proj/W_proj': sd['chars.proj.weight'].T, 'CNN_proj/b_proj': sd['chars.proj.bias']}
+            new,gate = sd[f'chars.highway.layers.{j}.{ours}'].chunk(2)
+            root = f'CNN_high_{j}/{theirs}_'
+            res[root+'transform'], res[root+'carry'] = _T(new), _T(gate)
+    if c.char_proj:
+        res['CNN_proj/W_proj'] = sd['chars.proj.weight'].T
+        res['CNN_proj/b_proj'] = sd['chars.proj.bias']
     for r,l in np.ndindex(2, c.n_layers):
-        cell,w = _cell(r, l),{k: sd[f"lstm.{('fwd', 'bwd')[r]}.{l}.{k}"] for k in ('weight_ih_l0', 'weight_hh_l0', 'bias_ih_l0', 'bias_hh_l0')}
-        res[cell+'W_0'] = _swap_gates(torch.cat([w['weight_ih_l0'].T, w['weight_hh_l0'].T]))
-        res[cell+'B'] = _swap_gates(w['bias_ih_l0'] + (w['bias_hh_l0'] - _forget_bias(c.hidden_dim)))
-        if c.hidden_dim != c.proj_dim: res[cell+'W_P_0'] = sd[f"lstm.{('fwd', 'bwd')[r]}.{l}.weight_hr_l0"].T
+        cell,root = _cell(r, l),_lstm(r, l)
+        W = torch.cat([sd[root+'weight_ih_l0'].T, sd[root+'weight_hh_l0'].T])
+        more = sd[root+'bias_hh_l0'] - _forget_bias(c.hidden_dim)
+        res |= {cell+'W_0': _swap_gates(W), cell+'B': _swap_gates(sd[root+'bias_ih_l0'] + more)}
+        if c.hidden_dim != c.proj_dim: res[cell+'W_P_0'] = sd[root+'weight_hr_l0'].T
     if softmax:
-        rows = [2, 3, 1, *range(4, len(sd['head.bias']))]                    # <S> </S> <UNK> and the words; no padding
+        rows = [2, 3, 1, *range(4, len(sd['head.bias']))]  # <S> </S> <UNK> and the words
         res |= {'softmax/W': sd['head.weight'][rows], 'softmax/b': sd['head.bias'][rows]}
     return res
 
 # %% ../../nbs/library/ai2.ipynb #c093
 def _check_writable(folder, model, vocab):
+    "Raise ValueError where AI2's format can't hold the model, or `folder` is in use"
     c,names = model.config,{'options.json', 'weights.hdf5', 'vocab.txt'}
-    if not (c.share_encoder and c.share_softmax): raise ValueError("AI2's format has one character encoder and one softmax for both directions")
-    if c.n_chars != 262 or isinstance(model.char_vocab, CharVocab):
-        raise ValueError(f"AI2's format has 262 characters (bytes), "
-                         f"and this model reads {c.n_chars} of an alphabet of its own")
-    if vocab is not None and model.n_words not in (0, len(vocab)):
-        raise ValueError(f"The vocabulary has {len(vocab)} words, the model predicts {model.n_words}")
-    for o in vocab.itos[4:] if vocab is not None else ():
-        if o in ('!!!MAXTERMID', *_MARKS.values()) or o != o.strip() or '\n' in o:
-            raise ValueError(f"The word {o!r} can't stand in AI2's vocabulary file")
-    if folder.exists() and (others := {o.name for o in folder.iterdir()} - names):
-        raise ValueError(f"{folder} holds {min(others)!r} and would be replaced: take a new folder")
+    if vocab is not None and model.n_words: check_vocab(model, len(vocab))
+    def wrong():
+        if not (c.share_encoder and c.share_softmax):
+            yield "AI2's format has one character encoder and one softmax for both directions"
+        if c.n_chars != 262 or isinstance(model.char_vocab, CharVocab):
+            yield ("AI2's format has 262 characters (bytes), "
+                   f"and this model reads {c.n_chars} of an alphabet of its own")
+        for o in vocab.itos[4:] if vocab is not None else ():
+            if o in ('!!!MAXTERMID', *_MARKS.values()) or o != o.strip() or '\n' in o:
+                yield f"The word {o!r} can't stand in AI2's vocabulary file"
+        others = {o.name for o in folder.iterdir()} - names if folder.exists() else ()
+        if others: yield f"{folder} holds {min(others)!r} and would be replaced: take a new folder"
+    for why in wrong(): raise ValueError(why)
 
 # %% ../../nbs/library/ai2.ipynb #c095
 def _as_files(model):
     "(arrays, options) of a biLM"
     softmax = isinstance(model.head, FullSoftmax)
     if model.head is not None and not softmax:
-        warnings.warn("An adaptive softmax can't be written in AI2's format and is left out; no vector needs it")
+        warnings.warn("An adaptive softmax can't be written in AI2's format and is left out; "
+                      "no vector needs it")
     chars = copy.deepcopy(model.chars).fold_norm()
-    sd = {k: v for k,v in model.state_dict().items() if not k.startswith('chars.')} | {f'chars.{k}': v for k,v in chars.state_dict().items()}
+    sd = {k: v for k,v in model.state_dict().items() if not k.startswith('chars.')}
+    sd |= {f'chars.{k}': v for k,v in chars.state_dict().items()}
     sd = {k: v.detach().cpu().float() for k,v in sd.items()}
-    sd,c = _zero_filters(sd, replace(model.config, norm=False, char_proj=chars.proj is not None))
+    config = replace(model.config, norm=False, char_proj=chars.proj is not None)
+    sd,c = _zero_filters(sd, config)
     arrays = {k: v.contiguous().numpy() for k,v in _from_torch(sd, c, softmax).items()}
-    return arrays, ai2_options(c) | (dict(n_tokens_vocab=model.n_words-1) if softmax else {})
+    options = ai2_options(c)
+    if softmax: options['n_tokens_vocab'] = model.n_words-1
+    return arrays, options
 
 # %% ../../nbs/library/ai2.ipynb #c097
 def save_ai2(
-    folder,               # the folder to write: options.json, weights.hdf5 and, with a vocabulary, vocab.txt
+    folder,  # the folder to write: options.json, weights.hdf5 and, with a vocabulary, vocab.txt
     model:BiLM,           # a biLM; it is not changed
     vocab:WordVocab=None, # the words that it predicts
 )->Path:                  # the folder
@@ -281,16 +333,13 @@ def save_ai2(
     folder = Path(folder)
     _check_writable(folder, model, vocab)
     arrays,options = _as_files(model)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    new = Path(tempfile.mkdtemp(prefix=f'.{folder.name}-', dir=folder.parent))
-    try:
+    with whole_folder(folder) as new:
         (new/'options.json').write_text(json.dumps(options, indent=1), encoding='utf-8')
         with h5py.File(new/'weights.hdf5', 'w') as f:
-            for k,v in arrays.items(): f.create_dataset(k, data=v)
-        if vocab is not None: (new/'vocab.txt').write_bytes('\n'.join(['<S>', '</S>', '<UNK>', *vocab.itos[4:], '']).encode())
-        new.chmod(0o755)
-        replace_folder(new, folder)
-    except BaseException: shutil.rmtree(new, ignore_errors=True); raise
+            for k,v in arrays.items(): f[k] = v
+        if vocab is not None:
+            words = ['<S>', '</S>', '<UNK>', *vocab.itos[4:], '']
+            (new/'vocab.txt').write_bytes('\n'.join(words).encode())
     return folder
 
 # %% ../../nbs/library/ai2.ipynb #c110
@@ -305,36 +354,48 @@ def _matches_etag(path, etag, part=8 << 20):
     md5,_,n = etag.partition('-')
     if len(md5) != 32: return None
     if not n: return _digest(path, 'md5') == md5
-    if not n.isdecimal() or int(n) != -(-path.stat().st_size//part): return None          # uploaded in parts of another size
-    with open(path, 'rb') as f: parts = [hashlib.md5(b, usedforsecurity=False).digest() for b in iter(lambda: f.read(part), b'')]
-    return hashlib.md5(b''.join(parts), usedforsecurity=False).hexdigest() == md5
+    n_parts = -(-path.stat().st_size//part)
+    if not n.isdecimal() or int(n) != n_parts: return None         # parts of another size
+    h = hashlib.md5(usedforsecurity=False)
+    with open(path, 'rb') as f:
+        while b := f.read(part): h.update(hashlib.md5(b, usedforsecurity=False).digest())
+    return h.hexdigest() == md5
 
 # %% ../../nbs/library/ai2.ipynb #c112
 def _ask(url, method='GET', start=0):
     headers = {'User-Agent': 'elmo_fastai', **({'Range': f'bytes={start}-'} if start else {})}
     return urlopen(Request(url, method=method, headers=headers), timeout=30)
 
+def _fetch(url, path):
+    "Fetch `url`, or the rest of it, to a file beside `path`: (that file, its ETag, its size)"
+    with _ask(url, 'HEAD') as r:
+        size,etag = int(r.headers['Content-Length']),(r.headers['ETag'] or '').strip('W/"')
+    part = path.with_name(f"{path.name}.{''.join(o for o in etag if o.isalnum())}.part")
+    if not etag: part.unlink(missing_ok=True)  # of which version would it be a part?
+    have = part.stat().st_size if part.exists() else 0
+    if have < size:
+        with _ask(url, start=have) as r, open(part, 'ab' if r.status == 206 else 'wb') as f:
+            blocks = iter(lambda: r.read(1 << 18), b'')
+            n = -(-(size-have) >> 18)
+            if size > 1 << 24: blocks = progress_bar(blocks, total=n, comment=path.name)
+            for b in blocks: f.write(b)
+    have = part.stat().st_size
+    if have < size: raise ConnectionError(f"{have:,} of {size:,} bytes came")
+    return part, etag, size
+
 def _download(url, path, tries=4):
     "Fetch `url` to `path`, going on where an earlier attempt broke off"
     for attempt in range(tries):
-        try:
-            with _ask(url, 'HEAD') as r: size,etag = int(r.headers['Content-Length']),(r.headers['ETag'] or '').strip('W/"')
-            part = path.with_name(f"{path.name}.{''.join(o for o in etag if o.isalnum())}.part")
-            if not etag: part.unlink(missing_ok=True)                                        # of which version would it be a part?
-            have = part.stat().st_size if part.exists() else 0
-            if have < size:
-                with _ask(url, start=have) as r, open(part, 'ab' if r.status == 206 else 'wb') as f:
-                    blocks = iter(lambda: r.read(1 << 18), b'')
-                    for b in progress_bar(blocks, total=-(-(size-have) >> 18), comment=path.name) if size > 1 << 24 else blocks: f.write(b)
-            if (have := part.stat().st_size) < size: raise ConnectionError(f"{have:,} of {size:,} bytes came")
-            break
+        try: part,etag,size = _fetch(url, path); break
         except (OSError, HTTPException, TypeError, ValueError) as e:
             if attempt < tries-1 and getattr(e, 'code', None) not in (403, 404): continue
-            raise ModelFileError(f"{url} can't be downloaded ({str(e) or type(e).__name__}). "
-                "What came is kept: call again to go on; or fetch the two files elsewhere and name their folder") from None
-    if have != size or _matches_etag(part, etag) is False:
+            why = (f" can't be downloaded ({str(e) or type(e).__name__}). What came is kept: "
+                   "call again to go on; or fetch the two files elsewhere and name their folder")
+            raise ModelFileError(url + why) from None
+    if part.stat().st_size != size or _matches_etag(part, etag) is False:
         part.unlink()
-        raise ModelFileError(f"{url} arrived damaged (it does not have the checksum that the server states) and was deleted: call again")
+        why = "it does not have the checksum that the server states"
+        raise ModelFileError(f"{url} arrived damaged ({why}) and was deleted: call again")
     part.replace(path)
 
 # %% ../../nbs/library/ai2.ipynb #c113
@@ -342,33 +403,39 @@ def ai2_files(
     name:str,    # 'small', 'medium', 'original' or 'original_5.5B'
     folder=None, # where the two files are, or are to be put; None: the cache
 )->tuple:        # (path of the options, path of the weights)
-    "The files of a published model, downloaded unless they are there. Raises `ModelFileError` where they can't be had or aren't what they should be"
-    if name not in AI2_MODELS: raise ModelFileError(f"No published model is called {name!r}: there are {', '.join(AI2_MODELS)}")
+    "The files of a published model, downloaded unless they are there. Raises `ModelFileError`"
+    if name not in AI2_MODELS:
+        known = ', '.join(AI2_MODELS)
+        raise ModelFileError(f"No published model is called {name!r}: there are {known}")
     long = AI2_MODELS[name]
     folder = Path(folder or xdg_cache_home()/'elmo_fastai'/'ai2'/name)
     files = [folder/f'elmo_{long}_{o}' for o in ('options.json', 'weights.hdf5')]
-    for f,check in zip(files, (_check_options, _check_size)):
+    for f,check in zip(files, (_other_options, _other_size)):
         record = f.with_name(f.name + '.sha256')
         if not f.exists():
             folder.mkdir(parents=True, exist_ok=True)
             record.unlink(missing_ok=True)
             _download(f'{AI2_URL}/{long}/{f.name}', f)
-        check(f, long)
+        refuse(f, check(f, long))
         if not record.exists(): record.write_text(_digest(f))
-        elif record.read_text() != _digest(f): raise ModelFileError(f"{f} is no longer what was downloaded: delete it, and it will be fetched again")
+        if record.read_text() != _digest(f):
+            raise ModelFileError(f"{f} is no longer what was downloaded: "
+                                 "delete it, and it will be fetched again")
     return tuple(files)
 
 # %% ../../nbs/library/ai2.ipynb #c114
 def _published(long):
     "The configuration that the name of a published model states"
-    (C,P,_,hw) = (int(''.join(c for c in o if c.isdecimal())) for o in long.removeprefix('2x').split('_')[:4])
+    parts = long.removeprefix('2x').split('_')
+    C,P,_,hw = (int(''.join(c for c in o if c.isdecimal())) for o in parts[:4])
     return replace(ELMO_ORIGINAL, n_highway=hw, proj_dim=P, hidden_dim=C, cutoffs=())
 
-def _check_options(file, long):
-    if replace(ai2_config(_read_options(file)), name='original', dropout=0.) != _published(long):
-        raise ModelFileError(f"{file} does not describe the model {long}")
+def _other_options(file, long):
+    c = replace(ai2_config(_read_options(file)), name='original', dropout=0.)
+    if c != _published(long): yield f" does not describe the model {long}"
 
-def _check_size(file, long):
-    n,size = 4*sum(int(np.prod(s)) for s in _shapes(_published(long)).values()),file.stat().st_size
+def _other_size(file, long):
+    n,size = 4*sum(map(np.prod, _shapes(_published(long)).values())),file.stat().st_size
     if not n < size < n + 100_000:
-        raise ModelFileError(f"{file} has {size:,} bytes, and the weights of {long} take {n:,} and a little more: delete it")
+        takes = f"the weights of {long} take {n:,} and a little more"
+        yield f" has {size:,} bytes, and {takes}: delete it"

@@ -6,13 +6,10 @@
 __all__ = ['TokenCache']
 
 # %% ../../nbs/library/embedding.ipynb #c005
-import csv, gzip, hashlib, io, json, os, re, shutil, signal, sys, tempfile, threading, time, zipfile, zlib
-from contextlib import nullcontext
+import sys
 from itertools import chain
 from pathlib import Path
-import h5py, numpy as np, pandas as pd, torch
-import pyarrow as pa, pyarrow.parquet as pq
-from torch import Tensor
+import numpy as np, pandas as pd, torch
 from fastcore.basics import patch
 from fastcore.imports import IN_NOTEBOOK
 from fastprogress.fastprogress import progress_bar
@@ -27,30 +24,34 @@ _BOS, _EOS = object(), object()      # no text can be equal to them
 
 # %% ../../nbs/library/embedding.ipynb #c019
 class TokenCache:
-    "Context-free vectors of tokens, each computed once; bounded, and emptied when the token encoder has changed"
+    "Context-free vectors of tokens, each computed once; emptied when the token encoder has changed"
     def __init__(self,
         elmo:Elmo,          # its biLM computes the vectors
         room:int|None=None, # tokens to keep; None: as many as fit into 32 MB
     ):
         self.elmo,self.wanted,self.seen,self.ids = elmo,room,None,{}
 
-    def encoders(self): return [m for m in (self.elmo.lm.chars, self.elmo.lm.chars_bwd) if m is not None]
+    def encoders(self):
+        lm = self.elmo.lm
+        return [m for m in (lm.chars, lm.chars_bwd) if m is not None]
     def __len__(self): return len(self.ids)
 
 # %% ../../nbs/library/embedding.ipynb #c021
 @patch
 def check(self:TokenCache):
     "Forget everything if a tensor of the encoder was replaced or changed"
-    ts, device = [t for m in self.encoders() for t in chain(m.parameters(), m.buffers())], self.elmo.device.type
+    ts = [t for m in self.encoders() for t in chain(m.parameters(), m.buffers())]
+    device = self.elmo.device.type
     bits = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-    now = [(t._version, t.data_ptr(), t.detach().view(bits[t.element_size()]).sum(dtype=torch.int64).item()) for t in ts]
+    def total(t): return t.detach().view(bits[t.element_size()]).sum(dtype=torch.int64).item()
+    now = [(t._version, t.data_ptr(), total(t)) for t in ts]
     now += [torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)]
     if self.seen and now == self.seen[1] and all(a is b for a,b in zip(ts, self.seen[0])): return
     self.width = sum(m.out_dim for m in self.encoders())
     self.room = max(1000, 2**23//self.width) if self.wanted is None else self.wanted
     self.ids = {_BOS: 1, _EOS: 2}                                        # row 0 is padding
     vecs = self.encode(torch.from_numpy(self.elmo.char_vocab.specials[1:]).to(self.elmo.device))
-    self.table = vecs.new_zeros(max(self.room, 2) + 1, self.width)       # a system lends memory when it is written to
+    self.table = vecs.new_zeros(max(self.room, 2) + 1, self.width)  # lent when written to
     self.table[1:3],self.seen = vecs,(ts, now)
 
 # %% ../../nbs/library/embedding.ipynb #c023
@@ -71,12 +72,14 @@ def encode(self:TokenCache, chars):
 @torch.no_grad()
 def __call__(self:TokenCache,
     rows:list,  # lists of tokens
-) -> tuple:     # their vectors as the forward and as the backward direction reads them, [B, T, P]; zeros at padding
+) -> tuple:     # their vectors as each direction reads them, [B, T, P]; zeros at padding
     "Look up what is known, compute and keep what is new"
     self.check()
     new = [t for t in dict.fromkeys(chain.from_iterable(rows)) if t not in self.ids]
-    char_ids = (torch.from_numpy(self.elmo.char_vocab.encode(new[i:i+512])).to(self.elmo.device) for i in range(0, len(new), 512))
-    vecs = torch.cat([self.table[:0], *map(self.encode, char_ids)])
+    def vectors(tokens):
+        ids = torch.from_numpy(self.elmo.char_vocab.encode(tokens))
+        return self.encode(ids.to(self.elmo.device))
+    vecs = torch.cat([self.table[:0], *(vectors(new[i:i+512]) for i in range(0, len(new), 512))])
     n, used = max(0, min(len(new), self.room - len(self.ids))), len(self.ids) + 1
     self.table[used:used+n] = vecs[:n]
     self.ids.update(zip(new[:n], range(used, used+n)))
@@ -117,24 +120,26 @@ def short_layers(elmo, cache, sents):
     return layers
 
 def long_layers(elmo, cache, sent, size):
-    "Layers of one long sentence, piece by piece from left to right: lists of [1, t, 2P], without the marks"
+    "Layers of a long sentence, piece by piece from the left: lists of [1, t, 2P], without marks"
     row = [_BOS, *sent, _EOS]
     pieces = [row[i:i+size] for i in range(0, len(row), size)]
     state = elmo.lm.lstm.init_state(1)
-    ends = [o.new_zeros(len(pieces), *o[:, 1].shape) for o in state]      # what the backward direction knows at the right end of each piece
+    # what the backward direction knows at the right end of each piece
+    ends = [o.new_zeros(len(pieces), *o[:, 1].shape) for o in state]
     for i in reversed(range(len(pieces))):
         for e,o in zip(ends, state): e[i] = o[:, 1]
         _, state = run_layers(elmo.lm, *cache([pieces[i]]), None, state)
     state = elmo.lm.lstm.init_state(1)
     for i,p in enumerate(pieces):
-        layers, state = run_layers(elmo.lm, *cache([p]), None, tuple(torch.stack([o[:, 0], e[i]], 1) for o,e in zip(state, ends)))
+        start = tuple(torch.stack([o[:, 0], e[i]], 1) for o,e in zip(state, ends))
+        layers, state = run_layers(elmo.lm, *cache([p]), None, start)
         yield [h[:, (i == 0):h.shape[1] - (i == len(pieces)-1)] for h in layers]
 
 # %% ../../nbs/library/embedding.ipynb #c041
 POOLS = ('mean', 'max', 'first_last')
 
 def pool_pieces(pieces, how):
-    "One vector from the vectors [..., t, 2P] of successive pieces of a sentence; zeros for a sentence without tokens"
+    "One vector from the vectors [..., t, 2P] of a sentence's pieces; zeros where there are no tokens"
     acc, n = None, 0
     for h in pieces:
         if not h.shape[-2]: continue
@@ -145,22 +150,30 @@ def pool_pieces(pieces, how):
         if acc is None: acc = part
         elif how == 'mean': acc = acc + part
         elif how == 'max': acc = torch.maximum(acc, part)
-        else: acc = torch.cat([part[..., :P], acc[..., P:]], -1)     # the end moves on, the beginning stays
+        else: acc = torch.cat([part[..., :P], acc[..., P:]], -1)  # the end moves on
     if acc is None: return h.new_zeros(*h.shape[:-2], h.shape[-1])
     return acc/n if how == 'mean' else acc
 
 # %% ../../nbs/library/embedding.ipynb #c044
+def no_mix(elmo, mix):
+    "Yields why a mix can't be had by itself"
+    if not 0 <= mix < len(elmo.mixes): yield f"mix={mix}: this model has {len(elmo.mixes)}"
+    elif elmo.mixes[mix].norm == 'batch':
+        yield ("This mix has norm='batch' and depends on a sentence's batch-mates: "
+               "take layers='all', or a mix with norm='token'")
+
 def check_options(elmo, layers, pool, dtype, budget, mix):
-    "Raise what can't be before anything is computed"
-    if not (layers in ('mix', 'all') or type(layers) is int and -elmo.n_layers <= layers < elmo.n_layers):
-        raise ValueError(f"layers={layers!r}: take 'mix', 'all' or a number from 0 to {elmo.n_layers-1}")
-    if pool is not None and pool not in POOLS: raise ValueError(f"pool={pool!r}: take None, {', '.join(map(repr, POOLS))}")
-    if str(dtype).removeprefix('torch.') not in ('float32', 'float16'): raise ValueError(f"dtype={dtype!r}: take 'float32' or 'float16'")
-    if type(budget) is not int or budget < 3: raise ValueError(f"budget={budget!r}: take a whole number of tokens from 3 up")
-    if layers == 'mix':
-        if not 0 <= mix < len(elmo.mixes): raise ValueError(f"mix={mix}: this model has {len(elmo.mixes)}")
-        if elmo.mixes[mix].norm == 'batch':
-            raise ValueError("This mix has norm='batch' and depends on a sentence's batch-mates: take layers='all', or a mix with norm='token'")
+    "Raise ValueError for what can't be before anything is computed"
+    L, pools = elmo.n_layers, ', '.join(map(repr, POOLS))
+    known = layers in ('mix', 'all') or type(layers) is int and -L <= layers < L
+    rules = ((known, f"layers={layers!r}: take 'mix', 'all' or a number from 0 to {L-1}"),
+             (pool is None or pool in POOLS, f"pool={pool!r}: take None, {pools}"),
+             (str(dtype).removeprefix('torch.') in ('float32', 'float16'),
+              f"dtype={dtype!r}: take 'float32' or 'float16'"),
+             (budget >= 3, f"budget={budget!r}: take a whole number of tokens from 3 up"),
+             *((False, why) for why in (no_mix(elmo, mix) if layers == 'mix' else ())))
+    for ok,why in rules:
+        if not ok: raise ValueError(why)
 
 def picker(elmo, layers, mix=0):
     "The function that makes what was asked for of a list of layers [B, T, 2P]"
@@ -191,20 +204,20 @@ def embed_iter(self:Elmo,
     pool:str|None=None,    # None: a vector a token; 'mean', 'max', 'first_last': one a sentence
     dtype='float32',       # of the result: 'float32' or 'float16'
     numpy:bool=True,       # numpy arrays; False: tensors, on the CPU
-    budget:int=2048,       # tokens a batch, padding included; longer sentences are read in pieces of so many
+    budget:int=2048,       # tokens a batch, padding included; longer sentences come in pieces
     mix:int=0,             # which of the mixes
     bf16:bool=False,       # compute in bfloat16: faster on some processors, and less exact
-):                         # yields for each sentence [T, 2P], for 'all' [L+1, T, 2P], when pooled [2P] or [L+1, 2P]
+):  # yields for each sentence [T, 2P], for 'all' [L+1, T, 2P], when pooled [2P] or [L+1, 2P]
     "Embed a stream of sentences in bounded memory; the vectors come in the sentences' order"
     check_options(self, layers, pool, dtype, budget, mix)
-    if isinstance(sentences, str): raise TypeError("Expected a list of sentences and got one text: put it into a list")
+    if isinstance(sentences, str): self.to_tokens(sentences)           # says what is wrong
     pick = picker(self, layers, mix)
     dtype = getattr(torch, str(dtype).removeprefix('torch.'))
     tokens = (split_text(self.tokenize, s, i) for i,s in enumerate(sentences))
     def work():
         for win in windows(tokens, 8*budget, len):
             for v in embed_window(self, win, pick, pool, budget, bf16):
-                v = v.to(dtype).cpu().clone()                          # free of the batch that it was a part of
+                v = v.to(dtype).cpu().clone()  # free of the batch that it was a part of
                 yield v.numpy() if numpy else v
     return work()
 
@@ -215,7 +228,7 @@ def embed(self:Elmo,
     pool:str|None=None,       # None: a vector a token; 'mean', 'max', 'first_last': one a sentence
     progress:bool|None=None,  # a progress bar; None: from 1,000 sentences on, where somebody looks
     **kwargs                  # of `embed_iter`: dtype, numpy, budget, mix, bf16
-):                            # a list with [T, 2P] for each sentence (for 'all' [L+1, T, 2P]); when pooled one array [N, 2P] or [N, L+1, 2P]
+):  # [T, 2P] or [L+1, T, 2P] each; pooled one array [N, 2P] or [N, L+1, 2P]
     "The vectors of all sentences, in their order"
     vecs = self.embed_iter(sentences, layers, pool, **kwargs)
     n = len(sentences) if hasattr(sentences, '__len__') else None
@@ -223,8 +236,9 @@ def embed(self:Elmo,
     vecs = list(progress_bar(vecs, total=n, leave=False) if progress and n else vecs)
     if not pool: return vecs
     shape = (0, self.n_layers, self.dim) if layers == 'all' else (0, self.dim)
-    if kwargs.get('numpy', True): return np.stack(vecs) if vecs else np.zeros(shape, str(kwargs.get('dtype', 'float32')).removeprefix('torch.'))
-    return torch.stack(vecs) if vecs else torch.zeros(shape)
+    if not kwargs.get('numpy', True): return torch.stack(vecs) if vecs else torch.zeros(shape)
+    dtype = str(kwargs.get('dtype', 'float32')).removeprefix('torch.')
+    return np.stack(vecs) if vecs else np.zeros(shape, dtype)
 
 # %% ../../nbs/library/embedding.ipynb #c055
 def load_elmo(name, **kwargs):
@@ -232,8 +246,8 @@ def load_elmo(name, **kwargs):
     name = str(name)
     if name.startswith('ai2:'): return Elmo.from_ai2(name[4:], **kwargs)
     p = Path(name)
-    if p.is_dir() and not (p/'config.json').exists() and any(p.glob('*options*.json')): return Elmo.from_ai2(p, **kwargs)
-    return Elmo.from_pretrained(name, **kwargs)
+    theirs = p.is_dir() and not (p/'config.json').exists() and any(p.glob('*options*.json'))
+    return Elmo.from_ai2(p, **kwargs) if theirs else Elmo.from_pretrained(name, **kwargs)
 
 # %% ../../nbs/library/embedding.ipynb #c063
 @patch
@@ -241,14 +255,17 @@ def token_table(self:Elmo,
     column,         # a pandas Series of texts, or any iterable
     layers='mix',   # 'mix' or the number of a layer
     **kwargs        # of `embed_iter`
-) -> pd.DataFrame:  # a row a token; index: (the text's label in the column, position); columns: token, 0 … 2P−1
+) -> pd.DataFrame:  # a row a token; index: (the text's label, position); columns: token, 0 … 2P−1
     "The vectors of all tokens of a column of texts as a table"
-    if layers == 'all': raise ValueError("A table has one vector a token: take layers='mix' or the number of a layer")
+    if layers == 'all':
+        raise ValueError("A table has one vector a token: "
+                         "take layers='mix' or the number of a layer")
     column = pd.Series(column, dtype=object)
     tokens = self.to_tokens(column)
     rows = [(k, i, t) for k,s in zip(column.index, tokens) for i,t in enumerate(s)]
     vecs = list(self.embed_iter(tokens, layers, **kwargs))
     index = pd.MultiIndex.from_tuples([o[:2] for o in rows], names=['text', 'position'])
-    table = pd.DataFrame(np.concatenate(vecs) if vecs else np.zeros((0, self.dim)), index=index)
+    numbers = np.concatenate(vecs) if vecs else np.zeros((0, self.dim))
+    table = pd.DataFrame(numbers, index=index)
     table.insert(0, 'token', [t for *_,t in rows])
     return table

@@ -19,9 +19,10 @@ from .module import Elmo
 def _load(name, stamp, device): return load_elmo(name, device=device)
 
 def load_once(name, device):
-    "The model of the call before, if its files have not changed: cross-validation asks for it in every fold"
+    "The model of the call before, if its files have not changed: cross-validation asks in every fold"
     files = sorted(Path(name).glob('*')) if Path(name).is_dir() else []
-    return _load(str(name), tuple((f.name, f.stat().st_mtime_ns, f.stat().st_size) for f in files), device)
+    stats = [(f.name, f.stat()) for f in files]
+    return _load(str(name), tuple((k, s.st_mtime_ns, s.st_size) for k,s in stats), device)
 
 # %% ../../nbs/library/vectorizer.ipynb #c056
 class ElmoVectorizer(TransformerMixin, BaseEstimator):
@@ -37,23 +38,32 @@ class ElmoVectorizer(TransformerMixin, BaseEstimator):
 
     def fit(self, X, y=None):
         "Have the model at hand; nothing is learned from `X`"
-        if self.model is None: raise ValueError("ElmoVectorizer needs a model: an Elmo, or the name of one")
-        if self.pool is None: raise ValueError("A row for each text needs a pool: 'mean', 'max' or 'first_last'")
+        for o,why in ((self.model, "ElmoVectorizer needs a model: an Elmo, or the name of one"),
+                      (self.pool, "A row for each text needs a pool: 'mean', 'max' or 'first_last'")):
+            if o is None: raise ValueError(why)
         elmo = self.model if isinstance(self.model, Elmo) else load_once(self.model, self.device)
         check_options(elmo, self.layers, self.pool, 'float32', self.budget, 0)
-        self.elmo_,self.n_features_out_ = elmo, elmo.dim*(elmo.n_layers if self.layers == 'all' else 1)
+        n = elmo.n_layers if self.layers == 'all' else 1
+        self.elmo_,self.n_features_out_ = elmo, elmo.dim*n
         return self
 
     def transform(self, X):
         "Float array [N, features]"
         check_is_fitted(self, 'elmo_')
-        if isinstance(X, str): raise ValueError("Expected a list of texts, and got one text: put it into a list")
-        if getattr(X, 'ndim', 1) == 2 and X.shape[1] == 1: X = np.asarray(X)[:, 0]
-        if getattr(X, 'ndim', 1) != 1: raise ValueError(f"Expected one column of texts, and got an array of shape {X.shape}: choose the column")
-        return self.elmo_.embed(list(X), self.layers, self.pool, budget=self.budget, progress=False).reshape(-1, self.n_features_out_)
+        X = np.asarray(X, dtype=object) if hasattr(X, 'ndim') else X
+        if isinstance(X, str): why = "a list of texts, and got one text: put it into a list"
+        elif getattr(X, 'ndim', 1) == 1 or X.ndim == 2 and X.shape[1] == 1: why = None
+        else: why = f"one column of texts, and got an array of shape {X.shape}: choose the column"
+        if why: raise ValueError(f"Expected {why}")
+        texts = list(X.ravel() if hasattr(X, 'ravel') else X)
+        vecs = self.elmo_.embed(texts, self.layers, self.pool, budget=self.budget, progress=False)
+        return vecs.reshape(-1, self.n_features_out_)
 
-    def get_feature_names_out(self, input_features=None): return np.array([f'elmo{i}' for i in range(self.n_features_out_)], dtype=object)
+    def get_feature_names_out(self, input_features=None):
+        return np.array([f'elmo{i}' for i in range(self.n_features_out_)], dtype=object)
+
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
-        tags.input_tags.string,tags.input_tags.two_d_array,tags.input_tags.one_d_array,tags.no_validation = True,False,True,True
+        tags.input_tags.string = tags.input_tags.one_d_array = tags.no_validation = True
+        tags.input_tags.two_d_array = False
         return tags

@@ -25,7 +25,7 @@ class Highway(nn.Module):
         for l in self.layers:
             nn.init.normal_(l.weight, std=dim**-.5)
             nn.init.zeros_(l.bias)
-            nn.init.constant_(l.bias[dim:], -2.)      # sigmoid(−2) = 0.12: at first, nearly everything is carried over
+            nn.init.constant_(l.bias[dim:], -2.)  # sigmoid(−2) = 0.12: at first, nearly everything is carried over
 
     def forward(self,
         x:Tensor,  # [..., dim]
@@ -52,9 +52,9 @@ def cut_columns(
     widest:int,    # width of the widest filter
 )->Tensor:         # char ids, [N, W'] with W' ≤ W
     "Drop the last columns of `chars` that cannot change any maximum over filters up to `widest` columns wide"
-    differs = (chars != chars[:,-1:]).any(0).nonzero()       # columns where some token has not yet reached its padding
+    differs = (chars != chars[:,-1:]).any(0).nonzero()  # columns where some token has not yet reached its padding
     longest = int(differs[-1])+1 if len(differs) else 0
-    return chars[:, :rounded(longest+widest, 4)]             # one window of padding alone remains for every filter
+    return chars[:, :rounded(longest+widest, 4)]  # one window of padding alone remains for every filter
 
 # %% ../../nbs/library/charcnn.ipynb #c067
 def max_over_time(
@@ -106,9 +106,9 @@ class TokenNorm(nn.Module):
             share = (counts/counts.sum())[:,None]
             mean = (share*x).sum(0)
             var = (share*(x - mean)**2).sum(0)
-            if self.steps == 0: self.update(mean, var, 1.)               # before the first batch nothing is known
+            if self.steps == 0: self.update(mean, var, 1.)  # before the first batch nothing is known
             r = ((var + self.eps)/(self.running_var + self.eps)).sqrt().detach()
-            g = (x - mean)/(var + self.eps).sqrt()*r                     # the way of the gradient; its value cancels out
+            g = (x - mean)/(var + self.eps).sqrt()*r  # the way of the gradient; its value cancels out
             y = self.running(x.detach()) + (g - g.detach())
             self.steps += 1
             self.update(mean, var, max(self.momentum, 1/self.steps.item()))
@@ -187,7 +187,7 @@ class CharCNN(nn.Module):
         if self.cut: real = cut_columns(real, self.widest)
         if self.share: real,inv = distinct_rows(real)
         else: inv = torch.arange(len(real), device=real.device)
-        counts = inv.bincount(minlength=rounded(len(real)))                  # rows that only fill up count 0
+        counts = inv.bincount(minlength=rounded(len(real)))  # rows that only fill up count 0
         x = self.encode_halves(pad_rows(real))
         if self.norm is not None: x = self.norm(x, counts)
         if full: return x.index_select(0, inv).view(*mask.shape, -1)

@@ -15,7 +15,7 @@ from .shapes import side_by_side
 
 # %% ../../nbs/library/recurrence.ipynb #c030
 def lstm_step(
-    gates:Tensor,    # W x + U h + b, the four gates before their nonlinearities: input, forget, candidate, output, [B, 4C]
+    gates:Tensor,  # W x + U h + b, the four gates before their nonlinearities: input, forget, candidate, output, [B, 4C]
     c:Tensor,        # cell state, [B, C]
     cell_clip:float=None,  # keep the cell state within ±cell_clip
 ):                   # (σ(o)·tanh(c'), c'), each [B, C]
@@ -74,7 +74,7 @@ def lstm_loop(
     lstm:nn.LSTM,          # its weights are used: one layer, one direction, batch first
     x:Tensor,              # [B, T, D]
     state:tuple=None,      # (h [B, P], c [B, C]) to start from; None: zeros
-    mask:Tensor=None,      # True at real tokens, which come first in each row, [B, T]; None: all are
+    mask:Tensor=None,  # True at real tokens, which come first in each row, [B, T]; None: all are
     cell_clip:float=None,  # keep the cell state within ±cell_clip
     proj_clip:float=None,  # keep the output within ±proj_clip
     h_drop:float=0.,       # locked dropout on the recurrent input, one mask for all steps
@@ -82,15 +82,15 @@ def lstm_loop(
     "An `nn.LSTM` step by step in Python, for what PyTorch's own does not offer: clipping, masks, dropout in the recurrence"
     w,(B,T) = dict(lstm.named_parameters()),x.shape[:2]
     h,c = state if state is not None else zero_state(lstm, B)
-    drop = LockedDropout(h_drop)(torch.ones_like(h)[:,None])[:,0]                 # one mask for all steps
+    drop = LockedDropout(h_drop)(torch.ones_like(h)[:,None])[:,0]  # one mask for all steps
     if mask is None: steps,counts = x.transpose(0, 1).flatten(0, 1),[B]*T
     else:
-        order = mask.sum(1).argsort(descending=True)                              # the longest first
+        order = mask.sum(1).argsort(descending=True)  # the longest first
         x,h,c,drop,back = x[order],h[order],c[order],drop[order],order.argsort()
-        steps,counts = x.transpose(0, 1)[mask[order].T],mask.sum(0).tolist()      # step after step, only real tokens
+        steps,counts = x.transpose(0, 1)[mask[order].T],mask.sum(0).tolist()  # step after step, only real tokens
     gates = product(steps, w['weight_ih_l0'], w['bias_ih_l0'] + w['bias_hh_l0'])  # all time steps in one product
     ys = []
-    for z,n in zip(gates.split(counts), counts):                                  # n sentences have a word at this step
+    for z,n in zip(gates.split(counts), counts):  # n sentences have a word at this step
         y,cn = lstm_step(z + product(h[:n]*drop[:n] if h_drop else h[:n], w['weight_hh_l0']), c[:n], cell_clip)
         if lstm.proj_size: y = product(y, w['weight_hr_l0'])
         if proj_clip: y = y.clamp(-proj_clip, proj_clip)
@@ -224,7 +224,7 @@ class BiLSTMStack(nn.Module):
         mask:Tensor=None,  # True at real tokens, [B, T]; None: all
         state:tuple=None,  # from `init_state` or from the call before; None: start at zeros and remember nothing
         y:Tensor=None,     # token vectors for the backward direction, where they are others
-    ):                     # (a list of (forward, backward), each [B, T, P] with zeros at padding, one pair a layer; the new state, or None)
+    ):  # (a list of (forward, backward), each [B, T, P] with zeros at padding, one pair a layer; the new state, or None)
         y = x if y is None else y
         if mask is not None:
             if mask.shape != x.shape[:2]: raise ValueError(f"mask {list(mask.shape)} must be {list(x.shape[:2])}, one entry a token of x")

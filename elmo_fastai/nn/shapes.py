@@ -42,7 +42,7 @@ def exact_shapes():
     finally: _exact = was
 
 # %% ../../nbs/studies/shapes.ipynb #s019
-_here = local()         # of each thread that trains: `pool`, its two workers, and `each`, their OpenMP threads
+_here = local()  # of each thread that trains: `pool`, its two workers, and `each`, their OpenMP threads
 
 @contextmanager
 def two_threads(

@@ -28,14 +28,14 @@ def _blocks(weight, bias, n, max_scores, dtype):
 class ScoresInBlocks(torch.autograd.Function):
     "Log of the sum of the exponentials of all scores, and the target's score, [N] each; no more than `max_scores` are ever held"
     @staticmethod
-    def forward(ctx, h, weight, bias, target, max_scores, dtype):                          # [N, P], [V, P], [V] or None, [N]
+    def forward(ctx, h, weight, bias, target, max_scores, dtype):  # [N, P], [V, P], [V] or None, [N]
         ctx.how = max_scores, dtype
         lse,score = [],[]
         with torch.autocast(h.device.type, enabled=False):
             for x,t in zip(h.split(ROWS), target.split(ROWS)):
                 l,s = h.new_full((len(x),), -torch.inf, dtype=torch.float64), h.new_zeros(len(x), dtype=torch.float64)
                 for v,w,b in _blocks(weight, bias, len(x), *ctx.how):
-                    z = at_least_float(F.linear(x.to(dtype), w, b))                        # [rows, words of the block]
+                    z = at_least_float(F.linear(x.to(dtype), w, b))  # [rows, words of the block]
                     l = torch.logaddexp(l, z.logsumexp(1).double())
                     here = (t >= v.start) & (t < v.start + len(w))
                     s = torch.where(here, z.gather(1, (t - v.start).clamp(0, len(w)-1)[:,None])[:,0].double(), s)
@@ -52,7 +52,7 @@ class ScoresInBlocks(torch.autograd.Function):
             for r in (slice(i, i+ROWS) for i in range(0, len(h), ROWS)):
                 x,t,gx = h[r].to(ctx.how[1]), target[r], 0
                 for v,w,b in _blocks(weight, bias, len(x), *ctx.how):
-                    g = (at_least_float(F.linear(x, w, b)) - lse[r,None]).exp_() * g_lse[r,None]       # p · g
+                    g = (at_least_float(F.linear(x, w, b)) - lse[r,None]).exp_() * g_lse[r,None]  # p · g
                     i = ((t >= v.start) & (t < v.start + len(w))).nonzero()[:,0]
                     g[i, t[i] - v.start] += g_score[r][i]
                     if bias is not None: gb[v] += g.sum(0).to(gb.dtype)
@@ -73,7 +73,7 @@ def _check(h, target, n):
         raise ValueError(f"Target {lo if lo < 0 else hi} is outside 0 to {n-1}: it was numbered by another vocabulary than the output layer's")
 
 # %% ../../nbs/studies/large_vocabularies.ipynb #c024
-MAX_SCORES = 2**24     # scores held at a time, 64 MB; where there are more, a processor takes blocks that suit its cache
+MAX_SCORES = 2**24  # scores held at a time, 64 MB; where there are more, a processor takes blocks that suit its cache
 
 def scores_in_blocks(
     h:torch.Tensor,         # states, [N, P]
@@ -81,9 +81,9 @@ def scores_in_blocks(
     bias:torch.Tensor|None, # [V]
     target:torch.Tensor,    # a word a state, −1 for none, [N]
     max_scores:int=MAX_SCORES,  # of all N·V, that are held at a time
-) -> tuple:                 # (log of the summed exponentials of all scores [N], the target's score [N], 0 where there is none)
+) -> tuple:  # (log of the summed exponentials of all scores [N], the target's score [N], 0 where there is none)
     "The two numbers that a negative log-likelihood is the difference of"
-    if not len(weight): return h.new_full((len(h),), -torch.inf), h.new_zeros(len(h))       # a sum of nothing
+    if not len(weight): return h.new_full((len(h),), -torch.inf), h.new_zeros(len(h))  # a sum of nothing
     if len(h)*len(weight) <= max_scores:
         z = at_least_float(F.linear(h, weight, bias))
         return z.logsumexp(1), torch.where(target >= 0, z.gather(1, target.clamp(min=0)[:,None])[:,0], 0.)
@@ -142,7 +142,7 @@ class AdaptiveSoftmax(nn.AdaptiveLogSoftmaxWithLoss):
         def nll(h, weight, y):
             if len(h)*len(weight) <= self.max_scores: return F.cross_entropy(at_least_float(onednn_linear(h, weight)), y, reduction='none')
             return (o := scores_in_blocks(h, weight, None, y, self.max_scores))[0] - o[1]
-        group = torch.bucketize(target.contiguous(), torch.tensor(self.cutoffs[:-1], device=target.device), right=True)      # 0: the head
+        group = torch.bucketize(target.contiguous(), torch.tensor(self.cutoffs[:-1], device=target.device), right=True)  # 0: the head
         res = nll(h, self.head.weight, torch.where(group == 0, target, self.shortlist_size + group - 1))
         for i,(project,score) in enumerate(self.tail):
             at = (group == i+1).nonzero()[:,0]
@@ -172,7 +172,7 @@ def inclusion(
 ) -> np.ndarray:   # probabilities of being in the sample, [V]; they sum to `n`
     "The probability that a word is drawn at least once, in as many tries as give `n` different words on average"
     if n >= len(p): return np.ones(len(p))
-    lo,hi = 0., 100.                                              # of the logarithm of the number of tries
+    lo,hi = 0., 100.  # of the logarithm of the number of tries
     for _ in range(60):
         q = -np.expm1(np.exp(mid := (lo+hi)/2)*np.log1p(-p))      # 1 − (1−p)^k
         lo,hi = (mid, hi) if q.sum() < n else (lo, mid)
@@ -202,7 +202,7 @@ class SampledSoftmax(FullSoftmax):
     def nll(self,
         h:torch.Tensor,      # states, [N, P]
         target:torch.Tensor, # word ids, [N]
-    ) -> torch.Tensor:       # [N]: in evaluation negative log-likelihoods in nats; in training the sampled loss, which is none
+    ) -> torch.Tensor:  # [N]: in evaluation negative log-likelihoods in nats; in training the sampled loss, which is none
         "The exact likelihood in evaluation; in training `sampled_loss`"
         return self.sampled_loss(h, target) if self.training else super().nll(h, target)
 
@@ -210,7 +210,7 @@ class SampledSoftmax(FullSoftmax):
         "A training loss: how well the target is told from the words of a sample, [N]. Its exponential is no perplexity"
         _check(h, target, self.out_features)
         if not len(h): return super().nll(h, target)
-        sample = (torch.rand_like(self.q) < self.q).nonzero()[:,0]                         # [S], in order
+        sample = (torch.rand_like(self.q) < self.q).nonzero()[:,0]  # [S], in order
         words = torch.cat([sample, target])
         w, b = self.weight[words], self.bias[words] - self.q[words].log().to(self.bias.dtype)
         S = len(sample)
@@ -218,7 +218,7 @@ class SampledSoftmax(FullSoftmax):
         hit = (at < S) & (words[at.clamp(max=S)] == target)
         lse,score = scores_in_blocks(h, w[:S], b[:S], torch.where(hit, at, -1), self.max_scores)
         own = (at_least_float(h)*at_least_float(w[S:])).sum(1) + at_least_float(b[S:])
-        return torch.where(hit, lse - score, F.softplus(lse - own))                        # log(e^lse + e^own) − own
+        return torch.where(hit, lse - score, F.softplus(lse - own))  # log(e^lse + e^own) − own
 
     def extra_repr(self): return f'{super().extra_repr()}, n_negative={self.n_negative}'
 
@@ -236,8 +236,8 @@ def default_cutoffs(
 def output_layer(
     dim:int,               # P, size of a state
     n_words:int,           # V, size of the vocabulary
-    softmax:str='auto',    # 'full', 'adaptive', 'sampled'; 'auto': full for a small vocabulary, else adaptive
-    cutoffs=None,          # of the adaptive softmax, those of V or more are left out; () with 'auto': full; None: `default_cutoffs`
+    softmax:str='auto',  # 'full', 'adaptive', 'sampled'; 'auto': full for a small vocabulary, else adaptive
+    cutoffs=None,  # of the adaptive softmax, those of V or more are left out; () with 'auto': full; None: `default_cutoffs`
     div_value:float=4.,    # of the adaptive softmax
     n_negative:int=8192,   # of the sampled softmax
 ) -> nn.Module:            # it has `nll(h, target)` and `log_prob(h)`
@@ -246,5 +246,5 @@ def output_layer(
         raise ValueError(f"softmax is {softmax!r}: choose 'auto', 'full', 'adaptive' or 'sampled'")
     if softmax == 'sampled': return SampledSoftmax(dim, n_words, n_negative)
     cutoffs = default_cutoffs(n_words, dim, div_value) if cutoffs is None else [c for c in cutoffs if c < n_words]
-    if softmax == 'full' or not cutoffs: return FullSoftmax(dim, n_words)     # without a group there is nothing to adapt
+    if softmax == 'full' or not cutoffs: return FullSoftmax(dim, n_words)  # without a group there is nothing to adapt
     return AdaptiveSoftmax(dim, n_words, cutoffs, div_value)
