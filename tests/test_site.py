@@ -518,9 +518,9 @@ def test_a_page_is_light_and_shows_at_once(name, built, browser, address):
     assert first < 2000, 'a second on an idle machine'
 
 def test_a_link_into_a_page_shows_what_it_leads_to(built, browser, address):
-    with Tab(browser, address, 'course/elmo.html#equation-1') as t:
+    with Tab(browser, address, 'course/elmo.html#recap') as t:
         t.page.wait_for_timeout(500)
-        bar,heading = (t.page.evaluate(f"document.querySelector('{o}').getBoundingClientRect().{side}") for o,side in [('#quarto-header', 'bottom'), ('#equation-1 h2', 'top')])
+        bar,heading = (t.page.evaluate(f"document.querySelector('{o}').getBoundingClientRect().{side}") for o,side in [('#quarto-header', 'bottom'), ('#recap h2', 'top')])
         assert bar <= heading < 300
     with Tab(browser, address, 'course/elmo.html#solutions') as t:
         t.page.evaluate("location.hash = document.querySelector('details.solutions .cell').id")
@@ -537,7 +537,7 @@ def test_search_finds_a_word(built, browser, address):
         assert not t.said
 
 def test_keyboard(built, browser, address):
-    with Tab(browser, address, 'course/recurrence.html') as t:
+    with Tab(browser, address, 'library/charcnn.html') as t:
         t.page.keyboard.press('Tab')
         assert t.page.evaluate("document.activeElement.className") == 'skip'
         assert t.page.evaluate("document.activeElement.getBoundingClientRect().top") >= 0, 'it shows when it has the focus'
@@ -545,7 +545,7 @@ def test_keyboard(built, browser, address):
         t.page.keyboard.press('Tab')
         assert t.page.evaluate("!!document.activeElement.closest('#quarto-document-content')")
         assert t.page.evaluate("getComputedStyle(document.activeElement).outlineStyle") != 'none'
-        fold = t.page.query_selector('details.code-fold:not([open])')
+        fold = t.page.query_selector('details.exported:not([open])')
         fold.query_selector('summary').focus()
         assert not fold.query_selector('pre code').is_visible()
         t.page.keyboard.press('Enter')
