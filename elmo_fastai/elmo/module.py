@@ -23,8 +23,8 @@ from ..base.errors import ModelFileError
 from ..base.files import regular_file
 from ..base.look import PALETTE
 from ..text.tokens import ByteCharVocab, CharVocab, WordVocab, get_tokenizer, split_text
-from ..nn.bilm import (BiLM, char_vocab_of, load_bilm, read_json, read_weights, reading,
-                                 refuse, save_bilm)
+from ..nn.bilm import BiLM, char_vocab_of, load_bilm, read_json, read_weights, refuse
+from ..nn.bilm import save_bilm
 from ..nn.recurrent import real_first, take_steps
 from .ai2 import ai2_vocab, load_ai2, save_ai2
 
