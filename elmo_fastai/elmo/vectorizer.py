@@ -19,7 +19,7 @@ from .module import Elmo
 def _load(name, stamp, device): return load_elmo(name, device=device)
 
 def load_once(name, device):
-    "The model of the call before, if its files have not changed: cross-validation asks in every fold"
+    "The model of the call before, if its files have not changed: each fold asks for it"
     files = sorted(Path(name).glob('*')) if Path(name).is_dir() else []
     stats = [(f.name, f.stat()) for f in files]
     return _load(str(name), tuple((k, s.st_mtime_ns, s.st_size) for k,s in stats), device)
@@ -39,7 +39,8 @@ class ElmoVectorizer(TransformerMixin, BaseEstimator):
     def fit(self, X, y=None):
         "Have the model at hand; nothing is learned from `X`"
         for o,why in ((self.model, "ElmoVectorizer needs a model: an Elmo, or the name of one"),
-                      (self.pool, "A row for each text needs a pool: 'mean', 'max' or 'first_last'")):
+                      (self.pool, "A row for each text needs a pool: "
+                                  "'mean', 'max' or 'first_last'")):
             if o is None: raise ValueError(why)
         elmo = self.model if isinstance(self.model, Elmo) else load_once(self.model, self.device)
         check_options(elmo, self.layers, self.pool, 'float32', self.budget, 0)
@@ -50,7 +51,7 @@ class ElmoVectorizer(TransformerMixin, BaseEstimator):
     def transform(self, X):
         "Float array [N, features]"
         check_is_fitted(self, 'elmo_')
-        X = np.asarray(X, dtype=object) if hasattr(X, 'ndim') else X
+        if hasattr(X, 'ndim'): X = np.asarray(X, dtype=object)
         if isinstance(X, str): why = "a list of texts, and got one text: put it into a list"
         elif getattr(X, 'ndim', 1) == 1 or X.ndim == 2 and X.shape[1] == 1: why = None
         else: why = f"one column of texts, and got an array of shape {X.shape}: choose the column"

@@ -14,7 +14,7 @@ from .shapes import on_two_threads, pad_rows, rounded, side_by_side
 
 # %% ../../nbs/library/charcnn.ipynb #c038
 class Highway(nn.Module):
-    "`y = g·relu(t) + (1−g)·x`, where `t` and the logit of the gate `g` are linear in `x` (Srivastava et al. 2015, eq. 3)"
+    "`g·relu(t) + (1−g)·x`; `t` and `g`'s logit are linear in `x` (Srivastava et al. 2015, eq. 3)"
     def __init__(self,
         dim:int,          # size of the vectors, in and out
         n_layers:int=1,   # layers, one after the other
@@ -25,7 +25,7 @@ class Highway(nn.Module):
         for l in self.layers:
             nn.init.normal_(l.weight, std=dim**-.5)
             nn.init.zeros_(l.bias)
-            nn.init.constant_(l.bias[dim:], -2.)  # sigmoid(−2) = 0.12: at first, nearly everything is carried over
+            nn.init.constant_(l.bias[dim:], -2.)  # sigmoid(−2) = 0.12: nearly all is carried over
 
     def forward(self,
         x:Tensor,  # [..., dim]
@@ -40,28 +40,31 @@ def distinct_rows(
     rows:Tensor,  # [N, W], whole numbers
 ):                # (the distinct rows in some order [n, W], for each row which of them it is [N])
     "The distinct rows of a matrix: `rows.unique(dim=0, return_inverse=True)`, but faster"
-    weights = torch.tensor([pow(0x9E3779B97F4A7C15, k+1, 2**62) for k in range(rows.shape[1])], device=rows.device)
+    weights = [pow(0x9E3779B97F4A7C15, k+1, 2**62) for k in range(rows.shape[1])]
+    weights = torch.tensor(weights, device=rows.device)
     _, inv = (rows.long()*weights).sum(1).unique(return_inverse=True)
-    first = inv.new_zeros(int(inv.max())+1).scatter_(0, inv, torch.arange(len(rows), device=rows.device))
+    numbers = torch.arange(len(rows), device=rows.device)
+    first = inv.new_zeros(int(inv.max())+1).scatter_(0, inv, numbers)
     types = rows[first]
-    return (types, inv) if torch.equal(types[inv], rows) else rows.unique(dim=0, return_inverse=True)
+    if torch.equal(types[inv], rows): return types, inv
+    return rows.unique(dim=0, return_inverse=True)
 
 # %% ../../nbs/library/charcnn.ipynb #c062
 def cut_columns(
     chars:Tensor,  # char ids, [N, W]
     widest:int,    # width of the widest filter
 )->Tensor:         # char ids, [N, W'] with W' ≤ W
-    "Drop the last columns of `chars` that cannot change any maximum over filters up to `widest` columns wide"
-    differs = (chars != chars[:,-1:]).any(0).nonzero()  # columns where some token has not yet reached its padding
+    "Drop the last columns of `chars` that change no maximum of filters up to `widest` columns wide"
+    differs = (chars != chars[:,-1:]).any(0).nonzero()  # where some token has no padding yet
     longest = int(differs[-1])+1 if len(differs) else 0
-    return chars[:, :rounded(longest+widest, 4)]  # one window of padding alone remains for every filter
+    return chars[:, :rounded(longest+widest, 4)]  # a window of padding remains
 
 # %% ../../nbs/library/charcnn.ipynb #c067
 def max_over_time(
     conv:nn.Conv1d, # its weight [filters, char_dim, w] and bias are used
     x:Tensor,       # character vectors, [N, W, char_dim]
 )->Tensor:          # [N, filters]
-    "How well each filter fits where it fits best: `conv(x.transpose(1, 2)).max(-1)[0]`, without a change of order in memory"
+    "`conv(x.transpose(1, 2)).max(-1)[0]`, without a change of order in memory"
     image = x.transpose(1, 2)[:,:,None]                                  # [N, char_dim, 1, W]
     y = F.conv2d(image, conv.weight[:,:,None], conv.bias)                # [N, filters, 1, windows]
     return F.max_pool2d(y, (1, y.shape[-1])).flatten(1)
@@ -73,8 +76,9 @@ def onednn_linear(
     bias:Tensor=None, # [E]
 )->Tensor:            # [..., E]
     "`F.linear`; in fp32 on the CPU oneDNN computes it, where there is one"
-    plain = x.device.type != 'cpu' or x.dtype != torch.float32 or torch.is_autocast_enabled('cpu') or torch.compiler.is_compiling()
-    if plain or not x.numel() or not torch.backends.mkldnn.is_available(): return F.linear(x, weight, bias)
+    fp32 = x.dtype == torch.float32 and not torch.is_autocast_enabled('cpu')
+    able = torch.backends.mkldnn.is_available() and not torch.compiler.is_compiling()
+    if x.device.type != 'cpu' or not (fp32 and able and x.numel()): return F.linear(x, weight, bias)
     return F.linear(x.to_mkldnn(), weight, bias).to_dense()
 
 class OneDNNLinear(nn.Linear):
@@ -83,7 +87,7 @@ class OneDNNLinear(nn.Linear):
 
 # %% ../../nbs/library/charcnn.ipynb #c088
 class TokenNorm(nn.Module):
-    "Normalise by the running statistics of earlier batches, with the gradient of batch normalisation (Ioffe 2017)"
+    "Normalise by running statistics, with the gradient of batch normalisation (Ioffe 2017)"
     def __init__(self,
         dim:int,              # size of a token vector
         momentum:float=0.1,   # weight of a new batch in the running statistics
@@ -106,9 +110,9 @@ class TokenNorm(nn.Module):
             share = (counts/counts.sum())[:,None]
             mean = (share*x).sum(0)
             var = (share*(x - mean)**2).sum(0)
-            if self.steps == 0: self.update(mean, var, 1.)  # before the first batch nothing is known
+            if self.steps == 0: self.update(mean, var, 1.)  # nothing is known yet
             r = ((var + self.eps)/(self.running_var + self.eps)).sqrt().detach()
-            g = (x - mean)/(var + self.eps).sqrt()*r  # the way of the gradient; its value cancels out
+            g = (x - mean)/(var + self.eps).sqrt()*r  # for the gradient alone
             y = self.running(x.detach()) + (g - g.detach())
             self.steps += 1
             self.update(mean, var, max(self.momentum, 1/self.steps.item()))
@@ -125,11 +129,11 @@ class TokenNorm(nn.Module):
 
 # %% ../../nbs/library/charcnn.ipynb #c094
 class CharCNN(nn.Module):
-    "One vector a token from its letters: embedding, convolutions, max-pool, highway, projection (Kim et al. 2016; Peters et al. 2018, §3.4)"
+    "One vector a token from its letters (Kim et al. 2016; Peters et al. 2018, §3.4)"
     def __init__(self,
         proj_dim:int=None,    # size of a token vector; None: no projection, as many as filters
         char_dim:int=16,      # size of a character vector
-        filters=((1,32),(2,64),(3,128),(4,128)),  # (width in characters, how many) of each convolution
+        filters=((1,32),(2,64),(3,128),(4,128)),  # (width, how many) of each convolution
         n_highway:int=1,      # highway layers
         activation:str='relu',# 'relu' or 'tanh', after the max-pool
         n_chars:int=262,      # char ids are 0 to n_chars−1, and 0 marks a padded token
@@ -139,7 +143,8 @@ class CharCNN(nn.Module):
     ):
         super().__init__()
         acts = dict(relu=F.relu, tanh=torch.tanh)
-        if activation not in acts: raise ValueError(f"activation is {activation!r}: choose 'relu' or 'tanh'")
+        if activation not in acts:
+            raise ValueError(f"activation is {activation!r}: choose 'relu' or 'tanh'")
         store_attr('n_chars,share,cut')
         self.act, self.widest = acts[activation], max(w for w,_ in filters)
         self.n_filters = sum(n for _,n in filters)
@@ -160,21 +165,23 @@ class CharCNN(nn.Module):
         return x if self.proj is None else self.project(x)
 
     def project(self, x):
-        "The last linear map. Training sets the gradient of a bias that `TokenNorm` takes away to 0: it were rounding errors"
+        "The last linear map. In training a bias that `TokenNorm` takes away has the gradient 0"
         w, b = self.proj.weight, self.proj.bias
         if self.norm is not None and self.training: b = b.detach() + 0*b
         return onednn_linear(x, w, b)
 
     def check(self, chars):
         "Raise if `chars` [N, W] cannot be encoded"
-        if chars.is_floating_point(): raise TypeError(f"char ids are whole numbers, and these are {chars.dtype}")
+        if chars.is_floating_point():
+            raise TypeError(f"char ids are whole numbers, and these are {chars.dtype}")
         if chars.shape[1] < self.widest:
-            raise ValueError(f"tokens of {chars.shape[1]} characters are shorter than the widest filter ({self.widest}): "
-                             f"encode them with max_chars={self.widest} or more")
+            W, widest = chars.shape[1], self.widest
+            raise ValueError(f"tokens of {W} characters are shorter than the widest filter "
+                             f"({widest}): encode them with max_chars={widest} or more")
         lo,hi = chars.min(), chars.max()
         if lo < 0 or hi >= self.n_chars:
-            raise ValueError(f"char id {int(lo if lo<0 else hi)} is outside 0 to {self.n_chars-1}: "
-                             "the text was encoded by another character vocabulary than the model's")
+            raise ValueError(f"char id {int(lo if lo<0 else hi)} is outside 0 to {self.n_chars-1}: the "
+                             "text was encoded by another character vocabulary than the model's")
 
     def forward(self,
         chars:Tensor,  # char ids, [..., W]; a padded token is a row of zeros
@@ -207,13 +214,14 @@ class CharCNN(nn.Module):
 
     @torch.no_grad()
     def fold_norm(self):
-        "Fold the normalisation into the projection: the same vectors in evaluation, from a network without it"
+        "Fold the normalisation into the projection: the same vectors in evaluation"
         if self.norm is None: return self
         n, d = self.norm, torch.float64
         scale = n.weight.to(d) / (n.running_var.to(d) + n.eps).sqrt()
         if self.proj is None:
             self.proj = OneDNNLinear(self.n_filters, self.n_filters).to(n.weight)
-            nn.init.eye_(self.proj.weight); nn.init.zeros_(self.proj.bias)
+            nn.init.eye_(self.proj.weight)
+            nn.init.zeros_(self.proj.bias)
         w,b = self.proj.weight.to(d), self.proj.bias.to(d)
         self.proj.weight.copy_(w*scale[:,None])
         self.proj.bias.copy_((b - n.running_mean.to(d))*scale + n.bias.to(d))

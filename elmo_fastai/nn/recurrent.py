@@ -15,7 +15,7 @@ from .shapes import side_by_side
 
 # %% ../../nbs/library/recurrence.ipynb #c030
 def lstm_step(
-    gates:Tensor,  # W x + U h + b, the four gates before their nonlinearities: input, forget, candidate, output, [B, 4C]
+    gates:Tensor,    # W x + U h + b of the gates: input, forget, candidate, output, [B, 4C]
     c:Tensor,        # cell state, [B, C]
     cell_clip:float=None,  # keep the cell state within ±cell_clip
 ):                   # (σ(o)·tanh(c'), c'), each [B, C]
@@ -34,9 +34,12 @@ def product(
     bias:Tensor=None,    # [E]
 )->Tensor:               # [..., E]
     "`F.linear`; through oneDNN where no gradient is needed"
-    learns = torch.is_grad_enabled() and any(o.requires_grad for o in (x, weight, bias) if o is not None)
-    plain = learns or not _onednn or x.dtype != torch.float32 or x.device.type != 'cpu' or torch.is_autocast_enabled('cpu') or not x.numel()
-    return F.linear(x, weight, bias) if plain else torch.ops.mkldnn._linear_pointwise(x, weight, bias, 'none', [], '')
+    given = [o for o in (x, weight, bias) if o is not None]
+    learns = torch.is_grad_enabled() and any(o.requires_grad for o in given)
+    fp32 = x.dtype == torch.float32 and not torch.is_autocast_enabled('cpu')
+    plain = learns or not _onednn or not fp32 or x.device.type != 'cpu' or not x.numel()
+    if plain: return F.linear(x, weight, bias)
+    return torch.ops.mkldnn._linear_pointwise(x, weight, bias, 'none', [], '')
 
 # %% ../../nbs/library/recurrence.ipynb #c044
 def zero_state(lstm, bs):
@@ -79,7 +82,7 @@ def lstm_loop(
     proj_clip:float=None,  # keep the output within ±proj_clip
     h_drop:float=0.,       # locked dropout on the recurrent input, one mask for all steps
 ):                         # (y [B, T, P], (h [B, P], c [B, C]) after the last real token)
-    "An `nn.LSTM` step by step in Python, for what PyTorch's own does not offer: clipping, masks, dropout in the recurrence"
+    "An `nn.LSTM` step by step, for what PyTorch's own has not: clipping, masks, recurrent dropout"
     w,(B,T) = dict(lstm.named_parameters()),x.shape[:2]
     h,c = state if state is not None else zero_state(lstm, B)
     drop = LockedDropout(h_drop)(torch.ones_like(h)[:,None])[:,0]  # one mask for all steps
@@ -87,11 +90,12 @@ def lstm_loop(
     else:
         order = mask.sum(1).argsort(descending=True)  # the longest first
         x,h,c,drop,back = x[order],h[order],c[order],drop[order],order.argsort()
-        steps,counts = x.transpose(0, 1)[mask[order].T],mask.sum(0).tolist()  # step after step, only real tokens
-    gates = product(steps, w['weight_ih_l0'], w['bias_ih_l0'] + w['bias_hh_l0'])  # all time steps in one product
+        steps,counts = x.transpose(0, 1)[mask[order].T],mask.sum(0).tolist()      # only real tokens
+    gates = product(steps, w['weight_ih_l0'], w['bias_ih_l0'] + w['bias_hh_l0'])  # all steps
     ys = []
     for z,n in zip(gates.split(counts), counts):  # n sentences have a word at this step
-        y,cn = lstm_step(z + product(h[:n]*drop[:n] if h_drop else h[:n], w['weight_hh_l0']), c[:n], cell_clip)
+        seen = h[:n]*drop[:n] if h_drop else h[:n]
+        y,cn = lstm_step(z + product(seen, w['weight_hh_l0']), c[:n], cell_clip)
         if lstm.proj_size: y = product(y, w['weight_hr_l0'])
         if proj_clip: y = y.clamp(-proj_clip, proj_clip)
         h,c = (y,cn) if n == B else (torch.cat([y, h[n:]]), torch.cat([cn, c[n:]]))
@@ -104,7 +108,7 @@ def reverse_padded(
     x:Tensor,     # [B, T, ...], padded on the right
     lens:Tensor,  # how many of the T are real in each row, [B]; None: all
 )->Tensor:        # [B, T, ...]
-    "Reverse each row of `x` within its own length; padding stays where it is. Twice gives `x` back"
+    "Reverse each row of `x` within its own length; padding stays where it is"
     if lens is None: return x.flip(1)
     t = torch.arange(x.shape[1], device=x.device)
     idx = lens[:,None] - 1 - t
@@ -113,12 +117,13 @@ def reverse_padded(
 # %% ../../nbs/library/recurrence.ipynb #c083
 def take_steps(x, idx):
     "Row by row, the time steps `idx` [B, T] of `x` [B, T, D]"
-    return x.gather(1, idx[...,None].expand(-1, -1, x.shape[-1])) if x.dim() == 3 else x.gather(1, idx)
+    if x.dim() == 3: idx = idx[...,None].expand(-1, -1, x.shape[-1])
+    return x.gather(1, idx)
 
 # %% ../../nbs/library/recurrence.ipynb #c087
 @lru_cache
 def hush_onednn():
-    "Let PyTorch say unheard what it says once a process: oneDNN has no LSTM with projections (slower, not wrong)"
+    "Let PyTorch say unheard what it says once a process: oneDNN has no LSTM with projections"
     plain = torch.autocast('cpu', enabled=False)
     with warnings.catch_warnings(), torch.random.fork_rng(devices=[]), plain, torch.no_grad():
         warnings.simplefilter('ignore')
@@ -127,28 +132,29 @@ def hush_onednn():
 def init_lstm(lstm):
     "A forget gate that starts open (bias 1), and one bias in place of PyTorch's two"
     C = lstm.hidden_size
-    nn.init.zeros_(lstm.bias_ih_l0); nn.init.zeros_(lstm.bias_hh_l0)
+    for o in (lstm.bias_ih_l0, lstm.bias_hh_l0): nn.init.zeros_(o)
     nn.init.ones_(lstm.bias_ih_l0[C:2*C])
     lstm.bias_hh_l0.requires_grad_(False)
 
 # %% ../../nbs/library/recurrence.ipynb #c088
 def real_first(
     mask:Tensor, # True at real tokens, [B, T]
-)->Tensor:       # for each place which token comes there, [B, T]; None: they are in front already
-    "Where padding stands before or between the real tokens of a row: the order that brings them to the front"
+)->Tensor:       # which token comes to each place, [B, T]; None: they are in front
+    "The order that brings real tokens to the front, where padding stands before or between them"
     if (mask[:,1:] <= mask[:,:-1]).all(): return None
     return mask.int().argsort(dim=1, descending=True, stable=True)
 
 def fill_rows(state, other):
     "`state`, followed by those rows (sentences) of `other` that it lacks"
-    return tuple(torch.cat([s.to(o.dtype), o[:,:,s.shape[2]:]], 2) for s,o in zip(state, other))
+    both = zip(state, other)
+    return tuple(torch.cat([s.to(o.dtype), o[:,:,s.shape[2]:]], 2) for s,o in both)
 
 # %% ../../nbs/library/recurrence.ipynb #c089
 class BiLSTMStack(nn.Module):
-    "`n_layers` of forward and backward LSTMs; the two directions never see each other (Peters et al. 2018, §3.1)"
+    "Layers of forward and backward LSTMs that never see each other (Peters et al. 2018, §3.1)"
     def __init__(self,
         dim:int,              # P, size of the token vectors, in and out
-        hidden_dim:int=None,  # C, size of the cell state; outputs are projected to `dim` where it differs
+        hidden_dim:int=None,  # C, size of the cell state; projected to `dim` where it differs
         n_layers:int=2,       # layers in each direction
         dropout:float=0.,     # locked dropout between layers
         residual:bool=True,   # from the second layer on, add a layer's input to its output
@@ -158,16 +164,18 @@ class BiLSTMStack(nn.Module):
     ):
         super().__init__()
         hidden_dim = hidden_dim or dim
-        if hidden_dim < dim: raise ValueError(f"hidden_dim ({hidden_dim}) must not be less than dim ({dim})")
+        if hidden_dim < dim:
+            raise ValueError(f"hidden_dim ({hidden_dim}) must not be less than dim ({dim})")
         store_attr()
         proj = 0 if hidden_dim == dim else dim
-        lstms = lambda: nn.ModuleList([nn.LSTM(dim, hidden_dim, proj_size=proj, batch_first=True) for _ in range(n_layers)])
-        self.fwd,self.bwd = lstms(),lstms()
+        def lstm(): return nn.LSTM(dim, hidden_dim, proj_size=proj, batch_first=True)
+        self.fwd = nn.ModuleList([lstm() for _ in range(n_layers)])
+        self.bwd = nn.ModuleList([lstm() for _ in range(n_layers)])
         self.drop = LockedDropout(dropout)
         for l in [*self.fwd, *self.bwd]: init_lstm(l)
 
     def init_state(self, bs=0):
-        "Zeros for `bs` rows, (h [L, 2, B, P], c [L, 2, B, C]): hand them to `forward` to carry the state from call to call"
+        "Zeros for `bs` rows, (h [L, 2, B, P], c [L, 2, B, C]): given to `forward`, they are carried"
         w, L = self.fwd[0].weight_hh_l0, self.n_layers
         return w.new_zeros(L, 2, bs, self.dim), w.new_zeros(L, 2, bs, self.hidden_dim)
 
@@ -175,7 +183,8 @@ class BiLSTMStack(nn.Module):
         "One layer in one direction: PyTorch's own where it can, else step by step"
         h_drop = self.h_dropout if self.training else 0.
         reads = lstm.proj_size and not torch.is_grad_enabled()
-        if self.cell_clip or self.proj_clip or h_drop or reads or (state is not None and mask is not None):
+        ragged = state is not None and mask is not None
+        if self.cell_clip or self.proj_clip or h_drop or reads or ragged:
             return lstm_loop(lstm, x, state, mask, self.cell_clip, self.proj_clip, h_drop)
         if lstm.proj_size: hush_onednn()
         if state is not None: state = tuple(o[None].to(x.dtype) for o in state)
@@ -183,7 +192,7 @@ class BiLSTMStack(nn.Module):
         return y, tuple(o[0] for o in state)
 
     def masks(self, x):
-        "What dropout multiplies the inputs of all layers but the first with, [B, 1, P] each; none in evaluation"
+        "What dropout multiplies the inputs of all layers but the first with, [B, 1, P] each"
         if not self.drop.training or not self.drop.p: return []
         return [self.drop.mask(x) for _ in range(self.n_layers-1)]
 
@@ -205,7 +214,7 @@ class BiLSTMStack(nn.Module):
         return ys, ends
 
     def reader(self, x, mask=None, state=None):
-        "`read` as a function of `d` and the token vectors in the order of the text; random numbers are drawn here"
+        "`read` as a function of `d` and vectors in the text's order; random numbers are drawn here"
         lens = None
         if mask is not None: mask, lens = (None, None) if mask.all() else (mask, mask.sum(1))
         if state is not None:
@@ -222,12 +231,13 @@ class BiLSTMStack(nn.Module):
     def forward(self,
         x:Tensor,          # token vectors, [B, T, P]
         mask:Tensor=None,  # True at real tokens, [B, T]; None: all
-        state:tuple=None,  # from `init_state` or from the call before; None: start at zeros and remember nothing
+        state:tuple=None,  # from `init_state` or the call before; None: remember nothing
         y:Tensor=None,     # token vectors for the backward direction, where they are others
-    ):  # (a list of (forward, backward), each [B, T, P] with zeros at padding, one pair a layer; the new state, or None)
+    ):  # ((forward, backward) of each layer, [B, T, P], zeros at padding; new state or None)
         y = x if y is None else y
         if mask is not None:
-            if mask.shape != x.shape[:2]: raise ValueError(f"mask {list(mask.shape)} must be {list(x.shape[:2])}, one entry a token of x")
+            has, want = list(mask.shape), list(x.shape[:2])
+            if has != want: raise ValueError(f"mask {has} must be {want}, one entry a token of x")
             mask = mask.bool()
             if (order := real_first(mask)) is not None: return self.pack(order, x, mask, state, y)
         f,b = side_by_side(self.reader(x, mask, state), x, y, self.parameters())
@@ -236,7 +246,7 @@ class BiLSTMStack(nn.Module):
         return layers, fill_rows([torch.stack(o, 1) for o in zip(f[-2:], b[-2:])], state)
 
     def pack(self, order, x, mask, state, y):
-        "For padding that is not on the right: bring the real tokens to the front, and put the results back"
+        "For padding that is not on the right: bring real tokens to the front, and put results back"
         x, y = (take_steps(o, order) for o in (x, y))
         layers,state = self(x, mask.gather(1, order), state, y)
         back = order.argsort(dim=1)

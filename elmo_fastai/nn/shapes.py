@@ -42,7 +42,7 @@ def exact_shapes():
     finally: _exact = was
 
 # %% ../../nbs/studies/shapes.ipynb #s019
-_here = local()  # of each thread that trains: `pool`, its two workers, and `each`, their OpenMP threads
+_here = local()         # of each thread that trains: `pool`, two workers, `each`, their OpenMP threads
 
 @contextmanager
 def two_threads(
@@ -110,7 +110,7 @@ def side_by_side(
     y:Tensor,       # the input of the second
     params=(),      # the parameters that `f` uses
 ) -> tuple:         # (what f(0, x) gives, what f(1, y) gives)
-    "Both sides; on two threads inside `two_threads`. `f` draws no random numbers: whose turn it is would be chance"
+    "Both sides; on two threads inside `two_threads`. `f` draws no random numbers"
     if not on_two_threads() or x.device.type != 'cpu' or torch.compiler.is_compiling():
         return f(0, x), f(1, y)
     params = list(dict.fromkeys(p for p in params if p.requires_grad))     # each once

@@ -26,20 +26,23 @@ def _blocks(weight, bias, n, max_scores, dtype):
 
 # %% ../../nbs/studies/large_vocabularies.ipynb #c021
 class ScoresInBlocks(torch.autograd.Function):
-    "Log of the sum of the exponentials of all scores, and the target's score, [N] each; no more than `max_scores` are ever held"
+    "Log of all scores' summed exponentials, and the target's score, [N], `max_scores` at a time"
     @staticmethod
-    def forward(ctx, h, weight, bias, target, max_scores, dtype):  # [N, P], [V, P], [V] or None, [N]
+    def forward(ctx, h, weight, bias, target, max_scores, dtype):   # [N, P], [V, P], [V], [N]
         ctx.how = max_scores, dtype
         lse,score = [],[]
         with torch.autocast(h.device.type, enabled=False):
             for x,t in zip(h.split(ROWS), target.split(ROWS)):
-                l,s = h.new_full((len(x),), -torch.inf, dtype=torch.float64), h.new_zeros(len(x), dtype=torch.float64)
+                s = h.new_zeros(len(x), dtype=torch.float64)
+                l = torch.full_like(s, -torch.inf)
                 for v,w,b in _blocks(weight, bias, len(x), *ctx.how):
                     z = at_least_float(F.linear(x.to(dtype), w, b))  # [rows, words of the block]
                     l = torch.logaddexp(l, z.logsumexp(1).double())
                     here = (t >= v.start) & (t < v.start + len(w))
-                    s = torch.where(here, z.gather(1, (t - v.start).clamp(0, len(w)-1)[:,None])[:,0].double(), s)
-                lse.append(l.to(z.dtype)); score.append(s.to(z.dtype))
+                    at = (t - v.start).clamp(0, len(w)-1)[:,None]
+                    s = torch.where(here, z.gather(1, at)[:,0].double(), s)
+                lse.append(l.to(z.dtype))
+                score.append(s.to(z.dtype))
         ctx.save_for_backward(h, weight, bias, target, lse := torch.cat(lse))
         return lse, torch.cat(score)
 
@@ -52,7 +55,8 @@ class ScoresInBlocks(torch.autograd.Function):
             for r in (slice(i, i+ROWS) for i in range(0, len(h), ROWS)):
                 x,t,gx = h[r].to(ctx.how[1]), target[r], 0
                 for v,w,b in _blocks(weight, bias, len(x), *ctx.how):
-                    g = (at_least_float(F.linear(x, w, b)) - lse[r,None]).exp_() * g_lse[r,None]  # p · g
+                    z = at_least_float(F.linear(x, w, b))
+                    g = (z - lse[r,None]).exp_() * g_lse[r,None]                       # p · g
                     i = ((t >= v.start) & (t < v.start + len(w))).nonzero()[:,0]
                     g[i, t[i] - v.start] += g_score[r][i]
                     if bias is not None: gb[v] += g.sum(0).to(gb.dtype)
@@ -65,15 +69,17 @@ class ScoresInBlocks(torch.autograd.Function):
 # %% ../../nbs/studies/large_vocabularies.ipynb #c023
 def _check(h, target, n):
     if h.dim() != 2 or target.shape != h.shape[:1]:
-        raise ValueError(
-            f"states [N, P] and targets [N] are needed, not {[*h.shape]} and {[*target.shape]}"
-        )
-    if target.is_floating_point(): raise TypeError(f"targets are whole numbers, and these are {target.dtype}")
-    if len(target) and not (0 <= (lo := int(target.min())) and (hi := int(target.max())) < n):
-        raise ValueError(f"Target {lo if lo < 0 else hi} is outside 0 to {n-1}: it was numbered by another vocabulary than the output layer's")
+        raise ValueError("states [N, P] and targets [N] are needed, "
+                         f"not {[*h.shape]} and {[*target.shape]}")
+    if target.is_floating_point():
+        raise TypeError(f"targets are whole numbers, and these are {target.dtype}")
+    for o in (target.min(), target.max()) if len(target) else ():
+        if not 0 <= o < n:
+            raise ValueError(f"Target {int(o)} is outside 0 to {n-1}: it was numbered by another "
+                             "vocabulary than the output layer's")
 
 # %% ../../nbs/studies/large_vocabularies.ipynb #c024
-MAX_SCORES = 2**24  # scores held at a time, 64 MB; where there are more, a processor takes blocks that suit its cache
+MAX_SCORES = 2**24     # scores held at a time, 64 MB; of more, a processor takes smaller blocks
 
 def scores_in_blocks(
     h:torch.Tensor,         # states, [N, P]
@@ -81,15 +87,18 @@ def scores_in_blocks(
     bias:torch.Tensor|None, # [V]
     target:torch.Tensor,    # a word a state, −1 for none, [N]
     max_scores:int=MAX_SCORES,  # of all N·V, that are held at a time
-) -> tuple:  # (log of the summed exponentials of all scores [N], the target's score [N], 0 where there is none)
+) -> tuple:  # (log of all scores' summed exponentials, the target's score, 0: none), [N]
     "The two numbers that a negative log-likelihood is the difference of"
-    if not len(weight): return h.new_full((len(h),), -torch.inf), h.new_zeros(len(h))  # a sum of nothing
+    if not len(weight): return h.new_full((len(h),), -torch.inf), h.new_zeros(len(h))
     if len(h)*len(weight) <= max_scores:
         z = at_least_float(F.linear(h, weight, bias))
-        return z.logsumexp(1), torch.where(target >= 0, z.gather(1, target.clamp(min=0)[:,None])[:,0], 0.)
+        own = z.gather(1, target.clamp(min=0)[:,None])[:,0]
+        return z.logsumexp(1), torch.where(target >= 0, own, 0.)
     device = h.device.type
-    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) and h.dtype != torch.float64 else weight.dtype
-    return ScoresInBlocks.apply(h, weight, bias, target, min(max_scores, 2**20) if device == 'cpu' else max_scores, dtype)
+    half = torch.is_autocast_enabled(device) and h.dtype != torch.float64
+    dtype = torch.get_autocast_dtype(device) if half else weight.dtype
+    if device == 'cpu': max_scores = min(max_scores, 2**20)
+    return ScoresInBlocks.apply(h, weight, bias, target, max_scores, dtype)
 
 # %% ../../nbs/studies/large_vocabularies.ipynb #c028
 class FullSoftmax(nn.Linear):
@@ -109,7 +118,8 @@ class FullSoftmax(nn.Linear):
     ) -> torch.Tensor:       # negative log-likelihoods in nats, [N]
         "Exact, for any number of states; raises ValueError where a target is no word"
         _check(h, target, self.out_features)
-        if len(h)*len(self.weight) <= self.max_scores: return F.cross_entropy(at_least_float(self(h)), target, reduction='none')
+        if len(h)*len(self.weight) <= self.max_scores:
+            return F.cross_entropy(at_least_float(self(h)), target, reduction='none')
         lse,score = scores_in_blocks(h, self.weight, self.bias, target, self.max_scores)
         return lse - score
 
@@ -119,7 +129,7 @@ class FullSoftmax(nn.Linear):
 
 # %% ../../nbs/studies/large_vocabularies.ipynb #c037
 class AdaptiveSoftmax(nn.AdaptiveLogSoftmaxWithLoss):
-    "Frequent words first, rare words in groups that are scored only when needed (Grave et al. 2017)"
+    "Frequent words first, rare words in groups scored only when needed (Grave et al. 2017)"
     exact = True
     def __init__(self,
         dim:int,               # P, size of a state
@@ -129,7 +139,9 @@ class AdaptiveSoftmax(nn.AdaptiveLogSoftmaxWithLoss):
         max_scores:int=MAX_SCORES,  # held at a time by `nll`
     ):
         if dim < div_value**len(cutoffs):
-            raise ValueError(f"With div_value={div_value:g} the last of {len(cutoffs)} groups would have states of size 0: dim={dim} is too small")
+            n = len(cutoffs)
+            raise ValueError(f"With div_value={div_value:g} the last of {n} groups would have "
+                             f"states of size 0: dim={dim} is too small")
         super().__init__(dim, n_words, list(cutoffs), div_value)
         self.max_scores = max_scores
 
@@ -140,10 +152,15 @@ class AdaptiveSoftmax(nn.AdaptiveLogSoftmaxWithLoss):
         "Exact, for any number of states; raises ValueError where a target is no word"
         _check(h, target, self.n_classes)
         def nll(h, weight, y):
-            if len(h)*len(weight) <= self.max_scores: return F.cross_entropy(at_least_float(onednn_linear(h, weight)), y, reduction='none')
-            return (o := scores_in_blocks(h, weight, None, y, self.max_scores))[0] - o[1]
-        group = torch.bucketize(target.contiguous(), torch.tensor(self.cutoffs[:-1], device=target.device), right=True)  # 0: the head
-        res = nll(h, self.head.weight, torch.where(group == 0, target, self.shortlist_size + group - 1))
+            if len(h)*len(weight) <= self.max_scores:
+                scores = at_least_float(onednn_linear(h, weight))
+                return F.cross_entropy(scores, y, reduction='none')
+            lse, score = scores_in_blocks(h, weight, None, y, self.max_scores)
+            return lse - score
+        edges = torch.tensor(self.cutoffs[:-1], device=target.device)
+        group = torch.bucketize(target.contiguous(), edges, right=True)                # 0: the head
+        in_head = torch.where(group == 0, target, self.shortlist_size + group - 1)
+        res = nll(h, self.head.weight, in_head)
         for i,(project,score) in enumerate(self.tail):
             at = (group == i+1).nonzero()[:,0]
             if not len(at): continue
@@ -170,7 +187,7 @@ def inclusion(
     p:np.ndarray,  # probabilities of the words, [V]
     n:int,         # size of the sample
 ) -> np.ndarray:   # probabilities of being in the sample, [V]; they sum to `n`
-    "The probability that a word is drawn at least once, in as many tries as give `n` different words on average"
+    "The probability that a word is drawn, in as many tries as give `n` words on average"
     if n >= len(p): return np.ones(len(p))
     lo,hi = 0., 100.  # of the logarithm of the number of tries
     for _ in range(60):
@@ -195,19 +212,20 @@ class SampledSoftmax(FullSoftmax):
     @property
     def q(self):
         "The probability of each word of being in the sample, [V], in double precision"
-        if self._q is None: self._q = torch.from_numpy(inclusion(log_uniform(self.out_features), self.n_negative))
+        if self._q is None:
+            self._q = torch.from_numpy(inclusion(log_uniform(self.out_features), self.n_negative))
         self._q = self._q.to(self.weight.device)
         return self._q
 
     def nll(self,
         h:torch.Tensor,      # states, [N, P]
         target:torch.Tensor, # word ids, [N]
-    ) -> torch.Tensor:  # [N]: in evaluation negative log-likelihoods in nats; in training the sampled loss, which is none
+    ) -> torch.Tensor:       # [N]: in evaluation nats; in training the sampled loss
         "The exact likelihood in evaluation; in training `sampled_loss`"
         return self.sampled_loss(h, target) if self.training else super().nll(h, target)
 
     def sampled_loss(self, h, target):
-        "A training loss: how well the target is told from the words of a sample, [N]. Its exponential is no perplexity"
+        "How well a target is told from a sample of words, [N]. Its exponential is no perplexity"
         _check(h, target, self.out_features)
         if not len(h): return super().nll(h, target)
         sample = (torch.rand_like(self.q) < self.q).nonzero()[:,0]  # [S], in order
@@ -218,7 +236,7 @@ class SampledSoftmax(FullSoftmax):
         hit = (at < S) & (words[at.clamp(max=S)] == target)
         lse,score = scores_in_blocks(h, w[:S], b[:S], torch.where(hit, at, -1), self.max_scores)
         own = (at_least_float(h)*at_least_float(w[S:])).sum(1) + at_least_float(b[S:])
-        return torch.where(hit, lse - score, F.softplus(lse - own))  # log(e^lse + e^own) − own
+        return torch.where(hit, lse - score, F.softplus(lse - own))   # log(e^lse + e^own) − own
 
     def extra_repr(self): return f'{super().extra_repr()}, n_negative={self.n_negative}'
 
@@ -236,8 +254,8 @@ def default_cutoffs(
 def output_layer(
     dim:int,               # P, size of a state
     n_words:int,           # V, size of the vocabulary
-    softmax:str='auto',  # 'full', 'adaptive', 'sampled'; 'auto': full for a small vocabulary, else adaptive
-    cutoffs=None,  # of the adaptive softmax, those of V or more are left out; () with 'auto': full; None: `default_cutoffs`
+    softmax:str='auto',  # 'full', 'adaptive', 'sampled'; 'auto': full for few words, else adaptive
+    cutoffs=None,        # of the adaptive softmax; () with 'auto': full; None: `default_cutoffs`
     div_value:float=4.,    # of the adaptive softmax
     n_negative:int=8192,   # of the sampled softmax
 ) -> nn.Module:            # it has `nll(h, target)` and `log_prob(h)`
@@ -245,6 +263,7 @@ def output_layer(
     if softmax not in ('auto', 'full', 'adaptive', 'sampled'):
         raise ValueError(f"softmax is {softmax!r}: choose 'auto', 'full', 'adaptive' or 'sampled'")
     if softmax == 'sampled': return SampledSoftmax(dim, n_words, n_negative)
-    cutoffs = default_cutoffs(n_words, dim, div_value) if cutoffs is None else [c for c in cutoffs if c < n_words]
-    if softmax == 'full' or not cutoffs: return FullSoftmax(dim, n_words)  # without a group there is nothing to adapt
+    if cutoffs is None: cutoffs = default_cutoffs(n_words, dim, div_value)
+    cutoffs = [c for c in cutoffs if c < n_words]
+    if softmax == 'full' or not cutoffs: return FullSoftmax(dim, n_words)
     return AdaptiveSoftmax(dim, n_words, cutoffs, div_value)
