@@ -139,17 +139,18 @@ def long_layers(elmo, cache, sent, size):
 POOLS = ('mean', 'max', 'first_last')
 
 def pool_pieces(pieces, how):
-    "One vector from the vectors [..., t, 2P] of a sentence's pieces; zeros where there are no tokens"
+    """One vector from the vectors [..., t, 2P] of a sentence's pieces; zeros where there are no
+    tokens"""
     acc, n = None, 0
     for h in pieces:
         if not h.shape[-2]: continue
         n, P = n + h.shape[-2], h.shape[-1]//2
-        if how == 'mean': part = h.sum(-2)
-        elif how == 'max': part = h.amax(-2)
+        if how == 'mean':part = h.sum(-2)
+        elif how == 'max':part = h.amax(-2)
         else: part = torch.cat([h[..., -1, :P], h[..., 0, P:]], -1)
-        if acc is None: acc = part
-        elif how == 'mean': acc = acc + part
-        elif how == 'max': acc = torch.maximum(acc, part)
+        if acc is None:acc = part
+        elif how == 'mean':acc = acc + part
+        elif how == 'max':acc = torch.maximum(acc, part)
         else: acc = torch.cat([part[..., :P], acc[..., P:]], -1)  # the end moves on
     if acc is None: return h.new_zeros(*h.shape[:-2], h.shape[-1])
     return acc/n if how == 'mean' else acc

@@ -180,8 +180,10 @@ class CharCNN(nn.Module):
                              f"({widest}): encode them with max_chars={widest} or more")
         lo,hi = chars.min(), chars.max()
         if lo < 0 or hi >= self.n_chars:
-            raise ValueError(f"char id {int(lo if lo<0 else hi)} is outside 0 to {self.n_chars-1}: the "
-                             "text was encoded by another character vocabulary than the model's")
+            raise ValueError(
+                f"char id {int(lo if lo<0 else hi)} is outside 0 to {self.n_chars-1}: the "
+                "text was encoded by another character vocabulary than the model's"
+            )
 
     def forward(self,
         chars:Tensor,  # char ids, [..., W]; a padded token is a row of zeros
@@ -192,7 +194,7 @@ class CharCNN(nn.Module):
         if not len(real): return self.embed.weight.new_zeros(*mask.shape, self.out_dim)
         self.check(real)
         if self.cut: real = cut_columns(real, self.widest)
-        if self.share: real,inv = distinct_rows(real)
+        if self.share:real,inv = distinct_rows(real)
         else: inv = torch.arange(len(real), device=real.device)
         counts = inv.bincount(minlength=rounded(len(real)))  # rows that only fill up count 0
         x = self.encode_halves(pad_rows(real))

@@ -42,7 +42,8 @@ def exact_shapes():
     finally: _exact = was
 
 # %% ../../nbs/studies/shapes.ipynb #s019
-_here = local()         # of each thread that trains: `pool`, two workers, `each`, their OpenMP threads
+# of each thread that trains: `pool`, two workers, `each`, their OpenMP threads
+_here = local()
 
 @contextmanager
 def two_threads(

@@ -334,7 +334,7 @@ def pair_probe(
     layers=None,            # numbers of layers; None: all
     seeds:int=3,            # each chooses by other pairs
     share:float=.8,         # of `train` that a seed sees
-) -> pd.DataFrame:  # rows: the commonest answer, then layers; as `summarise`, and the mean threshold
+) -> pd.DataFrame:  # rows: commonest answer, layers; as `summarise`, and the mean threshold
     """Is it the same sense in both sentences? Told by a threshold on the cosine; raises
     `CorpusError`"""
     check_seeds(seeds, share)

@@ -100,7 +100,7 @@ def summarise(
     # the sentence of each question,
     groups,         # [n]: the tokens of a sentence are not independent
     n_boot=1000,    # resamples
-) -> pd.DataFrame:  # accuracy; its 95 % interval `low`, `high`; `best`: share of resamples that it wins
+) -> pd.DataFrame:  # accuracy; 95 % interval `low`, `high`; `best`: share of resamples it wins
     "Accuracies with bootstrap intervals over sentences and seeds (Efron 1979)"
     groups = np.unique(groups, return_inverse=True)[1]
     n = groups.max() + 1

@@ -173,7 +173,7 @@ def use_reading(
     how:str,           # a name in `USES`
     fed:bool=True,     # do the directions read the marks at which they end?
     bs:int=16, seq_len:int=64, seed:int=0,
-) -> tuple:  # (nats of each direction [2, n], NaN where there is none; vectors of all layers [n, L, 2P])
+) -> tuple:  # (nats of each direction [2, n], NaN where there is none; vectors [n, L, 2P])
     "What a biLM predicts, and its vectors, when it is used in one of these ways"
     with eval_mode(model): return _use(model, text, how, fed, bs, seq_len, seed)
 
