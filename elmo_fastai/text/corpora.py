@@ -4,8 +4,7 @@
 
 # %% auto #0
 __all__ = ['SHAKESPEARE_URL', 'Sentence', 'Corpus', 'ToyCorpus', 'toy_corpus', 'read_text', 'all_lines', 'lines_of', 'text_files',
-           'split_lines', 'text_corpus', 'shakespeare_text', 'tiny_shakespeare', 'wikitext2', 'sst2', 'ud_ewt',
-           'reuters']
+           'split_lines', 'text_corpus', 'tiny_shakespeare', 'wikitext2', 'sst2', 'ud_ewt', 'reuters']
 
 # %% ../../nbs/library/corpora.ipynb #c003
 import glob, gzip, html, math, os, random, re, zlib
@@ -435,13 +434,13 @@ def _corpus(name, lines, tokenizer='words'):
     lines = {k: [o for o in v if o] for k,v in lines.items()}
     return Corpus(name, lines, tokenizer, skipped={'blank lines': blank})
 
-# %% ../../nbs/library/corpora.ipynb #c067
-SHAKESPEARE_URL = \
-    'https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt'
-
 def shakespeare_text(path=None):
     "The plays of `tiny_shakespeare`, one text"
     return texts_of(path, 'tiny_shakespeare', SHAKESPEARE_URL)[0]
+
+# %% ../../nbs/library/corpora.ipynb #c067
+SHAKESPEARE_URL = \
+    'https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt'
 
 def tiny_shakespeare(
     path=None, # a local copy: input.txt or its folder
