@@ -6,9 +6,8 @@
 __all__ = ['OwnRows', 'shard_lines', 'EveryNth', 'SumOverProcesses', 'SharedTokenNorm', 'Together', 'several_processes']
 
 # %% ../../nbs/library/scale.ipynb #c004
-import atexit, os, signal, warnings
+import signal, warnings
 from collections.abc import Sequence
-from datetime import timedelta
 from contextlib import ExitStack, contextmanager
 from inspect import signature
 from itertools import islice
@@ -31,12 +30,12 @@ class OwnRows(ItemTransform):
     ): self.rank,self.n,self.spare = rank,n,False
     def encodes(self, b):
         rows = [o[self.rank::self.n] for o in b]
-        self.spare = not any(o.any() for o in rows[-2:])          # no row, or nothing to predict in it
+        self.spare = not any(o.any() for o in rows[-2:])      # no row, or nothing to predict in it
         return tuple(o[:1] for o in b) if self.spare else tuple(rows)
 
 # %% ../../nbs/library/scale.ipynb #c032
 def shard_lines(
-    lines,          # a list, `DiskLines`, `StreamLines` (`streams`), a data set or another iterable of lines
+    lines,          # a list, `DiskLines`, `StreamLines`, a data set or another iterable of lines
     part:int=None,  # the number of the part; None: this process
     n:int=None,     # of so many; None: as many as there are processes
 ):                  # likewise, but only a part of it
@@ -64,13 +63,16 @@ def dealt(dl):
     if not isinstance(dl, BufferedDataLoader):
         dl.after_batch.add(OwnRows(i, n))
         try: yield
-        finally: dl.after_batch.fs = dl.after_batch.fs.filter(lambda o: not isinstance(o, OwnRows))
+        finally: dl.after_batch.fs = L(o for o in dl.after_batch.fs if not isinstance(o, OwnRows))
         return
     was = dict(lines=dl.lines, buffer=dl.buffer, loader_args=dl.loader_args)
     bs = dl.loader_args.get('bs', signature(LOADERS[dl.kind]).parameters['bs'].default)
-    if bs < n: raise ValueError(f"A batch of {bs} rows can't be shared by {n} processes: take a larger bs")
-    own = dict(bs=bs//n + (i < bs%n), **{k: max(1, v//n) for k,v in dl.loader_args.items() if k == 'max_tokens' and v})
-    vars(dl).update(lines=shard_lines(dl.lines), buffer=max(1, dl.buffer//n), loader_args={**dl.loader_args, **own})
+    if bs < n:
+        raise ValueError(f"A batch of {bs} rows can't be shared by {n} processes: "
+                         "take a larger bs")
+    args = {**dl.loader_args, 'bs': bs//n + (i < bs%n)}
+    if args.get('max_tokens'): args['max_tokens'] = max(1, args['max_tokens']//n)
+    vars(dl).update(lines=shard_lines(dl.lines), buffer=max(1, dl.buffer//n), loader_args=args)
     try: yield
     finally: vars(dl).update(was)
 
@@ -95,7 +97,8 @@ class SharedTokenNorm(TokenNorm):
     )->torch.Tensor:               # [N, D]
         if not self.training: return super().forward(x, counts)
         dtype, x = x.dtype, x.to(self.weight.dtype)
-        counts = self.counted*(x.new_ones(len(x)) if counts is None else counts.to(x.dtype))[:,None]
+        counts = x.new_ones(len(x)) if counts is None else counts.to(x.dtype)
+        counts = self.counted*counts[:,None]
         total = SumOverProcesses.apply
         n = total(counts.sum())
         mean = total((counts*x).sum(0))/n
@@ -110,14 +113,15 @@ class SharedTokenNorm(TokenNorm):
 
 # %% ../../nbs/library/scale.ipynb #c041
 class Together(Callback):
-    "Make of several processes one training: one loss, one gradient, one sum of each metric, one decision to stop"
-    order = 12                       # after fastai's `DistributedTrainer`, before the recorder and all that decide by the loss
+    "Make one training of several processes: one loss, gradient and metric, one decision to stop"
+    order = 12        # after `DistributedTrainer`, before the recorder and all who use the loss
     heard,stop,spare = None,False,False
     def before_fit(self):
         self.model.exact = getattr(self.model.module, 'exact', True)
         self.heard,self.stop,self.spare = None,False,False
         if hasattr(self.learn, 'stop_on_signal'): self.stop_on_signal._ask = self._hear
-        if hasattr(self.learn, 'time_budget'): self.time_budget.agree = lambda s: add_up([s*is_main()])[0]
+        def of_main(seconds): return add_up([seconds*is_main()])[0]
+        if hasattr(self.learn, 'time_budget'): self.time_budget.agree = of_main
     def _hear(self, signum, frame): self.heard = signal.Signals(signum).name
 
     def before_batch(self):
@@ -129,14 +133,16 @@ class Together(Callback):
         n = 0 if self.spare else sum(map(len, self.pred))
         nats,total,stop = add_up([n*self.loss.item() if n else 0., n, self.heard is not None])
         self.stop = stop > 0
-        if self.training: self.learn.loss_grad = self.loss_grad*(n*n_processes()/total)     # DDP divides by the number of processes
+        if self.training:             # DDP divides by the number of processes
+            self.learn.loss_grad = self.loss_grad*(n*n_processes()/total)
         self.learn.loss = self.loss.new_tensor(nats/total)
         if self.spare:
             self.learn.pred = tuple(o[:0] for o in self.pred)
             if hasattr(self.learn, 'throughput'): self.throughput.n = 0
 
     def after_batch(self):
-        if self.stop and hasattr(self.learn, 'stop_on_signal'): self.stop_on_signal.asked = self.heard or 'SIGTERM'
+        if not self.stop or not hasattr(self.learn, 'stop_on_signal'): return
+        self.stop_on_signal.asked = self.heard or 'SIGTERM'
 
     def after_validate(self):
         for m in {id(o): o for o in [self.recorder.loss, *self.recorder.metrics]}.values():
@@ -149,7 +155,8 @@ class Together(Callback):
     def after_fit(self):
         if hasattr(self.learn, 'stop_on_signal'): vars(self.stop_on_signal).pop('_ask', None)
         if hasattr(self.learn, 'time_budget'): self.time_budget.agree = noop
-        if hasattr(self.learn, 'throughput'): self.throughput.tokens = int(add_up([self.throughput.tokens])[0])
+        if hasattr(self.learn, 'throughput'):
+            self.throughput.tokens = int(add_up([self.throughput.tokens])[0])
 
 # %% ../../nbs/library/scale.ipynb #c043
 @contextmanager
@@ -157,19 +164,24 @@ def several_processes(
     learn:Learner,  # with loaders of ours
 ):                  # the same
     "Train one model in all processes that were started together; alone it does nothing"
-    if n_processes() == 1: yield learn; return
+    if n_processes() == 1:
+        yield learn
+        return
+    import fastai.distributed                                        # patches `distrib_ctx`
     from accelerate import DistributedDataParallelKwargs
     device = torch.device(learn.dls.device or 'cpu')
     join_processes(device)
     norms = [m for m in learn.model.modules() if type(m) is TokenNorm]
-    uneven = any(isinstance(m, AdaptiveSoftmax) for m in learn.model.modules())    # a group of words may be missing from a batch
+    # an adaptive softmax: a group of words may be missing from a batch
+    uneven = any(isinstance(m, AdaptiveSoftmax) for m in learn.model.modules())
     ddp = DistributedDataParallelKwargs(find_unused_parameters=uneven, broadcast_buffers=False)
-    if rank(): torch.manual_seed(torch.initial_seed() + rank())                    # other dropout in each process
+    if rank(): torch.manual_seed(torch.initial_seed() + rank())      # other dropout in each
     with ExitStack() as stack, warnings.catch_warnings():
         warnings.filterwarnings('ignore', 'Grad strides do not match')
         for dl in learn.dls.loaders: stack.enter_context(dealt(dl))
-        stack.enter_context(learn.distrib_ctx(sync_bn=False, kwargs_handlers=[ddp], cpu=device.type == 'cpu'))
-        learn.distributed_trainer._wrap_dl = noop                                  # the loaders are dealt already
+        on_cpu = device.type == 'cpu'
+        stack.enter_context(learn.distrib_ctx(sync_bn=False, kwargs_handlers=[ddp], cpu=on_cpu))
+        learn.distributed_trainer._wrap_dl = noop                    # the loaders are dealt already
         stack.enter_context(learn.added_cbs([Together()]))
         for m in norms: m.__class__ = SharedTokenNorm
         try: yield learn

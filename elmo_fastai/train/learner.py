@@ -11,6 +11,7 @@ __all__ = ['TargetsToModel', 'bilm_loss', 'NatsMetric', 'SampledLossName', 'Half
 import math, signal, threading, time
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 import numpy as np, torch
 from fastai.basics import *
 from fastai.callback.all import *
@@ -38,7 +39,7 @@ def bilm_loss(
 
 # %% ../../nbs/library/training.ipynb #c016
 class NatsMetric(Metric):
-    "Nats a prediction, over the predictions of chosen directions; `transform=perplexity` makes it a perplexity"
+    "Nats a prediction, over chosen directions; `transform=perplexity` makes it a perplexity"
     def __init__(self,
         name:str,              # heading in the table
         directions:tuple=(0,1),# 0 forward, 1 backward
@@ -48,7 +49,8 @@ class NatsMetric(Metric):
         self.reset()
     def reset(self): self.nats,self.n = [0., 0.],[0, 0]
     def accumulate(self, learn):
-        if getattr(learn, 'training', False) and not getattr(learn.model, 'exact', True): return   # a sampled loss is no likelihood
+        sampled = not getattr(learn.model, 'exact', True)
+        if sampled and getattr(learn, 'training', False): return     # such a loss is no likelihood
         for d in self.directions:
             self.nats[d] += learn.pred[d].detach().double().sum().item()
             self.n[d] += len(learn.pred[d])
@@ -62,17 +64,19 @@ class NatsMetric(Metric):
 # %% ../../nbs/library/training.ipynb #c019
 class SampledLossName(Callback):
     "Call the training loss of a sampled softmax `sampled_loss` in the table"
-    order = 51                     # after the recorder has made its headings, before others read them
+    order = 51                     # after the recorder's headings, before others read them
     def before_fit(self):
-        if not getattr(self.model, 'exact', True):
-            self.recorder.metric_names = self.recorder.metric_names.map(lambda o: 'sampled_loss' if o == 'train_loss' else o)
+        if getattr(self.model, 'exact', True): return
+        def name(o): return 'sampled_loss' if o == 'train_loss' else o
+        self.recorder.metric_names = self.recorder.metric_names.map(name)
 
 # %% ../../nbs/library/training.ipynb #c023
 class HalfPrecision(MixedPrecision):
     "fastai's mixed precision on whichever device the data is"
     def before_fit(self):
-        device,fp16 = torch.device(self.dls.device or 'cpu').type, self.amp_mode == AMPMode.FP16
-        self.autocast,self.scales = torch.autocast(device, torch.float16 if fp16 else torch.bfloat16),L()
+        device,fp16 = torch.device(self.dls.device or 'cpu').type,self.amp_mode == AMPMode.FP16
+        self.autocast = torch.autocast(device, torch.float16 if fp16 else torch.bfloat16)
+        self.scales = L()
         self.learn.scaler = torch.amp.GradScaler(device, **{**self.kwargs, 'enabled': fp16})
 
 class BF16(HalfPrecision):
@@ -98,7 +102,9 @@ def bare(model):
     "The biLM itself, also where several processes have wrapped it"
     return getattr(model, 'module', model)
 
-def weights(model): return {k: v.detach().clone() for k,v in bare(model).state_dict().items()}
+def weights(model):
+    "A copy of the weights"
+    return {k: v.detach().clone() for k,v in bare(model).state_dict().items()}
 
 # %% ../../nbs/library/training.ipynb #c029
 class KeepGood(Callback):
@@ -111,19 +117,23 @@ class KeepGood(Callback):
     ): store_attr()
     def _copy(self): self.good = weights(self.model)
     def before_fit(self):
-        self.learn.stopped,self.best,self.smoothed,self.step,self.good_step,self.above = None,math.inf,0.,0,0,0
+        self.learn.stopped,self.best,self.smoothed = None,math.inf,0.
+        self.step,self.good_step,self.above = 0,0,0
         self.blind = math.log(bare(self.model).n_words)
         self._copy()
     def _stop(self, what):
         bare(self.model).load_state_dict(self.good)
-        self.learn.stopped = (f"{what} at step {self.step+1}. Training was stopped and the weights of step "
-                              f"{self.good_step} were restored. A lower learning rate helps.")
+        self.learn.stopped = (f"{what} at step {self.step+1}. Training was stopped and the weights "
+                              f"of step {self.good_step} were restored. "
+                              "A lower learning rate helps.")
         raise CancelFitException()
     def after_loss(self):
         if not self.training: return
         loss = self.loss.item()
         if not math.isfinite(loss): self._stop(f"The loss became {loss}")
-        if self.above > self.patience: self._stop(f"The loss rose to {self.smoothed:.1f} nats, blind guessing costs {self.blind:.1f},")
+        if self.above > self.patience:
+            self._stop(f"The loss rose to {self.smoothed:.1f} nats, "
+                       f"blind guessing costs {self.blind:.1f},")
         if self.step % self.every == 0 and (now := max(loss, self.smoothed)) <= self.best:
             self.best,self.good_step = now,self.step
             self._copy()                        # these weights gave this loss
@@ -133,7 +143,8 @@ class KeepGood(Callback):
         self.smoothed = self.learn.smooth_loss.item()
         self.above = self.above + 1 if self.smoothed > self.limit*self.blind else 0
     def after_train(self):
-        if not all(p.isfinite().all() for p in self.model.parameters()): self._stop("A weight became infinite")
+        finite = all(p.isfinite().all() for p in self.model.parameters())
+        if not finite: self._stop("A weight became infinite")
     def after_fit(self): self.good = None       # not into `export`
 
 # %% ../../nbs/library/training.ipynb #c032
@@ -143,7 +154,7 @@ class StopOnSignal(Callback):
     handlers = {}
     def before_fit(self):
         self.asked,self.handlers = None,{}
-        if self.learn.lock.locked(): return                          # `validate` and `get_preds`: there is no step to end
+        if self.learn.lock.locked(): return             # `validate`, `get_preds`: no step to end
         if threading.current_thread() is not threading.main_thread(): return
         self.handlers = {s: signal.signal(s, self._ask) for s in (signal.SIGINT, signal.SIGTERM)}
     def _ask(self, signum, frame):
@@ -154,13 +165,14 @@ class StopOnSignal(Callback):
         self.handlers = {}
     def after_batch(self):
         if not self.asked: return
-        self.learn.stopped = f"Training was interrupted ({self.asked}) in epoch {self.epoch+1} of {self.n_epoch}."
+        self.learn.stopped = (f"Training was interrupted ({self.asked}) in epoch {self.epoch+1} "
+                              f"of {self.n_epoch}.")
         raise CancelFitException()
     def after_fit(self): self.let_go()
 
 # %% ../../nbs/library/training.ipynb #c036
 class EarlyStop(TrackerCallback):
-    "Stop when `monitor` has not fallen for `patience` epochs; the weights at the end are those of the best epoch"
+    "Stop when `monitor` has not fallen for `patience` epochs, with the weights of the best epoch"
     order,_resume = 63,('best','wait','best_epoch','good')
     def __init__(self,
         monitor:str='valid_loss', # a column of the table
@@ -173,7 +185,8 @@ class EarlyStop(TrackerCallback):
         self.patience,self.message = patience,None
     def before_fit(self):
         if self.monitor not in (names := list(self.recorder.metric_names[1:])):
-            raise ValueError(f"There is no column {self.monitor!r} to watch, only {', '.join(names)}")
+            raise ValueError(f"There is no column {self.monitor!r} to watch, "
+                             f"only {', '.join(names)}")
         super().before_fit()
         self.wait,self.best_epoch,self.good,self.message = 0,0,None,None
     def after_epoch(self):
@@ -181,17 +194,19 @@ class EarlyStop(TrackerCallback):
         if self.new_best: self.wait,self.best_epoch,self.good = 0,self.epoch,weights(self.model)
         else: self.wait += 1
         if self.wait >= self.patience:
-            self.message = f"{self.monitor} has not fallen since epoch {self.best_epoch}: training ended, with the weights of that epoch."
+            self.message = (f"{self.monitor} has not fallen since epoch {self.best_epoch}: "
+                            "training ended, with the weights of that epoch.")
             raise CancelFitException()
     def after_fit(self):
-        whole = self.message or self.epoch == self.n_epoch-1              # and not broken off somewhere in an epoch
-        if self.good and self.wait and whole and not getattr(self.learn, 'stopped', None): bare(self.model).load_state_dict(self.good)
+        ended = self.message or self.epoch == self.n_epoch-1
+        broken_off = not ended or getattr(self.learn, 'stopped', None)
+        if self.good and self.wait and not broken_off: bare(self.model).load_state_dict(self.good)
         self.good = None
         super().after_fit()
 
 # %% ../../nbs/library/training.ipynb #c036b
 class TimeBudget(Callback):
-    "End a training with the clock, and its schedules: `fit_one_cycle(TimeBudget.epochs, lr, cbs=TimeBudget(900))`"
+    "End with the clock: `fit_one_cycle(TimeBudget.epochs, lr, cbs=TimeBudget(900))`"
     order,_resume = 55,('elapsed',)             # after the recorder, before schedules and bars
     epochs = 10**6                              # more than there will be
     def __init__(self,
@@ -206,7 +221,8 @@ class TimeBudget(Callback):
     def done(self): return min(1., self.elapsed/self.seconds)
     def tick(self):
         now = self.clock()
-        self.elapsed,self.mark = self.agree(self.elapsed + now - self.mark),now    # with the main process
+        self.elapsed = self.agree(self.elapsed + now - self.mark)      # with the main process
+        self.mark = now
     def before_epoch(self):
         if self.done == 1: raise CancelFitException()
         self.guess(self.epoch)
@@ -216,10 +232,10 @@ class TimeBudget(Callback):
         if not self.training: return
         self.tick()
         self.guess(self.epoch + (self.iter+1)/self.n_iter)
-        if self.done == 1: raise CancelTrainException()                            # then it is validated
+        if self.done == 1: raise CancelTrainException()                # then it is validated
     def after_epoch(self):
         if self.done < 1: self.tick()
-    def after_cancel_train(self): self.recorder.cancel_train = False              # the row is a whole one
+    def after_cancel_train(self): self.recorder.cancel_train = False   # the row is a whole one
     def guess(self, epochs):
         "The number of epochs, from how many are done; bars are told"
         self.learn.n_epoch = max(self.epoch + 1, math.ceil(epochs/self.done) if self.done else 0)
@@ -230,40 +246,50 @@ class TimeBudget(Callback):
 
 # %% ../../nbs/library/training.ipynb #c039
 class CarryState(Callback):
-    "Carry the LSTMs' forward state from window to window of a stream; it begins with zeros in every epoch and validation"
+    "Carry the LSTMs' forward state from window to window of a stream; an epoch begins with zeros"
     order,_resume = -4,('state',)
     def __init__(self,
-        both:bool=False, # the backward state, too: for comparison only, it has seen words that are to be predicted
+        both:bool=False, # the backward state, too: it has seen words that are to be predicted
     ): self.both,self.state = both,None
     def before_fit(self):
-        dl = self.dls.train
+        for why in self._unfit(self.dls.train): raise ValueError(f"CarryState needs {why}")
+    def _unfit(self, dl):
         if not isinstance(dl, StreamDataLoader) and getattr(dl, 'kind', None) != 'stream':
-            raise ValueError("CarryState needs a stream (kind='stream'): other loaders' rows do not go on where the last batch ended")
+            yield ("a stream (kind='stream'): "
+                   "other loaders' rows do not go on where the last batch ended")
         if getattr(dl, 'stride', None) not in (None, dl.seq_len):
-            raise ValueError(f"CarryState needs windows that do not overlap, and here stride={dl.stride} with seq_len={dl.seq_len}")
+            yield (f"windows that do not overlap, and here stride={dl.stride} "
+                   f"with seq_len={dl.seq_len}")
     def before_train(self): self.state = None
     def before_validate(self): self.state = None
     def before_batch(self):
-        state = bare(self.model).lstm.init_state() if self.state is None else (self.state['h'], self.state['c'])
+        if self.state is None: state = bare(self.model).lstm.init_state()
+        else: state = self.state['h'],self.state['c']
         self.learn.xb = (*self.xb, state)
     def after_pred(self):
-        *nats, (h, c) = self.pred
+        *nats,(h,c) = self.pred
         self.learn.pred = tuple(nats)
-        if not self.both: h[:,1], c[:,1] = 0., 0.
+        if not self.both: h[:,1],c[:,1] = 0.,0.
         self.state = dict(h=h.detach(), c=c.detach())
     def after_fit(self): self.state = None
 
 # %% ../../nbs/library/training.ipynb #c041
 class Throughput(Callback):
-    "Count the tokens read in training and the seconds that it took; `elapsed` counts validation, too"
+    "Count the tokens read in training, and its seconds; `elapsed` counts validation, too"
     _resume = ('tokens','seconds','elapsed')
-    def before_fit(self): self.tokens,self.seconds,self.elapsed,self.mark = 0,0.,0.,time.perf_counter()
+    def before_fit(self):
+        self.tokens,self.seconds,self.elapsed = 0,0.,0.
+        self.mark = time.perf_counter()
     def before_train(self): self.last = time.perf_counter()
     def before_batch(self): self.n = int((self.xb[0][..., 0] != 0).sum())
     def after_batch(self):
         now = time.perf_counter()
-        self.elapsed,self.mark = self.elapsed + now - self.mark, now      # with validation and all
-        if self.training: self.tokens,self.seconds,self.last = self.tokens + self.n, self.seconds + now - self.last, now
+        self.elapsed += now - self.mark                       # with validation and all
+        self.mark = now
+        if not self.training: return
+        self.tokens += self.n
+        self.seconds += now - self.last
+        self.last = now
     @property
     def per_second(self): return self.tokens/max(self.seconds, 1e-9)
 
@@ -271,6 +297,9 @@ class Throughput(Callback):
 class PlotPerplexity(Callback):
     "Draw the perplexities of both directions while training, below the progress bar of a notebook"
     order,run_valid = 65,False
+    names = ['training, both directions', 'validation, forward', 'validation, backward']
+    looks = (dict(color='tab:green'), dict(color='tab:blue', marker='o'),
+             dict(color='tab:orange', marker='s'))
     def __init__(self,
         seconds:float=5., # between two drawings within an epoch
     ): self.seconds = seconds
@@ -279,17 +308,20 @@ class PlotPerplexity(Callback):
     def after_batch(self):
         if time.monotonic() > self.drawn + self.seconds: self.draw()
     def after_epoch(self): self.draw()
+    def curve(self, name):
+        r = self.recorder
+        column = r.metric_names[1:].index(name)
+        return range(1, len(r.values)+1),[v[column] for v in r.values]
     def draw(self):
-        bar,r = getattr(getattr(self.learn, 'progress', None), 'mbar', None),self.recorder
-        if bar is None or not r.losses: return
-        bar.names = ['training, both directions', 'validation, forward', 'validation, backward']
-        def curve(name): return range(1, len(r.values)+1), [v[r.metric_names[1:].index(name)] for v in r.values]
-        n = len(self.dls.train)
-        train = [(i+1)/n for i in range(len(r.losses))], [perplexity(float(o)) for o in r.losses]
-        bar.update_graph([train, curve('perplexity_fwd'), curve('perplexity_bwd')], (0, self.n_epoch), None)
+        bar = getattr(getattr(self.learn, 'progress', None), 'mbar', None)
+        losses = self.recorder.losses
+        if bar is None or not losses: return
+        bar.names,n = self.names,len(self.dls.train)
+        train = [(i+1)/n for i in range(len(losses))],[perplexity(float(o)) for o in losses]
+        curves = [train, self.curve('perplexity_fwd'), self.curve('perplexity_bwd')]
+        bar.update_graph(curves, (0, self.n_epoch), None)
         if hasattr(bar, 'graph_ax'):
-            looks = dict(color='tab:green'), dict(color='tab:blue', marker='o'), dict(color='tab:orange', marker='s')
-            for line,look in zip(bar.graph_ax.lines, looks): line.set(**look)
+            for line,look in zip(bar.graph_ax.lines, self.looks): line.set(**look)
             bar.graph_ax.set(xlabel='epochs', ylabel='perplexity', yscale='log')
             bar.graph_ax.legend()
             bar.graph_out.update(bar.graph_fig)
@@ -299,9 +331,12 @@ class PlotPerplexity(Callback):
 def bilm_split(
     model:BiLM, # a biLM
 ) -> list:      # lists of parameters: [characters], [layer 1], [layer 2], …, [output layer]
-    "Parameter groups for fastai's `Learner(splitter=bilm_split)`: `lr=slice(a, b)` spreads rates over them, `freeze_to(n)` holds the first n"
-    def of(*parts): return [p for m in parts if m is not None for name,p in m.named_parameters() if not name.endswith('bias_hh_l0')]
-    groups = [of(model.chars, model.chars_bwd), *map(of, model.lstm.fwd, model.lstm.bwd), of(model.head, model.head_bwd)]
+    "Parameter groups for `Learner(splitter=bilm_split)`: rates by `slice(a, b)`, `freeze_to(n)`"
+    def of(*parts):
+        named = chain(*(m.named_parameters() for m in parts if m is not None))
+        return [p for name,p in named if not name.endswith('bias_hh_l0')]
+    layers = map(of, model.lstm.fwd, model.lstm.bwd)
+    groups = [of(model.chars, model.chars_bwd), *layers, of(model.head, model.head_bwd)]
     return [o for o in groups if o]
 
 # %% ../../nbs/library/training.ipynb #c049
@@ -324,15 +359,19 @@ def _optimizer(name, device, clip):
     def make(opt, **kwargs): return partial(TorchOptimizer, opt=opt, **kwargs)
     if callable(name): return name, 0.01, defaults.lr, [GradientClip(clip)]
     if name == 'adamw':
-        return make(torch.optim.AdamW, betas=(0.9, 0.99), fused=device.type in ('cpu', 'cuda')), 0.01, defaults.lr, [GradientClip(clip)]
-    if name == 'adagrad':                      # bilm-tf, training.py: rate 0.2, sums start at 1, the loss times 20 steps
-        return make(torch.optim.Adagrad, initial_accumulator_value=1.), 0., 0.2, [GradientClip(20*clip), ScaleLoss(20.)]
-    raise ValueError(f"No optimiser is called {name!r}: take 'adamw', 'adagrad', or a function that makes one")
+        fused = device.type in ('cpu', 'cuda')
+        opt = make(torch.optim.AdamW, betas=(0.9, 0.99), fused=fused)
+        return opt, 0.01, defaults.lr, [GradientClip(clip)]
+    if name == 'adagrad':           # bilm-tf, training.py: sums start at 1, the loss times 20 steps
+        opt = make(torch.optim.Adagrad, initial_accumulator_value=1.)
+        return opt, 0., 0.2, [GradientClip(20*clip), ScaleLoss(20.)]
+    raise ValueError(f"No optimiser is called {name!r}: "
+                     "take 'adamw', 'adagrad', or a function that makes one")
 
 # %% ../../nbs/library/training.ipynb #c052
 class BiLMLearner(Learner):
-    "A `Learner` whose `predict` lets the language model go on with a text, as fastai's `LMLearner` does"
-    tokenizer = 'words'            # splits the text, see `get_tokenizer`; `bilm_learner` sets the corpus's own
+    "A `Learner` whose `predict` lets the language model go on with a text, as `LMLearner`'s does"
+    tokenizer = 'words'            # see `get_tokenizer`; `bilm_learner` sets the corpus's own
     @delegates(generate, but='model,vocab,char_vocab,texts')
     def predict(self,
         text,                      # a string, or a list of texts
@@ -342,15 +381,17 @@ class BiLMLearner(Learner):
         **kwargs
     ):                             # the text with its new words, or a list of them
         "`text` and the words that the model writes after (or before) it"
-        kwargs = dict(tokenizer=self.tokenizer, n_words=n_words, direction=direction, temperature=temperature) | kwargs
-        res = generate(self.model, self.dls.vocab, self.dls.char_vocab, text, **kwargs)
+        kwargs = dict(tokenizer=self.tokenizer) | kwargs
+        res = generate(self.model, self.dls.vocab, self.dls.char_vocab, text, n_words=n_words,
+                       direction=direction, temperature=temperature, **kwargs)
         return res[0] if isinstance(text, str) else res
 
     def fit(self, n_epoch, lr=None, wd=None, cbs=None, reset_opt=False, start_epoch=0):
         "As fastai's"
         held = [o for o in [*self.cbs, *L(cbs)] if hasattr(o, 'let_go')]
         try:
-            with two_threads(self.dls.device or 'cpu'): super().fit(n_epoch, lr, wd, cbs, reset_opt, start_epoch)
+            with two_threads(self.dls.device or 'cpu'):
+                super().fit(n_epoch, lr, wd, cbs, reset_opt, start_epoch)
         finally: L(held).map(lambda o: o.let_go())
 
     def to_fp16(self, **kwargs): return self.to_fp32().add_cb(FP16(**kwargs))
@@ -358,46 +399,51 @@ class BiLMLearner(Learner):
 
 # %% ../../nbs/library/training.ipynb #c052a
 def _with_chars(config, char_vocab):
-    "The configuration with the sizes of the loaders' characters; raises ValueError where it asks for others"
-    for k in ('n_chars', 'max_chars'):
-        if getattr(config, k) not in (getattr(BiLMConfig, k), getattr(char_vocab, k)):
-            raise ValueError(f"The configuration has {k}={getattr(config, k)}, the loaders' characters "
-                             f"{getattr(char_vocab, k)}: leave it out, or make the loaders with another char_vocab")
-    return replace(config, n_chars=char_vocab.n_chars, max_chars=char_vocab.max_chars)
+    "The configuration with the sizes of the loaders' characters; raises where it asks for others"
+    sizes = {k: getattr(char_vocab, k) for k in ('n_chars', 'max_chars')}
+    for k,n in sizes.items():
+        if (asked := getattr(config, k)) not in (getattr(BiLMConfig, k), n):
+            raise ValueError(f"The configuration has {k}={asked}, the loaders' characters {n}: "
+                             "leave it out, or make the loaders with another char_vocab")
+    return replace(config, **sizes)
 
 # %% ../../nbs/library/training.ipynb #c053
 @delegates(Learner.__init__, but='dls,model,loss_func,opt_func,metrics')
 def bilm_learner(
     dls,                          # from `ElmoDataLoaders`
-    config:BiLMConfig=ELMO_TINY,  # shape of the model; the number of characters is that of the loaders
+    config:BiLMConfig=ELMO_TINY,  # shape of the model; the characters are those of the loaders
     bf16:bool|None=None,          # bfloat16; None: where the processor is fast at it
     clip:float=1.,                # limit of the gradient's norm, over all groups together
-    wd:float|None=None,           # weight decay; None: 0.01 (decoupled) with AdamW, none with Adagrad
-    opt='adamw',                  # 'adagrad': the original's, rate 0.2; or a function like fastai's `Adam`
+    wd:float|None=None,           # weight decay; None: 0.01 (decoupled) with AdamW, 0 with Adagrad
+    opt='adamw',                  # 'adagrad': the original's, rate 0.2; or a function like `Adam`
     cbs=None,                     # more callbacks
     **kwargs
 ) -> BiLMLearner:
     "A `Learner` that pretrains a biLM; its table shows the perplexity of both directions"
     device = torch.device(dls.device or 'cpu')
     opt_func,decay,lr,clipping = _optimizer(opt, device, clip)
-    ppl = [NatsMetric('perplexity_fwd', (0,), perplexity), NatsMetric('perplexity_bwd', (1,), perplexity)]
+    ppl = [NatsMetric(f'perplexity_{d}', (i,), perplexity) for i,d in enumerate(('fwd', 'bwd'))]
     own = [TargetsToModel(), *clipping, KeepGood(), StopOnSignal(), Throughput(), SampledLossName()]
     if bf16_is_fast(device) if bf16 is None else bf16: own.append(BF16())
     kwargs = dict(lr=lr, splitter=bilm_split) | kwargs
     chars = getattr(dls, 'char_vocab', None)
     if chars is not None: config = _with_chars(config, chars)
-    learn = BiLMLearner(dls, BiLM(config, len(dls.vocab), chars), loss_func=bilm_loss, opt_func=opt_func, metrics=ppl,
+    model = BiLM(config, len(dls.vocab), chars)
+    learn = BiLMLearner(dls, model, loss_func=bilm_loss, opt_func=opt_func, metrics=ppl,
                         wd=decay if wd is None else wd, cbs=own+L(cbs), **kwargs)
-    learn.tokenizer = getattr(getattr(dls, 'corpus', None), 'tokenizer', BiLMLearner.tokenizer)
+    corpus = getattr(dls, 'corpus', None)
+    learn.tokenizer = getattr(corpus, 'tokenizer', BiLMLearner.tokenizer)
     learn.recorder.loss = NatsMetric('loss')
     return learn
 
 # %% ../../nbs/library/training.ipynb #c009m
+_TOY = BiLMConfig('toy', filters=((1,16), (2,32), (3,48)), proj_dim=64, hidden_dim=64)
+
 def toy_bilm(
     n_train:int=16000, # sentences to train on
     epochs:int=1,      # passes over them
     seed:int=42,       # of weights and order
-    config:BiLMConfig=BiLMConfig('toy', filters=((1,16), (2,32), (3,48)), proj_dim=64, hidden_dim=64),
+    config:BiLMConfig=_TOY,
 ) -> tuple:            # (`BiLM` in evaluation mode, its `WordVocab`, the `ToyCorpus`)
     "A small biLM trained on the built-in corpus in seconds: for trying things out"
     corpus = toy_corpus(n_train=n_train, n_valid=1000, n_test=1, n_unseen=1)

@@ -7,7 +7,7 @@ __all__ = ['baselines', 'token_vectors', 'sense_vectors', 'sense_accuracy', 'dra
            'report_figure']
 
 # %% ../../nbs/library/report.ipynb #c005
-import io, json, math
+import math
 from collections import Counter, defaultdict
 import numpy as np, torch, matplotlib.pyplot as plt
 from scipy.spatial.distance import cdist
@@ -28,10 +28,14 @@ def baselines(
 ) -> dict:      # perplexities `unigram`, `trigram` (forward), `trigram_bwd`
     "What counting reaches on the validation lines"
     tok = get_tokenizer(corpus.tokenizer)
-    train,valid = ([ids for s in lines if (ids := dls.vocab.encode(tok(s)))] for lines in (corpus.train, corpus.valid))
+    def encoded(lines): return [ids for s in lines if (ids := dls.vocab.encode(tok(s)))]
+    train,valid,size = encoded(corpus.train),encoded(corpus.valid),len(dls.vocab)-2
     def ppl(n, backward=False):
         "The better of the two usual discounts: which one wins depends on the text"
-        return min(KneserNey(n, vocab_size=len(dls.vocab)-2, modified=m, backward=backward).fit(train).perplexity(valid) for m in (True, False))
+        def one(modified):
+            model = KneserNey(n, vocab_size=size, modified=modified, backward=backward)
+            return model.fit(train).perplexity(valid)
+        return min(one(True), one(False))
     return dict(unigram=ppl(1), trigram=ppl(3), trigram_bwd=ppl(3, True))
 
 # %% ../../nbs/library/report.ipynb #c016
@@ -41,15 +45,16 @@ def token_vectors(
     sents:list,        # sentences as lists of words
     types:TokenTypes,  # ids and characters of words
     bs:int = 128,      # sentences a batch
-):                     # yields (number of the sentence, [layers, words, 2P] float array), not in order
+):                     # yields (number of the sentence, [layers, words, 2P] array), not in order
     "The vectors of every word of every sentence in every layer"
     dl = SentenceDataLoader(EncodedText(sents, types), bs=bs)
     device = next(model.parameters()).device
     order = iter(dl.order)
     with eval_mode(model):
         for chars,*_ in dl:
-            layers = torch.stack([torch.cat(o, -1) for o in model.encode(chars.to(device))]).float().cpu().numpy()
-            for row,i in zip(range(len(chars)), order): yield i, layers[:, row, 1:len(sents[i])+1]
+            layers = torch.stack([torch.cat(o, -1) for o in model.encode(chars.to(device))])
+            layers = layers.float().cpu().numpy()
+            for row,i in zip(range(len(chars)), order): yield i,layers[:, row, 1:len(sents[i])+1]
 
 # %% ../../nbs/library/report.ipynb #c018
 def sense_vectors(
@@ -61,7 +66,9 @@ def sense_vectors(
     found = defaultdict(lambda: ([], []))
     for i,vecs in token_vectors(model, [s.tokens for s in sents], types):
         for t,(word,sense) in enumerate(zip(sents[i].tokens, sents[i].senses)):
-            if sense: found[word][0].append(sense); found[word][1].append(vecs[:, t])
+            if not sense: continue
+            found[word][0].append(sense)
+            found[word][1].append(vecs[:, t])
     return {w: (np.array(s), np.stack(v)) for w,(s,v) in found.items()}
 
 # %% ../../nbs/library/report.ipynb #c022
@@ -70,19 +77,19 @@ def all_equal(x):
     return np.allclose(x, x[0], atol=1e-5*np.abs(x).max(initial=0))
 
 def whitener(x):
-    "The map of vectors [n, D] onto their principal components (99 % of the variance), each with variance 1"
+    "The map of vectors [n, D] onto principal components (99 % of the variance) with variance 1"
     if all_equal(x): return lambda v: v
     return PCA(0.99, whiten=True, svd_solver='full').fit(x).transform
 
 # %% ../../nbs/library/report.ipynb #c022b
 def nearest_label(x, y, q, how='mean'):
-    "Labels of the vectors `q` from `x` with labels `y`, by the nearest mean or the nearest vector; ties: the commonest label"
+    "Labels of `q` from `x` with labels `y`, by the nearest mean or vector; ties: the commonest"
     x, q = np.asarray(x, float), np.asarray(q, float)
     names = [s for s,_ in Counter(y.tolist()).most_common()]
-    groups = [x[y == s] for s in names]                                   # the commonest label first
+    groups = [x[y == s] for s in names]                          # the commonest label first
     if how == 'mean': groups = [g.mean(0, keepdims=True) for g in groups]
     labels = np.repeat(names, [len(g) for g in groups])
-    far = cdist(q, np.concatenate(groups))                                # [questions, candidates]
+    far = cdist(q, np.concatenate(groups))                       # [questions, candidates]
     rounding = 1e-4*np.sqrt((q**2).sum(1).mean())
     return labels[(far <= far.min(1, keepdims=True) + rounding).argmax(1)]
 
@@ -94,15 +101,14 @@ def sense_accuracy(
     "How often the nearest mean of its senses is a word's right sense"
     words = [w for w in sorted(held_out) if w in seen and len(set(seen[w][0])) > 1]
     if not words: raise ValueError("No ambiguous word occurs in both sets with at least two senses")
-    hits,n = {},sum(len(held_out[w][0]) for w in words)
-    n_layers = seen[words[0]][1].shape[1]
-    whiten = [whitener(np.concatenate([v[:, l] for _,v in seen.values()])) for l in range(n_layers)]
+    layers,hits = range(seen[words[0]][1].shape[1]),{}
+    whiten = [whitener(np.concatenate([v[:, l] for _,v in seen.values()])) for l in layers]
     for w in words:
         (s,v),(gold,x) = seen[w],held_out[w]
-        common = Counter(s.tolist()).most_common(1)[0][0]
-        def right(l): return (nearest_label(whiten[l](v[:, l]), s, whiten[l](x[:, l])) == gold).sum()
-        hits[w] = np.array([*(right(l) for l in range(n_layers)), (gold == common).sum()])
-    total = sum(hits.values())/n
+        found = [nearest_label(f(v[:, l]), s, f(x[:, l])) for l,f in zip(layers, whiten)]
+        found.append(np.full(len(gold), Counter(s.tolist()).most_common(1)[0][0]))
+        hits[w] = np.array([(o == gold).sum() for o in found])
+    total = sum(hits.values())/sum(len(held_out[w][0]) for w in words)
     return total[:-1], total[-1], {w: h/len(held_out[w][0]) for w,h in hits.items()}
 
 # %% ../../nbs/library/report.ipynb #c032
@@ -115,17 +121,25 @@ def draw_senses(
     "Up to 200 occurrences of `word` in a plane (t-SNE of whitened vectors), coloured by sense"
     senses,v = (o[:200] for o in vectors[word])
     x = whitener(np.concatenate([o[:, layer] for _,o in vectors.values()]))(v[:, layer])
-    xy = TSNE(2, perplexity=max(1, min(20, len(x)//4)), init='random', random_state=0).fit_transform(x) if len(x) > 3 else x[:, :2]
+    xy = x[:, :2]
+    if len(x) > 3:
+        near = max(1, min(20, len(x)//4))
+        xy = TSNE(2, perplexity=near, init='random', random_state=0).fit_transform(x)
     for sense,colour,marker in zip(sorted(set(senses)), SENSE_COLOURS, 'os^Dv'):
         m = senses == sense
-        ax.scatter(*xy[m].T, s=14, color=colour, marker=marker, label=f'{sense.split("/")[-1]} ({m.sum()})', alpha=.8)
-    ax.set(xlabel='t-SNE, first dimension', ylabel='second dimension', title=f'“{word}” in {len(v)} sentences, layer {layer % v.shape[1]}')
+        label = f'{sense.split("/")[-1]} ({m.sum()})'
+        ax.scatter(*xy[m].T, s=14, color=colour, marker=marker, label=label, alpha=.8)
+    ax.set(xlabel='t-SNE, first dimension', ylabel='second dimension',
+           title=f'“{word}” in {len(v)} sentences, layer {layer % v.shape[1]}')
     ax.legend(title='gold sense')
 
 # %% ../../nbs/library/report.ipynb #c036
 def clearest_word(vectors):
     "The word with most occurrences of its second commonest sense"
-    return max(sorted(vectors), key=lambda w: sorted(Counter(vectors[w][0].tolist()).values())[-2:][0] if len(set(vectors[w][0])) > 1 else 0)
+    def second(w):
+        counts = Counter(vectors[w][0].tolist()).most_common(2)
+        return counts[1][1] if len(counts) > 1 else 0
+    return max(sorted(vectors), key=second)
 
 # %% ../../nbs/library/report.ipynb #c039
 def make_report(
@@ -142,7 +156,8 @@ def make_report(
     if not isinstance(corpus, ToyCorpus): return r, None
     r['floor'] = corpus.floor('valid')
     r['ratio_to_floor'] = ppl['mean']/r['floor']
-    seen,held_out = (sense_vectors(model, corpus.gold[s][:40000], dls.types) for s in ('train', 'valid'))
+    def of(split): return sense_vectors(model, corpus.gold[split][:40000], dls.types)
+    seen,held_out = of('train'),of('valid')
     try: acc,commonest,_ = sense_accuracy(seen, held_out)
     except ValueError: return r, None            # too few sentences to ask this question
     r['sense_accuracy'] = {f'layer{i}': float(a) for i,a in enumerate(acc)}
@@ -154,18 +169,22 @@ def report_text(
     r:dict,  # from `make_report`
 ) -> str:    # lines for people
     "The report in words"
+    fwd,bwd,mean = (r[f'perplexity_{k}'] for k in ('fwd', 'bwd', 'mean'))
     lines = [f"Perplexity on {r['predictions']:,} held-out predictions in each direction",
-             f"  forward {r['perplexity_fwd']:.2f}   backward {r['perplexity_bwd']:.2f}   mean {r['perplexity_mean']:.2f}"]
-    if r['floor']: lines.append(f"  floor of this corpus {r['floor']:.2f}, the ratio to it {r['ratio_to_floor']:.3f} (1 can't be beaten)")
-    lines.append(f"  unigram {r['unigram']:.1f}   Kneser–Ney trigram {r['trigram']:.2f} forward, {r['trigram_bwd']:.2f} backward")
+             f"  forward {fwd:.2f}   backward {bwd:.2f}   mean {mean:.2f}"]
+    if r['floor']:
+        lines.append(f"  floor of this corpus {r['floor']:.2f}, "
+                     f"the ratio to it {r['ratio_to_floor']:.3f} (1 can't be beaten)")
+    lines.append(f"  unigram {r['unigram']:.1f}   Kneser–Ney trigram {r['trigram']:.2f} forward, "
+                 f"{r['trigram_bwd']:.2f} backward")
     if acc := r['sense_accuracy']:
-        lines += [
-            "Senses of ambiguous words told apart, held-out sentences (nearest mean)",
-            '  '
-            + '   '.join(f"{k.replace('layer', 'layer ')} {v:.3f}" for k, v in acc.items())
-            + f"   commonest sense {r['sense_baseline']:.3f}",
-        ]
-    if r.get('train_seconds'): lines.append(f"Trained for {r['train_seconds']:.0f} s at {r['tokens_per_second']:,.0f} tokens/s")
+        layers = [f"{k.replace('layer', 'layer ')} {v:.3f}" for k,v in acc.items()]
+        layers.append(f"commonest sense {r['sense_baseline']:.3f}")
+        lines += ["Senses of ambiguous words told apart, held-out sentences (nearest mean)",
+                  '  ' + '   '.join(layers)]
+    if r.get('train_seconds'):
+        lines.append(f"Trained for {r['train_seconds']:.0f} s "
+                     f"at {r['tokens_per_second']:,.0f} tokens/s")
     return '\n'.join(lines)
 
 # %% ../../nbs/library/report.ipynb #c043
@@ -177,14 +196,20 @@ def report_figure(
     "Loss curve beside one ambiguous word's occurrences; without senses, beside the perplexities"
     fig,(a,b) = plt.subplots(1, 2, figsize=(10, 4), layout='constrained')
     a.plot(losses, color=PALETTE['both'], lw=1, label='training, mean of both directions')
-    marks = [('floor', r['floor'], '--'), ('trigram', r['trigram'], ':'), ('validation', r['perplexity_mean'], '-.')]
-    for name,v,ls in marks:
-        if v and math.isfinite(v): a.axhline(math.log(v), color=PALETTE['rest'], ls=ls, label=f'{name}: perplexity {v:.1f}')
-    a.set(xlabel='step', ylabel='cross-entropy (nats a prediction)', title=f"{r['model']} biLM on {r['corpus']}"); a.legend()
-    if vectors and len(vectors[clearest_word(vectors)][0]) > 2: draw_senses(b, vectors, clearest_word(vectors))
+    marks = {'floor': '--', 'trigram': ':', 'perplexity_mean': '-.'}
+    for k,ls in marks.items():
+        name,v = 'validation' if k == 'perplexity_mean' else k,r[k]
+        if not v or not math.isfinite(v): continue
+        a.axhline(math.log(v), color=PALETTE['rest'], ls=ls, label=f'{name}: perplexity {v:.1f}')
+    a.set(xlabel='step', ylabel='cross-entropy (nats a prediction)',
+          title=f"{r['model']} biLM on {r['corpus']}")
+    a.legend()
+    word = clearest_word(vectors) if vectors else None
+    if word and len(vectors[word][0]) > 2: draw_senses(b, vectors, word)
     else:
-        bars = {'unigram': ('unigram', 'rest'), 'trigram': ('trigram', 'rest'),
-                'perplexity_fwd': ('forward', 'fwd'), 'perplexity_bwd': ('backward', 'bwd')}
-        b.bar([n for n,_ in bars.values()], [r[k] for k in bars], color=[PALETTE[c] for _,c in bars.values()])
+        bars = {'unigram': r['unigram'], 'trigram': r['trigram'],
+                'forward': r['perplexity_fwd'], 'backward': r['perplexity_bwd']}
+        colours = [PALETTE[c] for c in ('rest', 'rest', 'fwd', 'bwd')]
+        b.bar(list(bars), list(bars.values()), color=colours)
         b.set(yscale='log', ylabel='perplexity (held-out)', title='Lower is better')
     return fig

@@ -10,17 +10,18 @@ import html, math, re
 from dataclasses import dataclass
 from numbers import Integral, Real
 import numpy as np, pandas as pd, torch
+from fastcore.basics import chunked
 from ..text.tokens import BOS, EOS, SPECIALS, UNK, WordVocab, get_tokenizer
 from ..nn.bilm import BiLM, evaluating, perplexity, sentence_chars
 
 # %% ../../nbs/studies/speaking.ipynb #c009
 @dataclass
 class Scored:
-    "A sentence with the log-probability of each word in both directions, in nats; the last one is that of the direction's end"
+    "A sentence with the log-probability of each word, and of the end, in both directions, in nats"
     tokens:list        # n words
     fwd:np.ndarray     # of each word after those on its left, and of the end, [n+1]
     bwd:np.ndarray     # of each word before those on its right, and of the beginning, [n+1]
-    known:list         # is the word in the vocabulary? If not, the figure is the probability of *some* unknown word
+    known:list         # is the word in the vocabulary? If not, the figure is that of `<unk>`
 
     @property
     def logp(self): return float(self.fwd.sum()), float(self.bwd.sum())
@@ -30,7 +31,8 @@ class Scored:
     def table(self):
         "A row a word, and one for the end of each direction"
         words = [w if k else f'{w} (unknown)' for w,k in zip(self.tokens, self.known)]
-        return pd.DataFrame({'from the left': self.fwd, 'from the right': self.bwd}, index=[*words, '(end)'])
+        columns = {'from the left': self.fwd, 'from the right': self.bwd}
+        return pd.DataFrame(columns, index=[*words, '(end)'])
     def __repr__(self):
         rows = zip(self.tokens, self.known, self.fwd, self.bwd)
         return ' '.join(f'{w}{"" if k else "?"} ({-f:.1f}|{-b:.1f})' for w,k,f,b in rows)
@@ -46,6 +48,7 @@ def _sents(texts, tokenizer):
     if bad := [w for s in res for w in s if not isinstance(w, str)]:
         raise TypeError(f"A text is a string or a list of words, and {bad[0]!r:.100} is no word")
     return res
+
 def _pad(rows): return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
 
 # %% ../../nbs/studies/speaking.ipynb #c014
@@ -57,38 +60,41 @@ def score(
     tokenizer='space',          # splits strings, see `get_tokenizer`
     bs:int=64,                  # sentences a batch
 ) -> list:                      # a `Scored` for each
-    "The log-probability of every word of every sentence, from both sides; raises ValueError where model and vocabulary do not fit"
-    if bs < 1: raise ValueError(f"bs is {bs}, and must be at least 1")
-    sents,res,none = _sents(texts, tokenizer),[],torch.zeros(1, dtype=torch.long)
+    "The log-probability of every word, from both sides; raises ValueError for another's vocabulary"
+    res,none = [],torch.zeros(1, dtype=torch.long)
     with evaluating(model, vocab, char_vocab) as device:
-        for part in (sents[i:i+bs] for i in range(0, len(sents), bs)):
+        for part in chunked(_sents(texts, tokenizer), bs):
             ids = [torch.tensor([BOS_ID, *vocab.encode(s), EOS_ID]) for s in part]
             batch = [_pad([sentence_chars(char_vocab, s) for s in part]),
                      _pad([torch.cat([o[1:], none]) for o in ids]),            # next words
                      _pad([torch.cat([none, o[:-1]]) for o in ids])]           # previous words
             lens = [len(s)+1 for s in part]
-            fwd,bwd = ((-o.double()).cpu().split(lens) for o in model(*(o.to(device) for o in batch)))
-            for s,o,f,b in zip(part, ids, fwd, bwd):                           # b begins with the beginning: roll it to the end
-                res.append(Scored(s, f.numpy(), b.roll(-1).numpy(), [i != UNK_ID for i in o[1:-1].tolist()]))
+            nats = model(*(o.to(device) for o in batch))
+            fwd,bwd = ((-o.double()).cpu().split(lens) for o in nats)
+            for s,o,f,b in zip(part, ids, fwd, bwd):
+                known = [i != UNK_ID for i in o[1:-1].tolist()]
+                b = b.roll(-1)                       # it begins with the beginning: to the end
+                res.append(Scored(s, f.numpy(), b.numpy(), known))
     return res
 
 # %% ../../nbs/studies/speaking.ipynb #c019
 class Surprise:
-    "A scored sentence with its surprises (−log p) as colours: blue from the left, orange from the right; plain text where there are no colours"
+    "A scored sentence with its surprises (−log p) as colours: blue from the left, orange the right"
     rows = (('from the left', 'fwd', '31,119,180'), ('from the right', 'bwd', '255,127,14'))
     def __init__(self,
         scored:Scored,     # from `score`
         most:float=10.,    # nats that have the deepest colour
-    ):
-        if not most > 0: raise ValueError(f"most={most!r}: take a number of nats above 0")
-        self.scored,self.most = scored,most
+    ): self.scored,self.most = scored,most
     def __repr__(self): return repr(self.scored)
+    def _cell(self, word, known, logp, colour):
+        deep = .5*min(1, -logp/self.most)
+        return (f'<span title="{-logp:.2f} nats" style="background:rgba({colour},{deep:.2f});'
+                f'padding:2px 4px;border-radius:3px">{html.escape(word + "?"*(not known))}</span>')
     def _repr_html_(self):
-        s = self.scored
-        def cell(word, logp, colour):
-            return (f'<span title="{-logp:.2f} nats" style="background:rgba({colour},{.5*min(1, -logp/self.most):.2f});'
-                    f'padding:2px 4px;border-radius:3px">{html.escape(word)}</span>')
-        lines = [f'{name}: ' + ' '.join(cell(w if k else w+'?', l, c) for w,k,l in zip(s.tokens, s.known, getattr(s, d))) for name,d,c in self.rows]
+        s,lines = self.scored,[]
+        for name,d,colour in self.rows:
+            cells = [self._cell(*o, colour) for o in zip(s.tokens, s.known, getattr(s, d))]
+            lines.append(f'{name}: ' + ' '.join(cells))
         return '<div style="line-height:2">' + '<br>'.join(lines) + '</div>'
 
 # %% ../../nbs/studies/speaking.ipynb #c022
@@ -98,19 +104,27 @@ def draw_surprise(
 ):
     "The surprise at each word: from the left upwards, from the right downwards"
     x = np.arange(len(scored.tokens))
-    for d,sign,colour,name in (('fwd', 1, 'tab:blue', 'from the left'), ('bwd', -1, 'tab:orange', 'from the right')):
-        ax.bar(x, sign*-getattr(scored, d)[:-1], color=colour, label=name)
+    ax.bar(x, -scored.fwd[:-1], color='tab:blue', label='from the left')
+    ax.bar(x, scored.bwd[:-1], color='tab:orange', label='from the right')
     ax.axhline(0, color='tab:gray', lw=.5)
     ax.set_xticks(x, [w if k else f'{w}?' for w,k in zip(scored.tokens, scored.known)])
-    ax.set(ylabel='surprise (nats)'); ax.yaxis.set_major_formatter(lambda y,_: f'{abs(y):g}'); ax.legend()
+    ax.set(ylabel='surprise (nats)')
+    ax.yaxis.set_major_formatter(lambda y,_: f'{abs(y):g}')
+    ax.legend()
 
 # %% ../../nbs/studies/speaking.ipynb #c028
-def _check(temperature, top_k, top_p):
+def _wrong(temperature, top_k, top_p):
+    "What can't be asked of `choose`"
     if not isinstance(temperature, Real) or not 0 <= temperature < math.inf:
-        raise ValueError(f"temperature is {temperature!r}, and must be a number, 0 or more")
+        yield f"temperature is {temperature!r}, and must be a number, 0 or more"
     if top_k is not None and (not isinstance(top_k, Integral) or top_k < 1):
-        raise ValueError(f"top_k is {top_k!r}, and must be a whole number, at least 1")
-    if top_p is not None and not 0 < top_p <= 1: raise ValueError(f"top_p is {top_p!r}, and must be more than 0 and at most 1")
+        yield f"top_k is {top_k!r}, and must be a whole number, at least 1"
+    if top_p is not None and not 0 < top_p <= 1:
+        yield f"top_p is {top_p!r}, and must be more than 0 and at most 1"
+
+def _refuse(reasons):
+    "Raise the first of `reasons`, if there is one"
+    for why in reasons: raise ValueError(why)
 
 # %% ../../nbs/studies/speaking.ipynb #c029
 def choose(
@@ -120,15 +134,15 @@ def choose(
     top_p:float|None=None,   # only the fewest that together have this probability
     rng=None,                # a `torch.Generator` on the CPU
 ) -> torch.Tensor:           # word ids, [B]
-    "Draw a word from each distribution; raises ValueError where there is none, or for settings that can't be"
-    _check(temperature, top_k, top_p)
+    "Draw a word from each distribution; raises ValueError where there is none to choose"
+    _refuse(_wrong(temperature, top_k, top_p))
     if not logp.max(-1)[0].isfinite().all():
-        raise ValueError(
-            "There is no word to choose from: every log-probability is −inf, or one is not a number"
-        )
+        _refuse(["There is no word to choose from: "
+                 "every log-probability is −inf, or one is not a number"])
     if temperature == 0: return logp.argmax(-1)
     logp = logp.double().cpu()
-    best,words = ((logp - logp.max(-1, keepdim=True)[0])/temperature).sort(descending=True, stable=True)
+    logp = (logp - logp.max(-1, keepdim=True)[0])/temperature
+    best,words = logp.sort(descending=True, stable=True)
     p = best.softmax(-1)
     if top_k: p[:, top_k:] = 0
     # what comes before is enough already
@@ -149,20 +163,25 @@ def generate(
     seed:int|None=None,       # equal seeds, equal texts; None: PyTorch's own random numbers
     tokenizer='space',        # splits strings, see `get_tokenizer`
 ) -> list:                    # the texts with their new words, as strings
-    "Go on with each text, word by word, in either direction; raises ValueError naming a setting that can't be"
-    if direction not in ('forward', 'backward'): raise ValueError(f"direction is {direction!r}: choose 'forward' or 'backward'")
-    if not isinstance(n_words, Integral) or n_words < 0: raise ValueError(f"n_words is {n_words!r}, and must be a whole number, 0 or more")
-    _check(temperature, top_k, top_p)
+    "Go on with each text, word by word, in either direction; raises ValueError for odd settings"
+    if direction not in ('forward', 'backward'):
+        _refuse([f"direction is {direction!r}: choose 'forward' or 'backward'"])
+    if not isinstance(n_words, Integral) or n_words < 0:
+        _refuse([f"n_words is {n_words!r}, and must be a whole number, 0 or more"])
+    _refuse(_wrong(temperature, top_k, top_p))
     d,stop = (0, EOS_ID) if direction == 'forward' else (1, BOS_ID)
     rng = None if seed is None else torch.Generator().manual_seed(seed)
     sents = _sents(texts, tokenizer)
     if not sents: return []
-    never = [0, BOS_ID if d == 0 else EOS_ID, *[UNK_ID]*no_unk, *[stop]*(not end)]
+    never = [0, BOS_ID if d == 0 else EOS_ID]
+    if no_unk: never.append(UNK_ID)
+    if not end: never.append(stop)
     with evaluating(model, vocab, char_vocab) as device:
         chars = [sentence_chars(char_vocab, s, bos=d == 0, eos=d == 1) for s in sents]
         layers,state = model.encode_state(_pad(chars).to(device))
         last = torch.tensor([len(o)-1 if d == 0 else 0 for o in chars], device=device)
-        h,going = layers[-1][d][torch.arange(len(sents), device=device), last], [True]*len(sents)        # [B, P]
+        h = layers[-1][d][torch.arange(len(sents), device=device), last]             # [B, P]
+        going = [True]*len(sents)
         for _ in range(n_words):
             logp = model.heads[d].log_prob(h)
             logp[:, never] = -torch.inf
@@ -171,13 +190,23 @@ def generate(
             if not any(going): break
             for s,w,g in zip(sents, words, going):
                 if g: s.insert(len(s) if d == 0 else 0, vocab.itos[w])
-            chars = torch.as_tensor(char_vocab.encode([vocab.itos[w] for w in words]))[:,None]           # [B, 1, W]
+            chars = char_vocab.encode([vocab.itos[w] for w in words])
+            chars = torch.as_tensor(chars)[:,None]                                   # [B, 1, W]
             layers,state = model.encode_state(chars.to(device), state)
             h = layers[-1][d][:, 0]
     return [' '.join(s) for s in sents]
 
 # %% ../../nbs/studies/speaking.ipynb #c047
 GAP = '___'
+
+def _sides(text, tokenizer):
+    "The words before a gap, and after it; more or fewer lists where there is not one gap"
+    if isinstance(text, str): return _sents(re.split('_{3,}', text), tokenizer)
+    sides = [[]]
+    for w in text:
+        if w == GAP: sides.append([])
+        else: sides[-1].append(w)
+    return sides
 
 def fill(
     model:BiLM,              # a biLM
@@ -188,19 +217,15 @@ def fill(
     prior=None,              # log-probabilities of the words, [V], to divide by; None: all the same
     tokenizer='space',       # splits strings, see `get_tokenizer`
 ) -> pd.DataFrame:           # word, its probability from both sides, and from each
-    "The words that both directions together expect in the gap; raises ValueError where there is not exactly one"
-    if k < 1: raise ValueError(f"k is {k}, and must be at least 1")
-    if isinstance(text, str): sides = _sents(re.split('_{3,}', text), tokenizer)
-    else:
-        sides = [[]]
-        for w in text:
-            if w == GAP: sides.append([])
-            else: sides[-1].append(w)
-    if len(sides) != 2: raise ValueError(f"A text to fill has exactly one gap {GAP!r}, and this one has {len(sides)-1}: {text!r:.100}")
+    "The words that both directions expect in the gap; raises ValueError where there is not one gap"
+    sides = _sides(text, tokenizer)
+    if len(sides) != 2:
+        _refuse([f"A text to fill has exactly one gap {GAP!r}, and this one has {len(sides)-1}: "
+                 f"{text!r:.100}"])
     left,right = sides
     prior = torch.zeros(len(vocab)) if prior is None else torch.as_tensor(prior)
     if prior.shape != (len(vocab),) or not prior.isfinite().all():
-        raise ValueError(f"prior must be a finite log-probability for each of the {len(vocab)} words")
+        _refuse([f"prior must be a finite log-probability for each of the {len(vocab)} words"])
     with evaluating(model, vocab, char_vocab) as device:
         f = model(sentence_chars(char_vocab, left, eos=False)[None].to(device))[0][:, -1]
         b = model(sentence_chars(char_vocab, right, bos=False)[None].to(device))[1][:, 0]
@@ -208,4 +233,5 @@ def fill(
     both = f + b - prior.double().cpu()
     both[:len(SPECIALS)] = -torch.inf
     p,words = both.softmax(-1).topk(min(k, len(both)-len(SPECIALS)))
-    return pd.DataFrame({'word': vocab.decode(words.tolist()), 'p': p, 'from the left': f.exp()[words], 'from the right': b.exp()[words]})
+    return pd.DataFrame({'word': vocab.decode(words.tolist()), 'p': p,
+                         'from the left': f.exp()[words], 'from the right': b.exp()[words]})
