@@ -37,7 +37,8 @@ def _ranges(prefix):
 # %% ../../nbs/library/tokens.ipynb #c026
 _mark = _ranges('M')   # combining marks: accents, vowel signs, the emoji selector
 _char = rf'[\w{_mark}]'
-_re_word = re.compile(rf'''
+_re_word = re.compile(
+    rf'''
     <unk>                                        # the mark that published corpora use
   | \d+(?:[.,:]\d+)+                             # 1,250.75  10:30
   | {_char}+?(?=n['’]t(?!{_char}))               # did|n't
@@ -47,7 +48,9 @@ _re_word = re.compile(rf'''
   | \.{{2,}} | -{{2,}}                           # ...  --
   | [\U0001F1E6-\U0001F1FF]{{2}}                 # a flag is two letters
   | [^\w\s](?:[{_mark}\U0001F3FB-\U0001F3FF]|\u200d[^\w\s])*   # one sign, with its accents, skin tone and joiners
-''', re.X | re.I)
+''',
+    re.X | re.I,
+)
 
 # %% ../../nbs/library/tokens.ipynb #c027
 def word_tokenize(
