@@ -49,8 +49,8 @@ class NatsMetric(Metric):
         self.reset()
     def reset(self): self.nats,self.n = [0., 0.],[0, 0]
     def accumulate(self, learn):
-        sampled = not getattr(learn.model, 'exact', True)
-        if sampled and getattr(learn, 'training', False): return     # such a loss is no likelihood
+        if getattr(learn, 'training', False) and not getattr(learn.model, 'exact', True):
+            return                                         # a sampled loss is no likelihood
         for d in self.directions:
             self.nats[d] += learn.pred[d].detach().double().sum().item()
             self.n[d] += len(learn.pred[d])
