@@ -1,9 +1,10 @@
 """Quarto calls this after it has built the site, for what neither it nor nbdev does here:
 
 - llms.txt, an index of the pages in the order of the sidebar;
-- the chapters' numbers in the sidebar, titles, breadcrumbs, previous and next, and in what the search shows;
+- the numbers of the course in the sidebar, titles, breadcrumbs, previous and next, and in what the search shows;
+- one shelf open in the sidebar: that of the page, or else the course; previous and next inside the course only;
 - exported code: what fits on a screen stands open, what is longer is folded under the names that it defines;
-- solutions folded like the hints, as a list; columns of numbers set as numbers; the notebooks' last line, "Previous · Next", left to Quarto's own;
+- solutions folded like the hints, as a list; columns of numbers set as numbers;
 - names for the navigations;
 - an anchor at each definition that is linked to (nbdev sets anchors only where it shows a signature in place of the code), and no link to what no page defines;
 - a link past the navigation, first on each page;
@@ -16,7 +17,7 @@ import json, logging, os, re, shutil, struct
 from html import escape, unescape
 from html.parser import HTMLParser
 from pathlib import Path
-from urllib.parse import unquote
+from urllib.parse import unquote, urldefrag, urljoin
 
 class Page(HTMLParser):
     "What llms.txt needs from a built page: its title, its description, its address, and the sidebar's sections with their links"
@@ -64,31 +65,42 @@ def without_unused(html):
     "`html` without require.js and jQuery: Quarto loads them from another host for every notebook with an HTML table, in case it held a widget"
     return html if 'application/vnd.jupyter.widget' in html else re.sub(UNUSED, '', html)
 
-def numbers(docs):
+def pages(docs):
+    "The text of each page, by its place on the site"
+    return {f.relative_to(docs).as_posix(): f.read_text(encoding='utf-8') for f in sorted(docs.rglob('*.html')) if 'site_libs' not in f.parts}
+
+def target(link, page, base):
+    "The page of the site at `base` and the anchor on it that `link` of `page` leads to; no page where it leads away"
+    url,anchor = urldefrag(urljoin(base + page, link))
+    return (url.removeprefix(base) or 'index.html' if url.startswith(base) else None), anchor
+
+def numbers(pages):
     "The number of each chapter by its page: nbdev takes it out of the address, the link to the source still has it"
-    found = {f.relative_to(docs).as_posix(): re.search(r'/nbs/(?:\w+/)?(\d+)_\w+\.ipynb"', f.read_text(encoding='utf-8')) for f in docs.rglob('*.html')}
+    found = {page: re.search(r'/nbs/course/(\d+)_\w+\.ipynb"', html) for page,html in pages.items()}
     return {page: m[1] for page,m in found.items() if m}
 
-def numbered(html, numbers):
-    "`html` with the numbers of the chapters before their titles in the sidebar: the chapters name one another by number"
-    def number(m): return m[0] if m[2] not in numbers else f'{m[1]}<span class="chapter-number">{numbers[m[2]]}</span> '
-    return re.sub(r'(<a href="[^"]*?([\w-]+\.html)" class="sidebar-item-text sidebar-link[^"]*">\s*<span class="menu-text">)(?!<span)', number, html)
+def numbered(html, page, numbers, base):
+    "`html` of `page` with the numbers of the chapters in the title, the heading, the breadcrumb, the sidebar, and in previous and next"
+    def span(page): return f'<span class="chapter-number">{numbers[page]}</span> ' if page in numbers else ''
+    def linked(m): return m[0] + span(target(m[1], page, base)[0])
+    if page in numbers: html = re.sub(rf'<title>(?!{numbers[page]} )', f'<title>{numbers[page]} ', html, count=1)
+    for before in (r'<h1 class="title[^"]*">(?!<span)', r'<li class="breadcrumb-item"><a href="[^"]*">(?=[^<]*</a></li></ol>)'):
+        html = re.sub(before, lambda m: m[0] + span(page), html)
+    for before in (r'<a href="([^"]*)" class="sidebar-item-text sidebar-link[^"]*">\s*<span class="menu-text">(?!<span)',
+                   r'<a href="([^"]*)" class="pagination-link"[^>]*>\s*(?:<i [^>]*></i>\s*)?<span class="nav-page-text">(?!<span)'):
+        html = re.sub(before, linked, html)
+    return html
 
-def number_of(page, numbers): return f'<span class="chapter-number">{numbers[page]}</span> '
-
-def titled(html, page, numbers):
-    "`html` of `page` with the number of its chapter in the title, the heading and the breadcrumb, and its neighbours' numbers in previous and next"
-    if page in numbers:
-        html = re.sub(rf'<title>(?!{numbers[page]} )', f'<title>{numbers[page]} ', html, count=1)
-        for before in (r'<h1 class="title[^"]*">(?!<span class="chapter)', r'<li class="breadcrumb-item"><a href="[^"]*">(?=[^<]*</a></li></ol>)'):
-            html = re.sub(before, lambda m: m[0] + number_of(page, numbers), html)
-    def neighbour(m): return m[0] if m[2] not in numbers else m[1] + number_of(m[2], numbers)
-    return re.sub(r'(<a href="[^"]*?([\w-]+\.html)" class="pagination-link".*?<span class="nav-page-text">)(?!<span)', neighbour, html, flags=re.S)
+def opened(html):
+    "`html` with the first shelf open in the sidebar where no other is: a newcomer sees the course"
+    if '"collapse list-unstyled sidebar-section depth1 show"' in html: return html
+    html = re.sub(r'(sidebar-link text-start|sidebar-item-toggle text-start) collapsed("[^>]*#quarto-sidebar-section-1"[^>]*aria-expanded=)"false"', r'\1\2"true"', html)
+    return html.replace('id="quarto-sidebar-section-1" class="collapse list-unstyled sidebar-section depth1 "', 'id="quarto-sidebar-section-1" class="collapse list-unstyled sidebar-section depth1 show"')
 
 def found(items, numbers):
     "The entries of the search with the number of the chapter before its title"
     def title(o):
-        n = numbers.get(o['href'].split('#')[0].split('/')[-1])
+        n = numbers.get(o['href'].split('#')[0])
         return o['title'] if not n or o['title'].startswith(n + ' ') else f"{n} {o['title']}"
     return [o | {'title': title(o)} for o in items]
 
@@ -125,11 +137,15 @@ def solved(html):
     text = re.sub(rf'(?:{ANSWER.pattern}\s*)+', lambda m: '<ol>\n' + ANSWER.sub(r'<li value="\1"><p>\2</p></li>', m[0]) + '</ol>\n', text, flags=re.S)
     return f'{html[:a]}\n<details class="solutions"><summary>Show the solutions</summary>\n{text}</details>\n{html[b:]}'
 
-NEIGHBOURS = re.compile(r'<p>(?:Previous|Next|Start): <a href="[^"]*">(?:(?!<p>).)*</p>\s*(?=(?:</section>\s*|</details>\s*)*(?:</main>|<a onclick=))', re.S)
+LAST = re.compile(r'<p><strong>Previous</strong>: (?:(?!<p>).)*</p>\s*(?=(?:</section>\s*|</details>\s*)*(?:</main>|<a onclick=))', re.S)
 
-def one_turn(html):
-    "`html` without the line of links that ends each notebook: the page has its own at the same place"
-    return NEIGHBOURS.sub('', html) if 'pagination-link' in html else html
+def one_turn(html, page, base):
+    "`html` with one way on: Quarto's previous and next inside the course, in place of the line that ends each notebook; elsewhere that line alone"
+    nav = re.search(r'<nav class="page-navigation.*?</nav>', html, re.S)
+    if not nav: return html
+    ends = [target(o, page, base)[0] for o in re.findall(r'<a href="([^"]*)" class="pagination-link"', nav[0])]
+    if all(o.startswith(('index.html', 'course/')) for o in [page, *ends]): return LAST.sub('', html)
+    return html.replace(nav[0], '')
 
 NUMBER = re.compile(r'[+\-−–]?(?:\d[\d,. \u202f]*(?:[eE][+-]?\d+)?|nan|inf)\s?(?:%|×|s|ms|MB|kB|GB|M|k)?|—|-|')
 
@@ -158,11 +174,13 @@ def named(html):
         html = re.sub(rf'({find})(?! aria-label)', rf'\1 aria-label="{name}"', html)
     return html
 
-def linked(docs):
-    "For each page the anchors that links to the published site name: nbdev writes one for each name in backticks"
+def linked(pages, base):
+    "For each page the anchors that links of all `pages` name: nbdev writes one for each name in backticks"
     res = {}
-    for f in docs.glob('*.html'):
-        for page,anchor in re.findall(r'href="(?:https://[^"#]*/)?([\w-]+\.html)#([\w.]+)"', f.read_text(encoding='utf-8')): res.setdefault(page, set()).add(anchor)
+    for page,html in pages.items():
+        for link in re.findall(r'href="([^"]*#[\w.]+)"', html):
+            to,anchor = target(link, page, base)
+            res.setdefault(to, set()).add(anchor)
     return res
 
 CODE = re.compile(r'(?<=>)<pre class="sourceCode.*?</pre>', re.S)
@@ -180,10 +198,12 @@ def anchored(html, anchors):
     for i,o in at: html = f'{html[:i]}<span id="{o}" class="definition"></span>{html[i:]}'
     return html
 
-def unlinked(html, page, ids):
+def unlinked(html, page, ids, base):
     "`html` without links from code to an anchor that `ids` of the pages lack: private names, and words that are the name of a method elsewhere"
-    def keep(m): return m[0] if m[2] in ids.get(m[1] or page, ()) else m[3]
-    return re.sub(r'<a href="(?:\./)?([\w-]+\.html)?#([\w.]+)">(<code>[^<]*</code>)</a>', keep, html)
+    def keep(m):
+        to,anchor = target(m[1], page, base)
+        return m[0] if not to or anchor in ids.get(to, ()) else m[2]
+    return re.sub(r'<a href="([^"]*#[\w.]+)">(<code>[^<]*</code>)</a>', keep, html)
 
 def skippable(html):
     "`html` with a link to the text as the first thing that the keyboard reaches"
@@ -222,9 +242,9 @@ def fewer_icons(docs):
     cut.subset(f)
     f.save(font)
 
-def within(html, base):
+def within(html, page, base):
     "`html` with links to pages of the site at `base` made relative"
-    return re.sub(rf'(<a\b[^>]*?\shref="){re.escape(base)}(?=[\w-]+\.html)', r'\1', html)
+    return re.sub(rf'(<a\b[^>]*?\shref="){re.escape(base)}(?=[\w/-]+\.html)', rf"\1{'../'*page.count('/')}", html)
 
 BOX = Path(__file__).resolve().parent.parent/'elmo_fastai'/'box'/'tiny-en'
 
@@ -234,19 +254,20 @@ def boxed(live):
     for name in ('config.json', 'model.safetensors'): shutil.copyfile(BOX/name, live/BOX.name/name)
 
 if __name__ == '__main__':
-    docs = Path(os.environ['QUARTO_PROJECT_OUTPUT_DIR'])
-    chapters,anchors,base = numbers(docs),linked(docs),Page((docs/'index.html').read_text(encoding='utf-8')).url.removesuffix('index.html')
-    if os.environ.get('QUARTO_PROJECT_RENDER_ALL'): (docs/'llms.txt').write_text(llms(docs), encoding='utf-8')     # not after a single page
-    html = {f.name: f.read_text(encoding='utf-8') for f in docs.glob('*.html')}
-    def page(p, o):
-        for change in (skippable, described, without_unused, named, one_turn, set_as_numbers): o = change(o)
-        o = titled(numbered(sized(o, docs), chapters), p, chapters)
-        return within(solved(unfolded(anchored(o, anchors.get(p, set())))), base)
-    new = {p: page(p, o) for p,o in html.items()}
+    docs, whole = Path(os.environ['QUARTO_PROJECT_OUTPUT_DIR']), os.environ.get('QUARTO_PROJECT_RENDER_ALL')     # not after a single page
+    html = pages(docs)
+    base = Page(html['index.html']).url.removesuffix('index.html')
+    chapters,anchors = numbers(html),linked(html, base)
+    if whole: (docs/'llms.txt').write_text(llms(docs), encoding='utf-8')
+    def finished(page, o):
+        for change in (skippable, opened, described, without_unused, named, set_as_numbers): o = change(o)
+        o = numbered(one_turn(sized(o, (docs/page).parent), page, base), page, chapters, base)
+        return within(solved(unfolded(anchored(o, anchors.get(page, set())))), page, base)
+    new = {page: finished(page, o) for page,o in html.items()}
     boxed(docs/'live')
-    if os.environ.get('QUARTO_PROJECT_RENDER_ALL'): fewer_icons(docs)
+    if whole: fewer_icons(docs)
     search = docs/'search.json'
     search.write_text(json.dumps(found(json.loads(search.read_text(encoding='utf-8')), chapters), ensure_ascii=False), encoding='utf-8')
-    ids = {p: set(re.findall(r'\bid="([^"]+)"', o)) for p,o in new.items()}
-    for p,o in new.items():
-        if (o := unlinked(o, p, ids)) != html[p]: (docs/p).write_text(o, encoding='utf-8')
+    ids = {page: set(re.findall(r'\bid="([^"]+)"', o)) for page,o in new.items()}
+    for page,o in new.items():
+        if (o := unlinked(o, page, ids, base)) != html[page]: (docs/page).write_text(o, encoding='utf-8')
