@@ -5,7 +5,7 @@ from urllib.parse import unquote, urldefrag, urljoin
 
 import pytest, yaml
 
-from notebooks import SHELVES, directives, home, name, nbs, order, read, root, rule_for, site, source, taught
+from notebooks import SHELVES, home, name, nbs, order, read, root, rule_for, site, source, taught
 
 config = site()
 web,html = config['website'], config['format']['html']
