@@ -171,7 +171,8 @@ def check_options(elmo, layers, pool, dtype, budget, mix):
              (pool is None or pool in POOLS, f"pool={pool!r}: take None, {pools}"),
              (str(dtype).removeprefix('torch.') in ('float32', 'float16'),
               f"dtype={dtype!r}: take 'float32' or 'float16'"),
-             (budget >= 3, f"budget={budget!r}: take a whole number of tokens from 3 up"),
+             (type(budget) is int and budget >= 3,
+              f"budget={budget!r}: take a whole number of tokens from 3 up"),
              *((False, why) for why in (no_mix(elmo, mix) if layers == 'mix' else ())))
     for ok,why in rules:
         if not ok: raise ValueError(why)

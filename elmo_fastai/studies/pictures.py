@@ -16,7 +16,7 @@ from sklearn.manifold import TSNE
 from torch import nn
 from ..base.errors import CorpusError
 from ..base.look import PALETTE, SENSE_COLOURS
-from ..nn.bilm import evaluating, sentence_chars
+from ..nn.bilm import eval_mode as evaluating, sentence_chars
 from ..elmo.module import Elmo, ScalarMix
 from .probe import Tokens, even_out, fit, labelled, linear, which_layers
 

@@ -261,8 +261,9 @@ def _misfits(saved):
         yield f"n_chars={config.n_chars}, max_chars={config.max_chars}"
     try:
         with torch.device('meta'): wanted = BiLM(config, saved.run['text']['words']).state_dict()
-    except (RuntimeError, ValueError) as e:
+    except (RuntimeError, TypeError, ValueError) as e:
         yield str(e)[:200]
+        return
     def shape(weights, k): return tuple(getattr(weights.get(k), 'shape', ()))
     for k in {**wanted, **found}:
         a,b = shape(wanted, k),shape(found, k)
