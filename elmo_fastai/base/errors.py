@@ -6,7 +6,7 @@
 __all__ = ['CorpusError', 'ModelFileError', 'CheckpointError', 'CommandError']
 
 # %% ../../nbs/library/errors.ipynb #imports
-#| export
+from contextlib import contextmanager
 
 # %% ../../nbs/library/errors.ipynb #c1
 class CorpusError(ValueError):
@@ -25,3 +25,20 @@ class CommandError(ValueError):
 def require(ok, why, error=CorpusError):
     "Raise `error`, with the sentence `why`, unless `ok`"
     if not ok: raise error(why)
+
+def refuse(reasons, error=CorpusError):
+    "Raise `error` with the first of `reasons`, if there is one"
+    for why in reasons: raise error(why) from None
+
+def one_of(name, value, choices):
+    "Raise `ValueError` unless `value` is one of `choices`"
+    if value in choices: return
+    *first,last = map(repr, choices)
+    raise ValueError(f"{name}={value!r}: take {', '.join(first)} or {last}")
+
+@contextmanager
+def as_error(error, what):
+    "Whatever goes wrong inside becomes an `error` that begins with `what`"
+    try: yield
+    except error: raise
+    except Exception as e: raise error(f"{what}: {type(e).__name__}: {str(e)[:300]}") from e
