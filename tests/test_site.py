@@ -87,9 +87,11 @@ def paragraphs(nb):
 def processed(nb):
     "The markdown that nbdev hands to Quarto: its own processing of the notebook"
     from nbdev.process import read_nb
-    from nbdev.processors import FilterDefaults
+    from nbdev.processors import FilterDefaults, exec_show_docs
+    class Unexecuted(FilterDefaults):       # each shell that executes would be cleared at exit, for seconds
+        def base_procs(self): return [o for o in super().base_procs() if o is not exec_show_docs]
     made = read_nb(nb)
-    FilterDefaults()(made)
+    Unexecuted()(made)
     return '\n\n'.join(c.source or '' for c in made.cells if c.cell_type != 'code')
 
 LINK = re.compile(r'\[(`[^`]*`)\]\([^)]*\)')               # nbdev links names in backticks
