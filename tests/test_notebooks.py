@@ -12,7 +12,7 @@ WIDEST = 100    # characters a line of code
 
 def test_there_are_chapters():
     assert [f.stem[:2] for f in taught] == [f'{i:02}' for i in range(15)]
-    assert {f.stem for f in nbs} >= {'index', 'reference'} and all(map(on, SHELVES))
+    assert {f.stem for f in nbs} >= {'index', 'glossary'} and all(map(on, SHELVES))
 
 @each
 def test_format_and_ids(nb):
