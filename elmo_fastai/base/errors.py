@@ -41,4 +41,6 @@ def as_error(error, what):
     "Whatever goes wrong inside becomes an `error` that begins with `what`"
     try: yield
     except error: raise
-    except Exception as e: raise error(f"{what}: {type(e).__name__}: {str(e)[:300]}") from e
+    except Exception as e:
+        why = f"{type(e).__name__}: {' '.join(str(e).split()):.300}"
+        raise error(f"{what}: {getattr(e, 'strerror', None) or why}") from e

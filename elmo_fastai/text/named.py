@@ -9,9 +9,8 @@ __all__ = ['CORPORA', 'get_corpus']
 import glob, os
 from pathlib import Path
 from ..base.errors import CorpusError, require
-from .books import english, novels
-from .corpora import Corpus, reuters, sst2, tiny_shakespeare, toy_corpus, ud_ewt
-from .corpora import wikitext2
+from .books import english, novels, reuters
+from .corpora import Corpus, sst2, tiny_shakespeare, toy_corpus, ud_ewt, wikitext2
 from .tables import c4, file_corpus, hub_corpus, table_corpus
 
 # %% ../../nbs/library/named.ipynb #c083

@@ -7,7 +7,8 @@ __all__ = ['TEXT_COLUMNS', 'READERS', 'text_column', 'is_missing', 'check_text',
            'file_corpus', 'hub_corpus', 'DiskLines', 'stream_corpus', 'c4']
 
 # %% ../../nbs/library/tables.ipynb #c003
-import hashlib, json, math, os, re, shutil, zlib
+import hashlib, json, math, os, re, shutil
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import contextmanager
@@ -15,13 +16,12 @@ from functools import partial
 from itertools import chain, count, islice
 from pathlib import Path
 import pandas as pd
-from fastcore.basics import patch
 from fastcore.xdg import xdg_cache_home
-from ..base.errors import CorpusError, require
+from ..base.errors import CorpusError, as_error, refuse, require
 from ..base.files import check_utf8, regular_file, whole_folder
-from .corpora import Corpus, SPLITS, TEXT_ENDINGS, all_lines, each_once, ending
-from .corpora import files_corpus, files_in, folder_of, from_hub, lines_of
-from .corpora import local_folder, split_files, split_lines, text_corpus, text_files
+from .corpora import Corpus, SPLITS, TEXT_ENDINGS, all_lines, ending, files_corpus, files_in
+from .corpora import folder_of, from_hub, local_folder, split_files, split_lines, text_corpus
+from .corpora import text_files
 
 # %% ../../nbs/library/tables.ipynb #c009
 TEXT_COLUMNS = 'text', 'sentence', 'review', 'content'
@@ -31,17 +31,15 @@ def text_column(
     col:str=None,  # the one to read; None: the first of `TEXT_COLUMNS`
 )->str:
     "The column with the text; raises `CorpusError` if it isn't there"
-    names = list(names)
-    if col is None: col = next((o for o in TEXT_COLUMNS if o in names), None)
-    n = names.count(col)
-    if n == 1 and col is not None: return col
-    if not names: why = "the table has no columns"
-    elif n > 1: why = f"there are {n} columns {col!r}: rename the one with the text"
-    else:
-        wanted = ' or '.join(map(repr, [col] if col else TEXT_COLUMNS))
-        why = (f"there is no column {wanted} among {', '.join(map(repr, names))}: "
-               f"name the one with the text, as in text_col={names[-1]!r}")
-    raise CorpusError(why)
+    names, wanted = list(names), TEXT_COLUMNS if col is None else [col]
+    found = next((o for o in wanted if o in names), None)
+    if found is not None and names.count(found) == 1: return found
+    require(names, "the table has no columns")
+    require(found is None, f"there are {names.count(found)} columns {found!r}: "
+                           "rename the one with the text")
+    raise CorpusError(f"there is no column {' or '.join(map(repr, wanted))} among "
+                      f"{', '.join(map(repr, names))}: name the one with the text, "
+                      f"as in text_col={names[-1]!r}")
 
 # %% ../../nbs/library/tables.ipynb #c012
 _half_pair = re.compile('[\ud800-\udfff]')
@@ -80,31 +78,24 @@ def row_lines(
 
 # %% ../../nbs/library/tables.ipynb #c015
 def _values(data, col, n_rows=None, where=''):
-    "The values of the text column of `data`, and its name"
+    "The values of the text column of `data`, and what to call it"
     if isinstance(data, pd.DataFrame):
         col = text_column(data.columns, col)
         return data[col].iloc[:n_rows], f'column {col!r}{where}'
-    sized, why = hasattr(data, '__len__'), None
-    if isinstance(data, (str, bytes)) or not hasattr(data, '__iter__'):
-        why = ("expected a table, a data set or a list of texts, "
-               f"and got {type(data).__name__} {data!r:.60}")
-    elif n_rows is None and not sized:
-        why = ("this data set has no length: say with n_rows how many rows to take, "
-               "or keep it on disk with `stream_corpus`")
-    elif sized and not len(data): why = "the data set has no rows"
-    if why: raise CorpusError(why)
+    if isinstance(data, (str, bytes)) or not hasattr(data, '__iter__'): raise CorpusError(
+        "expected a table, a data set or a list of texts, "
+        f"and got {type(data).__name__} {data!r:.60}")
+    require(n_rows is not None or hasattr(data, '__len__'),
+            "this data set has no length: say with n_rows how many rows to take, "
+            "or keep it on disk with `stream_corpus`")
     rows = islice(data, n_rows)
-    first = next(rows, None)
-    rows = chain([first], rows)
-    if not isinstance(first, dict): return rows, 'the list'
-    col = text_column(first, col)
+    first = list(islice(rows, 1))
+    rows = chain(first, rows)
+    if not first or not isinstance(first[0], dict): return rows, 'the list'
+    col = text_column(first[0], col)
     return (o.get(col) if isinstance(o, dict) else o for o in rows), f'column {col!r}'
 
 # %% ../../nbs/library/tables.ipynb #c017
-def _whole(name, n, what):
-    require(hasattr(n, '__index__') and n > 0,
-            f"{name} must be a whole number of {what} from 1 up, not {n!r}")
-
 def parts_of(data):
     "The parts of `data` by our names for them: 'train', and 'valid' and 'test' if it has them"
     if not isinstance(data, dict): return dict(train=data)
@@ -119,12 +110,11 @@ def table_corpus(
     text_col:str=None,      # the column with the text; None: one of `TEXT_COLUMNS`
     valid:float=0.05,       # share of the lines at the end, where `data` has no split of that name
     test:float=0.05,        # likewise; none is cut off where `data` has 'valid' and no 'test'
-    name:str='table',       # what to call the corpus
+    name:str='table',
     tokenizer:str='words',  # 'space' for text that is already cut into tokens by white space
     n_rows:int=None,        # take the first rows only; needed where `data` has no length
 )->Corpus:
     "A corpus of a table's rows; what is missing or blank is left out, and counted in `skipped`"
-    if n_rows is not None: _whole('n_rows', n_rows, 'rows')
     lines, skipped = {}, Counter()
     for k,part in parts_of(data).items():
         lines[k], left = row_lines(*_values(part, text_col, n_rows))
@@ -133,18 +123,10 @@ def table_corpus(
     return Corpus(name, lines, tokenizer, skipped=skipped)
 
 # %% ../../nbs/library/tables.ipynb #c019a
-READERS = {'.csv': pd.read_csv, '.tsv': pd.read_csv, '.parquet': pd.read_parquet,
-           '.json': pd.read_json, '.jsonl': pd.read_json}
-
-def _unread(e, path, encoding):
-    "Why a table can't be read, in words"
-    if isinstance(e, CorpusError): return str(e)
-    if isinstance(e, FileNotFoundError): return f"there is no file '{path}'"
-    why = f"{(str(e) or type(e).__name__).splitlines()[0]:.200}"
-    if isinstance(e, LookupError):
-        why = f"there is no encoding {encoding!r}, try 'utf-8', 'latin-1' or 'cp1252'"
-    if isinstance(e, UnicodeDecodeError): why = f"{e}. Name its encoding, as in encoding='latin-1'"
-    return f"can't read '{path}': {why}"
+_csv = partial(pd.read_csv, keep_default_na=False, na_values=[''])
+_json = partial(pd.read_json, dtype=False)
+READERS = {'.csv': _csv, '.tsv': partial(_csv, sep='\t'), '.parquet': pd.read_parquet,
+           '.json': _json, '.jsonl': partial(_json, lines=True)}
 
 def read_table(
     path,              # .csv, .tsv, .json (a list of rows), .jsonl (a row a line), or .gz; .parquet
@@ -152,46 +134,34 @@ def read_table(
 ) -> pd.DataFrame:
     "A table from a file; a text such as 'NA' stays a text. Raises `CorpusError` naming the file"
     path = Path(path).expanduser()
-    kind, kw, why = ending(path), dict(encoding=encoding or 'utf-8'), None
-    if kind not in READERS:
-        why = f"'{path}' is none of {', '.join(READERS)}: which kind of table is it?"
-    if kind == '.parquet' and encoding:
-        why = f"can't read '{path}': it knows its own encoding, leave encoding={encoding!r} out"
-    if why: raise CorpusError(why)
-    if kind == '.parquet': kw = {}
-    elif kind.startswith('.json'): kw |= dict(lines=kind == '.jsonl', dtype=False)
-    else: kw |= dict(keep_default_na=False, na_values=[''], sep='\t' if kind == '.tsv' else ',')
-    try:
-        if kind != '.parquet' and not encoding: check_utf8(regular_file(path), otherwise=True)
-        return READERS[kind](regular_file(path), **kw)
-    except (OSError, ValueError, EOFError, LookupError, zlib.error) as e:
-        raise CorpusError(_unread(e, path, encoding)) from None
+    kind, is_text = ending(path), ending(path) != '.parquet'
+    kinds = ', '.join(READERS)
+    require(kind in READERS, f"'{path}' is none of {kinds}: which kind of table is it?")
+    with as_error(CorpusError, f"can't read '{path}'"):
+        regular_file(path)
+        if is_text and not encoding: check_utf8(path, otherwise=True)
+        kw = dict(encoding=encoding or 'utf-8') if is_text else {}
+        try: return READERS[kind](path, **kw)
+        except UnicodeDecodeError as e: raise CorpusError(
+            f"can't read '{path}': {e}. Name its encoding, as in encoding='latin-1'") from None
 
 # %% ../../nbs/library/tables.ipynb #c019b
-def table_files(path):
-    folder = folder_of(path)
-    return each_once(files_in(folder, READERS)) if folder else text_files(path)
-
 def holds_tables(path):
     "Does `path` name tables? A folder may have both: README.txt beside train.csv and valid.csv"
     if folder := folder_of(path):
         text,tables = files_in(folder, TEXT_ENDINGS), files_in(folder, READERS)
-        if tables and not text: return True
-        return bool(split_files(tables)[0] and not split_files(text)[0])
-    files = text_files(path)
-    tables = [o for o in files if ending(o) in READERS]
-    others = [o for o in files if o not in tables]
-    if tables and others: raise CorpusError(
-        f"{tables[0].name} is a table and {others[0].name} is not: name files of one kind")
-    return bool(tables)
+        return bool(tables and (not text or split_files(tables)[0] and not split_files(text)[0]))
+    kinds = {ending(o) in READERS: o.name for o in text_files(path)}
+    require(len(kinds) == 1, f"{kinds.get(True)} is a table and {kinds.get(False)} is not: "
+                             "name files of one kind")
+    return True in kinds
 
 def saved_data(folder):
     "The data set that `save_to_disk` of 🤗 datasets wrote into a folder, None if it didn't"
-    from datasets import load_from_disk
     if not any((folder/o).is_file() for o in ('dataset_dict.json', 'dataset_info.json')): return
-    try: return load_from_disk(folder)
-    except Exception as e: raise CorpusError(
-        f"can't read the data set in '{folder}': {type(e).__name__}: {str(e):.200}") from e
+    from datasets import load_from_disk
+    with as_error(CorpusError, f"can't read the data set in '{folder}'"):
+        return load_from_disk(folder)
 
 # %% ../../nbs/library/tables.ipynb #c019c
 def file_corpus(
@@ -199,25 +169,22 @@ def file_corpus(
     text_col:str=None,     # the column of a table with the text; None: one of `TEXT_COLUMNS`
     encoding:str=None,     # of files that are not UTF-8
     valid=None, test=None, # as in `text_corpus`
-    name:str=None,         # what to call the corpus
+    name:str=None,
     tokenizer:str='words', # 'space' for text that is already cut into tokens by white space
 )->Corpus:
     "A corpus of what stands on the disk"
-    folder, why = folder_of(path), None
-    data = saved_data(folder) if folder else None
-    is_table = data is None and holds_tables(path)
-    own = [k for k,v in dict(valid=valid, test=test, encoding=encoding).items() if v is not None]
-    if data is not None and own:
-        why = f"the data set in '{folder}' brings its own splits and encoding: leave {own[0]} out"
-    if data is None and not is_table and text_col is not None:
-        why = (f"'{path}' is read line by line, for it is no table ({', '.join(READERS)}): "
-               f"leave text_col={text_col!r} out")
-    if why: raise CorpusError(why)
-    if data is not None:
-        return table_corpus(data, text_col, name=name or folder.resolve().name, tokenizer=tokenizer)
-    if not is_table: return text_corpus(path, valid, test, name, tokenizer, encoding or 'utf-8')
     def read(f): return row_lines(*_values(read_table(f, encoding), text_col, where=f" of '{f}'"))
-    return files_corpus(path, valid, test, name, tokenizer, table_files, READERS, read)
+    folder = folder_of(path)
+    data = saved_data(folder) if folder else None
+    if data is not None:
+        require(valid is None and test is None and encoding is None,
+                f"the data set in '{folder}' brings its own splits and encoding: "
+                "leave valid, test and encoding out")
+        return table_corpus(data, text_col, name=name or folder.resolve().name, tokenizer=tokenizer)
+    if holds_tables(path): return files_corpus(path, valid, test, name, tokenizer, read, READERS)
+    require(text_col is None, f"'{path}' is read line by line, for it is no table "
+            f"({', '.join(READERS)}): leave text_col={text_col!r} out")
+    return text_corpus(path, valid, test, name, tokenizer, encoding or 'utf-8')
 
 # %% ../../nbs/library/tables.ipynb #c019e
 def hub_corpus(
@@ -231,11 +198,10 @@ def hub_corpus(
     require(repo.strip(), f"'hub:{name}' names no data set: "
             "say hub:owner/name, or hub:owner/name:configuration")
     path = local_folder(repo) if path is None else Path(path).expanduser()
-    if path is None: data = from_hub(repo, **(dict(name=config) if config else {}))
-    else: data = saved_data(path) if path.is_dir() else None
+    data = saved_data(path) if path else from_hub(repo, name=config or None)
     require(data is not None,
             f"'{path}' is no data set that was saved by `save_to_disk` of 🤗 datasets")
-    own = '-'.join(filter(None, (repo.split('/')[-1], config)))
+    own = '-'.join(o for o in (repo.split('/')[-1], config) if o)
     return table_corpus(data, text_col, name=own, tokenizer=tokenizer)
 
 # %% ../../nbs/library/tables.ipynb #c021
@@ -264,21 +230,18 @@ class DiskLines(Sequence):
     def __repr__(self): return f"DiskLines: {len(self):,} lines"
 
 # %% ../../nbs/library/tables.ipynb #c028
-class _Part:
-    "The documents of a part, as rows"
-    def __init__(self, start):
-        self.start, self.docs, self.left = start, 0, Counter()
-        self.text, self.doc = [], []
-    def add(self, doc):
-        n = self.start + self.docs
-        self.docs += 1
-        try: lines = [] if is_missing(doc) else lines_of(check_text(doc, 'a document'))
+def _doc_lines(docs, start):
+    "The lines of documents, each with the number of its document; and what was left out"
+    rows, left = dict(text=[], doc=[]), Counter()
+    for n,doc in enumerate(docs, start):
+        try: lines, _ = row_lines([doc])
         except CorpusError:
-            self.left['documents that are no text'] += 1
-            return
-        if not lines: self.left['documents without text'] += 1
-        self.text += lines
-        self.doc += [n]*len(lines)
+            left['documents that are no text'] += 1
+            continue
+        left['documents without text'] += not lines
+        rows['text'] += lines
+        rows['doc'] += [n]*len(lines)
+    return rows, left
 
 @contextmanager
 def _no_bars():
@@ -290,190 +253,156 @@ def _no_bars():
     finally:
         if not was: enable_progress_bars()
 
-# %% ../../nbs/library/tables.ipynb #c029
-@patch
-def save(self:_Part, folder, state):
-    "Write the part into `folder` with the place in the stream where it ends"
+def _save_part(folder, docs, start, state):
+    "Write documents into `folder` with the place in the stream where they end"
     from datasets import Dataset, Features, Value
+    rows, left = _doc_lines(docs, start)
     features = Features(text=Value('large_string'), doc=Value('int64'))
-    note = dict(end=self.start+self.docs, lines=len(self.text), left=self.left, state=state)
+    note = dict(end=start+len(docs), lines=len(rows['doc']), left=left, state=state)
     with whole_folder(folder) as new, _no_bars():
-        Dataset.from_dict(dict(text=self.text, doc=self.doc), features=features).save_to_disk(new)
+        Dataset.from_dict(rows, features=features).save_to_disk(new)
         (new/'note.json').write_text(json.dumps(note))
 
-def _parts(folder): return sorted(folder.glob('[0-9]'*6))
-
-def _notes(folder):
-    "The notes of the parts in `folder`, in their order"
-    return [_read_json(p/'note.json', folder) for p in _parts(folder)]
-
 def _read_json(f, folder):
-    try: return json.loads(f.read_text())
-    except (OSError, ValueError) as e: raise CorpusError(
-        f"'{f}' is damaged ({e}): delete the folder '{folder}', "
-        "and the same call begins it again") from e
+    cure = f"delete the folder '{folder}', and the same call begins it again"
+    with as_error(CorpusError, f"'{f}' is damaged; {cure}"): return json.loads(f.read_text())
+
+def _parts(folder):
+    "The parts in `folder` in their order, each with its note"
+    return [(p, _read_json(p/'note.json', folder)) for p in sorted(folder.glob('[0-9]'*6))]
 
 # %% ../../nbs/library/tables.ipynb #c031
-def _read_part(stream, rows, part, size, col, bar):
-    "Add `size` documents to `part`: the place in the stream after them, and what broke off"
-    state = None
-    try:
-        for row in islice(rows, size):
-            part.add(row[text_column(row, col)])
-            state = stream.state_dict()
-            bar.update()
-    except (Exception, KeyboardInterrupt) as e: return state, e
-    return state, None
+def _at(source, place):
+    "The stream `source` at a place in it"
+    res = source() if callable(source) else source
+    if hasattr(res, 'to_iterable_dataset'): res = res.to_iterable_dataset()
+    require(hasattr(res, 'state_dict'), "expected an `IterableDataset`, or a function that opens "
+            f"one, and got {type(res).__name__} {res!r:.60}")
+    if place: res.load_state_dict(place)
+    return res
 
-def _keep(folder, source, n, col, size, progress, state=None):
+def _keep(folder, source, n, col, size, state=None):
     "Bring documents of a stream into `folder` until it has `n`, or the stream ends"
     from datasets.utils import tqdm
     folder.mkdir(parents=True, exist_ok=True)
     for o in folder.glob('.[0-9]*'): shutil.rmtree(o) # of a process that was killed
-    notes, done = _notes(folder), 0
-    if notes: done, state = notes[-1]['end'], notes[-1]['state']
+    parts, done, why = _parts(folder), 0, None
+    if parts: done, state = parts[-1][1]['end'], parts[-1][1]['state']
     if done >= n or (folder/'over').exists(): return
     stream = _at(source, state)
-    rows, hide = iter(stream), None if progress is None else not progress
-    with tqdm(total=n, initial=done, unit=' documents', desc=folder.name, disable=hide) as bar:
-        for i in count(len(notes)):
-            part = _Part(done)
-            state, why = _read_part(stream, rows, part, min(size, n-done), col, bar)
-            if part.docs: part.save(folder/f'{i:06}', state)
-            done += part.docs
-            if why: _broke_off(why, done, n, folder)
-            if not part.docs: (folder/'over').touch()
-            if not part.docs or done >= n: return
-
-def _broke_off(why, done, n, folder):
+    rows = iter(stream)
+    with tqdm(total=n, initial=done, unit=' documents', desc=folder.name, disable=None) as bar:
+        for i in count(len(parts)):
+            docs = []
+            try:
+                for row in islice(rows, min(size, n-done)):
+                    docs.append(row[text_column(row, col)])
+                    state = stream.state_dict()
+                    bar.update()
+            except (Exception, KeyboardInterrupt) as e: why = e
+            if docs: _save_part(folder/f'{i:06}', docs, done, state)
+            done += len(docs)
+            if why or not docs or done >= n: break
     if isinstance(why, (KeyboardInterrupt, CorpusError)): raise why
-    first = f'{type(why).__name__}: {why}'.splitlines()[0][:200]
-    raise CorpusError(f"the stream broke off after {done:,} of {n:,} documents ({first}). They are "
-                      f"kept in '{folder}'; the same call goes on from there") from why
+    if why: raise CorpusError(
+        f"the stream broke off after {done:,} of {n:,} documents ({type(why).__name__}: "
+        f"{' '.join(str(why).split()):.200}). They are kept in '{folder}'; "
+        "the same call goes on from there") from why
+    if not docs: (folder/'over').touch()
 
 # %% ../../nbs/library/tables.ipynb #c033
 def _between(folder, a, b):
     "The lines of the documents `a` to `b` (exclusive), on disk; and how many documents these are"
     from datasets import concatenate_datasets, load_from_disk
-    found, start = [], 0
-    for p,note in zip(_parts(folder), _notes(folder)):
-        end = note['end']
-        if start < b and end > a and note['lines']:
-            ds = load_from_disk(p)
-            if start < a or end > b: # the numbers of the documents rise
-                doc = ds.data['doc'].to_numpy()
-                ds = _take(ds, range(*doc.searchsorted([a, b])))
-            found.append(ds)
-        start = end
-    lines = DiskLines(concatenate_datasets(found)) if any(map(len, found)) else []
-    return lines, max(0, min(b, start) - a)
+    parts = _parts(folder)
+    n = max(0, min(b, parts[-1][1]['end']) - a) if parts else 0
+    found = [load_from_disk(p) for p,note in parts if note['lines']]
+    if not found: return [], n
+    rows = concatenate_datasets(found)
+    places = range(len(rows))                         # the numbers of the documents rise
+    i,j = [bisect_left(places, o, key=lambda k: rows[k]['doc']) for o in (a, b)]
+    return DiskLines(_take(rows, range(i, j))), n
 
 # %% ../../nbs/library/tables.ipynb #c035
 def stream_corpus(
     stream,                  # an `IterableDataset`, or a function that opens one
     folder,                  # where its documents are kept
     n_train:int=1_000_000,   # documents to train on; fewer if the stream ends before
-    n_valid:int=10_000,      # documents to validate on
-    n_test:int=10_000,       # documents to test on
+    n_valid:int=10_000,
+    n_test:int=10_000,
     held_out=None,           # a stream for the last two; None: the first documents of `stream`
     text_col:str=None,       # the column with the text; None: one of `TEXT_COLUMNS`
     name:str='stream',       # what to call the corpus, and the stream in `folder`
     tokenizer:str='words',
     size:int=10_000,         # documents a part: what is in memory at a time
-    progress:bool=None,      # show a bar? None: where a person looks
 )->Corpus:
     "Documents of a stream, kept in `folder`; the same call goes on after an interruption"
-    folder, n_held = Path(folder).expanduser(), n_valid + n_test
+    folder, n_held, own = Path(folder).expanduser(), n_valid + n_test, held_out is not None
     numbers = dict(n_train=n_train, n_valid=n_valid, n_test=n_test, size=size)
-    for k,n in numbers.items(): _whole(k, n, 'documents')
-    own = held_out is not None
+    refuse(f"{k} must be a whole number of documents from 1 up, not {n!r}"
+           for k,n in numbers.items() if n < 1)
     _check_folder(folder, dict(name=name, n_held=n_held, separate=own, text_col=text_col))
     held, train = folder/'held_out', folder/'train'
-    _keep(held, held_out if own else stream, n_held, text_col, size, progress)
-    after = None if own or not _parts(held) else _notes(held)[-1]['state']
-    _keep(train, stream, n_train, text_col, size, progress, after)
-    return _open_kept(folder, n_train, n_valid, n_test, name, tokenizer)
-
-# %% ../../nbs/library/tables.ipynb #c036
-def _at(source, place):
-    "The stream `source` at a place in it"
-    res = source() if callable(source) else source
-    if hasattr(res, 'to_iterable_dataset'): res = res.to_iterable_dataset()
-    require(hasattr(res, 'state_dict'),
-            "expected an `IterableDataset`, or a function that opens one, "
-            f"and got {type(res).__name__} {res!r:.60}")
-    if place: res.load_state_dict(place)
+    _keep(held, held_out if own else stream, n_held, text_col, size)
+    begin = None if own or not _parts(held) else _parts(held)[-1][1]['state']
+    _keep(train, stream, n_train, text_col, size, begin)
+    kept = dict(train=_between(train, 0, n_train), valid=_between(held, 0, n_valid),
+                test=_between(held, n_valid, n_held))
+    short = ' and '.join(k for k,(lines,_) in kept.items() if not len(lines))
+    require(not short, f"the stream {name!r} has too few documents: none is left for {short} after "
+            f"n_valid={n_valid:,} and n_test={n_test:,} were held out. Hold out fewer")
+    skipped = Counter()
+    for _,note in _parts(held) + _parts(train): skipped.update(note['left'])
+    res = Corpus(name, {k: lines for k,(lines,_) in kept.items()}, tokenizer, skipped=skipped)
+    res.documents = {k: n for k,(_,n) in kept.items()}
     return res
 
+# %% ../../nbs/library/tables.ipynb #c036
 def _check_folder(folder, settings):
     "A folder goes on only with what it was begun with"
     f, settings = folder/'stream.json', dict(format='elmo_fastai.stream', version=1, **settings)
     begun = f.exists() and any(folder.glob('*/[0-9o]*'))     # a part, or a note that it is over
     if not begun:
-        try:
+        with as_error(CorpusError, f"can't keep documents in '{folder}'"):
             folder.mkdir(parents=True, exist_ok=True)
             f.write_text(json.dumps(settings))
-        except OSError as e:
-            raise CorpusError(f"can't keep documents in '{folder}': {e.strerror or e}") from e
     was = _read_json(f, folder)
     differ = [f'{k}={was.get(k)!r}, now {k}={v!r}' for k,v in settings.items() if was.get(k) != v]
     require(not differ, f"'{folder}' was begun with {'; '.join(differ)}: "
             "take another folder, or delete this one")
 
-def _open_kept(folder, n_train, n_valid, n_test, name, tokenizer):
-    held, train = folder/'held_out', folder/'train'
-    kept = dict(train=_between(train, 0, n_train), valid=_between(held, 0, n_valid),
-                test=_between(held, n_valid, n_valid+n_test))
-    short = [k for k,(lines,_) in kept.items() if not len(lines)]
-    require(not short, f"the stream {name!r} has too few documents: "
-            f"none is left for {' and '.join(short)} after n_valid={n_valid:,} "
-            f"and n_test={n_test:,} were held out. Hold out fewer")
-    skipped = Counter()
-    for o in _notes(held) + _notes(train): skipped.update(o['left'])
-    res = Corpus(name, {k: lines for k,(lines,_) in kept.items()}, tokenizer, skipped=skipped)
-    res.documents = {k: n for k,(_,n) in kept.items()}
-    return res
-
 # %% ../../nbs/library/tables.ipynb #c046
 _KINDS = {'.json': 'json', '.jsonl': 'json', '.parquet': 'parquet', '.txt': 'text'}
 
-def table_kind(f): return _KINDS.get(Path(f.name.removesuffix('.gz')).suffix)
+def table_kind(f): return _KINDS.get(ending(f))
 
 def readable_rows(f):
     "Raise `CorpusError` if `f` is no file that ends, or not in UTF-8"
-    try:
+    with as_error(CorpusError, f"'{f}' can't be read"):
         if table_kind(regular_file(f)) != 'parquet': check_utf8(f)
-    except (OSError, EOFError, zlib.error) as e:
-        raise CorpusError(f"'{f}' can't be read: {getattr(e, 'strerror', None) or e}") from None
 
 def _local_files(path):
     "(files to train on, files to hold out, reader) among the files that `path` names"
     p = folder_of(path)
     if p and (p/'en').is_dir(): p = p/'en'
-    if p: files = each_once(sorted(p.iterdir()))
-    else: files = text_files(path)
-    files = [o for o in files if table_kind(o)]
+    files = files_in(p, _KINDS) if p else [o for o in text_files(path) if table_kind(o)]
     for o in files: readable_rows(o)
     kinds = sorted({table_kind(o) for o in files})
     held = [str(o) for o in files if 'validation' in o.name]
-    train = [str(o) for o in files if str(o) not in held]
-    if len(kinds) == 1 and train: return train, held, kinds[0]
-    if len(kinds) == 1:
-        why = f"has files for validation only: {', '.join(Path(o).name for o in held)}"
-    else:
-        why = (f"must have files of one kind, {', '.join(_KINDS)} or these with .gz, "
-               f"and has {' and '.join(kinds) or 'none'}")
-    raise CorpusError(f"'{path}' {why}")
+    train = [str(o) for o in files if 'validation' not in o.name]
+    require(len(kinds) == 1, f"'{path}' must have files of one kind, {', '.join(_KINDS)} or these "
+            f"with .gz, and has {' and '.join(kinds) or 'none'}")
+    require(train, f"'{path}' has files for validation only: {', '.join(held)}")
+    return train, held, kinds[0]
 
 # %% ../../nbs/library/tables.ipynb #c047
 def c4(
     path=None,              # a copy: a folder, files such as c4-train.00000-of-01024.json.gz
     n_train:int=1_000_000,  # documents to train on
-    n_valid:int=10_000,     # documents to validate on
-    n_test:int=10_000,      # documents to test on
+    n_valid:int=10_000,
+    n_test:int=10_000,
     folder=None,            # where the documents are kept; None: a cache folder
     size:int=10_000,        # documents a part
-    progress:bool=None,     # show a bar? None: where a person looks
 )->Corpus:
     "The first documents of C4, English (Raffel et al. 2020), streamed as in `stream_corpus`"
     if path is None: path = local_folder('c4')
@@ -484,8 +413,7 @@ def c4(
         name = 'c4-' + hashlib.sha1(sizes.encode()).hexdigest()[:10]
         train, held = [_rows_of(kind, o) if o else None for o in files]
     folder = folder or xdg_cache_home()/'elmo_fastai'/name
-    res = stream_corpus(train, folder, n_train, n_valid, n_test, held, 'text', name,
-                        size=size, progress=progress)
+    res = stream_corpus(train, folder, n_train, n_valid, n_test, held, 'text', name, size=size)
     res.name = 'c4'
     return res
 
