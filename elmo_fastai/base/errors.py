@@ -32,9 +32,8 @@ def refuse(reasons, error=CorpusError):
 
 def one_of(name, value, choices):
     "Raise `ValueError` unless `value` is one of `choices`"
-    if value in choices: return
     *first,last = map(repr, choices)
-    raise ValueError(f"{name}={value!r}: take {', '.join(first)} or {last}")
+    require(value in choices, f"{name}={value!r}: take {', '.join(first)} or {last}", ValueError)
 
 @contextmanager
 def as_error(error, what):
