@@ -106,13 +106,13 @@ def parts_of(data):
 
 # %% ../../nbs/library/tables.ipynb #c018
 def table_corpus(
-    data,                   # a `DataFrame`, list of texts, `Dataset`, stream; or these by split
-    text_col:str=None,     # see `text_column`
-    valid:float=0.05,       # share of the lines at the end, where `data` has no split of that name
-    test:float=0.05,        # likewise; none is cut off where `data` has 'valid' and no 'test'
+    data,              # a `DataFrame`, list of texts, `Dataset`, stream; or these by split
+    text_col:str=None, # see `text_column`
+    valid:float=0.05,  # share of the lines at the end, where `data` has no split of that name
+    test:float=0.05,   # likewise; none is cut off where `data` has 'valid' and no 'test'
     name:str='table',
     tokenizer:str='words',
-    n_rows:int=None,        # take the first rows only; needed where `data` has no length
+    n_rows:int=None,   # take the first rows only; needed where `data` has no length
 )->Corpus:
     "A corpus of a table's rows; what is missing or blank is left out, and counted in `skipped`"
     lines, skipped = {}, Counter()
@@ -188,9 +188,9 @@ def file_corpus(
 
 # %% ../../nbs/library/tables.ipynb #c019e
 def hub_corpus(
-    name:str,              # of a data set of the hub: owner/name, or owner/name:configuration
-    path=None,             # a copy that was saved; None: ELMO_FASTAI_DATA/owner/name, else the hub
-    text_col:str=None,     # see `text_column`
+    name:str,          # of a data set of the hub: owner/name, or owner/name:configuration
+    path=None,         # a copy that was saved; None: ELMO_FASTAI_DATA/owner/name, else the hub
+    text_col:str=None, # see `text_column`
     tokenizer:str='words',
 )->Corpus:
     "A data set of the Hugging Face hub as a corpus"
@@ -325,16 +325,16 @@ def _between(folder, a, b):
 
 # %% ../../nbs/library/tables.ipynb #c035
 def stream_corpus(
-    stream,                  # an `IterableDataset`, or a function that opens one
-    folder,                  # where its documents are kept
-    n_train:int=1_000_000,   # documents to train on; fewer if the stream ends before
+    stream,                # an `IterableDataset`, or a function that opens one
+    folder,                # where its documents are kept
+    n_train:int=1_000_000, # documents to train on; fewer if the stream ends before
     n_valid:int=10_000,
     n_test:int=10_000,
-    held_out=None,           # a stream for the last two; None: the first documents of `stream`
+    held_out=None,         # a stream for the last two; None: the first documents of `stream`
     text_col:str=None,     # see `text_column`
-    name:str='stream',       # what to call the corpus, and the stream in `folder`
+    name:str='stream',     # what to call the corpus, and the stream in `folder`
     tokenizer:str='words',
-    size:int=10_000,         # documents a part: what is in memory at a time
+    size:int=10_000,       # documents a part: what is in memory at a time
 )->Corpus:
     "Documents of a stream, kept in `folder`; the same call goes on after an interruption"
     folder, n_held, own = Path(folder).expanduser(), n_valid + n_test, held_out is not None
