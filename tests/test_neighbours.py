@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 from elmo_fastai.studies import neighbours as module
 from elmo_fastai.base.errors import CorpusError
-from elmo_fastai.text.books import BOOKS, _find_book, book_sentences
+from elmo_fastai.text.books import BOOKS, book_file, book_sentences
 from elmo_fastai.text.corpora import Corpus, Sentence, local_folder, read_text, toy_corpus
 from elmo_fastai.text.tokens import SPECIALS, WordVocab
 from elmo_fastai.nn.bilm import BiLM, BiLMConfig
@@ -300,6 +300,6 @@ def test_labels_of_real_text():
 @pytest.mark.skipif(not local_folder('novels'), reason='no folder novels in ELMO_FASTAI_DATA')
 def test_labels_stand_where_they_say():
     book = next(b for b in BOOKS if b.name == 'Forster_View_1908')
-    sents, tok = book_sentences(read_text(_find_book(local_folder('novels'), book)), book.start), Elmo.from_pretrained('tiny-en').tokenize
+    sents, tok = book_sentences(read_text(book_file(book, local_folder('novels'))), book.start), Elmo.from_pretrained('tiny-en').tokenize
     mine = [o for o in labelled_rows() if o['source'] == book.name]
     assert len(mine) > 5 and all(list(tok(sents[int(o['sentence'])]))[int(o['position'])] == o['sense'].split('/')[0] for o in mine)

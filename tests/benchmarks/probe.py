@@ -115,9 +115,9 @@ def english(elmo, quick):
 def real_sentences():
     "(source, number) → sentence as text, of the novels and of WikiText-2"
     from elmo_fastai.text.corpora import local_folder, read_text, wikitext2
-    from elmo_fastai.text.books import BOOKS, _fetch_book, _find_book, book_sentences, wikitext_sentences
+    from elmo_fastai.text.books import BOOKS, book_file, book_sentences, wikitext_sentences
     root, wiki = local_folder('novels'), wikitext2()
-    res = {(b.name, i): s for b in BOOKS for i,s in enumerate(book_sentences(read_text(_find_book(root, b) if root else _fetch_book(b)), b.start))}
+    res = {(b.name, i): s for b in BOOKS for i,s in enumerate(book_sentences(read_text(book_file(b, root)), b.start))}
     for split in ('train', 'valid', 'test'): res.update({(f'wikitext-2 {split}', i): s for i,s in enumerate(wikitext_sentences(getattr(wiki, split)))})
     return res
 
