@@ -257,11 +257,11 @@ def show_batch(self:BatchDL, b=None, max_n=9, show=True, **kwargs):
 LOADERS = dict(sentences=SentenceDataLoader, stream=StreamDataLoader, cbow=ELMODataLoader)
 
 def check_loader_args(kwargs):
-    "Refuse a misspelt argument, which fastai would ignore in silence"
+    "fastai would ignore a misspelt argument in silence"
     loaders = *LOADERS.values(), BatchDL, TfmdDL, DataLoader
     known = {o for c in loaders for o in signature(c.__init__).parameters}
-    refuse((f"no loader has an argument {o!r}: look at `seq_len`, `stride`, `max_tokens`, "
-            "`context_size`" for o in kwargs if o not in known), TypeError)
+    refuse((f"no loader has an argument {o!r}: look at `seq_len`, `stride`, "
+            "`max_tokens`, `context_size`" for o in kwargs if o not in known), TypeError)
 
 def fit_stream(n, bs=20, seq_len=64, stride=None, **kwargs):
     "Sizes for a text of `n` tokens, which may be a short one"

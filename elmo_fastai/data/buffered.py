@@ -60,7 +60,7 @@ class BufferedDataLoader(BatchDL):
         buffer:int=10_000,   # lines in memory
         kind='sentences',    # 'sentences', 'stream' or 'cbow'
         char_vocab=None,     # None: `ByteCharVocab()`
-        tokenizer='words',   # a name or function, see `get_tokenizer`
+        tokenizer='words',   # see `get_tokenizer`
         text_col:str=None,   # of rows; None: one of `TEXT_COLUMNS`
         max_words:int=None,  # cut longer sentences
         shuffle=True,        # lines within a block; and blocks, if they can be had in any order
@@ -134,7 +134,7 @@ class BufferedDataLoader(BatchDL):
             except CorpusError: self.left['rows that are no text'] += 1
 
     def _loader(self, text, **kwargs):
-        "The loader of a block, or None if there is nothing for it to do"
+        "The loader of a block, or None where all sentences are too short"
         kw, longest = {**self.loader_args, **kwargs}, text.lens.max() - 2
         if self.kind == 'stream': kw = fit_stream(len(text.ids), **kw)
         if self.kind != 'cbow' or longest >= 2*kw.get('context_size', 2) - 1:

@@ -74,11 +74,8 @@ class TokenTypes:
 
     def __len__(self): return len(self.ids) + 3
     def __call__(self, tokens): return list(map(self.ids.__getitem__, tokens))
-    def __repr__(self):
-        return f"TokenTypes: {len(self):,} types, characters {list(self.chars.shape)}"
-
     def _grown(self):
-        "The tables, with the tokens that came since the last look"
+        "With the tokens that came since the last look"
         new = list(islice(self.ids, len(self._words) - 3, None))
         if new:
             chars = self.char_vocab

@@ -102,11 +102,9 @@ class StreamLines:
 
 # %% ../../nbs/library/streams.ipynb #c032
 def _lines(rows, col):
-    "The lines of each row"
     for o in rows: yield row_lines([o[text_column(o, col)] if isinstance(o, dict) else o])[0]
 
 def _sample(lines, col, size=2_000_000):
-    "The first lines, up to `size` characters"
     res = []
     for some in _lines(lines, col):
         res += some

@@ -24,14 +24,10 @@ class NumericalizeChars(Transform):
     "Tokens → character ids [T, W]; with no `char_vocab` one is learned from the training items"
     def __init__(self,
         char_vocab=None,  # a `ByteCharVocab` or `CharVocab`; None: learn a `CharVocab`
-        min_freq:int=1,   # of symbols in the one to be learned
-        max_chars:int=50, # W, ids a token, in it
-        n:int=1           # characters a symbol, in it
-    ): store_attr()
+        **kwargs          # of `CharVocab.build`
+    ): store_attr(kwargs=kwargs)
     def setups(self, items):
-        if self.char_vocab is None:
-            size = dict(max_chars=self.max_chars, n=self.n)
-            self.char_vocab = CharVocab.build(items, self.min_freq, **size)
+        if self.char_vocab is None: self.char_vocab = CharVocab.build(items, **self.kwargs)
 
     def encodes(self, tokens:list):
         return TensorChars(torch.from_numpy(self.char_vocab.encode(tokens)))
@@ -49,11 +45,10 @@ class ElmoTokens(namedtuple('ElmoTokens', 'words chars')):
 class ElmoTransform(Transform):
     "Text (or a list of tokens) → `ElmoTokens`, in one pass"
     def __init__(self,
-        tokenizer='words',   # a name or a function, see `get_tokenizer`
-        vocab=None,          # a `WordVocab`; None: built from the training items
-        char_vocab=None,     # a `CharVocab`; None: `ByteCharVocab()`
-        min_freq:int=1,      # of words in the vocabulary to be built
-        max_vocab:int=None,  # the most entries in it
+        tokenizer='words',   # see `get_tokenizer`
+        vocab=None,          # None: built from the training items
+        char_vocab=None,     # None: `ByteCharVocab()`
+        min_freq:int=1, max_vocab:int=None,    # of the vocabulary to be built
         max_words:int=None   # cut longer sentences; `lost` counts the words that it cost
     ):
         store_attr('vocab,min_freq,max_vocab,max_words')
