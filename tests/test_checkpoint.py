@@ -268,7 +268,6 @@ def test_positions_in_a_text_on_disk(corpus, lines, kind, n_batches):
     rest = [*b, *b]
     assert len(rest) == 2*n-3
     for x,y in zip(rest, through[n+3:], strict=True): assert all(torch.equal(p, q) for p,q in zip(x, y))
-    assert a.left == b.left and a.skipped == b.skipped and a.cuts == b.cuts
 
 def test_a_look_at_a_batch_does_not_move_the_position(corpus):
     dl = BufferedDataLoader(corpus.train, buffer=30, tokenizer='space', bs=8, seed=1)

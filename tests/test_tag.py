@@ -6,6 +6,7 @@ import numpy as np, pandas as pd, pytest, torch, torch.nn.functional as F
 from hypothesis import given, settings, strategies as st
 from torch import nn
 from fastai.basics import load_learner, Learner
+import fastai.callback.all # it adds `fit_one_cycle` and `no_bar` to Learner
 from fastai.interpret import ClassificationInterpretation, Interpretation
 from fastai.torch_core import set_seed
 
@@ -160,7 +161,7 @@ def test_missing_and_empty_rows_are_counted():
     ([(['a', 'b'], ['X'])], 'row 0: 2 tokens and 1 tags'), ([(['a'], ['X']), ([], ['X'])], 'row 1: 0 tokens and 1 tags'),
     (pd.DataFrame(dict(tokens=['a', 'b c'], tags=['X', 'X']), index=[7, 9]), 'the table, row 9: 2 tokens and 1 tags'),
     ([(['a', 5], ['X', 'Y'])], '5 is no token'), ([(['a', ' '], ['X', 'Y'])], "' ' is no token"), ([(['a\0'], ['X'])], 'NUL'),
-    ([('a', 'X', 'Y')], 'expected (tokens, tags)'), ([3], 'expected (tokens, tags)'), ([], 'no tagged sentence'),
+    ([('a', 'X', 'Y')], 'expected (tokens, tags)'), ([3], 'expected (tokens, tags)'), ([], 'the list of rows is empty'), ([([], [])], 'no tagged sentence'),
     (pd.DataFrame(dict(tokens=["['a' 'b']"], tags=["['X' 'Y']"])), 'printed array'),
     (pd.DataFrame(dict(a=['x'])), "there is no column 'tokens' or 'words'"), (pd.DataFrame(dict(tokens=['x'])), "there is no column 'tags' or 'upos'")])
 def test_errors_name_the_row(data, says):
@@ -211,7 +212,7 @@ def test_nothing_to_tag(dls):
         with pytest.raises(CorpusError, match='sentence 1 has no tokens'): dls.test_dl(['a', o])
     with pytest.raises(TypeError, match='put it into a list'): dls.test_dl('a text')
     with pytest.raises(TypeError, match='Sentence 0 is int 3'): dls.test_dl([3])
-    with pytest.raises(CorpusError): dls.test_dl([])
+    with pytest.raises(CorpusError, match='no sentence to tag'): dls.test_dl([])
 
 def test_tags_of_the_validation_part_are_known(corpus):
     s = [(['a'], ['X']), (['b'], ['Y'])]
@@ -446,7 +447,7 @@ def test_valid_loss_is_per_token(learn):
 def shown(monkeypatch):
     "The tables that are displayed"
     tables = []
-    monkeypatch.setattr('elmo_fastai.data.tagged.display_df', tables.append)
+    for o in ('batches', 'tagged'): monkeypatch.setattr(f'elmo_fastai.data.{o}.display_df', tables.append)
     return tables
 
 @pytest.mark.parametrize('cls', [Interpretation, ClassificationInterpretation])
