@@ -59,7 +59,7 @@ def nearest(
     require(places, f"{word!r} is not among the tokens of {' '.join(tokens)!r:.200}"
                     + did_you_mean(word, tokens))
     wanted, own, best = word if same_word else None, tuple(tokens), {}
-    if isinstance(corpus, TokenIndex): layer, portions = corpus.layer, corpus.portions(wanted)
+    if hasattr(corpus, 'portions'): layer, portions = corpus.layer, corpus.portions(wanted)
     else: portions = occurrences(elmo, token_lists(elmo, corpus), layer, wanted)
     [q] = normalize(elmo.embed([tokens], layer)[0][places[which]][None])
     for keys,x in portions:
