@@ -87,7 +87,7 @@ def main(a):
         dls = TagDataLoaders.from_sents(list(need.values()), dev, labels=labels, device='cpu')
         for dl in dls:
             for x,*_ in dl: cache(elmo, x)
-        print(f'{len(cache):,} sentences read by the biLM, {time.perf_counter()-start:.0f} s', flush=True)
+        print(f'{len(cache.rows):,} sentences read by the biLM, {time.perf_counter()-start:.0f} s', flush=True)
     SHARED = a, train, dev, labels, elmo, cache
     out = []
     with get_context('fork').Pool(a.processes) as pool:
