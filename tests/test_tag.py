@@ -18,7 +18,8 @@ from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.tasks.cbow import WordVectors, interval
 from elmo_fastai.tasks.classify import LayerCache
 from elmo_fastai.tasks.tag import SpanF1, TagLoss, TaskLSTM, TokenMean, elmo_tagger_learner
-from elmo_fastai.studies.curves import curve_table, learning_curve, plot_curve, subset
+from elmo_fastai.studies.curves import (
+    curve_table, learning_curve, plot_curve, subset, train_tagger)
 
 DATA = [Path(o)/'ud-ewt' for o in (os.environ.get('ELMO_FASTAI_DATA'), Path(__file__).resolve().parents[2]/'shared'/'data') if o]
 EWT = next((o for o in DATA if o.is_dir()), None)
@@ -525,13 +526,18 @@ def test_interval():
     assert interval([1.])[0] == 1 and math.isnan(interval([1.])[1])
 
 def test_a_curve(corpus, lm):
-    said = []
-    df = learning_curve(corpus.gold['train'], corpus.gold['valid'], dict(without=dict(where=None), elmo=dict(elmo=lm, where='input')), (.1, .5), 2,
-                        say=said.append, steps=4, epochs=1, hidden=8, loaders=dict(device='cpu'))
-    assert len(df) == len(said) == 8 and df.score.between(0, 1).all() and set(df.sentences) == {12, 60}
+    df = learning_curve(corpus.gold['train'], corpus.gold['valid'], dict(without=dict(where=None), elmo=dict(elmo=lm, where='input', steps=8)), (.1, .5), 2,
+                        steps=4, epochs=1, hidden=8, device='cpu')
+    assert len(df) == 8 and df.score.between(0, 1).all() and set(df.sentences) == {12, 60}
     t = curve_table(df)
     assert list(t.columns) == ['without', 'elmo', 'elmo − without'] and '±' in t.iloc[0, 0]
+    assert '±' not in curve_table(df[df.seed == 0]).iloc[0, 0]
     assert len(plot_curve(df).lines) >= 2
+
+def test_a_tagger_is_judged_at_its_end(corpus, lm):
+    learn = train_tagger(corpus.gold['train'][:40], corpus.gold['valid'], epochs=3, steps=1, hidden=8, device='cpu')
+    values = learn.recorder.values
+    assert [len(o) for o in values] == [1, 1, 3] and values[-1][2] == pytest.approx(quiet(learn, learn.validate)[1])
 
 def test_commonest_tag():
     table = CommonestTag([Sentence(['a', 'a', 'b', 'c', 'd'], ['X', 'Y', 'Z', 'Z', None]), Sentence(['a'], ['Y'])])
