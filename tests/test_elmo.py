@@ -23,8 +23,7 @@ from elmo_fastai.data.loaders import ElmoDataLoaders
 from elmo_fastai.data.transforms import TensorChars
 from elmo_fastai.elmo.module import Elmo, ScalarMix, elmo_split
 from elmo_fastai.train.learner import bilm_learner, toy_bilm
-from elmo_fastai.tasks.learner import (
-    ElmoLearner, MixPenalty, encoder_of, load_encoder, save_encoder)
+from elmo_fastai.tasks.learner import ElmoLearner, MixPenalty, load_encoder, save_encoder
 
 CFG = BiLMConfig('nano', char_dim=4, filters=((1,8),(2,8),(3,8)), proj_dim=8, hidden_dim=12, dropout=.3)
 VOCAB = WordVocab([*SPECIALS, 'the', 'bank', 'of', 'river'])
@@ -690,7 +689,8 @@ def test_an_encoder_that_does_not_fit(tmp_path, cfg, says):
     with pytest.raises(ModelFileError, match=says): learn.load_encoder('other')
     assert all(torch.equal(v, before[k]) for k,v in learn.model.state_dict().items())
     with pytest.raises(ModelFileError): learn.load_encoder('nothing')
-    with pytest.raises(ValueError, match='no biLM'): encoder_of(nn.Linear(1, 1))
+    learn.model = nn.Linear(1, 1)
+    with pytest.raises(ValueError, match='no biLM'): learn.load_encoder('other')
 
 def test_export(tmp_path):
     learn = learner(tmp_path)
@@ -798,7 +798,7 @@ def test_an_alphabet_in_use(spelt, tmp_path):
     (tmp_path/'t.txt').write_text('the bank of the river\nΩmega\n')
     assert embed_file(tmp_path/'t.txt', tmp_path/'t.hdf5', elmo, say=str)['lines'] == 2
     texts = [(' '.join(s), i%2) for i,s in enumerate(OTHER_SENTS)]*8
-    for own in (elmo, random_elmo(elmo)):
+    for own in (elmo, random_elmo(elmo, 0, OTHER_SENTS)):
         dls = ClassifyDataLoaders.from_data(texts, tokenizer='space', char_vocab=chars, bs=8, device='cpu')
         c = elmo_classifier_learner(dls, own)
         with c.no_bar(), c.no_logging(): c.fit(1, 1e-3); c.unfreeze(); c.fit(1, 1e-3)
