@@ -9,15 +9,16 @@ __all__ = ['TokenCache']
 import sys
 from itertools import chain
 from pathlib import Path
-import numpy as np, pandas as pd, torch
+import numpy as np, torch
 from fastcore.basics import patch
 from fastcore.imports import IN_NOTEBOOK
 from fastprogress.fastprogress import progress_bar
+from ..base.errors import one_of, require
 from ..text.tokens import split_text
-from ..nn.bilm import eval_mode as evaluating
+from ..nn.bilm import eval_mode
 from ..nn.charcnn import cut_columns
 from ..nn.shapes import two_threads
-from .module import Elmo, run_layers
+from .module import Elmo, joined
 
 # %% ../../nbs/library/embedding.ipynb #c018
 _BOS, _EOS = object(), object()      # no text can be equal to them
@@ -116,79 +117,73 @@ def short_layers(elmo, cache, sents):
     rows = [[_BOS, *s, _EOS] for s in sents]
     x, y = cache(rows)
     lens = torch.tensor([len(r) for r in rows], device=x.device)
-    layers, _ = run_layers(elmo.lm, x, y, torch.arange(x.shape[1], device=x.device) < lens[:, None])
-    return layers
+    mask = torch.arange(x.shape[1], device=x.device) < lens[:, None]
+    return joined([(x, y), *elmo.lm.lstm(x, mask, None, y)[0]])
 
 def long_layers(elmo, cache, sent, size):
     "Layers of a long sentence, piece by piece from the left: lists of [1, t, 2P], without marks"
-    row = [_BOS, *sent, _EOS]
+    row, lstm = [_BOS, *sent, _EOS], elmo.lm.lstm
     pieces = [row[i:i+size] for i in range(0, len(row), size)]
-    state = elmo.lm.lstm.init_state(1)
+    def read(piece, state):
+        x, y = cache([piece])
+        layers, state = lstm(x, None, state, y)
+        return [(x, y), *layers], state
+    state = lstm.init_state(1)
     # what the backward direction knows at the right end of each piece
     ends = [o.new_zeros(len(pieces), *o[:, 1].shape) for o in state]
     for i in reversed(range(len(pieces))):
         for e,o in zip(ends, state): e[i] = o[:, 1]
-        _, state = run_layers(elmo.lm, *cache([pieces[i]]), None, state)
-    state = elmo.lm.lstm.init_state(1)
+        _, state = read(pieces[i], state)
+    state = lstm.init_state(1)
     for i,p in enumerate(pieces):
         start = tuple(torch.stack([o[:, 0], e[i]], 1) for o,e in zip(state, ends))
-        layers, state = run_layers(elmo.lm, *cache([p]), None, start)
-        yield [h[:, (i == 0):h.shape[1] - (i == len(pieces)-1)] for h in layers]
+        layers, state = read(p, start)
+        yield [h[:, (i == 0):h.shape[1] - (i == len(pieces)-1)] for h in joined(layers)]
 
 # %% ../../nbs/library/embedding.ipynb #c041
 POOLS = ('mean', 'max', 'first_last')
 
 def pool_pieces(pieces, how):
-    """One vector from the vectors [..., t, 2P] of a sentence's pieces; zeros where there are no
-    tokens"""
-    acc, n = None, 0
+    "One vector from the vectors [..., t, 2P] of a sentence's pieces; zeros where there is no token"
+    parts, n = [], 0
     for h in pieces:
+        n += h.shape[-2]
         if not h.shape[-2]: continue
-        n, P = n + h.shape[-2], h.shape[-1]//2
-        if how == 'mean':part = h.sum(-2)
-        elif how == 'max':part = h.amax(-2)
-        else: part = torch.cat([h[..., -1, :P], h[..., 0, P:]], -1)
-        if acc is None:acc = part
-        elif how == 'mean':acc = acc + part
-        elif how == 'max':acc = torch.maximum(acc, part)
-        else: acc = torch.cat([part[..., :P], acc[..., P:]], -1)  # the end moves on
-    if acc is None: return h.new_zeros(*h.shape[:-2], h.shape[-1])
-    return acc/n if how == 'mean' else acc
+        if how == 'first_last': parts.append(h[..., [0, -1], :])
+        else: parts.append(h.sum(-2) if how == 'mean' else h.amax(-2))
+    if not n: return h.new_zeros(*h.shape[:-2], h.shape[-1])
+    if how == 'mean': return sum(parts)/n
+    if how == 'max': return torch.stack(parts).amax(0)
+    P = h.shape[-1]//2
+    return torch.cat([parts[-1][..., 1, :P], parts[0][..., 0, P:]], -1)
 
 # %% ../../nbs/library/embedding.ipynb #c044
-def no_mix(elmo, mix):
-    "Yields why a mix can't be had by itself"
-    if not 0 <= mix < len(elmo.mixes): yield f"mix={mix}: this model has {len(elmo.mixes)}"
-    elif elmo.mixes[mix].norm == 'batch':
-        yield ("This mix has norm='batch' and depends on a sentence's batch-mates: "
-               "take layers='all', or a mix with norm='token'")
-
-def check_options(elmo, layers, pool, dtype, budget, mix):
-    "Raise ValueError for what can't be before anything is computed"
-    L, pools = elmo.n_layers, ', '.join(map(repr, POOLS))
+def checked(elmo, layers='mix', pool=None, dtype='float32', budget=2048, bf16=False):
+    "The options of `embed_iter`; ValueError for what can't be, before anything is computed"
+    L, dtype = elmo.n_layers, str(dtype).removeprefix('torch.')
     known = layers in ('mix', 'all') or type(layers) is int and -L <= layers < L
-    rules = ((known, f"layers={layers!r}: take 'mix', 'all' or a number from 0 to {L-1}"),
-             (pool is None or pool in POOLS, f"pool={pool!r}: take None, {pools}"),
-             (str(dtype).removeprefix('torch.') in ('float32', 'float16'),
-              f"dtype={dtype!r}: take 'float32' or 'float16'"),
-             (type(budget) is int and budget >= 3,
-              f"budget={budget!r}: take a whole number of tokens from 3 up"),
-             *((False, why) for why in (no_mix(elmo, mix) if layers == 'mix' else ())))
-    for ok,why in rules:
-        if not ok: raise ValueError(why)
+    require(known, f"layers={layers!r}: take 'mix', 'all' or a number from 0 to {L-1}", ValueError)
+    require(layers != 'mix' or elmo.mixes[0].norm != 'batch', "This mix has norm='batch' and "
+            "depends on a sentence's batch-mates: take layers='all', or a mix with norm='token'",
+            ValueError)
+    one_of('pool', pool, (None, *POOLS))
+    one_of('dtype', dtype, ('float32', 'float16'))
+    require(type(budget) is int and budget >= 3,
+            f"budget={budget!r}: take a whole number of tokens from 3 up", ValueError)
+    return dict(layers=layers, pool=pool, dtype=dtype, budget=budget, bf16=bf16)
 
-def picker(elmo, layers, mix=0):
-    "The function that makes what was asked for of a list of layers [B, T, 2P]"
-    if layers == 'mix': return elmo.mixes[mix]
-    return (lambda hs: torch.stack(hs, 1)) if layers == 'all' else (lambda hs: hs[layers])
-
-def embed_window(elmo, sents, pick, pool, budget, bf16):
-    "One tensor for each sentence of a portion: [..., T, 2P], or [..., 2P] when pooled"
+def embed_window(elmo, sents, layers, pool, dtype, budget, bf16):
+    "An array for each sentence of a portion: [..., T, 2P], or [..., 2P] when pooled"
     if elmo.cache is None: elmo.cache = TokenCache(elmo)
     out, lens = [None]*len(sents), [len(s) for s in sents]
-    def finish(pieces): return pool_pieces(pieces, pool) if pool else torch.cat(list(pieces), -2)
+    def pick(hs):
+        if layers == 'mix': return elmo.mixes[0](hs)
+        return torch.stack(hs, 1) if layers == 'all' else hs[layers]
+    def finish(pieces):
+        v = pool_pieces(pieces, pool) if pool else torch.cat(list(pieces), -2)
+        return v.to(getattr(torch, dtype)).cpu().numpy()
     half = torch.autocast(elmo.device.type, torch.bfloat16, enabled=bf16)
-    with torch.no_grad(), evaluating(elmo), half, two_threads(elmo.device):
+    with torch.no_grad(), eval_mode(elmo), half, two_threads(elmo.device):
         for batch in batches(lens, budget):
             if lens[batch[0]] + 2 > budget:
                 [i] = batch
@@ -205,23 +200,15 @@ def embed_iter(self:Elmo,
     layers='mix',          # 'mix': their weighted sum; 'all': each; a number: one of them
     pool:str|None=None,    # None: a vector a token; 'mean', 'max', 'first_last': one a sentence
     dtype='float32',       # of the result: 'float32' or 'float16'
-    numpy:bool=True,       # numpy arrays; False: tensors, on the CPU
     budget:int=2048,       # tokens a batch, padding included; longer sentences come in pieces
-    mix:int=0,             # which of the mixes
     bf16:bool=False,       # compute in bfloat16: faster on some processors, and less exact
 ):  # yields for each sentence [T, 2P], for 'all' [L+1, T, 2P], when pooled [2P] or [L+1, 2P]
     "Embed a stream of sentences in bounded memory; the vectors come in the sentences' order"
-    check_options(self, layers, pool, dtype, budget, mix)
+    how = checked(self, layers, pool, dtype, budget, bf16)
     if isinstance(sentences, str): self.to_tokens(sentences)           # says what is wrong
-    pick = picker(self, layers, mix)
-    dtype = getattr(torch, str(dtype).removeprefix('torch.'))
     tokens = (split_text(self.tokenize, s, i) for i,s in enumerate(sentences))
-    def work():
-        for win in windows(tokens, 8*budget, len):
-            for v in embed_window(self, win, pick, pool, budget, bf16):
-                v = v.to(dtype).cpu().clone()  # free of the batch that it was a part of
-                yield v.numpy() if numpy else v
-    return work()
+    return chain.from_iterable(embed_window(self, win, **how)
+                               for win in windows(tokens, 8*budget, len))
 
 @patch
 def embed(self:Elmo,
@@ -229,7 +216,7 @@ def embed(self:Elmo,
     layers='mix',             # 'mix': their weighted sum; 'all': each; a number: one of them
     pool:str|None=None,       # None: a vector a token; 'mean', 'max', 'first_last': one a sentence
     progress:bool|None=None,  # a progress bar; None: from 1,000 sentences on, where somebody looks
-    **kwargs                  # of `embed_iter`: dtype, numpy, budget, mix, bf16
+    **kwargs                  # of `embed_iter`: dtype, budget, bf16
 ):  # [T, 2P] or [L+1, T, 2P] each; pooled one array [N, 2P] or [N, L+1, 2P]
     "The vectors of all sentences, in their order"
     vecs = self.embed_iter(sentences, layers, pool, **kwargs)
@@ -237,10 +224,8 @@ def embed(self:Elmo,
     if progress is None: progress = (n or 0) >= 1000 and (IN_NOTEBOOK or sys.stdout.isatty())
     vecs = list(progress_bar(vecs, total=n, leave=False) if progress and n else vecs)
     if not pool: return vecs
-    shape = (0, self.n_layers, self.dim) if layers == 'all' else (0, self.dim)
-    if not kwargs.get('numpy', True): return torch.stack(vecs) if vecs else torch.zeros(shape)
-    dtype = str(kwargs.get('dtype', 'float32')).removeprefix('torch.')
-    return np.stack(vecs) if vecs else np.zeros(shape, dtype)
+    if vecs: return np.stack(vecs)
+    return np.zeros((0, self.n_layers, self.dim) if layers == 'all' else (0, self.dim), np.float32)
 
 # %% ../../nbs/library/embedding.ipynb #c055
 def load_elmo(name, **kwargs):
@@ -250,24 +235,3 @@ def load_elmo(name, **kwargs):
     p = Path(name)
     theirs = p.is_dir() and not (p/'config.json').exists() and any(p.glob('*options*.json'))
     return Elmo.from_ai2(p, **kwargs) if theirs else Elmo.from_pretrained(name, **kwargs)
-
-# %% ../../nbs/library/embedding.ipynb #c063
-@patch
-def token_table(self:Elmo,
-    column,         # a pandas Series of texts, or any iterable
-    layers='mix',   # 'mix' or the number of a layer
-    **kwargs        # of `embed_iter`
-) -> pd.DataFrame:  # a row a token; index: (the text's label, position); columns: token, 0 … 2P−1
-    "The vectors of all tokens of a column of texts as a table"
-    if layers == 'all':
-        raise ValueError("A table has one vector a token: "
-                         "take layers='mix' or the number of a layer")
-    column = pd.Series(column, dtype=object)
-    tokens = self.to_tokens(column)
-    rows = [(k, i, t) for k,s in zip(column.index, tokens) for i,t in enumerate(s)]
-    vecs = list(self.embed_iter(tokens, layers, **kwargs))
-    index = pd.MultiIndex.from_tuples([o[:2] for o in rows], names=['text', 'position'])
-    numbers = np.concatenate(vecs) if vecs else np.zeros((0, self.dim))
-    table = pd.DataFrame(numbers, index=index)
-    table.insert(0, 'token', [t for *_,t in rows])
-    return table

@@ -6,19 +6,20 @@
 __all__ = ['embed_file', 'elmo_embed']
 
 # %% ../../nbs/library/embedding_files.ipynb #imports
-import csv, gzip, hashlib, io, json, os, re, shutil
-import signal, sys, tempfile, threading, time, zipfile, zlib
+import csv, gzip, hashlib, io, json, os, re, shutil, signal, sys, tempfile, time, zipfile
 from contextlib import nullcontext
+from itertools import chain
 from pathlib import Path
 import h5py, numpy as np, torch
 import pyarrow as pa, pyarrow.parquet as pq
 from fastcore.basics import patch
-from ..base.errors import CommandError
-from ..base.files import regular_file, seen_encoding, whole_folder
+from filelock import FileLock, Timeout
+from ..base.errors import CommandError, as_error, refuse, require
+from ..base.files import seen_encoding, whole_folder
 from ..base.options import CommandLine
 from ..base.processes import best_device
-from ..text.tokens import ByteCharVocab, get_tokenizer
-from .embed import check_options, embed_window, load_elmo, picker, windows
+from ..text.tokens import ByteCharVocab
+from .embed import checked, embed_window, load_elmo, windows
 from .module import Elmo
 
 # %% ../../nbs/library/embedding_files.ipynb #c073
@@ -39,33 +40,30 @@ def digest(elmo, layers):
         h.update(v.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
     return h.hexdigest()
 
-def stop_if(whys):
-    "Raise `CommandError` with the first of `whys`, if there is one"
-    for why in whys: raise CommandError(why)
-
 class Part:
     "The portions that are done, in a folder beside the output"
     def __init__(self, out, identity, overwrite):
-        self.out,self.folder,self.lock_file = out, out.with_name(out.name + '.part'), None
+        self.out,self.folder = out, out.with_name(out.name + '.part')
+        self.lock = FileLock(self.folder/'lock')
         if self.folder.exists():
-            stop_if(self.foreign(identity, overwrite))
+            refuse(self.foreign(identity, overwrite), CommandError)
             if overwrite:
-                self.lock()
+                self.hold()
                 self.drop()
         if not self.folder.exists():
             with whole_folder(self.folder) as new:
                 job = json.dumps({'format': PART_FORMAT, **identity})
                 (new/'job.json').write_text(job, encoding='utf-8')
-        self.lock()
+        self.hold()
         self.n = next(i for i in range(10**9) if not self.file(i).exists())
         meta = self.meta(self.n - 1) if self.n else dict(read=0, digest='')
         self.read,self.digest = meta['read'],meta['digest']
 
     def foreign(self, identity, overwrite):
         "Why the folder that is there can't be used"
-        try: known = json.loads((self.folder/'job.json').read_text(encoding='utf-8'))
-        except (OSError, ValueError): known = None
-        if not isinstance(known, dict) or known.get('format') != PART_FORMAT:
+        try: known = dict(json.loads((self.folder/'job.json').read_text(encoding='utf-8')))
+        except (OSError, ValueError, TypeError): known = {}
+        if known.get('format') != PART_FORMAT:
             yield (f"{self.folder} is in the way, and not of a job of ours: "
                    "move it, or name another --out")
         other = [k for k,v in identity.items() if known.get(k) != v]
@@ -73,20 +71,16 @@ class Part:
             yield (f"{self.folder} holds the beginning of another job (another {other[0]}): "
                    "finish that one, say --overwrite to drop it, or name another --out")
 
-    def file(self, i): return self.folder/f'{i:06d}.npz'
-    def unlock(self):
-        if self.lock_file: self.lock_file.close()
+    def hold(self):
+        "One job a time: the system forgets the lock when the process ends, however it ends"
+        try: self.lock.acquire(timeout=0)
+        except Timeout: raise CommandError(f"Another elmo_embed is writing {self.out}") from None
+
     def drop(self):
-        self.unlock()
+        self.lock.release()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def lock(self):
-        "One job a time: the system forgets the lock when the process ends, however it ends"
-        try: import fcntl
-        except ImportError: return
-        self.lock_file = (self.folder/'lock').open('w')
-        try: fcntl.flock(self.lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError: raise CommandError(f"Another elmo_embed is writing {self.out}") from None
+    def file(self, i): return self.folder/f'{i:06d}.npz'
 
 # %% ../../nbs/library/embedding_files.ipynb #c075
 @patch
@@ -101,24 +95,21 @@ def add(self:Part, meta, vecs):
 
 @patch
 def meta(self:Part, i):
-    try:
+    with as_error(CommandError, f"{self.file(i)} is damaged, say --overwrite to start again"):
         with np.load(self.file(i), allow_pickle=False) as f: return json.loads(f['meta'].tobytes())
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError) as e:
-        why = f"{self.file(i)} is damaged ({e}): say --overwrite to start again"
-        raise CommandError(why) from None
+
+@patch
+def metas(self:Part): return map(self.meta, range(self.n))
 
 @patch
 def lines(self:Part):
     "Yields of each embedded line (its number, text, tokens, vectors)"
-    for i in range(self.n):
-        meta, at = self.meta(i), 0
+    for i,meta in enumerate(self.metas()):
+        at = 0
         with np.load(self.file(i), allow_pickle=False) as f: vecs = f['vectors']
         for line,text,tokens,n in zip(meta['lines'], meta['texts'], meta['tokens'], meta['lens']):
             yield line, text, tokens, vecs[..., at:at+n, :]
             at += n
-
-@patch
-def metas(self:Part): return (self.meta(i) for i in range(self.n))
 
 # %% ../../nbs/library/embedding_files.ipynb #c077
 def read_lines(f, max_bytes):
@@ -130,33 +121,28 @@ def read_lines(f, max_bytes):
         yield raw.removesuffix(b'\n').removesuffix(b'\r').removeprefix(bom)
         bom = b''
 
-def _column(names, column, source):
-    if column in names: return names.index(column)
+def place(names, column, source):
+    "Which of a table's columns holds the texts"
     has = f"it has {', '.join(map(str, names))[:300]}"
-    if column: raise CommandError(f"{source} has no column {column!r}: {has}")
-    raise CommandError(f"Name the column of {source} that holds the texts with --column: {has}")
+    require(column, f"Name the column of {source} that holds the texts with --column: {has}",
+            CommandError)
+    require(column in names, f"{source} has no column {column!r}: {has}", CommandError)
+    return names.index(column)
 
 def read_csv(f, column, source, sep):
     csv.field_size_limit(2**31-1)
     text = io.TextIOWrapper(f, 'utf-8-sig', errors='surrogateescape', newline='')
     reader = csv.reader(text, delimiter=sep)
-    try:
-        k = _column(next(reader, []), column, source)
-        for row in filter(None, reader):
-            yield row[k].encode('utf-8', 'surrogateescape') if k < len(row) else None
-    except csv.Error as e:
-        raise CommandError(f"{source} is no valid CSV (line {reader.line_num}): {e}") from None
+    k = place(next(reader, []), column, source)
+    for row in filter(None, reader):
+        yield row[k].encode('utf-8', 'surrogateescape') if k < len(row) else None
 
 def read_parquet(source, column):
-    def as_bytes(v): return v.encode('utf-8', 'surrogatepass') if isinstance(v, str) else v
-    try:
-        with pq.ParquetFile(source) as f:
-            names = f.schema_arrow.names
-            _column(names, column, source)
-            for batch in f.iter_batches(1024, columns=[column]):
-                for v in batch.column(0): yield as_bytes(v.as_py())
-    except pa.ArrowException as e:
-        raise CommandError(f"{source} can't be read as Parquet: {str(e)[:200]}") from None
+    with pq.ParquetFile(source) as f:
+        place(f.schema_arrow.names, column, source)
+        for batch in f.iter_batches(1024, columns=[column]):
+            for v in batch.column(0).to_pylist():
+                yield v.encode('utf-8', 'surrogatepass') if isinstance(v, str) else v
 
 def open_source(source):
     "The bytes of a file, unpacked where its name ends in .gz, or of standard input, which is '-'"
@@ -165,36 +151,25 @@ def open_source(source):
         return nullcontext(f if hasattr(f, 'peek') else io.BufferedReader(f))
     return (gzip.open if source.lower().endswith('.gz') else open)(source, 'rb')
 
-def other_encoding(f, source):
-    "Yields what the first bytes of the open file `f` say, if they say that it is not UTF-8"
-    seen = seen_encoding(f.peek(4096)[:4096])
-    if not seen: return
-    if 'gzip' in seen: cure = "unpack it, or give it a name that ends in .gz"
-    elif 'packed' in seen: cure = "unpack it"
-    else: cure = f"save it as UTF-8, or convert it: iconv -f {seen.split(',')[0]} -t UTF-8"
-    yield f"{source} is {seen}, judging by its first bytes, and texts are read as UTF-8: {cure}"
-
 def read_input(source, column, max_bytes):
     "Yields what stands in each line or row: bytes, or something that is no text"
     name = source.lower()
-    packed, kind = name.endswith('.gz'), Path(name.removesuffix('.gz')).suffix
+    kind = Path(name.removesuffix('.gz')).suffix
     sep = {'.csv': ',', '.tsv': '\t'}.get(kind)
-    def wrong():
+    require(not name.endswith('.parquet.gz'),
+            f"{source} is a Parquet file that is packed once more: unpack it", CommandError)
+    require(not column or sep or kind == '.parquet', "--column is for .csv, .tsv and .parquet "
+            f"files, and {source} is read line by line", CommandError)
+    with as_error(CommandError, f"{source} can't be read"):
         if kind == '.parquet':
-            if packed: yield f"{source} is a Parquet file that is packed once more: unpack it"
-        elif column and not sep:
-            yield ("--column is for .csv, .tsv and .parquet files, "
-                   f"and {source} is read line by line")
-    stop_if(wrong())
-    if kind == '.parquet':
-        yield from read_parquet(source, column)
-        return
-    try:
+            yield from read_parquet(source, column)
+            return
         with open_source(source) as f:
-            stop_if(other_encoding(f, source))
+            seen = seen_encoding(f.peek(4096)[:4096]) or ''
+            cure = "unpack it (.gz is unpacked here)" if 'packed' in seen else "save it as UTF-8"
+            require(not seen, f"{source} is {seen}, judging by its first bytes, and texts are read "
+                    f"as UTF-8: {cure}", CommandError)
             yield from read_csv(f, column, source, sep) if sep else read_lines(f, max_bytes)
-    except (gzip.BadGzipFile, EOFError, zlib.error) as e:
-        raise CommandError(f"{source} can't be unpacked as gzip: {e}") from None
 
 def as_text(raw, max_bytes):
     "(text, None), or (None, why there is none)"
@@ -228,18 +203,17 @@ def write_npz(path, part, info):
         with put(z, 'vectors') as f:  # the header first, then row by row
             for i,(*_,v) in enumerate(part.lines()):
                 v = np.ascontiguousarray(v[..., 0, :])
-                head = dict(descr=np.lib.format.dtype_to_descr(v.dtype), fortran_order=False,
-                            shape=(len(lines), *v.shape))
+                head = dict(descr=v.dtype.str, fortran_order=False, shape=(len(lines), *v.shape))
                 if i == 0: np.lib.format.write_array_header_2_0(f, head)
                 f.write(v.tobytes())
 
 def _table(rows, info):
     "Lines as an Arrow table: a row a token, or a row a line when pooled"
     lines, texts, tokens, vecs = zip(*rows)
-    cols = dict(line=pa.array(lines), text=pa.array(texts))
+    cols = dict(line=lines, text=texts)
     if not info['pool']:
         lens = [len(o) for o in tokens]
-        cols = dict(line=pa.array(np.repeat(lines, lens)),
+        cols = dict(line=np.repeat(lines, lens),
                     position=pa.array([i for n in lens for i in range(n)], pa.int64()),
                     token=pa.array([t for o in tokens for t in o], pa.string()))
     v = np.concatenate(vecs, -2)                                      # [n, 2P] or [layers, n, 2P]
@@ -250,14 +224,10 @@ def _table(rows, info):
     return pa.table(cols).replace_schema_metadata({'elmo_fastai': json.dumps(info)})
 
 def write_parquet(path, part, info):
-    writer = None
-    try:
-        for rows in windows(part.lines(), 16384, lambda o: len(o[2])):
-            t = _table(rows, info)
-            writer = writer or pq.ParquetWriter(path, t.schema)
-            writer.write_table(t)
-    finally:
-        if writer: writer.close()
+    tables = (_table(rows, info) for rows in windows(part.lines(), 16384, lambda o: len(o[2])))
+    first = next(tables)
+    with pq.ParquetWriter(path, first.schema) as f:
+        for t in chain([first], tables): f.write_table(t)
 
 def reserve(path, size):
     "Ask for `size` bytes at `path`, or raise OSError: HDF5 does not fail gracefully half-way"
@@ -270,87 +240,55 @@ def reserve(path, size):
 WRITERS = {'.hdf5': write_hdf5, '.h5': write_hdf5, '.npz': write_npz, '.parquet': write_parquet}
 
 # %% ../../nbs/library/embedding_files.ipynb #c081
-def no_source(source):
-    "Yields why there is no file that ends"
-    try: regular_file(source)
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        yield f"There is no file {source!r}"
-    except OSError as e: yield f"{source} can't be read: {e.strerror}"
-
-def check_output(out, source, overwrite):
-    "The output's path: known to be writable before hours are spent"
-    out = Path(out).expanduser()
-    def wrong():
-        if out.suffix.lower() not in WRITERS:
-            yield f"--out {str(out)!r} should end in one of {', '.join(WRITERS)}"
-        if out.is_dir(): yield f"{out} is a folder: name a file with --out"
-        if out.exists() and source != '-' and out.samefile(source):
-            yield "--out is the input itself: name another file"
-        if out.exists() and not overwrite:
-            yield (f"{out} exists already. Say --overwrite to replace it, "
-                   "or name another file with --out")
-        try:
-            out.parent.mkdir(parents=True, exist_ok=True)
-            tempfile.TemporaryDirectory(dir=out.parent).cleanup()
-        except OSError as e:
-            yield f"Can't write into {out.parent}: {e.strerror or e}. Name another file with --out"
-    stop_if(wrong())
-    return out
-
-def numbered(source, column, part, max_bytes):
-    "Yields (number, what the line holds, digest up to here) of lines not done; checks the others"
-    h, n = hashlib.sha256(), -1
-    for n,raw in enumerate(read_input(source, column, max_bytes)):
-        data = raw if isinstance(raw, bytes) else repr(raw).encode('utf-8', 'replace')
-        h.update(b'%d:' % len(data) + data)
-        if n + 1 == part.read and h.hexdigest() != part.digest: break
-        if n >= part.read: yield n, raw, h
-    else:
-        if n + 1 >= part.read: return
-    raise CommandError(f"The first {part.read:,} lines of {source} are not those that were "
-                       "embedded before: say --overwrite to start again, or name another --out")
+def check_places(source, out, overwrite):
+    "Yields what is wrong with the input or the output, known before hours are spent"
+    if source != '-' and not Path(source).is_file(): yield f"There is no file {source!r}"
+    if out.suffix.lower() not in WRITERS:
+        yield f"--out {str(out)!r} should end in one of {', '.join(WRITERS)}"
+    if out.is_dir(): yield f"{out} is a folder: name a file with --out"
+    if out.exists() and source != '-' and out.samefile(source):
+        yield "--out is the input itself: name another file"
+    if out.exists() and not overwrite:
+        yield f"{out} exists already. Say --overwrite to replace it, or name another with --out"
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryDirectory(dir=out.parent).cleanup()
+    except OSError as e:
+        yield f"Can't write into {out.parent}: {e.strerror or e}. Name another file with --out"
 
 # %% ../../nbs/library/embedding_files.ipynb #c082
 def missing(part, source, info, tokenize):
     "Yields (number, text, tokens, why there are none, digest up to here) of lines not done"
-    most = info['max_tokens']
-    for n,raw,h in numbered(source, info['column'], part, 100*most):
+    h, n, most = hashlib.sha256(), -1, info['max_tokens']
+    def same(yes):
+        require(yes, f"The first {part.read:,} lines of {source} are not those that were embedded "
+                "before: say --overwrite to start again, or name another --out", CommandError)
+    for n,raw in enumerate(read_input(source, info['column'], 100*most)):
+        data = raw if isinstance(raw, bytes) else repr(raw).encode('utf-8', 'replace')
+        h.update(b'%d:' % len(data) + data)
+        if n + 1 == part.read: same(h.hexdigest() == part.digest)
+        if n < part.read: continue
         text, why = as_text(raw, 100*most)
         tokens = [] if why else tokenize(text)
         if len(tokens) > most:
             why = f"has {len(tokens):,} tokens, more than the {most:,} that one line may have"
-        if why: text, tokens = None, []
-        yield n, text, tokens, why, h.hexdigest()
+        yield n, None if why else text, [] if why else tokens, why, h.hexdigest()
+    same(n + 1 >= part.read)
 
 # %% ../../nbs/library/embedding_files.ipynb #c083
-def portion(win, elmo, pick, info, budget):
-    "The lines of `win` as (what `Part` keeps of them, vectors)"
-    dtype = getattr(torch, info['dtype'])
-    failed, good = {o[0]: o[3] for o in win if o[3]}, [o for o in win if not o[3]]
-    kept, vecs = [], []
-    found = embed_window(elmo, [o[2] for o in good], pick, info['pool'], budget, info['bf16'])
-    for o,v in zip(good, found):
-        v = v.to(dtype).cpu()
-        if v.isfinite().all():
-            kept.append(o)
-            vecs.append(v.numpy()[..., None, :] if info['pool'] else v.numpy())
-        else: failed[o[0]] = f"has vectors that are not finite numbers in {info['dtype']}"
-    lines, texts, tokens, *_ = zip(*kept) if kept else ((), (), ())
-    meta = dict(lines=lines, texts=texts, tokens=tokens, lens=[v.shape[-2] for v in vecs],
-                failed=failed, read=win[-1][0] + 1, digest=win[-1][4])
-    return meta, vecs
-
-def fill(part, lines, elmo, info, budget, source, say, warn):
-    "Compute the portions that are missing; `warn` is told of lines that can't be embedded"
-    pick, n_warned = picker(elmo, info['layers']), 0
-    for win in windows(lines, 8*budget, lambda o: len(o[2])):
-        meta, vecs = portion(win, elmo, pick, info, budget)
-        part.add(meta, vecs)
-        for n,why in sorted(meta['failed'].items()):
-            n_warned += 1
-            line = f"line {n+1} of {source} (number {n} in the file)"
-            if n_warned <= 20: warn(f"{line} {why}; it is left out")
-            elif n_warned == 21: warn("more lines are left out; the output lists them")
+def fill(part, lines, elmo, how, say):
+    "Compute the portions that are missing"
+    for win in windows(lines, 8*how['budget'], lambda o: len(o[2])):
+        failed, good = {o[0]: o[3] for o in win if o[3]}, [o for o in win if not o[3]]
+        kept, vecs = [], []
+        for o,v in zip(good, embed_window(elmo, [o[2] for o in good], **how)):
+            if np.isfinite(v).all():
+                kept.append(o)
+                vecs.append(v[..., None, :] if how['pool'] else v)
+            else: failed[o[0]] = f"has vectors that are not finite numbers in {how['dtype']}"
+        lines, texts, tokens, *_ = zip(*kept) if kept else ((), (), ())
+        part.add(dict(lines=lines, texts=texts, tokens=tokens, lens=[v.shape[-2] for v in vecs],
+                      failed=failed, read=win[-1][0] + 1, digest=win[-1][4]), vecs)
         if say is print and sys.stdout.isatty(): say(f"{part.read:,} lines", end='\r')
 
 # %% ../../nbs/library/embedding_files.ipynb #c084
@@ -360,11 +298,10 @@ def assemble(part, source, out, info):
     tokens = sum(len(t) for m in part.metas() for t in m['tokens'])
     info |= dict(lines=part.read - len(failed), tokens=tokens, n_failed=len(failed),
                  failed=dict([*failed.items()][:200]))
-    if not info['lines']:
-        part.drop()
-        if not part.read: raise CommandError(f"{source} is empty: there is nothing to embed")
-        raise CommandError(f"None of the {part.read:,} lines of {source} can be embedded; "
-                           f"the first {failed[0]}")
+    if not info['lines']: part.drop()
+    require(part.read, f"{source} is empty: there is nothing to embed", CommandError)
+    require(info['lines'], f"None of the {part.read:,} lines of {source} can be embedded; "
+            f"the first {failed.get(0)}", CommandError)
     tmp = part.folder/f'out{out.suffix}'
     try:
         size = sum(part.file(i).stat().st_size for i in range(part.n))
@@ -381,37 +318,30 @@ def assemble(part, source, out, info):
 def embed_file(
     source,  # a text file, .csv or .tsv, also with .gz; .parquet; '-': standard input
     out,                    # a file to write: .hdf5 (.h5), .parquet or .npz
-    elmo:Elmo,              # the model
+    elmo:Elmo,              # the model; its tokenizer splits the texts
     layers='all',           # 'all', 'mix' or the number of one
-    pool:str|None=None,     # None: a vector a token; 'mean', 'max', 'first_last': one a line
     column:str|None=None,   # the column of a table that holds the texts
-    dtype='float32',        # or 'float16'
-    tokenizer=None,         # 'space', 'words', 'spacy', 'fastai'; None: the model's
-    budget:int=2048,        # tokens a batch
     max_tokens:int=50_000,  # lines with more are left out, and reported
-    bf16:bool=False,        # compute in bfloat16
     overwrite:bool=False,   # replace an output, or drop a job that was begun
     say=print,              # where progress is told
-    warn=None,              # where lines are reported that can't be embedded; None: as `say`
+    **kwargs                # of `Elmo.embed_iter`: pool, dtype, budget, bf16
 ) -> dict:  # `lines`, `tokens`, `failed`: {number: reason}, and what was computed how
     "Embed a file's lines into a file; goes on where a call was stopped. Raises `CommandError`"
-    source, warn = str(source), warn or say
-    check_options(elmo, layers, pool, dtype, budget, 0)
-    out = check_output(out, source, overwrite)
-    tokenize = elmo.tokenize if tokenizer is None else get_tokenizer(tokenizer)
-    if source != '-': stop_if(no_source(source))
-    name = tokenizer or elmo.tokenizer
+    how = checked(elmo, layers, **kwargs)
+    source, out, start = str(source), Path(out).expanduser(), time.perf_counter()
+    refuse(check_places(source, out, overwrite), CommandError)
+    name = elmo.tokenizer
     if not isinstance(name, str): name = getattr(name, '__name__', type(name).__name__)
-    info = dict(layers=layers, pool=pool, dtype=str(dtype).removeprefix('torch.'), tokenizer=name,
-                column=column, max_tokens=max_tokens, bf16=bf16, dim=elmo.dim,
-                model=digest(elmo, layers))
-    part, start = Part(out, info, overwrite), time.perf_counter()
+    info = {k: v for k,v in how.items() if k != 'budget'}
+    info |= dict(tokenizer=name, column=column, max_tokens=max_tokens, dim=elmo.dim,
+                 model=digest(elmo, layers))
+    part = Part(out, info, overwrite)
     if part.n: say(f"Going on after {part.read:,} lines that were embedded before")
     try:
-        fill(part, missing(part, source, info, tokenize), elmo, info, budget, source, say, warn)
+        fill(part, missing(part, source, info, elmo.tokenize), elmo, how, say)
         result = assemble(part, source, out, info)
     except BaseException:
-        part.unlock() if part.n else part.drop()  # without a portion nothing is lost with it
+        part.lock.release() if part.n else part.drop()  # without a portion nothing is lost with it
         raise
     part.drop()
     n = len(result['failed'])
@@ -460,48 +390,42 @@ def command_line():
     g('-h', '--help', action='help', help='this page')
     return p
 
-# %% ../../nbs/library/embedding_files.ipynb #c095bh
-NEEDED = dict(out="Name the file to write with --out, for example --out vectors.hdf5",
-              model="Name a model with --model: tiny-en, a folder that elmo_pretrain wrote, "
-                    "a name on the hub, or ai2:small")
-
-def usable(elmo, device):
-    "The model on its device, after a try"
-    try: elmo.to(device or best_device()).embed([['a']], 0)
-    except Exception:
-        raise CommandError(f"The device {device!r} can't be used here: "
-                           "leave --device out, or say --device cpu") from None
-    return elmo
-
 # %% ../../nbs/library/embedding_files.ipynb #c095b
 def elmo_embed(
     args:list=None, # what stands on the command line; None: that of this process
 ):
     "The command: `embed_file` with the options that `elmo_embed --help` lists"
     given = command_line().parse(args)
-    source,out,model,device = (given.pop(k, None) for k in ('source', 'out', 'model', 'device'))
+    source,out,model,device,tokenizer = (given.pop(k, None) for k in
+                                         ('source', 'out', 'model', 'device', 'tokenizer'))
     def warn(s): print(f'elmo_embed: {s}', file=sys.stderr)
-    def stop(e, code):
+    def stop(e, code=1):
         warn(e)
         sys.exit(code)
     def interrupt(*args): raise KeyboardInterrupt
     kept = f"What is done is kept in {out}.part, and the same command goes on from there"
-    before = None
-    if threading.current_thread() is threading.main_thread():
-        before = signal.signal(signal.SIGTERM, interrupt)
+    before = signal.signal(signal.SIGTERM, interrupt)
     try:
-        stop_if(NEEDED[k] for k,v in dict(out=out, model=model).items() if v is None)
-        check_output(out, source if Path(source).exists() else '-', given.get('overwrite', False))
-        elmo = usable(load_elmo(model), device)
+        require(out, "Name the file to write with --out, for example --out vectors.hdf5",
+                CommandError)
+        require(model, "Name a model with --model: tiny-en, a folder that elmo_pretrain wrote, "
+                "a name on the hub, or ai2:small", CommandError)
+        elmo = load_elmo(model, **({'tokenizer': tokenizer} if tokenizer else {}))
+        try: elmo.to(device or best_device()).embed([['a']], 0)
+        except Exception:
+            stop(f"The device {device!r} can't be used here: leave --device out, "
+                 "or say --device cpu")
         if re.fullmatch(r'-?\d+', given.get('layers', '')): given['layers'] = int(given['layers'])
-        result = embed_file(source, out, elmo, **given, warn=warn)
+        failed = embed_file(source, out, elmo, **given)['failed']
+        for n,why in [*failed.items()][:20]:
+            warn(f"line {n+1} of {source} (number {n} in the file) {why}; it is left out")
+        if len(failed) > 20: warn("more lines are left out; the output lists them")
+        if failed: sys.exit(3)
     except KeyboardInterrupt: stop(f"interrupted. {kept}", 130)
-    except (ValueError, ImportError) as e: stop(e, 1)  # `CommandError` and `ModelFileError`, too
-    except MemoryError: stop(f"out of memory: take a smaller --budget. {kept}", 1)
-    except OSError as e: stop(f"{e.strerror or e}. {kept}", 1)
-    finally:
-        if before is not None: signal.signal(signal.SIGTERM, before)
-    if result['failed']: sys.exit(3)
+    except (ValueError, ImportError) as e: stop(e)  # `CommandError` and `ModelFileError`, too
+    except MemoryError: stop(f"out of memory: take a smaller --budget. {kept}")
+    except OSError as e: stop(f"{e.strerror or e}. {kept}")
+    finally: signal.signal(signal.SIGTERM, before)
 
 # %% ../../nbs/library/embedding_files.ipynb #c095c
 if __name__ == '__main__' and '__file__' in globals(): elmo_embed()  # python -m …

@@ -17,23 +17,14 @@ from safetensors.torch import save as save_tensors
 with warnings.catch_warnings():
     warnings.filterwarnings('ignore', 'IProgress not found')  # tqdm's, in notebooks
     from huggingface_hub import PyTorchModelHubMixin, snapshot_download
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from fastcore.basics import patch
-from ..base.errors import ModelFileError
+from ..base.errors import ModelFileError, as_error, one_of, refuse, require
 from ..base.files import regular_file
 from ..base.look import PALETTE
-from ..text.tokens import ByteCharVocab, CharVocab, WordVocab, get_tokenizer, split_text
-from ..nn.bilm import BiLM, char_vocab_of, load_bilm, read_json, read_weights, refuse
-from ..nn.bilm import save_bilm
+from ..text.tokens import ByteCharVocab, WordVocab, get_tokenizer, split_text
+from ..nn.bilm import BiLM, char_vocab_of, load_bilm, read_json, read_weights, save_bilm
 from ..nn.recurrent import real_first, take_steps
-from .ai2 import ai2_vocab, load_ai2, save_ai2
-
-# %% ../../nbs/library/elmo.ipynb #c024h
-def one_of(name, value, choices):
-    "Raise ValueError unless `value` is one of `choices`"
-    if value not in choices:
-        *first, last = map(repr, choices)
-        raise ValueError(f"{name}={value!r}: take {', '.join(first)} or {last}")
+from .ai2 import read_ai2, save_ai2
 
 # %% ../../nbs/library/elmo.ipynb #c024
 class ScalarMix(nn.Module):
@@ -49,9 +40,9 @@ class ScalarMix(nn.Module):
         super().__init__()
         one_of('norm', norm, (None, 'token', 'batch'))
         s = torch.ones(n_layers) if shares is None else torch.as_tensor(shares, dtype=torch.float32)
-        if s.shape != (n_layers,) or not (s > 0).all() or not s.isfinite().all():
-            raise ValueError(f"shares={shares}: take {n_layers} positive numbers, one a layer "
-                             "(1e-4 for nearly none)")
+        right = s.shape == (n_layers,) and (s > 0).all() and s.isfinite().all()
+        require(right, f"shares={shares}: take {n_layers} positive numbers, one a layer "
+                "(1e-4 for nearly none)", ValueError)
         self.norm,w = norm,s.log()
         self.w = nn.Parameter(w - w.mean(), requires_grad=train_shares)  # logits of s
         self.gamma = nn.Parameter(torch.tensor([float(gamma)]), requires_grad=train_gamma)
@@ -82,13 +73,12 @@ def plot(self:ScalarMix, ax=None, title=''):
     "The shares as a bar chart; returns the axes"
     import matplotlib.pyplot as plt
     if ax is None: _,ax = plt.subplots(figsize=(4, 3), layout='constrained')
-    s = self.shares.detach().float().cpu().numpy()
-    bars = ax.bar(range(len(s)), s, color=[PALETTE['rest'], *[PALETTE['both']]*(len(s)-1)])
+    s = self.shares.tolist()
+    names = ['token', *(f'LSTM {i}' for i in range(1, len(s)))]
+    bars = ax.bar(names, s, color=[PALETTE['rest'], *[PALETTE['both']]*(len(s)-1)])
     ax.bar_label(bars, fmt='%.2f')
     ax.axhline(1/len(s), color='black', lw=.8, ls=':')
-    names = ['token', *(f'LSTM {i}' for i in range(1, len(s)))]
-    ax.set(xticks=range(len(s)), xticklabels=names, ylabel='share s', ylim=(0, 1),
-           title=title or f'γ = {self.gamma.item():.2f}')
+    ax.set(ylabel='share s', ylim=(0, 1), title=title or f'γ = {self.gamma.item():.2f}')
     return ax
 
 # %% ../../nbs/library/elmo.ipynb #c043
@@ -116,12 +106,12 @@ class Elmo(nn.Module, PyTorchModelHubMixin, library_name='elmo_fastai',
     ):
         super().__init__()
         one_of('markers', markers, ('add', 'given'))
-        if n_reps < 1: raise ValueError(f"n_reps={n_reps!r}: take a whole number from 1 up")
+        require(n_reps >= 1, f"n_reps={n_reps!r}: take a whole number from 1 up", ValueError)
         self.char_vocab = char_vocab_of(lm, char_vocab)
         self.lm,self.vocab,self.markers,self.carry = lm,vocab,markers,carry
         self.state,self.cache = None,None  # the carried state; token vectors, see `embed`
         self.tokenizer,self.tokenize = tokenizer,get_tokenizer(tokenizer)
-        self.mixes = nn.ModuleList([ScalarMix(lm.config.n_layers+1, **mix) for _ in range(n_reps)])
+        self.mixes = nn.ModuleList([ScalarMix(self.n_layers, **mix) for _ in range(n_reps)])
         self.drop = nn.Dropout(dropout)
         self.freeze()
 
@@ -139,8 +129,8 @@ def to_tokens(self:Elmo,
     sents,      # texts, or lists of tokens
 ) -> list:      # lists of tokens
     "Split what is text; raises `TypeError` naming what is neither text nor a list of tokens"
-    if isinstance(sents, str):
-        raise TypeError("Expected a list of sentences and got one text: put it into a list")
+    require(not isinstance(sents, str), "Expected a list of sentences and got one text: "
+            "put it into a list", TypeError)
     return [split_text(self.tokenize, s, i) for i,s in enumerate(sents)]
 
 @patch
@@ -189,10 +179,9 @@ def unfreeze(self:Elmo,
 ):
     "Let training change the biLM too. Returns the module"
     gs = self.groups()
-    if top is None: top = len(gs)
-    if not 0 <= top <= len(gs):
-        raise ValueError(f"top={top!r}: this model has {len(gs)} groups, "
-                         f"take a number from 0 to {len(gs)}")
+    n, top = len(gs), len(gs) if top is None else top
+    require(0 <= top <= n, f"top={top!r}: this model has {n} groups, take a number from 0 to {n}",
+            ValueError)
     for i,g in enumerate(reversed(gs)):
         for p in g: p.requires_grad_(i < top)
     return self.train(self.training)
@@ -212,15 +201,9 @@ def train(self:Elmo, mode:bool=True):
     return self
 
 # %% ../../nbs/library/elmo.ipynb #c061
-def encode_tokens(lm, chars):
-    "Context-free vectors of char ids [..., W], as each direction reads them"
-    x, bwd = lm.chars(chars), lm.chars_bwd
-    return x, x if bwd is None else bwd(chars)
-
-def run_layers(lm, x, y, mask=None, state=None):
-    "All layers [B, T, 2P] from the directions' token vectors `x` and `y`; and the new state"
-    layers, new = lm.lstm(lm.drop(x), mask, state, None if y is x else lm.drop(y))
-    return [torch.cat(o, -1) for o in [(x, y), *layers]], new
+def joined(layers):
+    "Both directions of each layer, [B, T, P], side by side: [B, T, 2P]"
+    return [torch.cat(o, -1) for o in layers]
 
 # %% ../../nbs/library/elmo.ipynb #c062
 @patch
@@ -229,7 +212,7 @@ def layers(self:Elmo,
 ) -> tuple:    # (vectors of each layer, [B, T, 2P], zeros at padding; mask [B, T], True: real)
     "The biLM's layers, not mixed"
     chars = x.as_subclass(Tensor) if isinstance(x, Tensor) else self.to_chars(x)
-    if chars.dim() != 3: raise ValueError(f"char ids come as [B, T, W], not as {list(chars.shape)}")
+    require(chars.dim() == 3, f"char ids come as [B, T, W], not as {list(chars.shape)}", ValueError)
     mask, add = chars[..., 0] != 0, self.markers == 'add'
     if not len(chars) or not (add or chars.shape[1]):
         nothing = self.mixes[0].w.new_zeros(*mask.shape, self.dim)
@@ -237,9 +220,9 @@ def layers(self:Elmo,
     order = real_first(mask)  # padding in front or within: real tokens first
     if order is not None: chars = chars.gather(1, order[..., None].expand_as(chars))
     if add:
-        if (chars[:, :1, 1] == self.char_vocab.bos).any():
-            raise ValueError("These char ids have sentence marks already: "
-                             "make the module with markers='given'")
+        marked = (chars[:, :1, 1] == self.char_vocab.bos).any()
+        require(not marked, "These char ids have sentence marks already: "
+                "make the module with markers='given'", ValueError)
         chars = add_markers(chars, self.char_vocab.specials)
     learns = torch.is_grad_enabled() and self.trainable
     with torch.set_grad_enabled(learns): layers = self._run(chars)
@@ -250,12 +233,11 @@ def layers(self:Elmo,
 
 @patch
 def _run(self:Elmo, chars):
-    x,y = encode_tokens(self.lm, chars)
-    state = None
-    if self.carry: state = tuple(o.to(x) for o in (self.state or self.lm.lstm.init_state()))
-    layers, state = run_layers(self.lm, x, y, chars[..., 0] != 0, state)
-    if self.carry: self.state = tuple(o.detach() for o in state)
-    return layers
+    if not self.carry: return joined(self.lm.encode(chars))
+    before = self.state and tuple(o.to(chars.device) for o in self.state)
+    layers, state = self.lm.encode_state(chars, before)
+    self.state = tuple(o.detach() for o in state)
+    return joined(layers)
 
 @patch
 def reset(self:Elmo):
@@ -276,7 +258,7 @@ def elmo_split(
 ) -> list:           # lists of parameters
     "Groups for a `Learner(splitter=elmo_split)`: token encoder, each LSTM layer, all the rest"
     elmo = next((m for m in model.modules() if isinstance(m, Elmo)), None)
-    if elmo is None: raise ValueError(f"There is no Elmo in this {type(model).__name__}")
+    require(elmo is not None, f"There is no Elmo in this {type(model).__name__}", ValueError)
     theirs = {id(p) for p in elmo.lm.parameters()}
     rest = [p for p in model.parameters() if id(p) not in theirs and p.requires_grad]
     return [*elmo.groups(), rest]
@@ -292,14 +274,6 @@ def without_head(lm):
     weights = {k: v for k,v in lm.state_dict().items() if not k.startswith('head')}
     bare.load_state_dict(weights, assign=True)
     return bare
-
-def spelling(chars):
-    "Rows of the model card about characters"
-    n = chars.max_chars - 2
-    if isinstance(chars, ByteCharVocab): return {'longest word': f'{n} bytes; longer ones are cut'}
-    kind = 'characters' if chars.n == 1 else f'n-grams of {chars.n} characters'
-    known = f'{len(chars.itos)} symbols ({kind}), learned from the text; others are unknown to it'
-    return {'characters': known, 'longest word': f'{n} symbols; longer ones are cut'}
 
 CARD = """---
 library_name: elmo_fastai
@@ -321,12 +295,15 @@ known or not, it gives a vector from each of its layers (layer 0 knows the lette
 
 def model_card(elmo):
     "What a reader of the folder needs to know, as Markdown with the hub's metadata"
-    lm, c = elmo.lm, elmo.lm.config
+    lm, c, chars, unit = elmo.lm, elmo.lm.config, elmo.char_vocab, 'bytes'
     rows = {'size of a vector': elmo.dim, 'layers, the token layer included': elmo.n_layers,
-            'LSTM cells / projection': f'{c.hidden_dim} / {c.proj_dim}',
-            **spelling(elmo.char_vocab),
-            'words that it predicts': f'{lm.n_words:,}' if lm.n_words else 'none',
-            'shares of the layers': ', '.join(f'{s:.3f}' for s in elmo.mixes[0].shares.tolist())}
+            'LSTM cells / projection': f'{c.hidden_dim} / {c.proj_dim}'}
+    if not isinstance(chars, ByteCharVocab):
+        unit = 'symbols'
+        rows['characters'] = f'{len(chars.itos)} symbols, learned from the text'
+    rows |= {'longest word': f'{chars.max_chars - 2} {unit}; longer ones are cut',
+             'words that it predicts': f'{lm.n_words:,}' if lm.n_words else 'none',
+             'shares of the layers': ', '.join(f'{s:.3f}' for s in elmo.mixes[0].shares.tolist())}
     return CARD.format(name=c.name, n=sum(p.numel() for p in lm.parameters()),
                        rows='\n'.join(f'| {k} | {v} |' for k,v in rows.items()))
 
@@ -342,7 +319,7 @@ def save_pretrained(self:Elmo,
 ):                            # the folder; with `push_to_hub` the address of the commit
     "Write the model as a folder: the biLM, vocabularies, settings, mixes and a model card"
     folder = Path(folder)
-    if folder.is_file(): raise NotADirectoryError(f"{folder} is a file: name a folder")
+    require(not folder.is_file(), f"{folder} is a file: name a folder", NotADirectoryError)
     lm = self.lm if self.vocab is not None else without_head(self.lm)  # no words without names
     target = folder.resolve()
     def write(to): return save_bilm(to, lm, self.vocab, self._more_files(), self.char_vocab)
@@ -368,27 +345,6 @@ def _more_files(self:Elmo):
             'README.md': model_card(self)}
 
 # %% ../../nbs/library/elmo.ipynb #c096
-def is_tokenizer(o):
-    "Is `o` the name of a tokenizer, or nothing?"
-    try: return o is None or isinstance(o, str) and bool(get_tokenizer(o))
-    except ValueError: return False
-
-def _is_mix(m):
-    if not isinstance(m, dict) or set(m) != {'norm', 'train_shares', 'train_gamma'}: return False
-    flags = type(m['train_shares']), type(m['train_gamma'])
-    return m['norm'] in (None, 'token', 'batch') and flags == (bool, bool)
-
-def read_elmo_settings(file):
-    "The checked contents of an `elmo.json` as arguments of `Elmo` and of its mixes"
-    d = read_json(file, ELMO_FORMAT, ELMO_VERSION, "does not hold the settings of an Elmo")
-    ok = dict(dropout=lambda o: type(o) in (int, float) and 0 <= o <= 1,
-              markers=lambda o: o in ('add', 'given'), carry=lambda o: type(o) is bool,
-              tokenizer=is_tokenizer,
-              mixes=lambda o: isinstance(o, list) and 0 < len(o) <= 100 and all(map(_is_mix, o)))
-    bad = (k for k,f in ok.items() if k not in d or not f(d[k]))
-    refuse(file, (f" has {k}={d.get(k)!r:.60}, which can't be" for k in bad))
-    return {k: d[k] for k in ok}
-
 class NoTokenizer:
     "In the place of a function that a file could not hold"
     def __call__(self, text):
@@ -404,19 +360,16 @@ def box_folder(
 ) -> Path:
     "The folder of a model that comes with the package, its files checked; raises `ModelFileError`"
     folder = Path(box or str(package_files("elmo_fastai")/"box"))/name
-    def bad(file, why):
-        raise ModelFileError(f"{folder/file} {why}. Install the package again: "
-                             "pip install --force-reinstall --no-deps elmo_fastai") from None
+    cure = "Install the package again: pip install --force-reinstall --no-deps elmo_fastai"
     def read(file):
         try: return regular_file(folder/file, 10**9).read_bytes()
-        except OSError as e: bad(file, f"can't be read: {e.strerror or e}")
-    sums = read('SHA256SUMS').decode('ascii', 'replace')
-    lines = re.findall(r'^([0-9a-f]{64})  ([\w.]+)\r?$', sums, re.M)
-    needed = {'config.json', 'model.safetensors', 'elmo.json', 'mix.safetensors', 'chars.json'}
-    if not needed <= {file for _,file in lines}: bad('SHA256SUMS', 'is damaged')
-    for want,file in lines:
-        if sha256(read(file)).hexdigest() != want:
-            bad(file, "is damaged: its SHA-256 is not that in SHA256SUMS")
+        except OSError as e:
+            raise ModelFileError(f"{folder/file} can't be read: {e.strerror or e}. {cure}") from None
+    lines = read('SHA256SUMS').decode('ascii', 'replace')
+    sums = {k: v for v,k in re.findall(r'^([0-9a-f]{64})  ([\w.]+)\r?$', lines, re.M)}
+    for file in {*FILES[:2], *FILES[3:6], *sums}:
+        require(sha256(read(file)).hexdigest() == sums.get(file), f"{folder/file} is damaged: "
+                f"its SHA-256 is not that in SHA256SUMS. {cure}", ModelFileError)
     return folder
 
 # %% ../../nbs/library/elmo.ipynb #c100
@@ -425,13 +378,10 @@ def find_folder(name, **kwargs):
     name = str(name)
     if Path(name).is_dir(): return Path(name)
     if name in BOXED: return box_folder(name)
-    if not re.fullmatch(r'[\w.-]+/[\w.-]+', name):
-        why = f" (in the box there is {', '.join(BOXED)}, and the hub's names look like owner/name)"
-    else:
-        try: return Path(snapshot_download(name, allow_patterns=list(FILES), **kwargs))
-        except (HfHubHTTPError, HFValidationError, OSError, ValueError) as e:
-            why = f" here, and the hub has not given it either: {str(e).splitlines()[0]:.200}"
-    raise ModelFileError(f"There is no folder {name!r}{why}")
+    require(re.fullmatch(r'[\w.-]+/[\w.-]+', name), f"There is no folder {name!r} (in the box there "
+            f"is {', '.join(BOXED)}, and the hub's names look like owner/name)", ModelFileError)
+    with as_error(ModelFileError, f"There is no folder {name!r} here, and the hub has not given it either"):
+        return Path(snapshot_download(name, allow_patterns=list(FILES), **kwargs))
 
 # %% ../../nbs/library/elmo.ipynb #c102
 class NoDraws(TorchFunctionMode):
@@ -455,27 +405,27 @@ def from_pretrained(cls:Elmo,
     folder = find_folder(folder, revision=revision, token=token, cache_dir=cache_dir,
                          force_download=force_download, local_files_only=local_files_only)
     with NoDraws(): lm, vocab = load_bilm(folder)
-    saved = read_elmo_settings(folder/'elmo.json') if (folder/'elmo.json').exists() else {}
-    mixes = saved.pop('mixes', [])
+    file, saved, mixes = folder/'elmo.json', {}, None
+    if file.exists():
+        d = read_json(file, ELMO_FORMAT, ELMO_VERSION, "does not hold the settings of an Elmo")
+        lacks = [k for k in ('dropout', 'markers', 'carry', 'tokenizer', 'mixes') if k not in d]
+        require(not lacks and d['mixes'], f"{file} has no {', '.join(lacks or ['mixes'])}",
+                ModelFileError)
+        saved = {k: d[k] for k in ('dropout', 'markers', 'carry')}
+        saved['tokenizer'], mixes = d['tokenizer'] or NoTokenizer(), d['mixes']
     of_mix = {'n_reps', 'shares', 'gamma', 'train_shares', 'train_gamma', 'norm'}
-    if of_mix & set(settings): mixes = []
-    if mixes: settings['n_reps'] = len(mixes)
-    if saved: saved['tokenizer'] = saved['tokenizer'] or NoTokenizer()
-    try: elmo = cls(lm, vocab, **{**saved, **settings})
-    except ValueError as e: raise ModelFileError(f"{folder}: {e}") from None
-    if mixes: _read_mixes(elmo.mixes, mixes, folder/'mix.safetensors')
+    with as_error(ModelFileError, f"{folder} holds no Elmo with these settings"):
+        elmo = cls(lm, vocab, **{**saved, **settings})
+        if mixes and not of_mix & set(settings):
+            elmo.mixes = nn.ModuleList([ScalarMix(elmo.n_layers, **m) for m in mixes])
+            _read_mixes(elmo.mixes, folder/'mix.safetensors')
     return elmo.to(device).eval()
 
-def _read_mixes(mixes, settings, file):
-    "Make the mixes what was saved"
+def _read_mixes(mixes, file):
     weights = read_weights(file, mixes.state_dict(), 10**6)
-    refuse(file, (f": {k} has values that are not finite numbers" for k,v in weights.items()
-                  if not v.isfinite().all()))
+    refuse((f"{file}: {k} has values that are not finite numbers" for k,v in weights.items()
+            if not v.isfinite().all()), ModelFileError)
     mixes.load_state_dict(weights)
-    for mix,m in zip(mixes, settings):
-        mix.norm = m['norm']
-        mix.w.requires_grad_(m['train_shares'])
-        mix.gamma.requires_grad_(m['train_gamma'])
 
 # %% ../../nbs/library/elmo.ipynb #c125
 @patch(cls_method=True)
@@ -487,17 +437,11 @@ def from_ai2(cls:Elmo,
     **settings     # of `Elmo`; `carry=True` for exactly the vectors of the original's code
 ) -> Elmo:         # in evaluation mode
     "A model from files in AI2's format; raises `ModelFileError`"
-    lm = load_ai2(options, weights, vocab)
-    beside = Path(options)/'vocab.txt'
-    if vocab is None and weights is None and beside.is_file(): vocab = beside
-    return cls(lm, ai2_vocab(vocab) if vocab and lm.n_words else None, **settings).to(device).eval()
+    return cls(*read_ai2(options, weights, vocab), **settings).to(device).eval()
 
 @patch
 def to_ai2(self:Elmo,
     folder,    # the folder to write
 ) -> Path:     # the folder
     "Write the biLM in AI2's format, a full softmax, too; the mixes have no place there"
-    if isinstance(self.char_vocab, CharVocab):
-        raise ValueError("AI2's format has 262 characters (bytes), "
-                         f"and this model reads {self.char_vocab!r}")
     return save_ai2(folder, self.lm, self.vocab)

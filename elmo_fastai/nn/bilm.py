@@ -13,10 +13,9 @@ from dataclasses import dataclass, asdict, fields, replace
 from pathlib import Path
 import torch
 from torch import nn
-from safetensors import SafetensorError
 from safetensors import safe_open
 from safetensors.torch import save_file
-from ..base.errors import ModelFileError
+from ..base.errors import ModelFileError, as_error, refuse, require
 from ..base.files import regular_file, whole_folder
 from ..text.tokens import ByteCharVocab, CharScheme, SPECIALS, WordVocab, load_char_vocab
 from .charcnn import CharCNN
@@ -25,36 +24,22 @@ from .shapes import pad_rows, side_by_side, two_threads
 from .softmax import default_cutoffs, output_layer
 
 # %% ../../nbs/library/bilm.ipynb #c018
-def _whole(o, least=1, most=10**6): return type(o) is int and least <= o <= most
-def _above(o, least): return type(o) in (int, float) and least < o < math.inf
-def _limit(o): return o is None or _above(o, 0)
-def _pair(o): return isinstance(o, tuple) and len(o) == 2 and all(map(_whole, o))
-def _pairs(o): return isinstance(o, tuple) and 0 < len(o) < 100 and all(map(_pair, o))
-def _rising(o):
-    if not isinstance(o, tuple) or not all(_whole(i, 1, math.inf) for i in o): return False
-    return list(o) == sorted(set(o))
+_RANGES = dict(char_dim=(1, 10**6), n_highway=(0, 99), n_chars=(7, 2**15), max_chars=(3, 2**15 - 1),
+               proj_dim=(1, 10**6), hidden_dim=(1, 10**6), n_layers=(1, 99), n_negative=(1, 10**6),
+               cell_clip=(1e-6, 1e6), proj_clip=(1e-6, 1e6), dropout=(0, .9999), div_value=(1, 1e6))
+_CHOICES = dict(activation=('relu', 'tanh'), softmax=('auto', 'full', 'adaptive', 'sampled'))
 
-def _impossible(c):
-    "The names of a configuration's settings that can't be"
-    flags = 'norm', 'residual', 'char_proj', 'share_encoder', 'share_softmax'
-    ok = {k: type(getattr(c, k)) is bool for k in flags} | dict(
-        name = isinstance(c.name, str),
-        char_dim = _whole(c.char_dim),
-        filters = _pairs(c.filters),
-        n_highway = _whole(c.n_highway, 0, 99),
-        activation = c.activation in ('relu', 'tanh'),
-        n_chars = _whole(c.n_chars, 7, 2**15),
-        max_chars = _whole(c.max_chars, 3, 2**15 - 1),
-        proj_dim = _whole(c.proj_dim),
-        hidden_dim = _whole(c.hidden_dim) and _whole(c.proj_dim) and c.hidden_dim >= c.proj_dim,
-        n_layers = _whole(c.n_layers, 1, 99),
-        cell_clip = _limit(c.cell_clip), proj_clip = _limit(c.proj_clip),
-        dropout = _above(c.dropout, -1) and 0 <= c.dropout < 1,
-        softmax = c.softmax in ('auto', 'full', 'adaptive', 'sampled'),
-        cutoffs = c.cutoffs is None or _rising(c.cutoffs),
-        div_value = _above(c.div_value, 0) and c.div_value >= 1,
-        n_negative = _whole(c.n_negative))
-    return [k for k,o in ok.items() if not o]
+def _within(o, least=1, most=10**7, kinds=(int,)): return type(o) in kinds and least <= o <= most
+def _pair(o): return isinstance(o, tuple) and len(o) == 2 and all(map(_within, o))
+
+def _can_be(k, v, default):
+    "May the setting `k` be `v`?"
+    if k in _CHOICES: return v in _CHOICES[k]
+    if v is None and default is None: return True
+    if k in _RANGES: return _within(v, *_RANGES[k], (int,) if type(default) is int else (int, float))
+    if k == 'filters': return isinstance(v, tuple) and 0 < len(v) < 100 and all(map(_pair, v))
+    if k != 'cutoffs': return type(v) is type(default)
+    return isinstance(v, tuple) and all(map(_within, v)) and list(v) == sorted(set(v))
 
 # %% ../../nbs/library/bilm.ipynb #c020
 @dataclass
@@ -85,12 +70,14 @@ class BiLMConfig:
 
     def __post_init__(self):
         "Raises ValueError naming the first setting that can't be"
-        if bad := _impossible(self):
-            raise ValueError(f"A biLM can't have {bad[0]}={getattr(self, bad[0])!r:.100}")
+        def wrong():
+            yield from (f.name for f in fields(self)
+                        if not _can_be(f.name, getattr(self, f.name), f.default))
+            if self.hidden_dim < self.proj_dim: yield 'hidden_dim'
+        refuse((f"A biLM can't have {k}={getattr(self, k)!r:.100}" for k in wrong()), ValueError)
         n = sum(k for _,k in self.filters)
-        if not self.char_proj and n != self.proj_dim:
-            raise ValueError("With char_proj=False there must be as many filters as proj_dim: "
-                             f"{n} filters, proj_dim={self.proj_dim}")
+        require(self.char_proj or n == self.proj_dim, "With char_proj=False there must be as many "
+                f"filters as proj_dim: {n} filters, proj_dim={self.proj_dim}", ValueError)
 
     def to_dict(self):
         "Plain types for JSON"
@@ -99,9 +86,8 @@ class BiLMConfig:
     @classmethod
     def from_dict(cls, d):
         "A configuration from `to_dict`'s dictionary; raises ValueError where it has unknown names"
-        if unknown := set(d) - {f.name for f in fields(cls)}:
-            unknown = ', '.join(sorted(unknown))
-            raise ValueError(f"Unknown settings in a biLM configuration: {unknown}")
+        unknown = ', '.join(sorted(set(d) - {f.name for f in fields(cls)}))
+        require(not unknown, f"Unknown settings in a biLM configuration: {unknown}", ValueError)
         def frozen(o): return tuple(map(frozen, o)) if isinstance(o, list) else o
         return cls(**{k: frozen(v) for k,v in d.items()})
 
@@ -122,46 +108,39 @@ def original_init(
     model:nn.Module,  # a new `BiLM`
 ) -> nn.Module:       # the same
     "Initialise as the original's training code does (bilm-tf)"
+    def unit(w): w.normal_(std=w.shape[1]**-.5)  # [out, in]: outputs vary as inputs do
     for cnn in (model.chars, model.chars_bwd):
-        if cnn is not None: _init_chars(cnn)
-    for lstm in (*model.lstm.fwd, *model.lstm.bwd): _init_lstm(lstm)
+        if cnn is None: continue
+        cnn.embed.weight[1:].uniform_(-1, 1)
+        for conv in cnn.convs:
+            if cnn.act is torch.tanh: conv.weight.normal_(std=conv.weight[0].numel()**-.5)
+            else: conv.weight.uniform_(-.05, .05)
+            conv.bias.zero_()
+        if cnn.proj is not None:
+            unit(cnn.proj.weight)
+            cnn.proj.bias.zero_()
+    for lstm in (*model.lstm.fwd, *model.lstm.bwd):
+        ws = lstm.weight_ih_l0, lstm.weight_hh_l0  # one matrix, one limit in TensorFlow
+        width = sum(w.shape[1] for w in ws)
+        for w in ws: w.uniform_(-1, 1).mul_((6/(len(w) + width))**.5)
+        if lstm.proj_size: nn.init.xavier_uniform_(lstm.weight_hr_l0)
     for head in (model.head, model.head_bwd):
         if head is None: continue
-        for name,p in head.named_parameters(): p.zero_() if name.endswith('bias') else _unit(p)
+        for name,p in head.named_parameters(): p.zero_() if name.endswith('bias') else unit(p)
     return model
-
-def _unit(w): w.normal_(std=w.shape[1]**-.5)  # [out, in]: outputs vary as inputs do
-
-def _init_chars(cnn):
-    cnn.embed.weight[1:].uniform_(-1, 1)
-    for conv in cnn.convs:
-        if cnn.act is torch.tanh: conv.weight.normal_(std=conv.weight[0].numel()**-.5)
-        else: conv.weight.uniform_(-.05, .05)
-        conv.bias.zero_()
-    if cnn.proj is not None:
-        _unit(cnn.proj.weight)
-        cnn.proj.bias.zero_()
-
-def _init_lstm(lstm):
-    ws = lstm.weight_ih_l0, lstm.weight_hh_l0  # one matrix, one limit in TensorFlow
-    width = sum(w.shape[1] for w in ws)
-    for w in ws: w.uniform_(-1, 1).mul_((6/(len(w) + width))**.5)
-    if lstm.proj_size: nn.init.xavier_uniform_(lstm.weight_hr_l0)
 
 # %% ../../nbs/library/bilm.ipynb #c026a
 def char_vocab_of(lm, char_vocab=None):
     "`char_vocab`, or what the biLM knows, or AI2's bytes. Raises ValueError for another"
     n, W, own = lm.chars.n_chars, lm.config.max_chars, lm.char_vocab
     res = char_vocab or own or (ByteCharVocab(W) if n == 262 else None)
-    if res is None:
-        why = (f"This biLM reads {n} char ids of an alphabet that it does not know: "
-               "give it as char_vocab=…")
-    elif (res.n_chars, res.max_chars) != (n, W) or own not in (None, res):
-        known = f" ({own!r})" if own else ''
-        why = (f"char_vocab makes {res.n_chars} ids, {res.max_chars} a token ({res!r}), "
-               f"and the biLM reads {n}, {W} a token{known}: take the one that it was trained with")
-    else: return res
-    raise ValueError(why)
+    require(res, f"This biLM reads {n} char ids of an alphabet that it does not know: "
+            "give it as char_vocab=…", ValueError)
+    known = f" ({own!r})" if own else ''
+    why = (f"char_vocab makes {res.n_chars} ids, {res.max_chars} a token ({res!r}), "
+           f"and the biLM reads {n}, {W} a token{known}: take the one that it was trained with")
+    require((res.n_chars, res.max_chars) == (n, W) and own in (None, res), why, ValueError)
+    return res
 
 # %% ../../nbs/library/bilm.ipynb #c029
 class BiLM(nn.Module):
@@ -201,6 +180,13 @@ class BiLM(nn.Module):
         "Are `forward`'s numbers likelihoods in training, too? A sampled softmax's are not"
         return getattr(self.head, 'exact', True)
 
+    def vectors(self, chars):
+        "Token vectors [B, T, P] as each direction reads them, and the same with dropout"
+        x = self.chars(chars)
+        if self.chars_bwd is None: return (x, x), (self.drop(x),)*2
+        y = self.chars_bwd(chars)
+        return (x, y), (self.drop(x), self.drop(y))
+
     def encode(self,
         chars:torch.Tensor,      # char ids, [B, T, W]
         state:tuple|None = None, # of the LSTMs, to go on from; None: zeros
@@ -208,19 +194,9 @@ class BiLM(nn.Module):
         "The states of all layers, the context-free one first"
         return self._encode(chars, state)[0]
 
-    def encode_state(self,
-        chars:torch.Tensor,      # char ids, [B, T, W]
-        state:tuple|None = None, # from the call before; None: zeros
-    ) -> tuple:                  # (as from `encode`, the LSTMs' state for the next call)
-        "As `encode`, for a text in pieces: gives the state back, (h [L, 2, B, P], c [L, 2, B, C])"
+    def encode_state(self, chars, state=None):
+        "`encode` for a text in pieces: gives the next call's state, too, (h [L,2,B,P], c [L,2,B,C])"
         return self._encode(chars, self.lstm.init_state() if state is None else state)
-
-    def vectors(self, chars):
-        "Token vectors [B, T, P] as each direction reads them, and the same with dropout"
-        x = self.chars(chars)
-        if self.chars_bwd is None: return (x, x), (self.drop(x),)*2
-        y = self.chars_bwd(chars)
-        return (x, y), (self.drop(x), self.drop(y))
 
     def _encode(self, chars, state):
         (x, y), (dx, dy) = self.vectors(chars)
@@ -229,9 +205,8 @@ class BiLM(nn.Module):
 
     def needs_head(self):
         "Raise ValueError if there is no output layer"
-        if self.head is None:
-            raise ValueError("This biLM has no output layer (n_words=0): "
-                             "it gives states, but predicts no words")
+        require(self.head is not None, "This biLM has no output layer (n_words=0): "
+                "it gives states, but predicts no words", ValueError)
 
     def forward(self,
         chars:torch.Tensor,            # char ids, [B, T, W]
@@ -307,9 +282,8 @@ def eval_mode(model):
 
 def check_vocab(model, n):
     "Raise ValueError unless the model predicts `n` words"
-    if n != model.n_words:
-        raise ValueError(f"The vocabulary has {n} words, the model predicts {model.n_words}: "
-                         "they do not belong together")
+    require(n == model.n_words, f"The vocabulary has {n} words, the model predicts {model.n_words}: "
+            "they do not belong together", ValueError)
 
 @contextmanager
 def evaluating(model, vocab=None, char_vocab=None):
@@ -331,7 +305,7 @@ def evaluate(
             for i,nll in enumerate(model(*(o.to(device) for o in (chars, nexts, previous)))):
                 nats[i] += nll.double().sum().item()
                 n[i] += len(nll)
-    if not all(n): raise ValueError("No perplexity: there is nothing to predict in these batches")
+    require(all(n), "No perplexity: there is nothing to predict in these batches", ValueError)
     f,b = (o/m for o,m in zip(nats, n))
     return dict(fwd=perplexity(f), bwd=perplexity(b), mean=perplexity((f+b)/2), predictions=n[0])
 
@@ -346,12 +320,12 @@ def sentence_chars(char_vocab, tokens, bos=True, eos=True):
 
 # %% ../../nbs/library/bilm.ipynb #c066
 def guesses(
-    model:BiLM,                # a biLM
-    tokens:list,               # the words of a sentence
-    vocab:WordVocab,           # names of the predicted words
-    char_vocab:CharScheme,     # encodes the words
-    k:int = 3,                 # guesses a position and direction
-) -> list:                     # a row a word: (word, forward guesses, backward guesses)
+    model:BiLM,
+    tokens:list,           # the words of a sentence
+    vocab:WordVocab,       # names of the predicted words
+    char_vocab:CharScheme, # encodes the words
+    k:int = 3,             # guesses a position and direction
+) -> list:                 # a row a word: (word, forward guesses, backward guesses)
     "What each direction expects in the place of each word"
     k = min(k, model.n_words)
     def top(head, h):
@@ -361,18 +335,17 @@ def guesses(
         return list(zip(tokens, *map(top, model.heads, (f[0, :-2], b[0, 2:]))))
 
 # %% ../../nbs/library/bilm.ipynb #c070
-FORMAT = 'elmo_fastai.bilm'
-FORMAT_VERSION = 1
+FORMAT, FORMAT_VERSION = 'elmo_fastai.bilm', 1
 
 # %% ../../nbs/library/bilm.ipynb #c071
 def save_bilm(
     path,            # the folder to write
-    model:BiLM,      # a biLM
+    model:BiLM,
     vocab:WordVocab, # the words that it predicts; None for a model that predicts none
     extra:dict|None = None, # more files: name → text or bytes
     char_vocab=None, # what makes its char ids; None: what it knows
 ) -> Path:           # the folder
-    "Write a biLM as a folder, completely or not at all. Raises ValueError for another's vocabulary"
+    "Write a biLM as a folder, completely or not at all. Raises `ValueError` for another's vocabulary"
     path, c = Path(path), model.config
     check_vocab(model, 0 if vocab is None else len(vocab))
     chars = char_vocab_of(model, char_vocab)
@@ -391,20 +364,41 @@ def save_bilm(
     return path
 
 # %% ../../nbs/library/bilm.ipynb #c074h
-WRONG = (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, SafetensorError)
+def read_json(file, format, version, foreign):
+    "The contents of a JSON file of `format`, up to `version`; raises `ModelFileError`"
+    with as_error(ModelFileError, f"{file} can't be read"):
+        d = json.loads(regular_file(file, 10**6).read_text(encoding='utf-8'))
+    ours = isinstance(d, dict) and d.get('format') == format
+    require(ours, f"{file} {foreign}", ModelFileError)
+    v = d.get('version')
+    require(_within(v, 1, version), f"{file} has format version {v!r:.20}; "
+            f"this version of elmo_fastai reads up to {version}", ModelFileError)
+    return d
 
-@contextmanager
-def reading(file, how="can't be read"):
-    "What goes wrong inside is a `ModelFileError` that names `file`"
-    try: yield
-    except WRONG as e:
-        why = f"it lacks {e}" if isinstance(e, KeyError) else str(e)[:300]
-        ours = isinstance(e, ModelFileError)
-        raise e if ours else ModelFileError(f"{file} {how}: {why}") from None
+def read_config(file):
+    "The checked contents of a `config.json`"
+    require(file.exists(), f"There is no model in {file.parent}: it has no {file.name}",
+            ModelFileError)
+    return read_json(file, FORMAT, FORMAT_VERSION, "is not of a model that elmo_fastai saved")
 
-def refuse(file, whys):
-    "Raise `ModelFileError` with the first of `whys`, if there is one: what is wrong with `file`"
-    for why in whys: raise ModelFileError(f"{file}{why}")
+def read_weights(file, wanted, most=None):
+    "The tensors of a safetensors file; their names and shapes are checked before any is read"
+    def wrong(found):
+        for k,p in wanted.items():
+            want, has = tuple(p.shape), found.get(k)
+            if has is None: yield f"{file}: {k} is missing"
+            elif has != want: yield f"{file}: {k} should be {want}, found {has}"
+        for k in sorted(set(found) - set(wanted)): yield f"{file}: unknown tensor {k}"
+    with as_error(ModelFileError, f"{file} can't be read"):
+        with safe_open(regular_file(file, most), 'pt') as f:
+            shapes = {k: tuple(f.get_slice(k).get_shape()) for k in f.keys()}
+            refuse(wrong(shapes), ModelFileError)
+            weights = {k: f.get_tensor(k) for k in wanted}
+    for k,p in wanted.items():
+        want, found = p.dtype, weights[k].dtype
+        require(want.is_floating_point == found.is_floating_point,
+                f"{file}: {k} should be {want}, found {found}", ModelFileError)
+    return weights
 
 # %% ../../nbs/library/bilm.ipynb #c074
 def load_bilm(
@@ -413,81 +407,45 @@ def load_bilm(
 ) -> tuple:           # (the biLM in evaluation mode, its `WordVocab`; None: it predicts no words)
     "Read a biLM; raises `ModelFileError` naming the file and the reason"
     path = Path(path)
-    config = path/'config.json'
-    head = read_config(config)
-    with reading(config, "does not describe a biLM"):
-        c, n_words = _saved_config(head), head['n_words']
-        with torch.device('meta'): model = BiLM(c, n_words)  # shapes only
-    model.char_vocab = _read_chars(path/'chars.json', c, config)
+    head = read_config(path/'config.json')
+    with as_error(ModelFileError, f"{path/'config.json'} does not describe a biLM"):
+        c, n = _saved_config(head), head['n_words']
+        with torch.device('meta'): model = BiLM(c, n)  # shapes only
+    model.char_vocab = _read_chars(path/'chars.json', c)
     weights = read_weights(path/'model.safetensors', model.state_dict())
     model.to_empty(device='cpu').load_state_dict(weights)
-    vocab = _read_words(path/'vocab.json', n_words) if n_words else None
-    return model.to(device).eval(), vocab
+    return model.to(device).eval(), _read_words(path/'vocab.json', n) if n else None
 
 # %% ../../nbs/library/bilm.ipynb #c075
-def read_json(file, format, version, foreign):
-    "The contents of a JSON file of `format`, up to `version`; raises `ModelFileError`"
-    with reading(file): d = json.loads(regular_file(file, 10**6).read_text(encoding='utf-8'))
-    def wrong():
-        if not isinstance(d, dict) or d.get('format') != format: yield f" {foreign}"
-        elif type(v := d.get('version')) is not int or not 1 <= v <= version:
-            known = f"this version of elmo_fastai reads up to {version}"
-            yield f" has format version {v!r:.20}; {known}"
-    refuse(file, wrong())
-    return d
-
-def read_config(file):
-    "The checked contents of a `config.json`"
-    if not file.exists():
-        raise ModelFileError(f"There is no model in {file.parent}: it has no {file.name}")
-    return read_json(file, FORMAT, FORMAT_VERSION, "is not of a model that elmo_fastai saved")
-
-def wrong_tensors(shapes, wanted):
-    "Yields what is wrong with a file of tensors of `shapes` where those of `wanted` should be"
-    for k,want in wanted.items():
-        if k not in shapes: yield f": {k} is missing"
-        elif shapes[k] != want: yield f": {k} should be {want}, found {shapes[k]}"
-    if unknown := set(shapes) - set(wanted): yield f": unknown tensor {min(unknown)}"
-
-def read_weights(file, wanted, most=None):
-    "The tensors of a safetensors file; their names and shapes are checked before any is read"
-    with reading(file), safe_open(regular_file(file, most), 'pt') as f:
-        shapes = {k: tuple(f.get_slice(k).get_shape()) for k in f.keys()}
-        refuse(file, wrong_tensors(shapes, {k: tuple(p.shape) for k,p in wanted.items()}))
-        weights = {k: f.get_tensor(k) for k in wanted}
-    kinds = [(k, p.dtype, weights[k].dtype) for k,p in wanted.items()]
-    refuse(file, (f": {k} should be {want}, found {found}" for k,want,found in kinds
-                  if want.is_floating_point != found.is_floating_point))
-    return weights
-
-def _read_chars(file, c, config):
+def _read_chars(file, c):
     "The character vocabulary beside a `config.json`; None where there is none, and bytes are meant"
+    wanted = f"{c.n_chars} ids, {c.max_chars} a token"
     if not file.exists():
-        if c.n_chars == 262: return
-        raise ModelFileError(f"{file} is missing: nobody knows what the {c.n_chars} char ids mean")
-    with reading(file): chars = load_char_vocab(file)
-    if (chars.n_chars, chars.max_chars) != (c.n_chars, c.max_chars):
-        raise ModelFileError(f"{file} makes {chars.n_chars} ids, {chars.max_chars} a token; "
-                             f"by {config} it should be {c.n_chars}, {c.max_chars} a token")
+        require(c.n_chars == 262, f"{file} is missing: nobody knows what the {c.n_chars} char ids "
+                "mean", ModelFileError)
+        return None
+    with as_error(ModelFileError, f"{file} can't be read"): chars = load_char_vocab(file)
+    made = f"{chars.n_chars} ids, {chars.max_chars} a token"
+    require(made == wanted, f"{file} makes {made}; by config.json it should be {wanted}",
+            ModelFileError)
     return chars
 
 def _read_words(file, n):
-    with reading(file): vocab = WordVocab.load(file, 10**6 + 1000*n)
-    def wrong():
-        for o in vocab.itos:
-            if not isinstance(o, str): yield f" holds {o!r:.100}, which is no word"
-        if len(vocab) != n: yield f" has {len(vocab)} words, the model predicts {n}"
-    refuse(file, wrong())
+    with as_error(ModelFileError, f"{file} can't be read"):
+        vocab = WordVocab.load(file, 10**6 + 1000*n)
+    refuse((f"{file} holds {o!r:.100}, which is no word" for o in vocab.itos
+            if not isinstance(o, str)), ModelFileError)
+    require(len(vocab) == n, f"{file} has {len(vocab)} words, the model predicts {n}",
+            ModelFileError)
     return vocab
 
 def _saved_config(head):
     "The configuration in a `config.json`; cutoffs that it leaves open are those of its time"
     n = head['n_words']
-    if not _whole(n, len(SPECIALS), math.inf) and not _whole(n, 0, 0):
-        raise ValueError(f"it can't have n_words={n!r:.100}")
+    require(_within(n, len(SPECIALS), math.inf) or _within(n, 0, 0),
+            f"it can't have n_words={n!r:.100}", ValueError)
     config = BiLMConfig.from_dict(head['config'])
     then = head.get('default_cutoffs', [2000, 20000] if n > 4000 else [])
-    if not isinstance(then, list): raise ValueError(f"it can't have default_cutoffs={then!r:.100}")
     now = default_cutoffs(n, config.proj_dim, config.div_value)
-    if config.cutoffs is not None or [c for c in then if c < n] == list(now): return config
+    if [c for c in then if c < n] == list(now) or config.cutoffs is not None: return config
     return replace(config, cutoffs=tuple(then))

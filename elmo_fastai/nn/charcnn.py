@@ -9,7 +9,7 @@ __all__ = ['CharacterLayer', 'Highway', 'distinct_rows', 'cut_columns', 'max_ove
 # %% ../../nbs/library/charcnn.ipynb #c004
 import torch, torch.nn.functional as F
 from torch import nn, Tensor
-from fastcore.basics import store_attr
+from ..base.errors import one_of, require
 from .shapes import on_two_threads, pad_rows, rounded, side_by_side
 
 # %% ../../nbs/library/charcnn.ipynb #c038
@@ -27,9 +27,7 @@ class Highway(nn.Module):
             nn.init.zeros_(l.bias)
             nn.init.constant_(l.bias[dim:], -2.)  # sigmoid(−2) = 0.12: nearly all is carried over
 
-    def forward(self,
-        x:Tensor,  # [..., dim]
-    )->Tensor:     # [..., dim]
+    def forward(self, x):  # [..., dim] → [..., dim]
         for l in self.layers:
             t,g = l(x).chunk(2, dim=-1)
             x = x + torch.sigmoid(g)*(F.relu(t) - x)
@@ -70,11 +68,7 @@ def max_over_time(
     return F.max_pool2d(y, (1, y.shape[-1])).flatten(1)
 
 # %% ../../nbs/library/charcnn.ipynb #c073
-def onednn_linear(
-    x:Tensor,         # [..., D]
-    weight:Tensor,    # [E, D]
-    bias:Tensor=None, # [E]
-)->Tensor:            # [..., E]
+def onednn_linear(x, weight, bias=None):
     "`F.linear`; in fp32 on the CPU oneDNN computes it, where there is one"
     fp32 = x.dtype == torch.float32 and not torch.is_autocast_enabled('cpu')
     able = torch.backends.mkldnn.is_available() and not torch.compiler.is_compiling()
@@ -130,6 +124,7 @@ class TokenNorm(nn.Module):
 # %% ../../nbs/library/charcnn.ipynb #c094
 class CharCNN(nn.Module):
     "One vector a token from its letters (Kim et al. 2016; Peters et al. 2018, §3.4)"
+    share,cut = True,True     # encode equal tokens once; drop columns that change nothing
     def __init__(self,
         proj_dim:int=None,    # size of a token vector; None: no projection, as many as filters
         char_dim:int=16,      # size of a character vector
@@ -138,16 +133,11 @@ class CharCNN(nn.Module):
         activation:str='relu',# 'relu' or 'tanh', after the max-pool
         n_chars:int=262,      # char ids are 0 to n_chars−1, and 0 marks a padded token
         norm:bool=True,       # normalise the vectors over the real tokens: `TokenNorm`
-        share:bool=True,      # encode equal tokens once
-        cut:bool=True,        # drop columns of padding that change nothing
     ):
         super().__init__()
-        acts = dict(relu=F.relu, tanh=torch.tanh)
-        if activation not in acts:
-            raise ValueError(f"activation is {activation!r}: choose 'relu' or 'tanh'")
-        store_attr('n_chars,share,cut')
-        self.act, self.widest = acts[activation], max(w for w,_ in filters)
-        self.n_filters = sum(n for _,n in filters)
+        one_of('activation', activation, ('relu', 'tanh'))
+        self.act, self.widest = getattr(torch, activation), max(w for w,_ in filters)
+        self.n_chars,self.n_filters = n_chars,sum(n for _,n in filters)
         self.out_dim = proj_dim or self.n_filters
         self.embed = nn.Embedding(n_chars, char_dim, padding_idx=0)
         self.convs = nn.ModuleList([nn.Conv1d(char_dim, n, w) for w,n in filters])
@@ -162,28 +152,11 @@ class CharCNN(nn.Module):
         x = self.embed(chars.long())                                         # [N, W, char_dim]
         x = torch.cat([max_over_time(conv, x) for conv in self.convs], -1)   # [N, n_filters]
         x = self.highway(self.act(x))
-        return x if self.proj is None else self.project(x)
-
-    def project(self, x):
-        "The last linear map. In training a bias that `TokenNorm` takes away has the gradient 0"
+        if self.proj is None: return x
         w, b = self.proj.weight, self.proj.bias
+        # in training a bias that `TokenNorm` takes away has the gradient 0
         if self.norm is not None and self.training: b = b.detach() + 0*b
         return onednn_linear(x, w, b)
-
-    def check(self, chars):
-        "Raise if `chars` [N, W] cannot be encoded"
-        if chars.is_floating_point():
-            raise TypeError(f"char ids are whole numbers, and these are {chars.dtype}")
-        if chars.shape[1] < self.widest:
-            W, widest = chars.shape[1], self.widest
-            raise ValueError(f"tokens of {W} characters are shorter than the widest filter "
-                             f"({widest}): encode them with max_chars={widest} or more")
-        lo,hi = chars.min(), chars.max()
-        if lo < 0 or hi >= self.n_chars:
-            raise ValueError(
-                f"char id {int(lo if lo<0 else hi)} is outside 0 to {self.n_chars-1}: the "
-                "text was encoded by another character vocabulary than the model's"
-            )
 
     def forward(self,
         chars:Tensor,  # char ids, [..., W]; a padded token is a row of zeros
@@ -192,7 +165,9 @@ class CharCNN(nn.Module):
         full = bool(mask.all())
         real = chars.reshape(-1, chars.shape[-1]) if full else chars[mask]   # [N, W]
         if not len(real): return self.embed.weight.new_zeros(*mask.shape, self.out_dim)
-        self.check(real)
+        for i in map(int, real.aminmax()):
+            require(0 <= i < self.n_chars, f"char id {i} is outside 0 to {self.n_chars-1}: the text "
+                    "was encoded by another character vocabulary than the model's", ValueError)
         if self.cut: real = cut_columns(real, self.widest)
         if self.share:real,inv = distinct_rows(real)
         else: inv = torch.arange(len(real), device=real.device)
