@@ -136,16 +136,15 @@ def test_all_options_and_layers(name, tmp_path):
             assert y.shape == want.shape
             np.testing.assert_allclose(y, want, atol=3e-5, rtol=1e-4)      # one batch of all, and alone
     # and the same bits after writing it
-    if name == 'more_features_than_filters':
-        with pytest.raises(ValueError, match='not 15 to 18'): save_ai2(tmp_path/'again', model)
-        return
     again = load_ai2(save_ai2(tmp_path/'again', model))
     for a,b in zip(encode(model, SENTS)[0], encode(again, SENTS)[0]): 
-        assert np.array_equal(a, b)
+        if name == 'more_features_than_filters': np.testing.assert_allclose(a, b, atol=1e-5)
+        else: assert np.array_equal(a, b)
     third = load_ai2(save_ai2(tmp_path/'third', again))
     assert all(torch.equal(v, third.state_dict()[k]) for k,v in again.state_dict().items()) and third.config == again.config
-    with h5py.File(tmp_path/'again'/'weights.hdf5') as f:
-        for k,v in file.items(): assert f[k].dtype == np.float32 and np.array_equal(f[k][()], v), k
+    if name != 'more_features_than_filters':
+        with h5py.File(tmp_path/'again'/'weights.hdf5') as f:
+            for k,v in file.items(): assert f[k].dtype == np.float32 and np.array_equal(f[k][()], v), k
 
 def test_all_in_64_bits():
     "Then nothing is left of the difference, so that it was rounding"
@@ -285,7 +284,8 @@ def trained(seed=0, **kwargs):
     return m.eval()
 
 OURS = [dict(), dict(norm=False), dict(hidden_dim=16), dict(residual=False, n_layers=3), dict(n_highway=0, activation='tanh'), dict(cell_clip=.4, proj_clip=.2),
-        dict(proj_dim=24, hidden_dim=30, char_proj=False, norm=False), dict(cutoffs=())]
+        dict(proj_dim=24, hidden_dim=24), dict(proj_dim=24, hidden_dim=24, char_proj=False), dict(proj_dim=24, hidden_dim=30, char_proj=False, norm=False),
+        dict(proj_dim=40, hidden_dim=40), dict(proj_dim=40, hidden_dim=40, n_highway=0, norm=False), dict(cutoffs=())]
 
 @pytest.mark.parametrize('kwargs', OURS)
 def test_models_trained_here(kwargs, tmp_path):
@@ -320,8 +320,6 @@ def test_what_the_format_cannot_hold(tmp_path):
         with pytest.raises(ValueError, match=match): save_ai2(tmp_path/to, model or trained(), vocab)
     refused('one character encoder', trained(share_encoder=False))
     refused('one character encoder', trained(share_softmax=False))
-    for kw in (dict(), dict(char_proj=False), dict(norm=False)): refused('not 24 to 24', trained(proj_dim=24, hidden_dim=24, **kw))
-    refused('not 24 to 40', trained(proj_dim=40, hidden_dim=40))
     refused('4 words', vocab=WordVocab(SPECIALS))
     for w in ('<S>', '</S>', '<UNK>', '!!!MAXTERMID', 'two\nlines', ' space', 'nbsp\u00a0'): refused("can't stand", vocab=WordVocab([*VOCAB.itos[:-1], w]))
     (tmp_path/'full').mkdir(); (tmp_path/'full'/'thesis.tex').write_text('important')

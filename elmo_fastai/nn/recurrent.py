@@ -162,7 +162,7 @@ class BiLSTMStack(nn.Module):
         for l in [*self.fwd, *self.bwd]: init_lstm(l)
 
     def init_state(self, bs=0):
-        "Zeros for `bs` rows, (h [L, 2, B, P], c [L, 2, B, C]): given to `forward`, they are carried"
+        "Zeros for `bs` rows, (h [L, 2, B, P], c [L, 2, B, C]); `forward` carries them on"
         w, L = self.fwd[0].weight_hh_l0, self.n_layers
         return w.new_zeros(L, 2, bs, self.dim), w.new_zeros(L, 2, bs, self.hidden_dim)
 
