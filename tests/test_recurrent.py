@@ -290,25 +290,6 @@ def test_dropout_between_layers_only():
     m.eval()
     assert torch.equal(m(x)[0][1][0], m(x)[0][1][0])
 
-def test_recurrent_dropout_is_one_mask_for_all_steps():
-    torch.manual_seed(0)
-    lstm, x = nn.LSTM(4, 6, batch_first=True), torch.randn(2, 5, 4)
-    torch.manual_seed(1); y = lstm_loop(lstm, x, h_drop=.5)[0]
-    torch.manual_seed(1); mask = LockedDropout(.5)(torch.ones(2, 1, 6))[:,0]
-    h = c = torch.zeros(2, 6)
-    for t in range(5):
-        h,c = nn.LSTMCell.forward(_cell(lstm), x[:,t], (h*mask, c))
-        torch.testing.assert_close(y[:,t], h)
-    m = stack(h_dropout=.5)
-    plain = stack()
-    assert torch.equal(m(x)[0][1][0], plain(x)[0][1][0])          # in evaluation: nothing, and the fast path
-    assert not torch.equal(m.train()(x)[0][1][0], plain(x)[0][1][0])
-
-def _cell(lstm):
-    cell = nn.LSTMCell(lstm.input_size, lstm.hidden_size)
-    cell.load_state_dict({k[:-3]: v for k,v in lstm.state_dict().items()})
-    return cell
-
 def test_start_and_parameters():
     m = BiLSTMStack(4, 7)
     for l in [*m.fwd, *m.bwd]:
@@ -318,7 +299,7 @@ def test_start_and_parameters():
 
 def test_equal_seeds_equal_runs():
     def run():
-        m = stack(seed=5, dropout=.3, h_dropout=.2).train()
+        m = stack(seed=5, dropout=.3).train()
         y = torch.cat(m(*batch())[0][-1], -1); y.sum().backward()
         return [y, *(p.grad for p in m.parameters() if p.requires_grad)]
     assert all(torch.equal(a, b) for a,b in zip(run(), run()))

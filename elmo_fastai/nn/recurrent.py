@@ -11,6 +11,7 @@ from functools import lru_cache
 import torch, torch.nn.functional as F
 from torch import nn, Tensor
 from fastcore.basics import store_attr
+from ..base.errors import require
 from .shapes import side_by_side
 
 # %% ../../nbs/library/recurrence.ipynb #c030
@@ -28,11 +29,7 @@ def lstm_step(
 # %% ../../nbs/library/recurrence.ipynb #c042
 _onednn = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, '_linear_pointwise')
 
-def product(
-    x:Tensor,            # [..., D]
-    weight:Tensor,       # [E, D]
-    bias:Tensor=None,    # [E]
-)->Tensor:               # [..., E]
+def product(x, weight, bias=None):
     "`F.linear`; through oneDNN where no gradient is needed"
     given = [o for o in (x, weight, bias) if o is not None]
     learns = torch.is_grad_enabled() and any(o.requires_grad for o in given)
@@ -41,11 +38,6 @@ def product(
     if plain: return F.linear(x, weight, bias)
     return torch.ops.mkldnn._linear_pointwise(x, weight, bias, 'none', [], '')
 
-# %% ../../nbs/library/recurrence.ipynb #c044
-def zero_state(lstm, bs):
-    w = lstm.weight_hh_l0
-    return w.new_zeros(bs, lstm.proj_size or lstm.hidden_size), w.new_zeros(bs, lstm.hidden_size)
-
 # %% ../../nbs/library/recurrence.ipynb #c046
 class LockedDropout(nn.Module):
     "Dropout with one mask for all time steps of a sentence (Gal and Ghahramani 2016)"
@@ -53,7 +45,7 @@ class LockedDropout(nn.Module):
         p:float=0.5,  # share of the features that are zeroed
     ):
         super().__init__()
-        if not 0 <= p < 1: raise ValueError(f"p is {p}, and must be at least 0 and less than 1")
+        require(0 <= p < 1, f"p is {p}, and must be at least 0 and less than 1", ValueError)
         self.p = p
 
     def mask(self,
@@ -64,9 +56,7 @@ class LockedDropout(nn.Module):
         keep = 1 - self.p
         return x.new_empty(*x.shape[:-2], 1, x.shape[-1]).bernoulli_(keep).div_(keep)
 
-    def forward(self,
-        x:Tensor,  # [..., T, D]
-    )->Tensor:     # [..., T, D]
+    def forward(self, x):  # [..., T, D] → [..., T, D]
         mask = self.mask(x)
         return x if mask is None else x*mask
 
@@ -80,22 +70,20 @@ def lstm_loop(
     mask:Tensor=None,  # True at real tokens, which come first in each row, [B, T]; None: all are
     cell_clip:float=None,  # keep the cell state within ±cell_clip
     proj_clip:float=None,  # keep the output within ±proj_clip
-    h_drop:float=0.,       # locked dropout on the recurrent input, one mask for all steps
 ):                         # (y [B, T, P], (h [B, P], c [B, C]) after the last real token)
-    "An `nn.LSTM` step by step, for what PyTorch's own has not: clipping, masks, recurrent dropout"
-    w,(B,T) = dict(lstm.named_parameters()),x.shape[:2]
-    h,c = state if state is not None else zero_state(lstm, B)
-    drop = LockedDropout(h_drop)(torch.ones_like(h)[:,None])[:,0]  # one mask for all steps
+    "An `nn.LSTM` step by step, for what PyTorch's own has not: clipping and masks"
+    w,(B,T),C = dict(lstm.named_parameters()),x.shape[:2],lstm.hidden_size
+    zeros = w['weight_hh_l0'].new_zeros
+    h,c = state or (zeros(B, lstm.proj_size or C), zeros(B, C))
     if mask is None: steps,counts = x.transpose(0, 1).flatten(0, 1),[B]*T
     else:
         order = mask.sum(1).argsort(descending=True)  # the longest first
-        x,h,c,drop,back = x[order],h[order],c[order],drop[order],order.argsort()
+        x,h,c,back = x[order],h[order],c[order],order.argsort()
         steps,counts = x.transpose(0, 1)[mask[order].T],mask.sum(0).tolist()      # only real tokens
     gates = product(steps, w['weight_ih_l0'], w['bias_ih_l0'] + w['bias_hh_l0'])  # all steps
     ys = []
     for z,n in zip(gates.split(counts), counts):  # n sentences have a word at this step
-        seen = h[:n]*drop[:n] if h_drop else h[:n]
-        y,cn = lstm_step(z + product(seen, w['weight_hh_l0']), c[:n], cell_clip)
+        y,cn = lstm_step(z + product(h[:n], w['weight_hh_l0']), c[:n], cell_clip)
         if lstm.proj_size: y = product(y, w['weight_hr_l0'])
         if proj_clip: y = y.clamp(-proj_clip, proj_clip)
         h,c = (y,cn) if n == B else (torch.cat([y, h[n:]]), torch.cat([cn, c[n:]]))
@@ -160,12 +148,11 @@ class BiLSTMStack(nn.Module):
         residual:bool=True,   # from the second layer on, add a layer's input to its output
         cell_clip:float=None, # keep cell states within ±cell_clip
         proj_clip:float=None, # keep outputs within ±proj_clip, before the residual
-        h_dropout:float=0.,   # locked dropout on the recurrence: slower
     ):
         super().__init__()
         hidden_dim = hidden_dim or dim
-        if hidden_dim < dim:
-            raise ValueError(f"hidden_dim ({hidden_dim}) must not be less than dim ({dim})")
+        require(hidden_dim >= dim, f"hidden_dim ({hidden_dim}) must not be less than dim ({dim})",
+                ValueError)
         store_attr()
         proj = 0 if hidden_dim == dim else dim
         def lstm(): return nn.LSTM(dim, hidden_dim, proj_size=proj, batch_first=True)
@@ -175,18 +162,16 @@ class BiLSTMStack(nn.Module):
         for l in [*self.fwd, *self.bwd]: init_lstm(l)
 
     def init_state(self, bs=0):
-        """Zeros for `bs` rows, (h [L, 2, B, P], c [L, 2, B, C]): given to `forward`, they are
-        carried"""
+        "Zeros for `bs` rows, (h [L, 2, B, P], c [L, 2, B, C]); `forward` carries them on"
         w, L = self.fwd[0].weight_hh_l0, self.n_layers
         return w.new_zeros(L, 2, bs, self.dim), w.new_zeros(L, 2, bs, self.hidden_dim)
 
     def run(self, lstm, x, mask, state):
         "One layer in one direction: PyTorch's own where it can, else step by step"
-        h_drop = self.h_dropout if self.training else 0.
         reads = lstm.proj_size and not torch.is_grad_enabled()
         ragged = state is not None and mask is not None
-        if self.cell_clip or self.proj_clip or h_drop or reads or ragged:
-            return lstm_loop(lstm, x, state, mask, self.cell_clip, self.proj_clip, h_drop)
+        if self.cell_clip or self.proj_clip or reads or ragged:
+            return lstm_loop(lstm, x, state, mask, self.cell_clip, self.proj_clip)
         if lstm.proj_size: hush_onednn()
         if state is not None: state = tuple(o[None].to(x.dtype) for o in state)
         y,state = lstm(x, state)
@@ -238,7 +223,7 @@ class BiLSTMStack(nn.Module):
         y = x if y is None else y
         if mask is not None:
             has, want = list(mask.shape), list(x.shape[:2])
-            if has != want: raise ValueError(f"mask {has} must be {want}, one entry a token of x")
+            require(has == want, f"mask {has} must be {want}, one entry a token of x", ValueError)
             mask = mask.bool()
             if (order := real_first(mask)) is not None: return self.pack(order, x, mask, state, y)
         f,b = side_by_side(self.reader(x, mask, state), x, y, self.parameters())
