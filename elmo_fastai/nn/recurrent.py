@@ -221,7 +221,8 @@ class BiLSTMStack(nn.Module):
         if mask is not None and not exporting() and mask.all(): mask = None
         lens = None if mask is None else mask.sum(1)
         if state is not None:
-            state = [s[:,:,:len(x)] for s in fill_rows(state, self.init_state(len(x)))]
+            n = x.shape[0]
+            state = [s[:,:,:n] for s in fill_rows(state, self.init_state(n))]
         masks = [self.masks(x) for d in (0, 1)]
         def side(d, x):
             start = None if state is None else [s[:,d] for s in state]
