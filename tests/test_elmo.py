@@ -702,6 +702,19 @@ def test_export(tmp_path):
     assert same(again.model.elmo(S)[0], learn.model.elmo.eval()(S)[0]) and isinstance(again, ElmoLearner)
     assert torch.equal(again.model.eval()(S), learn.model.eval()(S))
 
+@pytest.mark.parametrize('kw', [{}, dict(markers='given', norm='token')], ids=str)
+def test_torch_export(kw):
+    "One graph for batches of any size, on a path that no data decides; it is taken only there"
+    elmo = make(cfg=dict(cell_clip=.3, proj_clip=.1), **kw)
+    b, t, w = *map(torch.export.Dim, 'bt'), torch.export.Dim('w', min=4)
+    chars = elmo.to_chars(S)
+    with torch.no_grad():
+        graph = torch.export.export(elmo, (chars,), dynamic_shapes=({0: b, 1: t, 2: w},)).module()
+        for other in (chars, chars[1:2, :1], chars[2:3], chars.flip(1), chars[:3, :4, :20]):
+            (got,), mask = graph(other)
+            (want,), real = elmo(other)
+            assert close(got, want) and torch.equal(mask, real)
+
 # AI2's files
 
 def test_ai2_round_trip(tmp_path):

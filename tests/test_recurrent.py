@@ -318,6 +318,19 @@ def test_compile():
     for a,b in zip(m(x, mask)[0], compiled(x, mask)[0]):
         for y,z in zip(a, b): torch.testing.assert_close(y, z)
 
+@pytest.mark.parametrize('kw', [{}, dict(hidden_dim=7, cell_clip=.2, proj_clip=.1)], ids=str)
+def test_export_with_a_state(kw):
+    "Of each row the state after its last word is carried"
+    m, (x, mask) = stack(**kw).eval(), batch()
+    b, t = map(torch.export.Dim, 'bt')
+    state = tuple(torch.randn_like(o) for o in m.init_state(len(x)))
+    shapes = {0: b, 1: t}, {0: b, 1: t}, ({2: b}, {2: b})
+    graph = torch.export.export(m, (x, mask, state), dynamic_shapes=shapes).module()
+    x, mask = (torch.cat([o, o.flip(1)]) for o in (x, mask))
+    state = tuple(torch.cat([o, o], 2) for o in state)
+    want, got = m(x, mask, state), graph(x, mask, state)
+    for a,b in zip([*sum(want[0], ()), *want[1]], [*sum(got[0], ()), *got[1]]): torch.testing.assert_close(a, b)
+
 def test_no_remark_about_projections():
     "PyTorch's, that its CPU library has no LSTM with projections; nobody's filters, registries and random numbers are touched"
     code = '''

@@ -24,6 +24,7 @@ from ..base.look import PALETTE
 from ..text.tokens import ByteCharVocab, WordVocab, get_tokenizer, split_text
 from ..nn.bilm import BiLM, char_vocab_of, load_bilm, read_json, read_weights, save_bilm
 from ..nn.recurrent import real_first, take_steps
+from ..nn.shapes import exporting
 from .ai2 import read_ai2, save_ai2
 
 # %% ../../nbs/library/elmo.ipynb #c024
@@ -149,12 +150,11 @@ def to_chars(self:Elmo,
 def add_markers(chars, specials):
     "BOS before and EOS after each row's tokens: [B, T, W] → [B, T+2, W]"
     W, lens = chars.shape[-1], (chars[..., 0] != 0).sum(1)
-    specials = torch.from_numpy(specials).to(chars)
-    narrow, padding = max(0, W - specials.shape[1]), int(specials[1, -1])
-    _, bos, eos = F.pad(specials, (0, narrow), value=padding)[:, :W]  # as wide as the tokens
+    padding, specials = int(specials[1, -1]), torch.from_numpy(specials).to(chars)
+    _, bos, eos = F.pad(specials, (0, W), value=padding)[:, :W]  # as wide as the tokens
     out = F.pad(chars, (0, 0, 1, 1))
     out[:, 0] = bos
-    out[torch.arange(len(chars), device=chars.device), lens+1] = eos
+    out[torch.arange(out.shape[0], device=chars.device), lens+1] = eos
     return out
 
 # %% ../../nbs/library/elmo.ipynb #c057
@@ -211,16 +211,17 @@ def layers(self:Elmo,
     x,         # char ids [B, T, W], or texts, or lists of tokens
 ) -> tuple:    # (vectors of each layer, [B, T, 2P], zeros at padding; mask [B, T], True: real)
     "The biLM's layers, not mixed"
-    chars = x.as_subclass(Tensor) if isinstance(x, Tensor) else self.to_chars(x)
+    if not isinstance(x, Tensor): x = self.to_chars(x)
+    chars = x if exporting() else x.as_subclass(Tensor)  # of fastai's tensors plain ones
     require(chars.dim() == 3, f"char ids come as [B, T, W], not as {list(chars.shape)}", ValueError)
     mask, add = chars[..., 0] != 0, self.markers == 'add'
-    if not len(chars) or not (add or chars.shape[1]):
+    if not chars.shape[0] or not (add or chars.shape[1]):
         nothing = self.mixes[0].w.new_zeros(*mask.shape, self.dim)
         return [nothing]*self.n_layers, mask
     order = real_first(mask)  # padding in front or within: real tokens first
     if order is not None: chars = chars.gather(1, order[..., None].expand_as(chars))
     if add:
-        marked = (chars[:, :1, 1] == self.char_vocab.bos).any()
+        marked = not exporting() and (chars[:, :1, 1] == self.char_vocab.bos).any()
         require(not marked, "These char ids have sentence marks already: "
                 "make the module with markers='given'", ValueError)
         chars = add_markers(chars, self.char_vocab.specials)
@@ -228,7 +229,7 @@ def layers(self:Elmo,
     with torch.set_grad_enabled(learns): layers = self._run(chars)
     if add: layers = [h[:, 1:-1] for h in layers]
     if order is not None: layers = [take_steps(h, order.argsort(dim=1)) for h in layers]
-    if not mask.all(): layers = [h.masked_fill(~mask[..., None], 0.) for h in layers]
+    if exporting() or not mask.all(): layers = [h.masked_fill(~mask[..., None], 0.) for h in layers]
     return layers, mask
 
 @patch

@@ -10,7 +10,7 @@ __all__ = ['CharacterLayer', 'Highway', 'distinct_rows', 'cut_columns', 'max_ove
 import torch, torch.nn.functional as F
 from torch import nn, Tensor
 from ..base.errors import one_of, require
-from .shapes import on_two_threads, pad_rows, rounded, side_by_side
+from .shapes import exporting, on_two_threads, pad_rows, rounded, side_by_side
 
 # %% ../../nbs/library/charcnn.ipynb #c038
 class Highway(nn.Module):
@@ -65,6 +65,7 @@ def max_over_time(
     "`conv(x.transpose(1, 2)).max(-1)[0]`, without a change of order in memory"
     image = x.transpose(1, 2)[:,:,None]                                  # [N, char_dim, 1, W]
     y = F.conv2d(image, conv.weight[:,:,None], conv.bias)                # [N, filters, 1, windows]
+    if exporting(): return y.amax(-1).flatten(1)                         # for any W
     return F.max_pool2d(y, (1, y.shape[-1])).flatten(1)
 
 # %% ../../nbs/library/charcnn.ipynb #c073
@@ -99,7 +100,7 @@ class TokenNorm(nn.Module):
         counts:Tensor=None,  # how often each stands in the batch, [N]; None: once
     )->Tensor:               # [N, D]
         dtype, x = x.dtype, x.to(self.weight.dtype)
-        counts = x.new_ones(len(x)) if counts is None else counts.to(x.dtype)
+        counts = x.new_ones(x.shape[0]) if counts is None else counts.to(x.dtype)
         if self.training and counts.sum() > 1:
             share = (counts/counts.sum())[:,None]
             mean = (share*x).sum(0)
@@ -162,6 +163,7 @@ class CharCNN(nn.Module):
         chars:Tensor,  # char ids, [..., W]; a padded token is a row of zeros
     )->Tensor:         # [..., out_dim], zeros at padded tokens
         mask = chars[...,0] != 0
+        if exporting(): return self.each(chars, mask)
         full = bool(mask.all())
         real = chars.reshape(-1, chars.shape[-1]) if full else chars[mask]   # [N, W]
         if not len(real): return self.embed.weight.new_zeros(*mask.shape, self.out_dim)
@@ -178,6 +180,12 @@ class CharCNN(nn.Module):
         out = x.new_zeros(*mask.shape, self.out_dim)
         out[mask] = x.index_select(0, inv)
         return out
+
+    def each(self, chars, mask):
+        "Every token by itself, padding too: no size depends on the data"
+        x = self.encode(chars.flatten(0, -2))
+        if self.norm is not None: x = self.norm(x)
+        return x.view(*mask.shape, -1).masked_fill(~mask[...,None], 0.)
 
     def encode_halves(self, chars):
         "`encode`, half of the tokens each on a thread of its own"

@@ -12,7 +12,7 @@ import torch, torch.nn.functional as F
 from torch import nn, Tensor
 from fastcore.basics import store_attr
 from ..base.errors import require
-from .shapes import side_by_side
+from .shapes import exporting, side_by_side
 
 # %% ../../nbs/library/recurrence.ipynb #c030
 def lstm_step(
@@ -34,7 +34,8 @@ def product(x, weight, bias=None):
     given = [o for o in (x, weight, bias) if o is not None]
     learns = torch.is_grad_enabled() and any(o.requires_grad for o in given)
     fp32 = x.dtype == torch.float32 and not torch.is_autocast_enabled('cpu')
-    plain = learns or not _onednn or not fp32 or x.device.type != 'cpu' or not x.numel()
+    able = _onednn and fp32 and x.device.type == 'cpu' and not exporting()
+    plain = learns or not able or not x.numel()
     if plain: return F.linear(x, weight, bias)
     return torch.ops.mkldnn._linear_pointwise(x, weight, bias, 'none', [], '')
 
@@ -129,7 +130,7 @@ def real_first(
     mask:Tensor, # True at real tokens, [B, T]
 )->Tensor:       # which token comes to each place, [B, T]; None: they are in front
     "The order that brings real tokens to the front, where padding stands before or between them"
-    if (mask[:,1:] <= mask[:,:-1]).all(): return None
+    if not exporting() and (mask[:,1:] <= mask[:,:-1]).all(): return None
     return mask.int().argsort(dim=1, descending=True, stable=True)
 
 def fill_rows(state, other):
@@ -168,6 +169,7 @@ class BiLSTMStack(nn.Module):
 
     def run(self, lstm, x, mask, state):
         "One layer in one direction: PyTorch's own where it can, else step by step"
+        if exporting(): return lstm_scan(lstm, x, state, mask, self.cell_clip, self.proj_clip)
         reads = lstm.proj_size and not torch.is_grad_enabled()
         ragged = state is not None and mask is not None
         if self.cell_clip or self.proj_clip or reads or ragged:
@@ -201,10 +203,11 @@ class BiLSTMStack(nn.Module):
 
     def reader(self, x, mask=None, state=None):
         "`read` as a function of `d` and vectors in the text's order; random numbers are drawn here"
-        lens = None
-        if mask is not None: mask, lens = (None, None) if mask.all() else (mask, mask.sum(1))
+        if mask is not None and not exporting() and mask.all(): mask = None
+        lens = None if mask is None else mask.sum(1)
         if state is not None:
-            state = [s[:,:,:len(x)] for s in fill_rows(state, self.init_state(len(x)))]
+            n = x.shape[0]
+            state = [s[:,:,:n] for s in fill_rows(state, self.init_state(n))]
         masks = [self.masks(x) for d in (0, 1)]
         def side(d, x):
             start = None if state is None else [s[:,d] for s in state]
@@ -226,6 +229,10 @@ class BiLSTMStack(nn.Module):
             require(has == want, f"mask {has} must be {want}, one entry a token of x", ValueError)
             mask = mask.bool()
             if (order := real_first(mask)) is not None: return self.pack(order, x, mask, state, y)
+        return self.both(x, mask, state, y)
+
+    def both(self, x, mask, state, y):
+        "`forward`, for padding on the right"
         f,b = side_by_side(self.reader(x, mask, state), x, y, self.parameters())
         layers = list(zip(f, b))[:self.n_layers]
         if state is None: return layers, None
@@ -234,6 +241,23 @@ class BiLSTMStack(nn.Module):
     def pack(self, order, x, mask, state, y):
         "For padding that is not on the right: bring real tokens to the front, and put results back"
         x, y = (take_steps(o, order) for o in (x, y))
-        layers,state = self(x, mask.gather(1, order), state, y)
+        layers,state = self.both(x, mask.gather(1, order), state, y)
         back = order.argsort(dim=1)
         return [tuple(take_steps(o, back) for o in l) for l in layers], state
+
+# %% ../../nbs/library/recurrence.ipynb #c108a
+def lstm_scan(lstm, x, state, mask, cell_clip, proj_clip):
+    "`lstm_loop` as one operation, for `torch.export`"
+    from torch._higher_order_ops import scan  # only newer releases of PyTorch have it
+    start = state or zero_state(lstm, x.shape[0])
+    if mask is None: mask = torch.ones_like(x[..., 0], dtype=torch.bool)
+    def step(state, now):
+        (h, c), (z, real) = state, now
+        y, cn = lstm_step(z + F.linear(h, lstm.weight_hh_l0), c, cell_clip)
+        if lstm.proj_size: y = F.linear(y, lstm.weight_hr_l0)
+        if proj_clip: y = y.clamp(-proj_clip, proj_clip)
+        h, c = torch.where(real, y, h), torch.where(real, cn, c)
+        return (h, c), h.clone()
+    gates = F.linear(x, lstm.weight_ih_l0, lstm.bias_ih_l0 + lstm.bias_hh_l0)
+    end, y = scan(step, start, (gates.transpose(0, 1), mask.T[..., None]))
+    return y.transpose(0, 1), end
