@@ -28,7 +28,7 @@ def all_tags(sents): return sorted({t for s in sents for t in s.tags if t is not
 # %% ../../nbs/studies/learning_curves.ipynb #c011
 def subset(
     sents:list,
-    share:float, # of the sentences
+    share:float,
     seed:int=0,  # which ones: a smaller share is a part of a larger one
 ) -> list:
     "A random share of the sentences, in their order"
@@ -40,7 +40,7 @@ def train_tagger(
     elmo=None, where=None,    # see `elmo_tagger_learner`
     epochs:int=5, lr:float=5e-3, seed:int=0,
     steps:int=200,            # train longer than `epochs` where these are fewer steps
-    labels=None,              # all tags; None: of these sentences
+    labels=None,              # None: of these sentences
     device=None, **kwargs     # of `elmo_tagger_learner`
 ) -> TaggerLearner:           # its last record has the accuracy on `valid`
     "One tagger from beginning to end"
@@ -71,7 +71,7 @@ def learning_curve(
 
 def curve_table(
     df:pd.DataFrame,  # of `learning_curve`
-) -> pd.DataFrame:    # a row a share; mean ± half of the interval of each side, and of differences
+) -> pd.DataFrame:    # a row a share; mean ± half the interval; the differences
     "A learning curve as a table"
     index = ['share', 'sentences', 'seed']
     wide = df.pivot(index=index, columns='side', values='score')[[*df.side.unique()]]
@@ -84,8 +84,8 @@ def curve_table(
 
 def plot_curve(
     df:pd.DataFrame, # of `learning_curve`
-):                   # the axes
-    "A learning curve with a logarithmic axis of sentences, and the seeds as dots"
+):
+    "A learning curve over a logarithm of sentences, the seeds as dots"
     _, ax = plt.subplots(figsize=(6, 3.5), layout='constrained')
     colours = PALETTE['rest'], PALETTE['both'], *plt.cm.tab10.colors
     for (side,d),c in zip(df.groupby('side', sort=False), colours):
