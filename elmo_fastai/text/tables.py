@@ -137,6 +137,7 @@ def read_table(
     kind, is_text = ending(path), ending(path) != '.parquet'
     kinds = ', '.join(READERS)
     require(kind in READERS, f"'{path}' is none of {kinds}: which kind of table is it?")
+    require(path.exists(), f"there is no file '{path}'")
     with as_error(CorpusError, f"can't read '{path}'"):
         regular_file(path)
         if is_text and not encoding: check_utf8(path, otherwise=True)
