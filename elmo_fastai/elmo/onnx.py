@@ -13,7 +13,7 @@ from torch import nn, Tensor
 from fastcore.basics import patch
 from ..base.errors import require
 from ..base.files import whole_file
-from .embed import check_options
+from .embed import checked
 from .module import Elmo
 
 # %% ../../nbs/library/onnx.ipynb #graph
@@ -115,7 +115,11 @@ def onnx_model(
     mix:int=0,      # which of the mixes
 ):                  # an `onnx.ModelProto`, inputs and outputs as in `Elmo.to_onnx`
     "An `Elmo` as an ONNX model; raises `ValueError` for what can't be"
-    check_options(elmo, layers, None, 'float32', 2048, mix)
+    checked(elmo, layers)
+    n = len(elmo.mixes)
+    require(mix in range(n), f"mix={mix!r}: this model has {n}, from 0 up", ValueError)
+    require(layers != 'mix' or elmo.mixes[mix].norm != 'batch', "A mix with norm='batch' depends "
+            "on a sentence's batch-mates: take layers='all'", ValueError)
     require(not elmo.carry, "This model carries its state from batch to batch, and an ONNX model "
             "remembers nothing: load it with carry=False", ValueError)
     g, lm, P, L = Graph(), elmo.lm, elmo.dim//2, elmo.n_layers
