@@ -19,7 +19,7 @@ import two_processes as job
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = ['epoch', 'train_loss', 'valid_loss', 'perplexity_fwd', 'perplexity_bwd', 'time']
 
-def launch(folder, *args, n=2, timeout=120):
+def launch(folder, *args, n=2, timeout=600):
     env = {**os.environ, 'OMP_NUM_THREADS': '1', 'PYTHONPATH': os.pathsep.join([str(ROOT), *filter(None, [os.environ.get('PYTHONPATH')])])}
     cmd = [sys.executable, '-m', 'torch.distributed.run', '--standalone', '--nproc-per-node', str(n), str(ROOT/'tests'/'two_processes.py'), str(folder), *args]
     return subprocess.run(cmd, env=env, capture_output=True, text=True, timeout=timeout)

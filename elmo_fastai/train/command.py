@@ -561,12 +561,6 @@ def _figures(learn, corpus):
                 words=len(dls.vocab), model=model.config.name,
                 parameters=sum(p.numel() for p in model.parameters()))
 
-def _seen(corpus):
-    "The share of the held-out text whose lines stand in the training text; 0 for text on disk"
-    if not isinstance(corpus.train, list): return 0.
-    train,n = set(corpus.train),sum(map(len, corpus.valid))
-    return sum(len(o) for o in corpus.valid if o in train)/max(1, n)
-
 def _about(learn, corpus, plan):
     f,r,n = _figures(learn, corpus),plan['recipe'],len(learn.dls.train)
     files = corpus.files or {}
@@ -577,7 +571,10 @@ def _about(learn, corpus, plan):
     if test := corpus.splits.get('test', []):
         text += f", {len(test):,} lines to test on{of('test')}"
     text += f"; {f['words']:,} words, split by {_called(corpus.tokenizer)!r}"
-    if (seen := _seen(corpus)) > .2:
+    train = set(corpus.train) if isinstance(corpus.train, list) else ()   # not of text on disk
+    valid = corpus.valid if train else []
+    seen = sum(len(o) for o in valid if o in train)/max(1, sum(map(len, valid)))
+    if seen > .2:
         text += (f"\nOf what is held out, {seen:.0%} stands in the training text, line by line: "
                  "it says little about other text")
     if corpus.unused: text += f"\nBeside them {some(corpus.unused)}: left out"
@@ -609,10 +606,8 @@ def next_steps(folder):
     known = tok in ('space', 'spacy', 'fastai')
     option,argument = (f' --tokenizer {tok}', f', tokenizer={tok!r}') if known else ('', '')
     cmd,embed = _command(),Path(_command()).with_name('elmo_embed')
-    settings,larger = shlex.quote(str(folder/'run.toml')),shlex.quote(f'{folder}-medium')
-    return (f"What to try next\n"
+    return ("What to try next\n"
             f"Train on your own text:  {cmd} my.txt\n"
-            f"Train a larger model:    {cmd} --config {settings} --model medium --out {larger}\n"
             f"Vectors for a text:      {embed} my.txt --model {folder}{option} --out vectors.hdf5\n"
             "Use it in Python:        from elmo_fastai.all import Elmo; "
             f"elmo = Elmo.from_pretrained('{folder}'{argument})")

@@ -94,9 +94,9 @@ class Together(Callback):
     def before_fit(self):
         self.heard,self.spare = None,False
         self.model.exact = getattr(self.model.module, 'exact', True)
-        self.norms = [m for m in self.model.modules() if isinstance(m, TokenNorm)]
-        for m in self.norms: m.total = self.total
-        if hasattr(self.learn, 'stop_on_signal'): self.stop_on_signal._ask = self._hear
+        for m in self.model.modules():
+            if isinstance(m, TokenNorm): m.total = self.total
+        self.stop_on_signal._ask = self._hear
         def of_main(seconds): return add_up([seconds*is_main()])[0]
         if hasattr(self.learn, 'time_budget'): self.time_budget.agree = of_main
     def total(self, x): return _SumOverProcesses.apply(x*(not self.spare))
@@ -113,11 +113,10 @@ class Together(Callback):
         self.learn.loss = self.loss.new_tensor(nats/total)
         if self.spare:
             self.learn.pred = tuple(o[:0] for o in self.pred)
-            if hasattr(self.learn, 'throughput'): self.throughput.n = 0
+            self.throughput.n = 0
 
     def after_batch(self):
-        if self.stop and hasattr(self.learn, 'stop_on_signal'):
-            self.stop_on_signal.asked = self.heard or 'SIGTERM'
+        if self.stop: self.stop_on_signal.asked = self.heard or 'SIGTERM'
 
     def after_validate(self):
         for m in {id(o): o for o in [self.recorder.loss, *self.recorder.metrics]}.values():
@@ -126,17 +125,15 @@ class Together(Callback):
         if self.recorder.train_metrics: self.after_validate()
 
     def after_fit(self):
-        for m in self.norms: del m.total
-        if hasattr(self.learn, 'stop_on_signal'): vars(self.stop_on_signal).pop('_ask', None)
+        del self.stop_on_signal._ask
         if hasattr(self.learn, 'time_budget'): self.time_budget.agree = noop
-        if hasattr(self.learn, 'throughput'):
-            self.throughput.tokens = int(add_up([self.throughput.tokens])[0])
+        self.throughput.tokens = int(add_up([self.throughput.tokens])[0])
 
 # %% ../../nbs/library/scale.ipynb #c043
 @contextmanager
 def several_processes(
-    learn:Learner,  # with loaders of ours
-):                  # the same
+    learn:Learner, # from `bilm_learner`
+):                 # the same
     "Train one model in all processes that were started together; alone it does nothing"
     if n_processes() == 1:
         yield learn
@@ -156,4 +153,6 @@ def several_processes(
         stack.enter_context(learn.distrib_ctx(sync_bn=False, kwargs_handlers=[ddp], cpu=on_cpu))
         learn.distributed_trainer._wrap_dl = noop                    # the loaders are dealt already
         stack.enter_context(learn.added_cbs([Together()]))
-        yield learn
+        try: yield learn
+        finally:
+            for m in learn.model.modules(): vars(m).pop('total', None)
