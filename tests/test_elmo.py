@@ -745,9 +745,9 @@ def test_ai2s_reference_vectors_through_the_module():
     assert good == 30
 
 def test_toy_bilm():
-    lm, vocab, corpus = toy_bilm(n_train=300, config=CFG)
+    lm, vocab, corpus = toy_bilm(n_train=300)
     assert not lm.training and lm.n_words == len(vocab) and isinstance(corpus, ToyCorpus)
-    other = toy_bilm(n_train=300, config=CFG)[0]
+    other = toy_bilm(n_train=300)[0]
     assert all(torch.equal(v, other.state_dict()[k]) for k,v in lm.state_dict().items())
 
 # an alphabet of one's own
