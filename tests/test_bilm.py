@@ -12,6 +12,7 @@ from elmo_fastai.base.errors import ModelFileError
 from elmo_fastai.text.tokens import ByteCharVocab, SPECIALS, WordVocab
 from elmo_fastai.nn.bilm import (
     BiLM, BiLMConfig, elmo_configs, evaluate, guesses, leaks, load_bilm, save_bilm)
+from elmo_fastai.data.buffered import BufferedDataLoader
 from elmo_fastai.data.batches import SentenceDataLoader, StreamDataLoader
 from elmo_fastai.data.encoded import EncodedText, TokenTypes
 
@@ -268,6 +269,15 @@ def test_evaluate_streams_and_sentences_where_they_are_the_same(model, types):
     text = EncodedText(SENTS, types)
     for bs,sl in ((1, 10), (3, 7), (4, 16)):                            # elsewhere the contexts differ, the predictions that count do not
         assert evaluate(model, StreamDataLoader(text, bs=bs, seq_len=sl))['predictions'] == sum(len(s)+1 for s in SENTS)
+
+@pytest.mark.parametrize('buffered', [False, True])
+def test_evaluate_with_lengths(model, types, buffered):
+    "Loaders may give the lengths of sentences, too"
+    text = EncodedText(SENTS, types)
+    if buffered: dl = BufferedDataLoader([' '.join(s) for s in SENTS], types.vocab, buffer=3, bs=3, return_lens=True, tokenizer='space')
+    else: dl = SentenceDataLoader(text, bs=3, return_lens=True)
+    assert len(dl.one_batch()) == 4
+    assert evaluate(model, dl) == pytest.approx(evaluate(model, SentenceDataLoader(text, bs=3)), rel=1e-5)
 
 def test_evaluate_leaves_each_part_in_its_mode(model, types):
     model.train()

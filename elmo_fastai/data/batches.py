@@ -103,16 +103,17 @@ class BatchDL(TfmdDL):
 # %% ../../nbs/library/batches.ipynb #c022
 class SentenceDataLoader(BatchDL):
     "Batches of whole sentences of like length: chars [B, T, W]; both directions' targets [B, T]"
-    _own, max_tokens, sort = ('max_tokens', 'sort'), None, True
+    _own, max_tokens, sort = ('max_tokens', 'sort', 'return_lens'), None, True
     def __init__(self,
         dataset,
         bs:int=64,              # sentences a batch, at most
         max_tokens:int=None,    # a batch, padding counted; a longer sentence is a batch itself
         sort:bool=True,         # False: batches of `bs` as they come
+        return_lens:bool=False, # the lengths [B] as a second input
         **kwargs
     ):
         self.max_tokens = max_tokens and whole('max_tokens', max_tokens)
-        self.sort = sort
+        self.sort, self.return_lens, self.n_in = sort, return_lens, 1 + return_lens
         super().__init__(dataset, bs, **kwargs)
 
     def count(self): return len(self.text)
@@ -135,7 +136,9 @@ class SentenceDataLoader(BatchDL):
 
     def create_item(self, idxs):
         self.pos = self.text.places(idxs)
-        return tensors(*self.text.take(self.pos))
+        chars,*targets = self.text.take(self.pos)
+        lens = [(self.pos >= 0).sum(1)] if self.return_lens else []
+        return tensors(chars, *lens, *targets)
 
 # %% ../../nbs/library/batches.ipynb #c036
 class StreamDataLoader(BatchDL):

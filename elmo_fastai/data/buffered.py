@@ -89,7 +89,8 @@ class BufferedDataLoader(BatchDL):
         self._kw = dict(own, vocab=vocab, n_batches=n_batches, char_vocab=char_vocab,
                         shuffle=shuffle, device=device, **kwargs)
         self.types = TokenTypes(vocab, char_vocab)
-        self.n_in, self.n_out = LOADERS[kind].n_in, LOADERS[kind].n_out
+        self.n_in = LOADERS[kind].n_in + bool(kwargs.get('return_lens'))
+        self.n_out = LOADERS[kind].n_out
         self.text, self.size = EncodedText([], self.types), kwargs.get('bs')
         n = whole('n_batches', n_batches, 0)
         TfmdDL.__init__(self, self.text, bs=None, num_workers=0, n=n, device=device)
