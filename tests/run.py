@@ -61,7 +61,8 @@ STEPS = {
     'README': lambda: run(sys.executable, 'tests/readme.py', '--check'),
     'reference': lambda: run(sys.executable, 'tests/reference.py', '--check'),
     'notebooks': lambda: run('nbdev_test', '--n_workers', '2', '--timing', OMP_NUM_THREADS='1'),
-    'tests': lambda: run(sys.executable, '-m', 'pytest', '-q')}
+    'tests': lambda: run(sys.executable, '-m', 'pytest', '-q', '-n', '2', '--dist', 'worksteal',
+                         OMP_NUM_THREADS='1')}
 
 def main(
     steps:dict=STEPS, # name: function that returns what failed

@@ -84,7 +84,7 @@ def test_tables_can_be_traced_and_exported():
     torch.testing.assert_close(graph(more), m(more))
 
 def test_letters_can_be_exported():
-    m, some, more = make('mean', True).eval(), batch(5), batch(9, seed=1)
+    m, some, more = make(True).eval(), batch(5), batch(9, seed=1)
     b = torch.export.Dim('b', min=2)
     graph = torch.export.export(m, some, dynamic_shapes=({0: b}, {0: b})).module()
     torch.testing.assert_close(graph(*more), m(*more))

@@ -218,7 +218,7 @@ def test_a_random_backbone_is_normalised(norm, cfg):
     (lambda: learner(e=elmo(markers='given')), 'markers', ValueError), (lambda: learner(e=elmo(carry=True)), 'carry', ValueError),
     (lambda: learner(e=elmo(cfg=dict(max_chars=20))), 'char_vocab=elmo.char_vocab', ValueError),
     (lambda: learner(loaders(char_vocab=CharVocab.build([t.split() for t,_ in ROWS]))), 'char_vocab=elmo.char_vocab', ValueError),
-    (lambda: learner(pool='sum'), "pool='sum': take", ValueError)], ids=str)
+    (lambda: learner(pool='sum'), "pool='sum': take", ValueError)])
 def test_what_does_not_fit(make, error, kind):
     with pytest.raises(kind, match=error): make()
 

@@ -206,7 +206,7 @@ def test_what_is_imported_is_required():
     cfg.read(root/'settings.ini', encoding='utf-8')
     required = {re.split(r'[<>=~!]', o)[0].lower().replace('-', '_') for o in cfg['DEFAULT']['requirements'].split()}
     given = {'sklearn': 'scikit_learn', 'scipy': 'scikit_learn', 'plum': 'fastai', 'fastcore': 'fastai', 'numpy': 'torch', 'PIL': 'fastai', 'tomllib': 'tomli'}    # fastcore is fastai's own base; tomllib came with Python 3.11
-    optional = {'spacy', 'faiss', 'ipywidgets', 'IPython'}
+    optional = {'spacy', 'faiss', 'ipywidgets', 'IPython', 'onnx', 'onnxruntime'}
     used = set()
     for f in (root/'elmo_fastai').rglob('*.py'):
         if f.name == '_modidx.py': continue

@@ -113,7 +113,7 @@ class SentenceDataLoader(BatchDL):
         **kwargs
     ):
         self.max_tokens = max_tokens and whole('max_tokens', max_tokens)
-        self.sort, self.return_lens, self.n_in = sort, return_lens, 1 + return_lens
+        self.sort, self.return_lens, self.n_in = sort, return_lens, self.n_in + return_lens
         super().__init__(dataset, bs, **kwargs)
 
     def count(self): return len(self.text)

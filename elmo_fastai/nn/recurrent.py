@@ -249,7 +249,8 @@ class BiLSTMStack(nn.Module):
 def lstm_scan(lstm, x, state, mask, cell_clip, proj_clip):
     "`lstm_loop` as one operation, for `torch.export`"
     from torch._higher_order_ops import scan  # only newer releases of PyTorch have it
-    start = state or zero_state(lstm, x.shape[0])
+    zeros, B, C = lstm.weight_hh_l0.new_zeros, x.shape[0], lstm.hidden_size
+    start = state or (zeros(B, lstm.proj_size or C), zeros(B, C))
     if mask is None: mask = torch.ones_like(x[..., 0], dtype=torch.bool)
     def step(state, now):
         (h, c), (z, real) = state, now
