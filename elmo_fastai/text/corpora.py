@@ -47,8 +47,9 @@ class Corpus:
         gold:dict=None,        # split → list of `Sentence`, in the order of the lines
         skipped:dict=None,     # what was left out → how often
     ):
+        def is_list(o): return hasattr(o, '__len__') and not isinstance(o, (str, bytes))
         refuse(f"the split {k!r} must be a list of lines, and is {type(v).__name__} {v!r:.60}"
-               for k,v in splits.items() if not hasattr(v, '__len__') or isinstance(v, (str, bytes)))
+               for k,v in splits.items() if not is_list(v))
         require(len(splits.get('train', [])), f"the corpus {name!r} has no lines to train on")
         self.name, self.splits, self.tokenizer, self.gold = name, dict(splits), tokenizer, gold
         self.skipped = {k: n for k,n in (skipped or {}).items() if n}

@@ -19,8 +19,9 @@ import pandas as pd
 from fastcore.xdg import xdg_cache_home
 from ..base.errors import CorpusError, as_error, refuse, require
 from ..base.files import check_utf8, regular_file, whole_folder
-from .corpora import Corpus, SPLITS, TEXT_ENDINGS, all_lines, ending, files_corpus, files_in
-from .corpora import folder_of, from_hub, local_folder, split_files, split_lines, text_corpus
+from .corpora import Corpus, SPLITS, TEXT_ENDINGS, all_lines, ending, files_corpus
+from .corpora import files_in, folder_of, from_hub, local_folder, split_files
+from .corpora import split_lines, text_corpus
 from .corpora import text_files
 
 # %% ../../nbs/library/tables.ipynb #c009
