@@ -19,7 +19,7 @@ def is_kept(cell, slow):
 
 class Chapter(NotebookClient):
     def __init__(self, nb, slow, **kwargs):
-        super().__init__(nb, timeout=None, extra_arguments=FIGURES, **kwargs)
+        super().__init__(nb, timeout=None, extra_arguments=FIGURES, store_widget_state=False, **kwargs)
         self.slow = slow
 
     async def async_execute_cell(self, cell, *args, **kwargs):
