@@ -150,7 +150,7 @@ def read_senses(
     tabs = Path(path).suffix.lower() == '.tsv'
     style = dict(delimiter='\t', quoting=csv.QUOTE_NONE) if tabs else {}
     rows = csv.DictReader(io.StringIO(read_text(path), newline=None), **style)
-    tok, found = get_tokenizer(tokenizer), []
+    tok = get_tokenizer(tokenizer)
     def example(sentence, position, sense):
         tokens, where = tok(sentence), f"{path}, row {rows.line_num}"
         last, number = len(tokens) - 1, (position or '').strip()
