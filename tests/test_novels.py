@@ -128,7 +128,7 @@ def test_download_is_compared_and_kept(cache, monkeypatch):
 def test_without_a_network(cache, monkeypatch):
     def download(*args, **kwargs): raise OSError('no network here')
     monkeypatch.setattr(corpora, 'urlopen', download)
-    for make in (novels, english, lambda: get_corpus('novels'), lambda: get_corpus('tiny_en')):
+    for make in (novels, english, lambda: get_corpus('novels'), lambda: get_corpus('english')):
         with pytest.raises(CorpusError, match=r"(?s)can't download .*no network here.*novels\(path=.*ELMO_FASTAI_DATA"): make()
 
 # ---- plays and Wikipedia
@@ -160,13 +160,13 @@ def test_english_from_a_local_copy(tmp_path, monkeypatch):
     for k in ('train', 'valid', 'test'): (tmp_path/'wikitext-2'/f'{k}.txt').write_text(f' = Ship = \n\n The {k} ship sailed <unk> away . \n')
     with pytest.raises(CorpusError, match='not the text'): english(tmp_path)
     c = english(tmp_path, check=False)
-    assert list(c.splits) == ['train', 'valid', 'plays', 'wiki'] and c.name == 'tiny_en'
+    assert list(c.splits) == ['train', 'valid', 'plays', 'wiki'] and c.name == 'english'
     assert c.splits['wiki'] == ['The valid ship sailed <unk> away.']
     plays = [s for s in c.train if 'speech' in s] + c.splits['plays']
     assert plays == [f'This is speech {i}.' for i in range(100)] and 8 <= len(c.splits['plays']) <= 12
     assert len(c.valid) == 4 and c.train[-1] == 'The train ship sailed <unk> away.'
     monkeypatch.setenv('ELMO_FASTAI_DATA', str(tmp_path))
-    assert get_corpus('tiny_en', check=False).splits == c.splits == get_corpus('tiny_en', data=tmp_path, check=False).splits
+    assert get_corpus('english', check=False).splits == c.splits == get_corpus('english', data=tmp_path, check=False).splits
     assert not [s for s in english(tmp_path, max_unk=0, check=False).train if '<unk>' in s]
 
 # ---- the real texts

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Book', 'BOOKS', 'split_sentences', 'is_heading', 'paragraphs', 'clean_book', 'book_sentences', 'book_file', 'novels',
-           'speeches', 'undo_wikitext', 'wikitext_sentences', 'english', 'reuters']
+           'speeches', 'quotes', 'undo_wikitext', 'wikitext_sentences', 'english', 'reuters']
 
 # %% ../../nbs/library/books.ipynb #c003
 import csv, html, re
@@ -97,6 +97,7 @@ def paragraphs(
 def clean_book(text):
     "Mend what happened to the texts on their way through computers"
     text = text.replace('`', "'").replace('_', '')                  # quotes; marks of italics
+    text = re.sub(r'(?<=[a-z])\?(?=[a-z])', '-', text)              # hyphens that were lost
     text = re.sub(r'\.(?: \.){2,}', '...', text)
     text = re.sub(r'(\w)[ \t]+([,;.?!])(?![.\w])', r'\1\2', text)   # where brackets were lost
     lost = (r"(?<=[A-Za-z]) (?=(?:s|t|d|m|ll) )|(?<=\bwe) (?=re )"
@@ -132,16 +133,17 @@ _NOVELS = ('https://raw.githubusercontent.com/computationalstylistics/100_englis
 
 def book_file(
     book,      # one of `BOOKS`
-    root=None, # a folder with the files, some perhaps in its folder `valid`; None: the web
+    root=None, # a folder with the files, some in its `valid` or in `…-more` beside; None: the web
 )->Path:
     "The file of a book"
     name = f'{book.name}.txt'
     if root is None:
         names = [f'{b.name}.txt' for b in BOOKS]
         return fetch(_NOVELS + name, 'novels', names, book.sha256, book.title)
-    found = [f for f in (root/name, root/'valid'/name) if f.is_file()]
-    require(found, f"the folder '{root}' has no {name}, and neither has a folder 'valid' in it; "
-                   f"it needs the files of all {len(BOOKS)} books")
+    folders = root, root/'valid', root.with_name(f'{root.name}-more')
+    found = [f/name for f in folders if (f/name).is_file()]
+    require(found, f"the folder '{root}' has no {name}, and neither has a folder 'valid' in it or "
+                   f"'{root.name}-more' beside it; it needs the files of all {len(BOOKS)} books")
     return found[0]
 
 def novels(
@@ -185,24 +187,42 @@ def _rejoined(line):
     line = re.sub(' @([-,.])@ ', r'\1', line)
     return re.sub(r'(\d) : (\d)', r'\1:\2', line).split()
 
-def _closes(t, sent, inside):
+_inches = re.compile(r'\d{1,3}(?:[.,/]\d+)?')
+
+def quotes(
+    toks:list, # of a paragraph
+)->list:       # 1 where a token opens a quotation, −1 where it closes one, 0 elsewhere
+    "Which quotation marks open, and which close? By turns, but for what stands beside them"
+    res, inside = [], False
+    for before, t, after in zip(['', *toks], toks, [*toks[1:], '']):
+        inches = not inside and _inches.fullmatch(before) and not re.match('[A-Z"<]', after)
+        if t != '"' or inches:
+            res.append(0)
+            continue
+        ends, begins = after in ('', *',.;:)?!'), before in ('', '(', '[', ':')
+        # a mark that was forgotten turns round one sentence, not all that follow
+        inside = begins if begins != ends else not inside
+        res.append(1 if inside else -1)
+    return res
+
+def _closes(t, sent, mark):
     "Does the token `t` stand without a space before it?"
     if t in ',.;:?!%)]' or _short.fullmatch(t): return True
-    return inside if t == '"' else t == "'" and sent.endswith('s')
+    return mark < 1 if t == '"' else t == "'" and sent.endswith('s')
 
 def undo_wikitext(
     line:str, # of WikiText, tokenised
 )->list:      # its sentences as ordinary text
     "Turn WikiText's tokens back to text, and split it where a full stop stands alone"
     toks = _rejoined(line)
-    sents, inside, glue = [''], False, True
-    for before, t, after in zip(['', *toks], toks, [*toks[1:], '']):
-        sents[-1] += t if glue or _closes(t, sents[-1], inside) else ' ' + t
-        glue = t in '([$£' or t == '"' and not inside
-        if t == '"': inside = not inside
+    sents, marks, glue = [''], quotes(toks), True
+    around = zip(['', *toks], [*toks[1:], ''], [*marks[1:], 0])
+    for t, mark, (before, after, then) in zip(toks, marks, around):
+        sents[-1] += t if glue or _closes(t, sents[-1], mark) else ' ' + t
+        glue = t in '([$£' or mark == 1
         stops = t in '.?!' and before not in ('c', 'ca', 'fl', 'ser', 'No')
-        ended = stops or t in '")]' and before in ('.', '?', '!')
-        if ended and not (after == '"' and inside) and re.match(r'["(\[A-Z0-9<]', after):
+        ended = stops or (t in ')]' or mark == -1) and before in ('.', '?', '!')
+        if ended and then != -1 and re.match(r'["(\[A-Z0-9<]', after):
             sents.append('')
             glue = True
     return [o for o in sents if o]
@@ -230,7 +250,7 @@ def english(
     plays = shakespeare_text(at('tiny_shakespeare')).replace('\r\n', '\n')
     end = plays.rfind('\n\n', 0, int(len(plays)*.9))     # the last tenth is held out
     train = books.train + speeches(plays[:end]) + wikitext_sentences(wiki.train, max_unk)
-    return Corpus('tiny_en', dict(train=train, valid=books.valid, plays=speeches(plays[end:]),
+    return Corpus('english', dict(train=train, valid=books.valid, plays=speeches(plays[end:]),
                                   wiki=wikitext_sentences(wiki.valid, max_unk)))
 
 # %% ../../nbs/library/books.ipynb #news2

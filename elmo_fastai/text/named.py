@@ -15,7 +15,7 @@ from .tables import c4, file_corpus, hub_corpus, table_corpus
 
 # %% ../../nbs/library/named.ipynb #c083
 CORPORA = dict(toy=toy_corpus, tiny_shakespeare=tiny_shakespeare, wikitext2=wikitext2, c4=c4,
-               sst2=sst2, ud_ewt=ud_ewt, reuters=reuters, novels=novels, tiny_en=english)
+               sst2=sst2, ud_ewt=ud_ewt, reuters=reuters, novels=novels, english=english)
 
 def get_corpus(
     name,          # in `CORPORA`, or 'hub:owner/name'; a file, folder, pattern or list; a table
