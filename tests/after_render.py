@@ -51,7 +51,7 @@ class Page(HTMLParser):
 def llms(docs):
     "The text of llms.txt for the site in the folder `docs`; links lead to the markdown that is built beside each page"
     index = Page(re.sub('<span class="chapter-number">.*?</span> ', '', (docs/'index.html').read_text(encoding='utf-8')))
-    lines = [f'# {index.title}', '', f'> {index.description}', '', 'Each page below is a Jupyter notebook, as markdown: prose, code and saved outputs.']
+    lines = [f'# {index.title}', '', f'> {index.description}', '', 'Each page below is markdown: prose, code and saved outputs.']
     for name,links in index.sections:
         if links: lines += ['', f"## {name or 'Start'}", '']
         for text,href in links:
@@ -213,15 +213,24 @@ def described(html):
     "`html` with the caption as description of each picture that has none"
     return re.sub(r'<img (?![^>]*\balt=)([^>]*>(?:</p>)?\s*<figcaption[^>]*>(.*?)</figcaption>)', lambda m: f'<img alt="{escape(unescape(re.sub("<.*?>", "", m[2])))}" {m[1]}', html, flags=re.S)
 
+def extent(file):
+    "Width and height of a picture in pixels; None for a drawing that does not say"
+    if file.suffix == '.png': return struct.unpack('>II', file.read_bytes()[16:24])
+    svg = re.search(r'<svg\b[^>]*>', file.read_text(encoding='utf-8'))
+    sides = [re.search(rf'\s{o}="([\d.]+)(pt|px)?"', svg[0]) for o in ('width', 'height')]
+    return [round(float(m[1])*(4/3 if m[2] == 'pt' else 1)) for m in sides] if all(sides) else None
+
 def sized(html, folder):
-    "`html` with the size of each PNG of the text, read from its file in `folder`: space is kept for it, and it may come late"
+    "`html` with the size of each picture of the text, read from its file in `folder`: space is kept for it, and it may come late"
     def size(m):
         file = folder/unquote(m[2])
-        if ' width=' in m[0] or not file.is_file(): return m[0]
-        w,h = struct.unpack('>II', file.read_bytes()[16:24])
-        rest = m[1].replace('class="', 'class="wide ', 1) if w > 1.8*h else m[1]       # panels side by side: a phone scrolls them
+        found = extent(file) if ' width=' not in m[0] and 'navbar-logo' not in m[0] and file.is_file() else None
+        if not found: return m[0]
+        w,h = found
+        panels = w > 1.8*h and 'figure-html' in m[2]                                       # side by side: a phone scrolls them
+        rest = m[1].replace('class="', 'class="wide ', 1) if panels else m[1]
         return f'<img width="{w}" height="{h}" loading="lazy"{rest}>'
-    return re.sub(r'<img\b((?=[^>]*\bsrc="(?!https?:|data:)([^"]+\.png)")[^>]*)>', size, html)
+    return re.sub(r'<img\b((?=[^>]*\bsrc="(?!https?:|data:)([^"]+\.(?:png|svg))")[^>]*)>', size, html)
 
 ICON = re.compile(r'\bbi-([a-z0-9-]+)')
 
@@ -255,6 +264,7 @@ def boxed(live):
 
 if __name__ == '__main__':
     docs, whole = Path(os.environ['QUARTO_PROJECT_OUTPUT_DIR']), os.environ.get('QUARTO_PROJECT_RENDER_ALL')     # not after a single page
+    for f in docs.rglob('*-gfm.md'): f.replace(f.with_name(f.name.replace('-gfm.md', '.html.md')))      # of pages that are no notebooks
     html = pages(docs)
     base = Page(html['index.html']).url.removesuffix('index.html')
     chapters,anchors = numbers(html),linked(html, base)

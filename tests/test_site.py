@@ -192,7 +192,7 @@ def test_every_paragraph_stands_on_its_page(nb, built):
     assert not missing
 
 def test_nothing_else_was_built(built):
-    assert {place(built, p) for p in pages(built)} == {page_name(nb) for nb in nbs} | {'404.html'}
+    assert {place(built, p) for p in pages(built)} == {page_name(nb) for nb in nbs} | {'404.html'} | {f'reference/{f.stem}.html' for f in (root/'nbs'/'reference').glob('*.md')}
 
 def test_links_and_images_resolve(built):
     "Links to pages, anchors and files of the site, by relative or by full address; links into the repository; the form of the others"
@@ -207,6 +207,7 @@ def test_links_and_images_resolve(built):
                 url,anchor = urldefrag(urljoin(HOME + place(built, page), link))
                 if url.startswith(HOME):
                     target = built/unquote(url.removeprefix(HOME).split('?')[0] or 'index.html')
+                    if target.is_dir(): target /= 'index.html'
                     assert target.is_file(), where
                     if anchor and target.suffix == '.html': assert unquote(anchor) in ids(target), where
                     counted += 1
