@@ -97,12 +97,29 @@ def opened(html):
     html = re.sub(r'(sidebar-link text-start|sidebar-item-toggle text-start) collapsed("[^>]*#quarto-sidebar-section-1"[^>]*aria-expanded=)"false"', r'\1\2"true"', html)
     return html.replace('id="quarto-sidebar-section-1" class="collapse list-unstyled sidebar-section depth1 "', 'id="quarto-sidebar-section-1" class="collapse list-unstyled sidebar-section depth1 show"')
 
-def found(items, numbers):
-    "The entries of the search with the number of the chapter before its title"
+ASKED = {                          # what a reader asks for → the section that answers
+    'install': 'index.html#two-commands', 'installation': 'index.html#two-commands',
+    'getting started': 'course/quickstart.html', 'tutorial': 'course/quickstart.html',
+    'load AI2 weights': 'library/ai2.html#load', 'AI2 weights': 'library/ai2.html#load', 'pretrained weights': 'library/ai2.html#load',
+    'load a model': 'library/elmo.html#a-folder-that-keeps-it', 'save a model': 'library/elmo.html#a-folder-that-keeps-it',
+    'train on my own text': 'index.html#two-commands', 'embed text': 'library/embedding.html', 'GPU': 'library/scale.html'}
+
+def symbols(html, page):
+    "An entry of the search for each name on a page of the reference"
+    for anchor,name,said in re.findall(r'<section id="([^"]+)" class="level[34]">\s*<h[34][^>]*>(.*?)</h[34]>\s*(?:<p>(.*?)</p>)?', html, re.S):
+        name, said = (unescape(re.sub('<.*?>', '', o)) for o in (name, said.removesuffix('source</a>')))
+        yield dict(objectID=f'{page}#{anchor}', href=f'{page}#{anchor}', title=name, section='Reference', text=said.strip())
+
+def found(items, numbers, html):
+    "The entries of the search: those of pages with the number of the chapter, one for each name of the library, and what readers ask for"
     def title(o):
         n = numbers.get(o['href'].split('#')[0])
         return o['title'] if not n or o['title'].startswith(n + ' ') else f"{n} {o['title']}"
-    return [o | {'title': title(o)} for o in items]
+    items = [o for o in items if not o['href'].startswith('reference/') and not o['objectID'].startswith('asked ')]
+    at = {o['href']: o for o in items}
+    asked = [at[href] | dict(objectID=f'asked {q}', section=q) for q,href in ASKED.items() if href in at]
+    names = [o for page,text in html.items() if page.startswith('reference/') for o in symbols(text, page)]
+    return [o | {'title': title(o)} for o in items + asked] + names
 
 SCREEN = 20     # lines of exported code that stand open; STYLE of a chapter: a module up to twenty lines
 
@@ -277,7 +294,7 @@ if __name__ == '__main__':
     boxed(docs/'live')
     if whole: fewer_icons(docs)
     search = docs/'search.json'
-    search.write_text(json.dumps(found(json.loads(search.read_text(encoding='utf-8')), chapters), ensure_ascii=False), encoding='utf-8')
+    search.write_text(json.dumps(found(json.loads(search.read_text(encoding='utf-8')), chapters, html), ensure_ascii=False), encoding='utf-8')
     ids = {page: set(re.findall(r'\bid="([^"]+)"', o)) for page,o in new.items()}
     for page,o in new.items():
         if (o := unlinked(o, page, ids, base)) != html[page]: (docs/page).write_text(o, encoding='utf-8')

@@ -454,6 +454,21 @@ def test_elmo_is_alive_on_pages_of_any_folder(page, built, browser, address):
         t.page.wait_for_selector('.elmo-cosines')
         assert t.page.locator('.elmo-cosines tbody tr').count() == 2 and not t.said
 
+QUERIES = {'ScalarMix': 'reference/elmo.html#scalarmix', 'load_ai2': 'reference/elmo.html#load_ai2', 'Elmo.from_pretrained': 'reference/elmo.html#elmo.from_pretrained',
+           'install': 'index.html#two-commands', 'load AI2 weights': 'library/ai2.html#load', 'perplexity': 'course/counting.html#perplexity'}
+
+def test_the_search_leads_where_one_expects(built, browser, address):
+    wrong = []
+    for query,href in QUERIES.items():
+        with Tab(browser, address, 'index.html') as t:
+            t.page.click('#quarto-search button')
+            t.page.fill('.aa-Input', query)
+            t.page.wait_for_selector('.aa-Item a')
+            t.page.wait_for_timeout(600)
+            first = t.page.evaluate("document.querySelector('.aa-Item a').getAttribute('href')")
+            if re.sub(r'\?q=[^#]*', '', first).lstrip('./') != href: wrong.append((query, first))
+    assert not wrong
+
 def test_panels_side_by_side_scroll_on_a_phone(built, browser, address):
     with Tab(browser, address, 'course/history.html', 390, 844) as t:
         boxes = t.page.evaluate("[...document.querySelectorAll('main img.wide')].map(o => [o.getBoundingClientRect().width, o.parentElement.scrollWidth, o.parentElement.clientWidth])")
