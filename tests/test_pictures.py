@@ -9,8 +9,12 @@ from elmo_fastai.base.errors import CorpusError
 from elmo_fastai.text.corpora import toy_corpus
 from elmo_fastai.nn.bilm import BiLM, BiLMConfig, sentence_chars
 from elmo_fastai.elmo.module import Elmo, ScalarMix
-from elmo_fastai.studies.pictures import change_words, draw_gates, draw_plane, fit_shares, gates, misspell, similarity
 from elmo_fastai.studies.probe import Tokens
+from pages import page
+
+study = page('studies/pictures')
+change_words, draw_gates, draw_plane, fit_shares = study.change_words, study.draw_gates, study.draw_plane, study.fit_shares
+gates, misspell, similarity = study.gates, study.misspell, study.similarity
 
 @pytest.fixture(autouse=True)
 def no_figure_stays(): yield; plt.close('all')
