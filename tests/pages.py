@@ -2,6 +2,7 @@
 
 A study's own code is part of its page, and no part of the library: nobody needs it who does not read the page."""
 import ast, json
+from functools import lru_cache
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,6 +11,7 @@ def _is_kept(o):
     if isinstance(o, ast.Assign): return all(isinstance(t, ast.Name) and t.id.isupper() for t in o.targets)
     return isinstance(o, (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef))
 
+@lru_cache(None)
 def page(name):
     "The definitions of nbs/NAME.ipynb"
     file, found = Path(__file__).parents[1]/'nbs'/f'{name}.ipynb', {}

@@ -30,7 +30,7 @@ def made(counts=(20, 15), words=('bank', 'bat'), D=10, seed=0):
     rows = [(w, f'{w}/{i}') for w in words for i,n in enumerate(counts) for _ in range(n)]
     v = .1*rng.normal(size=(len(rows), 3, D))
     for r,(w,s) in enumerate(rows): v[r, 1, int(s[-1])] += 3; v[r, 0] = len(w)
-    return Tokens(np.array([w for w,_ in rows], object), np.array([s for _,s in rows]), np.arange(len(rows)), v.astype(np.float32), [0, 1, 2])
+    return Tokens(np.array([w for w,_ in rows], object), np.array([s for _,s in rows]), np.arange(len(rows)), v.astype(np.float32))
 
 # planes
 

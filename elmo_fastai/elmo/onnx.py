@@ -109,12 +109,8 @@ def read(g, stack, x, lens, back):
     return layers
 
 # %% ../../nbs/library/onnx.ipynb #whole
-def onnx_model(
-    elmo:Elmo,      # it stays as it is; dropout and the output layer are left out
-    layers='mix',   # 'mix': their weighted sum; 'all': each; a number: one of them
-    mix:int=0,      # which of the mixes
-):                  # an `onnx.ModelProto`, inputs and outputs as in `Elmo.to_onnx`
-    "An `Elmo` as an ONNX model; raises `ValueError` for what can't be"
+def onnx_model(elmo, layers='mix', mix=0):
+    "What `Elmo.to_onnx` writes, an `onnx.ModelProto`; raises `ValueError` for what can't be"
     checked(elmo, layers)
     n = len(elmo.mixes)
     require(mix in range(n), f"mix={mix!r}: this model has {n}, from 0 up", ValueError)

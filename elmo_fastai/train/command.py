@@ -36,8 +36,7 @@ from .distributed import several_processes
 from .learner import CarryState, EarlyStop, TimeBudget, bf16_is_fast
 from .learner import bilm_learner
 from .report import make_report, report_figure, report_text
-from .saved import CHECKPOINT_NAME, checkpoints_in, find_checkpoint
-from .saved import good_checkpoints, read_checkpoint
+from .saved import checkpoints_in, find_checkpoint, good_checkpoints
 try: import resource
 except ImportError: resource = None             # not on Windows
 
@@ -237,8 +236,7 @@ def _saved(folder, corpus, given, say):
     if folder.name and not checkpoints_in(folder) and checkpoints_in(_run_folder(folder)):
         folder = _run_folder(folder)                 # OUT for OUT.run
     require(folder.exists(), f"There is no folder {folder} to resume from", CommandError)
-    named = CHECKPOINT_NAME.fullmatch(folder.name)
-    saved = read_checkpoint(folder) if named else find_checkpoint(folder, say)
+    saved = find_checkpoint(folder, say)
     _check_plan(saved)
     name = saved.run['corpus']
     require(name is not None or isinstance(corpus, Corpus),
