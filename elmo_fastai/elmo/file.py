@@ -318,9 +318,9 @@ def assemble(part, source, out, info):
 def embed_file(
     source,  # a text file, .csv or .tsv, also with .gz; .parquet; '-': standard input
     out,                    # a file to write: .hdf5 (.h5), .parquet or .npz
-    elmo:Elmo,              # the model; its tokenizer splits the texts
+    elmo:Elmo,              # its tokenizer splits the texts
     layers='all',           # 'all', 'mix' or the number of one
-    column:str|None=None,   # the column of a table that holds the texts
+    column:str|None=None,   # of a table, with the texts
     max_tokens:int=50_000,  # lines with more are left out, and reported
     overwrite:bool=False,   # replace an output, or drop a job that was begun
     say=print,              # where progress is told

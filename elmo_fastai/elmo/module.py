@@ -294,7 +294,6 @@ def save_pretrained(self:Elmo,
     *,
     push_to_hub:bool=False,   # upload it, too
     repo_id:str|None=None,    # name on the hub; None: the folder's
-    config=None, model_card_kwargs=None,   # of the mixin; they have no effect here
     **kwargs                  # of `push_to_hub`: token, private, commit_message, …
 ):                            # the folder; with `push_to_hub` the address of the commit
     "Write the model as a folder: the biLM, vocabularies, settings, mixes and a model card"
@@ -377,7 +376,7 @@ class NoDraws(TorchFunctionMode):
 def from_pretrained(cls:Elmo,
     folder,  # a folder that was saved; 'tiny-en', in the box; 'owner/name' on the hub
     *,
-    device='cpu',            # where to put the model
+    device='cpu',
     revision=None, token=None, cache_dir=None,    # of the hub's `snapshot_download`
     force_download=False, local_files_only=False, # of the same
     **settings  # in place of the saved ones: dropout, …; for a new mix n_reps, shares, …
@@ -411,10 +410,8 @@ def _read_mixes(mixes, file):
 # %% ../../nbs/library/elmo.ipynb #c125
 @patch(cls_method=True)
 def from_ai2(cls:Elmo,
-    options,       # a published model (`ai2_files`), a folder, or the path of an `options.json`
-    weights=None,  # in the last case: the path of the HDF5 file
-    vocab=None,    # a vocabulary file, where the weights have an output layer
-    device='cpu',  # where to put the model
+    options, weights=None, vocab=None, # as for `load_ai2`
+    device='cpu',
     **settings     # of `Elmo`; `carry=True` for exactly the vectors of the original's code
 ) -> Elmo:         # in evaluation mode
     "A model from files in AI2's format; raises `ModelFileError`"

@@ -197,10 +197,10 @@ def finish(g, name, mask, vectors, *sizes):
 # %% ../../nbs/library/onnx.ipynb #patch
 @patch
 def to_onnx(self:Elmo,
-    file,           # to write
+    file,
     layers='mix',   # 'mix': their weighted sum; 'all': each; a number: one of them
     mix:int=0,      # which of the mixes
-) -> Path:          # the file
+) -> Path:
     """An ONNX file: `chars` [B, T, W] → `vectors` [B, T, 2P] ('all': [B, L+1, T, 2P]), `mask`"""
     model = onnx_model(self, layers, mix)
     with whole_file(file) as part: part.write_bytes(model.SerializeToString())
