@@ -17,7 +17,7 @@ PACKAGES = dict(
     elmo='Vectors: the module, AI2\'s weights, lists and files of texts.',
     train='Pretraining: the learner, its report, checkpoints, the command, generated text.',
     tasks='Static vectors, classifiers and taggers.',
-    studies='Probes, neighbours, pictures, and what else the studies measure with.')
+    studies='Probes, and neighbours in context.')
 CONSTANTS = dict(
     CHECKPOINT_NAME='How the folder of a checkpoint is called: step, epoch and batch.',
     CORPORA='The corpora that have a name, and the function that makes each; `get_corpus` looks here.',
@@ -48,8 +48,6 @@ CONSTANTS = dict(
     TOKEN_COLUMNS="The columns in which a table's tokens are looked for, in this order.",
     TAG_COLUMNS='The columns in which its tags are looked for, in this order.',
     IGNORE='The tag of padding, and of tokens without a tag.',
-    TRAININGS='The three ways to train, for `train_reading`.',
-    USES='The ways to use a model, for `use_reading`.',
     Book='A book, and how to find it.')
 
 def modules(package):

@@ -13,7 +13,10 @@ from elmo_fastai.nn.bilm import BiLM, BiLMConfig, ELMO_TINY, save_bilm
 from elmo_fastai.elmo.embed import load_elmo
 from elmo_fastai.elmo.module import Elmo, box_folder
 from elmo_fastai.tasks.learner import load_encoder
-from elmo_fastai.studies.box import box_card, box_figures, box_tables, make_box, md_table, shrink
+from pages import page
+
+box = page('library/box')
+box_card, box_figures, box_tables, make_box, md_table, shrink = box.box_card, box.box_figures, box.box_tables, box.make_box, box.md_table, box.shrink
 
 SENTS = ['It was a bright cold day .'.split(), ['Zounds', '!'], ['x'*60, 'über', '…']]
 def vectors(elmo): return elmo.embed(SENTS, 'all')

@@ -178,7 +178,8 @@ def test_the_glossary_leads_to_chapters():
 
 def test_names_in_the_glossary_exist():
     library = set(re.findall(r'\w+', '\n'.join(f.read_text(encoding='utf-8') for f in (root/'elmo_fastai').rglob('*.py'))))
+    pages = set(re.findall(r'^(?:def|class) (\w+)', '\n'.join(source(c) for f in chapters for c in cells(f, 'code')), re.M))
     fastai = {'fit_one_cycle', 'encodes', 'decodes', 'slice'}
     for term,text in TERM.findall(prose(glossary)):
         for code in re.findall(r'`([^`]+)`', term + text):
-            for o in re.findall(r'[A-Za-z_]\w+', re.sub(r"'.*?'|<.*?>", '', code)): assert o in library | fastai | set(dir(builtins)), (term, o)
+            for o in re.findall(r'[A-Za-z_]\w+', re.sub(r"'.*?'|<.*?>", '', code)): assert o in library | pages | fastai | set(dir(builtins)), (term, o)

@@ -5,7 +5,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from elmo_fastai.text.tokens import ByteCharVocab
 from elmo_fastai.nn.bilm import BiLM, BiLMConfig
 from elmo_fastai.nn.shapes import exact_shapes
-from elmo_fastai.studies.cost import matrix_speed, step_operations
+from pages import page
+
+study = page('studies/cost')
+matrix_speed, step_operations = study.matrix_speed, study.step_operations
 
 CFG = BiLMConfig('test', char_dim=4, filters=((1,4), (2,8), (3,20)), n_highway=2, proj_dim=16, hidden_dim=16)
 

@@ -112,11 +112,6 @@ def test_penalty_callback_counts_every_mix_in_training_only():
     cb.after_loss()
     assert cb.learn.loss_grad is before
 
-def test_the_bar_chart_shows_the_shares():
-    import matplotlib; matplotlib.use('agg')
-    ax = ScalarMix(3, shares=(.5, .3, .2)).plot()
-    assert [p.get_height() for p in ax.patches] == pytest.approx([.5, .3, .2]) and ax.get_ylabel()
-
 # the module
 
 def test_vectors_are_the_bilms(elmo):

@@ -15,7 +15,11 @@ from elmo_fastai.text.corpora import local_folder, read_text, toy_corpus
 from elmo_fastai.nn.bilm import BiLM, BiLMConfig
 from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.train.command import RECIPES
-from elmo_fastai.studies.neighbours import TokenIndex, nearest, pair_probe, purity, sense_pairs, threshold
+from elmo_fastai.studies.neighbours import TokenIndex, nearest
+from pages import page
+
+study = page('studies/neighbours')
+pair_probe, purity, sense_pairs, threshold = study.pair_probe, study.purity, study.sense_pairs, study.threshold
 
 D = 16
 ROOT = Path(__file__).resolve().parents[1]
@@ -150,7 +154,7 @@ def test_purity_counts_neighbours():
     for i,(_,_,l) in enumerate(ex):
         cos = [-np.inf if i == j else v[i]@v[j]/np.linalg.norm(v[i])/np.linalg.norm(v[j]) for j in range(len(ex))]
         hits += [ex[j][2] == l for j in np.argsort(-np.array(cos))[:3]]
-    assert purity(elmo, ex, k=3, layers=2, whiten=False).purity['layer 2'] == pytest.approx(np.mean(hits), abs=.02)
+    assert purity(elmo, ex, k=3, whiten=False).purity['layer 2'] == pytest.approx(np.mean(hits), abs=.02)
 
 def test_senses_too_rare_to_be_pure_are_not_asked(elmo):
     t = purity(elmo, examples((20, 3)), k=4)

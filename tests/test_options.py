@@ -10,16 +10,9 @@ from elmo_fastai.base.options import CommandLine, clock, in_words, seconds, to_t
 
 def make():
     p = CommandLine('do', 'FILE [options]', 'Does it.', {'a.txt': 'so'}, dict(howmany='how-many', w='width'), ('shape',))
-    g = p.add_argument_group('all').add_argument
-    g('files', nargs='*', metavar='FILE', help='files')
-    g('--how-many', type=int, metavar='N', help='(default: 3)')
-    g('--width', type=float, metavar='X', help='(default: 1)')
-    g('--name', choices=['a', 'b'], help='(default: a)')
-    g('--fast', action='store_true', help='quick')
-    g('--bf16', action=argparse.BooleanOptionalAction, help='half')
-    g('--config', metavar='FILE', help='settings')
-    g('-h', '--help', action='help', help='this page')
-    return p
+    options = {'files FILE': 'files', '--how-many N': '(default: 3)', '--width X': '(default: 1)', '--name NAME': '(default: a)', '--fast': 'quick, by 100 %',
+               '--bf16': 'half', '--config FILE': 'settings'}
+    return p.add({'all': options}, files=dict(nargs='*'), name=dict(choices=['a', 'b']), bf16=dict(action=argparse.BooleanOptionalAction))
 
 @pytest.mark.parametrize('line,found', [
     ('', {}), ('x y', dict(files=['x', 'y'])), ('--how-many 3', dict(how_many=3)), ('--how_many=3', dict(how_many=3)), ('--howmany 3', dict(how_many=3)), ('--w 2', dict(width=2.)),

@@ -9,8 +9,12 @@ from elmo_fastai.base.errors import CorpusError
 from elmo_fastai.text.corpora import toy_corpus
 from elmo_fastai.nn.bilm import BiLM, BiLMConfig, sentence_chars
 from elmo_fastai.elmo.module import Elmo, ScalarMix
-from elmo_fastai.studies.pictures import change_words, draw_gates, draw_plane, fit_shares, gates, misspell, similarity
 from elmo_fastai.studies.probe import Tokens
+from pages import page
+
+study = page('studies/pictures')
+change_words, draw_gates, draw_plane, fit_shares = study.change_words, study.draw_gates, study.draw_plane, study.fit_shares
+gates, misspell, similarity = study.gates, study.misspell, study.similarity
 
 @pytest.fixture(autouse=True)
 def no_figure_stays(): yield; plt.close('all')
@@ -26,7 +30,7 @@ def made(counts=(20, 15), words=('bank', 'bat'), D=10, seed=0):
     rows = [(w, f'{w}/{i}') for w in words for i,n in enumerate(counts) for _ in range(n)]
     v = .1*rng.normal(size=(len(rows), 3, D))
     for r,(w,s) in enumerate(rows): v[r, 1, int(s[-1])] += 3; v[r, 0] = len(w)
-    return Tokens(np.array([w for w,_ in rows], object), np.array([s for _,s in rows]), np.arange(len(rows)), v.astype(np.float32), [0, 1, 2])
+    return Tokens(np.array([w for w,_ in rows], object), np.array([s for _,s in rows]), np.arange(len(rows)), v.astype(np.float32))
 
 # planes
 

@@ -8,7 +8,10 @@ from elmo_fastai.text.tokens import ByteCharVocab, SPECIALS, WordVocab
 from elmo_fastai.nn.bilm import BiLM, BiLMConfig, evaluate, sentence_chars
 from elmo_fastai.data.batches import SentenceDataLoader
 from elmo_fastai.data.encoded import EncodedText, TokenTypes
-from elmo_fastai.train.speak import Surprise, choose, fill, generate, score
+from elmo_fastai.train.speak import choose, fill, generate, score
+from pages import page
+
+Surprise = page('studies/speaking').Surprise
 
 CFG = BiLMConfig('test', char_dim=4, filters=((1,6),(2,6),(3,6)), proj_dim=20, hidden_dim=20, dropout=0.3)
 SHAPES = dict(plain=CFG, projected=replace(CFG, hidden_dim=24), clipped=replace(CFG, hidden_dim=24, cell_clip=.2, proj_clip=.1),

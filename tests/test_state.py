@@ -8,8 +8,11 @@ from elmo_fastai.text.tokens import BOS, EOS, SPECIALS, WordVocab
 from elmo_fastai.nn.bilm import BiLM, BiLMConfig, evaluate
 from elmo_fastai.data.batches import SentenceDataLoader
 from elmo_fastai.data.encoded import EncodedText, TokenTypes
-from elmo_fastai.studies.state import (
-    TRAININGS, epoch_windows, read_window, reading_order, strips, train_reading, use_reading)
+from pages import page
+
+study = page('studies/state')
+TRAININGS, epoch_windows, read_window, reading_order = study.TRAININGS, study.epoch_windows, study.read_window, study.reading_order
+strips, train_reading, use_reading = study.strips, study.train_reading, study.use_reading
 
 CFG = BiLMConfig('nano', char_dim=4, filters=((1,8),(2,8)), proj_dim=16, hidden_dim=16)
 

@@ -19,8 +19,10 @@ from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.tasks.cbow import WordVectors, interval
 from elmo_fastai.tasks.classify import LayerCache
 from elmo_fastai.tasks.tag import SpanF1, TagLoss, TaskLSTM, TokenMean, elmo_tagger_learner
-from elmo_fastai.studies.curves import (
-    curve_table, learning_curve, plot_curve, subset, train_tagger)
+from pages import page
+
+study = page('studies/learning_curves')
+curve_table, learning_curve, plot_curve, subset, train_tagger = study.curve_table, study.learning_curve, study.plot_curve, study.subset, study.train_tagger
 
 DATA = [Path(o)/'ud-ewt' for o in (os.environ.get('ELMO_FASTAI_DATA'), Path(__file__).resolve().parents[2]/'shared'/'data') if o]
 EWT = next((o for o in DATA if o.is_dir()), None)
@@ -517,8 +519,7 @@ def test_subsets_are_nested():
 def test_interval():
     "Student's, for any number of seeds, and everywhere the same"
     from scipy import stats
-    import elmo_fastai.tasks.cbow, elmo_fastai.studies.curves
-    assert elmo_fastai.tasks.cbow.interval is elmo_fastai.studies.curves.interval is interval
+    assert study.interval is interval
     for n in (2, 3, 5, 10, 11, 12, 30, 400):
         x = np.random.default_rng(n).normal(size=n)
         m, h = interval(x.tolist())

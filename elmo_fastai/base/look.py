@@ -5,9 +5,6 @@
 # %% auto #0
 __all__ = ['PALETTE', 'SENSE_COLOURS']
 
-# %% ../../nbs/library/look.ipynb #imports
-#| export
-
 # %% ../../nbs/library/look.ipynb #c1
 PALETTE = dict(fwd='tab:blue', bwd='tab:orange', both='tab:green', rest='tab:gray')
 SENSE_COLOURS = ['tab:purple', 'tab:olive', 'tab:cyan', 'tab:red', 'tab:brown']

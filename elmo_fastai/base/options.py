@@ -25,6 +25,8 @@ def _page(prog):
     width = min(shutil.get_terminal_size((100, 24)).columns, 112)
     return argparse.RawDescriptionHelpFormatter(prog, max_help_position=24, width=width)
 
+_NUMBERS = dict(N=int, X=float)
+
 class CommandLine(argparse.ArgumentParser):
     "A command's options in groups, by their Python names; errors are one line"
     def __init__(self,
@@ -39,6 +41,22 @@ class CommandLine(argparse.ArgumentParser):
                          epilog='\n'.join(['examples:', *ends]), formatter_class=_page,
                          argument_default=argparse.SUPPRESS)
         self.aliases,self.tables = aliases or {},tables
+
+    def add(self,
+        options:dict, # heading → {'--name VALUE': what it does}; an N is whole, an X any number
+        **more        # of `add_argument`, by the option's name
+    ):
+        "The options in groups, and `--help`; returns the command line"
+        for heading,rows in options.items():
+            group = self.add_argument_group(heading)
+            for k,text in rows.items():
+                name,_,value = k.partition(' ')
+                how = dict(metavar=value, type=_NUMBERS.get(value))
+                if not value: how = dict(action='store_true')
+                how |= more.get(name.removeprefix('--').replace('-', '_'), {})
+                group.add_argument(name, help=text.replace('%', '%%'), **how)
+        group.add_argument('-h', '--help', action='help', help='this page')
+        return self
 
     def error(self, message):
         self.exit(2, f'{self.prog}: {message}; {self.prog} --help lists the options\n')

@@ -21,11 +21,8 @@ from ..nn.bilm import BiLM, BiLMConfig, check_vocab
 from ..nn.softmax import FullSoftmax
 
 # %% ../../nbs/library/ai2.ipynb #c033
-def ai2_config(
-    options:dict,     # the contents of an options.json
-    name:str='ai2',   # the configuration's name
-)->BiLMConfig:
-    "The shape that AI2's `options` describe. Raises `ModelFileError` naming what can't be"
+def ai2_config(options:dict, name:str='ai2')->BiLMConfig:
+    "The shape that AI2's options.json describes. Raises `ModelFileError` naming what can't be"
     with as_error(ModelFileError, "AI2's options don't describe a biLM"):
         cnn,lstm = options['char_cnn'],options['lstm']
         filters = tuple(tuple(o) for o in cnn['filters'])
@@ -47,11 +44,8 @@ def ai2_config(
     return c
 
 # %% ../../nbs/library/ai2.ipynb #c035
-def ai2_options(
-    config:BiLMConfig, # with `norm` folded away
-)->dict:               # for options.json
-    "A configuration as AI2's options: the inverse of `ai2_config`"
-    c = config
+def ai2_options(c:BiLMConfig)->dict:
+    "A configuration, its `norm` folded away, as AI2's options: the inverse of `ai2_config`"
     lstm = dict(use_skip_connections=c.residual, projection_dim=c.proj_dim, cell_clip=c.cell_clip,
                 proj_clip=c.proj_clip, dim=c.hidden_dim, n_layers=c.n_layers)
     cnn = dict(activation=c.activation, filters=[list(o) for o in c.filters], n_highway=c.n_highway,
@@ -180,10 +174,8 @@ def _read_vocab(path):
     return WordVocab(itos), rows
 
 # %% ../../nbs/library/ai2.ipynb #c069
-def ai2_vocab(
-    path,        # a vocabulary file of AI2's: one word a line
-)->WordVocab:    # in the order of the output layer that `load_ai2` builds
-    "The words of AI2's vocabulary file. Raises `ModelFileError`"
+def ai2_vocab(path)->WordVocab: # in the order of the output layer that `load_ai2` builds
+    "The words of AI2's vocabulary file, one a line. Raises `ModelFileError`"
     return _read_vocab(path)[0]
 
 # %% ../../nbs/library/ai2.ipynb #c074

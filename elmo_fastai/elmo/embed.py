@@ -196,12 +196,11 @@ def embed_window(elmo, sents, layers, pool, dtype, budget, bf16):
 # %% ../../nbs/library/embedding.ipynb #c045
 @patch
 def embed_iter(self:Elmo,
-    sentences,             # texts or lists of tokens; any iterable, also an endless one
-    layers='mix',          # 'mix': their weighted sum; 'all': each; a number: one of them
-    pool:str|None=None,    # None: a vector a token; 'mean', 'max', 'first_last': one a sentence
-    dtype='float32',       # of the result: 'float32' or 'float16'
-    budget:int=2048,       # tokens a batch, padding included; longer sentences come in pieces
-    bf16:bool=False,       # compute in bfloat16: faster on some processors, and less exact
+    sentences,        # texts or lists of tokens; any iterable, also an endless one
+    layers='mix', pool:str|None=None, # as for `embed`
+    dtype='float32',  # of the result: 'float32' or 'float16'
+    budget:int=2048,  # tokens a batch, padding included; longer sentences come in pieces
+    bf16:bool=False,  # compute in bfloat16: faster on some processors, and less exact
 ):  # yields for each sentence [T, 2P], for 'all' [L+1, T, 2P], when pooled [2P] or [L+1, 2P]
     "Embed a stream of sentences in bounded memory; the vectors come in the sentences' order"
     how = checked(self, layers, pool, dtype, budget, bf16)

@@ -318,9 +318,9 @@ def assemble(part, source, out, info):
 def embed_file(
     source,  # a text file, .csv or .tsv, also with .gz; .parquet; '-': standard input
     out,                    # a file to write: .hdf5 (.h5), .parquet or .npz
-    elmo:Elmo,              # the model; its tokenizer splits the texts
+    elmo:Elmo,              # its tokenizer splits the texts
     layers='all',           # 'all', 'mix' or the number of one
-    column:str|None=None,   # the column of a table that holds the texts
+    column:str|None=None,   # of a table, with the texts
     max_tokens:int=50_000,  # lines with more are left out, and reported
     overwrite:bool=False,   # replace an output, or drop a job that was begun
     say=print,              # where progress is told
@@ -356,39 +356,33 @@ EXAMPLES = {'my.txt --model tiny-en --out vectors.hdf5': 'all layers',
             'tokens.txt --tokenizer space --model ai2:small --out v.parquet':
                 'text that is tokenised'}
 
+OPTIONS = {
+    'the text': {
+        'source INPUT': 'a text file (a line a text), .csv or .tsv (with --column), also .gz; '
+            '.parquet; - for standard input',
+        '--column NAME': 'of a table, with the texts (default: none, for text files)',
+        '--tokenizer NAME': "space (tokenised already), words, spacy, fastai "
+            "(default: the model's)",
+        '--max-tokens N': 'longer lines are left out, and reported (default: 50000)'},
+    'the vectors': {
+        '--model MODEL': 'tiny-en (in the package), a folder, owner/name on the hub, or ai2:small, '
+            'ai2:medium, ai2:original, ai2:original_5.5B',
+        '--layers WHICH': 'all, mix (their weighted sum), or the number of one (default: all)',
+        '--pool HOW': 'one vector a line: mean, max or first_last (default: one a token)',
+        '--dtype TYPE': 'float32 or float16 (default: float32)'},
+    'the run': {
+        '--out FILE': "to write: .hdf5 (a dataset a line, as AllenNLP's elmo command), .parquet "
+            'or .npz',
+        '--overwrite': 'replace an output, or drop a job that was begun',
+        '--budget N': 'tokens a batch (default: 2048)',
+        '--device NAME': 'cpu, cuda, mps (default: the best there is)',
+        '--bf16': 'compute in bfloat16: faster on some processors, less exact'}}
+
 def command_line():
-    "The options of `elmo_embed`"
-    p = CommandLine('elmo_embed', 'INPUT --model MODEL --out FILE [options]',
-        "A vector for every token of every line of a text. "
-        "A job that was stopped goes on when called again.", EXAMPLES, dict(maxtokens='max-tokens'))
-    g = p.add_argument_group('the text').add_argument
-    g('source', metavar='INPUT',
-      help='a text file (a line a text), .csv or .tsv (with --column), also .gz; .parquet; '
-           '- for standard input')
-    g('--column', metavar='NAME', help='of a table, with the texts (default: none, for text files)')
-    g('--tokenizer', metavar='NAME',
-      help="space (tokenised already), words, spacy, fastai (default: the model's)")
-    g('--max-tokens', type=int, metavar='N',
-      help='longer lines are left out, and reported (default: 50000)')
-    g = p.add_argument_group('the vectors').add_argument
-    g('--model', metavar='MODEL',
-      help='tiny-en (in the package), a folder, owner/name on the hub, or '
-      'ai2:small, ai2:medium, ai2:original, ai2:original_5.5B')
-    g('--layers', metavar='WHICH',
-      help='all, mix (their weighted sum), or the number of one (default: all)')
-    g('--pool', metavar='HOW',
-      help='one vector a line: mean, max or first_last (default: one a token)')
-    g('--dtype', metavar='TYPE', help='float32 or float16 (default: float32)')
-    g = p.add_argument_group('the run').add_argument
-    g('--out', metavar='FILE',
-      help="to write: .hdf5 (a dataset a line, as AllenNLP's elmo command), .parquet or .npz")
-    g('--overwrite', action='store_true', help='replace an output, or drop a job that was begun')
-    g('--budget', type=int, metavar='N', help='tokens a batch (default: 2048)')
-    g('--device', metavar='NAME', help='cpu, cuda, mps (default: the best there is)')
-    g('--bf16', action='store_true',
-      help='compute in bfloat16: faster on some processors, less exact')
-    g('-h', '--help', action='help', help='this page')
-    return p
+    about = ("A vector for every token of every line of a text. "
+             "A job that was stopped goes on when called again.")
+    return CommandLine('elmo_embed', 'INPUT --model MODEL --out FILE [options]', about, EXAMPLES,
+                       dict(maxtokens='max-tokens')).add(OPTIONS)
 
 # %% ../../nbs/library/embedding_files.ipynb #c095b
 def elmo_embed(

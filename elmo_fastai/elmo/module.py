@@ -20,7 +20,6 @@ with warnings.catch_warnings():
 from fastcore.basics import patch
 from ..base.errors import ModelFileError, as_error, one_of, refuse, require
 from ..base.files import regular_file
-from ..base.look import PALETTE
 from ..text.tokens import ByteCharVocab, WordVocab, get_tokenizer, split_text
 from ..nn.bilm import BiLM, char_vocab_of, load_bilm, read_json, read_weights, save_bilm
 from ..nn.recurrent import real_first, take_steps
@@ -68,25 +67,9 @@ def normalise(h, mask, how):
     var = (((h - mean)*m)**2).sum()/n
     return (h - mean)/(var + 1e-12).sqrt()*m
 
-# %% ../../nbs/library/elmo.ipynb #c037
-@patch
-def plot(self:ScalarMix, ax=None, title=''):
-    "The shares as a bar chart; returns the axes"
-    import matplotlib.pyplot as plt
-    if ax is None: _,ax = plt.subplots(figsize=(4, 3), layout='constrained')
-    s = self.shares.tolist()
-    names = ['token', *(f'LSTM {i}' for i in range(1, len(s)))]
-    bars = ax.bar(names, s, color=[PALETTE['rest'], *[PALETTE['both']]*(len(s)-1)])
-    ax.bar_label(bars, fmt='%.2f')
-    ax.axhline(1/len(s), color='black', lw=.8, ls=':')
-    ax.set(ylabel='share s', ylim=(0, 1), title=title or f'γ = {self.gamma.item():.2f}')
-    return ax
-
 # %% ../../nbs/library/elmo.ipynb #c043
 @patch
-def penalty(self:ScalarMix,
-    lam:float=1e-3, # λ
-) -> Tensor:        # a number to add to the loss
+def penalty(self:ScalarMix, lam:float=1e-3)->Tensor: # a number to add to the loss
     "λ‖w‖², which pulls the shares towards the plain average (Peters et al. 2018, §3.3)"
     return lam*self.w.square().sum()
 
@@ -126,9 +109,7 @@ class Elmo(nn.Module, PyTorchModelHubMixin, library_name='elmo_fastai',
 
 # %% ../../nbs/library/elmo.ipynb #c053
 @patch
-def to_tokens(self:Elmo,
-    sents,      # texts, or lists of tokens
-) -> list:      # lists of tokens
+def to_tokens(self:Elmo, sents)->list:
     "Split what is text; raises `TypeError` naming what is neither text nor a list of tokens"
     require(not isinstance(sents, str), "Expected a list of sentences and got one text: "
             "put it into a list", TypeError)
@@ -159,8 +140,8 @@ def add_markers(chars, specials):
 
 # %% ../../nbs/library/elmo.ipynb #c057
 @patch
-def groups(self:Elmo) -> list:   # lists of parameters
-    "The biLM's parameters from the bottom to the top: token encoder, then each LSTM layer"
+def groups(self:Elmo)->list:
+    "Lists of the biLM's parameters from the bottom to the top: token encoder, then each LSTM layer"
     lm = self.lm
     chars = [m for m in (lm.chars, lm.chars_bwd) if m is not None]
     def params(modules):  # of PyTorch's two biases one is in use
@@ -254,9 +235,7 @@ def forward(self:Elmo,
     return [self.drop(mix(layers, mask)) for mix in self.mixes], mask
 
 # %% ../../nbs/library/elmo.ipynb #c087
-def elmo_split(
-    model:nn.Module, # it has an `Elmo` somewhere inside
-) -> list:           # lists of parameters
+def elmo_split(model:nn.Module)->list:
     "Groups for a `Learner(splitter=elmo_split)`: token encoder, each LSTM layer, all the rest"
     elmo = next((m for m in model.modules() if isinstance(m, Elmo)), None)
     require(elmo is not None, f"There is no Elmo in this {type(model).__name__}", ValueError)
@@ -315,7 +294,6 @@ def save_pretrained(self:Elmo,
     *,
     push_to_hub:bool=False,   # upload it, too
     repo_id:str|None=None,    # name on the hub; None: the folder's
-    config=None, model_card_kwargs=None,   # of the mixin; they have no effect here
     **kwargs                  # of `push_to_hub`: token, private, commit_message, …
 ):                            # the folder; with `push_to_hub` the address of the commit
     "Write the model as a folder: the biLM, vocabularies, settings, mixes and a model card"
@@ -346,11 +324,10 @@ def _more_files(self:Elmo):
             'README.md': model_card(self)}
 
 # %% ../../nbs/library/elmo.ipynb #c096
-class NoTokenizer:
+def no_tokenizer(text):
     "In the place of a function that a file could not hold"
-    def __call__(self, text):
-        raise ValueError("This model was saved with a tokenizer of its own: "
-                         "load it with tokenizer=…, or give it lists of tokens")
+    raise ValueError("This model was saved with a tokenizer of its own: "
+                     "load it with tokenizer=…, or give it lists of tokens")
 
 # %% ../../nbs/library/elmo.ipynb #c098
 BOXED = 'tiny-en',    # models that come with the package
@@ -399,7 +376,7 @@ class NoDraws(TorchFunctionMode):
 def from_pretrained(cls:Elmo,
     folder,  # a folder that was saved; 'tiny-en', in the box; 'owner/name' on the hub
     *,
-    device='cpu',            # where to put the model
+    device='cpu',
     revision=None, token=None, cache_dir=None,    # of the hub's `snapshot_download`
     force_download=False, local_files_only=False, # of the same
     **settings  # in place of the saved ones: dropout, …; for a new mix n_reps, shares, …
@@ -415,7 +392,7 @@ def from_pretrained(cls:Elmo,
         require(not lacks and d['mixes'], f"{file} has no {', '.join(lacks or ['mixes'])}",
                 ModelFileError)
         saved = {k: d[k] for k in ('dropout', 'markers', 'carry')}
-        saved['tokenizer'], mixes = d['tokenizer'] or NoTokenizer(), d['mixes']
+        saved['tokenizer'], mixes = d['tokenizer'] or no_tokenizer, d['mixes']
     of_mix = {'n_reps', 'shares', 'gamma', 'train_shares', 'train_gamma', 'norm'}
     with as_error(ModelFileError, f"{folder} holds no Elmo with these settings"):
         elmo = cls(lm, vocab, **{**saved, **settings})
@@ -433,18 +410,14 @@ def _read_mixes(mixes, file):
 # %% ../../nbs/library/elmo.ipynb #c125
 @patch(cls_method=True)
 def from_ai2(cls:Elmo,
-    options,       # a published model (`ai2_files`), a folder, or the path of an `options.json`
-    weights=None,  # in the last case: the path of the HDF5 file
-    vocab=None,    # a vocabulary file, where the weights have an output layer
-    device='cpu',  # where to put the model
+    options, weights=None, vocab=None, # as for `load_ai2`
+    device='cpu',
     **settings     # of `Elmo`; `carry=True` for exactly the vectors of the original's code
 ) -> Elmo:         # in evaluation mode
     "A model from files in AI2's format; raises `ModelFileError`"
     return cls(*read_ai2(options, weights, vocab), **settings).to(device).eval()
 
 @patch
-def to_ai2(self:Elmo,
-    folder,    # the folder to write
-) -> Path:     # the folder
+def to_ai2(self:Elmo, folder)->Path:
     "Write the biLM in AI2's format, a full softmax, too; the mixes have no place there"
     return save_ai2(folder, self.lm, self.vocab)

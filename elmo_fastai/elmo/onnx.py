@@ -109,12 +109,8 @@ def read(g, stack, x, lens, back):
     return layers
 
 # %% ../../nbs/library/onnx.ipynb #whole
-def onnx_model(
-    elmo:Elmo,      # it stays as it is; dropout and the output layer are left out
-    layers='mix',   # 'mix': their weighted sum; 'all': each; a number: one of them
-    mix:int=0,      # which of the mixes
-):                  # an `onnx.ModelProto`, inputs and outputs as in `Elmo.to_onnx`
-    "An `Elmo` as an ONNX model; raises `ValueError` for what can't be"
+def onnx_model(elmo, layers='mix', mix=0):
+    "What `Elmo.to_onnx` writes, an `onnx.ModelProto`; raises `ValueError` for what can't be"
     checked(elmo, layers)
     n = len(elmo.mixes)
     require(mix in range(n), f"mix={mix!r}: this model has {n}, from 0 up", ValueError)
@@ -201,10 +197,10 @@ def finish(g, name, mask, vectors, *sizes):
 # %% ../../nbs/library/onnx.ipynb #patch
 @patch
 def to_onnx(self:Elmo,
-    file,           # to write
+    file,
     layers='mix',   # 'mix': their weighted sum; 'all': each; a number: one of them
     mix:int=0,      # which of the mixes
-) -> Path:          # the file
+) -> Path:
     """An ONNX file: `chars` [B, T, W] → `vectors` [B, T, 2P] ('all': [B, L+1, T, 2P]), `mask`"""
     model = onnx_model(self, layers, mix)
     with whole_file(file) as part: part.write_bytes(model.SerializeToString())

@@ -37,32 +37,28 @@ class Tokens:
     words:np.ndarray   # the tokens, [n]
     labels:np.ndarray  # what is asked of each, [n]
     sent:np.ndarray    # the number of its sentence, [n]
-    vectors:np.ndarray # [n, layers, 2P]
-    layers:list        # the layers' numbers
+    vectors:np.ndarray # [n, L+1, 2P]
     def __len__(self): return len(self.words)
-    def __getitem__(self, rows):
-        kept = (o[rows] for o in (self.words, self.labels, self.sent, self.vectors))
-        return Tokens(*kept, self.layers)
-    def at(self, layer): return self.vectors[:, self.layers.index(layer)]
+    def __getitem__(self, rows): return Tokens(*(o[rows] for o in vars(self).values()))
+    @property
+    def layers(self): return {f'layer {l}': v for l,v in enumerate(self.vectors.swapaxes(0, 1))}
 
 # %% ../../nbs/studies/probes.ipynb #c018
 def collect(
-    elmo:Elmo,   # gives the vectors
+    elmo:Elmo,
     data,        # (tokens, labels) or `Sentence`s with tags; the label None: not asked
-    layers=None, # numbers of layers; None: all
 ) -> Tokens:
     "The vectors of all labelled tokens; raises `CorpusError`"
-    layers = np.arange(elmo.n_layers)[slice(None) if layers is None else np.atleast_1d(layers)]
     data = labelled(data)
     asked = [[t for t,l in enumerate(labels) if l is not None] for _,labels in data]
     ends = np.cumsum([len(at) for at in asked])
     require(len(ends) and ends[-1], "There is no token with a label")
-    vectors = np.zeros((ends[-1], len(layers), elmo.dim), np.float32)
+    vectors = np.zeros((ends[-1], elmo.n_layers, elmo.dim), np.float32)
     for at,end,v in zip(asked, ends, elmo.embed_iter([s for s,_ in data], 'all')):
-        vectors[end-len(at):end] = v[layers][:, at].swapaxes(0, 1)
+        vectors[end-len(at):end] = v[:, at].swapaxes(0, 1)
     found = [(s[t], labels[t], i) for i,(s,labels) in enumerate(data) for t in asked[i]]
     words, *rest = zip(*found)
-    return Tokens(np.array(words, object), *map(np.array, rest), vectors, layers.tolist())
+    return Tokens(np.array(words, object), *map(np.array, rest), vectors)
 
 # %% ../../nbs/studies/probes.ipynb #c022
 def summarise(
@@ -113,14 +109,13 @@ def guesses(seen, asked):
     by_word = {w: commonest(ls) for w,ls in by_word.items()}
     yield 'commonest label', np.full(len(asked), best)
     yield "word's commonest label", np.array([by_word.get(w, best) for w in asked.words])
-    for l in seen.layers:
-        yield f'layer {l}', fit(linear(), seen.at(l), seen.labels).predict(asked.at(l))
+    for (name,x),q in zip(seen.layers.items(), asked.layers.values()):
+        yield name, fit(linear(), x, seen.labels).predict(q)
 
 # %% ../../nbs/studies/probes.ipynb #c029
 def linear_probe(
-    elmo:Elmo,              # frozen
+    elmo:Elmo,
     train:list, dev:list,   # (tokens, labels) or `Sentence`s with tags: to learn from, to be asked
-    layers=None,            # numbers of layers; None: all
     seeds:int=3,            # each learns from other sentences
     share:float=.8,         # of `train` that a seed learns from …
     max_tokens:int=20_000,  # … and at most so many labelled tokens
@@ -129,7 +124,7 @@ def linear_probe(
     train = labelled(train)
     picks = [some_sentences(train, seed, share, max_tokens) for seed in range(seeds)]
     used = np.unique(np.concatenate(picks))
-    seen, asked = collect(elmo, [train[i] for i in used], layers), collect(elmo, dev, layers)
+    seen, asked = collect(elmo, [train[i] for i in used]), collect(elmo, dev)
     right = defaultdict(list)
     for pick in picks:
         mine = seen[np.isin(used[seen.sent], pick)]
@@ -181,12 +176,11 @@ def with_senses(examples):
 
 # %% ../../nbs/studies/probes.ipynb #c044
 def collect_senses(
-    elmo:Elmo,   # gives the vectors
+    elmo:Elmo,
     examples,    # `Sentence`s with senses, or (tokens, position, sense)
-    layers=None, # numbers of layers; None: all
 ) -> Tokens:     # its words in lower case
     "The vectors of words in their senses; raises `CorpusError`"
-    tokens = collect(elmo, with_senses(examples), layers)
+    tokens = collect(elmo, with_senses(examples))
     return replace(tokens, words=np.array([w.lower() for w in tokens.words], object))
 
 # %% ../../nbs/studies/probes.ipynb #c046
@@ -213,10 +207,9 @@ def macro_f1(words, gold, guess):
 
 # %% ../../nbs/studies/probes.ipynb #c049
 def sense_probe(
-    elmo:Elmo,             # frozen
+    elmo:Elmo,
     train,                 # `Sentence`s with senses, or (tokens, position, sense)
     dev=None,              # what is asked; None: what the seeds don't learn from
-    layers=None,           # numbers of layers; None: all
     how:str='mean',        # 'mean': the nearest mean of a word's senses; '1nn': the nearest example
     seeds:int=3,           # each learns from another part of `train`
     share:float=.8,        # how large a part, of each sense
@@ -224,13 +217,13 @@ def sense_probe(
 ) -> pd.DataFrame:         # rows: the commonest sense, then layers; as `summarise`, and macro-F1
     "How often a word's sense is that of its nearest mean or example (Peters et al. 2018, 5.3)"
     one_of('how', how, ('mean', '1nn'))
-    tr = collect_senses(elmo, train, layers)
-    dv = tr if dev is None else collect_senses(elmo, dev, layers)
+    tr = collect_senses(elmo, train)
+    dv = tr if dev is None else collect_senses(elmo, dev)
     if dev is None:
         refuse(f"The sense '{s}' of '{w}' has one example; it takes one to learn from, one to ask"
                for (w, s),n in Counter(zip(tr.words, tr.labels)).items() if n == 1)
-    even = {l: even_out(tr.at(l), whiten) for l in tr.layers}
-    xs, qs = ({f'layer {l}': f(o.at(l)) for l,f in even.items()} for o in (tr, dv))
+    even = {k: even_out(x, whiten) for k,x in tr.layers.items()}
+    xs, qs = ({k: even[k](x) for k,x in o.layers.items()} for o in (tr, dv))
     right, f1 = defaultdict(list), defaultdict(list)
     for seed in range(seeds):
         seen = deal(tr, seed, share) if share < 1 or dev is None else np.ones(len(tr), bool)

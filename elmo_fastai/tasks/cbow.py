@@ -96,9 +96,7 @@ def cbow_learner(
     return learn
 
 # %% ../../nbs/library/word_vectors.ipynb #c075a
-def interval(
-    x,      # figures of several seeds
-)->tuple:   # (their mean, half of its 95 % interval)
+def interval(x)->tuple: # (the mean of some figures, half of its 95 % interval)
     "A mean and how far it may be off: Student's *t*, for any number of seeds; NaN for one"
     x, n = np.asarray(x, float), len(x)
     return x.mean(), stats.t.ppf(.975, n-1)*x.std(ddof=1)/n**.5 if n > 1 else math.nan

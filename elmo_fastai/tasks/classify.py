@@ -25,9 +25,7 @@ from .learner import ElmoLearner, MixPenalty
 # %% ../../nbs/library/classifier.ipynb #c020
 class AttentionPool(nn.Module):
     "The mean of the real tokens' vectors, weighted by the softmax of a learned score"
-    def __init__(self,
-        dim:int,     # D, size of a token's vector
-    ):
+    def __init__(self, dim:int):
         super().__init__()
         self.score = nn.Linear(dim, 1)
 
@@ -52,10 +50,7 @@ def max_pool(x, mask):
 # %% ../../nbs/library/classifier.ipynb #c024
 class Pool(nn.Module):
     "Attention, mean and maximum over the real tokens, one or several: [B, T, D] → [B, D·several]"
-    def __init__(self,
-        dim:int,          # D
-        how='attention',  # names, as in 'attention' or 'attention+max'
-    ):
+    def __init__(self, dim:int, how='attention'): # or 'attention+max', …
         super().__init__()
         self.how = how.split('+')
         for o in self.how: one_of('pool', o, ('attention', 'mean', 'max'))
@@ -124,9 +119,7 @@ def layers_of(elmo, chars, cache):
 # %% ../../nbs/library/classifier.ipynb #c030
 class HashedWords(nn.Module):
     "A vector for each word, learned with the task; words share rows by a hash of their characters"
-    def __init__(self,
-        dim:int,       # D, size of a vector
-    ):
+    def __init__(self, dim:int):
         super().__init__()
         self.embed = nn.Embedding(2**15, dim)
         nn.init.zeros_(self.embed.weight)
@@ -194,10 +187,8 @@ def backbone(elmo, char_vocab):
 # %% ../../nbs/library/classifier.ipynb #c042
 class ElmoClassifierLearner(ElmoLearner):
     "An `ElmoLearner` that can say where its attention lies"
-    def attention(self,
-        text,         # a text, or a list of tokens
-    ) -> pd.Series:   # weights; the index has the tokens
-        "The weight of each token in the pooled vector"
+    def attention(self, text)->pd.Series:
+        "The weight of each token of a text in the pooled vector; the index has the tokens"
         parts, dl = self.model.pool.parts, self.dls.test_dl([text])
         require('attention' in parts,
                 "This classifier has no attention: make it with pool='attention'", ValueError)

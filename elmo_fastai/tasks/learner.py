@@ -16,9 +16,7 @@ from ..elmo.module import Elmo, ScalarMix, find_folder
 # %% ../../nbs/library/learner.ipynb #c045
 class MixPenalty(Callback):
     "Add the `penalty` of every `ScalarMix` in the model to the training loss"
-    def __init__(self,
-        lam:float=1e-3, # λ
-    ): self.lam = lam
+    def __init__(self, lam:float=1e-3): self.lam = lam
     def after_loss(self):
         if not self.training: return
         for m in self.model.modules():
@@ -31,7 +29,7 @@ def _inside(model, kind): return next((m for m in model.modules() if isinstance(
 def save_encoder(
     learn:Learner, # its model is a `BiLM`, or has an `Elmo` inside
     name:str,      # the folder, under the learner's `path/model_dir`
-) -> Path:         # the folder
+) -> Path:
     "Write the biLM of a learner as a folder"
     folder, elmo = Path(learn.path)/learn.model_dir/name, _inside(learn.model, Elmo)
     if elmo is not None: return elmo.save_pretrained(folder)
@@ -40,7 +38,7 @@ def save_encoder(
 def load_encoder(
     learn:Learner, # its model is a `BiLM`, or has an `Elmo` inside
     name:str,      # as for `save_encoder`, or what `Elmo.from_pretrained` takes
-) -> Learner:      # the same learner
+) -> Learner:
     "Load the encoder of a saved biLM into a learner's; `ModelFileError` says what does not fit"
     folder, lm = Path(learn.path)/learn.model_dir/name, _inside(learn.model, BiLM)
     require(lm is not None, f"There is no biLM in this {type(learn.model).__name__}", ValueError)

@@ -108,9 +108,7 @@ class WordTable(nn.Embedding):
 # %% ../../nbs/library/tagger.ipynb #c024
 class TagLoss:
     "Cross-entropy a token, where there is a tag"
-    def __init__(self,
-        reduction:str='mean', # 'none': the mean of each sentence [B]
-    ): self.reduction = reduction
+    def __init__(self, reduction='mean'): self.reduction = reduction # 'none': of each sentence
     def __call__(self, pred, y):
         nats = F.cross_entropy(pred.flatten(0, 1), y.flatten(), ignore_index=IGNORE,
                                reduction='none').view(y.shape)
@@ -134,9 +132,7 @@ class TokenMean(Metric):
 class SpanF1(Metric):
     "F1 of whole spans in BIO tags, by `seqeval`"
     name = 'span_f1'
-    def __init__(self,
-        labels, # all tags
-    ): self.labels = list(labels)
+    def __init__(self, labels): self.labels = list(labels)
     def reset(self): self.true, self.guess = [], []
     def accumulate(self, learn):
         def tags(ids): return [self.labels[i] for i in ids.tolist()]
@@ -182,16 +178,12 @@ class TaggerLearner(ElmoLearner):
         with self.no_bar(), self.no_logging(): p,_,ids = self.get_preds(dl=dl, with_decoded=True)
         return dl.text.items, p, ids
 
-    def predict(self,
-        item,              # a text, or a list of tokens
-    ) -> tuple:            # (tags, their numbers [T], probabilities [T, C])
-        "The tags of one sentence"
+    def predict(self, item)->tuple: # (tags, their numbers [T], probabilities [T, C])
+        "The tags of one sentence, a text or a list of tokens"
         _,p,ids = self._ask([item])
         return [self.dls.labels[i] for i in ids[0].tolist()], ids[0], p[0]
 
-    def tag(self,
-        texts,   # texts, or lists of tokens
-    ) -> list:   # for each a list of (token, tag)
+    def tag(self, texts)->list: # for each a list of (token, tag)
         "The tags of many sentences"
         sents,_,ids = self._ask(texts)
         tags = [[self.dls.labels[i] for i in row] for row in ids.tolist()]

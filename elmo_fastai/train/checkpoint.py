@@ -22,8 +22,8 @@ from ..base.errors import CheckpointError, as_error, refuse, require
 from ..base.files import lock_folder
 from ..base.processes import gather, main_says, n_processes, rank
 from .learner import bare
-from .saved import CHECKPOINT_NAME, Checkpoint, checkpoints_in, find_checkpoint
-from .saved import prune_checkpoints, read_checkpoint, write_checkpoint
+from .saved import Checkpoint, checkpoints_in, find_checkpoint
+from .saved import prune_checkpoints, write_checkpoint
 
 # %% ../../nbs/library/resume.ipynb #c018
 _fastai = {Recorder: 'lrs iters losses values', ParamScheduler: 'hps',
@@ -331,12 +331,8 @@ class Checkpoints(_Plain):
 
 # %% ../../nbs/library/resume.ipynb #c036
 @patch
-def save(self:Checkpoints,
-    name:str,            # of the checkpoint, after its number
-    batches:int,         # that are done in this epoch
-    finished:bool=False, # is this the end of the epoch?
-):
-    "Write a checkpoint now"
+def save(self:Checkpoints, name:str, batches:int, finished:bool=False):
+    "Write a checkpoint now: so many batches of this epoch are done, or it is finished"
     self._write(name, *self._state(batches, finished))
 
 @patch
@@ -379,10 +375,7 @@ def resume(
     say=warnings.warn, # is told about damaged ones, and about another machine
 ) -> Checkpoint:
     "Let the next `fit`, called as before, go on from a checkpoint; raises `CheckpointError`"
-    ckpt = path
-    if not isinstance(path, Checkpoint):
-        named = CHECKPOINT_NAME.fullmatch(Path(path).name)
-        ckpt = read_checkpoint(path) if named else find_checkpoint(path, say)
+    ckpt = path if isinstance(path, Checkpoint) else find_checkpoint(path, say)
     _check(learn, ckpt)
     for o in islice(_changed(ckpt.machine, machine(learn)), 1):
         say(f"The last digits may differ from the uninterrupted training: {o}.")

@@ -36,8 +36,7 @@ from .distributed import several_processes
 from .learner import CarryState, EarlyStop, TimeBudget, bf16_is_fast
 from .learner import bilm_learner
 from .report import make_report, report_figure, report_text
-from .saved import CHECKPOINT_NAME, checkpoints_in, find_checkpoint
-from .saved import good_checkpoints, read_checkpoint
+from .saved import checkpoints_in, find_checkpoint, good_checkpoints
 try: import resource
 except ImportError: resource = None             # not on Windows
 
@@ -237,8 +236,7 @@ def _saved(folder, corpus, given, say):
     if folder.name and not checkpoints_in(folder) and checkpoints_in(_run_folder(folder)):
         folder = _run_folder(folder)                 # OUT for OUT.run
     require(folder.exists(), f"There is no folder {folder} to resume from", CommandError)
-    named = CHECKPOINT_NAME.fullmatch(folder.name)
-    saved = read_checkpoint(folder) if named else find_checkpoint(folder, say)
+    saved = find_checkpoint(folder, say)
     _check_plan(saved)
     name = saved.run['corpus']
     require(name is not None or isinstance(corpus, Corpus),
@@ -623,68 +621,57 @@ OPTIONS = {
         'corpus CORPUS': 'toy, tiny_shakespeare, wikitext2; text files, tables, a folder of '
             'them, a pattern in quotes; hub:OWNER/NAME[:CONFIG]. '
             'Files that are called train, valid and test are those splits',
-        'valid FILE': 'held out to validate on (default: what is called so, else the last 5 %)',
-        'test FILE': 'measured once, at the end (default: what is called so, else 5 %, '
+        '--valid FILE': 'held out to validate on (default: what is called so, else the last 5 %)',
+        '--test FILE': 'measured once, at the end (default: what is called so, else 5 %, '
             'none with --valid)',
-        'tokenizer NAME': 'words, space (tokenised already), spacy (English), fastai '
+        '--tokenizer NAME': 'words, space (tokenised already), spacy (English), fastai '
             '(default: words)',
-        'encoding NAME': 'of the files (default: utf-8)',
-        'column NAME': 'of a table, with the text (default: text, sentence, review or content)',
-        'kind KIND': 'stream: lines run on; sentences: each for itself '
+        '--encoding NAME': 'of the files (default: utf-8)',
+        '--column NAME': 'of a table, with the text (default: text, sentence, review or content)',
+        '--kind KIND': 'stream: lines run on; sentences: each for itself '
             f"(default: {_r['kind']})",
-        'min-freq N': f"rarer words become <unk> (default: {_r['min_freq']}; toy, wikitext2: 1)",
-        'max-vocab N': 'so many words at most (default: all)',
-        'data FOLDER': 'local copy of a named corpus or data set (default: under '
+        '--min-freq N': f"rarer words become <unk> (default: {_r['min_freq']}; toy, wikitext2: 1)",
+        '--max-vocab N': 'so many words at most (default: all)',
+        '--data FOLDER': 'local copy of a named corpus or data set (default: under '
             '$ELMO_FASTAI_DATA, else download)'},
     'the model': {
-        'model SIZE': f"tiny, small, medium, original (default: {_r['model']}; toy: tiny)",
-        'seed N': 'of weights, dropout and order (default: 42)'},
+        '--model SIZE': f"tiny, small, medium, original (default: {_r['model']}; toy: tiny)",
+        '--seed N': 'of weights, dropout and order (default: 42)'},
     'the training': {
-        'time TIME': 'in the place of --epochs: one cycle that ends with the clock, such as 15m, '
+        '--time TIME': 'in the place of --epochs: one cycle that ends with the clock, such as 15m, '
             '900s, 1.5h',
-        'epochs N': f"passes over the text (default: {_r['epochs']}; toy, wikitext2: 3)",
-        'lr X': f"highest learning rate of the cycle (default: {_r['lr']:g}; wikitext2 0.006, "
+        '--epochs N': f"passes over the text (default: {_r['epochs']}; toy, wikitext2: 3)",
+        '--lr X': f"highest learning rate of the cycle (default: {_r['lr']:g}; wikitext2 0.006, "
             'toy 0.008)',
-        'bs N': f"streams or sentences a batch (default: {_r['bs']}; toy 96)",
-        'seq-len N': f"tokens a step in each stream (default: {_r['seq_len']})",
-        'optimizer NAME': "adamw, or adagrad, the original's, at a constant 0.2 "
+        '--bs N': f"streams or sentences a batch (default: {_r['bs']}; toy 96)",
+        '--seq-len N': f"tokens a step in each stream (default: {_r['seq_len']})",
+        '--optimizer NAME': "adamw, or adagrad, the original's, at a constant 0.2 "
             f"(default: {_r['optimizer']})",
-        'wd X': 'weight decay (default: 0.01, with adagrad 0)',
-        'patience N': 'end after so many epochs without a lower validation loss (default: never)',
-        'carry': "carry the forward state along a stream; the report's figures are those without",
-        'bf16': 'bfloat16, or full precision (default: where it is fast)'},
+        '--wd X': 'weight decay (default: 0.01, with adagrad 0)',
+        '--patience N': 'end after so many epochs without a lower validation loss (default: never)',
+        '--carry': "carry the forward state along a stream; the report's figures are those without",
+        '--bf16': 'bfloat16, or full precision (default: where it is fast)'},
     'a text larger than the memory': {
-        'stream': 'read it again and again from its files: .txt, .jsonl, .parquet, also .gz',
-        'steps N': 'batches an epoch (default: one reading)',
-        'buffer N': 'lines in memory (default: 10000)'},
+        '--stream': 'read it again and again from its files: .txt, .jsonl, .parquet, also .gz',
+        '--steps N': 'batches an epoch (default: one reading)',
+        '--buffer N': 'lines in memory (default: 10000)'},
     'the run': {
-        'out FOLDER': 'to write (default: models/NAME)',
-        'overwrite': 'replace a model that is there, or a training that did not end',
-        'resume FOLDER': 'go on with a training that did not end, OUT.run; it brings its settings '
-            'along',
-        'every TIME': 'between checkpoints within an epoch (default: 10m)',
-        'config FILE': 'settings by these names, TOML or JSON; what is said here comes first. '
+        '--out FOLDER': 'to write (default: models/NAME)',
+        '--overwrite': 'replace a model that is there, or a training that did not end',
+        '--resume FOLDER': 'go on with a training that did not end, OUT.run; it brings its '
+            'settings along',
+        '--every TIME': 'between checkpoints within an epoch (default: 10m)',
+        '--config FILE': 'settings by these names, TOML or JSON; what is said here comes first. '
             "A model's folder has its own, run.toml",
-        'dry': 'only tell what would happen, with a time from some real steps',
-        'device NAME': 'cpu, cuda, mps (default: the best there is)'}}
+        '--dry': 'only tell what would happen, with a time from some real steps',
+        '--device NAME': 'cpu, cuda, mps (default: the best there is)'}}
 
 def command_line():
-    p = CommandLine('elmo_pretrain', 'CORPUS … [options]',
-                    "Pretrain a bidirectional language model on a text. It becomes a folder: "
-                    "model, report, settings.", EXAMPLES, tables=('config',))
-    kinds = dict(N=int, X=float)
-    special = dict(corpus=dict(nargs='*'), kind=dict(choices=['stream', 'sentences']),
-                   bf16=dict(action=argparse.BooleanOptionalAction))
-    for title,options in OPTIONS.items():
-        group = p.add_argument_group(title)
-        for k,text in options.items():
-            name,_,value = k.partition(' ')
-            how = dict(metavar=value, type=kinds.get(value)) if value else dict(action='store_true')
-            how |= special.get(name, {})
-            flag = name if name == 'corpus' else f'--{name}'
-            group.add_argument(flag, help=text.replace('%', '%%'), **how)
-    group.add_argument('-h', '--help', action='help', help='this page')
-    return p
+    about = ("Pretrain a bidirectional language model on a text. It becomes a folder: "
+             "model, report, settings.")
+    p = CommandLine('elmo_pretrain', 'CORPUS … [options]', about, EXAMPLES, tables=('config',))
+    return p.add(OPTIONS, corpus=dict(nargs='*'), kind=dict(choices=['stream', 'sentences']),
+                 bf16=dict(action=argparse.BooleanOptionalAction))
 
 # %% ../../nbs/library/command.ipynb #c042a
 def _said(p, args):

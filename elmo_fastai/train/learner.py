@@ -87,9 +87,7 @@ class FP16(BF16):
     mode = AMPMode.FP16
 
 # %% ../../nbs/library/training.ipynb #c025
-def bf16_is_fast(
-    device, # a torch device or its name
-) -> bool:
+def bf16_is_fast(device)->bool:
     "Has `device` instructions for bfloat16?"
     device = torch.device(device)
     if device.type == 'cuda': return torch.cuda.is_bf16_supported()
@@ -171,9 +169,7 @@ class StopOnSignal(Callback):
 class EarlyStop(TrackerCallback):
     "Stop when the validation loss has not fallen for a while, with the weights of the best epoch"
     order,_resume = 63,('best','wait','best_epoch','good')
-    def __init__(self,
-        patience:int=3, # epochs without a new best
-    ):
+    def __init__(self, patience:int=3): # epochs without a new best
         require(patience >= 1, f"patience must be at least 1 epoch, not {patience}", ValueError)
         super().__init__()
         self.patience,self.message = patience,None
@@ -281,9 +277,7 @@ class Throughput(Callback):
     def per_second(self): return self.tokens/max(self.seconds, 1e-9)
 
 # %% ../../nbs/library/training.ipynb #c045
-def bilm_split(
-    model:BiLM, # a biLM
-) -> list:      # lists of parameters: [characters], [layer 1], [layer 2], …, [output layer]
+def bilm_split(model:BiLM)->list: # [characters], [layer 1], [layer 2], …, [output layer]
     "Parameter groups for `Learner(splitter=bilm_split)`: rates by `slice(a, b)`, `freeze_to(n)`"
     def of(*parts):
         named = chain(*(m.named_parameters() for m in parts if m is not None))

@@ -137,10 +137,8 @@ def make_report(
     return r
 
 # %% ../../nbs/library/report.ipynb #c041
-def report_text(
-    r:dict, # from `make_report`
-) -> str:
-    "The report in words"
+def report_text(r:dict)->str:
+    "What `make_report` found, in words"
     def ppl(of, name=''):
         fwd,bwd,mean = (r[f'{name}perplexity_{k}'] for k in ('fwd', 'bwd', 'mean'))
         n = r[f'{name}predictions']
@@ -167,8 +165,8 @@ def report_text(
 def report_figure(
     losses:list, # at every step, nats a prediction
     r:dict,      # from `make_report`
-):               # a matplotlib figure
-    "The loss curve beside the perplexities of counting and of the model"
+):
+    "The loss curve beside the perplexities of counting and of the model, as a figure"
     fig,(a,b) = plt.subplots(1, 2, figsize=(10, 4), layout='constrained')
     a.plot(losses, color=PALETTE['both'], lw=1, label='training, mean of both directions')
     marks = dict(floor='--', trigram=':', perplexity_mean='-.')

@@ -48,10 +48,7 @@ def pack(
     return [pack(v, tensors, f'{name}.{i}') for i,v in enumerate(o)]
 
 # %% ../../nbs/library/checkpoints.ipynb #c017
-def unpack(
-    o,            # from `json.loads`
-    tensors:dict, # the tensors, by name
-):                # what was packed
+def unpack(o, tensors):
     "The opposite of `pack`; raises ValueError or TypeError for anything else"
     if isinstance(o, list): return [unpack(v, tensors) for v in o]
     if not isinstance(o, dict): return o
@@ -190,10 +187,8 @@ class Checkpoint:
 # %% ../../nbs/library/checkpoints.ipynb #c038
 CHECKPOINT_NAME = re.compile(r'\d{6,}-[a-z0-9-]+')
 
-def checkpoints_in(
-    folder,
-) -> list: # names
-    "The checkpoints in a folder, the newest first"
+def checkpoints_in(folder)->list:
+    "The names of the checkpoints in a folder, the newest first"
     try: there = list(os.scandir(folder))
     except (FileNotFoundError, NotADirectoryError): return []
     names = [o.name for o in there if CHECKPOINT_NAME.fullmatch(o.name) and o.is_dir()]
@@ -203,17 +198,15 @@ def good_checkpoints(
     folder,
     say=noop,    # is told what is wrong with others
     before=None, # only those written before the one of this name
-):               # yields `Checkpoint`s
-    "The good checkpoints in a folder, the newest first"
+):
+    "Yields the good checkpoints in a folder, the newest first"
     names = checkpoints_in(folder)
     if before is not None: names = names[names.index(before)+1:] if before in names else []
     for name in names:
         try: yield _read(Path(folder)/name)
         except CheckpointError as e: say(str(e))
 
-def read_checkpoint(
-    path, # its folder
-) -> Checkpoint:
+def read_checkpoint(path)->Checkpoint:
     "Read and check; raises `CheckpointError` with file, reason, and an older good one beside it"
     path = Path(path)
     try: return _read(path)
@@ -223,22 +216,20 @@ def read_checkpoint(
 
 # %% ../../nbs/library/checkpoints.ipynb #c042
 def find_checkpoint(
-    folder,
+    path,              # a checkpoint, or the folder of all: the newest good one
     say=warnings.warn, # is told about newer ones that are damaged
 ) -> Checkpoint:
-    "The newest good checkpoint; raises `CheckpointError` with all reasons where there is none"
+    "Read a checkpoint; raises `CheckpointError` with all reasons where there is no good one"
+    if CHECKPOINT_NAME.fullmatch(Path(path).name): return read_checkpoint(path)
     wrong = []
-    found = next(good_checkpoints(folder, wrong.append), None)
-    require(found, '\n- '.join([f"There is no good checkpoint in {folder}", *wrong]),
+    found = next(good_checkpoints(path, wrong.append), None)
+    require(found, '\n- '.join([f"There is no good checkpoint in {path}", *wrong]),
             CheckpointError)
     for o in wrong: say(f"{o}. Going on from the older {found.path.name}.")
     return found
 
 # %% ../../nbs/library/checkpoints.ipynb #c045
-def prune_checkpoints(
-    folder,
-    keep:int=2, # so many of the newest
-):
+def prune_checkpoints(folder, keep:int=2):
     "Remove all but the newest checkpoints and the best; nothing else in the folder is touched"
     losses,names = {},checkpoints_in(folder)
     for o in reversed(names):

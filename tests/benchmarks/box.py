@@ -26,10 +26,12 @@ from elmo_fastai.data.loaders import ElmoDataLoaders
 from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.train.learner import TimeBudget, bilm_learner
 from elmo_fastai.tasks.classify import LayerCache, elmo_classifier_learner, random_elmo
-from elmo_fastai.studies.box import box_card, make_box, shrink
 from elmo_fastai.studies.probe import sense_probe, tag_probe
 
 ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT/'tests'))
+from pages import page
+box = page('library/box')                          # how a box is made stands on its page
 HELD = 'valid', 'plays', 'wiki'                    # held-out splits of tiny_en: two novels, plays, Wikipedia
 
 def log(*o): print(f"[{time.strftime('%H:%M:%S')}]", *o, flush=True)
@@ -128,7 +130,7 @@ def measure(folder, quick=False, command=None):
         log(f'{name}: {json.dumps(f[name])[:300]}')
     lm, vocab = load_bilm(folder)
     if vocab is None: raise SystemExit(f'{folder} has no output layer: give the folder that was trained')
-    small = Elmo(shrink(lm).float()).eval()                  # what the box will hold
+    small = Elmo(box.shrink(lm).float()).eval()                  # what the box will hold
     def model():
         return dict(parameters=dict(encoder=sum(p.numel() for p in small.lm.parameters()), output=sum(p.numel() for k,p in lm.named_parameters() if k.startswith('head'))),
                     words=len(vocab), config=lm.config.to_dict())
@@ -164,7 +166,7 @@ def refresh(folder, parts):
         f[k] = dict(senses=senses, tags=tags, sentiment=sentiment)[k](elmo, False)
         log(f'{k}: {json.dumps(f[k])[:300]}')
     (folder/'figures.json').write_text(json.dumps(f, indent=1) + '\n', encoding='utf-8')
-    (folder/'README.md').write_text(box_card(folder.name, elmo, f), encoding='utf-8')
+    (folder/'README.md').write_text(box.box_card(folder.name, elmo, f), encoding='utf-8')
     files = sorted(o for o in folder.iterdir() if o.name not in ('README.md', 'SHA256SUMS'))
     sums = (f'{sha256(o.read_bytes()).hexdigest()}  {o.name}\n' for o in files)
     (folder/'SHA256SUMS').write_text(''.join(sums), encoding='ascii')
@@ -179,7 +181,7 @@ SHAPES = [shape('192', 192, 192), shape('224', 224, 224), shape('384 cells → 1
 def measure_shape(folder, valid):
     "A small measurement of a trained folder: perplexities of some held-out sentences, tags and senses by layer"
     lm, vocab = load_bilm(folder)
-    elmo, gold = Elmo(shrink(lm).float()).eval(), ud_ewt().gold
+    elmo, gold = Elmo(box.shrink(lm).float()).eval(), ud_ewt().gold
     ppl = evaluate(lm, SentenceDataLoader(EncodedText(valid, TokenTypes(vocab)), bs=64))
     table = tag_probe(elmo, gold['train'], gold['valid'][::4], seeds=1, share=1., max_tokens=15_000)
     return dict(config=lm.config.to_dict(), parameters=sum(p.numel() for p in elmo.lm.parameters()), fwd=ppl['fwd'], bwd=ppl['bwd'],
@@ -233,7 +235,7 @@ if __name__ == '__main__':
         rows = Path(a.rows) if Path(a.rows).exists() else None
         if rows: f['shapes'] = json.loads(rows.read_text(encoding='utf-8'))
         elif old.exists(): f['shapes'] = json.loads(old.read_text(encoding='utf-8')).get('shapes', [])
-        folder = make_box(a.model, a.out, f)
+        folder = box.make_box(a.model, a.out, f)
         log(f"{folder}: {sum(o.stat().st_size for o in folder.iterdir())/1e6:.2f} MB")
         if Path(a.out).resolve() == (ROOT/'elmo_fastai'/'box'/'tiny-en').resolve():
             subprocess.run([sys.executable, '-m', 'jupyter', 'nbconvert', '--log-level=ERROR', '--to', 'notebook', '--execute', '--inplace', 'library/box.ipynb'],

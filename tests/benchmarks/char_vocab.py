@@ -52,7 +52,7 @@ def tags(elmo, train, dev, known, n_tokens, seed):
     tr = collect(elmo, [data[i] for i in some_sentences(data, seed, 1., n_tokens)])
     dv = collect(elmo, dev)
     new = ~np.isin(dv.words.astype(str), [*known, *set(tr.words)])
-    right = [fit(linear(), tr.at(l), tr.labels).predict(dv.at(l)) == dv.labels for l in tr.layers]
+    right = [fit(linear(), x, tr.labels).predict(q) == dv.labels for x,q in zip(tr.layers.values(), dv.layers.values())]
     return dict(tags=[o.mean() for o in right], tags_new=[o[new].mean() for o in right], new=new.mean(), tokens=len(dv))
 
 def train_row(name, seed, args):

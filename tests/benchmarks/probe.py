@@ -15,6 +15,7 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT/'tests'))
 FILES = dict(toy='probe', english='probe', real='neighbours', words='neighbours', ud='probe', time='probe', memory='probe', purity='neighbours')
 POOLS, KS = (4_000, 12_000, 24_000, 40_000), (1, 3, 5, 10)
 # What is looked for in the novels and in WikiText-2: words in sentences that were written before the search, one sense each
@@ -80,7 +81,8 @@ def purity_of_pools(folders, quick):
     "Neighbours of one sense: by the size of the text, by their number, by what is compared"
     import numpy as np
     from elmo_fastai.train.command import RECIPES
-    from elmo_fastai.studies.neighbours import purity
+    from pages import page
+    purity = page('studies/neighbours').purity
     gold, pools, ks = toy_gold(max(POOLS))['train'], POOLS[:2] if quick else POOLS, KS[:2] if quick else KS
     runs, ways = [], []
     for folder in folders:
@@ -94,7 +96,7 @@ def purity_of_pools(folders, quick):
         def zero(v, keep): v = v.copy(); v[..., [i for i in range(2*half) if i not in keep]] = 0; return v
         views = {'directions evened out': (elmo, True), 'mean taken away': (elmo, False), 'forward halves': (View(elmo, lambda v: zero(v, range(half))), True),
                  'backward halves': (View(elmo, lambda v: zero(v, range(half, 2*half))), True), 'mean of layers 0 to 2': (View(elmo, lambda v: length(v).mean(0)[None].repeat(3, 0)), True)}
-        way = {k: float(purity(e, gold[:pools[1]], k=ks[-2], whiten=w, layers=2).purity['layer 2']) for k,(e,w) in views.items()}
+        way = {k: float(purity(e, gold[:pools[1]], k=ks[-2], whiten=w).purity['layer 2']) for k,(e,w) in views.items()}
         print({k: round(v, 3) for k,v in way.items()}, flush=True)
         runs.append(run); ways.append(way)
     return dict(recipe=RECIPES['toy'], pools=pools, ks=ks, runs=runs, ways=dict(pool=pools[1], k=ks[-2], layer=2, runs=ways))
@@ -104,11 +106,12 @@ def purity_of_pools(folders, quick):
 def english(elmo, quick):
     "Twelve words in sentences that we wrote"
     from elmo_fastai.studies.probe import read_senses, sense_probe
-    from elmo_fastai.studies.neighbours import purity, sense_pairs, pair_probe
+    from pages import page
+    study = page('studies/neighbours')
     data, seeds = read_senses(ROOT/'nbs'/'data'/'senses_en.csv'), 5 if quick else 20
-    pairs = sense_pairs(data, 600)
+    pairs = study.sense_pairs(data, 600)
     tables = {'sense, nearest mean': sense_probe(elmo, data, seeds=seeds), 'sense, nearest example': sense_probe(elmo, data, how='1nn', seeds=seeds),
-              'purity': purity(elmo, data, k=1), 'pairs': pair_probe(elmo, pairs[:300], pairs[300:])}
+              'purity': study.purity(elmo, data, k=1), 'pairs': study.pair_probe(elmo, pairs[:300], pairs[300:])}
     for k,t in tables.items(): show(f'English: {k}', t)
     return {k: plain(t) for k,t in tables.items()}
 
@@ -133,7 +136,8 @@ def real_senses(elmo):
 def real(elmo, quick):
     "Fifteen words in novels and WikiText-2, their senses labelled by hand, beside random weights"
     import numpy as np
-    from elmo_fastai.studies.neighbours import purity
+    from pages import page
+    purity = page('studies/neighbours').purity
     from elmo_fastai.studies.probe import sense_probe
     from elmo_fastai.tasks.classify import random_elmo
     data, sources = real_senses(elmo)
@@ -222,7 +226,8 @@ def ud(elmo, quick):
 def timed(elmo, quick):
     "Seconds of each probe, 20,000 tokens to learn from, one seed; under a minute is asked"
     from elmo_fastai.studies.probe import linear_probe, sense_probe
-    from elmo_fastai.studies.neighbours import purity
+    from pages import page
+    purity = page('studies/neighbours').purity
     gold, res = toy_gold(800 if quick else 3_000, 600), {}
     more = toy_gold(2_000 if quick else 40_000)['train']                       # one word in twenty has senses
     def run(name, f, *args, **kw):

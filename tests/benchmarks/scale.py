@@ -19,7 +19,7 @@ from statistics import median
 from types import SimpleNamespace
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
+sys.path[:0] = [str(ROOT), str(ROOT/'tests'), str(Path(__file__).parent)]
 STEPS = ['loop', '+ fused LSTM', '+ equal tokens once', '+ adaptive softmax', '+ bfloat16']
 
 def options():
@@ -69,7 +69,8 @@ def one_step(args, model, opt, batch, bf16):
 def measure(args, step, batches):
     "Tokens a second of one design, its operations a second, the share of the matrix speed, and peak memory on a GPU"
     import torch
-    from elmo_fastai.studies.cost import step_operations
+    from pages import page
+    step_operations = page('studies/cost').step_operations
     cuda,bf16 = args.device.startswith('cuda'),step >= 4
     model = make_model(args, step)
     opt = torch.optim.AdamW(model.parameters(), 1e-3, fused=True)
@@ -85,7 +86,8 @@ def measure(args, step, batches):
 def main(args):
     import torch
     from elmo_fastai.train.learner import bf16_is_fast
-    from elmo_fastai.studies.cost import matrix_speed
+    from pages import page
+    matrix_speed = page('studies/cost').matrix_speed
     cuda = args.device.startswith('cuda')
     if cuda and not torch.cuda.is_available(): sys.exit('There is no GPU here that PyTorch can use: leave out --device to measure the processor')
     if args.quick: args.model,args.vocab,args.bs,args.seq_len,args.reps = 'tiny',5000,4,16,1

@@ -4,14 +4,14 @@
     python tests/benchmarks/state.py --corpus wikitext2 --minutes 5
     python tests/benchmarks/state.py --quick                           # does it work?
 
-The ways are those of chapter 13c (`elmo_fastai.studies.state`). Tiny Shakespeare and WikiText-2 are read from ELMO_FASTAI_DATA or ../shared/data; what is
+The ways are those of the page, `nbs/studies/state.ipynb`. Tiny Shakespeare and WikiText-2 are read from ELMO_FASTAI_DATA or ../shared/data; what is
 missing is left out, and said. Figures go to nbs/results/state.json, a corpus at a time: the same command goes on after an interruption.
 """
 import argparse, json, os, sys, time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT/'tests')]
 FOLDERS = dict(tiny_shakespeare='tiny_shakespeare', wikitext2='wikitext-2')
 BINS = [(1, 1), (2, 2), (3, 4), (5, 8), (9, 16), (17, 32), (33, 10**9)]
 
@@ -40,7 +40,8 @@ def measure(name, args):
     from elmo_fastai.nn.bilm import BiLM, BiLMConfig
     from elmo_fastai.data.encoded import EncodedText, TokenTypes
     from elmo_fastai.text.tokens import WordVocab, get_tokenizer
-    from elmo_fastai.studies.state import TRAININGS, USES, train_reading, use_reading
+    from pages import page
+    study = page('studies/state')
     corpus = get_text(name)
     if corpus is None: print(f'{name} is not here: left out'); return
     tok = get_tokenizer(corpus.tokenizer)
@@ -59,22 +60,22 @@ def measure(name, args):
     bins = [(a, b) for a,b in BINS if (position >= a).sum() > 500]
     res = dict(words=len(vocab), tokens=len(valid.ids), sentence=float(valid.lens.mean() - 2), bins=[f'{a}' if a == b else f'{a}–{b}' if b < 10**9 else f'from {a}' for a,b in bins],
                perplexity={}, directions={}, by_position={}, change={}, change_at={}, fed={}, read={})
-    for how in TRAININGS:
+    for how in study.TRAININGS:
         set_seed(42)
         model = BiLM(config, len(vocab))
-        res['read'][how] = train_reading(model, train, how, 2. if args.quick else 60*args.minutes, lr=6e-3)
+        res['read'][how] = study.train_reading(model, train, how, 2. if args.quick else 60*args.minutes, lr=6e-3)
         out = {}
-        for u in USES:
-            nats,vecs = use_reading(model, valid, u)
+        for u in study.USES:
+            nats,vecs = study.use_reading(model, valid, u)
             out[u] = vecs[:, -1]
             res['perplexity'].setdefault(how, {})[u] = ppl(nats)
             res['directions'].setdefault(how, {})[u] = [ppl(o) for o in nats]
             res['by_position'].setdefault(how, {})[u] = [ppl(nats[0, (position >= a) & (position <= b)]) for a,b in bins]
             res['change'].setdefault(how, {})[u] = diff(out[u][words], out['cold'][words])
             res['change_at'].setdefault(how, {})[u] = [diff(out[u][m], out['cold'][m]) for a,b in bins if (m := words & (position > a) & (position <= b+1)).any()]
-        again = use_reading(model, valid, 'shuffled', seed=1)[1][:, -1]
+        again = study.use_reading(model, valid, 'shuffled', seed=1)[1][:, -1]
         res['change'][how]['twice'] = diff(again[words], out['shuffled'][words])
-        nats,vecs = use_reading(model, valid, 'carried', fed=False)
+        nats,vecs = study.use_reading(model, valid, 'carried', fed=False)
         res['fed'][how] = dict(both=res['perplexity'][how]['carried'], as_original=ppl(nats), change=diff(vecs[words, -1], out['carried'][words]))
         print(f"{name:18}trained {how:10}" + '  '.join(f'{u} {p:.1f}' for u,p in res['perplexity'][how].items()) +
               f"  marks unread {res['fed'][how]['as_original']:.1f}  change twice {res['change'][how]['twice']:.3f}", flush=True)

@@ -9,11 +9,12 @@ accuracy on the development part. Both sides get the same sentences, seeds, step
 trainings, which then run in processes of one thread each. The text comes from ELMO_FASTAI_DATA or ../shared/data, or is downloaded. The figures go
 to nbs/results/tag.json, which the chapter shows.
 """
-import argparse, json, os, time
+import argparse, json, os, sys, time
 from multiprocessing import get_context
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT/'tests'))
 SHARES = [.01, .03, .1, .3, 1.]
 LAYERS = ['last', 'first', 0, 'equal', 'learned']
 
@@ -51,14 +52,15 @@ def jobs(a):
 def work(job):
     "One training; what came of it"
     import torch
-    from elmo_fastai.studies.curves import subset, train_tagger
+    from pages import page
+    study = page('studies/learning_curves')
     torch.set_num_threads(1)
     a, train, dev, labels, elmo, cache = SHARED
-    some, start = subset(train, job['share'], job['seed']), time.perf_counter()
+    some, start = study.subset(train, job['share'], job['seed']), time.perf_counter()
     own = {k: job[k] for k in ('layers', 'words', 'chars') if k in job}
     kw = dict(words=a.words, chars=a.chars, hidden=a.hidden, dropout=a.dropout, elmo_dropout=a.elmo_dropout, cache=cache if job['where'] else False)
     steps = a.layers_steps if job['kind'] == 'ablation' else a.steps
-    learn = train_tagger(some, dev, elmo, job['where'], epochs=a.epochs, lr=a.lr, seed=job['seed'], steps=steps, labels=labels,
+    learn = study.train_tagger(some, dev, elmo, job['where'], epochs=a.epochs, lr=a.lr, seed=job['seed'], steps=steps, labels=labels,
                          device='cpu', **{**kw, **own})
     res = dict(**job, sentences=len(some), score=learn.recorder.values[-1][2], seconds=round(time.perf_counter() - start, 1))
     if job['where']: res['shares'] = [[round(s, 4) for s in m.shares.tolist()] for m in learn.model.elmo.mixes]
@@ -70,7 +72,8 @@ def main(a):
     from elmo_fastai.text.corpora import ud_ewt
     from elmo_fastai.elmo.module import Elmo
     from elmo_fastai.tasks.classify import LayerCache
-    from elmo_fastai.studies.curves import curve_table
+    from pages import page
+    curve_table = page('studies/learning_curves').curve_table
     from elmo_fastai.tasks.cbow import interval
     from elmo_fastai.data.tagged import CommonestTag, TagDataLoaders
     import pandas as pd
@@ -107,7 +110,7 @@ def main(a):
     print(f"{res['minutes']} minutes; written to {a.json}")
 
 def subset_of(train, job):
-    from elmo_fastai.studies.curves import subset
-    return subset(train, job['share'], job['seed'])
+    from pages import page
+    return page('studies/learning_curves').subset(train, job['share'], job['seed'])
 
 if __name__ == '__main__': main(options())

@@ -1,0 +1,23 @@
+"""What a page defines in its open cells, for its tests and for the script that measures the same at full size.
+
+A study's own code is part of its page, and no part of the library: nobody needs it who does not read the page."""
+import ast, json
+from functools import lru_cache
+from pathlib import Path
+from types import SimpleNamespace
+
+def _is_kept(o):
+    "Is it an import, a definition, or a table in capitals? What a page tries and shows is none of these"
+    if isinstance(o, ast.Assign): return all(isinstance(t, ast.Name) and t.id.isupper() for t in o.targets)
+    return isinstance(o, (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef))
+
+@lru_cache(None)
+def page(name):
+    "The definitions of nbs/NAME.ipynb"
+    file, found = Path(__file__).parents[1]/'nbs'/f'{name}.ipynb', {}
+    for cell in json.loads(file.read_text(encoding='utf-8'))['cells']:
+        if cell['cell_type'] != 'code' or cell['id'] == 'colab': continue
+        tree = ast.parse(''.join(cell['source']))
+        tree.body = [o for o in tree.body if _is_kept(o)]
+        exec(compile(tree, f'{name}, cell {cell["id"]}', 'exec'), found)
+    return SimpleNamespace(**found)
