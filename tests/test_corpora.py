@@ -8,11 +8,9 @@ from hypothesis import given, settings, strategies as st
 from elmo_fastai.text import corpora
 from elmo_fastai.base.errors import CorpusError
 from elmo_fastai.text.corpora import (
-    Corpus, _conllu, all_lines, lines_of, read_text, split_lines, sst2, text_corpus, text_files,
+    Corpus, all_lines, lines_of, read_text, split_lines, sst2, text_corpus, text_files,
     tiny_shakespeare, toy_corpus, ud_ewt, wikitext2)
-from elmo_fastai.text.books import _newswire, reuters
 from elmo_fastai.text.named import CORPORA, get_corpus
-from elmo_fastai.text.tables import c4
 
 SMALL = dict(n_train=300, n_valid=100, n_test=50, n_unseen=30)
 
@@ -277,45 +275,6 @@ def test_sst2_bad_line(tmp_path):
     (tmp_path/'sst2.dev.tsv').write_text('1\tgood\n2\tbad\n')
     with pytest.raises(CorpusError, match=r"dev.tsv', line 2: expected 0 or 1.*2 bad"): sst2(tmp_path)
 
-def test_conllu():
-    text = '# sent_id = a\n1-2\tdon\'t\t_\t_\n1\tdo\tdo\tAUX\n2\tn\'t\tnot\tPART\n8.1\tx\tx\tX\n\n# b\n1\tYes\tyes\tINTJ'
-    assert [(o.tokens, o.tags) for o in _conllu(text)] == [(['do', "n't"], ['AUX', 'PART']), (['Yes'], ['INTJ'])]
-
-# Reuters
-
-NEWS = [f'HEADLINE NUMBER {i}\n  The bank of number {i} said on Monday that it will buy oil &lt;OIL.O>.\n  "It is time," Mr. Smith of Acme Corp. told U.S. reporters here.\n'
-        f'  Shr 34 cts vs 21 cts\n  Net 1.2 mln vs 3.4 mln.\n  REUTER\n' for i in range(200)]
-
-def test_reuters_sentences():
-    assert list(_newswire(NEWS[3].partition('\n')[2])) == ['The bank of number 3 said on Monday that it will buy oil <OIL.O>.',
-                                                                '"It is time," Mr. Smith of Acme Corp. told U.S. reporters here.']
-    assert list(_newswire('"It was one line\\nand then two.\n Reuter\n&#3;"')) == ['It was one line and then two.']
-    for text in ('', 'Too short.', 'ALL CAPITALS ARE NO SENTENCE FOR US.'): assert not list(_newswire(text))
-
-@given(st.text('ab AB.?!"U.S.\n', max_size=60))
-def test_reuters_sentences_are_parts_of_the_text(t):
-    rest = ' '.join(t.split())
-    for o in _newswire(t):
-        assert o in rest and len(o.split()) >= 6
-        rest = rest[rest.index(o)+len(o):]
-
-def test_reuters_local(tmp_path, monkeypatch):
-    d = tmp_path/'reuters'
-    for k,some in (('training', NEWS), ('test', NEWS[::-1])):
-        (d/k).mkdir(parents=True)
-        for i,o in enumerate(some): (d/k/f'{i:03}').write_text(o)
-    c = reuters(d)
-    assert [len(v) for v in c.splits.values()] == [300, 50, 50] and c.train[0].startswith('The bank of number 0 ') and c.valid[0].startswith('The bank of number 199 ')
-    monkeypatch.setenv('ELMO_FASTAI_DATA', str(tmp_path))
-    assert get_corpus('reuters').splits == reuters().splits == c.splits
-    assert len(reuters(n_train=7, n_valid=1, n_test=1).train) == 7
-    with pytest.raises(CorpusError, match='has 400 and 100 sentences here, fewer than n_train=500'): reuters(n_train=500)
-
-def test_reuters_no_copy(tmp_path):
-    with pytest.raises(CorpusError, match='is no copy of Reuters'): reuters(tmp_path)
-    for k in ('training', 'test'): (tmp_path/k).mkdir()
-    with pytest.raises(CorpusError, match='has 0 and 0 sentences'): reuters(tmp_path)
-
 def test_real_tiny_shakespeare():
     c = tiny_shakespeare(data_folder('tiny_shakespeare'))
     assert c.train[:2] == ['First Citizen:', 'Before we proceed any further, hear me speak.']
@@ -401,7 +360,7 @@ def no_network(no_copies, monkeypatch):
     def refuse(*args, **kwargs): raise OSError('network is unreachable')
     monkeypatch.setattr(corpora, 'urlopen', refuse)
 
-@pytest.mark.parametrize('make', [tiny_shakespeare, wikitext2, sst2, ud_ewt, reuters, c4])
+@pytest.mark.parametrize('make', [tiny_shakespeare, wikitext2, sst2, ud_ewt])
 def test_no_network_fails_promptly_and_says_what_to_do(no_network, make):
     t = time.time()
     with pytest.raises(CorpusError) as e: make()
@@ -420,25 +379,6 @@ def fake_hub(monkeypatch, answer):
     monkeypatch.setattr(corpora, '_answers', lambda url: True)
     monkeypatch.setattr(datasets, 'load_dataset', load)
     return asked
-
-def test_reuters_from_the_hub_needs_no_script(no_copies, monkeypatch):
-    asked = fake_hub(monkeypatch, lambda *a, **k: {o: {'text': [n.partition('\n')[2] for n in NEWS]} for o in ('train', 'test')})
-    assert len(reuters().train) == 300
-    assert asked == [('ucirvine/reuters21578', dict(revision='refs/convert/parquet', data_files=dict(train='ModApte/train/*.parquet', test='ModApte/test/*.parquet')))]
-
-def test_c4_from_the_hub(no_copies, monkeypatch):
-    import datasets
-    D = lambda split: datasets.Dataset.from_dict({'text': [f'{split} {i}' for i in range(30)]}).to_iterable_dataset(num_shards=3)
-    asked = fake_hub(monkeypatch, lambda *a, **k: D(k['split']))
-    kw = dict(n_train=20, n_valid=2, n_test=2, size=6)
-    c = get_corpus('c4', **kw)
-    assert list(c.train) == [f'train {i}' for i in range(20)] and list(c.valid) == ['validation 0', 'validation 1']
-    assert asked == [('allenai/c4', dict(name='en', split=o, streaming=True)) for o in ('validation', 'train')]
-    monkeypatch.setattr(corpora, '_answers', lambda url: False) # what is there needs no network
-    assert list(get_corpus('c4', **kw).train) == list(c.train) and len(asked) == 2
-    with pytest.raises(CorpusError, match="can't download allenai/c4"):
-        monkeypatch.setattr(datasets, 'load_dataset', lambda *a, **k: 1/0)
-        get_corpus('c4', **{**kw, 'n_train': 25})
 
 def test_hub_text_corpora(no_copies, monkeypatch):
     rows = dict(train={'text': [' a b \n', '', ' = H = \n']}, validation={'text': ['c']}, test={'text': ['d']})

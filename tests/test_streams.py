@@ -31,9 +31,9 @@ def folder(tmp_path_factory):
 def all_lines(): return [l for i in range(4) for l in lines_of(i)]
 
 def begun(folder, **kwargs):
-    "All files, of one of them without its first rows"
+    "All files, of the last one without its first rows"
     res = StreamLines(folder, **kwargs)
-    res.begin = (str(folder/'1.txt'), 7)
+    res.skip = 7
     return res
 
 def sources(folder):
@@ -47,7 +47,7 @@ def test_reads_all_lines(folder, all_lines):
     s = sources(folder)
     for k in ('folder', 'stream'): assert [text(o) for o in s[k]] == all_lines == [text(o) for o in s[k]]
     assert sorted(text(o) for o in s['shuffled']) == sorted(all_lines)
-    assert [text(o) for o in s['begun']] == lines_of(0) + lines_of(1)[7:] + lines_of(2) + lines_of(3)
+    assert [text(o) for o in s['begun']] == lines_of(0) + lines_of(1) + lines_of(2) + lines_of(3)[7:]
     assert sorted(text(o) for o in s['begun_shuffled']) == sorted(text(o) for o in s['begun'])
     assert [text(o) for o in s['skipped']] == lines_of(1)[7:] and [text(o) for o in s['stream_skipped']] == all_lines[7:]
 
@@ -137,15 +137,15 @@ def test_a_file_with_two_names_is_read_once(tmp_path):
     dls = stream_loaders(tmp_path, tokenizer='space', bs=8, device='cpu', n_valid=1000)
     assert seen(dls.train) == sorted(l for i in range(3) for l in lines_of(i) if l not in dls.corpus.valid)
 
-@pytest.mark.parametrize('names', [['validation.txt'], ['c4-validation.0.txt', 'c4-validation.1.txt']])
-def test_sources_that_are_all_called_validation(tmp_path, names):
-    for i,name in enumerate(names): (tmp_path/name).write_text('\n'.join(lines_of(i)))
-    for source in (tmp_path, [tmp_path/o for o in names]):
-        with pytest.raises(CorpusError, match='left to train on: all are called validation'): stream_loaders(source, tokenizer='space', bs=8, device='cpu')
-    (tmp_path/'other').mkdir()
-    (tmp_path/'other'/'v.txt').write_text('a b c')                     # with a text to validate on, a name is only a name
-    dls = stream_loaders(tmp_path/names[0], tmp_path/'other', tokenizer='space', bs=8, device='cpu')
-    assert seen(dls.train) == sorted(lines_of(0)) and dls.corpus.valid == ['a b c']
+def test_files_that_are_called_after_their_splits(tmp_path):
+    "As in a text that is read whole: what is called test is not trained on"
+    for i,k in enumerate(('train', 'valid', 'test')): (tmp_path/f'{k}.txt').write_text('\n'.join(lines_of(i)))
+    for source in (tmp_path, str(tmp_path/'*.txt'), sorted(tmp_path.iterdir())):
+        dls = stream_loaders(source, tokenizer='space', bs=8, device='cpu')
+        assert seen(dls.train) == sorted(lines_of(0)) and dls.corpus.valid == lines_of(1)
+    (tmp_path/'train.txt').unlink()                                    # without one to train on, a name is only a name
+    dls = stream_loaders(tmp_path, tokenizer='space', bs=8, device='cpu', n_valid=5)
+    assert dls.corpus.valid == lines_of(1)[:5] and len(seen(dls.train)) == 75
 
 def test_loaders_hold_out_the_first_rows_of_one_file(folder):
     dls = stream_loaders(folder/'1.txt', tokenizer='space', bs=8, buffer=30, device='cpu', n_valid=25)

@@ -11,10 +11,10 @@ from fastai.interpret import ClassificationInterpretation, Interpretation
 from fastai.torch_core import set_seed
 
 from elmo_fastai.base.errors import CorpusError, ModelFileError
-from elmo_fastai.text.corpora import Corpus, Sentence, toy_corpus, ud_ewt
+from elmo_fastai.text.corpora import Corpus, Sentence, read_conll, toy_corpus, ud_ewt
 from elmo_fastai.text.tokens import ByteCharVocab
 from elmo_fastai.nn.bilm import BiLM, BiLMConfig
-from elmo_fastai.data.tagged import CommonestTag, IGNORE, TagDataLoaders, read_conll, read_tagged
+from elmo_fastai.data.tagged import CommonestTag, IGNORE, TagDataLoaders, read_tagged
 from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.tasks.cbow import WordVectors, interval
 from elmo_fastai.tasks.classify import LayerCache
@@ -74,8 +74,8 @@ def test_conllu_words_that_are_not_annotated(tmp_path, lm):
     assert dls.valid.one_batch()[-1].tolist() == [[IGNORE, 0, 1]]
 
 @pytest.mark.parametrize('text,says', [
-    (GOOD.replace('\tAUX', ''), 'line 4: a word of CoNLL-U has 10 columns separated by tabs, and this line 9'),
-    (GOOD.replace('\t', ' '), 'line 3: a word of CoNLL-U has 10 columns'),
+    (GOOD.replace('\tAUX', ''), 'line 4: expected 10 columns separated by tabs, and found 9'),
+    (GOOD.replace('\t', ' '), 'line 3: expected 10 columns separated by tabs, and found 1'),
     (GOOD.replace('\n3\t', '\n4\t'), "line 6: expected word 3 of the sentence, and found '4'"),
     (GOOD.replace('\n\n\n# sent_id = 2', ''), "expected word 4 of the sentence, and found '1'"),
     (GOOD.replace('\n3\t', '\nx\t'), "found 'x'"),
@@ -98,8 +98,8 @@ def test_columns(tmp_path):
     assert read_conll(write(tmp_path, 'a.tsv', 'New York\tB\nis\tO\n'))[0].tokens == ['New\u00a0York', 'is']
 
 @pytest.mark.parametrize('text,col,says', [
-    ('a X\nb\n', None, "line 2: expected a token and its tag, and found 'b'"),
-    ('a X\n\nb Y Z\n', None, 'line 3: 3 columns, and 2 in line 1'),
+    ('a X\nb\n', None, "line 2: expected 2 columns separated by blanks, and found 1: 'b'"),
+    ('a X\n\nb Y Z\n', None, 'line 3: expected 2 columns separated by blanks, and found 3'),
     ('a\tX\nb\t\n', None, 'line 2'), ('a\nb\n', None, 'line 1: expected a token and its tag'),
     ('a X\n', 3, 'line 1: expected a token and its tag in column 3'), ('a X\n', 'upos', 'name the column of tags by its number')])
 def test_columns_errors_name_file_and_line(tmp_path, text, col, says):

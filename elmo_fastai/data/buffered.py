@@ -16,7 +16,7 @@ import torch
 from fastai.data.all import TfmdDL, store_attr
 from ..base.errors import CorpusError, one_of, require
 from ..text.corpora import all_lines
-from ..text.tables import DiskLines, check_text, is_missing, text_column
+from ..text.tables import DiskLines, check_text, find_column, is_missing
 from ..text.tokens import ByteCharVocab, SPECIALS, WordVocab, get_tokenizer, limit_sents
 from .batches import (
     BatchDL, LOADERS, check_loader_args, fit_stream, needs_longer, whole)
@@ -77,7 +77,7 @@ class BufferedDataLoader(BatchDL):
                 "a data set, or an object whose __iter__ begins anew", TypeError)
         if hasattr(lines, 'select_columns') and hasattr(lines, '__len__'):
             lines = DiskLines(lines, text_col)
-        if hasattr(lines, 'iloc'): lines = lines[text_column(lines.columns, text_col)].tolist()
+
         buffer = whole('buffer', buffer)
         store_attr('lines,buffer,kind,tokenizer,text_col,max_words,seed')
         own = dict(self.__stored_args__)
@@ -127,7 +127,7 @@ class BufferedDataLoader(BatchDL):
 
     def _lines_of(self, rows):
         some = next((o for o in rows if isinstance(o, dict)), None)
-        col = None if some is None else text_column(some, self.text_col)
+        col = None if some is None else find_column(some, self.text_col)
         for o in rows:
             if isinstance(o, dict): o = o.get(col)
             if is_missing(o): self.left['missing rows'] += 1; continue

@@ -6,9 +6,7 @@
 __all__ = ['LABEL_COLUMNS', 'LabelledText', 'ClassifyDL', 'plot_top_losses', 'ClassifyDataLoaders']
 
 # %% ../../nbs/library/labels.ipynb #c005
-import os
 from collections import Counter
-from collections.abc import Mapping
 import numpy as np, pandas as pd, torch
 from fastai.basics import (
     Category, CategoryMap, DataLoaders, L, TensorCategory, TitledStr, default_device, detuplify,
@@ -17,7 +15,7 @@ from fastai.interpret import plot_top_losses
 from plum import dispatch
 from ..base.errors import CorpusError, refuse, require
 from ..text.corpora import Corpus
-from ..text.tables import TEXT_COLUMNS, check_text, is_missing, parts_of, read_table
+from ..text.tables import as_table, check_text, find_column, is_missing, parts_of
 from ..text.tokens import PAD, SPECIALS, WordVocab, get_tokenizer
 from .batches import SentenceDataLoader, shown, tensors
 from .encoded import EncodedText, TokenTypes
@@ -28,15 +26,6 @@ from .transforms import TensorChars
 LABEL_COLUMNS = 'label', 'labels', 'class', 'category', 'sentiment', 'target'
 
 # %% ../../nbs/library/labels.ipynb #c019
-def find_column(names, col, known, arg):
-    "The column called `col`, or the first of `known` that is there"
-    if col is None: col = next((o for o in known if o in names), None)
-    n, wanted = names.count(col), ' or '.join(map(repr, known if col is None else [col]))
-    require(n <= 1, f"there are {n} columns {col!r}: rename one of them")
-    require(n, f"there is no column {wanted} among {', '.join(map(repr, names))}: "
-            f"name it with {arg}=…")
-    return col
-
 def table_rows(
     data,     # a file, a `DataFrame`, a data set, a list of rows or of pairs
     columns,  # names → the names of the two columns; the second may be None
@@ -44,25 +33,17 @@ def table_rows(
     what      # what to call them
 )->tuple:     # (place, first cell, second cell) of each row; names of numbered classes, or None
     "Two cells of each row of any table"
-    if isinstance(data, (str, os.PathLike)): data = read_table(data)
-    is_table = isinstance(data, pd.DataFrame)
-    features = {} if is_table else getattr(data, 'features', None) or {}
-    sized = hasattr(data, '__len__') and not isinstance(data, (bytes, Mapping))
-    if not sized and not features: raise CorpusError(
-        f"expected a table, a data set, a file or a list of ({what}), and got "
-        f"{type(data).__name__} {data!r:.60}")
-    if not is_table:
-        data = data.to_pandas() if sized and features else list(data)
-        require(len(data), "the list of rows is empty")
-    if isinstance(data, list) and not isinstance(data[0], Mapping):
-        rows = [(i, o, pair(o)) for i,o in enumerate(data)]
+    table = as_table(data, f'({what})')
+    if isinstance(table, list):
+        require(table, "the list of rows is empty")
+        rows = [(i, o, pair(o)) for i,o in enumerate(table)]
         refuse(f"row {i}: expected ({what}), and found {o!r:.60}" for i,o,p in rows if p is None)
         return [(i, *p) for i,_,p in rows], None
-    data = pd.DataFrame(data)
-    x, y = columns(list(data.columns))
+    x, y = columns(table.columns)
+    features = {} if table is data else getattr(data, 'features', None) or {}
     kind = getattr(features.get(y), 'feature', features.get(y))
-    cells = [None]*len(data) if y is None else data[y]
-    return list(zip(data.index, data[x], cells)), getattr(kind, 'names', None)
+    cells = [None]*len(table) if y is None else table[y]
+    return list(zip(table.index, table[x], cells)), getattr(kind, 'names', None)
 
 def plain(o, names=None):
     "A label as a plain Python value, by its name if it has one; None where it is missing"
@@ -75,9 +56,9 @@ def plain(o, names=None):
 def labelled(data, text_col=None, label_col=None):
     "(place, text, label) of each row of any table; a label is None where there is none"
     def columns(names):
-        there = label_col is not None or any(o in names for o in LABEL_COLUMNS)
+        there = label_col is not None or any(o in LABEL_COLUMNS for o in names)
         label = find_column(names, label_col, LABEL_COLUMNS, 'label_col') if there else None
-        return find_column(names, text_col, TEXT_COLUMNS, 'text_col'), label
+        return find_column(names, text_col), label
     def pair(o):
         if not isinstance(o, tuple): return o, None
         return o if len(o) == 2 else None

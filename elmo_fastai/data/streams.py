@@ -6,41 +6,44 @@
 __all__ = ['StreamLines', 'stream_loaders']
 
 # %% ../../nbs/library/streams.ipynb #c004
-import os, random
+import random
 from copy import copy
 from itertools import islice
 from fastai.basics import Path, store_attr
 from ..base.errors import CorpusError, as_error, require
 from ..base.processes import from_main, n_processes
-from ..text.corpora import Corpus, each_once, folder_of, offline, text_files
-from ..text.tables import readable_rows, row_lines, table_kind, text_column
+from ..base.files import check_utf8, regular_file
+from ..text.corpora import Corpus, ending, files_by_split, offline, text_files
+from ..text.tables import find_column, row_lines
 from ..text.tokens import WordVocab
 from .loaders import ElmoDataLoaders
 
 # %% ../../nbs/library/streams.ipynb #c017
+_KINDS = {'.txt': 'text', '.json': 'json', '.jsonl': 'json', '.parquet': 'parquet'}
+
 def _files(path):
     "Files, and what reads them"
-    folder = folder_of(path)
-    if folder: files = each_once(sorted(o for o in folder.iterdir() if table_kind(o)))
-    else: files = text_files(path)
-    for o in files: readable_rows(o)
-    kinds = {table_kind(o) for o in files}
+    files = text_files(path, _KINDS)
+    for f in files:
+        with as_error(CorpusError, f"'{f}' can't be read"):
+            if ending(regular_file(f)) != '.parquet': check_utf8(f)
+    kinds = {_KINDS.get(ending(f)) for f in files}
     require(len(kinds) == 1 and None not in kinds,
-            f"'{path}' must have files of one kind, .txt, .json, .jsonl or .parquet, also with "
-            f".gz, and has {', '.join(sorted(map(str, kinds))) or 'none'}")
-    return [str(o) for o in files], kinds.pop()
+            f"'{path}' must have files of one kind, {', '.join(_KINDS)}, also with .gz, "
+            f"and has {' and '.join(sorted(map(str, kinds)))}")
+    return [str(f) for f in files], kinds.pop()
 
 class StreamLines:
     "Rows that are read when they are asked for, from files or a stream; their place can be kept"
     def __init__(self,
         source,             # .txt, .jsonl or .parquet files, also .gz; or an `IterableDataset`
-        skip:int=0,         # rows to leave out at the beginning
+        skip:int=0,         # first rows, of the last file or of the stream, to leave out
         shuffle:bool=False, # files in another order in each reading
         seed:int=42,
     ):
         store_attr()
         self.files, self.kind = (None, None) if hasattr(source, 'state_dict') else _files(source)
-        self.begin = None           # (a file, how many of its first rows are left out)
+
         self.epoch, self.part, self.running, self.place = 0, (0, 1), None, None
 
     def _load(self, files, skip):
@@ -55,9 +58,9 @@ class StreamLines:
         if not self.files: return [self.source.skip(self.skip)]
         files, rng = self.files, random.Random(f'{self.seed} {self.epoch}')
         if self.shuffle: files = rng.sample(files, len(files))
-        if not self.begin: return [self._load(files, self.skip)]
-        k, n = files.index(self.begin[0]), self.begin[1]
-        parts = (files[:k], 0), (files[k:k+1], n), (files[k+1:], 0)
+        if not self.skip: return [self._load(files, 0)]
+        k = files.index(self.files[-1])
+        parts = (files[:k], 0), (files[k:k+1], self.skip), (files[k+1:], 0)
         return [self._load(o, n) for o,n in parts if o]
 
     def _open(self):
@@ -65,8 +68,11 @@ class StreamLines:
         from datasets.distributed import split_dataset_by_node
         res = self._stretches()
         if not self.files: res[0].set_epoch(self.epoch)
-        if self.part[1] == 1 or self.skip: return res
+        if self.part[1] == 1 or self._by_turns: return res
         return [split_dataset_by_node(o, *self.part) for o in res]
+
+    # to split a stream before skipping would skip other rows
+    _by_turns = property(lambda self: self.skip and not self.files)
 
     def __iter__(self):
         with as_error(CorpusError, "the stream can't be read on"): self.running = self._open()
@@ -80,8 +86,7 @@ class StreamLines:
         i,n = self.part
         with as_error(CorpusError, "the stream can't be read on"):
             for k,rows in enumerate(stretches, self.at):
-                # to split before skipping would skip other rows
-                if n > 1 and self.skip: rows = islice(rows, n-1 if place else i, None, n)
+                if n > 1 and self._by_turns: rows = islice(rows, n-1 if place else i, None, n)
                 for row in rows: self.moved, self.at = True, k; yield row
 
     def set_epoch(self, epoch): self.epoch = epoch
@@ -102,7 +107,7 @@ class StreamLines:
 
 # %% ../../nbs/library/streams.ipynb #c032
 def _lines(rows, col):
-    for o in rows: yield row_lines([o[text_column(o, col)] if isinstance(o, dict) else o])[0]
+    for o in rows: yield row_lines([o[find_column(o, col)] if isinstance(o, dict) else o])[0]
 
 def _sample(lines, col, size=2_000_000):
     res = []
@@ -114,26 +119,17 @@ def _sample(lines, col, size=2_000_000):
 
 def _hold_out(source, valid, n_valid, **kwargs):
     "(rows to train on, rows of which the first are validated on)"
-    lines, why = StreamLines(source, **kwargs), "all are held out"
-    if valid is not None: held = StreamLines(valid)
-    else:
-        held, files = copy(lines), lines.files
-        held.shuffle = False
-        held.files = files and [o for o in files if 'validation' in Path(o).name]
-        why = ("all are called validation. Name others that are held out, as in "
-               "valid='held_out.txt'")
-        if not files: lines.skip = n_valid
-        elif not held.files: held.files, lines.begin = files[-1:], (files[-1], n_valid)
-    if lines.files and held.files and not lines.begin:
-        out = {os.path.realpath(o) for o in held.files}
-        lines.files = [o for o in lines.files if os.path.realpath(o) not in out]
-        require(lines.files, f"no file of {str(source)!r:.100} is left to train on: {why}")
-    return lines, held
+    last = source
+    if not hasattr(source, 'state_dict'):
+        files,*_ = files_by_split(source, valid, None, _KINDS)
+        source, valid, last = files['train'], files.get('valid'), files['train'][-1:]
+    if valid is not None: return StreamLines(source, **kwargs), StreamLines(valid)
+    return StreamLines(source, n_valid, **kwargs), StreamLines(last)
 
 # %% ../../nbs/library/streams.ipynb #c033
 def stream_loaders(
     source,                 # what to train on, see `StreamLines`
-    valid=None,             # likewise; None: files called validation, or rows of the last file
+    valid=None,             # likewise; None: files that are called so, or rows of the last file
     n_valid:int=2000,       # rows of it
     kind='sentences',       # 'sentences' or 'stream'
     vocab:WordVocab=None,   # None: read the text once before, and count

@@ -4,17 +4,16 @@
 
 # %% auto #0
 __all__ = ['Book', 'BOOKS', 'split_sentences', 'is_heading', 'paragraphs', 'clean_book', 'book_sentences', 'book_file', 'novels',
-           'speeches', 'quotes', 'undo_wikitext', 'wikitext_sentences', 'english', 'reuters']
+           'speeches', 'quotes', 'undo_wikitext', 'wikitext_sentences', 'english']
 
 # %% ../../nbs/library/books.ipynb #c003
-import csv, html, re
+import csv, re
 from collections import namedtuple
 from importlib.resources import files
-from itertools import chain, islice
 from pathlib import Path
-from ..base.errors import CorpusError, refuse, require
-from .corpora import Corpus, fetch, from_hub, local_folder, read_text, same_file
-from .corpora import shakespeare_text, wikitext2
+from ..base.errors import require
+from .corpora import (
+    Corpus, fetch, local_folder, read_text, same_file, shakespeare_text, wikitext2)
 
 # %% ../../nbs/library/books.ipynb #c010
 _titles = '|'.join("""
@@ -34,22 +33,21 @@ _number = re.compile(r'["\'(\[]*(?:Nos?|[Pp]p?|[Vv]ol|[Cc]h(?:ap)?|[Ff]igs?)\.')
 _said = re.compile(
     rf'\s+(?:I|(?:[A-Z][\w\'-]*\.? ){{0,3}}[A-Z][\w\'-]*) (?:\w+ly )?(?:{_verbs})\b')
 
-def _goes_on(text, start, mark, abbr):
+def _goes_on(text, start, mark):
     "Is `mark`, where a sentence from `start` on may end, one of the exceptions?"
     end = mark.end()
     word = text[max(start, text.rfind(' ', start, end) + 1):end]
-    if abbr.fullmatch(word): return True
+    if _abbr.fullmatch(word): return True
     if _number.fullmatch(word) and text[end:end+2].strip().isdigit(): return True
     return mark[0][0] != '.' and mark[0][-1] in '"\'' and bool(_said.match(text, end))
 
 def split_sentences(
     paragraph:str, # running text in one line
-    abbr=_abbr,    # a pattern of words after which a full stop ends nothing
 )->list:           # its sentences, in order; nothing but white space between them is lost
     "Split where a sentence ends, as far as punctuation and capitals tell"
     res, start = [], 0
     for mark in _end.finditer(paragraph):
-        if _goes_on(paragraph, start, mark, abbr): continue
+        if _goes_on(paragraph, start, mark): continue
         res.append(paragraph[start:mark.end()].strip())
         start = mark.end()
     return [o for o in [*res, paragraph[start:].strip()] if o]
@@ -148,21 +146,18 @@ def book_file(
 
 def novels(
     path=None,       # a local copy: a folder with the files, those held out there or in `valid`
-    held=None,       # names of the books to hold out; None: those that `BOOKS` marks
+
     check:bool=True, # compare each file with its checksum?
 )->Corpus:
     "English novels of 1839-1912, public domain, one sentence a line; 'valid' is whole books"
-    names = sorted(b.name for b in BOOKS)
-    held = [b.name for b in BOOKS if b.held] if held is None else held
-    refuse(f"there is no book {o!r}: the names are {', '.join(names)}"
-           for o in held if o not in names)
+
     root = local_folder('novels') if path is None else Path(path).expanduser()
     require(root is None or root.is_dir(), f"there is no folder '{root}'")
     splits = dict(train=[], valid=[])
     for b in BOOKS:
         f = book_file(b, root)
         if check: same_file(f, b.sha256, f"'{f}'", b.title)
-        splits['valid' if b.name in held else 'train'] += book_sentences(read_text(f), b.start)
+        splits['valid' if b.held else 'train'] += book_sentences(read_text(f), b.start)
     return Corpus('novels', splits)
 
 # %% ../../nbs/library/books.ipynb #c033
@@ -241,7 +236,7 @@ def wikitext_sentences(
 # %% ../../nbs/library/books.ipynb #c039
 def english(
     path=None,       # a local copy: a folder with novels, tiny_shakespeare and wikitext-2
-    max_unk:int=1,   # leave out sentences of WikiText with more unknown words than that
+
     check:bool=True, # compare the novels with their checksums?
 )->Corpus:
     "Novels, plays, Wikipedia: what the model in the box has read. 'valid' is two whole novels"
@@ -249,47 +244,6 @@ def english(
     books, wiki = novels(at('novels'), check=check), wikitext2(at('wikitext-2'))
     plays = shakespeare_text(at('tiny_shakespeare')).replace('\r\n', '\n')
     end = plays.rfind('\n\n', 0, int(len(plays)*.9))     # the last tenth is held out
-    train = books.train + speeches(plays[:end]) + wikitext_sentences(wiki.train, max_unk)
+    train = books.train + speeches(plays[:end]) + wikitext_sentences(wiki.train)
     return Corpus('english', dict(train=train, valid=books.valid, plays=speeches(plays[end:]),
-                                  wiki=wikitext_sentences(wiki.valid, max_unk)))
-
-# %% ../../nbs/library/books.ipynb #news2
-_companies = re.compile(_abbr.pattern + r'|["\'(\[]*(?:Inc|Corp|Cos?|Ltd|Bros)\.')
-
-def _newswire(text):
-    "The sentences of an article: no escapes, no sign-off, no figures"
-    text = html.unescape(text.strip().strip('"').replace('\\n', '\n').replace('\x03', ' '))
-    text = re.sub(r'\s*\breuter\s*$', '', text, flags=re.I)
-    for s in split_sentences(' '.join(text.split()), _companies):
-        is_prose = sum(c.isalpha() for c in s) > .75*len(s.replace(' ', '')) and not s.isupper()
-        if is_prose and s.count(' ') >= 5 and re.search(r'[.?!]["\')]*$', s): yield s
-
-def _articles(root):
-    "The articles to train on, and those to test on"
-    names = 'training', 'test'
-    if root is None:
-        tables = {k: f'ModApte/{k}/*.parquet' for k in ('train', 'test')}
-        ds = from_hub('ucirvine/reuters21578', 'reuters', names,
-                      revision='refs/convert/parquet', data_files=tables)
-        return [ds[k]['text'] for k in tables]
-    for k in names: require((root/k).is_dir(), f"'{root}' is no copy of Reuters: it needs folders "
-                            "training and test with articles")
-    found = [sorted(o for o in (root/k).iterdir() if o.is_file()) for k in names]
-    return [(read_text(f, 'latin-1').partition('\n')[2] for f in some) for some in found]
-
-# %% ../../nbs/library/books.ipynb #news3
-def reuters(
-    path=None,       # a local copy: NLTK's folder `reuters`
-    n_train:int=300, # sentences to train on
-    n_valid:int=50,
-    n_test:int=50,
-)->Corpus:
-    "Sentences of Reuters-21578 (Lewis 1997), of its training and of its test articles"
-    root = local_folder('reuters') if path is None else Path(path).expanduser()
-    ns = n_train, n_valid + n_test
-    train,held = [list(islice(chain.from_iterable(map(_newswire, some)), n))
-                  for some,n in zip(_articles(root), ns)]
-    require((len(train), len(held)) == ns,
-            f"Reuters has {len(train)} and {len(held)} sentences here, fewer than "
-            f"n_train={n_train} and n_valid={n_valid} with n_test={n_test}")
-    return Corpus('reuters', dict(train=train, valid=held[:n_valid], test=held[n_valid:]))
+                                  wiki=wikitext_sentences(wiki.valid)))

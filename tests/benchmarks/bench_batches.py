@@ -7,7 +7,7 @@
 speed   numericalising and batching, against a loader that handles every letter in Python; the arrays are compared, all of them
 share   time to make a batch as a part of a training step with it: a model like ELMO_MEDIUM (512 wide) on streams of 20 × 128 tokens,
         and the tiny model on sentences of the toy corpus
-memory  documents streamed to disk and a loader over them, for a text and one ten times as long, each in a process of its own: the
+memory  documents read as a stream, for a text and one ten times as long, each in a process of its own: the
         most memory that the process itself held (RssAnon), and the most with the pages of files that the system keeps for it (RSS)
 """
 import argparse, gzip, json, os, random, resource, subprocess, sys, tempfile, threading, time
@@ -132,30 +132,26 @@ def write_documents(folder, n, words=20_000):
     vocab = [''.join(rng.choices('etaoinshrdlu', k=rng.randint(2, 9))) for _ in range(words)]
     weights = list(accumulate(1/(r+2.7) for r in range(words)))
     for k in range(4):
-        with gzip.open(folder/f'c4-train.{k:05}-of-00004.json.gz', 'wt', 1) as f:
+        with gzip.open(folder/f'{k:05}.json.gz', 'wt', 1) as f:
             for _ in range(n//4):
                 ws = rng.choices(vocab, cum_weights=weights, k=300)
                 f.write(json.dumps(dict(text='\n'.join(' '.join(ws[i:i+20]) for i in range(0, 300, 20)))) + '\n')
 
 def stream(args):
-    "Documents to disk, and a reading of them in batches"
+    "Documents in compressed files, counted and read in batches"
     import torch
-    from elmo_fastai.data.buffered import BufferedDataLoader
-    from elmo_fastai.text.named import get_corpus
+    from elmo_fastai.data.streams import stream_loaders
     torch.set_num_threads(1)
     n = int(args.job)
     with tempfile.TemporaryDirectory() as d:
-        d = Path(d); (d/'c4').mkdir()
-        write_documents(d/'c4', n)
-        load = lambda n: get_corpus('c4', data=d/'c4', folder=d/'kept', n_train=n, n_valid=10, n_test=10, size=500, progress=False)
+        write_documents(Path(d), n)
         peak, start = Peak(), time.perf_counter()
-        corpus = load(n-20)
-        written = time.perf_counter()
-        dl = BufferedDataLoader(corpus.train, buffer=5000, max_vocab=10_000, kind='stream', bs=20, seq_len=128)
-        tokens = sum(int((x[...,0] != 0).sum()) for x,*_ in dl)
+        dls = stream_loaders(d, n_valid=20, buffer=5000, max_vocab=10_000, kind='stream', bs=20, seq_len=128, device='cpu')
+        counted = time.perf_counter()
+        tokens = sum(int((x[...,0] != 0).sum()) for x,*_ in dls.train)
         done = time.perf_counter()
     return dict(documents=n, tokens=tokens, before_mb=peak.before, peak_mb=peak.anon, peak_rss_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss/1024,
-                documents_per_second=n/(written-start), tokens_per_second=tokens/(done-written))
+                documents_per_second=n/(counted-start), tokens_per_second=tokens/(done-counted))
 
 def in_process(args, job):
     "The result of `job` from a new process"
@@ -176,8 +172,8 @@ def main(args):
     for n in (args.docs, 10*args.docs):
         o = in_process(args, str(n))
         r['memory'].append(o)
-        print(f"{o['documents']:,} documents, {o['tokens']:,} tokens streamed to disk and read in batches: peak {o['peak_mb']:.0f} MB of its own "
-              f"({o['before_mb']:.0f} MB before), {o['peak_rss_mb']:.0f} MB with mapped files; {o['documents_per_second']:,.0f} documents/s, "
+        print(f"{o['documents']:,} documents, {o['tokens']:,} tokens counted and read in batches as a stream: peak {o['peak_mb']:.0f} MB of its own "
+              f"({o['before_mb']:.0f} MB before), {o['peak_rss_mb']:.0f} MB with mapped files; {o['documents_per_second']:,.0f} documents/s counted, "
               f"{o['tokens_per_second']:,.0f} tokens/s", flush=True)
     one, ten = r['memory']
     r['memory_ratio'] = ten['peak_mb']/one['peak_mb'] if one['peak_mb'] else None
