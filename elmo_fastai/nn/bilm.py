@@ -11,6 +11,7 @@ import json, math
 from contextlib import contextmanager
 from dataclasses import dataclass, asdict, fields, replace
 from pathlib import Path
+from typing import ClassVar
 import torch
 from torch import nn
 from safetensors import SafetensorError
@@ -82,6 +83,9 @@ class BiLMConfig:
     char_proj: bool = True        # project the filters to `proj_dim`; False: there must be as many
     share_encoder: bool = True    # one character encoder for both directions
     share_softmax: bool = True    # one output layer for both directions
+    kinds: ClassVar[dict] = {}    # other networks by their name in a `config.json`: see `attention`
+
+    def __init_subclass__(cls, kind): cls.kinds[kind] = cls
 
     def __post_init__(self):
         "Raises ValueError naming the first setting that can't be"
@@ -92,6 +96,15 @@ class BiLMConfig:
             raise ValueError("With char_proj=False there must be as many filters as proj_dim: "
                              f"{n} filters, proj_dim={self.proj_dim}")
 
+    def stack(self):
+        "The layers above the token vectors"
+        return BiLSTMStack(self.proj_dim, self.hidden_dim, self.n_layers, self.dropout,
+                           self.residual, self.cell_clip, self.proj_clip)
+
+    def model(self, n_words, char_vocab=None):
+        "A new network of this shape"
+        return BiLM(self, n_words, char_vocab)
+
     def to_dict(self):
         "Plain types for JSON"
         return asdict(self)
@@ -99,6 +112,11 @@ class BiLMConfig:
     @classmethod
     def from_dict(cls, d):
         "A configuration from `to_dict`'s dictionary; raises ValueError where it has unknown names"
+        if (kind := d.get('kind')) is not None:
+            if kind not in cls.kinds:
+                raise ValueError(f"Nobody has said what a biLM of the kind {kind!r:.60} is: first "
+                                 f"import the module that does, elmo_fastai.studies.{kind:.60}")
+            cls = cls.kinds[kind]
         if unknown := set(d) - {f.name for f in fields(cls)}:
             unknown = ', '.join(sorted(unknown))
             raise ValueError(f"Unknown settings in a biLM configuration: {unknown}")
@@ -124,7 +142,8 @@ def original_init(
     "Initialise as the original's training code does (bilm-tf)"
     for cnn in (model.chars, model.chars_bwd):
         if cnn is not None: _init_chars(cnn)
-    for lstm in (*model.lstm.fwd, *model.lstm.bwd): _init_lstm(lstm)
+    for part in model.lstm.modules():
+        if isinstance(part, nn.LSTM): _init_lstm(part)
     for head in (model.head, model.head_bwd):
         if head is None: continue
         for name,p in head.named_parameters(): p.zero_() if name.endswith('bias') else _unit(p)
@@ -182,8 +201,7 @@ class BiLM(nn.Module):
             return output_layer(c.proj_dim, n_words, c.softmax, c.cutoffs,
                                 c.div_value, c.n_negative)
         self.chars = encoder()
-        self.lstm = BiLSTMStack(c.proj_dim, c.hidden_dim, c.n_layers, c.dropout, c.residual,
-                                c.cell_clip, c.proj_clip)
+        self.lstm = c.stack()
         self.drop = LockedDropout(c.dropout)
         self.head = softmax()
         self.chars_bwd = None if c.share_encoder else encoder()
@@ -417,7 +435,7 @@ def load_bilm(
     head = read_config(config)
     with reading(config, "does not describe a biLM"):
         c, n_words = _saved_config(head), head['n_words']
-        with torch.device('meta'): model = BiLM(c, n_words)  # shapes only
+        with torch.device('meta'): model = c.model(n_words)  # shapes only
     model.char_vocab = _read_chars(path/'chars.json', c, config)
     weights = read_weights(path/'model.safetensors', model.state_dict())
     model.to_empty(device='cpu').load_state_dict(weights)

@@ -63,8 +63,8 @@ def load_encoder(
     free = {'name', 'dropout', 'softmax', 'cutoffs', 'div_value', 'n_negative', 'share_softmax'}
     old = lm.config.to_dict()
     for k,v in new.config.to_dict().items():
-        if k not in free and v != old[k]:
-            raise ModelFileError(f"{folder} has {k}={v!r}, the learner's model {k}={old[k]!r}")
+        if k not in free and v != old.get(k):
+            raise ModelFileError(f"{folder} has {k}={v!r}, the learner's model {k}={old.get(k)!r}")
     chars = (elmo or lm).char_vocab
     if chars is not None and chars != (its := char_vocab_of(new)):
         raise ModelFileError(

@@ -335,7 +335,7 @@ def bilm_split(
     def of(*parts):
         named = chain(*(m.named_parameters() for m in parts if m is not None))
         return [p for name,p in named if not name.endswith('bias_hh_l0')]
-    layers = map(of, model.lstm.fwd, model.lstm.bwd)
+    layers = [of(*level) for level in model.lstm.levels]
     groups = [of(model.chars, model.chars_bwd), *layers, of(model.head, model.head_bwd)]
     return [o for o in groups if o]
 
@@ -428,7 +428,7 @@ def bilm_learner(
     kwargs = dict(lr=lr, splitter=bilm_split) | kwargs
     chars = getattr(dls, 'char_vocab', None)
     if chars is not None: config = _with_chars(config, chars)
-    model = BiLM(config, len(dls.vocab), chars)
+    model = config.model(len(dls.vocab), chars)
     learn = BiLMLearner(dls, model, loss_func=bilm_loss, opt_func=opt_func, metrics=ppl,
                         wd=decay if wd is None else wd, cbs=own+L(cbs), **kwargs)
     corpus = getattr(dls, 'corpus', None)
