@@ -253,6 +253,15 @@ def test_groups_hold_every_weight_once(how):
     assert {id(p) for p in model.parameters() if p.requires_grad} == top
 
 @each_placed
+def test_every_weight_learns(how):
+    "None is left over from a network that it was made of"
+    model, chars = make(*how).train(), chars_of(*SENTS)
+    ids = torch.full(chars.shape[:2], 5)*(chars[..., 0] != 0)
+    torch.cat(model(chars, *([ids] if how[2] == 'masked' else [ids, ids]))).mean().backward()
+    idle = [k for k,p in model.named_parameters() if p.requires_grad and (p.grad is None or not p.grad.any())]
+    assert idle == ['chars.proj.bias']                                  # `TokenNorm` takes it away
+
+@each_placed
 def test_saved_and_loaded(how, tmp_path):
     model, chars = make(*how), chars_of(*SENTS)
     save_bilm(tmp_path/'lm', model, VOCAB)

@@ -10,22 +10,24 @@ Each finished cell is written to the results at once, and what is there is not d
 command goes on after an interruption, another one (--seeds, --seconds) adds cells. A training ends
 by the clock of its process (one thread, processor time, whatever else the machine does); what was
 used beyond the budget is in its cell. The highest rate of each network is found first, on the
-validation sentences with a seed of its own: from 8e-3 to both sides, on until the best is inside.
-The toy language's figures are of its test sentences. WikiText-2 and UD-EWT are read from
-ELMO_FASTAI_DATA or ../shared/data; where they are missing that part is left out, and said.
+validation sentences with a seed of its own: from a first guess to both sides, on until the best is
+inside. The toy language's figures are of its test sentences. WikiText-2 and UD-EWT are read from
+ELMO_FASTAI_DATA; where they are missing that part is left out, and said. Times are those of a
+machine that does nothing else: run speed and memory when it is quiet.
 """
 import argparse, json, math, os, resource, subprocess, sys, time
 from pathlib import Path
 import numpy as np, torch
 from fastai.basics import Callback, CancelValidException
 from fastai.torch_core import set_seed
-from elmo_fastai.nn.bilm import BiLMConfig, evaluate, evaluating, sentence_chars
-from elmo_fastai.text.corpora import Sentence, toy_corpus, ud_ewt, wikitext2
+from elmo_fastai.nn.bilm import BiLMConfig, evaluate, evaluating
+from elmo_fastai.text.corpora import toy_corpus, ud_ewt, wikitext2
+from elmo_fastai.text.tokens import ByteCharVocab
 from elmo_fastai.data.batches import SentenceDataLoader, StreamDataLoader
 from elmo_fastai.data.encoded import EncodedText
 from elmo_fastai.data.loaders import ElmoDataLoaders
 from elmo_fastai.elmo.module import Elmo, run_layers
-from elmo_fastai.train.learner import TimeBudget, bilm_learner
+from elmo_fastai.train.learner import StopOnSignal, TimeBudget, bilm_learner
 from elmo_fastai.train.report import sense_accuracy, sense_vectors
 from elmo_fastai.tasks.classify import LayerCache
 from elmo_fastai.studies.attention import (
@@ -46,7 +48,8 @@ DESIGNS = {                                       # name → network, depth, goa
 REAL = 'LSTM', 'attention', 'LSTM, meeting, masked', 'attention, meeting, masked'
 PARTS = 'tune', 'toy', 'positions', 'wikitext', 'speed', 'memory'
 LENGTHS = 8, 16, 32, 64, 128, 256, 512
-TUNED, MASKED_SHARE, TUNE_SEED = 8e-3, .3, 1000
+TUNED = dict(lstm=1.6e-2, attention=4e-3)         # where the search for a rate begins
+MASKED_SHARE, TUNE_SEED = .3, 1000
 
 def options():
     raw = argparse.RawDescriptionHelpFormatter
@@ -58,6 +61,8 @@ def options():
     p.add_argument('--tune-seconds', type=float, help='of a rate that is tried (default: a half)')
     p.add_argument('--minutes', type=float, default=15, help='of a training on WikiText-2')
     p.add_argument('--width', type=int, default=128, help='of the toy models')
+    p.add_argument('--widths', type=int, nargs='*', default=[128, 512], help='of the part speed')
+    p.add_argument('--probed', type=int, default=800, help='sentences that a probe learns from')
     p.add_argument('--sentences', type=int, default=100_000, help='of the toy language, to train')
     p.add_argument('--json', default=str(ROOT/'nbs'/'results'/'attention.json'))
     p.add_argument('--plan', action='store_true')
@@ -67,6 +72,7 @@ def options():
     a = p.parse_args()
     if a.quick:
         a.seeds, a.seconds, a.minutes, a.sentences, a.width = [0], 3, .05, 2000, 32
+        a.widths = [a.width]
     a.tune_seconds = a.tune_seconds or a.seconds/2
     return a
 
@@ -122,6 +128,7 @@ def train(dls, config, seconds, lr, seed):
     cbs = [budget, NoValidation()]
     if config.goal == 'masked': cbs.append(HideWords(MASKED_SHARE))
     learn = bilm_learner(dls, config, bf16=False, cbs=cbs)
+    learn.remove_cb(StopOnSignal)               # Ctrl-C ends the script, and no cell is written
     with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(TimeBudget.epochs, lr)
     m = learn.model
     layers = [p for p in m.lstm.parameters() if p.requires_grad]
@@ -132,9 +139,7 @@ def train(dls, config, seconds, lr, seed):
 
 def validate(learn):
     "Nats a prediction on the validation sentences; masked: with fixed gaps"
-    nats, n = 0., 0
-    for cb in list(learn.cbs):
-        if isinstance(cb, NoValidation): learn.remove_cb(cb)
+    learn.remove_cb(NoValidation)
     with learn.no_bar(), learn.no_logging(): return float(learn.validate()[0])
 
 def tuned(cells, a, key, design, dls, config, seconds):
@@ -146,7 +151,8 @@ def tuned(cells, a, key, design, dls, config, seconds):
             value = validate(learn) if not used['stopped'] else math.inf
             cells.put(k, dict(nats=min(value, 99.), **used))
         return cells[k]['nats']
-    rates = [TUNED/2, TUNED, 2*TUNED]
+    start = TUNED[config.network]
+    rates = [start/2, start, 2*start]
     while True:
         best = min(rates, key=loss)
         if best == rates[0] and best > 1e-4: rates.insert(0, best/2)
@@ -197,8 +203,6 @@ def control(train, dev):
     by = dict(zip(words, rng.choice([t for s in train for t in s.tags], len(words))))
     return [[(s.tokens, [by[w] for w in s.tokens]) for s in o] for o in (train, dev)]
 
-def by_layer(table): return table.accuracy.tolist()
-
 def measure_toy(model, corpus, dls, a, seed):
     "All that is asked of a trained model"
     gold = corpus.gold
@@ -216,12 +220,12 @@ def measure_toy(model, corpus, dls, a, seed):
     acc, commonest, _ = sense_accuracy(seen, held)
     res |= dict(senses=acc.tolist(), senses_commonest=float(commonest))
     elmo = Elmo(model, dls.vocab, norm='token').eval()
-    tr, dv = gold['train'][:800//n], gold['test'][:500//n]
+    tr, dv = gold['train'][:a.probed//n], gold['test'][:a.probed//n]
     settings = dict(seeds=1, share=1.)
     tags, position = tag_probe(elmo, tr, dv, **settings), position_probe(elmo, tr, dv, **settings)
-    res |= dict(probe_names=[*tags.index], probe_tags=by_layer(tags))
-    res['probe_position'] = by_layer(position)
-    res['probe_control'] = by_layer(linear_probe(elmo, *control(tr, dv), **settings))
+    res |= dict(probed=len(tr), probe_names=[*tags.index], probe_tags=tags.accuracy.tolist())
+    res['probe_position'] = position.accuracy.tolist()
+    res['probe_control'] = linear_probe(elmo, *control(tr, dv), **settings).accuracy.tolist()
     cache, pool = LayerCache(mb=1500), gold['train'][:4000//n]
     for share in (.01, 1.):
         part = subset(pool, share, seed)
@@ -314,15 +318,14 @@ def windows(T, tokens=2048, n_types=4000):
     "A batch of `tokens` invented words in rows of T, and what follows and precedes"
     rng = np.random.default_rng(0)
     words = [''.join(chr(97 + c) for c in rng.integers(0, 26, 6)) for _ in range(n_types)]
-    from elmo_fastai.text.tokens import ByteCharVocab
     chars = torch.from_numpy(ByteCharVocab().encode(words))
     ids = torch.from_numpy(rng.integers(4, n_types, (tokens//T, T)))
     return chars[ids], ids, ids
 
 def speed(cells, a):
     "Tokens a second, both sides in turn; the best of several turns. The layers alone in brackets"
-    for width in (a.width, 4*a.width):
-        models = {d: config_of(d, width).model(4000) for d in DESIGNS}
+    for width in a.widths:
+        models = {d: config_of(d, width).model(4000) for d in REAL}
         for T in LENGTHS:
             key = f'speed/{width}/{T}'
             if key in cells: continue
@@ -340,7 +343,7 @@ def speed(cells, a):
             def layers(m):
                 with torch.no_grad(): run_layers(m.eval(), x, x)
             jobs = dict(train=train_step, embed=embed, layers=layers)
-            for turn in range(2 if a.quick else 6):
+            for turn in range(2 if a.quick else 5):
                 for d,m in models.items():
                     for name,job in jobs.items():
                         start = time.process_time()
@@ -393,8 +396,8 @@ def table(cells, a):
     from elmo_fastai.tasks.cbow import interval
     rows = {}
     for key,v in cells.d.items():
+        if not key.startswith(('toy/', 'wikitext/')) or '/seed ' not in key: continue
         part, budget, *name = key.split('/')
-        if part not in ('toy', 'wikitext') or len(name) < 2: continue
         cols = {k: v[k] for k in ('ratio', 'gap', 'tagging_0.01', 'tagging_0.3', 'tagging_1')
                 if k in v}
         if part == 'toy':
@@ -420,6 +423,8 @@ def main(a):
                  memory=memory)
     if not a.table:
         plan(cells, a)
+        instructions = torch.backends.cpu.get_cpu_capability()
+        cells.put('about', dict(torch=torch.__version__, instructions=instructions, threads=1))
         for k in a.parts: parts[k](cells, a)
     table(cells, a)
 
