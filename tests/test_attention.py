@@ -34,7 +34,7 @@ CHARS = ByteCharVocab(20)
 each = pytest.mark.parametrize('how', NETWORKS, ids=' '.join)
 each_placed = pytest.mark.parametrize('how', PLACED, ids=' '.join)
 
-def make(network, depth, goal, positions='sinusoidal', n=len(VOCAB), seed=0, **kwargs):
+def make(network, depth, goal, positions='rotary', n=len(VOCAB), seed=0, **kwargs):
     set_seed(seed)
     config = same_size(replace(BASE, max_chars=20), network, depth, goal=goal, positions=positions,
                        **kwargs)
