@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
-.PHONY: help pretrain test robust lab docs preview readme export bench clean
+.PHONY: help pretrain test robust lab run docs preview readme export bench clean
 
 VENV ?= .venv
 BIN  := $(VENV)/bin
@@ -48,16 +48,19 @@ docs: $(VENV)/.develop  ## build the documentation site into _docs (needs Quarto
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/nbdev_docs
 
 CHAPTERS ?= nbs/*.ipynb nbs/*/*.ipynb
+run: $(VENV)/.develop  ## run chapters and keep what they show, figures as vectors (some: CHAPTERS=nbs/course/05*.ipynb)
+	@$(BIN)/python tests/execute.py $(ARGS) $(CHAPTERS)
+
 preview: $(VENV)/.develop  ## the chapters as plain pages in _preview, without Quarto (some: CHAPTERS=nbs/course/05*.ipynb)
 	@$(BIN)/jupyter nbconvert --log-level=ERROR --to html --output-dir _preview $(CHAPTERS) && echo "The pages are in _preview"
 
 readme: $(VENV)/.develop  ## write README.md from nbs/index.ipynb
 	@$(BIN)/python tests/readme.py
 
-export: $(VENV)/.develop  ## write the library from the notebooks, and clean them
-	@$(BIN)/nbdev_export && $(BIN)/nbdev_clean
+export: $(VENV)/.develop  ## write the library from the notebooks and the reference from the library, and clean the notebooks
+	@$(BIN)/nbdev_export && $(BIN)/nbdev_clean && $(BIN)/python tests/reference.py
 
-BENCHMARKS := bench_batches train_step token_norm softmax precision processes scale state ablation char_vocab embed_speed embed_memory probe
+BENCHMARKS := bench_batches train_step token_norm softmax precision processes scale state ablation char_vocab embed_speed embed_memory onnx_speed probe
 bench: $(VENV)/.develop  ## measure speed and memory, both sides in one run (long; one of them: BENCHMARKS=train_step)
 	@for b in $(BENCHMARKS); do echo; echo "== $$b"; $(BIN)/python tests/benchmarks/$$b.py; done
 	@case " $(BENCHMARKS) " in *" train_step "*) $(BIN)/python tests/benchmarks/train_step.py --vocab 100000;; esac

@@ -45,7 +45,9 @@ def texts(outputs):
     for o in outputs:
         if o['output_type'] == 'stream': yield ''.join(o['text'])
         for mime,data in o.get('data', {}).items():
-            if not mime.startswith('image/') or mime == 'image/svg+xml': yield data if isinstance(data, str) else ''.join(data) if isinstance(data, list) else json.dumps(data)
+            if mime.startswith('image/') and mime != 'image/svg+xml': continue
+            text = data if isinstance(data, str) else ''.join(data) if isinstance(data, list) else json.dumps(data)
+            yield re.sub(r'(?<=;base64,)[\w+/=\s]+', '', text)
 
 def slug(heading): return re.sub(r'\s', '-', re.sub(r'[^\w\s-]', '', re.sub(r'[`*]', '', heading).strip().lower()))
 def anchors(f): return {slug(h) for h in re.findall(r'^#{1,6} (.*)$', prose(f), re.M)}

@@ -44,7 +44,7 @@ def render():
         else: c.source = re.sub(r'^- skip_showdoc: true\s*\n?', '', c.source, flags=re.M).strip()
     nb.cells = [c for c in cells if c.source]
     text, _ = MarkdownExporter().from_notebook_node(nb)
-    text = re.sub(r'\]\((images/[^)]+|(?:\w+/)?\w+\.ipynb(?:#[^)]*)?)\)', r'](nbs/\1)', text)
+    text = re.sub(r'\]\((images/[^)]+|(?:\w+/)?\w+\.(?:ipynb|md)(?:#[^)]*)?)\)', r'](nbs/\1)', text)
     note = '<!-- Written from nbs/index.ipynb by `make readme`; do not edit here. -->\n\n'
     return note + re.sub(r'\n{3,}', '\n\n', text).strip() + '\n'
 

@@ -1,4 +1,5 @@
-"""What `make test` runs: library equals notebooks, notebooks are clean, README is the index, every
+"""What `make test` runs: library equals notebooks, notebooks are clean, README is the index, the
+reference is the library's, every
 notebook's cells, pytest. Everything runs, also after a failure; the end says what failed."""
 import filecmp, os, re, shutil, subprocess, sys, tempfile
 from pathlib import Path
@@ -58,8 +59,10 @@ def check_export():
 STEPS = {
     'library and notebooks agree': check_export,
     'README': lambda: run(sys.executable, 'tests/readme.py', '--check'),
+    'reference': lambda: run(sys.executable, 'tests/reference.py', '--check'),
     'notebooks': lambda: run('nbdev_test', '--n_workers', '2', '--timing', OMP_NUM_THREADS='1'),
-    'tests': lambda: run(sys.executable, '-m', 'pytest', '-q')}
+    'tests': lambda: run(sys.executable, '-m', 'pytest', '-q', '-n', '2', '--dist', 'worksteal',
+                         OMP_NUM_THREADS='1')}
 
 def main(
     steps:dict=STEPS, # name: function that returns what failed

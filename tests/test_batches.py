@@ -48,14 +48,13 @@ def found(dl):
 @common
 def test_sentences(ss, bs, shuffle, max_tokens, min_freq):
     text = encode(ss, min_freq)
-    dl = SentenceDataLoader(text, bs=bs, shuffle=shuffle, max_tokens=max_tokens, return_lens=True)
+    dl = SentenceDataLoader(text, bs=bs, shuffle=shuffle, max_tokens=max_tokens)
     assert Counter(found(dl)) == Counter(reference(ss, text))
-    lens = [l for b in dl for l in b[1].tolist()]
-    assert dl.restore(lens) == [len(s)+2 for s in ss]
     batches = list(dl)
-    assert len(batches) == len(dl)
-    for x,l,*_ in batches:
-        assert ((x[...,0] != 0).sum(1) == l).all() and (l.diff() >= 0).all() and len(l) <= bs and x.shape[1] == l.max()
+    lens = [(x[...,0] != 0).sum(1) for x,*_ in batches]
+    assert torch.cat(lens).tolist() == [len(ss[i])+2 for i in dl.order] and len(batches) == len(dl)
+    for l,(x,*_) in zip(lens, batches):
+        assert (l.diff() >= 0).all() and len(l) <= bs and x.shape[1] == l.max()
         assert max_tokens is None or x.shape[0] == 1 or x.shape[0]*x.shape[1] <= max_tokens
 
 @given(corpora, st.integers(1, 5), st.integers(1, 12), st.integers(1, 12), st.booleans())
@@ -104,12 +103,14 @@ def test_marks_typed_in_a_text_count():
     ss = [['<pad>', '</s>', '<s>', 'a']]
     text = encode(ss)
     assert text.types.vocab.itos[4:] == ['a'] and len(text.types) == 3+4
-    assert text.fwd.tolist() == [1, 1, 1, 4, 3, 0] and text.bwd.tolist() == [0, 2, 1, 1, 1, 4]
+    _, fwd, bwd = text.take(np.arange(6))
+    assert fwd.tolist() == [1, 1, 1, 4, 3, 0] and bwd.tolist() == [0, 2, 1, 1, 1, 4]
 
 def test_flat_targets():
     text = encode([['a', 'b'], []])
     assert text.ids.tolist() == [1, 3, 4, 2, 1, 2] and text.offsets.tolist() == [0, 4, 6]
-    assert text.fwd.tolist() == [4, 5, 3, 0, 3, 0] and text.bwd.tolist() == [0, 2, 4, 5, 0, 2]
+    _, fwd, bwd = text.take(np.arange(6))
+    assert fwd.tolist() == [4, 5, 3, 0, 3, 0] and bwd.tolist() == [0, 2, 4, 5, 0, 2]
 
 # order
 
@@ -240,13 +241,7 @@ def test_pad_chunk_and_back(ss, side, multiple, spare):
         assert (o.words[empty] == 0).all() and (o.chars[empty] == 0).all()
         assert (empty[:-1] >= empty[1:]).all() if side=='left' else (empty[:-1] <= empty[1:]).all()
 
-def test_pad_chunk_fixed_and_refused():
-    tfm = ElmoTransform(vocab=WordVocab.build([['a']]))
-    o = (tfm(['bank']),)
-    (p,), = ElmoPadChunk(n_words=6, n_chars=60)([o])
-    assert p.words.shape == (6,) and p.chars.shape == (6, 60)
-    for kw,msg in ((dict(n_words=2), 'n_words=2.*needs 3'), (dict(n_chars=5), 'n_chars=5')):
-        with pytest.raises(ValueError, match=msg): ElmoPadChunk(**kw)([o])
+def test_pad_chunk_refuses():
     with pytest.raises(ValueError, match="side='top'"): ElmoPadChunk(side='top')
 
 def test_pad_chunk_in_datasets():
@@ -270,7 +265,7 @@ def test_spare_columns_keep_the_maxima():
 def test_from_corpus():
     c = Corpus('c', dict(train=['a b', '', '  ', 'b c d e'], valid=['a z', '']), 'space')
     dls = ElmoDataLoaders.from_corpus(c, bs=2, max_words=3)
-    assert dls.blank == {'train': 2, 'valid': 1} and dls.cuts['train'] == (1, 1, 0) and dls.corpus is c
+    assert dls.skipped == {'blank lines': 3} and dls.cuts['train'] == (1, 1, 0) and dls.corpus is c
     assert dls.vocab.itos[4:] == ['b', 'a', 'c', 'd'] and 'z' in dls.types.tokens
     given_vocab = WordVocab.build([['z']])
     assert ElmoDataLoaders.from_corpus(c, vocab=given_vocab).vocab is given_vocab
@@ -278,8 +273,15 @@ def test_from_corpus():
     assert s.valid.size == 1 and sum(int((f != 0).sum()) for _,f,_ in s.valid) == 3 and not s.train.shuffle
     assert ElmoDataLoaders.from_corpus(c).train.shuffle and not ElmoDataLoaders.from_corpus(c).valid.shuffle
 
+def test_the_corpus_says_how_it_was_cut_into_words():
+    "Whoever counts on the same text, as a report does, takes the tokenizer of the loaders"
+    c = Corpus('c', dict(train=["didn't go"]*20), 'space')
+    dls = ElmoDataLoaders.from_corpus(c, tokenizer='words', valid_pct=.25)
+    assert dls.corpus.tokenizer == 'words' and c.tokenizer == 'space' and 'did' in dls.vocab.o2i
+    assert (len(dls.train.text), len(dls.valid.text)) == (len(dls.corpus.train), len(dls.corpus.valid)) == (15, 5)
+
 @pytest.mark.parametrize('splits,message', [
-    (dict(train=['a']), "'valid'.*missing"), (dict(train=[], valid=['a']), "no lines to train on|'train'.*empty"),
+    (dict(train=['a']), "1 lines of c do not split into two"), (dict(train=['a'], valid=['']), "'valid'.*not one word"), (dict(train=[], valid=['a']), "no lines to train on|'train'.*empty"),
     (dict(train=['', ' \t'], valid=['a']), "'train'.*2 lines and not one word")])
 def test_from_corpus_refuses(splits, message):
     with pytest.raises(CorpusError, match=message): ElmoDataLoaders.from_corpus(Corpus('c', splits, 'space'))
@@ -293,14 +295,16 @@ def test_kinds_and_sizes_refused():
     with pytest.raises(ValueError, match='stride=9'): ElmoDataLoaders.from_corpus(c, kind='stream', bs=1, seq_len=8, stride=9)
     with pytest.raises(CorpusError, match='context_size=5.*longest here has 3'): ElmoDataLoaders.from_corpus(c, kind='cbow', context_size=5)
     with pytest.raises(CorpusError, match='seq_len=500'): ElmoDataLoaders.from_corpus(c, kind='stream', bs=1, seq_len=500)
-    with pytest.raises(CorpusError, match='no sentences'): encode_empty()
     with pytest.raises(TypeError, match='ElmoTransform'): SentenceDataLoader(['a b'])
-def encode_empty(): return EncodedText([], TokenTypes(WordVocab(SPECIALS)))
+
+def test_no_sentences_are_no_batches():
+    text = EncodedText([], TokenTypes(WordVocab(SPECIALS)))
+    for cls in (SentenceDataLoader, StreamDataLoader, ELMODataLoader): assert not len(text) and not list(cls(text))
 
 def test_from_df():
     df = pd.DataFrame({'review': ['a b', None, 'c\nd', float('nan'), pd.NA, 'e', 'f'], 'v': [0, 0, 0, 1, 1, 1, 1]})
     dls = ElmoDataLoaders.from_df(df, valid_col='v')
-    assert dls.missing == 3 and len(dls.train.text) == 3 and len(dls.valid.text) == 2
+    assert dls.skipped['missing rows'] == 3 and len(dls.train.text) == 3 and len(dls.valid.text) == 2
     dls = ElmoDataLoaders.from_df(df, valid_pct=.4)
     assert len(dls.train.text) == 3 and len(dls.valid.text) == 2
     with pytest.raises(CorpusError, match="'body'.*'review'"): ElmoDataLoaders.from_df(df, text_col='body')
@@ -312,7 +316,7 @@ def test_from_dataset():
     datasets = pytest.importorskip('datasets')
     d = datasets.Dataset.from_dict({'content': ['a b', 'c', None, 'd', 'e']})
     dls = ElmoDataLoaders.from_dataset(d, valid_pct=.25)
-    assert dls.missing == 1 and len(dls.train.text) == 3 and len(dls.valid.text) == 1
+    assert dls.skipped['missing rows'] == 1 and len(dls.train.text) == 3 and len(dls.valid.text) == 1
     dls = ElmoDataLoaders.from_dataset(datasets.DatasetDict(train=d, test=d.select([0])))
     assert len(dls.train.text) == 4 and len(dls.valid.text) == 1
     it = d.to_iterable_dataset()
@@ -409,7 +413,7 @@ def test_rows_that_are_no_text(bad, message):
 def test_missing_rows(bad):
     df = pd.DataFrame({'text': ['a b', 'c', bad, 'd']}, dtype=object, index=[10, 11, 12, 13])
     dls = ElmoDataLoaders.from_df(df, valid_pct=.5)
-    assert dls.missing == dls.skipped['missing rows'] == 1
+    assert dls.skipped['missing rows'] == 1
     for held in ([3], [2]): # in the training items, in the validation items
         block = DataBlock(blocks=BiLMBlock(), get_x=ColReader('text'), splitter=lambda o: ([i for i in range(4) if i not in held], held))
         with pytest.raises(CorpusError, match='row 12 has no text but'): block.dataloaders(df, bs=2)
@@ -452,6 +456,8 @@ def test_valid_col_needs_values():
     df = pd.DataFrame({'text': ['a', 'b'], 'held': [True, None]})
     with pytest.raises(CorpusError, match="'held' has no value in row 1"): ElmoDataLoaders.from_df(df, valid_col='held')
     with pytest.raises(CorpusError, match="no column 'x'"): ElmoDataLoaders.from_df(df, valid_col='x')
+    df['held'] = False
+    with pytest.raises(CorpusError, match="'held' is true in no row"): ElmoDataLoaders.from_df(df, valid_col='held')
 
 def test_validation_too_short_for_the_context():
     c = Corpus('c', dict(train=LINES, valid=['a b']), 'space')
@@ -541,7 +547,7 @@ def test_buffered_skips_a_block_that_is_too_short():
     dl = BufferedDataLoader(lines, buffer=5, kind='cbow', tokenizer='space', context_size=2)
     assert sum(len(b[-1]) for b in dl) == 3
     assert dl.skipped == {'lines too short for the context': 10}
-    with pytest.raises(CorpusError, match='context_size=3.*longest has 4'):
+    with pytest.raises(CorpusError, match='context_size=3.*longest here has 4'):
         BufferedDataLoader(['a b c d']*3, WordVocab.build([['a']]), 5, kind='cbow', tokenizer='space', context_size=3).one_batch()
 
 def test_corpus_on_disk_trains_and_travels(tmp_path):
@@ -603,7 +609,7 @@ def test_a_look_takes_nothing_from_an_epoch(kind):
     it = iter(dl); first = next(it)
     dl.show_batch(show=False)
     assert int((first[1] != 0).sum()) + sum(int((b[1] != 0).sum()) for b in it) == 50*6
-    counted = BufferedDataLoader([*lines, ' '], dl.vocab, n_batches=20, buffer=10, tokenizer='space', bs=4)
+    counted = BufferedDataLoader([*lines, ' '], dl.vocab, n_batches=12, buffer=10, tokenizer='space', bs=4)
     for i,_ in enumerate(counted):
         if i == 10: counted.one_batch()
     assert counted.skipped['blank lines'] <= 1

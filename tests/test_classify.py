@@ -8,14 +8,14 @@ from fastai.basics import Learner, load_learner
 from fastai.interpret import ClassificationInterpretation, Interpretation
 from fastai.torch_core import set_seed
 
-from elmo_fastai.base.errors import CorpusError
+from elmo_fastai.base.errors import CorpusError, ModelFileError
 from elmo_fastai.text.tokens import ByteCharVocab, CharVocab
 from elmo_fastai.nn.bilm import BiLM, BiLMConfig
 from elmo_fastai.data.labels import ClassifyDataLoaders
 from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.tasks.classify import (
-    AttentionPool, ElmoClassifier, HashedWords, LayerCache, Pool, draw_attention,
-    elmo_classifier_learner, random_elmo)
+    AttentionPool, ElmoClassifier, HashedWords, LayerCache, Pool, elmo_classifier_learner,
+    random_elmo)
 
 matplotlib.use('agg')
 CFG = BiLMConfig('nano', char_dim=4, filters=((1,8),(2,8),(3,8)), proj_dim=8, hidden_dim=12, dropout=.3)
@@ -51,7 +51,7 @@ def test_padding_and_company_change_nothing(how, lens, seed):
     x[~mask] = 1e4                                                       # whatever stands at the padding
     assert torch.equal(out, pool(x, mask))
     for row,n,o in zip(x, lens, out):
-        if n: assert close(pool(row[None, :n], mask[:1, :0].new_ones(1, n))[0], o) and close(pool(row[None, :n])[0], o)
+        if n: assert close(pool(row[None, :n], mask[:1, :0].new_ones(1, n))[0], o)
         else: assert not o.any()
 
 def test_attention_is_a_softmax_over_real_tokens():
@@ -60,7 +60,6 @@ def test_attention_is_a_softmax_over_real_tokens():
     assert close(w.sum(1), torch.ones(2)) and not w[1, 2:].any()
     s = [(pool.score.weight[0] @ h + pool.score.bias).item() for h in x[1, :2]]
     assert close(w[1, :2], torch.tensor([math.exp(o) for o in s])/sum(math.exp(o) for o in s))
-    assert AttentionPool(4, hidden=3)(x, mask).shape == (2, 4)
     x.requires_grad_()
     pool(x, mask)[1].sum().backward()
     assert x.grad[1, :2].any() and not x.grad[1, 2:].any() and not x.grad[0].any()
@@ -70,13 +69,13 @@ def test_attention_without_any_token_has_no_bad_gradient():
     pool(x, torch.tensor([[True]*3, [False]*3])).sum().backward()
     assert x.grad.isfinite().all() and all(p.grad.isfinite().all() for p in pool.parameters())
 
-@pytest.mark.parametrize('how', ['', 'min', 'attention+', None])
+@pytest.mark.parametrize('how', ['', 'min', 'attention+'])
 def test_pools_that_can_not_be(how):
-    with pytest.raises(ValueError, match='is none of attention, mean, max'): Pool(4, how)
+    with pytest.raises(ValueError, match="take 'attention', 'mean' or 'max'"): Pool(4, how)
 
 # the classifier
 
-@pytest.mark.parametrize('kw', [{}, dict(norm=False), dict(words=6), dict(proj_dim=None), dict(pool='attention+mean+max')], ids=str)
+@pytest.mark.parametrize('kw', [{}, dict(words=6), dict(pool='attention+mean+max')], ids=str)
 def test_a_text_gets_the_same_scores_in_any_company(kw):
     model = ElmoClassifier(elmo(), 3, **{**dict(proj_dim=16), **kw}).eval()
     if model.words is not None: torch.nn.init.normal_(model.words.embed.weight)
@@ -93,7 +92,7 @@ def test_a_batch_without_texts_or_words():
     model.train()(['']).sum().backward()
 
 def test_hashed_words():
-    h = HashedWords(3, 1000)
+    h = HashedWords(3)
     chars = ByteCharVocab().encode('good bad good God'.split())
     x = torch.from_numpy(np.concatenate([chars, np.zeros_like(chars[:1])]))[None]
     assert not h(x).any(), 'unseen words say nothing'
@@ -101,7 +100,7 @@ def test_hashed_words():
     v = h(x)[0]
     assert torch.equal(v[0], v[2]) and not torch.equal(v[0], v[1]) and not torch.equal(v[0], v[3]) and not v[4].any()
     many = torch.from_numpy(ByteCharVocab().encode([f'w{i}' for i in range(1000)]))[None]
-    assert len(HashedWords(1, 2**15)(many).shape) == 3 and h(many).unique(dim=1).shape[1] > 550, 'spread'
+    assert h(many).shape == (1, 1000, 3) and h(many).unique(dim=1).shape[1] > 970, 'spread'
 
 # the cache
 
@@ -111,12 +110,12 @@ def test_the_cache_gives_what_the_bilm_gives():
         for xb,_ in dls.train:
             (a, m), (b, n) = cache(e, xb), e.layers(xb)
             assert torch.equal(m, n) and all(close(*o, 1e-6) for o in zip(a, b))
-    assert len(cache) == len({t for t,_ in dls.train.items})
+    assert len(cache.rows) == len({t for t,_ in dls.train.items})
 
 def test_training_with_and_without_a_cache_is_the_same():
     runs = [fit(learner(cache=o), 3) for o in (True, False)]
     a, b = (torch.tensor(r.recorder.values) for r in runs)
-    assert close(a, b, 1e-4) and len(runs[0].model.cache) and runs[1].model.cache is None
+    assert close(a, b, 1e-4) and runs[0].model.cache.rows and not runs[1].model.cache
     assert all(close(p, q, 1e-3) for p,q in zip(runs[0].model.parameters(), runs[1].model.parameters()))
 
 def test_the_bilm_is_not_called_again(monkeypatch):
@@ -129,7 +128,7 @@ def test_the_bilm_is_not_called_again(monkeypatch):
 def test_one_cache_for_many_learners_and_never_for_another_bilm():
     cache, dls = LayerCache(), loaders()
     for s in range(2): fit(learner(dls, elmo(), cache=cache))
-    n, of = len(cache), cache.of
+    n, of = len(cache.rows), cache.of
     assert n == len(ROWS)
     other = fit(learner(dls, elmo(1), cache=cache))
     assert cache.of != of and all(close(*o, 1e-6) for o in zip(cache(other.model.elmo, dls.valid.one_batch()[0])[0], other.model.elmo.layers(dls.valid.one_batch()[0])[0]))
@@ -144,12 +143,12 @@ def test_changed_weights_empty_the_cache():
 
 def test_a_full_cache_goes_on():
     e, cache, x = elmo(), LayerCache(mb=0), loaders().valid.one_batch()[0]
-    assert all(close(*o, 1e-6) for o in zip(cache(e, x)[0], e.layers(x)[0])) and len(cache) == 0
+    assert all(close(*o, 1e-6) for o in zip(cache(e, x)[0], e.layers(x)[0])) and len(cache.rows) == 0
 
 def test_the_cache_stays_at_home():
     learn = fit(learner())
     again = pickle.loads(pickle.dumps(learn.model.cache))
-    assert len(again) == 0 and again.mb == learn.model.cache.mb and copy.deepcopy(learn.model).cache is learn.model.cache
+    assert not again.rows and again.mb == learn.model.cache.mb and learn.model.cache.rows
 
 def test_a_thawed_bilm_is_computed():
     learn = fit(learner())
@@ -192,15 +191,9 @@ def test_same_seed_same_result():
     a, b = (torch.tensor(fit(learner(), 2).recorder.values) for _ in range(2))
     assert torch.equal(a, b)
 
-def test_balanced_classes():
-    rows = [(f'{w} thing {i} .', 'rare' if i < 6 else 'common') for i,w in enumerate(('good bad fine'.split())*20)]
-    learn = learner(loaders(rows), balanced=True)
-    assert torch.allclose(learn.loss_func.func.weight, learn.dls.class_weights) and len(learn.dls.vocab) == 2
-    fit(learn)
-
 def test_random_backbone():
-    e, dls = elmo(norm='token'), loaders()
-    a, b, c = random_elmo(e, 3, dls), random_elmo(e, 3, dls), random_elmo(e, 4, dls)
+    e, texts = elmo(norm='token'), [t for t,_ in ROWS]
+    a, b, c = (random_elmo(e, seed, texts) for seed in (3, 3, 4))
     assert torch.equal(*(o.lm.lstm.fwd[0].weight_ih_l0 for o in (a, b))) and not torch.equal(*(o.lm.lstm.fwd[0].weight_ih_l0 for o in (a, c)))
     assert a.mixes[0].norm == 'token' and a.drop.p == e.drop.p and a.lm.config == e.lm.config and not a.training and not a.trainable
     assert int(a.lm.chars.norm.steps) and not torch.equal(a.lm.chars.norm.running_mean, torch.zeros(8))
@@ -210,26 +203,22 @@ def test_random_backbone():
 def test_a_random_backbone_is_normalised(norm, cfg):
     "Also where the normalisation of the pretrained one was folded away, as in the box: the same vectors, in the same shape"
     set_seed(0)
-    e, dls = Elmo(BiLM(replace(CFG, norm=norm, **cfg), 0), tokenizer='space').eval(), loaders()
-    folded, whole = random_elmo(e, 3, dls), random_elmo(Elmo(BiLM(replace(CFG, norm=True, **cfg), 0), tokenizer='space'), 3, dls)
+    e, texts = Elmo(BiLM(replace(CFG, norm=norm, **cfg), 0), tokenizer='space').eval(), [t for t,_ in ROWS]
+    folded, whole = random_elmo(e, 3, texts), random_elmo(Elmo(BiLM(replace(CFG, norm=True, **cfg), 0), tokenizer='space'), 3, texts)
     assert folded.lm.config.norm == norm and (folded.lm.chars.norm is None) == (not norm)
-    texts = [t for t,_ in dls.train.items]
     layers, mask = folded.layers(texts)
     for h in layers[0].split(layers[0].shape[-1]//2, -1):                # as the forward and as the backward direction reads it
         h = h[mask]                                                      # (a coordinate that hardly varies stays small)
         assert h.mean(0).abs().max() < .25 and h.var(0).max() < 1.5 and .7 < h.var(0).median()
     assert all(close(a, b, 1e-4) for a,b in zip(layers, whole.layers(texts)[0]))
     BiLM(folded.lm.config, 0).load_state_dict(folded.lm.state_dict())
-    again = random_elmo(e, 3, texts)                                     # texts without loaders
-    assert all((a - b).abs().median() < .1 for a,b in zip(layers, again.layers(texts)[0]))
-    assert not random_elmo(e, 3).lm.config.norm or norm
 
 @pytest.mark.parametrize('make,error,kind', [
-    (lambda: learner(e=BiLM(CFG, 0)), r'is BiLM: take Elmo\(lm, vocab\)', TypeError), (lambda: learner(e='box'), 'is str', TypeError),
+    (lambda: learner(e=3), 'expected an `Elmo`.*got int', TypeError), (lambda: learner(e='no/such/box'), 'There is no folder', ModelFileError),
     (lambda: learner(e=elmo(markers='given')), 'markers', ValueError), (lambda: learner(e=elmo(carry=True)), 'carry', ValueError),
     (lambda: learner(e=elmo(cfg=dict(max_chars=20))), 'char_vocab=elmo.char_vocab', ValueError),
     (lambda: learner(loaders(char_vocab=CharVocab.build([t.split() for t,_ in ROWS]))), 'char_vocab=elmo.char_vocab', ValueError),
-    (lambda: learner(pool='sum'), "'sum' is none of", ValueError)], ids=str)
+    (lambda: learner(pool='sum'), "pool='sum': take", ValueError)])
 def test_what_does_not_fit(make, error, kind):
     with pytest.raises(kind, match=error): make()
 
@@ -285,6 +274,5 @@ def test_attention_of_a_text(trained):
     w = trained.attention('the film was good .')
     assert list(w.index) == 'the film was good .'.split() and abs(w.sum() - 1) < 1e-5 and (w > 0).all()
     assert trained.attention(['one']).tolist() == [1.]
-    assert draw_attention([w, trained.attention('dull')]).get_ylim()
     with pytest.raises(CorpusError): trained.attention('')
     with pytest.raises(ValueError, match='no attention'): learner(pool='mean').attention('a')

@@ -8,8 +8,9 @@ from hypothesis import given, settings, strategies as st
 from elmo_fastai.text import corpora
 from elmo_fastai.base.errors import CorpusError
 from elmo_fastai.text.corpora import (
-    Corpus, _article, _conllu, _sentences, all_lines, lines_of, read_text, reuters, split_lines,
-    sst2, text_corpus, text_files, tiny_shakespeare, toy_corpus, ud_ewt, wikitext2)
+    Corpus, _conllu, all_lines, lines_of, read_text, split_lines, sst2, text_corpus, text_files,
+    tiny_shakespeare, toy_corpus, ud_ewt, wikitext2)
+from elmo_fastai.text.books import _newswire, reuters
 from elmo_fastai.text.named import CORPORA, get_corpus
 from elmo_fastai.text.tables import c4
 
@@ -286,30 +287,23 @@ NEWS = [f'HEADLINE NUMBER {i}\n  The bank of number {i} said on Monday that it w
         f'  Shr 34 cts vs 21 cts\n  Net 1.2 mln vs 3.4 mln.\n  REUTER\n' for i in range(200)]
 
 def test_reuters_sentences():
-    assert _sentences(_article(NEWS[3].partition('\n')[2])) == ['The bank of number 3 said on Monday that it will buy oil <OIL.O>.',
+    assert list(_newswire(NEWS[3].partition('\n')[2])) == ['The bank of number 3 said on Monday that it will buy oil <OIL.O>.',
                                                                 '"It is time," Mr. Smith of Acme Corp. told U.S. reporters here.']
-    assert _article('"One line\\nand two.\n Reuter\n&#3;"') == 'One line\nand two.'
-    assert _sentences('') == _sentences('Too short.') == _sentences('ALL CAPITALS ARE NO SENTENCE FOR US.') == []
+    assert list(_newswire('"It was one line\\nand then two.\n Reuter\n&#3;"')) == ['It was one line and then two.']
+    for text in ('', 'Too short.', 'ALL CAPITALS ARE NO SENTENCE FOR US.'): assert not list(_newswire(text))
 
 @given(st.text('ab AB.?!"U.S.\n', max_size=60))
 def test_reuters_sentences_are_parts_of_the_text(t):
     rest = ' '.join(t.split())
-    for o in _sentences(t):
+    for o in _newswire(t):
         assert o in rest and len(o.split()) >= 6
         rest = rest[rest.index(o)+len(o):]
 
-@pytest.mark.parametrize('form', ['nltk', 'hub'])
-def test_reuters_local(form, tmp_path, monkeypatch):
+def test_reuters_local(tmp_path, monkeypatch):
     d = tmp_path/'reuters'
-    if form == 'nltk':
-        for k,some in (('training', NEWS), ('test', NEWS[::-1])):
-            (d/k).mkdir(parents=True)
-            for i,o in enumerate(some): (d/k/f'{i:03}').write_text(o)
-    else:
-        pd = pytest.importorskip('pandas')
-        for k,some in (('train', NEWS), ('test', NEWS[::-1])):
-            (d/k).mkdir(parents=True)
-            pd.DataFrame({'text': [o.partition('\n')[2] for o in some]}).to_parquet(d/k/'0000.parquet')
+    for k,some in (('training', NEWS), ('test', NEWS[::-1])):
+        (d/k).mkdir(parents=True)
+        for i,o in enumerate(some): (d/k/f'{i:03}').write_text(o)
     c = reuters(d)
     assert [len(v) for v in c.splits.values()] == [300, 50, 50] and c.train[0].startswith('The bank of number 0 ') and c.valid[0].startswith('The bank of number 199 ')
     monkeypatch.setenv('ELMO_FASTAI_DATA', str(tmp_path))
@@ -379,7 +373,7 @@ def server(monkeypatch):
 def test_download_and_cache(no_copies, server, monkeypatch):
     text = '\n\n'.join(f'Speaker {i}:\r\nline {i}' for i in range(100))
     server.RequestHandlerClass.body = text.encode()
-    monkeypatch.setattr(corpora, 'SHAKESPEARE_URL', f'http://127.0.0.1:{server.server_port}/input.txt')
+    monkeypatch.setattr(corpora, '_SHAKESPEARE', f'http://127.0.0.1:{server.server_port}/input.txt')
     c = tiny_shakespeare()
     assert c.train[:2] == ['Speaker 0:', 'line 0'] and sum(map(len, c.splits.values())) in range(200, 203)
     server.RequestHandlerClass.status = 404
@@ -388,7 +382,7 @@ def test_download_and_cache(no_copies, server, monkeypatch):
 
 def test_download_not_found(no_copies, server, monkeypatch):
     server.RequestHandlerClass.status = 404
-    monkeypatch.setattr(corpora, 'SHAKESPEARE_URL', f'http://127.0.0.1:{server.server_port}/input.txt')
+    monkeypatch.setattr(corpora, '_SHAKESPEARE', f'http://127.0.0.1:{server.server_port}/input.txt')
     with pytest.raises(CorpusError, match=r'404.*ELMO_FASTAI_DATA'): tiny_shakespeare()
     assert not list(no_copies.rglob('*.txt'))
 
@@ -398,7 +392,7 @@ def test_download_broken_off(no_copies, server, monkeypatch):
             self.send_response(200); self.send_header('Content-Length', '1000'); self.end_headers()
             self.wfile.write(b'only this')
     server.RequestHandlerClass = Short
-    monkeypatch.setattr(corpora, 'SHAKESPEARE_URL', f'http://127.0.0.1:{server.server_port}/input.txt')
+    monkeypatch.setattr(corpora, '_SHAKESPEARE', f'http://127.0.0.1:{server.server_port}/input.txt')
     with pytest.raises(CorpusError, match='download'): tiny_shakespeare()
     assert not list(no_copies.rglob('*.txt'))
 
@@ -436,7 +430,7 @@ def test_c4_from_the_hub(no_copies, monkeypatch):
     import datasets
     D = lambda split: datasets.Dataset.from_dict({'text': [f'{split} {i}' for i in range(30)]}).to_iterable_dataset(num_shards=3)
     asked = fake_hub(monkeypatch, lambda *a, **k: D(k['split']))
-    kw = dict(n_train=20, n_valid=2, n_test=2, size=6, progress=False)
+    kw = dict(n_train=20, n_valid=2, n_test=2, size=6)
     c = get_corpus('c4', **kw)
     assert list(c.train) == [f'train {i}' for i in range(20)] and list(c.valid) == ['validation 0', 'validation 1']
     assert asked == [('allenai/c4', dict(name='en', split=o, streaming=True)) for o in ('validation', 'train')]

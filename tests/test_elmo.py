@@ -23,8 +23,7 @@ from elmo_fastai.data.loaders import ElmoDataLoaders
 from elmo_fastai.data.transforms import TensorChars
 from elmo_fastai.elmo.module import Elmo, ScalarMix, elmo_split
 from elmo_fastai.train.learner import bilm_learner, toy_bilm
-from elmo_fastai.tasks.learner import (
-    ElmoLearner, MixPenalty, encoder_of, load_encoder, save_encoder)
+from elmo_fastai.tasks.learner import ElmoLearner, MixPenalty, load_encoder, save_encoder
 
 CFG = BiLMConfig('nano', char_dim=4, filters=((1,8),(2,8),(3,8)), proj_dim=8, hidden_dim=12, dropout=.3)
 VOCAB = WordVocab([*SPECIALS, 'the', 'bank', 'of', 'river'])
@@ -201,7 +200,7 @@ def test_text_that_looks_like_a_mark_is_text(elmo):
 
 @pytest.mark.parametrize('bad,error,says', [('one text', TypeError, 'put it into a list'), ([3], TypeError, 'Sentence 0 is int 3'), ([['a'], None], TypeError, 'Sentence 1 is NoneType'),
     ([b'bytes'], TypeError, 'Sentence 0 is bytes'), ([['a', 3]], TypeError, 'Sentence 0 is list'), ([{'a': 1}], TypeError, 'dict'), (torch.zeros(2, 50), ValueError, r'\[B, T, W\]'),
-    (torch.full((1, 2, 50), 300), ValueError, 'outside 0 to 261'), (torch.full((1, 2, 50), 3.), TypeError, 'whole numbers')], ids=str)
+    (torch.full((1, 2, 50), 300), ValueError, 'outside 0 to 261')], ids=str)
 def test_input_that_can_not_be(elmo, bad, error, says):
     with pytest.raises(error, match=says): elmo(bad)
 
@@ -568,13 +567,13 @@ def test_broken_files_are_named(trained, tmp_path, name):
     if name not in ('elmo.json', 'chars.json'):
         with pytest.raises(ModelFileError, match=re.escape(name)): Elmo.from_pretrained(folder)
 
-@pytest.mark.parametrize('change', [dict(dropout=2), dict(dropout='0.5'), dict(markers='x'), dict(carry=1), dict(tokenizer='os.system'), dict(mixes=[]), dict(mixes=[{}]), dict(mixes=[{}]*10**4),
-    dict(mixes=[dict(norm='evil', train_shares=True, train_gamma=True)]), dict(mixes=3), dict(carry=None)], ids=lambda c: str(c)[:40])
+@pytest.mark.parametrize('change', [dict(dropout=2), dict(dropout='0.5'), dict(markers='x'), dict(tokenizer='os.system'), dict(mixes=[]), dict(mixes=[{}]*100),
+    dict(mixes=[dict(norm='evil', train_shares=True, train_gamma=True)]), dict(mixes=[dict(evil=1)]), dict(mixes=3)], ids=lambda c: str(c)[:40])
 def test_settings_by_strangers(trained, tmp_path, change):
     folder = trained.save_pretrained(tmp_path/'m')
     d = json.loads((folder/'elmo.json').read_text())
     (folder/'elmo.json').write_text(json.dumps({**d, **change}))
-    with pytest.raises(ModelFileError, match=next(iter(change))): Elmo.from_pretrained(folder)
+    with pytest.raises(ModelFileError, match=re.escape(str(folder))): Elmo.from_pretrained(folder)
 
 def test_a_mismatch_names_the_tensor(trained, tmp_path):
     folder = trained.save_pretrained(tmp_path/'m')
@@ -690,7 +689,8 @@ def test_an_encoder_that_does_not_fit(tmp_path, cfg, says):
     with pytest.raises(ModelFileError, match=says): learn.load_encoder('other')
     assert all(torch.equal(v, before[k]) for k,v in learn.model.state_dict().items())
     with pytest.raises(ModelFileError): learn.load_encoder('nothing')
-    with pytest.raises(ValueError, match='no biLM'): encoder_of(nn.Linear(1, 1))
+    learn.model = nn.Linear(1, 1)
+    with pytest.raises(ValueError, match='no biLM'): learn.load_encoder('other')
 
 def test_export(tmp_path):
     learn = learner(tmp_path)
@@ -701,6 +701,19 @@ def test_export(tmp_path):
     again = load_learner(tmp_path/'learn.pkl')
     assert same(again.model.elmo(S)[0], learn.model.elmo.eval()(S)[0]) and isinstance(again, ElmoLearner)
     assert torch.equal(again.model.eval()(S), learn.model.eval()(S))
+
+@pytest.mark.parametrize('kw', [{}, dict(markers='given', norm='token')], ids=str)
+def test_torch_export(kw):
+    "One graph for batches of any size, on a path that no data decides; it is taken only there"
+    elmo = make(cfg=dict(cell_clip=.3, proj_clip=.1), **kw)
+    b, t, w = *map(torch.export.Dim, 'bt'), torch.export.Dim('w', min=4)
+    chars = elmo.to_chars(S)
+    with torch.no_grad():
+        graph = torch.export.export(elmo, (chars,), dynamic_shapes=({0: b, 1: t, 2: w},)).module()
+        for other in (chars, chars[1:2, :1], chars[2:3], chars.flip(1), chars[:3, :4, :20]):
+            (got,), mask = graph(other)
+            (want,), real = elmo(other)
+            assert close(got, want) and torch.equal(mask, real)
 
 # AI2's files
 
@@ -732,9 +745,9 @@ def test_ai2s_reference_vectors_through_the_module():
     assert good == 30
 
 def test_toy_bilm():
-    lm, vocab, corpus = toy_bilm(n_train=300, config=CFG)
+    lm, vocab, corpus = toy_bilm(n_train=300)
     assert not lm.training and lm.n_words == len(vocab) and isinstance(corpus, ToyCorpus)
-    other = toy_bilm(n_train=300, config=CFG)[0]
+    other = toy_bilm(n_train=300)[0]
     assert all(torch.equal(v, other.state_dict()[k]) for k,v in lm.state_dict().items())
 
 # an alphabet of one's own
@@ -798,7 +811,7 @@ def test_an_alphabet_in_use(spelt, tmp_path):
     (tmp_path/'t.txt').write_text('the bank of the river\nΩmega\n')
     assert embed_file(tmp_path/'t.txt', tmp_path/'t.hdf5', elmo, say=str)['lines'] == 2
     texts = [(' '.join(s), i%2) for i,s in enumerate(OTHER_SENTS)]*8
-    for own in (elmo, random_elmo(elmo)):
+    for own in (elmo, random_elmo(elmo, 0, OTHER_SENTS)):
         dls = ClassifyDataLoaders.from_data(texts, tokenizer='space', char_vocab=chars, bs=8, device='cpu')
         c = elmo_classifier_learner(dls, own)
         with c.no_bar(), c.no_logging(): c.fit(1, 1e-3); c.unfreeze(); c.fit(1, 1e-3)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
-from elmo_fastai.text.ngrams import KneserNey, kn_discounts, ngram_report
+from elmo_fastai.text.ngrams import KneserNey, kn_discounts
 
 words = st.sampled_from('abcdef')
 corpora = st.lists(st.lists(words, max_size=7), min_size=1, max_size=12)
@@ -153,18 +153,6 @@ def test_longer_context_helps_and_memory_is_there():
     train = [list('abcabcabc')]*3
     pps = [KneserNey(o).fit(train).perplexity(train) for o in (1, 2, 3)]
     assert pps[0] > pps[1] > pps[2] > 1
-
-
-def test_report():
-    train = [list('abcab'), list('bc'), list('abd'), list('cab')]
-    df = ngram_report(train, train[:2], orders=(1, 2, 3), vocab_size=7)
-    assert df.index.tolist() == [1, 2, 3] and df.index.name == 'order' and list(df) == ['forward', 'backward', 'mean']
-    for o in (1, 2, 3):
-        fwd, bwd = (KneserNey(o, 7, backward=b).fit(train).logps(train[:2]) for b in (False, True))
-        np.testing.assert_allclose(df.loc[o], [np.exp(-fwd.mean()), np.exp(-bwd.mean()), np.exp(-np.concatenate([fwd, bwd]).mean())])
-    np.testing.assert_allclose(df.loc[1, 'forward'], df.loc[1, 'backward'])       # without a context the direction is nothing
-    one_way = ngram_report((s for s in train), (s for s in train[:2]), vocab_size=7)    # generators are read once
-    np.testing.assert_allclose(one_way, df.loc[[1, 3]])
 
 
 def test_sample():

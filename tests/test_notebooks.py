@@ -12,7 +12,7 @@ WIDEST = 100    # characters a line of code
 
 def test_there_are_chapters():
     assert [f.stem[:2] for f in taught] == [f'{i:02}' for i in range(15)]
-    assert {f.stem for f in nbs} >= {'index', 'reference'} and all(map(on, SHELVES))
+    assert {f.stem for f in nbs} >= {'index', 'glossary'} and all(map(on, SHELVES))
 
 @each
 def test_format_and_ids(nb):
@@ -206,7 +206,7 @@ def test_what_is_imported_is_required():
     cfg.read(root/'settings.ini', encoding='utf-8')
     required = {re.split(r'[<>=~!]', o)[0].lower().replace('-', '_') for o in cfg['DEFAULT']['requirements'].split()}
     given = {'sklearn': 'scikit_learn', 'scipy': 'scikit_learn', 'plum': 'fastai', 'fastcore': 'fastai', 'numpy': 'torch', 'PIL': 'fastai', 'tomllib': 'tomli'}    # fastcore is fastai's own base; tomllib came with Python 3.11
-    optional = {'spacy', 'faiss', 'ipywidgets', 'IPython'}
+    optional = {'spacy', 'faiss', 'ipywidgets', 'IPython', 'onnx', 'onnxruntime'}
     used = set()
     for f in (root/'elmo_fastai').rglob('*.py'):
         if f.name == '_modidx.py': continue

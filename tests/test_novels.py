@@ -7,7 +7,7 @@ from hypothesis import given, settings, strategies as st
 from elmo_fastai.text import corpora
 from elmo_fastai.base.errors import CorpusError
 from elmo_fastai.text.books import (
-    BOOKS, _fetch_book, book_sentences, clean_book, english, is_heading, novels, paragraphs,
+    BOOKS, book_file, book_sentences, clean_book, english, is_heading, novels, paragraphs,
     speeches, split_sentences, undo_wikitext, wikitext_sentences)
 from elmo_fastai.text.named import get_corpus
 
@@ -114,22 +114,21 @@ def cache(tmp_path, monkeypatch):
 
 def test_download_is_compared_and_kept(cache, monkeypatch):
     raw, asked = b'It was so.', []
-    class Answer(io.BytesIO): headers = {}
-    def download(request, timeout):
-        asked.append(request.full_url)
-        return Answer(raw)
+    def download(url, timeout):
+        asked.append(url)
+        return io.BytesIO(raw)
     monkeypatch.setattr(corpora, 'urlopen', download)
     b = BOOKS[0]._replace(sha256=sha256(raw).hexdigest(), start='It')
-    with pytest.raises(CorpusError, match='not the text of The Secret Garden'): _fetch_book(BOOKS[0])
+    with pytest.raises(CorpusError, match='not the text of The Secret Garden'): book_file(BOOKS[0])
     assert not list(cache.iterdir())                                       # what is wrong does not get there
-    assert _fetch_book(b).read_bytes() == raw == _fetch_book(b).read_bytes()
+    assert book_file(b).read_bytes() == raw == book_file(b).read_bytes()
     assert len(asked) == 2 and asked[0].startswith('https://') and asked[0].endswith('/corpus/Burnett_Garden_1911.txt')
     assert [o.name for o in cache.iterdir()] == ['Burnett_Garden_1911.txt']
 
 def test_without_a_network(cache, monkeypatch):
     def download(*args, **kwargs): raise OSError('no network here')
     monkeypatch.setattr(corpora, 'urlopen', download)
-    for make in (novels, english, lambda: get_corpus('novels'), lambda: get_corpus('tiny_en')):
+    for make in (novels, english, lambda: get_corpus('novels'), lambda: get_corpus('english')):
         with pytest.raises(CorpusError, match=r"(?s)can't download .*no network here.*novels\(path=.*ELMO_FASTAI_DATA"): make()
 
 # ---- plays and Wikipedia
@@ -161,13 +160,13 @@ def test_english_from_a_local_copy(tmp_path, monkeypatch):
     for k in ('train', 'valid', 'test'): (tmp_path/'wikitext-2'/f'{k}.txt').write_text(f' = Ship = \n\n The {k} ship sailed <unk> away . \n')
     with pytest.raises(CorpusError, match='not the text'): english(tmp_path)
     c = english(tmp_path, check=False)
-    assert list(c.splits) == ['train', 'valid', 'plays', 'wiki'] and c.name == 'tiny_en'
+    assert list(c.splits) == ['train', 'valid', 'plays', 'wiki'] and c.name == 'english'
     assert c.splits['wiki'] == ['The valid ship sailed <unk> away.']
     plays = [s for s in c.train if 'speech' in s] + c.splits['plays']
     assert plays == [f'This is speech {i}.' for i in range(100)] and 8 <= len(c.splits['plays']) <= 12
     assert len(c.valid) == 4 and c.train[-1] == 'The train ship sailed <unk> away.'
     monkeypatch.setenv('ELMO_FASTAI_DATA', str(tmp_path))
-    assert get_corpus('tiny_en', check=False).splits == c.splits == get_corpus('tiny_en', data=tmp_path, check=False).splits
+    assert get_corpus('english', check=False).splits == c.splits == get_corpus('english', data=tmp_path, check=False).splits
     assert not [s for s in english(tmp_path, max_unk=0, check=False).train if '<unk>' in s]
 
 # ---- the real texts

@@ -27,7 +27,7 @@ def imports(file, deferred=True):
 
 @each
 def test_no_development_tool_is_imported(name):
-    assert not {o.split('.')[0] for o in imports(file_of(name), deferred=name != 'studies.pictures')} & TOOLS    # its slider needs Jupyter
+    assert not {o.split('.')[0] for o in imports(file_of(name))} & TOOLS
 
 def test_every_module_without_the_tools():
     "Each module by itself in a new process in which the development tools can't be imported; with no network and no display"

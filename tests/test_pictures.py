@@ -1,20 +1,15 @@
-"Pictures of the inside: what is drawn is what is there; gates step by step; sliders where somebody is; changed words"
-import sys, types
+"Pictures of the inside: what is drawn is what is there; gates step by step; changed words"
 import matplotlib
 matplotlib.use('agg')
 import matplotlib.pyplot as plt, numpy as np, pytest, torch
 from hypothesis import given, settings, strategies as st
 from torch import nn
 
-from elmo_fastai.studies import pictures as module
 from elmo_fastai.base.errors import CorpusError
 from elmo_fastai.text.corpora import toy_corpus
 from elmo_fastai.nn.bilm import BiLM, BiLMConfig, sentence_chars
 from elmo_fastai.elmo.module import Elmo, ScalarMix
-from elmo_fastai.tasks.cbow import WordVectors
-from elmo_fastai.studies.pictures import (
-    LinearTagger, change_words, draw_gates, draw_plane, draw_shares, draw_similarity, explore,
-    fit_shares, gates, misspell, robustness, similarity, static_features)
+from elmo_fastai.studies.pictures import change_words, draw_gates, draw_plane, fit_shares, gates, misspell, similarity
 from elmo_fastai.studies.probe import Tokens
 
 @pytest.fixture(autouse=True)
@@ -35,51 +30,26 @@ def made(counts=(20, 15), words=('bank', 'bat'), D=10, seed=0):
 
 # planes
 
-@pytest.mark.parametrize('how', ['pca', 'tsne'])
 @pytest.mark.parametrize('layer', [0, 1, 2])
-def test_planes_have_a_cloud_a_sense(how, layer):
+def test_planes_have_a_cloud_a_sense(layer):
     fig,ax = plt.subplots()
-    draw_plane(ax, made(), 'bank', layer, how)
+    draw_plane(ax, made(), 'bank', layer)
     assert sorted(len(c.get_offsets()) for c in ax.collections) == [15, 20] and 'bank' in ax.get_title() and str(layer) in ax.get_title()
     assert all(np.isfinite(np.asarray(c.get_offsets())).all() for c in ax.collections)
-    if layer == 1 and how == 'pca':
+    if layer == 1:
         a,b = (np.asarray(c.get_offsets())[:, 0] for c in ax.collections)
         assert max(a.min(), b.min()) > min(a.max(), b.max())              # parted by the first component
     fig.canvas.draw()
 
-@pytest.mark.parametrize('tokens,word,kw,why', [(made(), 'cat', {}, "'cat' has 0"), (made((1, 1)), 'bank', {}, 'has 2 occurrences'), (made((2,)*6), 'bank', {}, '6 senses'), (made(), 'bank', dict(how='x'), "how='x'")])
-def test_planes_that_can_not_be(tokens, word, kw, why):
+@pytest.mark.parametrize('tokens,word,why', [(made(), 'cat', "'cat' has 0"), (made((1, 1)), 'bank', 'has 2 occurrences')])
+def test_planes_that_can_not_be(tokens, word, why):
     _,ax = plt.subplots()
-    with pytest.raises(CorpusError, match=why): draw_plane(ax, tokens, word, 1, **kw)
+    with pytest.raises(CorpusError, match=why): draw_plane(ax, tokens, word, 1)
 
-# slider
-
-def test_nobody_is_there_in_a_test(): assert not module.somebody_there()
-
-@pytest.mark.parametrize('live', [None, False])
-def test_without_a_person_a_row_of_pictures(live):
-    seen = []
-    fig = explore(lambda ax, v: seen.append(v), range(4), live=live)
-    assert seen == [0, 1, 2, 3] and len(fig.axes) == 4
-
-def test_a_person_gets_a_slider(monkeypatch):
-    pytest.importorskip('ipywidgets')
-    monkeypatch.setattr(module, 'somebody_there', lambda: True)
-    seen = []
-    w = explore(lambda ax, v: seen.append(v), (1, 5), 'depth')
-    [slider] = [c for c in w.children if hasattr(c, 'options')]
-    slider.value = 5
-    assert slider.description == 'depth' and seen[-1] == 5
-
-def test_without_ipywidgets_a_row_of_pictures(monkeypatch):
-    monkeypatch.setitem(sys.modules, 'ipywidgets', None)
-    assert len(explore(lambda ax, v: None, range(2), live=True).axes) == 2
-
-def test_who_is_there_is_asked_of_the_kernel(monkeypatch):
-    IPython = pytest.importorskip('IPython')
-    for kernel,there in ((types.SimpleNamespace(_allow_stdin=True), True), (types.SimpleNamespace(_allow_stdin=False), False), (None, False)):
-        monkeypatch.setattr(IPython, 'get_ipython', lambda: types.SimpleNamespace(kernel=kernel))
-        assert module.somebody_there() == there
+def test_many_senses_look_different():
+    _,ax = plt.subplots()
+    draw_plane(ax, made((2,)*12), 'bank', 1)
+    assert len({(c.get_facecolor().tobytes(), c.get_paths()[0].vertices.tobytes()) for c in ax.collections}) == 12
 
 # shares
 
@@ -92,11 +62,6 @@ def test_a_task_takes_the_layer_that_knows():
         assert s.argmax() == l and s[l] > .45
     a, b = (fit_shares(made(), 2).shares.detach() for _ in range(2))
     assert torch.equal(a, b)
-    with pytest.raises(CorpusError, match='one label'): fit_shares(made((9,), ('bank',)))
-
-def test_shares_are_drawn():
-    ax = draw_shares(dict(a=ScalarMix(3, shares=(.2, .3, .5)), b=ScalarMix(3)))
-    assert np.allclose([p.get_width() for p in ax.patches], [.2, 1/3, .3, 1/3, .5, 1/3]) and [t.get_text() for t in ax.get_yticklabels()] == ['a', 'b']
 
 # gates
 
@@ -125,7 +90,7 @@ def test_gates_are_those_of_the_steps(layer, direction, kw):
 def test_gates_of_what_has_none():
     elmo = make()
     for kw,why in ((dict(layer=0), 'no gates'), (dict(layer=3), 'LSTM layers are 1 to 2'), (dict(layer=-1), 'layer=-1'), (dict(direction='left'), "'left'")):
-        with pytest.raises(CorpusError, match=why): gates(elmo, 'a b', **kw)
+        with pytest.raises(ValueError, match=why): gates(elmo, 'a b', **kw)
     assert gates(elmo, [])['forget'].shape == (2, 12)
     elmo.train(); gates(elmo, 'a b'); assert elmo.training
     _,ax = plt.subplots()
@@ -139,9 +104,7 @@ def test_similarities_are_cosines():
     assert cos.shape == (3, 2) and list(cos.index) == ['the', 'bank', 'the'] and cos.values[1, 1] == pytest.approx(1, abs=1e-5)
     x, y = elmo.embed(['the bank the', 'a bank'], 2)
     np.testing.assert_allclose(similarity(elmo, 'the bank the', 'a bank').values, (x/np.linalg.norm(x, axis=1, keepdims=True)) @ (y/np.linalg.norm(y, axis=1, keepdims=True)).T, atol=1e-5)
-    fig,ax = plt.subplots(); draw_similarity(ax, cos); fig.canvas.draw()
-    with pytest.raises(CorpusError, match='without tokens'): similarity(elmo, 'a', [])
-    with pytest.raises(CorpusError, match='no layer 9'): similarity(elmo, 'a', 'b', 9)
+    with pytest.raises(ValueError, match='layers=9'): similarity(elmo, 'a', 'b', 9)
 
 # changed words
 
@@ -152,31 +115,21 @@ def test_one_typing_error(word, seed):
     assert got[:1] == word[:1] and abs(len(got) - len(word)) <= 1
     assert (got == word) == (len(word) < 3)
 
-@pytest.mark.parametrize('how', [*module.CHANGES])
+CHANGES = {'typing error': lambda w, tag, rng: misspell(w, rng), 'CAPITALS': lambda w, tag, rng: w.upper()}
+
+@pytest.mark.parametrize('how', CHANGES.values(), ids=CHANGES)
 def test_a_share_of_the_words_is_changed(how):
     data = toy_corpus(n_train=100, n_valid=1, n_test=0, n_unseen=0).gold['train']
     before = [(s.tokens, s.tags) for s in data]
-    n = sum(w.isalpha() for s in data for w in s.tokens)
+    n = sum(w.isalpha() and len(w) > 2 for s in data for w in s.tokens)
     for share in (0, .3, 1):
         after = change_words(data, how, share)
         assert [t for _,t in after] == [t for _,t in before] and [len(s) for s,_ in after] == [len(s) for s,_ in before]
-        changed = sum(a != b for (s,_),(u,_) in zip(before, after) for a,b in zip(s, u))
-        assert changed <= n and (share == 0) == (changed == 0) and (how != 'CAPITALS' or abs(changed/n - share) < .06)
+        changed = sum(a != b for (s,_),(u,_) in zip(before, after) for a,b in zip(s, u) if len(a) > 2)
+        assert abs(changed/n - share) < .06 and (share == 0) == (changed == 0)
     assert all(a == b for (s,_),(u,_) in zip(before, after) for a,b in zip(s, u) if not a.isalpha())
-    assert change_words(data, how, .5) == change_words(data, how, .5) and (how == 'x' or change_words(data, how, .5) != change_words(data, how, .5, seed=1))
+    assert change_words(data, how, .5) == change_words(data, how, .5) != change_words(data, how, .5, seed=1)
 
-def test_changes_that_are_none():
-    with pytest.raises(CorpusError, match="'typing error'"): change_words([(['a'], ['X'])], 'nonsense')
-    with pytest.raises(CorpusError, match='2 tokens and 1'): change_words([(['a', 'b'], ['X'])], 'CAPITALS')
+def test_changes_of_ones_own():
+    with pytest.raises(CorpusError, match='2 tokens and 1'): change_words([(['a', 'b'], ['X'])], CHANGES['CAPITALS'])
     assert change_words([(['ab'], ['X'])], lambda w,t,rng: w+t) == [(['abX'], ['X'])]
-
-def test_words_that_a_table_lacks_cost_a_table():
-    rng = np.random.default_rng(0)
-    words = {w: t for t,ws in dict(A='red blue', B='dog cat', C='runs sits').items() for w in ws.split()}
-    table = WordVectors([*words], rng.normal(size=(6, 8)))
-    data = [([w, 'dog'], [t, 'B']) for w,t in words.items()]*8
-    feats = static_features(table, 1)
-    assert feats([['red', 'zzz'], []])[0].shape == (2, 24) and not feats([['zzz']])[0].any() and feats([['red', 'zzz'], []])[1].shape == (0, 24)
-    np.testing.assert_allclose(feats([['red', 'dog']])[0], [np.concatenate([np.zeros(8), table['red'], table['dog']]), np.concatenate([table['red'], table['dog'], np.zeros(8)])], rtol=1e-6)
-    curve = robustness({'table': LinearTagger(static_features(table, 0)).fit(data)}, data, 'CAPITALS', shares=(0, .5, 1), seeds=1)['table']
-    assert curve[0] == 1 and curve[0] > curve[.5] > curve[1]

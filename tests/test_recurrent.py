@@ -290,25 +290,6 @@ def test_dropout_between_layers_only():
     m.eval()
     assert torch.equal(m(x)[0][1][0], m(x)[0][1][0])
 
-def test_recurrent_dropout_is_one_mask_for_all_steps():
-    torch.manual_seed(0)
-    lstm, x = nn.LSTM(4, 6, batch_first=True), torch.randn(2, 5, 4)
-    torch.manual_seed(1); y = lstm_loop(lstm, x, h_drop=.5)[0]
-    torch.manual_seed(1); mask = LockedDropout(.5)(torch.ones(2, 1, 6))[:,0]
-    h = c = torch.zeros(2, 6)
-    for t in range(5):
-        h,c = nn.LSTMCell.forward(_cell(lstm), x[:,t], (h*mask, c))
-        torch.testing.assert_close(y[:,t], h)
-    m = stack(h_dropout=.5)
-    plain = stack()
-    assert torch.equal(m(x)[0][1][0], plain(x)[0][1][0])          # in evaluation: nothing, and the fast path
-    assert not torch.equal(m.train()(x)[0][1][0], plain(x)[0][1][0])
-
-def _cell(lstm):
-    cell = nn.LSTMCell(lstm.input_size, lstm.hidden_size)
-    cell.load_state_dict({k[:-3]: v for k,v in lstm.state_dict().items()})
-    return cell
-
 def test_start_and_parameters():
     m = BiLSTMStack(4, 7)
     for l in [*m.fwd, *m.bwd]:
@@ -318,7 +299,7 @@ def test_start_and_parameters():
 
 def test_equal_seeds_equal_runs():
     def run():
-        m = stack(seed=5, dropout=.3, h_dropout=.2).train()
+        m = stack(seed=5, dropout=.3).train()
         y = torch.cat(m(*batch())[0][-1], -1); y.sum().backward()
         return [y, *(p.grad for p in m.parameters() if p.requires_grad)]
     assert all(torch.equal(a, b) for a,b in zip(run(), run()))
@@ -336,6 +317,19 @@ def test_compile():
     compiled = torch.compile(m, backend='eager')
     for a,b in zip(m(x, mask)[0], compiled(x, mask)[0]):
         for y,z in zip(a, b): torch.testing.assert_close(y, z)
+
+@pytest.mark.parametrize('kw', [{}, dict(hidden_dim=7, cell_clip=.2, proj_clip=.1)], ids=str)
+def test_export_with_a_state(kw):
+    "Of each row the state after its last word is carried"
+    m, (x, mask) = stack(**kw).eval(), batch()
+    b, t = map(torch.export.Dim, 'bt')
+    state = tuple(torch.randn_like(o) for o in m.init_state(len(x)))
+    shapes = {0: b, 1: t}, {0: b, 1: t}, ({2: b}, {2: b})
+    graph = torch.export.export(m, (x, mask, state), dynamic_shapes=shapes).module()
+    x, mask = (torch.cat([o, o.flip(1)]) for o in (x, mask))
+    state = tuple(torch.cat([o, o], 2) for o in state)
+    want, got = m(x, mask, state), graph(x, mask, state)
+    for a,b in zip([*sum(want[0], ()), *want[1]], [*sum(got[0], ()), *got[1]]): torch.testing.assert_close(a, b)
 
 def test_no_remark_about_projections():
     "PyTorch's, that its CPU library has no LSTM with projections; nobody's filters, registries and random numbers are touched"

@@ -115,7 +115,7 @@ def write_c4(folder, docs, n_files=3, held=None):
     return folder
 
 DOCS = [f'doc {i}\n\nsecond line of {i}' for i in range(100)]
-KW = dict(n_train=50, n_valid=10, n_test=5, size=8, progress=False)
+KW = dict(n_train=50, n_valid=10, n_test=5, size=8)
 
 def lines(docs): return [o for d in docs for o in lines_of(d)]
 
@@ -144,14 +144,14 @@ def test_c4_from_other_files(ext, tmp_path, monkeypatch):
     if ext == '.parquet': pd.DataFrame({'text': rows}).to_parquet(f)
     else: f.write_bytes(gzip.compress(raw) if ext.endswith('.gz') else raw)
     monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path/'cache'))
-    c = c4(tmp_path/'d', 10, 2, 2, progress=False)
+    c = c4(tmp_path/'d', 10, 2, 2)
     assert list(c.train) == rows[4:14] and list(c.valid) == rows[:2]
     assert [o.name[:3] for o in (tmp_path/'cache'/'elmo_fastai').iterdir()] == ['c4-']
 
 def test_c4_under_the_data_folder(tmp_path, monkeypatch):
     write_c4(tmp_path/'c4'/'en', DOCS)
     monkeypatch.setenv('ELMO_FASTAI_DATA', str(tmp_path)); monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path/'cache'))
-    assert c4(n_train=5, n_valid=1, n_test=1, progress=False).documents['train'] == 5
+    assert c4(n_train=5, n_valid=1, n_test=1).documents['train'] == 5
 
 def test_c4_wrong_files(tmp_path):
     with pytest.raises(CorpusError, match='no file or folder'): c4(tmp_path/'nowhere')
@@ -193,11 +193,11 @@ def test_killed_between_parts(tmp_path):
     d = write_c4(tmp_path/'c4', DOCS)
     code = f"""if True:
         import os, elmo_fastai.text.tables as r
-        save = r._Part.save
-        def dies(self, folder, state):
+        save = r._save_part
+        def dies(folder, *args):
             if folder.name == '000003' and folder.parent.name == 'train': os._exit(9)
-            save(self, folder, state)
-        r._Part.save = dies
+            save(folder, *args)
+        r._save_part = dies
         r.c4({str(d)!r}, folder={str(tmp_path/'kept')!r}, **{KW!r})"""
     assert subprocess.run([sys.executable, '-c', code], env={**os.environ, 'PYTHONPATH': str(Path(__file__).parent.parent)}).returncode == 9
     (tmp_path/'kept'/'train'/'.000003-x77').mkdir()
@@ -207,29 +207,22 @@ def test_killed_between_parts(tmp_path):
 
 def test_documents_without_text_are_counted(tmp_path):
     docs = ['a\n\n', ' \n', 'z', None, 'b\0', 'c', '', 'd', 'e\nf', 'g']
-    c = stream_corpus(D(docs), tmp_path/'kept', 6, 1, 2, size=2, progress=False)
+    c = stream_corpus(D(docs), tmp_path/'kept', 6, 1, 2, size=2)
     assert {k: list(v) for k,v in c.splits.items()} == dict(train=['c', 'd', 'e', 'f'], valid=['a'], test=['z'])
     assert c.skipped == {'documents without text': 3, 'documents that are no text': 1} and c.documents == dict(train=6, valid=1, test=2)
 
 def test_too_few_documents(tmp_path):
     for n_valid,n_test,part in ((10, 5, 'test'), (3, 2, 'train')):
         with pytest.raises(CorpusError, match=f'none is left for .*{part} after n_valid={n_valid} and n_test={n_test}'):
-            stream_corpus(D(['a']*5), tmp_path/part, 6, n_valid, n_test, size=2, progress=False)
+            stream_corpus(D(['a']*5), tmp_path/part, 6, n_valid, n_test, size=2)
     with pytest.raises(CorpusError, match="n_valid must be a whole number of documents from 1 up, not 0"): stream_corpus(D(['a']), tmp_path/'x', 1, 0, 1)
 
 def test_a_folder_keeps_its_settings(tmp_path):
-    kw = dict(size=2, progress=False)
+    kw = dict(size=2)
     stream_corpus(D(LINES), tmp_path/'kept', 6, 1, 2, name='a', **kw)
     with pytest.raises(CorpusError, match="begun with n_held=3, now n_held=4.*another folder"): stream_corpus(D(LINES), tmp_path/'kept', 6, 2, 2, name='a', **kw)
     with pytest.raises(CorpusError, match="begun with name='a', now name='b'"): stream_corpus(D(LINES), tmp_path/'kept', 6, 1, 2, name='b', **kw)
     with pytest.raises(CorpusError, match="begun with separate=False, now separate=True"): stream_corpus(D(LINES), tmp_path/'kept', 6, 1, 2, D(LINES), name='a', **kw)
-
-def test_progress_is_shown(tmp_path, capsys):
-    stream_corpus(D(LINES), tmp_path/'kept', 20, 2, 2, size=5, progress=True)
-    assert '20/20' in capsys.readouterr().err
-    stream_corpus(D(LINES), tmp_path/'other', 20, 2, 2, size=5)
-    assert capsys.readouterr().err == '' # not a terminal
-    assert not datasets.are_progress_bars_disabled()
 
 def test_memory_stays_when_the_stream_grows(tmp_path):
     "Six times the documents, far less than six times the peak, in writing and in reading"
@@ -237,7 +230,7 @@ def test_memory_stays_when_the_stream_grows(tmp_path):
     def peak(n):
         def stream(): return datasets.IterableDataset.from_generator(lambda: (dict(text=f'document {i} ' + 'word '*50) for i in range(n)))
         tracemalloc.start()
-        c = stream_corpus(stream, tmp_path/str(n), n-10, 5, 5, size=300, progress=False)
+        c = stream_corpus(stream, tmp_path/str(n), n-10, 5, 5, size=300)
         assert sum(1 for _ in c.train) == n-10
         p = tracemalloc.get_traced_memory()[1]; tracemalloc.stop()
         return p
@@ -249,8 +242,6 @@ def test_memory_stays_when_the_stream_grows(tmp_path):
 def test_tables_without_text(tmp_path):
     for f in (lambda: table_corpus(pd.DataFrame()), lambda: text_column([])):
         with pytest.raises(CorpusError, match='has no columns'): f()
-    for n in (0, -1, 1.5):
-        with pytest.raises(CorpusError, match=f'n_rows must be a whole number of rows from 1 up, not {n}'): table_corpus(pd.DataFrame({'text': ['a']*5}), n_rows=n)
     assert table_corpus([{'text': 'a'}, None, {'text': 'b'}, {'text': 'c'}]).skipped == {'missing rows': 1}
     with pytest.raises(CorpusError, match='stream_corpus'): DiskLines(D(LINES).to_iterable_dataset())
 
@@ -263,12 +254,12 @@ def test_stream_corpus_refuses_before_it_begins(tmp_path):
     with pytest.raises(CorpusError, match="can't keep documents in"): stream_corpus(D(LINES), tmp_path/'file', 6, 1, 2)
 
 def test_a_wrong_column_does_not_spoil_the_folder(tmp_path):
-    kw = dict(n_train=6, n_valid=1, n_test=2, size=2, progress=False)
+    kw = dict(n_train=6, n_valid=1, n_test=2, size=2)
     with pytest.raises(CorpusError, match="no column 'body'"): stream_corpus(D(LINES), tmp_path/'kept', text_col='body', **kw)
     assert stream_corpus(D(LINES), tmp_path/'kept', **kw).documents['train'] == 6
 
 def test_damaged_notes_are_named(tmp_path):
-    kw = dict(n_train=6, n_valid=1, n_test=2, size=2, progress=False)
+    kw = dict(n_train=6, n_valid=1, n_test=2, size=2)
     want = stream_corpus(D(LINES), tmp_path/'kept', **kw)
     note = tmp_path/'kept'/'train'/'000001'/'note.json'; note.write_text('{"end": ')
     with pytest.raises(CorpusError, match="note.json' is damaged.*delete the folder '.*train'"): stream_corpus(D(LINES), tmp_path/'kept', **kw)
@@ -342,10 +333,7 @@ def test_tables_in_another_encoding(tmp_path, ext):
         f.write_bytes(raw.encode(encoding))
         assert get_corpus(f, encoding=encoding).splits == dict(train=['é'], valid=['è'], test=['ê'])
         with pytest.raises(CorpusError, match=f"t{ext}.*encoding='"): get_corpus(f)
-    with pytest.raises(CorpusError, match="no encoding 'klingon'"): get_corpus(f, encoding='klingon')
-
-def test_parquet_has_no_encoding(tmp_path):
-    with pytest.raises(CorpusError, match="t.parquet': it knows its own encoding"): get_corpus(save_table(tmp_path, 't.parquet', LINES, 'text'), encoding='latin-1')
+    with pytest.raises(CorpusError, match="t.* unknown encoding: klingon"): get_corpus(f, encoding='klingon')
 
 @pytest.fixture
 def saved(tmp_path):

@@ -10,7 +10,7 @@ from elmo_fastai.base.processes import (
     add_up, from_main, gather, is_main, main_first, main_says, n_processes, own_device, rank)
 from elmo_fastai.nn.charcnn import TokenNorm
 from elmo_fastai.data.buffered import BufferedDataLoader
-from elmo_fastai.train.distributed import OwnRows, SharedTokenNorm, several_processes, shard_lines
+from elmo_fastai.train.distributed import OwnRows, several_processes, shard_lines
 from elmo_fastai.train.learner import bilm_learner
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -19,7 +19,7 @@ import two_processes as job
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = ['epoch', 'train_loss', 'valid_loss', 'perplexity_fwd', 'perplexity_bwd', 'time']
 
-def launch(folder, *args, n=2, timeout=120):
+def launch(folder, *args, n=2, timeout=600):
     env = {**os.environ, 'OMP_NUM_THREADS': '1', 'PYTHONPATH': os.pathsep.join([str(ROOT), *filter(None, [os.environ.get('PYTHONPATH')])])}
     cmd = [sys.executable, '-m', 'torch.distributed.run', '--standalone', '--nproc-per-node', str(n), str(ROOT/'tests'/'two_processes.py'), str(folder), *args]
     return subprocess.run(cmd, env=env, capture_output=True, text=True, timeout=timeout)
@@ -146,13 +146,23 @@ def test_a_batch_smaller_than_the_processes(monkeypatch):
     monkeypatch.setattr(scale, 'from_main', lambda f: f())
     dl = BufferedDataLoader(['a b c']*20, tokenizer='space', bs=3, device='cpu')
     with pytest.raises(ValueError, match='3 rows.*4 processes'):
-        with scale.dealt(dl): pass
+        with scale._dealt(dl): pass
 
-def test_shared_norm_has_the_same_state():
-    a = TokenNorm(8)
-    names = list(a.state_dict())
-    a.__class__ = SharedTokenNorm
-    assert list(a.state_dict()) == names
-    a.eval()
-    x = torch.randn(5, 8)
-    assert torch.equal(a(x), TokenNorm(8).eval()(x))
+def test_statistics_of_two_halves_are_those_of_the_whole():
+    "Each half asks for the sums of both: the same vectors, statistics and gradients as in one piece"
+    torch.manual_seed(0)
+    x, counts, up = torch.randn(9, 4).double(), torch.randint(1, 4, (9,)), torch.randn(9, 4).double()
+    def new(): return TokenNorm(4).double().train()
+    whole, halves, parts = new(), [new(), new()], [slice(0, 5), slice(5, 9)]
+    xs = [x.clone().requires_grad_() for _ in range(2)]
+    y = whole(xs[0], counts)
+    share = counts.double()/counts.sum()
+    mean = (share[:, None]*xs[1]).sum(0)
+    sums = [counts.sum().double(), mean, (share[:, None]*(xs[1] - mean)**2).sum(0)]
+    for m in halves: m.total = lambda part, of=iter(sums): next(of)
+    z = torch.cat([m(xs[1][p], counts[p]) for m,p in zip(halves, parts)])
+    for a,b in ((y, z), *zip(torch.autograd.grad((y*up).sum(), xs[0]), torch.autograd.grad((z*up).sum(), xs[1]))): torch.testing.assert_close(a, b)
+    for m in halves:
+        for a,b in zip(whole.buffers(), m.buffers(), strict=True): torch.testing.assert_close(a, b)
+        del m.total
+    assert torch.equal(halves[0].total(x), x) and list(halves[0].state_dict()) == list(new().state_dict())

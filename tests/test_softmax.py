@@ -258,9 +258,6 @@ def test_targets_that_are_no_words(kind, train):
     m, (h, y) = head(kind).train(train), states(3)
     for bad in (-1, 50, 10**9):
         with pytest.raises(ValueError, match=rf'Target {bad} is outside 0 to 49'): m.nll(h, torch.tensor([0, bad, 1]))
-    with pytest.raises(TypeError, match='whole'): m.nll(h, y.float())
-    with pytest.raises(ValueError, match='states'): m.nll(h, y[:2])
-    with pytest.raises(ValueError, match='states'): m.nll(h[None], y[None])
     assert m.nll(h[:0], y[:0]).shape == (0,)
 
 # number formats

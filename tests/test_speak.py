@@ -8,7 +8,7 @@ from elmo_fastai.text.tokens import ByteCharVocab, SPECIALS, WordVocab
 from elmo_fastai.nn.bilm import BiLM, BiLMConfig, evaluate, sentence_chars
 from elmo_fastai.data.batches import SentenceDataLoader
 from elmo_fastai.data.encoded import EncodedText, TokenTypes
-from elmo_fastai.train.speak import Surprise, choose, draw_surprise, fill, generate, score
+from elmo_fastai.train.speak import Surprise, choose, fill, generate, score
 
 CFG = BiLMConfig('test', char_dim=4, filters=((1,6),(2,6),(3,6)), proj_dim=20, hidden_dim=20, dropout=0.3)
 SHAPES = dict(plain=CFG, projected=replace(CFG, hidden_dim=24), clipped=replace(CFG, hidden_dim=24, cell_clip=.2, proj_clip=.1),
@@ -78,11 +78,6 @@ def test_the_view_escapes_and_degrades():
     page = Surprise(s)._repr_html_()
     assert '<script>' not in page and '&lt;script&gt;' in page and page.count('<span') == 6
     assert repr(Surprise(s)) == repr(s) and 'the (' in repr(s)
-    import matplotlib; matplotlib.use('agg')
-    import matplotlib.pyplot as plt
-    fig, ax = plt.subplots(); draw_surprise(ax, s); fig.canvas.draw()
-    assert len(ax.patches) == 6 and sum(p.get_height() > 0 for p in ax.patches) == 3
-    plt.close(fig)
 
 def test_models_are_left_as_they_were():
     m = make().train()
@@ -161,9 +156,8 @@ def test_prompts_are_not_changed():
     generate(make(), VOCAB, CHARS, [prompt], 3, end=False)
     assert prompt == ['the', 'old']
 
-@pytest.mark.parametrize('kw', [dict(direction='up'), dict(temperature=-1), dict(temperature=math.nan), dict(temperature=math.inf), dict(n_words=-1), dict(top_k=0),
-                                dict(top_p=0), dict(top_p=1.5), dict(top_p=math.nan), dict(temperature=None), dict(temperature='1'), dict(n_words=2.5),
-                                dict(n_words=None), dict(n_words=math.inf), dict(top_k=1.5), dict(top_k=-1), dict(direction=None)], ids=str)
+@pytest.mark.parametrize('kw', [dict(direction='up'), dict(temperature=-1), dict(temperature=math.nan), dict(temperature=math.inf), dict(top_k=0),
+                                dict(top_p=0), dict(top_p=1.5), dict(top_p=math.nan), dict(temperature=None), dict(temperature='1'), dict(top_k=-1), dict(direction=None)], ids=str)
 def test_what_cannot_be_asked(kw):
     with pytest.raises(ValueError, match=next(iter(kw))): generate(make(), VOCAB, CHARS, 'the', **kw)
 

@@ -6,6 +6,7 @@ import numpy as np, pandas as pd, pytest, torch, torch.nn.functional as F
 from hypothesis import given, settings, strategies as st
 from torch import nn
 from fastai.basics import load_learner, Learner
+import fastai.callback.all # it adds `fit_one_cycle` and `no_bar` to Learner
 from fastai.interpret import ClassificationInterpretation, Interpretation
 from fastai.torch_core import set_seed
 
@@ -13,13 +14,13 @@ from elmo_fastai.base.errors import CorpusError, ModelFileError
 from elmo_fastai.text.corpora import Corpus, Sentence, toy_corpus, ud_ewt
 from elmo_fastai.text.tokens import ByteCharVocab
 from elmo_fastai.nn.bilm import BiLM, BiLMConfig
-from elmo_fastai.data.loaders import ElmoDataLoaders
 from elmo_fastai.data.tagged import CommonestTag, IGNORE, TagDataLoaders, read_conll, read_tagged
 from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.tasks.cbow import WordVectors, interval
 from elmo_fastai.tasks.classify import LayerCache
 from elmo_fastai.tasks.tag import SpanF1, TagLoss, TaskLSTM, TokenMean, elmo_tagger_learner
-from elmo_fastai.studies.curves import curve_table, learning_curve, plot_curve, subset
+from elmo_fastai.studies.curves import (
+    curve_table, learning_curve, plot_curve, subset, train_tagger)
 
 DATA = [Path(o)/'ud-ewt' for o in (os.environ.get('ELMO_FASTAI_DATA'), Path(__file__).resolve().parents[2]/'shared'/'data') if o]
 EWT = next((o for o in DATA if o.is_dir()), None)
@@ -160,7 +161,7 @@ def test_missing_and_empty_rows_are_counted():
     ([(['a', 'b'], ['X'])], 'row 0: 2 tokens and 1 tags'), ([(['a'], ['X']), ([], ['X'])], 'row 1: 0 tokens and 1 tags'),
     (pd.DataFrame(dict(tokens=['a', 'b c'], tags=['X', 'X']), index=[7, 9]), 'the table, row 9: 2 tokens and 1 tags'),
     ([(['a', 5], ['X', 'Y'])], '5 is no token'), ([(['a', ' '], ['X', 'Y'])], "' ' is no token"), ([(['a\0'], ['X'])], 'NUL'),
-    ([('a', 'X', 'Y')], 'expected (tokens, tags)'), ([3], 'expected (tokens, tags)'), ([], 'no tagged sentence'),
+    ([('a', 'X', 'Y')], 'expected (tokens, tags)'), ([3], 'expected (tokens, tags)'), ([], 'the list of rows is empty'), ([([], [])], 'no tagged sentence'),
     (pd.DataFrame(dict(tokens=["['a' 'b']"], tags=["['X' 'Y']"])), 'printed array'),
     (pd.DataFrame(dict(a=['x'])), "there is no column 'tokens' or 'words'"), (pd.DataFrame(dict(tokens=['x'])), "there is no column 'tags' or 'upos'")])
 def test_errors_name_the_row(data, says):
@@ -211,7 +212,7 @@ def test_nothing_to_tag(dls):
         with pytest.raises(CorpusError, match='sentence 1 has no tokens'): dls.test_dl(['a', o])
     with pytest.raises(TypeError, match='put it into a list'): dls.test_dl('a text')
     with pytest.raises(TypeError, match='Sentence 0 is int 3'): dls.test_dl([3])
-    with pytest.raises(CorpusError): dls.test_dl([])
+    with pytest.raises(CorpusError, match='no sentence to tag'): dls.test_dl([])
 
 def test_tags_of_the_validation_part_are_known(corpus):
     s = [(['a'], ['X']), (['b'], ['Y'])]
@@ -265,7 +266,7 @@ def test_the_cache_gives_elmos_layers(dls, lm):
             layers, mask = cache(elmo, x)
             expected, emask = elmo.layers(x)
             assert torch.equal(mask, emask) and all(torch.allclose(a, b, atol=1e-6) for a,b in zip(layers, expected))
-    assert len(cache) <= len(dls.train.text)
+    assert len(cache.rows) <= len(dls.train.text)
 
 def test_the_cache_asks_once(dls, lm, monkeypatch):
     asked = []
@@ -274,7 +275,7 @@ def test_the_cache_asks_once(dls, lm, monkeypatch):
     learn = elmo_tagger_learner(dls, lm, hidden=4)
     fit(learn, 3)
     different = len({tuple(s.tokens) for dl in dls for s in dl.text.items})
-    assert sum(asked) == different == len(learn.model.cache)
+    assert sum(asked) == different == len(learn.model.cache.rows)
 
 def test_training_is_the_same_with_and_without(corpus, lm):
     def run(cache):
@@ -308,7 +309,7 @@ def test_two_bilms_share_a_cache_without_harm(dls):
 def test_a_small_cache_is_only_slower(dls, lm):
     elmo, cache = Elmo(lm).eval(), LayerCache(mb=0)
     x = dls.valid.one_batch()[0]
-    assert all(torch.allclose(a, b, atol=1e-6) for a,b in zip(cache(elmo, x)[0], elmo.layers(x)[0])) and len(cache) == 0
+    assert all(torch.allclose(a, b, atol=1e-6) for a,b in zip(cache(elmo, x)[0], elmo.layers(x)[0])) and len(cache.rows) == 0
 
 def test_an_open_bilm_is_trained(dls, lm):
     learn = elmo_tagger_learner(dls, lm, hidden=4)
@@ -376,7 +377,7 @@ def test_bio_tags_get_span_f1(lm):
 # what does not fit
 
 @pytest.mark.parametrize('kw,error,says', [
-    (dict(where='inside'), ValueError, "where='inside': take one of None, 'input'"), (dict(layers='top'), ValueError, "layers='top'"), (dict(layers=3), ValueError, 'from 0 to 2'),
+    (dict(where='inside'), ValueError, "where='inside': take None, 'input', 'output' or 'both'"), (dict(layers='top'), ValueError, "layers='top'"), (dict(layers=3), ValueError, 'from 0 to 2'),
     (dict(layers=-1), ValueError, 'layers=-1'), (dict(where=None, words=0), ValueError, 'Without ELMo the tagger needs'), (dict(where='output', words=0), ValueError, 'to read'),
     (dict(elmo=None), TypeError, 'say where=None'), (dict(elmo=nn.Linear(2, 2)), TypeError, 'got Linear'), (dict(elmo='no/such/folder here'), ModelFileError, 'There is no folder')])
 def test_settings_that_can_not_be(dls, lm, kw, error, says):
@@ -390,15 +391,13 @@ def test_a_backbone_that_reads_other_characters(dls, corpus):
     fine = TagDataLoaders.from_corpus(corpus, char_vocab=ByteCharVocab(20), device='cpu')
     assert quiet(l := elmo_tagger_learner(fine, short, hidden=4), l.validate)[0] > 0
 
-def test_other_loaders(lm, corpus):
-    with pytest.raises(TypeError, match='TagDataLoaders'): elmo_tagger_learner(ElmoDataLoaders.from_corpus(corpus, device='cpu'), lm)
-
 def test_single_layers_are_single(dls, lm):
     x = dls.valid.one_batch()[0]
     for layers,l in (('last', 2), ('first', 1), (0, 0)):
-        learn = elmo_tagger_learner(dls, lm, layers=layers, norm=None)
+        learn = elmo_tagger_learner(dls, lm, layers=layers)
         elmo = learn.model.elmo.eval()
-        assert torch.allclose(elmo(x)[0][0], elmo.layers(x)[0][l], atol=1e-6)
+        alone = elmo.layers(x)[0][l]
+        assert torch.allclose(elmo(x)[0][0], F.layer_norm(alone, alone.shape[-1:]), atol=1e-5)
         fit(learn)
         assert elmo.mixes[0].shares[l] > 1 - 1e-6
     equal = elmo_tagger_learner(dls, lm, layers='equal').model.elmo
@@ -418,9 +417,8 @@ def learn(corpus, lm):
 
 def test_predict(learn):
     tags, ids, p = learn.predict('they play near the bank .')
-    assert len(tags) == 6 and p.shape == (6, len(learn.labels)) and torch.equal(p.argmax(-1), ids) and torch.allclose(p.sum(-1), torch.ones(6))
+    assert len(tags) == 6 and p.shape == (6, len(learn.dls.labels)) and torch.equal(p.argmax(-1), ids) and torch.allclose(p.sum(-1), torch.ones(6))
     assert learn.predict(['they', 'play', 'near', 'the', 'bank', '.'])[0] == tags
-    assert learn.predict('they play near the bank .', with_input=True)[0] == ['they', 'play', 'near', 'the', 'bank', '.']
     assert [[t for _,t in o] for o in learn.tag(['the', 'they play near the bank .'])][1] == tags
     for o in ('', [], ' \n'):
         with pytest.raises(CorpusError, match='no tokens'): learn.predict(o)
@@ -430,11 +428,11 @@ def test_get_preds_is_in_the_order_of_the_data(learn, corpus):
     p, y, d, loss = quiet(learn, learn.get_preds, with_decoded=True, with_loss=True)
     sents = corpus.gold['valid']
     assert len(p) == len(y) == len(d) == len(loss) == len(sents)
-    for s,row in zip(sents, y): assert [learn.labels[i] for i in row[row >= 0].tolist()] == s.tags
+    for s,row in zip(sents, y): assert [learn.dls.labels[i] for i in row[row >= 0].tolist()] == s.tags
     right = (d == y)[y >= 0].float().mean().item()
     assert math.isclose(right, quiet(learn, learn.validate)[1], abs_tol=1e-6)
     tagged = learn.tag([s.tokens for s in sents])
-    assert all([t for _,t in o] == [learn.labels[i] for i in row[:len(o)].tolist()] for o,row in zip(tagged, d))
+    assert all([t for _,t in o] == [learn.dls.labels[i] for i in row[:len(o)].tolist()] for o,row in zip(tagged, d))
     x, *_ = quiet(learn, learn.get_preds, with_input=True)
     assert x[0].shape[:2] == y.shape and ((x[0][...,0] != 0) == (y >= 0)).all()
 
@@ -446,7 +444,7 @@ def test_valid_loss_is_per_token(learn):
 def shown(monkeypatch):
     "The tables that are displayed"
     tables = []
-    monkeypatch.setattr('elmo_fastai.data.tagged.display_df', tables.append)
+    for o in ('batches', 'tagged'): monkeypatch.setattr(f'elmo_fastai.data.{o}.display_df', tables.append)
     return tables
 
 @pytest.mark.parametrize('cls', [Interpretation, ClassificationInterpretation])
@@ -466,7 +464,7 @@ def test_interpretation(learn, corpus, cls, shown):
 def test_confusion(learn):
     interp = quiet(learn, ClassificationInterpretation.from_learner, learn)
     cm = quiet(learn, interp.confusion_matrix)
-    assert cm.sum() == (quiet(learn, learn.get_preds)[1] >= 0).sum() and cm.shape == (len(learn.labels),)*2
+    assert cm.sum() == (quiet(learn, learn.get_preds)[1] >= 0).sum() and cm.shape == (len(learn.dls.labels),)*2
 
 def test_show(learn, shown):
     df = learn.dls.show_batch(max_n=2, show=False)
@@ -484,7 +482,7 @@ def test_export(learn, tmp_path):
         again = load_learner(tmp_path/'t.pkl')
     text = 'some unhelpful trains left the spring .'
     assert again.predict(text)[0] == learn.predict(text)[0] and torch.equal(again.predict(text)[2], learn.predict(text)[2])
-    assert not again.dls.train.text.items and len(again.model.cache) <= 1
+    assert not again.dls.train.text.items and len(again.model.cache.rows) <= 1
     assert len(learn.dls.train) > 0 and quiet(learn, learn.validate)[0] > 0
 
 def test_save_and_load_weights(learn, corpus, lm, tmp_path):
@@ -496,7 +494,7 @@ def test_save_and_load_weights(learn, corpus, lm, tmp_path):
 
 def test_the_model_can_be_pickled(learn):
     model = pickle.loads(pickle.dumps(learn.model))
-    assert len(model.cache) == 0
+    assert len(model.cache.rows) == 0
 
 def test_lr_find(corpus, lm):
     learn = elmo_tagger_learner(TagDataLoaders.from_corpus(corpus, seed=1, device='cpu', valid_bs=16), lm, hidden=8)
@@ -529,13 +527,18 @@ def test_interval():
     assert interval([1.])[0] == 1 and math.isnan(interval([1.])[1])
 
 def test_a_curve(corpus, lm):
-    said = []
-    df = learning_curve(corpus.gold['train'], corpus.gold['valid'], dict(without=dict(where=None), elmo=dict(elmo=lm, where='input')), (.1, .5), 2,
-                        say=said.append, steps=4, epochs=1, hidden=8, loaders=dict(device='cpu'))
-    assert len(df) == len(said) == 8 and df.score.between(0, 1).all() and set(df.sentences) == {12, 60}
+    df = learning_curve(corpus.gold['train'], corpus.gold['valid'], dict(without=dict(where=None), elmo=dict(elmo=lm, where='input', steps=8)), (.1, .5), 2,
+                        steps=4, epochs=1, hidden=8, device='cpu')
+    assert len(df) == 8 and df.score.between(0, 1).all() and set(df.sentences) == {12, 60}
     t = curve_table(df)
     assert list(t.columns) == ['without', 'elmo', 'elmo − without'] and '±' in t.iloc[0, 0]
+    assert '±' not in curve_table(df[df.seed == 0]).iloc[0, 0]
     assert len(plot_curve(df).lines) >= 2
+
+def test_a_tagger_is_judged_at_its_end(corpus, lm):
+    learn = train_tagger(corpus.gold['train'][:40], corpus.gold['valid'], epochs=3, steps=1, hidden=8, device='cpu')
+    values = learn.recorder.values
+    assert [len(o) for o in values] == [1, 1, 3] and values[-1][2] == pytest.approx(quiet(learn, learn.validate)[1])
 
 def test_commonest_tag():
     table = CommonestTag([Sentence(['a', 'a', 'b', 'c', 'd'], ['X', 'Y', 'Z', 'Z', None]), Sentence(['a'], ['Y'])])

@@ -83,7 +83,7 @@ at  on bank/river | in spring/season!
 @pytest.fixture
 def small(monkeypatch):
     monkeypatch.setattr(toy, 'LEXICON', SMALL)
-    monkeypatch.setattr(toy, 'COMMON', '\n'.join(' '.join(o.split()[:2]) for o in toy.COMMON.strip().splitlines()))
+    monkeypatch.setattr(toy, '_COMMON', '\n'.join(' '.join(o.split()[:2]) for o in toy._COMMON.strip().splitlines()))
 
 STARTS = ['Bare:a:past', 'Passive:b:pres', 'ItSays:a:past', 'There:a:past', 'Is:a:pres', 'Ness:b:past', 'Long:a:sg:pres', 'Ask:b:past', 'Review:0', 'Review:1']
 
@@ -125,7 +125,7 @@ def test_sampled_mean_meets_entropy(gr):
 def test_every_rule_is_used(gr):
     "No alternative of the rule texts is dropped in every scene: that would be a typing error"
     used = {(s, ' '.join(o if isinstance(o, str) else o.form for o in parts)) for s,alts in gr.rules.items() for _,parts in alts}
-    for text in (toy.RULES, toy.SCENE, toy.REVIEW):
+    for text in (toy._RULES, toy._SCENE, toy._REVIEW):
         for line in text.strip().splitlines():
             lhs,rhs = line.split(' -> ')
             for alt in rhs.split(' | '):
@@ -197,7 +197,7 @@ def test_the_sentence_tells_the_sense(gr):
 
 def test_held_out_words(gr, held):
     new = held.vocab - gr.vocab
-    marked = {o.strip('+()').split('/')[0] for o in re.findall(r'\+\S+', toy.LEXICON + toy.COMMON)}
+    marked = {o.strip('+()').split('/')[0] for o in re.findall(r'\+\S+', toy.LEXICON + toy._COMMON)}
     assert gr.vocab < held.vocab and marked <= new and not marked & gr.vocab
     assert 0 < 1 - held.total(lambda w: w.form in gr.vocab) < .5
     assert len({w.tag for w in held.words if w.form in new}) >= 4

@@ -32,13 +32,14 @@ def refuse(reasons, error=CorpusError):
 
 def one_of(name, value, choices):
     "Raise `ValueError` unless `value` is one of `choices`"
-    if value in choices: return
     *first,last = map(repr, choices)
-    raise ValueError(f"{name}={value!r}: take {', '.join(first)} or {last}")
+    require(value in choices, f"{name}={value!r}: take {', '.join(first)} or {last}", ValueError)
 
 @contextmanager
 def as_error(error, what):
     "Whatever goes wrong inside becomes an `error` that begins with `what`"
     try: yield
     except error: raise
-    except Exception as e: raise error(f"{what}: {type(e).__name__}: {str(e)[:300]}") from e
+    except Exception as e:
+        why = f"{type(e).__name__}: {' '.join(str(e).split()):.300}"
+        raise error(f"{what}: {getattr(e, 'strerror', None) or why}") from e

@@ -8,249 +8,167 @@ __all__ = ['ElmoDataLoaders', 'BiLMBlock']
 # %% ../../nbs/library/loaders.ipynb #imports
 import random
 from collections import Counter
+from copy import copy
 import pandas as pd
 from fastai.data.all import DataLoaders, L, TransformBlock, default_device, patch
-from ..base.errors import CorpusError
-from ..text.corpora import Corpus, TEXT_ENDINGS, named_files, split_lines
-from ..text.corpora import text_corpus
+from ..base.errors import one_of, refuse, require
+from ..text.corpora import (
+    Corpus, TEXT_ENDINGS, named_files, split_lines, text_corpus)
 from ..text.tables import DiskLines, parts_of, table_corpus
 from ..text.tokens import WordVocab, get_tokenizer
-from .batches import LOADERS, check_loader_args, valid_loader
+from .batches import LOADERS, check_loader_args, fit_stream
 from .buffered import BufferedDataLoader
 from .encoded import EncodedText, TokenTypes
 from .transforms import ElmoTransform
 
 # %% ../../nbs/library/loaders.ipynb #c062
 def read_split(corpus, split, tok):
-    "Sentences of a split, their gold notes where there are any, and how many lines were blank"
-    lines = corpus.splits.get(split)
-    if not lines:
-        raise CorpusError(f"The split {split!r} of the corpus {corpus.name!r} is missing or empty")
+    "Sentences of a split, their gold notes, and how many lines were blank"
+    lines, what = corpus.splits.get(split), f"The split {split!r} of the corpus {corpus.name!r}"
+    require(lines, f"{what} is missing or empty")
     toks = [tok(o) for o in lines]
     keep = [i for i,o in enumerate(toks) if o]
-    if not keep:
-        raise CorpusError(
-            f"The split {split!r} of the corpus {corpus.name!r} has {len(lines):,} lines and not"
-            " one word"
-        )
-    gold, notes = (getattr(corpus, 'gold', None) or {}).get(split), {}
+    require(keep, f"{what} has {len(lines):,} lines and not one word")
+    gold, notes = (corpus.gold or {}).get(split), {}
     if gold and all(len(g.tokens)==len(t) for g,t in zip(gold, toks)):
-        notes = {
-            a: [getattr(gold[i], a) for i in keep]
-            for a in ('tags', 'senses')
-            if getattr(gold[0], a)
-        }
-    return [toks[i] for i in keep], notes, len(lines)-len(keep)
+        known = [a for a in ('tags', 'senses') if getattr(gold[0], a)]
+        notes = {a: [getattr(gold[i], a) for i in keep] for a in known}
+    return [toks[i] for i in keep], notes, Counter({'blank lines': len(lines)-len(keep)})
 
-# %% ../../nbs/library/loaders.ipynb #d00
-def from_disk(cls, corpus, kind, tokenizer, bs, valid_bs, shuffle, device, path, **kwargs):
-    "`ElmoDataLoaders.from_corpus` for training lines that stay on disk"
-    device, tok = device or default_device(), get_tokenizer(tokenizer or corpus.tokenizer)
-    sents,notes,blank = read_split(corpus, 'valid', tok)
-    if bs is not None: kwargs['bs'] = bs
-    dl = BufferedDataLoader(
-        corpus.train,
-        kind=kind,
-        tokenizer=tok,
-        shuffle=kind != 'stream' if shuffle is None else shuffle,
-        device=device,
-        **kwargs
-    )
-    text = EncodedText(sents, TokenTypes(dl.vocab, dl.char_vocab), dl.max_words, **notes)
-    like = dl._loader(text)
-    if like is None: like = LOADERS[kind](text, **dl.loader_args) # says what is wrong
-    res = cls(dl, valid_loader(like, text, valid_bs), path=path, device=device)
-    res.corpus, res.cuts, res.blank = (
-        corpus,
-        dict(train=dl.cuts, valid=text.cuts),
-        dict(train=dl.skipped['blank lines'], valid=blank),
-    )
-    res.skipped = Counter(corpus.skipped) + dl.skipped + Counter({'blank lines': blank})
-    return res
+# %% ../../nbs/library/loaders.ipynb #c068
+def apart(items, held):
+    "The other items, and those whose numbers are in `held`, both in their old order"
+    held = set(held)
+    return [o for i,o in enumerate(items) if i not in held], [items[i] for i in sorted(held)]
+
+def hold_out(items, pct, seed, what):
+    "Items to train on, and a random share `pct` of them to validate on"
+    n = round(len(items)*pct)
+    require(0 < n < len(items), f"{len(items)} {what} do not split into two with valid_pct={pct}")
+    return apart(items, random.Random(seed).sample(range(len(items)), n))
+
+def _prepared(corpus, tokenizer, pct, seed):
+    "The corpus with this tokenizer, and with lines to validate on"
+    tokenizer, lines = tokenizer or corpus.tokenizer, corpus.train
+    complete = corpus.splits.get('valid') or not hasattr(lines, '__len__')
+    if complete and tokenizer == corpus.tokenizer: return corpus
+    corpus = copy(corpus)
+    corpus.tokenizer = tokenizer
+    if complete: return corpus
+    if isinstance(lines, list): parts = hold_out(lines, pct, seed, f"lines of {corpus.name}")
+    else: parts = split_lines(lines, pct, 0).values()
+    corpus.splits, corpus.gold = dict(zip(('train', 'valid'), parts)), None
+    return corpus
 
 # %% ../../nbs/library/loaders.ipynb #c063
 class ElmoDataLoaders(DataLoaders):
-    """`DataLoaders` for language models and CBOW; `vocab`, `char_vocab` and `types` are there also
-    after an export"""
+    "`DataLoaders` for language models and CBOW"
     @classmethod
     def from_corpus(cls,
-        corpus:Corpus,           # lines of text in the splits 'train' and 'valid'
+        corpus:Corpus,
         kind='sentences',        # 'sentences', 'stream' or 'cbow'
-        bs:int=None,             # sentences, strips or examples a batch; None: the loader's default
-        # the same for validation, None: as in training;
-        valid_bs:int=None,       # a short text gets fewer strips, or a shorter window
-        tokenizer=None,          # a name or function, see `get_tokenizer`; None: the corpus's own
+        bs:int=None,             # sentences, strips or examples; None: the loader's default
+        valid_bs:int=None,       # None: as `bs`; a short text gets fewer
+        tokenizer=None,          # see `get_tokenizer`; None: the corpus's own
         vocab:WordVocab=None,    # None: built from the training split
         char_vocab=None,         # None: `ByteCharVocab()`
-        min_freq:int=1,          # of words in the vocabulary to be built
-        max_vocab:int=None,      # the most entries in it
+        min_freq:int=1, max_vocab:int=None,     # of the vocabulary to be built
         max_words:int=None,      # cut longer sentences; `cuts` counts the loss
-        shuffle:bool=None,       # training in random order; None: yes, but for streams
-        seed:int=None,           # of that order
-        device=None,             # None: fastai's default
-        path='.',                # where a `Learner` saves
-        # of the loader: `seq_len`,
-        **kwargs                 # `stride`, `max_tokens`, `context_size`, …
+        shuffle:bool=None,       # None: yes, but for streams
+        seed:int=None, device=None, path='.',
+        valid_pct:float=0.1,     # share to validate on where no split is for that, at random;
+        split_seed:int=42,       # of lines on disk the last
+        **kwargs                 # of the loader: `seq_len`, `stride`, `max_tokens`, `context_size`
     ):
-        """Tokenise, count words, encode, and cut into batches. Whatever is left out is counted in
-        `skipped`; empty lines by split in `blank`"""
-        if kind not in LOADERS:
-            raise ValueError(f"kind={kind!r}: take one of {', '.join(map(repr, LOADERS))}")
-        if not isinstance(corpus.splits['train'], list): # lines on disk
-            own = dict(
-                vocab=vocab,
-                char_vocab=char_vocab,
-                min_freq=min_freq,
-                max_vocab=max_vocab,
-                max_words=max_words,
-                seed=seed,
-            )
-            return from_disk(
-                cls, corpus, kind, tokenizer, bs, valid_bs, shuffle, device, path, **own, **kwargs
-            )
-        check_loader_args(kwargs)
-        tok, splits = get_tokenizer(tokenizer or corpus.tokenizer), ('train', 'valid')
-        sents,notes,blank = zip(*[read_split(corpus, o, tok) for o in splits])
-        types = TokenTypes(
-            vocab or WordVocab.build([s[:max_words] for s in sents[0]], min_freq, max_vocab),
-            char_vocab,
-        )
-        train,valid = [EncodedText(s, types, max_words, **n) for s,n in zip(sents, notes)]
+        "Tokenise, count words, encode, cut into batches; `skipped` counts what is left out"
+        one_of('kind', kind, LOADERS)
+        corpus = _prepared(corpus, tokenizer, valid_pct, split_seed)
+        tok, device = get_tokenizer(corpus.tokenizer), device or default_device()
+        kwargs |= dict(shuffle=kind != 'stream' if shuffle is None else shuffle, seed=seed)
         if bs is not None: kwargs['bs'] = bs
-        dl = LOADERS[kind](
-            train, shuffle=kind != 'stream' if shuffle is None else shuffle, seed=seed, **kwargs
-        )
-        res = cls(
-            dl, valid_loader(dl, valid, valid_bs), path=path, device=device or default_device()
-        )
-        res.corpus, res.blank, res.cuts = (
-            corpus,
-            dict(zip(splits, blank)),
-            dict(zip(splits, (train.cuts, valid.cuts))),
-        )
-        res.skipped = Counter(corpus.skipped) + Counter({'blank lines': sum(blank)})
+        if isinstance(corpus.train, list):
+            check_loader_args(kwargs)
+            sents,notes,skipped = read_split(corpus, 'train', tok)
+            short = (s[:max_words] for s in sents)
+            vocab = vocab or WordVocab.build(short, min_freq, max_vocab)
+            text = EncodedText(sents, TokenTypes(vocab, char_vocab), max_words, **notes)
+            dl, cuts = LOADERS[kind](text, **kwargs), text.cuts
+        else: # lines on disk
+            dl = BufferedDataLoader(
+                corpus.train, vocab, kind=kind, char_vocab=char_vocab, tokenizer=tok, device=device,
+                max_words=max_words, min_freq=min_freq, max_vocab=max_vocab, **kwargs)
+            kwargs, skipped, cuts = dl.loader_args, dl.skipped, dl.cuts
+        sents,notes,blank = read_split(corpus, 'valid', tok)
+        text = EncodedText(sents, dl.types, max_words, **notes)
+        size = dict(kwargs, shuffle=False, **({} if valid_bs is None else dict(bs=valid_bs)))
+        if kind == 'stream': size = fit_stream(len(text.ids), **size)
+        res = cls(dl, LOADERS[kind](text, **size), path=path, device=device)
+        res.corpus, res.cuts = corpus, dict(train=cuts, valid=text.cuts)
+        res.skipped = Counter(corpus.skipped) + skipped + blank
         return res
 
-    @property
-    def missing(self):
-        return self.skipped['missing rows']
-
-# %% ../../nbs/library/loaders.ipynb #c068
-def _halves(corpus, pct, seed):
-    """The training lines of `corpus` with a random share `pct` of them for validation, both parts
-    in their old order"""
-    lines = corpus.train
-    n = round(len(lines)*pct)
-    if not 0 < n < len(lines):
-        raise CorpusError(
-            f"{len(lines)} lines of {corpus.name} do not split into two with valid_pct={pct}"
-        )
-    held = set(random.Random(seed).sample(range(len(lines)), n))
-    parts = [o for i,o in enumerate(lines) if i not in held], [lines[i] for i in sorted(held)]
-    return Corpus(
-        corpus.name, dict(zip(('train', 'valid'), parts)), corpus.tokenizer, skipped=corpus.skipped
-    )
-
+# %% ../../nbs/library/loaders.ipynb #c068x
 def by_column(df, col):
     "The rows of `df` for training and for validation, where column `col` is true"
-    if col not in df.columns:
-        raise CorpusError(
-            f"there is no column {col!r} among {', '.join(map(repr, df.columns))}: valid_col is one"
-            " of them"
-        )
-    empty = df.index[df[col].isna()]
-    if len(empty):
-        raise CorpusError(
-            f"column {col!r} has no value in row {empty[0]!r}: valid_col is true or false in"
-            " each row"
-        )
+    require(col in df.columns, f"there is no column {col!r} among "
+            f"{', '.join(map(repr, df.columns))}: valid_col is one of them")
+    refuse(f"column {col!r} has no value in row {o!r}: valid_col is true or false in each row"
+           for o in df.index[df[col].isna()])
     held = df[col].astype(bool).values
+    require(held.any(), f"column {col!r} is true in no row: there is none for validation")
     return dict(train=df[~held], valid=df[held])
 
 # %% ../../nbs/library/loaders.ipynb #c069
 @patch(cls_method=True)
 def from_df(cls:ElmoDataLoaders,
-    df:pd.DataFrame,     # a table with a column of texts
-    text_col:str=None,   # its name; None: 'text', 'sentence', 'review' or 'content'
+    df:pd.DataFrame,
+    text_col:str=None,   # None: one of `TEXT_COLUMNS`
     valid_col:str=None,  # a column that is true in the rows for validation; None: random lines
-    valid_pct:float=0.1, # the share of those random lines
-    split_seed:int=42,   # which lines they are
-    tokenizer='words',   # a name or function, see `get_tokenizer`
-    name='table',        # what to call the corpus
-    **kwargs             # further arguments as for `from_corpus`
+    **kwargs             # of `from_corpus`
 ):
-    "From a table; rows without text are left out, and counted in `missing`"
+    "From a table; rows without text are left out, and counted in `skipped`"
     parts = df if valid_col is None else by_column(df, valid_col)
-    corpus = table_corpus(parts, text_col, 0, 0, name, tokenizer)
-    return cls.from_corpus(
-        _halves(corpus, valid_pct, split_seed) if valid_col is None else corpus, **kwargs
-    )
+    return cls.from_corpus(table_corpus(parts, text_col, 0, 0), **kwargs)
 
 # %% ../../nbs/library/loaders.ipynb #c072
 @patch(cls_method=True)
 def from_files(cls:ElmoDataLoaders,
     path,             # a file, a folder, a pattern, or a list of those
     valid=None,       # the same for validation; None: files that are called so, else random lines
-    valid_pct:float=0.1, # the share of those random lines
-    split_seed:int=42, # which lines they are
-    tokenizer='words', # a name or function, see `get_tokenizer`
-    encoding='utf-8',  # of the files
-    **kwargs           # further arguments as for `from_corpus`
+    encoding='utf-8',
+    **kwargs           # of `from_corpus`
 ):
-    """From text files, a sentence or paragraph a line; blank lines are left out, and counted in
-    `skipped`"""
+    "From text files, a sentence or paragraph a line; blank lines are counted in `skipped`"
     path, valid = [list(o) if isinstance(o, L) else o for o in (path, valid)]
     named = valid is None and named_files(path, TEXT_ENDINGS)[0]
-    splits = (None, None) if named else (0 if valid is None else valid, 0)
-    corpus = text_corpus(path, *splits, tokenizer=tokenizer, encoding=encoding)
-    if valid is None and not named: corpus = _halves(corpus, valid_pct, split_seed)
-    return cls.from_corpus(corpus, **kwargs)
+    splits = (None, None) if named else (valid or 0, 0)
+    return cls.from_corpus(text_corpus(path, *splits, encoding=encoding), **kwargs)
 
 # %% ../../nbs/library/loaders.ipynb #c075
 @patch(cls_method=True)
 def from_dataset(cls:ElmoDataLoaders,
-    # `Dataset` or `IterableDataset` of the `datasets` library,
-    dataset,            # or a dictionary of them by split
-    text_col:str=None,  # name of the text column; None: 'text', 'sentence', 'review' or 'content'
-    n_rows:int=None,    # take the first rows only; needed where the data has no length
-    # the share of lines to hold out, where there is no split for validation or test:
-    valid_pct:float=0.1, # random ones; on disk, the last
-    split_seed:int=42,  # which lines they are
-    tokenizer='words',  # a name or function, see `get_tokenizer`
-    name='dataset',     # what to call the corpus
+    dataset,            # of the `datasets` library; or a dictionary by split
+    text_col:str=None,  # None: one of `TEXT_COLUMNS`
+    n_rows:int=None,    # the first ones only; needed where the data has no length
     on_disk:bool=False, # leave the rows of a `Dataset` on disk, a row a line
-    **kwargs            # further arguments as for `from_corpus`
+    **kwargs            # of `from_corpus`
 ):
     "From a data set of the `datasets` library"
     parts = parts_of(dataset)
     if 'valid' not in parts and 'test' in parts: parts['valid'] = parts.pop('test')
-    if on_disk:
-        return cls.from_corpus(
-            _disk_corpus(parts, text_col, n_rows, valid_pct, name, tokenizer), **kwargs
-        )
-    corpus = table_corpus(parts, text_col, 0, 0, name, tokenizer, n_rows)
-    return cls.from_corpus(
-        corpus if 'valid' in parts else _halves(corpus, valid_pct, split_seed), **kwargs
-    )
-
-# %% ../../nbs/library/loaders.ipynb #c076
-def _disk_corpus(parts, text_col, n_rows, valid_pct, name, tokenizer):
-    "A corpus whose lines are the rows of data sets on disk"
-    lines = {k: DiskLines(v, text_col)[:n_rows] for k,v in parts.items() if k != 'test'}
-    if 'valid' not in lines: lines = split_lines(lines['train'], valid_pct, 0)
-    return Corpus(name, {k: v for k,v in lines.items() if k != 'test'}, tokenizer)
+    if not on_disk: corpus = table_corpus(parts, text_col, 0, 0, 'dataset', n_rows=n_rows)
+    else: corpus = Corpus('dataset', {k: DiskLines(v, text_col)[:n_rows] for k,v in parts.items()})
+    return cls.from_corpus(corpus, **kwargs)
 
 # %% ../../nbs/library/loaders.ipynb #c079
 class BiLMBlock(TransformBlock):
-    """`ElmoTransform` for the items, one of our loaders for the batches. An item without words is a
-    sentence without words; one without text an error"""
+    "`ElmoTransform` for the items, one of our loaders for the batches"
     def __init__(self,
         kind='sentences',    # 'sentences', 'stream' or 'cbow'
-        tokenizer='words',   # this and the next five: see `ElmoTransform`
-        vocab=None, char_vocab=None, min_freq=1, max_vocab=None, max_words=None,
+        # as of `ElmoTransform`
+        tokenizer='words', vocab=None, char_vocab=None, min_freq=1, max_vocab=None, max_words=None,
         **kwargs             # of the loader
     ):
-        if kind not in LOADERS:
-            raise ValueError(f"kind={kind!r}: take one of {', '.join(map(repr, LOADERS))}")
+        one_of('kind', kind, LOADERS)
         tfm = ElmoTransform(tokenizer, vocab, char_vocab, min_freq, max_vocab, max_words)
         super().__init__(type_tfms=[tfm], dl_type=LOADERS[kind], dls_kwargs=kwargs)

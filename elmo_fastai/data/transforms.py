@@ -24,19 +24,13 @@ class NumericalizeChars(Transform):
     "Tokens → character ids [T, W]; with no `char_vocab` one is learned from the training items"
     def __init__(self,
         char_vocab=None,  # a `ByteCharVocab` or `CharVocab`; None: learn a `CharVocab`
-        min_freq:int=1,   # of symbols in the one to be learned
-        max_chars:int=50, # W, ids a token, in it
-        n:int=1           # characters a symbol, in it
-    ): store_attr()
+        **kwargs          # of `CharVocab.build`
+    ): store_attr(kwargs=kwargs)
     def setups(self, items):
-        if self.char_vocab is None:
-            self.char_vocab = CharVocab.build(
-                items, self.min_freq, max_chars=self.max_chars, n=self.n
-            )
+        if self.char_vocab is None: self.char_vocab = CharVocab.build(items, **self.kwargs)
 
-    def encodes(self, tokens: list):
+    def encodes(self, tokens:list):
         return TensorChars(torch.from_numpy(self.char_vocab.encode(tokens)))
-
     def decodes(self, chars:TensorChars): return L(self.char_vocab.decode(chars))
 
 # %% ../../nbs/library/transforms.ipynb #c096
@@ -44,7 +38,6 @@ class ElmoTokens(namedtuple('ElmoTokens', 'words chars')):
     "A sentence twice: word ids [T] and character ids [T, W], between `BOS` and `EOS`"
     def __new__(cls, words, chars=None):
         return super().__new__(cls, *(words if chars is None else (words, chars)))
-
     def __repr__(self):
         return f"ElmoTokens(words {list(self.words.shape)}, chars {list(self.chars.shape)})"
 
@@ -52,51 +45,41 @@ class ElmoTokens(namedtuple('ElmoTokens', 'words chars')):
 class ElmoTransform(Transform):
     "Text (or a list of tokens) → `ElmoTokens`, in one pass"
     def __init__(self,
-        tokenizer='words',   # a name or a function, see `get_tokenizer`
-        vocab=None,          # a `WordVocab`; None: built from the training items
-        char_vocab=None,     # a `CharVocab`; None: `ByteCharVocab()`
-        min_freq:int=1,      # of words in the vocabulary to be built
-        max_vocab:int=None,  # the most entries in it
+        tokenizer='words',   # see `get_tokenizer`
+        vocab=None,          # None: built from the training items
+        char_vocab=None,     # None: `ByteCharVocab()`
+        min_freq:int=1, max_vocab:int=None,    # of the vocabulary to be built
         max_words:int=None   # cut longer sentences; `lost` counts the words that it cost
     ):
         store_attr('vocab,min_freq,max_vocab,max_words')
-        self.tokenizer, self.char_vocab, self.lost = (
-            get_tokenizer(tokenizer),
-            char_vocab or ByteCharVocab(),
-            0,
-        )
+        self.tokenizer, self.lost = get_tokenizer(tokenizer), 0
+        self.char_vocab = char_vocab or ByteCharVocab()
 
     def tokens(self, o, where='this item'):
         if isinstance(o, (list, tuple, L)): return list(o)
-        if is_missing(o):
-            raise CorpusError(
-                f"{where} has no text but {o!r}: leave such rows out first, as df.dropna() does"
-            )
+        if is_missing(o): raise CorpusError(
+            f"{where} has no text but {o!r}: leave such rows out first, as df.dropna() does")
         return self.tokenizer(check_text(o, where))
 
-    def setups(self, items):
-        if self.vocab is None:
-            self.vocab = WordVocab.build(
-                (o[: self.max_words] for o in self.all_tokens(items)), self.min_freq, self.max_vocab
-            )
-    def all_tokens(self, items, rows=None):
+    def all_tokens(self, items, rows):
         "The tokens of all `items`; an error names the row of the table that they come from"
-        rows = getattr(items, 'items', None) if rows is None else rows
-        names = (
-            (f'row {o!r}' for o in rows.index)
-            if hasattr(rows, 'iloc')
-            else (f'item {i}' for i in count())
-        )
+        if hasattr(rows, 'iloc'): names = (f'row {o!r}' for o in rows.index)
+        else: names = (f'item {i}' for i in count())
         return [self.tokens(o, name) for o,name in zip(items, names)]
+
+    def setups(self, items):
+        if self.vocab is not None: return
+        sents = self.all_tokens(items, getattr(items, 'items', None))
+        sents = (o[:self.max_words] for o in sents)
+        self.vocab = WordVocab.build(sents, self.min_freq, self.max_vocab)
 
     def encodes(self, o):
         [toks],_,lost = limit_sents([self.tokens(o)], self.max_words)
         self.lost += lost
         _,bos,eos = self.char_vocab.specials
         chars = np.concatenate([[bos], self.char_vocab.encode(toks), [eos]])
-        return ElmoTokens(
-            TensorWords([2, *self.vocab.encode(toks), 3]), TensorChars(torch.from_numpy(chars))
-        )
+        words = [2, *self.vocab.encode(toks), 3]
+        return ElmoTokens(TensorWords(words), TensorChars(torch.from_numpy(chars)))
 
     def decodes(self, o:ElmoTokens):
         cv, rows = self.char_vocab, np.asarray(o.chars)

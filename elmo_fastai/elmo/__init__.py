@@ -2,3 +2,4 @@
 from .module import *
 from .ai2 import *
 from .embed import *
+from .onnx import *

@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
-from .embed import check_options, load_elmo
+from ..base.errors import one_of, require
+from .embed import POOLS, checked, load_elmo
 from .module import Elmo
 
 # %% ../../nbs/library/vectorizer.ipynb #once
@@ -21,8 +22,7 @@ def _load(name, stamp, device): return load_elmo(name, device=device)
 def load_once(name, device):
     "The model of the call before, if its files have not changed: each fold asks for it"
     files = sorted(Path(name).glob('*')) if Path(name).is_dir() else []
-    stats = [(f.name, f.stat()) for f in files]
-    return _load(str(name), tuple((k, s.st_mtime_ns, s.st_size) for k,s in stats), device)
+    return _load(str(name), tuple((f.name, f.stat().st_mtime_ns) for f in files), device)
 
 # %% ../../nbs/library/vectorizer.ipynb #c056
 class ElmoVectorizer(TransformerMixin, BaseEstimator):
@@ -38,12 +38,11 @@ class ElmoVectorizer(TransformerMixin, BaseEstimator):
 
     def fit(self, X, y=None):
         "Have the model at hand; nothing is learned from `X`"
-        for o,why in ((self.model, "ElmoVectorizer needs a model: an Elmo, or the name of one"),
-                      (self.pool, "A row for each text needs a pool: "
-                                  "'mean', 'max' or 'first_last'")):
-            if o is None: raise ValueError(why)
+        require(self.model is not None, "ElmoVectorizer needs a model: an Elmo, or the name of one",
+                ValueError)
+        one_of('pool', self.pool, POOLS)
         elmo = self.model if isinstance(self.model, Elmo) else load_once(self.model, self.device)
-        check_options(elmo, self.layers, self.pool, 'float32', self.budget, 0)
+        checked(elmo, self.layers, self.pool, budget=self.budget)
         n = elmo.n_layers if self.layers == 'all' else 1
         self.elmo_,self.n_features_out_ = elmo, elmo.dim*n
         return self
@@ -52,10 +51,11 @@ class ElmoVectorizer(TransformerMixin, BaseEstimator):
         "Float array [N, features]"
         check_is_fitted(self, 'elmo_')
         if hasattr(X, 'ndim'): X = np.asarray(X, dtype=object)
-        if isinstance(X, str): why = "a list of texts, and got one text: put it into a list"
-        elif getattr(X, 'ndim', 1) == 1 or X.ndim == 2 and X.shape[1] == 1: why = None
-        else: why = f"one column of texts, and got an array of shape {X.shape}: choose the column"
-        if why: raise ValueError(f"Expected {why}")
+        require(not isinstance(X, str), "Expected a list of texts, and got one text: "
+                "put it into a list", ValueError)
+        shape = getattr(X, 'shape', (len(X),))
+        require(shape[1:] in ((), (1,)), "Expected one column of texts, and got an array of shape "
+                f"{shape}: choose the column", ValueError)
         texts = list(X.ravel() if hasattr(X, 'ravel') else X)
         vecs = self.elmo_.embed(texts, self.layers, self.pool, budget=self.budget, progress=False)
         return vecs.reshape(-1, self.n_features_out_)

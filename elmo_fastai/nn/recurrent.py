@@ -12,7 +12,8 @@ from itertools import zip_longest
 import torch, torch.nn.functional as F
 from torch import nn, Tensor
 from fastcore.basics import store_attr
-from .shapes import side_by_side
+from ..base.errors import require
+from .shapes import exporting, side_by_side
 
 # %% ../../nbs/library/recurrence.ipynb #c030
 def lstm_step(
@@ -29,23 +30,15 @@ def lstm_step(
 # %% ../../nbs/library/recurrence.ipynb #c042
 _onednn = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, '_linear_pointwise')
 
-def product(
-    x:Tensor,            # [..., D]
-    weight:Tensor,       # [E, D]
-    bias:Tensor=None,    # [E]
-)->Tensor:               # [..., E]
+def product(x, weight, bias=None):
     "`F.linear`; through oneDNN where no gradient is needed"
     given = [o for o in (x, weight, bias) if o is not None]
     learns = torch.is_grad_enabled() and any(o.requires_grad for o in given)
     fp32 = x.dtype == torch.float32 and not torch.is_autocast_enabled('cpu')
-    plain = learns or not _onednn or not fp32 or x.device.type != 'cpu' or not x.numel()
+    able = _onednn and fp32 and x.device.type == 'cpu' and not exporting()
+    plain = learns or not able or not x.numel()
     if plain: return F.linear(x, weight, bias)
     return torch.ops.mkldnn._linear_pointwise(x, weight, bias, 'none', [], '')
-
-# %% ../../nbs/library/recurrence.ipynb #c044
-def zero_state(lstm, bs):
-    w = lstm.weight_hh_l0
-    return w.new_zeros(bs, lstm.proj_size or lstm.hidden_size), w.new_zeros(bs, lstm.hidden_size)
 
 # %% ../../nbs/library/recurrence.ipynb #c046
 class LockedDropout(nn.Module):
@@ -54,7 +47,7 @@ class LockedDropout(nn.Module):
         p:float=0.5,  # share of the features that are zeroed
     ):
         super().__init__()
-        if not 0 <= p < 1: raise ValueError(f"p is {p}, and must be at least 0 and less than 1")
+        require(0 <= p < 1, f"p is {p}, and must be at least 0 and less than 1", ValueError)
         self.p = p
 
     def mask(self,
@@ -65,9 +58,7 @@ class LockedDropout(nn.Module):
         keep = 1 - self.p
         return x.new_empty(*x.shape[:-2], 1, x.shape[-1]).bernoulli_(keep).div_(keep)
 
-    def forward(self,
-        x:Tensor,  # [..., T, D]
-    )->Tensor:     # [..., T, D]
+    def forward(self, x):  # [..., T, D] → [..., T, D]
         mask = self.mask(x)
         return x if mask is None else x*mask
 
@@ -81,22 +72,20 @@ def lstm_loop(
     mask:Tensor=None,  # True at real tokens, which come first in each row, [B, T]; None: all are
     cell_clip:float=None,  # keep the cell state within ±cell_clip
     proj_clip:float=None,  # keep the output within ±proj_clip
-    h_drop:float=0.,       # locked dropout on the recurrent input, one mask for all steps
 ):                         # (y [B, T, P], (h [B, P], c [B, C]) after the last real token)
-    "An `nn.LSTM` step by step, for what PyTorch's own has not: clipping, masks, recurrent dropout"
-    w,(B,T) = dict(lstm.named_parameters()),x.shape[:2]
-    h,c = state if state is not None else zero_state(lstm, B)
-    drop = LockedDropout(h_drop)(torch.ones_like(h)[:,None])[:,0]  # one mask for all steps
+    "An `nn.LSTM` step by step, for what PyTorch's own has not: clipping and masks"
+    w,(B,T),C = dict(lstm.named_parameters()),x.shape[:2],lstm.hidden_size
+    zeros = w['weight_hh_l0'].new_zeros
+    h,c = state or (zeros(B, lstm.proj_size or C), zeros(B, C))
     if mask is None: steps,counts = x.transpose(0, 1).flatten(0, 1),[B]*T
     else:
         order = mask.sum(1).argsort(descending=True)  # the longest first
-        x,h,c,drop,back = x[order],h[order],c[order],drop[order],order.argsort()
+        x,h,c,back = x[order],h[order],c[order],order.argsort()
         steps,counts = x.transpose(0, 1)[mask[order].T],mask.sum(0).tolist()      # only real tokens
     gates = product(steps, w['weight_ih_l0'], w['bias_ih_l0'] + w['bias_hh_l0'])  # all steps
     ys = []
     for z,n in zip(gates.split(counts), counts):  # n sentences have a word at this step
-        seen = h[:n]*drop[:n] if h_drop else h[:n]
-        y,cn = lstm_step(z + product(seen, w['weight_hh_l0']), c[:n], cell_clip)
+        y,cn = lstm_step(z + product(h[:n], w['weight_hh_l0']), c[:n], cell_clip)
         if lstm.proj_size: y = product(y, w['weight_hr_l0'])
         if proj_clip: y = y.clamp(-proj_clip, proj_clip)
         h,c = (y,cn) if n == B else (torch.cat([y, h[n:]]), torch.cat([cn, c[n:]]))
@@ -142,7 +131,7 @@ def real_first(
     mask:Tensor, # True at real tokens, [B, T]
 )->Tensor:       # which token comes to each place, [B, T]; None: they are in front
     "The order that brings real tokens to the front, where padding stands before or between them"
-    if (mask[:,1:] <= mask[:,:-1]).all(): return None
+    if not exporting() and (mask[:,1:] <= mask[:,:-1]).all(): return None
     return mask.int().argsort(dim=1, descending=True, stable=True)
 
 def fill_rows(state, other):
@@ -161,12 +150,11 @@ class BiLSTMStack(nn.Module):
         residual:bool=True,   # from the second layer on, add a layer's input to its output
         cell_clip:float=None, # keep cell states within ±cell_clip
         proj_clip:float=None, # keep outputs within ±proj_clip, before the residual
-        h_dropout:float=0.,   # locked dropout on the recurrence: slower
     ):
         super().__init__()
         hidden_dim = hidden_dim or dim
-        if hidden_dim < dim:
-            raise ValueError(f"hidden_dim ({hidden_dim}) must not be less than dim ({dim})")
+        require(hidden_dim >= dim, f"hidden_dim ({hidden_dim}) must not be less than dim ({dim})",
+                ValueError)
         store_attr()
         self.fwd = nn.ModuleList([self.layer() for _ in range(n_layers)])
         self.bwd = nn.ModuleList([self.layer() for _ in range(n_layers)])
@@ -182,23 +170,22 @@ class BiLSTMStack(nn.Module):
     @property
     def levels(self):
         "The modules of each layer, of both directions; what else there is goes with the first"
-        layers = [[o for o in both if o is not None] for both in zip_longest(self.fwd, self.bwd)]
+        layers = [[*filter(None, both)] for both in zip_longest(self.fwd, self.bwd)]
         layers[0] += [o for k,o in self.named_children() if k not in ('fwd', 'bwd')]
         return layers
 
     def init_state(self, bs=0):
-        """Zeros for `bs` rows, (h [L, 2, B, P], c [L, 2, B, C]): given to `forward`, they are
-        carried"""
+        "Zeros for `bs` rows, (h [L, 2, B, P], c [L, 2, B, C]); `forward` carries them on"
         w, L = self.fwd[0].weight_hh_l0, self.n_layers
         return w.new_zeros(L, 2, bs, self.dim), w.new_zeros(L, 2, bs, self.hidden_dim)
 
     def run(self, lstm, x, mask, state):
         "One layer in one direction: PyTorch's own where it can, else step by step"
-        h_drop = self.h_dropout if self.training else 0.
+        if exporting(): return lstm_scan(lstm, x, state, mask, self.cell_clip, self.proj_clip)
         reads = lstm.proj_size and not torch.is_grad_enabled()
         ragged = state is not None and mask is not None
-        if self.cell_clip or self.proj_clip or h_drop or reads or ragged:
-            return lstm_loop(lstm, x, state, mask, self.cell_clip, self.proj_clip, h_drop)
+        if self.cell_clip or self.proj_clip or reads or ragged:
+            return lstm_loop(lstm, x, state, mask, self.cell_clip, self.proj_clip)
         if lstm.proj_size: hush_onednn()
         if state is not None: state = tuple(o[None].to(x.dtype) for o in state)
         y,state = lstm(x, state)
@@ -228,10 +215,11 @@ class BiLSTMStack(nn.Module):
 
     def reader(self, x, mask=None, state=None):
         "`read` as a function of `d` and vectors in the text's order; random numbers are drawn here"
-        lens = None
-        if mask is not None: mask, lens = (None, None) if mask.all() else (mask, mask.sum(1))
+        if mask is not None and not exporting() and mask.all(): mask = None
+        lens = None if mask is None else mask.sum(1)
         if state is not None:
-            state = [s[:,:,:len(x)] for s in fill_rows(state, self.init_state(len(x)))]
+            n = x.shape[0]
+            state = [s[:,:,:n] for s in fill_rows(state, self.init_state(n))]
         masks = [self.masks(x) for d in (0, 1)]
         def side(d, x):
             start = None if state is None else [s[:,d] for s in state]
@@ -250,9 +238,13 @@ class BiLSTMStack(nn.Module):
         y = x if y is None else y
         if mask is not None:
             has, want = list(mask.shape), list(x.shape[:2])
-            if has != want: raise ValueError(f"mask {has} must be {want}, one entry a token of x")
+            require(has == want, f"mask {has} must be {want}, one entry a token of x", ValueError)
             mask = mask.bool()
             if (order := real_first(mask)) is not None: return self.pack(order, x, mask, state, y)
+        return self.both(x, mask, state, y)
+
+    def both(self, x, mask, state, y):
+        "`forward`, for padding on the right"
         f,b = side_by_side(self.reader(x, mask, state), x, y, self.parameters())
         layers = list(zip(f, b))[:self.n_layers]
         if state is None: return layers, None
@@ -261,6 +253,24 @@ class BiLSTMStack(nn.Module):
     def pack(self, order, x, mask, state, y):
         "For padding that is not on the right: bring real tokens to the front, and put results back"
         x, y = (take_steps(o, order) for o in (x, y))
-        layers,state = self(x, mask.gather(1, order), state, y)
+        layers,state = self.both(x, mask.gather(1, order), state, y)
         back = order.argsort(dim=1)
         return [tuple(take_steps(o, back) for o in l) for l in layers], state
+
+# %% ../../nbs/library/recurrence.ipynb #c108a
+def lstm_scan(lstm, x, state, mask, cell_clip, proj_clip):
+    "`lstm_loop` as one operation, for `torch.export`"
+    from torch._higher_order_ops import scan  # only newer releases of PyTorch have it
+    zeros, B, C = lstm.weight_hh_l0.new_zeros, x.shape[0], lstm.hidden_size
+    start = state or (zeros(B, lstm.proj_size or C), zeros(B, C))
+    if mask is None: mask = torch.ones_like(x[..., 0], dtype=torch.bool)
+    def step(state, now):
+        (h, c), (z, real) = state, now
+        y, cn = lstm_step(z + F.linear(h, lstm.weight_hh_l0), c, cell_clip)
+        if lstm.proj_size: y = F.linear(y, lstm.weight_hr_l0)
+        if proj_clip: y = y.clamp(-proj_clip, proj_clip)
+        h, c = torch.where(real, y, h), torch.where(real, cn, c)
+        return (h, c), h.clone()
+    gates = F.linear(x, lstm.weight_ih_l0, lstm.bias_ih_l0 + lstm.bias_hh_l0)
+    end, y = scan(step, start, (gates.transpose(0, 1), mask.T[..., None]))
+    return y.transpose(0, 1), end

@@ -9,11 +9,15 @@
 Each finished cell is written to the results at once, and what is there is not done again: the same
 command goes on after an interruption, another one (--seeds, --seconds) adds cells. A training ends
 by the clock of its process (one thread, processor time, whatever else the machine does); what was
-used beyond the budget is in its cell. The highest rate of each network is found first, on the
-validation sentences with a seed of its own: from a first guess to both sides, on until the best is
-inside. The toy language's figures are of its test sentences. WikiText-2 and UD-EWT are read from
-ELMO_FASTAI_DATA; where they are missing that part is left out, and said. Times are those of a
-machine that does nothing else: run speed and memory when it is quiet.
+used beyond the budget is in its cell. The learning rate of each network is found first, on the
+validation sentences with a seed of its own: halved and doubled until the best one lies inside. The
+toy language's figures are of its test sentences. WikiText-2 and UD-EWT are read from
+ELMO_FASTAI_DATA; where they are missing that part is left out, and said. Speed wants a machine that
+does nothing else: each cell keeps the load it was measured under, and
+
+    python tests/benchmarks/attention.py --parts speed memory --again
+
+measures anew.
 """
 import argparse, json, math, os, subprocess, sys, time
 from pathlib import Path
@@ -26,14 +30,14 @@ from elmo_fastai.text.tokens import ByteCharVocab
 from elmo_fastai.data.batches import SentenceDataLoader, StreamDataLoader
 from elmo_fastai.data.encoded import EncodedText
 from elmo_fastai.data.loaders import ElmoDataLoaders
-from elmo_fastai.elmo.module import Elmo, run_layers
+from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.train.learner import StopOnSignal, TimeBudget, bilm_learner
 from elmo_fastai.train.report import sense_accuracy, sense_vectors
 from elmo_fastai.tasks.classify import LayerCache
 from elmo_fastai.studies.attention import (
     POSITIONS, HideWords, gap_floor, gap_nats, gap_perplexity, log_frequencies, same_size)
-from elmo_fastai.studies.curves import final_accuracy, subset, train_tagger
-from elmo_fastai.studies.probe import linear_probe, position_probe, tag_probe
+from elmo_fastai.studies.curves import subset, train_tagger
+from elmo_fastai.studies.probe import linear_probe
 
 ROOT = Path(__file__).resolve().parents[2]
 DESIGNS = {                                       # name → network, depth, goal
@@ -58,13 +62,14 @@ def options():
     p.add_argument('--designs', nargs='*', choices=list(DESIGNS), default=list(DESIGNS))
     p.add_argument('--seeds', type=int, nargs='*', default=[0, 1, 2])
     p.add_argument('--seconds', type=float, default=300, help='processor time of a training, toy')
-    p.add_argument('--tune-seconds', type=float, help='of a rate that is tried (default: a half)')
+    p.add_argument('--tune-seconds', type=float, help='of a rate that is tried (default: a quarter)')
     p.add_argument('--minutes', type=float, default=15, help='of a training on WikiText-2')
     p.add_argument('--width', type=int, default=128, help='of the toy models')
     p.add_argument('--widths', type=int, nargs='*', default=[128, 512], help='of the part speed')
-    p.add_argument('--probed', type=int, default=800, help='sentences that a probe learns from')
+    p.add_argument('--probed', type=int, default=300, help='sentences that a probe learns from')
     p.add_argument('--sentences', type=int, default=100_000, help='of the toy language, to train')
     p.add_argument('--json', default=str(ROOT/'nbs'/'results'/'attention.json'))
+    p.add_argument('--again', action='store_true', help='measure these parts anew')
     p.add_argument('--plan', action='store_true')
     p.add_argument('--table', action='store_true')
     p.add_argument('--quick', action='store_true')
@@ -73,7 +78,7 @@ def options():
     if a.quick:
         a.seeds, a.seconds, a.minutes, a.sentences, a.width = [0], 3, .05, 2000, 32
         a.widths = [a.width]
-    a.tune_seconds = a.tune_seconds or a.seconds/2
+    a.tune_seconds = a.tune_seconds or a.seconds/4
     return a
 
 # what is kept
@@ -87,15 +92,15 @@ class Cells:
 
     def __contains__(self, key): return key in self.d
     def __getitem__(self, key): return self.d[key]
-    def get(self, key): return self.d.get(key)
+    def forget(self, parts):
+        self.d = {k: v for k,v in self.d.items() if k.split('/')[0] not in parts}
 
     def put(self, key, value):
         "Another process may have added to the file meanwhile"
         print(f'{time.strftime("%H:%M")} {key}: {shown(value)}', flush=True)
         self.d[key] = value
         if not self.file: return
-        if self.file.exists():
-            self.d = {**json.loads(self.file.read_text(encoding='utf-8')), key: value}
+        if self.file.exists(): self.d = json.loads(self.file.read_text(encoding='utf-8')) | self.d
         self.file.parent.mkdir(parents=True, exist_ok=True)
         part = self.file.with_name(f'{self.file.name}.{os.getpid()}.part')
         part.write_text(json.dumps(dict(sorted(self.d.items())), indent=1) + '\n')
@@ -203,6 +208,16 @@ def control(train, dev):
     by = dict(zip(words, rng.choice([t for s in train for t in s.tags], len(words))))
     return [[(s.tokens, [by[w] for w in s.tokens]) for s in o] for o in (train, dev)]
 
+def positions_of(*parts):
+    "The how manieth word of its sentence is it?"
+    return [[(s.tokens, [min(t, 9) for t in range(len(s.tokens))]) for s in o] for o in parts]
+
+def tagged(train, test, elmo, cache, seed, **kwargs):
+    "Accuracy of a tagger that has nothing but ELMo's vectors"
+    learn = train_tagger(train, test, elmo, 'input', epochs=3, seed=seed, words=0, cache=cache,
+                         device='cpu', **kwargs)
+    return learn.recorder.values[-1][2]
+
 def measure_toy(model, corpus, dls, a, seed):
     "All that is asked of a trained model"
     gold = corpus.gold
@@ -221,18 +236,15 @@ def measure_toy(model, corpus, dls, a, seed):
     res |= dict(senses=acc.tolist(), senses_commonest=float(commonest))
     elmo = Elmo(model, dls.vocab, norm='token').eval()
     tr, dv = gold['train'][:a.probed//n], gold['test'][:a.probed//n]
-    settings = dict(seeds=1, share=1.)
-    tags, position = tag_probe(elmo, tr, dv, **settings), position_probe(elmo, tr, dv, **settings)
+    tags = linear_probe(elmo, tr, dv, seeds=1, share=1.)
     res |= dict(probed=len(tr), probe_names=[*tags.index], probe_tags=tags.accuracy.tolist())
-    res['probe_position'] = position.accuracy.tolist()
-    res['probe_control'] = linear_probe(elmo, *control(tr, dv), **settings).accuracy.tolist()
+    for name,data in dict(position=positions_of(tr, dv), control=control(tr, dv)).items():
+        found = linear_probe(elmo, *data, seeds=1, share=1.)
+        res[f'probe_{name}'] = found.accuracy.tolist()
     cache, pool = LayerCache(mb=1500), gold['train'][:4000//n]
     for share in (.01, 1.):
-        part = subset(pool, share, seed)
-        learn = train_tagger(part, gold['test'][:1000//n], elmo, 'input', epochs=3, seed=seed,
-                             steps=100, hidden=64, words=0, cache=cache,
-                             loaders=dict(device='cpu', tokenizer='space'))
-        res[f'tagging_{share:g}'] = final_accuracy(learn)
+        res[f'tagging_{share:g}'] = tagged(subset(pool, share, seed), gold['test'][:1000//n], elmo,
+                                           cache, seed, steps=100, hidden=64)
     return res
 
 def toy(cells, a):
@@ -263,13 +275,13 @@ def positions(cells, a):
     text = EncodedText([s.tokens for s in corpus.gold['test']], dls.types)
     for seed in a.seeds:
         for how in ('LSTM', *POSITIONS):
-            key = f'positions/{a.tune_seconds:g}s/{how}/seed {seed}'
+            key = f'positions/{a.seconds/2:g}s/{how}/seed {seed}'
             if key in cells: continue
             design = 'LSTM' if how == 'LSTM' else 'attention'
             config = config_of(design, a.width, longest=LENGTHS[-1])
             if how != 'LSTM': config.positions = how
-            lr = tuned(cells, a, 'stream', how, dls, config, a.tune_seconds/2)
-            learn, used = train(dls, config, a.tune_seconds, lr, seed)
+            lr = tuned(cells, a, 'stream', how, dls, config, a.tune_seconds)
+            learn, used = train(dls, config, a.seconds/2, lr, seed)
             ppl = {}
             for T in LENGTHS[2:]:
                 dl = StreamDataLoader(text, bs=max(1, 512//T), seq_len=T)
@@ -294,7 +306,7 @@ def wikitext(cells, a):
         for design in [d for d in REAL if d in a.designs]:
             key = f'wikitext/{a.minutes:g}min/{design}/seed {seed}'
             if key in cells: continue
-            config = config_of(design, 2*a.width, dropout=.1)
+            config = config_of(design, a.width, dropout=.1)
             lr = tuned(cells, a, 'wikitext', design, dls, config, 60*a.minutes/5)
             learn, used = train(dls, config, 60*a.minutes, lr, seed)
             model, res = learn.model.eval(), dict(used)
@@ -306,10 +318,8 @@ def wikitext(cells, a):
             elmo, cache = Elmo(model, dls.vocab, norm='token').eval(), LayerCache(mb=3000)
             train_sents, dev = (gold[k][::40 if a.quick else 1] for k in ('train', 'valid'))
             for share in (.01, .3):
-                part = subset(train_sents, share, seed)
-                learn = train_tagger(part, dev, elmo, 'input', epochs=3, steps=200, seed=seed,
-                                     hidden=96, words=0, cache=cache, loaders=dict(device='cpu'))
-                res[f'tagging_{share:g}'] = final_accuracy(learn)
+                res[f'tagging_{share:g}'] = tagged(subset(train_sents, share, seed), dev, elmo,
+                                                   cache, seed, steps=200, hidden=96)
             cells.put(key, res)
 
 # speed and memory
@@ -341,7 +351,7 @@ def speed(cells, a):
                 with torch.no_grad(): m.eval().encode(batch[0])
             x = torch.randn(n//T, T, width)
             def layers(m):
-                with torch.no_grad(): run_layers(m.eval(), x, x)
+                with torch.no_grad(): m.eval().lstm(x)
             jobs = dict(train=train_step, embed=embed, layers=layers)
             for turn in range(2 if a.quick else 5):
                 for d,m in models.items():
@@ -351,7 +361,7 @@ def speed(cells, a):
                         took = time.process_time() - start
                         if turn: res.setdefault(name, {}).setdefault(d, []).append(n/took)
             best = {k: {d: max(v) for d,v in o.items()} for k,o in res.items()}
-            cells.put(key, best)
+            cells.put(key, dict(best, load=os.getloadavg()[0]))
 
 def most():
     "The most memory that this process has held since the last `forget`, MB"
@@ -389,12 +399,12 @@ def plan(cells, a):
     def missing(keys): return sum(k not in cells for k in keys)
     toys = missing(f'toy/{a.seconds:g}s/{d}/seed {i}' for d in a.designs for i in a.seeds)
     tries = 0 if any(k.startswith(f'tune/toy/{a.tune_seconds:g}s') for k in cells.d) else 4*n
-    places = missing(f'positions/{a.tune_seconds:g}s/{h}/seed {i}'
+    places = missing(f'positions/{a.seconds/2:g}s/{h}/seed {i}'
                      for h in ('LSTM', *POSITIONS) for i in a.seeds)
     wiki = missing(f'wikitext/{a.minutes:g}min/{d}/seed {i}'
                    for d in REAL if d in a.designs for i in a.seeds)
     todo = dict(tune=tries*a.tune_seconds/60, toy=toys*(a.seconds + 90)/60,
-                positions=(places*a.tune_seconds + (places > 0)*20*a.tune_seconds/2)/60,
+                positions=(places*a.seconds/2 + (places > 0)*20*a.tune_seconds)/60,
                 wikitext=wiki*(a.minutes + 6) + (wiki > 0)*4*m*a.minutes/5, speed=6, memory=2)
     for k in a.parts: print(f'{k:10}{todo[k]:7.0f} minutes')
     print(f'{"all":10}{sum(todo[k] for k in a.parts):7.0f} minutes of one core')
@@ -429,6 +439,7 @@ def main(a):
     if a.plan: return plan(cells, a)
     parts = dict(tune=tune, toy=toy, positions=positions, wikitext=wikitext, speed=speed,
                  memory=memory)
+    if a.again: cells.forget(a.parts)
     if not a.table:
         plan(cells, a)
         instructions = torch.backends.cpu.get_cpu_capability()

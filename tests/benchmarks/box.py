@@ -145,7 +145,7 @@ def measure(folder, quick=False, command=None):
         return {k: {**v, '5-gram': count[k]} for k,v in reading(lm, vocab, toks, ByteCharVocab(lm.config.max_chars)).items()}
     step('model', model); step('half', half)
     if 'perplexity' not in f:
-        corpus = get_corpus('tiny_en')
+        corpus = get_corpus('english')
         toks = read_text_of(corpus, quick)
         step('text', text); step('perplexity', perplexity)
         del toks
@@ -192,7 +192,7 @@ def shapes(minutes, lr, rows, only=None):
     todo = [c for c in SHAPES if c.name not in {o['name'] for o in done} and (not only or c.name in only)]
     if not todo: return
     rows.parent.mkdir(parents=True, exist_ok=True)
-    corpus = get_corpus('tiny_en')
+    corpus = get_corpus('english')
     valid = [get_tokenizer('words')(s) for s in corpus.valid[::3]]
     dls = ElmoDataLoaders.from_corpus(corpus, kind='stream', bs=20, seq_len=64, max_vocab=20_000, seed=42, device='cpu')
     for c in todo:

@@ -67,7 +67,7 @@ class Run:
         "Accuracy on the sentences that it has learned from"
         with learn.no_bar(): return round(float(learn.validate(dl=learn.dls.train.new(shuffle=False, drop_last=False))[-1]), 4)
 
-    def random(self, seed): return random_elmo(self.elmo, seed, self.loaders(seed))
+    def random(self, seed): return random_elmo(self.elmo, seed, [t for t,_ in self.rows['train']])
     def save(self):
         "Write what there is"
         if not self.a.out: return
@@ -90,7 +90,7 @@ def baselines(r):
     corpus = Corpus('text', dict(train=text, valid=vx), 'space')
     set_seed(0)
     dls = ElmoDataLoaders.from_corpus(corpus, kind='cbow', bs=1024, min_freq=2, max_vocab=30_000, seed=0, device='cpu')
-    learn = cbow_learner(dls, dim=100, cutoffs=(500, 4000) if len(dls.vocab) > 5000 else ())
+    learn = cbow_learner(dls, dim=100)
     with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(1, 1e-2)
     static = word_vectors(learn)
     def mean(texts): return np.stack([static.encode(t.split(), unknown='zero').mean(0) for t in texts])

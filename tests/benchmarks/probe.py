@@ -115,9 +115,9 @@ def english(elmo, quick):
 def real_sentences():
     "(source, number) → sentence as text, of the novels and of WikiText-2"
     from elmo_fastai.text.corpora import local_folder, read_text, wikitext2
-    from elmo_fastai.text.books import BOOKS, _fetch_book, _find_book, book_sentences, wikitext_sentences
+    from elmo_fastai.text.books import BOOKS, book_file, book_sentences, wikitext_sentences
     root, wiki = local_folder('novels'), wikitext2()
-    res = {(b.name, i): s for b in BOOKS for i,s in enumerate(book_sentences(read_text(_find_book(root, b) if root else _fetch_book(b)), b.start))}
+    res = {(b.name, i): s for b in BOOKS for i,s in enumerate(book_sentences(read_text(book_file(b, root)), b.start))}
     for split in ('train', 'valid', 'test'): res.update({(f'wikitext-2 {split}', i): s for i,s in enumerate(wikitext_sentences(getattr(wiki, split)))})
     return res
 
@@ -174,7 +174,9 @@ def count_vectors(sents, n_words=8_000, around=3, dim=100):
 
 def words(elmo, quick, layer=1):
     "A dozen words and more: where their nearest occurrences are, and their static neighbours"
-    from elmo_fastai.studies.neighbours import nearest, static_words
+    import numpy as np
+    from elmo_fastai.studies.neighbours import nearest
+    from elmo_fastai.tasks.cbow import WordVectors
     ask = [(w, [q.strip() for q in qs.split('|')]) for w,qs in (o.split(': ', 1) for o in ASK.strip().split('\n'))][:2 if quick else None]
     text, wanted = real_sentences(), re.compile(r'\b(?:' + '|'.join(w for w,_ in ask) + r')\b')
     keys = [k for k,s in text.items() if wanted.search(s) and '<unk>' not in s]
@@ -182,7 +184,8 @@ def words(elmo, quick, layer=1):
     found = {tuple(s): k[0] for s,k in zip(sents, keys) if 5 <= len(s) <= 40}
     every = elmo.to_tokens(list(text.values())[:20_000 if quick else None])
     by_count = count_vectors(every)
-    by_letter = static_words(elmo, [w for w in by_count.words if w.isalpha()])
+    spelt = [w for w in by_count.words if w.isalpha()]
+    by_letter = WordVectors(spelt, np.concatenate(elmo.embed([[w] for w in spelt], 0)))
     res, n = [], Counter(w for s in found for w in {*s})
     for w,qs in ask:
         row = dict(word=w, occurrences=n[w], static=[v for v,_ in by_count.nearest(w, 5)], letters=[v for v,_ in by_letter.nearest(w, 5)], asked=[])
@@ -190,19 +193,26 @@ def words(elmo, quick, layer=1):
             near = nearest(elmo, q, w, [list(s) for s in found if w in s], k=2, layer=layer)
             print(near, flush=True)
             def cut(s, t): return [' '.join(s[max(0, t-8):t]), s[t], ' '.join(s[t+1:t+8]), t > 8, t+8 < len(s)]
-            row['asked'].append(dict(sentence=q, found=[dict(cosine=round(c, 3), source=found[tuple(s)], text=cut(s, t)) for c,s,t in near.rows]))
+            row['asked'].append(dict(sentence=q, found=[dict(cosine=round(c, 3), source=found[tuple(s)], text=cut(s, t)) for c,s,t in near]))
         print(row['static'], row['letters'], flush=True)
         res.append(row)
     return dict(layer=layer, sentences=len(text), rows=res)
 
+def questions(train, dev):
+    "(train, dev) of three linear probes: the tag, the word if it is one of the hundred commonest, the position, from 9 on one"
+    common = {w for w,_ in Counter(w for s in train for w in s.tokens).most_common(100)}
+    def words(sents): return [(s.tokens, [w if w in common else None for w in s.tokens]) for s in sents]
+    def places(sents): return [(s.tokens, [min(t, 9) for t in range(len(s.tokens))]) for s in sents]
+    return {'part of speech': (train, dev), **{k: (of(train), of(dev)) for k,of in (('word', words), ('position', places))}}
+
 def ud(elmo, quick):
     "Parts of speech, words and positions in the treebank"
     from elmo_fastai.text.corpora import ud_ewt
-    from elmo_fastai.studies.probe import tag_probe, word_probe, position_probe
+    from elmo_fastai.studies.probe import linear_probe
     gold, res = ud_ewt().gold, {}
     dev = gold['valid'][:300 if quick else None]
-    for name,probe in (('part of speech', tag_probe), ('word', word_probe), ('position', position_probe)):
-        t = probe(elmo, gold['train'], dev, seeds=1 if quick else 3, max_tokens=4_000 if quick else 20_000)
+    for name,data in questions(gold['train'], dev).items():
+        t = linear_probe(elmo, *data, seeds=1 if quick else 3, max_tokens=4_000 if quick else 20_000)
         show(f'treebank: {name}', t)
         res[name] = plain(t)
     return res
@@ -211,7 +221,7 @@ def ud(elmo, quick):
 
 def timed(elmo, quick):
     "Seconds of each probe, 20,000 tokens to learn from, one seed; under a minute is asked"
-    from elmo_fastai.studies.probe import tag_probe, word_probe, position_probe, sense_probe
+    from elmo_fastai.studies.probe import linear_probe, sense_probe
     from elmo_fastai.studies.neighbours import purity
     gold, res = toy_gold(800 if quick else 3_000, 600), {}
     more = toy_gold(2_000 if quick else 40_000)['train']                       # one word in twenty has senses
@@ -219,7 +229,7 @@ def timed(elmo, quick):
         wall, own = time.perf_counter(), time.process_time(); t = f(elmo, *args, **kw)
         res[name] = dict(tokens=t.attrs.get('train') or t.attrs.get('occurrences'), seconds=round(time.perf_counter() - wall, 1), processor=round(time.process_time() - own, 1))
         print(f'{name:10} {res[name]["tokens"]:7,} tokens {res[name]["seconds"]:6.1f} s, of the processor {res[name]["processor"]:6.1f} s', flush=True)
-    for name,f in (('tags', tag_probe), ('words', word_probe), ('positions', position_probe)): run(name, f, gold['train'], gold['valid'], seeds=1, share=1.)
+    for name,data in zip(('tags', 'words', 'positions'), questions(gold['train'], gold['valid']).values()): run(name, linear_probe, *data, seeds=1, share=1.)
     run('senses', sense_probe, more, gold['valid'], seeds=1, share=1.)
     run('purity', purity, more)
     return res

@@ -51,7 +51,7 @@ def jobs(a):
 def work(job):
     "One training; what came of it"
     import torch
-    from elmo_fastai.studies.curves import final_accuracy, subset, train_tagger
+    from elmo_fastai.studies.curves import subset, train_tagger
     torch.set_num_threads(1)
     a, train, dev, labels, elmo, cache = SHARED
     some, start = subset(train, job['share'], job['seed']), time.perf_counter()
@@ -59,8 +59,8 @@ def work(job):
     kw = dict(words=a.words, chars=a.chars, hidden=a.hidden, dropout=a.dropout, elmo_dropout=a.elmo_dropout, cache=cache if job['where'] else False)
     steps = a.layers_steps if job['kind'] == 'ablation' else a.steps
     learn = train_tagger(some, dev, elmo, job['where'], epochs=a.epochs, lr=a.lr, seed=job['seed'], steps=steps, labels=labels,
-                         loaders=dict(device='cpu'), **{**kw, **own})
-    res = dict(**job, sentences=len(some), score=final_accuracy(learn), seconds=round(time.perf_counter() - start, 1))
+                         device='cpu', **{**kw, **own})
+    res = dict(**job, sentences=len(some), score=learn.recorder.values[-1][2], seconds=round(time.perf_counter() - start, 1))
     if job['where']: res['shares'] = [[round(s, 4) for s in m.shares.tolist()] for m in learn.model.elmo.mixes]
     return res
 
@@ -87,7 +87,7 @@ def main(a):
         dls = TagDataLoaders.from_sents(list(need.values()), dev, labels=labels, device='cpu')
         for dl in dls:
             for x,*_ in dl: cache(elmo, x)
-        print(f'{len(cache):,} sentences read by the biLM, {time.perf_counter()-start:.0f} s', flush=True)
+        print(f'{len(cache.rows):,} sentences read by the biLM, {time.perf_counter()-start:.0f} s', flush=True)
     SHARED = a, train, dev, labels, elmo, cache
     out = []
     with get_context('fork').Pool(a.processes) as pool:

@@ -1,0 +1,56 @@
+"""`make run CHAPTERS=…`: run chapters from top to bottom and keep what they show, figures as vectors.
+
+Cells marked `#| slow` or `#| eval: false` keep the outputs they have, unless `--slow` is given. A chapter in which a
+cell fails stays as it was."""
+import argparse, re, subprocess, sys
+from pathlib import Path
+import nbformat
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
+
+root = Path(__file__).resolve().parent.parent
+FIGURES = ["--InlineBackend.figure_formats={'svg'}",
+           "--InlineBackend.print_figure_kwargs={'bbox_inches': 'tight', 'metadata': {'Date': None}}",
+           "--InlineBackend.rc={'svg.hashsalt': 'elmo'}"]         # the same figure is the same file
+
+def is_kept(cell, slow):
+    "Whether a cell is left as it is"
+    return bool(re.search(r'^#\|\s*eval:\s*false' + ('' if slow else r'|^#\|\s*slow'), cell.source, re.M))
+
+class Chapter(NotebookClient):
+    def __init__(self, nb, slow, **kwargs):
+        super().__init__(nb, timeout=None, extra_arguments=FIGURES, store_widget_state=False, **kwargs)
+        self.slow = slow
+
+    async def async_execute_cell(self, cell, *args, **kwargs):
+        if is_kept(cell, self.slow): return cell
+        return await super().async_execute_cell(cell, *args, **kwargs)
+
+def execute(
+    path:Path,       # a notebook
+    slow:bool=False, # run its slow cells, too?
+):
+    "Run a notebook in its folder and write it with its new outputs; raises CellExecutionError and writes nothing"
+    nb = nbformat.read(path, 4)
+    Chapter(nb, slow, resources={'metadata': {'path': str(path.parent)}}).execute()
+    nbformat.write(nb, path)
+    subprocess.run([Path(sys.executable).parent/'nbdev_clean', '--fname', str(path)], cwd=root, check=True)
+
+def main(
+    args:list=None, # of the command line
+) -> int:           # exit status
+    "Run all chapters that are named, also after one has failed"
+    p = argparse.ArgumentParser(description=__doc__)
+    p.add_argument('chapters', nargs='+', type=Path, help='notebooks')
+    p.add_argument('--slow', action='store_true', help='run slow cells as well')
+    given, failed = p.parse_args(args), []
+    for f in given.chapters:
+        print(f, flush=True)
+        try: execute(f.resolve(), given.slow)
+        except CellExecutionError as e:
+            failed.append(f)
+            print(e, file=sys.stderr)
+    if failed: print('Failed, and left as they were:', *failed, file=sys.stderr)
+    return int(bool(failed))
+
+if __name__ == '__main__': sys.exit(main())

@@ -1,0 +1,197 @@
+"""Write the pages of the reference, `nbs/reference/*.md`, from the library as it is: `python tests/reference.py [--check]`.
+
+A page a package, a section a module, an entry a public name: what it does, how it is called, a table of its
+parameters, its source. Constants have no docstring, so what they are for is said here."""
+import importlib, inspect, re, sys, textwrap
+from pathlib import Path
+from fastcore.docments import docments
+
+root = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(root))
+SOURCE = 'https://github.com/elmo-fastai/elmo_fastai/blob/main'
+PACKAGES = dict(
+    base='What all packages share: errors, files, colours, options, processes.',
+    text='Where text comes from, and how it becomes words, letters and numbers.',
+    nn='The network: characters, recurrent layers, output layers, the biLM.',
+    data='Batches: whole sentences, streams, labels, tags.',
+    elmo='Vectors: the module, AI2\'s weights, lists and files of texts.',
+    train='Pretraining: the learner, its report, checkpoints, the command, generated text.',
+    tasks='Static vectors, classifiers and taggers.',
+    studies='Probes, neighbours, pictures, and what else the studies measure with.')
+CONSTANTS = dict(
+    CHECKPOINT_NAME='How the folder of a checkpoint is called: step, epoch and batch.',
+    CORPORA='The corpora that have a name, and the function that makes each; `get_corpus` looks here.',
+    TEXT_COLUMNS="The columns in which a table's text is looked for, in this order.",
+    BOOKS='The novels: file, author, title, year, where the text begins, checksum, held out or not.',
+    LEXICON='The scenes of the toy grammar: who does what to what where, in each sense of each word.',
+    Word='A word as the grammar writes it: its form, its tag, and its sense if it has several.',
+    PAD='Fills the places after the end of a short sentence.',
+    UNK='Any word that the vocabulary lacks.',
+    BOS='Before the first word of a sentence.',
+    EOS='After its last word.',
+    SPECIALS='The special words in the order of their ids.',
+    MAX_SCORES='Scores held at a time; where there are more, they are computed in blocks.',
+    ELMO_TINY='For trying things out, and for the toy corpus.',
+    ELMO_SMALL='For a book.',
+    ELMO_MEDIUM='For millions of words.',
+    ELMO_ORIGINAL='The shape of the published model (Peters et al. 2018).',
+    elmo_configs='The ready-made shapes by name.',
+    PALETTE='The colours of directions: forward, backward, both.',
+    SENSE_COLOURS='The colours of senses.',
+    GAP='What stands for a missing word in `fill`.',
+    RECIPES='How `elmo_pretrain` trains on a corpus unless it is told; `None`: a text of your own.',
+    BOXED='The models that come with the package.',
+    READERS='Which endings of a file name are read as tables, and by which function.',
+    LABEL_COLUMNS="The columns in which a table's labels are looked for, in this order.",
+    plot_top_losses="fastai's function, which `Interpretation` calls, for texts and for tagged sentences.",
+    CONLLU='The columns of a CoNLL-U file.',
+    TOKEN_COLUMNS="The columns in which a table's tokens are looked for, in this order.",
+    TAG_COLUMNS='The columns in which its tags are looked for, in this order.',
+    IGNORE='The tag of padding, and of tokens without a tag.',
+    TRAININGS='The three ways to train, for `train_reading`.',
+    USES='The ways to use a model, for `use_reading`.',
+    Book='A book, and how to find it.')
+
+def modules(package):
+    "The modules of a package in the order of their imports, and the notebook of each"
+    found = {}
+    for f in sorted((root/'elmo_fastai'/package).glob('*.py')):
+        if nb := re.search(r'File to edit: (?:\.\./)*nbs/(\S+)\.$', f.read_text(encoding='utf-8'), re.M):
+            found[f.stem] = nb[1]
+    needs = {k: set(re.findall(rf'^from (?:\.|elmo_fastai\.{package}\.)(\w+) import',
+                               (root/'elmo_fastai'/package/f'{k}.py').read_text(encoding='utf-8'), re.M)) for k in found}
+    done = []
+    while len(done) < len(found):
+        done.append(next(k for k in found if k not in done and not (needs[k] & set(found)) - {*done, k}))
+    return {k: found[k] for k in done}
+
+def plain(o):
+    "A type or a default as a reader would write it"
+    text = inspect.formatannotation(o) if isinstance(o, type) else repr(o)
+    text = re.sub(r"<(?:function|class|module) '?(?:[\w.<>]*\.)?([\w<>]+)'?(?: at 0x\w+| from [^>]*)?>", r'\1', text)
+    return re.sub(r'\b(?:[a-z_]\w*\.)+(?=[A-Za-z_])', '', text).replace('NoneType', 'None')
+
+def escaped(text):
+    "Text for a cell of a table, or for a paragraph: nothing in it is markup but code in backticks"
+    parts = re.split(r'(`[^`]*`)', ' '.join(str(text).split()))
+    return ''.join(p if p[:1] == '`' else re.sub(r'([<*_])', r'\\\1', p) for p in parts).replace('|', r'\|')
+
+def code(text): return f'`{text}`'.replace('|', r'\|') if text else ''
+
+def shortened(text, width=60): return text if len(text) <= width else text[:width - 1] + '…'
+
+def parameters(o):
+    "Rows (name, type, default, what it is) of a function or class; the last is what it returns"
+    said = docments(o, full=True)
+    skip, rows = ('self', 'cls'), []
+    for name,p in said.items():
+        if name in skip or name == 'return': continue
+        mark = {inspect.Parameter.VAR_POSITIONAL: '*', inspect.Parameter.VAR_KEYWORD: '**'}.get(p['kind'], '')
+        anno, default = ('' if p[k] is inspect.Parameter.empty else plain(p[k]) for k in ('anno', 'default'))
+        rows.append((mark + name, anno, shortened(default), p['docment'] or ''))
+    back = said.get('return') or {}
+    anno = '' if back.get('anno') in (None, inspect.Parameter.empty) else plain(back['anno'])
+    if not inspect.isclass(o) and (anno or back.get('docment')): rows.append(('returns', anno, '', back.get('docment') or ''))
+    return rows
+
+def table(rows):
+    "Parameters as a table without columns that are empty"
+    heads = ['', 'type', 'default', 'what it is']
+    keep = [i for i in range(4) if i == 0 or any(r[i] for r in rows)]
+    cells = [[(f'*{r[0]}*' if r[0] == 'returns' else code(r[0])), code(r[1]), code(r[2]), escaped(r[3])] for r in rows]
+    lines = [[heads[i] for i in keep], ['---']*len(keep), *([c[i] for i in keep] for c in cells)]
+    return '\n'.join(f"| {' | '.join(l)} |" for l in lines)
+
+def called(name, rows):
+    "How a function is called: its parameters without types"
+    args = [r[0] + (f'={r[2]}' if r[2] else '') for r in rows if r[0] != 'returns']
+    line = f"{name}({', '.join(args)})"
+    return '\n'.join(textwrap.wrap(line, 84, subsequent_indent=' '*4, break_long_words=False, break_on_hyphens=False))
+
+def source_of(o):
+    "A link to where something is defined, if that is in the library and no named tuple"
+    if hasattr(o, '_fields'): return ''
+    f = inspect.unwrap(o.__func__ if inspect.ismethod(o) else o)
+    file, line = Path(inspect.getsourcefile(f)), inspect.getsourcelines(f)[1]
+    return f'[source]({SOURCE}/{file.relative_to(root).as_posix()}#L{line})' if root in file.parents else ''
+
+def entry(name, o, level=3):
+    "A heading, the docstring, the call, the parameters"
+    rows = [] if hasattr(o, '_fields') else parameters(o)
+    doc = '\n\n'.join(escaped(p) for p in re.split(r'\n\s*\n', CONSTANTS.get(name) or inspect.getdoc(o) or ''))
+    yield f"{'#'*level} {name}\n\n{doc} {source_of(o)}".rstrip()
+    call = f"{name}({', '.join(o._fields)})" if hasattr(o, '_fields') else called(name, rows)
+    yield f'```python\n{call}\n```'
+    if any(any(r[1:]) for r in rows): yield table(rows)
+
+def methods(cls):
+    "What a class itself adds and describes: (name, function, whether it is an attribute)"
+    for k,o in vars(cls).items():
+        attribute = isinstance(o, property) or hasattr(o, 'attrname')
+        f = getattr(o, 'fget', None) or getattr(o, 'func', None) or getattr(cls, k)
+        if k[0] != '_' and inspect.isroutine(f) and f.__doc__: yield k, f, attribute
+
+def constant(name, o):
+    "A name that is neither a class nor a function: what it is for, and its value"
+    value = shortened(' '.join(plain(o).split()), 320)
+    text = textwrap.fill(f'{name} = {value}', 84, subsequent_indent='    ', break_long_words=False)
+    yield f'### {name}\n\n{CONSTANTS[name]}'
+    if not callable(o): yield f'```python\n{text}\n```'
+
+def named(name, o):
+    "All about one public name"
+    if inspect.isclass(o) and o.__name__ != name: yield f'### {name}\n\nAnother name of `{o.__name__}`.'
+    elif inspect.isclass(o) or inspect.isfunction(o):
+        yield from entry(name, o)
+        for k,f,attribute in methods(o) if inspect.isclass(o) else ():
+            if attribute: yield f'#### {name}.{k}\n\n{escaped(f.__doc__)}. (An attribute.) {source_of(f)}'
+            else: yield from entry(f'{name}.{k}', f, 4)
+    else: yield from constant(name, o)
+
+def page(package, shown):
+    "The text of a package's page; `shown` takes up the names, each of which is told once"
+    yield f'# elmo_fastai.{package}\n\n{PACKAGES[package]} [All names](index.md)'
+    for name,nb in modules(package).items():
+        m = importlib.import_module(f'elmo_fastai.{package}.{name}')
+        file = f'elmo_fastai/{package}/{name}.py'
+        yield f'## {package}.{name}\n\n{m.__doc__.strip()}\n\nTold in [{nb}](../{nb}) · [{file}]({SOURCE}/{file})'
+        new = [k for k in m.__all__ if k not in shown]
+        for k in new:
+            shown.add(k)
+            yield from named(k, getattr(m, k))
+        if old := [k for k in m.__all__ if k not in new]: yield 'Also here: ' + ', '.join(map(code, old)) + '.'
+
+def index(texts):
+    "The page that leads to the others: the packages, the core, every name"
+    at = {n: f'{k}.md#{n.lower()}' for k,text in texts.items() for n in re.findall(r'^### (\w+)$', text, re.M)}
+    core = importlib.import_module('elmo_fastai.all')
+    def listed(names): return ' · '.join(f'[`{n}`]({at[n]})' for n in sorted(names, key=str.lower))
+    rows = [f'| [elmo_fastai.{k}]({k}.md) | {said} |' for k,said in PACKAGES.items()]
+    yield ('# Reference\n\nEvery public name of the library: what it does, its parameters, its source. '
+           'The words of the course are in the [glossary](../glossary.ipynb).')
+    yield '\n'.join(['## Packages', '', '| | |', '| --- | --- |', *rows])
+    yield f'## The core\n\n`from elmo_fastai.all import *` brings these.\n\n{listed(n for n in at if hasattr(core, n))}'
+    yield f'## All names\n\n{listed(at)}'
+
+def pages():
+    "All pages: path → text"
+    shown = set()
+    texts = {k: '\n\n'.join(page(k, shown)) for k in PACKAGES}
+    texts['index'] = '\n\n'.join(index(texts))
+    made = {root/'nbs'/'reference'/f'{k}.md': text + '\n' for k,text in texts.items()}
+    if left := set(CONSTANTS) - shown: raise SystemExit(f'tests/reference.py describes what is not there: {sorted(left)}')
+    return made
+
+def main(check):
+    "Write the pages, or say which are not up to date"
+    stale = []
+    for f,text in pages().items():
+        if f.exists() and f.read_text(encoding='utf-8') == text: continue
+        stale.append(f.relative_to(root))
+        if not check:
+            f.parent.mkdir(exist_ok=True)
+            f.write_text(text, encoding='utf-8')
+    if check and stale: print(f"not up to date (run `make export`): {', '.join(map(str, stale))}")
+    return int(check and bool(stale))
+
+if __name__ == '__main__': sys.exit(main('--check' in sys.argv[1:]))
