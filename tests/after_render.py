@@ -51,7 +51,7 @@ class Page(HTMLParser):
 def llms(docs):
     "The text of llms.txt for the site in the folder `docs`; links lead to the markdown that is built beside each page"
     index = Page(re.sub('<span class="chapter-number">.*?</span> ', '', (docs/'index.html').read_text(encoding='utf-8')))
-    lines = [f'# {index.title}', '', f'> {index.description}', '', 'Each page below is a Jupyter notebook, as markdown: prose, code and saved outputs.']
+    lines = [f'# {index.title}', '', f'> {index.description}', '', 'Each page below is markdown: prose, code and saved outputs.']
     for name,links in index.sections:
         if links: lines += ['', f"## {name or 'Start'}", '']
         for text,href in links:
@@ -97,12 +97,29 @@ def opened(html):
     html = re.sub(r'(sidebar-link text-start|sidebar-item-toggle text-start) collapsed("[^>]*#quarto-sidebar-section-1"[^>]*aria-expanded=)"false"', r'\1\2"true"', html)
     return html.replace('id="quarto-sidebar-section-1" class="collapse list-unstyled sidebar-section depth1 "', 'id="quarto-sidebar-section-1" class="collapse list-unstyled sidebar-section depth1 show"')
 
-def found(items, numbers):
-    "The entries of the search with the number of the chapter before its title"
+ASKED = {                          # what a reader asks for → the section that answers
+    'install': 'index.html#two-commands', 'installation': 'index.html#two-commands',
+    'getting started': 'course/quickstart.html', 'tutorial': 'course/quickstart.html',
+    'load AI2 weights': 'library/ai2.html#load', 'AI2 weights': 'library/ai2.html#load', 'pretrained weights': 'library/ai2.html#load',
+    'load a model': 'library/elmo.html#a-folder-that-keeps-it', 'save a model': 'library/elmo.html#a-folder-that-keeps-it',
+    'train on my own text': 'index.html#two-commands', 'embed text': 'library/embedding.html', 'GPU': 'library/scale.html'}
+
+def symbols(html, page):
+    "An entry of the search for each name on a page of the reference"
+    for anchor,name,said in re.findall(r'<section id="([^"]+)" class="level[34]">\s*<h[34][^>]*>(.*?)</h[34]>\s*(?:<p>(.*?)</p>)?', html, re.S):
+        name, said = (unescape(re.sub('<.*?>', '', o)) for o in (name, said.removesuffix('source</a>')))
+        yield dict(objectID=f'{page}#{anchor}', href=f'{page}#{anchor}', title=name, section='Reference', text=said.strip())
+
+def found(items, numbers, html):
+    "The entries of the search: those of pages with the number of the chapter, one for each name of the library, and what readers ask for"
     def title(o):
         n = numbers.get(o['href'].split('#')[0])
         return o['title'] if not n or o['title'].startswith(n + ' ') else f"{n} {o['title']}"
-    return [o | {'title': title(o)} for o in items]
+    items = [o for o in items if not o['href'].startswith('reference/') and not o['objectID'].startswith('asked ')]
+    at = {o['href']: o for o in items}
+    asked = [at[href] | dict(objectID=f'asked {q}', section=q) for q,href in ASKED.items() if href in at]
+    names = [o for page,text in html.items() if page.startswith('reference/') for o in symbols(text, page)]
+    return [o | {'title': title(o)} for o in items + asked] + names
 
 SCREEN = 20     # lines of exported code that stand open; STYLE of a chapter: a module up to twenty lines
 
@@ -213,15 +230,24 @@ def described(html):
     "`html` with the caption as description of each picture that has none"
     return re.sub(r'<img (?![^>]*\balt=)([^>]*>(?:</p>)?\s*<figcaption[^>]*>(.*?)</figcaption>)', lambda m: f'<img alt="{escape(unescape(re.sub("<.*?>", "", m[2])))}" {m[1]}', html, flags=re.S)
 
+def extent(file):
+    "Width and height of a picture in pixels; None for a drawing that does not say"
+    if file.suffix == '.png': return struct.unpack('>II', file.read_bytes()[16:24])
+    svg = re.search(r'<svg\b[^>]*>', file.read_text(encoding='utf-8'))
+    sides = [re.search(rf'\s{o}="([\d.]+)(pt|px)?"', svg[0]) for o in ('width', 'height')]
+    return [round(float(m[1])*(4/3 if m[2] == 'pt' else 1)) for m in sides] if all(sides) else None
+
 def sized(html, folder):
-    "`html` with the size of each PNG of the text, read from its file in `folder`: space is kept for it, and it may come late"
+    "`html` with the size of each picture of the text, read from its file in `folder`: space is kept for it, and it may come late"
     def size(m):
         file = folder/unquote(m[2])
-        if ' width=' in m[0] or not file.is_file(): return m[0]
-        w,h = struct.unpack('>II', file.read_bytes()[16:24])
-        rest = m[1].replace('class="', 'class="wide ', 1) if w > 1.8*h else m[1]       # panels side by side: a phone scrolls them
+        found = extent(file) if ' width=' not in m[0] and 'navbar-logo' not in m[0] and file.is_file() else None
+        if not found: return m[0]
+        w,h = found
+        panels = w > 1.8*h and 'figure-html' in m[2]                                       # side by side: a phone scrolls them
+        rest = m[1].replace('class="', 'class="wide ', 1) if panels else m[1]
         return f'<img width="{w}" height="{h}" loading="lazy"{rest}>'
-    return re.sub(r'<img\b((?=[^>]*\bsrc="(?!https?:|data:)([^"]+\.png)")[^>]*)>', size, html)
+    return re.sub(r'<img\b((?=[^>]*\bsrc="(?!https?:|data:)([^"]+\.(?:png|svg))")[^>]*)>', size, html)
 
 ICON = re.compile(r'\bbi-([a-z0-9-]+)')
 
@@ -255,6 +281,7 @@ def boxed(live):
 
 if __name__ == '__main__':
     docs, whole = Path(os.environ['QUARTO_PROJECT_OUTPUT_DIR']), os.environ.get('QUARTO_PROJECT_RENDER_ALL')     # not after a single page
+    for f in docs.rglob('*-gfm.md'): f.replace(f.with_name(f.name.replace('-gfm.md', '.html.md')))      # of pages that are no notebooks
     html = pages(docs)
     base = Page(html['index.html']).url.removesuffix('index.html')
     chapters,anchors = numbers(html),linked(html, base)
@@ -267,7 +294,7 @@ if __name__ == '__main__':
     boxed(docs/'live')
     if whole: fewer_icons(docs)
     search = docs/'search.json'
-    search.write_text(json.dumps(found(json.loads(search.read_text(encoding='utf-8')), chapters), ensure_ascii=False), encoding='utf-8')
+    search.write_text(json.dumps(found(json.loads(search.read_text(encoding='utf-8')), chapters, html), ensure_ascii=False), encoding='utf-8')
     ids = {page: set(re.findall(r'\bid="([^"]+)"', o)) for page,o in new.items()}
     for page,o in new.items():
         if (o := unlinked(o, page, ids, base)) != html[page]: (docs/page).write_text(o, encoding='utf-8')

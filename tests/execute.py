@@ -33,6 +33,8 @@ def execute(
     "Run a notebook in its folder and write it with its new outputs; raises CellExecutionError and writes nothing"
     nb = nbformat.read(path, 4)
     Chapter(nb, slow, resources={'metadata': {'path': str(path.parent)}}).execute()
+    for c in nb.cells:                                                # bars of progress are for the one who waits
+        if 'outputs' in c: c.outputs = [o for o in c.outputs if not any('widget' in k for k in o.get('data', ()))]
     nbformat.write(nb, path)
     subprocess.run([Path(sys.executable).parent/'nbdev_clean', '--fname', str(path)], cwd=root, check=True)
 

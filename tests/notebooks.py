@@ -66,13 +66,13 @@ def section(nb, heading):
             if on: text.append(part)
     return '\n'.join(text), code
 
-def _files(node):
+def files_in(node):
     if isinstance(node, str): yield node
     elif isinstance(node, list):
-        for o in node: yield from _files(o)
+        for o in node: yield from files_in(o)
     elif isinstance(node, dict):
         for k in ('href', 'file', 'contents'):
-            if k in node: yield from _files(node[k])
+            if k in node: yield from files_in(node[k])
 
 def site(): return yaml.safe_load((root/'_quarto.yml').read_text(encoding='utf-8'))
-def order(): return list(_files(site()['website']['sidebar']['contents']))
+def order(): return [f for f in files_in(site()['website']['sidebar']['contents']) if f.endswith('.ipynb')]

@@ -2,7 +2,7 @@
 
 A page a package, a section a module, an entry a public name: what it does, how it is called, a table of its
 parameters, its source. Constants have no docstring, so what they are for is said here."""
-import importlib, inspect, re, sys, textwrap
+import importlib, inspect, json, re, sys, textwrap
 from pathlib import Path
 from fastcore.docments import docments
 
@@ -76,6 +76,11 @@ def escaped(text):
     parts = re.split(r'(`[^`]*`)', ' '.join(str(text).split()))
     return ''.join(p if p[:1] == '`' else re.sub(r'([<*_])', r'\\\1', p) for p in parts).replace('|', r'\|')
 
+def sentence(text):
+    "A docstring with the full stop that docstrings of one line leave out"
+    text = text.strip()
+    return text + '.'*(text[-1:] not in '.?!:')
+
 def code(text): return f'`{text}`'.replace('|', r'\|') if text else ''
 
 def shortened(text, width=60): return text if len(text) <= width else text[:width - 1] + '…'
@@ -118,7 +123,7 @@ def source_of(o):
 def entry(name, o, level=3):
     "A heading, the docstring, the call, the parameters"
     rows = [] if hasattr(o, '_fields') else parameters(o)
-    doc = '\n\n'.join(escaped(p) for p in re.split(r'\n\s*\n', CONSTANTS.get(name) or inspect.getdoc(o) or ''))
+    doc = sentence('\n\n'.join(escaped(p) for p in re.split(r'\n\s*\n', CONSTANTS.get(name) or inspect.getdoc(o) or '')))
     yield f"{'#'*level} {name}\n\n{doc} {source_of(o)}".rstrip()
     call = f"{name}({', '.join(o._fields)})" if hasattr(o, '_fields') else called(name, rows)
     yield f'```python\n{call}\n```'
@@ -148,13 +153,22 @@ def named(name, o):
             else: yield from entry(f'{name}.{k}', f, 4)
     else: yield from constant(name, o)
 
+def header(title, line):
+    "What Quarto makes the head of a page of"
+    return f'---\ntitle: "{title}"\ndescription: "{line}"\n---'
+
+def title_of(nb):
+    "The title of a chapter"
+    return json.loads((root/'nbs'/nb).read_text(encoding='utf-8'))['cells'][0]['source'][0].strip('# \n')
+
 def page(package, shown):
     "The text of a package's page; `shown` takes up the names, each of which is told once"
-    yield f'# elmo_fastai.{package}\n\n{PACKAGES[package]} [All names](index.md)'
+    yield header(f'elmo_fastai.{package}', PACKAGES[package])
+    yield '[All names of the library](index.md)'
     for name,nb in modules(package).items():
         m = importlib.import_module(f'elmo_fastai.{package}.{name}')
         file = f'elmo_fastai/{package}/{name}.py'
-        yield f'## {package}.{name}\n\n{m.__doc__.strip()}\n\nTold in [{nb}](../{nb}) · [{file}]({SOURCE}/{file})'
+        yield f'## {package}.{name}\n\n{sentence(m.__doc__)}\n\nTold in [{title_of(nb)}](../{nb}) · [{file}]({SOURCE}/{file})'
         new = [k for k in m.__all__ if k not in shown]
         for k in new:
             shown.add(k)
@@ -167,8 +181,8 @@ def index(texts):
     core = importlib.import_module('elmo_fastai.all')
     def listed(names): return ' · '.join(f'[`{n}`]({at[n]})' for n in sorted(names, key=str.lower))
     rows = [f'| [elmo_fastai.{k}]({k}.md) | {said} |' for k,said in PACKAGES.items()]
-    yield ('# Reference\n\nEvery public name of the library: what it does, its parameters, its source. '
-           'The words of the course are in the [glossary](../glossary.ipynb).')
+    yield header('Reference', 'Every public name of the library: what it does, its parameters, its source.')
+    yield 'The words of the course are in the [glossary](../glossary.ipynb).'
     yield '\n'.join(['## Packages', '', '| | |', '| --- | --- |', *rows])
     yield f'## The core\n\n`from elmo_fastai.all import *` brings these.\n\n{listed(n for n in at if hasattr(core, n))}'
     yield f'## All names\n\n{listed(at)}'

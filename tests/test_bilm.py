@@ -591,6 +591,32 @@ def test_weights_that_do_not_fit(saved, name, change):
     if name == 'extra': assert 'zzz' in said
     if name in ('lacking', 'longer', 'transposed', 'flat', 'renamed', 'whole numbers'): assert 'lstm.fwd.0.weight_ih_l0' in said
 
+@pytest.mark.parametrize('split', [False, True])
+def test_weights_in_rows_of_bytes(saved, split):
+    "As in the box: a matrix is whole numbers of one byte and a scale for each row, the output layer in a file of its own"
+    folder = saved[0]
+    whole, kept, want = load_file(folder/'model.safetensors'), {}, {}
+    for k,v in whole.items():
+        kept[k] = want[k] = v
+        if v.dim() < 2: continue
+        scale = (v.flatten(1).abs().amax(1)/127).half()
+        kept[k] = (v.flatten(1)/scale.float()[:, None]).round().to(torch.int8).view_as(v)
+        kept[f'{k}.scale'] = scale
+        want[k] = (kept[k].flatten(1).float()*scale.float()[:, None]).view_as(v)
+    head = {k: kept.pop(k) for k in [*kept] if split and k.startswith('head')}
+    save_file(kept, folder/'model.safetensors')
+    if split: save_file(head, folder/'output.safetensors')
+    lm, _ = load_bilm(folder)
+    assert all(torch.equal(v, want[k]) for k,v in lm.state_dict().items())
+    if split:
+        save_file({k: v for k,v in head.items() if '.0.' not in k}, folder/'output.safetensors')
+        with pytest.raises(ModelFileError, match='output.safetensors: head.* is missing'): load_bilm(folder)
+    name = 'chars.embed.weight.scale'
+    save_file({**kept, name: kept[name][:-1].clone()}, folder/'model.safetensors')
+    with pytest.raises(ModelFileError, match="model.safetensors can't be read"): load_bilm(folder)
+    save_file({**kept, 'other.scale': kept[name].clone()}, folder/'model.safetensors')
+    with pytest.raises(ModelFileError, match='unknown tensor other.scale'): load_bilm(folder)
+
 def test_another_models_weights(tmp_path, saved, types, batch):
     other = save_bilm(tmp_path/'other', make(SHAPES['deep'], types, batch), types.vocab)
     shutil.copy(other/'model.safetensors', saved[0]/'model.safetensors')

@@ -86,11 +86,13 @@ def test_elsewhere_the_cell_for_colab_does_nothing(monkeypatch):
 
 # the sidebar, and the way from chapter to chapter
 
-def test_the_sidebar_names_every_chapter_once(): assert sorted(order()) == sorted(map(page, nbs))
+def test_the_sidebar_names_every_page_once():
+    reference = [f'reference/{f.name}' for f in (root/'nbs'/'reference').glob('*.md')]
+    assert sorted(files_in(site()['website']['sidebar']['contents'])) == sorted([*map(page, nbs), *reference])
 
-def test_the_sidebar_has_three_shelves():
+def test_the_sidebar_has_three_shelves_and_the_reference():
     parts = [o['section'] for o in site()['website']['sidebar']['contents'] if isinstance(o, dict)]
-    assert parts == ['The course', 'Studies', 'Library']
+    assert parts == ['The course', 'Studies', 'Library', 'Reference']
     assert order()[:16] == ['index.ipynb', *map(page, taught)]
 
 def test_the_navbar_leads_somewhere():

@@ -85,6 +85,7 @@ def test_no_error_and_no_warning_in_outputs(nb):
     for c in cells(nb, 'code'):
         for o in c['outputs']:
             assert o['output_type'] != 'error' and o.get('name') != 'stderr', c['id']
+            assert not any('widget' in k for k in o.get('data', ())), f"{c['id']}: a widget"
         for t in texts(c['outputs']): assert not re.search(r'\b\w*Warning\b|Traceback|\bdeprecated\b', t), (c['id'], t[:200])
 
 PLACES = re.compile(r'(?<![\w.:/-])/(?:work|root|home|tmp|Users|opt|mnt|us' + r'r|var)/|site-' + r'packages|[A-Z]:\\Users|(?<![\w])~/\w')

@@ -192,7 +192,7 @@ def test_every_paragraph_stands_on_its_page(nb, built):
     assert not missing
 
 def test_nothing_else_was_built(built):
-    assert {place(built, p) for p in pages(built)} == {page_name(nb) for nb in nbs} | {'404.html'}
+    assert {place(built, p) for p in pages(built)} == {page_name(nb) for nb in nbs} | {'404.html'} | {f'reference/{f.stem}.html' for f in (root/'nbs'/'reference').glob('*.md')}
 
 def test_links_and_images_resolve(built):
     "Links to pages, anchors and files of the site, by relative or by full address; links into the repository; the form of the others"
@@ -207,6 +207,7 @@ def test_links_and_images_resolve(built):
                 url,anchor = urldefrag(urljoin(HOME + place(built, page), link))
                 if url.startswith(HOME):
                     target = built/unquote(url.removeprefix(HOME).split('?')[0] or 'index.html')
+                    if target.is_dir(): target /= 'index.html'
                     assert target.is_file(), where
                     if anchor and target.suffix == '.html': assert unquote(anchor) in ids(target), where
                     counted += 1
@@ -452,6 +453,21 @@ def test_elmo_is_alive_on_pages_of_any_folder(page, built, browser, address):
         t.page.click('[data-example=bank] .elmo-start')
         t.page.wait_for_selector('.elmo-cosines')
         assert t.page.locator('.elmo-cosines tbody tr').count() == 2 and not t.said
+
+QUERIES = {'ScalarMix': 'reference/elmo.html#scalarmix', 'load_ai2': 'reference/elmo.html#load_ai2', 'Elmo.from_pretrained': 'reference/elmo.html#elmo.from_pretrained',
+           'install': 'index.html#two-commands', 'load AI2 weights': 'library/ai2.html#load', 'perplexity': 'course/counting.html#perplexity'}
+
+def test_the_search_leads_where_one_expects(built, browser, address):
+    wrong = []
+    for query,href in QUERIES.items():
+        with Tab(browser, address, 'index.html') as t:
+            t.page.click('#quarto-search button')
+            t.page.fill('.aa-Input', query)
+            t.page.wait_for_selector('.aa-Item a')
+            t.page.wait_for_timeout(600)
+            first = t.page.evaluate("document.querySelector('.aa-Item a').getAttribute('href')")
+            if re.sub(r'\?q=[^#]*', '', first).lstrip('./') != href: wrong.append((query, first))
+    assert not wrong
 
 def test_panels_side_by_side_scroll_on_a_phone(built, browser, address):
     with Tab(browser, address, 'course/history.html', 390, 844) as t:

@@ -267,7 +267,7 @@ def elmo_split(
 # %% ../../nbs/library/elmo.ipynb #c092
 ELMO_FORMAT, ELMO_VERSION = 'elmo_fastai.elmo', 1
 FILES = ('config.json', 'model.safetensors', 'vocab.json', 'elmo.json', 'mix.safetensors',
-         'chars.json', 'README.md')
+         'chars.json', 'output.safetensors', 'README.md')
 
 def without_head(lm):
     "The same biLM without its output layer; the weights are shared"

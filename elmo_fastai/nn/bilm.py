@@ -408,14 +408,21 @@ def read_weights(file, wanted, most=None):
         for k in sorted(set(found) - set(wanted)): yield f"{file}: unknown tensor {k}"
     with as_error(ModelFileError, f"{file} can't be read"):
         with safe_open(regular_file(file, most), 'pt') as f:
-            shapes = {k: tuple(f.get_slice(k).get_shape()) for k in f.keys()}
+            scales = {f'{k}.scale' for k in wanted} & {*f.keys()}
+            shapes = {k: tuple(f.get_slice(k).get_shape()) for k in {*f.keys()} - scales}
             refuse(wrong(shapes), ModelFileError)
             weights = {k: f.get_tensor(k) for k in wanted}
+            for k in scales: _scale(weights, k.removesuffix('.scale'), f.get_tensor(k))
     for k,p in wanted.items():
         want, found = p.dtype, weights[k].dtype
         require(want.is_floating_point == found.is_floating_point,
                 f"{file}: {k} should be {want}, found {found}", ModelFileError)
     return weights
+
+def _scale(weights, k, scale):
+    "Rows of bytes, as the model in the box has them, become numbers: each has a scale of its own"
+    w = weights[k]
+    weights[k] = (w.flatten(1).float()*scale.float()[:, None]).view_as(w)
 
 # %% ../../nbs/library/bilm.ipynb #c074
 def load_bilm(
@@ -429,7 +436,11 @@ def load_bilm(
         c, n = _saved_config(head), head['n_words']
         with torch.device('meta'): model = c.model(n)  # shapes only
     model.char_vocab = _read_chars(path/'chars.json', c)
-    weights = read_weights(path/'model.safetensors', model.state_dict())
+    names, apart = model.state_dict(), {}
+    if (path/'output.safetensors').exists():  # as in the box, whose encoder may be read alone
+        apart = {k: names.pop(k) for k in [*names] if k.startswith('head')}
+    weights = read_weights(path/'model.safetensors', names)
+    if apart: weights |= read_weights(path/'output.safetensors', apart)
     model.to_empty(device='cpu').load_state_dict(weights)
     return model.to(device).eval(), _read_words(path/'vocab.json', n) if n else None
 
