@@ -94,13 +94,17 @@ class Cells:
     def __getitem__(self, key): return self.d[key]
     def forget(self, parts):
         self.d = {k: v for k,v in self.d.items() if k.split('/')[0] not in parts}
+        self.save()
 
     def put(self, key, value):
-        "Another process may have added to the file meanwhile"
         print(f'{time.strftime("%H:%M")} {key}: {shown(value)}', flush=True)
+        if self.file and self.file.exists():        # another process may have added to it meanwhile
+            self.d = json.loads(self.file.read_text(encoding='utf-8'))
         self.d[key] = value
+        self.save()
+
+    def save(self):
         if not self.file: return
-        if self.file.exists(): self.d = json.loads(self.file.read_text(encoding='utf-8')) | self.d
         self.file.parent.mkdir(parents=True, exist_ok=True)
         part = self.file.with_name(f'{self.file.name}.{os.getpid()}.part')
         part.write_text(json.dumps(dict(sorted(self.d.items())), indent=1) + '\n')
@@ -333,7 +337,7 @@ def windows(T, tokens=2048, n_types=4000):
     return chars[ids], ids, ids
 
 def speed(cells, a):
-    "Tokens a second, both sides in turn; the best of several turns. The layers alone in brackets"
+    "Tokens a second in training, in embedding, and through the layers alone: the best of several turns"
     for width in a.widths:
         models = {d: config_of(d, width).model(4000) for d in REAL}
         for T in LENGTHS:
