@@ -146,7 +146,7 @@ def groups(self:Elmo)->list:
     chars = [m for m in (lm.chars, lm.chars_bwd) if m is not None]
     def params(modules):  # of PyTorch's two biases one is in use
         return [p for m in modules for k,p in m.named_parameters() if k != 'bias_hh_l0']
-    return [params(chars), *map(params, zip(lm.lstm.fwd, lm.lstm.bwd))]
+    return [params(chars), *map(params, lm.lstm.levels)]
 
 @patch
 def freeze(self:Elmo):

@@ -11,6 +11,7 @@ import json, math
 from contextlib import contextmanager
 from dataclasses import dataclass, asdict, fields, replace
 from pathlib import Path
+from typing import ClassVar
 import torch
 from torch import nn
 from safetensors import safe_open
@@ -68,6 +69,9 @@ class BiLMConfig:
     char_proj: bool = True        # project the filters to `proj_dim`; False: there must be as many
     share_encoder: bool = True    # one character encoder for both directions
     share_softmax: bool = True    # one output layer for both directions
+    kinds: ClassVar[dict] = {}    # other networks, by what a `config.json` calls them
+
+    def __init_subclass__(cls, kind): cls.kinds[kind] = cls
 
     def __post_init__(self):
         "Raises ValueError naming the first setting that can't be"
@@ -80,6 +84,15 @@ class BiLMConfig:
         require(self.char_proj or n == self.proj_dim, "With char_proj=False there must be as many "
                 f"filters as proj_dim: {n} filters, proj_dim={self.proj_dim}", ValueError)
 
+    def stack(self):
+        "The layers above the token vectors"
+        return BiLSTMStack(self.proj_dim, self.hidden_dim, self.n_layers, self.dropout,
+                           self.residual, self.cell_clip, self.proj_clip)
+
+    def model(self, n_words, char_vocab=None):
+        "A new network of this shape"
+        return BiLM(self, n_words, char_vocab)
+
     def to_dict(self):
         "Plain types for JSON"
         return asdict(self)
@@ -87,6 +100,10 @@ class BiLMConfig:
     @classmethod
     def from_dict(cls, d):
         "A configuration from `to_dict`'s dictionary; raises ValueError where it has unknown names"
+        kind = d.get('kind')
+        require(kind in (None, *cls.kinds), f"A biLM of the kind {kind!r:.60} is unknown: first "
+                f"import the module that knows it, elmo_fastai.studies.{kind!s:.60}", ValueError)
+        cls = cls.kinds.get(kind, cls)
         unknown = ', '.join(sorted(set(d) - {f.name for f in fields(cls)}))
         require(not unknown, f"Unknown settings in a biLM configuration: {unknown}", ValueError)
         def frozen(o): return tuple(map(frozen, o)) if isinstance(o, list) else o
@@ -120,7 +137,7 @@ def original_init(
         if cnn.proj is not None:
             unit(cnn.proj.weight)
             cnn.proj.bias.zero_()
-    for lstm in (*model.lstm.fwd, *model.lstm.bwd):
+    for lstm in (m for m in model.lstm.modules() if isinstance(m, nn.LSTM)):
         ws = lstm.weight_ih_l0, lstm.weight_hh_l0  # one matrix, one limit in TensorFlow
         width = sum(w.shape[1] for w in ws)
         for w in ws: w.uniform_(-1, 1).mul_((6/(len(w) + width))**.5)
@@ -162,8 +179,7 @@ class BiLM(nn.Module):
             return output_layer(c.proj_dim, n_words, c.softmax, c.cutoffs,
                                 c.div_value, c.n_negative)
         self.chars = encoder()
-        self.lstm = BiLSTMStack(c.proj_dim, c.hidden_dim, c.n_layers, c.dropout, c.residual,
-                                c.cell_clip, c.proj_clip)
+        self.lstm = c.stack()
         self.drop = LockedDropout(c.dropout)
         self.head = softmax()
         self.chars_bwd = None if c.share_encoder else encoder()
@@ -418,7 +434,7 @@ def load_bilm(
     head = read_config(path/'config.json')
     with as_error(ModelFileError, f"{path/'config.json'} does not describe a biLM"):
         c, n = _saved_config(head), head['n_words']
-        with torch.device('meta'): model = BiLM(c, n)  # shapes only
+        with torch.device('meta'): model = c.model(n)  # shapes only
     model.char_vocab = _read_chars(path/'chars.json', c)
     names, apart = model.state_dict(), {}
     if (path/'output.safetensors').exists():  # as in the box, whose encoder may be read alone

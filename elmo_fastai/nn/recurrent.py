@@ -8,6 +8,7 @@ __all__ = ['lstm_step', 'product', 'LockedDropout', 'lstm_loop', 'reverse_padded
 # %% ../../nbs/library/recurrence.ipynb #c004
 import warnings
 from functools import lru_cache
+from itertools import zip_longest
 import torch, torch.nn.functional as F
 from torch import nn, Tensor
 from fastcore.basics import store_attr
@@ -155,12 +156,23 @@ class BiLSTMStack(nn.Module):
         require(hidden_dim >= dim, f"hidden_dim ({hidden_dim}) must not be less than dim ({dim})",
                 ValueError)
         store_attr()
-        proj = 0 if hidden_dim == dim else dim
-        def lstm(): return nn.LSTM(dim, hidden_dim, proj_size=proj, batch_first=True)
-        self.fwd = nn.ModuleList([lstm() for _ in range(n_layers)])
-        self.bwd = nn.ModuleList([lstm() for _ in range(n_layers)])
+        self.fwd = nn.ModuleList([self.layer() for _ in range(n_layers)])
+        self.bwd = nn.ModuleList([self.layer() for _ in range(n_layers)])
         self.drop = LockedDropout(dropout)
-        for l in [*self.fwd, *self.bwd]: init_lstm(l)
+
+    def layer(self):
+        "A new layer of one direction"
+        proj = 0 if self.hidden_dim == self.dim else self.dim
+        lstm = nn.LSTM(self.dim, self.hidden_dim, proj_size=proj, batch_first=True)
+        init_lstm(lstm)
+        return lstm
+
+    @property
+    def levels(self):
+        "The modules of each layer, of both directions; what else there is goes with the first"
+        layers = [[*filter(None, both)] for both in zip_longest(self.fwd, self.bwd)]
+        layers[0] += [o for k,o in self.named_children() if k not in ('fwd', 'bwd')]
+        return layers
 
     def init_state(self, bs=0):
         "Zeros for `bs` rows, (h [L, 2, B, P], c [L, 2, B, C]); `forward` carries them on"

@@ -61,6 +61,7 @@ def _differences(new, lm, chars):
     "What a biLM with other vectors has"
     old, its = lm.config.to_dict(), char_vocab_of(new)
     for k,v in new.config.to_dict().items():
-        if k not in FREE and v != old[k]: yield f"has {k}={v!r}, the learner's model {k}={old[k]!r}"
+        was = old.get(k)
+        if k not in FREE and v != was: yield f"has {k}={v!r}, the learner's model {k}={was!r}"
     if chars is not None and chars != its:
         yield f"reads other characters ({its!r}) than the learner's model ({chars!r})"

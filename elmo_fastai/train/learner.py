@@ -282,7 +282,7 @@ def bilm_split(model:BiLM)->list: # [characters], [layer 1], [layer 2], …, [ou
     def of(*parts):
         named = chain(*(m.named_parameters() for m in parts if m is not None))
         return [p for name,p in named if not name.endswith('bias_hh_l0')]
-    layers = map(of, model.lstm.fwd, model.lstm.bwd)
+    layers = [of(*level) for level in model.lstm.levels]
     groups = [of(model.chars, model.chars_bwd), *layers, of(model.head, model.head_bwd)]
     return [o for o in groups if o]
 
@@ -369,7 +369,7 @@ def bilm_learner(
     own = [TargetsToModel(), *clipping, KeepGood(), StopOnSignal(), Throughput(), SampledLossName()]
     if bf16_is_fast(device) if bf16 is None else bf16: own.append(BF16())
     if chars is not None: config = _with_chars(config, chars)
-    learn = BiLMLearner(dls, BiLM(config, len(dls.vocab), chars), loss_func=bilm_loss,
+    learn = BiLMLearner(dls, config.model(len(dls.vocab), chars), loss_func=bilm_loss,
                         opt_func=opt_func, metrics=ppl, wd=decay if wd is None else wd,
                         cbs=own+L(cbs), **(dict(lr=lr, splitter=bilm_split) | kwargs))
     corpus = getattr(dls, 'corpus', None)

@@ -1,0 +1,454 @@
+"""Attention beside recurrence: networks of the same size, trained for the same processor time.
+
+    python tests/benchmarks/attention.py                       # all of it, three seeds; see --plan
+    python tests/benchmarks/attention.py --plan                # what is still to do, and how long it takes
+    python tests/benchmarks/attention.py --parts speed         # a part: tune toy positions wikitext speed memory
+    python tests/benchmarks/attention.py --table               # only print what there is
+    python tests/benchmarks/attention.py --quick               # does it work? Nothing is kept
+
+Each finished cell is written to the results at once, and what is there is not done again: the same
+command goes on after an interruption, another one (--seeds, --seconds) adds cells. A training ends
+by the clock of its process (one thread, processor time, whatever else the machine does); what was
+used beyond the budget is in its cell. The learning rate of each network is found first, on the
+validation sentences with a seed of its own: halved and doubled until the best one lies inside. The
+toy language's figures are of its test sentences. WikiText-2 and UD-EWT are read from
+ELMO_FASTAI_DATA; where they are missing that part is left out, and said. Speed wants a machine that
+does nothing else: each cell keeps the load it was measured under, and
+
+    python tests/benchmarks/attention.py --parts speed memory --again
+
+measures anew.
+"""
+import argparse, json, math, os, subprocess, sys, time
+from pathlib import Path
+import numpy as np, torch
+from fastai.basics import Callback, CancelValidException
+from fastai.torch_core import set_seed
+from elmo_fastai.nn.bilm import BiLMConfig, evaluate, evaluating
+from elmo_fastai.text.corpora import toy_corpus, ud_ewt, wikitext2
+from elmo_fastai.text.tokens import ByteCharVocab
+from elmo_fastai.data.batches import SentenceDataLoader, StreamDataLoader
+from elmo_fastai.data.encoded import EncodedText
+from elmo_fastai.data.loaders import ElmoDataLoaders
+from elmo_fastai.elmo.module import Elmo
+from elmo_fastai.train.learner import StopOnSignal, TimeBudget, bilm_learner
+from elmo_fastai.train.report import sense_accuracy, sense_vectors
+from elmo_fastai.tasks.classify import LayerCache
+from elmo_fastai.studies.attention import (
+    POSITIONS, HideWords, gap_floor, gap_nats, gap_perplexity, log_frequencies, same_size)
+from elmo_fastai.studies.curves import subset, train_tagger
+from elmo_fastai.studies.probe import linear_probe
+
+ROOT = Path(__file__).resolve().parents[2]
+DESIGNS = {                                       # name → network, depth, goal
+    'LSTM':                      ('lstm', 'apart', 'next'),
+    'attention':                 ('attention', 'apart', 'next'),
+    'LSTM, one stack':           ('lstm', 'one', 'next'),
+    'attention, one stack':      ('attention', 'one', 'next'),
+    'LSTM, apart, masked':       ('lstm', 'apart', 'masked'),
+    'attention, apart, masked':  ('attention', 'apart', 'masked'),
+    'LSTM, meeting, masked':     ('lstm', 'meet', 'masked'),
+    'attention, meeting, masked':('attention', 'meet', 'masked')}
+REAL = 'LSTM', 'attention', 'LSTM, meeting, masked', 'attention, meeting, masked'
+PARTS = 'tune', 'toy', 'positions', 'wikitext', 'speed', 'memory'
+LENGTHS = 8, 16, 32, 64, 128, 256, 512
+TUNED = dict(lstm=1.6e-2, attention=4e-3)         # where the search for a rate begins
+MASKED_SHARE, TUNE_SEED = .3, 1000
+
+def options():
+    raw = argparse.RawDescriptionHelpFormatter
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
+    p.add_argument('--parts', nargs='*', choices=PARTS, default=PARTS)
+    p.add_argument('--designs', nargs='*', choices=list(DESIGNS), default=list(DESIGNS))
+    p.add_argument('--seeds', type=int, nargs='*', default=[0, 1, 2])
+    p.add_argument('--seconds', type=float, default=300, help='processor time of a training, toy')
+    p.add_argument('--tune-seconds', type=float, help='of a rate that is tried (default: a quarter)')
+    p.add_argument('--minutes', type=float, default=15, help='of a training on WikiText-2')
+    p.add_argument('--width', type=int, default=128, help='of the toy models')
+    p.add_argument('--widths', type=int, nargs='*', default=[128, 512], help='of the part speed')
+    p.add_argument('--probed', type=int, default=300, help='sentences that a probe learns from')
+    p.add_argument('--sentences', type=int, default=100_000, help='of the toy language, to train')
+    p.add_argument('--json', default=str(ROOT/'nbs'/'results'/'attention.json'))
+    p.add_argument('--again', action='store_true', help='measure these parts anew')
+    p.add_argument('--plan', action='store_true')
+    p.add_argument('--table', action='store_true')
+    p.add_argument('--quick', action='store_true')
+    p.add_argument('--peak', nargs=2, help=argparse.SUPPRESS)       # a process of the part memory
+    a = p.parse_args()
+    if a.quick:
+        a.seeds, a.seconds, a.minutes, a.sentences, a.width = [0], 3, .05, 2000, 32
+        a.widths = [a.width]
+    a.tune_seconds = a.tune_seconds or a.seconds/4
+    return a
+
+# what is kept
+
+class Cells:
+    "Finished cells by name, in a file that is whole at every moment"
+    def __init__(self, a):
+        self.file = None if a.quick else Path(a.json)
+        there = self.file and self.file.exists()
+        self.d = json.loads(self.file.read_text(encoding='utf-8')) if there else {}
+
+    def __contains__(self, key): return key in self.d
+    def __getitem__(self, key): return self.d[key]
+    def forget(self, parts):
+        self.d = {k: v for k,v in self.d.items() if k.split('/')[0] not in parts}
+        self.save()
+
+    def put(self, key, value):
+        print(f'{time.strftime("%H:%M")} {key}: {shown(value)}', flush=True)
+        if self.file and self.file.exists():        # another process may have added to it meanwhile
+            self.d = json.loads(self.file.read_text(encoding='utf-8'))
+        self.d[key] = value
+        self.save()
+
+    def save(self):
+        if not self.file: return
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        part = self.file.with_name(f'{self.file.name}.{os.getpid()}.part')
+        part.write_text(json.dumps(dict(sorted(self.d.items())), indent=1) + '\n')
+        part.replace(self.file)
+
+def shown(value):
+    def short(v): return f'{v:.4g}' if isinstance(v, float) else v
+    if not isinstance(value, dict): return short(value)
+    return ' '.join(f'{k} {short(v)}' for k,v in value.items() if not isinstance(v, (dict, list)))
+
+# training
+
+class NoValidation(Callback):
+    "The end is enough"
+    order = 60
+    def before_validate(self): raise CancelValidException
+
+def config_of(design, width, n_layers=2, dropout=0., **kwargs):
+    w, (network, depth, goal) = width, DESIGNS[design]
+    filters = (1, w//8), (2, w//4), (3, w//2), (4, w//2)
+    base = BiLMConfig(design, filters=filters, proj_dim=w, hidden_dim=w, n_layers=n_layers,
+                      dropout=dropout)
+    return same_size(base, network, depth, goal=goal, **kwargs)
+
+def train(dls, config, seconds, lr, seed):
+    "(learner, what it took)"
+    set_seed(seed)
+    for dl in dls: dl.rng.seed(seed)
+    budget = TimeBudget(seconds, time.process_time)
+    cbs = [budget, NoValidation()]
+    if config.goal == 'masked': cbs.append(HideWords(MASKED_SHARE))
+    learn = bilm_learner(dls, config, bf16=False, cbs=cbs)
+    learn.remove_cb(StopOnSignal)               # Ctrl-C ends the script, and no cell is written
+    with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(TimeBudget.epochs, lr)
+    m = learn.model
+    layers = [p for p in m.lstm.parameters() if p.requires_grad]
+    used = dict(seconds=budget.elapsed, tokens=learn.throughput.tokens, lr=lr, stopped=learn.stopped,
+                weights=sum(p.numel() for p in m.parameters() if p.requires_grad),
+                weights_layers=sum(p.numel() for p in layers))
+    return learn, used
+
+def validate(learn):
+    "Nats a prediction on the validation sentences; masked: with fixed gaps"
+    learn.remove_cb(NoValidation)
+    with learn.no_bar(), learn.no_logging(): return float(learn.validate()[0])
+
+def tuned(cells, a, key, design, dls, config, seconds):
+    "The best highest rate by validation; tries go on until the best is not at an end"
+    def loss(lr):
+        k = f'tune/{key}/{seconds:g}s/{design}/{lr:g}'
+        if k not in cells:
+            learn, used = train(dls, config, seconds, lr, TUNE_SEED)
+            value = validate(learn) if not used['stopped'] else math.inf
+            cells.put(k, dict(nats=min(value, 99.), **used))
+        return cells[k]['nats']
+    start = TUNED[config.network]
+    rates = [start/2, start, 2*start]
+    while True:
+        best = min(rates, key=loss)
+        if best == rates[0] and best > 1e-4: rates.insert(0, best/2)
+        elif best == rates[-1] and best < .1: rates.append(best*2)
+        else: return best
+
+# the toy language
+
+def toy_data(a):
+    corpus = toy_corpus(n_train=a.sentences, n_valid=1000, n_test=2000, n_unseen=1)
+    dls = ElmoDataLoaders.from_corpus(corpus, kind='sentences', bs=32, seed=0, device='cpu')
+    return corpus, dls
+
+OTHER = {'is': 'are', 'are': 'is', 'was': 'were', 'were': 'was'}
+
+def agreement(model, dls, sents, prior):
+    "Share of verbs whose right number is found likelier (chapter 07), near and across another noun"
+    right = {}
+    def encoded(tokens):
+        text = EncodedText([tokens], dls.types)
+        return [torch.as_tensor(o)[None] for o in text.take(np.arange(len(text.ids)))]
+    with evaluating(model):
+        for s in sents:
+            i = next((i for i,w in enumerate(s) if w in OTHER), None)
+            if i is None or s[0] == 'there': continue
+            kind = 'near'
+            if {'near', 'behind', 'beside'} & set(s[1:i]):
+                same = s[i-1].endswith('s') == (s[i] in ('are', 'were'))
+                kind = 'across the same number' if same else 'across another number'
+            wrong, words = [*s[:i], OTHER[s[i]], *s[i+1:]], []
+            for o in (s, wrong):
+                words.append(torch.zeros(1, len(s)+2, dtype=torch.long))
+                words[-1][0, i+1] = dls.vocab.encode([o[i]])[0]
+            chars = encoded(s)[0]
+            gap = [gap_nats(model, chars, w, prior).item() for w in words]
+            right.setdefault(f'both sides, {kind}', []).append(gap[0] < gap[1])
+            if model.config.goal == 'masked': continue
+            whole = [model(*encoded(o)) for o in (s, wrong)]
+            for d,name in enumerate(('forward', 'backward')):
+                good, bad = (o[d].sum().item() for o in whole)
+                right.setdefault(f'{name}, {kind}', []).append(good < bad)
+    return {k: dict(right=float(np.mean(v)), n=len(v)) for k,v in right.items()}
+
+def control(train, dev):
+    "The same questions with tags that each word got by lot (Hewitt and Liang 2019)"
+    rng = np.random.default_rng(0)
+    words = sorted({w for s in [*train, *dev] for w in s.tokens})
+    by = dict(zip(words, rng.choice([t for s in train for t in s.tags], len(words))))
+    return [[(s.tokens, [by[w] for w in s.tokens]) for s in o] for o in (train, dev)]
+
+def positions_of(*parts):
+    "The how manieth word of its sentence is it?"
+    return [[(s.tokens, [min(t, 9) for t in range(len(s.tokens))]) for s in o] for o in parts]
+
+def tagged(train, test, elmo, cache, seed, **kwargs):
+    "Accuracy of a tagger that has nothing but ELMo's vectors"
+    learn = train_tagger(train, test, elmo, 'input', epochs=3, seed=seed, words=0, cache=cache,
+                         device='cpu', **kwargs)
+    return learn.recorder.values[-1][2]
+
+def measure_toy(model, corpus, dls, a, seed):
+    "All that is asked of a trained model"
+    gold = corpus.gold
+    n = 4 if a.quick else 1
+    test = SentenceDataLoader(EncodedText([s.tokens for s in gold['test'][::n]], dls.types), bs=64)
+    prior, goal, res = log_frequencies(dls), model.config.goal, {}
+    if goal == 'next':
+        res['perplexity'] = evaluate(model, test)
+        res['ratio'] = res['perplexity']['mean']/corpus.floor('test')
+    some = SentenceDataLoader(EncodedText([s.tokens for s in gold['test'][:500]], dls.types), bs=64)
+    res['gap'] = gap_perplexity(model, some, prior)
+    asked = [s.tokens for s in [*gold['valid'], *gold['test']]][::n]
+    res['agreement'] = agreement(model, dls, asked, prior)
+    seen, held = (sense_vectors(model, gold[k][:8000//n], dls.types) for k in ('train', 'test'))
+    acc, commonest, _ = sense_accuracy(seen, held)
+    res |= dict(senses=acc.tolist(), senses_commonest=float(commonest))
+    elmo = Elmo(model, dls.vocab, norm='token').eval()
+    tr, dv = gold['train'][:a.probed//n], gold['test'][:a.probed//n]
+    tags = linear_probe(elmo, tr, dv, seeds=1, share=1.)
+    res |= dict(probed=len(tr), probe_names=[*tags.index], probe_tags=tags.accuracy.tolist())
+    for name,data in dict(position=positions_of(tr, dv), control=control(tr, dv)).items():
+        found = linear_probe(elmo, *data, seeds=1, share=1.)
+        res[f'probe_{name}'] = found.accuracy.tolist()
+    cache, pool = LayerCache(mb=1500), gold['train'][:4000//n]
+    for share in (.01, 1.):
+        res[f'tagging_{share:g}'] = tagged(subset(pool, share, seed), gold['test'][:1000//n], elmo,
+                                           cache, seed, steps=100, hidden=64)
+    return res
+
+def toy(cells, a):
+    corpus, dls = toy_data(a)
+    if 'toy/floors' not in cells:
+        cells.put('toy/floors', dict(test=corpus.floor('test'), gap=gap_floor(corpus, 'test', 500)))
+    for seed in a.seeds:
+        for design in a.designs:
+            key = f'toy/{a.seconds:g}s/{design}/seed {seed}'
+            if key in cells: continue
+            config = config_of(design, a.width)
+            lr = tuned(cells, a, 'toy', design, dls, config, a.tune_seconds)
+            learn, used = train(dls, config, a.seconds, lr, seed)
+            cells.put(key, dict(used, **measure_toy(learn.model.eval(), corpus, dls, a, seed)))
+
+def tune(cells, a):
+    _, dls = toy_data(a)
+    for design in a.designs:
+        tuned(cells, a, 'toy', design, dls, config_of(design, a.width), a.tune_seconds)
+
+# positions
+
+def positions(cells, a):
+    "Windows of 32 tokens in training, longer ones in use"
+    corpus = toy_corpus(n_train=a.sentences, n_valid=1000, n_test=2000, n_unseen=1)
+    dls = ElmoDataLoaders.from_corpus(corpus, kind='stream', bs=32, seq_len=32, seed=0,
+                                      shuffle=True, device='cpu')
+    text = EncodedText([s.tokens for s in corpus.gold['test']], dls.types)
+    for seed in a.seeds:
+        for how in ('LSTM', *POSITIONS):
+            key = f'positions/{a.seconds/2:g}s/{how}/seed {seed}'
+            if key in cells: continue
+            design = 'LSTM' if how == 'LSTM' else 'attention'
+            config = config_of(design, a.width, longest=LENGTHS[-1])
+            if how != 'LSTM': config.positions = how
+            lr = tuned(cells, a, 'stream', how, dls, config, a.tune_seconds)
+            learn, used = train(dls, config, a.seconds/2, lr, seed)
+            ppl = {}
+            for T in LENGTHS[2:]:
+                dl = StreamDataLoader(text, bs=max(1, 512//T), seq_len=T)
+                ppl[str(T)] = evaluate(learn.model, dl)['mean']
+            cells.put(key, dict(used, perplexity=ppl))
+
+# real text
+
+def wikitext(cells, a):
+    "Perplexity on WikiText-2, then UD-EWT's tags by the same model"
+    try: corpus, gold = wikitext2(), ud_ewt().gold
+    except Exception as e:
+        print(f'WikiText-2 or UD-EWT is not here, this part is left out: {e}')
+        return
+    if a.quick: corpus.splits['train'] = corpus.splits['train'][:3000]
+    dls = ElmoDataLoaders.from_corpus(corpus, kind='stream', bs=32, seq_len=64, min_freq=2, seed=0,
+                                      shuffle=True, device='cpu')
+    tok = [l.split() for l in corpus.splits['test'] if l.split()][:300 if a.quick else None]
+    test = EncodedText(tok, dls.types)
+    prior = log_frequencies(dls)
+    for seed in a.seeds:
+        for design in [d for d in REAL if d in a.designs]:
+            key = f'wikitext/{a.minutes:g}min/{design}/seed {seed}'
+            if key in cells: continue
+            config = config_of(design, a.width, dropout=.1)
+            lr = tuned(cells, a, 'wikitext', design, dls, config, 60*a.minutes/5)
+            learn, used = train(dls, config, 60*a.minutes, lr, seed)
+            model, res = learn.model.eval(), dict(used)
+            if config.goal == 'next':
+                res['perplexity'] = evaluate(model, StreamDataLoader(test, bs=8, seq_len=64))
+            short = [s for s in tok if 5 < len(s) < 60][:100]
+            some = SentenceDataLoader(EncodedText(short, dls.types), bs=16)
+            res['gap'] = gap_perplexity(model, some, prior)
+            elmo, cache = Elmo(model, dls.vocab, norm='token').eval(), LayerCache(mb=3000)
+            train_sents, dev = (gold[k][::40 if a.quick else 1] for k in ('train', 'valid'))
+            for share in (.01, .3):
+                res[f'tagging_{share:g}'] = tagged(subset(train_sents, share, seed), dev, elmo,
+                                                   cache, seed, steps=200, hidden=96)
+            cells.put(key, res)
+
+# speed and memory
+
+def windows(T, tokens=2048, n_types=4000):
+    "A batch of `tokens` invented words in rows of T, and what follows and precedes"
+    rng = np.random.default_rng(0)
+    words = [''.join(chr(97 + c) for c in rng.integers(0, 26, 6)) for _ in range(n_types)]
+    chars = torch.from_numpy(ByteCharVocab().encode(words))
+    ids = torch.from_numpy(rng.integers(4, n_types, (tokens//T, T)))
+    return chars[ids], ids, ids
+
+def speed(cells, a):
+    "Tokens a second in training, in embedding, and through the layers alone: the best of several turns"
+    for width in a.widths:
+        models = {d: config_of(d, width).model(4000) for d in REAL}
+        for T in LENGTHS:
+            key = f'speed/{width}/{T}'
+            if key in cells: continue
+            batch = windows(T)
+            n, res = batch[0].shape[0]*T, {}
+            def train_step(m):
+                masked = m.config.goal == 'masked'
+                args = (batch[0], batch[1]*(torch.rand(batch[1].shape) < MASKED_SHARE)) \
+                    if masked else batch
+                torch.cat(m.train()(*args)).mean().backward()
+                for p in m.parameters(): p.grad = None
+            def embed(m):
+                with torch.no_grad(): m.eval().encode(batch[0])
+            x = torch.randn(n//T, T, width)
+            def layers(m):
+                with torch.no_grad(): m.eval().lstm(x)
+            jobs = dict(train=train_step, embed=embed, layers=layers)
+            for turn in range(2 if a.quick else 5):
+                for d,m in models.items():
+                    for name,job in jobs.items():
+                        start = time.process_time()
+                        job(m)
+                        took = time.process_time() - start
+                        if turn: res.setdefault(name, {}).setdefault(d, []).append(n/took)
+            best = {k: {d: max(v) for d,v in o.items()} for k,o in res.items()}
+            cells.put(key, dict(best, load=os.getloadavg()[0]))
+
+def most():
+    "The most memory that this process has held since the last `forget`, MB"
+    lines = Path('/proc/self/status').read_text().splitlines()
+    return int(next(l for l in lines if l.startswith('VmHWM')).split()[1])/1024
+
+def forget(): Path('/proc/self/clear_refs').write_text('5')
+
+def peak(a):
+    "In a process of its own: MB that a training step on 8,192 tokens needs beyond what was there"
+    design, T = a.peak[0], int(a.peak[1])
+    model, batch = config_of(design, a.width).model(4000), windows(T, 8192)
+    if model.config.goal == 'masked': batch = batch[:2]
+    def step(batch): torch.cat(model(*batch)).mean().backward()
+    step([o[:1, :8] for o in batch])                                # libraries, kernels
+    forget()
+    before = most()
+    step(batch)
+    print(most() - before)
+
+def memory(cells, a):
+    for T in LENGTHS[2::2]:
+        for design in REAL:
+            key = f'memory/{a.width}/{T}/{design}'
+            if key in cells: continue
+            command = [sys.executable, __file__, '--peak', design, str(T), '--width', str(a.width)]
+            out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+            cells.put(key, float(out))
+
+# the plan and the tables
+
+def plan(cells, a):
+    "(minutes, what) of each part that is to do; rates that are tried are guessed to be four"
+    n, m, s = len(a.designs), len([d for d in REAL if d in a.designs]), len(a.seeds)
+    def missing(keys): return sum(k not in cells for k in keys)
+    toys = missing(f'toy/{a.seconds:g}s/{d}/seed {i}' for d in a.designs for i in a.seeds)
+    tries = 0 if any(k.startswith(f'tune/toy/{a.tune_seconds:g}s') for k in cells.d) else 4*n
+    places = missing(f'positions/{a.seconds/2:g}s/{h}/seed {i}'
+                     for h in ('LSTM', *POSITIONS) for i in a.seeds)
+    wiki = missing(f'wikitext/{a.minutes:g}min/{d}/seed {i}'
+                   for d in REAL if d in a.designs for i in a.seeds)
+    todo = dict(tune=tries*a.tune_seconds/60, toy=toys*(a.seconds + 90)/60,
+                positions=(places*a.seconds/2 + (places > 0)*20*a.tune_seconds)/60,
+                wikitext=wiki*(a.minutes + 6) + (wiki > 0)*4*m*a.minutes/5, speed=6, memory=2)
+    for k in a.parts: print(f'{k:10}{todo[k]:7.0f} minutes')
+    print(f'{"all":10}{sum(todo[k] for k in a.parts):7.0f} minutes of one core')
+
+def table(cells, a):
+    import pandas as pd
+    from elmo_fastai.tasks.cbow import interval
+    rows = {}
+    for key,v in cells.d.items():
+        if not key.startswith(('toy/', 'wikitext/')) or '/seed ' not in key: continue
+        part, budget, *name = key.split('/')
+        cols = {k: v[k] for k in ('ratio', 'gap', 'tagging_0.01', 'tagging_0.3', 'tagging_1')
+                if k in v}
+        if part == 'toy':
+            cols |= {f'sense {i}': o for i,o in enumerate(v['senses'])}
+            cols |= {k: o['right'] for k,o in v['agreement'].items() if 'another' in k}
+        elif 'perplexity' in v: cols['perplexity'] = v['perplexity']['mean']
+        cols['tokens, thousands'] = v['tokens']/1000
+        rows.setdefault((part, budget, name[0]), []).append(cols)
+    def text(x):
+        m, h = interval(x.dropna())
+        return f'{m:.4g}' + (f' ± {h:.2g}' if h == h else '')
+    for (part, budget) in sorted({k[:2] for k in rows}):
+        df = {k[2]: pd.DataFrame(v).agg(text) for k,v in rows.items() if k[:2] == (part, budget)}
+        print(f'\n{part}, {budget} a training')
+        print(pd.DataFrame(df).fillna('').to_string())
+
+def main(a):
+    torch.set_num_threads(1)
+    if a.peak: return peak(a)
+    cells = Cells(a)
+    if a.plan: return plan(cells, a)
+    parts = dict(tune=tune, toy=toy, positions=positions, wikitext=wikitext, speed=speed,
+                 memory=memory)
+    if a.again: cells.forget(a.parts)
+    if not a.table:
+        plan(cells, a)
+        instructions = torch.backends.cpu.get_cpu_capability()
+        cells.put('about', dict(torch=torch.__version__, instructions=instructions, threads=1))
+        for k in a.parts: parts[k](cells, a)
+    table(cells, a)
+
+if __name__ == '__main__': main(options())
