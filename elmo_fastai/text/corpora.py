@@ -256,7 +256,7 @@ def split_files(files):
 def named_files(path, endings):
     "`split_files` of a folder's files with these endings, or of the files that `path` names"
     folder = folder_of(path)
-    return split_files(files_in(folder, endings) if folder else text_files(path))
+    return split_files(files_in(folder, endings) if folder else text_files(path, endings))
 
 # %% ../../nbs/library/corpora.ipynb #c056d
 def files_by_split(path, valid, test, endings=('.txt',), named=()):
