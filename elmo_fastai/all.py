@@ -1,4 +1,4 @@
-"""The core of the library, some fifty names: `from elmo_fastai.all import *`. Everything else is imported from its module."""
+"""The core of the library, some fifty names. Everything else is imported from its module."""
 # Written by hand: exported from a notebook this module would get an empty `__all__`.
 from .base.errors import CheckpointError, CorpusError, ModelFileError
 from .text.corpora import Corpus, text_corpus, toy_corpus

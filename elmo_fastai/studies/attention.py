@@ -109,7 +109,7 @@ class AttentionStack(BiLSTMStack):
     def read(self, d, x, *args): return super().read(d, self.place(x), *args)
     def run(self, block, x, mask, state): return block(x), ()
     def init_state(self, bs=0):
-        raise ValueError("This stack carries no state: it reads a sentence, or a window, as a whole")
+        raise ValueError("This stack carries no state: it reads a sentence or a window as a whole")
 
 # %% ../../nbs/studies/attention.ipynb #one
 class LSTMs(BiLSTMStack):
