@@ -312,8 +312,11 @@ def test_errors_are_for_people():
     with pytest.raises(ValueError, match='must not be less'): BiLSTMStack(8, 4)
     with pytest.raises(ValueError, match='one entry a token'): stack()(torch.randn(2, 5, 4), torch.ones(2, 4))
 
-def test_compile():
+def test_compile(request):
     m, (x, mask) = stack(hidden_dim=7), batch()
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(10_000)          # dynamo walks through all that it can reach
+    request.addfinalizer(lambda: sys.setrecursionlimit(limit))
     compiled = torch.compile(m, backend='eager')
     for a,b in zip(m(x, mask)[0], compiled(x, mask)[0]):
         for y,z in zip(a, b): torch.testing.assert_close(y, z)

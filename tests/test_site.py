@@ -38,7 +38,7 @@ ORDER = [home/f for f in order()]                   # as the sidebar has them
 def test_the_sidebar_names_every_notebook_once_shelf_by_shelf():
     assert sorted(ORDER) == sorted(nbs)
     parts = [o for o in web['sidebar']['contents'] if isinstance(o, dict)]
-    assert [o['section'] for o in parts] == ['The course', 'Studies', 'Library']
+    assert [o['section'] for o in parts] == ['The course', 'Studies', 'Library', 'Reference']
     for shelf,o in zip(SHELVES, parts): assert {f.split('/')[0] for f in o['contents']} - {'glossary.ipynb'} == {shelf}
     assert [home/f for f in parts[0]['contents']] == taught, 'the course in the order of its numbers'
 

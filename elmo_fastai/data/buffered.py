@@ -77,7 +77,7 @@ class BufferedDataLoader(BatchDL):
                 "a data set, or an object whose __iter__ begins anew", TypeError)
         if hasattr(lines, 'select_columns') and hasattr(lines, '__len__'):
             lines = DiskLines(lines, text_col)
-
+        if hasattr(lines, 'iloc'): lines = lines[find_column(lines.columns, text_col)].tolist()
         buffer = whole('buffer', buffer)
         store_attr('lines,buffer,kind,tokenizer,text_col,max_words,seed')
         own = dict(self.__stored_args__)
