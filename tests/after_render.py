@@ -56,7 +56,8 @@ def llms(docs):
         if links: lines += ['', f"## {name or 'Start'}", '']
         for text,href in links:
             p = Page((docs/href).read_text(encoding='utf-8').split('</head>')[0])
-            lines.append(f'- [{text}]({p.url}.md): {p.description}')
+            url = p.url + 'index.html' if p.url.endswith('/') else p.url
+            lines.append(f'- [{text}]({url}.md): {p.description}')
     return '\n'.join(lines) + '\n'
 
 UNUSED = re.compile(r'<script src="https://cdnjs\.cloudflare\.com/ajax/libs/(?:require\.js|jquery)/.*?</script>\n?|<script type="application/javascript">define\(\'jquery\'.*?</script>\n?')

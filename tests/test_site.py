@@ -5,7 +5,7 @@ from urllib.parse import unquote, urldefrag, urljoin
 
 import pytest, yaml
 
-from notebooks import SHELVES, home, name, nbs, order, read, root, rule_for, site, source, taught
+from notebooks import SHELVES, files_in, home, name, nbs, order, read, root, rule_for, site, source, taught
 
 config = site()
 web,html = config['website'], config['format']['html']
@@ -32,6 +32,7 @@ def over(items, called=name):
 
 each = over(nbs)
 ORDER = [home/f for f in order()]                   # as the sidebar has them
+REFERENCE = [f for f in files_in(site()['website']['sidebar']['contents']) if f.endswith('.md')]        # below them
 
 # configuration
 
@@ -263,12 +264,12 @@ def test_sidebar_of_each_page(nb, built):
     "All pages in order, with the numbers of the course; open is the shelf of the page, or else the course"
     at,s = HOME + page_name(nb), soup(built/page_name(nb)).find(id='quarto-sidebar')
     links = [urljoin(at, a['href']).removeprefix(HOME) or 'index.html' for a in s.select('a.sidebar-link[href]')]
-    assert links == list(map(page_name, ORDER))
+    assert links == [*map(page_name, ORDER), *(f.replace('.md', '.html') for f in REFERENCE)]
     assert [urljoin(at, a['href']).removeprefix(HOME) for a in s.select('a.sidebar-link.active')] == [page_name(nb)]
     assert [o.get_text() for o in s.select('.menu-text .chapter-number')] == list(map(number, taught))
     shelf = nb.parent.name if nb.parent != home else 'library' if nb.stem == 'glossary' else 'course'
     assert [SHELVES[int(o['id'][-1]) - 1] for o in s.select('ul.depth1.show')] == [shelf]
-    assert [o['aria-expanded'] for o in s.select('.sidebar-item-toggle')] == [str(o == shelf).lower() for o in SHELVES]
+    assert [o['aria-expanded'] for o in s.select('.sidebar-item-toggle')] == [str(o == shelf).lower() for o in [*SHELVES, 'reference']]
 
 @each
 def test_previous_and_next(nb, built):
@@ -366,8 +367,11 @@ def test_index_for_language_models(built):
     for nb in ORDER:
         title,description = title_and_description(nb)
         want.append((plain(title), HOME + page_name(nb) + '.md', plain(description)))
+    for f in REFERENCE:
+        title,description = re.findall(r'^(?:title|description): "(.*)"$', (home/f).read_text(encoding='utf-8'), re.M)
+        want.append((plain(title), HOME + f.replace('.md', '.html.md'), plain(description)))
     assert [(plain(t), u, plain(d)) for t,u,d in found] == want
-    assert re.findall(r'^## (.*)$', text, re.M) == ['Start', 'The course', 'Studies', 'Library']
+    assert re.findall(r'^## (.*)$', text, re.M) == ['Start', 'The course', 'Studies', 'Library', 'Reference']
     for _,u,_ in want: assert len((built/u.removeprefix(HOME)).read_text(encoding='utf-8')) > 500, u
 
 def test_search_index_holds_every_page(built):
