@@ -212,7 +212,9 @@ class BufferedDataLoader(BatchDL):
         if self.stream is None: self.stream = self._forever()
         try: yield from islice(self.stream, len(samps))
         # a generator that raised is at its end: begin anew
-        except (Exception, KeyboardInterrupt): self.stream = None; raise
+        except (Exception, KeyboardInterrupt):
+            self.stream = None
+            raise
 
     def one_batch(self):
         "A batch to look at, from a reading of its own: the epoch under way loses nothing"

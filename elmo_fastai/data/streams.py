@@ -71,8 +71,10 @@ class StreamLines:
         if self.part[1] == 1 or self._by_turns: return res
         return [split_dataset_by_node(o, *self.part) for o in res]
 
-    # to split a stream before skipping would skip other rows
-    _by_turns = property(lambda self: self.skip and not self.files)
+    @property
+    def _by_turns(self):
+        "To split a stream before skipping would skip other rows"
+        return self.skip and not self.files
 
     def __iter__(self):
         with as_error(CorpusError, "the stream can't be read on"): self.running = self._open()
@@ -87,7 +89,9 @@ class StreamLines:
         with as_error(CorpusError, "the stream can't be read on"):
             for k,rows in enumerate(stretches, self.at):
                 if n > 1 and self._by_turns: rows = islice(rows, n-1 if place else i, None, n)
-                for row in rows: self.moved, self.at = True, k; yield row
+                for row in rows:
+                    self.moved, self.at = True, k
+                    yield row
 
     def set_epoch(self, epoch): self.epoch = epoch
     def state_dict(self):

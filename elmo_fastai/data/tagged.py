@@ -178,7 +178,9 @@ class TagDataLoaders(DataLoaders):
         if valid is None: valid = parts.get('valid', parts.get('test'))
         train, skipped = read_tagged(parts['train'], token_col, tag_col)
         if valid is None: train, valid = hold_out(train, valid_pct, split_seed, 'sentences')
-        else: valid, left = read_tagged(valid, token_col, tag_col); skipped += left
+        else:
+            valid, left = read_tagged(valid, token_col, tag_col)
+            skipped += left
         found = [t for s in [*train, *valid] for t in s.tags if t is not None]
         labels = CategoryMap(found if labels is None else list(labels))
         require(len(labels) > 1, "a tagger needs two different tags at least, and these sentences "

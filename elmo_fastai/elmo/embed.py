@@ -97,8 +97,11 @@ def windows(items, size, length):
     "Portions of a stream with about `size` tokens each"
     win, n = [], 0
     for o in items:
-        win.append(o); n += length(o) + 2
-        if n >= size: yield win; win, n = [], 0
+        win.append(o)
+        n += length(o) + 2
+        if n >= size:
+            yield win
+            win, n = [], 0
     if win: yield win
 
 def batches(lens, budget):
@@ -107,7 +110,8 @@ def batches(lens, budget):
     for i in sorted(range(len(lens)), key=lens.__getitem__):
         while batch and (len(batch) + 1)*(lens[i] + 2) > budget:
             n = len(batch)//8*8 or len(batch)
-            yield batch[:n]; batch = batch[n:]
+            yield batch[:n]
+            batch = batch[n:]
         batch.append(i)
     if batch: yield batch
 

@@ -120,7 +120,9 @@ class TagLoss:
 class TokenMean(Metric):
     "The mean of `f(pred [n, C], tags [n])` over all tokens with a tag, batches of any size"
     name = None
-    def __init__(self, name, f): self.name, self.f = name, f; self.reset()
+    def __init__(self, name, f):
+        self.name, self.f = name, f
+        self.reset()
     def reset(self): self.total, self.n = 0., 0
     def accumulate(self, learn):
         real = learn.y != IGNORE

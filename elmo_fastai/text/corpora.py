@@ -462,15 +462,22 @@ def _words(lines, where, col, is_ud):
     for i,line in enumerate(lines, 1):
         cols = re.split('\t' if tabs else ' +', line.strip(' '))
         if is_ud and (line[:1] == '#' or re.fullmatch(r'\d+[-.]\d+', cols[0])): continue
-        if not line.strip() or cols[0] == '-DOCSTART-': n = 0; yield None; continue
+        if not line.strip() or cols[0] == '-DOCSTART-':
+            n = 0
+            yield None
+            continue
         n, width = n + 1, width or len(cols)
-        require(len(cols) == width, f"{where} {i}: expected {width} columns separated by "
-                f"{'tabs' if tabs else 'blanks'}, and found {len(cols)}: {line!r:.60}")
-        require(not is_ud or cols[0] == str(n), f"{where} {i}: expected word {n} of the sentence, "
-                f"and found {cols[0]!r:.20}")
-        word, tag = cols[is_ud], cols[col] if width > 1 and -width <= col < width else ''
-        require(word.strip() and tag.strip(), f"{where} {i}: expected a token and its tag in "
-                f"column {col}, and found {line!r:.60}")
+        at = f"{where} {i}: expected "
+        if len(cols) != width:
+            by = 'tabs' if tabs else 'blanks'
+            raise CorpusError(f"{at}{width} columns separated by {by}, "
+                              f"and found {len(cols)}: {line!r:.60}")
+        if is_ud and cols[0] != str(n):
+            raise CorpusError(f"{at}word {n} of the sentence, and found {cols[0]!r:.20}")
+        word = cols[1] if is_ud else cols[0]
+        tag = cols[col] if width > 1 and -width <= col < width else ''
+        if not (word.strip() and tag.strip()):
+            raise CorpusError(f"{at}a token and its tag in column {col}, and found {line!r:.60}")
         yield word.replace(' ', '\u00a0'), None if is_ud and tag == '_' else tag
 
 def read_conll(
@@ -491,7 +498,9 @@ def read_conll(
     sents, words = [], []
     for word in [*_words(lines, f"'{path}', line", col, is_ud), None]:
         if word: words.append(word)
-        elif words: sents.append(Sentence(*map(list, zip(*words)))); words = []
+        elif words:
+            sents.append(Sentence(*map(list, zip(*words))))
+            words = []
     require(sents, f"'{path}' has no sentence")
     return sents
 

@@ -79,9 +79,9 @@ def as_table(data, what, n_rows=None):
     if isinstance(data, (str, os.PathLike)): data = read_table(data)
     if isinstance(data, pd.DataFrame): return data[:n_rows]
     known = n_rows is not None or hasattr(data, '__len__') or hasattr(data, 'features')
-    if not known or isinstance(data, (bytes, Mapping)): raise CorpusError(
-        f"expected a table, a data set, a file or a list of {what}, and got "
-        f"{type(data).__name__} {data!r:.60}")
+    if not known or isinstance(data, (bytes, Mapping)):
+        raise CorpusError(f"expected a table, a data set, a file or a list of {what}, "
+                          f"and got {type(data).__name__} {data!r:.60}")
     if n_rows is None and hasattr(data, '__len__') and hasattr(data, 'to_pandas'):
         return data.to_pandas()
     rows = list(islice(data, n_rows))

@@ -47,7 +47,7 @@ RECIPES = {
         max_vocab=None, optimizer='adamw', wd=None, patience=None, carry=False),
     'toy': dict(model='tiny', kind='sentences', epochs=3, lr=8e-3, bs=96, min_freq=1),
     'wikitext2': dict(model='small', config=dict(dropout=0.1), epochs=3, lr=6e-3, min_freq=1),
-    'english': dict(                            # the model in the box (`box`)
+    'english': dict(                            # some hours of one core
         model='small', epochs=6, lr=6e-3, bs=32, max_vocab=20_000,
         config=dict(name='mini-en', filters=((1,32), (2,64), (3,96), (4,96)), proj_dim=352,
                     hidden_dim=352, dropout=0.05, cutoffs=(1000, 5000), div_value=2.)),

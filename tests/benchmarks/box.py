@@ -6,7 +6,7 @@
     python tests/benchmarks/box.py --refresh senses            # measure some figures of the box that there is again
     python tests/benchmarks/box.py MODEL --make                # the same (what MODEL/box.json has is not measured again), then write the box with its card, and run chapter 13b
 
-MODEL is a folder that `elmo_pretrain tiny_en` wrote. The texts (novels, tiny_shakespeare, wikitext-2, ud-ewt, sst2) are those of the
+MODEL is a folder that `elmo_pretrain english` wrote. The texts (novels, tiny_shakespeare, wikitext-2, ud-ewt, sst2) are those of the
 library's corpora: from ELMO_FASTAI_DATA where that is set, else downloaded.
 """
 import argparse, json, math, os, platform, subprocess, sys, time
@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT/'tests'))
 from pages import page
 box = page('library/box')                          # how a box is made stands on its page
-HELD = 'valid', 'plays', 'wiki'                    # held-out splits of tiny_en: two novels, plays, Wikipedia
+HELD = 'valid', 'plays', 'wiki'                    # held-out splits of english: two novels, plays, Wikipedia
 
 def log(*o): print(f"[{time.strftime('%H:%M:%S')}]", *o, flush=True)
 
