@@ -48,9 +48,10 @@ def node(tmp_path_factory):
     if not program: pytest.skip('node is not installed: the scripts are not run without a browser')
     folder = tmp_path_factory.mktemp('node')
     shutil.copyfile(live/'elmo.js', folder/'elmo.mjs')
+    (folder/'speak.mjs').write_text((live/'speak.js').read_text(encoding='utf-8').replace('./elmo.js', './elmo.mjs'), encoding='utf-8')
     def run(code, value=None):
         (folder/'in.json').write_text(json.dumps(value), encoding='utf-8')
-        (folder/'run.mjs').write_text(f"""import * as E from './elmo.mjs'; import fs from 'node:fs';
+        (folder/'run.mjs').write_text(f"""import * as E from './elmo.mjs'; import * as S from './speak.mjs'; import fs from 'node:fs';
 const value = JSON.parse(fs.readFileSync('in.json')), file = f => {{ const b = fs.readFileSync(f); return b.buffer.slice(b.byteOffset, b.byteOffset + b.length); }};
 const box = () => new E.Elmo(E.readTensors(file({json.dumps(str(BOX/'model.safetensors'))})), JSON.parse(fs.readFileSync({json.dumps(str(BOX/'config.json'))})).config);
 fs.writeFileSync('out.json', JSON.stringify((() => {{ {code} }})()));""", encoding='utf-8')
@@ -94,6 +95,28 @@ def test_clipping_projections_and_tanh_under_node(node, tmp_path):
         return elmo.layers(['She', 'sat', 'by', 'the', 'bank']).map(l => l.map(v => Array.from(v)))""", config.__dict__ | {'filters': [list(o) for o in config.filters]})
     want = elmo.embed([['She', 'sat', 'by', 'the', 'bank']], layers='all')[0]
     assert np.abs(want[1:]).max() <= .2001 and np.abs(np.array(got) - want).max() <= 1e-5
+
+def test_words_are_expected_as_the_library_expects_them_under_node(node, tmp_path):
+    "The adaptive softmax with two groups: every word's surprise from both sides, and a gap filled from both"
+    from safetensors.torch import save_file
+    from elmo_fastai.text.tokens import SPECIALS, WordVocab
+    from elmo_fastai.train.speak import fill, score
+    torch.manual_seed(5)
+    vocab = WordVocab([*SPECIALS, 'the', 'bank', 'she', *(f'w{i}' for i in range(60))])
+    config = BiLMConfig('small', char_dim=4, filters=((1, 4), (3, 6)), proj_dim=16, hidden_dim=16, norm=False, softmax='adaptive', cutoffs=(10, 30), div_value=2.)
+    lm, chars = BiLM(config, len(vocab)).eval(), ByteCharVocab()
+    for p in lm.parameters(): p.data = torch.randn_like(p)*.4
+    save_file(lm.state_dict(), tmp_path/'m.safetensors')
+    words = 'she sat by the bank w7 w59 .'.split()
+    got = node(f"""const all = E.readTensors(file({json.dumps(str(tmp_path/'m.safetensors'))})), [config, words, said] = value;
+        const s = new S.Speaker(new E.Elmo(all, config), all, words);
+        return [s.score(said), s.fill(said.slice(0, 3), said.slice(4), 60)]""", [config.__dict__ | {'filters': [list(o) for o in config.filters]}, vocab.itos, words])
+    (want,) = score(lm, vocab, chars, [words])
+    assert [o['known'] for o in got[0]] == want.known
+    assert np.allclose([[o['left'], o['right']] for o in got[0]], -np.stack([want.fwd[:-1], want.bwd[:-1]], 1), atol=1e-4)
+    best = fill(lm, vocab, chars, [*words[:3], '___', *words[4:]], k=60, prior=-np.log(np.arange(1, len(vocab)+1)))
+    assert [o['word'] for o in got[1][:20]] == best.word.tolist()[:20]
+    assert np.allclose([o['both'] for o in got[1]], best.p, atol=1e-5) and np.allclose([o['left'] for o in got[1]], best['from the left'], atol=1e-5)
 
 # what the pages load
 

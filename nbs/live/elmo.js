@@ -61,7 +61,7 @@ function halves(bits) {
 const sigmoid = v => 1 / (1 + Math.exp(-v));
 
 // W x + b for one vector x; four rows at a time, so that each number of x is read once for four.
-function product({data: w, shape: [E, D]}, x, b) {
+export function product({data: w, shape: [E, D]}, x, b) {
   const y = new Float32Array(E), add = e => b ? b.data[e] : 0;
   for (let e = 0; e < E; e += 4) {
     const row = i => Math.min(e + i, E - 1) * D;       // at the end there may be fewer
@@ -166,11 +166,10 @@ export class Elmo {
     return known.get(word);
   }
 
-  // For each layer and each word one vector: its forward half, then its backward half.
-  layers(words) {
+  // For each layer the forward and the backward states of all tokens, marks included.
+  states(tokens) {
     const {tensors, config} = this;
-    if (!words.length) return Array.from({length: config.n_layers + 1}, () => []);
-    const x = ['<s>', ...words, '</s>'].map(o => this.token(o)), all = [[x, x]];
+    const x = tokens.map(o => this.token(o)), all = [[x, x]];
     let f = x, b = [...x].reverse();                   // the backward direction reads from the end
     for (let l = 0; l < config.n_layers; l++) {
       const add = l && config.residual ? (y, x) => y.map((v, d) => v + x[d]) : y => y;
@@ -178,8 +177,15 @@ export class Elmo {
       b = lstm(tensors, `lstm.bwd.${l}`, b, config).map((y, t) => add(y, b[t]));
       all.push([f, [...b].reverse()]);
     }
+    return all;
+  }
+
+  // For each layer and each word one vector: its forward half, then its backward half.
+  layers(words) {
+    if (!words.length) return Array.from({length: this.config.n_layers + 1}, () => []);
     const word = (f, b, t) => Float32Array.of(...f[t + 1], ...b[t + 1]);       // not the marks
-    return all.map(([f, b]) => words.map((_, t) => word(f, b, t)));
+    return this.states(['<s>', ...words, '</s>']).map(([f, b]) =>
+      words.map((_, t) => word(f, b, t)));
   }
 }
 

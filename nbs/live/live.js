@@ -12,6 +12,9 @@ const EXAMPLES = {
     'The goverment raised the taxes.',
     'The slithy toves raised the taxes.']},
 };
+const MODEL = 'mini-en/';
+const GAPS = ['She ___ not want to go home.', 'They sat on the ___ of the river.',
+  'The men on the hill was tired.'];
 const LAYERS = ['layer 0: letters', 'layer 1', 'layer 2'];
 const NEAREST = 5;                         // neighbours that are shown
 const PAUSE = 120;                         // milliseconds from the last key to the new numbers
@@ -39,7 +42,7 @@ function tag(name, {text, ...attributes} = {}, ...children) {
 
 async function loadAll() {
   const [elmo, vectors, text] = await Promise.all([
-    Elmo.load(here('tiny-en/')),
+    Elmo.load(here(MODEL)),
     fetch(here('occurrences.safetensors')).then(r => r.arrayBuffer()).then(readTensors),
     fetch(here('occurrences.json')).then(r => r.json()),
   ]);
@@ -209,6 +212,73 @@ class Live {
   }
 }
 
+// ---- a gap, and what surprises ------------------------------------------------------------
+
+class Speaking {
+  constructor(place, speaker) {
+    Object.assign(this, {speaker});
+    const later = () => {
+      clearTimeout(this.timer);
+      this.timer = setTimeout(() => this.draw(), PAUSE);
+    };
+    this.input = tag('input', {type: 'text', value: GAPS[0], 'aria-label': 'Sentence with a gap',
+      spellcheck: 'false', autocomplete: 'off', oninput: later});
+    this.examples = GAPS.map(text => tag('button', {type: 'button', text,
+      onclick: () => { this.input.value = text; this.draw(); }}));
+    this.result = tag('div', {class: 'elmo-result', 'aria-live': 'polite'});
+    place.replaceChildren(
+      tag('div', {class: 'elmo-examples', role: 'group', 'aria-label': 'Examples'},
+        ...this.examples),
+      tag('p', {class: 'elmo-hint', text: 'Change the sentence; ___ is a gap.'}),
+      this.input, this.result);
+    this.draw();
+  }
+
+  draw() {
+    const text = this.input.value, sides = text.split(/_{3,}/).map(tokenize);
+    this.examples.forEach(o => o.setAttribute('aria-pressed', o.textContent === text));
+    const found = sides.length === 2 ? this.speaker.fill(...sides) : [];
+    const words = found.length ? [...sides[0], found[0].word, ...sides[1]] : sides.flat();
+    if (!words.length) {
+      this.result.replaceChildren(tag('p', {text: 'This sentence has no words yet.'}));
+      return;
+    }
+    const table = found.length ? [this.table(found)] : [];
+    this.result.replaceChildren(...table, this.surprises(this.speaker.score(words)));
+  }
+
+  table(found) {
+    const number = (p, colour) => tag('td', {},
+      tag('span', {class: 'bar', style: `--share: ${p.toFixed(3)}; background: ${colour}`}),
+      tag('span', {class: 'number', text: p.toFixed(3)}));
+    const row = o => tag('tr', {}, tag('th', {scope: 'row'}, tag('b', {text: o.word})),
+      number(o.both, '#2ca02c'), number(o.left, `rgb(${BLUE})`), number(o.right, `rgb(${ORANGE})`));
+    const head = ['word', 'from both sides', 'from the left', 'from the right'];
+    return tag('table', {class: 'elmo-cosines'},
+      tag('caption', {text: 'The gap: what the two models expect'}),
+      tag('thead', {}, tag('tr', {}, ...head.map(text => tag('th', {scope: 'col', text})))),
+      tag('tbody', {}, ...found.map(row)));
+  }
+
+  // Each word as deep in colour as it surprises: blue from the left, orange from the right.
+  surprises(scored) {
+    const line = (name, side, colour) => tag('p', {class: 'elmo-surprise'},
+      tag('span', {class: 'elmo-side', text: name}),
+      ...scored.flatMap(o => [blank(o.word), tag('span', {
+        text: o.word, title: `${o[side].toFixed(1)} nats${o.known ? '' : ', an unknown word'}`,
+        style: `background: rgba(${colour}, ${Math.min(.5, o[side] / 20).toFixed(2)})`})]));
+    return tag('div', {},
+      tag('p', {class: 'elmo-title', text: 'Surprise: the deeper the colour, the less expected'}),
+      line('from the left', 'left', BLUE), line('from the right', 'right', ORANGE));
+  }
+}
+
+let speaking;
+async function speak() {
+  const [{elmo}, {Speaker}] = await Promise.all([load(), import('./speak.js')]);
+  return Speaker.load(here(MODEL), elmo);
+}
+
 // ---- the start ----------------------------------------------------------------------------
 
 // `place` shows a picture until the reader asks for more; where something fails, it keeps it.
@@ -219,8 +289,13 @@ export async function start(place) {
   button.disabled = true;
   said.textContent = 'Loading the model …';
   try {
-    new Live(place, await load());
-    place.querySelector('.elmo-words [aria-pressed=true]').focus({preventScroll: true});
+    if (place.dataset.example === 'gap') {
+      speaking ||= speak().catch(e => { speaking = null; throw e; });
+      new Speaking(place, await speaking).input.focus({preventScroll: true});
+    } else {
+      new Live(place, await load());
+      place.querySelector('.elmo-words [aria-pressed=true]').focus({preventScroll: true});
+    }
   } catch (e) {
     button.disabled = false;
     said.textContent = `The model could not be loaded (${e.message}). Try again, or read on: `
