@@ -273,7 +273,7 @@ def within(html, page, base):
     "`html` with links to pages of the site at `base` made relative"
     return re.sub(rf'(<a\b[^>]*?\shref="){re.escape(base)}(?=[\w/-]+\.html)', rf"\1{'../'*page.count('/')}", html)
 
-BOX = Path(__file__).resolve().parent.parent/'elmo_fastai'/'box'/'tiny-en'
+BOX = Path(__file__).resolve().parent.parent/'elmo_fastai'/'box'/'mini-en'
 
 def boxed(live):
     "Copy what the scripts of the folder `live` load: the boxed model's numbers and its configuration"

@@ -49,7 +49,7 @@ def picture(elmo):
     return '\n'.join([head, title, '<rect x="1" y="1" width="798" height="158" rx="12" fill="#ffffff" stroke="#c9ced6"/>', *out, '</svg>\n'])
 
 def main():
-    elmo = Elmo.from_pretrained('tiny-en').eval()
+    elmo = Elmo.from_pretrained('mini-en').eval()
     (out.parent/'images'/'live.svg').write_text(picture(elmo), encoding='utf-8')
     sents = [tuple(word_tokenize(s)) for s in novels().splits['train']]
     counts = Counter(w.lower() for s in sents for w in s)

@@ -31,7 +31,7 @@ def fuzzed(n=3000):
 
 @pytest.fixture(scope='module')
 def wanted():
-    elmo = Elmo.from_pretrained('tiny-en').eval()
+    elmo = Elmo.from_pretrained('mini-en').eval()
     return [v.astype(np.float32) for v in elmo.embed(sentences(), layers='all')]
 
 def compare(got, wanted):
@@ -133,7 +133,7 @@ def test_stored_vectors_are_those_of_the_model():
     t, text = load_file(live/'occurrences.safetensors'), json.loads((live/'occurrences.json').read_text(encoding='utf-8'))
     some = list(range(0, len(text['sentences']), 40))
     start = np.cumsum([0, *map(len, text['at'])])
-    for i,v in zip(some, Elmo.from_pretrained('tiny-en').embed([text['sentences'][i].split(' ') for i in some], layers='all')):
+    for i,v in zip(some, Elmo.from_pretrained('mini-en').embed([text['sentences'][i].split(' ') for i in some], layers='all')):
         y = (v[1:].mean(0)[text['at'][i]] - t['mean'].astype(np.float32)) @ t['basis'].astype(np.float32).T
         x = t['vectors'][start[i]:start[i+1]]*t['vectors.scale'][start[i]:start[i+1],None].astype(np.float32)
         if len(x): assert np.abs(x - y).max() <= np.abs(y).max()/100
@@ -204,7 +204,7 @@ def test_nothing_is_loaded_before_it_is_asked_for(browser, site):
     context.close()
 
 def test_vectors_in_the_browser(page, wanted):
-    got = page.evaluate("""async texts => { const m = await import('/live/elmo.js'), elmo = await m.Elmo.load('/live/tiny-en/');
+    got = page.evaluate("""async texts => { const m = await import('/live/elmo.js'), elmo = await m.Elmo.load('/live/mini-en/');
         return texts.map(s => elmo.layers(m.tokenize(s)).map(l => l.map(v => Array.from(v)))) }""", sentences())
     compare(got, wanted)
 
@@ -217,7 +217,7 @@ def test_a_bank_by_the_river_and_a_bank_with_money(page):
     place = started(page)
     assert chosen(place) == ['bank'] and page.evaluate("document.activeElement.textContent") == 'bank'
     river, money = cosines(place)
-    vecs = Elmo.from_pretrained('tiny-en').embed(['They sat on the left bank of the river.', 'He swam to the other bank.', 'She owed the bank a lot of money.'], layers='all')
+    vecs = Elmo.from_pretrained('mini-en').embed(['They sat on the left bank of the river.', 'He swam to the other bank.', 'She owed the bank a lot of money.'], layers='all')
     cos = lambda a, b: [float(x@y/np.linalg.norm(x)/np.linalg.norm(y)) for x,y in zip(a, b)]
     assert np.allclose(river, cos(vecs[0][:,5], vecs[1][:,5]), atol=.006) and np.allclose(money, cos(vecs[0][:,5], vecs[2][:,3]), atol=.006)
     assert river[0] == money[0] == 1 and river[2] > money[2] + .1

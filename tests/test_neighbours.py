@@ -238,6 +238,6 @@ def test_labels_of_real_text():
 @pytest.mark.skipif(not local_folder('novels'), reason='no folder novels in ELMO_FASTAI_DATA')
 def test_labels_stand_where_they_say():
     book = next(b for b in BOOKS if b.name == 'Forster_View_1908')
-    sents, tok = book_sentences(read_text(book_file(book, local_folder('novels'))), book.start), Elmo.from_pretrained('tiny-en').tokenize
+    sents, tok = book_sentences(read_text(book_file(book, local_folder('novels'))), book.start), Elmo.from_pretrained('mini-en').tokenize
     mine = [o for o in labelled_rows() if o['source'] == book.name]
     assert len(mine) > 5 and all(list(tok(sents[int(o['sentence'])]))[int(o['position'])] == o['sense'].split('/')[0] for o in mine)

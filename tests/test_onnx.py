@@ -105,7 +105,7 @@ def test_another_alphabet():
     vocab = CharVocab.build([WORDS], max_chars=12)
     agree(make(replace(CFG, n_chars=vocab.n_chars, max_chars=12), char_vocab=vocab))
 
-def test_the_model_in_the_box(): agree(Elmo.from_pretrained('tiny-en'))
+def test_the_model_in_the_box(): agree(Elmo.from_pretrained('mini-en'))
 
 @pytest.mark.parametrize('lstm', [{}, dict(dim=6), dict(cell_clip=None, proj_clip=None)], ids=str)
 def test_ai2s_models_agree_with_ai2s_equations(tmp_path, lstm):
@@ -148,7 +148,7 @@ def test_half_precision_is_written_as_float32():
     assert np.abs(got - wanted(elmo, chars)[0].numpy()).max() < .1
 
 def test_it_runs_without_pytorch(tmp_path):
-    elmo = Elmo.from_pretrained('tiny-en')
+    elmo = Elmo.from_pretrained('mini-en')
     file, sents = elmo.to_onnx(tmp_path/'model.onnx'), ['She sat on the bank .'.split(), ['naïve']]
     code = '''
 import sys, numpy as np, onnxruntime

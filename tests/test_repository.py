@@ -166,7 +166,7 @@ def archives(folder, version=cfg['version'], wheel_lacks=(), source_lacks=()):
 def test_whole_archives_are_accepted(tmp_path):
     assert [o.rpartition('.')[2] for o in release.archives(archives(tmp_path/'dist'))] == ['whl', 'gz']
 
-@pytest.mark.parametrize('kw,message', [(dict(wheel_lacks=['model.safetensors']), r'whl lacks elmo_fastai/box/tiny-en/model\.safetensors'), (dict(wheel_lacks=['ai2.py']), r'whl lacks elmo_fastai/elmo/ai2\.py'),
+@pytest.mark.parametrize('kw,message', [(dict(wheel_lacks=['model.safetensors']), r'whl lacks elmo_fastai/box/mini-en/model\.safetensors'), (dict(wheel_lacks=['ai2.py']), r'whl lacks elmo_fastai/elmo/ai2\.py'),
     (dict(wheel_lacks=['books.csv']), r'whl lacks elmo_fastai/text/books\.csv'),
     (dict(source_lacks=['settings.ini']), r'tar\.gz lacks settings\.ini'), (dict(version='9.9.9'), 'is not of version')])
 def test_archives_that_lack_something_are_stopped(tmp_path, kw, message):

@@ -351,7 +351,7 @@ def embed_file(
     return result
 
 # %% ../../nbs/library/embedding_files.ipynb #c095
-EXAMPLES = {'my.txt --model tiny-en --out vectors.hdf5': 'all layers',
+EXAMPLES = {'my.txt --model mini-en --out vectors.hdf5': 'all layers',
             'my.csv --column text --model models/toy --pool mean --out v.npz': 'one vector a row',
             'tokens.txt --tokenizer space --model ai2:small --out v.parquet':
                 'text that is tokenised'}
@@ -365,7 +365,7 @@ OPTIONS = {
             "(default: the model's)",
         '--max-tokens N': 'longer lines are left out, and reported (default: 50000)'},
     'the vectors': {
-        '--model MODEL': 'tiny-en (in the package), a folder, owner/name on the hub, or ai2:small, '
+        '--model MODEL': 'mini-en (in the package), a folder, owner/name on the hub, or ai2:small, '
             'ai2:medium, ai2:original, ai2:original_5.5B',
         '--layers WHICH': 'all, mix (their weighted sum), or the number of one (default: all)',
         '--pool HOW': 'one vector a line: mean, max or first_last (default: one a token)',
@@ -402,7 +402,7 @@ def elmo_embed(
     try:
         require(out, "Name the file to write with --out, for example --out vectors.hdf5",
                 CommandError)
-        require(model, "Name a model with --model: tiny-en, a folder that elmo_pretrain wrote, "
+        require(model, "Name a model with --model: mini-en, a folder that elmo_pretrain wrote, "
                 "a name on the hub, or ai2:small", CommandError)
         elmo = load_elmo(model, **({'tokenizer': tokenizer} if tokenizer else {}))
         try: elmo.to(device or best_device()).embed([['a']], 0)

@@ -330,7 +330,7 @@ def no_tokenizer(text):
                      "load it with tokenizer=…, or give it lists of tokens")
 
 # %% ../../nbs/library/elmo.ipynb #c098
-BOXED = 'tiny-en',    # models that come with the package
+BOXED = 'mini-en', 'tiny-en'  # models that come with the package; the first is the better
 
 def box_folder(
     name,      # one of `BOXED`
@@ -374,7 +374,7 @@ class NoDraws(TorchFunctionMode):
 # %% ../../nbs/library/elmo.ipynb #c103
 @patch(cls_method=True)
 def from_pretrained(cls:Elmo,
-    folder,  # a folder that was saved; 'tiny-en', in the box; 'owner/name' on the hub
+    folder,  # a folder that was saved; 'mini-en', in the box; 'owner/name' on the hub
     *,
     device='cpu',
     revision=None, token=None, cache_dir=None,    # of the hub's `snapshot_download`

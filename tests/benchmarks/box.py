@@ -1,15 +1,15 @@
-"""Measure a pretrained model on real English, compare shapes at equal time, and make the box of the package (chapter 13b).
+"""Measure a pretrained model on real English, compare shapes at equal time, and make the box of the package (the page library/box).
 
-    python tests/benchmarks/box.py MODEL                       # measure it: figures in MODEL/box.json; some eight minutes on one core
+    python tests/benchmarks/box.py MODEL                       # measure it: figures in MODEL/box.json; half an hour of one core
     python tests/benchmarks/box.py MODEL --quick               # the same on small samples, to see that it works: about a minute
-    python tests/benchmarks/box.py --shapes --minutes 2.5      # train each of SHAPES for so many minutes of one core, and measure them
+    python tests/benchmarks/box.py --shapes --minutes 3        # train each of SHAPES for so many minutes of one core, and measure them
     python tests/benchmarks/box.py --refresh senses            # measure some figures of the box that there is again
-    python tests/benchmarks/box.py MODEL --make                # the same (what MODEL/box.json has is not measured again), then write the box with its card, and run chapter 13b
+    python tests/benchmarks/box.py MODEL --make                # the same (what MODEL/box.json has is not measured again), then write the box with its card, and run its page
 
 MODEL is a folder that `elmo_pretrain english` wrote. The texts (novels, tiny_shakespeare, wikitext-2, ud-ewt, sst2) are those of the
 library's corpora: from ELMO_FASTAI_DATA where that is set, else downloaded.
 """
-import argparse, json, math, os, platform, subprocess, sys, time
+import argparse, json, math, os, platform, subprocess, sys, tempfile, time
 from hashlib import sha256
 from pathlib import Path
 import numpy as np, torch
@@ -91,19 +91,23 @@ def classify(elmo, data, seed, cache, epochs):
         learn.fit_one_cycle(epochs, 3e-3)
         return [float(learn.validate(dl=dl)[1]) for dl in dls.loaders[1:]]
 
-def sentiment(elmo, quick, seeds=5):
-    "SST-2 sentences: the pretrained backbone against a random one, of another seed each time"
-    gold = sst2().gold
-    data = {k: [(s.text, s.label) for s in v[::15 if quick else 1]] for k,v in gold.items()}
-    cache, res, epochs = LayerCache(6000), dict(pretrained=[], random=[]), 1 if quick else 5
-    for seed in range(2 if quick else seeds):
+def reviews(quick): return {k: [(s.text, s.label) for s in v[::15 if quick else 1]] for k,v in sst2().gold.items()}
+
+def sentiment(elmo, quick, seeds=5, random=()):
+    "SST-2 sentences: the pretrained backbone against a normalised random one, of another seed each time"
+    data, epochs, n_seeds = reviews(quick), 1 if quick else 5, 2 if quick else seeds
+    cache, res = LayerCache(6000), dict(pretrained=[], random=[*random])
+    for seed in range(n_seeds):
         res['pretrained'].append(classify(elmo, data, seed, cache, epochs))
-        random = random_elmo(elmo, seed, [t for t,_ in data['train']])
-        res['random'].append(classify(random, data, seed, True, epochs))
-        log('  seed', seed, {k: v[-1] for k,v in res.items()})
+        if len(res['random']) <= seed: res['random'].append(untrained(elmo, data, seed, epochs))
+        log('  seed', seed, {k: v[seed] for k,v in res.items()})
     res['commonest'] = [max(np.mean([l == o for _,l in data[k]]) for o in (0, 1)) for k in ('valid', 'test')]
     n = {k: len(data[v]) for k,v in dict(train='train', dev='valid', test='test').items()}
     return dict(**res, **n, epochs=epochs, normalised=True)
+
+def untrained(elmo, data, seed, epochs):
+    "The same classifier on the same network with random weights, its token vectors normalised: the weights of `elmo` don't matter"
+    return classify(random_elmo(elmo, seed, [t for t,_ in data['train']]), data, seed, True, epochs)
 
 # ---- all of it
 def about(folder):
@@ -122,7 +126,9 @@ def measure(folder, quick=False, command=None):
     kept, start = Path(folder)/'box.json', time.perf_counter()
     of = dict(weights=sha256((Path(folder)/'model.safetensors').read_bytes()).hexdigest(), quick=quick)
     f = json.loads(kept.read_text(encoding='utf-8')) if kept.exists() else {}
-    if f.get('of') != of: f = dict(of=of)
+    if f.get('of') != of:                                        # what does not depend on the weights holds for other weights, too
+        same = f.get('of', {}).get('quick') == quick and f['model']['config'] == load_bilm(folder)[0].config.to_dict()
+        f = dict(of=of, **{k: f[k] for k in ('text', '5-gram', 'untrained') if same and k in f})
     def step(name, make):
         if name in f: return
         f[name] = make()
@@ -130,28 +136,34 @@ def measure(folder, quick=False, command=None):
         log(f'{name}: {json.dumps(f[name])[:300]}')
     lm, vocab = load_bilm(folder)
     if vocab is None: raise SystemExit(f'{folder} has no output layer: give the folder that was trained')
-    small = Elmo(box.shrink(lm).float()).eval()                  # what the box will hold
+    with tempfile.TemporaryDirectory() as tmp:
+        small, _ = load_bilm(box.pack(lm, vocab, tmp, lm.config.name))      # what the box will hold
+    elmo, before = Elmo(small, vocab).eval(), Elmo(lm, vocab).eval()
     def model():
-        return dict(parameters=dict(encoder=sum(p.numel() for p in small.lm.parameters()), output=sum(p.numel() for k,p in lm.named_parameters() if k.startswith('head'))),
-                    words=len(vocab), config=lm.config.to_dict())
-    def half():
+        n = sum(p.numel() for p in small.parameters())
+        output = sum(p.numel() for k,p in small.named_parameters() if k.startswith('head'))
+        return dict(parameters=dict(encoder=n - output, output=output), words=len(vocab), config=lm.config.to_dict())
+    def as_bytes():
         sents = ['It was a bright cold day in April .'.split(), 'The bank refused the loan , and the river rose .'.split()]
-        old, new = (np.concatenate([v.reshape(-1, e.dim) for v in e.embed(sents, 'all')]) for e in (Elmo(lm).eval(), small))
-        return dict(largest=float(abs(old - new).max()), deviation=float(old.std()))
+        text = EncodedText(toks['valid'], TokenTypes(vocab, ByteCharVocab(lm.config.max_chars)))
+        ppl = {k: evaluate(m, SentenceDataLoader(text, bs=64)) for k,m in {'as trained': lm, 'in the box': small}.items()}
+        return dict(moved=box.moved(before, elmo, sents).tolist(), perplexity={k: [v['fwd'], v['bwd']] for k,v in ppl.items()})
     def text():
         res = {k: dict(sentences=len(v), words=sum(map(len, v)), unknown=float(np.mean([w not in vocab.o2i for s in v for w in s]))) for k,v in toks.items()}
         res['train']['sha256'] = sha256('\n'.join(corpus.train).encode()).hexdigest()
         return res
     def perplexity():
-        count = counting(toks, vocab)
-        return {k: {**v, '5-gram': count[k]} for k,v in reading(lm, vocab, toks, ByteCharVocab(lm.config.max_chars)).items()}
-    step('model', model); step('half', half)
-    if 'perplexity' not in f:
+        read = reading(small, vocab, toks, ByteCharVocab(lm.config.max_chars))
+        return {k: {**v, '5-gram': f['5-gram'][k]} for k,v in read.items()}
+    step('model', model)
+    if not {'perplexity', 'bytes', 'text', '5-gram'} <= {*f}:
         corpus = get_corpus('english')
         toks = read_text_of(corpus, quick)
-        step('text', text); step('perplexity', perplexity)
+        step('text', text); step('bytes', as_bytes); step('5-gram', lambda: counting(toks, vocab)); step('perplexity', perplexity)
         del toks
-    step('senses', lambda: senses(small, quick)); step('tags', lambda: tags(small, quick)); step('sentiment', lambda: sentiment(small, quick))
+    step('senses', lambda: senses(elmo, quick)); step('tags', lambda: tags(elmo, quick))
+    step('untrained', lambda: [untrained(elmo, reviews(quick), seed, 1 if quick else 5) for seed in range(2 if quick else 5)])
+    step('sentiment', lambda: sentiment(elmo, quick, random=f['untrained']))
     f['training'] = dict(about(folder), quick=quick, **(dict(command=command) if command else {}))
     step('measured', lambda: dict(seconds=time.perf_counter() - start, torch=torch.__version__, threads=torch.get_num_threads()))
     log(f"{f['measured']['seconds']:.0f} s")
@@ -172,39 +184,43 @@ def refresh(folder, parts):
     (folder/'SHA256SUMS').write_text(''.join(sums), encoding='ascii')
 
 # ---- shapes at equal time
-def shape(name, proj, cells, layers=2):
-    return BiLMConfig(name, filters=((1,32), (2,64), (3,96), (4,96)), proj_dim=proj, hidden_dim=cells, n_layers=layers, dropout=.1)
+def shape(name, size=352, layers=2, lr=6e-3, bs=32, dropout=.05, cutoffs=(1000, 5000), div_value=2.):
+    config = BiLMConfig(name, filters=((1,32), (2,64), (3,96), (4,96)), proj_dim=size, hidden_dim=size, n_layers=layers, residual=True,
+                        dropout=dropout, cutoffs=cutoffs, div_value=div_value)
+    return config, lr, bs
 
-SHAPES = [shape('192', 192, 192), shape('224', 224, 224), shape('384 cells → 128', 128, 384), shape('320 cells → 160', 160, 320),
-          shape('256, one layer', 256, 256, 1), shape('160, three layers', 160, 160, 3)]
+SHAPES = [shape('352'), shape('224'), shape('288'), shape('256, three layers', 256, 3), shape('352, rate 0.003', lr=3e-3), shape('352, no dropout', dropout=0.),
+          shape('352, dropout 0.1', dropout=.1), shape('352, smaller output', cutoffs=None, div_value=4.), shape('352, batches of 64', bs=64)]
 
 def measure_shape(folder, valid):
     "A small measurement of a trained folder: perplexities of some held-out sentences, tags and senses by layer"
     lm, vocab = load_bilm(folder)
-    elmo, gold = Elmo(box.shrink(lm).float()).eval(), ud_ewt().gold
+    elmo, gold = Elmo(lm, vocab).eval(), ud_ewt().gold
     ppl = evaluate(lm, SentenceDataLoader(EncodedText(valid, TokenTypes(vocab)), bs=64))
     table = tag_probe(elmo, gold['train'], gold['valid'][::4], seeds=1, share=1., max_tokens=15_000)
     return dict(config=lm.config.to_dict(), parameters=sum(p.numel() for p in elmo.lm.parameters()), fwd=ppl['fwd'], bwd=ppl['bwd'],
                 tags=table.accuracy.tolist()[2:], senses=[o['accuracy'] for o in senses(elmo, True)['rows'][1:]])
 
-def shapes(minutes, lr, rows, only=None):
+def shapes(minutes, rows, only=None):
     "Train and measure SHAPES one after the other; what is in the file `rows` already is not done again"
     rows = Path(rows)
     done = json.loads(rows.read_text(encoding='utf-8')) if rows.exists() else []
-    todo = [c for c in SHAPES if c.name not in {o['name'] for o in done} and (not only or c.name in only)]
+    names = {o['name'] for o in done}
+    todo = [(i, *o) for i,o in enumerate(SHAPES) if o[0].name not in names and (not only or o[0].name in only)]
     if not todo: return
     rows.parent.mkdir(parents=True, exist_ok=True)
-    corpus = get_corpus('english')
+    corpus, vocab = get_corpus('english'), None
     valid = [get_tokenizer('words')(s) for s in corpus.valid[::3]]
-    dls = ElmoDataLoaders.from_corpus(corpus, kind='stream', bs=20, seq_len=64, max_vocab=20_000, seed=42, device='cpu')
-    for c in todo:
+    for i,c,lr,bs in todo:
         log(f'{c.name}: {minutes:g} minutes')
         set_seed(42)
-        learn, folder = bilm_learner(dls, c), rows.with_name(f'shape-{SHAPES.index(c)}')
+        dls = ElmoDataLoaders.from_corpus(corpus, kind='stream', bs=bs, seq_len=64, max_vocab=20_000, vocab=vocab, seed=42, device='cpu')
+        vocab = dls.vocab
+        learn, folder = bilm_learner(dls, c), rows.with_name(f'shape-{i}')
         budget = TimeBudget(60*minutes, clock=time.process_time)           # others on the machine don't count
         with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(TimeBudget.epochs, lr, cbs=budget)
         save_bilm(folder, learn.model, dls.vocab)
-        done.append(dict(name=c.name, minutes=minutes, tokens=int(learn.throughput.tokens), **measure_shape(folder, valid)))
+        done.append(dict(name=c.name, minutes=minutes, lr=lr, bs=bs, tokens=int(learn.throughput.tokens), **measure_shape(folder, valid)))
         rows.write_text(json.dumps(done, indent=1), encoding='utf-8')
         log(json.dumps({k: v for k,v in done[-1].items() if k != 'config'}))
 
@@ -212,20 +228,19 @@ if __name__ == '__main__':
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument('model', nargs='?', help='a folder that elmo_pretrain wrote')
     p.add_argument('--quick', action='store_true', help='small samples')
-    p.add_argument('--make', action='store_true', help='write the box of the package, and run chapter 13b')
+    p.add_argument('--make', action='store_true', help='write the box of the package, and run its page')
     p.add_argument('--again', action='store_true', help='measure all anew, whatever MODEL/box.json has')
-    p.add_argument('--out', default=ROOT/'elmo_fastai'/'box'/'tiny-en', help='the box to write')
+    p.add_argument('--out', default=ROOT/'elmo_fastai'/'box'/'mini-en', help='the box to write')
     p.add_argument('--command', help='how the model was trained, for the card')
     p.add_argument('--refresh', nargs='+', choices=('senses', 'tags', 'sentiment'),
                    help='measure these figures of the box OUT again')
     p.add_argument('--shapes', action='store_true', help='train and measure several shapes at equal time')
-    p.add_argument('--minutes', type=float, default=2.5, help='of one core, for each shape')
-    p.add_argument('--lr', type=float, default=6e-3)
+    p.add_argument('--minutes', type=float, default=3, help='of one core, for each shape')
     p.add_argument('--only', nargs='*', help='names of shapes')
     p.add_argument('--rows', default='models/shapes/shapes.json', help='where the figures of the shapes are')
     a = p.parse_args()
     torch.set_num_threads(1)
-    if a.shapes: shapes(a.minutes, a.lr, a.rows, a.only)
+    if a.shapes: shapes(a.minutes, a.rows, a.only)
     if a.refresh: refresh(a.out, a.refresh)
     if not a.model: sys.exit()
     if a.again: (Path(a.model)/'box.json').unlink(missing_ok=True)
@@ -237,8 +252,8 @@ if __name__ == '__main__':
         elif old.exists(): f['shapes'] = json.loads(old.read_text(encoding='utf-8')).get('shapes', [])
         folder = box.make_box(a.model, a.out, f)
         log(f"{folder}: {sum(o.stat().st_size for o in folder.iterdir())/1e6:.2f} MB")
-        if Path(a.out).resolve() == (ROOT/'elmo_fastai'/'box'/'tiny-en').resolve():
+        if Path(a.out).resolve() == (ROOT/'elmo_fastai'/'box'/'mini-en').resolve():
             subprocess.run([sys.executable, '-m', 'jupyter', 'nbconvert', '--log-level=ERROR', '--to', 'notebook', '--execute', '--inplace', 'library/box.ipynb'],
                            cwd=ROOT/'nbs', check=True, env={**os.environ, 'PYTHONPATH': str(ROOT), 'OMP_NUM_THREADS': '1'})
             subprocess.run([Path(sys.executable).parent/'nbdev_clean', '--fname', 'nbs/library/box.ipynb'], cwd=ROOT, check=True)
-            log('chapter 13b is executed')
+            log('its page is executed')

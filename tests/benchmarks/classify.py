@@ -3,7 +3,7 @@
     python tests/benchmarks/classify.py --model MODEL --data DATA --out nbs/results/classify.json
     python tests/benchmarks/classify.py --model MODEL --data DATA --quick        # two minutes: one seed, a part of the data
 
-MODEL is a folder of `Elmo.from_pretrained`, or the name of a packaged model (default: tiny-en); DATA the folder with the data sets (default: the environment's
+MODEL is a folder of `Elmo.from_pretrained`, or the name of a packaged model (default: mini-en); DATA the folder with the data sets (default: the environment's
 ELMO_FASTAI_DATA). Everything is chosen on the dev set; the test set is looked at once, by the last model. An accuracy comes with its seeds.
 """
 import argparse, json, os, time
@@ -119,7 +119,7 @@ def only_random(r):
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument('--model', default='tiny-en', help='folder or name of the pretrained model (default: tiny-en)')
+    p.add_argument('--model', default='mini-en', help='folder or name of the pretrained model (default: mini-en)')
     p.add_argument('--data', default=os.environ.get('ELMO_FASTAI_DATA'), help='folder with sst2 and wikitext-2')
     p.add_argument('--out', help='JSON file to write')
     p.add_argument('--seeds', type=int, default=5)

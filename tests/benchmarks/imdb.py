@@ -436,7 +436,7 @@ class Run:
 def options():
     p = argparse.ArgumentParser(description=__doc__,
                                 formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument('--model', default='tiny-en', help='the box: a folder, or a name')
+    p.add_argument('--model', default='mini-en', help='the box: a folder, or a name')
     p.add_argument('--data', default=os.environ.get('ELMO_FASTAI_DATA'), help='has imdb and sst2')
     p.add_argument('--work', default='models/imdb', help='what is made on the way')
     p.add_argument('--out', default=str(ROOT/'nbs'/'results'/'imdb.json'))

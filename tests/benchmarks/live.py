@@ -23,7 +23,7 @@ from elmo_fastai.elmo.module import Elmo
 TEN = [f'The {a} man saw a {b} on the {c} .' for a in ('old', 'young', 'tall', 'blind', 'rich') for b in ('boat', 'light', 'letter', 'stranger') for c in ('bank', 'stairs')]
 
 JS = """async ({ten, fifty}) => {
-  const m = await import('/elmo.js'), begin = performance.now(), elmo = await m.Elmo.load('/tiny-en/'), start = performance.now() - begin;
+  const m = await import('/elmo.js'), begin = performance.now(), elmo = await m.Elmo.load('/mini-en/'), start = performance.now() - begin;
   const times = ten.map(s => { elmo.known.clear(); const t = performance.now(); elmo.layers(m.tokenize(s)); return performance.now() - t });
   return {start, times, layers: fifty.map(s => elmo.layers(m.tokenize(s)).map(l => l.map(v => Array.from(v))))} }"""
 
@@ -46,7 +46,7 @@ def main():
     ap.add_argument('--json', help='write the figures to this file')
     args = ap.parse_args()
     torch.set_num_threads(1)
-    elmo = Elmo.from_pretrained('tiny-en').eval()
+    elmo = Elmo.from_pretrained('mini-en').eval()
     with tempfile.TemporaryDirectory() as folder:
         shutil.copyfile(ROOT/'nbs'/'live'/'elmo.js', f'{folder}/elmo.js')
         boxed(Path(folder))
@@ -64,7 +64,7 @@ def main():
     figures = dict(browser=f"Chromium {desk['browser']}", torch=torch.__version__, sentences=len(TEN), words=len(word_tokenize(TEN[0])),
                    start_ms=round(desk['start']), sentence_ms=round(median(desk['times']), 1), slowest_ms=round(max(later(desk['times'])), 1),
                    phone_start_ms=round(phone['start']), phone_sentence_ms=round(median(phone['times']), 1), phone_slowest_ms=round(max(later(phone['times'])), 1),
-                   torch_sentence_ms=round(median(python), 1), apart=float(f'{apart:.1e}'), model_bytes=(ROOT/'elmo_fastai'/'box'/'tiny-en'/'model.safetensors').stat().st_size,
+                   torch_sentence_ms=round(median(python), 1), apart=float(f'{apart:.1e}'), model_bytes=(ROOT/'elmo_fastai'/'box'/'mini-en'/'model.safetensors').stat().st_size,
                    scripts_bytes=sum(f.stat().st_size for f in (ROOT/'nbs'/'live').glob('*.js')))
     for k,v in figures.items(): print(f'{k:18} {v}')
     if args.json: Path(args.json).write_text(json.dumps(figures, indent=1) + '\n', encoding='utf-8')

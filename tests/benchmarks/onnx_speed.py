@@ -1,7 +1,7 @@
 """A model in ONNX Runtime against the same model in PyTorch, one thread each, in one run.
 
     python tests/benchmarks/onnx_speed.py                                # all models: some five minutes
-    python tests/benchmarks/onnx_speed.py --models tiny-en --reps 3      # does it work?
+    python tests/benchmarks/onnx_speed.py --models mini-en --reps 3      # does it work?
     python tests/benchmarks/onnx_speed.py --json nbs/results/onnx.json   # the figures of nbs/library/onnx.ipynb
 
 torch    `elmo(chars)` in inference mode: mixed vectors from char ids
@@ -24,7 +24,7 @@ def original(size): return lambda: Elmo(random_model(size))
 def medium():
     torch.manual_seed(42)
     return Elmo(BiLM(ELMO_MEDIUM, 0))
-MODELS = {'tiny-en': lambda: Elmo.from_pretrained('tiny-en'), 'medium': medium, 'ai2 small': original('small'), 'ai2 original': original('original')}
+MODELS = {'mini-en': lambda: Elmo.from_pretrained('mini-en'), 'medium': medium, 'ai2 small': original('small'), 'ai2 original': original('original')}
 
 def options():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -66,7 +66,7 @@ def measure(name, elmo, file, sents, bs, reps):
 START = dict(torch='''
 import torch; torch.set_num_threads(1)
 from elmo_fastai.elmo import Elmo
-elmo = Elmo.from_pretrained('tiny-en')
+elmo = Elmo.from_pretrained('mini-en')
 with torch.inference_mode(): elmo(['She sat on the bank .'.split()])
 ''', onnx='''
 import numpy as np, onnxruntime, sys
@@ -106,10 +106,10 @@ def main():
                 rows.append(measure(name, elmo, file, sents, bs, args.reps))
                 r = rows[-1]
                 print(f"{name:13} bs {bs:3}  {r['tokens']:6.0f} tokens  torch {r['torch']:8.2f} ms  onnx {r['onnx']:8.2f} ms  {r['torch']/r['onnx']:.2f}x  diff {r['difference']:.1e}", flush=True)
-            if name == 'tiny-en': starts = {side: median(start(side, file) for _ in range(3)) for side in START}
+            if name == 'mini-en': starts = {side: median(start(side, file) for _ in range(3)) for side in START}
     res = dict(text=text, processor=processor(), python=platform.python_version(),
                versions={o: importlib.metadata.version(o) for o in ('torch', 'onnx', 'onnxruntime')}, rows=rows, sizes=sizes,
-               installed={o: installed(o) for o in ('torch', 'onnxruntime')}, start=starts if 'tiny-en' in args.models else None)
+               installed={o: installed(o) for o in ('torch', 'onnxruntime')}, start=starts if 'mini-en' in args.models else None)
     print(sizes, res['installed'], res['start'], res['processor'], sep='\n')
     if args.json: Path(args.json).write_text(json.dumps(res, indent=1) + '\n')
 

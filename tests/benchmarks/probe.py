@@ -273,7 +273,7 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument('--quick', action='store_true', help='smaller everywhere; nothing is written')
     p.add_argument('--only', choices=FILES, nargs='+')
-    p.add_argument('--model', default='tiny-en', help="a folder, or 'tiny-en', the package's own")
+    p.add_argument('--model', default='mini-en', help="a folder, or 'mini-en', the package's own")
     p.add_argument('--toy', type=Path, nargs='+', default=[ROOT/'models'/'toy'], help='folders as make pretrain leaves them, one a seed')
     p.add_argument('--one', nargs=2, metavar=('N', 'KIND'), help=argparse.SUPPRESS)
     a = p.parse_args()

@@ -24,7 +24,7 @@ SIDES = ('without ELMo', None), ('with ELMo', 'input')
 
 def options():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument('--model', default='tiny-en', help="a folder with a biLM, or a name (default: tiny-en)")
+    p.add_argument('--model', default='mini-en', help="a folder with a biLM, or a name (default: mini-en)")
     p.add_argument('--seeds', type=int, default=3)
     p.add_argument('--epochs', type=int, default=4)
     p.add_argument('--steps', type=int, default=450, help='at least so many, where the data is small (default 450)')
