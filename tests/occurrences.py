@@ -1,6 +1,6 @@
 """What the page "ELMo in the browser" loads, and the picture that stands there before: `python tests/occurrences.py` writes nbs/live/occurrences.* and nbs/images/live.svg
 
-The sentences come from novels in the public domain (chapter 01d); each content word in them has its vector of the model in the box:
+The sentences come from novels in the public domain (the chapter on books); each content word in them has its vector of the model in the box:
 the mean of the LSTM layers, without what all words share, in its directions of most variance, as int8 with a scale a word.
 The page reads the file with the loader that reads the model."""
 import json, random
@@ -15,7 +15,7 @@ from elmo_fastai.elmo.module import Elmo
 out = Path(__file__).resolve().parent.parent/'nbs'/'live'
 WORDS = '''bank spring match light fair left right present watch letter ring rose bear well lie mean kind leaves fire
     state face point hand head train court bill bark seal note table chest box case board plain sound sharp pen bow'''.split()
-A_WORD, LENGTH, COMMON, DIRECTIONS, SEED = 40, range(5, 15), 150, 64, 42     # sentences a word; tokens a sentence; words left out
+A_WORD, LENGTH, COMMON, DIRECTIONS, SEED = 30, range(5, 15), 150, 64, 42     # sentences a word; tokens a sentence; words left out
 
 def chosen(sents):
     "For each of WORDS some sentences that hold it, in an order that is the same at every run"

@@ -9,14 +9,17 @@ from safetensors.torch import load_file
 from elmo_fastai.base.errors import ModelFileError
 from elmo_fastai.text.books import BOOKS
 from elmo_fastai.text.tokens import SPECIALS, WordVocab
-from elmo_fastai.nn.bilm import BiLM, BiLMConfig, ELMO_TINY, save_bilm
+from elmo_fastai.data.batches import SentenceDataLoader
+from elmo_fastai.data.encoded import EncodedText, TokenTypes
+from elmo_fastai.nn.bilm import BiLM, BiLMConfig, ELMO_TINY, evaluate, save_bilm
 from elmo_fastai.elmo.embed import load_elmo
 from elmo_fastai.elmo.module import Elmo, box_folder
 from elmo_fastai.tasks.learner import load_encoder
+from elmo_fastai.train.speak import fill
 from pages import page
 
 box = page('library/box')
-box_card, box_figures, box_tables, make_box, md_table, shrink = box.box_card, box.box_figures, box.box_tables, box.make_box, box.md_table, box.shrink
+box_card, box_figures, box_tables, folded, in_bytes, make_box, md_table = box.box_card, box.box_figures, box.box_tables, box.folded, box.in_bytes, box.make_box, box.md_table
 
 SENTS = ['It was a bright cold day .'.split(), ['Zounds', '!'], ['x'*60, 'über', '…']]
 def vectors(elmo): return elmo.embed(SENTS, 'all')
@@ -35,7 +38,7 @@ def trained(path, n=500, **kw):
 table = lambda names: [dict(what=o, accuracy=.5, low=.4, high=.6) for o in names]
 FIGURES = dict(
     model=dict(parameters=dict(encoder=1000, output=10), words=500, config={}), training=dict(train_seconds=60., steps=5, device='cpu', tokens_per_second=10., command='elmo_pretrain x'),
-    half=dict(largest=.001, deviation=.3), text={k: dict(sentences=2, words=9, unknown=.01, sha256='5a') for k in ('train', 'valid', 'plays', 'wiki')},
+    bytes=dict(moved=[.01, .02, .03], perplexity={'as trained': [60., 61.], 'in the box': [60.5, 61.5]}), text={k: dict(sentences=2, words=9, unknown=.01, sha256='5a') for k in ('train', 'valid', 'plays', 'wiki')},
     perplexity={k: {'sentences': [90., 91.], 'running text': [80., 81.], '5-gram': [100., 101.], 'predictions': 11} for k in ('valid', 'plays', 'wiki')},
     tags=dict(rows=table(['commonest label', 'layer 0', 'layer 1', 'layer 2']), train=10, dev=5), senses=dict(rows=table(['commonest sense', 'layer 0', 'layer 1', 'layer 2']), train=10, dev=5, words=2),
     sentiment=dict(pretrained=[[.8, .81], [.82, .8]], random=[[.7, .71], [.7, .69]], commonest=[.5, .5], train=5, dev=5, test=5),
@@ -43,42 +46,56 @@ FIGURES = dict(
 
 # ---- smaller
 @pytest.mark.parametrize('kw', [dict(), dict(share_encoder=False), dict(norm=False), dict(char_proj=False, filters=((1,8), (2,16)), proj_dim=24), dict(share_softmax=False), dict(n_layers=1)])
-def test_shrinking_keeps_the_vectors(tmp_path, kw):
+def test_folding_keeps_the_vectors(kw):
     torch.manual_seed(1)
     c = BiLMConfig(**{**dict(filters=((1,8), (2,8)), proj_dim=24, hidden_dim=24), **kw})
     lm = BiLM(c, 50).eval()
     for cnn in (lm.chars, lm.chars_bwd):
         if cnn is not None and cnn.norm is not None: cnn.norm.running_mean.normal_(); cnn.norm.running_var.uniform_(.5, 2)
     before = {k: v.clone() for k,v in lm.state_dict().items()}
-    small = shrink(lm)
+    small = folded(lm)
     assert all(torch.equal(v, before[k]) for k,v in lm.state_dict().items()) and lm.config == c      # the argument stays as it was
-    assert small.head is None and not any('norm' in k or 'head' in k for k in small.state_dict())
-    assert all(v.dtype == torch.float16 for v in small.state_dict().values())
-    assert same(vectors(Elmo(lm).eval()), vectors(Elmo(small.float()).eval()), 2e-2)
-    folder = Elmo(shrink(lm)).save_pretrained(tmp_path/'m')
-    assert same(vectors(Elmo(shrink(lm).float()).eval()), vectors(Elmo.from_pretrained(folder)), 1e-5)
+    assert not any('norm' in k for k in small.state_dict())
+    assert same(vectors(Elmo(lm).eval()), vectors(Elmo(small).eval()), 1e-5)
 
-def test_weights_too_large_for_half_precision_are_refused(tmp_path):
+@pytest.mark.parametrize('shape', [(5, 7), (4, 3, 2), (1, 1)])
+def test_rows_of_bytes(shape):
+    "No number moves by more than half a step of its row's ruler; a row of zeros stays one"
+    torch.manual_seed(0)
+    x = torch.randn(shape)*torch.logspace(-3, 3, shape[0]).view(-1, *[1]*(len(shape) - 1))
+    x[0] *= 0 if shape[0] > 1 else 1
+    w = in_bytes({'w': x, 'b': x.flatten()[:3]})
+    assert w['w'].dtype == torch.int8 and w['w'].shape == x.shape and w['b'].dtype == w['w.scale'].dtype == torch.float16 and set(w) == {'w', 'b', 'w.scale'}
+    scale = w['w.scale'].float().view(-1, *[1]*(len(shape) - 1))
+    assert ((w['w'].float()*scale - x).abs() <= .51*scale + 1e-3*x.abs()).all()
+    assert shape[0] == 1 or (w['w'][0] == 0).all()
+
+@pytest.mark.parametrize('name', ['lstm.fwd.0.weight_hh_l0', 'lstm.fwd.0.bias_hh_l0'])
+@pytest.mark.parametrize('value', [1e8, float('nan'), float('inf')])
+def test_weights_that_the_file_cannot_hold_are_refused(tmp_path, name, value):
     lm = trained(tmp_path/'m')
-    with torch.no_grad(): lm.lstm.fwd[0].weight_hh_l0[0, 0] = 1e6
-    with pytest.raises(ModelFileError, match='half precision'): shrink(lm)
+    with torch.no_grad(): lm.state_dict()[name].view(-1)[0] = value
+    with pytest.raises(ModelFileError, match=f"{name} has numbers that half precision can't hold"): in_bytes(lm.state_dict())
 
 # ---- the box
 @pytest.fixture(scope='module')
 def made(tmp_path_factory):
     root = tmp_path_factory.mktemp('box')
     lm = trained(root/'trained')
-    return lm, make_box(root/'trained', root/'box'/'tiny-en', FIGURES)
+    return lm, make_box(root/'trained', root/'box'/'mini-en', FIGURES)
 
 def test_make_box(made):
     lm, folder = made
-    assert {o.name for o in folder.iterdir()} == {'config.json', 'model.safetensors', 'elmo.json', 'mix.safetensors', 'chars.json', 'figures.json', 'README.md', 'SHA256SUMS'}
-    assert box_folder('tiny-en', folder.parent) == folder
+    assert {o.name for o in folder.iterdir()} == {'config.json', 'model.safetensors', 'output.safetensors', 'vocab.json', 'elmo.json', 'mix.safetensors', 'chars.json', 'figures.json', 'README.md', 'SHA256SUMS'}
+    assert box_folder('mini-en', folder.parent) == folder
     elmo = Elmo.from_pretrained(folder)
-    assert elmo.lm.config.name == 'tiny-en' and elmo.vocab is None and not elmo.training
+    assert elmo.lm.config.name == 'mini-en' and len(elmo.vocab) == 500 and not elmo.training
     assert all(p.dtype == torch.float32 for p in elmo.parameters())
-    assert same(vectors(Elmo(lm).eval()), vectors(elmo), 2e-2)
-    assert json.loads((folder/'figures.json').read_text()) == FIGURES == box_figures('tiny-en', folder.parent)
+    assert same(vectors(Elmo(lm).eval()), vectors(elmo), 5e-2)
+    text = EncodedText([[f'w{i}' for i in range(k, 2*k + 9)] for k in range(20)], TokenTypes(elmo.vocab))
+    old, new = (evaluate(m, SentenceDataLoader(text, bs=8)) for m in (lm, elmo.lm))
+    assert all(abs(new[k]/old[k] - 1) < .01 for k in ('fwd', 'bwd'))                                  # it predicts words, too
+    assert json.loads((folder/'figures.json').read_text()) == FIGURES == box_figures('mini-en', folder.parent)
     assert not [o for o in folder.parent.iterdir() if o.name.startswith('.')]                        # nothing is left lying about
 
 def test_sums_are_those_of_sha256sum(made):
@@ -87,17 +104,17 @@ def test_sums_are_those_of_sha256sum(made):
         assert sha256((made[1]/name).read_bytes()).hexdigest() == digest
 
 def test_a_box_that_is_too_large_leaves_the_old_one(made, tmp_path):
-    folder = make_box(made[1].parent.parent/'trained', tmp_path/'tiny-en', FIGURES)
+    folder = make_box(made[1].parent.parent/'trained', tmp_path/'mini-en', FIGURES)
     before = {o.name: o.read_bytes() for o in folder.iterdir()}
-    with pytest.raises(ModelFileError, match='train a smaller shape'): make_box(made[1].parent.parent/'trained', tmp_path/'tiny-en', FIGURES, limit=1000)
-    with pytest.raises(KeyError): make_box(made[1].parent.parent/'trained', tmp_path/'tiny-en', {})
-    with pytest.raises(ModelFileError, match='There is no model'): make_box(tmp_path/'none', tmp_path/'tiny-en', FIGURES)
-    assert before == {o.name: o.read_bytes() for o in folder.iterdir()} and os.listdir(tmp_path) == ['tiny-en']
+    with pytest.raises(ModelFileError, match='train a smaller shape'): make_box(made[1].parent.parent/'trained', tmp_path/'mini-en', FIGURES, limit=1000)
+    with pytest.raises(KeyError): make_box(made[1].parent.parent/'trained', tmp_path/'mini-en', {})
+    with pytest.raises(ModelFileError, match='There is no model'): make_box(tmp_path/'none', tmp_path/'mini-en', FIGURES)
+    assert before == {o.name: o.read_bytes() for o in folder.iterdir()} and os.listdir(tmp_path) == ['mini-en']
 
-@pytest.mark.parametrize('name', ['config.json', 'model.safetensors', 'elmo.json', 'mix.safetensors', 'chars.json', 'figures.json', 'SHA256SUMS'])
+@pytest.mark.parametrize('name', ['config.json', 'model.safetensors', 'output.safetensors', 'vocab.json', 'elmo.json', 'mix.safetensors', 'chars.json', 'figures.json', 'SHA256SUMS'])
 @pytest.mark.parametrize('how', ['missing', 'cut', 'bit', 'empty', 'folder'])
 def test_a_damaged_file(made, tmp_path, name, how):
-    file = Path(shutil.copytree(made[1], tmp_path/'tiny-en'))/name
+    file = Path(shutil.copytree(made[1], tmp_path/'mini-en'))/name
     raw = bytearray(file.read_bytes())
     raw[len(raw)//2] ^= 1
     file.unlink()
@@ -105,25 +122,25 @@ def test_a_damaged_file(made, tmp_path, name, how):
     if how == 'bit': file.write_bytes(raw)
     if how == 'empty': file.write_bytes(b'')
     if how == 'folder': file.mkdir()
-    with pytest.raises(ModelFileError, match='SHA256SUMS|damaged|read') as e: box_folder('tiny-en', tmp_path)
+    with pytest.raises(ModelFileError, match='SHA256SUMS|damaged|read') as e: box_folder('mini-en', tmp_path)
     if name != 'SHA256SUMS': assert name in str(e.value)
     assert 'pip install --force-reinstall' in str(e.value)
 
 def test_the_card_may_be_mended(made, tmp_path):
-    folder = Path(shutil.copytree(made[1], tmp_path/'tiny-en'))
+    folder = Path(shutil.copytree(made[1], tmp_path/'mini-en'))
     (folder/'README.md').unlink()
     (folder/'SHA256SUMS').write_bytes((folder/'SHA256SUMS').read_bytes().replace(b'\n', b'\r\n'))    # as a checkout on Windows may do
-    assert box_folder('tiny-en', tmp_path) == folder
+    assert box_folder('mini-en', tmp_path) == folder
 
 def test_no_box_at_all(tmp_path):
-    with pytest.raises(ModelFileError, match="SHA256SUMS can't be read.*Install the package again"): box_folder('tiny-en', tmp_path)
-    with pytest.raises(ModelFileError, match='in the box there is tiny-en'): Elmo.from_pretrained('tiny-de')
+    with pytest.raises(ModelFileError, match="SHA256SUMS can't be read.*Install the package again"): box_folder('mini-en', tmp_path)
+    with pytest.raises(ModelFileError, match='in the box there is mini-en, tiny-en'): Elmo.from_pretrained('tiny-de')
 
 # ---- card and tables
 def test_card(made):
     card = (made[1]/'README.md').read_text(encoding='utf-8')
     assert card.startswith('---\nlibrary_name: elmo_fastai\nlanguage: en\nlicense: cc-by-sa-3.0\n')
-    for o in ('# tiny-en', 'elmo_pretrain x', '60 s', 'Limits and biases', 'WikiText-2', 'ShareAlike', 'Wikipedia', '| layer 2 | 0.5 | 0.4 | 0.6 |', '| a |', '500'): assert o in card, o
+    for o in ('# mini-en', 'elmo_pretrain x', '60 s', 'Limits and biases', 'WikiText-2', 'ShareAlike', 'Wikipedia', '| layer 2 | 0.5 | 0.4 | 0.6 |', '| a |', '500'): assert o in card, o
     for b in BOOKS: assert b.title in card and b.sha256 in card
     assert not re.search(r'\bnan\b|None|\{\w+\}|/tmp|/work', card)
     tables = re.findall(r'(?:^\|.*\n)+', card, re.M)
@@ -145,17 +162,23 @@ def test_difference_of_the_seeds():
 def test_md_table(): assert md_table(pd.DataFrame({'a': [1., 2.5], 'b': ['x', '']}, index=['p', 'q'])) == '|  | a | b |\n| --- | ---: | ---: |\n| p | 1.0 | x |\n| q | 2.5 |  |'
 
 # ---- the one that comes with the package
-def test_the_box_of_the_package():
-    folder = box_folder('tiny-en')
-    assert sum(o.stat().st_size for o in folder.iterdir()) < 6e6
+@pytest.mark.parametrize('name,megabytes,encoder,seconds', [('mini-en', 8, 4.5, 1), ('tiny-en', 4, 4, 1)])
+def test_the_boxes_of_the_package(name, megabytes, encoder, seconds):
+    folder = box_folder(name)
+    assert sum(o.stat().st_size for o in folder.iterdir()) < megabytes*1e6 and (folder/'model.safetensors').stat().st_size <= encoder*1e6
     start = time.process_time()                            # others on the machine don't count
-    elmo = Elmo.from_pretrained('tiny-en')
-    assert time.process_time() - start < 1
-    assert sum(p.numel() for p in elmo.lm.parameters()) <= 2e6 and elmo.lm.head is None
-    weights = load_file(folder/'model.safetensors')
-    assert all(v.dtype == torch.float16 and v.isfinite().all() for v in weights.values())
+    elmo = Elmo.from_pretrained(name)
+    assert time.process_time() - start < seconds
     assert all(torch.isfinite(torch.as_tensor(v)).all() for v in vectors(elmo))
-    assert box_figures()['model']['parameters']['encoder'] == sum(p.numel() for p in elmo.lm.parameters())
+    n = sum(p.numel() for k,p in elmo.lm.named_parameters() if not k.startswith('head'))
+    assert box_figures(name)['model']['parameters']['encoder'] == n
+
+def test_the_default_predicts_words():
+    elmo = Elmo.from_pretrained('mini-en')
+    best = fill(elmo.lm, elmo.vocab, elmo.char_vocab, 'She did ___ want to go home .')
+    assert len(elmo.vocab) == 20_000 and best.word[0] == 'not'
+    file = box_folder('mini-en')/'output.safetensors'
+    assert file.stat().st_size <= 4e6 and all(k.startswith('head') for k in load_file(file))
 
 def test_figures_of_the_package():
     "What the issue of this model asked for, as measured by tests/benchmarks/box.py"
@@ -172,7 +195,7 @@ def test_figures_of_the_package():
 def test_offline_from_another_folder(tmp_path):
     "No network, no local files: in a fresh process with every connection refused"
     code = ('import socket\ndef no(*a, **k): raise OSError("no network")\nsocket.socket.connect = no; socket.create_connection = no\n'
-            'from elmo_fastai.elmo.module import Elmo\nimport time; start = time.process_time()\nelmo = Elmo.from_pretrained("tiny-en"); seconds = time.process_time() - start\n(v,), mask = elmo(["A sentence."])\nprint(tuple(v.shape))\nprint(seconds)')
+            'from elmo_fastai.elmo.module import Elmo\nimport time; start = time.process_time()\nelmo = Elmo.from_pretrained("mini-en"); seconds = time.process_time() - start\n(v,), mask = elmo(["A sentence."])\nprint(tuple(v.shape))\nprint(seconds)')
     env = {**os.environ, 'PYTHONPATH': str(Path(__file__).parents[1]), 'HF_HUB_OFFLINE': '1'}
     r = subprocess.run([sys.executable, '-c', code], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120)
     assert r.returncode == 0, r.stderr
@@ -180,16 +203,16 @@ def test_offline_from_another_folder(tmp_path):
     assert shape.startswith('(1, 3, ') and float(seconds) < 1              # also the first time, in a cold process
 
 def test_a_local_folder_of_that_name_comes_first(made, tmp_path, monkeypatch):
-    shutil.copytree(made[1], tmp_path/'tiny-en')
+    shutil.copytree(made[1], tmp_path/'mini-en')
     monkeypatch.chdir(tmp_path)
-    assert Elmo.from_pretrained('tiny-en').lm.config.proj_dim == 24
+    assert Elmo.from_pretrained('mini-en').lm.config.proj_dim == 24
 
 def test_load_elmo_and_load_encoder(tmp_path):
     from elmo_fastai.text.corpora import toy_corpus
     from elmo_fastai.data.loaders import ElmoDataLoaders
     from elmo_fastai.train.learner import bilm_learner
-    elmo = load_elmo('tiny-en')
+    elmo = load_elmo('mini-en')
     dls = ElmoDataLoaders.from_corpus(toy_corpus(n_train=20, n_valid=5, n_test=1, n_unseen=1), bs=4, device='cpu', path=tmp_path)
-    learn = load_encoder(bilm_learner(dls, elmo.lm.config, bf16=False), 'tiny-en')
+    learn = load_encoder(bilm_learner(dls, elmo.lm.config, bf16=False), 'mini-en')
     assert torch.equal(learn.model.lstm.fwd[0].weight_hh_l0, elmo.lm.lstm.fwd[0].weight_hh_l0)
-    with pytest.raises(ModelFileError, match='proj_dim|n_layers|filters|norm'): load_encoder(bilm_learner(dls, ELMO_TINY, bf16=False), 'tiny-en')
+    with pytest.raises(ModelFileError, match='proj_dim|n_layers|filters|norm'): load_encoder(bilm_learner(dls, ELMO_TINY, bf16=False), 'mini-en')

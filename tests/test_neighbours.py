@@ -10,8 +10,8 @@ from hypothesis import given, settings, strategies as st
 
 from elmo_fastai.studies import neighbours as module
 from elmo_fastai.base.errors import CorpusError
-from elmo_fastai.text.books import BOOKS, book_file, book_sentences
-from elmo_fastai.text.corpora import local_folder, read_text, toy_corpus
+from elmo_fastai.text.books import BOOKS, book_file, book_sentences, wikitext_sentences
+from elmo_fastai.text.corpora import local_folder, read_text, toy_corpus, wikitext2
 from elmo_fastai.nn.bilm import BiLM, BiLMConfig
 from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.train.command import RECIPES
@@ -235,9 +235,12 @@ def test_labels_of_real_text():
     words = Counter(s.split('/')[0] for s in senses)
     assert min(senses.values()) > 1 and min(words.values()) > 1 and len(words) == 15
 
-@pytest.mark.skipif(not local_folder('novels'), reason='no folder novels in ELMO_FASTAI_DATA')
-def test_labels_stand_where_they_say():
-    book = next(b for b in BOOKS if b.name == 'Forster_View_1908')
-    sents, tok = book_sentences(read_text(book_file(book, local_folder('novels'))), book.start), Elmo.from_pretrained('mini-en').tokenize
-    mine = [o for o in labelled_rows() if o['source'] == book.name]
+@pytest.mark.parametrize('source', ['Forster_View_1908', 'wikitext-2 valid', 'wikitext-2 test'])
+def test_labels_stand_where_they_say(source):
+    if not local_folder('novels') or not local_folder('wikitext-2'): pytest.skip('no folders novels and wikitext-2 in ELMO_FASTAI_DATA')
+    tok, mine = Elmo.from_pretrained('mini-en').tokenize, [o for o in labelled_rows() if o['source'] == source]
+    if source.startswith('wikitext'): sents = wikitext_sentences(getattr(wikitext2(), source.split()[1]))
+    else:
+        book = next(b for b in BOOKS if b.name == source)
+        sents = book_sentences(read_text(book_file(book, local_folder('novels'))), book.start)
     assert len(mine) > 5 and all(list(tok(sents[int(o['sentence'])]))[int(o['position'])] == o['sense'].split('/')[0] for o in mine)
