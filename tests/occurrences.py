@@ -15,7 +15,7 @@ from elmo_fastai.elmo.module import Elmo
 out = Path(__file__).resolve().parent.parent/'nbs'/'live'
 WORDS = '''bank spring match light fair left right present watch letter ring rose bear well lie mean kind leaves fire
     state face point hand head train court bill bark seal note table chest box case board plain sound sharp pen bow'''.split()
-A_WORD, LENGTH, COMMON, DIRECTIONS, SEED = 40, range(5, 15), 150, 64, 42     # sentences a word; tokens a sentence; words left out
+A_WORD, LENGTH, COMMON, DIRECTIONS, SEED = 30, range(5, 15), 150, 64, 42     # sentences a word; tokens a sentence; words left out
 
 def chosen(sents):
     "For each of WORDS some sentences that hold it, in an order that is the same at every run"
