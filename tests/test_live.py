@@ -120,7 +120,7 @@ def test_words_are_expected_as_the_library_expects_them_under_node(node, tmp_pat
     assert [o['word'] for o in got[1][:20]] == best.word.tolist()[:20]
     assert np.allclose([o['both'] for o in got[1]], best.p, atol=1e-5) and np.allclose([o['left'] for o in got[1]], best['from the left'], atol=1e-5)
 
-TOLD = ['She did not want to go home .', 'goverment xyzzy', '', "He said , `` I do n't know . ''", 'Zoë owed £ 1,250.75', 'the '*30, '<s> </s> <unk> <pad>', 'The men on the hill were tired .']
+TOLD = ['She did not want to go home .', 'goverment xyzzy', '', "He said , `` I do n't know . ''", 'Zoë owed £ 1,250.75', 'the '*30, 'the <unk> of it', 'The men on the hill were tired .']
 GAPPED = [('She', 'not want to go home .'), ('', ''), ('They sat on the', 'of the river .'), ('', 'was a fine day'), ('goverment xyzzy', ''), ('the '*20, 'the '*20)]
 
 @pytest.fixture(scope='module')
