@@ -275,10 +275,12 @@ def within(html, page, base):
 
 BOX = Path(__file__).resolve().parent.parent/'elmo_fastai'/'box'/'mini-en'
 
+LOADED = 'config.json', 'model.safetensors', 'output.safetensors', 'vocab.json'      # the last two when a page is asked to speak
+
 def boxed(live):
-    "Copy what the scripts of the folder `live` load: the boxed model's numbers and its configuration"
+    "Copy what the scripts of the folder `live` load: the boxed model's configuration, numbers and words"
     (live/BOX.name).mkdir(parents=True, exist_ok=True)
-    for name in ('config.json', 'model.safetensors'): shutil.copyfile(BOX/name, live/BOX.name/name)
+    for name in LOADED: shutil.copyfile(BOX/name, live/BOX.name/name)
 
 if __name__ == '__main__':
     docs, whole = Path(os.environ['QUARTO_PROJECT_OUTPUT_DIR']), os.environ.get('QUARTO_PROJECT_RENDER_ALL')     # not after a single page

@@ -11,7 +11,7 @@ from elmo_fastai.elmo.module import Elmo
 root = Path(__file__).resolve().parent.parent
 live = root/'nbs'/'live'
 sys.path.insert(0, str(root/'tests'))
-from after_render import BOX, boxed
+from after_render import BOX, LOADED, boxed
 
 SAID = '''They sat on the left bank of the river .|She did n't owe the bank 1,250.75 !|He said "well-known" -- twice ...|Zoë's naïve café in Košice|ΑΒΓ δεν ξέρω|これは銀行です
     |Здравствуй , мир !|👩🏽‍🚀 and 🇬🇧🇫🇷 and ☕️|<unk> is a word|<s> and </s> are none|a|.|I've we'll it's o'clock|e.g. U.S. 10:30|x_y snake_case|École ﬁn Ⅷ ½ ²'''.replace('\n    ', '').split('|')
@@ -31,7 +31,8 @@ def fuzzed(n=3000):
 
 @pytest.fixture(scope='module')
 def wanted():
-    elmo = Elmo.from_pretrained('mini-en').eval()
+    "PyTorch's vectors, in double precision: in single its own rounding is larger than that of the scripts, whose sums are double"
+    elmo = Elmo.from_pretrained('mini-en').eval().double()
     return [v.astype(np.float32) for v in elmo.embed(sentences(), layers='all')]
 
 def compare(got, wanted):
@@ -110,13 +111,44 @@ def test_words_are_expected_as_the_library_expects_them_under_node(node, tmp_pat
     words = 'she sat by the bank w7 w59 .'.split()
     got = node(f"""const all = E.readTensors(file({json.dumps(str(tmp_path/'m.safetensors'))})), [config, words, said] = value;
         const s = new S.Speaker(new E.Elmo(all, config), all, words);
-        return [s.score(said), s.fill(said.slice(0, 3), said.slice(4), 60)]""", [config.__dict__ | {'filters': [list(o) for o in config.filters]}, vocab.itos, words])
-    (want,) = score(lm, vocab, chars, [words])
+        return [S.score(s, said), S.fill(s, said.slice(0, 3), said.slice(4), 60), Array.from(S.logProbs(s, Float32Array.from({{length: 16}}, (_, i) => i/8 - 1)))]""", [config.__dict__ | {'filters': [list(o) for o in config.filters]}, vocab.itos, words])
+    (want,), whole = score(lm, vocab, chars, [words]), lm.heads[0].log_prob((torch.arange(16)/8 - 1)[None])[0].detach()
+    assert np.allclose(got[2], whole, atol=1e-5) and abs(np.exp(got[2]).sum() - 1) < 1e-4, 'every word, in head and tails'
     assert [o['known'] for o in got[0]] == want.known
     assert np.allclose([[o['left'], o['right']] for o in got[0]], -np.stack([want.fwd[:-1], want.bwd[:-1]], 1), atol=1e-4)
     best = fill(lm, vocab, chars, [*words[:3], '___', *words[4:]], k=60, prior=-np.log(np.arange(1, len(vocab)+1)))
     assert [o['word'] for o in got[1][:20]] == best.word.tolist()[:20]
     assert np.allclose([o['both'] for o in got[1]], best.p, atol=1e-5) and np.allclose([o['left'] for o in got[1]], best['from the left'], atol=1e-5)
+
+TOLD = ['She did not want to go home .', 'goverment xyzzy', '', "He said , `` I do n't know . ''", 'Zoë owed £ 1,250.75', 'the '*30, 'the <unk> of it', 'The men on the hill were tired .']
+GAPPED = [('She', 'not want to go home .'), ('', ''), ('They sat on the', 'of the river .'), ('', 'was a fine day'), ('goverment xyzzy', ''), ('the '*20, 'the '*20)]
+
+@pytest.fixture(scope='module')
+def foretold():
+    "What the library says of these sentences and gaps, in double precision: ten words a gap"
+    from elmo_fastai.train.speak import fill, score
+    elmo = Elmo.from_pretrained('mini-en').eval().double()
+    box = elmo.lm, elmo.vocab, elmo.char_vocab
+    prior = -np.log(np.arange(1, len(elmo.vocab) + 1))
+    return score(*box, TOLD), [fill(*box, [*a.split(), '___', *b.split()], k=10, prior=prior) for a,b in GAPPED]
+
+def compare_speech(got, foretold):
+    for text,said,want in zip(TOLD, got[0], foretold[0], strict=True):
+        assert [o['word'] for o in said] == want.tokens and [o['known'] for o in said] == want.known, text
+        assert np.allclose([[o[side] for o in said] for side in ('left', 'right')], [-want.fwd[:-1], -want.bwd[:-1]], atol=1e-4), text
+    for gap,said,want in zip(GAPPED, got[1], foretold[1], strict=True):
+        clear = want.p.values[:-1] > want.p.values[1:]*1.001                   # words that are as good as equal may change places
+        n = len(clear) if clear.all() else int(np.argmin(clear))
+        assert [o['word'] for o in said][:n] == want.word.tolist()[:n] and len(said) == 10, gap
+        for a,b in (('both', 'p'), ('left', 'from the left'), ('right', 'from the right')):
+            assert np.allclose([o[a] for o in said][:n], want[b][:n], rtol=1e-3, atol=1e-6), (gap, a)
+
+SPEECH = """const [told, gapped] = value, words = s => s.split(' ').filter(o => o);
+    return [told.map(s => S.score(speaker, words(s))), gapped.map(([a, b]) => S.fill(speaker, words(a), words(b), 10))]"""
+
+def test_the_box_speaks_under_node_as_in_python(node, foretold):
+    load = f"""const speaker = new S.Speaker(box(), E.readTensors(file({json.dumps(str(BOX/'output.safetensors'))})), JSON.parse(fs.readFileSync({json.dumps(str(BOX/'vocab.json'))})).itos);"""
+    compare_speech(node(load + SPEECH, [TOLD, GAPPED]), foretold)
 
 # what the pages load
 
@@ -147,10 +179,11 @@ def test_the_scripts_need_nothing_else():
     assert len(code) <= 160, 'to be read beside the chapters'
 
 def test_the_page_shows_the_code_that_runs():
-    parts = re.findall(r'^// ---- [^\n]*? -+\n\n(.*?)(?=^// ----|\Z)', (live/'elmo.js').read_text(encoding='utf-8'), re.M | re.S)
+    part = r'^// ---- [^\n]*? -+\n\n(.*?)(?=^// ----|\Z)'
+    parts = [o for f in ('elmo.js', 'speak.js') for o in re.findall(part, (live/f).read_text(encoding='utf-8'), re.M | re.S)]
     cells = json.loads((root/'nbs'/'studies'/'browser.ipynb').read_text(encoding='utf-8'))['cells']
     shown = [''.join(o['data']['text/markdown']) for c in cells for o in c.get('outputs', []) if 'text/markdown' in o.get('data', {})]
-    assert len(parts) == len(shown) == 6 and all(p.strip() in o for p,o in zip(parts, shown)), 'execute nbs/studies/browser.ipynb again, then nbdev_clean'
+    assert len(parts) == len(shown) == 10 and all(p.strip() in o for p,o in zip(parts, shown)), 'execute nbs/studies/browser.ipynb again, then nbdev_clean'
 
 # in a browser
 
@@ -164,7 +197,7 @@ def site(tmp_path_factory):
     shutil.copytree(live, folder/'live')
     boxed(folder/'live')
     shutil.copyfile(root/'nbs'/'styles.css', folder/'styles.css')
-    examples = ''.join(f'<div class="elmo-live" data-example="{o}"><p>A picture.</p></div>' for o in ('bank', 'letters'))
+    examples = ''.join(f'<div class="elmo-live" data-example="{o}"><p>A picture.</p></div>' for o in ('bank', 'letters', 'gap'))
     (folder/'index.html').write_text(PAGE % (examples, (root/'nbs'/'access.html').read_text(encoding='utf-8')), encoding='utf-8')
     class Handler(http.server.SimpleHTTPRequestHandler):
         def log_message(self, *args): pass
@@ -200,7 +233,7 @@ def test_nothing_is_loaded_before_it_is_asked_for(browser, site):
     page.on('request', lambda r: asked.append(r.url))
     page.goto(site)
     page.wait_for_timeout(500)
-    assert not [o for o in asked if '/live/' in o] and page.locator('text=A picture.').count() == 2
+    assert not [o for o in asked if '/live/' in o] and page.locator('text=A picture.').count() == 3
     context.close()
 
 def test_vectors_in_the_browser(page, wanted):
@@ -224,7 +257,7 @@ def test_a_bank_by_the_river_and_a_bank_with_money(page):
     assert place.locator('.elmo-neighbours li').count() == 5 and place.locator('.elmo-neighbours mark').count() == 5
     drawn = page.evaluate("""() => [...document.querySelectorAll('[data-example=bank] canvas')].map(c => { const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
         const row = r => Array.from(d.slice(r*8*c.width*4, (r*8 + 1)*c.width*4)); return [c.width, JSON.stringify(row(0)) === JSON.stringify(row(2))] })""")
-    assert drawn == [[448, True], [448, False], [448, False]], 'letters alone are the same picture, in context they are not'
+    assert drawn == [[vecs[0].shape[-1], l == 0] for l in range(3)], 'letters alone are the same picture, in context they are not'
 
 def test_typing_changes_what_is_seen(page):
     place = started(page)
@@ -278,11 +311,94 @@ def test_names_for_screen_readers(page):
     for o in ('textbox "Sentence 1"', 'toolbar "Words of sentence 1"', 'button "bank" [pressed]', 'group "Examples"', 'columnheader "layer 0: letters"', 'caption: Cosines', 'img "layer 2'): assert o in tree, (o, tree)
     assert place.locator('.elmo-result').get_attribute('aria-live') == 'polite'
 
-def test_two_examples_share_one_model(page):
+def test_examples_share_one_model_and_load_only_what_they_need(page):
     asked = []
-    page.on('request', lambda r: asked.append(r.url))
+    page.on('request', lambda r: asked.append(r.url.split('/')[-1]))
+    spoken(page)
+    assert not [o for o in asked if o.startswith('occurrences')]
     started(page); started(page, 'letters')
-    assert sum(o.endswith('model.safetensors') for o in asked) == 1
+    assert all(asked.count(o) == 1 for o in LOADED), asked
+
+def test_only_the_gap_loads_the_output_layer(page):
+    asked = []
+    page.on('request', lambda r: asked.append(r.url.split('/')[-1]))
+    started(page)
+    assert 'model.safetensors' in asked and not {'output.safetensors', 'vocab.json', 'speak.js'} & {*asked}
+
+# the gap
+
+def spoken(page):
+    place = page.locator('[data-example=gap]')
+    place.locator('.elmo-start').click()
+    place.locator('.elmo-word').first.wait_for()
+    return place
+
+def typed(page, place, text, sign):
+    "The panel after `text` was typed and `sign` has appeared in it"
+    place.get_by_label('Sentence with a gap').fill(text)
+    place.locator('.elmo-result', has_text=sign).wait_for()
+
+def filled(place): return place.locator('.elmo-cosines tbody b').all_inner_texts()
+def nats(place, side):
+    words = place.locator('.elmo-surprise').nth(side).locator('.elmo-word').all_inner_texts()
+    return [(w, float(n.split()[0])) for w,n in (o.split('\n') for o in words)]
+
+def test_the_box_speaks_in_the_browser_as_in_python(page, foretold):
+    got = page.evaluate("""async value => { const E = await import('/live/elmo.js'), S = await import('/live/speak.js');
+        const speaker = await S.Speaker.load('/live/mini-en/', await E.Elmo.load('/live/mini-en/')); %s }""" % SPEECH, [TOLD, GAPPED])
+    compare_speech(got, foretold)
+
+def test_a_gap_and_what_surprises(page, foretold):
+    place = spoken(page)
+    assert page.evaluate("document.activeElement.getAttribute('aria-label')") == 'Sentence with a gap'
+    best = foretold[1][0]
+    assert filled(place)[0] == best.word[0] == 'did' and best.p[0] > .3, 'from the left many a verb, from the right a bare one'
+    assert abs(float(place.locator('.elmo-cosines .number').first.inner_text()) - best.p[0]) < 6e-4
+    assert 'with “did” in the gap' in place.locator('.elmo-title').inner_text()
+    scored = foretold[0][0]
+    for side,logp in enumerate((scored.fwd, scored.bwd)):
+        assert [w for w,_ in nats(place, side)] == scored.tokens
+        assert np.allclose([n for _,n in nats(place, side)], -logp[:-1], atol=.051)
+
+def test_typing_into_the_gap(page):
+    place = spoken(page)
+    typed(page, place, 'There ___ three men in the room.', 'room')
+    assert 'were' in filled(place)[:2] and page.evaluate("document.activeElement.getAttribute('aria-label')") == 'Sentence with a gap'
+    typed(page, place, 'a ___ and a ___', 'One gap at a time')
+    typed(page, place, '', 'no words yet')
+    typed(page, place, '___', 'in the gap')
+    assert len(filled(place)) == 5 and len(nats(place, 0)) == 1
+    typed(page, place, 'She saw zorgles', 'zorgles')
+    assert filled(place) == [] and 'unknown' in place.locator('.elmo-word', has_text='zorgles').first.inner_text()
+    typed(page, place, '<img src=x onerror=alert(1)> 👩🏽‍🚀 &', 'onerror')
+    assert place.locator('img').count() == 0
+    typed(page, place, 'the '*100, 'the')
+
+def test_examples_of_the_gap_with_mouse_and_keyboard(page):
+    place = page.locator('[data-example=gap]')
+    place.locator('.elmo-start').focus()
+    page.keyboard.press('Enter')
+    place.locator('.elmo-word').first.wait_for()
+    buttons = place.get_by_role('group', name='Examples').get_by_role('button')
+    pressed = lambda: [b.get_attribute('aria-pressed') for b in buttons.all()]
+    assert pressed() == ['true', 'false', 'false']
+    buttons.nth(1).click()
+    assert pressed() == ['false', 'true', 'false'] and len(filled(place)) == 5
+    assert place.get_by_label('Sentence with a gap').input_value() == buttons.nth(1).inner_text()
+    page.keyboard.press('Tab')
+    page.keyboard.press('Enter')
+    assert pressed() == ['false', 'false', 'true'] and filled(place) == [], 'the third has no gap'
+    for side in (0, 1): assert len(nats(place, side)) == len(word_tokenize(buttons.nth(2).inner_text()))
+    page.keyboard.press('Tab')
+    page.keyboard.type('x')
+    place.locator('.elmo-result', has_text='unknown').wait_for()
+    assert pressed() == ['false']*3
+
+def test_the_gap_has_names_for_screen_readers(page):
+    place = spoken(page)
+    tree = place.aria_snapshot()
+    for o in ('textbox "Sentence with a gap"', 'group "Examples"', '[pressed]', 'caption: "The gap', 'columnheader "from both sides"', 'rowheader "did"'): assert o in tree, (o, tree)
+    assert place.locator('.elmo-result').get_attribute('aria-live') == 'polite'
 
 def test_without_the_model_the_picture_stays(browser, site):
     context = browser.new_context()
@@ -313,5 +429,5 @@ def test_without_scripts_there_is_the_picture(browser, site):
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
     page.goto(site)
-    assert page.locator('text=A picture.').count() == 2 and page.locator('.elmo-start').count() == 0
+    assert page.locator('text=A picture.').count() == 3 and page.locator('.elmo-start').count() == 0
     context.close()

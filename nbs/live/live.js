@@ -38,18 +38,23 @@ function tag(name, {text, ...attributes} = {}, ...children) {
   return o;
 }
 
-// ---- what is loaded once for all examples of a page ---------------------------------------
+// ---- what is loaded once for all examples of a page, and only for those that need it ------
 
-async function loadAll() {
-  const [elmo, vectors, text] = await Promise.all([
-    Elmo.load(here(MODEL)),
-    fetch(here('occurrences.safetensors')).then(r => r.arrayBuffer()).then(readTensors),
-    fetch(here('occurrences.json')).then(r => r.json()),
-  ]);
-  return {elmo, stored: new Stored(vectors, text)};
+// What `make` promises, made when it is first asked for, and again where that failed.
+function once(make) {
+  let made;
+  return () => made ||= make().catch(e => { made = null; throw e; });
 }
-let loaded;
-const load = () => loaded ||= loadAll().catch(e => { loaded = null; throw e; });
+
+const model = once(() => Elmo.load(here(MODEL)));
+const neighbours = once(async () => new Stored(...await Promise.all([
+  fetch(here('occurrences.safetensors')).then(r => r.arrayBuffer()).then(readTensors),
+  fetch(here('occurrences.json')).then(r => r.json()),
+])));
+const speech = once(async () => {
+  const [elmo, speak] = await Promise.all([model(), import('./speak.js')]);
+  return {...speak, speaker: await speak.Speaker.load(here(MODEL), elmo)};
+});
 
 // Some thousand words in their sentences; what is near is measured in the directions in which
 // they differ most.
@@ -215,8 +220,8 @@ class Live {
 // ---- a gap, and what surprises ------------------------------------------------------------
 
 class Speaking {
-  constructor(place, speaker) {
-    Object.assign(this, {speaker});
+  constructor(place, {speaker, score, fill}) {
+    Object.assign(this, {speaker, score, fill});
     const later = () => {
       clearTimeout(this.timer);
       this.timer = setTimeout(() => this.draw(), PAUSE);
@@ -237,14 +242,15 @@ class Speaking {
   draw() {
     const text = this.input.value, sides = text.split(/_{3,}/).map(tokenize);
     this.examples.forEach(o => o.setAttribute('aria-pressed', o.textContent === text));
-    const found = sides.length === 2 ? this.speaker.fill(...sides) : [];
-    const words = found.length ? [...sides[0], found[0].word, ...sides[1]] : sides.flat();
-    if (!words.length) {
-      this.result.replaceChildren(tag('p', {text: 'This sentence has no words yet.'}));
-      return;
+    const told = sides.length > 2 ? 'One gap at a time: this sentence has more.'
+      : sides.length < 2 && !sides[0].length ? 'This sentence has no words yet.' : '';
+    if (told) this.result.replaceChildren(tag('p', {text: told}));
+    else if (sides.length < 2) this.result.replaceChildren(this.surprises(sides[0]));
+    else {
+      const [left, right] = sides, found = this.fill(this.speaker, left, right), [{word}] = found;
+      this.result.replaceChildren(this.table(found),
+        this.surprises([...left, word, ...right], `, with “${word}” in the gap`));
     }
-    const table = found.length ? [this.table(found)] : [];
-    this.result.replaceChildren(...table, this.surprises(this.speaker.score(words)));
   }
 
   table(found) {
@@ -261,22 +267,17 @@ class Speaking {
   }
 
   // Each word as deep in colour as it surprises: blue from the left, orange from the right.
-  surprises(scored) {
+  surprises(words, said = '') {
+    const scored = this.score(this.speaker, words);
     const line = (name, side, colour) => tag('p', {class: 'elmo-surprise'},
       tag('span', {class: 'elmo-side', text: name}),
-      ...scored.flatMap(o => [blank(o.word), tag('span', {
-        text: o.word, title: `${o[side].toFixed(1)} nats${o.known ? '' : ', an unknown word'}`,
-        style: `background: rgba(${colour}, ${Math.min(.5, o[side] / 20).toFixed(2)})`})]));
+      ...scored.flatMap(o => [' ', tag('span', {class: 'elmo-word',
+        style: `background: rgba(${colour}, ${Math.min(.5, o[side] / 20).toFixed(2)})`},
+      o.word, ' ', tag('small', {text: o[side].toFixed(1) + (o.known ? '' : ' unknown')}))]));
     return tag('div', {},
-      tag('p', {class: 'elmo-title', text: 'Surprise: the deeper the colour, the less expected'}),
+      tag('p', {class: 'elmo-title', text: `Surprise in nats: deep is unexpected${said}`}),
       line('from the left', 'left', BLUE), line('from the right', 'right', ORANGE));
   }
-}
-
-let speaking;
-async function speak() {
-  const [{elmo}, {Speaker}] = await Promise.all([load(), import('./speak.js')]);
-  return Speaker.load(here(MODEL), elmo);
 }
 
 // ---- the start ----------------------------------------------------------------------------
@@ -290,15 +291,14 @@ export async function start(place) {
   said.textContent = 'Loading the model …';
   try {
     if (place.dataset.example === 'gap') {
-      speaking ||= speak().catch(e => { speaking = null; throw e; });
-      new Speaking(place, await speaking).input.focus({preventScroll: true});
+      new Speaking(place, await speech()).input.focus({preventScroll: true});
     } else {
-      new Live(place, await load());
+      const [elmo, stored] = await Promise.all([model(), neighbours()]);
+      new Live(place, {elmo, stored});
       place.querySelector('.elmo-words [aria-pressed=true]').focus({preventScroll: true});
     }
   } catch (e) {
     button.disabled = false;
-    said.textContent = `The model could not be loaded (${e.message}). Try again, or read on: `
-      + 'the picture shows what it says.';
+    said.textContent = `The model could not be loaded (${e.message}). Try again, or read on.`;
   }
 }

@@ -2,19 +2,14 @@
 // and a gap filled from both sides. To be read beside the chapters on the biLM and on pretraining.
 import {product, readTensors} from './elmo.js';
 
-export const GAP = '___';
-const SPECIALS = 4;                                    // <pad> <unk> <s> </s>
+// ---- files: the output layer and its words ------------------------------------------------
 
-function logSoftmax(scores) {
-  const most = scores.reduce((a, b) => Math.max(a, b), -Infinity);
-  const total = Math.log(scores.reduce((s, v) => s + Math.exp(v - most), 0));
-  return scores.map(v => v - most - total);
-}
+const SPECIALS = 4, UNKNOWN = 1;                       // <pad> <unk> <s> </s> are no words
 
 export class Speaker {
   constructor(elmo, tensors, words) {
-    Object.assign(this, {elmo, tensors, words});
-    this.ids = new Map(words.map((word, id) => [word, id]));
+    const ids = new Map(words.map((word, id) => [word, id]).slice(SPECIALS));
+    Object.assign(this, {elmo, tensors, words, ids});
   }
 
   static async load(folder, elmo) {
@@ -25,45 +20,75 @@ export class Speaker {
     }));
     return new Speaker(elmo, tensors, vocab.itos);
   }
+}
 
-  // The log-probability of every word, from a state of the top layer: the adaptive softmax.
-  // Frequent words have scores of their own; each group of rarer words has one, shared out below.
-  logProbs(state) {
-    const {tensors: w, words} = this, out = new Float32Array(words.length);
-    const head = logSoftmax(product(w['head.head.weight'], state));
-    let groups = 0;
-    while (w[`head.tail.${groups}.1.weight`]) groups++;
-    let at = head.length - groups;
-    out.set(head.subarray(0, at));
-    for (let g = 0; g < groups; g++) {
-      const narrow = product(w[`head.tail.${g}.0.weight`], state);
-      const group = logSoftmax(product(w[`head.tail.${g}.1.weight`], narrow));
-      out.set(group.map(v => v + head[head.length - groups + g]), at);
-      at += group.length;
-    }
-    return out;
-  }
+// ---- adaptive softmax: the log-probability of every word, or of one ------------------------
 
-  id(word) { return this.ids.get(word) ?? 1; }         // 1: <unk>
+function logSoftmax(scores) {
+  let most = -Infinity, total = 0;
+  for (const v of scores) most = Math.max(most, v);
+  for (const v of scores) total += Math.exp(v - most);
+  return scores.map(v => v - most - Math.log(total));
+}
 
-  // The surprise of each word, -log p, from the left and from the right.
-  score(words) {
-    const [f, b] = this.elmo.states(['<s>', ...words, '</s>']).at(-1);
-    return words.map((word, t) => {
-      const surprise = state => -this.logProbs(state)[this.id(word)];
-      return {word, known: this.ids.has(word), left: surprise(f[t]), right: surprise(b[t + 2])};
-    });
-  }
+// From a state of the top layer. The commonest words have a score of their own in the head; behind
+// them stands one score for each group of rarer words, whose probability is shared out in its tail.
+const head = ({tensors: w}, state) => logSoftmax(product(w['head.head.weight'], state));
 
-  // The `n` best words for one gap: possible from the left *and* from the right, so the chances
-  // are multiplied; what is merely frequent is in both, so it is divided out once.
-  fill(left, right, n = 5) {
-    const f = this.logProbs(this.elmo.states(['<s>', ...left]).at(-1)[0].at(-1));
-    const b = this.logProbs(this.elmo.states([...right, '</s>']).at(-1)[1][0]);
-    const often = id => -Math.log(id + 1);             // by Zipf's law: ids are ranks
-    const both = logSoftmax(f.map((v, id) => id < SPECIALS ? -1e9 : v + b[id] - often(id)));
-    const best = [...both.keys()].sort((i, j) => both[j] - both[i]).slice(0, n);
-    return best.map(id => ({word: this.words[id], both: Math.exp(both[id]),
-      left: Math.exp(f[id]), right: Math.exp(b[id])}));
-  }
+function tail({tensors: w}, g, state) {
+  const narrow = product(w[`head.tail.${g}.0.weight`], state);      // fewer numbers for rare words
+  return logSoftmax(product(w[`head.tail.${g}.1.weight`], narrow));
+}
+
+// For each group its number and its first word's id.
+function groups({tensors: w}) {
+  const n = g => w[`head.tail.${g}.1.weight`]?.shape[0], found = [];
+  let G = 0;
+  while (n(G)) G++;
+  for (let g = 0, at = w['head.head.weight'].shape[0] - G; g < G; at += n(g++)) found.push([g, at]);
+  return found;
+}
+
+export function logProbs(speaker, state) {
+  const all = new Float32Array(speaker.words.length), common = head(speaker, state);
+  const some = groups(speaker), own = common.length - some.length;
+  all.set(common.subarray(0, own));
+  for (const [g, at] of some) all.set(tail(speaker, g, state).map(v => common[own + g] + v), at);
+  return all;
+}
+
+// One word needs the tail of its own group only.
+export function logProb(speaker, state, id) {
+  const common = head(speaker, state), some = groups(speaker), own = common.length - some.length;
+  if (id < own) return common[id];
+  const [g, at] = some.findLast(([, first]) => first <= id);
+  return common[own + g] + tail(speaker, g, state)[id - at];
+}
+
+// ---- surprise: −log p of each word, from both sides ---------------------------------------
+
+// A word is foretold by the forward state before it and by the backward state behind it.
+export function score(speaker, words) {
+  const [forward, backward] = speaker.elmo.states(['<s>', ...words, '</s>']).at(-1);
+  return words.map((word, t) => {
+    const id = speaker.ids.get(word) ?? UNKNOWN;
+    return {word, known: speaker.ids.has(word),
+      left: -logProb(speaker, forward[t], id), right: -logProb(speaker, backward[t + 2], id)};
+  });
+}
+
+// ---- a gap, filled from both sides --------------------------------------------------------
+
+// The `n` best words: possible from the left *and* from the right, so the chances are multiplied.
+// How common a word is counts in both, so it is divided out once; by Zipf's law the word of rank r
+// has a share like 1/r, and the vocabulary is in that order.
+export function fill(speaker, left, right, n = 5) {
+  const {elmo, words} = speaker;
+  const f = logProbs(speaker, elmo.states(['<s>', ...left]).at(-1)[0].at(-1));
+  const b = logProbs(speaker, elmo.states([...right, '</s>']).at(-1)[1][0]);
+  const common = id => -Math.log(id + 1);
+  const both = logSoftmax(f.map((v, id) => id < SPECIALS ? -1e9 : v + b[id] - common(id)));
+  const best = [...both.keys()].sort((i, j) => both[j] - both[i]).slice(0, n);
+  return best.map(id => ({word: words[id], both: Math.exp(both[id]),
+    left: Math.exp(f[id]), right: Math.exp(b[id])}));
 }

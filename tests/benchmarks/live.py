@@ -4,9 +4,12 @@
     python tests/benchmarks/live.py --json nbs/results/live.json
 
 start     from the call that loads model and configuration to a model that can read, over a local server
+output    the same for the output layer and its words, which only the panel with a gap loads
+gap       five words for the gap in a sentence of ten, and both surprises of each of its words: median
 sentence  all layers of a sentence of ten words that it has not seen, its tokens' letters included: median, and the slowest of the later half
 phone     the same with the processor slowed down to a quarter
-apart     the largest difference of any number of any layer from PyTorch's, over the fifty sentences of tests/test_live.py
+apart     the largest difference of any number of any layer from PyTorch's in double precision, over the fifty sentences of tests/test_live.py
+torch     PyTorch in single precision: the same sentences, and the same difference
 """
 import argparse, functools, http.server, json, shutil, sys, tempfile, threading, time
 from pathlib import Path
@@ -15,17 +18,20 @@ import numpy as np, torch
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT/'tests')]
-from after_render import boxed
+from after_render import BOX, boxed
 from test_live import sentences
 from elmo_fastai.text.tokens import word_tokenize
 from elmo_fastai.elmo.module import Elmo
 
 TEN = [f'The {a} man saw a {b} on the {c} .' for a in ('old', 'young', 'tall', 'blind', 'rich') for b in ('boat', 'light', 'letter', 'stranger') for c in ('bank', 'stairs')]
 
-JS = """async ({ten, fifty}) => {
+JS = """async ({ten, fifty, gap}) => {
   const m = await import('/elmo.js'), begin = performance.now(), elmo = await m.Elmo.load('/mini-en/'), start = performance.now() - begin;
   const times = ten.map(s => { elmo.known.clear(); const t = performance.now(); elmo.layers(m.tokenize(s)); return performance.now() - t });
-  return {start, times, layers: fifty.map(s => elmo.layers(m.tokenize(s)).map(l => l.map(v => Array.from(v))))} }"""
+  const s = await import('/speak.js'), from = performance.now(), speaker = await s.Speaker.load('/mini-en/', elmo), output = performance.now() - from;
+  const gaps = ten.map(o => { elmo.known.clear(); const t = performance.now(), words = m.tokenize(o), left = words.slice(0, gap), right = words.slice(gap + 1);
+    s.score(speaker, [...left, s.fill(speaker, left, right)[0].word, ...right]); return performance.now() - t });
+  return {start, output, times, gaps, layers: fifty.map(s => elmo.layers(m.tokenize(s)).map(l => l.map(v => Array.from(v))))} }"""
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *args): pass
@@ -37,7 +43,7 @@ def in_browser(address, slower):
         page = browser.new_page()
         page.goto(address + 'elmo.js')
         if slower > 1: page.context.new_cdp_session(page).send('Emulation.setCPUThrottlingRate', {'rate': slower})
-        got = page.evaluate(JS, {'ten': TEN, 'fifty': sentences() if slower == 1 else []}) | {'browser': browser.version}
+        got = page.evaluate(JS, {'ten': TEN, 'gap': 3, 'fifty': sentences() if slower == 1 else []}) | {'browser': browser.version}
         browser.close()
     return got
 
@@ -48,23 +54,27 @@ def main():
     torch.set_num_threads(1)
     elmo = Elmo.from_pretrained('mini-en').eval()
     with tempfile.TemporaryDirectory() as folder:
-        shutil.copyfile(ROOT/'nbs'/'live'/'elmo.js', f'{folder}/elmo.js')
+        for o in ('elmo.js', 'speak.js'): shutil.copyfile(ROOT/'nbs'/'live'/o, f'{folder}/{o}')
         boxed(Path(folder))
         server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), functools.partial(Quiet, directory=folder))
         threading.Thread(target=server.serve_forever, daemon=True).start()
         address = f'http://127.0.0.1:{server.server_port}/'
         desk, phone = in_browser(address, 1), in_browser(address, 4)
         server.shutdown()
-    apart = max(np.abs(np.array(got) - want).max() for got,want in zip(desk['layers'], elmo.embed(sentences(), layers='all')) if want.size)
+    exact = Elmo.from_pretrained('mini-en').eval().double().embed(sentences(), layers='all')
+    def from_exact(vecs): return float(f'{max(np.abs(np.array(got) - want).max() for got,want in zip(vecs, exact) if want.size):.1e}')
     def torch_time(s):
         t = time.perf_counter(); elmo.embed([s], layers='all')
         return 1000*(time.perf_counter() - t)
     later = lambda o: o[len(o)//2:]
+    size = lambda *names: sum((BOX/o).stat().st_size for o in names)
     python = [torch_time(s) for s in TEN]
     figures = dict(browser=f"Chromium {desk['browser']}", torch=torch.__version__, sentences=len(TEN), words=len(word_tokenize(TEN[0])),
                    start_ms=round(desk['start']), sentence_ms=round(median(desk['times']), 1), slowest_ms=round(max(later(desk['times'])), 1),
                    phone_start_ms=round(phone['start']), phone_sentence_ms=round(median(phone['times']), 1), phone_slowest_ms=round(max(later(phone['times'])), 1),
-                   torch_sentence_ms=round(median(python), 1), apart=float(f'{apart:.1e}'), model_bytes=(ROOT/'elmo_fastai'/'box'/'mini-en'/'model.safetensors').stat().st_size,
+                   output_ms=round(desk['output']), phone_output_ms=round(phone['output']), gap_ms=round(median(desk['gaps']), 1), phone_gap_ms=round(median(phone['gaps']), 1),
+                   torch_sentence_ms=round(median(python), 1), apart=from_exact(desk['layers']), torch_apart=from_exact(elmo.embed(sentences(), layers='all')),
+                   model_bytes=size('model.safetensors'), output_bytes=size('output.safetensors', 'vocab.json'),
                    scripts_bytes=sum(f.stat().st_size for f in (ROOT/'nbs'/'live').glob('*.js')))
     for k,v in figures.items(): print(f'{k:18} {v}')
     if args.json: Path(args.json).write_text(json.dumps(figures, indent=1) + '\n', encoding='utf-8')
