@@ -26,10 +26,13 @@ from ..base.options import written
 from ..base.processes import is_main, main_first, own_device
 from ..text.corpora import Corpus, ToyCorpus, text_corpus
 from ..text.named import CORPORA, get_corpus
-from ..text.tokens import ByteCharVocab, SPECIALS, get_tokenizer
-from ..nn.bilm import BiLM, BiLMConfig, elmo_configs, load_bilm, read_config, save_bilm
+from ..text.tokens import ByteCharVocab, CharVocab, SPECIALS, WordVocab
+from ..text.tokens import get_tokenizer
+from ..nn.bilm import BiLMConfig, elmo_configs, evaluate
+from ..nn.bilm import load_bilm, read_config, save_bilm
 from ..data.loaders import ElmoDataLoaders
 from ..data.streams import stream_loaders
+from ..elmo.module import find_folder
 from .checkpoint import Checkpoints, resume as go_on, machine, rng_state
 from .checkpoint import set_rng_state, unlike
 from .distributed import several_processes
@@ -59,9 +62,12 @@ class Interrupted(CommandError):
 
 # %% ../../nbs/library/command.ipynb #c011
 OWN = ('valid', 'test', 'encoding', 'column', 'tokenizer')                  # of one's own text
-MORE = dict(dict.fromkeys(OWN), stream=False, steps=None, buffer=None, time=None)
+FIXED = ('model', 'config', 'min_freq', 'max_vocab')                        # by --from
+MORE = dict(dict.fromkeys(OWN), stream=False, steps=None, buffer=None, time=None, start=None)
 
-def _option(name): return '--' + name.replace('_', '-')
+def _option(name):
+    named = dict(start='--from', config='[config]')
+    return named.get(name, '--' + name.replace('_', '-'))
 
 RULES = {
     'epochs bs seq_len min_freq patience steps buffer':
@@ -74,12 +80,13 @@ RULES = {
     'wd': ('0 or more', lambda x: 0 <= x < math.inf),
     'seed': (f'from 0 to {2**32-1}', lambda n: 0 <= n < 2**32)}
 
-def _wrong(r, model, seed):
-    usual,r = dict(RECIPES[None], **MORE, config=None, seed=42),{**MORE, **r, 'seed': seed}
+def _wrong(r, seed):
+    usual = {**RECIPES[None], **MORE, **dict.fromkeys(FIXED), 'seed': 42}
+    r = {**MORE, **r, 'seed': seed}
     for k in r:
         if k not in usual: yield f"There is no setting {k!r}{did_you_mean(k, usual)}"
-    if model not in elmo_configs:
-        yield f"No model is called {model!r}: take one of {', '.join(elmo_configs)}"
+    if r['model'] not in (None, *elmo_configs):
+        yield f"No model is called {r['model']!r}: take one of {', '.join(elmo_configs)}"
     for names,(what,good) in RULES.items():
         for k in names.split():
             left_out = r[k] is None and usual[k] is None
@@ -111,6 +118,9 @@ def _misplaced(corpus, given):
     "What was said and does not go with this corpus"
     if {'time', 'epochs'} <= set(given):
         yield "--time and --epochs both say when a training ends: say one of them"
+    for k in FIXED:
+        if k in given and 'start' in given:
+            yield f"--from takes a model as it is, with its words: leave {_option(k)} out"
     for k in OWN:
         fits = k == 'tokenizer' or _is_own(corpus) or k == 'column' and _is_hub(corpus)
         if k in given and not fits:
@@ -120,27 +130,29 @@ def _misplaced(corpus, given):
         yield ("The toy corpus is tokenised, and its floor counts these tokens: "
                "leave --tokenizer out")
 
-def _plan(corpus, out, model, seed, settings):
+def _plan(corpus, out, model, seed, settings, begun=None):
     "Everything that determines a training, in JSON's types"
-    given = {k: v for k,v in settings.items() if v is not None}
+    given = {k: v for k,v in dict(settings, model=model).items() if v is not None}
     refuse(_misplaced(corpus, given), CommandError)
     if 'time' in given: given['time'] = seconds(given['time'])
     given |= {k: _absolute(given[k]) for k in ('valid', 'test') if k in given}
     name = 'toy' if isinstance(corpus, ToyCorpus) else corpus
     recipe = RECIPES.get(name, {}) if isinstance(name, str) else {}
     if given.get('optimizer') == 'adagrad': recipe = recipe | dict(lr=0.2)  # other rates: AdamW's
-    r = {**RECIPES[None], **MORE, **recipe, **given}
-    if model not in (None, r['model']):              # a recipe's changes are those of its model
-        r['model'],r['config'] = model,given.get('config', {})
-    refuse(_wrong(r, r['model'], seed), CommandError)
-    shape,changes = elmo_configs[r['model']].to_dict(),r.get('config', {})
+    usual = {**RECIPES[None], **MORE, **recipe}
+    if model not in (None, usual['model']): usual['config'] = {}     # they are of its model
+    r = usual | given
+    refuse(_wrong(r, seed), CommandError)
+    if begun: r |= dict(dict.fromkeys(FIXED), start=begun['start']['name'])
+    shape = begun['model'] if begun else elmo_configs[r['model']].to_dict()
+    changes = r.get('config') or {}
     unknown = (k for k in changes if k not in shape)
     refuse((f"A model has no setting {k!r}{did_you_mean(k, shape)}" for k in unknown), CommandError)
     try: shape = BiLMConfig.from_dict(shape | changes).to_dict()
     except (ValueError, TypeError) as e: raise CommandError(str(e)) from None
     if _is_own(corpus): corpus = _absolute(corpus)   # it may be resumed from elsewhere
     elif not isinstance(corpus, str): corpus = None
-    plan = dict(corpus=corpus, out=out.name, seed=seed, recipe=r, model=shape)
+    plan = dict(begun or {}, corpus=corpus, out=out.name, seed=seed, recipe=r, model=shape)
     return json.loads(json.dumps(plan))              # as a checkpoint will give it back
 
 # %% ../../nbs/library/command.ipynb #c015
@@ -209,19 +221,42 @@ def _clear(run, keep_lock=False):
         elif not (keep_lock and o.name.endswith('lock')): o.unlink(missing_ok=True)
     with suppress(OSError): run.rmdir()
 
+# %% ../../nbs/library/command.ipynb #from2
+def _begin_with(name, out):
+    "The biLM to go on with, and what a plan says about it; raises CommandError"
+    if name is None: return None,None
+    name = os.path.expanduser(name)
+    wants = "--from takes a model with its output layer, such as a folder that elmo_pretrain wrote"
+    try:
+        folder = find_folder(name)
+        lm,vocab = load_bilm(folder)
+    except ModelFileError as e: raise CommandError(f"{wants}: {e}") from None
+    require(vocab, f"{wants}, and {name} predicts no words", CommandError)
+    same = folder.resolve() == out.resolve()
+    require(not same, f"{out} is the model that this training begins with: name another folder "
+            "with --out", CommandError)
+    files,c = (folder/'model.safetensors', folder/'output.safetensors'),lm.char_vocab
+    sums = {f.name: hashlib.sha256(f.read_bytes()).hexdigest() for f in files if f.exists()}
+    chars = dict(itos=c.itos, max_chars=c.max_chars, n=c.n) if isinstance(c, CharVocab) else None
+    if Path(name).is_dir(): name = _absolute(name)
+    start = dict(name=name, sha256=sums, words=vocab.itos, chars=chars)
+    return lm,dict(model=lm.config.to_dict(), start=start)
+
 # %% ../../nbs/library/command.ipynb #c019
 def _check_plan(saved):
     "Refuse what the command did not begin, and a plan that asks for more than its weights"
     plan,ours = saved.run,f"{saved.path} is a checkpoint, but"
     foreign = f"{ours} not of a training that elmo_pretrain began"
     with as_error(CommandError, foreign):
-        refuse(_wrong(plan['recipe'], 'tiny', plan['seed']), CommandError)
+        refuse(_wrong(plan['recipe'] | dict(model=None), plan['seed']), CommandError)
         config,text,_ = BiLMConfig.from_dict(plan['model']),plan['text'],plan['bf16']
+        chars,_ = _vocabs(plan)
         named = Path(plan['out']).name not in ('', '..') and text['tokens']
         corpus = isinstance(plan['corpus'], (str, list, type(None)))
         require(named and corpus, foreign, CommandError)
-        with torch.device('meta'): model = BiLM(config, text['words'])       # shapes only
-        odd = [] if config.n_chars == 262 and config.max_chars <= 1000 else ['its characters']
+        with torch.device('meta'): model = config.model(text['words'])       # shapes only
+        known = config.n_chars == chars.n_chars and config.max_chars <= 1000
+        odd = [] if known else ['its characters']
         wrong = chain(odd, unlike(saved.state['model'], model.state_dict()))
         refuse((f"{ours} its plan describes another model: {o}" for o in wrong), CommandError)
     log = saved.path.parent/'history.csv'
@@ -272,11 +307,18 @@ def _text(source, r, data):
     if r.get('tokenizer'): res.tokenizer = r['tokenizer']
     return res
 
-def _loaders(source, plan, char_vocab, device):
+def _vocabs(plan):
+    "Characters and words; None: the words are those of the text"
+    chars,begun = ByteCharVocab(plan['model']['max_chars']),plan.get('start')
+    if not begun: return chars,None
+    return CharVocab(**begun['chars']) if begun['chars'] else chars,WordVocab(begun['words'])
+
+def _loaders(source, plan, device):
     "Loaders by recipe, or what is wrong with the sizes"
     r,by_line = plan['recipe'],plan['recipe']['kind'] == 'sentences'
     kw = {k: r[k] for k in ('kind', 'bs', 'min_freq', 'max_vocab')}
-    kw |= dict(char_vocab=char_vocab, device=device, seed=plan['seed'])
+    kw['char_vocab'],kw['vocab'] = _vocabs(plan)
+    kw |= dict(device=device, seed=plan['seed'])
     if not by_line: kw['seq_len'] = r['seq_len']
     if r['stream']:
         kw |= dict(valid=r['valid'], n_batches=r['steps'], buffer=r['buffer'],
@@ -364,7 +406,7 @@ def _learner(plan, source, device, run, every):
     "(learner, corpus) of a plan"
     r,config = plan['recipe'],BiLMConfig.from_dict(plan['model'])
     set_seed(plan['seed'])
-    dls = _loaders(source, plan, ByteCharVocab(config.max_chars), device)
+    dls = _loaders(source, plan, device)
     now = _fingerprint(dls.corpus, dls)
     was = plan.setdefault('text', now)
     require(was == now, f"The text has changed since: {was['tokens']:,} tokens and "
@@ -394,15 +436,17 @@ def _fit(learn, r):
 # %% ../../nbs/library/command.ipynb #c032
 def _settings(plan, machine):
     "The settings of a training, as `--config` reads them"
-    r,name = plan['recipe'],plan['model']['name']
-    if name not in elmo_configs: name = r['model']   # a recipe's changes may rename it
-    usual = json.loads(json.dumps(elmo_configs[name].to_dict()))
+    r,name,begun = plan['recipe'],plan['model']['name'],plan['recipe'].get('start')
+    if begun: name,usual = None,plan['model']
+    else:
+        if name not in elmo_configs: name = r['model']   # a recipe's changes may rename it
+        usual = json.loads(json.dumps(elmo_configs[name].to_dict()))
     changes = {k: v for k,v in plan['model'].items() if v != usual[k]}
-    left_out = ('model', 'config', 'epochs' if r.get('time') else 'time')
+    left_out = ('model', 'config', 'start', 'epochs' if r.get('time') else 'time')
     own = {k: v for k,v in r.items() if k not in left_out and v is not None and v is not False}
     if r.get('time'): own['time'] = written(r['time'])
-    head = dict(corpus=plan['corpus'], data=plan.get('data'), model=name, seed=plan['seed'],
-                bf16=plan['bf16'])
+    head = {'corpus': plan['corpus'], 'data': plan.get('data'), 'from': begun, 'model': name,
+            'seed': plan['seed'], 'bf16': plan['bf16']}
     note = "# The corpus was handed over in Python, and has to be again.\n"
     if plan['corpus']: note = ''
     return ("# `elmo_pretrain --config run.toml --out FOLDER` repeats this training. It ran with\n"
@@ -514,7 +558,8 @@ def pretrain(
     if fresh:
         corpus = 'toy' if corpus is None else corpus
         out = _folder(corpus, out)
-        run,plan = _run_folder(out),_plan(corpus, out, model, seed, settings)
+        lm,begun = _begin_with(settings.get('start'), out)
+        run,plan = _run_folder(out),_plan(corpus, out, model, seed, settings, begun)
         plan['data'] = _absolute(data)
     else:
         given = dict(out=out, model=model, bf16=bf16, dry=dry, **settings)
@@ -533,6 +578,10 @@ def pretrain(
     if fresh: plan['bf16'] = bf16_is_fast(device) if bf16 is None else bool(bf16)
     learn,corpus = _learner(plan, source, device, None if dry else run, every)
     say(_about(learn, corpus, plan))
+    if fresh and begun:
+        learn.model.load_state_dict(lm.state_dict())
+        was_at = evaluate(learn.model.to(device), learn.dls.valid)['mean']
+        say(f"From {settings['start']}: perplexity {was_at:,.1f} before the first step")
     if dry:
         found = _trial(learn, corpus, r, out, say)
         set_rng_state(was)
@@ -636,6 +685,7 @@ OPTIONS = {
             '$ELMO_FASTAI_DATA, else download)'},
     'the model': {
         '--model SIZE': f"tiny, small, medium, original (default: {_r['model']}; toy: tiny)",
+        '--from MODEL': 'go on with a trained one, and its words, on this text: a folder, or a name',
         '--seed N': 'of weights, dropout and order (default: 42)'},
     'the training': {
         '--time TIME': 'in the place of --epochs: one cycle that ends with the clock, such as 15m, '
@@ -680,8 +730,10 @@ def _said(p, args):
     file = p.from_file(given.pop('config')) if 'config' in given else {}
     if {'time', 'epochs'} & set(given):
         for k in ('time', 'epochs'): file.pop(k, None)
+    for k in FIXED if 'from' in given else (): file.pop(k, None)
     if given.get('model', file.get('model')) != file.get('model'): file.pop('config', None)
     res = {**file, **given}
+    if 'from' in res: res['start'] = res.pop('from')     # no name for an argument in Python
     if isinstance(c := res.get('corpus'), list) and len(c) == 1: res['corpus'] = c[0]
     return res
 
