@@ -273,7 +273,7 @@ def die(*args, **kwargs): os.kill(os.getpid(), signal.SIGKILL)
 elmo_configs['nano'] = {config!r}
 corpus = toy_corpus(n_train=400, n_valid=80, n_test=1, n_unseen=1)
 module.{where} = die
-module.pretrain(corpus, {out!r}, 'nano', device='cpu', say=str, bs=16, epochs=2, {more}) if {fresh} else module.pretrain(corpus, resume={out!r}, device='cpu', say=str)
+module.pretrain(corpus, {out!r}, model='nano', device='cpu', say=str, bs=16, epochs=2, {more}) if {fresh} else module.pretrain(corpus, resume={out!r}, device='cpu', say=str)
 '''
 
 def killed(where, out, fresh=True, more=''):
@@ -437,12 +437,12 @@ def test_early_stopping(corpus, tmp_path):
 
 def test_recipes():
     for name,r in RECIPES.items():
-        plan = module._plan(name or 'my.txt', Path('m'), None, 42, {})
+        plan = module._plan(name or 'my.txt', Path('m'), {})
         assert json.loads(json.dumps(plan)) == plan
-        assert BiLMConfig.from_dict(plan['model']).name == plan['recipe'].get('config', {}).get('name', plan['recipe']['model'])
-    plan = module._plan('wikitext2', Path('m'), 'medium', 42, dict(epochs=1, lr=None))
+        assert BiLMConfig.from_dict(plan['model']).name == (plan['recipe']['config'] or {}).get('name', plan['recipe']['model'])
+    plan = module._plan('wikitext2', Path('m'), dict(model='medium', epochs=1, lr=None))
     assert BiLMConfig.from_dict(plan['model']) == elmo_configs['medium'] and plan['recipe']['epochs'] == 1 and plan['recipe']['lr'] == RECIPES['wikitext2']['lr']
-    assert module._plan('toy', Path('m'), None, 42, dict(optimizer='adagrad'))['recipe']['lr'] == .2
+    assert module._plan('toy', Path('m'), dict(optimizer='adagrad'))['recipe']['lr'] == .2
 
 # a text of one's own: what is held out, how it is read
 
