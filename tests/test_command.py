@@ -1,20 +1,22 @@
 "The command: from text to a folder, with right and wrong input, in this process and in processes of its own"
-import json, math, os, random, re, shutil, signal, subprocess, sys, time, warnings
+import hashlib, json, math, os, random, re, shutil, signal, subprocess, sys, time, warnings
 from concurrent.futures import ThreadPoolExecutor
 from configparser import ConfigParser
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
 import numpy as np, pytest, torch
 from fastai.basics import Callback, Learner
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 import elmo_fastai
 from elmo_fastai.train import command as module
+from elmo_fastai.elmo.module import without_head
 from elmo_fastai.base.errors import CheckpointError, CommandError
 from elmo_fastai.text.corpora import Corpus, text_corpus, toy_corpus
-from elmo_fastai.text.tokens import get_tokenizer
-from elmo_fastai.nn.bilm import BiLMConfig, ELMO_TINY, elmo_configs, evaluate, load_bilm
+from elmo_fastai.text.tokens import CharVocab, get_tokenizer
+from elmo_fastai.nn.bilm import BiLMConfig, ELMO_TINY, elmo_configs, evaluate, load_bilm, save_bilm
 from elmo_fastai.data.loaders import ElmoDataLoaders
 from elmo_fastai.train.checkpoint import Checkpoints
 from elmo_fastai.train.command import Interrupted, RECIPES, elmo_pretrain, pretrain
@@ -264,13 +266,14 @@ def test_settings_survive(corpus, tmp_path, monkeypatch):
 KILLED = '''
 import os, signal, sys
 from elmo_fastai.train import command as module
+from elmo_fastai.elmo.module import without_head
 from elmo_fastai.nn.bilm import BiLMConfig, elmo_configs
 from elmo_fastai.text.corpora import toy_corpus
 def die(*args, **kwargs): os.kill(os.getpid(), signal.SIGKILL)
 elmo_configs['nano'] = {config!r}
 corpus = toy_corpus(n_train=400, n_valid=80, n_test=1, n_unseen=1)
 module.{where} = die
-module.pretrain(corpus, {out!r}, 'nano', device='cpu', say=str, bs=16, epochs=2, {more}) if {fresh} else module.pretrain(corpus, resume={out!r}, device='cpu', say=str)
+module.pretrain(corpus, {out!r}, model='nano', device='cpu', say=str, bs=16, epochs=2, {more}) if {fresh} else module.pretrain(corpus, resume={out!r}, device='cpu', say=str)
 '''
 
 def killed(where, out, fresh=True, more=''):
@@ -434,12 +437,12 @@ def test_early_stopping(corpus, tmp_path):
 
 def test_recipes():
     for name,r in RECIPES.items():
-        plan = module._plan(name or 'my.txt', Path('m'), None, 42, {})
+        plan = module._plan(name or 'my.txt', Path('m'), {})
         assert json.loads(json.dumps(plan)) == plan
-        assert BiLMConfig.from_dict(plan['model']).name == plan['recipe'].get('config', {}).get('name', plan['recipe']['model'])
-    plan = module._plan('wikitext2', Path('m'), 'medium', 42, dict(epochs=1, lr=None))
+        assert BiLMConfig.from_dict(plan['model']).name == (plan['recipe']['config'] or {}).get('name', plan['recipe']['model'])
+    plan = module._plan('wikitext2', Path('m'), dict(model='medium', epochs=1, lr=None))
     assert BiLMConfig.from_dict(plan['model']) == elmo_configs['medium'] and plan['recipe']['epochs'] == 1 and plan['recipe']['lr'] == RECIPES['wikitext2']['lr']
-    assert module._plan('toy', Path('m'), None, 42, dict(optimizer='adagrad'))['recipe']['lr'] == .2
+    assert module._plan('toy', Path('m'), dict(optimizer='adagrad'))['recipe']['lr'] == .2
 
 # a text of one's own: what is held out, how it is read
 
@@ -779,6 +782,133 @@ def test_errors_speak_of_options(text, monkeypatch, capsys):
         code, out, err = ran(capsys, *args.split())
         assert code == 1 and says in err and '=' not in err, err
 
+# a training that begins with a trained model
+
+OTHER = dict(bs=16, min_freq=None, model=None)             # they are those of the model
+
+@pytest.fixture(scope='module')
+def trained(corpus, tmp_path_factory):
+    "Models to begin with: as the command leaves one, as the box has one (without norms, in bytes, in two files), with an alphabet, and without words"
+    base = tmp_path_factory.mktemp('trained')
+    with pytest.MonkeyPatch.context() as mp:
+        mp.setitem(elmo_configs, 'nano', CFG)
+        lm, vocab = load_bilm(train(corpus, base/'model', epochs=2))
+    lm.chars.fold_norm()
+    lm.config = replace(lm.config, norm=False)
+    save_bilm(base/'folded', lm, vocab)
+    state, few = load_file(base/'folded'/'model.safetensors'), {}
+    for k,v in state.items():
+        if v.dim() < 2: few[k] = v.half()
+        else:
+            few[f'{k}.scale'] = (v.flatten(1).abs().amax(1)/127).half()
+            few[k] = (v.flatten(1)/few[f'{k}.scale'].float().clamp(min=1e-9)[:, None]).round().clamp(-127, 127).to(torch.int8).view_as(v).contiguous()
+    for name,head in (('model', False), ('output', True)):
+        save_file({k: v for k,v in few.items() if k.startswith('head') == head}, base/'folded'/f'{name}.safetensors')
+    letters = CharVocab.build([o.split() for o in corpus.train], max_chars=20)
+    dls = ElmoDataLoaders.from_corpus(corpus, kind='sentences', bs=16, seed=0, device='cpu', char_vocab=letters)
+    save_bilm(base/'letters', bilm_learner(dls, CFG, bf16=False).model, dls.vocab)
+    save_bilm(base/'states', without_head(lm), None)
+    shutil.copytree(base/'folded', base/'half')
+    (base/'half'/'output.safetensors').unlink()
+    return base
+
+@pytest.fixture(scope='module')
+def reviews(): return toy_corpus(n_train=200, n_valid=60, n_test=1, n_unseen=1, seed=7)
+
+def watching(monkeypatch):
+    "What the model of the next training gives before its first step, and its losses"
+    seen = dict(losses=[])
+    def before(cb): seen.update(exact=evaluate(cb.model, cb.dls.valid), lm=cb.model, dls=cb.dls)
+    class See(At):
+        def after_batch(self):
+            if self.training: seen['losses'].append(self.loss.item())
+    adding(monkeypatch, lambda: See(1, before, 'before_batch'))
+    return seen
+
+@pytest.mark.parametrize('name', ['model', 'folded', 'letters'])
+@pytest.mark.parametrize('kind', ['sentences', 'stream'])
+def test_it_begins_where_the_model_was(trained, reviews, tmp_path, monkeypatch, name, kind):
+    "The first perplexity is the model's own on this text, the words and letters are the model's; then it falls"
+    lm, vocab = load_bilm(trained/name)
+    told, seen = [], watching(monkeypatch)
+    folder = train(reviews, tmp_path/'m', start=trained/name, kind=kind, seq_len=16, epochs=2, say=told.append, **OTHER)
+    dls = ElmoDataLoaders.from_corpus(reviews, kind=kind, bs=16, valid_bs=256 if kind == 'sentences' else None, vocab=vocab, char_vocab=lm.char_vocab, device='cpu',
+                                      **(dict(seq_len=16) if kind == 'stream' else {}))
+    exact = evaluate(lm, dls.valid)
+    for k in ('fwd', 'bwd', 'mean'): assert seen['exact'][k] == pytest.approx(exact[k], rel=1e-6)
+    assert f"From {trained/name}: perplexity {exact['mean']:,.1f} before the first step" in '\n'.join(told)
+    new, words = load_bilm(folder)
+    assert words.itos == vocab.itos and new.config == lm.config and new.char_vocab == lm.char_vocab
+    assert np.mean(seen['losses'][-5:]) < np.mean(seen['losses'][:3]) and report_of(folder)['perplexity_mean'] < exact['mean']
+    assert not any(torch.equal(v, lm.state_dict()[k]) for k,v in new.state_dict().items() if v.dim() > 1)
+
+@pytest.mark.parametrize('bf16', [False, True])
+def test_in_half_precision_it_begins_there_too(trained, reviews, tmp_path, bf16):
+    "With steps of no length the table shows where it began; without norms nothing else moves"
+    lm, vocab = load_bilm(trained/'folded')
+    folder = train(reviews, tmp_path/'m', start=trained/'folded', bf16=bf16, lr=1e-12, wd=0., **OTHER)
+    heads, row = ((folder/'history.csv').read_text().splitlines()[i].split(',') for i in (0, 1))
+    exact = evaluate(lm, ElmoDataLoaders.from_corpus(reviews, bs=16, vocab=vocab, device='cpu').valid)
+    for k in ('fwd', 'bwd'):
+        found = float(dict(zip(heads, row))[f'perplexity_{k}'])
+        assert found == pytest.approx(exact[k], rel=.02 if bf16 else 1e-5) and (not bf16 or found != pytest.approx(exact[k], rel=1e-5))
+
+def test_it_goes_on_without_the_model_it_began_with(trained, text, monkeypatch):
+    "Interrupted, and the model is gone: the checkpoint has the weights, the words and the letters"
+    for name in ('model', 'letters'):
+        copy, kw = text/name, dict(OTHER, bs=2, seq_len=8)
+        shutil.copytree(trained/name, copy)
+        whole = train(str(text/'my'), text/f'{name}-whole', start=copy, **kw)
+        with monkeypatch.context() as mp:
+            adding(mp, lambda: At(9, press(), 'before_batch'))
+            with pytest.raises(Interrupted): train(str(text/'my'), text/f'{name}-m', start=copy, **kw)
+        plan = find_checkpoint(text/f'{name}-m.run').run
+        assert plan['recipe']['start'] == str(copy) and plan['start']['sha256']['model.safetensors'] == hashlib.sha256((copy/'model.safetensors').read_bytes()).hexdigest()
+        shutil.rmtree(copy)
+        with pytest.raises(CommandError, match='leave out --from'): going_on(None, text/f'{name}-m.run', start=trained/name)
+        folder = going_on(None, text/f'{name}-m.run')
+        assert weights(folder) == weights(whole) and toml_of(folder) == toml_of(whole)
+        assert words_of(folder) == words_of(trained/name) and load_bilm(folder)[0].char_vocab == load_bilm(trained/name)[0].char_vocab
+
+def test_a_file_repeats_it(trained, text, monkeypatch, capsys):
+    monkeypatch.chdir(text)
+    shutil.copytree(trained/'folded', 'base')
+    (text/'tiny.toml').write_text('model = "tiny"\nmin-freq = 3\nbs = 2\nseq-len = 8\nepochs = 1\n\n[config]\ndropout = 0.2\n')
+    code, out, err = ran(capsys, 'my', '--from', 'base', '--config', 'tiny.toml', '--out', 'a', '--device', 'cpu', '--no-bf16')
+    assert code == 0 and 'before the first step' in out, err                # what a file says about another model is not said about this one
+    found = toml_of('a')
+    assert found['from'] == str(text/'base') and not {'model', 'config', 'min_freq', 'max_vocab', 'start'} & set(found)
+    monkeypatch.chdir(text/'my')
+    code, out, err = ran(capsys, '--config', text/'a'/'run.toml', '--out', text/'b', '--device', 'cpu')
+    assert code == 0 and weights(text/'a') == weights(text/'b') and toml_of(text/'b') == found, err
+
+def test_it_tells_what_would_happen_and_keeps_to_a_time(trained, reviews, tmp_path, steps_for_seconds):
+    found = train(reviews, tmp_path/'m', start=trained/'model', dry=True, **OTHER)
+    lm, vocab = load_bilm(trained/'model')
+    assert found['words'] == len(vocab) and found['parameters'] == sum(p.numel() for p in lm.parameters()) and listing(tmp_path) == []
+    folder = train(reviews, tmp_path/'m', start=trained/'model', epochs=None, time='20s', **OTHER)
+    assert report_of(folder)['status'] == 'complete' and words_of(folder) == set(vocab.itos)
+
+def test_text_that_is_read_as_a_stream(trained, text, tmp_path):
+    folder = train(str(text/'tr.txt'), tmp_path/'m', start=trained/'model', stream=True, valid=str(text/'va.txt'), tokenizer='space', **(OTHER | dict(bs=2, seq_len=8)))
+    assert words_of(folder) == words_of(trained/'model')
+
+@pytest.mark.parametrize('name,settings,says', [
+    ('states', {}, r'elmo_pretrain.*states predicts no words'), ('tiny-en', {}, r'elmo_pretrain.*tiny-en predicts no words'), ('half', {}, r'output layer.*elmo_pretrain.*head.* is missing'),
+    ('nowhere', {}, r'elmo_pretrain.*no folder.*nowhere'), ('model', dict(model='tiny'), '--from takes.*leave --model out'), ('model', dict(min_freq=2), 'leave --min-freq out'),
+    ('model', dict(max_vocab=100), 'leave --max-vocab out'), ('model', dict(config=dict(dropout=.1)), r'leave \[config\] out')], ids=str)
+def test_models_that_it_can_not_begin_with(trained, reviews, tmp_path, monkeypatch, name, settings, says):
+    if name != 'tiny-en': name = trained/name
+    with pytest.raises(CommandError, match=says): train(reviews, tmp_path/'m', start=name, **{**OTHER, **settings})
+    assert listing(tmp_path) == []
+
+def test_it_does_not_write_over_the_model_it_begins_with(trained, reviews, tmp_path, monkeypatch):
+    shutil.copytree(trained/'model', tmp_path/'m')
+    monkeypatch.chdir(tmp_path)
+    for out in ('m', tmp_path/'m', '../'+tmp_path.name+'/m'):
+        with pytest.raises(CommandError, match='begins with.*--out'): train(reviews, out, start='m', overwrite=True, **OTHER)
+    assert weights('m') == weights(trained/'model') and listing(tmp_path/'m') == listing(trained/'model') and names(tmp_path) == ['m']
+
 # how it looks
 
 def test_progress_where_there_is_no_terminal(corpus, tmp_path, monkeypatch):
@@ -806,7 +936,7 @@ def test_help_is_one_page(monkeypatch):
     for k,v in RECIPES[None].items():
         if v is not None and v is not False: assert re.search(rf'--{k.replace("_", "-")} .*\(default: [^)]*{re.escape(f"{v:g}" if isinstance(v, float) else str(v))}', ' '.join(page.split())), k
     for a in module.command_line()._actions:
-        if a.help != '==SUPPRESS==': assert a.help and (a.nargs == 0 or '(default: ' in a.help or a.dest in ('corpus', 'time', 'config', 'resume')), a.dest
+        if a.help != '==SUPPRESS==': assert a.help and (a.nargs == 0 or '(default: ' in a.help or a.dest in ('corpus', 'time', 'config', 'resume', 'from')), a.dest
 
 # the command, in a process of its own
 
@@ -895,7 +1025,7 @@ def test_help_lists_everything(processes):
     out, err = said(folder)
     assert status == 0 and not err
     options = set(re.findall(r'^  (?:-h, )?(--[\w-]+)', out, re.M))
-    assert options == {f'--{o}' for o in 'help valid test tokenizer encoding column kind min-freq max-vocab data model seed time epochs lr bs seq-len optimizer wd patience carry bf16 '
+    assert options == {f'--{o}' for o in 'help valid test tokenizer encoding column kind min-freq max-vocab data model from seed time epochs lr bs seq-len optimizer wd patience carry bf16 '
                        'stream steps buffer out overwrite resume every config dry device'.split()}
     assert re.search(r'^\s+CORPUS\s+toy', out, re.M), 'the corpus is an argument by position'
     for o in options: assert re.search(rf'^  (-h, )?{o}(, --no-bf16)?( [A-Z]+)?\s\s+\S', out, re.M), f'{o} has no explanation'

@@ -164,6 +164,9 @@ def test_prompts_are_not_changed():
 def test_what_cannot_be_asked(kw):
     with pytest.raises(ValueError, match=next(iter(kw))): generate(make(), VOCAB, CHARS, 'the', **kw)
 
+def test_an_unknown_word_is_refused():
+    with pytest.raises(TypeError, match='temprature'): generate(make(), VOCAB, CHARS, 'the', temprature=1.)
+
 def test_what_fits_no_model_or_is_no_text():
     m = make()
     small = WordVocab.build([['x']])

@@ -18,7 +18,8 @@ from elmo_fastai.data.tagged import CommonestTag, IGNORE, TagDataLoaders, read_t
 from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.tasks.cbow import WordVectors, interval
 from elmo_fastai.tasks.classify import LayerCache
-from elmo_fastai.tasks.tag import SpanF1, TagLoss, TaskLSTM, TokenMean, elmo_tagger_learner
+from elmo_fastai.text.tokens import WordVocab
+from elmo_fastai.tasks.tag import SpanF1, TagLoss, Tagger, TaskLSTM, TokenMean, WordTable, elmo_tagger_learner
 from pages import page
 
 study = page('studies/learning_curves')
@@ -249,6 +250,9 @@ def test_company_and_padding_change_nothing(dls, lm, where):
         for i in range(3):
             n = int((b[-1][i] != IGNORE).sum())
             assert torch.allclose(model(b[0][i:i+1,:n], b[1][i:i+1,:n])[0], together[i,:n], atol=1e-5)
+
+def test_an_unknown_word_is_refused_also_without_an_lstm():
+    with pytest.raises(TypeError, match='layers'): Tagger(3, words=WordTable(WordVocab.build([['a']]), 8), hidden=0, layers=2)
 
 def test_each_place_is_used(dls, lm):
     x, w, y = dls.valid.one_batch()

@@ -11,11 +11,13 @@ from copy import copy
 from itertools import islice
 from fastai.basics import Path, store_attr
 from ..base.errors import CorpusError, as_error, require
+from ..base.options import takes
 from ..base.processes import from_main, n_processes
 from ..base.files import check_utf8, regular_file
 from ..text.corpora import Corpus, ending, files_by_split, offline, text_files
 from ..text.tables import find_column, row_lines
 from ..text.tokens import WordVocab
+from .buffered import BufferedDataLoader
 from .loaders import ElmoDataLoaders
 
 # %% ../../nbs/library/streams.ipynb #c017
@@ -131,38 +133,35 @@ def _hold_out(source, valid, n_valid, **kwargs):
     return StreamLines(source, n_valid, **kwargs), StreamLines(last)
 
 # %% ../../nbs/library/streams.ipynb #c033
+@takes(BufferedDataLoader.__init__, keep=True, but='device')
 def stream_loaders(
     source,                 # what to train on, see `StreamLines`
     valid=None,             # likewise; None: files that are called so, or rows of the last file
     n_valid:int=2000,       # rows of it
     kind='sentences',       # 'sentences' or 'stream'
-    vocab:WordVocab=None,   # None: read the text once before, and count
-    n_batches:int=None,     # an epoch; None: read the text once before, an epoch is one reading
     max_vocab:int=100_000,
-    tokenizer='words',      # see `get_tokenizer`
-    text_col:str=None,      # None: one of `TEXT_COLUMNS`
     shuffle:bool=None,      # None: yes, but for streams
     seed:int=42,
     **kwargs                # of `ElmoDataLoaders.from_corpus` and `BufferedDataLoader`
 ) -> ElmoDataLoaders:       # its `corpus` has the lines to validate on and a sample of the others
     "Loaders for text that need not fit into memory, nor on this disk"
     shuffle = kind != 'stream' if shuffle is None else shuffle
+    kwargs |= dict(kind=kind, max_vocab=max_vocab, shuffle=shuffle, seed=seed)
+    text_col = kwargs.get('text_col')
     lines,held = _hold_out(source, valid, n_valid, shuffle=shuffle, seed=seed)
     name = 'stream' if lines.files is None else Path(lines.files[0]).stem
     held = [l for some in _lines(islice(held, n_valid), text_col) for l in some]
-    corpus = Corpus(name, dict(train=_sample(lines, text_col), valid=held), tokenizer)
+    parts = dict(train=_sample(lines, text_col), valid=held)
+    corpus = Corpus(name, parts, kwargs.pop('tokenizer', 'words'))
     view = copy(corpus)
     view.splits = {**corpus.splits, 'train': lines}
-    def make():
-        return ElmoDataLoaders.from_corpus(
-            view, kind, vocab=vocab, n_batches=n_batches, max_vocab=max_vocab, text_col=text_col,
-            shuffle=shuffle, seed=seed, **kwargs)
+    def make(): return ElmoDataLoaders.from_corpus(view, **kwargs)
     def counted():
         dls = make()
         return dls.vocab.itos, len(dls.train)
     if n_processes() > 1:
-        itos, n_batches = from_main(counted)
-        vocab = WordVocab(itos)
+        itos, kwargs['n_batches'] = from_main(counted)
+        kwargs['vocab'] = WordVocab(itos)
     dls = make()
     lines.running = lines.place = None
     dls.corpus = corpus
