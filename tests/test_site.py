@@ -458,6 +458,14 @@ def test_elmo_is_alive_on_pages_of_any_folder(page, built, browser, address):
         t.page.wait_for_selector('.elmo-cosines')
         assert t.page.locator('.elmo-cosines tbody tr').count() == 2 and not t.said
 
+def test_a_gap_is_filled_on_the_built_page(built, browser, address):
+    "The output layer and its words are on the site, and nothing of the box that no script loads"
+    assert {f.name for f in (built/'live'/'mini-en').iterdir()} == {'config.json', 'model.safetensors', 'output.safetensors', 'vocab.json'}
+    with Tab(browser, address, 'studies/browser.html') as t:
+        t.page.click('[data-example=gap] .elmo-start')
+        t.page.wait_for_selector('.elmo-word')
+        assert t.page.locator('[data-example=gap] .elmo-cosines tbody tr').count() == 5 and not t.said
+
 QUERIES = {'ScalarMix': 'reference/elmo.html#scalarmix', 'load_ai2': 'reference/elmo.html#load_ai2', 'Elmo.from_pretrained': 'reference/elmo.html#elmo.from_pretrained',
            'install': 'index.html#two-commands', 'load AI2 weights': 'library/ai2.html#load', 'perplexity': 'course/counting.html#perplexity'}
 

@@ -275,7 +275,8 @@ class Speaking {
         style: `background: rgba(${colour}, ${Math.min(.5, o[side] / 20).toFixed(2)})`},
       o.word, ' ', tag('small', {text: o[side].toFixed(1) + (o.known ? '' : ' unknown')}))]));
     return tag('div', {},
-      tag('p', {class: 'elmo-title', text: `Surprise in nats: deep is unexpected${said}`}),
+      tag('p', {class: 'elmo-title',
+        text: `Surprise in nats${said}: the deeper, the less expected`}),
       line('from the left', 'left', BLUE), line('from the right', 'right', ORANGE));
   }
 }
