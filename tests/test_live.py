@@ -31,15 +31,16 @@ def fuzzed(n=3000):
 
 @pytest.fixture(scope='module')
 def wanted():
-    "PyTorch's vectors, in double precision: in single its own rounding is larger than that of the scripts, whose sums are double"
-    elmo = Elmo.from_pretrained('mini-en').eval().double()
-    return [v.astype(np.float32) for v in elmo.embed(sentences(), layers='all')]
+    "PyTorch's vectors in double precision, and how far its own in single are from them: its sums are single, the scripts' double"
+    single, exact = ([*elmo.embed(sentences(), layers='all')] for elmo in (Elmo.from_pretrained('mini-en').eval(), Elmo.from_pretrained('mini-en').eval().double()))
+    return [(v.astype(np.float32), np.abs(v - o).max(initial=0)) for v,o in zip(exact, single)]
 
 def compare(got, wanted):
-    assert len(got) == len(wanted) == 50
-    for text,layers,want in zip(sentences(), got, wanted):
+    "To 1e-5; where a sentence makes PyTorch itself round worse (one word two hundred times), the scripts are the nearer"
+    assert len(got) == len(wanted) == 50 and sum(own > 1e-5 for _,own in wanted) <= 1
+    for text,layers,(want, own) in zip(sentences(), got, wanted):
         assert [len(l) for l in layers] == [want.shape[1]]*3, text
-        if want.size: assert np.abs(np.array(layers, dtype=np.float32) - want).max() <= 1e-5, text
+        if want.size: assert np.abs(np.array(layers, dtype=np.float32) - want).max() <= max(1e-5, own), text
 
 # under node
 

@@ -127,7 +127,8 @@ def measure(folder, quick=False, command=None):
     of = dict(weights=sha256((Path(folder)/'model.safetensors').read_bytes()).hexdigest(), quick=quick)
     f = json.loads(kept.read_text(encoding='utf-8')) if kept.exists() else {}
     if f.get('of') != of:                                        # what does not depend on the weights holds for other weights, too
-        same = f.get('of', {}).get('quick') == quick and f['model']['config'] == load_bilm(folder)[0].config.to_dict()
+        shape = json.loads(json.dumps(load_bilm(folder)[0].config.to_dict()))
+        same = f.get('of', {}).get('quick') == quick and f['model']['config'] == shape
         f = dict(of=of, **{k: f[k] for k in ('text', '5-gram', 'untrained') if same and k in f})
     def step(name, make):
         if name in f: return

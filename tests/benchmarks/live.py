@@ -62,7 +62,11 @@ def main():
         desk, phone = in_browser(address, 1), in_browser(address, 4)
         server.shutdown()
     exact = Elmo.from_pretrained('mini-en').eval().double().embed(sentences(), layers='all')
-    def from_exact(vecs): return float(f'{max(np.abs(np.array(got) - want).max() for got,want in zip(vecs, exact) if want.size):.1e}')
+    single = [*elmo.embed(sentences(), layers='all')]
+    def from_exact(vecs, hard=False):
+        "The largest difference; `hard`: of the sentence that is one word two hundred times, whose rounding grows from step to step"
+        some = ((got, want) for text,got,want in zip(sentences(), vecs, exact) if want.size and text.startswith('word word word') == hard)
+        return float(f'{max(np.abs(np.array(got) - want).max() for got,want in some):.1e}')
     def torch_time(s):
         t = time.perf_counter(); elmo.embed([s], layers='all')
         return 1000*(time.perf_counter() - t)
@@ -73,7 +77,8 @@ def main():
                    start_ms=round(desk['start']), sentence_ms=round(median(desk['times']), 1), slowest_ms=round(max(later(desk['times'])), 1),
                    phone_start_ms=round(phone['start']), phone_sentence_ms=round(median(phone['times']), 1), phone_slowest_ms=round(max(later(phone['times'])), 1),
                    output_ms=round(desk['output']), phone_output_ms=round(phone['output']), gap_ms=round(median(desk['gaps']), 1), phone_gap_ms=round(median(phone['gaps']), 1),
-                   torch_sentence_ms=round(median(python), 1), apart=from_exact(desk['layers']), torch_apart=from_exact(elmo.embed(sentences(), layers='all')),
+                   torch_sentence_ms=round(median(python), 1), apart=from_exact(desk['layers']), torch_apart=from_exact(single),
+                   hard=from_exact(desk['layers'], True), torch_hard=from_exact(single, True),
                    model_bytes=size('model.safetensors'), output_bytes=size('output.safetensors', 'vocab.json'),
                    scripts_bytes=sum(f.stat().st_size for f in (ROOT/'nbs'/'live').glob('*.js')))
     for k,v in figures.items(): print(f'{k:18} {v}')
