@@ -168,7 +168,7 @@ def _plan(corpus, out, settings, begun=None):
     if given.get('optimizer') == 'adagrad': recipe = recipe | dict(lr=0.2)  # other rates: AdamW's
     usual = {**RECIPES[None], **recipe}
     r = usual | given
-    if r['model'] != usual['model']: r['config'] = given.get('config')       # a recipe's: of its own
+    if r['model'] != usual['model']: r['config'] = given.get('config')   # a recipe's: of its own
     refuse(_wrong(r), CommandError)
     if begun: r |= dict(dict.fromkeys(FIXED), start=begun['start']['name'])
     shape = begun['model'] if begun else elmo_configs[r['model']].to_dict()
@@ -710,7 +710,8 @@ OPTIONS = {
             '$ELMO_FASTAI_DATA, else download)'},
     'the model': {
         '--model SIZE': f"tiny, small, medium, original (default: {_r['model']}; toy: tiny)",
-        '--from MODEL': 'go on with a trained one, and its words, on this text: a folder, or a name',
+        '--from MODEL': 'go on with a trained one, and its words, on this text: a folder, '
+            'or a name',
         '--seed N': 'of weights, dropout and order (default: 42)'},
     'the training': {
         '--time TIME': 'in the place of --epochs: one cycle that ends with the clock, such as 15m, '
