@@ -1,6 +1,5 @@
 "The command: from text to a folder, with right and wrong input, in this process and in processes of its own"
 import hashlib, json, math, os, random, re, shutil, signal, subprocess, sys, time, warnings
-from concurrent.futures import ThreadPoolExecutor
 from configparser import ConfigParser
 from dataclasses import replace
 from importlib import import_module
@@ -961,14 +960,13 @@ QUICK = '--model tiny --epochs 1 --bs 8 --seq-len 16'.split()
 
 @pytest.fixture(scope='module')
 def processes(tmp_path_factory, corpus):
-    "All runs of the command, two at a time: name → (folder, exit status)"
+    "Runs of the command, each made when a test asks for it: name → (folder, exit status)"
     base = tmp_path_factory.mktemp('command')
     text = '\n'.join(corpus.train) + '\n'
     inputs = dict(text=text, short='the bank of the river .\n'*4, empty='', blank=' \n\n\t\n', one='one line only', latin='caf\xe9 au lait\n'*300)
     model = base/'model'                                                # a small model that is in the way
     train(corpus, model, model=None, epochs=1, bs=200, min_freq=10)
-    def run(case):
-        name,args,kw = case
+    def run(name, args, kw):
         folder = base/name
         folder.mkdir()
         for k,v in inputs.items(): (folder/f'{k}.txt').write_bytes(v.encode('latin-1' if k == 'latin' else 'utf-8'))
@@ -982,15 +980,17 @@ def processes(tmp_path_factory, corpus):
                 deadline = time.monotonic() + 300
                 while not re.search(r'^0 ', said(folder)[0], re.M) and p.poll() is None and time.monotonic() < deadline: time.sleep(.1)
                 p.send_signal(sig)
-            return name, (folder, p.wait(timeout=500))
+            return folder, p.wait(timeout=500)
         finally: p.kill()
     endless = ['text.txt', '--out', 'm', '--model', 'tiny', '--epochs', '1000', '--bs', '8', '--seq-len', '16']
-    cases = [('SIGINT', endless, dict(signal=signal.SIGINT)), ('whole', ['text.txt', '--out', 'm', *QUICK], dict(module=True)),
-             ('NaN', ['text.txt', '--out', 'm', *QUICK, '--lr', '1e30', '--overwrite'], dict(model=True)),
-             ('KILL', ['text.txt', '--out', 'm', *QUICK, '--every', '0.006s'], dict(kill=True)),
-             ('help', ['--help'], {}), ('second', ['text.txt', '--out', 'm', *QUICK], dict(model=True)),
-             *[(k, [v, '--out', 'm', *QUICK], {}) for k,v in WRONG.items() if k in ALONE]]
-    with ThreadPoolExecutor(2) as pool: return dict(pool.map(run, cases))
+    cases = {'SIGINT': (endless, dict(signal=signal.SIGINT)), 'whole': (['text.txt', '--out', 'm', *QUICK], dict(module=True)),
+             'NaN': (['text.txt', '--out', 'm', *QUICK, '--lr', '1e30', '--overwrite'], dict(model=True)),
+             'KILL': (['text.txt', '--out', 'm', *QUICK, '--every', '0.006s'], dict(kill=True)),
+             'help': (['--help'], {}), 'second': (['text.txt', '--out', 'm', *QUICK], dict(model=True)),
+             **{k: ([v, '--out', 'm', *QUICK], {}) for k,v in WRONG.items() if k in ALONE}}
+    class Runs(dict):
+        def __missing__(self, name): return self.setdefault(name, run(name, *cases[name]))
+    return Runs()
 
 WRONG = dict(empty='empty.txt', blank='blank.txt', one='one.txt', short='short.txt', latin='latin.txt', missing='no/such/file.txt', unknown='toyy', pattern='*.md', download='tiny_shakespeare')
 WORDS = dict(empty="'empty.txt'.*empty", blank="'blank.txt'.*white space", one='too short', short='bs|seq_len|more text', latin="'latin.txt' is not UTF-8.*offset 3.*Save it as UTF-8",

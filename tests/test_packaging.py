@@ -1,5 +1,6 @@
 "The library by itself: what it imports, what it exports, and that it needs none of the development tools"
 import ast, json, os, re, subprocess, sys
+from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
 
@@ -90,12 +91,14 @@ def test_the_names_of_the_blog_post_stay_valid():
     names = 'NGramsTokenizer NumericalizeChars ElmoTransform ElmoPadChunk ELMODataLoader CharacterLayer Elmo'
     assert set(names.split()) <= set(core())
 
+@lru_cache(None)
 def arrows():
     "(module, what it imports of ours, is it at the top?), read from the code"
+    found = []
     for m in modules:
         top = [*imports(file_of(m), deferred=False)]
-        for o in imports(file_of(m)):
-            if o.startswith('elmo_fastai.'): yield m, o.removeprefix('elmo_fastai.'), o in top
+        found += [(m, o.removeprefix('elmo_fastai.'), o in top) for o in imports(file_of(m)) if o.startswith('elmo_fastai.')]
+    return found
 
 def test_imports_go_one_way():
     "From package to package as they are listed, without circles, and none is hidden in a function"
