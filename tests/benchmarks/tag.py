@@ -2,11 +2,14 @@
 
     python tests/benchmarks/tag.py --model models/english          # some ten minutes on two cores
     python tests/benchmarks/tag.py --model models/english --quick  # one seed, small shares, few steps: does it work?
+    python tests/benchmarks/tag.py --model models/english --best .01 .1    # these shares, each training as long as it gains
 
 The same tagger (word vectors, vectors from letters, a bidirectional LSTM) is trained on 1, 3, 10, 30 and 100 % of the training sentences,
 with ELMo at the LSTM's input and without it; then with single layers and mixes of them, and with ELMo at the three places. Universal tags;
 accuracy on the development part. Both sides get the same sentences, seeds, steps and settings. The biLM is frozen and reads each sentence once, before the
-trainings, which then run in processes of one thread each. The text comes from ELMO_FASTAI_DATA or ../shared/data, or is downloaded. The figures go
+trainings, which then run in processes of one thread each. With --best each training is made again and again from the beginning, with twice
+the steps, until one half of the development part no longer gains; its accuracy is that on the other half. These rows are added to the file, and a run that was
+stopped goes on. The text comes from ELMO_FASTAI_DATA or ../shared/data, or is downloaded. The figures go
 to nbs/results/tag.json, which the chapter shows.
 """
 import argparse, json, os, time
@@ -16,6 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 SHARES = [.01, .03, .1, .3, 1.]
 LAYERS = ['last', 'first', 0, 'equal', 'learned']
+SIDES = ('without ELMo', None), ('with ELMo', 'input')
 
 def options():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -31,6 +35,8 @@ def options():
     p.add_argument('--dropout', type=float, default=.3)
     p.add_argument('--elmo-dropout', type=float, default=.3)
     p.add_argument('--layers-share', type=float, default=.1, help='share of the data for the comparison of layers and places')
+    p.add_argument('--best', type=float, nargs='+', help='shares to be trained for as long as they gain')
+    p.add_argument('--most', type=int, default=3600, help='steps of --best at most (default 3600)')
     p.add_argument('--processes', type=int, default=2)
     p.add_argument('--quick', action='store_true', help='one seed, shares of 1 and 3 %%, few steps, a tenth of the development part')
     p.add_argument('--json', default=str(ROOT/'nbs'/'results'/'tag.json'), help='where the figures go')
@@ -41,8 +47,7 @@ def jobs(a):
     res = []
     for seed in range(a.seeds):
         for share in SHARES[:2] if a.quick else SHARES:
-            sides = ('without ELMo', None), ('with ELMo', 'input')
-            res += [dict(kind='curve', side=side, share=share, seed=seed, where=where) for side,where in sides]
+            res += [dict(kind='curve', side=side, share=share, seed=seed, where=where) for side,where in SIDES]
         share = a.layers_share
         res += [dict(kind='ablation', layers=o, share=share, seed=seed, where='input', words=0, chars=0) for o in LAYERS]
         res += [dict(kind='places', place=o, share=share, seed=seed, where=o) for o in ('output', 'both')]
@@ -64,8 +69,46 @@ def work(job):
     if job['where']: res['shares'] = [[round(s, 4) for s in m.shares.tolist()] for m in learn.model.elmo.mixes]
     return res
 
+def as_long_as_it_gains(a, side, where, share, seed, train, dev, labels, elmo, cache):
+    "Trainings of 1, 2, 4, … times the steps, until half of `dev` no longer gains; the accuracy of the best on the other half"
+    from elmo_fastai.studies.curves import subset, train_tagger
+    some, steps, tried, best = subset(train, share, seed), a.steps, [], None
+    kw = dict(words=a.words, chars=a.chars, hidden=a.hidden, dropout=a.dropout, elmo_dropout=a.elmo_dropout, cache=cache if where else False)
+    while steps <= a.most:
+        learn = train_tagger(some, dev[::2], elmo, where, epochs=1, lr=a.lr, seed=seed, steps=steps, labels=labels, device='cpu', **kw)
+        gained = learn.recorder.values[-1][2]
+        tried.append([steps, round(gained, 4)])
+        if best and gained <= best[0]: break
+        with learn.no_bar(): best = gained, learn.validate(dl=learn.dls.test_dl(dev[1::2], with_labels=True))[1], steps
+        steps *= 2
+    return dict(side=side, share=share, seed=seed, sentences=len(some), score=best[1], steps=best[2], tried=tried)
+
+def add_best(a):
+    "The rows of --best, into the file that has the others"
+    import torch
+    from elmo_fastai.text.corpora import ud_ewt
+    from elmo_fastai.elmo.module import Elmo
+    from elmo_fastai.tasks.classify import LayerCache
+    torch.set_num_threads(1)
+    gold, elmo, cache, out = ud_ewt().gold, Elmo.from_pretrained(a.model), LayerCache(mb=3000), Path(a.json)
+    train, dev = gold['train'], gold['valid'][::10] if a.quick else gold['valid']
+    labels = sorted({t for s in train + dev for t in s.tags})
+    res = json.loads(out.read_text(encoding='utf-8'))
+    name = elmo.lm.config.name
+    rows = [o for o in res.get('best', []) if o['model'] == name]           # those of another model are no use
+    for share in a.best:
+        for seed in range(a.seeds):
+            for side,where in SIDES:
+                if any((o['side'], o['share'], o['seed']) == (side, share, seed) for o in rows): continue
+                start = time.perf_counter()
+                row = as_long_as_it_gains(a, side, where, share, seed, train, dev, labels, elmo, cache)
+                rows.append(dict(row, model=name, seconds=round(time.perf_counter() - start, 1)))
+                print(rows[-1], flush=True)
+                out.write_text(json.dumps(res | dict(best=rows), indent=1))
+
 def main(a):
     global SHARED
+    if a.best: return add_best(a)
     import torch
     from elmo_fastai.text.corpora import ud_ewt
     from elmo_fastai.elmo.module import Elmo
@@ -100,6 +143,8 @@ def main(a):
            'commonest tag': CommonestTag(train).accuracy(dev), 'curve': of('curve'), 'ablation': of('ablation'), 'places': of('places'),
            'minutes': round((time.perf_counter() - start)/60, 1)}
     Path(a.json).parent.mkdir(parents=True, exist_ok=True)
+    old = json.loads(Path(a.json).read_text(encoding='utf-8')) if Path(a.json).exists() else {}
+    if 'best' in old: res['best'] = old['best']
     Path(a.json).write_text(json.dumps(res, indent=1))
     print(curve_table(pd.DataFrame(res['curve'])).to_string(), f"\ncommonest tag {res['commonest tag']:.3f}")
     for kind,key in (('ablation', 'layers'), ('places', 'place')):

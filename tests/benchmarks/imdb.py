@@ -1,0 +1,468 @@
+"""How many labels is a language model worth? IMDb's reviews, of 100 to 25,000 labels (a study).
+
+    python tests/benchmarks/imdb.py --adapt         # go on with the pretraining, on reviews
+    python tests/benchmarks/imdb.py --dry           # what is to be done, and how long it takes
+    python tests/benchmarks/imdb.py                 # all rows that are not there yet
+    python tests/benchmarks/imdb.py --quick         # a trial of every kind of row
+
+A run that was stopped, also in the middle of the pretraining, goes on where it was. Texts come
+from ELMO_FASTAI_DATA/imdb, else from the hub (stanfordnlp/imdb); everything that is made on the
+way (the adapted model, pooled vectors) is kept in WORK, the figures in nbs/results/imdb.json.
+
+- Three backbones of one shape: `random`, normalised; `box`, the model MODEL; `adapted`, the same
+  gone on with its pretraining on the reviews that have no label.
+- Three ways: `counts`, TF-IDF of words and pairs with logistic regression; `frozen`, logistic
+  regression on the mean and the spread of each layer; `phases`, the classifier of the library,
+  first on the frozen backbone, then with all of it.
+- What has to be chosen (C, settings) is chosen on 2,500 of the training reviews, with draws of
+  labels that are not reported, once for a number of labels. A row reads the test part once.
+"""
+import argparse, json, math, os, re, time
+from dataclasses import replace
+from functools import cached_property, partial
+from itertools import product
+from pathlib import Path
+import numpy as np, pandas as pd, torch
+from fastai.basics import Callback, CancelValidException
+from fastai.torch_core import set_seed
+from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from elmo_fastai.base.options import in_words
+from elmo_fastai.text.corpora import Corpus, from_hub, sst2
+from elmo_fastai.text.tokens import get_tokenizer
+from elmo_fastai.nn.bilm import evaluate, save_bilm
+from elmo_fastai.data.batches import SentenceDataLoader
+from elmo_fastai.data.labels import ClassifyDataLoaders
+from elmo_fastai.data.loaders import ElmoDataLoaders
+from elmo_fastai.elmo.file import digest
+from elmo_fastai.elmo.module import Elmo
+from elmo_fastai.train.checkpoint import Checkpoints, resume
+from elmo_fastai.train.learner import BF16, TimeBudget, TorchOptimizer, bf16_is_fast, bilm_learner
+from elmo_fastai.train.saved import checkpoints_in
+from elmo_fastai.tasks.learner import load_encoder
+from elmo_fastai.tasks.classify import LayerCache, elmo_classifier_learner, random_elmo
+
+ROOT = Path(__file__).parents[2]
+SIZES = 100, 200, 500, 1000, 5000, 25_000
+DRAWS = {5000: 3, 25_000: 1}                    # others: 5
+N_VALID, OTHER = 2500, (100, 101, 102)          # draws to choose with, and not to report
+WORDS = 200, 200                                # of a longer review: from its beginning, its end
+POOLS = dict(mean=np.mean, spread=np.std, max=np.max)
+FROZEN = 'mean', 'spread'
+READ = {'all': (10**6, 0), 'first 200 and last 200': (200, 200), 'first 400': (400, 0),
+        'first 100 and last 100': (100, 100), 'first 200': (200, 0), 'last 200': (0, 200)}
+BACKBONES, CHUNK = ('random', 'box', 'adapted'), 2500
+GRID = dict(counts=(1, 3, 10, 30, 100), frozen=(1e-4, 1e-3, 3e-3, 1e-2, 3e-2))
+ADAPT = dict(epochs=1, lr=4e-3, bs=32, seq_len=64, min_freq=3, max_vocab=20_000)
+SOFTMAX = dict(cutoffs=(1000, 5000), div_value=2.)
+ADAMW = partial(TorchOptimizer, opt=torch.optim.AdamW, betas=(.9, .99), fused=True)
+HEAD = dict(pool='attention+max', words=64, dropout=.5, wd=.01)
+PHASES = ((-1, 3e-3, 1), (-2, 2e-3, 1), (-4, 2e-3, 2))    # freeze_to, rate, rounds
+STEPS = 100                                     # a round has so many at least, and an epoch
+VARIANTS = {'as for SST-2': {}, 'no word vectors': dict(words=0),
+            'mean + max': dict(pool='mean+max'), 'half the rates': dict(rate=.5),
+            'half the steps': dict(steps=STEPS//2), 'twice the steps': dict(steps=2*STEPS)}
+
+def log(*o): print(f"[{time.strftime('%H:%M:%S')}]", *o, flush=True)
+def letters(text): return re.sub('[^a-z0-9]', '', text.lower())
+def clauses(text):
+    "What stands between two marks, if it is long enough to be somebody's own"
+    return {o for o in map(letters, re.split('[.!?:;()"]', text)) if len(o) >= 20}
+def plain(text): return ' '.join(text.replace('<br />', ' ').split())
+
+# ---- text
+class Reviews:
+    "The parts of IMDb: texts, tokens, labels"
+    def __init__(self, data=None, most=None):
+        folder = Path(data)/'imdb' if data else None
+        names = dict(train='train', test='test', unsup='unsupervised')
+        def local(k): return pd.read_parquet(folder/f'{k}.parquet')
+        def hub(k): return from_hub('stanfordnlp/imdb', split=names[k]).shuffle(seed=0).to_pandas()
+        parts = {k: (local if folder and folder.is_dir() else hub)(k) for k in names}
+        parts = {k: df if k == 'unsup' else df[:most] for k,df in parts.items()}
+        self.texts = {k: [plain(o) for o in df.text] for k,df in parts.items()}
+        self.labels = {k: parts[k].label.to_numpy() for k in ('train', 'test')}
+        self.all = np.arange(len(self.labels['train']))
+        self.valid = np.sort(self.some(min(N_VALID, len(self.all)//4), 'valid', self.all))
+        self.pool = np.setdiff1d(self.all, self.valid)
+        self.kept = {}
+
+    def some(self, n, seed, among):
+        "`n` training reviews, as many of each class; a smaller draw is a part of a larger one"
+        seed = [*str(seed).encode()]
+        rng, among, y = np.random.default_rng(seed), np.asarray(among), self.labels['train']
+        of = [rng.permutation(among[y[among] == c])[:n//2] for c in (0, 1)]
+        return np.concatenate(of)
+
+    def draw(self, n, seed):
+        "Places of the reviews whose labels are known; none of those that validate, if it may be"
+        if n < len(self.pool): return self.some(n, seed, self.pool)
+        return self.pool if seed in OTHER else self.all
+
+    def tokens(self, split):
+        if split not in self.kept:
+            tok = get_tokenizer('words')
+            self.kept[split] = [tok(o) for o in self.texts[split]]
+        return self.kept[split]
+
+    def joined(self, split): return [' '.join(o) for o in self.tokens(split)]
+
+    @cached_property
+    def counted(self):
+        "How often each word and pair stands in the labelled reviews: counted once for all rows"
+        count = CountVectorizer(token_pattern=r'\S+', ngram_range=(1, 2))
+        x = dict(train=count.fit_transform(self.joined('train')))
+        return x | dict(test=count.transform(self.joined('test')))
+
+    def unlabelled(self):
+        """The reviews to go on with, and what is left out: reviews of the test part, and those
+        with a sentence of SST-2, dev or test (or a part of one, from mark to mark)"""
+        texts, sst = self.texts['unsup'], sst2().gold
+        test, mine = set(map(letters, self.texts['test'])), [clauses(o) for o in texts]
+        seen = {i for i,o in enumerate(texts) if letters(o) in test}
+        all_of = set().union(*mine)
+        found = {k: [clauses(s.text) & all_of for s in sst[k]] for k in ('valid', 'test')}
+        theirs = set().union(*found['valid'], *found['test'])
+        held = {i for i,o in enumerate(mine) if o & theirs}
+        about = dict(in_test=len(seen), with_sst=len(held), reviews=len(texts) - len(seen | held),
+                     sst_dev=sum(map(bool, found['valid'])), sst_test=sum(map(bool, found['test'])))
+        return [o for i,o in enumerate(texts) if i not in seen | held], about
+
+def cut(tokens, head=WORDS[0], tail=WORDS[1]):
+    "A long review without its middle"
+    return tokens if len(tokens) <= head + tail else tokens[:head] + tokens[len(tokens)-tail:]
+
+# ---- going on with the pretraining
+def adapt(a, reviews, folder):
+    "One more cycle, on reviews without labels, with an output layer of its own"
+    texts, about = reviews.unlabelled()
+    if a.quick: texts, a.minutes = texts[:3000], .5
+    corpus = Corpus('imdb', dict(train=texts[:-1000], valid=texts[-1000:]))
+    how = {k: v for k,v in ADAPT.items() if k not in ('epochs', 'lr')}
+    dls = ElmoDataLoaders.from_corpus(corpus, kind='stream', seed=42, device='cpu', **how)
+    elmo, run = Elmo.from_pretrained(a.model), folder.with_name('adapted.run')
+    set_seed(42)
+    cbs = Checkpoints(run, minutes=5, run=dict(model=a.model, time=a.minutes, **about, **ADAPT))
+    config = replace(elmo.lm.config, **SOFTMAX)
+    learn = load_encoder(bilm_learner(dls, config, cbs=cbs), a.model)
+    if checkpoints_in(run): log('going on from', resume(learn, run, log))
+    rates = slice(ADAPT['lr']/4, ADAPT['lr'])               # from the characters to the new layer
+    with learn.no_bar():
+        if a.minutes:
+            budget = TimeBudget(60*a.minutes, clock=time.process_time)
+            learn.fit_one_cycle(TimeBudget.epochs, rates, cbs=budget)
+        else: learn.fit_one_cycle(ADAPT['epochs'], rates)
+    if learn.stopped: raise SystemExit(learn.stopped)
+    ppl = evaluate(learn.model, SentenceDataLoader(dls.valid.text, bs=16))
+    save_bilm(folder, learn.model, dls.vocab)
+    about |= dict(tokens=int(learn.throughput.tokens), fwd=ppl['fwd'], bwd=ppl['bwd'], **ADAPT,
+                  words=len(dls.vocab), tokens_per_second=round(learn.throughput.per_second),
+                  hours=round(learn.throughput.elapsed/3600, 2))
+    folder.with_suffix('.json').write_text(json.dumps(about, indent=1), encoding='utf-8')
+    log(json.dumps(about))
+
+# ---- rows
+class NoValidation(Callback):
+    "The end is enough"
+    def before_validate(self): raise CancelValidException
+
+class Run:
+    def __init__(self, a):
+        self.a, self.out, self.work = a, Path(a.out), Path(a.work)
+        self.reviews = Reviews(a.data, a.most)
+        self.bf16 = bf16_is_fast(torch.device('cpu'))
+        self.made, self.rate, self.last = {}, None, (None, None)
+        self.box = Elmo.from_pretrained(a.model, norm='token', dropout=.4)
+        old = json.loads(self.out.read_text(encoding='utf-8')) if self.out.exists() else {}
+        now = dict(model=self.box.lm.config.name, trial=a.trial or a.quick)
+        if old and not old['trial'] and now['trial']:
+            raise SystemExit(f'{self.out} is no trial: name another file with --out')
+        nothing = dict(pooling=[], reading=[], sst=[], settings=[])
+        self.d = dict(rows=[], chosen={}, **nothing) | old | now
+        if any(old.get(k, v) != v for k,v in now.items()):       # what another backbone gave
+            rows = [r for r in self.d['rows'] if r['way'] == 'counts']
+            chosen = {k: v for k,v in self.d['chosen'].items() if k.startswith('counts')}
+            self.d |= dict(rows=rows, chosen=chosen, **nothing)
+        made = self.work/'adapted.json'
+        if made.exists(): self.d['adaptation'] = json.loads(made.read_text(encoding='utf-8'))
+        self.d |= dict(valid=len(self.reviews.valid), words=WORDS, phases=PHASES, steps=STEPS,
+                       head=HEAD, parameters=sum(p.numel() for p in self.box.lm.parameters()))
+
+    def save(self):
+        self.out.parent.mkdir(parents=True, exist_ok=True)
+        self.out.write_text(json.dumps(self.d, indent=1) + '\n', encoding='utf-8')
+
+    def backbone(self, side, seed=0):
+        "A frozen `Elmo`"
+        if side == 'box': return self.box
+        if side == 'random':
+            key = side, seed % self.a.random
+            if key not in self.made:
+                self.made[key] = random_elmo(self.box, key[1], self.reviews.texts['train'])
+            return self.made[key]
+        if side not in self.made:
+            self.made[side] = Elmo.from_pretrained(self.work/side, norm='token', dropout=.4)
+        return self.made[side]
+
+    def sides(self):
+        there = (self.work/'adapted').is_dir()
+        return [o for o in self.a.backbones if there or o != 'adapted']
+
+    # -- counts
+    def counts(self, train, C, test):
+        "As with `TfidfVectorizer`: words and pairs, and how rare they are, are those of the draw"
+        x, y, valid = self.reviews.counted, self.reviews.labels, self.reviews.valid
+        known = np.flatnonzero(x['train'][train].getnnz(0))
+        regression = LogisticRegression(C=C, max_iter=300)
+        model = make_pipeline(TfidfTransformer(sublinear_tf=True), regression)
+        model.fit(x['train'][train][:, known], y['train'][train])
+        if test == 'valid': return model.score(x['train'][valid][:, known], y['train'][valid])
+        return model.score(x['test'][:, known], y['test'])
+
+    # -- frozen
+    def name(self, side, seed): return f"{side}-{digest(self.backbone(side, seed), 'all')[:12]}"
+
+    def pooled(self, side, seed, split):
+        "Each of `POOLS` of each layer over each review, [N, 3, L+1, D] in half precision"
+        elmo, name = self.backbone(side, seed), self.name(side, seed)
+        toks = self.reviews.tokens(split)
+        def chunk(i):
+            f = self.work/name/f'{split}-{i:05}.npy'
+            if not f.exists():
+                f.parent.mkdir(parents=True, exist_ok=True)
+                res = self.pool_of(elmo, toks[i:i+CHUNK])
+                np.save(f.with_name(f'.{f.name}'), res)
+                f.with_name(f'.{f.name}').rename(f)
+            return np.load(f)
+        return np.concatenate([chunk(i) for i in range(0, len(toks), CHUNK)])
+
+    def pool_of(self, elmo, toks):
+        vecs = elmo.embed_iter(toks, 'all', bf16=self.bf16)
+        res = [np.stack([f(v, 1) for f in POOLS.values()]).astype(np.float16) for v in vecs]
+        return np.stack(res)
+
+    def features(self, side, seed, pools):
+        "Pooled vectors of both parts, standardised by those to learn from; the last ones are kept"
+        key = side, seed % self.a.random if side == 'random' else 0, pools
+        if key != self.last[0]:
+            self.last, x = (None, None), {}
+            for split in ('train', 'test'):
+                at = [*map([*POOLS].index, pools)]
+                x[split] = self.pooled(side, seed, split)[:, at].astype(np.float32)
+                x[split] = x[split].reshape(len(x[split]), -1)
+            mean, std = x['train'].mean(0), x['train'].std(0) + 1e-3       # no label is needed
+            for o in x.values():
+                o -= mean
+                o /= std
+            self.last = key, x
+        return self.last[1]
+
+    def frozen(self, side, seed, train, C, test, pools=FROZEN):
+        x, y, valid = self.features(side, seed, pools), self.reviews.labels, self.reviews.valid
+        model = LogisticRegression(C=C, max_iter=300).fit(x['train'][train], y['train'][train])
+        if test == 'valid': return model.score(x['train'][valid], y['train'][valid])
+        return model.score(x['test'], y['test'])
+
+    # -- two phases
+    def asked_of(self, split, places):
+        toks, y = self.reviews.tokens(split), self.reviews.labels[split]
+        return [(' '.join(cut(toks[i])), int(y[i])) for i in places]
+
+    def asked(self, n):
+        "Places of the test reviews to read: fewer where the draw of the labels matters more"
+        y = self.reviews.labels['test']
+        if n >= 5000: return np.arange(len(y))
+        return np.sort(np.random.default_rng(0).permutation(len(y))[:self.a.test])
+
+    def phases(self, side, seed, train, held, rate=1, steps=STEPS, **head):
+        "Accuracy on the reviews `held`, (split, places), after gradual unfreezing"
+        elmo, n = self.backbone(side, seed), len(train)
+        data = dict(train=self.asked_of('train', train), valid=self.asked_of(*held))
+        how = dict(bs=32 if n >= 1000 else 16, valid_bs=64, tokenizer='space', seed=seed)
+        dls = ClassifyDataLoaders.from_data(data, device='cpu', char_vocab=elmo.char_vocab, **how)
+        set_seed(seed)
+        cache = LayerCache(4000) if n <= 1000 else False
+        how = dict(cache=cache, opt_func=ADAMW, **HEAD | head)
+        learn = elmo_classifier_learner(dls, elmo, **how)
+        if self.bf16: learn.add_cb(BF16())
+        with learn.no_bar(), learn.no_logging():
+            for to,lr,rounds in PHASES:
+                learn.freeze_to(to)
+                low = rate*lr/2**(len(learn.opt.param_lists) - 1)
+                epochs = rounds*math.ceil(steps/len(dls.train))
+                rates = slice(low, rate*lr)
+                learn.fit_one_cycle(epochs, rates, pct_start=.2, cbs=NoValidation())
+            learn.model.cache = None                    # what it is asked, it is asked once
+            return learn.validate()[1]
+
+    def settings(self, n=1000):
+        "Settings of the two phases, on the reviews that validate; the rows take the best"
+        for name,how in VARIANTS.items():
+            if any(r['name'] == name for r in self.d['settings']): continue
+            held = 'train', self.reviews.valid[::self.a.skip]
+            got = [float(self.phases('box', d, self.reviews.draw(n, d), held, **how))
+                   for d in OTHER[:2]]
+            self.d['settings'].append(dict(name=name, labels=n, accuracy=got))
+            self.save()
+            log(self.d['settings'][-1])
+
+    def best_settings(self):
+        tried = self.d['settings']
+        return VARIANTS[max(tried, key=lambda r: np.mean(r['accuracy']))['name']] if tried else {}
+
+    # -- what is chosen, once for a number of labels, and never on a draw that is reported
+    def choose(self, way, n, side=None):
+        name = ' '.join(filter(None, (way, side, str(n))))
+        if name not in self.d['chosen']:
+            draws = [self.reviews.draw(n, d) for d in (OTHER[:1] if n >= 5000 else OTHER)]
+            def score(C, o):
+                if way == 'counts': return self.counts(o, C, 'valid')
+                return self.frozen(side, 0, o, C, 'valid')
+            mean = {C: round(float(np.mean([score(C, o) for o in draws])), 4) for C in GRID[way]}
+            self.d['chosen'][name] = dict(C=max(mean, key=mean.get), valid=mean)
+            self.save()
+            log('chosen', name, self.d['chosen'][name])
+        return self.d['chosen'][name]['C']
+
+    # -- rows
+    def plan(self):
+        "What is to be done: dictionaries, those that are there left out"
+        todo = []
+        for way in self.a.ways:
+            sides = [None] if way == 'counts' else self.sides()
+            for side,draw,n in product(sides, range(self.a.draws), self.a.sizes):
+                if draw >= DRAWS.get(n, 5): continue
+                todo.append(dict(way=way, side=side, labels=n, draw=draw))
+        there = [{k: r[k] for k in ('way', 'side', 'labels', 'draw')} for r in self.d['rows']]
+        return [o for o in todo if o not in there]
+
+    def seconds(self, row, read):
+        "About how long a row takes, from the speed of some reviews here and now; `read` is kept"
+        n, many = row['labels'], sum(map(len, self.reviews.labels.values()))
+        if row['way'] == 'counts': return n/100
+        if not self.rate:
+            some = [cut(get_tokenizer('words')(o)) for o in self.reviews.texts['train'][:128]]
+            start = time.perf_counter()
+            for _ in self.box.embed_iter(some, 'all', bf16=self.bf16): pass
+            self.rate = (time.perf_counter() - start)/len(some)            # seconds a review
+        if row['way'] == 'frozen':
+            name = self.name(row['side'], row['draw'])
+            have = len([*(self.work/name).glob('[!.]*.npy')])*CHUNK if name not in read else many
+            read.add(name)
+            return max(0, many - have)*self.rate*1.2 + n/50
+        each = math.ceil(STEPS*(32 if n >= 1000 else 16)/n)
+        epochs = sum(each*rounds*(1 if to == -1 else 4) for to,_,rounds in PHASES)
+        return (n*epochs + len(self.asked(n)))*self.rate
+
+    def row(self, way, side, labels, draw):
+        train, r = self.reviews.draw(labels, draw), self.reviews
+        if way == 'counts': right = self.counts(train, self.choose(way, labels), 'test')
+        elif way == 'frozen':
+            right = self.frozen(side, draw, train, self.choose(way, labels, side), 'test')
+        else:
+            held = 'test', self.asked(labels)
+            right = self.phases(side, draw, train, held, **self.best_settings())
+        asked = len(self.asked(labels)) if way == 'phases' else len(r.labels['test'])
+        return dict(accuracy=round(float(right), 4), test=asked)
+
+    def all(self):
+        todo = self.plan()
+        read, done = set(), set()
+        log(f"{len(todo)} rows, about {in_words(sum(self.seconds(o, read) for o in todo))}")
+        for o in todo:
+            log(*o.values(), f'about {in_words(self.seconds(o, done))}')
+            if self.a.dry: continue
+            start = time.perf_counter()
+            found = self.row(**o)
+            self.d['rows'].append(dict(o, **found, seconds=round(time.perf_counter() - start, 1)))
+            self.save()
+            log(*o.values(), found)
+
+    # -- smaller questions, on the reviews that validate
+    def pooling(self, n=1000):
+        "How the vectors of a review become one: frozen, on the reviews that validate"
+        for side in self.sides():
+            for pools in [*((o,) for o in POOLS), FROZEN, ('mean', 'max'), tuple(POOLS)]:
+                name = ' + '.join(pools)
+                if any((r['side'], r['pool']) == (side, name) for r in self.d['pooling']): continue
+                got = {C: [float(self.frozen(side, 0, self.reviews.draw(n, d), C, 'valid', pools))
+                           for d in OTHER] for C in GRID['frozen']}
+                best = max(got.values(), key=np.mean)
+                self.d['pooling'].append(dict(side=side, pool=name, labels=n, accuracy=best))
+                self.save()
+                log(self.d['pooling'][-1])
+
+    def reading(self, n=1000):
+        "How much of a review is read: frozen, box, on the reviews that validate"
+        r, draws = self.reviews, [self.reviews.draw(n, d) for d in OTHER]
+        need = np.unique(np.concatenate([*draws, r.valid]))
+        toks, y = [r.tokens('train')[i] for i in need], r.labels['train'][need]
+        valid, *draws = [np.searchsorted(need, o) for o in (r.valid, *draws)]
+        for name,how in READ.items():
+            if any(o['read'] == name for o in self.d['reading']): continue
+            some = [cut(o, *how) for o in toks]
+            x = self.pool_of(self.box, some)[:, :len(FROZEN)].reshape(len(need), -1)
+            x = x.astype(np.float32)
+            x = (x - x.mean(0))/(x.std(0) + 1e-3)
+            def score(C, train):
+                model = LogisticRegression(C=C, max_iter=300).fit(x[train], y[train])
+                return model.score(x[valid], y[valid])
+            best = max(([score(C, o) for o in draws] for C in GRID['frozen']), key=np.mean)
+            share = sum(map(len, some))/sum(map(len, toks))
+            row = dict(read=name, accuracy=best, share=round(share, 3), labels=n)
+            self.d['reading'].append(row)
+            self.save()
+            log(self.d['reading'][-1])
+
+    def sst(self):
+        "SST-2, whole sentences, both phases with learned word vectors: the script of chapter 11"
+        import classify
+        for side in ('box', 'adapted'):
+            if side not in self.sides() or any(r['side'] == side for r in self.d['sst']): continue
+            model = self.a.model if side == 'box' else self.work/side
+            how = dict(data=self.a.data, quick=self.a.quick, minutes=0, out=None)
+            c, seeds = classify.Run(argparse.Namespace(model=model, **how)), range(self.a.draws)
+            alone = [classify.last(c.phase1(c.elmo, s, **classify.ALONE)) for s in seeds]
+            learners = [c.phase1(c.elmo, s, **classify.SHORT) for s in seeds]
+            dev = [c.phase2(o)[-1] for o in learners]
+            with learners[0].no_bar(): test = learners[0].validate(ds_idx=2)[1]
+            self.d['sst'].append(dict(side=side, frozen=alone, dev=dev, test=test))
+            self.save()
+            log(self.d['sst'][-1])
+
+def options():
+    p = argparse.ArgumentParser(description=__doc__,
+                                formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument('--model', default='tiny-en', help='the box: a folder, or a name')
+    p.add_argument('--data', default=os.environ.get('ELMO_FASTAI_DATA'), help='has imdb and sst2')
+    p.add_argument('--work', default='models/imdb', help='what is made on the way')
+    p.add_argument('--out', default=str(ROOT/'nbs'/'results'/'imdb.json'))
+    p.add_argument('--adapt', action='store_true', help='go on with the pretraining')
+    p.add_argument('--minutes', type=float, help='of --adapt, in the place of a whole epoch')
+    p.add_argument('--ways', nargs='*', default=['counts', 'frozen', 'phases'])
+    p.add_argument('--backbones', nargs='+', default=BACKBONES, choices=BACKBONES)
+    p.add_argument('--sizes', nargs='+', type=int, default=SIZES)
+    p.add_argument('--draws', type=int, default=5, help='of labels, at most')
+    p.add_argument('--random', type=int, default=3, help='different random backbones')
+    p.add_argument('--test', type=int, default=5000, 
+                   help='reviews that `phases` is asked, up to 1,000 labels')
+    p.add_argument('--skip', type=int, default=1,
+                   help='ask every so many of the reviews that validate, for --more settings')
+    p.add_argument('--most', type=int, help='so many labelled reviews of each part, for a trial')
+    p.add_argument('--more', nargs='*', default=[], help='smaller questions',
+                   choices=['reading', 'pooling', 'settings', 'sst'])
+    p.add_argument('--trial', action='store_true', help='mark the figures as those of a trial')
+    p.add_argument('--quick', action='store_true', help='a trial: one draw, 100 labels')
+    p.add_argument('--dry', action='store_true', help='only say what is to be done')
+    return p.parse_args()
+
+def main(a):
+    torch.set_num_threads(1)
+    if a.adapt: return adapt(a, Reviews(a.data), Path(a.work)/'adapted')
+    if a.quick: a.sizes, a.draws, a.random, a.test, a.most = [100], 1, 1, 500, CHUNK
+    r = Run(a)
+    r.all()
+    for o in a.more: getattr(r, o)()
+
+if __name__ == '__main__': main(options())
