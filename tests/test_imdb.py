@@ -1,5 +1,5 @@
 "The study of film reviews, tests/benchmarks/imdb.py: what a draw of labels is, and what the counts are"
-import sys
+import json, shutil, sys
 from pathlib import Path
 from types import SimpleNamespace
 import numpy as np, pandas as pd, pytest
@@ -9,6 +9,7 @@ from sklearn.pipeline import make_pipeline
 
 sys.path.insert(0, str(Path(__file__).parent/'benchmarks'))
 import imdb
+from elmo_fastai.nn.bilm import BiLM, BiLMConfig, load_bilm, save_bilm
 
 WORDS = 'film plot actor scene music ending dull fine long short bright silly'.split()
 
@@ -24,6 +25,13 @@ def reviews(tmp_path_factory):
     quoted = "I say: it's still worth a second look. Yes."
     pd.DataFrame(dict(text=['Nothing of the kind.', seen, quoted, 'Yes.'])).to_parquet(folder/'imdb'/'unsup.parquet')
     return imdb.Reviews(folder)
+
+SST = dict(valid=["It 's still worth a second look ."], test=['Yes .', 'A sentence that nobody has ever written .'])
+
+@pytest.fixture
+def sst(monkeypatch):
+    gold = {k: [SimpleNamespace(text=o) for o in v] for k,v in SST.items()}
+    monkeypatch.setattr(imdb, 'sst2', lambda: SimpleNamespace(gold=gold))
 
 def test_a_draw_has_as_many_of_each_class_and_is_part_of_a_larger_one(reviews):
     small, large = (reviews.draw(n, 3) for n in (20, 60))
@@ -53,11 +61,63 @@ def test_counts_are_those_of_the_vectorizer(reviews, test):
     asked = (texts['test'], y['test']) if test == 'test' else ([texts['train'][i] for i in reviews.valid], y['train'][reviews.valid])
     assert imdb.Run.counts(SimpleNamespace(reviews=reviews), train, 10, test) == pytest.approx(model.score(*asked))
 
-def test_what_is_asked_is_not_read_before(reviews, monkeypatch):
+def test_what_is_asked_is_not_read_before(reviews, sst):
     "Neither a review of the test part, nor a sentence of SST-2"
-    def gold(*texts): return [SimpleNamespace(text=o) for o in texts]
-    sst = dict(valid=gold("It 's still worth a second look ."), test=gold('Yes .', 'A sentence that nobody has ever written .'))
-    monkeypatch.setattr(imdb, 'sst2', lambda: SimpleNamespace(gold=sst))
     texts, about = reviews.unlabelled()
     assert texts == ['Nothing of the kind.', 'Yes.']
     assert about == dict(in_test=1, with_sst=1, reviews=2, sst_dev=1, sst_test=0)
+
+@pytest.fixture(scope='module')
+def model(tmp_path_factory):
+    "A very small biLM that has learned nothing"
+    config = BiLMConfig('nano', char_dim=4, filters=((1, 8), (2, 8)), proj_dim=8, hidden_dim=8)
+    return save_bilm(tmp_path_factory.mktemp('model')/'nano', BiLM(config, 0), None)
+
+def settings(folder, model, **kw):
+    how = dict(model=str(model), work=str(folder), out=str(folder/'imdb.json'), sizes=[20], draws=1, random=1, test=30, trial=True)
+    return SimpleNamespace(**vars(imdb.options()) | how | kw)
+
+@pytest.fixture
+def small(reviews, monkeypatch):
+    "The same steps with less in them"
+    monkeypatch.setattr(sys, 'argv', ['imdb.py'])
+    monkeypatch.setattr(imdb, 'Reviews', lambda *_: reviews)
+    monkeypatch.setattr(imdb, 'bf16_is_fast', lambda _: False)
+    for k,v in dict(ADAPT=dict(epochs=1, lr=4e-3, bs=4, seq_len=16), SOFTMAX={}, STEPS=1, OTHER=(100,), PHASES=((-1, 3e-3, 1), (-4, 2e-3, 1)),
+                    GRID=dict(counts=(1, 10), frozen=(1e-3, 1e-2)), VARIANTS={'as for SST-2': {}, 'no word vectors': dict(words=0)}).items():
+        monkeypatch.setattr(imdb, k, v)
+
+def test_every_row_is_made_once(small, model, tmp_path, capsys):
+    shutil.copytree(model, tmp_path/'adapted')
+    def run(**kw):
+        imdb.main(settings(tmp_path, model, **kw))
+        return json.loads((tmp_path/'imdb.json').read_text())
+    run(ways=['phases'], backbones=['box'])
+    d = run(ways=['counts', 'frozen'])
+    assert {(r['way'], r['side']) for r in d['rows']} == {('phases', 'box'), ('counts', None), *(('frozen', o) for o in imdb.BACKBONES)}
+    assert len(d['rows']) == 5 and d['trial']
+    assert all(0 <= r['accuracy'] <= 1 and r['test'] == (30 if r['way'] == 'phases' else 200) for r in d['rows'])
+    capsys.readouterr()
+    assert run(ways=['counts', 'frozen']) == d and '0 rows' in capsys.readouterr().out
+
+def test_smaller_questions(small, model, tmp_path):
+    r = imdb.Run(settings(tmp_path, model, backbones=['box'], skip=10))
+    for o in ('reading', 'pooling', 'settings'): getattr(r, o)(20)
+    assert [len(r.d[o]) for o in ('reading', 'pooling', 'settings')] == [len(imdb.READ), 6, 2]
+    assert r.d['reading'][0]['share'] == 1
+    best = max(r.d['settings'], key=lambda o: np.mean(o['accuracy']))['name']
+    assert r.best_settings() == imdb.VARIANTS[best]
+
+def test_a_trial_does_not_take_the_place_of_the_figures(small, model, tmp_path):
+    imdb.Run(settings(tmp_path, model, trial=False)).save()
+    with pytest.raises(SystemExit, match='no trial'): imdb.Run(settings(tmp_path, model))
+
+def test_the_pretraining_goes_on(small, sst, model, reviews, monkeypatch, tmp_path):
+    texts = [f'{a} {b} is a good film .' for a in WORDS for b in WORDS]
+    monkeypatch.setattr(reviews, 'texts', {**reviews.texts, 'unsup': texts})
+    imdb.main(settings(tmp_path, model, adapt=True))
+    about = json.loads((tmp_path/'adapted.json').read_text())
+    assert about['reviews'] == len(texts) and about['tokens'] > 500 and about['fwd'] < about['words']
+    new, old = load_bilm(tmp_path/'adapted')[0].state_dict(), load_bilm(model)[0].state_dict()
+    assert all(new[k].shape == v.shape for k,v in old.items())
+    assert any(not new[k].equal(v) for k,v in old.items())

@@ -138,7 +138,8 @@ def adapt(a, reviews, folder):
     "One more cycle, on reviews without labels, with an output layer of its own"
     texts, about = reviews.unlabelled()
     if a.quick: texts, a.minutes = texts[:3000], .5
-    corpus = Corpus('imdb', dict(train=texts[:-1000], valid=texts[-1000:]))
+    n = len(texts) - min(1000, len(texts)//10)
+    corpus = Corpus('imdb', dict(train=texts[:n], valid=texts[n:]))
     how = {k: v for k,v in ADAPT.items() if k not in ('epochs', 'lr')}
     dls = ElmoDataLoaders.from_corpus(corpus, kind='stream', seed=42, device='cpu', **how)
     elmo, run = Elmo.from_pretrained(a.model), folder.with_name('adapted.run')
