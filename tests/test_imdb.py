@@ -109,7 +109,12 @@ def test_smaller_questions(small, model, tmp_path):
     assert r.best_settings() == imdb.VARIANTS[best]
 
 def test_a_trial_does_not_take_the_place_of_the_figures(small, model, tmp_path):
-    imdb.Run(settings(tmp_path, model, trial=False)).save()
+    r = imdb.Run(settings(tmp_path, model))
+    r.d |= dict(adaptation=dict(hours=1), rows=[dict(way=o) for o in ('counts', 'frozen')], chosen={'counts 20': 1, 'frozen box 20': 1})
+    r.save()
+    r = imdb.Run(settings(tmp_path, model, trial=False))
+    assert 'adaptation' not in r.d and r.d['rows'] == [dict(way='counts')] and [*r.d['chosen']] == ['counts 20']
+    r.save()
     with pytest.raises(SystemExit, match='no trial'): imdb.Run(settings(tmp_path, model))
 
 def test_the_pretraining_goes_on(small, sst, model, reviews, monkeypatch, tmp_path):

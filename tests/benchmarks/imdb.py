@@ -185,6 +185,7 @@ class Run:
             rows = [r for r in self.d['rows'] if r['way'] == 'counts']
             chosen = {k: v for k,v in self.d['chosen'].items() if k.startswith('counts')}
             self.d |= dict(rows=rows, chosen=chosen, **nothing)
+            self.d.pop('adaptation', None)
         made = self.work/'adapted.json'
         if made.exists(): self.d['adaptation'] = json.loads(made.read_text(encoding='utf-8'))
         self.d |= dict(valid=len(self.reviews.valid), words=WORDS, phases=PHASES, steps=STEPS,
@@ -463,6 +464,7 @@ def main(a):
     if a.adapt: return adapt(a, Reviews(a.data), Path(a.work)/'adapted')
     if a.quick: a.sizes, a.draws, a.random, a.test, a.most = [100], 1, 1, 500, CHUNK
     r = Run(a)
+    if not (r.work/'adapted').is_dir(): log('there is no adapted model yet: --adapt makes it')
     r.all()
     for o in a.more: getattr(r, o)()
 
