@@ -839,6 +839,39 @@ def test_it_begins_where_the_model_was(trained, reviews, tmp_path, monkeypatch, 
     assert np.mean(seen['losses'][-5:]) < np.mean(seen['losses'][:3]) and report_of(folder)['perplexity_mean'] < exact['mean']
     assert not any(torch.equal(v, lm.state_dict()[k]) for k,v in new.state_dict().items() if v.dim() > 1)
 
+@pytest.mark.parametrize('name', ['model', 'folded', 'letters', 'states'])
+def test_other_words_and_a_new_output_layer(trained, reviews, tmp_path, monkeypatch, name):
+    "Said by --min-freq or --max-vocab: characters and layers are the model's, the words those of the text; without an output layer a model will do"
+    lm, _ = load_bilm(trained/name)
+    told, began = [], {}
+    adding(monkeypatch, lambda: At(1, lambda cb: began.update({k: v.clone() for k,v in cb.model.state_dict().items()}), 'before_batch'))
+    folder = train(reviews, tmp_path/'m', start=trained/name, say=told.append, **{**OTHER, 'min_freq': 3, 'max_vocab': 60})
+    words = ElmoDataLoaders.from_corpus(reviews, bs=16, min_freq=3, max_vocab=60, device='cpu').vocab
+    assert words_of(folder) == set(words.itos) != words_of(trained/'model') and f"begins anew, for {len(words)} words" in '\n'.join(told)
+    encoder = [k for k in lm.state_dict() if not k.startswith('head')]
+    assert encoder and all(torch.equal(began[k], lm.state_dict()[k]) for k in encoder)
+    new, c = load_bilm(folder)[0], lm.config
+    assert new.char_vocab == lm.char_vocab and (new.config.filters, new.config.norm, new.config.hidden_dim) == (c.filters, c.norm, c.hidden_dim)
+    assert not any(torch.equal(new.state_dict()[k], lm.state_dict()[k]) for k in encoder if lm.state_dict()[k].dim() > 1)
+
+def test_other_words_after_an_interruption_and_by_a_file(trained, text, monkeypatch, capsys):
+    monkeypatch.chdir(text)
+    shutil.copytree(trained/'model', 'base')
+    how = ('--device', 'cpu', '--no-bf16')
+    code, out, err = ran(capsys, 'my', '--from', 'base', '--min-freq', '2', '--bs', '2', '--seq-len', '8', '--epochs', '1', '--out', 'a', *how)
+    assert code == 0 and 'begins anew' in out, err
+    found = toml_of('a')
+    assert (found['from'], found['min_freq']) == (str(text/'base'), 2) and not {'model', 'config', 'start'} & set(found)
+    with monkeypatch.context() as mp:
+        adding(mp, lambda: At(9, press(), 'before_batch'))
+        with pytest.raises(Interrupted): train(str(text/'my'), text/'m', start='base', **dict(OTHER, min_freq=2, bs=2, seq_len=8, epochs=1))
+    shutil.rmtree('base')
+    assert weights(going_on(None, text/'m.run')) == weights('a')
+    shutil.copytree(trained/'model', 'base')
+    for begin in ((), ('--from', 'base')):                    # the file's own words, also with the model named again
+        code, out, err = ran(capsys, '--config', 'a/run.toml', '--out', 'b', '--overwrite', *begin, *how)
+        assert code == 0 and weights('b') == weights('a') and toml_of('b') == found, err
+
 @pytest.mark.parametrize('bf16', [False, True])
 def test_in_half_precision_it_begins_there_too(trained, reviews, tmp_path, bf16):
     "With steps of no length the table shows where it began; without norms nothing else moves"
@@ -892,8 +925,7 @@ def test_text_that_is_read_as_a_stream(trained, text, tmp_path):
 
 @pytest.mark.parametrize('name,settings,says', [
     ('states', {}, r'elmo_pretrain.*states predicts no words'), ('tiny-en', {}, r'elmo_pretrain.*tiny-en predicts no words'), ('half', {}, r'output layer.*elmo_pretrain.*head.* is missing'),
-    ('nowhere', {}, r'elmo_pretrain.*no folder.*nowhere'), ('model', dict(model='tiny'), '--from takes.*leave --model out'), ('model', dict(min_freq=2), 'leave --min-freq out'),
-    ('model', dict(max_vocab=100), 'leave --max-vocab out'), ('model', dict(config=dict(dropout=.1)), r'leave \[config\] out')], ids=str)
+    ('nowhere', {}, r'elmo_pretrain.*no folder.*nowhere'), ('model', dict(model='tiny'), '--from takes.*leave --model out'), ('model', dict(config=dict(dropout=.1)), r'leave \[config\] out')], ids=str)
 def test_models_that_it_can_not_begin_with(trained, reviews, tmp_path, monkeypatch, name, settings, says):
     if name != 'tiny-en': name = trained/name
     with pytest.raises(CommandError, match=says): train(reviews, tmp_path/'m', start=name, **{**OTHER, **settings})

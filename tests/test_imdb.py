@@ -83,7 +83,7 @@ def small(reviews, monkeypatch):
     monkeypatch.setattr(sys, 'argv', ['imdb.py'])
     monkeypatch.setattr(imdb, 'Reviews', lambda *_: reviews)
     monkeypatch.setattr(imdb, 'bf16_is_fast', lambda _: False)
-    for k,v in dict(ADAPT=dict(epochs=1, lr=4e-3, bs=4, seq_len=16), SOFTMAX={}, STEPS=1, OTHER=(100,), PHASES=((-1, 3e-3, 1), (-4, 2e-3, 1)),
+    for k,v in dict(ADAPT=dict(epochs=1, lr=4e-3, bs=4, seq_len=16, min_freq=1), STEPS=1, OTHER=(100,), PHASES=((-1, 3e-3, 1), (-4, 2e-3, 1)),
                     GRID=dict(counts=(1, 10), frozen=(1e-3, 1e-2)), VARIANTS={'as for SST-2': {}, 'no word vectors': dict(words=0)}).items():
         monkeypatch.setattr(imdb, k, v)
 
@@ -122,7 +122,7 @@ def test_the_pretraining_goes_on(small, sst, model, reviews, monkeypatch, tmp_pa
     monkeypatch.setattr(reviews, 'texts', {**reviews.texts, 'unsup': texts})
     imdb.main(settings(tmp_path, model, adapt=True))
     about = json.loads((tmp_path/'adapted.json').read_text())
-    assert about['reviews'] == len(texts) and about['tokens'] > 500 and about['fwd'] < about['words']
+    assert about['reviews'] == len(texts) and about['tokens'] > 500 and about['fwd'] < about['words'] and about['epochs'] == 1
     new, old = load_bilm(tmp_path/'adapted')[0].state_dict(), load_bilm(model)[0].state_dict()
     assert all(new[k].shape == v.shape for k,v in old.items())
     assert any(not new[k].equal(v) for k,v in old.items())

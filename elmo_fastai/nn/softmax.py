@@ -75,7 +75,12 @@ def check_targets(target, n):
                             "vocabulary than the output layer's", ValueError)
 
 # %% ../../nbs/studies/large_vocabularies.ipynb #c024
-MAX_SCORES = 2**24     # scores held at a time, 64 MB; of more, a processor takes smaller blocks
+MAX_SCORES = 2**24     # scores held at a time, 64 MB
+_IN_CACHE = 2**21      # a processor takes blocks where there are more, of half as many
+
+def _at_once(h, weight, max_scores):
+    most = min(max_scores, _IN_CACHE) if h.device.type == 'cpu' else max_scores
+    return len(h)*len(weight) <= most
 
 def scores_in_blocks(
     h:torch.Tensor,         # states, [N, P]
@@ -86,19 +91,19 @@ def scores_in_blocks(
 ) -> tuple:  # (log of all scores' summed exponentials, the target's score, 0: none), [N]
     "The two numbers that a negative log-likelihood is the difference of"
     if not len(weight): return h.new_full((len(h),), -torch.inf), h.new_zeros(len(h))
-    if len(h)*len(weight) <= max_scores:
+    if _at_once(h, weight, max_scores):
         z = at_least_float(F.linear(h, weight, bias))
         own = z.gather(1, target.clamp(min=0)[:,None])[:,0]
         return z.logsumexp(1), torch.where(target >= 0, own, 0.)
     device = h.device.type
     half = torch.is_autocast_enabled(device) and h.dtype != torch.float64
     dtype = torch.get_autocast_dtype(device) if half else weight.dtype
-    if device == 'cpu': max_scores = min(max_scores, 2**20)
+    if device == 'cpu': max_scores = min(max_scores, _IN_CACHE//2)
     return ScoresInBlocks.apply(h, weight, bias, target, max_scores, dtype)
 
 def _exact_nll(h, weight, bias, target, max_scores, linear=F.linear):
     "Negative log-likelihoods [N]: at once where the scores are few, else in blocks"
-    if len(h)*len(weight) <= max_scores:
+    if _at_once(h, weight, max_scores):
         scores = at_least_float(linear(h, weight, bias))
         return F.cross_entropy(scores, target, reduction='none')
     lse,score = scores_in_blocks(h, weight, bias, target, max_scores)

@@ -91,7 +91,8 @@ class Interrupted(CommandError):
 
 # %% ../../nbs/library/command.ipynb #c011
 OWN = ('valid', 'test', 'encoding', 'column', 'tokenizer')                  # of one's own text
-FIXED = ('model', 'config', 'min_freq', 'max_vocab')                        # by --from
+FIXED = ('model', 'config')                                                # by --from
+WORDS = ('min_freq', 'max_vocab')      # with --from: other words, and a new output layer
 
 def _option(name):
     named = dict(start='--from', config='[config]')
@@ -109,7 +110,7 @@ RULES = {
     'seed': (f'from 0 to {2**32-1}', lambda n: 0 <= n < 2**32)}
 
 def _wrong(r):
-    usual,r = RECIPES[None] | dict.fromkeys(FIXED),RECIPES[None] | r
+    usual,r = RECIPES[None] | dict.fromkeys(FIXED + WORDS),RECIPES[None] | r
     for k in r:
         if k not in usual: yield f"There is no setting {k!r}{did_you_mean(k, usual)}"
     if r['model'] not in (None, *elmo_configs):
@@ -147,7 +148,7 @@ def _misplaced(corpus, given):
         yield "--time and --epochs both say when a training ends: say one of them"
     for k in FIXED:
         if k in given and 'start' in given:
-            yield f"--from takes a model as it is, with its words: leave {_option(k)} out"
+            yield f"--from takes a model as it is: leave {_option(k)} out"
     for k in OWN:
         fits = k == 'tokenizer' or _is_own(corpus) or k == 'column' and _is_hub(corpus)
         if k in given and not fits:
@@ -170,7 +171,9 @@ def _plan(corpus, out, settings, begun=None):
     r = usual | given
     if r['model'] != usual['model']: r['config'] = given.get('config')   # a recipe's: of its own
     refuse(_wrong(r), CommandError)
-    if begun: r |= dict(dict.fromkeys(FIXED), start=begun['start']['name'])
+    if begun:
+        kept = FIXED + WORDS*bool(begun['start']['words'])
+        r |= dict(dict.fromkeys(kept), start=begun['start']['name'])
     shape = begun['model'] if begun else elmo_configs[r['model']].to_dict()
     changes = r['config'] or {}
     unknown = (k for k in changes if k not in shape)
@@ -250,7 +253,7 @@ def _clear(run, keep_lock=False):
     with suppress(OSError): run.rmdir()
 
 # %% ../../nbs/library/command.ipynb #from2
-def _begin_with(name, out):
+def _begin_with(name, out, new_words=False):
     "The biLM to go on with, and what a plan says about it; raises CommandError"
     if name is None: return None,None
     name = os.path.expanduser(name)
@@ -259,7 +262,7 @@ def _begin_with(name, out):
         folder = find_folder(name)
         lm,vocab = load_bilm(folder)
     except ModelFileError as e: raise CommandError(f"{wants}: {e}") from None
-    require(vocab, f"{wants}, and {name} predicts no words", CommandError)
+    require(vocab or new_words, f"{wants}, and {name} predicts no words", CommandError)
     same = folder.resolve() == out.resolve()
     require(not same, f"{out} is the model that this training begins with: name another folder "
             "with --out", CommandError)
@@ -267,8 +270,21 @@ def _begin_with(name, out):
     sums = {f.name: hashlib.sha256(f.read_bytes()).hexdigest() for f in files if f.exists()}
     chars = dict(itos=c.itos, max_chars=c.max_chars, n=c.n) if isinstance(c, CharVocab) else None
     if Path(name).is_dir(): name = _absolute(name)
-    start = dict(name=name, sha256=sums, words=vocab.itos, chars=chars)
+    words = None if new_words else vocab.itos
+    start = dict(name=name, sha256=sums, words=words, chars=chars)
     return lm,dict(model=lm.config.to_dict(), start=start)
+
+def _take_over(learn, lm, name, new_words):
+    "Give a learner's model the weights to begin with; what is to be said about it"
+    weights = lm.state_dict()
+    if new_words:
+        weights = {k: v for k,v in weights.items() if not k.startswith('head')}
+        learn.model.load_state_dict(weights, strict=False)
+        return (f"From {name}: characters and layers; the output layer begins anew, "
+                f"for {len(learn.dls.vocab):,} words")
+    learn.model.load_state_dict(weights)
+    was_at = evaluate(learn.model.to(learn.dls.device), learn.dls.valid)['mean']
+    return f"From {name}: perplexity {was_at:,.1f} before the first step"
 
 # %% ../../nbs/library/command.ipynb #c019
 def _check_plan(saved):
@@ -339,7 +355,8 @@ def _vocabs(plan):
     "Characters and words; None: the words are those of the text"
     chars,begun = ByteCharVocab(plan['model']['max_chars']),plan.get('start')
     if not begun: return chars,None
-    return CharVocab(**begun['chars']) if begun['chars'] else chars,WordVocab(begun['words'])
+    if begun['chars']: chars = CharVocab(**begun['chars'])
+    return chars,begun['words'] and WordVocab(begun['words'])
 
 def _loaders(source, plan, device):
     "Loaders by recipe, or what is wrong with the sizes"
@@ -584,7 +601,8 @@ def pretrain(
     if fresh:
         corpus = 'toy' if corpus is None else corpus
         out = _folder(corpus, out)
-        lm,begun = _begin_with(kwargs.get('start'), out)
+        new_words = any(kwargs.get(k) is not None for k in WORDS)
+        lm,begun = _begin_with(kwargs.get('start'), out, new_words)
         run,plan = _run_folder(out),_plan(corpus, out, kwargs, begun)
     else:
         given = dict(kwargs, out=out, dry=dry, data=None).items()
@@ -603,10 +621,7 @@ def pretrain(
     if plan['bf16'] is None: plan['bf16'] = bf16_is_fast(device)
     learn,corpus = _learner(plan, source, device, None if dry else run, every)
     say(_about(learn, corpus, plan))
-    if fresh and begun:
-        learn.model.load_state_dict(lm.state_dict())
-        was_at = evaluate(learn.model.to(device), learn.dls.valid)['mean']
-        say(f"From {kwargs['start']}: perplexity {was_at:,.1f} before the first step")
+    if fresh and begun: say(_take_over(learn, lm, kwargs['start'], new_words))
     if dry:
         found = _trial(learn, corpus, r, out, say)
         set_rng_state(was)
@@ -711,7 +726,8 @@ OPTIONS = {
     'the model': {
         '--model SIZE': f"tiny, small, medium, original (default: {_r['model']}; toy: tiny)",
         '--from MODEL': 'go on with a trained one, and its words, on this text: a folder, '
-            'or a name',
+            'or a name; with --min-freq or --max-vocab the words are those of the text, '
+            'and the output layer begins anew',
         '--seed N': 'of weights, dropout and order (default: 42)'},
     'the training': {
         '--time TIME': 'in the place of --epochs: one cycle that ends with the clock, such as 15m, '
@@ -756,7 +772,8 @@ def _said(p, args):
     file = p.from_file(given.pop('config')) if 'config' in given else {}
     if {'time', 'epochs'} & set(given):
         for k in ('time', 'epochs'): file.pop(k, None)
-    for k in FIXED if 'from' in given else (): file.pop(k, None)
+    if 'from' in given:
+        for k in FIXED + WORDS*('from' not in file): file.pop(k, None)
     if given.get('model', file.get('model')) != file.get('model'): file.pop('config', None)
     res = {**file, **given}
     if 'from' in res: res['start'] = res.pop('from')     # no name for an argument in Python

@@ -18,7 +18,6 @@ way (the adapted model, pooled vectors) is kept in WORK, the figures in nbs/resu
   labels that are not reported, once for a number of labels. A row reads the test part once.
 """
 import argparse, json, math, os, re, time
-from dataclasses import replace
 from functools import cached_property, partial
 from itertools import product
 from pathlib import Path
@@ -29,18 +28,15 @@ from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from elmo_fastai.base.options import in_words
-from elmo_fastai.text.corpora import Corpus, from_hub, sst2
+from elmo_fastai.text.corpora import from_hub, sst2
 from elmo_fastai.text.tokens import get_tokenizer
-from elmo_fastai.nn.bilm import evaluate, save_bilm
-from elmo_fastai.data.batches import SentenceDataLoader
+from elmo_fastai.nn.bilm import load_bilm
 from elmo_fastai.data.labels import ClassifyDataLoaders
-from elmo_fastai.data.loaders import ElmoDataLoaders
 from elmo_fastai.elmo.file import digest
 from elmo_fastai.elmo.module import Elmo
-from elmo_fastai.train.checkpoint import Checkpoints, resume
-from elmo_fastai.train.learner import BF16, TimeBudget, TorchOptimizer, bf16_is_fast, bilm_learner
+from elmo_fastai.train.command import pretrain
+from elmo_fastai.train.learner import BF16, TorchOptimizer, bf16_is_fast
 from elmo_fastai.train.saved import checkpoints_in
-from elmo_fastai.tasks.learner import load_encoder
 from elmo_fastai.tasks.classify import LayerCache, elmo_classifier_learner, random_elmo
 
 ROOT = Path(__file__).parents[2]
@@ -54,8 +50,7 @@ READ = {'all': (10**6, 0), 'first 200 and last 200': (200, 200), 'first 400': (4
         'first 100 and last 100': (100, 100), 'first 200': (200, 0), 'last 200': (0, 200)}
 BACKBONES, CHUNK = ('random', 'box', 'adapted'), 2500
 GRID = dict(counts=(1, 3, 10, 30, 100), frozen=(1e-4, 1e-3, 3e-3, 1e-2, 3e-2))
-ADAPT = dict(epochs=1, lr=4e-3, bs=32, seq_len=64, min_freq=3, max_vocab=20_000)
-SOFTMAX = dict(cutoffs=(1000, 5000), div_value=2.)
+ADAPT = dict(epochs=2, lr=4e-3, bs=32, seq_len=64, min_freq=3, max_vocab=20_000)
 ADAMW = partial(TorchOptimizer, opt=torch.optim.AdamW, betas=(.9, .99), fused=True)
 HEAD = dict(pool='attention+max', words=64, dropout=.5, wd=.01)
 PHASES = ((-1, 3e-3, 1), (-2, 2e-3, 1), (-4, 2e-3, 2))    # freeze_to, rate, rounds
@@ -135,31 +130,27 @@ def cut(tokens, head=WORDS[0], tail=WORDS[1]):
 
 # ---- going on with the pretraining
 def adapt(a, reviews, folder):
-    "One more cycle, on reviews without labels, with an output layer of its own"
+    """What the command makes of reviews without labels, in two files:
+
+        elmo_pretrain reviews --from mini-en --min-freq 3 --max-vocab 20000 --bs 32 --epochs 2
+    """
     texts, about = reviews.unlabelled()
+    how = dict(ADAPT, start=a.model, device='cpu', every='5m', say=log)
     if a.quick: texts, a.minutes = texts[:3000], .5
-    n = len(texts) - min(1000, len(texts)//10)
-    corpus = Corpus('imdb', dict(train=texts[:n], valid=texts[n:]))
-    how = {k: v for k,v in ADAPT.items() if k not in ('epochs', 'lr')}
-    dls = ElmoDataLoaders.from_corpus(corpus, kind='stream', seed=42, device='cpu', **how)
-    elmo, run = Elmo.from_pretrained(a.model), folder.with_name('adapted.run')
-    set_seed(42)
-    cbs = Checkpoints(run, minutes=5, run=dict(model=a.model, time=a.minutes, **about, **ADAPT))
-    config = replace(elmo.lm.config, **SOFTMAX)
-    learn = load_encoder(bilm_learner(dls, config, cbs=cbs), a.model)
-    if checkpoints_in(run): log('going on from', resume(learn, run, log))
-    rates = slice(ADAPT['lr']/4, ADAPT['lr'])               # from the characters to the new layer
-    with learn.no_bar():
-        if a.minutes:
-            budget = TimeBudget(60*a.minutes, clock=time.process_time)
-            learn.fit_one_cycle(TimeBudget.epochs, rates, cbs=budget)
-        else: learn.fit_one_cycle(ADAPT['epochs'], rates)
-    if learn.stopped: raise SystemExit(learn.stopped)
-    ppl = evaluate(learn.model, SentenceDataLoader(dls.valid.text, bs=16))
-    save_bilm(folder, learn.model, dls.vocab)
-    about |= dict(tokens=int(learn.throughput.tokens), fwd=ppl['fwd'], bwd=ppl['bwd'], **ADAPT,
-                  words=len(dls.vocab), tokens_per_second=round(learn.throughput.per_second),
-                  hours=round(learn.throughput.elapsed/3600, 2))
+    if a.minutes: how |= dict(epochs=None, time=f'{60*a.minutes}s')
+    n, run = len(texts) - min(1000, len(texts)//10), folder.with_name('adapted.run')
+    if checkpoints_in(run): pretrain(resume=run, device='cpu', every='5m', say=log)
+    else:
+        made = folder.with_name('reviews')
+        made.mkdir(parents=True, exist_ok=True)
+        for split,o in dict(train=texts[:n], valid=texts[n:]).items():
+            (made/f'{split}.txt').write_text('\n'.join(o) + '\n', encoding='utf-8')
+        pretrain(str(made), folder, **how)
+    f = json.loads((folder/'report.json').read_text(encoding='utf-8'))
+    about |= dict(ADAPT, fwd=f['perplexity_fwd'], bwd=f['perplexity_bwd'],
+                  words=len(load_bilm(folder)[1]), hours=round(f['train_seconds']/3600, 2),
+                  tokens=round(f['train_seconds']*f['tokens_per_second']),
+                  tokens_per_second=round(f['tokens_per_second']))
     folder.with_suffix('.json').write_text(json.dumps(about, indent=1), encoding='utf-8')
     log(json.dumps(about))
 
