@@ -148,3 +148,38 @@ def test_sizes():
     x = torch.arange(70)
     assert torch.equal(pad_rows(x)[:70], x) and (pad_rows(x)[70:] == x[0]).all() and len(pad_rows(x)) == 128
     assert pad_rows(x[:64]) is not None and len(pad_rows(x[:64])) == 64
+
+def test_memory_is_kept_where_the_work_is_done_by_the_processor(monkeypatch):
+    "Three questions to the C library, a smaller one where the first is refused; none for a graphics card, and none where there is nobody to ask"
+    import ctypes
+    from types import SimpleNamespace
+    from elmo_fastai.nn.shapes import keep_memory
+    asked = []
+    def mallopt(what, size): asked.append((what, size)); return int((what, size) != (-3, 2**30))
+    monkeypatch.setattr(ctypes, 'CDLL', lambda name: SimpleNamespace(mallopt=mallopt))
+    keep_memory('cuda'), keep_memory('mps')
+    assert asked == []
+    keep_memory()
+    assert asked == [(-3, 2**30), (-3, 2**25), (-1, 2**30), (-2, 2**26)]
+    monkeypatch.setattr(ctypes, 'CDLL', lambda name: SimpleNamespace())
+    keep_memory()
+    def no(name): raise TypeError('no library without a name on Windows')
+    monkeypatch.setattr(ctypes, 'CDLL', no)
+    keep_memory()
+
+def test_scores_in_blocks_where_a_processor_keeps_fewer():
+    "The same numbers on both sides of the border, within rounding"
+    import torch
+    from elmo_fastai.nn import softmax
+    torch.manual_seed(0)
+    for layer in (softmax.FullSoftmax(16, 3000), softmax.AdaptiveSoftmax(16, 3000, (500,), 2.)):
+        h, y = torch.randn(800, 16, requires_grad=True), torch.randint(0, 3000, (800,))
+        def run():
+            nats = layer.nll(h, y)
+            return nats, *torch.autograd.grad(nats.sum(), [h, *layer.parameters()])
+        assert 800*3000 > softmax._IN_CACHE
+        blocks = run()
+        with pytest.MonkeyPatch.context() as mp:
+            mp.setattr(softmax, '_IN_CACHE', 2**30)
+            whole = run()
+        for a,b in zip(blocks, whole): assert torch.allclose(a, b, rtol=1e-4, atol=1e-4)

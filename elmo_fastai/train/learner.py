@@ -19,7 +19,7 @@ from fastai.torch_core import set_seed
 from ..base.errors import refuse, require
 from ..text.corpora import toy_corpus
 from ..nn.bilm import BiLM, BiLMConfig, ELMO_TINY, perplexity
-from ..nn.shapes import two_threads
+from ..nn.shapes import keep_memory, two_threads
 from ..data.batches import StreamDataLoader
 from ..data.loaders import ElmoDataLoaders
 from .speak import generate
@@ -330,8 +330,10 @@ class BiLMLearner(Learner):
 
     def fit(self, *args, **kwargs):
         "As fastai's"
+        device = self.dls.device or 'cpu'
+        keep_memory(device)
         try:
-            with two_threads(self.dls.device or 'cpu'): super().fit(*args, **kwargs)
+            with two_threads(device): super().fit(*args, **kwargs)
         finally:
             for cb in self.cbs:
                 if isinstance(cb, StopOnSignal): cb.let_go()

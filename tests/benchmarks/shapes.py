@@ -1,13 +1,14 @@
-"""Sizes that repeat, and two directions that do not wait for each other: what they bring (chapter 04b).
+"""Sizes that repeat, and two directions that do not wait for each other: what they bring (the study of shapes).
 
-    python tests/benchmarks/shapes.py                 # some six minutes; leave the machine alone meanwhile
+    python tests/benchmarks/shapes.py                 # some eight minutes; leave the machine alone meanwhile
     python tests/benchmarks/shapes.py --quick         # does it work? nothing is kept
     python tests/benchmarks/shapes.py --table         # the figures that are there
 
 Two kinds of training: the tiny biLM on sentences of the toy language, the small one on a stream of
-WikiText-2 with 10,000 words. Four ways: all threads on each operation with the sizes as they come,
-the same with few sizes, the two halves each on a thread of its own, and one thread. Each way is a
-process of its own, and they take turns. The first part compares new batches with the same batches
+WikiText-2 with 10,000 words. Five ways: all threads on each operation with the sizes as they come,
+the same with few sizes, the two halves each on a thread of its own, the same with memory that is
+kept from step to step (what `bilm_learner` does), and one thread. Each way is a process of its own,
+and they take turns. The first part compares new batches with the same batches
 once more, also with older instructions; the second puts a busy loop, or another training of
 the same way, beside each. Medians of the turns; tokens a second of training steps, in bfloat16
 where the processor has it and these instructions are in use.
@@ -21,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 RESULTS = ROOT/'nbs'/'results'/'shapes.json'
 WAYS = {'as they come': (), 'few sizes': ('sizes',), 'few sizes, two halves': ('sizes', 'halves'),
-        'few sizes, one thread': ('sizes', 'one')}
+        'two halves, memory kept': ('sizes', 'halves', 'memory'), 'few sizes, one thread': ('sizes', 'one')}
 ISAS = {'its own': {}, 'AVX2, fp32': dict(ONEDNN_MAX_CPU_ISA='AVX2', ATEN_CPU_CAPABILITY='avx2')}
 WORKS = {'tiny, toy sentences': 'toy', 'small, stream of WikiText-2': 'wiki'}
 
@@ -41,7 +42,7 @@ def child(work, way, n_batches):
     "Answers each line on its input with (tokens a second on new batches, on the same again)"
     import torch
     from elmo_fastai.train.learner import bilm_learner, bilm_loss, bf16_is_fast
-    from elmo_fastai.nn.shapes import exact_shapes, two_threads
+    from elmo_fastai.nn.shapes import exact_shapes, keep_memory, two_threads
     if 'one' in way: torch.set_num_threads(1)
     dls, config = loaders(work)
     learn = bilm_learner(dls, config)
@@ -61,6 +62,7 @@ def child(work, way, n_batches):
     batches = endless()
     with ExitStack() as stack:
         if 'sizes' not in way: stack.enter_context(exact_shapes())
+        if 'memory' in way: keep_memory()
         if 'halves' in way: stack.enter_context(two_threads())
         for _ in range(10): step(next(batches))
         print('ready', flush=True)

@@ -6,7 +6,7 @@
 
 plain         the letters of every token convolved, at all 50 columns; a full softmax in each direction; fp32
 library fp32  equal tokens encoded once, columns of padding cut off, sizes from a small set; one adaptive softmax
-              for both directions, which are computed side by side
+              for both directions, which are computed side by side; memory is kept from step to step
 library bf16  the same in bfloat16, where the processor is fast at it: what `bilm_learner` does by itself
 
 The sides take turns on the same batches, and medians are compared. The text is WikiText-2 from ELMO_FASTAI_DATA or ../shared/data, mixed
@@ -108,7 +108,7 @@ def make_step(side, n_words):
     "A function that trains on one batch and returns its nats a prediction"
     import torch
     from elmo_fastai.nn.bilm import BiLM, BiLMConfig
-    from elmo_fastai.nn.shapes import exact_shapes, two_threads
+    from elmo_fastai.nn.shapes import exact_shapes, keep_memory, two_threads
     torch.manual_seed(42)
     plain = side == 'plain'
     config = BiLMConfig('benchmark', char_dim=16, filters=((1,64), (2,128), (3,256), (4,256), (5,256), (6,256)), n_highway=2,
@@ -118,6 +118,7 @@ def make_step(side, n_words):
     if plain: model.chars.encode = partial(plain_encode, model.chars)
     opt = torch.optim.AdamW(model.parameters(), 1e-3, fused=True)
     nll, how = (plain_nll, exact_shapes) if plain else (library_nll, two_threads)
+    if not plain: keep_memory()
     def step(batch):
         with how():
             with torch.autocast('cpu', torch.bfloat16, enabled='bf16' in side):
@@ -143,26 +144,44 @@ def check_same(plain, library, batch):
 # The measurements, each in a process of its own
 
 def measure_speed(args):
+    "Each side in a process of its own, since one of them asks for memory in another way; they take turns"
     import torch
     from elmo_fastai.train.learner import bf16_is_fast
     sides = [s for s in SIDES if 'bf16' not in s or bf16_is_fast('cpu')]
     batches = load_batches(args)
-    steps = {s: make_step(s, args.vocab) for s in sides}
-    with torch.no_grad(): diff = check_same(steps['plain'].model, steps['library fp32'].model, batches[0])
-    for s in sides:
-        for b in batches[:args.warmup]: steps[s](b)
+    models = [make_step(s, args.vocab).model for s in SIDES[:2]]
+    with torch.no_grad(): diff = check_same(*models, batches[0])
+    del models
+    pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    workers = {s: subprocess.Popen(command(args, f'turns {s}'), env=ENV, **pipes) for s in sides}
+    def answer(w):
+        line = w.stdout.readline()
+        if not line: sys.exit(f'a side stopped with {w.wait()}')
+        return float(line)
+    for w in workers.values(): answer(w)
     rates = {s: [] for s in sides}
     for rep in range(args.reps):
-        some = batches[args.warmup + rep*args.steps:][:args.steps]
-        n = sum(int((c[..., 0] != 0).sum()) for c,*_ in some)
-        for s in sides:
-            start = time.perf_counter()
-            for b in some: steps[s](b)
-            rates[s].append(n/(time.perf_counter() - start))
+        for s,w in workers.items():
+            w.stdin.write(f'{rep}\n')
+            w.stdin.flush()
+            rates[s].append(answer(w))
+    for w in workers.values(): w.stdin.close()
     chars = torch.cat([c.flatten(0, 1) for c,*_ in batches]).view(len(batches), -1, batches[0][0].shape[-1])
     distinct = median(len(c.unique(dim=0))/len(c) for c in chars)
     return dict(distinct_tokens=distinct, difference=diff, threads=torch.get_num_threads(), torch=torch.__version__,
                 tokens_per_second={s: median(r) for s,r in rates.items()}, all=rates)
+
+def take_turns(args, side):
+    "For each line of the standard input, which numbers a turn, the tokens a second of its steps"
+    batches, step = load_batches(args), make_step(side, args.vocab)
+    for b in batches[:args.warmup]: step(b)
+    print(0, flush=True)
+    for line in sys.stdin:
+        some = batches[args.warmup + int(line)*args.steps:][:args.steps]
+        n = sum(int((c[..., 0] != 0).sum()) for c,*_ in some)
+        start = time.perf_counter()
+        for b in some: step(b)
+        print(n/(time.perf_counter() - start), flush=True)
 
 def peak():
     "Peak memory of this process so far, in GB"
@@ -176,11 +195,13 @@ def measure_memory(args):
     for b in batches: step(b)
     return dict(before=before, peak=peak())
 
+ENV = {**os.environ, 'PYTHONPATH': os.pathsep.join([str(ROOT), *filter(None, [os.environ.get('PYTHONPATH')])])}
+
+def command(args, job): return [sys.executable, __file__, *sys.argv[1:], '--job', job, '--batches', args.batches]
+
 def in_process(args, job):
     "The result of `job` from a new process"
-    cmd = [sys.executable, __file__, *sys.argv[1:], '--job', job, '--batches', args.batches]
-    env = {**os.environ, 'PYTHONPATH': os.pathsep.join([str(ROOT), *filter(None, [os.environ.get('PYTHONPATH')])])}
-    r = subprocess.run(cmd, env=env, stdout=subprocess.PIPE, text=True)
+    r = subprocess.run(command(args, job), env=ENV, stdout=subprocess.PIPE, text=True)
     if r.returncode: sys.exit(f'{job}: stopped with {r.returncode}' + (' (out of memory?)' if r.returncode == -9 else ''))
     return json.loads(r.stdout.splitlines()[-1])
 
@@ -207,4 +228,5 @@ if __name__ == '__main__':
         if args.threads:
             import torch
             torch.set_num_threads(args.threads)
-        print(json.dumps({'data': make_batches, 'speed': measure_speed}.get(args.job, measure_memory)(args)))
+        if args.job.startswith('turns '): take_turns(args, args.job.removeprefix('turns '))
+        else: print(json.dumps({'data': make_batches, 'speed': measure_speed}.get(args.job, measure_memory)(args)))
