@@ -173,13 +173,15 @@ def test_scores_in_blocks_where_a_processor_keeps_fewer():
     from elmo_fastai.nn import softmax
     torch.manual_seed(0)
     for layer in (softmax.FullSoftmax(16, 3000), softmax.AdaptiveSoftmax(16, 3000, (500,), 2.)):
-        h, y = torch.randn(800, 16, requires_grad=True), torch.randint(0, 3000, (800,))
-        def run():
-            nats = layer.nll(h, y)
-            return nats, *torch.autograd.grad(nats.sum(), [h, *layer.parameters()])
-        assert 800*3000 > softmax._IN_CACHE
-        blocks = run()
-        with pytest.MonkeyPatch.context() as mp:
-            mp.setattr(softmax, '_IN_CACHE', 2**30)
-            whole = run()
+        h, y = torch.randn(1600, 16, requires_grad=True), torch.randint(0, 3000, (1600,))
+        def run(most):
+            "(nats and gradients, how many times in blocks)"
+            with pytest.MonkeyPatch.context() as mp:
+                taken, apply = [], softmax.ScoresInBlocks.apply
+                mp.setattr(softmax.ScoresInBlocks, 'apply', lambda *args: taken.append(1) or apply(*args))
+                mp.setattr(softmax, '_IN_CACHE', most)
+                nats = layer.nll(h, y)
+            return [nats, *torch.autograd.grad(nats.sum(), [h, *layer.parameters()])], len(taken)
+        (blocks, n), (whole, none) = run(softmax._IN_CACHE), run(2**30)
+        assert (n, none) == (1, 0)
         for a,b in zip(blocks, whole): assert torch.allclose(a, b, rtol=1e-4, atol=1e-4)

@@ -278,8 +278,8 @@ def _take_over(learn, lm, name, new_words):
     "Give a learner's model the weights to begin with; what is to be said about it"
     weights = lm.state_dict()
     if new_words:
-        weights = {k: v for k,v in weights.items() if not k.startswith('head')}
-        learn.model.load_state_dict(weights, strict=False)
+        encoder = {k: v for k,v in weights.items() if not k.startswith('head')}
+        learn.model.load_state_dict(learn.model.state_dict() | encoder)
         return (f"From {name}: characters and layers; the output layer begins anew, "
                 f"for {len(learn.dls.vocab):,} words")
     learn.model.load_state_dict(weights)

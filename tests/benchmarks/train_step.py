@@ -8,6 +8,7 @@ plain         the letters of every token convolved, at all 50 columns; a full so
 library fp32  equal tokens encoded once, columns of padding cut off, sizes from a small set; one adaptive softmax
               for both directions, which are computed side by side; memory is kept from step to step
 library bf16  the same in bfloat16, where the processor is fast at it: what `bilm_learner` does by itself
+bf16, returned  the same, but what a step frees goes back to the system: what keeping it is worth
 
 The sides take turns on the same batches, and medians are compared. The text is WikiText-2 from ELMO_FASTAI_DATA or ../shared/data, mixed
 with novels where --vocab is larger than its vocabulary; words that are still missing are made up and never occur. Without these files:
@@ -21,7 +22,7 @@ from statistics import median
 
 # torch is imported where it is needed, not here: on Linux a child's ru_maxrss starts at its parent's, so the parent must stay small.
 ROOT = Path(__file__).resolve().parents[2]
-SIDES = ['plain', 'library fp32', 'library bf16']
+SIDES = ['plain', 'library fp32', 'library bf16', 'bf16, returned']
 BS, SEQ_LEN = 20, 128
 
 def options():
@@ -118,7 +119,7 @@ def make_step(side, n_words):
     if plain: model.chars.encode = partial(plain_encode, model.chars)
     opt = torch.optim.AdamW(model.parameters(), 1e-3, fused=True)
     nll, how = (plain_nll, exact_shapes) if plain else (library_nll, two_threads)
-    if not plain: keep_memory()
+    if side.startswith('library'): keep_memory()
     def step(batch):
         with how():
             with torch.autocast('cpu', torch.bfloat16, enabled='bf16' in side):
