@@ -443,6 +443,19 @@ def test_recipes():
     assert BiLMConfig.from_dict(plan['model']) == elmo_configs['medium'] and plan['recipe']['epochs'] == 1 and plan['recipe']['lr'] == RECIPES['wikitext2']['lr']
     assert module._plan('toy', Path('m'), dict(optimizer='adagrad'))['recipe']['lr'] == .2
 
+def test_how_many_sentences_of_the_toy_language(corpus, tmp_path):
+    "The recipe makes them, and reads each once; a plan of an earlier version knows no number, and reads those that it read"
+    plan = module._plan('toy', Path('m'), dict(sentences=300))
+    made = module._text('toy', plan['recipe'], None)
+    assert len(made.train) == 300 and plan['recipe']['epochs'] == 1 and made.valid == toy_corpus(n_train=1).valid
+    before = {k: v for k,v in plan['recipe'].items() if k != 'sentences'}
+    assert module._text('toy', before, None).train[:300] == made.train and len(module._text('toy', before, None).train) == 100_000
+    assert module._plan(corpus, Path('m'), {})['recipe']['epochs'] == 3
+    for source in (corpus, 'wikitext2'):
+        with pytest.raises(CommandError, match='--sentences is for the toy corpus'): train(source, tmp_path/'m', sentences=9)
+    with pytest.raises(CommandError, match='--sentences must be at least 1'): train('toy', tmp_path/'m', sentences=0)
+    assert not list(tmp_path.iterdir())
+
 # a text of one's own: what is held out, how it is read
 
 QUIET = dict(bs=2, seq_len=8, min_freq=1)
@@ -1055,7 +1068,7 @@ def test_help_lists_everything(processes):
     out, err = said(folder)
     assert status == 0 and not err
     options = set(re.findall(r'^  (?:-h, )?(--[\w-]+)', out, re.M))
-    assert options == {f'--{o}' for o in 'help valid test tokenizer encoding column kind min-freq max-vocab data model from seed time epochs lr bs seq-len optimizer wd patience carry bf16 '
+    assert options == {f'--{o}' for o in 'help valid test tokenizer encoding column kind min-freq max-vocab sentences data model from seed time epochs lr bs seq-len optimizer wd patience carry bf16 '
                        'stream steps buffer out overwrite resume every config dry device'.split()}
     assert re.search(r'^\s+CORPUS\s+toy', out, re.M), 'the corpus is an argument by position'
     for o in options: assert re.search(rf'^  (-h, )?{o}(, --no-bf16)?( [A-Z]+)?\s\s+\S', out, re.M), f'{o} has no explanation'

@@ -66,6 +66,7 @@ class Settings:
     wd:float = None
     patience:int = None
     carry:bool = False
+    sentences:int = None     # of the toy language, which are made for the training
     valid:str = None         # files
     test:str = None
     tokenizer:str = None
@@ -75,9 +76,10 @@ class Settings:
     steps:int = None         # of a stream, as `buffer`
     buffer:int = None
 
+_TOY = dict(model='tiny', kind='sentences', epochs=3, lr=8e-3, bs=96, min_freq=1)
 RECIPES = {
     None: vars(Settings()),
-    'toy': dict(model='tiny', kind='sentences', epochs=3, lr=8e-3, bs=96, min_freq=1),
+    'toy': dict(_TOY, epochs=1, lr=.014, sentences=400_000),   # each is read once
     'wikitext2': dict(model='small', config=dict(dropout=0.1), epochs=3, lr=6e-3, min_freq=1),
     'english': dict(                            # some hours of one core
         model='small', epochs=6, lr=6e-3, bs=32, max_vocab=20_000,
@@ -99,7 +101,7 @@ def _option(name):
     return named.get(name, '--' + name.replace('_', '-'))
 
 RULES = {
-    'epochs bs seq_len min_freq patience steps buffer':
+    'epochs bs seq_len min_freq patience sentences steps buffer':
         ('at least 1', lambda n: isinstance(n, int) and n >= 1),
     'max_vocab': (f'more than {len(SPECIALS)}, for as many entries are special words',
                   lambda n: n > len(SPECIALS)),
@@ -154,6 +156,8 @@ def _misplaced(corpus, given):
         if k in given and not fits:
             name = getattr(corpus, 'name', corpus)
             yield f"{_option(k)} is for a text of your own: {name} brings it along"
+    if 'sentences' in given and corpus != 'toy':
+        yield "--sentences is for the toy corpus, whose sentences are made for the training"
     if 'tokenizer' in given and (corpus == 'toy' or isinstance(corpus, ToyCorpus)):
         yield ("The toy corpus is tokenised, and its floor counts these tokens: "
                "leave --tokenizer out")
@@ -164,8 +168,8 @@ def _plan(corpus, out, settings, begun=None):
     refuse(_misplaced(corpus, given), CommandError)
     if 'time' in given: given['time'] = seconds(given['time'])
     given |= {k: _absolute(given[k]) for k in ('valid', 'test', 'data') if k in given}
-    name = 'toy' if isinstance(corpus, ToyCorpus) else corpus
-    recipe = RECIPES.get(name, {}) if isinstance(name, str) else {}
+    recipe = RECIPES.get(corpus, {}) if isinstance(corpus, str) else {}
+    if isinstance(corpus, ToyCorpus): recipe = _TOY      # the sentences that there are
     if given.get('optimizer') == 'adagrad': recipe = recipe | dict(lr=0.2)  # other rates: AdamW's
     usual = {**RECIPES[None], **recipe}
     r = usual | given
@@ -340,7 +344,8 @@ def _fingerprint(corpus, dls):
 def _n_tokens(dls): return getattr(dls.train, 'n_tokens', len(dls.train.text.ids))
 
 # %% ../../nbs/library/command.ipynb #c023
-NAMES = dict(valid='valid', test='test', encoding='encoding', column='text_col')   # in Python
+NAMES = dict(valid='valid', test='test', encoding='encoding', column='text_col',   # in Python
+             sentences='n_train')
 
 def _text(source, r, data):
     kw = {name: r[k] for k,name in NAMES.items() if r.get(k) is not None}
@@ -721,6 +726,8 @@ OPTIONS = {
             f"(default: {_r['kind']})",
         '--min-freq N': f"rarer words become <unk> (default: {_r['min_freq']}; toy, wikitext2: 1)",
         '--max-vocab N': 'so many words at most (default: all)',
+        '--sentences N': 'of the toy language, made for the training '
+            f"(default: {RECIPES['toy']['sentences']})",
         '--data FOLDER': 'local copy of a named corpus or data set (default: under '
             '$ELMO_FASTAI_DATA, else download)'},
     'the model': {
@@ -732,9 +739,9 @@ OPTIONS = {
     'the training': {
         '--time TIME': 'in the place of --epochs: one cycle that ends with the clock, such as 15m, '
             '900s, 1.5h',
-        '--epochs N': f"passes over the text (default: {_r['epochs']}; toy, wikitext2: 3)",
+        '--epochs N': f"passes over the text (default: {_r['epochs']}; wikitext2 3, toy 1)",
         '--lr X': f"highest learning rate of the cycle (default: {_r['lr']:g}; wikitext2 0.006, "
-            'toy 0.008)',
+            'toy 0.014)',
         '--bs N': f"streams or sentences a batch (default: {_r['bs']}; toy 96)",
         '--seq-len N': f"tokens a step in each stream (default: {_r['seq_len']})",
         '--optimizer NAME': "adamw, or adagrad, the original's, at a constant 0.2 "

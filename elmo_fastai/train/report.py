@@ -130,7 +130,7 @@ def make_report(
         tested = evaluate(model, valid_loader(dls.valid, text, None))
     r |= of(tested, 'test_')
     if not toy: return r
-    senses = [sense_vectors(model, corpus.gold[k][:40000], dls.types) for k in ('train', 'valid')]
+    senses = [sense_vectors(model, corpus.gold[k][:20_000], dls.types) for k in ('train', 'valid')]
     with suppress(ValueError):                   # too few sentences to ask this question
         accuracy,r['sense_baseline'],_ = sense_accuracy(*senses)
         r['sense_accuracy'] = {f'layer{i}': a for i,a in enumerate(accuracy.tolist())}
