@@ -18,11 +18,12 @@ nothing that is asserted about a trained thing may depend on them, or on one see
 stay: the toy language makes its sentences from those, and chapters describe some of them one by
 one. So do scikit-learn's `random_state`s.
 
-Results go to `_robust/results.jsonl` with a digest of the library and of the notebook or test,
-what a run prints goes to `_robust/SETTING/`. Called again, the script goes on where it was
-stopped, and runs only what has changed since, or what `--again` asks for."""
+Results go to `_robust/results.jsonl` with a digest of the notebook or test and of the modules that
+it imports, what a run prints goes to `_robust/SETTING/`. Called again, the script goes on where it
+was stopped, and runs only what has changed since, or what `--again` asks for."""
 import argparse, hashlib, json, os, re, subprocess, sys, time
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from functools import lru_cache
 from pathlib import Path
 
 root, bin_ = Path(__file__).resolve().parent.parent, Path(sys.executable).parent
@@ -32,6 +33,7 @@ SETTINGS = {
     'one-thread': dict(OMP_NUM_THREADS='1'), 'two-threads': dict(OMP_NUM_THREADS='2'),
     'fp32': dict(ROBUST_FP32='1'), **{f'seeds+{n}': dict(ROBUST_SEEDS=f'{n}') for n in (1, 2, 3)}}
 TRAINS = re.compile(r'\.fit|_learner\(|train_|\.backward\(|toy_bilm')
+IMPORT = re.compile(r'^\s*from (elmo_fastai[\w.]*|\.[\w.]*) import ([^\n#]*)', re.M)
 FAILED = re.compile(r'^(?:FAILED|ERROR) (\S+)|^\t(\w+)\.ipynb$', re.M)    # pytest's, nbdev's
 
 def read(file): return file.read_text(encoding='utf-8', errors='replace')
@@ -52,12 +54,35 @@ def environment(setting):
             'TOKENIZERS_PARALLELISM': 'false', 'MPLBACKEND': 'agg',
             'OMP_WAIT_POLICY': 'PASSIVE', **own}
 
+def code(file):
+    "The Python of a notebook's cells, or of a file"
+    if file.suffix != '.ipynb': return read(file)
+    cells = json.loads(read(file))['cells']
+    return '\n'.join(''.join(c['source']) for c in cells if c['cell_type'] == 'code')
+
+def imported(file):
+    "Modules of the library that `file` names in its imports"
+    for where,names in IMPORT.findall(code(file)):
+        package = where.removeprefix('.')                          # '.', then its parts
+        up = len(package) - len(package.lstrip('.'))
+        start = file.parents[up] if where.startswith('.') else root
+        at = start.joinpath(*package.lstrip('.').split('.'))
+        inside = (at/f'{o.split()[0]}.py' for o in names.split(',') if o.strip(' ()\\'))
+        yield from (o for o in (at.with_suffix('.py'), at/'__init__.py', *inside) if o.is_file())
+
+@lru_cache(None)
+def needed(file):
+    "`file` and all of the library that is read for it, directly or not"
+    found, new = {file}, {file}
+    while new: found |= (new := {o for f in new for o in imported(f)} - found)
+    return found
+
 def digest(file):
-    "A name for the state of the library and of the code in `file`"
-    cells = json.loads(read(file))['cells'] if file.suffix == '.ipynb' else []
-    code = [''.join(c['source']) for c in cells if c['cell_type'] == 'code'] or [read(file)]
-    ours = [f for o in ('elmo_fastai', 'tests/startup') for f in sorted((root/o).glob('**/*.py'))]
-    return hashlib.sha1(''.join([*code, *map(read, ours)]).encode()).hexdigest()[:12]
+    "A name for the state of the code in `file` and of what it needs"
+    ours = sorted(needed(file) - {file})
+    ours += sorted((root/'tests'/'startup').glob('*.py'))
+    if file.suffix == '.py': ours += sorted((root/'tests').glob('[!t]*.py'))    # conftest and tools
+    return hashlib.sha1(''.join(map(code, [file, *ours])).encode()).hexdigest()[:12]
 
 def run(setting, file, out):
     "Run `file` under `setting`: which state of it, how long, and what of it failed"

@@ -76,6 +76,22 @@ def test_a_digest_knows_code_from_prose(tmp_path):
         found.append(robust.digest(f))
     assert found[0] == found[1] != found[2]
 
+def test_a_digest_knows_what_is_imported(tmp_path, monkeypatch):
+    "A module that is read counts, by whatever way it is reached; its neighbour does not"
+    monkeypatch.setattr(robust, 'root', tmp_path)
+    house = {'all': 'from .nn.one import a', 'nn/one': 'def a():\n    from ..base import files', 'base/__init__': '', 'base/files': 'x = 1', 'nn/two': 'y = 1'}
+    for name, text in house.items():
+        f = tmp_path/'elmo_fastai'/f'{name}.py'
+        f.parent.mkdir(parents=True, exist_ok=True)
+        f.write_text(text)
+    (nb := tmp_path/'a.ipynb').write_text(json.dumps(dict(cells=[dict(cell_type='code', source=['%pylab\n', 'from elmo_fastai.all import *'])])))
+    assert {o.stem for o in robust.needed(nb)} == {'a', 'all', 'one', '__init__', 'files'}
+    first = robust.digest(nb)
+    (tmp_path/'elmo_fastai'/'nn'/'two.py').write_text('y = 2')
+    assert robust.digest(nb) == first
+    (tmp_path/'elmo_fastai'/'base'/'files.py').write_text('x = 2')
+    assert robust.digest(nb) != first
+
 TRAINS = '# model' + '.fit'      # in one piece it would stand here, and this file trains nothing
 
 def test_robust_goes_on_where_it_was_stopped(tmp_path, monkeypatch, capsys):
