@@ -1,6 +1,6 @@
 "What stands around the course: workflows, templates, CONTRIBUTING, the change log and the citation, and that they agree with the rest"
 from importlib import import_module
-import importlib.util, re, subprocess, sys, tarfile, zipfile
+import ast, importlib.util, re, subprocess, sys, tarfile, zipfile
 from configparser import ConfigParser
 from pathlib import Path
 
@@ -231,6 +231,17 @@ def test_contributing_covers_the_steps():
     for o in ('nbs/results/', 'CORPORA', 'CHANGELOG.md', 'CITATION.cff', 'tests/test_notebooks.py'): assert o in t
     (bench,) = re.findall(r'make bench BENCHMARKS=(\w+)', t)
     assert (root/'tests'/'benchmarks'/f'{bench}.py').is_file()
+
+def test_what_benchmarks_import_is_there():
+    "Nobody runs a script of hours to learn that a module has moved: all imports, also those inside functions"
+    missing = []
+    for f in sorted((root/'tests'/'benchmarks').glob('*.py')):
+        ours = (n for n in ast.walk(ast.parse(text(f))) if isinstance(n, ast.ImportFrom) and n.module.startswith('elmo_fastai'))
+        for n in ours:
+            try: m = import_module(n.module)
+            except ModuleNotFoundError: missing.append((f.name, n.module)); continue
+            missing += [(f.name, n.module, a.name) for a in n.names if not hasattr(m, a.name)]
+    assert not missing
 
 def test_the_form_that_is_described_is_the_form_that_is_tested():
     "The limits in CONTRIBUTING are those of tests/test_notebooks.py"

@@ -36,10 +36,13 @@ from elmo_fastai.train.report import sense_accuracy, sense_vectors
 from elmo_fastai.tasks.classify import LayerCache
 from elmo_fastai.studies.attention import (
     POSITIONS, HideWords, gap_floor, gap_nats, gap_perplexity, log_frequencies, same_size)
-from elmo_fastai.studies.curves import subset, train_tagger
 from elmo_fastai.studies.probe import linear_probe
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from pages import page
+
 ROOT = Path(__file__).resolve().parents[2]
+CURVES = page('studies/learning_curves')
 DESIGNS = {                                       # name → network, depth, goal
     'LSTM':                      ('lstm', 'apart', 'next'),
     'attention':                 ('attention', 'apart', 'next'),
@@ -218,8 +221,8 @@ def positions_of(*parts):
 
 def tagged(train, test, elmo, cache, seed, **kwargs):
     "Accuracy of a tagger that has nothing but ELMo's vectors"
-    learn = train_tagger(train, test, elmo, 'input', epochs=3, seed=seed, words=0, cache=cache,
-                         device='cpu', **kwargs)
+    learn = CURVES.train_tagger(train, test, elmo, 'input', epochs=3, seed=seed, words=0,
+                                cache=cache, device='cpu', **kwargs)
     return learn.recorder.values[-1][2]
 
 def measure_toy(model, corpus, dls, a, seed):
@@ -247,8 +250,9 @@ def measure_toy(model, corpus, dls, a, seed):
         res[f'probe_{name}'] = found.accuracy.tolist()
     cache, pool = LayerCache(mb=1500), gold['train'][:4000//n]
     for share in (.01, 1.):
-        res[f'tagging_{share:g}'] = tagged(subset(pool, share, seed), gold['test'][:1000//n], elmo,
-                                           cache, seed, steps=100, hidden=64)
+        some = CURVES.subset(pool, share, seed)
+        res[f'tagging_{share:g}'] = tagged(some, gold['test'][:1000//n], elmo, cache, seed,
+                                           steps=100, hidden=64)
     return res
 
 def toy(cells, a):
@@ -322,8 +326,9 @@ def wikitext(cells, a):
             elmo, cache = Elmo(model, dls.vocab, norm='token').eval(), LayerCache(mb=3000)
             train_sents, dev = (gold[k][::40 if a.quick else 1] for k in ('train', 'valid'))
             for share in (.01, .3):
-                res[f'tagging_{share:g}'] = tagged(subset(train_sents, share, seed), dev, elmo,
-                                                   cache, seed, steps=200, hidden=96)
+                some = CURVES.subset(train_sents, share, seed)
+                res[f'tagging_{share:g}'] = tagged(some, dev, elmo, cache, seed,
+                                                   steps=200, hidden=96)
             cells.put(key, res)
 
 # speed and memory

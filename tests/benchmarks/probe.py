@@ -4,7 +4,7 @@
     python tests/benchmarks/probe.py --quick         # smaller everywhere
     python tests/benchmarks/probe.py --only toy      # or purity, english, real, words, ud, time, memory
 
-`toy` and `purity` want the model that `make pretrain` leaves in models/toy, or folders named with --toy, one a seed (`elmo_pretrain toy --seed 1 --out …`);
+`toy` and `purity` want the model that `make pretrain` leaves in models/toy, or folders named with --toy, one a seed (`elmo_pretrain toy --seed 1 --out …`; purity's were made with `--sentences 100000 --epochs 3 --lr 0.008`);
 the others take the model of the package (or --model FOLDER). `ud` downloads the English Web Treebank, `real` and `words` the novels and WikiText-2, or they
 take them from the folder in ELMO_FASTAI_DATA (or ../shared/data). `memory` searches ten times as many occurrences in a process of its own. The figures go to
 nbs/results/probe.json and neighbours.json, part by part; the chapters show them. With --quick nothing is written,
@@ -80,7 +80,7 @@ class View:
 def purity_of_pools(folders, quick):
     "Neighbours of one sense: by the size of the text, by their number, by what is compared"
     import numpy as np
-    from elmo_fastai.train.command import RECIPES
+    from elmo_fastai.base.options import read_settings
     from pages import page
     purity = page('studies/neighbours').purity
     gold, pools, ks = toy_gold(max(POOLS))['train'], POOLS[:2] if quick else POOLS, KS[:2] if quick else KS
@@ -99,7 +99,7 @@ def purity_of_pools(folders, quick):
         way = {k: float(purity(e, gold[:pools[1]], k=ks[-2], whiten=w).purity['layer 2']) for k,(e,w) in views.items()}
         print({k: round(v, 3) for k,v in way.items()}, flush=True)
         runs.append(run); ways.append(way)
-    return dict(recipe=RECIPES['toy'], pools=pools, ks=ks, runs=runs, ways=dict(pool=pools[1], k=ks[-2], layer=2, runs=ways))
+    return dict(recipe=read_settings(folders[0]/'run.toml'), pools=pools, ks=ks, runs=runs, ways=dict(pool=pools[1], k=ks[-2], layer=2, runs=ways))
 
 # English
 

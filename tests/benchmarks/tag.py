@@ -73,11 +73,12 @@ def work(job):
 
 def as_long_as_it_gains(a, side, where, share, seed, train, dev, labels, elmo, cache):
     "Trainings of 1, 2, 4, … times the steps, until half of `dev` no longer gains; the accuracy of the best on the other half"
-    from elmo_fastai.studies.curves import subset, train_tagger
-    some, steps, tried, best = subset(train, share, seed), a.steps, [], None
+    from pages import page
+    study = page('studies/learning_curves')
+    some, steps, tried, best = study.subset(train, share, seed), a.steps, [], None
     kw = dict(words=a.words, chars=a.chars, hidden=a.hidden, dropout=a.dropout, elmo_dropout=a.elmo_dropout, cache=cache if where else False)
     while steps <= a.most:
-        learn = train_tagger(some, dev[::2], elmo, where, epochs=1, lr=a.lr, seed=seed, steps=steps, labels=labels, device='cpu', **kw)
+        learn = study.train_tagger(some, dev[::2], elmo, where, epochs=1, lr=a.lr, seed=seed, steps=steps, labels=labels, device='cpu', **kw)
         gained = learn.recorder.values[-1][2]
         tried.append([steps, round(gained, 4)])
         if best and gained <= best[0]: break
