@@ -59,7 +59,9 @@ def test_counts_are_those_of_the_vectorizer(reviews, test):
     model = make_pipeline(tfidf, LogisticRegression(C=10, max_iter=300))
     model.fit([texts['train'][i] for i in train], y['train'][train])
     asked = (texts['test'], y['test']) if test == 'test' else ([texts['train'][i] for i in reviews.valid], y['train'][reviews.valid])
-    assert imdb.Run.counts(SimpleNamespace(reviews=reviews), train, 10, test) == pytest.approx(model.score(*asked))
+    run = SimpleNamespace(reviews=reviews)
+    scores = imdb.Run.counts(run, train, 10, test)
+    assert scores == pytest.approx(model.decision_function(asked[0])) and imdb.Run.right(run, scores, test) == model.score(*asked)
 
 def test_what_is_asked_is_not_read_before(reviews, sst):
     "Neither a review of the test part, nor a sentence of SST-2"
@@ -93,12 +95,12 @@ def test_every_row_is_made_once(small, model, tmp_path, capsys):
         imdb.main(settings(tmp_path, model, **kw))
         return json.loads((tmp_path/'imdb.json').read_text())
     run(ways=['phases'], backbones=['box'])
-    d = run(ways=['counts', 'frozen'])
-    assert {(r['way'], r['side']) for r in d['rows']} == {('phases', 'box'), ('counts', None), *(('frozen', o) for o in imdb.BACKBONES)}
-    assert len(d['rows']) == 5 and d['trial']
+    d = run(ways=['counts', 'frozen', 'together'])
+    assert {(r['way'], r['side']) for r in d['rows']} == {('phases', 'box'), ('counts', None), *((w, o) for w in ('frozen', 'together') for o in imdb.BACKBONES)}
+    assert len(d['rows']) == 8 and d['trial']
     assert all(0 <= r['accuracy'] <= 1 and r['test'] == (30 if r['way'] == 'phases' else 200) for r in d['rows'])
     capsys.readouterr()
-    assert run(ways=['counts', 'frozen']) == d and '0 rows' in capsys.readouterr().out
+    assert run(ways=['counts', 'frozen', 'together']) == d and '0 rows' in capsys.readouterr().out
 
 def test_smaller_questions(small, model, tmp_path):
     r = imdb.Run(settings(tmp_path, model, backbones=['box'], skip=10))

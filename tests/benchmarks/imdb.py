@@ -11,9 +11,10 @@ way (the adapted model, pooled vectors) is kept in WORK, the figures in nbs/resu
 
 - Three backbones of one shape: `random`, normalised; `box`, the model MODEL; `adapted`, the same
   gone on with its pretraining on the reviews that have no label.
-- Three ways: `counts`, TF-IDF of words and pairs with logistic regression; `frozen`, logistic
-  regression on the mean and the spread of each layer; `phases`, the classifier of the library,
-  first on the frozen backbone, then with all of it.
+- Four ways: `counts`, TF-IDF of words and pairs with logistic regression; `frozen`, logistic
+  regression on the mean and the spread of each layer; `together`, the sum of what these two say,
+  each divided by its spread; `phases`, the classifier of the library, first on the frozen
+  backbone, then with all of it.
 - What has to be chosen (C, settings) is chosen on 2,500 of the training reviews, with draws of
   labels that are not reported, once for a number of labels. A row reads the test part once.
 """
@@ -204,14 +205,20 @@ class Run:
 
     # -- counts
     def counts(self, train, C, test):
-        "As with `TfidfVectorizer`: words and pairs, and how rare they are, are those of the draw"
+        """How much each asked review looks like praise. As with `TfidfVectorizer`: words and pairs,
+        and how rare they are, are those of the draw"""
         x, y, valid = self.reviews.counted, self.reviews.labels, self.reviews.valid
         known = np.flatnonzero(x['train'][train].getnnz(0))
         regression = LogisticRegression(C=C, max_iter=300)
         model = make_pipeline(TfidfTransformer(sublinear_tf=True), regression)
         model.fit(x['train'][train][:, known], y['train'][train])
-        if test == 'valid': return model.score(x['train'][valid][:, known], y['train'][valid])
-        return model.score(x['test'][:, known], y['test'])
+        asked = x['train'][valid] if test == 'valid' else x['test']
+        return model.decision_function(asked[:, known])
+
+    def right(self, scores, test):
+        "The share of the asked reviews that `scores` put on their side of zero"
+        y, valid = self.reviews.labels, self.reviews.valid
+        return np.mean((scores > 0) == (y['train'][valid] if test == 'valid' else y['test']))
 
     # -- frozen
     def name(self, side, seed): return f"{side}-{digest(self.backbone(side, seed), 'all')[:12]}"
@@ -254,8 +261,7 @@ class Run:
     def frozen(self, side, seed, train, C, test, pools=FROZEN):
         x, y, valid = self.features(side, seed, pools), self.reviews.labels, self.reviews.valid
         model = LogisticRegression(C=C, max_iter=300).fit(x['train'][train], y['train'][train])
-        if test == 'valid': return model.score(x['train'][valid], y['train'][valid])
-        return model.score(x['test'], y['test'])
+        return model.decision_function(x['train'][valid] if test == 'valid' else x['test'])
 
     # -- two phases
     def asked_of(self, split, places):
@@ -310,8 +316,8 @@ class Run:
         if name not in self.d['chosen']:
             draws = [self.reviews.draw(n, d) for d in (OTHER[:1] if n >= 5000 else OTHER)]
             def score(C, o):
-                if way == 'counts': return self.counts(o, C, 'valid')
-                return self.frozen(side, 0, o, C, 'valid')
+                if way == 'counts': return self.right(self.counts(o, C, 'valid'), 'valid')
+                return self.right(self.frozen(side, 0, o, C, 'valid'), 'valid')
             mean = {C: round(float(np.mean([score(C, o) for o in draws])), 4) for C in GRID[way]}
             self.d['chosen'][name] = dict(C=max(mean, key=mean.get), valid=mean)
             self.save()
@@ -339,7 +345,7 @@ class Run:
             start = time.perf_counter()
             for _ in self.box.embed_iter(some, 'all', bf16=self.bf16): pass
             self.rate = (time.perf_counter() - start)/len(some)            # seconds a review
-        if row['way'] == 'frozen':
+        if row['way'] in ('frozen', 'together'):
             name = self.name(row['side'], row['draw'])
             have = len([*(self.work/name).glob('[!.]*.npy')])*CHUNK if name not in read else many
             read.add(name)
@@ -350,9 +356,13 @@ class Run:
 
     def row(self, way, side, labels, draw):
         train, r = self.reviews.draw(labels, draw), self.reviews
-        if way == 'counts': right = self.counts(train, self.choose(way, labels), 'test')
-        elif way == 'frozen':
-            right = self.frozen(side, draw, train, self.choose(way, labels, side), 'test')
+        def counts(): return self.counts(train, self.choose('counts', labels), 'test')
+        def frozen():
+            return self.frozen(side, draw, train, self.choose('frozen', labels, side), 'test')
+        if way == 'counts': right = self.right(counts(), 'test')
+        elif way == 'frozen': right = self.right(frozen(), 'test')
+        elif way == 'together':
+            right = self.right(sum(o/o.std() for o in (counts(), frozen())), 'test')
         else:
             held = 'test', self.asked(labels)
             right = self.phases(side, draw, train, held, **self.best_settings())
@@ -379,8 +389,10 @@ class Run:
             for pools in [*((o,) for o in POOLS), FROZEN, ('mean', 'max'), tuple(POOLS)]:
                 name = ' + '.join(pools)
                 if any((r['side'], r['pool']) == (side, name) for r in self.d['pooling']): continue
-                got = {C: [float(self.frozen(side, 0, self.reviews.draw(n, d), C, 'valid', pools))
-                           for d in OTHER] for C in GRID['frozen']}
+                def right(C, d):
+                    o = self.frozen(side, 0, self.reviews.draw(n, d), C, 'valid', pools)
+                    return float(self.right(o, 'valid'))
+                got = {C: [right(C, d) for d in OTHER] for C in GRID['frozen']}
                 best = max(got.values(), key=np.mean)
                 self.d['pooling'].append(dict(side=side, pool=name, labels=n, accuracy=best))
                 self.save()
@@ -433,7 +445,7 @@ def options():
     p.add_argument('--out', default=str(ROOT/'nbs'/'results'/'imdb.json'))
     p.add_argument('--adapt', action='store_true', help='go on with the pretraining')
     p.add_argument('--minutes', type=float, help='of --adapt, in the place of a whole epoch')
-    p.add_argument('--ways', nargs='*', default=['counts', 'frozen', 'phases'])
+    p.add_argument('--ways', nargs='*', default=['counts', 'frozen', 'together', 'phases'])
     p.add_argument('--backbones', nargs='+', default=BACKBONES, choices=BACKBONES)
     p.add_argument('--sizes', nargs='+', type=int, default=SIZES)
     p.add_argument('--draws', type=int, default=5, help='of labels, at most')
