@@ -4,7 +4,8 @@
     python tests/benchmarks/probe.py --quick         # smaller everywhere
     python tests/benchmarks/probe.py --only toy      # or purity, english, real, words, ud, time, memory
 
-`toy` and `purity` want the model that `make pretrain` leaves in models/toy, or folders named with --toy, one a seed (`elmo_pretrain toy --seed 1 --out …`; purity's were made with `--sentences 100000 --epochs 3 --lr 0.008`);
+`toy` and `purity` want the model that `make pretrain` leaves in models/toy, or folders named with --toy, one a seed
+(`elmo_pretrain toy --seed 1 --out …`; those of the chapters were made with `--sentences 100000 --epochs 3 --lr 0.008`);
 the others take the model of the package (or --model FOLDER). `ud` downloads the English Web Treebank, `real` and `words` the novels and WikiText-2, or they
 take them from the folder in ELMO_FASTAI_DATA (or ../shared/data). `memory` searches ten times as many occurrences in a process of its own. The figures go to
 nbs/results/probe.json and neighbours.json, part by part; the chapters show them. With --quick nothing is written,
