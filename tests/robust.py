@@ -38,6 +38,8 @@ FAILED = re.compile(r'^(?:FAILED|ERROR) (\S+)|^\t(\w+)\.ipynb$', re.M)    # pyte
 
 def read(file): return file.read_text(encoding='utf-8', errors='replace')
 
+def name_of(file): return file.relative_to(root).as_posix()
+
 def units():
     "All notebooks, and the files of tests that train something"
     tests = (f for f in sorted((root/'tests').glob('test_*.py')) if TRAINS.search(read(f)))
@@ -86,11 +88,11 @@ def digest(file):
 
 def run(setting, file, out):
     "Run `file` under `setting`: which state of it, how long, and what of it failed"
-    res, start = dict(setting=setting, file=file.name, digest=digest(file)), time.time()
-    cmd = ['nbdev_test', '--path', str(file.relative_to(root))]
-    if file.suffix == '.py': cmd = [sys.executable, '-m', 'pytest', '-q', f'tests/{file.name}']
-    log = out/setting/f'{file.stem}.log'
-    log.parent.mkdir(exist_ok=True)
+    res, start = dict(setting=setting, file=name_of(file), digest=digest(file)), time.time()
+    cmd = ['nbdev_test', '--path', name_of(file)]
+    if file.suffix == '.py': cmd = [sys.executable, '-m', 'pytest', '-q', name_of(file)]
+    log = (out/setting/name_of(file)).with_suffix('.log')
+    log.parent.mkdir(parents=True, exist_ok=True)
     with open(log, 'w') as f:
         code = subprocess.run(cmd, cwd=root, env=environment(setting), stdout=f, stderr=f,
                               stdin=subprocess.DEVNULL).returncode
@@ -101,7 +103,7 @@ def table(settings, files, known):
     "Settings × what failed, in Markdown"
     yield '| setting | notebooks | files of tests | minutes | failed |\n|---|---|---|---|---|'
     for s in settings:
-        rows = [known[s, f.name] for f in files if (s, f.name) in known]
+        rows = [known[s, name_of(f)] for f in files if (s, name_of(f)) in known]
         n = sum(o['file'].endswith('.ipynb') for o in rows)
         failed = ', '.join(o for r in rows for o in r['failed']) or 'nothing'
         minutes = sum(o['seconds'] for o in rows)/60
@@ -126,17 +128,17 @@ def main():
     files = [f for f in units() if not args.only or f.stem in args.only]
     out.mkdir(exist_ok=True)
     (results := out/'results.jsonl').touch()
-    now, old = {f.name: digest(f) for f in files}, map(json.loads, read(results).splitlines())
+    now, old = {name_of(f): digest(f) for f in files}, map(json.loads, read(results).splitlines())
     known = {(o['setting'], o['file']): o for o in old if o['digest'] == now.get(o['file'])}
-    todo = [(s, f) for s in args.settings for f in files if args.again or (s, f.name) not in known]
-    print(f'{len(todo)} runs; what each prints goes to _robust/SETTING/NAME.log', flush=True)
+    todo = [(s, f) for s in args.settings for f in files if args.again or (s, name_of(f)) not in known]
+    print(f'{len(todo)} runs; what each prints goes to _robust/SETTING/', flush=True)
     with ThreadPoolExecutor(args.workers) as pool:
         for done in as_completed(pool.submit(run, *o, out) for o in todo):
             o = done.result()
             known[o['setting'], o['file']] = o
             with open(results, 'a') as f: f.write(json.dumps(o) + '\n')
             said = f"failed: {', '.join(o['failed'])}" if o['failed'] else 'passed'
-            print(f"{o['setting']:12} {o['file']:24} {o['seconds']:5} s  {said}", flush=True)
+            print(f"{o['setting']:12} {o['file']:36} {o['seconds']:5} s  {said}", flush=True)
     print('\n' + '\n'.join(table(args.settings, files, known)))
     sys.exit(any(o['failed'] for (s,_),o in known.items() if s in args.settings))
 

@@ -4,7 +4,7 @@
 `TokenNorm` was frozen; the one in `old/` before that). Another processor rounds otherwise, so numbers are compared with a tolerance;
 on the machine where they were written all differences were zero.
 """
-import hashlib, json, shutil
+import hashlib, json, os, shutil
 from dataclasses import replace
 from pathlib import Path
 import numpy as np, pytest, torch
@@ -19,6 +19,8 @@ SENTS = ['She sat on the left bank of the river .', 'The bank lent us a hundred 
          "Ünïcode 😀 didn't stop well-known <s> e.g. $1,250.75 !", 'a', 'x'*60 + ' and so on']
 TOY = ['the bank was old .', 'she sat on the bank .', 'they liked the film .']
 CONFIG = BiLMConfig('golden', filters=((1,8), (2,16), (3,24)), proj_dim=32, hidden_dim=32)
+
+own_seeds = pytest.mark.skipif('ROBUST_SEEDS' in os.environ, reason='other seeds, other numbers: the record knows those of its own')
 
 def close(a, b, tol=1e-5): np.testing.assert_allclose(a, b, rtol=tol, atol=tol)
 
@@ -71,17 +73,20 @@ BILMS = {
     'adagrad': dict(bs=32, opt='adagrad'),
 }
 
+@own_seeds
 @pytest.mark.parametrize('kind', BILMS)
 def test_losses_of_language_models(corpus, kind):
     was = RECORD['losses'][kind]
     if kind == 'adagrad': was = was[:12]     # at its rate of 0.2 rounding grows tenfold in a few steps
     close(losses(bilm(corpus, **BILMS[kind]), len(was), .2 if kind == 'adagrad' else 5e-3), was, 1e-3)
 
+@own_seeds
 def test_losses_of_cbow(corpus):
     set_seed(1)
     dls = ElmoDataLoaders.from_corpus(corpus, kind='cbow', bs=256, seed=3, device='cpu')
     close(losses(cbow_learner(dls, dim=16), 50, 5e-3), RECORD['losses']['cbow'], 1e-3)
 
+@own_seeds
 def test_losses_of_the_tasks(corpus):
     backbone = Elmo(*load_bilm(FILES/'bilm'), tokenizer='space')
     set_seed(1)
@@ -128,6 +133,7 @@ def go_on(run, tmp_path):
     out = pretrain(text, resume=tmp_path/'stopped.run', say=lambda *o: None, device='cpu')
     return load_bilm(out)[0].state_dict(), json.loads((out/'report.json').read_text(encoding='utf-8'))
 
+@own_seeds
 def test_a_training_that_was_stopped_ends_as_if_it_had_not_been(tmp_path):
     weights, report = go_on(FILES/'stopped.run', tmp_path)
     for k,v in load_bilm(FILES/'whole')[0].state_dict().items(): close(weights[k].numpy(), v.numpy(), 1e-4)

@@ -111,13 +111,30 @@ def take_steps(x, idx):
     return x.gather(1, idx)
 
 # %% ../../nbs/library/recurrence.ipynb #c087
+def empty_lstm(*args, **kwargs):
+    "An `nn.LSTM` of any weights, for which no random number is taken"
+    return nn.LSTM(*args, **kwargs, device='meta').to_empty(device='cpu')
+
 @lru_cache
 def hush_onednn():
     "Let PyTorch say unheard what it says once a process: oneDNN has no LSTM with projections"
-    plain = torch.autocast('cpu', enabled=False)
-    with warnings.catch_warnings(), torch.random.fork_rng(devices=[]), plain, torch.no_grad():
+    with warnings.catch_warnings(), torch.autocast('cpu', enabled=False), torch.no_grad():
         warnings.simplefilter('ignore')
-        nn.LSTM(1, 2, proj_size=1, device='cpu')(torch.zeros(1, 1, 1))
+        empty_lstm(1, 2, proj_size=1)(torch.zeros(1, 1, 1))
+
+@lru_cache
+def has_lstm(dtype):
+    "Has oneDNN an LSTM in `dtype` on this processor? Under autocast PyTorch takes it for granted"
+    lstm, x = empty_lstm(1, 1), torch.zeros(1, 1, 1)
+    try:
+        with torch.autocast('cpu', dtype), torch.no_grad(): lstm(x)
+    except RuntimeError: return False
+    return True
+
+def cast_in_vain(x):
+    "Would autocast ask for an LSTM that is not there?"
+    half = x.device.type == 'cpu' and torch.is_autocast_enabled('cpu')
+    return half and not has_lstm(torch.get_autocast_dtype('cpu'))
 
 def init_lstm(lstm):
     "A forget gate that starts open (bias 1), and one bias in place of PyTorch's two"
@@ -187,6 +204,9 @@ class BiLSTMStack(nn.Module):
         if self.cell_clip or self.proj_clip or reads or ragged:
             return lstm_loop(lstm, x, state, mask, self.cell_clip, self.proj_clip)
         if lstm.proj_size: hush_onednn()
+        elif cast_in_vain(x):
+            with torch.autocast('cpu', enabled=False):
+                return self.run(lstm, x.float(), mask, state)
         if state is not None: state = tuple(o[None].to(x.dtype) for o in state)
         y,state = lstm(x, state)
         return y, tuple(o[0] for o in state)

@@ -2,7 +2,7 @@
 
     python tests/benchmarks/attention.py                       # all of it, three seeds; see --plan
     python tests/benchmarks/attention.py --plan                # what is still to do, and how long it takes
-    python tests/benchmarks/attention.py --parts speed         # a part: tune toy positions wikitext speed memory
+    python tests/benchmarks/attention.py --parts speed         # a part: tune norms toy positions wikitext speed memory
     python tests/benchmarks/attention.py --table               # only print what there is
     python tests/benchmarks/attention.py --quick               # does it work? Nothing is kept
 
@@ -22,6 +22,7 @@ measures anew.
 import argparse, json, math, os, subprocess, sys, time
 from pathlib import Path
 import numpy as np, torch
+from torch import nn
 from fastai.basics import Callback, CancelValidException
 from fastai.torch_core import set_seed
 from elmo_fastai.nn.bilm import BiLMConfig, evaluate, evaluating
@@ -35,7 +36,7 @@ from elmo_fastai.train.learner import StopOnSignal, TimeBudget, bilm_learner
 from elmo_fastai.train.report import sense_accuracy, sense_vectors
 from elmo_fastai.tasks.classify import LayerCache
 from elmo_fastai.studies.attention import (
-    POSITIONS, HideWords, gap_floor, gap_nats, gap_perplexity, log_frequencies, same_size)
+    POSITIONS, Block, HideWords, gap_floor, gap_nats, gap_perplexity, log_frequencies, same_size)
 from elmo_fastai.studies.probe import linear_probe
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -53,7 +54,7 @@ DESIGNS = {                                       # name → network, depth, goa
     'LSTM, meeting, masked':     ('lstm', 'meet', 'masked'),
     'attention, meeting, masked':('attention', 'meet', 'masked')}
 REAL = 'LSTM', 'attention', 'LSTM, meeting, masked', 'attention, meeting, masked'
-PARTS = 'tune', 'toy', 'positions', 'wikitext', 'speed', 'memory'
+PARTS = 'tune', 'norms', 'toy', 'positions', 'wikitext', 'speed', 'memory'
 LENGTHS = 8, 16, 32, 64, 128, 256, 512
 TUNED = dict(lstm=1.6e-2, attention=4e-3)         # where the search for a rate begins
 MASKED_SHARE, TUNE_SEED = .3, 1000
@@ -132,14 +133,29 @@ def config_of(design, width, n_layers=2, dropout=0., **kwargs):
                       dropout=dropout)
     return same_size(base, network, depth, goal=goal, **kwargs)
 
-def train(dls, config, seconds, lr, seed):
-    "(learner, what it took)"
+class NormFirst(Block):
+    "Normalised before each part and not after it; what leaves the last layer once more"
+    def forward(self, x, mask=None):
+        x = x + self.attention(self.norm1(x), mask)
+        return self.last(x + self.alone(self.norm2(x)))
+
+def norms_first(model):
+    "Make the blocks of an attention model `NormFirst`"
+    for blocks in (model.lstm.fwd, model.lstm.bwd):
+        for i,block in enumerate(blocks):
+            block.__class__ = NormFirst
+            last = i == len(blocks) - 1
+            block.last = nn.LayerNorm(model.lstm.width) if last else nn.Identity()
+
+def train(dls, config, seconds, lr, seed, change=None):
+    "(learner, what it took); `change` is given the model before it has learned anything"
     set_seed(seed)
     for dl in dls: dl.rng.seed(seed)
     budget = TimeBudget(seconds, time.process_time)
     cbs = [budget, NoValidation()]
     if config.goal == 'masked': cbs.append(HideWords(MASKED_SHARE))
     learn = bilm_learner(dls, config, bf16=False, cbs=cbs)
+    if change: change(learn.model)
     learn.remove_cb(StopOnSignal)               # Ctrl-C ends the script, and no cell is written
     with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(TimeBudget.epochs, lr)
     m = learn.model
@@ -154,12 +170,12 @@ def validate(learn):
     learn.remove_cb(NoValidation)
     with learn.no_bar(), learn.no_logging(): return float(learn.validate()[0])
 
-def tuned(cells, a, key, design, dls, config, seconds):
+def tuned(cells, a, key, design, dls, config, seconds, change=None):
     "The best highest rate by validation; tries go on until the best is not at an end"
     def loss(lr):
         k = f'tune/{key}/{seconds:g}s/{design}/{lr:g}'
         if k not in cells:
-            learn, used = train(dls, config, seconds, lr, TUNE_SEED)
+            learn, used = train(dls, config, seconds, lr, TUNE_SEED, change)
             value = validate(learn) if not used['stopped'] else math.inf
             cells.put(k, dict(nats=min(value, 99.), **used))
         return cells[k]['nats']
@@ -272,6 +288,13 @@ def tune(cells, a):
     _, dls = toy_data(a)
     for design in a.designs:
         tuned(cells, a, 'toy', design, dls, config_of(design, a.width), a.tune_seconds)
+
+def norms(cells, a):
+    "Is it where the norms stand? Tries of the rate with norms first (Xiong et al. 2020)"
+    _, dls = toy_data(a)
+    for design in ('attention', 'attention, meeting, masked'):
+        config = config_of(design, a.width)
+        tuned(cells, a, 'norms first', design, dls, config, a.tune_seconds, norms_first)
 
 # positions
 
@@ -412,7 +435,9 @@ def plan(cells, a):
                      for h in ('LSTM', *POSITIONS) for i in a.seeds)
     wiki = missing(f'wikitext/{a.minutes:g}min/{d}/seed {i}'
                    for d in REAL if d in a.designs for i in a.seeds)
-    todo = dict(tune=tries*a.tune_seconds/60, toy=toys*(a.seconds + 90)/60,
+    firsts = 0 if any(k.startswith('tune/norms first/') for k in cells.d) else 8
+    todo = dict(tune=tries*a.tune_seconds/60, norms=firsts*a.tune_seconds/60,
+                toy=toys*(a.seconds + 90)/60,
                 positions=(places*a.seconds/2 + (places > 0)*20*a.tune_seconds)/60,
                 wikitext=wiki*(a.minutes + 6) + (wiki > 0)*4*m*a.minutes/5, speed=6, memory=2)
     for k in a.parts: print(f'{k:10}{todo[k]:7.0f} minutes')
@@ -446,8 +471,8 @@ def main(a):
     if a.peak: return peak(a)
     cells = Cells(a)
     if a.plan: return plan(cells, a)
-    parts = dict(tune=tune, toy=toy, positions=positions, wikitext=wikitext, speed=speed,
-                 memory=memory)
+    parts = dict(tune=tune, norms=norms, toy=toy, positions=positions, wikitext=wikitext,
+                 speed=speed, memory=memory)
     if a.again: cells.forget(a.parts)
     if not a.table:
         plan(cells, a)
