@@ -2,7 +2,7 @@
 
     python tests/benchmarks/attention.py                       # all of it, three seeds; see --plan
     python tests/benchmarks/attention.py --plan                # what is still to do, and how long it takes
-    python tests/benchmarks/attention.py --parts speed         # a part: tune norms toy positions wikitext speed memory
+    python tests/benchmarks/attention.py --parts speed         # a part: tune norms toy goal positions wikitext speed memory
     python tests/benchmarks/attention.py --table               # only print what there is
     python tests/benchmarks/attention.py --quick               # does it work? Nothing is kept
 
@@ -54,7 +54,7 @@ DESIGNS = {                                       # name → network, depth, goa
     'LSTM, meeting, masked':     ('lstm', 'meet', 'masked'),
     'attention, meeting, masked':('attention', 'meet', 'masked')}
 REAL = 'LSTM', 'attention', 'LSTM, meeting, masked', 'attention, meeting, masked'
-PARTS = 'tune', 'norms', 'toy', 'positions', 'wikitext', 'speed', 'memory'
+PARTS = 'tune', 'norms', 'toy', 'goal', 'positions', 'wikitext', 'speed', 'memory'
 LENGTHS = 8, 16, 32, 64, 128, 256, 512
 TUNED = dict(lstm=1.6e-2, attention=4e-3)         # where the search for a rate begins
 MASKED_SHARE, TUNE_SEED = .3, 1000
@@ -147,13 +147,13 @@ def norms_first(model):
             last = i == len(blocks) - 1
             block.last = nn.LayerNorm(model.lstm.width) if last else nn.Identity()
 
-def train(dls, config, seconds, lr, seed, change=None):
+def train(dls, config, seconds, lr, seed, change=None, share=MASKED_SHARE):
     "(learner, what it took); `change` is given the model before it has learned anything"
     set_seed(seed)
     for dl in dls: dl.rng.seed(seed)
     budget = TimeBudget(seconds, time.process_time)
     cbs = [budget, NoValidation()]
-    if config.goal == 'masked': cbs.append(HideWords(MASKED_SHARE))
+    if config.goal == 'masked': cbs.append(HideWords(share))
     learn = bilm_learner(dls, config, bf16=False, cbs=cbs)
     if change: change(learn.model)
     learn.remove_cb(StopOnSignal)               # Ctrl-C ends the script, and no cell is written
@@ -296,6 +296,28 @@ def norms(cells, a):
         config = config_of(design, a.width)
         tuned(cells, a, 'norms first', design, dls, config, a.tune_seconds, norms_first)
 
+def goal(cells, a):
+    "Less time for the LSTMs, so that they read or are asked as little as others; more to guess"
+    corpus, dls = toy_data(a)
+    def batches(sents):
+        return SentenceDataLoader(EncodedText([s.tokens for s in sents], dls.types), bs=64)
+    test, prior = corpus.gold['test'], log_frequencies(dls)
+    masked = 'LSTM, meeting, masked'
+    tries = [('LSTM', 'LSTM', part, 0) for part in (2/3, 1/3, 1/6, 1/12, 1/24)]
+    tries += [(f'{masked}, {o:g}', masked, 1, o) for o in (.15, .5)]
+    for name,design,part,share in tries:
+        for seed in a.seeds:
+            key = f'goal/{a.seconds*part:g}s/{name}/seed {seed}'
+            if key in cells: continue
+            config = config_of(design, a.width)
+            lr = tuned(cells, a, 'toy', design, dls, config, a.tune_seconds)
+            learn, used = train(dls, config, a.seconds*part, lr, seed, share=share)
+            res = dict(used, share=share)
+            res['gap'] = gap_perplexity(learn.model.eval(), batches(test[:500]), prior)
+            if not share:
+                res['ratio'] = evaluate(learn.model, batches(test))['mean']/corpus.floor('test')
+            cells.put(key, res)
+
 # positions
 
 def positions(cells, a):
@@ -436,8 +458,10 @@ def plan(cells, a):
     wiki = missing(f'wikitext/{a.minutes:g}min/{d}/seed {i}'
                    for d in REAL if d in a.designs for i in a.seeds)
     firsts = 0 if any(k.startswith('tune/norms first/') for k in cells.d) else 8
+    parts = 2/3, 1/3, 1/6, 1/12, 1/24, 1, 1
+    goals = 0 if any(k.startswith('goal/') for k in cells.d) else s*sum(parts)
     todo = dict(tune=tries*a.tune_seconds/60, norms=firsts*a.tune_seconds/60,
-                toy=toys*(a.seconds + 90)/60,
+                toy=toys*(a.seconds + 90)/60, goal=goals*a.seconds/60,
                 positions=(places*a.seconds/2 + (places > 0)*20*a.tune_seconds)/60,
                 wikitext=wiki*(a.minutes + 6) + (wiki > 0)*4*m*a.minutes/5, speed=6, memory=2)
     for k in a.parts: print(f'{k:10}{todo[k]:7.0f} minutes')
@@ -471,8 +495,8 @@ def main(a):
     if a.peak: return peak(a)
     cells = Cells(a)
     if a.plan: return plan(cells, a)
-    parts = dict(tune=tune, norms=norms, toy=toy, positions=positions, wikitext=wikitext,
-                 speed=speed, memory=memory)
+    parts = dict(tune=tune, norms=norms, toy=toy, goal=goal, positions=positions,
+                 wikitext=wikitext, speed=speed, memory=memory)
     if a.again: cells.forget(a.parts)
     if not a.table:
         plan(cells, a)
