@@ -65,7 +65,7 @@ def options():
     p.add_argument('--parts', nargs='*', choices=PARTS, default=PARTS)
     p.add_argument('--designs', nargs='*', choices=list(DESIGNS), default=list(DESIGNS))
     p.add_argument('--seeds', type=int, nargs='*', default=[0, 1, 2])
-    p.add_argument('--seconds', type=float, default=300, help='processor time of a training, toy')
+    p.add_argument('--seconds', type=float, default=180, help='processor time of a training, toy')
     p.add_argument('--tune-seconds', type=float, help='of a rate that is tried (default: a quarter)')
     p.add_argument('--minutes', type=float, default=15, help='of a training on WikiText-2')
     p.add_argument('--width', type=int, default=128, help='of the toy models')
