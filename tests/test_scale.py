@@ -31,7 +31,8 @@ def two(tmp_path_factory):
     r = launch(folder)
     assert r.returncode == 0, r.stderr[-4000:]
     assert 'Traceback' not in r.stderr and 'destroy_process_group' not in r.stderr
-    return [json.loads((folder/f'{i}.json').read_text()) for i in range(2)]
+    left = [json.loads((folder/f'{i}.threads').read_text()) for i in range(2)]
+    return [dict(json.loads((folder/f'{i}.json').read_text()), threads=left[i]) for i in range(2)]
 
 @pytest.fixture(scope='module')
 def one(): return {f'{name} {kind}': job.train(name, job.texts(kind))[1] for name,kind in (('exact', 'sentences'), ('exact', 'stream'), ('norm', 'sentences'), ('adaptive', 'stream'))}
@@ -52,6 +53,11 @@ def test_two_processes_are_one(one, two, which):
 @pytest.mark.parametrize('which', ['exact sentences', 'exact stream', 'norm sentences', 'adaptive stream', 'sampled sentences', 'dropout', 'budget', 'buffered'])
 def test_processes_agree_bit_for_bit(two, which):
     for k in ('losses', 'values', 'weights', 'buffers', 'stopped', 'evaluated', 'tokens', 'names'): assert two[0][which][k] == two[1][which][k], k
+
+@pytest.mark.skipif(sys.platform != 'linux', reason='threads have names in /proc on Linux alone')
+def test_no_thread_of_gloo_outlives_the_group(two):
+    "One that wants something of Python while it ends would abort the process"
+    for o in two: assert o['threads'] and not [t for t in o['threads'] if 'gloo' in t], o['threads']
 
 @pytest.mark.parametrize('which', ['exact sentences', 'exact stream', 'norm sentences', 'adaptive stream', 'sampled sentences', 'buffered'])
 def test_validation_is_exact(two, which):

@@ -1,5 +1,5 @@
 "What two processes do together in test_scale.py; a process alone does the same, for comparison. `python two_processes.py FOLDER` under torchrun"
-import json, os, signal, sys
+import atexit, json, os, signal, sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -91,7 +91,13 @@ def everything():
     with main_first(): res['main'] = is_main()
     return res
 
+def threads_left(file):
+    "The names of the threads that still run when the processes have taken leave (Linux)"
+    names = [o.read_text().strip() for o in Path('/proc/self/task').glob('*/comm')]
+    file.write_text(json.dumps(names))
+
 if __name__ == '__main__':
+    atexit.register(threads_left, Path(sys.argv[1])/f'{rank()}.threads')   # the first is called last
     torch.set_num_threads(1)
     res = everything()
     (Path(sys.argv[1])/f'{rank()}.json').write_text(json.dumps(res))

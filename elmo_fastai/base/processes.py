@@ -34,6 +34,7 @@ def join_processes(device=None):
     "Make the processes know each other, by Accelerate"
     if n_processes() == 1 or dist.is_initialized(): return
     from accelerate import PartialState
+    from torch.distributed.nn import functional   # read later, it would keep the group alive
     on_cpu = torch.device(device or best_device()).type == 'cpu'
     PartialState(cpu=on_cpu, timeout=timedelta(hours=12))       # a first reading may be long
     atexit.register(lambda: dist.is_initialized() and dist.destroy_process_group())
