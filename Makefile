@@ -9,6 +9,9 @@ BIN  := $(VENV)/bin
 # The first Python of 3.11, 3.12, 3.10 that runs here; name another with `make … PYTHON=/path/to/python3.11`.
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.10 python3 python; do \
 	$$p -c 'import sys; sys.exit(not (3,10) <= sys.version_info[:2] <= (3,12))' >/dev/null 2>&1 && { echo $$p; break; }; done)
+# Half of an installation is compiling modules that nobody imports; Python keeps what it does import.
+PIP  := $(BIN)/python -m pip install -qq --no-compile --disable-pip-version-check -c constraints.txt
+unexport PYTHONDONTWRITEBYTECODE
 # What `make pretrain` and `make robust` hand on: `make pretrain ARGS="tiny_shakespeare"`.
 pretrain: ARGS ?= toy
 
@@ -21,12 +24,12 @@ $(BIN)/python:
 
 $(VENV)/.library: $(BIN)/python settings.ini setup.py constraints.txt
 	@echo "Installing the library and its pinned requirements into $(VENV) (a few minutes, once) …"
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt torch torchvision -e .
+	@$(PIP) torch torchvision -e .
 	@touch $@
 
 $(VENV)/.develop: $(VENV)/.library
 	@echo "Installing the development tools into $(VENV) …"
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(PIP) -e '.[dev]'
 	@touch $@
 
 pretrain: $(VENV)/.library  ## pretrain a biLM on the built-in corpus (other corpora: ARGS="tiny_shakespeare", ARGS="my.txt --epochs 3")
