@@ -7,7 +7,8 @@ from pathlib import Path
 root, bin_ = Path(__file__).resolve().parent.parent, Path(sys.executable).parent
 env = {**os.environ, 'PATH': f"{bin_}{os.pathsep}{os.environ['PATH']}", 'HF_HUB_OFFLINE': '1',
        'HF_DATASETS_OFFLINE': '1', 'TOKENIZERS_PARALLELISM': 'false', 'MPLBACKEND': 'agg',
-       'PYTHONDONTWRITEBYTECODE': '1', 'PYTHONUNBUFFERED': '1'}
+       'PYTHONUNBUFFERED': '1'}
+env.pop('PYTHONDONTWRITEBYTECODE', None)    # what was installed is compiled by the first who needs it
 env.pop('VIRTUAL_ENV', None)          # of the shell that called, if any
 ours, files = ['elmo_fastai', 'nbs'], ['settings.ini', 'setup.py', 'README.md', '_quarto.yml']
 hidden = {'__pycache__', '.ipynb_checkpoints', '.quarto'}
