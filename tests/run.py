@@ -1,6 +1,6 @@
 """What `make test` runs: library equals notebooks, notebooks are clean, README is the index, the
-reference is the library's, every
-notebook's cells, pytest. Everything runs, also after a failure; the end says what failed."""
+reference is the library's, every notebook's cells, pytest. Everything runs, also after a failure;
+the end says what failed."""
 import filecmp, os, re, shutil, subprocess, sys, tempfile
 from pathlib import Path
 

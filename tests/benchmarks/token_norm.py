@@ -1,10 +1,11 @@
 """What normalising the token vectors does to a biLM: nothing, batch norm, `TokenNorm` (chapter 04).
 
-    python tests/benchmarks/token_norm.py --seeds 2 --out nbs/results/token_norm.json  # half an hour
+    python tests/benchmarks/token_norm.py --out nbs/results/token_norm.json     # half an hour
+    python tests/benchmarks/token_norm.py --parts neighbours                    # five minutes
 
-One pass over 40,000 sentences of the toy corpus for each, at several learning rates, with the same
-seeds, batches of 64 sentences of like length, full precision. The loss on the held-out sentences is then taken three times with the
-same weights:
+`bilm`: one pass over 40,000 sentences of the toy corpus for each, at several learning rates, two
+seeds, batches of 64 sentences of like length, full precision. The loss on the held-out sentences is
+then taken three times with the same weights:
 
 - own: each batch is normalised by its own statistics, as batch normalisation does in training;
 - other: by those of the batch before it and of the one behind it, whose sentences have about the
@@ -15,15 +16,23 @@ Statistics of another batch are as noisy as its own, and know nothing of its ans
 separates *own* from *other* is read from the batch itself: the leak. What separates *other* from
 *fixed* is noise where it makes the loss higher, and where it makes it lower it is what batches of
 like lengths have in common.
+
+`encoder`: the same where the encoder has a rate of its own, four times that of the rest.
+
+`neighbours`: a small task, to guess both neighbours from a token's vector alone, two passes over
+4,000 sentences, five seeds. Parts that are not asked for stay in the file as they are.
 """
 import argparse, copy, json, math
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-import torch
+import numpy as np, torch
+from torch import nn
+from torch.nn import functional as F
+from fastai.basics import params
 from elmo_fastai.text.corpora import toy_corpus
 from elmo_fastai.nn.bilm import ELMO_TINY
-from elmo_fastai.nn.charcnn import TokenNorm
+from elmo_fastai.nn.charcnn import CharCNN, TokenNorm
 from elmo_fastai.data.loaders import ElmoDataLoaders
 from elmo_fastai.train.learner import bilm_learner
 
@@ -70,30 +79,69 @@ def losses(model, dl):
         n = sum(len(torch.cat(model(*b))) for b in batches)
     return {k: v/n for k,v in sums.items()}
 
-def run(kind, dls, lr, seed):
+def two_groups(model):
+    "The parameters of the encoder, and the others"
+    encoder, others = params(model.chars), {id(p) for p in params(model.chars)}
+    return [encoder, [p for p in params(model) if id(p) not in others]]
+
+def bilm(dls, seed, kind, lr, encoder_lr=None):
+    "Losses of a biLM after one pass"
     torch.manual_seed(seed)
-    learn = bilm_learner(dls, replace(ELMO_TINY, norm=kind != 'none'), bf16=False)
+    learn = bilm_learner(dls, replace(ELMO_TINY, norm=kind != 'none'), bf16=False,
+                         splitter=two_groups)
     if kind == 'batch norm': learn.model.chars.norm = BatchNorm(ELMO_TINY.proj_dim)
-    with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(1, lr)
+    with learn.no_bar(), learn.no_logging():
+        learn.fit_one_cycle(1, np.array([encoder_lr or lr, lr]))
     return losses(learn.model, dls.valid)
+
+class Neighbours(nn.Module):
+    "Scores of the next word and of the one before, from a token's vector alone"
+    def __init__(self, norm, n_words):
+        super().__init__()
+        self.chars = CharCNN(64, 16, ((2,32), (3,64), (4,64), (5,64)), norm=norm)
+        self.head = nn.Linear(64, 2*n_words)
+    def forward(self, chars, *targets):
+        scores = self.head(self.chars(chars)).chunk(2, -1)
+        return sum(F.cross_entropy(s.flatten(0, 1), t.flatten(), ignore_index=0)
+                   for s,t in zip(scores, targets))/2
+
+def neighbours(dls, seed, kind, lr, epochs=2):
+    "Loss of `Neighbours` on held-out sentences"
+    torch.manual_seed(seed)
+    model, n = Neighbours(kind != 'none', len(dls.vocab)), epochs*len(dls.train)
+    opt = torch.optim.AdamW(model.parameters())
+    sched = torch.optim.lr_scheduler.OneCycleLR(opt, lr, total_steps=n)
+    for batch in (b for _ in range(epochs) for b in dls.train):
+        loss = model(*batch)
+        opt.zero_grad(); loss.backward(); opt.step(); sched.step()
+    with torch.no_grad(): return dict(fixed=np.mean([model.eval()(*b).item() for b in dls.valid]))
+
+KINDS = 'none', 'batch norm', 'TokenNorm'
+PARTS = dict(
+    bilm=(bilm, 40_000, 2, KINDS, [dict(lr=o) for o in (5e-3, 1e-2, 2e-2, 4e-2)]),
+    encoder=(bilm, 40_000, 2, KINDS[::2], [dict(lr=1e-2, encoder_lr=4e-2)]),
+    neighbours=(neighbours, 4000, 5, KINDS[::2],
+                [dict(lr=o) for o in (3e-3, 1e-2, 2e-2, 4e-2, 8e-2)]))
 
 if __name__ == '__main__':
     raw = argparse.RawDescriptionHelpFormatter
     p = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
-    p.add_argument('--sentences', type=int, default=40_000)
-    p.add_argument('--lr', type=float, nargs='+', default=[5e-3, 1e-2, 2e-2, 4e-2], metavar='RATE')
-    p.add_argument('--seeds', type=int, default=1, help='weights and order')
-    p.add_argument('--out', help='JSON file to write')
+    p.add_argument('--parts', nargs='+', choices=PARTS, default=[*PARTS])
+    p.add_argument('--sentences', type=int, help='of each part, in place of its own number')
+    p.add_argument('--seeds', type=int, help='likewise: weights and order')
+    p.add_argument('--out', type=Path, help='JSON file to write')
     a = p.parse_args()
-    corpus, rows = toy_corpus(n_train=a.sentences), []
-    floor = math.log(corpus.floor('valid'))
-    print(f"floor {floor:.3f} nats a prediction")
-    for seed, lr, kind in product(range(a.seeds), a.lr, ('none', 'batch norm', 'TokenNorm')):
-        make = ElmoDataLoaders.from_corpus
-        dls = make(corpus, kind='sentences', bs=64, seed=seed, device='cpu')
-        rows.append(dict(norm=kind, seed=seed, lr=lr, **run(kind, dls, lr, seed)))
-        figures = (f'{k} {v:.3f}' for k,v in rows[-1].items() if k not in ('norm', 'seed'))
-        print(f'{kind:<10}', '   '.join(figures), flush=True)
-        if a.out:
-            d = dict(sentences=a.sentences, floor=floor, rows=rows)
-            Path(a.out).write_text(json.dumps(d, indent=1), encoding='utf-8')
+    d = json.loads(a.out.read_text(encoding='utf-8')) if a.out and a.out.exists() else {}
+    for part in a.parts:
+        job, n, seeds, kinds, rates = PARTS[part]
+        corpus, d[part] = toy_corpus(n_train=a.sentences or n), []
+        if job is bilm: d['floor'] = math.log(corpus.floor('valid'))
+        print(part, flush=True)
+        for seed, rate, kind in product(range(a.seeds or seeds), rates, kinds):
+            dls = ElmoDataLoaders.from_corpus(corpus, kind='sentences', bs=64, seed=seed,
+                                              device='cpu')
+            found = job(dls, seed, kind, **rate)
+            d[part].append(dict(norm=kind, seed=seed, **rate, **found))
+            figures = (f'{k} {v:.3f}' for k,v in (rate | found).items())
+            print(f'{kind:<10}', '   '.join(figures), flush=True)
+            if a.out: a.out.write_text(json.dumps(d, indent=1) + '\n', encoding='utf-8')
