@@ -1,5 +1,5 @@
 "The command: from text to a folder, with right and wrong input, in this process and in processes of its own"
-import hashlib, json, math, os, random, re, shutil, signal, subprocess, sys, time, warnings
+import hashlib, json, math, multiprocessing, os, random, re, shutil, signal, subprocess, sys, time, warnings
 from configparser import ConfigParser
 from dataclasses import replace
 from importlib import import_module
@@ -262,35 +262,25 @@ def test_settings_survive(corpus, tmp_path, monkeypatch):
     assert weights(going_on(None, 'm.run')) == weights(whole)
     assert names(tmp_path) == ['m', 'm.interrupted', 'text.txt', 'whole']
 
-KILLED = '''
-import os, signal, sys
-from elmo_fastai.train import command as module
-from elmo_fastai.elmo.module import without_head
-from elmo_fastai.nn.bilm import BiLMConfig, elmo_configs
-from elmo_fastai.text.corpora import toy_corpus
-def die(*args, **kwargs): os.kill(os.getpid(), signal.SIGKILL)
-elmo_configs['nano'] = {config!r}
-corpus = toy_corpus(n_train=400, n_valid=80, n_test=1, n_unseen=1)
-module.{where} = die
-module.pretrain(corpus, {out!r}, model='nano', device='cpu', say=str, bs=16, epochs=2, {more}) if {fresh} else module.pretrain(corpus, resume={out!r}, device='cpu', say=str)
-'''
+def killed(where, corpus, out, fresh=True, **more):
+    "A training, in a process of its own, that is killed where a function of the command is called"
+    def child():
+        setattr(module, where, lambda *args, **kwargs: os.kill(os.getpid(), signal.SIGKILL))
+        train(corpus, out, epochs=2, **more) if fresh else going_on(corpus, out)
+    p = multiprocessing.get_context('fork').Process(target=child)
+    p.start()
+    p.join()
+    assert p.exitcode == -signal.SIGKILL
 
-def killed(where, out, fresh=True, more=''):
-    "A training that is killed where a function of the command is called"
-    program = KILLED.format(config=CFG, where=where, out=str(out), fresh=fresh, more=more)
-    env = {**os.environ, 'PYTHONPATH': str(Path(elmo_fastai.__file__).parents[1]), 'OMP_NUM_THREADS': '1'}
-    p = subprocess.run([sys.executable, '-c', program], env=env, capture_output=True, text=True)
-    assert p.returncode == -signal.SIGKILL, p.stderr[-2000:]
-
-@pytest.mark.parametrize('more', ['', 'patience=1, lr=.3'], ids=['', 'early stop'])
+@pytest.mark.parametrize('more', [{}, dict(patience=1, lr=.3)], ids=['', 'early stop'])
 def test_killed_while_measuring(corpus, tmp_path, more):
     "The model is there without its report; the next call writes it, and trains nothing"
     out = tmp_path/'m'
-    killed('make_report', out, more=more)
+    killed('make_report', corpus, out, **more)
     assert names(tmp_path) == ['m', 'm.run'] and not (out/'report.json').exists() and load_bilm(out)
     before = weights(out)
     with pytest.raises(CommandError, match='did not come to its end.*--resume'): train(corpus, out, epochs=2)
-    killed('make_report', out, fresh=False)                             # and once more
+    killed('make_report', corpus, out, fresh=False)                             # and once more
     assert names(tmp_path) == ['m', 'm.run'] and not (out/'report.json').exists()
     assert going_on(corpus, tmp_path/'m.run') == out and names(tmp_path) == ['m'] and weights(out) == before
     report, *_ = check_folder(out, senses=True)
@@ -298,8 +288,8 @@ def test_killed_while_measuring(corpus, tmp_path, more):
 
 def test_killed_when_all_is_written(corpus, tmp_path):
     out = tmp_path/'m'
-    killed('make_report', out)
-    killed('_clear', out, fresh=False)                                  # a fresh training calls it at its beginning, too
+    killed('make_report', corpus, out)
+    killed('_clear', corpus, out, fresh=False)                                  # a fresh training calls it at its beginning, too
     assert (out/'report.json').exists() and names(tmp_path) == ['m', 'm.run']
     assert going_on(corpus, tmp_path/'m.run') == out and names(tmp_path) == ['m']
 
@@ -449,7 +439,8 @@ def test_how_many_sentences_of_the_toy_language(corpus, tmp_path):
     made = module._text('toy', plan['recipe'], None)
     assert len(made.train) == 300 and plan['recipe']['epochs'] == 1 and made.valid == toy_corpus(n_train=1).valid
     before = {k: v for k,v in plan['recipe'].items() if k != 'sentences'}
-    assert module._text('toy', before, None).train[:300] == made.train and len(module._text('toy', before, None).train) == 100_000
+    earlier = module._text('toy', before, None).train
+    assert earlier[:300] == made.train and len(earlier) == 100_000
     assert module._plan(corpus, Path('m'), {})['recipe']['epochs'] == 3
     for source in (corpus, 'wikitext2'):
         with pytest.raises(CommandError, match='--sentences is for the toy corpus'): train(source, tmp_path/'m', sentences=9)
