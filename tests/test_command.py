@@ -447,6 +447,14 @@ def test_how_many_sentences_of_the_toy_language(corpus, tmp_path):
     with pytest.raises(CommandError, match='--sentences must be at least 1'): train('toy', tmp_path/'m', sentences=0)
     assert not list(tmp_path.iterdir())
 
+@pytest.mark.parametrize('fast', [False, True])
+def test_a_slower_processor_reads_less_of_the_toy_language(tmp_path, monkeypatch, fast):
+    "Three minutes on either kind; what is said comes first, and the run's file names the number"
+    monkeypatch.setattr(module, '_TOY_SENTENCES', (300, 500))
+    monkeypatch.setattr(module, 'bf16_is_fast', lambda device: fast)
+    def made(**kw): return tomllib.loads((train('toy', tmp_path/'m', overwrite=True, **kw)/'run.toml').read_text())['sentences']
+    assert made(bf16=None) == (500 if fast else 300) and made(bf16=False) == 300 and made(sentences=200) == 200
+
 # a text of one's own: what is held out, how it is read
 
 QUIET = dict(bs=2, seq_len=8, min_freq=1)

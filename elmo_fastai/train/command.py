@@ -77,9 +77,10 @@ class Settings:
     buffer:int = None
 
 _TOY = dict(model='tiny', kind='sentences', epochs=3, lr=8e-3, bs=96, min_freq=1)
+_TOY_SENTENCES = 240_000, 500_000               # in full precision, in bfloat16
 RECIPES = {
     None: vars(Settings()),
-    'toy': dict(_TOY, epochs=1, lr=.014, sentences=400_000),   # each is read once
+    'toy': dict(_TOY, epochs=1, lr=.014),       # of `_TOY_SENTENCES`, each is read once
     'wikitext2': dict(model='small', config=dict(dropout=0.1), epochs=3, lr=6e-3, min_freq=1),
     'english': dict(                            # some hours of one core
         model='small', epochs=6, lr=6e-3, bs=32, max_vocab=20_000,
@@ -621,9 +622,10 @@ def pretrain(
         refuse(_taken(out, replace), CommandError)
     device,r,was = _device(device),plan['recipe'],rng_state()
     source = plan['corpus'] if corpus is None else corpus
+    if plan['bf16'] is None: plan['bf16'] = bf16_is_fast(device)
+    if fresh and source == 'toy': r['sentences'] = r['sentences'] or _TOY_SENTENCES[plan['bf16']]
     if not r['stream']:
         with main_first(): source = _text(source, r, kwargs.get('data') or plan.get('data'))
-    if plan['bf16'] is None: plan['bf16'] = bf16_is_fast(device)
     learn,corpus = _learner(plan, source, device, None if dry else run, every)
     say(_about(learn, corpus, plan))
     if fresh and begun: say(_take_over(learn, lm, kwargs['start'], new_words))
@@ -727,7 +729,7 @@ OPTIONS = {
         '--min-freq N': f"rarer words become <unk> (default: {_r['min_freq']}; toy, wikitext2: 1)",
         '--max-vocab N': 'so many words at most (default: all)',
         '--sentences N': 'of the toy language, made for the training '
-            f"(default: {RECIPES['toy']['sentences']})",
+            '(default: {:,}; where bfloat16 is fast {:,})'.format(*_TOY_SENTENCES),
         '--data FOLDER': 'local copy of a named corpus or data set (default: under '
             '$ELMO_FASTAI_DATA, else download)'},
     'the model': {
