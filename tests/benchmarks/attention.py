@@ -27,6 +27,7 @@ from fastai.basics import Callback, CancelValidException
 from fastai.torch_core import set_seed
 from elmo_fastai.nn.bilm import BiLMConfig, evaluate, evaluating
 from elmo_fastai.text.corpora import toy_corpus, ud_ewt, wikitext2
+from elmo_fastai.text.ngrams import KneserNey
 from elmo_fastai.text.tokens import ByteCharVocab
 from elmo_fastai.data.batches import SentenceDataLoader, StreamDataLoader
 from elmo_fastai.data.encoded import EncodedText
@@ -355,6 +356,10 @@ def wikitext(cells, a):
     tok = [l.split() for l in corpus.splits['test'] if l.split()][:300 if a.quick else None]
     test = EncodedText(tok, dls.types)
     prior = log_frequencies(dls)
+    if (key := 'wikitext/counting') not in cells:
+        train_ids = [dls.vocab.encode(l.split()) for l in corpus.splits['train'] if l.split()]
+        kn = KneserNey(5, vocab_size=len(dls.vocab) - 2).fit(train_ids)
+        cells.put(key, kn.perplexity(map(dls.vocab.encode, tok)))
     for seed in a.seeds:
         for design in [d for d in REAL if d in a.designs]:
             key = f'wikitext/{a.minutes:g}min/{design}/seed {seed}'
