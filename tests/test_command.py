@@ -1,5 +1,5 @@
 "The command: from text to a folder, with right and wrong input, in this process and in processes of its own"
-import hashlib, json, math, multiprocessing, os, random, re, shutil, signal, subprocess, sys, time, warnings
+import hashlib, inspect, json, math, multiprocessing, os, random, re, shutil, signal, subprocess, sys, time, warnings
 from configparser import ConfigParser
 from dataclasses import replace
 from importlib import import_module
@@ -433,14 +433,15 @@ def test_recipes():
     assert BiLMConfig.from_dict(plan['model']) == elmo_configs['medium'] and plan['recipe']['epochs'] == 1 and plan['recipe']['lr'] == RECIPES['wikitext2']['lr']
     assert module._plan('toy', Path('m'), dict(optimizer='adagrad'))['recipe']['lr'] == .2
 
-def test_how_many_sentences_of_the_toy_language(corpus, tmp_path):
+def test_how_many_sentences_of_the_toy_language(corpus, tmp_path, monkeypatch):
     "The recipe makes them, and reads each once; a plan of an earlier version knows no number, and reads those that it read"
     plan = module._plan('toy', Path('m'), dict(sentences=300))
     made = module._text('toy', plan['recipe'], None)
     assert len(made.train) == 300 and plan['recipe']['epochs'] == 1 and made.valid == toy_corpus(n_train=1).valid
     before = {k: v for k,v in plan['recipe'].items() if k != 'sentences'}
-    earlier = module._text('toy', before, None).train
-    assert earlier[:300] == made.train and len(earlier) == 100_000
+    with monkeypatch.context() as mp:
+        mp.setattr('elmo_fastai.text.named.toy_corpus', lambda **kw: kw)
+        assert module._text('toy', before, None) == {} and inspect.signature(toy_corpus).parameters['n_train'].default == 100_000
     assert module._plan(corpus, Path('m'), {})['recipe']['epochs'] == 3
     for source in (corpus, 'wikitext2'):
         with pytest.raises(CommandError, match='--sentences is for the toy corpus'): train(source, tmp_path/'m', sentences=9)
@@ -449,11 +450,16 @@ def test_how_many_sentences_of_the_toy_language(corpus, tmp_path):
 
 @pytest.mark.parametrize('fast', [False, True])
 def test_a_slower_processor_reads_less_of_the_toy_language(tmp_path, monkeypatch, fast):
-    "Three minutes on either kind; what is said comes first, and the run's file names the number"
-    monkeypatch.setattr(module, '_TOY_SENTENCES', (300, 500))
+    "Some three minutes on either kind; what is said comes first"
+    class Asked(Exception): pass
+    def text(source, recipe, data): raise Asked(recipe['sentences'])
+    monkeypatch.setattr(module, '_text', text)
     monkeypatch.setattr(module, 'bf16_is_fast', lambda device: fast)
-    def made(**kw): return tomllib.loads((train('toy', tmp_path/'m', overwrite=True, **kw)/'run.toml').read_text())['sentences']
-    assert made(bf16=None) == (500 if fast else 300) and made(bf16=False) == 300 and made(sentences=200) == 200
+    def made(**kw):
+        with pytest.raises(Asked) as e: train('toy', tmp_path/'m', **kw)
+        return e.value.args[0]
+    assert made(bf16=None) == (500_000 if fast else 250_000)
+    assert made(bf16=False) == 250_000 and made(bf16=True) == 500_000 and made(sentences=200) == 200
 
 # a text of one's own: what is held out, how it is read
 

@@ -44,8 +44,7 @@ def test_a_command_is_shown_and_judged(code, failed, capfd):
 
 NUMBERS = """
 import json, random, numpy as np, torch
-from fastai.torch_core import set_seed
-set_seed(SEED)
+for seed in random.seed, np.random.seed, torch.manual_seed: seed(SEED)      # as fastai's set_seed
 print(json.dumps([random.random(), np.random.rand(), torch.rand(1).item(), random.Random(SEED).random(), np.random.default_rng(SEED).random(),
                   torch.rand(1, generator=torch.Generator().manual_seed(SEED)).item()]))
 print(random.Random('text').random(), torch.cpu._is_avx512_bf16_supported())
