@@ -172,7 +172,8 @@ def test_a_carried_state_is_one_pass(model, batch, cut):
         again = model.encode(pieces[1], model.encode_state(pieces[0])[1])
         f = torch.cat([torch.stack([l[0] for l in o]) for o in (one, two)], 2)
         b = torch.cat([torch.stack([l[1] for l in o]) for o in (first, last)], 2)
-    torch.testing.assert_close(f, whole[:,0], **close); torch.testing.assert_close(b, whole[:,1], **close)
+    rounded = dict(rtol=1e-4, atol=1e-5)                                # pieces are other sums; a deep model adds them up
+    torch.testing.assert_close(f, whole[:,0], **rounded); torch.testing.assert_close(b, whole[:,1], **rounded)
     for (x,y),(v,w) in zip(two, again): assert torch.equal(x, v) and torch.equal(y, w)
     c = model.config
     assert [o.shape for o in after] == [(c.n_layers, 2, len(chars), c.proj_dim), (c.n_layers, 2, len(chars), c.hidden_dim)]
