@@ -63,7 +63,7 @@ STEPS = {
     'reference': lambda: run(sys.executable, 'tests/reference.py', '--check'),
     'notebooks': lambda: run('nbdev_test', '--n_workers', '2', '--timing', OMP_NUM_THREADS='1'),
     'tests': lambda: run(sys.executable, '-m', 'pytest', '-q', '-n', '2', '--dist', 'worksteal',
-                         OMP_NUM_THREADS='1')}
+                         '--durations', '25', OMP_NUM_THREADS='1')}
 
 def main(
     steps:dict=STEPS, # name: function that returns what failed

@@ -22,7 +22,7 @@ from elmo_fastai.nn.charcnn import CharCNN
 from elmo_fastai.data.loaders import ElmoDataLoaders
 from elmo_fastai.data.transforms import TensorChars
 from elmo_fastai.elmo.module import Elmo, ScalarMix, elmo_split
-from elmo_fastai.train.learner import bilm_learner, toy_bilm
+from elmo_fastai.train.learner import _trained_toy, bilm_learner, toy_bilm
 from elmo_fastai.tasks.learner import ElmoLearner, MixPenalty, load_encoder, save_encoder
 
 CFG = BiLMConfig('nano', char_dim=4, filters=((1,8),(2,8),(3,8)), proj_dim=8, hidden_dim=12, dropout=.3)
@@ -743,8 +743,15 @@ def test_ai2s_reference_vectors_through_the_module():
 def test_toy_bilm():
     lm, vocab, corpus = toy_bilm(n_train=300)
     assert not lm.training and lm.n_words == len(vocab) and isinstance(corpus, ToyCorpus)
-    other = toy_bilm(n_train=300)[0]
-    assert all(torch.equal(v, other.state_dict()[k]) for k,v in lm.state_dict().items())
+    drawn = torch.rand(3)
+    def same(other): return all(map(torch.equal, lm.parameters(), other.parameters()))
+    assert same(_trained_toy.__wrapped__(300)[0][0])     # another training
+    other, _, copied = toy_bilm(n_train=300)             # the first one again, and as if it were new
+    assert same(other) and torch.equal(torch.rand(3), drawn)
+    with torch.no_grad(): next(other.parameters()).add_(1)
+    copied.train.clear()
+    mine, _, its = toy_bilm(n_train=300)
+    assert same(mine) and not same(other) and len(its.train) == 300
 
 # an alphabet of one's own
 

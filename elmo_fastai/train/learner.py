@@ -9,13 +9,14 @@ __all__ = ['TargetsToModel', 'bilm_loss', 'NatsMetric', 'BF16', 'FP16', 'bf16_is
 
 # %% ../../nbs/library/training.ipynb #c005
 import math, signal, threading, time
+from copy import deepcopy
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from itertools import chain
 import numpy as np, torch
 from fastai.basics import *
 from fastai.callback.all import *
-from fastai.torch_core import set_seed
+from fastai.torch_core import get_random_states, set_random_states, set_seed
 from ..base.errors import refuse, require
 from ..text.corpora import toy_corpus
 from ..nn.bilm import BiLM, BiLMConfig, ELMO_TINY, perplexity
@@ -380,14 +381,21 @@ def bilm_learner(
     return learn
 
 # %% ../../nbs/library/training.ipynb #c009m
-def toy_bilm(
-    n_train:int=16000, # sentences
-) -> tuple:            # (`BiLM` in evaluation mode, its `WordVocab`, the `ToyCorpus`)
-    "A small biLM trained on the built-in corpus in seconds: for trying things out"
+@lru_cache(1)
+def _trained_toy(n_train):
+    "What `toy_bilm` copies, and the states of the random numbers behind it"
     corpus = toy_corpus(n_train=n_train, n_valid=1000, n_test=1, n_unseen=1)
     dls = ElmoDataLoaders.from_corpus(corpus, kind='sentences', bs=32, seed=42, device='cpu')
     set_seed(42)
     config = BiLMConfig('toy', filters=((1,16), (2,32), (3,48)), proj_dim=64, hidden_dim=64)
     learn = bilm_learner(dls, config, bf16=False)      # the same numbers on every machine
     with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(1, 1e-2)
-    return learn.model.eval(), dls.vocab, corpus
+    return (learn.model.eval(), dls.vocab, corpus), get_random_states()
+
+def toy_bilm(
+    n_train:int=16000, # sentences
+) -> tuple:            # (`BiLM` in evaluation mode, its `WordVocab`, the `ToyCorpus`)
+    "A small biLM trained on the built-in corpus in seconds: for trying things out"
+    made, states = _trained_toy(n_train)
+    set_random_states(**states)
+    return deepcopy(made)

@@ -97,8 +97,11 @@ class Cells:
 
     def __contains__(self, key): return key in self.d
     def __getitem__(self, key): return self.d[key]
-    def forget(self, parts):
-        self.d = {k: v for k,v in self.d.items() if k.split('/')[0] not in parts}
+    def forget(self, a):
+        "What `a` measures anew; of the part speed, the widths that are asked for"
+        def goes(part, width=None, *_):
+            return part in a.parts and (part != 'speed' or int(width) in a.widths)
+        self.d = {k: v for k,v in self.d.items() if not goes(*k.split('/'))}
         self.save()
 
     def put(self, key, value):
@@ -394,6 +397,7 @@ def windows(T, tokens=2048, n_types=4000):
 def speed(cells, a):
     "Tokens a second in training, in embedding, and through the layers alone: the best of several turns"
     for width in a.widths:
+        turns = 2 if a.quick else 1 + 2048//width                    # the first warms up
         models = {d: config_of(d, width).model(4000) for d in REAL}
         for T in LENGTHS:
             key = f'speed/{width}/{T}'
@@ -412,7 +416,7 @@ def speed(cells, a):
             def layers(m):
                 with torch.no_grad(): m.eval().lstm(x)
             jobs = dict(train=train_step, embed=embed, layers=layers)
-            for turn in range(2 if a.quick else 5):
+            for turn in range(turns):
                 for d,m in models.items():
                     for name,job in jobs.items():
                         start = time.process_time()
@@ -502,7 +506,7 @@ def main(a):
     if a.plan: return plan(cells, a)
     parts = dict(tune=tune, norms=norms, toy=toy, goal=goal, positions=positions,
                  wikitext=wikitext, speed=speed, memory=memory)
-    if a.again: cells.forget(a.parts)
+    if a.again: cells.forget(a)
     if not a.table:
         plan(cells, a)
         instructions = torch.backends.cpu.get_cpu_capability()
