@@ -342,7 +342,7 @@ def test_gap_perplexity_word_by_word(how, toy):
     corpus, dls = toy
     set_seed(0)
     model = same_size(BASE, *how[:2], goal=how[2]).model(len(dls.vocab), dls.char_vocab).eval()
-    prior, nats = log_frequencies(dls), []
+    prior, nats = dls.log_frequencies(), []
     sents = [s.tokens for s in corpus.gold['valid'][:6]]
     with torch.no_grad():
         for s in sents:

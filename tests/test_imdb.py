@@ -119,6 +119,21 @@ def test_a_trial_does_not_take_the_place_of_the_figures(small, model, tmp_path):
     r.save()
     with pytest.raises(SystemExit, match='no trial'): imdb.Run(settings(tmp_path, model))
 
+def test_rows_of_two_adaptations_are_not_mixed(small, model, tmp_path, capsys):
+    shutil.copytree(model, tmp_path/'adapted')
+    def run(hours):
+        (tmp_path/'adapted.json').write_text(json.dumps(dict(hours=hours)))
+        return imdb.Run(settings(tmp_path, model))
+    r = run(3)
+    assert 'adapted' in r.sides() and r.d['adaptation'] == dict(hours=3)
+    r.d['rows'] = [dict(way='frozen', side='adapted', labels=20, draw=0)]
+    r.save()
+    capsys.readouterr()
+    assert 'adapted' in run(3).sides() and not capsys.readouterr().out
+    other = run(1)
+    assert other.d['adaptation'] == dict(hours=3) and 'adapted' not in other.sides()
+    assert 'another adaptation' in capsys.readouterr().out
+
 def test_the_pretraining_goes_on(small, sst, model, reviews, monkeypatch, tmp_path):
     texts = [f'{a} {b} is a good film .' for a in WORDS for b in WORDS]
     monkeypatch.setattr(reviews, 'texts', {**reviews.texts, 'unsup': texts})

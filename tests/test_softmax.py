@@ -294,3 +294,34 @@ def test_compile(kind):
     m, (h, y) = head(kind).eval(), states()
     m.max_scores = 200
     torch.testing.assert_close(torch.compile(m.nll, backend='eager')(h, y), m.nll(h, y))
+
+@pytest.mark.parametrize('cutoffs', [(), (10,), (6, 20)])
+@pytest.mark.parametrize('kind', ['full', 'sampled', 'auto'])
+def test_a_layer_begins_with_what_counting_knows(kind, cutoffs):
+    log_p = torch.randn(31, generator=torch.Generator().manual_seed(0)).log_softmax(0)
+    layer = output_layer(16, 31, kind, cutoffs, n_negative=15, bias=True).eval()
+    layer.begin_at(log_p)
+    torch.testing.assert_close(layer.log_prob(torch.zeros(1, 16))[0], log_p)
+    torch.testing.assert_close(layer.nll(torch.zeros(31, 16), torch.arange(31)), -log_p)
+
+def test_an_adaptive_layer_has_a_bias_only_if_it_is_asked_to():
+    "Models of earlier versions load, and draw the same weights as before"
+    layers = []
+    for bias in (False, True):
+        torch.manual_seed(0)
+        layers.append(AdaptiveSoftmax(16, 31, (6, 20), bias=bias))
+    plain, more = (o.state_dict() for o in layers)
+    assert set(more) - set(plain) == {'head.bias', 'tail.0.1.bias', 'tail.1.1.bias'}
+    assert all(more[k].equal(v) for k,v in plain.items()) and not any(more[k].any() for k in set(more) - set(plain))
+    assert layers[1].head.bias.requires_grad
+
+def test_biases_have_the_gradients_of_the_plain_way():
+    layer = AdaptiveSoftmax(16, 31, (6, 20), bias=True).double()
+    with torch.no_grad():
+        for p in layer.parameters(): p.normal_()
+    h, y = torch.randn(40, 16, dtype=torch.double), torch.arange(40) % 31
+    layer.nll(h, y).sum().backward()
+    got = [p.grad.clone() for p in layer.parameters()]
+    layer.zero_grad()
+    (-layer.log_prob(h).gather(1, y[:, None]).sum()).backward()
+    for a,p in zip(got, layer.parameters()): torch.testing.assert_close(a, p.grad)

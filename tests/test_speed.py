@@ -1,10 +1,12 @@
 "Sizes from a small set, and two halves on two threads: the same numbers"
+import threading, time
 from contextlib import nullcontext
 from dataclasses import replace
 import pytest, torch
 from hypothesis import given, settings, strategies as st
 
 from elmo_fastai.text.corpora import Corpus
+from elmo_fastai.nn import shapes
 from elmo_fastai.nn.bilm import BiLM, BiLMConfig, evaluate
 from elmo_fastai.nn.shapes import (
     exact_shapes, on_two_threads, pad_rows, rounded, side_by_side, two_threads)
@@ -65,8 +67,8 @@ def test_nor_a_perplexity_nor_a_vector(sents):
 
 @pytest.mark.parametrize('state', [False, True])
 @pytest.mark.parametrize('name', CONFIGS)
-def test_two_threads_change_no_number(name, state, two):
-    "Bit for bit: each half does the same operations on one thread as on the other"
+def test_two_threads_change_no_number(name, state, two, monkeypatch):
+    "Bit for bit: each half does the same operations on one thread as on the other, or in turn"
     dls = loaders([WORDS[i:i+9] for i in range(0, 27, 3)]*8, kind='sentences')
     batch = dls.train.one_batch()
     torch.set_num_threads(1)
@@ -75,8 +77,33 @@ def test_two_threads_change_no_number(name, state, two):
     with two_threads():
         both = step(CONFIGS[name], batch, len(dls.vocab), state)
         again = step(CONFIGS[name], batch, len(dls.vocab), state)
+        monkeypatch.setattr(shapes._here, 'until', float('inf'))
+        busy = step(CONFIGS[name], batch, len(dls.vocab), state)
     same(both, alone)
-    for x,y in zip(both, again): assert torch.equal(x, y)
+    for x,y,z in zip(both, again, busy): assert torch.equal(x, y) and torch.equal(x, z)
+
+def test_two_workers_only_where_they_are_faster(two, monkeypatch):
+    "Halves that sleep don't use a processor: that is what waiting for one looks like"
+    here, x = shapes._Here(), torch.ones(2)
+    monkeypatch.setattr(shapes, '_here', here)
+    def idle(i, x): time.sleep(.03); return threading.get_ident(),
+    def workers(): return {o for side in side_by_side(idle, x, x) for o in side}
+    me = {threading.get_ident()}
+    with two_threads():
+        seen = [workers() for _ in range(8)]
+        assert me not in seen[:1] and seen[-1] == me      # after .2 s: in turn, on this thread
+        here.until = time.perf_counter()                  # as after `rest` seconds: another look
+        assert me != workers()
+    assert here.alone()                                   # there are no workers any more
+    judged = shapes._Here()
+    judged.pool = True
+    for took, used, alone in ((.19, .19, False), (.02, .02, True)):
+        judged.judge(took, used)
+        assert judged.alone() == alone
+    quiet = shapes._Here()
+    quiet.pool = True
+    for _ in range(20): quiet.judge(.05, .09)
+    assert not quiet.alone()
 
 def test_padding_in_front_and_between(two):
     dls = loaders([WORDS[:5], WORDS[7:16], WORDS[3:5]], kind='sentences')

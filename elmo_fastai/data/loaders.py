@@ -9,7 +9,8 @@ __all__ = ['ElmoDataLoaders', 'BiLMBlock']
 import random
 from collections import Counter
 from copy import copy
-import pandas as pd
+from itertools import islice
+import pandas as pd, torch
 from fastai.data.all import DataLoaders, L, TransformBlock, default_device, patch
 from ..base.errors import one_of, refuse, require
 from ..text.corpora import (
@@ -106,6 +107,19 @@ class ElmoDataLoaders(DataLoaders):
         res.corpus, res.cuts = corpus, dict(train=cuts, valid=text.cuts)
         res.skipped = Counter(corpus.skipped) + skipped + blank
         return res
+
+# %% ../../nbs/library/loaders.ipynb #c066b
+@patch
+def log_frequencies(self:ElmoDataLoaders,
+    n_lines:int=20_000, # to count where the text is not in memory
+) -> torch.Tensor:      # [V]
+    "Logarithms of the words' frequencies in the training text, each counted once more"
+    text = self.train.text
+    if not len(text):
+        lines = map(get_tokenizer(self.corpus.tokenizer), islice(self.corpus.train, n_lines))
+        text = EncodedText([o for o in lines if o], self.types)
+    n = torch.as_tensor(self.types.words[text.ids]).bincount(minlength=len(self.vocab)) + 1.
+    return (n/n.sum()).log()
 
 # %% ../../nbs/library/loaders.ipynb #c068x
 def by_column(df, col):

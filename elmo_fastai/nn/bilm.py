@@ -66,6 +66,7 @@ class BiLMConfig:
     cutoffs: tuple|None = None    # of the adaptive softmax; (): full; None: by vocabulary size
     div_value: float = 4.         # of the adaptive softmax: states shrink by it from group to group
     n_negative: int = 8192        # words that a sampled softmax draws
+    bias: bool = False            # of the adaptive softmax: one for each word, as the others have
     char_proj: bool = True        # project the filters to `proj_dim`; False: there must be as many
     share_encoder: bool = True    # one character encoder for both directions
     share_softmax: bool = True    # one output layer for both directions
@@ -177,7 +178,7 @@ class BiLM(nn.Module):
         def softmax():
             if not n_words: return None
             return output_layer(c.proj_dim, n_words, c.softmax, c.cutoffs,
-                                c.div_value, c.n_negative)
+                                c.div_value, c.n_negative, c.bias)
         self.chars = encoder()
         self.lstm = c.stack()
         self.drop = LockedDropout(c.dropout)

@@ -10,6 +10,7 @@ import ctypes
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from threading import local
+from time import perf_counter, thread_time
 import torch
 from torch import Tensor
 
@@ -48,19 +49,30 @@ def exporting() -> bool:
     return getattr(torch.compiler, 'is_exporting', bool)()  # PyTorch before 2.7 can't say
 
 # %% ../../nbs/studies/shapes.ipynb #s019
-# of each thread that trains: `pool`, two workers, `each`, their OpenMP threads
-_here = local()
+class _Here(local):
+    "Of each thread that trains: two workers, and are they faster just now than one thread in turn?"
+    pool, until = None, 0.      # while there are none; when to look again
+    took, used = 0., 0.         # by two workers since then: seconds, and processor time
+    look, rest = .2, 3.         # seconds to judge two workers by, and to go on without them
+
+    def alone(self): return self.pool is None or perf_counter() < self.until
+    def judge(self, took, used):
+        self.took, self.used = self.took + took, self.used + used
+        if self.took < self.look: return
+        if self.took > .8*self.used: self.until = perf_counter() + self.rest
+        self.took = self.used = 0.
+
+_here = _Here()
 
 @contextmanager
 def two_threads(
     device='cpu', # where the work is done; anywhere else nothing changes
 ):
-    "Inside, `side_by_side` uses two threads, each with half of PyTorch's"
+    "Inside, `side_by_side` uses two threads, each with half of PyTorch's, if both get a processor"
     n = torch.get_num_threads()
     if n < 2 or on_two_threads() or torch.device(device).type != 'cpu': yield; return
-    _here.each = n//2
     with ThreadPoolExecutor(2) as _here.pool:
-        torch.set_num_threads(_here.each)
+        torch.set_num_threads(n//2)
         try: yield
         finally:
             _here.pool = None
@@ -68,19 +80,23 @@ def two_threads(
 
 def on_two_threads() -> bool:
     "Is `two_threads` in force?"
-    return getattr(_here, 'pool', None) is not None
+    return _here.pool is not None
 
 # %% ../../nbs/studies/shapes.ipynb #s021
 def _both(f):
-    "f(0) and f(1), by two workers where there are any"
-    if not on_two_threads(): return f(0), f(1)
+    "f(0) and f(1), by two workers where there are any and they are faster"
+    if _here.alone(): return f(0), f(1)
     half, dtype = torch.is_autocast_enabled('cpu'), torch.get_autocast_dtype('cpu')
-    learns, infers, each = torch.is_grad_enabled(), torch.is_inference_mode_enabled(), _here.each
+    learns, infers = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+    each, start = torch.get_num_threads(), perf_counter()
     def work(i):
+        begun = thread_time()
         torch.set_num_threads(each)
         with torch.inference_mode(infers), torch.set_grad_enabled(learns), \
-             torch.autocast('cpu', dtype, enabled=half): return f(i)
-    return tuple(_here.pool.map(work, (0, 1)))
+             torch.autocast('cpu', dtype, enabled=half): return f(i), thread_time() - begun
+    (a, x), (b, y) = _here.pool.map(work, (0, 1))
+    _here.judge(perf_counter() - start, x + y)
+    return a, b
 
 # %% ../../nbs/studies/shapes.ipynb #s023
 class _SideBySide(torch.autograd.Function):

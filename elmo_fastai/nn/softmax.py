@@ -60,7 +60,7 @@ class ScoresInBlocks(torch.autograd.Function):
                     g = (z - lse[r,None]).exp_() * g_lse[r,None]                       # p · g
                     i = ((t >= v.start) & (t < v.start + len(w))).nonzero()[:,0]
                     g[i, t[i] - v.start] += g_score[r][i]
-                    if bias is not None: gb[v] += g.sum(0).to(gb.dtype)
+                    if bias is not None: gb[v] += (g.new_ones(len(g)) @ g).to(gb.dtype)
                     g = g.to(w.dtype)
                     gw[v] += (g.T @ x).to(gw.dtype)
                     gx = gx + at_least_float(g @ w)
@@ -127,6 +127,11 @@ class FullSoftmax(nn.Linear):
         "Log-probabilities of all words, [N, V]"
         return F.log_softmax(at_least_float(self(h)), -1)
 
+    @torch.no_grad()
+    def begin_at(self, log_p):
+        "Let the bias say what counting knows, log-probabilities [V]: the states add to that"
+        self.bias.copy_(log_p)
+
 # %% ../../nbs/studies/large_vocabularies.ipynb #c037
 class AdaptiveSoftmax(nn.AdaptiveLogSoftmaxWithLoss):
     "Frequent words first, rare words in groups scored only when needed (Grave et al. 2017)"
@@ -136,26 +141,29 @@ class AdaptiveSoftmax(nn.AdaptiveLogSoftmaxWithLoss):
         n_words:int,           # V, size of the vocabulary, words numbered by falling frequency
         cutoffs=(500, 3000, 20_000), # where groups begin, each less than V
         div_value:float=4.,    # states are this much smaller from group to group
+        bias:bool=False,       # a bias for each word and each group, which PyTorch's has not
     ):
         n = len(cutoffs)
         require(dim >= div_value**n, f"With div_value={div_value:g} the last of {n} groups would "
                 f"have states of size 0: dim={dim} is too small", ValueError)
         super().__init__(dim, n_words, list(cutoffs), div_value)
+        for layer in (self.head, *(score for _,score in self.tail)) if bias else ():
+            layer.bias = nn.Parameter(torch.zeros(layer.out_features))
 
     def nll(self, h, target):
         "As that of `FullSoftmax`"
         check_targets(target, self.n_classes)
-        def nll(h, weight, y):
-            return _exact_nll(h, weight, None, y, self.max_scores, onednn_linear)
+        def nll(h, layer, y):
+            return _exact_nll(h, layer.weight, layer.bias, y, self.max_scores, onednn_linear)
         edges = torch.tensor(self.cutoffs[:-1], device=target.device)
         group = torch.bucketize(target.contiguous(), edges, right=True)                # 0: the head
         in_head = torch.where(group == 0, target, self.shortlist_size + group - 1)
-        res = nll(h, self.head.weight, in_head)
+        res = nll(h, self.head, in_head)
         for i,(project,score) in enumerate(self.tail):
             at = (group == i+1).nonzero()[:,0]
             if not len(at): continue
             rows = pad_rows(at)
-            nats = nll(project(h[rows]), score.weight, target[rows] - self.cutoffs[i])
+            nats = nll(project(h[rows]), score, target[rows] - self.cutoffs[i])
             res = res.index_add(0, at, nats[:len(at)])
         return res
 
@@ -163,6 +171,14 @@ class AdaptiveSoftmax(nn.AdaptiveLogSoftmaxWithLoss):
         device = h.device.type
         if torch.is_autocast_enabled(device): h = h.to(torch.get_autocast_dtype(device))
         return at_least_float(super().log_prob(h))
+
+    @torch.no_grad()
+    def begin_at(self, log_p):
+        "As that of `FullSoftmax`: of the words in front, of the groups, of the words in each"
+        first, *groups = log_p.tensor_split(self.cutoffs[:-1])
+        sums = [o.logsumexp(0) for o in groups]
+        self.head.bias.copy_(torch.cat([first, torch.stack(sums)]))
+        for (_,score),o,s in zip(self.tail, groups, sums): score.bias.copy_(o - s)
 
 # %% ../../nbs/studies/large_vocabularies.ipynb #c041
 def log_uniform(
@@ -243,11 +259,12 @@ def output_layer(
     cutoffs=None,        # of the adaptive softmax; () with 'auto': full; None: `default_cutoffs`
     div_value:float=4.,  # of the adaptive softmax
     n_negative:int=8192, # of the sampled softmax
-) -> nn.Module:          # it has `nll(h, target)` and `log_prob(h)`
+    bias:bool=False,     # of the adaptive softmax; the others have one
+) -> nn.Module:          # it has `nll(h, target)`, `log_prob(h)` and `begin_at(log_p)`
     "The output layer of a language model; raises ValueError for a name that it does not know"
     one_of('softmax', softmax, ('auto', 'full', 'adaptive', 'sampled'))
     if softmax == 'sampled': return SampledSoftmax(dim, n_words, n_negative)
     if cutoffs is None: cutoffs = default_cutoffs(n_words, dim, div_value)
     cutoffs = [c for c in cutoffs if c < n_words]
     if softmax == 'full' or not cutoffs: return FullSoftmax(dim, n_words)
-    return AdaptiveSoftmax(dim, n_words, cutoffs, div_value)
+    return AdaptiveSoftmax(dim, n_words, cutoffs, div_value, bias)

@@ -5,8 +5,7 @@
 # %% auto #0
 __all__ = ['POSITIONS', 'STACKS', 'QuickLinear', 'Attention', 'Block', 'sinusoids', 'rotate', 'AttentionStack', 'LSTMs',
            'OneStack', 'OneLSTM', 'OneAttention', 'Meeting', 'MeetingAttention', 'MeetingLSTM', 'AttentionConfig',
-           'same_size', 'MaskedLM', 'words_of', 'HideWords', 'gap_nats', 'gap_perplexity', 'log_frequencies',
-           'gap_floor']
+           'same_size', 'MaskedLM', 'words_of', 'HideWords', 'gap_nats', 'gap_perplexity', 'gap_floor']
 
 # %% ../../nbs/studies/attention.ipynb #imports
 from dataclasses import dataclass
@@ -296,14 +295,6 @@ def gap_perplexity(
                 asked[:, t] = words[:, t]
                 if asked.any(): nats += gap_nats(model, chars, asked, prior).double().sum().item()
     return perplexity(nats/n)
-
-def log_frequencies(
-    dls,             # of `ElmoDataLoaders`
-) -> Tensor:         # [V]
-    "Logarithms of the words' frequencies in the training text, each counted once more"
-    ids = torch.as_tensor(dls.types.words[dls.train.text.ids])
-    n = ids.bincount(minlength=len(dls.vocab)).float() + 1
-    return (n/n.sum()).log()
 
 def gap_floor(
     corpus:ToyCorpus,

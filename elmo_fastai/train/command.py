@@ -163,6 +163,10 @@ def _misplaced(corpus, given):
         yield ("The toy corpus is tokenised, and its floor counts these tokens: "
                "leave --tokenizer out")
 
+def _shape(name):
+    "A new model's configuration; its output layer begins with the words' frequencies"
+    return elmo_configs[name].to_dict() | dict(bias=True)
+
 def _plan(corpus, out, settings, begun=None):
     "Everything that determines a training, in JSON's types"
     given = {k: v for k,v in settings.items() if v is not None}
@@ -179,7 +183,7 @@ def _plan(corpus, out, settings, begun=None):
     if begun:
         kept = FIXED + WORDS*bool(begun['start']['words'])
         r |= dict(dict.fromkeys(kept), start=begun['start']['name'])
-    shape = begun['model'] if begun else elmo_configs[r['model']].to_dict()
+    shape = begun['model'] if begun else _shape(r['model'])
     changes = r['config'] or {}
     unknown = (k for k in changes if k not in shape)
     refuse((f"A model has no setting {k!r}{did_you_mean(k, shape)}" for k in unknown), CommandError)
@@ -467,7 +471,7 @@ def _learner(plan, source, device, run, every):
     if run and is_main(): cbs.append(LogFile(run.absolute()/'history.csv'))
     if r['patience']: cbs.append(EarlyStop(patience=r['patience']))
     if r['carry']: cbs.append(CarryState())
-    how = dict(bf16=plan['bf16'], wd=r['wd'], opt=r['optimizer'])
+    how = dict(bf16=plan['bf16'], wd=r['wd'], opt=r['optimizer'], from_counts=config.bias)
     return bilm_learner(dls, config, cbs=cbs, **how), dls.corpus
 
 # %% ../../nbs/library/command.ipynb #c030
@@ -491,7 +495,7 @@ def _settings(plan, machine):
     if begun: name,usual = None,plan['model']
     else:
         if name not in elmo_configs: name = r['model']   # a recipe's changes may rename it
-        usual = json.loads(json.dumps(elmo_configs[name].to_dict()))
+        usual = json.loads(json.dumps(_shape(name)))
     changes = {k: v for k,v in plan['model'].items() if v != usual[k]}
     left_out = ('model', 'config', 'start', 'epochs' if r.get('time') else 'time')
     own = {k: v for k,v in r.items() if k not in left_out and v is not None and v is not False}

@@ -362,6 +362,7 @@ def bilm_learner(
     clip:float=1.,               # limit of the gradient's norm
     wd:float|None=None,          # None: 0.01 (decoupled) with AdamW, 0 with Adagrad
     opt='adamw',                 # 'adagrad': the original's, rate 0.2; or a function like `Adam`
+    from_counts:bool=False,      # begin with the words' frequencies, as biases of the output layer
     cbs=None,
     **kwargs
 ) -> BiLMLearner:
@@ -372,12 +373,16 @@ def bilm_learner(
     own = [TargetsToModel(), *clipping, KeepGood(), StopOnSignal(), Throughput(), SampledLossName()]
     if bf16_is_fast(device) if bf16 is None else bf16: own.append(BF16())
     if chars is not None: config = _with_chars(config, chars)
+    if from_counts: config = replace(config, bias=True)
     learn = BiLMLearner(dls, config.model(len(dls.vocab), chars), loss_func=bilm_loss,
                         opt_func=opt_func, metrics=ppl, wd=decay if wd is None else wd,
                         cbs=own+L(cbs), **(dict(lr=lr, splitter=bilm_split) | kwargs))
     corpus = getattr(dls, 'corpus', None)
     learn.tokenizer = getattr(corpus, 'tokenizer', BiLMLearner.tokenizer)
     learn.recorder.loss = NatsMetric('loss')
+    if from_counts:
+        log_p = dls.log_frequencies()
+        for head in learn.model.heads: head.begin_at(log_p)
     return learn
 
 # %% ../../nbs/library/training.ipynb #c009m

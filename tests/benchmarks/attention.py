@@ -37,7 +37,7 @@ from elmo_fastai.train.learner import StopOnSignal, TimeBudget, bilm_learner
 from elmo_fastai.train.report import sense_accuracy, sense_vectors
 from elmo_fastai.tasks.classify import LayerCache
 from elmo_fastai.studies.attention import (
-    POSITIONS, Block, HideWords, gap_floor, gap_nats, gap_perplexity, log_frequencies, same_size)
+    POSITIONS, Block, HideWords, gap_floor, gap_nats, gap_perplexity, same_size)
 from elmo_fastai.studies.probe import linear_probe
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -250,7 +250,7 @@ def measure_toy(model, corpus, dls, a, seed):
     gold = corpus.gold
     n = 4 if a.quick else 1
     test = SentenceDataLoader(EncodedText([s.tokens for s in gold['test'][::n]], dls.types), bs=64)
-    prior, goal, res = log_frequencies(dls), model.config.goal, {}
+    prior, goal, res = dls.log_frequencies(), model.config.goal, {}
     if goal == 'next':
         res['perplexity'] = evaluate(model, test)
         res['ratio'] = res['perplexity']['mean']/corpus.floor('test')
@@ -305,7 +305,7 @@ def goal(cells, a):
     corpus, dls = toy_data(a)
     def batches(sents):
         return SentenceDataLoader(EncodedText([s.tokens for s in sents], dls.types), bs=64)
-    test, prior = corpus.gold['test'], log_frequencies(dls)
+    test, prior = corpus.gold['test'], dls.log_frequencies()
     masked = 'LSTM, meeting, masked'
     tries = [('LSTM', 'LSTM', part, 0) for part in (2/3, 1/3, 1/6, 1/12, 1/24)]
     tries += [(f'{masked}, {o:g}', masked, 1, o) for o in (.15, .5)]
@@ -358,7 +358,7 @@ def wikitext(cells, a):
                                       shuffle=True, device='cpu')
     tok = [l.split() for l in corpus.splits['test'] if l.split()][:300 if a.quick else None]
     test = EncodedText(tok, dls.types)
-    prior = log_frequencies(dls)
+    prior = dls.log_frequencies()
     if (key := 'wikitext/counting') not in cells:
         train_ids = [dls.vocab.encode(l.split()) for l in corpus.splits['train'] if l.split()]
         kn = KneserNey(5, vocab_size=len(dls.vocab) - 2).fit(train_ids)

@@ -179,7 +179,11 @@ class Run:
             self.d |= dict(rows=rows, chosen=chosen, **nothing)
             self.d.pop('adaptation', None)
         made = self.work/'adapted.json'
-        if made.exists(): self.d['adaptation'] = json.loads(made.read_text(encoding='utf-8'))
+        self.adapted = json.loads(made.read_text(encoding='utf-8')) if made.exists() else {}
+        if self.adapted and not any(r.get('side') == 'adapted' for r in self.d['rows']):
+            self.d['adaptation'] = self.adapted
+        self.mixes = bool(self.adapted) and self.d.get('adaptation') != self.adapted
+        if self.mixes: log('the rows have another adaptation: only --more sst takes this one')
         self.d |= dict(valid=len(self.reviews.valid), words=WORDS, phases=PHASES, steps=STEPS,
                        head=HEAD, parameters=sum(p.numel() for p in self.box.lm.parameters()))
 
@@ -200,7 +204,7 @@ class Run:
         return self.made[side]
 
     def sides(self):
-        there = (self.work/'adapted').is_dir()
+        there = (self.work/'adapted').is_dir() and not self.mixes
         return [o for o in self.a.backbones if there or o != 'adapted']
 
     # -- counts
@@ -423,8 +427,10 @@ class Run:
     def sst(self):
         "SST-2, whole sentences, both phases with learned word vectors: the script of chapter 11"
         import classify
-        for side in ('box', 'adapted'):
-            if side not in self.sides() or any(r['side'] == side for r in self.d['sst']): continue
+        there = [o for o in ('box', 'adapted') if o in self.a.backbones and (
+                 o == 'box' or (self.work/o).is_dir())]
+        for side in there:
+            if any(r['side'] == side for r in self.d['sst']): continue
             model = self.a.model if side == 'box' else self.work/side
             how = dict(data=self.a.data, quick=self.a.quick, minutes=0, out=None)
             c, seeds = classify.Run(argparse.Namespace(model=model, **how)), range(self.a.draws)
@@ -432,7 +438,9 @@ class Run:
             learners = [c.phase1(c.elmo, s, **classify.SHORT) for s in seeds]
             dev = [c.phase2(o)[-1] for o in learners]
             with learners[0].no_bar(): test = learners[0].validate(ds_idx=2)[1]
-            self.d['sst'].append(dict(side=side, frozen=alone, dev=dev, test=test))
+            row = dict(side=side, frozen=alone, dev=dev, test=test)
+            if side == 'adapted': row['adaptation'] = self.adapted
+            self.d['sst'].append(row)
             self.save()
             log(self.d['sst'][-1])
 

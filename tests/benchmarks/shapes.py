@@ -5,15 +5,16 @@
     python tests/benchmarks/shapes.py --table         # the figures that are there
 
 Two kinds of training: the tiny biLM on sentences of the toy language, the small one on a stream of
-WikiText-2 with 10,000 words. Five ways: all threads on each operation with the sizes as they come,
+WikiText-2 with 10,000 words. Six ways: all threads on each operation with the sizes as they come,
 the same with few sizes, the two halves each on a thread of its own, the same with memory that is
-kept from step to step (what `bilm_learner` does), and one thread. Each way is a process of its own,
-and they take turns. The first part compares new batches with the same batches
-once more, also with older instructions; the second puts a busy loop, or another training of
-the same way, beside each. Medians of the turns; tokens a second of training steps, in bfloat16
-where the processor has it and these instructions are in use.
+kept from step to step, the same where one thread goes on alone while two are no faster (what
+`bilm_learner` does), and one thread. Each way is a process of its own, and they take turns. The
+first part compares new batches with the same batches once more, also with older instructions, and
+has the last but one left out; the second puts a busy loop, or another training of the same way,
+beside each, for some seconds before it is measured. Medians of the turns; tokens a second of
+training steps, in bfloat16 where the processor has it and these instructions are in use.
 """
-import argparse, json, os, subprocess, sys, time
+import argparse, json, math, os, subprocess, sys, time
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
@@ -22,7 +23,11 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 RESULTS = ROOT/'nbs'/'results'/'shapes.json'
 WAYS = {'as they come': (), 'few sizes': ('sizes',), 'few sizes, two halves': ('sizes', 'halves'),
-        'two halves, memory kept': ('sizes', 'halves', 'memory'), 'few sizes, one thread': ('sizes', 'one')}
+        'two halves, memory kept': ('sizes', 'halves', 'memory'),
+        'two halves that follow the load': ('sizes', 'halves', 'memory', 'load'),
+        'few sizes, one thread': ('sizes', 'one')}
+FOLLOWS = 'two halves that follow the load'
+WARM = 4.                                     # seconds under a load before it is measured
 ISAS = {'its own': {}, 'AVX2, fp32': dict(ONEDNN_MAX_CPU_ISA='AVX2', ATEN_CPU_CAPABILITY='avx2')}
 WORKS = {'tiny, toy sentences': 'toy', 'small, stream of WikiText-2': 'wiki'}
 
@@ -42,7 +47,7 @@ def child(work, way, n_batches):
     "Answers each line on its input with (tokens a second on new batches, on the same again)"
     import torch
     from elmo_fastai.train.learner import bilm_learner, bilm_loss, bf16_is_fast
-    from elmo_fastai.nn.shapes import exact_shapes, keep_memory, two_threads
+    from elmo_fastai.nn.shapes import _here, exact_shapes, keep_memory, two_threads
     if 'one' in way: torch.set_num_threads(1)
     dls, config = loaders(work)
     learn = bilm_learner(dls, config)
@@ -63,10 +68,13 @@ def child(work, way, n_batches):
     with ExitStack() as stack:
         if 'sizes' not in way: stack.enter_context(exact_shapes())
         if 'memory' in way: keep_memory()
+        if 'load' not in way: _here.look = math.inf
         if 'halves' in way: stack.enter_context(two_threads())
         for _ in range(10): step(next(batches))
         print('ready', flush=True)
         for line in sys.stdin:
+            end = time.perf_counter() + float(line)
+            while time.perf_counter() < end: step(next(batches))
             some = [next(batches) for _ in range(n_batches)]
             n = sum(int((b[0][..., 0] != 0).sum()) for b in some)
             print(n/seconds(some), n/seconds(some), flush=True)
@@ -77,36 +85,36 @@ class Child:
         self.p = subprocess.Popen(cmd, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                                   env={**os.environ, **dict(isa)}, stderr=subprocess.DEVNULL)
         self.p.stdout.readline()
-    def ask(self): self.p.stdin.write('\n'); self.p.stdin.flush()
+    def ask(self, warm=0.): self.p.stdin.write(f'{warm}\n'); self.p.stdin.flush()
     def answer(self): return [float(o) for o in self.p.stdout.readline().split()]
-    def run(self): self.ask(); return self.answer()
+    def run(self, *warm): self.ask(*warm); return self.answer()
     def end(self): self.p.kill(); self.p.wait()
 
 def speed(turns):
     for isa,env in ISAS.items():
         for name,work in WORKS.items():
-            children = {w: Child(work, w, isa=env) for w in WAYS}
+            children = {w: Child(work, w, isa=env) for w in WAYS if w != FOLLOWS}
             runs = [{w: c.run() for w,c in children.items()} for _ in range(turns)]
             for c in children.values(): c.end()
-            for w in WAYS:
+            for w in children:
                 new, same = (median(r[w][i] for r in runs) for i in (0, 1))
                 yield dict(work=name, isa=isa, way=w, new=new, same=same)
 
 def load(turns):
     for name,work in WORKS.items():
         for w in WAYS:
-            one, two = (Child(work, w, 4) for _ in range(2))
+            one, two = (Child(work, w) for _ in range(2))
             alone, beside, both = [], [], []
             for _ in range(turns):
-                alone.append(one.run()[0])
+                alone.append(one.run(WARM)[0])
                 loop = subprocess.Popen([sys.executable, '-c', 'while True: pass'])
-                beside.append(one.run()[0])
+                beside.append(one.run(WARM)[0])
                 loop.kill()
-                one.ask(); two.ask()
+                one.ask(WARM); two.ask(WARM)
                 both += [one.answer()[0], two.answer()[0]]
             one.end(); two.end()
             for what,o in zip(('nothing', 'busy loop', 'another training'), (alone, beside, both)):
-                yield dict(work=name, way=w, beside=what, tokens=median(o))
+                yield dict(processor=processor(), work=name, way=w, beside=what, tokens=median(o))
 
 def processor():
     lines = Path('/proc/cpuinfo').read_text().split('\n') if os.path.exists('/proc/cpuinfo') else []
@@ -141,8 +149,9 @@ if __name__ == '__main__':
         turns = 1 if args.quick else args.turns
         file = Path(args.json)
         res = json.loads(file.read_text(encoding='utf-8')) if args.part and file.exists() else {}
-        res |= dict(processor=processor(), turns=turns)
-        if args.part != 'load': res['speed'] = list(speed(turns))
-        if args.part != 'speed': res['load'] = list(load(turns))
+        if args.part != 'load': res |= dict(processor=processor(), turns=turns, speed=list(speed(turns)))
+        if args.part != 'speed':                    # rows of other processors stay
+            others = [r for r in res.get('load', []) if r['processor'] != processor()]
+            res['load'] = others + list(load(turns))
         show(res)
         if not args.quick: file.write_text(json.dumps(res, indent=1) + '\n', encoding='utf-8')

@@ -1,0 +1,79 @@
+"""Which preset, batch and rate for WikiText-2, by perplexity after the same time?
+
+    python tests/benchmarks/presets.py                           # SETTINGS that are not there yet
+    python tests/benchmarks/presets.py --settings tiny/64/32/0.016/0/counts --seconds 1800
+    python tests/benchmarks/presets.py --table                   # only print what there is
+
+A setting is preset/strips/window/rate/dropout/beginning (`counts`: with the words' frequencies;
+`alike`). Each is trained for the same processor time of one thread and then asked for the perplexity
+of the held-out text, in windows of 64 tokens whatever it was trained on. Rows are written to nbs/results/presets.json as they end, and what is there is not
+done again. In bfloat16 where the processor is fast at it: a file has rows of one kind.
+"""
+import argparse, json, time
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+import numpy as np, torch
+from fastai.basics import Callback, CancelValidException
+from fastai.torch_core import set_seed
+from elmo_fastai.text.corpora import wikitext2
+from elmo_fastai.nn.bilm import elmo_configs, evaluate
+from elmo_fastai.data.loaders import ElmoDataLoaders
+from elmo_fastai.train.learner import StopOnSignal, TimeBudget, bf16_is_fast, bilm_learner
+
+ROOT = Path(__file__).parents[2]
+SETTINGS = ['small/20/64/0.006/0.1/counts', 'small/40/32/0.008/0/counts',
+            'tiny/32/64/0.016/0.1/counts', 'tiny/64/32/0.016/0/counts']
+
+class NoValidation(Callback):
+    "The end is enough"
+    def before_validate(self): raise CancelValidException
+
+def loaders(bs, seq_len):
+    return ElmoDataLoaders.from_corpus(wikitext2(), kind='stream', bs=bs, seq_len=seq_len,
+                                       min_freq=1, seed=0, device='cpu')
+
+def run(preset, bs, seq_len, lr, dropout, beginning, seconds, seed, bf16):
+    set_seed(seed)
+    dls = loaders(bs, seq_len)
+    budget = TimeBudget(seconds, time.process_time)
+    learn = bilm_learner(dls, replace(elmo_configs[preset], dropout=dropout), bf16=bf16,
+                         from_counts=beginning == 'counts', cbs=[budget, NoValidation()])
+    learn.remove_cb(StopOnSignal)
+    with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(TimeBudget.epochs, lr)
+    found = evaluate(learn.model, loaders(20, 64).valid)
+    return dict(tokens=learn.throughput.tokens, stopped=learn.stopped, fwd=found['fwd'],
+                bwd=found['bwd'], perplexity=found['mean'])
+
+def table(rows):
+    for r in sorted(rows, key=lambda r: (r['seconds'], r['perplexity'])):
+        print(f"{r['seconds']:5.0f} s  {r['setting']:34} seed {r['seed']}  "
+              f"{r['tokens']/r['seconds']:6,.0f} tokens/s  {r['perplexity']:6.1f}")
+
+def options():
+    raw = argparse.RawDescriptionHelpFormatter
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
+    p.add_argument('--settings', nargs='+', default=SETTINGS)
+    p.add_argument('--seconds', type=float, default=300, help='processor time of a training')
+    p.add_argument('--seeds', type=int, nargs='+', default=[0])
+    p.add_argument('--out', default=str(ROOT/'nbs'/'results'/'presets.json'))
+    p.add_argument('--table', action='store_true')
+    return p.parse_args()
+
+def main(a):
+    torch.set_num_threads(1)
+    out, bf16 = Path(a.out), bf16_is_fast(torch.device('cpu'))
+    d = json.loads(out.read_text(encoding='utf-8')) if out.exists() else dict(bf16=bf16, rows=[])
+    if a.table: return table(d['rows'])
+    if d['bf16'] != bf16: raise SystemExit(f'{out} is of another kind of processor: name --out')
+    for setting, seed in product(a.settings, a.seeds):
+        key = dict(setting=setting, seconds=a.seconds, seed=seed)
+        if any(key.items() <= r.items() for r in d['rows']): continue
+        preset, bs, seq_len, lr, dropout, beginning = setting.split('/')
+        found = run(preset, int(bs), int(seq_len), float(lr), float(dropout), beginning,
+                    a.seconds, seed, bf16)
+        d['rows'].append(key | found)
+        out.write_text(json.dumps(d, indent=1) + '\n', encoding='utf-8')
+        table(d['rows'][-1:])
+
+if __name__ == '__main__': main(options())
