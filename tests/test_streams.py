@@ -261,3 +261,17 @@ def test_a_text_larger_than_the_memory(tmp_path):
         return r.stdout.split()
     assert run('whole') == ['MemoryError']
     assert run('stream') == ['trained', '30', '2000']
+
+def test_frequencies_of_a_text_that_is_not_in_memory(folder):
+    "Counted in the sample; the stream is where it was, and the model begins there"
+    dls = stream_loaders(folder, tokenizer='space', bs=8, device='cpu', n_valid=20)
+    assert not len(dls.train.text)
+    log_p, lines = dls.log_frequencies(), [*dls.corpus.train]
+    words = [w for l in lines for w in ['<s>', *l.split(), '</s>']]
+    n, V = len(words), len(dls.vocab)
+    for w in ('<s>', '</s>', 'file', 'w3', '.'):
+        assert log_p[dls.vocab.itos.index(w)].item() == pytest.approx(np.log((words.count(w) + 1)/(n + V)), rel=1e-4)
+    learn = bilm_learner(dls, NANO, from_counts=True)
+    assert learn.model.head.log_prob(learn.model.head.weight.new_zeros(1, 16))[0].allclose(log_p, atol=1e-5)
+    other = stream_loaders(folder, tokenizer='space', bs=8, device='cpu', n_valid=20)
+    assert dls.train.one_batch()[0].equal(other.train.one_batch()[0])

@@ -148,7 +148,8 @@ def adapt(a, reviews, folder):
             (made/f'{split}.txt').write_text('\n'.join(o) + '\n', encoding='utf-8')
         pretrain(str(made), folder, **how)
     f = json.loads((folder/'report.json').read_text(encoding='utf-8'))
-    about |= dict(ADAPT, fwd=f['perplexity_fwd'], bwd=f['perplexity_bwd'],
+    epochs = None if a.minutes else ADAPT['epochs']
+    about |= dict(ADAPT, epochs=epochs, fwd=f['perplexity_fwd'], bwd=f['perplexity_bwd'],
                   words=len(load_bilm(folder)[1]), hours=round(f['train_seconds']/3600, 2),
                   tokens=round(f['train_seconds']*f['tokens_per_second']),
                   tokens_per_second=round(f['tokens_per_second']))
@@ -427,10 +428,9 @@ class Run:
     def sst(self):
         "SST-2, whole sentences, both phases with learned word vectors: the script of chapter 11"
         import classify
-        there = [o for o in ('box', 'adapted') if o in self.a.backbones and (
-                 o == 'box' or (self.work/o).is_dir())]
-        for side in there:
-            if any(r['side'] == side for r in self.d['sst']): continue
+        done = [r['side'] for r in self.d['sst']]
+        for side in (o for o in ('box', 'adapted') if o in self.a.backbones and o not in done):
+            if side == 'adapted' and not (self.work/side).is_dir(): continue
             model = self.a.model if side == 'box' else self.work/side
             how = dict(data=self.a.data, quick=self.a.quick, minutes=0, out=None)
             c, seeds = classify.Run(argparse.Namespace(model=model, **how)), range(self.a.draws)
