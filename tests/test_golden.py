@@ -60,7 +60,7 @@ def losses(learn, n, lr):
 def bilm(corpus, kind='sentences', config=CONFIG, opt='adamw', **kwargs):
     set_seed(1)
     dls = ElmoDataLoaders.from_corpus(corpus, kind=kind, seed=3, device='cpu', **kwargs)
-    return bilm_learner(dls, config, bf16=False, opt=opt)
+    return bilm_learner(dls, config, bf16=False, opt=opt, from_counts=False)      # as it was recorded
 
 BILMS = {
     'sentences': dict(bs=32),

@@ -63,7 +63,7 @@ def test_lr_find_suggests_and_leaves_no_trace(dls, tmp_path):
     assert learn.stopped is None and len(learn.recorder.values) == 1
 
 def test_one_cycle_learns_and_its_table_is_right(dls, tmp_path):
-    learn = learner(dls, cbs=CSVLogger(tmp_path/'log.csv'))
+    learn = learner(dls, cbs=CSVLogger(tmp_path/'log.csv'), from_counts=False)
     assert isinstance(learn, Learner)
     start = evaluate(learn.model, dls.valid)
     quietly(learn, 'fit_one_cycle', 2, 1e-2)
@@ -77,6 +77,20 @@ def test_one_cycle_learns_and_its_table_is_right(dls, tmp_path):
     assert torch.isclose(torch.tensor(start['mean']).log(), torch.tensor(len(dls.vocab)).log(), atol=1.)
     rows = list(csv.reader(open(tmp_path/'log.csv')))
     assert rows[0] == TABLE and len(rows) == 3 and float(rows[-1][3]) == pytest.approx(exact['fwd'], rel=1e-3)
+
+@pytest.mark.parametrize('change', [dict(), dict(share_softmax=False), dict(softmax='sampled', n_negative=50), dict(softmax='adaptive', cutoffs=(20, 60), div_value=2., bias=True)])
+def test_it_begins_with_the_words_frequencies(few, change):
+    log_p = few.log_frequencies()
+    model = learner(few, config=replace(CFG, **change)).model.eval()
+    for head in model.heads: torch.testing.assert_close(head.log_prob(torch.zeros(1, 16))[0], log_p)
+
+def test_without_biases_it_begins_as_ever(few, monkeypatch):
+    "Models of earlier versions have none, and their checkpoints fit; nothing is counted in vain"
+    config = replace(CFG, softmax='adaptive', cutoffs=(20, 60), div_value=2.)
+    old = learner(few, config=config, from_counts=False).model.state_dict()
+    monkeypatch.setattr(ElmoDataLoaders, 'log_frequencies', None)
+    new = learner(few, config=config).model.state_dict()
+    assert new.keys() == old.keys() and all(new[k].equal(v) for k,v in old.items()) and not [k for k in new if k.startswith('head') and 'bias' in k]
 
 def test_validate_and_its_batch_sizes(dls):
     learn = learner(dls)

@@ -1,5 +1,5 @@
 "What two processes do together in test_scale.py; a process alone does the same, for comparison. `python two_processes.py FOLDER` under torchrun"
-import atexit, json, os, signal, sys
+import atexit, json, os, signal, sys, time
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,8 +30,8 @@ class Watch(Callback):
         if self.grad is None: self.grad = {k.removeprefix('module.'): p.grad.clone() for k,p in self.model.named_parameters() if p.grad is not None}
         self.rng = torch.rand(1).item()
 
-def texts(kind, n_train=301):
-    "301 sentences: the last batch has one row"
+def texts(kind, n_train=241):
+    "241 sentences: the last batch has one row"
     corpus = toy_corpus(n_train=n_train, n_valid=41, n_test=1, n_unseen=1)
     return ElmoDataLoaders.from_corpus(corpus, kind=kind, bs=20, seed=3, device='cpu', **(dict(seq_len=16) if kind == 'stream' else {}))
 
@@ -93,7 +93,10 @@ def everything():
 
 def threads_left(file):
     "The names of the threads that still run when the processes have taken leave (Linux)"
-    names = [o.read_text().strip() for o in Path('/proc/self/task').glob('*/comm')]
+    for _ in range(20):                                                    # a thread takes a moment to end
+        names = [o.read_text().strip() for o in Path('/proc/self/task').glob('*/comm')]
+        if not any('gloo' in o for o in names): break
+        time.sleep(.05)
     file.write_text(json.dumps(names))
 
 if __name__ == '__main__':

@@ -113,6 +113,7 @@ def _exact_nll(h, weight, bias, target, max_scores, linear=F.linear):
 class FullSoftmax(nn.Linear):
     "One score a word, normalised over all words"
     exact = True             # is `nll` in training the likelihood of a distribution?
+    has_bias = True          # for each word, so that it can begin at a frequency
     max_scores = MAX_SCORES  # held at a time by `nll`
 
     def nll(self,
@@ -147,6 +148,7 @@ class AdaptiveSoftmax(nn.AdaptiveLogSoftmaxWithLoss):
         require(dim >= div_value**n, f"With div_value={div_value:g} the last of {n} groups would "
                 f"have states of size 0: dim={dim} is too small", ValueError)
         super().__init__(dim, n_words, list(cutoffs), div_value)
+        self.has_bias = bias
         for layer in (self.head, *(score for _,score in self.tail)) if bias else ():
             layer.bias = nn.Parameter(torch.zeros(layer.out_features))
 

@@ -471,7 +471,7 @@ def _learner(plan, source, device, run, every):
     if run and is_main(): cbs.append(LogFile(run.absolute()/'history.csv'))
     if r['patience']: cbs.append(EarlyStop(patience=r['patience']))
     if r['carry']: cbs.append(CarryState())
-    how = dict(bf16=plan['bf16'], wd=r['wd'], opt=r['optimizer'], from_counts=config.bias)
+    how = dict(bf16=plan['bf16'], wd=r['wd'], opt=r['optimizer'])
     return bilm_learner(dls, config, cbs=cbs, **how), dls.corpus
 
 # %% ../../nbs/library/command.ipynb #c030

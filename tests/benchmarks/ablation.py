@@ -78,7 +78,7 @@ def train_row(name, corpus, r, args, seconds):
     set_seed(args.seed)
     dls = ElmoDataLoaders.from_corpus(corpus, kind='stream', bs=r['bs'], seq_len=r['seq_len'], min_freq=r['min_freq'], max_vocab=r.get('max_vocab'), seed=args.seed, device='cpu')
     clock = TimeBudget(seconds, clock=time.process_time)
-    learn = bilm_learner(dls, config, bf16=change.get('bf16'), **{k: r[k] for k in ('wd',) if k in r})
+    learn = bilm_learner(dls, config, bf16=change.get('bf16'), from_counts=False, **{k: r[k] for k in ('wd',) if k in r})
     for k,v in change.get('encoder', {}).items(): setattr(learn.model.chars, k, v)
     with learn.no_bar(), learn.no_logging():
         if not change.get('flat'): learn.fit_one_cycle(TimeBudget.epochs, r['lr'], cbs=clock)

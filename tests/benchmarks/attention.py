@@ -158,7 +158,7 @@ def train(dls, config, seconds, lr, seed, change=None, share=MASKED_SHARE):
     budget = TimeBudget(seconds, time.process_time)
     cbs = [budget, NoValidation()]
     if config.goal == 'masked': cbs.append(HideWords(share))
-    learn = bilm_learner(dls, config, bf16=False, cbs=cbs)
+    learn = bilm_learner(dls, config, bf16=False, from_counts=False, cbs=cbs)
     if change: change(learn.model)
     learn.remove_cb(StopOnSignal)               # Ctrl-C ends the script, and no cell is written
     with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(TimeBudget.epochs, lr)

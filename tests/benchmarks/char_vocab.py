@@ -64,7 +64,7 @@ def train_row(name, seed, args):
     chars = ByteCharVocab() if ROWS[name] is None else CharVocab.build(sents, **ROWS[name])
     set_seed(seed)
     dls = ElmoDataLoaders.from_corpus(corpus, kind='stream', bs=20, seq_len=64, min_freq=2, char_vocab=chars, seed=seed, device='cpu')
-    learn = bilm_learner(dls, BiLMConfig(name, **SHAPE))
+    learn = bilm_learner(dls, BiLMConfig(name, **SHAPE), from_counts=False)
     with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(1, args.lr)
     elmo, known = Elmo(learn.model, dls.vocab).eval(), {w for s in sents for w in s}
     unknown = [0 in chars.split([w])[0] for s in dev for w in s.tokens] if ROWS[name] is not None else [False]

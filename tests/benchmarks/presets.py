@@ -34,8 +34,9 @@ def run(preset, bs, seq_len, lr, dropout, beginning, seconds, seed, bf16):
     set_seed(seed)
     dls = loaders(bs, seq_len)
     budget = TimeBudget(seconds, time.process_time)
-    learn = bilm_learner(dls, replace(elmo_configs[preset], dropout=dropout), bf16=bf16,
-                         from_counts=beginning == 'counts', cbs=[budget, NoValidation()])
+    counts = beginning == 'counts'
+    config = replace(elmo_configs[preset], dropout=dropout, bias=counts)
+    learn = bilm_learner(dls, config, bf16=bf16, from_counts=counts, cbs=[budget, NoValidation()])
     learn.remove_cb(StopOnSignal)
     with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(TimeBudget.epochs, lr)
     found = evaluate(learn.model, loaders(20, 64).valid)

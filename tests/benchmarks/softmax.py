@@ -63,7 +63,7 @@ def train(args, side, seed):
     dls = ElmoDataLoaders.from_corpus(corpus, kind='stream', bs=20, seq_len=64, seed=seed, device='cpu')
     config = BiLMConfig('benchmark', proj_dim=args.dim, hidden_dim=args.dim, dropout=0.2, n_negative=args.negative, cutoffs=tuple(args.cutoffs) if args.cutoffs else None,
                         softmax=side if side in ('adaptive', 'sampled') else 'full')
-    learn = bilm_learner(dls, config, bf16=False if args.fp32 else None)
+    learn = bilm_learner(dls, config, bf16=False if args.fp32 else None, from_counts=False)
     if side == 'plain': learn.model.head.max_scores = 10**12
     if side == 'pytorch': pytorch_init(learn.model)
     before = peak()

@@ -88,7 +88,7 @@ def bilm(dls, seed, kind, lr, encoder_lr=None):
     "Losses of a biLM after one pass"
     torch.manual_seed(seed)
     learn = bilm_learner(dls, replace(ELMO_TINY, norm=kind != 'none'), bf16=False,
-                         splitter=two_groups)
+                         from_counts=False, splitter=two_groups)
     if kind == 'batch norm': learn.model.chars.norm = BatchNorm(ELMO_TINY.proj_dim)
     with learn.no_bar(), learn.no_logging():
         learn.fit_one_cycle(1, np.array([encoder_lr or lr, lr]))
