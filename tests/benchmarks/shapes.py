@@ -149,9 +149,13 @@ if __name__ == '__main__':
         turns = 1 if args.quick else args.turns
         file = Path(args.json)
         res = json.loads(file.read_text(encoding='utf-8')) if args.part and file.exists() else {}
+        def keep():
+            if not args.quick: file.write_text(json.dumps(res, indent=1) + '\n', encoding='utf-8')
         if args.part != 'load': res |= dict(processor=processor(), turns=turns, speed=list(speed(turns)))
         if args.part != 'speed':                    # rows of other processors stay
-            others = [r for r in res.get('load', []) if r['processor'] != processor()]
-            res['load'] = others + list(load(turns))
+            res['load'] = [r for r in res.get('load', []) if r['processor'] != processor()]
+            for row in load(turns):                 # what is there stays where it is stopped
+                res['load'].append(row)
+                keep()
         show(res)
-        if not args.quick: file.write_text(json.dumps(res, indent=1) + '\n', encoding='utf-8')
+        keep()
