@@ -362,7 +362,7 @@ def bilm_learner(
     clip:float=1.,               # limit of the gradient's norm
     wd:float|None=None,          # None: 0.01 (decoupled) with AdamW, 0 with Adagrad
     opt='adamw',                 # 'adagrad': the original's, rate 0.2; or a function like `Adam`
-    from_counts:bool=True,       # the output layer's biases begin with the words' frequencies
+    from_counts:bool=True,       # the output layer's biases, if any, begin at words' frequencies
     cbs=None,
     **kwargs
 ) -> BiLMLearner:
