@@ -117,10 +117,10 @@ def test_probabilities_sum_to_one(which, request):
 
 def test_sampled_mean_meets_entropy(gr):
     rng = random.Random(11)
-    x = [-gr.logp(gr.spell(w.form for w in gr.sample(rng)[0])) for _ in range(8000)]
+    x = [-gr.logp(gr.spell(w.form for w in gr.sample(rng)[0])) for _ in range(3000)]
     mean = sum(x)/len(x)
     se = math.sqrt(sum((o-mean)**2 for o in x))/len(x)
-    assert abs(mean - gr.entropy()) < 3*se and se < .08
+    assert abs(mean - gr.entropy()) < 3*se and se < .13
 
 def test_every_rule_is_used(gr):
     "No alternative of the rule texts is dropped in every scene: that would be a typing error"
