@@ -359,9 +359,10 @@ for a,b in zip(m(x, mask)[0], compiled(x, mask)[0]):
     p = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, env=env)
     assert p.returncode == 0, p.stderr
 
-def test_export_with_a_state():
-    "Of each row the state after its last word is carried, here by cells that clip"
-    m, (x, mask) = stack(hidden_dim=7, cell_clip=.2, proj_clip=.1).eval(), batch()
+@pytest.mark.parametrize('kw', [{}, dict(hidden_dim=7, cell_clip=.2, proj_clip=.1)], ids=str)
+def test_export_with_a_state(kw):
+    "Of each row the state after its last word is carried"
+    m, (x, mask) = stack(**kw).eval(), batch()
     b, t = map(torch.export.Dim, 'bt')
     state = tuple(torch.randn_like(o) for o in m.init_state(len(x)))
     shapes = {0: b, 1: t}, {0: b, 1: t}, ({2: b}, {2: b})
