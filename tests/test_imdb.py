@@ -94,13 +94,28 @@ def test_every_row_is_made_once(small, model, tmp_path, capsys):
     def run(**kw):
         imdb.main(settings(tmp_path, model, **kw))
         return json.loads((tmp_path/'imdb.json').read_text())
-    run(ways=['phases'], backbones=['box'])
+    part = ('phases', 'box'), ('bare', 'box'), ('words', None)
+    run(ways=[w for w,_ in part], backbones=['box'])
     d = run(ways=['counts', 'frozen', 'together'])
-    assert {(r['way'], r['side']) for r in d['rows']} == {('phases', 'box'), ('counts', None), *((w, o) for w in ('frozen', 'together') for o in imdb.BACKBONES)}
-    assert len(d['rows']) == 8 and d['trial']
-    assert all(0 <= r['accuracy'] <= 1 and r['test'] == (30 if r['way'] == 'phases' else 200) for r in d['rows'])
+    assert {(r['way'], r['side']) for r in d['rows']} == {*part, ('counts', None), *((w, o) for w in ('frozen', 'together') for o in imdb.BACKBONES)}
+    assert len(d['rows']) == 10 and d['trial']
+    assert all(0 <= r['accuracy'] <= 1 and r['test'] == (30 if (r['way'], r['side']) in part else 200) for r in d['rows'])
     capsys.readouterr()
     assert run(ways=['counts', 'frozen', 'together']) == d and '0 rows' in capsys.readouterr().out
+
+def test_the_controls_are_what_they_are_called(small, reviews, model, tmp_path, monkeypatch):
+    "One has no backbone and learns; the other has no vectors of words"
+    seen, make = [], imdb.elmo_classifier_learner
+    monkeypatch.setattr(imdb, 'elmo_classifier_learner', lambda *args, **kw: seen.append(make(*args, **kw)) or seen[-1])
+    monkeypatch.setattr(imdb, 'STEPS', 60)
+    r = imdb.Run(settings(tmp_path, model, test=200))
+    assert r.row('words', None, 60, 0)['accuracy'] > .75
+    mine = seen.pop().model
+    assert isinstance(mine, imdb.OnlyWords) and mine.words.embed.weight.abs().sum() > 0
+    before = [p for p in r.box.lm.parameters()]
+    assert all(a.equal(b) for a,b in zip(mine.elmo.lm.parameters(), before))
+    r.phases('box', 0, reviews.draw(20, 0), ('test', r.asked(20)), 1, 1, words=0)
+    assert seen.pop().model.words is None
 
 def test_smaller_questions(small, model, tmp_path):
     r = imdb.Run(settings(tmp_path, model, backbones=['box'], skip=10))

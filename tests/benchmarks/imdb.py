@@ -15,6 +15,8 @@ way (the adapted model, pooled vectors) is kept in WORK, the figures in nbs/resu
   regression on the mean and the spread of each layer; `together`, the sum of what these two say,
   each divided by its spread; `phases`, the classifier of the library, first on the frozen
   backbone, then with all of it.
+- Two controls of the last one: `words`, the same classifier with the vectors of words that it
+  learns of its own, and no backbone; `bare`, with the backbone, and without such vectors.
 - What has to be chosen (C, settings) is chosen on 2,500 of the training reviews, with draws of
   labels that are not reported, once for a number of labels. A row reads the test part once.
 """
@@ -23,6 +25,7 @@ from functools import cached_property, partial
 from itertools import product
 from pathlib import Path
 import numpy as np, pandas as pd, torch
+from torch import nn
 from fastai.basics import Callback, CancelValidException
 from fastai.torch_core import set_seed
 from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
@@ -38,7 +41,8 @@ from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.train.command import pretrain
 from elmo_fastai.train.learner import BF16, TorchOptimizer, bf16_is_fast
 from elmo_fastai.train.saved import checkpoints_in
-from elmo_fastai.tasks.classify import LayerCache, elmo_classifier_learner, random_elmo
+from elmo_fastai.tasks.classify import (ElmoClassifier, LayerCache, elmo_classifier_learner,
+                                        random_elmo)
 
 ROOT = Path(__file__).parents[2]
 SIZES = 100, 200, 500, 1000, 5000, 25_000
@@ -157,6 +161,16 @@ def adapt(a, reviews, folder):
     log(json.dumps(about))
 
 # ---- rows
+class OnlyWords(ElmoClassifier):
+    "The classifier of the library, without the vectors of its backbone"
+    def __init__(self, *args, words, proj_dim=128, **kwargs):
+        super().__init__(*args, words=words, proj_dim=proj_dim, **kwargs)
+        self.proj = nn.Sequential(nn.Linear(words, proj_dim), nn.ReLU())
+
+    def vectors(self, chars):
+        chars = chars.as_subclass(torch.Tensor)
+        return self.proj(self.elmo.drop(self.words(chars))), chars[..., 0] != 0
+
 class NoValidation(Callback):
     "The end is enough"
     def before_validate(self): raise CancelValidException
@@ -280,19 +294,23 @@ class Run:
         return np.sort(np.random.default_rng(0).permutation(len(y))[:self.a.test])
 
     def phases(self, side, seed, train, held, rate=1, steps=STEPS, **head):
-        "Accuracy on the reviews `held`, (split, places), after gradual unfreezing"
-        elmo, n = self.backbone(side, seed), len(train)
+        "Accuracy on the reviews `held`, (split, places), after gradual unfreezing; no side: `words`"
+        elmo, n = self.backbone(side or 'box', seed), len(train)
         data = dict(train=self.asked_of('train', train), valid=self.asked_of(*held))
         how = dict(bs=32 if n >= 1000 else 16, valid_bs=64, tokenizer='space', seed=seed)
         dls = ClassifyDataLoaders.from_data(data, device='cpu', char_vocab=elmo.char_vocab, **how)
         set_seed(seed)
         cache = LayerCache(4000) if n <= 1000 else False
-        how = dict(cache=cache, opt_func=ADAMW, **HEAD | head)
-        learn = elmo_classifier_learner(dls, elmo, **how)
+        head = HEAD | head
+        learn = elmo_classifier_learner(dls, elmo, cache=cache, opt_func=ADAMW, **head)
+        if not side:
+            head.pop('wd')
+            learn.model = OnlyWords(learn.model.elmo, len(dls.vocab), **head)
+            learn.create_opt()                          # of this model's parameters
         if self.bf16: learn.add_cb(BF16())
         with learn.no_bar(), learn.no_logging():
             for to,lr,rounds in PHASES:
-                learn.freeze_to(to)
+                learn.freeze_to(to if side else -1)
                 low = rate*lr/2**(len(learn.opt.param_lists) - 1)
                 epochs = rounds*math.ceil(steps/len(dls.train))
                 rates = slice(low, rate*lr)
@@ -334,7 +352,7 @@ class Run:
         "What is to be done: dictionaries, those that are there left out"
         todo = []
         for way in self.a.ways:
-            sides = [None] if way == 'counts' else self.sides()
+            sides = [None] if way in ('counts', 'words') else self.sides()
             for side,draw,n in product(sides, range(self.a.draws), self.a.sizes):
                 if draw >= DRAWS.get(n, 5): continue
                 todo.append(dict(way=way, side=side, labels=n, draw=draw))
@@ -345,6 +363,7 @@ class Run:
         "About how long a row takes, from the speed of some reviews here and now; `read` is kept"
         n, many = row['labels'], sum(map(len, self.reviews.labels.values()))
         if row['way'] == 'counts': return n/100
+        if row['way'] == 'words': return 30 + n/25
         if not self.rate:
             some = [cut(get_tokenizer('words')(o)) for o in self.reviews.texts['train'][:128]]
             start = time.perf_counter()
@@ -369,9 +388,11 @@ class Run:
         elif way == 'together':
             right = self.right(sum(o/o.std() for o in (counts(), frozen())), 'test')
         else:
-            held = 'test', self.asked(labels)
-            right = self.phases(side, draw, train, held, **self.best_settings())
-        asked = len(self.asked(labels)) if way == 'phases' else len(r.labels['test'])
+            held, how = ('test', self.asked(labels)), self.best_settings()
+            if way == 'bare': how = how | dict(words=0)
+            right = self.phases(side, draw, train, held, **how)
+        part = way in ('phases', 'words', 'bare')
+        asked = len(self.asked(labels)) if part else len(r.labels['test'])
         return dict(accuracy=round(float(right), 4), test=asked)
 
     def all(self):
