@@ -109,6 +109,7 @@ def test_the_controls_are_what_they_are_called(small, reviews, model, tmp_path, 
     monkeypatch.setattr(imdb, 'elmo_classifier_learner', lambda *args, **kw: seen.append(make(*args, **kw)) or seen[-1])
     monkeypatch.setattr(imdb, 'STEPS', 60)
     r = imdb.Run(settings(tmp_path, model, test=200))
+    r.d['settings'] = [dict(name='no word vectors', accuracy=[1])]         # the best, and not for this one
     assert r.row('words', None, 60, 0)['accuracy'] > .75
     mine = seen.pop().model
     assert isinstance(mine, imdb.OnlyWords) and mine.words.embed.weight.abs().sum() > 0

@@ -15,8 +15,9 @@ way (the adapted model, pooled vectors) is kept in WORK, the figures in nbs/resu
   regression on the mean and the spread of each layer; `together`, the sum of what these two say,
   each divided by its spread; `phases`, the classifier of the library, first on the frozen
   backbone, then with all of it.
-- Two controls of the last one: `words`, the same classifier with the vectors of words that it
-  learns of its own, and no backbone; `bare`, with the backbone, and without such vectors.
+- Two controls of the last one, made where `--ways` names them: `words`, the same classifier with
+  the vectors of words that it learns of its own, and no backbone; `bare`, with the backbone, and
+  without such vectors.
 - What has to be chosen (C, settings) is chosen on 2,500 of the training reviews, with draws of
   labels that are not reported, once for a number of labels. A row reads the test part once.
 """
@@ -389,6 +390,7 @@ class Run:
             right = self.right(sum(o/o.std() for o in (counts(), frozen())), 'test')
         else:
             held, how = ('test', self.asked(labels)), self.best_settings()
+            if way == 'words': how = how | dict(words=HEAD['words'])
             if way == 'bare': how = how | dict(words=0)
             right = self.phases(side, draw, train, held, **how)
         part = way in ('phases', 'words', 'bare')
