@@ -13,8 +13,9 @@ from elmo_fastai.text.tokens import ByteCharVocab, CharVocab
 from elmo_fastai.nn.bilm import BiLM, BiLMConfig, evaluate, guesses
 from elmo_fastai.data.batches import SentenceDataLoader, StreamDataLoader
 from elmo_fastai.data.loaders import ElmoDataLoaders
+import elmo_fastai.train.learner as training
 from elmo_fastai.train.learner import (
-    BiLMLearner, CarryState, EarlyStop, NatsMetric, TimeBudget, bilm_learner, bilm_split)
+    BiLMLearner, CarryState, EarlyStop, NatsMetric, TimeBudget, bf16_is_fast, bilm_learner, bilm_split)
 from elmo_fastai.train.speak import generate
 from steps import At, finite
 
@@ -108,6 +109,23 @@ def test_bfloat16_table_is_near(corpus, kind):
     quietly(learn, 'fit_one_cycle', 1, 1e-2)
     assert dict(zip(TABLE[1:], learn.recorder.values[-1]))['perplexity_fwd'] == pytest.approx(evaluate(learn.model, dls.valid)['fwd'], rel=.03)
     assert all(p.dtype == torch.float32 for p in learn.model.parameters())
+
+@pytest.mark.parametrize('has,gain,fast', [(False, 9., False), (True, .5, False), (True, 1.1, False), (True, 2.8, True)])
+def test_bfloat16_must_pay(monkeypatch, has, gain, fast):
+    "An instruction is not enough: there are processors with it whose products take twice as long"
+    monkeypatch.setattr(torch.cpu, '_is_avx512_bf16_supported', lambda: has)
+    monkeypatch.setattr(training, '_bf16_gain', lambda: gain)
+    assert bf16_is_fast('cpu') is fast and bf16_is_fast(torch.device('cpu')) is fast and bf16_is_fast('mps') is False
+    monkeypatch.setattr(torch.cuda, 'get_device_capability', lambda device: (8 if fast else 7, 5))
+    assert bf16_is_fast('cuda') is fast
+
+def test_what_bfloat16_brings_is_measured():
+    "Also inside autocast, where both products would be in bfloat16; nothing is drawn, and once is enough"
+    state = torch.get_rng_state()
+    training._bf16_gain.cache_clear()
+    with torch.autocast('cpu', torch.bfloat16): gain = training._bf16_gain()
+    assert 0 < gain < math.inf and gain == training._bf16_gain() and training._bf16_gain.cache_info().misses == 1
+    assert torch.equal(state, torch.get_rng_state())
 
 def test_equal_seeds_equal_learners(corpus):
     def run(seed):

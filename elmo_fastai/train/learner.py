@@ -88,12 +88,27 @@ class FP16(BF16):
     mode = AMPMode.FP16
 
 # %% ../../nbs/library/training.ipynb #c025
+@lru_cache
+def _bf16_gain() -> float:
+    "How many times as fast the processor multiplies two matrices in bfloat16"
+    def seconds(x):
+        start = time.perf_counter()
+        x@x
+        return time.perf_counter() - start
+    full = torch.ones(256, 256)
+    half = full.bfloat16()
+    with torch.no_grad(), torch.autocast('cpu', enabled=False):
+        times = [(seconds(full), seconds(half)) for _ in range(20)]
+    full, half = map(min, zip(*times))
+    return full/half
+
 def bf16_is_fast(device)->bool:
-    "Has `device` instructions for bfloat16?"
+    "Is training in bfloat16 worth its roundings on `device`? A processor is asked for a product"
     device = torch.device(device)
-    if device.type == 'cuda': return torch.cuda.is_bf16_supported()
+    if device.type == 'cuda': return torch.cuda.get_device_capability(device)[0] >= 8    # Ampere
     if device.type != 'cpu': return False
-    return bool(getattr(torch.cpu, '_is_avx512_bf16_supported', lambda: False)())
+    known = getattr(torch.cpu, '_is_avx512_bf16_supported', lambda: False)()
+    return bool(known) and _bf16_gain() > 1.2
 
 # %% ../../nbs/library/training.ipynb #c028
 def bare(model):

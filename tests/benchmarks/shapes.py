@@ -12,7 +12,7 @@ kept from step to step, the same where one thread goes on alone while two are no
 first part compares new batches with the same batches once more, also with older instructions, and
 has the last but one left out; the second puts a busy loop, or another training of the same way,
 beside each, for some seconds before it is measured. Medians of the turns; tokens a second of
-training steps, in bfloat16 where the processor has it and these instructions are in use.
+training steps, in bfloat16 where the processor is fast at it with these instructions.
 """
 import argparse, json, math, os, subprocess, sys, time
 from contextlib import ExitStack
@@ -52,7 +52,7 @@ def child(work, way, n_batches):
     dls, config = loaders(work)
     learn = bilm_learner(dls, config)
     learn.create_opt()
-    model, half = learn.model.train(), bf16_is_fast('cpu') and 'ONEDNN_MAX_CPU_ISA' not in os.environ
+    model, half = learn.model.train(), bf16_is_fast('cpu')
     def step(batch):
         with torch.autocast('cpu', torch.bfloat16, enabled=half): loss = bilm_loss(model(*batch))
         loss.backward()
