@@ -57,6 +57,12 @@ def losses(learn, n, lr):
     with learn.no_bar(), learn.no_logging(): learn.fit(20, lr, cbs=Keep())
     return res
 
+def recorded(kind):
+    """The losses on record, as many as every processor agrees on: within a fiftieth of the tolerance on four instruction sets
+    (a seventh for the classifier), while 1% more learning rate is beyond it. Twenty steps later rounding has grown a hundredfold.
+    """
+    return RECORD['losses'][kind][:6 if kind == 'adagrad' else 20]
+
 def bilm(corpus, kind='sentences', config=CONFIG, opt='adamw', **kwargs):
     set_seed(1)
     dls = ElmoDataLoaders.from_corpus(corpus, kind=kind, seed=3, device='cpu', **kwargs)
@@ -76,15 +82,14 @@ BILMS = {
 @own_seeds
 @pytest.mark.parametrize('kind', BILMS)
 def test_losses_of_language_models(corpus, kind):
-    was = RECORD['losses'][kind]
-    was = was[:dict(adagrad=12, sampled=30, adaptive=40).get(kind)]       # beyond, rounding has grown tenfold in every few steps
+    was = recorded(kind)
     close(losses(bilm(corpus, **BILMS[kind]), len(was), .2 if kind == 'adagrad' else 5e-3), was, 1e-3)
 
 @own_seeds
 def test_losses_of_cbow(corpus):
     set_seed(1)
     dls = ElmoDataLoaders.from_corpus(corpus, kind='cbow', bs=256, seed=3, device='cpu')
-    close(losses(cbow_learner(dls, dim=16), 50, 5e-3), RECORD['losses']['cbow'], 1e-3)
+    close(losses(cbow_learner(dls, dim=16), 50, 5e-3), RECORD['losses']['cbow'], 1e-4)
 
 @own_seeds
 def test_losses_of_the_tasks(corpus):
@@ -92,10 +97,10 @@ def test_losses_of_the_tasks(corpus):
     set_seed(1)
     rows = ClassifyDataLoaders.from_corpus(corpus, bs=16, seed=3, device='cpu')
     classifier = elmo_classifier_learner(rows, backbone, dropout=.3)          # as it was recorded
-    close(losses(classifier, 50, 5e-3), RECORD['losses']['classifier'], 1e-3)
+    close(losses(classifier, 20, 5e-3), recorded('classifier'), 1e-3)
     set_seed(1)
     tagger = elmo_tagger_learner(TagDataLoaders.from_corpus(corpus, bs=16, seed=3, device='cpu'), backbone)
-    close(losses(tagger, 50, 5e-3), RECORD['losses']['tagger'], 1e-3)
+    close(losses(tagger, 20, 5e-3), recorded('tagger'), 1e-3)
 
 # What was written is read
 
