@@ -9,9 +9,10 @@ __all__ = ['CONLLU', 'Sentence', 'Corpus', 'ToyCorpus', 'toy_corpus', 'read_text
 # %% ../../nbs/library/corpora.ipynb #c003
 import glob, gzip, math, os, random, re
 from collections import Counter
+from collections.abc import Callable
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from hashlib import sha256
 from http.client import HTTPException
 from pathlib import Path
@@ -31,7 +32,12 @@ class Sentence:
     tags:list=None    # a universal part-of-speech tag for each token
     senses:list=None  # 'lemma/sense' for each token whose form has several, None for the others
     label:int=None    # sentiment: 1 positive, 0 negative, None where there is none
-    logp:float=None   # log of the sentence's probability under its source, end included (nats)
+    source:Callable=field(default=None, repr=False, compare=False)   # `source(tokens)` is `logp`
+
+    @cached_property
+    def logp(self):
+        "Log of the sentence's probability under its source, end included (nats), or None"
+        return self.source and self.source(self.tokens)
 
     @property
     def text(self): return ' '.join(self.tokens)
@@ -94,19 +100,25 @@ def _toy_grammar(held): return ToyGrammar(held)
 @lru_cache
 def _entropy(grammar): return grammar.entropy()     # takes some seconds the first time
 
+def _known_logp(tokens): return _toy_grammar(False).logp(tokens)
+def _unseen_logp(tokens): return _toy_grammar(True).logp(tokens) - _log_unseen()
+@lru_cache
+def _log_unseen():
+    "Log of the probability that a sentence of the larger grammar has a word that is only there"
+    known = _toy_grammar(False).vocab
+    return math.log(1 - _toy_grammar(True).total(lambda w: w.form in known))
+
 def _toy_sentences(split, n, seed):
     "`n` sentences of a split; those of 'unseen' have a word that no other split contains"
     unseen, known = split == 'unseen', _toy_grammar(False).vocab
     grammar, rng, res = _toy_grammar(unseen), random.Random(f'{seed}-{split}'), []
-    # of 'unseen' it is the probability, given that there is such a word
-    shift = math.log(1 - grammar.total(lambda w: w.form in known)) if unseen else 0.
+    source = _unseen_logp if unseen else _known_logp
     while len(res) < n:
         words,label = grammar.sample(rng)
         if unseen and all(w.form in known for w in words): continue
         tokens = grammar.spell(w.form for w in words)
         senses = [w.sense if w.form in grammar.senses else None for w in words]
-        logp = grammar.logp(tokens) - shift
-        res.append(Sentence(tokens, [w.tag for w in words], senses, label, logp))
+        res.append(Sentence(tokens, [w.tag for w in words], senses, label, source))
     return res
 
 # %% ../../nbs/library/corpora.ipynb #c018
