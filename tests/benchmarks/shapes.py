@@ -100,9 +100,9 @@ def speed(turns):
                 new, same = (median(r[w][i] for r in runs) for i in (0, 1))
                 yield dict(work=name, isa=isa, way=w, new=new, same=same)
 
-def load(turns):
+def load(turns, ways):
     for name,work in WORKS.items():
-        for w in WAYS:
+        for w in ways:
             one, two = (Child(work, w) for _ in range(2))
             alone, beside, both = [], [], []
             for _ in range(turns):
@@ -121,7 +121,10 @@ def processor():
     found = dict(l.split(':', 1) for l in lines if ':' in l)
     found = {k.strip(): v.strip() for k,v in found.items()}
     flags = [o for o in ('avx2', 'avx512f', 'avx512_bf16', 'amx_bf16') if o in found.get('flags', '').split()]
-    return f"{found.get('model name', 'unknown')}, {os.cpu_count()} cores, {', '.join(flags)}"
+    name = found.get('model name', 'unknown')
+    if 'cpu family' in found:                     # makers give different processors one name
+        name += f" (family {found['cpu family']}, model {found['model']})"
+    return f"{name}, {os.cpu_count()} cores, {', '.join(flags)}"
 
 def show(res):
     import pandas as pd
@@ -137,6 +140,7 @@ if __name__ == '__main__':
     p.add_argument('--table', action='store_true')
     p.add_argument('--json', default=str(RESULTS))
     p.add_argument('--part', choices=['speed', 'load'], help='only this one; the other stays')
+    p.add_argument('--ways', nargs='+', choices=WAYS, default=[*WAYS], help='of --part load')
     p.add_argument('--child', help=argparse.SUPPRESS)
     p.add_argument('--way', help=argparse.SUPPRESS)
     p.add_argument('--batches', type=int, help=argparse.SUPPRESS)
@@ -153,7 +157,7 @@ if __name__ == '__main__':
             if not args.quick: file.write_text(json.dumps(res, indent=1) + '\n', encoding='utf-8')
         if args.part != 'load': res |= dict(processor=processor(), turns=turns, speed=list(speed(turns)))
         if args.part != 'speed':                    # rows of other processors stay
-            for row in load(turns):                 # each in the old one's place, also if stopped
+            for row in load(turns, args.ways):                # each in the old one's place, also if stopped
                 old = {k: v for k,v in row.items() if k != 'tokens'}
                 kept = [r for r in res.get('load', []) if not old.items() <= r.items()]
                 res['load'] = [*kept, row]
