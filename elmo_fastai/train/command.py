@@ -77,7 +77,7 @@ class Settings:
     buffer:int = None
 
 _TOY = dict(model='tiny', kind='sentences', epochs=3, lr=8e-3, bs=96, min_freq=1)
-_TOY_SENTENCES = 175_000, 375_000               # in full precision, in bfloat16
+_TOY_SENTENCES = 175_000, 325_000               # in full precision, in bfloat16
 RECIPES = {
     None: vars(Settings()),
     'toy': dict(_TOY, epochs=1, lr=.014),       # of `_TOY_SENTENCES`, each is read once
