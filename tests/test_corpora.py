@@ -1,5 +1,5 @@
 "Corpora: files, splits, faults, local copies, downloads that fail"
-import http.server, os, socket, threading
+import http.server, os, pickle, socket, threading
 from pathlib import Path
 
 import pytest
@@ -8,9 +8,10 @@ from hypothesis import given, settings, strategies as st
 from elmo_fastai.text import corpora
 from elmo_fastai.base.errors import CorpusError
 from elmo_fastai.text.corpora import (
-    Corpus, all_lines, lines_of, read_text, split_lines, sst2, text_corpus, text_files,
+    Corpus, Sentence, all_lines, lines_of, read_text, split_lines, sst2, text_corpus, text_files,
     tiny_shakespeare, toy_corpus, ud_ewt, wikitext2)
 from elmo_fastai.text.named import CORPORA, get_corpus
+from elmo_fastai.text.toy import Grammar
 
 SMALL = dict(n_train=300, n_valid=100, n_test=50, n_unseen=30)
 
@@ -393,3 +394,14 @@ def test_splits_are_lists_of_lines():
         with pytest.raises(CorpusError, match="split 'train' must be a list of lines, and is "): Corpus('bad', dict(train=bad))
     with pytest.raises(CorpusError, match="unknown corpus ''"): get_corpus('')
     with pytest.raises(CorpusError, match='expected a file, a folder or a pattern, and got None'): text_files(None)
+
+def test_how_probable_a_sentence_is_waits_until_somebody_asks(monkeypatch):
+    "Making a corpus computes no probability; a sentence that was sent to another process still knows its own"
+    def never(self, tokens): raise AssertionError('nobody asked')
+    with monkeypatch.context() as m:
+        m.setattr(Grammar, 'logp', never)
+        made = toy_corpus(n_train=5, n_valid=2, n_test=1, n_unseen=2)
+    for s in made.gold['train'] + made.gold['unseen']:
+        again = pickle.loads(pickle.dumps(s))
+        assert again == s and again.logp == s.logp < 0
+    assert Sentence(['a']).logp is None

@@ -157,7 +157,7 @@ if __name__ == '__main__':
             if not args.quick: file.write_text(json.dumps(res, indent=1) + '\n', encoding='utf-8')
         if args.part != 'load': res |= dict(processor=processor(), turns=turns, speed=list(speed(turns)))
         if args.part != 'speed':                    # rows of other processors stay
-            for row in load(turns, args.ways):                # each in the old one's place, also if stopped
+            for row in load(turns, args.ways):      # each in the old one's place, also if stopped
                 old = {k: v for k,v in row.items() if k != 'tokens'}
                 kept = [r for r in res.get('load', []) if not old.items() <= r.items()]
                 res['load'] = [*kept, row]
