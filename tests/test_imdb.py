@@ -150,6 +150,22 @@ def test_rows_of_two_adaptations_are_not_mixed(small, model, tmp_path, capsys):
     assert other.d['adaptation'] == dict(hours=3) and 'adapted' not in other.sides()
     assert 'another adaptation' in capsys.readouterr().out
 
+def test_rows_of_another_adaptation_are_set_aside(small, model, tmp_path):
+    shutil.copytree(model, tmp_path/'adapted')
+    (tmp_path/'adapted.json').write_text(json.dumps(dict(hours=1)))
+    old = [dict(way='frozen', side=o, labels=20, draw=0, accuracy=.5) for o in ('box', 'adapted')]
+    pooling = [dict(side=o, pool='mean') for o in ('box', 'adapted')]
+    d = dict(rows=old, adaptation=dict(hours=3), pooling=pooling, chosen={'frozen adapted 20': {}, 'frozen box 20': {}})
+    d |= dict(model=imdb.Run(settings(tmp_path, model)).d['model'], trial=True)
+    (tmp_path/'imdb.json').write_text(json.dumps(d))
+    imdb.main(settings(tmp_path, model, ways=['frozen'], backbones=['adapted'], again=True))
+    d = json.loads((tmp_path/'imdb.json').read_text())
+    assert d['earlier'] == dict(adaptation=dict(hours=3), rows=old[1:]) and d['adaptation'] == dict(hours=1)
+    assert [r['side'] for r in d['rows']] == ['box', 'adapted'] and d['rows'][1]['test'] == 200
+    assert d['pooling'] == pooling[:1] and set(d['chosen']) == {'frozen box 20', 'frozen adapted 20'} and d['chosen']['frozen adapted 20']
+    imdb.main(settings(tmp_path, model, ways=['frozen'], backbones=['adapted'], again=True))
+    assert json.loads((tmp_path/'imdb.json').read_text()) == d          # once is enough
+
 def test_the_pretraining_goes_on(small, sst, model, reviews, monkeypatch, tmp_path):
     texts = [f'{a} {b} is a good film .' for a in WORDS for b in WORDS]
     monkeypatch.setattr(reviews, 'texts', {**reviews.texts, 'unsup': texts})

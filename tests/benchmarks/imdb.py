@@ -4,6 +4,7 @@
     python tests/benchmarks/imdb.py --dry           # what is to be done, and how long it takes
     python tests/benchmarks/imdb.py                 # all rows that are not there yet
     python tests/benchmarks/imdb.py --quick         # a trial of every kind of row
+    python tests/benchmarks/imdb.py --again         # with another adapted model, all of its rows
 
 A run that was stopped, also in the middle of the pretraining, goes on where it was. Texts come
 from ELMO_FASTAI_DATA/imdb, else from the hub (stanfordnlp/imdb); everything that is made on the
@@ -199,9 +200,19 @@ class Run:
         if self.adapted and not any(r.get('side') == 'adapted' for r in self.d['rows']):
             self.d['adaptation'] = self.adapted
         self.mixes = bool(self.adapted) and self.d.get('adaptation') != self.adapted
+        if self.mixes and a.again: self.set_aside()
         if self.mixes: log('the rows have another adaptation: only --more sst takes this one')
         self.d |= dict(valid=len(self.reviews.valid), words=WORDS, phases=PHASES, steps=STEPS,
                        head=HEAD, parameters=sum(p.numel() for p in self.box.lm.parameters()))
+
+    def set_aside(self):
+        "What another adapted model gave moves to `earlier`; the one that is there begins anew"
+        mine = [r for r in self.d['rows'] if r['side'] == 'adapted']
+        self.d['earlier'] = dict(adaptation=self.d['adaptation'], rows=mine)
+        self.d['rows'] = [r for r in self.d['rows'] if r['side'] != 'adapted']
+        self.d['pooling'] = [r for r in self.d['pooling'] if r['side'] != 'adapted']
+        self.d['chosen'] = {k: v for k,v in self.d['chosen'].items() if 'adapted' not in k}
+        self.d['adaptation'], self.mixes = self.adapted, False
 
     def save(self):
         self.out.parent.mkdir(parents=True, exist_ok=True)
@@ -475,13 +486,14 @@ def options():
     p.add_argument('--work', default='models/imdb', help='what is made on the way')
     p.add_argument('--out', default=str(ROOT/'nbs'/'results'/'imdb.json'))
     p.add_argument('--adapt', action='store_true', help='go on with the pretraining')
+    p.add_argument('--again', action='store_true', help='set the rows of another adaptation aside')
     p.add_argument('--minutes', type=float, help='of --adapt, in the place of a whole epoch')
     p.add_argument('--ways', nargs='*', default=['counts', 'frozen', 'together', 'phases'])
     p.add_argument('--backbones', nargs='+', default=BACKBONES, choices=BACKBONES)
     p.add_argument('--sizes', nargs='+', type=int, default=SIZES)
     p.add_argument('--draws', type=int, default=5, help='of labels, at most')
     p.add_argument('--random', type=int, default=3, help='different random backbones')
-    p.add_argument('--test', type=int, default=5000, 
+    p.add_argument('--test', type=int, default=5000,
                    help='reviews that `phases` is asked, up to 1,000 labels')
     p.add_argument('--skip', type=int, default=1,
                    help='ask every so many of the reviews that validate, for --more settings')
