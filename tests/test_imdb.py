@@ -63,6 +63,17 @@ def test_counts_are_those_of_the_vectorizer(reviews, test):
     scores = imdb.Run.counts(run, train, 10, test)
     assert scores == pytest.approx(model.decision_function(asked[0])) and imdb.Run.right(run, scores, test) == model.score(*asked)
 
+def test_directions_of_counts_are_learned_without_labels(reviews, sst, monkeypatch):
+    "In reviews of two sorts, that have no label; how often a word stands there decides what is kept of it"
+    rng = np.random.default_rng(1)
+    texts = [' '.join([*rng.choice(WORDS, 3), *[('bad poor', 'good great')[i % 2]]*3]) for i in range(60)]
+    kept = reviews.kept | dict(train=[['bad'], ['good', 'fine'], ['poor']], test=[['great'], ['seldom']])
+    for k,v in dict(texts={**reviews.texts, 'unsup': texts + ['seldom']}, kept=kept).items(): monkeypatch.setattr(reviews, k, v)
+    monkeypatch.setattr(imdb, 'LSA', dict(size=2, min_df=2))
+    train, test = imdb.Reviews.directions.func(reviews).values()
+    assert np.linalg.norm(train, axis=1) == pytest.approx(1) and not test[1].any()
+    assert train[0] @ train[2] > .9 > .6 > abs(train[0] @ train[1]) and train[1] @ test[0] > .6
+
 def test_what_is_asked_is_not_read_before(reviews, sst):
     "Neither a review of the test part, nor a sentence of SST-2"
     texts, about = reviews.unlabelled()
@@ -85,23 +96,23 @@ def small(reviews, monkeypatch):
     monkeypatch.setattr(sys, 'argv', ['imdb.py'])
     monkeypatch.setattr(imdb, 'Reviews', lambda *_: reviews)
     monkeypatch.setattr(imdb, 'bf16_is_fast', lambda _: False)
-    for k,v in dict(ADAPT=dict(epochs=1, lr=4e-3, bs=4, seq_len=16, min_freq=1), STEPS=1, OTHER=(100,), PHASES=((-1, 3e-3, 1), (-4, 2e-3, 1)),
-                    GRID=dict(counts=(1, 10), frozen=(1e-3, 1e-2)), VARIANTS={'as for SST-2': {}, 'no word vectors': dict(words=0)}).items():
+    for k,v in dict(ADAPT=dict(epochs=1, lr=4e-3, bs=4, seq_len=16, min_freq=1), STEPS=1, LSA=dict(size=2, min_df=1), OTHER=(100,), PHASES=((-1, 3e-3, 1), (-4, 2e-3, 1)),
+                    GRID=dict(counts=(1, 10), lsa=(1, 10), frozen=(1e-3, 1e-2)), VARIANTS={'as for SST-2': {}, 'no word vectors': dict(words=0)}).items():
         monkeypatch.setattr(imdb, k, v)
 
-def test_every_row_is_made_once(small, model, tmp_path, capsys):
+def test_every_row_is_made_once(small, sst, model, tmp_path, capsys):
     shutil.copytree(model, tmp_path/'adapted')
     def run(**kw):
         imdb.main(settings(tmp_path, model, **kw))
         return json.loads((tmp_path/'imdb.json').read_text())
     part = ('phases', 'box'), ('bare', 'box'), ('words', None)
     run(ways=[w for w,_ in part], backbones=['box'])
-    d = run(ways=['counts', 'frozen', 'together'])
-    assert {(r['way'], r['side']) for r in d['rows']} == {*part, ('counts', None), *((w, o) for w in ('frozen', 'together') for o in imdb.BACKBONES)}
-    assert len(d['rows']) == 10 and d['trial']
+    d = run(ways=['counts', 'lsa', 'frozen', 'together'])
+    assert {(r['way'], r['side']) for r in d['rows']} == {*part, ('counts', None), ('lsa', None), *((w, o) for w in ('frozen', 'together') for o in imdb.BACKBONES)}
+    assert len(d['rows']) == 11 and d['trial']
     assert all(0 <= r['accuracy'] <= 1 and r['test'] == (30 if (r['way'], r['side']) in part else 200) for r in d['rows'])
     capsys.readouterr()
-    assert run(ways=['counts', 'frozen', 'together']) == d and '0 rows' in capsys.readouterr().out
+    assert run(ways=['counts', 'lsa', 'frozen', 'together']) == d and '0 rows' in capsys.readouterr().out
 
 def test_the_controls_are_what_they_are_called(small, reviews, model, tmp_path, monkeypatch):
     "One has no backbone and learns; the other has no vectors of words"

@@ -12,8 +12,10 @@ way (the adapted model, pooled vectors) is kept in WORK, the figures in nbs/resu
 
 - Three backbones of one shape: `random`, normalised; `box`, the model MODEL; `adapted`, the same
   gone on with its pretraining on the reviews that have no label.
-- Four ways: `counts`, TF-IDF of words and pairs with logistic regression; `frozen`, logistic
-  regression on the mean and the spread of each layer; `together`, the sum of what these two say,
+- Five ways: `counts`, TF-IDF of words and pairs with logistic regression; `lsa`, the same with what
+  300 directions keep of the counts, found on the reviews that have no label (latent semantic
+  analysis, Deerwester et al. 1990); `frozen`, logistic regression on the mean and the spread of
+  each layer; `together`, the sum of what these two say,
   each divided by its spread; `phases`, the classifier of the library, first on the frozen
   backbone, then with all of it.
 - Two controls of the last one, made where `--ways` names them: `words`, the same classifier with
@@ -30,9 +32,11 @@ import numpy as np, pandas as pd, torch
 from torch import nn
 from fastai.basics import Callback, CancelValidException
 from fastai.torch_core import set_seed
-from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
+from sklearn.decomposition import TruncatedSVD
+from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer, TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import Normalizer
 from elmo_fastai.base.options import in_words
 from elmo_fastai.text.corpora import from_hub, sst2
 from elmo_fastai.text.tokens import get_tokenizer
@@ -56,7 +60,10 @@ FROZEN = 'mean', 'spread'
 READ = {'all': (10**6, 0), 'first 200 and last 200': (200, 200), 'first 400': (400, 0),
         'first 100 and last 100': (100, 100), 'first 200': (200, 0), 'last 200': (0, 200)}
 BACKBONES, CHUNK = ('random', 'box', 'adapted'), 2500
-GRID = dict(counts=(1, 3, 10, 30, 100), frozen=(1e-4, 1e-3, 3e-3, 1e-2, 3e-2))
+COUNTED = dict(token_pattern=r'\S+', ngram_range=(1, 2))
+LSA = dict(size=300, min_df=10)
+GRID = dict(counts=(1, 3, 10, 30, 100), lsa=(.3, 1, 3, 10, 30),
+            frozen=(1e-4, 1e-3, 3e-3, 1e-2, 3e-2))
 ADAPT = dict(epochs=2, lr=4e-3, bs=32, seq_len=64, min_freq=3, max_vocab=20_000)
 ADAMW = partial(TorchOptimizer, opt=torch.optim.AdamW, betas=(.9, .99), fused=True)
 HEAD = dict(pool='attention+max', words=64, dropout=.5, wd=.01)
@@ -113,9 +120,18 @@ class Reviews:
     @cached_property
     def counted(self):
         "How often each word and pair stands in the labelled reviews: counted once for all rows"
-        count = CountVectorizer(token_pattern=r'\S+', ngram_range=(1, 2))
+        count = CountVectorizer(**COUNTED)
         x = dict(train=count.fit_transform(self.joined('train')))
         return x | dict(test=count.transform(self.joined('test')))
+
+    @cached_property
+    def directions(self):
+        "What `LSA` keeps of each labelled review, [N, 300], learned where the adapted model reads"
+        tok, (texts, _) = get_tokenizer('words'), self.unlabelled()
+        weigh = TfidfVectorizer(**COUNTED, sublinear_tf=True, min_df=LSA['min_df'])
+        model = make_pipeline(weigh, TruncatedSVD(LSA['size'], random_state=0), Normalizer())
+        model.fit([' '.join(tok(o)) for o in texts])
+        return {k: model.transform(self.joined(k)) for k in ('train', 'test')}
 
     def unlabelled(self):
         """The reviews to go on with, and what is left out: reviews of the test part, and those
@@ -191,8 +207,8 @@ class Run:
         nothing = dict(pooling=[], reading=[], sst=[], settings=[])
         self.d = dict(rows=[], chosen={}, **nothing) | old | now
         if any(old.get(k, v) != v for k,v in now.items()):       # what another backbone gave
-            rows = [r for r in self.d['rows'] if r['way'] == 'counts']
-            chosen = {k: v for k,v in self.d['chosen'].items() if k.startswith('counts')}
+            rows = [r for r in self.d['rows'] if r['way'] in ('counts', 'lsa')]
+            chosen = {k: v for k,v in self.d['chosen'].items() if k.startswith(('counts', 'lsa'))}
             self.d |= dict(rows=rows, chosen=chosen, **nothing)
             self.d.pop('adaptation', None)
         made = self.work/'adapted.json'
@@ -245,6 +261,11 @@ class Run:
         model.fit(x['train'][train][:, known], y['train'][train])
         asked = x['train'][valid] if test == 'valid' else x['test']
         return model.decision_function(asked[:, known])
+
+    def lsa(self, train, C, test):
+        x, y, valid = self.reviews.directions, self.reviews.labels, self.reviews.valid
+        model = LogisticRegression(C=C, max_iter=300).fit(x['train'][train], y['train'][train])
+        return model.decision_function(x['train'][valid] if test == 'valid' else x['test'])
 
     def right(self, scores, test):
         "The share of the asked reviews that `scores` put on their side of zero"
@@ -351,8 +372,8 @@ class Run:
         if name not in self.d['chosen']:
             draws = [self.reviews.draw(n, d) for d in (OTHER[:1] if n >= 5000 else OTHER)]
             def score(C, o):
-                if way == 'counts': return self.right(self.counts(o, C, 'valid'), 'valid')
-                return self.right(self.frozen(side, 0, o, C, 'valid'), 'valid')
+                if side: return self.right(self.frozen(side, 0, o, C, 'valid'), 'valid')
+                return self.right(getattr(self, way)(o, C, 'valid'), 'valid')
             mean = {C: round(float(np.mean([score(C, o) for o in draws])), 4) for C in GRID[way]}
             self.d['chosen'][name] = dict(C=max(mean, key=mean.get), valid=mean)
             self.save()
@@ -364,7 +385,7 @@ class Run:
         "What is to be done: dictionaries, those that are there left out"
         todo = []
         for way in self.a.ways:
-            sides = [None] if way in ('counts', 'words') else self.sides()
+            sides = [None] if way in ('counts', 'lsa', 'words') else self.sides()
             for side,draw,n in product(sides, range(self.a.draws), self.a.sizes):
                 if draw >= DRAWS.get(n, 5): continue
                 todo.append(dict(way=way, side=side, labels=n, draw=draw))
@@ -374,7 +395,7 @@ class Run:
     def seconds(self, row, read):
         "About how long a row takes, from the speed of some reviews here and now; `read` is kept"
         n, many = row['labels'], sum(map(len, self.reviews.labels.values()))
-        if row['way'] == 'counts': return n/100
+        if row['way'] in ('counts', 'lsa'): return n/100
         if row['way'] == 'words': return 30 + n/25
         if not self.rate:
             some = [cut(get_tokenizer('words')(o)) for o in self.reviews.texts['train'][:128]]
@@ -392,13 +413,13 @@ class Run:
 
     def row(self, way, side, labels, draw):
         train, r = self.reviews.draw(labels, draw), self.reviews
-        def counts(): return self.counts(train, self.choose('counts', labels), 'test')
+        def alone(way): return getattr(self, way)(train, self.choose(way, labels), 'test')
         def frozen():
             return self.frozen(side, draw, train, self.choose('frozen', labels, side), 'test')
-        if way == 'counts': right = self.right(counts(), 'test')
+        if way in ('counts', 'lsa'): right = self.right(alone(way), 'test')
         elif way == 'frozen': right = self.right(frozen(), 'test')
         elif way == 'together':
-            right = self.right(sum(o/o.std() for o in (counts(), frozen())), 'test')
+            right = self.right(sum(o/o.std() for o in (alone('counts'), frozen())), 'test')
         else:
             held, how = ('test', self.asked(labels)), self.best_settings()
             if way == 'words': how = how | dict(words=HEAD['words'])
@@ -488,7 +509,7 @@ def options():
     p.add_argument('--adapt', action='store_true', help='go on with the pretraining')
     p.add_argument('--again', action='store_true', help='set the rows of another adaptation aside')
     p.add_argument('--minutes', type=float, help='of --adapt, in the place of a whole epoch')
-    p.add_argument('--ways', nargs='*', default=['counts', 'frozen', 'together', 'phases'])
+    p.add_argument('--ways', nargs='*', default=['counts', 'lsa', 'frozen', 'together', 'phases'])
     p.add_argument('--backbones', nargs='+', default=BACKBONES, choices=BACKBONES)
     p.add_argument('--sizes', nargs='+', type=int, default=SIZES)
     p.add_argument('--draws', type=int, default=5, help='of labels, at most')
