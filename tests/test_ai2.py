@@ -321,7 +321,7 @@ def test_what_the_format_cannot_hold(tmp_path):
     refused('one character encoder', trained(share_encoder=False))
     refused('one character encoder', trained(share_softmax=False))
     refused('4 words', vocab=WordVocab(SPECIALS))
-    for w in ('<S>', '</S>', '<UNK>', '!!!MAXTERMID', 'two\nlines', ' space', 'nbsp\u00a0'): refused("can't stand", vocab=WordVocab([*VOCAB.itos[:-1], w]))
+    for w in ('<S>', '</S>', '<UNK>', '!!!MAXTERMID', 'two\nlines', 'two\rlines', ' space', 'nbsp\u00a0'): refused("can't stand", vocab=WordVocab([*VOCAB.itos[:-1], w]))
     (tmp_path/'full').mkdir(); (tmp_path/'full'/'thesis.tex').write_text('important')
     refused('thesis.tex', to='full')
     assert (tmp_path/'full'/'thesis.tex').read_text() == 'important' and [o.name for o in tmp_path.iterdir()] == ['full']

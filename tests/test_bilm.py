@@ -178,6 +178,19 @@ def test_a_carried_state_is_one_pass(model, batch, cut):
     c = model.config
     assert [o.shape for o in after] == [(c.n_layers, 2, len(chars), c.proj_dim), (c.n_layers, 2, len(chars), c.hidden_dim)]
 
+def test_a_state_is_read_and_given_without_targets_too(model, batch):
+    "`forward` took it and said nothing"
+    with torch.no_grad():
+        state = model.encode_state(batch[0])[1]
+        f, b, new = model(batch[0], state=state)
+        layers, expected = model.encode_state(batch[0], state)
+    assert f.equal(layers[-1][0]) and b.equal(layers[-1][1]) and all(x.equal(y) for x,y in zip(new, expected))
+    assert not f.equal(model(batch[0])[0])
+
+def test_targets_of_one_direction_are_refused(model, batch):
+    for fwd,bwd in ((batch[1], None), (None, batch[2])):
+        with pytest.raises(ValueError, match='both directions'): model(batch[0], fwd, bwd)
+
 def test_nothing_is_remembered_unless_asked(model, batch):
     before = layers(model, batch[0])
     with torch.no_grad(): model.encode_state(batch[0]); model(*batch)

@@ -91,7 +91,7 @@ def test_types_of_results(elmo):
     for dtype in ('float16', torch.float16, np.float16().dtype):
         h = elmo.embed(['a b c'], dtype=dtype)[0]
         assert h.dtype == np.float16 and close(h.astype(np.float32), ref[0], 5e-3)
-    assert elmo.embed(['a'], pool='mean', dtype='float16').dtype == np.float16
+    for texts in (['a'], []): assert elmo.embed(texts, pool='mean', dtype='float16').dtype == np.float16
     assert close(elmo.embed(['a b c'], bf16=True)[0], ref[0], .1)
 
 def test_results_are_free_of_their_batch(elmo):

@@ -111,6 +111,7 @@ def test_every_row_is_made_once(small, sst, model, tmp_path, capsys):
     assert {(r['way'], r['side']) for r in d['rows']} == {*part, ('counts', None), ('lsa', None), *((w, o) for w in ('frozen', 'together') for o in imdb.BACKBONES)}
     assert len(d['rows']) == 11 and d['trial']
     assert all(0 <= r['accuracy'] <= 1 and r['test'] == (30 if (r['way'], r['side']) in part else 200) for r in d['rows'])
+    assert all(('part' in r) == (r['test'] == 200) for r in d['rows'])
     capsys.readouterr()
     assert run(ways=['counts', 'lsa', 'frozen', 'together']) == d and '0 rows' in capsys.readouterr().out
 
@@ -128,6 +129,13 @@ def test_the_controls_are_what_they_are_called(small, reviews, model, tmp_path, 
     assert all(a.equal(b) for a,b in zip(mine.elmo.lm.parameters(), before))
     r.phases('box', 0, reviews.draw(20, 0), ('test', r.asked(20)), 1, 1, words=0)
     assert seen.pop().model.words is None
+
+def test_counts_are_also_asked_what_the_two_phases_are(small, reviews, model, tmp_path):
+    r = imdb.Run(settings(tmp_path, model))
+    y, asked = reviews.labels['test'], r.asked(20)
+    scores = np.where(y == 1, 1., -1.)
+    scores[asked[:6]] *= -1
+    assert r.found(scores, 20) == dict(accuracy=.97, test=200, part=.8) and r.found(scores, 5000) == dict(accuracy=.97, test=200)
 
 def test_smaller_questions(small, model, tmp_path):
     r = imdb.Run(settings(tmp_path, model, backbones=['box'], skip=10))

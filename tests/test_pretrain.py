@@ -325,6 +325,11 @@ def test_early_stop_leaves_an_interrupted_training_as_it_is(few):
     quietly(learn, 'fit', 4, 0.)
     assert 'SIGINT' in learn.stopped and (learn.model.head.bias == 1).all()
 
+def test_early_stop_goes_back_to_the_best_where_time_is_up(few):
+    "`elmo_pretrain --time … --patience …`: it kept the last epoch's weights"
+    learn,_ = timed(few, 8, lr=0., cbs=[Fake([5, 6, 7]), EarlyStop(patience=3)])
+    assert learn.early_stop.best_epoch == 0 and (learn.model.head.bias == 0).all()
+
 def test_early_stop_with_finder_and_wrong_arguments(few):
     learn = learner(few, cbs=EarlyStop())
     quietly(learn, 'lr_find', num_it=10, show_plot=False)

@@ -41,6 +41,10 @@ def test_every_kind_of_table(data):
     assert c.splits == dict(train=LINES[:36], valid=LINES[36:38], test=LINES[38:]) and not c.skipped
     if not isinstance(data, (list, tuple)): assert get_corpus(data).splits == c.splits
 
+def test_a_missing_row_may_be_the_first_of_dictionaries():
+    c = table_corpus([None, *(dict(text=o) for o in LINES)])
+    assert sum(c.splits.values(), []) == LINES and sum(c.skipped.values()) == 1
+
 def test_streams_need_a_number_of_rows():
     it = D(LINES).to_iterable_dataset()
     assert table_corpus(it, n_rows=20).splits == table_corpus(LINES[:20]).splits

@@ -273,7 +273,7 @@ def fit_stream(n, bs=20, seq_len=64, stride=None, **kwargs):
     return dict(kwargs, bs=min(bs, n//seq_len), seq_len=seq_len, stride=stride)
 
 def valid_loader(dl, text, bs):
-    "A loader like `dl` for the validation `text`, in its order"
+    "A loader like `dl` for the validation `text`, not shuffled"
     new = dict(bs=dl.size if bs is None else bs)
     if isinstance(dl, StreamDataLoader):
         new = fit_stream(len(text.ids), new['bs'], dl.seq_len, dl.stride)

@@ -77,8 +77,8 @@ class ElmoDataLoaders(DataLoaders):
         max_words:int=None,      # cut longer sentences; `cuts` counts the loss
         shuffle:bool=None,       # None: yes, but for streams
         seed:int=None, device=None, path='.',
-        valid_pct:float=0.1,     # share to validate on where no split is for that, at random;
-        split_seed:int=42,       # of lines on disk the last
+        valid_pct:float=0.1,     # share to validate on where there is no split for it
+        split_seed:int=42,       # which lines, at random; of lines on disk it is the last
         **kwargs                 # of the loader: `seq_len`, `stride`, `max_tokens`, `context_size`
     ):
         "Tokenise, count words, encode, cut into batches; `skipped` counts what is left out"

@@ -252,7 +252,7 @@ def _check_writable(folder, model, vocab):
             yield ("AI2's format has 262 characters (bytes), "
                    f"and this model reads {c.n_chars} of an alphabet of its own")
         for o in vocab.itos[4:] if vocab is not None else ():
-            if o in ('!!!MAXTERMID', *_MARKS.values()) or o != o.strip() or '\n' in o:
+            if o in ('!!!MAXTERMID', *_MARKS.values()) or o != o.strip() or {*'\r\n'} & {*o}:
                 yield f"The word {o!r} can't stand in AI2's vocabulary file"
         others = {o.name for o in folder.iterdir()} - names if folder.exists() else ()
         if others: yield f"{folder} holds {min(others)!r} and would be replaced: take a new folder"

@@ -228,7 +228,8 @@ def embed(self:Elmo,
     vecs = list(progress_bar(vecs, total=n, leave=False) if progress and n else vecs)
     if not pool: return vecs
     if vecs: return np.stack(vecs)
-    return np.zeros((0, self.n_layers, self.dim) if layers == 'all' else (0, self.dim), np.float32)
+    shape = (0, self.n_layers, self.dim) if layers == 'all' else (0, self.dim)
+    return np.zeros(shape, checked(self, layers, pool, **kwargs)['dtype'])
 
 # %% ../../nbs/library/embedding.ipynb #c055
 def load_elmo(name, **kwargs):

@@ -271,7 +271,7 @@ For every word of a sentence, known or not, it gives a vector from each of its l
 
     from elmo_fastai.elmo.module import Elmo
     elmo = Elmo.from_pretrained('this folder, or its name on the hub')
-    (vectors,), mask = elmo(['Any text you like.', ['or', 'a', 'list', 'of', 'tokens']])
+    {vectors}, mask = elmo(['Any text you like.', ['or', 'a', 'list', 'of', 'tokens']])
 """
 
 def model_card(elmo):
@@ -284,7 +284,8 @@ def model_card(elmo):
             'longest word': f"{chars.max_chars - 2} {'bytes' if bytes_ else 'symbols'}",
             'words that it predicts': f'{lm.n_words:,}',
             'shares of the layers': ', '.join(f'{s:.3f}' for s in elmo.mixes[0].shares.tolist())}
-    return CARD.format(name=c.name, n=sum(p.numel() for p in lm.parameters()),
+    vectors = '(vectors,)' if len(elmo.mixes) == 1 else 'vectors'      # a list, one a mix
+    return CARD.format(name=c.name, vectors=vectors, n=sum(p.numel() for p in lm.parameters()),
                        rows='\n'.join(f'| {k} | {v} |' for k,v in rows.items()))
 
 # %% ../../nbs/library/elmo.ipynb #c094

@@ -52,7 +52,7 @@ def distinct(g, rows, widest):
     return g('Slice', types, [0], g('Add', longest, [widest]), [1]), which
 
 def encode(g, cnn, types):
-    "Vectors [N, P] of tokens [N, W]: what `CharCNN.encode` does"
+    "Vectors [N, P] of tokens [N, W]: what `CharCNN.encode` and the normalisation do"
     cnn = copy.deepcopy(cnn).float().fold_norm()
     def linear(x, l): return g('Gemm', x, l.weight, l.bias, transB=1)
     x = g('Transpose', g('Gather', cnn.embed.weight, types), perm=[0, 2, 1])  # [N, D, W]

@@ -233,7 +233,12 @@ class BiLM(nn.Module):
         state:tuple|None = None,       # of the LSTMs, to go on from; the new one comes back, too
     ) -> tuple:                        # nats of the targets, ([N], [N]), or the top layer
         "Negative log-likelihoods of the targets, or the top layer's states, ([B, T, P], [B, T, P])"
-        if fwd is None and bwd is None: return self.encode(chars)[-1]
+        if fwd is None and bwd is None:
+            if state is None: return self.encode(chars)[-1]
+            layers, state = self.encode_state(chars, state)
+            return *layers[-1], state
+        both = fwd is not None and bwd is not None
+        require(both, "A biLM needs the targets of both directions, or none", ValueError)
         self.needs_head()
         mask, targets = chars[..., 0] != 0, (fwd, bwd)
         if (order := real_first(mask)) is not None:

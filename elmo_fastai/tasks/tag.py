@@ -55,7 +55,7 @@ class LSTMOptions:
     "What the LSTM of a task is like"
     hidden:int = 128       # cells in each direction; 0: no LSTM
     n_layers:int = 1
-    dropout:float = 0.3    # of its input and output
+    dropout:float = 0.3    # of its input and output, and between layers
 
 class Tagger(nn.Module):
     "Word vectors, ELMo at the input, an LSTM, ELMo at its output, a score for every tag"
@@ -211,7 +211,7 @@ def elmo_tagger_learner(
     chars=0,               # dimensions of vectors from letters; 0: none
     hidden:int=128,        # cells of the task's LSTM in each direction; 0: no LSTM
     n_layers:int=1,        # of that LSTM
-    dropout:float=0.3,     # of the LSTM's input and output
+    dropout:float=0.3,     # of the LSTM's input and output, and between its layers
     elmo_dropout:float=0.3,# of ELMo's vectors
     lam:float=1e-3,        # λ of `MixPenalty`
     cache=True,            # a `LayerCache` to share; False: compute the layers each time

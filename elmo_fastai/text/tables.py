@@ -85,7 +85,7 @@ def as_table(data, what, n_rows=None):
     if n_rows is None and hasattr(data, '__len__') and hasattr(data, 'to_pandas'):
         return data.to_pandas()
     rows = list(islice(data, n_rows))
-    is_table = rows and isinstance(rows[0], Mapping)
+    is_table = any(isinstance(o, Mapping) for o in rows)
     return pd.DataFrame([o or {} for o in rows]) if is_table else rows
 
 def table_lines(data, text_col=None, n_rows=None, where=''):

@@ -582,7 +582,7 @@ def _trial(learn, corpus, r, out, say):
     takes = f"about {in_words(whole)} for {steps:,} steps"
     if budget:
         takes = f"{clock(whole)}, enough for some {steps:,} steps, {steps/n:.2g} times the text"
-    say(f"Memory: {mb(state)} for weights, gradients and optimiser{peak}\n"
+    say(f"Memory: {mb(state)} for weights, a copy of them, gradients and optimiser{peak}\n"
         f"Time: {takes}; {in_words(step)} a step ({len(trial.spent[True])} steps were timed, "
         f"here and now), {in_words(valid)} for a validation; the report comes after\n"
         f"Nothing was written. Without --dry the model would be in {out}/")
@@ -729,7 +729,7 @@ OPTIONS = {
         '--encoding NAME': 'of the files (default: utf-8)',
         '--column NAME': 'of a table, with the text (default: text, sentence, review or content)',
         '--kind KIND': 'stream: lines run on; sentences: each for itself '
-            f"(default: {_r['kind']})",
+            f"(default: {_r['kind']}; toy: sentences)",
         '--min-freq N': f"rarer words become <unk> (default: {_r['min_freq']}; toy, wikitext2: 1)",
         '--max-vocab N': 'so many words at most (default: all)',
         '--sentences N': 'of the toy language, made for the training '
@@ -757,7 +757,7 @@ OPTIONS = {
         '--carry': "carry the forward state along a stream; the report's figures are those without",
         '--bf16': 'bfloat16, or full precision (default: where it is fast)'},
     'a text larger than the memory': {
-        '--stream': 'read it again and again from its files: .txt, .jsonl, .parquet, also .gz',
+        '--stream': 'read it again and again from its files: .txt, .json, .jsonl, .parquet, also .gz',
         '--steps N': 'batches an epoch (default: one reading)',
         '--buffer N': 'lines in memory (default: 10000)'},
     'the run': {

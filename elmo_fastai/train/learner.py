@@ -197,11 +197,13 @@ class EarlyStop(TrackerCallback):
         if self.new_best: self.wait,self.best_epoch,self.good = 0,self.epoch,weights(self.model)
         else: self.wait += 1
         if self.wait >= self.patience:
-            self.message = (f"{self.monitor} has not fallen since epoch {self.best_epoch}: "
+            self.message = (f"{self.monitor} has not fallen since epoch {self.best_epoch+1}: "
                             "training ended, with the weights of that epoch.")
             raise CancelFitException()
     def after_fit(self):
-        ended = self.message or self.epoch == self.n_epoch-1
+        budget = getattr(self.learn, 'time_budget', None)
+        out_of_time = budget is not None and budget.done == 1
+        ended = self.message or out_of_time or self.epoch == self.n_epoch-1
         broken_off = not ended or getattr(self.learn, 'stopped', None)
         if self.good and self.wait and not broken_off: bare(self.model).load_state_dict(self.good)
         self.good = None

@@ -113,7 +113,7 @@ def make_report(
     model:BiLM,
     dls,
     corpus,
-) -> dict: # figures, None for those that this corpus has not
+) -> dict: # figures, None for those that this corpus does not have
     "Measure a biLM on its corpus's validation lines, and on its test lines if there are any"
     def of(ppl, name=''):
         figures = {f'perplexity_{k}': ppl[k] for k in ('fwd', 'bwd', 'mean')}

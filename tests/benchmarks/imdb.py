@@ -412,22 +412,25 @@ class Run:
         return (n*epochs + len(self.asked(n)))*self.rate
 
     def row(self, way, side, labels, draw):
-        train, r = self.reviews.draw(labels, draw), self.reviews
+        train = self.reviews.draw(labels, draw)
         def alone(way): return getattr(self, way)(train, self.choose(way, labels), 'test')
         def frozen():
             return self.frozen(side, draw, train, self.choose('frozen', labels, side), 'test')
-        if way in ('counts', 'lsa'): right = self.right(alone(way), 'test')
-        elif way == 'frozen': right = self.right(frozen(), 'test')
-        elif way == 'together':
-            right = self.right(sum(o/o.std() for o in (alone('counts'), frozen())), 'test')
-        else:
-            held, how = ('test', self.asked(labels)), self.best_settings()
-            if way == 'words': how = how | dict(words=HEAD['words'])
-            if way == 'bare': how = how | dict(words=0)
-            right = self.phases(side, draw, train, held, **how)
-        part = way in ('phases', 'words', 'bare')
-        asked = len(self.asked(labels)) if part else len(r.labels['test'])
-        return dict(accuracy=round(float(right), 4), test=asked)
+        if way in ('counts', 'lsa'): return self.found(alone(way), labels)
+        if way == 'frozen': return self.found(frozen(), labels)
+        if way == 'together':
+            return self.found(sum(o/o.std() for o in (alone('counts'), frozen())), labels)
+        held, how = ('test', self.asked(labels)), self.best_settings()
+        if way == 'words': how = how | dict(words=HEAD['words'])
+        if way == 'bare': how = how | dict(words=0)
+        right = self.phases(side, draw, train, held, **how)
+        return dict(accuracy=round(float(right), 4), test=len(held[1]))
+
+    def found(self, scores, n):
+        "Accuracy on the test reviews; `part`, on those that the two phases are asked, where fewer"
+        right, asked = (scores > 0) == self.reviews.labels['test'], self.asked(n)
+        part = dict(part=round(float(right[asked].mean()), 4)) if len(asked) < len(right) else {}
+        return dict(accuracy=round(float(right.mean()), 4), test=len(right), **part)
 
     def all(self):
         todo = self.plan()
