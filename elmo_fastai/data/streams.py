@@ -38,7 +38,7 @@ def _files(path):
 class StreamLines:
     "Rows that are read when they are asked for, from files or a stream; their place can be kept"
     def __init__(self,
-        source,             # .txt, .json, .jsonl or .parquet files, also .gz; or an `IterableDataset`
+        source,             # .txt, .json, .jsonl, .parquet files, also .gz; or an `IterableDataset`
         skip:int=0,         # first rows, of the last file or of the stream, to leave out
         shuffle:bool=False, # files in another order in each reading
         seed:int=42,

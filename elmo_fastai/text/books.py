@@ -149,7 +149,7 @@ def novels(
 
     check:bool=True, # compare each file with its checksum?
 )->Corpus:
-    "English novels of 1839-1930, public domain in the US, one sentence a line; 'valid' is whole books"
+    "Novels of 1839-1930, public domain in the US, one sentence a line; 'valid' is whole books"
 
     root = local_folder('novels') if path is None else Path(path).expanduser()
     require(root is None or root.is_dir(), f"there is no folder '{root}'")

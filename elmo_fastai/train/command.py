@@ -757,7 +757,7 @@ OPTIONS = {
         '--carry': "carry the forward state along a stream; the report's figures are those without",
         '--bf16': 'bfloat16, or full precision (default: where it is fast)'},
     'a text larger than the memory': {
-        '--stream': 'read it again and again from its files: .txt, .json, .jsonl, .parquet, also .gz',
+        '--stream': 'read it again and again: files .txt, .json, .jsonl, .parquet, also .gz',
         '--steps N': 'batches an epoch (default: one reading)',
         '--buffer N': 'lines in memory (default: 10000)'},
     'the run': {
