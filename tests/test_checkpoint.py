@@ -676,6 +676,9 @@ def test_two_processes_exclude_each_other_and_a_killed_one_does_not(corpus, tmp_
     with pytest.raises(CheckpointError, match=f'{tmp_path} is in use by process {p.pid} on .* since'):
         with lock_folder(tmp_path): pass
     with pytest.raises(CheckpointError, match='in use'): fit(build(corpus, Checkpoints(tmp_path)))
+    (tmp_path/'lock').unlink()                                  # not written yet
+    with pytest.raises(CheckpointError, match='in use by another process'):
+        with lock_folder(tmp_path): pass
     assert not checkpoints_in(tmp_path)
     os.kill(p.pid, signal.SIGKILL)
     p.join()

@@ -106,6 +106,7 @@ def lock_folder(folder):
             who.write_text(f"{os.getpid()} on {socket.gethostname()} since {since}\n")
             yield
     except Timeout:
-        process,_,since = who.read_text()[:300].strip().partition(' since ')
-        raise CheckpointError(f"{folder} is in use by process {process} since {since}: "
+        by = 'another process'
+        if who.exists(): by = f'process {who.read_text()[:300].strip()}'
+        raise CheckpointError(f"{folder} is in use by {by}: "
                               "wait for its end, or take another folder") from None

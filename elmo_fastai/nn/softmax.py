@@ -142,7 +142,7 @@ class AdaptiveSoftmax(nn.AdaptiveLogSoftmaxWithLoss):
         n_words:int,           # V, size of the vocabulary, words numbered by falling frequency
         cutoffs=(500, 3000, 20_000), # where groups begin, each less than V
         div_value:float=4.,    # states are this much smaller from group to group
-        bias:bool=False,       # a bias for each word and each group, which PyTorch's has not
+        bias:bool=False,       # a bias for each word and each group, also in the tail
     ):
         n = len(cutoffs)
         require(dim >= div_value**n, f"With div_value={div_value:g} the last of {n} groups would "

@@ -49,7 +49,7 @@ def nearest(
     which:int=0,         # of several occurrences in the sentence: 0 for the first …
     same_word:bool=True, # look at occurrences of the same word only; False: at all tokens
 ) -> Neighbours:         # (cosine, tokens, position)
-    "The occurrences nearest to this one, each sentence once (Peters et al. 2018, table 4)"
+    "The occurrences nearest to this one; equal sentences count once (Peters et al. 2018, table 4)"
     [tokens] = elmo.to_tokens([sentence])
     places = [t for t,w in enumerate(tokens) if w == word]
     require(places, f"{word!r} is not among the tokens of {' '.join(tokens)!r:.200}"

@@ -42,7 +42,8 @@ def load_encoder(
     "Load the encoder of a saved biLM into a learner's; `ModelFileError` says what does not fit"
     folder, lm = Path(learn.path)/learn.model_dir/name, _inside(learn.model, BiLM)
     require(lm is not None, f"There is no biLM in this {type(learn.model).__name__}", ValueError)
-    new, _ = load_bilm(folder if folder.exists() else find_folder(name))
+    if not folder.exists(): folder = find_folder(name)
+    new, _ = load_bilm(folder)
     chars = (_inside(learn.model, Elmo) or lm).char_vocab
     refuse((f"{folder} {why}" for why in _differences(new, lm, chars)), ModelFileError)
     encoder = {k: v for k,v in new.state_dict().items() if not k.startswith('head')}

@@ -80,7 +80,7 @@ def score(
 # %% ../../nbs/studies/speaking.ipynb #c029
 def choose(
     logp:torch.Tensor,       # log-probabilities, [B, V]; −inf for words that must not be
-    temperature:float=1.,    # below 1: bolder; 0: always the best
+    temperature:float=1.,    # below 1: closer to the likeliest; 0: always the best
     top_k:int|None=None,     # only the best so many
     top_p:float|None=None,   # only the fewest that together have this probability
     rng=None,                # a `torch.Generator` on the CPU

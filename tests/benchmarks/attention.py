@@ -201,7 +201,7 @@ def toy_data(a):
 OTHER = {'is': 'are', 'are': 'is', 'was': 'were', 'were': 'was'}
 
 def agreement(model, dls, sents, prior):
-    "Share of verbs whose right number is found likelier (chapter 07), near and across another noun"
+    "Share of verbs whose right number is found likelier, near and across another noun"
     right = {}
     def encoded(tokens):
         text = EncodedText([tokens], dls.types)

@@ -1,4 +1,4 @@
-"""Sentiment of whole sentences (SST-2) with a pretrained and with a random backbone, and what each choice is worth (chapter 10).
+"""Sentiment of whole sentences (SST-2) with a pretrained and with a random backbone, and what each choice is worth (library: Classifying sentences).
 
     python tests/benchmarks/classify.py --model MODEL --data DATA --out nbs/results/classify.json
     python tests/benchmarks/classify.py --model MODEL --data DATA --quick        # two minutes: one seed, a part of the data

@@ -1,4 +1,4 @@
-"""Memory while text is embedded: 100,000 tokens and 1,000,000, each in a process of its own, by its highest resident size (chapter 09b).
+"""Memory while text is embedded: 100,000 tokens and 1,000,000, each in a process of its own, by its highest resident size (library: Embedding text).
 
     python tests/benchmarks/embed_memory.py            # a minute and a half on one core
     python tests/benchmarks/embed_memory.py --one stream 1000000

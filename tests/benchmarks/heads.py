@@ -1,9 +1,9 @@
-"""The head on a frozen biLM: settings that work with every seed, and few labels (chapter 10).
+"""The head on a frozen biLM: settings that work with every seed, and few labels (lesson 11).
 
     python tests/benchmarks/heads.py --out nbs/results/heads.json     # some 25 minutes of one core
     python tests/benchmarks/heads.py --only settings --seeds 2        # a part of it
 
-The toy corpus's reviews, the small biLM of chapter 09, `elmo_classifier_learner`; a run that was
+The toy corpus's reviews, the small biLM of lesson 10, `elmo_classifier_learner`; a run that was
 stopped goes on where it was. Two questions:
 
 - settings: which rate, dropout and number of epochs? All labels.

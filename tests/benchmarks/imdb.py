@@ -484,7 +484,7 @@ class Run:
             log(self.d['reading'][-1])
 
     def sst(self):
-        "SST-2, whole sentences, both phases with learned word vectors: the script of chapter 11"
+        "SST-2, whole sentences, both phases with learned word vectors: the script classify.py"
         import classify
         done = [r['side'] for r in self.d['sst']]
         for side in (o for o in ('box', 'adapted') if o in self.a.backbones and o not in done):

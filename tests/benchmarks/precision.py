@@ -1,4 +1,4 @@
-"""Perplexity after equal steps in full and in half precision, same seeds and batches (chapter 08).
+"""Perplexity after equal steps in full and in half precision, same seeds and batches (library: The bidirectional language model).
 
     python tests/benchmarks/precision.py                     # Tiny Shakespeare, the small model, 3 epochs, 2 seeds: about half an hour on one thread
     python tests/benchmarks/precision.py --quick             # does it work? Seconds

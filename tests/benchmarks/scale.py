@@ -11,7 +11,7 @@ loop               the recurrence in Python, time step after time step; every to
 + adaptive softmax
 + bfloat16
 
-The figures go to nbs/results/scale-cpu.json or scale-cuda.json, which chapter 13 shows.
+The figures go to nbs/results/scale-cpu.json or scale-cuda.json, which the library page on scale shows.
 """
 import argparse, json, os, sys, tempfile, time
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The output layers after equal tokens, same seeds: perplexity of each direction, tokens a second, peak memory (chapter 06c).
+"""The output layers after equal tokens, same seeds: perplexity of each direction, tokens a second, peak memory (study: A hundred thousand words to choose from).
 
     python tests/benchmarks/softmax.py                        # Tiny Shakespeare, 2 seeds, some twenty minutes on one thread
     python tests/benchmarks/softmax.py --seeds 1 --lines 500 --epochs 1    # does it work?

@@ -1,4 +1,4 @@
-"""Tagging real text with and without ELMo: learning curves, layers and places on UD-EWT (chapter 11b).
+"""Tagging real text with and without ELMo: learning curves, layers and places on UD-EWT (study: Learning curves).
 
     python tests/benchmarks/tag.py --model models/english          # some ten minutes on two cores
     python tests/benchmarks/tag.py --model models/english --quick  # one seed, small shares, few steps: does it work?

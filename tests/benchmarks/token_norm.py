@@ -1,4 +1,4 @@
-"""What normalising the token vectors does to a biLM: nothing, batch norm, `TokenNorm` (chapter 04).
+"""What normalising the token vectors does to a biLM: nothing, batch norm, `TokenNorm` (study: What all tokens share).
 
     python tests/benchmarks/token_norm.py --out nbs/results/token_norm.json     # half an hour
     python tests/benchmarks/token_norm.py --parts neighbours                    # five minutes
