@@ -107,13 +107,13 @@ def test_every_row_is_made_once(small, sst, model, tmp_path, capsys):
         return json.loads((tmp_path/'imdb.json').read_text())
     part = ('phases', 'box'), ('bare', 'box'), ('words', None)
     run(ways=[w for w,_ in part], backbones=['box'])
-    d = run(ways=['counts', 'lsa', 'frozen', 'together'])
-    assert {(r['way'], r['side']) for r in d['rows']} == {*part, ('counts', None), ('lsa', None), *((w, o) for w in ('frozen', 'together') for o in imdb.BACKBONES)}
-    assert len(d['rows']) == 11 and d['trial']
+    d = run(ways=['counts', 'lsa', 'frozen', 'together', 'beside'])
+    assert {(r['way'], r['side']) for r in d['rows']} == {*part, ('counts', None), ('lsa', None), *((w, o) for w in ('frozen', 'together', 'beside') for o in imdb.BACKBONES)}
+    assert len(d['rows']) == 14 and d['trial']
     assert all(0 <= r['accuracy'] <= 1 and r['test'] == (30 if (r['way'], r['side']) in part else 200) for r in d['rows'])
     assert all(('part' in r) == (r['test'] == 200) for r in d['rows'])
     capsys.readouterr()
-    assert run(ways=['counts', 'lsa', 'frozen', 'together']) == d and '0 rows' in capsys.readouterr().out
+    assert run(ways=['counts', 'lsa', 'frozen', 'together', 'beside']) == d and '0 rows' in capsys.readouterr().out
 
 def test_the_controls_are_what_they_are_called(small, reviews, model, tmp_path, monkeypatch):
     "One has no backbone and learns; the other has no vectors of words"

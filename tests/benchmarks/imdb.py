@@ -15,12 +15,11 @@ way (the adapted model, pooled vectors) is kept in WORK, the figures in nbs/resu
 - Five ways: `counts`, TF-IDF of words and pairs with logistic regression; `lsa`, the same with what
   300 directions keep of the counts, found on the reviews that have no label (latent semantic
   analysis, Deerwester et al. 1990); `frozen`, logistic regression on the mean and the spread of
-  each layer; `together`, the sum of what these two say,
-  each divided by its spread; `phases`, the classifier of the library, first on the frozen
-  backbone, then with all of it.
-- Two controls of the last one, made where `--ways` names them: `words`, the same classifier with
-  the vectors of words that it learns of its own, and no backbone; `bare`, with the backbone, and
-  without such vectors.
+  each layer; `together`, the sum of what `counts` and `frozen` say, each divided by its spread;
+  `phases`, the classifier of the library, first on the frozen backbone, then with all of it.
+- Three more, made where `--ways` names them: `beside`, as `together`, with `lsa` for the counts;
+  and two controls of `phases`: `words`, the same classifier with the vectors of words that it
+  learns of its own, and no backbone; `bare`, with the backbone, and without such vectors.
 - What has to be chosen (C, settings) is chosen on 2,500 of the training reviews, with draws of
   labels that are not reported, once for a number of labels. A row reads the test part once.
 """
@@ -59,6 +58,7 @@ POOLS = dict(mean=np.mean, spread=np.std, max=np.max)
 FROZEN = 'mean', 'spread'
 READ = {'all': (10**6, 0), 'first 200 and last 200': (200, 200), 'first 400': (400, 0),
         'first 100 and last 100': (100, 100), 'first 200': (200, 0), 'last 200': (0, 200)}
+TOGETHER = dict(together='counts', beside='lsa')
 BACKBONES, CHUNK = ('random', 'box', 'adapted'), 2500
 COUNTED = dict(token_pattern=r'\S+', ngram_range=(1, 2))
 LSA = dict(size=300, min_df=10)
@@ -402,7 +402,7 @@ class Run:
             start = time.perf_counter()
             for _ in self.box.embed_iter(some, 'all', bf16=self.bf16): pass
             self.rate = (time.perf_counter() - start)/len(some)            # seconds a review
-        if row['way'] in ('frozen', 'together'):
+        if row['way'] in ('frozen', *TOGETHER):
             name = self.name(row['side'], row['draw'])
             have = len([*(self.work/name).glob('[!.]*.npy')])*CHUNK if name not in read else many
             read.add(name)
@@ -418,8 +418,9 @@ class Run:
             return self.frozen(side, draw, train, self.choose('frozen', labels, side), 'test')
         if way in ('counts', 'lsa'): return self.found(alone(way), labels)
         if way == 'frozen': return self.found(frozen(), labels)
-        if way == 'together':
-            return self.found(sum(o/o.std() for o in (alone('counts'), frozen())), labels)
+        if way in TOGETHER:
+            both = alone(TOGETHER[way]), frozen()
+            return self.found(sum(o/(o.std() or 1) for o in both), labels)
         held, how = ('test', self.asked(labels)), self.best_settings()
         if way == 'words': how = how | dict(words=HEAD['words'])
         if way == 'bare': how = how | dict(words=0)
