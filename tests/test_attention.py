@@ -33,6 +33,24 @@ CHARS = ByteCharVocab(20)
 each = pytest.mark.parametrize('how', NETWORKS, ids=' '.join)
 each_placed = pytest.mark.parametrize('how', PLACED, ids=' '.join)
 
+def test_other_files_refuse_these_networks_and_nonsense(tmp_path):
+    from elmo_fastai.elmo.ai2 import save_ai2
+    from elmo_fastai.elmo.onnx import onnx_model
+    for how in (('lstm', 'meet', 'masked'), ('lstm', 'one', 'next'), ('attention', 'apart', 'next')):
+        lm = make(*how)
+        with pytest.raises(ValueError, match='directions never meet'): save_ai2(tmp_path/'m', lm)
+        with pytest.raises(ValueError, match='LSTMs that never meet'): onnx_model(Elmo(lm, VOCAB))
+    for heads in (0, -4):
+        with pytest.raises(ValueError, match='heads'): AttentionConfig(heads=heads)
+    with pytest.raises(ValueError, match='prior'): gap_nats(make('lstm', 'apart', 'next'), chars_of('the cat sat .'), torch.ones(1, 6, dtype=torch.long))
+
+def test_a_frozen_classifier_trains_no_norms():
+    from elmo_fastai.data.labels import ClassifyDataLoaders
+    from elmo_fastai.tasks.classify import elmo_classifier_learner
+    dls = ClassifyDataLoaders.from_data([(s, i % 2) for s in SENTS for i in (0, 1)]*4, char_vocab=CHARS, device='cpu')
+    learn = elmo_classifier_learner(dls, Elmo(make('attention', 'apart', 'next'), VOCAB, char_vocab=CHARS))
+    assert not learn.model.elmo.trainable
+
 def make(network, depth, goal, positions='rotary', n=len(VOCAB), seed=0, **kwargs):
     set_seed(seed)
     config = same_size(replace(BASE, max_chars=20), network, depth, goal=goal, positions=positions,

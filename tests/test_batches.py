@@ -352,6 +352,19 @@ def test_from_files(tmp_path):
     (tmp_path/'a.txt').write_bytes(b'ok\n\xff')
     with pytest.raises(CorpusError, match="a.txt' is not UTF-8.*byte 0xff at offset 3 .line 2."): ElmoDataLoaders.from_files(tmp_path)
 
+def test_from_files_with_files_to_validate_on_leaves_the_test_file_alone(tmp_path):
+    for k in ('train', 'valid', 'test'): (tmp_path/f'{k}.txt').write_text(''.join(f'{k} {i}\n' for i in range(4)))
+    dls = ElmoDataLoaders.from_files(tmp_path, valid=tmp_path/'valid.txt', bs=2, tokenizer='space')
+    assert len(dls.corpus.train) == 4 and 'test' not in dls.vocab.itos
+    c = ElmoDataLoaders.from_corpus(Corpus('c', dict(train=[f'a {i}' for i in range(20)], test=['b'])), bs=2).corpus
+    assert c.splits['test'] == ['b'] and len(c.splits['valid']) == 2
+
+def test_rows_on_disk_are_cut_into_lines_in_both_parts():
+    import datasets
+    rows = datasets.Dataset.from_dict(dict(text=['a b\nc d']*20))
+    dls = ElmoDataLoaders.from_dataset(dict(train=rows, valid=rows.select(range(2))), on_disk=True, bs=2, tokenizer='space')
+    assert len(dls.valid.text) == 4
+
 def test_from_files_that_are_called_after_their_splits(tmp_path):
     for k,n in (('train', 6), ('valid', 3), ('test', 2)): (tmp_path/f'wiki.{k}.tokens').write_text('\n'.join(f'{k} {i}' for i in range(n)))
     for path in (tmp_path, str(tmp_path/'*.tokens'), L(tmp_path.iterdir())):

@@ -178,6 +178,24 @@ def test_a_carried_state_is_one_pass(model, batch, cut):
     c = model.config
     assert [o.shape for o in after] == [(c.n_layers, 2, len(chars), c.proj_dim), (c.n_layers, 2, len(chars), c.hidden_dim)]
 
+def test_only_a_model_is_replaced_by_a_model(tmp_path):
+    lm = BiLM(BiLMConfig('nano', char_dim=4, filters=((1, 8),), proj_dim=8, hidden_dim=8), 0)
+    (tmp_path/'work').mkdir(); (tmp_path/'work'/'thesis.tex').write_text('years'); (tmp_path/'file').write_text('x'); (tmp_path/'new').mkdir()
+    for o in ('work', 'file'):
+        with pytest.raises(ValueError, match='would be replaced'): save_bilm(tmp_path/o, lm, None)
+    assert (tmp_path/'work'/'thesis.tex').exists() and (tmp_path/'file').read_text() == 'x'
+    for _ in range(2): save_bilm(tmp_path/'new', lm, None)
+    (tmp_path/'link').symlink_to(tmp_path/'new')
+    save_bilm(tmp_path/'link', lm, None)
+    assert not (tmp_path/'link').is_symlink() and {o.name for o in tmp_path.iterdir()} == {'work', 'file', 'new', 'link'}
+
+def test_a_folded_normalisation_and_too_wide_a_filter_are_refused(tmp_path):
+    config = BiLMConfig('nano', char_dim=4, filters=((1, 8),), proj_dim=8, hidden_dim=8)
+    lm = BiLM(config, 0)
+    lm.chars.fold_norm()
+    with pytest.raises(ValueError, match='folded away'): save_bilm(tmp_path/'m', lm, None)
+    with pytest.raises(ValueError, match='filters'): replace(config, filters=((5, 8),), max_chars=3)
+
 def test_a_state_is_read_and_given_without_targets_too(model, batch):
     "`forward` took it and said nothing"
     with torch.no_grad():

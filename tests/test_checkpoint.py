@@ -17,6 +17,7 @@ from elmo_fastai.nn.bilm import BiLMConfig
 from elmo_fastai.data.buffered import BufferedDataLoader
 from elmo_fastai.data.encoded import EncodedText, TokenTypes
 from elmo_fastai.data.loaders import ElmoDataLoaders
+from elmo_fastai.train.command import LogFile
 from elmo_fastai.train.checkpoint import Checkpoints, PutBack, SkipDone, resume
 from elmo_fastai.train.learner import CarryState, EarlyStop, TimeBudget, bilm_learner
 from elmo_fastai.train.saved import (
@@ -268,6 +269,48 @@ def test_positions_in_a_text_on_disk(corpus, lines, kind, n_batches):
     rest = [*b, *b]
     assert len(rest) == 2*n-3
     for x,y in zip(rest, through[n+3:], strict=True): assert all(torch.equal(p, q) for p,q in zip(x, y))
+
+def test_a_look_does_not_move_a_stream_that_knows_its_place(corpus):
+    import datasets
+    lines = datasets.Dataset.from_dict(dict(text=corpus.train)).to_iterable_dataset()
+    def fresh(): return BufferedDataLoader(lines, WordVocab.build([o.split() for o in corpus.train]), n_batches=8, buffer=8, tokenizer='space', bs=4, shuffle=False, seed=1)
+    def places(look):
+        dl = fresh(); res = []
+        for i,_ in enumerate(dl):
+            if look and i == 3: dl.one_batch()
+            res.append(dl.position())
+        return res
+    assert places(True) == places(False)
+
+def test_the_position_after_an_epoch_that_was_done_already(corpus):
+    a, b = (BufferedDataLoader(corpus.train, buffer=30, tokenizer='space', bs=8, seed=1) for _ in range(2))
+    list(a)
+    b.seek(a.position()); b.skip(len(b))
+    assert not list(b) and b.position() == a.position()
+
+def test_a_log_on_a_full_disk_does_not_end_the_training(corpus, tmp_path):
+    learn = build(corpus, Checkpoints(tmp_path/'run', 0), LogFile(tmp_path/'h.csv'))
+    class Full:
+        def __init__(self, f): self.f = f
+        def flush(self): raise OSError(28, 'No space left on device')
+        def __getattr__(self, name): return getattr(self.f, name)
+    class Fill(Callback):
+        order = 70
+        def before_epoch(self): self.log_file.file = Full(self.log_file.file)
+        def after_epoch(self): self.log_file.file = self.log_file.file.f
+    learn.add_cb(Fill())
+    fit(learn)
+    assert checkpoints_in(tmp_path/'run')
+
+def test_an_error_frees_the_folder(corpus, tmp_path):
+    class Breaks(Callback):
+        def after_batch(self): raise RuntimeError('no')
+    learn = build(corpus, Checkpoints(tmp_path/'run'), Breaks())
+    with pytest.raises(RuntimeError): fit(learn)
+    assert learn.checkpoints.held is not None
+    p = multiprocessing.get_context('fork').Process(target=hold, args=(tmp_path/'run', ready := multiprocessing.get_context('fork').Event(), ready))
+    p.start(); p.join(30)
+    assert ready.is_set() and p.exitcode == 0
 
 def test_a_look_at_a_batch_does_not_move_the_position(corpus):
     dl = BufferedDataLoader(corpus.train, buffer=30, tokenizer='space', bs=8, seed=1)

@@ -133,6 +133,15 @@ def test_one_cache_for_many_learners_and_never_for_another_bilm():
     other = fit(learner(dls, elmo(1), cache=cache))
     assert cache.of != of and all(close(*o, 1e-6) for o in zip(cache(other.model.elmo, dls.valid.one_batch()[0])[0], other.model.elmo.layers(dls.valid.one_batch()[0])[0]))
 
+def test_layers_from_before_a_training_do_not_come_back():
+    "fastai's optimisers change weights through `.data`, which no version tells"
+    learn = learner(cache=LayerCache())
+    x = learn.dls.valid.one_batch()[0]
+    fit(learn); before = [o.clone() for o in learn.model.cache(learn.model.elmo.eval(), x)[0]]
+    learn.freeze_to(-2); fit(learn); learn.freeze()
+    now, cached = learn.model.elmo.eval().layers(x)[0], learn.model.cache(learn.model.elmo, x)[0]
+    assert close(cached[-1], now[-1]) and not close(before[-1], now[-1], 1e-3)
+
 def test_changed_weights_empty_the_cache():
     e, cache, x = elmo(), LayerCache(), loaders().valid.one_batch()[0]
     cache(e, x)

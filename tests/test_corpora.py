@@ -105,6 +105,13 @@ def test_bad_files(tmp_path, raw, msg):
     with pytest.raises(CorpusError, match=msg) as e: text_corpus(f)
     assert 'bad.txt' in str(e.value)
 
+@pytest.mark.parametrize('encoding', ['utf-8', 'UTF-8', 'utf8', 'utf_8'])
+def test_a_mark_is_dropped_however_utf8_is_written(tmp_path, encoding):
+    (tmp_path/'a.txt').write_bytes(b'\xef\xbb\xbfab\n')
+    assert read_text(tmp_path/'a.txt', encoding) == 'ab\n'
+    (tmp_path/'a.txt').write_bytes(b'\xef\xbb\xbfab\n\xe9cd')
+    with pytest.raises(CorpusError, match='byte 0xe9 at offset 6 .line 2.'): read_text(tmp_path/'a.txt', encoding)
+
 def test_missing_file_folder_pattern(tmp_path):
     with pytest.raises(CorpusError, match="no file or folder '.*nowhere.txt'"): text_corpus(tmp_path/'nowhere.txt')
     with pytest.raises(CorpusError, match='has no .txt files'): text_corpus(tmp_path)

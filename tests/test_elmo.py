@@ -42,6 +42,11 @@ def elmo(): return make()
 def close(a, b, eps=1e-5): return a.shape == b.shape and torch.allclose(a, b, atol=eps, rtol=0)
 def same(a, b): return all(torch.equal(x, y) for x,y in zip(a, b)) and len(a) == len(b)
 
+def test_the_original_normalisation_in_half_precision():
+    h = torch.randn(4, 100, 512)
+    a, b = (module.normalise(o, None, 'batch') for o in (h, h.half()))
+    assert b.dtype == torch.float16 and close(a, b.float(), 5e-3)
+
 # the mix
 
 def test_the_mix_is_equation_1():

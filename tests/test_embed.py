@@ -453,11 +453,17 @@ def test_one_job_a_time(elmo, source, tmp_path):
     with pytest.raises(CommandError, match='Another elmo_embed'): module.Part(tmp_path/'o.npz', {}, False)
     part.drop()
 
+def test_a_cache_from_inference_mode_goes_on_outside():
+    elmo = make()
+    with torch.inference_mode(): elmo.embed(['a b'])
+    assert close(elmo.embed(['c d'])[0], make().embed(['c d'])[0])
+
 def test_damaged_portions(elmo, source, tmp_path):
     with pytest.raises(Unplugged): begin(source, tmp_path/'o.npz', elmo, [150])
     last = sorted((tmp_path/'o.npz.part').glob('0*.npz'))[-1]
     last.write_bytes(last.read_bytes()[:100])
-    with pytest.raises(CommandError, match='damaged.*--overwrite'): begin(source, tmp_path/'o.npz', elmo, [10**9])
+    with pytest.raises(CommandError, match='damaged.*--overwrite') as kept: begin(source, tmp_path/'o.npz', elmo, [10**9])
+    with pytest.raises(CommandError, match='damaged'): begin(source, tmp_path/'o.npz', elmo, [10**9])      # the traceback `kept` holds no lock
 
 # the command, in processes of its own
 

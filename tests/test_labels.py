@@ -35,6 +35,13 @@ def test_splits_of_a_dictionary_and_of_the_hub():
     d = make(dict(train=PAIRS, dev=PAIRS[:4], test=PAIRS[4:9]))
     assert d.balance.sum().tolist() == [20, 4, 5] and d[2].items == PAIRS[4:9]
 
+def test_rows_to_validate_on_are_named_by_a_column_and_misspelt_arguments_are_refused():
+    df = pd.DataFrame(PAIRS, columns=['text', 'label']).assign(held=[i < 4 for i in range(20)], features='x')
+    d = ClassifyDataLoaders.from_df(df, valid_col='held', device='cpu')
+    assert d.valid.items == PAIRS[:4] and len(d.train.items) == 16
+    with pytest.raises(TypeError, match='max_wrods'): make(max_wrods=3)
+    with pytest.raises(TypeError, match='valid_col'): make(df, valid_col='held')
+
 def test_a_separate_table_for_validation(): assert make(valid=PAIRS[:3]).valid.items == PAIRS[:3]
 
 def test_corpora():

@@ -35,6 +35,13 @@ def bilm(seed=0):
     lm.chars.norm.running_mean.normal_(); lm.chars.norm.running_var.uniform_(.5, 2.); lm.chars.norm.steps += 5
     return lm.eval()
 
+def test_arguments_and_labels_that_are_none():
+    sents = [(['a', 'b'], [0, 1])]*8
+    with pytest.raises(TypeError, match='max_tokns'): TagDataLoaders.from_sents(sents, max_tokns=9)
+    d = TagDataLoaders.from_sents(sents, labels=[0, 1], device='cpu')
+    assert list(d.labels) == ['0', '1']
+    with pytest.raises(CorpusError, match=r'sentence 0: expected \(tokens, tags\)'): d.test_dl(['a text'], with_labels=True)
+
 @pytest.fixture(scope='module')
 def lm(): return bilm()
 @pytest.fixture(scope='module')

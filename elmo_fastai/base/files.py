@@ -82,7 +82,8 @@ def replace_folder(new, path):
     try: os.rename(new, path)
     finally:
         if old.exists() and not path.exists(): os.rename(old, path)
-    shutil.rmtree(old, ignore_errors=True)
+    if old.is_symlink() or old.is_file(): old.unlink()
+    else: shutil.rmtree(old, ignore_errors=True)
 
 @contextmanager
 def whole_folder(path):

@@ -88,7 +88,8 @@ class BufferedDataLoader(BatchDL):
                 "a data set, or an object whose __iter__ begins anew", TypeError)
         if hasattr(lines, 'select_columns') and hasattr(lines, '__len__'):
             lines = DiskLines(lines, how.text_col)
-        if hasattr(lines, 'iloc'): lines = lines[find_column(lines.columns, how.text_col)].tolist()
+        if hasattr(lines, 'columns'): lines = lines[find_column(lines.columns, how.text_col)]
+        if hasattr(lines, 'iloc'): lines = lines.tolist()
         buffer = whole('buffer', buffer)
         store_attr('lines,buffer,kind,seed')
         own = {**self.__stored_args__, **vars(how)}
@@ -213,7 +214,7 @@ class BufferedDataLoader(BatchDL):
 
     def position(self):
         "How far the lines are read, in numbers and lists; None: not at all"
-        return self.where if self.stream else None
+        return self.at or (self.where if self.stream else None)
 
     def seek(self, position):
         "Go on from a `position()` of such a loader"
@@ -229,7 +230,10 @@ class BufferedDataLoader(BatchDL):
 
     def one_batch(self):
         "A batch to look at, from a reading of its own: the epoch under way loses nothing"
-        was = {k: getattr(self, k) for k in 'stream skipped cuts longest where mark at'.split()}
+        names = 'stream skipped left cuts longest where mark at lines'.split()
+        was = {k: getattr(self, k) for k in names if hasattr(self, k)}
+        # a stream knows one place at a time
+        if hasattr(self.lines, 'state_dict'): self.lines = deepcopy(self.lines)
         self.stream, self.at, self.skipped = None, None, Counter()
         try: return super().one_batch()
         finally: vars(self).update(was)

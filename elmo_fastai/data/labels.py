@@ -17,9 +17,9 @@ from ..base.errors import CorpusError, refuse, require
 from ..text.corpora import Corpus
 from ..text.tables import as_table, check_text, find_column, is_missing, parts_of
 from ..text.tokens import PAD, SPECIALS, WordVocab, get_tokenizer
-from .batches import SentenceDataLoader, shown, tensors
+from .batches import SentenceDataLoader, check_loader_args, shown, tensors
 from .encoded import EncodedText, TokenTypes
-from .loaders import apart
+from .loaders import apart, by_column
 from .transforms import TensorChars
 
 # %% ../../nbs/library/labels.ipynb #c018
@@ -40,7 +40,8 @@ def table_rows(
         refuse(f"row {i}: expected ({what}), and found {o!r:.60}" for i,o,p in rows if p is None)
         return [(i, *p) for i,_,p in rows], None
     x, y = columns(table.columns)
-    features = {} if table is data else getattr(data, 'features', None) or {}
+    frame = isinstance(data, pd.DataFrame)
+    features = {} if frame else getattr(data, 'features', None) or {}
     kind = getattr(features.get(y), 'feature', features.get(y))
     cells = [None]*len(table) if y is None else table[y]
     return list(zip(table.index, table[x], cells)), getattr(kind, 'names', None)
@@ -206,6 +207,7 @@ class ClassifyDataLoaders(DataLoaders):
         **kwargs               # of `SentenceDataLoader`
     ):
         "Find texts and classes. A labelled test split becomes the third loader"
+        check_loader_args(kwargs)
         if isinstance(data, Corpus):
             data, tokenizer = labelled_splits(data), tokenizer or data.tokenizer
         parts, tokenizer = parts_of(data), tokenizer or 'words'
@@ -225,7 +227,16 @@ class ClassifyDataLoaders(DataLoaders):
         res.skipped = left
         return res
     # the names of the other factories
-    from_df = from_files = from_dataset = from_corpus = from_data
+    from_files = from_dataset = from_corpus = from_data
+
+    @classmethod
+    def from_df(cls,
+        df:pd.DataFrame,
+        valid_col:str=None, # a column that is true in the rows for validation; None: random rows
+        **kwargs            # of `from_data`
+    ):
+        "From a table"
+        return cls.from_data(df if valid_col is None else by_column(df, valid_col), **kwargs)
 
     @property
     def balance(self)->pd.DataFrame:

@@ -14,7 +14,7 @@ import pandas as pd, torch
 from fastai.data.all import DataLoaders, L, TransformBlock, default_device, patch
 from ..base.errors import one_of, refuse, require
 from ..text.corpora import (
-    Corpus, TEXT_ENDINGS, named_files, split_lines, text_corpus)
+    Corpus, TEXT_ENDINGS, all_lines, named_files, split_lines, text_corpus)
 from ..text.tables import DiskLines, parts_of, table_corpus
 from ..text.tokens import WordVocab, get_tokenizer
 from .batches import LOADERS, check_loader_args, fit_stream
@@ -27,6 +27,7 @@ def read_split(corpus, split, tok):
     "Sentences of a split, their gold notes, and how many lines were blank"
     lines, what = corpus.splits.get(split), f"The split {split!r} of the corpus {corpus.name!r}"
     require(lines, f"{what} is missing or empty")
+    if not isinstance(lines, list): lines = [o for row in lines for o in all_lines(row) or ['']]
     toks = [tok(o) for o in lines]
     keep = [i for i,o in enumerate(toks) if o]
     require(keep, f"{what} has {len(lines):,} lines and not one word")
@@ -58,7 +59,7 @@ def _prepared(corpus, tokenizer, pct, seed):
     if complete: return corpus
     if isinstance(lines, list): parts = hold_out(lines, pct, seed, f"lines of {corpus.name}")
     else: parts = split_lines(lines, pct, 0).values()
-    corpus.splits, corpus.gold = dict(zip(('train', 'valid'), parts)), None
+    corpus.splits, corpus.gold = corpus.splits | dict(zip(('train', 'valid'), parts)), None
     return corpus
 
 # %% ../../nbs/library/loaders.ipynb #c063
@@ -155,7 +156,8 @@ def from_files(cls:ElmoDataLoaders,
     "From text files, a sentence or paragraph a line; blank lines are counted in `skipped`"
     path, valid = [list(o) if isinstance(o, L) else o for o in (path, valid)]
     named = valid is None and named_files(path, TEXT_ENDINGS)[0]
-    splits = (None, None) if named else (valid or 0, 0)
+    share = valid is None or isinstance(valid, (int, float))
+    splits = (valid or 0, 0) if share and not named else (valid, None)
     return cls.from_corpus(text_corpus(path, *splits, encoding=encoding), **kwargs)
 
 # %% ../../nbs/library/loaders.ipynb #c075

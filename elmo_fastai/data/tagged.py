@@ -20,7 +20,7 @@ from ..text.corpora import Corpus, Sentence, ending, read_conll
 from ..text.tables import (
     READERS, TEXT_COLUMNS, check_text, find_column, is_missing, parts_of)
 from ..text.tokens import WordVocab, get_tokenizer, split_text
-from .batches import say
+from .batches import check_loader_args, say
 from .encoded import EncodedText, TokenTypes
 from .labels import TaskDL, plain, table_rows
 from .loaders import by_column, hold_out
@@ -174,6 +174,7 @@ class TagDataLoaders(DataLoaders):
         **kwargs              # of `SentenceDataLoader`
     ):
         "Read, find the tags, encode, and cut into batches; `skipped` counts what was left out"
+        check_loader_args(kwargs)
         parts = parts_of(train)
         if valid is None: valid = parts.get('valid', parts.get('test'))
         train, skipped = read_tagged(parts['train'], token_col, tag_col)
@@ -182,7 +183,7 @@ class TagDataLoaders(DataLoaders):
             valid, left = read_tagged(valid, token_col, tag_col)
             skipped += left
         found = [t for s in [*train, *valid] for t in s.tags if t is not None]
-        labels = CategoryMap(found if labels is None else list(labels))
+        labels = CategoryMap(found if labels is None else list(map(str, labels)))
         require(len(labels) > 1, "a tagger needs two different tags at least, and these sentences "
                 f"have {', '.join(labels) or 'none'}")
         vocab = vocab or WordVocab.build([s.tokens for s in train], min_freq)
@@ -237,7 +238,10 @@ class TagDataLoaders(DataLoaders):
         require(len(items), "there is no sentence to tag")
         tok = get_tokenizer(self.valid.text.tokenizer)
         def read(i, o):
-            if with_labels or isinstance(o, Sentence): return _sentence(*_pair(o), f'sentence {i}')
+            if with_labels or isinstance(o, Sentence):
+                pair = _pair(o)
+                require(pair, f"sentence {i}: expected (tokens, tags), and found {o!r:.60}")
+                return _sentence(*pair, f'sentence {i}')
             tokens = split_text(tok, o, i)
             return _sentence(tokens, [None]*len(tokens), f'sentence {i}')
         sents = [read(i, o) for i,o in enumerate(items)]

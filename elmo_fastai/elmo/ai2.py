@@ -246,6 +246,9 @@ def _check_writable(folder, model, vocab):
     c,names = model.config,{'options.json', 'weights.hdf5', 'vocab.txt'}
     if vocab is not None and model.n_words: check_vocab(model, len(vocab))
     def wrong():
+        if type(c) is not BiLMConfig: yield "AI2's format holds LSTMs whose directions never meet"
+        if c.proj_clip and c.hidden_dim == c.proj_dim:
+            yield "AI2's format has a limit of the output (proj_clip) only after a projection"
         if not (c.share_encoder and c.share_softmax):
             yield "AI2's format has one character encoder and one softmax for both directions"
         if c.n_chars != 262 or isinstance(model.char_vocab, CharVocab):

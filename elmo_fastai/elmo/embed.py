@@ -52,7 +52,9 @@ def check(self:TokenCache):
     self.room = max(1000, 2**23//self.width) if self.wanted is None else self.wanted
     self.ids = {_BOS: 1, _EOS: 2}                                        # row 0 is padding
     vecs = self.encode(torch.from_numpy(self.elmo.char_vocab.specials[1:]).to(self.elmo.device))
-    self.table = vecs.new_zeros(max(self.room, 2) + 1, self.width)  # lent when written to
+    with torch.inference_mode(False):                               # it may outlive that mode
+        self.table = torch.zeros(max(self.room, 2) + 1, self.width,  # lent when written to
+                                 dtype=vecs.dtype, device=vecs.device)
     self.table[1:3],self.seen = vecs,(ts, now)
 
 # %% ../../nbs/library/embedding.ipynb #c023

@@ -56,7 +56,10 @@ class Part:
                 (new/'job.json').write_text(job, encoding='utf-8')
         self.hold()
         self.n = next(i for i in range(10**9) if not self.file(i).exists())
-        meta = self.meta(self.n - 1) if self.n else dict(read=0, digest='')
+        try: meta = self.meta(self.n - 1) if self.n else dict(read=0, digest='')
+        except BaseException:
+            self.lock.release()
+            raise
         self.read,self.digest = meta['read'],meta['digest']
 
     def foreign(self, identity, overwrite):

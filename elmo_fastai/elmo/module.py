@@ -24,6 +24,7 @@ from ..text.tokens import ByteCharVocab, WordVocab, get_tokenizer, split_text
 from ..nn.bilm import BiLM, char_vocab_of, load_bilm, read_json, read_weights, save_bilm
 from ..nn.recurrent import real_first, take_steps
 from ..nn.shapes import exporting
+from ..nn.softmax import at_least_float
 from .ai2 import read_ai2, save_ai2
 
 # %% ../../nbs/library/elmo.ipynb #c024
@@ -61,11 +62,12 @@ class ScalarMix(nn.Module):
 def normalise(h, mask, how):
     "Mean 0, variance 1 over each vector ('token') or over all real tokens ('batch', the original)"
     if how == 'token': return F.layer_norm(h, h.shape[-1:])
-    m = torch.ones_like(h[..., :1]) if mask is None else mask[..., None].to(h)
-    n = (m.sum()*h.shape[-1]).clamp(min=1)
-    mean = (h*m).sum()/n
-    var = (((h - mean)*m)**2).sum()/n
-    return (h - mean)/(var + 1e-12).sqrt()*m
+    x = at_least_float(h)                                 # sums are too large for half precision
+    m = torch.ones_like(x[..., :1]) if mask is None else mask[..., None].to(x)
+    n = (m.sum()*x.shape[-1]).clamp(min=1)
+    mean = (x*m).sum()/n
+    var = (((x - mean)*m)**2).sum()/n
+    return ((x - mean)/(var + 1e-12).sqrt()*m).to(h)
 
 # %% ../../nbs/library/elmo.ipynb #c043
 @patch

@@ -13,6 +13,7 @@ from torch import nn, Tensor
 from fastcore.basics import patch
 from ..base.errors import require
 from ..base.files import whole_file
+from ..nn.bilm import BiLMConfig
 from .embed import checked
 from .module import Elmo
 
@@ -116,6 +117,8 @@ def onnx_model(elmo, layers='mix', mix=0):
     require(mix in range(n), f"mix={mix!r}: this model has {n}, from 0 up", ValueError)
     require(layers != 'mix' or elmo.mixes[mix].norm != 'batch', "A mix with norm='batch' depends "
             "on a sentence's batch-mates: take layers='all'", ValueError)
+    require(type(elmo.lm.config) is BiLMConfig, "Only a biLM of LSTMs that never meet can become "
+            "an ONNX model", ValueError)
     require(not elmo.carry, "This model carries its state from batch to batch, and an ONNX model "
             "remembers nothing: load it with carry=False", ValueError)
     g, lm, P, L = Graph(), elmo.lm, elmo.dim//2, elmo.n_layers

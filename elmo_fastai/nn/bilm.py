@@ -80,6 +80,7 @@ class BiLMConfig:
             yield from (f.name for f in fields(self)
                         if not _can_be(f.name, getattr(self, f.name), f.default))
             if self.hidden_dim < self.proj_dim: yield 'hidden_dim'
+            if max(w for w,_ in self.filters) > self.max_chars: yield 'filters'
         refuse((f"A biLM can't have {k}={getattr(self, k)!r:.100}" for k in wrong()), ValueError)
         n = sum(k for _,k in self.filters)
         require(self.char_proj or n == self.proj_dim, "With char_proj=False there must be as many "
@@ -326,7 +327,7 @@ def evaluate(
     with evaluating(model) as device, two_threads(device):
         for chars,*_,nexts,previous in dl:
             for i,nll in enumerate(model(*(o.to(device) for o in (chars, nexts, previous)))):
-                nats[i] += nll.double().sum().item()
+                nats[i] += nll.cpu().double().sum().item()
                 n[i] += len(nll)
     require(all(n), "No perplexity: there is nothing to predict in these batches", ValueError)
     f,b = (o/m for o,m in zip(nats, n))
@@ -372,6 +373,13 @@ def save_bilm(
     path, c = Path(path), model.config
     check_vocab(model, 0 if vocab is None else len(vocab))
     chars = char_vocab_of(model, char_vocab)
+    folded = c.norm and model.chars.norm is None
+    require(not folded, "The normalisation is folded away (`fold_norm`), and the configuration has "
+            "norm=True: give it norm=False first", ValueError)
+    ours = not path.exists() or path.is_dir() and (
+        (path/'config.json').exists() or not any(path.iterdir()))
+    require(ours, f"{path} holds something else than a model and would be replaced: "
+            "take another folder", ValueError)
     cutoffs = default_cutoffs(model.n_words, c.proj_dim, c.div_value)  # of today
     head = dict(format=FORMAT, version=FORMAT_VERSION, n_words=model.n_words, config=c.to_dict(),
                 default_cutoffs=list(cutoffs))

@@ -10,7 +10,8 @@ __all__ = ['CharacterLayer', 'Highway', 'distinct_rows', 'cut_columns', 'max_ove
 import torch, torch.nn.functional as F
 from torch import nn, Tensor
 from ..base.errors import one_of, require
-from .shapes import exporting, on_two_threads, pad_rows, rounded, side_by_side
+from .shapes import (
+    exporting, full_precision, on_two_threads, pad_rows, rounded, side_by_side)
 
 # %% ../../nbs/library/charcnn.ipynb #c038
 class Highway(nn.Module):
@@ -205,7 +206,7 @@ class CharCNN(nn.Module):
     def fold_norm(self):
         "Fold the normalisation into the projection: the same vectors in evaluation"
         if self.norm is None: return self
-        n, d = self.norm, torch.float64
+        n, d = self.norm, full_precision(self.norm.weight.device)
         scale = n.weight.to(d) / (n.running_var.to(d) + n.eps).sqrt()
         if self.proj is None:
             self.proj = OneDNNLinear(self.n_filters, self.n_filters).to(n.weight)

@@ -12,7 +12,7 @@ import numpy as np, torch, torch.nn.functional as F
 from torch import nn
 from ..base.errors import one_of, require
 from .charcnn import onednn_linear
-from .shapes import pad_rows
+from .shapes import full_precision, pad_rows
 
 # %% ../../nbs/studies/large_vocabularies.ipynb #c020
 ROWS = 4096      # positions at a time
@@ -34,14 +34,14 @@ class ScoresInBlocks(torch.autograd.Function):
         lse,score = [],[]
         with torch.autocast(h.device.type, enabled=False):
             for x,t in zip(h.split(ROWS), target.split(ROWS)):
-                s = h.new_zeros(len(x), dtype=torch.float64)
+                s = h.new_zeros(len(x), dtype=full_precision(h.device))
                 l = torch.full_like(s, -torch.inf)
                 for v,w,b in _blocks(weight, bias, len(x), *ctx.how):
                     z = at_least_float(F.linear(x.to(dtype), w, b))  # [rows, words of the block]
-                    l = torch.logaddexp(l, z.logsumexp(1).double())
+                    l = torch.logaddexp(l, z.logsumexp(1).to(l))
                     here = (t >= v.start) & (t < v.start + len(w))
                     at = (t - v.start).clamp(0, len(w)-1)[:,None]
-                    s = torch.where(here, z.gather(1, at)[:,0].double(), s)
+                    s = torch.where(here, z.gather(1, at)[:,0].to(s), s)
                 lse.append(l.to(z.dtype))
                 score.append(s.to(z.dtype))
         ctx.save_for_backward(h, weight, bias, target, lse := torch.cat(lse))
@@ -217,10 +217,11 @@ class SampledSoftmax(FullSoftmax):
 
     @property
     def q(self):
-        "The probability of each word of being in the sample, [V], in double precision"
+        "The probability of each word of being in the sample, [V]"
         if self._q is None:
             self._q = torch.from_numpy(inclusion(log_uniform(self.out_features), self.n_negative))
-        self._q = self._q.to(self.weight.device)
+        device = self.weight.device
+        self._q = self._q.to(device, full_precision(device))
         return self._q
 
     def nll(self, h, target):

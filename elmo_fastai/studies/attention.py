@@ -197,7 +197,8 @@ class AttentionConfig(BiLMConfig, kind='attention'):
         if self.depth == 'meet' and not masked:
             yield "depth='meet' sees the next word, too: take goal='masked'"
         if masked and not shared: yield "goal='masked' has one encoder and one output layer"
-        if self.proj_dim % (2*self.heads):
+        if self.heads < 1: yield f"heads={self.heads}: one at least"
+        elif self.proj_dim % (2*self.heads):
             yield f"proj_dim={self.proj_dim} can't be cut into {self.heads} heads of an even size"
 
     def stack(self): return STACKS[self.network, self.depth](self)
@@ -270,8 +271,10 @@ def gap_nats(
     words:Tensor,        # what is asked for, one word a row or more, [B, T], 0: nothing
     prior:Tensor=None,   # for a biLM: the logarithms of the words' frequencies, [V]
 ) -> Tensor:             # [N]
-    "−log p of words, each with both its sides; a biLM multiplies its two opinions (chapter 09)"
+    "−log p of words, each with both its sides; a biLM multiplies its two opinions (lesson 09)"
     if isinstance(model, MaskedLM): return model(chars, words)[0]
+    require(prior is not None, "A biLM needs the logarithms of the words' frequencies, prior=…",
+            ValueError)
     f, b = model.encode(chars)[-1]
     here = words[:, 1:-1] != 0
     logs = [head.log_prob(o[here]) for head,o in zip(model.heads, (f[:, :-2], b[:, 2:]))]
@@ -293,7 +296,7 @@ def gap_perplexity(
             for t in each:                                             # one gap at a time
                 asked = torch.zeros_like(words)
                 asked[:, t] = words[:, t]
-                if asked.any(): nats += gap_nats(model, chars, asked, prior).double().sum().item()
+                if asked.any(): nats += gap_nats(model, chars, asked, prior).cpu().double().sum().item()
     return perplexity(nats/n)
 
 def gap_floor(

@@ -54,6 +54,8 @@ def nearest(
     places = [t for t,w in enumerate(tokens) if w == word]
     require(places, f"{word!r} is not among the tokens of {' '.join(tokens)!r:.200}"
                     + did_you_mean(word, tokens))
+    require(which in range(len(places)), f"which={which!r}: {word!r} stands in this sentence "
+            f"{len(places)} times, from 0 up", ValueError)
     wanted, own, best = word if same_word else None, tuple(tokens), {}
     if hasattr(corpus, 'portions'): layer, portions = corpus.layer, corpus.portions(wanted)
     else: portions = occurrences(elmo, token_lists(elmo, corpus), layer, wanted)

@@ -170,6 +170,7 @@ def with_senses(examples):
         else:
             tokens, t, sense = o
             tokens = tokens.split() if isinstance(tokens, str) else tokens
+            require(0 <= t < len(tokens), f"there is no token {t} in {' '.join(tokens)!r:.200}")
             labels = [None]*len(tokens)
             labels[t] = sense
             yield tokens, labels

@@ -189,6 +189,7 @@ def save(self:WordVectors,
         else:
             meta = dict(format=_FORMAT, version='1', words=json.dumps(self.words))
             save_file({'vectors': torch.from_numpy(self.vectors)}, part, metadata=meta)
+            part.chmod(0o644)                                # made for the owner alone
     return Path(path)
 
 @patch

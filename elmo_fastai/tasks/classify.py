@@ -114,7 +114,10 @@ class LayerCache:
 # %% ../../nbs/library/classifier.ipynb #c035b
 def layers_of(elmo, chars, cache):
     "`elmo.layers(chars)`, from the `cache` if there is one and the biLM is frozen"
-    return elmo.layers(chars) if not cache or elmo.trainable else cache(elmo, chars)
+    if not cache: return elmo.layers(chars)
+    if not elmo.trainable: return cache(elmo, chars)
+    cache.seen = None              # a fastai optimiser changes weights and no version
+    return elmo.layers(chars)
 
 # %% ../../nbs/library/classifier.ipynb #c030
 class HashedWords(nn.Module):
@@ -217,7 +220,8 @@ def elmo_classifier_learner(
     model = ElmoClassifier(elmo, len(dls.vocab), pool, proj_dim, hidden, dropout, words, cache)
     learn = ElmoClassifierLearner(dls, model, loss_func or CrossEntropyLossFlat(), lr=lr,
                                   metrics=metrics, splitter=elmo_split,
-                                  cbs=[MixPenalty(lam), *L(cbs)], **kwargs)
+                                  cbs=[MixPenalty(lam), *L(cbs)],
+                                  **({'train_bn': False} | kwargs))  # frozen is frozen
     learn.freeze()
     return learn
 

@@ -56,7 +56,7 @@ class ElmoLearner(Learner):
     def load_encoder(self, name:str): return load_encoder(self, name)
 
 # %% ../../nbs/library/learner.ipynb #c110b
-FREE = 'name', 'dropout', 'softmax', 'cutoffs', 'div_value', 'n_negative', 'share_softmax'
+FREE = 'name', 'dropout', 'softmax', 'cutoffs', 'div_value', 'n_negative', 'bias', 'share_softmax'
 
 def _differences(new, lm, chars):
     "What a biLM with other vectors has"

@@ -135,7 +135,7 @@ class TokenMean(Metric):
     def reset(self): self.total, self.n = 0., 0
     def accumulate(self, learn):
         real = learn.y != IGNORE
-        self.total += self.f(learn.pred[real], learn.y[real]).double().sum().item()
+        self.total += self.f(learn.pred[real], learn.y[real]).cpu().double().sum().item()
         self.n += int(real.sum())
     @property
     def value(self): return self.total/self.n if self.n else None
@@ -238,7 +238,8 @@ def elmo_tagger_learner(
         if _is_spans(labels): metrics.append(SpanF1(labels))
     own = [OneLength(), MixPenalty(lam)]
     learn = TaggerLearner(dls, model, TagLoss(), metrics=metrics, cbs=own + L(cbs),
-                          splitter=elmo_split if where else trainable_params, **kwargs)
+                          splitter=elmo_split if where else trainable_params,
+                          **({'train_bn': False} | kwargs))       # what is frozen stays so
     learn.recorder.loss = TokenMean('loss', _nats)
     return learn
 

@@ -154,8 +154,9 @@ def read_text(
     "The text of a file, or a `CorpusError` that says what is wrong with the file"
     path = Path(path)
     raw = _all_bytes(path)
-    if encoding == 'utf-8': check_utf8(path, otherwise=True, head=raw)
-    try: text = raw.decode('utf-8-sig' if encoding == 'utf-8' else encoding)
+    utf8 = encoding.lower().replace('_', '-') in ('utf-8', 'utf8')
+    if utf8: check_utf8(path, otherwise=True, head=raw)
+    try: text = raw.decode(encoding).removeprefix('\ufeff' if utf8 else '')
     except LookupError:
         why = f"can't be read, there is no encoding {encoding!r}: try 'utf-8', 'latin-1', 'cp1252'"
     except UnicodeDecodeError as e:

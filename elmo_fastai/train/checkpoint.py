@@ -8,7 +8,7 @@ __all__ = ['SkipDone', 'PutBack', 'Checkpoints', 'resume']
 # %% ../../nbs/library/resume.ipynb #c003
 import json, math, random, shutil, time, warnings
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from copy import deepcopy
 from functools import partial
 from itertools import chain, islice
@@ -51,8 +51,9 @@ def _callbacks_state(learn):
     for name,cb,names in _with_state(learn):
         res[name] = {k: vars(cb)[k] for k in names if k in vars(cb)}
         if isinstance(cb, CSVLogger) and 'file' in vars(cb):
-            cb.file.flush()
-            res[name]['text'] = (cb.path/cb.fname).read_text()
+            with suppress(OSError):                              # a full disk
+                cb.file.flush()
+                res[name]['text'] = (cb.path/cb.fname).read_text()
         if isinstance(cb, Recorder):
             now = time.time()
             res[name]['metrics'] = list(map(kept, _metrics(learn)))
@@ -327,7 +328,8 @@ class Checkpoints(_Plain):
     def after_epoch(self): self.save(f'epoch{self.epoch+1}-end', len(self.dls.train), True)
     def after_fit(self):
         self.pending = None
-        self.held.close()
+        self.let_go()
+    def let_go(self): self.held.close()        # also where `fit` ends by an error
 
 # %% ../../nbs/library/resume.ipynb #c036
 @patch

@@ -484,7 +484,7 @@ def _fit(learn, r):
             else: fit(r['epochs'], r['lr'])
     except KeyboardInterrupt:                                    # the second Ctrl-C
         return "Training was interrupted in the middle of a step."
-    except (OSError, RuntimeError, MemoryError) as e:            # a closed pipe, a full memory
+    except (OSError, RuntimeError, MemoryError, CorpusError) as e:      # a full memory, a stream
         return f"Training broke off: {e}."
     return learn.stopped
 

@@ -54,7 +54,7 @@ class NatsMetric(Metric):
         if getattr(learn, 'training', False) and not getattr(learn.model, 'exact', True):
             return                                         # a sampled loss is no likelihood
         for d in self.directions:
-            self.nats[d] += learn.pred[d].detach().double().sum().item()
+            self.nats[d] += learn.pred[d].detach().cpu().double().sum().item()
             self.n[d] += len(learn.pred[d])
     @property
     def value(self):
@@ -353,8 +353,7 @@ class BiLMLearner(Learner):
         try:
             with two_threads(device): super().fit(*args, **kwargs)
         finally:
-            for cb in self.cbs:
-                if isinstance(cb, StopOnSignal): cb.let_go()
+            for cb in self.cbs: getattr(type(cb), 'let_go', noop)(cb)
 
     def to_fp16(self, **kwargs): return self.to_fp32().add_cb(FP16(**kwargs))
     def to_bf16(self): return self.to_fp32().add_cb(BF16())

@@ -118,7 +118,7 @@ def make_report(
     def of(ppl, name=''):
         figures = {f'perplexity_{k}': ppl[k] for k in ('fwd', 'bwd', 'mean')}
         return {name + k: v for k,v in dict(predictions=ppl['predictions'], **figures).items()}
-    ppl,toy = evaluate(model, dls.valid),isinstance(corpus, ToyCorpus)
+    ppl,toy = evaluate(model, dls.valid),isinstance(corpus, ToyCorpus) and bool(corpus.gold)
     floor = corpus.floor('valid') if toy else None
     r = dict(corpus=corpus.name, model=model.config.name, **of(ppl), floor=floor,
              ratio_to_floor=floor and ppl['mean']/floor, **baselines(corpus, dls),

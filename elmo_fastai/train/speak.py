@@ -70,7 +70,7 @@ def score(
                      _pad([torch.cat([none, o[:-1]]) for o in ids])]           # previous words
             lens = [len(s)+1 for s in part]
             nats = model(*(o.to(device) for o in batch))
-            fwd,bwd = ((-o.double()).cpu().split(lens) for o in nats)
+            fwd,bwd = ((-o.cpu().double()).split(lens) for o in nats)
             for s,o,f,b in zip(part, ids, fwd, bwd):
                 known = [i != UNK_ID for i in o[1:-1].tolist()]
                 b = b.roll(-1)                       # it begins with the beginning: to the end
@@ -94,7 +94,7 @@ def choose(
     require(logp.max(-1)[0].isfinite().all(), "There is no word to choose from: "
             "every log-probability is −inf, or one is not a number", ValueError)
     if temperature == 0: return logp.argmax(-1)
-    best,words = logp.double().cpu().sort(descending=True, stable=True)
+    best,words = logp.cpu().double().sort(descending=True, stable=True)
     p = ((best - best[:, :1])/temperature).softmax(-1)
     if top_k: p[:, top_k:] = 0
     if top_p: p[p.cumsum(-1) - p >= top_p] = 0       # what comes before is enough already
@@ -172,8 +172,8 @@ def fill(
     with evaluating(model, vocab, char_vocab) as device:
         f = model(sentence_chars(char_vocab, left, eos=False)[None].to(device))[0][:, -1]
         b = model(sentence_chars(char_vocab, right, bos=False)[None].to(device))[1][:, 0]
-        f,b = (head.log_prob(o)[0].double().cpu() for head,o in zip(model.heads, (f, b)))
-    both = f + b - prior.double().cpu()
+        f,b = (head.log_prob(o)[0].cpu().double() for head,o in zip(model.heads, (f, b)))
+    both = f + b - prior.cpu().double()
     both[:len(SPECIALS)] = -torch.inf
     p,words = both.softmax(-1).topk(min(k, len(both)-len(SPECIALS)))
     return pd.DataFrame({'word': vocab.decode(words.tolist()), 'p': p,
