@@ -194,7 +194,7 @@ def test_a_folded_normalisation_and_too_wide_a_filter_are_refused(tmp_path):
     lm = BiLM(config, 0)
     lm.chars.fold_norm()
     with pytest.raises(ValueError, match='folded away'): save_bilm(tmp_path/'m', lm, None)
-    with pytest.raises(ValueError, match='filters'): replace(config, filters=((5, 8),), max_chars=3)
+    with pytest.raises(ValueError, match='width 5 is wider'): replace(config, filters=((5, 8),), max_chars=3)
 
 def test_a_state_is_read_and_given_without_targets_too(model, batch):
     "`forward` took it and said nothing"

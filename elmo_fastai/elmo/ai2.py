@@ -39,8 +39,6 @@ def ai2_config(options:dict, name:str='ai2')->BiLMConfig:
                 f"n_characters is {n_chars!r:.50}, not 261 or 262", ValueError)
         one_way = options.get('bidirectional', True) is not True
         require(not one_way, "it has one direction only, and a biLM has two", ValueError)
-        wide = max(w for w,_ in filters) > c.max_chars
-        require(not wide, "a filter is wider than max_characters_per_token", ValueError)
     return c
 
 # %% ../../nbs/library/ai2.ipynb #c035
