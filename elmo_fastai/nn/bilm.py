@@ -82,8 +82,8 @@ class BiLMConfig:
             if self.hidden_dim < self.proj_dim: yield 'hidden_dim'
         refuse((f"A biLM can't have {k}={getattr(self, k)!r:.100}" for k in wrong()), ValueError)
         n, wide = sum(k for _,k in self.filters), max(w for w,_ in self.filters)
-        require(wide <= self.max_chars, f"A filter of width {wide} is wider than the longest token, "
-                f"max_chars={self.max_chars}", ValueError)
+        require(wide <= self.max_chars, f"A filter of width {wide} is wider than the longest "
+                f"token, max_chars={self.max_chars}", ValueError)
         require(self.char_proj or n == self.proj_dim, "With char_proj=False there must be as many "
                 f"filters as proj_dim: {n} filters, proj_dim={self.proj_dim}", ValueError)
 

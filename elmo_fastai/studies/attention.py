@@ -296,7 +296,8 @@ def gap_perplexity(
             for t in each:                                             # one gap at a time
                 asked = torch.zeros_like(words)
                 asked[:, t] = words[:, t]
-                if asked.any(): nats += gap_nats(model, chars, asked, prior).cpu().double().sum().item()
+                if not asked.any(): continue
+                nats += gap_nats(model, chars, asked, prior).cpu().double().sum().item()
     return perplexity(nats/n)
 
 def gap_floor(
