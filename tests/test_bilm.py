@@ -181,13 +181,14 @@ def test_a_carried_state_is_one_pass(model, batch, cut):
 def test_only_a_model_is_replaced_by_a_model(tmp_path):
     lm = BiLM(BiLMConfig('nano', char_dim=4, filters=((1, 8),), proj_dim=8, hidden_dim=8), 0)
     (tmp_path/'work').mkdir(); (tmp_path/'work'/'thesis.tex').write_text('years'); (tmp_path/'file').write_text('x'); (tmp_path/'new').mkdir()
-    for o in ('work', 'file'):
+    (tmp_path/'bert').mkdir(); (tmp_path/'bert'/'config.json').write_text('{"model_type": "bert"}')
+    for o in ('work', 'file', 'bert'):
         with pytest.raises(ValueError, match='would be replaced'): save_bilm(tmp_path/o, lm, None)
     assert (tmp_path/'work'/'thesis.tex').exists() and (tmp_path/'file').read_text() == 'x'
     for _ in range(2): save_bilm(tmp_path/'new', lm, None)
     (tmp_path/'link').symlink_to(tmp_path/'new')
     save_bilm(tmp_path/'link', lm, None)
-    assert not (tmp_path/'link').is_symlink() and {o.name for o in tmp_path.iterdir()} == {'work', 'file', 'new', 'link'}
+    assert not (tmp_path/'link').is_symlink() and {o.name for o in tmp_path.iterdir()} == {'work', 'file', 'bert', 'new', 'link'}
 
 def test_a_folded_normalisation_and_too_wide_a_filter_are_refused(tmp_path):
     config = BiLMConfig('nano', char_dim=4, filters=((1, 8),), proj_dim=8, hidden_dim=8)

@@ -232,8 +232,8 @@ class BufferedDataLoader(BatchDL):
         "A batch to look at, from a reading of its own: the epoch under way loses nothing"
         names = 'stream skipped left cuts longest where mark at lines'.split()
         was = {k: getattr(self, k) for k in names if hasattr(self, k)}
-        # a stream knows one place at a time
-        if hasattr(self.lines, 'state_dict'): self.lines = deepcopy(self.lines)
+        # a stream knows one place at a time, and that of the epoch under way is wanted
+        if self.stream and hasattr(self.lines, 'state_dict'): self.lines = deepcopy(self.lines)
         self.stream, self.at, self.skipped = None, None, Counter()
         try: return super().one_batch()
         finally: vars(self).update(was)

@@ -363,6 +363,13 @@ def guesses(
 FORMAT, FORMAT_VERSION = 'elmo_fastai.bilm', 1
 
 # %% ../../nbs/library/bilm.ipynb #c071
+def _free(path):
+    "May a model be written here: is it a model of ours, empty, or not there?"
+    if not path.is_dir(): return not path.exists()
+    config = path/'config.json'
+    if config.is_file(): return FORMAT in config.read_text(errors='replace')
+    return not any(path.iterdir())
+
 def save_bilm(
     path,            # the folder to write
     model:BiLM,
@@ -370,17 +377,15 @@ def save_bilm(
     extra:dict|None = None, # more files: name → text or bytes
     char_vocab=None, # what makes its char ids; None: what it knows
 ) -> Path:           # the folder
-    "Write a biLM as a folder, completely or not at all; ValueError for another vocabulary"
+    "Write a biLM as a folder, completely or not at all; ValueError for what could not be read back"
     path, c = Path(path), model.config
     check_vocab(model, 0 if vocab is None else len(vocab))
     chars = char_vocab_of(model, char_vocab)
     folded = c.norm and model.chars.norm is None
     require(not folded, "The normalisation is folded away (`fold_norm`), and the configuration has "
             "norm=True: give it norm=False first", ValueError)
-    ours = not path.exists() or path.is_dir() and (
-        (path/'config.json').exists() or not any(path.iterdir()))
-    require(ours, f"{path} holds something else than a model and would be replaced: "
-            "take another folder", ValueError)
+    require(_free(path), f"{path} holds something else than a model of ours and would be "
+            "replaced: take another folder", ValueError)
     cutoffs = default_cutoffs(model.n_words, c.proj_dim, c.div_value)  # of today
     head = dict(format=FORMAT, version=FORMAT_VERSION, n_words=model.n_words, config=c.to_dict(),
                 default_cutoffs=list(cutoffs))
