@@ -400,6 +400,7 @@ def test_splits_are_lists_of_lines():
     for bad in ('a text', b'a text', (o for o in 'ab'), None):
         with pytest.raises(CorpusError, match="split 'train' must be a list of lines, and is "): Corpus('bad', dict(train=bad))
     with pytest.raises(CorpusError, match="unknown corpus ''"): get_corpus('')
+    with pytest.raises(CorpusError, match="unknown corpus 'a text .*no file"): get_corpus('a text that somebody pasted '*300)
     with pytest.raises(CorpusError, match='expected a file, a folder or a pattern, and got None'): text_files(None)
 
 def test_how_probable_a_sentence_is_waits_until_somebody_asks(monkeypatch):

@@ -61,7 +61,7 @@ def test_counts_are_those_of_the_vectorizer(reviews, test):
     asked = (texts['test'], y['test']) if test == 'test' else ([texts['train'][i] for i in reviews.valid], y['train'][reviews.valid])
     run = SimpleNamespace(reviews=reviews)
     scores = imdb.Run.counts(run, train, 10, test)
-    assert scores == pytest.approx(model.decision_function(asked[0])) and imdb.Run.right(run, scores, test) == model.score(*asked)
+    assert scores == pytest.approx(model.decision_function(asked[0])) and imdb.Run.right(run, scores, *((test, np.arange(200)) if test == 'test' else ('train', reviews.valid))) == model.score(*asked)
 
 def test_directions_of_counts_are_learned_without_labels(reviews, sst, monkeypatch):
     "In reviews of two sorts, that have no label; how often a word stands there decides what is kept of it"
@@ -105,11 +105,11 @@ def test_every_row_is_made_once(small, sst, model, tmp_path, capsys):
     def run(**kw):
         imdb.main(settings(tmp_path, model, **kw))
         return json.loads((tmp_path/'imdb.json').read_text())
-    part = ('phases', 'box'), ('bare', 'box'), ('words', None)
+    part = ('phases', 'box'), ('tuned', 'box'), ('bare', 'box'), ('words', None)
     run(ways=[w for w,_ in part], backbones=['box'])
     d = run(ways=['counts', 'lsa', 'frozen', 'together', 'beside'])
     assert {(r['way'], r['side']) for r in d['rows']} == {*part, ('counts', None), ('lsa', None), *((w, o) for w in ('frozen', 'together', 'beside') for o in imdb.BACKBONES)}
-    assert len(d['rows']) == 14 and d['trial']
+    assert len(d['rows']) == 15 and d['trial']
     assert all(0 <= r['accuracy'] <= 1 and r['test'] == (30 if (r['way'], r['side']) in part else 200) for r in d['rows'])
     assert all(('part' in r) == (r['test'] == 200) for r in d['rows'])
     capsys.readouterr()

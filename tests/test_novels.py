@@ -58,6 +58,7 @@ def test_paragraphs_of_three_kinds_of_files():
     assert paragraphs('\n\n'.join(map(wrap, whole*3))) == whole*3          # blank lines between
     text = ' '.join([LONG]*3) + ' he had.'                                # no blank lines: the last line has room
     assert paragraphs('\n'.join([wrap(text), wrap(text)])) == [text, text]
+    assert paragraphs('') == paragraphs(' \n\n') == []
 
 def test_cut_words_and_abbreviations_at_the_end_of_a_line():
     filler = 'of which nobody in the whole of the village had ever heard\n'*6
@@ -88,8 +89,9 @@ def test_list_of_books():
     assert len({b.sha256 for b in BOOKS}) == len({b.name for b in BOOKS}) == 88
 
 @pytest.mark.parametrize('held_in_valid', [False, True])
-def test_a_local_copy(tmp_path, held_in_valid):
-    c = novels(fake(tmp_path, held_in_valid), check=False)
+def test_a_local_copy(tmp_path, held_in_valid, monkeypatch):
+    monkeypatch.chdir(fake(tmp_path, held_in_valid))
+    c = novels('.', check=False)
     assert len(c.train) == 173 and len(c.valid) == 4 and c.tokenizer == 'words'
     assert c.valid[1] == 'It was 1902.'
 
@@ -102,6 +104,8 @@ def test_more_books_lie_beside(tmp_path):
     assert len(novels(folder, check=False).train) == 173
 
 def test_a_local_copy_that_is_wrong(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(CorpusError, match='has no Burnett_Garden_1911.txt'): novels('.')
     with pytest.raises(CorpusError, match='there is no folder'): novels(tmp_path/'none')
     with pytest.raises(CorpusError, match='has no Burnett_Garden_1911.txt'): novels(tmp_path)
     with pytest.raises(CorpusError, match='not the text of The Secret Garden'): novels(fake(tmp_path))

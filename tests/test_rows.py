@@ -50,6 +50,8 @@ def test_streams_need_a_number_of_rows():
     assert table_corpus(it, n_rows=20).splits == table_corpus(LINES[:20]).splits
     assert table_corpus((o for o in LINES), n_rows=20).splits == table_corpus(LINES[:20]).splits
     with pytest.raises(CorpusError, match='no length.*n_rows.*stream_loaders'): table_corpus(it)
+    for o in ('v.csv', pd.DataFrame(dict(text=LINES))):
+        with pytest.raises(CorpusError, match='valid is (str|DataFrame), no share of the rows.*one dictionary'): get_corpus(pd.DataFrame(dict(text=LINES)), valid=o)
 
 def test_splits_that_are_there():
     parts = dict(train=LINES, validation=['v'], test=['t'])

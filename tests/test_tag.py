@@ -217,6 +217,11 @@ def test_a_tag_that_was_not_there(dls):
         dls.test_dl([(['a'], ['DET']), (['a'], ['QQ'])], with_labels=True)
     with pytest.raises(CorpusError, match='2 tokens and 1 tags'): dls.test_dl([(['a', 'b'], ['DET'])], with_labels=True)
 
+def test_a_sentence_may_have_no_tags(dls):
+    new, old = dls.test_dl([Sentence(['The', 'cat'])]), dls.test_dl([['The', 'cat']])
+    assert new.one_batch()[0].equal(old.one_batch()[0])
+    with pytest.raises(CorpusError, match='2 tokens and 0 tags'): dls.test_dl([Sentence(['The', 'cat'])], with_labels=True)
+
 def test_nothing_to_tag(dls):
     for o in ('', [], '   '):
         with pytest.raises(CorpusError, match='sentence 1 has no tokens'): dls.test_dl(['a', o])

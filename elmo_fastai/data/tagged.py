@@ -238,6 +238,7 @@ class TagDataLoaders(DataLoaders):
         require(len(items), "there is no sentence to tag")
         tok = get_tokenizer(self.valid.text.tokenizer)
         def read(i, o):
+            if isinstance(o, Sentence) and o.tags is None and not with_labels: o = o.tokens
             if with_labels or isinstance(o, Sentence):
                 pair = _pair(o)
                 require(pair, f"sentence {i}: expected (tokens, tags), and found {o!r:.60}")

@@ -78,6 +78,7 @@ def paragraphs(
     "Put the lines of a file together to paragraphs; headings are left out"
     lines = [' '.join(o.split()) for o in re.split('\r\n|\r|\n', text)]
     words, lens = set(re.findall('[a-z]+', text.lower())), sorted(len(o) for o in lines if o)
+    if not lens: return []
     wrapped, width = lens[len(lens)//2] < 80, lens[int(len(lens)*.9)]
     res, goes_on = [], False
     for line, after in zip(lines, [*lines[1:], '']):
@@ -151,7 +152,7 @@ def novels(
 )->Corpus:
     "Novels of 1839-1930, public domain in the US, one sentence a line; 'valid' is whole books"
 
-    root = local_folder('novels') if path is None else Path(path).expanduser()
+    root = local_folder('novels') if path is None else Path(path).expanduser().resolve()
     require(root is None or root.is_dir(), f"there is no folder '{root}'")
     splits = dict(train=[], valid=[])
     for b in BOOKS:

@@ -33,7 +33,7 @@ def get_corpus(
     if name in CORPORA: return CORPORA[name](**({} if data is None else dict(path=data)), **kwargs)
     if name.startswith('hub:'):
         return hub_corpus(name.removeprefix('hub:'), path=data, **kwargs)
-    there = name.strip() and Path(name).expanduser().exists()
+    there = name.strip() and os.path.exists(os.path.expanduser(name))    # False for a name too long
     if there or glob.has_magic(name): return file_corpus(name, **kwargs)
-    raise CorpusError(f"unknown corpus {name!r}: there is no file or folder of that name, "
+    raise CorpusError(f"unknown corpus {name!r:.80}: there is no file or folder of that name, "
                       f"and the known names are {', '.join(CORPORA)}")

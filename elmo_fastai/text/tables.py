@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import islice
+from numbers import Real
 from pathlib import Path
 import pandas as pd
 from ..base.errors import CorpusError, as_error, require
@@ -116,6 +117,9 @@ def table_corpus(
 )->Corpus:
     "A corpus of a table's rows; what is missing or blank is left out, and counted in `skipped`"
     lines, skipped = {}, Counter()
+    for k,share in dict(valid=valid, test=test).items():
+        require(isinstance(share, Real), f"{k} is {type(share).__name__}, no share of the rows: "
+                "parts that you made yourself come as one dictionary, dict(train=…, valid=…)")
     for k,part in parts_of(data).items():
         sized = n_rows is not None or hasattr(part, '__len__') or not hasattr(part, '__iter__')
         require(sized, "this data set has no length: say with n_rows how many rows to take, "

@@ -17,9 +17,10 @@ way (the adapted model, pooled vectors) is kept in WORK, the figures in nbs/resu
   analysis, Deerwester et al. 1990); `frozen`, logistic regression on the mean and the spread of
   each layer; `together`, the sum of what `counts` and `frozen` say, each divided by its spread;
   `phases`, the classifier of the library, first on the frozen backbone, then with all of it.
-- Three more, made where `--ways` names them: `beside`, as `together`, with `lsa` for the counts;
-  and two controls of `phases`: `words`, the same classifier with the vectors of words that it
-  learns of its own, and no backbone; `bare`, with the backbone, and without such vectors.
+- Four more, made where `--ways` names them: `beside`, as `together`, with `lsa` for the counts;
+  `tuned`, as `together`, with `phases` for `frozen`; and two controls of `phases`: `words`, the
+  same classifier with the vectors of words that it learns of its own, and no backbone; `bare`, with
+  the backbone, and without such vectors.
 - What has to be chosen (C, settings) is chosen on 2,500 of the training reviews, with draws of
   labels that are not reported, once for a number of labels. A row reads the test part once.
 """
@@ -29,7 +30,7 @@ from itertools import product
 from pathlib import Path
 import numpy as np, pandas as pd, torch
 from torch import nn
-from fastai.basics import Callback, CancelValidException
+from fastai.basics import Callback, CancelValidException, noop
 from fastai.torch_core import set_seed
 from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer, TfidfVectorizer
@@ -78,6 +79,7 @@ def letters(text): return re.sub('[^a-z0-9]', '', text.lower())
 def clauses(text):
     "What stands between two marks, if it is long enough to be somebody's own"
     return {o for o in map(letters, re.split('[.!?:;()"]', text)) if len(o) >= 20}
+def spread(scores): return scores.std() or 1
 def plain(text): return ' '.join(text.replace('<br />', ' ').split())
 
 # ---- text
@@ -267,10 +269,10 @@ class Run:
         model = LogisticRegression(C=C, max_iter=300).fit(x['train'][train], y['train'][train])
         return model.decision_function(x['train'][valid] if test == 'valid' else x['test'])
 
-    def right(self, scores, test):
-        "The share of the asked reviews that `scores` put on their side of zero"
-        y, valid = self.reviews.labels, self.reviews.valid
-        return np.mean((scores > 0) == (y['train'][valid] if test == 'valid' else y['test']))
+    def right(self, scores, split, places):
+        "The share of these reviews that `scores` put on their side of zero"
+        return float(np.mean((scores > 0) == self.reviews.labels[split][places]))
+    def right_valid(self, scores): return self.right(scores, 'train', self.reviews.valid)
 
     # -- frozen
     def name(self, side, seed): return f"{side}-{digest(self.backbone(side, seed), 'all')[:12]}"
@@ -326,8 +328,9 @@ class Run:
         if n >= 5000: return np.arange(len(y))
         return np.sort(np.random.default_rng(0).permutation(len(y))[:self.a.test])
 
-    def phases(self, side, seed, train, held, rate=1, steps=STEPS, **head):
-        "Accuracy on the reviews `held`, (split, places), after gradual unfreezing; no side: `words`"
+    def phases(self, side, seed, train, held, rate=1, steps=STEPS, whole=False, **head):
+        """How much each of the reviews `held`, (split, places), looks like praise, after gradual
+        unfreezing; no side: `words`. `whole`: two rows, the second one without a cut"""
         elmo, n = self.backbone(side or 'box', seed), len(train)
         data = dict(train=self.asked_of('train', train), valid=self.asked_of(*held))
         how = dict(bs=32 if n >= 1000 else 16, valid_bs=64, tokenizer='space', seed=seed)
@@ -349,14 +352,35 @@ class Run:
                 rates = slice(low, rate*lr)
                 learn.fit_one_cycle(epochs, rates, pct_start=.2, cbs=NoValidation())
             learn.model.cache = None                    # what it is asked, it is asked once
-            return learn.validate()[1]
+            toks, res = [self.reviews.tokens(held[0])[i] for i in held[1]], []
+            for o in ([*map(cut, toks)], toks)[:1 + whole]:
+                y, _ = learn.get_preds(dl=dls.test_dl([*map(' '.join, o)]), act=noop)
+                res.append((y[:, 1] - y[:, 0]).float().numpy())
+            return np.stack(res) if whole else res[0]
+
+    def file_of(self, way, side, n, draw):
+        name = self.name(side, draw) if side else 'none'
+        return self.work/'scores'/f'{way}-{name}-{n}-{draw}.npy'
+
+    def said(self, way, side, n, draw):
+        "What `phases`, or a control, says of the asked reviews, cut and whole, [2, N]; kept"
+        f, how = self.file_of(way, side, n, draw), self.best_settings()
+        if way == 'words': how = how | dict(words=HEAD['words'])
+        if way == 'bare': how = how | dict(words=0)
+        if not f.exists():
+            f.parent.mkdir(parents=True, exist_ok=True)
+            train, held = self.reviews.draw(n, draw), ('test', self.asked(n))
+            np.save(f.with_name(f'.{f.name}'),
+                    self.phases(side, draw, train, held, whole=True, **how))
+            f.with_name(f'.{f.name}').rename(f)
+        return np.load(f)
 
     def settings(self, n=1000):
         "Settings of the two phases, on the reviews that validate; the rows take the best"
         for name,how in VARIANTS.items():
             if any(r['name'] == name for r in self.d['settings']): continue
             held = 'train', self.reviews.valid[::self.a.skip]
-            got = [float(self.phases('box', d, self.reviews.draw(n, d), held, **how))
+            got = [self.right(self.phases('box', d, self.reviews.draw(n, d), held, **how), *held)
                    for d in OTHER[:2]]
             self.d['settings'].append(dict(name=name, labels=n, accuracy=got))
             self.save()
@@ -372,8 +396,8 @@ class Run:
         if name not in self.d['chosen']:
             draws = [self.reviews.draw(n, d) for d in (OTHER[:1] if n >= 5000 else OTHER)]
             def score(C, o):
-                if side: return self.right(self.frozen(side, 0, o, C, 'valid'), 'valid')
-                return self.right(getattr(self, way)(o, C, 'valid'), 'valid')
+                if side: return self.right_valid(self.frozen(side, 0, o, C, 'valid'))
+                return self.right_valid(getattr(self, way)(o, C, 'valid'))
             mean = {C: round(float(np.mean([score(C, o) for o in draws])), 4) for C in GRID[way]}
             self.d['chosen'][name] = dict(C=max(mean, key=mean.get), valid=mean)
             self.save()
@@ -396,7 +420,6 @@ class Run:
         "About how long a row takes, from the speed of some reviews here and now; `read` is kept"
         n, many = row['labels'], sum(map(len, self.reviews.labels.values()))
         if row['way'] in ('counts', 'lsa'): return n/100
-        if row['way'] == 'words': return 30 + n/25
         if not self.rate:
             some = [cut(get_tokenizer('words')(o)) for o in self.reviews.texts['train'][:128]]
             start = time.perf_counter()
@@ -407,9 +430,13 @@ class Run:
             have = len([*(self.work/name).glob('[!.]*.npy')])*CHUNK if name not in read else many
             read.add(name)
             return max(0, many - have)*self.rate*1.2 + n/50
+        f = self.file_of(way := row['way'].replace('tuned', 'phases'), *[*row.values()][1:])
+        if f.exists() or f in read: return n/50
+        read.add(f)
+        if way == 'words': return 30 + n/25
         each = math.ceil(STEPS*(32 if n >= 1000 else 16)/n)
         epochs = sum(each*rounds*(1 if to == -1 else 4) for to,_,rounds in PHASES)
-        return (n*epochs + len(self.asked(n)))*self.rate
+        return (n*epochs + 2*len(self.asked(n)))*self.rate
 
     def row(self, way, side, labels, draw):
         train = self.reviews.draw(labels, draw)
@@ -420,12 +447,14 @@ class Run:
         if way == 'frozen': return self.found(frozen(), labels)
         if way in TOGETHER:
             both = alone(TOGETHER[way]), frozen()
-            return self.found(sum(o/(o.std() or 1) for o in both), labels)
-        held, how = ('test', self.asked(labels)), self.best_settings()
-        if way == 'words': how = how | dict(words=HEAD['words'])
-        if way == 'bare': how = how | dict(words=0)
-        right = self.phases(side, draw, train, held, **how)
-        return dict(accuracy=round(float(right), 4), test=len(held[1]))
+            return self.found(sum(o/spread(o) for o in both), labels)
+        asked = self.asked(labels)
+        def right(scores): return round(self.right(scores, 'test', asked), 4)
+        cut, whole = self.said('phases' if way == 'tuned' else way, side, labels, draw)
+        if way == 'tuned':
+            counts = alone('counts')[asked]
+            return dict(accuracy=right(counts/spread(counts) + cut/spread(cut)), test=len(asked))
+        return dict(accuracy=right(cut), whole=right(whole), test=len(asked))
 
     def found(self, scores, n):
         "Accuracy on the test reviews; `part`, on those that the two phases are asked, where fewer"
@@ -455,7 +484,7 @@ class Run:
                 if any((r['side'], r['pool']) == (side, name) for r in self.d['pooling']): continue
                 def right(C, d):
                     o = self.frozen(side, 0, self.reviews.draw(n, d), C, 'valid', pools)
-                    return float(self.right(o, 'valid'))
+                    return self.right_valid(o)
                 got = {C: [right(C, d) for d in OTHER] for C in GRID['frozen']}
                 best = max(got.values(), key=np.mean)
                 self.d['pooling'].append(dict(side=side, pool=name, labels=n, accuracy=best))
