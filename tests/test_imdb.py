@@ -137,11 +137,14 @@ def test_counts_are_also_asked_what_the_two_phases_are(small, reviews, model, tm
     scores[asked[:6]] *= -1
     assert r.found(scores, 20) == dict(accuracy=.97, test=200, part=.8) and r.found(scores, 5000) == dict(accuracy=.97, test=200)
 
-def test_smaller_questions(small, model, tmp_path):
+def test_smaller_questions(small, sst, model, tmp_path):
     r = imdb.Run(settings(tmp_path, model, backbones=['box'], skip=10))
     for o in ('reading', 'pooling', 'settings'): getattr(r, o)(20)
     assert [len(r.d[o]) for o in ('reading', 'pooling', 'settings')] == [len(imdb.READ), 6, 2]
     assert r.d['reading'][0]['share'] == 1
+    shutil.copytree(model, tmp_path/'adapted')
+    r.films(20)
+    assert [o['way'] for o in r.d['films']] == ['counts', 'lsa', 'frozen', 'words'] and all(0 <= o[k] <= 1 for o in r.d['films'] for k in ('same', 'other'))
     best = max(r.d['settings'], key=lambda o: np.mean(o['accuracy']))['name']
     assert r.best_settings() == imdb.VARIANTS[best]
 

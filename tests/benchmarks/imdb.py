@@ -206,7 +206,7 @@ class Run:
         now = dict(model=self.box.lm.config.name, trial=a.trial or a.quick)
         if old and not old['trial'] and now['trial']:
             raise SystemExit(f'{self.out} is no trial: name another file with --out')
-        nothing = dict(pooling=[], reading=[], sst=[], settings=[])
+        nothing = dict(pooling=[], reading=[], sst=[], settings=[], films=[])
         self.d = dict(rows=[], chosen={}, **nothing) | old | now
         if any(old.get(k, v) != v for k,v in now.items()):       # what another backbone gave
             rows = [r for r in self.d['rows'] if r['way'] in ('counts', 'lsa')]
@@ -513,6 +513,26 @@ class Run:
             self.save()
             log(self.d['reading'][-1])
 
+    def films(self, n=25_000):
+        """What is learned of single films? Reviews that validate are of films that were learned
+        from, those of the test part of others"""
+        r = self.reviews
+        train, places = r.draw(n, OTHER[0]), np.arange(len(r.labels['test']))
+        held = [('train', r.valid), ('test', places)]
+        for way,side in (('counts', None), ('lsa', None), ('frozen', 'adapted'), ('words', None)):
+            if any(o['way'] == way for o in self.d['films']): continue
+            def said(split, places):
+                if way == 'words':
+                    words = HEAD['words']
+                    return self.phases(None, 0, train, (split, places), words=words)
+                o, C = split.replace('train', 'valid'), self.choose(way, n, side)
+                if side: return self.frozen(side, 0, train, C, o)
+                return getattr(self, way)(train, C, o)
+            same, other = (self.right(said(*o), *o) for o in held)
+            self.d['films'].append(dict(way=way, labels=len(train), same=same, other=other))
+            self.save()
+            log(self.d['films'][-1])
+
     def sst(self):
         "SST-2, whole sentences, both phases with learned word vectors: the script classify.py"
         import classify
@@ -553,7 +573,7 @@ def options():
                    help='ask every so many of the reviews that validate, for --more settings')
     p.add_argument('--most', type=int, help='so many labelled reviews of each part, for a trial')
     p.add_argument('--more', nargs='*', default=[], help='smaller questions',
-                   choices=['reading', 'pooling', 'settings', 'sst'])
+                   choices=['reading', 'pooling', 'settings', 'films', 'sst'])
     p.add_argument('--trial', action='store_true', help='mark the figures as those of a trial')
     p.add_argument('--quick', action='store_true', help='a trial: one draw, 100 labels')
     p.add_argument('--dry', action='store_true', help='only say what is to be done')
