@@ -1,8 +1,9 @@
-"""What a page defines in its open cells, for its tests and for the script that measures the same at full size.
+"""What a page defines, for its tests and for the script that measures the same at full size: in its open cells, and its module of the library.
 
 A study's own code is part of its page, and no part of the library: nobody needs it who does not read the page."""
-import ast, json
+import ast, json, re
 from functools import lru_cache
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,8 +17,10 @@ def page(name):
     "The definitions of nbs/NAME.ipynb"
     file, found = Path(__file__).parents[1]/'nbs'/f'{name}.ipynb', {}
     for cell in json.loads(file.read_text(encoding='utf-8'))['cells']:
-        if cell['cell_type'] != 'code' or cell['id'] == 'colab': continue
-        tree = ast.parse(''.join(cell['source']))
+        source = ''.join(cell['source'])
+        if module := re.match(r'#\| default_exp (\S+)', source): found |= vars(import_module(f'elmo_fastai.{module[1]}'))
+        if cell['cell_type'] != 'code' or cell['id'] == 'colab' or source.startswith('#| export'): continue
+        tree = ast.parse(source)
         tree.body = [o for o in tree.body if _is_kept(o)]
         exec(compile(tree, f'{name}, cell {cell["id"]}', 'exec'), found)
     return SimpleNamespace(**found)

@@ -11,10 +11,13 @@ from elmo_fastai.nn import bilm
 from elmo_fastai.base.errors import ModelFileError
 from elmo_fastai.text.tokens import ByteCharVocab, SPECIALS, WordVocab
 from elmo_fastai.nn.bilm import (
-    BiLM, BiLMConfig, elmo_configs, evaluate, guesses, leaks, load_bilm, save_bilm)
+    BiLM, BiLMConfig, elmo_configs, evaluate, guesses, load_bilm, save_bilm)
 from elmo_fastai.data.buffered import BufferedDataLoader
 from elmo_fastai.data.batches import SentenceDataLoader, StreamDataLoader
 from elmo_fastai.data.encoded import EncodedText, TokenTypes
+from pages import page
+
+leaks = page('library/bilm').leaks
 
 CFG = BiLMConfig('test', char_dim=4, filters=((1,6),(2,6),(3,6)), proj_dim=20, hidden_dim=20, dropout=0.3)
 SHAPES = dict(plain=CFG, projected=replace(CFG, hidden_dim=24), clipped=replace(CFG, hidden_dim=24, cell_clip=.2, proj_clip=.1),

@@ -340,7 +340,7 @@ def test_begun_anew_it_asks(corpus, tmp_path, broken):
     assert names(broken) == before
     assert load_bilm(train(corpus, tmp_path/'m', overwrite=True)) and not broken.exists()
 
-@pytest.mark.parametrize('what', [dict(lr=.1), dict(model='tiny'), dict(out='x'), dict(epochs=9), dict(seed=3), dict(bf16=True), dict(carry=True)], ids=lambda o: next(iter(o)))
+@pytest.mark.parametrize('what', [dict(lr=.1), dict(model='tiny'), dict(out='x'), dict(epochs=9), dict(seed=3), dict(seed=0), dict(bf16=True), dict(bf16=False), dict(carry=True)], ids=str)
 def test_resume_takes_everything_from_the_run(corpus, broken, what):
     with pytest.raises(CommandError, match='leave'): going_on(**{'corpus': corpus, **what}, run=broken)
     assert find_checkpoint(broken)
@@ -958,6 +958,28 @@ def test_it_tells_what_would_happen_and_keeps_to_a_time(trained, reviews, tmp_pa
 def test_text_that_is_read_as_a_stream(trained, text, tmp_path):
     folder = train(str(text/'tr.txt'), tmp_path/'m', start=trained/'model', stream=True, valid=str(text/'va.txt'), tokenizer='space', **(OTHER | dict(bs=2, seq_len=8)))
     assert words_of(folder) == words_of(trained/'model')
+
+def test_a_stream_with_known_words_and_steps_goes_on(trained, text, tmp_path):
+    "Nobody has counted its tokens, and it is a training of ours"
+    kw = OTHER | dict(bs=2, seq_len=8, steps=12, start=trained/'model', stream=True, valid=str(text/'va.txt'), tokenizer='space')
+    whole = train(str(text/'tr.txt'), tmp_path/'whole', **kw)
+    with pytest.MonkeyPatch.context() as mp:
+        adding(mp, lambda: At(5, press(), 'before_batch'))
+        with pytest.raises(Interrupted): train(str(text/'tr.txt'), tmp_path/'m', **kw)
+    assert weights(going_on(None, tmp_path/'m.run')) == weights(whole)
+
+def test_a_model_that_is_named_is_that_one(tmp_path):
+    "Also where the corpus has a recipe for another one, and beside a file with changes of no named model"
+    assert module._plan('english', tmp_path/'m', {})['model']['name'] == 'mini-en'
+    assert module._plan('english', tmp_path/'m', dict(model='small'))['model']['proj_dim'] == 256
+    (tmp_path/'c.toml').write_text('[config]\ndropout = 0.2\n')
+    said = module._said(module.command_line(), ['a.txt', '--model', 'tiny', '--config', str(tmp_path/'c.toml')])
+    assert said['config'] == dict(dropout=.2) and said['model'] == 'tiny'
+
+def test_an_alphabet_that_nobody_knows(text, capsys, tmp_path):
+    (tmp_path/'c.toml').write_text('[config]\nn_chars = 300\n')
+    code, out, err = ran(capsys, str(text/'tr.txt'), '--config', tmp_path/'c.toml', '--bs', '2', '--seq-len', '8', '--out', tmp_path/'m', '--device', 'cpu')
+    assert code == 1 and 'char' in err and 'Traceback' not in err
 
 @pytest.mark.parametrize('name,settings,says', [
     ('states', {}, r'elmo_pretrain.*states predicts no words'), ('tiny-en', {}, r'elmo_pretrain.*tiny-en predicts no words'), ('half', {}, r'output layer.*elmo_pretrain.*head.* is missing'),

@@ -874,3 +874,14 @@ def test_models_saved_by_earlier_versions(tmp_path):
     again = Elmo.from_pretrained(tmp_path/'m')
     assert again.lm.config.n_chars == 262 and again.char_vocab == ByteCharVocab(elmo.lm.config.max_chars)
     assert same(again(S)[0], elmo(S)[0])
+
+def test_files_of_another_library_are_not_replaced(tmp_path):
+    "Nor its model card; a model of ours in the same place is"
+    elmo = Elmo.from_pretrained('tiny-en')
+    theirs = {'config.json': '{"model_type": "bert"}', 'model.safetensors': 'x', 'README.md': 'mine', 'tokenizer.json': '{}'}
+    for k,v in theirs.items(): (tmp_path/k).write_text(v)
+    with pytest.raises(ModelFileError): elmo.save_pretrained(tmp_path)
+    assert {f.name: f.read_text() for f in tmp_path.iterdir()} == theirs
+    for k in ('config.json', 'model.safetensors'): (tmp_path/k).unlink()
+    for _ in range(2): elmo.save_pretrained(tmp_path)
+    assert (tmp_path/'README.md').read_text() == 'mine' and (tmp_path/'tokenizer.json').exists() and Elmo.from_pretrained(tmp_path).dim == elmo.dim

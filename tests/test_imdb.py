@@ -142,9 +142,8 @@ def test_smaller_questions(small, sst, model, tmp_path):
     for o in ('reading', 'pooling', 'settings'): getattr(r, o)(20)
     assert [len(r.d[o]) for o in ('reading', 'pooling', 'settings')] == [len(imdb.READ), 6, 2]
     assert r.d['reading'][0]['share'] == 1
-    shutil.copytree(model, tmp_path/'adapted')
     r.films(20)
-    assert [o['way'] for o in r.d['films']] == ['counts', 'lsa', 'frozen', 'words'] and all(0 <= o[k] <= 1 for o in r.d['films'] for k in ('same', 'other'))
+    assert [o['way'] for o in r.d['films']] == ['counts', 'lsa', 'words'] and all(0 <= o[k] <= 1 for o in r.d['films'] for k in ('same', 'other'))
     best = max(r.d['settings'], key=lambda o: np.mean(o['accuracy']))['name']
     assert r.best_settings() == imdb.VARIANTS[best]
 

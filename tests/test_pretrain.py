@@ -4,15 +4,17 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np, pytest, torch
+import numpy as np, pandas as pd, pytest, torch
 from fastai.basics import CancelFitException, Callback, Learner, load_learner, set_seed
+from fastai.data.all import ColReader, DataBlock, RandomSplitter
 from fastai.callback.all import CSVLogger, EarlyStoppingCallback, MixedPrecision, SaveModelCallback
 
 from elmo_fastai.text.corpora import Corpus, tiny_shakespeare, toy_corpus
 from elmo_fastai.text.tokens import ByteCharVocab, CharVocab
 from elmo_fastai.nn.bilm import BiLM, BiLMConfig, evaluate, guesses
 from elmo_fastai.data.batches import SentenceDataLoader, StreamDataLoader
-from elmo_fastai.data.loaders import ElmoDataLoaders
+from elmo_fastai.data.loaders import BiLMBlock, ElmoDataLoaders
+from elmo_fastai.data.streams import stream_loaders
 import elmo_fastai.train.learner as training
 from elmo_fastai.train.learner import (
     BiLMLearner, CarryState, EarlyStop, NatsMetric, TimeBudget, bf16_is_fast, bilm_learner, bilm_split)
@@ -383,6 +385,22 @@ def test_what_can_not_be_carried(few, some):
     with pytest.raises(ValueError, match="kind='stream'"): quietly(learner(few, cbs=CarryState()), 'fit', 1)
     windows = ElmoDataLoaders.from_corpus(some, kind='stream', bs=4, seq_len=8, stride=4, device='cpu')
     with pytest.raises(ValueError, match='stride=4'): quietly(learner(windows, cbs=CarryState()), 'fit', 1)
+
+def test_text_in_blocks_can_be_carried_likewise(tmp_path):
+    (tmp_path/'t.txt').write_text('the bank was open all day\n'*400)
+    how = dict(kind='stream', bs=2, seq_len=8, n_valid=50, device='cpu')
+    learn = learner(stream_loaders(tmp_path/'t.txt', **how), cbs=CarryState())
+    quietly(learn, 'fit', 1)
+    assert learn.carry_state.state is not None or learn.stopped is None
+    windows = stream_loaders(tmp_path/'t.txt', stride=4, **how)
+    with pytest.raises(ValueError, match='stride=4'): quietly(learner(windows, cbs=CarryState()), 'fit', 1)
+
+def test_a_learner_of_a_data_block():
+    df = pd.DataFrame(dict(text=['the bank was open all day', 'we sat by the bank']*20))
+    dls = DataBlock(blocks=BiLMBlock(), get_x=ColReader('text'), splitter=RandomSplitter(seed=1)).dataloaders(df, bs=8)
+    learn = bilm_learner(dls, BiLMConfig('nano', char_dim=4, filters=((1, 8), (2, 8)), proj_dim=8, hidden_dim=8))
+    quietly(learn, 'fit', 1)
+    assert finite(learn.model)
 
 # the metric
 

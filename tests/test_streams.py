@@ -275,3 +275,12 @@ def test_frequencies_of_a_text_that_is_not_in_memory(folder):
     assert learn.model.head.log_prob(learn.model.head.weight.new_zeros(1, 16))[0].allclose(log_p, atol=1e-5)
     other = stream_loaders(folder, tokenizer='space', bs=8, device='cpu', n_valid=20)
     assert dls.train.one_batch()[0].equal(other.train.one_batch()[0])
+
+def test_a_row_that_is_no_text_does_not_end_the_reading(tmp_path):
+    (tmp_path/'a.txt').write_text('a fine line\n'*300 + 'a NUL \0 here\n' + 'another line\n'*300)
+    dls = stream_loaders(tmp_path/'a.txt', n_valid=20, bs=4, device='cpu')
+    assert len(dls.corpus.train) == 580 and len(dls.corpus.valid) == 20 and len(list(dls.train))
+
+def test_a_stream_has_no_share(tmp_path):
+    (tmp_path/'a.txt').write_text('a fine line\n'*300)
+    with pytest.raises(CorpusError, match='valid=0.1.*n_valid'): stream_loaders(tmp_path/'a.txt', valid=.1, device='cpu')

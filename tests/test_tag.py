@@ -156,6 +156,19 @@ def test_tables_of_every_kind(tmp_path):
               [(['a', 'b'], ['X', 'Y']), ('c', 'X')], pd.DataFrame(dict(text=['a b', 'c'], upos=['X Y', 'X']))]
     for o in tables: assert read_tagged(o)[0] == expected, o
 
+@pytest.mark.parametrize('tokens', [['Well', '...', 'yes'], ['10 000', "it's", 'a "b" c']])
+def test_lists_in_cells_hold_any_token(tokens):
+    assert read_tagged(pd.DataFrame(dict(tokens=[str(tokens)], tags=[str(['X', 'Y', 'Z'])])))[0][0].tokens == tokens
+
+@pytest.mark.parametrize('cell', ["['a' 'b']", '[1 2]', "['a' ... 'b']"])
+def test_printed_arrays_are_refused(cell):
+    with pytest.raises(CorpusError, match='printed array'): read_tagged(pd.DataFrame(dict(tokens=[cell], tags=['X Y'])))
+
+def test_the_test_part_does_not_validate():
+    s = [(['a', 'b'], ['X', 'Y'])]
+    dls = TagDataLoaders.from_sents(dict(train=s*20, test=s*3), device='cpu')
+    assert len(dls.train.text) == 18 and len(dls.valid.text) == 2
+
 def test_words_that_pandas_takes_for_missing(tmp_path):
     f = write(tmp_path, 'a.csv', 'tokens,tags\nNA,X\nnull None,X Y\n')
     assert [s.tokens for s in read_tagged(f)[0]] == [['NA'], ['null', 'None']]
@@ -225,7 +238,8 @@ def test_a_sentence_may_have_no_tags(dls):
 def test_nothing_to_tag(dls):
     for o in ('', [], '   '):
         with pytest.raises(CorpusError, match='sentence 1 has no tokens'): dls.test_dl(['a', o])
-    with pytest.raises(TypeError, match='put it into a list'): dls.test_dl('a text')
+    with pytest.raises(TypeError, match='got str: put one text into a list'): dls.test_dl('a text')
+    with pytest.raises(TypeError, match="got DataFrame.*a table's column"): dls.test_dl(pd.DataFrame(dict(text=['a'])))
     with pytest.raises(TypeError, match='Sentence 0 is int 3'): dls.test_dl([3])
     with pytest.raises(CorpusError, match='no sentence to tag'): dls.test_dl([])
 

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from itertools import count, islice
-import numpy as np
 import torch
 from fastai.data.all import TfmdDL, store_attr
 from ..base.errors import CorpusError, one_of, require
@@ -37,13 +36,6 @@ def _shuffles(o):
     parts = [own.get(k) for k in ('_ex_iterable', 'ex_iterable', 'source')]
     parts += own.get('ex_iterables') or []
     return 'BufferShuffled' in type(o).__name__ or any(_shuffles(p) for p in parts if p is not None)
-
-def _of_lengths(sents, types):
-    "A text of which only the lengths of its sentences are known"
-    res = EncodedText([], types)
-    res.offsets = np.cumsum([0, *(len(s)+2 for s in sents)])
-    res.ids = np.broadcast_to(np.int32(1), res.offsets[-1])
-    return res
 
 def _undrawn(dl):
     "The batches of `dl`, without a trace in PyTorch's generator, from which a loader draws"
@@ -171,7 +163,7 @@ class BufferedDataLoader(BatchDL):
                 some, *lost = limit_sents(some, how.max_words)
                 long = [t for s in some for t in s if 4*len(t) > room]
                 self.cuts += *lost, int((char_vocab.split(long)[1] > room).sum())
-                text = _of_lengths(some, types)     # the lengths say how many batches there will be
+                text = EncodedText([['']*len(s) for s in some], types)   # its lengths are enough
                 n, self.n_tokens = n + len(self._loader(text) or ()), self.n_tokens + len(text.ids)
                 yield from some
             if not n: self._nothing()

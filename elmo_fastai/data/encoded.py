@@ -56,24 +56,20 @@ class ElmoPadChunk(Transform):
         return type(o)(map(self.decode, o)) if isinstance(o, tuple) else o
 
 # %% ../../nbs/library/encoded.ipynb #c023
-class _Ids(dict):
-    "Gives the next free id to a new key; the first is 3"
-    def __missing__(self, k):
-        self[k] = i = len(self) + 3
-        return i
-
 class TokenTypes:
     "Every distinct token once, with its word id and its characters; 0 is `PAD`, 1 `BOS`, 2 `EOS`"
     def __init__(self,
         vocab:WordVocab,
         char_vocab=None  # None: `ByteCharVocab()`
     ):
-        self.vocab, self.char_vocab, self.ids = vocab, char_vocab or ByteCharVocab(), _Ids()
+        self.vocab, self.char_vocab, self.ids = vocab, char_vocab or ByteCharVocab(), {}
         self._words, self._chars = np.array([0, 2, 3]), self.char_vocab.specials
         self._long = np.zeros(3, bool)
 
     def __len__(self): return len(self.ids) + 3
-    def __call__(self, tokens): return list(map(self.ids.__getitem__, tokens))
+    def __call__(self, tokens):
+        ids = self.ids
+        return [ids.setdefault(t, len(ids) + 3) for t in tokens]
     def _grown(self):
         "With the tokens that came since the last look"
         new = list(islice(self.ids, len(self._words) - 3, None))

@@ -7,6 +7,7 @@ __all__ = ['StreamLines', 'stream_loaders']
 
 # %% ../../nbs/library/streams.ipynb #c004
 import random
+from contextlib import suppress
 from copy import copy
 from itertools import islice
 from fastai.basics import Path, store_attr
@@ -113,7 +114,10 @@ class StreamLines:
 
 # %% ../../nbs/library/streams.ipynb #c032
 def _lines(rows, col):
-    for o in rows: yield row_lines([o[find_column(o, col)] if isinstance(o, dict) else o])[0]
+    for o in rows:
+        text, lines = o[find_column(o, col)] if isinstance(o, dict) else o, []
+        with suppress(CorpusError): lines = row_lines([text])[0]    # the loaders count the others
+        yield lines
 
 def _sample(lines, col, size=2_000_000):
     res = []
@@ -125,6 +129,8 @@ def _sample(lines, col, size=2_000_000):
 
 def _hold_out(source, valid, n_valid, **kwargs):
     "(rows to train on, rows of which the first are validated on)"
+    require(not isinstance(valid, (int, float)), f"valid={valid}: of a stream nobody knows a share "
+            "before it is read: name files, or say with n_valid how many rows")
     last = source
     if not hasattr(source, 'state_dict'):
         files,*_ = files_by_split(source, valid, None, _KINDS)

@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 import numpy as np, pandas as pd
 from fastai.data.all import (
-    CategoryMap, DataLoaders, L, TensorBase, default_device, display_df)
+    CategoryMap, L, TensorBase, default_device, display_df)
 from fastai.interpret import plot_top_losses
 from fastai.basics import dispatch
 from ..base.errors import CorpusError, refuse, require
@@ -22,8 +22,8 @@ from ..text.tables import (
 from ..text.tokens import WordVocab, get_tokenizer, split_text
 from .batches import check_loader_args, say
 from .encoded import EncodedText, TokenTypes
-from .labels import TaskDL, plain, table_rows
-from .loaders import by_column, hold_out
+from .labels import TableDataLoaders, TaskDL, plain, table_rows
+from .loaders import hold_out
 
 # %% ../../nbs/library/tagged.ipynb #c010
 class CommonestTag:
@@ -55,6 +55,7 @@ def read_tagged(
     "Tagged sentences from anywhere; an error names the row"
     is_file, sents, left = isinstance(data, (str, os.PathLike)), [], Counter()
     if is_file and ending(Path(data)) not in {*READERS} - {'.tsv'}:
+        require(token_col is None, f"'{data}' is read as CoNLL: leave token_col out")
         return read_conll(data, tag_col), left
     def columns(names):
         return (find_column(names, token_col, TOKEN_COLUMNS, 'token_col'),
@@ -80,7 +81,8 @@ def _cells(o, where):
     if not isinstance(o, str):
         return list(o) if hasattr(o, '__iter__') and not isinstance(o, (dict, bytes)) else [o]
     if not (o.startswith('[') and o.endswith(']')): return o.split()
-    printed = re.search(r"""['"]\s+['"]|\d\s+\d|\.\.\.""", o)
+    bare = re.sub(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\"""", "''", o)      # what a list holds
+    printed = re.search(r"''\s+''|\d\s+\d|\.\.\.", bare)
     require(not printed, f"{where} holds a printed array, {o:.40}: write lists (['a', 'b']), or "
             "words separated by blanks")
     try: return ast.literal_eval(o)
@@ -157,7 +159,7 @@ def plot_top_losses(x:TagChars, y, samples, outs, preds, losses, **kwargs):
     display_df(pd.DataFrame(rows))
 
 # %% ../../nbs/library/tagged.ipynb #c032
-class TagDataLoaders(DataLoaders):
+class TagDataLoaders(TableDataLoaders):
     "`DataLoaders` for tagging; `vocab` is [words, tags]"
     @classmethod
     def from_sents(cls,
@@ -176,7 +178,7 @@ class TagDataLoaders(DataLoaders):
         "Read, find the tags, encode, and cut into batches; `skipped` counts what was left out"
         check_loader_args(kwargs)
         parts = parts_of(train)
-        if valid is None: valid = parts.get('valid', parts.get('test'))
+        if valid is None: valid = parts.get('valid')
         train, skipped = read_tagged(parts['train'], token_col, tag_col)
         if valid is None: train, valid = hold_out(train, valid_pct, split_seed, 'sentences')
         else:
@@ -206,14 +208,6 @@ class TagDataLoaders(DataLoaders):
         require(tagged, f"the corpus {corpus.name!r} has no tags")
         return cls.from_sents(gold, **kwargs)
 
-    @classmethod
-    def from_df(cls,
-        df:pd.DataFrame,
-        valid_col:str=None, # a column that is true in the rows for validation; None: random rows
-        **kwargs            # of `from_sents`
-    ):
-        return cls.from_sents(df if valid_col is None else by_column(df, valid_col), **kwargs)
-
     labels = property(lambda self: self.valid.text.labels)
     char_vocab = property(lambda self: self.valid.types.char_vocab)
 
@@ -233,8 +227,9 @@ class TagDataLoaders(DataLoaders):
         **kwargs           # fastai's own; they have no effect
     )->TagDataLoader:
         "A loader of other sentences, in their order"
-        require(not isinstance(items, str),
-                "Expected a list of sentences and got one text: put it into a list", TypeError)
+        require(not isinstance(items, (str, pd.DataFrame)), "Expected a list of sentences and got "
+                f"{type(items).__name__}: put one text into a list, take a table's column",
+                TypeError)
         require(len(items), "there is no sentence to tag")
         tok = get_tokenizer(self.valid.text.tokenizer)
         def read(i, o):

@@ -32,23 +32,22 @@ class TokenCache:
     ):
         self.elmo,self.wanted,self.seen,self.ids = elmo,room,None,{}
 
-    def encoders(self):
-        lm = self.elmo.lm
-        return [m for m in (lm.chars, lm.chars_bwd) if m is not None]
+    @property
+    def encoders(self): return self.elmo.lm.encoders
     def __len__(self): return len(self.ids)
 
 # %% ../../nbs/library/embedding.ipynb #c021
 @patch
 def check(self:TokenCache):
     "Forget everything if a tensor of the encoder was replaced or changed"
-    ts = [t for m in self.encoders() for t in chain(m.parameters(), m.buffers())]
+    ts = [t for m in self.encoders for t in chain(m.parameters(), m.buffers())]
     device = self.elmo.device.type
     bits = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
     def total(t): return t.detach().view(bits[t.element_size()]).sum(dtype=torch.int64).item()
     now = [(t._version, t.data_ptr(), total(t)) for t in ts]
     now += [torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)]
     if self.seen and now == self.seen[1] and all(a is b for a,b in zip(ts, self.seen[0])): return
-    self.width = sum(m.out_dim for m in self.encoders())
+    self.width = sum(m.out_dim for m in self.encoders)
     self.room = max(1000, 2**23//self.width) if self.wanted is None else self.wanted
     self.ids = {_BOS: 1, _EOS: 2}                                        # row 0 is padding
     vecs = self.encode(torch.from_numpy(self.elmo.char_vocab.specials[1:]).to(self.elmo.device))
@@ -68,7 +67,7 @@ def encode(self:TokenCache, chars):
         W = -(-cut_columns(chars, m.widest).shape[1]//8)*8
         x = m.encode(chars[:, :W])
         return (x if m.norm is None else m.norm(x))[:n]
-    return torch.cat([vectors(m) for m in self.encoders()], -1)
+    return torch.cat([vectors(m) for m in self.encoders], -1)
 
 # %% ../../nbs/library/embedding.ipynb #c025
 @patch
@@ -92,7 +91,7 @@ def __call__(self:TokenCache,
     idx = torch.from_numpy(idx).to(self.table.device)
     x = self.table[idx.clamp(min=0)]
     if rest: x[idx < 0] = vecs[n:][~idx[idx < 0]]
-    return (x, x) if len(self.encoders()) == 1 else tuple(x.chunk(2, -1))
+    return (x, x) if len(self.encoders) == 1 else tuple(x.chunk(2, -1))
 
 # %% ../../nbs/library/embedding.ipynb #c030
 def windows(items, size, length):

@@ -21,7 +21,8 @@ from fastcore.basics import patch
 from ..base.errors import ModelFileError, as_error, one_of, refuse, require
 from ..base.files import regular_file
 from ..text.tokens import ByteCharVocab, WordVocab, get_tokenizer, split_text
-from ..nn.bilm import BiLM, char_vocab_of, load_bilm, read_json, read_weights, save_bilm
+from ..nn.bilm import BiLM, char_vocab_of, load_bilm, read_config, read_json, read_weights
+from ..nn.bilm import save_bilm
 from ..nn.recurrent import real_first, take_steps
 from ..nn.shapes import exporting
 from ..nn.softmax import at_least_float
@@ -144,11 +145,7 @@ def add_markers(chars, specials):
 @patch
 def groups(self:Elmo)->list:
     "Lists of the biLM's parameters from the bottom to the top: token encoder, then each LSTM layer"
-    lm = self.lm
-    chars = [m for m in (lm.chars, lm.chars_bwd) if m is not None]
-    def params(modules):  # of PyTorch's two biases one is in use
-        return [p for m in modules for k,p in m.named_parameters() if k != 'bias_hh_l0']
-    return [params(chars), *map(params, lm.lstm.levels)]
+    return self.lm.groups[:-1]
 
 @patch
 def freeze(self:Elmo):
@@ -302,15 +299,20 @@ def save_pretrained(self:Elmo,
     "Write the model as a folder: the biLM, vocabularies, settings, mixes and a model card"
     folder = Path(folder)
     require(not folder.is_file(), f"{folder} is a file: name a folder", NotADirectoryError)
+    config = folder/'config.json'
+    if config.exists(): read_config(config)              # only a model of ours is replaced
     lm = self.lm if self.vocab is not None else without_head(self.lm)  # no words without names
     target = folder.resolve()
     def write(to): return save_bilm(to, lm, self.vocab, self._more_files(), self.char_vocab)
+    card = target/'README.md'                            # somebody's own stays
+    kept = card.exists() and 'elmo_fastai' not in card.read_text('utf-8', 'replace')
     ours = not target.exists() or {f.name for f in target.iterdir()} <= set(FILES)
-    if ours and target != Path.cwd(): write(target)                        # all at once
+    if ours and not kept and target != Path.cwd(): write(target)           # all at once
     else:
         with tempfile.TemporaryDirectory(prefix='.elmo-', dir=target) as tmp:
             new = {f.name: f for f in write(Path(tmp)/'new').iterdir()}
             for f in set(FILES) - set(new): (target/f).unlink(missing_ok=True)  # of another model
+            if kept: del new[card.name]
             for k,f in sorted(new.items()): os.replace(f, target/k)
     return self.push_to_hub(repo_id or target.name, **kwargs) if push_to_hub else folder
 

@@ -50,14 +50,14 @@ class ElmoVectorizer(TransformerMixin, BaseEstimator):
     def transform(self, X):
         "Float array [N, features]"
         check_is_fitted(self, 'elmo_')
-        if hasattr(X, 'ndim'): X = np.asarray(X, dtype=object)
         require(not isinstance(X, str), "Expected a list of texts, and got one text: "
                 "put it into a list", ValueError)
-        shape = getattr(X, 'shape', (len(X),))
-        require(shape[1:] in ((), (1,)), "Expected one column of texts, and got an array of shape "
-                f"{shape}: choose the column", ValueError)
-        texts = list(X.ravel() if hasattr(X, 'ravel') else X)
-        vecs = self.elmo_.embed(texts, self.layers, self.pool, budget=self.budget, progress=False)
+        if hasattr(X, 'ndim'):
+            X = np.asarray(X, dtype=object)
+            require(X.shape[1:] in ((), (1,)), "Expected one column of texts, and got an array of "
+                    f"shape {X.shape}: choose the column", ValueError)
+            X = X.ravel()
+        vecs = self.elmo_.embed(X, self.layers, self.pool, budget=self.budget, progress=False)
         return vecs.reshape(-1, self.n_features_out_)
 
     def get_feature_names_out(self, input_features=None):

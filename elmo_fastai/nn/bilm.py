@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['ELMO_TINY', 'ELMO_SMALL', 'ELMO_MEDIUM', 'ELMO_ORIGINAL', 'elmo_configs', 'BiLMConfig', 'original_init', 'BiLM',
-           'leaks', 'perplexity', 'evaluate', 'guesses', 'save_bilm', 'load_bilm']
+           'perplexity', 'evaluate', 'guesses', 'save_bilm', 'load_bilm']
 
 # %% ../../nbs/library/bilm.ipynb #c003
 import json, math
@@ -130,8 +130,7 @@ def original_init(
 ) -> nn.Module:       # the same
     "Initialise as the original's training code does (bilm-tf)"
     def unit(w): w.normal_(std=w.shape[1]**-.5)  # [out, in]: outputs vary as inputs do
-    for cnn in (model.chars, model.chars_bwd):
-        if cnn is None: continue
+    for cnn in model.encoders:
         cnn.embed.weight[1:].uniform_(-1, 1)
         for conv in cnn.convs:
             if cnn.act is torch.tanh: conv.weight.normal_(std=conv.weight[0].numel()**-.5)
@@ -189,6 +188,19 @@ class BiLM(nn.Module):
         self.head_bwd = None if c.share_softmax else softmax()
         original_init(self)
         if char_vocab is not None: self.char_vocab = char_vocab_of(self, char_vocab)
+
+    @property
+    def encoders(self):
+        "The token encoders: one, or one a direction"
+        return [m for m in (self.chars, self.chars_bwd) if m is not None]
+
+    @property
+    def groups(self):
+        "Parameters from the bottom to the top: token encoder, each layer, output layer"
+        heads = [m for m in (self.head, self.head_bwd) if m is not None]
+        # of PyTorch's two biases one is in use
+        return [[p for m in ms for k,p in m.named_parameters() if not k.endswith('bias_hh_l0')]
+                for ms in (self.encoders, *self.lstm.levels, heads)]
 
     @property
     def heads(self):
@@ -272,22 +284,6 @@ class BiLM(nn.Module):
         there = [t != 0 for t in targets]
         def together(os): return torch.cat([o[m] for o,m in zip(os, there)])
         return self.head.nll(together(hs), together(targets)).split([int(m.sum()) for m in there])
-
-# %% ../../nbs/library/bilm.ipynb #c039
-@torch.no_grad()
-def leaks(
-    model:nn.Module,    # a biLM in evaluation mode
-    chars:torch.Tensor, # char ids, [B, T, W]
-    t:int,              # the position that is changed
-) -> tuple:             # does any (forward state before t, backward state after t) change?
-    "Does changing the vector at `t` change a state that must not know it?"
-    x, mask = model.chars(chars), chars[..., 0] != 0
-    other = x.clone()
-    other[:, t] = -x[:, t]
-    def moved(a, b): return not torch.equal(a, b)
-    before, after = model.lstm(x, mask)[0], model.lstm(other, mask)[0]
-    return (any(moved(f[:, :t], g[:, :t]) for (f,_),(g,_) in zip(before, after)),
-            any(moved(f[:, t+1:], g[:, t+1:]) for (_,f),(_,g) in zip(before, after)))
 
 # %% ../../nbs/library/bilm.ipynb #c055
 def perplexity(

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['POSITIONS', 'STACKS', 'QuickLinear', 'Attention', 'Block', 'sinusoids', 'rotate', 'AttentionStack', 'LSTMs',
            'OneStack', 'OneLSTM', 'OneAttention', 'Meeting', 'MeetingAttention', 'MeetingLSTM', 'AttentionConfig',
-           'same_size', 'MaskedLM', 'words_of', 'HideWords', 'gap_nats', 'gap_perplexity', 'gap_floor']
+           'MaskedLM', 'words_of', 'HideWords']
 
 # %% ../../nbs/studies/attention.ipynb #imports
 from dataclasses import dataclass
@@ -13,8 +13,7 @@ import torch, torch.nn.functional as F
 from torch import nn, Tensor
 from fastai.basics import Callback
 from ..base.errors import one_of, refuse, require
-from ..text.corpora import ToyCorpus
-from ..nn.bilm import BiLM, BiLMConfig, evaluating, perplexity
+from ..nn.bilm import BiLM, BiLMConfig
 from ..nn.charcnn import OneDNNLinear
 from ..nn.recurrent import BiLSTMStack, product, reverse_padded
 
@@ -204,18 +203,6 @@ class AttentionConfig(BiLMConfig, kind='attention'):
     def stack(self): return STACKS[self.network, self.depth](self)
     def model(self, *args): return (MaskedLM if self.goal == 'masked' else BiLM)(self, *args)
 
-def same_size(
-    config:BiLMConfig,         # of a biLM whose cells are as wide as its states
-    network:str='attention',   # see `AttentionConfig`
-    depth:str='apart',
-    **kwargs                   # more of it: goal, positions, heads, …
-) -> AttentionConfig:          # what one stack saves in weights makes it twice as deep
-    "Another network with as many weights between token vectors and output layer, to 1 %"
-    own = dict(network=network, depth=depth,
-               hidden_dim=config.proj_dim*(2 if network == 'attention' else 1),
-               n_layers=config.n_layers*(2 if depth == 'one' else 1))
-    return AttentionConfig(**config.to_dict() | own | kwargs)
-
 # %% ../../nbs/studies/attention.ipynb #masked
 class MaskedLM(BiLM):
     "Guesses hidden words from both sides (Devlin et al. 2019, section 3.1)"
@@ -231,7 +218,7 @@ class MaskedLM(BiLM):
         "Negative log-likelihoods of hidden words, or the top layer's states of the whole text"
         if hidden is None: return self.encode(chars)[-1]
         require(previous is None, "This model guesses hidden words, not the next and the previous "
-                "one: train it with cbs=HideWords(), measure it with gap_perplexity", ValueError)
+                "one: train it with cbs=HideWords()", ValueError)
         self.needs_head()
         x = self.hide(self.vectors(chars)[1][0], hidden)
         f, b = self.lstm(x, chars[..., 0] != 0)[0][-1]
@@ -263,56 +250,3 @@ class HideWords(Callback):
         rng = None if self.training else torch.Generator().manual_seed(0)
         u = torch.rand(words.shape, generator=rng).to(words.device).masked_fill(words == 0, 2.)
         self.learn.xb = chars, words*(u <= u.min().clamp(min=self.share, max=1.))
-
-# %% ../../nbs/studies/attention.ipynb #gaps
-def gap_nats(
-    model:BiLM,          # of either goal
-    chars:Tensor,        # char ids of sentences with their marks, [B, T, W]
-    words:Tensor,        # what is asked for, one word a row or more, [B, T], 0: nothing
-    prior:Tensor=None,   # for a biLM: the logarithms of the words' frequencies, [V]
-) -> Tensor:             # [N]
-    "−log p of words, each with both its sides; a biLM multiplies its two opinions (lesson 09)"
-    if isinstance(model, MaskedLM): return model(chars, words)[0]
-    require(prior is not None, "A biLM needs the logarithms of the words' frequencies, prior=…",
-            ValueError)
-    f, b = model.encode(chars)[-1]
-    here = words[:, 1:-1] != 0
-    logs = [head.log_prob(o[here]) for head,o in zip(model.heads, (f[:, :-2], b[:, 2:]))]
-    p = (sum(logs) - prior).log_softmax(-1)
-    return -p.gather(1, words[:, 1:-1][here][:, None])[:, 0]
-
-def gap_perplexity(
-    model:BiLM,          # of either goal
-    dl,                  # batches of sentences
-    prior:Tensor=None,   # see `gap_nats`
-) -> float:
-    "exp of the mean −log p of each word given all others: of a masked model its pseudo-perplexity"
-    nats, n = 0., 0
-    with evaluating(model) as device:
-        for chars,*_,nexts,_ in dl:
-            chars, words = chars.to(device), words_of(nexts.to(device))
-            n += int((words != 0).sum())
-            each = range(words.shape[1]) if isinstance(model, MaskedLM) else [slice(None)]
-            for t in each:                                             # one gap at a time
-                asked = torch.zeros_like(words)
-                asked[:, t] = words[:, t]
-                if not asked.any(): continue
-                nats += gap_nats(model, chars, asked, prior).cpu().double().sum().item()
-    return perplexity(nats/n)
-
-def gap_floor(
-    corpus:ToyCorpus,
-    split:str='valid',
-    n:int=200,           # sentences: the grammar tries all words in all places
-) -> float:
-    "The perplexity of words given all others by the grammar itself; nobody guesses them better"
-    nats, words, grammar = 0., 0, corpus.grammar
-    for s in corpus.gold[split][:n]:
-        for t in range(len(s.tokens)):
-            before, after = s.tokens[:t], s.tokens[t+1:]
-            begins = [*before[:-1], 'a'] if before[-1:] == ['an'] else before
-            fits = [grammar.logp([*before, w, *after])
-                    for w in {*grammar.next_words(begins), 'a', 'an'} - {None}]
-            nats += torch.tensor(fits, dtype=torch.float64).logsumexp(0).item() - s.logp
-            words += 1
-    return perplexity(nats/words)

@@ -239,8 +239,7 @@ def random_elmo(
     new = Elmo(lm, n_reps=len(elmo.mixes), dropout=elmo.drop.p, norm=elmo.mixes[0].norm,
                tokenizer=elmo.tokenizer, char_vocab=elmo.char_vocab)
     batches = [new.to_chars(texts[i:i+32]) for i in range(0, min(len(texts), 1600), 32)]
-    for cnn in (lm.chars, lm.chars_bwd):
-        if cnn is None: continue
+    for cnn in lm.encoders:
         cnn.train()
         for x in batches: cnn(x)
         if not c.norm: cnn.fold_norm()

@@ -52,8 +52,7 @@ def load_encoder(
 
 class ElmoLearner(Learner):
     "A `Learner` with the methods that fastai's text learners have for their encoder"
-    def save_encoder(self, name:str): return save_encoder(self, name)
-    def load_encoder(self, name:str): return load_encoder(self, name)
+    save_encoder, load_encoder = save_encoder, load_encoder
 
 # %% ../../nbs/library/learner.ipynb #c110b
 FREE = 'name', 'dropout', 'softmax', 'cutoffs', 'div_value', 'n_negative', 'bias', 'share_softmax'

@@ -6,7 +6,7 @@
 __all__ = ['LSTMOptions', 'Tagger', 'TagLoss', 'TokenMean', 'SpanF1', 'TaggerLearner', 'elmo_tagger_learner']
 
 # %% ../../nbs/library/tagger.ipynb #c004
-import re, warnings
+import re
 from copy import deepcopy
 from dataclasses import dataclass
 import torch, torch.nn.functional as F
@@ -154,9 +154,7 @@ class SpanF1(Metric):
     @property
     def value(self):
         from seqeval.metrics import f1_score
-        with warnings.catch_warnings():
-            warnings.simplefilter('ignore')         # of no spans predicted: F1 is 0
-            return float(f1_score(self.true, self.guess, zero_division=0)) if self.true else None
+        return float(f1_score(self.true, self.guess, zero_division=0)) if self.true else None
 
 # %% ../../nbs/library/tagger.ipynb #c024b
 def _is_right(pred, y): return pred.argmax(-1) == y

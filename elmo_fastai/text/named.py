@@ -7,7 +7,6 @@ __all__ = ['CORPORA', 'get_corpus']
 
 # %% ../../nbs/library/named.ipynb #imports
 import glob, os
-from pathlib import Path
 from ..base.errors import CorpusError, require
 from .books import english, novels
 from .corpora import Corpus, sst2, tiny_shakespeare, toy_corpus, ud_ewt, wikitext2

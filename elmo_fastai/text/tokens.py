@@ -11,10 +11,9 @@ __all__ = ['PAD', 'UNK', 'BOS', 'EOS', 'SPECIALS', 'space_tokenize', 'word_token
 import json, re, unicodedata
 from collections import Counter
 from itertools import chain
-from pathlib import Path
 import numpy as np
 from fastcore.basics import patch
-from ..base.errors import CorpusError, refuse, require
+from ..base.errors import refuse, require
 from ..base.files import regular_file, whole_file
 
 # %% ../../nbs/library/tokens.ipynb #c016

@@ -9,6 +9,7 @@ __all__ = ['Word', 'LEXICON', 'read_rules', 'Grammar', 'plural', 'verb_form', 'T
 import math, random, re
 from collections import namedtuple
 from bisect import bisect
+from functools import cache
 from itertools import accumulate, product
 from fastcore.basics import patch
 
@@ -235,39 +236,33 @@ def next_words(self:Grammar,
 @patch
 def entropy(self:Grammar):
     "Exact entropy of the strings of the language (nats a sentence)"
-    memo = {}
+    @cache
     def _h(b):
-        if b not in memo:
-            stop = self._beliefs[b][1]
-            h = -stop*math.log(stop) if stop else 0.
-            for f in self._forms(b):
-                p,c = self._next(b, f)
-                h += p*(_h(c) - math.log(p))
-            memo[b] = h
-        return memo[b]
+        stop = self._beliefs[b][1]
+        h = -stop*math.log(stop) if stop else 0.
+        for f in self._forms(b):
+            p,c = self._next(b, f)
+            h += p*(_h(c) - math.log(p))
+        return h
     return _h(self._start())
 
 # %% ../../nbs/library/toy.ipynb #c050
 @patch
 def expected(self:Grammar, f):
     "Expected sum of `f(word)` over the words of a sentence"
-    memo = {}
+    @cache
     def _e(o):
         if isinstance(o, Word): return f(o)
-        if o not in memo:
-            memo[o] = math.fsum(p*math.fsum(map(_e, parts)) for p,parts in self.rules[o])
-        return memo[o]
+        return math.fsum(p*math.fsum(map(_e, parts)) for p,parts in self.rules[o])
     return _e(self.start)
 
 @patch
 def total(self:Grammar, f=lambda w: 1, p=True):
     "Sum over all derivations, weighted by their probability if `p`, of the product of `f(word)`"
-    memo = {}
+    @cache
     def _t(o):
         if isinstance(o, Word): return f(o)
-        if o not in memo:
-            memo[o] = sum((q if p else 1)*math.prod(map(_t, parts)) for q,parts in self.rules[o])
-        return memo[o]
+        return sum((q if p else 1)*math.prod(map(_t, parts)) for q,parts in self.rules[o])
     return _t(self.start)
 
 # %% ../../nbs/library/toy.ipynb #c053

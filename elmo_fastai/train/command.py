@@ -6,7 +6,7 @@
 __all__ = ['RECIPES', 'Settings', 'Interrupted', 'pretrain', 'elmo_pretrain']
 
 # %% ../../nbs/library/command.ipynb #c005
-import argparse, glob, hashlib, io, json, math, os, re, shlex, shutil, sys, time, warnings
+import argparse, glob, hashlib, json, math, os, re, shlex, shutil, sys, time, warnings
 from contextlib import contextmanager, nullcontext, suppress
 from copy import copy
 from dataclasses import dataclass
@@ -178,7 +178,7 @@ def _plan(corpus, out, settings, begun=None):
     if given.get('optimizer') == 'adagrad': recipe = recipe | dict(lr=0.2)  # other rates: AdamW's
     usual = {**RECIPES[None], **recipe}
     r = usual | given
-    if r['model'] != usual['model']: r['config'] = given.get('config')   # a recipe's: of its own
+    if 'model' in given: r['config'] = given.get('config')               # a recipe's: of its own
     refuse(_wrong(r), CommandError)
     if begun:
         kept = FIXED + WORDS*bool(begun['start']['words'])
@@ -304,7 +304,7 @@ def _check_plan(saved):
         refuse(_wrong(plan['recipe'] | dict(model=None, seed=plan['seed'])), CommandError)
         config,text,_ = BiLMConfig.from_dict(plan['model']),plan['text'],plan['bf16']
         chars,_ = _vocabs(plan)
-        named = Path(plan['out']).name not in ('', '..') and text['tokens']
+        named = Path(plan['out']).name not in ('', '..') and text['tokens'] >= 0
         corpus = isinstance(plan['corpus'], (str, list, type(None)))
         require(named and corpus, foreign, CommandError)
         with torch.device('meta'): model = config.model(text['words'])       # shapes only
@@ -615,8 +615,8 @@ def pretrain(
         lm,begun = _begin_with(kwargs.get('start'), out, new_words)
         run,plan = _run_folder(out),_plan(corpus, out, kwargs, begun)
     else:
-        given = dict(kwargs, out=out, dry=dry, data=None).items()
-        given = [k for k,v in given if v not in (None, False) and (k, v) != ('seed', 42)]
+        given = dict(kwargs, out=out, dry=dry or None, data=None).items()
+        given = [k for k,v in given if v is not None and (k, v) != ('seed', 42)]
         saved = _saved(resume, corpus, given, say)
         run,plan = saved.path.parent,saved.run
         out = run.with_name(Path(plan['out']).name)
@@ -757,7 +757,8 @@ OPTIONS = {
         '--carry': "carry the forward state along a stream; the report's figures are those without",
         '--bf16': 'bfloat16, or full precision (default: where it is fast)'},
     'a text larger than the memory': {
-        '--stream': 'read it again and again: files .txt, .json, .jsonl, .parquet, also .gz',
+        '--stream': 'read it again and again: files .txt, .json, .jsonl, .parquet, also .gz; '
+            'without --valid 2,000 rows of the last one validate; 100,000 words at most',
         '--steps N': 'batches an epoch (default: one reading)',
         '--buffer N': 'lines in memory (default: 10000)'},
     'the run': {
@@ -787,7 +788,8 @@ def _said(p, args):
         for k in ('time', 'epochs'): file.pop(k, None)
     if 'from' in given:
         for k in FIXED + WORDS*('from' not in file): file.pop(k, None)
-    if given.get('model', file.get('model')) != file.get('model'): file.pop('config', None)
+    if 'model' in file and given.get('model', file['model']) != file['model']:
+        file.pop('config', None)
     res = {**file, **given}
     if 'from' in res: res['start'] = res.pop('from')     # no name for an argument in Python
     if isinstance(c := res.get('corpus'), list) and len(c) == 1: res['corpus'] = c[0]
@@ -819,7 +821,7 @@ def elmo_pretrain(
             folder = pretrain(say=partial(print, flush=True), **given)
     except KeyboardInterrupt: stop('interrupted before training; nothing was saved', 130)
     except Interrupted as e: stop(e, 130)
-    except (CorpusError, ModelFileError, CheckpointError, CommandError, OSError) as e: stop(e, 1)
+    except (ValueError, OSError) as e: stop(e, 1)            # all errors of ours, too
     except MemoryError:
         stop('the memory is not enough for the text as a whole: '
              '--stream reads it block by block', 1)

@@ -8,12 +8,11 @@ __all__ = ['TargetsToModel', 'bilm_loss', 'NatsMetric', 'BF16', 'FP16', 'bf16_is
            'toy_bilm']
 
 # %% ../../nbs/library/training.ipynb #c005
-import math, signal, threading, time
+import math, signal, threading, time, timeit
 from copy import deepcopy
 from dataclasses import replace
 from functools import lru_cache, partial
-from itertools import chain
-import numpy as np, torch
+import torch
 from fastai.basics import *
 from fastai.callback.all import *
 from fastai.torch_core import get_random_states, set_random_states, set_seed
@@ -91,15 +90,10 @@ class FP16(BF16):
 @lru_cache
 def _bf16_gain() -> float:
     "How many times as fast the processor multiplies two matrices in bfloat16"
-    def seconds(x):
-        start = time.perf_counter()
-        x@x
-        return time.perf_counter() - start
-    full = torch.ones(256, 256)
-    half = full.bfloat16()
+    x = torch.ones(256, 256)
     with torch.no_grad(), torch.autocast('cpu', enabled=False):
-        times = [(seconds(full), seconds(half)) for _ in range(20)]
-    full, half = map(min, zip(*times))
+        full, half = (min(timeit.repeat(lambda: o@o, number=1, repeat=20))
+                      for o in (x, x.bfloat16()))
     return full/half
 
 def bf16_is_fast(device)->bool:
@@ -259,9 +253,11 @@ class CarryState(Callback):
         if not isinstance(dl, StreamDataLoader) and getattr(dl, 'kind', None) != 'stream':
             yield ("CarryState needs a stream (kind='stream'): "
                    "other loaders' rows do not go on where the last batch ended")
-        if getattr(dl, 'stride', None) not in (None, dl.seq_len):
-            yield (f"CarryState needs windows that do not overlap, and here stride={dl.stride} "
-                   f"with seq_len={dl.seq_len}")
+        args = getattr(dl, 'loader_args', vars(dl))         # of a text in blocks, or whole
+        stride, seq_len = args.get('stride'), args.get('seq_len', 64)
+        if stride not in (None, seq_len):
+            yield (f"CarryState needs windows that do not overlap, and here stride={stride} "
+                   f"with seq_len={seq_len}")
     def before_train(self): self.state = None
     def before_validate(self): self.state = None
     def before_batch(self):
@@ -297,12 +293,7 @@ class Throughput(Callback):
 # %% ../../nbs/library/training.ipynb #c045
 def bilm_split(model:BiLM)->list: # [characters], [layer 1], [layer 2], …, [output layer]
     "Parameter groups for `Learner(splitter=bilm_split)`: rates by `slice(a, b)`, `freeze_to(n)`"
-    def of(*parts):
-        named = chain(*(m.named_parameters() for m in parts if m is not None))
-        return [p for name,p in named if not name.endswith('bias_hh_l0')]
-    layers = [of(*level) for level in model.lstm.levels]
-    groups = [of(model.chars, model.chars_bwd), *layers, of(model.head, model.head_bwd)]
-    return [o for o in groups if o]
+    return [o for o in model.groups if o]
 
 # %% ../../nbs/library/training.ipynb #c049
 class ScaleLoss(Callback):
@@ -396,7 +387,7 @@ def bilm_learner(
     learn.tokenizer = getattr(corpus, 'tokenizer', BiLMLearner.tokenizer)
     learn.recorder.loss = NatsMetric('loss')
     if from_counts and learn.model.head.has_bias:
-        log_p = dls.log_frequencies()
+        log_p = ElmoDataLoaders.log_frequencies(dls)
         for head in learn.model.heads: head.begin_at(log_p)
     return learn
 

@@ -36,8 +36,7 @@ from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.train.learner import StopOnSignal, TimeBudget, bilm_learner
 from elmo_fastai.train.report import sense_accuracy, sense_vectors
 from elmo_fastai.tasks.classify import LayerCache
-from elmo_fastai.studies.attention import (
-    POSITIONS, Block, HideWords, gap_floor, gap_nats, gap_perplexity, same_size)
+from elmo_fastai.studies.attention import POSITIONS, Block, HideWords
 from elmo_fastai.studies.probe import linear_probe
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -45,6 +44,7 @@ from pages import page
 
 ROOT = Path(__file__).resolve().parents[2]
 CURVES = page('studies/learning_curves')
+STUDY = page('studies/attention')
 DESIGNS = {                                       # name → network, depth, goal
     'LSTM':                      ('lstm', 'apart', 'next'),
     'attention':                 ('attention', 'apart', 'next'),
@@ -135,7 +135,7 @@ def config_of(design, width, n_layers=2, dropout=0., **kwargs):
     filters = (1, w//8), (2, w//4), (3, w//2), (4, w//2)
     base = BiLMConfig(design, filters=filters, proj_dim=w, hidden_dim=w, n_layers=n_layers,
                       dropout=dropout)
-    return same_size(base, network, depth, goal=goal, **kwargs)
+    return STUDY.same_size(base, network, depth, goal=goal, **kwargs)
 
 class NormFirst(Block):
     "Normalised before each part and not after it; what leaves the last layer once more"
@@ -219,7 +219,7 @@ def agreement(model, dls, sents, prior):
                 words.append(torch.zeros(1, len(s)+2, dtype=torch.long))
                 words[-1][0, i+1] = dls.vocab.encode([o[i]])[0]
             chars = encoded(s)[0]
-            gap = [gap_nats(model, chars, w, prior).item() for w in words]
+            gap = [STUDY.gap_nats(model, chars, w, prior).item() for w in words]
             right.setdefault(f'both sides, {kind}', []).append(gap[0] < gap[1])
             if model.config.goal == 'masked': continue
             whole = [model(*encoded(o)) for o in (s, wrong)]
@@ -255,7 +255,7 @@ def measure_toy(model, corpus, dls, a, seed):
         res['perplexity'] = evaluate(model, test)
         res['ratio'] = res['perplexity']['mean']/corpus.floor('test')
     some = SentenceDataLoader(EncodedText([s.tokens for s in gold['test'][:500]], dls.types), bs=64)
-    res['gap'] = gap_perplexity(model, some, prior)
+    res['gap'] = STUDY.gap_perplexity(model, some, prior)
     asked = [s.tokens for s in [*gold['valid'], *gold['test']]][::n]
     res['agreement'] = agreement(model, dls, asked, prior)
     seen, held = (sense_vectors(model, gold[k][:8000//n], dls.types) for k in ('train', 'test'))
@@ -278,7 +278,7 @@ def measure_toy(model, corpus, dls, a, seed):
 def toy(cells, a):
     corpus, dls = toy_data(a)
     if 'toy/floors' not in cells:
-        cells.put('toy/floors', dict(test=corpus.floor('test'), gap=gap_floor(corpus, 'test', 500)))
+        cells.put('toy/floors', dict(test=corpus.floor('test'), gap=STUDY.gap_floor(corpus, 'test', 500)))
     for seed in a.seeds:
         for design in a.designs:
             key = f'toy/{a.seconds:g}s/{design}/seed {seed}'
@@ -317,7 +317,7 @@ def goal(cells, a):
             lr = tuned(cells, a, 'toy', design, dls, config, a.tune_seconds)
             learn, used = train(dls, config, a.seconds*part, lr, seed, share=share)
             res = dict(used, share=share)
-            res['gap'] = gap_perplexity(learn.model.eval(), batches(test[:500]), prior)
+            res['gap'] = STUDY.gap_perplexity(learn.model.eval(), batches(test[:500]), prior)
             if not share:
                 res['ratio'] = evaluate(learn.model, batches(test))['mean']/corpus.floor('test')
             cells.put(key, res)
@@ -375,7 +375,7 @@ def wikitext(cells, a):
                 res['perplexity'] = evaluate(model, StreamDataLoader(test, bs=8, seq_len=64))
             short = [s for s in tok if 5 < len(s) < 60][:100]
             some = SentenceDataLoader(EncodedText(short, dls.types), bs=16)
-            res['gap'] = gap_perplexity(model, some, prior)
+            res['gap'] = STUDY.gap_perplexity(model, some, prior)
             elmo, cache = Elmo(model, dls.vocab, norm='token').eval(), LayerCache(mb=3000)
             train_sents, dev = (gold[k][::40 if a.quick else 1] for k in ('train', 'valid'))
             for share in (.01, .3):

@@ -519,15 +519,13 @@ class Run:
         r = self.reviews
         train, places = r.draw(n, OTHER[0]), np.arange(len(r.labels['test']))
         held = [('train', r.valid), ('test', places)]
-        for way,side in (('counts', None), ('lsa', None), ('frozen', 'adapted'), ('words', None)):
+        for way in ('counts', 'lsa', 'words'):
             if any(o['way'] == way for o in self.d['films']): continue
             def said(split, places):
-                if way == 'words':
-                    words = HEAD['words']
-                    return self.phases(None, 0, train, (split, places), words=words)
-                o, C = split.replace('train', 'valid'), self.choose(way, n, side)
-                if side: return self.frozen(side, 0, train, C, o)
-                return getattr(self, way)(train, C, o)
+                how = dict(words=HEAD['words'])
+                if way == 'words': return self.phases(None, 0, train, (split, places), **how)
+                C = self.choose(way, n)
+                return getattr(self, way)(train, C, split.replace('train', 'valid'))
             same, other = (self.right(said(*o), *o) for o in held)
             self.d['films'].append(dict(way=way, labels=len(train), same=same, other=other))
             self.save()
