@@ -105,11 +105,11 @@ def test_every_row_is_made_once(small, sst, model, tmp_path, capsys):
     def run(**kw):
         imdb.main(settings(tmp_path, model, **kw))
         return json.loads((tmp_path/'imdb.json').read_text())
-    part = ('phases', 'box'), ('tuned', 'box'), ('bare', 'box'), ('words', None)
-    run(ways=[w for w,_ in part], backbones=['box'])
+    part = ('phases', 'box'), ('tuned', 'box'), ('tuned', None), ('bare', 'box'), ('words', None)
+    run(ways=list(dict(part)), backbones=['box'])
     d = run(ways=['counts', 'lsa', 'frozen', 'together', 'beside'])
     assert {(r['way'], r['side']) for r in d['rows']} == {*part, ('counts', None), ('lsa', None), *((w, o) for w in ('frozen', 'together', 'beside') for o in imdb.BACKBONES)}
-    assert len(d['rows']) == 15 and d['trial']
+    assert len(d['rows']) == 16 and d['trial']
     assert all(0 <= r['accuracy'] <= 1 and r['test'] == (30 if (r['way'], r['side']) in part else 200) for r in d['rows'])
     assert all(('part' in r) == (r['test'] == 200) for r in d['rows'])
     capsys.readouterr()

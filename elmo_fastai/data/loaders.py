@@ -171,6 +171,7 @@ def from_dataset(cls:ElmoDataLoaders,
 ):
     "From a data set of the `datasets` library"
     parts = parts_of(dataset)
+    if 'valid' not in parts and 'test' in parts: parts['valid'] = parts.pop('test')
     if not on_disk: corpus = table_corpus(parts, text_col, 0, 0, 'dataset', n_rows=n_rows)
     else: corpus = Corpus('dataset', {k: DiskLines(v, text_col)[:n_rows] for k,v in parts.items()})
     return cls.from_corpus(corpus, **kwargs)

@@ -18,9 +18,9 @@ way (the adapted model, pooled vectors) is kept in WORK, the figures in nbs/resu
   each layer; `together`, the sum of what `counts` and `frozen` say, each divided by its spread;
   `phases`, the classifier of the library, first on the frozen backbone, then with all of it.
 - Four more, made where `--ways` names them: `beside`, as `together`, with `lsa` for the counts;
-  `tuned`, as `together`, with `phases` for `frozen`; and two controls of `phases`: `words`, the
-  same classifier with the vectors of words that it learns of its own, and no backbone; `bare`, with
-  the backbone, and without such vectors.
+  `tuned`, as `together`, with `phases` (without a backbone `words`) for `frozen`; and two controls
+  of `phases`: `words`, the same classifier with the vectors of words that it learns of its own, and
+  no backbone; `bare`, with the backbone, and without such vectors.
 - What has to be chosen (C, settings) is chosen on 2,500 of the training reviews, with draws of
   labels that are not reported, once for a number of labels. A row reads the test part once.
 """
@@ -358,6 +358,8 @@ class Run:
                 res.append((y[:, 1] - y[:, 0]).float().numpy())
             return np.stack(res) if whole else res[0]
 
+    def trained(self, way, side): return ('phases' if side else 'words') if way == 'tuned' else way
+
     def file_of(self, way, side, n, draw):
         name = self.name(side, draw) if side else 'none'
         return self.work/'scores'/f'{way}-{name}-{n}-{draw}.npy'
@@ -410,6 +412,7 @@ class Run:
         todo = []
         for way in self.a.ways:
             sides = [None] if way in ('counts', 'lsa', 'words') else self.sides()
+            if way == 'tuned': sides = [None, *sides]
             for side,draw,n in product(sides, range(self.a.draws), self.a.sizes):
                 if draw >= DRAWS.get(n, 5): continue
                 todo.append(dict(way=way, side=side, labels=n, draw=draw))
@@ -430,7 +433,8 @@ class Run:
             have = len([*(self.work/name).glob('[!.]*.npy')])*CHUNK if name not in read else many
             read.add(name)
             return max(0, many - have)*self.rate*1.2 + n/50
-        f = self.file_of(way := row['way'].replace('tuned', 'phases'), *[*row.values()][1:])
+        way = self.trained(row['way'], row['side'])
+        f = self.file_of(way, *[*row.values()][1:])
         if f.exists() or f in read: return n/50
         read.add(f)
         if way == 'words': return 30 + n/25
@@ -450,7 +454,7 @@ class Run:
             return self.found(sum(o/spread(o) for o in both), labels)
         asked = self.asked(labels)
         def right(scores): return round(self.right(scores, 'test', asked), 4)
-        cut, whole = self.said('phases' if way == 'tuned' else way, side, labels, draw)
+        cut, whole = self.said(self.trained(way, side), side, labels, draw)
         if way == 'tuned':
             counts = alone('counts')[asked]
             return dict(accuracy=right(counts/spread(counts) + cut/spread(cut)), test=len(asked))
