@@ -17,10 +17,10 @@ way (the adapted model, pooled vectors) is kept in WORK, the figures in nbs/resu
   analysis, Deerwester et al. 1990); `frozen`, logistic regression on the mean and the spread of
   each layer; `together`, the sum of what `counts` and `frozen` say, each divided by its spread;
   `phases`, the classifier of the library, first on the frozen backbone, then with all of it.
-- Four more, made where `--ways` names them: `beside`, as `together`, with `lsa` for the counts;
-  `tuned`, as `together`, with `phases` (without a backbone `words`) for `frozen`; and two controls
-  of `phases`: `words`, the same classifier with the vectors of words that it learns of its own, and
-  no backbone; `bare`, with the backbone, and without such vectors.
+- Three more, made where `--ways` names them: `beside`, as `together`, with `lsa` for the counts;
+  and two controls of `phases`: `words`, the same classifier with the vectors of words that it
+  learns of its own, and no backbone; `bare`, with the backbone, and without such vectors. What they
+  and the counts know together, `--more paired` says, of all labels.
 - What has to be chosen (C, settings) is chosen on 2,500 of the training reviews, with draws of
   labels that are not reported, once for a number of labels. A row reads the test part once.
 """
@@ -206,7 +206,7 @@ class Run:
         now = dict(model=self.box.lm.config.name, trial=a.trial or a.quick)
         if old and not old['trial'] and now['trial']:
             raise SystemExit(f'{self.out} is no trial: name another file with --out')
-        nothing = dict(pooling=[], reading=[], sst=[], settings=[], films=[])
+        nothing = dict(pooling=[], reading=[], sst=[], settings=[], films=[], paired=[])
         self.d = dict(rows=[], chosen={}, **nothing) | old | now
         if any(old.get(k, v) != v for k,v in now.items()):       # what another backbone gave
             rows = [r for r in self.d['rows'] if r['way'] in ('counts', 'lsa')]
@@ -358,8 +358,6 @@ class Run:
                 res.append((y[:, 1] - y[:, 0]).float().numpy())
             return np.stack(res) if whole else res[0]
 
-    def trained(self, way, side): return ('phases' if side else 'words') if way == 'tuned' else way
-
     def file_of(self, way, side, n, draw):
         name = self.name(side, draw) if side else 'none'
         return self.work/'scores'/f'{way}-{name}-{n}-{draw}.npy'
@@ -412,7 +410,6 @@ class Run:
         todo = []
         for way in self.a.ways:
             sides = [None] if way in ('counts', 'lsa', 'words') else self.sides()
-            if way == 'tuned': sides = [None, *sides]
             for side,draw,n in product(sides, range(self.a.draws), self.a.sizes):
                 if draw >= DRAWS.get(n, 5): continue
                 todo.append(dict(way=way, side=side, labels=n, draw=draw))
@@ -433,11 +430,10 @@ class Run:
             have = len([*(self.work/name).glob('[!.]*.npy')])*CHUNK if name not in read else many
             read.add(name)
             return max(0, many - have)*self.rate*1.2 + n/50
-        way = self.trained(row['way'], row['side'])
-        f = self.file_of(way, *[*row.values()][1:])
+        f = self.file_of(*row.values())
         if f.exists() or f in read: return n/50
         read.add(f)
-        if way == 'words': return 30 + n/25
+        if row['way'] == 'words': return 30 + n/25
         each = math.ceil(STEPS*(32 if n >= 1000 else 16)/n)
         epochs = sum(each*rounds*(1 if to == -1 else 4) for to,_,rounds in PHASES)
         return (n*epochs + 2*len(self.asked(n)))*self.rate
@@ -454,10 +450,7 @@ class Run:
             return self.found(sum(o/spread(o) for o in both), labels)
         asked = self.asked(labels)
         def right(scores): return round(self.right(scores, 'test', asked), 4)
-        cut, whole = self.said(self.trained(way, side), side, labels, draw)
-        if way == 'tuned':
-            counts = alone('counts')[asked]
-            return dict(accuracy=right(counts/spread(counts) + cut/spread(cut)), test=len(asked))
+        cut, whole = self.said(way, side, labels, draw)
         return dict(accuracy=right(cut), whole=right(whole), test=len(asked))
 
     def found(self, scores, n):
@@ -535,6 +528,28 @@ class Run:
             self.save()
             log(self.d['films'][-1])
 
+    def paired(self, n=25_000):
+        """What was trained on all labels, against counts on the same test reviews: points, and half
+        of the 95 % interval of these reviews (from those that only one of the two gets right)"""
+        train, y = self.reviews.draw(n, 0), self.reviews.labels['test'][self.asked(n)]
+        counts = self.counts(train, self.choose('counts', n), 'test')[self.asked(n)]
+        x = {}
+        for way,side in (('words', None), ('phases', 'adapted'), ('bare', 'adapted')):
+            if side in (None, *self.sides()):
+                x[way], x[f'{way}, whole'] = self.said(way, side, n, 0)
+        both = {f'counts + {k}': counts/spread(counts) + v/spread(v) for k,v in x.items()}
+        def row(a, b):
+            d = ((a > 0) == y).astype(int) - ((b > 0) == y)
+            half = 1.96*d.std()/len(d)**.5
+            return dict(points=round(100*float(d.mean()), 2), half=round(100*float(half), 2))
+        found = [dict(who=k, against='counts', accuracy=round(float(((v > 0) == y).mean()), 4),
+                      **row(v, counts)) for k,v in (x | both).items()]
+        if 'bare' in x:
+            found.append(dict(who='bare', against='phases', **row(x['bare'], x['phases'])))
+        self.d['paired'] = found
+        self.save()
+        for o in found: log(o)
+
     def sst(self):
         "SST-2, whole sentences, both phases with learned word vectors: the script classify.py"
         import classify
@@ -575,7 +590,7 @@ def options():
                    help='ask every so many of the reviews that validate, for --more settings')
     p.add_argument('--most', type=int, help='so many labelled reviews of each part, for a trial')
     p.add_argument('--more', nargs='*', default=[], help='smaller questions',
-                   choices=['reading', 'pooling', 'settings', 'films', 'sst'])
+                   choices=['reading', 'pooling', 'settings', 'films', 'paired', 'sst'])
     p.add_argument('--trial', action='store_true', help='mark the figures as those of a trial')
     p.add_argument('--quick', action='store_true', help='a trial: one draw, 100 labels')
     p.add_argument('--dry', action='store_true', help='only say what is to be done')
