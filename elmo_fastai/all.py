@@ -7,7 +7,7 @@ from .text.ngrams import KneserNey
 from .text.tokens import ByteCharVocab, CharVocab, NGramsTokenizer, WordVocab, word_tokenize
 from .nn.charcnn import CharacterLayer, CharCNN
 from .nn.bilm import (
-    ELMO_MEDIUM, ELMO_ORIGINAL, ELMO_SMALL, ELMO_TINY, BiLM, BiLMConfig, load_bilm, save_bilm)
+    ELMO_MEDIUM, ELMO_ORIGINAL, ELMO_SMALL, ELMO_TINY, BiLM, BiLMConfig)
 from .data.transforms import ElmoTransform, NumericalizeChars
 from .data.encoded import ElmoPadChunk
 from .data.batches import ELMODataLoader, SentenceDataLoader, StreamDataLoader
@@ -15,7 +15,7 @@ from .data.loaders import BiLMBlock, ElmoDataLoaders
 from .data.labels import ClassifyDataLoaders
 from .data.tagged import TagDataLoaders
 from .data.streams import stream_loaders
-from .elmo import Elmo, ScalarMix
+from .elmo import Elmo, ScalarMix, load_bilm, save_bilm
 from .elmo.file import embed_file
 from .elmo.vectorizer import ElmoVectorizer
 from .train.learner import CarryState, EarlyStop, bilm_learner

@@ -9,7 +9,8 @@ import ai2_reference as ref
 from elmo_fastai.elmo import ai2
 from elmo_fastai.base.errors import ModelFileError
 from elmo_fastai.text.tokens import ByteCharVocab, SPECIALS, WordVocab
-from elmo_fastai.nn.bilm import BiLM, BiLMConfig, ELMO_ORIGINAL, load_bilm, save_bilm
+from elmo_fastai.nn.bilm import BiLM, BiLMConfig, ELMO_ORIGINAL
+from elmo_fastai.elmo.folder import load_bilm, save_bilm
 from elmo_fastai.elmo.ai2 import ai2_config, ai2_files, ai2_options, ai2_vocab, load_ai2, save_ai2
 
 def chars_of(sents, W=50):
@@ -198,7 +199,7 @@ def test_the_loaded_model_is_an_ordinary_one(tmp_path):
     assert vocab is None
     for m in (deepcopy(model), loaded):
         for a,b in zip(before, encode(m, SENTS)[0]): assert np.array_equal(a, b)
-    sum(y.sum() for y in model.train()(chars_of(SENTS))).backward()
+    sum(y.sum() for y in model.train().encode(chars_of(SENTS))[-1]).backward()
     assert model.lstm.fwd[1].weight_hh_l0.grad.abs().sum() > 0 and model.chars.convs[0].weight.grad.abs().sum() > 0
     with torch.no_grad():
         for p in model.parameters(): p.add_(.01*torch.randn_like(p)) if p.requires_grad else None
@@ -228,7 +229,7 @@ def test_softmax_with_a_vocabulary_file(tmp_path):
     model, vocab = load_ai2(*paths, vocab=tmp_path/'words.txt'), ai2_vocab(tmp_path/'words.txt')
     assert vocab.itos == [*SPECIALS, 'the', 'bank', 'river', '.', 'ß'] and model.n_words == 9
     s = SENTS[0]
-    with torch.no_grad(): lp = model.head.log_prob(model(chars_of([s]))[0][0]).double().numpy()
+    with torch.no_grad(): lp = model.head.log_prob(model.encode(chars_of([s]))[-1][0][0]).double().numpy()
     want = scores_by_hand(file, o, s, [1, 5, 3, 0, 2, 4, 6, 7])
     np.testing.assert_allclose(lp[:,1:], want, atol=3e-5)
     assert (np.exp(lp[:,0]) == 0).all()                                        # padding is no word
@@ -279,7 +280,7 @@ def trained(seed=0, **kwargs):
     m = BiLM(replace(CFG, **kwargs), len(VOCAB)).train()
     for _ in range(3):
         with torch.no_grad():
-            m(chars_of(SENTS))
+            m.encode(chars_of(SENTS))
             for p in m.parameters(): p.add_(.3*torch.randn_like(p)) if p.requires_grad else None
     return m.eval()
 

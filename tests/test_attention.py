@@ -10,7 +10,8 @@ from torch import nn
 from elmo_fastai.base.errors import ModelFileError
 from elmo_fastai.text.corpora import toy_corpus
 from elmo_fastai.text.tokens import SPECIALS, ByteCharVocab, WordVocab
-from elmo_fastai.nn.bilm import BiLM, BiLMConfig, evaluate, load_bilm, save_bilm, sentence_chars
+from elmo_fastai.nn.bilm import BiLM, BiLMConfig, evaluate, sentence_chars
+from elmo_fastai.elmo.folder import load_bilm, save_bilm
 from elmo_fastai.nn.shapes import two_threads
 from elmo_fastai.data.batches import SentenceDataLoader
 from elmo_fastai.data.encoded import EncodedText
@@ -269,7 +270,7 @@ def test_saved_and_loaded(how, tmp_path):
 def test_a_folder_says_which_module_reads_it(tmp_path):
     save_bilm(tmp_path/'lm', make(*NEXT[2]), VOCAB)
     code = f'''
-from elmo_fastai.nn.bilm import load_bilm
+from elmo_fastai.elmo.folder import load_bilm
 try: load_bilm({str(tmp_path/'lm')!r})
 except Exception as e: print(e)
 import elmo_fastai.studies.attention

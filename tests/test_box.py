@@ -11,9 +11,11 @@ from elmo_fastai.text.books import BOOKS
 from elmo_fastai.text.tokens import SPECIALS, WordVocab
 from elmo_fastai.data.batches import SentenceDataLoader
 from elmo_fastai.data.encoded import EncodedText, TokenTypes
-from elmo_fastai.nn.bilm import BiLM, BiLMConfig, ELMO_TINY, evaluate, save_bilm
+from elmo_fastai.nn.bilm import BiLM, BiLMConfig, ELMO_TINY, evaluate
+from elmo_fastai.elmo.folder import save_bilm
 from elmo_fastai.elmo.embed import load_elmo
-from elmo_fastai.elmo.module import Elmo, box_folder
+from elmo_fastai.elmo.module import Elmo
+from elmo_fastai.elmo.folder import box_folder
 from elmo_fastai.tasks.learner import load_encoder
 from elmo_fastai.train.speak import fill
 from pages import page

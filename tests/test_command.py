@@ -15,7 +15,8 @@ from elmo_fastai.elmo.module import without_head
 from elmo_fastai.base.errors import CheckpointError, CommandError
 from elmo_fastai.text.corpora import Corpus, text_corpus, toy_corpus
 from elmo_fastai.text.tokens import CharVocab, get_tokenizer
-from elmo_fastai.nn.bilm import BiLMConfig, ELMO_TINY, elmo_configs, evaluate, load_bilm, save_bilm
+from elmo_fastai.nn.bilm import BiLMConfig, ELMO_TINY, elmo_configs, evaluate
+from elmo_fastai.elmo.folder import load_bilm, save_bilm
 from elmo_fastai.data.loaders import ElmoDataLoaders
 from elmo_fastai.train.checkpoint import Checkpoints
 from elmo_fastai.train.command import Interrupted, RECIPES, elmo_pretrain, pretrain

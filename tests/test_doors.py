@@ -11,7 +11,8 @@ from elmo_fastai.text.corpora import read_text, text_corpus, toy_corpus
 from elmo_fastai.text.named import get_corpus
 from elmo_fastai.text.tables import read_table
 from elmo_fastai.text.tokens import ByteCharVocab, WordVocab
-from elmo_fastai.nn.bilm import BiLM, BiLMConfig, elmo_configs, load_bilm
+from elmo_fastai.nn.bilm import BiLM, BiLMConfig, elmo_configs
+from elmo_fastai.elmo.folder import load_bilm
 from elmo_fastai.data.labels import ClassifyDataLoaders
 from elmo_fastai.data.loaders import ElmoDataLoaders
 from elmo_fastai.data.streams import stream_loaders

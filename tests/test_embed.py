@@ -14,7 +14,6 @@ from elmo_fastai.base.errors import CommandError
 from elmo_fastai.text.corpora import toy_corpus
 from elmo_fastai.text.tokens import SPECIALS, WordVocab, word_tokenize
 from elmo_fastai.nn.bilm import BiLM, BiLMConfig
-from elmo_fastai.elmo.embed import TokenCache
 from elmo_fastai.elmo.file import elmo_embed, embed_file
 from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.elmo.vectorizer import ElmoVectorizer
@@ -155,26 +154,9 @@ def test_context_reaches_over_pieces(elmo):
         near = moved[:20] if i == 0 else moved[-20:]
         assert (near > 0).all()
 
-# the cache
+# weights that change
 
-def vectors(elmo, rows): return elmo.lm.chars(elmo.to_chars(rows)).detach()
-
-def test_cache_is_exact_for_seen_and_unseen(elmo, texts):
-    cache = TokenCache(elmo)
-    for part in (texts[:50], texts[50:60], [t + ' unseen' + str(i) for i,t in enumerate(texts[:30])], texts[:50]):
-        rows = [t.split() for t in part]
-        x, y = cache(rows)
-        assert x is y and torch.allclose(x, vectors(elmo, rows), atol=1e-6)
-
-@pytest.mark.parametrize('room', [0, 2, 3, 10, 10**6])
-def test_a_full_cache_is_exact_and_full(elmo, texts, room):
-    cache = TokenCache(elmo, room=room)
-    for i in range(0, 100, 20):
-        rows = [t.split() for t in texts[i:i+20]]
-        assert torch.allclose(cache(rows)[0], vectors(elmo, rows), atol=1e-6)
-    assert len(cache) <= max(room, 2)
-
-def test_cache_knows_marks_from_text(elmo):
+def test_marks_are_not_text(elmo):
     assert not np.allclose(elmo.embed([['<s>']], 0)[0], elmo.embed([['</s>']], 0)[0])
     assert close(elmo.embed([['<s>', '', 'a']], 'all')[0], direct(elmo, ['<s>', '', 'a']))
 
@@ -199,18 +181,10 @@ CHANGES = dict(
 )
 
 @pytest.mark.parametrize('name', CHANGES)
-def test_the_cache_is_dropped_when_the_encoder_changes(elmo, texts, name):
+def test_the_weights_of_now_count(elmo, texts, name):
     elmo.embed(texts[:30])
     CHANGES[name](elmo)
     assert all_close(elmo.embed(texts[:30], 'all'), [direct(elmo.eval(), word_tokenize(t)) for t in texts[:30]], 1e-4)
-
-def test_the_cache_is_kept_when_it_does_not(elmo, texts):
-    elmo.embed(texts[:30])
-    before = elmo.cache.table
-    with torch.no_grad(): elmo.lm.lstm.fwd[0].weight_ih_l0.add_(.1); elmo.mixes[0].w.add_(1.)
-    elmo.train(); elmo.eval()
-    got = elmo.embed(texts[:30], 'all')
-    assert elmo.cache.table is before and all_close(got, [direct(elmo, word_tokenize(t)) for t in texts[:30]])
 
 def test_training_between_two_halves_of_a_stream(elmo, texts):
     out = elmo.embed_iter(texts, 'all', budget=32)
@@ -218,10 +192,6 @@ def test_training_between_two_halves_of_a_stream(elmo, texts):
     step(elmo)
     rest = list(out)
     assert close(rest[-1], direct(elmo.eval(), word_tokenize(texts[-1])), 1e-4)
-
-def test_the_cache_stays_out_of_files(elmo, texts, tmp_path):
-    elmo.embed(texts[:50])
-    assert pickle.loads(pickle.dumps(elmo)).cache is None and not any('cache' in k for k in elmo.state_dict())
 
 # scikit-learn
 
@@ -251,7 +221,7 @@ def test_vectorizer_by_name(elmo, texts, tmp_path):
     folder = elmo.save_pretrained(tmp_path/'m')
     v = ElmoVectorizer(str(folder)).fit(texts)
     assert close(v.transform(texts[:5]), elmo.embed(texts[:5], pool='mean')) and v.model == str(folder)
-    assert ElmoVectorizer(str(folder)).fit(texts).elmo_ is v.elmo_       # read once
+    assert ElmoVectorizer(str(folder)).fit(texts).elmo_ is not v.elmo_   # nothing is shared
     make(4).save_pretrained(folder)
     assert close(ElmoVectorizer(str(folder)).fit(texts).transform(texts[:5]), make(4).embed(texts[:5], pool='mean'))
     shutil.rmtree(folder)
@@ -452,11 +422,6 @@ def test_one_job_a_time(elmo, source, tmp_path):
     part = module.Part(tmp_path/'o.npz', {}, False)
     with pytest.raises(CommandError, match='Another elmo_embed'): module.Part(tmp_path/'o.npz', {}, False)
     part.drop()
-
-def test_a_cache_from_inference_mode_goes_on_outside():
-    elmo = make()
-    with torch.inference_mode(): elmo.embed(['a b'])
-    assert close(elmo.embed(['c d'])[0], make().embed(['c d'])[0])
 
 def test_damaged_portions(elmo, source, tmp_path):
     with pytest.raises(Unplugged): begin(source, tmp_path/'o.npz', elmo, [150])

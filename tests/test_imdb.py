@@ -9,7 +9,8 @@ from sklearn.pipeline import make_pipeline
 
 sys.path.insert(0, str(Path(__file__).parent/'benchmarks'))
 import imdb
-from elmo_fastai.nn.bilm import BiLM, BiLMConfig, load_bilm, save_bilm
+from elmo_fastai.nn.bilm import BiLM, BiLMConfig
+from elmo_fastai.elmo.folder import load_bilm, save_bilm
 
 WORDS = 'film plot actor scene music ending dull fine long short bright silly'.split()
 

@@ -35,7 +35,7 @@ def make(shape='plain'):
 @torch.no_grad()
 def next_logp(m, tokens, direction):
     "Log-probabilities of the word after (or before) `tokens`, all of them read"
-    f,b = m.eval()(sentence_chars(CHARS, tokens, bos=direction == 'forward', eos=direction == 'backward')[None])
+    f,b = m.eval().encode(sentence_chars(CHARS, tokens, bos=direction == 'forward', eos=direction == 'backward')[None])[-1]
     return m.heads[0].log_prob(f[:,-1])[0] if direction == 'forward' else m.heads[1].log_prob(b[:,0])[0]
 
 # scores

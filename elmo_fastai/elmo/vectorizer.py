@@ -6,23 +6,12 @@
 __all__ = ['ElmoVectorizer']
 
 # %% ../../nbs/library/vectorizer.ipynb #imports
-from functools import lru_cache
-from pathlib import Path
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 from ..base.errors import one_of, require
 from .embed import POOLS, checked, load_elmo
 from .module import Elmo
-
-# %% ../../nbs/library/vectorizer.ipynb #once
-@lru_cache(maxsize=1)
-def _load(name, stamp, device): return load_elmo(name, device=device)
-
-def load_once(name, device):
-    "The model of the call before, if its files have not changed: each fold asks for it"
-    files = sorted(Path(name).glob('*')) if Path(name).is_dir() else []
-    return _load(str(name), tuple((f.name, f.stat().st_mtime_ns) for f in files), device)
 
 # %% ../../nbs/library/vectorizer.ipynb #c056
 class ElmoVectorizer(TransformerMixin, BaseEstimator):
@@ -31,20 +20,25 @@ class ElmoVectorizer(TransformerMixin, BaseEstimator):
         model=None,      # an `Elmo`, or the name of one: a folder, a name on the hub, 'ai2:small'
         layers='mix',    # as in `Elmo.embed`; 'all' puts the layers' vectors one after the other
         pool='mean',     # 'mean', 'max', 'first_last'
-        budget=2048,     # tokens a batch
+        budget=2048,     # tokens per batch
         device='cpu',    # for a model that is named
     ):
-        self.model,self.layers,self.pool,self.budget,self.device = model,layers,pool,budget,device
+        self.model = model
+        self.layers = layers
+        self.pool = pool
+        self.budget = budget
+        self.device = device
 
     def fit(self, X, y=None):
         "Have the model at hand; nothing is learned from `X`"
         require(self.model is not None, "ElmoVectorizer needs a model: an Elmo, or the name of one",
                 ValueError)
         one_of('pool', self.pool, POOLS)
-        elmo = self.model if isinstance(self.model, Elmo) else load_once(self.model, self.device)
+        elmo = self.model
+        if not isinstance(elmo, Elmo): elmo = load_elmo(self.model, device=self.device)
         checked(elmo, self.layers, self.pool, budget=self.budget)
-        n = elmo.n_layers if self.layers == 'all' else 1
-        self.elmo_,self.n_features_out_ = elmo, elmo.dim*n
+        self.elmo_ = elmo
+        self.n_features_out_ = elmo.dim*(elmo.n_layers if self.layers == 'all' else 1)
         return self
 
     def transform(self, X):
@@ -57,14 +51,16 @@ class ElmoVectorizer(TransformerMixin, BaseEstimator):
             require(X.shape[1:] in ((), (1,)), "Expected one column of texts, and got an array of "
                     f"shape {X.shape}: choose the column", ValueError)
             X = X.ravel()
-        vecs = self.elmo_.embed(X, self.layers, self.pool, budget=self.budget, progress=False)
-        return vecs.reshape(-1, self.n_features_out_)
+        vectors = self.elmo_.embed(X, self.layers, self.pool, budget=self.budget, progress=False)
+        return vectors.reshape(-1, self.n_features_out_)
 
     def get_feature_names_out(self, input_features=None):
         return np.array([f'elmo{i}' for i in range(self.n_features_out_)], dtype=object)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
-        tags.input_tags.string = tags.input_tags.one_d_array = tags.no_validation = True
+        tags.input_tags.string = True
+        tags.input_tags.one_d_array = True
         tags.input_tags.two_d_array = False
+        tags.no_validation = True
         return tags

@@ -18,7 +18,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from ..base.errors import ModelFileError, as_error, one_of, refuse, require
 from ..base.files import regular_file, whole_file
-from ..nn.bilm import eval_mode
+from ..nn.bilm import evaluation_copy
 from ..nn.charcnn import CharCNN
 from ..data.encoded import TokenTypes
 
@@ -61,7 +61,7 @@ class CBOWLearner(Learner):
         around = np.delete(ids[at:at+2*k+1], k)[None]
         device = next(self.model.parameters()).device
         x = [torch.from_numpy(o[around]).to(device) for o in (types.words, types.chars)]
-        with eval_mode(self.model), torch.no_grad(): p = self.model(*x)[0].softmax(0).cpu()
+        with torch.no_grad(): p = evaluation_copy(self.model)(*x)[0].softmax(0).cpu()
         return self.dls.vocab.itos[p.argmax()], p.argmax(), p
 
     def show_results(self, ds_idx=1, dl=None, max_n=9, shuffle=True, show=True):
@@ -175,7 +175,8 @@ def word_vectors(
     words = dls.vocab.itos[4:] if words is None else list(words)
     if model.chars is None: return WordVectors(words, model.embed.weight[4:].float().cpu().clone())
     rows = torch.from_numpy(dls.char_vocab.encode(words)).to(next(model.parameters()).device)
-    with eval_mode(model): vecs = [model.chars(o).float().cpu() for o in rows.split(1024)]
+    encoder = evaluation_copy(model.chars)
+    vecs = [encoder(o).float().cpu() for o in rows.split(1024)]
     return WordVectors(words, torch.cat(vecs))
 
 # %% ../../nbs/library/word_vectors.ipynb #c111

@@ -16,7 +16,7 @@ from fastcore.meta import delegates
 from fastai.basics import CrossEntropyLossFlat, L, Learner, accuracy
 from fastai.torch_core import set_seed
 from ..base.errors import one_of, require
-from ..nn.bilm import BiLM, eval_mode
+from ..nn.bilm import BiLM, evaluation_copy
 from ..nn.charcnn import TokenNorm
 from ..data.labels import ClassifyDataLoaders
 from ..elmo.module import Elmo, elmo_split
@@ -195,8 +195,9 @@ class ElmoClassifierLearner(ElmoLearner):
         parts, dl = self.model.pool.parts, self.dls.test_dl([text])
         require('attention' in parts,
                 "This classifier has no attention: make it with pool='attention'", ValueError)
-        with eval_mode(self.model), torch.no_grad():
-            w = parts['attention'].weights(*self.model.vectors(dl.one_batch()[0]))[0]
+        model = evaluation_copy(self.model)
+        with torch.no_grad():
+            w = parts['attention'].weights(*model.vectors(dl.one_batch()[0]))[0]
         return pd.Series(w.float().cpu(), index=dl.text.split(text)[:len(w)], name='weight')
 
 # %% ../../nbs/library/classifier.ipynb #c042b

@@ -10,8 +10,10 @@ from pathlib import Path
 import fastai.callback.all                     # `fit_one_cycle`, `no_bar` and more of any `Learner`
 from fastai.basics import Callback, Learner
 from ..base.errors import ModelFileError, refuse, require
-from ..nn.bilm import BiLM, char_vocab_of, load_bilm, save_bilm
-from ..elmo.module import Elmo, ScalarMix, find_folder
+from ..nn.bilm import BiLM, char_vocab_of
+from ..elmo.folder import load_bilm, save_bilm
+from ..elmo.module import Elmo, ScalarMix
+from ..elmo.folder import find_folder
 
 # %% ../../nbs/library/learner.ipynb #c045
 class MixPenalty(Callback):

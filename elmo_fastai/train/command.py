@@ -30,10 +30,10 @@ from ..text.named import CORPORA, get_corpus
 from ..text.tokens import ByteCharVocab, CharVocab, SPECIALS, WordVocab
 from ..text.tokens import get_tokenizer
 from ..nn.bilm import BiLMConfig, elmo_configs, evaluate
-from ..nn.bilm import load_bilm, read_config, save_bilm
+from ..elmo.folder import load_bilm, read_config, save_bilm
 from ..data.loaders import ElmoDataLoaders
 from ..data.streams import stream_loaders
-from ..elmo.module import find_folder
+from ..elmo.folder import find_folder
 from .checkpoint import Checkpoints, resume as go_on, machine, rng_state
 from .checkpoint import set_rng_state, unlike
 from .distributed import several_processes

@@ -19,7 +19,7 @@ from fastai.torch_core import get_random_states, set_random_states, set_seed
 from ..base.errors import refuse, require
 from ..text.corpora import toy_corpus
 from ..nn.bilm import BiLM, BiLMConfig, ELMO_TINY, perplexity
-from ..nn.shapes import keep_memory, two_threads
+from ..nn.fast import speed_up
 from ..data.batches import StreamDataLoader
 from ..data.loaders import ElmoDataLoaders
 from .speak import generate
@@ -339,10 +339,7 @@ class BiLMLearner(Learner):
 
     def fit(self, *args, **kwargs):
         "As fastai's"
-        device = self.dls.device or 'cpu'
-        keep_memory(device)
-        try:
-            with two_threads(device): super().fit(*args, **kwargs)
+        try: super().fit(*args, **kwargs)
         finally:
             for cb in self.cbs: getattr(type(cb), 'let_go', noop)(cb)
 
@@ -380,7 +377,8 @@ def bilm_learner(
     own = [TargetsToModel(), *clipping, KeepGood(), StopOnSignal(), Throughput(), SampledLossName()]
     if bf16_is_fast(device) if bf16 is None else bf16: own.append(BF16())
     if chars is not None: config = _with_chars(config, chars)
-    learn = BiLMLearner(dls, config.model(len(dls.vocab), chars), loss_func=bilm_loss,
+    model = speed_up(config.model(len(dls.vocab), chars))
+    learn = BiLMLearner(dls, model, loss_func=bilm_loss,
                         opt_func=opt_func, metrics=ppl, wd=decay if wd is None else wd,
                         cbs=own+L(cbs), **(dict(lr=lr, splitter=bilm_split) | kwargs))
     corpus = getattr(dls, 'corpus', None)

@@ -17,7 +17,7 @@ from ..base.look import PALETTE
 from ..text.corpora import ToyCorpus
 from ..text.ngrams import KneserNey
 from ..text.tokens import get_tokenizer
-from ..nn.bilm import BiLM, eval_mode, evaluate
+from ..nn.bilm import BiLM, evaluate, evaluation_copy
 from ..data.batches import SentenceDataLoader, valid_loader
 from ..data.encoded import EncodedText, TokenTypes
 
@@ -48,12 +48,12 @@ def token_vectors(
 ):                     # yields (number of the sentence, [layers, words, 2P] array), not in order
     "The vectors of every word of every sentence in every layer"
     dl = SentenceDataLoader(EncodedText(sents, types), bs=bs)
-    device,order = next(model.parameters()).device,iter(dl.order)
-    with eval_mode(model):
-        for chars,*_ in dl:
-            layers = torch.stack([torch.cat(o, -1) for o in model.encode(chars.to(device))])
-            layers = layers.float().cpu().numpy()
-            for row,i in zip(range(len(chars)), order): yield i,layers[:, row, 1:len(sents[i])+1]
+    model = evaluation_copy(model)
+    order = iter(dl.order)
+    for chars,*_ in dl:
+        layers = torch.stack([torch.cat(both, -1) for both in model.encode(chars.to(model.device))])
+        layers = layers.float().cpu().numpy()
+        for row,i in zip(range(len(chars)), order): yield i,layers[:, row, 1:len(sents[i])+1]
 
 # %% ../../nbs/library/report.ipynb #c018
 def sense_vectors(

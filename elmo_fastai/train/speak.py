@@ -62,7 +62,8 @@ def score(
 ) -> list:             # a `Scored` for each
     "The log-probability of every word, from both sides; raises ValueError for another's vocabulary"
     res,none = [],torch.zeros(1, dtype=torch.long)
-    with evaluating(model, vocab, char_vocab) as device:
+    with evaluating(model, vocab, char_vocab) as model:
+        device = model.device
         for part in chunked(_sents(texts, tokenizer), bs):
             ids = [torch.tensor([BOS_ID, *vocab.encode(s), EOS_ID]) for s in part]
             batch = [_pad([sentence_chars(char_vocab, s) for s in part]),
@@ -128,7 +129,8 @@ def generate(
     sents = _sents(texts, tokenizer)
     if not sents: return []
     never = [0, first, *[UNK_ID]*how.no_unk, *[stop]*(not how.end)]
-    with evaluating(model, vocab, char_vocab) as device:
+    with evaluating(model, vocab, char_vocab) as model:
+        device = model.device
         chars = [sentence_chars(char_vocab, s, bos=d == 0, eos=d == 1) for s in sents]
         layers,state = model.encode_state(_pad(chars).to(device))
         last = torch.tensor([len(o)-1 if d == 0 else 0 for o in chars], device=device)
@@ -169,9 +171,11 @@ def fill(
     prior = torch.zeros(len(vocab)) if prior is None else torch.as_tensor(prior)
     require(prior.shape == (len(vocab),) and prior.isfinite().all(), "prior must be a finite "
             f"log-probability for each of the {len(vocab)} words", ValueError)
-    with evaluating(model, vocab, char_vocab) as device:
-        f = model(sentence_chars(char_vocab, left, eos=False)[None].to(device))[0][:, -1]
-        b = model(sentence_chars(char_vocab, right, bos=False)[None].to(device))[1][:, 0]
+    with evaluating(model, vocab, char_vocab) as model:
+        left, right = (sentence_chars(char_vocab, left, eos=False),
+                       sentence_chars(char_vocab, right, bos=False))
+        f = model.encode(left[None].to(model.device))[-1][0][:, -1]
+        b = model.encode(right[None].to(model.device))[-1][1][:, 0]
         f,b = (head.log_prob(o)[0].cpu().double() for head,o in zip(model.heads, (f, b)))
     both = f + b - prior.cpu().double()
     both[:len(SPECIALS)] = -torch.inf

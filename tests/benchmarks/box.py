@@ -18,7 +18,8 @@ from elmo_fastai.text.corpora import sst2, toy_corpus, ud_ewt
 from elmo_fastai.text.named import get_corpus
 from elmo_fastai.text.ngrams import KneserNey
 from elmo_fastai.text.tokens import ByteCharVocab, get_tokenizer
-from elmo_fastai.nn.bilm import BiLMConfig, evaluate, load_bilm, save_bilm
+from elmo_fastai.nn.bilm import BiLMConfig, evaluate
+from elmo_fastai.elmo.folder import load_bilm, save_bilm
 from elmo_fastai.data.batches import SentenceDataLoader, StreamDataLoader
 from elmo_fastai.data.encoded import EncodedText, TokenTypes
 from elmo_fastai.data.labels import ClassifyDataLoaders

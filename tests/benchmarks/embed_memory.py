@@ -5,7 +5,7 @@
 
 `stream` consumes `Elmo.embed_iter`, `file` is the job behind the command `elmo_embed` writing HDF5 (all layers), and `text` embeds *one* text
 of that many tokens, pooled. The model has the shape of ELMO_TINY (or, with `--shape small`, of AI2's small one: 1024 cells, projections of 128)
-without trained weights; the words follow Zipf's law over 200,000 types, so that new ones keep coming and the table of token vectors fills up.
+without trained weights; the words follow Zipf's law over 200,000 types, so that new ones keep coming.
 """
 import argparse, json, resource, subprocess, sys, tempfile, time
 from pathlib import Path

@@ -40,7 +40,7 @@ from sklearn.preprocessing import Normalizer
 from elmo_fastai.base.options import in_words
 from elmo_fastai.text.corpora import from_hub, sst2
 from elmo_fastai.text.tokens import get_tokenizer
-from elmo_fastai.nn.bilm import load_bilm
+from elmo_fastai.elmo.folder import load_bilm
 from elmo_fastai.data.labels import ClassifyDataLoaders
 from elmo_fastai.elmo.file import digest
 from elmo_fastai.elmo.module import Elmo

@@ -51,7 +51,7 @@ def make_model(args, step):
     torch.manual_seed(42)
     config = replace(elmo_configs[args.model], cutoffs=None if step >= 3 else (), cell_clip=None if step >= 1 else 1e9)   # a limit makes it loop
     model = BiLM(config, args.vocab).to(args.device).train()
-    model.chars.share = model.chars.cut = step >= 2
+    model.chars.savings = step >= 2
     return model
 
 def one_step(args, model, opt, batch, bf16):

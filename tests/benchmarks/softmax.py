@@ -4,7 +4,7 @@
     python tests/benchmarks/softmax.py --seeds 1 --lines 500 --epochs 1    # does it work?
 
 plain      all scores of a batch at once, `F.cross_entropy`: for speed and memory, since its perplexity is that of the next (first seed only)
-full       the same in blocks, `FullSoftmax`
+full       the same a few rows at a time, `FullSoftmax`
 pytorch    `FullSoftmax`, the model initialised as PyTorch does by itself, not by `original_init`
 adaptive   `AdaptiveSoftmax` with the library's cutoffs
 sampled    `SampledSoftmax`; its training loss is not comparable, its perplexity here is the exact one

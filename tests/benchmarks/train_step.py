@@ -5,10 +5,10 @@
     python tests/benchmarks/train_step.py --reps 1 --steps 1 --no-memory   # does it work?
 
 plain         the letters of every token convolved, at all 50 columns; a full softmax in each direction; fp32
-library fp32  equal tokens encoded once, columns of padding cut off, sizes from a small set; one adaptive softmax
-              for both directions, which are computed side by side; memory is kept from step to step
+library fp32  equal tokens encoded once, columns of padding cut off; one adaptive softmax for both directions;
+              and `speed_up`: sizes from a small set, letters side by side in memory
 library bf16  the same in bfloat16, where the processor is fast at it: what `bilm_learner` does by itself
-bf16, returned  the same, but what a step frees goes back to the system: what keeping it is worth
+bf16, as it is  the same without `speed_up`
 
 The sides take turns on the same batches, and medians are compared. The text is WikiText-2 from ELMO_FASTAI_DATA or ../shared/data, mixed
 with novels where --vocab is larger than its vocabulary; words that are still missing are made up and never occur. Without these files:
@@ -22,7 +22,7 @@ from statistics import median
 
 # torch is imported where it is needed, not here: on Linux a child's ru_maxrss starts at its parent's, so the parent must stay small.
 ROOT = Path(__file__).resolve().parents[2]
-SIDES = ['plain', 'library fp32', 'library bf16', 'bf16, returned']
+SIDES = ['plain', 'library fp32', 'library bf16', 'bf16, as it is']
 BS, SEQ_LEN = 20, 128
 
 def options():
@@ -109,25 +109,24 @@ def make_step(side, n_words):
     "A function that trains on one batch and returns its nats a prediction"
     import torch
     from elmo_fastai.nn.bilm import BiLM, BiLMConfig
-    from elmo_fastai.nn.shapes import exact_shapes, keep_memory, two_threads
+    from elmo_fastai.nn.fast import speed_up
     torch.manual_seed(42)
     plain = side == 'plain'
     config = BiLMConfig('benchmark', char_dim=16, filters=((1,64), (2,128), (3,256), (4,256), (5,256), (6,256)), n_highway=2,
                         proj_dim=512, hidden_dim=512, n_layers=2, dropout=0.2, cutoffs=() if plain else None)
     model = BiLM(config, n_words).train()
-    model.chars.share = model.chars.cut = not plain
+    model.chars.savings = not plain
     if plain: model.chars.encode = partial(plain_encode, model.chars)
     opt = torch.optim.AdamW(model.parameters(), 1e-3, fused=True)
-    nll, how = (plain_nll, exact_shapes) if plain else (library_nll, two_threads)
-    if side.startswith('library'): keep_memory()
+    nll = plain_nll if plain else library_nll
+    if side.startswith('library'): speed_up(model)
     def step(batch):
-        with how():
-            with torch.autocast('cpu', torch.bfloat16, enabled='bf16' in side):
-                loss = sum(nll(model, *batch))/(batch[1].count_nonzero() + batch[2].count_nonzero())
-            opt.zero_grad()
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.)
-            opt.step()
+        with torch.autocast('cpu', torch.bfloat16, enabled='bf16' in side):
+            loss = sum(nll(model, *batch))/(batch[1].count_nonzero() + batch[2].count_nonzero())
+        opt.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.)
+        opt.step()
         return loss.item()
     step.model = model
     return step
@@ -145,7 +144,7 @@ def check_same(plain, library, batch):
 # The measurements, each in a process of its own
 
 def measure_speed(args):
-    "Each side in a process of its own, since one of them asks for memory in another way; they take turns"
+    "Each side in a process of its own; they take turns"
     import torch
     from elmo_fastai.train.learner import bf16_is_fast
     sides = [s for s in SIDES if 'bf16' not in s or bf16_is_fast('cpu')]
