@@ -9,7 +9,8 @@ from torch import nn
 from hypothesis import given, settings, strategies as st
 from fastai.basics import DataLoaders, Learner, load_learner
 from fastai.torch_core import set_seed
-from huggingface_hub import PyTorchModelHubMixin, ModelCard
+import huggingface_hub
+from huggingface_hub import ModelCard
 from safetensors.torch import load_file, save_file
 
 from elmo_fastai.elmo import folder as folders, module as module
@@ -607,16 +608,14 @@ def test_sizes_are_checked_before_anything_is_built(trained, tmp_path):
 
 # the hub
 
-def test_it_is_a_hub_model(elmo): assert isinstance(elmo, PyTorchModelHubMixin) and callable(elmo.push_to_hub)
-
 def test_local_folders_need_no_network(trained, tmp_path, monkeypatch):
-    monkeypatch.setattr(folders, 'snapshot_download', lambda *a, **k: pytest.fail('it asked the hub'))
+    monkeypatch.setattr(huggingface_hub, 'snapshot_download', lambda *a, **k: pytest.fail('it asked the hub'))
     assert Elmo.from_pretrained(str(trained.save_pretrained(tmp_path/'m')))
     with pytest.raises(ModelFileError, match='There is no folder'): Elmo.from_pretrained(tmp_path/'not'/'here')
 
 def test_a_name_on_the_hub(trained, tmp_path, monkeypatch):
     folder, asked = trained.save_pretrained(tmp_path/'m'), {}
-    monkeypatch.setattr(folders, 'snapshot_download', lambda name, **k: asked.update(name=name, **k) or str(folder))
+    monkeypatch.setattr(huggingface_hub, 'snapshot_download', lambda name, **k: asked.update(name=name, **k) or str(folder))
     again = Elmo.from_pretrained('someone/elmo-toy', revision='v1', token='t')
     assert same(again(S)[0], trained(S)[0]) and asked['name'] == 'someone/elmo-toy' and asked['revision'] == 'v1' and asked['token'] == 't'
     fetched = {*asked['allow_patterns']} - {'output.safetensors'}     # a file of the models in the box
@@ -637,7 +636,6 @@ def test_from_the_hubs_cache_without_network(trained, tmp_path):
     with pytest.raises(ModelFileError, match='someone/other'): Elmo.from_pretrained('someone/other', cache_dir=tmp_path/'cache', local_files_only=True)
 
 def test_push_to_hub(trained, monkeypatch):
-    from huggingface_hub import hub_mixin
     sent = {}
     class Api:
         def __init__(self, **kw): pass
@@ -645,7 +643,7 @@ def test_push_to_hub(trained, monkeypatch):
         def upload_folder(self, *, repo_id, folder_path, **kw):
             sent.update(repo_id=repo_id, vectors=Elmo.from_pretrained(folder_path)(S)[0], files={f.name for f in Path(folder_path).iterdir()})
             return 'https://commit'
-    monkeypatch.setattr(hub_mixin, 'HfApi', Api)
+    monkeypatch.setattr(huggingface_hub, 'HfApi', Api)
     assert trained.push_to_hub('someone/elmo-toy') == 'https://commit'
     assert sent['repo_id'] == 'someone/elmo-toy' and same(sent['vectors'], trained(S)[0]) and {'README.md', 'config.json', 'model.safetensors'} <= sent['files']
 

@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np, torch
 from fastcore.basics import patch
 from fastcore.imports import IN_NOTEBOOK
-from fastprogress.fastprogress import progress_bar
 from ..base.errors import one_of, require
 from ..text.tokens import split_text
 from ..nn.bilm import evaluation_copy
@@ -156,7 +155,10 @@ def embed(self:Elmo,
     vectors = self.embed_iter(sentences, layers, pool, **kwargs)
     n = len(sentences) if hasattr(sentences, '__len__') else None
     if progress is None: progress = (n or 0) >= 1000 and (IN_NOTEBOOK or sys.stdout.isatty())
-    vectors = list(progress_bar(vectors, total=n, leave=False) if progress and n else vectors)
+    if progress and n:
+        from fastprogress.fastprogress import progress_bar           # slow to import
+        vectors = progress_bar(vectors, total=n, leave=False)
+    vectors = list(vectors)
     if not pool: return vectors
     if vectors: return np.stack(vectors)
     shape = (0, self.n_layers, self.dim) if layers == 'all' else (0, self.dim)

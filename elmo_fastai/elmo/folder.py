@@ -14,7 +14,6 @@ from inspect import signature
 from pathlib import Path
 import torch
 from torch import nn
-from huggingface_hub import snapshot_download
 from safetensors import safe_open
 from safetensors.torch import save as save_tensors, save_file
 from fastcore.basics import patch
@@ -22,7 +21,7 @@ from ..base.errors import ModelFileError, as_error, require
 from ..base.files import regular_file, whole_folder
 from ..base.options import did_you_mean
 from ..text.tokens import ByteCharVocab, SPECIALS, WordVocab, load_char_vocab
-from ..nn.bilm import BiLM, BiLMConfig, char_vocab_of, check_vocab
+from ..nn.bilm import BiLM, BiLMConfig, char_vocab_of, check_vocab, empty_bilm
 from ..nn.softmax import default_cutoffs
 from .ai2 import read_ai2, save_ai2
 from .module import Elmo, ScalarMix, without_head
@@ -134,7 +133,7 @@ def load_bilm(
         n_words = head['n_words']
         possible = type(n_words) is int and (n_words == 0 or n_words >= len(SPECIALS))
         require(possible, f"it can't have n_words={n_words!r:.100}", ValueError)
-        with torch.device('meta'): model = BiLMConfig.from_dict(head['config']).model(n_words)
+        model = empty_bilm(BiLMConfig.from_dict(head['config']), n_words)
     model.char_vocab = read_chars(path/'chars.json', model.config)
     wanted = model.state_dict()                              # names and shapes, no values yet
     apart = {}
@@ -217,7 +216,7 @@ def save_pretrained(self:Elmo,
     *,
     push_to_hub:bool=False,   # upload it, too
     repo_id:str|None=None,    # name on the hub; None: the folder's
-    **kwargs                  # of `push_to_hub`: token, private, commit_message, …
+    **kwargs                  # of `push_to_hub`
 ):                            # the folder; with `push_to_hub` the address of the commit
     "Write the model as a folder: the biLM, vocabularies, settings, mixes and a model card"
     folder = Path(folder)
@@ -228,6 +227,23 @@ def save_pretrained(self:Elmo,
     else: replace_files(self, target)
     if not push_to_hub: return folder
     return self.push_to_hub(repo_id or target.name, **kwargs)
+
+@patch
+def push_to_hub(self:Elmo,
+    repo_id:str,              # name on the hub: 'owner/name', or 'name' for your own account
+    token:str|None=None,      # None: the one of `huggingface-cli login`
+    private:bool|None=None,   # for a repository that is new
+    commit_message:str='Upload an Elmo',
+    **kwargs                  # of `HfApi.upload_folder`: revision, create_pr, …
+):                            # the address of the commit
+    "Upload the model to the Hugging Face hub"
+    from huggingface_hub import HfApi
+    api = HfApi(token=token)
+    repo_id = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
+    with tempfile.TemporaryDirectory() as tmp:
+        folder = self.save_pretrained(Path(tmp)/'model')
+        return api.upload_folder(repo_id=repo_id, folder_path=folder,
+                                 commit_message=commit_message, **kwargs)
 
 def own_card(folder):
     "Is there a README.md that somebody wrote?"
@@ -297,6 +313,7 @@ def find_folder(name, **kwargs):
     if name in BOXED: return box_folder(name)
     require(re.fullmatch(r'[\w.-]+/[\w.-]+', name), f"There is no folder {name!r} (in the box there "
             f"is {', '.join(BOXED)}, and the hub's names look like owner/name)", ModelFileError)
+    from huggingface_hub import snapshot_download          # slow to import, and seldom needed
     with as_error(ModelFileError,
                   f"There is no folder {name!r} here, and the hub has not given it either"):
         return Path(snapshot_download(name, allow_patterns=list(FILES), **kwargs))

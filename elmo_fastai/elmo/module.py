@@ -6,16 +6,12 @@
 __all__ = ['ScalarMix', 'Elmo', 'elmo_split']
 
 # %% ../../nbs/library/elmo.ipynb #c005
-import warnings
 import numpy as np, torch, torch.nn.functional as F
 from torch import nn, Tensor
-with warnings.catch_warnings():
-    warnings.filterwarnings('ignore', 'IProgress not found')  # tqdm's, in notebooks
-    from huggingface_hub import PyTorchModelHubMixin
 from fastcore.basics import patch
 from ..base.errors import one_of, require
 from ..text.tokens import WordVocab, get_tokenizer, split_text
-from ..nn.bilm import BiLM, char_vocab_of
+from ..nn.bilm import BiLM, char_vocab_of, empty_bilm
 from ..nn.softmax import at_least_float
 
 # %% ../../nbs/library/elmo.ipynb #c024
@@ -69,8 +65,7 @@ def penalty(self:ScalarMix, lam:float=1e-3)->Tensor: # a number to add to the lo
     return lam*self.w.square().sum()
 
 # %% ../../nbs/library/elmo.ipynb #c050
-class Elmo(nn.Module, PyTorchModelHubMixin, library_name='elmo_fastai',
-           tags=['elmo', 'contextual-embeddings']):
+class Elmo(nn.Module):
     "Token lists or char ids → mixed vectors of a biLM's layers, and a mask (Peters et al. 2018)"
     def __init__(self,
         lm:BiLM,                     # the pretrained biLM; it is frozen
@@ -186,7 +181,7 @@ def joined(layers):
 
 def without_head(lm):
     "The same biLM without its output layer; the weights are shared"
-    with torch.device('meta'): bare = BiLM(lm.config, 0, lm.char_vocab)
+    bare = empty_bilm(lm.config, 0, lm.char_vocab)
     weights = {k: v for k,v in lm.state_dict().items() if not k.startswith('head')}
     bare.load_state_dict(weights, assign=True)
     return bare

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['ELMO_TINY', 'ELMO_SMALL', 'ELMO_MEDIUM', 'ELMO_ORIGINAL', 'elmo_configs', 'BiLMConfig', 'unit_variance',
-           'original_init', 'init_encoder', 'init_weights', 'BiLM', 'perplexity', 'evaluation_copy', 'check_vocab',
-           'evaluating', 'evaluate', 'guesses']
+           'original_init', 'init_encoder', 'init_weights', 'BiLM', 'perplexity', 'evaluation_copy', 'NoDraws',
+           'empty_bilm', 'check_vocab', 'evaluating', 'evaluate', 'guesses']
 
 # %% ../../nbs/library/bilm.ipynb #c003
 import copy, math
@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, asdict, field, fields
 import torch
 from torch import nn, Tensor
+from torch.overrides import TorchFunctionMode
 from ..base.errors import require
 from ..text.tokens import ByteCharVocab, CharScheme, WordVocab
 from .charcnn import CharCNN
@@ -327,6 +328,16 @@ def evaluation_copy(
                        for name,child in module._modules.items()}
     copied.training = False
     return copied
+
+class NoDraws(TorchFunctionMode):
+    "Inside, `normal_` leaves tensors as they are: on the device meta it would import sympy"
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func in (Tensor.normal_, nn.init.normal_): return (args or list(kwargs.values()))[0]
+        return func(*args, **(kwargs or {}))
+
+def empty_bilm(config, n_words, char_vocab=None):
+    "A biLM without values, on the device meta: for weights that are read from a file"
+    with torch.device('meta'), NoDraws(): return config.model(n_words, char_vocab)
 
 def check_vocab(model, n):
     "Raise ValueError unless the model predicts `n` words"
