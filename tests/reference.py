@@ -48,8 +48,6 @@ CONSTANTS = dict(
     TOKEN_COLUMNS="The columns in which a table's tokens are looked for, in this order.",
     TAG_COLUMNS='The columns in which its tags are looked for, in this order.',
     IGNORE='The tag of padding, and of tokens without a tag.',
-    POSITIONS='The ways to say where a word stands: `AttentionConfig(positions=…)`.',
-    STACKS='The networks that a `BiLM` can have in the place of the LSTMs, by name.',
     Book='A book, and how to find it.')
 
 def modules(package):

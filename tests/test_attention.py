@@ -1,18 +1,15 @@
 "The study of attention: the same guarantees as the biLM's, for each of its networks"
-import itertools, json, math, subprocess, sys
-from dataclasses import replace
+import itertools, math
+from dataclasses import fields, replace
 
 import pytest, torch
 import torch.nn.functional as F
 from fastai.torch_core import set_seed
 from torch import nn
 
-from elmo_fastai.base.errors import ModelFileError
 from elmo_fastai.text.corpora import toy_corpus
 from elmo_fastai.text.tokens import SPECIALS, ByteCharVocab, WordVocab
 from elmo_fastai.nn.bilm import BiLM, BiLMConfig, evaluate, sentence_chars
-from elmo_fastai.elmo.folder import load_bilm, save_bilm
-from elmo_fastai.nn.shapes import two_threads
 from elmo_fastai.data.batches import SentenceDataLoader
 from elmo_fastai.data.encoded import EncodedText
 from elmo_fastai.data.loaders import ElmoDataLoaders
@@ -20,12 +17,12 @@ from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.train.learner import bilm_learner, bilm_split
 from elmo_fastai.tasks.tag import elmo_tagger_learner
 from elmo_fastai.data.tagged import TagDataLoaders
-from elmo_fastai.studies.attention import *
-from elmo_fastai.studies.attention import words_of
 from pages import page
 
 study = page('studies/attention')
-gap_floor, gap_nats, gap_perplexity, same_size = (getattr(study, o) for o in ('gap_floor', 'gap_nats', 'gap_perplexity', 'same_size'))
+POSITIONS, Attention, AttentionConfig, HideWords = study.POSITIONS, study.Attention, study.AttentionConfig, study.HideWords
+rotate, sinusoids, words_of = study.rotate, study.sinusoids, study.words_of
+gap_floor, gap_nats, gap_perplexity, same_size = study.gap_floor, study.gap_nats, study.gap_perplexity, study.same_size
 
 BASE = BiLMConfig('small', filters=((1, 8), (2, 8), (3, 16)), proj_dim=32, hidden_dim=32)
 NEXT = [(n, d, 'next') for n in ('lstm', 'attention') for d in ('apart', 'one')]
@@ -45,8 +42,6 @@ def test_other_files_refuse_these_networks_and_nonsense(tmp_path):
         lm = make(*how)
         with pytest.raises(ValueError, match='directions never meet'): save_ai2(tmp_path/'m', lm)
         with pytest.raises(ValueError, match='LSTMs that never meet'): onnx_model(Elmo(lm, VOCAB))
-    for heads in (0, -4):
-        with pytest.raises(ValueError, match='heads'): AttentionConfig(heads=heads)
     with pytest.raises(ValueError, match='prior'): gap_nats(make('lstm', 'apart', 'next'), chars_of('the cat sat .'), torch.ones(1, 6, dtype=torch.long))
 
 def test_a_frozen_classifier_trains_no_norms():
@@ -68,6 +63,10 @@ def chars_of(*sents, T=None):
     rows = [sentence_chars(CHARS, s.split()) for s in sents]
     T = T or max(map(len, rows))
     return torch.stack([F.pad(r, (0, 0, 0, T - len(r))) for r in rows])
+
+def asked_of(how, words):
+    "What a model is asked for, the same words in both directions"
+    return (words,) if how[2] == 'masked' else (words, words)
 
 # one layer
 
@@ -162,23 +161,13 @@ def test_padding_and_order_change_nothing(how):
                         assert not g[row, n:].any()
 
 @each
-def test_padding_in_front_and_within(how):
+def test_padding_in_front_and_within_is_refused(how):
     model, row = make(*how), chars_of(SENTS[0])
     gap = torch.zeros_like(row[:, :2])
-    within = torch.cat([gap, row[:, :3], gap, row[:, 3:]], 1)
-    real = within[0, :, 0] != 0
-    with torch.no_grad():
-        for x,y in zip(model.encode(row), model.encode(within)):
-            for h,g in zip(x, y):
-                same(h[0], g[0, real])
-                assert not g[0, ~real].any()
-        words = torch.zeros(1, row.shape[1], dtype=torch.long)
-        words[0, 2] = 7
-        moved = torch.zeros(1, within.shape[1], dtype=torch.long)
-        moved[0, real] = words[0]
-        asked = (words,) if how[2] == 'masked' else (words, words)
-        there = (moved,) if how[2] == 'masked' else (moved, moved)
-        for a,b in zip(model(row, *asked), model(within, *there)): same(a, b)
+    for chars in (torch.cat([gap, row], 1), torch.cat([row[:, :3], gap, row[:, 3:]], 1)):
+        words = torch.full(chars.shape[:2], 7)*(chars[..., 0] != 0)
+        with pytest.raises(ValueError, match='padding before a token'): model.encode(chars)
+        with pytest.raises(ValueError, match='padding before a token'): model(chars, *asked_of(how, words))
 
 @each
 def test_an_empty_row_spoils_nothing(how):
@@ -201,24 +190,7 @@ def test_in_an_elmo_a_sentence_has_the_same_vectors_in_any_company(how):
         layers, mask = elmo.layers([s])
         same(torch.from_numpy(v), torch.stack(layers)[:, 0])
 
-@pytest.mark.parametrize('how', NEXT[:2] + MASKED[:1], ids=' '.join)
-def test_two_threads_compute_the_same(how):
-    model, chars = make(*how).train(), chars_of(*SENTS)
-    ids = torch.full(chars.shape[:2], 5)*(chars[..., 0] != 0)
-    def grads():
-        set_seed(0)
-        model.zero_grad()
-        torch.cat(model(chars, *([ids] if how[2] == 'masked' else [ids, ids]))).mean().backward()
-        return [p.grad.clone() for p in model.parameters() if p.grad is not None]
-    with torch.no_grad(): model(chars, *([ids] if how[2] == 'masked' else [ids, ids]))
-    one, n = grads(), torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        with two_threads(): two = grads()
-    finally: torch.set_num_threads(n)
-    for a,b in zip(one, two, strict=True): torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-3)
-
-# size, groups, files
+# size, groups, configuration
 
 def weights(model): return sum(p.numel() for p in model.lstm.parameters() if p.requires_grad)
 
@@ -245,52 +217,22 @@ def test_every_weight_learns(how):
     "None is left over from a network that it was made of"
     model, chars = make(*how).train(), chars_of(*SENTS)
     ids = torch.full(chars.shape[:2], 5)*(chars[..., 0] != 0)
-    torch.cat(model(chars, *([ids] if how[2] == 'masked' else [ids, ids]))).mean().backward()
+    torch.cat(model(chars, *asked_of(how, ids))).mean().backward()
     idle = [k for k,p in model.named_parameters() if p.requires_grad and (p.grad is None or not p.grad.any())]
     assert idle == ['chars.proj.bias']                                  # `TokenNorm` takes it away
 
-@each_placed
-def test_saved_and_loaded(how, tmp_path):
-    model, chars = make(*how), chars_of(*SENTS)
-    save_bilm(tmp_path/'lm', model, VOCAB)
-    again, vocab = load_bilm(tmp_path/'lm')
-    assert type(again) is type(model) and again.config == model.config and len(vocab) == len(VOCAB)
-    elmo = Elmo(model, VOCAB, norm='token').eval()
-    elmo.save_pretrained(tmp_path/'elmo')
-    headless = Elmo(model).eval().save_pretrained(tmp_path/'headless')
-    with torch.no_grad():
-        for o in (again, Elmo.from_pretrained(tmp_path/'elmo').lm, Elmo.from_pretrained(headless).lm):
-            for x,y in zip(model.encode(chars), o.encode(chars)):
-                for h,g in zip(x, y): assert torch.equal(h, g)
-    ids = torch.full(chars.shape[:2], 5)
-    asked = (chars, ids) if how[2] == 'masked' else (chars, ids, ids)
-    with torch.no_grad():
-        for a,b in zip(model(*asked), again(*asked)): assert torch.equal(a, b)
-
-def test_a_folder_says_which_module_reads_it(tmp_path):
-    save_bilm(tmp_path/'lm', make(*NEXT[2]), VOCAB)
-    code = f'''
-from elmo_fastai.elmo.folder import load_bilm
-try: load_bilm({str(tmp_path/'lm')!r})
-except Exception as e: print(e)
-import elmo_fastai.studies.attention
-print(type(load_bilm({str(tmp_path/'lm')!r})[0]).__name__)'''
-    r = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)
-    said, name = r.stdout.splitlines()
-    assert 'import the module that knows it, elmo_fastai.studies.attention' in said
-    assert name == type(make(*NEXT[2])).__name__
-
 @pytest.mark.parametrize('change,match', [
-    (dict(positions='guessed'), 'positions'), (dict(depth='deep'), 'depth'), (dict(goal='all'), 'goal'),
-    (dict(network='rnn'), 'network'), (dict(heads=5), 'heads'), (dict(kind='other'), "kind 'other'"),
-    (dict(goal='masked', share_softmax=False), 'one output layer')])
-def test_a_configuration_that_cannot_be(change, match, tmp_path):
-    save_bilm(tmp_path/'lm', make(*NEXT[2]), VOCAB)
-    file = tmp_path/'lm'/'config.json'
-    d = json.loads(file.read_text())
-    d['config'] |= change
-    file.write_text(json.dumps(d))
-    with pytest.raises(ModelFileError, match=match): load_bilm(tmp_path/'lm')
+    (dict(positions='guessed'), "positions='guessed'"), (dict(depth='deep'), "depth='deep'"), (dict(goal='all'), "goal='all'"),
+    (dict(network='rnn'), "network='rnn'"), (dict(heads=5), 'heads=5'), (dict(heads=0), 'heads=0'), (dict(heads=-4), 'heads=-4'),
+    (dict(longest=0), 'longest=0'), (dict(kind='other'), 'kind'), (dict(hidden_dim='64'), "hidden_dim='64'"),
+    (dict(goal='masked', share_softmax=False), 'one output layer'), (dict(depth='meet'), "goal='masked'")])
+def test_a_configuration_that_cannot_be(change, match):
+    settings = make(*NEXT[2]).config.to_dict()
+    assert AttentionConfig.from_dict(settings).to_dict() == settings
+    with pytest.raises(ValueError, match=match): AttentionConfig.from_dict(settings | change)
+
+def test_every_field_has_its_check():
+    assert all(callable(field.metadata['check']) for field in fields(AttentionConfig))
 
 # what attention has not
 
@@ -300,6 +242,9 @@ def test_attention_carries_nothing():
     with pytest.raises(ValueError, match='carries no state'): Elmo(model, carry=True)([['yes']])
     with pytest.raises(ValueError, match='carries no state'): make(*MASKED[3]).encode_state(chars_of('yes'))
     with pytest.raises(ValueError, match='carries no state'): Elmo(model).embed([['yes']*50], budget=20)
+    for how in (NEXT[2], NEXT[3], MASKED[1], MASKED[3]):
+        with pytest.raises(ValueError, match='carries no state'):
+            make(*how).lstm(torch.randn(1, 3, 32), state=make(*NEXT[0]).lstm.init_state(1))
 
 def test_learned_places_end_somewhere():
     model = make('attention', 'apart', 'next', 'learned', longest=8)

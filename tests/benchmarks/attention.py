@@ -23,7 +23,6 @@ import argparse, json, math, os, subprocess, sys, time
 from pathlib import Path
 import numpy as np, torch
 from torch import nn
-from fastai.basics import Callback, CancelValidException
 from fastai.torch_core import set_seed
 from elmo_fastai.nn.bilm import BiLMConfig, evaluate, evaluating
 from elmo_fastai.text.corpora import toy_corpus, ud_ewt, wikitext2
@@ -36,7 +35,6 @@ from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.train.learner import StopOnSignal, TimeBudget, bilm_learner
 from elmo_fastai.train.report import sense_accuracy, sense_vectors
 from elmo_fastai.tasks.classify import LayerCache
-from elmo_fastai.studies.attention import POSITIONS, Block, HideWords
 from elmo_fastai.studies.probe import linear_probe
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -45,6 +43,8 @@ from pages import page
 ROOT = Path(__file__).resolve().parents[2]
 CURVES = page('studies/learning_curves')
 STUDY = page('studies/attention')
+POSITIONS, Block, HideWords = STUDY.POSITIONS, STUDY.Block, STUDY.HideWords
+NoValidation = STUDY.NoValidation
 DESIGNS = {                                       # name → network, depth, goal
     'LSTM':                      ('lstm', 'apart', 'next'),
     'attention':                 ('attention', 'apart', 'next'),
@@ -125,11 +125,6 @@ def shown(value):
 
 # training
 
-class NoValidation(Callback):
-    "The end is enough"
-    order = 60
-    def before_validate(self): raise CancelValidException
-
 def config_of(design, width, n_layers=2, dropout=0., **kwargs):
     w, (network, depth, goal) = width, DESIGNS[design]
     filters = (1, w//8), (2, w//4), (3, w//2), (4, w//2)
@@ -206,7 +201,7 @@ def agreement(model, dls, sents, prior):
     def encoded(tokens):
         text = EncodedText([tokens], dls.types)
         return [torch.as_tensor(o)[None] for o in text.take(np.arange(len(text.ids)))]
-    with evaluating(model):
+    with evaluating(model) as model:
         for s in sents:
             i = next((i for i,w in enumerate(s) if w in OTHER), None)
             if i is None or s[0] == 'there': continue
