@@ -55,7 +55,8 @@ print(json.dumps(ours))
 @each
 def test_all_names_exist(name):
     m = import_module(f'elmo_fastai.{name}')
-    assert m.__all__ and len(set(m.__all__)) == len(m.__all__)
+    assert m.__all__ or '@patch' in Path(m.__file__).read_text()      # or it adds methods to a class
+    assert len(set(m.__all__)) == len(m.__all__)
     for o in m.__all__:
         assert hasattr(m, o), o
         assert not o.startswith('_')

@@ -46,6 +46,8 @@ def save_bilm(
 ) -> Path:           # the folder
     "Write a biLM as a folder, completely or not at all; ValueError for what could not be read back"
     path = Path(path)
+    require(type(model.config) is BiLMConfig, f"A {type(model.config).__name__} can't be saved: "
+            "a folder holds the biLM of the library only", ValueError)
     check_vocab(model, 0 if vocab is None else len(vocab))
     chars = char_vocab_of(model, char_vocab)
     folded = model.config.norm and model.chars.norm is None
@@ -356,6 +358,7 @@ def check_settings(settings):
         require(name in known + OF_MIX, f"An Elmo has no setting {name!r}{near}", TypeError)
 
 def saved_settings(elmo):
+    "What `elmo.json` keeps of an `Elmo` beside its mixes"
     return dict(dropout=elmo.drop.p, markers=elmo.markers, carry=elmo.carry,
                 tokenizer=elmo.tokenizer)
 

@@ -50,9 +50,14 @@ class RoundedNLL:
     "An output layer that scores rounded numbers of states"
     def nll(self, h, target): return super().nll(pad_rows(h), pad_rows(target))[:len(h)]
 
-class FastFullSoftmax(RoundedNLL, FullSoftmax): pass
-class FastSampledSoftmax(RoundedNLL, SampledSoftmax): pass
+class FastFullSoftmax(RoundedNLL, FullSoftmax):
+    "`FullSoftmax` for rounded numbers of states"
+
+class FastSampledSoftmax(RoundedNLL, SampledSoftmax):
+    "`SampledSoftmax` for rounded numbers of states"
+
 class FastAdaptiveSoftmax(RoundedNLL, AdaptiveSoftmax):
+    "`AdaptiveSoftmax` with rounded groups, since each group has a size of its own"
     def group_nll(self, i, h, target):
         return super().group_nll(i, pad_rows(h), pad_rows(target))[:len(h)]
 
