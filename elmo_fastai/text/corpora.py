@@ -155,7 +155,7 @@ def read_text(
     path = Path(path)
     raw = _all_bytes(path)
     utf8 = encoding.lower().replace('_', '-') in ('utf-8', 'utf8')
-    if utf8: check_utf8(path, otherwise=True, head=raw)
+    if utf8: check_utf8(path, raw, takes_encoding=True)
     try: text = raw.decode(encoding).removeprefix('\ufeff' if utf8 else '')
     except LookupError:
         why = f"can't be read, there is no encoding {encoding!r}: try 'utf-8', 'latin-1', 'cp1252'"

@@ -147,7 +147,7 @@ def read_table(
     require(path.exists(), f"there is no file '{path}'")
     with as_error(CorpusError, f"can't read '{path}'"):
         regular_file(path)
-        if is_text and not encoding: check_utf8(path, otherwise=True)
+        if is_text and not encoding: check_utf8(path, takes_encoding=True)
         kw = dict(encoding=encoding or 'utf-8') if is_text else {}
         try: return READERS[kind](path, **kw)
         except UnicodeDecodeError as e: raise CorpusError(
