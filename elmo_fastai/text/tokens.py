@@ -30,18 +30,19 @@ _mark = ''.join(map('{}-{}'.format, _firsts, _lasts))   # combining: accents, vo
 # %% ../../nbs/library/tokens.ipynb #c026
 _char = rf'[\w{_mark}]'
 _re_word = re.compile(
-    rf'''
-    <unk>                                        # the mark that published corpora use
+    rf"""
+    (?ai:<unk>)                                  # the mark that published corpora use
   | \d+(?:[.,:]\d+)+                             # 1,250.75  10:30
-  | {_char}+?(?=n['’]t(?!{_char}))               # did|n't
-  | n['’]t(?!{_char})
-  | (?<=\w)['’](?:s|re|ve|ll|d|m)(?!{_char})     # it|'s
+  | {_char}+?(?=(?ai:n['’]t)(?!{_char}))         # did|n't
+  | (?ai:n['’]t)(?!{_char})
+  | (?<={_char})(?<![^\w\s{_mark}][{_mark}])     # it|'s  café|'s, but not after ≠
+    ['’](?ai:s|re|ve|ll|d|m)(?!{_char})
   | {_char}+(?:[-.]{_char}+)*                    # bank  well-known  e.g|.
   | \.{{2,}} | -{{2,}}                           # ...  --
   | [\U0001F1E6-\U0001F1FF]{{2}}                 # a flag is two letters
   | [^\w\s](?:[{_mark}\U0001F3FB-\U0001F3FF]|\u200d[^\w\s])*   # a sign, its accents, skin tone …
-''',
-    re.X | re.I,
+""",
+    re.X,    # not re.I as a whole: one of the Greek accents is a small letter iota to it
 )
 
 # %% ../../nbs/library/tokens.ipynb #c027
