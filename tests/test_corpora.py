@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 from elmo_fastai.text import corpora
 from elmo_fastai.base.errors import CorpusError
 from elmo_fastai.text.corpora import (
-    Corpus, Sentence, all_lines, lines_of, read_text, split_lines, sst2, text_corpus, text_files,
+    Corpus, Sentence, all_lines, lines_of, read_conll, read_text, split_lines, sst2, text_corpus, text_files,
     tiny_shakespeare, toy_corpus, ud_ewt, wikitext2)
 from elmo_fastai.text.named import CORPORA, get_corpus
 from elmo_fastai.text.toy import Grammar
@@ -413,3 +413,34 @@ def test_how_probable_a_sentence_is_waits_until_somebody_asks(monkeypatch):
         again = pickle.loads(pickle.dumps(s))
         assert again == s and again.logp == s.logp < 0
     assert Sentence(['a']).logp is None
+
+# annotation
+
+@pytest.mark.parametrize('token', ['New York', 'a\tb', 'a\n', ''])
+def test_a_token_that_a_line_can_not_hold_is_refused(token):
+    "Else its sentence would have other tokens than its tags are for"
+    sents = [Sentence(['a'], ['X']), Sentence(['b', token], ['X', 'Y'])]
+    with pytest.raises(CorpusError, match=r"sentence 1 of the split 'train'.*U\+00A0"): Corpus.from_gold('bad', dict(train=sents))
+
+def test_gold_that_does_not_fit_its_lines():
+    gold = [Sentence(['a', 'b'], ['X', 'Y'])]
+    for lines in (['a b', 'c'], ['a b c'], ['a', 'b']):
+        with pytest.raises(CorpusError, match="the split 'train'"): Corpus('bad', dict(train=lines), 'space', dict(train=gold))
+    assert Corpus('good', dict(train=['a b']), 'space', dict(train=gold)).gold
+
+def test_a_word_with_a_blank_keeps_the_tags_of_its_split(tmp_path):
+    "In CoNLL-U a word may hold blanks; here these don't end it"
+    from elmo_fastai.data.loaders import ElmoDataLoaders
+    rows = [('đường phố', 'N'), ('đẹp', 'A')]
+    (tmp_path/'a.conllu').write_text('\n'.join('\t'.join([str(i), w, '_', t, *'______']) for i,(w,t) in enumerate(rows, 1)) + '\n', encoding='utf-8')
+    sents = read_conll(tmp_path/'a.conllu')
+    assert sents[0].tokens == ['đường\u00a0phố', 'đẹp']
+    corpus = Corpus.from_gold('vi', dict(train=sents*3, valid=sents))
+    dls = ElmoDataLoaders.from_corpus(corpus, bs=2, device='cpu')
+    assert dls.train.text.notes['tags'] == [['N', 'A']]*3 and dls.valid.text.notes['tags'] == [['N', 'A']]
+
+def test_gold_that_changed_after_the_corpus_was_made():
+    from elmo_fastai.data.loaders import ElmoDataLoaders
+    corpus = Corpus.from_gold('changed', {k: [Sentence(['a', 'b'], ['X', 'Y'])]*2 for k in ('train', 'valid')})
+    corpus.gold['train'][1].tokens[:] = ['a', 'b', 'c']
+    with pytest.raises(CorpusError, match="sentence 0 of the split 'train'.*'c'.*'a b'"): ElmoDataLoaders.from_corpus(corpus, bs=2, device='cpu')

@@ -105,6 +105,16 @@ def test_columns(tmp_path):
     assert read_conll(f, 1)[0].tags == ['NNP', 'VBZ', 'NN'] and read_conll(f, -2)[1].tags == ['B-NP']
     assert read_conll(write(tmp_path, 'a.tsv', 'New York\tB\nis\tO\n'))[0].tokens == ['New\u00a0York', 'is']
 
+@pytest.mark.parametrize('text', [
+    '# id 12\n#GoT NN B\nis VB O\n\n# id 13\na DT O\n', '# id 12\n# source = x\n#GoT NN\nis VB\n\n# newdoc\na DT\n', '# id 12\tdomain=en\n#GoT _ _ NN\nis _ _ VB\n\n# id 13\tdomain=en\na _ _ DT\n',
+    '# id 12\tx\n#GoT\tNN\nis\tVB\n\n# text = a\na\tDT\n', '\n# text a b\n#GoT NN B\nis VB O\n\n\n# id 13\na DT O'])
+def test_comments_of_column_files_are_no_tokens(tmp_path, text):
+    assert [s.tokens for s in read_conll(write(tmp_path, 'a.txt', text))] == [['#GoT', 'is'], ['a']]
+
+@pytest.mark.parametrize('text', ['# SYM\nGoT NN\n\n# 1\n# 2\n', '#\tSYM\nGoT\tNN\n\n#\t1\n#\t2\n', '# # O\nGoT NN B\n\n# SYM O\n# SYM O\n'])
+def test_the_token_of_one_sign_stays_a_token(tmp_path, text):
+    assert [s.tokens for s in read_conll(write(tmp_path, 'a.txt', text))] == [['#', 'GoT'], ['#', '#']]
+
 @pytest.mark.parametrize('text,col,says', [
     ('a X\nb\n', None, "line 2: expected 2 columns separated by blanks, and found 1: 'b'"),
     ('a X\n\nb Y Z\n', None, 'line 3: expected 2 columns separated by blanks, and found 3'),

@@ -25,7 +25,13 @@ def test_no_visible_character_is_lost(t):
     assert all(toks) and not any(c.isspace() for o in toks for c in o)
 
 @given(text)
-def test_space_tokens_survive_joining(t): assert space_tokenize(' '.join(space_tokenize(t))) == t.split()
+def test_space_tokens_survive_joining(t):
+    tokens = space_tokenize(t)
+    assert space_tokenize(' '.join(tokens)) == tokens and ''.join(tokens) == t.translate(dict.fromkeys(map(ord, ' \t\r\n')))
+
+def test_space_splits_at_blanks_tabs_and_line_ends_only():
+    "A no-break space belongs to its token: 1 000 is one number"
+    assert space_tokenize(' a\tb\r\nc\u00a0d \u3000  e\x0bf\n') == ['a', 'b', 'c\u00a0d', '\u3000', 'e\x0bf']
 
 @pytest.mark.parametrize('t,expected', [
     ("It's he'll we're I'd I'm they've", "It 's he 'll we 're I 'd I 'm they 've"),

@@ -18,8 +18,8 @@ from ..base.files import regular_file, whole_file
 
 # %% ../../nbs/library/tokens.ipynb #c016
 def space_tokenize(text:str)->list:
-    "Split `text` at white space, for text that is tokenised already"
-    return text.split()
+    "Split `text` at blanks, tabs and line ends, for text that is tokenised already"
+    return re.findall('[^ \\t\\r\\n]+', text)
 
 # %% ../../nbs/library/tokens.ipynb #c024
 _codes = {i for i in chain(range(0x20000), range(0xE0000, 0xE0200))
