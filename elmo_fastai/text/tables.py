@@ -7,7 +7,7 @@ __all__ = ['TEXT_COLUMNS', 'READERS', 'find_column', 'is_missing', 'check_text',
            'file_corpus', 'hub_corpus', 'DiskLines']
 
 # %% ../../nbs/library/tables.ipynb #c003
-import math, os, re
+import json, math, os, re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -16,10 +16,10 @@ from numbers import Real
 from pathlib import Path
 import pandas as pd
 from ..base.errors import CorpusError, as_error, require
-from ..base.files import check_utf8, regular_file
+from ..base.files import regular_file
 from .corpora import (
-    Corpus, SPLITS, TEXT_ENDINGS, all_lines, ending, files_corpus, files_in, folder_of, from_hub,
-    local_folder, split_files, split_lines, text_corpus, text_files)
+    Corpus, LINE_END, SPLITS, TEXT_ENDINGS, all_lines, ending, files_corpus, files_in, folder_of,
+    from_hub, local_folder, read_text, split_files, split_lines, text_corpus, text_files)
 
 # %% ../../nbs/library/tables.ipynb #c009
 TEXT_COLUMNS = 'text', 'sentence', 'review', 'content'
@@ -98,12 +98,17 @@ def table_lines(data, text_col=None, n_rows=None, where=''):
 
 # %% ../../nbs/library/tables.ipynb #c017
 def parts_of(data):
-    "The parts of `data` by our names for them: 'train', and 'valid' and 'test' if it has them"
+    "Returns the parts of `data` as 'train', and 'valid' and 'test' where it has them"
     if not isinstance(data, dict): return dict(train=data)
-    res = {k: data[o] for k,names in SPLITS.items() for o in names if o in data}
+    parts = {}
+    for split, names in SPLITS.items():
+        found = [name for name in names if name in data]
+        require(len(found) < 2, f"there are {' and '.join(map(repr, found))}: which one is "
+                f"{split!r}? Leave the other out")
+        if found: parts[split] = data[found[0]]
     names = ', '.join(map(repr, data)) or 'none'
-    require('train' in res, f"there is no split 'train' among {names}")
-    return res
+    require('train' in parts, f"there is no split 'train' among {names}")
+    return parts
 
 # %% ../../nbs/library/tables.ipynb #c018
 def table_corpus(
@@ -130,28 +135,75 @@ def table_corpus(
     return Corpus(name, lines, tokenizer, skipped=skipped)
 
 # %% ../../nbs/library/tables.ipynb #c019a
-_csv = partial(pd.read_csv, keep_default_na=False, na_values=[''])
-_json = partial(pd.read_json, dtype=False)
-READERS = {'.csv': _csv, '.tsv': partial(_csv, sep='\t'), '.parquet': pd.read_parquet,
-           '.json': _json, '.jsonl': partial(_json, lines=True)}
+_quoted = '"[^"]*(?:""[^"]*)*"'
+
+def _split_rows(text, sep, path):
+    "Yields the cells of each row, as they stand in `text`"
+    cell = f'(?:{_quoted}|[^"{sep}\n][^{sep}\n]*)?'
+    row = re.compile(f'{cell}(?:{sep}{cell})*\n')
+    cells_of = re.compile(f'({cell})[{sep}\n]').findall
+    position, width = 0, None
+    def place(): return f"'{path}', line {text.count(chr(10), 0, position) + 1}"
+    while position < len(text):
+        found = row.match(text, position)
+        if found is None: raise CorpusError(
+            f"{place()}: a quote at the beginning of a cell is never closed, or text follows it")
+        cells = cells_of(found[0])
+        if found[0] != '\n':
+            width = width or len(cells)
+            if len(cells) != width: raise CorpusError(
+                f"{place()}: expected {width} columns as in the first row, and found "
+                f"{len(cells)}. A cell that holds a separator must stand in quotes")
+            yield cells
+        position = found.end()
+
+def _separated(text, path, sep=','):
+    "Returns the table in the text of a .csv or .tsv file; all cells are text"
+    text = LINE_END.sub('\n', text) + '\n'
+    lines = [line.split(sep) for line in text.split('\n') if line]
+    is_plain = sep == '\t' and len({len(line) for line in lines}) == 1
+    rows = lines if is_plain else _split_rows(text, sep, path)
+    def unquoted(cell):
+        if cell[:1] == '"' and re.fullmatch(_quoted, cell): cell = cell[1:-1].replace('""', '"')
+        return cell or None
+    names, *rows = [[unquoted(cell) for cell in row] for row in rows]
+    return pd.DataFrame(rows, columns=[name or '' for name in names], dtype=object)
+
+def _json_rows(text, path):
+    "Returns the rows of the text of a .jsonl file, a row per line"
+    rows = []
+    for i, line in enumerate(all_lines(text), 1):
+        if not line: continue
+        try: row = json.loads(line)
+        except ValueError as e: raise CorpusError(f"'{path}', line {i} is no JSON: {e}") from None
+        require(isinstance(row, dict), f"'{path}', line {i} is not one row, {{…}}: {line:.60}")
+        rows.append(row)
+    return pd.DataFrame(rows, dtype=object)
+
+def _json_table(text, path):
+    "Returns the table of the text of a .json file: a list of rows, or a dictionary of columns"
+    data = json.loads(text)
+    is_rows = isinstance(data, list) and all(isinstance(row, dict) for row in data)
+    require(is_rows or isinstance(data, dict),
+            f"'{path}' holds no list of rows, [{{…}}, …]: {text:.60}")
+    return pd.DataFrame(data, dtype=object).reset_index(drop=True)
+
+READERS = {'.csv': _separated, '.tsv': partial(_separated, sep='\t'), '.json': _json_table,
+           '.jsonl': _json_rows, '.parquet': pd.read_parquet}
 
 def read_table(
     path,              # .csv, .tsv, .json (a list of rows), .jsonl (a row a line), or .gz; .parquet
     encoding:str=None, # of a file that is not UTF-8; parquet knows its own
 ) -> pd.DataFrame:
-    "A table from a file; a text such as 'NA' stays a text. Raises `CorpusError` naming the file"
+    "A table from a file; cells of .csv and .tsv are text. Raises `CorpusError` naming the file"
     path = Path(path).expanduser()
-    kind, is_text = ending(path), ending(path) != '.parquet'
-    kinds = ', '.join(READERS)
-    require(kind in READERS, f"'{path}' is none of {kinds}: which kind of table is it?")
+    kind = ending(path)
+    require(kind in READERS, f"'{path}' is none of {', '.join(READERS)}: "
+                             "which kind of table is it?")
     require(path.exists(), f"there is no file '{path}'")
     with as_error(CorpusError, f"can't read '{path}'"):
-        regular_file(path)
-        if is_text and not encoding: check_utf8(path, takes_encoding=True)
-        kw = dict(encoding=encoding or 'utf-8') if is_text else {}
-        try: return READERS[kind](path, **kw)
-        except UnicodeDecodeError as e: raise CorpusError(
-            f"can't read '{path}': {e}. Name its encoding, as in encoding='latin-1'") from None
+        if kind == '.parquet': return pd.read_parquet(regular_file(path))
+        return READERS[kind](read_text(path, encoding or 'utf-8'), path)
 
 # %% ../../nbs/library/tables.ipynb #c019b
 def holds_tables(path):
