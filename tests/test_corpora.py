@@ -114,7 +114,7 @@ def test_a_mark_is_dropped_however_utf8_is_written(tmp_path, encoding):
 
 def test_missing_file_folder_pattern(tmp_path):
     with pytest.raises(CorpusError, match="no file or folder '.*nowhere.txt'"): text_corpus(tmp_path/'nowhere.txt')
-    with pytest.raises(CorpusError, match='has no .txt files'): text_corpus(tmp_path)
+    with pytest.raises(CorpusError, match='has no .txt .*files'): text_corpus(tmp_path)
     with pytest.raises(CorpusError, match='no file matches the pattern'): text_corpus(str(tmp_path/'*.txt'))
     with pytest.raises(CorpusError, match='list of files is empty'): text_corpus([])
     with pytest.raises(CorpusError, match='Is a directory|can\'t read'): read_text(tmp_path)
@@ -219,7 +219,59 @@ def test_two_corpora_in_one_folder(tmp_path):
     with pytest.raises(CorpusError, match=r'ptb\.\*\.txt and ptb\.char\.\*\.txt.*ptb.train.txt'): text_corpus(d)
     assert sources(text_corpus([d/f'ptb.{k}.txt' for k in ('train', 'valid', 'test')]))['train'] == ['ptb.train.txt']
 
-@pytest.mark.parametrize('names', [('a.txt', 'b.txt'), ('train.txt',), ('trains.txt', 'latest.txt', 'invalid.txt'), ('valid.txt', 'test.txt'), ('my_test_train.txt', 'valid.txt')], ids=str)
+THREE = 'train.txt', 'valid.txt', 'test.txt'
+
+@pytest.mark.parametrize('valid,test', [(.1, None), (None, .1), (.1, .1), (0, 0), (0, None), (.1, 0)])
+@pytest.mark.parametrize('how', ['folder', 'list', 'pattern'])
+@pytest.mark.parametrize('ext', ['txt', 'csv'])
+def test_shares_are_shares_of_the_training_files(tmp_path, valid, test, how, ext):
+    "What is called valid or test is not trained on, whatever share is cut off; the files that a share replaces are left out, and named"
+    names = [o.replace('txt', ext) for o in THREE]
+    d = write(tmp_path/'my', *names)
+    if ext == 'csv':
+        for o in d.iterdir(): o.write_text('text\n' + o.read_text())
+    path = dict(folder=d, list=[str(d/o) for o in names[::-1]], pattern=str(d/f'*.{ext}'))[how]
+    c = get_corpus(path, valid=valid, test=test)
+    want = dict(train=[names[0]], valid=names[1:2] if valid is None else names[:1] if valid else [], test=names[2:] if test is None else names[:1] if test else [])
+    assert sources(c) == {k: v for k,v in want.items() if v} and c.name == 'my'
+    assert len(c.train) == 20 - (2 if valid else 0) - (2 if test else 0)
+    assert {o.name for o in c.unused} == {o for o,share in zip(names[1:], (valid, test)) if share is not None}
+    if ext == 'txt':
+        from elmo_fastai.data.loaders import ElmoDataLoaders
+        dls = ElmoDataLoaders.from_files(path, valid=valid or .1, bs=2, device='cpu')
+        assert sources(dls.corpus) == dict(train=['train.txt'], valid=['train.txt'])
+
+@pytest.mark.parametrize('held', [['test.txt'], ['valid.txt'], ['dev-1.txt', 'dev-2.txt'], ['a.test.txt', 'b.test.txt'], ['my_test_train.txt']], ids=str)
+@pytest.mark.parametrize('how', ['folder', 'pattern'])
+def test_a_file_that_is_called_so_is_held_out_also_beside_others(tmp_path, held, how):
+    d = write(tmp_path, 'book.txt', 'trains.txt', *held)
+    split = 'test' if 'test' in held[0] else 'valid'
+    path = d if how == 'folder' else str(d/'*.txt')
+    assert sources(text_corpus(path, **{split: None}))[split] == held
+    for kw in ({}, dict(valid=.1), dict(valid=0, test=0), dict(test=.1)): assert sources(text_corpus(path, **kw))['train'] == ['book.txt', 'trains.txt']
+    from elmo_fastai.data.loaders import ElmoDataLoaders
+    from elmo_fastai.data.streams import stream_loaders
+    for dls in (ElmoDataLoaders.from_files(path, bs=2, device='cpu'), ElmoDataLoaders.from_files(path, valid=.2, bs=2, device='cpu'), stream_loaders(path, n_valid=5, device='cpu')):
+        assert not {*sources(dls.corpus)['train']} & {*held}
+
+def test_a_file_that_is_named_is_training_text(tmp_path):
+    "Whatever it is called; a folder names none of its files"
+    d = write(tmp_path, 'valid.txt', 'test.txt')
+    for path in (d, str(d/'*.txt')):
+        with pytest.raises(CorpusError, match='left to train on'): text_corpus(path)
+    assert sources(text_corpus(d/'test.txt', 0, 0)) == dict(train=['test.txt'])
+    assert sources(text_corpus([d/'valid.txt', d/'test.txt'], 0, 0)) == dict(train=['test.txt', 'valid.txt'])
+    write(tmp_path, 'a.txt')
+    assert sources(text_corpus([d/'a.txt', d/'test.txt'], 0, 0)) == dict(train=['a.txt', 'test.txt'])
+
+def test_two_files_for_one_split(tmp_path):
+    d = write(tmp_path, 'train.txt', 'dev.txt', 'validation.txt')
+    for path in (d, str(d/'*.txt')):
+        with pytest.raises(CorpusError, match='dev.txt and validation.txt.*valid='): text_corpus(path)
+    assert sources(text_corpus(d, valid=d/'dev.txt')) == dict(train=['train.txt'], valid=['dev.txt'])
+    assert sources(text_corpus(d, valid=.1)) == dict(train=['train.txt'], valid=['train.txt'])
+
+@pytest.mark.parametrize('names', [('a.txt', 'b.txt'), ('train.txt',), ('trains.txt', 'latest.txt', 'invalid.txt')], ids=str)
 def test_other_names_are_one_text(tmp_path, names):
     c = text_corpus(write(tmp_path, *names))
     assert [len(v) for v in c.splits.values()] == [18*len(names), len(names), len(names)] and not c.unused
@@ -229,7 +281,6 @@ def test_what_is_said_comes_before_what_files_are_called(tmp_path):
     other = write(tmp_path/'b', 'mine.txt')/'mine.txt'
     assert sources(text_corpus(d, valid=other)) == dict(train=['train.txt'], valid=['mine.txt'], test=['test.txt'])
     assert sources(text_corpus(d, valid=other, test=d/'valid.txt')) == dict(train=['train.txt'], valid=['mine.txt'], test=['valid.txt'])
-    assert len(text_corpus(d, 0, 0).train) == 60, 'shares are shares of all lines'
 
 def test_where_a_file_validates_nothing_is_cut_off_to_test(books):
     assert sources(text_corpus(books/'b0.txt', valid=books/'b1.txt')) == dict(train=['0'], valid=['1'])

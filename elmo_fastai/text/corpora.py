@@ -218,7 +218,7 @@ def each_once(files):
 # %% ../../nbs/library/corpora.ipynb #c052
 def text_files(
     path,               # a file, a folder, a pattern as 'books/*.txt', a list of these
-    endings=('.txt',),  # of the files of a folder
+    endings=TEXT_ENDINGS, # of the files of a folder
 )->list:                # sorted within a folder or pattern, each once
     "The files that `path` names"
     if isinstance(path, (list, tuple)):
@@ -258,56 +258,71 @@ def split_lines(
 
 # %% ../../nbs/library/corpora.ipynb #c056a
 SPLITS = dict(train=('train', 'training'), valid=('valid', 'validation', 'dev'), test=('test',))
-_names = '|'.join(o for names in SPLITS.values() for o in names)
-_named = re.compile(rf'(?<![^._-])(?:{_names})(?![^._-])')
+_words = '|'.join(word for words in SPLITS.values() for word in words)
+_split_word = re.compile(rf'(?<![^._-])(?:{_words})(?![^._-])')
 
 def split_of(file):
-    "The split that a file is called after, and the rest of its name; (None, None) if it isn't"
+    "Returns the split that a file is called after, None without one, and the rest of its name"
     name = file.name.lower().removesuffix('.gz')
-    found = _named.findall(name)
-    if len(found) != 1: return None, None
-    [split] = [k for k,names in SPLITS.items() if found[0] in names]
-    return split, re.sub(r'\d+', '0', _named.sub('*', name))  # several files of a split, by numbers
+    found = _split_word.findall(name)
+    rest = re.sub(r'\d+', '0', _split_word.sub('*', name))    # a split may have numbered files
+    called = [split for split, words in SPLITS.items() if set(words) & set(found)]
+    return (called[-1] if called else None), rest              # held out, if it is called both
 
-def split_files(files):
-    "(files by split, others) where a train file and one held out are called so; else ({}, files)"
-    sets = {}     # the rest of the name → split → files
-    for f in files:
-        split, rest = split_of(f)
-        if split: sets.setdefault(rest, {}).setdefault(split, []).append(f)
-    names = sorted((k for k,v in sets.items() if 'train' in v and len(v) > 1), key=len)
-    if not names: return {}, files
-    parts = {k: sets[names[0]][k] for k in SPLITS if k in sets[names[0]]}
-    ours = [f for fs in parts.values() for f in fs]
+def split_files(files, named=()):
+    "Returns (files by split, others); ({}, files) where no file but those `named` is called so"
+    corpora = {}     # rest of the name → split → files
+    for file in files:
+        split, rest = split_of(file)
+        if split: corpora.setdefault(rest, {}).setdefault(split, []).append(file)
+    whole = {rest: parts for rest, parts in corpora.items() if 'train' in parts and len(parts) > 1}
+    if not whole:
+        def is_held(file): return split_of(file)[0] in ('valid', 'test') and file not in named
+        parts = dict(train=[file for file in files if not is_held(file)])
+        for file in filter(is_held, files): parts.setdefault(split_of(file)[0], []).append(file)
+        return (parts, []) if len(parts) > 1 else ({}, files)
+    names = sorted(whole, key=len)
+    parts = whole[names[0]]
+    ours = [file for split in SPLITS for file in parts.get(split, [])]
     require(len(names) == 1, f"these are files of several corpora, {' and '.join(names)}: "
-            f"name those of one, such as {' '.join(f.name for f in ours)}")
-    return parts, [f for f in files if f not in ours]
+            f"name those of one, such as {' '.join(file.name for file in ours)}")
+    return parts, [file for file in files if file not in ours]
 
 def named_files(path, endings):
-    "`split_files` of a folder's files with these endings, or of the files that `path` names"
-    folder = folder_of(path)
-    return split_files(files_in(folder, endings) if folder else text_files(path, endings))
+    "`split_files` of the files that `path` names"
+    paths = path if isinstance(path, (list, tuple)) else [path]
+    named = [Path(p).expanduser() for p in paths]
+    return split_files(text_files(path, endings), [file for file in named if file.is_file()])
 
 # %% ../../nbs/library/corpora.ipynb #c056d
-def files_by_split(path, valid, test, endings=('.txt',), named=()):
-    "Files by split, shares of the training lines to cut off, and files that are left out"
-    asked = {k: v for k,v in dict(valid=valid, test=test).items() if v is not None}
-    shares = {k: v for k,v in asked.items() if isinstance(v, (int, float))}
-    given = {k: text_files(v, endings) for k,v in asked.items() if k not in shares}
-    parts, others = ({}, []) if shares else named_files(path, named or endings)
-    if parts and others and len(given) < 2 and not folder_of(path): raise CorpusError(
-        f"{parts['train'][0].name} is called after its split and {others[0].name} is not: "
+def files_by_split(path, valid, test, endings=TEXT_ENDINGS):
+    "Returns files by split, shares of the training lines to cut off, and files that are left out"
+    asked = {k: value for k, value in dict(valid=valid, test=test).items() if value is not None}
+    shares = {k: value for k, value in asked.items() if isinstance(value, (int, float))}
+    given = {k: text_files(value, endings) for k, value in asked.items() if k not in shares}
+    parts, unused = named_files(path, endings)
+    if parts and unused and len(given) < 2 and not folder_of(path): raise CorpusError(
+        f"{parts['train'][0].name} is called after its split and {unused[0].name} is not: "
         "say which files are held out, as in valid='valid.txt' and test='test.txt'")
-    held = {k: v for k,v in (parts | given).items() if k != 'train'}
-    out = {o.resolve() for fs in held.values() for o in fs}
-    train = [o for o in parts.get('train') or text_files(path, endings) if o.resolve() not in out]
-    require(train, f"no file of {str(path)!r} is left to train on: all are in valid or test")
-    usual = dict(valid=.05, test=0 if parts or 'valid' in held else .05)
-    return dict(train=train, **held), usual | shares, others if parts else []
+    usual = dict(valid=.05, test=0 if parts or 'valid' in given else .05)
+    if not parts: parts, unused = dict(train=unused), []
+    for split in asked: unused = unused + parts.pop(split, [])
+    for split, files in parts.items():
+        names = {word: file.name for file in files for word in _split_word.findall(file.name.lower())
+                 if word in SPLITS[split]}
+        require(len(names) < 2 or split == 'train',
+                f"{' and '.join(sorted(names.values()))} are both called after the split {split!r}: "
+                f"say which is meant, as in {split}={min(names.values(), default='')!r}")
+    parts |= given
+    held = {file.resolve() for split in parts if split != 'train' for file in parts[split]}
+    parts['train'] = [file for file in parts['train'] if file.resolve() not in held]
+    require(parts['train'], f"no file of {str(path)!r} is left to train on: all are in valid or "
+            "test, or called so. A file that you name is trained on, whatever it is called")
+    return parts, usual | shares, [file for file in unused if file.resolve() not in held]
 
-def files_corpus(path, valid, test, name, tokenizer, read, *endings):
+def files_corpus(path, valid, test, name, tokenizer, read, endings=TEXT_ENDINGS):
     "A corpus of files; `read` gives the lines of one, and what it left out"
-    files, shares, unused = files_by_split(path, valid, test, *endings)
+    files, shares, unused = files_by_split(path, valid, test, endings)
     lines, skipped = {k: [] for k in files}, Counter()
     for k,f in [(k, f) for k,fs in files.items() for f in fs]:
         some, left = read(f)
@@ -315,7 +330,7 @@ def files_corpus(path, valid, test, name, tokenizer, read, *endings):
         skipped.update(left)
     first, n_train = files['train'][0], len(files['train'])
     if not name:      # one file's own, or that of the folder of several
-        several = n_train > 1 or (len(files) > 1 and split_of(first)[0])
+        several = n_train > 1 or (split_of(first)[0] and (unused or len(files) > 1))
         name = first.resolve().parent.name if several else Path(first.name.removesuffix('.gz')).stem
     splits = split_lines(lines.pop('train'), **shares, given=lines)
     res = Corpus(name, {k: v for k,v in splits.items() if v}, tokenizer, skipped=skipped)
@@ -324,8 +339,8 @@ def files_corpus(path, valid, test, name, tokenizer, read, *endings):
 
 # %% ../../nbs/library/corpora.ipynb #c056
 def text_corpus(
-    path,                    # a file, a folder (its .txt files), a pattern, or a list of these
-    valid=None,              # files as in `path`, or a share of the lines at the end;
+    path,                    # a file, a folder (`TEXT_ENDINGS`), a pattern, or a list of these
+    valid=None,              # files as in `path`, or a share of the training lines at the end;
                              # None: the files that are called so, else 0.05
     test=None,               # likewise; None: nothing is cut off where files validate
     name:str=None,
@@ -336,7 +351,7 @@ def text_corpus(
     def read(f):
         lines = all_lines(read_text(f, encoding))
         return [o for o in lines if o], {'blank lines': lines.count('')}
-    return files_corpus(path, valid, test, name, tokenizer, read, ('.txt',), TEXT_ENDINGS)
+    return files_corpus(path, valid, test, name, tokenizer, read)
 
 # %% ../../nbs/library/corpora.ipynb #c059
 _FOLDER = dict(wikitext2='wikitext-2', ud_ewt='ud-ewt')   # under ELMO_FASTAI_DATA, if not its name
