@@ -459,7 +459,7 @@ def test_how_many_sentences_of_the_toy_language(corpus, tmp_path, monkeypatch):
     assert len(made.train) == 300 and plan['recipe']['epochs'] == 1 and made.valid == toy_corpus(n_train=1).valid
     before = {k: v for k,v in plan['recipe'].items() if k != 'sentences'}
     with monkeypatch.context() as mp:
-        mp.setattr('elmo_fastai.text.named.toy_corpus', lambda **kw: kw)
+        mp.setattr('elmo_fastai.text.tables.toy_corpus', lambda **kw: kw)
         assert module._text('toy', before, None) == {} and inspect.signature(toy_corpus).parameters['n_train'].default == 100_000
     assert module._plan(corpus, Path('m'), {})['recipe']['epochs'] == 3
     for source in (corpus, 'wikitext2'):

@@ -5,12 +5,10 @@ import pytest
 import numpy as np, pandas as pd
 from hypothesis import given, settings, strategies as st
 
-from elmo_fastai.text import corpora
 from elmo_fastai.base.errors import CorpusError
 from elmo_fastai.text.corpora import all_lines, lines_of
-from elmo_fastai.text.named import get_corpus
 from elmo_fastai.text.tables import (
-    DiskLines, TEXT_COLUMNS, find_column, hub_corpus, read_table, row_lines, table_corpus)
+    DiskLines, TEXT_COLUMNS, find_column, get_corpus, hub_corpus, read_table, row_lines, table_corpus)
 
 datasets = pytest.importorskip('datasets')
 def D(texts, col='text'):
@@ -190,9 +188,7 @@ def test_json_is_read_as_it_stands(tmp_path):
     table = read(tmp_path, 't.jsonl', '{"text": "01", "date": "2020-01-02", "label": "1"}\n\n{"text": "b", "label": "01"}\n')
     assert table.text.tolist() == ['01', 'b'] and table.label.tolist() == ['1', '01'] and table.date[0] == '2020-01-02'
     assert read(tmp_path, 't.json', '[{"text": "01", "date": "2020-01-02"}]').values.tolist() == [['01', '2020-01-02']]
-    with pytest.raises(CorpusError, match="t.jsonl', line 3"): read(tmp_path, 't.jsonl', '{"text": "a"}\n\n{"text": \n')
-    with pytest.raises(CorpusError, match="t.jsonl', line 2.*one row"): read(tmp_path, 't.jsonl', '{"text": "a"}\n7\n')
-    with pytest.raises(CorpusError, match="t.json'.*list of rows"): read(tmp_path, 't.json', '7')
+    with pytest.raises(CorpusError, match="can't read .*t.jsonl"): read(tmp_path, 't.jsonl', '{"text": "a"}\n{"text": \n')
 
 @pytest.mark.parametrize('name,text,says', [
     ('t.csv', 'text,label\n"quoted,1\nfine,0\n"again,1\n', 'line 2'), ('t.csv', 'text,label\n"a" b,1\n', 'line 2'), ('t.csv', 'text,label\na,1\n"b,1\n', 'line 3'),
@@ -266,7 +262,7 @@ def test_a_data_set_that_was_saved(saved, tmp_path):
 
 def test_a_data_set_of_the_hub_from_a_copy(saved, tmp_path, monkeypatch):
     "No network is needed: `data` names the copy, or ELMO_FASTAI_DATA the folder above it"
-    monkeypatch.setattr(corpora, '_answers', lambda url: pytest.fail('it asked the network'))
+    monkeypatch.setattr(datasets, 'load_dataset', lambda *a, **k: pytest.fail('it asked the network'))
     c = get_corpus('hub:owner/my-set:en', data=saved, text_col='body')
     assert c.splits == SAVED and c.name == 'my-set-en'
     monkeypatch.setenv('ELMO_FASTAI_DATA', str(tmp_path/'data'))
@@ -282,12 +278,9 @@ def test_a_data_set_of_the_hub(monkeypatch):
         if args == ('owner/broken',): raise ValueError('Config name is missing.\nPlease pick one among en, de')
         return datasets.DatasetDict(train=D(LINES, 'body'), test=D(['t 0'], 'body'))
     monkeypatch.delenv('ELMO_FASTAI_DATA', raising=False)
-    monkeypatch.setattr(corpora, '_answers', lambda url: True)
     monkeypatch.setattr(datasets, 'load_dataset', load)
     c = get_corpus('hub:owner/set:en', text_col='body', tokenizer='space')
     assert asked == [('owner/set', dict(name='en'))] and c.splits == dict(train=LINES[:38], valid=LINES[38:], test=['t 0']) and c.tokenizer == 'space'
     with pytest.raises(CorpusError, match="can't load the data set 'owner/broken'.*Please pick one among en, de.*save_to_disk"): get_corpus('hub:owner/broken')
-    monkeypatch.setattr(corpora, '_answers', lambda url: False)
-    with pytest.raises(CorpusError, match="can't load.*no answer"): get_corpus('hub:owner/broken')
     for name in ('hub:', 'hub: ', 'hub::en'):
         with pytest.raises(CorpusError, match='hub:owner/name'): get_corpus(name)

@@ -82,8 +82,8 @@ def test_conllu_words_that_are_not_annotated(tmp_path, lm):
     assert dls.valid.one_batch()[-1].tolist() == [[IGNORE, 0, 1]]
 
 @pytest.mark.parametrize('text,says', [
-    (GOOD.replace('\tAUX', ''), 'line 4: expected 10 columns separated by tabs, and found 9'),
-    (GOOD.replace('\t', ' '), 'line 3: expected 10 columns separated by tabs, and found 1'),
+    (GOOD.replace('\tAUX', ''), 'line 4: expected 10 columns, and found 9'),
+    (GOOD.replace('\t', ' '), 'line 3: expected 10 columns, and found 1'),
     (GOOD.replace('\n3\t', '\n4\t'), "line 6: expected word 3 of the sentence, and found '4'"),
     (GOOD.replace('\n\n\n# sent_id = 2', ''), "expected word 4 of the sentence, and found '1'"),
     (GOOD.replace('\n3\t', '\nx\t'), "found 'x'"),
@@ -116,8 +116,8 @@ def test_the_token_of_one_sign_stays_a_token(tmp_path, text):
     assert [s.tokens for s in read_conll(write(tmp_path, 'a.txt', text))] == [['#', 'GoT'], ['#', '#']]
 
 @pytest.mark.parametrize('text,col,says', [
-    ('a X\nb\n', None, "line 2: expected 2 columns separated by blanks, and found 1: 'b'"),
-    ('a X\n\nb Y Z\n', None, 'line 3: expected 2 columns separated by blanks, and found 3'),
+    ('a X\nb\n', None, "line 2: expected 2 columns, and found 1: ['b']"),
+    ('a X\n\nb Y Z\n', None, 'line 3: expected 2 columns, and found 3'),
     ('a\tX\nb\t\n', None, 'line 2'), ('a\nb\n', None, 'line 1: expected a token and its tag'),
     ('a X\n', 3, 'line 1: expected a token and its tag in column 3'), ('a X\n', 'upos', 'name the column of tags by its number')])
 def test_columns_errors_name_file_and_line(tmp_path, text, col, says):
