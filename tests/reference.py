@@ -48,8 +48,7 @@ CONSTANTS = dict(
     TAG_COLUMNS='The columns in which its tags are looked for, in this order.',
     IGNORE='The tag of padding, and of tokens without a tag.',
     POSITIONS='The ways to say where a word stands: `AttentionConfig(positions=…)`.',
-    STACKS='The networks that a `BiLM` can have in the place of the LSTMs, by name.',
-    Book='A book, and how to find it.')
+    STACKS='The networks that a `BiLM` can have in the place of the LSTMs, by name.')
 
 def modules(package):
     "The modules of a package in the order of their imports, and the notebook of each"
