@@ -186,7 +186,8 @@ def sources(corpus): return {k: sorted({o.split()[0] for o in v}) for k,v in cor
 
 @pytest.mark.parametrize('names', [
     ('train.txt', 'valid.txt', 'test.txt'), ('wiki.train.tokens', 'wiki.valid.tokens', 'wiki.test.tokens'), ('wiki.train.raw', 'wiki.valid.raw', 'wiki.test.raw'),
-    ('ptb.train.txt', 'ptb.valid.txt', 'ptb.test.txt'), ('training.txt', 'validation.txt', 'test.txt'), ('de_train.txt', 'de_dev.txt', 'de_test.txt'), ('Train.txt', 'Dev.txt', 'Test.txt')],
+    ('ptb.train.txt', 'ptb.valid.txt', 'ptb.test.txt'), ('training.txt', 'validation.txt', 'test.txt'), ('de_train.txt', 'de_dev.txt', 'de_test.txt'), ('Train.txt', 'Dev.txt', 'Test.txt'), ('train1.txt', 'val1.txt', 'test1.txt'),
+    ('my+train.txt', 'my+val.txt', 'my+eval.txt'), ('train.TXT', 'VAL.txt', 'TEST(2).txt')],
     ids=lambda o: o[0])
 @pytest.mark.parametrize('how', ['folder', 'list', 'pattern'])
 def test_files_that_are_called_so_are_the_splits(tmp_path, names, how):
@@ -241,11 +242,11 @@ def test_shares_are_shares_of_the_training_files(tmp_path, valid, test, how, ext
         dls = ElmoDataLoaders.from_files(path, valid=valid or .1, bs=2, device='cpu')
         assert sources(dls.corpus) == dict(train=['train.txt'], valid=['train.txt'])
 
-@pytest.mark.parametrize('held', [['test.txt'], ['valid.txt'], ['dev-1.txt', 'dev-2.txt'], ['my_test_train.txt']], ids=str)
+@pytest.mark.parametrize('held', [['test.txt'], ['valid.txt'], ['test2014.txt'], ['VAL.txt'], ['heldout-1.txt', 'heldout-2.txt'], ['set(test).txt'], ['dev-1.txt', 'dev-2.txt'], ['my_test_train.txt']], ids=str)
 @pytest.mark.parametrize('how', ['folder', 'pattern'])
 def test_a_file_that_is_called_so_is_held_out_also_beside_others(tmp_path, held, how):
     d = write(tmp_path, 'book.txt', 'trains.txt', *held)
-    split = 'test' if 'test' in held[0] else 'valid'
+    split = 'valid' if held[0][:3] in ('val', 'VAL', 'dev') else 'test'
     path = d if how == 'folder' else str(d/'*.txt')
     assert sources(text_corpus(path, **{split: None}))[split] == held
     for kw in ({}, dict(valid=.1), dict(valid=0, test=0), dict(test=.1)): assert sources(text_corpus(path, **kw))['train'] == ['book.txt', 'trains.txt']

@@ -276,9 +276,10 @@ def split_lines(
     return dict(train=lines[:n_train], valid=lines[n_train:end], test=lines[end:]) | given
 
 # %% ../../nbs/library/corpora.ipynb #c056a
-SPLITS = dict(train=('train', 'training'), valid=('valid', 'validation', 'dev'), test=('test',))
+SPLITS = dict(train=('train', 'training'), valid=('valid', 'validation', 'val', 'dev'),
+              test=('test', 'testing', 'eval', 'evaluation', 'heldout'))
 _names = '|'.join(name for names in SPLITS.values() for name in names)
-_split_name = re.compile(rf'(?<![^._-])(?:{_names})(?![^._-])')
+_split_name = re.compile(rf'(?<![^\W\d_])(?:{_names})(?![^\W\d_])')     # no letter beside it
 
 def split_of(file):
     "Returns the split that a file is called after, or None; a held-out one if it is called several"
