@@ -112,6 +112,22 @@ def test_a_mark_is_dropped_however_utf8_is_written(tmp_path, encoding):
     (tmp_path/'a.txt').write_bytes(b'\xef\xbb\xbfab\n\xe9cd')
     with pytest.raises(CorpusError, match='byte 0xe9 at offset 6 .line 2.'): read_text(tmp_path/'a.txt', encoding)
 
+@pytest.mark.parametrize('end', ['\n', '\r\n', '\r'])
+def test_line_ends_mean_the_same_everywhere(tmp_path, end):
+    "Of Windows, of old Macs, of everybody else"
+    def write(name, *lines):
+        (tmp_path/name).write_bytes(end.join(lines).encode())
+        return tmp_path/name
+    assert text_corpus(write('a.txt', 'a b', '', 'c'), 0, 0).train == ['a b', 'c']
+    assert get_corpus(write('a.csv', 'text,n', 'a b,1', 'c,2'), valid=0, test=0).train == ['a b', 'c']
+    assert get_corpus(write('a.tsv', 'text\tn', f'"a{end}b"\t1', 'c\t2'), valid=0, test=0).train == ['a', 'b', 'c']
+    assert get_corpus(write('a.jsonl', '{"text": "a"}', '{"text": "b"}'), valid=0, test=0).train == ['a', 'b']
+    assert [s.tokens for s in read_conll(write('a.conll', 'a X', 'b Y', '', 'c Z'))] == [['a', 'b'], ['c']]
+    for part in ('train', 'dev', 'test'): write(f'sst2.{part}.tsv', '1\tgood', '0\tbad')
+    assert sst2(tmp_path).train == ['good', 'bad']
+    (tmp_path/'a.txt').write_bytes(end.join(['a', 'b', '']).encode() + b'\xff')
+    with pytest.raises(CorpusError, match='line 3'): read_text(tmp_path/'a.txt')
+
 def test_missing_file_folder_pattern(tmp_path):
     with pytest.raises(CorpusError, match="no file or folder '.*nowhere.txt'"): text_corpus(tmp_path/'nowhere.txt')
     with pytest.raises(CorpusError, match='has no .txt .*files'): text_corpus(tmp_path)

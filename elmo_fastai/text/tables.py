@@ -182,6 +182,7 @@ def _separated(text, path, sep=','):
 
 def _json(text, path, lines=False):
     "Returns the table in the text of a .json or .jsonl file, as it stands"
+    text = LINE_END.sub('\n', text)
     return pd.read_json(StringIO(text), lines=lines, dtype=False, convert_dates=False,
                         convert_axes=False)
 

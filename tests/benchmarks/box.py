@@ -6,7 +6,7 @@
     python tests/benchmarks/box.py --refresh senses            # measure some figures of the box that there is again
     python tests/benchmarks/box.py MODEL --make                # the same (what MODEL/box.json has is not measured again), then write the box with its card, and run its page
 
-MODEL is a folder that `elmo_pretrain english` wrote. The texts (novels, tiny_shakespeare, wikitext-2, ud-ewt, sst2) are those of the
+MODEL is a folder that `elmo_pretrain` wrote of the text that the page library/books makes. The texts (novels, tiny_shakespeare, wikitext-2, ud-ewt, sst2) are those of the
 library's corpora: from ELMO_FASTAI_DATA where that is set, else downloaded.
 """
 import argparse, csv, json, math, os, platform, subprocess, sys, tempfile, time
