@@ -17,7 +17,7 @@ setup(
     classifiers=[f"Development Status :: {statuses[int(cfg['status'])]}", f"Intended Audience :: {cfg['audience']}",
                  f"Natural Language :: {cfg['language']}", *(f'Programming Language :: Python :: {v}' for v in minors)],
     packages=find_packages(include=['elmo_fastai', 'elmo_fastai.*']), include_package_data=True,
-    package_data={'elmo_fastai': ['box/card.md', 'box/*/*', 'text/*.csv']},   # the model in the box, the table of books
+    package_data={'elmo_fastai': ['box/card.md', 'box/*/*']},   # the model in the box
     python_requires=f">={cfg['min_python']},<3.13",
     install_requires=cfg['requirements'].split(),
     extras_require={'onnx': cfg['onnx_requirements'].split(), 'dev': [*cfg['dev_requirements'].split(), *cfg['onnx_requirements'].split()]},

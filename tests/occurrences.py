@@ -8,9 +8,9 @@ from collections import Counter
 from pathlib import Path
 import numpy as np, torch
 from safetensors.numpy import save_file
-from elmo_fastai.text.books import novels
 from elmo_fastai.text.tokens import word_tokenize
 from elmo_fastai.elmo.module import Elmo
+from pages import page
 
 out = Path(__file__).resolve().parent.parent/'nbs'/'live'
 WORDS = '''bank spring match light fair left right present watch letter ring rose bear well lie mean kind leaves fire
@@ -51,7 +51,7 @@ def picture(elmo):
 def main():
     elmo = Elmo.from_pretrained('mini-en').eval()
     (out.parent/'images'/'live.svg').write_text(picture(elmo), encoding='utf-8')
-    sents = [tuple(word_tokenize(s)) for s in novels().splits['train']]
+    sents = [tuple(word_tokenize(s)) for s in page('library/books').novels().splits['train']]
     counts = Counter(w.lower() for s in sents for w in s)
     common = {w for w,_ in counts.most_common(COMMON)}
     some = chosen([s for s in dict.fromkeys(sents) if len(s) in LENGTH and s[-1] in '.!?' and s[0][:1].isupper()])

@@ -22,7 +22,6 @@ CONSTANTS = dict(
     CHECKPOINT_NAME='How the folder of a checkpoint is called: step, epoch and batch.',
     CORPORA='The corpora that have a name, and the function that makes each; `get_corpus` looks here.',
     TEXT_COLUMNS="The columns in which a table's text is looked for, in this order.",
-    BOOKS='The novels: file, author, title, year, where the text begins, checksum, held out or not.',
     LEXICON='The scenes of the toy grammar: who does what to what where, in each sense of each word.',
     Word='A word as the grammar writes it: its form, its tag, and its sense if it has several.',
     PAD='Fills the places after the end of a short sentence.',
@@ -48,7 +47,9 @@ CONSTANTS = dict(
     TOKEN_COLUMNS="The columns in which a table's tokens are looked for, in this order.",
     TAG_COLUMNS='The columns in which its tags are looked for, in this order.',
     IGNORE='The tag of padding, and of tokens without a tag.',
-    Book='A book, and how to find it.')
+    FAST='The parts of a `BiLM` that `speed_up` exchanges, and for which.',
+    REINSTALL='What to do when files of the package are missing.',
+    OF_MIX="The parameters of a mix, which are not the biLM's.")
 
 def modules(package):
     "The modules of a package in the order of their imports, and the notebook of each"

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np, pandas as pd, pytest, torch
 from safetensors.torch import load_file
 from elmo_fastai.base.errors import ModelFileError
-from elmo_fastai.text.books import BOOKS
 from elmo_fastai.text.tokens import SPECIALS, WordVocab
 from elmo_fastai.data.batches import SentenceDataLoader
 from elmo_fastai.data.encoded import EncodedText, TokenTypes
@@ -143,7 +142,7 @@ def test_card(made):
     card = (made[1]/'README.md').read_text(encoding='utf-8')
     assert card.startswith('---\nlibrary_name: elmo_fastai\nlanguage: en\nlicense: cc-by-sa-3.0\n')
     for o in ('# mini-en', 'elmo_pretrain x', '60 s', 'Limits and biases', 'WikiText-2', 'ShareAlike', 'Wikipedia', '| layer 2 | 0.5 | 0.4 | 0.6 |', '| a |', '500'): assert o in card, o
-    for b in BOOKS: assert b.title in card and b.sha256 in card
+    for b in box.BOOKS: assert b.title in card and b.sha256 in card
     assert not re.search(r'\bnan\b|None|\{\w+\}|/tmp|/work', card)
     tables = re.findall(r'(?:^\|.*\n)+', card, re.M)
     assert len(tables) >= 7

@@ -349,7 +349,7 @@ def test_resume_takes_everything_from_the_run(corpus, broken, what):
 def test_another_text_is_not_resumed(corpus, tmp_path, broken):
     lines = dict(corpus.splits)
     other = toy_corpus(n_train=400, n_valid=80, n_test=1, n_unseen=1)
-    other.splits['train'][7] = other.splits['train'][8]
+    for some in (other.splits, other.gold): some['train'][7] = some['train'][8]
     before = names(broken)
     with pytest.raises(CommandError, match='text has changed'): going_on(other, broken)
     assert names(broken) == before
@@ -460,7 +460,7 @@ def test_how_many_sentences_of_the_toy_language(corpus, tmp_path, monkeypatch):
     assert len(made.train) == 300 and plan['recipe']['epochs'] == 1 and made.valid == toy_corpus(n_train=1).valid
     before = {k: v for k,v in plan['recipe'].items() if k != 'sentences'}
     with monkeypatch.context() as mp:
-        mp.setattr('elmo_fastai.text.named.toy_corpus', lambda **kw: kw)
+        mp.setattr('elmo_fastai.text.tables.toy_corpus', lambda **kw: kw)
         assert module._text('toy', before, None) == {} and inspect.signature(toy_corpus).parameters['n_train'].default == 100_000
     assert module._plan(corpus, Path('m'), {})['recipe']['epochs'] == 3
     for source in (corpus, 'wikitext2'):

@@ -8,9 +8,9 @@ from hypothesis import given, settings, strategies as st
 from elmo_fastai.text import corpora
 from elmo_fastai.base.errors import CorpusError
 from elmo_fastai.text.corpora import (
-    Corpus, Sentence, all_lines, lines_of, read_text, split_lines, sst2, text_corpus, text_files,
+    Corpus, Sentence, all_lines, lines_of, read_conll, read_text, split_lines, sst2, text_corpus, text_files,
     tiny_shakespeare, toy_corpus, ud_ewt, wikitext2)
-from elmo_fastai.text.named import CORPORA, get_corpus
+from elmo_fastai.text.tables import CORPORA, get_corpus
 from elmo_fastai.text.toy import Grammar
 
 SMALL = dict(n_train=300, n_valid=100, n_test=50, n_unseen=30)
@@ -112,9 +112,25 @@ def test_a_mark_is_dropped_however_utf8_is_written(tmp_path, encoding):
     (tmp_path/'a.txt').write_bytes(b'\xef\xbb\xbfab\n\xe9cd')
     with pytest.raises(CorpusError, match='byte 0xe9 at offset 6 .line 2.'): read_text(tmp_path/'a.txt', encoding)
 
+@pytest.mark.parametrize('end', ['\n', '\r\n', '\r'])
+def test_line_ends_mean_the_same_everywhere(tmp_path, end):
+    "Of Windows, of old Macs, of everybody else"
+    def write(name, *lines):
+        (tmp_path/name).write_bytes(end.join(lines).encode())
+        return tmp_path/name
+    assert text_corpus(write('a.txt', 'a b', '', 'c'), 0, 0).train == ['a b', 'c']
+    assert get_corpus(write('a.csv', 'text,n', 'a b,1', 'c,2'), valid=0, test=0).train == ['a b', 'c']
+    assert get_corpus(write('a.tsv', 'text\tn', f'"a{end}b"\t1', 'c\t2'), valid=0, test=0).train == ['a', 'b', 'c']
+    assert get_corpus(write('a.jsonl', '{"text": "a"}', '{"text": "b"}'), valid=0, test=0).train == ['a', 'b']
+    assert [s.tokens for s in read_conll(write('a.conll', 'a X', 'b Y', '', 'c Z'))] == [['a', 'b'], ['c']]
+    for part in ('train', 'dev', 'test'): write(f'sst2.{part}.tsv', '1\tgood', '0\tbad')
+    assert sst2(tmp_path).train == ['good', 'bad']
+    (tmp_path/'a.txt').write_bytes(end.join(['a', 'b', '']).encode() + b'\xff')
+    with pytest.raises(CorpusError, match='line 3'): read_text(tmp_path/'a.txt')
+
 def test_missing_file_folder_pattern(tmp_path):
     with pytest.raises(CorpusError, match="no file or folder '.*nowhere.txt'"): text_corpus(tmp_path/'nowhere.txt')
-    with pytest.raises(CorpusError, match='has no .txt files'): text_corpus(tmp_path)
+    with pytest.raises(CorpusError, match='has no .txt .*files'): text_corpus(tmp_path)
     with pytest.raises(CorpusError, match='no file matches the pattern'): text_corpus(str(tmp_path/'*.txt'))
     with pytest.raises(CorpusError, match='list of files is empty'): text_corpus([])
     with pytest.raises(CorpusError, match='Is a directory|can\'t read'): read_text(tmp_path)
@@ -186,7 +202,8 @@ def sources(corpus): return {k: sorted({o.split()[0] for o in v}) for k,v in cor
 
 @pytest.mark.parametrize('names', [
     ('train.txt', 'valid.txt', 'test.txt'), ('wiki.train.tokens', 'wiki.valid.tokens', 'wiki.test.tokens'), ('wiki.train.raw', 'wiki.valid.raw', 'wiki.test.raw'),
-    ('ptb.train.txt', 'ptb.valid.txt', 'ptb.test.txt'), ('training.txt', 'validation.txt', 'test.txt'), ('de_train.txt', 'de_dev.txt', 'de_test.txt'), ('Train.txt', 'Dev.txt', 'Test.txt')],
+    ('ptb.train.txt', 'ptb.valid.txt', 'ptb.test.txt'), ('training.txt', 'validation.txt', 'test.txt'), ('de_train.txt', 'de_dev.txt', 'de_test.txt'), ('Train.txt', 'Dev.txt', 'Test.txt'), ('train1.txt', 'val1.txt', 'test1.txt'),
+    ('my+train.txt', 'my+val.txt', 'my+eval.txt'), ('train.TXT', 'VAL.txt', 'TEST(2).txt')],
     ids=lambda o: o[0])
 @pytest.mark.parametrize('how', ['folder', 'list', 'pattern'])
 def test_files_that_are_called_so_are_the_splits(tmp_path, names, how):
@@ -216,10 +233,65 @@ def test_other_files_beside_the_splits(tmp_path):
 def test_two_corpora_in_one_folder(tmp_path):
     "As in Mikolov's archive of the Penn Treebank"
     d = write(tmp_path, *(f'ptb.{o}{k}.txt' for o in ('', 'char.') for k in ('train', 'valid', 'test')))
-    with pytest.raises(CorpusError, match=r'ptb\.\*\.txt and ptb\.char\.\*\.txt.*ptb.train.txt'): text_corpus(d)
+    with pytest.raises(CorpusError, match='ptb.char.train.txt and ptb.train.txt are all called train'): text_corpus(d)
     assert sources(text_corpus([d/f'ptb.{k}.txt' for k in ('train', 'valid', 'test')]))['train'] == ['ptb.train.txt']
 
-@pytest.mark.parametrize('names', [('a.txt', 'b.txt'), ('train.txt',), ('trains.txt', 'latest.txt', 'invalid.txt'), ('valid.txt', 'test.txt'), ('my_test_train.txt', 'valid.txt')], ids=str)
+THREE = 'train.txt', 'valid.txt', 'test.txt'
+
+@pytest.mark.parametrize('valid,test', [(.1, None), (None, .1), (.1, .1), (0, 0), (0, None), (.1, 0)])
+@pytest.mark.parametrize('how', ['folder', 'list', 'pattern'])
+@pytest.mark.parametrize('ext', ['txt', 'csv'])
+def test_shares_are_shares_of_the_training_files(tmp_path, valid, test, how, ext):
+    "What is called valid or test is not trained on, whatever share is cut off; the files that a share replaces are left out, and named"
+    names = [o.replace('txt', ext) for o in THREE]
+    d = write(tmp_path/'my', *names)
+    if ext == 'csv':
+        for o in d.iterdir(): o.write_text('text\n' + o.read_text())
+    path = dict(folder=d, list=[str(d/o) for o in names[::-1]], pattern=str(d/f'*.{ext}'))[how]
+    c = get_corpus(path, valid=valid, test=test)
+    want = dict(train=[names[0]], valid=names[1:2] if valid is None else names[:1] if valid else [], test=names[2:] if test is None else names[:1] if test else [])
+    assert sources(c) == {k: v for k,v in want.items() if v} and c.name == 'my'
+    assert len(c.train) == 20 - (2 if valid else 0) - (2 if test else 0)
+    assert {o.name for o in c.unused} == {o for o,share in zip(names[1:], (valid, test)) if share is not None}
+    if ext == 'txt':
+        from elmo_fastai.data.loaders import ElmoDataLoaders
+        dls = ElmoDataLoaders.from_files(path, valid=valid or .1, bs=2, device='cpu')
+        assert sources(dls.corpus) == dict(train=['train.txt'], valid=['train.txt'])
+
+@pytest.mark.parametrize('held', [['test.txt'], ['valid.txt'], ['test2014.txt'], ['VAL.txt'], ['heldout-1.txt', 'heldout-2.txt'], ['set(test).txt'], ['dev-1.txt', 'dev-2.txt'], ['my_test_train.txt']], ids=str)
+@pytest.mark.parametrize('how', ['folder', 'pattern'])
+def test_a_file_that_is_called_so_is_held_out_also_beside_others(tmp_path, held, how):
+    d = write(tmp_path, 'book.txt', 'trains.txt', *held)
+    split = 'valid' if held[0][:3] in ('val', 'VAL', 'dev') else 'test'
+    path = d if how == 'folder' else str(d/'*.txt')
+    assert sources(text_corpus(path, **{split: None}))[split] == held
+    for kw in ({}, dict(valid=.1), dict(valid=0, test=0), dict(test=.1)): assert sources(text_corpus(path, **kw))['train'] == ['book.txt', 'trains.txt']
+    from elmo_fastai.data.loaders import ElmoDataLoaders
+    from elmo_fastai.data.streams import stream_loaders
+    for dls in (ElmoDataLoaders.from_files(path, bs=2, device='cpu'), ElmoDataLoaders.from_files(path, valid=.2, bs=2, device='cpu'), stream_loaders(path, n_valid=5, device='cpu')):
+        assert not {*sources(dls.corpus)['train']} & {*held}
+
+def test_a_file_that_is_named_is_training_text(tmp_path):
+    "Whatever it is called; a folder names none of its files"
+    d = write(tmp_path, 'valid.txt', 'test.txt')
+    for path in (d, str(d/'*.txt')):
+        with pytest.raises(CorpusError, match='left to train on'): text_corpus(path)
+    assert sources(text_corpus(d/'test.txt', 0, 0)) == dict(train=['test.txt'])
+    assert sources(text_corpus([d/'valid.txt', d/'test.txt'], 0, 0)) == dict(train=['test.txt', 'valid.txt'])
+    write(tmp_path, 'a.txt')
+    assert sources(text_corpus([d/'a.txt', d/'test.txt'], 0, 0)) == dict(train=['a.txt', 'test.txt'])
+
+@pytest.mark.parametrize('train', ['train.txt', 'book.txt'])
+def test_two_files_for_one_split(tmp_path, train):
+    d = write(tmp_path, train, 'dev.txt', 'validation.txt')
+    for path in (d, str(d/'*.txt')):
+        with pytest.raises(CorpusError, match='dev.txt and validation.txt.*valid='): text_corpus(path)
+    assert sources(text_corpus(d, valid=d/'dev.txt')) == dict(train=[train], valid=['dev.txt'])
+    assert sources(text_corpus(d, valid=.1)) == dict(train=[train], valid=[train])
+    write(tmp_path, 'a.test.txt', 'b.test.txt')
+    with pytest.raises(CorpusError, match='a.test.txt and b.test.txt'): text_corpus(d, valid=.1)
+
+@pytest.mark.parametrize('names', [('a.txt', 'b.txt'), ('train.txt',), ('train_to_busan.txt', 'training.txt'), ('trains.txt', 'latest.txt', 'invalid.txt')], ids=str)
 def test_other_names_are_one_text(tmp_path, names):
     c = text_corpus(write(tmp_path, *names))
     assert [len(v) for v in c.splits.values()] == [18*len(names), len(names), len(names)] and not c.unused
@@ -229,7 +301,6 @@ def test_what_is_said_comes_before_what_files_are_called(tmp_path):
     other = write(tmp_path/'b', 'mine.txt')/'mine.txt'
     assert sources(text_corpus(d, valid=other)) == dict(train=['train.txt'], valid=['mine.txt'], test=['test.txt'])
     assert sources(text_corpus(d, valid=other, test=d/'valid.txt')) == dict(train=['train.txt'], valid=['mine.txt'], test=['valid.txt'])
-    assert len(text_corpus(d, 0, 0).train) == 60, 'shares are shares of all lines'
 
 def test_where_a_file_validates_nothing_is_cut_off_to_test(books):
     assert sources(text_corpus(books/'b0.txt', valid=books/'b1.txt')) == dict(train=['0'], valid=['1'])
@@ -365,15 +436,15 @@ def test_download_broken_off(no_copies, server, monkeypatch):
 
 @pytest.fixture
 def no_network(no_copies, monkeypatch):
-    def refuse(*args, **kwargs): raise OSError('network is unreachable')
+    import datasets
+    def refuse(*args, **kwargs): raise ConnectionError('network is unreachable')
     monkeypatch.setattr(corpora, 'urlopen', refuse)
+    monkeypatch.setattr(datasets, 'load_dataset', refuse)
 
 @pytest.mark.parametrize('make', [tiny_shakespeare, wikitext2, sst2, ud_ewt])
 def test_no_network_says_what_to_do(no_network, make):
     with pytest.raises(CorpusError) as e: make()
-    for o in ("can't download", f'{make.__name__}(path=', 'ELMO_FASTAI_DATA'): assert o in str(e.value)
-    import datasets.config
-    assert not datasets.config.HF_HUB_OFFLINE or os.environ.get('HF_HUB_OFFLINE')
+    for o in ("can't download", 'network is unreachable', f'{make.__name__}(path=', 'ELMO_FASTAI_DATA'): assert o in str(e.value)
 
 def fake_hub(monkeypatch, answer):
     "A hub that answers with `answer(name, kwargs)`; the questions are returned"
@@ -382,7 +453,6 @@ def fake_hub(monkeypatch, answer):
     def load(*args, **kwargs):
         asked.append((*args, kwargs))
         return answer(*args, **kwargs)
-    monkeypatch.setattr(corpora, '_answers', lambda url: True)
     monkeypatch.setattr(datasets, 'load_dataset', load)
     return asked
 
@@ -413,3 +483,34 @@ def test_how_probable_a_sentence_is_waits_until_somebody_asks(monkeypatch):
         again = pickle.loads(pickle.dumps(s))
         assert again == s and again.logp == s.logp < 0
     assert Sentence(['a']).logp is None
+
+# annotation
+
+@pytest.mark.parametrize('token', ['New York', 'a\tb', 'a\n', ''])
+def test_a_token_that_a_line_can_not_hold_is_refused(token):
+    "Else its sentence would have other tokens than its tags are for"
+    sents = [Sentence(['a'], ['X']), Sentence(['b', token], ['X', 'Y'])]
+    with pytest.raises(CorpusError, match=r"sentence 1 of the split 'train'.*U\+00A0"): Corpus.from_gold('bad', dict(train=sents))
+
+def test_gold_that_does_not_fit_its_lines():
+    gold = [Sentence(['a', 'b'], ['X', 'Y'])]
+    for lines in (['a b', 'c'], ['a b c'], ['a', 'b']):
+        with pytest.raises(CorpusError, match="the split 'train'"): Corpus('bad', dict(train=lines), 'space', dict(train=gold))
+    assert Corpus('good', dict(train=['a b']), 'space', dict(train=gold)).gold
+
+def test_a_word_with_a_blank_keeps_the_tags_of_its_split(tmp_path):
+    "In CoNLL-U a word may hold blanks; here these don't end it"
+    from elmo_fastai.data.loaders import ElmoDataLoaders
+    rows = [('đường phố', 'N'), ('đẹp', 'A')]
+    (tmp_path/'a.conllu').write_text('\n'.join('\t'.join([str(i), w, '_', t, *'______']) for i,(w,t) in enumerate(rows, 1)) + '\n', encoding='utf-8')
+    sents = read_conll(tmp_path/'a.conllu')
+    assert sents[0].tokens == ['đường\u00a0phố', 'đẹp']
+    corpus = Corpus.from_gold('vi', dict(train=sents*3, valid=sents))
+    dls = ElmoDataLoaders.from_corpus(corpus, bs=2, device='cpu')
+    assert dls.train.text.notes['tags'] == [['N', 'A']]*3 and dls.valid.text.notes['tags'] == [['N', 'A']]
+
+def test_gold_that_changed_after_the_corpus_was_made():
+    from elmo_fastai.data.loaders import ElmoDataLoaders
+    corpus = Corpus.from_gold('changed', {k: [Sentence(['a', 'b'], ['X', 'Y'])]*2 for k in ('train', 'valid')})
+    corpus.gold['train'][1].tokens[:] = ['a', 'b', 'c']
+    with pytest.raises(CorpusError, match="the split 'train'"): ElmoDataLoaders.from_corpus(corpus, bs=2, device='cpu')

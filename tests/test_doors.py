@@ -8,8 +8,7 @@ from safetensors.torch import load_file, save_file
 from elmo_fastai.base.errors import CheckpointError, CommandError, CorpusError, ModelFileError
 from elmo_fastai.base.files import regular_file, seen_encoding
 from elmo_fastai.text.corpora import read_text, text_corpus, toy_corpus
-from elmo_fastai.text.named import get_corpus
-from elmo_fastai.text.tables import read_table
+from elmo_fastai.text.tables import get_corpus, read_table
 from elmo_fastai.text.tokens import ByteCharVocab, WordVocab
 from elmo_fastai.nn.bilm import BiLM, BiLMConfig, elmo_configs
 from elmo_fastai.elmo.folder import load_bilm

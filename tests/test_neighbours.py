@@ -10,7 +10,6 @@ from hypothesis import given, settings, strategies as st
 
 from elmo_fastai.studies import neighbours as module
 from elmo_fastai.base.errors import CorpusError
-from elmo_fastai.text.books import BOOKS, book_file, book_sentences, wikitext_sentences
 from elmo_fastai.text.corpora import local_folder, read_text, toy_corpus, wikitext2
 from elmo_fastai.nn.bilm import BiLM, BiLMConfig
 from elmo_fastai.elmo.module import Elmo
@@ -18,6 +17,7 @@ from elmo_fastai.studies.neighbours import TokenIndex, nearest
 from pages import page
 
 study = page('studies/neighbours')
+books = page('library/books')
 pair_probe, purity, sense_pairs, threshold = study.pair_probe, study.purity, study.sense_pairs, study.threshold
 
 D = 16
@@ -229,7 +229,7 @@ def labelled_rows():
 def test_labels_of_real_text():
     rows = labelled_rows()
     assert len({(o['source'], o['sentence'], o['position']) for o in rows}) == len(rows)
-    assert {o['source'] for o in rows} <= {*(b.name for b in BOOKS), *(f'wikitext-2 {s}' for s in ('train', 'valid', 'test'))}
+    assert {o['source'] for o in rows} <= {*(b.name for b in books.BOOKS), *(f'wikitext-2 {s}' for s in ('train', 'valid', 'test'))}
     senses = Counter(o['sense'] for o in rows)
     words = Counter(s.split('/')[0] for s in senses)
     assert min(senses.values()) > 1 and min(words.values()) > 1 and len(words) == 15
@@ -238,8 +238,8 @@ def test_labels_of_real_text():
 def test_labels_stand_where_they_say(source):
     if not local_folder('novels') or not local_folder('wikitext-2'): pytest.skip('no folders novels and wikitext-2 in ELMO_FASTAI_DATA')
     tok, mine = Elmo.from_pretrained('mini-en').tokenize, [o for o in labelled_rows() if o['source'] == source]
-    if source.startswith('wikitext'): sents = wikitext_sentences(getattr(wikitext2(), source.split()[1]))
+    if source.startswith('wikitext'): sents = books.wikitext_sentences(getattr(wikitext2(), source.split()[1]))
     else:
-        book = next(b for b in BOOKS if b.name == source)
-        sents = book_sentences(read_text(book_file(book, local_folder('novels'))), book.start)
+        book = next(b for b in books.BOOKS if b.name == source)
+        sents = books.book_sentences(read_text(books.book_file(book, local_folder('novels'))), book.start)
     assert len(mine) > 5 and all(list(tok(sents[int(o['sentence'])]))[int(o['position'])] == o['sense'].split('/')[0] for o in mine)

@@ -4,12 +4,14 @@ from hashlib import sha256
 from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
-from elmo_fastai.text import corpora
 from elmo_fastai.base.errors import CorpusError
-from elmo_fastai.text.books import (
-    BOOKS, book_file, book_sentences, clean_book, english, is_heading, novels, paragraphs,
-    quotes, speeches, split_sentences, undo_wikitext, wikitext_sentences)
-from elmo_fastai.text.named import get_corpus
+from elmo_fastai.text.corpora import text_corpus
+from pages import page
+
+books = page('library/books')          # no part of the library
+BOOKS, book_file, book_sentences, clean_book, english = books.BOOKS, books.book_file, books.book_sentences, books.clean_book, books.english
+is_heading, novels, paragraphs, quotes, speeches = books.is_heading, books.novels, books.paragraphs, books.quotes, books.speeches
+split_sentences, undo_wikitext, wikitext_sentences = books.split_sentences, books.undo_wikitext, books.wikitext_sentences
 
 def data():
     root = Path(os.environ.get('ELMO_FASTAI_DATA') or Path(__file__).parent.parent.parent/'shared'/'data')
@@ -113,7 +115,6 @@ def test_a_local_copy_that_is_wrong(tmp_path, monkeypatch):
     with pytest.raises(CorpusError, match=f'has no {BOOKS[3].name}.txt'): novels(tmp_path, check=False)
     f = tmp_path/'file.txt'; f.write_text('x')
     with pytest.raises(CorpusError, match='there is no folder'): novels(f)
-    with pytest.raises(CorpusError): get_corpus('novels', data=tmp_path/'none')
 
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
@@ -122,29 +123,34 @@ def cache(tmp_path, monkeypatch):
     return tmp_path/'elmo_fastai'/'novels'
 
 def test_download_is_compared_and_kept(cache, monkeypatch):
+    import torch.hub
     raw, asked = b'It was so.', []
-    def download(url, timeout):
-        asked.append(url)
-        return io.BytesIO(raw)
-    monkeypatch.setattr(corpora, 'urlopen', download)
+    class Answer(io.BytesIO):
+        def info(self): return dict()
+    def download(request):
+        asked.append(request.full_url)
+        return Answer(raw)
+    monkeypatch.setattr(Answer, 'info', lambda self: type('Info', (), dict(get_all=lambda self, name: [str(len(raw))]))())
+    monkeypatch.setattr(torch.hub, 'urlopen', download)
     b = BOOKS[0]._replace(sha256=sha256(raw).hexdigest(), start='It')
-    with pytest.raises(CorpusError, match='not the text of The Secret Garden'): book_file(BOOKS[0])
+    with pytest.raises(CorpusError, match="can't download The Secret Garden .*hash"): book_file(BOOKS[0])
     assert not list(cache.iterdir())                                       # what is wrong does not get there
     assert book_file(b).read_bytes() == raw == book_file(b).read_bytes()
     assert len(asked) == 2 and asked[0].startswith('https://') and asked[0].endswith('/corpus/Burnett_Garden_1911.txt')
     assert [o.name for o in cache.iterdir()] == ['Burnett_Garden_1911.txt']
 
 def test_without_a_network(cache, monkeypatch):
+    import torch.hub
     def download(*args, **kwargs): raise OSError('no network here')
-    monkeypatch.setattr(corpora, 'urlopen', download)
-    for make in (novels, english, lambda: get_corpus('novels'), lambda: get_corpus('english')):
+    monkeypatch.setattr(torch.hub, 'urlopen', download)
+    for make in (novels, english):
         with pytest.raises(CorpusError, match=r"(?s)can't download .*no network here.*novels\(path=.*ELMO_FASTAI_DATA"): make()
 
 # ---- plays and Wikipedia
 def test_speeches():
     text = 'First Citizen:\nBefore we go,\nHear me. Will you?\n\n\n3 KING HENRY VI\n\nAll:\nSpeak!\n\nWithout a name he goes on.\n\nKING:\n'
     want = ['Before we go, Hear me.', 'Will you?', 'Speak!', 'Without a name he goes on.']
-    assert speeches(text) == want == speeches(text.replace('\n', '\r\n'))
+    for end in ('\n', '\r\n', '\r'): assert speeches(text.replace('\n', end)) == want, repr(end)
 
 @pytest.mark.parametrize('line, sents', [
     ("The role @-@ playing crew didn 't sing . It cost $ 1 @,@ 250 @.@ 50 .", ["The role-playing crew didn't sing.", 'It cost $1,250.50.']),
@@ -161,12 +167,15 @@ def test_which_sentences_of_wikitext_are_kept():
     assert wikitext_sentences(lines, 0) == ['She sailed away early.']
     assert len(wikitext_sentences(lines, 2)) == 3
 
+def fake_english(folder):
+    for o in ('novels', 'tiny_shakespeare', 'wikitext-2'): (folder/o).mkdir()
+    fake(folder/'novels')
+    (folder/'tiny_shakespeare'/'input.txt').write_text('\n\n'.join(f'Tom:\nThis is speech {i}.' for i in range(100)))
+    for k in ('train', 'valid', 'test'): (folder/'wikitext-2'/f'{k}.txt').write_text(f' = Ship = \n\n The {k} ship sailed <unk> away . \n')
+    return folder
+
 def test_english_from_a_local_copy(tmp_path, monkeypatch):
-    (tmp_path/'novels').mkdir()
-    fake(tmp_path/'novels')
-    (tmp_path/'tiny_shakespeare').mkdir(); (tmp_path/'wikitext-2').mkdir()
-    (tmp_path/'tiny_shakespeare'/'input.txt').write_text('\n\n'.join(f'Tom:\nThis is speech {i}.' for i in range(100)))
-    for k in ('train', 'valid', 'test'): (tmp_path/'wikitext-2'/f'{k}.txt').write_text(f' = Ship = \n\n The {k} ship sailed <unk> away . \n')
+    fake_english(tmp_path)
     with pytest.raises(CorpusError, match='not the text'): english(tmp_path)
     c = english(tmp_path, check=False)
     assert list(c.splits) == ['train', 'valid', 'plays', 'wiki'] and c.name == 'english'
@@ -175,7 +184,13 @@ def test_english_from_a_local_copy(tmp_path, monkeypatch):
     assert plays == [f'This is speech {i}.' for i in range(100)] and 8 <= len(c.splits['plays']) <= 12
     assert len(c.valid) == 4 and c.train[-1] == 'The train ship sailed <unk> away.'
     monkeypatch.setenv('ELMO_FASTAI_DATA', str(tmp_path))
-    assert get_corpus('english', check=False).splits == c.splits == get_corpus('english', data=tmp_path, check=False).splits
+    assert english(check=False).splits == c.splits
+
+def test_a_corpus_that_was_written_is_read_by_its_names(tmp_path):
+    corpus = english(fake_english(tmp_path), check=False)
+    again = text_corpus(books.save_lines(corpus, tmp_path/'english'))
+    assert again.train == corpus.train and again.valid == corpus.valid
+    assert [o.name for o in again.unused] == ['plays.txt', 'wiki.txt']
 
 @pytest.mark.parametrize('text,marks', [
     ('He said , " Go " , and " stay " .', [1, -1, 1, -1]),

@@ -143,8 +143,10 @@ def test_files_that_are_called_after_their_splits(tmp_path):
     for source in (tmp_path, str(tmp_path/'*.txt'), sorted(tmp_path.iterdir())):
         dls = stream_loaders(source, tokenizer='space', bs=8, device='cpu')
         assert seen(dls.train) == sorted(lines_of(0)) and dls.corpus.valid == lines_of(1)
-    (tmp_path/'train.txt').unlink()                                    # without one to train on, a name is only a name
-    dls = stream_loaders(tmp_path, tokenizer='space', bs=8, device='cpu', n_valid=5)
+    (tmp_path/'train.txt').unlink()
+    with pytest.raises(CorpusError, match='left to train on'): stream_loaders(tmp_path, tokenizer='space', bs=8, device='cpu', n_valid=5)
+    named = [tmp_path/'test.txt', tmp_path/'valid.txt']                # to name a file is to say that it is training text
+    dls = stream_loaders(named, tokenizer='space', bs=8, device='cpu', n_valid=5)
     assert dls.corpus.valid == lines_of(1)[:5] and len(seen(dls.train)) == 75
 
 def test_loaders_hold_out_the_first_rows_of_one_file(folder):

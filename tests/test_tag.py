@@ -82,8 +82,8 @@ def test_conllu_words_that_are_not_annotated(tmp_path, lm):
     assert dls.valid.one_batch()[-1].tolist() == [[IGNORE, 0, 1]]
 
 @pytest.mark.parametrize('text,says', [
-    (GOOD.replace('\tAUX', ''), 'line 4: expected 10 columns separated by tabs, and found 9'),
-    (GOOD.replace('\t', ' '), 'line 3: expected 10 columns separated by tabs, and found 1'),
+    (GOOD.replace('\tAUX', ''), 'line 4: expected 10 columns, and found 9'),
+    (GOOD.replace('\t', ' '), 'line 3: expected 10 columns, and found 1'),
     (GOOD.replace('\n3\t', '\n4\t'), "line 6: expected word 3 of the sentence, and found '4'"),
     (GOOD.replace('\n\n\n# sent_id = 2', ''), "expected word 4 of the sentence, and found '1'"),
     (GOOD.replace('\n3\t', '\nx\t'), "found 'x'"),
@@ -105,9 +105,19 @@ def test_columns(tmp_path):
     assert read_conll(f, 1)[0].tags == ['NNP', 'VBZ', 'NN'] and read_conll(f, -2)[1].tags == ['B-NP']
     assert read_conll(write(tmp_path, 'a.tsv', 'New York\tB\nis\tO\n'))[0].tokens == ['New\u00a0York', 'is']
 
+@pytest.mark.parametrize('text', [
+    '# id 12\n#GoT NN B\nis VB O\n\n# id 13\na DT O\n', '# id 12\n# source = x\n#GoT NN\nis VB\n\n# newdoc\na DT\n', '# id 12\tdomain=en\n#GoT _ _ NN\nis _ _ VB\n\n# id 13\tdomain=en\na _ _ DT\n',
+    '# id 12\tx\n#GoT\tNN\nis\tVB\n\n# text = a\na\tDT\n', '\n# text a b\n#GoT NN B\nis VB O\n\n\n# id 13\na DT O'])
+def test_comments_of_column_files_are_no_tokens(tmp_path, text):
+    assert [s.tokens for s in read_conll(write(tmp_path, 'a.txt', text))] == [['#GoT', 'is'], ['a']]
+
+@pytest.mark.parametrize('text', ['# SYM\nGoT NN\n\n# 1\n# 2\n', '#\tSYM\nGoT\tNN\n\n#\t1\n#\t2\n', '# # O\nGoT NN B\n\n# SYM O\n# SYM O\n'])
+def test_the_token_of_one_sign_stays_a_token(tmp_path, text):
+    assert [s.tokens for s in read_conll(write(tmp_path, 'a.txt', text))] == [['#', 'GoT'], ['#', '#']]
+
 @pytest.mark.parametrize('text,col,says', [
-    ('a X\nb\n', None, "line 2: expected 2 columns separated by blanks, and found 1: 'b'"),
-    ('a X\n\nb Y Z\n', None, 'line 3: expected 2 columns separated by blanks, and found 3'),
+    ('a X\nb\n', None, "line 2: expected 2 columns, and found 1: ['b']"),
+    ('a X\n\nb Y Z\n', None, 'line 3: expected 2 columns, and found 3'),
     ('a\tX\nb\t\n', None, 'line 2'), ('a\nb\n', None, 'line 1: expected a token and its tag'),
     ('a X\n', 3, 'line 1: expected a token and its tag in column 3'), ('a X\n', 'upos', 'name the column of tags by its number')])
 def test_columns_errors_name_file_and_line(tmp_path, text, col, says):

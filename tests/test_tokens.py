@@ -1,5 +1,5 @@
 "Tokenizers, vocabularies and transforms: what does not teach"
-import json, pickle, string
+import json, pickle, string, unicodedata
 import numpy as np, pytest, torch
 from hypothesis import given, settings, strategies as st
 from fastai.data.all import Datasets, Pipeline, TfmdLists
@@ -25,7 +25,13 @@ def test_no_visible_character_is_lost(t):
     assert all(toks) and not any(c.isspace() for o in toks for c in o)
 
 @given(text)
-def test_space_tokens_survive_joining(t): assert space_tokenize(' '.join(space_tokenize(t))) == t.split()
+def test_space_tokens_survive_joining(t):
+    tokens = space_tokenize(t)
+    assert space_tokenize(' '.join(tokens)) == tokens and ''.join(tokens) == t.translate(dict.fromkeys(map(ord, ' \t\r\n')))
+
+def test_space_splits_at_blanks_tabs_and_line_ends_only():
+    "A no-break space belongs to its token: 1 000 is one number"
+    assert space_tokenize(' a\tb\r\nc\u00a0d \u3000  e\x0bf\n') == ['a', 'b', 'c\u00a0d', '\u3000', 'e\x0bf']
 
 @pytest.mark.parametrize('t,expected', [
     ("It's he'll we're I'd I'm they've", "It 's he 'll we 're I 'd I 'm they 've"),
@@ -37,8 +43,22 @@ def test_space_tokens_survive_joining(t): assert space_tokenize(' '.join(space_t
     ("wait... what -- no", "wait ... what -- no"),
     ("the <unk> <UNK>", "the <unk> <UNK>"),
     ("हिन्दी में", "हिन्दी में"),
+    ("cafe\u0301's café's ne\u0301e's", "cafe\u0301 's café 's ne\u0301e 's"),
+    ("«ιδού» (ι) DON'T <Unk>", "« ιδού » ( ι ) DO N'T <Unk>"),
+    ("\u2260's =\u0338's", "\u2260 ' s =\u0338 ' s"),
 ])
 def test_word_tokenize(t, expected): assert word_tokenize(t) == expected.split(' ')
+
+composable = [chr(i) for i in range(0x3000) if chr(i).isalpha() and unicodedata.normalize('NFD', chr(i)) != chr(i)]
+pieces = st.one_of(st.sampled_from(composable), st.sampled_from([*"ndtsé.,:-'’ 1A=<…", "n't", "'s", "'ll", '--', '<unk>', '\u0301', '\u0323']))
+
+@given(st.lists(pieces, max_size=12).map(''.join))
+@settings(max_examples=500)
+def test_composed_and_decomposed_letters_are_the_same_text(t):
+    "An é may be one character or two: the tokens are the same"
+    composed, decomposed = [unicodedata.normalize(form, t) for form in ('NFC', 'NFD')]
+    tokens = [unicodedata.normalize('NFD', o) for o in word_tokenize(composed)]
+    assert tokens == word_tokenize(decomposed)
 
 def test_long_tokens_take_linear_time():
     for t in ('x'*200_000, 'a-'*100_000, "n'"*100_000, '\u0301'*200_000): assert ''.join(word_tokenize(t)) == t

@@ -32,14 +32,15 @@ def refuse(reasons, error=CorpusError):
 
 def one_of(name, value, choices):
     "Raise `ValueError` unless `value` is one of `choices`"
-    *first,last = map(repr, choices)
+    *first, last = map(repr, choices)
     require(value in choices, f"{name}={value!r}: take {', '.join(first)} or {last}", ValueError)
 
 @contextmanager
 def as_error(error, what):
-    "Whatever goes wrong inside becomes an `error` that begins with `what`"
+    "Whatever goes wrong inside the block becomes an `error` that begins with `what`"
     try: yield
     except error: raise
     except Exception as e:
-        why = f"{type(e).__name__}: {' '.join(str(e).split()):.300}"
-        raise error(f"{what}: {getattr(e, 'strerror', None) or why}") from e
+        why = getattr(e, 'strerror', None)
+        why = why or f"{type(e).__name__}: {' '.join(str(e).split()):.300}"
+        raise error(f"{what}: {why}") from e

@@ -14,7 +14,7 @@ import pandas as pd, torch
 from fastai.data.all import DataLoaders, L, TransformBlock, default_device, patch
 from ..base.errors import one_of, refuse, require
 from ..text.corpora import (
-    Corpus, TEXT_ENDINGS, all_lines, named_files, split_lines, text_corpus)
+    Corpus, TEXT_ENDINGS, all_lines, check_gold, named_files, split_lines, text_corpus)
 from ..text.tables import DiskLines, parts_of, table_corpus
 from ..text.tokens import WordVocab, get_tokenizer
 from .batches import LOADERS, check_loader_args, fit_stream
@@ -32,7 +32,8 @@ def read_split(corpus, split, tok):
     keep = [i for i,o in enumerate(toks) if o]
     require(keep, f"{what} has {len(lines):,} lines and not one word")
     gold, notes = (corpus.gold or {}).get(split), {}
-    if gold and all(len(g.tokens)==len(t) for g,t in zip(gold, toks)):
+    if gold: check_gold(split, gold, lines, corpus.tokenizer)
+    if gold and all(len(g.tokens)==len(t) for g,t in zip(gold, toks)):    # else another tokenizer
         known = [a for a in ('tags', 'senses') if getattr(gold[0], a)]
         notes = {a: [getattr(gold[i], a) for i in keep] for a in known}
     return [toks[i] for i in keep], notes, Counter({'blank lines': len(lines)-len(keep)})

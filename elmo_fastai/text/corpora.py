@@ -7,21 +7,21 @@ __all__ = ['CONLLU', 'Sentence', 'Corpus', 'ToyCorpus', 'toy_corpus', 'read_text
            'text_corpus', 'tiny_shakespeare', 'wikitext2', 'sst2', 'read_conll', 'ud_ewt']
 
 # %% ../../nbs/library/corpora.ipynb #c003
-import glob, gzip, math, os, random, re
+import codecs, glob, gzip, math, os, random, re
 from collections import Counter
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from hashlib import sha256
 from http.client import HTTPException
+from itertools import groupby
 from pathlib import Path
-from urllib.error import HTTPError
-from urllib.request import Request, urlopen
+from urllib.request import urlopen
 
 from fastcore.xdg import xdg_cache_home
-from ..base.errors import CorpusError, as_error, refuse, require
+from ..base.errors import CorpusError, as_error, require
 from ..base.files import check_utf8, memory, regular_file, whole_file
+from .tokens import space_tokenize
 from .toy import ToyGrammar
 
 # %% ../../nbs/library/corpora.ipynb #c009
@@ -42,10 +42,23 @@ class Sentence:
     @property
     def text(self): return ' '.join(self.tokens)
 
+# %% ../../nbs/library/corpora.ipynb #c011g
+def check_gold(split, sents, lines, tokenizer):
+    "Raise `CorpusError` unless annotated sentences have the tokens of their lines"
+    require(len(sents) == len(lines), f"the split {split!r} has {len(lines):,} lines, "
+            f"and gold annotation for {len(sents):,} sentences")
+    if tokenizer != 'space': return
+    for i, (sentence, line) in enumerate(zip(sents, lines)):
+        if space_tokenize(line) != sentence.tokens: raise CorpusError(
+            f"sentence {i} of the split {split!r} has the tokens {sentence.tokens!r:.200}, and "
+            f"its line splits into others, {line!r:.100}. A token may hold no blank, tab or line "
+            "end: write a no-break space (U+00A0) for a blank")
+
 # %% ../../nbs/library/corpora.ipynb #c011
 class Corpus:
     "Lines of text in named splits"
-    files,unused = None,[]     # where the lines are from, by split; and what lay beside these files
+    files = None  # where the lines are from, by split
+    unused = []   # the files that lay beside these
     def __init__(self,
         name:str,
         splits:dict,           # 'train', 'valid', 'test', … → lines, a list or read when asked for
@@ -53,42 +66,49 @@ class Corpus:
         gold:dict=None,        # split → list of `Sentence`, in the order of the lines
         skipped:dict=None,     # what was left out → how often
     ):
-        def is_list(o): return hasattr(o, '__len__') and not isinstance(o, (str, bytes))
-        refuse(f"the split {k!r} must be a list of lines, and is {type(v).__name__} {v!r:.60}"
-               for k,v in splits.items() if not is_list(v))
+        for split, lines in splits.items():
+            if isinstance(lines, (str, bytes)) or not hasattr(lines, '__len__'): raise CorpusError(
+                f"the split {split!r} must be a list of lines, and is {type(lines).__name__} "
+                f"{lines!r:.60}")
         require(len(splits.get('train', [])), f"the corpus {name!r} has no lines to train on")
-        self.name, self.splits, self.tokenizer, self.gold = name, dict(splits), tokenizer, gold
-        self.skipped = {k: n for k,n in (skipped or {}).items() if n}
+        for split, sents in (gold or {}).items():
+            check_gold(split, sents, splits[split], tokenizer)
+        self.name = name
+        self.splits = dict(splits)
+        self.tokenizer = tokenizer
+        self.gold = gold
+        self.skipped = {what: n for what, n in (skipped or {}).items() if n}
 
     @classmethod
     def from_gold(cls, name, gold):
         "A corpus of annotated sentences, by split"
-        return cls(name, {k: [o.text for o in v] for k,v in gold.items()}, 'space', gold)
+        lines = {split: [sentence.text for sentence in sents] for split, sents in gold.items()}
+        return cls(name, lines, 'space', gold)
 
     train = property(lambda self: self.splits['train'])
     valid = property(lambda self: self.splits['valid'])
     test = property(lambda self: self.splits['test'])
 
     def __repr__(self):
-        lens = ', '.join(f'{k} {len(v):,}' for k,v in self.splits.items())
-        left = ', '.join(f'{n:,} {k}' for k,n in self.skipped.items())
-        left = f' (left out: {left})' if left else ''
-        return f"{type(self).__name__} {self.name!r}: {lens} lines{left}"
+        sizes = ', '.join(f'{split} {len(lines):,}' for split, lines in self.splits.items())
+        skipped = ', '.join(f'{n:,} {what}' for what, n in self.skipped.items())
+        if skipped: skipped = f' (left out: {skipped})'
+        return f"{type(self).__name__} {self.name!r}: {sizes} lines{skipped}"
 
 # %% ../../nbs/library/corpora.ipynb #c014
 class ToyCorpus(Corpus):
     "Sentences that a known grammar wrote, with gold annotation"
     grammar = property(lambda self: _toy_grammar(False))
     senses = property(lambda self: self.grammar.senses, doc="Forms with several senses → these")
+    entropy = property(lambda self: _entropy(self.grammar), doc="Exact (nats per sentence)")
+    mean_len = property(lambda self: self.grammar.expected(lambda word: 1), doc="Expected words")
 
     def floor(self, split='valid'):
-        "The source's own perplexity on `split`: a model can't be better, but for luck"
+        "The source's own perplexity on `split`: a model can't be better, except by luck"
         sents = self.gold[split]
-        n_predictions = sum(len(o.tokens)+1 for o in sents)
-        return math.exp(-math.fsum(o.logp for o in sents)/n_predictions)
+        n_predictions = sum(len(sentence.tokens)+1 for sentence in sents)
+        return math.exp(-math.fsum(sentence.logp for sentence in sents)/n_predictions)
 
-    entropy = property(lambda self: _entropy(self.grammar), doc="Exact (nats a sentence)")
-    mean_len = property(lambda self: self.grammar.expected(lambda w: 1), doc="Expected words")
     @property
     def entropy_floor(self):
         "The perplexity that `floor` tends to with more and more sentences"
@@ -96,7 +116,7 @@ class ToyCorpus(Corpus):
 
 # %% ../../nbs/library/corpora.ipynb #c015
 @lru_cache
-def _toy_grammar(held): return ToyGrammar(held)
+def _toy_grammar(is_unseen): return ToyGrammar(is_unseen)
 @lru_cache
 def _entropy(grammar): return grammar.entropy()     # takes some seconds the first time
 
@@ -106,20 +126,24 @@ def _unseen_logp(tokens): return _toy_grammar(True).logp(tokens) - _log_unseen()
 def _log_unseen():
     "Log of the probability that a sentence of the larger grammar has a word that is only there"
     known = _toy_grammar(False).vocab
-    return math.log(1 - _toy_grammar(True).total(lambda w: w.form in known))
+    return math.log(1 - _toy_grammar(True).total(lambda word: word.form in known))
 
 def _toy_sentences(split, n, seed):
-    "`n` sentences of a split; those of 'unseen' have a word that no other split contains"
-    unseen, known = split == 'unseen', _toy_grammar(False).vocab
-    grammar, rng, res = _toy_grammar(unseen), random.Random(f'{seed}-{split}'), []
-    source = _unseen_logp if unseen else _known_logp
-    while len(res) < n:
-        words,label = grammar.sample(rng)
-        if unseen and all(w.form in known for w in words): continue
-        tokens = grammar.spell(w.form for w in words)
-        senses = [w.sense if w.form in grammar.senses else None for w in words]
-        res.append(Sentence(tokens, [w.tag for w in words], senses, label, source))
-    return res
+    "Returns `n` sentences of a split; those of 'unseen' have a word that no other split contains"
+    is_unseen = split == 'unseen'
+    grammar = _toy_grammar(is_unseen)
+    known = _toy_grammar(False).vocab
+    source = _unseen_logp if is_unseen else _known_logp
+    rng = random.Random(f'{seed}-{split}')
+    sents = []
+    while len(sents) < n:
+        words, label = grammar.sample(rng)
+        if is_unseen and all(word.form in known for word in words): continue
+        tokens = grammar.spell(word.form for word in words)
+        tags = [word.tag for word in words]
+        senses = [word.sense if word.form in grammar.senses else None for word in words]
+        sents.append(Sentence(tokens, tags, senses, label, source))
+    return sents
 
 # %% ../../nbs/library/corpora.ipynb #c018
 def toy_corpus(
@@ -131,20 +155,24 @@ def toy_corpus(
 )->ToyCorpus:
     "The corpus that comes with the course: annotated sentences from a grammar of English"
     sizes = dict(train=n_train, valid=n_valid, test=n_test, unseen=n_unseen)
-    return ToyCorpus.from_gold('toy', {k: _toy_sentences(k, n, seed) for k,n in sizes.items()})
+    gold = {split: _toy_sentences(split, n, seed) for split, n in sizes.items()}
+    return ToyCorpus.from_gold('toy', gold)
 
 # %% ../../nbs/library/corpora.ipynb #c048a
-def _all_bytes(path):
-    "The bytes of a file, unpacked, if the memory can hold them"
+LINE_END = re.compile('\r\n|\r|\n')    # of Windows, of old Macs, of everybody else
+
+def _read_bytes(path):
+    "Returns the bytes of a file, unpacked if its name ends in .gz"
     with as_error(CorpusError, f"can't read '{path}'"):
         size = regular_file(path).stat().st_size
+        too_large = CorpusError(
+            f"'{path}' has {size:,} bytes, more than the memory can take: "
+            "read it as a stream, with `stream_loaders` or elmo_pretrain --stream")
+        if size > (memory() or math.inf): raise too_large
         try:
-            if size <= (memory() or math.inf):
-                raw = path.read_bytes()
-                return gzip.decompress(raw) if path.suffix.lower() == '.gz' else raw
-        except MemoryError: pass
-    raise CorpusError(f"'{path}' has {size:,} bytes, more than the memory can take: "
-                      "read it as a stream, with `stream_loaders` or elmo_pretrain --stream")
+            data = path.read_bytes()
+            return gzip.decompress(data) if path.suffix.lower() == '.gz' else data
+        except MemoryError: raise too_large from None
 
 # %% ../../nbs/library/corpora.ipynb #c049
 def read_text(
@@ -153,73 +181,80 @@ def read_text(
 )->str:
     "The text of a file, or a `CorpusError` that says what is wrong with the file"
     path = Path(path)
-    raw = _all_bytes(path)
-    utf8 = encoding.lower().replace('_', '-') in ('utf-8', 'utf8')
-    if utf8: check_utf8(path, otherwise=True, head=raw)
-    try: text = raw.decode(encoding).removeprefix('\ufeff' if utf8 else '')
-    except LookupError:
-        why = f"can't be read, there is no encoding {encoding!r}: try 'utf-8', 'latin-1', 'cp1252'"
+    data = _read_bytes(path)
+    try: is_utf8 = codecs.lookup(encoding).name == 'utf-8'
+    except LookupError: raise CorpusError(f"'{path}' can't be read, there is no encoding "
+                            f"{encoding!r}: try 'utf-8', 'latin-1', 'cp1252'") from None
+    if is_utf8: check_utf8(path, data, takes_encoding=True)
+    try: text = data.decode(encoding)
     except UnicodeDecodeError as e:
-        line = raw[:e.start].count(b'\n') + 1
-        why = (f"is not {encoding.upper()}: byte 0x{raw[e.start]:02x} at offset {e.start} "
-               f"(line {line}). Save it as UTF-8, or name its encoding, as in encoding='latin-1'")
-    else:
-        if '\0' not in text and text.strip(): return text
-        why = "has no text: it is empty or has only white space"
-        if '\0' in text: why = (f"has a NUL byte at offset {raw.find(0)}: "
-                                f"it isn't a text file, or its encoding isn't {encoding}")
-    raise CorpusError(f"'{path}' {why}")
+        line = len(LINE_END.split(data[:e.start].decode('latin-1')))
+        raise CorpusError(
+            f"'{path}' is not {encoding.upper()}: byte 0x{data[e.start]:02x} at offset {e.start} "
+            f"(line {line}). Save it as UTF-8, or name its encoding, as in encoding='latin-1'"
+        ) from None
+    if is_utf8: text = text.removeprefix('\ufeff')
+    require('\0' not in text, f"'{path}' has a NUL byte at offset {data.find(0)}: "
+                              f"it isn't a text file, or its encoding isn't {encoding}")
+    require(text.strip(), f"'{path}' has no text: it is empty or has only white space")
+    return text
 
 def all_lines(text):
-    "The lines of `text` without white space at their ends; a last line that is empty is none"
-    lines = [o.strip() for o in re.split('\r\n|\r|\n', text)]
+    "Returns the lines of `text` without white space at their ends, and without an empty last line"
+    lines = [line.strip() for line in LINE_END.split(text)]
     return lines if lines[-1] else lines[:-1]
 
 def lines_of(text):
-    "The lines of `text` that aren't blank, without white space at their ends"
-    return [o for o in all_lines(text) if o]
+    "Returns the lines of `text` that aren't blank, without white space at their ends"
+    return [line for line in all_lines(text) if line]
 
 # %% ../../nbs/library/corpora.ipynb #c051a
 TEXT_ENDINGS = '.txt', '.tokens', '.raw'
 
-def ending(file): return Path(file.name.removesuffix('.gz')).suffix.lower()
+def ending(file):
+    "Returns the ending of a file's name, in small letters; of a packed file the one before .gz"
+    return Path(file.name.removesuffix('.gz')).suffix.lower()
 
 def folder_of(path):
-    "The folder that `path` is, or None"
-    p = Path(path).expanduser() if isinstance(path, (str, os.PathLike)) else None
-    return p if p and p.is_dir() else None
+    "Returns the folder that `path` is, or None"
+    if not isinstance(path, (str, os.PathLike)): return None
+    folder = Path(path).expanduser()
+    return folder if folder.is_dir() else None
 
 def files_in(folder, endings):
-    return [o for o in sorted(folder.iterdir()) if o.is_file() and ending(o) in endings]
-
-def each_once(files):
-    "The files without those that are only other names of earlier ones, such as links"
-    res = {}
-    for o in files: res.setdefault(os.path.realpath(o), o)
-    return list(res.values())
+    "Returns the files of a folder with one of these endings, sorted"
+    return [file for file in sorted(folder.iterdir()) if file.is_file() and ending(file) in endings]
 
 # %% ../../nbs/library/corpora.ipynb #c052
+def _files_of(path, endings):
+    "Returns the files that one path or pattern names"
+    require(isinstance(path, (str, os.PathLike)),
+            f"expected a file, a folder or a pattern, and got {path!r:.60}")
+    path = Path(path).expanduser()
+    if path.is_dir():
+        files = files_in(path, endings)
+        require(files, f"the folder '{path}' has no {' or '.join(endings)} files (for others, or "
+                f"for folders inside, give a pattern such as '{path}/**/*.md')")
+        return files
+    if path.exists(): return [path]
+    require(glob.has_magic(str(path)), f"there is no file or folder '{path}'")
+    found = [Path(name) for name in sorted(glob.glob(str(path), recursive=True))]
+    files = [file for file in found if file.is_file()]
+    require(files, f"no file matches the pattern '{path}'")
+    return files
+
 def text_files(
-    path,               # a file, a folder, a pattern as 'books/*.txt', a list of these
-    endings=('.txt',),  # of the files of a folder
-)->list:                # sorted within a folder or pattern, each once
+    path,                 # a file, a folder, a pattern as 'books/*.txt', a list of these
+    endings=TEXT_ENDINGS, # of the files of a folder
+)->list:                  # sorted within a folder or pattern; each once, whatever it is called
     "The files that `path` names"
     if isinstance(path, (list, tuple)):
         require(path, "the list of files is empty")
-        return each_once(f for o in path for f in text_files(o, endings))
-    is_path = isinstance(path, (str, os.PathLike))
-    require(is_path, f"expected a file, a folder or a pattern, and got {path!r:.60}")
-    p = Path(path).expanduser()
-    if p.is_dir():
-        files, why = files_in(p, endings), (
-            f"the folder '{p}' has no {' or '.join(endings)} files (for others, or for folders "
-            f"inside, give a pattern such as '{p}/**/*.md')")
-    elif glob.has_magic(str(p)) and not p.exists():
-        found = map(Path, sorted(glob.glob(str(p), recursive=True)))
-        files, why = [o for o in found if o.is_file()], f"no file matches the pattern '{p}'"
-    else: files, why = [p] if p.exists() else [], f"there is no file or folder '{p}'"
-    require(files, why)
-    return each_once(files)
+        files = [file for item in path for file in text_files(item, endings)]
+    else: files = _files_of(path, endings)
+    once = {}
+    for file in files: once.setdefault(os.path.realpath(file), file)
+    return list(once.values())
 
 # %% ../../nbs/library/corpora.ipynb #c054
 def split_lines(
@@ -228,87 +263,102 @@ def split_lines(
     test:float=0.05,   # share of the lines that is held out to test
     given:dict=None,   # splits that are there already: nothing is cut off for them
 )->dict:               # 'train', 'valid', 'test' → lines
-    "Contiguous parts: train, then valid, then test; a share that isn't 0 gets a line at least"
-    given, shares = given or {}, dict(valid=valid, test=test)
-    refuse(f"{k} must be a share from 0 up to 1 (or files), not {o!r}"
-           for k,o in shares.items() if not 0 <= o < 1)
-    sizes = {k: max(1, round(len(lines)*o)) for k,o in shares.items() if o and k not in given}
-    n_valid,n_test = [sizes.get(k, 0) for k in shares]
-    n = len(lines) - n_valid - n_test
-    require(n > 0, f"too short to split: {len(lines)} line{'s'*(len(lines)!=1)} with text, "
-                   f"of which valid={valid} and test={test} take {n_valid + n_test}")
-    return dict(train=lines[:n], valid=lines[n:n+n_valid], test=lines[n+n_valid:]) | given
+    "Contiguous parts: train, then valid, then test; a share that isn't 0 gets at least one line"
+    given = given or {}
+    sizes = dict(valid=0, test=0)
+    for split, share in dict(valid=valid, test=test).items():
+        require(0 <= share < 1, f"{split} must be a share from 0 up to 1 (or files), not {share!r}")
+        if share and split not in given: sizes[split] = max(1, round(len(lines)*share))
+    n_train = len(lines) - sum(sizes.values())
+    require(n_train > 0, f"too short to split: {len(lines)} line{'s'*(len(lines)!=1)} with text, "
+                         f"of which valid={valid} and test={test} take {sum(sizes.values())}")
+    end = n_train + sizes['valid']
+    return dict(train=lines[:n_train], valid=lines[n_train:end], test=lines[end:]) | given
 
 # %% ../../nbs/library/corpora.ipynb #c056a
-SPLITS = dict(train=('train', 'training'), valid=('valid', 'validation', 'dev'), test=('test',))
-_names = '|'.join(o for names in SPLITS.values() for o in names)
-_named = re.compile(rf'(?<![^._-])(?:{_names})(?![^._-])')
+SPLITS = dict(train=('train', 'training'), valid=('valid', 'validation', 'val', 'dev'),
+              test=('test', 'testing', 'eval', 'evaluation', 'heldout'))
+_names = '|'.join(name for names in SPLITS.values() for name in names)
+_split_name = re.compile(rf'(?<![^\W\d_])(?:{_names})(?![^\W\d_])')     # no letter beside it
 
 def split_of(file):
-    "The split that a file is called after, and the rest of its name; (None, None) if it isn't"
-    name = file.name.lower().removesuffix('.gz')
-    found = _named.findall(name)
-    if len(found) != 1: return None, None
-    [split] = [k for k,names in SPLITS.items() if found[0] in names]
-    return split, re.sub(r'\d+', '0', _named.sub('*', name))  # several files of a split, by numbers
+    "Returns the split that a file is called after, or None; a held-out one if it is called several"
+    found = _split_name.findall(file.name.lower().removesuffix('.gz'))
+    called = [split for split, names in SPLITS.items() if set(names) & set(found)]
+    return called[-1] if called else None
 
-def split_files(files):
-    "(files by split, others) where a train file and one held out are called so; else ({}, files)"
-    sets = {}     # the rest of the name → split → files
-    for f in files:
-        split, rest = split_of(f)
-        if split: sets.setdefault(rest, {}).setdefault(split, []).append(f)
-    names = sorted((k for k,v in sets.items() if 'train' in v and len(v) > 1), key=len)
-    if not names: return {}, files
-    parts = {k: sets[names[0]][k] for k in SPLITS if k in sets[names[0]]}
-    ours = [f for fs in parts.values() for f in fs]
-    require(len(names) == 1, f"these are files of several corpora, {' and '.join(names)}: "
-            f"name those of one, such as {' '.join(f.name for f in ours)}")
-    return parts, [f for f in files if f not in ours]
+def split_files(files, named=()):
+    "Returns (files by split, others); ({}, files) if none but those `named` is called held out"
+    def called(split): return [file for file in files if split_of(file) == split]
+    train = called('train')
+    held = {split: called(split) for split in ('valid', 'test') if called(split)}
+    if train and held: return dict(train=train) | held, called(None)
+    for split in held: held[split] = [file for file in held[split] if file not in named]
+    held = {split: some for split, some in held.items() if some}
+    train = [file for file in files if split_of(file) not in held or file in named]
+    return (dict(train=train) | held, []) if held else ({}, files)
 
 def named_files(path, endings):
-    "`split_files` of a folder's files with these endings, or of the files that `path` names"
-    folder = folder_of(path)
-    return split_files(files_in(folder, endings) if folder else text_files(path, endings))
+    "Returns `split_files` of the files that `path` names"
+    paths = path if isinstance(path, (list, tuple)) else [path]
+    named = [Path(item).expanduser() for item in paths if not isinstance(item, (list, tuple))]
+    return split_files(text_files(path, endings), named)
 
 # %% ../../nbs/library/corpora.ipynb #c056d
-def files_by_split(path, valid, test, endings=('.txt',), named=()):
-    "Files by split, shares of the training lines to cut off, and files that are left out"
-    asked = {k: v for k,v in dict(valid=valid, test=test).items() if v is not None}
-    shares = {k: v for k,v in asked.items() if isinstance(v, (int, float))}
-    given = {k: text_files(v, endings) for k,v in asked.items() if k not in shares}
-    parts, others = ({}, []) if shares else named_files(path, named or endings)
-    if parts and others and len(given) < 2 and not folder_of(path): raise CorpusError(
-        f"{parts['train'][0].name} is called after its split and {others[0].name} is not: "
+def files_by_split(path, valid, test, endings=TEXT_ENDINGS):
+    "Returns files by split, shares of the training lines to cut off, and files that are left out"
+    shares = {}
+    given = {}
+    for split, value in dict(valid=valid, test=test).items():
+        if isinstance(value, (int, float)): shares[split] = value
+        elif value is not None: given[split] = text_files(value, endings)
+    parts, unused = named_files(path, endings)
+    usual = dict(valid=.05, test=0 if parts or 'valid' in given else .05)
+    train = parts.get('train', unused)
+    if not parts: unused = []
+    if unused and len(given) < 2 and not folder_of(path): raise CorpusError(
+        f"{train[0].name} is called after its split and {unused[0].name} is not: "
         "say which files are held out, as in valid='valid.txt' and test='test.txt'")
-    held = {k: v for k,v in (parts | given).items() if k != 'train'}
-    out = {o.resolve() for fs in held.values() for o in fs}
-    train = [o for o in parts.get('train') or text_files(path, endings) if o.resolve() not in out]
-    require(train, f"no file of {str(path)!r} is left to train on: all are in valid or test")
-    usual = dict(valid=.05, test=0 if parts or 'valid' in held else .05)
-    return dict(train=train, **held), usual | shares, others if parts else []
+    for split in (*shares, *given): unused = unused + parts.pop(split, [])
+    for split, files in parts.items():
+        called = {re.sub(r'\d+', '0', file.name): file.name for file in files
+                  if split_of(file) == split}
+        require(len(called) < 2, f"{' and '.join(called.values())} are all called {split}: name "
+                f"the files of one corpus, and those held out, as in valid='valid.txt'")
+    parts = parts | given
+    parts.pop('train', None)
+    held = {file.resolve() for files in parts.values() for file in files}
+    train = [file for file in train if file.resolve() not in held]
+    require(train, f"no file of {str(path)!r} is left to train on: all are in valid or test, or "
+                   "called so. A file that you name is trained on, whatever it is called")
+    unused = [file for file in unused if file.resolve() not in held]
+    return dict(train=train) | parts, usual | shares, unused
 
-def files_corpus(path, valid, test, name, tokenizer, read, *endings):
-    "A corpus of files; `read` gives the lines of one, and what it left out"
-    files, shares, unused = files_by_split(path, valid, test, *endings)
-    lines, skipped = {k: [] for k in files}, Counter()
-    for k,f in [(k, f) for k,fs in files.items() for f in fs]:
-        some, left = read(f)
-        lines[k] += some
-        skipped.update(left)
-    first, n_train = files['train'][0], len(files['train'])
-    if not name:      # one file's own, or that of the folder of several
-        several = n_train > 1 or (len(files) > 1 and split_of(first)[0])
-        name = first.resolve().parent.name if several else Path(first.name.removesuffix('.gz')).stem
+def files_corpus(path, valid, test, name, tokenizer, read, endings=TEXT_ENDINGS):
+    "A corpus of files; `read` returns the lines of one, and a count of what it left out"
+    files, shares, unused = files_by_split(path, valid, test, endings)
+    lines = {split: [] for split in files}
+    skipped = Counter()
+    for split in files:
+        for file in files[split]:
+            some, left_out = read(file)
+            lines[split] += some
+            skipped.update(left_out)
     splits = split_lines(lines.pop('train'), **shares, given=lines)
-    res = Corpus(name, {k: v for k,v in splits.items() if v}, tokenizer, skipped=skipped)
-    res.files, res.unused = files, unused
-    return res
+    splits = {split: some for split, some in splits.items() if some}
+    first = files['train'][0]
+    is_one = len(files['train']) == 1 and not (split_of(first) and (unused or len(files) > 1))
+    folder = first.resolve().parent.name
+    if name is None: name = Path(first.name.removesuffix('.gz')).stem if is_one else folder
+    corpus = Corpus(name, splits, tokenizer, skipped=skipped)
+    corpus.files = files
+    corpus.unused = unused
+    return corpus
 
 # %% ../../nbs/library/corpora.ipynb #c056
 def text_corpus(
-    path,                    # a file, a folder (its .txt files), a pattern, or a list of these
-    valid=None,              # files as in `path`, or a share of the lines at the end;
+    path,                    # a file, a folder (its text files), a pattern, or a list of these
+    valid=None,              # files as in `path`, or a share of the training lines at the end;
                              # None: the files that are called so, else 0.05
     test=None,               # likewise; None: nothing is cut off where files validate
     name:str=None,
@@ -316,107 +366,87 @@ def text_corpus(
     encoding:str='utf-8',
 )->Corpus:
     "Your own text. One line is one sequence; blank lines are left out, and counted in `skipped`"
-    def read(f):
-        lines = all_lines(read_text(f, encoding))
-        return [o for o in lines if o], {'blank lines': lines.count('')}
-    return files_corpus(path, valid, test, name, tokenizer, read, ('.txt',), TEXT_ENDINGS)
+    def read(file):
+        lines = all_lines(read_text(file, encoding))
+        return [line for line in lines if line], {'blank lines': lines.count('')}
+    return files_corpus(path, valid, test, name, tokenizer, read)
 
 # %% ../../nbs/library/corpora.ipynb #c059
-_FOLDER = dict(wikitext2='wikitext-2', ud_ewt='ud-ewt')   # under ELMO_FASTAI_DATA, if not its name
+_FOLDERS = dict(wikitext2='wikitext-2', ud_ewt='ud-ewt')   # under ELMO_FASTAI_DATA, if not its name
 
 def local_folder(corpus):
-    "The folder of `corpus` under ELMO_FASTAI_DATA, if there is one"
+    "Returns the folder of `corpus` under ELMO_FASTAI_DATA, or None"
     root = os.environ.get('ELMO_FASTAI_DATA')
-    return folder_of(Path(root)/_FOLDER.get(corpus, corpus)) if root else None
+    return folder_of(Path(root)/_FOLDERS.get(corpus, corpus)) if root else None
 
-def local_copies(path, corpus, *names):
-    "Copies of a corpus's files: under `path` if given, else under ELMO_FASTAI_DATA, else None"
-    p = local_folder(corpus) if path is None else Path(path).expanduser()
-    if p is None: return
-    require(p.exists(), f"there is no file or folder '{p}'")
-    files, needed = [p] if p.is_file() else [p/o for o in names], ', '.join(names)
-    require(len(files) == len(names), f"'{p}' is a file; expected a folder with {needed}")
-    missing = ' and no '.join(o.name for o in files if not o.is_file())
-    require(not missing, f"the folder '{p}' has no {missing}; it needs {needed}")
-    return files
+def local_files(path, corpus, names):
+    "Returns the files of a local copy, under `path` or ELMO_FASTAI_DATA; None where there is none"
+    folder = local_folder(corpus) if path is None else Path(path).expanduser()
+    if folder is None: return None
+    require(folder.exists(), f"there is no file or folder '{folder}'")
+    if folder.is_file() and len(names) == 1: return [folder]
+    needed = ', '.join(names)
+    require(folder.is_dir(), f"'{folder}' is a file; expected a folder with {needed}")
+    missing = ' and no '.join(name for name in names if not (folder/name).is_file())
+    require(not missing, f"the folder '{folder}' has no {missing}; it needs {needed}")
+    return [folder/name for name in names]
 
 # %% ../../nbs/library/corpora.ipynb #c061
-def _answers(url):
-    "Is anybody there? An error of the server is an answer, too"
-    try: urlopen(Request(url, method='HEAD'), timeout=8).close()
-    except HTTPError: pass
-    except OSError: return False
-    return True
-
-def no_download(what, corpus, names, e):
-    "The error for a corpus that can't be downloaded"
-    why = (str(e).strip() or type(e).__name__).splitlines()[0]
+def _no_download(what, corpus, error):
+    "Returns the error for a corpus that can't be downloaded"
+    why = (str(error).strip() or type(error).__name__).splitlines()[0]
     return CorpusError(
-        f"can't download {what} ({why}). Check the network, or use a local copy: {corpus}(path=…) "
-        f"takes a folder with {', '.join(names)}; or set the environment variable "
-        f"ELMO_FASTAI_DATA to a folder that holds {_FOLDER.get(corpus, corpus)}/{names[0]}")
+        f"can't download {what} ({why}). Check the network, or use a local copy: {corpus}(path=…), "
+        "or set the environment variable ELMO_FASTAI_DATA to a folder that holds "
+        f"{_FOLDERS.get(corpus, corpus)}")
+
+def from_hub(repo, corpus=None, **kwargs):
+    "Returns the data set `repo` of the hub, or what was downloaded of it earlier"
+    from datasets import load_dataset
+    try: return load_dataset(repo, **kwargs)
+    except Exception as e:
+        if corpus: raise _no_download(repo, corpus, e) from e
+        raise CorpusError(
+            f"can't load the data set '{repo}' ({' '.join(str(e).split()):.300}). Check its name "
+            "and the network, or use a copy: a folder that `save_to_disk` of 🤗 datasets wrote"
+        ) from e
+
+def fetch(url, corpus):
+    "Returns the file at `url` in the cache, downloaded if it isn't there"
+    file = xdg_cache_home()/'elmo_fastai'/corpus/url.rpartition('/')[2]
+    if file.exists(): return file
+    try:
+        with whole_file(file) as part, urlopen(url, timeout=20) as answer:
+            part.write_bytes(answer.read())
+    except (OSError, HTTPException) as e: raise _no_download(url, corpus, e) from e
+    return file
 
 @contextmanager
 def offline(on):
     "If `on`, tell the hub's libraries not to try the network, as HF_HUB_OFFLINE=1 does"
     import datasets.config, huggingface_hub.constants
     places = datasets.config, huggingface_hub.constants
-    was = [o.HF_HUB_OFFLINE for o in places]
+    before = [place.HF_HUB_OFFLINE for place in places]
     try:
-        for o in places: o.HF_HUB_OFFLINE = on or o.HF_HUB_OFFLINE
+        for place in places: place.HF_HUB_OFFLINE = on or place.HF_HUB_OFFLINE
         yield
     finally:
-        for o,v in zip(places, was): o.HF_HUB_OFFLINE = v
-
-def from_hub(repo, corpus=None, names=(), **kwargs):
-    "The data set `repo` of the hub: from the network, or from what was downloaded earlier"
-    from datasets import load_dataset
-    from huggingface_hub.constants import ENDPOINT
-    off = not _answers(ENDPOINT)
-    try:
-        with offline(off): return load_dataset(repo, **kwargs)
-    except Exception as e:
-        e = OSError(f'no answer from {ENDPOINT}') if off else e
-        error = no_download(repo, corpus, names, e) if corpus else CorpusError(
-            f"can't load the data set '{repo}' ({' '.join(str(e).split()):.300}). Check its name "
-            "and the network, or use a copy: a folder that `save_to_disk` of 🤗 datasets wrote")
-        raise error from e
-
-# %% ../../nbs/library/corpora.ipynb #c063
-def same_file(file, digest, what, meant):
-    "Raise `CorpusError` unless the SHA-256 of `file` is `digest`"
-    found = sha256(file.read_bytes()).hexdigest()
-    require(found == digest, f"{what} is not the text of {meant} that was meant: "
-            f"its SHA-256 is {found[:12]}…, expected {digest[:12]}…")
-
-def fetch(url, corpus, names, digest=None, meant=None):
-    "The file at `url` in the cache; downloaded, and compared with its SHA-256, if it isn't there"
-    file = xdg_cache_home()/'elmo_fastai'/corpus/url.rpartition('/')[2]
-    try:
-        if not file.exists():
-            with whole_file(file) as part, urlopen(url, timeout=20) as answer:
-                part.write_bytes(answer.read())
-                if digest: same_file(part, digest, url, meant)
-    except (OSError, HTTPException) as e: raise no_download(url, corpus, names, e) from e
-    return file
-
-def files_of(path, corpus, *urls):
-    "The files of a corpus: a local copy, else those at `urls`, which are kept"
-    names = [o.rpartition('/')[2] for o in urls]
-    return local_copies(path, corpus, *names) or [fetch(o, corpus, names) for o in urls]
+        for place, value in zip(places, before): place.HF_HUB_OFFLINE = value
 
 # %% ../../nbs/library/corpora.ipynb #c065
-def _corpus(name, lines, tokenizer='words'):
-    "A corpus of the `lines` by split; the blank ones among them are counted"
-    blank = sum(not o for v in lines.values() for o in v)
-    lines = {k: [o for o in v if o] for k,v in lines.items()}
-    return Corpus(name, lines, tokenizer, skipped={'blank lines': blank})
+def _line_corpus(name, splits, tokenizer='words'):
+    "Returns a corpus of the lines that aren't blank; the others are counted"
+    n_blank = sum(lines.count('') for lines in splits.values())
+    splits = {split: [line for line in lines if line] for split, lines in splits.items()}
+    return Corpus(name, splits, tokenizer, skipped={'blank lines': n_blank})
 
 _SHAKESPEARE = \
     'https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt'
 
 def shakespeare_text(path=None):
-    return read_text(*files_of(path, 'tiny_shakespeare', _SHAKESPEARE))
+    "Returns the text of Tiny Shakespeare"
+    files = local_files(path, 'tiny_shakespeare', ['input.txt'])
+    return read_text(files[0] if files else fetch(_SHAKESPEARE, 'tiny_shakespeare'))
 
 # %% ../../nbs/library/corpora.ipynb #c067
 def tiny_shakespeare(
@@ -424,74 +454,94 @@ def tiny_shakespeare(
 )->Corpus:
     "Shakespeare's plays in small, public domain, a line a sequence; blank lines are left out"
     text = shakespeare_text(path)
-    a = int(len(text)*.9)
-    b = a + int((len(text)-a)*.5)
-    parts = dict(train=text[:a], valid=text[a:b], test=text[b:])
-    return _corpus('tiny_shakespeare', {k: all_lines(o) for k,o in parts.items()})
+    valid = int(len(text)*.9)
+    test = valid + int((len(text)-valid)*.5)
+    parts = dict(train=text[:valid], valid=text[valid:test], test=text[test:])
+    splits = {split: all_lines(part) for split, part in parts.items()}
+    return _line_corpus('tiny_shakespeare', splits)
 
 # %% ../../nbs/library/corpora.ipynb #c069
+_HUB_SPLITS = 'train', 'validation', 'test'
+
 def wikitext2(
     path=None, # a local copy: a folder with train.txt, valid.txt, test.txt
 )->Corpus:
     "WikiText-2, word level (Merity et al. 2016); blank lines are left out, headings kept"
-    names = ['train.txt', 'valid.txt', 'test.txt']
-    if files := local_copies(path, 'wikitext2', *names):
-        lines = {f.stem: all_lines(read_text(f)) for f in files}
+    files = local_files(path, 'wikitext2', ['train.txt', 'valid.txt', 'test.txt'])
+    if files: parts = [all_lines(read_text(file)) for file in files]
     else:
-        ds = from_hub('Salesforce/wikitext', 'wikitext2', names, name='wikitext-2-v1')
-        theirs = dict(train='train', valid='validation', test='test')
-        lines = {k: [o.strip() for o in ds[v]['text']] for k,v in theirs.items()}
-    return _corpus('wikitext2', lines, 'space')
+        data = from_hub('Salesforce/wikitext', 'wikitext2', name='wikitext-2-v1')
+        parts = [[line.strip() for line in data[split]['text']] for split in _HUB_SPLITS]
+    return _line_corpus('wikitext2', dict(zip(SPLITS, parts)), 'space')
 
 # %% ../../nbs/library/corpora.ipynb #c072
+def _sst2_rows(file):
+    "Returns (label, text) of each line"
+    rows = []
+    for i, line in enumerate(lines_of(read_text(file)), 1):
+        label, _, text = line.partition('\t')
+        require(text and label in ('0', '1'), f"'{file}', line {i}: expected 0 or 1, a tab "
+                f"and a text, found {line.expandtabs(1)[:60]!r}")
+        rows.append((int(label), text))
+    return rows
+
 def sst2(
     path=None, # a local copy: a folder with sst2.train.tsv, …dev.tsv, …test.tsv: `label TAB text`
 )->Corpus:
     "Stanford Sentiment Treebank, two classes (Socher et al. 2013), labels in `gold`"
-    names = [f'sst2.{k}.tsv' for k in ('train','dev','test')]
-    if files := local_copies(path, 'sst2', *names): parts = map(_sst2_lines, files)
+    names = ['sst2.train.tsv', 'sst2.dev.tsv', 'sst2.test.tsv']
+    files = local_files(path, 'sst2', names)
+    if files: parts = [_sst2_rows(file) for file in files]
     else:                           # the hub's version trains on phrases and hides the test labels
-        ds = from_hub('stanfordnlp/sst2', 'sst2', names)
-        rows = [ds[k] for k in ('train', 'validation', 'test')]
-        parts = [[(o['label'], o['sentence']) for o in some] for some in rows]
-    known = {0: 0, 1: 1}
-    sents = [[Sentence(text.split(), label=known.get(k)) for k,text in part] for part in parts]
-    return Corpus.from_gold('sst2', dict(zip(SPLITS, sents)))
-
-def _sst2_lines(file):
-    "(label, text) of each line"
-    for i,line in enumerate(lines_of(read_text(file)), 1):
-        label,_,text = line.partition('\t')
-        require(text and label in ('0', '1'), f"'{file}', line {i}: expected 0 or 1, a tab "
-                f"and a text, found {line.expandtabs(1)[:60]!r}")
-        yield int(label), text
+        data = from_hub('stanfordnlp/sst2', 'sst2')
+        parts = [[(row['label'], row['sentence']) for row in data[split]] for split in _HUB_SPLITS]
+    gold = {}
+    for split, rows in zip(SPLITS, parts):
+        gold[split] = [Sentence(space_tokenize(text), label=label if label in (0, 1) else None)
+                       for label, text in rows]
+    return Corpus.from_gold('sst2', gold)
 
 # %% ../../nbs/library/corpora.ipynb #conll
 CONLLU = 'id form lemma upos xpos feats head deprel deps misc'.split()
+_comment = re.compile(r'# +(?:(?:id|sent_id|text|newdoc|newpar)\b|[\w.]+ *=)')
 
-def _words(lines, where, col, is_ud):
-    "(word, tag) of each line, None between sentences"
-    tabs, n, width = is_ud or any('\t' in o for o in lines), 0, 10 if is_ud else None
-    for i,line in enumerate(lines, 1):
-        cols = re.split('\t' if tabs else ' +', line.strip(' '))
-        if is_ud and (line[:1] == '#' or re.fullmatch(r'\d+[-.]\d+', cols[0])): continue
-        if not line.strip() or cols[0] == '-DOCSTART-':
+def _tagged_word(columns, word, tag, width, place):
+    "Returns (word, tag) from the columns with these numbers; an error names the line"
+    n = len(columns)
+    require(n == width, f"{place}: expected {width} columns, and found {n}: {columns!r:.60}")
+    is_tagged = n > 1 and -n <= tag < n and columns[word].strip() and columns[tag].strip()
+    require(is_tagged, f"{place}: expected a token and its tag in column {tag}, "
+                       f"and found {columns!r:.60}")
+    return columns[word].replace(' ', '\u00a0'), columns[tag]
+
+def _conllu_words(lines, tag, file):
+    "Yields (word, tag) for each word of CoNLL-U, None at the end of a sentence"
+    n = 0
+    for i, line in enumerate(lines, 1):
+        columns = line.split('\t')
+        if line.startswith('#') or re.fullmatch(r'\d+[-.]\d+', columns[0]): continue
+        if not line:
             n = 0
             yield None
             continue
-        n, width = n + 1, width or len(cols)
-        at = f"{where} {i}: expected "
-        if len(cols) != width:
-            by = 'tabs' if tabs else 'blanks'
-            raise CorpusError(f"{at}{width} columns separated by {by}, "
-                              f"and found {len(cols)}: {line!r:.60}")
-        if is_ud and cols[0] != str(n):
-            raise CorpusError(f"{at}word {n} of the sentence, and found {cols[0]!r:.20}")
-        word = cols[1] if is_ud else cols[0]
-        tag = cols[col] if width > 1 and -width <= col < width else ''
-        if not (word.strip() and tag.strip()):
-            raise CorpusError(f"{at}a token and its tag in column {col}, and found {line!r:.60}")
-        yield word.replace(' ', '\u00a0'), None if is_ud and tag == '_' else tag
+        n += 1
+        word, label = _tagged_word(columns, 1, tag, len(CONLLU), f"'{file}', line {i}")
+        require(columns[0] == str(n), f"'{file}', line {i}: expected word {n} of the sentence, "
+                                      f"and found {columns[0]!r:.20}")
+        yield word, None if label == '_' else label
+
+def _column_words(lines, tag, file):
+    "Yields (word, tag) for each line of a column file, None at the end of a sentence"
+    plain = [line for line in lines if line and not line.startswith(('# ', '-DOCSTART-'))]
+    has_tabs = any('\t' in line for line in plain)
+    rows = [line.split('\t') if has_tabs else re.split(' +', line) for line in lines]
+    width = len(rows[lines.index(plain[0])]) if plain else 2
+    is_inside = False
+    for i, (line, columns) in enumerate(zip(lines, rows), 1):
+        is_comment = line.startswith('# ') and (len(columns) != width or _comment.match(line))
+        if is_comment and not is_inside: continue
+        is_inside = line and columns[0] != '-DOCSTART-'
+        yield _tagged_word(columns, 0, tag, width, f"'{file}', line {i}") if is_inside else None
 
 def read_conll(
     path,                 # a file
@@ -499,32 +549,32 @@ def read_conll(
     encoding:str='utf-8',
 )->list:                  # `Sentence`s
     "Sentences of a CoNLL-U file or of a column file; an error names file and line"
-    lines = [o.rstrip(' \t') for o in re.split('\r\n|\r|\n', read_text(path, encoding))]
-    first = next((o for o in lines if o.strip() and o[0] != '#'), '').split('\t')
-    is_ud = Path(path).suffix == '.conllu' or len(first) == 10 and first[0][:1].isdigit()
-    if is_ud:
+    lines = [line.rstrip(' \t').lstrip(' ') for line in LINE_END.split(read_text(path, encoding))]
+    first = next((line for line in lines if line and line[0] != '#'), '').split('\t')
+    is_conllu = len(first) == len(CONLLU) and first[0][:1].isdigit()
+    if is_conllu or ending(Path(path)) == '.conllu':
         require(tag_col in (None, *CONLLU), f"tag_col={tag_col!r}: take one of {', '.join(CONLLU)}")
-        col = CONLLU.index(tag_col or 'upos')
+        words = _conllu_words(lines, CONLLU.index(tag_col or 'upos'), path)
     else:
-        col = -1 if tag_col is None else tag_col
-        require(type(col) is int, f"tag_col={col!r}: name the column of tags by its number")
-    sents, words = [], []
-    for word in [*_words(lines, f"'{path}', line", col, is_ud), None]:
-        if word: words.append(word)
-        elif words:
-            sents.append(Sentence(*map(list, zip(*words))))
-            words = []
+        if tag_col is None: tag_col = -1
+        require(type(tag_col) is int,
+                f"tag_col={tag_col!r}: name the column of tags by its number")
+        words = _column_words(lines, tag_col, path)
+    sents = []
+    for is_sentence, group in groupby(words, key=bool):
+        if is_sentence: sents.append(Sentence(*map(list, zip(*group))))
     require(sents, f"'{path}' has no sentence")
     return sents
 
 # %% ../../nbs/library/corpora.ipynb #c073
-_UD = 'https://raw.githubusercontent.com/UniversalDependencies/UD_English-EWT/master/'
-
+_EWT = 'https://raw.githubusercontent.com/UniversalDependencies/UD_English-EWT/master'
 
 def ud_ewt(
     path=None, # a local copy: a folder with en_ewt-ud-train.conllu, …-dev.conllu, …-test.conllu
 )->Corpus:
     "Universal Dependencies English Web Treebank (Silveira et al. 2014), tags in `gold`"
-    urls = [f'{_UD}en_ewt-ud-{k}.conllu' for k in ('train','dev','test')]
-    sents = map(read_conll, files_of(path, 'ud_ewt', *urls))
-    return Corpus.from_gold('ud_ewt', dict(zip(SPLITS, sents)))
+    names = [f'en_ewt-ud-{part}.conllu' for part in ('train', 'dev', 'test')]
+    files = local_files(path, 'ud_ewt', names)
+    if not files: files = [fetch(f'{_EWT}/{name}', 'ud_ewt') for name in names]
+    gold = {split: read_conll(file) for split, file in zip(SPLITS, files)}
+    return Corpus.from_gold('ud_ewt', gold)

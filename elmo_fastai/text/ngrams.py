@@ -18,11 +18,11 @@ def kn_discounts(
     modified:bool=True # one discount each for counts of 1, 2 and 3 or more? Otherwise one for all
 )->np.ndarray:         # discounts for a count of 0, 1, 2, and 3 or more, [4]
     "Discounts estimated from the counts of counts (Chen and Goodman 1998, section 3)"
-    n1, n2, n3, n4 = [np.count_nonzero(np.asarray(counts) == r) for r in (1, 2, 3, 4)]
+    n1, n2, n3, n4 = np.bincount(np.minimum(counts, 5).astype(int), minlength=6)[1:5]
     y = n1/(n1+2*n2) if n1 and n2 else .5
     if modified and n1 and n2 and n3 and n4:
-        D = np.array([0, 1-2*y*n2/n1, 2-3*y*n3/n2, 3-4*y*n4/n3])
-        if (D[1:]>0).all(): return D
+        discounts = np.array([0, 1-2*y*n2/n1, 2-3*y*n3/n2, 3-4*y*n4/n3])
+        if (discounts[1:] > 0).all(): return discounts
     return np.array([0, y, y, y])
 
 # %% ../../nbs/library/ngrams.ipynb #c035
@@ -32,7 +32,7 @@ class KneserNey:
     def __init__(self,
         order:int=3,         # length of the longest n-gram; 1 is the unigram model
         vocab_size:int=None, # types that can be predicted, with the end; None: those seen in `fit`
-        modified:bool=True,  # three discounts an order instead of one?
+        modified:bool=True,  # three discounts per order instead of one?
         backward:bool=False  # read each sentence from its last word to its first?
     ):
         require(hasattr(order, '__index__') and order > 0,
@@ -44,38 +44,38 @@ class KneserNey:
 END = '<end>'
 
 def _sentences(sents):
-    "`sents` as a list of lists of tokens, and the distinct tokens"
-    out = []
-    for s in sents:
-        if isinstance(s, str) or not hasattr(s, '__iter__'): raise CorpusError(
-            f"a sentence must be a list of words or word ids, not {s!r}: "
+    "Returns `sents` as a list of lists of tokens, and the distinct tokens"
+    lists = []
+    for sent in sents:
+        if isinstance(sent, str) or not hasattr(sent, '__iter__'): raise CorpusError(
+            f"a sentence must be a list of words or word ids, not {sent!r}: "
             "split the text into tokens first")
-        out.append(s.tolist() if hasattr(s, 'tolist') else list(s))
-    require(out, "no sentences: the corpus is empty")
-    return out, list(dict.fromkeys(chain.from_iterable(out)))
+        lists.append(sent.tolist() if hasattr(sent, 'tolist') else list(sent))
+    require(lists, "no sentences: the corpus is empty")
+    return lists, list(dict.fromkeys(chain.from_iterable(lists)))
 
 @patch
 def _check_size(self:KneserNey, n_seen, new=()):
-    "`vocab_size`, or an error if it can't hold the seen types and the `new` ones"
-    V = n_seen if self.vocab_size is None else self.vocab_size
-    some = ', '.join([*map(repr, new[:3]), *['…'][:len(new)-3]])
-    more = f", and {len(new)} not seen in fit ({some})," if new else ''
-    require(n_seen+len(new) <= V, f"{n_seen} types with the end{more} do not fit into "
-            f"vocab_size={V}: replace rare words by '<unk>' on both sides, "
+    "Returns `vocab_size`; an error if it can't hold the seen types and the `new` ones"
+    size = n_seen if self.vocab_size is None else self.vocab_size
+    examples = ', '.join(map(repr, new[:3])) + (', …' if len(new) > 3 else '')
+    more = f", and {len(new)} not seen in fit ({examples})," if new else ''
+    require(n_seen+len(new) <= size, f"{n_seen} types with the end{more} do not fit into "
+            f"vocab_size={size}: replace rare words by '<unk>' on both sides, "
             "or give a larger vocab_size")
-    return V
+    return size
 
 # %% ../../nbs/library/ngrams.ipynb #c039
 @patch
 def _stream(self:KneserNey, sents):
     "Flat token numbers, 0 before and 1 after each sentence; and their distance from its beginning"
-    lens = np.array([len(s) for s in sents]) + 2
+    lens = np.array([len(sent) for sent in sents]) + 2
+    length = np.repeat(lens, lens)                    # at each position that of its sentence
     depth = np.arange(lens.sum()) - np.repeat(lens.cumsum()-lens, lens)
-    is_word = (depth>0) & (depth<np.repeat(lens, lens)-1)
-    toks = np.where(depth==0, 0, 1)
-    if self.backward: sents = [s[::-1] for s in sents]
-    numbers = (self.o2i.get(o, self.M-1) for o in chain.from_iterable(sents))
-    toks[is_word] = np.fromiter(numbers, np.int64, is_word.sum())
+    toks = np.where(depth == 0, 0, 1)
+    if self.backward: sents = [sent[::-1] for sent in sents]
+    numbers = [self.o2i.get(word, self.M-1) for word in chain.from_iterable(sents)]
+    toks[(depth > 0) & (depth < length-1)] = numbers
     return toks, depth
 
 @patch
@@ -83,12 +83,12 @@ def _count(self:KneserNey, toks, depth):
     "Of the distinct n-grams of each length: keys, suffixes, which start at the beginning, counts"
     node = np.zeros_like(toks)                    # length 0: all positions share the empty n-gram
     for k in range(self.order):
-        at = np.flatnonzero(depth>=k)
-        keys, first, number, n = np.unique(node[at-1]*self.M + toks[at], return_index=True,
+        ends = np.flatnonzero(depth >= k)         # where n-grams of this length end
+        keys, first, number, n = np.unique(node[ends-1]*self.M + toks[ends], return_index=True,
                                            return_inverse=True, return_counts=True)
-        first = at[first]                         # one place where each distinct n-gram ends
-        yield keys, node[first], depth[first]==k, n
-        node[at] = number                         # the others' numbers are never read again
+        first = ends[first]                       # one place where each distinct n-gram ends
+        yield keys, node[first], depth[first] == k, n
+        node[ends] = number                       # the others' numbers are never read again
 
 # %% ../../nbs/library/ngrams.ipynb #c041
 _Level = namedtuple('_Level', 'keys p gamma D')
@@ -99,15 +99,22 @@ def fit(self:KneserNey,
 )->KneserNey:
     "Count the n-grams of `sents` and turn them into probabilities"
     sents, types = _sentences(sents)
-    self.V, self.M = self._check_size(len(types)+1), len(types)+3
-    self.words, self.o2i = [END, *types], {o: i for i, o in enumerate(types, 2)}
-    grams, self.levels, p = list(self._count(*self._stream(sents))), [], np.array([1/self.V])
+    self.V = self._check_size(len(types)+1)
+    self.M = len(types)+3
+    self.words = [END, *types]
+    self.o2i = {word: i for i, word in enumerate(types, 2)}
+    toks, depth = self._stream(sents)
+    grams = list(self._count(toks, depth))
+    self.levels = []
+    p = np.array([1/self.V])
     for k, (keys, suffix, at_start, n) in enumerate(grams):
         if k+1 < self.order:                      # continuation counts
             n = np.where(at_start, n, np.bincount(grams[k+1][1], minlength=len(n)))
         if k == 0: n[0] = 0                       # the beginning is never predicted
-        D, ctx = kn_discounts(n[n>0], self.modified and self.order>1), keys//self.M
-        d, total = D[np.minimum(n, 3)], np.bincount(ctx, n, len(p))
+        D = kn_discounts(n[n>0], self.modified and self.order>1)
+        d = D[np.minimum(n, 3)]
+        ctx = keys//self.M
+        total = np.bincount(ctx, n, len(p))
         gamma = np.bincount(ctx, d, len(p))/np.maximum(total, 1)
         p = (n-d)/total[ctx] + gamma[ctx]*p[suffix]
         # one entry more: a key that nothing equals, the weight 1 where even the context is unknown
@@ -126,18 +133,20 @@ def logps(self:KneserNey,
     sents      # lists of words or of word ids
 )->np.ndarray: # natural logs of all predictions, sentence after sentence, in the order of reading
     "Log-probability of each word and each end in `sents`, n+1 for n words"
-    levels, (sents, types) = self._fitted(), _sentences(sents)
-    self._check_size(len(self.words), [o for o in types if o not in self.o2i])
+    levels = self._fitted()
+    sents, types = _sentences(sents)
+    self._check_size(len(self.words), [word for word in types if word not in self.o2i])
     toks, depth = self._stream(sents)
-    node, p = np.zeros_like(toks), np.full(len(toks), 1/self.V)
-    for k, l in enumerate(levels):
-        ctx = np.where(depth>=k, np.roll(node, 1), -1)    # the n-gram before this word, or -1
+    node = np.zeros_like(toks)
+    p = np.full(len(toks), 1/self.V)
+    for k, level in enumerate(levels):
+        ctx = np.where(depth >= k, np.roll(node, 1), -1)    # the n-gram before this word, or -1
         key = ctx*self.M + toks
-        i = np.searchsorted(l.keys, key)
-        hit = l.keys[i]==key
-        p = np.where(hit, l.p[i], l.gamma[ctx]*p)
+        i = np.searchsorted(level.keys, key)
+        hit = level.keys[i] == key
+        p = np.where(hit, level.p[i], level.gamma[ctx]*p)
         node = np.where(hit, i, -1)
-    return np.log(p[depth>0])
+    return np.log(p[depth > 0])
 
 @patch
 def logp(self:KneserNey,
@@ -156,10 +165,10 @@ def perplexity(self:KneserNey, sents)->float:
 def _node(self:KneserNey, gram):
     "The number of an n-gram, or None"
     node = 0
-    for l, t in zip(self.levels, gram):
-        key = node*self.M + t
-        node = int(np.searchsorted(l.keys, key))
-        if l.keys[node]!=key: return None
+    for level, word in zip(self.levels, gram):
+        key = node*self.M + word
+        node = int(np.searchsorted(level.keys, key))
+        if level.keys[node] != key: return None
     return node
 
 @patch
@@ -167,14 +176,16 @@ def next_probs(self:KneserNey,
     context=() # the words of the sentence so far, in the order in which the model reads
 )->np.ndarray: # probability of each of `self.words` (the first is the end), [len(words)]
     "Distribution of the next word; types that were not seen in `fit` share what is missing to one"
-    levels, ids = self._fitted(), [0, *(self.o2i.get(o, self.M-1) for o in context)]
+    levels = self._fitted()
+    ids = [0, *(self.o2i.get(word, self.M-1) for word in context)]
     p = np.full(self.M-1, 1/self.V)
-    for k, l in enumerate(levels[:len(ids)+1]):
+    for k, level in enumerate(levels[:len(ids)+1]):
         node = self._node(ids[len(ids)-k:])
         if node is None: break
-        a, b = np.searchsorted(l.keys, [node*self.M, (node+1)*self.M])
-        p *= l.gamma[node]
-        p[l.keys[a:b]%self.M] = l.p[a:b]
+        # the followers of a context have the keys from node*M on
+        start, end = np.searchsorted(level.keys, [node*self.M, (node+1)*self.M])
+        p *= level.gamma[node]
+        p[level.keys[start:end]%self.M] = level.p[start:end]
     return p[1:]
 
 @patch
@@ -183,10 +194,11 @@ def sample(self:KneserNey,
     max_len:int=50 # stop after so many words
 )->list:           # words in reading order (also where the model is a backward one)
     "Draw one sentence from the model"
-    rng, out = np.random.default_rng(seed), []
-    while len(out) < max_len:
-        p = self.next_probs(out)
+    rng = np.random.default_rng(seed)
+    words = []
+    while len(words) < max_len:
+        p = self.next_probs(words)
         i = rng.choice(len(p), p=p/p.sum())
         if i == 0: break
-        out.append(self.words[i])
-    return out[::-1] if self.backward else out
+        words.append(self.words[i])
+    return words[::-1] if self.backward else words

@@ -13,35 +13,37 @@ from collections import Counter
 from itertools import chain
 import numpy as np
 from fastcore.basics import patch
-from ..base.errors import refuse, require
+from ..base.errors import require
 from ..base.files import regular_file, whole_file
 
 # %% ../../nbs/library/tokens.ipynb #c016
 def space_tokenize(text:str)->list:
-    "Split `text` at white space, for text that is tokenised already"
-    return text.split()
+    "Split `text` at blanks, tabs and line ends, for text that is tokenised already"
+    return re.findall('[^ \\t\\r\\n]+', text)
 
 # %% ../../nbs/library/tokens.ipynb #c024
-_codes = {i for i in chain(range(0x20000), range(0xE0000, 0xE0200))
+_marks = {i for i in [*range(0x20000), *range(0xE0000, 0xE0200)]
           if unicodedata.category(chr(i))[0] == 'M'}
-_firsts, _lasts = [[chr(i) for i in sorted(_codes) if i+d not in _codes] for d in (-1, 1)]
+_firsts = [chr(i) for i in sorted(_marks) if i-1 not in _marks]
+_lasts = [chr(i) for i in sorted(_marks) if i+1 not in _marks]
 _mark = ''.join(map('{}-{}'.format, _firsts, _lasts))   # combining: accents, vowels, emoji selector
 
 # %% ../../nbs/library/tokens.ipynb #c026
 _char = rf'[\w{_mark}]'
 _re_word = re.compile(
-    rf'''
-    <unk>                                        # the mark that published corpora use
+    rf"""
+    (?ai:<unk>)                                  # the mark that published corpora use
   | \d+(?:[.,:]\d+)+                             # 1,250.75  10:30
-  | {_char}+?(?=n['’]t(?!{_char}))               # did|n't
-  | n['’]t(?!{_char})
-  | (?<=\w)['’](?:s|re|ve|ll|d|m)(?!{_char})     # it|'s
+  | {_char}+?(?=(?ai:n['’]t)(?!{_char}))         # did|n't
+  | (?ai:n['’]t)(?!{_char})
+  | (?<={_char})(?<![^\w\s{_mark}][{_mark}])     # it|'s  café|'s, but not after ≠
+    ['’](?ai:s|re|ve|ll|d|m)(?!{_char})
   | {_char}+(?:[-.]{_char}+)*                    # bank  well-known  e.g|.
   | \.{{2,}} | -{{2,}}                           # ...  --
   | [\U0001F1E6-\U0001F1FF]{{2}}                 # a flag is two letters
   | [^\w\s](?:[{_mark}\U0001F3FB-\U0001F3FF]|\u200d[^\w\s])*   # a sign, its accents, skin tone …
-''',
-    re.X | re.I,
+""",
+    re.X,    # not re.I as a whole: one of the Greek accents is a small letter iota to it
 )
 
 # %% ../../nbs/library/tokens.ipynb #c027
@@ -52,20 +54,22 @@ def word_tokenize(text:str)->list:
 # %% ../../nbs/library/tokens.ipynb #c035
 class _Late:
     "A tokenizer that is made, by `load`, at the first text"
-    def __getstate__(self): return {k: v for k,v in vars(self).items() if k != 'split'}
+    def __getstate__(self):
+        return {name: value for name, value in vars(self).items() if name != 'split'}
     def __call__(self, text):
-        try: self.split = getattr(self, 'split', None) or self.load()
-        except ImportError: raise ImportError(f"{type(self).__name__} needs spaCy: "
-                                              "`pip install spacy`, or take 'words'") from None
-        return [t for t in self.split(text) if t.strip()]
+        if not hasattr(self, 'split'):
+            try: self.split = self.load()
+            except ImportError: raise ImportError(f"{type(self).__name__} needs spaCy: "
+                                                  "`pip install spacy`, or take 'words'") from None
+        return [token for token in self.split(text) if token.strip()]
 
 class SpacyTokenizer(_Late):
     "spaCy's rules for `lang`, one text at a time"
     def __init__(self, lang='en'): self.lang = lang
     def load(self):
         import spacy
-        nlp = spacy.blank(self.lang).tokenizer
-        return lambda text: [t.text for t in nlp(text)]
+        tokenizer = spacy.blank(self.lang).tokenizer
+        return lambda text: [token.text for token in tokenizer(text)]
 
 # %% ../../nbs/library/tokens.ipynb #c037
 class FastaiTokenizer(_Late):
@@ -73,13 +77,15 @@ class FastaiTokenizer(_Late):
     def __init__(self,
         tok=None,  # one of fastai's, such as `BaseTokenizer()`; None: its `WordTokenizer`, spaCy's
         rules=None # functions from text to text; None: fastai's `defaults.text_proc_rules`
-    ): self.tok, self.rules = tok, rules
+    ):
+        self.tok = tok
+        self.rules = rules
     def load(self):
         from fastai.text.core import BOS, TokenizeWithRules, WordTokenizer
-        every = TokenizeWithRules(self.tok or WordTokenizer(), self.rules, post_rules=[])
+        tokenize = TokenizeWithRules(self.tok or WordTokenizer(), self.rules, post_rules=[])
         def split(text):
-            [toks] = every([text])
-            return toks[1:] if toks[:1] == [BOS] else toks
+            [tokens] = tokenize([text])
+            return tokens[1:] if tokens[:1] == [BOS] else tokens
         return split
 
 # %% ../../nbs/library/tokens.ipynb #c039
@@ -115,46 +121,49 @@ SPECIALS = [PAD, UNK, BOS, EOS]
 
 # %% ../../nbs/library/tokens.ipynb #c046
 def _check_sents(sents):
-    "The sentences one by one; they need not be in memory at once"
-    for i,s in enumerate(sents):
-        if isinstance(s, str) or not hasattr(s, '__iter__'): raise TypeError(
-            f"Sentence {i} is {type(s).__name__} {str(s)[:40]!r}, "
+    "Yields the sentences one by one; they need not be in memory at once"
+    for i, sent in enumerate(sents):
+        if isinstance(sent, str) or not hasattr(sent, '__iter__'): raise TypeError(
+            f"Sentence {i} is {type(sent).__name__} {str(sent)[:40]!r}, "
             "not a list of tokens: tokenise the text first")
-        yield s
+        yield sent
 
 def _by_frequency(counts, min_freq):
-    "What was counted often enough, by falling frequency; ties are in alphabetical order"
+    "Returns what was counted often enough, by falling frequency, then in alphabetical order"
     require(counts, "No vocabulary without words: the sentences are empty")
-    return sorted((o for o,n in counts.items() if n >= min_freq), key=lambda o: (-counts[o], o))
+    frequent = [item for item, n in counts.items() if n >= min_freq]
+    return sorted(frequent, key=lambda item: (-counts[item], item))
 
 # %% ../../nbs/library/tokens.ipynb #c048
 def _read_saved(path, most):
-    "The dictionary in a vocabulary's file"
-    try: res = json.loads(regular_file(path, most).read_text(encoding='utf-8'))
+    "Returns the dictionary in a vocabulary's file"
+    try: data = json.loads(regular_file(path, most).read_text(encoding='utf-8'))
     except (ValueError, RecursionError) as e:
         raise ValueError(f"{path} is no vocabulary: it does not hold JSON ({e})") from None
-    return res if isinstance(res, dict) else dict(format=type(res).__name__)
+    return data if isinstance(data, dict) else dict(format=type(data).__name__)
 
 class _Saved:
     "`save` and `load` as JSON for a class whose constructor takes `_args`"
     def save(self, path):
         "Write this vocabulary to the JSON file `path`"
-        args = {k: getattr(self, k) for k in self._args}
+        args = {name: getattr(self, name) for name in self._args}
         data = dict(format=f'elmo_fastai.{type(self).__name__}', version=1, **args)
-        with whole_file(path) as f: f.write_text(json.dumps(data, indent=0), encoding='utf-8')
+        with whole_file(path) as file: file.write_text(json.dumps(data, indent=0), encoding='utf-8')
 
     @classmethod
     def load(cls, path, most=2**28):
         "Read what `save` wrote; `ValueError` for anything else, `OSError` above `most` bytes"
-        d, wanted = _read_saved(path, most), f'elmo_fastai.{cls.__name__}'
-        kind, version = d.get('format'), d.get('version')
+        data = _read_saved(path, most)
+        wanted = f'elmo_fastai.{cls.__name__}'
+        kind = data.get('format')
+        version = data.get('version')
         require((kind, version) == (wanted, 1),
             f"{path} holds {kind!r} of version {version!r}, and this library reads '{wanted}' "
             "of version 1: take the matching class, or build the vocabulary again", ValueError)
-        try: return cls(**{k: d[k] for k in cls._args})
-        except KeyError as e: why = f"is damaged: it lacks {e.args[0]}"
-        except (TypeError, ValueError) as e: why = f"holds no {cls.__name__}: {e}"
-        raise ValueError(f"{path} {why}")
+        try: return cls(**{name: data[name] for name in cls._args})
+        except KeyError as e: raise ValueError(f"{path} is damaged: it lacks {e.args[0]}") from None
+        except (TypeError, ValueError) as e:
+            raise ValueError(f"{path} holds no {cls.__name__}: {e}") from None
 
 # %% ../../nbs/library/tokens.ipynb #c050
 class WordVocab(_Saved):
@@ -164,11 +173,12 @@ class WordVocab(_Saved):
         itos:list # every word in the order of its id; the first four are `SPECIALS`
     ):
         self.itos = list(itos)
-        self.o2i = {o: i for i,o in enumerate(self.itos)}
+        self.o2i = {word: i for i, word in enumerate(self.itos)}
         require(self.itos[:4] == SPECIALS,
                 f"A vocabulary starts with {SPECIALS}, not with {self.itos[:4]}", ValueError)
-        refuse((f"A vocabulary holds each word once, and {o!r} is there twice or more"
-                for i,o in enumerate(self.itos) if self.o2i[o] != i), ValueError)
+        for i, word in enumerate(self.itos):
+            if self.o2i[word] != i: raise ValueError(
+                f"A vocabulary holds each word once, and {word!r} is there twice or more")
 
     @classmethod
     def build(cls,
@@ -181,15 +191,15 @@ class WordVocab(_Saved):
         require(max_vocab is None or max_vocab > 4, f"max_vocab={max_vocab}: with the four special "
                 "words there is room for a word from 5 up", ValueError)
         counts = Counter()
-        for s in _check_sents(sents):
-            counts.update(s)
+        for sent in _check_sents(sents):
+            counts.update(sent)
             if max_counted and len(counts) > max_counted:
                 counts = Counter(dict(counts.most_common(max_counted//2)))
-        words = [o for o in _by_frequency(counts, min_freq) if o not in SPECIALS]
+        words = [word for word in _by_frequency(counts, min_freq) if word not in SPECIALS]
         return cls([*SPECIALS, *words][:max_vocab])
 
     def encode(self, tokens:list):
-        ids = [self.o2i.get(o, 1) for o in tokens]
+        ids = [self.o2i.get(token, 1) for token in tokens]
         return [i if i > 3 else 1 for i in ids]        # a typed '<s>' is text
     def decode(self, ids): return [self.itos[i] for i in ids]
     def __len__(self): return len(self.itos)
@@ -207,24 +217,28 @@ class CharScheme(_Saved):
         n_symbols:int,
         max_chars:int=50  # W, ids a token, both marks of the word included
     ):
-        self.max_chars, self.n_chars, most = max_chars, n_symbols+6, 2**15
-        self.bos,self.eos,self.bow,self.eow,self.pad = range(n_symbols+1, n_symbols+6)
+        most = 2**15
         require(max_chars in range(3, most), f"max_chars={max_chars!r}: a token has room for its "
                 f"two marks and one symbol at least, from 3 to {most-1}", ValueError)
-        require(self.n_chars <= most, f"{n_symbols:,} symbols do not fit into 16 bits: "
+        require(n_symbols + 6 <= most, f"{n_symbols:,} symbols do not fit into 16 bits: "
                 "keep fewer with `max_symbols`", ValueError)
+        self.max_chars = max_chars
+        self.n_chars = n_symbols + 6
+        self.bos, self.eos, self.bow, self.eow, self.pad = range(n_symbols+1, n_symbols+6)
 
-    def __eq__(self, o):
-        return type(self) is type(o) and all(getattr(self, k) == getattr(o, k) for k in self._args)
+    def __eq__(self, other):
+        if type(self) is not type(other): return False
+        return all(getattr(self, name) == getattr(other, name) for name in self._args)
     def __hash__(self): return hash((type(self), self.n_chars, self.max_chars))
 
     @property
     def specials(self)->np.ndarray:
         "The rows of padding (zeros), `BOS` and `EOS`: int16 [3, W]"
-        out = np.full((3, self.max_chars), self.pad, np.int16)
-        out[0] = 0
-        out[1,:3], out[2,:3] = [self.bow, self.bos, self.eow], [self.bow, self.eos, self.eow]
-        return out
+        rows = np.full((3, self.max_chars), self.pad, np.int16)
+        rows[0] = 0
+        rows[1,:3] = self.bow, self.bos, self.eow
+        rows[2,:3] = self.bow, self.eos, self.eow
+        return rows
 
 # %% ../../nbs/library/tokens.ipynb #c071
 @patch
@@ -232,16 +246,18 @@ def encode(self:CharScheme,
     tokens:list # T tokens; text that looks like a mark ('<s>') is text
 )->np.ndarray:  # their characters, int16 [T, W]
     "Each token as a row: `bow`, its symbols, `eow`, then `pad`; what does not fit is cut"
-    flat,lens = self.split(tokens)
+    symbols, lens = self.split(tokens)
     room = self.max_chars-2
     if len(lens) and lens.max() > room:
-        flat = flat[np.arange(len(flat)) - np.repeat(lens.cumsum()-lens, lens) < room]
+        starts = np.repeat(lens.cumsum()-lens, lens)      # where the token of each symbol begins
+        symbols = symbols[np.arange(len(symbols)) - starts < room]
         lens = lens.clip(max=room)
-    out = np.full((len(lens), self.max_chars), self.pad, np.int16)
-    out[:,1:-1][np.arange(room) < lens[:,None]] = flat + 1
-    out[:,0] = self.bow
-    out[np.arange(len(lens)), lens+1] = self.eow
-    return out
+    rows = np.full((len(lens), self.max_chars), self.pad, np.int16)
+    is_symbol = np.arange(room) < lens[:,None]            # [T, W-2]
+    rows[:,1:-1][is_symbol] = symbols + 1
+    rows[:,0] = self.bow
+    rows[np.arange(len(lens)), lens+1] = self.eow
+    return rows
 
 # %% ../../nbs/library/tokens.ipynb #c073
 @patch
@@ -252,7 +268,8 @@ def decode(self:CharScheme,
     marks = {(self.bow, self.bos): BOS, (self.bow, self.eos): EOS}
     def token(row):
         if row[0] == 0: return PAD
-        return marks.get(tuple(row[:2])) or self.join(row[(row > 0) & (row < self.bos)] - 1)
+        mark = marks.get(tuple(row[:2]))
+        return mark or self.join(row[(row > 0) & (row < self.bos)] - 1)
     return [token(row) for row in np.asarray(chars)]
 
 # %% ../../nbs/library/tokens.ipynb #c075
@@ -262,8 +279,8 @@ class ByteCharVocab(CharScheme):
     def __init__(self, max_chars:int=50): super().__init__(256, max_chars)
     def __repr__(self): return f"ByteCharVocab(max_chars={self.max_chars})"
     def split(self, tokens):
-        data = [t.encode('utf-8', 'replace') for t in tokens]    # half a surrogate pair becomes '?'
-        lens = np.array([len(o) for o in data], int)
+        data = [token.encode('utf-8', 'replace') for token in tokens]   # half a pair becomes '?'
+        lens = np.array([len(token) for token in data], int)
         return np.frombuffer(b''.join(data), np.uint8).astype(np.int16), lens
     def join(self, symbols):
         return bytes(symbols.tolist()).decode('utf-8', 'replace')   # a character may have been cut
@@ -277,10 +294,11 @@ class NGramsTokenizer:
     ):
         require(hasattr(n, '__index__') and n > 0,
                 f"An n-gram has at least one character, not n={n!r}", ValueError)
-        self.n, self.tokenizer = n, get_tokenizer(tokenizer)
+        self.n = n
+        self.tokenizer = get_tokenizer(tokenizer)
     def split(self, word): return [word[i:i+self.n] for i in range(max(1, len(word)-self.n+1))]
-    def join(self, grams): return ''.join([*grams[:1], *(g[-1] for g in grams[1:])])
-    def __call__(self, text): return [self.split(w) for w in self.tokenizer(text)]
+    def join(self, grams): return ''.join([*grams[:1], *(gram[-1] for gram in grams[1:])])
+    def __call__(self, text): return [self.split(word) for word in self.tokenizer(text)]
 
 # %% ../../nbs/library/tokens.ipynb #c084
 class CharVocab(CharScheme):
@@ -291,12 +309,14 @@ class CharVocab(CharScheme):
         max_chars:int=50, # W, ids a token
         n:int=1           # characters a symbol
     ):
-        are_texts = isinstance(itos, (list, tuple)) and {str} == set(map(type, itos))
-        require(are_texts,
+        is_texts = isinstance(itos, (list, tuple)) and {str} == set(map(type, itos))
+        require(is_texts,
                 f"A character vocabulary is a list of symbols, not {itos!r:.60}", ValueError)
         super().__init__(len(itos), max_chars)
-        self.itos, self.n, self.grams = list(itos), n, NGramsTokenizer(n)
-        self.o2i = {o: i for i,o in enumerate(itos)}
+        self.itos = list(itos)
+        self.o2i = {symbol: i for i, symbol in enumerate(itos)}
+        self.n = n
+        self.grams = NGramsTokenizer(n)
 
     @classmethod
     def build(cls,
@@ -307,24 +327,26 @@ class CharVocab(CharScheme):
         n:int=1               # characters a symbol
     ):
         "Count the symbols of `sents`, each distinct word once with its frequency"
-        grams, counts = NGramsTokenizer(n), Counter()
-        for w,k in Counter(chain.from_iterable(_check_sents(sents))).items():
-            for g in grams.split(w): counts[g] += k
+        grams = NGramsTokenizer(n)
+        words = Counter(chain.from_iterable(_check_sents(sents)))
+        counts = Counter()
+        for word, n_words in words.items():
+            for gram in grams.split(word): counts[gram] += n_words
         return cls([UNK, *_by_frequency(counts, min_freq)][:max_symbols], max_chars, n)
 
     def __repr__(self):
         return f"CharVocab of {len(self.itos):,} symbols, n={self.n}, max_chars={self.max_chars}"
     def split(self, tokens):
-        grams = [self.grams.split(t) for t in tokens]
-        ids = [self.o2i.get(g, 0) for g in chain.from_iterable(grams)]
-        return np.array(ids, np.int16), np.array([len(o) for o in grams], int)
+        grams = [self.grams.split(token) for token in tokens]
+        ids = [self.o2i.get(gram, 0) for gram in chain.from_iterable(grams)]
+        return np.array(ids, np.int16), np.array([len(some) for some in grams], int)
     def join(self, symbols):
         return self.grams.join([self.itos[i] if i else '\ufffd' for i in symbols])
 
 def load_char_vocab(path)->CharScheme:
     "The character vocabulary in a JSON file, of whichever kind"
-    is_bytes = _read_saved(path, 10**7).get('format') == 'elmo_fastai.ByteCharVocab'
-    return (ByteCharVocab if is_bytes else CharVocab).load(path)
+    kind = _read_saved(path, 10**7).get('format')
+    return (ByteCharVocab if kind == 'elmo_fastai.ByteCharVocab' else CharVocab).load(path)
 
 # %% ../../nbs/library/tokens.ipynb #c098
 def limit_sents(
@@ -334,5 +356,5 @@ def limit_sents(
     "Cut sentences to `max_words` whole tokens, and count what that loses"
     if max_words is None: return sents, 0, 0
     require(max_words > 0, f"max_words={max_words}: a sentence keeps one word at least", ValueError)
-    over = [len(s)-max_words for s in sents if len(s) > max_words]
-    return [s[:max_words] for s in sents], len(over), sum(over)
+    lost = [len(sent)-max_words for sent in sents if len(sent) > max_words]
+    return [sent[:max_words] for sent in sents], len(lost), sum(lost)

@@ -26,7 +26,7 @@ from ..base.options import CommandLine, clock, did_you_mean, in_words, seconds, 
 from ..base.options import takes, written
 from ..base.processes import is_main, main_first, own_device
 from ..text.corpora import Corpus, ToyCorpus, text_corpus
-from ..text.named import CORPORA, get_corpus
+from ..text.tables import CORPORA, get_corpus
 from ..text.tokens import ByteCharVocab, CharVocab, SPECIALS, WordVocab
 from ..text.tokens import get_tokenizer
 from ..nn.bilm import BiLMConfig, elmo_configs, evaluate

@@ -8,17 +8,18 @@ const LETTER = '\\p{L}\\p{N}_', MARK = '\\p{M}';                  // Python's \w
 const SPACE = '\\t-\\r\\x1c-\\x20\\x85\\xa0\\u1680\\u2000-\\u200a'
   + '\\u2028\\u2029\\u202f\\u205f\\u3000';
 const CHAR = `[${LETTER}${MARK}]`, SIGN = `[^${LETTER}${SPACE}]`;
+const NT = "[nN]['’][tT]", SHORT = '[sSdDmM]|[rRvV][eE]|[lL][lL]';
 const WORD = new RegExp([
-  '<unk>',                                             // the mark that published corpora use
+  '<[uU][nN][kK]>',                                    // the mark that published corpora use
   '\\p{Nd}+(?:[.,:]\\p{Nd}+)+',                        // 1,250.75  10:30
-  `${CHAR}+?(?=n['’]t(?!${CHAR}))`,                    // did|n't
-  `n['’]t(?!${CHAR})`,
-  `(?<=[${LETTER}])['’](?:s|re|ve|ll|d|m)(?!${CHAR})`, // it|'s
+  `${CHAR}+?(?=${NT}(?!${CHAR}))`,                     // did|n't
+  `${NT}(?!${CHAR})`,                                  // it|'s  café|'s, but not after ≠:
+  `(?<=${CHAR})(?<![^${LETTER}${MARK}${SPACE}][${MARK}])['’](?:${SHORT})(?!${CHAR})`,
   `${CHAR}+(?:[-.]${CHAR}+)*`,                         // bank  well-known  e.g|.
   '\\.{2,}|-{2,}',                                     // ...  --
   '[\\u{1F1E6}-\\u{1F1FF}]{2}',                        // a flag is two letters
   `${SIGN}(?:[${MARK}\\u{1F3FB}-\\u{1F3FF}]|\\u200d${SIGN})*`,  // a sign, skin tone, joiners
-].join('|'), 'giu');
+].join('|'), 'gu');
 
 export const tokenize = text => text.match(WORD) || [];
 

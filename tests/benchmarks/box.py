@@ -6,7 +6,7 @@
     python tests/benchmarks/box.py --refresh senses            # measure some figures of the box that there is again
     python tests/benchmarks/box.py MODEL --make                # the same (what MODEL/box.json has is not measured again), then write the box with its card, and run its page
 
-MODEL is a folder that `elmo_pretrain english` wrote. The texts (novels, tiny_shakespeare, wikitext-2, ud-ewt, sst2) are those of the
+MODEL is a folder that `elmo_pretrain` wrote of the text that the page library/books makes. The texts (novels, tiny_shakespeare, wikitext-2, ud-ewt, sst2) are those of the
 library's corpora: from ELMO_FASTAI_DATA where that is set, else downloaded.
 """
 import argparse, csv, json, math, os, platform, subprocess, sys, tempfile, time
@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np, torch
 from fastai.torch_core import set_seed
 from elmo_fastai.text.corpora import sst2, toy_corpus, ud_ewt
-from elmo_fastai.text.named import get_corpus
 from elmo_fastai.text.ngrams import KneserNey
 from elmo_fastai.text.tokens import ByteCharVocab, get_tokenizer
 from elmo_fastai.nn.bilm import BiLMConfig, evaluate
@@ -33,6 +32,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT/'tests'))
 from pages import page
 box = page('library/box')                          # how a box is made stands on its page
+english = page('library/books').english            # and its text on another
 HELD = 'valid', 'plays', 'wiki'                    # held-out splits of english: two novels, plays, Wikipedia
 
 def log(*o): print(f"[{time.strftime('%H:%M:%S')}]", *o, flush=True)
@@ -161,7 +161,7 @@ def measure(folder, quick=False, command=None):
         return {k: {**v, '5-gram': f['5-gram'][k]} for k,v in read.items()}
     step('model', model)
     if not {'perplexity', 'bytes', 'text', '5-gram'} <= {*f}:
-        corpus = get_corpus('english')
+        corpus = english()
         toks = read_text_of(corpus, quick)
         step('text', text); step('bytes', as_bytes); step('5-gram', lambda: counting(toks, vocab)); step('perplexity', perplexity)
         del toks
@@ -213,7 +213,7 @@ def shapes(minutes, rows, only=None):
     todo = [(i, *o) for i,o in enumerate(SHAPES) if o[0].name not in names and (not only or o[0].name in only)]
     if not todo: return
     rows.parent.mkdir(parents=True, exist_ok=True)
-    corpus, vocab = get_corpus('english'), None
+    corpus, vocab = english(), None
     valid = [get_tokenizer('words')(s) for s in corpus.valid[::3]]
     for i,c,lr,bs in todo:
         log(f'{c.name}: {minutes:g} minutes')

@@ -119,10 +119,11 @@ def english(elmo, quick):
 def real_sentences():
     "(source, number) → sentence as text, of the novels and of WikiText-2"
     from elmo_fastai.text.corpora import local_folder, read_text, wikitext2
-    from elmo_fastai.text.books import BOOKS, book_file, book_sentences, wikitext_sentences
+    from pages import page
+    books = page('library/books')
     root, wiki = local_folder('novels'), wikitext2()
-    res = {(b.name, i): s for b in BOOKS for i,s in enumerate(book_sentences(read_text(book_file(b, root)), b.start))}
-    for split in ('train', 'valid', 'test'): res.update({(f'wikitext-2 {split}', i): s for i,s in enumerate(wikitext_sentences(getattr(wiki, split)))})
+    res = {(b.name, i): s for b in books.BOOKS for i,s in enumerate(books.book_sentences(read_text(books.book_file(b, root)), b.start))}
+    for split in ('train', 'valid', 'test'): res.update({(f'wikitext-2 {split}', i): s for i,s in enumerate(books.wikitext_sentences(getattr(wiki, split)))})
     return res
 
 def real_senses(elmo):
