@@ -472,6 +472,18 @@ def test_valid_col_needs_values():
     df['held'] = False
     with pytest.raises(CorpusError, match="'held' is true in no row"): ElmoDataLoaders.from_df(df, valid_col='held')
 
+@pytest.mark.parametrize('values', [['True', 'False', 'true', 'false'], ['yes', 'no', 'Yes', 'No'], ['1', '0', '1', '0'], [1, 0, 1, 0], [1., 0., 1., 0.], [True, False, True, False], ['t', 'f', 'T', 'F'], ['y', 'n', ' Y', 'N ']], ids=str)
+@pytest.mark.parametrize('kind', ['object', 'own'])
+def test_a_valid_col_of_text_means_what_it_says(values, kind):
+    df = pd.DataFrame({'text': ['a', 'b', 'c', 'd'], 'held': pd.Series(values, dtype=object) if kind == 'object' else values})
+    dls = ElmoDataLoaders.from_df(df, valid_col='held')
+    assert dls.corpus.splits == dict(train=['b', 'd'], valid=['a', 'c'])
+
+@pytest.mark.parametrize('values,says', [(['train', 'valid'], "'held' holds 'train' in row 0"), ([0, 2], "'held' holds 2 in row 1"), ([.5, 1], "holds 0.5 in row 0"), (['', 'yes'], "holds '' in row 0"), (['yes', 'yes'], 'true in all rows: there is none to train on')])
+def test_a_valid_col_that_is_neither_true_nor_false(values, says):
+    df = pd.DataFrame({'text': ['a', 'b'], 'held': values})
+    with pytest.raises(CorpusError, match=says): ElmoDataLoaders.from_df(df, valid_col='held')
+
 def test_validation_too_short_for_the_context():
     c = Corpus('c', dict(train=LINES, valid=['a b']), 'space')
     with pytest.raises(CorpusError, match='context_size=2.*longest here has 2'): ElmoDataLoaders.from_corpus(c, kind='cbow')
@@ -480,6 +492,23 @@ def test_limits_are_reported():
     c = Corpus('c', dict(train=['a b c d', 'x'*100], valid=['a b c']), 'space')
     dls = ElmoDataLoaders.from_corpus(c, max_words=2)
     assert dls.cuts == dict(train=(1, 2, 1), valid=(1, 1, 0))
+
+def test_a_budget_of_tokens_also_in_the_order_of_the_text():
+    text = encode([['a']*n for n in (2, 50, 1, 1, 1, 30, 2, 2)])
+    dl = SentenceDataLoader(text, bs=3, max_tokens=60, sort=False)
+    assert dl.order.tolist() == list(range(8))
+    assert [tuple(x.shape[:2]) for x,*_ in dl] == [(1, 4), (1, 52), (3, 3), (1, 32), (2, 4)]
+
+def test_notes_that_do_not_fit_are_an_error_that_names_the_sentence():
+    "One word with a blank inside took all tags of its split away, without a word"
+    gold = [Sentence(['a', 'b'], ['X', 'Y']), Sentence(['New York', 'is'], ['X', 'Y'])]
+    c = Corpus('c', dict(train=[s.text for s in gold], valid=['a']), 'space', dict(train=gold))
+    with pytest.raises(CorpusError, match=r"line 1 of the split 'train' .* 'New York is'.* 3 tokens .* 2"): ElmoDataLoaders.from_corpus(c)
+    c.gold = dict(train=gold[:1])
+    with pytest.raises(CorpusError, match="'train' .* 2 lines and annotations of 1"): ElmoDataLoaders.from_corpus(c)
+    c.gold = dict(train=gold)
+    other = ElmoDataLoaders.from_corpus(c, tokenizer='words')
+    assert not other.train.text.notes, 'the notes are those of other tokens'
 
 # a text that does not fit
 

@@ -208,6 +208,56 @@ def test_each_sense_is_divided(pairs, seed, share):
         inside = sum(m[i] for i,p in enumerate(pairs) if p == k)
         assert inside == 0 if n == 1 else 0 < inside < n
 
+# what is asked is not learned from
+
+def twice(n=60, seed=0):
+    "Sentences that occur twice, each with a sense that was drawn at random"
+    rng = np.random.default_rng(seed)
+    once = [([f'l{i}', 'bank', f'r{i}'], 1, f'bank/{s}') for i,s in enumerate(rng.integers(0, 2, n))]
+    return once*2
+
+@pytest.mark.parametrize('how', ['mean', '1nn'])
+@pytest.mark.parametrize('whiten', [True, False, None])
+def test_senses_at_random_are_not_told(elmo, how, whiten):
+    t = sense_probe(elmo, twice(), how=how, whiten=whiten, seeds=5)
+    assert t.accuracy['layer 1'] < .65
+
+def test_equal_sentences_stay_together(elmo):
+    t = module.collect_senses(elmo, [*twice(), (['L0', 'Bank', 'r0'], 1, 'bank/0')])
+    for seed in range(5):
+        learned = module.deal(t, seed, .5)
+        groups = {g: {*learned[t.sent == g]} for g in t.sent}
+        assert all(len(o) == 1 for o in groups.values()) and len(groups) == 60 and 0 < learned.sum() < len(t)
+
+def test_two_words_of_a_sentence_stay_together(elmo):
+    data = [(['a', 'bank', f'x{i}', 'b', 'bat'], [None, f'bank/{i % 2}', None, None, f'bat/{i % 3}']) for i in range(30)]
+    t = module.collect_senses(elmo, data)
+    for seed in range(5):
+        learned = module.deal(t, seed, .8)
+        assert (learned[::2] == learned[1::2]).all()
+        for k in {*t.labels}: assert learned[t.labels == k].sum() >= .8*(t.labels == k).sum() - .5
+
+def test_whitening_is_fitted_on_what_is_learned(elmo, monkeypatch):
+    "By each seed: an example that is asked may not move the axes"
+    fitted, even_out = [], module.even_out
+    def spy(x, whiten):
+        fitted.append(x)
+        return even_out(x, whiten)
+    monkeypatch.setattr(module, 'even_out', spy)
+    ex = examples((30, 30))
+    t = sense_probe(elmo, ex, seeds=2, share=.5, whiten=True)
+    assert {len(x) for x in fitted} == {t.attrs['train']} == {60}
+    assert not np.array_equal(fitted[0], fitted[3]), 'each seed its own'
+
+def test_sentences_that_are_asked_are_not_learned_from(elmo):
+    data, other = sents(40), sents(30, 1)
+    t = linear_probe(elmo, data + other, [(s, labels) for s,labels in data], seeds=1, share=1.)
+    assert t.attrs['train'] == 6*sum(s not in [a for a,_ in data] for s,_ in other)
+    with pytest.raises(CorpusError, match='all sentences to learn from are among those that are asked'): linear_probe(elmo, data, data)
+    same = twice()[:60]
+    assert sense_probe(elmo, same + examples((5, 5), ['bank']), same, seeds=1, share=1.).attrs['train'] == 10
+    with pytest.raises(CorpusError, match='all sentences to learn from are among those that are asked'): sense_probe(elmo, same, same)
+
 # files
 
 HEAD = 'sentence,position,sense\n'
