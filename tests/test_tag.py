@@ -182,7 +182,7 @@ def test_missing_and_empty_rows_are_counted():
 
 @pytest.mark.parametrize('data,says', [
     ([(['a', 'b'], ['X'])], 'row 0: 2 tokens and 1 tags'), ([(['a'], ['X']), ([], ['X'])], 'row 1: 0 tokens and 1 tags'),
-    (pd.DataFrame(dict(tokens=['a', 'b c'], tags=['X', 'X']), index=[7, 9]), 'the table, row 9: 2 tokens and 1 tags'),
+    (pd.DataFrame(dict(tokens=['a', 'b c'], tags=['X', 'X Y Z']), index=[7, 9]), 'the table, row 9: 2 tokens and 3 tags'),
     ([(['a', 5], ['X', 'Y'])], '5 is no token'), ([(['a', ' '], ['X', 'Y'])], "' ' is no token"), ([(['a\0'], ['X'])], 'NUL'),
     ([('a', 'X', 'Y')], 'expected (tokens, tags)'), ([3], 'expected (tokens, tags)'), ([], 'the list of rows is empty'), ([([], [])], 'no tagged sentence'),
     (pd.DataFrame(dict(tokens=["['a' 'b']"], tags=["['X' 'Y']"])), 'printed array'),
@@ -209,7 +209,7 @@ def test_factories(corpus, tmp_path):
     assert (len(both.train.text), len(both.valid.text)) == (40, 5)
     with pytest.raises(CorpusError, match="no split 'train'"): TagDataLoaders.from_dataset(dict(test=[]))
     with pytest.raises(CorpusError, match='has no tags'): TagDataLoaders.from_corpus(Corpus('x', dict(train=['a'])))
-    with pytest.raises(CorpusError, match='do not split'): TagDataLoaders.from_sents(pairs[:2])
+    with pytest.raises(CorpusError, match='do not split'): TagDataLoaders.from_sents(pairs[:1])
     with pytest.raises(CorpusError, match='two different tags'): TagDataLoaders.from_sents([(['a'], ['X'])], [(['a'], ['X'])])
 
 # files with a head, and a token a row
@@ -229,7 +229,10 @@ def test_columns_of_a_head_are_named(tmp_path):
     f = write(tmp_path, 'a.tsv', 'id\tmot\tetiquette\ttags\n1\tAnn\tA\tX\n1\t"\tB\tY\n2\tparle\tB\tX\n')
     assert read_tagged(f, 'mot', 'etiquette', sent_col='id')[0] == [Sentence(['Ann', '"'], ['A', 'B']), Sentence(['parle'], ['B'])]
     with pytest.raises(CorpusError, match="no column 'wort' among 'id', 'mot'"): read_tagged(f, 'wort', 'tags')
-    with pytest.raises(CorpusError, match='the first line .*mot.* names columns'): read_tagged(write(tmp_path, 'b.tsv', 'words\tetiquette\nAnn\tA\nparle\tB\n\nAnn\tA\n'))
+    french = write(tmp_path, 'b.tsv', 'words\tetiquette\nAnn\tA\nparle\tB\n\nAnn\tA\n')
+    with pytest.raises(CorpusError, match="no column 'tags' or .* among 'words', 'etiquette'"): read_tagged(french)
+    assert read_tagged(french, tag_col='etiquette')[0] == read_tagged(french, tag_col=1)[0] == [Sentence(['Ann', 'parle'], ['A', 'B']), Sentence(['Ann'], ['A'])]
+    with pytest.raises(CorpusError, match="line 3: expected 2 columns .* found 1"): read_tagged(write(tmp_path, 'c.tsv', 'words\ttags\nAnn\tA\nparle\n'))
 
 def test_a_sentence_a_row_under_a_head(tmp_path):
     f = write(tmp_path, 'a.tsv', 'text\ttags\nthe bank closed\tDET NOUN VERB\nthey play\tPRON VERB\n')
@@ -269,10 +272,12 @@ def test_tokens_without_their_sentences_are_refused():
         with pytest.raises(CorpusError, match='each row .* holds one token.*sent_col'): read_tagged(o)
     assert read_tagged([(['a'], ['X']), (['b'], ['Y'])])[0], 'lists say what they are'
 
-def test_rows_without_a_token_or_tag_within_a_sentence():
-    df = pd.DataFrame(dict(sent_id=[0, 0, 0], token=['a', None, 'c'], tag=['X', 'Y', None]))
-    sents, left = read_tagged(df)
-    assert sents == [Sentence(['a', 'c'], ['X', None])] and left == {'missing rows': 1}
+def test_rows_without_a_token_or_a_tag_within_a_sentence():
+    df = pd.DataFrame(dict(sent_id=[0, 0, 1, 1], token=['a', 'b', 'c', None], tag=['X', None, 'Z', 'Y']), index=[5, 6, 7, 8])
+    assert read_tagged(df[:3])[0] == [Sentence(['a', 'b'], ['X', None]), Sentence(['c'], ['Z'])]
+    with pytest.raises(CorpusError, match='the table, row 7: (nan|None|<NA>) is no token'): read_tagged(df)
+    df.loc[8, 'tag'] = None
+    assert len(read_tagged(df)[0]) == 2, 'an empty row is none'
 
 # loaders
 
