@@ -362,7 +362,7 @@ def test_the_cache_gives_elmos_layers(dls, lm):
     elmo, cache = Elmo(lm).eval(), LayerCache()
     for _ in range(2):
         for x,*_ in dls.train:
-            layers, mask = cache(elmo, x)
+            layers, mask = cache(elmo, x, cache.open(elmo))
             expected, emask = elmo.layers(x)
             assert torch.equal(mask, emask) and all(torch.allclose(a, b, atol=1e-6) for a,b in zip(layers, expected))
     assert len(cache.rows) <= len(dls.train.text)
@@ -386,29 +386,28 @@ def test_training_is_the_same_with_and_without(corpus, lm):
 
 def test_a_changed_bilm_is_asked_again(dls, lm):
     learn = elmo_tagger_learner(dls, lm, hidden=4)
-    model, (x, w, y) = learn.model.eval(), dls.valid.one_batch()
-    with torch.no_grad(): before = model(x, w)
-    with torch.no_grad(): model.elmo.lm.lstm.fwd[0].weight_hh_l0.mul_(2.)
-    model.eval()
-    with torch.no_grad(): assert (model(x, w) - before).abs().max() > 1e-4
-    with torch.no_grad():
-        model.elmo.lm.lstm.fwd[0].weight_hh_l0.div_(2.)
-        assert torch.allclose(model(x, w), before, atol=1e-6)
+    def preds(): return torch.cat(list(quiet(learn, learn.get_preds)[0]))
+    weight = learn.model.elmo.lm.lstm.fwd[0].weight_hh_l0.data
+    before = preds()
+    weight.mul_(2.)
+    assert (preds() - before).abs().max() > 1e-4
+    weight.div_(2.)
+    assert torch.allclose(preds(), before, atol=1e-6)
 
 def test_two_bilms_share_a_cache_without_harm(dls):
-    cache, b = LayerCache(), dls.valid.one_batch()
-    models = [elmo_tagger_learner(dls, bilm(i), hidden=4, cache=cache).model for i in range(2)]
-    for m in models*2:
-        m.eval()
-        with torch.no_grad(): got = m(*b[:2])
-        m.cache = None
-        with torch.no_grad(): assert torch.allclose(got, m(*b[:2]), atol=1e-6)
-        m.cache = cache
+    cache = LayerCache()
+    learners = [elmo_tagger_learner(dls, bilm(i), hidden=4, cache=cache) for i in range(2)]
+    def preds(learn): return torch.cat(list(quiet(learn, learn.get_preds)[0]))
+    for learn in learners*2:
+        learn.model.cache = cache
+        got = preds(learn)
+        learn.model.cache = None
+        assert torch.allclose(got, preds(learn), atol=1e-6)
 
 def test_a_small_cache_is_only_slower(dls, lm):
     elmo, cache = Elmo(lm).eval(), LayerCache(mb=0)
     x = dls.valid.one_batch()[0]
-    assert all(torch.allclose(a, b, atol=1e-6) for a,b in zip(cache(elmo, x)[0], elmo.layers(x)[0])) and len(cache.rows) == 0
+    assert all(torch.allclose(a, b, atol=1e-6) for a,b in zip(cache(elmo, x, cache.open(elmo))[0], elmo.layers(x)[0])) and len(cache.rows) == 0
 
 def test_an_open_bilm_is_trained(dls, lm):
     learn = elmo_tagger_learner(dls, lm, hidden=4)
@@ -602,17 +601,28 @@ def test_get_preds_is_in_the_order_of_the_data(learn, corpus):
     p, y, d, loss = quiet(learn, learn.get_preds, with_decoded=True, with_loss=True)
     sents = corpus.gold['valid']
     assert len(p) == len(y) == len(d) == len(loss) == len(sents)
-    for s,row in zip(sents, y): assert [learn.dls.labels[i] for i in row[row >= 0].tolist()] == s.tags
-    right = (d == y)[y >= 0].float().mean().item()
+    for s,row,probs in zip(sents, y, p):
+        assert [learn.dls.labels[i] for i in row.tolist()] == s.tags and probs.shape == (len(row), len(learn.dls.labels))
+    right = (torch.cat(list(d)) == torch.cat(list(y))).float().mean().item()
     assert math.isclose(right, quiet(learn, learn.validate)[1], abs_tol=1e-6)
     tagged = learn.tag([s.tokens for s in sents])
-    assert all([t for _,t in o] == [learn.dls.labels[i] for i in row[:len(o)].tolist()] for o,row in zip(tagged, d))
-    x, *_ = quiet(learn, learn.get_preds, with_input=True)
-    assert x[0].shape[:2] == y.shape and ((x[0][...,0] != 0) == (y >= 0)).all()
+    assert all([t for _,t in o] == [learn.dls.labels[i] for i in row.tolist()] for o,row in zip(tagged, d))
+    (chars, words), *_ = quiet(learn, learn.get_preds, with_input=True)
+    for s,c,w in zip(sents, chars, words): assert learn.dls.char_vocab.decode(c) == s.tokens and len(w) == len(s.tokens)
+    nll = [F.nll_loss(probs.log(), row).item() for probs,row in zip(p, y)]
+    assert np.allclose(nll, loss, atol=1e-4), 'each loss belongs to its sentence'
+
+def test_get_preds_of_shuffled_and_unordered_loaders(learn, corpus):
+    p, y = quiet(learn, learn.get_preds)
+    for dl in (learn.dls.valid.new(shuffle=True), learn.dls.valid.new(sort=False), learn.dls.valid.new(bs=2), learn.dls.valid.new(max_tokens=20)):
+        q, z = quiet(learn, learn.get_preds, dl=dl)
+        assert all(torch.equal(a, b) for a,b in zip(y, z)) and all(torch.allclose(a, b, atol=1e-5) for a,b in zip(p, q))
+    q, z = quiet(learn, learn.get_preds, dl=learn.dls.valid.new(bs=2), reorder=False)
+    assert [len(o) for o in z] == sorted(len(o) for o in y)
 
 def test_valid_loss_is_per_token(learn):
-    p, y = quiet(learn, learn.get_preds)
-    assert math.isclose(quiet(learn, learn.validate)[0], -p[y >= 0].gather(1, y[y >= 0][:,None]).log().mean().item(), rel_tol=1e-4)
+    p, y = (torch.cat(list(o)) for o in quiet(learn, learn.get_preds))
+    assert math.isclose(quiet(learn, learn.validate)[0], -p.gather(1, y[:,None]).log().mean().item(), rel_tol=1e-4)
 
 @pytest.fixture()
 def shown(monkeypatch):
@@ -638,7 +648,9 @@ def test_interpretation(learn, corpus, cls, shown):
 def test_confusion(learn):
     interp = quiet(learn, ClassificationInterpretation.from_learner, learn)
     cm = quiet(learn, interp.confusion_matrix)
-    assert cm.sum() == (quiet(learn, learn.get_preds)[1] >= 0).sum() and cm.shape == (len(learn.dls.labels),)*2
+    assert cm.sum() == sum(map(len, quiet(learn, learn.get_preds)[1])) and cm.shape == (len(learn.dls.labels),)*2
+    interp.most_confused()
+    interp.print_classification_report()
 
 def test_show(learn, shown):
     df = learn.dls.show_batch(max_n=2, show=False)

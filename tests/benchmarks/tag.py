@@ -132,8 +132,9 @@ def main(a):
         torch.set_num_threads(1)
         need = {id(s): s for j in todo for s in subset_of(train, j)}
         dls = TagDataLoaders.from_sents(list(need.values()), dev, labels=labels, device='cpu')
+        weights = cache.open(elmo)
         for dl in dls:
-            for x,*_ in dl: cache(elmo, x)
+            for x,*_ in dl: cache(elmo, x, weights)
         print(f'{len(cache.rows):,} sentences read by the biLM, {time.perf_counter()-start:.0f} s', flush=True)
     SHARED = a, train, dev, labels, elmo, cache
     out = []
