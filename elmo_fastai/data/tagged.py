@@ -53,6 +53,7 @@ TAG_COLUMNS = ('tags', 'upos', 'pos_tags', 'ner_tags', 'chunk_tags', 'pos', 'lab
                'tag', 'ner', 'ner_tag', 'label')
 SENT_COLUMNS = ('sent_id', 'sentence_id', 'sentence #', 'sentence_number', 'sentence_idx',
                 'sentence', 'sent')
+IGNORE = -100      # the tag of padding, and of tokens without a tag
 
 def read_tagged(
     data,                 # a file, a `DataFrame`, a data set, `Sentence`s or pairs (tokens, tags)
@@ -175,8 +176,6 @@ def by_sentence(table, token_col, tag_col, sent_col, what):
     return groups.agg(list).set_axis(groups.head(1).index)           # named by its first row
 
 # %% ../../nbs/library/tagged.ipynb #c029
-IGNORE = -100      # the tag of padding, and of tokens without a tag
-
 class TaggedText(EncodedText):
     "Sentences as arrays: types of tokens, and numbers of tags"
     def __init__(self,
