@@ -47,6 +47,7 @@ CONSTANTS = dict(
     CONLLU='The columns of a CoNLL-U file.',
     TOKEN_COLUMNS="The columns in which a table's tokens are looked for, in this order.",
     TAG_COLUMNS='The columns in which its tags are looked for, in this order.',
+    SENT_COLUMNS='The columns in which the sentence of a row with one token is looked for.',
     IGNORE='The tag of padding, and of tokens without a tag.',
     POSITIONS='The ways to say where a word stands: `AttentionConfig(positions=…)`.',
     STACKS='The networks that a `BiLM` can have in the place of the LSTMs, by name.',

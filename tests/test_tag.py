@@ -14,7 +14,7 @@ from elmo_fastai.base.errors import CorpusError, ModelFileError
 from elmo_fastai.text.corpora import Corpus, Sentence, read_conll, toy_corpus, ud_ewt
 from elmo_fastai.text.tokens import ByteCharVocab
 from elmo_fastai.nn.bilm import BiLM, BiLMConfig
-from elmo_fastai.data.tagged import CommonestTag, IGNORE, TagDataLoaders, read_tagged
+from elmo_fastai.data.tagged import IGNORE, TagDataLoaders, read_tagged
 from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.tasks.cbow import WordVectors, interval
 from elmo_fastai.tasks.classify import LayerCache
@@ -23,6 +23,7 @@ from elmo_fastai.tasks.tag import SpanF1, TagLoss, Tagger, TaskLSTM, TokenMean, 
 from pages import page
 
 study = page('studies/learning_curves')
+CommonestTag = page('library/tagged').CommonestTag
 curve_table, learning_curve, plot_curve, subset, train_tagger = study.curve_table, study.learning_curve, study.plot_curve, study.subset, study.train_tagger
 
 DATA = [Path(o)/'ud-ewt' for o in (os.environ.get('ELMO_FASTAI_DATA'), Path(__file__).resolve().parents[2]/'shared'/'data') if o]

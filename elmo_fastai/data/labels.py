@@ -17,7 +17,7 @@ from sklearn.utils.class_weight import compute_class_weight
 from ..base.errors import require
 from ..text.corpora import Corpus
 from ..text.tables import as_table, check_text, find_column, is_missing, parts_of
-from ..text.tokens import PAD, SPECIALS, WordVocab, get_tokenizer
+from ..text.tokens import SPECIALS, WordVocab, get_tokenizer
 from .batches import SentenceDataLoader, check_loader_args, shown, tensors
 from .encoded import EncodedText, TensorChars, TokenTypes
 from .loaders import by_column
@@ -173,19 +173,16 @@ class ClassifyDL(TaskDL):
 
     def decode_batch(self, b, max_n=9, full=True):
         "Texts and labels of a batch, as fastai shows them"
-        columns = [[]]
-        for chars in b[0][:max_n]:
-            tokens = self.char_vocab.decode(chars.cpu())
-            columns[0].append(TitledStr(' '.join(token for token in tokens if token != PAD)))
-        for labels in b[1:]:
-            columns.append([Category(self.vocab[int(label)]) for label in labels[:max_n]])
+        texts = [self.char_vocab.decode(chars[chars[:, 0] != 0].cpu()) for chars in b[0][:max_n]]
+        columns = [[TitledStr(' '.join(tokens)) for tokens in texts]]
+        for labels in b[1:]: columns.append([Category(self.vocab[int(i)]) for i in labels[:max_n]])
         return L(zip(*columns))
 
     def readable(self, b, max_n=9, out=None):
         "A batch as text, with the predictions `out`"
-        df = pd.DataFrame(list(self.decode_batch(b, max_n)), columns=['text', 'label'][:len(b)])
-        if out is not None: df['predicted'] = [str(self.vocab[int(i)]) for i in out[:max_n]]
-        return df
+        if out is not None: b = (*b, out)
+        columns = ['text', 'label', 'predicted'][:len(b)]
+        return pd.DataFrame(list(self.decode_batch(b, max_n)), columns=columns)
 
     def _pre_show_batch(self, b, max_n=9):
         "For fastai's `Interpretation`: inputs and targets by type, and decoded"

@@ -9,7 +9,7 @@ __all__ = ['ElmoDataLoaders', 'BiLMBlock']
 from collections import Counter
 from copy import copy
 from itertools import islice
-import pandas as pd, torch
+import numpy as np, pandas as pd, torch
 from fastai.data.all import DataLoaders, L, TransformBlock, default_device, patch
 from sklearn.model_selection import train_test_split
 from ..base.errors import CorpusError, as_error, one_of, require
@@ -59,12 +59,10 @@ def with_validation(corpus, pct, seed):
     "The corpus; if it has no lines to validate on, with a share `pct` of its training lines"
     lines = corpus.train
     if corpus.splits.get('valid') or not hasattr(lines, '__len__'): return corpus
-    if isinstance(lines, list): train, valid = hold_out(lines, pct, seed, f"lines of {corpus.name}")
-    else:
-        parts = split_lines(lines, pct, 0)
-        train, valid = parts['train'], parts['valid']
+    if isinstance(lines, list): parts = hold_out(lines, pct, seed, f"lines of {corpus.name}")
+    else: parts = list(split_lines(lines, pct, 0).values())
     corpus = copy(corpus)
-    corpus.splits = corpus.splits | dict(train=train, valid=valid)
+    corpus.splits = corpus.splits | dict(train=parts[0], valid=parts[1])
     corpus.gold = None
     return corpus
 
@@ -143,21 +141,20 @@ def log_frequencies(self:ElmoDataLoaders,
     return (counts/counts.sum()).log()
 
 # %% ../../nbs/library/loaders.ipynb #c068x
-TRUE = 'true', 't', 'yes', 'y', '1', '1.0'
-FALSE = 'false', 'f', 'no', 'n', '0', '0.0'
+TRUTH = dict(true=True, t=True, yes=True, y=True, false=False, f=False, no=False, n=False,
+             **{'1': True, '1.0': True, '0': False, '0.0': False})
 
 def by_column(df, col):
     "The rows of `df` for training and for validation, where column `col` is true"
-    held = []
-    for row,value in df[find_column(df.columns, col, arg='valid_col')].items():
-        must = "valid_col is true or false in each row"
-        require(not is_missing(value), f"column {col!r} has no value in row {row!r}: {must}")
-        word = str(value).strip().lower()
-        require(word in TRUE + FALSE, f"column {col!r} holds {value!r} in row {row!r}: {must}")
-        held.append(word in TRUE)
+    values = df[find_column(df.columns, col, arg='valid_col')]
+    held = [TRUTH.get(str(value).strip().lower()) for value in values]
+    for row,value,is_held in zip(df.index, values, held):
+        holds = 'has no value' if is_missing(value) else f'holds {value!r}'
+        require(is_held is not None,
+                f"column {col!r} {holds} in row {row!r}: valid_col is true or false in each row")
     require(any(held), f"column {col!r} is true in no row: there is none for validation")
     require(not all(held), f"column {col!r} is true in all rows: there is none to train on")
-    return dict(train=df[[not is_held for is_held in held]], valid=df[held])
+    return dict(train=df[~np.array(held)], valid=df[held])
 
 # %% ../../nbs/library/loaders.ipynb #c069
 @patch(cls_method=True)

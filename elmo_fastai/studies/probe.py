@@ -6,18 +6,18 @@
 __all__ = ['tag_probe', 'collect', 'linear_probe', 'read_senses', 'collect_senses', 'sense_probe']
 
 # %% ../../nbs/studies/probes.ipynb #c003
-import csv, io, warnings
+import warnings
 from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
-from pathlib import Path
 import numpy as np, pandas as pd
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from ..base.errors import CorpusError, as_error, one_of, require
-from ..text.corpora import Sentence, read_text
+from ..base.errors import one_of, require
+from ..text.corpora import Sentence
+from ..text.tables import find_column, read_table
 from ..text.tokens import get_tokenizer
 from ..elmo.module import Elmo
 from ..train.report import all_equal, nearest_label, whitener
@@ -171,30 +171,23 @@ tag_probe = linear_probe          # the usual question is for parts of speech
 
 # %% ../../nbs/studies/probes.ipynb #c038
 def read_senses(
-    path,                                       # .csv, or .tsv (without quotes)
-    columns=('sentence', 'position', 'sense'),  # as its first line calls them
+    path,                                       # a table, see `read_table`
+    columns=('sentence', 'position', 'sense'),  # their names in the table
     tokenizer='space',                          # splits a sentence; its tokens count from 0
 ) -> list:                                      # (tokens, position, sense)
     "Examples of senses from a file; raises `CorpusError` naming the row"
-    is_tsv = Path(path).suffix.lower() == '.tsv'
-    style = dict(delimiter='\t', quoting=csv.QUOTE_NONE) if is_tsv else {}
+    table = read_table(path)
+    for name in columns: find_column(table.columns, name, arg='columns')
+    require(len(table), f"{path} has a first line and nothing below it")
     tok = get_tokenizer(tokenizer)
     found = []
-    with as_error(CorpusError, f"{path} can't be read as a table"):
-        rows = csv.DictReader(io.StringIO(read_text(path), newline=None), **style)
-        for name in columns:
-            require(name in rows.fieldnames, f"{path} has no column {name!r}; its first line names "
-                    f"{', '.join(map(repr, rows.fieldnames))}. Name yours with columns=…")
-        for row in rows:
-            sentence, position, sense = [row[name] for name in columns]
-            where = f"{path}, row {rows.line_num}"
-            tokens = tok(sentence)
-            number = (position or '').strip()
-            require(number in map(str, range(len(tokens))), f"{where}: position {position!r} is "
-                    f"none of the sentence's tokens, 0 to {len(tokens) - 1}")
-            require(sense and sense.strip(), f"{where}: there is no sense")
-            found.append((tokens, int(number), sense.strip()))
-    require(found, f"{path} has a first line and nothing below it")
+    for i,row in zip(table.index, table[list(columns)].fillna('').values.tolist()):
+        sentence, position, sense = [str(cell).strip() for cell in row]
+        tokens = tok(sentence)
+        require(position in map(str, range(len(tokens))), f"{path}, row {i}: position {position!r} "
+                f"is none of the sentence's tokens, 0 to {len(tokens) - 1}")
+        require(sense, f"{path}, row {i}: there is no sense")
+        found.append((tokens, int(position), sense))
     return found
 
 # %% ../../nbs/studies/probes.ipynb #c043
@@ -290,8 +283,8 @@ def sense_probe(
         examples = questions = collect_senses(elmo, train)
         in_sents = dict.fromkeys(zip(examples.words, examples.labels, examples.sent))
         for (word, sense),n in Counter((word, sense) for word,sense,_ in in_sents).items():
-            require(n > 1, f"The sense '{sense}' of '{word}' has one example (equal sentences count "
-                    "once); it takes one to learn from, one to ask")
+            require(n > 1, f"The sense '{sense}' of '{word}' has one example (equal sentences are "
+                    "one); it takes one to learn from, one to ask")
     else:
         dev = with_senses(dev)
         examples = collect_senses(elmo, not_asked(train, dev))

@@ -119,7 +119,9 @@ def main(a):
     from pages import page
     curve_table = page('studies/learning_curves').curve_table
     from elmo_fastai.tasks.cbow import interval
-    from elmo_fastai.data.tagged import CommonestTag, TagDataLoaders
+    from pages import page
+    from elmo_fastai.data.tagged import TagDataLoaders
+    CommonestTag = page('library/tagged').CommonestTag
     import pandas as pd
     start = time.perf_counter()
     if not os.environ.get('ELMO_FASTAI_DATA') and (local := ROOT.parent/'shared'/'data').is_dir(): os.environ['ELMO_FASTAI_DATA'] = str(local)
