@@ -17,7 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from ..base.errors import one_of, require
 from ..text.corpora import Sentence
-from ..text.tables import find_column, read_table
+from ..text.tables import find_column, is_missing, read_table
 from ..text.tokens import get_tokenizer
 from ..elmo.module import Elmo
 from ..train.report import all_equal, nearest_label, whitener
@@ -181,8 +181,9 @@ def read_senses(
     require(len(table), f"{path} has a first line and nothing below it")
     tok = get_tokenizer(tokenizer)
     found = []
-    for i,row in zip(table.index, table[list(columns)].fillna('').values.tolist()):
-        sentence, position, sense = [str(cell).strip() for cell in row]
+    for i,*row in table[list(columns)].itertuples():
+        cells = ['' if is_missing(cell) else str(cell).strip() for cell in row]
+        sentence, position, sense = cells
         tokens = tok(sentence)
         require(position in map(str, range(len(tokens))), f"{path}, row {i}: position {position!r} "
                 f"is none of the sentence's tokens, 0 to {len(tokens) - 1}")
