@@ -8,8 +8,7 @@ from .text.tokens import ByteCharVocab, CharVocab, NGramsTokenizer, WordVocab, w
 from .nn.charcnn import CharacterLayer, CharCNN
 from .nn.bilm import (
     ELMO_MEDIUM, ELMO_ORIGINAL, ELMO_SMALL, ELMO_TINY, BiLM, BiLMConfig)
-from .data.transforms import ElmoTransform, NumericalizeChars
-from .data.encoded import ElmoPadChunk
+from .data.encoded import ElmoPadChunk, ElmoTransform, NumericalizeChars
 from .data.batches import ELMODataLoader, SentenceDataLoader, StreamDataLoader
 from .data.loaders import BiLMBlock, ElmoDataLoaders
 from .data.labels import ClassifyDataLoaders

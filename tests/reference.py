@@ -46,6 +46,7 @@ CONSTANTS = dict(
     CONLLU='The columns of a CoNLL-U file.',
     TOKEN_COLUMNS="The columns in which a table's tokens are looked for, in this order.",
     TAG_COLUMNS='The columns in which its tags are looked for, in this order.',
+    SENT_COLUMNS='The columns in which the sentence of a row with one token is looked for.',
     IGNORE='The tag of padding, and of tokens without a tag.',
     FAST='The parts of a `BiLM` that `speed_up` exchanges, and for which.',
     REINSTALL='What to do when files of the package are missing.',

@@ -104,11 +104,13 @@ def test_hashed_words():
 
 # the cache
 
+def ask(cache, e, x): return cache(e, x, cache.open(e))
+
 def test_the_cache_gives_what_the_bilm_gives():
     e, cache, dls = elmo(), LayerCache(), loaders()
     for _ in range(2):
         for xb,_ in dls.train:
-            (a, m), (b, n) = cache(e, xb), e.layers(xb)
+            (a, m), (b, n) = ask(cache, e, xb), e.layers(xb)
             assert torch.equal(m, n) and all(close(*o, 1e-6) for o in zip(a, b))
     assert len(cache.rows) == len({t for t,_ in dls.train.items})
 
@@ -120,39 +122,42 @@ def test_training_with_and_without_a_cache_is_the_same():
 
 def test_the_bilm_is_not_called_again(monkeypatch):
     learn = fit(learner())
-    calls = []
-    monkeypatch.setattr(Elmo, '_run', lambda self, chars: calls.append(len(chars)))
+    calls, layers = [], Elmo.layers
+    def spy(self, x):
+        calls.append(len(x))
+        return layers(self, x)
+    monkeypatch.setattr(Elmo, 'layers', spy)
     fit(learn)
-    assert not calls
+    assert calls and not any(calls)
 
 def test_one_cache_for_many_learners_and_never_for_another_bilm():
     cache, dls = LayerCache(), loaders()
     for s in range(2): fit(learner(dls, elmo(), cache=cache))
-    n, of = len(cache.rows), cache.of
-    assert n == len(ROWS)
-    other = fit(learner(dls, elmo(1), cache=cache))
-    assert cache.of != of and all(close(*o, 1e-6) for o in zip(cache(other.model.elmo, dls.valid.one_batch()[0])[0], other.model.elmo.layers(dls.valid.one_batch()[0])[0]))
+    weights, x = cache.weights, dls.valid.one_batch()[0]
+    assert len(cache.rows) == len(ROWS)
+    other = fit(learner(dls, elmo(1), cache=cache)).model.elmo
+    assert cache.weights != weights and len(cache.rows) == len(ROWS) and all(close(*o, 1e-6) for o in zip(ask(cache, other, x)[0], other.layers(x)[0]))
 
 def test_layers_from_before_a_training_do_not_come_back():
     "fastai's optimisers change weights through `.data`, which no version tells"
     learn = learner(cache=LayerCache())
     x = learn.dls.valid.one_batch()[0]
-    fit(learn); before = [o.clone() for o in learn.model.cache(learn.model.elmo.eval(), x)[0]]
+    fit(learn); before = [o.clone() for o in ask(learn.model.cache, learn.model.elmo.eval(), x)[0]]
     learn.freeze_to(-2); fit(learn); learn.freeze()
-    now, cached = learn.model.elmo.eval().layers(x)[0], learn.model.cache(learn.model.elmo, x)[0]
+    now, cached = learn.model.elmo.eval().layers(x)[0], ask(learn.model.cache, learn.model.elmo, x)[0]
     assert close(cached[-1], now[-1]) and not close(before[-1], now[-1], 1e-3)
 
 def test_changed_weights_empty_the_cache():
     e, cache, x = elmo(), LayerCache(), loaders().valid.one_batch()[0]
-    cache(e, x)
-    with torch.no_grad(): e.lm.lstm.fwd[0].weight_hh_l0.mul_(1.5)
-    assert close(cache(e, x)[0][1], e.layers(x)[0][1], 1e-6)
+    ask(cache, e, x)
+    e.lm.lstm.fwd[0].weight_hh_l0.data.mul_(1.5)
+    assert close(ask(cache, e, x)[0][1], e.layers(x)[0][1], 1e-6)
     e.lm.load_state_dict(elmo(3).lm.state_dict())
-    assert close(cache(e, x)[0][1], e.layers(x)[0][1], 1e-6)
+    assert close(ask(cache, e, x)[0][1], e.layers(x)[0][1], 1e-6)
 
 def test_a_full_cache_goes_on():
     e, cache, x = elmo(), LayerCache(mb=0), loaders().valid.one_batch()[0]
-    assert all(close(*o, 1e-6) for o in zip(cache(e, x)[0], e.layers(x)[0])) and len(cache.rows) == 0
+    assert all(close(*o, 1e-6) for o in zip(ask(cache, e, x)[0], e.layers(x)[0])) and len(cache.rows) == 0
 
 def test_the_cache_stays_at_home():
     learn = fit(learner())
@@ -171,6 +176,67 @@ def test_a_thawed_bilm_is_computed():
     with torch.no_grad(): now = learn.model(x)
     learn.model.cache = None
     with torch.no_grad(): assert torch.equal(now, learn.model(x)), 'the old layers are not used'
+
+# the cache is consulted while a learner runs, and never for other weights
+
+def outputs(learn, x):
+    with torch.no_grad(): return learn.model.eval()(x)
+
+def test_a_model_that_no_learner_runs_is_computed():
+    learn = fit(learner())
+    x = learn.dls.valid.one_batch()[0]
+    before = outputs(learn, x)
+    for p in learn.model.elmo.lm.parameters(): p.data.mul_(1.5)                 # as no version tells
+    now, cache = outputs(learn, x), learn.model.cache
+    learn.model.cache = None
+    assert torch.equal(now, outputs(learn, x)) and not close(now, before, 1e-3) and cache.rows
+
+@pytest.mark.parametrize('run', ['validate', 'get_preds', 'fit'])
+def test_weights_that_changed_between_two_runs_are_noticed(run):
+    a, b = fit(learner()), learner(cache=False)
+    for p in a.model.elmo.lm.parameters(): p.data.mul_(1.1)
+    b.model.load_state_dict(a.model.state_dict())
+    def result(learn):
+        learn.dls = loaders()
+        set_seed(1)
+        with learn.no_bar(), learn.no_logging():
+            if run == 'fit': learn.fit(1, 1e-3, reset_opt=True)
+            return torch.tensor(list(learn.validate())) if run != 'get_preds' else learn.get_preds()[0]
+    assert close(result(a), result(b), 1e-4) and a.model.cache.rows
+
+def test_a_biLM_that_is_thawed_and_frozen_within_a_training():
+    from fastai.basics import Callback
+    class Thaw(Callback):
+        def before_epoch(self): self.learn.unfreeze() if self.epoch == 1 else self.learn.freeze()
+    runs = []
+    for cache in (True, False):
+        learn = learner(cache=cache)
+        learn.create_opt()
+        with learn.no_bar(), learn.no_logging(): learn.fit(3, 1e-2, cbs=Thaw())
+        runs.append(torch.tensor(learn.recorder.values))
+    assert close(*runs, 1e-4)
+
+def test_learners_in_threads_share_a_cache():
+    from concurrent.futures import ThreadPoolExecutor
+    cache, rows = LayerCache(), ROWS*2
+    learners = [learner(loaders(rows), elmo(i % 2), cache=cache) for i in range(4)]
+    plain = [learner(loaders(rows), elmo(i % 2), cache=False) for i in range(4)]
+    def preds(learn):
+        with learn.no_bar(), learn.no_logging(): return [learn.get_preds()[0] for _ in range(3)][-1]
+    with ThreadPoolExecutor(4) as pool: found = list(pool.map(preds, learners))
+    assert all(close(a, preds(b), 1e-5) for a,b in zip(found, plain))
+
+def test_an_error_in_a_run_leaves_no_cache_in_use():
+    from fastai.basics import Callback
+    class Fail(Callback):
+        def after_pred(self): raise RuntimeError('stop')
+    learn = learner()
+    with pytest.raises(RuntimeError, match='stop'): learn.validate(cbs=Fail())
+    x = learn.dls.valid.one_batch()[0]
+    learn.model.elmo.lm.lstm.fwd[0].weight_hh_l0.data.mul_(3.)
+    now = outputs(learn, x)
+    learn.model.cache = None
+    assert torch.equal(now, outputs(learn, x))
 
 # the learner
 
@@ -234,6 +300,25 @@ def test_what_does_not_fit(make, error, kind):
 def test_another_char_vocab_that_fits():
     dls = loaders(char_vocab=ByteCharVocab(20))
     fit(learner(dls, elmo(cfg=dict(max_chars=20))))
+
+# what one long text costs
+
+def test_a_batch_has_a_budget_of_tokens():
+    rows = [(' '.join(['good' if i % 2 else 'bad']*(4000 if i == 7 else i % 9 + 1)), i % 2) for i in range(400)]
+    dls = ClassifyDataLoaders.from_data(dict(train=rows, valid=rows, test=rows), tokenizer='space', device='cpu')
+    texts = [t for t,_ in rows]
+    every = [*dls, dls.test_dl(texts), dls.test_dl(rows, with_labels=True), dls.test_dl(texts, sort=False)]
+    for dl in every:
+        sizes = [b[0].shape[0]*b[0].shape[1] for b in dl]
+        assert max(sizes) <= 16_384 and sum(len(b[0]) for b in dl) == len(rows)
+    few = ClassifyDataLoaders.from_data(dict(train=rows, valid=rows), tokenizer='space', device='cpu', max_tokens=64)
+    assert max(b[0].shape[0]*b[0].shape[1] for b in few.test_dl(texts[:7], sort=False)) <= 64
+
+def test_predictions_of_texts_of_all_lengths_come_in_order(trained):
+    texts = [' '.join(['the', 'film', 'was', w]*n) for n in (3, 900, 1, 40, 600) for w in ('good', 'bad')]
+    p, _ = trained.get_preds(dl=trained.dls.test_dl(texts, max_tokens=100))
+    q, _ = trained.get_preds(dl=trained.dls.test_dl(texts, max_tokens=100, sort=False))
+    assert close(p, q, 1e-4) and all(close(o, trained.predict(t)[2], 1e-4) for o,t in zip(p, texts))
 
 # fastai
 

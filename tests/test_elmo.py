@@ -22,7 +22,7 @@ from elmo_fastai.nn.bilm import BiLM, BiLMConfig, evaluate
 from elmo_fastai.elmo.folder import load_bilm, save_bilm
 from elmo_fastai.nn.charcnn import CharCNN
 from elmo_fastai.data.loaders import ElmoDataLoaders
-from elmo_fastai.data.transforms import TensorChars
+from elmo_fastai.data.encoded import TensorChars
 from elmo_fastai.elmo.module import Elmo, ScalarMix, elmo_split
 from elmo_fastai.train.learner import _trained_toy, bilm_learner, toy_bilm
 from elmo_fastai.tasks.learner import ElmoLearner, MixPenalty, load_encoder, save_encoder

@@ -8,17 +8,16 @@ import numpy as np, pandas as pd, pytest, torch
 from fastcore.basics import chunked
 from hypothesis import given, settings, strategies as st
 
-from elmo_fastai.studies import neighbours as module
 from elmo_fastai.base.errors import CorpusError
 from elmo_fastai.text.corpora import local_folder, read_text, toy_corpus, wikitext2
 from elmo_fastai.nn.bilm import BiLM, BiLMConfig
 from elmo_fastai.elmo.module import Elmo
-from elmo_fastai.studies.neighbours import TokenIndex, nearest
 from pages import page
 
 study = page('studies/neighbours')
 books = page('library/books')
 pair_probe, purity, sense_pairs, threshold = study.pair_probe, study.purity, study.sense_pairs, study.threshold
+nearest, Neighbours, TokenIndex = study.nearest, study.Neighbours, study.TokenIndex
 
 D = 16
 ROOT = Path(__file__).resolve().parents[1]
@@ -63,7 +62,7 @@ def plain(elmo, query, t, sents, k, layer, same):
 @pytest.mark.parametrize('n', [1, 7, 10**6])
 def test_search_is_the_plain_one(elmo, layer, same, n, monkeypatch):
     query, sents = 'the old bank'.split(), text(60)
-    monkeypatch.setattr(module, 'chunked', lambda o, size: chunked(o, n))
+    monkeypatch.setitem(nearest.__globals__, 'chunked', lambda o, size: chunked(o, n))
     found = nearest(elmo, query, 'bank', sents, k=6, layer=layer, same_word=same)
     np.testing.assert_allclose([c for c,*_ in found], plain(elmo, query, 2, sents, 6, layer, same), atol=1e-3)
     for c,s,t in found: assert s in sents and s != query and (not same or s[t] == 'bank')
@@ -123,14 +122,14 @@ def test_memory_does_not_grow_with_the_text(elmo):
 WILD = ['<script>alert(1)</script>', '&amp;', '"', "'", '{}', '</td>', '<b>']
 
 def test_tables_are_safe():
-    n = module.Neighbours([(.5, WILD, i) for i in range(len(WILD))])
+    n = Neighbours([(.5, WILD, i) for i in range(len(WILD))])
     page = n._repr_html_()
     assert '<script>' not in page and '&lt;script&gt;' in page and '<b>' not in page and len(n.table()) == len(WILD)
     assert repr(n).count('\n') == len(WILD)
 
 def test_long_sentences_are_cut_around_the_word():
     s = [f'w{i}' for i in range(100)]
-    def row(s, t): return module.Neighbours([(.123456, s, t)]).table(3).iloc[0].tolist()
+    def row(s, t): return Neighbours([(.123456, s, t)]).table(3).iloc[0].tolist()
     assert row(s, 50) == [.123, 'w47 w48 w49', 'w50', 'w51 w52 w53'] and row(s[:2], 0) == [.123, '', 'w0', 'w1'] and row(s, 99)[3] == ''
 
 # purity

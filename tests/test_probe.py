@@ -33,8 +33,9 @@ class Made:
 def elmo(): return Made()
 
 def example(sense, word='bank', end='x'): return ([sense, word, end], 1, f'{word}/{sense}')
-def examples(counts, words='bank bat'.split()):
-    return [example(s, w, f'e{i}') for w in words for s,n in zip('abcd', counts) for i in range(n)]
+def examples(counts, words='bank bat'.split(), end='e'):
+    return [example(s, w, f'{end}{i}') for w in words for s,n in zip('abcd', counts) for i in range(n)]
+def others(counts, words='bank bat'.split()): return examples(counts, words, 'f')      # in other sentences
 def sents(n, seed=0):
     "Sentences whose tag is that of the word's left neighbour"
     rng, words = np.random.default_rng(seed), 'red blue green dog cat runs the'.split()
@@ -131,13 +132,13 @@ def test_labels_of_ones_own(elmo):
 @pytest.mark.parametrize('how', ['mean', '1nn'])
 @pytest.mark.parametrize('counts', [(20, 20), (30, 6), (12, 8, 5)])
 def test_senses_that_can_be_told_are_told(elmo, how, counts):
-    t = sense_probe(elmo, examples(counts), examples(counts), how=how)
+    t = sense_probe(elmo, examples(counts), others(counts), how=how)
     assert t.accuracy['layer 1'] == 1 and t['macro-F1']['layer 1'] == 1
     assert t.accuracy['commonest sense'] == pytest.approx(max(counts)/sum(counts)) and t.accuracy['layer 0'] == t.accuracy['commonest sense']
     assert t.attrs['words'] == 2
 
 def test_macro_f1_counts_rare_senses_as_much(elmo):
-    t = sense_probe(elmo, examples((90, 10)), examples((90, 10)))
+    t = sense_probe(elmo, examples((90, 10)), others((90, 10)))
     assert t.accuracy['commonest sense'] == .9 and t['macro-F1']['commonest sense'] == pytest.approx((2*.9/1.9)/2)
 
 def test_without_a_second_set_the_rest_is_asked(elmo):
@@ -146,24 +147,24 @@ def test_without_a_second_set_the_rest_is_asked(elmo):
     assert sense_probe(elmo, examples((2, 2)), share=.9).attrs['dev'] == 4
 
 def test_words_that_were_not_learned_are_left_out(elmo):
-    t = sense_probe(elmo, examples((5, 5), ['bank']), examples((5, 5), ['bank', 'bat']) + examples((3,), ['rock']))
+    t = sense_probe(elmo, examples((5, 5), ['bank']), others((5, 5), ['bank', 'bat']) + others((3,), ['rock']))
     assert t.attrs['words'] == 1 and t.attrs['dev'] == 10
 
 def test_capitals_are_the_same_word(elmo):
-    t = sense_probe(elmo, examples((5, 5), ['bank']), examples((2, 2), ['Bank']))
+    t = sense_probe(elmo, examples((5, 5), ['bank']), others((2, 2), ['Bank']))
     assert t.attrs['dev'] == 4
 
 @pytest.mark.parametrize('whiten', [True, False])
 def test_few_vectors_are_not_whitened(elmo, whiten):
-    few, many = examples((5, 5)), examples((60, 60))
-    for ex,default in ((few, False), (many, True)):
-        same = sense_probe(Made(), ex, ex).equals(sense_probe(Made(), ex, ex, whiten=whiten))
+    for counts,default in (((5, 5), False), ((60, 60), True)):
+        both = examples(counts), others(counts)
+        same = sense_probe(Made(), *both).equals(sense_probe(Made(), *both, whiten=whiten))
         assert same or whiten != default
 
 def test_an_unknown_sense_is_an_error_of_the_probe_not_of_the_program(elmo):
-    assert sense_probe(elmo, examples((5, 5)), examples((5, 5, 10))).accuracy['layer 1'] == pytest.approx(.5)
+    assert sense_probe(elmo, examples((5, 5)), others((5, 5, 10))).accuracy['layer 1'] == pytest.approx(.5)
 
-@pytest.mark.parametrize('train,dev,why', [(examples((3, 1)), None, "'bank/b' of 'bank' has one example"), ([], None, 'no token with a label'), (examples((3,)), examples((3,)), 'two senses')])
+@pytest.mark.parametrize('train,dev,why', [(examples((3, 1)), None, "'bank/b' of 'bank' has one example"), ([], None, 'no token with a label'), (examples((3,)), others((3,)), 'two senses')])
 def test_examples_that_are_none(elmo, train, dev, why):
     with pytest.raises(CorpusError, match=why): sense_probe(elmo, train, dev)
 
@@ -194,7 +195,7 @@ def test_one_vector_for_all_senses_is_the_commonest_sense(how, whiten, words):
         def embed_iter(self, sents, layers='all'):
             for v in super().embed_iter(sents, layers):
                 yield v*(1 + 1e-6*self.rng.normal(size=v.shape)).astype(np.float32)
-    train, dev = examples((7, 10, 3), words.split()), examples((9, 9, 9), words.split())
+    train, dev = examples((7, 10, 3), words.split()), others((9, 9, 9), words.split())
     t = sense_probe(Rounded(), train, dev, how=how, whiten=whiten, seeds=3)
     assert t.accuracy['layer 0'] == t.accuracy['commonest sense'] == pytest.approx(1/3)
     assert t['macro-F1']['layer 0'] == t['macro-F1']['commonest sense']
@@ -207,6 +208,56 @@ def test_each_sense_is_divided(pairs, seed, share):
     for k,n in Counter(pairs).items():
         inside = sum(m[i] for i,p in enumerate(pairs) if p == k)
         assert inside == 0 if n == 1 else 0 < inside < n
+
+# what is asked is not learned from
+
+def twice(n=150, seed=0):
+    "Sentences that occur twice, each with a sense that was drawn at random"
+    rng = np.random.default_rng(seed)
+    once = [([f'l{i}', 'bank', f'r{i}'], 1, f'bank/{s}') for i,s in enumerate(rng.integers(0, 2, n))]
+    return once*2
+
+@pytest.mark.parametrize('how', ['mean', '1nn'])
+@pytest.mark.parametrize('whiten', [True, False, None])
+def test_senses_at_random_are_not_told(elmo, how, whiten):
+    t = sense_probe(elmo, twice(), how=how, whiten=whiten, seeds=5)
+    assert t.accuracy['layer 1'] < .65
+
+def test_equal_sentences_stay_together(elmo):
+    t = module.collect_senses(elmo, [*twice(), (['L0', 'Bank', 'r0'], 1, 'bank/0')])
+    for seed in range(5):
+        learned = module.deal(t, seed, .5)
+        groups = {g: {*learned[t.sent == g]} for g in t.sent}
+        assert all(len(o) == 1 for o in groups.values()) and len(groups) == 150 and 0 < learned.sum() < len(t)
+
+def test_two_words_of_a_sentence_stay_together(elmo):
+    data = [(['a', 'bank', f'x{i}', 'b', 'bat'], [None, f'bank/{i % 2}', None, None, f'bat/{i % 3}']) for i in range(30)]
+    t = module.collect_senses(elmo, data)
+    for seed in range(5):
+        learned = module.deal(t, seed, .8)
+        assert (learned[::2] == learned[1::2]).all()
+        for k in {*t.labels}: assert learned[t.labels == k].sum() >= .8*(t.labels == k).sum() - .5
+
+def test_whitening_is_fitted_on_what_is_learned(elmo, monkeypatch):
+    "By each seed: an example that is asked may not move the axes"
+    fitted, even_out = [], module.even_out
+    def spy(x, whiten):
+        fitted.append(x)
+        return even_out(x, whiten)
+    monkeypatch.setattr(module, 'even_out', spy)
+    ex = examples((30, 30))
+    t = sense_probe(elmo, ex, seeds=2, share=.5, whiten=True)
+    assert {len(x) for x in fitted} == {t.attrs['train']} == {60}
+    assert not np.array_equal(fitted[2], fitted[5]), 'each seed its own'
+
+def test_sentences_that_are_asked_are_not_learned_from(elmo):
+    data, other = sents(40), sents(30, 1)
+    t = linear_probe(elmo, data + other, [(s, labels) for s,labels in data], seeds=1, share=1.)
+    assert t.attrs['train'] == 6*sum(s not in [a for a,_ in data] for s,_ in other)
+    with pytest.raises(CorpusError, match='all sentences to learn from are among those that are asked'): linear_probe(elmo, data, data)
+    same = twice(60)[:60]
+    assert sense_probe(elmo, same + examples((5, 5), ['bank']), same, seeds=1, share=1.).attrs['train'] == 10
+    with pytest.raises(CorpusError, match='all sentences to learn from are among those that are asked'): sense_probe(elmo, same, same)
 
 # files
 
@@ -227,8 +278,8 @@ def test_columns_by_other_names_and_quotes_in_tsv(tmp_path):
     (tmp_path/'x.tsv').write_text('text\twhere\tmeaning\nhe said " bank\t3\tmoney\n')
     assert read_senses(tmp_path/'x.tsv', columns=('text', 'where', 'meaning')) == [(['he', 'said', '"', 'bank'], 3, 'money')]
 
-@pytest.mark.parametrize('text,why', [(HEAD, 'nothing below'), ('a,b,c\n1,2,3', "no column 'sentence'; its first line names 'a', 'b', 'c'"), (HEAD + 'the bank,2,x', r"row 2: position '2' .* 0 to 1"),
-    (HEAD + 'the bank,-1,x', "position '-1'"), (HEAD + 'ok,0,x\nthe bank,first,x', "row 3: position 'first'"), (HEAD + 'the bank,1, ', 'no sense'), (HEAD + 'the bank,1', 'row 2: there is no sense'), (HEAD + 'the bank', 'row 2: position None'),
+@pytest.mark.parametrize('text,why', [(HEAD, 'nothing below'), ('a,b,c\n1,2,3', "no column 'sentence' among 'a', 'b', 'c'"), (HEAD + 'the bank,2,x', r"row 0: position '2' .* 0 to 1"),
+    (HEAD + 'the bank,-1,x', "position '-1'"), (HEAD + 'ok,0,x\nthe bank,first,x', "row 1: position 'first'"), (HEAD + 'the bank,1, ', 'no sense'), (HEAD + 'the bank,1', 'row 0: there is no sense'), (HEAD + 'the bank', "row 0: position ''"),
     (HEAD + 'the bank,1.0,x', "'1.0'"), (HEAD + '"",0,x', "position '0'")])
 def test_faults_in_files(tmp_path, text, why):
     (tmp_path/'x.csv').write_text(text)

@@ -14,7 +14,7 @@ from elmo_fastai.base.errors import CorpusError, ModelFileError
 from elmo_fastai.text.corpora import Corpus, Sentence, read_conll, toy_corpus, ud_ewt
 from elmo_fastai.text.tokens import ByteCharVocab
 from elmo_fastai.nn.bilm import BiLM, BiLMConfig
-from elmo_fastai.data.tagged import CommonestTag, IGNORE, TagDataLoaders, read_tagged
+from elmo_fastai.data.tagged import IGNORE, TagDataLoaders, read_tagged
 from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.tasks.cbow import WordVectors, interval
 from elmo_fastai.tasks.classify import LayerCache
@@ -23,6 +23,7 @@ from elmo_fastai.tasks.tag import SpanF1, TagLoss, Tagger, TaskLSTM, TokenMean, 
 from pages import page
 
 study = page('studies/learning_curves')
+CommonestTag = page('library/tagged').CommonestTag
 curve_table, learning_curve, plot_curve, subset, train_tagger = study.curve_table, study.learning_curve, study.plot_curve, study.subset, study.train_tagger
 
 DATA = [Path(o)/'ud-ewt' for o in (os.environ.get('ELMO_FASTAI_DATA'), Path(__file__).resolve().parents[2]/'shared'/'data') if o]
@@ -192,7 +193,7 @@ def test_missing_and_empty_rows_are_counted():
 
 @pytest.mark.parametrize('data,says', [
     ([(['a', 'b'], ['X'])], 'row 0: 2 tokens and 1 tags'), ([(['a'], ['X']), ([], ['X'])], 'row 1: 0 tokens and 1 tags'),
-    (pd.DataFrame(dict(tokens=['a', 'b c'], tags=['X', 'X']), index=[7, 9]), 'the table, row 9: 2 tokens and 1 tags'),
+    (pd.DataFrame(dict(tokens=['a', 'b c'], tags=['X', 'X Y Z']), index=[7, 9]), 'the table, row 9: 2 tokens and 3 tags'),
     ([(['a', 5], ['X', 'Y'])], '5 is no token'), ([(['a', ' '], ['X', 'Y'])], "' ' is no token"), ([(['a\0'], ['X'])], 'NUL'),
     ([('a', 'X', 'Y')], 'expected (tokens, tags)'), ([3], 'expected (tokens, tags)'), ([], 'the list of rows is empty'), ([([], [])], 'no tagged sentence'),
     (pd.DataFrame(dict(tokens=["['a' 'b']"], tags=["['X' 'Y']"])), 'printed array'),
@@ -219,8 +220,75 @@ def test_factories(corpus, tmp_path):
     assert (len(both.train.text), len(both.valid.text)) == (40, 5)
     with pytest.raises(CorpusError, match="no split 'train'"): TagDataLoaders.from_dataset(dict(test=[]))
     with pytest.raises(CorpusError, match='has no tags'): TagDataLoaders.from_corpus(Corpus('x', dict(train=['a'])))
-    with pytest.raises(CorpusError, match='do not split'): TagDataLoaders.from_sents(pairs[:2])
+    with pytest.raises(CorpusError, match='do not split'): TagDataLoaders.from_sents(pairs[:1])
     with pytest.raises(CorpusError, match='two different tags'): TagDataLoaders.from_sents([(['a'], ['X'])], [(['a'], ['X'])])
+
+# files with a head, and a token a row
+
+SENT = [Sentence(['Ann', 'left'], ['B-PER', 'O']), Sentence(['New York', 'is', 'NA'], ['B-LOC', 'O', 'O'])]
+
+@pytest.mark.parametrize('head', ['token\ttag', 'Word\tNER', 'tokens\tner_tags', 'form\tupos'])
+@pytest.mark.parametrize('name', ['a.tsv', 'a.txt', 'a.conll'])
+def test_the_head_of_a_column_file_is_no_word(tmp_path, head, name):
+    f = write(tmp_path, name, head + '\nAnn\tB-PER\nleft\tO\n\nNew York\tB-LOC\nis\tO\nNA\tO\n')
+    found = read_tagged(f)[0]
+    assert [s.tags for s in found] == [s.tags for s in SENT] and found[0].tokens == SENT[0].tokens and len(found[1].tokens) == 3
+    blanks = write(tmp_path, 'b.txt', head.replace('\t', ' ') + '\nAnn B-PER\nleft O\n\nPeter B-PER\n')
+    assert [s.tokens for s in read_tagged(blanks)[0]] == [['Ann', 'left'], ['Peter']]
+
+def test_columns_of_a_head_are_named(tmp_path):
+    f = write(tmp_path, 'a.tsv', 'id\tmot\tetiquette\ttags\n1\tAnn\tA\tX\n1\t"\tB\tY\n2\tparle\tB\tX\n')
+    assert read_tagged(f, 'mot', 'etiquette', sent_col='id')[0] == [Sentence(['Ann', '"'], ['A', 'B']), Sentence(['parle'], ['B'])]
+    with pytest.raises(CorpusError, match="no column 'wort' among 'id', 'mot'"): read_tagged(f, 'wort', 'tags')
+    french = write(tmp_path, 'b.tsv', 'words\tetiquette\nAnn\tA\nparle\tB\n\nAnn\tA\n')
+    with pytest.raises(CorpusError, match="no column 'tags' or .* among 'words', 'etiquette'"): read_tagged(french)
+    assert read_tagged(french, tag_col='etiquette')[0] == read_tagged(french, tag_col=1)[0] == [Sentence(['Ann', 'parle'], ['A', 'B']), Sentence(['Ann'], ['A'])]
+    with pytest.raises(CorpusError, match="line 3: expected 2 columns .* found 1"): read_tagged(write(tmp_path, 'c.tsv', 'words\ttags\nAnn\tA\nparle\n'))
+
+def test_a_sentence_a_row_under_a_head(tmp_path):
+    f = write(tmp_path, 'a.tsv', 'text\ttags\nthe bank closed\tDET NOUN VERB\nthey play\tPRON VERB\n')
+    assert [s.tokens for s in read_tagged(f)[0]] == [['the', 'bank', 'closed'], ['they', 'play']]
+
+def test_words_called_as_columns_are_are_words(tmp_path):
+    f = write(tmp_path, 'a.tsv', 'Text\tNOUN\nfollows\tVERB\n\nWords\tNOUN\n')
+    assert [s.tokens for s in read_tagged(f)[0]] == [['Text', 'follows'], ['Words']]
+
+def rows_of(sents, name='sentence_id'):
+    rows = [(i, t, g) for i,s in enumerate(sents) for t,g in zip(s.tokens, s.tags)]
+    return pd.DataFrame(rows, columns=[name, 'word', 'tag'])
+
+@pytest.mark.parametrize('name', ['sentence_id', 'sent_id', 'Sentence #', 'sentence_number'])
+def test_a_token_a_row(tmp_path, name):
+    df = rows_of(SENT, name)
+    df.to_csv(tmp_path/'a.csv', index=False); df.to_parquet(tmp_path/'a.parquet'); df.to_json(tmp_path/'a.jsonl', orient='records', lines=True)
+    for o in (df, tmp_path/'a.csv', tmp_path/'a.parquet', tmp_path/'a.jsonl', df.to_dict('records')): assert read_tagged(o)[0] == SENT, o
+    mine = df.rename(columns={name: 'mine'})
+    assert read_tagged(mine, sent_col='mine')[0] == SENT
+    with pytest.raises(CorpusError, match="no column 'yours' among"): read_tagged(mine, sent_col='yours')
+    dls = TagDataLoaders.from_df(mine, sent_col='mine', valid=mine, device='cpu')
+    assert dls.train.text.items == SENT
+
+def test_sentences_whose_first_row_is_marked(tmp_path):
+    "As the well-known ner_dataset.csv: `Sentence: 1` and then nothing until the next"
+    df = pd.DataFrame({'Sentence #': ['Sentence: 1', None, 'Sentence: 2', None, None], 'word': ['Ann', 'left', 'New York', 'is', 'NA'], 'tag': ['B-PER', 'O', 'B-LOC', 'O', 'O']})
+    assert read_tagged(df)[0] == SENT
+
+def test_a_number_that_comes_back_is_another_sentence():
+    df = pd.DataFrame(dict(sent_id=[0, 0, 1, 0], token=list('abcd'), tag=list('XYXY')))
+    assert [s.tokens for s in read_tagged(df)[0]] == [['a', 'b'], ['c'], ['d']]
+
+def test_tokens_without_their_sentences_are_refused():
+    df = rows_of(SENT).drop(columns='sentence_id')
+    for o in (df, df.to_dict('records'), df.iloc[:2]):
+        with pytest.raises(CorpusError, match='each row .* holds one token.*sent_col'): read_tagged(o)
+    assert read_tagged([(['a'], ['X']), (['b'], ['Y'])])[0], 'lists say what they are'
+
+def test_rows_without_a_token_or_a_tag_within_a_sentence():
+    df = pd.DataFrame(dict(sent_id=[0, 0, 1, 1], token=['a', 'b', 'c', None], tag=['X', None, 'Z', 'Y']), index=[5, 6, 7, 8])
+    assert read_tagged(df[:3])[0] == [Sentence(['a', 'b'], ['X', None]), Sentence(['c'], ['Z'])]
+    with pytest.raises(CorpusError, match='the table, row 7: (nan|None|<NA>) is no token'): read_tagged(df)
+    df.loc[8, 'tag'] = None
+    assert len(read_tagged(df)[0]) == 2, 'an empty row is none'
 
 # loaders
 
@@ -305,7 +373,7 @@ def test_the_cache_gives_elmos_layers(dls, lm):
     elmo, cache = Elmo(lm).eval(), LayerCache()
     for _ in range(2):
         for x,*_ in dls.train:
-            layers, mask = cache(elmo, x)
+            layers, mask = cache(elmo, x, cache.open(elmo))
             expected, emask = elmo.layers(x)
             assert torch.equal(mask, emask) and all(torch.allclose(a, b, atol=1e-6) for a,b in zip(layers, expected))
     assert len(cache.rows) <= len(dls.train.text)
@@ -329,29 +397,28 @@ def test_training_is_the_same_with_and_without(corpus, lm):
 
 def test_a_changed_bilm_is_asked_again(dls, lm):
     learn = elmo_tagger_learner(dls, lm, hidden=4)
-    model, (x, w, y) = learn.model.eval(), dls.valid.one_batch()
-    with torch.no_grad(): before = model(x, w)
-    with torch.no_grad(): model.elmo.lm.lstm.fwd[0].weight_hh_l0.mul_(2.)
-    model.eval()
-    with torch.no_grad(): assert (model(x, w) - before).abs().max() > 1e-4
-    with torch.no_grad():
-        model.elmo.lm.lstm.fwd[0].weight_hh_l0.div_(2.)
-        assert torch.allclose(model(x, w), before, atol=1e-6)
+    def preds(): return torch.cat(list(quiet(learn, learn.get_preds)[0]))
+    weight = learn.model.elmo.lm.lstm.fwd[0].weight_hh_l0.data
+    before = preds()
+    weight.mul_(2.)
+    assert (preds() - before).abs().max() > 1e-4
+    weight.div_(2.)
+    assert torch.allclose(preds(), before, atol=1e-6)
 
 def test_two_bilms_share_a_cache_without_harm(dls):
-    cache, b = LayerCache(), dls.valid.one_batch()
-    models = [elmo_tagger_learner(dls, bilm(i), hidden=4, cache=cache).model for i in range(2)]
-    for m in models*2:
-        m.eval()
-        with torch.no_grad(): got = m(*b[:2])
-        m.cache = None
-        with torch.no_grad(): assert torch.allclose(got, m(*b[:2]), atol=1e-6)
-        m.cache = cache
+    cache = LayerCache()
+    learners = [elmo_tagger_learner(dls, bilm(i), hidden=4, cache=cache) for i in range(2)]
+    def preds(learn): return torch.cat(list(quiet(learn, learn.get_preds)[0]))
+    for learn in learners*2:
+        learn.model.cache = cache
+        got = preds(learn)
+        learn.model.cache = None
+        assert torch.allclose(got, preds(learn), atol=1e-6)
 
 def test_a_small_cache_is_only_slower(dls, lm):
     elmo, cache = Elmo(lm).eval(), LayerCache(mb=0)
     x = dls.valid.one_batch()[0]
-    assert all(torch.allclose(a, b, atol=1e-6) for a,b in zip(cache(elmo, x)[0], elmo.layers(x)[0])) and len(cache.rows) == 0
+    assert all(torch.allclose(a, b, atol=1e-6) for a,b in zip(cache(elmo, x, cache.open(elmo))[0], elmo.layers(x)[0])) and len(cache.rows) == 0
 
 def test_an_open_bilm_is_trained(dls, lm):
     learn = elmo_tagger_learner(dls, lm, hidden=4)
@@ -417,6 +484,80 @@ def test_bio_tags_get_span_f1(lm):
     names = lambda tags: list(elmo_tagger_learner(TagDataLoaders.from_sents([(['a', 'b'], tags)]*4, [(['a', 'b'], tags)], device='cpu'), lm).metrics.attrgot('name'))
     assert names(['NOUN', 'O']) == ['accuracy'] and names(['B-X', 'NOUN']) == ['accuracy']
 
+# schemes of spans
+
+def spans_of(rng, n):
+    "Random spans (kind, first, last) in `n` tokens"
+    spans, i = [], 0
+    while i < n:
+        if rng.random() < .5: i += 1; continue
+        j = min(n - 1, i + rng.integers(0, 3))
+        spans.append((str(rng.choice(['PER', 'LOC'])), i, int(j)))
+        i = j + 1
+    return spans
+
+def encoded(spans, n, scheme):
+    tags = ['O']*n
+    first, inside, last, single = dict(IOB1='IIII', IOB2='BIIB', BIOES='BIES', BILOU='BILU', BMES='BMES')[scheme]
+    for k,(kind,i,j) in enumerate(spans):
+        for t in range(i, j + 1): tags[t] = f'{inside}-{kind}'
+        tags[i], tags[j] = (f'{single}-{kind}',)*2 if i == j else (f'{first}-{kind}', f'{last}-{kind}')
+        touches = k and spans[k-1][0] == kind and spans[k-1][2] == i - 1
+        if scheme == 'IOB1' and touches: tags[i] = f'B-{kind}'
+    return tags
+
+def conlleval(tags):
+    "The chunks by the rules of the CoNLL script of 2000 (endOfChunk and startOfChunk), of B, I, E and O"
+    chunks, before, before_kind, begun = [], 'O', '', None
+    for t,tag in enumerate([*tags, 'O']):
+        now, kind = (tag.split('-', 1) + [''])[:2]
+        end = (before, now) in {('B', 'B'), ('B', 'O'), ('I', 'B'), ('I', 'O'), ('E', 'E'), ('E', 'I'), ('E', 'O'), ('E', 'B')} or before != 'O' and before_kind != kind
+        start = (before, now) in {('B', 'B'), ('I', 'B'), ('O', 'B'), ('O', 'I'), ('E', 'E'), ('E', 'I'), ('E', 'B'), ('O', 'E')} or now != 'O' and before_kind != kind
+        if end and begun is not None: chunks.append((before_kind, begun, t - 1)); begun = None
+        if start: begun = t
+        before, before_kind = now, kind
+    return chunks
+
+def f1_of(true, guess):
+    "F1 of the spans of several sentences"
+    right = sum(len({*a} & {*b}) for a,b in zip(true, guess))
+    n = sum(map(len, true)) + sum(map(len, guess))
+    return 2*right/n if n else 0
+
+def span_f1(labels, true, guess):
+    from types import SimpleNamespace as NS
+    m = SpanF1(labels); m.reset()
+    for a,b in zip(true, guess):
+        m.accumulate(NS(pred=F.one_hot(torch.tensor([[labels.index(o) for o in b]]), len(labels)).float(), y=torch.tensor([[labels.index(o) for o in a]])))
+    return m.value
+
+@pytest.mark.parametrize('scheme', ['IOB1', 'IOB2', 'BIOES', 'BILOU', 'BMES'])
+def test_every_scheme_of_spans_is_scored(scheme):
+    "The same spans, written in each scheme, have the same F1"
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        true, guess = ([spans_of(rng, 9) for _ in range(4)] for _ in range(2))
+        guess[0] = true[0]
+        a, b = ([encoded(o, 9, scheme) for o in spans] for spans in (true, guess))
+        labels = sorted({'O', *sum(a, []), *sum(b, [])})
+        assert span_f1(labels, a, b) == pytest.approx(f1_of(true, guess))
+
+def test_span_f1_goes_by_the_rules_of_conll():
+    "Also where a guess is no good BIO: I- after O begins a span"
+    rng, labels = np.random.default_rng(1), ['B-LOC', 'B-PER', 'I-LOC', 'I-PER', 'O']
+    for _ in range(50):
+        a, b = ([[labels[i] for i in rng.choice(5, 8, p=[.1, .1, .2, .2, .4])] for _ in range(5)] for _ in range(2))
+        b[0] = a[0]
+        assert span_f1(labels, a, b) == pytest.approx(f1_of([*map(conlleval, a)], [*map(conlleval, b)]))
+
+def test_tags_without_spans_and_schemes_by_their_tags(lm):
+    def names(*tags):
+        data = [([f'w{i}' for i in range(len(tags))], list(tags))]*4
+        return list(elmo_tagger_learner(TagDataLoaders.from_sents(data, data[:1], device='cpu'), lm).metrics.attrgot('name'))
+    for spans in (['O', 'I-PER'], ['O', 'B-PER', 'I-PER'], ['B-PER', 'I-PER'], ['O', 'U-PER', 'B-LOC', 'L-LOC'], ['O', 'S-PER', 'B-LOC', 'I-LOC', 'E-LOC'], ['B', 'I', 'O'], ['O', 'S-PER']):
+        assert names(*spans) == ['accuracy', 'span_f1'], spans
+    for no in (['NOUN', 'O'], ['B-X', 'NOUN'], ['ADP', 'X-Y'], ['E-X', 'L-X', 'O'], ['I', 'II']): assert names(*no) == ['accuracy'], no
+
 # what does not fit
 
 @pytest.mark.parametrize('kw,error,says', [
@@ -471,17 +612,28 @@ def test_get_preds_is_in_the_order_of_the_data(learn, corpus):
     p, y, d, loss = quiet(learn, learn.get_preds, with_decoded=True, with_loss=True)
     sents = corpus.gold['valid']
     assert len(p) == len(y) == len(d) == len(loss) == len(sents)
-    for s,row in zip(sents, y): assert [learn.dls.labels[i] for i in row[row >= 0].tolist()] == s.tags
-    right = (d == y)[y >= 0].float().mean().item()
+    for s,row,probs in zip(sents, y, p):
+        assert [learn.dls.labels[i] for i in row.tolist()] == s.tags and probs.shape == (len(row), len(learn.dls.labels))
+    right = (torch.cat(list(d)) == torch.cat(list(y))).float().mean().item()
     assert math.isclose(right, quiet(learn, learn.validate)[1], abs_tol=1e-6)
     tagged = learn.tag([s.tokens for s in sents])
-    assert all([t for _,t in o] == [learn.dls.labels[i] for i in row[:len(o)].tolist()] for o,row in zip(tagged, d))
-    x, *_ = quiet(learn, learn.get_preds, with_input=True)
-    assert x[0].shape[:2] == y.shape and ((x[0][...,0] != 0) == (y >= 0)).all()
+    assert all([t for _,t in o] == [learn.dls.labels[i] for i in row.tolist()] for o,row in zip(tagged, d))
+    (chars, words), *_ = quiet(learn, learn.get_preds, with_input=True)
+    for s,c,w in zip(sents, chars, words): assert learn.dls.char_vocab.decode(c) == s.tokens and len(w) == len(s.tokens)
+    nll = [F.nll_loss(probs.log(), row).item() for probs,row in zip(p, y)]
+    assert np.allclose(nll, loss, atol=1e-4), 'each loss belongs to its sentence'
+
+def test_get_preds_of_shuffled_and_unordered_loaders(learn, corpus):
+    p, y = quiet(learn, learn.get_preds)
+    for dl in (learn.dls.valid.new(shuffle=True), learn.dls.valid.new(sort=False), learn.dls.valid.new(bs=2), learn.dls.valid.new(max_tokens=20)):
+        q, z = quiet(learn, learn.get_preds, dl=dl)
+        assert all(torch.equal(a, b) for a,b in zip(y, z)) and all(torch.allclose(a, b, atol=1e-5) for a,b in zip(p, q))
+    q, z = quiet(learn, learn.get_preds, dl=learn.dls.valid.new(bs=2), reorder=False)
+    assert [len(o) for o in z] == sorted(len(o) for o in y)
 
 def test_valid_loss_is_per_token(learn):
-    p, y = quiet(learn, learn.get_preds)
-    assert math.isclose(quiet(learn, learn.validate)[0], -p[y >= 0].gather(1, y[y >= 0][:,None]).log().mean().item(), rel_tol=1e-4)
+    p, y = (torch.cat(list(o)) for o in quiet(learn, learn.get_preds))
+    assert math.isclose(quiet(learn, learn.validate)[0], -p.gather(1, y[:,None]).log().mean().item(), rel_tol=1e-4)
 
 @pytest.fixture()
 def shown(monkeypatch):
@@ -507,7 +659,9 @@ def test_interpretation(learn, corpus, cls, shown):
 def test_confusion(learn):
     interp = quiet(learn, ClassificationInterpretation.from_learner, learn)
     cm = quiet(learn, interp.confusion_matrix)
-    assert cm.sum() == (quiet(learn, learn.get_preds)[1] >= 0).sum() and cm.shape == (len(learn.dls.labels),)*2
+    assert cm.sum() == sum(map(len, quiet(learn, learn.get_preds)[1])) and cm.shape == (len(learn.dls.labels),)*2
+    interp.most_confused()
+    interp.print_classification_report()
 
 def test_show(learn, shown):
     df = learn.dls.show_batch(max_n=2, show=False)
@@ -547,6 +701,46 @@ def test_learning_is_repeatable(corpus, lm):
     def run(): return fit(elmo_tagger_learner(TagDataLoaders.from_corpus(corpus, seed=1, device='cpu', valid_bs=16), lm, hidden=8), 2).recorder.losses
     set_seed(1); a = run(); set_seed(1); b = run()
     assert a == b
+
+# what one long text costs
+
+LONG = [(['a', 'short', 'one'], ['X', 'Y', 'X'])]*300 + [(['long']*3000, ['X']*3000)] + [(['b']*(i % 9 + 1), ['Y']*(i % 9 + 1)) for i in range(200)]
+
+def padded(dl): return [b[0].shape[0]*b[0].shape[1] for b in dl]
+
+def test_a_batch_has_a_budget_of_tokens():
+    dls = TagDataLoaders.from_sents(LONG, LONG, device='cpu')
+    for dl in (*dls, dls.test_dl([s for s,_ in LONG]), dls.test_dl(LONG, with_labels=True)):
+        assert max(padded(dl)) <= 16_384 and sum(len(b[0]) for b in dl) == len(LONG)
+    few = TagDataLoaders.from_sents(LONG, LONG, device='cpu', max_tokens=64)
+    for dl in (*few, few.test_dl([s for s,_ in LONG])): assert sorted(padded(dl))[-2:][0] <= 64 < max(padded(dl)) == 3000
+
+def largest(f):
+    "Bytes of the largest tensor that `f()` makes"
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import tree_leaves
+    class Largest(TorchDispatchMode):
+        n = 0
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            out = func(*args, **(kwargs or {}))
+            self.n = max([self.n, *(o.nbytes for o in tree_leaves(out) if isinstance(o, torch.Tensor))])
+            return out
+    with Largest() as mode: f()
+    return mode.n
+
+def test_predictions_are_as_long_as_their_sentences(lm):
+    sents = LONG[250:350]
+    dls = TagDataLoaders.from_sents(sents, sents, device='cpu')
+    learn = elmo_tagger_learner(dls, lm, hidden=4, cache=False)
+    n = sum(len(s) for s,_ in sents)
+    p, y, decoded, losses = quiet(learn, learn.get_preds, with_decoded=True, with_loss=True)
+    assert [len(o) for o in p] == [len(o) for o in y] == [len(o) for o in decoded] == [len(s) for s,_ in sents] and len(losses) == len(sents)
+    assert [[dls.labels[i] for i in o.tolist()] for o in y] == [t for _,t in sents]
+    assert sum(o.untyped_storage().nbytes() for o in {o.untyped_storage().data_ptr(): o for o in p}.values()) == n*2*4, 'no padding is kept'
+    tagged = []
+    with torch.no_grad(): most = largest(lambda: tagged.extend(learn.tag([s for s,_ in sents])))
+    assert [[t for t,_ in o] for o in tagged] == [s for s,_ in sents]
+    assert most <= 16_384*50*8, 'nothing is larger than a batch of characters'
 
 # curves
 

@@ -8,7 +8,7 @@ from elmo_fastai.text.tokens import (
     BOS, ByteCharVocab, CharVocab, EOS, FastaiTokenizer, NGramsTokenizer, PAD, SPECIALS,
     SpacyTokenizer, UNK, WordVocab, get_tokenizer, limit_sents, load_char_vocab, space_tokenize,
     word_tokenize)
-from elmo_fastai.data.transforms import ElmoTokens, ElmoTransform, NumericalizeChars, TensorChars
+from elmo_fastai.data.encoded import ElmoTokens, ElmoTransform, NumericalizeChars, TensorChars
 
 nasty = ['', ' ', '\t\n', '.', 'bank', "didn't", '👨‍👩‍👧', '👍🏽', '🇫🇷', 'cafe\u0301', 'نَهْر', 'בַּנְק', 'नमस्ते', '河岸', '\x00', 'a\x00b',
          'x'*10_000, '\u200b', '\ufeff', '\ud800', '<s>', '</s>', '<pad>', '<unk>', "n't", "'s", '1,000.5', '...', '--', '\u2028', '\x1c']

@@ -12,12 +12,12 @@ import numpy as np
 import pandas as pd
 import torch
 from fastai.data.all import DataLoader, Datasets, Pipeline, TfmdDL, display_df, merge, patch
-from ..base.errors import refuse, require
-from .encoded import EncodedText, TokenTypes
-from .transforms import ElmoTransform
+from ..base.errors import require
+from .encoded import ElmoTransform, EncodedText, TokenTypes
 
 # %% ../../nbs/library/batches.ipynb #c014
 def whole(name, n, least=1):
+    "`n` as an int, if it is a whole number from `least` up"
     ok = isinstance(n, (int, np.integer)) and n >= least
     require(ok, f"{name} must be a whole number from {least} up, not {n!r}", ValueError)
     return int(n)
@@ -28,34 +28,40 @@ def chunks(a, n): return [a[i:i+n] for i in range(0, len(a), n)]
 def as_text(dataset, types=None):
     "`dataset` as an `EncodedText`"
     if isinstance(dataset, EncodedText): return dataset
-    tl = dataset.tls[0] if isinstance(dataset, Datasets) else dataset
-    fs = list(getattr(getattr(tl, 'tfms', None), 'fs', []))
-    i = next((i for i,f in enumerate(fs) if isinstance(f, ElmoTransform)), None)
-    require(i is not None,
-            f"No batches from a {type(dataset).__name__} without an ElmoTransform: pass an "
+    lists = dataset.tls[0] if isinstance(dataset, Datasets) else dataset
+    steps = list(getattr(getattr(lists, 'tfms', None), 'fs', []))
+    ours = [i for i,step in enumerate(steps) if isinstance(step, ElmoTransform)]
+    require(ours, f"No batches from a {type(dataset).__name__} without an ElmoTransform: pass an "
             "EncodedText, or TfmdLists or Datasets made with ElmoTransform", TypeError)
-    tfm, before = fs[i], Pipeline(fs[:i], split_idx=tl.split_idx)
-    items = tl.items.itertuples() if isinstance(tl.items, pd.DataFrame) else tl.items
-    sents = tfm.all_tokens(map(before, items), tl.items)
-    return EncodedText(sents, types or TokenTypes(tfm.vocab, tfm.char_vocab), tfm.max_words)
+    transform = steps[ours[0]]
+    earlier = Pipeline(steps[:ours[0]], split_idx=lists.split_idx)
+    is_table = isinstance(lists.items, pd.DataFrame)
+    items = lists.items.itertuples() if is_table else lists.items
+    sents = transform.all_tokens(map(earlier, items), lists.items)
+    types = types or TokenTypes(transform.vocab, transform.char_vocab)
+    return EncodedText(sents, types, transform.max_words)
 
 # %% ../../nbs/library/batches.ipynb #c012
 class BatchDL(TfmdDL):
-    "A `TfmdDL` that lifts whole batches out of an `EncodedText`, and never drops one"
-    # inputs, targets, and the arguments of a child that `new` hands on
-    n_in, n_out, _own = 1, 2, ()
-    first, to_skip = 0, 0          # batches left out of this epoch, and of the next one: see `skip`
+    "A `TfmdDL` that takes whole batches out of an `EncodedText`, and never drops one"
+    n_in = 1       # inputs of a batch
+    n_out = 2      # targets of a batch
+    _own = ()      # arguments of a child that `new` hands on
+    first = 0      # the batch with which this epoch begins
+    to_skip = 0    # the batch with which the next epoch begins, see `skip`
     def __init__(self,
         dataset,            # `EncodedText`; or `TfmdLists` or `Datasets` made with `ElmoTransform`
-        bs:int,             # rows a batch
+        bs:int,             # rows per batch
         shuffle=False,
         seed:int=None,      # makes that order repeatable; None: fastai's `set_seed` does
         num_workers:int=0,  # the arrays are in memory
         types=None,         # the table of token types to extend; None: the dataset's
         **kwargs            # of `TfmdDL`
     ):
-        self.size, self.text = whole('bs', bs), as_text(dataset, types)
-        self.types, self.seed = self.text.types, seed
+        self.size = whole('bs', bs)
+        self.text = as_text(dataset, types)
+        self.types = self.text.types
+        self.seed = seed
         self.examples = self.count() if len(self.text) else 0
         kwargs |= dict(n=self.examples, drop_last=False, indexed=True)
         super().__init__(dataset, bs=None, shuffle=shuffle, num_workers=num_workers, **kwargs)
@@ -63,8 +69,10 @@ class BatchDL(TfmdDL):
         self.get_idxs()
 
     def _begin(self):
+        "Tell fastai how many inputs and targets a batch has, and set the seed"
         if self.seed is not None: self.rng = random.Random(self.seed)
-        self._n_inp, self._types = self.n_in, {tuple: [torch.Tensor]*(self.n_in+self.n_out)}
+        self._n_inp = self.n_in
+        self._types = {tuple: [torch.Tensor]*(self.n_in + self.n_out)}
 
     def __len__(self): return len(self.ends)
     n_inp = property(lambda self: self.n_in)
@@ -77,12 +85,14 @@ class BatchDL(TfmdDL):
         batches = self.batches(rng) if self.examples else [np.array([], int)]
         self.ends = np.cumsum([len(b) for b in batches if len(b)], dtype=int)
         self.order = np.concatenate(batches)
-        self.first, self.to_skip = self.to_skip, 0
+        self.first = self.to_skip
+        self.to_skip = 0
         return self.order
 
     def sample(self):
         "The batches of this process, each as the numbers of its examples"
-        spans = [*zip([0, *self.ends], self.ends)][self.first:]
+        starts = [0, *self.ends][:-1]
+        spans = list(zip(starts, self.ends))[self.first:]
         return (self.order[i:j] for i,j in spans[self.offs::self.num_workers])
 
     def skip(self, n:int):
@@ -93,50 +103,58 @@ class BatchDL(TfmdDL):
 
     def new(self, dataset=None, cls=None, **kwargs):
         "The same loader with other data or other arguments"
-        own = {k: getattr(self, k) for k in self._own}
-        own.update(bs=self.size, types=self.types, seed=self.seed)
+        own = {name: getattr(self, name) for name in self._own}
+        own |= dict(bs=self.size, types=self.types, seed=self.seed)
         res = super().new(dataset, cls, **merge(own, kwargs))
-        # `get_preds` wants the order of this very moment
-        if dataset is None and 'get_idxs' in kwargs: res.ends, res.order = self.ends, self.order
+        # `get_preds` fixes the order that this loader has now
+        if dataset is None and 'get_idxs' in kwargs:
+            res.ends = self.ends
+            res.order = self.order
         return res
 
 # %% ../../nbs/library/batches.ipynb #c022
 class SentenceDataLoader(BatchDL):
     "Batches of whole sentences of like length: chars [B, T, W]; both directions' targets [B, T]"
-    _own, max_tokens, sort = ('max_tokens', 'sort', 'return_lens'), None, True
+    _own = ('max_tokens', 'sort', 'return_lens')
     def __init__(self,
         dataset,
-        bs:int=64,              # sentences a batch, at most
-        max_tokens:int=None,    # a batch, padding counted; a longer sentence is a batch itself
-        sort:bool=True,         # False: batches of `bs` as they come
+        bs:int=64,              # sentences per batch, at most
+        max_tokens:int=None,    # per batch, padding counted; a longer sentence is a batch itself
+        sort:bool=True,         # by length; False: the sentences as they come
         return_lens:bool=False, # the lengths [B] as a second input
         **kwargs
     ):
-        self.max_tokens = max_tokens and whole('max_tokens', max_tokens)
-        self.sort, self.return_lens, self.n_in = sort, return_lens, self.n_in + return_lens
+        self.max_tokens = None if max_tokens is None else whole('max_tokens', max_tokens)
+        self.sort = sort
+        self.return_lens = return_lens
+        self.n_in = self.n_in + return_lens
         super().__init__(dataset, bs, **kwargs)
 
     def count(self): return len(self.text)
     def batches(self, rng):
-        "Sentences by length; with `rng` ties and batches come in random order"
-        lens, n = self.text.lens, len(self.text)
-        if not self.sort:
-            return chunks(np.arange(n) if rng is None else rng.permutation(n), self.size)
-        order = np.lexsort((np.arange(n) if rng is None else rng.random(n), lens))
-        res = self._by_tokens(order, lens[order]) if self.max_tokens else chunks(order, self.size)
-        return res if rng is None else [res[i] for i in rng.permutation(len(res))]
+        "The numbers of the sentences of each batch; with `rng` in random order"
+        n = len(self.text)
+        if not self.sort: return self.cut(np.arange(n) if rng is None else rng.permutation(n))
+        ties = np.arange(n) if rng is None else rng.random(n)
+        batches = self.cut(np.lexsort((ties, self.text.lens)))
+        return batches if rng is None else [batches[i] for i in rng.permutation(len(batches))]
 
-    def _by_tokens(self, order, lens):
-        res, i = [], 0
-        for j,l in enumerate(lens): # lengths rise: the newest is the longest
-            if j > i and ((j - i + 1) * l > self.max_tokens or j - i == self.size):
-                res.append(order[i:j])
-                i = j
-        return [*res, order[i:]]
+    def cut(self, order):
+        "Batches of at most `bs` sentences and `max_tokens` padded tokens, in this `order`"
+        if self.max_tokens is None: return chunks(order, self.size)
+        starts = [0]
+        longest = 0
+        for i,length in enumerate(self.text.lens[order]):
+            n = i - starts[-1]
+            longest = max(longest, length)
+            if n == self.size or n and (n + 1)*longest > self.max_tokens:
+                starts.append(i)
+                longest = length
+        return np.split(order, starts[1:])
 
     def create_item(self, idxs):
-        self.pos = self.text.places(idxs)
-        chars,*targets = self.text.take(self.pos)
+        self.pos = self.text.positions(idxs)
+        chars, *targets = self.text.take(self.pos)
         lens = [(self.pos >= 0).sum(1)] if self.return_lens else []
         return tensors(chars, *lens, *targets)
 
@@ -147,7 +165,7 @@ class StreamDataLoader(BatchDL):
     def __init__(self,
         dataset,
         bs:int=20,        # strips; row r of a batch goes on where row r of the last batch ended
-        seq_len:int=64,   # T, tokens a window; the last window of an epoch may be shorter
+        seq_len:int=64,   # T, tokens per window; the last window of an epoch may be shorter
         stride:int=None,  # from window to window; below `seq_len` they overlap
         **kwargs
     ):
@@ -158,8 +176,9 @@ class StreamDataLoader(BatchDL):
         super().__init__(dataset, bs, **kwargs)
 
     def count(self):
+        "Windows per epoch"
         n = len(self.text.ids)
-        self.per = -(-n//self.size) # tokens a strip
+        self.per = -(-n//self.size) # tokens per strip
         fewer = f"bs={n//self.seq_len} or fewer strips, " if n >= self.seq_len else ""
         require(self.per >= self.seq_len,
                 f"{n:,} tokens in {self.size} strips are {self.per} tokens a strip, and "
@@ -167,22 +186,26 @@ class StreamDataLoader(BatchDL):
         return 1 + -(-(self.per-self.seq_len)//self.stride)
 
     def batches(self, rng):
-        self.perm = None
+        "The windows in their order; with `rng` the sentences of the text change places"
+        self.perm = None                # position in the strips → position in the text
         if rng is not None:
-            off, order = self.text.offsets, rng.permutation(len(self.text))
-            self.perm = np.concatenate([np.arange(off[i], off[i+1]) for i in order])
+            offsets = self.text.offsets
+            order = rng.permutation(len(self.text))
+            self.perm = np.concatenate([np.arange(offsets[i], offsets[i+1]) for i in order])
         return list(np.arange(self.examples)[:,None])
 
     def create_item(self, idxs):
-        first, last, start = idxs[0]==0, idxs[0]==self.examples-1, idxs[0]*self.stride
-        window = np.arange(start, min(start + self.seq_len, self.per))
-        pos = np.arange(self.size)[:,None]*self.per + window
+        [window] = idxs
+        start = window*self.stride
+        columns = np.arange(start, min(start + self.seq_len, self.per))
+        pos = np.arange(self.size)[:,None]*self.per + columns
         pos = np.where(pos < len(self.text.ids), pos, -1)
         self.pos = pos if self.perm is None else np.where(pos < 0, -1, self.perm[pos])
-        x,fwd,bwd = self.text.take(self.pos)
-        if not first: fwd[:, :self.seq_len-self.stride] = 0 # the window before has counted these
-        if not last:  bwd[:, self.stride:] = 0              # the window after will count these
-        return tensors(x, fwd, bwd)
+        chars, fwd, bwd = self.text.take(self.pos)
+        # where windows overlap, each target counts in one of them
+        if window > 0: fwd[:, :self.seq_len-self.stride] = 0
+        if window < self.examples-1: bwd[:, self.stride:] = 0
+        return tensors(chars, fwd, bwd)
 
 # %% ../../nbs/library/batches.ipynb #c050x
 def needs_longer(k, longest):
@@ -192,10 +215,12 @@ def needs_longer(k, longest):
 # %% ../../nbs/library/batches.ipynb #c052
 class ELMODataLoader(BatchDL):
     "Words from their neighbours (CBOW): their ids [B, 2k] and chars [B, 2k, W]; the word [B]"
-    n_in, n_out, _own = 2, 1, ('context_size',)
+    n_in = 2
+    n_out = 1
+    _own = ('context_size',)
     def __init__(self,
         dataset,
-        bs:int=512,         # examples a batch
+        bs:int=512,         # examples per batch
         context_size:int=2, # k, tokens on either side; the sentence's marks count
         **kwargs
     ):
@@ -203,10 +228,12 @@ class ELMODataLoader(BatchDL):
         super().__init__(dataset, bs, **kwargs)
 
     def count(self):
-        "Examples an epoch; sentences that are too short are counted in `skipped`"
-        k, lens = self.context_size, self.text.lens
-        t = np.arange(len(self.text.ids)) - np.repeat(self.text.offsets[:-1], lens)
-        self.centres = np.flatnonzero((t >= k) & (t < np.repeat(lens, lens)-k))
+        "Examples per epoch; sentences that are too short are counted in `skipped`"
+        k = self.context_size
+        lens = self.text.lens
+        length = np.repeat(lens, lens)          # of the sentence of each token
+        place = np.arange(len(self.text.ids)) - np.repeat(self.text.offsets[:-1], lens)
+        self.centres = np.flatnonzero((place >= k) & (place < length-k))
         self.skipped = int((lens < 2*k+1).sum())
         require(len(self.centres), needs_longer(k, lens.max()-2))
         return len(self.centres)
@@ -216,15 +243,20 @@ class ELMODataLoader(BatchDL):
         return chunks(order, self.size)
 
     def create_item(self, idxs):
-        k, t = self.context_size, self.text
+        k = self.context_size
+        types = self.types
         self.pos = self.centres[idxs][:,None]
-        ids = t.ids[self.pos + np.r_[-k:0, 1:k+1]]
-        return tensors(t.types.words[ids], t.types.chars[ids], t.types.words[t.ids[self.pos[:,0]]])
+        around = self.text.ids[self.pos + np.r_[-k:0, 1:k+1]]
+        centre = self.text.ids[self.pos[:,0]]
+        return tensors(types.words[around], types.chars[around], types.words[centre])
 
 # %% ../../nbs/library/batches.ipynb #c058
-def say(words): return ' '.join(str(w).replace(' ', '\u00a0') if w else '·' for w in words)
+def say(words):
+    "Words as a text, a dot for None; a blank within a word becomes a hard one"
+    return ' '.join(str(w).replace(' ', '\u00a0') if w else '·' for w in words)
 
 def shown(df, show):
+    "Display a table, or return it"
     if not show: return df
     display_df(df)
 
@@ -232,18 +264,23 @@ def shown(df, show):
 @patch
 def readable(self:BatchDL, b, max_n=9, out=None)->pd.DataFrame:
     "A batch as text"
-    rows, itos = [], [None, *self.vocab.itos[1:]]
-    for chars,*targets in zip(*[o[:max_n].cpu().numpy() for o in (b[0], *b[self.n_in:])]):
+    names = [None, *self.vocab.itos[1:]]
+    parts = [part[:max_n].cpu().numpy() for part in (b[0], *b[self.n_in:])]
+    rows = []
+    for chars,*targets in zip(*parts):
         n = int((chars[:,0] != 0).sum())
-        asked = [say(itos[i] for i in t[:n]) for t in targets]
-        rows.append([say(self.char_vocab.decode(chars[:n])), *asked])
+        texts = [say(names[i] for i in target[:n]) for target in targets]
+        rows.append([say(self.char_vocab.decode(chars[:n])), *texts])
     return pd.DataFrame(rows, columns=['text', 'forward targets', 'backward targets'])
 
 @patch
 def readable(self:ELMODataLoader, b, max_n=9, out=None)->pd.DataFrame:
-    k, tok = b[1].shape[1]//2, self.char_vocab.decode
-    rows = [[say(tok(c[:k])), self.vocab.itos[y], say(tok(c[k:]))]
-            for c,y in zip(b[1][:max_n].cpu(), b[2].tolist())]
+    "A batch as text"
+    k = b[1].shape[1]//2
+    rows = []
+    for chars,target in zip(b[1][:max_n].cpu(), b[2].tolist()):
+        tokens = self.char_vocab.decode(chars)
+        rows.append([say(tokens[:k]), self.vocab.itos[target], say(tokens[k:])])
     return pd.DataFrame(rows, columns=['left', 'target', 'right'])
 
 @patch
@@ -251,9 +288,9 @@ def show_batch(self:BatchDL, b=None, max_n=9, show=True, **kwargs):
     "Up to `max_n` rows of `b` (None: of a new batch) as text; `show=False` returns the table"
     notes = self.text.notes if b is None else {}
     df = self.readable(self.one_batch() if b is None else b, max_n)
-    for name,given in notes.items():
-        every = [o for note in given for o in (None, *note, None)]
-        df[name] = [say(every[i] for i in p[p >= 0]) for p in self.pos[:max_n]]
+    for name,of_sentences in notes.items():
+        every = [mark for note in of_sentences for mark in (None, *note, None)]
+        df[name] = [say(every[i] for i in pos[pos >= 0]) for pos in self.pos[:max_n]]
     return shown(df, show)
 
 # %% ../../nbs/library/batches.ipynb #k1
@@ -261,10 +298,12 @@ LOADERS = dict(sentences=SentenceDataLoader, stream=StreamDataLoader, cbow=ELMOD
 
 def check_loader_args(kwargs):
     "fastai would ignore a misspelt argument in silence"
-    loaders = *LOADERS.values(), BatchDL, TfmdDL, DataLoader
-    known = {o for c in loaders for o in signature(c.__init__).parameters}
-    refuse((f"no loader has an argument {o!r}: look at `seq_len`, `stride`, "
-            "`max_tokens`, `context_size`" for o in kwargs if o not in known), TypeError)
+    known = set()
+    for loader in (*LOADERS.values(), BatchDL, TfmdDL, DataLoader):
+        known.update(signature(loader.__init__).parameters)
+    for name in kwargs:
+        require(name in known, f"no loader has an argument {name!r}: look at `seq_len`, `stride`, "
+                "`max_tokens`, `context_size`", TypeError)
 
 def fit_stream(n, bs=20, seq_len=64, stride=None, **kwargs):
     "Sizes for a text of `n` tokens, which may be a short one"
@@ -274,7 +313,7 @@ def fit_stream(n, bs=20, seq_len=64, stride=None, **kwargs):
 
 def valid_loader(dl, text, bs):
     "A loader like `dl` for the validation `text`, not shuffled"
-    new = dict(bs=dl.size if bs is None else bs)
+    sizes = dict(bs=dl.size if bs is None else bs)
     if isinstance(dl, StreamDataLoader):
-        new = fit_stream(len(text.ids), new['bs'], dl.seq_len, dl.stride)
-    return dl.new(text, shuffle=False, **new)
+        sizes = fit_stream(len(text.ids), sizes['bs'], dl.seq_len, dl.stride)
+    return dl.new(text, shuffle=False, **sizes)

@@ -10,112 +10,103 @@ from collections import Counter
 import numpy as np, pandas as pd, torch
 from fastai.basics import (
     Category, CategoryMap, DataLoaders, L, TensorCategory, TitledStr, default_device, detuplify,
-    display_df, store_attr)
+    display_df)
 from fastai.interpret import plot_top_losses
 from plum import dispatch
-from ..base.errors import CorpusError, refuse, require
+from sklearn.utils.class_weight import compute_class_weight
+from ..base.errors import require
 from ..text.corpora import Corpus
 from ..text.tables import as_table, check_text, find_column, is_missing, parts_of
-from ..text.tokens import PAD, SPECIALS, WordVocab, get_tokenizer
+from ..text.tokens import SPECIALS, WordVocab, get_tokenizer
 from .batches import SentenceDataLoader, check_loader_args, shown, tensors
-from .encoded import EncodedText, TokenTypes
-from .loaders import apart, by_column
-from .transforms import TensorChars
+from .encoded import EncodedText, TensorChars, TokenTypes
+from .loaders import by_column
 
 # %% ../../nbs/library/labels.ipynb #c018
 LABEL_COLUMNS = 'label', 'labels', 'class', 'category', 'sentiment', 'target'
 
 # %% ../../nbs/library/labels.ipynb #c019
-def table_rows(
-    data,     # a file, a `DataFrame`, a data set, a list of rows or of pairs
-    columns,  # names → the names of the two columns; the second may be None
-    pair,     # an item that is no row → two cells, or None
-    what      # what to call them
-)->tuple:     # (place, first cell, second cell) of each row; names of numbered classes, or None
-    "Two cells of each row of any table"
-    table = as_table(data, f'({what})')
-    if isinstance(table, list):
-        require(table, "the list of rows is empty")
-        rows = [(i, o, pair(o)) for i,o in enumerate(table)]
-        refuse(f"row {i}: expected ({what}), and found {o!r:.60}" for i,o,p in rows if p is None)
-        return [(i, *p) for i,_,p in rows], None
-    x, y = columns(table.columns)
-    frame = isinstance(data, pd.DataFrame)
-    features = {} if frame else getattr(data, 'features', None) or {}
-    kind = getattr(features.get(y), 'feature', features.get(y))
-    cells = [None]*len(table) if y is None else table[y]
-    return list(zip(table.index, table[x], cells)), getattr(kind, 'names', None)
+def class_names(data, col):
+    "The names of the numbered classes in a column of a data set, or None"
+    if isinstance(data, pd.DataFrame): return None
+    features = getattr(data, 'features', None) or {}
+    kind = features.get(col)
+    return getattr(getattr(kind, 'feature', kind), 'names', None)
 
-def plain(o, names=None):
+def plain(label, names=None):
     "A label as a plain Python value, by its name if it has one; None where it is missing"
-    if is_missing(o): return None
-    if hasattr(o, 'item') and getattr(o, 'ndim', 0) == 0: o = o.item()
-    if isinstance(o, float) and o.is_integer(): o = int(o)
-    if names: return names[o] if 0 <= o < len(names) else None
-    return o.strip() or None if isinstance(o, str) else o
+    if is_missing(label): return None
+    if hasattr(label, 'item') and getattr(label, 'ndim', 0) == 0: label = label.item()
+    if isinstance(label, float) and label.is_integer(): label = int(label)
+    if names: return names[label] if 0 <= label < len(names) else None
+    return label.strip() or None if isinstance(label, str) else label
 
 def labelled(data, text_col=None, label_col=None):
     "(place, text, label) of each row of any table; a label is None where there is none"
-    def columns(names):
-        there = label_col is not None or any(o in LABEL_COLUMNS for o in names)
-        label = find_column(names, label_col, LABEL_COLUMNS, 'label_col') if there else None
-        return find_column(names, text_col), label
-    def pair(o):
-        if not isinstance(o, tuple): return o, None
-        return o if len(o) == 2 else None
-    rows, names = table_rows(data, columns, pair, 'text, label')
-    return [(i, text, plain(label, names)) for i,text,label in rows]
+    table = as_table(data, '(text, label)')
+    if isinstance(table, list):
+        require(table, "the list of rows is empty")
+        rows = []
+        for i,item in enumerate(table):
+            text, *label = item if isinstance(item, tuple) else (item, None)
+            require(len(label) == 1, f"row {i}: expected (text, label), and found {item!r:.60}")
+            rows.append((i, text, plain(label[0])))
+        return rows
+    texts = table[find_column(table.columns, text_col)]
+    labels = [None]*len(table)
+    if label_col is not None or set(LABEL_COLUMNS) & set(table.columns):
+        label_col = find_column(table.columns, label_col, LABEL_COLUMNS, 'label_col')
+        names = class_names(data, label_col)
+        labels = [plain(label, names) for label in table[label_col]]
+    return list(zip(table.index, texts, labels))
 
 # %% ../../nbs/library/labels.ipynb #c026
+def check_label(label, where, classes=None):
+    "The label, if it can be one, and if it is one of `classes`"
+    require(isinstance(label, (str, int)), f"{where} has {type(label).__name__} {label!r:.60} for "
+            "a label: a class is a word or a whole number")
+    if classes is not None:
+        require(label in classes.o2i, f"{where} has the label {label!r}, which no training row "
+                f"has: the classes are {', '.join(map(repr, classes))}")
+    return label
+
 def usable_rows(rows, what, tok, classes=None):
     "(text, label) of the rows that can be used, and a `Counter` of the others"
-    keep, left = [], Counter()
+    usable = []
+    skipped = Counter()
     for i,text,label in rows:
         where = f"row {i} of {what}"
-        if is_missing(text): left['texts that are missing'] += 1
-        elif not tok(check_text(text, where)): left['blank texts'] += 1
-        elif label is None: left['texts without a label'] += 1
-        else: keep.append((text, check_label(label, where, classes)))
-    return keep, left
-
-def check_label(label, where, classes=None):
-    kind = type(label).__name__
-    require(isinstance(label, (str, int)), f"{where} has {kind} {label!r:.60} for a label: "
-            "a class is a word or a whole number")
-    if classes is not None and label not in classes.o2i: raise CorpusError(
-        f"{where} has the label {label!r}, which no training row has: the classes are "
-        f"{', '.join(map(repr, classes))}")
-    return label
+        if is_missing(text): skipped['texts that are missing'] += 1
+        elif not tok(check_text(text, where)): skipped['blank texts'] += 1
+        elif label is None: skipped['texts without a label'] += 1
+        else: usable.append((text, check_label(label, where, classes)))
+    return usable, skipped
 
 # %% ../../nbs/library/labels.ipynb #c029
 def find_classes(rows):
-    n = Counter(label for _,label in rows)
-    def reasons():
-        if not n: yield "no training row has both a text and a label"
-        if len({type(o) for o in n}) > 1:
-            yield (f"the labels are of several types: {', '.join(map(repr, list(n)[:6]))} …: "
-                   "write all as words or all as numbers")
-        if len(n) < 2:
-            yield (f"a classifier needs two classes or more, and all {len(rows):,} rows are "
-                   f"{next(iter(n))!r}")
-        if len(n) > max(20, len(rows)/2):
-            yield (f"{len(n):,} different labels in {len(rows):,} rows: is this the column with "
-                   "the classes? Name it, as in label_col='label'")
-    refuse(reasons())
-    return CategoryMap(sorted(n))
+    "The classes of the training rows"
+    labels = [label for _,label in rows]
+    require(labels, "no training row has both a text and a label")
+    different = list(dict.fromkeys(labels))
+    require(len(set(map(type, labels))) == 1, "the labels are of several types: "
+            f"{', '.join(map(repr, different[:6]))} …: write all as words or all as numbers")
+    require(len(different) > 1, "a classifier needs two classes or more, and all "
+            f"{len(rows):,} rows are {labels[0]!r}")
+    require(len(different) <= max(20, len(rows)/2),
+            f"{len(different):,} different labels in {len(rows):,} rows: is this the column with "
+            "the classes? Name it, as in label_col='label'")
+    return CategoryMap(sorted(different))
 
 # %% ../../nbs/library/labels.ipynb #c032
 def split_rows(rows, pct, seed):
     "Training and validation rows: of each class the same share, chosen at random"
     require(0 < pct < 1, f"valid_pct={pct!r}: take a share between 0 and 1")
-    rng, labels = np.random.default_rng(seed), np.array([str(o) for _,o in rows], object)
-    held = []
-    for o in sorted(set(labels)):
-        idx = np.flatnonzero(labels == o)
-        held += rng.permutation(idx)[:round(len(idx)*pct)].tolist()
+    labels = pd.Series([label for _,label in rows])
+    held = set(labels.groupby(labels).sample(frac=pct, random_state=seed).index)
     require(held, f"{len(rows)} rows are too few to hold out {pct:.0%} of each class: say which "
             "rows validate, with valid=…")
-    return apart(rows, held)
+    train = [row for i,row in enumerate(rows) if i not in held]
+    return train, [rows[i] for i in sorted(held)]
 
 # %% ../../nbs/library/labels.ipynb #c036
 class LabelledText(EncodedText):
@@ -125,30 +116,45 @@ class LabelledText(EncodedText):
         types:TokenTypes, classes:CategoryMap, tokenizer='words', max_words:int=None,
         labelled:bool=True
     ):
-        store_attr('classes,tokenizer,max_words,labelled', items=rows)
-        texts, labels = zip(*rows) if labelled and rows else (rows, [])
-        where = [f"row {i} of these texts" for i in range(len(rows))]
-        toks = list(map(self.split, texts, where))
-        known = map(check_label, labels, where, [classes]*len(labels))
-        self.labels = np.array([classes.o2i[o] for o in known], int)
-        super().__init__(toks, types, max_words)
+        self.items = rows
+        self.classes = classes
+        self.tokenizer = tokenizer
+        self.max_words = max_words
+        self.labelled = labelled
+        sents = []
+        numbers = []
+        for i,row in enumerate(rows):
+            where = f"row {i} of these texts"
+            text, label = row if labelled else (row, None)
+            sents.append(self.split(text, where))
+            if labelled: numbers.append(classes.o2i[check_label(label, where, classes)])
+        self.labels = np.array(numbers, int)
+        super().__init__(sents, types, max_words)
 
     def split(self, text, where='this text'):
-        if isinstance(text, (list, L)): toks = [check_text(o, where) for o in text]
-        else: toks = get_tokenizer(self.tokenizer)(check_text(text, where))
-        require(toks, f"{where} is {text!r:.60}, without one word to classify")
-        return toks
+        "The tokens of a text"
+        if isinstance(text, (list, L)): tokens = [check_text(token, where) for token in text]
+        else: tokens = get_tokenizer(self.tokenizer)(check_text(text, where))
+        require(tokens, f"{where} is {text!r:.60}, without one word to classify")
+        return tokens
 
     def like(self, rows, labelled=True):
-        how = self.classes, self.tokenizer, self.max_words, labelled
-        return LabelledText(rows, self.types.new(), *how)
+        return LabelledText(rows, self.types.new(), self.classes, self.tokenizer, self.max_words,
+                            labelled)
 
 # %% ../../nbs/library/labels.ipynb #c037x
 class TaskDL(SentenceDataLoader):
-    "Sentences without their marks, and what is asked of them"
+    "Sentences without their marks, and what a task has to predict"
+    def __init__(self,
+        dataset,
+        bs:int=32,               # sentences per batch, at most
+        max_tokens:int=16_384,   # per batch, padding counted; None: no limit
+        **kwargs                 # of `SentenceDataLoader`
+    ): super().__init__(dataset, bs, max_tokens, **kwargs)
+
     def create_item(self, idxs):
-        self.pos = self.text.places(idxs, marks=False)
-        return tensors(*self.lift(self.text.at(self.pos), idxs))
+        self.pos = self.text.positions(idxs, marks=False)
+        return tensors(*self.arrays(self.text.types_at(self.pos), idxs))
 
     def show_results(self, b, out, max_n=9, show=True, **kwargs):
         "Up to `max_n` rows of `b` with the predictions `out`; `show=False` returns the table"
@@ -160,31 +166,36 @@ class ClassifyDL(TaskDL):
     "Batches of texts of like length: characters [B, T, W], and classes [B]"
     n_out = 1
     vocab = property(lambda self: self.text.classes)    # where fastai looks for the classes' names
-    def lift(self, ids, idxs):
-        text = self.text
-        return text.types.chars[ids], *([text.labels[idxs]] if text.labelled else [])
+    def arrays(self, ids, idxs):
+        "What a batch consists of"
+        chars = self.types.chars[ids]
+        return (chars, self.text.labels[idxs]) if self.text.labelled else (chars,)
 
     def decode_batch(self, b, max_n=9, full=True):
         "Texts and labels of a batch, as fastai shows them"
-        texts = [[t for t in self.char_vocab.decode(o) if t != PAD] for o in b[0][:max_n].cpu()]
-        labels = [[Category(self.vocab[int(o)]) for o in y[:max_n].cpu()] for y in b[1:]]
-        return L(zip((TitledStr(' '.join(o)) for o in texts), *labels))
+        texts = [self.char_vocab.decode(chars[chars[:, 0] != 0].cpu()) for chars in b[0][:max_n]]
+        columns = [[TitledStr(' '.join(tokens)) for tokens in texts]]
+        for labels in b[1:]: columns.append([Category(self.vocab[int(i)]) for i in labels[:max_n]])
+        return L(zip(*columns))
 
     def readable(self, b, max_n=9, out=None):
-        df = pd.DataFrame(list(self.decode_batch(b, max_n)), columns=['text', 'label'][:len(b)])
-        if out is not None: df['predicted'] = [str(self.vocab[int(o)]) for o in out[:max_n]]
-        return df
+        "A batch as text, with the predictions `out`"
+        if out is not None: b = (*b, out)
+        columns = ['text', 'label', 'predicted'][:len(b)]
+        return pd.DataFrame(list(self.decode_batch(b, max_n)), columns=columns)
 
     def _pre_show_batch(self, b, max_n=9):
-        "What fastai's `Interpretation` asks for: inputs and targets by type, and decoded"
-        y = detuplify(tuple(map(TensorCategory, b[1:])))
-        return TensorChars(b[0]), y, self.decode_batch(b, max_n)
+        "For fastai's `Interpretation`: inputs and targets by type, and decoded"
+        targets = detuplify(tuple(map(TensorCategory, b[1:])))
+        return TensorChars(b[0]), targets, self.decode_batch(b, max_n)
 
 # %% ../../nbs/library/labels.ipynb #c041
 @dispatch
 def plot_top_losses(x:TensorChars, y:TensorCategory, samples, outs, raws, losses, **kwargs):
-    rows = [(*s, *o, round(float(r.max()), 3), round(float(l), 3))
-            for s,o,r,l in zip(samples, outs, raws, losses)]
+    "Texts with their label, the prediction, its probability and the loss"
+    rows = []
+    for sample,out,probs,loss in zip(samples, outs, raws, losses):
+        rows.append((*sample, *out, round(float(probs.max()), 3), round(float(loss), 3)))
     display_df(pd.DataFrame(rows, columns=['text', 'label', 'predicted', 'probability', 'loss']))
 
 # %% ../../nbs/library/labels.ipynb #c044
@@ -215,27 +226,28 @@ class ClassifyDataLoaders(TableDataLoaders):
         char_vocab=None,       # the backbone's; None: `ByteCharVocab()`
         max_words:int=None,    # cut longer texts
         device=None, path='.',
-        **kwargs               # of `SentenceDataLoader`
+        **kwargs               # of `SentenceDataLoader`: `max_tokens` is 16,384 here
     ):
         "Find texts and classes. A labelled test split becomes the third loader"
         check_loader_args(kwargs)
         if isinstance(data, Corpus):
-            data, tokenizer = labelled_splits(data), tokenizer or data.tokenizer
-        parts, tokenizer = parts_of(data), tokenizer or 'words'
+            tokenizer = tokenizer or data.tokenizer
+            data = labelled_splits(data)
+        tokenizer = tokenizer or 'words'
+        parts = parts_of(data)
         if valid is not None: parts['valid'] = valid
-        parts = {k: labelled(o, text_col, label_col) for k,o in parts.items()}
-        require(any(o is not None for *_,o in parts['train']),
-                "there are no labels: name their column, as in label_col='label'")
-        rows, left, classes = labelled_rows(parts, get_tokenizer(tokenizer))
-        types = TokenTypes(WordVocab(SPECIALS), char_vocab)
+        parts = {name: labelled(part, text_col, label_col) for name,part in parts.items()}
+        rows, skipped, classes = rows_by_split(parts, get_tokenizer(tokenizer))
         if 'valid' not in rows:
             rows['train'], rows['valid'] = split_rows(rows['train'], valid_pct, split_seed)
-        train, *others = [LabelledText(rows[k], types, classes, tokenizer, max_words)
-                          for k in ('train', 'valid', 'test') if k in rows]
-        dl = ClassifyDL(train, bs, **{'shuffle': True, **kwargs})
-        held = [dl.new(o, shuffle=False, bs=valid_bs or 2*bs) for o in others]
-        res = cls(dl, *held, path=path, device=device or default_device())
-        res.skipped = left
+        types = TokenTypes(WordVocab(SPECIALS), char_vocab)
+        texts = {name: LabelledText(part, types, classes, tokenizer, max_words)
+                 for name,part in rows.items()}
+        train = ClassifyDL(texts['train'], bs, **{'shuffle': True, **kwargs})
+        others = [train.new(texts[name], shuffle=False, bs=valid_bs or 2*bs)
+                  for name in ('valid', 'test') if name in texts]
+        res = cls(train, *others, path=path, device=device or default_device())
+        res.skipped = skipped
         return res
     # the names of the other factories
     from_files = from_dataset = from_corpus = from_data
@@ -243,15 +255,17 @@ class ClassifyDataLoaders(TableDataLoaders):
     @property
     def balance(self)->pd.DataFrame:
         "How many texts of each class each split has"
-        dls = zip(('train', 'valid', 'test'), self.loaders)
-        n = {k: np.bincount(dl.text.labels, minlength=len(self.vocab)) for k,dl in dls}
-        return pd.DataFrame(n, index=pd.Index(list(self.vocab), name='label'))
+        counts = {}
+        for name,dl in zip(('train', 'valid', 'test'), self.loaders):
+            counts[name] = np.bincount(dl.text.labels, minlength=len(self.vocab))
+        return pd.DataFrame(counts, index=pd.Index(list(self.vocab), name='label'))
 
     @property
     def class_weights(self)->torch.Tensor:   # [classes]
         "Weights for the loss with which all classes count the same"
-        n = torch.tensor(self.balance.train.values, dtype=torch.float32)
-        return n.sum()/n.clamp(min=1)/len(n)
+        numbers = np.arange(len(self.vocab))
+        weights = compute_class_weight('balanced', classes=numbers, y=self.train.text.labels)
+        return torch.tensor(weights, dtype=torch.float32)
 
     def test_dl(self,
         test_items,             # texts or lists of tokens; or a table
@@ -260,30 +274,41 @@ class ClassifyDataLoaders(TableDataLoaders):
         rm_type_tfms=None, process=None, # fastai passes these; they have no effect
         **kwargs                # of `SentenceDataLoader`
     ):
-        "A loader for new texts"
+        "A loader for new texts; with labels they stay in their order"
         if isinstance(test_items, L): items = list(test_items)
         elif isinstance(test_items, list) and not with_labels: items = test_items
         else:
             rows = labelled(test_items, text_col, label_col)
             items = [(text, label) if with_labels else text for _,text,label in rows]
         require(items, "there are no texts")
-        new = self.valid.text.like(items, with_labels)
-        return self.valid.new(new, shuffle=False, sort=not with_labels, **kwargs)
+        text = self.valid.text.like(items, with_labels)
+        return self.valid.new(text, shuffle=False, **{'sort': not with_labels, **kwargs})
 
 # %% ../../nbs/library/labels.ipynb #c045
-def labelled_rows(parts, tok):
-    rows, left, classes = {}, Counter(), None
-    for k in (o for o in ('train', 'valid', 'test') if o in parts):
-        rows[k], out = usable_rows(parts[k], k, tok, classes)
-        if k == 'train': classes = find_classes(rows[k])
-        left += out
-    n = len(parts.get('valid', []))
-    require(rows.get('valid', True), f"no row of {n} can be used to validate: {dict(left)}")
-    return {k: v for k,v in rows.items() if v}, left, classes
+def rows_by_split(parts, tok):
+    "The usable rows of each split, a `Counter` of the others, and the classes"
+    require(any(label is not None for *_,label in parts['train']),
+            "there are no labels: name their column, as in label_col='label'")
+    rows = {}
+    classes = None
+    skipped = Counter()
+    for name in ('train', 'valid', 'test'):
+        if name not in parts: continue
+        usable, others = usable_rows(parts[name], name, tok, classes)
+        skipped += others
+        if name == 'train': classes = find_classes(usable)
+        require(usable or name == 'test', f"no row of {len(parts[name])} can be used to validate: "
+                f"{dict(skipped)}")
+        if usable: rows[name] = usable
+    return rows, skipped, classes
 
 def labelled_splits(corpus):
-    gold = {k: v for k,v in (corpus.gold or {}).items() if k in ('train', 'valid', 'test')}
-    rows = {k: [(s.text, s.label) for s in v if s.label is not None] for k,v in gold.items()}
-    require(rows.get('train'),
+    "(text, label) of the labelled sentences of a corpus, by split"
+    rows = {}
+    for name in ('train', 'valid', 'test'):
+        sents = (corpus.gold or {}).get(name, [])
+        some = [(sent.text, sent.label) for sent in sents if sent.label is not None]
+        if some: rows[name] = some
+    require('train' in rows,
             f"the corpus {corpus.name!r} has no labels; sst2() and toy_corpus() have")
-    return {k: v for k,v in rows.items() if v}
+    return rows

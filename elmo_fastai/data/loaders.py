@@ -6,61 +6,64 @@
 __all__ = ['ElmoDataLoaders', 'BiLMBlock']
 
 # %% ../../nbs/library/loaders.ipynb #imports
-import random
 from collections import Counter
 from copy import copy
 from itertools import islice
-import pandas as pd, torch
+import numpy as np, pandas as pd, torch
 from fastai.data.all import DataLoaders, L, TransformBlock, default_device, patch
-from ..base.errors import one_of, refuse, require
+from sklearn.model_selection import train_test_split
+from ..base.errors import CorpusError, as_error, one_of, require
 from ..text.corpora import (
     Corpus, TEXT_ENDINGS, all_lines, check_gold, named_files, split_lines, text_corpus)
-from ..text.tables import DiskLines, parts_of, table_corpus
+from ..text.tables import DiskLines, find_column, is_missing, parts_of, table_corpus
 from ..text.tokens import WordVocab, get_tokenizer
 from .batches import LOADERS, check_loader_args, fit_stream
 from .buffered import BufferedDataLoader
-from .encoded import EncodedText, TokenTypes
-from .transforms import ElmoTransform
+from .encoded import ElmoTransform, EncodedText, TokenTypes
 
 # %% ../../nbs/library/loaders.ipynb #c062
-def read_split(corpus, split, tok):
+def gold_notes(gold, sents):
+    "Tags and senses that all sentences have, by name: one list per sentence"
+    for sentence, tokens in zip(gold, sents):
+        # a tokenizer that is not the corpus's own; its own is checked by `check_gold`
+        if len(sentence.tokens) != len(tokens): return {}
+    return {name: [getattr(sentence, name) for sentence in gold] for name in ('tags', 'senses')
+            if all(getattr(sentence, name) for sentence in gold)}
+
+def read_split(corpus, split, tok, with_notes=True):
     "Sentences of a split, their gold notes, and how many lines were blank"
-    lines, what = corpus.splits.get(split), f"The split {split!r} of the corpus {corpus.name!r}"
+    lines = corpus.splits.get(split)
+    what = f"the split {split!r} of the corpus {corpus.name!r}"
     require(lines, f"{what} is missing or empty")
-    if not isinstance(lines, list): lines = [o for row in lines for o in all_lines(row) or ['']]
-    toks = [tok(o) for o in lines]
-    keep = [i for i,o in enumerate(toks) if o]
-    require(keep, f"{what} has {len(lines):,} lines and not one word")
-    gold, notes = (corpus.gold or {}).get(split), {}
-    if gold: check_gold(split, gold, lines, corpus.tokenizer)
-    if gold and all(len(g.tokens)==len(t) for g,t in zip(gold, toks)):    # else another tokenizer
-        known = [a for a in ('tags', 'senses') if getattr(gold[0], a)]
-        notes = {a: [getattr(gold[i], a) for i in keep] for a in known}
-    return [toks[i] for i in keep], notes, Counter({'blank lines': len(lines)-len(keep)})
+    if not isinstance(lines, list):
+        lines = [line for row in lines for line in all_lines(row) or ['']]
+    sents = [tok(line) for line in lines]
+    kept = [i for i,tokens in enumerate(sents) if tokens]
+    require(kept, f"{what} has {len(lines):,} lines and not one word")
+    gold = (corpus.gold or {}).get(split)
+    notes = {}
+    if gold:
+        check_gold(split, gold, lines, corpus.tokenizer)
+        if with_notes: notes = gold_notes(gold, sents)
+    notes = {name: [note[i] for i in kept] for name,note in notes.items()}
+    return [sents[i] for i in kept], notes, Counter({'blank lines': len(lines) - len(kept)})
 
 # %% ../../nbs/library/loaders.ipynb #c068
-def apart(items, held):
-    "The other items, and those whose numbers are in `held`, both in their old order"
-    held = set(held)
-    return [o for i,o in enumerate(items) if i not in held], [items[i] for i in sorted(held)]
-
 def hold_out(items, pct, seed, what):
-    "Items to train on, and a random share `pct` of them to validate on"
-    n = round(len(items)*pct)
-    require(0 < n < len(items), f"{len(items)} {what} do not split into two with valid_pct={pct}")
-    return apart(items, random.Random(seed).sample(range(len(items)), n))
+    "Items to train on, and a random share `pct` of them to validate on, both in their old order"
+    with as_error(CorpusError, f"{len(items)} {what} do not split into two with valid_pct={pct}"):
+        parts = train_test_split(range(len(items)), test_size=pct, random_state=seed)
+    return [[items[i] for i in sorted(part)] for part in parts]
 
-def _prepared(corpus, tokenizer, pct, seed):
-    "The corpus with this tokenizer, and with lines to validate on"
-    tokenizer, lines = tokenizer or corpus.tokenizer, corpus.train
-    complete = corpus.splits.get('valid') or not hasattr(lines, '__len__')
-    if complete and tokenizer == corpus.tokenizer: return corpus
-    corpus = copy(corpus)
-    corpus.tokenizer = tokenizer
-    if complete: return corpus
+def with_validation(corpus, pct, seed):
+    "The corpus; if it has no lines to validate on, with a share `pct` of its training lines"
+    lines = corpus.train
+    if corpus.splits.get('valid') or not hasattr(lines, '__len__'): return corpus
     if isinstance(lines, list): parts = hold_out(lines, pct, seed, f"lines of {corpus.name}")
-    else: parts = split_lines(lines, pct, 0).values()
-    corpus.splits, corpus.gold = corpus.splits | dict(zip(('train', 'valid'), parts)), None
+    else: parts = list(split_lines(lines, pct, 0).values())
+    corpus = copy(corpus)
+    corpus.splits = corpus.splits | dict(train=parts[0], valid=parts[1])
+    corpus.gold = None
     return corpus
 
 # %% ../../nbs/library/loaders.ipynb #c063
@@ -85,28 +88,40 @@ class ElmoDataLoaders(DataLoaders):
     ):
         "Tokenise, count words, encode, cut into batches; `skipped` counts what is left out"
         one_of('kind', kind, LOADERS)
-        corpus = _prepared(corpus, tokenizer, valid_pct, split_seed)
-        tok, device = get_tokenizer(corpus.tokenizer), device or default_device()
-        kwargs |= dict(shuffle=kind != 'stream' if shuffle is None else shuffle, seed=seed)
+        corpus = with_validation(corpus, valid_pct, split_seed)
+        is_own = tokenizer in (None, corpus.tokenizer)
+        if not is_own:
+            corpus = copy(corpus)
+            corpus.tokenizer = tokenizer
+        tok = get_tokenizer(corpus.tokenizer)
+        device = device or default_device()
+        if shuffle is None: shuffle = kind != 'stream'
+        kwargs |= dict(shuffle=shuffle, seed=seed)
         if bs is not None: kwargs['bs'] = bs
         if isinstance(corpus.train, list):
             check_loader_args(kwargs)
-            sents,notes,skipped = read_split(corpus, 'train', tok)
-            short = (s[:max_words] for s in sents)
-            vocab = vocab or WordVocab.build(short, min_freq, max_vocab)
+            sents, notes, skipped = read_split(corpus, 'train', tok, is_own)
+            if vocab is None:
+                cut = (tokens[:max_words] for tokens in sents)
+                vocab = WordVocab.build(cut, min_freq, max_vocab)
             text = EncodedText(sents, TokenTypes(vocab, char_vocab), max_words, **notes)
-            dl, cuts = LOADERS[kind](text, **kwargs), text.cuts
+            dl = LOADERS[kind](text, **kwargs)
+            cuts = text.cuts
         else: # lines on disk
             dl = BufferedDataLoader(
                 corpus.train, vocab, kind=kind, char_vocab=char_vocab, tokenizer=tok, device=device,
                 max_words=max_words, min_freq=min_freq, max_vocab=max_vocab, **kwargs)
-            kwargs, skipped, cuts = dl.loader_args, dl.skipped, dl.cuts
-        sents,notes,blank = read_split(corpus, 'valid', tok)
+            kwargs = dict(dl.loader_args)
+            skipped = dl.skipped
+            cuts = dl.cuts
+        sents, notes, blank = read_split(corpus, 'valid', tok, is_own)
         text = EncodedText(sents, dl.types, max_words, **notes)
-        size = dict(kwargs, shuffle=False, **({} if valid_bs is None else dict(bs=valid_bs)))
-        if kind == 'stream': size = fit_stream(len(text.ids), **size)
-        res = cls(dl, LOADERS[kind](text, **size), path=path, device=device)
-        res.corpus, res.cuts = corpus, dict(train=cuts, valid=text.cuts)
+        kwargs['shuffle'] = False
+        if valid_bs is not None: kwargs['bs'] = valid_bs
+        if kind == 'stream': kwargs = fit_stream(len(text.ids), **kwargs)
+        res = cls(dl, LOADERS[kind](text, **kwargs), path=path, device=device)
+        res.corpus = corpus
+        res.cuts = dict(train=cuts, valid=text.cuts)
         res.skipped = Counter(corpus.skipped) + skipped + blank
         return res
 
@@ -118,21 +133,28 @@ def log_frequencies(self:ElmoDataLoaders,
     "Logarithms of the words' frequencies in the training text, each counted once more"
     text = self.train.text
     if not len(text):
-        lines = map(get_tokenizer(self.corpus.tokenizer), islice(self.corpus.train, n_lines))
-        text = EncodedText([o for o in lines if o], self.types)
-    n = torch.as_tensor(self.types.words[text.ids]).bincount(minlength=len(self.vocab)) + 1.
-    return (n/n.sum()).log()
+        tok = get_tokenizer(self.corpus.tokenizer)
+        sents = [tok(line) for line in islice(self.corpus.train, n_lines)]
+        text = EncodedText([tokens for tokens in sents if tokens], self.types)
+    words = torch.as_tensor(self.types.words[text.ids])
+    counts = words.bincount(minlength=len(self.vocab)) + 1.
+    return (counts/counts.sum()).log()
 
 # %% ../../nbs/library/loaders.ipynb #c068x
+TRUTH = dict(true=True, t=True, yes=True, y=True, false=False, f=False, no=False, n=False,
+             **{'1': True, '1.0': True, '0': False, '0.0': False})
+
 def by_column(df, col):
     "The rows of `df` for training and for validation, where column `col` is true"
-    require(col in df.columns, f"there is no column {col!r} among "
-            f"{', '.join(map(repr, df.columns))}: valid_col is one of them")
-    refuse(f"column {col!r} has no value in row {o!r}: valid_col is true or false in each row"
-           for o in df.index[df[col].isna()])
-    held = df[col].astype(bool).values
-    require(held.any(), f"column {col!r} is true in no row: there is none for validation")
-    return dict(train=df[~held], valid=df[held])
+    values = df[find_column(df.columns, col, arg='valid_col')]
+    held = [TRUTH.get(str(value).strip().lower()) for value in values]
+    for row,value,is_held in zip(df.index, values, held):
+        holds = 'has no value' if is_missing(value) else f'holds {value!r}'
+        require(is_held is not None,
+                f"column {col!r} {holds} in row {row!r}: valid_col is true or false in each row")
+    require(any(held), f"column {col!r} is true in no row: there is none for validation")
+    require(not all(held), f"column {col!r} is true in all rows: there is none to train on")
+    return dict(train=df[~np.array(held)], valid=df[held])
 
 # %% ../../nbs/library/loaders.ipynb #c069
 @patch(cls_method=True)
@@ -154,12 +176,11 @@ def from_files(cls:ElmoDataLoaders,
     encoding='utf-8',
     **kwargs           # of `from_corpus`
 ):
-    "From text files, a sentence or paragraph a line; blank lines are counted in `skipped`"
-    path, valid = [list(o) if isinstance(o, L) else o for o in (path, valid)]
-    named = valid is None and named_files(path, TEXT_ENDINGS)[0]
-    share = valid is None or isinstance(valid, (int, float))
-    splits = (valid or 0, 0) if share and not named else (valid, None)
-    return cls.from_corpus(text_corpus(path, *splits, encoding=encoding), **kwargs)
+    "From text files, a sentence or paragraph per line; blank lines are counted in `skipped`"
+    path, valid = [list(files) if isinstance(files, L) else files for files in (path, valid)]
+    if valid is None and not named_files(path, TEXT_ENDINGS)[0]: valid = 0
+    test = 0 if isinstance(valid, (int, float)) else None
+    return cls.from_corpus(text_corpus(path, valid, test, encoding=encoding), **kwargs)
 
 # %% ../../nbs/library/loaders.ipynb #c075
 @patch(cls_method=True)
@@ -173,8 +194,10 @@ def from_dataset(cls:ElmoDataLoaders,
     "From a data set of the `datasets` library"
     parts = parts_of(dataset)
     if 'valid' not in parts and 'test' in parts: parts['valid'] = parts.pop('test')
-    if not on_disk: corpus = table_corpus(parts, text_col, 0, 0, 'dataset', n_rows=n_rows)
-    else: corpus = Corpus('dataset', {k: DiskLines(v, text_col)[:n_rows] for k,v in parts.items()})
+    if on_disk:
+        lines = {name: DiskLines(rows, text_col)[:n_rows] for name,rows in parts.items()}
+        corpus = Corpus('dataset', lines)
+    else: corpus = table_corpus(parts, text_col, 0, 0, 'dataset', n_rows=n_rows)
     return cls.from_corpus(corpus, **kwargs)
 
 # %% ../../nbs/library/loaders.ipynb #c079
@@ -187,5 +210,5 @@ class BiLMBlock(TransformBlock):
         **kwargs             # of the loader
     ):
         one_of('kind', kind, LOADERS)
-        tfm = ElmoTransform(tokenizer, vocab, char_vocab, min_freq, max_vocab, max_words)
-        super().__init__(type_tfms=[tfm], dl_type=LOADERS[kind], dls_kwargs=kwargs)
+        transform = ElmoTransform(tokenizer, vocab, char_vocab, min_freq, max_vocab, max_words)
+        super().__init__(type_tfms=[transform], dl_type=LOADERS[kind], dls_kwargs=kwargs)

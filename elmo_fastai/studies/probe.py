@@ -6,18 +6,18 @@
 __all__ = ['tag_probe', 'collect', 'linear_probe', 'read_senses', 'collect_senses', 'sense_probe']
 
 # %% ../../nbs/studies/probes.ipynb #c003
-import csv, io, warnings
+import warnings
 from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
-from pathlib import Path
 import numpy as np, pandas as pd
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from ..base.errors import CorpusError, as_error, one_of, refuse, require
-from ..text.corpora import Sentence, read_text
+from ..base.errors import one_of, require
+from ..text.corpora import Sentence
+from ..text.tables import find_column, is_missing, read_table
 from ..text.tokens import get_tokenizer
 from ..elmo.module import Elmo
 from ..train.report import all_equal, nearest_label, whitener
@@ -25,10 +25,21 @@ from ..train.report import all_equal, nearest_label, whitener
 # %% ../../nbs/studies/probes.ipynb #c015
 def labelled(data):
     "(tokens, labels) of sentences: such pairs, or `Sentence`s with tags"
-    data = [(s.tokens, s.tags or []) if isinstance(s, Sentence) else s for s in data]
-    refuse(f"sentence {i} has {len(s)} tokens and {len(labels)} labels: {s!r:.60}"
-           for i,(s,labels) in enumerate(data) if len(s) != len(labels))
-    return data
+    pairs = [(sent.tokens, sent.tags or []) if isinstance(sent, Sentence) else sent
+             for sent in data]
+    for i,(tokens, labels) in enumerate(pairs):
+        require(len(tokens) == len(labels), f"sentence {i} has {len(tokens)} tokens and "
+                f"{len(labels)} labels: {tokens!r:.60}")
+    return pairs
+
+def in_lower_case(tokens): return tuple(token.lower() for token in tokens)
+
+def not_asked(train, dev):
+    "The sentences of `train` that are not in `dev`, both as (tokens, labels)"
+    asked = {in_lower_case(tokens) for tokens,_ in dev}
+    rest = [pair for pair in train if in_lower_case(pair[0]) not in asked]
+    require(rest or not train, "all sentences to learn from are among those that are asked")
+    return rest
 
 # %% ../../nbs/studies/probes.ipynb #c017
 @dataclass
@@ -36,12 +47,13 @@ class Tokens:
     "Tokens with a label and a vector from each layer"
     words:np.ndarray   # the tokens, [n]
     labels:np.ndarray  # what is asked of each, [n]
-    sent:np.ndarray    # the number of its sentence, [n]
+    sent:np.ndarray    # the number of its sentence, [n]; equal sentences have the same
     vectors:np.ndarray # [n, L+1, 2P]
     def __len__(self): return len(self.words)
-    def __getitem__(self, rows): return Tokens(*(o[rows] for o in vars(self).values()))
+    def __getitem__(self, rows):
+        return Tokens(self.words[rows], self.labels[rows], self.sent[rows], self.vectors[rows])
     @property
-    def layers(self): return {f'layer {l}': v for l,v in enumerate(self.vectors.swapaxes(0, 1))}
+    def layers(self): return {f'layer {i}': x for i,x in enumerate(self.vectors.swapaxes(0, 1))}
 
 # %% ../../nbs/studies/probes.ipynb #c018
 def collect(
@@ -50,15 +62,23 @@ def collect(
 ) -> Tokens:
     "The vectors of all labelled tokens; raises `CorpusError`"
     data = labelled(data)
-    asked = [[t for t,l in enumerate(labels) if l is not None] for _,labels in data]
-    ends = np.cumsum([len(at) for at in asked])
-    require(len(ends) and ends[-1], "There is no token with a label")
-    vectors = np.zeros((ends[-1], elmo.n_layers, elmo.dim), np.float32)
-    for at,end,v in zip(asked, ends, elmo.embed_iter([s for s,_ in data], 'all')):
-        vectors[end-len(at):end] = v[:, at].swapaxes(0, 1)
-    found = [(s[t], labels[t], i) for i,(s,labels) in enumerate(data) for t in asked[i]]
-    words, *rest = zip(*found)
-    return Tokens(np.array(words, object), *map(np.array, rest), vectors)
+    n = sum(label is not None for _,labels in data for label in labels)
+    require(n, "There is no token with a label")
+    vectors = np.zeros((n, elmo.n_layers, elmo.dim), np.float32)
+    words = []
+    answers = []
+    sents = []
+    numbers = {}
+    embedded = elmo.embed_iter([tokens for tokens,_ in data], 'all')
+    for i,((tokens, labels), layers) in enumerate(zip(data, embedded)):
+        number = numbers.setdefault(in_lower_case(tokens), i)
+        for t,label in enumerate(labels):
+            if label is None: continue
+            vectors[len(words)] = layers[:, t]
+            words.append(tokens[t])
+            answers.append(label)
+            sents.append(number)
+    return Tokens(np.array(words, object), np.array(answers), np.array(sents), vectors)
 
 # %% ../../nbs/studies/probes.ipynb #c022
 def summarise(
@@ -69,48 +89,59 @@ def summarise(
     "Accuracies with bootstrap intervals over sentences and seeds (Efron 1979)"
     groups = np.unique(groups, return_inverse=True)[1]
     n = groups.max() + 1
-    def by_sentence(x): return np.apply_along_axis(lambda o: np.bincount(groups, o, n), -1, x)
+    def by_sentence(x): return np.apply_along_axis(lambda row: np.bincount(groups, row, n), -1, x)
     answers = np.array([*right.values()], float)                    # [rows, seeds, n]
-    hits, asked = by_sentence(np.nan_to_num(answers)), by_sentence(~np.isnan(answers[0]))
-    rng, means = np.random.default_rng(0), []
+    hits = by_sentence(np.nan_to_num(answers))                      # [rows, seeds, sentences]
+    asked = by_sentence(~np.isnan(answers[0]))                      # [seeds, sentences]
+    n_seeds = len(asked)
+    rng = np.random.default_rng(0)
+    means = []
     for _ in range(n_boot):
-        s, i = rng.integers(0, len(asked), len(asked)), rng.integers(0, n, n)
-        means.append(hits[:, s][..., i].sum((1, 2))/max(1, asked[s][:, i].sum()))
-    means, layer = np.array(means), np.array([k.startswith('layer') for k in right])
+        seeds = rng.integers(0, n_seeds, n_seeds)
+        sents = rng.integers(0, n, n)
+        n_asked = asked[seeds][:, sents].sum()
+        means.append(hits[:, seeds][..., sents].sum((1, 2))/max(1, n_asked))
+    means = np.array(means)
     low, high = np.quantile(means, [.025, .975], axis=0)
-    wins = (means == means[:, layer].max(1, keepdims=True)).mean(0)
-    columns = dict(accuracy=hits.sum((1, 2))/asked.sum(), low=low, high=high,
-                   best=np.where(layer, wins, np.nan))
-    return pd.DataFrame(columns, index=[*right])
+    is_layer = np.array([name.startswith('layer') for name in right])
+    best = means[:, is_layer].max(1, keepdims=True)
+    wins = np.where(is_layer, (means == best).mean(0), np.nan)
+    accuracy = hits.sum((1, 2))/asked.sum()
+    return pd.DataFrame(dict(accuracy=accuracy, low=low, high=high, best=wins), index=[*right])
 
 # %% ../../nbs/studies/probes.ipynb #c026
 def linear():
     return make_pipeline(StandardScaler(), LogisticRegression(C=.1, max_iter=60, tol=1e-3))
 
 def fit(model, x, y):
+    "The model, fitted"
     with warnings.catch_warnings():
-        warnings.simplefilter('ignore', ConvergenceWarning)          # enough is enough
+        warnings.simplefilter('ignore', ConvergenceWarning)     # sixty steps are enough
         return model.fit(x, y)
 
+def n_asked(labels): return sum(label is not None for label in labels)
+
 def some_sentences(data, seed, share, max_tokens):
-    "The sentences that a seed learns from"
+    "The numbers of the sentences that a seed learns from"
     order = np.random.default_rng(seed).permutation(len(data))
-    tokens = np.cumsum([sum(l is not None for l in data[i][1]) for i in order])
-    n = min(round(share*len(order)), np.searchsorted(tokens, max_tokens, 'right'))
+    n_tokens = np.cumsum([n_asked(data[i][1]) for i in order])
+    n = min(round(share*len(order)), np.searchsorted(n_tokens, max_tokens, 'right'))
     return order[:max(1, n)]
 
 def commonest(labels): return Counter(labels).most_common(1)[0][0]
 
 # %% ../../nbs/studies/probes.ipynb #c028
 def guesses(seen, asked):
-    "(what guesses, its labels for `asked`): two baselines, and each layer"
-    best, by_word = commonest(seen.labels), defaultdict(list)
-    for w,l in zip(seen.words, seen.labels): by_word[w].append(l)
-    by_word = {w: commonest(ls) for w,ls in by_word.items()}
-    yield 'commonest label', np.full(len(asked), best)
-    yield "word's commonest label", np.array([by_word.get(w, best) for w in asked.words])
-    for (name,x),q in zip(seen.layers.items(), asked.layers.values()):
-        yield name, fit(linear(), x, seen.labels).predict(q)
+    "What guesses → its labels for `asked`: two baselines, and each layer"
+    labels = defaultdict(list)
+    for word,label in zip(seen.words, seen.labels): labels[word].append(label)
+    best = commonest(seen.labels)
+    of_words = {word: commonest(of_word) for word,of_word in labels.items()}
+    found = {'commonest label': np.full(len(asked), best),
+             "word's commonest label": np.array([of_words.get(word, best) for word in asked.words])}
+    for name,x in seen.layers.items():
+        found[name] = fit(linear(), x, seen.labels).predict(asked.layers[name])
+    return found
 
 # %% ../../nbs/studies/probes.ipynb #c029
 def linear_probe(
@@ -121,59 +152,62 @@ def linear_probe(
     max_tokens:int=20_000,  # … and at most so many labelled tokens
 ) -> pd.DataFrame:          # rows: baselines, then layers; columns as `summarise`
     "What a linear classifier reads off each layer (Peters et al. 2018, section 5.3)"
-    train = labelled(train)
+    dev = labelled(dev)
+    train = not_asked(labelled(train), dev)
     picks = [some_sentences(train, seed, share, max_tokens) for seed in range(seeds)]
     used = np.unique(np.concatenate(picks))
-    seen, asked = collect(elmo, [train[i] for i in used]), collect(elmo, dev)
+    seen = collect(elmo, [train[i] for i in used])
+    number = np.repeat(used, [n_asked(train[i][1]) for i in used])      # in `train`, of each token
+    asked = collect(elmo, dev)
     right = defaultdict(list)
     for pick in picks:
-        mine = seen[np.isin(used[seen.sent], pick)]
-        for name,guess in guesses(mine, asked): right[name].append(guess == asked.labels)
+        learned = seen[np.isin(number, pick)]
+        for name,guess in guesses(learned, asked).items(): right[name].append(guess == asked.labels)
     table = summarise(right, asked.sent)
-    table.attrs = dict(train=len(mine), dev=len(asked))
+    table.attrs = dict(train=len(learned), dev=len(asked))
     return table
 
-tag_probe = linear_probe          # parts of speech are what everybody asks first
+tag_probe = linear_probe          # the usual question is for parts of speech
 
 # %% ../../nbs/studies/probes.ipynb #c038
 def read_senses(
-    path,                                       # .csv, or .tsv (without quotes)
-    columns=('sentence', 'position', 'sense'),  # as its first line calls them
+    path,                                       # a table, see `read_table`
+    columns=('sentence', 'position', 'sense'),  # their names in the table
     tokenizer='space',                          # splits a sentence; its tokens count from 0
 ) -> list:                                      # (tokens, position, sense)
     "Examples of senses from a file; raises `CorpusError` naming the row"
-    tabs = Path(path).suffix.lower() == '.tsv'
-    style = dict(delimiter='\t', quoting=csv.QUOTE_NONE) if tabs else {}
-    rows = csv.DictReader(io.StringIO(read_text(path), newline=None), **style)
+    table = read_table(path)
+    for name in columns: find_column(table.columns, name, arg='columns')
+    require(len(table), f"{path} has a first line and nothing below it")
     tok = get_tokenizer(tokenizer)
-    def example(sentence, position, sense):
-        tokens, where = tok(sentence), f"{path}, row {rows.line_num}"
-        last, number = len(tokens) - 1, (position or '').strip()
-        require(number in map(str, range(len(tokens))),
-                f"{where}: position {position!r} is none of the sentence's tokens, 0 to {last}")
-        require(sense and sense.strip(), f"{where}: there is no sense")
-        return tokens, int(number), sense.strip()
-    with as_error(CorpusError, f"{path} can't be read as a table"):
-        names = ', '.join(map(repr, rows.fieldnames))
-        refuse(f"{path} has no column {c!r}; its first line names {names}. "
-               "Name yours with columns=…" for c in columns if c not in rows.fieldnames)
-        found = [example(*(row[c] for c in columns)) for row in rows]
-    require(found, f"{path} has a first line and nothing below it")
+    found = []
+    for i,*row in table[list(columns)].itertuples():
+        cells = ['' if is_missing(cell) else str(cell).strip() for cell in row]
+        sentence, position, sense = cells
+        tokens = tok(sentence)
+        require(position in map(str, range(len(tokens))), f"{path}, row {i}: position {position!r} "
+                f"is none of the sentence's tokens, 0 to {len(tokens) - 1}")
+        require(sense, f"{path}, row {i}: there is no sense")
+        found.append((tokens, int(position), sense))
     return found
 
 # %% ../../nbs/studies/probes.ipynb #c043
 def with_senses(examples):
     "(tokens, a sense or None for each) of `Sentence`s, such pairs, or (tokens, position, sense)"
-    for o in examples:
-        if isinstance(o, Sentence): yield o.tokens, o.senses or [None]*len(o.tokens)
-        elif len(o) == 2: yield o
+    pairs = []
+    for example in examples:
+        if isinstance(example, Sentence):
+            pairs.append((example.tokens, example.senses or [None]*len(example.tokens)))
+        elif len(example) == 2: pairs.append(example)
         else:
-            tokens, t, sense = o
-            tokens = tokens.split() if isinstance(tokens, str) else tokens
-            require(0 <= t < len(tokens), f"there is no token {t} in {' '.join(tokens)!r:.200}")
+            tokens, position, sense = example
+            if isinstance(tokens, str): tokens = tokens.split()
+            require(0 <= position < len(tokens),
+                    f"there is no token {position} in {' '.join(tokens)!r:.200}")
             labels = [None]*len(tokens)
-            labels[t] = sense
-            yield tokens, labels
+            labels[position] = sense
+            pairs.append((tokens, labels))
+    return pairs
 
 # %% ../../nbs/studies/probes.ipynb #c044
 def collect_senses(
@@ -182,29 +216,56 @@ def collect_senses(
 ) -> Tokens:     # its words in lower case
     "The vectors of words in their senses; raises `CorpusError`"
     tokens = collect(elmo, with_senses(examples))
-    return replace(tokens, words=np.array([w.lower() for w in tokens.words], object))
+    words = [word.lower() for word in tokens.words]
+    return replace(tokens, words=np.array(words, object))
 
 # %% ../../nbs/studies/probes.ipynb #c046
 def even_out(x, whiten):
     """The map that takes the mean of vectors `x` away and, if asked for, gives all directions the
     same variance"""
-    if all_equal(x): return lambda v: v            # nothing but rounding errors would be left
+    if not len(x) or all_equal(x): return lambda v: v      # nothing but rounding would be left
     if whiten is None: whiten = len(x) >= 4*x.shape[1]
     return whitener(x) if whiten else lambda v: v - x.mean(0)
 
 def deal(tokens, seed, share):
-    """A part of the examples to learn from, about the same share of each sense and at least one,
-    and not all"""
-    rng, m = np.random.default_rng(seed), np.zeros(len(tokens), bool)
-    for word,sense in dict.fromkeys(zip(tokens.words, tokens.labels)):
-        i = rng.permutation(np.flatnonzero((tokens.words == word) & (tokens.labels == sense)))
-        m[i[:min(len(i)-1, max(1, round(share*len(i))))]] = True
-    return m
+    """Which examples a seed learns from, [n]: of each sense about this share of its sentences, one
+    at least, and not all. The examples of a sentence stay together"""
+    senses = list(zip(tokens.words, tokens.labels))
+    rows = defaultdict(list)                       # the examples of each sentence
+    for i,sent in enumerate(tokens.sent): rows[sent].append(i)
+    n_sents = Counter(sense for some in rows.values() for sense in {senses[i] for i in some})
+    spare = {sense: n - min(n - 1, max(1, round(share*n))) for sense,n in n_sents.items()}
+    learned = np.ones(len(tokens), bool)
+    for k in np.random.default_rng(seed).permutation(len(rows)):
+        some = list(rows.values())[k]
+        there = {senses[i] for i in some}
+        if not all(spare[sense] for sense in there): continue
+        learned[some] = False
+        for sense in there: spare[sense] -= 1
+    return learned
 
 def macro_f1(words, gold, guess):
-    "The mean over all senses of the words, each counting the same"
-    gold, guess = ([f'{w} {s}' for w,s in zip(words, o)] for o in (gold, guess))
+    "The mean of F1 over all senses of the words, each counting the same"
+    gold = [f'{word} {sense}' for word,sense in zip(words, gold)]
+    guess = [f'{word} {sense}' for word,sense in zip(words, guess)]
     return f1_score(gold, guess, labels=sorted(set(gold)), average='macro', zero_division=0)
+
+def sense_guesses(seen, asked, how, whiten):
+    "What guesses → its senses of `asked`; None where a word has no two senses to learn from"
+    layers = {}
+    for name,x in seen.layers.items():
+        even = even_out(x, whiten)
+        layers[name] = even(x), even(asked.layers[name])
+    found = {name: np.full(len(asked), None, object) for name in ('commonest sense', *layers)}
+    for word in dict.fromkeys(asked.words):
+        known = seen.words == word
+        senses = seen.labels[known]
+        if len(set(senses)) < 2: continue
+        rows = asked.words == word
+        found['commonest sense'][rows] = commonest(senses)
+        for name,(x, q) in layers.items():
+            found[name][rows] = nearest_label(x[known], senses, q[rows], how)
+    return found
 
 # %% ../../nbs/studies/probes.ipynb #c049
 def sense_probe(
@@ -218,30 +279,33 @@ def sense_probe(
 ) -> pd.DataFrame:         # rows: the commonest sense, then layers; as `summarise`, and macro-F1
     "How often a word's sense is that of its nearest mean or example (Peters et al. 2018, 5.3)"
     one_of('how', how, ('mean', '1nn'))
-    tr = collect_senses(elmo, train)
-    dv = tr if dev is None else collect_senses(elmo, dev)
+    train = with_senses(train)
     if dev is None:
-        refuse(f"The sense '{s}' of '{w}' has one example; it takes one to learn from, one to ask"
-               for (w, s),n in Counter(zip(tr.words, tr.labels)).items() if n == 1)
-    even = {k: even_out(x, whiten) for k,x in tr.layers.items()}
-    xs, qs = ({k: even[k](x) for k,x in o.layers.items()} for o in (tr, dv))
-    right, f1 = defaultdict(list), defaultdict(list)
+        examples = questions = collect_senses(elmo, train)
+        in_sents = dict.fromkeys(zip(examples.words, examples.labels, examples.sent))
+        for (word, sense),n in Counter((word, sense) for word,sense,_ in in_sents).items():
+            require(n > 1, f"The sense '{sense}' of '{word}' has one example (equal sentences are "
+                    "one); it takes one to learn from, one to ask")
+    else:
+        dev = with_senses(dev)
+        examples = collect_senses(elmo, not_asked(train, dev))
+        questions = collect_senses(elmo, dev)
+    right = defaultdict(list)
+    f1 = defaultdict(list)
     for seed in range(seeds):
-        seen = deal(tr, seed, share) if share < 1 or dev is None else np.ones(len(tr), bool)
-        free = ~seen if dev is None else np.ones(len(dv), bool)
-        guess = {k: np.full(len(dv), None, object) for k in ('commonest sense', *xs)}
-        for w in dict.fromkeys(dv.words):
-            i, q = np.flatnonzero(seen & (tr.words == w)), np.flatnonzero(free & (dv.words == w))
-            if not len(q) or len({*tr.labels[i]}) < 2: continue
-            guess['commonest sense'][q] = commonest(tr.labels[i])
-            for k,x in xs.items(): guess[k][q] = nearest_label(x[i], tr.labels[i], qs[k][q], how)
-        asked = pd.notna(guess['commonest sense'])
-        require(asked.any(), "No word has two senses to learn from and an example to be asked")
-        for k,g in guess.items():
-            right[k].append(np.where(asked, g == dv.labels, np.nan))
-            f1[k].append(macro_f1(dv.words[asked], dv.labels[asked], g[asked]))
-    table = summarise(right, dv.sent)
-    table.insert(3, 'macro-F1', [np.mean(o) for o in f1.values()])
-    words = len({*dv.words[asked]})
-    table.attrs = dict(train=int(seen.sum()), dev=int(asked.sum()), words=words)
+        learned = np.ones(len(examples), bool)
+        if share < 1 or dev is None: learned = deal(examples, seed, share)
+        rows = np.flatnonzero(~learned) if dev is None else np.arange(len(questions))
+        found = sense_guesses(examples[learned], questions[rows], how, whiten)
+        known = pd.notna(found['commonest sense'])
+        require(known.any(), "No word has two senses to learn from and an example to be asked")
+        asked = questions[rows[known]]
+        for name,guess in found.items():
+            answers = np.full(len(questions), np.nan)
+            answers[rows[known]] = guess[known] == asked.labels
+            right[name].append(answers)
+            f1[name].append(macro_f1(asked.words, asked.labels, guess[known]))
+    table = summarise(right, questions.sent)
+    table.insert(3, 'macro-F1', [np.mean(scores) for scores in f1.values()])
+    table.attrs = dict(train=int(learned.sum()), dev=len(asked), words=len(set(asked.words)))
     return table

@@ -12,14 +12,15 @@ from pathlib import Path
 import numpy as np, torch
 from torch import nn, Tensor
 from scipy import stats
+import fastai.callback.all                     # `no_bar` and more of any `Learner`
 from fastai.basics import (
     CrossEntropyLossFlat, Learner, Perplexity, accuracy, delegates, display_df, patch)
 from safetensors import safe_open
 from safetensors.torch import save_file
-from ..base.errors import ModelFileError, as_error, one_of, refuse, require
+from ..base.errors import ModelFileError, as_error, one_of, require
 from ..base.files import regular_file, whole_file
-from ..nn.bilm import evaluation_copy
 from ..nn.charcnn import CharCNN
+from ..data.batches import tensors
 from ..data.encoded import TokenTypes
 
 # %% ../../nbs/library/word_vectors.ipynb #c035
@@ -31,7 +32,8 @@ class CBOW(nn.Module):
         chars=None,   # a `CharCNN` that reads the neighbours' letters; None: a table of words
     ):
         super().__init__()
-        self.chars, self.embed = chars, None
+        self.chars = chars
+        self.embed = None
         if chars is None:
             self.embed = nn.Embedding(n_words, dim, padding_idx=0)
             nn.init.normal_(self.embed.weight[1:].detach(), std=.1)
@@ -41,9 +43,14 @@ class CBOW(nn.Module):
         words:Tensor,      # ids of the neighbours, 0 where there is none, [B, n]
         chars:Tensor=None, # their characters, zeros where there is none, [B, n, W]
     )->Tensor:             # scores of all words, [B, V]
-        if self.chars is None: x, real = self.embed(words), words != 0
-        else: x, real = self.chars(chars), chars[..., 0] != 0
-        return self.head(x.sum(1)/real.sum(1, keepdim=True).clamp(min=1))
+        if self.chars is None:
+            vectors = self.embed(words)
+            real = words != 0
+        else:
+            vectors = self.chars(chars)
+            real = chars[..., 0] != 0
+        n_real = real.sum(1, keepdim=True).clamp(min=1)
+        return self.head(vectors.sum(1)/n_real)
 
 # %% ../../nbs/library/word_vectors.ipynb #c044
 class CBOWLearner(Learner):
@@ -53,25 +60,28 @@ class CBOWLearner(Learner):
     )->tuple:   # (the word, its id, the probabilities of all words [V])
         "The word that fits best into the gap"
         tokens = item.split() if isinstance(item, str) else list(item)
-        k, n = self.context_size, tokens.count('___')
+        n = tokens.count('___')
         require(n == 1, f"Mark the one word to guess by '___'; there are {n} such marks in "
                         f"{' '.join(tokens)!r:.100}", ValueError)
-        types, at = TokenTypes(self.dls.vocab, self.dls.char_vocab), tokens.index('___')
-        ids = np.array([0]*(k-1) + [1, *types(tokens), 2] + [0]*(k-1))
-        around = np.delete(ids[at:at+2*k+1], k)[None]
-        device = next(self.model.parameters()).device
-        x = [torch.from_numpy(o[around]).to(device) for o in (types.words, types.chars)]
-        with torch.no_grad(): p = evaluation_copy(self.model)(*x)[0].softmax(0).cpu()
-        return self.dls.vocab.itos[p.argmax()], p.argmax(), p
+        k = self.context_size
+        types = TokenTypes(self.dls.vocab, self.dls.char_vocab)
+        beyond = [0]*(k-1)                                # nothing, on either side of the marks
+        ids = beyond + [1, *types(tokens), 2] + beyond
+        gap = tokens.index('___') + k
+        around = np.array([ids[gap-k:gap] + ids[gap+1:gap+k+1]])
+        batch = tensors(types.words[around], types.chars[around], np.zeros(1, int))
+        with self.no_bar(), self.no_logging(): [probs], _ = self.get_preds(dl=[batch])
+        best = probs.argmax()
+        return self.dls.vocab.itos[best], best, probs
 
     def show_results(self, ds_idx=1, dl=None, max_n=9, shuffle=True, show=True):
         "Rows of a batch: neighbours, target, guess, the target's probability; or that as a table"
         if dl is None: dl = self.dls[ds_idx].new(shuffle=shuffle)
         b = dl.one_batch()
-        p,y = self.get_preds(dl=[b], reorder=False)
+        probs, targets = self.get_preds(dl=[b])
         df = dl.readable(b, max_n)
-        df['guess'] = [dl.vocab.itos[i] for i in p[:max_n].argmax(1)]
-        df['p(target)'] = p[range(len(y)), y][:max_n].numpy().round(3)
+        df['guess'] = [dl.vocab.itos[i] for i in probs[:max_n].argmax(1)]
+        df['p(target)'] = probs[range(len(targets)), targets][:max_n].numpy().round(3)
         if not show: return df
         display_df(df)
 
@@ -87,10 +97,11 @@ def cbow_learner(
     "A `Learner` that guesses words from their neighbours"
     require(getattr(dls, 'n_inp', 1) == 2,
             "These loaders don't give neighbours: make them with kind='cbow'", ValueError)
-    cnn, metrics = None, [Perplexity(), accuracy] if metrics is None else metrics
-    if chars: cnn = CharCNN(dim, filters=((2,32),(3,64)), n_chars=dls.char_vocab.n_chars)
-    model, loss = CBOW(len(dls.vocab), dim, cnn), CrossEntropyLossFlat()
-    learn = CBOWLearner(dls, model, loss_func=loss, metrics=metrics, **kwargs)
+    encoder = None
+    if chars: encoder = CharCNN(dim, filters=((2,32),(3,64)), n_chars=dls.char_vocab.n_chars)
+    if metrics is None: metrics = [Perplexity(), accuracy]
+    model = CBOW(len(dls.vocab), dim, encoder)
+    learn = CBOWLearner(dls, model, loss_func=CrossEntropyLossFlat(), metrics=metrics, **kwargs)
     settings = getattr(dls.train, 'loader_args', vars(dls.train))  # of a text in pieces, or whole
     learn.context_size = settings.get('context_size', 2)
     return learn
@@ -98,8 +109,10 @@ def cbow_learner(
 # %% ../../nbs/library/word_vectors.ipynb #c075a
 def interval(x)->tuple: # (the mean of some figures, half of its 95 % interval)
     "A mean and how far it may be off: Student's *t*, for any number of seeds; NaN for one"
-    x, n = np.asarray(x, float), len(x)
-    return x.mean(), stats.t.ppf(.975, n-1)*x.std(ddof=1)/n**.5 if n > 1 else math.nan
+    x = np.asarray(x, float)
+    n = len(x)
+    if n < 2: return x.mean(), math.nan
+    return x.mean(), stats.t.ppf(.975, n-1)*x.std(ddof=1)/n**.5
 
 # %% ../../nbs/library/word_vectors.ipynb #c085
 class WordVectors:
@@ -108,33 +121,35 @@ class WordVectors:
         words:list,  # n different words
         vectors,     # [n, D]
     ):
-        self.words, self.vectors = list(words), np.ascontiguousarray(vectors, np.float32)
-        self.o2i = {w: i for i,w in enumerate(self.words)}
-        refuse(self._wrong(), ValueError)
-
-    def _wrong(self):
-        n, shape = len(self.words), list(self.vectors.shape)
-        if len(shape) != 2 or n != shape[0] or not self.vectors.size:
-            yield (f"Expected a vector for each word: there are {n:,} words and vectors of shape "
-                   f"{shape}")
-        for i,w in enumerate(self.words):
-            if self.o2i[w] != i: yield f"{w!r} is there twice: each word has one vector"
+        self.words = list(words)
+        self.vectors = np.ascontiguousarray(vectors, np.float32)
+        self.o2i = {word: i for i,word in enumerate(self.words)}
+        n = len(self.words)
+        shape = list(self.vectors.shape)
+        require(len(shape) == 2 and n == shape[0] and self.vectors.size,
+                f"Expected a vector for each word: there are {n:,} words and vectors of shape "
+                f"{shape}", ValueError)
+        for i,word in enumerate(self.words):
+            require(self.o2i[word] == i,
+                    f"{word!r} is there twice: each word has one vector", ValueError)
         for i in np.flatnonzero(~np.isfinite(self.vectors).all(1)):
-            yield f"The vector of {self.words[i]!r} holds numbers that are not finite"
+            raise ValueError(f"The vector of {self.words[i]!r} holds numbers that are not finite")
 
+    dim = property(lambda self: self.vectors.shape[1])
     def __len__(self): return len(self.words)
     def __contains__(self, word): return word in self.o2i
     def __repr__(self): return f"WordVectors: {len(self):,} words, {self.dim} dimensions"
-    @property
-    def dim(self): return self.vectors.shape[1]
+
     @cached_property
     def unit(self):   # the vectors, of length one
-        return self.vectors/np.linalg.norm(self.vectors, axis=1, keepdims=True).clip(1e-12)
+        lengths = np.linalg.norm(self.vectors, axis=1, keepdims=True)
+        return self.vectors/lengths.clip(1e-12)
 
     def __getitem__(self, word):
         if word in self.o2i: return self.vectors[self.o2i[word]]
-        like = ', '.join(map(repr, difflib.get_close_matches(str(word), self.words, 3)))
-        raise KeyError(f"No vector for {word!r}" + (f"; there is one for {like}" if like else ''))
+        similar = difflib.get_close_matches(str(word), self.words, 3)
+        hint = f"; there is one for {', '.join(map(repr, similar))}" if similar else ''
+        raise KeyError(f"No vector for {word!r}{hint}")
 
     def encode(self,
         tokens:list,     # T words
@@ -144,9 +159,10 @@ class WordVectors:
         one_of('unknown', unknown, ('error', 'zero'))
         require(not isinstance(tokens, str),
                 "Expected a list of tokens, and got one text: tokenise it first", TypeError)
-        skip, zero = unknown == 'zero', np.zeros(self.dim, np.float32)
-        rows = [zero if skip and o not in self else self[o] for o in tokens]
-        return np.array(rows, np.float32).reshape(-1, self.dim)
+        rows = np.zeros((len(tokens), self.dim), np.float32)
+        for row,token in zip(rows, tokens):
+            if token in self or unknown == 'error': row[:] = self[token]
+        return rows
 
     def nearest(self,
         word,       # a word, or a vector [D]
@@ -154,10 +170,13 @@ class WordVectors:
         without=(), # words that may not be the answer; `word` itself never is
     )->list:        # (word, cosine), the nearest first
         "The words whose vectors point the same way"
-        v, hidden = word, list(without)
-        if isinstance(word, str): v, hidden = self[word], [word, *without]
-        cosines = self.unit @ (v/max(np.linalg.norm(v), 1e-12))
-        cosines[[self.o2i[o] for o in hidden if o in self]] = -np.inf
+        vector = word
+        hidden = list(without)
+        if isinstance(word, str):
+            vector = self[word]
+            hidden.append(word)
+        cosines = self.unit @ (vector/max(np.linalg.norm(vector), 1e-12))
+        cosines[[self.o2i[other] for other in hidden if other in self]] = -np.inf
         best = np.argsort(-cosines, kind='stable')[:k]
         return [(self.words[i], float(cosines[i])) for i in best if cosines[i] > -np.inf]
 
@@ -168,16 +187,30 @@ def word_vectors(
     words=None,  # None: the vocabulary; others only for a model that reads letters
 )->WordVectors:
     "The vectors that a model has learned, free of context"
-    model, dls = learn.model, learn.dls
+    model = learn.model.eval()
     require(words is None or model.chars is not None,
             "This model has a table of the words of its vocabulary, and knows no others",
             ValueError)
-    words = dls.vocab.itos[4:] if words is None else list(words)
+    words = learn.dls.vocab.itos[4:] if words is None else list(words)
     if model.chars is None: return WordVectors(words, model.embed.weight[4:].float().cpu().clone())
-    rows = torch.from_numpy(dls.char_vocab.encode(words)).to(next(model.parameters()).device)
-    encoder = evaluation_copy(model.chars)
-    vecs = [encoder(o).float().cpu() for o in rows.split(1024)]
-    return WordVectors(words, torch.cat(vecs))
+    chars = torch.from_numpy(learn.dls.char_vocab.encode(words))
+    chars = chars.to(next(model.parameters()).device)
+    vectors = [model.chars(some).float().cpu() for some in chars.split(1024)]
+    return WordVectors(words, torch.cat(vectors))
+
+# %% ../../nbs/library/word_vectors.ipynb #c111a
+FORMAT = 'elmo_fastai.WordVectors'
+
+def write_text(vectors, path):
+    "Write vectors in word2vec's text format"
+    for word in vectors.words:
+        require(word and not re.search(r'\s', word), f"The word {word!r} does not fit into a text "
+                "file, where white space ends a word: take a name ending in .safetensors",
+                ValueError)
+    with open(path, 'w', encoding='utf-8', newline='\n') as file:
+        file.write(f'{len(vectors)} {vectors.dim}\n')
+        for word,row in zip(vectors.words, vectors.vectors.tolist()):
+            file.write(word + ''.join(f' {x:.9g}' for x in row) + '\n')
 
 # %% ../../nbs/library/word_vectors.ipynb #c111
 @patch
@@ -186,39 +219,34 @@ def save(self:WordVectors,
 )->Path:
     "Write the vectors, completely or not at all"
     with whole_file(path) as part:
-        if Path(path).suffix != '.safetensors': self._save_text(part)
-        else:
-            meta = dict(format=_FORMAT, version='1', words=json.dumps(self.words))
+        if Path(path).suffix == '.safetensors':
+            meta = dict(format=FORMAT, version='1', words=json.dumps(self.words))
             save_file({'vectors': torch.from_numpy(self.vectors)}, part, metadata=meta)
             part.chmod(0o644)                                # made for the owner alone
+        else: write_text(self, part)
     return Path(path)
 
-@patch
-def _save_text(self:WordVectors, path):
-    spaced = [w for w in self.words if not w or re.search(r'\s', w)]
-    refuse((f"The word {w!r} does not fit into a text file, where white space ends a word: "
-            "take a name ending in .safetensors" for w in spaced), ValueError)
-    with open(path, 'w', encoding='utf-8', newline='\n') as f:
-        f.write(f'{len(self)} {self.dim}\n')
-        for w,v in zip(self.words, self.vectors.tolist()):
-            f.write(w + ''.join(f' {o:.9g}' for o in v) + '\n')
-
-_FORMAT = 'elmo_fastai.WordVectors'
-
 # %% ../../nbs/library/word_vectors.ipynb #c114
-def _read_safetensors(path, max_words):
-    with safe_open(regular_file(path), 'np') as f:
-        meta = f.metadata() or {}
-        kind, version = meta.get('format'), meta.get('version')
-        require((kind, version) == (_FORMAT, '1') and 'vectors' in f.keys(),
+def read_tensors(path, max_words):
+    "(words, vectors) of a file that `save` wrote"
+    with safe_open(regular_file(path), 'np') as file:
+        meta = file.metadata() or {}
+        kind = meta.get('format')
+        version = meta.get('version')
+        require((kind, version) == (FORMAT, '1') and 'vectors' in file.keys(),
                 f"{path} holds no word vectors of this library, but {kind!r} of version "
                 f"{version!r}", ModelFileError)
-        return json.loads(meta['words'])[:max_words], f.get_tensor('vectors')[:max_words]
+        vectors = file.get_tensor('vectors')
+    return json.loads(meta['words'])[:max_words], vectors[:max_words]
 
-def _read_text(path, max_words):
-    words, vectors, promised, dim = [], [], None, None
-    with open(regular_file(path), 'rb') as f, np.errstate(over='ignore'):
-        for n,raw in enumerate(f, 1):
+def read_lines(path, max_words):
+    "(words, vectors) of a text file, with a first line of two numbers or without"
+    words = []
+    vectors = []
+    promised = None
+    dim = None
+    with open(regular_file(path), 'rb') as file, np.errstate(over='ignore'):
+        for n,raw in enumerate(file, 1):
             try:
                 line = raw.decode('utf-8-sig' if n == 1 else 'utf-8').rstrip('\r\n').rstrip(' ')
                 if n == 1 and re.fullmatch(r'\d{1,9} \d{1,9}', line):
@@ -226,15 +254,16 @@ def _read_text(path, max_words):
                     continue
                 if len(words) == max_words: break
                 if dim is None: dim = line.count(' ')
-                word, *fields = line.rsplit(' ', dim)
-                vectors.append(np.array(fields, np.float32).reshape(dim))
+                word, *numbers = line.rsplit(' ', dim)
+                vectors.append(np.array(numbers, np.float32).reshape(dim))
                 words.append(word)
             except ValueError:
                 raise ModelFileError(f"{path}, line {n}: expected a word and {dim} numbers, "
                                      f"and found {raw[:60]!r}") from None
-    wanted = promised if max_words is None else min(promised or max_words, max_words)
-    require(promised is None or len(words) == wanted,
-            f"{path} promises {promised} words and has {len(words)}", ModelFileError)
+    if promised is not None:
+        expected = promised if max_words is None else min(promised, max_words)
+        require(len(words) == expected,
+                f"{path} promises {promised} words and has {len(words)}", ModelFileError)
     return words, np.array(vectors)
 
 # %% ../../nbs/library/word_vectors.ipynb #c115
@@ -244,5 +273,5 @@ def load(cls:WordVectors,
     max_words:int=None, # read the first ones only: there the frequent words are
 )->WordVectors:
     "Read word vectors; raises `ModelFileError`"
-    read = _read_safetensors if Path(path).suffix == '.safetensors' else _read_text
+    read = read_tensors if Path(path).suffix == '.safetensors' else read_lines
     with as_error(ModelFileError, f"{path} can't be read"): return cls(*read(path, max_words))

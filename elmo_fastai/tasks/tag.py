@@ -9,19 +9,20 @@ __all__ = ['LSTMOptions', 'Tagger', 'TagLoss', 'TokenMean', 'SpanF1', 'TaggerLea
 import re
 from copy import deepcopy
 from dataclasses import dataclass
-import torch, torch.nn.functional as F
+import numpy as np, torch, torch.nn.functional as F
 from torch import nn, Tensor
-from fastai.basics import Callback, L, Learner, Metric, delegates, trainable_params
+from fastai.basics import Callback, L, Learner, Metric, delegates, noop, trainable_params
+from fastai.text.models.awdlstm import RNNDropout
 from ..base.errors import one_of, require
 from ..base.options import takes
 from ..text.tokens import WordVocab
 from ..nn.charcnn import CharCNN
-from ..nn.recurrent import LockedDropout, init_lstm, reverse_padded
+from ..nn.recurrent import init_lstm, reverse_padded
 from ..data.tagged import IGNORE, TagDataLoaders
 from ..elmo.module import Elmo, elmo_split, without_head
 from .cbow import WordVectors
-from .classify import LayerCache, backbone, layers_of
-from .learner import ElmoLearner, MixPenalty
+from .classify import backbone
+from .learner import ElmoLearner, LayerCache, MixPenalty, layers_of
 
 # %% ../../nbs/library/tagger.ipynb #c016
 class TaskLSTM(nn.Module):
@@ -30,23 +31,26 @@ class TaskLSTM(nn.Module):
         dim:int,          # D, size of what comes in
         hidden:int,       # C, cells in each direction
         n_layers:int=1,   # from the second on both directions see both
-        dropout:float=0., # locked dropout between layers
+        dropout:float=0., # between layers, the same for all tokens of a sentence
     ):
         super().__init__()
         dims = [dim] + [2*hidden]*(n_layers-1)
-        def lstms(): return nn.ModuleList([nn.LSTM(d, hidden, batch_first=True) for d in dims])
-        self.fwd, self.bwd = lstms(), lstms()
-        for l in [*self.fwd, *self.bwd]: init_lstm(l)
-        self.drop, self.dim = LockedDropout(dropout), 2*hidden
+        self.fwd = nn.ModuleList([nn.LSTM(d, hidden, batch_first=True) for d in dims])
+        self.bwd = nn.ModuleList([nn.LSTM(d, hidden, batch_first=True) for d in dims])
+        for lstm in [*self.fwd, *self.bwd]: init_lstm(lstm)
+        self.drop = RNNDropout(dropout)
+        self.dim = 2*hidden
 
     def forward(self,
         x:Tensor,    # [B, T, D], padded on the right
         mask:Tensor, # True at real tokens, [B, T]
     ) -> Tensor:     # [B, T, 2C], zeros at padding
         lens = None if mask.all() else mask.sum(1)
-        for i,(f,b) in enumerate(zip(self.fwd, self.bwd)):
+        for i,(fwd,bwd) in enumerate(zip(self.fwd, self.bwd)):
             if i: x = self.drop(x)
-            x = torch.cat([f(x)[0], reverse_padded(b(reverse_padded(x, lens))[0], lens)], -1)
+            ahead, _ = fwd(x)
+            back, _ = bwd(reverse_padded(x, lens))
+            x = torch.cat([ahead, reverse_padded(back, lens)], -1)
         return x if lens is None else x.masked_fill(~mask[...,None], 0.)
 
 # %% ../../nbs/library/tagger.ipynb #c020
@@ -66,35 +70,44 @@ class Tagger(nn.Module):
         where:str='input',    # 'input', 'output', 'both'; None: nowhere
         words:nn.Module=None, # word ids [B, T] → vectors [B, T, D]
         chars:nn.Module=None, # characters [B, T, W] → vectors [B, T, D]
-        cache:LayerCache=None,# for the layers of a frozen biLM
+        cache:LayerCache=None,# used while a learner runs and the biLM is frozen
         **kwargs              # of `LSTMOptions`
     ):
         super().__init__()
-        lstm = LSTMOptions(**kwargs)
-        self.elmo, self.words, self.chars, self.cache = elmo, words, chars, cache
-        self.at_input, self.at_output = (where in (o, 'both') for o in ('input', 'output'))
-        dim = sum(m.out_dim for m in (words, chars) if m is not None)
+        options = LSTMOptions(**kwargs)
+        self.elmo = elmo
+        self.words = words
+        self.chars = chars
+        self.cache = cache if where else None
+        self.weights = None   # see `layers_of`
+        self.at_input = where in ('input', 'both')
+        self.at_output = where in ('output', 'both')
+        dim = sum(module.out_dim for module in (words, chars) if module is not None)
         if self.at_input: dim += elmo.dim
-        self.rnn = TaskLSTM(dim, **vars(lstm)) if lstm.hidden and dim else None
-        if self.rnn: dim = self.rnn.dim
+        self.rnn = None
+        if options.hidden and dim:
+            self.rnn = TaskLSTM(dim, options.hidden, options.n_layers, options.dropout)
+            dim = self.rnn.dim
         if self.at_output: dim += elmo.dim
-        self.drop, self.out = nn.Dropout(lstm.dropout), nn.Linear(dim, n_tags)
+        self.drop = nn.Dropout(options.dropout)
+        self.out = nn.Linear(dim, n_tags)
 
     def forward(self,
         chars:Tensor, # [B, T, W]
         words:Tensor, # [B, T]
     ) -> Tensor:      # scores, [B, T, n_tags]
-        reps, x = [], []
+        mixed = []
         if self.at_input or self.at_output:
-            layers, mask = layers_of(self.elmo, chars, self.cache)
-            reps = [self.elmo.drop(mix(layers, mask)) for mix in self.elmo.mixes]
-        if self.words is not None: x.append(self.words(words))
-        if self.chars is not None: x.append(self.chars(chars))
-        if self.at_input: x.append(reps[0])
-        if x: x = [self.drop(torch.cat(x, -1))]
-        if self.rnn: x = [self.drop(self.rnn(x[0], chars[..., 0] != 0))]
-        if self.at_output: x.append(reps[-1])
-        return self.out(torch.cat(x, -1))
+            layers, mask = layers_of(self, chars)
+            mixed = [self.elmo.drop(mix(layers, mask)) for mix in self.elmo.mixes]
+        parts = []
+        if self.words is not None: parts.append(self.words(words))
+        if self.chars is not None: parts.append(self.chars(chars))
+        if self.at_input: parts.append(mixed[0])
+        if parts: parts = [self.drop(torch.cat(parts, -1))]
+        if self.rnn is not None: parts = [self.drop(self.rnn(parts[0], chars[..., 0] != 0))]
+        if self.at_output: parts.append(mixed[-1])
+        return self.out(torch.cat(parts, -1))
 
 # %% ../../nbs/library/tagger.ipynb #c022
 class WordTable(nn.Embedding):
@@ -103,26 +116,27 @@ class WordTable(nn.Embedding):
         vocab:WordVocab,
         vectors=64,        # how many dimensions, or `WordVectors`
     ):
-        made = vectors if isinstance(vectors, WordVectors) else {}
-        self.out_dim = getattr(vectors, 'dim', vectors)
+        is_made = isinstance(vectors, WordVectors)
+        self.out_dim = vectors.dim if is_made else vectors
         super().__init__(len(vocab), self.out_dim, padding_idx=0)
         nn.init.normal_(self.weight, std=.1)
-        known = [(i, made[w]) for i,w in enumerate(vocab.itos) if w in made]
-        require(known or not made, "None of the task's words has a vector: are these vectors of "
-                                   "another language, or of another spelling?", ValueError)
+        with torch.no_grad(): self.weight[0] = 0
+        if not is_made: return
+        known = [i for i,word in enumerate(vocab.itos) if word in vectors]
+        require(known, "None of the task's words has a vector: are these vectors of "
+                       "another language, or of another spelling?", ValueError)
         with torch.no_grad():
-            for i,v in known: self.weight[i] = torch.as_tensor(v)
-            self.weight[0] = 0
+            for i in known: self.weight[i] = torch.as_tensor(vectors[vocab.itos[i]])
 
 # %% ../../nbs/library/tagger.ipynb #c024
 class TagLoss:
-    "Cross-entropy a token, where there is a tag"
+    "Cross-entropy per token, where there is a tag"
     def __init__(self, reduction='mean'): self.reduction = reduction # 'none': of each sentence
     def __call__(self, pred, y):
         nats = F.cross_entropy(pred.flatten(0, 1), y.flatten(), ignore_index=IGNORE,
                                reduction='none').view(y.shape)
-        over = 1 if self.reduction == 'none' else (0, 1)
-        return nats.sum(over)/(y != IGNORE).sum(over).clamp(min=1)
+        dims = 1 if self.reduction == 'none' else (0, 1)
+        return nats.sum(dims)/(y != IGNORE).sum(dims).clamp(min=1)
     def activation(self, pred): return pred.softmax(-1)
     def decodes(self, pred): return pred.argmax(-1)
 
@@ -130,73 +144,116 @@ class TokenMean(Metric):
     "The mean of `f(pred [n, C], tags [n])` over all tokens with a tag, batches of any size"
     name = None
     def __init__(self, name, f):
-        self.name, self.f = name, f
+        self.name = name
+        self.f = f
         self.reset()
-    def reset(self): self.total, self.n = 0., 0
+    def reset(self):
+        self.total = 0.
+        self.n = 0
     def accumulate(self, learn):
         real = learn.y != IGNORE
-        self.total += self.f(learn.pred[real], learn.y[real]).cpu().double().sum().item()
+        values = self.f(learn.pred[real], learn.y[real])
+        self.total += values.cpu().double().sum().item()
         self.n += int(real.sum())
     @property
     def value(self): return self.total/self.n if self.n else None
 
 class SpanF1(Metric):
-    "F1 of whole spans in BIO tags, by `seqeval`"
+    "F1 of whole spans by the rules of CoNLL; tags in BIO, IOB1, BIOES, BILOU or BMES"
     name = 'span_f1'
-    def __init__(self, labels): self.labels = list(labels)
-    def reset(self): self.true, self.guess = [], []
+    def __init__(self, labels): self.labels = [to_bioes(label) for label in labels]
+    def reset(self):
+        self.true = []
+        self.guess = []
     def accumulate(self, learn):
-        def tags(ids): return [self.labels[i] for i in ids.tolist()]
-        for p,y in zip(learn.pred.argmax(-1).cpu(), learn.y.cpu()):
-            real = y != IGNORE
-            self.true.append(tags(y[real]))
-            self.guess.append(tags(p[real]))
+        for guess,tags in zip(learn.pred.argmax(-1).tolist(), learn.y.tolist()):
+            pairs = [(tag, p) for tag,p in zip(tags, guess) if tag != IGNORE]
+            self.true.append([self.labels[tag] for tag,_ in pairs])
+            self.guess.append([self.labels[p] for _,p in pairs])
     @property
     def value(self):
         from seqeval.metrics import f1_score
         return float(f1_score(self.true, self.guess, zero_division=0)) if self.true else None
 
 # %% ../../nbs/library/tagger.ipynb #c024b
-def _is_right(pred, y): return pred.argmax(-1) == y
-def _nats(pred, y): return F.cross_entropy(pred.float(), y, reduction='none')
+def is_right(pred, y): return pred.argmax(-1) == y
+def nats_of(pred, y): return F.cross_entropy(pred.float(), y, reduction='none')
 
-def _is_spans(labels):
-    "Are these tags spans, as in BIO?"
-    bio = all(o == 'O' or re.match('[BIES]-.', o) for o in labels)
-    return bio and any(o[:2] == 'B-' for o in labels)
+BIOES = dict(B='B', I='I', M='I', E='E', L='E', S='S', U='S', O='O')   # what each prefix is called
+
+def to_bioes(label):
+    "A tag of any scheme in BIOES, which `seqeval` scores"
+    prefix, dash, kind = label.partition('-')
+    return BIOES.get(prefix, prefix) + dash + kind
+
+def are_spans(labels):
+    "Do these tags mark spans?"
+    marks = [re.fullmatch('([BIMELSU])(-.+)?', label) for label in labels if label != 'O']
+    if not marks or not all(marks): return False
+    prefixes = {mark[1] for mark in marks}
+    known = any(prefixes <= set(scheme) for scheme in ('BIES', 'BILU', 'BMES'))
+    kinds = [mark[2] for mark in marks]
+    if any(kinds): return known and all(kinds)
+    return known and 'B' in prefixes and 'O' in labels     # B, I and O alone
 
 # %% ../../nbs/library/tagger.ipynb #c028
-class OneLength(Callback):
-    "In `get_preds`: all batches as long as the longest sentence"
-    order = -1                          # before predictions are gathered
-    def after_batch(self):
-        gather = getattr(self.learn, 'gather_preds', None)
-        if self.training or gather is None or not hasattr(self.dl, 'text'): return
-        more = int(self.dl.text.lens.max()) - 2 - self.y.shape[1]
-        self.learn.pred = F.pad(self.pred, (0, 0, 0, more))
-        self.learn.yb = tuple(F.pad(o, (0, more), value=IGNORE) for o in self.yb)
-        if not gather.with_input: return
-        last = gather.inputs[-1]
-        gather.inputs[-1] = tuple(F.pad(o, (0, 0)*(o.dim()-2) + (0, more)) for o in last)
+class Ragged:
+    "One tensor per sentence, of different lengths"
+    ndim = 0              # for fastai it is one thing, as a tensor is, and no list of tensors
+    def __init__(self, rows): self.rows = list(rows)
+    def __len__(self): return len(self.rows)
+    def __iter__(self): return iter(self.rows)
+    def __getitem__(self, i): return self.rows[i]
+    def contiguous(self): return torch.cat(self.rows)      # fastai's confusion matrix calls this
+
+class SentenceLengths(Callback):
+    "Note how many tokens the sentences of a validation have, in the order of its batches"
+    def before_validate(self): self.lengths = []
+    def before_batch(self): self.lengths += (self.xb[0][..., 0] != 0).sum(1).tolist()
 
 # %% ../../nbs/library/tagger.ipynb #c029
 class TaggerLearner(ElmoLearner):
     "A `Learner` whose `predict` tags a text"
-    def _ask(self, texts):
-        dl = self.dls.test_dl(texts)
-        with self.no_bar(), self.no_logging(): p,_,ids = self.get_preds(dl=dl, with_decoded=True)
-        return dl.text.items, p, ids
+    def get_preds(self,
+        ds_idx:int=1, dl=None,   # of `dls`; or another loader
+        with_input=False, with_decoded=False, with_loss=False, act=None, reorder=True, cbs=None,
+        **kwargs                 # of fastai's `get_preds`
+    )->tuple:                    # as fastai's, but `Ragged`; losses [N]
+        "Predictions, tags and what else was asked for, one tensor per sentence"
+        if dl is None: dl = self.dls[ds_idx].new(shuffle=False)
+        sents = SentenceLengths()
+        found = list(super().get_preds(dl=dl, with_input=with_input, with_loss=with_loss, act=noop,
+                                       reorder=False, cbs=[*L(cbs), sents], **kwargs))
+        order = range(len(sents.lengths))
+        if reorder and hasattr(dl, 'order'): order = np.argsort(dl.order).tolist()
+        sizes = [sents.lengths[i] for i in order]
+        def flat(rows): return torch.cat([rows[i][:n] for i,n in zip(order, sizes)])  # no padding
+        def ragged(tokens): return Ragged(tokens.split(sizes))
+        losses = [found.pop()[list(order)]] if with_loss else []
+        *inputs, preds, tags = found
+        res = [tuple(ragged(flat(part)) for part in parts) for parts in inputs]
+        if preds is not None:
+            probs = (act or self.loss_func.activation)(flat(preds))
+            preds = ragged(probs)
+        res += [preds, None if tags is None else ragged(flat(tags))]
+        if with_decoded: res.append(ragged(self.loss_func.decodes(probs)))
+        return tuple(res + losses)
 
     def predict(self, item)->tuple: # (tags, their numbers [T], probabilities [T, C])
         "The tags of one sentence, a text or a list of tokens"
-        _,p,ids = self._ask([item])
-        return [self.dls.labels[i] for i in ids[0].tolist()], ids[0], p[0]
+        with self.no_bar(), self.no_logging():
+            probs, _, ids = self.get_preds(dl=self.dls.test_dl([item]), with_decoded=True)
+        return [self.dls.labels[i] for i in ids[0].tolist()], ids[0], probs[0]
 
     def tag(self, texts)->list: # for each a list of (token, tag)
         "The tags of many sentences"
-        sents,_,ids = self._ask(texts)
-        tags = [[self.dls.labels[i] for i in row] for row in ids.tolist()]
-        return [[*zip(s.tokens, row)] for s,row in zip(sents, tags)]
+        dl = self.dls.test_dl(texts, sort=True)
+        with self.no_bar(), self.no_logging(): _, _, ids = self.get_preds(dl=dl, with_decoded=True)
+        tagged = []
+        for sent,numbers in zip(dl.text.items, ids):
+            tags = [self.dls.labels[i] for i in numbers.tolist()]
+            tagged.append(list(zip(sent.tokens, tags)))
+        return tagged
 
 # %% ../../nbs/library/tagger.ipynb #c030
 @delegates(Learner.__init__, but='dls,model,loss_func,metrics,splitter')
@@ -213,7 +270,7 @@ def elmo_tagger_learner(
     elmo_dropout:float=0.3,# of ELMo's vectors
     lam:float=1e-3,        # λ of `MixPenalty`
     cache=True,            # a `LayerCache` to share; False: compute the layers each time
-    metrics=None,          # None: accuracy, and the F1 of spans where tags are BIO
+    metrics=None,          # None: accuracy, and the F1 of spans where the tags mark spans
     cbs=None,              # more callbacks
     **kwargs
 ) -> TaggerLearner:
@@ -223,35 +280,38 @@ def elmo_tagger_learner(
     require(where != 'output' or not hidden or words or chars,
             "With ELMo at the output only, the LSTM needs words=… or chars=… to read; or hidden=0",
             ValueError)
-    elmo = _own_elmo(elmo, dls, layers, where, elmo_dropout) if where else None
-    labels, table, cnn = list(dls.labels), None, None
-    if words: table = WordTable(dls.vocab[0], words)
-    filters, n = ((1, 16), (2, 32), (3, 48)), dls.char_vocab.n_chars
-    if chars: cnn = CharCNN(chars, filters=filters, n_chars=n, norm=False)
+    if where: elmo = elmo_for_tags(elmo, dls, layers, where, elmo_dropout)
+    else: elmo = None
+    table = WordTable(dls.vocab[0], words) if words else None
+    letters = None
+    if chars:
+        filters = ((1, 16), (2, 32), (3, 48))
+        letters = CharCNN(chars, filters=filters, n_chars=dls.char_vocab.n_chars, norm=False)
     if cache is True: cache = LayerCache()
-    lstm = dict(hidden=hidden, n_layers=n_layers, dropout=dropout)
-    model = Tagger(len(labels), elmo, where, table, cnn, cache, **lstm)
+    labels = list(dls.labels)
+    model = Tagger(len(labels), elmo, where, table, letters, cache,
+                   hidden=hidden, n_layers=n_layers, dropout=dropout)
     if metrics is None:
-        metrics = [TokenMean('accuracy', _is_right)]
-        if _is_spans(labels): metrics.append(SpanF1(labels))
-    own = [OneLength(), MixPenalty(lam)]
-    learn = TaggerLearner(dls, model, TagLoss(), metrics=metrics, cbs=own + L(cbs),
-                          splitter=elmo_split if where else trainable_params,
-                          **({'train_bn': False} | kwargs))       # what is frozen stays so
-    learn.recorder.loss = TokenMean('loss', _nats)
+        metrics = [TokenMean('accuracy', is_right)]
+        if are_spans(labels): metrics.append(SpanF1(labels))
+    kwargs.setdefault('train_bn', False)                     # what is frozen stays as it is
+    learn = TaggerLearner(dls, model, TagLoss(), metrics=metrics, cbs=[MixPenalty(lam), *L(cbs)],
+                          splitter=elmo_split if where else trainable_params, **kwargs)
+    learn.recorder.loss = TokenMean('loss', nats_of)
     return learn
 
 # %% ../../nbs/library/tagger.ipynb #c031
-def _own_elmo(elmo, dls, layers, where, dropout):
-    "A new `Elmo` around a copy of the biLM, with the mixes that this task wants"
+def elmo_for_tags(elmo, dls, layers, where, dropout):
+    "A new `Elmo` around a copy of the biLM, with the mixes that a tagger needs"
     require(elmo is not None, "Which biLM? For a tagger without ELMo say where=None", TypeError)
     elmo = backbone(elmo, dls.char_vocab)
     n = elmo.n_layers
-    one = dict(last=n-1, first=1).get(layers, layers)
-    require(one in ('learned', 'equal', *range(n)),
+    single = dict(last=n-1, first=1).get(layers, layers)
+    require(single in ('learned', 'equal', *range(n)),
             f"layers={layers!r}: take 'learned', 'equal', 'last', 'first' or a number from 0 to "
             f"{n-1}", ValueError)
-    alone = [1. if i == one else 1e-9 for i in range(n)]      # in a softmax 1 and nearly 0
-    return Elmo(deepcopy(without_head(elmo.lm)), n_reps=1 + (where == 'both'), dropout=dropout,
-                norm='token', char_vocab=elmo.char_vocab, shares=alone if one in range(n) else None,
+    shares = None
+    if single in range(n): shares = [1. if i == single else 1e-9 for i in range(n)]
+    return Elmo(deepcopy(without_head(elmo.lm)), n_reps=2 if where == 'both' else 1, norm='token',
+                dropout=dropout, char_vocab=elmo.char_vocab, shares=shares,
                 train_shares=layers == 'learned')

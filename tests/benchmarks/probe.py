@@ -181,7 +181,8 @@ def count_vectors(sents, n_words=8_000, around=3, dim=100):
 def words(elmo, quick, layer=1):
     "A dozen words and more: where their nearest occurrences are, and their static neighbours"
     import numpy as np
-    from elmo_fastai.studies.neighbours import nearest
+    from pages import page
+    nearest = page('studies/neighbours').nearest
     from elmo_fastai.tasks.cbow import WordVectors
     ask = [(w, [q.strip() for q in qs.split('|')]) for w,qs in (o.split(': ', 1) for o in ASK.strip().split('\n'))][:2 if quick else None]
     text, wanted = real_sentences(), re.compile(r'\b(?:' + '|'.join(w for w,_ in ask) + r')\b')
@@ -251,7 +252,9 @@ def one(n, kind):
     import torch
     from elmo_fastai.nn.bilm import BiLM, BiLMConfig
     from elmo_fastai.elmo.module import Elmo
-    from elmo_fastai.studies.neighbours import TokenIndex, nearest
+    from pages import page
+    study = page('studies/neighbours')
+    TokenIndex, nearest = study.TokenIndex, study.nearest
     torch.manual_seed(0)
     elmo = Elmo(BiLM(BiLMConfig('tiny'), 0), tokenizer='space').eval()
     stream = (f'w{i} bank w{i*7919 % 50_000}'.split() for i in range(n))

@@ -119,7 +119,9 @@ def main(a):
     from pages import page
     curve_table = page('studies/learning_curves').curve_table
     from elmo_fastai.tasks.cbow import interval
-    from elmo_fastai.data.tagged import CommonestTag, TagDataLoaders
+    from pages import page
+    from elmo_fastai.data.tagged import TagDataLoaders
+    CommonestTag = page('library/tagged').CommonestTag
     import pandas as pd
     start = time.perf_counter()
     if not os.environ.get('ELMO_FASTAI_DATA') and (local := ROOT.parent/'shared'/'data').is_dir(): os.environ['ELMO_FASTAI_DATA'] = str(local)
@@ -132,8 +134,9 @@ def main(a):
         torch.set_num_threads(1)
         need = {id(s): s for j in todo for s in subset_of(train, j)}
         dls = TagDataLoaders.from_sents(list(need.values()), dev, labels=labels, device='cpu')
+        weights = cache.open(elmo)
         for dl in dls:
-            for x,*_ in dl: cache(elmo, x)
+            for x,*_ in dl: cache(elmo, x, weights)
         print(f'{len(cache.rows):,} sentences read by the biLM, {time.perf_counter()-start:.0f} s', flush=True)
     SHARED = a, train, dev, labels, elmo, cache
     out = []
