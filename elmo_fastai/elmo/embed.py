@@ -14,7 +14,7 @@ from fastcore.basics import patch
 from fastcore.imports import IN_NOTEBOOK
 from fastprogress.fastprogress import progress_bar
 from ..base.errors import one_of, require
-from ..text.tokens import split_text
+from ..text.tokens import check_sentences, split_text
 from ..nn.bilm import eval_mode
 from ..nn.charcnn import cut_columns
 from ..nn.shapes import two_threads
@@ -209,8 +209,7 @@ def embed_iter(self:Elmo,
 ):  # yields for each sentence [T, 2P], for 'all' [L+1, T, 2P], when pooled [2P] or [L+1, 2P]
     "Embed a stream of sentences in bounded memory; the vectors come in the sentences' order"
     how = checked(self, layers, pool, dtype, budget, bf16)
-    if isinstance(sentences, str): self.to_tokens(sentences)           # says what is wrong
-    tokens = (split_text(self.tokenize, s, i) for i,s in enumerate(sentences))
+    tokens = (split_text(self.tokenize, s, i) for i,s in enumerate(check_sentences(sentences)))
     return chain.from_iterable(embed_window(self, win, **how)
                                for win in windows(tokens, 8*budget, len))
 

@@ -20,7 +20,8 @@ with warnings.catch_warnings():
 from fastcore.basics import patch
 from ..base.errors import ModelFileError, as_error, one_of, refuse, require
 from ..base.files import regular_file
-from ..text.tokens import ByteCharVocab, WordVocab, get_tokenizer, split_text
+from ..text.tokens import ByteCharVocab, WordVocab, get_tokenizer
+from ..text.tokens import check_sentences, split_text
 from ..nn.bilm import BiLM, char_vocab_of, load_bilm, read_config, read_json, read_weights
 from ..nn.bilm import save_bilm
 from ..nn.recurrent import real_first, take_steps
@@ -114,9 +115,7 @@ class Elmo(nn.Module, PyTorchModelHubMixin, library_name='elmo_fastai',
 @patch
 def to_tokens(self:Elmo, sents)->list:
     "Split what is text; raises `TypeError` naming what is neither text nor a list of tokens"
-    require(not isinstance(sents, str), "Expected a list of sentences and got one text: "
-            "put it into a list", TypeError)
-    return [split_text(self.tokenize, s, i) for i,s in enumerate(sents)]
+    return [split_text(self.tokenize, s, i) for i,s in enumerate(check_sentences(sents))]
 
 @patch
 def to_chars(self:Elmo,

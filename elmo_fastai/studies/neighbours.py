@@ -12,13 +12,13 @@ from fastcore.basics import chunked
 from sklearn.preprocessing import normalize
 from ..base.errors import require
 from ..base.options import did_you_mean
-from ..text.tokens import split_text
+from ..text.tokens import check_sentences, split_text
 from ..elmo.module import Elmo
 
 # %% ../../nbs/studies/neighbours.ipynb #c020
 def token_lists(elmo, corpus):
     require(not isinstance(corpus, str), "The corpus is one text: put its sentences into a list")
-    for i,s in enumerate(corpus): yield tuple(split_text(elmo.tokenize, s, i))
+    for i,s in enumerate(check_sentences(corpus)): yield tuple(split_text(elmo.tokenize, s, i))
 
 def occurrences(elmo, sents, layer, word=None, n=512):
     "Portions, `n` sentences each: ([(tokens, position)] of a word or of all, vectors [rows, 2P])"
