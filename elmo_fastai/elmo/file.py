@@ -6,7 +6,7 @@
 __all__ = ['embed_file', 'elmo_embed']
 
 # %% ../../nbs/library/embedding_files.ipynb #imports
-import json, os, re, shutil, signal, sys, time, zipfile
+import json, os, re, shutil, signal, sys, zipfile
 from contextlib import contextmanager
 from hashlib import sha256
 from itertools import islice
@@ -141,16 +141,17 @@ def lines(self:Part, pooled):
         vectors, start = self.load(i, 'vectors'), 0
         for number,text,tokens,problem in self.load(i)[0]:
             if problem: continue
-            n = 1 if pooled else len(tokens)
-            yield number, text, tokens, vectors[..., start:start+n, :]
-            start += n
+            end = start + (1 if pooled else len(tokens))
+            v = vectors[..., start:end, :]
+            yield number, text, tokens, v[..., 0, :] if pooled else v
+            start = end
 
 # %% ../../nbs/library/embedding_files.ipynb #c079
 def write_hdf5(path, part, info):
     index = {}
     with h5py.File(path, 'w', track_order=True) as f:
         for number,text,_,v in part.lines(info['pool']):
-            f.create_dataset(str(number), data=v[..., 0, :] if info['pool'] else v)
+            f.create_dataset(str(number), data=v)
             index[text] = str(number)
         names = f.create_dataset('sentence_to_index', (1,), dtype=h5py.string_dtype())
         names[0] = json.dumps(index)
@@ -166,12 +167,11 @@ def write_npz(path, part, info):
         numbers = []
         with new('vectors') as f:     # the header first, then row by row
             for number,_,_,v in part.lines(True):
-                row = np.ascontiguousarray(v[..., 0, :])
                 if not numbers:
-                    shape = (info['lines'], *row.shape)
-                    header = dict(descr=row.dtype.str, fortran_order=False, shape=shape)
+                    shape = (info['lines'], *v.shape)
+                    header = dict(descr=v.dtype.str, fortran_order=False, shape=shape)
                     np.lib.format.write_array_header_2_0(f, header)
-                f.write(row.tobytes())
+                f.write(v.tobytes())
                 numbers.append(number)
         with new('lines') as f: np.lib.format.write_array(f, np.array(numbers, int))
 
@@ -184,7 +184,8 @@ def as_table(rows, info):
         columns = dict(line=np.repeat(numbers, lens),
                        position=pa.array([i for n in lens for i in range(n)], pa.int64()),
                        token=pa.array([token for line in tokens for token in line], pa.string()))
-    v = np.concatenate(vectors, -2)                                   # [n, 2P] or [layers, n, 2P]
+    join = np.stack if info['pool'] else np.concatenate
+    v = join(vectors, -2)                                             # [n, 2P] or [layers, n, 2P]
     layers = {'vector': v} if v.ndim == 2 else {f'layer{i}': layer for i,layer in enumerate(v)}
     for name,layer in layers.items():
         flat = pa.array(np.ascontiguousarray(layer).reshape(-1))
@@ -298,7 +299,6 @@ def embed_file(
 ) -> dict:  # `lines`, `tokens`, `failed`: {number: reason}, `unit` ('line', …), the settings
     """Embed a file's texts into a file; goes on where a call was stopped. Raises `CommandError`,
     and `CheckpointError` while another process writes the same output"""
-    start = time.perf_counter()
     settings = checked(elmo, layers, **kwargs)
     source = str(source)
     out = Path(out).expanduser()
@@ -321,10 +321,10 @@ def embed_file(
         fill(part, rest, elmo, settings, say)
         result = assemble(part, source, out, {**job, 'unit': unit_of(source)})
         part.drop()
-    n, unit = len(result['failed']), result['unit']
-    left_out = f"; {n:,} {unit}s are left out" if n else ''
-    seconds = f"{time.perf_counter() - start:.1f} s"
-    say(f"{out}: {result['lines']:,} {unit}s, {result['tokens']:,} tokens{left_out} ({seconds})")
+    unit = result['unit']
+    done = f"{out}: {result['lines']:,} {unit}s, {result['tokens']:,} tokens"
+    n = result['n_failed']
+    say(f"{done}; {n:,} {unit}s are left out" if n else done)
     return result
 
 # %% ../../nbs/library/embedding_files.ipynb #c095
