@@ -501,6 +501,17 @@ def test_another_job_is_not_mixed_in(elmo, texts, source, tmp_path, change):
     begin(source, tmp_path/'o.npz', other, [10**9], **kw, overwrite=True)
     assert (tmp_path/'o.npz').exists() and not (tmp_path/'o.npz.part').exists()
 
+def test_another_standard_input_is_not_mixed_in(elmo, texts, tmp_path, monkeypatch):
+    "It can't be read twice, so that --overwrite can't begin again"
+    def feed(lines): monkeypatch.setattr(sys, 'stdin', SimpleNamespace(buffer=io.BytesIO('\n'.join(lines).encode())))
+    feed(texts[:30])
+    with pytest.raises(Unplugged): begin('-', tmp_path/'o.npz', elmo, [150])
+    for kw in ({}, dict(overwrite=True)):
+        feed(texts[30:60])
+        with pytest.raises(CommandError, match='delete .*o.npz.part to start again'): begin('-', tmp_path/'o.npz', elmo, [10**9], **kw)
+    feed(texts[:30])
+    assert begin('-', tmp_path/'o.npz', elmo, [10**9], overwrite=True)['lines'] == 30
+
 class Splitter:
     "A tokenizer with a setting"
     def __init__(self, mark): self.mark = mark

@@ -310,11 +310,13 @@ def embed_file(
     del job['budget']
     def lines(): return read_lines(source, column, elmo.tokenize, max_tokens)
     with Part.open(out, job, overwrite) as part:
+        check_places(source, out, overwrite)     # again: another job may just have ended
         rest = lines()
         if not part.continues(rest):
+            cure = f"delete {part.folder}" if source == '-' else "say --overwrite"
             require(overwrite and source != '-', f"The first {part.read:,} lines of {source} are "
-                    f"not those in {part.folder}, or the tokenizer splits them otherwise: say "
-                    "--overwrite to start again, or name another --out", CommandError)
+                    f"not those in {part.folder}, or the tokenizer splits them otherwise: {cure} "
+                    "to start again, or name another --out", CommandError)
             part.drop()
             rest = lines()
         if part.n: say(f"Going on after {part.read:,} lines that were embedded before")
