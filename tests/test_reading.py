@@ -77,7 +77,7 @@ CONLLU = """# newdoc
 @pytest.mark.parametrize('name', ['a.conllu', 'a.conllu.gz', 'a.conll'])
 def test_words_of_a_treebank_stay_as_they_are(tmp_path, name):
     file = write(tmp_path/name, CONLLU if 'conllu' in name else 'the DET\n1,2 NUM\n\ndo AUX\nn\'t PART\n')
-    assert list(read_texts(file)) == [(['the', '1,2'], None), (['do', "n't"], None)] and unit_of(file) == 'sentence'
+    assert list(read_texts(tmp_path/name)) == list(read_texts(file)) == [(['the', '1,2'], None), (['do', "n't"], None)] and unit_of(file) == 'sentence'
     with pytest.raises(CorpusError, match='column.*is for tables'): good(file, 'form')
 
 STRANGE = dict(json='{"text": "the bank"}\n{"text": "a river"}\n', pretty='[\n  {"text": "the bank"}\n]\n', rows='[{"text": "the bank"}]', html='<!DOCTYPE html>\n<p>the bank</p>\n', xml='<?xml version="1.0"?>\n<a/>\n',

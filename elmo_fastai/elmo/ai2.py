@@ -23,25 +23,22 @@ from ..nn.bilm import BiLM, BiLMConfig, check_vocab
 from ..nn.softmax import FullSoftmax
 
 # %% ../../nbs/library/ai2.ipynb #c033
-CNN = dict(n_highway='n_highway', activation='activation', max_chars='max_characters_per_token')
-LSTM = dict(proj_dim='projection_dim', hidden_dim='dim', n_layers='n_layers',
-            residual='use_skip_connections', cell_clip='cell_clip', proj_clip='proj_clip')
-DEFAULTS = dict(n_highway=0, n_layers=1, residual=False)
-
-# %% ../../nbs/library/ai2.ipynb #c033b
 def ai2_config(options:dict, name:str='ai2')->BiLMConfig:
     "The shape that AI2's options.json describes. Raises `ModelFileError` naming what can't be"
     with as_error(ModelFileError, "AI2's options don't describe a biLM"):
         cnn = options['char_cnn']
         lstm = options['lstm']
-        shape = {k: cnn.get(theirs) for k,theirs in CNN.items()}
-        shape |= {k: lstm.get(theirs) for k,theirs in LSTM.items()}
-        shape |= {k: default for k,default in DEFAULTS.items() if shape[k] is None}
         filters = tuple(tuple(f) for f in cnn['filters'])
-        if shape['hidden_dim'] == shape['proj_dim']: shape['proj_clip'] = None
-        config = BiLMConfig(name, char_dim=cnn['embedding']['dim'], filters=filters, norm=False,
-                            char_proj=sum(n for _,n in filters) != shape['proj_dim'],
-                            dropout=options.get('dropout', 0.), cutoffs=(), **shape)
+        P = lstm['projection_dim']
+        config = BiLMConfig(
+            name, char_dim=cnn['embedding']['dim'], filters=filters,
+            n_highway=cnn.get('n_highway') or 0, activation=cnn['activation'],
+            max_chars=cnn['max_characters_per_token'], norm=False,
+            char_proj=sum(n for _,n in filters) != P, proj_dim=P, hidden_dim=lstm['dim'],
+            n_layers=lstm.get('n_layers', 1), residual=lstm.get('use_skip_connections') or False,
+            cell_clip=lstm.get('cell_clip'),
+            proj_clip=lstm.get('proj_clip') if lstm['dim'] != P else None,
+            dropout=options.get('dropout', 0.), cutoffs=())
         n_chars = cnn['n_characters']
         require(n_chars in (261, 262), f"n_characters is {n_chars!r:.50}, not 261 or 262",
                 ValueError)
@@ -52,10 +49,11 @@ def ai2_config(options:dict, name:str='ai2')->BiLMConfig:
 # %% ../../nbs/library/ai2.ipynb #c035
 def ai2_options(c:BiLMConfig)->dict:
     "A configuration, its `norm` folded away, as AI2's options: the inverse of `ai2_config`"
-    cnn = {theirs: getattr(c, k) for k,theirs in CNN.items()}
-    cnn |= dict(filters=[list(f) for f in c.filters], embedding=dict(dim=c.char_dim),
-                n_characters=262)
-    lstm = {theirs: getattr(c, k) for k,theirs in LSTM.items()}
+    lstm = dict(use_skip_connections=c.residual, projection_dim=c.proj_dim, cell_clip=c.cell_clip,
+                proj_clip=c.proj_clip, dim=c.hidden_dim, n_layers=c.n_layers)
+    cnn = dict(activation=c.activation, filters=[list(f) for f in c.filters], n_highway=c.n_highway,
+               embedding=dict(dim=c.char_dim), n_characters=262,
+               max_characters_per_token=c.max_chars)
     return dict(lstm=lstm, char_cnn=cnn, bidirectional=True, dropout=c.dropout)
 
 # %% ../../nbs/library/ai2.ipynb #c047

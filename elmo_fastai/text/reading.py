@@ -196,20 +196,6 @@ def line_texts(source, longest):
 TABLES = {'.csv': csv_texts, '.tsv': csv_texts, '.json': json_texts, '.jsonl': jsonl_texts,
           '.parquet': parquet_texts}
 
-def read_rows(source, column, longest):
-    "Yields (text or tokens, None) for each line, row or sentence, or (None, why there is none)"
-    kind = kind_of(source)
-    require(not column or kind in TABLES, f"--column is for tables ({', '.join(TABLES)}), and "
-            f"{source} is none by its name")
-    require(not source.lower().endswith('.parquet.gz'),
-            f"{source} is a Parquet file that is packed once more: unpack it")
-    if kind in TABLES: rows = TABLES[kind](source, column)
-    elif kind in TREEBANKS: rows = conll_tokens(source)
-    else: rows = line_texts(source, longest)
-    with as_error(CommandError, f"{source} can't be read"):
-        try: yield from rows
-        except CorpusError as e: raise CommandError(f"{source}: {e}") from None
-
 # %% ../../nbs/library/reading.ipynb #r12
 def read_texts(
     source,          # a file, see the table above; '-': standard input
@@ -217,6 +203,7 @@ def read_texts(
     longest=2**20,   # characters of a text; longer ones have a reason instead
 ):                   # yields (text or list of tokens, None), or (None, why there is none)
     "The texts of a file, one after another. Raises `CorpusError` for what can't be read at all"
+    source = str(source)
     kind = kind_of(source)
     require(not column or kind in TABLES, f"column={column!r} is for tables ({', '.join(TABLES)}), "
             f"and {source} is none by its name")
