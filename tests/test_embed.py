@@ -1,6 +1,7 @@
 "Embedding lists, streams and long texts; the cache; scikit-learn and pandas; and the command with right and wrong input, killed and interrupted"
-import copy, io, json, os, pickle, re, resource, shutil, signal, subprocess, sys, time, zipfile
+import copy, io, json, os, pickle, re, resource, shutil, signal, subprocess, sys, threading, time, zipfile
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -75,6 +76,36 @@ def test_kinds_of_input(elmo, texts):
 @pytest.mark.parametrize('bad,says', [('text', 'put it into a list'), ([3], 'Sentence 0'), (['a', None], 'Sentence 1'), (['a', b'b'], 'Sentence 1'), ([np.nan], 'Sentence 0')], ids=str)
 def test_input_that_can_not_be(elmo, bad, says):
     with pytest.raises(TypeError, match=says): elmo.embed(bad)
+
+DF = pd.DataFrame({'id': [1, 2], 'text': ['the bank', 'a river']})
+
+def frames():
+    import datasets, pyarrow as pa
+    rows = datasets.Dataset.from_pandas(DF)
+    return dict(frame=DF, arrow=pa.table(DF), dataset=rows, parts=datasets.DatasetDict(train=rows), dictionary={'text': ['the bank']}, keys=DF.to_dict())
+
+NO_SENTENCES = dict(one_text=lambda: ('the bank', 'put it into a list'), bytes=lambda: (b'the bank', 'decode'), path=lambda: (Path('a.txt'), 'embed_file'),
+    two_columns=lambda: (DF[['text']].to_numpy(), r"shape is \(2, 1\), take one column"), matrix=lambda: (np.zeros((2, 3)), 'shape'), tensor=lambda: (torch.zeros(2, 3, 50), 'shape'),
+    unordered=lambda: ({'the bank', 'a river'}, 'no order'), number=lambda: (7, 'int 7'), nothing=lambda: (None, 'None'),
+    rows=lambda: (DF.to_dict('records'), r"Sentence 0 is dict.*as in .*\['text'\]"), stream=lambda: (frames()['dataset'].to_iterable_dataset(), r"\['text'\]"), sets=lambda: ([{'a', 'b'}], 'Sentence 0 is set'),
+    **{k: lambda k=k: (frames()[k], {'frame': r"df\['text'\]", 'arrow': r"\['text'\]", 'dataset': r"\['text'\]", 'parts': r"\['train'\]", 'dictionary': r"\['text'\]", 'keys': r"\['text'\]"}[k]) for k in ('frame', 'arrow', 'dataset', 'parts', 'dictionary', 'keys')})
+
+@pytest.mark.parametrize('name', NO_SENTENCES)
+def test_what_is_no_list_of_sentences_is_refused(elmo, name):
+    "Every door of `Elmo`; a table's column names and a dictionary's keys are no sentences"
+    value, says = NO_SENTENCES[name]()
+    doors = [elmo.embed, elmo.embed_iter, lambda x: list(elmo.embed_iter(x, pool='mean')), elmo.to_tokens]
+    if name != 'tensor': doors += [elmo, elmo.layers]
+    for door in doors:
+        with pytest.raises(TypeError, match=says):
+            found = door(value)
+            if door == elmo.embed_iter: list(found)
+
+def test_columns_of_every_kind_are_sentences(elmo):
+    ref = elmo.embed(['the bank', 'a river'])
+    rows = frames()['dataset']
+    for texts in (DF.text, DF['text'].to_numpy(), rows['text'], rows.to_iterable_dataset().remove_columns('id').map(lambda r: r) and (r['text'] for r in rows), DF.text.astype('category'), pd.Series(DF.text.values, index=['columns', 'ndim'])):
+        assert all_close(elmo.embed(texts), ref)
 
 @pytest.mark.parametrize('kw', [dict(layers='top'), dict(layers=3), dict(layers=-4), dict(layers=True), dict(pool='sum'), dict(dtype='int8'), dict(budget=2), dict(budget=9.5)], ids=str)
 def test_settings_that_can_not_be(elmo, kw):
@@ -302,12 +333,38 @@ def test_tables(elmo, texts, tmp_path):
         run(tmp_path/name, tmp_path/'o.npz', elmo, layers='mix', column='text', overwrite=True)
         with np.load(tmp_path/'o.npz') as f: assert all_close([f[str(i)] for i in range(20)], ref)
 
+
+@pytest.mark.parametrize('name', ['a.csv', 'a.tsv', 'a.json', 'a.jsonl', 'a.parquet', 'a.jsonl.gz', 'a.conllu', 'a.xyz'])
+def test_kinds_of_source(elmo, tmp_path, name):
+    "As `test_reading` has them; the words of a treebank are the tokens"
+    import gzip
+    df = pd.DataFrame({'id': [1, 2], 'text': ['the bank, 1,2', 'a river']})
+    if 'parquet' in name: df.to_parquet(tmp_path/name)
+    elif 'json' in name: df.to_json(tmp_path/name, orient='records', lines='jsonl' in name)
+    elif name == 'a.conllu': (tmp_path/name).write_text('1\t1,2\t_\t_\t_\t_\t_\t_\t_\t_\n2\tbank\t_\t_\t_\t_\t_\t_\t_\t_\n\n1\ta\t_\t_\t_\t_\t_\t_\t_\t_\n\n')
+    elif name == 'a.xyz': (tmp_path/name).write_text('\r'.join(df.text))
+    else: df.to_csv(tmp_path/name, index=False, sep='\t' if 'tsv' in name else ',')
+    r, *_ = run(tmp_path/name, tmp_path/'o.hdf5', elmo)
+    sents = [['1,2', 'bank'], ['a']] if name == 'a.conllu' else [word_tokenize(t) for t in df.text]
+    assert r['lines'] == 2 and r['tokens'] == sum(map(len, sents)) and r['unit'] == {'a.conllu': 'sentence', 'a.xyz': 'line'}.get(name, 'row')
+    with h5py.File(tmp_path/'o.hdf5') as f:
+        for i,s in enumerate(sents): assert close(f[str(i)][:], direct(elmo, s))
+        assert set(json.loads(f['sentence_to_index'][0])) == ({'1,2 bank', 'a'} if name == 'a.conllu' else {*df.text})
+
+def test_rows_are_called_rows(elmo, tmp_path, capsys):
+    "Where a row has several lines, a number of lines would be wrong"
+    (tmp_path/'a.csv').write_text('id,text\n1,"two\nlines"\n\n2,good, bad\n3\n4,fine\n')
+    elmo.save_pretrained(tmp_path/'m')
+    code, err = command(capsys, tmp_path/'a.csv', out=tmp_path/'o.npz', model=tmp_path/'m', device='cpu')
+    assert code == 3 and re.findall(r'elmo_embed: (\w+ \d+) of .*\(number (\d+) in the output\) has (\d) cell', err) == [('row 2', '1', '3'), ('row 3', '2', '1')]
+    with np.load(tmp_path/'o.npz') as f: assert set(f) == {'0', '3'}
+
 def test_lines_that_can_not_be_embedded(elmo, tmp_path, texts):
     (tmp_path/'a.txt').write_bytes(b'\xef\xbb\xbfgood\r\ncaf\xe9\nnul\x00byte\n' + b'a '*60 + b'\n\xed\xa0\x80\n' + b'x'*6000 + b'\nlast')
     r, told, warned = run(tmp_path/'a.txt', tmp_path/'o.hdf5', elmo, max_tokens=50)
-    assert set(r['failed']) == {1, 2, 3, 4, 5} and r['lines'] == 2 and 'more than 5,000 bytes' in r['failed'][5]
+    assert set(r['failed']) == {1, 2, 3, 4, 5} and r['lines'] == 2 and 'more than 5,000 characters' in r['failed'][5]
     assert [re.match(r'line (\d+)', w)[1] for w in warned] == ['2', '3', '4', '5', '6'] and 'not UTF-8 (byte 3)' in warned[0]
-    assert 'NUL byte (byte 3)' in warned[1] and '60 tokens' in warned[2]
+    assert 'NUL character at position 3' in warned[1] and '60 tokens' in warned[2]
     with h5py.File(tmp_path/'o.hdf5') as f:
         assert set(f) == {'0', '6', 'sentence_to_index'} and set(json.loads(f['sentence_to_index'][0])) == {'good', 'last'}
         assert close(f['0'][:], direct(elmo, ['good'])) and json.loads(f.attrs['elmo_fastai'])['failed'].keys() == {'1', '2', '3', '4', '5'}
@@ -320,11 +377,6 @@ def test_the_first_bytes_of_standard_input(elmo, tmp_path, monkeypatch, raw, say
     if says is None: assert run('-', tmp_path/'o.npz', elmo)[0]['lines'] == 1
     else:
         with pytest.raises(CommandError, match=f'- is .*{says}'): run('-', tmp_path/'o.npz', elmo)
-
-def test_a_line_that_is_too_long_is_not_held():
-    data = b'\xef\xbb\xbf1234567890\r\n' + b'x'*3_000_000 + b'\n\nok\n' + b'y'*40
-    assert list(module.read_lines(io.BytesIO(data), 10)) == [b'1234567890', b'x'*15, b'', b'ok', b'y'*15]
-    assert list(module.read_lines(io.BytesIO(b''), 10)) == []
 
 def test_cells_that_can_not_be_embedded(elmo, tmp_path):
     pd.DataFrame({'t': ['a', None, 3, 'b']}).astype(object).map(lambda v: v).iloc[[0, 1, 3]].to_parquet(tmp_path/'a.parquet')
@@ -355,14 +407,14 @@ def test_many_broken_lines_are_told_briefly(elmo, tmp_path, capsys):
 WRONG = dict(
     missing=(dict(source='no.txt'), 'no file'), folder=(dict(source='.'), 'no file'), empty=(dict(source='empty.txt'), 'empty'), ending=(dict(out='o.txt'), r'\.hdf5.*\.parquet|\.hdf5'),
     outfolder=(dict(out='d.hdf5'), 'is a folder'), itself=(dict(source='x.npz', out='x.npz'), 'input itself'), exists=(dict(out='there.hdf5'), '--overwrite'), under=(dict(out='in.txt/o.npz'), "Can't write"),
-    column=(dict(column='text'), '--column is for'), nocolumn=(dict(source='t.csv'), 'it has id, text'), wrongcolumn=(dict(source='t.csv', column='txt'), "no column 'txt'.*id, text"),
-    notparquet=(dict(source='bad.parquet', column='t'), 'Parquet'), emptycsv=(dict(source='empty.csv', column='t'), "no column 't'"), headeronly=(dict(source='head.csv', column='text'), 'empty'),
+    column=(dict(column='text'), 'column.* is for tables'), nocolumn=(dict(source='u.csv'), "no column 'text' or .*'id', 'txt'"), wrongcolumn=(dict(source='t.csv', column='txt'), "no column 'txt'.*'id', 'text'"), twocolumns=(dict(source='two.csv'), "2 columns 'text'"),
+    notparquet=(dict(source='bad.parquet', column='t'), 'Parquet'), emptycsv=(dict(source='empty.csv', column='t'), 'no columns'), headeronly=(dict(source='head.csv', column='text'), 'empty'),
     layers=(dict(layers='x'), 'layers'), pool=(dict(pool='x'), 'pool'), foreign=(dict(out='f.npz'), 'not of a job'))
 
 @pytest.mark.parametrize('name', WRONG)
 def test_wrong_input(elmo, tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
-    for k,v in {'in.txt': 'a b\n', 'empty.txt': '', 'x.npz': 'a\n', 'there.hdf5': 'precious', 't.csv': 'id,text\n1,a\n', 'bad.parquet': 'no', 'empty.csv': '', 'head.csv': 'id,text\n'}.items(): Path(k).write_text(v)
+    for k,v in {'in.txt': 'a b\n', 'empty.txt': '', 'x.npz': 'a\n', 'there.hdf5': 'precious', 't.csv': 'id,text\n1,a\n', 'u.csv': 'id,txt\n1,a\n', 'two.csv': 'text,text\n1,a\n', 'bad.parquet': 'no', 'empty.csv': '', 'head.csv': 'id,text\n'}.items(): Path(k).write_text(v)
     Path('d.hdf5').mkdir(); Path('f.npz.part').mkdir(); Path('f.npz.part/thesis.txt').write_text('precious')
     kw, says = WRONG[name]
     before = {str(f): f.read_bytes() for f in sorted(tmp_path.rglob('*')) if f.is_file()}
@@ -405,8 +457,9 @@ def test_goes_on_where_it_stopped(elmo, texts, source, tmp_path, kind, monkeypat
 def test_another_job_is_not_mixed_in(elmo, texts, source, tmp_path, change):
     kw = dict(layers='mix')
     with pytest.raises(Unplugged): begin(source, tmp_path/'o.npz', elmo, [150], **kw)
-    part = {f.name: f.read_bytes() for f in (tmp_path/'o.npz.part').iterdir()}
-    assert len(part) >= 3
+    def kept(): return {f.name: f.read_bytes() for f in (tmp_path/'o.npz.part').iterdir() if 'lock' not in f.name}
+    part = kept()
+    assert len(part) >= 2
     other = elmo
     if change == 'model': other = make(3)
     elif change == 'mix': other = make(gamma=2.)
@@ -414,20 +467,80 @@ def test_another_job_is_not_mixed_in(elmo, texts, source, tmp_path, change):
     elif change == 'shorter': source.write_text(texts[0] + '\n')
     else: kw |= {'layers': dict(layers=1), 'pool': dict(pool='mean'), 'dtype': dict(dtype='float16')}[change]
     with pytest.raises(CommandError, match='--overwrite'): begin(source, tmp_path/'o.npz', other, [10**9], **kw)
-    assert {f.name: f.read_bytes() for f in (tmp_path/'o.npz.part').iterdir()} == part
+    assert kept() == part
     begin(source, tmp_path/'o.npz', other, [10**9], **kw, overwrite=True)
     assert (tmp_path/'o.npz').exists() and not (tmp_path/'o.npz.part').exists()
 
+def test_another_standard_input_is_not_mixed_in(elmo, texts, tmp_path, monkeypatch):
+    "It can't be read twice, so that --overwrite can't begin again"
+    def feed(lines): monkeypatch.setattr(sys, 'stdin', SimpleNamespace(buffer=io.BytesIO('\n'.join(lines).encode())))
+    feed(texts[:30])
+    with pytest.raises(Unplugged): begin('-', tmp_path/'o.npz', elmo, [150])
+    for kw in ({}, dict(overwrite=True)):
+        feed(texts[30:60])
+        with pytest.raises(CommandError, match='delete .*o.npz.part to start again'): begin('-', tmp_path/'o.npz', elmo, [10**9], **kw)
+    feed(texts[:30])
+    assert begin('-', tmp_path/'o.npz', elmo, [10**9], overwrite=True)['lines'] == 30
+
+class Splitter:
+    "A tokenizer with a setting"
+    def __init__(self, mark): self.mark = mark
+    def __call__(self, text): return text.split(self.mark)
+
+def upper(text, big=True): return [t.upper() if big else t for t in text.split()]
+
+TOKENIZERS = dict(lambdas=(lambda t: t.split(), lambda t: [o.upper() for o in t.split()]), objects=(Splitter(' '), Splitter('e')), methods=(Splitter(' ').__call__, Splitter('e').__call__),
+    partials=(partial(upper, big=False), partial(upper, big=True)), named=('space', lambda t: [o.upper() for o in t.split()]))
+
+@pytest.mark.parametrize('name', TOKENIZERS)
+def test_another_tokenizer_is_not_mixed_in(elmo, texts, source, tmp_path, monkeypatch, name):
+    "Whatever it is called: what counts is how it splits the lines that are done"
+    def with_tokenizer(tok):
+        e = copy.copy(elmo)
+        e.tokenizer, e.tokenize = tok, tok if callable(tok) else str.split
+        return e
+    one, other = map(with_tokenizer, TOKENIZERS[name])
+    def interrupted(e):
+        with monkeypatch.context() as m:
+            add = module.Part.add
+            def add_and_stop(self, *args):
+                add(self, *args)
+                if self.n == 3: raise Unplugged
+            m.setattr(module.Part, 'add', add_and_stop)
+            with pytest.raises(Unplugged): run(source, tmp_path/'o.npz', e, budget=8)
+    interrupted(one)
+    with pytest.raises(CommandError, match='tokenizer|split'): run(source, tmp_path/'o.npz', other, budget=8)
+    assert 'Going on' in run(source, tmp_path/'o.npz', one, budget=8)[1][0]
+    interrupted(one) if not (tmp_path/'o.npz').unlink() else None
+    run(source, tmp_path/'o.npz', other, budget=8, overwrite=True)
+    run(source, tmp_path/'ref.npz', other)
+    with np.load(tmp_path/'o.npz') as f, np.load(tmp_path/'ref.npz') as g: assert set(f) == set(g) and all(close(f[k], g[k]) for k in f)
+
 def test_one_job_a_time(elmo, source, tmp_path):
-    part = module.Part(tmp_path/'o.npz', {}, False)
-    with pytest.raises(CommandError, match='Another elmo_embed'): module.Part(tmp_path/'o.npz', {}, False)
-    part.drop()
+    "Also of jobs that start at the same moment, again and again"
+    for i in range(15):
+        out, barrier, ended, results = tmp_path/f'{i}.npz', threading.Barrier(4), threading.Event(), []
+        def slow(text):
+            ended.wait(20)
+            return text.split()
+        def job():
+            e = copy.copy(elmo)
+            e.tokenizer = e.tokenize = slow
+            barrier.wait()
+            try: results.append(run(source, out, e)[0]['lines'])
+            except ValueError as error: results.append(str(error))
+            if len(results) == 3: ended.set()                            # those that were refused
+        threads = [threading.Thread(target=job) for _ in range(4)]
+        for t in threads: t.start()
+        for t in threads: t.join()
+        assert results.count(32) == 1 and sum('in use by' in str(r) for r in results) == 3, results
+        assert out.exists() and not Path(f'{out}.part').exists()
 
 def test_damaged_portions(elmo, source, tmp_path):
     with pytest.raises(Unplugged): begin(source, tmp_path/'o.npz', elmo, [150])
     last = sorted((tmp_path/'o.npz.part').glob('0*.npz'))[-1]
     last.write_bytes(last.read_bytes()[:100])
-    with pytest.raises(CommandError, match='damaged.*--overwrite') as kept: begin(source, tmp_path/'o.npz', elmo, [10**9])
+    with pytest.raises(CommandError, match='damaged.*delete the folder') as kept: begin(source, tmp_path/'o.npz', elmo, [10**9])
     with pytest.raises(CommandError, match='damaged'): begin(source, tmp_path/'o.npz', elmo, [10**9])      # the traceback `kept` holds no lock
 
 # the command, in processes of its own
@@ -525,7 +638,47 @@ def test_killed_and_interrupted(folder, texts, elmo, capsys, monkeypatch):
         assert len(f.files) == 6000
         for i in (0, 1, 399, 400, 4444, 5999): assert close(f[str(i)], direct(elmo, f'{texts[i % 400]} {i//400}'.split()))
 
+def test_overwrite_goes_on_after_an_interruption(folder, texts, capsys, monkeypatch):
+    "As its message says; another job's beginning is dropped, and the old output stays until the new one is whole"
+    monkeypatch.chdir(folder)
+    Path('o.npz').write_text('old')
+    add = module.Part.add
+    def add_and_interrupt(self, *args):
+        add(self, *args)
+        if self.n == 3: signal.raise_signal(signal.SIGINT)
+    def interrupted(**kw):
+        with monkeypatch.context() as m:
+            m.setattr(module.Part, 'add', add_and_interrupt)
+            code, err = command(capsys, 'in.txt', out='o.npz', model='m', budget=64, device='cpu', overwrite=True, **kw)
+        assert code == 130 and 'the same command goes on from there' in err and Path('o.npz').read_text() == 'old'
+        return {f.name: f.stat().st_mtime_ns for f in Path('o.npz.part').glob('0*.npz')}
+    other, ours = interrupted(layers='0'), interrupted()
+    assert len(other) == len(ours) == 3
+    with monkeypatch.context() as m:
+        m.setattr(module.Part, 'add', lambda self, *args: (_ for _ in ()).throw(Unplugged))
+        with pytest.raises(Unplugged): command(capsys, 'in.txt', out='o.npz', model='m', budget=64, device='cpu', overwrite=True)
+    assert {f.name: f.stat().st_mtime_ns for f in Path('o.npz.part').glob('0*.npz')} == ours
+    (folder/'in.txt').write_text('\n'.join(texts[::-1]))
+    assert command(capsys, 'in.txt', out='o.npz', model='m', device='cpu', overwrite=True)[0] == 0
+    with np.load('o.npz') as f: assert len(f.files) == 400 and close(f['0'], make().embed([texts[-1]], 'all')[0])
+
+def test_an_error_is_not_blamed_on_the_device(folder, capsys, monkeypatch):
+    def broken(*args, **kw): raise ZeroDivisionError('boom')
+    monkeypatch.setattr(Elmo, 'embed', broken)
+    monkeypatch.setattr(module, 'embed_window', broken)
+    with pytest.raises(ZeroDivisionError, match='boom'): command(capsys, folder/'in.txt', out=folder/'o.npz', model=folder/'m', device='cpu')
+    code, err = command(capsys, folder/'in.txt', out=folder/'o.npz', model=folder/'m', device='xyz')
+    assert code == 1 and "The device 'xyz' can't be used here (Expected one of cpu" in err
+    monkeypatch.setattr(module, 'embed_window', lambda *a, **k: (_ for _ in ()).throw(torch.OutOfMemoryError('CUDA out of memory')))
+    code, err = command(capsys, folder/'in.txt', out=folder/'o.npz', model=folder/'m', device='cpu')
+    assert code == 1 and 'smaller --budget' in err
+
+def test_lines_of_hdf5_come_in_their_order(elmo, source, tmp_path):
+    run(source, tmp_path/'o.hdf5', elmo)
+    with h5py.File(tmp_path/'o.hdf5') as f: assert [*f] == [*map(str, range(32)), 'sentence_to_index']
+
 def test_sigterm_is_an_interruption(folder, capsys, monkeypatch):
+    (folder/'o.npz.part').mkdir()
     monkeypatch.setattr(module, 'embed_file', lambda *a, **k: signal.raise_signal(signal.SIGTERM))
     code, err = command(capsys, str(folder/'in.txt'), out=str(folder/'o.npz'), model=str(folder/'m'), device='cpu')
     assert code == 130 and 'goes on from there' in err
@@ -556,7 +709,7 @@ def command(capsys, *args, **kw):
     return code, capsys.readouterr().err
 
 @pytest.mark.parametrize('kw,says', [(dict(out=None), '--out'), (dict(model=None), '--model'), (dict(model='nothing'), 'no folder'), (dict(model='no/thing'), 'no/thing'), (dict(model='ai2:huge'), 'huge'), (dict(layers='7'), 'layers'),
-    (dict(device='xyz'), "device 'xyz'"), (dict(input='none.txt'), 'no file'), (dict(out='o.docx'), 'hdf5'), (dict(tokenizer='x'), 'tokenizer'), (dict(budget=1), 'budget'), (dict(input='-', column='c'), '--column')], ids=str)
+    (dict(device='xyz'), "device 'xyz'"), (dict(input='none.txt'), 'no file'), (dict(out='o.docx'), 'hdf5'), (dict(tokenizer='x'), 'tokenizer'), (dict(budget=1), 'budget'), (dict(input='-', column='c'), 'column.* is for tables')], ids=str)
 def test_wrong_options(folder, capsys, monkeypatch, kw, says):
     monkeypatch.chdir(folder)
     monkeypatch.setenv('HF_HUB_OFFLINE', '1')

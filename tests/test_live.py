@@ -15,7 +15,8 @@ from after_render import BOX, LOADED, boxed
 
 SAID = '''They sat on the left bank of the river .|She did n't owe the bank 1,250.75 !|He said "well-known" -- twice ...|Zoë's naïve café in Košice|ΑΒΓ δεν ξέρω|これは銀行です
     |Здравствуй , мир !|👩🏽‍🚀 and 🇬🇧🇫🇷 and ☕️|<unk> is a word|<s> and </s> are none|a|.|I've we'll it's o'clock|e.g. U.S. 10:30|x_y snake_case|École ﬁn Ⅷ ½ ²'''.replace('\n    ', '').split('|')
-SENTENCES = [*SAID, '', ' \t ', 'word '*200, 'a'*200, 'é'*40, 'İstanbul ſtreet', 'ß ẞ ŉ']
+INHERITED = 'constructor toString valueOf hasOwnProperty isPrototypeOf __proto__ toLocaleString'      # what every object of JavaScript has
+SENTENCES = [*SAID, INHERITED, '', ' \t ', 'word '*200, 'a'*200, 'é'*40, 'İstanbul ſtreet', 'ß ẞ ŉ']
 
 def sentences():
     "Fifty: those above, and English words in any order"
@@ -71,6 +72,14 @@ def test_tokens_under_node(node):
 
 def test_vectors_under_node(node, wanted): compare(node(VECTORS, sentences()), wanted)
 
+def test_words_that_every_object_has_under_node(node):
+    "Each has a vector of its own; and a word that looks like a mark is a word"
+    tokens = [*INHERITED.split(), '<s>', '</s>', 'bank']
+    got = np.array(node('const elmo = box(); return [elmo.layers(value).map(l => l.map(v => Array.from(v)))]', tokens)[0], dtype=np.float32)
+    want = Elmo.from_pretrained('mini-en').embed([tokens], layers='all')[0]
+    assert np.abs(got - want).max() < 1e-5
+    assert len({tuple(v) for v in got[0].round(4).tolist()}) == len(tokens)
+
 def test_rows_of_int8_under_node(node, tmp_path):
     "A matrix of int8 with a scale a row, beside numbers of 32 and of 16 bits with the smallest and largest of them"
     from safetensors.torch import save_file
@@ -121,7 +130,7 @@ def test_words_are_expected_as_the_library_expects_them_under_node(node, tmp_pat
     assert [o['word'] for o in got[1][:20]] == best.word.tolist()[:20]
     assert np.allclose([o['both'] for o in got[1]], best.p, atol=1e-5) and np.allclose([o['left'] for o in got[1]], best['from the left'], atol=1e-5)
 
-TOLD = ['She did not want to go home .', 'goverment xyzzy', '', "He said , `` I do n't know . ''", 'Zoë owed £ 1,250.75', 'the '*30, 'the <unk> of it', 'The men on the hill were tired .']
+TOLD = ['She did not want to go home .', 'the constructor of <s> toString </s>', 'goverment xyzzy', '', "He said , `` I do n't know . ''", 'Zoë owed £ 1,250.75', 'the '*30, 'the <unk> of it', 'The men on the hill were tired .']
 GAPPED = [('She', 'not want to go home .'), ('', ''), ('They sat on the', 'of the river .'), ('', 'was a fine day'), ('goverment xyzzy', ''), ('the '*20, 'the '*20)]
 
 @pytest.fixture(scope='module')

@@ -116,6 +116,17 @@ def test_ai2s_models_agree_with_ai2s_equations(tmp_path, lstm):
         want = reference.layers(reference.random_file(options), options, s)[:, 1:-1]  # without the marks
         assert np.abs(got[:, :len(s)] - want).max() < 1e-5
 
+@pytest.mark.parametrize('markers', ['add', 'given'])
+def test_padding_before_a_token_stops_the_run(markers):
+    "A graph can't raise an error; wrong vectors would be worse"
+    elmo = make(markers=markers)
+    run, chars = session(module.onnx_model(elmo)), elmo.to_chars([WORDS[:3], WORDS[:5], []]).int().numpy()
+    between = chars.copy()
+    between[1, 2] = 0
+    for bad in (chars[:, ::-1], between, np.concatenate([chars[:, -1:], chars], 1)):
+        with pytest.raises(Exception, match='out of data bounds'): run.run(None, {'chars': np.ascontiguousarray(bad)})
+    run.run(None, {'chars': chars})
+
 # the file
 
 def test_the_file_is_sound(tmp_path):

@@ -7,15 +7,17 @@ __all__ = ['ai2_config', 'ai2_options', 'ai2_vocab', 'load_ai2', 'save_ai2', 'ai
 
 # %% ../../nbs/library/ai2.ipynb #c004
 import copy, json, warnings
+from collections.abc import Callable
 from dataclasses import replace
 from http.client import HTTPException
 from pathlib import Path
+from typing import NamedTuple
 from urllib.request import Request, urlopen
 import h5py, numpy as np, torch, torch.nn.functional as F
 from fastcore.xdg import xdg_cache_home
 from fastprogress.fastprogress import progress_bar
-from ..base.errors import ModelFileError, as_error, refuse, require
-from ..base.files import regular_file, whole_folder
+from ..base.errors import ModelFileError, as_error, require
+from ..base.files import regular_file, whole_file, whole_folder
 from ..text.tokens import ByteCharVocab, CharVocab, SPECIALS, WordVocab
 from ..nn.bilm import BiLM, BiLMConfig, check_vocab
 from ..nn.softmax import FullSoftmax
@@ -24,190 +26,226 @@ from ..nn.softmax import FullSoftmax
 def ai2_config(options:dict, name:str='ai2')->BiLMConfig:
     "The shape that AI2's options.json describes. Raises `ModelFileError` naming what can't be"
     with as_error(ModelFileError, "AI2's options don't describe a biLM"):
-        cnn,lstm = options['char_cnn'],options['lstm']
-        filters = tuple(tuple(o) for o in cnn['filters'])
-        P,C,n_chars = lstm['projection_dim'],lstm['dim'],cnn['n_characters']
-        c = BiLMConfig(
+        cnn = options['char_cnn']
+        lstm = options['lstm']
+        filters = tuple(tuple(f) for f in cnn['filters'])
+        P = lstm['projection_dim']
+        config = BiLMConfig(
             name, char_dim=cnn['embedding']['dim'], filters=filters,
             n_highway=cnn.get('n_highway') or 0, activation=cnn['activation'],
             max_chars=cnn['max_characters_per_token'], norm=False,
-            proj_dim=P, hidden_dim=C, n_layers=lstm.get('n_layers', 1),
-            residual=lstm.get('use_skip_connections') or False, cell_clip=lstm.get('cell_clip'),
-            proj_clip=lstm.get('proj_clip') if C != P else None, dropout=options.get('dropout', 0.),
-            cutoffs=(), char_proj=sum(k for _,k in filters) != P)
-        require(n_chars in (261, 262),
-                f"n_characters is {n_chars!r:.50}, not 261 or 262", ValueError)
-        one_way = options.get('bidirectional', True) is not True
-        require(not one_way, "it has one direction only, and a biLM has two", ValueError)
-    return c
+            char_proj=sum(n for _,n in filters) != P, proj_dim=P, hidden_dim=lstm['dim'],
+            n_layers=lstm.get('n_layers', 1), residual=lstm.get('use_skip_connections') or False,
+            cell_clip=lstm.get('cell_clip'),
+            proj_clip=lstm.get('proj_clip') if lstm['dim'] != P else None,
+            dropout=options.get('dropout', 0.), cutoffs=())
+        n_chars = cnn['n_characters']
+        require(n_chars in (261, 262), f"n_characters is {n_chars!r:.50}, not 261 or 262",
+                ValueError)
+        require(options.get('bidirectional', True) is True,
+                "it has one direction only, and a biLM has two", ValueError)
+    return config
 
 # %% ../../nbs/library/ai2.ipynb #c035
 def ai2_options(c:BiLMConfig)->dict:
     "A configuration, its `norm` folded away, as AI2's options: the inverse of `ai2_config`"
     lstm = dict(use_skip_connections=c.residual, projection_dim=c.proj_dim, cell_clip=c.cell_clip,
                 proj_clip=c.proj_clip, dim=c.hidden_dim, n_layers=c.n_layers)
-    cnn = dict(activation=c.activation, filters=[list(o) for o in c.filters], n_highway=c.n_highway,
+    cnn = dict(activation=c.activation, filters=[list(f) for f in c.filters], n_highway=c.n_highway,
                embedding=dict(dim=c.char_dim), n_characters=262,
                max_characters_per_token=c.max_chars)
     return dict(lstm=lstm, char_cnn=cnn, bidirectional=True, dropout=c.dropout)
 
 # %% ../../nbs/library/ai2.ipynb #c047
-def _T(*os): return [o.T.contiguous() if o.ndim > 1 else o for o in os]
+class Conversion(NamedTuple):
+    "Two functions from tensors to a list of tensors: from ours to AI2's, and back"
+    to_theirs:Callable
+    to_ours:Callable
 
-def _swap_gates(w):
+def swap_gates(w):
     "Input, candidate, forget, output ↔ input, forget, candidate, output, along the last axis"
-    i,j,f,o = w.chunk(4, -1)
-    return torch.cat([i, f, j, o], -1)
+    first, second, third, fourth = w.chunk(4, -1)
+    return torch.cat([first, third, second, fourth], -1)
 
-def _links(c, softmax):
-    "Yields (names in our state, names in AI2's file, ours → theirs, theirs → ours)"
-    def same(o): return [o]
-    def padded(o): return [torch.cat([o.new_zeros(1, *o.shape[1:]), o])]        # row 0 is padding
-    def rows(o): return [o[1:]]
-    yield ['chars.embed.weight'], ['char_embed'], rows, padded
-    for i in range(len(c.filters)):
-        conv = f'chars.convs.{i}.'
-        yield ([conv+'weight'], [f'CNN/W_cnn_{i}'], lambda o: [o.permute(2, 1, 0)[None]],
-               lambda o: [o[0].permute(2, 1, 0).contiguous()])
-        yield [conv+'bias'], [f'CNN/b_cnn_{i}'], same, same
-    for j in range(c.n_highway):
-        for ours,theirs in (('weight', 'W'), ('bias', 'b')):
-            gates = [f'CNN_high_{j}/{theirs}_{o}' for o in ('transform', 'carry')]
-            yield ([f'chars.highway.layers.{j}.{ours}'], gates, lambda o: _T(*o.chunk(2)),
-                   lambda *os: _T(torch.cat(os, -1)))
-    if c.char_proj:
-        yield ['chars.proj.weight'], ['CNN_proj/W_proj'], _T, _T
-        yield ['chars.proj.bias'], ['CNN_proj/b_proj'], same, same
-    def one(b): return (torch.arange(len(b), device=b.device)//(len(b)//4) == 1).to(b)
-    for r,l in np.ndindex(2, c.n_layers):
-        lstm, cell = f"lstm.{('fwd', 'bwd')[r]}.{l}.", f'RNN_{r}/RNN/MultiRNNCell/Cell{l}/LSTMCell/'
-        yield ([lstm+'weight_ih_l0', lstm+'weight_hh_l0'], [cell+'W_0'],
-               lambda x, h: [_swap_gates(torch.cat([x.T, h.T]))],
-               lambda W: _T(*_swap_gates(W).split(c.proj_dim)))
-        yield ([lstm+'bias_ih_l0', lstm+'bias_hh_l0'], [cell+'B'],
-               lambda x, h: [_swap_gates(x + (h - one(h)))],
-               lambda B: [_swap_gates(B), one(B)])
-        if c.hidden_dim != c.proj_dim: yield [lstm+'weight_hr_l0'], [cell+'W_P_0'], _T, _T
-    if softmax:
-        yield ['head.weight'], ['softmax/W'], rows, padded
-        yield ['head.bias'], ['softmax/b'], rows, lambda o: [torch.cat([o.new_full((1,), -1e4), o])]
+def forget_one(bias):
+    "Returns a bias that is 1 for the forget gate (the second block, in PyTorch's order), else 0"
+    one = torch.zeros_like(bias)
+    one[len(bias)//4:len(bias)//2] = 1
+    return one
 
-def _to_torch(arrays, c):
-    "AI2's arrays as the state of a `BiLM`"
-    links = _links(c, 'softmax/W' in arrays)
-    def read(k): return torch.as_tensor(arrays[k])
-    return {k: v for ours,theirs,_,back in links for k,v in zip(ours, back(*map(read, theirs)))}
+def with_row_0(w, value=0.): return torch.cat([w.new_full((1, *w.shape[1:]), value), w])
 
-def _from_torch(sd, c, softmax):
-    "The state of a `BiLM` as AI2's arrays"
-    links = _links(c, softmax)
-    return {k: v for ours,theirs,to,_ in links for k,v in zip(theirs, to(*(sd[k] for k in ours)))}
+SAME = Conversion(lambda w: [w], lambda w: [w])
+TRANSPOSED = Conversion(lambda w: [w.t()], lambda w: [w.t()])
+LOOKUP = Conversion(lambda w: [w[1:]], lambda w: [with_row_0(w)])             # row 0 is padding
+WORD_BIAS = Conversion(lambda w: [w[1:]], lambda w: [with_row_0(w, -1e4)])    # and never predicted
+CONVOLUTION = Conversion(lambda w: [w.permute(2, 1, 0)[None]], lambda w: [w[0].permute(2, 1, 0)])
+HIGHWAY = Conversion(lambda w: [half.t() for half in w.chunk(2)],
+                     lambda transform, carry: [torch.cat([transform.t(), carry.t()])])
+GATES = Conversion(lambda inputs, states: [swap_gates(torch.cat([inputs.t(), states.t()]))],
+                   lambda w: [half.t() for half in swap_gates(w).chunk(2)])
+GATE_BIAS = Conversion(lambda bias, one: [swap_gates(bias + (one - forget_one(one)))],
+                       lambda b: [swap_gates(b), forget_one(b)])
 
-def _shapes(c, n_words=0):
-    "Name and shape of every array in the file of a biLM"
-    with torch.device('meta'): sd = BiLM(c, n_words and n_words+1).state_dict()
-    return {k: tuple(v.shape) for k,v in _from_torch(sd, c, n_words > 0).items()}
+PARAMETERS = [   # part of the model, our names, AI2's names, conversion
+    ('letters', 'chars.embed.weight', 'char_embed', LOOKUP),
+    ('filters', 'chars.convs.{i}.weight', 'CNN/W_cnn_{i}', CONVOLUTION),
+    ('filters', 'chars.convs.{i}.bias', 'CNN/b_cnn_{i}', SAME),
+    ('highways', '{ours}.weight', '{theirs}/W_transform {theirs}/W_carry', HIGHWAY),
+    ('highways', '{ours}.bias', '{theirs}/b_transform {theirs}/b_carry', HIGHWAY),
+    ('char_projection', 'chars.proj.weight', 'CNN_proj/W_proj', TRANSPOSED),
+    ('char_projection', 'chars.proj.bias', 'CNN_proj/b_proj', SAME),
+    ('lstms', '{ours}.weight_ih_l0 {ours}.weight_hh_l0', '{theirs}/W_0', GATES),
+    ('lstms', '{ours}.bias_ih_l0 {ours}.bias_hh_l0', '{theirs}/B', GATE_BIAS),
+    ('lstm_projections', '{ours}.weight_hr_l0', '{theirs}/W_P_0', TRANSPOSED),
+    ('softmax', 'head.weight', 'softmax/W', LOOKUP),
+    ('softmax', 'head.bias', 'softmax/b', WORD_BIAS)]
+
+def parameters(c, softmax):
+    "Yields (our names, AI2's names, conversion) of all parameters of a configuration"
+    filters = [dict(i=i) for i in range(len(c.filters))]
+    highways = [dict(ours=f'chars.highway.layers.{i}', theirs=f'CNN_high_{i}')
+                for i in range(c.n_highway)]
+    lstms = [dict(ours=f'lstm.{direction}.{i}',
+                  theirs=f'RNN_{number}/RNN/MultiRNNCell/Cell{i}/LSTMCell')
+             for number,direction in enumerate(('fwd', 'bwd')) for i in range(c.n_layers)]
+    present = dict(letters=[{}], filters=filters, highways=highways, lstms=lstms,
+                   char_projection=[{}] if c.char_proj else [], softmax=[{}] if softmax else [],
+                   lstm_projections=lstms if c.hidden_dim != c.proj_dim else [])
+    for part,ours,theirs,conversion in PARAMETERS:
+        for names in present[part]:
+            yield ours.format(**names).split(), theirs.format(**names).split(), conversion
+
+def to_ours(arrays, c):
+    "Returns AI2's arrays as the state of a `BiLM`"
+    state = {}
+    for ours,theirs,conversion in parameters(c, 'softmax/W' in arrays):
+        tensors = conversion.to_ours(*[torch.as_tensor(arrays[k]) for k in theirs])
+        state |= zip(ours, [w.contiguous() for w in tensors])
+    return state
+
+def to_theirs(state, c, softmax):
+    "Returns the state of a `BiLM` as AI2's arrays"
+    arrays = {}
+    for ours,theirs,conversion in parameters(c, softmax):
+        tensors = conversion.to_theirs(*[state[k] for k in ours])
+        arrays |= zip(theirs, [w.contiguous() for w in tensors])
+    return arrays
+
+def array_shapes(c, n_words=0):
+    "Returns the shape of every array in the file of a biLM, by name"
+    with torch.device('meta'): state = BiLM(c, n_words and n_words+1).state_dict()
+    return {k: tuple(v.shape) for k,v in to_theirs(state, c, n_words > 0).items()}
 
 # %% ../../nbs/library/ai2.ipynb #c061
-def _datasets(f):
-    "The datasets of an open HDF5 file by their names; follows no link out of the file"
+def datasets_in(f):
+    "Returns the datasets of an open HDF5 file by name; follows no link out of the file"
     found = {}
-    def add(k, o):
-        k = k.replace('/RNN/LSTMCell/', '/RNN/MultiRNNCell/Cell0/LSTMCell/')
-        if isinstance(o, h5py.Dataset): found[k] = o
+    def add(name, item):
+        if isinstance(item, h5py.Dataset):
+            found[name.replace('/RNN/LSTMCell/', '/RNN/MultiRNNCell/Cell0/LSTMCell/')] = item
     f.visititems(add)
     return found
 
-def _wrong(found, path, c):
-    "Yields what is wrong with the datasets: all that can be said before reading"
-    b = found.get('softmax/b')
-    V = b.shape[0] if b is not None and b.ndim == 1 else 0
-    wanted = _shapes(c, V or int('softmax/W' in found))
-    yield from (f"{path}: {k} is missing" for k in wanted if k not in found)
-    for k,s in wanted.items():
-        if found[k].shape != s:
-            yield f"{path}: {k} should be {s} by the options, found {found[k].shape}"
-    for k,o in found.items():
-        if k not in wanted: yield f"{path}: {k} is not part of a biLM with these options"
-        floats = o.dtype.kind == 'f' and o.dtype.itemsize <= 8
-        if not floats: yield f"{path}: {k} should hold floats, found {o.dtype}"
-        if o.external or o.is_virtual: yield f"{path}: {k} lies in another file"
-    size,has = sum(o.size*o.dtype.itemsize for o in found.values()),Path(path).stat().st_size
-    if size > 16*has: yield f"{path} declares {size:,} bytes of weights and has only {has:,}"
+def check_datasets(found, path, c):
+    "Raises `ModelFileError` for all that can be known to be wrong before an array is read"
+    def check(ok, why): require(ok, f"{path}: {why}", ModelFileError)
+    bias = found.get('softmax/b')
+    n_words = bias.shape[0] if bias is not None and bias.ndim == 1 else 0
+    wanted = array_shapes(c, n_words or int('softmax/W' in found))
+    for k in wanted: check(k in found, f"{k} is missing")
+    for k,shape in wanted.items():
+        actual = found[k].shape
+        check(actual == shape, f"{k} should be {shape} by the options, found {actual}")
+    declared = 0
+    for k,array in found.items():
+        check(k in wanted, f"{k} is not part of a biLM with these options")
+        kind = array.dtype
+        check(kind.kind == 'f' and kind.itemsize <= 8, f"{k} should hold floats, found {kind}")
+        check(not array.external and not array.is_virtual, f"{k} lies in another file")
+        declared += array.nbytes
+    size = Path(path).stat().st_size
+    check(declared <= 16*size, f"it declares {declared:,} bytes of weights and has only {size:,}")
 
 # %% ../../nbs/library/ai2.ipynb #c063
-def _read_weights(path, c):
-    "The arrays of the file at `path`, in 32 bits"
+def read_weights(path, c):
+    "Returns the arrays of the file at `path`, in 32 bits"
     with as_error(ModelFileError, f"{path} can't be read as HDF5"):
         with h5py.File(regular_file(path), 'r') as f, np.errstate(over='ignore'):
-            found = _datasets(f)
-            refuse(_wrong(found, path, c), ModelFileError)
-            res = {k: np.asarray(o[()], np.float32) for k,o in found.items()}
-    refuse((f"{path}: {k} holds numbers that are not finite" for k,v in res.items()
-            if not np.isfinite(v).all()), ModelFileError)
-    return res
+            found = datasets_in(f)
+            check_datasets(found, path, c)
+            arrays = {k: np.asarray(array[()], np.float32) for k,array in found.items()}
+    for k,array in arrays.items():
+        require(np.isfinite(array).all(), f"{path}: {k} holds numbers that are not finite",
+                ModelFileError)
+    return arrays
 
 # %% ../../nbs/library/ai2.ipynb #c068
-_MARKS = dict(zip(SPECIALS[1:], ('<UNK>', '<S>', '</S>')))
+MARKS = dict(zip(SPECIALS[1:], ('<UNK>', '<S>', '</S>')))
 
-def _read_text(path, most):
+def read_text(path, most):
     with as_error(ModelFileError, f"{path} can't be read"):
-        return regular_file(path, most).read_text(encoding='utf-8')
+        return regular_file(path, most).read_text(encoding='utf-8-sig')
 
-def _read_vocab(path):
-    "(our vocabulary, the line of each of its words but padding)"
-    lines = [o.strip() for o in _read_text(path, 2**28).removesuffix('\n').split('\n')]
-    lines = [o for o in lines if o != '!!!MAXTERMID']
-    at = {o: i for i,o in enumerate(lines)}
-    absent = sorted(set(_MARKS.values()) - set(at))
-    refuse((f"{path} is no vocabulary of AI2's: the line {o} is missing" for o in absent),
-           ModelFileError)
-    rows = [at[o] for o in _MARKS.values()]
-    itos,seen = list(SPECIALS),set(SPECIALS)
-    for i,o in enumerate(lines):
+def read_vocab(path):
+    "Returns our vocabulary, and the number of the line of each of its words but padding"
+    lines = [line.strip() for line in read_text(path, 2**28).removesuffix('\n').split('\n')]
+    lines = [line for line in lines if line != '!!!MAXTERMID']
+    numbers = {line: i for i,line in enumerate(lines)}
+    for mark in MARKS.values():
+        require(mark in numbers, f"{path} is no vocabulary of AI2's: the line {mark} is missing",
+                ModelFileError)
+    rows = [numbers[mark] for mark in MARKS.values()]
+    words = list(SPECIALS)
+    seen = set(SPECIALS)
+    for i,line in enumerate(lines):
         if i in rows[:3]: continue
-        itos.append(f'{o} ({i})' if o in seen else o)
-        seen.add(o)
+        words.append(f'{line} ({i})' if line in seen else line)
+        seen.add(line)
         rows.append(i)
-    return WordVocab(itos), rows
+    return WordVocab(words), rows
 
 # %% ../../nbs/library/ai2.ipynb #c069
 def ai2_vocab(path)->WordVocab: # in the order of the output layer that `load_ai2` builds
-    "The words of AI2's vocabulary file, one a line. Raises `ModelFileError`"
-    return _read_vocab(path)[0]
+    "The words of AI2's vocabulary file, one per line. Raises `ModelFileError`"
+    return read_vocab(path)[0]
 
 # %% ../../nbs/library/ai2.ipynb #c074
+def only_file(folder, pattern):
+    "Returns the one file of a folder that is called so"
+    files = sorted(Path(folder).glob(pattern))
+    require(len(files) == 1, f"{folder} should hold one file {pattern}, and has {len(files)}: "
+            "name the two files instead", ModelFileError)
+    return files[0]
+
+def find_files(options):
+    "Returns the paths of options, weights and vocabulary (or None) of a model or of a folder"
+    if options in AI2_MODELS: return (*ai2_files(options), None)
+    require(Path(options).is_dir(), f"{str(options)!r} is no folder, and no published model: those "
+            f"are {', '.join(AI2_MODELS)}", ModelFileError)
+    vocab = Path(options)/'vocab.txt'
+    return (only_file(options, '*options*.json'), only_file(options, '*.hdf5'),
+            vocab if vocab.exists() else None)
+
 def read_ai2(options, weights=None, vocab=None):
-    "(the biLM, its `WordVocab` or None) from files in AI2's format, see `load_ai2`"
-    if weights is None and options in AI2_MODELS: options,weights = ai2_files(options)
+    "Returns the biLM, and its `WordVocab` or None, from files in AI2's format, see `load_ai2`"
     if weights is None:
-        folder, (options, weights) = Path(options), _two_files(options)
-        if vocab is None and (folder/'vocab.txt').exists(): vocab = folder/'vocab.txt'
+        options, weights, beside = find_files(options)
+        vocab = vocab or beside
     with as_error(ModelFileError, f"{options} can't be read"):
-        shape = json.loads(_read_text(options, 10**6))
-    c = ai2_config(shape, Path(weights).stem)
-    arrays = _read_weights(weights, c)
-    V,words = len(arrays.get('softmax/b', ())),None
-    if V:  # without a vocabulary: the three marks first
-        rows = [2, 0, 1, *range(3, V)]
-        if vocab: words,rows = _read_vocab(vocab)
-        require(V == len(rows), f"{weights} predicts {V} words, and {vocab or 'a vocabulary'} "
+        c = ai2_config(json.loads(read_text(options, 10**6)), Path(weights).stem)
+    arrays = read_weights(weights, c)
+    n = len(arrays.get('softmax/b', ()))
+    words = None
+    if n:
+        rows = [2, 0, 1, *range(3, n)]     # without a vocabulary: the three marks first
+        if vocab: words, rows = read_vocab(vocab)
+        require(n == len(rows), f"{weights} predicts {n} words, and {vocab or 'a vocabulary'} "
                 f"has {len(rows)}", ModelFileError)
         for k in ('softmax/W', 'softmax/b'): arrays[k] = arrays[k][rows]
-    with torch.device('meta'): model = BiLM(c, V and V+1, ByteCharVocab(c.max_chars))
-    model.load_state_dict(_to_torch(arrays, c), assign=True)
+    with torch.device('meta'): model = BiLM(c, n and n+1, ByteCharVocab(c.max_chars))
+    model.load_state_dict(to_ours(arrays, c), assign=True)
     return model.eval(), words
-
-def _two_files(folder):
-    folder, found = Path(folder), []
-    require(folder.is_dir(), f"{str(folder)!r} is no folder, and no published model: those are "
-            f"{', '.join(AI2_MODELS)}", ModelFileError)
-    for o in ('*options*.json', '*.hdf5'):
-        files = sorted(folder.glob(o))
-        require(len(files) == 1, f"{folder} should hold one file {o}, and has {len(files)}: "
-                "name the two files instead", ModelFileError)
-        found += files
-    return found
 
 # %% ../../nbs/library/ai2.ipynb #c074b
 def load_ai2(
@@ -225,56 +263,61 @@ AI2_MODELS['original_5.5B'] = AI2_MODELS['original'] + '_5.5B'
 AI2_URL = 'https://allennlp.s3.amazonaws.com/models/elmo'
 
 # %% ../../nbs/library/ai2.ipynb #c089
-def _zero_filters(sd, c):
+def zero_filters(state, c):
     "The format can't project from no more filters than features: add filters that are always zero"
-    k = c.proj_dim + 1 - sum(k for _,k in c.filters)
-    if not c.char_proj or k < 1: return sd,c
-    conv, pad = f'chars.convs.{len(c.filters)}.', F.pad
-    sd = sd | {conv+'weight': torch.zeros(k, c.char_dim, 1), conv+'bias': torch.zeros(k)}
-    for j in range(c.n_highway):
-        for o,by in (('weight', (0, k, 0, k)), ('bias', (0, k))):
-            key = f'chars.highway.layers.{j}.{o}'
-            sd[key] = torch.cat([pad(half, by) for half in sd[key].chunk(2)])
-    sd['chars.proj.weight'] = pad(sd['chars.proj.weight'], (0, k))
-    return sd, replace(c, filters=(*c.filters, (1, k)))
+    n = c.proj_dim + 1 - sum(n for _,n in c.filters)
+    if not c.char_proj or n < 1: return state, c
+    conv = f'chars.convs.{len(c.filters)}'
+    new = {f'{conv}.weight': torch.zeros(n, c.char_dim, 1), f'{conv}.bias': torch.zeros(n),
+           'chars.proj.weight': F.pad(state['chars.proj.weight'], (0, n))}
+    for k,w in state.items():
+        if 'highway' in k:      # both halves get `n` more rows, a weight also columns
+            halves = [F.pad(half, (0, n)*half.ndim) for half in w.chunk(2)]
+            new[k] = torch.cat(halves)
+    return state | new, replace(c, filters=(*c.filters, (1, n)))
 
 # %% ../../nbs/library/ai2.ipynb #c093
-def _check_writable(folder, model, vocab):
-    "Raise ValueError where AI2's format can't hold the model, or `folder` is in use"
-    c,names = model.config,{'options.json', 'weights.hdf5', 'vocab.txt'}
-    if vocab is not None and model.n_words: check_vocab(model, len(vocab))
-    def wrong():
-        if type(c) is not BiLMConfig: yield "AI2's format holds LSTMs whose directions never meet"
-        if c.proj_clip and c.hidden_dim == c.proj_dim:
-            yield "AI2's format has a limit of the output (proj_clip) only after a projection"
-        if not (c.share_encoder and c.share_softmax):
-            yield "AI2's format has one character encoder and one softmax for both directions"
-        if c.n_chars != 262 or isinstance(model.char_vocab, CharVocab):
-            yield ("AI2's format has 262 characters (bytes), "
-                   f"and this model reads {c.n_chars} of an alphabet of its own")
-        for o in vocab.itos[4:] if vocab is not None else ():
-            if o in ('!!!MAXTERMID', *_MARKS.values()) or o != o.strip() or {*'\r\n'} & {*o}:
-                yield f"The word {o!r} can't stand in AI2's vocabulary file"
-        others = {o.name for o in folder.iterdir()} - names if folder.exists() else ()
-        if others: yield f"{folder} holds {min(others)!r} and would be replaced: take a new folder"
-    refuse(wrong(), ValueError)
+def check_word(word):
+    "Raises `ValueError` if a word can't be a line of AI2's vocabulary file"
+    good = word == word.strip() and '\n' not in word and '\r' not in word
+    require(good and word not in ('!!!MAXTERMID', *MARKS.values()),
+            f"The word {word!r} can't stand in AI2's vocabulary file", ValueError)
+
+def check_writable(folder, model, vocab):
+    "Raises `ValueError` where AI2's format can't hold the model, or `folder` is in use"
+    def check(ok, why): require(ok, f"AI2's format has {why}", ValueError)
+    c = model.config
+    check(type(c) is BiLMConfig, "LSTMs whose directions never meet")
+    check(not c.proj_clip or c.hidden_dim != c.proj_dim,
+          "a limit of the output (proj_clip) only after a projection")
+    check(c.share_encoder and c.share_softmax,
+          "one character encoder and one softmax for both directions")
+    check(c.n_chars == 262 and not isinstance(model.char_vocab, CharVocab),
+          f"262 characters (bytes), and this model reads {c.n_chars} of an alphabet of its own")
+    if vocab is not None:
+        if model.n_words: check_vocab(model, len(vocab))
+        for word in vocab.itos[4:]: check_word(word)
+    for f in sorted(folder.iterdir()) if folder.exists() else []:
+        require(f.name in ('options.json', 'weights.hdf5', 'vocab.txt'),
+                f"{folder} holds {f.name!r} and would be replaced: take a new folder", ValueError)
 
 # %% ../../nbs/library/ai2.ipynb #c095
-def _as_files(model):
-    "(arrays, options) of a biLM"
+def as_files(model):
+    "Returns the arrays and the options of a biLM"
     softmax = isinstance(model.head, FullSoftmax)
     if model.head is not None and not softmax:
         warnings.warn("An adaptive softmax can't be written in AI2's format and is left out; "
                       "no vector needs it")
     chars = copy.deepcopy(model.chars).fold_norm()
-    sd = model.state_dict() | {f'chars.{k}': v for k,v in chars.state_dict().items()}
-    sd = {k: v.detach().cpu().float() for k,v in sd.items()}
+    state = model.state_dict() | {f'chars.{k}': v for k,v in chars.state_dict().items()}
+    state = {k: v.detach().cpu().float() for k,v in state.items()}
     c = replace(model.config, norm=False, char_proj=chars.proj is not None)
-    sd, c = _zero_filters(sd, c)
-    arrays = {k: v.contiguous().numpy() for k,v in _from_torch(sd, c, softmax).items()}
+    state, c = zero_filters(state, c)
+    arrays = {k: v.numpy() for k,v in to_theirs(state, c, softmax).items()}
     options = ai2_options(c)
     if softmax:
-        n = options['n_tokens_vocab'] = model.n_words-1
+        n = model.n_words - 1
+        options['n_tokens_vocab'] = n
         order = [1, 2, 0, *range(3, n)]  # <S> </S> <UNK> and the words
         for k in ('softmax/W', 'softmax/b'): arrays[k] = arrays[k][order]
     return arrays, options
@@ -287,48 +330,38 @@ def save_ai2(
 )->Path:                  # the folder
     "Write a biLM in AI2's format. Raises `ValueError` where the format can't hold it"
     folder = Path(folder)
-    _check_writable(folder, model, vocab)
-    arrays,options = _as_files(model)
+    check_writable(folder, model, vocab)
+    arrays, options = as_files(model)
     with whole_folder(folder) as new:
         (new/'options.json').write_text(json.dumps(options, indent=1), encoding='utf-8')
         with h5py.File(new/'weights.hdf5', 'w') as f:
-            for k,v in arrays.items(): f[k] = v
+            for k,array in arrays.items(): f[k] = array
         if vocab is not None:
             words = ['<S>', '</S>', '<UNK>', *vocab.itos[4:], '']
             (new/'vocab.txt').write_bytes('\n'.join(words).encode())
     return folder
 
 # %% ../../nbs/library/ai2.ipynb #c112
-def _ask(url, method='GET', start=0):
-    headers = {'User-Agent': 'elmo_fastai', **({'Range': f'bytes={start}-'} if start else {})}
-    return urlopen(Request(url, method=method, headers=headers), timeout=30)
+def fetch(url, path):
+    "Download `url` to `path`, whole or not at all"
+    request = Request(url, headers={'User-Agent': 'elmo_fastai'})
+    with urlopen(request, timeout=30) as answer, whole_file(path) as part:
+        size = int(answer.headers['Content-Length'])
+        blocks = iter(lambda: answer.read(2**18), b'')
+        with part.open('wb') as f:
+            for block in progress_bar(blocks, total=-(-size//2**18), leave=False): f.write(block)
+        found = part.stat().st_size
+        require(found == size, f"{found:,} of {size:,} bytes came", ConnectionError)
 
-def _fetch(url, path):
-    "Fetch `url`, or the rest of it, beside `path`; the file gets its name when it is whole"
-    with _ask(url, 'HEAD') as r:
-        size,etag = int(r.headers['Content-Length']),(r.headers['ETag'] or '').strip('W/"')
-    part = path.with_name(f"{path.name}.{''.join(o for o in etag if o.isalnum())}.part")
-    if not etag: part.unlink(missing_ok=True)  # of which version would it be a part?
-    have = part.stat().st_size if part.exists() else 0
-    if have < size:
-        with _ask(url, start=have) as r, open(part, 'ab' if r.status == 206 else 'wb') as f:
-            blocks = iter(lambda: r.read(1 << 18), b'')
-            n = -(-(size-have) >> 18)
-            for b in progress_bar(blocks, total=n, leave=False): f.write(b)
-    have = part.stat().st_size
-    require(have == size, f"{have:,} of {size:,} bytes came", ConnectionError)
-    part.replace(path)
-
-def _download(url, path, tries=4):
-    "Fetch `url` to `path`, going on where an earlier attempt broke off"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    for left in reversed(range(tries)):
-        try: return _fetch(url, path)
-        except (OSError, HTTPException, TypeError, ValueError) as e:
-            if left and getattr(e, 'code', None) not in (403, 404): continue
-            why = (f" can't be downloaded ({str(e) or type(e).__name__}). What came is kept: "
-                   "call again to go on; or fetch the two files elsewhere and name their folder")
-            raise ModelFileError(url + why) from None
+def download(url, path, tries=3):
+    "Download `url` to `path`; again if it breaks off. Raises `ModelFileError`"
+    try: fetch(url, path)
+    except (OSError, HTTPException, TypeError, ValueError) as e:
+        if tries > 1 and getattr(e, 'code', None) not in (403, 404):
+            return download(url, path, tries - 1)
+        why = f"{url} can't be downloaded ({str(e) or type(e).__name__})"
+        raise ModelFileError(f"{why}: call again, or fetch the two files elsewhere and name "
+                             "their folder") from None
 
 # %% ../../nbs/library/ai2.ipynb #c113
 def ai2_files(
@@ -338,8 +371,9 @@ def ai2_files(
     "The files of a published model, downloaded unless they are there. Raises `ModelFileError`"
     require(name in AI2_MODELS, f"No published model is called {name!r}: there are "
             f"{', '.join(AI2_MODELS)}", ModelFileError)
-    folder, long = Path(folder or xdg_cache_home()/'elmo_fastai'/'ai2'/name), AI2_MODELS[name]
-    files = [folder/f'elmo_{long}_{o}' for o in ('options.json', 'weights.hdf5')]
+    folder = Path(folder or xdg_cache_home()/'elmo_fastai'/'ai2'/name)
+    long_name = AI2_MODELS[name]
+    files = [folder/f'elmo_{long_name}_{end}' for end in ('options.json', 'weights.hdf5')]
     for f in files:
-        if not f.exists(): _download(f'{AI2_URL}/{long}/{f.name}', f)
+        if not f.exists(): download(f'{AI2_URL}/{long_name}/{f.name}', f)
     return tuple(files)

@@ -14,7 +14,7 @@ import numpy as np, torch
 from fastcore.basics import patch
 from fastcore.imports import IN_NOTEBOOK
 from ..base.errors import one_of, require
-from ..text.tokens import split_text
+from ..text.tokens import check_sentences, split_text
 from ..nn.bilm import evaluation_copy
 from .module import Elmo, add_markers, joined
 
@@ -138,7 +138,7 @@ def embed_iter(self:Elmo,
 ):  # yields for each sentence [T, 2P], for 'all' [L+1, T, 2P], when pooled [2P] or [L+1, 2P]
     "Embed a stream of sentences in bounded memory; the vectors come in the sentences' order"
     options = checked(self, layers, pool, dtype, budget, bf16)
-    if isinstance(sentences, str): self.to_tokens(sentences)           # says what is wrong
+    sentences = check_sentences(sentences)
     tokens = (split_text(self.tokenize, s, i) for i,s in enumerate(sentences))
     portions = windows(tokens, 8*options['budget'], len)
     return chain.from_iterable(embed_window(self, portion, **options) for portion in portions)

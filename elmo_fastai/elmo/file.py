@@ -6,19 +6,21 @@
 __all__ = ['embed_file', 'elmo_embed']
 
 # %% ../../nbs/library/embedding_files.ipynb #imports
-import csv, gzip, hashlib, io, json, os, re, shutil, signal, sys, tempfile, time, zipfile
-from contextlib import nullcontext
-from itertools import chain
+import json, os, re, shutil, signal, sys, zipfile
+from contextlib import contextmanager
+from hashlib import sha256
+from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 import h5py, numpy as np, torch
 import pyarrow as pa, pyarrow.parquet as pq
 from fastcore.basics import patch
-from filelock import FileLock, Timeout
-from ..base.errors import CommandError, as_error, refuse, require
-from ..base.files import seen_encoding, whole_folder
+from safetensors.torch import save as save_tensors
+from ..base.errors import CommandError, CorpusError, as_error, require
+from ..base.files import lock_folder, whole_file
 from ..base.options import CommandLine
 from ..base.processes import best_device
-from ..text.tokens import ByteCharVocab
+from ..text.reading import read_texts, unit_of
 from .embed import checked, embed_window, load_elmo, windows
 from .module import Elmo
 
@@ -26,212 +28,221 @@ from .module import Elmo
 PART_FORMAT = 'elmo_fastai.embed.1'
 
 def digest(elmo, layers):
-    "A number that changes with anything that changes the vectors"
-    config, chars = elmo.lm.config.to_dict(), elmo.char_vocab
-    del config['n_chars']  # the weights tell; jobs from before there was a choice go on
-    spelling = [] if isinstance(chars, ByteCharVocab) else [chars.itos, chars.n]
-    h = hashlib.sha256(json.dumps([config, chars.max_chars, *spelling], sort_keys=True).encode())
-    state = {k: v for k,v in elmo.lm.state_dict().items() if not k.startswith('head')}
+    "Returns a hash of everything in a model that its vectors depend on"
+    chars = elmo.char_vocab
+    settings = [elmo.lm.config.to_dict(), elmo.markers, chars.max_chars,
+                getattr(chars, 'itos', None), getattr(chars, 'n', None)]
+    state = elmo.lm.state_dict()
     if layers == 'mix':
-        norm = torch.tensor([ord(c) for c in str(elmo.mixes[0].norm)])
-        state |= elmo.mixes.state_dict() | {'norm': norm}
-    for k,v in sorted(state.items()):
-        h.update(k.encode())
-        h.update(v.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
-    return h.hexdigest()
+        settings.append(elmo.mixes[0].norm)
+        state |= elmo.mixes.state_dict()
+    state = {k: v.cpu().contiguous() for k,v in state.items() if not k.startswith('head')}
+    return sha256(save_tensors(state, {'settings': json.dumps(settings)})).hexdigest()
 
 class Part:
-    "The portions that are done, in a folder beside the output"
-    def __init__(self, out, identity, overwrite):
-        self.out,self.folder = out, out.with_name(out.name + '.part')
-        self.lock = FileLock(self.folder/'lock')
-        if self.folder.exists():
-            refuse(self.foreign(identity, overwrite), CommandError)
-            if overwrite:
-                self.hold()
-                self.drop()
-        if not self.folder.exists():
-            with whole_folder(self.folder) as new:
-                job = json.dumps({'format': PART_FORMAT, **identity})
-                (new/'job.json').write_text(job, encoding='utf-8')
-        self.hold()
-        self.n = next(i for i in range(10**9) if not self.file(i).exists())
-        try: meta = self.meta(self.n - 1) if self.n else dict(read=0, digest='')
-        except BaseException:
-            self.lock.release()
-            raise
-        self.read,self.digest = meta['read'],meta['digest']
+    "The portions of a job that are done, as numbered files in a folder beside the output"
+    def __init__(self, folder):
+        self.folder = folder
+        self.reset()
 
-    def foreign(self, identity, overwrite):
-        "Why the folder that is there can't be used"
-        try: known = dict(json.loads((self.folder/'job.json').read_text(encoding='utf-8')))
-        except (OSError, ValueError, TypeError): known = {}
-        if known.get('format') != PART_FORMAT:
-            yield (f"{self.folder} is in the way, and not of a job of ours: "
-                   "move it, or name another --out")
-        other = [k for k,v in identity.items() if known.get(k) != v]
-        if other and not overwrite:
-            yield (f"{self.folder} holds the beginning of another job (another {other[0]}): "
-                   "finish that one, say --overwrite to drop it, or name another --out")
+    def reset(self):
+        self.n = 0           # portions
+        self.read = 0        # lines that they cover
+        self.digest = ''     # of these lines and their tokens
+        self.failed = {}     # number of a line → why it is left out
+        self.tokens = 0      # of the others
 
-    def hold(self):
-        "One job a time: the system forgets the lock when the process ends, however it ends"
-        try: self.lock.acquire(timeout=0)
-        except Timeout: raise CommandError(f"Another elmo_embed is writing {self.out}") from None
-
-    def drop(self):
-        self.lock.release()
-        shutil.rmtree(self.folder, ignore_errors=True)
+    @classmethod
+    @contextmanager
+    def open(cls, out, job, overwrite):
+        "The portions of `job` that are there, in a folder that no other process uses meanwhile"
+        part = cls(out.with_name(f'{out.name}.part'))
+        with as_error(CommandError, f"Can't write into {out.parent}, name another file with --out"):
+            part.folder.mkdir(parents=True, exist_ok=True)
+        part.check_ours()
+        with lock_folder(part.folder):
+            part.begin(job, overwrite)
+            try: yield part      # without a token no vector is lost with the folder
+            finally:
+                if not part.tokens: shutil.rmtree(part.folder, ignore_errors=True)
 
     def file(self, i): return self.folder/f'{i:06d}.npz'
 
+    def job(self):
+        "Returns the job that the folder belongs to; {} if it can't be read"
+        try: return dict(json.loads((self.folder/'job.json').read_text(encoding='utf-8')))
+        except (OSError, ValueError, TypeError): return {}
+
+    def check_ours(self):
+        "Raises `CommandError` if the folder has files and is not that of a job of ours"
+        beginning = 'lock', '.lock', '.job.json-'     # of what another process may just make
+        names = [f.name for f in self.folder.iterdir() if not f.name.startswith(beginning)]
+        require(not names or self.job().get('format') == PART_FORMAT, f"{self.folder} is in the "
+                "way, and not of a job of ours: move it, or name another --out", CommandError)
+
 # %% ../../nbs/library/embedding_files.ipynb #c075
 @patch
-def add(self:Part, meta, vecs):
-    "Write a portion completely or not at all"
-    tmp = self.folder/'next.tmp'
-    vecs = np.concatenate(vecs, -2) if vecs else np.zeros(0)
-    with tmp.open('wb') as f:
-        np.savez(f, meta=np.frombuffer(json.dumps(meta).encode(), np.uint8), vectors=vecs)
-    tmp.replace(self.file(self.n))
-    self.n,self.read,self.digest = self.n + 1,meta['read'],meta['digest']
+def begin(self:Part, job, overwrite):
+    "Find the portions of `job`; those of another one are dropped if `overwrite`, else refused"
+    job = {'format': PART_FORMAT, **job}
+    found = self.job()
+    different = [k for k in job if found.get(k) != job[k]]
+    if different:
+        require(overwrite or not found, f"{self.folder} holds the beginning of another job "
+                f"(another {different[0]}): finish that one, say --overwrite to drop it, or name "
+                "another --out", CommandError)
+        self.drop()
+        with whole_file(self.folder/'job.json') as f: f.write_text(json.dumps(job), 'utf-8')
+    while self.file(self.n).exists(): self.count(*self.load(self.n))
 
 @patch
-def meta(self:Part, i):
-    with as_error(CommandError, f"{self.file(i)} is damaged, say --overwrite to start again"):
-        with np.load(self.file(i), allow_pickle=False) as f: return json.loads(f['meta'].tobytes())
+def drop(self:Part):
+    "Forget all portions, the last one first, so that what is left is always a beginning"
+    for f in sorted(self.folder.glob('*.npz'), reverse=True): f.unlink()
+    self.reset()
 
 @patch
-def metas(self:Part): return map(self.meta, range(self.n))
+def count(self:Part, lines, digest):
+    "Take note of the lines of one more portion"
+    for number,_,tokens,problem in lines:
+        self.tokens += len(tokens)
+        if problem: self.failed[number] = problem
+    self.n += 1
+    self.read = number + 1
+    self.digest = digest
 
 @patch
-def lines(self:Part):
-    "Yields of each embedded line (its number, text, tokens, vectors)"
-    for i,meta in enumerate(self.metas()):
-        at = 0
-        with np.load(self.file(i), allow_pickle=False) as f: vecs = f['vectors']
-        for line,text,tokens,n in zip(meta['lines'], meta['texts'], meta['tokens'], meta['lens']):
-            yield line, text, tokens, vecs[..., at:at+n, :]
-            at += n
+def continues(self:Part, lines):
+    "Reads the lines that are done; returns whether they are those that were embedded"
+    found = ''
+    for line in islice(lines, self.read): found = line.digest
+    return found == self.digest
 
-# %% ../../nbs/library/embedding_files.ipynb #c077
-def read_lines(f, max_bytes):
-    "Lines as bytes; of one that is too long only the beginning: it may not fit into memory"
-    bom = b'\xef\xbb\xbf'
-    while raw := f.readline(max_bytes + 5):  # with a byte order mark in front and \r\n behind
-        rest = raw
-        while not rest.endswith(b'\n') and (rest := f.readline(1 << 20)): pass
-        yield raw.removesuffix(b'\n').removesuffix(b'\r').removeprefix(bom)
-        bom = b''
+@patch
+def add(self:Part, lines, vectors):
+    "Write the next portion, completely or not at all; `vectors` are of the lines without problem"
+    meta = [line[:4] for line in lines], lines[-1].digest
+    vectors = np.concatenate(vectors, -2) if vectors else np.zeros(0)
+    with whole_file(self.file(self.n)) as new, new.open('wb') as f:
+        np.savez(f, meta=np.frombuffer(json.dumps(meta).encode(), np.uint8), vectors=vectors)
+    self.count(*meta)
 
-def place(names, column, source):
-    "Which of a table's columns holds the texts"
-    has = f"it has {', '.join(map(str, names))[:300]}"
-    require(column, f"Name the column of {source} that holds the texts with --column: {has}",
-            CommandError)
-    require(column in names, f"{source} has no column {column!r}: {has}", CommandError)
-    return names.index(column)
+@patch
+def load(self:Part, i, key='meta'):
+    "Returns what portion `i` says of its lines (each one, digest), or its vectors"
+    with as_error(CommandError, f"{self.file(i)} is damaged: delete the folder to start again"):
+        with np.load(self.file(i), allow_pickle=False) as f: found = f[key]
+        return found if key == 'vectors' else json.loads(found.tobytes())
 
-def read_csv(f, column, source, sep):
-    csv.field_size_limit(2**31-1)
-    text = io.TextIOWrapper(f, 'utf-8-sig', errors='surrogateescape', newline='')
-    reader = csv.reader(text, delimiter=sep)
-    k = place(next(reader, []), column, source)
-    for row in filter(None, reader):
-        yield row[k].encode('utf-8', 'surrogateescape') if k < len(row) else None
-
-def read_parquet(source, column):
-    with pq.ParquetFile(source) as f:
-        place(f.schema_arrow.names, column, source)
-        for batch in f.iter_batches(1024, columns=[column]):
-            for v in batch.column(0).to_pylist():
-                yield v.encode('utf-8', 'surrogatepass') if isinstance(v, str) else v
-
-def open_source(source):
-    "The bytes of a file, unpacked where its name ends in .gz, or of standard input, which is '-'"
-    if source == '-':
-        f = sys.stdin.buffer
-        return nullcontext(f if hasattr(f, 'peek') else io.BufferedReader(f))
-    return (gzip.open if source.lower().endswith('.gz') else open)(source, 'rb')
-
-def read_input(source, column, max_bytes):
-    "Yields what stands in each line or row: bytes, or something that is no text"
-    name = source.lower()
-    kind = Path(name.removesuffix('.gz')).suffix
-    sep = {'.csv': ',', '.tsv': '\t'}.get(kind)
-    require(not name.endswith('.parquet.gz'),
-            f"{source} is a Parquet file that is packed once more: unpack it", CommandError)
-    require(not column or sep or kind == '.parquet', "--column is for .csv, .tsv and .parquet "
-            f"files, and {source} is read line by line", CommandError)
-    with as_error(CommandError, f"{source} can't be read"):
-        if kind == '.parquet':
-            yield from read_parquet(source, column)
-            return
-        with open_source(source) as f:
-            seen = seen_encoding(f.peek(4096)[:4096]) or ''
-            cure = "unpack it (.gz is unpacked here)" if 'packed' in seen else "save it as UTF-8"
-            require(not seen, f"{source} is {seen}, judging by its first bytes, and texts are read "
-                    f"as UTF-8: {cure}", CommandError)
-            yield from read_csv(f, column, source, sep) if sep else read_lines(f, max_bytes)
-
-def as_text(raw, max_bytes):
-    "(text, None), or (None, why there is none)"
-    if raw is None: return None, "holds no text"
-    if not isinstance(raw, bytes): return None, f"holds {type(raw).__name__} {raw!r:.30}, not text"
-    if 0 in raw: return None, f"has a NUL byte (byte {raw.find(0)}): it is no text"
-    if len(raw) > max_bytes:
-        return None, f"has more than {max_bytes:,} bytes, too many for one line"
-    try: return raw.decode('utf-8'), None
-    except UnicodeDecodeError as e: return None, f"is not UTF-8 (byte {e.start})"
+@patch
+def lines(self:Part, pooled):
+    "Yields (number, text, tokens, vectors) of each line that was embedded"
+    for i in range(self.n):
+        vectors, start = self.load(i, 'vectors'), 0
+        for number,text,tokens,problem in self.load(i)[0]:
+            if problem: continue
+            end = start + (1 if pooled else len(tokens))
+            v = vectors[..., start:end, :]
+            yield number, text, tokens, v[..., 0, :] if pooled else v
+            start = end
 
 # %% ../../nbs/library/embedding_files.ipynb #c079
 def write_hdf5(path, part, info):
-    index, text_type = {}, h5py.string_dtype()
-    with h5py.File(path, 'w') as f:
-        for line,text,_,v in part.lines():
-            f.create_dataset(str(line), data=v[..., 0, :] if info['pool'] else v)
-            index[text] = str(line)
-        f.create_dataset('sentence_to_index', (1,), dtype=text_type)[0] = json.dumps(index)
+    index = {}
+    with h5py.File(path, 'w', track_order=True) as f:
+        for number,text,_,v in part.lines(info['pool']):
+            f.create_dataset(str(number), data=v)
+            index[text] = str(number)
+        names = f.create_dataset('sentence_to_index', (1,), dtype=h5py.string_dtype())
+        names[0] = json.dumps(index)
         f.attrs['elmo_fastai'] = json.dumps(info)
 
 def write_npz(path, part, info):
-    def put(z, name): return z.open(f'{name}.npy', 'w', force_zip64=True)
-    with zipfile.ZipFile(path, 'w', allowZip64=True) as z:
+    with zipfile.ZipFile(path, 'w') as archive:
+        def new(name): return archive.open(f'{name}.npy', 'w', force_zip64=True)
         if not info['pool']:
-            for line,_,_,v in part.lines():
-                with put(z, line) as f: np.lib.format.write_array(f, np.ascontiguousarray(v))
+            for number,_,_,v in part.lines(False):
+                with new(number) as f: np.lib.format.write_array(f, np.ascontiguousarray(v))
             return
-        lines = [line for m in part.metas() for line in m['lines']]
-        with put(z, 'lines') as f: np.lib.format.write_array(f, np.array(lines, int))
-        with put(z, 'vectors') as f:  # the header first, then row by row
-            for i,(*_,v) in enumerate(part.lines()):
-                v = np.ascontiguousarray(v[..., 0, :])
-                head = dict(descr=v.dtype.str, fortran_order=False, shape=(len(lines), *v.shape))
-                if i == 0: np.lib.format.write_array_header_2_0(f, head)
+        numbers = []
+        with new('vectors') as f:     # the header first, then row by row
+            for number,_,_,v in part.lines(True):
+                if not numbers:
+                    shape = (info['lines'], *v.shape)
+                    header = dict(descr=v.dtype.str, fortran_order=False, shape=shape)
+                    np.lib.format.write_array_header_2_0(f, header)
                 f.write(v.tobytes())
+                numbers.append(number)
+        with new('lines') as f: np.lib.format.write_array(f, np.array(numbers, int))
 
-def _table(rows, info):
-    "Lines as an Arrow table: a row a token, or a row a line when pooled"
-    lines, texts, tokens, vecs = zip(*rows)
-    cols = dict(line=lines, text=texts)
-    if not info['pool']:
-        lens = [len(o) for o in tokens]
-        cols = dict(line=np.repeat(lines, lens),
-                    position=pa.array([i for n in lens for i in range(n)], pa.int64()),
-                    token=pa.array([t for o in tokens for t in o], pa.string()))
-    v = np.concatenate(vecs, -2)                                      # [n, 2P] or [layers, n, 2P]
-    layers = {'vector': v} if v.ndim == 2 else {f'layer{i}': o for i,o in enumerate(v)}
-    for k,o in layers.items():
-        numbers = pa.array(np.ascontiguousarray(o).reshape(-1))
-        cols[k] = pa.FixedSizeListArray.from_arrays(numbers, info['dim'])
-    return pa.table(cols).replace_schema_metadata({'elmo_fastai': json.dumps(info)})
+def as_table(rows, info):
+    "Lines as an Arrow table: one row per token, or one per line if pooled"
+    numbers, texts, tokens, vectors = zip(*rows)
+    if info['pool']: columns = dict(line=numbers, text=texts)
+    else:
+        lens = [len(line) for line in tokens]
+        columns = dict(line=np.repeat(numbers, lens),
+                       position=pa.array([i for n in lens for i in range(n)], pa.int64()),
+                       token=pa.array([token for line in tokens for token in line], pa.string()))
+    join = np.stack if info['pool'] else np.concatenate
+    v = join(vectors, -2)                                             # [n, 2P] or [layers, n, 2P]
+    layers = {'vector': v} if v.ndim == 2 else {f'layer{i}': layer for i,layer in enumerate(v)}
+    for name,layer in layers.items():
+        flat = pa.array(np.ascontiguousarray(layer).reshape(-1))
+        columns[name] = pa.FixedSizeListArray.from_arrays(flat, info['dim'])
+    return pa.table(columns).replace_schema_metadata({'elmo_fastai': json.dumps(info)})
 
 def write_parquet(path, part, info):
-    tables = (_table(rows, info) for rows in windows(part.lines(), 16384, lambda o: len(o[2])))
-    first = next(tables)
-    with pq.ParquetWriter(path, first.schema) as f:
-        for t in chain([first], tables): f.write_table(t)
+    writer = None
+    for rows in windows(part.lines(info['pool']), 16384, lambda line: len(line[2])):
+        table = as_table(rows, info)
+        if writer is None: writer = pq.ParquetWriter(path, table.schema)
+        writer.write_table(table)
+    writer.close()
 
+WRITERS = {'.hdf5': write_hdf5, '.h5': write_hdf5, '.npz': write_npz, '.parquet': write_parquet}
+
+# %% ../../nbs/library/embedding_files.ipynb #c082
+class Line(NamedTuple):
+    "A line of the input, a row or a sentence"
+    number:int
+    text:str
+    tokens:list
+    problem:str|None  # why nothing can be embedded
+    digest:str        # of the input and its tokens up to here
+
+    def fail(self, why): return self._replace(text=None, tokens=[], problem=why)
+
+def read_lines(source, column, tokenize, max_tokens):
+    "Yields a `Line` for each line, row or sentence of a file"
+    hashed = sha256()
+    try:
+        for number,(value, problem) in enumerate(read_texts(source, column, 100*max_tokens)):
+            tokens = tokenize(value) if isinstance(value, str) else value or []
+            text = ' '.join(value) if isinstance(value, list) else value
+            hashed.update(repr((text, tokens, problem)).encode())
+            line = Line(number, text, tokens, problem, hashed.hexdigest())
+            too_many = f"has {len(tokens):,} tokens, and one may have {max_tokens:,} at most"
+            yield line if len(tokens) <= max_tokens else line.fail(too_many)
+    except CorpusError as e: raise CommandError(str(e)) from None
+
+# %% ../../nbs/library/embedding_files.ipynb #c083
+def fill(part, lines, elmo, settings, say):
+    "Compute the portions that are missing"
+    infinite = f"has vectors that are not finite in {settings['dtype']}"
+    for window in windows(lines, 8*settings['budget'], lambda line: len(line.tokens)):
+        good = [line.tokens for line in window if not line.problem]
+        found = iter(embed_window(elmo, good, **settings))
+        vectors = []
+        for i,line in enumerate(window):
+            if line.problem: continue
+            v = next(found)
+            if np.isfinite(v).all(): vectors.append(v[..., None, :] if settings['pool'] else v)
+            else: window[i] = line.fail(infinite)
+        part.add(window, vectors)
+        if say is print and sys.stdout.isatty(): say(f"{part.read:,} lines", end='\r')
+
+# %% ../../nbs/library/embedding_files.ipynb #c084
 def reserve(path, size):
     "Ask for `size` bytes at `path`, or raise OSError: HDF5 does not fail gracefully half-way"
     if hasattr(os, 'posix_fallocate'):
@@ -240,130 +251,95 @@ def reserve(path, size):
     elif shutil.disk_usage(path.parent).free < size:
         raise OSError(f"No space left: {size:,} bytes are needed")
 
-WRITERS = {'.hdf5': write_hdf5, '.h5': write_hdf5, '.npz': write_npz, '.parquet': write_parquet}
+def assemble(part, source, out, info):
+    "Write the output from all portions; returns what it holds"
+    n_lines = part.read - len(part.failed)
+    failed = dict(islice(part.failed.items(), 200))
+    info |= dict(lines=n_lines, tokens=part.tokens, n_failed=len(part.failed), failed=failed)
+    require(part.read, f"{source} is empty: there is nothing to embed", CommandError)
+    require(n_lines, f"None of the {part.read:,} {info['unit']}s of {source} can be embedded; "
+            f"the first {part.failed.get(0)}", CommandError)
+    new = part.folder/f'out{out.suffix}'
+    try:
+        size = sum(part.file(i).stat().st_size for i in range(part.n))
+        reserve(new, int(1.02*size) + 1000*n_lines)
+        WRITERS[out.suffix.lower()](new, part, info)
+    except (OSError, RuntimeError, pa.ArrowException) as e:
+        new.unlink(missing_ok=True)
+        why = f"{str(e).splitlines()[0]:.200}. The vectors are kept in {part.folder}"
+        raise CommandError(f"Can't write {out}: {why}; the same command tries again") from None
+    os.replace(new, out)
+    return {**info, 'failed': part.failed}
 
 # %% ../../nbs/library/embedding_files.ipynb #c081
 def check_places(source, out, overwrite):
-    "Yields what is wrong with the input or the output, known before hours are spent"
-    if source != '-' and not Path(source).is_file(): yield f"There is no file {source!r}"
-    if out.suffix.lower() not in WRITERS:
-        yield f"--out {str(out)!r} should end in one of {', '.join(WRITERS)}"
-    if out.is_dir(): yield f"{out} is a folder: name a file with --out"
-    if out.exists() and source != '-' and out.samefile(source):
-        yield "--out is the input itself: name another file"
-    if out.exists() and not overwrite:
-        yield f"{out} exists already. Say --overwrite to replace it, or name another with --out"
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryDirectory(dir=out.parent).cleanup()
-    except OSError as e:
-        yield f"Can't write into {out.parent}: {e.strerror or e}. Name another file with --out"
-
-# %% ../../nbs/library/embedding_files.ipynb #c082
-def missing(part, source, info, tokenize):
-    "Yields (number, text, tokens, why there are none, digest up to here) of lines not done"
-    h, n, most = hashlib.sha256(), -1, info['max_tokens']
-    def same(yes):
-        require(yes, f"The first {part.read:,} lines of {source} are not those that were embedded "
-                "before: say --overwrite to start again, or name another --out", CommandError)
-    for n,raw in enumerate(read_input(source, info['column'], 100*most)):
-        data = raw if isinstance(raw, bytes) else repr(raw).encode('utf-8', 'replace')
-        h.update(b'%d:' % len(data) + data)
-        if n + 1 == part.read: same(h.hexdigest() == part.digest)
-        if n < part.read: continue
-        text, why = as_text(raw, 100*most)
-        tokens = [] if why else tokenize(text)
-        if len(tokens) > most:
-            why = f"has {len(tokens):,} tokens, more than the {most:,} that one line may have"
-        yield n, None if why else text, [] if why else tokens, why, h.hexdigest()
-    same(n + 1 >= part.read)
-
-# %% ../../nbs/library/embedding_files.ipynb #c083
-def fill(part, lines, elmo, how, say):
-    "Compute the portions that are missing"
-    for win in windows(lines, 8*how['budget'], lambda o: len(o[2])):
-        failed, good = {o[0]: o[3] for o in win if o[3]}, [o for o in win if not o[3]]
-        kept, vecs = [], []
-        for o,v in zip(good, embed_window(elmo, [o[2] for o in good], **how)):
-            if np.isfinite(v).all():
-                kept.append(o)
-                vecs.append(v[..., None, :] if how['pool'] else v)
-            else: failed[o[0]] = f"has vectors that are not finite numbers in {how['dtype']}"
-        lines, texts, tokens, *_ = zip(*kept) if kept else ((), (), ())
-        part.add(dict(lines=lines, texts=texts, tokens=tokens, lens=[v.shape[-2] for v in vecs],
-                      failed=failed, read=win[-1][0] + 1, digest=win[-1][4]), vecs)
-        if say is print and sys.stdout.isatty(): say(f"{part.read:,} lines", end='\r')
-
-# %% ../../nbs/library/embedding_files.ipynb #c084
-def assemble(part, source, out, info):
-    "Write the output from all portions; returns what it holds"
-    failed = {int(k): v for m in part.metas() for k,v in m['failed'].items()}
-    tokens = sum(len(t) for m in part.metas() for t in m['tokens'])
-    info |= dict(lines=part.read - len(failed), tokens=tokens, n_failed=len(failed),
-                 failed=dict([*failed.items()][:200]))
-    if not info['lines']: part.drop()
-    require(part.read, f"{source} is empty: there is nothing to embed", CommandError)
-    require(info['lines'], f"None of the {part.read:,} lines of {source} can be embedded; "
-            f"the first {failed.get(0)}", CommandError)
-    tmp = part.folder/f'out{out.suffix}'
-    try:
-        size = sum(part.file(i).stat().st_size for i in range(part.n))
-        reserve(tmp, int(1.02*size) + 1000*info['lines'])
-        WRITERS[out.suffix.lower()](tmp, part, info)
-    except (OSError, RuntimeError, pa.ArrowException) as e:
-        tmp.unlink(missing_ok=True)
-        why = f"{str(e).splitlines()[0]:.200}. The vectors are kept in {part.folder}"
-        raise CommandError(f"Can't write {out}: {why}; the same command tries again") from None
-    os.replace(tmp, out)
-    return {**info, 'failed': failed}
+    "Raises `CommandError` if there is no input, or if the output must not be written there"
+    def check(ok, why): require(ok, why, CommandError)
+    check(source == '-' or Path(source).is_file(), f"There is no file {source!r}")
+    check(out.suffix.lower() in WRITERS,
+          f"--out {str(out)!r} should end in one of {', '.join(WRITERS)}")
+    check(not out.is_dir(), f"{out} is a folder: name a file with --out")
+    if out.exists():
+        check(source == '-' or not out.samefile(source),
+              "--out is the input itself: name another file")
+        check(overwrite,
+              f"{out} exists already. Say --overwrite to replace it, or name another with --out")
 
 # %% ../../nbs/library/embedding_files.ipynb #c086
 def embed_file(
-    source,  # a text file, .csv or .tsv, also with .gz; .parquet; '-': standard input
+    source,  # a file, see `read_texts`: .txt, .csv, .jsonl, .conllu …; '-': standard input
     out,                    # a file to write: .hdf5 (.h5), .parquet or .npz
     elmo:Elmo,              # its tokenizer splits the texts
     layers='all',           # 'all', 'mix' or the number of one
-    column:str|None=None,   # of a table, with the texts
+    column:str|None=None,   # of a table, with the texts; None: one of `TEXT_COLUMNS`
     max_tokens:int=50_000,  # lines with more are left out, and reported
-    overwrite:bool=False,   # replace an output, or drop a job that was begun
+    overwrite:bool=False,   # replace an output, and drop the beginning of another job
     say=print,              # where progress is told
     **kwargs                # of `Elmo.embed_iter`: pool, dtype, budget, bf16
-) -> dict:  # `lines`, `tokens`, `failed`: {number: reason}, and what was computed how
-    "Embed a file's lines into a file; goes on where a call was stopped. Raises `CommandError`"
-    how = checked(elmo, layers, **kwargs)
-    source, out, start = str(source), Path(out).expanduser(), time.perf_counter()
-    refuse(check_places(source, out, overwrite), CommandError)
+) -> dict:  # `lines`, `tokens`, `failed`: {number: reason}, `unit` ('line', …), the settings
+    """Embed a file's texts into a file; goes on where a call was stopped. Raises `CommandError`,
+    and `CheckpointError` while another process writes the same output"""
+    settings = checked(elmo, layers, **kwargs)
+    source = str(source)
+    out = Path(out).expanduser()
+    check_places(source, out, overwrite)
     name = elmo.tokenizer
-    if not isinstance(name, str): name = getattr(name, '__name__', type(name).__name__)
-    info = {k: v for k,v in how.items() if k != 'budget'}
-    info |= dict(tokenizer=name, column=column, max_tokens=max_tokens, dim=elmo.dim,
-                 model=digest(elmo, layers))
-    part = Part(out, info, overwrite)
-    if part.n: say(f"Going on after {part.read:,} lines that were embedded before")
-    try:
-        fill(part, missing(part, source, info, elmo.tokenize), elmo, how, say)
-        result = assemble(part, source, out, info)
-    except BaseException:
-        part.lock.release() if part.n else part.drop()  # without a portion nothing is lost with it
-        raise
-    part.drop()
-    n = len(result['failed'])
-    left_out = f"; {n:,} lines are left out" if n else ''
-    seconds = f"{time.perf_counter() - start:.1f} s"
-    say(f"{out}: {result['lines']:,} lines, {result['tokens']:,} tokens{left_out} ({seconds})")
+    if not isinstance(name, str): name = getattr(name, '__qualname__', type(name).__name__)
+    job = dict(settings, tokenizer=name, column=column, max_tokens=max_tokens, dim=elmo.dim,
+               model=digest(elmo, layers))
+    del job['budget']
+    def lines(): return read_lines(source, column, elmo.tokenize, max_tokens)
+    with Part.open(out, job, overwrite) as part:
+        check_places(source, out, overwrite)     # again: another job may just have ended
+        rest = lines()
+        if not part.continues(rest):
+            cure = f"delete {part.folder}" if source == '-' else "say --overwrite"
+            require(overwrite and source != '-', f"The first {part.read:,} lines of {source} are "
+                    f"not those in {part.folder}, or the tokenizer splits them otherwise: {cure} "
+                    "to start again, or name another --out", CommandError)
+            part.drop()
+            rest = lines()
+        if part.n: say(f"Going on after {part.read:,} lines that were embedded before")
+        fill(part, rest, elmo, settings, say)
+        result = assemble(part, source, out, {**job, 'unit': unit_of(source)})
+        part.drop()
+    unit = result['unit']
+    done = f"{out}: {result['lines']:,} {unit}s, {result['tokens']:,} tokens"
+    n = result['n_failed']
+    say(f"{done}; {n:,} {unit}s are left out" if n else done)
     return result
 
 # %% ../../nbs/library/embedding_files.ipynb #c095
 EXAMPLES = {'my.txt --model mini-en --out vectors.hdf5': 'all layers',
-            'my.csv --column text --model models/toy --pool mean --out v.npz': 'one vector a row',
+            'my.csv --column said --model models/toy --pool mean --out v.npz': 'one vector per row',
             'tokens.txt --tokenizer space --model ai2:small --out v.parquet':
                 'text that is tokenised'}
 
 OPTIONS = {
     'the text': {
-        'source INPUT': 'a text file (a line a text), .csv or .tsv (with --column), also .gz; '
-            '.parquet; - for standard input',
-        '--column NAME': 'of a table, with the texts (default: none, for text files)',
+        'source INPUT': 'a text file (one text per line), .csv, .tsv, .json, .jsonl, .conllu, '
+            'also with .gz; .parquet; - for standard input',
+        '--column NAME': 'of a table, with the texts (default: text, sentence, review, content)',
         '--tokenizer NAME': "space (tokenised already), words, spacy, fastai "
             "(default: the model's)",
         '--max-tokens N': 'longer lines are left out, and reported (default: 50000)'},
@@ -371,13 +347,13 @@ OPTIONS = {
         '--model MODEL': 'mini-en (in the package), a folder, owner/name on the hub, or ai2:small, '
             'ai2:medium, ai2:original, ai2:original_5.5B',
         '--layers WHICH': 'all, mix (their weighted sum), or the number of one (default: all)',
-        '--pool HOW': 'one vector a line: mean, max or first_last (default: one a token)',
+        '--pool HOW': 'one vector per line: mean, max or first_last (default: one per token)',
         '--dtype TYPE': 'float32 or float16 (default: float32)'},
     'the run': {
-        '--out FILE': "to write: .hdf5 (a dataset a line, as AllenNLP's elmo command), .parquet "
-            'or .npz',
-        '--overwrite': 'replace an output, or drop a job that was begun',
-        '--budget N': 'tokens a batch (default: 2048)',
+        '--out FILE': "to write: .hdf5 (one dataset per line, as AllenNLP's elmo command), "
+            '.parquet or .npz',
+        '--overwrite': 'replace an output, and drop the beginning of another job',
+        '--budget N': 'tokens per batch (default: 2048)',
         '--device NAME': 'cpu, cuda, mps (default: the best there is)',
         '--bf16': 'compute in bfloat16: faster on some processors, less exact'}}
 
@@ -400,7 +376,9 @@ def elmo_embed(
         warn(e)
         sys.exit(code)
     def interrupt(*args): raise KeyboardInterrupt
-    kept = f"What is done is kept in {out}.part, and the same command goes on from there"
+    def kept():
+        if not Path(f'{out}.part').exists(): return "Nothing was done yet"
+        return f"What is done is kept in {out}.part, and the same command goes on from there"
     before = signal.signal(signal.SIGTERM, interrupt)
     try:
         require(out, "Name the file to write with --out, for example --out vectors.hdf5",
@@ -408,20 +386,24 @@ def elmo_embed(
         require(model, "Name a model with --model: mini-en, a folder that elmo_pretrain wrote, "
                 "a name on the hub, or ai2:small", CommandError)
         elmo = load_elmo(model, **({'tokenizer': tokenizer} if tokenizer else {}))
-        try: elmo.to(device or best_device()).embed([['a']], 0)
-        except Exception:
-            stop(f"The device {device!r} can't be used here: leave --device out, "
-                 "or say --device cpu")
+        device = device or best_device()
+        try: torch.zeros(1, device=device)
+        except (RuntimeError, AssertionError) as e:    # what PyTorch raises without such a device
+            stop(f"The device {str(device)!r} can't be used here ({str(e).splitlines()[0]:.200}): "
+                 "leave --device out, or say --device cpu")
+        elmo.to(device)
         if re.fullmatch(r'-?\d+', given.get('layers', '')): given['layers'] = int(given['layers'])
-        failed = embed_file(source, out, elmo, **given)['failed']
-        for n,why in [*failed.items()][:20]:
-            warn(f"line {n+1} of {source} (number {n} in the file) {why}; it is left out")
-        if len(failed) > 20: warn("more lines are left out; the output lists them")
+        result = embed_file(source, out, elmo, **given)
+        failed, unit = result['failed'], result['unit']
+        for n,why in islice(failed.items(), 20):
+            warn(f"{unit} {n+1} of {source} (number {n} in the output) {why}; it is left out")
+        if len(failed) > 20: warn(f"more {unit}s are left out; the output lists them")
         if failed: sys.exit(3)
-    except KeyboardInterrupt: stop(f"interrupted. {kept}", 130)
+    except KeyboardInterrupt: stop(f"interrupted. {kept()}", 130)
     except (ValueError, ImportError) as e: stop(e)  # `CommandError` and `ModelFileError`, too
-    except MemoryError: stop(f"out of memory: take a smaller --budget. {kept}")
-    except OSError as e: stop(f"{e.strerror or e}. {kept}")
+    except (MemoryError, torch.OutOfMemoryError):
+        stop(f"out of memory: take a smaller --budget. {kept()}")
+    except OSError as e: stop(f"{e.strerror or e}. {kept()}")
     finally: signal.signal(signal.SIGTERM, before)
 
 # %% ../../nbs/library/embedding_files.ipynb #c095c

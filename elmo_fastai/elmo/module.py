@@ -10,7 +10,7 @@ import numpy as np, torch, torch.nn.functional as F
 from torch import nn, Tensor
 from fastcore.basics import patch
 from ..base.errors import one_of, require
-from ..text.tokens import WordVocab, get_tokenizer, split_text
+from ..text.tokens import WordVocab, check_sentences, get_tokenizer, split_text
 from ..nn.bilm import BiLM, char_vocab_of, empty_bilm
 from ..nn.softmax import at_least_float
 
@@ -105,8 +105,7 @@ class Elmo(nn.Module):
 @patch
 def to_tokens(self:Elmo, sents)->list:
     "Split what is text; raises `TypeError` naming what is neither text nor a list of tokens"
-    require(not isinstance(sents, str), "Expected a list of sentences and got one text: "
-            "put it into a list", TypeError)
+    sents = check_sentences(sents)
     return [split_text(self.tokenize, sentence, i) for i,sentence in enumerate(sents)]
 
 @patch

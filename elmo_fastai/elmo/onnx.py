@@ -19,183 +19,278 @@ from .module import Elmo
 
 # %% ../../nbs/library/onnx.ipynb #graph
 class Graph:
-    "An ONNX graph in the making: `g('Add', x, y)` adds a node and names what it makes"
-    def __init__(self, outer=None, prefix=''):
-        try: from onnx import TensorProto, helper, numpy_helper
+    "An ONNX graph in the making: lines in ONNX's notation, and the arrays that they name"
+    def __init__(self):
+        self.lines = []
+        self.arrays = {}
+
+    def add(self, lines, prefix='', **arrays):
+        "Adds lines, and the arrays that they name; `$` stands for the prefix"
+        self.lines.append(lines.replace('$', prefix))
+        for name,values in arrays.items(): self.array(prefix + name, values)
+
+    def array(self, name, values):
+        "Adds an array, from a tensor or from numbers; returns its name"
+        if isinstance(values, Tensor): values = values.detach().float().cpu()
+        self.arrays[name] = np.asarray(values, order='C')
+        return name
+
+    def model(self, name, inputs, outputs):
+        "Returns the whole as an `onnx.ModelProto`; inputs and outputs in ONNX's notation"
+        try: import onnx, onnx.parser
         except ImportError:
             raise ImportError("An ONNX file is written with the package onnx: "
                               "pip install elmo_fastai[onnx]") from None
-        self.types, self.helper, self.to_array = TensorProto, helper, numpy_helper.from_array
-        self.prefix, self.nodes = prefix, []
-        self.weights = [] if outer is None else outer.weights  # a loop's body reads its outer's
-
-    def __call__(self, op, *inputs, n=1, **attributes):
-        names = [f'{self.prefix}{op}_{len(self.nodes)}_{i}' for i in range(n)]
-        inputs = [o if isinstance(o, str) else self.weight(o) for o in inputs]
-        self.nodes.append(self.helper.make_node(op, inputs, names, **attributes))
-        return names[0] if n == 1 else names
-
-    def weight(self, o):
-        "The name of an array of the file, made from a tensor, an array or numbers"
-        o = np.asarray(o.detach().float().cpu() if isinstance(o, Tensor) else o, order='C')
-        if o.dtype.kind == 'f': o = o.astype(np.float32)
-        self.weights.append(self.to_array(o, f'weight_{len(self.weights)}'))
-        return self.weights[-1].name
+        text = f"elmo ({inputs}) => ({outputs}) {{{' '.join(self.lines)}}}"
+        graph = onnx.parser.parse_graph(text)
+        graph.name = name
+        for name,array in self.arrays.items():
+            graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+        opset = onnx.helper.make_opsetid('', 17)  # of 2022: whatever runs ONNX knows it
+        return onnx.helper.make_model(graph, opset_imports=[opset], ir_version=8,
+                                      producer_name='elmo_fastai')
 
 # %% ../../nbs/library/onnx.ipynb #cnn
-def distinct(g, rows, widest):
-    "The different ones of tokens [N, W], cut as by `cut_columns`; and which of them each is [N]"
-    types, _, which, _ = g('Unique', rows, n=4, axis=0)
-    W = g('Squeeze', g('Shape', rows, start=1))
-    differs = g('Not', g('Equal', types, g('Gather', types, [-1], axis=1)))
-    ends = g('Mul', g('Cast', differs, to=g.types.INT64), g('Range', 1, g('Add', W, 1), 1))
-    longest = g('Unsqueeze', g('ReduceMax', ends, keepdims=0), [0])
-    return g('Slice', types, [0], g('Add', longest, [widest]), [1]), which
+DISTINCT = '''
+    flat_shape = Concat<axis = 0>(minus_one, W)
+    flat = Reshape(tokens, flat_shape)
+    wide_types, firsts, which, counts = Unique<axis = 0>(flat)
+    last_column = Gather<axis = 1>(wide_types, minus_one)
+    is_padding = Equal(wide_types, last_column)
+    columns = Squeeze(W)
+    columns_end = Add(columns, number_1)
+    numbers = Range(number_1, columns_end, number_1)
+    ends = Where(is_padding, number_0, numbers)
+    longest = ReduceMax<keepdims = 0>(ends)
+    kept = Add(longest, widest)
+    types = Slice(wide_types, zero, kept, one)
+'''     # which type each token is; types are cut as by `cut_columns`
 
-def encode(g, cnn, types):
-    "Vectors [N, P] of tokens [N, W]: what `CharCNN.encode` and the normalisation do"
+def add_encoder(g, cnn, prefix):
+    "Adds `$vectors` of the types: what `CharCNN.encode` and the normalisation do"
     cnn = copy.deepcopy(cnn).float().fold_norm()
-    def linear(x, l): return g('Gemm', x, l.weight, l.bias, transB=1)
-    x = g('Transpose', g('Gather', cnn.embed.weight, types), perm=[0, 2, 1])  # [N, D, W]
-    convs = [g('Conv', x, c.weight, c.bias) for c in cnn.convs]
-    x = g('Concat', *(g('ReduceMax', c, axes=[2], keepdims=0) for c in convs), axis=1)
-    x = g('Tanh' if cnn.act is torch.tanh else 'Relu', x)
-    for l in cnn.highway.layers:
-        t, gate = g('Split', linear(x, l), n=2, axis=1)
-        x = g('Add', x, g('Mul', g('Sigmoid', gate), g('Sub', g('Relu', t), x)))
-    return x if cnn.proj is None else linear(x, cnn.proj)
+    g.add('''
+        $rows = Gather($embed, types)
+        $letters = Transpose<perm = [0, 2, 1]>($rows)''', prefix, embed=cnn.embed.weight)
+    fits = []
+    for i,conv in enumerate(cnn.convs):
+        g.add(f'''
+            $windows = Conv({prefix}letters, $weight, $bias)
+            $fit = ReduceMax<axes = [2], keepdims = 0>($windows)
+            ''', f'{prefix}conv{i}_', weight=conv.weight, bias=conv.bias)
+        fits.append(f'{prefix}conv{i}_fit')
+    g.add(f'''
+        $fits = Concat<axis = 1>({', '.join(fits)})
+        $x = {'Tanh' if cnn.act is torch.tanh else 'Relu'}($fits)''', prefix)
+    x = f'{prefix}x'
+    for i,layer in enumerate(cnn.highway.layers):
+        g.add(f'''
+            $sums = Gemm<transB = 1>({x}, $weight, $bias)
+            $new, $gate = Split<axis = 1>($sums)
+            $opened = Sigmoid($gate)
+            $positive = Relu($new)
+            $change = Sub($positive, {x})
+            $step = Mul($opened, $change)
+            $x = Add({x}, $step)''', f'{prefix}highway{i}_', weight=layer.weight, bias=layer.bias)
+        x = f'{prefix}highway{i}_x'
+    if cnn.proj is None: g.add(f'$vectors = Identity({x})', prefix)
+    else: g.add(f'$vectors = Gemm<transB = 1>({x}, $proj, $proj_bias)', prefix,
+                proj=cnn.proj.weight, proj_bias=cnn.proj.bias)
+    g.add('''
+        $each = Gather($vectors, which)
+        $sentences = Reshape($each, vectors_shape)
+        $layer0 = Transpose<perm = [1, 0, 2]>($sentences)''', prefix)
 
 # %% ../../nbs/library/onnx.ipynb #lstm
-def fused_lstm(g, lstm, x, lens, back):
-    "ONNX's own operator, [T, B, P] → [T, B, C]"
+def add_fused_lstm(g, lstm, x, back, prefix):
+    "Adds `$y` by ONNX's own operator, [T, B, P] → [T, B, C]"
     def gates(w):
-        i, f, c, o = w.chunk(4)
-        return torch.cat([i, o, f, c])
-    bias = torch.cat([gates(lstm.bias_ih_l0), gates(lstm.bias_hh_l0)])
-    weights = [o[None] for o in (gates(lstm.weight_ih_l0), gates(lstm.weight_hh_l0), bias)]
-    y = g('LSTM', x, *weights, g('Cast', lens, to=g.types.INT32), hidden_size=lstm.hidden_size,
-          direction='reverse' if back else 'forward')
-    return g('Squeeze', y, [1])
+        first, forget, candidate, last = w.chunk(4)
+        return torch.cat([first, last, forget, candidate])[None]
+    direction = 'reverse' if back else 'forward'
+    g.add(f'''
+        $states = LSTM<hidden_size = {lstm.hidden_size}, direction = "{direction}">
+            ({x}, $W, $R, $bias, steps_32)
+        $y = Squeeze($states, one)''', prefix, W=gates(lstm.weight_ih_l0),
+        R=gates(lstm.weight_hh_l0),
+        bias=torch.cat([gates(lstm.bias_ih_l0), gates(lstm.bias_hh_l0)], 1))
 
-def looped_lstm(g, lstm, x, lens, back, cell_clip, proj_clip):
-    "The same step by step, with projection and limits, [T, B, P] → [T, B, P]"
-    def turn(x): return g('ReverseSequence', x, lens, time_axis=0, batch_axis=1) if back else x
-    def limit(x, most): return s('Clip', x, -most, most) if most else x
-    z = g('Add', g('MatMul', turn(x), lstm.weight_ih_l0.T), lstm.bias_ih_l0 + lstm.bias_hh_l0)
-    s = Graph(g, f'step_{len(g.nodes)}_')
-    h, c, now = (s.prefix + o for o in ('h', 'c', 'now'))
-    i, f, new, o = s('Split', s('Add', now, s('MatMul', h, lstm.weight_hh_l0.T)), n=4, axis=1)
-    kept = s('Mul', s('Sigmoid', f), c)
-    cell = limit(s('Add', kept, s('Mul', s('Sigmoid', i), s('Tanh', new))), cell_clip)
-    out = s('Mul', s('Sigmoid', o), s('Tanh', cell))
-    if lstm.proj_size: out = s('MatMul', out, lstm.weight_hr_l0.T)
-    out = limit(out, proj_clip)
-    C, P = lstm.hidden_size, lstm.proj_size or lstm.hidden_size
-    def info(name, k): return g.helper.make_tensor_value_info(name, g.types.FLOAT, [None, k])
-    inputs, outputs = (h, P, c, C, now, 4*C), (out, P, cell, C, s('Identity', out), P)
-    inputs, outputs = ([*map(info, o[::2], o[1::2])] for o in (inputs, outputs))
-    body = g.helper.make_graph(s.nodes, 'step', inputs, outputs)
-    B = g('Shape', x, start=1, end=2)
-    start = (g('ConstantOfShape', g('Concat', B, [k], axis=0)) for k in (P, C))
-    return turn(g('Scan', *start, z, n=3, num_scan_inputs=1, body=body)[2])
+def add_looped_lstm(g, lstm, x, back, cell_clip, proj_clip, prefix):
+    "Adds `$y` step by step, with projection and limits, [T, B, P] → [T, B, P]"
+    C = lstm.hidden_size
+    P = lstm.proj_size or C
+    turn = 'ReverseSequence<time_axis = 0, batch_axis = 1>({}, steps)' if back else 'Identity({})'
+    def limited(name, limit):
+        if not limit: return f'Identity({name})'
+        low = g.array(f'{prefix}{name}_low', np.float32(-limit))
+        high = g.array(f'{prefix}{name}_high', np.float32(limit))
+        return f'Clip({name}, {low}, {high})'
+    projected = 'Identity(shown)'
+    if lstm.proj_size:
+        projected = f"MatMul(shown, {g.array(f'{prefix}project', lstm.weight_hr_l0.T)})"
+    g.add(f'''
+        $turned = {turn.format(x)}
+        $products = MatMul($turned, $W)
+        $z = Add($products, $bias)
+        $h_shape = Concat<axis = 0>(B, $P)
+        $c_shape = Concat<axis = 0>(B, $C)
+        $h_0 = ConstantOfShape($h_shape)
+        $c_0 = ConstantOfShape($c_shape)
+        $h_T, $c_T, $states = Scan<num_scan_inputs = 1, body = step
+            (float[B,{P}] h, float[B,{C}] c, float[B,{4*C}] z) =>
+            (float[B,{P}] new_h, float[B,{C}] new_c, float[B,{P}] state) {{
+                from_h = MatMul(h, $R)
+                sums = Add(z, from_h)
+                input, forget, candidate, output = Split<axis = 1>(sums)
+                input_gate = Sigmoid(input)
+                forget_gate = Sigmoid(forget)
+                output_gate = Sigmoid(output)
+                new = Tanh(candidate)
+                added = Mul(input_gate, new)
+                kept_c = Mul(forget_gate, c)
+                cell = Add(kept_c, added)
+                new_c = {limited('cell', cell_clip)}
+                bent = Tanh(new_c)
+                shown = Mul(output_gate, bent)
+                projected = {projected}
+                new_h = {limited('projected', proj_clip)}
+                state = Identity(new_h)
+            }}>($h_0, $c_0, $z)
+        $y = {turn.format('$states')}''', prefix, W=lstm.weight_ih_l0.T, R=lstm.weight_hh_l0.T,
+        bias=lstm.bias_ih_l0 + lstm.bias_hh_l0, P=[P], C=[C])
 
-def read(g, stack, x, lens, back):
-    "The states of all layers of one direction, `x` the first"
-    layers, clips = [x], (stack.cell_clip, stack.proj_clip)
+def add_layers(g, stack, x, back):
+    "Adds all layers of one direction above `x`; returns the names of the states, `x` the first"
+    clips = stack.cell_clip, stack.proj_clip
+    layers = [x]
     for i,lstm in enumerate(stack.bwd if back else stack.fwd):
-        if lstm.proj_size or any(clips): y = looped_lstm(g, lstm, x, lens, back, *clips)
-        else: y = fused_lstm(g, lstm, x, lens, back)
-        x = g('Add', x, y) if i and stack.residual else y
+        prefix = f"{'bwd' if back else 'fwd'}{i}_"
+        if lstm.proj_size or any(clips): add_looped_lstm(g, lstm, x, back, *clips, prefix)
+        else: add_fused_lstm(g, lstm, x, back, prefix)
+        residual = f'Add({x}, $y)' if i and stack.residual else 'Identity($y)'
+        g.add(f'$x = {residual}', prefix)
+        x = f'{prefix}x'
         layers.append(x)
     return layers
 
 # %% ../../nbs/library/onnx.ipynb #whole
+SENTENCES = '''
+    zero = Constant<value_ints = [0]>()
+    one = Constant<value_ints = [1]>()
+    two = Constant<value_ints = [2]>()
+    minus_one = Constant<value_ints = [-1]>()
+    number_0 = Constant<value_int = 0>()
+    number_1 = Constant<value_int = 1>()
+    B = Shape<start = 0, end = 1>(chars)
+    T = Shape<start = 1, end = 2>(chars)
+    W = Shape<start = 2>(chars)
+    ids = Cast<to = 7>(chars)
+    begins = Gather<axis = 2>(ids, number_0)
+    mask = Cast<to = 9>(begins)
+    ones = Cast<to = 7>(mask)
+    counted = ReduceSum<keepdims = 0>(ones, one)
+    T_number = Squeeze(T)
+    times = Range(number_0, T_number, number_1)
+    counted_column = Unsqueeze(counted, one)
+    in_front = Less(times, counted_column)
+    misplaced = Xor(mask, in_front)
+    misplaced_ones = Cast<to = 7>(misplaced)
+    wrong = ReduceSum<keepdims = 0>(misplaced_ones)
+    nothing = Gather(zero, wrong)
+    lens = Add(counted, nothing)
+    column = Concat<axis = 0>(B, one, W)
+    more = Expand(no_token, column)
+'''     # `nothing` does not exist if a token is misplaced
+
+MARKED = '''
+    two_W = Concat<axis = 0>(two, W)
+    mark_padding = Expand(pad_mark, two_W)
+    wide_marks = Concat<axis = 1>(marks, mark_padding)
+    fitting_marks = Slice(wide_marks, zero, W, one)
+    bos, eos = Split<axis = 0>(fitting_marks)
+    before = Expand(bos, column)
+    open = Concat<axis = 1>(before, ids, more)
+    B_number = Squeeze(B)
+    numbers_of_rows = Range(number_0, B_number, number_1)
+    row_column = Unsqueeze(numbers_of_rows, one)
+    end = Add(lens, one)
+    end_column = Unsqueeze(end, one)
+    places = Concat<axis = 1>(row_column, end_column)
+    eos_shape = Concat<axis = 0>(B, W)
+    all_eos = Expand(eos, eos_shape)
+    tokens = ScatterND(open, places, all_eos)
+    steps = Add(lens, two)
+    start = Identity(one)
+'''     # [B, T, W] → [B, T+2, W]: BOS before the tokens of each sentence, EOS behind them
+
+GIVEN = '''
+    tokens = Concat<axis = 1>(ids, more)
+    steps = Max(lens, one)
+    start = Identity(zero)
+'''
+
+def add_mix(g, mix, layers, dim):
+    "Adds `mixed`, the scalar mix of layers [B, T, 2P]"
+    weighted = []
+    for i,(h, weight) in enumerate(zip(layers, (mix.gamma*mix.shares).tolist())):
+        if mix.norm:
+            g.add(f'$normal = LayerNormalization({h}, $ones)', f'mix{i}_', ones=torch.ones(dim))
+            h = f'mix{i}_normal'
+        g.add(f'$h = Mul({h}, $weight)', f'mix{i}_', weight=torch.tensor(weight))
+        weighted.append(f'mix{i}_h')
+    g.add(f"mixed = Sum({', '.join(weighted)})")
+
+# %% ../../nbs/library/onnx.ipynb #model
 def onnx_model(elmo, layers='mix', mix=0):
     "What `Elmo.to_onnx` writes, an `onnx.ModelProto`; raises `ValueError` for what can't be"
+    def check(ok, why): require(ok, why, ValueError)
     checked(elmo, layers)
+    lm = elmo.lm
     n = len(elmo.mixes)
-    require(mix in range(n), f"mix={mix!r}: this model has {n}, from 0 up", ValueError)
-    require(layers != 'mix' or elmo.mixes[mix].norm != 'batch', "A mix with norm='batch' depends "
-            "on a sentence's batch-mates: take layers='all'", ValueError)
-    require(type(elmo.lm.config) is BiLMConfig, "Only a biLM of LSTMs that never meet can become "
-            "an ONNX model", ValueError)
-    require(not elmo.carry, "This model carries its state from batch to batch, and an ONNX model "
-            "remembers nothing: load it with carry=False", ValueError)
-    g, lm, P, L = Graph(), elmo.lm, elmo.dim//2, elmo.n_layers
-    B, T, W = (g('Shape', 'chars', start=i, end=i+1) for i in range(3))
-    mask, at, rows, place, lens = real_tokens(g)
-    if elmo.markers == 'add':
-        rows, place, lens = add_marks(g, elmo.char_vocab.specials, B, W, rows, place, lens)
-        T2, added = g('Add', T, 2), g('Mul', B, 2)
-    else:
-        rows, place, lens = add_nothing(g, T, W, rows, place, lens)
-        T2, added = g('Add', T, 1), [1]
-    def lay(values, at, *shape):
-        return g('ScatterND', g('ConstantOfShape', g('Concat', *shape, axis=0)), at, values)
-    types, which = distinct(g, rows, lm.chars.widest)
-    def tokens(cnn): return lay(g('Gather', encode(g, cnn, types), which), place, T2, B, [P])
-    x = tokens(lm.chars)
-    y = x if lm.chars_bwd is None else tokens(lm.chars_bwd)
-    both = zip(read(g, lm.lstm, x, lens, False), read(g, lm.lstm, y, lens, True))
-    place = g('Slice', place, added, [2**62], [0])
-    hs = [g('GatherND', g('Concat', *o, axis=2), place) for o in both]  # [N, 2P] each
+    check(mix in range(n), f"mix={mix!r}: this model has {n}, from 0 up")
+    check(type(lm.config) is BiLMConfig,
+          "Only a biLM of LSTMs that never meet can become an ONNX model")
+    check(not elmo.carry, "This model carries its state from batch to batch, and an ONNX model "
+          "remembers nothing: load it with carry=False")
+    marks = elmo.char_vocab.specials[1:].astype(np.int64)
+    g = Graph()
+    g.add(SENTENCES, no_token=[[[0]]])
+    if elmo.markers == 'add': g.add(MARKED, marks=marks, pad_mark=marks[:, -1:])
+    else: g.add(GIVEN)
+    g.add(DISTINCT, widest=[lm.chars.widest])
+    g.add('''
+        steps_32 = Cast<to = 6>(steps)
+        T_steps = Shape<start = 1, end = 2>(tokens)
+        vectors_shape = Concat<axis = 0>(B, T_steps, P)
+        stop = Add(T, start)''', P=[elmo.dim//2])
+    add_encoder(g, lm.chars, 'fwd_')
+    if lm.chars_bwd is not None: add_encoder(g, lm.chars_bwd, 'bwd_')
+    forward = add_layers(g, lm.lstm, 'fwd_layer0', back=False)
+    below = 'fwd_layer0' if lm.chars_bwd is None else 'bwd_layer0'
+    backward = add_layers(g, lm.lstm, below, back=True)
+    found = []                                                               # [B, T, 2P] each
+    for i,both in enumerate(zip(forward, backward)):
+        g.add(f'''
+            $both = Concat<axis = 2>({', '.join(both)})
+            $inner = Slice($both, start, stop, zero)
+            $h = Transpose<perm = [1, 0, 2]>($inner)''', f'layer{i}_')
+        found.append(f'layer{i}_h')
+    sizes = f'tokens,{elmo.dim}'
     if layers == 'all':
-        all_ = g('Concat', *(g('Unsqueeze', h, [1]) for h in hs), axis=1)
-        vectors = g('Transpose', lay(all_, at, B, T, [L, 2*P]), perm=[0, 2, 1, 3])
-        return finish(g, lm.config.name, mask, vectors, L, 2*P)
-    h = mixed(g, elmo.mixes[mix], hs, 2*P) if layers == 'mix' else hs[layers]
-    return finish(g, lm.config.name, mask, lay(h, at, B, T, [2*P]), 2*P)
-
-# %% ../../nbs/library/onnx.ipynb #parts
-def real_tokens(g):
-    "Mask; of each token (sentence, column), letters [N, W], (time, sentence); lengths"
-    mask = g('Cast', g('Gather', 'chars', 0, axis=2), to=g.types.BOOL)
-    ones = g('Cast', mask, to=g.types.INT64)
-    at = g('Transpose', g('NonZero', mask), perm=[1, 0])
-    rows = g('Cast', g('GatherND', 'chars', at), to=g.types.INT64)
-    time = g('Sub', g('GatherND', g('CumSum', ones, 1), at), 1)
-    place = g('Concat', g('Unsqueeze', time, [1]), g('Gather', at, [0], axis=1), axis=1)
-    return mask, at, rows, place, g('ReduceSum', ones, [1], keepdims=0)
-
-def add_marks(g, specials, B, W, rows, place, lens):
-    "BOS and EOS of each sentence before the tokens' rows, a step later; lengths grow by two"
-    specials = specials[1:].astype(np.int64)
-    padding = g('Expand', specials[:, -1:], g('Concat', [2], W, axis=0))
-    marks = g('Slice', g('Concat', specials, padding, axis=1), [0], W, [1])  # as wide as tokens
-    bos = g('Mul', lens, 0)
-    ends = g('Concat', bos, g('Add', lens, 1), axis=0)
-    which = g('Concat', bos, g('Add', bos, 1), axis=0)
-    sent = g('Range', 0, g('Squeeze', B), 1)
-    where = [g('Unsqueeze', o, [1]) for o in (ends, g('Concat', sent, sent, axis=0))]
-    place = g('Concat', g('Concat', *where, axis=1), g('Add', place, [1, 0]), axis=0)
-    return g('Concat', g('Gather', marks, which), rows, axis=0), place, g('Add', lens, 2)
-
-def add_nothing(g, T, W, rows, place, lens):
-    "A token behind the longest sentence, where nobody reads it: an operator may not like no token"
-    nothing = g('Expand', np.zeros((1, 1), np.int64), g('Concat', [1], W, axis=0))
-    behind = g('Unsqueeze', g('Concat', T, [0], axis=0), [0])
-    return (g('Concat', nothing, rows, axis=0), g('Concat', behind, place, axis=0),
-            g('Max', lens, 1))
-
-def mixed(g, mix, hs, dim):
-    "The scalar mix of layers [N, 2P]"
-    if mix.norm: hs = [g('LayerNormalization', h, np.ones(dim, np.float32)) for h in hs]
-    weights = (mix.gamma*mix.shares).tolist()
-    return g('Sum', *(g('Mul', h, w) for h,w in zip(hs, weights)))
-
-def finish(g, name, mask, vectors, *sizes):
-    "The model of a graph that is whole"
-    def info(name, kind, *more, says=''):
-        shape = ['sentences', *more[:-1], 'tokens', more[-1]] if more else ['sentences', 'tokens']
-        return g.helper.make_tensor_value_info(name, kind, shape, says)
-    for made,called in ((vectors, 'vectors'), (mask, 'mask')):
-        g.nodes.append(g.helper.make_node('Identity', [made], [called]))
-    chars = info('chars', g.types.INT32, 'characters', says="ids; 0 where there is no token")
-    out = [info('vectors', g.types.FLOAT, *sizes), info('mask', g.types.BOOL)]
-    graph = g.helper.make_graph(g.nodes, name, [chars], out, g.weights)
-    opset = [g.helper.make_opsetid('', 17)]  # of 2022: whatever runs ONNX knows it
-    return g.helper.make_model(graph, opset_imports=opset, ir_version=8,
-                               producer_name='elmo_fastai')
+        sizes = f'{elmo.n_layers},{sizes}'
+        for h in found: g.add(f'{h}_one = Unsqueeze({h}, one)')
+        names = ', '.join(f'{h}_one' for h in found)
+        g.add(f'''
+            result = Concat<axis = 1>({names})
+            real = Unsqueeze(mask, outer_axes)''', outer_axes=[1, 3])
+    else:
+        if layers == 'mix': add_mix(g, elmo.mixes[mix], found, elmo.dim)
+        g.add(f'''
+            result = Identity({'mixed' if layers == 'mix' else found[layers]})
+            real = Unsqueeze(mask, two)''')
+    g.add('vectors = Where(real, result, nought)', nought=np.float32(0))
+    return g.model(lm.config.name, 'int32[sentences,tokens,characters] chars',
+                   f'float[sentences,{sizes}] vectors, bool[sentences,tokens] mask')
 
 # %% ../../nbs/library/onnx.ipynb #patch
 @patch

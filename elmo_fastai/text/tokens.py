@@ -8,8 +8,9 @@ __all__ = ['PAD', 'UNK', 'BOS', 'EOS', 'SPECIALS', 'space_tokenize', 'word_token
            'load_char_vocab', 'limit_sents']
 
 # %% ../../nbs/library/tokens.ipynb #c004
-import json, re, unicodedata
+import json, os, re, reprlib, unicodedata
 from collections import Counter
+from collections.abc import Mapping, Set
 from itertools import chain
 import numpy as np
 from fastcore.basics import patch
@@ -103,14 +104,40 @@ def get_tokenizer(
     return _tokenizers[name]
 
 # %% ../../nbs/library/tokens.ipynb #c052m
+def instead_of(values):
+    "Returns what to do where a loop over `values` does not give its texts; None where it does"
+    kind, names = type(values), None
+    for attribute in ('columns', 'column_names'):
+        if hasattr(kind, attribute): names = getattr(values, attribute)
+    if isinstance(values, Mapping): names = values
+    if names is not None and len(names):
+        name = 'text' if 'text' in names else next(iter(names))
+        return f"take the texts in it, as in {'data' if names is values else 'df'}[{name!r}]"
+    if isinstance(values, (bytes, bytearray)): return "decode it, as in values.decode('utf-8')"
+    if isinstance(values, os.PathLike): return "read the file, or take embed_file"
+    if isinstance(values, Set): return "a set has no order, take a list"
+    if hasattr(kind, 'ndim') and values.ndim != 1:
+        return f"its shape is {tuple(values.shape)}, take one column or lists of tokens"
+    if not hasattr(values, '__iter__'): return "take a list"
+
+def shown(value): return f"{type(value).__name__} {' '.join(reprlib.repr(value).split())}"
+
+def check_sentences(sentences):
+    "Returns `sentences` if a loop gives them one by one; else `TypeError` says what to do"
+    require(not isinstance(sentences, str),
+            "Expected a list of sentences and got one text: put it into a list", TypeError)
+    cure = instead_of(sentences)
+    if cure is None: return sentences
+    raise TypeError(f"Expected a list of sentences and got {shown(sentences)}: {cure}")
+
 def split_text(tokenize, s, i):
     "The tokens of `s`, a text or a list of tokens; `TypeError` naming sentence `i` otherwise"
     if isinstance(s, str): return tokenize(s)
-    if hasattr(s, '__iter__') and not isinstance(s, (bytes, dict)):
-        s = list(s)
-        if all(isinstance(t, str) for t in s): return s
-    raise TypeError(
-        f"Sentence {i} is {type(s).__name__} {s!r:.60}, neither a text nor a list of tokens")
+    cure = instead_of(s)
+    tokens = list(s) if cure is None else []
+    if cure is None and all(isinstance(t, str) for t in tokens): return tokens
+    why = f"Sentence {i} is {shown(s)}, neither a text nor a list of tokens"
+    raise TypeError(f"{why}: {cure}" if cure else why)
 
 # %% ../../nbs/library/tokens.ipynb #c042
 PAD = '<pad>' # fills the places after the end of a short sentence

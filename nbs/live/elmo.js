@@ -27,7 +27,7 @@ export const tokenize = text => text.match(WORD) || [];
 
 // Eight bytes with the length of a header, the header as JSON, the numbers.
 export function readTensors(buffer) {
-  const size = Number(new DataView(buffer).getBigUint64(0, true)), tensors = {};
+  const size = Number(new DataView(buffer).getBigUint64(0, true)), tensors = Object.create(null);
   const header = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 8, size)));
   delete header.__metadata__;
   for (const [name, {dtype, shape, data_offsets: [a, b]}] of Object.entries(header)) {
@@ -82,13 +82,20 @@ export function product({data: w, shape: [E, D]}, x, b) {
 
 // ---- characters: one vector a token, from its letters alone -------------------------------
 
-const BOW = 259, EOW = 260, PAD = 261;                 // AI2's ids; a byte of UTF-8 is 1 to 256
-const MARKS = {'<s>': 257, '</s>': 258};
+// AI2's ids: a byte of UTF-8 is 1 to 256. The ends of a sentence are tokens, too, and no text.
+const BOW = 259, EOW = 260, PAD = 261;
+export const BOS = Symbol('<s>'), EOS = Symbol('</s>');
+const MARKS = new Map([[BOS, 257], [EOS, 258]]);
+
+function symbols(token, most) {
+  if (MARKS.has(token)) return [MARKS.get(token)];
+  const bytes = new TextEncoder().encode(token.replace(/\p{Cs}/gu, '?'));
+  return Array.from(bytes.slice(0, most), b => b + 1);
+}
 
 // A token as a row of ids: its bytes between two marks, then padding up to `width` in all.
 export function charIds(token, width) {
-  const bytes = new TextEncoder().encode(token.replace(/\p{Cs}/gu, '?')).slice(0, width - 2);
-  const row = [BOW, ...(token in MARKS ? [MARKS[token]] : Array.from(bytes, b => b + 1)), EOW];
+  const row = [BOW, ...symbols(token, width - 2), EOW];
   return row.concat(Array(width - row.length).fill(PAD));
 }
 
@@ -185,7 +192,7 @@ export class Elmo {
   layers(words) {
     if (!words.length) return Array.from({length: this.config.n_layers + 1}, () => []);
     const word = (f, b, t) => Float32Array.of(...f[t + 1], ...b[t + 1]);       // not the marks
-    return this.states(['<s>', ...words, '</s>']).map(([f, b]) =>
+    return this.states([BOS, ...words, EOS]).map(([f, b]) =>
       words.map((_, t) => word(f, b, t)));
   }
 }

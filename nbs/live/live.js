@@ -96,7 +96,8 @@ class Live {
         ...this.examples.map(([, o]) => o)),
       tag('p', {class: 'elmo-hint', text: 'Change a sentence, or choose a word below it.'}),
       this.list, this.result);
-    this.show(place.dataset.example || 'bank');
+    const {example} = place.dataset;
+    this.show(Object.hasOwn(EXAMPLES, example) ? example : 'bank');
   }
 
   show(name) {
@@ -134,8 +135,9 @@ class Live {
   // Arrow keys go from word to word; the tab key goes on to the next sentence.
   step(event, {buttons}) {
     const all = [...buttons.children], now = all.indexOf(document.activeElement);
-    const keys = {ArrowRight: now + 1, ArrowLeft: now - 1, Home: 0, End: all.length - 1};
-    const to = keys[event.key];
+    const keys = new Map([['ArrowRight', now + 1], ['ArrowLeft', now - 1], ['Home', 0],
+      ['End', all.length - 1]]);
+    const to = keys.get(event.key);
     if (!all[to]) return;
     event.preventDefault();
     all.forEach((o, t) => { o.tabIndex = t === to ? 0 : -1; });

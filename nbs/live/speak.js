@@ -1,6 +1,6 @@
 // What the two language models in the box expect: each word from its left and from its right,
 // and a gap filled from both sides. To be read beside the chapters on the biLM and on pretraining.
-import {product, readTensors} from './elmo.js';
+import {BOS, EOS, product, readTensors} from './elmo.js';
 
 // ---- files: the output layer and its words ------------------------------------------------
 
@@ -69,7 +69,7 @@ export function logProb(speaker, state, id) {
 
 // A word is foretold by the forward state before it and by the backward state behind it.
 export function score(speaker, words) {
-  const [forward, backward] = speaker.elmo.states(['<s>', ...words, '</s>']).at(-1);
+  const [forward, backward] = speaker.elmo.states([BOS, ...words, EOS]).at(-1);
   return words.map((word, t) => {
     const id = speaker.ids.get(word) ?? UNKNOWN;
     return {word, known: speaker.ids.has(word),
@@ -84,8 +84,8 @@ export function score(speaker, words) {
 // has a share like 1/r, and the vocabulary is in that order.
 export function fill(speaker, left, right, n = 5) {
   const {elmo, words} = speaker;
-  const f = logProbs(speaker, elmo.states(['<s>', ...left]).at(-1)[0].at(-1));
-  const b = logProbs(speaker, elmo.states([...right, '</s>']).at(-1)[1][0]);
+  const f = logProbs(speaker, elmo.states([BOS, ...left]).at(-1)[0].at(-1));
+  const b = logProbs(speaker, elmo.states([...right, EOS]).at(-1)[1][0]);
   const common = id => -Math.log(id + 1);
   const both = logSoftmax(f.map((v, id) => id < SPECIALS ? -1e9 : v + b[id] - common(id)));
   const best = [...both.keys()].sort((i, j) => both[j] - both[i]).slice(0, n);
