@@ -14,7 +14,7 @@ from fastai.data.all import DataLoaders, L, TransformBlock, default_device, patc
 from sklearn.model_selection import train_test_split
 from ..base.errors import CorpusError, as_error, one_of, require
 from ..text.corpora import (
-    Corpus, TEXT_ENDINGS, all_lines, check_gold, named_files, split_lines, text_corpus)
+    Corpus, TEXT_ENDINGS, all_lines, named_files, split_lines, text_corpus)
 from ..text.tables import DiskLines, find_column, is_missing, parts_of, table_corpus
 from ..text.tokens import WordVocab, get_tokenizer
 from .batches import LOADERS, check_loader_args, fit_stream
@@ -25,7 +25,7 @@ from .encoded import ElmoTransform, EncodedText, TokenTypes
 def gold_notes(gold, sents):
     "Tags and senses that all sentences have, by name: one list per sentence"
     for sentence, tokens in zip(gold, sents):
-        # a tokenizer that is not the corpus's own; its own is checked by `check_gold`
+        # a tokenizer that is not the corpus's own: `Corpus` has checked that one
         if len(sentence.tokens) != len(tokens): return {}
     return {name: [getattr(sentence, name) for sentence in gold] for name in ('tags', 'senses')
             if all(getattr(sentence, name) for sentence in gold)}
@@ -41,10 +41,7 @@ def read_split(corpus, split, tok, with_notes=True):
     kept = [i for i,tokens in enumerate(sents) if tokens]
     require(kept, f"{what} has {len(lines):,} lines and not one word")
     gold = (corpus.gold or {}).get(split)
-    notes = {}
-    if gold:
-        check_gold(split, gold, lines, corpus.tokenizer)
-        if with_notes: notes = gold_notes(gold, sents)
+    notes = gold_notes(gold, sents) if gold and with_notes else {}
     notes = {name: [note[i] for i in kept] for name,note in notes.items()}
     return [sents[i] for i in kept], notes, Counter({'blank lines': len(lines) - len(kept)})
 
