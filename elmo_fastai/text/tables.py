@@ -36,7 +36,8 @@ def find_column(
     col = next((o for o in wanted if o in names), None)
     require(names.count(col) < 2, f"there are {names.count(col)} columns {col!r}: rename one")
     require(col is not None, f"there is no column {' or '.join(map(repr, wanted))} among "
-            f"{', '.join(map(repr, names))}: name the right one, as in {arg}={names[-1]!r}")
+            f"{', '.join(map(repr, names))}: name the right one, as in {arg}={names[-1]!r}"
+            f"{f' or --column {names[-1]}' if arg == 'text_col' else ''}")
     return col
 
 # %% ../../nbs/library/tables.ipynb #c012
@@ -191,7 +192,7 @@ def file_corpus(
         return table_corpus(data, text_col, name=name or folder.resolve().name, tokenizer=tokenizer)
     if holds_tables(path): return files_corpus(path, valid, test, name, tokenizer, read, READERS)
     require(text_col is None, f"'{path}' is read line by line, for it is no table "
-            f"({', '.join(READERS)}): leave text_col={text_col!r} out")
+            f"({', '.join(READERS)}): leave text_col={text_col!r} (--column) out")
     return text_corpus(path, valid, test, name, tokenizer, encoding or 'utf-8')
 
 # %% ../../nbs/library/tables.ipynb #c019e
