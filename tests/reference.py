@@ -3,6 +3,7 @@
 A page a package, a section a module, an entry a public name: what it does, how it is called, a table of its
 parameters, its source. Constants have no docstring, so what they are for is said here."""
 import importlib, inspect, json, re, sys, textwrap
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from fastcore.docments import docments
 
@@ -38,7 +39,7 @@ CONSTANTS = dict(
     PALETTE='The colours of directions: forward, backward, both.',
     SENSE_COLOURS='The colours of senses.',
     GAP='What stands for a missing word in `fill`.',
-    RECIPES='How `elmo_pretrain` trains on a corpus unless it is told; `None`: a text of your own.',
+    RECIPES='What `elmo_pretrain` does otherwise than by default on a corpus with a name, unless it is told.',
     BOXED='The models that come with the package.',
     READERS='Which endings of a file name are read as tables, and by which function.',
     LABEL_COLUMNS="The columns in which a table's labels are looked for, in this order.",
@@ -87,13 +88,14 @@ def shortened(text, width=60): return text if len(text) <= width else text[:widt
 
 def parameters(o):
     "Rows (name, type, default, what it is) of a function or class; the last is what it returns"
-    said = docments(o, full=True)
+    said, of = docments(o, full=True), getattr(o, '__delwrap__', o)
+    helps = {f.name: f.metadata.get('help') for f in fields(of)} if is_dataclass(of) else {}    # options of a command
     skip, rows = ('self', 'cls'), []
     for name,p in said.items():
         if name in skip or name == 'return': continue
         mark = {inspect.Parameter.VAR_POSITIONAL: '*', inspect.Parameter.VAR_KEYWORD: '**'}.get(p['kind'], '')
         anno, default = ('' if p[k] is inspect.Parameter.empty else plain(p[k]) for k in ('anno', 'default'))
-        rows.append((mark + name, anno, shortened(default), p['docment'] or ''))
+        rows.append((mark + name, anno, shortened(default), p['docment'] or helps.get(name) or ''))
     back = said.get('return') or {}
     anno = '' if back.get('anno') in (None, inspect.Parameter.empty) else plain(back['anno'])
     if not inspect.isclass(o) and (anno or back.get('docment')): rows.append(('returns', anno, '', back.get('docment') or ''))

@@ -599,7 +599,7 @@ def test_help_is_one_page(monkeypatch):
     for a in p._actions: assert a.help and (a.nargs == 0 or a.required or '(default: ' in a.help or a.dest in ('out', 'model')), a.dest
 
 def test_earlier_names_and_wrong_ones(folder, capsys):
-    code, err = command(capsys, folder/'in.txt', '--out', folder/'o.npz', '--model', folder/'m', '--device', 'cpu', '--maxtokens', '3')
+    code, err = command(capsys, folder/'in.txt', '--out', folder/'o.npz', '--model', folder/'m', '--device', 'cpu', '--max-tokens', '3')
     assert code == 1 and 'None of the 400 lines' in err or code == 3
     for args,says in ((['--batch', '3'], r'no option --batch'), (['--max_token', '3', '--budge', '2'], 'in.txt|required|--out'), (['--budget', 'x'], "invalid int value: 'x'")):
         code, err = command(capsys, folder/'in.txt', *args)

@@ -17,7 +17,7 @@ from elmo_fastai.data.loaders import BiLMBlock, ElmoDataLoaders
 from elmo_fastai.data.streams import stream_loaders
 import elmo_fastai.train.learner as training
 from elmo_fastai.train.learner import (
-    BiLMLearner, CarryState, EarlyStop, NatsMetric, TimeBudget, bf16_is_fast, bilm_learner, bilm_split)
+    BiLMLearner, CarryState, EarlyStop, NatsMetric, Reason, TimeBudget, bf16_is_fast, bilm_learner, bilm_split)
 from elmo_fastai.train.speak import generate
 from steps import At, finite
 
@@ -325,7 +325,7 @@ def test_early_stop_goes_back_to_the_best(few, losses, patience, ends, best):
 def test_early_stop_leaves_an_interrupted_training_as_it_is(few):
     learn = learner(few, cbs=[Fake([5, 6, 7, 8]), EarlyStop(patience=4), At(10, press(), 'before_batch')])
     quietly(learn, 'fit', 4, 0.)
-    assert 'SIGINT' in learn.stopped and (learn.model.head.bias == 1).all()
+    assert 'SIGINT' in learn.stopped.message and (learn.model.head.bias == 1).all()
 
 def test_early_stop_goes_back_to_the_best_where_time_is_up(few):
     "`elmo_pretrain --time … --patience …`: it kept the last epoch's weights"
@@ -436,7 +436,7 @@ def test_nan_goes_back_to_the_last_good_weights(dls):
     learn = learner(dls, cbs=[At(8, remember, 'after_batch'), At(11, spoil)])
     learn.keep_good.every = 4                                           # copies after steps 4 and 8
     quietly(learn, 'fit', 3, 1e-2)
-    assert 'nan' in learn.stopped and 'step 12' in learn.stopped and 'step 8' in learn.stopped and 'learning rate' in learn.stopped
+    assert 'nan' in learn.stopped.message and 'step 12' in learn.stopped.message and 'step 8' in learn.stopped.message and 'learning rate' in learn.stopped.message
     assert all(torch.equal(v, good[k]) for k,v in learn.model.state_dict().items() if 'norm' not in k)
     assert finite(learn.model) and len(learn.recorder.losses) == 11
     learn.remove_cbs([o for o in learn.cbs if isinstance(o, At)])
@@ -459,8 +459,8 @@ def test_a_worse_loss_is_not_kept(dls):
 def test_a_loss_far_above_guessing_ends_the_training(dls):
     learn = learner(dls)
     quietly(learn, 'fit', 10, 30.)
-    step,good = map(int, re.findall(r'step (\d+)', learn.stopped))
-    assert 20 < step < 10*len(dls.train) and good < 20 and 'blind guessing costs' in learn.stopped and 'lower learning rate' in learn.stopped
+    step,good = map(int, re.findall(r'step (\d+)', learn.stopped.message))
+    assert 20 < step < 10*len(dls.train) and good < 20 and 'blind guessing costs' in learn.stopped.message and 'lower learning rate' in learn.stopped.message
     assert evaluate(learn.model, dls.valid)['mean'] < 10*len(dls.vocab)
     bump = learner(dls, cbs=At(12, lambda cb: cb.model.head.bias.data.normal_(std=30.)))    # a shock from which it comes back is none of our business
     bump.keep_good.patience = 10**6
@@ -494,7 +494,7 @@ def test_a_signal_ends_training_after_the_step(dls, sig):
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     learn = learner(dls, cbs=At(5, press(sig), 'before_batch'))
     quietly(learn, 'fit', 3, 1e-2)
-    assert learn.train_iter == 5 == len(learn.recorder.losses) and sig.name in learn.stopped and 'epoch 1 of 3' in learn.stopped
+    assert learn.train_iter == 5 == len(learn.recorder.losses) and sig.name in learn.stopped.message and 'epoch 1 of 3' in learn.stopped.message
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
     assert 0 < learn.throughput.seconds and learn.throughput.per_second < 1e7, 'the time of an epoch that was cut short counts'
 
@@ -503,7 +503,7 @@ def test_a_signal_during_validation(dls):
         def before_validate(self): signal.raise_signal(signal.SIGINT)
     learn = learner(dls, cbs=Press())
     quietly(learn, 'fit', 3, 1e-2)
-    assert 'SIGINT' in learn.stopped and learn.epoch == 0
+    assert 'SIGINT' in learn.stopped.message and learn.epoch == 0
 
 def test_the_second_ctrl_c_stops_at_once(dls):
     before = signal.getsignal(signal.SIGINT)
@@ -603,3 +603,40 @@ def test_a_budget_beside_what_else_ends_a_training(few):
 @pytest.mark.parametrize('seconds', [0, -1, math.nan, math.inf, '5m'])
 def test_budgets_that_can_not_be(seconds):
     with pytest.raises(ValueError, match='seconds'): TimeBudget(seconds)
+
+# what a learner shows
+
+@pytest.mark.parametrize('kind', ['sentences', 'stream'])
+def test_what_each_direction_expected_is_shown(corpus, kind):
+    dls = ElmoDataLoaders.from_corpus(corpus, kind=kind, bs=8, device='cpu', **(dict(seq_len=16) if kind == 'stream' else {}))
+    learn = learner(dls)
+    df = learn.show_results(max_n=3, show=False)
+    assert list(df.columns) == ['text', 'forward targets', 'backward targets', 'forward guesses', 'backward guesses'] and len(df) == 3
+    chars,*targets = dls.valid.one_batch()
+    model = learn.model.eval()
+    with torch.no_grad(): states = model.encode(chars[:3])[-1]
+    for name,head,h,y in zip(('forward', 'backward'), model.heads, states, targets):
+        best = head.log_prob(h).argmax(-1)
+        for i in range(3):
+            there = [dls.vocab.itos[w] if t else '·' for w,t in zip(best[i].tolist(), y[i].tolist())][:int((chars[i, :, 0] != 0).sum())]
+            assert df[f'{name} guesses'][i].split(' ') == there
+
+@pytest.mark.parametrize('kind', ['sentences', 'stream'])
+def test_every_prediction_has_its_nats(corpus, kind):
+    "Also where the loader's rows would be put back in order: there is one row a sentence, and many predictions"
+    dls = ElmoDataLoaders.from_corpus(corpus, kind=kind, bs=8, device='cpu', **(dict(seq_len=16) if kind == 'stream' else {}))
+    learn = learner(dls)
+    (fwd, bwd), _ = quietly(learn, 'get_preds', ds_idx=1)
+    exact = evaluate(learn.model, dls.valid)
+    assert len(fwd) == len(bwd) == exact['predictions'] and math.exp(fwd.mean()) == pytest.approx(exact['fwd'], rel=1e-5)
+
+# why a training ended
+
+def test_why_a_training_ended_is_a_value(dls):
+    "And nobody has to look for words in a message"
+    ended = learner(dls)
+    quietly(ended, 'fit', 1, 1e-3, cbs=At(3, lambda cb: signal.raise_signal(signal.SIGINT), 'before_batch'))
+    assert ended.stopped.reason is Reason.SIGNAL and 'SIGINT' in ended.stopped.message == str(ended.stopped)
+    wild = learner(dls)
+    quietly(wild, 'fit', 1, 1e30)
+    assert wild.stopped.reason is Reason.DIVERGED and wild.stopped.error is None

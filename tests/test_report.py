@@ -11,11 +11,13 @@ from elmo_fastai.text.corpora import Corpus, toy_corpus
 from elmo_fastai.text.ngrams import KneserNey
 from elmo_fastai.nn.bilm import BiLM, BiLMConfig, evaluate
 from elmo_fastai.data.batches import SentenceDataLoader
-from elmo_fastai.data.encoded import EncodedText
+from elmo_fastai.data.encoded import EncodedText, TokenTypes
 from elmo_fastai.data.loaders import ElmoDataLoaders
+from elmo_fastai.text.tokens import CharVocab, WordVocab
+from elmo_fastai.train import report
 from elmo_fastai.train.report import (
-    baselines, make_report, report_figure, report_text, sense_accuracy,
-    sense_vectors, token_vectors)
+    baselines, make_report, report_figure, report_text, save_report, sense_accuracy, sense_vectors,
+    share_lines, shares, token_vectors)
 
 CFG = BiLMConfig('nano', char_dim=4, filters=((1,8),(2,8),(3,8)), proj_dim=16, hidden_dim=16)
 
@@ -179,6 +181,41 @@ def test_report_of_other_text(dls, model, corpus):
     assert all(r[k] is None for k in ('floor', 'ratio_to_floor', 'sense_accuracy', 'sense_baseline'))
     assert json.loads(json.dumps(r)) == r
 
+def test_a_mistake_while_senses_are_asked_is_not_taken_for_too_few_sentences(corpus, dls, model, monkeypatch):
+    "scikit-learn, too, says ValueError; and with few sentences there is no question"
+    def broken(*args): raise ValueError('Input contains NaN')
+    monkeypatch.setattr(report, 'sense_accuracy', broken)
+    with pytest.raises(ValueError, match='NaN'): make_report(model, dls, corpus)
+    few = toy_corpus(n_train=400, n_valid=2, n_test=0, n_unseen=0)
+    for o in few.gold['valid']: o.senses = [None]*len(o.tokens)
+    assert make_report(model, dls, few)['sense_accuracy'] is None
+
+# what a model can't read
+
+def test_shares_are_counted():
+    sents = [['the', 'bank', 'ö', 'x'*60], ['the', 'zoo']]
+    vocab = WordVocab.build([['the', 'bank']])
+    text = EncodedText(sents, TokenTypes(vocab))
+    assert shares(text) == dict(unknown=3/6, cut=1/6, unspelled=0.)
+    letters = CharVocab.build([['the', 'bank', 'x']], max_chars=30)
+    assert shares(EncodedText(sents, TokenTypes(vocab, letters))) == dict(unknown=3/6, cut=1/6, unspelled=2/6), 'ö, and the z of zoo'
+    assert shares(EncodedText([], TokenTypes(vocab))) == dict(unknown=None, cut=None, unspelled=None)
+
+@pytest.mark.parametrize('name', ['unknown', 'cut', 'unspelled'])
+def test_much_of_what_a_model_cant_read_is_a_warning(name):
+    "Of the text that was trained on, where it is known; else of the text that is held out"
+    none = {f'{k}{o}': 0. for k in ('', 'train_') for o in ('unknown', 'cut', 'unspelled')}
+    assert len(share_lines(none)) == 1 and len(share_lines(none | {name: .9})) == 1 and len(share_lines(none | {f'train_{name}': .04})) == 1
+    for much in ({f'train_{name}': .06}, {name: .06, f'train_{name}': None}):
+        [line, warning] = share_lines(none | much)
+        assert warning.startswith('A warning: 6% of the tokens')
+    assert warning in report_text(BARE | none | much)
+
+def test_the_shares_are_in_the_report(corpus, dls, model):
+    r = make_report(model, dls, corpus)
+    assert r['train_unknown'] == r['cut'] == 0 and r['unknown'] == shares(dls.valid.text)['unknown'] > 0
+    assert f"{r['unknown']:.1%} are unknown" in report_text(r)
+
 BARE = dict(corpus='mine', model='tiny', predictions=1234, perplexity_fwd=100.123, perplexity_bwd=90.456, perplexity_mean=95., floor=None, ratio_to_floor=None,
             unigram=700., trigram=150.5, trigram_bwd=149.5, sense_accuracy=None, sense_baseline=None)
 FULL = dict(BARE, floor=7.34, ratio_to_floor=1.234, sense_accuracy=dict(layer0=.6, layer1=.97, layer2=.98), sense_baseline=.66, tokens_per_second=12345.6, train_seconds=98.7)
@@ -210,6 +247,12 @@ def test_figure():
 def test_figures_of_a_failed_training(change):
     for r in (BARE, FULL): assert '<svg' in drawn(report_figure([1., math.inf], {**r, **change}))
     assert '<svg' in drawn(report_figure([], BARE))
+
+def test_what_is_saved(tmp_path):
+    "JSON has no infinity"
+    save_report(tmp_path, dict(FULL, perplexity_mean=math.inf), [5., 4.])
+    assert json.loads((tmp_path/'report.json').read_text()) == json.loads(json.dumps(dict(FULL, perplexity_mean=None)))
+    assert (tmp_path/'report.png').read_bytes()[:4] == b'\x89PNG' and '<svg' in (tmp_path/'report.svg').read_text() and not plt.get_fignums()
 
 def test_every_sense_of_the_corpus_has_a_colour(corpus):
     assert max(len(s) for s in corpus.senses.values()) <= len(SENSE_COLOURS) == len(set(SENSE_COLOURS))

@@ -37,8 +37,9 @@ def find_column(
     require(names, "the table has no columns")
     wanted = known if col is None else [col]
     found = [name for name in wanted if name in names]
+    option = f" or --column {names[-1]}" if arg == 'text_col' else ''
     require(found, f"there is no column {' or '.join(map(repr, wanted))} among "
-            f"{', '.join(map(repr, names))}: name the right one, as in {arg}={names[-1]!r}")
+            f"{', '.join(map(repr, names))}: name the right one, as in {arg}={names[-1]!r}{option}")
     n = names.count(found[0])
     require(n == 1, f"there are {n} columns {found[0]!r}: rename one")
     return found[0]
@@ -247,7 +248,7 @@ def file_corpus(
             return table_lines(read_table(file, encoding), text_col, where=f" of '{file}'")
         return files_corpus(path, valid, test, name, tokenizer, read, READERS)
     require(text_col is None, f"'{path}' is read line by line, for it is no table "
-            f"({', '.join(READERS)}): leave text_col={text_col!r} out")
+            f"({', '.join(READERS)}): leave text_col={text_col!r} (--column) out")
     return text_corpus(path, valid, test, name, tokenizer, encoding or 'utf-8')
 
 # %% ../../nbs/library/tables.ipynb #c019e

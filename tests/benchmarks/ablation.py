@@ -58,8 +58,8 @@ def get_text(quick):
 
 def recipe(quick, settings):
     "The settings of the full recipe"
-    from elmo_fastai.train.command import RECIPES
-    r = {**RECIPES[None], **RECIPES.get('wikitext2', {})}
+    from elmo_fastai.train.command import settings_for
+    r = vars(settings_for('wikitext2', {}))
     if quick: r.update(model='tiny', bs=20, seq_len=32, lr=1e-2, config={})
     return {**r, **settings, 'config': {**(r.get('config') or {}), **settings.get('config', {})}}
 

@@ -159,7 +159,7 @@ def train(dls, config, seconds, lr, seed, change=None, share=MASKED_SHARE):
     with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(TimeBudget.epochs, lr)
     m = learn.model
     layers = [p for p in m.lstm.parameters() if p.requires_grad]
-    used = dict(seconds=budget.elapsed, tokens=learn.throughput.tokens, lr=lr, stopped=learn.stopped,
+    used = dict(seconds=budget.elapsed, tokens=learn.throughput.tokens, lr=lr, stopped=learn.stopped and str(learn.stopped),
                 weights=sum(p.numel() for p in m.parameters() if p.requires_grad),
                 weights_layers=sum(p.numel() for p in layers))
     return learn, used

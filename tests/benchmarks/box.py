@@ -1,5 +1,6 @@
 """Measure a pretrained model on real English, compare shapes at equal time, and make the box of the package (the page library/box).
 
+    python tests/benchmarks/box.py MODEL --train               # train it on `english` by RECIPE: some hours of one core; again: goes on
     python tests/benchmarks/box.py MODEL                       # measure it: figures in MODEL/box.json; half an hour of one core
     python tests/benchmarks/box.py MODEL --quick               # the same on small samples, to see that it works: about a minute
     python tests/benchmarks/box.py --shapes --minutes 2.5      # train each of SHAPES for so many minutes of one core, and measure them
@@ -24,7 +25,9 @@ from elmo_fastai.data.encoded import EncodedText, TokenTypes
 from elmo_fastai.data.labels import ClassifyDataLoaders
 from elmo_fastai.data.loaders import ElmoDataLoaders
 from elmo_fastai.elmo.module import Elmo
+from elmo_fastai.train.command import pretrain
 from elmo_fastai.train.learner import TimeBudget, bilm_learner
+from elmo_fastai.train.saved import checkpoints_in
 from elmo_fastai.tasks.classify import LayerCache, elmo_classifier_learner, random_elmo
 from elmo_fastai.studies.probe import sense_probe, tag_probe
 
@@ -34,6 +37,8 @@ from pages import page
 box = page('library/box')                          # how a box is made stands on its page
 english = page('library/books').english            # and its text on another
 HELD = 'valid', 'plays', 'wiki'                    # held-out splits of english: two novels, plays, Wikipedia
+RECIPE = dict(model='small', epochs=6, lr=6e-3, bs=32, max_vocab=20_000, config=dict(
+    name='mini-en', filters=[[1,32], [2,64], [3,96], [4,96]], proj_dim=352, hidden_dim=352, dropout=0.05, cutoffs=[1000, 5000], div_value=2.))
 
 def log(*o): print(f"[{time.strftime('%H:%M:%S')}]", *o, flush=True)
 
@@ -111,6 +116,12 @@ def untrained(elmo, data, seed, epochs):
     return classify(random_elmo(elmo, seed, [t for t,_ in data['train']]), data, seed, True, epochs)
 
 # ---- all of it
+def train(folder):
+    "The model of the box, from its text; goes on where it was stopped"
+    run, corpus = Path(f'{folder}.run'), get_corpus('english')
+    if checkpoints_in(run): return pretrain(corpus, resume=run, say=log)
+    return pretrain(corpus, folder, say=log, **RECIPE)
+
 def about(folder):
     "What the training left about itself: the report of `elmo_pretrain` in the folder, or figures beside it"
     report, beside = Path(folder)/'report.json', Path(f'{folder}.json')
@@ -230,7 +241,8 @@ def shapes(minutes, rows, only=None):
 
 if __name__ == '__main__':
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument('model', nargs='?', help='a folder that elmo_pretrain wrote')
+    p.add_argument('model', nargs='?', help='the folder of the model')
+    p.add_argument('--train', action='store_true', help='train it first')
     p.add_argument('--quick', action='store_true', help='small samples')
     p.add_argument('--make', action='store_true', help='write the box of the package, and run its page')
     p.add_argument('--again', action='store_true', help='measure all anew, whatever MODEL/box.json has')
@@ -247,6 +259,7 @@ if __name__ == '__main__':
     if a.shapes: shapes(a.minutes, a.rows, a.only)
     if a.refresh: refresh(a.out, a.refresh)
     if not a.model: sys.exit()
+    if a.train: train(a.model)
     if a.again: (Path(a.model)/'box.json').unlink(missing_ok=True)
     f = measure(a.model, a.quick, a.command)
     if a.make:

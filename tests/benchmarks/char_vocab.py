@@ -70,7 +70,7 @@ def train_row(name, seed, args):
     unknown = [0 in chars.split([w])[0] for s in dev for w in s.tokens] if ROWS[name] is not None else [False]
     found = tags(elmo, train, dev, known, args.tokens, seed)
     return dict(name=name, seed=seed, n_chars=chars.n_chars, parameters=sum(o.numel() for o in learn.model.chars.parameters()),
-                steps=len(learn.recorder.losses), words=len(dls.vocab), bf16=any(type(o).__name__ == 'BF16' for o in learn.cbs), stopped=learn.stopped,
+                steps=len(learn.recorder.losses), words=len(dls.vocab), bf16=any(type(o).__name__ == 'BF16' for o in learn.cbs), stopped=learn.stopped and str(learn.stopped),
                 unknown=sum(unknown)/len(unknown), **evaluate(learn.model, dls.valid), **{k: v if k == 'tokens' else json.loads(json.dumps(v, default=float)) for k,v in found.items()})
 
 def table(found):

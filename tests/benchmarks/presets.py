@@ -40,7 +40,7 @@ def run(preset, bs, seq_len, lr, dropout, beginning, seconds, seed, bf16):
     learn.remove_cb(StopOnSignal)
     with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(TimeBudget.epochs, lr)
     found = evaluate(learn.model, loaders(20, 64).valid)
-    return dict(tokens=learn.throughput.tokens, stopped=learn.stopped, fwd=found['fwd'],
+    return dict(tokens=learn.throughput.tokens, stopped=learn.stopped and str(learn.stopped), fwd=found['fwd'],
                 bwd=found['bwd'], perplexity=found['mean'])
 
 def table(rows):
