@@ -35,12 +35,12 @@ from ..data.loaders import ElmoDataLoaders
 from ..data.streams import stream_loaders
 from ..elmo.module import find_folder
 from .checkpoint import Checkpoints, resume as go_on, machine, rng_state
+from .checkpoint import checkpoints_in, find_checkpoint, good_checkpoints
 from .checkpoint import set_rng_state, unlike
 from .distributed import several_processes
 from .learner import CarryState, EarlyStop, TimeBudget, bf16_is_fast
 from .learner import bilm_learner
 from .report import make_report, report_figure, report_text
-from .saved import checkpoints_in, find_checkpoint, good_checkpoints
 try: import resource
 except ImportError: resource = None             # not on Windows
 
