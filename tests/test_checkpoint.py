@@ -566,7 +566,7 @@ class Code:
     def __reduce__(self): return exec, ("raise SystemError('it ran')",)
 
 DAMAGE = dict(
-    cut=(cut, 'can\'t be read'), a_bit=(flip, 'it is damaged: a checksum'), empty=(lambda f: f.write_bytes(b''), 'can\'t be read'), gone=(lambda f: f.unlink(), 'can\'t be read.*No such file'),
+    cut=(cut, 'can\'t be read'), a_bit=(flip, 'it is damaged'), empty=(lambda f: f.write_bytes(b''), 'can\'t be read'), gone=(lambda f: f.unlink(), 'can\'t be read.*No such file'),
     a_folder=(lambda f: (f.unlink(), f.mkdir()), 'can\'t be read.*directory'), foreign=(lambda f: save_plain(dict(weight=torch.ones(3)), f), 'can\'t be read.*weight'),
     a_list=(lambda f: save_plain([1], f), 'can\'t be read'), text=(lambda f: f.write_text('epoch 3'), 'can\'t be read'), a_pickle=(lambda f: f.write_bytes(pickle.dumps(dict(a=1))), 'can\'t be read'),
     code=(lambda f: torch.save(Code(), f), 'could run code'), code_in_it=(lambda f: torch.save(torch.load(f) | dict(saved=Code()), f), 'could run code'),

@@ -133,9 +133,10 @@ def load_plain(
 ):
     "Read what `save_plain` wrote; checks it, and runs nothing that is in it. Raises `OSError`"
     import torch
-    with zipfile.ZipFile(regular_file(file)) as archive:
-        damaged = not mmap and archive.testzip() is not None
-    if damaged: raise OSError(errno.EIO, "it is damaged: a checksum in it is wrong", str(file))
+    try:
+        with zipfile.ZipFile(regular_file(file)) as archive: whole = mmap or not archive.testzip()
+    except zipfile.BadZipFile: whole = False
+    if not whole: raise OSError(errno.EIO, "it is damaged, or of another kind", str(file))
     try: return torch.load(file, map_location='cpu', mmap=mmap, weights_only=True)
     except pickle.UnpicklingError:
         why = "it holds more than numbers and text and was not loaded, because it could run code"
