@@ -1,5 +1,5 @@
 "A training that breaks off at any moment goes on as if it had not; whatever is wrong with its files is said in a sentence"
-import errno, math, multiprocessing, os, pickle, random, resource, shutil, signal, subprocess, sys, time, warnings
+import errno, math, multiprocessing, os, pickle, random, resource, shutil, signal, subprocess, sys, time, warnings, zipfile
 from pathlib import Path
 
 import numpy as np, pytest, torch
@@ -344,7 +344,7 @@ def test_blocks_that_were_read_are_not_read_again(corpus):
         if i == 7: position = a.position()
     for cls,n in ((Places, 80), (Numbers, 150)):
         b = new(cls)
-        b.seek(position); b.skip(8)
+        b.seek(position if cls is Places else position | dict(mark=None)); b.skip(8)
         for x,y in zip(b, through[8:], strict=True): assert all(torch.equal(p, q) for p,q in zip(x, y))
         assert b.lines.read == n
 
@@ -562,6 +562,11 @@ def change(file, f):
     "Other contents, with checksums that are right"
     fields = load_plain(file)
     save_plain(f(fields) or fields, file)
+def pack_tightly(file):
+    "A file of some kilobytes that would ask for gigabytes"
+    with zipfile.ZipFile(file) as f: members = {o.filename: f.read(o) for o in f.infolist()}
+    with zipfile.ZipFile(file, 'w', zipfile.ZIP_DEFLATED) as f:
+        for name,data in members.items(): f.writestr(name, data)
 class Code:
     def __reduce__(self): return exec, ("raise SystemError('it ran')",)
 
@@ -570,6 +575,7 @@ DAMAGE = dict(
     a_folder=(lambda f: (f.unlink(), f.mkdir()), 'can\'t be read.*directory'), foreign=(lambda f: save_plain(dict(weight=torch.ones(3)), f), 'can\'t be read.*weight'),
     a_list=(lambda f: save_plain([1], f), 'can\'t be read'), text=(lambda f: f.write_text('epoch 3'), 'can\'t be read'), a_pickle=(lambda f: f.write_bytes(pickle.dumps(dict(a=1))), 'can\'t be read'),
     code=(lambda f: torch.save(Code(), f), 'could run code'), code_in_it=(lambda f: torch.save(torch.load(f) | dict(saved=Code()), f), 'could run code'),
+    packed=(pack_tightly, 'it is damaged, or of another kind'),
     a_field_less=(lambda f: change(f, lambda h: h.pop('position') and None), 'position'), a_field_more=(lambda f: change(f, lambda h: h | dict(future=1)), 'future'),
 )
 

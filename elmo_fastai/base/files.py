@@ -134,7 +134,9 @@ def load_plain(
     "Read what `save_plain` wrote; checks it, and runs nothing that is in it. Raises `OSError`"
     import torch
     try:
-        with zipfile.ZipFile(regular_file(file)) as archive: whole = mmap or not archive.testzip()
+        with zipfile.ZipFile(regular_file(file)) as archive:
+            packed = any(member.compress_type for member in archive.infolist())    # a zip bomb?
+            whole = not packed and (mmap or not archive.testzip())
     except zipfile.BadZipFile: whole = False
     if not whole: raise OSError(errno.EIO, "it is damaged, or of another kind", str(file))
     try: return torch.load(file, map_location='cpu', mmap=mmap, weights_only=True)

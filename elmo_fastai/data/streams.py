@@ -7,14 +7,12 @@ __all__ = ['stream_loaders']
 
 # %% ../../nbs/library/streams.ipynb #c004
 from collections import Counter
-from copy import copy
 from itertools import islice
 from fastai.basics import Path, delegates
 from ..base.errors import require
 from ..base.processes import from_main, n_processes
 from ..text.corpora import Corpus, files_by_split
 from ..text.lines import STREAM_KINDS, StreamLines, check_found, text_lines
-from ..text.tokens import WordVocab
 from .buffered import BufferedDataLoader
 from .loaders import ElmoDataLoaders
 
@@ -23,20 +21,18 @@ def _hold_out(source, valid, n_valid, shuffle, seed):
     "The lines to train on, and the rows to validate on"
     require(not isinstance(valid, (int, float)), f"valid={valid}: of a stream nobody knows a share "
             "before it is read: name files, or say with n_valid how many rows")
-    last = source
     if hasattr(source, 'state_dict'): shuffle = False            # its first rows stay the first
     else:
         files, *_ = files_by_split(source, valid, None, STREAM_KINDS)
         source = files['train']
         valid = files.get('valid')
-        last = source[-1]
+    last = source[-1] if isinstance(source, list) else source
     if valid is not None:
         return StreamLines(source, 0, shuffle, seed), list(islice(StreamLines(valid), n_valid))
-    def first(): return list(islice(StreamLines(last), n_valid))
-    held = first()
-    require(held == from_main(first), "This stream gives other rows each time it is read: shuffle "
-            "it with a seed, or hold out rows before you shuffle, as in "
-            "stream_loaders(stream.skip(2000).shuffle(seed=42), valid=stream.take(2000))")
+    held = list(islice(StreamLines(last), n_valid))
+    require(held == from_main(lambda: list(islice(StreamLines(last), n_valid))),
+            "This stream gives other rows each time it is read: shuffle it with a seed, or hold rows "
+            "out first, as in stream_loaders(stream.skip(99).shuffle(), valid=stream.take(99))")
     lines = StreamLines(source, len(held), shuffle, seed)
     require(list(islice(lines, 1)), f"n_valid={n_valid} leaves nothing to train on (rows in all: "
             f"{len(held)}): hold out fewer, or name files to validate on")
@@ -59,8 +55,7 @@ def stream_loaders(
     source,                 # what to train on, see `StreamLines`
     valid=None,             # likewise; None: files that are called so, or rows of the last file
     n_valid:int=2000,       # rows of it
-    kind='sentences',       # 'sentences' or 'stream'
-    max_vocab:int=100_000,
+    kind='sentences', max_vocab:int=100_000,    # 'sentences' or 'stream'
     shuffle:bool=None, seed:int=42,     # None: yes, but for streams
     **kwargs                # of `ElmoDataLoaders.from_corpus` and `BufferedDataLoader`
 ) -> ElmoDataLoaders:       # its `corpus` has the lines to validate on and a sample of the others
@@ -72,14 +67,11 @@ def stream_loaders(
     parts = dict(train=_sample(lines, text_col), valid=_sample(held, text_col, float('inf')))
     name = Path(lines.files[0]).stem if lines.files else 'stream'
     corpus = Corpus(name, parts, kwargs.pop('tokenizer', 'words'))
-    whole = copy(corpus)
-    whole.splits = parts | dict(train=lines)
+    corpus.splits = parts | dict(train=lines)
     def counted():
-        dls = ElmoDataLoaders.from_corpus(whole, **kwargs)
-        return dls.vocab.itos, len(dls.train)
-    if n_processes() > 1:
-        itos, kwargs['n_batches'] = from_main(counted)
-        kwargs['vocab'] = WordVocab(itos)
-    dls = ElmoDataLoaders.from_corpus(whole, **kwargs)
-    dls.corpus = corpus
+        dls = ElmoDataLoaders.from_corpus(corpus, **kwargs)
+        return dls.vocab, len(dls.train)
+    if n_processes() > 1: kwargs['vocab'], kwargs['n_batches'] = from_main(counted)
+    dls = ElmoDataLoaders.from_corpus(corpus, **kwargs)
+    dls.corpus.splits = parts                                    # a report reads a sample
     return dls

@@ -9,6 +9,7 @@ __all__ = ['OwnRows', 'shard_lines', 'Together', 'several_processes']
 import signal, warnings
 from collections.abc import Sequence
 from contextlib import ExitStack, contextmanager
+from inspect import signature
 from itertools import islice
 import torch, torch.distributed as dist
 from fastai.basics import *
@@ -17,6 +18,7 @@ from ..base.errors import require
 from ..base.processes import add_up, from_main, is_main, join_processes, n_processes, rank
 from ..nn.charcnn import TokenNorm
 from ..nn.softmax import AdaptiveSoftmax
+from ..data.batches import LOADERS
 from ..data.buffered import BufferedDataLoader
 from .learner import NatsMetric, bare
 
@@ -58,7 +60,8 @@ def _share(loader):
     "A loader like `loader` that gives this process its part of each batch"
     n = n_processes()
     if isinstance(loader, BufferedDataLoader):
-        bs = loader.loader_args['bs']
+        usual = signature(LOADERS[loader.kind]).parameters['bs'].default
+        bs = loader.loader_args.get('bs', usual)
         require(bs >= n, f"A batch of {bs} rows can't be shared by {n} processes: take a larger bs",
                 ValueError)
         sizes = dict(bs=bs//n + (rank() < bs % n), buffer=max(1, loader.buffer//n))
