@@ -18,10 +18,9 @@ from elmo_fastai.text.tokens import CharVocab, get_tokenizer
 from elmo_fastai.nn.bilm import BiLMConfig, ELMO_TINY, elmo_configs, evaluate
 from elmo_fastai.elmo.folder import load_bilm, save_bilm
 from elmo_fastai.data.loaders import ElmoDataLoaders
-from elmo_fastai.train.checkpoint import Checkpoints
+from elmo_fastai.train.checkpoint import FILE, Checkpoints, find_checkpoint
 from elmo_fastai.train.command import RECIPES, Settings, elmo_pretrain, pretrain, settings_for
 from elmo_fastai.train.learner import TimeBudget, bilm_learner
-from elmo_fastai.train.saved import find_checkpoint
 from steps import At, finite
 try: import tomllib
 except ImportError: import tomli as tomllib
@@ -352,17 +351,17 @@ def test_another_text_is_not_resumed(corpus, tmp_path, broken):
 
 def test_a_damaged_checkpoint_and_the_older_good_one(corpus, tmp_path, broken, whole):
     newest,older = sorted(broken.glob('0*-*'), reverse=True)[:2]
-    data = bytearray((newest/'tensors.safetensors').read_bytes())
+    data = bytearray((newest/FILE).read_bytes())
     data[len(data)//2] ^= 1
-    (newest/'tensors.safetensors').write_bytes(data)
-    with pytest.raises(CheckpointError, match=f'damaged.*{older.name}'): going_on(corpus, newest)   # it was named, so it is said
+    (newest/FILE).write_bytes(data)
+    with pytest.raises(CheckpointError, match=f'{newest.name}.*damaged'): going_on(corpus, newest)   # it was named, so it is said
     told = []
     going_on(corpus, broken, say=told.append)
     assert re.search(f'{newest.name}.*damaged.*{older.name}', told[0])
     assert weights(tmp_path/'m') == weights(whole)
 
 def test_nothing_good_is_no_fresh_start(corpus, tmp_path, broken):
-    for o in broken.glob('0*-*'): (o/'tensors.safetensors').write_bytes(b'')
+    for o in broken.glob('0*-*'): (o/FILE).write_bytes(b'')
     with pytest.raises(CheckpointError, match='no good checkpoint') as e: going_on(corpus, broken)
     assert all(o.name in str(e.value) for o in broken.glob('0*-*')) and not (tmp_path/'m').exists()
     with pytest.raises(CommandError, match='--overwrite'): train(corpus, tmp_path/'m')

@@ -6,7 +6,7 @@ import numpy as np, pandas as pd, pytest, torch
 from safetensors.torch import load_file, save_file
 
 from elmo_fastai.base.errors import CheckpointError, CommandError, CorpusError, Interrupted, ModelFileError
-from elmo_fastai.base.files import regular_file, seen_encoding
+from elmo_fastai.base.files import load_plain, regular_file, save_plain, seen_encoding
 from elmo_fastai.text.corpora import read_text, text_corpus, toy_corpus
 from elmo_fastai.text.tables import get_corpus, read_table
 from elmo_fastai.text.tokens import ByteCharVocab, WordVocab
@@ -20,7 +20,7 @@ from elmo_fastai.elmo.ai2 import ai2_vocab, load_ai2
 from elmo_fastai.elmo.file import embed_file
 from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.train.command import pretrain
-from elmo_fastai.train.saved import find_checkpoint, read_checkpoint
+from elmo_fastai.train.checkpoint import FILE, find_checkpoint, read_checkpoint
 from elmo_fastai.tasks.cbow import WordVectors
 from elmo_fastai.studies.probe import read_senses
 
@@ -153,12 +153,11 @@ def test_files_of_word_vectors(name, kind, saved, tmp_path):
 
 @posix
 @each_kind
-@pytest.mark.parametrize('name', ['checkpoint.json', 'tensors.safetensors', 'SHA256SUMS'])
-def test_files_of_a_checkpoint(name, kind, run, tmp_path):
+def test_files_of_a_checkpoint(kind, run, tmp_path):
     shutil.copytree(run, tmp_path, dirs_exist_ok=True)
-    for o in (tmp_path/'m.run').glob('0*-*'): place(kind, o/name)
+    for o in (tmp_path/'m.run').glob('0*-*'): place(kind, o/FILE)
     for f in (lambda: read_checkpoint(o), lambda: find_checkpoint(tmp_path/'m.run'), lambda: pretrain(resume=tmp_path/'m.run', device='cpu', say=str)):
-        with pytest.raises(CheckpointError, match=name): f()
+        with pytest.raises(CheckpointError, match=FILE): f()
 
 TEXTS = {
     'a.txt': [read_text, text_corpus, get_corpus, lambda f: stream_loaders(f, device='cpu'), lambda f: ElmoDataLoaders.from_files(f), lambda f: stream_loaders(f.parent, device='cpu'),
@@ -222,17 +221,15 @@ def test_a_text_for_which_the_memory_is_not_enough(tmp_path, mb):
 # a plan that asks for more than its weights hold
 
 def edit(run, **changes):
-    "Other settings in the plans of all checkpoints, and the checksums that belong to them"
-    import hashlib
+    "Other settings in the plans of all checkpoints"
     for o in run.glob('0*-*'):
-        head = json.loads((o/'checkpoint.json').read_text())
+        fields = load_plain(o/FILE)
         for k,v in changes.items():
-            where = head['run']
+            where = fields['run']
             *path, last = k.split('__')
             for p in path: where = where[p]
             where[last] = v
-        (o/'checkpoint.json').write_text(json.dumps(head))
-        (o/'SHA256SUMS').write_text(''.join(f'{hashlib.sha256((o/n).read_bytes()).hexdigest()}  {n}\n' for n in ('checkpoint.json', 'tensors.safetensors')))
+        save_plain(fields, o/FILE)
 
 @pytest.mark.parametrize('change', [dict(model__hidden_dim=10**6), dict(model__proj_dim=10**6, model__hidden_dim=10**6), dict(model__n_layers=99), dict(model__char_dim=10**6),
                                     dict(model__filters=[[1, 10**6]]), dict(model__filters=[[1, 8]]*10**4), dict(model__n_highway=99), dict(model__n_chars=2**15), dict(text__words=10**9), dict(text__words='x'),
@@ -268,13 +265,11 @@ def test_a_plan_with_a_folder_that_can_not_be(out, run, tmp_path):
 
 @pytest.mark.parametrize('missing', ['run', 'valid_loss', 'saved', 'machine', 'position', 'state'])
 def test_a_checkpoint_that_lacks_something(missing, run, tmp_path):
-    import hashlib
     shutil.copytree(run, tmp_path, dirs_exist_ok=True)
     for o in (tmp_path/'m.run').glob('0*-*'):
-        head = json.loads((o/'checkpoint.json').read_text())
-        del head[missing]
-        (o/'checkpoint.json').write_text(json.dumps(head))
-        (o/'SHA256SUMS').write_text(''.join(f'{hashlib.sha256((o/n).read_bytes()).hexdigest()}  {n}\n' for n in ('checkpoint.json', 'tensors.safetensors')))
+        fields = load_plain(o/FILE)
+        del fields[missing]
+        save_plain(fields, o/FILE)
     with pytest.raises(CheckpointError, match=missing): read_checkpoint(o)
     with pytest.raises(CheckpointError, match=missing): pretrain(resume=tmp_path/'m.run', device='cpu', say=str)
 

@@ -149,10 +149,8 @@ def DiskLinesOf(table):
 
 def test_a_batch_smaller_than_the_processes(monkeypatch):
     monkeypatch.setattr(scale, 'n_processes', lambda: 4)
-    monkeypatch.setattr(scale, 'from_main', lambda f: f())
     dl = BufferedDataLoader(['a b c']*20, tokenizer='space', bs=3, device='cpu')
-    with pytest.raises(ValueError, match='3 rows.*4 processes'):
-        with scale._dealt(dl): pass
+    with pytest.raises(ValueError, match='3 rows.*4 processes'): scale._share(dl)
 
 def test_statistics_of_two_halves_are_those_of_the_whole():
     "Each half asks for the sums of both: the same vectors, statistics and gradients as in one piece"

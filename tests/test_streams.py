@@ -9,6 +9,7 @@ from hypothesis import given, settings, strategies as st
 from elmo_fastai.base.errors import CorpusError
 from elmo_fastai.text.tokens import WordVocab
 from elmo_fastai.nn.bilm import BiLMConfig
+from elmo_fastai.data.buffered import BufferedDataLoader
 from elmo_fastai.data.streams import StreamLines, stream_loaders
 from elmo_fastai.train.distributed import shard_lines
 from elmo_fastai.train.learner import bilm_learner
@@ -47,7 +48,7 @@ def test_reads_all_lines(folder, all_lines):
     s = sources(folder)
     for k in ('folder', 'stream'): assert [text(o) for o in s[k]] == all_lines == [text(o) for o in s[k]]
     assert sorted(text(o) for o in s['shuffled']) == sorted(all_lines)
-    assert [text(o) for o in s['begun']] == lines_of(0) + lines_of(1) + lines_of(2) + lines_of(3)[7:]
+    assert [text(o) for o in s['begun']] == lines_of(3)[7:] + lines_of(0) + lines_of(1) + lines_of(2)     # the file whose first rows are left out comes first
     assert sorted(text(o) for o in s['begun_shuffled']) == sorted(text(o) for o in s['begun'])
     assert [text(o) for o in s['skipped']] == lines_of(1)[7:] and [text(o) for o in s['stream_skipped']] == all_lines[7:]
 
@@ -171,11 +172,11 @@ def test_json_lines_and_a_column(tmp_path):
 def test_nothing_is_read_before_when_all_is_given(folder, monkeypatch):
     vocab = WordVocab.build([l.split() for l in lines_of(0)])
     read = []
-    was = StreamLines.rows
-    monkeypatch.setattr(StreamLines, 'rows', lambda self, rows, place: (read.append(1), was(self, rows, place))[1])
+    was = StreamLines.open
+    monkeypatch.setattr(StreamLines, 'open', lambda self: (read.append(1), was(self))[1])
     dls = stream_loaders(folder, vocab=vocab, n_batches=4, tokenizer='space', bs=8, device='cpu', n_valid=5)
-    n = len(read)                                                      # a sample for the report, and what is held out
-    assert n <= 2 and len(list(dls.train)) == 4 and len(read) == n+1
+    n = len(read)                                                      # what is held out, twice; whether more is there; a sample for the report
+    assert n <= 4 and len(list(dls.train)) == 4 and len(read) == n+1
 
 @pytest.mark.parametrize('kind', ['sentences', 'stream'])
 def test_training_and_position(folder, kind):
@@ -196,6 +197,117 @@ def test_training_and_position(folder, kind):
     assert 'mark' in place
     b.seek(place)
     assert batches(b, len(rest)) == rest
+
+# what validates is not trained on
+
+def rows(n, first=0): return datasets.Dataset.from_dict(dict(text=[f'line {i} .' for i in range(first, first + n)]))
+def numbers(dl): return [int(dl.char_vocab.decode(r[2:3])[0]) for b in dl for r in b[0]]
+def numbers_of(lines): return {int(l.split()[1]) for l in lines}
+
+def mixed():
+    "Streams that come in another order when their epoch is another, or that are drawn at random"
+    it, other = rows(200).to_iterable_dataset(num_shards=4), rows(200, 200).to_iterable_dataset(num_shards=2)
+    return dict(plain=it, shuffled=it.shuffle(seed=1, buffer_size=30), entirely=it.shuffle(seed=1, buffer_size=1000), mapped=it.shuffle(seed=4).map(lambda r: r),
+                interleaved=datasets.interleave_datasets([it, other], probabilities=[.5, .5], seed=3), by_turns=datasets.interleave_datasets([it.shuffle(seed=1), other]),
+                shuffled_twice=datasets.interleave_datasets([it, other.shuffle(seed=2)], probabilities=[.3, .7], seed=3).shuffle(seed=5, buffer_size=50))
+MIXED = ['plain', 'shuffled', 'entirely', 'mapped', 'interleaved', 'by_turns', 'shuffled_twice']
+
+@pytest.mark.parametrize('kind', ['sentences', 'stream'])
+@pytest.mark.parametrize('how', MIXED)
+def test_a_stream_never_trains_on_what_validates(how, kind):
+    "In no epoch, however the stream is mixed"
+    dls = stream_loaders(mixed()[how], tokenizer='space', bs=4, device='cpu', n_valid=50, buffer=30, kind=kind, **(dict(seq_len=16) if kind == 'stream' else {}))
+    held = [' '.join(l.split()) for l in dls.corpus.valid]
+    assert len(held) == 50
+    read = [[r['text'] for r in (dls.train.lines.set_epoch(e) or dls.train.lines)] for e in range(4)]
+    assert all(not set(held) & set(lines) and len(lines) >= 100 for lines in read)
+    if kind == 'sentences': assert not any(numbers_of(held) & set(numbers(dls.train)) for _ in range(4))
+
+@pytest.mark.parametrize('how', MIXED)
+def test_nor_does_one_that_was_divided_by_hand(how):
+    "Also where the stream was mixed first and divided then"
+    s = mixed()[how]
+    dls = stream_loaders(s.skip(50), s.take(50), tokenizer='space', bs=4, device='cpu', buffer=30)
+    held = numbers_of(dls.corpus.valid)
+    assert len(held) == 50 and not any(held & set(numbers(dls.train)) for _ in range(4))
+
+def test_the_order_of_files_changes_and_what_validates_is_left_out(folder):
+    dls = stream_loaders(folder, tokenizer='space', bs=8, device='cpu', n_valid=15, buffer=30)
+    rest = sorted(l for i in range(4) for l in lines_of(i) if l not in lines_of(3)[:15])
+    order = []
+    for e in range(4):
+        dls.train.lines.set_epoch(e)
+        order.append([text(o) for o in dls.train.lines])
+        assert sorted(order[-1]) == rest
+    assert len(set(map(tuple, order))) > 1
+
+def test_a_stream_in_no_order_is_refused():
+    import random
+    def drawn():
+        for i in random.sample(range(200), 200): yield dict(text=f'line {i} .')
+    with pytest.raises(CorpusError, match='other rows.*skip'): stream_loaders(datasets.IterableDataset.from_generator(drawn), tokenizer='space', bs=4, device='cpu', n_valid=50)
+    with pytest.raises(CorpusError, match='shuffle'): StreamLines(rows(9).to_iterable_dataset(), skip=3, shuffle=True)
+
+# resumed
+
+@pytest.mark.parametrize('how', MIXED)
+def test_a_mixed_stream_goes_on_where_it_was(how):
+    "A shuffle buffer is in no `state_dict` of datasets: its rows would be lost"
+    a, b = StreamLines(mixed()[how]), StreamLines(mixed()[how])
+    it = iter(a)
+    for _ in range(60): next(it)
+    b.load_state_dict(json.loads(json.dumps(a.state_dict())))
+    assert [text(o) for o in b] == [text(o) for o in it]
+
+@pytest.mark.parametrize('how', MIXED)
+@pytest.mark.parametrize('door', ['loaders', 'lines'])
+def test_a_mixed_stream_trains_on_where_it_was(how, door):
+    def new():
+        if door == 'loaders': return stream_loaders(mixed()[how], tokenizer='space', bs=8, device='cpu', n_valid=50, buffer=30, seed=1).train
+        return BufferedDataLoader(mixed()[how], tokenizer='space', bs=8, device='cpu', buffer=30, seed=1)
+    a, b = new(), new()
+    batches = [x[0].tolist() for _ in range(2) for x in a]
+    a = new()
+    list(a)
+    it = iter(a)
+    for _ in range(5): next(it)
+    b.seek(json.loads(json.dumps(a.position())))
+    b.skip(5)
+    assert [x[0].tolist() for x in b] == batches[len(a)+5:]
+
+def test_lines_that_have_changed_are_refused(tmp_path):
+    "Where the block that is read again is another one, nothing goes on as if it were not"
+    (tmp_path/'a.txt').write_text('\n'.join(f'line {i} .' for i in range(300)))
+    def new(): return stream_loaders(tmp_path/'a.txt', tokenizer='space', bs=8, device='cpu', n_valid=50, buffer=30, seed=1).train
+    a = new()
+    it = iter(a)
+    for _ in range(9): next(it)
+    place = a.position()
+    b = new()
+    b.seek(place)
+    assert len(next(iter(b))[0]) == 8
+    (tmp_path/'a.txt').write_text('\n'.join(f'line {i + (i > 80)} .' for i in range(300)))
+    c = new()
+    c.seek(place)
+    with pytest.raises(CorpusError, match='not those'): next(iter(c))
+    def unseeded(): return BufferedDataLoader(rows(300).to_iterable_dataset().shuffle(), tokenizer='space', bs=8, device='cpu', buffer=30, seed=1)
+    d, e = unseeded(), unseeded()
+    next(iter(d))
+    e.seek(d.position())
+    with pytest.raises(CorpusError, match='not those.*seed'): next(iter(e))
+
+def test_rows_that_are_lists():
+    lists = datasets.Dataset.from_dict(dict(text=[['a', 'b', 'c']]*60))
+    for make in (lambda: stream_loaders(lists.to_iterable_dataset(), n_valid=5, device='cpu'), lambda: BufferedDataLoader(lists.to_iterable_dataset(), device='cpu'), lambda: BufferedDataLoader([['a', 'b']]*5, device='cpu')):
+        with pytest.raises(CorpusError, match='not one word.*no text.*list of tokens'): make()
+
+def test_one_line_is_all_the_text(tmp_path):
+    "It validates, and nothing is left: the message says so"
+    (tmp_path/'a.txt').write_text(' '.join(f'w{i % 50}' for i in range(24_000)))
+    for kind in ('sentences', 'stream'):
+        with pytest.raises(CorpusError, match=r'n_valid=5 leaves nothing to train on .*: 1\)'): stream_loaders(tmp_path/'a.txt', n_valid=5, kind=kind, device='cpu')
+    (tmp_path/'a.txt').write_text('a b c\n'*5 + ' '.join(f'w{i % 50}' for i in range(24_000)))
+    for kind in ('sentences', 'stream'): assert len(stream_loaders(tmp_path/'a.txt', n_valid=5, kind=kind, device='cpu').train)
 
 # faults
 

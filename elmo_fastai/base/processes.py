@@ -21,7 +21,7 @@ def n_processes():
     return max(1, int(os.environ.get('WORLD_SIZE', 0)))
 
 def is_main():
-    "Is this the process that speaks and writes?"
+    "Is this the process that prints and writes?"
     return rank() == 0
 
 # %% ../../nbs/library/processes.ipynb #c019
@@ -31,73 +31,66 @@ def best_device():
     return torch.device('mps' if torch.backends.mps.is_available() else 'cpu')
 
 def join_processes(device=None):
-    "Make the processes know each other, by Accelerate"
-    if n_processes() == 1 or dist.is_initialized(): return
+    "Connect the processes that were started together; returns Accelerate's state of them"
     from accelerate import PartialState
     from torch.distributed.nn import functional   # read later, it would keep the group alive
+    if dist.is_initialized(): return PartialState()
     on_cpu = torch.device(device or best_device()).type == 'cpu'
-    PartialState(cpu=on_cpu, timeout=timedelta(hours=12))       # a first reading may be long
-    atexit.register(lambda: dist.is_initialized() and dist.destroy_process_group())
-
-def _place():
-    "Where the numbers must be that are sent"
-    if dist.get_backend() == 'nccl': return torch.device('cuda', torch.cuda.current_device())
-    return torch.device('cpu')
+    state = PartialState(cpu=on_cpu, timeout=timedelta(hours=12))    # a first reading may be long
+    atexit.register(state.destroy_process_group)
+    return state
 
 # %% ../../nbs/library/processes.ipynb #c021
-def gather(o)->list:
-    "What every process has to say, by rank; each must call it at the same point"
-    if n_processes() == 1: return [o]
+def gather(value)->list:
+    "Returns the values of all processes, by rank; each must call it at the same point"
+    if n_processes() == 1: return [value]
     join_processes()
-    res = [None]*n_processes()
-    dist.all_gather_object(res, o)
-    return res
+    from accelerate.utils import gather_object
+    return gather_object([value])
 
 def add_up(values:list)->list:
-    "Sums over the processes, in double precision; each must call it at the same point"
+    "Returns sums over the processes in double precision; each must call it at the same point"
     if n_processes() == 1: return list(values)
-    join_processes()
-    t = torch.tensor(values, dtype=torch.float64, device=_place())
-    dist.all_reduce(t)
-    return t.tolist()
+    device = join_processes().device
+    from accelerate.utils import reduce
+    return reduce(torch.tensor(values, dtype=torch.float64, device=device), 'sum').tolist()
 
-def from_main(f):
-    "What `f()` gives, which only the main process calls; an error is raised in all of them"
-    if n_processes() == 1: return f()
+def from_main(function):
+    "Returns what `function()` returns in the main process; its error is raised in all processes"
+    if n_processes() == 1: return function()
     join_processes()
-    res = [None]
+    from accelerate.utils import broadcast_object_list
+    result = [None, None]
     if is_main():
-        try: res = [(f(), None)]
-        except Exception as e: res = [(None, e)]
-    dist.broadcast_object_list(res)
-    if res[0][1] is not None: raise res[0][1]
-    return res[0][0]
+        try: result[0] = function()
+        except Exception as error: result[1] = error
+    value, error = broadcast_object_list(result)
+    if error is not None: raise error
+    return value
 
 def main_says(flag:bool)->bool:
-    "What the main process decides; every process must call it at the same point"
+    "Returns the main process's `flag`; each process must call it at the same point"
     return bool(add_up([bool(flag) and is_main()])[0])
 
 # %% ../../nbs/library/processes.ipynb #c024
 @contextmanager
 def main_first():
-    "The main process does it first, the others after it: what it downloads, they find"
-    def wait():
-        if n_processes() > 1:
-            join_processes()
-            dist.barrier()
-    if not is_main(): wait()
+    "The main process runs the block first, the others after it: what it downloads, they find"
+    if not is_main(): gather(None)           # waits for the main process
     try: yield
     finally:
-        if is_main(): wait()
+        if is_main(): gather(None)
 
 def own_device(device):
     "The device of this process, of several GPUs its own; None: the best. `ValueError` without one"
     device = torch.device(device or best_device())
     if n_processes() == 1: return device
     if device.type == 'cuda':
-        i, n = int(os.environ.get('LOCAL_RANK', rank())), torch.cuda.device_count()
-        if i >= n: raise ValueError(f"Process {i+1} on this machine has no GPU: there are {n}")
-        device = torch.device('cuda', i)
+        number = int(os.environ.get('LOCAL_RANK', rank()))
+        n = torch.cuda.device_count()
+        if number >= n:
+            raise ValueError(f"Process {number+1} on this machine has no GPU: there are {n}")
+        device = torch.device('cuda', number)
         torch.cuda.set_device(device)
     join_processes(device)
     return device

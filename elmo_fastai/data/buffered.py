@@ -6,45 +6,23 @@
 __all__ = ['ReadingOptions', 'BufferedDataLoader']
 
 # %% ../../nbs/library/buffered.ipynb #c004
-import random
-from collections import Counter
+import random, zlib
+from collections import Counter, deque
 from collections.abc import Sequence
-from copy import deepcopy
 from dataclasses import dataclass
-from itertools import count, islice
-import torch
+from itertools import islice
 from fastai.data.all import TfmdDL, store_attr
-from ..base.errors import CorpusError, one_of, require
+from ..base.errors import one_of, require
 from ..base.options import takes
-from ..text.corpora import all_lines
-from ..text.tables import DiskLines, check_text, find_column, is_missing
-from ..text.tokens import ByteCharVocab, CharScheme, SPECIALS, WordVocab
-from ..text.tokens import get_tokenizer, limit_sents
+from ..text.lines import as_lines, check_found, text_lines
+from ..text.tokens import CharScheme, SPECIALS, WordVocab, get_tokenizer
 from .batches import (
     BatchDL, LOADERS, check_loader_args, fit_stream, needs_longer, whole)
 from .encoded import Cuts, EncodedText, TokenTypes
 
-# %% ../../nbs/library/buffered.ipynb #c019
-def _mark(lines):
-    "What `lines.load_state_dict` needs to find the lines after this one; None where it can't"
-    if not hasattr(lines, 'load_state_dict') or _shuffles(lines): return
-    return deepcopy(lines.state_dict())
-
-def _shuffles(o):
-    "Has a stream a buffer for shuffling somewhere? Its `state_dict` leaves out what is in it"
-    own = getattr(o, '__dict__', {})
-    parts = [own.get(k) for k in ('_ex_iterable', 'ex_iterable', 'source')]
-    parts += own.get('ex_iterables') or []
-    return 'BufferShuffled' in type(o).__name__ or any(_shuffles(p) for p in parts if p is not None)
-
-def _undrawn(dl):
-    "The batches of `dl`, without a trace in PyTorch's generator, from which a loader draws"
-    it = iter(dl)
-    with torch.random.fork_rng(devices=[]): some = list(islice(it, 1))
-    yield from some
-    yield from it
-
 # %% ../../nbs/library/buffered.ipynb #c015
+_FIRST = dict(reading=0, block=0, batch=0, mark=None, check=None)
+
 @dataclass
 class ReadingOptions:
     "How lines become sentences, words and characters"
@@ -58,7 +36,7 @@ class ReadingOptions:
 
 class BufferedDataLoader(BatchDL):
     "Batches of a text that need not fit into memory: `buffer` lines at a time by another loader"
-    at = where = mark = stream = None     # for `position` and `seek`
+    batches = start = place = None           # for `position` and `seek`
     @takes(ReadingOptions, keep=True)
     def __init__(self,
         lines,               # texts, or rows with a text column; read again and again
@@ -71,174 +49,148 @@ class BufferedDataLoader(BatchDL):
         **kwargs             # of `ReadingOptions` and the loader
     ):
         one_of('kind', kind, LOADERS)
-        own = {k: kwargs.pop(k) for k in ReadingOptions.__annotations__ if k in kwargs}
-        self.how = how = ReadingOptions(**own)
+        given = {name: kwargs.pop(name) for name in vars(ReadingOptions()) if name in kwargs}
         check_loader_args(kwargs)
-        require(not isinstance(lines, (str, bytes)),
-                "One text is no list of lines: split it first", TypeError)
-        require(not hasattr(lines, '__next__'), "An iterator can be read once only: pass a list, "
-                "a data set, or an object whose __iter__ begins anew", TypeError)
-        if hasattr(lines, 'select_columns') and hasattr(lines, '__len__'):
-            lines = DiskLines(lines, how.text_col)
-        if hasattr(lines, 'columns'): lines = lines[find_column(lines.columns, how.text_col)]
-        if hasattr(lines, 'iloc'): lines = lines.tolist()
-        buffer = whole('buffer', buffer)
-        store_attr('lines,buffer,kind,seed')
-        own = {**self.__stored_args__, **vars(how)}
-        self.skipped, self.cuts, self.longest = Counter(), Cuts(0, 0, 0), 0     # so far
-        self.loader_args, self.surveyed = kwargs, vocab is None or n_batches is None
+        store_attr('kind,seed', options=ReadingOptions(**given), loader_args=kwargs)
+        self.lines = as_lines(lines, self.options.text_col)
+        self.buffer = whole('buffer', buffer)
+        self.skipped = Counter()             # what was left out, and why
+        self.cuts = Cuts(0, 0, 0)
+        self.longest = 0                     # words of a sentence that is too short for CBOW
+        self.types = TokenTypes(vocab or WordVocab(SPECIALS), self.options.char_vocab)
+        self.surveyed = vocab is None or n_batches is None
         if self.surveyed: vocab, n_batches = self._survey(vocab, n_batches)
-        self._kw = dict(own, vocab=vocab, n_batches=n_batches, shuffle=shuffle, device=device,
-                        **kwargs)
-        self.types = TokenTypes(vocab, how.char_vocab)
+        self.types = TokenTypes(vocab, self.options.char_vocab)
+        self.text = EncodedText([], self.types)
+        self.n_batches = whole('n_batches', n_batches, 0)
         self.n_in = LOADERS[kind].n_in + bool(kwargs.get('return_lens'))
         self.n_out = LOADERS[kind].n_out
-        self.text, self.size = EncodedText([], self.types), kwargs.get('bs')
-        n = whole('n_batches', n_batches, 0)
-        TfmdDL.__init__(self, self.text, bs=None, num_workers=0, n=n, device=device)
-        self.shuffle = shuffle # fastai has set it to its own
+        TfmdDL.__init__(self, self.text, bs=None, num_workers=0, n=self.n_batches, device=device)
+        self.shuffle = shuffle               # fastai has set it to its own
         self._begin()
 
-    def _blocks(self, rng=None, at={}):
-        "The sentences of `buffer` lines at a time, from the block on that `at` says"
-        tok, first = get_tokenizer(self.how.tokenizer), at.get('block', 0)
-        # once the survey has counted, readings don't
-        self.left = Counter() if rng and self.surveyed else self.skipped
+    def _blocks(self, order=None, first=0, mark=None):
+        "Yields (the stream's place before it, the rows) of each block, from number `first` on"
         if isinstance(self.lines, Sequence):
             starts = list(range(0, len(self.lines), self.buffer))
-            if rng and self.shuffle: rng.shuffle(starts)
-            blocks = (list(self.lines[i:i+self.buffer]) for i in starts[first:])
-        else: blocks = self._read(first, at.get('mark'))
-        if at: rng.setstate(at['rng']) # as it was before this block
-        for rows in blocks:
-            sents = [tok(o) for o in self._lines_of(rows)]
-            self.left.update('blank lines' for o in sents if not o)
-            yield [o for o in sents if o]
+            if order: order.shuffle(starts)
+            for start in starts[first:]: yield None, list(self.lines[start:start+self.buffer])
+            return
+        if mark: self.lines.load_state_dict(mark)
+        rows = islice(self.lines, 0 if mark else first*self.buffer, None)
+        while True:
+            mark = self.lines.state_dict() if hasattr(self.lines, 'state_dict') else None
+            block = list(islice(rows, self.buffer))
+            if not block: return
+            yield mark, block
 
-    def _read(self, first, mark):
-        "The blocks of a stream; `self.mark` becomes where the block under way began, if it can say"
-        if not hasattr(self.lines, 'load_state_dict'): mark = None
-        if mark is not None: self.lines.load_state_dict(mark)
-        it = iter(self.lines)
-        if mark is None:
-            for _ in islice(it, first*self.buffer): pass
-        self.mark = mark
-        while rows := list(islice(it, self.buffer)):
-            yield rows
-            self.mark = _mark(self.lines)
+    def _sentences(self, place, order, left_out):
+        "Yields (its place, its sentences) for each block of one reading, from `place` on"
+        tokenize = get_tokenizer(self.options.tokenizer)
+        for mark, rows in self._blocks(order, place['block'], place['mark']):
+            check = zlib.crc32(repr(rows).encode('utf-8', 'surrogatepass'))
+            require(place['check'] in (None, check), "These lines are not those that were read "
+                    "before: a file has changed, or a stream was shuffled without a seed")
+            lines = [tokenize(line) for line in text_lines(rows, self.options.text_col, left_out)]
+            left_out.update('blank lines' for tokens in lines if not tokens)
+            sentences = [tokens for tokens in lines if tokens]
+            if sentences: yield place | dict(mark=mark, check=check), sentences
+            place = place | dict(block=place['block'] + 1, batch=0, check=None)
 
-    def _lines_of(self, rows):
-        some = next((o for o in rows if isinstance(o, dict)), None)
-        col = None if some is None else find_column(some, self.how.text_col)
-        for o in rows:
-            if isinstance(o, dict): o = o.get(col)
-            if is_missing(o): self.left['missing rows'] += 1; continue
-            try: yield from all_lines(check_text(o, 'a row')) or ['']
-            except CorpusError: self.left['rows that are no text'] += 1
-
-    def _loader(self, text, **kwargs):
-        "The loader of a block, or None where all sentences are too short"
-        kw, longest = {**self.loader_args, **kwargs}, text.lens.max() - 2
-        if self.kind == 'stream': kw = fit_stream(len(text.ids), **kw)
-        if self.kind != 'cbow' or longest >= 2*kw.get('context_size', 2) - 1:
-            return LOADERS[self.kind](text, **kw)
-        self.longest = max(self.longest, longest)
-        self.left['lines too short for the context'] += len(text)
-
-    def _nothing(self):
-        why = f": {dict(self.skipped)}" if self.skipped else ''
-        why = f"There is not one word in these lines{why}"
-        if self.longest: why = needs_longer(self.loader_args.get('context_size', 2), self.longest)
-        raise CorpusError(why)
+    def _loader(self, sentences, left_out, **kwargs):
+        "The loader of a block; None where all its sentences are too short"
+        text = EncodedText(sentences, self.types.new(), self.options.max_words)
+        args = self.loader_args | kwargs
+        longest = text.lens.max() - 2
+        if self.kind == 'cbow' and longest < 2*args.get('context_size', 2) - 1:
+            self.longest = max(self.longest, longest)
+            left_out['lines too short for the context'] += len(text)
+            return None
+        if self.kind == 'stream': args = fit_stream(len(text.ids), **args)
+        if left_out is self.skipped: self.cuts += text.cuts
+        loader = LOADERS[self.kind](text, **args)
+        vars(loader.fake_l).clear()   # it refers to itself: the text would wait for the collector
+        return loader
 
     def _survey(self, vocab, n_batches):
-        "Read all lines once: the vocabulary, and the number of batches"
-        how, n, types = self.how, 0, TokenTypes(WordVocab(SPECIALS))
-        char_vocab = how.char_vocab or ByteCharVocab()
-        room = char_vocab.max_chars - 2
+        "Read all lines once, and count: returns the vocabulary and the number of batches"
+        how = self.options
+        self.n_batches = 0
         self.n_tokens = 0
-        def sents():
-            nonlocal n
-            for some in filter(None, self._blocks()):
-                some, *lost = limit_sents(some, how.max_words)
-                long = [t for s in some for t in s if 4*len(t) > room]
-                self.cuts += *lost, int((char_vocab.split(long)[1] > room).sum())
-                text = EncodedText([['']*len(s) for s in some], types)   # its lengths are enough
-                n, self.n_tokens = n + len(self._loader(text) or ()), self.n_tokens + len(text.ids)
-                yield from some
-            if not n: self._nothing()
-        if vocab: Counter(map(len, sents()))
-        else: vocab = WordVocab.build(sents(), how.min_freq, how.max_vocab, how.max_counted)
-        seq_len, n_tokens = self.loader_args.get('seq_len', 64), self.n_tokens
-        require(self.kind != 'stream' or n_tokens >= seq_len, f"{n_tokens:,} tokens are fewer "
-                f"than seq_len={seq_len}: take a shorter one, or more text")
-        return vocab, n if n_batches is None else n_batches
+        def sentences():
+            for _, block in self._sentences(_FIRST, None, self.skipped):
+                loader = self._loader(block, self.skipped)
+                self.n_batches += len(loader or [])
+                self.n_tokens += sum(len(tokens[:how.max_words]) + 2 for tokens in block)
+                yield from (tokens[:how.max_words] for tokens in block)
+            self._check(self.n_batches)
+        if vocab: deque(sentences(), maxlen=0)                   # only the counts are wanted
+        else: vocab = WordVocab.build(sentences(), how.min_freq, how.max_vocab, how.max_counted)
+        seq_len = self.loader_args.get('seq_len', 64)
+        require(self.kind != 'stream' or self.n_tokens >= seq_len, f"{self.n_tokens:,} tokens are "
+                f"fewer than seq_len={seq_len}: take a shorter one, or more text")
+        return vocab, self.n_batches if n_batches is None else n_batches
 
-    def _forever(self):
-        "The batches of all lines, over and over, from where `seek` has pointed"
-        at, self.at = self.at or {}, None
-        rng = random.Random(None if at else self.rng.getrandbits(32))
-        for reading in count(at.get('reading', 0)):
-            # a shuffled stream changes its order
+    def _check(self, found):
+        "Raise `CorpusError` unless something was `found` in the lines"
+        context_size = self.loader_args.get('context_size', 2)
+        require(found or not self.longest, needs_longer(context_size, self.longest))
+        check_found(found, self.skipped)
+
+    def _forever(self, place):
+        "Yields the batches of all lines, over and over, from `place` on"
+        while True:
+            reading = place['reading']
             if hasattr(self.lines, 'set_epoch'): self.lines.set_epoch(reading)
-            if at: rng.setstate(at['begun'])
-            n, begun = 0, rng.getstate()
-            for block,sents in enumerate(self._blocks(rng, at), at.get('block', 0)):
-                where = dict(reading=reading, begun=begun, block=block, rng=rng.getstate(),
-                             mark=self.mark)
-                dl, done, at = self._block(sents, rng), at.get('batch', 0), {}
-                if dl is not None:
-                    n += len(dl)
-                    dl.skip(done)
-                    for i,b in enumerate(_undrawn(dl), done+1):
-                        self.where = dict(where, batch=i)
-                        yield b
-                    # it refers to itself: the text would wait for the garbage collector
-                    vars(dl).clear()
-            if not n: self._nothing()
-
-    def _block(self, sents, rng):
-        if not sents: return
-        text = EncodedText(sents, self.types.new(), self.how.max_words)
-        dl = self._loader(text, shuffle=self.shuffle, seed=rng.getrandbits(32))
-        if not self.surveyed: self.cuts += text.cuts
-        return dl
+            order = random.Random(f"{place['seed']} {reading}") if self.shuffle else None
+            left_out = self.skipped if reading == 0 and not self.surveyed else Counter()
+            found = 0
+            for place, sentences in self._sentences(place, order, left_out):
+                seed = random.Random(f"{place['seed']} {reading} {place['block']}").getrandbits(32)
+                loader = self._loader(sentences, left_out, shuffle=self.shuffle, seed=seed)
+                if loader is None: continue
+                found += len(loader)
+                for examples in islice(loader.sample(), place['batch'], None):
+                    place = place | dict(batch=place['batch'] + 1)
+                    self.place = place
+                    yield loader.create_item(examples)
+            self._check(found)
+            place = _FIRST | dict(seed=place['seed'], reading=reading + 1)
 
     def position(self):
-        "How far the lines are read, in numbers and lists; None: not at all"
-        return self.at or (self.where if self.stream else None)
-
+        "How far the lines are read, in numbers; None: not at all"
+        return self.start if self.batches is None else self.place
     def seek(self, position):
         "Go on from a `position()` of such a loader"
-        self.stream, self.at = None, position
+        self.batches = None
+        self.start = position
 
     def create_batches(self, samps):
-        if self.stream is None: self.stream = self._forever()
-        try: yield from islice(self.stream, len(samps))
-        # a generator that raised is at its end: begin anew
+        self.to_skip = 0
+        if self.batches is None:
+            self.place = self.start or _FIRST | dict(seed=self.rng.getrandbits(32))
+            self.batches = self._forever(self.place)
+            self.start = None
+        try: yield from islice(self.batches, len(samps))
         except (Exception, KeyboardInterrupt):
-            self.stream = None
+            self.batches = None              # a generator that raised is at its end: begin anew
             raise
 
     def one_batch(self):
-        "A batch to look at, from a reading of its own: the epoch under way loses nothing"
-        names = 'stream skipped left cuts longest where mark at lines'.split()
-        was = {k: getattr(self, k) for k in names if hasattr(self, k)}
-        # a stream knows one place at a time, and that of the epoch under way is wanted
-        if self.stream and hasattr(self.lines, 'state_dict'): self.lines = deepcopy(self.lines)
-        self.stream, self.at, self.skipped = None, None, Counter()
-        try: return super().one_batch()
-        finally: vars(self).update(was)
+        "A batch to look at, from a loader of its own: the epoch under way loses nothing"
+        return super(BufferedDataLoader, self.new()).one_batch()
 
-    def get_idxs(self):
-        self.first, self.to_skip = self.to_skip, 0
-        return list(range(self.n))
-    def sample(self): return range(self.first, self.n)
+    def get_idxs(self): return list(range(self.n))
+    def sample(self): return range(self.to_skip, self.n)
     def __len__(self): return self.n
-    def __getstate__(self): return {**self.__dict__, 'stream': None, 'where': None}
+    def __getstate__(self): return {**self.__dict__, 'batches': None, 'start': None}
+
     def new(self, dataset=None, cls=None, **kwargs):
         "The same loader at its beginning; for an empty `dataset` (fastai's `export`) without lines"
-        kw = {**self._kw, **{k:v for k,v in kwargs.items() if k in self._kw}}
-        if dataset is not None and dataset is not self.text: kw.update(lines=[], n_batches=0)
-        return type(self)(**kw)
+        names = 'lines', 'vocab', 'n_batches', 'buffer', 'kind', 'shuffle', 'seed', 'device'
+        args = {name: getattr(self, name) for name in names} | vars(self.options) | self.loader_args
+        args |= {name: value for name, value in kwargs.items() if name in {*args, 'bs'}}
+        if dataset is not None and dataset is not self.text: args |= dict(lines=[], n_batches=0)
+        return type(self)(**args)
+
     def readable(self, b, max_n=9, out=None): return LOADERS[self.kind].readable(self, b, max_n)

@@ -13,23 +13,24 @@ from inspect import signature
 from itertools import islice
 import torch, torch.distributed as dist
 from fastai.basics import *
+from torch.nn.parallel import DistributedDataParallel
 from ..base.errors import require
 from ..base.processes import add_up, from_main, is_main, join_processes, n_processes, rank
 from ..nn.charcnn import TokenNorm
 from ..nn.softmax import AdaptiveSoftmax
 from ..data.batches import LOADERS
 from ..data.buffered import BufferedDataLoader
-from .learner import NatsMetric
+from .learner import NatsMetric, bare
 
 # %% ../../nbs/library/scale.ipynb #c027
 class OwnRows(ItemTransform):
     "Of each batch the rows of process number `rank` of `n`"
     order = 99
-    def __init__(self, rank, n): self.rank,self.n,self.spare = rank,n,False
-    def encodes(self, b):
-        rows = [o[self.rank::self.n] for o in b]
-        self.spare = not any(o.any() for o in rows[-2:])      # no row, or nothing to predict in it
-        return tuple(o[:1] for o in b) if self.spare else tuple(rows)
+    def __init__(self, rank, n): store_attr(spare=False)
+    def encodes(self, batch):
+        rows = tuple(tensor[self.rank::self.n] for tensor in batch)
+        self.spare = not any(tensor.any() for tensor in rows[-2:])      # nothing to predict in them
+        return tuple(tensor[:1] for tensor in batch) if self.spare else rows
 
 # %% ../../nbs/library/scale.ipynb #c032
 def shard_lines(
@@ -38,7 +39,9 @@ def shard_lines(
     n:int=None,     # of so many; None: as many as there are processes
 ):                  # likewise, but only a part of it
     "Every process its own lines, and every line one process"
-    part,n = (rank(), n_processes()) if n is None else (part, n)
+    if n is None:
+        part = rank()
+        n = n_processes()
     if n == 1: return lines
     if hasattr(lines, 'select_columns'):
         from datasets.distributed import split_dataset_by_node
@@ -53,25 +56,23 @@ class _EveryNth:
     def __iter__(self): return islice(iter(self.lines), self.part, None, self.n)
 
 # %% ../../nbs/library/scale.ipynb #c034
-@contextmanager
-def _dealt(dl):
-    "The loader `dl` with what belongs to this process"
-    i,n = rank(),n_processes()
-    dl.rng.setstate(from_main(dl.rng.getstate))
-    if not isinstance(dl, BufferedDataLoader):
-        dl.after_batch.add(OwnRows(i, n))
-        try: yield
-        finally: dl.after_batch.fs = L(o for o in dl.after_batch.fs if not isinstance(o, OwnRows))
-        return
-    bs = dl.loader_args.get('bs', signature(LOADERS[dl.kind]).parameters['bs'].default)
-    require(bs >= n, f"A batch of {bs} rows can't be shared by {n} processes: take a larger bs",
-            ValueError)
-    args = {**dl.loader_args, 'bs': bs//n + (i < bs%n)}
-    if args.get('max_tokens'): args['max_tokens'] = max(1, args['max_tokens']//n)
-    was = dict(lines=dl.lines, buffer=dl.buffer, loader_args=dl.loader_args)
-    vars(dl).update(lines=shard_lines(dl.lines), buffer=max(1, dl.buffer//n), loader_args=args)
-    try: yield
-    finally: vars(dl).update(was)
+def _share(loader):
+    "A loader like `loader` that gives this process its part of each batch"
+    n = n_processes()
+    if isinstance(loader, BufferedDataLoader):
+        usual = signature(LOADERS[loader.kind]).parameters['bs'].default
+        bs = loader.loader_args.get('bs', usual)
+        require(bs >= n, f"A batch of {bs} rows can't be shared by {n} processes: take a larger bs",
+                ValueError)
+        sizes = dict(bs=bs//n + (rank() < bs % n), buffer=max(1, loader.buffer//n))
+        max_tokens = loader.loader_args.get('max_tokens')
+        if max_tokens: sizes['max_tokens'] = max(1, max_tokens//n)
+        share = loader.new(lines=shard_lines(loader.lines), **sizes)
+    else:
+        share = loader.new()
+        share.after_batch.add(OwnRows(rank(), n))
+    share.rng.setstate(from_main(loader.rng.getstate))
+    return share
 
 # %% ../../nbs/library/scale.ipynb #c037
 class _SumOverProcesses(torch.autograd.Function):
@@ -87,42 +88,57 @@ class _SumOverProcesses(torch.autograd.Function):
 # %% ../../nbs/library/scale.ipynb #c041
 class Together(Callback):
     "Make one training of several processes: one loss, gradient and metric, one decision to stop"
-    order = 12        # after `DistributedTrainer`, before the recorder and all who use the loss
+    order = 12        # before the recorder and all that use the loss
     def before_fit(self):
-        self.heard,self.spare = None,False
-        self.model.exact = getattr(self.model.module, 'exact', True)
-        for m in self.model.modules():
-            if isinstance(m, TokenNorm): m.total = self.total
-        self.stop_on_signal._ask = self._hear
-        def of_main(seconds): return add_up([seconds*is_main()])[0]
-        if hasattr(self.learn, 'time_budget'): self.time_budget.agree = of_main
+        self.heard = None
+        self.spare = False
+        # an adaptive softmax: a group of words may be missing from a batch
+        uneven = any(isinstance(module, AdaptiveSoftmax) for module in self.model.modules())
+        for module in self.model.modules():
+            if isinstance(module, TokenNorm): module.total = self.total
+        exact = getattr(self.model, 'exact', True)
+        self.learn.model = DistributedDataParallel(self.model, find_unused_parameters=uneven,
+                                                   broadcast_buffers=False)
+        self.model.exact = exact
+        if hasattr(self.learn, 'time_budget'): self.time_budget.agree = self.of_main
+    def of_main(self, seconds): return add_up([seconds*is_main()])[0]
     def total(self, x): return _SumOverProcesses.apply(x*(not self.spare))
-    def _hear(self, signum, frame): self.heard = signal.Signals(signum).name
+
+    def before_epoch(self):
+        for number in self.stop_on_signal.handlers: signal.signal(number, self.hear)
+    def hear(self, number, frame): self.heard = signal.Signals(number).name
 
     def before_batch(self):
-        self.spare = any(getattr(t, 'spare', False) for t in self.dl.after_batch.fs)
+        self.spare = any(getattr(transform, 'spare', False) for transform in self.dl.after_batch.fs)
 
     def after_loss(self):
         n = 0 if self.spare else sum(map(len, self.pred))
-        nats,total,self.stop = add_up([n and n*self.loss.item(), n, self.heard is not None])
+        own_nats = n*self.loss.item() if n else 0
+        nats, total, self.stop = add_up([own_nats, n, self.heard is not None])
         if self.training:             # DDP divides by the number of processes
             self.learn.loss_grad = self.loss_grad*(n*n_processes()/total)
         self.learn.loss = self.loss.new_tensor(nats/total)
         if self.spare:
-            self.learn.pred = tuple(o[:0] for o in self.pred)
+            self.learn.pred = tuple(nats[:0] for nats in self.pred)
             self.throughput.n = 0
 
     def after_batch(self):
         if self.stop: self.stop_on_signal.asked = self.heard or 'SIGTERM'
 
     def after_validate(self):
-        for m in {id(o): o for o in [self.recorder.loss, *self.recorder.metrics]}.values():
-            if isinstance(m, NatsMetric): *m.nats,m.n[0],m.n[1] = add_up([*m.nats, *m.n])
+        metrics = [self.recorder.loss, *self.recorder.metrics]
+        for metric in {id(metric): metric for metric in metrics}.values():
+            if not isinstance(metric, NatsMetric): continue
+            sums = add_up([*metric.nats, *metric.n])
+            metric.nats = sums[:2]
+            metric.n = sums[2:]
     def after_train(self):
         if self.recorder.train_metrics: self.after_validate()
 
     def after_fit(self):
-        del self.stop_on_signal._ask
+        self.learn.model = bare(self.model)
+        for module in self.model.modules():
+            if isinstance(module, TokenNorm): module.total = noop
         if hasattr(self.learn, 'time_budget'): self.time_budget.agree = noop
         self.throughput.tokens = int(add_up([self.throughput.tokens])[0])
 
@@ -133,21 +149,18 @@ def several_processes(learn:Learner):
     if n_processes() == 1:
         yield learn
         return
-    import fastai.distributed                                        # patches `distrib_ctx`
-    from accelerate import DistributedDataParallelKwargs
-    device = torch.device(learn.dls.device or 'cpu')
-    join_processes(device)
-    # an adaptive softmax: a group of words may be missing from a batch
-    uneven = any(isinstance(m, AdaptiveSoftmax) for m in learn.model.modules())
-    ddp = DistributedDataParallelKwargs(find_unused_parameters=uneven, broadcast_buffers=False)
-    if rank(): torch.manual_seed(torch.initial_seed() + rank())      # other dropout in each
+    join_processes(learn.dls.device or 'cpu')
+    if not is_main(): torch.manual_seed(torch.initial_seed() + rank())   # other dropout in each
+    loaders = list(learn.dls.loaders)
+    learn.dls.loaders = [_share(loader) for loader in loaders]
     with ExitStack() as stack, warnings.catch_warnings():
         warnings.filterwarnings('ignore', 'Grad strides do not match')
-        for dl in learn.dls.loaders: stack.enter_context(_dealt(dl))
-        on_cpu = device.type == 'cpu'
-        stack.enter_context(learn.distrib_ctx(sync_bn=False, kwargs_handlers=[ddp], cpu=on_cpu))
-        learn.distributed_trainer._wrap_dl = noop                    # the loaders are dealt already
+        if not is_main():
+            stack.enter_context(learn.no_bar())
+            stack.enter_context(learn.no_logging())
         stack.enter_context(learn.added_cbs([Together()]))
         try: yield learn
         finally:
-            for m in learn.model.modules(): vars(m).pop('total', None)
+            for loader, share in zip(loaders, learn.dls.loaders): loader.rng = share.rng
+            learn.dls.loaders = loaders
+            learn.model = bare(learn.model)

@@ -72,6 +72,16 @@ class SampledLossName(Callback):
         def name(o): return 'sampled_loss' if o == 'train_loss' else o
         self.recorder.metric_names = self.recorder.metric_names.map(name)
 
+# %% ../../nbs/library/training.ipynb #c019f
+class FitCallback(Callback):
+    "A callback of `fit`, not of `lr_find`, `validate` and `get_preds`; its errors pass as they are"
+    fitting = False
+    def __call__(self, event):
+        if event == 'before_fit':
+            other = hasattr(self.learn, 'lr_finder') or hasattr(self.learn, 'gather_preds')
+            self.fitting = not (other or self.learn.lock.locked())
+        if self.fitting and self.run: getattr(type(self), event, noop)(self)
+
 # %% ../../nbs/library/training.ipynb #c023
 class BF16(MixedPrecision):
     "fastai's mixed precision in bfloat16, on whichever device the data is"

@@ -38,7 +38,7 @@ from .learner import CarryState, EarlyStop, Reason, Stop, TimeBudget
 from .learner import bf16_is_fast, bilm_learner
 from .report import make_report, report_text, save_report, share_lines
 from .report import text_shares
-from .saved import checkpoints_in, find_checkpoint
+from .checkpoint import checkpoints_in, find_checkpoint
 
 # %% ../../nbs/library/script.ipynb #c011
 FITS = dict(files='valid test encoding column tokenizer', hub='column tokenizer', made='tokenizer',

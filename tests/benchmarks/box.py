@@ -27,7 +27,7 @@ from elmo_fastai.data.loaders import ElmoDataLoaders
 from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.train.command import pretrain
 from elmo_fastai.train.learner import TimeBudget, bilm_learner
-from elmo_fastai.train.saved import checkpoints_in
+from elmo_fastai.train.checkpoint import checkpoints_in
 from elmo_fastai.tasks.classify import LayerCache, elmo_classifier_learner, random_elmo
 from elmo_fastai.studies.probe import sense_probe, tag_probe
 

@@ -46,7 +46,7 @@ from elmo_fastai.elmo.file import digest
 from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.train.command import pretrain
 from elmo_fastai.train.learner import BF16, TorchOptimizer, bf16_is_fast
-from elmo_fastai.train.saved import checkpoints_in
+from elmo_fastai.train.checkpoint import checkpoints_in
 from elmo_fastai.tasks.classify import (ElmoClassifier, LayerCache, elmo_classifier_learner,
                                         random_elmo)
 
