@@ -29,10 +29,6 @@ def require(ok, why, error=CorpusError):
     "Raise `error`, with the sentence `why`, unless `ok`"
     if not ok: raise error(why)
 
-def refuse(reasons, error=CorpusError):
-    "Raise `error` with the first of `reasons`, if there is one"
-    for why in reasons: raise error(why) from None
-
 def one_of(name, value, choices):
     "Raise `ValueError` unless `value` is one of `choices`"
     *first, last = map(repr, choices)

@@ -121,7 +121,7 @@ def embed_window(elmo, sents, layers, pool, dtype, budget, bf16):
             chars = elmo.to_chars([sents[i] for i in batch])
             if first: chars = add_markers(chars, elmo.char_vocab.specials)
             pieces = (choose(elmo, hs, layers) for hs in layers_in_pieces(elmo.lm, chars, budget))
-            if len(batch) > 1: pieces = list(pieces)          # one: only a long one comes in several
+            if len(batch) > 1: pieces = list(pieces)     # only a long one comes in several
             for row,i in enumerate(batch):
                 own = (h[row] for h in pieces)
                 vectors[i] = finish(within(own, first, first + lens[i]))

@@ -79,7 +79,8 @@ def read_json(file, format, version, foreign):
     ours = isinstance(contents, dict) and contents.get('format') == format
     require(ours, f"{file} {foreign}", ModelFileError)
     found = contents.get('version')
-    require(type(found) is int and 1 <= found <= version, f"{file} has format version {found!r:.20}; "
+    known = type(found) is int and 1 <= found <= version
+    require(known, f"{file} has format version {found!r:.20}; "
             f"this version of elmo_fastai reads up to {version}", ModelFileError)
     return contents
 
@@ -290,8 +291,9 @@ def box_folder(
 ) -> Path:
     "The folder of a model that comes with the package, its files checked; raises `ModelFileError`"
     folder = Path(box or str(package_files("elmo_fastai")/"box"))/name
-    sums = read_boxed(folder/'SHA256SUMS').decode('ascii', 'replace')
-    sums = {file: digest for digest,file in re.findall(r'^([0-9a-f]{64})  ([\w.]+)\r?$', sums, re.M)}
+    lines = read_boxed(folder/'SHA256SUMS').decode('ascii', 'replace')
+    pairs = re.findall(r'^([0-9a-f]{64})  ([\w.]+)\r?$', lines, re.M)
+    sums = {file: digest for digest,file in pairs}
     for file in {*FILES[:2], *FILES[3:6], *sums}:
         digest = sha256(read_boxed(folder/file)).hexdigest()
         require(digest == sums.get(file), f"{folder/file} is damaged: its SHA-256 is not that in "
@@ -313,8 +315,9 @@ def find_folder(name, **kwargs):
     name = str(name)
     if Path(name).is_dir(): return Path(name)
     if name in BOXED: return box_folder(name)
-    require(re.fullmatch(r'[\w.-]+/[\w.-]+', name), f"There is no folder {name!r} (in the box there "
-            f"is {', '.join(BOXED)}, and the hub's names look like owner/name)", ModelFileError)
+    is_hub_name = re.fullmatch(r'[\w.-]+/[\w.-]+', name)
+    require(is_hub_name, f"There is no folder {name!r} (in the box there is {', '.join(BOXED)}, "
+            "and the hub's names look like owner/name)", ModelFileError)
     from huggingface_hub import snapshot_download          # slow to import, and seldom needed
     with as_error(ModelFileError,
                   f"There is no folder {name!r} here, and the hub has not given it either"):

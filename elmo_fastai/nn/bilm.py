@@ -394,4 +394,6 @@ def guesses(
     with evaluating(model, vocab, char_vocab) as model:
         chars = sentence_chars(char_vocab, tokens)[None].to(model.device)
         fwd, bwd = model.encode(chars)[-1]
-        return list(zip(tokens, best(model.heads[0], fwd[0, :-2]), best(model.heads[1], bwd[0, 2:])))
+        following = best(model.heads[0], fwd[0, :-2])
+        preceding = best(model.heads[1], bwd[0, 2:])
+        return list(zip(tokens, following, preceding))

@@ -16,8 +16,8 @@ from functools import lru_cache, partial
 import torch
 from fastai.basics import *
 from fastai.callback.all import *
-from fastai.torch_core import get_random_states, set_random_states, set_seed
-from ..base.errors import refuse, require
+from fastai.torch_core import no_random, set_seed
+from ..base.errors import require
 from ..text.corpora import toy_corpus
 from ..nn.bilm import BiLM, BiLMConfig, ELMO_TINY, evaluating, perplexity
 from ..nn.fast import speed_up
@@ -47,12 +47,15 @@ class NatsMetric(Metric):
         directions:tuple=(0,1),# 0 forward, 1 backward
         transform=noop,
     ):
-        self._name,self.directions,self.transform = name,directions,transform
+        store_attr('directions,transform')
+        self._name = name
         self.reset()
-    def reset(self): self.nats,self.n = [0., 0.],[0, 0]
+    def reset(self):
+        self.nats = [0., 0.]
+        self.n = [0, 0]
     def accumulate(self, learn):
-        if getattr(learn, 'training', False) and not getattr(learn.model, 'exact', True):
-            return                                         # a sampled loss is no likelihood
+        exact = getattr(learn.model, 'exact', True)
+        if learn.training and not exact: return            # a sampled loss is no likelihood
         for d in self.directions:
             self.nats[d] += learn.pred[d].detach().cpu().double().sum().item()
             self.n[d] += len(learn.pred[d])
@@ -69,8 +72,9 @@ class SampledLossName(Callback):
     order = 51                     # after the recorder's headings, before others read them
     def before_fit(self):
         if getattr(self.model, 'exact', True): return
-        def name(o): return 'sampled_loss' if o == 'train_loss' else o
-        self.recorder.metric_names = self.recorder.metric_names.map(name)
+        names = ['sampled_loss' if name == 'train_loss' else name
+                 for name in self.recorder.metric_names]
+        self.recorder.metric_names = L(names)
 
 # %% ../../nbs/library/training.ipynb #c019f
 class FitCallback(Callback):
@@ -88,10 +92,22 @@ class BF16(MixedPrecision):
     mode = AMPMode.BF16
     def __init__(self, **kwargs): super().__init__(self.mode, **kwargs)
     def before_fit(self):
-        device,fp16 = torch.device(self.dls.device or 'cpu').type,self.mode == AMPMode.FP16
-        self.autocast = torch.autocast(device, torch.float16 if fp16 else torch.bfloat16)
+        device = torch.device(self.dls.device or 'cpu').type
+        is_fp16 = self.mode == AMPMode.FP16
+        self.autocast = torch.autocast(device, torch.float16 if is_fp16 else torch.bfloat16)
         self.scales = L()
-        self.learn.scaler = torch.amp.GradScaler(device, **{**self.kwargs, 'enabled': fp16})
+        settings = self.kwargs | dict(enabled=is_fp16)
+        self.learn.scaler = torch.amp.GradScaler(device, **settings)
+        self.entered = False
+    def before_batch(self):
+        super().before_batch()
+        self.entered = True
+    def after_loss(self):
+        super().after_loss()
+        self.entered = False
+    def let_go(self):
+        if self.entered: self.autocast.__exit__(None, None, None)    # an error between the two
+        self.entered = False
 
 class FP16(BF16):
     "In float16, with scaled gradients; for graphics cards that know no bfloat16"
@@ -101,14 +117,13 @@ class FP16(BF16):
 @lru_cache
 def _bf16_gain() -> float:
     "How many times as fast the processor multiplies two matrices in bfloat16"
+    def seconds(x): return min(timeit.repeat(lambda: x@x, number=1, repeat=20))
     x = torch.ones(256, 256)
     with torch.no_grad(), torch.autocast('cpu', enabled=False):
-        full, half = (min(timeit.repeat(lambda: o@o, number=1, repeat=20))
-                      for o in (x, x.bfloat16()))
-    return full/half
+        return seconds(x)/seconds(x.bfloat16())
 
 def bf16_is_fast(device)->bool:
-    "Is training in bfloat16 worth its roundings on `device`? A processor is asked for a product"
+    "Whether training in bfloat16 is faster on `device`; on a processor a product is timed"
     device = torch.device(device)
     if device.type == 'cuda': return torch.cuda.get_device_capability(device)[0] >= 8    # Ampere
     if device.type != 'cpu': return False
@@ -137,22 +152,24 @@ def bare(model):
 
 def weights(model):
     "A copy of the weights"
-    return {k: v.detach().clone() for k,v in bare(model).state_dict().items()}
+    return {name: tensor.clone() for name,tensor in bare(model).state_dict().items()}
 
 # %% ../../nbs/library/training.ipynb #c029
 class KeepGood(Callback):
     "Stop when the loss has run away, and go back to the last good weights"
-    order,_resume = 60,('best','smoothed','step','good_step','good','above')
+    order = 60
+    _resume = 'best', 'smoothed', 'step', 'good_step', 'good', 'above'
     every = 100     # steps between copies
     patience = 20   # steps that the loss may be above the limit
     limit = 2.      # of the smoothed loss, times that of guessing blindly
-    def _copy(self): self.good = weights(self.model)
     def before_fit(self):
-        self.learn.stopped,self.best,self.smoothed = None,math.inf,0.
-        self.step,self.good_step,self.above = 0,0,0
+        self.learn.stopped = None
+        self.best = math.inf
+        self.smoothed = 0.
+        self.step = self.good_step = self.above = 0
         self.blind = math.log(bare(self.model).n_words)
-        self._copy()
-    def _stop(self, what):
+        self.good = weights(self.model)
+    def stop(self, what):
         bare(self.model).load_state_dict(self.good)
         message = (f"{what} at step {self.step+1}. Training was stopped and the weights of step "
                    f"{self.good_step} were restored. A lower learning rate helps.")
@@ -161,13 +178,15 @@ class KeepGood(Callback):
     def after_loss(self):
         if not self.training: return
         loss = self.loss.item()
-        if not math.isfinite(loss): self._stop(f"The loss became {loss}")
+        if not math.isfinite(loss): self.stop(f"The loss became {loss}")
         if self.above > self.patience:
-            self._stop(f"The loss rose to {self.smoothed:.1f} nats, "
-                       f"blind guessing costs {self.blind:.1f},")
-        if self.step % self.every == 0 and (now := max(loss, self.smoothed)) <= self.best:
-            self.best,self.good_step = now,self.step
-            self._copy()                        # these weights gave this loss
+            self.stop(f"The loss rose to {self.smoothed:.1f} nats, "
+                      f"blind guessing costs {self.blind:.1f},")
+        worse = max(loss, self.smoothed)
+        if self.step % self.every == 0 and worse <= self.best:
+            self.best = worse
+            self.good_step = self.step
+            self.good = weights(self.model)     # these weights gave this loss
         self.step += 1
     def after_batch(self):
         if not self.training: return
@@ -175,7 +194,7 @@ class KeepGood(Callback):
         self.above = self.above + 1 if self.smoothed > self.limit*self.blind else 0
     def after_train(self):
         finite = all(p.isfinite().all() for p in self.model.parameters())
-        if not finite: self._stop("A weight became infinite")
+        if not finite: self.stop("A weight became infinite")
     def after_fit(self): self.good = None       # not into `export`
 
 # %% ../../nbs/library/training.ipynb #c032
@@ -184,15 +203,17 @@ class StopOnSignal(Callback):
     order = 100                    # after everything that records the step
     handlers = {}
     def before_fit(self):
-        self.asked,self.handlers = None,{}
+        self.asked = None
+        self.handlers = {}
         if self.learn.lock.locked(): return             # `validate`, `get_preds`: no step to end
         if threading.current_thread() is not threading.main_thread(): return
-        self.handlers = {s: signal.signal(s, self._ask) for s in (signal.SIGINT, signal.SIGTERM)}
-    def _ask(self, signum, frame):
-        self.asked = signal.Signals(signum).name
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self.handlers[number] = signal.signal(number, self.ask)
+    def ask(self, number, frame):
+        self.asked = signal.Signals(number).name
         self.let_go()
     def let_go(self):
-        for s,h in self.handlers.items(): signal.signal(s, h)
+        for number,handler in self.handlers.items(): signal.signal(number, handler)
         self.handlers = {}
     def after_batch(self):
         if not self.asked: return
@@ -205,18 +226,24 @@ class StopOnSignal(Callback):
 # %% ../../nbs/library/training.ipynb #c036
 class EarlyStop(TrackerCallback):
     "Stop when the validation loss has not fallen for a while, with the weights of the best epoch"
-    order,_resume = 63,('best','wait','best_epoch','good')
+    order = 63
+    _resume = 'best', 'wait', 'best_epoch', 'good'
     def __init__(self, patience:int=3): # epochs without a new best
         require(patience >= 1, f"patience must be at least 1 epoch, not {patience}", ValueError)
         super().__init__()
-        self.patience,self.message = patience,None
+        self.patience = patience
+        self.message = None
     def before_fit(self):
         super().before_fit()
-        self.wait,self.best_epoch,self.good,self.message = 0,0,None,None
+        self.wait = self.best_epoch = 0
+        self.good = self.message = None
     def after_epoch(self):
         super().after_epoch()
-        if self.new_best: self.wait,self.best_epoch,self.good = 0,self.epoch,weights(self.model)
-        else: self.wait += 1
+        self.wait += 1
+        if self.new_best:
+            self.wait = 0
+            self.best_epoch = self.epoch
+            self.good = weights(self.model)
         if self.wait >= self.patience:
             self.message = (f"{self.monitor} has not fallen since epoch {self.best_epoch+1}: "
                             "training ended, with the weights of that epoch.")
@@ -233,21 +260,25 @@ class EarlyStop(TrackerCallback):
 # %% ../../nbs/library/training.ipynb #c036b
 class TimeBudget(Callback):
     "End with the clock: `fit_one_cycle(TimeBudget.epochs, lr, cbs=TimeBudget(900))`"
-    order,_resume = 55,('elapsed',)             # after the recorder, before schedules and bars
-    epochs = 10**6                              # more than there will be
+    order = 55                  # after the recorder, before schedules and bars
+    _resume = 'elapsed',
+    epochs = 10**6              # more than there will be
     def __init__(self,
         seconds:float,        # of training; validation between epochs counts
         clock=time.monotonic, # `time.process_time`: what else the machine does doesn't count
     ):
         good = isinstance(seconds, (int, float)) and 0 < seconds < math.inf
         require(good, f"A budget is a positive number of seconds, not {seconds!r}", ValueError)
-        self.seconds,self.clock,self.agree = seconds,clock,noop
-    def before_fit(self): self.elapsed,self.mark = 0.,self.clock()
+        store_attr()
+    def agree(self, elapsed): return elapsed             # `Together` takes the main process's
+    def before_fit(self):
+        self.elapsed = 0.
+        self.mark = self.clock()
     @property
     def done(self): return min(1., self.elapsed/self.seconds)
     def tick(self):
         now = self.clock()
-        self.elapsed = self.agree(self.elapsed + now - self.mark)      # with the main process
+        self.elapsed = self.agree(self.elapsed + now - self.mark)
         self.mark = now
     def before_epoch(self):
         if self.done == 1: raise CancelFitException()
@@ -264,7 +295,8 @@ class TimeBudget(Callback):
     def after_cancel_train(self): self.recorder.cancel_train = False   # the row is a whole one
     def guess(self, epochs):
         "The number of epochs, from how many are done; bars are told"
-        self.learn.n_epoch = max(self.epoch + 1, math.ceil(epochs/self.done) if self.done else 0)
+        expected = math.ceil(epochs/self.done) if self.done else 0
+        self.learn.n_epoch = max(self.epoch + 1, expected)
         bar = getattr(self.learn, 'progress', None)
         if hasattr(bar, 'mbar'): bar.mbar.main_bar.total = self.n_epoch
         if hasattr(getattr(bar, 'pbar', None), 'prefix'):
@@ -273,36 +305,39 @@ class TimeBudget(Callback):
 # %% ../../nbs/library/training.ipynb #c039
 class CarryState(Callback):
     "Carry the LSTMs' forward state from window to window of a stream; an epoch begins with zeros"
-    order,_resume = -4,('state',)
+    order = -4
+    _resume = 'state',
     state = None
-    def before_fit(self): refuse(self._unfit(self.dls.train), ValueError)
-    def _unfit(self, dl):
-        if not isinstance(dl, StreamDataLoader) and getattr(dl, 'kind', None) != 'stream':
-            yield ("CarryState needs a stream (kind='stream'): "
-                   "other loaders' rows do not go on where the last batch ended")
+    def before_fit(self):
+        dl = self.dls.train
+        is_stream = isinstance(dl, StreamDataLoader) or getattr(dl, 'kind', None) == 'stream'
+        require(is_stream, "CarryState needs a stream (kind='stream'): other loaders' rows do not "
+                "go on where the last batch ended", ValueError)
         args = getattr(dl, 'loader_args', vars(dl))         # of a text in blocks, or whole
-        stride, seq_len = args.get('stride'), args.get('seq_len', 64)
-        if stride not in (None, seq_len):
-            yield (f"CarryState needs windows that do not overlap, and here stride={stride} "
-                   f"with seq_len={seq_len}")
+        stride = args.get('stride')
+        seq_len = args.get('seq_len', 64)
+        require(stride in (None, seq_len), "CarryState needs windows that do not overlap, and here "
+                f"stride={stride} with seq_len={seq_len}", ValueError)
     def before_train(self): self.state = None
     def before_validate(self): self.state = None
     def before_batch(self):
-        s = self.state
-        self.learn.xb = (*self.xb, (s['h'], s['c']) if s else bare(self.model).lstm.init_state())
+        state = bare(self.model).lstm.init_state()
+        if self.state: state = self.state['h'], self.state['c']
+        self.learn.xb = (*self.xb, state)
     def after_pred(self):
-        *nats,(h,c) = self.pred
+        *nats, (h, c) = self.pred
         self.learn.pred = tuple(nats)
-        h[:,1],c[:,1] = 0.,0.       # the backward state has seen what is to be predicted
         self.state = dict(h=h.detach(), c=c.detach())
+        for tensor in self.state.values(): tensor[:,1] = 0.    # the backward state has seen targets
     def after_fit(self): self.state = None
 
 # %% ../../nbs/library/training.ipynb #c041
 class Throughput(Callback):
     "Count the tokens read in training, and its seconds; `elapsed` counts validation, too"
-    _resume = ('tokens','seconds','elapsed')
+    _resume = 'tokens', 'seconds', 'elapsed'
     def before_fit(self):
-        self.tokens,self.seconds,self.elapsed = 0,0.,0.
+        self.tokens = 0
+        self.seconds = self.elapsed = 0.
         self.mark = time.perf_counter()
     def before_train(self): self.last = time.perf_counter()
     def before_batch(self): self.n = int((self.xb[0][..., 0] != 0).sum())
@@ -320,7 +355,7 @@ class Throughput(Callback):
 # %% ../../nbs/library/training.ipynb #c045
 def bilm_split(model:BiLM)->list: # [characters], [layer 1], [layer 2], …, [output layer]
     "Parameter groups for `Learner(splitter=bilm_split)`: rates by `slice(a, b)`, `freeze_to(n)`"
-    return [o for o in model.groups if o]
+    return [group for group in model.groups if group]
 
 # %% ../../nbs/library/training.ipynb #c049
 class ScaleLoss(Callback):
@@ -335,19 +370,19 @@ class TorchOptimizer(OptimWrapper):
     def _set_hyper(self, k, v):
         if k in self.bwd_map: super()._set_hyper(k, v)
     @property
-    def hypers(self): return [{'mom': None, **o} for o in super().hypers]
+    def hypers(self): return [dict(mom=None) | hypers for hypers in super().hypers]
 
-def _optimizer(name, device, clip):
-    "(Optimiser function, weight decay, learning rate, callbacks) by name"
-    def make(opt, **kwargs): return partial(TorchOptimizer, opt=opt, **kwargs)
-    if name == 'adagrad':           # bilm-tf, training.py: sums start at 1, the loss times 20 steps
-        opt = make(torch.optim.Adagrad, initial_accumulator_value=1.)
-        return opt, 0., 0.2, [GradientClip(20*clip), ScaleLoss(20.)]
-    require(callable(name) or name == 'adamw', f"No optimiser is called {name!r}: "
+def optimizer_settings(opt, device, clip):
+    "The arguments opt_func, wd and lr of a `Learner`, and its callbacks, by the optimiser's name"
+    if opt == 'adagrad':            # bilm-tf, training.py: sums start at 1, the loss times 20 steps
+        adagrad = partial(TorchOptimizer, opt=torch.optim.Adagrad, initial_accumulator_value=1.)
+        return dict(opt_func=adagrad, wd=0., lr=.2), [GradientClip(20*clip), ScaleLoss(20.)]
+    require(callable(opt) or opt == 'adamw', f"No optimiser is called {opt!r}: "
             "take 'adamw', 'adagrad', or a function that makes one", ValueError)
-    fused = device.type in ('cpu', 'cuda')
-    adamw = make(torch.optim.AdamW, betas=(0.9, 0.99), fused=fused)
-    return adamw if name == 'adamw' else name, 0.01, defaults.lr, [GradientClip(clip)]
+    if opt == 'adamw':
+        fused = device.type in ('cpu', 'cuda')
+        opt = partial(TorchOptimizer, opt=torch.optim.AdamW, betas=(.9, .99), fused=fused)
+    return dict(opt_func=opt, wd=.01), [GradientClip(clip)]
 
 # %% ../../nbs/library/training.ipynb #c052
 class BiLMLearner(Learner):
@@ -361,8 +396,8 @@ class BiLMLearner(Learner):
     ):        # the text with its new words, or a list of them
         "`text` and the words that the model writes after (or before) it"
         kwargs = dict(tokenizer=self.tokenizer) | kwargs
-        res = generate(self.model, self.dls.vocab, self.dls.char_vocab, text, n_words, **kwargs)
-        return res[0] if isinstance(text, str) else res
+        texts = generate(self.model, self.dls.vocab, self.dls.char_vocab, text, n_words, **kwargs)
+        return texts[0] if isinstance(text, str) else texts
 
     def get_preds(self, *args, reorder=False, **kwargs):
         "As fastai's: nats of the forward and of the backward predictions, in the loader's order"
@@ -386,7 +421,7 @@ class BiLMLearner(Learner):
         return shown(table, show)
 
     def fit(self, *args, **kwargs):
-        "As fastai's"
+        "As fastai's; callbacks with a method `let_go` end what they hold, also after an error"
         try: super().fit(*args, **kwargs)
         finally:
             for cb in self.cbs: getattr(type(cb), 'let_go', noop)(cb)
@@ -395,14 +430,15 @@ class BiLMLearner(Learner):
     def to_bf16(self): return self.to_fp32().add_cb(BF16())
 
 # %% ../../nbs/library/training.ipynb #c052a
-def _with_chars(config, char_vocab):
-    "The configuration with the sizes of the loaders' characters; raises where it asks for others"
-    sizes = {k: getattr(char_vocab, k) for k in ('n_chars', 'max_chars')}
-    for k,n in sizes.items():
-        asked = getattr(config, k)
-        require(asked in (getattr(BiLMConfig, k), n),
-                f"The configuration has {k}={asked}, the loaders' characters {n}: "
-                "leave it out, or make the loaders with another char_vocab", ValueError)
+def with_chars(config, char_vocab):
+    "The configuration with the sizes of the loaders' characters; raises if it has others"
+    sizes = dict(n_chars=char_vocab.n_chars, max_chars=char_vocab.max_chars)
+    for name,size in sizes.items():
+        given = getattr(config, name)
+        default = getattr(BiLMConfig, name)
+        require(given in (default, size), f"The configuration has {name}={given}, the loaders' "
+                f"characters {size}: leave it out, or make the loaders with another char_vocab",
+                ValueError)
     return replace(config, **sizes)
 
 # %% ../../nbs/library/training.ipynb #c053
@@ -419,16 +455,20 @@ def bilm_learner(
     **kwargs
 ) -> BiLMLearner:
     "A `Learner` that pretrains a biLM; its table shows the perplexity of both directions"
-    device,chars = torch.device(dls.device or 'cpu'),getattr(dls, 'char_vocab', None)
-    opt_func,decay,lr,clipping = _optimizer(opt, device, clip)
-    ppl = [NatsMetric(f'perplexity_{d}', (i,), perplexity) for i,d in enumerate(('fwd', 'bwd'))]
-    own = [TargetsToModel(), *clipping, KeepGood(), StopOnSignal(), Throughput(), SampledLossName()]
-    if bf16_is_fast(device) if bf16 is None else bf16: own.append(BF16())
-    if chars is not None: config = _with_chars(config, chars)
+    device = torch.device(dls.device or 'cpu')
+    chars = getattr(dls, 'char_vocab', None)
+    if chars is not None: config = with_chars(config, chars)
     model = speed_up(config.model(len(dls.vocab), chars))
-    learn = BiLMLearner(dls, model, loss_func=bilm_loss,
-                        opt_func=opt_func, metrics=ppl, wd=decay if wd is None else wd,
-                        cbs=own+L(cbs), **(dict(lr=lr, splitter=bilm_split) | kwargs))
+    metrics = [NatsMetric('perplexity_fwd', (0,), perplexity),
+               NatsMetric('perplexity_bwd', (1,), perplexity)]
+    settings, own = optimizer_settings(opt, device, clip)
+    own += [TargetsToModel(), KeepGood(), StopOnSignal(), Throughput(), SampledLossName()]
+    if bf16 is None: bf16 = bf16_is_fast(device)
+    if bf16: own.append(BF16())
+    if wd is not None: settings['wd'] = wd
+    settings = dict(splitter=bilm_split) | settings | kwargs
+    learn = BiLMLearner(dls, model, loss_func=bilm_loss, metrics=metrics, cbs=own+L(cbs),
+                        **settings)
     corpus = getattr(dls, 'corpus', None)
     learn.tokenizer = getattr(corpus, 'tokenizer', BiLMLearner.tokenizer)
     learn.recorder.loss = NatsMetric('loss')
@@ -440,20 +480,17 @@ def bilm_learner(
 # %% ../../nbs/library/training.ipynb #c009m
 @lru_cache(1)
 def _trained_toy(n_train):
-    "What `toy_bilm` copies, and the states of the random numbers behind it"
+    "What `toy_bilm` copies"
     corpus = toy_corpus(n_train=n_train, n_valid=1000, n_test=1, n_unseen=1)
     dls = ElmoDataLoaders.from_corpus(corpus, kind='sentences', bs=32, seed=42, device='cpu')
-    set_seed(42)
     config = BiLMConfig('toy', filters=((1,16), (2,32), (3,48)), proj_dim=64, hidden_dim=64)
-    how = dict(bf16=False, from_counts=False)          # the numbers that chapters quote
-    learn = bilm_learner(dls, config, **how)
-    with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(1, 1e-2)
-    return (learn.model.eval(), dls.vocab, corpus), get_random_states()
+    with no_random(42):
+        learn = bilm_learner(dls, config, bf16=False, from_counts=False)
+        with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(1, 1e-2)
+    return learn.model.eval(), dls.vocab, corpus
 
 def toy_bilm(
     n_train:int=16000, # sentences
 ) -> tuple:            # (`BiLM` in evaluation mode, its `WordVocab`, the `ToyCorpus`)
     "A small biLM trained on the built-in corpus in seconds: for trying things out"
-    made, states = _trained_toy(n_train)
-    set_random_states(**states)
-    return deepcopy(made)
+    return deepcopy(_trained_toy(n_train))
