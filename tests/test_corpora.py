@@ -281,6 +281,15 @@ def test_a_file_that_is_named_is_training_text(tmp_path):
     write(tmp_path, 'a.txt')
     assert sources(text_corpus([d/'a.txt', d/'test.txt'], 0, 0)) == dict(train=['a.txt', 'test.txt'])
 
+def test_folders_that_are_called_so(tmp_path):
+    "A pattern that finds train/ and test/ is refused; what names the folder, or the file, is not"
+    for o in ('train', 'test'): write(tmp_path/o, f'{o[0]}1.txt', f'{o[0]}2.txt')
+    for pattern in ('**/*.txt', '*/*.txt', 't*/*.txt'):
+        with pytest.raises(CorpusError, match="in a folder called 'test'.*valid="): text_corpus(str(tmp_path/pattern))
+        assert sources(text_corpus(str(tmp_path/pattern), valid=tmp_path/'test')) == dict(train=['t1.txt', 't2.txt'], valid=['t1.txt', 't2.txt'])
+    assert len(text_corpus(tmp_path/'test', 0, 0).train) == len(text_corpus(str(tmp_path/'test'/'*.txt'), 0, 0).train) == 40
+    assert len(text_corpus([tmp_path/'train'/'t1.txt', tmp_path/'test'/'t2.txt'], 0, 0).train) == 40
+
 @pytest.mark.parametrize('train', ['train.txt', 'book.txt'])
 def test_two_files_for_one_split(tmp_path, train):
     d = write(tmp_path, train, 'dev.txt', 'validation.txt')

@@ -298,11 +298,23 @@ def split_files(files, named=()):
     train = [file for file in files if split_of(file) not in held or file in named]
     return (dict(train=train) | held, []) if held else ({}, files)
 
+def _one_by_one(path):
+    "Returns the paths of which `path` consists"
+    paths = path if isinstance(path, (list, tuple)) else [path]
+    return [Path(item).expanduser() for item in paths if not isinstance(item, (list, tuple))]
+
 def named_files(path, endings):
     "Returns `split_files` of the files that `path` names"
-    paths = path if isinstance(path, (list, tuple)) else [path]
-    named = [Path(item).expanduser() for item in paths if not isinstance(item, (list, tuple))]
-    return split_files(text_files(path, endings), named)
+    return split_files(text_files(path, endings), _one_by_one(path))
+
+def _check_folders(files):
+    "Raise `CorpusError` if one of `files` is in a folder called test, below the one with all files"
+    root = os.path.commonpath([file.resolve().parent for file in files])
+    for file in files:
+        for folder in file.resolve().parent.relative_to(root).parts:
+            require(split_of(Path(folder)) in (None, 'train'),
+                    f"'{file}' is in a folder called {folder!r}: name the files to train on, "
+                    f"and those held out, as in valid='{file.parent}'")
 
 # %% ../../nbs/library/corpora.ipynb #c056d
 def files_by_split(path, valid, test, endings=TEXT_ENDINGS):
@@ -331,6 +343,8 @@ def files_by_split(path, valid, test, endings=TEXT_ENDINGS):
     train = [file for file in train if file.resolve() not in held]
     require(train, f"no file of {str(path)!r} is left to train on: all are in valid or test, or "
                    "called so. A file that you name is trained on, whatever it is called")
+    found = [file for file in train if file not in _one_by_one(path)]
+    if found: _check_folders(found)
     unused = [file for file in unused if file.resolve() not in held]
     return dict(train=train) | parts, usual | shares, unused
 

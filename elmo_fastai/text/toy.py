@@ -45,7 +45,7 @@ def read_rules(
             for alt in rhs.split(' | '):
                 weight,*names = alt.split()
                 for free,p in _bindings(alt, others):
-                    parts = tuple(_part(o.format(**bound, **free)) for o in names)
+                    parts = tuple(_part(name.format(**bound, **free)) for name in names)
                     alts.append((float(weight)*p, parts))
     return rules
 
@@ -57,17 +57,24 @@ class Grammar:
         start:str='Root',   # the symbol of a whole sentence
         labels:dict=None,   # symbol → label of the sentences that are written with it
     ):
-        self.start, self.labels, self.rules = start, labels or {}, {}
+        self.start = start
+        self.labels = labels or {}
+        self.rules = {}
         self._check(rules, start, ())
         self._draw = {}     # symbol → where the share of each alternative ends, and all of them
         for s,alts in self.rules.items():
             ends = list(accumulate(p for p,_ in alts))[:-1]
             self._draw[s] = ends, [parts[::-1] for _,parts in alts]
-        self._heads, self._ids, self._states, self._bids, self._beliefs = {}, {}, [], {}, []
+        self._heads = {}    # see `heads`, `_state` and `_belief`
+        self._ids = {}
+        self._states = []
+        self._bids = {}
+        self._beliefs = []
 
     def _check(self, rules, s, path):
         "Take over the rules for `s` and for all that it leads to, weights scaled to sum one"
-        alts, why = rules.get(s), None
+        alts = rules.get(s)
+        why = None
         if s in path:
             why = (f"{' -> '.join(path[path.index(s):])} -> {s}: rules that lead back to their own "
                    "symbol write endless sentences")
@@ -78,19 +85,20 @@ class Grammar:
         elif not alts or not all(w > 0 and parts for w,parts in alts):
             why = f"the rules for {s!r} need a positive weight and at least one part each: {alts}"
         if why: raise ValueError(why)
-        inside = dict.fromkeys(o for _,parts in alts for o in parts if isinstance(o, str))
-        for o in inside: self._check(rules, o, (*path, s))
+        inside = dict.fromkeys(part for _,parts in alts for part in parts if isinstance(part, str))
+        for part in inside: self._check(rules, part, (*path, s))
         total = math.fsum(w for w,_ in alts)
         self.rules[s] = [(w/total, tuple(parts)) for w,parts in alts]
 
     @property
     def words(self):
         "Every `Word` that the grammar can write"
-        parts = (o for alts in self.rules.values() for _,parts in alts for o in parts)
-        return {o for o in parts if isinstance(o, Word)}
+        parts = (part for alts in self.rules.values() for _,parts in alts for part in parts)
+        return {part for part in parts if isinstance(part, Word)}
 
     def __repr__(self):
-        n,forms = sum(map(len, self.rules.values())), {w.form for w in self.words}
+        n = sum(map(len, self.rules.values()))
+        forms = {word.form for word in self.words}
         return (f"{type(self).__name__}: {len(self.rules):,} symbols, {n:,} rules, "
                 f"{len(forms):,} word forms")
 
@@ -100,7 +108,9 @@ def sample(self:Grammar,
     rng:random.Random, # where the random numbers come from
 )->tuple:              # the list of words, the label (or None)
     "A random derivation"
-    out, label, todo = [], None, [self.start]
+    out = []
+    label = None
+    todo = [self.start]
     while todo:
         s = todo.pop()
         if isinstance(s, Word):
@@ -118,7 +128,7 @@ def derivations(self:Grammar, part=None):
     part = part or self.start
     if isinstance(part, Word): yield 1., (part,); return
     for p,parts in self.rules[part]:
-        for subs in product(*(list(self.derivations(o)) for o in parts)):
+        for subs in product(*(list(self.derivations(child)) for child in parts)):
             yield p*math.prod(q for q,_ in subs), sum((ws for _,ws in subs), ())
 
 # %% ../../nbs/library/toy.ipynb #c028
@@ -149,7 +159,7 @@ def _moves(self:Grammar, i):
     "From state `i`: form → list of (next state, probability)"
     left,moves = self._states[i]
     if moves is None:
-        moves = self._states[i][1] = {f: [(self._state(o+left[1:]), q) for o,q in lefts]
+        moves = self._states[i][1] = {f: [(self._state(part+left[1:]), q) for part,q in lefts]
                                       for f,lefts in (self.heads(left[0]).items() if left else ())}
     return moves
 
@@ -165,10 +175,11 @@ def _belief(self:Grammar, weights):
         b = [(i, weights[i]/total) for i in sorted(weights)]
         key = tuple([(i, '%.10e' % p) for i,p in b])   # the same to eleven digits: but for rounding
     if key not in self._bids:
-        self._bids[key], firsts = len(self._beliefs), {}
+        self._bids[key] = len(self._beliefs)
+        firsts = {}
         for i,p in b: firsts.setdefault(self._states[i][0][:1], []).append((i, p))
         stop = sum(p for _,p in firsts.pop((), ()))
-        heads = [(self.heads(o), states) for (o,),states in firsts.items()]
+        heads = [(self.heads(part), states) for (part,),states in firsts.items()]
         # how it can go on, by the part to be written; probability of the end; known next beliefs
         self._beliefs.append((heads, stop, {}))
     return self._bids[key]
@@ -204,7 +215,8 @@ def surprisals(self:Grammar,
     tokens:list, # a whole sentence, n words
 )->list:         # n+1 numbers, the last for the end; infinity, and no more, at an impossible word
     "−log p of each token given all before it (nats)"
-    b, res = self._start(), []
+    b = self._start()
+    res = []
     for form in self.unspell(tokens):
         p,b = self._next(b, form)
         if not p: return res + [math.inf]
@@ -230,7 +242,7 @@ def next_words(self:Grammar,
             raise ValueError(f"the grammar writes no sentence that begins {' '.join(tokens)!r}")
     stop = self._beliefs[b][1]
     res = {f: self._next(b, f)[0] for f in self._forms(b)} | ({None: stop} if stop else {})
-    return dict(sorted(res.items(), key=lambda o: (-o[1], str(o[0]))))
+    return dict(sorted(res.items(), key=lambda item: (-item[1], str(item[0]))))
 
 # %% ../../nbs/library/toy.ipynb #c046
 @patch
@@ -251,25 +263,25 @@ def entropy(self:Grammar):
 def expected(self:Grammar, f):
     "Expected sum of `f(word)` over the words of a sentence"
     @cache
-    def _e(o):
-        if isinstance(o, Word): return f(o)
-        return math.fsum(p*math.fsum(map(_e, parts)) for p,parts in self.rules[o])
+    def _e(part):
+        if isinstance(part, Word): return f(part)
+        return math.fsum(p*math.fsum(map(_e, parts)) for p,parts in self.rules[part])
     return _e(self.start)
 
 @patch
 def total(self:Grammar, f=lambda w: 1, p=True):
     "Sum over all derivations, weighted by their probability if `p`, of the product of `f(word)`"
     @cache
-    def _t(o):
-        if isinstance(o, Word): return f(o)
-        return sum((q if p else 1)*math.prod(map(_t, parts)) for q,parts in self.rules[o])
+    def _t(part):
+        if isinstance(part, Word): return f(part)
+        return sum((q if p else 1)*math.prod(map(_t, parts)) for q,parts in self.rules[part])
     return _t(self.start)
 
 # %% ../../nbs/library/toy.ipynb #c053
-_PLURAL = dict(o.split('-') for o in '''
+_PLURAL = dict(pair.split('-') for pair in '''
     child-children thief-thieves fish-fish trout-trout deer-deer mouse-mice knife-knives
     loaf-loaves shelf-shelves man-men woman-women'''.split())
-_PAST = {o.split('-')[0]: o.split('-')[1:] for o in '''
+_PAST = {forms.split('-')[0]: forms.split('-')[1:] for forms in '''
     break-broke-broken build-built catch-caught choose-chose-chosen cut-cut draw-drew-drawn
     eat-ate-eaten fall-fell-fallen feed-fed find-found fly-flew-flown forget-forgot-forgotten
     grow-grew-grown hear-heard hide-hid-hidden hold-held kneel-knelt leave-left light-lit lose-lost
@@ -652,7 +664,8 @@ Took:meal -> 1 ate/VERB
 ''')
 
 # %% ../../nbs/library/toy.ipynb #c067
-_NUMBER, _TENSE = dict(sg=.6, pl=.4), dict(pres=.55, past=.45)
+_NUMBER = dict(sg=.6, pl=.4)
+_TENSE = dict(pres=.55, past=.45)
 _VERB = ['pres.sg', 'pres.pl', 'past.sg', 'past.pl', 'inf', 'ing', 'part']
 
 def _zipf(n): return [1/math.sqrt(i+2) for i in range(n)]
@@ -663,14 +676,14 @@ def _word(s, tag, form=str):
 
 def _words(rules, sym, ws, tag, form=str):
     "One rule for each of the words `ws`, if there are any"
-    if ws: rules[sym] = [(w, (_word(o, tag, form),)) for w,o in zip(_zipf(len(ws)), ws)]
+    if ws: rules[sym] = [(w, (_word(word, tag, form),)) for w,word in zip(_zipf(len(ws)), ws)]
 
 def _nouns(rules, sym, ws):
-    _words(rules, f'{sym}:sg', [o for o in ws if o[-1] != '^'], 'NOUN')
-    _words(rules, f'{sym}:pl', [o for o in ws if o[-1] not in '~!'], 'NOUN', plural)
+    _words(rules, f'{sym}:sg', [word for word in ws if word[-1] != '^'], 'NOUN')
+    _words(rules, f'{sym}:pl', [word for word in ws if word[-1] not in '~!'], 'NOUN', plural)
 
 # %% ../../nbs/library/toy.ipynb #c068
-def _keep(ws, held): return [o.lstrip('+') for o in ws if held or o[0] != '+']
+def _keep(ws, held): return [word.lstrip('+') for word in ws if held or word[0] != '+']
 
 def _groups(s, held):
     "`word noun noun (adjective adjective) | …` → list of (word, nouns, adjectives)"
@@ -682,14 +695,14 @@ def _groups(s, held):
     return res
 
 def _verbs(rules, sym, ws):
-    for v in _VERB: _words(rules, f'{sym}:{v}', ws, 'VERB', lambda o: verb_form(o, v))
+    for v in _VERB: _words(rules, f'{sym}:{v}', ws, 'VERB', lambda word: verb_form(word, v))
 
 def _deed(rules, key, verb, nouns, adjs):
     "A verb, what it is done to, and what that is like"
     _verbs(rules, f'Verb:{key}', [verb])
     _nouns(rules, f'Noun:{key}', nouns)
     _words(rules, f'Fit:{key}', adjs, 'ADJ')
-    mass = any('~' in o for o in nouns)
+    mass = any('~' in noun for noun in nouns)
     for n in _NUMBER:
         kind = 'mass' if mass else n
         rules[f'Det:{key}:{n}'] = [(1, (f'Det:{kind}',))]
@@ -698,11 +711,11 @@ def _deed(rules, key, verb, nouns, adjs):
 def _place(rules, key, prep, nouns, adjs):
     "A preposition, where that may be, and what it is like there"
     _words(rules, f'Prep:{key}', [prep], 'ADP')
-    _words(rules, f'Season:{key}', [o for o in nouns if '!' in o], 'NOUN')
-    _words(rules, f'Spot:{key}', [o for o in nouns if o[-1] not in '^!'], 'NOUN')
-    many = [o for o in nouns if '^' in o]
-    for w,o in zip(_zipf(len(many)), many):
-        rules.setdefault(f'Spot:{key}', []).append((w, (_word(o, 'NOUN', plural),)))
+    _words(rules, f'Season:{key}', [noun for noun in nouns if '!' in noun], 'NOUN')
+    _words(rules, f'Spot:{key}', [noun for noun in nouns if noun[-1] not in '^!'], 'NOUN')
+    many = [noun for noun in nouns if '^' in noun]
+    for w,noun in zip(_zipf(len(many)), many):
+        rules.setdefault(f'Spot:{key}', []).append((w, (_word(noun, 'NOUN', plural),)))
     _words(rules, f'SpotAdj:{key}', adjs, 'ADJ')
 
 # %% ../../nbs/library/toy.ipynb #c068a
@@ -713,10 +726,13 @@ def _weights(groups):
 def _scene_rules(t, d, held):
     "The rules of the scene `t`, whose table is `d`"
     def named(k, s): return {f'{k}{i}': g for i,g in enumerate(_groups(s, held))}
-    do, ido = named('do', d['do']), named('ido', d.get('ido'))
-    at, iat = named('at', d['at']), named('iat', d.get('iat', d['at']))
-    spots = [o for _,nouns,_ in [*at.values(), *iat.values()] for o in nouns]
-    places, r = list(dict.fromkeys(o for o in spots if o[-1] not in '~^!')), {}
+    do = named('do', d['do'])
+    ido = named('ido', d.get('ido'))
+    at = named('at', d['at'])
+    iat = named('iat', d.get('iat', d['at']))
+    spots = [noun for _,nouns,_ in [*at.values(), *iat.values()] for noun in nouns]
+    places = list(dict.fromkeys(noun for noun in spots if noun[-1] not in '~^!'))
+    r = {}
     _nouns(r, f'Who:{t}', _keep(d['who'].split(), held))
     _nouns(r, f'It:{t}', d.get('it', '').split())
     _nouns(r, f'Place:{t}', places)
@@ -739,7 +755,7 @@ def _drop_missing(rules):
     while True:
         kept = {}
         for s,alts in rules.items():
-            there = [o for o in alts if all(isinstance(p, Word) or p in rules for p in o[1])]
+            there = [alt for alt in alts if all(isinstance(p, Word) or p in rules for p in alt[1])]
             if there: kept[s] = there
         if sum(map(len, kept.values())) == sum(map(len, rules.values())): return kept
         rules = kept
@@ -747,28 +763,31 @@ def _drop_missing(rules):
 def _scenes():
     for block in LEXICON.strip().split('\n\n'):
         t,*lines = block.splitlines()
-        yield t, dict(o.split(None, 1) for o in lines)
+        yield t, dict(text.split(None, 1) for text in lines)
 
 # %% ../../nbs/library/toy.ipynb #c071
 def _toy_rules(
     held:bool=False, # with the held-out words?
 )->dict:             # symbol → list of (weight, parts)
     "The rules of the toy corpus"
-    scenes, r = dict(_scenes()), {}
+    scenes = dict(_scenes())
+    r = {}
     tags = dict(Name='PROPN', Ly='ADV', Ness='NOUN')
     for line in _COMMON.strip().splitlines():
         s,*ws = line.split()
-        ws, kind = _keep(ws, held), s.split(':')[0]
+        ws = _keep(ws, held)
+        kind = s.split(':')[0]
         if s in ('See', 'Surprise'): _verbs(r, s, ws)
         elif kind == 'Human': _nouns(r, s, ws)
         else: _words(r, s, ws, tags.get(kind, 'ADJ'))
     r |= read_rules(_RULES, t={t: 1/len(scenes) for t in scenes}, n=_NUMBER)
-    def seen(o): return o._replace(sense='saw/see') if o.form == 'saw' else o   # a tool, too
-    for s in ('See:past.sg', 'See:past.pl'): r[s] = [(w, (seen(o),)) for w,(o,) in r[s]]
+    def seen(word):             # a saw is a tool, too
+        return word._replace(sense='saw/see') if word.form == 'saw' else word
+    for s in ('See:past.sg', 'See:past.pl'): r[s] = [(w, (seen(word),)) for w,(word,) in r[s]]
     for t,d in scenes.items(): r |= _scene_rules(t, d, held)
     items = dict(film=3, song=2, meal=2, concert=2, hotel=2, story=2, play=1, book=1)
-    for s,o in ('10','01'):
-        reviews = read_rules(_REVIEW.replace('{s}', s).replace('{o}', o), i=items)
+    for s,other in ('10','01'):
+        reviews = read_rules(_REVIEW.replace('{s}', s).replace('{o}', other), i=items)
         for k,alts in reviews.items(): r.setdefault(k, alts)
     return _drop_missing(r)
 
@@ -790,8 +809,9 @@ class ToyGrammar(Grammar):
 
     def unspell(self, tokens):
         "Undo `spell`; a wrong article becomes a word that the grammar doesn't have"
-        forms = ['a' if o=='an' else o for o in tokens]
-        return [f if o==s else f'{o}?' for o,f,s in zip(tokens, forms, self.spell(forms))]
+        forms = ['a' if token=='an' else token for token in tokens]
+        spelled = self.spell(forms)
+        return [f if t==s else f'{t}?' for t,f,s in zip(tokens, forms, spelled)]
 
 # %% ../../nbs/library/toy.ipynb #c098
 @patch
@@ -799,9 +819,9 @@ def sense_certainty(self:ToyGrammar,
     words:list, # the `Word`s of a sentence, as `sample` gives them
 )->float:
     "Probability that the words have these senses, given only their forms"
-    def mark(o):
-        several = isinstance(o, Word) and o.form in self.senses
-        return o._replace(form=f'{o.form}|{o.sense}') if several else o
+    def mark(part):
+        several = isinstance(part, Word) and part.form in self.senses
+        return part._replace(form=f'{part.form}|{part.sense}') if several else part
     if not hasattr(self, '_marked'):
         def marked(alts): return [(p, [*map(mark, parts)]) for p,parts in alts]
         self._marked = Grammar({s: marked(alts) for s,alts in self.rules.items()})
