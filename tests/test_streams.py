@@ -398,3 +398,7 @@ def test_a_row_that_is_no_text_does_not_end_the_reading(tmp_path):
 def test_a_stream_has_no_share(tmp_path):
     (tmp_path/'a.txt').write_text('a fine line\n'*300)
     with pytest.raises(CorpusError, match='valid=0.1.*n_valid'): stream_loaders(tmp_path/'a.txt', valid=.1, device='cpu')
+
+def test_nothing_reads_what_newer_fastcore_does_not_set():
+    "`store_attr` of fastcore 2.2.21 and later keeps no `__stored_args__`"
+    assert not [f.name for f in (ROOT/'elmo_fastai').rglob('*.py') if '__stored_args__' in f.read_text()]

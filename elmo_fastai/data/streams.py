@@ -31,8 +31,8 @@ def _hold_out(source, valid, n_valid, shuffle, seed):
         return StreamLines(source, 0, shuffle, seed), list(islice(StreamLines(valid), n_valid))
     held = list(islice(StreamLines(last), n_valid))
     require(held == from_main(lambda: list(islice(StreamLines(last), n_valid))),
-            "This stream gives other rows at each reading: shuffle it with a seed, or hold rows "
-            "out first, as in stream_loaders(stream.skip(99).shuffle(), valid=stream.take(99))")
+            "This stream gives other rows each time it is read: shuffle it with a seed, or hold "
+            "rows out first: stream_loaders(stream.skip(99).shuffle(), valid=stream.take(99))")
     lines = StreamLines(source, len(held), shuffle, seed)
     require(list(islice(lines, 1)), f"n_valid={n_valid} leaves nothing to train on (rows in all: "
             f"{len(held)}): hold out fewer, or name files to validate on")
