@@ -49,10 +49,8 @@ def test_files_of_the_configuration_exist():
     assert (home/config['project']['post-render']).resolve().is_file()
 
 def test_nbdev_takes_the_pictures_along():
-    from configparser import ConfigParser
-    c = ConfigParser()
-    c.read(root/'settings.ini')
-    assert c['DEFAULT']['recursive'] == 'True', 'without it nbdev copies no folder, and every diagram is missing from the pages'
+    from nbdev.config import get_config
+    assert get_config(root).recursive, 'without it nbdev copies no folder, and every diagram is missing from the pages'
 
 def test_social_card_has_the_size_that_is_asked_for():
     head = (home/config['image']).read_bytes()[:24]
@@ -151,7 +149,6 @@ def built(tmp_path_factory):
     copy = tmp_path_factory.mktemp('site')/'repository'
     if any(o.startswith('.') for o in copy.parts): pytest.skip('nbdev reads no notebook below a hidden folder, and the temporary folder is one')
     shutil.copytree(root, copy, ignore=shutil.ignore_patterns('.?*', '_docs', '_proc', '_preview', 'models', 'runs', 'build', 'dist', '*.egg-info', '__pycache__'))
-    (copy/'README.md').touch()      # or nbdev writes a README of its own
     env = os.environ | {'PATH': os.pathsep.join([str(Path(sys.executable).parent), os.environ['PATH']]), 'PYTHONPATH': str(copy)}
     run = subprocess.run([sys.executable, '-c', 'from nbdev.quarto import nbdev_docs; nbdev_docs()'], cwd=copy, env=env, capture_output=True, text=True, timeout=1800)
     log = run.stdout + run.stderr
