@@ -1,5 +1,5 @@
 "Repository hygiene: the notebooks as they are committed, their outputs, pictures and links, the README, and what names what"
-import ast, importlib.util, io, re, tokenize
+import ast, importlib.util, re
 from configparser import ConfigParser
 from pathlib import Path
 
@@ -46,9 +46,10 @@ def test_lines_of_code_fit(nb):
 
 def inside_strings(code):
     "The numbers of the lines that belong to a string of several lines"
-    try: found = [t for t in tokenize.generate_tokens(io.StringIO(code).readline) if t.type == tokenize.STRING]
-    except (tokenize.TokenError, SyntaxError): return set()            # a line of IPython
-    return {i for t in found if t.end[0] > t.start[0] for i in range(t.start[0], t.end[0]+1)}
+    try: tree = ast.parse(code)
+    except SyntaxError: return set()            # a line of IPython
+    found = [n for n in ast.walk(tree) if isinstance(n, ast.JoinedStr) or isinstance(n, ast.Constant) and isinstance(n.value, str)]
+    return {i for n in found if n.end_lineno > n.lineno for i in range(n.lineno, n.end_lineno+1)}
 
 @each
 def test_no_code_cell_is_empty_and_every_cell_parses(nb):
