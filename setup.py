@@ -1,25 +1,34 @@
-"""Package metadata, read from `settings.ini`: the one place for name, version and requirements."""
+"""Package metadata: name, description and addresses stand in `pyproject.toml`, where nbdev looks for them; all else in `settings.ini`."""
+import re, tomllib
 from configparser import ConfigParser
 from pathlib import Path
 from setuptools import setup, find_packages
 
+root = Path(__file__).parent
 config = ConfigParser(delimiters=['='])
-config.read(Path(__file__).parent/'settings.ini', encoding='utf-8')
+config.read(root/'settings.ini', encoding='utf-8')
 cfg = config['DEFAULT']
+project = tomllib.loads((root/'pyproject.toml').read_text(encoding='utf-8'))['project']
+pythons = cfg['pythons'].split()
+onnx = cfg['onnx_requirements'].split()
 
-statuses = ['0 - None', '1 - Planning', '2 - Pre-Alpha', '3 - Alpha', '4 - Beta', '5 - Production/Stable', '6 - Mature', '7 - Inactive']
-minors = [v for v in ('3.10', '3.11', '3.12') if v >= cfg['min_python']]
+def description():
+    "The README with addresses in the place of paths: the package index shows it far from the repository"
+    text = (root/'README.md').read_text(encoding='utf-8')
+    repository = project['urls']['Repository']
+    text = re.sub(r'(!\[[^\]]*\]\()(?!https:)', rf'\1{repository}/raw/main/', text)
+    return re.sub(r'(\]\()(?!https:|#)', rf'\1{repository}/blob/main/', text)
 
 setup(
-    name=cfg['lib_name'], version=cfg['version'], description=cfg['description'], keywords=cfg['keywords'].split(),
-    long_description=(Path(__file__).parent/'README.md').read_text(encoding='utf-8'), long_description_content_type='text/markdown',
-    url=cfg['git_url'], author=cfg['author'], author_email=cfg['author_email'], license='Apache-2.0',
-    classifiers=[f"Development Status :: {statuses[int(cfg['status'])]}", f"Intended Audience :: {cfg['audience']}",
-                 f"Natural Language :: {cfg['language']}", *(f'Programming Language :: Python :: {v}' for v in minors)],
-    packages=find_packages(include=['elmo_fastai', 'elmo_fastai.*']), include_package_data=True,
+    version=cfg['version'], keywords=cfg['keywords'].split(),
+    long_description=description(), long_description_content_type='text/markdown',
+    author=cfg['author'], author_email=cfg['author_email'], license_expression='Apache-2.0',
+    classifiers=['Development Status :: 3 - Alpha', 'Intended Audience :: Developers', 'Natural Language :: English',
+                 *(f'Programming Language :: Python :: {v}' for v in pythons)],
+    python_requires=f'>={pythons[0]}',
+    packages=find_packages(include=['elmo_fastai', 'elmo_fastai.*']),
+    include_package_data=False,
     package_data={'elmo_fastai': ['box/card.md', 'box/*/*']},   # the model in the box
-    python_requires=f">={cfg['min_python']},<3.13",
     install_requires=cfg['requirements'].split(),
-    extras_require={'onnx': cfg['onnx_requirements'].split(), 'dev': [*cfg['dev_requirements'].split(), *cfg['onnx_requirements'].split()]},
-    entry_points={'console_scripts': cfg['console_scripts'].split(), 'nbdev': [f"{cfg['lib_name']}=elmo_fastai._modidx:d"]},
-    zip_safe=False)
+    extras_require={'onnx': onnx, 'dev': [*cfg['dev_requirements'].split(), *onnx]},
+    entry_points={'console_scripts': cfg['console_scripts'].split(), 'nbdev': ['elmo_fastai=elmo_fastai._modidx:d']})

@@ -36,7 +36,7 @@ def execute(
     for c in nb.cells:                                                # bars of progress are for the one who waits
         if 'outputs' in c: c.outputs = [o for o in c.outputs if not any('widget' in k for k in o.get('data', ()))]
     nbformat.write(nb, path)
-    subprocess.run([Path(sys.executable).parent/'nbdev_clean', '--fname', str(path)], cwd=root, check=True)
+    subprocess.run([Path(sys.executable).parent/'nbdev-clean', '--fname', str(path)], cwd=root, check=True)
 
 def main(
     args:list=None, # of the command line

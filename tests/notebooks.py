@@ -1,5 +1,5 @@
 "For tests of the notebooks as they are committed: their cells, prose, directives and links, and the sidebar"
-import json, re
+import json, re, tomllib
 from functools import lru_cache
 from pathlib import Path
 
@@ -14,6 +14,9 @@ nbs = [*sorted(home.glob('*.ipynb')), *chapters]
 taught = on('course')
 
 FENCE = re.compile(r'^(```|~~~).*?^\1', re.M | re.S)
+
+project = tomllib.loads((root/'pyproject.toml').read_text(encoding='utf-8'))['project']
+REPOSITORY = project['urls']['Repository']
 
 def name(f): return f.relative_to(home).with_suffix('').as_posix()
 @lru_cache(None)

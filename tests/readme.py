@@ -1,4 +1,4 @@
-"""Write README.md from nbs/index.ipynb, the way `nbdev_readme` does where Quarto is installed: `python tests/readme.py [--check]`."""
+"""Write README.md from nbs/index.ipynb, the way `nbdev-readme` does where Quarto is installed: `python tests/readme.py [--check]`."""
 import re, sys
 from html.parser import HTMLParser
 from pathlib import Path

@@ -5,6 +5,8 @@ parameters, its source. Constants have no docstring, so what they are for is sai
 import importlib, inspect, json, re, sys, textwrap
 from dataclasses import fields, is_dataclass
 from pathlib import Path
+from types import UnionType
+from typing import Union, get_args, get_origin
 from fastcore.docments import docments
 
 root = Path(__file__).resolve().parent.parent
@@ -68,6 +70,7 @@ def modules(package):
 
 def plain(o):
     "A type or a default as a reader would write it"
+    if get_origin(o) in (Union, UnionType): return ' | '.join(map(plain, get_args(o)))
     text = inspect.formatannotation(o) if isinstance(o, type) else repr(o)
     text = re.sub(r"<(?:function|class|module) '?(?:[\w.<>]*\.)?([\w<>]+)'?(?: at 0x\w+| from [^>]*)?>", r'\1', text)
     return re.sub(r'\b(?:[a-z_]\w*\.)+(?=[A-Za-z_])', '', text).replace('NoneType', 'None')
@@ -81,6 +84,10 @@ def sentence(text):
     "A docstring with the full stop that docstrings of one line leave out"
     text = text.strip()
     return text + '.'*(text[-1:] not in '.?!:')
+
+def summary(module):
+    "The first paragraph of a docstring: below it nbdev writes the address of the page"
+    return module.__doc__.split('\n\n')[0]
 
 def code(text): return f'`{text}`'.replace('|', r'\|') if text else ''
 
@@ -170,7 +177,7 @@ def page(package, shown):
     for name,nb in modules(package).items():
         m = importlib.import_module(f'elmo_fastai.{package}.{name}')
         file = f'elmo_fastai/{package}/{name}.py'
-        yield f'## {package}.{name}\n\n{sentence(m.__doc__)}\n\nTold in [{title_of(nb)}](../{nb}) · [{file}]({SOURCE}/{file})'
+        yield f'## {package}.{name}\n\n{sentence(summary(m))}\n\nTold in [{title_of(nb)}](../{nb}) · [{file}]({SOURCE}/{file})'
         new = [k for k in m.__all__ if k not in shown]
         for k in new:
             shown.add(k)

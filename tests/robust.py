@@ -89,7 +89,7 @@ def digest(file):
 def run(setting, file, out):
     "Run `file` under `setting`: which state of it, how long, and what of it failed"
     res, start = dict(setting=setting, file=name_of(file), digest=digest(file)), time.time()
-    cmd = ['nbdev_test', '--path', name_of(file)]
+    cmd = ['nbdev-test', name_of(file)]
     if file.suffix == '.py': cmd = [sys.executable, '-m', 'pytest', '-q', name_of(file)]
     log = (out/setting/name_of(file)).with_suffix('.log')
     log.parent.mkdir(parents=True, exist_ok=True)

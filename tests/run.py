@@ -10,7 +10,7 @@ env = {**os.environ, 'PATH': f"{bin_}{os.pathsep}{os.environ['PATH']}", 'HF_HUB_
        'PYTHONUNBUFFERED': '1'}
 env.pop('PYTHONDONTWRITEBYTECODE', None)    # what was installed is compiled by the first who needs it
 env.pop('VIRTUAL_ENV', None)          # of the shell that called, if any
-ours, files = ['elmo_fastai', 'nbs'], ['settings.ini', 'setup.py', 'README.md', '_quarto.yml']
+ours, files = ['elmo_fastai', 'nbs'], ['settings.ini', 'setup.py', 'pyproject.toml', 'README.md', '_quarto.yml']
 hidden = {'__pycache__', '.ipynb_checkpoints', '.quarto'}
 
 FAILED = re.compile(r'^(?:FAILED|ERROR) (\S+)|^\t(\S+\.ipynb)$', re.M)     # pytest's lines, nbdev's
@@ -19,7 +19,7 @@ def failures(
     code:int, # exit status
     out:str,  # what was printed
 ) -> list:    # names of notebooks and tests that failed; empty where all passed
-    "What failed in a run of `nbdev_test` or `pytest`"
+    "What failed in a run of `nbdev-test` or `pytest`"
     if not code: return []
     return [a or b for a,b in FAILED.findall(out)] or [f'it ended with exit status {code}']
 
@@ -44,7 +44,7 @@ def differences(a, b):
 
 def check_export():
     "Files that exporting and cleaning in a copy of the project changes: none, if all is well"
-    print('\n$ nbdev_export && nbdev_clean   (in a copy; nothing may change)', flush=True)
+    print('\n$ nbdev-export && nbdev-clean   (in a copy; nothing may change)', flush=True)
     with tempfile.TemporaryDirectory() as tmp:
         copy = Path(tmp)/'elmo_fastai'
         copy.mkdir()
@@ -52,7 +52,7 @@ def check_export():
         for o in files: shutil.copy(root/o, copy/o)
         for f in (copy/'elmo_fastai').rglob('*.py'):   # a module without a notebook must not survive
             if f.name not in ('all.py', '__init__.py'): f.unlink()
-        for cmd in ('nbdev_export', 'nbdev_clean'):
+        for cmd in ('nbdev-export', 'nbdev-clean'):
             if code := subprocess.run([cmd], cwd=copy, env=env).returncode:
                 return [f'{cmd} ended with exit status {code}']
         return [f'{o}/{f} (run `make export`)' for o in ours for f in differences(root/o, copy/o)]
@@ -61,7 +61,7 @@ STEPS = {
     'library and notebooks agree': check_export,
     'README': lambda: run(sys.executable, 'tests/readme.py', '--check'),
     'reference': lambda: run(sys.executable, 'tests/reference.py', '--check'),
-    'notebooks': lambda: run('nbdev_test', '--n_workers', '2', '--timing', OMP_NUM_THREADS='1'),
+    'notebooks': lambda: run('nbdev-test', '--n-workers', '2', '--timing', OMP_NUM_THREADS='1'),
     'tests': lambda: run(sys.executable, '-m', 'pytest', '-q', '-n', '2', '--dist', 'worksteal',
                          '--durations', '25', OMP_NUM_THREADS='1')}
 

@@ -135,7 +135,7 @@ def test_the_card_may_be_mended(made, tmp_path):
 
 def test_no_box_at_all(tmp_path):
     with pytest.raises(ModelFileError, match="SHA256SUMS can't be read.*Install the package again"): box_folder('mini-en', tmp_path)
-    with pytest.raises(ModelFileError, match='in the box there is mini-en, tiny-en'): Elmo.from_pretrained('tiny-de')
+    with pytest.raises(ModelFileError, match='in the box there is mini-en, and'): Elmo.from_pretrained('tiny-de')
 
 # ---- card and tables
 def test_card(made):
@@ -168,14 +168,13 @@ def test_difference_of_the_seeds():
 def test_md_table(): assert md_table(pd.DataFrame({'a': [1., 2.5], 'b': ['x', '']}, index=['p', 'q'])) == '|  | a | b |\n| --- | ---: | ---: |\n| p | 1.0 | x |\n| q | 2.5 |  |'
 
 # ---- the one that comes with the package
-@pytest.mark.parametrize('name,megabytes,encoder', [('mini-en', 8, 4.5), ('tiny-en', 4, 4)])
-def test_the_boxes_of_the_package(name, megabytes, encoder):
-    folder = box_folder(name)
-    assert sum(o.stat().st_size for o in folder.iterdir()) < megabytes*1e6 and (folder/'model.safetensors').stat().st_size <= encoder*1e6
-    elmo = Elmo.from_pretrained(name)
+def test_the_box_of_the_package():
+    folder = box_folder('mini-en')
+    assert sum(o.stat().st_size for o in folder.iterdir()) < 8e6 and (folder/'model.safetensors').stat().st_size <= 4.5e6
+    elmo = Elmo.from_pretrained('mini-en')
     assert all(torch.isfinite(torch.as_tensor(v)).all() for v in vectors(elmo))
     n = sum(p.numel() for k,p in elmo.lm.named_parameters() if not k.startswith('head'))
-    assert box_figures(name)['model']['parameters']['encoder'] == n
+    assert box_figures()['model']['parameters']['encoder'] == n
 
 def test_the_default_predicts_words():
     elmo = Elmo.from_pretrained('mini-en')

@@ -1,6 +1,5 @@
 "The chapters as one course: what each has to say, its exercises, its way to Colab, its place among the others; the reference and the glossary"
 import ast, builtins, inspect, re, sys
-from configparser import ConfigParser
 from importlib import import_module
 
 import pytest, yaml
@@ -50,13 +49,9 @@ def test_exercises_have_hints_and_solutions(nb):
 
 # Colab
 
-SETTINGS = ConfigParser(delimiters=['='])
-SETTINGS.read(root/'settings.ini', encoding='utf-8')
-settings = SETTINGS['DEFAULT']
-
 @each_taught
 def test_chapters_open_in_colab(nb):
-    link = f"https://colab.research.google.com/github/{settings['user']}/{settings['repo']}/blob/{settings['branch']}/{settings['nbs_path']}/{page(nb)}"
+    link = REPOSITORY.replace('github.com', 'colab.research.google.com/github') + f'/blob/main/nbs/{page(nb)}'
     assert needs(nb).endswith(f'[Open in Colab]({link})')
     code = cells(nb, 'code')
     first = next(i for i,c in enumerate(code) if re.search(r'^(import|from) ', source(c), re.M))
@@ -68,8 +63,8 @@ def test_all_chapters_install_alike():
     found = {source(c).replace(f'/nbs/{nb.parent.name}', '/nbs') for nb in chapters for c in cells(nb, 'code') if c['id'] == 'colab'}
     assert len(found) == 1
     install, = found
-    assert f"git clone -q --depth 1 {settings['git_url']} /content/{settings['repo']}\n" in install
-    assert f"%cd -q /content/{settings['repo']}/{settings['nbs_path']}" in install
+    assert f'git clone -q --depth 1 {REPOSITORY} /content/elmo_fastai\n' in install
+    assert '%cd -q /content/elmo_fastai/nbs' in install
 
 def test_elsewhere_the_cell_for_colab_does_nothing(monkeypatch):
     inputtransformer2 = pytest.importorskip('IPython.core.inputtransformer2')

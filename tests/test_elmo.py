@@ -860,7 +860,7 @@ def test_models_saved_by_earlier_versions(tmp_path):
 
 def test_files_of_another_library_are_not_replaced(tmp_path):
     "Nor its model card; a model of ours in the same place is"
-    elmo = Elmo.from_pretrained('tiny-en')
+    elmo = Elmo.from_pretrained('mini-en')
     theirs = {'config.json': '{"model_type": "bert"}', 'model.safetensors': 'x', 'README.md': 'mine', 'tokenizer.json': '{}'}
     for k,v in theirs.items(): (tmp_path/k).write_text(v)
     with pytest.raises(ModelFileError): elmo.save_pretrained(tmp_path)

@@ -193,7 +193,7 @@ def test_the_page_shows_the_code_that_runs():
     parts = [o for f in ('elmo.js', 'speak.js') for o in re.findall(part, (live/f).read_text(encoding='utf-8'), re.M | re.S)]
     cells = json.loads((root/'nbs'/'studies'/'browser.ipynb').read_text(encoding='utf-8'))['cells']
     shown = [''.join(o['data']['text/markdown']) for c in cells for o in c.get('outputs', []) if 'text/markdown' in o.get('data', {})]
-    assert len(parts) == len(shown) == 10 and all(p.strip() in o for p,o in zip(parts, shown)), 'execute nbs/studies/browser.ipynb again, then nbdev_clean'
+    assert len(parts) == len(shown) == 10 and all(p.strip() in o for p,o in zip(parts, shown)), 'execute nbs/studies/browser.ipynb again, then nbdev-clean'
 
 # in a browser
 

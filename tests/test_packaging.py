@@ -39,6 +39,7 @@ class Block(importlib.abc.MetaPathFinder):
         if name.split('.')[0] in {sorted(TOOLS - {"packaging", "IPython", "psutil"})!r}: raise ImportError(f'{{name}} is a development tool')
 sys.meta_path.insert(0, Block())
 import warnings; warnings.simplefilter('error', SyntaxWarning)
+warnings.filterwarnings('ignore', '`torch.jit.script`')       # fastai's layers call it when they are imported
 ours = {{}}
 for name in {[*modules, "all"]!r}:
     importlib.import_module('elmo_fastai.' + name)

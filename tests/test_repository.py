@@ -1,11 +1,11 @@
 "What stands around the course: workflows, templates, CONTRIBUTING, the change log and the citation, and that they agree with the rest"
 from importlib import import_module
-import ast, importlib.util, re, subprocess, sys, tarfile, zipfile
+import ast, importlib.util, re, shutil, subprocess, sys, tarfile, zipfile
 from configparser import ConfigParser
 from pathlib import Path
 
 import pytest, yaml
-from notebooks import rule_for
+from notebooks import REPOSITORY, links, project, rule_for, well_formed
 
 root = Path(__file__).resolve().parent.parent
 cfg = ConfigParser(delimiters=['='])
@@ -68,34 +68,62 @@ def test_shell_steps_parse_and_their_files_exist(file):
     for s in steps(file):
         for path in s.get('with', {}).get('cache-dependency-path', '').split(): assert (root/path).is_file(), path
 
-def targets(): return set(re.findall(r'^([a-z]+):', text('Makefile'), re.M))
+def targets(): return set(re.findall(r'^([a-z-]+):', text('Makefile'), re.M))
 
 def test_every_make_command_exists():
     for f in [*workflows, *forms, *prose]:
-        named = set(re.findall(r'(?:`|\(|^\s*|run: )make ([a-z]+)', f.read_text(encoding='utf-8'), re.M))
+        named = set(re.findall(r'(?:`|\(|^\s*|run: )make ([a-z-]+)', f.read_text(encoding='utf-8'), re.M))
         assert named <= targets(), (f.name, named - targets())
-    assert any(run.startswith('make test') for run in shell(github/'workflows'/'test.yml'))
+    assert any(run.startswith('make test ') for run in shell(github/'workflows'/'test.yml'))
+    assert any(run.startswith('make test-all ') for run in shell(github/'workflows'/'all.yml'))
     assert any(run.startswith('make docs') for run in shell(github/'workflows'/'site.yml'))
     assert 'preview' in targets() and '.PHONY' in text('Makefile') and targets() <= set(re.search(r'^\.PHONY: (.*)$', text('Makefile'), re.M)[1].split())
 
-def pythons():
-    "The Pythons that the package is for, from settings.ini and setup.py"
-    first, end = int(cfg['min_python'].split('.')[1]), int(re.search(r'<3\.(\d+)"', text('setup.py'))[1])
-    return [f'3.{v}' for v in range(first, end)]
-
 def test_pythons_agree():
-    assert jobs(github/'workflows'/'test.yml')['course']['strategy']['matrix']['python'] == pythons()
+    pythons = cfg['pythons'].split()
+    for file,job in ('test.yml', 'course'), ('all.yml', 'everything'):
+        assert jobs(github/'workflows'/file)[job]['strategy']['matrix']['python'] == pythons
     for f in workflows:
         for s in steps(f):
             v = s.get('with', {}).get('python-version')
-            assert v is None or v in pythons() or v == '${{ matrix.python }}', (f.name, v)
-    minors = re.search(r"minors = \[v for v in \((.*?)\)", text('setup.py'))[1]
-    assert re.findall(r'3\.\d+', minors) == pythons()
-    assert ', '.join(pythons()[:-1]) + f' or {pythons()[-1]}' in text('CONTRIBUTING.md')
+            assert v is None or v in pythons or v == '${{ matrix.python }}', (f.name, v)
+    assert ', '.join(pythons[:-1]) + f' or {pythons[-1]}' in text('CONTRIBUTING.md')
+    assert f'Python {pythons[0]} or newer' in text('README.md') and f'Python {pythons[0]} to {pythons[-1]}' in text('README.md')
+    assert load(root/'.devcontainer'/'devcontainer.json')['image'].rpartition(':')[2] in pythons
+
+def test_every_job_that_installs_takes_the_small_torch():
+    for f in workflows: assert load(f)['env']['PIP_EXTRA_INDEX_URL'] == 'https://download.pytorch.org/whl/cpu'
+
+def test_actions_of_a_pair_agree():
+    "What one of them packs, the other must be able to read"
+    used = dict(s['uses'].split('@') for f in workflows for s in steps(f) if 'uses' in s)
+    for a,b in ('actions/upload-artifact@v7', 'actions/download-artifact@v8'), ('actions/upload-pages-artifact@v5', 'actions/deploy-pages@v5'):
+        assert [f'{k}@{used[k]}' for k in (a.split('@')[0], b.split('@')[0])] == [a, b]
+
+def test_nothing_is_skipped_for_want_of_node_or_a_browser():
+    everything = jobs(github/'workflows'/'all.yml')['everything']['steps']
+    said = '\n'.join(s.get('run', s.get('uses', '')) for s in everything)
+    at = [said.index(o) for o in ('setup-node', 'playwright install', 'make test-all')]
+    assert at == sorted(at)
+    assert {'schedule', 'workflow_call'} <= set(on(github/'workflows'/'all.yml'))
+
+def test_one_job_installs_without_constraints():
+    runs = [s.get('run', '') for s in jobs(github/'workflows'/'all.yml')['newest']['steps']]
+    assert any('CONSTRAINTS= ' in f'{run} '.replace('\n', ' ') for run in runs) and not any('constraints.txt' in run for run in runs)
+    assert 'CONSTRAINTS ?= constraints.txt' in text('Makefile')
+
+def test_each_constraint_has_its_reason():
+    pinned = {re.match(r'[\w-]+', l)[0]: l.partition('#')[2].strip() for l in text('constraints.txt').splitlines() if re.match(r'\w', l)}
+    assert pinned.keys() == {'torch', 'torchvision', 'nbdev', 'fastai', 'fastcore'} and all(pinned.values())
+
+def test_a_codespace_is_made_by_make():
+    d = load(root/'.devcontainer'/'devcontainer.json')
+    assert d['postCreateCommand'] == 'make .venv/.develop' and '$(VENV)/.develop:' in text('Makefile')
+    assert f"https://codespaces.new/{REPOSITORY.removeprefix('https://github.com/')}" in text('README.md')
 
 def test_nbdev_is_pinned_once():
     pins = dict(re.findall(r'^([\w-]+)==([\w.]+)', text('constraints.txt'), re.M))
-    assert f"nbdev=={pins['nbdev']}" in cfg['dev_requirements'].split()
+    assert f"nbdev>={pins['nbdev']}" in cfg['dev_requirements'].split()
     for f in workflows:
         for run in shell(f): assert not re.search(r'install\b.*\bnbdev\b', run), f"{f.name}: the environment comes from the Makefile, with constraints.txt"
         assert pins['nbdev'] not in f.read_text(encoding='utf-8')
@@ -117,18 +145,19 @@ def test_the_site_is_published_only_after_tests_of_a_push():
     for o in ("conclusion == 'success'", "event == 'push'"): assert o in build['if']
     assert 'permissions' not in build and deploy['permissions'] == {'pages': 'write', 'id-token': 'write'} and deploy['needs'] == 'build'
     (upload,) = [s for s in build['steps'] if 'upload-pages' in s.get('uses', '')]
-    assert upload['with']['path'] == cfg['doc_path']
+    assert upload['with']['path'] == '_docs'
 
 def test_the_built_site_is_checked_before_it_is_published():
     runs = [s.get('run', s.get('uses', '')) for s in jobs(github/'workflows'/'site.yml')['build']['steps']]
     at = [next(i for i,r in enumerate(runs) if o in r) for o in ('make docs', 'pytest -q tests/test_site.py', 'upload-pages-artifact')]
     assert at == sorted(at)
     (env,) = [s['env'] for s in steps(github/'workflows'/'site.yml') if 'test_site' in s.get('run', '')]
-    assert env == {'ELMO_FASTAI_SITE': cfg['doc_path']} and 'ELMO_FASTAI_SITE' in text('tests/test_site.py')
+    assert env == {'ELMO_FASTAI_SITE': '_docs'} and 'ELMO_FASTAI_SITE' in text('tests/test_site.py')
 
 def test_a_release_is_tested_before_it_is_published():
     all_jobs = jobs(github/'workflows'/'release.yml')
     assert on(github/'workflows'/'release.yml') == {'push': {'tags': ['v*']}}
+    assert all_jobs['test']['uses'] == './.github/workflows/all.yml'
     assert set(all_jobs['publish']['needs']) == {'test', 'build'} and all_jobs['announce']['needs'] == 'publish'
     assert {k: j['permissions'] for k,j in all_jobs.items() if 'permissions' in j} == {'publish': {'id-token': 'write'}, 'announce': {'contents': 'write'}}
     assert all_jobs['publish']['environment'] == 'release' and 'environment `release`' in text('CONTRIBUTING.md')
@@ -171,13 +200,34 @@ def test_whole_archives_are_accepted(tmp_path):
 def test_archives_that_lack_something_are_stopped(tmp_path, kw, message):
     with pytest.raises(SystemExit, match=message): release.archives(archives(tmp_path/'dist', **kw))
 
-def test_what_is_installed_has_all_data(tmp_path):
-    "What setup.py puts into a wheel: the model in the box, too"
-    build = ['egg_info', '-e', tmp_path, 'build_py', '-d', tmp_path/'lib']
-    subprocess.run([sys.executable, 'setup.py', '-q', *build], cwd=root, check=True, capture_output=True)
-    data = {f.relative_to(root).as_posix() for o in ('box/*/*', '*/*.csv') for f in (root/'elmo_fastai').glob(o) if f.is_file()}
-    there = {f.relative_to(tmp_path/'lib').as_posix() for f in (tmp_path/'lib').rglob('*')}
-    assert data and data <= there
+@pytest.fixture(scope='module')
+def built(tmp_path_factory):
+    "A folder with the two archives, built in a copy of the repository, and what was said"
+    copy = tmp_path_factory.mktemp('build')/'repository'
+    shutil.copytree(root, copy, ignore=shutil.ignore_patterns('.?*', 'nbs', 'models', 'build', 'dist', '*.egg-info', '__pycache__'))
+    p = subprocess.run([sys.executable, 'setup.py', '-q', 'sdist', '-d', 'dist', 'bdist_wheel', '-d', 'dist'], cwd=copy, capture_output=True, text=True)
+    assert p.returncode == 0, p.stderr
+    return copy/'dist', p.stdout + p.stderr
+
+def test_the_archives_hold_what_an_installation_needs(built):
+    "And setuptools takes no folder of data for a package that was forgotten"
+    folder, said = built
+    assert len(release.archives(folder)) == 2 and 'would be ignored' not in said, said
+
+def test_the_wheel_is_small_and_the_source_holds_no_tests(built):
+    (wheel,), (source,) = built[0].glob('*.whl'), built[0].glob('*.tar.gz')
+    assert wheel.stat().st_size < 6.5e6
+    with tarfile.open(source) as t: assert not [n for n in t.getnames() if n.split('/')[1:2] == ['tests']]
+
+def test_the_description_links_from_anywhere(built):
+    "The package index shows the README, far from the files that its links name"
+    (wheel,) = built[0].glob('*.whl')
+    with zipfile.ZipFile(wheel) as z: said = z.read(next(n for n in z.namelist() if n.endswith('/METADATA'))).decode()
+    found = links(said) + re.findall(r'!\[[^\]]*\]\(([^)]+)\)', said)
+    assert len(found) > 80
+    for link in found:
+        assert well_formed(link), link
+        if m := re.match(rf'{REPOSITORY}/(?:blob|raw)/main/([^#]+)', link): assert (root/m[1]).is_file(), link
 
 def test_one_wheel_and_one_source_archive(tmp_path):
     with pytest.raises(SystemExit, match='must hold one wheel and one source archive, not 0 and 0'): release.archives(tmp_path)
@@ -201,7 +251,7 @@ def test_forms_and_their_config():
     assert len({load(f)['name'] for f in forms}) == len(forms)
     d = load(github/'ISSUE_TEMPLATE'/'config.yml')
     assert isinstance(d['blank_issues_enabled'], bool)
-    for o in d['contact_links']: assert set(o) == {'name', 'url', 'about'} and o['url'].startswith(cfg['git_url'])
+    for o in d['contact_links']: assert set(o) == {'name', 'url', 'about'} and o['url'].startswith(REPOSITORY)
 
 def test_the_command_in_the_bug_form_runs():
     import sys
@@ -257,7 +307,7 @@ def test_the_change_log_has_this_version():
         assert v == 'Unreleased' or re.fullmatch(r'\d+\.\d+\.\d+', v) and re.fullmatch(r'unreleased|\d{4}-\d\d-\d\d', state), v
         assert set(re.findall(r'^### (.*)$', said, re.M)) <= {'Added', 'Changed', 'Deprecated', 'Removed', 'Fixed', 'Security', 'Known limits'}
         assert said
-    assert f"[{cfg['version']}]: {cfg['git_url']}" in text('CHANGELOG.md')
+    assert f"[{cfg['version']}]: {REPOSITORY}" in text('CHANGELOG.md')
 
 def test_names_in_the_change_log_exist():
     lib = {k: v for f in (root/'elmo_fastai').glob('*/*.py') for k,v in vars(import_module(f'elmo_fastai.{f.parent.name}.{f.stem}')).items()}
@@ -272,7 +322,7 @@ def test_names_in_the_change_log_exist():
 def test_citation():
     d = load(root/'CITATION.cff')
     assert d['cff-version'] == '1.2.0' and {'message', 'title', 'authors'} <= set(d) and d['type'] == 'software'
-    assert d['version'] == cfg['version'] and d['license'] == 'Apache-2.0' and d['repository-code'] == cfg['git_url'] and d['url'] == cfg['doc_host'] + cfg['doc_baseurl']
+    assert d['version'] == cfg['version'] and d['license'] == 'Apache-2.0' and d['repository-code'] == REPOSITORY and f"{d['url']}/" == project['urls']['Documentation']
     assert d['authors'] == [{'name': cfg['author']}]
     (paper,) = d['references']
     assert paper['doi'] == '10.18653/v1/N18-1202' and paper['identifiers'][0]['value'] == 'arXiv:1802.05365' and paper['year'] == 2018

@@ -49,10 +49,7 @@ def test_files_of_the_configuration_exist():
     assert (home/config['project']['post-render']).resolve().is_file()
 
 def test_nbdev_takes_the_pictures_along():
-    from configparser import ConfigParser
-    c = ConfigParser()
-    c.read(root/'settings.ini')
-    assert c['DEFAULT']['recursive'] == 'True', 'without it nbdev copies no folder, and every diagram is missing from the pages'
+    assert pytest.importorskip('nbdev.config').get_config(root).recursive, 'without it nbdev copies no folder, and every diagram is missing from the pages'
 
 def test_social_card_has_the_size_that_is_asked_for():
     head = (home/config['image']).read_bytes()[:24]
@@ -87,10 +84,10 @@ def paragraphs(nb):
 
 def processed(nb):
     "The markdown that nbdev hands to Quarto: its own processing of the notebook"
-    from nbdev.process import read_nb
-    from nbdev.processors import FilterDefaults, exec_show_docs
-    class Unexecuted(FilterDefaults):       # each shell that executes would be cleared at exit, for seconds
-        def base_procs(self): return [o for o in super().base_procs() if o is not exec_show_docs]
+    processors = pytest.importorskip('nbdev.processors')
+    from fastcore.nbio import read_nb
+    class Unexecuted(processors.FilterDefaults):       # each shell that executes would be cleared at exit, for seconds
+        def base_procs(self): return [o for o in super().base_procs() if o is not processors.exec_show_docs]
     made = read_nb(nb)
     Unexecuted()(made)
     return '\n\n'.join(c.source or '' for c in made.cells if c.cell_type != 'code')
@@ -151,7 +148,6 @@ def built(tmp_path_factory):
     copy = tmp_path_factory.mktemp('site')/'repository'
     if any(o.startswith('.') for o in copy.parts): pytest.skip('nbdev reads no notebook below a hidden folder, and the temporary folder is one')
     shutil.copytree(root, copy, ignore=shutil.ignore_patterns('.?*', '_docs', '_proc', '_preview', 'models', 'runs', 'build', 'dist', '*.egg-info', '__pycache__'))
-    (copy/'README.md').touch()      # or nbdev writes a README of its own
     env = os.environ | {'PATH': os.pathsep.join([str(Path(sys.executable).parent), os.environ['PATH']]), 'PYTHONPATH': str(copy)}
     run = subprocess.run([sys.executable, '-c', 'from nbdev.quarto import nbdev_docs; nbdev_docs()'], cwd=copy, env=env, capture_output=True, text=True, timeout=1800)
     log = run.stdout + run.stderr

@@ -272,5 +272,5 @@ if __name__ == '__main__':
         if Path(a.out).resolve() == (ROOT/'elmo_fastai'/'box'/'mini-en').resolve():
             subprocess.run([sys.executable, '-m', 'jupyter', 'nbconvert', '--log-level=ERROR', '--to', 'notebook', '--execute', '--inplace', 'library/box.ipynb'],
                            cwd=ROOT/'nbs', check=True, env={**os.environ, 'PYTHONPATH': str(ROOT), 'OMP_NUM_THREADS': '1'})
-            subprocess.run([Path(sys.executable).parent/'nbdev_clean', '--fname', 'nbs/library/box.ipynb'], cwd=ROOT, check=True)
+            subprocess.run([Path(sys.executable).parent/'nbdev-clean', '--fname', 'nbs/library/box.ipynb'], cwd=ROOT, check=True)
             log('its page is executed')
