@@ -285,7 +285,7 @@ def elmo_files(elmo):
             'README.md': model_card(elmo)}
 
 # %% ../../nbs/library/folder.ipynb #c098
-BOXED = 'mini-en', 'tiny-en'  # models that come with the package; the first is the better
+BOXED = 'mini-en',      # the models that come with the package
 
 def box_folder(
     name,      # one of `BOXED`
