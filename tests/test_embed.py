@@ -15,7 +15,8 @@ from elmo_fastai.base.errors import CommandError
 from elmo_fastai.text.corpora import toy_corpus
 from elmo_fastai.text.tokens import SPECIALS, WordVocab, word_tokenize
 from elmo_fastai.nn.bilm import BiLM, BiLMConfig
-from elmo_fastai.elmo.file import elmo_embed, embed_file
+from elmo_fastai.elmo.file import embed_file
+from elmo_fastai.tasks.embed import command_line, elmo_embed
 from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.elmo.vectorizer import ElmoVectorizer
 
@@ -548,9 +549,9 @@ def test_damaged_portions(elmo, source, tmp_path):
 root = Path(module.__file__).resolve().parents[2]
 
 def start(folder, *args, stdin=None, launcher=True):
-    (folder/'.run.py').write_text('from elmo_fastai.elmo.file import elmo_embed\nelmo_embed()\n')     # what pip makes of an entry point
+    (folder/'.run.py').write_text('from elmo_fastai.tasks.embed import elmo_embed\nelmo_embed()\n')     # what pip makes of an entry point
     env = {**os.environ, 'PYTHONPATH': os.pathsep.join([str(root), os.environ.get('PYTHONPATH', '')]), 'OMP_NUM_THREADS': '1', 'HF_HUB_OFFLINE': '1', 'MPLBACKEND': 'agg', 'COLUMNS': '200', 'MPLCONFIGDIR': str(folder/'.cache')}
-    cmd = [sys.executable, *([folder/'.run.py'] if launcher else ['-m', 'elmo_fastai.elmo.file']), *args]
+    cmd = [sys.executable, *([folder/'.run.py'] if launcher else ['-m', 'elmo_fastai.tasks.embed']), *args]
     return subprocess.Popen(list(map(str, cmd)), cwd=folder, env=env, stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 def finish(p, stdin=None):
@@ -584,7 +585,7 @@ def test_standard_input(folder, texts, elmo, monkeypatch, capsys):
 
 def test_help_is_one_page(monkeypatch):
     monkeypatch.setenv('COLUMNS', '100')
-    p = module.command_line()
+    p = command_line()
     page = p.format_help()
     options = set(re.findall(r'^  (?:-h, )?(--[\w-]+)', page, re.M))
     assert options == {f'--{o}' for o in 'help out model layers pool column dtype tokenizer budget max-tokens device bf16 overwrite'.split()}

@@ -144,20 +144,6 @@ class CommandLine(argparse.ArgumentParser):
             self.error(f"there is no option {arg}{near}")
         return vars(known)
 
-# %% ../../nbs/library/options.ipynb #c014t
-@patch
-def add(self:CommandLine, options:dict):
-    "Options as a table: heading → {'--name VALUE': what it does}; returns the command line"
-    for heading,rows in options.items():
-        group = self.add_argument_group(heading)
-        for row,text in rows.items():
-            name,_,value = row.partition(' ')
-            kwargs = dict(action='store_true')
-            if value: kwargs = dict(metavar=value, type=int if value == 'N' else None)
-            group.add_argument(name, help=text, **kwargs)
-    group.add_argument('-h', '--help', action='help', help='this page')
-    return self
-
 # %% ../../nbs/library/options.ipynb #c024
 def read_settings(
     path,         # a file: JSON by its name, or TOML

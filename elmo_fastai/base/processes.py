@@ -12,6 +12,7 @@ import atexit, os
 from contextlib import contextmanager
 from datetime import timedelta
 import torch, torch.distributed as dist
+from .errors import CommandError
 
 # %% ../../nbs/library/processes.ipynb #c017
 def rank():
@@ -83,7 +84,7 @@ def main_first():
     finally:
         if is_main(): gather(None)
 
-def own_device(device):
+def own_device(device=None):
     "The device of this process, of several GPUs its own; None: the best. `ValueError` without one"
     device = torch.device(device or best_device())
     if n_processes() == 1: return device
@@ -95,4 +96,14 @@ def own_device(device):
         device = torch.device('cuda', number)
         torch.cuda.set_device(device)
     join_processes(device)
+    return device
+
+def find_device(name=None):
+    "Returns `own_device` by a name; raises `CommandError` if it can't be used"
+    try:
+        device = own_device(name)
+        torch.zeros(1, device=device).item()
+    except (RuntimeError, AssertionError, ValueError) as e:      # PyTorch raises any of these
+        why = f"The device {str(name)!r} can't be used here ({str(e).splitlines()[0]:.200})"
+        raise CommandError(f"{why}: leave --device out, or say --device cpu") from e
     return device

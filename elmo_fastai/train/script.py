@@ -24,7 +24,7 @@ from ..base.errors import CheckpointError, CommandError, CorpusError, Interrupte
 from ..base.errors import ModelFileError, as_error, require
 from ..base.files import lock_folder
 from ..base.options import did_you_mean, in_words
-from ..base.processes import is_main, main_first, own_device
+from ..base.processes import find_device, is_main, main_first
 from ..text.corpora import Corpus, ToyCorpus
 from ..text.tables import CORPORA, get_corpus
 from ..text.tokens import ByteCharVocab, CharVocab, WordVocab, get_tokenizer
@@ -53,16 +53,6 @@ def kind_of(source):
     if source.startswith('hub:'): return 'hub'
     if source not in CORPORA: return 'files'
     return 'toy' if source == 'toy' else 'named'
-
-def find_device(name):
-    "The device to train on; raises `CommandError` if it can't be used"
-    try:
-        device = own_device(torch.device(name) if name else default_device())
-        torch.zeros(1, device=device).item()
-    except (RuntimeError, AssertionError, ValueError) as e:      # PyTorch raises any of these
-        why = f"The device {name!r} can't be used here ({str(e).splitlines()[0]})"
-        raise CommandError(f"{why}: leave --device out, or say --device cpu") from e
-    return device
 
 def absolute(path):
     "A path, or several, that means the same in another folder"
