@@ -117,7 +117,7 @@ def test_small_files_of_a_model_are_small(name, saved, tmp_path):
 
 def test_weights_that_the_model_does_not_need_are_not_read(saved, tmp_path, monkeypatch):
     "A tensor of another shape, or one too many: refused by the list at the file's beginning"
-    from elmo_fastai.nn import bilm as module
+    from elmo_fastai.elmo import folder as module
     class Guarded:
         def __init__(self, f): self.f = f
         def __enter__(self): self.o = self.f.__enter__(); return self

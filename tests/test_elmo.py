@@ -733,7 +733,7 @@ def test_toy_bilm():
     assert not lm.training and lm.n_words == len(vocab) and isinstance(corpus, ToyCorpus)
     drawn = torch.rand(3)
     def same(other): return all(map(torch.equal, lm.parameters(), other.parameters()))
-    assert same(_trained_toy.__wrapped__(300)[0][0])     # another training
+    assert same(_trained_toy.__wrapped__(300)[0])     # another training
     other, _, copied = toy_bilm(n_train=300)             # the first one again, and as if it were new
     assert same(other) and torch.equal(torch.rand(3), drawn)
     with torch.no_grad(): next(other.parameters()).add_(1)

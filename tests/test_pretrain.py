@@ -406,7 +406,7 @@ def test_a_learner_of_a_data_block():
 
 def nats(*batches, directions=(0, 1), **kwargs):
     m = NatsMetric('x', directions, **kwargs)
-    for f,b in batches: m.accumulate(SimpleNamespace(pred=(torch.tensor(f, dtype=torch.float32), torch.tensor(b, dtype=torch.float32))))
+    for f,b in batches: m.accumulate(SimpleNamespace(model=None, training=False, pred=(torch.tensor(f, dtype=torch.float32), torch.tensor(b, dtype=torch.float32))))
     return m
 
 def test_nats_metric_weighs_predictions():
@@ -423,7 +423,7 @@ def test_nats_metric_weighs_predictions():
 
 def test_metrics_stand_a_diverging_loss(dls):
     for m in learner(dls).metrics:
-        m.accumulate(SimpleNamespace(pred=(torch.tensor([5e3]), torch.tensor([5e3]))))
+        m.accumulate(SimpleNamespace(model=None, training=False, pred=(torch.tensor([5e3]), torch.tensor([5e3]))))
         assert m.value == math.inf                                      # and not an OverflowError
 
 # trainings that end early
