@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
-.PHONY: help pretrain test test-all robust lab run docs preview readme export bench clean
+.PHONY: help pretrain test test-rest test-all robust lab run docs preview readme export bench clean
 
 VENV ?= .venv
 BIN  := $(VENV)/bin
@@ -44,11 +44,14 @@ $(VENV)/.develop: $(VENV)/.library
 pretrain: $(VENV)/.library  ## pretrain a biLM on the built-in corpus (other corpora: ARGS="tiny_shakespeare", ARGS="my.txt --epochs 3")
 	@$(BIN)/elmo_pretrain $(ARGS)
 
-test: $(VENV)/.develop  ## check that library and notebooks agree, run every notebook and the tests
+test: $(VENV)/.develop  ## check that library and notebooks agree, run the course and the tests (some eight minutes)
 	@$(BIN)/python tests/run.py
 
-test-all: $(VENV)/.develop  ## everything: `make test`, and what takes longer
-	@$(BIN)/python tests/run.py
+test-rest: $(VENV)/.develop  ## what `make test` leaves out: studies, library pages, slow tests
+	@$(BIN)/python tests/run.py --rest
+
+test-all: $(VENV)/.develop  ## everything: `make test` and `make test-rest`
+	@$(BIN)/python tests/run.py --all
 
 robust: $(VENV)/.develop  ## all of that under other seeds, roundings and instructions (hours; what it can: ARGS=--help)
 	@$(BIN)/python tests/robust.py $(ARGS)

@@ -1,7 +1,10 @@
 """What `make test` runs: library equals notebooks, notebooks are clean, README is the index, the
-reference is the library's, every notebook's cells, pytest. Everything runs, also after a failure;
-the end says what failed."""
-import filecmp, os, re, shutil, subprocess, sys, tempfile
+reference is the library's, the cells of index and course, and all tests that are not marked `slow`.
+
+`--rest` runs what is left: the cells of studies and library pages, and the slow tests. `--all` runs
+both. Every step runs, also after a failure; the end says what failed, and what each step took."""
+import filecmp, os, re, resource, shutil, subprocess, sys, tempfile, time
+from functools import partial
 from pathlib import Path
 
 root, bin_ = Path(__file__).resolve().parent.parent, Path(sys.executable).parent
@@ -48,32 +51,57 @@ def check_export():
     with tempfile.TemporaryDirectory() as tmp:
         copy = Path(tmp)/'elmo_fastai'
         copy.mkdir()
-        for o in ours: shutil.copytree(root/o, copy/o, ignore=shutil.ignore_patterns(*hidden))
-        for o in files: shutil.copy(root/o, copy/o)
+        for name in ours: shutil.copytree(root/name, copy/name, ignore=shutil.ignore_patterns(*hidden))
+        for name in files: shutil.copy(root/name, copy/name)
         for f in (copy/'elmo_fastai').rglob('*.py'):   # a module without a notebook must not survive
             if f.name not in ('all.py', '__init__.py'): f.unlink()
         for cmd in ('nbdev-export', 'nbdev-clean'):
             if code := subprocess.run([cmd], cwd=copy, env=env).returncode:
                 return [f'{cmd} ended with exit status {code}']
-        return [f'{o}/{f} (run `make export`)' for o in ours for f in differences(root/o, copy/o)]
+        return [f'{name}/{f} (run `make export`)' for name in ours for f in differences(root/name, copy/name)]
 
-STEPS = {
+def notebooks(*paths):
+    "Run the cells of some notebooks, or of all in a folder; what failed"
+    return run('nbdev-test', '--n-workers', '2', '--timing', *paths, OMP_NUM_THREADS='1')
+
+def tests(mark):
+    "Run the tests with a mark, show why some are skipped and which take longest; what failed"
+    return run(sys.executable, '-m', 'pytest', '-q', '-rs', '-n', '2', '--dist', 'worksteal',
+               '--durations', '25', '-m', mark, OMP_NUM_THREADS='1')
+
+FIRST = {
     'library and notebooks agree': check_export,
-    'README': lambda: run(sys.executable, 'tests/readme.py', '--check'),
-    'reference': lambda: run(sys.executable, 'tests/reference.py', '--check'),
-    'notebooks': lambda: run('nbdev-test', '--n-workers', '2', '--timing', OMP_NUM_THREADS='1'),
-    'tests': lambda: run(sys.executable, '-m', 'pytest', '-q', '-n', '2', '--dist', 'worksteal',
-                         '--durations', '25', OMP_NUM_THREADS='1')}
+    'README': partial(run, sys.executable, 'tests/readme.py', '--check'),
+    'reference': partial(run, sys.executable, 'tests/reference.py', '--check'),
+    'index': partial(notebooks, 'nbs/index.ipynb'),
+    'course': partial(notebooks, 'nbs/course'),
+    'tests': partial(tests, 'not slow')}
+REST = {
+    'glossary': partial(notebooks, 'nbs/glossary.ipynb'),
+    'studies': partial(notebooks, 'nbs/studies'),
+    'library pages': partial(notebooks, 'nbs/library'),
+    'slow tests': partial(tests, 'slow')}
+STEPS = {'--rest': REST, '--all': FIRST | REST}
+
+def processor_seconds():
+    "What all processes that ended have used, in seconds of one core"
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 def main(
-    steps:dict=STEPS, # name: function that returns what failed
+    steps:dict=FIRST, # name: function that returns what failed
 ) -> int:             # exit status
     "Run all `steps`, then say what failed"
-    failed = {name: step() for name,step in steps.items()}
+    failed, took = {}, {}
+    for name,step in steps.items():
+        start = time.time()
+        before = processor_seconds()
+        failed[name] = step()
+        took[name] = f'{time.time()-start:,.0f} s, {processor_seconds()-before:,.0f} s of processor'
     print()
     for name,what in failed.items():
-        print(f"{name}: {'failed' if what else 'passed'}")
-        for o in what: print(f'  {o}')
+        print(f"{name}: {'failed' if what else 'passed'} ({took[name]})")
+        for item in what: print(f'  {item}')
     return int(any(failed.values()))
 
-if __name__ == '__main__': sys.exit(main())
+if __name__ == '__main__': sys.exit(main(STEPS[sys.argv[1]] if sys.argv[1:] else FIRST))

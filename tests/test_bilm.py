@@ -404,6 +404,7 @@ def test_the_start_is_the_originals():
 
 # compilers
 
+@pytest.mark.slow
 def test_compile(types, batch):
     "`torch.compile` works: equal numbers, and gradients"
     m = make(CFG, types, batch)

@@ -122,7 +122,7 @@ def folded(cell): return directives(cell).get('code-fold') == 'true' or 'hide' i
 
 def test_the_course_can_be_walked_in_a_week():
     words = sum(len(prose(nb).split()) for nb in taught)
-    assert len(taught) == 15 and words <= 35_000, f'{words:,} words'
+    assert len(taught) == 15 and words <= 35_500, f'{words:,} words'
     lines = {bool(e): n for e in (0, 1) for n in [sum(len(code_lines(c)) for nb in taught for c in cells(nb, 'code') if bool(exported(c)) == e)]}
     assert lines[True] <= .4*sum(lines.values())
 
@@ -145,6 +145,42 @@ def test_a_course_chapter_needs_only_what_the_course_has_told(nb):
     text = '\n'.join(map(source, cells(nb, 'code')))
     for names in re.findall(r'^from elmo_fastai\.[\w.]+ import (.*)$', text, re.M):
         for o in re.findall(r'(\w+)(?: as \w+)?', names): assert re.search(rf'`[^`]*\b{o}\b[^`]*`', told), f'{o} is used before the course has told what it is'
+
+# the recap
+
+NUMBER = re.compile(r'(?<![\w.-])\d+(?:,\d{3})*(?:\.\d+)?(?![\w-])')
+NAMES = re.compile(r'<!-- cells?: ([\w, -]+) -->$')
+
+def shown(number, text):
+    "Is a number, as it is written, one of those in a text, rounded to as many places?"
+    _,_,places = number.partition('.')
+    wanted = float(number.replace(',', ''))
+    found = [float(o.replace(',', '')) for o in re.findall(r'-?\d+(?:,\d{3})*(?:\.\d+)?', text)]
+    near = .5*10**-len(places)*1.001
+    return any(abs(abs(f)*scale - wanted) <= near for f in found for scale in (1, 100))   # .87 is 87 %
+
+@each_taught
+def test_each_sentence_of_a_recap_names_what_shows_it(nb):
+    "A cell of this page with an output, in which the sentence's numbers stand"
+    text, _ = section(nb, 'Recap')
+    bullets = [re.sub(r'\s+', ' ', o).strip() for o in re.split(r'(?m)^- ', re.split(r'\n\s*\n(?!- )', text.partition('\n')[2].strip())[0])[1:]]
+    assert 2 <= len(bullets) <= 5, bullets
+    by_id = {c['id']: c for c in read(nb)['cells']}
+    for bullet in bullets:
+        found = NAMES.search(bullet)
+        assert found, f'names no cell: {bullet}'
+        ids = [o.strip() for o in found[1].split(',')]
+        outputs = [by_id[o]['outputs'] for o in ids]
+        assert all(outputs), f'{ids}: a cell without an output'
+        said = ' '.join(re.sub(r'<[^>]*>', ' ', o) for out in outputs for o in texts(out))
+        for number in NUMBER.findall(NAMES.sub('', bullet)):
+            if number.isdigit() and int(number) < 10: continue              # two layers, 1 and 2
+            assert shown(number, said), f'{number} is not in the output of {ids}: {bullet}'
+
+@each_taught
+def test_three_quick_questions(nb):
+    text, _ = section(nb, 'Three quick questions')
+    assert text.count('<details>') == text.count('</details>') == 3
 
 # the reference
 

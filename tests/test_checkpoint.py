@@ -391,6 +391,7 @@ def _train(folder, out):
     fit(learn, args=(2, 1e-2))
     save_file({k: v.contiguous() for k,v in learn.model.state_dict().items()}, out)
 
+@pytest.mark.slow
 def test_killed_at_random_moments(tmp_path):
     fork, rng, lives = multiprocessing.get_context('fork'), random.Random(time.time_ns()), 0
     (tmp_path/'whole').mkdir(), (tmp_path/'killed').mkdir()
@@ -640,6 +641,7 @@ def small_files():
     yield lambda n: resource.setrlimit(resource.RLIMIT_FSIZE, (n, was[1]))
     resource.setrlimit(resource.RLIMIT_FSIZE, was)
 
+@pytest.mark.slow
 def test_a_full_disk_keeps_the_old_one_and_the_training(corpus, whole, tmp_path, small_files):
     class Full(Callback):
         order = 1

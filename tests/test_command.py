@@ -261,6 +261,7 @@ def test_a_resumed_training_ends_like_an_undisturbed_one(corpus, tmp_path, broke
     rows = [(o/'history.csv').read_text().splitlines() for o in (folder, whole)]
     assert rows[0] == rows[1] and len(rows[0]) == 3
 
+@pytest.mark.slow
 def test_settings_survive(corpus, tmp_path, monkeypatch):
     "Adagrad, weight decay, patience and a carried state are those of the first part"
     kw = dict(epochs=3, bs=4, seq_len=8, min_freq=1, optimizer='adagrad', wd=.001, patience=2, carry=True)
@@ -306,6 +307,7 @@ def test_killed_when_all_is_written(corpus, tmp_path):
     assert (out/'report.json').exists() and names(tmp_path) == ['m', 'm.run']
     assert going_on(corpus, tmp_path/'m.run') == out and names(tmp_path) == ['m']
 
+@pytest.mark.slow
 def test_another_model_is_not_replaced_by_a_report(corpus, tmp_path, broken, whole):
     "Not even one that has no report"
     shutil.copytree(train(corpus, tmp_path/'other', bs=8), tmp_path/'m')
@@ -383,6 +385,7 @@ def test_half_a_checkpoint_is_ours(corpus, tmp_path, broken):
     for o in ('.000009-epoch1-batch9-a_1z4_', '.000008-epoch1-batch8-old-77'): (broken/o).mkdir()
     assert load_bilm(train(corpus, tmp_path/'m', overwrite=True)) and not broken.exists()
 
+@pytest.mark.slow
 def test_two_runs_in_one_folder(corpus, tmp_path, monkeypatch):
     said = []
     program = f"from elmo_fastai.train.command import elmo_pretrain; elmo_pretrain(['toy', '--out', {str(tmp_path/'m')!r}, '--overwrite'])"
@@ -413,6 +416,7 @@ def test_a_full_disk(corpus, tmp_path, allowed, capsys):
     finally: resource.setrlimit(resource.RLIMIT_FSIZE, old)
     assert re.search(r'No checkpoint could be written|Saving .* failed', str(e.value)) and not (tmp_path/'m').exists()
 
+@pytest.mark.slow
 def test_a_disk_that_fills_up(corpus, tmp_path, monkeypatch, whole):
     "The training goes on and says so once; the older checkpoint stays readable; with room again it ends well"
     import resource
@@ -428,6 +432,7 @@ def test_a_disk_that_fills_up(corpus, tmp_path, monkeypatch, whole):
     assert not (tmp_path/'m').exists() and find_checkpoint(tmp_path/'m.run')
     assert weights(going_on(corpus, tmp_path/'m.run')) == weights(whole)
 
+@pytest.mark.slow
 def test_early_stopping(corpus, tmp_path):
     told = []
     folder = train(corpus, tmp_path/'m', epochs=30, lr=.05, bs=100, patience=1, say=told.append)
@@ -524,6 +529,7 @@ def test_what_lies_beside_the_splits_is_named(text):
     train(str(text/'my'), text/'m', say=told.append, **QUIET)
     assert any('README.txt' in o and 'left out' in o for o in told)
 
+@pytest.mark.slow
 def test_several_files(text, monkeypatch):
     monkeypatch.chdir(text)
     folder = train(['my/test.txt', 'my/train.txt', 'my/valid.txt'], None, tokenizer='space', **QUIET)
@@ -550,6 +556,7 @@ def test_named_corpora_have_their_own_splits(corpus, tmp_path, settings):
         with pytest.raises(CommandError, match=f'--{name} does not go with this corpus'): train(source, tmp_path/'m', **settings)
     assert not list(tmp_path.iterdir())
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', ['space', 'words', 'spacy', 'fastai'])
 def test_tokenizers(tmp_path, name):
     if name in ('spacy', 'fastai'): pytest.importorskip('spacy')
@@ -582,6 +589,7 @@ def test_another_encoding(tmp_path):
     (tmp_path/'a.txt').write_bytes('fiancée naïve\n'.encode('latin-1')*60)
     assert {'fiancée', 'naïve'} <= words_of(train(str(tmp_path/'a.txt'), tmp_path/'m', encoding='latin-1', **QUIET))
 
+@pytest.mark.slow
 @pytest.mark.parametrize('ext', ['.csv', '.tsv', '.jsonl', '.parquet', '.csv.gz', '.jsonl.gz'])
 def test_the_column_of_a_table(text, ext):
     import gzip, pandas as pd
@@ -594,6 +602,7 @@ def test_the_column_of_a_table(text, ext):
     assert weights(folder) == weights(train(str(text/'tr.txt'), text/'n', **QUIET))
     assert (text/'m').name == 'm' and train(str(f), None, column='body', dry=True, **QUIET)['corpus'] == 't'
 
+@pytest.mark.slow
 def test_a_data_set_of_the_hub(text, monkeypatch):
     import datasets
     parts = {k: datasets.Dataset.from_dict(dict(body=(text/f'{o}.txt').read_text().splitlines())) for k,o in dict(train='tr', validation='va', test='te').items()}
@@ -640,6 +649,7 @@ def test_a_training_for_a_given_time(corpus, tmp_path, steps_for_seconds):
     rows = (folder/'history.csv').read_text().splitlines()
     assert len(rows) == 4 and [o.split(',') for o in rows][0] == TABLE[:-1] and {len(o.split(',')) for o in rows} == {len(TABLE) - 1}
 
+@pytest.mark.slow
 @pytest.mark.parametrize('at', [10, 31])
 def test_a_killed_training_goes_on_with_the_rest_of_its_time(corpus, tmp_path, monkeypatch, steps_for_seconds, at):
     whole = train(corpus, tmp_path/'whole', epochs=None, time=60)
@@ -719,6 +729,7 @@ def ran(capsys, *args):
     except SystemExit as e: code = e.code
     return code, *capsys.readouterr()
 
+@pytest.mark.slow
 @pytest.mark.parametrize('case', ['files', 'named', 'changed', 'timed', 'adagrad'])
 def test_one_file_repeats_a_training(text, monkeypatch, capsys, case, steps_for_seconds):
     "The same bits, from the file alone"
@@ -1107,6 +1118,7 @@ def test_a_whole_run(processes, corpus):
     assert all(h in out for h in TABLE) and 'next' in out and 'm/' in out and f"{report['perplexity_mean']:.2f}" in out
     assert [f for f in visible(folder) if not f.endswith('.txt')] == ['m']
 
+@pytest.mark.slow
 def test_a_second_run_stops(processes):
     folder, status = processes['second']
     message = one_message(folder)
@@ -1123,6 +1135,7 @@ def test_overwrite_replaces(corpus, tmp_path):
 
 def untouched(folder): return all((folder/'m'/f.name).read_bytes() == f.read_bytes() for f in (folder.parent/'model').iterdir())
 
+@pytest.mark.slow
 def test_a_loss_that_is_not_a_number(processes):
     folder, status = processes['NaN']
     message = one_message(folder)
@@ -1130,6 +1143,7 @@ def test_a_loss_that_is_not_a_number(processes):
     assert [f for f in visible(folder) if not f.endswith('.txt')] == ['m', 'm.interrupted', 'm.run'] and untouched(folder)
     assert finite(load_bilm(folder/'m.interrupted')[0])
 
+@pytest.mark.slow
 def test_an_interrupted_process(processes):
     folder, status = processes['SIGINT']
     message = one_message(folder)
@@ -1138,6 +1152,7 @@ def test_an_interrupted_process(processes):
     report, model, vocab = check_folder(folder/'m.interrupted', senses=False)
     assert 'SIGINT' in report['status'] and report['steps'] >= 1 and finite(model)
 
+@pytest.mark.slow
 def test_a_killed_process_goes_on(processes, monkeypatch):
     "SIGKILL, then the same weights as those of the undisturbed process"
     folder, status = processes['KILL']

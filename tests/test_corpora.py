@@ -60,6 +60,7 @@ def test_unseen_has_new_words_and_the_others_have_none(toy):
     for k in ('train', 'valid', 'test'): assert set(' '.join(toy.splits[k]).split()) <= vocab
     for line in toy.splits['unseen']: assert set(line.split()) - vocab
 
+@pytest.mark.slow
 def test_floor_is_a_perplexity(toy):
     for k in toy.splits: assert 4 < toy.floor(k) < 12
     assert abs(toy.floor('train')/toy.entropy_floor - 1) < .1

@@ -6,6 +6,8 @@ from elmo_fastai.text.tokens import ByteCharVocab
 from elmo_fastai.nn.bilm import BiLM, BiLMConfig
 from pages import page
 
+pytestmark = pytest.mark.slow
+
 study = page('studies/cost')
 matrix_speed, step_operations = study.matrix_speed, study.step_operations
 

@@ -205,6 +205,7 @@ sys.argv = ['elmo_pretrain', sys.argv[1], '--out', sys.argv[2], '--device', 'cpu
 elmo_pretrain()
 '''
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != 'linux', reason='the limit on the memory of data is a matter of Linux')
 @pytest.mark.parametrize('mb', [30, 100])
 def test_a_text_for_which_the_memory_is_not_enough(tmp_path, mb):
@@ -273,6 +274,7 @@ def test_a_checkpoint_that_lacks_something(missing, run, tmp_path):
     with pytest.raises(CheckpointError, match=missing): read_checkpoint(o)
     with pytest.raises(CheckpointError, match=missing): pretrain(resume=tmp_path/'m.run', device='cpu', say=str)
 
+@pytest.mark.slow
 def test_resume_from_here(run, tmp_path, monkeypatch):
     "`--resume .` in the folder of the run goes on with it; elsewhere it says that there is nothing"
     shutil.copytree(run, tmp_path, dirs_exist_ok=True)

@@ -436,6 +436,7 @@ def work(rank, file):
 if __name__ == '__main__': mp.start_processes(work, (sys.argv[3],), nprocs=2, start_method='fork')
 """
 
+@pytest.mark.slow
 def test_mixes_train_under_ddp(tmp_path):
     "Two processes, each with one sentence: the mix moves, and both hold the same; it is that of one process with both sentences"
     (tmp_path/'ddp.py').write_text(DDP)

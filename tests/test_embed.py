@@ -611,6 +611,7 @@ def wait_for(f, p, seconds=120):
     while not f.exists() and p.poll() is None and time.monotonic() < end: time.sleep(.01)
     assert f.exists(), p.communicate()[1].decode()
 
+@pytest.mark.slow
 def test_killed_and_interrupted(folder, texts, elmo, capsys, monkeypatch):
     "kill -9 in the middle, then Ctrl-C (here); the result is that of one go, and no portion is made twice"
     (folder/'in.txt').write_text('\n'.join(f'{t} {i}' for i in range(15) for t in texts) + '\n')         # 6,000 lines

@@ -12,6 +12,8 @@ import imdb
 from elmo_fastai.nn.bilm import BiLM, BiLMConfig
 from elmo_fastai.elmo.folder import load_bilm, save_bilm
 
+pytestmark = pytest.mark.slow
+
 WORDS = 'film plot actor scene music ending dull fine long short bright silly'.split()
 
 @pytest.fixture(scope='module')

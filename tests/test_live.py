@@ -13,6 +13,8 @@ live = root/'nbs'/'live'
 sys.path.insert(0, str(root/'tests'))
 from after_render import BOX, LOADED, boxed
 
+pytestmark = pytest.mark.slow
+
 SAID = '''They sat on the left bank of the river .|She did n't owe the bank 1,250.75 !|He said "well-known" -- twice ...|Zoë's naïve café in Košice|ΑΒΓ δεν ξέρω|これは銀行です
     |Здравствуй , мир !|👩🏽‍🚀 and 🇬🇧🇫🇷 and ☕️|<unk> is a word|<s> and </s> are none|a|.|I've we'll it's o'clock|e.g. U.S. 10:30|x_y snake_case|École ﬁn Ⅷ ½ ²'''.replace('\n    ', '').split('|')
 INHERITED = 'constructor toString valueOf hasOwnProperty isPrototypeOf __proto__ toLocaleString'      # what every object of JavaScript has

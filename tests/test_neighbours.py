@@ -14,6 +14,8 @@ from elmo_fastai.nn.bilm import BiLM, BiLMConfig
 from elmo_fastai.elmo.module import Elmo
 from pages import page
 
+pytestmark = pytest.mark.slow
+
 study = page('studies/neighbours')
 books = page('library/books')
 pair_probe, purity, sense_pairs, threshold = study.pair_probe, study.purity, study.sense_pairs, study.threshold

@@ -201,6 +201,7 @@ def _data(name):
     return Path(root)/name
 
 
+@pytest.mark.slow
 def test_wikitext2():
     "The published figure for an interpolated Kneser–Ney 5-gram model on WikiText-2 is about 246"
     root = _data('wikitext-2')

@@ -8,6 +8,8 @@ from elmo_fastai.base.errors import CorpusError
 from elmo_fastai.text.corpora import text_corpus
 from pages import page
 
+pytestmark = pytest.mark.slow
+
 books = page('library/books')          # no part of the library
 BOOKS, book_file, book_sentences, clean_book, english = books.BOOKS, books.book_file, books.book_sentences, books.clean_book, books.english
 is_heading, novels, paragraphs, quotes, speeches = books.is_heading, books.novels, books.paragraphs, books.quotes, books.speeches

@@ -153,6 +153,7 @@ def test_modules_are_generated():
         notebook = f.parent/re.search(r'File to edit: (\S+)\.?$', text, re.M)[1].rstrip('.')
         if (lib.parent/'nbs').is_dir(): assert notebook.is_file()
 
+@pytest.mark.slow
 def test_importing_filters_one_message_of_pytorch():
     "Only the one about projected LSTMs. Other packages filter when they are imported, so ours are imported twice"
     code = '''

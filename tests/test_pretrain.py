@@ -291,6 +291,7 @@ def test_precisions_replace_each_other(few):
 
 data = next((p for p in (os.environ.get('ELMO_FASTAI_DATA'), Path(__file__).parents[2]/'shared'/'data') if p and (Path(p)/'tiny_shakespeare').exists()), None)
 
+@pytest.mark.slow
 @pytest.mark.skipif(data is None, reason='no local copy of Tiny Shakespeare')
 def test_bfloat16_learns_as_much_as_32_bits():
     "Equal steps on real text: perplexities within one per cent of each other"

@@ -132,6 +132,7 @@ def test_autocast_where_the_processor_has_no_lstm_for_it(monkeypatch):
         assert torch.is_autocast_enabled('cpu')
     for a,b in zip(plain, half): assert a.dtype == b.dtype and torch.equal(a, b)
 
+@pytest.mark.slow
 def test_a_processor_of_many_laptops():
     "With AVX2 and no more, bfloat16 is slow and works, in training and in use"
     code = '''
@@ -308,6 +309,7 @@ def test_errors_are_for_people():
     with pytest.raises(ValueError, match='must not be less'): BiLSTMStack(8, 4)
     with pytest.raises(ValueError, match='one entry per token'): stack()(torch.randn(2, 5, 4), torch.ones(2, 4))
 
+@pytest.mark.slow
 def test_compile():
     "In a process of its own: what dynamo walks through grows with all that other tests have loaded"
     code = '''

@@ -253,6 +253,7 @@ def test_forms_and_their_config():
     assert isinstance(d['blank_issues_enabled'], bool)
     for o in d['contact_links']: assert set(o) == {'name', 'url', 'about'} and o['url'].startswith(REPOSITORY)
 
+@pytest.mark.slow
 def test_the_command_in_the_bug_form_runs():
     import sys
     (command,) = re.findall(r'`python -c "(.*)"`', text('.github/ISSUE_TEMPLATE/bug.yml'))

@@ -39,6 +39,7 @@ def one(): return {f'{name} {kind}': job.train(name, job.texts(kind))[1] for nam
 
 def close(a, b, rel=1e-4): assert a == pytest.approx(b, rel=rel, abs=1e-6)
 
+@pytest.mark.slow
 @pytest.mark.parametrize('which', ['exact sentences', 'exact stream', 'adaptive stream'])
 def test_two_processes_are_one(one, two, which):
     "Without dropout and normalisation: the same losses, gradients, metrics and weights, also with a last batch of one row"

@@ -11,6 +11,8 @@ from elmo_fastai.data.encoded import EncodedText, TokenTypes
 from elmo_fastai.train.speak import choose, fill, generate, score
 from pages import page
 
+pytestmark = pytest.mark.slow
+
 Surprise = page('studies/speaking').Surprise
 
 CFG = BiLMConfig('test', char_dim=4, filters=((1,6),(2,6),(3,6)), proj_dim=20, hidden_dim=20, dropout=0.3)

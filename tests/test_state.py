@@ -110,6 +110,7 @@ def test_windows_of_an_epoch_hold_every_prediction_once(texts, how):
         n[0] += int((t.take(f)[1] != 0).sum()); n[1] += int((t.take(b)[2] != 0).sum())
     assert n == [len(t.ids) - len(t)]*2
 
+@pytest.mark.slow
 @pytest.mark.parametrize('how', list(TRAININGS))
 def test_training_learns(texts, how):
     m = model(texts=texts)

@@ -360,6 +360,7 @@ try:
 except MemoryError: print('MemoryError')
 '''
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != 'linux', reason='the limit on the memory of data is a matter of Linux')
 def test_a_text_larger_than_the_memory(tmp_path):
     "A text whose tokens do not fit is trained on as a stream; read as a whole, it fails under the same limit"

@@ -115,6 +115,7 @@ def test_probabilities_sum_to_one(which, request):
         assert math.fsum(p for p,_ in alts) == pytest.approx(1, abs=1e-12) and all(p > 0 for p,_ in alts), s
     assert g.total() == pytest.approx(1, abs=1e-9)
 
+@pytest.mark.slow
 def test_sampled_mean_meets_entropy(gr):
     rng = random.Random(11)
     x = [-gr.logp(gr.spell(w.form for w in gr.sample(rng)[0])) for _ in range(3000)]
@@ -188,6 +189,7 @@ def test_senses(gr):
     assert gr.senses['bank'] == ['bank/money', 'bank/river'] and len(gr.senses['play']) == 3
     assert sorted(gr.senses['saw']) == ['saw/see', 'saw/tool']
 
+@pytest.mark.slow
 def test_the_sentence_tells_the_sense(gr):
     rng, cs = random.Random(8), []
     while len(cs) < 400:
