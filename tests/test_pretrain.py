@@ -427,6 +427,20 @@ def test_metrics_stand_a_diverging_loss(dls):
         m.accumulate(SimpleNamespace(model=None, training=False, pred=(torch.tensor([5e3]), torch.tensor([5e3]))))
         assert m.value == math.inf                                      # and not an OverflowError
 
+# an error within a step
+
+def test_after_an_error_nothing_is_computed_in_half_precision(few):
+    "autocast is entered before the batch and left after the loss; an error may come between"
+    class Failing(Callback):
+        def after_pred(self): raise RuntimeError('in the middle')
+    learn = learner(few, bf16=True)
+    with pytest.raises(RuntimeError, match='in the middle'): quietly(learn, 'fit', 1, cbs=Failing())
+    assert not torch.is_autocast_enabled('cpu')
+    x = torch.randn(4, 4)
+    assert (x@x).dtype == torch.float32
+    quietly(learn, 'fit', 1)
+    assert not torch.is_autocast_enabled('cpu')
+
 # trainings that end early
 
 def spoil(cb): next(cb.model.head.parameters()).data.view(-1)[3] = math.nan

@@ -18,6 +18,7 @@ from fastcore.imports import IN_NOTEBOOK
 from ..base.errors import one_of, require
 from ..text.tokens import check_sentences, split_text
 from ..nn.bilm import evaluation_copy
+from ..nn.fast import speed_up
 from .module import Elmo, add_markers, joined
 
 # %% ../../nbs/library/embedding.ipynb #c030
@@ -111,7 +112,7 @@ def choose(elmo, hs, layers):
 
 def embed_window(elmo, sents, layers, pool, dtype, budget, bf16):
     "An array for each sentence of a portion: [..., T, 2P], or [..., 2P] when pooled"
-    elmo = evaluation_copy(elmo)             # other threads may use the model, or train it
+    elmo = speed_up(evaluation_copy(elmo))   # other threads may use the model, or train it
     first = 1 if elmo.markers == 'add' else 0
     lens = [len(tokens) for tokens in sents]
     vectors = [None]*len(sents)
