@@ -321,7 +321,7 @@ def test_early_stop_goes_back_to_the_best(few, losses, patience, ends, best):
     quietly(learn, 'fit', 6, 0.)
     assert len(learn.recorder.values) == ends and learn.early_stop.best_epoch == best and learn.stopped is None
     assert (learn.model.head.bias == best).all() and learn.early_stop.good is None
-    assert (learn.early_stop.message is None) == (ends == 6)
+    assert (learn.early_stop.message is None) == (best == ends - 1)
 
 def test_early_stop_leaves_an_interrupted_training_as_it_is(few):
     learn = learner(few, cbs=[Fake([5, 6, 7, 8]), EarlyStop(patience=4), At(10, press(), 'before_batch')])
@@ -332,6 +332,15 @@ def test_early_stop_goes_back_to_the_best_where_time_is_up(few):
     "`elmo_pretrain --time … --patience …`: it kept the last epoch's weights"
     learn,_ = timed(few, 8, lr=0., cbs=[Fake([5, 6, 7]), EarlyStop(patience=3)])
     assert learn.early_stop.best_epoch == 0 and (learn.model.head.bias == 0).all()
+
+def test_without_patience_the_best_epoch_is_kept_and_said(few):
+    learn = learner(few, cbs=[Fake([5, 4, 6, 7]), EarlyStop(None)])
+    quietly(learn, 'fit', 4, 0.)
+    assert len(learn.recorder.values) == 4 and (learn.model.head.bias == 1).all()
+    assert 'after epoch 2 of 4' in learn.early_stop.message
+    learn = learner(few, cbs=[Fake([5, 4, 3]), EarlyStop(None)])
+    quietly(learn, 'fit', 3, 0.)
+    assert learn.early_stop.message is None and (learn.model.head.bias == 2).all()
 
 def test_early_stop_with_finder_and_wrong_arguments(few):
     learn = learner(few, cbs=EarlyStop())

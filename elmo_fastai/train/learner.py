@@ -230,8 +230,11 @@ class EarlyStop(TrackerCallback):
     "Stop when the validation loss has not fallen for a while, with the weights of the best epoch"
     order = 63
     _resume = 'best', 'wait', 'best_epoch', 'good'
-    def __init__(self, patience:int=3): # epochs without a new best
-        require(patience >= 1, f"patience must be at least 1 epoch, not {patience}", ValueError)
+    def __init__(self,
+        patience:int|None=3, # epochs without a new best; None: as many as there are
+    ):
+        require(patience is None or patience >= 1,
+                f"patience must be at least 1 epoch, not {patience}", ValueError)
         super().__init__()
         self.patience = patience
         self.message = None
@@ -246,7 +249,7 @@ class EarlyStop(TrackerCallback):
             self.wait = 0
             self.best_epoch = self.epoch
             self.good = weights(self.model)
-        if self.wait >= self.patience:
+        if self.patience and self.wait >= self.patience:
             self.message = (f"{self.monitor} has not fallen since epoch {self.best_epoch+1}: "
                             "training ended, with the weights of that epoch.")
             raise CancelFitException()
@@ -255,7 +258,12 @@ class EarlyStop(TrackerCallback):
         out_of_time = budget is not None and budget.done == 1
         ended = self.message or out_of_time or self.epoch == self.n_epoch-1
         broken_off = not ended or getattr(self.learn, 'stopped', None)
-        if self.good and self.wait and not broken_off: bare(self.model).load_state_dict(self.good)
+        if self.good and self.wait and not broken_off:
+            bare(self.model).load_state_dict(self.good)
+            self.message = self.message or (
+                f"{self.monitor} was lowest after epoch {self.best_epoch+1} of {self.epoch+1}: the "
+                "model has the weights of that epoch. Fewer epochs, a smaller model or more dropout "
+                "would read this text better.")
         self.good = None
         super().after_fit()
 

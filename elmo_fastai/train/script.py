@@ -222,8 +222,8 @@ def make_learner(text, settings, plan, run):
     require(was == now, f"The text has changed since: {was['tokens']:,} tokens and "
             f"{was['words']:,} words then, now {now['tokens']:,} and {now['words']:,}, "
             "and other lines", CommandError)
-    cbs = [] if settings.dry else [Checkpoints(run, settings.every/60, run=plan)]
-    if settings.patience: cbs.append(EarlyStop(patience=settings.patience))
+    cbs = [EarlyStop(settings.patience)]
+    if not settings.dry: cbs.append(Checkpoints(run, settings.every/60, run=plan))
     if settings.carry: cbs.append(CarryState())
     return bilm_learner(dls, BiLMConfig.from_dict(plan['model']), bf16=settings.bf16,
                         wd=settings.wd, opt=settings.optimizer, cbs=cbs)
@@ -365,6 +365,7 @@ def measure(learn, out, stop):
     speed = learn.throughput
     report = make_report(learn.model, learn.dls, learn.dls.corpus)
     report |= dict(status=str(stop or 'complete'), tokenizer=tok, steps=len(losses),
+                   best_epoch=learn.early_stop.best_epoch + 1, epochs=learn.epoch + 1,
                    device=str(learn.dls.device), train_seconds=speed.elapsed,
                    tokens_per_second=speed.per_second)
     save_report(out, report, losses)
@@ -377,7 +378,7 @@ def save(learn, settings, out, stop, say):
     try:
         if not stop: (run/SAVED).touch()
         save_bilm(out, learn.model, learn.dls.vocab, extra=more_files(learn, settings))
-        if settings.patience and learn.early_stop.message: say(learn.early_stop.message)
+        if learn.early_stop.message: say(learn.early_stop.message)
         if stop and stop.reason is Reason.ERROR: return
         say('Measuring …')
         say(f"\n{measure(learn, out, stop)}\nThe model is in {out}/, with its report (report.json, "
