@@ -370,3 +370,32 @@ def test_attention_of_a_text(trained):
     assert trained.attention(['one']).tolist() == [1.]
     with pytest.raises(CorpusError): trained.attention('')
     with pytest.raises(ValueError, match='no attention'): learner(pool='mean').attention('a')
+
+# several labels per text, and numbers
+
+def test_a_learner_of_several_labels(tmp_path):
+    rows = [('the film was good .', ['good', 'film']), ('the bank was closed .', ['bank']), ('it was bad .', []), ('a good bank .', ['good', 'bank'])]*10
+    d = ClassifyDataLoaders.from_data(rows, valid=rows, tokenizer='space', bs=8, device='cpu')
+    learn = elmo_classifier_learner(d, elmo(), words=8, dropout=0.)
+    with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(20, 2e-2)
+    loss, accuracy = learn.validate()
+    assert accuracy > .95 and math.isfinite(loss)
+    with learn.no_bar():
+        said, row, probs = learn.predict('the film was good .')
+    assert sorted(said) == ['film', 'good'] and row.dtype == torch.bool and ((0 <= probs) & (probs <= 1)).all()
+    learn.export(tmp_path/'several.pkl')
+    again = load_learner(tmp_path/'several.pkl')
+    with again.no_bar(): assert sorted(again.predict('a good bank .')[0]) == ['bank', 'good']
+    x, y = d.valid.one_batch()
+    table = d.valid.show_results((x, y), y.bool(), max_n=3, show=False)
+    assert list(table.columns) == ['text', 'labels', 'predicted'] and [*table.labels] == [*table.predicted]
+
+def test_a_learner_of_numbers(tmp_path):
+    rows = [('very '*n + 'good .', float(n) + .5) for n in range(5)]*8
+    d = ClassifyDataLoaders.from_data(rows, valid=rows, tokenizer='space', bs=8, device='cpu')
+    learn = elmo_classifier_learner(d, elmo(), pool='mean', dropout=0.)
+    with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(15, 2e-2)
+    loss, error = learn.validate()
+    assert error < np.std([y for _,y in rows]) and error == pytest.approx(loss**.5, rel=.05)
+    with learn.no_bar(): number, raw, _ = learn.predict('very very good .')
+    assert isinstance(number, float) and abs(number - 2.5) < 1.4

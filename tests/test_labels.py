@@ -55,8 +55,6 @@ def test_corpora():
     (pd.DataFrame(dict(words=['a', 'b'], label=[1, 2])), 'no column'),
     (pd.DataFrame([['a', 'b', 1]], columns=['text', 'text', 'label']), "2 columns 'text'"),
     (pd.DataFrame(dict(text=[1, 2], label=[0, 1])), 'row 0 of train holds int 1, not text'),
-    (pd.DataFrame(dict(text=['a', 'b'], label=[[0], [1]])), r'row 0 of train has list \[0\] for a label'),
-    (pd.DataFrame(dict(text=['a', 'b'], label=[.5, 1.])), 'row 0 of train has float 0.5 for a label'),
     (pd.DataFrame(dict(text=['a', 'b'], label=[1, 1])), 'all 2 rows are 1'),
     (pd.DataFrame(dict(text=['a', 'b'], label=[None, None])), 'there are no labels'),
     (pd.DataFrame(dict(text=['a', ''], label=[None, 1])), 'no training row has both'),
@@ -150,3 +148,44 @@ def test_what_is_shown(dls):
     b = dls.valid.one_batch()
     r = dls.valid.show_results(b, torch.zeros(len(b[1]), dtype=torch.long), max_n=1, show=False)
     assert list(r.columns) == ['text', 'label', 'predicted'] and r.predicted.tolist() == ['neg']
+
+# several labels per text, and numbers
+
+SEVERAL = [('fine film .', ['good', 'film']), ('dull film .', ['film']), ('so what ?', []), ('fine book .', ['good', 'book'])]*6
+
+@pytest.mark.parametrize('data,kw', [
+    (SEVERAL, {}), (pd.DataFrame(dict(text=[t for t,_ in SEVERAL], labels=[o for _,o in SEVERAL])), {}),
+    (pd.DataFrame(dict(text=[t for t,_ in SEVERAL], labels=['|'.join(o) for _,o in SEVERAL])), dict(label_delim='|')),
+    (pd.DataFrame(dict(text=[t for t,_ in SEVERAL], **{c: [c in o for _,o in SEVERAL] for c in ('book', 'film', 'good')})), dict(label_col=['book', 'film', 'good'])),
+    (Dataset.from_dict(dict(text=[t for t,_ in SEVERAL], labels=[[['book', 'film', 'good'].index(i) for i in o] for _,o in SEVERAL]),
+                       features=Features(text=Value('string'), labels=Sequence(ClassLabel(names=['book', 'film', 'good'])))), {})], ids=['pairs', 'lists', 'delimiter', 'columns', 'hub'])
+def test_several_labels_from_any_source(data, kw):
+    d = make(data, bs=4, shuffle=False, **kw)
+    assert list(d.vocab) == ['book', 'film', 'good']
+    chars, y = d.one_batch()
+    assert y.shape == (len(chars), 3) and y.dtype == torch.float32
+    of = {t: sorted(o) for t,o in SEVERAL}
+    n = 0
+    for dl in (d.train, d.valid):
+        for b in dl:
+            for text,labels in dl.decode_batch(b, 99):
+                assert sorted(labels) == of[text]
+                n += 1
+    assert n == len(SEVERAL) and d.balance.sum(axis=1).to_dict() == dict(book=6, film=12, good=12)
+    assert d.class_weights.shape == (3,) and d.train.show_batch(show=False).columns[1] == 'labels'
+
+NUMBERS = [(f'text {i} .', i/2) for i in range(20)]
+
+def test_numbers():
+    d = make(NUMBERS, bs=4)
+    assert not len(d.vocab) and d.one_batch()[1].dtype == torch.float32 and d.balance.loc['count'].sum() == 20
+    whole = [(t, int(2*y)) for t,y in NUMBERS]
+    assert make(whole, kind='number').one_batch()[1].dtype == torch.float32
+    with pytest.raises(ValueError, match='no classes'): d.class_weights
+
+@pytest.mark.parametrize('data,kw,error', [
+    (SEVERAL + [('odd .', 'film')], {}, "row 24 of train has 'film' for a list"), ([('a', ['x']), ('b', [['y']])]*3, {}, 'for a label'), (NUMBERS + [('x', 'many')], {}, "'many' for a number"),
+    (SEVERAL, dict(kind='class'), r"row 0 of train has list .* for a label"), (NUMBERS, dict(kind='class'), 'row 1 of train has float 0.5 for a label'), (NUMBERS + [('x', float('inf'))], {}, 'inf for a number'), (PAIRS, dict(kind='number'), 'for a number'), (PAIRS, dict(kind='several'), "kind"),
+    (pd.DataFrame(dict(text=['a'], x=[1])), dict(label_col=['x', 'y']), "no column 'y'")], ids=lambda o: str(o)[:20])
+def test_labels_that_can_not_be(data, kw, error):
+    with pytest.raises((CorpusError, ValueError), match=error): make(data, **kw)

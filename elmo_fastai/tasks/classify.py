@@ -14,7 +14,7 @@ from pathlib import Path
 import pandas as pd, torch, torch.nn.functional as F
 from torch import nn, Tensor
 from fastcore.meta import delegates
-from fastai.basics import CrossEntropyLossFlat, L, Learner, accuracy
+from fastai.basics import L, Learner
 from fastai.torch_core import set_seed
 from ..base.errors import one_of, require
 from ..nn.bilm import BiLM
@@ -167,18 +167,19 @@ def elmo_classifier_learner(
     lr:float=4e-3,             # what the `fit` methods take where they are told no other
     lam:float=1e-3,            # λ of `MixPenalty`
     cache=True,                # a `LayerCache` to share; False: compute the layers each time
-    loss_func=None,            # None: cross entropy
-    metrics=accuracy,
+    loss_func=None,            # None: cross entropy; of numbers the mean squared error
+    metrics=None,              # None: the accuracy; of numbers the root of that error
     cbs=None,                  # more callbacks
     **kwargs
 ) -> ElmoClassifierLearner:
-    "A `Learner` for texts and classes, its biLM frozen"
+    "A `Learner` for texts and labels, its biLM frozen"
+    target = dls.train.text.target
     elmo = deepcopy(backbone(elmo, dls.char_vocab))
     if cache is True: cache = LayerCache()
-    model = ElmoClassifier(elmo, len(dls.vocab), pool, proj_dim, hidden, dropout, words, cache)
+    model = ElmoClassifier(elmo, target.n_out, pool, proj_dim, hidden, dropout, words, cache)
     kwargs.setdefault('train_bn', False)                     # what is frozen stays as it is
     learn = ElmoClassifierLearner(
-        dls, model, loss_func or CrossEntropyLossFlat(), lr=lr, metrics=metrics,
+        dls, model, loss_func or target.loss(), lr=lr, metrics=metrics or target.metric,
         splitter=elmo_split, cbs=[MixPenalty(lam), *L(cbs)], **kwargs)
     learn.freeze()
     return learn
