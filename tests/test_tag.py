@@ -19,6 +19,7 @@ from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.tasks.cbow import WordVectors, interval
 from elmo_fastai.tasks.classify import LayerCache
 from elmo_fastai.text.tokens import WordVocab
+import elmo_fastai.tasks.tag as tagger
 from elmo_fastai.tasks.tag import SpanF1, TagLoss, Tagger, TaskLSTM, TokenMean, WordTable, elmo_tagger_learner
 from pages import page
 
@@ -780,3 +781,24 @@ def test_commonest_tag():
     table = CommonestTag([Sentence(['a', 'a', 'b', 'c', 'd'], ['X', 'Y', 'Z', 'Z', None]), Sentence(['a'], ['Y'])])
     assert table(['a', 'b', 'new']) == ['Y', 'Z', 'Z'] and table.accuracy([Sentence(['a', 'b', 'd'], ['Y', 'X', None])]) == .5
     with pytest.raises(CorpusError, match='no tag'): CommonestTag([])
+
+# spans with their place in the text
+
+@pytest.mark.parametrize('tags', ['B-PER I-PER O O B-LOC O', 'B-PER E-PER O O S-LOC O', 'B-PER L-PER O O U-LOC O', 'I-PER I-PER O O I-LOC O'])
+def test_spans_of_all_schemes_have_offsets(tags):
+    text = 'Zo\u00eb  Lee, in Gent.'
+    spans = tagger.spans_of(text, ['Zo\u00eb', 'Lee', ',', 'in', 'Gent', '.'], tags.split())
+    assert [(o['text'], o['label']) for o in spans] == [('Zo\u00eb  Lee', 'PER'), ('Gent', 'LOC')]
+    assert all(text[o['start']:o['end']] == o['text'] for o in spans)
+
+def test_spans_without_kinds_and_tags_that_are_none():
+    assert [o['text'] for o in tagger.spans_of('a b c', ['a', 'b', 'c'], ['B', 'I', 'O'])] == ['a b']
+    assert [(o['start'], o['label']) for o in tagger.spans_of('a b', ['a', 'b'], ['DET', 'NOUN'], False)] == [(0, 'DET'), (2, 'NOUN')]
+    with pytest.raises(ValueError, match="The token 'A'"): tagger.spans_of('a b', ['A', 'b'], ['O', 'O'])
+
+def test_tagging_as_spans(learn):
+    text = 'they  play near the bank.'
+    (spans,), (pairs,) = learn.tag([text], as_spans=True), learn.tag([text])
+    assert [o['text'] for o in spans] == [token for token,_ in pairs] and [o['label'] for o in spans] == [tag for _,tag in pairs]
+    assert all(text[o['start']:o['end']] == o['text'] for o in spans)
+    assert learn.tag([['a', 'bank']], as_spans=True)[0][1]['start'] == 2
