@@ -1194,12 +1194,14 @@ def unspaced(tmp_path):
 def test_a_text_without_spaces_is_nearly_all_unknown(unspaced):
     "Perplexity 1.28 looks splendid: what is counted is said at the start, in the report and beside the model"
     told = []
-    folder = train(str(unspaced/'zh.txt'), unspaced/'m', bs=4, seq_len=8, say=told.append)
+    folder = train(str(unspaced/'zh.txt'), unspaced/'m', bs=4, seq_len=8, tokenizer='space', say=told.append)
     begin = told[0]
-    assert re.search(r'50\.\d% are unknown \(<unk>\)', begin) and 'A warning' in begin and '--min-freq 1' in begin and '--tokenizer' in begin, begin
+    assert re.search(r'100\.0% are unknown \(<unk>\)', begin) and 'A warning' in begin and '--min-freq 1' in begin and '--tokenizer' in begin, begin
     r = report_of(folder)
-    assert r['unknown'] == pytest.approx(.5) and r['train_unknown'] == pytest.approx(.5, abs=.01) and r['cut'] == 0
+    assert r['unknown'] == 1 and r['train_unknown'] == pytest.approx(1, abs=.01) and r['cut'] == 0
     assert r['perplexity_mean'] < 10 and 'A warning' in told[-1] and '--min-freq 1' in told[-1]
+    letters = report_of(train(str(unspaced/'zh.txt'), unspaced/'n', bs=4, seq_len=8))      # the default splits them
+    assert letters['unknown'] < .1
 
 def test_the_share_is_of_the_held_out_text(text):
     "Both are counted by hand, of words and of letters that do not fit"

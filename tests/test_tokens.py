@@ -65,7 +65,7 @@ def test_long_tokens_take_linear_time():
 
 def test_get_tokenizer():
     assert get_tokenizer('space') is space_tokenize and get_tokenizer(len) is len
-    with pytest.raises(ValueError, match="'nltk'.*space, words, spacy, fastai"): get_tokenizer('nltk')
+    with pytest.raises(ValueError, match="'nltk'.*space, words, chars, spacy, fastai"): get_tokenizer('nltk')
 
 def test_fastai():
     from fastai.text.core import BaseTokenizer, Tokenizer
@@ -286,3 +286,19 @@ def test_alphabets_that_can_not_be(bad, tmp_path):
     d = json.loads((tmp_path/'c.json').read_text())
     (tmp_path/'c.json').write_text(json.dumps(d | bad))
     with pytest.raises(ValueError, match='c.json'): load_char_vocab(tmp_path/'c.json')
+
+# scripts without blanks
+
+@pytest.mark.parametrize('text,tokens', [
+    ('我喜欢北京。', list('我喜欢北京。')), ('カタカナです', list('カタカナです')), ('我 喜欢 北京 。', ['我', '喜欢', '北京', '。']), ('我', ['我']),
+    ('iPhone手机2.5折', ['iPhone', '手', '机', '2.5', '折']), ('\u0e17\u0e35\u0e48\u0e19\u0e35\u0e48', ['\u0e17\u0e35\u0e48', '\u0e19\u0e35\u0e48']),
+    ('\u0e1c\u0e21\u0e0a\u0e37\u0e48\u0e2d\u0e08\u0e2d\u0e2b\u0e4c\u0e19\u0e04\u0e23\u0e31\u0e1a \u0e1c\u0e21\u0e0a\u0e37\u0e48\u0e2d\u0e2d\u0e30\u0e44\u0e23\u0e2d\u0e22\u0e39\u0e48', None), ("I didn't .", ['I', 'did', "n't", '.']), ('한국어 문장', ['한국어', '문장'])])
+def test_letters_of_scripts_without_blanks_are_tokens(text, tokens):
+    found = word_tokenize(text)
+    if tokens is None: assert len(found) > 10                       # two clauses, and no word of ten letters
+    else: assert found == tokens
+    assert ''.join(found) == ''.join(text.split())
+
+def test_chars_splits_also_what_is_split_into_words():
+    chars = get_tokenizer('chars')
+    assert chars('我 喜欢 北京 。') == list('我喜欢北京。') and chars('well-known banks') == word_tokenize('well-known banks')
