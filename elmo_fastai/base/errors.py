@@ -1,4 +1,4 @@
-"""What the library says when something is wrong, and how to catch it
+"""The errors that the library raises, and how to catch them
 
 Docs: https://elmo-fastai.github.io/elmo_fastai/library/errors.html.md"""
 

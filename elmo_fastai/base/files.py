@@ -1,4 +1,4 @@
-"""Files that end, files that are whole or not there, and a lock
+"""Complete reads, files that are written completely or not at all, and a lock
 
 Docs: https://elmo-fastai.github.io/elmo_fastai/library/files.html.md"""
 

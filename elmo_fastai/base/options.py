@@ -1,4 +1,4 @@
-"""A command's options and its files of settings, made from the fields of a dataclass
+"""A command's options and settings files, made from the fields of a dataclass
 
 Docs: https://elmo-fastai.github.io/elmo_fastai/library/options.html.md"""
 

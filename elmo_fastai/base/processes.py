@@ -1,4 +1,4 @@
-"""Who is there, and the few things that processes have to tell one another
+"""How processes find each other, and what they exchange
 
 Docs: https://elmo-fastai.github.io/elmo_fastai/library/processes.html.md"""
 

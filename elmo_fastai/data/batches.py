@@ -1,4 +1,4 @@
-"""Sentences become batches: whole sentences of like length, streams, words with their neighbours
+"""Turns sentences into batches: sentences of similar length, streams, words with their neighbours
 
 Docs: https://elmo-fastai.github.io/elmo_fastai/library/batches.html.md"""
 

@@ -1,4 +1,4 @@
-"""Sentences become arrays: padded samples, or a corpus as one array of numbers with two tables
+"""Turns sentences into arrays: padded samples, or a corpus as one array of numbers with two tables
 
 Docs: https://elmo-fastai.github.io/elmo_fastai/library/encoded.html.md"""
 

@@ -1,4 +1,4 @@
-"""From a corpus, a table, files or a data set to a pair of loaders for training and validation
+"""Makes a pair of loaders, for training and validation, from a corpus, a table, files or a data set
 
 Docs: https://elmo-fastai.github.io/elmo_fastai/library/loaders.html.md"""
 

@@ -1,4 +1,4 @@
-"""Training on text that no memory holds: files read line by line, a place that is found again
+"""Training on text larger than memory: files read line by line, from a position that is restored
 
 Docs: https://elmo-fastai.github.io/elmo_fastai/library/streams.html.md"""
 

@@ -1,4 +1,4 @@
-"""Sentences with a tag at every token: the files they come in, and batches without their marks
+"""Sentences with one tag per token: their files, a baseline, and their batches
 
 Docs: https://elmo-fastai.github.io/elmo_fastai/library/tagged.html.md"""
 

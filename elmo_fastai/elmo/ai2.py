@@ -1,4 +1,4 @@
-"""The weights that came with the paper, read and written, and a port that is proved right
+"""Reads and writes the published weights, and checks the port against a reference
 
 Docs: https://elmo-fastai.github.io/elmo_fastai/library/ai2.html.md"""
 

@@ -1,4 +1,4 @@
-"""A million lines go in, one file of vectors comes out; a power cut in between costs a minute
+"""Turns a million lines into one file of vectors; a power cut costs at most about a minute
 
 Docs: https://elmo-fastai.github.io/elmo_fastai/library/embedding_files.html.md"""
 

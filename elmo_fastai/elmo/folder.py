@@ -1,4 +1,4 @@
-"""A biLM or an Elmo as files that hold numbers and text only, and the model in the box
+"""A biLM or an Elmo as files that hold only numbers and text, and the model in the package
 
 Docs: https://elmo-fastai.github.io/elmo_fastai/library/folder.html.md"""
 

@@ -1,4 +1,4 @@
-"""The scalar mix, and a module for any network
+"""The scalar mix, and an embedding module for any network
 
 Docs: https://elmo-fastai.github.io/elmo_fastai/library/elmo.html.md"""
 

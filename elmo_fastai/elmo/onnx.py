@@ -1,4 +1,4 @@
-"""A whole Elmo in one ONNX file: characters in, vectors out, with no Python and no PyTorch
+"""A whole Elmo in one ONNX file, from characters to vectors, without Python or PyTorch
 
 Docs: https://elmo-fastai.github.io/elmo_fastai/library/onnx.html.md"""
 

@@ -1,4 +1,4 @@
-"""Texts become vectors as a step of a pipeline, with a grid search over layers
+"""Turns texts into vectors as a step of a pipeline, with a grid search over layers
 
 Docs: https://elmo-fastai.github.io/elmo_fastai/library/vectorizer.html.md"""
 

@@ -1,4 +1,4 @@
-"""One encoder of characters, two language models that never meet
+"""One character encoder and two language models that never meet
 
 Docs: https://elmo-fastai.github.io/elmo_fastai/library/bilm.html.md"""
 

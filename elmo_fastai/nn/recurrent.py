@@ -1,4 +1,4 @@
-"""The LSTM from its equations, dropout that stays, and two directions that never meet.
+"""The LSTM from its equations, locked dropout, and two directions that never meet.
 
 Docs: https://elmo-fastai.github.io/elmo_fastai/library/recurrence.html.md"""
 

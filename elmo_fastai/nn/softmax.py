@@ -1,4 +1,4 @@
-"""Output layers: all words a few rows at a time, rare words in groups, a sample of the others
+"""Output layers for large vocabularies: exact in blocks, adaptive, and sampled
 
 Docs: https://elmo-fastai.github.io/elmo_fastai/studies/large_vocabularies.html.md"""
 

@@ -1,4 +1,4 @@
-"""Small questions put to every layer of a frozen model, with baselines and intervals.
+"""Linear probes for every layer of a frozen model, with baselines and intervals.
 
 Docs: https://elmo-fastai.github.io/elmo_fastai/studies/probes.html.md"""
 

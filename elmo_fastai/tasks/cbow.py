@@ -1,4 +1,4 @@
-"""Vectors of words: learned by guessing a word from its neighbours, or read from a file
+"""Static word vectors: learned by predicting a word from its neighbours, or read from a file
 
 Docs: https://elmo-fastai.github.io/elmo_fastai/library/word_vectors.html.md"""
 

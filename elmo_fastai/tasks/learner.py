@@ -1,4 +1,4 @@
-"""`save_encoder`, `load_encoder`, a penalty for the mix, and layers that are computed once
+"""`save_encoder`, `load_encoder`, a penalty for the mix, and a cache for frozen layers
 
 Docs: https://elmo-fastai.github.io/elmo_fastai/library/learner.html.md"""
 

@@ -1,4 +1,4 @@
-"""A corpus that comes with the course, public ones by a function call, and your own text
+"""A built-in corpus, public ones by a function call, and your own text
 
 Docs: https://elmo-fastai.github.io/elmo_fastai/library/corpora.html.md"""
 

@@ -1,4 +1,4 @@
-"""Rows of files and streams that are read when they are asked for; their place can be kept
+"""Lines of files and streams that are read only when needed, from a position that can be saved
 
 Docs: https://elmo-fastai.github.io/elmo_fastai/library/lines.html.md"""
 

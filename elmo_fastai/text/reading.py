@@ -1,4 +1,4 @@
-"""Text files, tables and treebanks, one text after another, in bounded memory
+"""Reads text files, tables and treebanks one text after another, in bounded memory
 
 Docs: https://elmo-fastai.github.io/elmo_fastai/library/reading.html.md"""
 

@@ -1,4 +1,4 @@
-"""Any text by a name, a path or a table; tables, data sets, lines that stay on disk
+"""Any text by name, path or table; data sets, and lines that stay on disk
 
 Docs: https://elmo-fastai.github.io/elmo_fastai/library/tables.html.md"""
 

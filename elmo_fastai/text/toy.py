@@ -1,4 +1,4 @@
-"""The toy corpus is written by a grammar, and so we know what no model can beat
+"""A grammar generates the toy corpus, so we know the perplexity that no model can beat
 
 Docs: https://elmo-fastai.github.io/elmo_fastai/library/toy.html.md"""
 

@@ -1,4 +1,4 @@
-"""A training that was killed goes on from its last checkpoint, and ends with the same weights
+"""A training that was killed continues from its last checkpoint and ends with the same weights
 
 Docs: https://elmo-fastai.github.io/elmo_fastai/library/resume.html.md"""
 

@@ -1,4 +1,4 @@
-"""Several processes that train one model; what each part of a recipe is worth
+"""Several processes train one model, and the worth of each part of a training recipe is measured
 
 Docs: https://elmo-fastai.github.io/elmo_fastai/library/scale.html.md"""
 
