@@ -1,4 +1,4 @@
-"""Any table of texts and labels becomes batches for a classifier
+"""Turns any table of texts and labels into batches for a classifier
 
 Docs: https://elmo-fastai.github.io/elmo_fastai/library/labels.html.md"""
 

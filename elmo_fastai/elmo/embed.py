@@ -1,4 +1,4 @@
-"""`elmo.embed`: vectors of any number of texts of any length, in bounded memory
+"""`elmo.embed`: vectors for any number of texts of any length, in bounded memory
 
 Docs: https://elmo-fastai.github.io/elmo_fastai/library/embedding.html.md"""
 

@@ -1,4 +1,4 @@
-"""Attention over ELMo's vectors, and a biLM that is frozen and then thawed
+"""Attention over ELMo's vectors, on a biLM that is first frozen, then trained
 
 Docs: https://elmo-fastai.github.io/elmo_fastai/library/classifier.html.md"""
 

@@ -1,4 +1,4 @@
-"""A tag for every token: ELMo at the input of a small network, at its output, or at both
+"""One tag per token, with ELMo at the input of a small network, at its output, or at both
 
 Docs: https://elmo-fastai.github.io/elmo_fastai/library/tagger.html.md"""
 

@@ -1,4 +1,4 @@
-"""Text becomes tokens; a token becomes an id for the word, and a row of ids for its letters
+"""Splits text into tokens, and gives each token a word id and a row of character ids
 
 Docs: https://elmo-fastai.github.io/elmo_fastai/library/tokens.html.md"""
 

@@ -1,4 +1,4 @@
-"""`elmo_pretrain` goes from a text to a model, its report and its picture, in one line
+"""`elmo_pretrain` turns a text into a model with a report and a picture, in one line
 
 Docs: https://elmo-fastai.github.io/elmo_fastai/library/command.html.md"""
 

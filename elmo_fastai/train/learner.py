@@ -1,4 +1,4 @@
-"""`bilm_learner` makes a fastai `Learner` of the biLM, with callbacks for a long training
+"""`bilm_learner` makes a fastai `Learner` for the biLM, with callbacks for long trainings
 
 Docs: https://elmo-fastai.github.io/elmo_fastai/library/training.html.md"""
 

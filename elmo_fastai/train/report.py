@@ -1,4 +1,4 @@
-"""Perplexity beside its baselines and its floor, and senses told apart layer by layer
+"""Perplexity beside its baselines and its floor, and accuracy on word senses, layer by layer
 
 Docs: https://elmo-fastai.github.io/elmo_fastai/library/report.html.md"""
 

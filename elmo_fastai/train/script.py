@@ -1,4 +1,4 @@
-"""A training as a script: text, learner, fit, save, report; begun, or gone on with
+"""A training as a script, new or resumed: text, learner, fit, save, report
 
 Docs: https://elmo-fastai.github.io/elmo_fastai/library/script.html.md"""
 
