@@ -1,4 +1,4 @@
-"""A loader for more text than fits into memory: one block of lines at a time, each line once per epoch
+"""A loader for more text than fits into memory: one block of lines at a time, each once per epoch
 
 Docs: https://elmo-fastai.github.io/elmo_fastai/library/buffered.html.md"""
 

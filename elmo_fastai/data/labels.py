@@ -12,7 +12,7 @@ from collections import Counter
 import numpy as np, pandas as pd, torch
 from fastai.basics import (
     BCEWithLogitsLossFlat, Category, CategoryMap, CrossEntropyLossFlat, DataLoaders, L,
-    MSELossFlat, MultiCategory, Tensor, TensorBase, TensorCategory, TensorMultiCategory, TitledFloat,
+    MSELossFlat, MultiCategory, TensorBase, TensorCategory, TensorMultiCategory, TitledFloat,
     TitledStr, accuracy, accuracy_multi, default_device, detuplify, display_df, rmse)
 from fastai.interpret import plot_top_losses
 from plum import dispatch
@@ -251,7 +251,7 @@ class TaskDL(SentenceDataLoader):
 
 # %% ../../nbs/library/labels.ipynb #c038
 class ClassifyDL(TaskDL):
-    "Batches of texts of like length: characters [B, T, W]; classes or numbers [B], or labels [B, C]"
+    "Batches of texts of like length: characters [B, T, W]; classes or numbers [B], labels [B, C]"
     n_out = 1
     vocab = property(lambda self: self.text.target.vocab)    # where fastai looks for the names
     def arrays(self, ids, idxs):

@@ -64,9 +64,9 @@ def stream_loaders(
     "Loaders for text that need not fit into memory, nor on this disk"
     if shuffle is None: shuffle = kind != 'stream'
     kwargs |= dict(kind=kind, max_vocab=max_vocab, shuffle=shuffle, seed=seed)
-    text_col = kwargs.get('text_col')
     lines, held = _hold_out(source, valid, n_valid, shuffle, seed)
-    parts = dict(train=_sample(lines, text_col), valid=_sample(held, text_col, float('inf')))
+    col = kwargs.get('text_col')
+    parts = dict(train=_sample(lines, col), valid=_sample(held, col, float('inf')))
     name = Path(lines.files[0]).stem if lines.files else 'stream'
     corpus = Corpus(name, parts, kwargs.pop('tokenizer', 'words'))
     corpus.splits = parts | dict(train=lines)

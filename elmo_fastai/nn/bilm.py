@@ -321,9 +321,7 @@ def perplexity(
     return math.exp(nats) if nats < 709 else nats*math.inf
 
 # %% ../../nbs/library/bilm.ipynb #c057
-def evaluation_copy(
-    module:nn.Module
-) -> nn.Module:
+def evaluation_copy(module:nn.Module)->nn.Module:
     "The same network in evaluation mode: it shares all weights, and `module` stays as it is"
     copied = copy.copy(module)
     copied._modules = {name: child and evaluation_copy(child)

@@ -28,8 +28,8 @@ class EmbedSettings(Options):
         '.parquet; - for standard input', 'INPUT', nargs=None, group='the text')
     column:str = option(None, 'of a table, with the texts (default: text, sentence, review, '
                         'content)', 'NAME')
-    tokenizer:str = option(None, "space (tokenised already), words, chars, spacy, fastai (default: the "
-                           "model's)", 'NAME')
+    tokenizer:str = option(None, "space (tokenised already), words, chars, spacy, fastai "
+                           "(default: the model's)", 'NAME')
     max_tokens:int = option(50_000, 'longer lines are left out, and reported', 'N',
                             check=at_least(1))
     model:str = option(

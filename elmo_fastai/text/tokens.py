@@ -115,7 +115,7 @@ _tokenizers = dict(space=space_tokenize, words=word_tokenize, chars=char_tokeniz
                    spacy=SpacyTokenizer(), fastai=FastaiTokenizer())
 
 def get_tokenizer(
-    name # 'space', 'words', 'chars', 'spacy', 'fastai', one of fastai's, or a function from text to tokens
+    name # 'space', 'words', 'chars', 'spacy', 'fastai', one of fastai's; or a function of a text
 ):
     "The tokenizer called `name`; a function is returned as it is"
     if type(name).__module__ == 'fastai.text.core': return FastaiTokenizer(name)

@@ -45,8 +45,8 @@ class Settings(Options):
     test:str = option(None, 'measured once, at the end (default: what is called so, else 5 %, none '
                       'with --valid)', 'FILE', read=path)
     tokenizer:str = option(
-        None, 'words, chars (each letter of Chinese, Thai … is a token), space (tokenised already), spacy '
-        '(English), fastai (default: words)', 'NAME',
+        None, 'words, chars (each letter of Chinese, Thai … is a token), space (tokenised '
+        'already), spacy (English), fastai (default: words)', 'NAME',
         choices=('words', 'chars', 'space', 'spacy', 'fastai'))
     encoding:str = option(None, 'of the files (default: utf-8)', 'NAME')
     column:str = option(None, 'of a table (default: text, sentence, review or content)', 'NAME')
@@ -189,7 +189,7 @@ def pretrain(
 def next_steps(folder):
     "What to try after a training"
     tok = json.loads((folder/'report.json').read_text(encoding='utf-8'))['tokenizer']
-    named = tok in ('chars', 'space', 'spacy', 'fastai')              # else it is the default, or nameless
+    named = tok in ('chars', 'space', 'spacy', 'fastai')     # else it is the default, or nameless
     option = f' --tokenizer {tok}' if named else ''
     argument = f', tokenizer={tok!r}' if named else ''
     return ("What to try next\n"

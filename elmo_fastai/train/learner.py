@@ -262,8 +262,8 @@ class EarlyStop(TrackerCallback):
             bare(self.model).load_state_dict(self.good)
             self.message = self.message or (
                 f"{self.monitor} was lowest after epoch {self.best_epoch+1} of {self.epoch+1}: the "
-                "model has the weights of that epoch. Fewer epochs, a smaller model or more dropout "
-                "would read this text better.")
+                "model has the weights of that epoch. Fewer epochs, a smaller model or more "
+                "dropout would read this text better.")
         self.good = None
         super().after_fit()
 

@@ -205,8 +205,8 @@ def report_text(r:dict)->str:
                  f"{r['trigram_bwd']:.2f} backward")
     counting = (r['trigram']*r['trigram_bwd'])**.5
     if r['perplexity_mean'] > counting:
-        lines.append(f"A warning: counting does better ({counting:.1f}). The text is small for this "
-                     "model, or the training was too short: try --model tiny, more text, or --time")
+        lines.append(f"A warning: counting does better ({counting:.1f}). The text is small for "
+                     "this model, or the training was short: try --model tiny, more text or time")
     if r.get('unknown') is not None: lines += share_lines(r)
     if r['sense_accuracy']:
         layers = [f"layer {i} {a:.3f}" for i,a in enumerate(r['sense_accuracy'].values())]
