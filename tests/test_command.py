@@ -73,7 +73,7 @@ def adding(monkeypatch, cb):
 
 def check_folder(folder, senses):
     "A whole model with a whole report: the report's figures are those of the loaded model"
-    assert sorted(f.name for f in folder.iterdir()) == ['config.json', 'history.csv', 'model.safetensors', 'report.json', 'report.png', 'report.svg', 'run.toml', 'vocab.json']
+    assert sorted(f.name for f in folder.iterdir()) == ['README.md', 'config.json', 'history.csv', 'model.safetensors', 'report.json', 'report.png', 'report.svg', 'run.toml', 'vocab.json']
     report = json.loads((folder/'report.json').read_text(encoding='utf-8'), parse_constant=lambda c: pytest.fail(f'{c} is not JSON'))
     assert KEYS <= set(report)
     assert report['perplexity_mean'] == pytest.approx((report['perplexity_fwd']*report['perplexity_bwd'])**.5)
@@ -1198,6 +1198,8 @@ def test_a_text_without_spaces_is_nearly_all_unknown(unspaced):
     begin = told[0]
     assert re.search(r'100\.0% are unknown \(<unk>\)', begin) and 'A warning' in begin and '--min-freq 1' in begin and '--tokenizer' in begin, begin
     r = report_of(folder)
+    card = (folder/'README.md').read_text(encoding='utf-8')
+    assert '100.0% are unknown' in card and 'A warning' in card and 'elmo_pretrain' in card
     assert r['unknown'] == 1 and r['train_unknown'] == pytest.approx(1, abs=.01) and r['cut'] == 0
     assert r['perplexity_mean'] < 10 and 'A warning' in told[-1] and '--min-freq 1' in told[-1]
     letters = report_of(train(str(unspaced/'zh.txt'), unspaced/'n', bs=4, seq_len=8))      # the default splits them

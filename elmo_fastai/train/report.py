@@ -241,12 +241,28 @@ def report_figure(
     right.set(yscale='log', ylabel='perplexity (held-out)', title='Lower is better')
     return fig
 
+_CARD = """---
+library_name: elmo_fastai
+tags: [elmo, language-model]
+---
+# {model} biLM, trained on {corpus}
+
+A bidirectional language model over characters, written by `elmo_pretrain` of elmo_fastai.
+
+    from elmo_fastai.elmo import Elmo
+    elmo = Elmo.from_pretrained('this folder')
+
+What was measured on held-out text (all figures are in report.json):
+
+{report}
+"""
+
 def save_report(
-    folder,      # where to write report.png, report.svg and report.json
+    folder,      # where to write report.png, report.svg, report.json and a model card
     r:dict,      # from `make_report`
     losses:list, # at every step
 ):
-    "Write the figures and the picture"
+    "Write the figures, the picture, and a card that says what was measured"
     fig = report_figure(losses, r)
     for ext in ('png', 'svg'):
         with whole_file(folder/f'report.{ext}') as path: fig.savefig(path, format=ext, dpi=150)
@@ -257,3 +273,6 @@ def save_report(
         kept[name] = None if is_odd else value
     text = json.dumps(kept, indent=1)
     with whole_file(folder/'report.json') as path: path.write_text(text, encoding='utf-8')
+    report = '\n'.join(f'    {line}' for line in report_text(r).splitlines())
+    card = _CARD.format(model=r['model'], corpus=r['corpus'], report=report)
+    with whole_file(folder/'README.md') as path: path.write_text(card, encoding='utf-8')
