@@ -1,0 +1,65 @@
+"""Ways to thaw a biLM on the toy reviews, six epochs each (lesson 11).
+
+    python tests/benchmarks/phases.py --out nbs/results/phases.json     # some ten minutes of one core
+
+Validation accuracy at the end of each stage, three seeds per plan. A stage is what is trained
+(the head, the top LSTM layer too, everything), its epochs and its rate, or the rates of the
+lowest and the highest group.
+"""
+import argparse, json
+from pathlib import Path
+import torch
+from fastai.torch_core import set_seed
+from elmo_fastai.text.corpora import toy_corpus
+from elmo_fastai.data.labels import ClassifyDataLoaders
+from elmo_fastai.elmo.module import Elmo
+from elmo_fastai.train.learner import toy_bilm
+from elmo_fastai.tasks.classify import elmo_classifier_learner
+
+RISING = slice(1e-3, 3e-3)
+PLANS = {
+    'head only': [('head', 6, 4e-3)],
+    'from the top': [('head', 2, 4e-3), ('top', 1, RISING), ('all', 3, RISING)],
+    'all at once, .001 to .003': [('all', 6, RISING)],
+    'all at once, .004': [('all', 6, 4e-3)],
+    'all at once, .01': [('all', 6, 1e-2)],
+}
+
+def labelled(gold):
+    "Reviews with labels; those for validation that training has are left out"
+    reviews = {part: [(s.text, s.label) for s in gold[part] if s.label is not None]
+               for part in ('train', 'valid')}
+    seen = {text for text,_ in reviews['train']}
+    reviews['valid'] = [row for row in reviews['valid'] if row[0] not in seen]
+    return reviews
+
+def train(plan, seed, lm, vocab, reviews):
+    "Accuracy after each stage"
+    dls = ClassifyDataLoaders.from_data(reviews, tokenizer='space', bs=32, seed=42 + seed, device='cpu')
+    set_seed(seed)
+    learn = elmo_classifier_learner(dls, Elmo(lm, vocab, norm='token', dropout=.2))
+    accuracies = []
+    for part,epochs,lr in plan:
+        if part == 'top': learn.freeze_to(-2)
+        if part == 'all': learn.unfreeze()
+        with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(epochs, lr)
+        accuracies.append(round(learn.recorder.values[-1][-1], 3))
+    return accuracies
+
+def rates(lr): return [lr.start, lr.stop] if isinstance(lr, slice) else lr
+
+if __name__ == '__main__':
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument('--out', help='JSON file to write')
+    p.add_argument('--seeds', type=int, default=3)
+    a = p.parse_args()
+    torch.set_num_threads(1)
+    lm, vocab, _ = toy_bilm()
+    reviews = labelled(toy_corpus(n_train=16000, n_valid=8000, n_test=8000).gold)
+    rows = []
+    for name,plan in PLANS.items():
+        stages = [[part, epochs, rates(lr)] for part,epochs,lr in plan]
+        for seed in range(a.seeds):
+            rows.append(dict(plan=name, stages=stages, seed=seed, valid=train(plan, seed, lm, vocab, reviews)))
+            print(rows[-1], flush=True)
+    if a.out: Path(a.out).write_text(json.dumps(dict(rows=rows), indent=1) + '\n')
