@@ -1,0 +1,94 @@
+"""Train the small biLM on half a novel, with and without dropout, and keep losses and a sentence after each pass.
+
+    python tests/benchmarks/half_a_book.py                     # figures go to nbs/results/half_a_book.json: some minutes of one core
+    python tests/benchmarks/half_a_book.py --epochs 1 --json F # does it work?
+
+The lesson nbs/course/09_pretraining.ipynb shows the figures. The book is The Secret Garden, read as the page nbs/library/books.ipynb reads
+it: from ELMO_FASTAI_DATA where that is set, else it is downloaded. Its first half is the text, the sentences after it are held out.
+"""
+import argparse, json, math, sys, time
+from dataclasses import replace
+from pathlib import Path
+import torch
+from fastai.basics import Callback, CancelValidException, set_seed
+from elmo_fastai.data.batches import StreamDataLoader
+from elmo_fastai.data.encoded import EncodedText
+from elmo_fastai.data.loaders import ElmoDataLoaders
+from elmo_fastai.nn.bilm import ELMO_TINY, evaluate
+from elmo_fastai.text.corpora import Corpus, local_folder, read_text
+from elmo_fastai.text.tokens import get_tokenizer
+from elmo_fastai.train.learner import CarryState, bilm_learner
+from elmo_fastai.train.report import baselines
+from elmo_fastai.train.speak import generate
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT/'tests'))
+from pages import page
+
+BOOK = 'Burnett_Garden_1911'
+N_MEASURED = 800            # sentences to measure on, of those that were read and of those held out
+DROPOUTS = 0., .3
+LR = 5e-3
+
+def options():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument('--epochs', type=int, default=12)
+    p.add_argument('--seeds', type=int, default=1)
+    p.add_argument('--threads', type=int, default=1)
+    p.add_argument('--json', default=str(ROOT/'nbs'/'results'/'half_a_book.json'))
+    return p.parse_args()
+
+def half_a_book():
+    "The first half of the book to train on, and the sentences after it"
+    library = page('library/books')
+    book, = [book for book in library.BOOKS if book.name == BOOK]
+    sents = library.book_sentences(read_text(library.book_file(book, local_folder('novels'))), book.start)
+    half = len(sents)//2
+    return Corpus('half a book', dict(train=sents[:half], valid=sents[half:half + N_MEASURED])), book.title
+
+class Note(Callback):
+    "Measure the model before the first pass and after each, and let it write"
+    def __init__(self, read, held): self.texts, self.rows = dict(read=read, held=held), []
+    def before_fit(self): self.note(0)
+    def after_epoch(self): self.note(self.epoch + 1)
+    def before_validate(self): raise CancelValidException()
+    def note(self, passes):
+        "Nats per prediction in evaluation mode, and some sentences"
+        learn = self.learn
+        row = dict(passes=passes)
+        for name,dl in self.texts.items():
+            found = evaluate(learn.model, dl)
+            row[name] = [round(math.log(found[d]), 4) for d in ('fwd', 'bwd')]
+        dls = learn.dls
+        row['says'] = [generate(learn.model, dls.vocab, dls.char_vocab, '', 14, temperature=.5, seed=seed)[0] for seed in range(3)]
+        self.rows.append(row)
+        print(row, flush=True)
+
+def run(corpus, dropout, seed, epochs):
+    "Train one model: its loaders, and a row per pass"
+    set_seed(seed)
+    dls = ElmoDataLoaders.from_corpus(corpus, kind='stream', bs=16, seq_len=32, min_freq=2, seed=seed, device='cpu')
+    tok = get_tokenizer(corpus.tokenizer)
+    read = EncodedText([tok(sent) for sent in corpus.train[:N_MEASURED]], dls.types)
+    note = Note(StreamDataLoader(read, bs=16, seq_len=64), StreamDataLoader(dls.valid.text, bs=16, seq_len=64))
+    learn = bilm_learner(dls, replace(ELMO_TINY, dropout=dropout), cbs=[CarryState(), note])
+    start = time.process_time()
+    with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(epochs, LR)
+    return dls, dict(dropout=dropout, seed=seed, cpu_seconds=round(time.process_time() - start), passes=note.rows)
+
+def main():
+    args = options()
+    torch.set_num_threads(args.threads)
+    corpus, title = half_a_book()
+    runs = []
+    for seed in range(args.seeds):
+        for dropout in DROPOUTS:
+            print(dict(dropout=dropout, seed=seed), flush=True)
+            dls, found = run(corpus, dropout, seed, args.epochs)
+            runs.append(found)
+            sizes = dict(sentences=len(corpus.train), tokens=len(dls.train.text.ids), words=len(dls.vocab))
+            counting = {name: round(ppl, 2) for name,ppl in baselines(corpus, dls).items()}
+            result = dict(book=title, lr=LR, threads=args.threads, **sizes, counting=counting, runs=runs)
+            Path(args.json).write_text(json.dumps(result, indent=1, ensure_ascii=False) + '\n', encoding='utf-8')
+
+if __name__ == '__main__': sys.exit(main())
