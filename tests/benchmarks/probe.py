@@ -135,6 +135,23 @@ def real_senses(elmo):
         if s[t] != sense.split('/')[0]: raise SystemExit(f"senses_real.csv: {' '.join(s)!r} has {s[t]!r} at {t}, and its sense is {sense!r}")
     return [(s, t, sense) for s,t,sense in zip(sents, rows.position.tolist(), rows.sense)], [o.split()[0] for o in rows.source]
 
+def nearest_same(elmo, data, around=3):
+    "How often the nearest occurrence of the same word has the same sense: in each layer, and by the letter vectors of the words around it alone"
+    import numpy as np
+    words, senses = (np.array(o, object) for o in zip(*[(s[t], sense) for s,t,sense in data]))
+    layers = elmo.embed([s for s,*_ in data], layers='all')
+    views = {f'layer {l}': [v[l, t] for v,(_, t, _) in zip(layers, data)] for l in range(elmo.n_layers)}
+    near = [[i for i in range(t - around, t + around + 1) if 0 <= i < len(s) and i != t] for s,t,_ in data]
+    views['letters around'] = [v[0, i].mean(0) for v,i in zip(layers, near)]
+    right = {}
+    for name,v in views.items():
+        v = np.stack(v)/np.linalg.norm(v, axis=1, keepdims=True)
+        cos = np.where((words[:, None] == words) & ~np.eye(len(v), dtype=bool), v @ v.T, -2)
+        right[name] = (senses[cos.argmax(1)] == senses).astype(float)
+    gain = right['layer 2'] - right['letters around']
+    return dict(n=len(data), around=around, rows={k: round(r.mean(), 4) for k,r in right.items()},
+                gain=[round(gain.mean(), 4), round(gain.std()/len(gain)**.5, 4)])
+
 def real(elmo, quick):
     "Fifteen words in novels and WikiText-2, their senses labelled by hand, beside random weights"
     import numpy as np
@@ -156,7 +173,7 @@ def real(elmo, quick):
         blank = random_elmo(elmo, seed, [s for s,*_ in data])
         t = purity(blank, data, k=1); show(f'random weights, seed {seed}: purity, k=1', t)
         random.append(plain(t))
-    return dict(tables={k: plain(t) for k,t in tables.items()}, random=random, by_source=round(by_source, 4), senses=dict(Counter(s for *_, s in data)))
+    return dict(tables={k: plain(t) for k,t in tables.items()}, random=random, nearest=nearest_same(elmo, data), by_source=round(by_source, 4), senses=dict(Counter(s for *_, s in data)))
 
 def count_vectors(sents, n_words=8_000, around=3, dim=100):
     "Static vectors by counting: positive pointwise mutual information of words at most `around` apart, and its first singular vectors (Levy and Goldberg 2014)"
