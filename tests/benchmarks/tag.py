@@ -3,13 +3,16 @@
     python tests/benchmarks/tag.py --model models/english          # some ten minutes on two cores
     python tests/benchmarks/tag.py --model models/english --quick  # one seed, small shares, few steps: does it work?
     python tests/benchmarks/tag.py --model models/english --best .01 .1    # these shares, each training as long as it gains
+    python tests/benchmarks/tag.py --spans .1                              # noun phrases in BIO instead of tags, this share
 
 The same tagger (word vectors, vectors from letters, a bidirectional LSTM) is trained on 1, 3, 10, 30 and 100 % of the training sentences,
 with ELMo at the LSTM's input and without it; then with single layers and mixes of them, and with ELMo at the three places. Universal tags;
 accuracy on the development part. Both sides get the same sentences, seeds, steps and settings. The biLM is frozen and reads each sentence once, before the
 trainings, which then run in processes of one thread each. With --best each training is made again and again from the beginning, with twice
 the steps, until one half of the development part no longer gains; its accuracy is that on the other half. These rows are added to the file, and a run that was
-stopped goes on. The text comes from ELMO_FASTAI_DATA or ../shared/data, or is downloaded. The figures go
+stopped goes on. With --spans the same taggers find base noun phrases: a noun, a proper noun or a pronoun with the determiners, adjectives, numbers,
+possessives and compounds that the treebank hangs on it, as far as they are next to each other, as BIO tags; accuracy and F1 of whole phrases on the
+development part, added to the file. The text comes from ELMO_FASTAI_DATA or ../shared/data, or is downloaded. The figures go
 to nbs/results/tag.json, which the chapter shows.
 """
 import argparse, json, os, sys, time
@@ -37,6 +40,7 @@ def options():
     p.add_argument('--elmo-dropout', type=float, default=.3)
     p.add_argument('--layers-share', type=float, default=.1, help='share of the data for the comparison of layers and places')
     p.add_argument('--best', type=float, nargs='+', help='shares to be trained for as long as they gain')
+    p.add_argument('--spans', type=float, nargs='+', help='shares on which to learn noun phrases')
     p.add_argument('--most', type=int, default=3600, help='steps of --best at most (default 3600)')
     p.add_argument('--processes', type=int, default=2)
     p.add_argument('--quick', action='store_true', help='one seed, shares of 1 and 3 %%, few steps, a tenth of the development part')
@@ -109,9 +113,75 @@ def add_best(a):
                 print(rows[-1], flush=True)
                 out.write_text(json.dumps(res | dict(best=rows), indent=1))
 
+# noun phrases
+
+INSIDE = {'det', 'det:predet', 'amod', 'nummod', 'compound', 'flat', 'goeswith', 'advmod', 'nmod:poss', 'nmod:desc'}
+
+def phrase_of(h, rows):
+    "The first and the last token of the noun phrase around token `h` of rows (form, upos, head, relation)"
+    found, grown = {h}, True
+    while grown:
+        more = {t for t,(_,_,head,rel) in enumerate(rows) if head in found and t not in found
+                and (rel in INSIDE or head != h and rel in ('case', 'punct'))}
+        found, grown = found | more, bool(more)
+    first = last = h
+    while first - 1 in found: first -= 1
+    while last + 1 in found: last += 1
+    return first, last
+
+def noun_phrases(rows):
+    "BIO tags of the base noun phrases of a sentence"
+    tags = ['O']*len(rows)
+    for h,(_,upos,_,rel) in enumerate(rows):
+        if upos not in ('NOUN', 'PROPN', 'PRON') or rel in INSIDE: continue
+        first, last = phrase_of(h, rows)
+        tags[first:last+1] = ['B-NP'] + ['I-NP']*(last - first)
+    return tags
+
+def phrase_sentences(path):
+    "The sentences of a CoNLL-U file with BIO tags of noun phrases"
+    from elmo_fastai.text.corpora import Sentence
+    sents = []
+    for block in Path(path).read_text(encoding='utf-8').split('\n\n'):
+        columns = [line.split('\t') for line in block.split('\n') if line[:1].isdigit()]
+        rows = [(c[1], c[3], int(c[6])-1, c[7]) for c in columns if c[0].isdigit()]
+        if rows: sents.append(Sentence([form for form,*_ in rows], noun_phrases(rows)))
+    return sents
+
+def add_spans(a):
+    "The rows of --spans, into the file that has the others"
+    import torch
+    from elmo_fastai.elmo.module import Elmo
+    from elmo_fastai.tasks.classify import LayerCache
+    from pages import page
+    study = page('studies/learning_curves')
+    torch.set_num_threads(1)
+    folder = Path(os.environ.get('ELMO_FASTAI_DATA', ROOT.parent/'shared'/'data'))/'ud-ewt'
+    train, dev = (phrase_sentences(folder/f'en_ewt-ud-{part}.conllu') for part in ('train', 'dev'))
+    if a.quick: dev = dev[::10]
+    labels, elmo, cache, rows = ['B-NP', 'I-NP', 'O'], Elmo.from_pretrained(a.model), LayerCache(mb=3000), []
+    kw = dict(words=a.words, chars=a.chars, hidden=a.hidden, dropout=a.dropout, elmo_dropout=a.elmo_dropout)
+    example = next(s for s in dev if 8 <= len(s.tokens) <= 14 and s.tags.count('I-NP') > 2)
+    everywhere = [t for s in dev for t in s.tags]
+    res = dict(example=[example.tokens, example.tags], tokens=len(everywhere), phrases=everywhere.count('B-NP'),
+               inside=everywhere.count('I-NP'), model=elmo.lm.config.name, rows=rows)
+    for share in a.spans:
+        for seed in range(a.seeds):
+            for side,where in SIDES:
+                some = study.subset(train, share, seed)
+                learn = study.train_tagger(some, dev, elmo, where, epochs=a.epochs, lr=a.lr, seed=seed, steps=a.steps, labels=labels,
+                                           device='cpu', cache=cache if where else False, **kw)
+                _, _, accuracy, f1 = learn.recorder.values[-1]
+                rows.append(dict(side=side, share=share, seed=seed, sentences=len(some), score=accuracy, f1=f1))
+                print(rows[-1], flush=True)
+                if a.quick: continue
+                old = json.loads(Path(a.json).read_text(encoding='utf-8'))
+                Path(a.json).write_text(json.dumps(old | dict(spans=res), indent=1))
+
 def main(a):
     global SHARED
     if a.best: return add_best(a)
+    if a.spans: return add_spans(a)
     import torch
     from elmo_fastai.text.corpora import ud_ewt
     from elmo_fastai.elmo.module import Elmo
@@ -151,7 +221,7 @@ def main(a):
            'minutes': round((time.perf_counter() - start)/60, 1)}
     Path(a.json).parent.mkdir(parents=True, exist_ok=True)
     old = json.loads(Path(a.json).read_text(encoding='utf-8')) if Path(a.json).exists() else {}
-    if 'best' in old: res['best'] = old['best']
+    res |= {key: old[key] for key in ('best', 'spans') if key in old}
     Path(a.json).write_text(json.dumps(res, indent=1))
     print(curve_table(pd.DataFrame(res['curve'])).to_string(), f"\ncommonest tag {res['commonest tag']:.3f}")
     for kind,key in (('ablation', 'layers'), ('places', 'place')):
