@@ -68,6 +68,20 @@ def test_directives_are_yaml(nb):
             assert isinstance(read, dict) and list(read) == [name], (c['id'], name, value)
             if name in ('fig-cap', 'fig-alt'): assert plain(str(read[name])) == plain(value.strip('"\' ')), (c['id'], 'a part of the text is lost', read)
 
+@each
+def test_nothing_is_struck_through(nb):
+    "`<s>` in alt text or prose becomes a line through all that follows; in code it is a token"
+    for c in cells(nb):
+        if c['cell_type'] == 'markdown': texts = [re.sub(r'`[^`]*`', '', without_code(source(c)))]
+        else: texts = re.findall(r'^#\|[ ]*fig-(?:alt|cap):[ ]*(.*)$', source(c), re.M)
+        for text in texts: assert not re.search(r'</?(?:s|del|strike)>|~~\w', re.sub(r'`[^`]*`', '', text)), (c['id'], text[:80])
+
+def test_plots_keep_their_colours_in_the_dark():
+    "A caption that says what is light and what is dark holds on both pages"
+    css = (home/'styles.css').read_text(encoding='utf-8')
+    rules = {selector.strip(): body for selectors,body in re.findall(r'([^{}]+)\{([^{}]*)\}', re.sub(r'/\*.*?\*/', '', css, flags=re.S)) for selector in selectors.split(',')}
+    assert 'filter: none' in rules['.quarto-dark main .cell-output-display img'] and not any('invert' in body for selector,body in rules.items() if 'canvas' in selector)
+
 # no paragraph gets lost on the way to its page
 
 def words(text): return re.sub(r'[\W_]+', '', re.sub(r'&\w+;', '', text)).casefold()
