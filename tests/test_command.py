@@ -286,6 +286,7 @@ def killed(where, corpus, out, fresh=True, **more):
     p.join()
     assert p.exitcode == -signal.SIGKILL
 
+@pytest.mark.slow
 @pytest.mark.parametrize('more', [{}, dict(patience=1, lr=.3)], ids=['', 'early stop'])
 def test_killed_while_measuring(corpus, tmp_path, more):
     "The model is there without its report; the next call writes it, and trains nothing"
@@ -300,6 +301,7 @@ def test_killed_while_measuring(corpus, tmp_path, more):
     report, *_ = check_folder(out, senses=True)
     assert report['status'] == 'complete' and report['steps'] == (50 if not more else report['steps']) and (out/'history.csv').exists()
 
+@pytest.mark.slow
 def test_killed_when_all_is_written(corpus, tmp_path):
     out = tmp_path/'m'
     killed('make_report', corpus, out)
@@ -330,6 +332,7 @@ def test_what_resume_may_be_given(corpus, tmp_path, broken, where):
     place = {'m.run': broken, 'm': tmp_path/'m', 'checkpoint': max(broken.glob('0*-*'))}[where]
     assert going_on(corpus, place) == tmp_path/'m'
 
+@pytest.mark.slow
 def test_begun_anew_it_asks(corpus, tmp_path, broken):
     before = names(broken)
     with pytest.raises(CommandError, match='did not come to its end.*--resume.*--overwrite'): train(corpus, tmp_path/'m')
@@ -569,7 +572,7 @@ def test_a_tokenizer_for_a_corpus_of_others(corpus, tmp_path):
     own = Corpus('own', dict(train=["it's"]*60, valid=["it's"]*9), 'words')
     assert "it's" in words_of(train(own, tmp_path/'m', tokenizer='space', **QUIET)) and own.tokenizer == 'words'
     with pytest.raises(CommandError, match='--tokenizer does not go'): train(corpus, tmp_path/'n', tokenizer='words')
-    with pytest.raises(CommandError, match="--tokenizer must be words or space or spacy or fastai, not 'spacey'"): train(own, tmp_path/'n', tokenizer='spacey')
+    with pytest.raises(CommandError, match="--tokenizer must be words or chars or space or spacy or fastai, not 'spacey'"): train(own, tmp_path/'n', tokenizer='spacey')
 
 def test_what_comes_next_knows_the_tokenizer(text):
     for name,says in ((None, ("--model m --out", "from_pretrained('m')")), ('space', ("--model m --tokenizer space --out", "from_pretrained('m', tokenizer='space')"))):
@@ -776,6 +779,7 @@ def test_the_command_line_overrides_the_file(text, monkeypatch, capsys):
     out = ran(capsys, '--config', 'run.json', '--epochs', '2')[1]
     assert '9 min' not in out and '2 epochs' in out, 'epochs stand in the place of a time, and the other way round'
 
+@pytest.mark.slow
 @pytest.mark.parametrize('text_,says', [('epoch = 3', r"no setting 'epoch'.*did you mean epochs\?"), ('epochs = "3"', 'epochs must be a whole number'), ('epochs = 0', '--epochs must be at least 1'),
     ('corpus = "toy"\n[config]\ndrop_out = 0.1', "'drop_out'.*did you mean dropout"), ('corpus = "toy"\n[config]\ndropout = 3', 'dropout'), ('config = "other.toml"', 'table'), ('x', 'TOML'), ('time = "15"', 'such as 15m'),
     ('epochs = 3\ntime = "15m"', '--time')], ids=str)

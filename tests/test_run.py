@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 root = Path(__file__).resolve().parent.parent
 
 def script(name):
@@ -44,8 +46,6 @@ def test_a_command_is_shown_and_judged(code, failed, capfd):
 
 NUMBERS = """
 import json, random, numpy as np, torch
-
-pytestmark = pytest.mark.slow
 for seed in random.seed, np.random.seed, torch.manual_seed: seed(SEED)      # as fastai's set_seed
 print(json.dumps([random.random(), np.random.rand(), torch.rand(1).item(), random.Random(SEED).random(), np.random.default_rng(SEED).random(),
                   torch.rand(1, generator=torch.Generator().manual_seed(SEED)).item()]))

@@ -16,6 +16,8 @@ from elmo_fastai.train.learner import bilm_learner
 sys.path.insert(0, str(Path(__file__).parent))
 import two_processes as job
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = ['epoch', 'train_loss', 'valid_loss', 'perplexity_fwd', 'perplexity_bwd', 'time']
 
