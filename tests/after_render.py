@@ -8,7 +8,7 @@
 - names for the navigations;
 - an anchor at each definition that is linked to (nbdev sets anchors only where it shows a signature in place of the code), and no link to what no page defines;
 - a link past the navigation, first on each page;
-- the caption as description of a picture that has no other;
+- the caption as description of a picture that has no other, and one caption below a drawing, not two;
 - links between the pages that name the published address made relative, so that a copy of the site stays in the copy;
 - no scripts and no icons that no page uses;
 - pictures with their size, so that the page does not jump when they come, and only when they are near;
@@ -231,6 +231,12 @@ def described(html):
     "`html` with the caption as description of each picture that has none"
     return re.sub(r'<img (?![^>]*\balt=)([^>]*>(?:</p>)?\s*<figcaption[^>]*>(.*?)</figcaption>)', lambda m: f'<img alt="{escape(unescape(re.sub("<.*?>", "", m[2])))}" {m[1]}', html, flags=re.S)
 
+CAPTION = re.compile(r'<figcaption[^>]*>(?:(?!</figcaption>).)*</figcaption>(\s*</figure>\s*</div>\s*)<p><em>((?:(?!</?p>).)*)</em></p>', re.S)
+
+def captioned(html):
+    "`html` with the line in italics below a drawing as its caption; its description stays with the picture"
+    return CAPTION.sub(lambda m: f'<figcaption>{m[2]}</figcaption>{m[1]}', html)
+
 def extent(file):
     "Width and height of a picture in pixels; None for a drawing that does not say"
     if file.suffix == '.png': return struct.unpack('>II', file.read_bytes()[16:24])
@@ -290,7 +296,7 @@ if __name__ == '__main__':
     chapters,anchors = numbers(html),linked(html, base)
     if whole: (docs/'llms.txt').write_text(llms(docs), encoding='utf-8')
     def finished(page, o):
-        for change in (skippable, opened, described, without_unused, named, set_as_numbers): o = change(o)
+        for change in (skippable, opened, described, captioned, without_unused, named, set_as_numbers): o = change(o)
         o = numbered(one_turn(sized(o, (docs/page).parent), page, base), page, chapters, base)
         return within(solved(unfolded(anchored(o, anchors.get(page, set())))), page, base)
     new = {page: finished(page, o) for page,o in html.items()}

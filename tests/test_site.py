@@ -82,6 +82,14 @@ def test_plots_keep_their_colours_in_the_dark():
     rules = {selector.strip(): body for selectors,body in re.findall(r'([^{}]+)\{([^{}]*)\}', re.sub(r'/\*.*?\*/', '', css, flags=re.S)) for selector in selectors.split(',')}
     assert 'filter: none' in rules['.quarto-dark main .cell-output-display img'] and not any('invert' in body for selector,body in rules.items() if 'canvas' in selector)
 
+def test_a_drawing_has_one_caption():
+    "Quarto makes a caption of the description; the line in italics below is the caption"
+    import after_render
+    drawing = '<figure class="figure"><p><img alt="A <b>, b" src="x.svg"></p><figcaption>A &lt;b&gt;, b</figcaption>\n</figure>\n</div>\n'
+    made = after_render.captioned(drawing + '<p><em>One <code>b</code>.</em></p>\n<p><em>Two.</em></p>')
+    assert made == drawing.replace('A &lt;b&gt;, b</figcaption>', 'One <code>b</code>.</figcaption>') + '\n<p><em>Two.</em></p>'
+    for text in (drawing + '<p>Text.</p>', drawing + '<p><em>Part</em> of a line.</p>'): assert after_render.captioned(text) == text
+
 # no paragraph gets lost on the way to its page
 
 def words(text): return re.sub(r'[\W_]+', '', re.sub(r'&\w+;', '', text)).casefold()
