@@ -260,8 +260,9 @@ class EarlyStop(TrackerCallback):
         broken_off = not ended or getattr(self.learn, 'stopped', None)
         if self.good and self.wait and not broken_off:
             bare(self.model).load_state_dict(self.good)
+            n = len(self.recorder.values)
             self.message = self.message or (
-                f"{self.monitor} was lowest after epoch {self.best_epoch+1} of {self.epoch+1}: the "
+                f"{self.monitor} was lowest after epoch {self.best_epoch+1} of {n}: the "
                 "model has the weights of that epoch. Fewer epochs, a smaller model or more "
                 "dropout would read this text better.")
         self.good = None

@@ -365,7 +365,8 @@ def measure(learn, out, stop):
     speed = learn.throughput
     report = make_report(learn.model, learn.dls, learn.dls.corpus)
     report |= dict(status=str(stop or 'complete'), tokenizer=tok, steps=len(losses),
-                   best_epoch=learn.early_stop.best_epoch + 1, epochs=learn.epoch + 1,
+                   best_epoch=learn.early_stop.best_epoch + 1,
+                   epochs=len(learn.recorder.values),
                    device=str(learn.dls.device), train_seconds=speed.elapsed,
                    tokens_per_second=speed.per_second)
     save_report(out, report, losses)
