@@ -19,6 +19,8 @@ from elmo_fastai.tasks.tag import elmo_tagger_learner
 from elmo_fastai.data.tagged import TagDataLoaders
 from pages import page
 
+pytestmark = pytest.mark.slow
+
 study = page('studies/attention')
 POSITIONS, Attention, AttentionConfig, HideWords = study.POSITIONS, study.Attention, study.AttentionConfig, study.HideWords
 rotate, sinusoids, words_of = study.rotate, study.sinusoids, study.words_of

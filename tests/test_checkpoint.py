@@ -22,6 +22,8 @@ from elmo_fastai.train.checkpoint import (
     FILE, Checkpoints, Resume, checkpoints_in, find_checkpoint, prune_checkpoints, read_checkpoint, resume)
 from elmo_fastai.train.learner import CarryState, EarlyStop, TimeBudget, bilm_learner
 
+pytestmark = pytest.mark.slow
+
 CFG = BiLMConfig('nano', char_dim=4, filters=((1,8),(2,8)), proj_dim=16, hidden_dim=16, dropout=0.2)
 
 @pytest.fixture(scope='module')

@@ -669,6 +669,7 @@ def test_a_time_with_adagrad(corpus, tmp_path, steps_for_seconds):
     train(corpus, tmp_path/'m', epochs=None, time='30s', optimizer='adagrad')
     assert report_of(tmp_path/'m')['steps'] == 29
 
+@pytest.mark.slow
 def test_real_seconds(corpus, tmp_path):
     start = time.monotonic()
     folder = train(corpus, tmp_path/'m', epochs=None, time='2s')
@@ -765,6 +766,7 @@ def test_a_corpus_from_python_is_said_to_be_missing(corpus, tmp_path):
     folder = train(corpus, tmp_path/'m')
     assert 'corpus' not in toml_of(folder) and 'in Python' in (folder/'run.toml').read_text()
 
+@pytest.mark.slow
 def test_the_command_line_overrides_the_file(text, monkeypatch, capsys):
     monkeypatch.chdir(text)
     (text/'run.toml').write_text('corpus = "my"\nmodel = "tiny"\nbs = 2\nseq-len = 8\nmin-freq = 1\nepochs = 3\nout = "x"\ndevice = "cpu"\nbf16 = false\n\n[config]\ndropout = 0.25\n')
@@ -886,6 +888,7 @@ def test_other_words_and_a_new_output_layer(trained, reviews, tmp_path, monkeypa
     assert new.char_vocab == lm.char_vocab and (new.config.filters, new.config.norm, new.config.hidden_dim) == (c.filters, c.norm, c.hidden_dim)
     assert not any(torch.equal(new.state_dict()[k], lm.state_dict()[k]) for k in encoder if lm.state_dict()[k].dim() > 1)
 
+@pytest.mark.slow
 def test_other_words_after_an_interruption_and_by_a_file(trained, text, monkeypatch, capsys):
     monkeypatch.chdir(text)
     shutil.copytree(trained/'model', 'base')
@@ -1222,6 +1225,7 @@ def test_the_share_is_of_the_held_out_text(text):
     assert r['train_unknown'] == 0 and r['train_cut'] == 40/len(trained) > .05
     assert 'A warning' in told[0] and 'max_chars' in told[0] and 'max_chars' in told[-1] and '--min-freq' not in told[0]
 
+@pytest.mark.slow
 def test_a_model_of_another_language(trained, unspaced):
     "Its words are none of this text's; other words are taken by --min-freq"
     told = []

@@ -568,6 +568,7 @@ def folder(tmp_path, texts):
 def read(folder, name='o.hdf5'):
     with h5py.File(folder/name) as f: return {k: f[k][:] for k in f if k.isdigit()}
 
+@pytest.mark.slow
 def test_the_whole_command(folder, texts, elmo):
     status, out, err = finish(start(folder, 'in.txt', '--out', 'o.hdf5', '--model', 'm', '--tokenizer', 'space', '--device', 'cpu', launcher=False))
     got = read(folder)
@@ -685,6 +686,7 @@ def test_sigterm_is_an_interruption(folder, capsys, monkeypatch):
     code, err = command(capsys, str(folder/'in.txt'), out=str(folder/'o.npz'), model=str(folder/'m'), device='cpu')
     assert code == 130 and 'goes on from there' in err
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(resource, 'RLIMIT_FSIZE'), reason='no limit for the size of files')
 def test_a_full_disk(folder, elmo, texts, capsys):
     "While portions are written, and while the output is assembled"

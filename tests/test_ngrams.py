@@ -56,6 +56,7 @@ class Reference:
         return [np.log(self.p(s[i], tuple(s[max(0, i-self.order+1):i]))) for i in range(1, len(s))]
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(corpora, queries, st.integers(1, 5), st.booleans(), st.booleans())
 @example([[]], [['a'], []], 5, True, False)

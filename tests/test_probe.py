@@ -15,6 +15,8 @@ from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.train.report import sense_accuracy, sense_vectors
 from elmo_fastai.studies.probe import Tokens, collect, linear_probe, read_senses, sense_probe, summarise, tag_probe
 
+pytestmark = pytest.mark.slow
+
 D = 24
 
 class Made:

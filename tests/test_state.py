@@ -10,6 +10,8 @@ from elmo_fastai.data.batches import SentenceDataLoader
 from elmo_fastai.data.encoded import EncodedText, TokenTypes
 from pages import page
 
+pytestmark = pytest.mark.slow
+
 study = page('studies/state')
 TRAININGS, epoch_windows, read_window, reading_order = study.TRAININGS, study.epoch_windows, study.read_window, study.reading_order
 strips, train_reading, use_reading = study.strips, study.train_reading, study.use_reading
