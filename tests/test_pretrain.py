@@ -450,6 +450,12 @@ def test_after_an_error_nothing_is_computed_in_half_precision(few):
     quietly(learn, 'fit', 1)
     assert not torch.is_autocast_enabled('cpu')
 
+def test_an_error_before_the_first_step_says_its_own_cause(few):
+    class Failing(Callback):
+        order = -50
+        def before_fit(self): raise ValueError('not like this')
+    with pytest.raises(ValueError, match='not like this'): quietly(learner(few, bf16=True, cbs=Failing()), 'fit', 1)
+
 # trainings that end early
 
 def spoil(cb): next(cb.model.head.parameters()).data.view(-1)[3] = math.nan

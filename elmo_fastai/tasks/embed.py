@@ -8,7 +8,7 @@ Docs: https://elmo-fastai.github.io/elmo_fastai/library/embedding_command.html.m
 __all__ = ['elmo_embed']
 
 # %% ../../nbs/library/embedding_command.ipynb #imports
-import re, signal, sys
+import re, signal, sys, threading
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -96,7 +96,8 @@ def elmo_embed(
         if not Path(part).exists(): return "Nothing was done yet"
         return f"What is done is kept in {part}, and the same command goes on from there"
     def interrupt(*args): raise KeyboardInterrupt
-    before = signal.signal(signal.SIGTERM, interrupt)
+    in_main = threading.current_thread() is threading.main_thread()    # others hear no signals
+    if in_main: before = signal.signal(signal.SIGTERM, interrupt)
     try:
         settings = EmbedSettings.of(said)
         result = embed(settings)
@@ -104,7 +105,8 @@ def elmo_embed(
     except (ValueError, ImportError) as e: stop(e)  # `CommandError` and `ModelFileError`, too
     except MemoryError: stop(f"out of memory: take a smaller --budget. {kept()}")
     except OSError as e: stop(f"{e.strerror or e}. {kept()}")
-    finally: signal.signal(signal.SIGTERM, before)
+    finally:
+        if in_main: signal.signal(signal.SIGTERM, before)
     unit = result['unit']
     failed = result['failed']
     for n,why in islice(failed.items(), 20):

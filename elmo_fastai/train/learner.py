@@ -92,6 +92,7 @@ class FitCallback(Callback):
 class BF16(MixedPrecision):
     "fastai's mixed precision in bfloat16, on whichever device the data is"
     mode = AMPMode.BF16
+    entered = False                # `let_go` may come before `before_fit`
     def __init__(self, **kwargs): super().__init__(self.mode, **kwargs)
     def before_fit(self):
         device = torch.device(self.dls.device or 'cpu').type

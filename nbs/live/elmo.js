@@ -21,7 +21,23 @@ const WORD = new RegExp([
   `${SIGN}(?:[${MARK}\\u{1F3FB}-\\u{1F3FF}]|\\u200d${SIGN})*`,  // a sign, skin tone, joiners
 ].join('|'), 'gu');
 
-export const tokenize = text => text.match(WORD) || [];
+// Scripts without blanks (Han, Kana, Thai …): each letter is a token, unless the text has blanks.
+const UNSPACED = '\\u3005-\\u3007\\u3041-\\u30ff\\uff66-\\uff9f\\u3400-\\u4dbf\\u4e00-\\u9fff\\uf900-\\ufaff'
+  + '\\u{20000}-\\u{3134f}\\u0e00-\\u0eff\\u1780-\\u17ff\\u1000-\\u109f';
+const RUN = new RegExp(`[${UNSPACED}]+`, 'gu');
+const BLANK = new RegExp(`[${UNSPACED}][${SPACE}]+[${UNSPACED}]`, 'u');
+const PART = new RegExp(`[${UNSPACED}][${MARK}]*|[^${UNSPACED}]+`, 'gu');
+
+function isSpaced(text) {
+  const runs = text.match(RUN) || [];
+  const letters = runs.reduce((sum, run) => sum + [...run].length, 0);
+  return !runs.length || BLANK.test(text) && letters <= 6*runs.length;
+}
+
+export function tokenize(text) {
+  const words = text.match(WORD) || [];
+  return isSpaced(text) ? words : words.flatMap(word => word.match(PART));
+}
 
 // ---- files: safetensors -------------------------------------------------------------------
 
