@@ -1,5 +1,5 @@
 "Text that is in no memory as a whole: lines, their place, their parts, loaders, and a limit on the memory"
-import gzip, json, os, subprocess, sys
+import threading, gzip, json, os, subprocess, sys
 from itertools import islice
 from pathlib import Path
 
@@ -403,3 +403,14 @@ def test_a_stream_has_no_share(tmp_path):
 def test_nothing_reads_what_newer_fastcore_does_not_set():
     "`store_attr` of fastcore 2.2.21 and later keeps no `__stored_args__`"
     assert not [f.name for f in (ROOT/'elmo_fastai').rglob('*.py') if '__stored_args__' in f.read_text()]
+
+def test_a_stream_is_copied_in_another_thread():
+    "A data set refers to a cache of file systems, which has one for each thread: it grew while it was copied"
+    from huggingface_hub import HfFileSystem
+    kept = HfFileSystem()
+    rows = datasets.Dataset.from_dict(dict(text=['a', 'b'])).to_iterable_dataset()
+    found = []
+    thread = threading.Thread(target=lambda: found.extend(row['text'] for row in StreamLines(rows)))
+    thread.start()
+    thread.join()
+    assert found == ['a', 'b'] and kept

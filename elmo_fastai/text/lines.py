@@ -68,7 +68,10 @@ class StreamLines:
             with offline(True):
                 rows = load_dataset(self.kind, data_files=files, split='train', streaming=True)
         else:
-            rows = deepcopy(self.source)
+            # its cache of file systems may grow while it is copied, one for each thread
+            shared = {id(value): value for name,value in vars(self.source).items()
+                      if name.endswith('hffs_cache')}
+            rows = deepcopy(self.source, shared)
             if self.shuffle: rows.set_epoch(self.epoch)
         return rows.skip(self.skip) if self.skip else rows
 
