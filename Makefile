@@ -71,7 +71,7 @@ run: $(VENV)/.develop  ## run chapters and keep what they show, figures as vecto
 preview: $(VENV)/.develop  ## the chapters as plain pages in _preview, without Quarto (some: CHAPTERS=nbs/course/05*.ipynb)
 	@$(BIN)/jupyter nbconvert --log-level=ERROR --to html --output-dir _preview $(CHAPTERS) && echo "The pages are in _preview"
 
-readme: $(VENV)/.develop  ## write README.md from nbs/index.ipynb
+readme: $(VENV)/.develop  ## write README.md from nbs/start.ipynb
 	@$(BIN)/python tests/readme.py
 
 export: $(VENV)/.develop  ## write the library from the notebooks and the reference from the library, and clean the notebooks

@@ -99,11 +99,11 @@ def opened(html):
     return html.replace('id="quarto-sidebar-section-1" class="collapse list-unstyled sidebar-section depth1 "', 'id="quarto-sidebar-section-1" class="collapse list-unstyled sidebar-section depth1 show"')
 
 ASKED = {                          # what a reader asks for → the section that answers
-    'install': 'index.html#two-commands', 'installation': 'index.html#two-commands',
+    'install': 'start.html#two-commands', 'installation': 'start.html#two-commands',
     'getting started': 'course/quickstart.html', 'tutorial': 'course/quickstart.html',
     'load AI2 weights': 'library/ai2.html#load', 'AI2 weights': 'library/ai2.html#load', 'pretrained weights': 'library/ai2.html#load',
     'load a model': 'library/elmo.html#a-folder-that-keeps-it', 'save a model': 'library/elmo.html#a-folder-that-keeps-it',
-    'train on my own text': 'index.html#two-commands', 'embed text': 'library/embedding.html', 'GPU': 'library/scale.html'}
+    'train on my own text': 'start.html#two-commands', 'embed text': 'library/embedding.html', 'GPU': 'library/scale.html'}
 
 def symbols(html, page):
     "An entry of the search for each name on a page of the reference"

@@ -1,9 +1,12 @@
 """What the page "ELMo in the browser" loads, and the picture that stands there before: `python tests/occurrences.py` writes nbs/live/occurrences.* and nbs/images/live.svg
 
 The sentences come from novels in the public domain (the chapter on books); each content word in them has its vector of the model in the box:
-the mean of the LSTM layers, without what all words share, in its directions of most variance, as int8 with a scale a word.
-The page reads the file with the loader that reads the model."""
-import json, random
+the mean of the LSTM layers, without what all words share, in its directions of most variance, as int8 with a scale per word.
+The page reads the file with the loader that reads the model.
+
+Fifteen words come with the senses that were labelled by hand for the study on neighbours (nbs/data/senses_real.csv: novels and WikiText-2);
+of their sentences only the labelled word is stored."""
+import json, random, sys
 from collections import Counter
 from pathlib import Path
 import numpy as np, torch
@@ -23,6 +26,20 @@ def chosen(sents):
     of = {w: [s for s in sents if w in s] for w in WORDS}
     for w in WORDS: seen += rng.sample(of[w], min(A_WORD, len(of[w])))
     return list(dict.fromkeys(seen))
+
+def labelled():
+    "(tokens, position, sense) of the occurrences that were labelled by hand"
+    sys.path.append(str(Path(__file__).resolve().parent/'benchmarks'))
+    from probe import real_senses
+    return real_senses(Elmo.from_pretrained('mini-en'))[0]
+
+def projections(tokens, vectors, words):
+    "The words, and for each the two directions in which its occurrences differ most, [2*words, directions]"
+    found = {}
+    for word in sorted(words):
+        own = vectors[[token == word for token in tokens]]
+        if len(own) >= 3: found[word] = np.linalg.svd(own - own.mean(0), full_matrices=False)[2][:2]
+    return [*found], np.concatenate([*found.values()])
 
 def content(sent, common): return [t for t,w in enumerate(sent) if w.isalpha() and len(w) > 2 and (w in WORDS or w.lower() not in common)]
 
@@ -54,18 +71,25 @@ def main():
     sents = [tuple(word_tokenize(s)) for s in page('library/books').novels().splits['train']]
     counts = Counter(w.lower() for s in sents for w in s)
     common = {w for w,_ in counts.most_common(COMMON)}
-    some = chosen([s for s in dict.fromkeys(sents) if len(s) in LENGTH and s[-1] in '.!?' and s[0][:1].isupper()])
-    with torch.no_grad(): layers = elmo.embed([list(s) for s in some], layers='all')
+    gold = labelled()
+    known = {s[t] for s,t,_ in gold}
+    short = [s for s in dict.fromkeys(sents) if len(s) in LENGTH and s[-1] in '.!?' and s[0][:1].isupper()]
+    some = chosen([s for s in short if not known & {*s}])
     at = [content(s, common) for s in some]
+    senses = {len(some) + i: sense for i,(_,_,sense) in enumerate(gold)}
+    some += [tuple(s) for s,_,_ in gold]
+    at += [[t] for _,t,_ in gold]
+    with torch.no_grad(): layers = elmo.embed([list(s) for s in some], layers='all')
     x = np.concatenate([v[1:].mean(0)[t] for v,t in zip(layers, at)]).astype(np.float32)
     mean = x.mean(0)
     basis = np.linalg.svd(x - mean, full_matrices=False)[2][:DIRECTIONS]
     basis = basis.astype(np.float16)
     y = (x - mean.astype(np.float16).astype(np.float32)) @ basis.astype(np.float32).T
+    words,axes = projections([s[t].lower() for s,places in zip(some, at) for t in places], y, known | {*WORDS})
     scale = (np.abs(y).max(1)/127).astype(np.float16)
     save_file({'vectors': np.rint(y/scale[:,None].astype(np.float32)).clip(-127, 127).astype(np.int8), 'vectors.scale': scale,
-               'basis': basis, 'mean': mean.astype(np.float16)}, out/'occurrences.safetensors')
-    (out/'occurrences.json').write_text(json.dumps({'sentences': [' '.join(s) for s in some], 'at': at}, ensure_ascii=False, separators=(',', ':')), encoding='utf-8')
+               'basis': basis, 'mean': mean.astype(np.float16), 'axes': axes.astype(np.float16)}, out/'occurrences.safetensors')
+    (out/'occurrences.json').write_text(json.dumps({'sentences': [' '.join(s) for s in some], 'at': at, 'senses': senses, 'words': words}, ensure_ascii=False, separators=(',', ':')), encoding='utf-8')
     print(f"{len(some)} sentences, {len(x):,} words, {sum((out/f'occurrences.{e}').stat().st_size for e in ('safetensors', 'json'))/1000:.0f} kB")
 
 if __name__ == '__main__': main()

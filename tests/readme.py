@@ -1,4 +1,4 @@
-"""Write README.md from nbs/index.ipynb, the way `nbdev-readme` does where Quarto is installed: `python tests/readme.py [--check]`."""
+"""Write README.md from nbs/start.ipynb, the way `nbdev-readme` does where Quarto is installed: `python tests/readme.py [--check]`."""
 import re, sys
 from html.parser import HTMLParser
 from pathlib import Path
@@ -33,8 +33,8 @@ def as_markdown(output):
     return data.get('text/markdown') or f"```\n{data.get('text/plain', '').rstrip()}\n```"
 
 def render():
-    "The text of README.md: the index notebook as markdown, its directives dropped, its links pointing into the repository."
-    nb = nbformat.read(root/'nbs'/'index.ipynb', 4)
+    "The text of README.md: the start page as markdown, its directives dropped, its links pointing into the repository."
+    nb = nbformat.read(root/'nbs'/'start.ipynb', 4)
     nb.metadata['language_info'] = {'name': 'python'}
     cells = [c for c in nb.cells if not (c.cell_type == 'code' and re.match(r'#\|\s*hide\s*$', c.source, re.M))]
     for c in cells:
@@ -45,12 +45,12 @@ def render():
     nb.cells = [c for c in cells if c.source]
     text, _ = MarkdownExporter().from_notebook_node(nb)
     text = re.sub(r'\]\((images/[^)]+|(?:\w+/)?\w+\.(?:ipynb|md)(?:#[^)]*)?)\)', r'](nbs/\1)', text)
-    note = '<!-- Written from nbs/index.ipynb by `make readme`; do not edit here. -->\n\n'
+    note = '<!-- Written from nbs/start.ipynb by `make readme`; do not edit here. -->\n\n'
     return note + re.sub(r'\n{3,}', '\n\n', text).strip() + '\n'
 
 if __name__ == '__main__':
     readme, text = root/'README.md', render()
     if '--check' in sys.argv:
         same = readme.exists() and readme.read_text(encoding='utf-8') == text
-        sys.exit(None if same else 'README.md differs from nbs/index.ipynb: run `make readme`')
+        sys.exit(None if same else 'README.md differs from nbs/start.ipynb: run `make readme`')
     readme.write_text(text, encoding='utf-8')

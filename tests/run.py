@@ -73,7 +73,7 @@ FIRST = {
     'library and notebooks agree': check_export,
     'README': partial(run, sys.executable, 'tests/readme.py', '--check'),
     'reference': partial(run, sys.executable, 'tests/reference.py', '--check'),
-    'index': partial(notebooks, 'nbs/index.ipynb'),
+    'start page': partial(notebooks, 'nbs/start.ipynb'),
     'course': partial(notebooks, 'nbs/course'),
     'tests': partial(tests, 'not slow')}
 REST = {

@@ -38,7 +38,7 @@ REFERENCE = [f for f in files_in(site()['website']['sidebar']['contents']) if f.
 
 def test_the_sidebar_names_every_notebook_once_shelf_by_shelf():
     assert sorted(ORDER) == sorted(nbs)
-    parts = [o for o in web['sidebar']['contents'] if isinstance(o, dict)]
+    parts = [o for o in web['sidebar']['contents'] if 'section' in o]
     assert [o['section'] for o in parts] == ['The course', 'Studies', 'Library', 'Reference']
     for shelf,o in zip(SHELVES, parts): assert {f.split('/')[0] for f in o['contents']} - {'glossary.ipynb'} == {shelf}
     assert [home/f for f in parts[0]['contents']] == taught, 'the course in the order of its numbers'
@@ -94,7 +94,7 @@ def test_a_drawing_has_one_caption():
 
 def words(text): return re.sub(r'[\W_]+', '', re.sub(r'&\w+;', '', text)).casefold()
 def without_code(text): return re.sub(r'^(```|~~~).*?^\1', '', text, flags=re.M | re.S)
-HEAD = re.compile(r'# .*\n+> .*\n+- skip_showdoc: true\s*')
+HEAD = re.compile(r'# .*\n+> .*\n+- skip_showdoc: true\s*(?:- [\w-]+: \w+\s*)*')
 TURN = re.compile(r'\*\*Previous\*\*: \[')           # the last line of a chapter of the course; on a page Quarto's own links stand in its place
 
 def paragraphs(nb):

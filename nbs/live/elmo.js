@@ -115,37 +115,48 @@ export function charIds(token, width) {
   return row.concat(Array(width - row.length).fill(PAD));
 }
 
-// How well one filter [E, width] fits the letters where it fits best.
+// Where one filter [E, width] fits the letters best, and how well.
 function bestFit(kernel, bias, letters, E, places) {
   const width = kernel.length / E;
-  let best = -Infinity;
+  let fit = -Infinity, place = 0;
   for (let i = 0; i < places; i++) {
     let s = bias;
     for (let e = 0; e < E; e++) {
       for (let j = 0; j < width; j++) s += kernel[e * width + j] * letters[(i + j) * E + e];
     }
-    best = Math.max(best, s);
+    if (s > fit) [fit, place] = [s, i];
   }
-  return best;
+  return {width, fit, place};
 }
 
-function charCNN(w, config, ids) {
+function filters(w, config, ids) {
   const E = config.char_dim, table = w['chars.embed.weight'].data;
   const letters = Float32Array.from(ids.flatMap(id => [...table.slice(id * E, id * E + E)]));
-  const act = config.activation === 'tanh' ? Math.tanh : v => Math.max(v, 0);
-  let x = Float32Array.from(config.filters.flatMap(([width, n], f) => {
+  const used = ids.filter(id => id !== PAD).length;      // one window of padding alone is enough
+  return config.filters.flatMap(([width], f) => {
     const kernels = w[`chars.convs.${f}.weight`].data, bias = w[`chars.convs.${f}.bias`].data;
-    const used = ids.filter(o => o !== PAD).length;    // one window of padding alone is enough
     const places = Math.min(used + 1, ids.length - width + 1), size = E * width;
     const kernel = k => kernels.subarray(k * size, k * size + size);
-    return Array.from(bias, (b, k) => act(bestFit(kernel(k), b, letters, E, places)));
-  }));
+    return Array.from(bias, (b, k) => bestFit(kernel(k), b, letters, E, places));
+  });
+}
+
+// The vector of a token, and what led to it: the filters' best fits and the highway's gates.
+export function charCNN(w, config, ids) {
+  const act = config.activation === 'tanh' ? Math.tanh : v => Math.max(v, 0);
+  const fits = filters(w, config, ids), features = Float32Array.from(fits, f => act(f.fit));
+  const gates = [];
+  let x = features;
   for (let l = 0; l < config.n_highway; l++) {         // change a little, carry the rest
     const name = `chars.highway.layers.${l}`;
     const y = product(w[name + '.weight'], x, w[name + '.bias']);
-    x = x.map((v, d) => v + sigmoid(y[x.length + d]) * (Math.max(y[d], 0) - v));
+    const gate = y.slice(x.length).map(sigmoid);
+    x = x.map((v, d) => v + gate[d] * (Math.max(y[d], 0) - v));
+    gates.push(gate);
   }
-  return w['chars.proj.weight'] ? product(w['chars.proj.weight'], x, w['chars.proj.bias']) : x;
+  const project = w['chars.proj.weight'];
+  const vector = project ? product(project, x, w['chars.proj.bias']) : x;
+  return {fits, features, gates, highway: x, vector};
 }
 
 // ---- recurrence: one layer, one direction -------------------------------------------------
@@ -186,7 +197,7 @@ export class Elmo {
   token(word) {
     const {tensors, config, known} = this;
     const ids = charIds(word, config.max_chars);
-    if (!known.has(word)) known.set(word, charCNN(tensors, config, ids));
+    if (!known.has(word)) known.set(word, charCNN(tensors, config, ids).vector);
     return known.get(word);
   }
 

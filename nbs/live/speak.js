@@ -83,12 +83,26 @@ export function score(speaker, words) {
 // How common a word is counts in both, so it is divided out once; by Zipf's law the word of rank r
 // has a share like 1/r, and the vocabulary is in that order.
 export function fill(speaker, left, right, n = 5) {
-  const {elmo, words} = speaker;
-  const f = logProbs(speaker, elmo.states([BOS, ...left]).at(-1)[0].at(-1));
-  const b = logProbs(speaker, elmo.states([...right, EOS]).at(-1)[1][0]);
+  const {words} = speaker, {f, b} = sides(speaker, left, right);
   const common = id => -Math.log(id + 1);
   const both = logSoftmax(f.map((v, id) => id < SPECIALS ? -1e9 : v + b[id] - common(id)));
-  const best = [...both.keys()].sort((i, j) => both[j] - both[i]).slice(0, n);
-  return best.map(id => ({word: words[id], both: Math.exp(both[id]),
+  return top(both, n).map(id => ({word: words[id], both: Math.exp(both[id]),
     left: Math.exp(f[id]), right: Math.exp(b[id])}));
+}
+
+// The log-probability of each word in the gap, forwards from the left and backwards from the right.
+function sides(speaker, left, right) {
+  const {elmo} = speaker;
+  return {f: logProbs(speaker, elmo.states([BOS, ...left]).at(-1)[0].at(-1)),
+    b: logProbs(speaker, elmo.states([...right, EOS]).at(-1)[1][0])};
+}
+
+const top = (scores, n) => [...scores.keys()].sort((i, j) => scores[j] - scores[i]).slice(0, n);
+
+// The `n` best words of each side by itself.
+export function best(speaker, left, right, n) {
+  const {f, b} = sides(speaker, left, right);
+  const list = side => top(side.map((v, id) => id < SPECIALS ? -1e9 : v), n)
+    .map(id => ({word: speaker.words[id], p: Math.exp(side[id])}));
+  return {left: list(f), right: list(b)};
 }
