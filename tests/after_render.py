@@ -51,7 +51,7 @@ class Page(HTMLParser):
 def llms(docs):
     "The text of llms.txt for the site in the folder `docs`; links lead to the markdown that is built beside each page"
     index = Page(re.sub('<span class="chapter-number">.*?</span> ', '', (docs/'index.html').read_text(encoding='utf-8')))
-    lines = [f'# {index.title}', '', f'> {index.description}', '', 'Each page below is markdown: prose, code and saved outputs.']
+    lines = [f"# {index.title.split(' – ')[-1]}", '', f'> {index.description}', '', 'Each page below is markdown: prose, code and saved outputs.']
     for name,links in index.sections:
         if links: lines += ['', f"## {name or 'Start'}", '']
         for text,href in links:
@@ -162,7 +162,7 @@ def one_turn(html, page, base):
     nav = re.search(r'<nav class="page-navigation.*?</nav>', html, re.S)
     if not nav: return html
     ends = [target(o, page, base)[0] for o in re.findall(r'<a href="([^"]*)" class="pagination-link"', nav[0])]
-    if all(o.startswith(('index.html', 'course/')) for o in [page, *ends]): return LAST.sub('', html)
+    if all(o.startswith(('index.html', 'start.html', 'course/')) for o in [page, *ends]): return LAST.sub('', html)
     return html.replace(nav[0], '')
 
 NUMBER = re.compile(r'[+\-−–]?(?:\d[\d,. \u202f]*(?:[eE][+-]?\d+)?|nan|inf)\s?(?:%|×|s|ms|MB|kB|GB|M|k)?|—|-|')

@@ -293,7 +293,7 @@ def test_sidebar_of_each_page(nb, built):
 def test_previous_and_next(nb, built):
     "Inside the course the links of Quarto, with numbers; elsewhere, and after its last chapter, the line that ends the notebook"
     at,s = HOME + page_name(nb), soup(built/page_name(nb))
-    i,path = ORDER.index(nb), [home/'index.ipynb', *taught]
+    i,path = ORDER.index(nb), [home/'index.ipynb', home/'start.ipynb', *taught]
     inside = nb in path[:-1]
     for css,j in [('.nav-page-previous a', i-1), ('.nav-page-next a', i+1)]:
         links = s.select(css)
@@ -381,9 +381,10 @@ def test_index_for_language_models(built):
     text = (built/'llms.txt').read_text(encoding='utf-8')
     assert text.startswith(f"# {web['title']}\n\n> ")
     found = re.findall(r'^- \[(.*?)\]\((.*?)\): (.*)$', text, re.M)
-    want = []
+    want, named = [], {o['href']: o['text'] for o in web['sidebar']['contents'] if 'text' in o}
     for nb in ORDER:
         title,description = title_and_description(nb)
+        title = named.get(nb.name, title)
         want.append((plain(title), HOME + page_name(nb) + '.md', plain(description)))
     for f in REFERENCE:
         title,description = re.findall(r'^(?:title|description): "(.*)"$', (home/f).read_text(encoding='utf-8'), re.M)
@@ -464,28 +465,29 @@ def test_pages_on_a_desk_and_on_a_phone(page, built, browser, address):
 
 def test_a_newcomer_sees_where_to_begin(built, browser, address):
     with Tab(browser, address, 'index.html', 1280, 800) as t:
-        (box,) = t.page.evaluate("""[...document.querySelectorAll('main a')].filter(o => o.textContent === 'Begin with the quickstart').map(o => [o.getBoundingClientRect().bottom, o.getBoundingClientRect().height])""")
-        assert box[0] < 800 and box[1] > 40, 'a button in the first screen'
-        t.page.click('text=Begin with the quickstart')
+        (box,) = t.page.evaluate("""[...document.querySelectorAll('main a')].filter(o => o.textContent === 'Begin the course').map(o => [o.getBoundingClientRect().bottom, o.getBoundingClientRect().height])""")
+        assert box[0] < 800 and box[1] > 30, 'a button in the first screen'
+        explainer = t.page.evaluate("document.querySelector('.elmo-panel svg').getBoundingClientRect().top")
+        assert explainer < 500, 'and the explainer, alive'
+        t.page.click('text=Begin the course')
         t.page.wait_for_url(re.compile('course/quickstart.html'))
 
-@over(['index.html', 'studies/browser.html'], called=str)
+@over(['index.html', 'studies/explainer.html'], called=str)
 def test_elmo_is_alive_on_pages_of_any_folder(page, built, browser, address):
     with Tab(browser, address, page) as t:
-        t.page.click('[data-example=bank] .elmo-start')
         t.page.wait_for_selector('.elmo-cosines')
         assert t.page.locator('.elmo-cosines tbody tr').count() == 2 and not t.said
 
 def test_a_gap_is_filled_on_the_built_page(built, browser, address):
     "The output layer and its words are on the site, and nothing of the box that no script loads"
     assert {f.name for f in (built/'live'/'mini-en').iterdir()} == {'config.json', 'model.safetensors', 'output.safetensors', 'vocab.json'}
-    with Tab(browser, address, 'studies/browser.html') as t:
-        t.page.click('[data-example=gap] .elmo-start')
-        t.page.wait_for_selector('.elmo-word')
-        assert t.page.locator('[data-example=gap] .elmo-cosines tbody tr').count() == 5 and not t.said
+    with Tab(browser, address, 'studies/explainer.html#two-readers') as t:
+        t.page.fill('.elmo-sentences input', 'There were three men in the room.')
+        t.page.wait_for_selector('.elmo-panel svg:has-text("three")')
+        assert not t.said
 
 QUERIES = {'ScalarMix': 'reference/elmo.html#scalarmix', 'load_ai2': 'reference/elmo.html#load_ai2', 'Elmo.from_pretrained': 'reference/elmo.html#elmo.from_pretrained',
-           'install': 'index.html#two-commands', 'load AI2 weights': 'library/ai2.html#load', 'perplexity': 'course/counting.html#perplexity'}
+           'install': 'start.html#two-commands', 'load AI2 weights': 'library/ai2.html#load', 'perplexity': 'course/counting.html#perplexity'}
 
 def test_the_search_leads_where_one_expects(built, browser, address):
     wrong = []
