@@ -169,5 +169,5 @@ export function drawMix(layers, s, gamma, width) {
   const rows = [...layers.map((layer, l) => [`layer ${l}`, layer]), ['mix', mix]];
   return picture(width, rows.length * 22, 'The vectors of the three layers, and their mix',
     ...rows.flatMap(([name, values], i) => [label(0, i * 22 + 14, name, strong(name === 'mix')),
-      strip(values, 60, i * 22, width - 60, 18, GREEN, 1)]));
+      strip(values, 60, i * 22, width - 60, 18, GREEN, .5)]));
 }

@@ -58,18 +58,19 @@ class Explainer {
     this.said = tag('p', {class: 'elmo-said', role: 'status'});
     this.beside = tag('div', {class: 'elmo-beside'});
     this.panel = tag('div', {class: 'elmo-panel', role: 'tabpanel', 'aria-label': 'View'});
-    place.replaceChildren(
+    place.replaceChildren(tag('div', {class: 'elmo-views'},
       tag('div', {class: 'elmo-left'},
         tag('div', {class: 'elmo-examples', role: 'group', 'aria-label': 'Examples'}, ...this.buttons,
           press('a word that it gets wrong', () => this.failure())),
         tag('p', {class: 'elmo-hint', text: 'Change a sentence, or choose a word below it.'}),
-        tag('ol', {class: 'elmo-sentences'}, ...this.rows.map(o => o.item)), this.said, this.beside),
+        tag('ol', {class: 'elmo-sentences'}, ...this.rows.map(o => o.item)), this.said),
       tag('div', {class: 'elmo-right'},
         tag('div', {class: 'elmo-tabs', role: 'tablist', 'aria-label': 'Views',
           onkeydown: e => this.walk(e, this.tabs)}, ...this.tabs),
         this.panel,
         tag('p', {class: 'elmo-keep'}, press('Copy link', () => this.copy()),
-          press('Save picture', () => this.save()))));
+          press('Save picture', () => this.save()))),
+      this.beside));
     window.addEventListener('hashchange', () => this.restore());
     if (!this.restore()) {
       const {example} = place.dataset;
