@@ -40,7 +40,9 @@ class Model {
       this.worker ||= new Worker(here('worker.js'), {type: 'module'});
       this.worker.onerror = e => fail(e.message || 'its scripts could not be loaded');
       this.worker.onmessage = ({data}) => {
-        if (data.id === id) data.failed ? fail(data.failed) : resolve(data.answer);
+        if (data.id !== id) return;
+        if (data.failed) fail(data.failed);
+        else resolve(data.answer);
       };
       this.worker.postMessage({id, question});
     });
@@ -78,8 +80,9 @@ class Explainer {
       this.example({...first, panel: this.place.dataset.panel || first.panel || 'map'});
       if (this.state.panel === 'map') this.play(() => this.layer, v => this.goTo(v), 2, .02);
     }
-    new ResizeObserver(() => this.answer && Math.abs(this.panel.clientWidth - this.room) > 8
-      && this.show()).observe(this.panel);
+    new ResizeObserver(() => {
+      if (this.answer && Math.abs(this.panel.clientWidth - this.room) > 8) this.show();
+    }).observe(this.panel);
   }
 
   // ---- what the reader does -----------------------------------------------------------------
