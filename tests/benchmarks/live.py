@@ -5,6 +5,7 @@
 
 start     from the call that loads model and configuration to a model that can read, over a local server
 output    the same for the output layer and its words, which only the panel with a gap loads
+map       every word with every word, of three sentences of 25 words in all whose tokens it has read before: what a keystroke costs, median
 gap       five words for the gap in a sentence of ten, and both surprises of each of its words: median
 sentence  all layers of a sentence of ten words that it has not seen, its tokens' letters included: median, and the slowest of the later half
 phone     the same with the processor slowed down to a quarter
@@ -31,7 +32,9 @@ JS = """async ({ten, fifty, gap}) => {
   const s = await import('/speak.js'), from = performance.now(), speaker = await s.Speaker.load('/mini-en/', elmo), output = performance.now() - from;
   const gaps = ten.map(o => { elmo.known.clear(); const t = performance.now(), words = m.tokenize(o), left = words.slice(0, gap), right = words.slice(gap + 1);
     s.score(speaker, [...left, s.fill(speaker, left, right)[0].word, ...right]); return performance.now() - t });
-  return {start, output, times, gaps, layers: fifty.map(s => elmo.layers(m.tokenize(s)).map(l => l.map(v => Array.from(v))))} }"""
+  const a = await import('/answers.js'), read = ten.slice(0, 12).map(o => [o, ten[0], ten[1]].map(t => m.tokenize(t).slice(0, o === t ? 9 : 8)));
+  const maps = read.map(sentences => { const t = performance.now(); a.map({elmo}, {sentences}); return performance.now() - t });
+  return {start, output, times, gaps, maps, layers: fifty.map(s => elmo.layers(m.tokenize(s)).map(l => l.map(v => Array.from(v))))} }"""
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *args): pass
@@ -54,7 +57,7 @@ def main():
     torch.set_num_threads(1)
     elmo = Elmo.from_pretrained('mini-en').eval()
     with tempfile.TemporaryDirectory() as folder:
-        for o in ('elmo.js', 'speak.js'): shutil.copyfile(ROOT/'nbs'/'live'/o, f'{folder}/{o}')
+        for o in ('elmo.js', 'speak.js', 'answers.js'): shutil.copyfile(ROOT/'nbs'/'live'/o, f'{folder}/{o}')
         boxed(Path(folder))
         server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), functools.partial(Quiet, directory=folder))
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -77,6 +80,7 @@ def main():
                    start_ms=round(desk['start']), sentence_ms=round(median(desk['times']), 1), slowest_ms=round(max(later(desk['times'])), 1),
                    phone_start_ms=round(phone['start']), phone_sentence_ms=round(median(phone['times']), 1), phone_slowest_ms=round(max(later(phone['times'])), 1),
                    output_ms=round(desk['output']), phone_output_ms=round(phone['output']), gap_ms=round(median(desk['gaps']), 1), phone_gap_ms=round(median(phone['gaps']), 1),
+                   map_ms=round(median(desk['maps']), 1), phone_map_ms=round(median(phone['maps']), 1),
                    torch_sentence_ms=round(median(python), 1), apart=from_exact(desk['layers']), torch_apart=from_exact(single),
                    hard=from_exact(desk['layers'], True), torch_hard=from_exact(single, True),
                    model_bytes=size('model.safetensors'), output_bytes=size('output.safetensors', 'vocab.json'),
