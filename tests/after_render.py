@@ -214,8 +214,8 @@ def set_as_numbers(html):
             def cell(c):
                 nonlocal i
                 i += 1
-                return c[0] + ' class="num"' if i in cols and 'class=' not in c[0] else c[0]
-            return re.sub(r'<t[dh]\b', cell, r[0])
+                return f'{c[1]} class="num"{c[2]}' if i in cols and 'class=' not in c[2] else c[0]
+            return re.sub(r'(<t[dh]\b)([^>]*)', cell, r[0])
         return re.sub(r'<tr.*?</tr>', row, m[0], flags=re.S)
     return re.sub(r'<table\b.*?</table>', table, html, flags=re.S)
 
