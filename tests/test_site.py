@@ -119,7 +119,7 @@ def test_names_of_the_reference_break_between_words_only():
 
 def test_the_search_holds_prose_and_names():
     import after_render
-    html = '<main><p>An opening.</p><section id="one" class="level2"><h2>One</h2><p>So <span class="math inline">\\(\\frac{1}{2}\\)</span> is <code>half</code>.</p><div class="sourceCode"><pre class="sourceCode">def halve(x):\n    return x/2</pre></div><table><tr><td>7</td></tr></table></section></main>'
+    html = '<main><header><h1>A</h1></header><p>An opening.</p><section id="one" class="level2"><h2>One</h2><p>So <span class="math inline">\\(\\frac{1}{2}\\)</span> is <code>half</code>.</p><div class="sourceCode"><pre class="sourceCode">def halve(x):\n    return x/2</pre></div><table><tr><td>7</td></tr></table></section></main>'
     item = dict(objectID='a', href='course/a.html#one', title='A', section='One', text='old')
     assert after_render.searched(item, {'course/a.html': html}) == 'One So is half . halve'
     assert after_render.searched(item | dict(href='course/a.html'), {'course/a.html': html}) == 'An opening.'
@@ -596,7 +596,7 @@ LABELS = """() => [...document.querySelectorAll('main img')].filter(o => /\\/ima
 def test_drawings_on_a_phone(page, built, browser, address):
     "The narrow version fits; another one is as wide as it was drawn, and scrolls"
     with Tab(browser, address, page, 390, 844) as t:
-        t.page.evaluate("document.querySelectorAll('main img').forEach(o => o.loading = 'eager')")
+        t.page.evaluate("Promise.all([...document.querySelectorAll('main img')].map(o => { o.loading = 'eager'; return o.decode() }))")
         for file,width,column in t.page.evaluate(LABELS):
             drawn = float(re.search(r'viewBox="[-\d.]+ [-\d.]+ ([\d.]+)', (home/'images'/file).read_text(encoding='utf-8'))[1])
             assert width >= drawn - 1 if drawn > 560 else width >= min(drawn, column) - 1, (file, width, drawn)
