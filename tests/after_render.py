@@ -10,7 +10,7 @@
 - a link past the navigation, first on each page;
 - the caption as description of a picture that has no other, and one caption below a drawing, not two;
 - links between the pages that name the published address made relative, so that a copy of the site stays in the copy;
-- no scripts and no icons that no page uses;
+- no scripts, icons and style rules that no page uses, and scripts that wait for the page;
 - pictures with their size, so that the page does not jump when they come, and only when they are near; a drawing's narrow version on a phone, or a box in which the wide one scrolls;
 - no empty headings in tables, no break inside a name in a table, and the long tables of a study folded;
 - an index of the search that holds prose and names, without code, tables and formulas;
@@ -346,6 +346,33 @@ def sized(html, folder):
         return f'<picture><source media="(max-width: 40rem)" srcset="{src}" width="{w}" height="{h}">{img}</picture>'
     return re.sub(r'<img\b((?=[^>]*\bsrc="(?!https?:|data:)([^"]+\.(?:png|svg))")[^>]*)>', size, html)
 
+def first_at_once(html):
+    "`html` with its first picture loaded at once where it stands before the first section: it is what a reader sees first"
+    at = html.find('<section', html.find('<main'))
+    return re.sub(r'(<main.*?<img [^>]*?)loading="lazy"', r'\1fetchpriority="high"', html[:at], count=1, flags=re.S) + html[at:]
+
+def deferred(html):
+    "`html` whose own scripts wait until the page is read: they do nothing before"
+    return re.sub(r'<script src="([^"]*site_libs/[^"]*)"></script>', r'<script defer src="\1"></script>', html)
+
+RULE = re.compile(r'([^{}@;]+)\{[^{}]*\}')
+MADE = 'bs-', 'aa-', 'tippy', 'quarto-', 'katex'           # classes that scripts put together
+
+def fewer_rules(docs):
+    "Leave in Bootstrap's style sheets the rules whose classes a page or a script of `docs` names; nine tenths of the others weigh on each page"
+    used = set()
+    for f in [*docs.rglob('*.html'), *docs.rglob('*.js')]:
+        text = f.read_text(encoding='utf-8')
+        if f.suffix == '.html': text = ' '.join([*re.findall(r'\bclass="([^"]*)"', text), *re.findall(r'<script\b.*?</script>', text, re.S)])
+        used.update(re.findall(r'[A-Za-z_][\w-]*', text))
+    def kept(selector):
+        classes = re.findall(r'\.([A-Za-z_][\w-]*)', re.sub(r'\([^()]*\)', '', selector))
+        return all(o in used or o.startswith(MADE) for o in classes)
+    def rule(m):
+        selectors = [o for o in re.split(r',(?![^()]*\))', m[1]) if kept(o)]
+        return ','.join(selectors) + m[0][len(m[1]):] if selectors else ''
+    for f in docs.glob('site_libs/bootstrap/bootstrap-*.min.css'): f.write_text(RULE.sub(rule, f.read_text(encoding='utf-8')), encoding='utf-8')
+
 ICON = re.compile(r'\bbi-([a-z0-9-]+)')
 
 def fewer_icons(docs):
@@ -389,7 +416,8 @@ if __name__ == '__main__':
         for change in (skippable, opened, described, captioned, without_unused, named, set_as_numbers, without_empty_heads, with_room): o = change(o)
         if page.startswith('studies/'): o = folded(o)
         if page.startswith('reference/'): o = breakable(o)
-        o = numbered(one_turn(sized(o, (docs/page).parent), page, base), page, chapters, base)
+        o = deferred(first_at_once(sized(o, (docs/page).parent)))
+        o = numbered(one_turn(o, page, base), page, chapters, base)
         return within(solved(unfolded(anchored(o, anchors.get(page, set())))), page, base)
     new = {page: finished(page, o) for page,o in html.items()}
     boxed(docs/'live')
@@ -400,3 +428,4 @@ if __name__ == '__main__':
     ids = {page: set(re.findall(r'\bid="([^"]+)"', o)) for page,o in new.items()}
     for page,o in new.items():
         if (o := unlinked(o, page, ids, base)) != html[page]: (docs/page).write_text(o, encoding='utf-8')
+    if whole: fewer_rules(docs)

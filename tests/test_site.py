@@ -124,6 +124,20 @@ def test_the_search_holds_prose_and_names():
     assert after_render.searched(item, {'course/a.html': html}) == 'One So is half . halve'
     assert after_render.searched(item | dict(href='course/a.html'), {'course/a.html': html}) == 'An opening.'
 
+def test_pages_load_fast(tmp_path):
+    "Scripts wait, the first picture does not, and style rules for classes that no page has are gone"
+    import after_render
+    html = '<head><script src="../site_libs/a/a.js"></script></head><main><img loading="lazy" src="a.svg"><section><img loading="lazy" src="b.svg"></section></main>'
+    made = after_render.deferred(after_render.first_at_once(html))
+    assert made == html.replace('<script src', '<script defer src').replace('loading="lazy" src="a', 'fetchpriority="high" src="a')
+    assert after_render.deferred(after_render.first_at_once(made)) == made
+    css = tmp_path/'site_libs'/'bootstrap'/'bootstrap-1.min.css'
+    css.parent.mkdir(parents=True)
+    css.write_text('@font-face{src:x}a{b:c}.on,.off{b:c}@media (x){.off .on{b:c}.on:not(.off){b:c}}.bs-x{b:c}', encoding='utf-8')
+    (tmp_path/'a.html').write_text('<p class="on">off</p>', encoding='utf-8')
+    after_render.fewer_rules(tmp_path)
+    assert css.read_text(encoding='utf-8') == '@font-face{src:x}a{b:c}.on{b:c}@media (x){.on:not(.off){b:c}}.bs-x{b:c}'
+
 # no paragraph gets lost on the way to its page
 
 def words(text): return re.sub(r'[\W_]+', '', re.sub(r'&\w+;', '', text)).casefold()
