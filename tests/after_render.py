@@ -10,8 +10,10 @@
 - a link past the navigation, first on each page;
 - the caption as description of a picture that has no other, and one caption below a drawing, not two;
 - links between the pages that name the published address made relative, so that a copy of the site stays in the copy;
-- no scripts and no icons that no page uses;
-- pictures with their size, so that the page does not jump when they come, and only when they are near;
+- no scripts, icons and style rules that no page uses, and scripts that wait for the page;
+- pictures with their size, so that the page does not jump when they come, and only when they are near; a drawing's narrow version on a phone, or a box in which the wide one scrolls;
+- no empty headings in tables, no break inside a name in a table, and the long tables of a study folded;
+- an index of the search that holds prose and names, without code, tables and formulas;
 - the model in the box beside the scripts that run it in a page."""
 import json, logging, os, re, shutil, struct
 from html import escape, unescape
@@ -87,6 +89,10 @@ def numbered(html, page, numbers, base):
     if page in numbers: html = re.sub(rf'<title>(?!{numbers[page]} )', f'<title>{numbers[page]} ', html, count=1)
     for before in (r'<h1 class="title[^"]*">(?!<span)', r'<li class="breadcrumb-item"><a href="[^"]*">(?=[^<]*</a></li></ol>)'):
         html = re.sub(before, lambda m: m[0] + span(page), html)
+    def spoken(m):
+        number = numbers.get(target(m[1], page, base)[0])
+        return f'{m[0]}{number} ' if number else m[0]
+    html = re.sub(r'<a href="([^"]*)" class="pagination-link" aria-label="(?!\d\d )', spoken, html)
     for before in (r'<a href="([^"]*)" class="sidebar-item-text sidebar-link[^"]*">\s*<span class="menu-text">(?!<span)',
                    r'<a href="([^"]*)" class="pagination-link"[^>]*>\s*(?:<i [^>]*></i>\s*)?<span class="nav-page-text">(?!<span)'):
         html = re.sub(before, linked, html)
@@ -103,6 +109,8 @@ ASKED = {                          # what a reader asks for → the section that
     'getting started': 'course/quickstart.html', 'tutorial': 'course/quickstart.html',
     'load AI2 weights': 'library/ai2.html#load', 'AI2 weights': 'library/ai2.html#load', 'pretrained weights': 'library/ai2.html#load',
     'load a model': 'library/elmo.html#a-folder-that-keeps-it', 'save a model': 'library/elmo.html#a-folder-that-keeps-it',
+    'vanishing gradient': 'course/recurrence.html#gradients-that-shrink-or-grow', 'exploding gradient': 'course/recurrence.html#gradients-that-shrink-or-grow',
+    'BERT': 'course/history.html#from-word2vec-to-bert', 'GPT': 'course/history.html#from-word2vec-to-bert', 'transformer': 'studies/attention.html',
     'train on my own text': 'start.html#two-commands', 'embed text': 'library/embedding.html', 'GPU': 'library/scale.html'}
 
 def symbols(html, page):
@@ -111,16 +119,51 @@ def symbols(html, page):
         name, said = (unescape(re.sub('<.*?>', '', o)) for o in (name, said.removesuffix('source</a>')))
         yield dict(objectID=f'{page}#{anchor}', href=f'{page}#{anchor}', title=name, section='Reference', text=said.strip())
 
+CUT = re.compile(r'<(pre|table|script|style|button|summary)\b.*?</\1>|<span class="math[^"]*">.*?</span>|<img\b[^>]*>', re.S)
+
+def prose(html):
+    "The text of `html` for the search: no code, tables and formulas, and the names that its code defines at the end"
+    names = [o for block in CODE.finditer(html) for m in DEFINED.finditer(unescape(re.sub('<.*?>', '', block[0]))) for o in m.groups() if o]
+    return ' '.join([*unescape(re.sub('<[^>]*>', ' ', CUT.sub(' ', html))).split(), *dict.fromkeys(names)])
+
+def searched(item, html):
+    "What the search knows about the section, or the opening of the page, that `item` leads to"
+    page,anchor = urldefrag(item['href'])
+    text = html.get(page, '')
+    at = section(text, re.escape(anchor)) if anchor else None
+    if at: return f"{item['section']} {prose(text[at[0]:at[1]])}"
+    if anchor: return item['text']
+    main = text[text.find('</header>', text.find('<main')):]
+    return prose(main[:main.find('<section')])
+
 def found(items, numbers, html):
     "The entries of the search: those of pages with the number of the chapter, one for each name of the library, and what readers ask for"
     def title(o):
         n = numbers.get(o['href'].split('#')[0])
         return o['title'] if not n or o['title'].startswith(n + ' ') else f"{n} {o['title']}"
     items = [o for o in items if not o['href'].startswith('reference/') and not o['objectID'].startswith('asked ')]
+    items = [o | dict(text=searched(o, html)) for o in items]
     at = {o['href']: o for o in items}
     asked = [at[href] | dict(objectID=f'asked {q}', section=q) for q,href in ASKED.items() if href in at]
     names = [o for page,text in html.items() if page.startswith('reference/') for o in symbols(text, page)]
     return [o | {'title': title(o)} for o in items + asked] + names
+
+WORDS = {                          # of Quarto's script for the search → what stands there instead
+    'threshold: 0.1,': 'threshold: 0.1, useExtendedSearch: true,',
+    'const kFuseMaxWait = 125;': 'const kFuseMaxWait = Infinity;',       # it would look for the words among what has the phrase
+    'const resultsRaw = await index.search(query, fuseOptions);':
+        'const phrase = await index.search(`"${query.replaceAll(\'"\', "")}"`, fuseOptions);\n'
+        '  const resultsRaw = phrase.length ? phrase : await index.search(query, fuseOptions);'}
+
+def by_words(docs):
+    "Let the search find what has all words of a question in any order, where Quarto's finds nothing that has it as it stands"
+    script = docs/'site_libs'/'quarto-search'/'quarto-search.js'
+    text = script.read_text(encoding='utf-8')
+    if 'useExtendedSearch' in text: return
+    for old,new in WORDS.items():
+        if old not in text: raise SystemExit(f'The search script of this Quarto has no "{old}": adapt WORDS in tests/after_render.py')
+        text = text.replace(old, new, 1)
+    script.write_text(text, encoding='utf-8')
 
 SCREEN = 20     # lines of exported code that stand open; STYLE of a chapter: a module up to twenty lines
 
@@ -172,7 +215,8 @@ def set_as_numbers(html):
     def table(m):
         rows = re.findall(r'<tr.*?</tr>', m[0], re.S)
         texts = [[unescape(re.sub('<.*?>', '', c)).strip() for c in re.findall(r'<t[dh]\b.*?</t[dh]>', r, re.S)] for r in rows]
-        body = [t for r,t in zip(rows, texts) if '<td' in r]
+        head = len(re.findall('<tr', m[0].split('</thead>')[0])) if '</thead>' in m[0] else 0
+        body = [t for i,(r,t) in enumerate(zip(rows, texts)) if '<td' in r and i >= head]
         wide = max(map(len, texts), default=0)
         if any(len(t) != wide for t in body): return m[0]
         cols = {i for i in range(wide) if any(t[i] for t in body) and all(NUMBER.fullmatch(t[i]) for t in body)}
@@ -181,16 +225,50 @@ def set_as_numbers(html):
             def cell(c):
                 nonlocal i
                 i += 1
-                return c[0] + ' class="num"' if i in cols and 'class=' not in c[0] else c[0]
-            return re.sub(r'<t[dh]\b', cell, r[0])
+                return f'{c[1]} class="num"{c[2]}' if i in cols and 'class=' not in c[2] else c[0]
+            return re.sub(r'(<t[dh]\b)([^>]*)', cell, r[0])
         return re.sub(r'<tr.*?</tr>', row, m[0], flags=re.S)
     return re.sub(r'<table\b.*?</table>', table, html, flags=re.S)
 
+def without_empty_heads(html):
+    "`html` with a plain cell in place of each heading of a table that has no text"
+    return re.sub(r'<th\b([^>]*)>\s*</th>', r'<td\1></td>', html)
+
+ROOMY = 40      # characters from which a cell is a text, and keeps the width of some words on a phone
+
+def with_room(html):
+    "`html` with the class `text` at the cells of tables that hold a sentence"
+    def cell(m): return '<td class="text">' + m[1] if len(unescape(re.sub('<.*?>', '', m[1]))) >= ROOMY else m[0]
+    return re.sub(r'<td>((?:(?!</td>).)*)', cell, html, flags=re.S)
+
+LONG = 12       # rows of a table that a study shows; what is longer is folded
+
+def folded(html):
+    "`html` with each long table that stands open folded under the number of its rows and the names of its columns"
+    def one(m):
+        before, table = html[:m.start()], m[0]
+        rows = re.findall(r'<tr.*?</tr>', table.split('</thead>')[-1], re.S)
+        if len(rows) <= LONG or before.count('<details') > before.count('</details'): return table
+        heads = table.split('</thead>')[0] if '</thead>' in table else rows[0]
+        names = [' '.join(unescape(re.sub('<.*?>', '', o)).split()) for o in re.findall(r'<t[hd]\b[^>]*>(.*?)</t[hd]>', heads, re.S)]
+        names = [*dict.fromkeys(filter(None, names))]
+        what = ', '.join(names[:4]) + (' …' if len(names) > 4 else '')
+        return f'<details class="long"><summary>Show the table: {len(rows)} rows, columns {escape(what)}</summary>\n{table}</details>'
+    return re.sub(r'<table\b.*?</table>', one, html, flags=re.S)
+
+def breakable(html):
+    "`html` of the reference with the places where a long name in a heading or in the contents may break, and without the backslash of a bar in a table"
+    def name(m): return m[1] + re.sub(r'(?<=[a-z0-9])(?=[._][A-Za-z_])', '<wbr>', m[2]) + m[3]
+    html = re.sub(r'(<h[34][^>]*>)([\w.]+)(</h[34]>)', name, html)
+    html = re.sub(r'(<a href="#[^"]*"[^>]* data-scroll-target="[^"]*">)([\w.]+)(</a>)', name, html)
+    return re.sub(r'<code>[^<]*</code>', lambda m: m[0].replace('\\|', '|'), html)
+
 def named(html):
-    "`html` with names for its navigations: of two or more, a screen reader tells them apart by name"
+    "`html` with names for its navigations, by which a screen reader tells them apart, and without roles that nothing has"
     for find,name in [('<nav class="navbar[^"]*"', 'Site'), ('<nav class="quarto-secondary-nav"', 'Where you are'), ('<nav id="quarto-sidebar"', 'Chapters'), ('<nav id="TOC"', 'On this page'), ('<nav class="page-navigation"', 'Previous and next')]:
         html = re.sub(rf'({find})(?! aria-label)', rf'\1 aria-label="{name}"', html)
-    return html
+    html = re.sub(r'(<a class="sidebar-item-text[^>]*) role="navigation"', r'\1 role="button"', html)       # it opens a shelf
+    return re.sub(r'(<button class="navbar-toggler"[^>]*) role="menu"', r'\1', html)
 
 def linked(pages, base):
     "For each page the anchors that links of all `pages` name: nbdev writes one for each name in backticks"
@@ -242,7 +320,11 @@ def extent(file):
     if file.suffix == '.png': return struct.unpack('>II', file.read_bytes()[16:24])
     svg = re.search(r'<svg\b[^>]*>', file.read_text(encoding='utf-8'))
     sides = [re.search(rf'\s{o}="([\d.]+)(pt|px)?"', svg[0]) for o in ('width', 'height')]
-    return [round(float(m[1])*(4/3 if m[2] == 'pt' else 1)) for m in sides] if all(sides) else None
+    if all(sides): return [round(float(m[1])*(4/3 if m[2] == 'pt' else 1)) for m in sides]
+    box = re.search(r'\bviewBox="[-\d.]+ [-\d.]+ ([\d.]+) ([\d.]+)"', svg[0])
+    return [round(float(o)) for o in box.groups()] if box else None
+
+PHONE = 560     # pixels from which a drawing is too wide for a phone: its labels would be smaller than 12
 
 def sized(html, folder):
     "`html` with the size of each picture of the text, read from its file in `folder`: space is kept for it, and it may come late"
@@ -251,10 +333,45 @@ def sized(html, folder):
         found = extent(file) if ' width=' not in m[0] and 'navbar-logo' not in m[0] and file.is_file() else None
         if not found: return m[0]
         w,h = found
-        panels = w > 1.8*h and 'figure-html' in m[2]                                       # side by side: a phone scrolls them
-        rest = m[1].replace('class="', 'class="wide ', 1) if panels else m[1]
-        return f'<img width="{w}" height="{h}" loading="lazy"{rest}>'
+        plot = 'figure-html' in m[2]
+        panels = plot and w > 1.8*h                                                        # side by side: a phone scrolls them
+        narrow = file.with_name(f'{file.stem}-narrow.svg')
+        slim = not plot and narrow.is_file()
+        classes = 'wide panels ' if panels else 'wide ' if not plot and not slim and file.suffix == '.svg' and w > PHONE else ''
+        rest = m[1].replace('class="', f'class="{classes}', 1) if 'class="' in m[1] else m[1] + f' class="{classes}"'*bool(classes)
+        img = f'<img width="{w}" height="{h}" loading="lazy"{rest}>'
+        if not slim: return img
+        w,h = extent(narrow)
+        src = m[2].replace(file.name, narrow.name)
+        return f'<picture><source media="(max-width: 40rem)" srcset="{src}" width="{w}" height="{h}">{img}</picture>'
     return re.sub(r'<img\b((?=[^>]*\bsrc="(?!https?:|data:)([^"]+\.(?:png|svg))")[^>]*)>', size, html)
+
+def first_at_once(html):
+    "`html` with its first picture loaded at once where it stands before the first section: it is what a reader sees first"
+    at = html.find('<section', html.find('<main'))
+    return re.sub(r'(<main.*?<img [^>]*?)loading="lazy"', r'\1fetchpriority="high"', html[:at], count=1, flags=re.S) + html[at:]
+
+def deferred(html):
+    "`html` whose own scripts wait until the page is read: they do nothing before"
+    return re.sub(r'<script src="([^"]*site_libs/[^"]*)"></script>', r'<script defer src="\1"></script>', html)
+
+RULE = re.compile(r'([^{}@;]+)\{[^{}]*\}')
+MADE = 'bs-', 'aa-', 'tippy', 'quarto-', 'katex'           # classes that scripts put together
+
+def fewer_rules(docs):
+    "Leave in Bootstrap's style sheets the rules whose classes a page or a script of `docs` names; nine tenths of the others weigh on each page"
+    used = set()
+    for f in [*docs.rglob('*.html'), *docs.rglob('*.js')]:
+        text = f.read_text(encoding='utf-8')
+        if f.suffix == '.html': text = ' '.join([*re.findall(r'\bclass="([^"]*)"', text), *re.findall(r'<script\b.*?</script>', text, re.S)])
+        used.update(re.findall(r'[A-Za-z_][\w-]*', text))
+    def kept(selector):
+        classes = re.findall(r'\.([A-Za-z_][\w-]*)', re.sub(r'\([^()]*\)', '', selector))
+        return all(o in used or o.startswith(MADE) for o in classes)
+    def rule(m):
+        selectors = [o for o in re.split(r',(?![^()]*\))', m[1]) if kept(o)]
+        return ','.join(selectors) + m[0][len(m[1]):] if selectors else ''
+    for f in docs.glob('site_libs/bootstrap/bootstrap-*.min.css'): f.write_text(RULE.sub(rule, f.read_text(encoding='utf-8')), encoding='utf-8')
 
 ICON = re.compile(r'\bbi-([a-z0-9-]+)')
 
@@ -296,14 +413,19 @@ if __name__ == '__main__':
     chapters,anchors = numbers(html),linked(html, base)
     if whole: (docs/'llms.txt').write_text(llms(docs), encoding='utf-8')
     def finished(page, o):
-        for change in (skippable, opened, described, captioned, without_unused, named, set_as_numbers): o = change(o)
-        o = numbered(one_turn(sized(o, (docs/page).parent), page, base), page, chapters, base)
+        for change in (skippable, opened, described, captioned, without_unused, named, set_as_numbers, without_empty_heads, with_room): o = change(o)
+        if page.startswith('studies/'): o = folded(o)
+        if page.startswith('reference/'): o = breakable(o)
+        o = deferred(first_at_once(sized(o, (docs/page).parent)))
+        o = numbered(one_turn(o, page, base), page, chapters, base)
         return within(solved(unfolded(anchored(o, anchors.get(page, set())))), page, base)
     new = {page: finished(page, o) for page,o in html.items()}
     boxed(docs/'live')
     if whole: fewer_icons(docs)
+    by_words(docs)
     search = docs/'search.json'
     search.write_text(json.dumps(found(json.loads(search.read_text(encoding='utf-8')), chapters, html), ensure_ascii=False), encoding='utf-8')
     ids = {page: set(re.findall(r'\bid="([^"]+)"', o)) for page,o in new.items()}
     for page,o in new.items():
         if (o := unlinked(o, page, ids, base)) != html[page]: (docs/page).write_text(o, encoding='utf-8')
+    if whole: fewer_rules(docs)

@@ -90,6 +90,54 @@ def test_a_drawing_has_one_caption():
     assert made == drawing.replace('A &lt;b&gt;, b</figcaption>', 'One <code>b</code>.</figcaption>') + '\n<p><em>Two.</em></p>'
     for text in (drawing + '<p>Text.</p>', drawing + '<p><em>Part</em> of a line.</p>'): assert after_render.captioned(text) == text
 
+def test_pictures_fit_a_phone():
+    "A drawing with a narrow version brings it along; another one that is wide scrolls; all keep their place"
+    import after_render
+    def tag(name): return after_render.sized(f'<p><img src="../images/{name}" alt="A"></p>', home/'course')
+    narrow, wide, small = tag('bilm_two.svg'), tag('counting_backoff.svg'), tag('cbow-step.svg')
+    assert re.search(r'<picture><source media="\(max-width: 40rem\)" srcset="../images/bilm_two-narrow.svg" width="\d+" height="\d+"><img width="\d+"[^>]*></picture>', narrow)
+    assert 'class="wide' not in narrow and 'class="wide' in wide and 'class="wide' not in small and all('height="' in o for o in (wide, small))
+    for made in (narrow, wide, small): assert after_render.sized(made, home/'course') == made, 'nothing is done twice'
+    assert 'images/*-narrow.svg' in config['project']['resources']
+
+def test_tables_are_made_readable():
+    "Empty headings, cells of text, long tables of studies; done twice, nothing changes"
+    import after_render
+    table = '<table><thead><tr><th></th><th>n</th></tr></thead><tbody>{}</tbody></table>'.format('<tr><th>a</th><td>1</td></tr>'*20)
+    heads = after_render.without_empty_heads(after_render.set_as_numbers(table))
+    assert '<th></th>' not in heads and heads.count('class="num"') == 21 and after_render.set_as_numbers(heads) == heads
+    assert after_render.with_room(f'<td>{"word "*9}</td><td>word</td>').count('class="text"') == 1
+    folds = after_render.folded(heads)
+    assert '<summary>Show the table: 20 rows, columns n</summary>' in folds and after_render.folded(folds) == folds
+    assert after_render.folded(table.replace('<tr><th>a</th><td>1</td></tr>', '', 8)) != table and '<details' not in after_render.folded(table.replace('<tr><th>a</th><td>1</td></tr>', '', 9))
+
+def test_names_of_the_reference_break_between_words_only():
+    import after_render
+    made = after_render.breakable('<h4 class="anchored">KneserNey.next_probs</h4><td><code>str \\| None</code></td><code>next_probs</code>')
+    assert made == '<h4 class="anchored">KneserNey<wbr>.next<wbr>_probs</h4><td><code>str | None</code></td><code>next_probs</code>'
+    assert after_render.breakable(made) == made
+
+def test_the_search_holds_prose_and_names():
+    import after_render
+    html = '<main><header><h1>A</h1></header><p>An opening.</p><section id="one" class="level2"><h2>One</h2><p>So <span class="math inline">\\(\\frac{1}{2}\\)</span> is <code>half</code>.</p><div class="sourceCode"><pre class="sourceCode">def halve(x):\n    return x/2</pre></div><table><tr><td>7</td></tr></table></section></main>'
+    item = dict(objectID='a', href='course/a.html#one', title='A', section='One', text='old')
+    assert after_render.searched(item, {'course/a.html': html}) == 'One So is half . halve'
+    assert after_render.searched(item | dict(href='course/a.html'), {'course/a.html': html}) == 'An opening.'
+
+def test_pages_load_fast(tmp_path):
+    "Scripts wait, the first picture does not, and style rules for classes that no page has are gone"
+    import after_render
+    html = '<head><script src="../site_libs/a/a.js"></script></head><main><img loading="lazy" src="a.svg"><section><img loading="lazy" src="b.svg"></section></main>'
+    made = after_render.deferred(after_render.first_at_once(html))
+    assert made == html.replace('<script src', '<script defer src').replace('loading="lazy" src="a', 'fetchpriority="high" src="a')
+    assert after_render.deferred(after_render.first_at_once(made)) == made
+    css = tmp_path/'site_libs'/'bootstrap'/'bootstrap-1.min.css'
+    css.parent.mkdir(parents=True)
+    css.write_text('@font-face{src:x}a{b:c}.on,.off{b:c}@media (x){.off .on{b:c}.on:not(.off){b:c}}.bs-x{b:c}', encoding='utf-8')
+    (tmp_path/'a.html').write_text('<p class="on">off</p>', encoding='utf-8')
+    after_render.fewer_rules(tmp_path)
+    assert css.read_text(encoding='utf-8') == '@font-face{src:x}a{b:c}.on{b:c}@media (x){.on:not(.off){b:c}}.bs-x{b:c}'
+
 # no paragraph gets lost on the way to its page
 
 def words(text): return re.sub(r'[\W_]+', '', re.sub(r'&\w+;', '', text)).casefold()
@@ -352,8 +400,31 @@ def test_numbers_of_tables_are_set_as_numbers(built):
     assert len(numbers) > 500 and sum('num' in c.get('class', []) for c in numbers) > .8*len(numbers)
 
 @each
+def test_no_heading_of_a_table_is_empty(nb, built):
+    assert not [o for o in soup(built/page_name(nb)).find_all('th') if not o.get_text().strip()]
+
+@each
+def test_names_for_the_ear_are_those_for_the_eye(nb, built):
+    "A link's name holds its text; what opens a shelf is a button; each picture in a link has a name"
+    s = soup(built/page_name(nb))
+    for o in s.select('a.pagination-link'): assert ' '.join(o.get_text().split()) == o['aria-label']
+    assert not s.select('a[role=navigation], button[role=menu]')
+    assert all(o['alt'] for o in s.select('.navbar-brand img'))
+
+def test_long_tables_of_studies_are_folded(built):
+    for nb in nbs:
+        if nb.parent.name != 'studies': continue
+        for o in soup(built/page_name(nb)).select('main table'):
+            assert len(o.find_all('tr')) <= 14 or o.find_parent('details'), (nb.name, o.get_text(' ', strip=True)[:80])
+
+def test_types_of_the_reference_have_no_backslash(built):
+    codes = [o.get_text() for f in sorted((built/'reference').glob('*.html')) for o in soup(f).select('main code')]
+    assert sum(' | None' in o for o in codes) > 50 and not [o for o in codes if '\\|' in o]
+
+@each
 def test_pictures_keep_their_place(nb, built):
     for img in soup(built/page_name(nb)).find('main').find_all('img'):
+        if img['src'].endswith('.svg') and '/images/' in img['src']: assert img['width'] and img['height']
         if not img['src'].endswith('.png'): continue
         head = ((built/page_name(nb)).parent/unquote(img['src'])).read_bytes()[:24]
         assert (int(img['width']), int(img['height'])) == struct.unpack('>II', head[16:24]) and img['loading'] == 'lazy'
@@ -396,6 +467,13 @@ def test_index_for_language_models(built):
 def test_search_index_holds_every_page(built):
     found = {o['href'].split('#')[0] for o in json.loads((built/'search.json').read_text(encoding='utf-8'))}
     assert found >= {page_name(nb) for nb in nbs}
+
+def test_search_index_is_small_and_plain(built):
+    "Half of what Quarto makes: no formulas, no code"
+    text = (built/'search.json').read_text(encoding='utf-8')
+    assert len(gzip.compress(text.encode())) < 300_000
+    for o in json.loads(text):
+        assert not (m := re.search(r'\\(?:frac|sum|begin|overrightarrow|mathrm|text|cdot|log|exp)\b|^import |\bdef \w+\(', o['text'], re.M)), (o['href'], m[0])
 
 def test_search_shows_the_numbers(built):
     items = json.loads((built/'search.json').read_text(encoding='utf-8'))
@@ -487,7 +565,8 @@ def test_a_gap_is_filled_on_the_built_page(built, browser, address):
         assert not t.said
 
 QUERIES = {'ScalarMix': 'reference/elmo.html#scalarmix', 'load_ai2': 'reference/elmo.html#load_ai2', 'Elmo.from_pretrained': 'reference/elmo.html#elmo.from_pretrained',
-           'install': 'start.html#two-commands', 'load AI2 weights': 'library/ai2.html#load', 'perplexity': 'course/counting.html#perplexity'}
+           'install': 'start.html#two-commands', 'vanishing gradient': 'course/recurrence.html#gradients-that-shrink-or-grow', 'BERT': 'course/history.html#from-word2vec-to-bert',
+           'gradient vanishing': 'course/recurrence.html#gradients-that-shrink-or-grow', 'load AI2 weights': 'library/ai2.html#load', 'perplexity': 'course/counting.html#perplexity'}
 
 def test_the_search_leads_where_one_expects(built, browser, address):
     wrong = []
@@ -505,6 +584,39 @@ def test_panels_side_by_side_scroll_on_a_phone(built, browser, address):
     with Tab(browser, address, 'course/history.html', 390, 844) as t:
         boxes = t.page.evaluate("[...document.querySelectorAll('main img.wide')].map(o => [o.getBoundingClientRect().width, o.parentElement.scrollWidth, o.parentElement.clientWidth])")
         assert boxes and all(width > 600 and inner > outer for width,inner,outer in boxes), boxes
+
+BROKEN = """() => {
+  document.querySelectorAll('details').forEach(o => o.open = true);
+  const found = [], walk = document.createTreeWalker(document.querySelector('main'), NodeFilter.SHOW_TEXT);
+  while (walk.nextNode()) {
+    const node = walk.currentNode;
+    if (!node.parentElement.closest('td, th, h1, h2, h3, h4') || node.parentElement.closest('pre, .katex')) continue;
+    for (const m of node.textContent.matchAll(/[\\w.]{2,}/g)) {
+      const range = document.createRange();
+      range.setStart(node, m.index);
+      range.setEnd(node, m.index + m[0].length);
+      if (new Set([...range.getClientRects()].filter(o => o.width > 1).map(o => Math.round(o.top))).size > 1) found.push(m[0]);
+    }
+  }
+  return found;
+}"""
+
+@over([*map(page_name, nbs), *(f.replace('.md', '.html') for f in REFERENCE)], called=str)
+def test_no_word_breaks_in_a_table_or_a_heading_on_a_phone(page, built, browser, address):
+    with Tab(browser, address, page, 390, 844) as t: assert not t.page.evaluate(BROKEN)
+
+LABELS = """() => [...document.querySelectorAll('main img')].filter(o => /\\/images\\/[\\w-]+\\.svg$/.test(o.currentSrc || o.src))
+  .map(o => [(o.currentSrc || o.src).split('/').pop(), o.getBoundingClientRect().width, o.parentElement.closest('p').clientWidth])"""
+
+@over(list(map(page_name, taught)), called=str)
+def test_drawings_on_a_phone(page, built, browser, address):
+    "The narrow version fits; another one is as wide as it was drawn, and scrolls"
+    with Tab(browser, address, page, 390, 844) as t:
+        t.page.evaluate("Promise.all([...document.querySelectorAll('main img')].map(o => { o.loading = 'eager'; return o.decode() }))")
+        for file,width,column in t.page.evaluate(LABELS):
+            drawn = float(re.search(r'viewBox="[-\d.]+ [-\d.]+ ([\d.]+)', (home/'images'/file).read_text(encoding='utf-8'))[1])
+            assert width >= drawn - 1 if drawn > 560 else width >= min(drawn, column) - 1, (file, width, drawn)
+            assert drawn > 560 or width <= column + 1, (file, width, column)
 
 CONTRAST = """() => {
   const rgba = s => { const v = (s.match(/[\\d.]+/g) || [0, 0, 0, 0]).map(Number); return v.length < 4 ? [...v, 1] : v };
