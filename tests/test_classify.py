@@ -438,11 +438,13 @@ def test_balance_finds_more_of_a_rare_class(kind, seed):
     assert balanced[1] < plain[1], 'at a price'
 
 def test_what_balance_does():
-    dls = loaders([('fine .', 'a')]*30 + [('poor .', 'b')]*10)
+    rows = [('fine .', 'a')]*30 + [('poor .', 'b')]*10
+    labels = [('fine .', ['a'])]*30 + [('poor .', ['b', 'a'])]*10
+    dls = loaders(rows, valid=rows)
     learn = learner(dls, balance=True)
-    assert torch.allclose(learn.loss_func.weight, torch.tensor([2/3, 2.])) and learner(dls).loss_func.weight is None
-    several = learner(loaders([('fine .', ['a'])]*30 + [('poor .', ['b', 'a'])]*10), balance=True)
-    assert torch.allclose(several.loss_func.pos_weight, torch.tensor([0., 3.]))
+    assert torch.allclose(learn.loss_func.func.weight, torch.tensor([2/3, 2.])) and learner(dls).loss_func.func.weight is None
+    several = learner(loaders(labels, valid=labels), balance=True)
+    assert torch.allclose(several.loss_func.func.pos_weight, torch.tensor([0., 3.]))
     with pytest.raises(ValueError, match='no classes'): learner(loaders([(f't {i}', i/2) for i in range(20)]), balance=True)
     with pytest.raises(ValueError, match='balance=True weighs the usual loss'): learner(dls, balance=True, loss_func=torch.nn.CrossEntropyLoss())
     fit(learn)
