@@ -289,7 +289,7 @@ def check_places(source, out, overwrite):
 
 # %% ../../nbs/library/embedding_files.ipynb #c086
 def embed_file(
-    source,  # .txt, .csv, .jsonl, .conllu, 'hub:owner/name' …, see `read_texts`; '-': standard input
+    source,  # .txt, .csv, .conllu, 'hub:owner/name' …, see `read_texts`; '-': standard input
     out,                    # a file to write: .hdf5 (.h5), .parquet or .npz
     elmo:Elmo,              # its tokenizer splits the texts
     layers='all',           # 'all', 'mix' or the number of one
