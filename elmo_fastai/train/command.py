@@ -107,8 +107,8 @@ class Settings(Options):
         super().__post_init__()
         require(self.kind == 'stream' or not self.carry, "--carry needs a text that is read as a "
                 "stream: leave it out, or say --kind stream", CommandError)
-        require(self.valid_rows is None or self.rows or self.stream, "--valid-rows goes with --rows "
-                "or --stream: leave it out", CommandError)
+        require(self.valid_rows is None or self.rows or self.stream,
+                "--valid-rows goes with --rows or --stream: leave it out", CommandError)
         for name,with_stream in dict(steps=True, buffer=True, test=False, encoding=False).items():
             how = 'with' if with_stream else 'without'
             fits = getattr(self, name) is None or self.stream == with_stream
