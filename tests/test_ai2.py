@@ -1,5 +1,5 @@
 "AI2's files: against their own vectors, against a slow reference over all options, with faults that must be found, and files that are not what they seem"
-import hashlib, json, os, shutil, threading, warnings
+import gzip, hashlib, json, os, shutil, threading, warnings
 from copy import deepcopy
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -252,6 +252,22 @@ def test_softmax_round_trip(tmp_path):
         assert (folder/'vocab.txt').exists() == (v is not None)
     assert (tmp_path/'a'/'vocab.txt').read_bytes() == WORDS.encode()
     assert json.loads((tmp_path/'a'/'options.json').read_text())['n_tokens_vocab'] == 6
+
+@pytest.mark.parametrize('name', ['vocab.txt', 'vocab.txt.gz'])
+@pytest.mark.parametrize('mark', ['', '\ufeff'])
+@pytest.mark.parametrize('named', [False, True])
+def test_a_vocabulary_beside_the_weights(tmp_path, name, mark, named):
+    "Packed or not, with a byte-order mark or without, whether the folder is named or both files"
+    o = ref.options()
+    paths = ref.write(tmp_path, o, ref.random_file(o, n_words=6))
+    data = (mark + WORDS).encode()
+    (tmp_path/name).write_bytes(gzip.compress(data) if name.endswith('.gz') else data)
+    _, vocab = ai2.read_ai2(*(paths if named else [tmp_path]))
+    assert vocab.itos == [*SPECIALS, 'the', 'bank', 'river'] and ai2_vocab(tmp_path/name).itos == vocab.itos
+    (tmp_path/name).write_bytes(b'\xff\xfe<S>')
+    with pytest.raises(ModelFileError, match=f"{name} can't be read"): load_ai2(tmp_path)
+    (tmp_path/name).write_bytes(gzip.compress(data)[:-9])
+    with pytest.raises(ModelFileError, match=name): load_ai2(tmp_path)
 
 @pytest.mark.parametrize('text,message', [('the\n<S>\n</S>\n', '<UNK> is missing'), ('', 'is missing'), (WORDS + 'more\n', '6 words'), ('<S>\n</S>\n<UNK>\n', '6 words')])
 def test_wrong_vocabulary_files(tmp_path, text, message):

@@ -399,3 +399,52 @@ def test_a_learner_of_numbers(tmp_path):
     assert error < np.std([y for _,y in rows]) and error == pytest.approx(loss**.5, rel=.05)
     with learn.no_bar(): number, raw, _ = learn.predict('very very good .')
     assert isinstance(number, float) and abs(number - 2.5) < 1.4
+
+# rare classes
+
+def unbalanced(n, seed):
+    "One text in twenty is a complaint; 'refund' is in three of five complaints, and in one of twelve other texts"
+    rng = np.random.default_rng(seed)
+    rows = []
+    for i in range(n):
+        rare = i % 20 == 0
+        cue = 'refund' if rng.random() < (.6 if rare else 1/12) else 'order'
+        rows.append((f"{rng.choice(['my', 'the', 'a'])} {cue} came {rng.choice(['late', 'today', 'soon'])} .", 'complaint' if rare else 'other'))
+    return rows
+
+def rare_recall(balance, seed, kind):
+    "(recall of the rare class, of the other one) on held-out texts"
+    train = pd.DataFrame(unbalanced(400, seed), columns=['text', 'label'])
+    valid = pd.DataFrame(unbalanced(400, seed + 100), columns=['text', 'label'])
+    if kind == 'several':
+        for df in (train, valid): df['label'] = [[label] for label in df.label]
+    dls = ClassifyDataLoaders.from_dataset(train, valid=valid, bs=32, device='cpu', seed=seed)
+    set_seed(seed)
+    learn = elmo_classifier_learner(dls, elmo(seed), proj_dim=16, hidden=8, words=16, balance=balance)
+    with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(4, 1e-2)
+    preds, y = learn.get_preds()
+    guess = preds.argmax(1)
+    if kind == 'several':
+        guess = (preds[:, 0] <= .5).int()
+        y = (y[:, 0] <= .5).int()
+    return [(guess[y == k] == k).float().mean().item() for k in (0, 1)]
+
+@pytest.mark.slow
+@pytest.mark.parametrize('kind', ['class', 'several'])
+@pytest.mark.parametrize('seed', [0, 1, 2])
+def test_balance_finds_more_of_a_rare_class(kind, seed):
+    plain, balanced = (rare_recall(balance, seed, kind) for balance in (False, True))
+    assert balanced[0] > plain[0] + .15 and balanced[0] > .4, 'the rare one'
+    assert balanced[1] < plain[1], 'at a price'
+
+def test_what_balance_does():
+    rows = [('fine .', 'a')]*30 + [('poor .', 'b')]*10
+    labels = [('fine .', ['a'])]*30 + [('poor .', ['b', 'a'])]*10
+    dls = loaders(rows, valid=rows)
+    learn = learner(dls, balance=True)
+    assert torch.allclose(learn.loss_func.func.weight, torch.tensor([2/3, 2.])) and learner(dls).loss_func.func.weight is None
+    several = learner(loaders(labels, valid=labels), balance=True)
+    assert torch.allclose(several.loss_func.func.pos_weight, torch.tensor([0., 3.]))
+    with pytest.raises(ValueError, match='no classes'): learner(loaders([(f't {i}', i/2) for i in range(20)]), balance=True)
+    with pytest.raises(ValueError, match='balance=True weighs the usual loss'): learner(dls, balance=True, loss_func=torch.nn.CrossEntropyLoss())
+    fit(learn)

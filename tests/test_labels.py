@@ -176,6 +176,22 @@ def test_several_labels_from_any_source(data, kw):
 
 NUMBERS = [(f'text {i} .', i/2) for i in range(20)]
 
+def by_door(door, df, tmp_path, **kw):
+    "Loaders of a table by each of the three doors; a file is .csv, whose cells are text"
+    if door == 'from_df': return ClassifyDataLoaders.from_df(df, bs=4, device='cpu', **kw)
+    if door == 'from_dataset': return ClassifyDataLoaders.from_dataset(Dataset.from_pandas(df), bs=4, device='cpu', **kw)
+    df.to_csv(tmp_path/'table.csv', index=False)
+    return ClassifyDataLoaders.from_files(tmp_path/'table.csv', bs=4, device='cpu', **kw)
+
+@pytest.mark.parametrize('door', ['from_df', 'from_files', 'from_dataset'])
+def test_several_labels_and_numbers_by_every_door(door, tmp_path):
+    df = pd.DataFrame(dict(text=[text for text,_ in SEVERAL], labels=['|'.join(labels) for _,labels in SEVERAL], stars=[i/2 for i in range(len(SEVERAL))]))
+    d = by_door(door, df[df.labels != ''], tmp_path, label_col='labels', label_delim='|')
+    assert list(d.vocab) == ['book', 'film', 'good'] and d.one_batch()[1].shape == (4, 3)
+    d = by_door(door, df, tmp_path, label_col='stars', kind='number')
+    assert d.one_batch()[1].dtype == torch.float32 and sorted(y for _,y in d.train.items + d.valid.items) == df.stars.tolist()
+
+
 def test_numbers():
     d = make(NUMBERS, bs=4)
     assert not len(d.vocab) and d.one_batch()[1].dtype == torch.float32 and d.balance.loc['count'].sum() == 20

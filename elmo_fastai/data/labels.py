@@ -112,7 +112,7 @@ def find_classes(rows):
             f"{len(rows):,} rows are {labels[0]!r}")
     require(len(different) <= max(20, len(rows)/2),
             f"{len(different):,} different labels in {len(rows):,} rows: is this the column with "
-            "the classes? Name it, as in label_col='label'")
+            "the classes? Name it, as in label_col='label'; for numbers say kind='number'")
     return CategoryMap(sorted(different))
 
 # %% ../../nbs/library/labels.ipynb #t002
@@ -121,6 +121,7 @@ class OneClass:
     column = 'label'
     tensor = TensorCategory
     loss = CrossEntropyLossFlat
+    weight = 'weight'             # the argument of `loss` that takes `class_weights`
     metric = staticmethod(accuracy)
     def __init__(self, rows): self.vocab = find_classes(rows)
     @property
@@ -137,6 +138,7 @@ class SeveralLabels(OneClass):
     column = 'labels'
     tensor = TensorMultiCategory
     loss = staticmethod(BCEWithLogitsLossFlat)
+    weight = 'pos_weight'
     metric = staticmethod(accuracy_multi)
     def __init__(self, rows):
         labels = [(None, label) for _,several in rows for label in several]
@@ -167,9 +169,10 @@ class Number:
     def __init__(self, rows): require(rows, "no training row has both a text and a number")
     @staticmethod
     def check_kind(label, where):
-        is_number = isinstance(label, (int, float)) and not isinstance(label, bool)
-        require(is_number and np.isfinite(label), f"{where} has {label!r:.60} for a number")
-        return float(label)
+        may_be = isinstance(label, (int, float, str)) and not isinstance(label, bool)
+        number = pd.to_numeric(label, errors='coerce') if may_be else np.nan
+        require(np.isfinite(number), f"{where} has {label!r:.60} for a number")
+        return float(number)
     check = check_kind
     def encode(self, label): return label
     def array(self, encoded): return np.array(encoded, np.float32)

@@ -58,6 +58,7 @@ def stream_loaders(
     valid=None,             # likewise; None: files that are called so, or rows of the last file
     n_valid:int=2000,       # rows of it
     kind='sentences', max_vocab:int=100_000,    # 'sentences' or 'stream'
+    name:str=None,          # of the corpus; None: that of the first file
     shuffle:bool=None, seed:int=42,     # None: yes, but for streams
     **kwargs                # of `ElmoDataLoaders.from_corpus` and `BufferedDataLoader`
 ) -> ElmoDataLoaders:       # its `corpus` has the lines to validate on and a sample of the others
@@ -67,7 +68,7 @@ def stream_loaders(
     lines, held = _hold_out(source, valid, n_valid, shuffle, seed)
     col = kwargs.get('text_col')
     parts = dict(train=_sample(lines, col), valid=_sample(held, col, float('inf')))
-    name = Path(lines.files[0]).stem if lines.files else 'stream'
+    if name is None: name = Path(lines.files[0]).stem if lines.files else 'stream'
     corpus = Corpus(name, parts, kwargs.pop('tokenizer', 'words'))
     corpus.splits = parts | dict(train=lines)
     def counted():

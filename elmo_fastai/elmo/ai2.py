@@ -8,7 +8,7 @@ Docs: https://elmo-fastai.github.io/elmo_fastai/library/ai2.html.md"""
 __all__ = ['ai2_config', 'ai2_options', 'ai2_vocab', 'load_ai2', 'save_ai2', 'ai2_files']
 
 # %% ../../nbs/library/ai2.ipynb #c004
-import copy, json, warnings
+import copy, gzip, json, warnings
 from collections.abc import Callable
 from dataclasses import replace
 from http.client import HTTPException
@@ -186,8 +186,11 @@ def read_weights(path, c):
 MARKS = dict(zip(SPECIALS[1:], ('<UNK>', '<S>', '</S>')))
 
 def read_text(path, most):
+    "Returns the text of a file, unpacked if its name ends in .gz, at most so many characters"
+    open_file = gzip.open if Path(path).suffix == '.gz' else open
     with as_error(ModelFileError, f"{path} can't be read"):
-        return regular_file(path, most).read_text(encoding='utf-8-sig')
+        with open_file(regular_file(path, most), 'rt', encoding='utf-8-sig') as f:
+            return f.read(most)
 
 def read_vocab(path):
     "Returns our vocabulary, and the number of the line of each of its words but padding"
@@ -221,19 +224,17 @@ def only_file(folder, pattern):
     return files[0]
 
 def find_files(options):
-    "Returns the paths of options, weights and vocabulary (or None) of a model or of a folder"
-    if options in AI2_MODELS: return (*ai2_files(options), None)
+    "Returns the paths of options and weights of a model or of a folder"
+    if options in AI2_MODELS: return ai2_files(options)
     require(Path(options).is_dir(), f"{str(options)!r} is no folder, and no published model: those "
             f"are {', '.join(AI2_MODELS)}", ModelFileError)
-    vocab = Path(options)/'vocab.txt'
-    return (only_file(options, '*options*.json'), only_file(options, '*.hdf5'),
-            vocab if vocab.exists() else None)
+    return only_file(options, '*options*.json'), only_file(options, '*.hdf5')
 
 def read_ai2(options, weights=None, vocab=None):
     "Returns the biLM, and its `WordVocab` or None, from files in AI2's format, see `load_ai2`"
-    if weights is None:
-        options, weights, beside = find_files(options)
-        vocab = vocab or beside
+    if weights is None: options, weights = find_files(options)
+    beside = [Path(weights).with_name(name) for name in ('vocab.txt', 'vocab.txt.gz')]
+    vocab = vocab or next((path for path in beside if path.exists()), None)
     with as_error(ModelFileError, f"{options} can't be read"):
         c = ai2_config(json.loads(read_text(options, 10**6)), Path(weights).stem)
     arrays = read_weights(weights, c)
@@ -253,7 +254,7 @@ def read_ai2(options, weights=None, vocab=None):
 def load_ai2(
     options,  # a published model (see `ai2_files`), a folder with both files, or an options.json
     weights=None, # in the last case: the path of the HDF5 file
-    vocab=None,   # a vocabulary file for the output layer; None: a folder's vocab.txt
+    vocab=None,   # a vocabulary file for the output layer; None: vocab.txt(.gz) by the weights
 )->BiLM:
     "A biLM from files in AI2's format, in evaluation mode. Raises `ModelFileError`"
     return read_ai2(options, weights, vocab)[0]

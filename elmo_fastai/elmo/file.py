@@ -213,11 +213,12 @@ class Line(NamedTuple):
 
     def fail(self, why): return self._replace(text=None, tokens=[], problem=why)
 
-def read_lines(source, column, tokenize, max_tokens):
+def read_lines(source, column, tokenize, max_tokens, n_rows=None):
     "Yields a `Line` for each line, row or sentence of a file"
     hashed = sha256()
+    texts = islice(read_texts(source, column, 100*max_tokens), n_rows)
     try:
-        for number,(value, problem) in enumerate(read_texts(source, column, 100*max_tokens)):
+        for number,(value, problem) in enumerate(texts):
             tokens = tokenize(value) if isinstance(value, str) else value or []
             text = ' '.join(value) if isinstance(value, list) else value
             hashed.update(repr((text, tokens, problem)).encode())
@@ -275,25 +276,27 @@ def assemble(part, source, out, info):
 def check_places(source, out, overwrite):
     "Raises `CommandError` if there is no input, or if the output must not be written there"
     def check(ok, why): require(ok, why, CommandError)
-    check(source == '-' or Path(source).is_file(), f"There is no file {source!r}")
+    is_file = source != '-' and not source.startswith('hub:')
+    check(not is_file or Path(source).is_file(), f"There is no file {source!r}")
     check(out.suffix.lower() in WRITERS,
           f"--out {str(out)!r} should end in one of {', '.join(WRITERS)}")
     check(not out.is_dir(), f"{out} is a folder: name a file with --out")
     if out.exists():
-        check(source == '-' or not out.samefile(source),
+        check(not is_file or not out.samefile(source),
               "--out is the input itself: name another file")
         check(overwrite,
               f"{out} exists already. Say --overwrite to replace it, or name another with --out")
 
 # %% ../../nbs/library/embedding_files.ipynb #c086
 def embed_file(
-    source,  # a file, see `read_texts`: .txt, .csv, .jsonl, .conllu …; '-': standard input
+    source,  # .txt, .csv, .conllu, 'hub:owner/name' …, see `read_texts`; '-': standard input
     out,                    # a file to write: .hdf5 (.h5), .parquet or .npz
     elmo:Elmo,              # its tokenizer splits the texts
     layers='all',           # 'all', 'mix' or the number of one
     column:str|None=None,   # of a table, with the texts; None: one of `TEXT_COLUMNS`
     max_tokens:int=50_000,  # lines with more are left out, and reported
     overwrite:bool=False,   # replace an output, and drop the beginning of another job
+    n_rows:int|None=None,   # so many texts from the beginning; None: all
     say=print,              # where progress is told
     **kwargs                # of `Elmo.embed_iter`: pool, dtype, budget, bf16
 ) -> dict:  # `lines`, `tokens`, `failed`: {number: reason}, `unit` ('line', …), the settings
@@ -308,7 +311,7 @@ def embed_file(
     job = dict(settings, tokenizer=name, column=column, max_tokens=max_tokens, dim=elmo.dim,
                model=digest(elmo, layers))
     del job['budget']
-    def lines(): return read_lines(source, column, elmo.tokenize, max_tokens)
+    def lines(): return read_lines(source, column, elmo.tokenize, max_tokens, n_rows)
     with Part.open(out, job, overwrite) as part:
         check_places(source, out, overwrite)     # again: another job may just have ended
         rest = lines()

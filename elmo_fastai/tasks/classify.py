@@ -170,16 +170,23 @@ def elmo_classifier_learner(
     loss_func=None,            # None: cross entropy; of numbers the mean squared error
     metrics=None,              # None: the accuracy; of numbers the root of that error
     cbs=None,                  # more callbacks
+    balance:bool=False,        # weigh the loss so that rare classes count as much as others
     **kwargs
 ) -> ElmoClassifierLearner:
     "A `Learner` for texts and labels, its biLM frozen"
     target = dls.train.text.target
+    require(not (balance and loss_func), "balance=True weighs the usual loss, and there is another "
+            "loss_func: give that one its weights, dls.class_weights", ValueError)
+    weights = {}
+    if balance:
+        class_weights = dls.class_weights.to(dls.device)
+        weights[target.weight] = class_weights
     elmo = deepcopy(backbone(elmo, dls.char_vocab))
     if cache is True: cache = LayerCache()
     model = ElmoClassifier(elmo, target.n_out, pool, proj_dim, hidden, dropout, words, cache)
     kwargs.setdefault('train_bn', False)                     # what is frozen stays as it is
     learn = ElmoClassifierLearner(
-        dls, model, loss_func or target.loss(), lr=lr, metrics=metrics or target.metric,
+        dls, model, loss_func or target.loss(**weights), lr=lr, metrics=metrics or target.metric,
         splitter=elmo_split, cbs=[MixPenalty(lam), *L(cbs)], **kwargs)
     learn.freeze()
     return learn

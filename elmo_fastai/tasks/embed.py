@@ -25,9 +25,12 @@ class EmbedSettings(Options):
     "What `elmo_embed` is told"
     source:str = option(
         None, 'a text file (one text per line), .csv, .tsv, .json, .jsonl, .conllu, also with .gz; '
-        '.parquet; - for standard input', 'INPUT', nargs=None, group='the text')
+        '.parquet; hub:OWNER/NAME[:CONFIG[:SPLIT]] (default split: train); - for standard input',
+        'INPUT', nargs=None, group='the text')
     column:str = option(None, 'of a table, with the texts (default: text, sentence, review, '
                         'content)', 'NAME')
+    n_rows:int = option(None, 'so many lines or rows, from the beginning (default: all)', 'N',
+                        name='rows', check=at_least(1))
     tokenizer:str = option(None, "space (tokenised already), words, chars, spacy, fastai "
                            "(default: the model's)", 'NAME')
     max_tokens:int = option(50_000, 'longer lines are left out, and reported', 'N',

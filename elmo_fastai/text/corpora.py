@@ -6,24 +6,26 @@ Docs: https://elmo-fastai.github.io/elmo_fastai/library/corpora.html.md"""
 
 # %% auto #0
 __all__ = ['CONLLU', 'Sentence', 'Corpus', 'ToyCorpus', 'toy_corpus', 'read_text', 'all_lines', 'lines_of', 'split_lines',
-           'text_corpus', 'tiny_shakespeare', 'wikitext2', 'sst2', 'read_conll', 'ud_ewt']
+           'text_corpus', 'tiny_shakespeare', 'wikitext2', 'sst2', 'reuters', 'read_conll', 'ud_ewt']
 
 # %% ../../nbs/library/corpora.ipynb #c003
-import codecs, glob, gzip, math, os, random, re
+import codecs, glob, gzip, math, os, random, re, zipfile
 from collections import Counter
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from html import unescape
 from http.client import HTTPException
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from urllib.request import urlopen
 
 from fastcore.xdg import xdg_cache_home
 from ..base.errors import CorpusError, as_error, require
 from ..base.files import check_utf8, memory, regular_file, whole_file
-from .tokens import space_tokenize
+from .tokens import space_tokenize, word_tokenize
 from .toy import ToyGrammar
 
 # %% ../../nbs/library/corpora.ipynb #c009
@@ -33,7 +35,7 @@ class Sentence:
     tokens:list
     tags:list=None    # a universal part-of-speech tag for each token
     senses:list=None  # 'lemma/sense' for each token whose form has several, None for the others
-    label:int=None    # sentiment: 1 positive, 0 negative, None where there is none
+    label:int=None    # sentiment, 1 or 0; or a list of topics; None where there is none
     source:Callable=field(default=None, repr=False, compare=False)   # `source(tokens)` is `logp`
 
     @cached_property
@@ -516,6 +518,35 @@ def sst2(
         gold[split] = [Sentence(space_tokenize(text), label=label if label in (0, 1) else None)
                        for label, text in rows]
     return Corpus.from_gold('sst2', gold)
+
+# %% ../../nbs/library/corpora.ipynb #r02
+_REUTERS = 'https://raw.githubusercontent.com/nltk/nltk_data/gh-pages/packages/corpora/reuters.zip'
+
+def _reuters_documents(root):
+    "Returns the documents of 'training' and of 'test', in the order of their numbers"
+    documents = dict(training=[], test=[])
+    for line in lines_of((root/'cats.txt').read_text('latin-1')):
+        name, *topics = line.split()
+        part, _, number = name.partition('/')
+        text = unescape((root/part/number).read_text('latin-1'))
+        documents[part].append((int(number), Sentence(word_tokenize(text), label=topics)))
+    return [[sent for _,sent in sorted(part, key=itemgetter(0))] for part in documents.values()]
+
+def reuters(
+    path=None, # a local copy: reuters.zip of NLTK's data, or its folder
+)->Corpus:
+    "Reuters-21578 in NLTK's version (Lewis 1997), a document per line, its topics in `gold`"
+    root = local_folder('reuters') if path is None else Path(path).expanduser()
+    root = root or fetch(_REUTERS, 'reuters')
+    with as_error(CorpusError, f"can't read NLTK's Reuters in '{root}'"):
+        if root.is_file(): root = zipfile.Path(root, 'reuters/')
+        training, test = _reuters_documents(root)
+    earlier = training[:len(training)*9//10]
+    known = {topic for sent in earlier for topic in sent.label}
+    gold = dict(train=earlier, valid=[], test=test)
+    for sent in training[len(earlier):]:
+        gold['valid' if known.issuperset(sent.label) else 'train'].append(sent)
+    return Corpus.from_gold('reuters', gold)
 
 # %% ../../nbs/library/corpora.ipynb #conll
 CONLLU = 'id form lemma upos xpos feats head deprel deps misc'.split()

@@ -16,18 +16,20 @@ import pyarrow as pa, pyarrow.csv as pa_csv, pyarrow.parquet as pq
 from ..base.errors import CorpusError, as_error, require
 from ..base.files import seen_encoding
 from .corpora import TEXT_ENDINGS, ending, read_conll
-from .tables import READERS, check_text, find_column, is_missing, read_table
+from .tables import (
+    READERS, check_text, find_column, hub_data, is_missing, read_table)
 
 # %% ../../nbs/library/reading.ipynb #r03
 TREEBANKS = '.conllu', '.conll'
 LONGEST_ROW = 2**22     # bytes
 
-def kind_of(source): return ending(Path(source.lower()))
+def kind_of(source):
+    return 'hub:' if source.startswith('hub:') else ending(Path(source.lower()))
 
 def unit_of(source):
     "Returns what the texts of a file are: a 'row', a 'sentence' or a 'line'"
     kind = kind_of(source)
-    if kind in READERS: return 'row'
+    if kind in TABLES: return 'row'
     return 'sentence' if kind in TREEBANKS else 'line'
 
 def text_lines(f, longest):
@@ -186,6 +188,19 @@ def parquet_texts(source, column):
         for batch in f.iter_batches(256, columns=[name]):
             for value in batch.column(0).to_pylist(): yield value, None
 
+def hub_texts(source, column):
+    "Yields (value, None) for each row of a split of a data set of the hub"
+    parts = source.removeprefix('hub:').split(':', 2)
+    repo, config, split = parts + ['']*(3 - len(parts))
+    data = hub_data(f'{repo}:{config}', streaming=True)
+    if not isinstance(data, dict): data = dict(train=data)
+    split = split or 'train'
+    require(split in data, f"{source}: there is no split {split!r} among {', '.join(data)}")
+    name = None
+    for row in data[split]:
+        if name is None: name = text_column(source, row, column)
+        yield row.get(name), None
+
 def conll_tokens(source):
     "Yields (tokens, None) for each sentence of a treebank or a column file"
     for sentence in read_conll(source): yield sentence.tokens, None
@@ -196,11 +211,11 @@ def line_texts(source, longest):
         for line in text_lines(f, longest): yield line, None
 
 TABLES = {'.csv': csv_texts, '.tsv': csv_texts, '.json': json_texts, '.jsonl': jsonl_texts,
-          '.parquet': parquet_texts}
+          '.parquet': parquet_texts, 'hub:': hub_texts}
 
 # %% ../../nbs/library/reading.ipynb #r12
 def read_texts(
-    source,          # a file, see the table above; '-': standard input
+    source,          # a file or a data set, see the table above; '-': standard input
     column=None,     # of a table, with the texts; None: one of `TEXT_COLUMNS`
     longest=2**20,   # characters of a text; longer ones have a reason instead
 ):                   # yields (text or list of tokens, None), or (None, why there is none)

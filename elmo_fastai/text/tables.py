@@ -22,8 +22,8 @@ from ..base.errors import CorpusError, as_error, require
 from ..base.files import regular_file
 from .corpora import (
     LINE_END, SPLITS, TEXT_ENDINGS, Corpus, all_lines, ending, files_corpus, files_in, folder_of,
-    from_hub, local_folder, read_text, split_files, split_lines, sst2, text_corpus, text_files,
-    tiny_shakespeare, toy_corpus, ud_ewt, wikitext2)
+    from_hub, local_folder, read_text, reuters, split_files, split_lines, sst2, text_corpus,
+    text_files, tiny_shakespeare, toy_corpus, ud_ewt, wikitext2)
 
 # %% ../../nbs/library/tables.ipynb #c009
 TEXT_COLUMNS = 'text', 'sentence', 'review', 'content'
@@ -254,27 +254,51 @@ def file_corpus(
     return text_corpus(path, valid, test, name, tokenizer, encoding or 'utf-8')
 
 # %% ../../nbs/library/tables.ipynb #c019e
-def hub_corpus(
-    name:str,          # of a data set of the hub: owner/name, or owner/name:configuration
-    path=None,         # a copy that was saved; None: ELMO_FASTAI_DATA/owner/name, else the hub
-    text_col:str=None, # None: one of `TEXT_COLUMNS`
-    tokenizer:str='words',
-)->Corpus:
-    "A data set of the Hugging Face hub as a corpus"
+def hub_data(name, path=None, **kwargs):
+    "Returns a data set of the hub by split, or its copy; `kwargs` are of `load_dataset`"
     repo, _, config = name.partition(':')
     require(repo.strip(), f"'hub:{name}' names no data set: "
             "say hub:owner/name, or hub:owner/name:configuration")
-    folder = local_folder(repo) if path is None else Path(path).expanduser()
-    data = saved_data(folder) if folder else from_hub(repo, name=config or None)
-    require(data is not None,
-            f"'{folder}' is no data set that was saved by `save_to_disk` of 🤗 datasets")
-    short = repo.split('/')[-1]
-    return table_corpus(data, text_col, name=f'{short}-{config}' if config else short,
-                        tokenizer=tokenizer)
+    folder = folder_of(repo) or local_folder(repo) if path is None else Path(path).expanduser()
+    if folder is None: return from_hub(repo, name=config or None, **kwargs)
+    data = saved_data(folder)
+    if data is not None: return data
+    if config and (folder/config).is_dir(): return from_hub(str(folder/config), **kwargs)
+    return from_hub(str(folder), name=config or None, **kwargs)
+
+def hub_streams(name, path=None, n_rows=None, n_valid=None):
+    "Returns the splits of a data set as streams: so many rows of 'train', and of each other one"
+    streams = {}
+    for split,rows in parts_of(hub_data(name, path, streaming=True)).items():
+        if hasattr(rows, 'to_iterable_dataset'): rows = rows.to_iterable_dataset()
+        n = n_rows if split == 'train' else n_valid
+        streams[split] = rows if n is None else rows.take(n)
+    return streams
+
+def hub_name(name):
+    "Returns a short name for owner/name:configuration"
+    return '-'.join(name.split('/')[-1].split(':'))
+
+# %% ../../nbs/library/tables.ipynb #hub2
+def hub_corpus(
+    name:str,          # of a data set of the hub: owner/name, or owner/name:configuration
+    path=None,         # a copy; None: ELMO_FASTAI_DATA/owner/name, else the hub
+    text_col:str=None, # None: one of `TEXT_COLUMNS`
+    tokenizer:str='words',
+    n_rows:int=None,   # take the first rows of 'train' only, and do not download the others
+    n_valid:int=2000,  # with `n_rows`: rows of each other split
+)->Corpus:
+    "A data set of the Hugging Face hub as a corpus"
+    if n_rows is None: data = hub_data(name, path)
+    else:
+        streams = hub_streams(name, path, n_rows, n_valid)
+        with as_error(CorpusError, f"can't read the data set {name!r}"):
+            data = {split: list(rows) for split,rows in streams.items()}
+    return table_corpus(data, text_col, name=hub_name(name), tokenizer=tokenizer)
 
 # %% ../../nbs/library/tables.ipynb #c083
 CORPORA = dict(toy=toy_corpus, tiny_shakespeare=tiny_shakespeare, wikitext2=wikitext2,
-               sst2=sst2, ud_ewt=ud_ewt)
+               sst2=sst2, reuters=reuters, ud_ewt=ud_ewt)
 
 def get_corpus(
     name,          # in `CORPORA`, or 'hub:owner/name'; a file, folder, pattern or list; a table
@@ -290,6 +314,8 @@ def get_corpus(
                 f"it has no local copy, but data={str(data)!r}")
         return toy_corpus(**({} if seed is None else dict(seed=seed)), **kwargs)
     if name in CORPORA: return CORPORA[name](data, **kwargs)
+    if name == 'hub:karpathy/tiny_shakespeare':   # a script, and 🤗 datasets runs none
+        return tiny_shakespeare(data, **kwargs)
     if name.startswith('hub:'):
         return hub_corpus(name.removeprefix('hub:'), path=data, **kwargs)
     exists = name.strip() and os.path.exists(os.path.expanduser(name)) # False for a name too long

@@ -50,6 +50,10 @@ class Settings(Options):
         choices=('words', 'chars', 'space', 'spacy', 'fastai'))
     encoding:str = option(None, 'of the files (default: utf-8)', 'NAME')
     column:str = option(None, 'of a table (default: text, sentence, review or content)', 'NAME')
+    rows:int = option(None, 'of a data set of the hub: train on so many, from the beginning '
+                      '(default: all)', 'N', check=COUNT)
+    valid_rows:int = option(None, 'with --rows or --stream: validate on so many (default: 2000)',
+                            'N', check=COUNT)
     kind:str = option('stream', 'stream: lines run on; sentences: each for itself', 'KIND',
                       choices=('stream', 'sentences'))
     min_freq:int = option(None, "rarer words become <unk> (default: 2; with --from the model's "
@@ -84,8 +88,8 @@ class Settings(Options):
     carry:bool = option(False, "carry the state along a stream; the report's figures are without")
     bf16:bool = option(None, 'bfloat16, or full precision (default: where it is fast)')
     stream:bool = option(
-        False, 'read it again and again: files .txt, .json, .jsonl, .parquet, also .gz; without '
-        '--valid 2,000 rows of the last one validate; 100,000 words at most',
+        False, 'read it again and again: files .txt, .json, .jsonl, .parquet, also .gz, or a data '
+        'set of the hub; without --valid 2,000 rows validate; 100,000 words at most',
         group='a text larger than the memory')
     steps:int = option(None, 'batches an epoch (default: one reading)', 'N', check=COUNT)
     buffer:int = option(None, 'lines in memory (default: 10000)', 'N', check=COUNT)
@@ -103,6 +107,8 @@ class Settings(Options):
         super().__post_init__()
         require(self.kind == 'stream' or not self.carry, "--carry needs a text that is read as a "
                 "stream: leave it out, or say --kind stream", CommandError)
+        require(self.valid_rows is None or self.rows or self.stream,
+                "--valid-rows goes with --rows or --stream: leave it out", CommandError)
         for name,with_stream in dict(steps=True, buffer=True, test=False, encoding=False).items():
             how = 'with' if with_stream else 'without'
             fits = getattr(self, name) is None or self.stream == with_stream

@@ -26,7 +26,7 @@ from ..base.files import lock_folder
 from ..base.options import did_you_mean, in_words
 from ..base.processes import find_device, is_main, main_first
 from ..text.corpora import Corpus, ToyCorpus
-from ..text.tables import CORPORA, get_corpus
+from ..text.tables import CORPORA, get_corpus, hub_name, hub_streams
 from ..text.tokens import ByteCharVocab, CharVocab, WordVocab, get_tokenizer
 from ..nn.bilm import BiLMConfig, elmo_configs, evaluate
 from ..elmo.folder import load_bilm, read_config, save_bilm
@@ -43,8 +43,9 @@ from .report import text_shares
 from .checkpoint import checkpoints_in, find_checkpoint
 
 # %% ../../nbs/library/script.ipynb #c011
-FITS = dict(files='valid test encoding column tokenizer', hub='column tokenizer', made='tokenizer',
-            named='tokenizer', toy='sentences', grammar='')
+FITS = dict(files='valid test encoding column tokenizer valid_rows',
+            hub='column tokenizer rows valid_rows', made='tokenizer', named='tokenizer',
+            toy='sentences', grammar='')
 
 def kind_of(source):
     "What a text is: a key of `FITS`, which says which settings go with it"
@@ -62,9 +63,10 @@ def absolute(path):
 def complete(source, settings):
     "The settings with what only the text and the machine know; raises `CommandError`"
     kind = kind_of(source)
-    for name in ('valid', 'test', 'encoding', 'column', 'tokenizer', 'sentences'):
+    for name in sorted(set(' '.join(FITS.values()).split())):
         fits = name in FITS[kind].split() or getattr(settings, name) is None
-        require(fits, f"--{name} does not go with this corpus: leave it out", CommandError)
+        option = name.replace('_', '-')
+        require(fits, f"--{option} does not go with this corpus: leave it out", CommandError)
     try: get_tokenizer(settings.tokenizer or 'words')('a')
     except ImportError as e: raise CommandError(str(e)) from e           # spaCy is not there
     bf16 = settings.bf16
@@ -171,13 +173,23 @@ def take_over(learn, lm, settings):
 # %% ../../nbs/library/script.ipynb #c023
 def said(**kwargs): return {name: value for name,value in kwargs.items() if value is not None}
 
+def name_of(source):
+    "What a model that is trained on this text is called"
+    if isinstance(source, Corpus): return source.name
+    if kind_of(source) == 'hub': return hub_name(source.removeprefix('hub:'))
+    return Path(str(source)).stem
+
 def read_text(source, settings):
-    "The corpus of a training; a text that is read as a stream stays as it is"
-    if settings.stream: return source
+    "The corpus of a training; of a text that is read as a stream what `stream_loaders` takes"
+    if settings.stream:
+        if kind_of(source) != 'hub': return dict(source=source, valid=settings.valid)
+        streams = hub_streams(source.removeprefix('hub:'), settings.data, settings.rows)
+        return dict(source=streams['train'], valid=streams.get('valid'), name=name_of(source))
     corpus = copy(source)
     if not isinstance(source, Corpus):
         options = said(valid=settings.valid, test=settings.test, encoding=settings.encoding,
-                       text_col=settings.column, n_train=settings.sentences)
+                       text_col=settings.column, n_train=settings.sentences, n_rows=settings.rows,
+                       n_valid=settings.valid_rows)
         with main_first(): corpus = get_corpus(source, data=settings.data, **options)
     if settings.tokenizer: corpus.tokenizer = settings.tokenizer
     return corpus
@@ -190,8 +202,8 @@ def make_loaders(text, settings, plan, device):
                   seed=settings.seed)
     if settings.kind == 'stream': kwargs['seq_len'] = settings.seq_len
     if settings.stream:
-        return stream_loaders(text, **kwargs, **said(
-            valid=settings.valid, n_batches=settings.steps, buffer=settings.buffer,
+        return stream_loaders(**text, **kwargs, **said(
+            n_valid=settings.valid_rows, n_batches=settings.steps, buffer=settings.buffer,
             tokenizer=settings.tokenizer, text_col=settings.column))
     if settings.kind == 'sentences': kwargs['valid_bs'] = 256
     dls = ElmoDataLoaders.from_corpus(text, **kwargs)
@@ -416,7 +428,7 @@ def start(
     before = rng_state()
     settings = complete(source, settings)
     text = read_text(source, settings)
-    name = getattr(text, 'name', None) or Path(str(source)).stem
+    name = getattr(text, 'name', None) or name_of(source)
     out = Path(settings.out or f'models/{name}').expanduser()
     require(out.name not in ('', '..'), f"--out must name a folder, not {str(out)!r}", CommandError)
     run = out.with_name(f'{out.name}.run')

@@ -34,9 +34,10 @@ def options():
     p.add_argument('--json', help='also write the figures to this file')
     return p.parse_args()
 
-def session(file):
+def session(file, threads=1):
     o = onnxruntime.SessionOptions()
-    o.intra_op_num_threads = o.inter_op_num_threads = 1
+    o.intra_op_num_threads = threads
+    o.inter_op_num_threads = 1
     return onnxruntime.InferenceSession(str(file), o, providers=['CPUExecutionProvider'])
 
 def measure(name, elmo, file, sents, bs, reps):

@@ -1,0 +1,48 @@
+"""ELMo in a service: `POST /embed` takes texts and returns the vectors of their tokens.
+
+    pip install elmo_fastai fastapi uvicorn
+    uvicorn --factory service_app:app                                       # in tests/benchmarks
+    curl localhost:8000/embed --json '{"texts": ["a bank of the river"], "mean": true}'
+"""
+import base64
+from typing import Annotated
+import torch
+from fastapi import FastAPI, HTTPException
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, Field
+from elmo_fastai.elmo import Elmo
+
+MAX_TOKENS = 1000                                         # of one text
+
+class Texts(BaseModel):
+    texts:list[Annotated[str, Field(max_length=50_000)]] = Field(min_length=1, max_length=64)
+    mean:bool = False                                     # one vector per text, not per token
+    base64:bool = False                                   # 32-bit floats instead of digits
+
+def service(embed, tokenize):
+    "An application around `embed`, which turns lists of tokens into arrays [T, D]"
+    app = FastAPI(title='ELMo')
+
+    @app.exception_handler(RequestValidationError)
+    def refuse(request, error):                           # without the input, which may be anything
+        found = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
+        return JSONResponse(dict(detail='; '.join(found)), 422)
+
+    @app.post('/embed')
+    def vectors(request:Texts):                           # no `async`: it runs in a thread of a pool
+        sents = [tokenize(text) for text in request.texts]
+        for i,tokens in enumerate(sents):
+            if not 1 <= len(tokens) <= MAX_TOKENS: raise HTTPException(
+                422, f'texts[{i}] has {len(tokens):,} tokens: send from 1 to {MAX_TOKENS:,}')
+        found = embed(sents)
+        if request.mean: found = [v.mean(0) for v in found]
+        if request.base64: found = [base64.b64encode(v.tobytes()).decode() for v in found]
+        else: found = [v.tolist() for v in found]
+        return JSONResponse(dict(tokens=sents, vectors=found))
+    return app
+
+def app():
+    torch.set_num_threads(1)                              # requests share the cores already
+    elmo = Elmo.from_pretrained('mini-en').eval()
+    return service(elmo.embed, elmo.tokenize)
