@@ -17,12 +17,15 @@ from ..base.errors import CorpusError, as_error, require
 from ..base.files import seen_encoding
 from .corpora import TEXT_ENDINGS, ending, read_conll
 from .tables import READERS, check_text, find_column, is_missing, read_table
+from .treebanks import treebank_files
 
 # %% ../../nbs/library/reading.ipynb #r03
 TREEBANKS = '.conllu', '.conll'
 LONGEST_ROW = 2**22     # bytes
 
-def kind_of(source): return ending(Path(source.lower()))
+def kind_of(source):
+    "Returns the ending of a file's name; that of treebanks for one of Universal Dependencies"
+    return '.conllu' if source.startswith('ud:') else ending(Path(source.lower()))
 
 def unit_of(source):
     "Returns what the texts of a file are: a 'row', a 'sentence' or a 'line'"
@@ -188,7 +191,12 @@ def parquet_texts(source, column):
 
 def conll_tokens(source):
     "Yields (tokens, None) for each sentence of a treebank or a column file"
-    for sentence in read_conll(source): yield sentence.tokens, None
+    files = [source]
+    if source.startswith('ud:'):
+        parts = treebank_files(source.removeprefix('ud:'))
+        files = [file for part in parts.values() for file in part]
+    for file in files:
+        for sentence in read_conll(file): yield sentence.tokens, None
 
 def line_texts(source, longest):
     "Yields (text, None) for each line of a text file"
@@ -200,7 +208,7 @@ TABLES = {'.csv': csv_texts, '.tsv': csv_texts, '.json': json_texts, '.jsonl': j
 
 # %% ../../nbs/library/reading.ipynb #r12
 def read_texts(
-    source,          # a file, see the table above; '-': standard input
+    source,          # a file or 'ud:vi_vtb', see the table above; '-': standard input
     column=None,     # of a table, with the texts; None: one of `TEXT_COLUMNS`
     longest=2**20,   # characters of a text; longer ones have a reason instead
 ):                   # yields (text or list of tokens, None), or (None, why there is none)

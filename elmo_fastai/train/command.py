@@ -38,8 +38,8 @@ class Settings(Options):
     "What a training is told: on the command line, in a file, or in Python"
     corpus:list = option(
         None, 'toy, tiny_shakespeare, wikitext2; text files, tables, a folder of them, a pattern '
-        'in quotes; hub:OWNER/NAME[:CONFIG]. Files that are called train, valid and test are '
-        'those splits', 'CORPUS', nargs='*', group='the text')
+        'in quotes; ud:TREEBANK (as ud:vi_vtb); hub:OWNER/NAME[:CONFIG]. Files that are called '
+        'train, valid and test are those splits', 'CORPUS', nargs='*', group='the text')
     valid:str = option(None, 'to validate on (default: what is called so, else the last 5 %)',
                        'FILE', read=path)
     test:str = option(None, 'measured once, at the end (default: what is called so, else 5 %, none '

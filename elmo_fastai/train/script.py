@@ -51,6 +51,7 @@ def kind_of(source):
     if isinstance(source, Corpus): return 'grammar' if isinstance(source, ToyCorpus) else 'made'
     if isinstance(source, list): return 'files'
     if source.startswith('hub:'): return 'hub'
+    if source.startswith('ud:'): return 'named'
     if source not in CORPORA: return 'files'
     return 'toy' if source == 'toy' else 'named'
 
@@ -178,6 +179,7 @@ def read_text(source, settings):
     if not isinstance(source, Corpus):
         options = said(valid=settings.valid, test=settings.test, encoding=settings.encoding,
                        text_col=settings.column, n_train=settings.sentences)
+        if str(source).startswith('ud:'): options['say'] = noop          # `about` tells it
         with main_first(): corpus = get_corpus(source, data=settings.data, **options)
     if settings.tokenizer: corpus.tokenizer = settings.tokenizer
     return corpus
@@ -253,6 +255,7 @@ def about(learn, settings):
              f"split by {tokenizer_name(corpus.tokenizer)!r}"]
     for split,files in dict(corpus.files or {}, **{'left out': corpus.unused}).items():
         if files: lines.append(f"  {split}: {', '.join(file.name for file in files[:9])}")
+    if corpus.remark: lines.append(corpus.remark)
     lines += share_lines(text_shares(learn.dls))
     seen = seen_before(corpus)
     if seen > .2: lines.append(f"A warning: {seen:.0%} of what is held out stands in the training "
