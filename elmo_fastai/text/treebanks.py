@@ -1,4 +1,4 @@
-"""Text with tags in 186 languages: Universal Dependencies
+"""Text with tags in 193 languages: Universal Dependencies
 
 Docs: https://elmo-fastai.github.io/elmo_fastai/library/treebanks.html.md"""
 

@@ -1,15 +1,16 @@
 """One recipe in ten languages and nine scripts: a small biLM of each treebank's own text, a tagger with it and without it (study: One recipe, many scripts).
 
-    python tests/benchmarks/scripts.py               # ten treebanks, five settings, three seeds: some forty minutes of one core
+    python tests/benchmarks/scripts.py               # ten treebanks, up to four settings, three seeds: some fifteen minutes of one core
     python tests/benchmarks/scripts.py --quick       # does it work? Two treebanks, one seed, few steps; nothing is kept
     python tests/benchmarks/scripts.py --longer      # a check: twice the steps, on three treebanks
-    python tests/benchmarks/scripts.py --treebanks fi_tdt ar_padt
+    python tests/benchmarks/scripts.py --treebanks fi_tdt ar_padt --json mine.json
 
 Each row is one treebank, one alphabet (the bytes of UTF-8, or the letters of the training text), one `max_chars` and one seed. A biLM reads the
-training part for a fixed number of batches. Then two taggers learn universal parts of speech from the same part: both have vectors of words
-and of letters below an LSTM, and one has the biLM's vectors besides. Accuracy is that on the test part, which nothing was trained on or chosen by.
-Two rivals do not depend on any of this: the commonest tag of each word, and a linear model on the word, its beginnings and ends, and its neighbours.
-At most 10,000 words of a training part and 6,000 of a test part are used, whole sentences drawn at random.
+training part for a fixed number of batches. Then the library's tagger learns universal parts of speech from the same part: word vectors and the
+biLM's vectors below an LSTM, or word vectors alone ('without', which has no alphabet and is trained once per treebank and seed). Accuracy is that on the
+test part, which nothing was trained on or chosen by. Two rivals: the commonest tag of each word, and a linear model on the word, its
+beginnings and ends, and its neighbours. At most 10,000 words of a training part and 6,000 of a test part are used, whole sentences drawn at random.
+A smaller `max_chars` is tried where it cuts more than a twentieth (16) or a fiftieth (25) of the test words.
 
 Rows are written as soon as they are there; the same command goes on after an interruption. The treebanks come from ELMO_FASTAI_DATA or
 ../shared/data, or are downloaded.
@@ -22,8 +23,10 @@ sys.path.insert(0, str(ROOT))
 sys.path.insert(0, str(ROOT/'tests'))
 RESULTS = ROOT/'nbs'/'results'/'scripts.json'
 TREEBANKS = ['en_ewt', 'da_ddt', 'vi_vtb', 'el_gud', 'hy_armtdp', 'ug_udt', 'ko_gsd', 'te_mtg', 'th_tud', 'zh_gsdsimp']
-SETTINGS = [('bytes', 50), ('bytes', 25), ('bytes', 16), ('letters', 50), ('letters', 16)]
-SHAPE = dict(char_dim=16, filters=((1,16), (2,32), (3,48), (4,32)), proj_dim=64, hidden_dim=64, dropout=.1)
+SETTINGS = [('bytes', 50), ('letters', 50), ('bytes', 16), ('bytes', 25)]
+LEAST_CUT = {16: .05, 25: .02}      # a `max_chars` that cuts fewer words of the test part is not tried
+SHAPE = dict(char_dim=16, filters=((1,16), (2,32), (3,48)), proj_dim=64, hidden_dim=64, dropout=.1)
+TAGGER = dict(words=32, hidden=48, dropout=.1, elmo_dropout=.1)
 MOST_TRAIN = 10_000     # words
 MOST_TEST = 6_000
 MOST_VALID = 2_000
@@ -32,9 +35,9 @@ def options():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument('--treebanks', nargs='+', default=TREEBANKS)
     p.add_argument('--seeds', type=int, default=3)
-    p.add_argument('--steps', type=int, default=200, help='batches of 16 sentences that a biLM reads (default 200)')
+    p.add_argument('--steps', type=int, default=100, help='batches of 16 sentences that a biLM reads (default 100)')
     p.add_argument('--tag-steps', type=int, default=200, help='batches that a tagger reads (default 200)')
-    p.add_argument('--lr', type=float, default=8e-3)
+    p.add_argument('--lr', type=float, default=2e-2)
     p.add_argument('--quick', action='store_true')
     p.add_argument('--longer', action='store_true', help='rows with twice the steps, bytes and 50, three treebanks, in the same file')
     p.add_argument('--json', default=str(RESULTS), help='file of the rows (default: nbs/results/scripts.json)')
@@ -162,24 +165,34 @@ def tag(gold, chars, elmo, seed, args):
     from elmo_fastai.tasks.tag import elmo_tagger_learner
     set_seed(seed)
     dls = TagDataLoaders.from_sents(gold['train'], gold['valid'], char_vocab=chars, tokenizer='space', bs=16, seed=seed, device='cpu')
-    learn = elmo_tagger_learner(dls, elmo, 'input' if elmo else None, words=32, chars=32, hidden=64, dropout=.3, elmo_dropout=.3)
+    learn = elmo_tagger_learner(dls, elmo, 'input' if elmo else None, **TAGGER)
     fit(learn, args.tag_steps, args.lr)
     tagged = learn.tag([sent.tokens for sent in gold['test']])
     return [tag for sent in tagged for _, tag in sent]
 
-def train_row(gold, kind, max_chars, seed, args):
-    chars = chars_of(kind, max_chars, gold)
+def train_row(gold, chars, max_chars, seed, args):
+    "A row of figures; `chars` is 'bytes', 'letters', or 'none' for the tagger without a biLM"
     start = time.process_time()
-    elmo, perplexity = pretrain(gold, chars, seed, args)
-    row = dict(n_chars=chars.n_chars, perplexity=perplexity)
-    for side, model in (('without', None), ('with', elmo)):
-        row[side], row[f'{side}_new'] = accuracy(tag(gold, chars, model, seed, args), gold)
+    row = {}
+    elmo = None
+    alphabet = chars_of('bytes' if chars == 'none' else chars, max_chars, gold)
+    if chars != 'none':
+        elmo, row['perplexity'] = pretrain(gold, alphabet, seed, args)
+        row['n_chars'] = alphabet.n_chars
+    row['accuracy'], row['accuracy_new'] = accuracy(tag(gold, alphabet, elmo, seed, args), gold)
     return row | dict(seconds=round(time.process_time() - start, 1))
 
-def jobs(args):
-    "(alphabet, max_chars, seed) of all rows of a treebank"
-    settings = [('bytes', 50), ('letters', 16)] if args.quick else SETTINGS[:1] if args.longer else SETTINGS
-    return [(kind, most, seed) for seed in range(args.seeds) for kind, most in settings]
+def jobs(args, facts):
+    "(treebank, alphabet, max_chars, seed) of all rows: what all treebanks have comes first"
+    settings = [('none', 50), *SETTINGS]
+    if args.quick or args.longer: settings = settings[:2]
+    res = []
+    for chars, most in settings:
+        for seed in range(args.seeds):
+            for name in args.treebanks:
+                is_cut = most == 50 or facts[name][f'cut_{chars}_{most}'] >= LEAST_CUT[most]
+                if is_cut: res.append((name, chars, most, seed))
+    return res
 
 def main(args):
     import torch, sklearn
@@ -198,29 +211,30 @@ def main(args):
     found = dict(treebanks=[], rows=[], longer=[])
     if file.exists() and not args.quick: found = json.loads(file.read_text(encoding='utf-8'))
     rows = found['longer' if args.longer else 'rows']
-    found |= dict(shape=SHAPE, most_train=MOST_TRAIN, most_test=MOST_TEST, torch=torch.__version__, scikit_learn=sklearn.__version__, machine=platform.machine())
+    found |= dict(shape=SHAPE, tagger=TAGGER, most_train=MOST_TRAIN, most_test=MOST_TEST, torch=torch.__version__, scikit_learn=sklearn.__version__, machine=platform.machine())
     if not args.longer: found |= dict(steps=args.steps, tag_steps=args.tag_steps, lr=args.lr)
     def save():
         if args.quick: return
         part = file.with_name(f'{file.name}.part')
         part.write_text(json.dumps(found, indent=1) + '\n', encoding='utf-8')
         part.replace(file)
+    golds = {}
     for name in args.treebanks:
-        gold, remark = load(name)
-        if not any(row['treebank'] == name for row in found['treebanks']):
-            about = facts(name, gold, remark)
-            for rival, guesses in rivals(gold).items(): about[rival], about[f'{rival}_new'] = accuracy(guesses, gold)
-            found['treebanks'].append(about)
-            print(json.dumps(about, ensure_ascii=False), flush=True)
-            save()
-    for name in args.treebanks:
-        gold, _ = load(name)
-        for kind, most, seed in jobs(args):
-            key = dict(treebank=name, chars=kind, max_chars=most, seed=seed)
-            if any(key.items() <= row.items() for row in rows): continue
-            rows.append(key | train_row(gold, kind, most, seed, args))
-            print(json.dumps(rows[-1]), flush=True)
-            save()
+        golds[name], remark = load(name)
+        if any(row['treebank'] == name for row in found['treebanks']): continue
+        about = facts(name, golds[name], remark)
+        for rival, guesses in rivals(golds[name]).items():
+            about[rival], about[f'{rival}_new'] = accuracy(guesses, golds[name])
+        found['treebanks'].append(about)
+        print(json.dumps(about, ensure_ascii=False), flush=True)
+        save()
+    about = {row['treebank']: row for row in found['treebanks']}
+    for name, chars, most, seed in jobs(args, about):
+        key = dict(treebank=name, chars=chars, max_chars=most, seed=seed)
+        if any(key.items() <= row.items() for row in rows): continue
+        rows.append(key | train_row(golds[name], chars, most, seed, args))
+        print(json.dumps(rows[-1]), flush=True)
+        save()
     print(f"{sum(row['seconds'] for row in rows)/60:.1f} minutes of one core")
 
 if __name__ == '__main__': main(options())
