@@ -338,8 +338,8 @@ def embed_file(
     done = f"{out}: {result['lines']:,} {unit}s, {result['tokens']:,} tokens"
     n = result['n_failed']
     if n: done += f"; {n:,} {unit}s are left out"
-    if cut: done += (f"; {cut:,} tokens are cut, longer than the {elmo.char_vocab.max_chars-2} bytes "
-                     "(or letters) that the model has room for: a model with a larger max_chars "
-                     "reads them whole")
+    room = elmo.char_vocab.max_chars - 2
+    if cut: done += (f"; {cut:,} tokens are cut, longer than the {room} bytes (or letters) that the "
+                     "model has room for: a model with a larger max_chars reads them whole")
     say(done)
     return result

@@ -25,7 +25,8 @@ class EmbedSettings(Options):
     "What `elmo_embed` is told"
     source:str = option(
         None, 'a text file (one text per line), .csv, .tsv, .json, .jsonl, .conllu, also with .gz; '
-        '.parquet; ud:TREEBANK[:PART], as ud:vi_vtb:test; - for standard input', 'INPUT', nargs=None, group='the text')
+        '.parquet; ud:TREEBANK[:PART], as ud:vi_vtb:test; - for standard input', 'INPUT',
+        nargs=None, group='the text')
     column:str = option(None, 'of a table, with the texts (default: text, sentence, review, '
                         'content)', 'NAME')
     tokenizer:str = option(None, "space (tokenised already), words, chars, spacy, fastai "

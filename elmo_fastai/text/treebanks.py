@@ -80,14 +80,15 @@ qti Turkish_English BUTR; qtd Turkish_German SAGT; uk Ukrainian IU ParlaMint; xu
 hsb Upper_Sorbian UFAL; ur Urdu UDTB; ug Uyghur UDT; uz Uzbek TueCL UT UzUDT; vep Veps VWT;
 vi Vietnamese TueCL VTB; wbp Warlpiri UFAL; cy Welsh CCG; hyw Western_Armenian ArmTDP;
 nhi Western_Sierra_Puebla_Nahuatl MesoTree; wo Wolof WTB; xav Xavante XDT; sjo Xibe XDT;
-sah Yakut YKTDT; yi Yiddish YiTB; yo Yoruba YTB; ess Yupik SLI; say Zaar Autogramm; zza Zazaki ZSD"""
+sah Yakut YKTDT; yi Yiddish YiTB; yo Yoruba YTB; ess Yupik SLI; say Zaar Autogramm; zza Zazaki ZSD
+"""
 
 # %% ../../nbs/library/treebanks.ipynb #u03
 def tables():
     "Returns 'vi' → 'Vietnamese', …, and 'vi_vtb' → 'UD_Vietnamese-VTB', …"
     languages = {}
     repositories = {}
-    for row in RELEASE.split(';'):
+    for row in RELEASE.strip().split(';'):
         code, language, *names = row.split()
         languages[code] = language
         repositories |= {f'{code}_{name.lower()}': f'UD_{language}-{name}' for name in names}
@@ -112,7 +113,8 @@ def near(name):
     language = codes.get(name, name.split('_')[0])
     names = [code for code in REPOSITORIES if code.split('_')[0] == language]
     if not names: names = difflib.get_close_matches(name, REPOSITORIES, 5)
-    if not names: names = [LANGUAGES[codes[word]] for word in difflib.get_close_matches(name, codes)]
+    close = difflib.get_close_matches(name, codes)
+    if not names: names = [LANGUAGES[codes[language]] for language in close]
     return f" (known: {', '.join(names)})" if names else ''
 
 def repository_of(name):
@@ -198,7 +200,8 @@ def treebank_files(
             f"{', '.join(PARTS.values())}")
     code = treebank_code(name)
     found = local_parts(code, path) if re.fullmatch('[a-z]+_[a-z0-9]+', code) else {}
-    require(found or path is None, f"'{path}' has no file {code}-ud-train.conllu, …-dev or …-test")
+    require(found or path is None,
+            f"'{path}' has no file {code}-ud-train.conllu, …-dev or …-test")
     if not found: found = files_of(download(code, repository_of(name)), code)
     require(part in ('', *found), f"the treebank {code} has no part {part}: it has "
             f"{', '.join(found)}")
@@ -239,7 +242,8 @@ def read_treebank(
     remark = None
     if 'train' not in gold: remark = hold_out_of('valid', gold, code)
     elif 'valid' not in gold: remark = hold_out_of('train', gold, code)
-    corpus = Corpus.from_gold(f'ud_{code}', {split: gold[split] for split in PARTS if split in gold})
+    ordered = {split: gold[split] for split in PARTS if split in gold}
+    corpus = Corpus.from_gold(f'ud_{code}', ordered)
     corpus.files = {split: files.get(part, []) for split, part in PARTS.items()}
     corpus.remark = remark
     if remark: say(remark)

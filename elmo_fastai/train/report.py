@@ -60,9 +60,9 @@ def text_shares(dls)->dict:
     found = shares(dls.valid.text) | {f'train_{name}': share for name,share in train.items()}
     texts = dls.train.text, dls.valid.text
     chars = texts[1].types.char_vocab
-    long = [token for text in texts for token,cut in zip(text.types.tokens, text.types.is_long) if cut]
     found['cut_tokens'] = sum(text.cuts.tokens for text in texts)
-    found['longest'] = int(chars.split(long)[1].max()) if long else None    # of those that are cut
+    sizes = [chars.split(text.types.tokens)[1][text.types.is_long] for text in texts]
+    found['longest'] = int(np.concatenate(sizes).max(initial=0))     # of those that are cut
     found['max_chars'] = chars.max_chars
     return found
 
@@ -84,7 +84,8 @@ def share_lines(found):
     if n: lines.append(
         f"Cut: {n:,} token{'s'*(n > 1)} of the text, longer than the {found['max_chars']-2} bytes "
         f"(or letters of an alphabet) that a token has room for; the longest has "
-        f"{found['longest']}. max_chars = {found['longest']+2} in [config] keeps all whole")
+        f"{found['longest']}. A file for --config that says max_chars = {found['longest']+2} under "
+        "[config] keeps all whole")
     for name,advice in ADVICE.items():
         trained = found[f'train_{name}']
         share = found[name] if trained is None else trained

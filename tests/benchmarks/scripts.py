@@ -183,16 +183,14 @@ def train_row(gold, chars, max_chars, seed, args):
     return row | dict(seconds=round(time.process_time() - start, 1))
 
 def jobs(args, facts):
-    "(treebank, alphabet, max_chars, seed) of all rows: what all treebanks have comes first"
-    settings = [('none', 50), *SETTINGS]
-    if args.quick or args.longer: settings = settings[:2]
-    res = []
-    for chars, most in settings:
-        for seed in range(args.seeds):
-            for name in args.treebanks:
-                is_cut = most == 50 or facts[name][f'cut_{chars}_{most}'] >= LEAST_CUT[most]
-                if is_cut: res.append((name, chars, most, seed))
-    return res
+    "(treebank, alphabet, max_chars, seed) of all rows, what all treebanks have first, then those with the longest words"
+    by_cut = sorted(args.treebanks, key=lambda name: -facts[name]['cut_bytes_16'])
+    res = [(name, 'none', 50) for name in args.treebanks]
+    res += [(by_cut[0], *setting) for setting in SETTINGS]
+    res += [(name, 'bytes', 50) for name in args.treebanks]
+    if not args.longer: res += [(name, *setting) for name in by_cut for setting in SETTINGS[:2 if args.quick else 4]]
+    tried = [job for job in dict.fromkeys(res) if job[2] == 50 or facts[job[0]][f'cut_{job[1]}_{job[2]}'] >= LEAST_CUT[job[2]]]
+    return [(*job, seed) for job in tried for seed in range(args.seeds)]
 
 def main(args):
     import torch, sklearn
