@@ -183,12 +183,12 @@ def train_row(gold, chars, max_chars, seed, args):
     return row | dict(seconds=round(time.process_time() - start, 1))
 
 def jobs(args, facts):
-    "(treebank, alphabet, max_chars, seed) of all rows, what all treebanks have first, then those with the longest words"
-    by_cut = sorted(args.treebanks, key=lambda name: -facts[name]['cut_bytes_16'])
+    "(treebank, alphabet, max_chars, seed) of all rows; those with most bytes per letter come first"
+    def width(name): return facts[name]['bytes_per_word']/facts[name]['letters_per_word']
+    widest = sorted(args.treebanks, key=width, reverse=True)
     res = [(name, 'none', 50) for name in args.treebanks]
-    res += [(by_cut[0], *setting) for setting in SETTINGS]
     res += [(name, 'bytes', 50) for name in args.treebanks]
-    if not args.longer: res += [(name, *setting) for name in by_cut for setting in SETTINGS[:2 if args.quick else 4]]
+    if not args.longer: res += [(name, *setting) for name in widest for setting in SETTINGS[:2 if args.quick else 4]]
     tried = [job for job in dict.fromkeys(res) if job[2] == 50 or facts[job[0]][f'cut_{job[1]}_{job[2]}'] >= LEAST_CUT[job[2]]]
     return [(*job, seed) for job in tried for seed in range(args.seeds)]
 
