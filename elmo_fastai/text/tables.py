@@ -278,7 +278,7 @@ CORPORA = dict(toy=toy_corpus, tiny_shakespeare=tiny_shakespeare, wikitext2=wiki
                sst2=sst2, ud_ewt=ud_ewt)
 
 def get_corpus(
-    name,          # in `CORPORA`; 'ud:vi_vtb', 'hub:owner/name'; files, a folder, a pattern; a table
+    name,          # in `CORPORA`; 'ud:vi_vtb', 'hub:owner/name'; files, folder, pattern; a table
     data=None,     # where the local copy of a public corpus or data set is
     seed:int=None, # for the toy corpus
     **kwargs,      # for the function that makes the corpus
