@@ -1,5 +1,6 @@
 "The report: senses of constructed vectors, vectors that stand beside their words, the text and the picture"
 import io, json, math
+from types import SimpleNamespace
 from collections import Counter
 
 import matplotlib
@@ -13,11 +14,11 @@ from elmo_fastai.nn.bilm import BiLM, BiLMConfig, evaluate
 from elmo_fastai.data.batches import SentenceDataLoader
 from elmo_fastai.data.encoded import EncodedText, TokenTypes
 from elmo_fastai.data.loaders import ElmoDataLoaders
-from elmo_fastai.text.tokens import CharVocab, WordVocab
+from elmo_fastai.text.tokens import ByteCharVocab, CharVocab, WordVocab
 from elmo_fastai.train import report
 from elmo_fastai.train.report import (
     baselines, make_report, report_figure, report_text, save_report, sense_accuracy, sense_vectors,
-    share_lines, shares, token_vectors)
+    share_lines, shares, text_shares, token_vectors)
 
 CFG = BiLMConfig('nano', char_dim=4, filters=((1,8),(2,8),(3,8)), proj_dim=16, hidden_dim=16)
 
@@ -256,3 +257,19 @@ def test_what_is_saved(tmp_path):
 
 def test_every_sense_of_the_corpus_has_a_colour(corpus):
     assert max(len(s) for s in corpus.senses.values()) <= len(SENSE_COLOURS) == len(set(SENSE_COLOURS))
+
+def test_tokens_that_are_cut_are_counted():
+    "Their number, the longest, and the setting that makes room for it; in the printed lines, the report and the card"
+    sents = [['the', 'bank', 'x'*60, 'y'*49], ['the', 'zoo', 'x'*60]]
+    types = TokenTypes(WordVocab.build(sents))
+    texts = [EncodedText(sents, types), EncodedText(sents[:1], types)]
+    dls = SimpleNamespace(train=SimpleNamespace(text=texts[0]), valid=SimpleNamespace(text=texts[1]))
+    found = text_shares(dls)
+    assert (found['cut_tokens'], found['longest'], found['max_chars']) == (5, 60, 50)
+    [line] = [line for line in share_lines(found) if line.startswith('Cut')]
+    assert '5 tokens' in line and '48 bytes' in line and '--config that says max_chars = 62 under [config]' in line
+    assert line in report_text(BARE | found)
+    whole = TokenTypes(WordVocab.build(sents), ByteCharVocab(62))
+    texts = [EncodedText(sents, whole)]*2
+    found = text_shares(SimpleNamespace(train=SimpleNamespace(text=texts[0]), valid=SimpleNamespace(text=texts[1])))
+    assert found['cut_tokens'] == 0 and len(share_lines(found | dict(unknown=0., train_unknown=0.))) == 1

@@ -169,11 +169,9 @@ class TokenTypes:
         numbers = [self.ids.setdefault(token, len(self.ids) + 3) for token in tokens]
         new = list(islice(self.ids, len(self.words) - 3, None))
         if new:
-            sizes = self.char_vocab.split(new)[1]
-            is_long = sizes > self.char_vocab.max_chars - 2
             self.words = np.concatenate([self.words, self.vocab.encode(new)])
             self.chars = np.concatenate([self.chars, self.char_vocab.encode(new)])
-            self.is_long = np.concatenate([self.is_long, is_long])
+            self.is_long = np.concatenate([self.is_long, self.char_vocab.are_long(new)])
         return numbers
 
     tokens = property(lambda self: [PAD, BOS, EOS, *self.ids])

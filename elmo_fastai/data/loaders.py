@@ -17,7 +17,8 @@ from sklearn.model_selection import train_test_split
 from ..base.errors import CorpusError, as_error, one_of, require
 from ..text.corpora import (
     Corpus, TEXT_ENDINGS, all_lines, named_files, split_lines, text_corpus)
-from ..text.tables import DiskLines, find_column, is_missing, parts_of, table_corpus
+from ..text.tables import (
+    DiskLines, find_column, get_corpus, is_missing, parts_of, table_corpus)
 from ..text.tokens import WordVocab, get_tokenizer
 from .batches import LOADERS, check_loader_args, fit_stream
 from .buffered import BufferedDataLoader
@@ -70,7 +71,7 @@ class ElmoDataLoaders(DataLoaders):
     "`DataLoaders` for language models and CBOW"
     @classmethod
     def from_corpus(cls,
-        corpus:Corpus,
+        corpus,                  # a `Corpus`, or what `get_corpus` takes: 'ud:vi_vtb', files, …
         kind='sentences',        # 'sentences', 'stream' or 'cbow'
         bs:int=None,             # sentences, strips or examples; None: the loader's default
         valid_bs:int=None,       # None: as `bs`; a short text gets fewer
@@ -87,6 +88,7 @@ class ElmoDataLoaders(DataLoaders):
     ):
         "Tokenise, count words, encode, cut into batches; `skipped` counts what is left out"
         one_of('kind', kind, LOADERS)
+        if not isinstance(corpus, Corpus): corpus = get_corpus(corpus)
         corpus = with_validation(corpus, valid_pct, split_seed)
         is_own = tokenizer in (None, corpus.tokenizer)
         if not is_own:

@@ -19,8 +19,9 @@ from fastai.interpret import plot_top_losses
 from ..base.errors import require
 from ..text.corpora import (
     Corpus, Sentence, all_lines, ending, read_conll, read_text)
-from ..text.tables import (
-    READERS, TEXT_COLUMNS, as_table, check_text, find_column, is_missing, parts_of)
+from elmo_fastai.text.tables import (
+    READERS, TEXT_COLUMNS, as_table, check_text, find_column, get_corpus, is_missing,
+    parts_of)
 from ..text.tokens import WordVocab, get_tokenizer, split_text
 from .batches import check_loader_args, say
 from .encoded import EncodedText, TokenTypes
@@ -269,10 +270,11 @@ class TagDataLoaders(TableDataLoaders):
 
     @classmethod
     def from_corpus(cls,
-        corpus:Corpus, # with tags in `gold`: the toy corpus, `ud_ewt`
+        corpus,        # with tags in `gold`, or its name: 'toy', 'ud:vi_vtb'
         **kwargs       # of `from_sents`
     ):
         "From a corpus that knows its tags"
+        if not isinstance(corpus, Corpus): corpus = get_corpus(corpus)
         gold = corpus.gold or {}
         tagged = gold.get('train') and gold['train'][0].tags
         require(tagged, f"the corpus {corpus.name!r} has no tags")

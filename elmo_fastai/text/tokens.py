@@ -288,6 +288,10 @@ class CharScheme(_Saved):
         rows[2,:3] = self.bow, self.eos, self.eow
         return rows
 
+    def are_long(self, tokens):
+        "Which of T tokens do not fit into their row, and are cut: bool [T]"
+        return self.split(tokens)[1] > self.max_chars-2
+
 # %% ../../nbs/library/tokens.ipynb #c071
 @patch
 def encode(self:CharScheme,

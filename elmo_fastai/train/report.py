@@ -55,17 +55,24 @@ def shares(
     return {name: float(found[name][tokens].mean()) if len(tokens) else None for name in found}
 
 def text_shares(dls)->dict:
-    "`shares` of the held-out text, and those of the training text under names with `train_`"
+    "`shares` of the held-out text, `train_…` of the training text, and what is cut in both"
     train = shares(dls.train.text)                # empty where the text is read in blocks
-    return shares(dls.valid.text) | {f'train_{name}': share for name,share in train.items()}
+    found = shares(dls.valid.text) | {f'train_{name}': share for name,share in train.items()}
+    texts = dls.train.text, dls.valid.text
+    chars = texts[1].types.char_vocab
+    found['cut_tokens'] = sum(text.cuts.tokens for text in texts)
+    sizes = [chars.split(text.types.tokens)[1][text.types.is_long] for text in texts]
+    found['longest'] = int(np.concatenate(sizes).max(initial=0))     # of those that are cut
+    found['max_chars'] = chars.max_chars
+    return found
 
 # %% ../../nbs/library/report.ipynb #c013t
 MUCH = .05                  # a share above it is a warning
 ADVICE = dict(
     unknown="unknown (<unk>), and the perplexity counts all of these as one word: --min-freq 1 "
             "takes every word of the text, another --tokenizer splits it otherwise",
-    cut="longer than their row of characters, and cut: a larger max_chars in [config] makes room, "
-        "another --tokenizer splits the text otherwise",
+    cut="longer than their row of characters, and cut: a larger max_chars in [config] (see "
+        "--config) makes room, another --tokenizer splits the text otherwise",
     unspelled="spelled with letters that the model's alphabet lacks: begin with a model that reads "
               "bytes")
 
@@ -73,6 +80,12 @@ def share_lines(found):
     "What `text_shares` found, in lines; what is much is a warning"
     lines = [f"Of the tokens held out {found['unknown']:.1%} are unknown (<unk>), "
              f"{found['cut']:.1%} are cut"]
+    n = found.get('cut_tokens')
+    if n: lines.append(
+        f"Cut: {n:,} token{'s'*(n > 1)} of the text, longer than the {found['max_chars']-2} bytes "
+        f"(or letters of an alphabet) that a token has room for; the longest has "
+        f"{found['longest']}. A file for --config that says max_chars = {found['longest']+2} under "
+        "[config] keeps all whole")
     for name,advice in ADVICE.items():
         trained = found[f'train_{name}']
         share = found[name] if trained is None else trained
