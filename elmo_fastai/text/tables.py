@@ -30,7 +30,7 @@ TEXT_COLUMNS = 'text', 'sentence', 'review', 'content'
 
 def find_column(
     names,              # of the columns
-    col=None,           # the one to read; None: the first of `known`
+    col=None,           # the one to read; None: the first of `known`, in capitals or not
     known=TEXT_COLUMNS,
     arg='text_col',     # what names it where it isn't known
 ):
@@ -39,6 +39,7 @@ def find_column(
     require(names, "the table has no columns")
     wanted = known if col is None else [col]
     found = [name for name in wanted if name in names]
+    if col is None: found += [name for name in names if str(name).lower() in known]
     option = f" or --column {names[-1]}" if arg == 'text_col' else ''
     require(found, f"there is no column {' or '.join(map(repr, wanted))} among "
             f"{', '.join(map(repr, names))}: name the right one, as in {arg}={names[-1]!r}{option}")
