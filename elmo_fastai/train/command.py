@@ -149,11 +149,12 @@ def settings_for(corpus, said):
     if isinstance(corpus, str): recipe |= RECIPES.get(corpus, {})
     if isinstance(corpus, ToyCorpus): recipe = RECIPES['toy'] | dict(epochs=3, lr=8e-3)
     if said.get('optimizer') == 'adagrad': recipe['lr'] = 0.2           # other rates: AdamW's
-    if 'model' in said: recipe.pop('dropout', None)                     # that was of another model
+    if 'model' in said:                                      # the recipe's was of another model
+        for name in ('config', 'dropout'): recipe.pop(name, None)
     if 'start' in said:
         require(not {'model', 'config'} & said.keys(), "--from takes a model as it is: leave "
                 "--model and [config] out", CommandError)
-        for name in ('model', 'dropout', 'min_freq'): recipe.pop(name, None)
+        for name in ('model', 'config', 'dropout', 'min_freq'): recipe.pop(name, None)
     return Settings.of(recipe | said)
 
 # %% ../../nbs/library/command.ipynb #c034a
@@ -207,8 +208,10 @@ EXAMPLES = {'my_book.txt --time 15m': 'a quarter of an hour',
             'reviews.csv --column review --dry': 'what would happen, and how long it takes'}
 
 def command_line():
-    about = ("Pretrain a bidirectional language model on a text. It becomes a folder: "
-             "model, report, settings.")
+    about = ("Pretrain a bidirectional language model on a text. It becomes a folder: model, "
+             "report, settings.\nWhat to expect: with 10,000 words a perplexity a twelfth below "
+             "that of counting, with 20,000\nor 100,000 a seventh. A short English text does far "
+             "better with\n--from mini-en --min-freq 2 --dropout 0.3 --epochs 8.")
     return CommandLine('elmo_pretrain', 'CORPUS … [options]', about, EXAMPLES, Settings)
 
 def with_file(said):
