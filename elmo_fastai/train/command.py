@@ -62,9 +62,8 @@ class Settings(Options):
                       '$ELMO_FASTAI_DATA, else download)', 'FOLDER', read=path)
     model:str = option(None, 'tiny, small, medium, original (default: by the length of the text)',
                        'SIZE', group='the model', choices=('tiny', 'small', 'medium', 'original'))
-    dropout:float = option(None, "of the model (default: by the length of the text; with --from "
-                           "the model's own)", 'X',
-                           check=('from 0 to below 1', lambda share: 0 <= share < 1))
+    dropout:float = option(None, 'of it (default: by the length of the text; with --from its own)',
+                           'X', check=('from 0 to below 1', lambda share: 0 <= share < 1))
     start:str = option(
         None, 'go on with a trained one, and its words: a folder, or a name; with --min-freq or '
         '--max-vocab the words are those of the text, and the output layer begins anew', 'MODEL',
@@ -209,9 +208,8 @@ EXAMPLES = {'my_book.txt --time 15m': 'a quarter of an hour',
 
 def command_line():
     about = ("Pretrain a bidirectional language model on a text. It becomes a folder: model, "
-             "report, settings.\nWhat to expect: with 10,000 words a perplexity a twelfth below "
-             "that of counting, with 20,000\nor 100,000 a seventh. A short English text does far "
-             "better with\n--from mini-en --min-freq 2 --dropout 0.3 --epochs 8.")
+             "report, settings.\n10,000 words: a perplexity a twelfth below that of counting; 20,000 or "
+             "100,000: a seventh.")
     return CommandLine('elmo_pretrain', 'CORPUS … [options]', about, EXAMPLES, Settings)
 
 def with_file(said):
