@@ -445,20 +445,45 @@ def test_early_stopping(corpus, tmp_path):
     assert len(losses) < 30 and losses[-1] > min(losses) and any('has not fallen since epoch' in o for o in told)
     assert math.log(report['perplexity_mean']) == pytest.approx(min(losses), abs=1e-4) and report['status'] == 'complete'
 
-def planned(corpus, **said):
-    "The plan of a training, as a checkpoint keeps it"
+def planned(corpus, n_words=40, **said):
+    "The settings of a training on a text of so many words, and its plan, as a checkpoint keeps it"
     settings = script.complete(corpus, settings_for(corpus, dict(bf16=False, **said)))
-    return json.loads(json.dumps(script.make_plan(settings, Path('m'), None)))
+    told = []
+    settings = script.by_length(Corpus('my', dict(train=['word '*10]*(n_words//10))), settings, told.append)
+    return settings, json.loads(json.dumps(script.make_plan(settings, Path('m'), None))), told
 
 def test_recipes():
     "What is said goes before a recipe, a recipe before the defaults; a plan gives the settings back"
     for name in (None, *RECIPES):
-        settings = script.complete(name or 'my.txt', settings_for(name or 'my.txt', dict(bf16=False)))
-        plan = planned(name or 'my.txt')
-        assert settings.from_plan(plan) == settings and BiLMConfig.from_dict(plan['model']).name == settings.model
-    plan = planned('wikitext2', model='medium', epochs=1, lr=None)
+        settings, plan, told = planned(name or 'my.txt')
+        assert settings.from_plan(plan) == settings and BiLMConfig.from_dict(plan['model']).name == settings.model and len(told) == (name is None)
+    settings, plan, told = planned('wikitext2', model='medium', epochs=1, lr=None, dropout=.2)
     assert BiLMConfig.from_dict(plan['model']) == replace(elmo_configs['medium'], bias=True) and plan['recipe']['epochs'] == 1 and plan['recipe']['lr'] == RECIPES['wikitext2']['lr']
-    assert planned('toy', optimizer='adagrad')['recipe']['lr'] == .2 and planned('wikitext2')['recipe']['config'] == dict(dropout=.1)
+    assert planned('toy', optimizer='adagrad')[0].lr == .2 and planned('wikitext2')[0].dropout == .1 and not told
+
+@pytest.mark.parametrize('n_words', [100, *[n + more for n in script.BY_LENGTH if n < math.inf for more in (0, 10)]])
+def test_what_follows_from_the_length_of_a_text(n_words):
+    usual = next(usual for bound,usual in script.BY_LENGTH.items() if n_words <= bound)
+    settings, plan, told = planned('my.txt', n_words)
+    assert {name: getattr(settings, name) for name in usual} == usual and plan['model']['dropout'] == usual['dropout']
+    assert len(told) == 1 and f"--dropout {usual['dropout']}, --epochs {usual['epochs']}" in told[0]
+    assert f'{n_words:,} words' in told[0] or f'more than {script.LONG:,}' in told[0]
+    for given in (dict(model='medium'), dict(dropout=.25), dict(epochs=5)):            # what is said wins, one by one
+        settings, plan, told = planned('my.txt', n_words, **given)
+        assert {name: getattr(settings, name) for name in usual} == usual | given and f'--{next(iter(given))} ' not in told[0]
+        assert plan['model']['name'] == settings.model and plan['model']['dropout'] == settings.dropout
+    settings, plan, told = planned('my.txt', n_words, time='1m')
+    assert '--epochs' not in told[0] and settings.epochs == usual['epochs'] and 'epochs' not in settings.to_toml()
+    settings, plan, told = planned('my.txt', n_words, config=dict(dropout=.15))
+    assert plan['model']['dropout'] == .15 and '--dropout' not in told[0]
+    settings, plan, told = planned('my.txt', n_words, config=dict(dropout=.15), dropout=.35)
+    assert plan['model']['dropout'] == .35, 'the option stands for itself, the table for all'
+    assert not planned('my.txt', n_words, model='tiny', dropout=0., epochs=2)[2]
+
+def test_a_stream_has_no_length(text):
+    settings = script.complete('my.txt', settings_for('my.txt', dict(stream=True)))
+    told = []
+    assert script.by_length('my.txt', settings, told.append).epochs == script.BY_LENGTH[math.inf]['epochs'] and 'more than' in told[0]
 
 def test_sizes_are_those_of_the_library():
     "Parsing a command line loads no model, so their names stand there, too"
@@ -775,7 +800,7 @@ def test_the_command_line_overrides_the_file(text, monkeypatch, capsys):
     assert toml_of('a')['epochs'] == 1 and toml_of('a')['min_freq'] == 1 and toml_of('a')['config'] == dict(dropout=.25) and not (text/'x').exists()
     assert load_bilm('a')[0].config.dropout == .25
     assert ran(capsys, '--config', 'run.toml', '--epochs', '1', '--out', 'b', '--model', 'small', '--bs', '20')[0] == 0
-    assert load_bilm('b')[0].config == replace(elmo_configs['small'], bias=True), "what was said about one model is not said about another"
+    assert load_bilm('b')[0].config == replace(elmo_configs['small'], bias=True, dropout=.5), "what was said about one model is not said about another"
     out = ran(capsys, '--config', 'run.json')[1]
     assert '9 min' in out and not (text/'models').exists()
     out = ran(capsys, '--config', 'run.json', '--epochs', '2')[1]
@@ -968,7 +993,7 @@ def test_a_stream_with_known_words_and_steps_goes_on(trained, text, tmp_path):
 
 def test_a_model_that_is_named_is_that_one(tmp_path):
     "Also where the corpus has a recipe that changes another one, and beside a file with changes of no named model"
-    assert planned('wikitext2')['model']['dropout'] == .1 and planned('wikitext2', model='small')['model']['dropout'] == elmo_configs['small'].dropout
+    assert planned('wikitext2', 50_000)[1]['model']['dropout'] == .1 and planned('wikitext2', 50_000, model='small')[1]['model']['dropout'] == .3
     (tmp_path/'c.toml').write_text('[config]\ndropout = 0.2\n')
     said = command.with_file(command.command_line().parse(['a.txt', '--model', 'tiny', '--config', str(tmp_path/'c.toml')]))
     assert said['config'] == dict(dropout=.2) and said['model'] == 'tiny'
@@ -1109,7 +1134,7 @@ def test_help_lists_everything(processes):
     out, err = said(folder)
     assert status == 0 and not err
     options = set(re.findall(r'^  (?:-h, )?(--[\w-]+)', out, re.M))
-    assert options == {f'--{o}' for o in 'help valid test tokenizer encoding column kind min-freq max-vocab sentences data model from seed time epochs lr bs seq-len optimizer wd patience carry bf16 '
+    assert options == {f'--{o}' for o in 'help valid test tokenizer encoding column kind min-freq max-vocab sentences data model from dropout seed time epochs lr bs seq-len optimizer wd patience carry bf16 '
                        'stream steps buffer out overwrite resume every config dry device'.split()}
     assert re.search(r'^\s+CORPUS\s+toy', out, re.M), 'the corpus is an argument by position'
     for o in options: assert re.search(rf'^  (-h, )?{o}(, --no-bf16)?( [A-Z]+)?\s\s+\S', out, re.M), f'{o} has no explanation'
@@ -1202,7 +1227,7 @@ def test_a_text_without_spaces_is_nearly_all_unknown(unspaced):
     "Perplexity 1.28 looks splendid: what is counted is said at the start, in the report and beside the model"
     told = []
     folder = train(str(unspaced/'zh.txt'), unspaced/'m', bs=4, seq_len=8, tokenizer='space', say=told.append)
-    begin = told[0]
+    begin = next(lines for lines in told if lines.startswith('Corpus'))
     assert re.search(r'100\.0% are unknown \(<unk>\)', begin) and 'A warning' in begin and '--min-freq 1' in begin and '--tokenizer' in begin, begin
     r = report_of(folder)
     card = (folder/'README.md').read_text(encoding='utf-8')
@@ -1218,7 +1243,7 @@ def test_the_share_is_of_the_held_out_text(text):
     (text/'va.txt').write_text(f"the bank zzz {'y'*60} .\n")
     with open(text/'tr.txt', 'a') as f: f.write(f'\n{long}')
     told = []
-    folder = train(str(text/'tr.txt'), text/'m', valid=str(text/'va.txt'), tokenizer='space', say=told.append, **QUIET)
+    folder = train(str(text/'tr.txt'), text/'m', valid=str(text/'va.txt'), tokenizer='space', say=told.append, dropout=0., **QUIET)
     r, known = report_of(folder), words_of(folder)
     held, trained = tokens(text/'va.txt'), tokens(text/'tr.txt')
     assert r['unknown'] == sum(o not in known for o in held)/len(held) > 0 and r['cut'] == 1/len(held)
@@ -1237,7 +1262,7 @@ def test_a_model_of_another_language(trained, unspaced):
 
 def test_few_unknown_words_are_no_warning(corpus, tmp_path):
     told = []
-    train(corpus, tmp_path/'m', dry=True, say=told.append)
+    train(corpus, tmp_path/'m', dry=True, dropout=0., say=told.append)
     assert '<unk>' in told[0] and 'A warning' not in told[0], 'more of them are held out than a warning takes, but to train on there is none'
 
 # a mistake of ours looks like one

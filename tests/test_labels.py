@@ -205,3 +205,35 @@ def test_numbers():
     (pd.DataFrame(dict(text=['a'], x=[1])), dict(label_col=['x', 'y']), "no column 'y'")], ids=lambda o: str(o)[:20])
 def test_labels_that_can_not_be(data, kw, error):
     with pytest.raises((CorpusError, ValueError), match=error): make(data, **kw)
+
+# a file of separated cells, whose cells are all text, says the same as its table
+
+@pytest.mark.parametrize('ending', ['csv', 'tsv', 'jsonl', 'parquet'])
+@pytest.mark.parametrize('columns,kw', [
+    (dict(stars=[i/2 for i in range(20)]), dict(label_col='stars')),
+    (dict(stars=[i % 5 for i in range(20)]), dict(label_col='stars', kind='number')),
+    (dict(funny=[i % 2 == 0 for i in range(20)], sad=[i % 3 == 0 for i in range(20)]), dict(label_col=['funny', 'sad'])),
+    (dict(funny=[i % 2 for i in range(20)], sad=['yes' if i % 3 else 'no' for i in range(20)]), dict(label_col=['funny', 'sad'])),
+    (dict(labels=['funny' if i % 2 else '' for i in range(18)] + ['sad', 'sad;funny']), dict(label_delim=';'))],
+    ids=['decimals', 'whole numbers', 'yes and no', '1 and 0, yes and no in words', 'none of the labels'])
+def test_numbers_and_several_labels_of_a_file_are_those_of_its_table(tmp_path, columns, kw, ending):
+    df = pd.DataFrame(dict(Text=[f'text {i} .' for i in range(20)], **columns))          # and the column's name has a capital
+    file = tmp_path/f'table.{ending}'
+    dict(csv=lambda: df.to_csv(file, index=False), tsv=lambda: df.to_csv(file, index=False, sep='\t'),
+         jsonl=lambda: df.to_json(file, orient='records', lines=True), parquet=lambda: df.to_parquet(file))[ending]()
+    table, read = make(df, **kw), make(file, **kw)
+    assert read.train.items == table.train.items and read.valid.items == table.valid.items
+    assert read.skipped == table.skipped == {} and list(read.vocab) == list(table.vocab)
+    if kw.get('label_col') == ['funny', 'sad']: assert 4 < read.balance.loc['funny'].sum() < 16
+
+def test_a_flag_is_yes_or_no():
+    df = pd.DataFrame(dict(text=['a b', 'c d', 'e f']*4, funny=['True', 'maybe', None]*4))
+    with pytest.raises(CorpusError, match="row 1: the column 'funny' holds 'maybe'"): make(df, label_col=['funny'])
+
+def test_versions_are_no_numbers_if_it_is_said():
+    rows = [(f'text {i} .', ('1.5', '2.0')[i % 2]) for i in range(20)]
+    assert list(make(rows, kind='class').vocab) == ['1.5', '2.0'] and not len(make(rows).vocab)
+
+def test_a_script_prints_its_tables(capsys):
+    make().show_batch(max_n=2)
+    assert 'text number' in capsys.readouterr().out

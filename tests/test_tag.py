@@ -1,5 +1,5 @@
 "Tagged text, its loaders, the tagger: files by strangers, guarantees of masks and cache, and fastai's own tools on it"
-import json, math, os, pickle, random, warnings
+import json, math, os, pickle, random, re, warnings
 from pathlib import Path
 
 import numpy as np, pandas as pd, pytest, torch, torch.nn.functional as F
@@ -640,7 +640,8 @@ def test_valid_loss_is_per_token(learn):
 def shown(monkeypatch):
     "The tables that are displayed"
     tables = []
-    for o in ('batches', 'tagged'): monkeypatch.setattr(f'elmo_fastai.data.{o}.display_df', tables.append)
+    monkeypatch.setattr('elmo_fastai.data.batches.IN_NOTEBOOK', True)
+    monkeypatch.setattr('elmo_fastai.data.batches.display_df', tables.append)
     return tables
 
 @pytest.mark.parametrize('cls', [Interpretation, ClassificationInterpretation])
@@ -802,3 +803,19 @@ def test_tagging_as_spans(learn):
     assert [o['text'] for o in spans] == [token for token,_ in pairs] and [o['label'] for o in spans] == [tag for _,tag in pairs]
     assert all(text[o['start']:o['end']] == o['text'] for o in spans)
     assert learn.tag([['a', 'bank']], as_spans=True)[0][1]['start'] == 2
+
+# what the README shows
+
+@pytest.mark.slow
+def test_the_recipe_of_the_readme(tmp_path, monkeypatch):
+    readme = (Path(__file__).parents[1]/'README.md').read_text(encoding='utf-8')
+    recipe, = re.findall(r"~~~python\n(.*?)~~~", readme, re.S)
+    monkeypatch.chdir(tmp_path)
+    pd.DataFrame([(f'a {w} film , number {i} .', w) for i in range(20) for w in ('dull', 'good')], columns=['text', 'label']).to_csv('reviews.csv', index=False)
+    for name,n in dict(train=40, dev=5).items():
+        rows = ['I O', 'met O', 'Ann B-PER', 'Lee I-PER', 'in O', 'Ghent B-LOC', '. O', '']
+        Path(f'{name}.conll').write_text('\n'.join(rows*n))
+    code = recipe.replace('learn.predict(', 'found = learn.predict(').replace('learn.tag(', 'spans = learn.tag(')
+    space = {}
+    exec(code, space)
+    assert space['found'][0] == 'dull' and [s['label'] for s in space['spans'][0]] == ['PER', 'LOC'] and Path('tagger.pkl').exists()

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import torch
 from fastai.data.all import DataLoader, Datasets, Pipeline, TfmdDL, display_df, merge, patch
+from fastcore.imports import IN_NOTEBOOK
 from ..base.errors import require
 from .encoded import ElmoTransform, EncodedText, TokenTypes
 
@@ -257,10 +258,11 @@ def say(words):
     "Words as a text, a dot for None; a blank within a word becomes a hard one"
     return ' '.join(str(w).replace(' ', '\u00a0') if w else '·' for w in words)
 
-def shown(df, show):
-    "Display a table, or return it"
+def shown(df, show=True):
+    "Display a table, or print it where the program is a script; or return it"
     if not show: return df
-    display_df(df)
+    if IN_NOTEBOOK: display_df(df)
+    else: print(df.to_string())
 
 # %% ../../nbs/library/batches.ipynb #c059
 @patch

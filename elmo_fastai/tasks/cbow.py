@@ -16,13 +16,13 @@ from torch import nn, Tensor
 from scipy import stats
 import fastai.callback.all                     # `no_bar` and more of any `Learner`
 from fastai.basics import (
-    CrossEntropyLossFlat, Learner, Perplexity, accuracy, delegates, display_df, patch)
+    CrossEntropyLossFlat, Learner, Perplexity, accuracy, delegates, patch)
 from safetensors import safe_open
 from safetensors.torch import save_file
 from ..base.errors import ModelFileError, as_error, one_of, require
 from ..base.files import regular_file, whole_file
 from ..nn.charcnn import CharCNN
-from ..data.batches import tensors
+from ..data.batches import shown, tensors
 from ..data.encoded import TokenTypes
 
 # %% ../../nbs/library/word_vectors.ipynb #c035
@@ -84,8 +84,7 @@ class CBOWLearner(Learner):
         df = dl.readable(b, max_n)
         df['guess'] = [dl.vocab.itos[i] for i in probs[:max_n].argmax(1)]
         df['p(target)'] = probs[range(len(targets)), targets][:max_n].numpy().round(3)
-        if not show: return df
-        display_df(df)
+        return shown(df, show)
 
 # %% ../../nbs/library/word_vectors.ipynb #c048
 @delegates(Learner.__init__, but='dls,model,loss_func')

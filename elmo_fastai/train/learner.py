@@ -264,8 +264,7 @@ class EarlyStop(TrackerCallback):
             n = len(self.recorder.values)
             self.message = self.message or (
                 f"{self.monitor} was lowest after epoch {self.best_epoch+1} of {n}: the "
-                "model has the weights of that epoch. Fewer epochs, a smaller model or more "
-                "dropout would read this text better.")
+                "model has the weights of that epoch.")
         self.good = None
         super().after_fit()
 
