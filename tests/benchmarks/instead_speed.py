@@ -12,16 +12,16 @@ labels: vectors, and a logistic regression on them (the classifier has its own h
 - `AI2 small`, `AI2 original`: random weights of the published sizes, written by `save_ai2`, in this
   library (also in bf16), and the same files in simple-elmo, which keeps one TensorFlow session
 
-Sentences are those of SST-2's dev part, in batches of 32 and one by one. Each side is a process of
-its own with one thread; they take turns. The figures are processor time, medians of the turns;
+Sentences are those of SST-2's dev part, in batches of 32 and one by one. The sides take turns, each with
+one thread; those with packages of other people are processes of their own. The figures are processor time, medians of the turns;
 the wall's are kept too. `fixture` compares the vectors of simple-elmo and of this library for AI2's
 published test files (ELMO_FASTAI_DATA/ai2_fixture).
 """
-import argparse, json, os, sys, tempfile, zipfile
+import argparse, json, os, sys, tempfile
 from pathlib import Path
 from statistics import median
 import numpy as np
-from instead_sides import ROOT, Side, megabytes, processor
+from instead_sides import ROOT, Here, Side, one_core, processor, size_of
 sys.path.insert(0, str(ROOT))
 
 SMALL = {name: 128 for name in ('counts', 'letters', 'box', 'box bf16', 'box, classifier', 'minilm')}       # sentences a turn
@@ -32,19 +32,12 @@ def options():
     p.add_argument('--sentence-python', help="the Python that has the sentence transformer's packages")
     p.add_argument('--tf-python', help='the Python that has simple-elmo and TensorFlow')
     p.add_argument('--data', default=os.environ.get('ELMO_FASTAI_DATA'), help='folder with sst2 and ai2_fixture')
-    p.add_argument('--reps', type=int, default=5, help='turns of each side (default 5)')
+    p.add_argument('--reps', type=int, default=3, help='turns of each side (default 3)')
     p.add_argument('--single', type=int, default=6, help='sentences a turn that come one by one (default 6)')
     p.add_argument('--core', type=int, help='the core on which all run (default: none in particular)')
     p.add_argument('--quick', action='store_true')
     p.add_argument('--out', default=str(ROOT/'nbs'/'results'/'instead_speed.json'))
     return p.parse_args()
-
-def download(folder):
-    "Megabytes of a folder as an archive"
-    with tempfile.TemporaryFile() as file:
-        with zipfile.ZipFile(file, 'w', zipfile.ZIP_DEFLATED) as archive:
-            for path in sorted(Path(folder).rglob('*')): archive.write(path, path.relative_to(folder))
-        return file.tell()/1e6
 
 def write_ai2(folder, sizes):
     "Random weights of published sizes in AI2's format; the folder of each"
@@ -56,11 +49,11 @@ def start_all(args, folders):
     "The sides by name, and how many sentences each has a turn"
     sides, many = {}, dict(SMALL)
     if not args.sentence_python: del many['minilm']
-    for name in many: sides[name] = Side(name, python=args.sentence_python if name == 'minilm' else None, core=args.core)
+    for name in many: sides[name] = Side(name, python=args.sentence_python) if name == 'minilm' else Here(name)
     for size,folder in folders.items():
-        sides[f'AI2 {size}'] = Side('box', folder, core=args.core)
-        sides[f'AI2 {size} bf16'] = Side('box bf16', folder, core=args.core)
-        if args.tf_python: sides[f'AI2 {size}, simple-elmo'] = Side('simple-elmo', folder, python=args.tf_python, core=args.core)
+        sides[f'AI2 {size}'] = Here('box', folder)
+        sides[f'AI2 {size} bf16'] = Here('box bf16', folder)
+        if args.tf_python: sides[f'AI2 {size}, simple-elmo'] = Side('simple-elmo', folder, python=args.tf_python)
     return sides, {name: many.get(name) or AI2[name.split()[1].strip(',')] for name in sides}
 
 def measure(args, sides, many, texts, labels):
@@ -94,10 +87,9 @@ def fixture(args, folder):
     sents = [text.split() for group in json.loads((folder/'sentences.json').read_text()) for text in group]
     ours = Elmo.from_ai2(folder).embed(sents, 'all')
     def far(got, want): return max(float(np.abs(g - w).max()) for g,w in zip(got, want, strict=True))
-    with tempfile.TemporaryDirectory() as tmp:
-        def ask(do='layers', bs=len(sents), **request):
-            with Side('simple-elmo', folder, bs, python=args.tf_python) as side:
-                side(do, sents=sents, out=f'{tmp}/v.npz', **request)
+    with tempfile.TemporaryDirectory() as tmp, Side('simple-elmo', folder, len(sents), python=args.tf_python) as whole, Side('simple-elmo', folder, 10, python=args.tf_python) as tens:
+        def ask(do='layers', side=whole, **request):
+            side(do, sents=sents, out=f'{tmp}/v.npz', **request)
             with np.load(f'{tmp}/v.npz') as f: return [f[k] for k in f.files]
         mean = [v.mean(0) for v in ours]
         per_layer = ask('averages', kind='all')
@@ -106,11 +98,12 @@ def fixture(args, folder):
         cosines = [float(np.dot(g, w.mean(0))/np.linalg.norm(g)/np.linalg.norm(w.mean(0))) for g,w in zip(single, mean)]
         return dict(sentences=len(sents), tokens=sum(map(len, sents)), size=max(float(np.abs(v).max()) for v in ours), all=far(ask(), ours),
                     top=far(ask(kind='top'), [v[-1] for v in ours]), average=far(ask(kind='average'), mean), warm=far(ask(warmup=True), ours),
-                    in_tens=far(ask(bs=10), ours), sentence_cosine=dict(average=min(cosines), all=min(a for a,_ in alike), top_of_all=min(b for _,b in alike)))
+                    in_tens=far(ask(side=tens), ours), sentence_cosine=dict(average=min(cosines), all=min(a for a,_ in alike), top_of_all=min(b for _,b in alike)))
 
 def main(args):
     from elmo_fastai.text.corpora import sst2
-    from elmo_fastai.elmo.module import box_folder
+    from elmo_fastai.elmo.folder import box_folder
+    one_core(args.core)
     gold = sst2(Path(args.data)/'sst2' if args.data else None).gold
     texts = {k: [row.text for row in gold[k]] for k in ('train', 'valid')}
     labels = [int(row.label) for row in gold['train']]
@@ -120,8 +113,8 @@ def main(args):
         sides, many = start_all(args, {} if args.quick else write_ai2(tmp, AI2))
         rows = measure(args, sides, many, texts, labels)
         for side in sides.values(): side.__exit__()
-    for r in rows: print(f"{r['side']:28}{r['sentences_per_second']:10,.1f} sentences a second{r['ms_for_one']:9.2f} ms for one  {r['about']['peak_memory']:7,.0f} MB")
-    found = dict(processor=processor(), reps=args.reps, single=args.single, rows=rows, box=dict(megabytes=megabytes(box_folder('mini-en')), download=download(box_folder('mini-en'))))
+    for r in rows: print(f"{r['side']:28}{r['sentences_per_second']:10,.1f} sentences a second{r['ms_for_one']:9.2f} ms for one")
+    found = dict(processor=processor(), reps=args.reps, single=args.single, rows=rows, box=size_of(box_folder('mini-en')))
     folder = Path(args.data)/'ai2_fixture' if args.data else None
     if args.tf_python and folder and folder.is_dir():
         found['fixture'] = fixture(args, folder)

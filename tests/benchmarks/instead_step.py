@@ -15,9 +15,8 @@ library, adaptive    with the softmax that the library chooses for 10,000 words
 library              as `bilm_learner` trains: adaptive softmax, token vectors normalised, in bfloat16
                      where the processor is fast at it
 
-The first three must give the same loss for the first batch to 1e-4. Each side runs in a process of
-its own, on one core and with one thread; they take turns. Speeds are by the processor time of the
-process, medians of the turns. The text is WikiText-2, else random words (see train_step.py).
+The first three must give the same loss for the first batch to 1e-4. The sides take turns, each with one thread; JAX has a
+process of its own. Speeds are by processor time, medians of the turns. The text is WikiText-2, else random words (see train_step.py).
 """
 import argparse, json, sys, tempfile, time
 from functools import partial
@@ -25,7 +24,7 @@ from pathlib import Path
 from statistics import median
 from types import SimpleNamespace
 import numpy as np
-from instead_sides import ROOT, Side, processor
+from instead_sides import ROOT, Here, Side, one_core, processor
 sys.path.insert(0, str(ROOT))
 
 SIDES = ['JAX, plain', 'PyTorch, plain', 'library, full', 'library, adaptive', 'library']
@@ -35,7 +34,7 @@ QUICK = dict(char_dim=4, filters=((1, 8), (2, 8)), n_highway=1, proj_dim=16, hid
 def options():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument('--jax-python', help='the Python that has jax and optax')
-    p.add_argument('--reps', type=int, default=7, help='turns of each side (default 7)')
+    p.add_argument('--reps', type=int, default=3, help='turns of each side (default 3)')
     p.add_argument('--steps', type=int, default=1, help='training steps a turn (default 1)')
     p.add_argument('--core', type=int, help='the core on which all run (default: none in particular)')
     p.add_argument('--quick', action='store_true')
@@ -54,10 +53,8 @@ class Step:
         torch.manual_seed(42)
         plain = side == 'PyTorch, plain'
         full = plain or side == 'library, full'
-        sizes = json.loads(sizes)
-        sizes['filters'] = tuple(map(tuple, sizes['filters']))
         config = BiLMConfig('step', **sizes, norm=side == 'library', n_layers=2, dropout=0., cutoffs=() if full else None)
-        self.model = BiLM(config, int(n_words)).train()
+        self.model = BiLM(config, n_words).train()
         self.model.chars.savings = not plain
         if plain: self.model.chars.encode = partial(plain_encode, self.model.chars)
         else: speed_up(self.model)
@@ -120,14 +117,15 @@ def for_jax(model):
 
 def main(args):
     from train_step import BS, SEQ_LEN, make_batches
+    one_core(args.core)
     sizes, n_words = (QUICK, 200) if args.quick else (SIZES, 10_000)
     names = [s for s in SIDES if args.jax_python or not s.startswith('JAX')]
     if not args.jax_python: print('JAX is left out: name the Python that has jax and optax with --jax-python')
     with tempfile.TemporaryDirectory() as folder:
         text = make_batches(SimpleNamespace(vocab=n_words, reps=args.reps, steps=args.steps, warmup=1, batches=f'{folder}/batches.npz'))
         def start(name):
-            if name.startswith('JAX'): return Side('jax', folder, python=args.jax_python, core=args.core)
-            return Side(f'step: {name}', folder, name, json.dumps(sizes), n_words, core=args.core)
+            if name.startswith('JAX'): return Side('jax', folder, python=args.jax_python)
+            return Here(f'step: {name}', folder, name, sizes, n_words)
         sides = {name: start(name) for name in sorted(names, key=lambda s: s != 'PyTorch, plain')}     # which writes the weights
         losses = {name: side('first_loss') for name,side in sides.items()}
         same = [losses[name] for name in SIDES[:3] if name in losses]
@@ -148,7 +146,7 @@ def main(args):
         for side in sides.values(): side.__exit__()
     found = dict(processor=processor(), text=text, words=n_words, bs=BS, seq_len=SEQ_LEN, reps=args.reps, steps=args.steps, sizes=sizes, rows=rows)
     plain = rows[0]['tokens_per_second']
-    for r in rows: print(f"{r['side']:20}{r['tokens_per_second']:9,.0f} tokens a second {r['tokens_per_second']/plain:7.2f}  ({r['least']:,.0f} to {r['most']:,.0f}), {r['about']['peak_memory']:,.0f} MB")
+    for r in rows: print(f"{r['side']:20}{r['tokens_per_second']:9,.0f} tokens a second {r['tokens_per_second']/plain:7.2f}  ({r['least']:,.0f} to {r['most']:,.0f})")
     if not args.quick: Path(args.out).write_text(json.dumps(found, indent=1) + '\n', encoding='utf-8')
     return found
 
