@@ -269,7 +269,9 @@ def test_a_data_set_of_the_hub_from_a_copy(saved, tmp_path, monkeypatch):
     (tmp_path/'data'/'owner').mkdir(parents=True)
     saved.rename(tmp_path/'data'/'owner'/'my-set')
     assert hub_corpus('owner/my-set', text_col='body').splits == SAVED
-    with pytest.raises(CorpusError, match="'.*data' is no data set that was saved"): get_corpus('hub:owner/my-set', data=tmp_path/'data')
+    monkeypatch.undo()
+    (tmp_path/'empty').mkdir()
+    with pytest.raises(CorpusError, match="can't load the data set '.*empty'"): get_corpus('hub:owner/my-set', data=tmp_path/'empty')
 
 def test_a_data_set_of_the_hub(monkeypatch):
     asked = []
