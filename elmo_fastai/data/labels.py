@@ -13,7 +13,7 @@ import numpy as np, pandas as pd, torch
 from fastai.basics import (
     BCEWithLogitsLossFlat, Category, CategoryMap, CrossEntropyLossFlat, DataLoaders, L,
     MSELossFlat, MultiCategory, TensorBase, TensorCategory, TensorMultiCategory, TitledFloat,
-    TitledStr, accuracy, accuracy_multi, default_device, detuplify, display_df, rmse)
+    TitledStr, accuracy, accuracy_multi, default_device, detuplify, rmse)
 from fastai.interpret import plot_top_losses
 from plum import dispatch
 from sklearn.utils.class_weight import compute_class_weight
@@ -47,16 +47,25 @@ def plain(label, names=None):
     return label.strip() or None if isinstance(label, str) else label
 
 def read_labels(table, names, delim=None):
-    "The labels in a column; with `delim` lists of those that it separates"
+    "The labels in a column; with `delim` lists of those that it separates, none in an empty cell"
     if delim is None: return [plain(label, names) for label in table]
-    def parts(text): return [part.strip() for part in text.split(delim) if part.strip()]
-    return [None if is_missing(label) else parts(str(label)) for label in table]
+    texts = ['' if is_missing(label) else str(label) for label in table]
+    return [[part.strip() for part in text.split(delim) if part.strip()] for text in texts]
+
+FLAGS = {'yes': True, 'true': True, '1': True, '1.0': True,
+         'no': False, 'false': False, '0': False, '0.0': False, '': False}
 
 def marked(table, columns):
     "For each row the names of those `columns` that are true in it"
-    for name in columns: find_column(table.columns, name, (), 'label_col')
-    return [[name for name,flag in zip(columns, row) if not is_missing(flag) and bool(flag)]
-            for row in zip(*(table[name] for name in columns))]
+    labels = [[] for _ in table.index]
+    for name in columns:
+        find_column(table.columns, name, (), 'label_col')
+        for i,(row,flag) in enumerate(table[name].items()):
+            text = '' if is_missing(flag) else str(flag).strip().lower()
+            require(text in FLAGS, f"row {row}: the column {name!r} holds {flag!r:.60}: write yes "
+                    "or no, true or false, 1 or 0")
+            if FLAGS[text]: labels[i].append(name)
+    return labels
 
 def labelled(data, text_col=None, label_col=None, delim=None):
     "(place, text, label) of each row of any table; a label is None where there is none"
@@ -71,8 +80,9 @@ def labelled(data, text_col=None, label_col=None, delim=None):
         return rows
     texts = table[find_column(table.columns, text_col)]
     labels = [None]*len(table)
+    has_labels = table.columns.astype(str).str.lower().isin(LABEL_COLUMNS).any()
     if isinstance(label_col, (list, tuple)): labels = marked(table, label_col)
-    elif label_col is not None or set(LABEL_COLUMNS) & set(table.columns):
+    elif label_col is not None or has_labels:
         label_col = find_column(table.columns, label_col, LABEL_COLUMNS, 'label_col')
         names = class_names(data, label_col)
         labels = read_labels(table[label_col], names, delim)
@@ -158,6 +168,11 @@ class SeveralLabels(OneClass):
     def decode(self, y):
         return MultiCategory([self.vocab[i] for i in np.flatnonzero(np.asarray(y.cpu()))])
 
+def as_number(label):
+    "The number that a label is, or that it spells in a file; NaN where there is none"
+    try: return np.nan if isinstance(label, bool) else float(label)
+    except (TypeError, ValueError, OverflowError): return np.nan
+
 class Number:
     "A number per text"
     column = 'number'
@@ -169,10 +184,9 @@ class Number:
     def __init__(self, rows): require(rows, "no training row has both a text and a number")
     @staticmethod
     def check_kind(label, where):
-        may_be = isinstance(label, (int, float, str)) and not isinstance(label, bool)
-        number = pd.to_numeric(label, errors='coerce') if may_be else np.nan
+        number = as_number(label)
         require(np.isfinite(number), f"{where} has {label!r:.60} for a number")
-        return float(number)
+        return number
     check = check_kind
     def encode(self, label): return label
     def array(self, encoded): return np.array(encoded, np.float32)
@@ -183,7 +197,10 @@ KINDS = {'class': OneClass, 'labels': SeveralLabels, 'number': Number}
 def kind_of_labels(labels):
     "The kind of the labels of the training rows, a key of `KINDS`"
     if any(isinstance(label, list) for label in labels): return 'labels'
-    return 'number' if any(isinstance(label, float) for label in labels) else 'class'
+    if any(isinstance(label, float) for label in labels): return 'number'
+    numbers = [as_number(label) for label in labels if label is not None]
+    has_decimals = any(not number.is_integer() for number in numbers)
+    return 'number' if np.isfinite(numbers).all() and has_decimals else 'class'
 
 # %% ../../nbs/library/labels.ipynb #c032
 def split_rows(rows, pct, seed):
@@ -287,7 +304,7 @@ def plot_top_losses(x:TensorChars, y:TensorBase, samples, outs, raws, losses, **
     rows = []
     for sample,out,probs,loss in zip(samples, outs, raws, losses):
         rows.append((*sample, *out, round(float(probs.max()), 3), round(float(loss.mean()), 3)))
-    display_df(pd.DataFrame(rows, columns=['text', 'label', 'predicted', 'probability', 'loss']))
+    shown(pd.DataFrame(rows, columns=['text', 'label', 'predicted', 'probability', 'loss']))
 
 # %% ../../nbs/library/labels.ipynb #c044
 class TableDataLoaders(DataLoaders):

@@ -14,7 +14,7 @@ from collections import Counter
 from pathlib import Path
 import numpy as np, pandas as pd
 from fastai.basics import dispatch
-from fastai.data.all import CategoryMap, L, TensorBase, default_device, display_df
+from fastai.data.all import CategoryMap, L, TensorBase, default_device
 from fastai.interpret import plot_top_losses
 from ..base.errors import require
 from ..text.corpora import (
@@ -23,7 +23,7 @@ from elmo_fastai.text.tables import (
     READERS, TEXT_COLUMNS, as_table, check_text, find_column, get_corpus, is_missing,
     parts_of)
 from ..text.tokens import WordVocab, get_tokenizer, split_text
-from .batches import check_loader_args, say
+from .batches import check_loader_args, say, shown
 from .encoded import EncodedText, TokenTypes
 from .labels import TableDataLoaders, TaskDL, class_names, plain
 from .loaders import hold_out
@@ -54,8 +54,8 @@ def read_tagged(
         if isinstance(tag_col, int): tag_col = table.columns[tag_col]
     else: table = as_table(data, '(tokens, tags)')
     if isinstance(table, list): return tagged_list(table), Counter()
-    token_col = usual_column(table.columns, token_col, TOKEN_COLUMNS, 'token_col')
-    tag_col = usual_column(table.columns, tag_col, TAG_COLUMNS, 'tag_col')
+    token_col = find_column(table.columns, token_col, TOKEN_COLUMNS, 'token_col')
+    tag_col = find_column(table.columns, tag_col, TAG_COLUMNS, 'tag_col')
     names = class_names(data, tag_col)
     if sent_col is not None or all(map(is_single, table[tag_col])):
         table = by_sentence(table, token_col, tag_col, sent_col, what)
@@ -74,12 +74,6 @@ def read_tagged(
     return sents, skipped
 
 # %% ../../nbs/library/tagged.ipynb #c025
-def usual_column(names, col, usual, arg):
-    "The column `col`; None: the first of the `usual` ones, in capitals or not"
-    by_lower = {str(name).lower(): name for name in names}
-    if col is None: col = next((by_lower[name] for name in usual if name in by_lower), None)
-    return find_column(names, col, usual, arg)
-
 def split_cell(cell, where):
     "What a cell holds, as a list: a list, the text of one, or words separated by blanks"
     if not isinstance(cell, str):
@@ -224,7 +218,7 @@ def plot_top_losses(x:TagChars, y, samples, outs, preds, losses, **kwargs):
         pairs = zip(predicted.split(' '), tags.split(' '))
         wrong = say(None if guess == tag else guess for guess,tag in pairs)
         rows.append(dict(text=text, tags=tags, predicted=wrong, loss=round(float(loss), 3)))
-    display_df(pd.DataFrame(rows))
+    shown(pd.DataFrame(rows))
 
 # %% ../../nbs/library/tagged.ipynb #c032
 class TagDataLoaders(TableDataLoaders):

@@ -135,6 +135,15 @@ def load(self:Part, i, key='meta'):
         return found if key == 'vectors' else json.loads(found.tobytes())
 
 @patch
+def count_cut(self:Part, chars):
+    "Returns how many tokens are longer than a row of `chars`, their character vocabulary"
+    n = 0
+    for i in range(self.n):
+        tokens = [token for line in self.load(i)[0] for token in line[2]]
+        n += int(chars.are_long(tokens).sum())
+    return n
+
+@patch
 def lines(self:Part, pooled):
     "Yields (number, text, tokens, vectors) of each line that was embedded"
     for i in range(self.n):
@@ -276,7 +285,7 @@ def assemble(part, source, out, info):
 def check_places(source, out, overwrite):
     "Raises `CommandError` if there is no input, or if the output must not be written there"
     def check(ok, why): require(ok, why, CommandError)
-    is_file = source != '-' and not source.startswith('hub:')
+    is_file = source != '-' and not source.startswith(('hub:', 'ud:'))
     check(not is_file or Path(source).is_file(), f"There is no file {source!r}")
     check(out.suffix.lower() in WRITERS,
           f"--out {str(out)!r} should end in one of {', '.join(WRITERS)}")
@@ -289,7 +298,7 @@ def check_places(source, out, overwrite):
 
 # %% ../../nbs/library/embedding_files.ipynb #c086
 def embed_file(
-    source,  # .txt, .csv, .conllu, 'hub:owner/name' …, see `read_texts`; '-': standard input
+    source,  # .txt, .csv, .conllu, 'ud:vi_vtb', 'hub:owner/name' …, see `read_texts`; '-': standard input
     out,                    # a file to write: .hdf5 (.h5), .parquet or .npz
     elmo:Elmo,              # its tokenizer splits the texts
     layers='all',           # 'all', 'mix' or the number of one
@@ -299,7 +308,7 @@ def embed_file(
     n_rows:int|None=None,   # so many texts from the beginning; None: all
     say=print,              # where progress is told
     **kwargs                # of `Elmo.embed_iter`: pool, dtype, budget, bf16
-) -> dict:  # `lines`, `tokens`, `failed`: {number: reason}, `unit` ('line', …), the settings
+) -> dict:  # `lines`, `tokens`, `cut_tokens`, `failed`: {number: reason}, `unit`, the settings
     """Embed a file's texts into a file; goes on where a call was stopped. Raises `CommandError`,
     and `CheckpointError` while another process writes the same output"""
     settings = checked(elmo, layers, **kwargs)
@@ -324,10 +333,15 @@ def embed_file(
             rest = lines()
         if part.n: say(f"Going on after {part.read:,} lines that were embedded before")
         fill(part, rest, elmo, settings, say)
-        result = assemble(part, source, out, {**job, 'unit': unit_of(source)})
+        cut = part.count_cut(elmo.char_vocab)
+        result = assemble(part, source, out, {**job, 'unit': unit_of(source), 'cut_tokens': cut})
         part.drop()
     unit = result['unit']
     done = f"{out}: {result['lines']:,} {unit}s, {result['tokens']:,} tokens"
     n = result['n_failed']
-    say(f"{done}; {n:,} {unit}s are left out" if n else done)
+    if n: done += f"; {n:,} {unit}s are left out"
+    room = elmo.char_vocab.max_chars - 2
+    if cut: done += (f"; {cut:,} tokens are cut, longer than the {room} bytes (or letters) that the "
+                     "model has room for: a model with a larger max_chars reads them whole")
+    say(done)
     return result

@@ -25,8 +25,8 @@ class EmbedSettings(Options):
     "What `elmo_embed` is told"
     source:str = option(
         None, 'a text file (one text per line), .csv, .tsv, .json, .jsonl, .conllu, also with .gz; '
-        '.parquet; hub:OWNER/NAME[:CONFIG[:SPLIT]] (default split: train); - for standard input',
-        'INPUT', nargs=None, group='the text')
+        '.parquet; hub:OWNER/NAME[:CONFIG[:SPLIT]] (default split: train); ud:TREEBANK[:PART], as '
+        'ud:vi_vtb:test; - for standard input', 'INPUT', nargs=None, group='the text')
     column:str = option(None, 'of a table, with the texts (default: text, sentence, review, '
                         'content)', 'NAME')
     n_rows:int = option(None, 'so many lines or rows, from the beginning (default: all)', 'N',

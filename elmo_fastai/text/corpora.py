@@ -63,6 +63,7 @@ class Corpus:
     "Lines of text in named splits"
     files = None  # where the lines are from, by split
     unused = []   # the files that lay beside these
+    remark = None # what its users should know about its splits
     def __init__(self,
         name:str,
         splits:dict,           # 'train', 'valid', 'test', … → lines, a list or read when asked for
@@ -97,7 +98,8 @@ class Corpus:
         sizes = ', '.join(f'{split} {len(lines):,}' for split, lines in self.splits.items())
         skipped = ', '.join(f'{n:,} {what}' for what, n in self.skipped.items())
         if skipped: skipped = f' (left out: {skipped})'
-        return f"{type(self).__name__} {self.name!r}: {sizes} lines{skipped}"
+        remark = f'. {self.remark}' if self.remark else ''
+        return f"{type(self).__name__} {self.name!r}: {sizes} lines{skipped}{remark}"
 
 # %% ../../nbs/library/corpora.ipynb #c014
 class ToyCorpus(Corpus):

@@ -18,13 +18,16 @@ from ..base.files import seen_encoding
 from .corpora import TEXT_ENDINGS, ending, read_conll
 from .tables import (
     READERS, check_text, find_column, hub_data, is_missing, read_table)
+from .treebanks import treebank_files
 
 # %% ../../nbs/library/reading.ipynb #r03
 TREEBANKS = '.conllu', '.conll'
 LONGEST_ROW = 2**22     # bytes
 
 def kind_of(source):
-    return 'hub:' if source.startswith('hub:') else ending(Path(source.lower()))
+    "Returns the ending of a file's name; of a treebank by name, that of its files"
+    if source.startswith('hub:'): return 'hub:'
+    return '.conllu' if source.startswith('ud:') else ending(Path(source.lower()))
 
 def unit_of(source):
     "Returns what the texts of a file are: a 'row', a 'sentence' or a 'line'"
@@ -203,7 +206,12 @@ def hub_texts(source, column):
 
 def conll_tokens(source):
     "Yields (tokens, None) for each sentence of a treebank or a column file"
-    for sentence in read_conll(source): yield sentence.tokens, None
+    files = [source]
+    if source.startswith('ud:'):
+        parts = treebank_files(source.removeprefix('ud:'))
+        files = [file for part in parts.values() for file in part]
+    for file in files:
+        for sentence in read_conll(file): yield sentence.tokens, None
 
 def line_texts(source, longest):
     "Yields (text, None) for each line of a text file"
@@ -215,7 +223,7 @@ TABLES = {'.csv': csv_texts, '.tsv': csv_texts, '.json': json_texts, '.jsonl': j
 
 # %% ../../nbs/library/reading.ipynb #r12
 def read_texts(
-    source,          # a file or a data set, see the table above; '-': standard input
+    source,          # a file, a treebank or a data set, see the table above; '-': standard input
     column=None,     # of a table, with the texts; None: one of `TEXT_COLUMNS`
     longest=2**20,   # characters of a text; longer ones have a reason instead
 ):                   # yields (text or list of tokens, None), or (None, why there is none)

@@ -24,13 +24,14 @@ from .corpora import (
     LINE_END, SPLITS, TEXT_ENDINGS, Corpus, all_lines, ending, files_corpus, files_in, folder_of,
     from_hub, local_folder, read_text, reuters, split_files, split_lines, sst2, text_corpus,
     text_files, tiny_shakespeare, toy_corpus, ud_ewt, wikitext2)
+from .treebanks import REPOSITORIES, read_treebank
 
 # %% ../../nbs/library/tables.ipynb #c009
 TEXT_COLUMNS = 'text', 'sentence', 'review', 'content'
 
 def find_column(
     names,              # of the columns
-    col=None,           # the one to read; None: the first of `known`
+    col=None,           # the one to read; None: the first of `known`, in capitals or not
     known=TEXT_COLUMNS,
     arg='text_col',     # what names it where it isn't known
 ):
@@ -39,6 +40,7 @@ def find_column(
     require(names, "the table has no columns")
     wanted = known if col is None else [col]
     found = [name for name in wanted if name in names]
+    if col is None: found += [name for name in names if str(name).lower() in known]
     option = f" or --column {names[-1]}" if arg == 'text_col' else ''
     require(found, f"there is no column {' or '.join(map(repr, wanted))} among "
             f"{', '.join(map(repr, names))}: name the right one, as in {arg}={names[-1]!r}{option}")
@@ -301,7 +303,7 @@ CORPORA = dict(toy=toy_corpus, tiny_shakespeare=tiny_shakespeare, wikitext2=wiki
                sst2=sst2, reuters=reuters, ud_ewt=ud_ewt)
 
 def get_corpus(
-    name,          # in `CORPORA`, or 'hub:owner/name'; a file, folder, pattern or list; a table
+    name,          # in `CORPORA`; 'ud:vi_vtb', 'hub:owner/name'; files, folder, pattern; a table
     data=None,     # where the local copy of a public corpus or data set is
     seed:int=None, # for the toy corpus
     **kwargs,      # for the function that makes the corpus
@@ -318,10 +320,13 @@ def get_corpus(
         return tiny_shakespeare(data, **kwargs)
     if name.startswith('hub:'):
         return hub_corpus(name.removeprefix('hub:'), path=data, **kwargs)
+    if name.startswith('ud:'): return read_treebank(name.removeprefix('ud:'), data, **kwargs)
     exists = name.strip() and os.path.exists(os.path.expanduser(name)) # False for a name too long
     if exists or glob.has_magic(name): return file_corpus(name, **kwargs)
-    raise CorpusError(f"unknown corpus {name!r:.80}: there is no file or folder of that name, "
-                      f"and the known names are {', '.join(CORPORA)}")
+    hint = f" (did you mean ud:{name.lower()}?)" if name.lower() in REPOSITORIES else ''
+    raise CorpusError(f"unknown corpus {name!r:.80}{hint}: there is no file or folder of that "
+                      f"name, and the known names are {', '.join(CORPORA)}, ud:TREEBANK and "
+                      "hub:OWNER/NAME")
 
 # %% ../../nbs/library/tables.ipynb #c021
 class DiskLines(Sequence):

@@ -180,8 +180,8 @@ def make_report(
     "Measure a biLM on its corpus's validation lines, and on its test lines if there are any"
     is_toy = isinstance(corpus, ToyCorpus) and bool(corpus.gold)
     ppl = evaluate(model, dls.valid)
-    r = dict(corpus=corpus.name, model=model.config.name, floor=None, ratio_to_floor=None,
-             sense_accuracy=None, sense_baseline=None, **text_shares(dls))
+    r = dict(corpus=corpus.name, model=model.config.name, dropout=model.config.dropout, floor=None,
+             ratio_to_floor=None, sense_accuracy=None, sense_baseline=None, **text_shares(dls))
     r |= _perplexities(ppl) | baselines(corpus, dls)
     tests = [get_tokenizer(corpus.tokenizer)(line) for line in corpus.splits.get('test', [])]
     text = EncodedText([tokens for tokens in tests if tokens], dls.types)
@@ -201,6 +201,28 @@ def _perplexities(ppl):
     figures = {f'perplexity_{k}': ppl[k] for k in ('fwd', 'bwd', 'mean')}
     return dict(figures, predictions=ppl['predictions'])
 
+# %% ../../nbs/library/report.ipynb #c041a
+MOST_DROPOUT = .5         # what reads a small text best, of what was tried
+
+def advice(r):
+    "What to change where counting does better, or the training went past its best; in lines"
+    counting = (r['trigram']*r['trigram_bwd'])**.5
+    is_worse = r['perplexity_mean'] > counting
+    best = r.get('best_epoch')
+    lines = []
+    if is_worse: lines.append(f"A warning: counting does better ({counting:.1f})")
+    if best and best < r['epochs']:
+        change = f"train again with --epochs {best}"
+        if r['dropout'] < MOST_DROPOUT:
+            more = min(MOST_DROPOUT, r['dropout'] + .3)
+            change = f"more dropout delays that: --dropout {more:.2g} (it was {r['dropout']:.2g})"
+        lines.append(f"The training went past its best, after epoch {best} of {r['epochs']} (the "
+                     f"model has the weights of that epoch): {change}")
+    elif best and is_worse:
+        lines.append(f"The last epoch was the best, so train longer: --epochs {2*r['epochs']}, or "
+                     "a longer --time")
+    return lines
+
 # %% ../../nbs/library/report.ipynb #c041
 def _perplexity_lines(r, text='', prefix=''):
     fwd,bwd,mean = [r[f'{prefix}perplexity_{k}'] for k in ('fwd', 'bwd', 'mean')]
@@ -216,10 +238,7 @@ def report_text(r:dict)->str:
                      f"the ratio to it {r['ratio_to_floor']:.3f} (1 can't be beaten)")
     lines.append(f"  unigram {r['unigram']:.1f}   Kneser–Ney trigram {r['trigram']:.2f} forward, "
                  f"{r['trigram_bwd']:.2f} backward")
-    counting = (r['trigram']*r['trigram_bwd'])**.5
-    if r['perplexity_mean'] > counting:
-        lines.append(f"A warning: counting does better ({counting:.1f}). The text is small for "
-                     "this model, or the training was short: try --model tiny, more text or time")
+    lines += advice(r)
     if r.get('unknown') is not None: lines += share_lines(r)
     if r['sense_accuracy']:
         layers = [f"layer {i} {a:.3f}" for i,a in enumerate(r['sense_accuracy'].values())]

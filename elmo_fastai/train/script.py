@@ -8,7 +8,7 @@ Docs: https://elmo-fastai.github.io/elmo_fastai/library/script.html.md"""
 __all__ = ['start', 'go_on']
 
 # %% ../../nbs/library/script.ipynb #c005
-import hashlib, os, shutil, sys, time
+import hashlib, math, os, shutil, sys, time
 from contextlib import contextmanager, nullcontext, suppress
 from copy import copy
 from dataclasses import replace
@@ -52,6 +52,7 @@ def kind_of(source):
     if isinstance(source, Corpus): return 'grammar' if isinstance(source, ToyCorpus) else 'made'
     if isinstance(source, list): return 'files'
     if source.startswith('hub:'): return 'hub'
+    if source.startswith('ud:'): return 'named'
     if source not in CORPORA: return 'files'
     return 'toy' if source == 'toy' else 'named'
 
@@ -119,7 +120,8 @@ def shape(settings):
     "The configuration of a new model; its output layer begins with the words' frequencies"
     usual = elmo_configs[settings.model].to_dict() | dict(bias=True)
     del usual['n_chars']                                     # it reads bytes
-    changes = settings.config or {}
+    changes = dict(settings.config or {})
+    if settings.dropout is not None: changes['dropout'] = settings.dropout
     for name in changes:
         unknown = f"A model has no setting {name!r}{did_you_mean(name, usual)}"
         require(name in usual, unknown, CommandError)
@@ -149,7 +151,9 @@ def make_plan(settings, out, old):
     if isinstance(chars, CharVocab):
         letters = dict(itos=chars.itos, max_chars=chars.max_chars, n=chars.n)
     words = None if settings.new_words else vocab.itos
-    return plan | dict(model=lm.config.to_dict(), start=dict(words=words, chars=letters))
+    config = lm.config
+    if settings.dropout is not None: config = replace(config, dropout=settings.dropout)
+    return plan | dict(model=config.to_dict(), start=dict(words=words, chars=letters))
 
 def vocabs(plan):
     "The vocabularies (characters, words) of a plan; None: the words are those of the text"
@@ -190,6 +194,7 @@ def read_text(source, settings):
         options = said(valid=settings.valid, test=settings.test, encoding=settings.encoding,
                        text_col=settings.column, n_train=settings.sentences, n_rows=settings.rows,
                        n_valid=settings.valid_rows)
+        if str(source).startswith('ud:'): options['say'] = noop          # `about` tells it
         with main_first(): corpus = get_corpus(source, data=settings.data, **options)
     if settings.tokenizer: corpus.tokenizer = settings.tokenizer
     return corpus
@@ -240,6 +245,37 @@ def make_learner(text, settings, plan, run):
     return bilm_learner(dls, BiLMConfig.from_dict(plan['model']), bf16=settings.bf16,
                         wd=settings.wd, opt=settings.optimizer, cbs=cbs)
 
+# %% ../../nbs/library/script.ipynb #len2
+BY_LENGTH = {                       # words at most: what such a text is read with
+    40_000: dict(model='small', dropout=.5, epochs=16),
+    math.inf: dict(model='small', dropout=.3, epochs=8)}
+LONG = sorted(BY_LENGTH)[-2]        # a longer text is like any longer one
+
+def count_words(text):
+    "How many words a training text has; of a long one it only says that it is long"
+    tok = get_tokenizer(text.tokenizer)
+    n = 0
+    for line in text.train:
+        n += len(tok(line))
+        if n > LONG: return math.inf
+    return n
+
+def by_length(text, settings, say):
+    "The settings, those that were left open chosen by the length of the text"
+    left_open = ['model', 'dropout', 'epochs']
+    if settings.start: left_open = ['epochs']
+    elif 'dropout' in (settings.config or {}): left_open.remove('dropout')
+    left_open = [name for name in left_open if getattr(settings, name) is None]
+    if not left_open: return settings
+    n = math.inf if settings.stream else count_words(text)
+    usual = next(usual for bound,usual in BY_LENGTH.items() if n <= bound)
+    chosen = {name: usual[name] for name in left_open}
+    told = [f'--{name} {value}' for name,value in chosen.items()
+            if not (name == 'epochs' and settings.time)]
+    length = f'of {n:,}' if n <= LONG else f'of more than {LONG:,}'
+    if told: say(f"Chosen for a text {length} words: {', '.join(told)}")
+    return replace(settings, **chosen)
+
 # %% ../../nbs/library/script.ipynb #c035
 def figures(learn):
     dls = learn.dls
@@ -265,6 +301,7 @@ def about(learn, settings):
              f"split by {tokenizer_name(corpus.tokenizer)!r}"]
     for split,files in dict(corpus.files or {}, **{'left out': corpus.unused}).items():
         if files: lines.append(f"  {split}: {', '.join(file.name for file in files[:9])}")
+    if corpus.remark: lines.append(corpus.remark)
     lines += share_lines(text_shares(learn.dls))
     seen = seen_before(corpus)
     if seen > .2: lines.append(f"A warning: {seen:.0%} of what is held out stands in the training "
@@ -428,6 +465,7 @@ def start(
     before = rng_state()
     settings = complete(source, settings)
     text = read_text(source, settings)
+    settings = by_length(text, settings, say)
     name = getattr(text, 'name', None) or name_of(source)
     out = Path(settings.out or f'models/{name}').expanduser()
     require(out.name not in ('', '..'), f"--out must name a folder, not {str(out)!r}", CommandError)
