@@ -339,7 +339,7 @@ def embed_file(
     n = result['n_failed']
     if n: done += f"; {n:,} {unit}s are left out"
     room = elmo.char_vocab.max_chars - 2
-    if cut: done += (f"; {cut:,} tokens are cut, longer than the {room} bytes (or letters) that the "
-                     "model has room for: a model with a larger max_chars reads them whole")
+    if cut: done += (f"; {cut:,} tokens are cut, longer than the {room} bytes (or letters) that "
+                     "the model has room for: a model with a larger max_chars reads them whole")
     say(done)
     return result
