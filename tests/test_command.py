@@ -1036,7 +1036,7 @@ def test_help_is_one_page(monkeypatch):
     monkeypatch.setenv('COLUMNS', '100')
     page = command.command_line().format_help()
     lines = page.splitlines()
-    assert len(lines) <= 66 and max(map(len, lines)) <= 100
+    assert len(lines) <= 69 and max(map(len, lines)) <= 100
     assert re.findall(r'^(\S.*):$', page, re.M) == ['the text', 'the model', 'the training', 'a text larger than the memory', 'the run', 'examples']
     examples = [o.split('  ')[1].strip() for o in lines[lines.index('examples:')+1:]]
     assert len(examples) == 3 and all(o.startswith('elmo_pretrain ') for o in examples)
@@ -1134,7 +1134,7 @@ def test_help_lists_everything(processes):
     out, err = said(folder)
     assert status == 0 and not err
     options = set(re.findall(r'^  (?:-h, )?(--[\w-]+)', out, re.M))
-    assert options == {f'--{o}' for o in 'help valid test tokenizer encoding column kind min-freq max-vocab sentences data model from dropout seed time epochs lr bs seq-len optimizer wd patience carry bf16 '
+    assert options == {f'--{o}' for o in 'help valid test tokenizer encoding column rows valid-rows kind min-freq max-vocab sentences data model from dropout seed time epochs lr bs seq-len optimizer wd patience carry bf16 '
                        'stream steps buffer out overwrite resume every config dry device'.split()}
     assert re.search(r'^\s+CORPUS\s+toy', out, re.M), 'the corpus is an argument by position'
     for o in options: assert re.search(rf'^  (-h, )?{o}(, --no-bf16)?( [A-Z]+)?\s\s+\S', out, re.M), f'{o} has no explanation'

@@ -589,7 +589,7 @@ def test_help_is_one_page(monkeypatch):
     p = command_line()
     page = p.format_help()
     options = set(re.findall(r'^  (?:-h, )?(--[\w-]+)', page, re.M))
-    assert options == {f'--{o}' for o in 'help out model layers pool column dtype tokenizer budget max-tokens device bf16 overwrite'.split()}
+    assert options == {f'--{o}' for o in 'help out model layers pool column rows dtype tokenizer budget max-tokens device bf16 overwrite'.split()}
     assert len(page.splitlines()) <= 40 and max(map(len, page.splitlines())) <= 100
     assert re.findall(r'^(\S.*):$', page, re.M) == ['the text', 'the vectors', 'the run', 'examples'] and re.search(r'^\s+INPUT\s+a text file', page, re.M)
     examples = re.findall(r'^  elmo_embed (.*?)(?:  .*)?$', page, re.M)

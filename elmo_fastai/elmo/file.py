@@ -298,7 +298,7 @@ def check_places(source, out, overwrite):
 
 # %% ../../nbs/library/embedding_files.ipynb #c086
 def embed_file(
-    source,  # .txt, .csv, .conllu, 'ud:vi_vtb', 'hub:owner/name' …, see `read_texts`; '-': standard input
+    source,  # a file, 'ud:vi_vtb', 'hub:owner/name' …, see `read_texts`; '-': standard input
     out,                    # a file to write: .hdf5 (.h5), .parquet or .npz
     elmo:Elmo,              # its tokenizer splits the texts
     layers='all',           # 'all', 'mix' or the number of one
@@ -341,7 +341,7 @@ def embed_file(
     n = result['n_failed']
     if n: done += f"; {n:,} {unit}s are left out"
     room = elmo.char_vocab.max_chars - 2
-    if cut: done += (f"; {cut:,} tokens are cut, longer than the {room} bytes (or letters) that the "
-                     "model has room for: a model with a larger max_chars reads them whole")
+    if cut: done += (f"; {cut:,} tokens are cut, longer than the {room} bytes (or letters) that "
+                     "the model has room for: a model with a larger max_chars reads them whole")
     say(done)
     return result

@@ -50,8 +50,8 @@ class Settings(Options):
         choices=('words', 'chars', 'space', 'spacy', 'fastai'))
     encoding:str = option(None, 'of the files (default: utf-8)', 'NAME')
     column:str = option(None, 'of a table (default: text, sentence, review or content)', 'NAME')
-    rows:int = option(None, 'of a data set of the hub: train on so many, from the beginning '
-                      '(default: all)', 'N', check=COUNT)
+    rows:int = option(None, 'of a data set of the hub: train on the first N (default: all)', 'N',
+                      check=COUNT)
     valid_rows:int = option(None, 'with --rows or --stream: validate on so many (default: 2000)',
                             'N', check=COUNT)
     kind:str = option('stream', 'stream: lines run on; sentences: each for itself', 'KIND',
