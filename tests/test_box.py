@@ -1,5 +1,5 @@
 "The model in the box: loads offline and fast, says what is wrong with a damaged file, keeps its promises in figures"
-import json, os, re, shutil, subprocess, sys
+import json, os, re, shutil, subprocess, sys, textwrap
 from copy import deepcopy
 from dataclasses import replace
 from hashlib import sha256
@@ -175,6 +175,13 @@ def test_the_box_of_the_package():
     assert all(torch.isfinite(torch.as_tensor(v)).all() for v in vectors(elmo))
     n = sum(p.numel() for k,p in elmo.lm.named_parameters() if not k.startswith('head'))
     assert box_figures()['model']['parameters']['encoder'] == n
+
+def test_the_code_of_the_card_runs():
+    text = (box_folder('mini-en')/'README.md').read_text(encoding='utf-8')
+    blocks = [textwrap.dedent(o) for o in re.findall(r'(?:^    .*\n)+', text, re.M) if 'import ' in o]
+    names = {'sentences': [['They', 'sat', 'by', 'the', 'river', '.']]}
+    for block in blocks: exec(block, names)
+    assert len(blocks) == 2 and names['vectors'].shape[0] == 2
 
 def test_the_default_predicts_words():
     elmo = Elmo.from_pretrained('mini-en')
