@@ -265,7 +265,7 @@ def breakable(html):
 
 def named(html):
     "`html` with names for its navigations, by which a screen reader tells them apart, and without roles that nothing has"
-    for find,name in [('<nav class="navbar[^"]*"', 'Site'), ('<nav class="quarto-secondary-nav"', 'Where you are'), ('<nav id="quarto-sidebar"', 'Chapters'), ('<nav id="TOC"', 'On this page'), ('<nav class="page-navigation"', 'Previous and next')]:
+    for find,name in [('<nav class="navbar[^"]*"', 'Site'), ('<nav class="quarto-secondary-nav"', 'Where you are'), ('<nav id="quarto-sidebar"', 'Chapters'), ('<nav id="TOC"', 'On this page'), ('<nav class="page-navigation[^"]*"', 'Previous and next')]:
         html = re.sub(rf'({find})(?! aria-label)', rf'\1 aria-label="{name}"', html)
     html = re.sub(r'(<a [^>]*)role="navigation"', r'\1role="button"', html)       # it opens a shelf
     return re.sub(r'(<button class="navbar-toggler"[^>]*) role="menu"', r'\1', html)

@@ -292,7 +292,7 @@ def test_edit_and_issue_links(nb, built):
 @each
 def test_pictures_have_descriptions(nb, built):
     s = soup(built/page_name(nb))
-    for img in s.find('main').find_all('img'): assert len(img.get('alt', '')) > 15, str(img)[:150]
+    for img in s.select('main img:not(.elmo-path img)'): assert len(img.get('alt', '')) > 15, str(img)[:150]
     text = plain(visible(s))
     for c in cells(nb):
         caption = re.search(r'^#\| fig-cap: (.*)', source(c), re.M)
@@ -545,6 +545,7 @@ def test_a_newcomer_sees_where_to_begin(built, browser, address):
     with Tab(browser, address, 'index.html', 1280, 800) as t:
         (box,) = t.page.evaluate("""[...document.querySelectorAll('main a')].filter(o => o.textContent === 'Begin the course').map(o => [o.getBoundingClientRect().bottom, o.getBoundingClientRect().height])""")
         assert box[0] < 800 and box[1] > 30, 'a button in the first screen'
+        t.page.wait_for_selector('.elmo-panel svg')
         explainer = t.page.evaluate("document.querySelector('.elmo-panel svg').getBoundingClientRect().top")
         assert explainer < 500, 'and the explainer, alive'
         t.page.click('text=Begin the course')
