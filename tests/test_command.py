@@ -480,6 +480,12 @@ def test_what_follows_from_the_length_of_a_text(n_words):
     assert plan['model']['dropout'] == .35, 'the option stands for itself, the table for all'
     assert not planned('my.txt', n_words, model='tiny', dropout=0., epochs=2)[2]
 
+def test_a_file_s_dropout_comes_before_a_recipe_s():
+    settings = script.complete('toy', settings_for('toy', dict(config=dict(dropout=.15))))
+    assert script.shape(settings).dropout == .15
+    with pytest.raises(CommandError, match='dropout'):
+        script.shape(script.complete('toy', settings_for('toy', dict(config=dict(dropout=3)))))
+
 def test_a_stream_has_no_length(text):
     settings = script.complete('my.txt', settings_for('my.txt', dict(stream=True)))
     told = []
@@ -1155,7 +1161,7 @@ def test_a_second_run_stops(processes):
     folder, status = processes['second']
     message = one_message(folder)
     assert status == 1 and 'm' in message and '--overwrite' in message and '--out' in message
-    assert load_bilm(folder/'m')[0].config == replace(ELMO_TINY, bias=True)
+    assert load_bilm(folder/'m')[0].config == replace(ELMO_TINY, bias=True, dropout=script.BY_LENGTH[min(script.BY_LENGTH)]['dropout'])
 
 def test_overwrite_replaces(corpus, tmp_path):
     old = train(corpus, tmp_path/'m', bs=200, min_freq=10)

@@ -156,6 +156,7 @@ def settings_for(corpus, said):
     if said.get('optimizer') == 'adagrad': recipe['lr'] = 0.2           # other rates: AdamW's
     if 'model' in said:                                      # the recipe's was of another model
         for name in ('config', 'dropout'): recipe.pop(name, None)
+    if 'dropout' in (said.get('config') or {}): recipe.pop('dropout', None)
     if 'start' in said:
         require(not {'model', 'config'} & said.keys(), "--from takes a model as it is: leave "
                 "--model and [config] out", CommandError)
@@ -214,8 +215,8 @@ EXAMPLES = {'my_book.txt --time 15m': 'a quarter of an hour',
 
 def command_line():
     about = ("Pretrain a bidirectional language model on a text. It becomes a folder: model, "
-             "report, settings.\n10,000 words: a perplexity a twelfth below that of counting; 20,000 or "
-             "100,000: a seventh.")
+             "report, settings.\n10,000 words: a perplexity a twelfth below that of counting; "
+             "20,000 or 100,000: a seventh.")
     return CommandLine('elmo_pretrain', 'CORPUS … [options]', about, EXAMPLES, Settings)
 
 def with_file(said):

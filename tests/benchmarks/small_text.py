@@ -67,9 +67,9 @@ def danish(name, n_words):
 
 def wikipedia(name, n_words):
     corpus = wikitext2()
-    short = cut(name, list(corpus.train), n_words, corpus.tokenizer, 1)
-    short.splits['valid'] = cut(name, list(corpus.valid), 1, corpus.tokenizer, 20_000).valid
-    return short
+    split = get_tokenizer(corpus.tokenizer)
+    train, valid = (last_words(list(sents), split, n) for sents,n in ((corpus.train, n_words), (corpus.valid, 20_000)))
+    return Corpus(name, dict(train=train, valid=valid), corpus.tokenizer)
 
 TEXTS = {'novels 10,000': novels, 'Danish 18,000': danish, 'novels 100,000': novels, 'Wikipedia 1,000,000': wikipedia}
 
