@@ -215,8 +215,8 @@ EXAMPLES = {'my_book.txt --time 15m': 'a quarter of an hour',
 
 def command_line():
     about = ("Pretrain a bidirectional language model on a text. It becomes a folder: model, "
-             "report, settings.\n10,000 words: a perplexity a twelfth below that of counting; "
-             "20,000 or 100,000: a seventh.")
+             "report, settings.\nPerplexity below counting's: 10,000 words a twelfth, "
+             "20,000 to 100,000 a seventh, a million a fifth.")
     return CommandLine('elmo_pretrain', 'CORPUS … [options]', about, EXAMPLES, Settings)
 
 def with_file(said):
