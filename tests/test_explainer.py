@@ -92,7 +92,9 @@ def test_the_slider_moves_smoothly(page):
         slider.fill(layer)
         seen.append(shade(page, 'river', 'left')[1])
     assert abs(seen[1] - (seen[0] + seen[2])/2) <= .011 and abs(seen[3] - (seen[2] + seen[4])/2) <= .011
-    assert shade(page, 'bank', 'They')[0] <= 1
+    for pair in (('river', 'left'), ('bank', 'They'), ('money', 'owed')):
+        opacity, cosine = shade(page, *pair)
+        assert abs(opacity - max(cosine, .03)) <= .011, 'the deeper, the more alike'
 
 # typing
 
@@ -126,10 +128,9 @@ def test_no_more_than_sixty_words(page):
     sentence(page, 2).fill('word '*2000)
     page.locator('text=Only the first 60 words are read').wait_for()
     assert page.locator('.elmo-words button').count() == 60
-    begin = page.evaluate('performance.now()')
     sentence(page, 2).fill('x'*10_000)
     page.wait_for_function("document.querySelectorAll('.elmo-words')[1].children.length === 1")
-    assert page.evaluate('performance.now()') - begin < 10_000, 'ten thousand characters do not freeze the page'
+    assert page.evaluate('document.documentElement.scrollWidth <= innerWidth'), 'ten thousand letters in one word'
 
 def test_typing_faster_than_the_model_answers(page):
     "The last sentence counts, and no answer of an earlier one comes after it"
@@ -313,6 +314,8 @@ def test_results_on_the_home_page_are_those_of_the_lessons():
     text = ''.join(''.join(c['source']) for c in cells)
     figures = re.findall(r'<figure data-cell="(\S+) (\S+)">(.*?)</figure>', text, re.S)
     assert len(figures) == 2
+    failures = json.loads((live/'stored.json').read_text(encoding='utf-8'))['failures']
+    assert f"for {len(failures['wrong'])} of {failures['n']} labelled words" in text
     for nb,cell,body in figures:
         found = {c['id']: c for c in json.loads((root/'nbs'/f'{nb}.ipynb').read_text(encoding='utf-8'))['cells']}
         output = ''.join(''.join(o.get('data', {}).get('text/plain', '')) for o in found[cell]['outputs'])
