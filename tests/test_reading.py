@@ -8,7 +8,10 @@ from hypothesis import given, settings, strategies as st
 from elmo_fastai.text import reading as module
 from elmo_fastai.base.errors import CorpusError
 from elmo_fastai.text.corpora import all_lines
-from elmo_fastai.text.reading import read_texts, unit_of
+from elmo_fastai.text.reading import open_table
+from elmo_fastai.text.sources import read_texts
+
+def unit_of(file): return open_table(file).unit
 
 TEXTS = ['the bank', 'one, "two"\nthree', 'naïve — 河', 'last one']
 
@@ -27,8 +30,9 @@ def write_table(path, df):
     else: df.to_csv(path, index=False, sep='\t' if name.endswith('.tsv') else ',')
     return str(path)
 
-def good(path, *args): return [text for text,why in read_texts(path, *args) if why is None]
-def bad(path, *args): return {i: why for i,(_,why) in enumerate(read_texts(path, *args)) if why}
+def read(path, column=None, longest=2**20): return read_texts(path, longest, text_col=column)
+def good(path, *args): return [text for text,why in read(path, *args) if why is None]
+def bad(path, *args): return {i: why for i,(_,why) in enumerate(read(path, *args)) if why}
 
 # kinds of files
 
@@ -37,7 +41,7 @@ def bad(path, *args): return {i: why for i,(_,why) in enumerate(read_texts(path,
 def test_tables_by_their_ending(tmp_path, name, column):
     "The column is found by its name, or has to be named"
     file = write_table(tmp_path/name, pd.DataFrame({'id': range(4), column: TEXTS, 'label': 'x'}))
-    assert list(read_texts(file, 'other' if column == 'other' else None)) == [(t, None) for t in TEXTS] and unit_of(file) == 'row'
+    assert list(read(file, 'other' if column == 'other' else None)) == [(t, None) for t in TEXTS] and unit_of(file) == 'row'
     assert good(file, 'label') == ['x']*4
     if column == 'other':
         with pytest.raises(CorpusError, match=f"{name}.*no column 'text' or .*among 'id', 'other', 'label'.*column='label'"): good(file)

@@ -9,7 +9,7 @@ __all__ = ['option', 'at_least', 'option_name', 'checked', 'Options', 'CommandLi
 
 # %% ../../nbs/library/options.ipynb #c004
 import argparse, difflib, json, math, os, re, sys, tomllib
-from dataclasses import field, fields, is_dataclass
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from numbers import Integral, Real
 from pathlib import Path
 from fastcore.basics import patch
@@ -45,7 +45,8 @@ def option(default, help, value=None, **more):
     """A field of a dataclass that is also an option of a command
 
     `value` stands for its value in `--help`, such as N or FILE. `more`: `group`, the heading above
-    it, if it is the first below one; `name`, if it isn't the field's; `choices`; `check`, a pair of
+    it, if it is the first below one; `name`, if it isn't the field's; `also`, another name that
+    it had before; `choices`; `check`, a pair of
     what it must be and a function that says whether it is; `read`, a function that turns what was
     said into a value; `nargs` of one given by position."""
     return field(default=default, metadata=dict(more, help=help, value=value))
@@ -89,6 +90,8 @@ class Options:
     def of(cls, said:dict):
         "From names and values; None leaves the default. Raises `CommandError` for other names"
         names = [f.name for f in fields(cls)]
+        earlier = {f.metadata['also']: f.name for f in fields(cls) if 'also' in f.metadata}
+        said = {earlier.get(name, name): value for name,value in said.items()}
         for name in said:
             unknown = f"There is no setting {name!r}{did_you_mean(name, names)}"
             require(name in names, unknown, CommandError)
@@ -127,7 +130,8 @@ class CommandLine(argparse.ArgumentParser):
         if 'nargs' in more: group.add_argument(field.name, nargs=more['nargs'], help=text, **kwargs)
         else:
             name = f"--{more.get('name', field.name)}".replace('_', '-')
-            group.add_argument(name, dest=field.name, help=text, **kwargs)
+            also = [f"--{more['also']}".replace('_', '-')] if 'also' in more else []
+            group.add_argument(name, *also, dest=field.name, help=text, **kwargs)
 
     def error(self, message):
         self.exit(2, f'{self.prog}: {message}; {self.prog} --help lists the options\n')
@@ -171,6 +175,48 @@ def to_toml(settings:dict)->str:
     for name in settings.keys() - plain.keys(): text += f'\n[{name}]\n{to_toml(settings[name])}'
     # of half a surrogate pair a question mark is left
     return text.replace('\x7f', '\\u007f').encode('utf-8', 'replace').decode()
+
+# %% ../../nbs/library/options.ipynb #reading
+def column(value, name):
+    "A column as one says it: its name, or its number"
+    return int(value) if re.fullmatch(r'-?\d+', str(value)) else value
+
+@dataclass
+class ReadOptions(Options):
+    "How a text is read: the same names, meanings and defaults at every door"
+    sep:str = option(None, 'between the cells of a table, or \\t (default: what the name and the '
+                     'first line say)', 'CHAR')
+    quotes:bool = option(None, 'quotes protect separators and line ends (default: in .csv)')
+    header:bool = option(None, 'the first line names the columns (default); else they have numbers')
+    encoding:str = option(None, 'of the files (default: utf-8)', 'NAME')
+    text_col:str = option(
+        None, 'of a table, with the texts, by name, number, or path as data.text (default: text, '
+        'sentence, review or content)', 'COLUMN', read=column, also='column')
+    label_col:str = option(None, 'with the labels; a list: columns that are true or false',
+                           'COLUMN', read=lambda value, name: value)
+    label_delim:str = option(None, 'between several labels in one cell', 'CHAR')
+    token_col:str = option(None, 'with the words, where each row or line has one, by name or '
+                           'number (default: the first with words)', 'COLUMN', read=column)
+    tag_col:str = option(None, 'with the tags (default: the last; of CoNLL-U upos)', 'COLUMN',
+                         read=column)
+    sent_col:str = option(None, 'with the sentence of each word (default: what is called sent…, '
+                          'doc…)', 'COLUMN', read=column)
+    n_rows:int = option(None, 'the first N rows only (default: all)', 'N', check=at_least(1),
+                        also='rows')
+
+    @classmethod
+    def take(cls, kwargs):
+        "Takes what it knows out of a dictionary of arguments"
+        return cls(**{f.name: kwargs.pop(f.name) for f in fields(cls) if f.name in kwargs})
+
+    def said(self):
+        "Returns what isn't left to its default"
+        return {name: value for name,value in asdict(self).items() if value is not None}
+
+def same_option(name, **more):
+    "The field of `ReadOptions` with this name, for another dataclass"
+    [found] = [f for f in fields(ReadOptions) if f.name == name]
+    return field(default=found.default, metadata={**found.metadata, **more})
 
 # %% ../../nbs/library/options.ipynb #c041
 def takes(fields, **kwargs):

@@ -6,7 +6,7 @@ Docs: https://elmo-fastai.github.io/elmo_fastai/library/treebanks.html.md"""
 
 # %% auto #0
 __all__ = ['PARTS', 'HOME', 'treebank_code', 'near', 'repository_of', 'files_of', 'local_parts', 'ask', 'check_train', 'download',
-           'treebank_files', 'hold_out_of', 'read_treebank']
+           'treebank_files', 'split_treebank', 'hold_out_of', 'read_treebank']
 
 # %% ../../nbs/library/treebanks.ipynb #imports
 import difflib, os, re
@@ -207,6 +207,12 @@ def treebank_files(
             f"{', '.join(found)}")
     return {part: found[part]} if part else found
 
+def split_treebank(name, path=None):
+    "Returns the files of a treebank by split; those of one part, 'vi_vtb:dev', as 'train'"
+    files = treebank_files(name, path)
+    if ':' in name: return dict(train=[file for part in files.values() for file in part])
+    return {split: files[part] for split, part in PARTS.items() if part in files}
+
 # %% ../../nbs/library/treebanks.ipynb #u13
 def hold_out_of(split, gold, code):
     "Take 'train' and 'valid' out of one of them; returns a line that says so"
@@ -223,7 +229,7 @@ def hold_out_of(split, gold, code):
 def read_treebank(
     name:str,              # 'vi_vtb', or its repository 'UD_Vietnamese-VTB'
     path=None,             # a folder with a local copy, see `treebank_files`
-    tag_col:str='upos',    # or 'xpos', or another column of `CONLLU`
+    tag_col:str='upos',    # or 'xpos', another column of `CONLLU`, or a feature as 'feats.Case'
     say=print,             # is told where a part is missing
 )->Corpus:
     "A treebank of Universal Dependencies, tags in `gold`; a missing part is made up for, and said"
