@@ -100,7 +100,7 @@ def test_lines_survive_reading(tmp_path_factory, lines):
     ('naïve\nfiancée'.encode('latin-1'), r'line 1 is not UTF-8 \(byte 2\).*encoding='),
     (b'good\nbad \xff here', r'line 2 is not UTF-8 \(byte 4\)'),
     ('text'.encode('utf-16'), 'UTF-16'),
-    (b'one\ntwo\0three', 'binary data'),
+    (b'one\ntwo\0three', 'line 2 has a NUL character at position 3'),
 ])
 def test_bad_files(tmp_path, raw, msg):
     f = tmp_path/'bad.txt'; f.write_bytes(raw)
