@@ -149,7 +149,8 @@ def local_parts(code, path=None):
 HOME = 'https://raw.githubusercontent.com/UniversalDependencies'
 
 RELEASED = dict(en_ewt='r2.16')      # other treebanks come from the branch master
-HASHES = {                           # SHA-256 of the files at that tag, whose git blobs were compared
+# SHA-256 of local copies, which are the git blobs of that tag
+HASHES = {
     'en_ewt-ud-train.conllu':
         'sha256:3fb78e2b55482c8ee00caa653af436c88c9e5bc9a73ce26e4ae3ddc79d2b7e7b',
     'en_ewt-ud-dev.conllu':
