@@ -49,6 +49,8 @@ def placed(others):
     try: yield
     finally: distances = before
 
+def usual(): return placed(None)
+
 def odd(): return placed(TURNS)
 
 def held(): return placed(None if distances is None else repeat(4))
