@@ -7,7 +7,7 @@ such a multiple, by turns, so that no two models lie alike. Under `held` all beg
 from contextlib import contextmanager
 from itertools import cycle, repeat
 
-import torch
+import numpy as np, torch
 from torch import nn
 
 ALIGNED = 64
@@ -17,9 +17,10 @@ distances = None                    # how far after a multiple of 64 the next pa
 def moved(tensor, distance):
     "A copy of a tensor that begins `distance` bytes after a multiple of 64"
     n = tensor.numel()*tensor.element_size()
-    memory = torch.empty(n + 2*ALIGNED, dtype=torch.uint8)
-    start = -memory.data_ptr() % ALIGNED + distance
-    return memory[start:start + n].view(tensor.dtype).view(tensor.shape).copy_(tensor)
+    memory = np.empty(n + 2*ALIGNED, np.uint8)
+    start = -memory.ctypes.data % ALIGNED + distance
+    own = torch.from_numpy(memory[start:start + n])      # its storage has these bytes and no others
+    return own.view(tensor.dtype).view(tensor.shape).copy_(tensor)
 
 def movable(parameter):
     "Is it a parameter on the processor that lies where PyTorch puts it?"
