@@ -85,7 +85,7 @@ REST = {
     'studies': partial(notebooks, 'nbs/studies'),
     'library pages': partial(notebooks, 'nbs/library'),
     'slow tests': partial(tests, 'slow')}
-COMPARE = ['ai2', 'attention', 'bilm', 'box', 'charcnn', 'classify', 'elmo', 'embed', 'fast', 'folder',
+COMPARE = ['ai2', 'attention', 'bilm', 'charcnn', 'classify', 'elmo', 'embed', 'fast', 'folder',
            'golden', 'onnx', 'recurrent', 'tag']        # two ways to one number, or a model and its copy
 
 def as_on(setting):
@@ -93,8 +93,8 @@ def as_on(setting):
     own = environment(setting)
     files = [f'tests/test_{name}.py' for name in COMPARE]
     pytest = [sys.executable, '-m', 'pytest', '-q', '-n', '2', '--dist', 'worksteal', '-m', 'not slow']
-    pages = ['nbs/library/folder.ipynb', 'nbs/library/ai2.ipynb']
-    return run(*pytest, *files, **own) + run('nbdev-test', '--n-workers', '2', *pages, **own)
+    pages = ['nbdev-test', '--n-workers', '2', '--file-re', r'^(folder|ai2)\.ipynb$', 'nbs/library']
+    return run(*pytest, *files, **own) + run(*pages, **own)
 
 ROUNDING = {f'as on {what}': partial(as_on, setting) for setting,what in
             dict(avx2='a processor with AVX2', sse='a processor with SSE').items()}
