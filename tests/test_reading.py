@@ -30,7 +30,9 @@ def write_table(path, df):
     else: df.to_csv(path, index=False, sep='\t' if name.endswith('.tsv') else ',')
     return str(path)
 
-def read(path, column=None, longest=2**20): return read_texts(path, longest, text_col=column)
+def read(path, column=None, longest=2**20, quotes=None):
+    if '.tsv' in str(path): quotes = True        # as pandas writes it
+    return read_texts(path, longest, text_col=column, quotes=quotes)
 def good(path, *args): return [text for text,why in read(path, *args) if why is None]
 def bad(path, *args): return {i: why for i,(_,why) in enumerate(read(path, *args)) if why}
 
@@ -44,7 +46,7 @@ def test_tables_by_their_ending(tmp_path, name, column):
     assert list(read(file, 'other' if column == 'other' else None)) == [(t, None) for t in TEXTS] and unit_of(file) == 'row'
     assert good(file, 'label') == ['x']*4
     if column == 'other':
-        with pytest.raises(CorpusError, match=f"{name}.*no column 'text' or .*among 'id', 'other', 'label'.*column='label'"): good(file)
+        with pytest.raises(CorpusError, match=f"{name}.*no column 'text' or .*among 'id', 'other', 'label'.*text_col='label'"): good(file)
     with pytest.raises(CorpusError, match="no column 'nothing'"): good(file, 'nothing')
 
 def test_columns_of_one_name(tmp_path):

@@ -547,7 +547,7 @@ class ParquetFile(Table):
     def rows(self, *columns):
         tops = [name if name in self.columns else name.partition('.')[0] for name in columns]
         with pq.ParquetFile(self.source) as f:
-            for batch in f.iter_batches(1024, columns=list(dict.fromkeys(tops))):
+            for batch in f.iter_batches(256, columns=list(dict.fromkeys(tops))):
                 cells = {name: batch[name].to_pylist() for name in tops}
                 yield [cells[top] if name == top else
                        [at_path({top: value}, name) for value in cells[top]]

@@ -213,7 +213,7 @@ def text_corpus(
     options = ReadOptions(**options)
     found = find_source(source, options, valid, test, data=data, n_valid=n_valid)
     name = name or corpus_name(source, found.files(), found.unused)
-    usual = dict(valid=valid_pct, test=0 if len(found.parts) > 1 else test_pct)
+    usual = dict(valid=valid_pct, test=0 if len(found.parts) > 1 or found.unused else test_pct)
     shares = {}
     for split,value in dict(valid=valid, test=test).items():
         if split in found.parts: continue

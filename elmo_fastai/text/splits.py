@@ -191,8 +191,9 @@ def files_by_split(path, valid=None, test=None):
                   if split_of(file, files_named(path)) == split and len(files) < 100}
         require(len(called) < 2, f"{' and '.join(called.values())} are all called {split}: name "
                 f"the files of one corpus, and those held out, as in valid='valid.txt'")
-    parts = parts | given
-    parts.pop('train', None)
+    taken = {os.path.realpath(file) for files in given.values() for file in files}
+    for split in parts: parts[split] = [f for f in parts[split] if os.path.realpath(f) not in taken]
+    parts = {split: files for split,files in (parts | given).items() if files and split != 'train'}
     held = {os.path.realpath(file) for files in parts.values() for file in files}
     train = [file for file in train if os.path.realpath(file) not in held]
     require(train, f"no file of {str(path)!r} is left to train on: all are in valid or test, or "
