@@ -8,7 +8,10 @@ from fastai.basics import L
 
 from elmo_fastai.base.errors import CorpusError
 from elmo_fastai.text.corpora import Corpus, toy_corpus
-from elmo_fastai.data.labels import ClassifyDataLoaders, split_rows
+from elmo_fastai.data.labels import ClassifyDataLoaders
+from elmo_fastai.text.splits import drawn
+
+def split_rows(rows, pct, seed): return drawn(rows, pct, seed, [label for _,label in rows])
 
 PAIRS = [(f'text number {i} .', 'pos' if i%2 else 'neg') for i in range(20)]
 def make(data=PAIRS, **kw): return ClassifyDataLoaders.from_data(data, **{**dict(device='cpu', seed=1), **kw})

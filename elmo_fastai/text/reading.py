@@ -6,13 +6,13 @@ Docs: https://elmo-fastai.github.io/elmo_fastai/library/reading.html.md"""
 
 # %% auto #0
 __all__ = ['MISSING', 'CONLLU', 'SPLIT_PAIRS', 'FILES', 'same_name', 'find_column', 'is_number', 'at_path', 'Table', 'TextFile',
-           'split_line', 'CsvFile', 'CountedLines', 'any_length', 'skip_line', 'strings', 'JsonFile', 'After',
-           'ParquetFile', 'Frame', 'DataSet', 'Items', 'is_boundary', 'ColumnFile', 'cell_of', 'token_lists', 'tag_of',
-           'sentences', 'open_table', 'fail', 'strict_texts', 'read_table', 'Source']
+           'split_line', 'CsvFile', 'ClosedQuotes', 'CountedLines', 'any_length', 'skip_line', 'strings', 'JsonFile',
+           'After', 'ParquetFile', 'Frame', 'DataSet', 'Items', 'is_boundary', 'ColumnFile', 'cell_of', 'token_lists',
+           'tag_of', 'sentences', 'open_table', 'fail', 'strict_texts', 'read_table', 'Source']
 
 # %% ../../nbs/library/reading.ipynb #imports
 import codecs, csv, glob, gzip, io, json, math, os, re, sys
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import contextmanager, nullcontext
 from itertools import chain, islice
@@ -159,9 +159,10 @@ def check_head(source, head, encoding):
     kind = ending(source)
     text = head.decode(codec(encoding, source), 'replace')
     found = seen_format(text)
-    if found == 'binary data' and kind not in ('', '-') and '\0' not in text: found = None
     if kind in READABLE and found not in NO_TEXT: found = None
-    if kind in (*TABLE_ENDINGS, *COLUMN_ENDINGS) and found == 'binary data': found = None
+    if kind in READABLE and found == 'binary data':         # one odd character is that of its row
+        n_odd = len(re.findall('[\0-\x08\x0e-\x1a\x1c-\x1f]', text))
+        if n_odd < len(text)/10: found = None
     cures = {'HTML or XML': "save its text alone, as a .txt file",
              'a PDF file': "export its text, as a .txt file", 'RTF': "save it as plain text (.txt)",
              'binary data': "it is no text; is it packed, or a document of an office program?"}
@@ -263,12 +264,14 @@ class TextFile(Table):
     kind = 'text'
     columns = 'text',
     def place(self, i): return f"{self.name}, line {i + 1}"
-    def rows(self, *columns):
-        for lines in self.read(LONGEST_LINE): yield [lines for _ in columns], {}
-    def read(self, longest):
-        with open_text(self.source, self.options.encoding) as f: yield from text_lines(f, longest)
+    def rows(self, *columns, longest=LONGEST_LINE):
+        column = self.options.text_col
+        require(column is None, f"{self.name} is read line by line, for it is no table "
+                f"({', '.join(TABLE_ENDINGS)}): leave text_col={column!r} (--text-col) out")
+        with open_text(self.source, self.options.encoding) as f:
+            for lines in text_lines(f, longest): yield [lines for _ in columns], {}
     def texts(self, longest=LONGEST_LINE):
-        for lines in self.read(longest):
+        for [lines],_ in self.rows('text', longest=longest):
             whole = ''.join(lines) if len(lines) > 1 else lines[0]
             is_plain = '\0' not in whole and (whole.isascii() or not _half_pair.search(whole))
             problems = {}
@@ -348,15 +351,13 @@ class CsvFile(Table):
         def note(row):
             bad[row.number] = row
             return 'skip'
-        last = f'f{len(self.columns) - 1}'                          # pyarrow's names
-        wanted = [f'f{i}' for i in positions]
+        wanted = [f'f{i}' for i in positions]                       # pyarrow's names
         number = 1
-        last_cell = None
         first = 1 + self.has_header
         with self.opened() as f:
-            for block in self.arrow(f, {*wanted, last}, note):
+            if self.quotes: f = ClosedQuotes(f, self)
+            for block in self.arrow(f, {*wanted}, note):
                 cells = [strings(block[name]) for name in wanted]
-                last_cell = block[last][-1].as_py() if len(block) else last_cell
                 read = [[] for _ in wanted]
                 problems = {}
                 for i in range(len(block)):
@@ -374,9 +375,7 @@ class CsvFile(Table):
                 yield read, problems
         if bad:                                                     # those at the end
             rest = [[None]*len(bad) for _ in wanted]
-            last_cell = [*bad.values()][-1].text.encode('utf-8', 'replace')
             yield rest, {i: self.wrong_length(row) for i,row in enumerate(bad.values())}
-        if self.quotes and last_cell and re.search(rb'[\r\n]', last_cell): self.check_closed()
 
     @contextmanager
     def opened(self):
@@ -404,7 +403,7 @@ class CsvFile(Table):
         try: yield from pa_csv.open_csv(f, reading, parsing, converting)
         except pa.ArrowInvalid as e:
             raise CorpusError(f"{self.name} can't be read ({e}): has it a row of more than "
-                              f"{LONGEST_ROW:,} bytes, or a quote that is never closed?") from None
+                              f"{LONGEST_ROW:,} bytes, or a quote that is never closed?") from e
 
     def wrong_length(self, row):
         n = row.actual_columns
@@ -413,12 +412,29 @@ class CsvFile(Table):
                                 "quotes; another separator is named with sep=… (--sep)")
         return f"{why}. If quotes protect separators in it, say quotes=True (--quotes)"
 
-    def check_closed(self):
-        "Raises `CorpusError` unless a file, whose last cell has a line end, ends with a quote"
-        with open_bytes(self.source, self.options.encoding) as f:
-            [end] = deque(iter(lambda: f.read(2**20), b''), maxlen=1)
-        require(end.rstrip().endswith(b'"'),
-                f"a quote in the last row of {self.name} is never closed")
+class ClosedQuotes(io.RawIOBase):
+    "The bytes of a table; an error names the line with a quote that is not closed as it should be"
+    def __init__(self, f, table):
+        self.f = f
+        self.table = table
+        sep = re.escape(table.sep.encode())
+        cell = b'(?:"[^"]*+(?:""[^"]*+)*+"|[^"%b\r\n][^%b\r\n]*+)?+' % (sep, sep)
+        self.rows = re.compile(b'(?:%b(?:%b%b)*+(?:\r\n|\r|\n))*+' % (cell, sep, cell))
+        self.rest = b''             # what is not a whole row yet
+        self.line = 1 + table.skipped_lines
+    def readable(self): return True
+    def read(self, n=-1):
+        piece = self.f.read(n)
+        text = self.rest + (piece or b'\n')
+        if self.line == 1: text = text.removeprefix(codecs.BOM_UTF8)
+        end = self.rows.match(text).end()
+        self.line += len(re.findall(b'\r\n|\r|\n', text[:end]))
+        self.rest = text[end:]
+        is_wrong = self.rest and (not piece or len(self.rest) > 2*LONGEST_ROW)
+        require(not is_wrong, f"{self.table.name}, line {self.line}: a quote at the beginning of a "
+                "cell is never closed, or text follows it; or the row has more than "
+                f"{LONGEST_ROW:,} bytes")
+        return piece
 
 class CountedLines:
     "Lines that are counted as they are read"
@@ -457,6 +473,12 @@ class JsonFile(Table):
         first, _ = next(self.objects(), ([], {}))
         require(first and first[0] is not None, f"the first line of {self.name} {self.no_object}")
         self.columns = list(dict.fromkeys(name for row in first if row for name in row))
+    def place(self, i):
+        with open_text(self.source, self.options.encoding) as f:
+            lines = enumerate(chain.from_iterable(text_lines(f)), 1)
+            filled = (number for number,line in lines if line.strip())
+            if not self.is_listed: return f"{self.name}, line {next(islice(filled, i, None))}"
+        return f"{self.name}, row {i}"
     no_object = f"is no JSON object, or has more than {LONGEST_ROW:,} characters"
 
     def objects(self):
@@ -466,7 +488,8 @@ class JsonFile(Table):
             while not head.strip():
                 head = f.read(2**16)
                 require(head, f"{self.name} has no text: it is empty or has only white space")
-            read = self.listed if self.is_list(head) else self.lines
+            self.is_listed = self.is_list(head)
+            read = self.listed if self.is_listed else self.lines
             yield from read(After(head, f))
 
     @staticmethod
@@ -899,7 +922,9 @@ def open_table(
     if hasattr(source, 'column_names') and hasattr(source, 'select_columns'):
         return DataSet(source, options)
     is_list = hasattr(source, '__iter__') and not isinstance(source, (bytes, Mapping))
-    require(is_list, f"expected a table, a data set, a file or a list of {what}, "
+    if hasattr(source, '__next__') and options and options.n_rows:
+        source = list(islice(source, options.n_rows))              # it can be read only once
+    require(is_list and not hasattr(source, '__next__'), f"expected a table, a data set, a file or a list of {what}, "
             f"and got {type(source).__name__} {source!r:.60}")
     return Items(source, options)
 

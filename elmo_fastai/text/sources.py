@@ -10,16 +10,16 @@ __all__ = ['CORPORA', 'read_rows', 'flat', 'source_corpus', 'with_shares', 'corp
 
 # %% ../../nbs/library/sources.ipynb #imports
 import glob, os
-from collections import Counter
 from collections.abc import Mapping
 from numbers import Real
 from pathlib import Path
 from ..base.errors import CorpusError, as_error, require
+from ..base.options import ReadOptions
 from elmo_fastai.text.corpora import (
-    Corpus, Sentence, all_lines, from_hub, local_folder, reuters, sst2, tiny_shakespeare,
+    Corpus, all_lines, from_hub, local_folder, reuters, sst2, tiny_shakespeare,
     toy_corpus, wikitext2)
 from .reading import (
-    TEXT_COLUMNS, ColumnFile, ReadOptions, Source, Table, TextFile, open_table, strict_texts)
+    TEXT_COLUMNS, ColumnFile, DataSet, Source, TextFile, open_table, strict_texts)
 from .splits import (
     SPLITS, ClassFolders, class_folders, drawn, files_by_split, folder_of, last_part, parts_of, sizes_of, split_of, stem_of)
 from .treebanks import REPOSITORIES, read_treebank, split_treebank, treebank_files
@@ -134,6 +134,10 @@ def read_rows(tables, left_out, n_rows=None):
     rows = []
     for table in tables:
         n_before = len(rows)
+        require(n_rows is not None or not isinstance(table, DataSet) or
+                hasattr(table.source, '__len__'),
+                "this data set has no length: say with n_rows how many rows to take, "
+                "or train on it as it comes, with `stream_loaders`")
         for texts in strict_texts(table, left_out, n_rows):
             if isinstance(table, TextFile): some = [line.strip() for line in texts]
             elif isinstance(table, ColumnFile): some = [' '.join(tokens) for tokens in texts]

@@ -10,17 +10,14 @@ __all__ = ['SPLITS', 'SPLIT_OF', 'stem_of', 'shape_of', 'split_of', 'files_by_sp
 
 # %% ../../nbs/library/splits.ipynb #imports
 import glob, os, re
-from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from numbers import Real
 from pathlib import Path
 import numpy as np, pandas as pd
 from sklearn.model_selection import train_test_split
 from ..base.errors import CorpusError, as_error, require
 from .reading import (
-    READABLE, COLUMN_ENDINGS, TABLE_ENDINGS, TEXT_ENDINGS, ColumnFile, ReadOptions, Table,
-    TextFile, ending, is_missing, open_table)
+    READABLE, TEXT_ENDINGS, Table, TextFile, ending)
 
 # %% ../../nbs/library/splits.ipynb #names
 SPLITS = dict(train=('train', 'training'), valid=('valid', 'validation', 'val', 'dev'),
