@@ -619,11 +619,11 @@ class Items(Table):
         super().__init__(source, options)
         self.items = source if hasattr(source, '__len__') else None
         first = next((row for row in source if row is not None), None)
-        self.is_rows = any(isinstance(row, Mapping) for row in self.items or [first])
+        rows = [first] if self.items is None else self.items
+        self.is_rows = any(isinstance(row, Mapping) for row in rows)
         self.is_pairs = isinstance(first, tuple)
         self.columns = ['text']
         if self.is_rows:
-            rows = self.items if self.items is not None else [first]
             self.columns = list(dict.fromkeys(name for row in rows if row for name in row))
     def place(self, i): return f"row {i} of the list"
     def find(self, col, known, arg):
