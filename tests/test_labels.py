@@ -130,10 +130,19 @@ def test_new_texts(dls):
 @pytest.mark.parametrize('items,kw,error', [
     (['a', ''], {}, "row 1 of these texts is ''"), (['a', '\t\n'], {}, 'without one word'), ([[]], {}, 'row 0'), ([None], {}, 'holds NoneType'),
     ([float('nan')], {}, 'holds float'), ([['a', 1]], {}, 'holds int'), ([('a', 'pos')], {}, 'holds tuple'), ([], {}, 'no texts'),
-    ([('a', 'new')], dict(with_labels=True), "label 'new', which no training row has"), ([('a', None)], dict(with_labels=True), 'row 0'),
-    ('some text', {}, 'which kind of table')])
+    ([('a', None)], dict(with_labels=True), 'row 0'),
+    ('some text', {}, 'there is no file')])
 def test_new_texts_that_can_not_be(dls, items, kw, error):
     with pytest.raises(CorpusError, match=error): dls.test_dl(items, **kw)
+
+def test_labels_that_no_training_row_has_are_errors(dls):
+    "They are said, and no prediction is right"
+    with pytest.warns(UserWarning, match="no training row has.*an error: 'new' .1."):
+        x,y = dls.test_dl([('a', 'new'), ('b', 'pos')], with_labels=True).one_batch()
+    assert y.tolist() == [-1, 1] and not (torch.eye(2).argmax(1) == y[:1]).any()
+    assert torch.isfinite(dls.train.text.target.loss()(torch.zeros(2, 2), y))
+    with pytest.warns(UserWarning, match='new'): d = make(dict(train=PAIRS, valid=[('fine', 'new'), ('b', 'pos')]))
+    assert d.balance.valid.tolist() == [0, 1] and list(d.vocab) == ['neg', 'pos']
 
 def test_long_texts_are_cut_and_counted():
     d = make([(' '.join('abcdefgh'), 0), ('a', 1)]*10, max_words=3, valid_pct=.2)

@@ -16,7 +16,7 @@ import numpy as np, pandas as pd
 from fastai.basics import dispatch
 from fastai.data.all import CategoryMap, L, TensorBase, default_device
 from fastai.interpret import plot_top_losses
-from ..base.errors import require
+from ..base.errors import CorpusError, as_error, require
 from ..base.options import ReadOptions
 from ..text.corpora import Corpus, Sentence, tagged_sentences
 from ..text.reading import (
@@ -38,7 +38,7 @@ def open_tagged(source, options=None, what='(tokens, tags)'):
     if is_file and ending(source) not in {*TABLE_ENDINGS} - {'.tsv'}:
         path = os.path.expanduser(source)
         require(os.path.exists(path), f"there is no file '{source}'")
-        return ColumnFile(path, options)
+        with as_error(CorpusError, f"can't read '{source}'"): return ColumnFile(path, options)
     return open_table(source, options, what)
 
 def read_tagged(
@@ -136,7 +136,7 @@ def by_sentence(table, token_col, tag_col):
     sents = []
     for i,(tokens,tags) in sentences(table, token_col, tag_col):
         kept = [(token, plain_label(tag, names)) for token,tag in zip(tokens, tags)
-                if not (is_missing(token) or token == '')]
+                if not (is_missing(token) or token == '') or not is_missing(tag)]
         if not kept: continue
         words = [token for token,_ in kept]
         sents.append(tagged_sentence(words, [tag for _,tag in kept], lambda: table.place(i)))
@@ -410,10 +410,10 @@ class TagDataLoaders(TableDataLoaders):
         for i,item in enumerate(items):
             where = f'sentence {i}'
             is_tagged = isinstance(item, Sentence) and item.tags is not None
-            if with_labels or is_tagged: sent = tagged_item(item, where)
+            if with_labels or is_tagged: sent = tagged_item(item, where, tok)
             else:
                 tokens = item.tokens if isinstance(item, Sentence) else split_text(tok, item, i)
-                sent = checked(tokens, [None]*len(tokens), where)
+                sent = tagged_sentence(tokens, [None]*len(tokens), lambda: where)
             require(sent.tokens, f"{where} has no tokens: there is nothing to tag")
             sents.append(sent)
         text = self.valid.text.like(sents)

@@ -356,7 +356,8 @@ def read_conll(
 )->list:                  # `Sentence`s
     "Sentences of a CoNLL-U file or of a column file; an error names file and line"
     options = ReadOptions(token_col=token_col, tag_col=tag_col, encoding=encoding)
-    return tagged_sentences(ColumnFile(Path(path), options))
+    with as_error(CorpusError, f"can't read '{path}'"):
+        return tagged_sentences(ColumnFile(Path(path), options))
 
 def tagged_sentences(table):
     "Returns the `Sentence`s of a column file"

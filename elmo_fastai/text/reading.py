@@ -7,8 +7,9 @@ Docs: https://elmo-fastai.github.io/elmo_fastai/library/reading.html.md"""
 # %% auto #0
 __all__ = ['MISSING', 'CONLLU', 'SPLIT_PAIRS', 'FILES', 'same_name', 'find_column', 'is_number', 'at_path', 'Table', 'TextFile',
            'split_line', 'CsvFile', 'ClosedQuotes', 'CountedLines', 'any_length', 'skip_line', 'strings', 'JsonFile',
-           'After', 'ParquetFile', 'Frame', 'DataSet', 'Items', 'is_boundary', 'ColumnFile', 'cell_of', 'token_lists',
-           'tag_of', 'sentences', 'open_table', 'fail', 'strict_texts', 'read_table', 'Source']
+           'by_columns', 'After', 'ParquetFile', 'Frame', 'DataSet', 'Items', 'is_boundary', 'ColumnFile', 'is_running',
+           'cell_of', 'token_lists', 'tag_of', 'sentences', 'open_table', 'fail', 'strict_texts', 'read_table',
+           'Source']
 
 # %% ../../nbs/library/reading.ipynb #imports
 import codecs, csv, glob, gzip, io, json, math, os, re, sys
@@ -511,7 +512,7 @@ class JsonFile(Table):
                 if not isinstance(row, dict):
                     problems[len(rows)] = self.no_object
                     row = None
-                rows.append(row)
+                rows += by_columns(row) or [row]
             if rows: yield rows, problems
 
     def listed(self, f):
@@ -545,6 +546,13 @@ class JsonFile(Table):
         for rows,problems in self.objects():
             yield [[None if row is None else at_path(row, name) for row in rows]
                    for name in columns], problems
+
+def by_columns(table):
+    "Returns the rows of an object that has a column under each name, as pandas writes it; or None"
+    cells = list(table.values()) if table else []
+    is_one = cells and all(isinstance(column, dict) and column for column in cells)
+    if not is_one or any(column.keys() != cells[0].keys() for column in cells): return None
+    return [dict(zip(table, row)) for row in zip(*(column.values() for column in cells))]
 
 class After:
     "An open text, of which the beginning was read already"
@@ -661,6 +669,7 @@ class ColumnFile(Table):
         require(plain, f"{self.name} has no sentence")
         how = self.options
         is_tabbed = how.sep in (None, '\t', '\\t') and any('\t' in line for line in plain)
+        is_tabbed = is_tabbed or ending(source) == '.conllu'
         self.sep = '\t' if is_tabbed else None
         first = self.cells(plain[0])
         self.width = len(first)
@@ -722,10 +731,9 @@ class ColumnFile(Table):
         for cells,*_ in self.lines(self.sample()):
             if cells is None: rows.append([])
             else: rows[-1].append(cells)
-        columns = []
-        for i in range(min(len(cells) for row in rows for cells in row)):
-            if not all(_running.fullmatch(cells[i]) for row in rows for cells in row):
-                columns.append(i)
+        n_columns = min(len(cells) for row in rows for cells in row)
+        columns = [i for i in range(n_columns) if not is_running([
+            [cells[i] for cells in row] for row in rows])]
         changing = [i for i in columns
                     if any(len({cells[i] for cells in row}) > 1 for row in rows)]
         words = (changing or columns or [0])[0]
@@ -750,6 +758,9 @@ class ColumnFile(Table):
         "Returns the name of the column of tags, and those that it might also have been"
         col = self.options.tag_col
         self.is_fixed = col is None
+        is_there = not is_number(col) or -self.width <= col < self.width
+        require(self.width > 1 and is_there, f"{self.name}, line 1: expected a token and its tag"
+                f"{'' if col is None else f' in column {col}'}, and found {self.width} columns")
         if self.is_conllu and col is None: col = 'upos' if 'upos' in self.columns else None
         if col is None and not self.has_header:
             others = [n for n in self.columns[:-1] if n != self.token_col]
@@ -834,6 +845,15 @@ class ColumnFile(Table):
         sents = token_lists(chain.from_iterable(
             values for [values],_ in self.rows(self.token_col)))
         while block := list(islice(sents, 1000)): yield block, {}
+
+def is_running(sentences):
+    "Are these numbers that run on through each sentence?"
+    sentences = [cells for cells in sentences if len(cells) > 1]
+    numbers = [cell for cells in sentences for cell in cells]
+    if not numbers or not all(map(_running.fullmatch, numbers)): return False
+    runs = [[float(re.split('[-.]', cell)[0]) for cell in cells] for cells in sentences]
+    rises = [run == sorted(run) for run in runs]
+    return all(rises)
 
 def cell_of(columns, name):
     "Returns a function that takes a column's cell out of a line, or a feature as feats.Case"
