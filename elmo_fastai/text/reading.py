@@ -762,6 +762,7 @@ class ColumnFile(Table):
         require(self.width > 1 and is_there, f"{self.name}, line 1: expected a token and its tag"
                 f"{'' if col is None else f' in column {col}'}, and found {self.width} columns")
         if self.is_conllu and col is None: col = 'upos' if 'upos' in self.columns else None
+        if self.token_col == self.width - 1 and self.options.token_col is None: self.token_col = 0
         if col is None and not self.has_header:
             others = [n for n in self.columns[:-1] if n != self.token_col]
             return self.columns[-1], others
@@ -851,9 +852,8 @@ def is_running(sentences):
     sentences = [cells for cells in sentences if len(cells) > 1]
     numbers = [cell for cells in sentences for cell in cells]
     if not numbers or not all(map(_running.fullmatch, numbers)): return False
-    runs = [[float(re.split('[-.]', cell)[0]) for cell in cells] for cells in sentences]
-    rises = [run == sorted(run) for run in runs]
-    return all(rises)
+    runs = [[int(cell) for cell in cells if cell.isdigit()] for cells in sentences]
+    return all(run == list(range(run[0], run[0] + len(run))) for run in runs if run)
 
 def cell_of(columns, name):
     "Returns a function that takes a column's cell out of a line, or a feature as feats.Case"
