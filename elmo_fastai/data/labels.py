@@ -126,7 +126,7 @@ def marked(cells, columns, place):
     return labels
 
 def fast_text(lines):
-    "Texts and labels of lines as fastText has them, `__label__good a text`; None if they are others"
+    "Texts and labels of lines as fastText has them, `__label__good a text`; None of others"
     if not lines or not all(line.startswith('__label__') for line in lines if line.strip()):
         return None
     labels = []
@@ -175,6 +175,8 @@ def labelled_rows(table, label_names=None):
         labels = read_labels(cells[0], names, how.label_delim, label_names)
     texts = [None if text == '' and table.sep else text for text in texts]
     return list(zip(range(len(texts)), texts, labels))
+
+def open_labelled(source, options=None): return open_table(source, options, '(text, label)')
 
 def labelled_items(table, label_names):
     "`labelled_rows` of a list of texts, or of pairs (text, label)"
@@ -440,7 +442,7 @@ class ClassifyDataLoaders(TableDataLoaders):
         char_vocab=None,       # the backbone's; None: `ByteCharVocab()`
         max_words:int=None,    # cut longer texts
         device=None, path='.',
-        **kwargs               # of `SentenceDataLoader` (`max_tokens` is 16,384 here), `ReadOptions`
+        **kwargs               # of `SentenceDataLoader` (`max_tokens` is 16,384), `ReadOptions`
     ):
         "Find texts and classes. A labelled test split becomes the third loader"
         kwargs |= dict(text_col=text_col, label_col=label_col, label_delim=label_delim)
@@ -452,7 +454,7 @@ class ClassifyDataLoaders(TableDataLoaders):
             tokenizer = tokenizer or data.tokenizer
             data = labelled_splits(data)
         tokenizer = tokenizer or 'words'
-        source = find_source(data, options, valid, what='(text, label)', by_class=True)
+        source = find_source(data, options, valid, by_class=True, open_file=open_labelled)
         parts = {name: [(table, labelled_rows(table, label_names)) for table in tables]
                  for name,tables in source.parts.items()}
         labels = [label for _,part in parts['train'] for *_,label in part]

@@ -84,14 +84,14 @@ def stream_loaders(
     kind='sentences', max_vocab:int=100_000,    # 'sentences' or 'stream'
     name:str=None,          # of the corpus; None: that of the first file
     shuffle:bool=None, seed:int=42,     # None: yes, but for streams
-    data=None, n_rows:int=None,         # of the hub: a local copy; the first rows only
     **kwargs                # of `ElmoDataLoaders.from_corpus`, `BufferedDataLoader`, `ReadOptions`
 ) -> ElmoDataLoaders:       # its `corpus` has the lines to validate on and a sample of the others
     "Loaders for text that need not fit into memory, nor on this disk"
     if shuffle is None: shuffle = kind != 'stream'
     options = ReadOptions.take(kwargs)
     kwargs |= dict(kind=kind, max_vocab=max_vocab, shuffle=shuffle, seed=seed)
-    train, valid = stream_parts(source, valid, data, n_rows, n_valid)
+    data = kwargs.pop('data', None)                              # a copy of what the hub has
+    train, valid = stream_parts(source, valid, data, options.n_rows, n_valid)
     lines, held = hold_out(train, valid, options, n_valid, shuffle, seed)
     col = kwargs['text_col'] = options.text_col
     parts = dict(train=sample_of(lines, col), valid=sample_of(held, col, float('inf')))

@@ -32,20 +32,20 @@ from .labels import UNSEEN, TableDataLoaders, TaskDL, plain_label, printed_list,
 # %% ../../nbs/library/tagged.ipynb #c024
 IGNORE = -100      # the tag of padding, and of tokens without a tag
 
-def open_tagged(source, options=None, what='(tokens, tags)'):
+def open_tagged(source, options=None):
     "Whatever has tokens and tags, as a `Table`; a file that is no table by its name has columns"
     is_file = isinstance(source, (str, os.PathLike)) and str(source) != '-'
     if is_file and ending(source) not in {*TABLE_ENDINGS} - {'.tsv'}:
         path = os.path.expanduser(source)
         require(os.path.exists(path), f"there is no file '{source}'")
         with as_error(CorpusError, f"can't read '{source}'"): return ColumnFile(path, options)
-    return open_table(source, options, what)
+    return open_table(source, options, '(tokens, tags)')
 
 def read_tagged(
     data,                 # a file, a `DataFrame`, a data set, `Sentence`s or pairs (tokens, tags)
     token_col=None,       # by name or number; None: of `TOKEN_COLUMNS`, else the first with words
     tag_col=None,         # likewise; None: the last of `TAG_COLUMNS`, else the last of all
-    sent_col:str=None,    # of rows with one token, their sentence; None: what is called sent…, doc…
+    sent_col:str=None,    # of rows with one token, their sentence; None: called sent… or doc…
     tokenizer='words',    # of texts with spans
     **options             # of `ReadOptions`
 )->tuple:                 # (`Sentence`s, a `Counter` of what was left out)
@@ -61,7 +61,8 @@ def tagged_of(table, tokenizer='words'):
         return *tagged_list(items, tokenizer), {}
     if span_col := column_of_spans(table): return *span_sentences(table, span_col, tokenizer), {}
     token_col = getattr(table, 'token_col', None)
-    if token_col is None: token_col = table.find(table.options.token_col, TOKEN_COLUMNS, 'token_col')
+    if token_col is None:
+        token_col = table.find(table.options.token_col, TOKEN_COLUMNS, 'token_col')
     if isinstance(table, ColumnFile): tag_col, others = table.tag_column()
     else: tag_col, others = tag_of(table, token_col, table.options.tag_col)
     told = dict(tokens=token_col, tags=tag_col)
@@ -339,7 +340,7 @@ class TagDataLoaders(TableDataLoaders):
         kwargs |= dict(token_col=token_col, tag_col=tag_col, sent_col=sent_col)
         options = ReadOptions.take(kwargs)
         check_loader_args(kwargs)
-        source = find_source(train, options, valid, what='(tokens, tags)', open_file=open_tagged)
+        source = find_source(train, options, valid, open_file=open_tagged)
         parts = {split: read_part(source, tables, tokenizer)
                  for split,tables in source.parts.items()}
         train = parts['train']
@@ -360,7 +361,8 @@ class TagDataLoaders(TableDataLoaders):
         res.skipped = source.left_out
         source.rows = dict(train=len(train), valid=len(valid))
         source.notes.append(f"{len(labels)} tags")
-        source.first = ' '.join(f'{token}/{tag}' for token,tag in zip(train[0].tokens, train[0].tags))
+        first = zip(train[0].tokens, train[0].tags)
+        source.first = ' '.join(f'{token}/{tag}' for token,tag in first)
         res.source = source
         return res
     # the names of the other factories

@@ -68,7 +68,8 @@ class Reader:
             rows = self.open()
             number, n = self.part
             place = self.place or dict(read=0, state=None)
-            known = place['state'] and isinstance(rows, FileRows) == isinstance(place['state'], list)
+            state = place['state']
+            known = state and isinstance(rows, FileRows) == isinstance(state, list)
             if known: rows.load_state_dict(place['state'])
             first = n - 1 if known else number + n*place['read']
             for read, row in enumerate(islice(rows, first, None, n), place['read'] + 1):

@@ -20,8 +20,9 @@ from elmo_fastai.text.corpora import (
     toy_corpus, wikitext2)
 from .reading import (
     TEXT_COLUMNS, ColumnFile, DataSet, Source, TextFile, open_table, strict_texts)
-from .splits import (
-    SPLITS, ClassFolders, class_folders, drawn, files_by_split, folder_of, last_part, parts_of, sizes_of, split_of, stem_of)
+from elmo_fastai.text.splits import (
+    SPLITS, ClassFolders, class_folders, drawn, files_by_split, folder_of, last_part, parts_of,
+    sizes_of, split_of)
 from .treebanks import REPOSITORIES, read_treebank, split_treebank, treebank_files
 
 # %% ../../nbs/library/sources.ipynb #hub
@@ -72,7 +73,6 @@ def find_source(
     source,           # files, a folder, a pattern; a table, a data set, a list; these by split
     options=None,     # `ReadOptions`
     valid=None, test=None, # files or data that are these splits; shares are left to the reader
-    what='texts',
     data=None,        # a local copy of a data set of the hub
     n_valid=2000,     # with `n_rows`: rows of each other split of the hub
     by_class=False,   # may folders be classes?
@@ -103,12 +103,12 @@ def find_source(
     else:
         parts = dict(parts_of(source))
     for split,given in dict(valid=valid, test=test).items():
-        if given is None or isinstance(given, Real) or is_path and path_of(given) is not None: continue
-        parts[split] = given
+        is_done = is_path and path_of(given) is not None
+        if given is not None and not isinstance(given, Real) and not is_done: parts[split] = given
     tables = {}
     for split,part in parts.items():
         files = part if isinstance(part, list) and is_paths(part) else [part]
-        tables[split] = [open_file(file, options, what) for file in files]
+        tables[split] = [open_file(file, options) for file in files]
     return Source(tables, unused)
 
 def is_paths(source):
@@ -121,7 +121,8 @@ def is_paths(source):
         if isinstance(item, list): return is_paths(item)
         is_short = isinstance(item, str) and len(item) < 1000 and '\n' not in item
         return is_short and (os.path.exists(os.path.expanduser(item)) or bool(glob.glob(item)))
-    return all(map(names_file, source)) or bool(paths) and all(isinstance(item, (str, os.PathLike)) for item in source)
+    are_names = all(isinstance(item, (str, os.PathLike)) for item in source)
+    return all(map(names_file, source)) or bool(paths) and are_names
 
 def path_of(value):
     "Returns a value that names files, or a share; None for data"
@@ -169,7 +170,8 @@ def source_corpus(source, name, tokenizer, shares, seed, n_rows):
     source.first = next((row if isinstance(row, str) else row[0] for row in rows['train']), None)
     is_ordered = all(isinstance(part, (TextFile, ColumnFile)) for part in train)
     if isinstance(table, ColumnFile): source.told(words=table.token_col)
-    elif not is_ordered: source.told(text=table.find(table.options.text_col, TEXT_COLUMNS, 'text_col'))
+    elif not is_ordered:
+        source.told(text=table.find(table.options.text_col, TEXT_COLUMNS, 'text_col'))
     rows = with_shares(rows, shares, is_ordered, seed)
     told = ' and '.join(f'{share:.0%} ({split})' for split,share in shares.items() if share)
     if told: source.notes.append(f"held out {'the last' if is_ordered else 'at random'} {told}")
@@ -210,12 +212,12 @@ def text_corpus(
     tokenizer:str=None,      # None: 'words'; 'space' for a treebank or column file
     seed:int=42,             # of rows that are held out from a table
     valid_pct:float=.05, test_pct:float=.05,
-    data=None, n_valid:int=2000,       # of the hub: a local copy; rows to validate with `n_rows`
-    **options                # of `ReadOptions`
+    **kwargs                 # of `ReadOptions`; of the hub `data`, a copy, and `n_valid` rows
 )->Corpus:
     "Your own text. One line is one sequence; blank lines are left out, and counted in `skipped`"
-    options = ReadOptions(**options)
-    found = find_source(source, options, valid, test, data=data, n_valid=n_valid)
+    hub = {name: kwargs.pop(name) for name in ('data', 'n_valid') if name in kwargs}
+    options = ReadOptions(**kwargs)
+    found = find_source(source, options, valid, test, **hub)
     name = name or corpus_name(source, found.files(), found.unused)
     usual = dict(valid=valid_pct, test=0 if len(found.parts) > 1 or found.unused else test_pct)
     shares = {}

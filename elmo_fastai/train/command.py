@@ -94,7 +94,8 @@ class Settings(Options):
     carry:bool = option(False, "carry the state along a stream; the report's figures are without")
     bf16:bool = option(None, 'bfloat16, or full precision (default: where it is fast)')
     stream:bool = option(
-        False, 'read it again and again, from the same files and names; without --valid 2,000 rows validate; 100,000 words at most',
+        False, 'read it again and again, from the same files and names; without --valid 2,000 '
+        'rows validate; 100,000 words at most',
         group='a text larger than the memory')
     steps:int = option(None, 'batches an epoch (default: one reading)', 'N', check=COUNT)
     buffer:int = option(None, 'lines in memory (default: 10000)', 'N', check=COUNT)
