@@ -42,6 +42,11 @@ def plain_label(label, names=None):
     if names and isinstance(label, int): return names[label] if 0 <= label < len(names) else None
     return label
 
+def as_number(label):
+    "The number that a label is, or that it spells in a file; NaN where there is none"
+    try: return np.nan if isinstance(label, bool) else float(label)
+    except (TypeError, ValueError, OverflowError): return np.nan
+
 QUOTED = r"""'((?:\\.|[^'\\])*)'|"((?:\\.|[^"\\])*)\""""
 
 def printed_list(text):
@@ -281,11 +286,6 @@ class SeveralLabels(OneClass):
     def array(self, encoded): return np.array(encoded, np.float32).reshape(-1, self.n_out)
     def decode(self, y):
         return MultiCategory([self.vocab[i] for i in np.flatnonzero(np.asarray(y.cpu()))])
-
-def as_number(label):
-    "The number that a label is, or that it spells in a file; NaN where there is none"
-    try: return np.nan if isinstance(label, bool) else float(label)
-    except (TypeError, ValueError, OverflowError): return np.nan
 
 class Number:
     "A number per text"
