@@ -50,7 +50,7 @@ test: $(VENV)/.develop  ## check that library and notebooks agree, run the cours
 test-rest: $(VENV)/.develop  ## what `make test` leaves out: studies, library pages, slow tests
 	@$(BIN)/python tests/run.py --rest
 
-test-all: $(VENV)/.develop  ## everything: `make test` and `make test-rest`
+test-all: $(VENV)/.develop  ## everything: `make test`, `make test-rest` and `make test-rounding`
 	@$(BIN)/python tests/run.py --all
 
 test-rounding: $(VENV)/.develop  ## the tests that compare numbers, once more as on other processors (three minutes)
@@ -72,7 +72,11 @@ run: $(VENV)/.develop  ## run chapters and keep what they show, figures as vecto
 	@$(BIN)/python tests/execute.py $(ARGS) $(CHAPTERS)
 
 preview: $(VENV)/.develop  ## the chapters as plain pages in _preview, without Quarto (some: CHAPTERS=nbs/course/05*.ipynb)
-	@$(BIN)/jupyter nbconvert --log-level=ERROR --to html --output-dir _preview $(CHAPTERS) && echo "The pages are in _preview"
+	@mkdir -p _preview && cp -R nbs/images nbs/live _preview/
+	@for page in $(CHAPTERS); do dirname $$page; done | sort -u | while read -r shelf; do \
+	  for page in $(CHAPTERS); do if [ "$$(dirname $$page)" = "$$shelf" ]; then echo $$page; fi; done | \
+	  xargs $(BIN)/jupyter nbconvert --log-level=ERROR --to html --output-dir "_preview/$${shelf#nbs}"; done
+	@echo "The pages are in _preview"
 
 readme: $(VENV)/.develop  ## write README.md from nbs/start.ipynb
 	@$(BIN)/python tests/readme.py
