@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
-.PHONY: help pretrain test test-rest test-all test-rounding robust lab run docs preview readme export bench clean
+.PHONY: help pretrain check test test-rest test-all test-rounding robust lab run docs preview readme export bench clean
 
 VENV ?= .venv
 BIN  := $(VENV)/bin
@@ -43,6 +43,9 @@ $(VENV)/.develop: $(VENV)/.library
 
 pretrain: $(VENV)/.library  ## pretrain a biLM on the built-in corpus (other corpora: ARGS="tiny_shakespeare", ARGS="my.txt --epochs 3")
 	@$(BIN)/elmo_pretrain $(ARGS)
+
+check: $(VENV)/.develop  ## enough after a change to prose: form of the pages, export, README; runs no cell (half a minute)
+	@$(BIN)/python tests/run.py --check
 
 test: $(VENV)/.develop  ## check that library and notebooks agree, run the course and the tests (some eight minutes)
 	@$(BIN)/python tests/run.py
