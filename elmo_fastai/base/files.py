@@ -113,11 +113,11 @@ def digest_of(path):
 
 def read_sums(file):
     "Returns {name: SHA-256} of a file as `sha256sum` writes it; None: there is no such file"
-    try: lines = file.read_text('utf-8', 'replace').splitlines()
+    try: lines = file.read_bytes().decode('utf-8', 'replace').removesuffix('\n').split('\n')
     except FileNotFoundError: return None
     except OSError as e:
         raise ModelFileError(f"{file} can't be read: {e.strerror or e}") from None
-    pairs = [re.fullmatch('([0-9a-f]{64}) [ *]([^/]+)', line) for line in lines]
+    pairs = [re.fullmatch('([0-9a-f]{64}) [ *]([^/]+?)\r?', line) for line in lines]
     require(all(pairs), f"{file} is damaged: it holds something else than SHA-256s and names",
             ModelFileError)
     return {pair[2]: pair[1] for pair in pairs}
