@@ -226,8 +226,9 @@ class SavedFiles:
     "The files in a folder that `whole_folder` wrote, compared with their SHA-256 as they are read"
     def __init__(self, folder):
         self.folder = Path(folder)
-        self.moving = (self.folder/COMPLETE/SUMS).exists()
-        self.sums = read_sums(self.path(SUMS))
+        self.sums = read_sums(self.folder/COMPLETE/SUMS)
+        self.moving = self.sums is not None      # to their places; the checksums move last
+        if not self.moving: self.sums = read_sums(self.folder/SUMS)
         self.damaged = []
 
     def path(self, name):
