@@ -377,7 +377,7 @@ def test_the_cache_gives_elmos_layers(dls, lm):
         for x,*_ in dls.train:
             layers, mask = cache(elmo, x, cache.open(elmo))
             expected, emask = elmo.layers(x)
-            assert torch.equal(mask, emask) and all(torch.allclose(a, b, atol=1e-6) for a,b in zip(layers, expected))
+            assert torch.equal(mask, emask) and all(torch.allclose(a, b, atol=1e-5) for a,b in zip(layers, expected))
     assert len(cache.rows) <= len(dls.train.text)
 
 def test_the_cache_asks_once(dls, lm, monkeypatch):
@@ -681,7 +681,7 @@ def test_export(learn, tmp_path):
         learn.export(tmp_path/'t.pkl')
         again = load_learner(tmp_path/'t.pkl')
     text = 'some unhelpful trains left the spring .'
-    assert again.predict(text)[0] == learn.predict(text)[0] and torch.equal(again.predict(text)[2], learn.predict(text)[2])
+    assert again.predict(text)[0] == learn.predict(text)[0] and torch.allclose(again.predict(text)[2], learn.predict(text)[2], atol=1e-5)
     assert not again.dls.train.text.items and len(again.model.cache.rows) <= 1
     assert len(learn.dls.train) > 0 and quiet(learn, learn.validate)[0] > 0
 

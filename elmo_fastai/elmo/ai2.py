@@ -116,11 +116,11 @@ def parameters(c, softmax):
             yield ours.format(**names).split(), theirs.format(**names).split(), conversion
 
 def to_ours(arrays, c):
-    "Returns AI2's arrays as the state of a `BiLM`"
+    "Returns AI2's arrays as the state of a `BiLM`, in memory of its own"
     state = {}
     for ours,theirs,conversion in parameters(c, 'softmax/W' in arrays):
         tensors = conversion.to_ours(*[torch.as_tensor(arrays[k]) for k in theirs])
-        state |= zip(ours, [w.contiguous() for w in tensors])
+        state |= zip(ours, [w.clone(memory_format=torch.contiguous_format) for w in tensors])
     return state
 
 def to_theirs(state, c, softmax):
