@@ -33,6 +33,7 @@ TEXT_ENDINGS = '.txt', '.tokens', '.raw'
 TABLE_ENDINGS = '.csv', '.tsv', '.json', '.jsonl', '.ndjson', '.parquet'
 COLUMN_ENDINGS = '.conllu', '.conll', '.bio', '.iob', '.iob2', '.ner'
 READABLE = *TEXT_ENDINGS, *TABLE_ENDINGS, *COLUMN_ENDINGS
+LINE_END = re.compile('\r\n|\r|\n')    # of Windows, of old Macs, of everybody else
 LONGEST_ROW = 2**22     # bytes
 LONGEST_LINE = 2**28    # characters
 
