@@ -27,7 +27,8 @@ from ..text.splits import drawn
 from ..text.tokens import DROPPED, WordVocab, get_tokenizer, split_text
 from .batches import check_loader_args, say, shown
 from .encoded import EncodedText, TokenTypes
-from .labels import UNSEEN, TableDataLoaders, TaskDL, plain_label, printed_list, read_columns
+from .labels import (
+    UNSEEN, TableDataLoaders, TaskDL, plain_label, printed_list, read_columns)
 
 # %% ../../nbs/library/tagged.ipynb #c024
 IGNORE = -100      # the tag of padding, and of tokens without a tag

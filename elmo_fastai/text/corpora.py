@@ -22,7 +22,8 @@ from pathlib import Path
 from ..base.downloads import cache_folder, download
 from ..base.errors import CorpusError, as_error, require
 from ..base.options import ReadOptions
-from .reading import LINE_END, ColumnFile, TextFile, open_text, sentences, strict_texts
+from .reading import (
+    LINE_END, ColumnFile, TextFile, open_text, sentences, strict_texts)
 from .splits import SPLITS, folder_of
 from .tokens import space_tokenize, word_tokenize
 from .toy import ToyGrammar
