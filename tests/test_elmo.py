@@ -381,7 +381,7 @@ def test_state_is_carried_by_row_and_reset():
     assert close(old([S[0], S[3]])[0][0], a)
 
 def test_carried_state_is_the_reference_of_the_bilm():
-    "As BiLM.encode_state of chapter 07, batch after batch, rows coming and going"
+    "As `BiLM.encode_state`, batch after batch, rows coming and going"
     old, state, lm = make(carry=True), None, bilm()
     _,bos,eos = old.char_vocab.specials
     for batch in ([S[0], S[1]], [S[3], S[0], S[1]], [S[1]], [S[0], S[4], S[3], S[1]]):

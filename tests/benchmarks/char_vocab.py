@@ -1,4 +1,4 @@
-"""Bytes or an alphabet learned from the text? The same biLM with each, equal steps, the same seeds (lesson 02).
+"""Bytes or an alphabet learned from the text? The same biLM with each, equal steps, the same seeds (lesson 04).
 
     python tests/benchmarks/char_vocab.py                  # three alphabets, three seeds: some three minutes of one core each
     python tests/benchmarks/char_vocab.py --seeds 1 --rows "bytes,letters"
