@@ -187,7 +187,7 @@ class Explainer {
     const bar = tag('div', {class: 'elmo-live elmo-steps', role: 'region', 'aria-label': 'Tour',
       hidden: ''}, text, tag('p', {class: 'elmo-keep'}, back, next, end));
     const begin = press('Take the tour', () => { go(0); next.focus({preventScroll: true}); });
-    list.before(tag('p', {class: 'elmo-live elmo-begin'}, begin));
+    list.previousElementSibling.append(begin);
     document.body.append(bar);
   }
 }
@@ -195,7 +195,7 @@ class Explainer {
 // A box of a page: sentences to edit, and what its panel shows of them.
 class View {
   constructor(all, place) {
-    const {panel = 'bars'} = place.dataset, whole = panel === 'bars';
+    const {panel} = place.dataset, whole = panel === 'bars';
     Object.assign(this, {all, place, panel, were: {}, layer: 0, step: 1e9, weights: [1, 1, 1], gamma: 1,
       written: [], temperature: 1});
     const own = all.stored.examples.filter(o => (o.panel || 'bars') === panel);
