@@ -231,10 +231,10 @@ class View {
     const row = {at: () => i ?? this.all.chosen[0]};
     row.input = tag('input', {type: 'text', spellcheck: 'false', placeholder: 'another sentence',
       autocomplete: 'off', class: 'elmo-input', oninput: () => {
-        clearTimeout(this.timer);
+        clearTimeout(row.timer);
         const at = row.at();
-        this.timer = setTimeout(() => {
-          this.timer = null;
+        row.timer = setTimeout(() => {
+          row.timer = null;
           this.all.type(at, row.input.value, this);
         }, PAUSE);
       }});
@@ -261,7 +261,7 @@ class View {
     });
     for (const row of this.rows) {
       const i = row.at();
-      if (!this.timer) row.input.value = texts[i];
+      if (!row.timer) row.input.value = texts[i];
       row.input.setAttribute('aria-label', `Sentence ${i + 1}`);
       row.words.setAttribute('aria-label', `Words of sentence ${i + 1}`);
       if (row.tokens !== tokens[i] || row.shown !== i) {
