@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
-.PHONY: help pretrain test test-rest test-all robust lab run docs preview readme export bench clean
+.PHONY: help pretrain test test-rest test-all test-rounding robust lab run docs preview readme export bench clean
 
 VENV ?= .venv
 BIN  := $(VENV)/bin
@@ -21,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 pretrain: ARGS ?= toy
 
 help:  ## list the commands
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-13s %s\n", $$1, $$2}'
 
 $(BIN)/python:
 	@[ -n "$(PYTHON)" ] || { echo "No Python 3.11 or newer was found. Install Python 3.13, or name one: make $(MAKECMDGOALS) PYTHON=/path/to/python3.13"; exit 1; }
@@ -52,6 +52,9 @@ test-rest: $(VENV)/.develop  ## what `make test` leaves out: studies, library pa
 
 test-all: $(VENV)/.develop  ## everything: `make test` and `make test-rest`
 	@$(BIN)/python tests/run.py --all
+
+test-rounding: $(VENV)/.develop  ## the tests that compare numbers, once more as on other processors (three minutes)
+	@$(BIN)/python tests/run.py --rounding
 
 robust: $(VENV)/.develop  ## all of that under other seeds, roundings and instructions (hours; what it can: ARGS=--help)
 	@$(BIN)/python tests/robust.py $(ARGS)

@@ -11,7 +11,8 @@ from fastai.interpret import ClassificationInterpretation, Interpretation
 from fastai.torch_core import set_seed
 
 from elmo_fastai.base.errors import CorpusError, ModelFileError
-from elmo_fastai.text.corpora import Corpus, Sentence, read_conll, toy_corpus, ud_ewt
+from elmo_fastai.text.corpora import Corpus, Sentence, read_conll, toy_corpus
+from elmo_fastai.text.treebanks import read_treebank
 from elmo_fastai.text.tokens import ByteCharVocab
 from elmo_fastai.nn.bilm import BiLM, BiLMConfig
 from elmo_fastai.data.tagged import IGNORE, TagDataLoaders, read_tagged
@@ -150,7 +151,7 @@ def test_what_is_written_is_read(tmp_path_factory, sents):
 def test_ud_ewt():
     dev = read_conll(EWT/'en_ewt-ud-dev.conllu')
     assert len(dev) == 2001 and sum(len(s.tokens) for s in dev) == 25147
-    assert dev == ud_ewt(EWT).gold['valid']
+    assert dev == read_treebank('en_ewt', EWT).gold['valid']
     dls = TagDataLoaders.from_files(EWT/'en_ewt-ud-test.conllu', EWT/'en_ewt-ud-dev.conllu', device='cpu')
     assert len(dls.labels) == 17 and int(dls.balance.valid.sum()) == 25147
 
@@ -376,7 +377,7 @@ def test_the_cache_gives_elmos_layers(dls, lm):
         for x,*_ in dls.train:
             layers, mask = cache(elmo, x, cache.open(elmo))
             expected, emask = elmo.layers(x)
-            assert torch.equal(mask, emask) and all(torch.allclose(a, b, atol=1e-6) for a,b in zip(layers, expected))
+            assert torch.equal(mask, emask) and all(torch.allclose(a, b, atol=1e-5) for a,b in zip(layers, expected))
     assert len(cache.rows) <= len(dls.train.text)
 
 def test_the_cache_asks_once(dls, lm, monkeypatch):
@@ -680,7 +681,7 @@ def test_export(learn, tmp_path):
         learn.export(tmp_path/'t.pkl')
         again = load_learner(tmp_path/'t.pkl')
     text = 'some unhelpful trains left the spring .'
-    assert again.predict(text)[0] == learn.predict(text)[0] and torch.equal(again.predict(text)[2], learn.predict(text)[2])
+    assert again.predict(text)[0] == learn.predict(text)[0] and torch.allclose(again.predict(text)[2], learn.predict(text)[2], atol=1e-5)
     assert not again.dls.train.text.items and len(again.model.cache.rows) <= 1
     assert len(learn.dls.train) > 0 and quiet(learn, learn.validate)[0] > 0
 

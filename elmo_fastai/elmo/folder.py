@@ -108,7 +108,7 @@ def read_weights(file, wanted, most=None):
         dtype = wanted[name].dtype
         require(dtype.is_floating_point == weight.is_floating_point(),
                 f"{file}: {name} should be {dtype}, found {weight.dtype}", ModelFileError)
-        weights[name] = weight.to(dtype)
+        weights[name] = weight.to(dtype, copy=True)    # the file's own memory is another's
     return weights
 
 def check_shapes(file, found, wanted):
