@@ -303,7 +303,7 @@ class View {
       const question = this.question(), known = this.all.model.known(question);
       const empty = !question.sentences[question.chosen[0]]?.length;
       this.late = !empty && !known && !this.near;
-      this.place.classList.toggle('elmo-old', !empty && !known);
+      this.place.classList.toggle('elmo-old', !empty && !known && !this.late);
       if (this.late) break;
       try {
         if (!empty && !known && !this.all.model.worker) say(this.said, 'Loading the model …');
