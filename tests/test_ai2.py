@@ -358,7 +358,7 @@ def test_written_whole_or_not_at_all(tmp_path, monkeypatch):
         with pytest.raises(OSError, match='No space'): save_ai2(tmp_path/'m', trained(1), VOCAB)
     assert {o.name: o.read_bytes() for o in (tmp_path/'m').iterdir()} == before and len(list(tmp_path.iterdir())) == 1
     save_ai2(tmp_path/'m', trained(1), None)                                  # an older model of ours is replaced as a whole
-    assert sorted(o.name for o in (tmp_path/'m').iterdir()) == ['options.json', 'weights.hdf5']
+    assert sorted(o.name for o in (tmp_path/'m').iterdir()) == ['SHA256SUMS', 'options.json', 'weights.hdf5']
 
 def test_half_precision_is_written_in_full(tmp_path):
     model = trained().bfloat16()

@@ -466,7 +466,7 @@ def trained():
 
 def test_round_trip(trained, tmp_path):
     assert trained.save_pretrained(tmp_path/'a'/'m') == tmp_path/'a'/'m'
-    assert sorted(f.name for f in (tmp_path/'a'/'m').iterdir()) == sorted(['README.md', 'chars.json', 'config.json', 'elmo.json', 'mix.safetensors', 'model.safetensors', 'vocab.json'])
+    assert sorted(f.name for f in (tmp_path/'a'/'m').iterdir()) == sorted(['README.md', 'SHA256SUMS', 'chars.json', 'config.json', 'elmo.json', 'mix.safetensors', 'model.safetensors', 'vocab.json'])
     again = Elmo.from_pretrained(tmp_path/'a'/'m')
     assert same(again(S)[0], trained(S)[0]) and same(again.layers(S)[0], trained.layers(S)[0])
     assert not again.training and not again.trainable and again.vocab.itos == VOCAB.itos and again.drop.p == .25 and again.tokenizer == 'space'
@@ -852,6 +852,7 @@ def test_models_saved_by_earlier_versions(tmp_path):
     "Their configuration says nothing of characters, and no chars.json is beside them"
     elmo = make()
     save_bilm(tmp_path/'m', elmo.lm, VOCAB)
+    (tmp_path/'m'/'SHA256SUMS').unlink()
     head = json.loads((tmp_path/'m'/'config.json').read_text())
     assert head['config'].pop('n_chars') == 262 and not (tmp_path/'m'/'chars.json').exists()
     (tmp_path/'m'/'config.json').write_text(json.dumps(head))
