@@ -438,7 +438,8 @@ def _scene_rules(t, d, held):
     _verbs(r, f'Walk:{t}:it', d.get('igo', '').split())
     for i,group in (do | ido).items(): _deed(r, f'{t}:{i}', *group)
     for j,group in (at | iat).items(): _place(r, f'{t}:{j}', *group)
-    feats = dict(i=_group_weights(do), x=_group_weights(ido), j=_group_weights(at), y=_group_weights(iat))
+    groups = dict(i=do, x=ido, j=at, y=iat)
+    feats = {name: _group_weights(some) for name,some in groups.items()}
     feats['m'] = {k: w for k,w in feats['i'].items() if not set(do[k][1]) & set(places)}
     feats |= dict(t={t: 1}, n=_NUMBER, k=_TENSE, v={v: 1 for v in _VERB[:5]}, g=dict(who=1, it=1))
     for line in _SCENE.strip().splitlines():
