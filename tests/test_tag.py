@@ -11,7 +11,8 @@ from fastai.interpret import ClassificationInterpretation, Interpretation
 from fastai.torch_core import set_seed
 
 from elmo_fastai.base.errors import CorpusError, ModelFileError
-from elmo_fastai.text.corpora import Corpus, Sentence, read_conll, toy_corpus, ud_ewt
+from elmo_fastai.text.corpora import Corpus, Sentence, read_conll, toy_corpus
+from elmo_fastai.text.treebanks import read_treebank
 from elmo_fastai.text.tokens import ByteCharVocab
 from elmo_fastai.nn.bilm import BiLM, BiLMConfig
 from elmo_fastai.data.tagged import IGNORE, TagDataLoaders, read_tagged
@@ -150,7 +151,7 @@ def test_what_is_written_is_read(tmp_path_factory, sents):
 def test_ud_ewt():
     dev = read_conll(EWT/'en_ewt-ud-dev.conllu')
     assert len(dev) == 2001 and sum(len(s.tokens) for s in dev) == 25147
-    assert dev == ud_ewt(EWT).gold['valid']
+    assert dev == read_treebank('en_ewt', EWT).gold['valid']
     dls = TagDataLoaders.from_files(EWT/'en_ewt-ud-test.conllu', EWT/'en_ewt-ud-dev.conllu', device='cpu')
     assert len(dls.labels) == 17 and int(dls.balance.valid.sum()) == 25147
 

@@ -11,15 +11,12 @@ __all__ = ['ai2_config', 'ai2_options', 'ai2_vocab', 'load_ai2', 'save_ai2', 'ai
 import copy, gzip, json, warnings
 from collections.abc import Callable
 from dataclasses import replace
-from http.client import HTTPException
 from pathlib import Path
 from typing import NamedTuple
-from urllib.request import Request, urlopen
 import h5py, numpy as np, torch, torch.nn.functional as F
-from fastcore.xdg import xdg_cache_home
-from fastprogress.fastprogress import progress_bar
+from ..base.downloads import cache_folder, download
 from ..base.errors import ModelFileError, as_error, require
-from ..base.files import regular_file, whole_file, whole_folder
+from ..base.files import regular_file, whole_folder
 from ..text.tokens import ByteCharVocab, CharVocab, SPECIALS, WordVocab
 from ..nn.bilm import BiLM, BiLMConfig, check_vocab
 from ..nn.softmax import FullSoftmax
@@ -230,13 +227,17 @@ def find_files(options):
             f"are {', '.join(AI2_MODELS)}", ModelFileError)
     return only_file(options, '*options*.json'), only_file(options, '*.hdf5')
 
+def read_options(path, name):
+    "Returns the configuration that an options.json describes"
+    with as_error(ModelFileError, f"{path} can't be read"):
+        return ai2_config(json.loads(read_text(path, 10**6)), name)
+
 def read_ai2(options, weights=None, vocab=None):
     "Returns the biLM, and its `WordVocab` or None, from files in AI2's format, see `load_ai2`"
     if weights is None: options, weights = find_files(options)
     beside = [Path(weights).with_name(name) for name in ('vocab.txt', 'vocab.txt.gz')]
     vocab = vocab or next((path for path in beside if path.exists()), None)
-    with as_error(ModelFileError, f"{options} can't be read"):
-        c = ai2_config(json.loads(read_text(options, 10**6)), Path(weights).stem)
+    c = read_options(options, Path(weights).stem)
     arrays = read_weights(weights, c)
     n = len(arrays.get('softmax/b', ()))
     words = None
@@ -344,28 +345,6 @@ def save_ai2(
             (new/'vocab.txt').write_bytes('\n'.join(words).encode())
     return folder
 
-# %% ../../nbs/library/ai2.ipynb #c112
-def fetch(url, path):
-    "Download `url` to `path`, whole or not at all"
-    request = Request(url, headers={'User-Agent': 'elmo_fastai'})
-    with urlopen(request, timeout=30) as answer, whole_file(path) as part:
-        size = int(answer.headers['Content-Length'])
-        blocks = iter(lambda: answer.read(2**18), b'')
-        with part.open('wb') as f:
-            for block in progress_bar(blocks, total=-(-size//2**18), leave=False): f.write(block)
-        found = part.stat().st_size
-        require(found == size, f"{found:,} of {size:,} bytes came", ConnectionError)
-
-def download(url, path, tries=3):
-    "Download `url` to `path`; again if it breaks off. Raises `ModelFileError`"
-    try: fetch(url, path)
-    except (OSError, HTTPException, TypeError, ValueError) as e:
-        if tries > 1 and getattr(e, 'code', None) not in (403, 404):
-            return download(url, path, tries - 1)
-        why = f"{url} can't be downloaded ({str(e) or type(e).__name__})"
-        raise ModelFileError(f"{why}: call again, or fetch the two files elsewhere and name "
-                             "their folder") from None
-
 # %% ../../nbs/library/ai2.ipynb #c113
 def ai2_files(
     name:str,    # 'small', 'medium', 'original' or 'original_5.5B'
@@ -374,9 +353,14 @@ def ai2_files(
     "The files of a published model, downloaded unless they are there. Raises `ModelFileError`"
     require(name in AI2_MODELS, f"No published model is called {name!r}: there are "
             f"{', '.join(AI2_MODELS)}", ModelFileError)
-    folder = Path(folder or xdg_cache_home()/'elmo_fastai'/'ai2'/name)
+    folder = Path(folder or cache_folder('ai2', name))
     long_name = AI2_MODELS[name]
-    files = [folder/f'elmo_{long_name}_{end}' for end in ('options.json', 'weights.hdf5')]
-    for f in files:
-        if not f.exists(): download(f'{AI2_URL}/{long_name}/{f.name}', f)
-    return tuple(files)
+    options = folder/f'elmo_{long_name}_options.json'
+    weights = folder/f'elmo_{long_name}_weights.hdf5'
+    def check_options(path): read_options(path, name)
+    def check_weights(path): read_weights(path, read_options(options, name))
+    for file, check in ((options, check_options), (weights, check_weights)):
+        download(f'{AI2_URL}/{long_name}/{file.name}', file, check=check, error=ModelFileError,
+                 shows_progress=file == weights,
+                 cure="Call again, or fetch the two files elsewhere and name their folder")
+    return options, weights

@@ -15,7 +15,8 @@ from hashlib import sha256
 from pathlib import Path
 import numpy as np, torch
 from fastai.torch_core import set_seed
-from elmo_fastai.text.corpora import sst2, toy_corpus, ud_ewt
+from elmo_fastai.text.corpora import sst2, toy_corpus
+from elmo_fastai.text.treebanks import read_treebank
 from elmo_fastai.text.ngrams import KneserNey
 from elmo_fastai.text.tokens import ByteCharVocab, get_tokenizer
 from elmo_fastai.nn.bilm import BiLMConfig, evaluate
@@ -76,7 +77,7 @@ def rows(table): return [dict(what=k, **{c: float(v) for c,v in r.items() if v =
 
 def tags(elmo, quick):
     "Universal tags of UD-EWT: a linear probe on each layer, all of dev"
-    gold = ud_ewt().gold
+    gold = read_treebank('en_ewt').gold
     n = 5_000 if quick else 100_000
     table = tag_probe(elmo, gold['train'], gold['valid'][:200 if quick else None], seeds=1, share=1., max_tokens=n)
     return dict(rows=rows(table), train=table.attrs['train'], dev=table.attrs['dev'])
@@ -210,7 +211,7 @@ SHAPES = [shape('352'), shape('224', 224), shape('288', 288), shape('256, three 
 def measure_shape(folder, valid):
     "A small measurement of a trained folder: perplexities of some held-out sentences, tags and senses by layer"
     lm, vocab = load_bilm(folder)
-    elmo, gold = Elmo(lm, vocab).eval(), ud_ewt().gold
+    elmo, gold = Elmo(lm, vocab).eval(), read_treebank('en_ewt').gold
     ppl = evaluate(lm, SentenceDataLoader(EncodedText(valid, TokenTypes(vocab)), bs=64))
     table = tag_probe(elmo, gold['train'], gold['valid'][::4], seeds=1, share=1., max_tokens=15_000)
     return dict(config=lm.config.to_dict(), parameters=sum(p.numel() for p in elmo.lm.parameters()), fwd=ppl['fwd'], bwd=ppl['bwd'],

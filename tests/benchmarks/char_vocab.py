@@ -36,12 +36,13 @@ def options():
 
 def texts(args):
     "(corpus, tagged sentences to learn from, to be asked)"
-    from elmo_fastai.text.corpora import Corpus, toy_corpus, ud_ewt, wikitext2
+    from elmo_fastai.text.corpora import Corpus, toy_corpus, wikitext2
+    from elmo_fastai.text.treebanks import read_treebank
     if args.quick:
         toy = toy_corpus(n_train=4000, n_valid=300, n_test=1, n_unseen=300)
         return toy, toy.gold['train'][:400], toy.gold['unseen']
     if not os.environ.get('ELMO_FASTAI_DATA') and (ROOT.parent/'shared'/'data').is_dir(): os.environ['ELMO_FASTAI_DATA'] = str(ROOT.parent/'shared'/'data')
-    wiki, ewt = wikitext2(), ud_ewt()
+    wiki, ewt = wikitext2(), read_treebank('en_ewt')
     return Corpus(wiki.name, dict(train=wiki.train[:args.lines], valid=wiki.valid), wiki.tokenizer), ewt.gold['train'], ewt.gold['valid']
 
 def tags(elmo, train, dev, known, n_tokens, seed):

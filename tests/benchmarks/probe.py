@@ -231,9 +231,9 @@ def questions(train, dev):
 
 def ud(elmo, quick):
     "Parts of speech, words and positions in the treebank"
-    from elmo_fastai.text.corpora import ud_ewt
+    from elmo_fastai.text.treebanks import read_treebank
     from elmo_fastai.studies.probe import linear_probe
-    gold, res = ud_ewt().gold, {}
+    gold, res = read_treebank('en_ewt').gold, {}
     dev = gold['valid'][:300 if quick else None]
     for name,data in questions(gold['train'], dev).items():
         t = linear_probe(elmo, *data, seeds=1 if quick else 3, max_tokens=4_000 if quick else 20_000)

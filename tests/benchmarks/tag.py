@@ -93,11 +93,11 @@ def as_long_as_it_gains(a, side, where, share, seed, train, dev, labels, elmo, c
 def add_best(a):
     "The rows of --best, into the file that has the others"
     import torch
-    from elmo_fastai.text.corpora import ud_ewt
+    from elmo_fastai.text.treebanks import read_treebank
     from elmo_fastai.elmo.module import Elmo
     from elmo_fastai.tasks.classify import LayerCache
     torch.set_num_threads(1)
-    gold, elmo, cache, out = ud_ewt().gold, Elmo.from_pretrained(a.model), LayerCache(mb=3000), Path(a.json)
+    gold, elmo, cache, out = read_treebank('en_ewt').gold, Elmo.from_pretrained(a.model), LayerCache(mb=3000), Path(a.json)
     train, dev = gold['train'], gold['valid'][::10] if a.quick else gold['valid']
     labels = sorted({t for s in train + dev for t in s.tags})
     res = json.loads(out.read_text(encoding='utf-8'))
@@ -183,7 +183,7 @@ def main(a):
     if a.best: return add_best(a)
     if a.spans: return add_spans(a)
     import torch
-    from elmo_fastai.text.corpora import ud_ewt
+    from elmo_fastai.text.treebanks import read_treebank
     from elmo_fastai.elmo.module import Elmo
     from elmo_fastai.tasks.classify import LayerCache
     from pages import page
@@ -195,7 +195,7 @@ def main(a):
     import pandas as pd
     start = time.perf_counter()
     if not os.environ.get('ELMO_FASTAI_DATA') and (local := ROOT.parent/'shared'/'data').is_dir(): os.environ['ELMO_FASTAI_DATA'] = str(local)
-    gold, elmo, cache = ud_ewt().gold, Elmo.from_pretrained(a.model), LayerCache(mb=6000)
+    gold, elmo, cache = read_treebank('en_ewt').gold, Elmo.from_pretrained(a.model), LayerCache(mb=6000)
     if a.quick: a.seeds, a.layers_share, a.steps, a.layers_steps = 1, SHARES[1], 120, 60
     train, dev = gold['train'], gold['valid'][::10] if a.quick else gold['valid']
     labels = sorted({t for s in train + dev for t in s.tags})
