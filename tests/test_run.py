@@ -33,7 +33,7 @@ NBDEV = 'AssertionError\n\nnbdev Tests Failed On The Following Notebooks:\n====\
 PYTEST = 'FAILED tests/test_tag.py::test_a[x-1] - assert 1 == 2\nERROR tests/test_toy.py - SyntaxError\n2 failed, 3 passed in 1.2s\n'
 
 def test_names_of_what_failed():
-    assert make_test.failures(1, NBDEV) == ['06_memory.ipynb', '12b_neighbours.ipynb']
+    assert make_test.failures(1, NBDEV) == ['05_recurrence.ipynb', '12b_neighbours.ipynb']
     assert make_test.failures(1, PYTEST) == ['tests/test_tag.py::test_a[x-1]', 'tests/test_toy.py']
     assert make_test.failures(0, PYTEST) == [] and make_test.failures(3, 'killed') == ['it ended with exit status 3']
 

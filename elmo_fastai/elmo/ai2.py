@@ -16,7 +16,7 @@ from typing import NamedTuple
 import h5py, numpy as np, torch, torch.nn.functional as F
 from ..base.downloads import cache_folder, download
 from ..base.errors import ModelFileError, as_error, require
-from ..base.files import regular_file, whole_folder
+from ..base.files import NEW, SavedFiles, digest_of, regular_file, whole_folder
 from ..text.tokens import ByteCharVocab, CharVocab, SPECIALS, WordVocab
 from ..nn.bilm import BiLM, BiLMConfig, check_vocab
 from ..nn.softmax import FullSoftmax
@@ -116,11 +116,11 @@ def parameters(c, softmax):
             yield ours.format(**names).split(), theirs.format(**names).split(), conversion
 
 def to_ours(arrays, c):
-    "Returns AI2's arrays as the state of a `BiLM`"
+    "Returns AI2's arrays as the state of a `BiLM`, in memory of its own"
     state = {}
     for ours,theirs,conversion in parameters(c, 'softmax/W' in arrays):
         tensors = conversion.to_ours(*[torch.as_tensor(arrays[k]) for k in theirs])
-        state |= zip(ours, [w.contiguous() for w in tensors])
+        state |= zip(ours, [w.clone(memory_format=torch.contiguous_format) for w in tensors])
     return state
 
 def to_theirs(state, c, softmax):
@@ -281,6 +281,11 @@ def zero_filters(state, c):
     return state | new, replace(c, filters=(*c.filters, (1, n)))
 
 # %% ../../nbs/library/ai2.ipynb #c093
+def own_names(folder):
+    "The names of the files that `save_ai2` may replace in a folder: none where there is no model"
+    names = 'options.json', 'weights.hdf5', 'vocab.txt'
+    return names if all((folder/name).exists() for name in names[:2]) else ()
+
 def check_word(word):
     "Raises `ValueError` if a word can't be a line of AI2's vocabulary file"
     good = word == word.strip() and '\n' not in word and '\r' not in word
@@ -301,9 +306,9 @@ def check_writable(folder, model, vocab):
     if vocab is not None:
         if model.n_words: check_vocab(model, len(vocab))
         for word in vocab.itos[4:]: check_word(word)
-    for f in sorted(folder.iterdir()) if folder.exists() else []:
-        require(f.name in ('options.json', 'weights.hdf5', 'vocab.txt'),
-                f"{folder} holds {f.name!r} and would be replaced: take a new folder", ValueError)
+    for f in sorted(folder.iterdir()) if folder.is_dir() and not own_names(folder) else []:
+        require(f.name.startswith(NEW), f"{folder} holds {f.name!r} and no model in AI2's format, "
+                "and nothing of it would be replaced: take a new folder", ValueError)
 
 # %% ../../nbs/library/ai2.ipynb #c095
 def as_files(model):
@@ -333,10 +338,10 @@ def save_ai2(
     vocab:WordVocab=None, # the words that it predicts
 )->Path:                  # the folder
     "Write a biLM in AI2's format. Raises `ValueError` where the format can't hold it"
-    folder = Path(folder)
+    folder = Path(folder).expanduser()
     check_writable(folder, model, vocab)
     arrays, options = as_files(model)
-    with whole_folder(folder) as new:
+    with whole_folder(folder, own_names) as new:
         (new/'options.json').write_text(json.dumps(options, indent=1), encoding='utf-8')
         with h5py.File(new/'weights.hdf5', 'w') as f:
             for k,array in arrays.items(): f[k] = array
