@@ -21,7 +21,7 @@ def test_format_and_ids(nb):
     nbformat.validate(nbformat.read(nb, 4))
     ids = [c['id'] for c in d['cells']]
     assert len(set(ids)) == len(ids)
-    assert set(d['metadata']) <= {'kernelspec', 'language_info'} and d['metadata']['kernelspec']['name'] == 'python3'
+    assert set(d['metadata']) <= {'kernelspec', 'language_info', 'run'} and d['metadata']['kernelspec']['name'] == 'python3'
     assert not any(c['metadata'] for c in d['cells'])
 
 @each
