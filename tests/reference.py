@@ -45,7 +45,6 @@ CONSTANTS = dict(
     BOXED='The models that come with the package.',
     LABEL_COLUMNS="The columns in which a table's labels are looked for, in this order.",
     plot_top_losses="fastai's function, which `Interpretation` calls, for texts and for tagged sentences.",
-    PARTS='The splits of a corpus, and what Universal Dependencies calls each.',
     TOKEN_COLUMNS="The columns in which a table's tokens are looked for, in this order.",
     TAG_COLUMNS='The columns in which its tags are looked for, in this order.',
     IGNORE='The tag of padding, and of tokens without a tag.',
