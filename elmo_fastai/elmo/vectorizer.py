@@ -56,7 +56,7 @@ class ElmoVectorizer(TransformerMixin, BaseEstimator):
             X = X.ravel()
         elif not hasattr(X, '__len__') and hasattr(X, '__iter__'): X = list(X)
         for i,text in enumerate(X if hasattr(X, '__len__') else ()):
-            missing = text is None or isinstance(text, float)
+            missing = text is None or isinstance(text, float) and text != text
             require(not missing, f"Row {i} is {text!r}, no text: fill it in, as with fillna('')",
                     TypeError)
         vectors = self.elmo_.embed(X, **self.options_, progress=False)

@@ -133,6 +133,8 @@ class WordVectors:
                 f"Expected a vector for each word: there are {n:,} words and vectors of shape "
                 f"{shape}", ValueError)
         for i,word in enumerate(self.words):
+            require(isinstance(word, str), f"{word!r:.100} is no word, but a number or nothing",
+                    ValueError)
             require(self.o2i[word] == i,
                     f"{word!r} is there twice: each word has one vector", ValueError)
         for i in np.flatnonzero(~np.isfinite(self.vectors).all(1)):
@@ -241,9 +243,6 @@ def read_tensors(path, max_words):
                 f"{version!r}", ModelFileError)
         vectors = file.get_tensor('vectors')
     words = json.loads(meta['words'])
-    for word in words:
-        require(isinstance(word, str), f"{path} holds {word!r:.100}, which is no word",
-                ModelFileError)
     return words[:max_words], vectors[:max_words]
 
 def check_text(path):
@@ -252,9 +251,6 @@ def check_text(path):
     packed = seen_encoding(head)
     require(packed is None, f"{path} is {packed} by its first bytes: unpack it, or save it as a "
             "text in UTF-8", ModelFileError)
-    control = re.search(rb'[\0-\x08\x0e-\x1f]', head)
-    require(not control, f"{path} is binary: save the vectors as text (in gensim "
-            "save_word2vec_format(…, binary=False))", ModelFileError)
 
 def read_lines(path, max_words):
     "(words, vectors) of a text file, with a first line of two numbers or without"
@@ -273,9 +269,9 @@ def read_lines(path, max_words):
                     promised, dim = map(int, line.split())
                     continue
                 if len(words) == max_words: break
-                require('\t' not in line, f"{path}, line {n} has a tab: a word and its numbers are "
-                        "separated by blanks", ModelFileError)
                 if dim is None: dim = line.count(' ')
+                require('\t' not in line or not dim, f"{path}, line {n} has a tab: a word and its "
+                        "numbers are separated by blanks", ModelFileError)
                 word, *numbers = line.rsplit(' ', dim)
                 vector = np.array(numbers, np.float32).reshape(dim)
                 n_rows += 1
@@ -285,6 +281,9 @@ def read_lines(path, max_words):
                 words.append(word)
             except ModelFileError: raise
             except ValueError:
+                is_binary = re.search(rb'[\0-\x08\x0e-\x1f]', raw)
+                require(not is_binary, f"{path}, line {n} is binary: save the vectors as text (in "
+                        "gensim save_word2vec_format(…, binary=False))", ModelFileError)
                 raise ModelFileError(f"{path}, line {n}: expected a word and {dim} numbers, "
                                      f"and found {raw[:60]!r}") from None
     if promised is not None:
