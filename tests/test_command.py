@@ -1050,11 +1050,11 @@ def test_progress_where_there_is_no_terminal(corpus, tmp_path, monkeypatch):
     assert len(between) == 50 and re.search(r'epoch 2, step 3 of 25, loss \d+\.\d+, [\d,]+ tokens/s, 56% of all is done', between[27])
     assert all(len(o) < 100 and '\r' not in o and '\n' not in o for o in rows + between)
 
-def test_help_is_one_page(monkeypatch):
+def test_help_fits_a_window(monkeypatch):
     monkeypatch.setenv('COLUMNS', '100')
     page = command.command_line().format_help()
     lines = page.splitlines()
-    assert len(lines) <= 69 and max(map(len, lines)) <= 100
+    assert max(map(len, lines)) <= 100
     assert re.findall(r'^(\S.*):$', page, re.M) == ['the text', 'the model', 'the training', 'a text larger than the memory', 'the run', 'examples']
     examples = [o.split('  ')[1].strip() for o in lines[lines.index('examples:')+1:]]
     assert len(examples) == 3 and all(o.startswith('elmo_pretrain ') for o in examples)

@@ -11,12 +11,13 @@ take them from the folder in ELMO_FASTAI_DATA (or ../shared/data). `memory` sear
 nbs/results/probe.json and neighbours.json, part by part; the chapters show them. With --quick nothing is written,
 nor are `toy` and `purity` with fewer than three seeds.
 """
-import argparse, json, math, os, re, resource, subprocess, sys, time
+import json, math, re, time
 from collections import Counter
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(ROOT/'tests'))
+from harness import (
+    RESULTS, ROOT, in_process, opt, options, peak_bytes, read_figures, write_figures)
+
 FILES = dict(toy='probe', english='probe', real='neighbours', words='neighbours', ud='probe', time='probe', memory='probe', purity='neighbours')
 POOLS, KS = (4_000, 12_000, 24_000, 40_000), (1, 3, 5, 10)
 # What is looked for in the novels and in WikiText-2: words in sentences that were written before the search, one sense each
@@ -45,10 +46,8 @@ def plain(table):
     return dict(rows=rows, **table.attrs)
 
 def write(part, what):
-    f = ROOT/'nbs'/'results'/f'{FILES[part]}.json'
-    old = json.loads(f.read_text(encoding='utf-8')) if f.exists() else {}
-    f.parent.mkdir(exist_ok=True)
-    f.write_text(json.dumps({**old, part: what}, indent=1, ensure_ascii=False) + '\n', encoding='utf-8')
+    file = RESULTS/f'{FILES[part]}.json'
+    write_figures(file, read_figures(file, {}) | {part: what})
 
 def toy_model(folder):
     from elmo_fastai.elmo.module import Elmo
@@ -83,7 +82,7 @@ def purity_of_pools(folders, quick):
     import numpy as np
     from elmo_fastai.base.options import read_settings
     from pages import page
-    purity = page('studies/neighbours').purity
+    purity = page('studies/probes').purity
     gold, pools, ks = toy_gold(max(POOLS))['train'], POOLS[:2] if quick else POOLS, KS[:2] if quick else KS
     runs, ways = [], []
     for folder in folders:
@@ -108,7 +107,7 @@ def english(elmo, quick):
     "Twelve words in sentences that we wrote"
     from elmo_fastai.studies.probe import read_senses, sense_probe
     from pages import page
-    study = page('studies/neighbours')
+    study = page('studies/probes')
     data, seeds = read_senses(ROOT/'nbs'/'data'/'senses_en.csv'), 5 if quick else 20
     pairs = study.sense_pairs(data, 600)
     tables = {'sense, nearest mean': sense_probe(elmo, data, seeds=seeds), 'sense, nearest example': sense_probe(elmo, data, how='1nn', seeds=seeds),
@@ -156,7 +155,7 @@ def real(elmo, quick):
     "Fifteen words in novels and WikiText-2, their senses labelled by hand, beside random weights"
     import numpy as np
     from pages import page
-    purity = page('studies/neighbours').purity
+    purity = page('studies/probes').purity
     from elmo_fastai.studies.probe import sense_probe
     from elmo_fastai.tasks.classify import random_elmo
     data, sources = real_senses(elmo)
@@ -199,7 +198,7 @@ def words(elmo, quick, layer=1):
     "A dozen words and more: where their nearest occurrences are, and their static neighbours"
     import numpy as np
     from pages import page
-    nearest = page('studies/neighbours').nearest
+    nearest = page('studies/probes').nearest
     from elmo_fastai.tasks.cbow import WordVectors
     ask = [(w, [q.strip() for q in qs.split('|')]) for w,qs in (o.split(': ', 1) for o in ASK.strip().split('\n'))][:2 if quick else None]
     text, wanted = real_sentences(), re.compile(r'\b(?:' + '|'.join(w for w,_ in ask) + r')\b')
@@ -247,7 +246,7 @@ def timed(elmo, quick):
     "Seconds of each probe, 20,000 tokens to learn from, one seed; under a minute is asked"
     from elmo_fastai.studies.probe import linear_probe, sense_probe
     from pages import page
-    purity = page('studies/neighbours').purity
+    purity = page('studies/probes').purity
     gold, res = toy_gold(800 if quick else 3_000, 600), {}
     more = toy_gold(2_000 if quick else 40_000)['train']                       # one word in twenty has senses
     def run(name, f, *args, **kw):
@@ -259,18 +258,13 @@ def timed(elmo, quick):
     run('purity', purity, more)
     return res
 
-def peak_mb():
-    "The highest memory of this program. (On Linux `ru_maxrss` also counts what the process was before it became this program: the one that started it)"
-    try: return int(re.search(r'VmHWM:\s*(\d+)', Path('/proc/self/status').read_text())[1])/1024
-    except OSError: return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss/1024/(1024 if sys.platform == 'darwin' else 1)
-
 def one(n, kind):
     "The highest memory of a search through `n` occurrences of one word"
     import torch
     from elmo_fastai.nn.bilm import BiLM, BiLMConfig
     from elmo_fastai.elmo.module import Elmo
     from pages import page
-    study = page('studies/neighbours')
+    study = page('studies/probes')
     TokenIndex, nearest = study.TokenIndex, study.nearest
     torch.manual_seed(0)
     elmo = Elmo(BiLM(BiLMConfig('tiny'), 0), tokenizer='space').eval()
@@ -279,28 +273,28 @@ def one(n, kind):
     if kind == 'index': stream = TokenIndex(elmo, stream, block=16_384)
     start = time.perf_counter()
     nearest(elmo, 'the bank', 'bank', stream, k=5)
-    print(json.dumps(dict(kind=kind, occurrences=n, mb=round(peak_mb()), seconds=round(time.perf_counter() - start, 1))))
+    print(json.dumps(dict(kind=kind, occurrences=n, mb=round(peak_bytes()/2**20), seconds=round(time.perf_counter() - start, 1))))
 
 def memory(quick):
     res = []
     print(f"\n{'':8}{'occurrences':>12}{'MB at most':>12}{'seconds':>10}")
     for kind in ('stream', 'index'):
         for n in (2_000, 20_000) if quick else (20_000, 200_000):
-            r = json.loads(subprocess.run([sys.executable, __file__, '--one', str(n), kind], check=True, capture_output=True, text=True, env={**os.environ, 'PYTHONPATH': str(ROOT)}).stdout)
+            r = in_process(f'{n} {kind}')
             print(f"{kind:8}{n:12,}{r['mb']:12,}{r['seconds']:10}", flush=True)
             res.append(r)
     return res
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument('--quick', action='store_true', help='smaller everywhere; nothing is written')
-    p.add_argument('--only', choices=FILES, nargs='+')
-    p.add_argument('--model', default='mini-en', help="a folder, or 'mini-en', the package's own")
-    p.add_argument('--toy', type=Path, nargs='+', default=[ROOT/'models'/'toy'], help='folders as make pretrain leaves them, one a seed')
-    p.add_argument('--one', nargs=2, metavar=('N', 'KIND'), help=argparse.SUPPRESS)
-    a = p.parse_args()
-    if a.one: return one(int(a.one[0]), a.one[1])
-    if not os.environ.get('ELMO_FASTAI_DATA') and (local := ROOT.parent/'shared'/'data').is_dir(): os.environ['ELMO_FASTAI_DATA'] = str(local)
+    a = options(__doc__,
+        quick=opt(False, 'smaller everywhere; nothing is written'),
+        only=opt(choices=FILES, nargs='+'),
+        model=opt('mini-en', "a folder, or 'mini-en', the package's own"),
+        toy=opt([ROOT/'models'/'toy'], 'folders as make pretrain leaves them, one a seed', type=Path, nargs='+'),
+        job=opt(hidden=True))                    # how many occurrences, and which kind of search
+    if a.job:
+        n, kind = a.job.split()
+        return one(int(n), kind)
     from elmo_fastai.elmo.module import Elmo
     wanted = a.only or list(FILES)
     elmo = Elmo.from_pretrained(a.model) if {'english', 'real', 'words', 'ud', 'time'} & {*wanted} else None
