@@ -77,7 +77,7 @@ def with_own_flags(lm):
 class Elmo(nn.Module):
     "Token lists or char ids → mixed vectors of a biLM's layers, and a mask (Peters et al. 2018)"
     def __init__(self,
-        lm:BiLM,                     # the pretrained biLM; it stays as it is, its weights are shared
+        lm:BiLM,                     # the pretrained biLM; it stays as it is
         vocab:WordVocab|None=None,   # the words that it predicts, to be saved with it
         n_reps:int=1,                # mixes to make of each pass
         dropout:float=0.5,           # on the mixed vectors, in training

@@ -346,7 +346,8 @@ def elmo_tagger_learner(
         if are_spans(labels): metrics.append(SpanF1(labels))
     kwargs.setdefault('train_bn', False)                     # what is frozen stays as it is
     learn = TaggerLearner(dls, model, loss_func or TagLoss(), metrics=metrics,
-                          cbs=[MixPenalty(lam), *L(cbs)], splitter=elmo_split if where else trainable_params, **kwargs)
+                          cbs=[MixPenalty(lam), *L(cbs)],
+                          splitter=elmo_split if where else trainable_params, **kwargs)
     learn.recorder.loss = TokenMean('loss', nats_of)
     return learn
 
