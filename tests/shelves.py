@@ -12,14 +12,13 @@ HEADS = dict(
     library=('The library, page by page', 'How each part of the library is made, and why.',
              'The [reference](../reference/index.md) lists every public name with its arguments.'))
 QUESTIONS = dict(
-    shapes='Why is a step slow when its batch has a new shape?', token_norm='What do the vectors of all words have in common?',
+    token_norm='What do the vectors of all words have in common?',
     large_vocabularies='How does one choose among a hundred thousand words?', cost='Where does the time of a training step go?',
-    speaking='What does a language model say, and how sure is it?', state='With which state should a sentence begin?',
+    speaking='Which words surprise a language model?', state='With which state should a sentence begin?',
     attention='Would attention do better than LSTMs?', explainer='What happens to a word on its way to a vector?',
-    browser='How little code runs an ELMo?', learning_curves='How much tagged text does ELMo save?',
+    learning_curves='How much tagged text does ELMo save?',
     labels='How many labels is a language model worth?', scripts='Does the recipe for English fit ten other languages?',
-    instead='When is ELMo the right choice, and when not?', probes='Which layer knows what?',
-    neighbours='Do neighbours in context share a sense?', pictures='What does the inside of a model look like?')
+    instead='When is ELMo the right choice, and when not?', probes='Which layer knows what?')
 
 def sidebar(shelf):
     "The items of a shelf in the sidebar: file names, and dictionaries with the text of a group"
