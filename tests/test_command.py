@@ -1141,7 +1141,7 @@ def test_help_lists_everything(processes):
     assert status == 0 and not err
     options = set(re.findall(r'^  (?:-h, )?(--[\w-]+)', out, re.M))
     assert options == {f'--{o}' for o in 'help valid test tokenizer encoding column rows valid-rows kind min-freq max-vocab sentences data model from dropout seed time epochs lr bs seq-len optimizer wd patience carry bf16 '
-                       'stream steps buffer out overwrite resume every config dry device'.split()}
+                       'stream steps buffer out overwrite resume every config dry threads device'.split()}
     assert re.search(r'^\s+CORPUS\s+toy', out, re.M), 'the corpus is an argument by position'
     for o in options: assert re.search(rf'^  (-h, )?{o}(, --no-bf16)?( [A-Z]+)?\s\s+\S', out, re.M), f'{o} has no explanation'
     for size in elmo_configs:

@@ -235,6 +235,8 @@ class Resume(FitCallback):
 
     def before_epoch(self):
         if self.is_back: return
+        bar = getattr(self.learn, 'progress', None)
+        if hasattr(bar, 'mbar'): bar.mbar.update(0)              # it can't begin later
         self.set_loader()
         if not self.checkpoint.position['batches']: self.put_back()
     def set_loader(self):

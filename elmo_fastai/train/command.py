@@ -32,6 +32,14 @@ def path(text, name):
     text = os.path.expanduser(text)
     return os.path.abspath(text) if os.path.exists(text) else text
 
+def threads(n, name):
+    "A number of threads, or 'free'; raises `CommandError`"
+    if n == 'free': return n
+    try: number = 0 if isinstance(n, bool) else int(n)
+    except (ValueError, TypeError): number = 0
+    require(number > 0, f"{name} must be a whole number from 1 on, or free, not {n!r}", CommandError)
+    return number
+
 # %% ../../nbs/library/command.ipynb #c008
 @dataclass
 class Settings(Options):
@@ -102,8 +110,8 @@ class Settings(Options):
     config:dict = option(None, 'settings by these names, TOML or JSON; what is said here comes '
                          "first. A model's folder has its own, run.toml", 'FILE')
     dry:bool = option(False, 'only tell what would happen, with a time from some real steps')
-    threads:int = option(None, 'on the processor (default: as many as it has free cores)', 'N',
-                         check=COUNT)
+    threads:str = option('free', 'how many; free: as many as there are free cores', 'N',
+                         read=threads)
     device:str = option(None, 'cpu, cuda, mps (default: the best there is)', 'NAME')
 
     def __post_init__(self):
@@ -134,7 +142,7 @@ class Settings(Options):
     ):
         "The settings of a training that goes on; raises `CommandError`"
         now = {name: getattr(places, name) for name in PLACES}
-        if places.threads: now['threads'] = places.threads
+        if places.threads != 'free': now['threads'] = places.threads
         return cls.of(kept | now)
 
     def to_toml(self):
@@ -151,16 +159,13 @@ RECIPES = {
 
 # %% ../../nbs/library/command.ipynb #c012
 # Who names one of these takes back what was said before about the others
-TAKES_BACK = dict(time=['epochs'], epochs=['time'], optimizer=['lr'], model=['config', 'dropout'],
+TAKES_BACK = dict(time=['epochs'], epochs=['time'], model=['config', 'dropout'],
                   start=['model', 'config', 'dropout', 'min_freq', 'max_vocab'])
-DEFAULTS = {f.name: f.default for f in fields(Settings)}
 
-def said_over(earlier, later):
-    "Both dictionaries of settings as one: `later` comes first, and takes back what it replaces"
-    changed = [name for name in later if later[name] != earlier.get(name, DEFAULTS.get(name))]
-    dropped = {other for name in changed for other in TAKES_BACK.get(name, ())}
-    if 'dropout' in (later.get('config') or {}): dropped.add('dropout')
-    return {name: value for name,value in earlier.items() if name not in dropped} | later
+def without(settings, names):
+    "The settings without those that are taken back by who names `names`"
+    dropped = {other for name in names for other in TAKES_BACK.get(name, ())}
+    return {name: value for name,value in settings.items() if name not in dropped}
 
 def settings_for(
     corpus,   # a name, files, or a `Corpus`
@@ -176,28 +181,24 @@ def settings_for(
     recipe = dict(min_freq=2)
     if isinstance(corpus, str): recipe |= RECIPES.get(corpus, {})
     if isinstance(corpus, ToyCorpus): recipe = RECIPES['toy'] | dict(epochs=3, lr=8e-3)
-    merged = said_over(said_over(recipe, file), said)
-    if merged.get('optimizer') == 'adagrad': merged = dict(lr=.2) | merged
+    names = set(said)
+    if said.get('model') == file.get('model', said.get('model')): names -= {'model'}
+    later = without(file, names) | said
+    merged = without(recipe, later) | later
+    if 'dropout' in later.get('config', {}): merged['dropout'] = later.get('dropout')
+    if merged.get('optimizer') == 'adagrad' and 'lr' not in later: merged['lr'] = .2
     return Settings.of(merged)
 
 # %% ../../nbs/library/command.ipynb #c034a
 AGAIN = 'resume', 'overwrite', 'every', 'device', 'threads'   # what may be said besides `resume`
 
-def begin(corpus, said, file, say, threads=noop):
-    "Train as `said`, or go on; `threads` chooses their number where nobody said it"
-    said = {name: value for name,value in said.items() if value is not None}
-    settings = settings_for(corpus, said, file)
-    if settings.resume:
-        require(not isinstance(corpus, (str, list)), "--resume reads the text that the training "
-                "began with: leave the corpus out", CommandError)
-        for f in fields(settings):
-            fits = f.name in AGAIN or f.name not in said | file
-            require(fits, "--resume takes everything from the training that it goes on with: leave "
-                    f"out {option_name(f)}", CommandError)
-    elif settings.threads is None: settings.threads = threads()
-    from elmo_fastai.train.script import go_on, start                # torch and fastai come here
-    run = go_on if settings.resume else start
-    return run(corpus, settings, say if is_first() else noop)
+def check_resumed(corpus, said):
+    "Raise `CommandError` if more is said than what a resumption takes"
+    require(not isinstance(corpus, (str, list)), "--resume reads the text that the training "
+            "began with: leave the corpus out", CommandError)
+    for f in fields(Settings):
+        require(f.name in AGAIN or f.name not in said, "--resume takes everything from the "
+                f"training that it goes on with: leave out {option_name(f)}", CommandError)
 
 # %% ../../nbs/library/command.ipynb #c034
 @takes(Settings)
@@ -209,11 +210,22 @@ def pretrain(
     **kwargs    # of `Settings`
 ) -> Path:      # the folder with model, report and picture; with `dry` the figures instead
     "Train a biLM on a text, measure and save it; raises CorpusError, CheckpointError, CommandError"
+    said = {name: value for name,value in dict(kwargs, out=out).items() if value is not None}
+    file = {}
+    if isinstance(said.get('config'), (str, os.PathLike)):
+        file = read_settings(said.pop('config'), Settings)
+        corpus = corpus or file.pop('corpus', None)
+        require(corpus or 'resume' in said, "The file of settings names no corpus: name one beside "
+                "it", CommandError)
     if isinstance(corpus, os.PathLike): corpus = str(corpus)
-    if isinstance(corpus, (list, tuple)): corpus = [str(file) for file in corpus]
+    if isinstance(corpus, (list, tuple)): corpus = [str(part) for part in corpus]
     if isinstance(corpus, list) and len(corpus) == 1: corpus = corpus[0]
-    if corpus is None and kwargs.get('resume') is None: corpus = 'toy'
-    return begin(corpus, dict(kwargs, out=out), {}, say)
+    if corpus is None and 'resume' not in said: corpus = 'toy'
+    settings = settings_for(corpus, said, file)
+    if settings.resume: check_resumed(corpus, said | file)
+    from elmo_fastai.train.script import go_on, start                # torch and fastai come here
+    run = go_on if settings.resume else start
+    return run(corpus, settings, say if is_first() else noop)
 
 # %% ../../nbs/library/command.ipynb #c041
 def next_steps(folder):
@@ -251,19 +263,12 @@ def elmo_pretrain(
         sys.exit(code)
     line = command_line()
     said = line.parse(args)
-    say = partial(print, flush=True)
-    def threads():
-        from elmo_fastai.base.processes import choose_threads        # PyTorch comes here
-        return choose_threads(say)
     try:
-        file = read_settings(said.pop('config'), Settings) if 'config' in said else {}
-        corpus = said.pop('corpus', None) or file.pop('corpus', None)
-        if isinstance(corpus, list) and len(corpus) == 1: corpus = corpus[0]
-        if not corpus and 'resume' not in said | file: line.error(
+        if not {'corpus', 'resume', 'config'} & said.keys(): line.error(
             "name a corpus (toy, tiny_shakespeare, wikitext2, or a text file), or --resume")
         with warnings.catch_warnings():
             warnings.showwarning = note
-            folder = begin(corpus, said, file, say, threads)
+            folder = pretrain(say=partial(print, flush=True), **said)
     except Interrupted as e: stop(e, 130)
     except KeyboardInterrupt: stop('interrupted before training; nothing was saved', 130)
     except MemoryError: stop('the memory is not enough for the text as a whole: '

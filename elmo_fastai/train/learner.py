@@ -198,12 +198,14 @@ class KeepGood(FitCallback):
         if self.above > self.patience:
             self.diverged(f"The loss rose to {self.smoothed:.1f} nats, "
                           f"blind guessing costs {self.blind:.1f},")
-        pause = min(self.every, max(1, self.good_step))
         worse = max(loss, self.smoothed)
-        if self.train_iter >= self.good_step + pause and worse <= self.best:
+        if self.is_due(self.train_iter) and worse <= self.best:
             self.best = worse
             self.good_step = self.train_iter
             self.good = weights(self.model)     # these weights gave this loss
+    def is_due(self, step):
+        is_power_of_2 = step & (step-1) == 0
+        return step % self.every == 0 or step < self.every and is_power_of_2
     def after_batch(self):
         if not self.training: return
         self.smoothed = self.learn.smooth_loss.item()
@@ -428,6 +430,7 @@ class FitLearner(Learner):
     start_epoch = 0            # where the next fit begins
     fits_done = 0              # so many fits are left out: `resume` goes on in a later one
     say = staticmethod(print)  # is told how a fit ended
+    is_busy = False            # with a fit or a validation
     def add_cb(self, cb):
         "As fastai's; but a tracker of a perplexity or the like takes the smaller value as better"
         super().add_cb(cb)
@@ -443,9 +446,12 @@ class FitLearner(Learner):
     @contextmanager
     def letting_go(self):
         "Callbacks with a method `let_go` end what they hold, also after an error"
+        is_outer = not self.is_busy
+        self.is_busy = True
         try: yield
         finally:
-            for cb in self.cbs: getattr(type(cb), 'let_go', noop)(cb)
+            self.is_busy = not is_outer
+            for cb in self.cbs if is_outer else []: getattr(type(cb), 'let_go', noop)(cb)
 
     def fit(self, *args, **kwargs):
         "As fastai's; says how it ended where that is not by the last epoch alone"
