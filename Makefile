@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
-.PHONY: help pretrain test test-rest test-all robust lab run docs preview readme export bench clean
+.PHONY: help pretrain check test test-rest test-all test-rounding robust lab run docs preview readme export bench clean
 
 VENV ?= .venv
 BIN  := $(VENV)/bin
@@ -21,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 pretrain: ARGS ?= toy
 
 help:  ## list the commands
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-13s %s\n", $$1, $$2}'
 
 $(BIN)/python:
 	@[ -n "$(PYTHON)" ] || { echo "No Python 3.11 or newer was found. Install Python 3.13, or name one: make $(MAKECMDGOALS) PYTHON=/path/to/python3.13"; exit 1; }
@@ -44,14 +44,20 @@ $(VENV)/.develop: $(VENV)/.library
 pretrain: $(VENV)/.library  ## pretrain a biLM on the built-in corpus (other corpora: ARGS="tiny_shakespeare", ARGS="my.txt --epochs 3")
 	@$(BIN)/elmo_pretrain $(ARGS)
 
+check: $(VENV)/.develop  ## enough after a change to prose: form of the pages, export, README; runs no cell (half a minute)
+	@$(BIN)/python tests/run.py --check
+
 test: $(VENV)/.develop  ## check that library and notebooks agree, run the course and the tests (some eight minutes)
 	@$(BIN)/python tests/run.py
 
 test-rest: $(VENV)/.develop  ## what `make test` leaves out: studies, library pages, slow tests
 	@$(BIN)/python tests/run.py --rest
 
-test-all: $(VENV)/.develop  ## everything: `make test` and `make test-rest`
+test-all: $(VENV)/.develop  ## everything: `make test`, `make test-rest` and `make test-rounding`
 	@$(BIN)/python tests/run.py --all
+
+test-rounding: $(VENV)/.develop  ## the tests that compare numbers, once more as on other processors (three minutes)
+	@$(BIN)/python tests/run.py --rounding
 
 robust: $(VENV)/.develop  ## all of that under other seeds, roundings and instructions (hours; what it can: ARGS=--help)
 	@$(BIN)/python tests/robust.py $(ARGS)
@@ -69,7 +75,11 @@ run: $(VENV)/.develop  ## run chapters and keep what they show, figures as vecto
 	@$(BIN)/python tests/execute.py $(ARGS) $(CHAPTERS)
 
 preview: $(VENV)/.develop  ## the chapters as plain pages in _preview, without Quarto (some: CHAPTERS=nbs/course/05*.ipynb)
-	@$(BIN)/jupyter nbconvert --log-level=ERROR --to html --output-dir _preview $(CHAPTERS) && echo "The pages are in _preview"
+	@mkdir -p _preview && cp -R nbs/images nbs/live _preview/
+	@for page in $(CHAPTERS); do dirname $$page; done | sort -u | while read -r shelf; do \
+	  for page in $(CHAPTERS); do if [ "$$(dirname $$page)" = "$$shelf" ]; then echo $$page; fi; done | \
+	  xargs $(BIN)/jupyter nbconvert --log-level=ERROR --to html --output-dir "_preview/$${shelf#nbs}"; done
+	@echo "The pages are in _preview"
 
 readme: $(VENV)/.develop  ## write README.md from nbs/start.ipynb
 	@$(BIN)/python tests/readme.py

@@ -20,7 +20,8 @@ def version():
 def sections(changelog):
     "The sections of a change log: for each version what stands in brackets behind it, and the text below."
     parts = re.split(r'^## \[(.+?)\](?:\s*-\s*(.*))?\n', changelog, flags=re.M)
-    return {v: ((state or '').strip(), text.split('\n[')[0].strip()) for v,state,text in zip(parts[1::3], parts[2::3], parts[3::3])}
+    def prose(text): return re.sub(r'^\[[^\]]+\]: \S+$', '', text, flags=re.M).strip()      # without the links' addresses
+    return {v: ((state or '').strip(), prose(text)) for v,state,text in zip(parts[1::3], parts[2::3], parts[3::3])}
 
 def notes(tag, changelog=None):
     "The change log's section for `tag`; the end with a message where tag, settings.ini and CHANGELOG.md do not agree."

@@ -109,7 +109,7 @@ ASKED = {                          # what a reader asks for → the section that
     'getting started': 'course/quickstart.html', 'tutorial': 'course/quickstart.html',
     'load AI2 weights': 'library/ai2.html#load', 'AI2 weights': 'library/ai2.html#load', 'pretrained weights': 'library/ai2.html#load',
     'load a model': 'library/elmo.html#a-folder-that-keeps-it', 'save a model': 'library/elmo.html#a-folder-that-keeps-it',
-    'vanishing gradient': 'course/recurrence.html#gradients-that-shrink-or-grow', 'exploding gradient': 'course/recurrence.html#gradients-that-shrink-or-grow',
+    'vanishing gradient': 'course/memory.html#gradients-that-shrink-or-grow', 'exploding gradient': 'course/memory.html#gradients-that-shrink-or-grow',
     'BERT': 'course/history.html#from-word2vec-to-bert', 'GPT': 'course/history.html#from-word2vec-to-bert', 'transformer': 'studies/attention.html',
     'train on my own text': 'start.html#two-commands', 'embed text': 'library/embedding.html', 'GPU': 'library/scale.html'}
 

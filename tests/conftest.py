@@ -1,7 +1,12 @@
 "What all tests share"
-import importlib.util, shutil, signal
+import importlib.util, shutil, signal, sys
 from contextlib import contextmanager
+from pathlib import Path
+
 import pytest, torch
+
+sys.path.append(str(Path(__file__).parent/'startup'))       # what other Pythons are started with
+import addresses
 
 @contextmanager
 def threads(k):
@@ -19,6 +24,19 @@ def one_thread():
 def two():
     "At least two OpenMP threads, as on most machines"
     with threads(2): yield
+
+@pytest.fixture
+def odd_addresses():
+    "Weights lie where no processor likes them, and no two models alike"
+    with addresses.odd(): yield
+
+@pytest.fixture
+def held():
+    """Weights of all models lie alike: what is equal to the last bit stays so on every processor
+
+    For trainings that go on where they stopped, and for trainings with one seed: the optimiser
+    makes a step of full size from a gradient that is nothing but rounding."""
+    with addresses.held(): yield
 
 @pytest.fixture(autouse=True)
 def interruptible():

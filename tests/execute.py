@@ -1,8 +1,9 @@
 """`make run CHAPTERS=…`: run chapters from top to bottom and keep what they show, figures as vectors.
 
 Cells marked `#| slow` or `#| eval: false` keep the outputs they have, unless `--slow` is given. A chapter in which a
-cell fails stays as it was."""
-import argparse, re, subprocess, sys
+cell fails stays as it was. The notebook keeps a hash of the code that was run, so that a test can tell whether what
+it shows comes from what it says."""
+import argparse, hashlib, json, os, re, subprocess, sys
 from pathlib import Path
 import nbformat
 from nbclient import NotebookClient
@@ -16,6 +17,26 @@ FIGURES = ["--InlineBackend.figure_formats={'svg'}",
 def is_kept(cell, slow):
     "Whether a cell is left as it is"
     return bool(re.search(r'^#\|\s*eval:\s*false' + ('' if slow else r'|^#\|\s*slow'), cell.source, re.M))
+
+def code_hash(
+    cells, # of a notebook, as JSON has them
+) -> str:  # SHA-256 in hex
+    "A name for all code of a notebook, slow cells and others"
+    sources = [''.join(c['source']) for c in cells if c['cell_type'] == 'code']
+    return hashlib.sha256('\n\n'.join(sources).encode()).hexdigest()
+
+def has_slow_cells(cells):
+    return any(re.search(r'^#\|\s*slow', ''.join(c['source']), re.M) for c in cells if c['cell_type'] == 'code')
+
+def note_run(path, slow):
+    "Write into the notebook which code was run, and with which its slow cells were"
+    nb = json.loads(path.read_text(encoding='utf-8'))
+    run = nb['metadata'].get('run', {})
+    run['code'] = code_hash(nb['cells'])
+    if not has_slow_cells(nb['cells']): run.pop('slow', None)
+    elif slow: run['slow'] = run['code']
+    nb['metadata']['run'] = run
+    path.write_text(json.dumps(nb, indent=1, ensure_ascii=False, sort_keys=True) + '\n', encoding='utf-8')
 
 class Chapter(NotebookClient):
     def __init__(self, nb, slow, **kwargs):
@@ -37,6 +58,7 @@ def execute(
         if 'outputs' in c: c.outputs = [o for o in c.outputs if not any('widget' in k for k in o.get('data', ()))]
     nbformat.write(nb, path)
     subprocess.run([Path(sys.executable).parent/'nbdev-clean', '--fname', str(path)], cwd=root, check=True)
+    note_run(path, slow)
 
 def main(
     args:list=None, # of the command line
@@ -46,6 +68,7 @@ def main(
     p.add_argument('chapters', nargs='+', type=Path, help='notebooks')
     p.add_argument('--slow', action='store_true', help='run slow cells as well')
     given, failed = p.parse_args(args), []
+    os.environ.pop('MPLBACKEND', None)          # or a kernel shows no figures
     for f in given.chapters:
         print(f, flush=True)
         try: execute(f.resolve(), given.slow)

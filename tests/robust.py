@@ -8,13 +8,14 @@ nothing that is asserted about a trained thing may depend on them, or on one see
 |---------------|-------------------------------------------------------------------------------|
 | `as-is`       | nothing: all threads, bfloat16 where the processor has it                     |
 | `avx512`      | oneDNN without the instructions for bfloat16 and AMX                          |
-| `avx2`        | oneDNN with AVX2, and torch's own operations with none of these               |
+| `avx2`        | PyTorch, oneDNN and MKL with AVX2, weights at odd addresses                   |
+| `sse`         | all three with SSE only, weights at odd addresses                             |
 | `one-thread`, `two-threads` | that many; all settings below and above but `as-is` use one     |
 | `fp32`        | `bf16_is_fast` says no, so that trainings run in float32                      |
 | `seeds+N`     | N is added to every number that seeds a generator of Python, NumPy or torch:  |
 |               | weights, dropout, order of the batches, held-out parts, random examples       |
 
-`tests/startup/sitecustomize.py` does the last two; no notebook is touched. Seeds that are texts
+`tests/startup/sitecustomize.py` does the last two and moves the weights; no notebook is touched. Seeds that are texts
 stay: the toy language makes its sentences from those, and chapters describe some of them one by
 one. So do scikit-learn's `random_state`s.
 
@@ -29,7 +30,10 @@ from pathlib import Path
 root, bin_ = Path(__file__).resolve().parent.parent, Path(sys.executable).parent
 SETTINGS = {
     'as-is': {}, 'avx512': dict(ONEDNN_MAX_CPU_ISA='AVX512_CORE'),
-    'avx2': dict(ONEDNN_MAX_CPU_ISA='AVX2', ATEN_CPU_CAPABILITY='default'),
+    'avx2': dict(ATEN_CPU_CAPABILITY='avx2', ONEDNN_MAX_CPU_ISA='AVX2',
+                 MKL_ENABLE_INSTRUCTIONS='AVX2', ROBUST_ADDRESSES='1'),
+    'sse': dict(ATEN_CPU_CAPABILITY='default', ONEDNN_MAX_CPU_ISA='SSE41',
+                MKL_CBWR='COMPATIBLE', ROBUST_ADDRESSES='1'),
     'one-thread': dict(OMP_NUM_THREADS='1'), 'two-threads': dict(OMP_NUM_THREADS='2'),
     'fp32': dict(ROBUST_FP32='1'), **{f'seeds+{n}': dict(ROBUST_SEEDS=f'{n}') for n in (1, 2, 3)}}
 TRAINS = re.compile(r'\.fit|_learner\(|train_|\.backward\(|toy_bilm')

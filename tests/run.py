@@ -1,11 +1,16 @@
 """What `make test` runs: library equals notebooks, notebooks are clean, README is the index, the
 reference is the library's, the cells of index and course, and all tests that are not marked `slow`.
 
-`--rest` runs what is left: the cells of studies and library pages, and the slow tests. `--all` runs
-both. Every step runs, also after a failure; the end says what failed, and what each step took."""
+`--check` runs no cell and is enough after a change to prose. `--rest` runs what `make test` leaves
+out: the cells of studies and library pages, and the slow tests. `--rounding` runs the tests and
+pages that compare numbers once more, as on other processors: with smaller instruction sets, and
+with weights where products round otherwise. `--all` is all of it, as continuous integration runs
+it. Every step runs, also after a failure; the end says what failed, and what each step took."""
 import filecmp, os, re, resource, shutil, subprocess, sys, tempfile, time
 from functools import partial
 from pathlib import Path
+
+from robust import environment
 
 root, bin_ = Path(__file__).resolve().parent.parent, Path(sys.executable).parent
 env = {**os.environ, 'PATH': f"{bin_}{os.pathsep}{os.environ['PATH']}", 'HF_HUB_OFFLINE': '1',
@@ -81,7 +86,23 @@ REST = {
     'studies': partial(notebooks, 'nbs/studies'),
     'library pages': partial(notebooks, 'nbs/library'),
     'slow tests': partial(tests, 'slow')}
-STEPS = {'--rest': REST, '--all': FIRST | REST}
+COMPARE = ['ai2', 'attention', 'bilm', 'charcnn', 'classify', 'elmo', 'embed', 'fast', 'folder',
+           'golden', 'onnx', 'recurrent', 'tag']        # two ways to one number, or a model and its copy
+
+def as_on(setting):
+    "Run the tests and pages that compare numbers under a setting of `robust.py`; what failed"
+    own = environment(setting)
+    files = [f'tests/test_{name}.py' for name in COMPARE]
+    pytest = [sys.executable, '-m', 'pytest', '-q', '-n', '2', '--dist', 'worksteal', '-m', 'not slow']
+    pages = ['nbdev-test', '--n-workers', '2', '--file-re', r'^(folder|ai2)\.ipynb$', 'nbs/library']
+    return run(*pytest, *files, **own) + run(*pages, **own)
+
+ROUNDING = {f'as on {what}': partial(as_on, setting) for setting,what in
+            dict(avx2='a processor with AVX2', sse='a processor with SSE').items()}
+FORM = [sys.executable, '-m', 'pytest', '-q', 'tests/test_notebooks.py', 'tests/test_chapters.py']
+CHECK = {**{name: FIRST[name] for name in ('library and notebooks agree', 'README', 'reference')},
+         'form of the pages': partial(run, *FORM)}
+STEPS = {'--check': CHECK, '--rest': REST, '--all': FIRST | REST | ROUNDING, '--rounding': ROUNDING}
 
 def processor_seconds():
     "What all processes that ended have used, in seconds of one core"

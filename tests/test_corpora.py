@@ -1,15 +1,16 @@
 "Corpora: files, splits, faults, local copies, downloads that fail"
-import http.server, os, pickle, socket, threading
+import hashlib, http.server, os, pickle, socket, threading
 from pathlib import Path
 
 import pytest
+import requests
 from hypothesis import given, settings, strategies as st
 
 from elmo_fastai.text import corpora
 from elmo_fastai.base.errors import CorpusError
 from elmo_fastai.text.corpora import (
-    Corpus, Sentence, all_lines, lines_of, read_conll, read_text, split_lines, sst2, text_corpus, text_files,
-    tiny_shakespeare, toy_corpus, ud_ewt, wikitext2)
+    Corpus, Sentence, all_lines, lines_of, read_conll, read_text, reuters, split_lines, sst2, text_corpus, text_files,
+    tiny_shakespeare, toy_corpus, wikitext2)
 from elmo_fastai.text.tables import CORPORA, get_corpus
 from elmo_fastai.text.toy import Grammar
 
@@ -379,7 +380,7 @@ def test_real_sst2():
     assert [len(v) for v in c.splits.values()] == [6920, 872, 1821] and {o.label for o in c.gold['valid']} == {0, 1}
 
 def test_real_ud():
-    c = ud_ewt(data_folder('ud-ewt'))
+    c = get_corpus('ud:en_ewt', data_folder('ud-ewt'))
     assert [len(v) for v in c.splits.values()] == [12544, 2001, 2077]
     assert [sum(len(o.tokens) for o in v) for v in c.gold.values()] == [204577, 25147, 25094]
     assert len({t for o in c.gold['train'] for t in o.tags}) == 17
@@ -418,10 +419,32 @@ def server(monkeypatch):
     yield srv
     srv.shutdown(); srv.server_close()
 
+def offer(server, monkeypatch, text):
+    "Let the server have `text` as Tiny Shakespeare"
+    server.RequestHandlerClass.body = text.encode()
+    known_hash = 'sha256:' + hashlib.sha256(text.encode()).hexdigest()
+    place = f'http://127.0.0.1:{server.server_port}/input.txt', known_hash
+    monkeypatch.setitem(corpora._PUBLISHED, 'tiny_shakespeare', place)
+
+@pytest.mark.parametrize('corpus', ['tiny_shakespeare', 'reuters'])
+def test_a_login_page_is_no_corpus(no_copies, server, monkeypatch, corpus):
+    _, known_hash = corpora._PUBLISHED[corpus]
+    url = f'http://127.0.0.1:{server.server_port}/input.txt'
+    monkeypatch.setitem(corpora._PUBLISHED, corpus, (url, known_hash))
+    server.RequestHandlerClass.body = b'<html>Please log in</html>'
+    with pytest.raises(CorpusError, match=f'not the file that it should be.*{corpus}.path='):
+        getattr(corpora, corpus)()
+    assert not [file for file in no_copies.rglob('*') if file.is_file()]
+
+def test_the_published_checksum(no_copies):
+    "That of the local copy"
+    _, known_hash = corpora._PUBLISHED['tiny_shakespeare']
+    data = (data_folder('tiny_shakespeare')/'input.txt').read_bytes()
+    assert known_hash == 'sha256:' + hashlib.sha256(data).hexdigest()
+
 def test_download_and_cache(no_copies, server, monkeypatch):
     text = '\n\n'.join(f'Speaker {i}:\r\nline {i}' for i in range(100))
-    server.RequestHandlerClass.body = text.encode()
-    monkeypatch.setattr(corpora, '_SHAKESPEARE', f'http://127.0.0.1:{server.server_port}/input.txt')
+    offer(server, monkeypatch, text)
     c = tiny_shakespeare()
     assert c.train[:2] == ['Speaker 0:', 'line 0'] and sum(map(len, c.splits.values())) in range(200, 203)
     server.RequestHandlerClass.status = 404
@@ -430,7 +453,7 @@ def test_download_and_cache(no_copies, server, monkeypatch):
 
 def test_download_not_found(no_copies, server, monkeypatch):
     server.RequestHandlerClass.status = 404
-    monkeypatch.setattr(corpora, '_SHAKESPEARE', f'http://127.0.0.1:{server.server_port}/input.txt')
+    offer(server, monkeypatch, 'text')
     with pytest.raises(CorpusError, match=r'404.*ELMO_FASTAI_DATA'): tiny_shakespeare()
     assert not list(no_copies.rglob('*.txt'))
 
@@ -440,21 +463,21 @@ def test_download_broken_off(no_copies, server, monkeypatch):
             self.send_response(200); self.send_header('Content-Length', '1000'); self.end_headers()
             self.wfile.write(b'only this')
     server.RequestHandlerClass = Short
-    monkeypatch.setattr(corpora, '_SHAKESPEARE', f'http://127.0.0.1:{server.server_port}/input.txt')
+    offer(server, monkeypatch, 'only this')
     with pytest.raises(CorpusError, match='download'): tiny_shakespeare()
     assert not list(no_copies.rglob('*.txt'))
 
 @pytest.fixture
 def no_network(no_copies, monkeypatch):
     import datasets
-    def refuse(*args, **kwargs): raise ConnectionError('network is unreachable')
-    monkeypatch.setattr(corpora, 'urlopen', refuse)
+    def refuse(*args, **kwargs): raise requests.ConnectionError('network is unreachable')
+    monkeypatch.setattr(requests, 'get', refuse)
     monkeypatch.setattr(datasets, 'load_dataset', refuse)
 
-@pytest.mark.parametrize('make', [tiny_shakespeare, wikitext2, sst2, ud_ewt])
+@pytest.mark.parametrize('make', [tiny_shakespeare, wikitext2, sst2, reuters])
 def test_no_network_says_what_to_do(no_network, make):
     with pytest.raises(CorpusError) as e: make()
-    for o in ("can't download", 'network is unreachable', f'{make.__name__}(path=', 'ELMO_FASTAI_DATA'): assert o in str(e.value)
+    for o in ("can't download", 'no connection' if make in (tiny_shakespeare, reuters) else 'network is unreachable', f'{make.__name__}(path=', 'ELMO_FASTAI_DATA'): assert o in str(e.value)
 
 def fake_hub(monkeypatch, answer):
     "A hub that answers with `answer(name, kwargs)`; the questions are returned"

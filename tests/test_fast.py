@@ -96,7 +96,7 @@ def test_a_fast_model_is_copied_saved_and_folded(tmp_path):
     chars = dls.valid.one_batch()[0]
     top = model.encode(chars)[-1][0]
     for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
-        assert isinstance(other.chars, FastCharCNN) and torch.equal(other.encode(chars)[-1][0], top)
+        assert isinstance(other.chars, FastCharCNN) and torch.allclose(other.encode(chars)[-1][0], top, atol=1e-5)
     loaded, _ = load_bilm(save_bilm(tmp_path/'m', model, dls.vocab))
     assert type(loaded.chars) is CharCNN and type(loaded.head) is FullSoftmax
     torch.testing.assert_close(loaded.encode(chars)[-1][0], top)

@@ -90,8 +90,8 @@ def model(tmp_path_factory):
     return save_bilm(tmp_path_factory.mktemp('model')/'nano', BiLM(config, 0), None)
 
 def settings(folder, model, **kw):
-    how = dict(model=str(model), work=str(folder), out=str(folder/'imdb.json'), sizes=[20], draws=1, random=1, test=30, trial=True)
-    return SimpleNamespace(**vars(imdb.options()) | how | kw)
+    how = dict(model=str(model), work=str(folder), json=str(folder/'imdb.json'), sizes=[20], draws=1, random=1, test=30, trial=True)
+    return SimpleNamespace(**vars(imdb.arguments()) | how | kw)
 
 @pytest.fixture
 def small(reviews, monkeypatch):

@@ -26,9 +26,9 @@ def data(tmp_path_factory):
 @pytest.fixture(scope='module')
 def text(data): return instead_sst2.Text(data)
 
-def options(module, monkeypatch, *args):
+def options_of(module, monkeypatch, *args):
     monkeypatch.setattr(sys, 'argv', ['script', *args])
-    return module.options()
+    return module.arguments()
 
 def test_a_draw_has_as_many_of_each_class_and_is_part_of_a_larger_one(text):
     small, large = text.draw(20, 3), text.draw(100, 3)
@@ -105,7 +105,7 @@ def test_a_side_answers_and_keeps_what_packages_print_apart(data):
 def test_all_sides_of_the_accuracy_run(data, monkeypatch, tmp_path):
     "What needs only the library's own packages"
     monkeypatch.setattr(instead_sst2, 'STEPS', 3)
-    found = instead_sst2.main(options(instead_sst2, monkeypatch, '--quick', '--data', str(data), '--out', str(tmp_path/'out.json')))
+    found = instead_sst2.main(options_of(instead_sst2, monkeypatch, '--quick', '--data', str(data), '--json', str(tmp_path/'out.json')))
     sides = {'counts', 'letters', 'static', 'box', 'box + counts', 'classifier'}
     assert {r['side'] for r in found['rows']} == {c['side'] for c in found['chosen']} == sides
     assert {r['labels'] for r in found['rows']} == {100} and not (tmp_path/'out.json').exists()
@@ -117,7 +117,7 @@ def test_all_sides_of_the_accuracy_run(data, monkeypatch, tmp_path):
 def test_rows_of_other_sides_stay(data, monkeypatch, tmp_path):
     out = tmp_path/'out.json'
     monkeypatch.setattr(instead_sst2, 'CS', [1.])
-    def run(*sides): return instead_sst2.main(options(instead_sst2, monkeypatch, '--data', str(data), '--out', str(out), '--draws', '2', '--sides', *sides))
+    def run(*sides): return instead_sst2.main(options_of(instead_sst2, monkeypatch, '--data', str(data), '--json', str(out), '--draws', '2', '--sides', *sides))
     run('counts')
     run('letters')
     found = json.loads(out.read_text())
@@ -130,7 +130,7 @@ def test_rows_of_other_sides_stay(data, monkeypatch, tmp_path):
 def test_speeds_are_measured(data, monkeypatch, tmp_path):
     import instead_speed
     monkeypatch.setattr(instead_speed, 'SMALL', {'counts': 32, 'box': 32, 'box, classifier': 16})
-    args = options(instead_speed, monkeypatch, '--quick', '--reps', '2', '--single', '2', '--data', str(data), '--out', str(tmp_path/'out.json'))
+    args = options_of(instead_speed, monkeypatch, '--quick', '--reps', '2', '--single', '2', '--data', str(data), '--json', str(tmp_path/'out.json'))
     monkeypatch.setattr(instead_speed, 'start_all', lambda args, folders: (
         {name: instead_speed.Here(name) for name in instead_speed.SMALL}, dict(instead_speed.SMALL)))
     found = instead_speed.main(args)
@@ -144,7 +144,7 @@ def test_the_same_network_is_trained_by_all_sides(monkeypatch, tmp_path, jax):
     import instead_step
     if jax and not (importlib.util.find_spec('jax') and importlib.util.find_spec('optax')): pytest.skip('jax and optax are not installed: its side is not compared')
     more = ('--jax-python', sys.executable) if jax else ()
-    found = instead_step.main(options(instead_step, monkeypatch, '--quick', '--reps', '1', '--out', str(tmp_path/'out.json'), *more))
+    found = instead_step.main(options_of(instead_step, monkeypatch, '--quick', '--reps', '1', '--json', str(tmp_path/'out.json'), *more))
     loss = {r['side']: r['loss'] for r in found['rows']}
     assert [*loss] == instead_step.SIDES[0 if jax else 1:]
     same = [loss[k] for k in instead_step.SIDES[:3] if k in loss]

@@ -30,7 +30,7 @@ def fuzzed(n=3000):
     "Texts of characters of all kinds: letters, marks, digits, signs, spaces, joiners, skin tones, flags, quotation marks"
     rng = random.Random(2)
     known = [chr(c) for c in range(0x20000) if unicodedata.category(chr(c)) not in ('Cn', 'Cs', 'Co')]
-    dense = list("abnNtTsmdDre'’.-_,:<>unk0123 \u0301\u200d\ufe0f🏽🇬👩é\x1c\x85\xa0\ufeff\u2028") + ["n't", "'ll", "'S", '<unk>', '<UNK>', '1,2', '--', '..', 'ſ', 'K']
+    dense = list("abnNtTsmdDre'’.-_,:<>unk0123 \u0301\u200d\u200c\xad\u200b\u200f\u0600\U000e0067\U000e007f\ufe0f🏽🇬👩éขក漢\x1c\x85\xa0\ufeff\u2028") + ["n't", "'ll", "'S", '<unk>', '<UNK>', '1,2', '--', '..', 'ſ', 'K']
     return [''.join(rng.choices(dense if rng.random() < .7 else known, k=rng.randint(1, 15))) for _ in range(n)]
 
 @pytest.fixture(scope='module')

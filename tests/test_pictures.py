@@ -65,7 +65,7 @@ def test_a_task_takes_the_layer_that_knows():
         s = fit_shares(t, epochs=20).shares
         assert s.argmax() == l and s[l] > .45
     a, b = (fit_shares(made(), 2).shares.detach() for _ in range(2))
-    assert torch.equal(a, b)
+    assert torch.allclose(a, b, atol=1e-5)
 
 # gates
 

@@ -566,8 +566,8 @@ def test_a_gap_is_filled_on_the_built_page(built, browser, address):
         assert not t.said
 
 QUERIES = {'ScalarMix': 'reference/elmo.html#scalarmix', 'load_ai2': 'reference/elmo.html#load_ai2', 'Elmo.from_pretrained': 'reference/elmo.html#elmo.from_pretrained',
-           'install': 'start.html#two-commands', 'vanishing gradient': 'course/recurrence.html#gradients-that-shrink-or-grow', 'BERT': 'course/history.html#from-word2vec-to-bert',
-           'gradient vanishing': 'course/recurrence.html#gradients-that-shrink-or-grow', 'load AI2 weights': 'library/ai2.html#load', 'perplexity': 'course/counting.html#perplexity'}
+           'install': 'start.html#two-commands', 'vanishing gradient': 'course/memory.html#gradients-that-shrink-or-grow', 'BERT': 'course/history.html#from-word2vec-to-bert',
+           'gradient vanishing': 'course/memory.html#gradients-that-shrink-or-grow', 'load AI2 weights': 'library/ai2.html#load', 'perplexity': 'course/text.html#surprise-entropy-perplexity'}
 
 def test_the_search_leads_where_one_expects(built, browser, address):
     wrong = []

@@ -11,7 +11,9 @@ from fastai.interpret import ClassificationInterpretation, Interpretation
 from fastai.torch_core import set_seed
 
 from elmo_fastai.base.errors import CorpusError, ModelFileError
-from elmo_fastai.text.corpora import Corpus, Sentence, read_conll, toy_corpus, ud_ewt
+from elmo_fastai.text.corpora import Corpus, Sentence, read_conll, toy_corpus
+from elmo_fastai.text.tokens import word_tokenize
+from elmo_fastai.text.treebanks import read_treebank
 from elmo_fastai.text.tokens import ByteCharVocab
 from elmo_fastai.nn.bilm import BiLM, BiLMConfig
 from elmo_fastai.data.tagged import IGNORE, TagDataLoaders, read_tagged
@@ -150,7 +152,7 @@ def test_what_is_written_is_read(tmp_path_factory, sents):
 def test_ud_ewt():
     dev = read_conll(EWT/'en_ewt-ud-dev.conllu')
     assert len(dev) == 2001 and sum(len(s.tokens) for s in dev) == 25147
-    assert dev == ud_ewt(EWT).gold['valid']
+    assert dev == read_treebank('en_ewt', EWT).gold['valid']
     dls = TagDataLoaders.from_files(EWT/'en_ewt-ud-test.conllu', EWT/'en_ewt-ud-dev.conllu', device='cpu')
     assert len(dls.labels) == 17 and int(dls.balance.valid.sum()) == 25147
 
@@ -376,7 +378,7 @@ def test_the_cache_gives_elmos_layers(dls, lm):
         for x,*_ in dls.train:
             layers, mask = cache(elmo, x, cache.open(elmo))
             expected, emask = elmo.layers(x)
-            assert torch.equal(mask, emask) and all(torch.allclose(a, b, atol=1e-6) for a,b in zip(layers, expected))
+            assert torch.equal(mask, emask) and all(torch.allclose(a, b, atol=1e-5) for a,b in zip(layers, expected))
     assert len(cache.rows) <= len(dls.train.text)
 
 def test_the_cache_asks_once(dls, lm, monkeypatch):
@@ -680,7 +682,7 @@ def test_export(learn, tmp_path):
         learn.export(tmp_path/'t.pkl')
         again = load_learner(tmp_path/'t.pkl')
     text = 'some unhelpful trains left the spring .'
-    assert again.predict(text)[0] == learn.predict(text)[0] and torch.equal(again.predict(text)[2], learn.predict(text)[2])
+    assert again.predict(text)[0] == learn.predict(text)[0] and torch.allclose(again.predict(text)[2], learn.predict(text)[2], atol=1e-5)
     assert not again.dls.train.text.items and len(again.model.cache.rows) <= 1
     assert len(learn.dls.train) > 0 and quiet(learn, learn.validate)[0] > 0
 
@@ -791,6 +793,14 @@ def test_spans_of_all_schemes_have_offsets(tags):
     spans = tagger.spans_of(text, ['Zo\u00eb', 'Lee', ',', 'in', 'Gent', '.'], tags.split())
     assert [(o['text'], o['label']) for o in spans] == [('Zo\u00eb  Lee', 'PER'), ('Gent', 'LOC')]
     assert all(text[o['start']:o['end']] == o['text'] for o in spans)
+
+def test_offsets_of_a_text_with_marks_of_direction():
+    "`word_tokenize` drops them; the places are those of the text as it is"
+    text = '\ufeffIn \u202bTel\u200f-\u200fAviv\u202c, co\u00adop\u200e.'
+    tokens = word_tokenize(text)
+    assert tokens == ['In', 'Tel-Aviv', ',', 'co\u00adop', '.']
+    found = [text[start:end] for start, end in tagger.offsets(text, tokens)]
+    assert found == ['In', 'Tel\u200f-\u200fAviv', ',', 'co\u00adop', '.']
 
 def test_spans_without_kinds_and_tags_that_are_none():
     assert [o['text'] for o in tagger.spans_of('a b c', ['a', 'b', 'c'], ['B', 'I', 'O'])] == ['a b']

@@ -18,10 +18,19 @@ sents = st.lists(st.lists(token, max_size=6), min_size=1, max_size=5)
 
 # tokenizers
 
+SHAPED = {0x6dd, 0x70f, 0x890, 0x891, 0x8e2, 0x110bd, 0x110cd, *range(0x600, 0x606)}
+DIRECTION = [0xfeff, 0x61c, 0x200e, 0x200f, *range(0x202a, 0x202f), *range(0x2066, 0x206a)]
+FORMAT = [i for i in range(0x110000) if unicodedata.category(chr(i)) == 'Cf']
+
+def shown(text):
+    "The characters of a text that have a shape"
+    hidden = {i for i in FORMAT if i not in SHAPED}
+    return ''.join(c for c in text if not c.isspace() and ord(c) not in hidden)
+
 @given(text)
 def test_no_visible_character_is_lost(t):
     toks = word_tokenize(t)
-    assert ''.join(toks) == ''.join(t.split())
+    assert shown(''.join(toks)) == shown(t)
     assert all(toks) and not any(c.isspace() for o in toks for c in o)
 
 @given(text)
@@ -48,6 +57,63 @@ def test_space_splits_at_blanks_tabs_and_line_ends_only():
     ("\u2260's =\u0338's", "\u2260 ' s =\u0338 ' s"),
 ])
 def test_word_tokenize(t, expected): assert word_tokenize(t) == expected.split(' ')
+
+# format characters
+
+def test_inside_a_word_they_belong_to_it():
+    for i in set(FORMAT) - set(DIRECTION):
+        word = f'ab{chr(i)}cd'
+        assert word_tokenize(f'the {word}.') == ['the', word, '.'], hex(i)
+
+def test_marks_of_direction_are_dropped_wherever_they_stand():
+    for i in DIRECTION:
+        c = chr(i)
+        assert word_tokenize(f'{c}ab{c}cd{c} {c} 1,{c}250{c}. {c}') == ['abcd', '1,250', '.'], hex(i)
+
+def test_at_its_ends_they_do_not():
+    for i in set(FORMAT) - set(DIRECTION) - SHAPED:
+        c = chr(i)
+        found = word_tokenize(f"{c}word{c} ({c}can't{c}) {c} «{c}it's{c}»")
+        if c == '\u200d': found = [token.rstrip(c) for token in found]    # it shapes the last letter
+        assert found == "word ( ca n't ) « it 's »".split(), hex(i)
+
+def test_those_with_a_shape_are_letters():
+    for i in SHAPED: assert word_tokenize(f'a {chr(i)} {chr(i)}١٢') == ['a', chr(i), f'{chr(i)}١٢']
+
+@pytest.mark.parametrize('words', [
+    'می\u200cخواهم کتاب\u200cها را نمی\u200cبینم .',                 # Persian: ZWNJ
+    'ක්\u200dරියා ශ්\u200dරී ලංකාව .',                    # Sinhala: ZWJ
+    'അവന്\u200d നന്\u200dമ ക്\u200cഷ .',              # Malayalam: both, ZWJ at an end
+    'क्\u200dष हिन्\u200cदी .',                            # Hindi
+    'ঐ র\u200d্যাম .',                                          # Bengali
+    'هـ\u200d ه\u200d .',                                            # Arabic: an abbreviation
+    'ᠬᠠ\u180eᠠ .',                                                  # Mongolian: vowel separator
+    'co\u00adoperate Donau\u00addampf\u00adschiff .',                # soft hyphens
+    'word\u2060joiner f\u2061x 2\u2062x .',
+    '👩\u200d👩\u200d👧 👩🏽\u200d🚀 🏳️\u200d🌈 🧔🏻\u200d♂️ 👁️\u200d🗨️',
+    '🏴\U000e0067\U000e0062\U000e0073\U000e0063\U000e0074\U000e007f 🇫🇷',  # the flag of Scotland
+    "did\u00adn't"])
+def test_format_characters_of_scripts(words):
+    expected = words.split(' ')
+    if "n't" in words: expected = ['did', "n't"]
+    assert word_tokenize(words) == expected
+    marked = ' \u200f'.join(['', *words.split(' ')]) + '\u200e'
+    assert word_tokenize('\ufeff' + marked) == expected
+
+def test_blanks_without_width():
+    "Khmer and Thai may have them between words; a letter is not another one before such a blank"
+    words = ['ភាសា', 'ខ្មែរ', 'ជា', 'ភាសា']
+    assert word_tokenize('\u200b'.join(words)) == words
+    letters = get_tokenizer('chars')
+    assert letters('\u200b'.join(words)) == letters(''.join(words)) == letters(' '.join(words))
+    mixed = 'ไทย\u200bไทย\u200bdeutsch\u200bไทย'
+    assert word_tokenize(mixed) == ['ไทย', 'ไทย', 'deutsch', 'ไทย']
+
+def test_letters_with_joiners():
+    "Khmer writes some syllables with a joiner inside"
+    letters = get_tokenizer('chars')
+    assert letters('ប\u200cំ\u200cមា') == ['ប\u200cំ', 'មា']
+    assert letters('漢\u2060字') == ['漢', '字']
 
 composable = [chr(i) for i in range(0x3000) if chr(i).isalpha() and unicodedata.normalize('NFD', chr(i)) != chr(i)]
 pieces = st.one_of(st.sampled_from(composable), st.sampled_from([*"ndtsé.,:-'’ 1A=<…", "n't", "'s", "'ll", '--', '<unk>', '\u0301', '\u0323']))

@@ -1,8 +1,9 @@
 "Treebanks of Universal Dependencies by name: names, local copies, downloads from a server, missing parts, the doors that take them"
-import http.server, os, re, threading
+import hashlib, http.server, os, re, threading
 from pathlib import Path
 
 import pytest
+import requests
 
 from elmo_fastai.base.errors import CommandError, CorpusError
 from elmo_fastai.text import treebanks
@@ -37,8 +38,8 @@ def data(tmp_path, monkeypatch):
     folder.mkdir()
     monkeypatch.setenv('ELMO_FASTAI_DATA', str(folder))
     monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path/'cache'))
-    def refuse(*args, **kwargs): raise OSError('network is unreachable')
-    monkeypatch.setattr(treebanks, 'urlopen', refuse)
+    def refuse(*args, **kwargs): raise requests.ConnectionError('network is unreachable')
+    monkeypatch.setattr(requests, 'get', refuse)
     return folder
 
 # names
@@ -152,7 +153,7 @@ def home(tmp_path, monkeypatch):
     monkeypatch.setenv('no_proxy', '127.0.0.1')
     server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), Handler)
     server.files, server.broken, server.asked = {}, set(), []
-    server.cache = tmp_path/'cache'/'elmo_fastai'/'ud'
+    server.cache = tmp_path/'cache'/'elmo_fastai'/'ud'/'master'
     monkeypatch.setattr(treebanks, 'HOME', f'http://127.0.0.1:{server.server_port}')
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield server
@@ -204,15 +205,39 @@ def test_whole_or_not_at_all(home, how):
     if how == 'nothing': home.files.clear()
     elif how == 'fails': home.files[last] = 'fail'
     elif how == 'breaks off': home.broken.add(last)
-    else: home.files[last] = '<html>Please log in</html>'
-    says = {'nothing': 'has no file vi_vtb-ud-train.conllu', 'fails': "503.*ELMO_FASTAI_DATA", 'breaks off': "can't download UD_Vietnamese-VTB", 'no treebank': 'vi_vtb-ud-test.conllu'}[how]
+    else: home.files[last] = '<html>\nPlease login\nyour room\n</html>'
+    says = {'nothing': 'has no file vi_vtb-ud-train.conllu', 'fails': "503.*ELMO_FASTAI_DATA", 'breaks off': "can't download .*UD_Vietnamese-VTB.*broke off", 'no treebank': 'vi_vtb-ud-test.conllu is not the file that it should be'}[how]
     with pytest.raises(CorpusError, match=says): get_corpus('ud:vi_vtb')
     assert not home.cache.exists() or not list(home.cache.iterdir())
     home.files, home.broken = good, set()
     assert len(get_corpus('ud:vi_vtb').test) == 3
 
+def test_a_login_page_in_the_place_of_every_file(home):
+    "Of a treebank that has a release, of one that has none, and of its statistics"
+    page = '<html>\nPlease login\nyour room\n</html>'
+    for repository, code in (('UD_English-EWT', 'en_ewt'), ('UD_Danish-DDT', 'da_ddt')):
+        version = treebanks.RELEASED.get(code, 'master')
+        for part in ('train', 'dev', 'test'):
+            home.files[f'/{repository}/{version}/{code}-ud-{part}.conllu'] = page
+        with pytest.raises(CorpusError, match='not the file that it should be.*ELMO_FASTAI_DATA'):
+            get_corpus(f'ud:{code}')
+    offer(home, 'UD_Czech-PDTC', 'cs_pdtc', dev=10, test=3)
+    home.files['/UD_Czech-PDTC/master/stats.xml'] = page
+    with pytest.raises(CorpusError, match='stats.xml is not the file'): get_corpus('ud:cs_pdtc')
+    assert not [file for file in home.cache.parent.rglob('*') if file.is_file()]
+
+def test_a_released_treebank(home, monkeypatch):
+    "Comes from its tag, with its checksums; one that reads well and is another is refused"
+    offer(home, 'UD_English-EWT', 'en_ewt', train=5, dev=2, test=3)
+    home.files = {path.replace('master', 'r2.16'): text for path, text in home.files.items()}
+    with pytest.raises(CorpusError, match='checksum'): get_corpus('ud:en_ewt')
+    for path, text in home.files.items():
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        monkeypatch.setitem(treebanks.HASHES, path.rpartition('/')[2], f'sha256:{digest}')
+    assert len(get_corpus('ud:en_ewt').train) == 5
+
 def test_no_network(data):
-    with pytest.raises(CorpusError, match=r"can't download UD_Vietnamese-VTB.*network is unreachable.*ud-vi_vtb.*ELMO_FASTAI_DATA"): get_corpus('ud:vi_vtb')
+    with pytest.raises(CorpusError, match=r"can't download .*UD_Vietnamese-VTB.*no connection.*ud-vi_vtb.*ELMO_FASTAI_DATA"): get_corpus('ud:vi_vtb')
 
 # the doors
 

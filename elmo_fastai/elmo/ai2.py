@@ -11,15 +11,12 @@ __all__ = ['ai2_config', 'ai2_options', 'ai2_vocab', 'load_ai2', 'save_ai2', 'ai
 import copy, gzip, json, warnings
 from collections.abc import Callable
 from dataclasses import replace
-from http.client import HTTPException
 from pathlib import Path
 from typing import NamedTuple
-from urllib.request import Request, urlopen
 import h5py, numpy as np, torch, torch.nn.functional as F
-from fastcore.xdg import xdg_cache_home
-from fastprogress.fastprogress import progress_bar
+from ..base.downloads import cache_folder, download
 from ..base.errors import ModelFileError, as_error, require
-from ..base.files import regular_file, whole_file, whole_folder
+from ..base.files import NEW, SavedFiles, digest_of, regular_file, whole_folder
 from ..text.tokens import ByteCharVocab, CharVocab, SPECIALS, WordVocab
 from ..nn.bilm import BiLM, BiLMConfig, check_vocab
 from ..nn.softmax import FullSoftmax
@@ -119,11 +116,11 @@ def parameters(c, softmax):
             yield ours.format(**names).split(), theirs.format(**names).split(), conversion
 
 def to_ours(arrays, c):
-    "Returns AI2's arrays as the state of a `BiLM`"
+    "Returns AI2's arrays as the state of a `BiLM`, in memory of its own"
     state = {}
     for ours,theirs,conversion in parameters(c, 'softmax/W' in arrays):
         tensors = conversion.to_ours(*[torch.as_tensor(arrays[k]) for k in theirs])
-        state |= zip(ours, [w.contiguous() for w in tensors])
+        state |= zip(ours, [w.clone(memory_format=torch.contiguous_format) for w in tensors])
     return state
 
 def to_theirs(state, c, softmax):
@@ -230,13 +227,17 @@ def find_files(options):
             f"are {', '.join(AI2_MODELS)}", ModelFileError)
     return only_file(options, '*options*.json'), only_file(options, '*.hdf5')
 
+def read_options(path, name):
+    "Returns the configuration that an options.json describes"
+    with as_error(ModelFileError, f"{path} can't be read"):
+        return ai2_config(json.loads(read_text(path, 10**6)), name)
+
 def read_ai2(options, weights=None, vocab=None):
     "Returns the biLM, and its `WordVocab` or None, from files in AI2's format, see `load_ai2`"
     if weights is None: options, weights = find_files(options)
     beside = [Path(weights).with_name(name) for name in ('vocab.txt', 'vocab.txt.gz')]
     vocab = vocab or next((path for path in beside if path.exists()), None)
-    with as_error(ModelFileError, f"{options} can't be read"):
-        c = ai2_config(json.loads(read_text(options, 10**6)), Path(weights).stem)
+    c = read_options(options, Path(weights).stem)
     arrays = read_weights(weights, c)
     n = len(arrays.get('softmax/b', ()))
     words = None
@@ -280,6 +281,11 @@ def zero_filters(state, c):
     return state | new, replace(c, filters=(*c.filters, (1, n)))
 
 # %% ../../nbs/library/ai2.ipynb #c093
+def own_names(folder):
+    "The names of the files that `save_ai2` may replace in a folder: none where there is no model"
+    names = 'options.json', 'weights.hdf5', 'vocab.txt'
+    return names if all((folder/name).exists() for name in names[:2]) else ()
+
 def check_word(word):
     "Raises `ValueError` if a word can't be a line of AI2's vocabulary file"
     good = word == word.strip() and '\n' not in word and '\r' not in word
@@ -300,9 +306,9 @@ def check_writable(folder, model, vocab):
     if vocab is not None:
         if model.n_words: check_vocab(model, len(vocab))
         for word in vocab.itos[4:]: check_word(word)
-    for f in sorted(folder.iterdir()) if folder.exists() else []:
-        require(f.name in ('options.json', 'weights.hdf5', 'vocab.txt'),
-                f"{folder} holds {f.name!r} and would be replaced: take a new folder", ValueError)
+    for f in sorted(folder.iterdir()) if folder.is_dir() and not own_names(folder) else []:
+        require(f.name.startswith(NEW), f"{folder} holds {f.name!r} and no model in AI2's format, "
+                "and nothing of it would be replaced: take a new folder", ValueError)
 
 # %% ../../nbs/library/ai2.ipynb #c095
 def as_files(model):
@@ -332,10 +338,10 @@ def save_ai2(
     vocab:WordVocab=None, # the words that it predicts
 )->Path:                  # the folder
     "Write a biLM in AI2's format. Raises `ValueError` where the format can't hold it"
-    folder = Path(folder)
+    folder = Path(folder).expanduser()
     check_writable(folder, model, vocab)
     arrays, options = as_files(model)
-    with whole_folder(folder) as new:
+    with whole_folder(folder, own_names) as new:
         (new/'options.json').write_text(json.dumps(options, indent=1), encoding='utf-8')
         with h5py.File(new/'weights.hdf5', 'w') as f:
             for k,array in arrays.items(): f[k] = array
@@ -343,28 +349,6 @@ def save_ai2(
             words = ['<S>', '</S>', '<UNK>', *vocab.itos[4:], '']
             (new/'vocab.txt').write_bytes('\n'.join(words).encode())
     return folder
-
-# %% ../../nbs/library/ai2.ipynb #c112
-def fetch(url, path):
-    "Download `url` to `path`, whole or not at all"
-    request = Request(url, headers={'User-Agent': 'elmo_fastai'})
-    with urlopen(request, timeout=30) as answer, whole_file(path) as part:
-        size = int(answer.headers['Content-Length'])
-        blocks = iter(lambda: answer.read(2**18), b'')
-        with part.open('wb') as f:
-            for block in progress_bar(blocks, total=-(-size//2**18), leave=False): f.write(block)
-        found = part.stat().st_size
-        require(found == size, f"{found:,} of {size:,} bytes came", ConnectionError)
-
-def download(url, path, tries=3):
-    "Download `url` to `path`; again if it breaks off. Raises `ModelFileError`"
-    try: fetch(url, path)
-    except (OSError, HTTPException, TypeError, ValueError) as e:
-        if tries > 1 and getattr(e, 'code', None) not in (403, 404):
-            return download(url, path, tries - 1)
-        why = f"{url} can't be downloaded ({str(e) or type(e).__name__})"
-        raise ModelFileError(f"{why}: call again, or fetch the two files elsewhere and name "
-                             "their folder") from None
 
 # %% ../../nbs/library/ai2.ipynb #c113
 def ai2_files(
@@ -374,9 +358,14 @@ def ai2_files(
     "The files of a published model, downloaded unless they are there. Raises `ModelFileError`"
     require(name in AI2_MODELS, f"No published model is called {name!r}: there are "
             f"{', '.join(AI2_MODELS)}", ModelFileError)
-    folder = Path(folder or xdg_cache_home()/'elmo_fastai'/'ai2'/name)
+    folder = Path(folder or cache_folder('ai2', name))
     long_name = AI2_MODELS[name]
-    files = [folder/f'elmo_{long_name}_{end}' for end in ('options.json', 'weights.hdf5')]
-    for f in files:
-        if not f.exists(): download(f'{AI2_URL}/{long_name}/{f.name}', f)
-    return tuple(files)
+    options = folder/f'elmo_{long_name}_options.json'
+    weights = folder/f'elmo_{long_name}_weights.hdf5'
+    def check_options(path): read_options(path, name)
+    def check_weights(path): read_weights(path, read_options(options, name))
+    for file, check in ((options, check_options), (weights, check_weights)):
+        download(f'{AI2_URL}/{long_name}/{file.name}', file, check=check, error=ModelFileError,
+                 shows_progress=file == weights,
+                 cure="Call again, or fetch the two files elsewhere and name their folder")
+    return options, weights

@@ -18,7 +18,7 @@ from fastai.basics import Callback, L, Learner, Metric, delegates, noop, trainab
 from fastai.text.models.awdlstm import RNNDropout
 from ..base.errors import one_of, require
 from ..base.options import takes
-from ..text.tokens import WordVocab
+from ..text.tokens import DROPPED, WordVocab
 from ..nn.charcnn import CharCNN
 from ..nn.recurrent import init_lstm, reverse_padded
 from ..data.tagged import IGNORE, TagDataLoaders
@@ -204,15 +204,20 @@ def offsets(
     text:str,
     tokens:list,
 ) -> list:       # for each token (start, end) in the text, in characters
-    "Where each token stands in its text; ValueError where it is written otherwise there"
+    """Where each token stands in its text; ValueError where it is written otherwise there.
+
+    Marks of direction, which `word_tokenize` drops, may stand in the text and not in a token."""
+    kept = [i for i,c in enumerate(text) if ord(c) not in DROPPED]
+    plain = text.translate(DROPPED)
     places = []
     end = 0
     for token in tokens:
-        start = text.find(token, end)
+        bare = token.translate(DROPPED) or token
+        start = plain.find(bare, end)
         require(start >= 0, f"The token {token!r} is not in {text!r:.60} as it is written: this "
                 "tokenizer changes the text, so pass lists of tokens", ValueError)
-        end = start + len(token)
-        places.append((start, end))
+        end = start + len(bare)
+        places.append((kept[start], kept[end-1] + 1))
     return places
 
 def spans_of(

@@ -6,7 +6,7 @@ Docs: https://elmo-fastai.github.io/elmo_fastai/library/corpora.html.md"""
 
 # %% auto #0
 __all__ = ['CONLLU', 'Sentence', 'Corpus', 'ToyCorpus', 'toy_corpus', 'read_text', 'all_lines', 'lines_of', 'split_lines',
-           'text_corpus', 'tiny_shakespeare', 'wikitext2', 'sst2', 'reuters', 'read_conll', 'ud_ewt']
+           'text_corpus', 'tiny_shakespeare', 'wikitext2', 'sst2', 'reuters', 'read_conll']
 
 # %% ../../nbs/library/corpora.ipynb #c003
 import codecs, glob, gzip, math, os, random, re, zipfile
@@ -16,15 +16,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from html import unescape
-from http.client import HTTPException
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from urllib.request import urlopen
 
-from fastcore.xdg import xdg_cache_home
+from ..base.downloads import cache_folder, download
 from ..base.errors import CorpusError, as_error, require
-from ..base.files import check_utf8, memory, regular_file, whole_file
+from ..base.files import check_utf8, memory, regular_file
 from .tokens import space_tokenize, word_tokenize
 from .toy import ToyGrammar
 
@@ -392,7 +390,7 @@ def text_corpus(
     return files_corpus(path, valid, test, name, tokenizer, read)
 
 # %% ../../nbs/library/corpora.ipynb #c059
-_FOLDERS = dict(wikitext2='wikitext-2', ud_ewt='ud-ewt')   # under ELMO_FASTAI_DATA, if not its name
+_FOLDERS = dict(wikitext2='wikitext-2')   # under ELMO_FASTAI_DATA, if not its name
 
 def local_folder(corpus):
     "Returns the folder of `corpus` under ELMO_FASTAI_DATA, or None"
@@ -412,34 +410,39 @@ def local_files(path, corpus, names):
     return [folder/name for name in names]
 
 # %% ../../nbs/library/corpora.ipynb #c061
-def _no_download(what, corpus, error):
-    "Returns the error for a corpus that can't be downloaded"
-    why = (str(error).strip() or type(error).__name__).splitlines()[0]
-    return CorpusError(
-        f"can't download {what} ({why}). Check the network, or use a local copy: {corpus}(path=…), "
-        "or set the environment variable ELMO_FASTAI_DATA to a folder that holds "
-        f"{_FOLDERS.get(corpus, corpus)}")
+def _local_cure(corpus):
+    "Returns what to do where a corpus can't be downloaded"
+    return (f"Check the network, or use a local copy: {corpus}(path=…), or set the environment "
+            "variable ELMO_FASTAI_DATA to a folder that holds "
+            f"{_FOLDERS.get(corpus, corpus)}")
 
 def from_hub(repo, corpus=None, **kwargs):
     "Returns the data set `repo` of the hub, or what was downloaded of it earlier"
     from datasets import load_dataset
     try: return load_dataset(repo, **kwargs)
     except Exception as e:
-        if corpus: raise _no_download(repo, corpus, e) from e
+        why = (str(e).strip() or type(e).__name__).splitlines()[0]
+        if corpus: raise CorpusError(f"can't download {repo} ({why}). {_local_cure(corpus)}") from e
         raise CorpusError(
             f"can't load the data set '{repo}' ({' '.join(str(e).split()):.300}). Check its name "
             "and the network, or use a copy: a folder that `save_to_disk` of 🤗 datasets wrote"
         ) from e
 
-def fetch(url, corpus):
-    "Returns the file at `url` in the cache, downloaded if it isn't there"
-    file = xdg_cache_home()/'elmo_fastai'/corpus/url.rpartition('/')[2]
-    if file.exists(): return file
-    try:
-        with whole_file(file) as part, urlopen(url, timeout=20) as answer:
-            part.write_bytes(answer.read())
-    except (OSError, HTTPException) as e: raise _no_download(url, corpus, e) from e
-    return file
+_GITHUB = 'https://raw.githubusercontent.com'
+_PUBLISHED = dict(                      # corpus → the address of its file, and its checksum
+    # SHA-256 of the file at this address, which has not changed since it was put there in 2015
+    tiny_shakespeare=(
+        f'{_GITHUB}/karpathy/char-rnn/master/data/tinyshakespeare/input.txt',
+        'sha256:86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed'),
+    # MD5, as the publisher gives it: in nltk_data/index.xml, beside this address
+    reuters=(f'{_GITHUB}/nltk/nltk_data/gh-pages/packages/corpora/reuters.zip',
+             'md5:c2acb24d5cccf8035e0fe8d29f440a68'))
+
+def published(corpus):
+    "Returns the file of a corpus in the cache, downloaded if it isn't there"
+    url, known_hash = _PUBLISHED[corpus]
+    file = cache_folder(corpus)/url.rpartition('/')[2]
+    return download(url, file, known_hash, cure=_local_cure(corpus))
 
 @contextmanager
 def offline(on):
@@ -460,13 +463,10 @@ def _line_corpus(name, splits, tokenizer='words'):
     splits = {split: [line for line in lines if line] for split, lines in splits.items()}
     return Corpus(name, splits, tokenizer, skipped={'blank lines': n_blank})
 
-_SHAKESPEARE = \
-    'https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt'
-
 def shakespeare_text(path=None):
     "Returns the text of Tiny Shakespeare"
     files = local_files(path, 'tiny_shakespeare', ['input.txt'])
-    return read_text(files[0] if files else fetch(_SHAKESPEARE, 'tiny_shakespeare'))
+    return read_text(files[0] if files else published('tiny_shakespeare'))
 
 # %% ../../nbs/library/corpora.ipynb #c067
 def tiny_shakespeare(
@@ -522,8 +522,6 @@ def sst2(
     return Corpus.from_gold('sst2', gold)
 
 # %% ../../nbs/library/corpora.ipynb #r02
-_REUTERS = 'https://raw.githubusercontent.com/nltk/nltk_data/gh-pages/packages/corpora/reuters.zip'
-
 def _reuters_documents(root):
     "Returns the documents of 'training' and of 'test', in the order of their numbers"
     documents = dict(training=[], test=[])
@@ -539,7 +537,7 @@ def reuters(
 )->Corpus:
     "Reuters-21578 in NLTK's version (Lewis 1997), a document per line, its topics in `gold`"
     root = local_folder('reuters') if path is None else Path(path).expanduser()
-    root = root or fetch(_REUTERS, 'reuters')
+    root = root or published('reuters')
     with as_error(CorpusError, f"can't read NLTK's Reuters in '{root}'"):
         if root.is_file(): root = zipfile.Path(root, 'reuters/')
         training, test = _reuters_documents(root)
@@ -614,16 +612,3 @@ def read_conll(
         if is_sentence: sents.append(Sentence(*map(list, zip(*group))))
     require(sents, f"'{path}' has no sentence")
     return sents
-
-# %% ../../nbs/library/corpora.ipynb #c073
-_EWT = 'https://raw.githubusercontent.com/UniversalDependencies/UD_English-EWT/master'
-
-def ud_ewt(
-    path=None, # a local copy: a folder with en_ewt-ud-train.conllu, …-dev.conllu, …-test.conllu
-)->Corpus:
-    "Universal Dependencies English Web Treebank (Silveira et al. 2014), tags in `gold`"
-    names = [f'en_ewt-ud-{part}.conllu' for part in ('train', 'dev', 'test')]
-    files = local_files(path, 'ud_ewt', names)
-    if not files: files = [fetch(f'{_EWT}/{name}', 'ud_ewt') for name in names]
-    gold = {split: read_conll(file) for split, file in zip(SPLITS, files)}
-    return Corpus.from_gold('ud_ewt', gold)

@@ -23,7 +23,7 @@ from ..base.files import regular_file
 from .corpora import (
     LINE_END, SPLITS, TEXT_ENDINGS, Corpus, all_lines, ending, files_corpus, files_in, folder_of,
     from_hub, local_folder, read_text, reuters, split_files, split_lines, sst2, text_corpus,
-    text_files, tiny_shakespeare, toy_corpus, ud_ewt, wikitext2)
+    text_files, tiny_shakespeare, toy_corpus, wikitext2)
 from .treebanks import REPOSITORIES, read_treebank
 
 # %% ../../nbs/library/tables.ipynb #c009
@@ -300,7 +300,7 @@ def hub_corpus(
 
 # %% ../../nbs/library/tables.ipynb #c083
 CORPORA = dict(toy=toy_corpus, tiny_shakespeare=tiny_shakespeare, wikitext2=wikitext2,
-               sst2=sst2, reuters=reuters, ud_ewt=ud_ewt)
+               sst2=sst2, reuters=reuters)
 
 def get_corpus(
     name,          # in `CORPORA`; 'ud:vi_vtb', 'hub:owner/name'; files, folder, pattern; a table

@@ -25,29 +25,61 @@ def space_tokenize(text:str)->list:
     return re.findall('[^ \\t\\r\\n]+', text)
 
 # %% ../../nbs/library/tokens.ipynb #c024
-_marks = {i for i in [*range(0x20000), *range(0xE0000, 0xE0200)]
-          if unicodedata.category(chr(i))[0] == 'M'}
-_firsts = [chr(i) for i in sorted(_marks) if i-1 not in _marks]
-_lasts = [chr(i) for i in sorted(_marks) if i+1 not in _marks]
-_mark = ''.join(map('{}-{}'.format, _firsts, _lasts))   # combining: accents, vowels, emoji selector
+def _category(name):
+    "Returns the characters of a category of Unicode, such as 'Cf' or 'M', in order"
+    planes = chain(range(0x20000), range(0xE0000, 0xE0200))     # the other planes have none
+    return [chr(i) for i in planes if unicodedata.category(chr(i)).startswith(name)]
+
+def _ranges(characters):
+    "Returns sorted characters as ranges between the brackets of a regular expression"
+    there = set(characters)
+    firsts = [c for c in characters if chr(ord(c)-1) not in there]
+    lasts = [c for c in characters if chr(ord(c)+1) not in there]
+    return ''.join(f'{first}-{last}' for first, last in zip(firsts, lasts))
+
+_mark = _ranges(_category('M'))      # combining: accents, vowels, emoji selector
+_format = _ranges(_category('Cf'))
+_zwj = '\u200d'
+_shown = '\u0600-\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd'  # they have a shape
+_hidden = ''.join(c for c in _category('Cf') if not re.match(f'[{_shown}]', c))
+_re_format = re.compile(f'[{_format}]')
+
+# the byte-order mark, and Unicode's property Bidi_Control; for `str.translate`
+DROPPED = dict.fromkeys([0xfeff, 0x61c, 0x200e, 0x200f, *range(0x202a, 0x202f),
+                         *range(0x2066, 0x206a)])
 
 # %% ../../nbs/library/tokens.ipynb #c026
-_char = rf'[\w{_mark}]'
+_char = rf'[\w{_mark}{_format}]'
+_ends = rf'(?![{_format}]*[\w{_mark}])'           # no letter follows, format characters apart
 _re_word = re.compile(
     rf"""
     (?ai:<unk>)                                  # the mark that published corpora use
   | \d+(?:[.,:]\d+)+                             # 1,250.75  10:30
-  | {_char}+?(?=(?ai:n['’]t)(?!{_char}))         # did|n't
-  | (?ai:n['’]t)(?!{_char})
-  | (?<={_char})(?<![^\w\s{_mark}][{_mark}])     # it|'s  café|'s, but not after ≠
-    ['’](?ai:s|re|ve|ll|d|m)(?!{_char})
+  | {_char}+?(?=(?ai:n['’]t){_ends})             # did|n't
+  | (?ai:n['’]t){_ends}
+  | (?<={_char})(?<![^\w\s{_mark}{_format}][{_mark}])     # it|'s  café|'s, but not after ≠
+    ['’](?ai:s|re|ve|ll|d|m){_ends}
   | {_char}+(?:[-.]{_char}+)*                    # bank  well-known  e.g|.
   | \.{{2,}} | -{{2,}}                           # ...  --
   | [\U0001F1E6-\U0001F1FF]{{2}}                 # a flag is two letters
-  | [^\w\s](?:[{_mark}\U0001F3FB-\U0001F3FF]|\u200d[^\w\s])*   # a sign, its accents, skin tone …
+  | [^\w\s](?:[{_mark}\U0001F3FB-\U0001F3FF]     # a sign, its accents and skin tone,
+              |[\U000E0020-\U000E007E]+\U000E007F  # the tags of a flag,
+              |{_zwj}[^\w\s{_format}])*          # and what is joined to it
 """,
     re.X,    # not re.I as a whole: one of the Greek accents is a small letter iota to it
 )
+
+_re_sign = re.compile(rf'[^\w{_mark}{_format}]')
+
+def _trim(token):
+    "Returns a word without format characters at its ends, but for ZWJ behind a letter"
+    if _re_sign.match(token): return token      # an emoji may end with the tags of a flag
+    return token.rstrip(_hidden.replace(_zwj, '')).lstrip(_hidden)
+
+def _trimmed(tokens, text):
+    "Returns the tokens of a text without format characters at their ends, and without empty ones"
+    if text.isascii() or not _re_format.search(text): return tokens
+    return [token for token in map(_trim, tokens) if token]
 
 # %% ../../nbs/library/tokens.ipynb #z002
 _unspaced = ('\u3005-\u3007\u3041-\u30ff\uff66-\uff9f'                     # 々, Hiragana, Katakana
@@ -55,7 +87,8 @@ _unspaced = ('\u3005-\u3007\u3041-\u30ff\uff66-\uff9f'                     # 々
             '\u0e00-\u0eff\u1780-\u17ff\u1000-\u109f')                    # Thai, Lao, Khmer, Burmese
 _re_run = re.compile(f'[{_unspaced}]+')
 _re_blank = re.compile(rf'[{_unspaced}]\s+[{_unspaced}]')
-_re_letter = re.compile(f'[{_unspaced}][{_mark}]*|[^{_unspaced}]+')
+_re_narrow = re.compile(f'(?<=[{_unspaced}])\u200b|\u200b(?=[{_unspaced}])')   # a blank of no width
+_re_letter = re.compile(f'[{_unspaced}][{_mark}{_format}]*|[^{_unspaced}]+')
 
 def is_spaced(text):
     "Does a text have blanks between its words?"
@@ -63,15 +96,23 @@ def is_spaced(text):
     if not runs: return True
     return bool(_re_blank.search(text)) and sum(map(len, runs)) <= 6*len(runs)
 
+def _clean(text):
+    "Returns a text without marks of direction, and with usual blanks for those of no width"
+    if text.isascii() or not _re_format.search(text): return text
+    return _re_narrow.sub(' ', text.translate(DROPPED))
+
 def char_tokenize(text:str)->list:
     "As `word_tokenize`, and each letter of a script without blanks (Han, Thai, …) is a token"
-    return [part for token in _re_word.findall(text) for part in _re_letter.findall(token)]
+    text = _clean(text)
+    parts = [part for token in _re_word.findall(text) for part in _re_letter.findall(token)]
+    return _trimmed(parts, text)
 
 # %% ../../nbs/library/tokens.ipynb #c027
 def word_tokenize(text:str)->list:
     "Split off punctuation and contractions (`didn't` → `did n't`); no visible character is lost"
-    if text.isascii() or is_spaced(text): return _re_word.findall(text)
-    return char_tokenize(text)
+    text = _clean(text)
+    if not text.isascii() and not is_spaced(text): return char_tokenize(text)
+    return _trimmed(_re_word.findall(text), text)
 
 # %% ../../nbs/library/tokens.ipynb #c035
 class _Late:

@@ -174,10 +174,12 @@ def settings_for(
 ) -> Settings:
     "Recipe, file, and what was said, merged: the last that says something counts"
     said = {name: value for name,value in said.items() if value is not None}
-    require(not {'time', 'epochs'} <= said.keys(), "--time and --epochs both say when a training "
-            "ends: say one of them", CommandError)
-    require('start' not in said or not {'model', 'config'} & said.keys(), "--from takes a model as "
-            "it is: leave --model and [config] out", CommandError)
+    for source in (file, said):
+        require(not {'time', 'epochs'} <= source.keys(), "--time and --epochs both say when a "
+                "training ends: say one of them", CommandError)
+        takes_model = 'start' in source and {'model', 'config'} & source.keys()
+        require(not takes_model, "--from takes a model as it is: leave --model and [config] out",
+                CommandError)
     recipe = dict(min_freq=2)
     if isinstance(corpus, str): recipe |= RECIPES.get(corpus, {})
     if isinstance(corpus, ToyCorpus): recipe = RECIPES['toy'] | dict(epochs=3, lr=8e-3)

@@ -15,12 +15,13 @@ import numpy as np, torch, matplotlib.pyplot as plt
 from scipy.spatial.distance import cdist
 from sklearn.decomposition import PCA
 from ..base.errors import require
-from ..base.files import whole_file
+from ..base.files import whole_folder
 from ..base.look import PALETTE
 from ..text.corpora import ToyCorpus
 from ..text.ngrams import KneserNey
 from ..text.tokens import CharVocab, get_tokenizer
 from ..nn.bilm import BiLM, evaluate, evaluation_copy
+from ..elmo.folder import REPORT, own_names
 from ..data.batches import SentenceDataLoader, valid_loader
 from ..data.encoded import EncodedText, TokenTypes
 
@@ -296,17 +297,17 @@ def save_report(
     r:dict,      # from `make_report`
     losses:list, # at every step
 ):
-    "Write the figures, the picture, and a card that says what was measured"
-    fig = report_figure(losses, r)
-    for ext in ('png', 'svg'):
-        with whole_file(folder/f'report.{ext}') as path: fig.savefig(path, format=ext, dpi=150)
-    plt.close(fig)
+    "Write the figures, the picture, and a card that says what was measured; an edited card stays"
     kept = {}
     for name,value in r.items():
         is_odd = isinstance(value, float) and not math.isfinite(value)     # JSON has no infinity
         kept[name] = None if is_odd else value
     text = json.dumps(kept, indent=1)
-    with whole_file(folder/'report.json') as path: path.write_text(text, encoding='utf-8')
     report = '\n'.join(f'    {line}' for line in report_text(r).splitlines())
     card = _CARD.format(model=r['model'], corpus=r['corpus'], report=report)
-    with whole_file(folder/'README.md') as path: path.write_text(card, encoding='utf-8')
+    fig = report_figure(losses, r)
+    with whole_folder(folder, lambda path: own_names(path) or REPORT, keep=True) as new:
+        for ext in ('png', 'svg'): fig.savefig(new/f'report.{ext}', dpi=150)
+        (new/'report.json').write_text(text, encoding='utf-8')
+        (new/'README.md').write_text(card, encoding='utf-8')
+    plt.close(fig)

@@ -4,29 +4,40 @@
 
 // ---- tokens: `word_tokenize` --------------------------------------------------------------
 
-const LETTER = '\\p{L}\\p{N}_', MARK = '\\p{M}';                  // Python's \w; accents
+const LETTER = '\\p{L}\\p{N}_', MARK = '\\p{M}', FORMAT = '\\p{Cf}';   // Python's \w; accents
 const SPACE = '\\t-\\r\\x1c-\\x20\\x85\\xa0\\u1680\\u2000-\\u200a'
   + '\\u2028\\u2029\\u202f\\u205f\\u3000';
-const CHAR = `[${LETTER}${MARK}]`, SIGN = `[^${LETTER}${SPACE}]`;
+const CHAR = `[${LETTER}${MARK}${FORMAT}]`, ENDS = `(?![${FORMAT}]*[${LETTER}${MARK}])`;
 const NT = "[nN]['’][tT]", SHORT = '[sSdDmM]|[rRvV][eE]|[lL][lL]';
 const WORD = new RegExp([
   '<[uU][nN][kK]>',                                    // the mark that published corpora use
   '\\p{Nd}+(?:[.,:]\\p{Nd}+)+',                        // 1,250.75  10:30
-  `${CHAR}+?(?=${NT}(?!${CHAR}))`,                     // did|n't
-  `${NT}(?!${CHAR})`,                                  // it|'s  café|'s, but not after ≠:
-  `(?<=${CHAR})(?<![^${LETTER}${MARK}${SPACE}][${MARK}])['’](?:${SHORT})(?!${CHAR})`,
+  `${CHAR}+?(?=${NT}${ENDS})`,                         // did|n't
+  `${NT}${ENDS}`,                                      // it|'s  café|'s, but not after ≠:
+  `(?<=${CHAR})(?<![^${LETTER}${MARK}${FORMAT}${SPACE}][${MARK}])['’](?:${SHORT})${ENDS}`,
   `${CHAR}+(?:[-.]${CHAR}+)*`,                         // bank  well-known  e.g|.
   '\\.{2,}|-{2,}',                                     // ...  --
   '[\\u{1F1E6}-\\u{1F1FF}]{2}',                        // a flag is two letters
-  `${SIGN}(?:[${MARK}\\u{1F3FB}-\\u{1F3FF}]|\\u200d${SIGN})*`,  // a sign, skin tone, joiners
+  `[^${LETTER}${SPACE}](?:[${MARK}\\u{1F3FB}-\\u{1F3FF}]|[\\u{E0020}-\\u{E007E}]+\\u{E007F}`
+    + `|\\u200d[^${LETTER}${FORMAT}${SPACE}])*`,       // a sign, skin tone, tags, what is joined
 ].join('|'), 'gu');
+
+// Format characters have no shape, but for some that are like letters. Marks of direction are
+// dropped, the others belong to a word only inside it (ZWJ also behind its last letter).
+const DROPPED = /[\ufeff\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/gu;
+const HIDDEN = '(?![\\u0600-\\u0605\\u06dd\\u070f\\u0890\\u0891\\u08e2\\u{110bd}\\u{110cd}])\\p{Cf}';
+const EDGES = new RegExp(`^(?:${HIDDEN})+|(?:(?!\\u200d)${HIDDEN})+$`, 'gu');
+const SIGN = new RegExp(`^[^${LETTER}${MARK}${FORMAT}]`, 'u');   // an emoji may end with tags
+const trim = token => SIGN.test(token) ? token : token.replace(EDGES, '').replace(EDGES, '');
+const trimmed = tokens => tokens.map(trim).filter(token => token);
 
 // Scripts without blanks (Han, Kana, Thai …): each letter is a token, unless the text has blanks.
 const UNSPACED = '\\u3005-\\u3007\\u3041-\\u30ff\\uff66-\\uff9f\\u3400-\\u4dbf\\u4e00-\\u9fff\\uf900-\\ufaff'
   + '\\u{20000}-\\u{3134f}\\u0e00-\\u0eff\\u1780-\\u17ff\\u1000-\\u109f';
 const RUN = new RegExp(`[${UNSPACED}]+`, 'gu');
 const BLANK = new RegExp(`[${UNSPACED}][${SPACE}]+[${UNSPACED}]`, 'u');
-const PART = new RegExp(`[${UNSPACED}][${MARK}]*|[^${UNSPACED}]+`, 'gu');
+const NARROW = new RegExp(`(?<=[${UNSPACED}])\\u200b|\\u200b(?=[${UNSPACED}])`, 'gu');
+const PART = new RegExp(`[${UNSPACED}][${MARK}${FORMAT}]*|[^${UNSPACED}]+`, 'gu');
 
 function isSpaced(text) {
   const runs = text.match(RUN) || [];
@@ -35,8 +46,9 @@ function isSpaced(text) {
 }
 
 export function tokenize(text) {
-  const words = text.match(WORD) || [];
-  return isSpaced(text) ? words : words.flatMap(word => word.match(PART));
+  const clean = text.replace(DROPPED, '').replace(NARROW, ' ');
+  const words = clean.match(WORD) || [];
+  return trimmed(isSpaced(clean) ? words : words.flatMap(word => word.match(PART)));
 }
 
 // ---- files: safetensors -------------------------------------------------------------------

@@ -11,13 +11,12 @@ of two cores, is that command's, and `--minutes 30 --rows "full recipe"` is the 
 
 WikiText-2 is read from ELMO_FASTAI_DATA or ../shared/data; without it the script says so and stops.
 """
-import argparse, json, math, os, platform, sys, time
+import json, math, platform, sys, time
 from dataclasses import replace
-from pathlib import Path
+from harness import (
+    RESULTS, data_folder, kept, opt, options, read_figures, write_figures)
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
-RESULTS = ROOT/'nbs'/'results'/'ablation.json'
+FIGURES = RESULTS/'ablation.json'
 
 # name → what is different: of the configuration, of the recipe, of the encoder, or of the training
 ROWS = {
@@ -36,24 +35,23 @@ ROWS = {
     'plain, not normalised, constant': dict(config=dict(softmax='full', norm=False), encoder=dict(share=False, cut=False), bf16=False, flat=True),
 }
 
-def options():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument('--minutes', type=float, default=4., help='processor time of each training (default 4)')
-    p.add_argument('--rows', help=f"names with commas between them (default: all): {', '.join(ROWS)}")
-    p.add_argument('--threads', type=int, default=1, help='threads; their processor time is added up (default 1)')
-    p.add_argument('--seed', type=int, default=42)
-    p.add_argument('--settings', default='{}', help='JSON in place of the recipe, such as {"lr": 0.006, "config": {"dropout": 0.1}}')
-    p.add_argument('--quick', action='store_true', help='two seconds a row on the toy corpus, nothing is kept')
-    p.add_argument('--json', default=str(RESULTS), help='file of the rows (default: nbs/results/ablation.json)')
-    p.add_argument('--table', action='store_true', help='only print the table of the rows that are there')
-    return p.parse_args()
+def arguments():
+    return options(__doc__,
+        minutes=opt(4., 'processor time of each training'),
+        rows=opt(None, f"names with commas between them (default: all): {', '.join(ROWS)}"),
+        threads=opt(1, 'threads; their processor time is added up'),
+        seed=42,
+        settings=opt('{}', 'JSON in place of the recipe, such as {"lr": 0.006, "config": {"dropout": 0.1}}'),
+        quick=opt(False, 'two seconds a row on the toy corpus, nothing is kept'),
+        json=opt(FIGURES, 'file of the rows'),
+        table=opt(False, 'only print the table of the rows that are there'))
 
 def get_text(quick):
     "The corpus, or the reason why there is none"
     from elmo_fastai.text.corpora import toy_corpus, wikitext2
     if quick: return toy_corpus(n_train=8000, n_valid=300, n_test=1, n_unseen=1)
-    for folder in map(Path, filter(None, (os.environ.get('ELMO_FASTAI_DATA'), ROOT.parent/'shared'/'data'))):
-        if (folder/'wikitext-2').is_dir(): return wikitext2(folder/'wikitext-2')
+    folder = data_folder('wikitext-2')
+    if folder: return wikitext2(folder)
     sys.exit("There is no WikiText-2 here: put train.txt, valid.txt and test.txt into a folder wikitext-2, and name the folder above it by the variable ELMO_FASTAI_DATA")
 
 def recipe(quick, settings):
@@ -100,8 +98,7 @@ def table(found):
     return '\n'.join(res)
 
 def main(args):
-    file = Path(args.json)
-    if args.table: print(table(json.loads(file.read_text()))); return
+    if args.table: return print(table(read_figures(args.json)))
     names = args.rows.split(',') if args.rows else list(ROWS)
     strange = [o for o in names if o not in ROWS]
     if strange: sys.exit(f"There is no row {strange[0]!r}: take some of {', '.join(ROWS)}")
@@ -110,22 +107,14 @@ def main(args):
     corpus = get_text(args.quick)
     r, seconds = recipe(args.quick, json.loads(args.settings)), 2. if args.quick else 60*args.minutes
     found = dict(corpus=corpus.name, seconds=seconds, threads=args.threads, seed=args.seed, recipe=r, rows=[])
-    if file.exists() and not args.quick:
-        was = json.loads(file.read_text())
-        differ = [k for k in ('corpus', 'seconds', 'threads', 'seed', 'recipe') if was.get(k) != json.loads(json.dumps(found[k]))]
-        if differ: sys.exit(f"{file} has rows with another {' and '.join(differ)}: name another file with --json, or delete this one")
-        found['rows'] = was['rows']
+    if not args.quick: found['rows'] = kept(args.json, found)
     found.update(torch=torch.__version__, machine=platform.machine())
     for name in names:
         if any(o['name'] == name for o in found['rows']): continue
         row = train_row(name, corpus, r, args, seconds)
         found['rows'].append(row)
         print(json.dumps(row), flush=True)
-        if not args.quick:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            part = file.with_name(f'{file.name}.part')
-            part.write_text(json.dumps(found, indent=1) + '\n')
-            part.replace(file)
+        if not args.quick: write_figures(args.json, found)
     print(table(found))
 
-if __name__ == '__main__': main(options())
+if __name__ == '__main__': main(arguments())

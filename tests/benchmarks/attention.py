@@ -19,13 +19,14 @@ does nothing else: each cell keeps the load it was measured under, and
 
 measures anew.
 """
-import argparse, json, math, os, subprocess, sys, time
+import math, os, time
 from pathlib import Path
 import numpy as np, torch
 from torch import nn
 from fastai.torch_core import set_seed
 from elmo_fastai.nn.bilm import BiLMConfig, evaluate, evaluating
-from elmo_fastai.text.corpora import toy_corpus, ud_ewt, wikitext2
+from elmo_fastai.text.corpora import toy_corpus, wikitext2
+from elmo_fastai.text.treebanks import read_treebank
 from elmo_fastai.text.ngrams import KneserNey
 from elmo_fastai.text.tokens import ByteCharVocab
 from elmo_fastai.data.batches import SentenceDataLoader, StreamDataLoader
@@ -37,10 +38,9 @@ from elmo_fastai.train.report import sense_accuracy, sense_vectors
 from elmo_fastai.tasks.classify import LayerCache
 from elmo_fastai.studies.probe import linear_probe
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from harness import RESULTS, in_process, opt, options, read_figures, write_figures
 from pages import page
 
-ROOT = Path(__file__).resolve().parents[2]
 CURVES = page('studies/learning_curves')
 STUDY = page('studies/attention')
 POSITIONS, Block, HideWords = STUDY.POSITIONS, STUDY.Block, STUDY.HideWords
@@ -60,26 +60,24 @@ LENGTHS = 8, 16, 32, 64, 128, 256, 512
 TUNED = dict(lstm=1.6e-2, attention=4e-3)         # where the search for a rate begins
 MASKED_SHARE, TUNE_SEED = .3, 1000
 
-def options():
-    raw = argparse.RawDescriptionHelpFormatter
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
-    p.add_argument('--parts', nargs='*', choices=PARTS, default=PARTS)
-    p.add_argument('--designs', nargs='*', choices=list(DESIGNS), default=list(DESIGNS))
-    p.add_argument('--seeds', type=int, nargs='*', default=[0, 1, 2])
-    p.add_argument('--seconds', type=float, default=180, help='processor time of a training, toy')
-    p.add_argument('--tune-seconds', type=float, help='of a rate that is tried (default: a quarter)')
-    p.add_argument('--minutes', type=float, default=15, help='of a training on WikiText-2')
-    p.add_argument('--width', type=int, default=128, help='of the toy models')
-    p.add_argument('--widths', type=int, nargs='*', default=[128, 512], help='of the part speed')
-    p.add_argument('--probed', type=int, default=300, help='sentences that a probe learns from')
-    p.add_argument('--sentences', type=int, default=100_000, help='of the toy language, to train')
-    p.add_argument('--json', default=str(ROOT/'nbs'/'results'/'attention.json'))
-    p.add_argument('--again', action='store_true', help='measure these parts anew')
-    p.add_argument('--plan', action='store_true')
-    p.add_argument('--table', action='store_true')
-    p.add_argument('--quick', action='store_true')
-    p.add_argument('--peak', nargs=2, help=argparse.SUPPRESS)       # a process of the part memory
-    a = p.parse_args()
+def arguments():
+    a = options(__doc__,
+        parts=opt(PARTS, nargs='*', choices=PARTS),
+        designs=opt(list(DESIGNS), nargs='*', choices=list(DESIGNS)),
+        seeds=opt([0, 1, 2], nargs='*'),
+        seconds=opt(180, 'processor time of a training, toy', type=float),
+        tune_seconds=opt(None, 'of a rate that is tried (default: a quarter)', type=float),
+        minutes=opt(15, 'of a training on WikiText-2', type=float),
+        width=opt(128, 'of the toy models'),
+        widths=opt([128, 512], 'of the part speed', nargs='*'),
+        probed=opt(300, 'sentences that a probe learns from'),
+        sentences=opt(100_000, 'of the toy language, to train'),
+        json=RESULTS/'attention.json',
+        again=opt(False, 'measure these parts anew'),
+        plan=False,
+        table=False,
+        quick=False,
+        job=opt(hidden=True))              # a process of the part memory: design, length
     if a.quick:
         a.seeds, a.seconds, a.minutes, a.sentences, a.width = [0], 3, .05, 2000, 32
         a.widths = [a.width]
@@ -91,9 +89,8 @@ def options():
 class Cells:
     "Finished cells by name, in a file that is whole at every moment"
     def __init__(self, a):
-        self.file = None if a.quick else Path(a.json)
-        there = self.file and self.file.exists()
-        self.d = json.loads(self.file.read_text(encoding='utf-8')) if there else {}
+        self.file = None if a.quick else a.json
+        self.d = read_figures(self.file, {}) if self.file else {}
 
     def __contains__(self, key): return key in self.d
     def __getitem__(self, key): return self.d[key]
@@ -107,16 +104,11 @@ class Cells:
     def put(self, key, value):
         print(f'{time.strftime("%H:%M")} {key}: {shown(value)}', flush=True)
         if self.file and self.file.exists():        # another process may have added to it meanwhile
-            self.d = json.loads(self.file.read_text(encoding='utf-8'))
+            self.d = read_figures(self.file)
         self.d[key] = value
         self.save()
 
-    def save(self):
-        if not self.file: return
-        self.file.parent.mkdir(parents=True, exist_ok=True)
-        part = self.file.with_name(f'{self.file.name}.{os.getpid()}.part')
-        part.write_text(json.dumps(dict(sorted(self.d.items())), indent=1) + '\n')
-        part.replace(self.file)
+    def save(self): write_figures(self.file, dict(sorted(self.d.items())))
 
 def shown(value):
     def short(v): return f'{v:.4g}' if isinstance(v, float) else v
@@ -344,7 +336,7 @@ def positions(cells, a):
 
 def wikitext(cells, a):
     "Perplexity on WikiText-2, then UD-EWT's tags by the same model"
-    try: corpus, gold = wikitext2(), ud_ewt().gold
+    try: corpus, gold = wikitext2(), read_treebank('en_ewt').gold
     except Exception as e:
         print(f'WikiText-2 or UD-EWT is not here, this part is left out: {e}')
         return
@@ -430,7 +422,8 @@ def forget(): Path('/proc/self/clear_refs').write_text('5')
 
 def peak(a):
     "In a process of its own: MB that a training step on 8,192 tokens needs beyond what was there"
-    design, T = a.peak[0], int(a.peak[1])
+    design, T = a.job.rsplit(' ', 1)
+    T = int(T)
     model, batch = config_of(design, a.width).model(4000), windows(T, 8192)
     if model.config.goal == 'masked': batch = batch[:2]
     def step(batch): torch.cat(model(*batch)).mean().backward()
@@ -445,9 +438,7 @@ def memory(cells, a):
         for design in REAL:
             key = f'memory/{a.width}/{T}/{design}'
             if key in cells: continue
-            command = [sys.executable, __file__, '--peak', design, str(T), '--width', str(a.width)]
-            out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-            cells.put(key, float(out))
+            cells.put(key, in_process(f'{design} {T}', '--width', a.width))
 
 # the plan and the tables
 
@@ -496,7 +487,7 @@ def table(cells, a):
 
 def main(a):
     torch.set_num_threads(1)
-    if a.peak: return peak(a)
+    if a.job: return peak(a)
     cells = Cells(a)
     if a.plan: return plan(cells, a)
     parts = dict(tune=tune, norms=norms, toy=toy, goal=goal, positions=positions,
@@ -509,4 +500,4 @@ def main(a):
         for k in a.parts: parts[k](cells, a)
     table(cells, a)
 
-if __name__ == '__main__': main(options())
+if __name__ == '__main__': main(arguments())

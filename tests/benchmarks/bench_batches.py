@@ -10,22 +10,22 @@ share   time to make a batch as a part of a training step with it: a model like 
 memory  documents read as a stream, for a text and one ten times as long, each in a process of its own: the
         most memory that the process itself held (RssAnon), and the most with the pages of files that the system keeps for it (RSS)
 """
-import argparse, gzip, json, os, random, resource, subprocess, sys, tempfile, threading, time
+import gzip, json, random, tempfile, threading, time
 from itertools import accumulate
 from pathlib import Path
 from statistics import median
+from harness import (
+    data_folder, in_process, medians, opt, options, peak_bytes, seconds, turns, write_figures)
 
-ROOT = Path(__file__).resolve().parents[2]
 
-def options():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument('--lines', type=int, default=10_000, help='sentences of the toy corpus for the speed (default 10000)')
-    p.add_argument('--steps', type=int, default=20, help='training steps of either model (default 20)')
-    p.add_argument('--docs', type=int, default=1_000, help='documents to stream; and ten times as many (default 1000)')
-    p.add_argument('--reps', type=int, default=5, help='turns of either loader (default 5)')
-    p.add_argument('--json', help='also write the figures to this file')
-    p.add_argument('--job', default='all', help=argparse.SUPPRESS) # for the processes that this one starts
-    return p.parse_args()
+def arguments():
+    return options(__doc__,
+        lines=opt(10_000, 'sentences of the toy corpus for the speed'),
+        steps=opt(20, 'training steps of either model'),
+        docs=opt(1_000, 'documents to stream; and ten times as many'),
+        reps=opt(5, 'turns of either loader'),
+        json=opt(None, 'also write the figures to this file'),
+        job=opt('all', hidden=True))
 
 # Speed
 
@@ -53,10 +53,8 @@ def our_batches(sents, vocab, bs):
     from elmo_fastai.data.batches import SentenceDataLoader
     return SentenceDataLoader(EncodedText(sents, TokenTypes(vocab)), bs=bs)
 
-def timed(f):
-    start = time.perf_counter()
-    for _ in f(): pass # a loader is read and its batches are dropped
-    return time.perf_counter() - start
+def read_all(loader):
+    for _ in loader: pass
 
 def speed(args, bs=64):
     import torch
@@ -66,15 +64,16 @@ def speed(args, bs=64):
     vocab, n = WordVocab.build(sents), sum(len(s)+2 for s in sents)
     a, b = [list(f(sents, vocab, bs)) for f in (plain_batches, our_batches)]
     assert len(a) == len(b) and all(torch.equal(p, q) and p.dtype == q.dtype for x,y in zip(a, b) for p,q in zip(x, y)), 'the arrays differ'
-    rates = {k: median(n/timed(lambda: f(sents, vocab, bs)) for _ in range(args.reps)) for k,f in (('plain', plain_batches), ('ours', our_batches))}
+    def rate(make): return lambda rep: n/seconds(lambda: read_all(make(sents, vocab, bs)))
+    rates = medians(turns(dict(plain=rate(plain_batches), ours=rate(our_batches)), args.reps))
     return dict(tokens=n, equal=True, tokens_per_second=rates, ratio=rates['ours']/rates['plain'], threads=torch.get_num_threads())
 
 # The share of a training step
 
 def lines_like_wikitext(n):
     from elmo_fastai.text.corpora import wikitext2
-    for folder in (os.environ.get('ELMO_FASTAI_DATA'), ROOT.parent/'shared'/'data'):
-        if folder and (Path(folder)/'wikitext-2').is_dir(): return 'WikiText-2', wikitext2(Path(folder)/'wikitext-2').train[:n]
+    folder = data_folder('wikitext-2')
+    if folder: return 'WikiText-2', wikitext2(folder).train[:n]
     from train_step import zipf_lines
     return "random words by Zipf's law", zipf_lines(10_000)[:n]
 
@@ -150,27 +149,20 @@ def stream(args):
         counted = time.perf_counter()
         tokens = sum(int((x[...,0] != 0).sum()) for x,*_ in dls.train)
         done = time.perf_counter()
-    return dict(documents=n, tokens=tokens, before_mb=peak.before, peak_mb=peak.anon, peak_rss_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss/1024,
+    return dict(documents=n, tokens=tokens, before_mb=peak.before, peak_mb=peak.anon, peak_rss_mb=peak_bytes()/2**20,
                 documents_per_second=n/(counted-start), tokens_per_second=tokens/(done-counted))
 
-def in_process(args, job):
-    "The result of `job` from a new process"
-    env = {**os.environ, 'PYTHONPATH': os.pathsep.join([str(ROOT), *filter(None, [os.environ.get('PYTHONPATH')])])}
-    r = subprocess.run([sys.executable, __file__, *sys.argv[1:], '--job', job], env=env, stdout=subprocess.PIPE, text=True)
-    if r.returncode: sys.exit(f'{job}: stopped with {r.returncode}')
-    return json.loads(r.stdout.splitlines()[-1])
-
 def main(args):
-    r = dict(speed=in_process(args, 'speed'))
+    r = dict(speed=in_process('speed'))
     s, rate = r['speed'], r['speed']['tokens_per_second']
     print(f"{s['tokens']:,} tokens, all arrays equal | plain {rate['plain']:,.0f} tokens/s | ours {rate['ours']:,.0f} tokens/s | "
           f"{s['ratio']:.1f} times as fast (wanted: 5)", flush=True)
-    r['share'] = in_process(args, 'share')
+    r['share'] = in_process('share')
     for name,o in r['share'].items():
         print(f"{name}: a batch {o['batch_ms']:.2f} ms, a training step {o['step_ms']:.1f} ms: {o['share']:.2%} (wanted: at most 2 %)", flush=True)
     r['memory'] = []
     for n in (args.docs, 10*args.docs):
-        o = in_process(args, str(n))
+        o = in_process(str(n))
         r['memory'].append(o)
         print(f"{o['documents']:,} documents, {o['tokens']:,} tokens counted and read in batches as a stream: peak {o['peak_mb']:.0f} MB of its own "
               f"({o['before_mb']:.0f} MB before), {o['peak_rss_mb']:.0f} MB with mapped files; {o['documents_per_second']:,.0f} documents/s counted, "
@@ -179,9 +171,9 @@ def main(args):
     r['memory_ratio'] = ten['peak_mb']/one['peak_mb'] if one['peak_mb'] else None
     if r['memory_ratio']: print(f"ten times the text: {r['memory_ratio']:.2f} times the memory")
     print(json.dumps(r))
-    if args.json: Path(args.json).write_text(json.dumps(r, indent=1) + '\n')
+    write_figures(args.json, r)
 
 if __name__ == '__main__':
-    args = options()
+    args = arguments()
     if args.job == 'all': main(args)
     else: print(json.dumps({'speed': speed, 'share': share}.get(args.job, stream)(args)))

@@ -10,12 +10,14 @@
 MODEL is a folder that `elmo_pretrain` wrote of the text that the page library/books makes. The texts (novels, tiny_shakespeare, wikitext-2, ud-ewt, sst2) are those of the
 library's corpora: from ELMO_FASTAI_DATA where that is set, else downloaded.
 """
-import argparse, csv, json, math, os, platform, subprocess, sys, tempfile, time
+import csv, json, subprocess, sys, tempfile, time
 from hashlib import sha256
 from pathlib import Path
 import numpy as np, torch
 from fastai.torch_core import set_seed
-from elmo_fastai.text.corpora import sst2, toy_corpus, ud_ewt
+from elmo_fastai.text.corpora import sst2, toy_corpus
+from elmo_fastai.text.tables import get_corpus
+from elmo_fastai.text.treebanks import read_treebank
 from elmo_fastai.text.ngrams import KneserNey
 from elmo_fastai.text.tokens import ByteCharVocab, get_tokenizer
 from elmo_fastai.nn.bilm import BiLMConfig, evaluate
@@ -31,8 +33,7 @@ from elmo_fastai.train.checkpoint import checkpoints_in
 from elmo_fastai.tasks.classify import LayerCache, elmo_classifier_learner, random_elmo
 from elmo_fastai.studies.probe import sense_probe, tag_probe
 
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT/'tests'))
+from harness import ROOT, environment, opt, options, read_figures, write_figures
 from pages import page
 box = page('library/box')                          # how a box is made stands on its page
 english = page('library/books').english            # and its text on another
@@ -76,7 +77,7 @@ def rows(table): return [dict(what=k, **{c: float(v) for c,v in r.items() if v =
 
 def tags(elmo, quick):
     "Universal tags of UD-EWT: a linear probe on each layer, all of dev"
-    gold = ud_ewt().gold
+    gold = read_treebank('en_ewt').gold
     n = 5_000 if quick else 100_000
     table = tag_probe(elmo, gold['train'], gold['valid'][:200 if quick else None], seeds=1, share=1., max_tokens=n)
     return dict(rows=rows(table), train=table.attrs['train'], dev=table.attrs['dev'])
@@ -139,7 +140,7 @@ def measure(folder, quick=False, command=None):
     "All figures of a trained model, kept in MODEL/box.json as they come: a run that was stopped goes on where it was"
     kept, start = Path(folder)/'box.json', time.perf_counter()
     of = dict(weights=sha256((Path(folder)/'model.safetensors').read_bytes()).hexdigest(), quick=quick)
-    f = json.loads(kept.read_text(encoding='utf-8')) if kept.exists() else {}
+    f = read_figures(kept, {})
     if f.get('of') != of:                                        # what does not depend on the weights holds for other weights, too
         shape = json.loads(json.dumps(load_bilm(folder)[0].config.to_dict()))
         same = f.get('of', {}).get('quick') == quick and f['model']['config'] == shape
@@ -147,7 +148,7 @@ def measure(folder, quick=False, command=None):
     def step(name, make):
         if name in f: return
         f[name] = make()
-        kept.write_text(json.dumps(f, indent=1), encoding='utf-8')
+        write_figures(kept, f)
         log(f'{name}: {json.dumps(f[name])[:300]}')
     lm, vocab = load_bilm(folder)
     if vocab is None: raise SystemExit(f'{folder} has no output layer: give the folder that was trained')
@@ -188,11 +189,11 @@ def refresh(folder, parts):
     "Measure some figures of a box again, and write them into it, with card and checksums"
     folder = Path(folder)
     elmo = Elmo.from_pretrained(folder)
-    f = json.loads((folder/'figures.json').read_text(encoding='utf-8'))
+    f = read_figures(folder/'figures.json')
     for k in parts:
         f[k] = dict(senses=senses, tags=tags, sentiment=sentiment)[k](elmo, False)
         log(f'{k}: {json.dumps(f[k])[:300]}')
-    (folder/'figures.json').write_text(json.dumps(f, indent=1) + '\n', encoding='utf-8')
+    write_figures(folder/'figures.json', f)
     (folder/'README.md').write_text(box.box_card(folder.name, elmo, f), encoding='utf-8')
     files = sorted(o for o in folder.iterdir() if o.name not in ('README.md', 'SHA256SUMS'))
     sums = (f'{sha256(o.read_bytes()).hexdigest()}  {o.name}\n' for o in files)
@@ -210,7 +211,7 @@ SHAPES = [shape('352'), shape('224', 224), shape('288', 288), shape('256, three 
 def measure_shape(folder, valid):
     "A small measurement of a trained folder: perplexities of some held-out sentences, tags and senses by layer"
     lm, vocab = load_bilm(folder)
-    elmo, gold = Elmo(lm, vocab).eval(), ud_ewt().gold
+    elmo, gold = Elmo(lm, vocab).eval(), read_treebank('en_ewt').gold
     ppl = evaluate(lm, SentenceDataLoader(EncodedText(valid, TokenTypes(vocab)), bs=64))
     table = tag_probe(elmo, gold['train'], gold['valid'][::4], seeds=1, share=1., max_tokens=15_000)
     return dict(config=lm.config.to_dict(), parameters=sum(p.numel() for p in elmo.lm.parameters()), fwd=ppl['fwd'], bwd=ppl['bwd'],
@@ -219,11 +220,10 @@ def measure_shape(folder, valid):
 def shapes(minutes, rows, only=None):
     "Train and measure SHAPES one after the other; what is in the file `rows` already is not done again"
     rows = Path(rows)
-    done = json.loads(rows.read_text(encoding='utf-8')) if rows.exists() else []
+    done = read_figures(rows, [])
     names = {o['name'] for o in done}
     todo = [(i, *o) for i,o in enumerate(SHAPES) if o[0].name not in names and (not only or o[0].name in only)]
     if not todo: return
-    rows.parent.mkdir(parents=True, exist_ok=True)
     corpus, vocab = english(), None
     valid = [get_tokenizer('words')(s) for s in corpus.valid[::3]]
     for i,c,lr,bs in todo:
@@ -236,25 +236,24 @@ def shapes(minutes, rows, only=None):
         with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(TimeBudget.epochs, lr, cbs=budget)
         save_bilm(folder, learn.model, dls.vocab)
         done.append(dict(name=c.name, minutes=minutes, lr=lr, bs=bs, tokens=int(learn.throughput.tokens), **measure_shape(folder, valid)))
-        rows.write_text(json.dumps(done, indent=1), encoding='utf-8')
+        write_figures(rows, done)
         log(json.dumps({k: v for k,v in done[-1].items() if k != 'config'}))
 
 if __name__ == '__main__':
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument('model', nargs='?', help='the folder of the model')
-    p.add_argument('--train', action='store_true', help='train it first')
-    p.add_argument('--quick', action='store_true', help='small samples')
-    p.add_argument('--make', action='store_true', help='write the box of the package, and run its page')
-    p.add_argument('--again', action='store_true', help='measure all anew, whatever MODEL/box.json has')
-    p.add_argument('--out', default=ROOT/'elmo_fastai'/'box'/'mini-en', help='the box to write')
-    p.add_argument('--command', help='how the model was trained, for the card')
-    p.add_argument('--refresh', nargs='+', choices=('senses', 'tags', 'sentiment'),
-                   help='measure these figures of the box OUT again')
-    p.add_argument('--shapes', action='store_true', help='train and measure several shapes at equal time')
-    p.add_argument('--minutes', type=float, default=2.5, help='of one core, for each shape')
-    p.add_argument('--only', nargs='*', help='names of shapes')
-    p.add_argument('--rows', default='models/shapes/shapes.json', help='where the figures of the shapes are')
-    a = p.parse_args()
+    a = options(__doc__,
+        model=opt(None, 'the folder of the model', positional=True, nargs='?'),
+        train=opt(False, 'train it first'),
+        quick=opt(False, 'small samples'),
+        make=opt(False, 'write the box of the package, and run its page'),
+        again=opt(False, 'measure all anew, whatever MODEL/box.json has'),
+        out=opt(ROOT/'elmo_fastai'/'box'/'mini-en', 'the box to write'),
+        command=opt(None, 'how the model was trained, for the card'),
+        refresh=opt(None, 'measure these figures of the box OUT again', nargs='+',
+                    choices=('senses', 'tags', 'sentiment')),
+        shapes=opt(False, 'train and measure several shapes at equal time'),
+        minutes=opt(2.5, 'of one core, for each shape'),
+        only=opt(None, 'names of shapes', nargs='*'),
+        rows=opt('models/shapes/shapes.json', 'where the figures of the shapes are'))
     torch.set_num_threads(1)
     if a.shapes: shapes(a.minutes, a.rows, a.only)
     if a.refresh: refresh(a.out, a.refresh)
@@ -264,13 +263,11 @@ if __name__ == '__main__':
     f = measure(a.model, a.quick, a.command)
     if a.make:
         old = Path(a.out)/'figures.json'                   # the shapes are compared once, and their figures stay with the box
-        rows = Path(a.rows) if Path(a.rows).exists() else None
-        if rows: f['shapes'] = json.loads(rows.read_text(encoding='utf-8'))
-        elif old.exists(): f['shapes'] = json.loads(old.read_text(encoding='utf-8')).get('shapes', [])
+        f['shapes'] = read_figures(a.rows) or read_figures(old, {}).get('shapes', [])
         folder = box.make_box(a.model, a.out, f)
         log(f"{folder}: {sum(o.stat().st_size for o in folder.iterdir())/1e6:.2f} MB")
         if Path(a.out).resolve() == (ROOT/'elmo_fastai'/'box'/'mini-en').resolve():
             subprocess.run([sys.executable, '-m', 'jupyter', 'nbconvert', '--log-level=ERROR', '--to', 'notebook', '--execute', '--inplace', 'library/box.ipynb'],
-                           cwd=ROOT/'nbs', check=True, env={**os.environ, 'PYTHONPATH': str(ROOT), 'OMP_NUM_THREADS': '1'})
+                           cwd=ROOT/'nbs', check=True, env=environment(threads=1))
             subprocess.run([Path(sys.executable).parent/'nbdev-clean', '--fname', 'nbs/library/box.ipynb'], cwd=ROOT, check=True)
             log('its page is executed')

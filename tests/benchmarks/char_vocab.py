@@ -1,4 +1,4 @@
-"""Bytes or an alphabet learned from the text? The same biLM with each, equal steps, the same seeds (lesson 02).
+"""Bytes or an alphabet learned from the text? The same biLM with each, equal steps, the same seeds (lesson 04).
 
     python tests/benchmarks/char_vocab.py                  # three alphabets, three seeds: some three minutes of one core each
     python tests/benchmarks/char_vocab.py --seeds 1 --rows "bytes,letters"
@@ -10,38 +10,35 @@ parts of speech (UD English EWT) off each layer; once over all tokens of the dev
 classifier's has. Rows are written as soon as they are there; the same command goes on after an interruption. Both corpora are read from
 ELMO_FASTAI_DATA or ../shared/data, or are downloaded.
 """
-import argparse, json, os, platform, sys
-from pathlib import Path
+import json, platform, sys
+from harness import RESULTS, kept, opt, options, read_figures, write_figures
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
-RESULTS = ROOT/'nbs'/'results'/'char_vocab.json'
+FIGURES = RESULTS/'char_vocab.json'
 
 # name → arguments of `CharVocab.build`; None: bytes
 ROWS = {'bytes': None, 'letters': {}, 'pairs of letters': dict(n=2, max_symbols=4000)}
 SHAPE = dict(filters=((1,32), (2,64), (3,96), (4,96)), proj_dim=128, hidden_dim=128, dropout=.1)
 
-def options():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument('--seeds', type=int, default=3)
-    p.add_argument('--rows', help=f"names with commas between them (default: all): {', '.join(ROWS)}")
-    p.add_argument('--lines', type=int, default=12_000, help='to train on (default 12,000)')
-    p.add_argument('--tokens', type=int, default=20_000, help='tagged tokens that the classifier learns from (default 20,000)')
-    p.add_argument('--lr', type=float, default=6e-3)
-    p.add_argument('--threads', type=int, default=1)
-    p.add_argument('--quick', action='store_true')
-    p.add_argument('--json', default=str(RESULTS), help='file of the rows (default: nbs/results/char_vocab.json)')
-    p.add_argument('--table', action='store_true')
-    return p.parse_args()
+def arguments():
+    return options(__doc__,
+        seeds=3,
+        rows=opt(None, f"names with commas between them (default: all): {', '.join(ROWS)}"),
+        lines=opt(12_000, 'to train on'),
+        tokens=opt(20_000, 'tagged tokens that the classifier learns from'),
+        lr=6e-3,
+        threads=1,
+        quick=False,
+        json=opt(FIGURES, 'file of the rows'),
+        table=False)
 
 def texts(args):
     "(corpus, tagged sentences to learn from, to be asked)"
-    from elmo_fastai.text.corpora import Corpus, toy_corpus, ud_ewt, wikitext2
+    from elmo_fastai.text.corpora import Corpus, toy_corpus, wikitext2
+    from elmo_fastai.text.treebanks import read_treebank
     if args.quick:
         toy = toy_corpus(n_train=4000, n_valid=300, n_test=1, n_unseen=300)
         return toy, toy.gold['train'][:400], toy.gold['unseen']
-    if not os.environ.get('ELMO_FASTAI_DATA') and (ROOT.parent/'shared'/'data').is_dir(): os.environ['ELMO_FASTAI_DATA'] = str(ROOT.parent/'shared'/'data')
-    wiki, ewt = wikitext2(), ud_ewt()
+    wiki, ewt = wikitext2(), read_treebank('en_ewt')
     return Corpus(wiki.name, dict(train=wiki.train[:args.lines], valid=wiki.valid), wiki.tokenizer), ewt.gold['train'], ewt.gold['valid']
 
 def tags(elmo, train, dev, known, n_tokens, seed):
@@ -75,7 +72,6 @@ def train_row(name, seed, args):
 
 def table(found):
     "The rows as markdown: means and Student's intervals over the seeds"
-    import numpy as np
     from elmo_fastai.tasks.cbow import interval
     def text(x, digits): m,h = interval(x); return f'{m:.{digits}f}' + (f' ± {h:.{digits}f}' if h == h else '')
     res = ['| alphabet | ids | perplexity | tags, layer 0 | tags, layer 1 | of new words, layer 0 | of new words, layer 1 |', '|---|---|---|---|---|---|---|']
@@ -88,28 +84,20 @@ def table(found):
     return '\n'.join(res)
 
 def main(args):
-    file = Path(args.json)
-    if args.table: print(table(json.loads(file.read_text()))); return
+    if args.table: return print(table(read_figures(args.json)))
     names = args.rows.split(',') if args.rows else list(ROWS)
     if strange := [o for o in names if o not in ROWS]: sys.exit(f"There is no row {strange[0]!r}: take some of {', '.join(ROWS)}")
     import torch
     torch.set_num_threads(args.threads)
     found = dict(corpus='toy' if args.quick else 'wikitext2', lines=args.lines, lr=args.lr, shape=SHAPE, tagged=args.tokens, rows=[])
-    if file.exists() and not args.quick:
-        was = json.loads(file.read_text())
-        differ = [k for k in ('corpus', 'lines', 'lr', 'shape', 'tagged') if was.get(k) != json.loads(json.dumps(found[k]))]
-        if differ: sys.exit(f"{file} has rows with another {' and '.join(differ)}: name another file with --json, or delete this one")
-        found['rows'] = was['rows']
+    if not args.quick: found['rows'] = kept(args.json, found)
     found.update(torch=torch.__version__, machine=platform.machine(), threads=args.threads)
     for seed in range(args.seeds):
         for name in names:
             if any((o['name'], o['seed']) == (name, seed) for o in found['rows']): continue
             found['rows'].append(train_row(name, seed, args))
             print(json.dumps(found['rows'][-1]), flush=True)
-            if args.quick: continue
-            part = file.with_name(f'{file.name}.part')
-            part.write_text(json.dumps(found, indent=1) + '\n')
-            part.replace(file)
+            if not args.quick: write_figures(args.json, found)
     print(table(found))
 
-if __name__ == '__main__': main(options())
+if __name__ == '__main__': main(arguments())

@@ -1,12 +1,12 @@
 """Sentiment of whole sentences (SST-2) with a pretrained and with a random backbone, and what each choice is worth (library: Classifying sentences).
 
-    python tests/benchmarks/classify.py --model MODEL --data DATA --out nbs/results/classify.json
+    python tests/benchmarks/classify.py --model MODEL --data DATA --json nbs/results/classify.json
     python tests/benchmarks/classify.py --model MODEL --data DATA --quick        # two minutes: one seed, a part of the data
 
 MODEL is a folder of `Elmo.from_pretrained`, or the name of a packaged model (default: mini-en); DATA the folder with the data sets (default: the environment's
 ELMO_FASTAI_DATA). Everything is chosen on the dev set; the test set is looked at once, by the last model. An accuracy comes with its seeds.
 """
-import argparse, json, os, time
+import os, time
 from functools import partial
 from pathlib import Path
 import numpy as np, torch
@@ -21,6 +21,7 @@ from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.train.learner import TorchOptimizer
 from elmo_fastai.tasks.cbow import cbow_learner, word_vectors
 from elmo_fastai.tasks.classify import LayerCache, elmo_classifier_learner, random_elmo
+from harness import opt, options, read_figures, write_figures
 
 ADAMW = partial(TorchOptimizer, opt=torch.optim.AdamW, betas=(.9, .99), fused=True)      # as fastai's Adam, in one pass over the word vectors
 PHASE1 = dict(epochs=4, lr=3e-3)
@@ -70,12 +71,9 @@ class Run:
     def random(self, seed): return random_elmo(self.elmo, seed, [t for t,_ in self.rows['train']])
     def save(self):
         "Write what there is"
-        if not self.a.out: return
-        out = Path(self.a.out)
-        out.parent.mkdir(parents=True, exist_ok=True)
         d = dict(model=self.elmo.lm.config.name, phase1=PHASE1, head=HEAD, short=SHORT, phase2=PHASE2, seconds=round(time.perf_counter() - self.start),
                  texts={k: len(v) for k,v in self.rows.items()}, results=self.results)
-        out.write_text(json.dumps(d, indent=1))
+        write_figures(self.a.json, d)
 
 def last(learn): return learn.recorder.values[-1][-1]      # of the training; `validate` writes there, too
 
@@ -111,24 +109,23 @@ def random_both_phases(r):
 
 def only_random(r):
     "The rows of the random backbones again, into the file that has the others"
-    old = json.loads(Path(r.a.out).read_text(encoding='utf-8'))
+    old = read_figures(r.a.json)
     r.results = old['results']
     for part in (random_alone, random_with_words, random_both_phases):
         part(r)
-        Path(r.a.out).write_text(json.dumps(old, indent=1), encoding='utf-8')
+        write_figures(r.a.json, old)
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument('--model', default='mini-en', help='folder or name of the pretrained model (default: mini-en)')
-    p.add_argument('--data', default=os.environ.get('ELMO_FASTAI_DATA'), help='folder with sst2 and wikitext-2')
-    p.add_argument('--out', help='JSON file to write')
-    p.add_argument('--seeds', type=int, default=5)
-    p.add_argument('--seeds2', type=int, default=3, help='seeds of phase 2')
-    p.add_argument('--seeds3', type=int, default=3, help='seeds of the smaller questions')
-    p.add_argument('--minutes', type=float, default=30, help='leave out what would take longer')
-    p.add_argument('--quick', action='store_true')
-    p.add_argument('--random', action='store_true', help='only the rows of the random backbones, into the file OUT')
-    a = p.parse_args()
+    a = options(__doc__,
+        model=opt('mini-en', 'folder or name of the pretrained model'),
+        data=opt(os.environ.get('ELMO_FASTAI_DATA'), 'folder with sst2 and wikitext-2'),
+        json=opt(None, 'file to write'),
+        seeds=5,
+        seeds2=opt(3, 'seeds of phase 2'),
+        seeds3=opt(3, 'seeds of the smaller questions'),
+        minutes=opt(30, 'leave out what would take longer', type=float),
+        quick=False,
+        random=opt(False, 'only the rows of the random backbones, into the file that --json names'))
     if a.quick: a.seeds = a.seeds2 = a.seeds3 = 1
     r = Run(a)
     if a.random: return only_random(r)

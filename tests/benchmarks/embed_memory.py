@@ -1,14 +1,14 @@
 """Memory while text is embedded: 100,000 tokens and 1,000,000, each in a process of its own, by its highest resident size (library: Embedding text).
 
     python tests/benchmarks/embed_memory.py            # a minute and a half on one core
-    python tests/benchmarks/embed_memory.py --one stream 1000000
+    python tests/benchmarks/embed_memory.py --job 'stream 1000000'
 
 `stream` consumes `Elmo.embed_iter`, `file` is the job behind the command `elmo_embed` writing HDF5 (all layers), and `text` embeds *one* text
 of that many tokens, pooled. The model has the shape of ELMO_TINY (or, with `--shape small`, of AI2's small one: 1024 cells, projections of 128)
 without trained weights; the words follow Zipf's law over 200,000 types, so that new ones keep coming.
 """
-import argparse, json, resource, subprocess, sys, tempfile, time
-from pathlib import Path
+import json, tempfile, time
+from harness import in_process, opt, options, peak_bytes
 
 SMALL = dict(name='ai2-small', filters=((1,32), (2,32), (3,64), (4,128), (5,256), (6,512), (7,1024)), proj_dim=128, hidden_dim=1024, norm=False)
 TINY = dict(name='tiny')
@@ -28,7 +28,7 @@ def one(kind, n_tokens, shape):
     from elmo_fastai.nn.bilm import BiLM, BiLMConfig
     from elmo_fastai.elmo.module import Elmo
     from elmo_fastai.elmo.file import embed_file
-    def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss/(1 if sys.platform == 'darwin' else 1024)/(1024 if sys.platform == 'darwin' else 1)
+    def peak(): return peak_bytes()/2**20
     torch.manual_seed(0)
     elmo = Elmo(BiLM(BiLMConfig(**shape), 0), tokenizer='space').eval()
     elmo.embed([['warm', 'up']])
@@ -44,19 +44,19 @@ def one(kind, n_tokens, shape):
     print(json.dumps(dict(kind=kind, tokens=n_tokens, before=round(before), peak=round(peak()), seconds=round(time.perf_counter() - start, 1))))
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument('--one', nargs=2, metavar=('KIND', 'TOKENS'))
-    p.add_argument('--kinds', default='stream,file,text')
-    p.add_argument('--tokens', default='100000,1000000')
-    p.add_argument('--shape', default='tiny', choices=['tiny', 'small'], help="the biLM's: ELMO_TINY's or AI2's small")
-    a = p.parse_args()
-    if a.one: return one(a.one[0], int(a.one[1]), SMALL if a.shape == 'small' else TINY)
+    a = options(__doc__,
+        job=opt(None, 'only one kind of one size, such as "stream 1000000"'),
+        kinds='stream,file,text',
+        tokens='100000,1000000',
+        shape=opt('tiny', "the biLM's: ELMO_TINY's or AI2's small", choices=['tiny', 'small']))
+    if a.job:
+        kind, n = a.job.split()
+        return one(kind, int(n), SMALL if a.shape == 'small' else TINY)
     print(f"{'':8}{'tokens':>12}{'MB before':>12}{'MB at most':>12}{'seconds':>10}")
     for kind in a.kinds.split(','):
         peaks = []
         for n in map(int, a.tokens.split(',')):
-            out = subprocess.run([sys.executable, __file__, '--shape', a.shape, '--one', kind, str(n)], check=True, capture_output=True, text=True).stdout
-            r = json.loads(out)
+            r = in_process(f'{kind} {n}')
             print(f"{kind:8}{n:12,}{r['before']:12,}{r['peak']:12,}{r['seconds']:10,}", flush=True)
             peaks.append(r['peak'] - r['before'])
         print(f"{kind:8}{'grows by':>12}{peaks[-1] - peaks[0]:24,} MB")

@@ -13,12 +13,11 @@ The sides take turns on the same batches, and medians are compared. Both sides' 
 of a scale at which gates open and close and clips are reached. The text is WikiText-2 from ELMO_FASTAI_DATA or ../shared/data, cut into sentences;
 where it is not there: random words with frequencies by Zipf's law. A batch has sentences of about the same length, so padding decides nothing.
 """
-import argparse, copy, json, os, re, sys, time
-from pathlib import Path
+import copy, json, re
 from statistics import median
 import numpy as np, torch, torch.nn.functional as F
-from train_step import ROOT, zipf_lines
-sys.path.insert(0, str(ROOT))
+from harness import data_folder, medians, opt, options, seconds, turns, write_figures
+from train_step import zipf_lines
 from dataclasses import replace
 from elmo_fastai.text.tokens import ByteCharVocab
 from elmo_fastai.nn.bilm import BiLM, ELMO_ORIGINAL
@@ -27,23 +26,23 @@ from elmo_fastai.nn.recurrent import reverse_padded
 
 SIZES = dict(small=(1024, 128, 1), medium=(2048, 256, 1), original=(4096, 512, 2))
 
-def options():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument('--size', nargs='+', choices=SIZES, default=['small', 'original'])
-    p.add_argument('--bs', nargs='+', type=int, default=[32, 1], help='sentences a batch (default 32 1)')
-    p.add_argument('--batches', type=int, default=2, help='batches a turn, four times as many where they have one sentence (default 2)')
-    p.add_argument('--reps', type=int, default=5, help='turns of each side (default 5)')
-    p.add_argument('--threads', type=int, help="processor threads (default: torch's choice)")
-    p.add_argument('--json', help='also write the figures to this file')
-    return p.parse_args()
+def arguments():
+    return options(__doc__,
+        size=opt(['small', 'original'], nargs='+', choices=SIZES),
+        bs=opt([32, 1], 'sentences a batch', nargs='+'),
+        batches=opt(2, 'batches a turn, four times as many where they have one sentence'),
+        reps=opt(5, 'turns of each side'),
+        threads=opt(None, "processor threads (default: torch's choice)", type=int),
+        json=opt(None, 'also write the figures to this file'))
 
 def sentences(least=5, most=60):
     "(name of the text, its sentences as lists of words)"
-    for folder in (os.environ.get('ELMO_FASTAI_DATA'), ROOT.parent/'shared'/'data'):
-        if folder and (Path(folder)/'wikitext-2').is_dir():
-            from elmo_fastai.text.corpora import wikitext2
-            lines = wikitext2(Path(folder)/'wikitext-2').valid
-            return 'WikiText-2', [s for l in lines if not l.startswith('=') for o in re.findall(r'.*?(?: \.(?: |$)|$)', l) if least <= len(s := o.split()) <= most]
+    folder = data_folder('wikitext-2')
+    if folder:
+        from elmo_fastai.text.corpora import wikitext2
+        lines = [line for line in wikitext2(folder).valid if not line.startswith('=')]
+        sents = [o.split() for line in lines for o in re.findall(r'.*?(?: \.(?: |$)|$)', line)]
+        return 'WikiText-2', [sent for sent in sents if least <= len(sent) <= most]
     return "random words by Zipf's law", [l.split() for l in zipf_lines(10_000, 60_000)]
 
 def make_batches(sents, bs, n, seed=42):
@@ -125,13 +124,9 @@ def measure(size, bs, text, sents, args):
         cosines.append(F.cosine_similarity(low, ours))
     assert diff < 2e-5, f'the sides give different vectors: {diff}'
     tokens = sum(int((c[...,0] != 0).sum()) for c in batches)
-    rates = {s: [] for s in sides}
-    for _ in range(args.reps):
-        for s,f in sides.items():
-            start = time.perf_counter()
-            for c in batches: f(c)
-            rates[s].append(tokens/(time.perf_counter() - start))
-    rate = {s: median(r) for s,r in rates.items()}
+    def turn(f): return lambda rep: tokens/seconds(lambda: [f(chars) for chars in batches])
+    rates = turns({s: turn(f) for s,f in sides.items()}, args.reps)
+    rate = medians(rates)
     cos, flat = torch.cat(cosines), torch.cat([c.flatten(0, 1) for c in batches])
     return dict(size=size, bs=bs, tokens=tokens, distinct_in_batch=median(len(c.flatten(0, 1).unique(dim=0))/c[...,0].numel() for c in batches),
                 padding=1 - tokens/len(flat), size_of_states=[l[0].abs().mean().item() for l in m.encode(batches[0])], difference=diff,
@@ -152,6 +147,6 @@ def main(args):
             res.append(r)
     out = dict(text=text, threads=torch.get_num_threads(), torch=torch.__version__, reps=args.reps, results=res)
     print(json.dumps(out))
-    if args.json: Path(args.json).write_text(json.dumps(out, indent=1) + '\n')
+    write_figures(args.json, out)
 
-if __name__ == '__main__': main(options())
+if __name__ == '__main__': main(arguments())

@@ -6,9 +6,8 @@
 The lesson nbs/course/09_pretraining.ipynb shows the figures. The book is The Secret Garden, read as the page nbs/library/books.ipynb reads
 it: from ELMO_FASTAI_DATA where that is set, else it is downloaded. Its first half is the text, the sentences after it are held out.
 """
-import argparse, json, math, sys, time
+import math, sys, time
 from dataclasses import replace
-from pathlib import Path
 import torch
 from fastai.basics import Callback, CancelValidException, set_seed
 from elmo_fastai.data.batches import StreamDataLoader
@@ -21,8 +20,7 @@ from elmo_fastai.train.learner import CarryState, bilm_learner
 from elmo_fastai.train.report import baselines
 from elmo_fastai.train.speak import generate
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT/'tests'))
+from harness import RESULTS, options, write_figures
 from pages import page
 
 BOOK = 'Burnett_Garden_1911'
@@ -30,13 +28,12 @@ N_MEASURED = 800            # sentences to measure on, of those that were read a
 DROPOUTS = 0., .3
 LR = 5e-3
 
-def options():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument('--epochs', type=int, default=12)
-    p.add_argument('--seeds', type=int, default=1)
-    p.add_argument('--threads', type=int, default=1)
-    p.add_argument('--json', default=str(ROOT/'nbs'/'results'/'half_a_book.json'))
-    return p.parse_args()
+def arguments():
+    return options(__doc__,
+        epochs=12,
+        seeds=1,
+        threads=1,
+        json=RESULTS/'half_a_book.json')
 
 def half_a_book():
     "The first half of the book to train on, and the sentences after it"
@@ -77,7 +74,7 @@ def run(corpus, dropout, seed, epochs):
     return dls, dict(dropout=dropout, seed=seed, cpu_seconds=round(time.process_time() - start), passes=note.rows)
 
 def main():
-    args = options()
+    args = arguments()
     torch.set_num_threads(args.threads)
     corpus, title = half_a_book()
     runs = []
@@ -89,6 +86,6 @@ def main():
             sizes = dict(sentences=len(corpus.train), tokens=len(dls.train.text.ids), words=len(dls.vocab))
             counting = {name: round(ppl, 2) for name,ppl in baselines(corpus, dls).items()}
             result = dict(book=title, lr=LR, threads=args.threads, **sizes, counting=counting, runs=runs)
-            Path(args.json).write_text(json.dumps(result, indent=1, ensure_ascii=False) + '\n', encoding='utf-8')
+            write_figures(args.json, result)
 
 if __name__ == '__main__': sys.exit(main())

@@ -1,6 +1,6 @@
 """The head on a frozen biLM: settings that work with every seed, and few labels (lesson 11).
 
-    python tests/benchmarks/heads.py --out nbs/results/heads.json     # some 25 minutes of one core
+    python tests/benchmarks/heads.py --json nbs/results/heads.json     # some 25 minutes of one core
     python tests/benchmarks/heads.py --only settings --seeds 2        # a part of it
 
 The toy corpus's reviews, the small biLM of lesson 10, `elmo_classifier_learner`; a run that was
@@ -11,8 +11,7 @@ stopped goes on where it was. Two questions:
   backbone and another head; each side takes the rate that is best for it on the validation reviews.
   Beside it, logistic regression on counts of words, pairs and triples, its C chosen likewise.
 """
-import argparse, json, time
-from pathlib import Path
+import time
 import numpy as np, torch
 from fastai.basics import Callback, CancelValidException
 from fastai.torch_core import set_seed
@@ -25,6 +24,7 @@ from elmo_fastai.data.labels import ClassifyDataLoaders
 from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.train.learner import toy_bilm
 from elmo_fastai.tasks.classify import LayerCache, elmo_classifier_learner, random_elmo
+from harness import opt, options, read_figures, write_figures
 
 RATES, DROPOUTS, EPOCHS = (4e-3, 2e-3, 8e-3), (.3, .1), (6, 12)
 SIDES = 'pretrained', 'random'
@@ -36,9 +36,8 @@ class NoValidation(Callback):
 
 class Run:
     def __init__(self, a):
-        self.a, self.start, self.out = a, time.perf_counter(), Path(a.out) if a.out else None
-        old = self.out and self.out.exists()
-        self.rows = json.loads(self.out.read_text(encoding='utf-8'))['rows'] if old else []
+        self.a, self.start = a, time.perf_counter()
+        self.rows = read_figures(a.json, dict(rows=[]))['rows'] if a.json else []
         lm, vocab, _ = toy_bilm()
         gold = toy_corpus(n_train=16000, n_valid=8000, n_test=8000).gold
         def texts(sents): return [(s.text, s.label) for s in sents if s.label is not None]
@@ -66,10 +65,8 @@ class Run:
     def note(self, key, right):
         self.rows.append({**key, **{k: round(float(v), 4) for k,v in right.items()}})
         print(f'{time.perf_counter() - self.start:6.0f} s', self.rows[-1], flush=True)
-        if not self.out: return
         sizes = {k: len(v) for k,v in self.reviews.items()}
-        text = json.dumps(dict(texts=sizes, few_epochs=FEW_EPOCHS, rows=self.rows), indent=1)
-        self.out.write_text(text, encoding='utf-8')
+        write_figures(self.a.json, dict(texts=sizes, few_epochs=FEW_EPOCHS, rows=self.rows))
 
     def train(self, data, side, seed, epochs, lr, dropout, elmo, bs=32):
         "Accuracy on the validation and on the test reviews"
@@ -127,12 +124,10 @@ def few(r):
                         r.note(key, r.train(data, side, seed, FEW_EPOCHS, lr, .1, elmo, FEW_BS))
 
 if __name__ == '__main__':
-    raw = argparse.RawDescriptionHelpFormatter
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
-    p.add_argument('--out', help='JSON file to write')
-    p.add_argument('--seeds', type=int, default=5)
-    p.add_argument('--only', nargs='*', choices=('settings', 'few', 'probe'), help='these parts')
-    a = p.parse_args()
+    a = options(__doc__,
+        json=opt(None, 'file to write'),
+        seeds=5,
+        only=opt(None, 'these parts', nargs='*', choices=('settings', 'few', 'probe')))
     torch.set_num_threads(1)
     r = Run(a)
     for part in (settings, probe, few):

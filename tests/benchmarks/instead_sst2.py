@@ -23,7 +23,7 @@ labels chose. The test part is read once, with what was chosen. A draw has as ma
 class, and each side gets the same draws. With all labels there is one draw; the classifier, whose
 training is random, then has several seeds.
 """
-import argparse, json, os, tempfile, time
+import os, tempfile, time
 from functools import cache, cached_property, partial
 from pathlib import Path
 import numpy as np, torch
@@ -39,7 +39,8 @@ from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.elmo.vectorizer import ElmoVectorizer
 from elmo_fastai.tasks.classify import LayerCache, elmo_classifier_learner
 from elmo_fastai.train.learner import BF16, TorchOptimizer, bf16_is_fast
-from instead_sides import ROOT, Side, processor, versions
+from harness import RESULTS, opt, options, processor, read_figures, write_figures
+from instead_sides import Side, with_python
 
 CS = [10.**e for e in range(-1, 5)]              # rows of vectors and of counts have a length of about 1
 SHARES = {'1 to 3': .25, '1 to 1': .5, '3 to 1': .75}      # vectors to counts, in a sum of what both say
@@ -55,18 +56,17 @@ RECIPES = {                                     # words: (freeze_to, rate, epoch
     'phases': (64, [(-1, 3e-3, 1), (-2, 2e-3, 1), (-4, 2e-3, 2)]),
     'phases, no word vectors': (0, [(-1, 3e-3, 1), (-2, 2e-3, 1), (-4, 2e-3, 2)])}
 
-def options():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument('--sentence-python', help="the Python that has the sentence transformer's packages")
-    p.add_argument('--data', default=os.environ.get('ELMO_FASTAI_DATA'), help='folder with sst2')
-    p.add_argument('--draws', type=int, default=10, help='draws of 100 and 1,000 labels (default 10)')
-    p.add_argument('--trained', type=int, default=5, help='draws of the classifier (default 5)')
-    p.add_argument('--seeds', type=int, default=3, help='seeds of the classifier with all labels (default 3)')
-    p.add_argument('--sides', nargs='+', help='only these; rows of others stay in the file')
-    p.add_argument('--work', help='folder that keeps the vectors')
-    p.add_argument('--out', default=str(ROOT/'nbs'/'results'/'instead_sst2.json'))
-    p.add_argument('--quick', action='store_true', help='a tenth of the sentences, 100 labels, two draws')
-    return p.parse_args()
+def arguments():
+    return options(__doc__,
+        sentence_python=opt(None, "the Python that has the sentence transformer's packages"),
+        data=opt(os.environ.get('ELMO_FASTAI_DATA'), 'folder with sst2'),
+        draws=opt(10, 'draws of 100 and 1,000 labels'),
+        trained=opt(5, 'draws of the classifier'),
+        seeds=opt(3, 'seeds of the classifier with all labels'),
+        sides=opt(None, 'only these; rows of others stay in the file', nargs='+'),
+        work=opt(None, 'folder that keeps the vectors'),
+        json=RESULTS/'instead_sst2.json',
+        quick=opt(False, 'a tenth of the sentences, 100 labels, two draws'))
 
 # The text
 
@@ -145,9 +145,9 @@ class Run:
         self.sizes = [100] if args.quick else [100, 1000, self.all]
         self.elmo = Elmo.from_pretrained('mini-en')
         self.said = {}                            # (side, labels) → decisions on dev and test of each draw
-        old = Path(args.out)
-        self.found = json.loads(old.read_text(encoding='utf-8')) if old.exists() and args.sides else dict(rows=[], chosen=[])
-        self.found |= dict(processor=processor(), versions=versions('torch', 'scikit-learn', 'fastai'), sentences={k: len(v) for k,v in self.text.places.items()})
+        nothing = dict(rows=[], chosen=[])
+        self.found = read_figures(args.json, nothing) if args.sides else nothing
+        self.found |= dict(processor=processor(), versions=with_python('torch', 'scikit-learn', 'fastai'), sentences={k: len(v) for k,v in self.text.places.items()})
 
     def kept(self, name, make):
         "An array from WORK, made if it is not there"
@@ -273,7 +273,7 @@ class Run:
     def save(self):
         if self.args.quick: return
         self.found['rows'].sort(key=lambda r: (r['labels'], r['side'], r['draw']))
-        Path(self.args.out).write_text(json.dumps(self.found, indent=1) + '\n', encoding='utf-8')
+        write_figures(self.args.json, self.found)
 
 def main(args):
     if args.quick: args.draws = 3
@@ -291,4 +291,4 @@ def main(args):
     run.save()
     return run.found
 
-if __name__ == '__main__': main(options())
+if __name__ == '__main__': main(arguments())

@@ -18,28 +18,27 @@ library              as `bilm_learner` trains: adaptive softmax, token vectors n
 The first three must give the same loss for the first batch to 1e-4. The sides take turns, each with one thread; JAX has a
 process of its own. Speeds are by processor time, medians of the turns. The text is WikiText-2, else random words (see train_step.py).
 """
-import argparse, json, sys, tempfile, time
+import tempfile, time
 from functools import partial
 from pathlib import Path
 from statistics import median
 from types import SimpleNamespace
 import numpy as np
-from instead_sides import ROOT, Here, Side, one_core, processor
-sys.path.insert(0, str(ROOT))
+from harness import RESULTS, opt, options, processor, write_figures
+from instead_sides import Here, Side, one_core
 
 SIDES = ['JAX, plain', 'PyTorch, plain', 'library, full', 'library, adaptive', 'library']
 SIZES = dict(char_dim=16, filters=((1, 64), (2, 128), (3, 256), (4, 256), (5, 256), (6, 256)), n_highway=2, proj_dim=512, hidden_dim=512)
 QUICK = dict(char_dim=4, filters=((1, 8), (2, 8)), n_highway=1, proj_dim=16, hidden_dim=16)
 
-def options():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument('--jax-python', help='the Python that has jax and optax')
-    p.add_argument('--reps', type=int, default=3, help='turns of each side (default 3)')
-    p.add_argument('--steps', type=int, default=1, help='training steps a turn (default 1)')
-    p.add_argument('--core', type=int, help='the core on which all run (default: none in particular)')
-    p.add_argument('--quick', action='store_true')
-    p.add_argument('--out', default=str(ROOT/'nbs'/'results'/'instead_step.json'))
-    return p.parse_args()
+def arguments():
+    return options(__doc__,
+        jax_python=opt(None, 'the Python that has jax and optax'),
+        reps=opt(3, 'turns of each side'),
+        steps=opt(1, 'training steps a turn'),
+        core=opt(None, 'the core on which all run (default: none in particular)', type=int),
+        quick=False,
+        json=RESULTS/'instead_step.json')
 
 class Step:
     "A side in PyTorch: trains on the batches of a folder"
@@ -147,7 +146,7 @@ def main(args):
     found = dict(processor=processor(), text=text, words=n_words, bs=BS, seq_len=SEQ_LEN, reps=args.reps, steps=args.steps, sizes=sizes, rows=rows)
     plain = rows[0]['tokens_per_second']
     for r in rows: print(f"{r['side']:20}{r['tokens_per_second']:9,.0f} tokens a second {r['tokens_per_second']/plain:7.2f}  ({r['least']:,.0f} to {r['most']:,.0f})")
-    if not args.quick: Path(args.out).write_text(json.dumps(found, indent=1) + '\n', encoding='utf-8')
+    if not args.quick: write_figures(args.json, found)
     return found
 
-if __name__ == '__main__': main(options())
+if __name__ == '__main__': main(arguments())

@@ -12,13 +12,12 @@ phone     the same with the processor slowed down to a quarter
 apart     the largest difference of any number of any layer from PyTorch's in double precision, over the fifty sentences of tests/test_live.py
 torch     PyTorch in single precision: the same sentences, and the same difference
 """
-import argparse, functools, http.server, json, shutil, sys, tempfile, threading, time
+import functools, http.server, shutil, tempfile, threading, time
 from pathlib import Path
 from statistics import median
 import numpy as np, torch
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT/'tests')]
+from harness import ROOT, opt, options, write_figures
 from after_render import BOX, boxed
 from test_live import sentences
 from elmo_fastai.text.tokens import word_tokenize
@@ -51,9 +50,7 @@ def in_browser(address, slower):
     return got
 
 def main():
-    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ap.add_argument('--json', help='write the figures to this file')
-    args = ap.parse_args()
+    args = options(__doc__, json=opt(None, 'write the figures to this file'))
     torch.set_num_threads(1)
     elmo = Elmo.from_pretrained('mini-en').eval()
     with tempfile.TemporaryDirectory() as folder:
@@ -86,6 +83,6 @@ def main():
                    model_bytes=size('model.safetensors'), output_bytes=size('output.safetensors', 'vocab.json'),
                    scripts_bytes=sum(f.stat().st_size for f in (ROOT/'nbs'/'live').glob('*.js')))
     for k,v in figures.items(): print(f'{k:18} {v}')
-    if args.json: Path(args.json).write_text(json.dumps(figures, indent=1) + '\n', encoding='utf-8')
+    write_figures(args.json, figures)
 
 if __name__ == '__main__': main()

@@ -12,11 +12,13 @@ have random weights. The sides take turns on the same sentences; a turn's figure
 processor time of the one thread that works, so that a neighbour on the machine counts little. Both sides' vectors must be equal to 1e-5 of their size. `start` is a new
 process, from nothing to the first vectors of the model in the box, its processor time with all imports; `installed` what lies on the disk.
 """
-import argparse, importlib.metadata, importlib.util, json, os, platform, subprocess, sys, tempfile, time
+import importlib.util, platform, subprocess, sys, tempfile, time
 from pathlib import Path
 from statistics import median
 import numpy as np, onnxruntime, torch
-from embed_speed import ROOT, random_model, sentences
+from embed_speed import random_model, sentences
+from harness import (
+    environment, medians, opt, options, processor, seconds, turns, versions, write_figures)
 from elmo_fastai.elmo import Elmo
 from elmo_fastai.nn.bilm import BiLM, ELMO_MEDIUM
 
@@ -26,13 +28,12 @@ def medium():
     return Elmo(BiLM(ELMO_MEDIUM, 0))
 MODELS = {'mini-en': lambda: Elmo.from_pretrained('mini-en'), 'medium': medium, 'ai2 small': original('small'), 'ai2 original': original('original')}
 
-def options():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument('--models', nargs='+', choices=MODELS, default=[*MODELS])
-    p.add_argument('--bs', nargs='+', type=int, default=[1, 32], help='sentences a batch (default 1 32)')
-    p.add_argument('--reps', type=int, default=7, help='turns of each side (default 7)')
-    p.add_argument('--json', help='also write the figures to this file')
-    return p.parse_args()
+def arguments():
+    return options(__doc__,
+        models=opt([*MODELS], nargs='+', choices=MODELS),
+        bs=opt([1, 32], 'sentences a batch', nargs='+'),
+        reps=opt(7, 'turns of each side'),
+        json=opt(None, 'also write the figures to this file'))
 
 def session(file, threads=1):
     o = onnxruntime.SessionOptions()
@@ -55,14 +56,10 @@ def measure(name, elmo, file, sents, bs, reps):
         a, b = by_torch(i), by_onnx(i)
         diff = max(diff, float((np.abs(a - b)/np.maximum(1, np.abs(a))).max()))
     assert diff < 1e-5, f'the sides give different vectors: {diff}'
-    times = dict(torch=[], onnx=[])
-    for _ in range(reps):
-        for side,f in (('torch', by_torch), ('onnx', by_onnx)):
-            start = time.thread_time()
-            for i in range(n): f(i)
-            times[side].append(1000*(time.thread_time() - start)/n)
+    def turn(f): return lambda rep: 1000/n*seconds(lambda: list(map(f, range(n))), time.thread_time)
+    times = turns(dict(torch=turn(by_torch), onnx=turn(by_onnx)), reps)
     return dict(model=name, bs=bs, tokens=sum(int((c[..., 0] != 0).sum()) for c in batches)/n, difference=diff,
-                **{side: median(t) for side,t in times.items()}, all=times)
+                **medians(times), all=times)
 
 START = dict(torch='''
 import torch; torch.set_num_threads(1)
@@ -79,21 +76,16 @@ onnxruntime.InferenceSession(sys.argv[1], o).run(None, {'chars': chars})
 
 def start(side, file):
     "Seconds of processor time from nothing to vectors"
-    env = {**os.environ, 'PYTHONPATH': os.pathsep.join([str(ROOT), os.environ.get('PYTHONPATH', '')]), 'OMP_NUM_THREADS': '1'}
     code = START[side] + 'import time; print(time.process_time())'
-    return float(subprocess.run([sys.executable, '-c', code, str(file)], env=env, capture_output=True, text=True, check=True).stdout)
+    return float(subprocess.run([sys.executable, '-c', code, str(file)], env=environment(threads=1), capture_output=True, text=True, check=True).stdout)
 
 def installed(package):
     "Megabytes of a package's folder"
     folder = Path(importlib.util.find_spec(package).origin).parent
     return sum(f.stat().st_size for f in folder.rglob('*') if f.is_file())/1e6
 
-def processor():
-    lines = Path('/proc/cpuinfo').read_text().split('\n') if Path('/proc/cpuinfo').exists() else []
-    return next((l.split(':')[1].strip() for l in lines if l.startswith('model name')), platform.processor() or platform.machine())
-
 def main():
-    args = options()
+    args = arguments()
     torch.set_num_threads(1)
     text, sents = sentences()
     rows, sizes = [], []
@@ -109,9 +101,9 @@ def main():
                 print(f"{name:13} bs {bs:3}  {r['tokens']:6.0f} tokens  torch {r['torch']:8.2f} ms  onnx {r['onnx']:8.2f} ms  {r['torch']/r['onnx']:.2f}x  diff {r['difference']:.1e}", flush=True)
             if name == 'mini-en': starts = {side: median(start(side, file) for _ in range(3)) for side in START}
     res = dict(text=text, processor=processor(), python=platform.python_version(),
-               versions={o: importlib.metadata.version(o) for o in ('torch', 'onnx', 'onnxruntime')}, rows=rows, sizes=sizes,
+               versions=versions('torch', 'onnx', 'onnxruntime'), rows=rows, sizes=sizes,
                installed={o: installed(o) for o in ('torch', 'onnxruntime')}, start=starts if 'mini-en' in args.models else None)
     print(sizes, res['installed'], res['start'], res['processor'], sep='\n')
-    if args.json: Path(args.json).write_text(json.dumps(res, indent=1) + '\n')
+    write_figures(args.json, res)
 
 if __name__ == '__main__': main()

@@ -1,13 +1,11 @@
 """Ways to thaw a biLM on the toy reviews, six epochs each (lesson 11).
 
-    python tests/benchmarks/phases.py --out nbs/results/phases.json     # some ten minutes of one core
+    python tests/benchmarks/phases.py --json nbs/results/phases.json     # some ten minutes of one core
 
 Validation accuracy at the end of each stage, three seeds per plan. A stage is what is trained
 (the head, the top LSTM layer too, everything), its epochs and its rate, or the rates of the
 lowest and the highest group.
 """
-import argparse, json
-from pathlib import Path
 import torch
 from fastai.torch_core import set_seed
 from elmo_fastai.text.corpora import toy_corpus
@@ -15,6 +13,7 @@ from elmo_fastai.data.labels import ClassifyDataLoaders
 from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.train.learner import toy_bilm
 from elmo_fastai.tasks.classify import elmo_classifier_learner
+from harness import opt, options, write_figures
 
 RISING = slice(1e-3, 3e-3)
 PLANS = {
@@ -49,10 +48,9 @@ def train(plan, seed, lm, vocab, reviews):
 def rates(lr): return [lr.start, lr.stop] if isinstance(lr, slice) else lr
 
 if __name__ == '__main__':
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument('--out', help='JSON file to write')
-    p.add_argument('--seeds', type=int, default=3)
-    a = p.parse_args()
+    a = options(__doc__,
+        json=opt(None, 'file to write'),
+        seeds=3)
     torch.set_num_threads(1)
     lm, vocab, _ = toy_bilm()
     reviews = labelled(toy_corpus(n_train=16000, n_valid=8000, n_test=8000).gold)
@@ -62,4 +60,4 @@ if __name__ == '__main__':
         for seed in range(a.seeds):
             rows.append(dict(plan=name, stages=stages, seed=seed, valid=train(plan, seed, lm, vocab, reviews)))
             print(rows[-1], flush=True)
-    if a.out: Path(a.out).write_text(json.dumps(dict(rows=rows), indent=1) + '\n')
+    write_figures(a.json, dict(rows=rows))

@@ -11,33 +11,26 @@ fp16   `learn.to_fp16()`: float16 by autocast with scaled gradients; on a CPU fo
 Perplexities are exact ones, in full precision, by `evaluate` on the validation text. The text comes from ELMO_FASTAI_DATA or ../shared/data, or is
 downloaded. It ends with status 1 where a mean perplexity is off by more than --limit from fp32's.
 """
-import argparse, json, math, os, sys, time
-from pathlib import Path
+import math, sys, time
+from harness import data_folder, opt, options, write_figures
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
 SIDES = ['fp32', 'bf16', 'fp16']
 
-def options():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument('--quick', action='store_true', help='a tiny model, one epoch of 1,500 lines, one seed')
-    p.add_argument('--model', default='small', help='a name in `elmo_configs` (default small)')
-    p.add_argument('--seeds', type=int, default=2)
-    p.add_argument('--epochs', type=int, default=3)
-    p.add_argument('--lr', type=float, default=4e-3)
-    p.add_argument('--lines', type=int, help='of the training text (default: all)')
-    p.add_argument('--sides', nargs='+', default=['fp32', 'bf16'], choices=SIDES)
-    p.add_argument('--device', default='cpu')
-    p.add_argument('--threads', type=int, default=1)
-    p.add_argument('--limit', type=float, default=.01, help='of the relative difference (default 0.01)')
-    p.add_argument('--json', help='also write the figures to this file')
-    args = p.parse_args()
+def arguments():
+    args = options(__doc__,
+        quick=opt(False, 'a tiny model, one epoch of 1,500 lines, one seed'),
+        model=opt('small', 'a name in `elmo_configs`'),
+        seeds=2,
+        epochs=3,
+        lr=4e-3,
+        lines=opt(None, 'of the training text (default: all)', type=int),
+        sides=opt(['fp32', 'bf16'], nargs='+', choices=SIDES),
+        device='cpu',
+        threads=1,
+        limit=opt(.01, 'of the relative difference'),
+        json=opt(None, 'also write the figures to this file'))
     if args.quick: args.model,args.seeds,args.epochs,args.lines = 'tiny',1,1,1500
     return args
-
-def data():
-    for folder in (os.environ.get('ELMO_FASTAI_DATA'), ROOT.parent/'shared'/'data'):
-        if folder and (Path(folder)/'tiny_shakespeare').is_dir(): return Path(folder)/'tiny_shakespeare'
 
 def train(args, corpus, side, seed):
     "One training: its exact perplexities, its steps and seconds"
@@ -55,11 +48,11 @@ def train(args, corpus, side, seed):
     return dict(side=side, seed=seed, steps=len(learn.recorder.losses), seconds=time.perf_counter() - start, **evaluate(learn.model, dls.valid))
 
 if __name__ == '__main__':
-    args = options()
+    args = arguments()
     import torch
     from elmo_fastai.text.corpora import tiny_shakespeare
     torch.set_num_threads(args.threads)
-    corpus = tiny_shakespeare(data())
+    corpus = tiny_shakespeare(data_folder('tiny_shakespeare'))
     if args.lines: corpus.splits['train'] = corpus.splits['train'][:args.lines]
     rows,off = [],0.
     print(f"{'':6}{'seed':>5}{'steps':>7}{'forward':>10}{'backward':>10}{'mean':>10}{'to fp32':>10}{'seconds':>9}", flush=True)
@@ -72,5 +65,5 @@ if __name__ == '__main__':
             rows.append(r)
             print(f"{side:6}{seed:5}{r['steps']:7}{r['fwd']:10.2f}{r['bwd']:10.2f}{r['mean']:10.2f}{r['ratio']:10.4f}{r['seconds']:9.0f}", flush=True)
     print(f"largest difference to fp32: {100*off:.2f} %, limit {100*args.limit:.2f} %")
-    if args.json: Path(args.json).write_text(json.dumps(dict(args=vars(args), rows=rows), indent=1))
+    write_figures(args.json, dict(args=vars(args), rows=rows))
     sys.exit(off > args.limit)

@@ -10,10 +10,9 @@ of the held-out text, in windows of 64 tokens whatever it was trained on. Rows a
 nbs/results/presets.json as they end, and what is there is not done again. In bfloat16 where the
 processor is fast at it: a file has rows of one kind.
 """
-import argparse, json, time
+import time
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 import torch
 from fastai.torch_core import set_seed
 from elmo_fastai.text.corpora import wikitext2
@@ -22,7 +21,7 @@ from elmo_fastai.data.loaders import ElmoDataLoaders
 from elmo_fastai.train.learner import StopOnSignal, TimeBudget, bf16_is_fast, bilm_learner
 from attention import NoValidation
 
-ROOT = Path(__file__).parents[2]
+from harness import RESULTS, opt, options, read_figures, write_figures
 SETTINGS = ['small/20/64/0.006/0.1/counts', 'small/40/32/0.008/0/counts',
             'tiny/64/32/0.016/0/alike', 'tiny/64/32/0.016/0/counts']
 
@@ -48,22 +47,20 @@ def table(rows):
         print(f"{r['seconds']:5.0f} s  {r['setting']:34} seed {r['seed']}  "
               f"{r['tokens']/r['seconds']:6,.0f} tokens/s  {r['perplexity']:6.1f}")
 
-def options():
-    raw = argparse.RawDescriptionHelpFormatter
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
-    p.add_argument('--settings', nargs='+', default=SETTINGS)
-    p.add_argument('--seconds', type=float, default=600, help='processor time of a training')
-    p.add_argument('--seeds', type=int, nargs='+', default=[0])
-    p.add_argument('--out', default=str(ROOT/'nbs'/'results'/'presets.json'))
-    p.add_argument('--table', action='store_true')
-    return p.parse_args()
+def arguments():
+    return options(__doc__,
+        settings=opt(SETTINGS, nargs='+'),
+        seconds=opt(600, 'processor time of a training', type=float),
+        seeds=opt([0], nargs='+'),
+        json=RESULTS/'presets.json',
+        table=False)
 
 def main(a):
     torch.set_num_threads(1)
-    out, bf16 = Path(a.out), bf16_is_fast(torch.device('cpu'))
-    d = json.loads(out.read_text(encoding='utf-8')) if out.exists() else dict(bf16=bf16, rows=[])
+    bf16 = bf16_is_fast(torch.device('cpu'))
+    d = read_figures(a.json, dict(bf16=bf16, rows=[]))
     if a.table: return table(d['rows'])
-    if d['bf16'] != bf16: raise SystemExit(f'{out} is of another kind of processor: name --out')
+    if d['bf16'] != bf16: raise SystemExit(f'{a.json} is of another kind of processor: name another file with --json')
     for setting, seed in product(a.settings, a.seeds):
         key = dict(setting=setting, seconds=a.seconds, seed=seed)
         if any(key.items() <= r.items() for r in d['rows']): continue
@@ -71,7 +68,7 @@ def main(a):
         found = run(preset, int(bs), int(seq_len), float(lr), float(dropout), beginning,
                     a.seconds, seed, bf16)
         d['rows'].append(key | found)
-        out.write_text(json.dumps(d, indent=1) + '\n', encoding='utf-8')
+        write_figures(a.json, d)
         table(d['rows'][-1:])
 
-if __name__ == '__main__': main(options())
+if __name__ == '__main__': main(arguments())

@@ -11,12 +11,13 @@ take them from the folder in ELMO_FASTAI_DATA (or ../shared/data). `memory` sear
 nbs/results/probe.json and neighbours.json, part by part; the chapters show them. With --quick nothing is written,
 nor are `toy` and `purity` with fewer than three seeds.
 """
-import argparse, json, math, os, re, resource, subprocess, sys, time
+import json, math, re, time
 from collections import Counter
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(ROOT/'tests'))
+from harness import (
+    RESULTS, ROOT, in_process, opt, options, peak_bytes, read_figures, write_figures)
+
 FILES = dict(toy='probe', english='probe', real='neighbours', words='neighbours', ud='probe', time='probe', memory='probe', purity='neighbours')
 POOLS, KS = (4_000, 12_000, 24_000, 40_000), (1, 3, 5, 10)
 # What is looked for in the novels and in WikiText-2: words in sentences that were written before the search, one sense each
@@ -45,10 +46,8 @@ def plain(table):
     return dict(rows=rows, **table.attrs)
 
 def write(part, what):
-    f = ROOT/'nbs'/'results'/f'{FILES[part]}.json'
-    old = json.loads(f.read_text(encoding='utf-8')) if f.exists() else {}
-    f.parent.mkdir(exist_ok=True)
-    f.write_text(json.dumps({**old, part: what}, indent=1, ensure_ascii=False) + '\n', encoding='utf-8')
+    file = RESULTS/f'{FILES[part]}.json'
+    write_figures(file, read_figures(file, {}) | {part: what})
 
 def toy_model(folder):
     from elmo_fastai.elmo.module import Elmo
@@ -231,9 +230,9 @@ def questions(train, dev):
 
 def ud(elmo, quick):
     "Parts of speech, words and positions in the treebank"
-    from elmo_fastai.text.corpora import ud_ewt
+    from elmo_fastai.text.treebanks import read_treebank
     from elmo_fastai.studies.probe import linear_probe
-    gold, res = ud_ewt().gold, {}
+    gold, res = read_treebank('en_ewt').gold, {}
     dev = gold['valid'][:300 if quick else None]
     for name,data in questions(gold['train'], dev).items():
         t = linear_probe(elmo, *data, seeds=1 if quick else 3, max_tokens=4_000 if quick else 20_000)
@@ -259,11 +258,6 @@ def timed(elmo, quick):
     run('purity', purity, more)
     return res
 
-def peak_mb():
-    "The highest memory of this program. (On Linux `ru_maxrss` also counts what the process was before it became this program: the one that started it)"
-    try: return int(re.search(r'VmHWM:\s*(\d+)', Path('/proc/self/status').read_text())[1])/1024
-    except OSError: return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss/1024/(1024 if sys.platform == 'darwin' else 1)
-
 def one(n, kind):
     "The highest memory of a search through `n` occurrences of one word"
     import torch
@@ -279,28 +273,28 @@ def one(n, kind):
     if kind == 'index': stream = TokenIndex(elmo, stream, block=16_384)
     start = time.perf_counter()
     nearest(elmo, 'the bank', 'bank', stream, k=5)
-    print(json.dumps(dict(kind=kind, occurrences=n, mb=round(peak_mb()), seconds=round(time.perf_counter() - start, 1))))
+    print(json.dumps(dict(kind=kind, occurrences=n, mb=round(peak_bytes()/2**20), seconds=round(time.perf_counter() - start, 1))))
 
 def memory(quick):
     res = []
     print(f"\n{'':8}{'occurrences':>12}{'MB at most':>12}{'seconds':>10}")
     for kind in ('stream', 'index'):
         for n in (2_000, 20_000) if quick else (20_000, 200_000):
-            r = json.loads(subprocess.run([sys.executable, __file__, '--one', str(n), kind], check=True, capture_output=True, text=True, env={**os.environ, 'PYTHONPATH': str(ROOT)}).stdout)
+            r = in_process(f'{n} {kind}')
             print(f"{kind:8}{n:12,}{r['mb']:12,}{r['seconds']:10}", flush=True)
             res.append(r)
     return res
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument('--quick', action='store_true', help='smaller everywhere; nothing is written')
-    p.add_argument('--only', choices=FILES, nargs='+')
-    p.add_argument('--model', default='mini-en', help="a folder, or 'mini-en', the package's own")
-    p.add_argument('--toy', type=Path, nargs='+', default=[ROOT/'models'/'toy'], help='folders as make pretrain leaves them, one a seed')
-    p.add_argument('--one', nargs=2, metavar=('N', 'KIND'), help=argparse.SUPPRESS)
-    a = p.parse_args()
-    if a.one: return one(int(a.one[0]), a.one[1])
-    if not os.environ.get('ELMO_FASTAI_DATA') and (local := ROOT.parent/'shared'/'data').is_dir(): os.environ['ELMO_FASTAI_DATA'] = str(local)
+    a = options(__doc__,
+        quick=opt(False, 'smaller everywhere; nothing is written'),
+        only=opt(choices=FILES, nargs='+'),
+        model=opt('mini-en', "a folder, or 'mini-en', the package's own"),
+        toy=opt([ROOT/'models'/'toy'], 'folders as make pretrain leaves them, one a seed', type=Path, nargs='+'),
+        job=opt(hidden=True))                    # how many occurrences, and which kind of search
+    if a.job:
+        n, kind = a.job.split()
+        return one(int(n), kind)
     from elmo_fastai.elmo.module import Elmo
     wanted = a.only or list(FILES)
     elmo = Elmo.from_pretrained(a.model) if {'english', 'real', 'words', 'ud', 'time'} & {*wanted} else None

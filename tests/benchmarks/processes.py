@@ -5,32 +5,25 @@
 
 The text is WikiText-2 from ELMO_FASTAI_DATA or ../shared/data, else the toy corpus. `--bs` is the batch of all processes together.
 """
-import argparse, json, os, subprocess, sys, tempfile, time
-from pathlib import Path
+import json, os, subprocess, sys, time
+from harness import data_folder, environment, opt, options, write_figures
 
-ROOT = Path(__file__).resolve().parents[2]
 
-def options():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument('--models', default='small,medium', help='names of configurations (default small,medium)')
-    p.add_argument('--bs', default='20,40', help='batch sizes (default 20,40)')
-    p.add_argument('--seq-len', type=int, default=64)
-    p.add_argument('--steps', type=int, default=40, help='steps that are timed (default 40)')
-    p.add_argument('--cores', type=int, default=os.cpu_count(), help='threads of the one process, and number of processes')
-    p.add_argument('--quick', action='store_true', help='a few steps of the tiny model on the toy corpus')
-    p.add_argument('--json', help='also write the figures to this file')
-    p.add_argument('--job', help=argparse.SUPPRESS)            # what a process that this one starts has to do
-    return p.parse_args()
-
-def data_folder():
-    "Where WikiText-2 is, or None"
-    for folder in map(Path, filter(None, (os.environ.get('ELMO_FASTAI_DATA'), ROOT.parent/'shared'/'data'))):
-        if (folder/'wikitext-2').is_dir(): return folder/'wikitext-2'
+def arguments():
+    return options(__doc__,
+        models=opt('small,medium', 'names of configurations'),
+        bs=opt('20,40', 'batch sizes'),
+        seq_len=64,
+        steps=opt(40, 'steps that are timed'),
+        cores=opt(os.cpu_count(), 'threads of the one process, and number of processes', type=int),
+        quick=opt(False, 'a few steps of the tiny model on the toy corpus'),
+        json=opt(None, 'also write the figures to this file'),
+        job=opt(hidden=True))
 
 def job(spec):
     "Train some steps and print the tokens a second"
     from fastai.basics import Callback, CancelFitException, set_seed
-    from elmo_fastai.nn.bilm import BiLMConfig, elmo_configs
+    from elmo_fastai.nn.bilm import elmo_configs
     from elmo_fastai.text.corpora import Corpus, toy_corpus, wikitext2
     from elmo_fastai.data.loaders import ElmoDataLoaders
     from elmo_fastai.text.tokens import WordVocab
@@ -65,15 +58,14 @@ def job(spec):
 
 def measure(spec, processes, threads):
     "The figures of `job` from `processes` new processes"
-    env = {**os.environ, 'OMP_NUM_THREADS': str(threads), 'PYTHONPATH': os.pathsep.join([str(ROOT), *filter(None, [os.environ.get('PYTHONPATH')])])}
     start = ['-m', 'torch.distributed.run', '--nproc-per-node', str(processes)] if processes > 1 else []
-    r = subprocess.run([sys.executable, *start, __file__, '--job', json.dumps(spec)], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    r = subprocess.run([sys.executable, *start, __file__, '--job', json.dumps(spec)], env=environment(threads), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     lines = [l for l in r.stdout.splitlines() if l.startswith('{')]
     if r.returncode or not lines: sys.exit(f'stopped with {r.returncode}:\n{r.stderr[-2000:]}')
     return json.loads(lines[-1])['tokens_per_second']
 
 def main(args):
-    data = None if args.quick else data_folder()
+    data = None if args.quick else data_folder('wikitext-2')
     models, sizes = (['tiny'], [20]) if args.quick else (args.models.split(','), [int(o) for o in args.bs.split(',')])
     rows = []
     print(f"{'WikiText-2' if data else 'toy corpus'}, windows of {args.seq_len} tokens, tokens a second")
@@ -84,9 +76,9 @@ def main(args):
             one,threads,processes = measure(spec, 1, 1), measure(spec, 1, args.cores), measure(spec, args.cores, 1)
             rows.append(dict(model=model, bs=bs, one=one, threads=threads, processes=processes, ratio=processes/threads))
             print(f"{model:10}{bs:>6}{one:>12,.0f}{threads:>12,.0f}{processes:>14,.0f}{processes/threads:>8.2f}", flush=True)
-    if args.json: Path(args.json).write_text(json.dumps(rows, indent=1) + '\n')
+    write_figures(args.json, rows)
 
 if __name__ == '__main__':
-    args = options()
+    args = arguments()
     if args.job: job(json.loads(args.job))
     else: main(args)

@@ -5,16 +5,15 @@
 
 The lesson nbs/course/09_pretraining.ipynb shows the figures. Corpus, batches and model are those of the lesson.
 """
-import argparse, json, sys
-from pathlib import Path
+import sys
 import torch
 from fastai.basics import Callback, CancelValidException, set_seed
 from elmo_fastai.data.loaders import ElmoDataLoaders
 from elmo_fastai.nn.bilm import evaluate
 from elmo_fastai.text.corpora import toy_corpus
 from elmo_fastai.train.learner import bilm_learner
+from harness import RESULTS, options, read_figures, write_figures
 
-ROOT = Path(__file__).resolve().parents[2]
 # passes, begin at the words' frequencies?, rate, schedule
 ONE_PASS = [(1, counts, lr, schedule) for counts in (False, True) for lr in (1e-3, 1e-2) for schedule in ('constant', 'one cycle')]
 THREE_PASSES = [(3, True, 1e-2, schedule) for schedule in ('constant', 'one cycle')]
@@ -33,13 +32,9 @@ def run(corpus, seed, passes, counts, lr, schedule):
     return dict(forward=round(found['fwd'], 2), backward=round(found['bwd'], 2))
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument('--seeds', type=int, default=4)
-    p.add_argument('--json', default=str(ROOT/'nbs'/'results'/'rates.json'))
-    args = p.parse_args()
+    args = options(__doc__, seeds=4, json=RESULTS/'rates.json')
     torch.set_num_threads(1)
-    out = Path(args.json)
-    rows = json.loads(out.read_text(encoding='utf-8')) if out.exists() else []
+    rows = read_figures(args.json, [])
     corpus = toy_corpus(n_train=8000, n_valid=1000)
     for seed in range(args.seeds):
         for passes, counts, lr, schedule in ONE_PASS + THREE_PASSES:
@@ -47,6 +42,6 @@ def main():
             if any(key.items() <= row.items() for row in rows): continue
             rows.append(key | run(corpus, **key))
             print(rows[-1], flush=True)
-            out.write_text('[\n' + ',\n'.join(map(json.dumps, rows)) + '\n]\n', encoding='utf-8')
+            write_figures(args.json, rows, lines=True)
 
 if __name__ == '__main__': sys.exit(main())

@@ -13,26 +13,24 @@ loop               the recurrence in Python, time step after time step; every to
 
 The figures go to nbs/results/scale-cpu.json or scale-cuda.json, which the library page on scale shows.
 """
-import argparse, json, os, sys, tempfile, time
-from pathlib import Path
+import sys, tempfile, time
 from statistics import median
 from types import SimpleNamespace
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT/'tests'), str(Path(__file__).parent)]
+from harness import RESULTS, opt, options, write_figures
+
 STEPS = ['loop', '+ fused LSTM', '+ equal tokens once', '+ adaptive softmax', '+ bfloat16']
 
-def options():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument('--device', default='cpu')
-    p.add_argument('--vocab', type=int, help='words in the output layer (default 10000, on a GPU 100000)')
-    p.add_argument('--bs', type=int, help='rows a batch (default 20, on a GPU 128)')
-    p.add_argument('--seq-len', type=int, default=128)
-    p.add_argument('--model', default='medium', help='name of a configuration (default medium)')
-    p.add_argument('--reps', type=int, default=5, help='steps of each design that are timed (default 5)')
-    p.add_argument('--quick', action='store_true', help='one step of the tiny model, nothing is kept')
-    p.add_argument('--json', help='file to write (default nbs/results/scale-DEVICE.json)')
-    return p.parse_args()
+def arguments():
+    return options(__doc__,
+        device='cpu',
+        vocab=opt(None, 'words in the output layer (default 10000, on a GPU 100000)', type=int),
+        bs=opt(None, 'rows a batch (default 20, on a GPU 128)', type=int),
+        seq_len=128,
+        model=opt('medium', 'name of a configuration'),
+        reps=opt(5, 'steps of each design that are timed'),
+        quick=opt(False, 'one step of the tiny model, nothing is kept'),
+        json=opt(None, 'file to write (default nbs/results/scale-DEVICE.json)'))
 
 def get_batches(args, n):
     "Batches of chars [B, T, W], next and previous words, by the benchmark of a training step; and the name of the text"
@@ -111,9 +109,7 @@ def main(args):
               (f"{r['memory_gb']:>7.1f} GB" if cuda else ''), flush=True)
     res = dict(device=device, model=args.model, vocab=args.vocab, bs=args.bs, seq_len=args.seq_len, text=name, torch=torch.__version__,
                matrix_speed=dict(fp32=peak[False], bf16=peak[True]), rows=rows)
-    file = Path(args.json) if args.json else ROOT/'nbs'/'results'/f"scale-{'cuda' if cuda else 'cpu'}.json"
-    if not args.quick or args.json:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(res, indent=1) + '\n')
+    usual = None if args.quick else RESULTS/f"scale-{'cuda' if cuda else 'cpu'}.json"
+    write_figures(args.json or usual, res)
 
-if __name__ == '__main__': main(options())
+if __name__ == '__main__': main(arguments())

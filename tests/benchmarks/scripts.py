@@ -15,13 +15,10 @@ A smaller `max_chars` is tried where it cuts more than a twentieth (16) or a fif
 Rows are written as soon as they are there; the same command goes on after an interruption. The treebanks come from ELMO_FASTAI_DATA or
 ../shared/data, or are downloaded.
 """
-import argparse, json, os, platform, random, sys, time
-from pathlib import Path
+import json, platform, random, time
+from harness import RESULTS, opt, options, read_figures, write_figures
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
-sys.path.insert(0, str(ROOT/'tests'))
-RESULTS = ROOT/'nbs'/'results'/'scripts.json'
+FIGURES = RESULTS/'scripts.json'
 TREEBANKS = ['en_ewt', 'da_ddt', 'vi_vtb', 'el_gud', 'hy_armtdp', 'ug_udt', 'ko_gsd', 'te_mtg', 'th_tud', 'zh_gsdsimp']
 SETTINGS = [('bytes', 50), ('letters', 50), ('bytes', 16), ('bytes', 25)]
 LEAST_CUT = {16: .05, 25: .02}      # a `max_chars` that cuts fewer words of the test part is not tried
@@ -31,17 +28,16 @@ MOST_TRAIN = 10_000     # words
 MOST_TEST = 6_000
 MOST_VALID = 2_000
 
-def options():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument('--treebanks', nargs='+', default=TREEBANKS)
-    p.add_argument('--seeds', type=int, default=3)
-    p.add_argument('--steps', type=int, default=100, help='batches of 16 sentences that a biLM reads (default 100)')
-    p.add_argument('--tag-steps', type=int, default=200, help='batches that a tagger reads (default 200)')
-    p.add_argument('--lr', type=float, default=2e-2)
-    p.add_argument('--quick', action='store_true')
-    p.add_argument('--longer', action='store_true', help='rows with twice the steps, bytes and 50, three treebanks, in the same file')
-    p.add_argument('--json', default=str(RESULTS), help='file of the rows (default: nbs/results/scripts.json)')
-    return p.parse_args()
+def arguments():
+    return options(__doc__,
+        treebanks=opt(TREEBANKS, nargs='+'),
+        seeds=3,
+        steps=opt(100, 'batches of 16 sentences that a biLM reads'),
+        tag_steps=opt(200, 'batches that a tagger reads'),
+        lr=2e-2,
+        quick=False,
+        longer=opt(False, 'rows with twice the steps, bytes and 50, three treebanks, in the file'),
+        json=opt(FIGURES, 'file of the rows'))
 
 # the data
 
@@ -195,8 +191,6 @@ def jobs(args, facts):
 def main(args):
     import torch, sklearn
     torch.set_num_threads(1)
-    local = ROOT.parent/'shared'/'data'
-    if not os.environ.get('ELMO_FASTAI_DATA') and local.is_dir(): os.environ['ELMO_FASTAI_DATA'] = str(local)
     if args.quick:
         args.seeds = 1
         args.steps = args.tag_steps = 20
@@ -205,17 +199,12 @@ def main(args):
         args.treebanks = ['en_ewt', 'te_mtg', 'zh_gsdsimp']
         args.steps *= 2
         args.tag_steps *= 2
-    file = Path(args.json)
     found = dict(treebanks=[], rows=[], longer=[])
-    if file.exists() and not args.quick: found = json.loads(file.read_text(encoding='utf-8'))
+    if not args.quick: found = read_figures(args.json, found)
     rows = found['longer' if args.longer else 'rows']
     found |= dict(shape=SHAPE, tagger=TAGGER, most_train=MOST_TRAIN, most_test=MOST_TEST, torch=torch.__version__, scikit_learn=sklearn.__version__, machine=platform.machine())
     if not args.longer: found |= dict(steps=args.steps, tag_steps=args.tag_steps, lr=args.lr)
-    def save():
-        if args.quick: return
-        part = file.with_name(f'{file.name}.part')
-        part.write_text(json.dumps(found, indent=1) + '\n', encoding='utf-8')
-        part.replace(file)
+    def save(): write_figures(None if args.quick else args.json, found)
     golds = {}
     for name in args.treebanks:
         golds[name], remark = load(name)
@@ -235,4 +224,4 @@ def main(args):
         save()
     print(f"{sum(row['seconds'] for row in rows)/60:.1f} minutes of one core")
 
-if __name__ == '__main__': main(options())
+if __name__ == '__main__': main(arguments())

@@ -20,7 +20,7 @@ services the same, but the threads ask the services
 
 The texts have 3 to 15 tokens, for `threads` and `services` 3 to 60, from WikiText-2 in ELMO_FASTAI_DATA; where it is not there: random words with frequencies by Zipf's law.
 """
-import argparse, base64, importlib.metadata, json, os, platform, random, re, shutil, socket, subprocess, sys, tempfile, time
+import base64, json, os, platform, random, re, shutil, socket, subprocess, sys, tempfile, time
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
@@ -28,10 +28,11 @@ from pathlib import Path
 from statistics import median
 from threading import local
 import numpy as np, psutil, torch
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from harness import (
+    environment, opt, options, processor, read_figures, versions, write_figures)
 from pages import page
 from embed_speed import sentences
-from onnx_speed import processor, session
+from onnx_speed import session
 from elmo_fastai.elmo import Elmo
 from elmo_fastai.nn.bilm import BiLM, ELMO_TINY
 from elmo_fastai.text.tokens import ByteCharVocab, get_tokenizer
@@ -55,17 +56,17 @@ function done(summary, latency, requests)
 end
 '''
 
-def options():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument('--only', nargs='+', choices=PARTS, default=PARTS)
-    p.add_argument('--rounds', type=int, default=3, help='turns of each variant (default 3)')
-    p.add_argument('--seconds', type=int, default=5, help='of a turn (default 5)')
-    p.add_argument('--requests', type=int, default=100_000, help='of the part on memory (default 100,000)')
-    p.add_argument('--vectors', type=int, default=1_000_000, help='to compare, of one Elmo and again of the services (default 1,000,000)')
-    p.add_argument('--json', help='also write the figures to this file; parts that are not measured stay in it')
-    p.add_argument('--serve', nargs=4, metavar=('SIDE', 'BATCHED', 'THREADS', 'PORT'), help='be one of the services')
-    p.add_argument('--files', nargs=2, metavar=('MODEL', 'ONNX'), help='what such a service loads')
-    return p.parse_args()
+def arguments():
+    return options(__doc__,
+        only=opt(PARTS, nargs='+', choices=PARTS),
+        rounds=opt(3, 'turns of each variant'),
+        seconds=opt(5, 'of a turn'),
+        requests=opt(100_000, 'of the part on memory'),
+        vectors=opt(1_000_000, 'to compare, of one Elmo and again of the services'),
+        json=opt(None, 'file to write; parts that are not measured stay in it'),
+        serve=opt(None, 'be one of the services', nargs=4,
+                  metavar=('SIDE', 'BATCHED', 'THREADS', 'PORT')),
+        files=opt(None, 'what such a service loads', nargs=2, metavar=('MODEL', 'ONNX')))
 
 # The services
 
@@ -97,8 +98,7 @@ class Service:
             s.bind(('127.0.0.1', 0))
             self.port = s.getsockname()[1]
         command = [sys.executable, __file__, '--serve', side, str(batched), str(threads), str(self.port), '--files', *map(str, files)]
-        env = {**os.environ, 'OMP_NUM_THREADS': str(threads)}
-        self.process = subprocess.Popen(command, env=env)
+        self.process = subprocess.Popen(command, env=environment(threads))
         self.info = psutil.Process(self.process.pid)
     def wait(self):
         "Until it answers"
@@ -258,18 +258,17 @@ def light(folder):
     return Elmo(BiLM(ELMO_TINY, 0)).eval().save_pretrained(folder)
 
 def main():
-    args = options()
+    args = arguments()
     if args.serve: return serve(*args.serve, *args.files)
     torch.set_num_threads(1)
-    file = Path(args.json) if args.json else None
-    res = json.loads(file.read_text()) if file and file.exists() else {}
+    res = read_figures(args.json, {}) if args.json else {}
     text, sents = sentences(3, 15)
     def write_bodies(path, sents): path.write_text(''.join(json.dumps(dict(texts=[' '.join(tokens)], mean=True)) + '\n' for tokens in sents))
     def save(part, found):
         res[part] = found
-        if file: file.write_text(json.dumps(res, indent=1) + '\n')
+        write_figures(args.json, res)
     res |= dict(text=text, processor=processor(), cores=len(os.sched_getaffinity(0)), python=platform.python_version(),
-                versions={name: importlib.metadata.version(name) for name in ('torch', 'onnxruntime', 'fastapi', 'uvicorn')})
+                versions=versions('torch', 'onnxruntime', 'fastapi', 'uvicorn'))
     with tempfile.TemporaryDirectory() as tmp:
         tmp = Path(tmp)
         bodies, short, script = (tmp/name for name in ('bodies.jsonl', 'short.jsonl', 'wrk.lua'))

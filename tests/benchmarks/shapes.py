@@ -10,13 +10,14 @@ is, with few sizes, with letters side by side, with both (`speed_up`). Each way 
 batches are compared with the same batches once more. Medians of tokens a second; in bfloat16 where the processor is fast at it.
 The rows of each processor are kept. `--dropped` shows what else was tried, measured once by the code of that time.
 """
-import argparse, json, os, subprocess, sys, time
+import json, os, sys, time
 from pathlib import Path
 from statistics import median
+from harness import (
+    RESULTS, Worker, answer, environment, opt, options, processor as name_of_processor,
+    read_figures, write_figures)
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
-RESULTS = ROOT/'nbs'/'results'/'shapes.json'
+FIGURES = RESULTS/'shapes.json'
 WAYS = {'as it is': (), 'few sizes': ('sizes',), 'letters side by side': ('letters',), 'both': ('sizes', 'letters')}
 ISAS = {'its own': {}, 'AVX2': dict(ONEDNN_MAX_CPU_ISA='AVX2', ATEN_CPU_CAPABILITY='avx2')}
 WORKS = ['toy', 'WikiText-2, 10,000 words', 'WikiText-2', 'embedding, mini-en', "embedding, AI2's small size"]
@@ -77,7 +78,7 @@ def training(work, way):
 
 def embedding(work, way):
     "The same for sentences of WikiText-2"
-    import re, torch
+    import re
     from elmo_fastai.text.corpora import wikitext2
     from elmo_fastai.elmo.module import Elmo
     lines = [l for l in wikitext2().train if not l.startswith('=')][:2000]
@@ -102,25 +103,15 @@ def embedding(work, way):
 def child(work, way):
     turn = (embedding if work.startswith('embedding') else training)(work, way)
     turn(8)
-    print('ready', flush=True)
-    for line in sys.stdin: print(*turn(int(line)), flush=True)
-
-class Child:
-    def __init__(self, work, way, isa):
-        cmd = [sys.executable, __file__, '--child', work, '--way', way]
-        self.p = subprocess.Popen(cmd, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **isa})
-        if not self.p.stdout.readline(): sys.exit(f'{work}, {way}: stopped with {self.p.wait()}')
-    def run(self, n):
-        self.p.stdin.write(f'{n}\n'); self.p.stdin.flush()
-        return [float(o) for o in self.p.stdout.readline().split()]
-    def end(self): self.p.kill(); self.p.wait()
+    answer(lambda line: turn(int(line)))
 
 def measure(turns, n, works):
-    for isa,env in ISAS.items():
+    for isa,isas in ISAS.items():
         for work in works:
-            children = {way: Child(work, way, env) for way in WAYS}
-            runs = [{way: c.run(n) for way,c in children.items()} for _ in range(turns)]
-            for c in children.values(): c.end()
+            env = environment(**isas)
+            children = {way: Worker('--child', work, '--way', way, env=env) for way in WAYS}
+            runs = [{way: child(n) for way,child in children.items()} for _ in range(turns)]
+            for child in children.values(): child.close()
             for way in WAYS:
                 new, same = (median(r[way][i] for r in runs) for i in (0, 1))
                 yield dict(processor=processor(), isa=isa, work=work, way=way, new=new, same=same)
@@ -130,7 +121,7 @@ def processor():
     found = dict(l.split(':', 1) for l in lines if ':' in l)
     found = {k.strip(): v.strip() for k,v in found.items()}
     flags = [o for o in ('avx2', 'avx512f', 'avx512_bf16', 'amx_bf16') if o in found.get('flags', '').split()]
-    name = found.get('model name', 'unknown')
+    name = name_of_processor()
     if 'cpu family' in found:                     # makers give different processors one name
         name += f" (family {found['cpu family']}, model {found['model']})"
     return f"{name}, {os.cpu_count()} cores, {', '.join(flags)}"
@@ -143,26 +134,22 @@ def show(rows):
     print(table.div(table['as it is'], axis=0).round(2).to_string())
 
 if __name__ == '__main__':
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument('--turns', type=int, default=7)
-    p.add_argument('--works', nargs='+', choices=WORKS, default=WORKS)
-    p.add_argument('--quick', action='store_true')
-    p.add_argument('--table', action='store_true')
-    p.add_argument('--dropped', action='store_true')
-    p.add_argument('--json', default=str(RESULTS))
-    p.add_argument('--child', help=argparse.SUPPRESS)
-    p.add_argument('--way', help=argparse.SUPPRESS)
-    args = p.parse_args()
-    local = ROOT.parent/'shared'/'data'
-    if not os.environ.get('ELMO_FASTAI_DATA') and local.is_dir(): os.environ['ELMO_FASTAI_DATA'] = str(local)
-    file = Path(args.json)
+    args = options(__doc__,
+        turns=7,
+        works=opt(WORKS, nargs='+', choices=WORKS),
+        quick=False,
+        table=False,
+        dropped=False,
+        json=FIGURES,
+        child=opt(hidden=True),
+        way=opt(hidden=True))
     if args.child: child(args.child, WAYS[args.way]); sys.exit()
-    kept = json.loads(file.read_text(encoding='utf-8')) if file.exists() else {}
+    kept = read_figures(args.json, {})
     if args.dropped: print(json.dumps(kept.get('dropped'), indent=1)); sys.exit()
     if not args.table:
         for row in measure(1 if args.quick else args.turns, 2 if args.quick else 10, args.works):
             print(row, flush=True)
             same = {k: row[k] for k in ('processor', 'isa', 'work', 'way')}
             kept['speed'] = [*(r for r in kept.get('speed', []) if not same.items() <= r.items()), row]
-            if not args.quick: file.write_text(json.dumps(kept, indent=1) + '\n', encoding='utf-8')
+            if not args.quick: write_figures(args.json, kept)
     show(kept['speed'])

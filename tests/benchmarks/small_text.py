@@ -11,10 +11,9 @@ the machine does counts little. Afterwards a linear probe reads parts of speech 
 layers, 100 tagged sentences to learn from, of the same language; its control is the commonest tag of each word. Texts are read under
 ELMO_FASTAI_DATA: novels/valid (two novels that the box has not read), ud-languages, ud-ewt, wikitext-2.
 """
-import argparse, json, sys, time
+import sys, time
 from dataclasses import replace
 from itertools import accumulate
-from pathlib import Path
 import numpy as np, torch
 from fastai.torch_core import set_seed
 from sklearn.linear_model import LogisticRegression
@@ -29,8 +28,7 @@ from elmo_fastai.text.tokens import get_tokenizer
 from elmo_fastai.train.learner import EarlyStop, StopOnSignal, bilm_learner
 from elmo_fastai.train.report import baselines, shares
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT/'tests'))
+from harness import RESULTS, opt, options, read_figures, write_figures
 from pages import page
 
 LR = 4e-3
@@ -124,18 +122,17 @@ def table(found):
         print(f"{r['run']:42} seed {r['seed']}  {r['perplexity']:7.1f}  best {r['best_epoch']}  {r['cpu_seconds']:6.0f} s  "
               f"{r['tokens']/r['cpu_seconds']:7,.0f} tokens/s  tags {r.get('tagging')}")
 
-def options():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument('--runs', nargs='+', default=RUNS)
-    p.add_argument('--seeds', type=int, nargs='+', default=[0, 1, 2])
-    p.add_argument('--json', type=Path, default=ROOT/'nbs'/'results'/'small_text.json')
-    p.add_argument('--table', action='store_true')
-    return p.parse_args()
+def arguments():
+    return options(__doc__,
+        runs=opt(RUNS, nargs='+'),
+        seeds=opt([0, 1, 2], nargs='+'),
+        json=RESULTS/'small_text.json',
+        table=False)
 
 def main():
-    args = options()
+    args = arguments()
     torch.set_num_threads(1)
-    found = json.loads(args.json.read_text()) if args.json.exists() else dict(lr=LR, tagged=N_TAGGED, texts={}, runs=[])
+    found = read_figures(args.json, dict(lr=LR, tagged=N_TAGGED, texts={}, runs=[]))
     if args.table: return table(found)
     corpora = {}
     for seed in args.seeds:
@@ -152,7 +149,7 @@ def main():
                                             words=len(dls.vocab), unknown=round(shares(dls.valid.text)['unknown'], 4),
                                             commonest_tags=commonest_tags(name))
             found['runs'].append(dict(run=which, seed=seed, **row))
-            args.json.write_text(json.dumps(found, indent=1) + '\n', encoding='utf-8')
+            write_figures(args.json, found)
             table(dict(texts={}, runs=found['runs'][-1:]))
             sys.stdout.flush()
 

@@ -12,33 +12,26 @@ sampled    `SampledSoftmax`; its training loss is not comparable, its perplexity
 Every training is a process of its own: `bilm_learner`, one cycle, the vocabulary of all words. The text comes from ELMO_FASTAI_DATA or
 ../shared/data, or is downloaded. An interval is Student's, over the seeds, of the ratio to `full` with the same seed.
 """
-import argparse, json, math, os, resource, subprocess, sys
-from pathlib import Path
+import json, math, sys
 from statistics import mean
+from harness import data_folder, in_process, opt, options, peak_gb, write_figures
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
 SIDES = ['plain', 'full', 'pytorch', 'adaptive', 'sampled']
 
-def options():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument('--seeds', type=int, default=2)
-    p.add_argument('--epochs', type=int, default=3)
-    p.add_argument('--lr', type=float, default=6e-3)
-    p.add_argument('--dim', type=int, default=128, help='states and cells (default 128)')
-    p.add_argument('--negative', type=int, default=1000, help='words that the sampled softmax draws (default 1000)')
-    p.add_argument('--cutoffs', type=int, nargs='+', help="of the adaptive softmax (default: the library's)")
-    p.add_argument('--lines', type=int, help='of the training text (default: all)')
-    p.add_argument('--sides', nargs='+', default=SIDES, choices=SIDES)
-    p.add_argument('--threads', type=int, default=1)
-    p.add_argument('--fp32', action='store_true', help='full precision also where bfloat16 is fast')
-    p.add_argument('--json', help='also write the figures to this file')
-    p.add_argument('--job', help=argparse.SUPPRESS)    # side:seed, in the processes that this one starts
-    return p.parse_args()
-
-def data():
-    for folder in (os.environ.get('ELMO_FASTAI_DATA'), ROOT.parent/'shared'/'data'):
-        if folder and (Path(folder)/'tiny_shakespeare').is_dir(): return Path(folder)/'tiny_shakespeare'
+def arguments():
+    return options(__doc__,
+        seeds=2,
+        epochs=3,
+        lr=6e-3,
+        dim=opt(128, 'states and cells'),
+        negative=opt(1000, 'words that the sampled softmax draws'),
+        cutoffs=opt(None, "of the adaptive softmax (default: the library's)", type=int, nargs='+'),
+        lines=opt(None, 'of the training text (default: all)', type=int),
+        sides=opt(SIDES, nargs='+', choices=SIDES),
+        threads=1,
+        fp32=opt(False, 'full precision also where bfloat16 is fast'),
+        json=opt(None, 'also write the figures to this file'),
+        job=opt(hidden=True))
 
 def pytorch_init(model):
     "Undo `original_init`; forget and highway gates, which our layers set themselves, stay"
@@ -58,7 +51,7 @@ def train(args, side, seed):
     from elmo_fastai.train.learner import bilm_learner
     torch.set_num_threads(args.threads)
     set_seed(seed)
-    corpus = tiny_shakespeare(data())
+    corpus = tiny_shakespeare(data_folder('tiny_shakespeare'))
     if args.lines: corpus.splits['train'] = corpus.splits['train'][:args.lines]
     dls = ElmoDataLoaders.from_corpus(corpus, kind='stream', bs=20, seq_len=64, seed=seed, device='cpu')
     config = BiLMConfig('benchmark', proj_dim=args.dim, hidden_dim=args.dim, dropout=0.2, n_negative=args.negative, cutoffs=tuple(args.cutoffs) if args.cutoffs else None,
@@ -66,29 +59,22 @@ def train(args, side, seed):
     learn = bilm_learner(dls, config, bf16=False if args.fp32 else None, from_counts=False)
     if side == 'plain': learn.model.head.max_scores = 10**12
     if side == 'pytorch': pytorch_init(learn.model)
-    before = peak()
+    before = peak_gb()
     with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(args.epochs, args.lr)
-    r = dict(tokens_per_second=learn.throughput.per_second, tokens=learn.throughput.tokens, peak_gb=peak(), before_gb=before, words=len(dls.vocab),
+    r = dict(tokens_per_second=learn.throughput.per_second, tokens=learn.throughput.tokens, peak_gb=peak_gb(), before_gb=before, words=len(dls.vocab),
              bf16=any(type(o).__name__ == 'BF16' for o in learn.cbs), torch=torch.__version__, head=type(learn.model.head).__name__, parameters=sum(p.numel() for p in learn.model.head.parameters()),
              last_training_loss=mean(float(o) for o in learn.recorder.losses[-50:]))
     return {**r, **evaluate(learn.model, dls.valid)}
 
-def peak():
-    "Peak memory of this process so far, in GB"
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == 'darwin' else 1024) / 1e9
-
-def in_process(side, seed):
-    cmd = [sys.executable, __file__, *sys.argv[1:], '--job', f'{side}:{seed}']
-    env = {**os.environ, 'PYTHONPATH': os.pathsep.join([str(ROOT), *filter(None, [os.environ.get('PYTHONPATH')])])}
-    out = subprocess.run(cmd, env=env, stdout=subprocess.PIPE, text=True)
-    if out.returncode: sys.exit(f'{side}, seed {seed}: stopped with {out.returncode}')
-    r = json.loads(out.stdout.splitlines()[-1])
+def trained(side, seed):
+    "One training in a process of its own"
+    r = in_process(f'{side}:{seed}')
     print(f"  {side}, seed {seed}: perplexity {r['fwd']:.1f} forward, {r['bwd']:.1f} backward; {r['tokens_per_second']:,.0f} tokens/s", file=sys.stderr, flush=True)
     return r
 
 def main(args):
     from elmo_fastai.tasks.cbow import interval
-    runs = {s: [in_process(s, seed) for seed in range(1 if s == 'plain' else args.seeds)] for s in args.sides}
+    runs = {s: [trained(s, seed) for seed in range(1 if s == 'plain' else args.seeds)] for s in args.sides}
     one = next(iter(runs.values()))[0]
     print(f"Tiny Shakespeare, {one['words']:,} words, {one['tokens']:,} tokens read, states of {args.dim}, {args.negative:,} negatives, {args.threads} thread(s), "
           f"{'bfloat16' if one['bf16'] else 'fp32'}, {args.seeds} seed(s)")
@@ -104,10 +90,10 @@ def main(args):
         print(f"{s:10}{avg['fwd']:>9.1f}{avg['bwd']:>10.1f}{avg['mean']:>8.1f}{text:>22}{avg['tokens_per_second']:>10,.0f}{avg['peak_gb']:>11.2f} GB{rs[0]['parameters']/1e6:>10.2f} M")
     r = dict(options={k: v for k,v in vars(args).items() if k not in ('job', 'json')}, ratio_to_full=ratios, runs=runs)
     print(json.dumps(r))
-    if args.json: Path(args.json).write_text(json.dumps(r, indent=1) + '\n')
+    write_figures(args.json, r)
 
 if __name__ == '__main__':
-    args = options()
+    args = arguments()
     if args.job:
         side,seed = args.job.split(':')
         print(json.dumps(train(args, side, int(seed))))

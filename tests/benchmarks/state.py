@@ -7,35 +7,32 @@
 The ways are those of the page, `nbs/studies/state.ipynb`. Tiny Shakespeare and WikiText-2 are read from ELMO_FASTAI_DATA or ../shared/data; what is
 missing is left out, and said. Figures go to nbs/results/state.json, a corpus at a time: the same command goes on after an interruption.
 """
-import argparse, json, os, sys, time
-from pathlib import Path
+import time
+from harness import RESULTS, data_folder, kept, opt, options, write_figures
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT/'tests')]
 FOLDERS = dict(tiny_shakespeare='tiny_shakespeare', wikitext2='wikitext-2')
 BINS = [(1, 1), (2, 2), (3, 4), (5, 8), (9, 16), (17, 32), (33, 10**9)]
 
-def options():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument('--corpus', help='one of toy, tiny_shakespeare, wikitext2 (default: all)')
-    p.add_argument('--minutes', type=float, default=2., help='processor time of each training (default 2)')
-    p.add_argument('--width', type=int, default=128, help='of the model (default 128)')
-    p.add_argument('--tokens', type=int, default=40_000, help='of the held-out text (default 40000)')
-    p.add_argument('--threads', type=int, default=1)
-    p.add_argument('--quick', action='store_true', help='two seconds a training on the toy corpus, nothing is kept')
-    p.add_argument('--json', default=str(ROOT/'nbs'/'results'/'state.json'))
-    return p.parse_args()
+def arguments():
+    return options(__doc__,
+        corpus=opt(None, 'one of toy, tiny_shakespeare, wikitext2 (default: all)'),
+        minutes=opt(2., 'processor time of each training'),
+        width=opt(128, 'of the model'),
+        tokens=opt(40_000, 'of the held-out text'),
+        threads=1,
+        quick=opt(False, 'two seconds a training on the toy corpus, nothing is kept'),
+        json=RESULTS/'state.json')
 
 def get_text(name):
     "The corpus, or None where it is not here"
     from elmo_fastai.all import get_corpus, toy_corpus
     if name == 'toy': return toy_corpus(n_train=30_000, n_valid=2000, n_test=1, n_unseen=1)
-    for folder in map(Path, filter(None, (os.environ.get('ELMO_FASTAI_DATA'), ROOT.parent/'shared'/'data'))):
-        if (folder/FOLDERS[name]).is_dir(): return get_corpus(name, data=folder/FOLDERS[name])
+    folder = data_folder(FOLDERS[name])
+    if folder: return get_corpus(name, data=folder)
 
 def measure(name, args):
     "All trainings and uses on one corpus"
-    import numpy as np, torch
+    import numpy as np
     from fastai.torch_core import set_seed
     from elmo_fastai.nn.bilm import BiLM, BiLMConfig
     from elmo_fastai.data.encoded import EncodedText, TokenTypes
@@ -84,22 +81,14 @@ def measure(name, args):
 def main(args):
     import torch
     torch.set_num_threads(args.threads)
-    file = Path(args.json)
-    settings = dict(minutes=args.minutes, width=args.width, threads=args.threads)
-    found = dict(**settings, corpora={})
-    if file.exists() and not args.quick:
-        was = json.loads(file.read_text())
-        if any(was.get(k) != v for k,v in settings.items()): sys.exit(f'{file} was measured with other settings: name another file with --json, or delete this one')
-        found = was
+    file = None if args.quick else args.json
+    found = dict(minutes=args.minutes, width=args.width, threads=args.threads, corpora={})
+    found['corpora'] = kept(file, found, 'corpora')
     for name in [args.corpus] if args.corpus else ['toy'] if args.quick else ['toy', *FOLDERS]:
         if name in found['corpora']: continue
         start,r = time.time(),measure(name, args)
         if r is None: continue
         found['corpora'][name] = dict(r, seconds=time.time() - start)
-        if not args.quick:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            part = file.with_name(f'{file.name}.part')
-            part.write_text(json.dumps(found, indent=1) + '\n')
-            part.replace(file)
+        write_figures(file, found)
 
-if __name__ == '__main__': main(options())
+if __name__ == '__main__': main(arguments())

@@ -15,37 +15,36 @@ possessives and compounds that the treebank hangs on it, as far as they are next
 development part, added to the file. The text comes from ELMO_FASTAI_DATA or ../shared/data, or is downloaded. The figures go
 to nbs/results/tag.json, which the chapter shows.
 """
-import argparse, json, os, sys, time
+import time
 from multiprocessing import get_context
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT/'tests'))
+from harness import RESULTS, data_folder, opt, options, read_figures, write_figures
+
 SHARES = [.01, .03, .1, .3, 1.]
 LAYERS = ['last', 'first', 0, 'equal', 'learned']
 SIDES = ('without ELMo', None), ('with ELMo', 'input')
 
-def options():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument('--model', default='mini-en', help="a folder with a biLM, or a name (default: mini-en)")
-    p.add_argument('--seeds', type=int, default=3)
-    p.add_argument('--epochs', type=int, default=4)
-    p.add_argument('--steps', type=int, default=450, help='at least so many, where the data is small (default 450)')
-    p.add_argument('--layers-steps', type=int, default=200, help='the same for the comparison of layers (default 200)')
-    p.add_argument('--lr', type=float, default=8e-3)
-    p.add_argument('--words', type=int, default=64, help='dimensions of word vectors')
-    p.add_argument('--chars', type=int, default=64, help='dimensions of vectors from letters')
-    p.add_argument('--hidden', type=int, default=96)
-    p.add_argument('--dropout', type=float, default=.3)
-    p.add_argument('--elmo-dropout', type=float, default=.3)
-    p.add_argument('--layers-share', type=float, default=.1, help='share of the data for the comparison of layers and places')
-    p.add_argument('--best', type=float, nargs='+', help='shares to be trained for as long as they gain')
-    p.add_argument('--spans', type=float, nargs='+', help='shares on which to learn noun phrases')
-    p.add_argument('--most', type=int, default=3600, help='steps of --best at most (default 3600)')
-    p.add_argument('--processes', type=int, default=2)
-    p.add_argument('--quick', action='store_true', help='one seed, shares of 1 and 3 %%, few steps, a tenth of the development part')
-    p.add_argument('--json', default=str(ROOT/'nbs'/'results'/'tag.json'), help='where the figures go')
-    return p.parse_args()
+def arguments():
+    return options(__doc__,
+        model=opt('mini-en', "a folder with a biLM, or a name"),
+        seeds=3,
+        epochs=4,
+        steps=opt(450, 'at least so many, where the data is small'),
+        layers_steps=opt(200, 'the same for the comparison of layers'),
+        lr=8e-3,
+        words=opt(64, 'dimensions of word vectors'),
+        chars=opt(64, 'dimensions of vectors from letters'),
+        hidden=96,
+        dropout=.3,
+        elmo_dropout=.3,
+        layers_share=opt(.1, 'share of the data for the comparison of layers and places'),
+        best=opt(None, 'shares to be trained for as long as they gain', type=float, nargs='+'),
+        spans=opt(None, 'shares on which to learn noun phrases', type=float, nargs='+'),
+        most=opt(3600, 'steps of --best at most'),
+        processes=2,
+        quick=opt(False, 'one seed, shares of 1 and 3 %%, few steps, a tenth of the dev part'),
+        json=opt(RESULTS/'tag.json', 'where the figures go'))
 
 def jobs(a):
     "Every training as a dictionary, the longest first"
@@ -93,14 +92,14 @@ def as_long_as_it_gains(a, side, where, share, seed, train, dev, labels, elmo, c
 def add_best(a):
     "The rows of --best, into the file that has the others"
     import torch
-    from elmo_fastai.text.corpora import ud_ewt
+    from elmo_fastai.text.treebanks import read_treebank
     from elmo_fastai.elmo.module import Elmo
     from elmo_fastai.tasks.classify import LayerCache
     torch.set_num_threads(1)
-    gold, elmo, cache, out = ud_ewt().gold, Elmo.from_pretrained(a.model), LayerCache(mb=3000), Path(a.json)
+    gold, elmo, cache, out = read_treebank('en_ewt').gold, Elmo.from_pretrained(a.model), LayerCache(mb=3000), a.json
     train, dev = gold['train'], gold['valid'][::10] if a.quick else gold['valid']
     labels = sorted({t for s in train + dev for t in s.tags})
-    res = json.loads(out.read_text(encoding='utf-8'))
+    res = read_figures(out)
     name = elmo.lm.config.name
     rows = [o for o in res.get('best', []) if o['model'] == name]           # those of another model are no use
     for share in a.best:
@@ -111,7 +110,7 @@ def add_best(a):
                 row = as_long_as_it_gains(a, side, where, share, seed, train, dev, labels, elmo, cache)
                 rows.append(dict(row, model=name, seconds=round(time.perf_counter() - start, 1)))
                 print(rows[-1], flush=True)
-                out.write_text(json.dumps(res | dict(best=rows), indent=1))
+                write_figures(out, res | dict(best=rows))
 
 # noun phrases
 
@@ -156,7 +155,7 @@ def add_spans(a):
     from pages import page
     study = page('studies/learning_curves')
     torch.set_num_threads(1)
-    folder = Path(os.environ.get('ELMO_FASTAI_DATA', ROOT.parent/'shared'/'data'))/'ud-ewt'
+    folder = data_folder('ud-ewt')
     train, dev = (phrase_sentences(folder/f'en_ewt-ud-{part}.conllu') for part in ('train', 'dev'))
     if a.quick: dev = dev[::10]
     labels, elmo, cache, rows = ['B-NP', 'I-NP', 'O'], Elmo.from_pretrained(a.model), LayerCache(mb=3000), []
@@ -175,15 +174,14 @@ def add_spans(a):
                 rows.append(dict(side=side, share=share, seed=seed, sentences=len(some), score=accuracy, f1=f1))
                 print(rows[-1], flush=True)
                 if a.quick: continue
-                old = json.loads(Path(a.json).read_text(encoding='utf-8'))
-                Path(a.json).write_text(json.dumps(old | dict(spans=res), indent=1))
+                write_figures(a.json, read_figures(a.json) | dict(spans=res))
 
 def main(a):
     global SHARED
     if a.best: return add_best(a)
     if a.spans: return add_spans(a)
     import torch
-    from elmo_fastai.text.corpora import ud_ewt
+    from elmo_fastai.text.treebanks import read_treebank
     from elmo_fastai.elmo.module import Elmo
     from elmo_fastai.tasks.classify import LayerCache
     from pages import page
@@ -194,8 +192,7 @@ def main(a):
     CommonestTag = page('library/tagged').CommonestTag
     import pandas as pd
     start = time.perf_counter()
-    if not os.environ.get('ELMO_FASTAI_DATA') and (local := ROOT.parent/'shared'/'data').is_dir(): os.environ['ELMO_FASTAI_DATA'] = str(local)
-    gold, elmo, cache = ud_ewt().gold, Elmo.from_pretrained(a.model), LayerCache(mb=6000)
+    gold, elmo, cache = read_treebank('en_ewt').gold, Elmo.from_pretrained(a.model), LayerCache(mb=6000)
     if a.quick: a.seeds, a.layers_share, a.steps, a.layers_steps = 1, SHARES[1], 120, 60
     train, dev = gold['train'], gold['valid'][::10] if a.quick else gold['valid']
     labels = sorted({t for s in train + dev for t in s.tags})
@@ -219,10 +216,9 @@ def main(a):
     res = {'model': elmo.lm.config.to_dict(), 'settings': {k: v for k,v in vars(a).items() if k not in ('json', 'model', 'processes')},
            'commonest tag': CommonestTag(train).accuracy(dev), 'curve': of('curve'), 'ablation': of('ablation'), 'places': of('places'),
            'minutes': round((time.perf_counter() - start)/60, 1)}
-    Path(a.json).parent.mkdir(parents=True, exist_ok=True)
-    old = json.loads(Path(a.json).read_text(encoding='utf-8')) if Path(a.json).exists() else {}
+    old = read_figures(a.json, {})
     res |= {key: old[key] for key in ('best', 'spans') if key in old}
-    Path(a.json).write_text(json.dumps(res, indent=1))
+    write_figures(a.json, res)
     print(curve_table(pd.DataFrame(res['curve'])).to_string(), f"\ncommonest tag {res['commonest tag']:.3f}")
     for kind,key in (('ablation', 'layers'), ('places', 'place')):
         for k,d in pd.DataFrame(res[kind]).groupby(key, sort=False): print(f"{key} {k}: {interval(d.score)[0]:.4f} ± {interval(d.score)[1]:.4f}")
@@ -232,4 +228,4 @@ def subset_of(train, job):
     from pages import page
     return page('studies/learning_curves').subset(train, job['share'], job['seed'])
 
-if __name__ == '__main__': main(options())
+if __name__ == '__main__': main(arguments())

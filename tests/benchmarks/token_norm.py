@@ -1,6 +1,6 @@
 """What normalising the token vectors does to a biLM: nothing, batch norm, `TokenNorm` (study: What all tokens share).
 
-    python tests/benchmarks/token_norm.py --out nbs/results/token_norm.json     # half an hour
+    python tests/benchmarks/token_norm.py --json nbs/results/token_norm.json     # half an hour
     python tests/benchmarks/token_norm.py --parts neighbours                    # five minutes
 
 `bilm`: one pass over 40,000 sentences of the toy corpus for each, at several learning rates, two
@@ -22,10 +22,9 @@ like lengths have in common.
 `neighbours`: a small task, to guess both neighbours from a token's vector alone, two passes over
 4,000 sentences, five seeds. Parts that are not asked for stay in the file as they are.
 """
-import argparse, copy, json, math
+import copy, math
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 import numpy as np, torch
 from torch import nn
 from torch.nn import functional as F
@@ -35,6 +34,7 @@ from elmo_fastai.nn.bilm import ELMO_TINY
 from elmo_fastai.nn.charcnn import CharCNN, TokenNorm
 from elmo_fastai.data.loaders import ElmoDataLoaders
 from elmo_fastai.train.learner import bilm_learner
+from harness import opt, options, read_figures, write_figures
 
 def statistics(x, counts):
     "Mean and variance of the tokens `x` [N, D], each of which stands there so many times"
@@ -127,14 +127,12 @@ PARTS = dict(
                 [dict(lr=o) for o in (3e-3, 1e-2, 2e-2, 4e-2, 8e-2)]))
 
 if __name__ == '__main__':
-    raw = argparse.RawDescriptionHelpFormatter
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
-    p.add_argument('--parts', nargs='+', choices=PARTS, default=[*PARTS])
-    p.add_argument('--sentences', type=int, help='of each part, in place of its own number')
-    p.add_argument('--seeds', type=int, help='likewise: weights and order')
-    p.add_argument('--out', type=Path, help='JSON file to write')
-    a = p.parse_args()
-    d = json.loads(a.out.read_text(encoding='utf-8')) if a.out and a.out.exists() else {}
+    a = options(__doc__,
+        parts=opt([*PARTS], nargs='+', choices=PARTS),
+        sentences=opt(None, 'of each part, in place of its own number', type=int),
+        seeds=opt(None, 'likewise: weights and order', type=int),
+        json=opt(None, 'file to write'))
+    d = read_figures(a.json, {}) if a.json else {}
     for part in a.parts:
         job, n, seeds, kinds, rates = PARTS[part]
         corpus, d[part] = toy_corpus(n_train=a.sentences or n), []
@@ -147,4 +145,4 @@ if __name__ == '__main__':
             d[part].append(dict(norm=kind, seed=seed, **rate, **found))
             figures = (f'{k} {v:.3f}' for k,v in (rate | found).items())
             print(f'{kind:<10}', '   '.join(figures), flush=True)
-            if a.out: a.out.write_text(json.dumps(d, indent=1) + '\n', encoding='utf-8')
+            write_figures(a.json, d)

@@ -14,29 +14,29 @@ The sides take turns on the same batches, and medians are compared. The text is 
 with novels where --vocab is larger than its vocabulary; words that are still missing are made up and never occur. Without these files:
 random words with frequencies by Zipf's law.
 """
-import argparse, json, os, random, resource, subprocess, sys, tempfile, time
+import json, random, tempfile
 from functools import partial
 from itertools import islice
-from pathlib import Path
 from statistics import median
+from harness import (
+    Worker, answer, data_folder, in_process, medians, opt, options, peak_gb, seconds, turns,
+    write_figures)
 
-# torch is imported where it is needed, not here: on Linux a child's ru_maxrss starts at its parent's, so the parent must stay small.
-ROOT = Path(__file__).resolve().parents[2]
+# torch is imported where it is needed: the process that starts the others stays small
 SIDES = ['plain', 'library fp32', 'library bf16', 'bf16, as it is']
 BS, SEQ_LEN = 20, 128
 
-def options():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument('--vocab', type=int, default=10_000, help='words in the output layer (default 10000)')
-    p.add_argument('--reps', type=int, default=7, help='turns of each side (default 7)')
-    p.add_argument('--steps', type=int, default=2, help='training steps a turn (default 2)')
-    p.add_argument('--warmup', type=int, default=1, help='steps of each side before the first turn (default 1)')
-    p.add_argument('--threads', type=int, help="processor threads (default: torch's choice)")
-    p.add_argument('--no-memory', action='store_true', help='leave out the peak memory, which takes a process a side')
-    p.add_argument('--json', help='also write the figures to this file')
-    p.add_argument('--job', default='all', help=argparse.SUPPRESS)    # 'data', 'speed' or a side, for the processes that this one starts
-    p.add_argument('--batches', help=argparse.SUPPRESS)               # the file that they share
-    return p.parse_args()
+def arguments():
+    return options(__doc__,
+        vocab=opt(10_000, 'words in the output layer'),
+        reps=opt(7, 'turns of each side'),
+        steps=opt(2, 'training steps a turn'),
+        warmup=opt(1, 'steps of each side before the first turn'),
+        threads=opt(None, "processor threads (default: torch's choice)", type=int),
+        no_memory=opt(False, 'leave out the peak memory, which takes a process a side'),
+        json=opt(None, 'also write the figures to this file'),
+        job=opt('all', hidden=True),
+        batches=opt(hidden=True))
 
 # The text
 
@@ -55,15 +55,15 @@ def load_lines(n_words):
     "(name, lines) of a text: real text if it is here"
     from elmo_fastai.text.corpora import wikitext2
     from elmo_fastai.text.tokens import word_tokenize
-    for folder in map(Path, filter(None, (os.environ.get('ELMO_FASTAI_DATA'), ROOT.parent/'shared'/'data'))):
-        if not (folder/'wikitext-2').is_dir(): continue
-        lines = wikitext2(folder/'wikitext-2').train
-        if n_words <= 33_000: return 'WikiText-2', lines[:8000]
-        novels = sorted((folder/'novels').glob('*.txt'))
-        lines = lines + [' '.join(word_tokenize(l)) for f in novels for l in f.read_text(encoding='utf-8-sig').splitlines() if l.strip()]
-        random.Random(42).shuffle(lines)
-        return f'WikiText-2 and {len(novels)} novels', lines
-    return "random words by Zipf's law", zipf_lines(n_words)
+    folder = data_folder('wikitext-2')
+    if not folder: return "random words by Zipf's law", zipf_lines(n_words)
+    lines = wikitext2(folder).train
+    if n_words <= 33_000: return 'WikiText-2', lines[:8000]
+    novels = sorted(folder.with_name('novels').glob('*.txt'))
+    texts = [file.read_text(encoding='utf-8-sig').splitlines() for file in novels]
+    lines = lines + [' '.join(word_tokenize(l)) for text in texts for l in text if l.strip()]
+    random.Random(42).shuffle(lines)
+    return f'WikiText-2 and {len(novels)} novels', lines
 
 def make_batches(args):
     "Write the batches: the processes that are measured should not hold a corpus. Returns the name of the text"
@@ -133,7 +133,6 @@ def make_step(side, n_words):
 
 def check_same(plain, library, batch):
     "Sharing and cutting must not change a token's vector: the largest difference between both ways, on the same weights"
-    import torch
     plain.chars.load_state_dict(library.chars.state_dict())
     a,b = (m.eval().chars(batch[0]) for m in (plain, library))
     for m in (plain, library): m.train()
@@ -152,66 +151,39 @@ def measure_speed(args):
     models = [make_step(s, args.vocab).model for s in SIDES[:2]]
     with torch.no_grad(): diff = check_same(*models, batches[0])
     del models
-    pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    workers = {s: subprocess.Popen(command(args, f'turns {s}'), env=ENV, **pipes) for s in sides}
-    def answer(w):
-        line = w.stdout.readline()
-        if not line: sys.exit(f'a side stopped with {w.wait()}')
-        return float(line)
-    for w in workers.values(): answer(w)
-    rates = {s: [] for s in sides}
-    for rep in range(args.reps):
-        for s,w in workers.items():
-            w.stdin.write(f'{rep}\n')
-            w.stdin.flush()
-            rates[s].append(answer(w))
-    for w in workers.values(): w.stdin.close()
+    workers = {s: Worker('--job', f'turns {s}') for s in sides}
+    rates = turns(workers, args.reps)
+    for worker in workers.values(): worker.close()
     chars = torch.cat([c.flatten(0, 1) for c,*_ in batches]).view(len(batches), -1, batches[0][0].shape[-1])
     distinct = median(len(c.unique(dim=0))/len(c) for c in chars)
     return dict(distinct_tokens=distinct, difference=diff, threads=torch.get_num_threads(), torch=torch.__version__,
-                tokens_per_second={s: median(r) for s,r in rates.items()}, all=rates)
+                tokens_per_second=medians(rates), all=rates)
 
 def take_turns(args, side):
     "For each line of the standard input, which numbers a turn, the tokens a second of its steps"
     batches, step = load_batches(args), make_step(side, args.vocab)
     for b in batches[:args.warmup]: step(b)
-    print(0, flush=True)
-    for line in sys.stdin:
+    def turn(line):
         some = batches[args.warmup + int(line)*args.steps:][:args.steps]
         n = sum(int((c[..., 0] != 0).sum()) for c,*_ in some)
-        start = time.perf_counter()
-        for b in some: step(b)
-        print(n/(time.perf_counter() - start), flush=True)
-
-def peak():
-    "Peak memory of this process so far, in GB"
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == 'darwin' else 1024) / 1e9
+        return n/seconds(lambda: [step(batch) for batch in some])
+    answer(turn)
 
 def measure_memory(args):
     "Peak memory of two training steps of one side, and what it was before the first"
     batches = load_batches(args)[:2]
     step = make_step(args.job, args.vocab)
-    before = peak()
+    before = peak_gb()
     for b in batches: step(b)
-    return dict(before=before, peak=peak())
-
-ENV = {**os.environ, 'PYTHONPATH': os.pathsep.join([str(ROOT), *filter(None, [os.environ.get('PYTHONPATH')])])}
-
-def command(args, job): return [sys.executable, __file__, *sys.argv[1:], '--job', job, '--batches', args.batches]
-
-def in_process(args, job):
-    "The result of `job` from a new process"
-    r = subprocess.run(command(args, job), env=ENV, stdout=subprocess.PIPE, text=True)
-    if r.returncode: sys.exit(f'{job}: stopped with {r.returncode}' + (' (out of memory?)' if r.returncode == -9 else ''))
-    return json.loads(r.stdout.splitlines()[-1])
+    return dict(before=before, peak=peak_gb())
 
 def main(args):
     with tempfile.TemporaryDirectory() as tmp:
-        args.batches = f'{tmp}/batches.npz'
-        r = dict(vocab=args.vocab, bs=BS, seq_len=SEQ_LEN, reps=args.reps, steps=args.steps, text=in_process(args, 'data'), **in_process(args, 'speed'))
+        def ask(job): return in_process(job, '--batches', f'{tmp}/batches.npz')
+        r = dict(vocab=args.vocab, bs=BS, seq_len=SEQ_LEN, reps=args.reps, steps=args.steps, text=ask('data'), **ask('speed'))
         rate = r['tokens_per_second']
         r['ratio'] = {s: rate[s]/rate['plain'] for s in rate}
-        r['memory_gb'] = {} if args.no_memory else {s: in_process(args, s) for s in rate}
+        r['memory_gb'] = {} if args.no_memory else {s: ask(s) for s in rate}
     print(f"{r['text']}, {args.vocab:,} words, {BS} × {SEQ_LEN} tokens a step ({r['distinct_tokens']:.0%} of them distinct), {r['threads']} threads, "
           f"median of {args.reps} × {args.steps} steps")
     print(f"{'':14}{'tokens/s':>10}{'ratio':>8}{'peak memory':>14}{'before step 1':>15}")
@@ -219,10 +191,10 @@ def main(args):
         m = r['memory_gb'].get(s)
         print(f"{s:14}{rate[s]:>10,.0f}{r['ratio'][s]:>8.2f}" + (f"{m['peak']:>11.2f} GB{m['before']:>12.2f} GB" if m else ''))
     print(json.dumps(r))
-    if args.json: Path(args.json).write_text(json.dumps(r, indent=1) + '\n')
+    write_figures(args.json, r)
 
 if __name__ == '__main__':
-    args = options()
+    args = arguments()
     if args.job == 'all': main(args)
     else:
         if args.threads:

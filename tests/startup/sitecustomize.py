@@ -2,7 +2,8 @@
 Python runs a file of this name at its start where its folder is on PYTHONPATH.
 
 `ROBUST_SEEDS=n` adds n to every whole number that seeds a generator of Python, NumPy or torch.
-`ROBUST_FP32=1` hides the processor's instructions for bfloat16."""
+`ROBUST_FP32=1` hides the processor's instructions for bfloat16.
+`ROBUST_ADDRESSES=1` moves the weights of every module, see `addresses.py`."""
 import functools, os, random, sys
 from importlib.machinery import PathFinder
 from numbers import Integral
@@ -34,6 +35,9 @@ def change_torch(torch):
             def manual_seed(self, seed): return super().manual_seed(moved(seed))
         torch.manual_seed, torch.Generator = other_seed(torch.manual_seed), Generator
     if os.environ.get('ROBUST_FP32'): torch.cpu._is_avx512_bf16_supported = lambda: False
+    if os.environ.get('ROBUST_ADDRESSES'):
+        from addresses import move_all
+        move_all()
 
 class AfterImport:
     "Finds modules where Python finds them, and changes them when they have been read"
