@@ -44,11 +44,12 @@ def drawn_once():
         if not kept:
             kept.append(draw(losses, r))
             save = kept[0].savefig
-            def savefig(f, format, dpi):
-                if format not in files:
-                    save(f, format=format, dpi=dpi)
-                    files[format] = Path(f).read_bytes()
-                Path(f).write_bytes(files[format])
+            def savefig(f, dpi):
+                kind = Path(f).suffix
+                if kind not in files:
+                    save(f, dpi=dpi)
+                    files[kind] = Path(f).read_bytes()
+                Path(f).write_bytes(files[kind])
             kept[0].savefig = savefig
         return kept[0]
     with pytest.MonkeyPatch.context() as mp:
