@@ -47,7 +47,6 @@ CONSTANTS = dict(
     LABEL_COLUMNS="The columns in which a table's labels are looked for, in this order.",
     plot_top_losses="fastai's function, which `Interpretation` calls, for texts and for tagged sentences.",
     CONLLU='The columns of a CoNLL-U file.',
-    PARTS='The splits of a corpus, and what Universal Dependencies calls each.',
     TOKEN_COLUMNS="The columns in which a table's tokens are looked for, in this order.",
     TAG_COLUMNS='The columns in which its tags are looked for, in this order.',
     SENT_COLUMNS='The columns in which the sentence of a row with one token is looked for.',

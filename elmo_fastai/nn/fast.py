@@ -25,9 +25,9 @@ def rounded(
 
 # %% ../../nbs/studies/shapes.ipynb #s013
 def pad_rows(
-    x:Tensor,       # [N, ...]
-    step:int=64,
-) -> Tensor:        # [rounded(N), ...]
+    x:Tensor,    # [N, ...]
+    step:int=64, # see `rounded`
+)->Tensor:       # [rounded(N), ...]
     "`x` with its first row repeated until there is a rounded number of rows"
     spare = rounded(len(x), step) - len(x)
     return cat([x, x[:1].expand(spare, *x.shape[1:])]) if spare else x
@@ -45,12 +45,26 @@ def pool_letters(
 # %% ../../nbs/studies/shapes.ipynb #f005
 class FastCharCNN(CharCNN):
     "A `CharCNN` that encodes rounded numbers of tokens, with letters side by side in memory"
-    def encode(self, chars): return super().encode(pad_rows(chars))[:len(chars)]
-    def pool(self, conv, x): return pool_letters(conv, x)
+    def encode(self,
+        chars, # char ids of real tokens, [N, W]
+    ):
+        "As `CharCNN.encode`, for a rounded number of tokens"
+        return super().encode(pad_rows(chars))[:len(chars)]
+    def pool(self,
+        conv, # a convolution
+        x,    # [N, W, char_dim]
+    ):
+        "See `pool_letters`"
+        return pool_letters(conv, x)
 
 class RoundedNLL:
     "An output layer that scores rounded numbers of states"
-    def nll(self, h, target): return super().nll(pad_rows(h), pad_rows(target))[:len(h)]
+    def nll(self,
+        h,      # states, [N, P]
+        target, # word ids, [N]
+    ):
+        "Negative log-likelihoods in nats, [N]"
+        return super().nll(pad_rows(h), pad_rows(target))[:len(h)]
 
 class FastFullSoftmax(RoundedNLL, FullSoftmax):
     "`FullSoftmax` for rounded numbers of states"
@@ -60,7 +74,12 @@ class FastSampledSoftmax(RoundedNLL, SampledSoftmax):
 
 class FastAdaptiveSoftmax(RoundedNLL, AdaptiveSoftmax):
     "`AdaptiveSoftmax` with rounded groups, since each group has a size of its own"
-    def group_nll(self, i, h, target):
+    def group_nll(self,
+        i,      # number of the group, from 0
+        h,      # states, [N, P]
+        target, # word ids within the group, [N]
+    ):
+        "Negative log-likelihoods of words within a group, [N]"
         return super().group_nll(i, pad_rows(h), pad_rows(target))[:len(h)]
 
 FAST = {CharCNN: FastCharCNN, FullSoftmax: FastFullSoftmax, SampledSoftmax: FastSampledSoftmax,
