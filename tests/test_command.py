@@ -80,7 +80,7 @@ def adding(monkeypatch, cb):
 
 def check_folder(folder, senses):
     "A whole model with a whole report: the report's figures are those of the loaded model"
-    assert sorted(f.name for f in folder.iterdir()) == ['README.md', 'config.json', 'history.csv', 'model.safetensors', 'report.json', 'report.png', 'report.svg', 'run.toml', 'vocab.json']
+    assert sorted(f.name for f in folder.iterdir()) == ['README.md', 'SHA256SUMS', 'config.json', 'history.csv', 'model.safetensors', 'report.json', 'report.png', 'report.svg', 'run.toml', 'vocab.json']
     report = json.loads((folder/'report.json').read_text(encoding='utf-8'), parse_constant=lambda c: pytest.fail(f'{c} is not JSON'))
     assert KEYS <= set(report)
     assert report['perplexity_mean'] == pytest.approx((report['perplexity_fwd']*report['perplexity_bwd'])**.5)

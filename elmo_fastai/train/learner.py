@@ -425,11 +425,13 @@ class FitLearner(Learner):
     stopped = None             # a `Stop`, if the last fit has something to say about its end
     start_epoch = 0            # where the next fit begins
     fits_done = 0              # so many fits are left out: `resume` goes on in a later one
-    say = staticmethod(print)  # is told how a fit ended
     is_busy = False            # with a fit or a validation
     # metrics that should fall, besides losses and errors: ours, and fastai's of regression
     falling = {'perplexity', 'perplexity_fwd', 'perplexity_bwd', 'mse', 'rmse', 'mae', 'msle',
                'exp_rmspe'}
+    def say(self, message):
+        "Is told how a fit ended"
+        print(message)
     def add_cb(self, cb):
         "As fastai's; but a tracker of a perplexity or the like takes the smaller value as better"
         super().add_cb(cb)
