@@ -224,9 +224,9 @@ def test_the_scripts_need_nothing_else():
 def test_the_page_shows_the_code_that_runs():
     part = r'^// ---- [^\n]*? -+\n\n(.*?)(?=^// ----|\Z)'
     parts = [o for f in ('elmo.js', 'speak.js') for o in re.findall(part, (live/f).read_text(encoding='utf-8'), re.M | re.S)]
-    cells = json.loads((root/'nbs'/'studies'/'browser.ipynb').read_text(encoding='utf-8'))['cells']
+    cells = json.loads((root/'nbs'/'library'/'browser.ipynb').read_text(encoding='utf-8'))['cells']
     shown = [''.join(o['data']['text/markdown']) for c in cells for o in c.get('outputs', []) if 'text/markdown' in o.get('data', {})]
-    assert len(parts) == len(shown) == 12 and all(p.strip() in o for p,o in zip(parts, shown)), 'execute nbs/studies/browser.ipynb again, then nbdev-clean'
+    assert len(parts) == len(shown) == 12 and all(p.strip() in o for p,o in zip(parts, shown)), 'execute nbs/library/browser.ipynb again, then nbdev-clean'
 
 # what the explainer shows before a model is loaded
 

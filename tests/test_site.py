@@ -638,7 +638,7 @@ CONTRAST = """() => {
 }"""
 
 @pytest.mark.parametrize('scheme', ['light', 'dark'])
-@pytest.mark.parametrize('name', ['index.html', 'course/quickstart.html', 'course/history.html', 'studies/browser.html', 'library/bilm.html', 'reference/nn.html', 'glossary.html', '404.html'])
+@pytest.mark.parametrize('name', ['index.html', 'course/quickstart.html', 'course/history.html', 'library/browser.html', 'library/bilm.html', 'reference/nn.html', 'glossary.html', '404.html'])
 def test_contrast_of_all_text(built, browser, address, name, scheme):
     with Tab(browser, address, name, scheme=scheme) as t:
         if (scheme == 'dark') != t.page.evaluate("document.body.classList.contains('quarto-dark')"): t.page.click('.quarto-color-scheme-toggle >> visible=true')

@@ -354,7 +354,9 @@ def evaluation_copy(
     return copied
 
 class NoDraws(TorchFunctionMode):
-    "Inside, `normal_` leaves tensors as they are: on the device meta it would import sympy"
+    """Inside, `normal_` leaves tensors as they are.
+
+    On the device meta it would import sympy, which takes longer than importing torch."""
     def __torch_function__(self, func, types, args=(), kwargs=None):
         if func in (Tensor.normal_, nn.init.normal_): return (args or list(kwargs.values()))[0]
         return func(*args, **(kwargs or {}))

@@ -1,4 +1,4 @@
-"""Linear probes for every layer of a frozen model, with baselines and intervals.
+"""Probes, senses, neighbours and misspelt words, layer by layer, with baselines and intervals.
 
 Docs: https://elmo-fastai.github.io/elmo_fastai/studies/probes.html.md"""
 

@@ -240,7 +240,7 @@ def _by_frequency(counts, min_freq):
     return sorted(frequent, key=lambda item: (-counts[item], item))
 
 # %% ../../nbs/library/tokens.ipynb #c048
-def _read_saved(path, most):
+def _saved_data(path, most):
     "Returns the dictionary in a vocabulary's file"
     try: data = json.loads(regular_file(path, most).read_text(encoding='utf-8'))
     except (ValueError, RecursionError) as e:
@@ -258,7 +258,7 @@ class _Saved:
     @classmethod
     def load(cls, path, most=2**28):
         "Read what `save` wrote; `ValueError` for anything else, `OSError` above `most` bytes"
-        data = _read_saved(path, most)
+        data = _saved_data(path, most)
         wanted = f'elmo_fastai.{cls.__name__}'
         kind = data.get('format')
         version = data.get('version')
@@ -488,7 +488,7 @@ def load_char_vocab(
     path, # a file that `save` wrote
 )->CharScheme:
     "The character vocabulary in a JSON file, of whichever kind"
-    kind = _read_saved(path, 10**7).get('format')
+    kind = _saved_data(path, 10**7).get('format')
     return (ByteCharVocab if kind == 'elmo_fastai.ByteCharVocab' else CharVocab).load(path)
 
 # %% ../../nbs/library/tokens.ipynb #c098
