@@ -11,6 +11,7 @@ __all__ = ['rank', 'n_processes', 'is_main', 'gather', 'add_up', 'from_main', 'm
 import atexit, os, time
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 import torch, torch.distributed as dist
 from .errors import CommandError
 
@@ -111,23 +112,33 @@ def find_device(name=None):
 # %% ../../nbs/library/processes.ipynb #t2
 def own_cores():
     "The numbers of the cores that this process may use"
-    import psutil
-    process = psutil.Process()
-    if hasattr(process, 'cpu_affinity'): return process.cpu_affinity()
-    return list(range(psutil.cpu_count()))                   # macOS
+    if hasattr(os, 'sched_getaffinity'): return os.sched_getaffinity(0)
+    return set(range(os.cpu_count()))                        # macOS, Windows
+
+def idle_seconds(cores):
+    "Seconds that the cores have had nothing to do since the machine started, added up (Linux)"
+    ticks = 0
+    for line in Path('/proc/stat').read_text().splitlines():
+        name, *counts = line.split()
+        number = name.removeprefix('cpu')
+        if name != number and number.isdigit() and int(number) in cores:
+            idle, waits_for_disk = counts[3:5]
+            ticks += int(idle) + int(waits_for_disk)
+    return ticks/os.sysconf('SC_CLK_TCK')
 
 def free_cores(seconds:float=.3)->float:
-    "How many of its cores other programs left to this process, on average over some `seconds`"
-    import psutil
-    def idle_times():
-        times = psutil.cpu_times(percpu=True)
-        idle = sum(times[i].idle + getattr(times[i], 'iowait', 0.) for i in cores)
-        return idle, sum(map(sum, times))/len(times), time.process_time()
+    "How many of its cores other programs leave to this process, on average over some `seconds`"
     cores = own_cores()
-    before = idle_times()
-    time.sleep(seconds)
-    idle, spent, own = [after - b for after,b in zip(idle_times(), before)]
-    return min(float(len(cores)), (idle + own)/max(spent, 1e-3))
+    def now(): return idle_seconds(cores) + time.process_time(), time.monotonic()
+    try:
+        before, begun = now()
+        time.sleep(seconds)
+        after, ended = now()
+        free = (after - before)/(ended - begun)
+    except (OSError, ValueError):                            # no Linux: by the last minute
+        try: free = len(cores) - os.getloadavg()[0]
+        except (OSError, AttributeError): free = len(cores)
+    return min(float(len(cores)), max(0., free))
 
 # %% ../../nbs/library/processes.ipynb #t3
 def choose_threads(say=print)->int:
