@@ -19,7 +19,7 @@ import pyarrow as pa, pyarrow.parquet as pq
 from fastcore.basics import patch
 from safetensors.torch import save as save_tensors
 from ..base.errors import CommandError, CorpusError, as_error, require
-from ..base.files import lock_folder, whole_file
+from ..base.files import lock_folder, put, whole_file
 from ..text.reading import read_texts, unit_of
 from .embed import checked, embed_window, windows
 from .module import Elmo
@@ -278,7 +278,7 @@ def assemble(part, source, out, info):
         new.unlink(missing_ok=True)
         why = f"{str(e).splitlines()[0]:.200}. The vectors are kept in {part.folder}"
         raise CommandError(f"Can't write {out}: {why}; the same command tries again") from None
-    os.replace(new, out)
+    put(new, out.resolve())            # a link stays
     return {**info, 'failed': part.failed}
 
 # %% ../../nbs/library/embedding_files.ipynb #c081
