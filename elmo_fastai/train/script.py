@@ -34,7 +34,6 @@ from ..data.loaders import ElmoDataLoaders
 from ..data.streams import stream_loaders
 from ..elmo.folder import find_folder
 from .checkpoint import Checkpoints, machine, resume, unlike
-from .command import Settings
 from .distributed import several_processes
 from .learner import CarryState, EarlyStop, Reason, Stop, TimeBudget
 from .learner import bf16_is_fast, bilm_learner
@@ -170,7 +169,7 @@ def old_model(settings, out):
 @dataclass
 class Run:
     "All that determines a training: its checkpoints keep it, and a resumption needs nothing else"
-    settings:Settings
+    settings:object            # see `train.command.Settings`
     model:BiLMConfig
     words:list|None = None     # of the model that it began with; None: those of the text
     alphabet:dict|None = None  # likewise, see `CharVocab`; None: it reads bytes
@@ -186,10 +185,10 @@ class Run:
         return dict(settings=self.settings.to_json(), model=self.model.to_dict(), words=self.words,
                     alphabet=self.alphabet, text=self.text)
     @classmethod
-    def from_json(cls, kept:dict, places:Settings):
+    def from_json(cls, kept:dict, places):
         "The run that a checkpoint keeps, at the `places` of this call"
         others = {name: kept[name] for name in ('words', 'alphabet', 'text')}
-        return cls(Settings.from_json(kept['settings'], places),
+        return cls(type(places).from_json(kept['settings'], places),
                    BiLMConfig.from_dict(kept['model']), **others)
 
 def new_run(settings, old):
