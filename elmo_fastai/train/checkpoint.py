@@ -30,8 +30,10 @@ FASTAI_STATE = {
 
 def state_names(part):
     "The attributes that are the state of a learner, a metric or a callback of fastai's"
-    if isinstance(part, Metric): return [k for k, value in vars(part).items() if not callable(value)]
-    return [name for kind, names in FASTAI_STATE.items() if isinstance(part, kind) for name in names]
+    if isinstance(part, Metric):
+        return [name for name, value in vars(part).items() if not callable(value)]
+    kinds = [kind for kind in FASTAI_STATE if isinstance(part, kind)]
+    return [name for kind in kinds for name in FASTAI_STATE[kind]]
 
 def state_of(part):
     "The state of a learner, a metric or a callback: {name: value}"
@@ -61,7 +63,8 @@ def stateful(learn):
         if not (own or isinstance(callback, CSVLogger) or state_names(callback)): continue
         parts[callback.name + '-2'*(callback.name in parts)] = callback
     metrics = learn.metrics if learn.recorder.train_metrics else []
-    for i, metric in enumerate([learn.recorder.smooth_loss, *metrics]): parts[f'metric {i}'] = metric
+    metrics = [learn.recorder.smooth_loss, *metrics]
+    parts |= {f'metric {i}': metric for i, metric in enumerate(metrics)}
     return parts
 
 # %% ../../nbs/library/resume.ipynb #c021

@@ -37,7 +37,8 @@ def threads(n, name):
     if n == 'free': return n
     try: number = 0 if isinstance(n, bool) else int(n)
     except (ValueError, TypeError): number = 0
-    require(number > 0, f"{name} must be a whole number from 1 on, or free, not {n!r}", CommandError)
+    require(number > 0, f"{name} must be a whole number from 1 on, or free, not {n!r}",
+            CommandError)
     return number
 
 # %% ../../nbs/library/command.ipynb #c008
@@ -105,7 +106,8 @@ class Settings(Options):
     buffer:int = option(None, 'lines in memory (default: 10000)', 'N', check=COUNT)
     out:str = option(None, 'to write (default: models/NAME)', 'FOLDER', group='the run')
     overwrite:bool = option(False, 'replace a model that is there, or a training that did not end')
-    resume:str = option(None, 'go on with a training that did not end, OUT.run, as it began', 'FOLDER')
+    resume:str = option(None, 'go on with a training that did not end, OUT.run, as it began',
+                        'FOLDER')
     every:float = option('10m', 'between checkpoints within an epoch', 'TIME', read=seconds)
     config:dict = option(None, 'settings by these names, TOML or JSON; what is said here comes '
                          "first. A model's folder has its own, run.toml", 'FILE')

@@ -421,7 +421,7 @@ def optimizer_settings(opt, device, clip):
 
 # %% ../../nbs/library/training.ipynb #c052
 class FitLearner(Learner):
-    "A `Learner` that says how a fit ended, whose trackers know what should fall, and that `resume`s"
+    "A `Learner` that tells how a fit ended, and lets trackers know what should fall"
     stopped = None             # a `Stop`, if the last fit has something to say about its end
     start_epoch = 0            # where the next fit begins
     fits_done = 0              # so many fits are left out: `resume` goes on in a later one
