@@ -155,7 +155,7 @@ def test_pages_load_fast(tmp_path):
 
 def words(text): return re.sub(r'[\W_]+', '', re.sub(r'&\w+;', '', text)).casefold()
 def without_code(text): return re.sub(r'^(```|~~~).*?^\1', '', text, flags=re.M | re.S)
-HEAD = re.compile(r'# .*\n+> .*\n+- skip_showdoc: true\s*(?:- [\w-]+: \w+\s*)*')
+HEAD = re.compile(r'# .*\n+> .*\n*(?:- [\w-]+: \w+\s*)*')
 TURN = re.compile(r'\*\*Previous\*\*: \[')           # the last line of a chapter of the course; on a page Quarto's own links stand in its place
 
 def paragraphs(nb):
