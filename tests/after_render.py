@@ -14,6 +14,7 @@
 - pictures with their size, so that the page does not jump when they come, and only when they are near; a drawing's narrow version on a phone, or a box in which the wide one scrolls;
 - no empty headings in tables, no break inside a name in a table, and the long tables of a study folded;
 - an index of the search that holds prose and names, without code, tables and formulas;
+- Colab, Codespace and download under the title of each lesson;
 - the first view of the explainer in place of its picture, at the places that its script keeps;
 - the model in the box beside the scripts that run it in a page."""
 import json, logging, os, re, shutil, struct
@@ -165,6 +166,18 @@ def by_words(docs):
         if old not in text: raise SystemExit(f'The search script of this Quarto has no "{old}": adapt WORDS in tests/after_render.py')
         text = text.replace(old, new, 1)
     script.write_text(text, encoding='utf-8')
+
+def runnable(html):
+    "`html` of a lesson with the places where it runs, under its title, in place of the link to Colab in its text"
+    m = re.search(r'href="https://github\.com/([\w-]+/[\w-]+)/(?:blob|edit)/main/(nbs/course/\w+\.ipynb)"', html)
+    if not m or 'class="elmo-run"' in html: return html
+    repo, file = m.groups()
+    places = {'Run in Colab': f'https://colab.research.google.com/github/{repo}/blob/main/{file}', 'Open a Codespace': f'https://codespaces.new/{repo}',
+              'Download the notebook': f'https://github.com/{repo}/raw/main/{file}'}
+    links = ''.join(f'<a href="{href}">{name}</a>' for name,href in places.items())
+    at = html.find('</header>', html.find('<main')) + len('</header>')
+    text = re.sub(r'\s*<a href="https://colab\.research\.google\.com/[^"]*">Open in Colab</a>\.?', '', html[at:], count=1)
+    return f'{html[:at]}\n<p class="elmo-run">{links}</p>{text}'
 
 SCREEN = 20     # lines of exported code that stand open; STYLE of a chapter: a module up to twenty lines
 
@@ -453,6 +466,7 @@ if __name__ == '__main__':
     def finished(page, o):
         for change in (alive, skippable, opened, described, captioned, without_unused, named, set_as_numbers, without_empty_heads, with_room): o = change(o)
         if page.startswith('studies/'): o = folded(o)
+        if page.startswith('course/'): o = runnable(o)
         if page.startswith('reference/'): o = breakable(o)
         o = deferred(first_at_once(sized(o, (docs/page).parent)))
         o = numbered(one_turn(o, page, base), page, chapters, base)

@@ -217,4 +217,7 @@ def main(check):
     if check and stale: print(f"not up to date (run `make export`): {', '.join(map(str, stale))}")
     return int(check and bool(stale))
 
-if __name__ == '__main__': sys.exit(main('--check' in sys.argv[1:]))
+if __name__ == '__main__':
+    import shelves
+    if '--check' not in sys.argv[1:]: shelves.write()
+    sys.exit(main('--check' in sys.argv[1:]))

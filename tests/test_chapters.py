@@ -68,29 +68,34 @@ def test_chapters_open_in_colab(nb):
     assert code[first]['id'] == 'colab', 'it installs before the first import'
     assert {'hide', 'eval'} <= set(directives(code[first]))
     assert directives(code[first])['eval'] == 'false' and not code[first]['outputs']
-    assert sum('google.colab' in source(c) for c in code) == 1
+    assert sum('git clone' in source(c) for c in code) == 1
 
 def test_all_chapters_install_alike():
     found = {source(c).replace(f'/nbs/{nb.parent.name}', '/nbs') for nb in chapters
              for c in cells(nb, 'code') if c['id'] == 'colab'}
     assert len(found) == 1
     install, = found
-    assert f'git clone -q --depth 1 {REPOSITORY} /content/elmo_fastai\n' in install
-    assert '%cd -q /content/elmo_fastai/nbs' in install
+    assert f'git clone -q --depth 1 {REPOSITORY} elmo_fastai\n' in install
+    assert '%cd -q elmo_fastai/nbs' in install
 
-def test_elsewhere_the_cell_for_colab_does_nothing(monkeypatch):
+def test_the_cell_that_installs_does_nothing_in_the_repository(monkeypatch, tmp_path):
+    "Alone, without the course's files or without the library, it fetches, installs and goes there"
     inputtransformer2 = pytest.importorskip('IPython.core.inputtransformer2')
     done = []
     class Shell:
         def system(self, command): done.append(command)
         def run_line_magic(self, name, line, **kwargs): done.append(f'{name} {line}')
-    code = inputtransformer2.TransformerManager().transform_cell(next(source(c)
-                                                                      for c in cells(taught[0],
-                                                                                     'code')
-                                                                                     if c['id'] == 'colab'))
+    cell = next(source(c) for c in cells(taught[0], 'code') if c['id'] == 'colab')
+    code = inputtransformer2.TransformerManager().transform_cell(cell)
+    monkeypatch.chdir(root/'nbs'/'course')
     exec(code, {'get_ipython': Shell})
     assert not done
-    monkeypatch.setitem(sys.modules, 'google.colab', sys)
+    monkeypatch.chdir(tmp_path)
+    exec(code, {'get_ipython': Shell})
+    assert [o.split()[0] for o in done] == ['[', 'pip', 'cd']
+    done.clear()
+    monkeypatch.chdir(root/'nbs'/'course')
+    monkeypatch.setattr('importlib.util.find_spec', lambda name: None)
     exec(code, {'get_ipython': Shell})
     assert [o.split()[0] for o in done] == ['[', 'pip', 'cd']
 
@@ -130,8 +135,10 @@ def test_other_chapters_lead_back_to_the_course(nb):
     assert [o for o in last if o.startswith('../course/')] and '../index.ipynb#the-course' in last
 
 @each_chapter
-def test_the_home_page_lists_every_chapter(nb):
-    assert re.search(rf'\]\({page(nb)}\)|href="{page(nb)}"', prose(root/'nbs'/'index.ipynb'))
+def test_the_home_page_or_that_of_its_shelf_lists_every_chapter(nb):
+    shelf = root/'nbs'/nb.parent.name/'index.qmd'
+    listed = f']({nb.name})' in shelf.read_text(encoding='utf-8') if shelf.is_file() else False
+    assert listed or re.search(rf'\]\({page(nb)}\)|href="{page(nb)}"', prose(root/'nbs'/'index.ipynb'))
 
 # the budget of the course
 

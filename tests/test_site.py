@@ -40,8 +40,21 @@ def test_the_sidebar_names_every_notebook_once_shelf_by_shelf():
     assert sorted(ORDER) == sorted(nbs)
     parts = [o for o in web['sidebar']['contents'] if 'section' in o]
     assert [o['section'] for o in parts] == ['The course', 'Studies', 'Library', 'Reference']
-    for shelf,o in zip(SHELVES, parts): assert {f.split('/')[0] for f in o['contents']} - {'glossary.ipynb'} == {shelf}
-    assert [home/f for f in parts[0]['contents']] == taught, 'the course in the order of its numbers'
+    for shelf,o in zip(SHELVES, parts): assert {f.split('/')[0] for f in files_in(o['contents'])} - {'glossary.ipynb'} == {shelf}
+    assert [home/f for f in parts[0]['contents']] == [*taught, home/'glossary.ipynb'], 'the course in the order of its numbers'
+    assert [o['text'] for o in parts[2]['contents'] if isinstance(o, dict)] == GROUPS
+
+GROUPS = ['Text', 'Batches', 'The network', 'Training', 'ELMo', 'Tasks', 'Beneath']
+
+def test_the_opening_pages_are_those_of_the_sidebar():
+    import shelves
+    assert not shelves.old(), 'run python tests/shelves.py'
+    assert {*shelves.QUESTIONS} >= {nb.stem for nb in nbs if nb.parent.name == 'studies'}, 'each study has a question'
+
+def test_no_two_pages_have_one_title():
+    titles = [title_and_description(nb)[0].lower() for nb in nbs]
+    assert not {o for o in titles if titles.count(o) > 1}
+    assert not [o for o in titles if re.search('fifteen|thirteen|sixteen', o)]
 
 def test_files_of_the_configuration_exist():
     for f in [web['favicon'], config['image'], html['css'], html['theme']['light'][1], html['theme']['dark'][1], '404.qmd']: assert (home/f).is_file(), f
@@ -259,7 +272,7 @@ def test_every_paragraph_stands_on_its_page(nb, built):
     assert not missing
 
 def test_nothing_else_was_built(built):
-    assert {place(built, p) for p in pages(built)} == {page_name(nb) for nb in nbs} | {'404.html'} | {f'reference/{f.stem}.html' for f in (root/'nbs'/'reference').glob('*.md')}
+    assert {place(built, p) for p in pages(built)} == {page_name(nb) for nb in nbs} | {'404.html', 'studies/index.html', 'library/index.html'} | {f'reference/{f.stem}.html' for f in (root/'nbs'/'reference').glob('*.md')}
 
 def test_links_and_images_resolve(built):
     "Links to pages, anchors and files of the site, by relative or by full address; links into the repository; the form of the others"
@@ -333,7 +346,7 @@ def test_sidebar_of_each_page(nb, built):
     assert links == [*map(page_name, ORDER), *(f.replace('.md', '.html') for f in REFERENCE)]
     assert [urljoin(at, a['href']).removeprefix(HOME) for a in s.select('a.sidebar-link.active')] == [page_name(nb)]
     assert [o.get_text() for o in s.select('.menu-text .chapter-number')] == list(map(number, taught))
-    shelf = nb.parent.name if nb.parent != home else 'library' if nb.stem == 'glossary' else 'course'
+    shelf = nb.parent.name if nb.parent != home else 'course'
     assert [SHELVES[int(o['id'][-1]) - 1] for o in s.select('ul.depth1.show')] == [shelf]
     assert [o['aria-expanded'] for o in s.select('.sidebar-item-toggle')] == [str(o == shelf).lower() for o in [*SHELVES, 'reference']]
 
@@ -461,7 +474,7 @@ def test_index_for_language_models(built):
         title,description = re.findall(r'^(?:title|description): "(.*)"$', (home/f).read_text(encoding='utf-8'), re.M)
         want.append((plain(title), HOME + f.replace('.md', '.html.md'), plain(description)))
     assert [(plain(t), u, plain(d)) for t,u,d in found] == want
-    assert re.findall(r'^## (.*)$', text, re.M) == ['Start', 'The course', 'Studies', 'Library', 'Reference']
+    assert re.findall(r'^## (.*)$', text, re.M) == ['Start', 'The course', 'Studies', *GROUPS, 'Reference']
     for _,u,_ in want: assert len((built/u.removeprefix(HOME)).read_text(encoding='utf-8')) > 500, u
 
 def test_search_index_holds_every_page(built):
