@@ -1,4 +1,4 @@
-"""Ways to thaw a biLM on the toy reviews, six epochs each (lesson 11).
+"""Ways to unfreeze a biLM on the toy reviews, six epochs each (lesson 11).
 
     # some ten minutes of one core
     python tests/benchmarks/phases.py --json nbs/results/phases.json
