@@ -312,6 +312,7 @@ def elmo_tagger_learner(
     elmo_dropout:float=0.3,# of ELMo's vectors
     lam:float=1e-3,        # λ of `MixPenalty`
     cache=True,            # a `LayerCache` to share; False: compute the layers each time
+    loss_func=None,        # None: `TagLoss`
     metrics=None,          # None: accuracy, and the F1 of spans where the tags mark spans
     cbs=None,              # more callbacks
     **kwargs
@@ -340,7 +341,8 @@ def elmo_tagger_learner(
         if odd: warnings.warn(f"the F1 of spans leaves out the tags {', '.join(map(repr, odd))}, "
                               "which have another form than B-PER, I-PER, O")
     kwargs.setdefault('train_bn', False)                     # what is frozen stays as it is
-    learn = TaggerLearner(dls, model, TagLoss(), metrics=metrics, cbs=[MixPenalty(lam), *L(cbs)],
+    learn = TaggerLearner(dls, model, loss_func or TagLoss(), metrics=metrics,
+                          cbs=[MixPenalty(lam), *L(cbs)],
                           splitter=elmo_split if where else trainable_params, **kwargs)
     learn.recorder.loss = TokenMean('loss', nats_of)
     return learn
