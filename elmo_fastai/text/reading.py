@@ -1052,7 +1052,8 @@ class Source:
         every = list(dict.fromkeys(name for part in self.parts.values() for table in part
                                    for name in table.columns))
         if len(every) > 1: parts.append(f"columns {', '.join(map(str, every[:12]))}")
-        parts.append('rows ' + ', '.join(f'{split} {n:,}' for split,n in self.rows.items()))
+        rows = ', '.join(f'{split} {n:,}' for split,n in self.rows.items())
+        if rows: parts.append(f'rows {rows}')
         parts += self.notes
         left_out = [f'{n:,} {what}' for what,n in self.left_out.items() if n]
         left_out += [f"the file {file.name}" for file in self.unused[:5]]
