@@ -87,7 +87,7 @@ def find_source(
         name = source.removeprefix('hub:')
         source = hub_data(name, data, **({} if options.n_rows is None else dict(streaming=True)))
         if options.n_rows is not None:
-            source = {split: rows.take(options.n_rows if split == 'train' else n_valid)
+            source = {split: list(rows.take(options.n_rows if split == 'train' else n_valid))
                       for split,rows in parts_of(source).items()}
     elif isinstance(source, str) and source.startswith('ud:'):
         source = split_treebank(source.removeprefix('ud:'), data)
