@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
-.PHONY: help pretrain check test test-rest test-all test-rounding robust lab run docs preview readme export bench clean
+.PHONY: help pretrain check test test-rest test-all test-rounding robust lab run docs book preview readme export bench clean
 
 VENV ?= .venv
 BIN  := $(VENV)/bin
@@ -70,6 +70,9 @@ docs: $(VENV)/.develop  ## build the documentation site into _docs (needs Quarto
 	  echo "Get it from https://quarto.org/docs/get-started/ (or run $(BIN)/nbdev-install-quarto), then call 'make docs' again."; exit 1; }
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/nbdev-docs
 
+book: $(VENV)/.develop  ## print the course as one PDF into _docs (needs the site of `make docs`, and Chromium)
+	@$(BIN)/python tests/book.py
+
 CHAPTERS ?= nbs/*.ipynb nbs/*/*.ipynb
 run: $(VENV)/.develop  ## run chapters and keep what they show, figures as vectors (some: CHAPTERS=nbs/course/05*.ipynb)
 	@$(BIN)/python tests/execute.py $(ARGS) $(CHAPTERS)
@@ -85,7 +88,7 @@ readme: $(VENV)/.develop  ## write README.md from nbs/start.ipynb
 	@$(BIN)/python tests/readme.py
 
 export: $(VENV)/.develop  ## write the library from the notebooks and the reference from the library, and clean the notebooks
-	@$(BIN)/nbdev-export && $(BIN)/nbdev-clean && $(BIN)/python tests/reference.py
+	@$(BIN)/nbdev-export && $(BIN)/nbdev-clean && $(BIN)/python tests/reference.py && $(BIN)/python tests/shelves.py
 
 BENCHMARKS := bench_batches train_step token_norm softmax precision processes scale state ablation char_vocab embed_speed embed_memory onnx_speed probe
 bench: $(VENV)/.develop  ## measure speed and memory, both sides in one run (long; one of them: BENCHMARKS=train_step)

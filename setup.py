@@ -28,7 +28,8 @@ setup(
     python_requires=f'>={pythons[0]}',
     packages=find_packages(include=['elmo_fastai', 'elmo_fastai.*']),
     include_package_data=False,
-    package_data={'elmo_fastai': ['box/card.md', 'box/*/*']},   # the model in the box
+    package_data={'elmo_fastai': ['box/card.md', 'box/*/*',   # the model in the box
+                                   'text/*.txt']},             # tables of the toy language and of treebanks
     install_requires=cfg['requirements'].split(),
     extras_require={'onnx': onnx, 'dev': [*cfg['dev_requirements'].split(), *onnx]},
     entry_points={'console_scripts': cfg['console_scripts'].split(), 'nbdev': ['elmo_fastai=elmo_fastai._modidx:d']})

@@ -39,7 +39,7 @@ def archives(folder):
     if len(wheels) != 1 or len(sources) != 1: stop(f"'{folder}' must hold one wheel and one source archive, not {len(wheels)} and {len(sources)}; empty it and run python -m build")
     with zipfile.ZipFile(wheels[0]) as z: wheel = set(z.namelist())
     with tarfile.open(sources[0]) as t: source = {n.partition('/')[2] for n in t.getnames()}
-    library = {str(f.relative_to(root).as_posix()) for g in ('**/*.py', 'box/**/*', '*/*.csv') for f in (root/'elmo_fastai').glob(g) if f.is_file()}
+    library = {str(f.relative_to(root).as_posix()) for g in ('**/*.py', 'box/**/*', 'text/*.txt') for f in (root/'elmo_fastai').glob(g) if f.is_file()}
     for file,names,needed in (wheels[0], wheel, library), (sources[0], source, library | {'setup.py', 'pyproject.toml', 'settings.ini', 'README.md', 'LICENSE'}):
         if f'-{version()}' not in file.name: stop(f"{file.name} is not of version {version()}")
         if missing := sorted(needed - names): stop(f"{file.name} lacks {', '.join(missing)}")

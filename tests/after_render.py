@@ -14,6 +14,8 @@
 - pictures with their size, so that the page does not jump when they come, and only when they are near; a drawing's narrow version on a phone, or a box in which the wide one scrolls;
 - no empty headings in tables, no break inside a name in a table, and the long tables of a study folded;
 - an index of the search that holds prose and names, without code, tables and formulas;
+- Colab, Codespace and download under the title of each lesson;
+- the first view of the explainer in place of its picture, at the places that its script keeps;
 - the model in the box beside the scripts that run it in a page."""
 import json, logging, os, re, shutil, struct
 from html import escape, unescape
@@ -164,6 +166,18 @@ def by_words(docs):
         if old not in text: raise SystemExit(f'The search script of this Quarto has no "{old}": adapt WORDS in tests/after_render.py')
         text = text.replace(old, new, 1)
     script.write_text(text, encoding='utf-8')
+
+def runnable(html):
+    "`html` of a lesson with the places where it runs, under its title, in place of the link to Colab in its text"
+    m = re.search(r'href="https://github\.com/([\w-]+/[\w-]+)/(?:blob|edit)/main/(nbs/course/\w+\.ipynb)"', html)
+    if not m or 'class="elmo-run"' in html: return html
+    repo, file = m.groups()
+    places = {'Run in Colab': f'https://colab.research.google.com/github/{repo}/blob/main/{file}', 'Open a Codespace': f'https://codespaces.new/{repo}',
+              'Download the notebook': f'https://github.com/{repo}/raw/main/{file}'}
+    links = ''.join(f'<a href="{href}">{name}</a>' for name,href in places.items())
+    at = html.find('</header>', html.find('<main')) + len('</header>')
+    text = re.sub(r'\s*<a href="https://colab\.research\.google\.com/[^"]*">Open in Colab</a>\.?', '', html[at:], count=1)
+    return f'{html[:at]}\n<p class="elmo-run">{links}</p>{text}'
 
 SCREEN = 20     # lines of exported code that stand open; STYLE of a chapter: a module up to twenty lines
 
@@ -396,6 +410,43 @@ def within(html, page, base):
     "`html` with links to pages of the site at `base` made relative"
     return re.sub(rf'(<a\b[^>]*?\shref="){re.escape(base)}(?=[\w/-]+\.html)', rf"\1{'../'*page.count('/')}", html)
 
+LIVE = Path(__file__).resolve().parent.parent/'nbs'/'live'
+COLUMNS = 'layer 0: letters', 'layer 1', 'layer 2'
+
+def line(word, values):
+    "A compared word and a bar for each layer, as the script writes them"
+    bars = ''.join(f'<span class="elmo-bar" style="--share: {max(0, v):.2f}"><b>{v:.2f}</b></span>' for v in values)
+    return f'<p class="elmo-line"><span class="elmo-name">{escape(word)}</span>{bars}</p>'
+
+def first_view(label):
+    "What the explainer shows first for an example, without its script: the same boxes at the same places"
+    stored = json.loads((LIVE/'stored.json').read_text(encoding='utf-8'))
+    example = next(o for o in stored['examples'] if o['label'] == label)
+    said = [o.replace(' ', '') for o in example['sentences']]
+    key = next(o for o in stored['answers'] if o.startswith('["map"') and [''.join(words) for words in json.loads(o)[1]] == said)
+    s, t = example['chosen']
+    tokens, cosines = json.loads(key)[1], stored['answers'][key]['cosines']
+    places = [(i, j) for i,words in enumerate(tokens) for j in range(len(words))]
+    def values(a, b):
+        a,b = sorted((places.index(a), places.index(b)))
+        return [layer[b*(b-1)//2 + a]/100 for layer in cosines]
+    word, rows = tokens[s][t], []
+    for i,(text,words) in enumerate(zip(example['sentences'], tokens)):
+        same = [j for j,w in enumerate(words) if w.lower() == word.lower()]
+        kinds = ['chosen' if (i, j) == (s, t) else 'same' if j in same else '' for j in range(len(words))]
+        spans = ''.join(f'<span class="elmo-word {k}">{escape(w)}</span>' for w,k in zip(words, kinds))
+        lines = ''.join(line(words[j], values((s, t), (i, j))) for j in same if (i, j) != (s, t))
+        rows.append(f'<li><div class="elmo-edit"><p class="elmo-input">{escape(text)}</p><div class="elmo-words">{spans}</div></div><div class="elmo-bars">{lines}</div></li>')
+    heads = ''.join(f'<span>{o}</span>' for o in (f'“{escape(word)}” and', *COLUMNS))
+    tries = ''.join(f'<span>{escape(o["label"])}</span>' for o in stored['examples'] if 'panel' not in o) + '<span>a word that it gets wrong</span>'
+    return (f'<p class="elmo-heads">{heads}</p><ol class="elmo-sentences">{"".join(rows)}</ol><div class="elmo-panel"></div>'
+            f'<p class="elmo-examples still" aria-hidden="true">Try: {tries}</p><p class="elmo-keep still" aria-hidden="true"></p>')
+
+def alive(html):
+    "`html` with the first view of the explainer in place of its picture, so that nothing moves when the script takes over"
+    return re.sub(r'(<div class="elmo-live" data-panel="bars" data-example="([^"]+)">).*?</div>(?=\s*(?:<p|<div|<section|<ol|</section))',
+                  lambda m: f'{m[1]}{first_view(m[2])}</div>', html, flags=re.S) if 'class="elmo-heads"' not in html else html
+
 BOX = Path(__file__).resolve().parent.parent/'elmo_fastai'/'box'/'mini-en'
 
 LOADED = 'config.json', 'model.safetensors', 'output.safetensors', 'vocab.json'      # the last two when a page is asked to speak
@@ -413,8 +464,9 @@ if __name__ == '__main__':
     chapters,anchors = numbers(html),linked(html, base)
     if whole: (docs/'llms.txt').write_text(llms(docs), encoding='utf-8')
     def finished(page, o):
-        for change in (skippable, opened, described, captioned, without_unused, named, set_as_numbers, without_empty_heads, with_room): o = change(o)
+        for change in (alive, skippable, opened, described, captioned, without_unused, named, set_as_numbers, without_empty_heads, with_room): o = change(o)
         if page.startswith('studies/'): o = folded(o)
+        if page.startswith('course/'): o = runnable(o)
         if page.startswith('reference/'): o = breakable(o)
         o = deferred(first_at_once(sized(o, (docs/page).parent)))
         o = numbered(one_turn(o, page, base), page, chapters, base)

@@ -58,3 +58,22 @@ def browser():
         except Error as e: pytest.skip(f"no Chromium can be started: {str(e).splitlines()[0]}")
         yield b
         b.close()
+
+def axe_script():
+    "axe-core, which finds faults of accessibility: from axe-playwright-python, or from `npm install axe-core` here; None without it"
+    from pathlib import Path
+    spec = importlib.util.find_spec('axe_playwright_python')
+    places = [Path(__file__).resolve().parent.parent/'node_modules'/'axe-core']
+    if spec: places.insert(0, Path(spec.origin).parent)
+    return next((f for o in places for f in sorted(o.rglob('axe.min.js'))), None)
+
+@pytest.fixture(scope='session')
+def axe():
+    "A function that names what axe-core finds wrong on a page of the browser"
+    script = axe_script()
+    if not script: pytest.skip('axe-core is not installed: pip install axe-playwright-python')
+    def found(page):
+        page.evaluate(script.read_text(encoding='utf-8'))
+        faults = page.evaluate("axe.run(document, {resultTypes: ['violations']}).then(o => o.violations)")
+        return [(o['id'], [n['html'][:150] for n in o['nodes']][:3]) for o in faults]
+    return found

@@ -1,4 +1,5 @@
-"For tests of the notebooks as they are committed: their cells, prose, directives and links, and the sidebar"
+"""For tests of the notebooks as they are committed: their cells, prose, directives and links,
+and the sidebar"""
 import json, re, tomllib
 from functools import lru_cache
 from pathlib import Path
@@ -49,12 +50,18 @@ def texts(outputs):
         if o['output_type'] == 'stream': yield ''.join(o['text'])
         for mime,data in o.get('data', {}).items():
             if mime.startswith('image/') and mime != 'image/svg+xml': continue
-            text = data if isinstance(data, str) else ''.join(data) if isinstance(data, list) else json.dumps(data)
+            text = data if isinstance(data, str) else ''.join(data) if isinstance(data,
+                                                                                  list) else json.dumps(data)
             yield re.sub(r'(?<=;base64,)[\w+/=\s]+', '', text)
 
-def slug(heading): return re.sub(r'\s', '-', re.sub(r'[^\w\s-]', '', re.sub(r'[`*]', '', heading).strip().lower()))
+def slug(heading):
+    return re.sub(r'\s', '-', re.sub(r'[^\w\s-]', '', re.sub(r'[`*]', '', heading).strip().lower()))
 def anchors(f): return {slug(h) for h in re.findall(r'^#{1,6} (.*)$', prose(f), re.M)}
-def links(text): return re.findall(r'(?<!!)\[[^\]]*\]\(([^)\s]+)\)', re.sub(r'`[^`]*`', '', re.sub(FENCE, '', text))) + re.findall(r'(?:href|src)="([^"]+)"', text)
+def links(text):
+    return re.findall(r'(?<!!)\[[^\]]*\]\(([^)\s]+)\)',
+                      re.sub(r'`[^`]*`', '', re.sub(FENCE, '',
+                                                    text))) + re.findall(r'(?:href|src)="([^"]+)"',
+                                                                         text)
 def well_formed(link): return re.match(r'https://[\w.-]+\.\w{2,}(/\S*)?$', link)
 
 def section(nb, heading):
@@ -78,4 +85,5 @@ def files_in(node):
             if k in node: yield from files_in(node[k])
 
 def site(): return yaml.safe_load((root/'_quarto.yml').read_text(encoding='utf-8'))
-def order(): return [f for f in files_in(site()['website']['sidebar']['contents']) if f.endswith('.ipynb')]
+def order():
+    return [f for f in files_in(site()['website']['sidebar']['contents']) if f.endswith('.ipynb')]

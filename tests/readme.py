@@ -1,4 +1,5 @@
-"""Write README.md from nbs/start.ipynb, the way `nbdev-readme` does where Quarto is installed: `python tests/readme.py [--check]`."""
+"""Write README.md from nbs/start.ipynb, the way `nbdev-readme` does where Quarto is installed:
+`python tests/readme.py [--check]`."""
 import re, sys
 from html.parser import HTMLParser
 from pathlib import Path
@@ -33,14 +34,17 @@ def as_markdown(output):
     return data.get('text/markdown') or f"```\n{data.get('text/plain', '').rstrip()}\n```"
 
 def render():
-    "The text of README.md: the start page as markdown, its directives dropped, its links pointing into the repository."
+    """The text of README.md: the start page as markdown, its directives dropped, its links
+    pointing into the repository."""
     nb = nbformat.read(root/'nbs'/'start.ipynb', 4)
     nb.metadata['language_info'] = {'name': 'python'}
-    cells = [c for c in nb.cells if not (c.cell_type == 'code' and re.match(r'#\|\s*hide\s*$', c.source, re.M))]
+    cells = [c for c in nb.cells if not (c.cell_type == 'code'
+                                         and re.match(r'#\|\s*hide\s*$', c.source, re.M))]
     for c in cells:
         if c.cell_type == 'code':
             c.source = re.sub(r'^#\|.*\n?', '', c.source, flags=re.M).strip()
-            c.outputs = [nbformat.v4.new_output('display_data', {'text/markdown': m}) for o in c.outputs if (m := as_markdown(o))]
+            c.outputs = [nbformat.v4.new_output('display_data', {'text/markdown': m})
+                         for o in c.outputs if (m := as_markdown(o))]
         else: c.source = re.sub(r'^- skip_showdoc: true\s*\n?', '', c.source, flags=re.M).strip()
     nb.cells = [c for c in cells if c.source]
     text, _ = MarkdownExporter().from_notebook_node(nb)

@@ -43,14 +43,10 @@ CONSTANTS = dict(
     GAP='What stands for a missing word in `fill`.',
     RECIPES='What `elmo_pretrain` does otherwise than by default on a corpus with a name, unless it is told.',
     BOXED='The models that come with the package.',
-    READERS='Which endings of a file name are read as tables, and by which function.',
     LABEL_COLUMNS="The columns in which a table's labels are looked for, in this order.",
     plot_top_losses="fastai's function, which `Interpretation` calls, for texts and for tagged sentences.",
-    CONLLU='The columns of a CoNLL-U file.',
-    PARTS='The splits of a corpus, and what Universal Dependencies calls each.',
     TOKEN_COLUMNS="The columns in which a table's tokens are looked for, in this order.",
     TAG_COLUMNS='The columns in which its tags are looked for, in this order.',
-    SENT_COLUMNS='The columns in which the sentence of a row with one token is looked for.',
     IGNORE='The tag of padding, and of tokens without a tag.',
     FAST='The parts of a `BiLM` that `speed_up` exchanges, and for which.',
     REINSTALL='What to do when files of the package are missing.',
@@ -218,4 +214,7 @@ def main(check):
     if check and stale: print(f"not up to date (run `make export`): {', '.join(map(str, stale))}")
     return int(check and bool(stale))
 
-if __name__ == '__main__': sys.exit(main('--check' in sys.argv[1:]))
+if __name__ == '__main__':
+    import shelves
+    if '--check' not in sys.argv[1:]: shelves.write()
+    sys.exit(main('--check' in sys.argv[1:]))

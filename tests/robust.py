@@ -15,7 +15,8 @@ nothing that is asserted about a trained thing may depend on them, or on one see
 | `seeds+N`     | N is added to every number that seeds a generator of Python, NumPy or torch:  |
 |               | weights, dropout, order of the batches, held-out parts, random examples       |
 
-`tests/startup/sitecustomize.py` does the last two and moves the weights; no notebook is touched. Seeds that are texts
+`tests/startup/sitecustomize.py` does the last two and moves the weights; no notebook is touched.
+Seeds that are texts
 stay: the toy language makes its sentences from those, and chapters describe some of them one by
 one. So do scikit-learn's `random_state`s.
 
@@ -134,7 +135,8 @@ def main():
     (results := out/'results.jsonl').touch()
     now, old = {name_of(f): digest(f) for f in files}, map(json.loads, read(results).splitlines())
     known = {(o['setting'], o['file']): o for o in old if o['digest'] == now.get(o['file'])}
-    todo = [(s, f) for s in args.settings for f in files if args.again or (s, name_of(f)) not in known]
+    todo = [(s, f) for s in args.settings for f in files if args.again
+            or (s, name_of(f)) not in known]
     print(f'{len(todo)} runs; what each prints goes to _robust/SETTING/', flush=True)
     with ThreadPoolExecutor(args.workers) as pool:
         for done in as_completed(pool.submit(run, *o, out) for o in todo):

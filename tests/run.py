@@ -16,9 +16,11 @@ root, bin_ = Path(__file__).resolve().parent.parent, Path(sys.executable).parent
 env = {**os.environ, 'PATH': f"{bin_}{os.pathsep}{os.environ['PATH']}", 'HF_HUB_OFFLINE': '1',
        'HF_DATASETS_OFFLINE': '1', 'TOKENIZERS_PARALLELISM': 'false', 'MPLBACKEND': 'agg',
        'PYTHONUNBUFFERED': '1'}
-env.pop('PYTHONDONTWRITEBYTECODE', None)    # what was installed is compiled by the first who needs it
+# what was installed is compiled by the first who needs it
+env.pop('PYTHONDONTWRITEBYTECODE', None)
 env.pop('VIRTUAL_ENV', None)          # of the shell that called, if any
-ours, files = ['elmo_fastai', 'nbs'], ['settings.ini', 'setup.py', 'pyproject.toml', 'README.md', '_quarto.yml']
+ours, files = ['elmo_fastai', 'nbs'], ['settings.ini', 'setup.py', 'pyproject.toml', 'README.md',
+                                       '_quarto.yml']
 hidden = {'__pycache__', '.ipynb_checkpoints', '.quarto'}
 
 FAILED = re.compile(r'^(?:FAILED|ERROR) (\S+)|^\t(\S+\.ipynb)$', re.M)     # pytest's lines, nbdev's
@@ -56,14 +58,17 @@ def check_export():
     with tempfile.TemporaryDirectory() as tmp:
         copy = Path(tmp)/'elmo_fastai'
         copy.mkdir()
-        for name in ours: shutil.copytree(root/name, copy/name, ignore=shutil.ignore_patterns(*hidden))
+        for name in ours:
+            shutil.copytree(root/name, copy/name, ignore=shutil.ignore_patterns(*hidden))
         for name in files: shutil.copy(root/name, copy/name)
-        for f in (copy/'elmo_fastai').rglob('*.py'):   # a module without a notebook must not survive
+        # a module without a notebook must not survive
+        for f in (copy/'elmo_fastai').rglob('*.py'):
             if f.name not in ('all.py', '__init__.py'): f.unlink()
         for cmd in ('nbdev-export', 'nbdev-clean'):
             if code := subprocess.run([cmd], cwd=copy, env=env).returncode:
                 return [f'{cmd} ended with exit status {code}']
-        return [f'{name}/{f} (run `make export`)' for name in ours for f in differences(root/name, copy/name)]
+        return [f'{name}/{f} (run `make export`)' for name in ours
+                for f in differences(root/name, copy/name)]
 
 def notebooks(*paths):
     "Run the cells of some notebooks, or of all in a folder; what failed"
@@ -87,13 +92,15 @@ REST = {
     'library pages': partial(notebooks, 'nbs/library'),
     'slow tests': partial(tests, 'slow')}
 COMPARE = ['ai2', 'attention', 'bilm', 'charcnn', 'classify', 'elmo', 'embed', 'fast', 'folder',
-           'golden', 'onnx', 'recurrent', 'tag']        # two ways to one number, or a model and its copy
+           # two ways to one number, or a model and its copy
+           'golden', 'onnx', 'recurrent', 'tag']
 
 def as_on(setting):
     "Run the tests and pages that compare numbers under a setting of `robust.py`; what failed"
     own = environment(setting)
     files = [f'tests/test_{name}.py' for name in COMPARE]
-    pytest = [sys.executable, '-m', 'pytest', '-q', '-n', '2', '--dist', 'worksteal', '-m', 'not slow']
+    pytest = [sys.executable, '-m', 'pytest', '-q', '-n', '2', '--dist', 'worksteal', '-m',
+              'not slow']
     pages = ['nbdev-test', '--n-workers', '2', '--file-re', r'^(folder|ai2)\.ipynb$', 'nbs/library']
     return run(*pytest, *files, **own) + run(*pages, **own)
 

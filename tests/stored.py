@@ -1,7 +1,10 @@
-"""What the explainer shows before a model is loaded: `python tests/stored.py` writes nbs/live/stored.json
+"""What the explainer shows before a model is loaded: `python tests/stored.py` writes
+nbs/live/stored.json
 
-The answers to the examples come from the scripts of the page itself, run by node on the model in the box. The labelled
-occurrences that the model puts beside another sense are counted here; tests/test_live.py compares the answers with PyTorch's."""
+The answers to the examples come from the scripts of the page itself, run by node on the model in
+the box. The labelled
+occurrences that the model puts beside another sense are counted here; tests/test_live.py compares
+the answers with PyTorch's."""
 import json, shutil, subprocess, tempfile
 from pathlib import Path
 import numpy as np
@@ -10,13 +13,26 @@ from after_render import BOX
 
 live = Path(__file__).resolve().parent.parent/'nbs'/'live'
 EXAMPLES = [       # the chosen word as (sentence, position)
-    dict(label='bank', chosen=(0, 5), sentences=['They sat on the left bank of the river.', 'He swam to the other bank.', 'She owed the bank a lot of money.']),
-    dict(label='rose', chosen=(0, 2), sentences=['He slowly rose from his chair.', 'She held a red rose in her hand.', 'The water rose to his knees.']),
-    dict(label='left', chosen=(0, 1), sentences=['She left the house at noon.', 'Turn to the left at the church.', 'There was nothing left to eat.']),
-    dict(label='watch', chosen=(0, 3), sentences=['He took his watch out of his pocket.', 'We watch the ships from the shore.']),
-    dict(label='match', chosen=(0, 3), sentences=['He struck a match and lit the lamp.', 'They won the match by two goals.']),
-    dict(label='a slip of the pen', chosen=(1, 1), sentences=['The government raised the taxes.', 'The goverment raised the taxes.', 'The slithy toves raised the taxes.']),
-    dict(label='was or were', chosen=(0, 5), panel='readers', sentences=['The men on the hill were tired.', 'The man on the hills was tired.']),
+    dict(label='bank', chosen=(0, 5), sentences=['They sat on the left bank of the river.',
+                                                 'He swam to the other bank.',
+                                                 'She owed the bank a lot of money.']),
+    dict(label='rose', chosen=(0, 2), sentences=['He slowly rose from his chair.',
+                                                 'She held a red rose in her hand.',
+                                                 'The water rose to his knees.']),
+    dict(label='left', chosen=(0, 1), sentences=['She left the house at noon.',
+                                                 'Turn to the left at the church.',
+                                                 'There was nothing left to eat.']),
+    dict(label='watch', chosen=(0, 3), sentences=['He took his watch out of his pocket.',
+                                                  'We watch the ships from the shore.']),
+    dict(label='match', chosen=(0, 3), sentences=['He struck a match and lit the lamp.',
+                                                  'They won the match by two goals.']),
+    dict(label='a slip of the pen', chosen=(1, 1),
+         sentences=['The government raised the taxes.', 'The goverment raised the taxes.',
+                    'The slithy toves raised the taxes.']),
+    dict(label='was or were', chosen=(0, 5), panel='readers', sentences=['The men on the hill '
+                                                                         'were tired.',
+                                                                         'The man on the hills '
+                                                                         'was tired.']),
     dict(label='did', chosen=(0, 1), panel='readers', sentences=['She did not want to go home.'])]
 
 SCRIPTS = 'elmo.js', 'speak.js', 'answers.js'
@@ -49,13 +65,15 @@ def run(code, **value):
         new = Path(folder)
         for name in SCRIPTS: shutil.copyfile(live/name, new/name)
         (new/'package.json').write_text('{"type": "module"}', encoding='utf-8')
-        (new/'in.json').write_text(json.dumps(value | {'box': str(BOX), 'live': str(live)}), encoding='utf-8')
+        (new/'in.json').write_text(json.dumps(value | {'box': str(BOX), 'live': str(live)}),
+                                   encoding='utf-8')
         (new/'run.js').write_text(NODE + code, encoding='utf-8')
         subprocess.run(['node', 'run.js'], cwd=new, check=True)
         return json.loads((new/'out.json').read_text(encoding='utf-8'))
 
 def failures():
-    "How many occurrences were labelled, and the pairs (occurrence, nearest occurrence of the same word) whose senses differ"
+    """How many occurrences were labelled, and the pairs (occurrence, nearest occurrence of the
+    same word) whose senses differ"""
     tensors, text = load_file(live/'occurrences.safetensors'), json.loads((live/'occurrences.json').read_text(encoding='utf-8'))
     first = np.cumsum([0, *map(len, text['at'])])
     rows = [(int(s), sense) for s,sense in text['senses'].items()]
@@ -63,13 +81,18 @@ def failures():
     unit /= np.linalg.norm(unit, axis=1, keepdims=True)
     word = np.array([sense.split('/')[0] for _,sense in rows])
     cosines = np.where((word[:, None] == word) & ~np.eye(len(word), dtype=bool), unit @ unit.T, -2)
-    def shown(i): return dict(text=text['sentences'][rows[i][0]], t=text['at'][rows[i][0]][0], sense=rows[i][1])
-    wrong = [[shown(i), shown(j)] for i,j in enumerate(cosines.argmax(1)) if rows[i][1] != rows[j][1]]
+    def shown(i):
+        return dict(text=text['sentences'][rows[i][0]], t=text['at'][rows[i][0]][0],
+                    sense=rows[i][1])
+    wrong = [[shown(i), shown(j)] for i,j in enumerate(cosines.argmax(1))
+             if rows[i][1] != rows[j][1]]
     return dict(n=len(rows), wrong=wrong)
 
 if __name__ == '__main__':
     words = json.loads((live/'occurrences.json').read_text(encoding='utf-8'))['words']
-    found = {'examples': EXAMPLES, 'words': words, 'answers': run(ANSWERS, examples=EXAMPLES), 'failures': failures()}
+    found = {'examples': EXAMPLES, 'words': words, 'answers': run(ANSWERS, examples=EXAMPLES),
+             'failures': failures()}
     text = json.dumps(found, ensure_ascii=False, separators=(',', ':'))
     (live/'stored.json').write_text(text, encoding='utf-8')
-    print(f"{len(found['answers'])} answers, {len(found['failures']['wrong'])} of {found['failures']['n']} beside another sense, {len(text)/1000:.0f} kB")
+    print(f"{len(found['answers'])} answers, {len(found['failures']['wrong'])} of "
+          f"{found['failures']['n']} beside another sense, {len(text)/1000:.0f} kB")

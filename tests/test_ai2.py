@@ -623,3 +623,49 @@ def test_the_published_shapes():
     sizes = {k: sum(int(np.prod(s)) for s in ai2.array_shapes(published(v)).values()) for k,v in ai2.AI2_MODELS.items()}
     assert sizes == {'small': 13_593_296, 'medium': 28_027_728, 'original': 93_600_848, 'original_5.5B': 93_600_848}
     for c in map(published, ai2.AI2_MODELS.values()): assert replace(ai2_config(ai2_options(c)), name='original') == replace(c, dropout=0.)
+
+# what AllenNLP demands
+
+@pytest.mark.parametrize('part,key', [
+    ('lstm', 'use_skip_conections'), ('lstm', 'cell-clip'), ('char_cnn', 'n_highways')])
+def test_a_misspelt_option_is_refused(part, key):
+    options = ai2_options(trained().config)
+    options[part][key] = 1
+    with pytest.raises(ModelFileError, match=f"{part} has an unknown key '{key}'"):
+        ai2_config(options)
+
+@pytest.mark.parametrize('kw', [dict(), dict(hidden_dim=16), dict(
+    filters=((1, 4), (2, 4)), proj_dim=8, hidden_dim=8, char_proj=False)], ids=str)
+def test_every_projection_and_both_clips_are_written(tmp_path, kw):
+    model = trained(**kw)
+    folder = save_ai2(tmp_path/'m', model, None)
+    options = json.loads((folder/'options.json').read_text())
+    assert {'cell_clip', 'proj_clip'} <= set(options['lstm'])
+    n_filters = sum(n for _, n in options['char_cnn']['filters'])
+    P, C = options['lstm']['projection_dim'], options['lstm']['dim']
+    with h5py.File(folder/'weights.hdf5') as f:
+        assert f['CNN_proj/W_proj'].shape == (n_filters, P) and f['CNN_proj/b_proj'].shape == (P,)
+        for number in range(2):
+            for layer in range(options['lstm']['n_layers']):
+                name = f'RNN_{number}/RNN/MultiRNNCell/Cell{layer}/LSTMCell/W_P_0'
+                assert f[name].shape == (C, P)
+                if C == P: assert (f[name][()] == np.eye(P)).all()
+    for a, b in zip(encode(model, SENTS)[0], encode(load_ai2(folder), SENTS)[0]):
+        np.testing.assert_allclose(a, b, atol=2e-5, rtol=1e-4)
+
+def test_a_projection_between_equal_sizes_must_change_nothing(tmp_path):
+    folder = save_ai2(tmp_path/'m', trained(hidden_dim=trained().config.proj_dim), None)
+    (folder/'SHA256SUMS').unlink()
+    with h5py.File(folder/'weights.hdf5', 'r+') as f:
+        f['RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_P_0'][0, 1] = .5
+    with pytest.raises(ModelFileError, match='W_P_0 should change nothing'): load_ai2(folder)
+
+@pytest.mark.parametrize('name', ['options.json', 'weights.hdf5', 'vocab.txt', 'SHA256SUMS'])
+def test_a_flipped_bit_is_refused(tmp_path, name):
+    file = save_ai2(tmp_path/'m', trained(), VOCAB)/name
+    raw = file.read_bytes()
+    for i in np.random.default_rng(0).choice(8*len(raw), 12, replace=False).tolist():
+        damaged = bytearray(raw)
+        damaged[i//8] ^= 1 << i % 8
+        file.write_bytes(damaged)
+        with pytest.raises(ModelFileError): load_ai2(tmp_path/'m')

@@ -292,7 +292,7 @@ def test_files_of_others(tmp_path):
 NONE = 'Expected a vector for each word'
 BAD = {'empty': (b'', NONE), 'only a heading': (b'3 2\n', 'promises 3 words and has 0'), 'too short': (b'3 2\na 1 2\nb 1 2\n', 'promises 3 words and has 2'),
        'cut line': (b'a 1 2\nb 1\n', 'line 2: expected a word and 2 numbers'), 'no number': (b'2 2\na 1 2\nb 1 x\n', 'line 3'), 'nan': (b'a 1 nan\n', "'a'.*not finite"),
-       'overflow': (b'a 1 1e99\n', "'a'.*not finite"), 'twice': (b'a 1 2\nb 1 2\na 3 4\n', "'a' is there twice"), 'not utf-8': (b'a 1 2\nna\xefve 1 2\n', r'line 2.*xefve'),
+       'overflow': (b'a 1 1e99\n', "'a'.*not finite"), 'tabs': (b'the\t1 2\n', 'line 1 has a tab'), 'packed': (b'\x1f\x8b\x08\0', 'unpack it'), 'not utf-8': (b'a 1 2\nna\xefve 1 2\n', r'line 2.*xefve'),
        'a text': ('It was the best of times'.encode(), 'line 1'), 'binary': (bytes(range(256)), 'line 2'), 'blank line': (b'a 1 2\n\nb 1 2\n', 'line 2'), 'one word': (b'hello\n', NONE),
        'zero sizes': (b'0 0\n', NONE), 'no dimensions': (b'2 0\na\nb\n', NONE), 'absurd sizes': (b'9 999999999\na 1 2\n', 'line 2')}
 
@@ -331,3 +331,14 @@ def test_more_words_than_promised(tmp_path):
     f = tmp_path/'v.txt'; f.write_text('2 3\na 1 2 3\nb 1 2 3\nc 1 2 3\n')
     with pytest.raises(ModelFileError, match='promises 2 words and has 3'): WordVectors.load(f)
     assert len(WordVectors.load(f, max_words=2)) == 2
+
+def test_a_word_that_comes_twice_keeps_its_first_vector(tmp_path):
+    file = tmp_path/'v.txt'
+    for head in ('', '3 2\n'):
+        file.write_text(head + 'a 1 2\nb 1 2\na 3 4\n')
+        with pytest.warns(UserWarning, match='1 words come again'): v = WordVectors.load(file)
+        assert v.words == ['a', 'b'] and v['a'].tolist() == [1, 2]
+
+def test_words_that_are_none():
+    for word in (None, 3):
+        with pytest.raises(ValueError, match='is no word'): WordVectors(['a', word], [[1.], [2.]])

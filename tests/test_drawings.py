@@ -1,4 +1,5 @@
-"The drawings: labels that a phone shows large enough, text that stands out from what lies below it, one style"
+"""The drawings: labels that a phone shows large enough, text that stands out from what lies
+below it, one style"""
 import json, re
 from pathlib import Path
 from xml.etree import ElementTree
@@ -9,19 +10,24 @@ import after_render
 from notebooks import home, nbs, source, read, taught, name
 
 SVG = '{http://www.w3.org/2000/svg}'
-OTHERS = 'card', 'logo', 'favicon', 'live'                # the card of other sites, marks, and the picture of the demo
+# the card of other sites, marks, and the picture of the demo
+OTHERS = 'card', 'logo', 'favicon', 'live'
 drawings = [f for f in sorted((home/'images').glob('*.svg')) if f.stem not in OTHERS]
 each = pytest.mark.parametrize('file', drawings, ids=lambda f: f.stem)
-COLUMN = 347.5                                            # pixels that a phone of 390 has for the text
+# pixels that a phone of 390 has for the text
+COLUMN = 347.5
 SMALLEST = 11.5
-DARK_TEXT = {'#1f2430', '#4b5563', '#1a5a8a', '#964800', '#1e6b1e', '#b3261e', '#ffffff', '#08240a', '#2b1500'}
+DARK_TEXT = {'#1f2430', '#4b5563', '#1a5a8a', '#964800', '#1e6b1e', '#b3261e', '#ffffff', '#08240a',
+             '#2b1500'}
 
 def box(root): return [float(o) for o in root.get('viewBox').split()]
 def narrow_of(file): return file.with_name(f'{file.stem}-narrow.svg')
 
 def walk(element, x=0., y=0., style=None):
     "Each element with its shift and what it inherits"
-    style = {**(style or {}), **{k: element.get(k) for k in ('fill', 'font-size', 'font-family', 'opacity', 'fill-opacity') if element.get(k)}}
+    style = {**(style or {}), **{k: element.get(k)
+                                 for k in ('fill', 'font-size', 'font-family', 'opacity',
+                                           'fill-opacity') if element.get(k)}}
     moved = re.match(r'translate\(\s*(-?[\d.]+)[ ,]+(-?[\d.]+)\s*\)', element.get('transform', ''))
     assert moved or not element.get('transform'), element.get('transform')
     if moved: x, y = x + float(moved[1]), y + float(moved[2])
@@ -35,8 +41,13 @@ def labels(file):
         if o.tag not in (SVG + 'text', SVG + 'tspan') or not (o.text or '').strip(): continue
         size = float(style.get('font-size', 16))
         width = .5*size*len(o.text)
-        start = x + float(o.get('x', 0)) + {'middle': 0, 'end': -width/2}.get(o.get('text-anchor'), width/2)
-        yield o.text, size, style.get('fill'), float(style.get('opacity', 1))*float(style.get('fill-opacity', 1)), (start, y + float(o.get('y', 0)) - .35*size), o.tag
+        start = x + float(o.get('x', 0)) + {'middle': 0, 'end': -width/2}.get(o.get('text-anchor'),
+                                                                              width/2)
+        yield o.text, size, style.get('fill'), float(style.get('opacity',
+                                                               1))*float(style.get('fill-opacity',
+                                                                                   1)), (start,
+                                                                                         y
+                                                                                         + float(o.get('y', 0)) - .35*size), o.tag
 
 def rgb(colour): return [int(colour[i:i+2], 16) for i in (1, 3, 5)]
 def over(top, share, below): return [share*a + (1 - share)*b for a,b in zip(top, below)]
@@ -48,11 +59,15 @@ def grounds(file):
         if fill == 'none' or o.tag not in (SVG + 'rect', SVG + 'circle'): continue
         share = float(style.get('fill-opacity', 1))*float(style.get('opacity', 1))
         side = {k: float(o.get(k, 0)) for k in ('x', 'y', 'width', 'height', 'cx', 'cy', 'r')}
-        if o.tag == SVG + 'rect': inside = lambda u, v, s=side, x=x, y=y: s['x'] <= u-x <= s['x']+s['width'] and s['y'] <= v-y <= s['y']+s['height']
-        else: inside = lambda u, v, s=side, x=x, y=y: (u-x-s['cx'])**2 + (v-y-s['cy'])**2 <= s['r']**2
+        if o.tag == SVG + 'rect':
+            inside = lambda u, v, s=side, x=x, y=y: s['x'] <= u-x <= s['x']+s['width'] and s['y'] <= v-y <= s['y']+s['height']
+        else:
+            inside = lambda u, v, s=side, x=x, y=y: (u-x-s['cx'])**2 + (v-y-s['cy'])**2 <= s['r']**2
         yield inside, rgb(fill), share
 
-def luminance(colour): return sum(w*(c/12.92 if c <= .04045 else ((c+.055)/1.055)**2.4) for w,c in zip((.2126, .7152, .0722), (o/255 for o in colour)))
+def luminance(colour):
+    return sum(w*(c/12.92 if c <= .04045 else ((c+.055)/1.055)**2.4)
+               for w,c in zip((.2126, .7152, .0722), (o/255 for o in colour)))
 def contrast(a, b):
     a,b = sorted((luminance(a), luminance(b)))
     return (b + .05)/(a + .05)
@@ -61,16 +76,19 @@ def faint(file):
     "Labels whose contrast with what lies below them is less than 4.5"
     shapes, bad = list(grounds(file)), []
     for text,_,fill,opacity,(u,v),tag in labels(file):
-        if tag == SVG + 'tspan': continue                 # stands where its text does; its colour is checked by the palette
+        # stands where its text does; its colour is checked by the palette
+        if tag == SVG + 'tspan': continue
         ground = [255, 255, 255]
         for inside,colour,share in shapes:
             if inside(u, v): ground = over(colour, share, ground)
         ink = over(rgb(fill or '#000000'), opacity, ground)
-        if contrast(ink, ground) < 4.5: bad.append((text, fill, [round(o) for o in ground], round(contrast(ink, ground), 2)))
+        if contrast(ink, ground) < 4.5:
+            bad.append((text, fill, [round(o) for o in ground], round(contrast(ink, ground), 2)))
     return bad
 
 def shown(file, extent):
-    "Width in pixels at which a page of 390 shows the drawing, by the tag that the site writes: the column, or more in a box that scrolls"
+    """Width in pixels at which a page of 390 shows the drawing, by the tag that the site writes:
+    the column, or more in a box that scrolls"""
     tag = after_render.sized(f'<p><img src="{file.name}" alt="A"></p>', file.parent)
     if 'srcset=' in tag:
         assert narrow_of(file).name in tag
@@ -79,11 +97,13 @@ def shown(file, extent):
 
 @each
 def test_labels_are_large_enough_on_a_phone(file):
-    "Of each drawing that a phone shows: the narrow version where there is one, else the drawing itself, whole or in a box that scrolls"
+    """Of each drawing that a phone shows: the narrow version where there is one, else the
+    drawing itself, whole or in a box that scrolls"""
     width = box(ElementTree.parse(file).getroot())[2]
     there = min(width, COLUMN) if file.stem.endswith('-narrow') else shown(file, width)
     if there is None: return                              # its narrow version has a test of its own
-    small = [(text, round(size*there/width, 1)) for text,size,*_ in labels(file) if size*there/width < SMALLEST]
+    small = [(text, round(size*there/width, 1)) for text,size,*_ in labels(file)
+             if size*there/width < SMALLEST]
     assert not small
 
 def test_narrow_versions_are_there_and_belong_to_a_drawing():
@@ -111,13 +131,15 @@ def test_one_style(file):
     root = ElementTree.parse(file).getroot()
     paper = next(o for o in root if o.tag == SVG + 'rect')
     x,y,w,h = box(root)
-    assert paper.get('fill') == '#ffffff' and (float(paper.get('width')), float(paper.get('height'))) == (w - 2, h - 2)
+    assert paper.get('fill') == '#ffffff'
+    assert (float(paper.get('width')), float(paper.get('height'))) == (w - 2, h - 2)
     assert root.get('font-family') == 'Helvetica, Arial, sans-serif'
     assert {fill for _,_,fill,*_ in labels(file)} <= DARK_TEXT
     assert root.find(SVG + 'title').text and len(root.find(SVG + 'desc').text) > 40
 
 def test_drawings_of_the_pages_exist_and_are_used():
-    used = {f for nb in nbs for c in read(nb)['cells'] if c['cell_type'] == 'markdown' for f in re.findall(r'\]\((?:\.\./)?images/([\w-]+)\.svg\)', source(c))}
+    used = {f for nb in nbs for c in read(nb)['cells'] if c['cell_type'] == 'markdown'
+            for f in re.findall(r'\]\((?:\.\./)?images/([\w-]+)\.svg\)', source(c))}
     files = {f.stem for f in drawings}
     assert used - set(OTHERS) <= files
     assert {f for f in files if not f.endswith('-narrow')} - used == set(), 'no page shows it'
@@ -126,6 +148,8 @@ def test_lessons_have_pictures():
     "Three drawings or plots in each lesson from 03 to 13"
     for nb in taught[3:14]:
         cells = read(nb)['cells']
-        drawn = sum(len(re.findall(r'!\[[^\]]*\]\(', source(c))) for c in cells if c['cell_type'] == 'markdown')
-        plotted = sum(any(m.startswith('image/') for m in o.get('data', {})) for c in cells if c['cell_type'] == 'code' for o in c['outputs'])
+        drawn = sum(len(re.findall(r'!\[[^\]]*\]\(', source(c))) for c in cells
+                    if c['cell_type'] == 'markdown')
+        plotted = sum(any(m.startswith('image/') for m in o.get('data', {})) for c in cells
+                      if c['cell_type'] == 'code' for o in c['outputs'])
         assert drawn + plotted >= 3, name(nb)

@@ -1,5 +1,5 @@
 "Scalar mix, the module, saving and loading: every guarantee, and files by strangers"
-import copy, json, math, os, pickle, re, shutil, signal, subprocess, sys
+import copy, json, math, os, pickle, random, re, shutil, signal, subprocess, sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -870,3 +870,104 @@ def test_files_of_another_library_are_not_replaced(tmp_path):
     for k in ('config.json', 'model.safetensors'): (tmp_path/k).unlink()
     for _ in range(2): elmo.save_pretrained(tmp_path)
     assert (tmp_path/'README.md').read_text() == 'mine' and (tmp_path/'tokenizer.json').exists() and Elmo.from_pretrained(tmp_path).dim == elmo.dim
+
+# an Elmo owns its flags, not its argument's
+
+def test_the_users_model_keeps_its_flags_and_its_mode():
+    lm = bilm().train()
+    flags = [p.requires_grad for p in lm.parameters()]
+    first = Elmo(lm)
+    assert [p.requires_grad for p in lm.parameters()] == flags and any(flags)
+    assert lm.training and lm.chars.training
+    first.unfreeze().train()
+    second = Elmo(first.lm)
+    assert first.trainable and not second.trainable and first.lm.training
+    first.freeze()
+    assert [p.requires_grad for p in lm.parameters()] == flags
+    with torch.no_grad(): lm.chars.embed.weight[5] += 1
+    assert torch.equal(first.lm.chars.embed.weight, lm.chars.embed.weight), 'weights are shared'
+
+def test_a_model_is_trained_on_after_it_became_an_elmo():
+    lm = bilm().train()
+    elmo = Elmo(lm)
+    layers = lm.encode(elmo.to_chars(S[:1]))
+    sum(h.square().mean() for both in layers for h in both).backward()
+    assert lm.chars.embed.weight.grad.abs().sum() > 0 and elmo.lm.chars.embed.weight.grad is None
+
+@pytest.mark.parametrize('change', [
+    dict(train_shares=False), dict(train_gamma=True), dict(norm=None), dict(gamma=3.)], ids=str)
+def test_other_settings_keep_the_trained_mix(trained, tmp_path, change):
+    folder = trained.save_pretrained(tmp_path/'m')
+    again = Elmo.from_pretrained(folder, **change)
+    for mix, before in zip(again.mixes, trained.mixes, strict=True):
+        assert torch.equal(mix.w, before.w)
+        assert mix.gamma.item() == pytest.approx(change.get('gamma', before.gamma.item()))
+        assert mix.norm == change.get('norm', before.norm)
+        assert mix.w.requires_grad == change.get('train_shares', True)
+        assert mix.gamma.requires_grad == change.get('train_gamma', False)
+
+def test_narrow_char_ids_have_the_vectors_of_wide_ones(elmo):
+    chars = elmo.to_chars([['abc', 'de'], ['fghij']])
+    assert close(elmo(chars[..., :7])[0][0], elmo(chars)[0][0])
+
+def test_texts_without_marks_are_told():
+    elmo = make(markers='given')
+    with pytest.warns(UserWarning, match="markers='given'"): elmo(['a text'])
+
+def test_a_compiled_elmo_is_pickled(elmo):
+    elmo = copy.deepcopy(elmo)
+    before = elmo(S)[0][0]
+    elmo.compile(backend='eager')
+    assert close(pickle.loads(pickle.dumps(elmo))(S)[0][0], before)
+
+@pytest.mark.parametrize('change', [
+    dict(dropout=math.nan), dict(carry='false'), dict(carry=2), dict(mixes=[dict(
+        norm=None, train_shares=1.5, train_gamma=True)])], ids=str)
+def test_settings_of_another_type(trained, tmp_path, change):
+    folder = trained.save_pretrained(tmp_path/'m')
+    (folder/'SHA256SUMS').unlink()
+    settings = json.loads((folder/'elmo.json').read_text())
+    (folder/'elmo.json').write_text(json.dumps({**settings, **change}))
+    with pytest.raises(ModelFileError, match='elmo.json|Elmo'): Elmo.from_pretrained(folder)
+
+@pytest.mark.parametrize('name', ['config.json', 'model.safetensors', 'vocab.json', 'elmo.json',
+                                  'mix.safetensors', 'chars.json', 'SHA256SUMS'])
+def test_a_flipped_bit_anywhere_is_refused(trained, tmp_path, name):
+    file = trained.save_pretrained(tmp_path/'m')/name
+    raw = file.read_bytes()
+    for i in random.Random(0).sample(range(8*len(raw)), 20):
+        damaged = bytearray(raw)
+        damaged[i//8] ^= 1 << i % 8
+        file.write_bytes(damaged)
+        with pytest.raises(ModelFileError): Elmo.from_pretrained(tmp_path/'m')
+
+@pytest.mark.parametrize('value', [math.nan, math.inf])
+def test_weights_that_are_not_finite(trained, tmp_path, value):
+    folder = trained.save_pretrained(tmp_path/'m')
+    weights = load_file(folder/'model.safetensors')
+    name = 'chars.embed.weight'
+    weights[name].view(-1)[-1] = value
+    save_file(weights, folder/'model.safetensors')
+    (folder/'SHA256SUMS').unlink()
+    with pytest.raises(ModelFileError, match='finite'): Elmo.from_pretrained(folder)
+    trained.lm.load_state_dict({name: weights[name]}, strict=False)
+    with pytest.raises(ValueError, match='finite'): trained.save_pretrained(tmp_path/'other')
+    assert not (tmp_path/'other').exists()
+
+def test_a_saved_model_may_be_overwritten_while_another_is_in_use(trained, tmp_path):
+    folder = trained.save_pretrained(tmp_path/'m')
+    elmo = Elmo.from_pretrained(folder)
+    before = elmo(S)[0]
+    size = (folder/'model.safetensors').stat().st_size
+    (folder/'model.safetensors').write_bytes(bytes(size))
+    os.truncate(folder/'model.safetensors', 0)
+    assert same(elmo(S)[0], before)
+
+def test_an_edited_card_and_notes_stay(trained, tmp_path):
+    folder = trained.save_pretrained(tmp_path/'m')
+    (folder/'README.md').write_text('An elmo_fastai model, as I see it')
+    (folder/'notes.txt').write_text('mine')
+    trained.save_pretrained(folder)
+    save_bilm(folder, trained.lm, VOCAB)
+    assert (folder/'README.md').read_text() == 'An elmo_fastai model, as I see it'
+    assert (folder/'notes.txt').read_text() == 'mine' and not (folder/'elmo.json').exists()

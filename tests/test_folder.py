@@ -23,7 +23,8 @@ def test_weights_lie_in_memory_of_their_own(saved):
     with addresses.usual(): again, _ = load_bilm(folder)
     file = folder/'model.safetensors'
     size = file.stat().st_size
-    with open(file, 'r+b') as f: f.write(bytes(size))       # as when another model is copied over it
+    # as when another model is copied over it
+    with open(file, 'r+b') as f: f.write(bytes(size))
     for name,weight in again.state_dict().items():
         assert torch.equal(weight, lm.state_dict()[name]), name
         assert weight.data_ptr() % 64 == 0, f'{name} lies where products round otherwise'

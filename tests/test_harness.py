@@ -14,8 +14,10 @@ def test_an_option_has_the_type_of_its_default(tmp_path):
     usual = options('what it does', [], **fields)
     assert vars(usual) == dict(lr=.1, seq_len=64, sides=['a'], quick=False, limit=None,
                                json=tmp_path/'usual.json')
-    asked = options('', '--lr 2 --seq-len 8 --sides b a --quick --limit 3 --json f'.split(), **fields)
-    assert vars(asked) == dict(lr=2., seq_len=8, sides=['b', 'a'], quick=True, limit=3., json=Path('f'))
+    asked = options('', '--lr 2 --seq-len 8 --sides b a --quick --limit 3 --json f'.split(),
+                    **fields)
+    assert vars(asked) == dict(lr=2., seq_len=8, sides=['b', 'a'], quick=True, limit=3.,
+                               json=Path('f'))
     with pytest.raises(SystemExit): options('', ['--sides', 'c'], **fields)
 
 def test_help_says_what_is_usual_and_hides_what_is_not_for_people(capsys):
@@ -56,7 +58,8 @@ def test_figures_are_kept_with_their_settings(tmp_path):
     assert kept(file, found) == [] and kept(None, found) == []
     write_figures(file, dict(found, rows=['é'], torch='2'))
     assert kept(file, found) == ['é'] and [f.name for f in file.parent.iterdir()] == [file.name]
-    with pytest.raises(SystemExit, match='another lr: name another file'): kept(file, found | dict(lr=1))
+    with pytest.raises(SystemExit, match='another lr: name another file'):
+        kept(file, found | dict(lr=1))
     write_figures(file, [dict(a=1), dict(a=2)], lines=True)
     assert read_figures(file) == [dict(a=1), dict(a=2)] and len(file.read_text().splitlines()) == 4
     assert read_figures(tmp_path/'none', 5) == 5

@@ -1,4 +1,5 @@
-"The study of film reviews, tests/benchmarks/imdb.py: what a draw of labels is, and what the counts are"
+"""The study of film reviews, tests/benchmarks/imdb.py: what a draw of labels is, and what the
+counts are"""
 import json, shutil, sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,16 +21,21 @@ WORDS = 'film plot actor scene music ending dull fine long short bright silly'.s
 def reviews(tmp_path_factory):
     folder, rng = tmp_path_factory.mktemp('data'), np.random.default_rng(0)
     (folder/'imdb').mkdir()
-    def text(label): return ' '.join([*rng.choice(WORDS, 12), ('bad', 'good')[label]*(rng.random() < .8)]) + ' .<br />'
+    def text(label):
+        return ' '.join([*rng.choice(WORDS, 12),
+                         ('bad', 'good')[label]*(rng.random() < .8)]) + ' .<br />'
     for name in ('train', 'test'):
         labels = rng.permutation([0, 1]*100)
-        pd.DataFrame(dict(text=map(text, labels), label=labels)).to_parquet(folder/'imdb'/f'{name}.parquet')
+        pd.DataFrame(dict(text=map(text, labels),
+                          label=labels)).to_parquet(folder/'imdb'/f'{name}.parquet')
     seen = pd.read_parquet(folder/'imdb'/'test.parquet').text[0].replace(' .<br />', '!')
     quoted = "I say: it's still worth a second look. Yes."
-    pd.DataFrame(dict(text=['Nothing of the kind.', seen, quoted, 'Yes.'])).to_parquet(folder/'imdb'/'unsup.parquet')
+    pd.DataFrame(dict(text=['Nothing of the kind.', seen, quoted,
+                            'Yes.'])).to_parquet(folder/'imdb'/'unsup.parquet')
     return imdb.Reviews(folder)
 
-SST = dict(valid=["It 's still worth a second look ."], test=['Yes .', 'A sentence that nobody has ever written .'])
+SST = dict(valid=["It 's still worth a second look ."], test=['Yes .', 'A sentence that nobody '
+                                                                       'has ever written .'])
 
 @pytest.fixture
 def sst(monkeypatch):
@@ -48,7 +54,8 @@ def test_a_draw_has_none_of_the_reviews_that_validate_but_for_all_of_them(review
     assert len(reviews.draw(25_000, 0)) == 200
     assert not set(reviews.draw(25_000, imdb.OTHER[0])) & set(reviews.valid)
 
-def test_line_breaks_are_no_words(reviews): assert not any('br' in o for o in reviews.tokens('train'))
+def test_line_breaks_are_no_words(reviews):
+    assert not any('br' in o for o in reviews.tokens('train'))
 
 @pytest.mark.parametrize('n,expected', [(3, [0, 1, 2]), (9, [0, 1, 2, 7, 8])])
 def test_a_long_review_loses_its_middle(n, expected): assert imdb.cut([*range(n)], 3, 2) == expected
@@ -57,21 +64,30 @@ def test_a_review_may_be_read_from_one_end_only():
 
 @pytest.mark.parametrize('test', ['valid', 'test'])
 def test_counts_are_those_of_the_vectorizer(reviews, test):
-    train, y, texts = reviews.draw(40, 0), reviews.labels, {k: reviews.joined(k) for k in ('train', 'test')}
+    train, y, texts = reviews.draw(40, 0), reviews.labels, {k: reviews.joined(k)
+                                                            for k in ('train', 'test')}
     tfidf = TfidfVectorizer(token_pattern=r'\S+', ngram_range=(1, 2), sublinear_tf=True)
     model = make_pipeline(tfidf, LogisticRegression(C=10, max_iter=300))
     model.fit([texts['train'][i] for i in train], y['train'][train])
-    asked = (texts['test'], y['test']) if test == 'test' else ([texts['train'][i] for i in reviews.valid], y['train'][reviews.valid])
+    asked = (texts['test'], y['test']) if test == 'test' else ([texts['train'][i]
+                                                                for i in reviews.valid],
+                                                                y['train'][reviews.valid])
     run = SimpleNamespace(reviews=reviews)
     scores = imdb.Run.counts(run, train, 10, test)
-    assert scores == pytest.approx(model.decision_function(asked[0])) and imdb.Run.right(run, scores, *((test, np.arange(200)) if test == 'test' else ('train', reviews.valid))) == model.score(*asked)
+    assert scores == pytest.approx(model.decision_function(asked[0]))
+    assert imdb.Run.right(run, scores, *((test, np.arange(200)) if test == 'test'
+                                         else ('train', reviews.valid))) == model.score(*asked)
 
 def test_directions_of_counts_are_learned_without_labels(reviews, sst, monkeypatch):
-    "In reviews of two sorts, that have no label; how often a word stands there decides what is kept of it"
+    """In reviews of two sorts, that have no label; how often a word stands there decides what is
+    kept of it"""
     rng = np.random.default_rng(1)
-    texts = [' '.join([*rng.choice(WORDS, 3), *[('bad poor', 'good great')[i % 2]]*3]) for i in range(60)]
-    kept = reviews.kept | dict(train=[['bad'], ['good', 'fine'], ['poor']], test=[['great'], ['seldom']])
-    for k,v in dict(texts={**reviews.texts, 'unsup': texts + ['seldom']}, kept=kept).items(): monkeypatch.setattr(reviews, k, v)
+    texts = [' '.join([*rng.choice(WORDS, 3), *[('bad poor', 'good great')[i % 2]]*3])
+             for i in range(60)]
+    kept = reviews.kept | dict(train=[['bad'], ['good', 'fine'], ['poor']],
+                               test=[['great'], ['seldom']])
+    for k,v in dict(texts={**reviews.texts, 'unsup': texts + ['seldom']}, kept=kept).items():
+        monkeypatch.setattr(reviews, k, v)
     monkeypatch.setattr(imdb, 'LSA', dict(size=2, min_df=2))
     train, test = imdb.Reviews.directions.func(reviews).values()
     assert np.linalg.norm(train, axis=1) == pytest.approx(1) and not test[1].any()
@@ -90,7 +106,8 @@ def model(tmp_path_factory):
     return save_bilm(tmp_path_factory.mktemp('model')/'nano', BiLM(config, 0), None)
 
 def settings(folder, model, **kw):
-    how = dict(model=str(model), work=str(folder), json=str(folder/'imdb.json'), sizes=[20], draws=1, random=1, test=30, trial=True)
+    how = dict(model=str(model), work=str(folder), json=str(folder/'imdb.json'), sizes=[20],
+               draws=1, random=1, test=30, trial=True)
     return SimpleNamespace(**vars(imdb.arguments()) | how | kw)
 
 @pytest.fixture
@@ -99,8 +116,10 @@ def small(reviews, monkeypatch):
     monkeypatch.setattr(sys, 'argv', ['imdb.py'])
     monkeypatch.setattr(imdb, 'Reviews', lambda *_: reviews)
     monkeypatch.setattr(imdb, 'bf16_is_fast', lambda _: False)
-    for k,v in dict(ADAPT=dict(epochs=1, lr=4e-3, bs=4, seq_len=16, min_freq=1), STEPS=1, LSA=dict(size=2, min_df=1), OTHER=(100,), PHASES=((-1, 3e-3, 1), (-4, 2e-3, 1)),
-                    GRID=dict(counts=(1, 10), lsa=(1, 10), frozen=(1e-3, 1e-2)), VARIANTS={'as for SST-2': {}, 'no word vectors': dict(words=0)}).items():
+    for k,v in dict(ADAPT=dict(epochs=1, lr=4e-3, bs=4, seq_len=16, min_freq=1), STEPS=1,
+                    LSA=dict(size=2, min_df=1), OTHER=(100,), PHASES=((-1, 3e-3, 1), (-4, 2e-3, 1)),
+                    GRID=dict(counts=(1, 10), lsa=(1, 10), frozen=(1e-3, 1e-2)),
+                    VARIANTS={'as for SST-2': {}, 'no word vectors': dict(words=0)}).items():
         monkeypatch.setattr(imdb, k, v)
 
 def test_every_row_is_made_once(small, sst, model, tmp_path, capsys):
@@ -111,20 +130,28 @@ def test_every_row_is_made_once(small, sst, model, tmp_path, capsys):
     part = ('phases', 'box'), ('bare', 'box'), ('words', None)
     run(ways=[w for w,_ in part], backbones=['box'])
     d = run(ways=['counts', 'lsa', 'frozen', 'together', 'beside'])
-    assert {(r['way'], r['side']) for r in d['rows']} == {*part, ('counts', None), ('lsa', None), *((w, o) for w in ('frozen', 'together', 'beside') for o in imdb.BACKBONES)}
+    assert {(r['way'], r['side']) for r in d['rows']} == {*part, ('counts', None), ('lsa', None),
+                                                          *((w, o)
+                                                            for w in ('frozen', 'together',
+                                                                      'beside')
+                                                                      for o in imdb.BACKBONES)}
     assert len(d['rows']) == 14 and d['trial']
-    assert all(0 <= r['accuracy'] <= 1 and r['test'] == (30 if (r['way'], r['side']) in part else 200) for r in d['rows'])
+    assert all(0 <= r['accuracy'] <= 1 and r['test'] == (30 if (r['way'], r['side']) in part
+                                                         else 200) for r in d['rows'])
     assert all(('part' in r) == (r['test'] == 200) for r in d['rows'])
     capsys.readouterr()
-    assert run(ways=['counts', 'lsa', 'frozen', 'together', 'beside']) == d and '0 rows' in capsys.readouterr().out
+    assert run(ways=['counts', 'lsa', 'frozen', 'together', 'beside']) == d
+    assert '0 rows' in capsys.readouterr().out
 
 def test_the_controls_are_what_they_are_called(small, reviews, model, tmp_path, monkeypatch):
     "One has no backbone and learns; the other has no vectors of words"
     seen, make = [], imdb.elmo_classifier_learner
-    monkeypatch.setattr(imdb, 'elmo_classifier_learner', lambda *args, **kw: seen.append(make(*args, **kw)) or seen[-1])
+    monkeypatch.setattr(imdb, 'elmo_classifier_learner',
+                        lambda *args, **kw: seen.append(make(*args, **kw)) or seen[-1])
     monkeypatch.setattr(imdb, 'STEPS', 60)
     r = imdb.Run(settings(tmp_path, model, test=200))
-    r.d['settings'] = [dict(name='no word vectors', accuracy=[1])]         # the best, and not for this one
+    # the best, and not for this one
+    r.d['settings'] = [dict(name='no word vectors', accuracy=[1])]
     assert r.row('words', None, 60, 0)['accuracy'] > .75
     mine = seen.pop().model
     assert isinstance(mine, imdb.OnlyWords) and mine.words.embed.weight.abs().sum() > 0
@@ -138,7 +165,8 @@ def test_counts_are_also_asked_what_the_two_phases_are(small, reviews, model, tm
     y, asked = reviews.labels['test'], r.asked(20)
     scores = np.where(y == 1, 1., -1.)
     scores[asked[:6]] *= -1
-    assert r.found(scores, 20) == dict(accuracy=.97, test=200, part=.8) and r.found(scores, 5000) == dict(accuracy=.97, test=200)
+    assert r.found(scores, 20) == dict(accuracy=.97, test=200, part=.8)
+    assert r.found(scores, 5000) == dict(accuracy=.97, test=200)
 
 def test_smaller_questions(small, sst, model, tmp_path):
     r = imdb.Run(settings(tmp_path, model, backbones=['box'], skip=10))
@@ -147,17 +175,22 @@ def test_smaller_questions(small, sst, model, tmp_path):
     assert r.d['reading'][0]['share'] == 1
     r.films(20)
     r.paired(20)
-    assert [o['who'] for o in r.d['paired']] == ['words', 'words, whole', 'counts + words', 'counts + words, whole'] and all(o['half'] >= 0 for o in r.d['paired'])
-    assert [o['way'] for o in r.d['films']] == ['counts', 'lsa', 'words'] and all(0 <= o[k] <= 1 for o in r.d['films'] for k in ('same', 'other'))
+    assert [o['who'] for o in r.d['paired']] == ['words', 'words, whole', 'counts + words',
+                                                 'counts + words, whole']
+    assert all(o['half'] >= 0 for o in r.d['paired'])
+    assert [o['way'] for o in r.d['films']] == ['counts', 'lsa', 'words']
+    assert all(0 <= o[k] <= 1 for o in r.d['films'] for k in ('same', 'other'))
     best = max(r.d['settings'], key=lambda o: np.mean(o['accuracy']))['name']
     assert r.best_settings() == imdb.VARIANTS[best]
 
 def test_a_trial_does_not_take_the_place_of_the_figures(small, model, tmp_path):
     r = imdb.Run(settings(tmp_path, model))
-    r.d |= dict(adaptation=dict(hours=1), rows=[dict(way=o) for o in ('counts', 'frozen')], chosen={'counts 20': 1, 'frozen box 20': 1})
+    r.d |= dict(adaptation=dict(hours=1), rows=[dict(way=o) for o in ('counts', 'frozen')],
+                chosen={'counts 20': 1, 'frozen box 20': 1})
     r.save()
     r = imdb.Run(settings(tmp_path, model, trial=False))
-    assert 'adaptation' not in r.d and r.d['rows'] == [dict(way='counts')] and [*r.d['chosen']] == ['counts 20']
+    assert 'adaptation' not in r.d and r.d['rows'] == [dict(way='counts')]
+    assert [*r.d['chosen']] == ['counts 20']
     r.save()
     with pytest.raises(SystemExit, match='no trial'): imdb.Run(settings(tmp_path, model))
 
@@ -181,14 +214,18 @@ def test_rows_of_another_adaptation_are_set_aside(small, model, tmp_path):
     (tmp_path/'adapted.json').write_text(json.dumps(dict(hours=1)))
     old = [dict(way='frozen', side=o, labels=20, draw=0, accuracy=.5) for o in ('box', 'adapted')]
     pooling = [dict(side=o, pool='mean') for o in ('box', 'adapted')]
-    d = dict(rows=old, adaptation=dict(hours=3), pooling=pooling, chosen={'frozen adapted 20': {}, 'frozen box 20': {}})
+    d = dict(rows=old, adaptation=dict(hours=3), pooling=pooling,
+             chosen={'frozen adapted 20': {}, 'frozen box 20': {}})
     d |= dict(model=imdb.Run(settings(tmp_path, model)).d['model'], trial=True)
     (tmp_path/'imdb.json').write_text(json.dumps(d))
     imdb.main(settings(tmp_path, model, ways=['frozen'], backbones=['adapted'], again=True))
     d = json.loads((tmp_path/'imdb.json').read_text())
-    assert d['earlier'] == dict(adaptation=dict(hours=3), rows=old[1:]) and d['adaptation'] == dict(hours=1)
+    assert d['earlier'] == dict(adaptation=dict(hours=3), rows=old[1:])
+    assert d['adaptation'] == dict(hours=1)
     assert [r['side'] for r in d['rows']] == ['box', 'adapted'] and d['rows'][1]['test'] == 200
-    assert d['pooling'] == pooling[:1] and set(d['chosen']) == {'frozen box 20', 'frozen adapted 20'} and d['chosen']['frozen adapted 20']
+    assert d['pooling'] == pooling[:1]
+    assert set(d['chosen']) == {'frozen box 20', 'frozen adapted 20'}
+    assert d['chosen']['frozen adapted 20']
     imdb.main(settings(tmp_path, model, ways=['frozen'], backbones=['adapted'], again=True))
     assert json.loads((tmp_path/'imdb.json').read_text()) == d          # once is enough
 
@@ -197,7 +234,8 @@ def test_the_pretraining_goes_on(small, sst, model, reviews, monkeypatch, tmp_pa
     monkeypatch.setattr(reviews, 'texts', {**reviews.texts, 'unsup': texts})
     imdb.main(settings(tmp_path, model, adapt=True))
     about = json.loads((tmp_path/'adapted.json').read_text())
-    assert about['reviews'] == len(texts) and about['tokens'] > 500 and about['fwd'] < about['words'] and about['epochs'] == 1
+    assert about['reviews'] == len(texts) and about['tokens'] > 500
+    assert about['fwd'] < about['words'] and about['epochs'] == 1
     new, old = load_bilm(tmp_path/'adapted')[0].state_dict(), load_bilm(model)[0].state_dict()
     assert all(new[k].shape == v.shape for k,v in old.items())
     assert any(not new[k].equal(v) for k,v in old.items())

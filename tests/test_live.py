@@ -162,6 +162,35 @@ def test_the_box_speaks_under_node_as_in_python(node, foretold):
     load = f"""const speaker = new S.Speaker(box(), E.readTensors(file({json.dumps(str(BOX/'output.safetensors'))})), JSON.parse(fs.readFileSync({json.dumps(str(BOX/'vocab.json'))})).itos);"""
     compare_speech(node(load + SPEECH, [TOLD, GAPPED]), foretold)
 
+INFLUENCES = ['She owed the bank a lot of money .', 'bank', 'They sat on the left bank of the river .', 'goverment 👩🏽‍🚀 银行', 'the the the']
+
+def test_influence_is_that_of_leaving_a_word_out_under_node(node):
+    "For each word of each sentence: 1 − cosine of its mixed vector with and without each other word, to 1e-5"
+    elmo = Elmo.from_pretrained('mini-en').eval().double()
+    def vector(words, t): return np.asarray(elmo.embed([words])[0][t], dtype=np.float64)
+    def apart(a, b): return 1 - a@b/np.linalg.norm(a)/np.linalg.norm(b)
+    said = [(o.split(), t) for o in INFLUENCES for t in range(len(o.split()))]
+    got = node('const elmo = box(); return value.map(([words, t]) => E.influence(elmo, words, t))', said)
+    for (words, t),changes in zip(said, got, strict=True):
+        want = [0 if i == t else apart(vector(words, t), vector(words[:i] + words[i+1:], t - (i < t))) for i in range(len(words))]
+        assert np.abs(np.array(changes) - want).max() < 1e-5, words
+
+def test_the_next_word_has_the_library_s_chances_under_node(node):
+    "At three temperatures; no mark is ever next; and the word that a chance falls on"
+    from elmo_fastai.train.speak import read_ends
+    elmo = Elmo.from_pretrained('mini-en').eval().double()
+    begun = [o.split() for o in ('She owed the bank', 'The men on the hill', 'It')]
+    code = f"""const speaker = new S.Speaker(box(), E.readTensors(file({json.dumps(str(BOX/'output.safetensors'))})), JSON.parse(fs.readFileSync({json.dumps(str(BOX/'vocab.json'))})).itos);
+    return value.map(words => [.2, 1, 2].map(T => Array.from(S.next(speaker, words, T))))"""
+    for words,chances in zip(begun, node(code, begun), strict=True):
+        with torch.no_grad():
+            end, _ = read_ends(elmo.lm, elmo.char_vocab, [words], 0)
+            logp = elmo.lm.heads[0].log_prob(end)[0]
+        logp[:4] = -torch.inf
+        for T,got in zip((.2, 1, 2), chances): assert np.abs(np.array(got) - (logp/T).softmax(-1).numpy()).max() < 1e-5, (words, T)
+    drawn = node('return [0, .09, .11, .49, .51, .999, 1].map(u => S.draw(Float32Array.of(.1, 0, .4, .5), u))')
+    assert drawn == [0, 0, 2, 2, 3, 3, 3]
+
 # what the pages load
 
 def test_stored_occurrences():
@@ -188,16 +217,16 @@ def test_the_scripts_need_nothing_else():
         assert all(o.startswith('./') for o in re.findall(r"from '([^']+)'", text)) and not re.search(r'https?://', text), f.name
         assert 'innerHTML' not in text, 'what a reader types stays text'
     code = [o for o in (live/'elmo.js').read_text(encoding='utf-8').split('\n') if o.strip() and not o.strip().startswith('//')]
-    assert len(code) <= 185, 'to be read beside the chapters'
+    assert len(code) <= 195, 'to be read beside the chapters'
     lines = [line for f in live.glob('*.js') for line in f.read_text(encoding='utf-8').split('\n') if line.strip() and not line.strip().startswith('//')]
-    assert len(lines) < 900
+    assert len(lines) < 1060
 
 def test_the_page_shows_the_code_that_runs():
     part = r'^// ---- [^\n]*? -+\n\n(.*?)(?=^// ----|\Z)'
     parts = [o for f in ('elmo.js', 'speak.js') for o in re.findall(part, (live/f).read_text(encoding='utf-8'), re.M | re.S)]
-    cells = json.loads((root/'nbs'/'studies'/'browser.ipynb').read_text(encoding='utf-8'))['cells']
+    cells = json.loads((root/'nbs'/'library'/'browser.ipynb').read_text(encoding='utf-8'))['cells']
     shown = [''.join(o['data']['text/markdown']) for c in cells for o in c.get('outputs', []) if 'text/markdown' in o.get('data', {})]
-    assert len(parts) == len(shown) == 10 and all(p.strip() in o for p,o in zip(parts, shown)), 'execute nbs/studies/browser.ipynb again, then nbdev-clean'
+    assert len(parts) == len(shown) == 12 and all(p.strip() in o for p,o in zip(parts, shown)), 'execute nbs/library/browser.ipynb again, then nbdev-clean'
 
 # what the explainer shows before a model is loaded
 

@@ -1,4 +1,4 @@
-"Neighbours of vectors that we make: searches against the plain one, tables that are safe, memory that stays"
+"Neighbours of vectors that we make: searches against the plain one, tables that are safe, memory that stays; and changed words"
 import csv, json, zlib
 from collections import Counter
 from itertools import product
@@ -16,10 +16,11 @@ from pages import page
 
 pytestmark = pytest.mark.slow
 
-study = page('studies/neighbours')
+study = page('studies/probes')
 books = page('library/books')
-pair_probe, purity, sense_pairs, threshold = study.pair_probe, study.purity, study.sense_pairs, study.threshold
+purity = study.purity
 nearest, Neighbours, TokenIndex = study.nearest, study.Neighbours, study.TokenIndex
+change_words, misspell = study.change_words, study.misspell
 
 D = 16
 ROOT = Path(__file__).resolve().parents[1]
@@ -168,29 +169,6 @@ def test_copies_make_nothing_pure(elmo):
 def test_nothing_to_be_pure(elmo, ex, k, why):
     with pytest.raises(CorpusError, match=why): purity(elmo, ex, k=k)
 
-# pairs
-
-def test_pairs_are_pairs():
-    ex = examples((4, 3, 1))
-    pairs = sense_pairs(ex, 200)
-    sense = {(tuple(s), t): l for s,t,l in ex}
-    assert len(pairs) == 200 and sum(o[4] for o in pairs) == 100 and pairs == sense_pairs(ex, 200) != sense_pairs(ex, 200, seed=1)
-    for a,i,b,j,same in pairs: assert (sense[tuple(a), i] == sense[tuple(b), j]) == same and a[i] == b[j] and (a, i) != (b, j)
-    for bad,why in (([], 'No pairs'), (examples((1, 1)), 'No pairs'), (examples((5,)), 'No pairs')):
-        with pytest.raises(CorpusError, match=why): sense_pairs(bad)
-
-@settings(max_examples=100, deadline=None)
-@given(st.lists(st.tuples(st.integers(-3, 3), st.booleans()), min_size=1, max_size=20))
-def test_the_threshold_is_the_best(rows):
-    scores, same = np.array([a for a,_ in rows], float), np.array([b for _,b in rows])
-    got = ((scores >= threshold(scores, same)) == same).sum()
-    assert got == max(((scores >= c) == same).sum() for c in [*scores, np.inf])
-
-def test_pairs_are_told_apart(elmo):
-    pairs = sense_pairs(examples((10, 10)), 300)
-    t = pair_probe(elmo, pairs[:200], pairs[200:])
-    assert t.accuracy['layer 1'] == 1 and t.accuracy['layer 0'] <= .6 and 0 < t['cosine from']['layer 1'] < 1
-
 # with a model
 
 def test_a_real_model_and_its_stream():
@@ -244,3 +222,31 @@ def test_labels_stand_where_they_say(source):
         book = next(b for b in books.BOOKS if b.name == source)
         sents = books.book_sentences(read_text(books.book_file(book, local_folder('novels'))), book.start)
     assert len(mine) > 5 and all(list(tok(sents[int(o['sentence'])]))[int(o['position'])] == o['sense'].split('/')[0] for o in mine)
+
+# changed words
+
+@settings(max_examples=200, deadline=None)
+@given(st.text('abcdefgh', max_size=12), st.integers(0, 10**6))
+def test_one_typing_error(word, seed):
+    got = misspell(word, np.random.default_rng(seed))
+    assert got[:1] == word[:1] and abs(len(got) - len(word)) <= 1
+    assert (got == word) == (len(word) < 3)
+
+CHANGES = {'typing error': lambda w, tag, rng: misspell(w, rng), 'CAPITALS': lambda w, tag, rng: w.upper()}
+
+@pytest.mark.parametrize('how', CHANGES.values(), ids=CHANGES)
+def test_a_share_of_the_words_is_changed(how):
+    data = toy_corpus(n_train=100, n_valid=1, n_test=0, n_unseen=0).gold['train']
+    before = [(s.tokens, s.tags) for s in data]
+    n = sum(w.isalpha() and len(w) > 2 for s in data for w in s.tokens)
+    for share in (0, .3, 1):
+        after = change_words(data, how, share)
+        assert [t for _,t in after] == [t for _,t in before] and [len(s) for s,_ in after] == [len(s) for s,_ in before]
+        changed = sum(a != b for (s,_),(u,_) in zip(before, after) for a,b in zip(s, u) if len(a) > 2)
+        assert abs(changed/n - share) < .06 and (share == 0) == (changed == 0)
+    assert all(a == b for (s,_),(u,_) in zip(before, after) for a,b in zip(s, u) if not a.isalpha())
+    assert change_words(data, how, .5) == change_words(data, how, .5) != change_words(data, how, .5, seed=1)
+
+def test_changes_of_ones_own():
+    with pytest.raises(CorpusError, match='2 tokens and 1'): change_words([(['a', 'b'], ['X'])], CHANGES['CAPITALS'])
+    assert change_words([(['ab'], ['X'])], lambda w,t,rng: w+t) == [(['abX'], ['X'])]

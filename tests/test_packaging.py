@@ -1,4 +1,5 @@
-"The library by itself: what it imports, what it exports, and that it needs none of the development tools"
+"""The library by itself: what it imports, what it exports, and that it needs none of the
+development tools"""
 import ast, json, os, re, subprocess, sys
 from functools import lru_cache
 from importlib import import_module
@@ -10,15 +11,18 @@ from notebooks import rule_for
 import elmo_fastai
 
 lib = Path(elmo_fastai.__file__).resolve().parent
-PACKAGES = ['base', 'text', 'nn', 'data', 'elmo', 'train', 'tasks', 'studies']     # each imports from those before it
+# each imports from those before it
+PACKAGES = ['base', 'text', 'nn', 'data', 'elmo', 'train', 'tasks', 'studies']
 files = sorted(f for f in lib.glob('*/*.py') if f.stem != '__init__')
 modules = [f'{f.parent.name}.{f.stem}' for f in files]
 def file_of(name): return lib/f"{name.replace('.', '/')}.py"
-TOOLS = {'nbdev', 'execnb', 'pytest', 'hypothesis', 'jupyter', 'nbconvert', 'nbformat', 'IPython', 'ipykernel', 'psutil', 'packaging', 'jupyterlab', 'quarto'}
+TOOLS = {'nbdev', 'execnb', 'pytest', 'hypothesis', 'jupyter', 'nbconvert', 'nbformat', 'IPython',
+         'ipykernel', 'psutil', 'packaging', 'jupyterlab', 'quarto'}
 each = rule_for(modules, str)
 
 def imports(file, deferred=True):
-    "The modules that `file` imports anywhere (or, without the deferred ones, at its top level), its own as elmo_fastai.name"
+    """The modules that `file` imports anywhere (or, without the deferred ones, at its top
+    level), its own as elmo_fastai.name"""
     tree = ast.parse(file.read_text(encoding='utf-8'))
     for n in ast.walk(tree) if deferred else tree.body:
         if isinstance(n, ast.Import): yield from (o.name for o in n.names)
@@ -31,7 +35,8 @@ def test_no_development_tool_is_imported(name):
     assert not {o.split('.')[0] for o in imports(file_of(name))} & TOOLS
 
 def test_every_module_without_the_tools():
-    "Each module by itself in a new process in which the development tools can't be imported; with no network and no display"
+    """Each module by itself in a new process in which the development tools can't be imported;
+    with no network and no display"""
     code = f'''
 import importlib.abc, importlib, json, sys
 class Block(importlib.abc.MetaPathFinder):
@@ -46,9 +51,12 @@ for name in {[*modules, "all"]!r}:
     ours[name] = sorted(m for m in sys.modules if m.startswith('elmo_fastai.'))
 print(json.dumps(ours))
 '''
-    env = {k:v for k,v in os.environ.items() if k not in ('DISPLAY', 'MPLBACKEND', 'ELMO_FASTAI_DATA')}
-    env.update(PYTHONPATH=os.pathsep.join([str(lib.parent), env.get('PYTHONPATH', '')]), HF_HUB_OFFLINE='1')
-    p = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, env=env, cwd=lib.parent.parent)
+    env = {k:v for k,v in os.environ.items()
+           if k not in ('DISPLAY', 'MPLBACKEND', 'ELMO_FASTAI_DATA')}
+    env.update(PYTHONPATH=os.pathsep.join([str(lib.parent), env.get('PYTHONPATH', '')]),
+               HF_HUB_OFFLINE='1')
+    p = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, env=env,
+                       cwd=lib.parent.parent)
     assert p.returncode == 0, p.stderr
     assert not p.stderr.strip(), p.stderr                               # importing says nothing
     assert set(json.loads(p.stdout.strip().split('\n')[-1])) == {*modules, 'all'}
@@ -56,7 +64,8 @@ print(json.dumps(ours))
 @each
 def test_all_names_exist(name):
     m = import_module(f'elmo_fastai.{name}')
-    assert m.__all__ or '@patch' in Path(m.__file__).read_text()      # or it adds methods to a class
+    # or it adds methods to a class
+    assert m.__all__ or '@patch' in Path(m.__file__).read_text()
     assert len(set(m.__all__)) == len(m.__all__)
     for o in m.__all__:
         assert hasattr(m, o), o
@@ -68,13 +77,16 @@ def test_public_names_are_described(name):
     assert m.__doc__ and len(m.__doc__.strip().split('\n')[0]) > 20
     for o in m.__all__:
         v = getattr(m, o)
-        if (isinstance(v, type) or callable(v)) and getattr(v, '__module__', '') == m.__name__: assert (v.__doc__ or '').strip(), f'{o} has no docstring'
+        if (isinstance(v, type) or callable(v)) and getattr(v, '__module__', '') == m.__name__:
+            assert (v.__doc__ or '').strip(), f'{o} has no docstring'
 
 def test_no_name_means_two_things():
     seen = {}
     for name in modules:
         m = import_module(f'elmo_fastai.{name}')
-        for o in m.__all__: assert seen.setdefault(o, (name, getattr(m, o)))[1] is getattr(m, o), f'{o} of {seen[o][0]} and of {name}'
+        for o in m.__all__:
+            assert seen.setdefault(o, (name, getattr(m, o)))[1] is getattr(m,
+                                                                           o), f'{o} of {seen[o][0]} and of {name}'
 
 def core():
     scope = {}
@@ -99,17 +111,23 @@ def arrows():
     found = []
     for m in modules:
         top = [*imports(file_of(m), deferred=False)]
-        found += [(m, o.removeprefix('elmo_fastai.'), o in top) for o in imports(file_of(m)) if o.startswith('elmo_fastai.')]
+        found += [(m, o.removeprefix('elmo_fastai.'), o in top) for o in imports(file_of(m))
+                  if o.startswith('elmo_fastai.')]
     return found
 
 # a command line is read, and its help shown, before torch is loaded
-LATE = {('train.command', 'train.script'), *(('tasks.embed', late) for late in ('base.processes', 'elmo.embed', 'elmo.file'))}
+LATE = {('train.command', 'train.script'), *(('tasks.embed', late)
+                                             for late in ('base.processes', 'elmo.embed',
+                                                          'elmo.file'))}
 
 def test_imports_go_one_way():
-    """From package to package as they are listed, without circles, and none is hidden in a function to avoid one.
+    """From package to package as they are listed, without circles, and none is hidden in a function
+    to avoid one.
 
-    The rule is about circles. What is heavy and not ours (torch, fastai, datasets, matplotlib) may be imported where it is used,
-    and so may a module of ours that needs it, in the few places of `LATE`; such an import counts as an arrow like any other."""
+    The rule is about circles. What is heavy and not ours (torch, fastai, datasets, matplotlib) may be
+    imported where it is used,
+    and so may a module of ours that needs it, in the few places of `LATE`; such an import counts as an
+    arrow like any other."""
     for a,b,top in arrows():
         assert top or (a, b) in LATE, f'{a} imports {b} in a function'
         assert b in modules, (a, b)
@@ -120,10 +138,16 @@ def test_imports_go_one_way():
     assert not above, f'these import one another: {sorted(above)}'
 
 def test_a_function_has_eight_parameters_at_most():
-    "But for factories and learners, whose arguments are fastai's, and `embed_file`, which is a command; what belongs together is a dataclass (`takes`)"
-    def many(f): return len([o for o in (*f.args.posonlyargs, *f.args.args, *f.args.kwonlyargs) if o.arg not in ('self', 'cls')])
-    found = {f'{p.stem}.{f.name}': many(f) for p in files for f in ast.walk(ast.parse(p.read_text(encoding='utf-8'))) if isinstance(f, ast.FunctionDef)}
-    assert not {k: n for k,n in found.items() if n > 8 and not re.search(r'\.from_|_learner$|^file\.embed_file$', k)}
+    """But for factories and learners, whose arguments are fastai's, and `embed_file`, which is a
+    command; what belongs together is a dataclass (`takes`)"""
+    def many(f):
+        return len([o for o in (*f.args.posonlyargs, *f.args.args, *f.args.kwonlyargs)
+                    if o.arg not in ('self', 'cls')])
+    found = {f'{p.stem}.{f.name}': many(f) for p in files
+             for f in ast.walk(ast.parse(p.read_text(encoding='utf-8')))
+             if isinstance(f, ast.FunctionDef)}
+    assert not {k: n for k,n in found.items() if n > 8
+                and not re.search(r'\.from_|_learner$|^file\.embed_file$', k)}
 
 def test_no_private_name_leaves_its_module():
     for m in modules:
@@ -135,14 +159,16 @@ HEAVY = 'matplotlib', 'sklearn', 'fastai', 'datasets', 'IPython'
 
 def test_elmo_comes_without_training_and_plots():
     code = f"import sys, elmo_fastai.elmo; print([o for o in {HEAVY!r} if o in sys.modules], [o for o in sys.modules if o.startswith('elmo_fastai.train')])"
-    env = {**os.environ, 'PYTHONPATH': os.pathsep.join([str(lib.parent), os.environ.get('PYTHONPATH', '')])}
+    env = {**os.environ, 'PYTHONPATH': os.pathsep.join([str(lib.parent),
+                                                        os.environ.get('PYTHONPATH', '')])}
     p = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, env=env)
     assert p.stdout.strip() == '[] []', p.stdout + p.stderr
 
 def test_a_command_line_comes_without_torch():
     "`elmo_pretrain --help` and `elmo_embed --help` take a fifth of a second"
     code = f"import sys, elmo_fastai.train.command, elmo_fastai.tasks.embed; print([o for o in (*{HEAVY!r}, 'torch', 'pandas') if o in sys.modules])"
-    env = {**os.environ, 'PYTHONPATH': os.pathsep.join([str(lib.parent), os.environ.get('PYTHONPATH', '')])}
+    env = {**os.environ, 'PYTHONPATH': os.pathsep.join([str(lib.parent),
+                                                        os.environ.get('PYTHONPATH', '')])}
     p = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, env=env)
     assert p.stdout.strip() == '[]', p.stdout + p.stderr
 
@@ -155,7 +181,8 @@ def test_modules_are_generated():
 
 @pytest.mark.slow
 def test_importing_filters_one_message_of_pytorch():
-    "Only the one about projected LSTMs. Other packages filter when they are imported, so ours are imported twice"
+    """Only the one about projected LSTMs. Other packages filter when they are imported, so ours
+    are imported twice"""
     code = '''
 import sys, warnings
 import elmo_fastai.all
@@ -167,7 +194,8 @@ import elmo_fastai.all
 assert action == 'ignore' and message.pattern.startswith('LSTM with projections'), warnings.filters
 assert warnings.showwarning is shown
 '''
-    env = {**os.environ, 'PYTHONPATH': os.pathsep.join([str(lib.parent), os.environ.get('PYTHONPATH', '')])}
+    env = {**os.environ, 'PYTHONPATH': os.pathsep.join([str(lib.parent),
+                                                        os.environ.get('PYTHONPATH', '')])}
     p = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, env=env)
     assert p.returncode == 0, p.stderr
 
@@ -189,6 +217,7 @@ assert handlers == [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)
 changed = {k for k,v in rc.items() if matplotlib.rcParams[k] != v} - {'backend', 'backend_fallback'}
 assert not changed, changed
 '''
-    env = {**os.environ, 'PYTHONPATH': os.pathsep.join([str(lib.parent), os.environ.get('PYTHONPATH', '')])}
+    env = {**os.environ, 'PYTHONPATH': os.pathsep.join([str(lib.parent),
+                                                        os.environ.get('PYTHONPATH', '')])}
     p = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, env=env)
     assert p.returncode == 0, p.stderr

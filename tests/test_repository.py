@@ -178,7 +178,7 @@ def test_a_release_that_does_not_agree_is_stopped(tag, log, message):
 def archives(folder, version=cfg['version'], wheel_lacks=(), source_lacks=()):
     "A wheel and a source archive with the files of the repository, but those"
     folder.mkdir()
-    lib = [f for o in ('**/*.py', 'box/**/*', '*/*.csv') for f in (root/'elmo_fastai').glob(o) if f.is_file()]
+    lib = [f for o in ('**/*.py', 'box/**/*', 'text/*.txt') for f in (root/'elmo_fastai').glob(o) if f.is_file()]
     with zipfile.ZipFile(folder/f'elmo_fastai-{version}-py3-none-any.whl', 'w') as z:
         for f in lib:
             if f.name not in wheel_lacks: z.writestr(f.relative_to(root).as_posix(), '')

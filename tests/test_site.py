@@ -40,8 +40,21 @@ def test_the_sidebar_names_every_notebook_once_shelf_by_shelf():
     assert sorted(ORDER) == sorted(nbs)
     parts = [o for o in web['sidebar']['contents'] if 'section' in o]
     assert [o['section'] for o in parts] == ['The course', 'Studies', 'Library', 'Reference']
-    for shelf,o in zip(SHELVES, parts): assert {f.split('/')[0] for f in o['contents']} - {'glossary.ipynb'} == {shelf}
-    assert [home/f for f in parts[0]['contents']] == taught, 'the course in the order of its numbers'
+    for shelf,o in zip(SHELVES, parts): assert {f.split('/')[0] for f in files_in(o['contents'])} - {'glossary.ipynb'} == {shelf}
+    assert [home/f for f in parts[0]['contents']] == [*taught, home/'glossary.ipynb'], 'the course in the order of its numbers'
+    assert [o['text'] for o in parts[2]['contents'] if isinstance(o, dict)] == GROUPS
+
+GROUPS = ['Text', 'Batches', 'The network', 'Training', 'ELMo', 'Tasks', 'Beneath']
+
+def test_the_opening_pages_are_those_of_the_sidebar():
+    import shelves
+    assert not shelves.old(), 'run python tests/shelves.py'
+    assert {*shelves.QUESTIONS} >= {nb.stem for nb in nbs if nb.parent.name == 'studies'}, 'each study has a question'
+
+def test_no_two_pages_have_one_title():
+    titles = [title_and_description(nb)[0].lower() for nb in nbs]
+    assert not {o for o in titles if titles.count(o) > 1}
+    assert not [o for o in titles if re.search('fifteen|thirteen|sixteen', o)]
 
 def test_files_of_the_configuration_exist():
     for f in [web['favicon'], config['image'], html['css'], html['theme']['light'][1], html['theme']['dark'][1], '404.qmd']: assert (home/f).is_file(), f
@@ -142,7 +155,7 @@ def test_pages_load_fast(tmp_path):
 
 def words(text): return re.sub(r'[\W_]+', '', re.sub(r'&\w+;', '', text)).casefold()
 def without_code(text): return re.sub(r'^(```|~~~).*?^\1', '', text, flags=re.M | re.S)
-HEAD = re.compile(r'# .*\n+> .*\n+- skip_showdoc: true\s*(?:- [\w-]+: \w+\s*)*')
+HEAD = re.compile(r'# .*\n+> .*\n*(?:- [\w-]+: \w+\s*)*')
 TURN = re.compile(r'\*\*Previous\*\*: \[')           # the last line of a chapter of the course; on a page Quarto's own links stand in its place
 
 def paragraphs(nb):
@@ -259,7 +272,7 @@ def test_every_paragraph_stands_on_its_page(nb, built):
     assert not missing
 
 def test_nothing_else_was_built(built):
-    assert {place(built, p) for p in pages(built)} == {page_name(nb) for nb in nbs} | {'404.html'} | {f'reference/{f.stem}.html' for f in (root/'nbs'/'reference').glob('*.md')}
+    assert {place(built, p) for p in pages(built)} == {page_name(nb) for nb in nbs} | {'404.html', 'studies/index.html', 'library/index.html'} | {f'reference/{f.stem}.html' for f in (root/'nbs'/'reference').glob('*.md')}
 
 def test_links_and_images_resolve(built):
     "Links to pages, anchors and files of the site, by relative or by full address; links into the repository; the form of the others"
@@ -333,7 +346,7 @@ def test_sidebar_of_each_page(nb, built):
     assert links == [*map(page_name, ORDER), *(f.replace('.md', '.html') for f in REFERENCE)]
     assert [urljoin(at, a['href']).removeprefix(HOME) for a in s.select('a.sidebar-link.active')] == [page_name(nb)]
     assert [o.get_text() for o in s.select('.menu-text .chapter-number')] == list(map(number, taught))
-    shelf = nb.parent.name if nb.parent != home else 'library' if nb.stem == 'glossary' else 'course'
+    shelf = nb.parent.name if nb.parent != home else 'course'
     assert [SHELVES[int(o['id'][-1]) - 1] for o in s.select('ul.depth1.show')] == [shelf]
     assert [o['aria-expanded'] for o in s.select('.sidebar-item-toggle')] == [str(o == shelf).lower() for o in [*SHELVES, 'reference']]
 
@@ -461,7 +474,7 @@ def test_index_for_language_models(built):
         title,description = re.findall(r'^(?:title|description): "(.*)"$', (home/f).read_text(encoding='utf-8'), re.M)
         want.append((plain(title), HOME + f.replace('.md', '.html.md'), plain(description)))
     assert [(plain(t), u, plain(d)) for t,u,d in found] == want
-    assert re.findall(r'^## (.*)$', text, re.M) == ['Start', 'The course', 'Studies', 'Library', 'Reference']
+    assert re.findall(r'^## (.*)$', text, re.M) == ['Start', 'The course', 'Studies', *GROUPS, 'Reference']
     for _,u,_ in want: assert len((built/u.removeprefix(HOME)).read_text(encoding='utf-8')) > 500, u
 
 def test_search_index_holds_every_page(built):
@@ -545,24 +558,24 @@ def test_a_newcomer_sees_where_to_begin(built, browser, address):
     with Tab(browser, address, 'index.html', 1280, 800) as t:
         (box,) = t.page.evaluate("""[...document.querySelectorAll('main a')].filter(o => o.textContent === 'Begin the course').map(o => [o.getBoundingClientRect().bottom, o.getBoundingClientRect().height])""")
         assert box[0] < 800 and box[1] > 30, 'a button in the first screen'
-        t.page.wait_for_selector('.elmo-panel svg')
-        explainer = t.page.evaluate("document.querySelector('.elmo-panel svg').getBoundingClientRect().top")
-        assert explainer < 500, 'and the explainer, alive'
+        t.page.wait_for_selector('button.elmo-word')
+        explainer = t.page.evaluate("document.querySelectorAll('.elmo-line')[1].getBoundingClientRect().bottom")
+        assert explainer < 800, 'and the explainer, alive, with all its bars'
         t.page.click('text=Begin the course')
         t.page.wait_for_url(re.compile('course/quickstart.html'))
 
 @over(['index.html', 'studies/explainer.html'], called=str)
 def test_elmo_is_alive_on_pages_of_any_folder(page, built, browser, address):
     with Tab(browser, address, page) as t:
-        t.page.wait_for_selector('.elmo-cosines')
-        assert t.page.locator('.elmo-cosines tbody tr').count() == 2 and not t.said
+        t.page.wait_for_selector('button.elmo-word')
+        assert t.page.locator('.elmo-line').count() == 2 and not t.said
 
 def test_a_gap_is_filled_on_the_built_page(built, browser, address):
     "The output layer and its words are on the site, and nothing of the box that no script loads"
     assert {f.name for f in (built/'live'/'mini-en').iterdir()} == {'config.json', 'model.safetensors', 'output.safetensors', 'vocab.json'}
     with Tab(browser, address, 'studies/explainer.html#two-readers') as t:
-        t.page.fill('.elmo-sentences input', 'There were three men in the room.')
-        t.page.wait_for_selector('.elmo-panel svg:has-text("three")')
+        t.page.fill('[data-panel=readers] input', 'There were three men in the room.')
+        t.page.wait_for_selector('[data-panel=readers] svg:has-text("three")')
         assert not t.said
 
 QUERIES = {'ScalarMix': 'reference/elmo.html#scalarmix', 'load_ai2': 'reference/elmo.html#load_ai2', 'Elmo.from_pretrained': 'reference/elmo.html#elmo.from_pretrained',
@@ -638,7 +651,7 @@ CONTRAST = """() => {
 }"""
 
 @pytest.mark.parametrize('scheme', ['light', 'dark'])
-@pytest.mark.parametrize('name', ['index.html', 'course/quickstart.html', 'course/history.html', 'studies/browser.html', 'library/bilm.html', 'reference/nn.html', 'glossary.html', '404.html'])
+@pytest.mark.parametrize('name', ['index.html', 'course/quickstart.html', 'course/history.html', 'library/browser.html', 'library/bilm.html', 'reference/nn.html', 'glossary.html', '404.html'])
 def test_contrast_of_all_text(built, browser, address, name, scheme):
     with Tab(browser, address, name, scheme=scheme) as t:
         if (scheme == 'dark') != t.page.evaluate("document.body.classList.contains('quarto-dark')"): t.page.click('.quarto-color-scheme-toggle >> visible=true')
@@ -646,6 +659,38 @@ def test_contrast_of_all_text(built, browser, address, name, scheme):
         t.page.wait_for_timeout(500)
         texts,bad = t.page.evaluate(CONTRAST)
         assert texts > 20 and not bad, bad[:10]
+
+SEEN = ['index.html', 'studies/explainer.html', 'studies/index.html', 'library/index.html', 'course/quickstart.html',
+        'course/characters.html', 'course/elmo.html', 'studies/labels.html', 'library/bilm.html', 'reference/nn.html', '404.html']
+
+@pytest.mark.parametrize('scheme', ['light', 'dark'])
+@pytest.mark.parametrize('name', SEEN)
+def test_nothing_for_axe_to_find(built, browser, address, axe, name, scheme):
+    with Tab(browser, address, name, scheme=scheme) as t:
+        t.page.wait_for_timeout(800)
+        assert not axe(t.page)
+
+SHIFTS = """window.shifts = []; new PerformanceObserver(list => { for (const e of list.getEntries()) if (!e.hadRecentInput) shifts.push(e.value); })
+    .observe({type: 'layout-shift', buffered: true})"""
+
+@pytest.mark.parametrize('scheme', ['light', 'dark'])
+@pytest.mark.parametrize('width', [1440, 820, 390])
+@pytest.mark.parametrize('name', SEEN[:8])
+def test_nothing_moves_while_a_page_loads(built, browser, address, name, width, scheme):
+    context = browser.new_context(viewport={'width': width, 'height': 900}, color_scheme=scheme)
+    context.add_init_script(SHIFTS)
+    page = context.new_page()
+    page.goto(address + name, wait_until='load')
+    page.wait_for_timeout(1200)
+    shift = page.evaluate('shifts.reduce((a, b) => a + b, 0)')
+    context.close()
+    assert shift <= .02
+
+def test_the_bars_are_on_the_first_screen_of_a_phone(built, browser, address):
+    with Tab(browser, address, 'index.html', 390, 844) as t:
+        t.page.wait_for_selector('button.elmo-word')
+        last = t.page.locator('.elmo-line').nth(1).bounding_box()
+        assert last['y'] + last['height'] < 844
 
 def test_contrast_is_measured(browser):
     page = browser.new_page()

@@ -13,7 +13,7 @@ from pages import page
 
 pytestmark = pytest.mark.slow
 
-Surprise = page('studies/speaking').Surprise
+Surprise = page('library/speak').Surprise
 
 CFG = BiLMConfig('test', char_dim=4, filters=((1,6),(2,6),(3,6)), proj_dim=20, hidden_dim=20, dropout=0.3)
 SHAPES = dict(plain=CFG, projected=replace(CFG, hidden_dim=24), clipped=replace(CFG, hidden_dim=24, cell_clip=.2, proj_clip=.1),

@@ -16,10 +16,17 @@ from typing import NamedTuple
 import h5py, numpy as np, torch, torch.nn.functional as F
 from ..base.downloads import cache_folder, download
 from ..base.errors import ModelFileError, as_error, require
-from ..base.files import NEW, SavedFiles, digest_of, regular_file, whole_folder
+from ..base.options import did_you_mean
+from ..base.files import COMPLETE, NEW, SavedFiles, digest_of, regular_file, whole_folder
 from ..text.tokens import ByteCharVocab, CharVocab, SPECIALS, WordVocab
 from ..nn.bilm import BiLM, BiLMConfig, check_vocab
 from ..nn.softmax import FullSoftmax
+
+# %% ../../nbs/library/ai2.ipynb #keys
+KEYS = {'lstm': ['use_skip_connections', 'projection_dim', 'cell_clip', 'proj_clip', 'dim',
+                 'n_layers'],
+        'char_cnn': ['activation', 'filters', 'n_highway', 'embedding', 'n_characters',
+                     'max_characters_per_token']}
 
 # %% ../../nbs/library/ai2.ipynb #c033
 def ai2_config(options:dict, name:str='ai2')->BiLMConfig:
@@ -27,6 +34,12 @@ def ai2_config(options:dict, name:str='ai2')->BiLMConfig:
     with as_error(ModelFileError, "AI2's options don't describe a biLM"):
         cnn = options['char_cnn']
         lstm = options['lstm']
+        for part,known in KEYS.items():
+            for key in options[part]:
+                near = did_you_mean(key, known)
+                require(key in known, f"{part} has an unknown key {key!r}{near}", ValueError)
+        for key in cnn.get('embedding', {}):
+            require(key == 'dim', f"char_cnn's embedding has an unknown key {key!r}", ValueError)
         filters = tuple(tuple(f) for f in cnn['filters'])
         P = lstm['projection_dim']
         config = BiLMConfig(
@@ -146,6 +159,21 @@ def datasets_in(f):
     f.visititems(add)
     return found
 
+def identities(c):
+    "Shapes of the projections that change nothing: AllenNLP reads them also between equal sizes"
+    P = c.proj_dim
+    shapes = {}
+    if not c.char_proj: shapes |= {'CNN_proj/W_proj': (P, P), 'CNN_proj/b_proj': (P,)}
+    if c.hidden_dim == P:
+        for number,layer in np.ndindex(2, c.n_layers):
+            cell = f'RNN_{number}/RNN/MultiRNNCell/Cell{layer}/LSTMCell'
+            shapes[f'{cell}/W_P_0'] = P, P
+    return shapes
+
+def nothing_changed(shape):
+    "The identity [P, P], or zeros [P] to add"
+    return np.eye(*shape, dtype=np.float32) if len(shape) == 2 else np.zeros(shape, np.float32)
+
 def check_datasets(found, path, c):
     "Raises `ModelFileError` for all that can be known to be wrong before an array is read"
     def check(ok, why): require(ok, f"{path}: {why}", ModelFileError)
@@ -153,6 +181,8 @@ def check_datasets(found, path, c):
     n_words = bias.shape[0] if bias is not None and bias.ndim == 1 else 0
     wanted = array_shapes(c, n_words or int('softmax/W' in found))
     for k in wanted: check(k in found, f"{k} is missing")
+    for k,shape in identities(c).items():
+        if k in found: wanted[k] = shape
     for k,shape in wanted.items():
         actual = found[k].shape
         check(actual == shape, f"{k} should be {shape} by the options, found {actual}")
@@ -177,6 +207,10 @@ def read_weights(path, c):
     for k,array in arrays.items():
         require(np.isfinite(array).all(), f"{path}: {k} holds numbers that are not finite",
                 ModelFileError)
+    for k,shape in identities(c).items():
+        same = k not in arrays or (arrays.pop(k) == nothing_changed(shape)).all()
+        require(same, f"{path}: {k} should change nothing, since the sizes before and behind it "
+                "are equal", ModelFileError)
     return arrays
 
 # %% ../../nbs/library/ai2.ipynb #c068
@@ -209,13 +243,14 @@ def read_vocab(path):
 
 # %% ../../nbs/library/ai2.ipynb #c069
 def ai2_vocab(path)->WordVocab: # in the order of the output layer that `load_ai2` builds
-    "The words of AI2's vocabulary file, one per line. Raises `ModelFileError`"
+    "The words of AI2's file, one per line; that it was cut within its last word can't be known"
     return read_vocab(path)[0]
 
 # %% ../../nbs/library/ai2.ipynb #c074
 def only_file(folder, pattern):
     "Returns the one file of a folder that is called so"
-    files = sorted(Path(folder).glob(pattern))
+    folder = Path(folder)          # a save that was killed may be on the way to its place
+    files = sorted((folder/COMPLETE).glob(pattern)) or sorted(folder.glob(pattern))
     require(len(files) == 1, f"{folder} should hold one file {pattern}, and has {len(files)}: "
             "name the two files instead", ModelFileError)
     return files[0]
@@ -232,11 +267,31 @@ def read_options(path, name):
     with as_error(ModelFileError, f"{path} can't be read"):
         return ai2_config(json.loads(read_text(path, 10**6)), name)
 
+OWN = 'options.json', 'weights.hdf5', 'vocab.txt'      # what `save_ai2` writes
+
+def vocab_beside(weights):
+    "Returns the path of the vocabulary that lies by the weights, or None"
+    folder = weights.parent
+    saved = SavedFiles(folder.parent if folder.name == COMPLETE else folder)
+    for name in ('vocab.txt', 'vocab.txt.gz'):
+        is_older = saved.moving and name not in saved.sums
+        if saved.path(name).exists() and not is_older: return saved.path(name)
+
+def check_sum(file):
+    "Raise `ModelFileError` if a file, if any, is not the one that its folder's checksums describe"
+    if file is None or Path(file).name not in OWN: return          # others' have other names
+    file = Path(file)
+    saved = SavedFiles(file.parent)
+    if not saved.sums or not set(OWN) & set(saved.sums) or file.name not in saved: return
+    with as_error(ModelFileError, f"{file} can't be read"):
+        saved.compare(file.name, digest_of(regular_file(file)))
+    saved.check()
+
 def read_ai2(options, weights=None, vocab=None):
     "Returns the biLM, and its `WordVocab` or None, from files in AI2's format, see `load_ai2`"
     if weights is None: options, weights = find_files(options)
-    beside = [Path(weights).with_name(name) for name in ('vocab.txt', 'vocab.txt.gz')]
-    vocab = vocab or next((path for path in beside if path.exists()), None)
+    vocab = vocab or vocab_beside(Path(weights))
+    for file in (options, weights, vocab): check_sum(file)
     c = read_options(options, Path(weights).stem)
     arrays = read_weights(weights, c)
     n = len(arrays.get('softmax/b', ()))
@@ -283,8 +338,7 @@ def zero_filters(state, c):
 # %% ../../nbs/library/ai2.ipynb #c093
 def own_names(folder):
     "The names of the files that `save_ai2` may replace in a folder: none where there is no model"
-    names = 'options.json', 'weights.hdf5', 'vocab.txt'
-    return names if all((folder/name).exists() for name in names[:2]) else ()
+    return OWN if all((folder/name).exists() for name in OWN[:2]) else ()
 
 def check_word(word):
     "Raises `ValueError` if a word can't be a line of AI2's vocabulary file"
@@ -323,6 +377,7 @@ def as_files(model):
     c = replace(model.config, norm=False, char_proj=chars.proj is not None)
     state, c = zero_filters(state, c)
     arrays = {k: v.numpy() for k,v in to_theirs(state, c, softmax).items()}
+    arrays |= {k: nothing_changed(shape) for k,shape in identities(c).items()}
     options = ai2_options(c)
     if softmax:
         n = model.n_words - 1

@@ -46,9 +46,7 @@ def batches(lens, budget):
 # %% ../../nbs/library/embedding.ipynb #c035
 def layers_in_pieces(lm, chars, size):
     "Yields the layers of sentences [B, T, W] from left to right, at most `size` tokens at a time"
-    if chars.shape[1] <= size:
-        yield joined(lm.encode(chars))
-        return
+    if chars.shape[1] <= size: return (yield joined(lm.encode(chars)))
     pieces = chars.split(size, 1)
     state = lm.lstm.init_state(len(chars))
     at_right_end = []                       # of each piece: the state of the backward direction
@@ -61,34 +59,20 @@ def layers_in_pieces(lm, chars, size):
         layers, state = lm.encode_state(piece, start)
         yield joined(layers)
 
-def within(pieces, first, end):
-    "The tokens `first` to `end` of vectors [..., t, 2P] that come in pieces"
-    position = 0
-    for h in pieces:
-        yield h[..., max(0, first - position):max(0, end - position), :]
-        position += h.shape[-2]
-
 # %% ../../nbs/library/embedding.ipynb #c041
 POOLS = ('mean', 'max', 'first_last')
 
-def pool_pieces(pieces, pool):
-    "One vector from the vectors [..., t, 2P] of a sentence's pieces; zeros where there is no token"
-    parts, n_tokens = [], 0
-    for h in pieces:
-        n_tokens += h.shape[-2]
-        if not h.shape[-2]: continue
-        if pool == 'mean': parts.append(h.sum(-2))
-        elif pool == 'max': parts.append(h.amax(-2))
-        else: parts.append(h[..., [0, -1], :])
-    if not n_tokens: return h.new_zeros(*h.shape[:-2], h.shape[-1])
-    if pool == 'mean': return sum(parts)/n_tokens
-    if pool == 'max': return torch.stack(parts).amax(0)
+def pooled(h, pool):
+    "One vector from the vectors [..., T, 2P] of a sentence; zeros where there is no token"
+    if not h.shape[-2]: return h.new_zeros(*h.shape[:-2], h.shape[-1])
+    if pool == 'mean': return h.mean(-2)
+    if pool == 'max': return h.amax(-2)
     P = h.shape[-1]//2
-    return torch.cat([parts[-1][..., 1, :P], parts[0][..., 0, P:]], -1)
+    return torch.cat([h[..., -1, :P], h[..., 0, P:]], -1)
 
 # %% ../../nbs/library/embedding.ipynb #c044
 def checked(elmo, layers='mix', pool=None, dtype='float32', budget=2048, bf16=False):
-    "The options of `embed_iter`; ValueError for what can't be, before anything is computed"
+    "Returns the options of `embed_iter` in one form; `ValueError` names the first that can't be"
     n_layers = elmo.n_layers
     is_number = isinstance(layers, Integral) and not isinstance(layers, bool)
     if is_number: layers = int(layers)
@@ -106,7 +90,7 @@ def checked(elmo, layers='mix', pool=None, dtype='float32', budget=2048, bf16=Fa
     return dict(layers=layers, pool=pool, dtype=dtype, budget=int(budget), bf16=bf16)
 
 def choose(elmo, hs, layers):
-    "What was asked for, [B, t, 2P] or [B, L+1, t, 2P], of all layers [B, t, 2P]"
+    "Returns the mix or one layer [B, t, 2P], or all [B, L+1, t, 2P], from the layers [B, t, 2P]"
     if layers == 'mix': return elmo.mixes[0](hs)
     return torch.stack(hs, 1) if layers == 'all' else hs[layers]
 
@@ -116,18 +100,15 @@ def embed_window(elmo, sents, layers, pool, dtype, budget, bf16):
     first = 1 if elmo.markers == 'add' else 0
     lens = [len(tokens) for tokens in sents]
     vectors = [None]*len(sents)
-    def finish(pieces):
-        h = pool_pieces(pieces, pool) if pool else torch.cat(list(pieces), -2)
-        return h.to(getattr(torch, dtype)).cpu().numpy()
     with torch.no_grad(), torch.autocast(elmo.device.type, torch.bfloat16, enabled=bf16):
         for batch in batches(lens, budget):
             chars = elmo.to_chars([sents[i] for i in batch])
             if first: chars = add_markers(chars, elmo.char_vocab.specials)
-            pieces = (choose(elmo, hs, layers) for hs in layers_in_pieces(elmo.lm, chars, budget))
-            if len(batch) > 1: pieces = list(pieces)     # only a long one comes in several
-            for row,i in enumerate(batch):
-                own = (h[row] for h in pieces)
-                vectors[i] = finish(within(own, first, first + lens[i]))
+            pieces = [choose(elmo, hs, layers) for hs in layers_in_pieces(elmo.lm, chars, budget)]
+            for i,h in zip(batch, torch.cat(pieces, -2)):
+                h = h[..., first:first + lens[i], :]
+                if pool: h = pooled(h, pool)
+                vectors[i] = h.to(getattr(torch, dtype)).cpu().numpy()
     return vectors
 
 # %% ../../nbs/library/embedding.ipynb #c045

@@ -329,6 +329,8 @@ def find_folder(name, **kwargs):
     name = str(name)
     folder = Path(name).expanduser()
     if folder.is_dir(): return folder
+    require(not folder.is_file(), f"{name} is a file: name the folder of a model (and unpack an "
+            "archive first, such as a ZIP of NLPL)", ModelFileError)
     if name in BOXED: return box_folder(name)
     is_hub_name = re.fullmatch(r'[\w.-]+/[\w.-]+', name)
     require(is_hub_name, f"There is no folder {name!r} (in the box there is {', '.join(BOXED)}, "

@@ -32,7 +32,7 @@ class ElmoVectorizer(TransformerMixin, BaseEstimator):
         self.device = device
 
     def fit(self, X, y=None):
-        "Have the model at hand; nothing is learned from `X`"
+        "Load the model, if it is named, and keep today's settings; `X` changes nothing"
         require(self.model is not None, "ElmoVectorizer needs a model: an Elmo, or the name of one",
                 ValueError)
         one_of('pool', self.pool, POOLS)
@@ -40,6 +40,7 @@ class ElmoVectorizer(TransformerMixin, BaseEstimator):
         if not isinstance(elmo, Elmo): elmo = load_elmo(self.model, device=self.device)
         checked(elmo, self.layers, self.pool, budget=self.budget)
         self.elmo_ = elmo
+        self.options_ = dict(layers=self.layers, pool=self.pool, budget=self.budget)
         self.n_features_out_ = elmo.dim*(elmo.n_layers if self.layers == 'all' else 1)
         return self
 
@@ -53,10 +54,19 @@ class ElmoVectorizer(TransformerMixin, BaseEstimator):
             require(X.shape[1:] in ((), (1,)), "Expected one column of texts, and got an array of "
                     f"shape {X.shape}: choose the column", ValueError)
             X = X.ravel()
-        vectors = self.elmo_.embed(X, self.layers, self.pool, budget=self.budget, progress=False)
+        elif not hasattr(X, '__len__') and hasattr(X, '__iter__'): X = list(X)
+        for i,text in enumerate(X if hasattr(X, '__len__') else ()):
+            missing = text is None or isinstance(text, float) and text != text
+            require(not missing, f"Row {i} is {text!r}, no text: fill it in, as with fillna('')",
+                    TypeError)
+        vectors = self.elmo_.embed(X, **self.options_, progress=False)
         return vectors.reshape(-1, self.n_features_out_)
 
+    def __sklearn_clone__(self): return type(self)(**self.get_params(deep=False)) # one model
+
     def get_feature_names_out(self, input_features=None):
+        "The names of the columns, of a fitted transformer"
+        check_is_fitted(self, 'elmo_')
         return np.array([f'elmo{i}' for i in range(self.n_features_out_)], dtype=object)
 
     def __sklearn_tags__(self):

@@ -23,7 +23,7 @@ from .recurrent import BiLSTMStack, LockedDropout
 from .softmax import output_layer
 
 # %% ../../nbs/library/bilm.ipynb #c018
-def whole(least, most):
+def whole_number(least, most):
     "Checks for a whole number"
     return lambda value: type(value) is int and least <= value <= most
 
@@ -38,12 +38,12 @@ def a_str(value): return type(value) is str
 def are_filters(value):
     "Are these (width, number) pairs?"
     if not isinstance(value, tuple) or not 0 < len(value) < 100: return False
-    size = whole(1, 10**7)
+    size = whole_number(1, 10**7)
     return all(isinstance(p, tuple) and len(p) == 2 and size(p[0]) and size(p[1]) for p in value)
 
 def are_cutoffs(value):
     "Are these rising numbers of words?"
-    if not isinstance(value, tuple) or not all(map(whole(1, 10**7), value)): return False
+    if not isinstance(value, tuple) or not all(map(whole_number(1, 10**7), value)): return False
     return list(value) == sorted(set(value))
 
 def setting(default, check):
@@ -57,25 +57,25 @@ class BiLMConfig:
     # what the report calls it
     name: str = setting('tiny', a_str)
     # size of a character's vector
-    char_dim: int = setting(16, whole(1, 10**6))
+    char_dim: int = setting(16, whole_number(1, 10**6))
     # (width, number) of each convolution
     filters: tuple = setting(((1,32), (2,32), (3,64), (4,64)), are_filters)
     # highway layers after the convolutions
-    n_highway: int = setting(1, whole(0, 99))
+    n_highway: int = setting(1, whole_number(0, 99))
     # after the max-pool
     activation: str = setting('relu', ('relu', 'tanh').__contains__)
     # character ids: 262 are AI2's for bytes; an alphabet has its own number
-    n_chars: int = setting(262, whole(7, 2**15))
+    n_chars: int = setting(262, whole_number(7, 2**15))
     # W, characters per token, marks of its ends included
-    max_chars: int = setting(50, whole(3, 2**15 - 1))
+    max_chars: int = setting(50, whole_number(3, 2**15 - 1))
     # normalise the token vectors: `TokenNorm`
     norm: bool = setting(True, a_bool)
     # P, size of a token vector and of each direction's output
-    proj_dim: int = setting(128, whole(1, 10**6))
+    proj_dim: int = setting(128, whole_number(1, 10**6))
     # C, size of the LSTM's cell; projected to P where they differ
-    hidden_dim: int = setting(128, whole(1, 10**6))
+    hidden_dim: int = setting(128, whole_number(1, 10**6))
     # recurrent layers in each direction
-    n_layers: int = setting(2, whole(1, 99))
+    n_layers: int = setting(2, whole_number(1, 99))
     # add a layer's input to its output, from the second layer on
     residual: bool = setting(True, a_bool)
     # limit of the cell state (3.0 in the original)
@@ -91,7 +91,7 @@ class BiLMConfig:
     # of the adaptive softmax: states shrink by it from group to group
     div_value: float = setting(4., number(1, 1e6))
     # words that a sampled softmax draws
-    n_negative: int = setting(8192, whole(1, 10**6))
+    n_negative: int = setting(8192, whole_number(1, 10**6))
     # of the adaptive softmax: one for each word, as the others have
     bias: bool = setting(False, a_bool)
     # project the filters to `proj_dim`; False: there must be as many
@@ -122,7 +122,10 @@ class BiLMConfig:
         return BiLSTMStack(self.proj_dim, self.hidden_dim, self.n_layers, self.dropout,
                            self.residual, self.cell_clip, self.proj_clip)
 
-    def model(self, n_words, char_vocab=None):
+    def model(self,
+        n_words,         # words that it predicts
+        char_vocab=None, # what makes its char ids; None: not known
+    ):
         "A new network of this shape"
         return BiLM(self, n_words, char_vocab)
 
@@ -152,7 +155,9 @@ elmo_configs = {config.name: config
                 for config in (ELMO_TINY, ELMO_SMALL, ELMO_MEDIUM, ELMO_ORIGINAL)}
 
 # %% ../../nbs/library/bilm.ipynb #c026
-def unit_variance(weight):
+def unit_variance(
+    weight, # [out, in]
+):
     "Fill [out, in] so that outputs vary as much as inputs do"
     weight.normal_(std=weight.shape[1]**-.5)
 
@@ -171,7 +176,9 @@ def original_init(
             else: unit_variance(weight)
     return model
 
-def init_encoder(cnn):
+def init_encoder(
+    cnn, # a `CharCNN`
+):
     "Initialise a `CharCNN`, but for its highway"
     cnn.embed.weight[1:].uniform_(-1, 1)
     for conv in cnn.convs:
@@ -182,7 +189,9 @@ def init_encoder(cnn):
         unit_variance(cnn.proj.weight)
         cnn.proj.bias.zero_()
 
-def init_weights(lstm):
+def init_weights(
+    lstm, # an `nn.LSTM` of one layer
+):
     "Initialise the matrices of an LSTM"
     inputs, hidden = lstm.weight_ih_l0, lstm.weight_hh_l0
     n_in = inputs.shape[1] + hidden.shape[1]        # one matrix in TensorFlow, and so one limit
@@ -194,17 +203,19 @@ def init_weights(lstm):
 # %% ../../nbs/library/bilm.ipynb #c026a
 def char_vocab_of(lm, char_vocab=None):
     "`char_vocab`, or what the biLM knows, or AI2's bytes. Raises ValueError for another"
-    n_chars, max_chars, known = lm.chars.n_chars, lm.config.max_chars, lm.char_vocab
-    found = char_vocab or known
-    if found is None and n_chars == 262: found = ByteCharVocab(max_chars)
-    require(found, f"This biLM reads {n_chars} char ids of an alphabet that it does not know: "
-            "give it as char_vocab=…", ValueError)
-    fits = (found.n_chars, found.max_chars) == (n_chars, max_chars) and known in (None, found)
-    its_own = f" ({known!r})" if known else ''
-    require(fits, f"char_vocab makes {found.n_chars} ids, {found.max_chars} per token ({found!r}), "
+    n_chars, max_chars, own = lm.chars.n_chars, lm.config.max_chars, lm.char_vocab
+    if char_vocab is not None: chosen = char_vocab
+    elif own is not None: chosen = own
+    elif n_chars == 262: chosen = ByteCharVocab(max_chars)
+    else: raise ValueError(f"This biLM reads {n_chars} char ids of an alphabet that it does not "
+                           "know: give it as char_vocab=…")
+    has_sizes = (chosen.n_chars, chosen.max_chars) == (n_chars, max_chars)
+    its_own = f" ({own!r})" if own else ''
+    require(has_sizes and own in (None, chosen),
+            f"char_vocab makes {chosen.n_chars} ids, {chosen.max_chars} per token ({chosen!r}), "
             f"and the biLM reads {n_chars}, {max_chars} per token{its_own}: "
             "take the one that it was trained with", ValueError)
-    return found
+    return chosen
 
 # %% ../../nbs/library/bilm.ipynb #c029
 class BiLM(nn.Module):
@@ -217,7 +228,7 @@ class BiLM(nn.Module):
         super().__init__()
         self.config = config
         self.n_words = n_words
-        self.char_vocab = None
+        self.char_vocab = char_vocab
         self.chars = self.new_encoder()
         self.lstm = config.stack()
         self.drop = LockedDropout(config.dropout)
@@ -225,14 +236,16 @@ class BiLM(nn.Module):
         self.chars_bwd = None if config.share_encoder else self.new_encoder()
         self.head_bwd = None if config.share_softmax else self.new_head()
         original_init(self)
-        if char_vocab is not None: self.char_vocab = char_vocab_of(self, char_vocab)
+        if char_vocab is not None: char_vocab_of(self)      # do its sizes fit?
 
     def new_encoder(self):
+        "A new token encoder of this shape"
         c = self.config
         return CharCNN(c.proj_dim if c.char_proj else None, c.char_dim, c.filters, c.n_highway,
                        c.activation, c.n_chars, c.norm)
 
     def new_head(self):
+        "A new output layer of this shape; None without words"
         if not self.n_words: return None
         c = self.config
         return output_layer(c.proj_dim, self.n_words, c.softmax, c.cutoffs, c.div_value,
@@ -271,11 +284,17 @@ class BiLM(nn.Module):
         "The states of all layers, the context-free one first"
         return self.read(chars)[0]
 
-    def encode_state(self, chars, state=None):
+    def encode_state(self,
+        chars,      # char ids, [B, T, W]; padding is on the right
+        state=None, # (h [L, 2, B, P], c [L, 2, B, C]); None: zeros
+    ):
         "(`encode`'s layers, the LSTMs' state after them), from zeros or another call's state"
         return self.read(chars, self.lstm.init_state() if state is None else state)
 
-    def read(self, chars, state=None):
+    def read(self,
+        chars,      # char ids, [B, T, W]; padding is on the right
+        state=None, # (h [L, 2, B, P], c [L, 2, B, C]); None: zeros
+    ):
         "(the layers, the new state (h [L, 2, B, P], c [L, 2, B, C]); None: no state was given)"
         x = self.chars(chars)
         y = x if self.chars_bwd is None else self.chars_bwd(chars)
@@ -298,7 +317,10 @@ class BiLM(nn.Module):
         nats = self.nll(tops, (fwd, bwd))
         return nats if state is None else (*nats, new_state)
 
-    def nll(self, states, targets):
+    def nll(self,
+        states,  # (forward, backward), [B, T, P] each
+        targets, # (next, previous) words, [B, T] each
+    ):
         "Nats of both directions' targets [B, T] that are not 0, from their states [B, T, P]"
         asked = [target != 0 for target in targets]
         states = [h[where] for h,where in zip(states, asked)]
@@ -321,32 +343,47 @@ def perplexity(
     return math.exp(nats) if nats < 709 else nats*math.inf
 
 # %% ../../nbs/library/bilm.ipynb #c057
-def evaluation_copy(module:nn.Module)->nn.Module:
+def evaluation_copy(
+    module:nn.Module, # any module; it is not changed
+)->nn.Module:
     "The same network in evaluation mode: it shares all weights, and `module` stays as it is"
     copied = copy.copy(module)
-    copied._modules = {name: child and evaluation_copy(child)
+    copied._modules = {name: None if child is None else evaluation_copy(child)
                        for name,child in module._modules.items()}
     copied.training = False
     return copied
 
 class NoDraws(TorchFunctionMode):
-    "Inside, `normal_` leaves tensors as they are: on the device meta it would import sympy"
+    """Inside, `normal_` leaves tensors as they are.
+
+    On the device meta it would import sympy, which takes longer than importing torch."""
     def __torch_function__(self, func, types, args=(), kwargs=None):
         if func in (Tensor.normal_, nn.init.normal_): return (args or list(kwargs.values()))[0]
         return func(*args, **(kwargs or {}))
 
-def empty_bilm(config, n_words, char_vocab=None):
+def empty_bilm(
+    config,          # a `BiLMConfig`
+    n_words,         # words that it predicts
+    char_vocab=None, # what makes its char ids
+):
     "A biLM without values, on the device meta: for weights that are read from a file"
     with torch.device('meta'), NoDraws(): return config.model(n_words, char_vocab)
 
-def check_vocab(model, n):
+def check_vocab(
+    model, # a `BiLM`
+    n,     # words of a vocabulary, the four marks included
+):
     "Raise ValueError unless the model predicts `n` words"
     require(n == model.n_words, f"The vocabulary has {n} words, the model predicts "
             f"{model.n_words}: they do not belong together", ValueError)
 
 @contextmanager
-def evaluating(model, vocab=None, char_vocab=None):
-    "Without gradients, an evaluation copy of a model that predicts words; ValueError: other words"
+def evaluating(
+    model,           # a `BiLM`
+    vocab=None,      # the words that it should predict; None: any
+    char_vocab=None, # what should make its char ids; None: any
+):
+    "Yields a copy in evaluation mode, without gradients; `ValueError` where vocabularies don't fit"
     model.needs_head()
     if vocab is not None: check_vocab(model, len(vocab))
     if char_vocab is not None: char_vocab_of(model, char_vocab)
@@ -381,12 +418,12 @@ def sentence_chars(char_vocab, tokens, bos=True, eos=True):
 
 # %% ../../nbs/library/bilm.ipynb #c066
 def guesses(
-    model:BiLM,
+    model:BiLM,            # a `BiLM` with an output layer
     tokens:list,           # the words of a sentence
     vocab:WordVocab,       # names of the predicted words
     char_vocab:CharScheme, # encodes the words
-    k:int = 3,             # guesses per position and direction
-) -> list:                 # a row per word: (word, forward guesses, backward guesses)
+    k:int=3,               # guesses per position and direction
+)->list:                   # a row per word: (word, forward guesses, backward guesses)
     "What each direction expects in the place of each word"
     k = min(k, model.n_words)
     def best(head, h):

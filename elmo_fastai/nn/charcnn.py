@@ -8,6 +8,7 @@ Docs: https://elmo-fastai.github.io/elmo_fastai/library/charcnn.html.md"""
 __all__ = ['CharacterLayer', 'Highway', 'cut_columns', 'TokenNorm', 'full_precision', 'CharCNN']
 
 # %% ../../nbs/library/charcnn.ipynb #c004
+import math
 import torch, torch.nn.functional as F
 from torch import nn, Tensor
 from ..base.errors import one_of, require
@@ -26,7 +27,10 @@ class Highway(nn.Module):
             nn.init.zeros_(layer.bias)
             nn.init.constant_(layer.bias[dim:], -2.)  # sigmoid(−2) = 0.12: mostly carried over
 
-    def forward(self, x):  # [..., dim] → [..., dim]
+    def forward(self,
+        x, # [..., dim]
+    ):     # [..., dim]
+        "The vectors after all layers"
         for layer in self.layers:
             t, gate = layer(x).chunk(2, dim=-1)
             x = x + torch.sigmoid(gate)*(F.relu(t) - x)
@@ -41,7 +45,8 @@ def cut_columns(
     differs = (chars != chars[:,-1:]).any(0).nonzero()  # where some token has no padding yet
     longest = int(differs[-1])+1 if len(differs) else 0
     needed = longest + widest                           # a window of padding remains
-    return chars[:, :-(-needed//4)*4]
+    width = 4*math.ceil(needed/4)                       # few widths: each new one costs time
+    return chars[:, :width]
 
 # %% ../../nbs/library/charcnn.ipynb #c088
 class TokenNorm(nn.Module):
@@ -61,19 +66,25 @@ class TokenNorm(nn.Module):
         self.register_buffer('steps', torch.tensor(0))
 
     def forward(self,
-        x:Tensor,            # vectors of real tokens, [N, D]
-        counts:Tensor=None,  # how often each occurs in the batch, [N]; None: once
-    )->Tensor:               # [N, D]
+        x:Tensor,                # vectors of real tokens, [N, D]
+        counts:Tensor|None=None, # how often each occurs in the batch, [N]; None: once
+    )->Tensor:                   # [N, D]
+        "The normalised vectors"
         dtype = x.dtype
         x = x.to(self.weight.dtype)
         y = self.learn_from(x, counts) if self.training else self.running(x)
         return (y*self.weight + self.bias).to(dtype)
 
-    def running(self, x):
+    def running(self,
+        x, # [N, D]
+    ):
         "`x` normalised by the running statistics"
         return (x - self.running_mean)/(self.running_var + self.eps).sqrt()
 
-    def learn_from(self, x, counts=None):
+    def learn_from(self,
+        x,           # [N, D]
+        counts=None, # how often each occurs in the batch, [N]; None: once
+    ):
         "`running(x)` with the gradient of batch normalisation; moves the running statistics"
         counts = x.new_ones(len(x)) if counts is None else counts.to(x.dtype)
         n = self.total(counts.sum())
@@ -81,26 +92,34 @@ class TokenNorm(nn.Module):
         share = (counts/n)[:,None]
         mean = self.total((share*x).sum(0))
         var = self.total((share*(x - mean)**2).sum(0))
-        if self.steps == 0: self.update(mean, var, 1.)
-        r = ((var + self.eps)/(self.running_var + self.eps)).sqrt().detach()
-        normalised = (x - mean)/(var + self.eps).sqrt()*r           # only its gradient is used
-        y = self.running(x.detach()) + (normalised - normalised.detach())
+        if self.steps == 0: self.update(mean, var, 1.)      # begin at the first batch
+        value = self.running(x.detach())
+        scale = ((var + self.eps)/(self.running_var + self.eps)).sqrt().detach()
+        gradient = (x - mean)/(var + self.eps).sqrt()*scale     # its value is not used
         self.steps += 1
         self.update(mean, var, max(self.momentum, 1/self.steps.item()))
-        return y
+        return value + (gradient - gradient.detach())
 
-    def total(self, x):
-        "A sum over the batch; where several processes share one, they put theirs in its place"
+    def total(self,
+        x, # a sum over this process's part of the batch
+    ):
+        "The sum over the batch of what is a sum already; processes that share a batch add theirs"
         return x
 
     @torch.no_grad()
-    def update(self, mean, var, momentum):
+    def update(self,
+        mean,     # of the batch, [D]
+        var,      # of the batch, [D]
+        momentum, # their weight, from 0 to 1
+    ):
         "Move the running statistics towards those of a batch"
         self.running_mean.lerp_(mean, momentum)
         self.running_var.lerp_(var, momentum)
 
 # %% ../../nbs/library/charcnn.ipynb #c094
-def full_precision(device):
+def full_precision(
+    device, # a `torch.device`
+):
     "Type to add many numbers in: double precision, where the device has it"
     return torch.float32 if device.type == 'mps' else torch.float64
 
@@ -108,7 +127,7 @@ class CharCNN(nn.Module):
     "One vector per token from its letters (Kim et al. 2016; Peters et al. 2018, §3.4)"
     savings = True    # encode equal tokens once, drop columns that change nothing: same vectors
     def __init__(self,
-        proj_dim:int=None,    # size of a token vector; None: no projection, as many as filters
+        proj_dim:int|None=None,    # size of a token vector; None: no projection, as many as filters
         char_dim:int=16,      # size of a character vector
         filters=((1,32),(2,64),(3,128),(4,128)),  # (width, how many) of each convolution
         n_highway:int=1,      # highway layers
@@ -139,16 +158,21 @@ class CharCNN(nn.Module):
         if self.proj is None: return x
         bias = self.proj.bias
         if self.norm is not None and self.training:
-            bias = bias.detach() + 0*bias      # `TokenNorm` subtracts it: its gradient is 0
+            # `TokenNorm` subtracts it. Its gradient is 0, not None: several processes wait for it
+            bias = bias.detach() + 0*bias
         return F.linear(x, self.proj.weight, bias)
 
-    def pool(self, conv, x):
+    def pool(self,
+        conv, # a convolution
+        x,    # [N, W, char_dim]
+    ):
         "The largest value of each filter over all windows of `x` [N, W, char_dim]: [N, filters]"
         return conv(x.transpose(1, 2)).amax(-1)
 
     def forward(self,
-        chars:Tensor,  # char ids, [..., W]; a padded token is a row of zeros
-    )->Tensor:         # [..., out_dim], zeros at padded tokens
+        chars:Tensor, # char ids, [..., W]; a padded token is a row of zeros
+    )->Tensor:        # [..., out_dim], zeros at padded tokens
+        "A vector for each token"
         mask = chars[...,0] != 0
         real = chars[mask]                                                  # [N, W]
         if not len(real): return self.embed.weight.new_zeros(*mask.shape, self.out_dim)
@@ -163,7 +187,9 @@ class CharCNN(nn.Module):
         out[mask] = x.index_select(0, which)
         return out
 
-    def check_ids(self, chars):
+    def check_ids(self,
+        chars, # char ids, [N, W]
+    ):
         "Raise `ValueError` for ids of another character vocabulary"
         for i in map(int, chars.aminmax()):
             require(0 <= i < self.n_chars, f"char id {i} is outside 0 to {self.n_chars-1}: the "

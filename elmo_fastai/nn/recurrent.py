@@ -21,7 +21,7 @@ warnings.filterwarnings('ignore', 'LSTM with projections is not supported with o
 def lstm_step(
     gates:Tensor,    # W x + U h + b of the gates: input, forget, candidate, output, [B, 4C]
     c:Tensor,        # cell state, [B, C]
-    cell_clip:float=None,  # keep the cell state within ±cell_clip
+    cell_clip:float|None=None,  # keep the cell state within ±cell_clip
 ):                   # (σ(o)·tanh(c'), c'), each [B, C]
     "One time step of an LSTM (Hochreiter and Schmidhuber 1997; Gers et al. 2000)"
     i, f, g, o = gates.chunk(4, dim=-1)
@@ -39,21 +39,26 @@ class LockedDropout(nn.Module):
         require(0 <= p < 1, f"p is {p}, and must be at least 0 and less than 1", ValueError)
         self.p = p
 
-    def forward(self, x):  # [..., T, D] → [..., T, D]
+    def forward(self,
+        x, # [..., T, D]
+    ):     # [..., T, D]
+        "`x`, in training with the zeroed features of its row"
         if not self.training or not self.p: return x
         keep = 1 - self.p
         return x*x.new_empty(*x.shape[:-2], 1, x.shape[-1]).bernoulli_(keep).div_(keep)
 
-    def extra_repr(self): return f'p={self.p}'
+    def extra_repr(self):
+        "What `repr` shows"
+        return f'p={self.p}'
 
 # %% ../../nbs/library/recurrence.ipynb #c049
 def lstm_loop(
     lstm:nn.LSTM,          # its weights are used: one layer, one direction, batch first
     x:Tensor,              # [B, T, D]
-    state:tuple=None,      # (h [B, P], c [B, C]) to start from; None: zeros
-    mask:Tensor=None,      # True at real tokens, [B, T]; padding is on the right; None: no padding
-    cell_clip:float=None,  # keep the cell state within ±cell_clip
-    proj_clip:float=None,  # keep the output within ±proj_clip
+    state:tuple|None=None,      # (h [B, P], c [B, C]) to start from; None: zeros
+    mask:Tensor|None=None,      # True at real tokens, [B, T], which come first; None: all
+    cell_clip:float|None=None,  # keep the cell state within ±cell_clip
+    proj_clip:float|None=None,  # keep the output within ±proj_clip
 ):                         # (y [B, T, P], (h [B, P], c [B, C]) after the last real token)
     "An `nn.LSTM` step by step, with the clips that PyTorch's own does not have"
     B, T = x.shape[:2]
@@ -105,22 +110,28 @@ def processor_has_lstm(dtype):
     except RuntimeError: return False
     return True
 
-def autocast_has_no_lstm(x):
-    "Would autocast ask for an LSTM that does not exist on this processor?"
-    if x.device.type != 'cpu' or not torch.is_autocast_enabled('cpu'): return False
-    return not processor_has_lstm(torch.get_autocast_dtype('cpu'))
+def autocast_lstm_works(x):
+    "Is there an LSTM for `x` in the type that autocast asks for, if it is on?"
+    if x.device.type != 'cpu' or not torch.is_autocast_enabled('cpu'): return True
+    return processor_has_lstm(torch.get_autocast_dtype('cpu'))
+
+def torch_lstm(lstm, x, state=None):
+    "PyTorch's LSTM of one direction: x [B, T, D] → [B, T, P], and its last (h [B, P], c [B, C])"
+    if state is not None: state = tuple(s[None].to(x.dtype) for s in state)
+    y, (h, c) = lstm(x, state)
+    return y, (h[0], c[0])
 
 # %% ../../nbs/library/recurrence.ipynb #c089
 class BiLSTMStack(nn.Module):
     "Layers of forward and backward LSTMs that never see each other (Peters et al. 2018, §3.1)"
     def __init__(self,
         dim:int,              # P, size of the token vectors, in and out
-        hidden_dim:int=None,  # C, size of the cell state; projected to `dim` where it differs
+        hidden_dim:int|None=None,  # C, size of the cell state; projected to `dim` where it differs
         n_layers:int=2,       # L, layers in each direction
         dropout:float=0.,     # locked dropout between layers
         residual:bool=True,   # from the second layer on, add a layer's input to its output
-        cell_clip:float=None, # keep cell states within ±cell_clip
-        proj_clip:float=None, # keep outputs within ±proj_clip, before the residual
+        cell_clip:float|None=None, # keep cell states within ±cell_clip
+        proj_clip:float|None=None, # keep outputs within ±proj_clip, before the residual
     ):
         super().__init__()
         hidden_dim = hidden_dim or dim
@@ -147,28 +158,33 @@ class BiLSTMStack(nn.Module):
         "The modules of each layer, both directions together"
         return list(zip(self.fwd, self.bwd))
 
-    def init_state(self, bs=0):
+    def init_state(self,
+        bs=0, # rows; with 0, `forward` adds as many as it needs
+    ):
         "Zeros for `bs` rows, (h [L, 2, B, P], c [L, 2, B, C]); `forward` carries them on"
         weight = self.fwd[0].weight_hh_l0
         return (weight.new_zeros(self.n_layers, 2, bs, self.dim),
                 weight.new_zeros(self.n_layers, 2, bs, self.hidden_dim))
 
-    def run(self, lstm, x, mask, state):
-        "One layer in one direction: PyTorch's own where it can, else step by step"
-        ends_matter = state is not None and mask is not None
-        if self.cell_clip or self.proj_clip or ends_matter:
+    def run(self,
+        lstm,  # a layer of one direction
+        x,     # [B, T, P]
+        mask,  # True at real tokens, [B, T]; None: all
+        state, # (h [B, P], c [B, C]) to start from; None: zeros
+    ):
+        "One layer in one direction, and its state after the last real token of each row"
+        is_clipped = self.cell_clip or self.proj_clip
+        keeps_ends = state is not None and mask is not None      # PyTorch's goes on over padding
+        if is_clipped or keeps_ends:
             return lstm_loop(lstm, x, state, mask, self.cell_clip, self.proj_clip)
-        if autocast_has_no_lstm(x):
-            with torch.autocast('cpu', enabled=False): return self.run(lstm, x.float(), mask, state)
-        if state is not None: state = tuple(s[None].to(x.dtype) for s in state)
-        y, (h, c) = lstm(x, state)
-        return y, (h[0], c[0])
+        if autocast_lstm_works(x): return torch_lstm(lstm, x, state)
+        with torch.autocast('cpu', enabled=False): return torch_lstm(lstm, x.float(), state)
 
     def direction(self,
         lstms,             # the layers of one direction
         x:Tensor,          # token vectors in the order of reading, [B, T, P]
-        mask:Tensor=None,  # True at real tokens, [B, T]; None: all
-        state:tuple=None,  # to start from, (h [L, B, P], c [L, B, C]); None: zeros
+        mask:Tensor|None=None,  # True at real tokens, [B, T]; None: all
+        state:tuple|None=None,  # to start from, (h [L, B, P], c [L, B, C]); None: zeros
     ):                     # the states of each layer, [B, T, P]; (h, c) after the last token
         "All layers of one direction, in its own order"
         outputs, ends = [], []
@@ -183,9 +199,9 @@ class BiLSTMStack(nn.Module):
 
     def forward(self,
         x:Tensor,          # token vectors, [B, T, P]
-        mask:Tensor=None,  # True at real tokens, [B, T]; padding is on the right; None: no padding
-        state:tuple=None,  # from `init_state` or the call before; None: remember nothing
-        y:Tensor=None,     # token vectors for the backward direction, where they are others
+        mask:Tensor|None=None,  # True at real tokens, [B, T], which come first; None: all
+        state:tuple|None=None,  # from `init_state` or the call before; None: remember nothing
+        y:Tensor|None=None,     # token vectors for the backward direction, where they are others
     ):  # ((forward, backward) of each layer, [B, T, P], zeros at padding; new state or None)
         "Read in both directions"
         if y is None: y = x
@@ -204,7 +220,10 @@ class BiLSTMStack(nn.Module):
         if state is None: return layers, None
         return layers, merge_rows([torch.stack(s, 1) for s in zip(fwd_end, bwd_end)], state)
 
-def checked_mask(mask, x):
+def checked_mask(
+    mask, # True or 1 at real tokens, [B, T]
+    x,    # token vectors, [B, T, P]
+):
     "`mask` [B, T] as booleans; None where it has no padding. Padding must be on the right"
     found, wanted = list(mask.shape), list(x.shape[:2])
     require(found == wanted, f"mask {found} must be {wanted}, one entry per token of x", ValueError)
@@ -213,10 +232,19 @@ def checked_mask(mask, x):
             "each row come first, and its padding last", ValueError)
     return None if mask.all() else mask
 
-def rows_of(state, n):
+# A state is carried from batch to batch, and batches differ in their number of rows: the last one
+# is smaller, the first finds a state without rows. Row i of a batch goes on from row i of it.
+
+def rows_of(
+    state, # (h [L, 2, B, P], c [L, 2, B, C])
+    n,     # how many
+):
     "The first `n` rows of a state; rows that it lacks are zeros"
     return [F.pad(s[:,:,:n], (0, 0, 0, max(0, n - s.shape[2]))) for s in state]
 
-def merge_rows(new, old):
+def merge_rows(
+    new, # (h, c) after a batch
+    old, # (h, c) before it
+):
     "The state `new`, followed by those rows of `old` that it lacks"
     return tuple(torch.cat([n.to(o.dtype), o[:,:,n.shape[2]:]], 2) for n,o in zip(new, old))

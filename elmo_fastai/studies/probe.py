@@ -1,4 +1,4 @@
-"""Linear probes for every layer of a frozen model, with baselines and intervals.
+"""Probes, senses, neighbours and misspelt words, layer by layer, with baselines and intervals.
 
 Docs: https://elmo-fastai.github.io/elmo_fastai/studies/probes.html.md"""
 
@@ -19,7 +19,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from ..base.errors import one_of, require
 from ..text.corpora import Sentence
-from ..text.tables import find_column, is_missing, read_table
+from ..text.reading import find_column, is_missing, read_table
 from ..text.tokens import get_tokenizer
 from ..elmo.module import Elmo
 from ..train.report import all_equal, nearest_label, whitener

@@ -8,7 +8,7 @@ Docs: https://elmo-fastai.github.io/elmo_fastai/library/word_vectors.html.md"""
 __all__ = ['CBOW', 'CBOWLearner', 'cbow_learner', 'interval', 'WordVectors', 'word_vectors']
 
 # %% ../../nbs/library/word_vectors.ipynb #c004
-import difflib, json, math, re
+import difflib, json, math, re, warnings
 from functools import cached_property
 from pathlib import Path
 import numpy as np, torch
@@ -20,10 +20,11 @@ from fastai.basics import (
 from safetensors import safe_open
 from safetensors.torch import save_file
 from ..base.errors import ModelFileError, as_error, one_of, require
-from ..base.files import regular_file, whole_file
+from ..base.files import regular_file, seen_encoding, whole_file
 from ..nn.charcnn import CharCNN
 from ..data.batches import shown, tensors
 from ..data.encoded import TokenTypes
+from ..train.learner import FitLearner
 
 # %% ../../nbs/library/word_vectors.ipynb #c035
 class CBOW(nn.Module):
@@ -55,7 +56,7 @@ class CBOW(nn.Module):
         return self.head(vectors.sum(1)/n_real)
 
 # %% ../../nbs/library/word_vectors.ipynb #c044
-class CBOWLearner(Learner):
+class CBOWLearner(FitLearner):
     "A `Learner` whose `predict` fills a gap, and whose results are shown as words"
     def predict(self,
         item,   # a text, split at spaces, or a list of tokens; with one '___' in it
@@ -93,6 +94,7 @@ def cbow_learner(
     dim:int=64,   # D, size of a word's vector
     chars=False,  # read the neighbours by their letters, in place of a table?
     metrics=None, # None: perplexity and accuracy
+    loss_func=None, # None: cross-entropy
     **kwargs
 )->CBOWLearner:
     "A `Learner` that guesses words from their neighbours"
@@ -102,7 +104,8 @@ def cbow_learner(
     if chars: encoder = CharCNN(dim, filters=((2,32),(3,64)), n_chars=dls.char_vocab.n_chars)
     if metrics is None: metrics = [Perplexity(), accuracy]
     model = CBOW(len(dls.vocab), dim, encoder)
-    learn = CBOWLearner(dls, model, loss_func=CrossEntropyLossFlat(), metrics=metrics, **kwargs)
+    learn = CBOWLearner(dls, model, loss_func=loss_func or CrossEntropyLossFlat(),
+                        metrics=metrics, **kwargs)
     settings = getattr(dls.train, 'loader_args', vars(dls.train))  # of a text in pieces, or whole
     learn.context_size = settings.get('context_size', 2)
     return learn
@@ -131,6 +134,8 @@ class WordVectors:
                 f"Expected a vector for each word: there are {n:,} words and vectors of shape "
                 f"{shape}", ValueError)
         for i,word in enumerate(self.words):
+            require(isinstance(word, str), f"{word!r:.100} is no word, but a number or nothing",
+                    ValueError)
             require(self.o2i[word] == i,
                     f"{word!r} is there twice: each word has one vector", ValueError)
         for i in np.flatnonzero(~np.isfinite(self.vectors).all(1)):
@@ -238,12 +243,23 @@ def read_tensors(path, max_words):
                 f"{path} holds no word vectors of this library, but {kind!r} of version "
                 f"{version!r}", ModelFileError)
         vectors = file.get_tensor('vectors')
-    return json.loads(meta['words'])[:max_words], vectors[:max_words]
+    words = json.loads(meta['words'])
+    return words[:max_words], vectors[:max_words]
+
+def check_text(path):
+    "Raise `ModelFileError` unless a file begins like a text"
+    with open(regular_file(path), 'rb') as file: head = file.read(4096)
+    packed = seen_encoding(head)
+    require(packed is None, f"{path} is {packed} by its first bytes: unpack it, or save it as a "
+            "text in UTF-8", ModelFileError)
 
 def read_lines(path, max_words):
     "(words, vectors) of a text file, with a first line of two numbers or without"
+    check_text(path)
     words = []
     vectors = []
+    known = set()
+    n_rows = 0
     promised = None
     dim = None
     with open(regular_file(path), 'rb') as file, np.errstate(over='ignore'):
@@ -255,16 +271,28 @@ def read_lines(path, max_words):
                     continue
                 if len(words) == max_words: break
                 if dim is None: dim = line.count(' ')
+                require('\t' not in line or not dim, f"{path}, line {n} has a tab: a word and its "
+                        "numbers are separated by blanks", ModelFileError)
                 word, *numbers = line.rsplit(' ', dim)
-                vectors.append(np.array(numbers, np.float32).reshape(dim))
+                vector = np.array(numbers, np.float32).reshape(dim)
+                n_rows += 1
+                if word in known: continue               # the first one counts
+                known.add(word)
+                vectors.append(vector)
                 words.append(word)
+            except ModelFileError: raise
             except ValueError:
+                is_binary = re.search(rb'[\0-\x08\x0e-\x1f]', raw)
+                require(not is_binary, f"{path}, line {n} is binary: save the vectors as text (in "
+                        "gensim save_word2vec_format(…, binary=False))", ModelFileError)
                 raise ModelFileError(f"{path}, line {n}: expected a word and {dim} numbers, "
                                      f"and found {raw[:60]!r}") from None
     if promised is not None:
         expected = promised if max_words is None else min(promised, max_words)
-        require(len(words) == expected,
-                f"{path} promises {promised} words and has {len(words)}", ModelFileError)
+        complete = n_rows == promised or len(words) == expected
+        require(complete, f"{path} promises {promised} words and has {n_rows}", ModelFileError)
+    n_again = n_rows - len(words)
+    if n_again: warnings.warn(f"{path}: {n_again:,} words come again, and keep their first vector")
     return words, np.array(vectors)
 
 # %% ../../nbs/library/word_vectors.ipynb #c115
@@ -274,5 +302,6 @@ def load(cls:WordVectors,
     max_words:int=None, # read the first ones only: there the frequent words are
 )->WordVectors:
     "Read word vectors; raises `ModelFileError`"
+    path = Path(path).expanduser()
     read = read_tensors if Path(path).suffix == '.safetensors' else read_lines
     with as_error(ModelFileError, f"{path} can't be read"): return cls(*read(path, max_words))

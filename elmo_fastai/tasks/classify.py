@@ -206,9 +206,9 @@ def random_elmo(
                tokenizer=elmo.tokenizer, char_vocab=elmo.char_vocab)
     sents = [tokens[:512] for tokens in new.to_tokens(texts[:1600])]  # no batch of long texts
     batches = [new.to_chars(sents[i:i+32]) for i in range(0, len(sents), 32)]
-    for encoder in lm.encoders:
+    for encoder in new.lm.encoders:
         encoder.train()
         for chars in batches: encoder(chars)
         if not config.norm: encoder.fold_norm()
-    if not config.norm: lm.config = replace(config, char_proj=True)
+    if not config.norm: new.lm.config = replace(config, char_proj=True)
     return new.to(elmo.device).eval()

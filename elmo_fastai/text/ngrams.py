@@ -33,7 +33,7 @@ class KneserNey:
     levels = None
     def __init__(self,
         order:int=3,         # length of the longest n-gram; 1 is the unigram model
-        vocab_size:int=None, # types that can be predicted, with the end; None: those seen in `fit`
+        vocab_size:int|None=None, # types to predict, with the end; None: those seen in `fit`
         modified:bool=True,  # three discounts per order instead of one?
         backward:bool=False  # read each sentence from its last word to its first?
     ):
@@ -71,23 +71,26 @@ def _check_size(self:KneserNey, n_seen, new=()):
 @patch
 def _stream(self:KneserNey, sents):
     "Flat token numbers, 0 before and 1 after each sentence; and their distance from its beginning"
-    lens = np.array([len(sent) for sent in sents]) + 2
-    length = np.repeat(lens, lens)                    # at each position that of its sentence
-    depth = np.arange(lens.sum()) - np.repeat(lens.cumsum()-lens, lens)
+    sizes = np.array([len(sent) for sent in sents]) + 2      # with both marks
+    starts = sizes.cumsum() - sizes
+    depth = np.arange(sizes.sum()) - np.repeat(starts, sizes)
+    is_word = (depth > 0) & (depth < np.repeat(sizes, sizes) - 1)
     toks = np.where(depth == 0, 0, 1)
     if self.backward: sents = [sent[::-1] for sent in sents]
-    numbers = [self.o2i.get(word, self.M-1) for word in chain.from_iterable(sents)]
-    toks[(depth > 0) & (depth < length-1)] = numbers
+    toks[is_word] = [self.o2i.get(word, self.M-1) for word in chain.from_iterable(sents)]
     return toks, depth
 
 @patch
 def _count(self:KneserNey, toks, depth):
     "Of the distinct n-grams of each length: keys, suffixes, which start at the beginning, counts"
+    # node: at each position the number of the n-gram of length k that ends there. An n-gram is
+    # its first k words' number and its last word, written as one key
     node = np.zeros_like(toks)                    # length 0: all positions share the empty n-gram
     for k in range(self.order):
-        ends = np.flatnonzero(depth >= k)         # where n-grams of this length end
-        keys, first, number, n = np.unique(node[ends-1]*self.M + toks[ends], return_index=True,
-                                           return_inverse=True, return_counts=True)
+        ends = np.flatnonzero(depth >= k)         # where n-grams of length k+1 end
+        all_keys = node[ends-1]*self.M + toks[ends]
+        keys, first, number, n = np.unique(all_keys, return_index=True, return_inverse=True,
+                                           return_counts=True)
         first = ends[first]                       # one place where each distinct n-gram ends
         yield keys, node[first], depth[first] == k, n
         node[ends] = number                       # the others' numbers are never read again
@@ -158,7 +161,9 @@ def logp(self:KneserNey,
     return self.logps([sent])
 
 @patch
-def perplexity(self:KneserNey, sents)->float:
+def perplexity(self:KneserNey,
+    sents, # lists of words or of word ids
+)->float:
     "Perplexity of `sents`: exp of the mean over all their n+1 predictions"
     return float(np.exp(-self.logps(sents).mean()))
 

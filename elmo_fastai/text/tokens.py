@@ -20,7 +20,9 @@ from ..base.errors import require
 from ..base.files import regular_file, whole_file
 
 # %% ../../nbs/library/tokens.ipynb #c016
-def space_tokenize(text:str)->list:
+def space_tokenize(
+    text:str, # a line, or more
+)->list:      # tokens
     "Split `text` at blanks, tabs and line ends, for text that is tokenised already"
     return re.findall('[^ \\t\\r\\n]+', text)
 
@@ -84,13 +86,15 @@ def _trimmed(tokens, text):
 # %% ../../nbs/library/tokens.ipynb #z002
 _unspaced = ('\u3005-\u3007\u3041-\u30ff\uff66-\uff9f'                     # 々, Hiragana, Katakana
             '\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f' # Han
-            '\u0e00-\u0eff\u1780-\u17ff\u1000-\u109f')                    # Thai, Lao, Khmer, Burmese
+            '\u0e00-\u0eff\u1780-\u17ff\u1000-\u109f')                   # Thai, Lao, Khmer, Burmese
 _re_run = re.compile(f'[{_unspaced}]+')
 _re_blank = re.compile(rf'[{_unspaced}]\s+[{_unspaced}]')
 _re_narrow = re.compile(f'(?<=[{_unspaced}])\u200b|\u200b(?=[{_unspaced}])')   # a blank of no width
 _re_letter = re.compile(f'[{_unspaced}][{_mark}{_format}]*|[^{_unspaced}]+')
 
-def is_spaced(text):
+def is_spaced(
+    text, # a line, or more
+):
     "Does a text have blanks between its words?"
     runs = _re_run.findall(text)
     if not runs: return True
@@ -101,14 +105,18 @@ def _clean(text):
     if text.isascii() or not _re_format.search(text): return text
     return _re_narrow.sub(' ', text.translate(DROPPED))
 
-def char_tokenize(text:str)->list:
+def char_tokenize(
+    text:str, # a line, or more
+)->list:      # tokens
     "As `word_tokenize`, and each letter of a script without blanks (Han, Thai, …) is a token"
     text = _clean(text)
     parts = [part for token in _re_word.findall(text) for part in _re_letter.findall(token)]
     return _trimmed(parts, text)
 
 # %% ../../nbs/library/tokens.ipynb #c027
-def word_tokenize(text:str)->list:
+def word_tokenize(
+    text:str, # a line, or more
+)->list:      # tokens
     "Split off punctuation and contractions (`didn't` → `did n't`); no visible character is lost"
     text = _clean(text)
     if not text.isascii() and not is_spaced(text): return char_tokenize(text)
@@ -128,8 +136,12 @@ class _Late:
 
 class SpacyTokenizer(_Late):
     "spaCy's rules for `lang`, one text at a time"
-    def __init__(self, lang='en'): self.lang = lang
+    def __init__(self,
+        lang='en', # the code of a language
+    ):
+        self.lang = lang
     def load(self):
+        "A function from a text to its tokens"
         import spacy
         tokenizer = spacy.blank(self.lang).tokenizer
         return lambda text: [token.text for token in tokenizer(text)]
@@ -144,6 +156,7 @@ class FastaiTokenizer(_Late):
         self.tok = tok
         self.rules = rules
     def load(self):
+        "A function from a text to its tokens"
         from fastai.text.core import BOS, TokenizeWithRules, WordTokenizer
         tokenize = TokenizeWithRules(self.tok or WordTokenizer(), self.rules, post_rules=[])
         def split(text):
@@ -168,7 +181,8 @@ def get_tokenizer(
 # %% ../../nbs/library/tokens.ipynb #c052m
 def instead_of(values):
     "Returns what to do where a loop over `values` does not give its texts; None where it does"
-    kind, names = type(values), None
+    kind = type(values)
+    names = None
     for attribute in ('columns', 'column_names'):
         if hasattr(kind, attribute): names = getattr(values, attribute)
     if isinstance(values, Mapping): names = values
@@ -182,7 +196,9 @@ def instead_of(values):
         return f"its shape is {tuple(values.shape)}, take one column or lists of tokens"
     if not hasattr(values, '__iter__'): return "take a list"
 
-def shown(value): return f"{type(value).__name__} {' '.join(reprlib.repr(value).split())}"
+def described(value):
+    "Returns the type of a value, and its beginning on one line"
+    return f"{type(value).__name__} {' '.join(reprlib.repr(value).split())}"
 
 def check_sentences(sentences):
     "Returns `sentences` if a loop gives them one by one; else `TypeError` says what to do"
@@ -190,7 +206,7 @@ def check_sentences(sentences):
             "Expected a list of sentences and got one text: put it into a list", TypeError)
     cure = instead_of(sentences)
     if cure is None: return sentences
-    raise TypeError(f"Expected a list of sentences and got {shown(sentences)}: {cure}")
+    raise TypeError(f"Expected a list of sentences and got {described(sentences)}: {cure}")
 
 def split_text(tokenize, s, i):
     "The tokens of `s`, a text or a list of tokens; `TypeError` naming sentence `i` otherwise"
@@ -198,7 +214,7 @@ def split_text(tokenize, s, i):
     cure = instead_of(s)
     tokens = list(s) if cure is None else []
     if cure is None and all(isinstance(t, str) for t in tokens): return tokens
-    why = f"Sentence {i} is {shown(s)}, neither a text nor a list of tokens"
+    why = f"Sentence {i} is {described(s)}, neither a text nor a list of tokens"
     raise TypeError(f"{why}: {cure}" if cure else why)
 
 # %% ../../nbs/library/tokens.ipynb #c042
@@ -224,7 +240,7 @@ def _by_frequency(counts, min_freq):
     return sorted(frequent, key=lambda item: (-counts[item], item))
 
 # %% ../../nbs/library/tokens.ipynb #c048
-def _read_saved(path, most):
+def _saved_data(path, most):
     "Returns the dictionary in a vocabulary's file"
     try: data = json.loads(regular_file(path, most).read_text(encoding='utf-8'))
     except (ValueError, RecursionError) as e:
@@ -242,7 +258,7 @@ class _Saved:
     @classmethod
     def load(cls, path, most=2**28):
         "Read what `save` wrote; `ValueError` for anything else, `OSError` above `most` bytes"
-        data = _read_saved(path, most)
+        data = _saved_data(path, most)
         wanted = f'elmo_fastai.{cls.__name__}'
         kind = data.get('format')
         version = data.get('version')
@@ -273,8 +289,8 @@ class WordVocab(_Saved):
     def build(cls,
         sents,              # sentences, each a list of tokens; a stream, too
         min_freq:int=1,     # leave out words that occur less often
-        max_vocab:int=None, # keep at most so many entries, the four special words included
-        max_counted:int=None# while counting: whenever there are more words, forget the rarer half
+        max_vocab:int|None=None, # keep at most so many entries, the four special words included
+        max_counted:int|None=None  # when more words are counted, the rarer half is forgotten
     ):
         "Count the words of `sents`; the same sentences always give the same result"
         require(max_vocab is None or max_vocab > 4, f"max_vocab={max_vocab}: with the four special "
@@ -287,10 +303,17 @@ class WordVocab(_Saved):
         words = [word for word in _by_frequency(counts, min_freq) if word not in SPECIALS]
         return cls([*SPECIALS, *words][:max_vocab])
 
-    def encode(self, tokens:list):
+    def encode(self,
+        tokens:list, # T tokens
+    ):               # T ids; 1 for those that it lacks
+        "The ids of tokens"
         ids = [self.o2i.get(token, 1) for token in tokens]
         return [i if i > 3 else 1 for i in ids]        # a typed '<s>' is text
-    def decode(self, ids): return [self.itos[i] for i in ids]
+    def decode(self,
+        ids, # T ids
+    ):       # T tokens
+        "The words with these ids"
+        return [self.itos[i] for i in ids]
     def __len__(self): return len(self.itos)
     def __repr__(self):
         return f"WordVocab of {len(self):,} entries: {' '.join(self.itos[:10])} …"
@@ -303,8 +326,8 @@ class CharScheme(_Saved):
     are marks: `bos`, `eos` (the sentence's ends, as if they were letters), `bow`, `eow` (the word's
     ends) and `pad` (the rest of the row). A subclass adds `split` and `join`."""
     def __init__(self,
-        n_symbols:int,
-        max_chars:int=50  # W, ids a token, both marks of the word included
+        n_symbols:int,    # bytes, letters or n-grams, without the marks
+        max_chars:int=50, # W, ids a token, both marks of the word included
     ):
         most = 2**15
         require(max_chars in range(3, most), f"max_chars={max_chars!r}: a token has room for its "
@@ -329,7 +352,9 @@ class CharScheme(_Saved):
         rows[2,:3] = self.bow, self.eos, self.eow
         return rows
 
-    def are_long(self, tokens):
+    def are_long(self,
+        tokens, # T tokens
+    ):
         "Which of T tokens do not fit into their row, and are cut: bool [T]"
         return self.split(tokens)[1] > self.max_chars-2
 
@@ -369,13 +394,22 @@ def decode(self:CharScheme,
 class ByteCharVocab(CharScheme):
     "Characters as the bytes of UTF-8, with the ids of AI2's models: nothing is unknown"
     _args = ('max_chars',)
-    def __init__(self, max_chars:int=50): super().__init__(256, max_chars)
+    def __init__(self,
+        max_chars:int=50, # W, ids a token, both marks of the word included
+    ):
+        super().__init__(256, max_chars)
     def __repr__(self): return f"ByteCharVocab(max_chars={self.max_chars})"
-    def split(self, tokens):
+    def split(self,
+        tokens, # T tokens
+    ):          # (symbols of all, one after the other; how many of each token, [T])
+        "The bytes of tokens"
         data = [token.encode('utf-8', 'replace') for token in tokens]   # half a pair becomes '?'
         lens = np.array([len(token) for token in data], int)
         return np.frombuffer(b''.join(data), np.uint8).astype(np.int16), lens
-    def join(self, symbols):
+    def join(self,
+        symbols, # bytes of one token
+    ):
+        "The token that has these bytes"
         return bytes(symbols.tolist()).decode('utf-8', 'replace')   # a character may have been cut
 
 # %% ../../nbs/library/tokens.ipynb #c081
@@ -389,8 +423,16 @@ class NGramsTokenizer:
                 f"An n-gram has at least one character, not n={n!r}", ValueError)
         self.n = n
         self.tokenizer = get_tokenizer(tokenizer)
-    def split(self, word): return [word[i:i+self.n] for i in range(max(1, len(word)-self.n+1))]
-    def join(self, grams): return ''.join([*grams[:1], *(gram[-1] for gram in grams[1:])])
+    def split(self,
+        word, # a word
+    ):
+        "The n-grams of a word"
+        return [word[i:i+self.n] for i in range(max(1, len(word)-self.n+1))]
+    def join(self,
+        grams, # those of one word
+    ):
+        "The word that has these n-grams"
+        return ''.join([*grams[:1], *(gram[-1] for gram in grams[1:])])
     def __call__(self, text): return [self.split(word) for word in self.tokenizer(text)]
 
 # %% ../../nbs/library/tokens.ipynb #c084
@@ -415,7 +457,7 @@ class CharVocab(CharScheme):
     def build(cls,
         sents:list,           # sentences, each a list of tokens
         min_freq:int=1,       # leave out symbols that occur less often
-        max_symbols:int=None, # keep at most so many, the unknown one included
+        max_symbols:int|None=None, # keep at most so many, the unknown one included
         max_chars:int=50,     # W, ids a token
         n:int=1               # characters a symbol
     ):
@@ -429,22 +471,30 @@ class CharVocab(CharScheme):
 
     def __repr__(self):
         return f"CharVocab of {len(self.itos):,} symbols, n={self.n}, max_chars={self.max_chars}"
-    def split(self, tokens):
+    def split(self,
+        tokens, # T tokens
+    ):          # (symbols of all, one after the other; how many of each token, [T])
+        "The symbols of tokens"
         grams = [self.grams.split(token) for token in tokens]
         ids = [self.o2i.get(gram, 0) for gram in chain.from_iterable(grams)]
         return np.array(ids, np.int16), np.array([len(some) for some in grams], int)
-    def join(self, symbols):
+    def join(self,
+        symbols, # of one token
+    ):
+        "The token that has these symbols"
         return self.grams.join([self.itos[i] if i else '\ufffd' for i in symbols])
 
-def load_char_vocab(path)->CharScheme:
+def load_char_vocab(
+    path, # a file that `save` wrote
+)->CharScheme:
     "The character vocabulary in a JSON file, of whichever kind"
-    kind = _read_saved(path, 10**7).get('format')
+    kind = _saved_data(path, 10**7).get('format')
     return (ByteCharVocab if kind == 'elmo_fastai.ByteCharVocab' else CharVocab).load(path)
 
 # %% ../../nbs/library/tokens.ipynb #c098
 def limit_sents(
     sents:list,         # sentences, each a list of tokens
-    max_words:int=None, # the longest sentence; None: no limit
+    max_words:int|None=None, # the longest sentence; None: no limit
 )->tuple:               # (sentences, how many were shortened, how many words were lost)
     "Cut sentences to `max_words` whole tokens, and count what that loses"
     if max_words is None: return sents, 0, 0

@@ -12,6 +12,7 @@ import math, random, re
 from collections import namedtuple
 from bisect import bisect
 from functools import cache
+from importlib.resources import files
 from itertools import accumulate, product
 from fastcore.basics import patch
 
@@ -22,8 +23,9 @@ Word = namedtuple('Word', 'form tag sense', defaults=(None,))
 def _bindings(text, features):
     "Every way to give values to the features in braces in `text`, with its probability"
     names = sorted(set(re.findall(r'{(\w)}', text)) & set(features))
-    for pairs in product(*(features[k].items() for k in names)):
-        yield {k: v for k,(v,_) in zip(names, pairs)}, math.prod(p for _,p in pairs)
+    for chosen in product(*(features[name].items() for name in names)):
+        values = {name: value for name,(value,_) in zip(names, chosen)}
+        yield values, math.prod(p for _,p in chosen)
 
 def _part(s):
     "A symbol, or the word that `s` spells out"
@@ -57,7 +59,7 @@ class Grammar:
     def __init__(self,
         rules:dict,         # symbol → list of (weight, parts), a part being a symbol or a `Word`
         start:str='Root',   # the symbol of a whole sentence
-        labels:dict=None,   # symbol → label of the sentences that are written with it
+        labels:dict|None=None,   # symbol → label of the sentences that are written with it
     ):
         self.start = start
         self.labels = labels or {}
@@ -125,7 +127,9 @@ def sample(self:Grammar,
 
 # %% ../../nbs/library/toy.ipynb #c021
 @patch
-def derivations(self:Grammar, part=None):
+def derivations(self:Grammar,
+    part=None, # a symbol or a `Word`; None: a whole sentence
+):
     "All derivations from `part`, as (probability, words): only for small grammars"
     part = part or self.start
     if isinstance(part, Word): yield 1., (part,); return
@@ -135,7 +139,9 @@ def derivations(self:Grammar, part=None):
 
 # %% ../../nbs/library/toy.ipynb #c028
 @patch
-def heads(self:Grammar, part):
+def heads(self:Grammar,
+    part, # a symbol or a `Word`
+):
     "How `part` can begin: form → list of (parts that remain, probability)"
     if isinstance(part, Word): return {part.form: [((), 1.)]}
     if part not in self._heads:
@@ -161,8 +167,10 @@ def _moves(self:Grammar, i):
     "From state `i`: form → list of (next state, probability)"
     left,moves = self._states[i]
     if moves is None:
-        moves = self._states[i][1] = {f: [(self._state(part+left[1:]), q) for part,q in lefts]
-                                      for f,lefts in (self.heads(left[0]).items() if left else ())}
+        heads = self.heads(left[0]) if left else {}
+        moves = {form: [(self._state(part + left[1:]), p) for part,p in lefts]
+                 for form,lefts in heads.items()}
+        self._states[i][1] = moves
     return moves
 
 # %% ../../nbs/library/toy.ipynb #c034
@@ -170,17 +178,17 @@ def _moves(self:Grammar, i):
 def _belief(self:Grammar, weights):
     "The number of the belief {state: weight}, weights scaled to sum one"
     if len(weights) == 1:
-        key = next(iter(weights))
-        b = [(key, 1.)]
+        key = next(iter(weights))                      # one state: its number says all
+        belief = [(key, 1.)]
     else:
         total = math.fsum(weights.values())
-        b = [(i, weights[i]/total) for i in sorted(weights)]
-        key = tuple([(i, '%.10e' % p) for i,p in b])   # the same to eleven digits: but for rounding
+        belief = [(i, weights[i]/total) for i in sorted(weights)]
+        key = tuple([(i, '%.10e' % p) for i,p in belief])   # equal to eleven digits: rounding
     if key not in self._bids:
         self._bids[key] = len(self._beliefs)
-        firsts = {}
-        for i,p in b: firsts.setdefault(self._states[i][0][:1], []).append((i, p))
-        stop = sum(p for _,p in firsts.pop((), ()))
+        firsts = {}                                    # by the part that is to be written next
+        for i,p in belief: firsts.setdefault(self._states[i][0][:1], []).append((i, p))
+        stop = sum(p for _,p in firsts.pop((), ()))    # nothing remains: the sentence ends
         heads = [(self.heads(part), states) for (part,),states in firsts.items()]
         # how it can go on, by the part to be written; probability of the end; known next beliefs
         self._beliefs.append((heads, stop, {}))
@@ -208,9 +216,17 @@ def _next(self:Grammar, b, form):
 
 # %% ../../nbs/library/toy.ipynb #c038
 @patch
-def spell(self:Grammar, forms): return list(forms)
+def spell(self:Grammar,
+    forms, # the words as the grammar writes them
+):
+    "The words as people write them"
+    return list(forms)
 @patch
-def unspell(self:Grammar, tokens): return list(tokens)
+def unspell(self:Grammar,
+    tokens, # the words as people write them
+):
+    "The words as the grammar writes them"
+    return list(tokens)
 
 @patch
 def surprisals(self:Grammar,
@@ -227,7 +243,9 @@ def surprisals(self:Grammar,
     return res + [-math.log(stop) if stop else math.inf]
 
 @patch
-def logp(self:Grammar, tokens):
+def logp(self:Grammar,
+    tokens, # a whole sentence
+):
     "Log of the probability of the string `tokens`, summed over all its derivations (nats)"
     return -math.fsum(self.surprisals(tokens))
 
@@ -262,7 +280,9 @@ def entropy(self:Grammar):
 
 # %% ../../nbs/library/toy.ipynb #c050
 @patch
-def expected(self:Grammar, f):
+def expected(self:Grammar,
+    f, # a function from a `Word` to a number
+):
     "Expected sum of `f(word)` over the words of a sentence"
     @cache
     def _e(part):
@@ -271,7 +291,10 @@ def expected(self:Grammar, f):
     return _e(self.start)
 
 @patch
-def total(self:Grammar, f=lambda w: 1, p=True):
+def total(self:Grammar,
+    f=lambda w: 1, # a function from a `Word` to a number
+    p=True,        # weight by probability? Else each derivation counts as one
+):
     "Sum over all derivations, weighted by their probability if `p`, of the product of `f(word)`"
     @cache
     def _t(part):
@@ -299,371 +322,44 @@ def _suffix(v, end):
     return v + (v[-1] if v in _DOUBLE else '') + end
 
 # %% ../../nbs/library/toy.ipynb #c054
-def plural(s):
+def plural(
+    s, # a noun in the singular, or a verb
+):
     "Plural of a noun; the ending is that of a verb's third person as well"
     if s in _PLURAL: return _PLURAL[s]
     if s.endswith('man'): return s[:-2]+'en'
     if re.search('(s|x|z|ch|sh)$', s): return s+'es'
     return s[:-1]+'ies' if re.search('[^aeiou]y$', s) else s+'s'
 
-def verb_form(v, form):
-    "`form` is `pres.sg`, `pres.pl`, `past.sg`, `past.pl`, `inf`, `ing` or `part`"
+def verb_form(
+    v,    # the infinitive
+    form, # as 'past.sg'
+):
+    "The form of a verb: `pres.sg`, `pres.pl`, `past.sg`, `past.pl`, `inf`, `ing` or `part`"
     if form == 'pres.sg': return plural(v)
     if form in ('pres.pl', 'inf'): return v
     if form == 'ing': return _suffix(v, 'ing') if not v.endswith('ee') else v+'ing'
     return _PAST[v][-1 if form == 'part' else 0] if v in _PAST else _suffix(v, 'ed')
 
 # %% ../../nbs/library/toy.ipynb #c057
-def _unfold(text): return re.sub(r'\n +', ' ', text)    # an indented line goes on with the last
+def _table(file):
+    "Returns the text of a file beside this module; an indented line goes on with the last"
+    text = files('elmo_fastai.text').joinpath(file).read_text(encoding='utf-8')
+    return re.sub(r'\n +', ' ', text)
 
-LEXICON = _unfold('''
-money
-who banker clerk customer teller thief manager +lender
-do  count note/money coin cheque (foreign missing) | open account safe office
-    | sign cheque contract letter | rob bank/money customer office | lose note/money coin key/lock
-    | cash cheque | hide coin note/money contract | +recount coin note/money
-go  work queue wait
-at  in bank/money office (busy) | at counter desk | near safe door | outside bank/money office
-    | behind counter door
-
-river
-who fisherman angler boatman farmer child +rower
-do  catch trout fish/animal frog (silver fat) | mend net boat raft (damaged)
-    | cross bridge stream (narrow) | climb bank/river bridge (steep muddy) | row boat raft
-    | photograph crane/bird duck otter | lose net hat boat
-go  fish/catch wade wait
-it  crane/bird duck otter frog
-ido catch fish/animal fly/insect frog | leave nest bank/river stream
-igo swim dive rest
-at  on bank/river (muddy grassy) | near bridge stream | in water/liquid~ (deep) | in reed^
-    | beside stream bank/river
-iat in water/liquid~ (deep) | on bank/river (muddy grassy) | under bridge | in reed^
-    | near nest stream
-
-sport
-who player pitcher/player batter coach/trainer captain fan +runner
-do  train/teach team goalkeeper player (young) | throw ball bat/club cap
-    | swing/move bat/club (wooden heavy) | win match/game cup game (important)
-    | watch match/game team game | lose match/game cup game | carry ball bat/club net
-go  run cheer wait
-at  on court/tennis field bench | behind fence net | beside court/tennis bench
-    | at stadium match/game (crowded)
-
-night
-who explorer scientist ranger child +hunter
-do  study bat/animal owl moth (rare) | watch star/sky owl fox (distant) | enter cave tower (dark)
-    | count bat/animal star/sky moth | follow bat/animal fox owl
-go  listen whisper wait
-it  bat/animal owl moth fox
-ido hunt mouse insect fly/insect | leave cave nest tower
-igo fly/move hide sleep
-at  in cave tower (dark damp) | under moon~ star/sky^ | inside tower cave (ruined) | near nest tower
-iat in cave tower (dark damp) | above roof tower | under moon~ star/sky^ | inside tower cave
-
-theatre
-who actor star/actor director dancer singer +performer
-do  rehearse play/drama scene | write play/drama scene (funny tragic)
-    | paint mask curtain door (colourful) | dim light/lamp lamp (bright) | open curtain door (red)
-    | watch play/drama scene dancer | carry mask lamp curtain | +repaint mask curtain
-go  bow/bend dance sing
-it  light/lamp curtain mask
-igo fall glow
-at  on stage | behind curtain stage (red) | in theatre hall | under light/lamp^ (bright)
-    | beside stage door
-iat on stage | above stage door | behind curtain (red) | in theatre hall
-
-music
-who violinist pianist singer drummer child +composer
-do  play/music violin tune drum (cheerful) | press key/piano (white)
-    | sing note/music song tune (high) | hold bow/violin violin drum
-    | hear note/music chord song (low) | write song tune | carry drum violin bow/violin
-go  practise hum sing
-at  in hall theatre | beside piano drum | with orchestra band (famous) | near drum window
-
-school
-who teacher pupil student librarian child +learner
-do  ring/sound bell | stick/glue picture label note/message
-    | read book/volume story note/message (thrilling) | write note/message essay story (short)
-    | borrow book/volume ruler/measure pencil | lose ruler/measure pencil book/volume
-    | carry picture book/volume bell | +reread book/volume story essay
-go  study chat work
-at  in library classroom | at desk window | near shelf window | behind desk shelf
-
-kitchen
-who cook waiter baker guest child +taster
-do  fill pitcher/jug glass pan (empty) | bake cake pie loaf (sweet) | wash plate pan glass (dirty)
-    | swat fly/insect wasp ant | slice onion loaf cake (fresh) | carry plate cake pitcher/jug
-    | +refill glass pitcher/jug pan
-go  eat smile wait
-it  fly/insect wasp ant
-igo crawl buzz rest
-at  in kitchen (hot) | at table stove | near stove sink window | beside pitcher/jug plate
-iat in kitchen (hot) | on table plate | near stove sink window | beside pitcher/jug plate
-
-sea
-who sailor pirate diver captain fisherman +surfer
-do  sail ship/boat yacht (fast) | watch wave/water seal/animal gull | load ship/boat yacht
-    | paint bow/front mast deck | climb mast palm/tree rock | follow seal/animal ship/boat gull
-    | repair mast deck bow/front
-go  snore swim dive
-it  seal/animal ship/boat gull yacht
-ido reach harbour island rock | follow ship/boat yacht
-igo drift turn rest
-at  on deck rock island | near harbour island palm/tree | on wave/water^ (rough) | at bow/front
-    | under palm/tree mast
-iat on wave/water^ (rough) | near harbour island rock | beside rock palm/tree | behind island
-
-garden
-who gardener neighbour farmer child +planter
-do  water/pour plant/flower rose tulip (thirsty) | pick apple tulip rose (fresh)
-    | welcome spring/season summer (early warm) | grow plant/flower rose tulip | dig hole pond
-    | cut rose plant/flower branch | carry plant/flower apple
-go  kneel weed rest
-it  bee butterfly
-ido visit rose tulip plant/flower
-igo hover rest
-at  in garden greenhouse (sunny) | under tree | beside pond gate | in spring/season!
-    | behind greenhouse tree
-iat in garden greenhouse (sunny) | above pond gate | near tree pond | in spring/season!
-
-forest
-who hiker woodcutter hermit ranger +climber
-do  gather stick/wood mushroom acorn (dry) | find spring/water path mushroom (clear icy)
-    | cut trunk/tree branch (thick) | photograph squirrel deer spring/water
-    | carry branch stick/wood | strip bark/tree~
-go  walk rest whistle
-it  squirrel deer woodpecker
-ido climb trunk/tree pine (tall) | find acorn mushroom spring/water
-igo hide wander rest
-at  in forest (deep) | beside spring/water path | under pine (tall) | on path
-    | near trunk/tree spring/water
-
-law
-who judge lawyer witness thief policeman +defender
-do  read verdict law letter (new) | question suspect witness thief (nervous)
-    | seal/close letter envelope (official) | enter court/law cell
-    | free prisoner suspect (innocent) | sign letter verdict
-go  speak argue wait
-at  in court/law cell | before jury judge | outside court/law cell | beside policeman lawyer
-
-travel
-who traveller tourist driver passenger student +visitor
-do  book/reserve room ticket seat (cheap) | board train/rail coach/bus plane (early)
-    | pack trunk/box suitcase bag (light/weight heavy) | miss train/rail plane coach/bus
-    | lose key/lock passport ticket (spare) | carry suitcase trunk/box bag (light/weight heavy)
-go  wave/greet yawn wait
-it  train/rail coach/bus plane
-ido reach station airport hotel
-igo stop depart turn
-at  at station airport (crowded) | on train/rail platform plane | near hotel station
-    | in coach/bus hotel
-iat at station airport (crowded) | near hotel station | behind airport hotel
-
-factory
-who worker engineer builder manager driver +welder
-do  ship/send order parcel crate (urgent) | repair engine crane/machine truck
-    | close plant/factory mine door | build wall tower engine | sharpen saw/tool knife (rusty)
-    | carry crate parcel saw/tool | +rebuild engine wall tower
-go  work sweat rest
-it  crane/machine truck
-ido lift beam crate
-igo turn stop
-at  in plant/factory warehouse (noisy) | beside crane/machine truck (yellow) | on scaffold wall
-    | behind warehouse wall
-iat in plant/factory warehouse (noisy) | beside wall scaffold | behind warehouse wall
-
-zoo
-who keeper vet zoologist child tourist +feeder
-do  feed elephant seal/animal monkey (hungry) | clean cage pool (dirty) | tame lion monkey (wild)
-    | touch trunk/elephant elephant (grey) | watch lion seal/animal elephant
-    | photograph lion trunk/elephant monkey
-go  whistle smile wait
-it  elephant monkey lion
-ido eat banana apple | leave cage pool
-igo sleep rest hide
-at  in zoo cage | near pool cage | behind fence | outside cage zoo
-
-camp
-who scout guide cyclist child +trekker
-do  light/kindle fire lamp | strike match/fire (damp) | pitch tent | collect stone twig (dry)
-    | watch star/sky fire (bright) | boil water/liquid~ | carry tent lamp twig | +relight fire lamp
-go  shiver sing sleep
-at  in valley tent | around fire (warm) | under star/sky^ (bright) | beside tent fire
-
-palace
-who queen king prince ruler/king guard +adviser
-do  wear crown ring/jewel (golden) | break seal/stamp crown (royal) | open palm/hand gate
-    | hide ring/jewel crown letter (precious) | greet guard ambassador guest (loyal)
-    | kiss palm/hand ring/jewel
-go  bow/bend wave/greet rule
-at  in palace castle | on throne (golden) | beside guard throne | at feast gate
-
-park
-who child parent postman nurse neighbour +walker
-do  park/leave car bicycle truck (blue) | fly/move kite (blue) | play/game game (noisy)
-    | throw stick/wood ball stone | walk dog puppy (playful) | push bicycle swing/seat car
-go  play/game laugh run
-it  dog puppy
-ido chase cat ball squirrel | fetch stick/wood ball
-igo bark/sound growl run
-at  in park/garden street | on bench swing/seat | near fountain gate (old) | beside bench fountain
-''')
+LEXICON = _table('toy_scenes.txt')
 
 # %% ../../nbs/library/toy.ipynb #c059
-_COMMON = _unfold('''
-Human:m man boy uncle
-Human:f woman girl aunt
-Name:m tom peter john paul sam henry
-Name:f anna mary jane lucy kate emma
-PersonAdj young old kind tired happy sad quiet proud calm eager clever gentle brave lazy polite
-    friendly unhappy unkind unlucky careless fearless +unwise +unafraid +unfriendly +tireless
-    +restless
-ThingAdj old new small big good strange beautiful large little ugly simple perfect unusual worthless
-    lovely expensive cheap famous modern +unpleasant +flawless +priceless
-Ly quickly slowly quietly happily carefully gladly often bravely politely gently secretly patiently
-    suddenly nervously cleverly +sadly +proudly +calmly +eagerly +kindly +lazily
-Ness darkness coldness quietness +strangeness +calmness +sadness
-See find like see remember admire notice love choose describe forget prefer draw
-Surprise surprise please frighten
-Good good wonderful funny clever exciting beautiful great lovely brilliant charming
-Bad bad dull sad boring terrible slow awful silly poor weak
-''')
+_COMMON = _table('toy_words.txt')
 
 # %% ../../nbs/library/toy.ipynb #c061
-_RULES = _unfold('''
-Root -> 90 Story:{t} | 5 Review:1 | 5 Review:0
-Neutral:sg -> 3 He | 3 She | 3 Name:m | 3 Name:f | 2 the/DET Human:m:sg | 2 the/DET Human:f:sg
-    | 2 the/DET PersonAdj Human:m:sg | 2 the/DET PersonAdj Human:f:sg
-Neutral:pl -> 4 they/PRON | 3 we/PRON | 2 Det:pl Human:pl | 2 Det:pl PersonAdj Human:pl
-Human:pl -> 1 Human:m:pl | 1 Human:f:pl
-He -> 1 he/PRON
-She -> 1 she/PRON
-Male -> 1 Name:m | 1 the/DET Human:m:sg
-Female -> 1 Name:f | 1 the/DET Human:f:sg
-Watcher -> 4 we/PRON | 3 they/PRON | 3 the/DET Human:pl
-Det:sg -> 50 the/DET | 26 a/DET | 9 this/DET | 8 that/DET | 7 every/DET
-Det:pl -> 44 the/DET | 14 some/DET | 9 two/NUM | 6 three/NUM | 9 many/ADJ | 9 these/DET
-    | 9 those/DET
-Det:mass -> 1 the/DET
-Some:sg -> 8 a/DET | 2 one/NUM
-Some:pl -> 4 some/DET | 3 two/NUM | 3 many/ADJ
-Some:mass -> 1 some/DET
-NearDet:sg -> 3 the/DET | 1 a/DET
-NearDet:pl -> 3 the/DET | 1 some/DET | 1 two/NUM
-NearBy -> 4 near/ADP | 3 behind/ADP | 3 beside/ADP
-When:past -> 3 yesterday/ADV | 3 last/ADJ night/NOUN | 4 last/ADJ Period | 1 last/ADJ month/NOUN
-When:pres -> 3 every/DET morning/NOUN | 3 today/ADV | 4 every/DET Period | 1 every/DET evening/NOUN
-Period -> 3 week/NOUN | 2 summer/NOUN | 2 year/NOUN | 1 winter/NOUN
-Be:pres.sg -> 1 is/AUX
-Be:pres.pl -> 1 are/AUX
-Be:past.sg -> 1 was/AUX
-Be:past.pl -> 1 were/AUX
-Do:pres.sg -> 1 does/AUX
-Do:pres.pl -> 1 do/AUX
-Do:past.{n} -> 1 did/AUX
-''')
+_RULES = _table('toy_rules.txt')
 
 # %% ../../nbs/library/toy.ipynb #c063
-_SCENE = _unfold('''
-Story:{t} -> 22 Clause:{t}:{k} . | 7 When:{k} Clause:{t}:{k} . | 6 Bare:{t}:{k} When:{k} .
-    | 8 At:{t} Here:{t}:{k} . | 6 Not:{t}:{k} . | 6 Passive:{t}:{k} . | 5 There:{t}:{k} .
-    | 6 Is:{t}:{k} . | 4 Ask:{t}:{k} ? | 4 Will:{t} . | 9 And:{t}:{k} . | 3 Ness:{t}:{k} .
-    | 14 ItSays:{t}:{k} . | 1 Do:{k}.{n} It:{t}:{n}:NP Go:{t}:it:inf ItAt:{t} ?
-Clause:{t}:{k} -> 35 NP:{t}:{n} Any:{t}:{k}.{n} | 25 Long:{t}:{n}:{k} Short:{t}:{k}.{n}
-    | 40 Neutral:{n} Own:{t}:{k}.{n}
-Bare:{t}:{k} -> 4 NP:{t}:{n} Act:{t}:{k}.{n} | 6 Neutral:{n} Act:{t}:{k}.{n}
-    | 3 Neutral:{n} See:{k}.{n} Thing:{t}
-Here:{t}:{k} -> 4 NP:{t}:{n} Move:{t}:{k}.{n} | 6 Neutral:{n} Move:{t}:{k}.{n}
-    | 3 Neutral:{n} See:{k}.{n} Movable:{t}
-Long:{t}:{n}:{k} -> 40 NP:{t}:{n} Near:{t} | 35 NP:{t}:{n} who/PRON Go:{t}:who:{k}.{n} At:{t}
-    | 25 NP:{t}:{n} that/PRON Watcher See:{k}.pl At:{t}
-NP:{t}:{n} -> 1 Det:{n} Who:{t}:{n} | 1 Det:{n} PersonAdj Who:{t}:{n}
-Near:{t} -> 1 NearBy NearDet:{n} Place:{t}:{n}
-Any:{t}:{v} -> 8 Own:{t}:{v} | 2 See:{v} Thing:{t}
-Own:{t}:{v} -> 26 Act:{t}:{v} | 24 Move:{t}:{v} At:{t} | 20 Ly Act:{t}:{v}
-    | 12 Go:{t}:who:{v} At:{t} | 8 Go:{t}:who:{v} Ly At:{t} | 10 See:{v} Movable:{t} At:{t}
-Short:{t}:{v} -> 5 Act:{t}:{v} | 2 Ly Act:{t}:{v} | 3 See:{v} Thing:{t}
-Act:{t}:{v} -> 1 Verb:{t}:{i}:{v} Thing:{t}:{i}
-Move:{t}:{v} -> 1 Verb:{t}:{m}:{v} Thing:{t}:{m}
-Thing:{t} -> 1 Thing:{t}:{i}
-Movable:{t} -> 1 Thing:{t}:{m}
-Thing:{t}:{i} -> 1 Thing:{t}:{i}:{n}
-Thing:{t}:{i}:{n} -> 1 Det:{t}:{i}:{n} Noun:{t}:{i}:{n}
-    | 1 Det:{t}:{i}:{n} Adj:{t}:{i} Noun:{t}:{i}:{n}
-Adj:{t}:{i} -> 2 ThingAdj | 3 Fit:{t}:{i}
-Go:{t}:{g}:{v} -> 2 Walk:{t}:{g}:{v} | 1 Be:{v} Walk:{t}:{g}:ing
-At:{t} -> 4 Prep:{t}:{j} the/DET Spot:{t}:{j} | 1 Prep:{t}:{j} the/DET SpotAdj:{t}:{j} Spot:{t}:{j}
-    | 4 Prep:{t}:{j} Season:{t}:{j}
-ItAt:{t} -> 4 Prep:{t}:{y} the/DET Spot:{t}:{y}
-    | 1 Prep:{t}:{y} the/DET SpotAdj:{t}:{y} Spot:{t}:{y} | 4 Prep:{t}:{y} Season:{t}:{y}
-Not:{t}:{k} -> 2 NP:{t}:{n} Do:{k}.{n} not/PART Any:{t}:inf
-    | 1 Long:{t}:{n}:{k} Do:{k}.{n} not/PART Short:{t}:inf
-    | 3 Neutral:{n} Do:{k}.{n} not/PART Own:{t}:inf
-Ask:{t}:{k} -> 2 Do:{k}.{n} NP:{t}:{n} Any:{t}:inf | 1 where/ADV Do:{k}.{n} NP:{t}:{n} Move:{t}:inf
-    | 2 Do:{k}.{n} Neutral:{n} Own:{t}:inf | 1 where/ADV Do:{k}.{n} Neutral:{n} Move:{t}:inf
-Will:{t} -> 2 tomorrow/ADV NP:{t}:{n} will/AUX Any:{t}:inf
-    | 3 tomorrow/ADV Neutral:{n} will/AUX Own:{t}:inf
-And:{t}:{k} -> 1 NP:{t}:sg Act:{t}:{k}.sg and/CCONJ He Act:{t}:{k}.sg
-    | 1 NP:{t}:sg Act:{t}:{k}.sg and/CCONJ She Act:{t}:{k}.sg
-    | 3 NP:{t}:pl Act:{t}:{k}.pl and/CCONJ they/PRON Act:{t}:{k}.pl
-    | 2 Male Own:{t}:{k}.sg and/CCONJ He Act:{t}:{k}.sg
-    | 2 Female Own:{t}:{k}.sg and/CCONJ She Act:{t}:{k}.sg
-Ness:{t}:{k} -> 1 the/DET Ness of/ADP the/DET Spot:{t}:at0 Surprise:{k}.sg NP:{t}:{n}
-There:{t}:{k} -> 1 there/PRON Be:{k}.{n} Some:{t}:{m}:{n} At:{t}
-Some:{t}:{i}:{n} -> 1 SomeDet:{t}:{i}:{n} Noun:{t}:{i}:{n}
-    | 1 SomeDet:{t}:{i}:{n} Adj:{t}:{i} Noun:{t}:{i}:{n}
-Passive:{t}:{k} -> 8 Thing:{t}:{i}:{n} Be:{k}.{n} Verb:{t}:{i}:part by/ADP By:{t}
-    | 2 Thing:{t}:{m}:{n} Be:{k}.{n} Verb:{t}:{m}:part At:{t}
-    | 2 Thing:{t}:{m}:{n} Near:{t} Be:{k}.{n} Verb:{t}:{m}:part When:{k}
-By:{t} -> 1 NP:{t}:{n}
-Is:{t}:{k} -> 1 Thing:{t}:{m}:{n} Near:{t} Be:{k}.{n} Adj:{t}:{m}
-    | 1 Thing:{t}:{i}:{n} Be:{k}.{n} Fit:{t}:{i}
-It:{t}:{n}:NP -> 45 Det:{n} It:{t}:{n} | 35 Det:{n} ThingAdj It:{t}:{n}
-It:{t}:{n}:Long -> 4 It:{t}:{n}:NP | 1 Det:{n} It:{t}:{n} Near:{t}
-ItSays:{t}:{k} -> 4 It:{t}:{n}:Long Go:{t}:it:{k}.{n} ItAt:{t}
-    | 3 It:{t}:{n}:NP Go:{t}:it:{k}.{n} ItAt:{t} When:{k}
-    | 2 It:{t}:{n}:NP Do:{k}.{n} not/PART Go:{t}:it:inf ItAt:{t}
-    | 4 It:{t}:{n}:Long ItAct:{t}:{k}.{n} | 2 When:{k} It:{t}:{n}:NP ItAct:{t}:{k}.{n}
-ItAct:{t}:{v} -> 1 Verb:{t}:{x}:{v} Thing:{t}:{x}
-''')
+_SCENE = _table('toy_scene_rules.txt')
 
 # %% ../../nbs/library/toy.ipynb #c065
-_REVIEW = _unfold('''
-Review:{s} -> 20 the/DET Item:{i} was/AUX P:{s} .
-    | 14 the/DET Item:{i} was/AUX P:{o} but/CCONJ P:{s} in/ADP the/DET end/NOUN .
-    | 8 the/DET Item:{i} was/AUX P:{o} at/ADP first/ADV but/CCONJ P:{s} later/ADV .
-    | 10 Fan Like:{s} the/DET Item:{i} .
-    | 8 although/SCONJ the/DET Item:{i} was/AUX P:{o} ,/PUNCT Fan Like:{s} it/PRON .
-    | 10 it/PRON was/AUX A:{s} Item:{i} .
-    | 10 the/DET Item:{i} that/PRON Fan Took:{i} When:past was/AUX P:{s} .
-    | 8 we/PRON Took:{i} a/DET Item:{i} that/PRON was/AUX P:{s} .
-P:{s} -> 40 Praise:{s} | 10 very/ADV Praise:{s} | 8 really/ADV Praise:{s} | 25 not/PART Praise:{o}
-    | 15 never/ADV Praise:{o}
-A:{s} -> 3 a/DET Praise:{s} | 1 a/DET very/ADV Praise:{s} | 3 not/PART a/DET Praise:{o}
-Praise:1 -> 1 Good
-Praise:0 -> 1 Bad
-Like:1 -> 3 liked/VERB | 3 loved/VERB | 2 enjoyed/VERB | 3 did/AUX not/PART hate/VERB
-    | 2 did/AUX not/PART dislike/VERB
-Like:0 -> 3 hated/VERB | 2 disliked/VERB | 3 did/AUX not/PART like/VERB
-    | 3 did/AUX not/PART love/VERB | 2 did/AUX not/PART enjoy/VERB
-Fan -> 3 we/PRON | 2 they/PRON | 1 He | 1 She | 1 Name:m | 1 Name:f
-Item:film -> 1 film/NOUN
-Item:concert -> 1 concert/NOUN
-Item:hotel -> 1 hotel/NOUN
-Item:story -> 1 story/NOUN
-Item:play -> 1 play/NOUN/drama
-Item:book -> 1 book/NOUN/volume
-Item:song -> 1 song/NOUN
-Item:meal -> 1 meal/NOUN
-Took:film -> 1 saw/VERB/see
-Took:play -> 1 saw/VERB/see
-Took:book -> 1 read/VERB
-Took:concert -> 1 heard/VERB
-Took:hotel -> 1 chose/VERB
-Took:story -> 1 read/VERB
-Took:song -> 1 heard/VERB
-Took:meal -> 1 ate/VERB
-''')
+_REVIEW = _table('toy_review_rules.txt')
 
 # %% ../../nbs/library/toy.ipynb #c067
 _NUMBER = dict(sg=.6, pl=.4)
@@ -721,7 +417,7 @@ def _place(rules, key, prep, nouns, adjs):
     _words(rules, f'SpotAdj:{key}', adjs, 'ADJ')
 
 # %% ../../nbs/library/toy.ipynb #c068a
-def _weights(groups):
+def _group_weights(groups):
     "The weights of the groups, by their names: do0, do1, …"
     return {k: w for k,w in zip(groups, _zipf(len(groups)))}
 
@@ -742,13 +438,15 @@ def _scene_rules(t, d, held):
     _verbs(r, f'Walk:{t}:it', d.get('igo', '').split())
     for i,group in (do | ido).items(): _deed(r, f'{t}:{i}', *group)
     for j,group in (at | iat).items(): _place(r, f'{t}:{j}', *group)
-    feats = dict(i=_weights(do), x=_weights(ido), j=_weights(at), y=_weights(iat))
+    groups = dict(i=do, x=ido, j=at, y=iat)
+    feats = {name: _group_weights(some) for name,some in groups.items()}
     feats['m'] = {k: w for k,w in feats['i'].items() if not set(do[k][1]) & set(places)}
     feats |= dict(t={t: 1}, n=_NUMBER, k=_TENSE, v={v: 1 for v in _VERB[:5]}, g=dict(who=1, it=1))
     for line in _SCENE.strip().splitlines():
+        symbol = line.split(' -> ')[0]
         # on the left side `{i}` stands for every group of things, those of the creatures included
-        both = dict(i=feats['i'] | feats['x']) if '{i}' in line.split(' -> ')[0] else {}
-        r |= read_rules(line, **(feats | both))
+        things = feats['i'] | feats['x'] if '{i}' in symbol else feats['i']
+        r |= read_rules(line, **(feats | dict(i=things)))
     return r
 
 # %% ../../nbs/library/toy.ipynb #c070
@@ -796,20 +494,26 @@ def _toy_rules(
 # %% ../../nbs/library/toy.ipynb #c073
 class ToyGrammar(Grammar):
     "The grammar of the toy corpus, with (`held=True`) or without the held-out words"
-    def __init__(self, held:bool=False):
+    def __init__(self,
+        held:bool=False, # with the held-out words?
+    ):
         super().__init__(_toy_rules(held), labels={'Review:0': 0, 'Review:1': 1})
         senses = {}
         for w in self.words: senses.setdefault(w.form, set()).add(w.sense)
         self.vocab = {*senses, 'an'}
         self.senses = {f: sorted(senses[f]) for f in sorted(senses) if len(senses[f]) > 1}
 
-    def spell(self, forms):
+    def spell(self,
+        forms, # the words as the grammar writes them
+    ):
         "`a` becomes `an` before a vowel"
         forms = list(forms)
         after = [*forms[1:], '.']
         return ['an' if f=='a' and g[:1] in 'aeiou' else f for f,g in zip(forms, after)]
 
-    def unspell(self, tokens):
+    def unspell(self,
+        tokens, # the words as people write them
+    ):
         "Undo `spell`; a wrong article becomes a word that the grammar doesn't have"
         forms = ['a' if token=='an' else token for token in tokens]
         spelled = self.spell(forms)

@@ -1,8 +1,8 @@
 // What the panels of the explainer show, computed from the model in the box. Each answer is a plain
 // object: the worker sends it to the page, and stored.json keeps those of the examples. A question
 // names a panel, sentences as lists of tokens, and the chosen word as [sentence, position].
-import {BOS, EOS, charCNN, charIds, cosine} from './elmo.js';
-import {best, fill, score} from './speak.js';
+import {BOS, EOS, charCNN, charIds, cosine, influence as changes} from './elmo.js';
+import {best, draw, fill, next, score} from './speak.js';
 
 const rounded = (values, digits = 3) => Array.from(values, v => Number(v.toPrecision(digits)));
 const dot = (a, b) => a.reduce((sum, v, d) => sum + v * b[d], 0);
@@ -95,6 +95,21 @@ export function readers({speaker}, {sentences, chosen: [s, t]}) {
       left: Number(o.left.toFixed(1)), right: Number(o.right.toFixed(1))}))};
 }
 
+// ---- which words moved this vector, and what comes next -----------------------------------
+
+export function influence({elmo}, {sentences, chosen: [s, t]}) {
+  return {changes: rounded(changes(elmo, sentences[s], t))};
+}
+
+// The chances of the word behind the chosen one and those that were written; with a `chance` from 0
+// to 1, one of them.
+export function write({speaker}, {sentences, chosen: [s, t], written = [], temperature = 1, chance}) {
+  const p = next(speaker, [...sentences[s].slice(0, t + 1), ...written], temperature);
+  const ids = [...p.keys()].sort((i, j) => p[j] - p[i]).slice(0, 8);
+  return {best: ids.map(id => ({word: speaker.words[id], p: Number(p[id].toPrecision(3))})),
+    ...chance === undefined ? {} : {word: speaker.words[draw(p, chance)]}};
+}
+
 // ---- inside -------------------------------------------------------------------------------
 
 const STRIP = 24, CELL = 10;               // numbers of a vector's half and of a state that are drawn
@@ -125,9 +140,10 @@ export function inside({elmo}, {sentences, chosen: [s, t]}) {
     layers: own.map(v => rounded([...v.slice(0, STRIP), ...v.slice(half, half + STRIP)], 3))};
 }
 
-export const PANELS = {map, senses, readers, inside};
+export const PANELS = {map, senses, readers, influence, write, inside};
 
 // Which files an answer needs besides the model.
-export const NEEDS = {map: [], senses: ['stored'], readers: ['speaker'], inside: []};
-export const keyOf = ({panel, sentences, chosen}) =>
-  JSON.stringify(panel === 'map' ? [panel, sentences] : [panel, sentences, chosen]);
+export const NEEDS = {map: [], senses: ['stored'], readers: ['speaker'], influence: [],
+  write: ['speaker'], inside: []};
+export const keyOf = ({panel, sentences, chosen, ...more}) =>
+  JSON.stringify([panel, sentences, ...panel === 'map' ? [] : [chosen], ...Object.values(more)]);

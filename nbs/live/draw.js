@@ -24,7 +24,10 @@ const label = (x, y, text, more) => svg('text', {x, y, fill: 'currentColor', tex
 const box = (x, y, width, height, fill, more) =>
   svg('rect', {x, y, width: Math.max(0, width), height: Math.max(0, height), fill, ...more});
 const strong = on => ({'font-weight': on ? 700 : 400});
-const cut = (text, most) => text.length > most ? text.slice(0, most - 1) + '…' : text;
+export const cut = (text, most) => {
+  const letters = [...text];
+  return letters.length > most ? letters.slice(0, most - 1).join('') + '…' : text;
+};
 export const clamp = (v, low, high) => Math.min(Math.max(v, low), high);
 
 // Numbers as cells, side by side or one below the other: the deeper, the further from zero; grey
@@ -94,7 +97,7 @@ export function drawSenses({word, dots, yours}, {width, were, read}) {
   const legend = kinds.map((sense, i) => svg('g', {},
     svg('circle', {cx: 10 + i * 110, cy: 10, r: 6, fill: colour(sense)}),
     label(20 + i * 110, 15, sense?.split('/')[1] || 'not labelled')));
-  return picture(width, height, `${dots.length} occurrences of “${word}” and yours, in two directions`,
+  return picture(width, height, `${dots.length} occurrences and yours, in two directions`,
     ...legend, ...small, ...large);
 }
 
@@ -123,6 +126,28 @@ export function drawReaders({left, right, both, nats}, {t, width, choose}) {
   return picture(width, from + nats.length * row, 'Guesses for the gap, and the surprise of each word',
     ...guesses, label(middle, from - 12, 'surprise in nats: from the left, from the right',
       {'text-anchor': 'middle', 'font-weight': 700}), ...words);
+}
+
+// ---- influence, and what comes next -------------------------------------------------------
+
+// A name, a bar and a number below each other.
+const rows = (all, width, colour) => all.flatMap(({name, value, share, strong: on, more}, i) => [
+  label(120, i * 22 + 14, name, {'text-anchor': 'end', ...strong(on), ...more}),
+  box(128, i * 22, clamp(share, 0, 1) * (width - 176), 17, colour, {class: 'elmo-grow'}),
+  label(134 + clamp(share, 0, 1) * (width - 176), i * 22 + 14, value)]);
+
+export function drawInfluence(changes, {words, t, width, choose}) {
+  const most = Math.max(.1, ...changes);
+  const all = words.map((word, i) => ({name: cut(word, 15), share: i === t ? 0 : changes[i] / most,
+    value: i === t ? 'the chosen word' : changes[i].toFixed(2), strong: i === t,
+    more: {class: 'elmo-pick', onclick: () => choose(i)}}));
+  return picture(width, 22 * words.length, 'How much each word moved the vector of the chosen one',
+    ...rows(all, width, GREEN));
+}
+
+export function drawNext(best, {width}) {
+  const all = best.map(({word, p}) => ({name: cut(word, 15), share: p, value: p.toFixed(2)}));
+  return picture(width, 22 * best.length, 'The likeliest next words', ...rows(all, width, BLUE));
 }
 
 // ---- inside -------------------------------------------------------------------------------
@@ -155,7 +180,7 @@ export function drawInside(answer, {words, t, width}) {
   const below = reading + 2 * states.length * (tall + 6) + 8;
   const names = words.map((word, i) => label(0, 0, cut(word, 12), {...strong(i === t),
     transform: `translate(${54 + (i + .5) * column},${below}) rotate(35)`}));
-  const image = picture(width, below + 66, `Letters, filters, highway and states of “${words[t]}”`,
+  const image = picture(width, below + 66, 'Letters, filters, highway and states',
     label(0, 13, `the letters, and the 8 of ${answer.n} filters that fit best`, {'font-weight': 700}),
     ...spelled, ...fired, ...carried, label(0, reading - 10, 'two directions, layers 1 and 2',
       {'font-weight': 700}), ...groups.map(o => o.mark), ...names);

@@ -240,3 +240,16 @@ export function cosine(a, b) {
   const dot = (x, y) => x.reduce((s, v, i) => s + v * y[i], 0);
   return dot(a, b) / Math.sqrt(dot(a, a) * dot(b, b) || 1);
 }
+
+// ---- influence: how much each other word moved a word's vector -----------------------------
+
+// The mean of a word's layers, with which an untrained mix begins.
+const mixed = (layers, t) => layers[0][t].map((_, d) =>
+  layers.reduce((sum, l) => sum + l[t][d], 0) / layers.length);
+
+// 1 − cosine of the vector of the word at `t` with and without each other word; 0 at `t` itself.
+export function influence(elmo, words, t) {
+  const whole = mixed(elmo.layers(words), t);
+  return words.map((_, i) => i === t ? 0
+    : 1 - cosine(whole, mixed(elmo.layers(words.filter((_, j) => j !== i)), i < t ? t - 1 : t)));
+}

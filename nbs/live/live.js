@@ -1,19 +1,35 @@
-// The explainer: sentences to edit, words to choose, four panels. The model works in worker.js; the
-// answers to the examples are stored, so nothing is loaded before a reader asks for more.
+// The explainer: sentences to edit, words to choose, and views of them, one in each box of a page. The
+// model works in worker.js; the answers to the examples are stored, so nothing is loaded at first.
 import {tokenize} from './elmo.js';
 import {keyOf, same} from './answers.js';
-import {clamp, drawInside, drawMap, drawMix, drawReaders, drawSenses, tag} from './draw.js';
+import {clamp, cut, drawInfluence, drawInside, drawMap, drawMix, drawNext, drawReaders, drawSenses,
+  tag} from './draw.js';
 
 const here = name => new URL(name, import.meta.url).href;
-const TABS = {map: 'Word by word', senses: 'Senses', readers: 'Two readers', inside: 'Inside'};
 const MOST = 60;                           // words of all sentences together
 const PAUSE = 120;                         // milliseconds from the last key to the question
+const LONGEST = 40;                        // letters of a word that are shown
+const LAYERS = ['layer 0: letters', 'layer 1', 'layer 2'];
+const PANELS = ['bars', 'map', 'senses', 'readers', 'influence', 'write', 'inside'];
 const press = (text, onclick, more) => tag('button', {type: 'button', text, onclick, ...more});
+const say = (place, text) => place.textContent === text || (place.textContent = text);
 
-function range(name, max, step, value, oninput) {
-  const input = tag('input', {type: 'range', min: 0, max, step, value, 'aria-label': name,
+function range(name, [min, max, step], value, oninput) {
+  const input = tag('input', {type: 'range', min, max, step, value, 'aria-label': name,
     oninput: () => oninput(Number(input.value))});
   return tag('label', {class: 'elmo-range', text: name + ' '}, input);
+}
+
+// Arrow keys go from one button of a group to the next.
+function walk(event, all) {
+  const now = all.indexOf(document.activeElement);
+  const keys = new Map([['ArrowRight', now + 1], ['ArrowLeft', now - 1], ['Home', 0],
+    ['End', all.length - 1]]);
+  const to = keys.get(event.key);
+  if (!all[to]) return;
+  event.preventDefault();
+  all.forEach((o, i) => { o.tabIndex = i === to ? 0 : -1; });
+  all[to].focus();
 }
 
 // Where the word at `t` is after an edit: it moves with the words behind the edit.
@@ -27,82 +43,74 @@ export function follow(before, after, t) {
   return clamp(moved, 0, Math.max(0, after.length - 1));
 }
 
-// The stored answers, and the worker for all other questions; one question at a time.
-class Model {
-  constructor(stored) { Object.assign(this, {stored, id: 0}); }
+// What is in an address; null where it is none of ours.
+export function parse(hash) {
+  try {
+    const [panel, s, t, ...texts] = JSON.parse(decodeURIComponent(hash.split('#elmo=')[1]));
+    const right = PANELS.includes(panel) && [0, 1, 2].includes(s) && Number.isInteger(t) && t >= 0
+      && texts.length && texts.every(o => typeof o === 'string');
+    return right ? {panel, chosen: [s, t], texts} : null;
+  } catch { return null; }
+}
 
-  known(question) { return this.stored.answers[keyOf(question)]; }
+// The stored answers, and the worker for all other questions.
+class Model {
+  constructor(stored) { Object.assign(this, {stored, id: 0, open: new Map()}); }
+
+  known(question) {
+    const key = keyOf(question), {answers} = this.stored;
+    return Object.hasOwn(answers, key) ? answers[key] : null;
+  }
 
   ask(question) {
     return new Promise((resolve, reject) => {
-      const id = ++this.id;
-      const fail = text => { this.worker.terminate(); this.worker = null; reject(new Error(text)); };
-      this.worker ||= new Worker(here('worker.js'), {type: 'module'});
-      this.worker.onerror = e => fail(e.message || 'its scripts could not be loaded');
-      this.worker.onmessage = ({data}) => {
-        if (data.id !== id) return;
-        if (data.failed) fail(data.failed);
-        else resolve(data.answer);
-      };
-      this.worker.postMessage({id, question});
+      this.worker ||= this.start();
+      this.open.set(++this.id, {resolve, reject});
+      this.worker.postMessage({id: this.id, question});
     });
+  }
+
+  start() {
+    const worker = new Worker(here('worker.js'), {type: 'module'});
+    worker.onerror = e => this.fail(e.message || 'its scripts could not be loaded');
+    worker.onmessage = ({data: {id, answer, failed}}) => {
+      if (failed) { this.fail(failed); return; }
+      this.open.get(id).resolve(answer);
+      this.open.delete(id);
+    };
+    return worker;
+  }
+
+  fail(text) {
+    this.worker.terminate();
+    this.worker = null;
+    this.open.forEach(o => o.reject(new Error(text)));
+    this.open.clear();
   }
 }
 
+// What all boxes of a page share: the sentences, the chosen word, the model.
 class Explainer {
-  constructor(place, stored) {
-    Object.assign(this, {place, stored, model: new Model(stored), were: {}, layer: 0, step: 1e9,
-      weights: [1, 1, 1], gamma: 1, wrong: -1});
-    this.buttons = stored.examples.map(o => press(o.label, () => this.example(o)));
-    this.rows = [0, 1, 2].map(i => this.row(i));
-    this.tabs = Object.entries(TABS).map(([panel, text]) =>
-      press(text, () => this.turn({panel}), {role: 'tab', 'data-panel': panel}));
-    this.said = tag('p', {class: 'elmo-said', role: 'status'});
-    this.beside = tag('div', {class: 'elmo-beside'});
-    this.panel = tag('div', {class: 'elmo-panel', role: 'tabpanel', 'aria-label': 'View'});
-    place.replaceChildren(tag('div', {class: 'elmo-views'},
-      tag('div', {class: 'elmo-left'},
-        tag('div', {class: 'elmo-examples', role: 'group', 'aria-label': 'Examples'}, ...this.buttons,
-          press('a word that it gets wrong', () => this.failure())),
-        tag('p', {class: 'elmo-hint', text: 'Change a sentence, or choose a word below it.'}),
-        tag('ol', {class: 'elmo-sentences'}, ...this.rows.map(o => o.item)), this.said),
-      tag('div', {class: 'elmo-right'},
-        tag('div', {class: 'elmo-tabs', role: 'tablist', 'aria-label': 'Views',
-          onkeydown: e => this.walk(e, this.tabs)}, ...this.tabs),
-        this.panel,
-        tag('p', {class: 'elmo-keep'}, press('Copy link', () => this.copy()),
-          press('Save picture', () => this.save()))),
-      this.beside));
+  constructor(places, stored) {
+    Object.assign(this, {stored, model: new Model(stored), texts: ['', '', ''], tokens: [[], [], []],
+      chosen: [0, 0], label: '', note: '', wrong: -1, views: []});
+    this.example(this.find(places[0].dataset.example) || stored.examples[0]);
+    this.views = places.map(place => new View(this, place));
     window.addEventListener('hashchange', () => this.restore());
-    if (!this.restore()) {
-      const {example} = place.dataset;
-      const first = stored.examples.find(o => o.label === example) || stored.examples[0];
-      this.example({...first, panel: this.place.dataset.panel || first.panel || 'map'});
-      if (this.state.panel === 'map') this.play(() => this.layer, v => this.goTo(v), 2, .02);
-    }
-    new ResizeObserver(() => {
-      if (this.answer && Math.abs(this.panel.clientWidth - this.room) > 8) this.show();
-    }).observe(this.panel);
+    if (!this.restore()) this.changed();
+    document.querySelectorAll('.elmo-tour').forEach(list => this.tour(list));
   }
 
-  // ---- what the reader does -----------------------------------------------------------------
+  find(label) { return this.stored.examples.find(o => o.label === label); }
 
-  row(i) {
-    const later = () => {
-      clearTimeout(this.timer);
-      this.timer = setTimeout(() => this.typed(), PAUSE);
-    };
-    const input = tag('input', {type: 'text', 'aria-label': `Sentence ${i + 1}`, spellcheck: 'false',
-      placeholder: 'another sentence', autocomplete: 'off', oninput: later});
-    const words = tag('div', {class: 'elmo-words', role: 'toolbar',
-      'aria-label': `Words of sentence ${i + 1}`, onkeydown: e => this.walk(e, [...words.children])});
-    return {input, words, tokens: [], item: tag('li', {}, input, words)};
-  }
+  view(panel) { return this.views.find(o => o.panel === panel); }
 
-  example({label, sentences, chosen, panel = this.state.panel}) {
-    this.rows.forEach((row, i) => { row.input.value = sentences[i] || ''; });
+  example({label = '', sentences, chosen, note = ''}) {
+    [0, 1, 2].forEach(i => { this.texts[i] = sentences[i] || ''; });
     this.read();
-    this.turn({label, chosen, panel});
+    const last = Math.max(0, this.tokens[chosen[0]].length - 1);
+    Object.assign(this, {label, chosen: [chosen[0], Math.min(chosen[1], last)], note});
+    this.changed();
   }
 
   // A labelled occurrence whose nearest neighbour has another sense, and that neighbour.
@@ -110,66 +118,179 @@ class Explainer {
     const {n, wrong} = this.stored.failures;
     this.wrong = (this.wrong + 1) % wrong.length;
     const [asked, near] = wrong[this.wrong], sense = o => o.sense.replace('/', ': ');
-    this.example({sentences: [asked.text, near.text], chosen: [0, asked.t], panel: 'senses'});
-    this.say(`Sentence 1 is about “${sense(asked)}”. Of the occurrences that people labelled, sentence 2 `
-      + `is the nearest, and it is about “${sense(near)}”. This happens for ${wrong.length} of ${n}.`);
+    this.example({sentences: [asked.text, near.text], chosen: [0, asked.t], note:
+      `Sentence 1 is about “${sense(asked)}”. Of the occurrences that people labelled, sentence 2 is `
+      + `the nearest, and it is about “${sense(near)}”. This happens for ${wrong.length} of ${n}.`});
   }
 
-  typed() {
-    const [s, t] = this.state.chosen, before = this.rows[s].tokens;
+  type(i, text, view) {
+    const before = this.tokens[i], [s, t] = this.chosen;
+    this.texts[i] = text;
     this.read();
-    this.turn({label: '', chosen: [s, follow(before, this.rows[s].tokens, t)]});
+    const moved = s === i ? follow(before, this.tokens[i], t) : t;
+    Object.assign(this, {chosen: [s, moved], label: '', note: ''});
+    this.kept(view);
+    this.changed();
   }
 
-  // Arrow keys go from one button of a group to the next.
-  walk(event, all) {
-    const now = all.indexOf(document.activeElement);
-    const keys = new Map([['ArrowRight', now + 1], ['ArrowLeft', now - 1], ['Home', 0],
-      ['End', all.length - 1]]);
-    const to = keys.get(event.key);
-    if (!all[to]) return;
-    event.preventDefault();
-    all.forEach((o, i) => { o.tabIndex = i === to ? 0 : -1; });
-    all[to].focus();
+  choose(s, t, view) {
+    this.chosen = [s, t];
+    this.kept(view);
+    this.changed();
+  }
+
+  // The tokens of all sentences, at most MOST.
+  read() {
+    let left = 0, room = MOST;
+    this.tokens = this.texts.map((text, i) => {
+      const all = tokenize(text), some = all.slice(0, room), old = this.tokens[i];
+      room -= some.length;
+      left += all.length - some.length;
+      return some.join('\n') === old.join('\n') ? old : some;
+    });
+    this.limit = left ? `Only the first ${MOST} words are read; ${left} are left out.` : '';
+  }
+
+  changed() { this.views.forEach(o => o.changed()); }
+
+  address({panel}) {
+    return '#elmo=' + encodeURIComponent(JSON.stringify([panel, ...this.chosen, ...this.texts]));
+  }
+
+  kept(view) { history.replaceState(null, '', this.address(view)); }
+
+  restore() {
+    const found = parse(location.hash);
+    if (!found) return false;
+    this.example({sentences: found.texts, chosen: found.chosen});
+    const view = this.view(found.panel);
+    if (view && view !== this.views[0]) view.place.scrollIntoView();
+    return true;
+  }
+
+  // The steps of a list, one at a time at the foot of the screen; each sets its example in its view.
+  tour(list) {
+    const steps = [...list.children], text = tag('p', {role: 'status'});
+    const go = at => {
+      bar.hidden = !steps[at];
+      if (bar.hidden) { begin.focus(); return; }
+      const {panel, example} = steps[at].dataset, o = this.find(example), {place} = this.view(panel);
+      this.example(o);
+      say(text, `${at + 1} of ${steps.length}. ${steps[at].textContent.trim()}`);
+      back.onclick = () => go(at - 1);
+      next.onclick = () => go(at + 1);
+      back.disabled = !at;
+      say(next, steps[at + 1] ? 'Next' : 'Done');
+      (place.closest('section') || place).scrollIntoView();
+    };
+    const back = press('Back'), next = press('Next'), end = press('End the tour', () => go(-1));
+    const bar = tag('div', {class: 'elmo-live elmo-steps', role: 'region', 'aria-label': 'Tour',
+      hidden: ''}, text, tag('p', {class: 'elmo-keep'}, back, next, end));
+    const begin = press('Take the tour', () => { go(0); next.focus({preventScroll: true}); });
+    list.previousElementSibling.append(begin);
+    document.body.append(bar);
+  }
+}
+
+// A box of a page: sentences to edit, and what its panel shows of them.
+class View {
+  constructor(all, place) {
+    const {panel} = place.dataset, whole = panel === 'bars';
+    Object.assign(this, {all, place, panel, were: {}, layer: 0, step: 1e9, weights: [1, 1, 1], gamma: 1,
+      written: [], temperature: 1});
+    const own = all.stored.examples.filter(o => (o.panel || 'bars') === panel);
+    this.buttons = own.map(o => press(o.label, () => all.example(o)));
+    if (whole) this.buttons.push(press('a word that it gets wrong', () => all.failure()));
+    this.rows = (whole ? [0, 1, 2] : [null]).map(i => this.row(i));
+    this.heads = tag('p', {class: 'elmo-heads'});
+    this.numbers = [0, 1, 2].map(i => press(i + 1, () => this.go(i),
+      {'aria-label': `Go to sentence ${i + 1}`}));
+    this.said = tag('span', {class: 'elmo-said', role: 'status'});
+    this.room = tag('div', {class: 'elmo-panel', role: 'group', 'aria-label': 'View'});
+    this.save = press('Save picture', () => this.picture());
+    place.replaceChildren(
+      ...whole ? [this.heads] : [tag('p', {class: 'elmo-numbers', role: 'group',
+        'aria-label': 'Sentence'}, 'Sentence ', ...this.numbers)],
+      tag('ol', {class: 'elmo-sentences'}, ...this.rows.map(o => o.item)), this.room,
+      ...own.length ? [tag('p', {class: 'elmo-examples', role: 'group', 'aria-label': 'Examples',
+        text: 'Try: '}, ...this.buttons)] : [],
+      tag('p', {class: 'elmo-keep'}, press('Copy link', () => this.copy()), this.save, this.said));
+    new IntersectionObserver(found => {
+      this.near = found.at(-1).isIntersecting;
+      if (this.near && this.late) this.refresh();
+    }, {rootMargin: '200px'}).observe(place);
+    new ResizeObserver(() => {
+      if (this.answer && Math.abs(this.room.clientWidth - this.drawn) > 8) this.show();
+    }).observe(this.room);
+  }
+
+  // ---- what the reader does -----------------------------------------------------------------
+
+  // Sentence `i`, or where that is null the sentence of the chosen word.
+  row(i) {
+    const row = {at: () => i ?? this.all.chosen[0]};
+    row.input = tag('input', {type: 'text', spellcheck: 'false', placeholder: 'another sentence',
+      autocomplete: 'off', class: 'elmo-input', oninput: () => {
+        clearTimeout(row.timer);
+        const at = row.at();
+        row.timer = setTimeout(() => {
+          row.timer = null;
+          this.all.type(at, row.input.value, this);
+        }, PAUSE);
+      }});
+    row.words = tag('div', {class: 'elmo-words', role: 'toolbar',
+      onkeydown: e => walk(e, [...row.words.children])});
+    row.bars = tag('div', {class: 'elmo-bars'});
+    row.item = tag('li', {}, tag('div', {class: 'elmo-edit'}, row.input, row.words), row.bars);
+    return row;
+  }
+
+  // To the chosen word in sentence `i`, or else to its first word.
+  go(i) {
+    const {tokens, chosen: [s, t]} = this.all;
+    const there = tokens[i].findIndex(o => same(o, tokens[s][t] ?? ''));
+    this.all.choose(i, Math.max(0, there), this);
+  }
+
+  changed() {
+    const {tokens, texts, chosen: [s, t], label, limit, note} = this.all, word = tokens[s][t];
+    this.buttons.forEach(o => o.setAttribute('aria-pressed', o.textContent === label));
+    this.numbers.forEach((o, i) => {
+      o.disabled = !tokens[i].length && i !== s;
+      o.setAttribute('aria-pressed', i === s);
+    });
+    for (const row of this.rows) {
+      const i = row.at();
+      if (!row.timer) row.input.value = texts[i];
+      row.input.setAttribute('aria-label', `Sentence ${i + 1}`);
+      row.words.setAttribute('aria-label', `Words of sentence ${i + 1}`);
+      if (row.tokens !== tokens[i] || row.shown !== i) {
+        row.words.replaceChildren(...tokens[i].map((o, j) => press(cut(o, LONGEST),
+          () => this.all.choose(row.at(), j, this), {class: 'elmo-word'})));
+      }
+      Object.assign(row, {shown: i, tokens: tokens[i]});
+      [...row.words.children].forEach((button, j) => {
+        const on = i === s && j === t;
+        button.setAttribute('aria-pressed', on);
+        button.classList.toggle('same', !on && word !== undefined && same(tokens[i][j], word));
+        button.tabIndex = on || (i !== s && j === 0) ? 0 : -1;
+      });
+    }
+    this.written = [];
+    this.message = limit || (this.panel === 'bars' ? note : '');
+    say(this.said, this.message);
+    this.refresh();
   }
 
   // ---- what is seen -------------------------------------------------------------------------
 
-  say(text) { this.said.textContent = text; }
-
-  // The tokens of all sentences, at most MOST, and a button for each.
-  read() {
-    let left = 0, room = MOST;
-    this.rows.forEach((row, i) => {
-      const all = tokenize(row.input.value);
-      row.tokens = all.slice(0, room);
-      room -= row.tokens.length;
-      left += all.length - row.tokens.length;
-      row.words.replaceChildren(...row.tokens.map((text, t) =>
-        press(text, () => this.turn({chosen: [i, t]}))));
-    });
-    this.limit = left ? `Only the first ${MOST} words are read; ${left} are left out.` : '';
-    this.say(this.limit);
-  }
-
-  // The state is {label, panel, chosen}; the sentences are in the rows.
-  turn(change) {
-    const moved = this.state && !('panel' in change && 'chosen' in change);
-    this.state = {...this.state, ...change};
-    const {label, panel, chosen: [s, t]} = this.state, word = this.rows[s].tokens[t];
-    this.buttons.forEach(o => o.setAttribute('aria-pressed', o.textContent === label));
-    for (const o of this.tabs) {
-      o.setAttribute('aria-selected', o.dataset.panel === panel);
-      o.tabIndex = o.dataset.panel === panel ? 0 : -1;
-    }
-    this.rows.forEach((row, i) => [...row.words.children].forEach((button, j) => {
-      const on = i === s && j === t;
-      button.setAttribute('aria-pressed', on);
-      button.classList.toggle('same', !on && word !== undefined && same(row.tokens[j], word));
-      button.tabIndex = on || (i !== s && j === 0) ? 0 : -1;
-    }));
-    if (moved) history.replaceState(null, '', this.address());
-    this.refresh();
+  question() {
+    const {tokens, chosen} = this.all, sentences = [...tokens];
+    while (sentences.length > 1 && !sentences.at(-1).length) sentences.pop();
+    const asked = {panel: this.panel === 'bars' ? 'map' : this.panel, sentences, chosen};
+    const {written, temperature} = this;
+    return this.panel === 'write' && (written.length || temperature !== 1)
+      ? {...asked, written, temperature} : asked;
   }
 
   // Only the latest question is asked; what was overtaken is dropped.
@@ -179,18 +300,19 @@ class Explainer {
     this.busy = true;
     while (this.again) {
       this.again = false;
-      const {panel, chosen} = this.state, sentences = this.rows.map(o => o.tokens);
-      while (sentences.length > 1 && !sentences.at(-1).length) sentences.pop();
-      const question = {panel, sentences, chosen}, known = this.model.known(question);
+      const question = this.question(), known = this.all.model.known(question);
+      const empty = !question.sentences[question.chosen[0]]?.length;
+      this.late = !empty && !known && !this.near;
+      this.place.classList.toggle('elmo-old', !empty && !known && !this.late);
+      if (this.late) break;
       try {
-        const empty = !sentences[chosen[0]]?.length;
-        if (!empty && !known && !this.model.worker) this.say('Loading the model …');
-        const answer = empty ? null : known || await this.model.ask(question);
-        if (/^Loading|^The model/.test(this.said.textContent)) this.say(this.limit);
-        Object.assign(this, {question, answer});
+        if (!empty && !known && !this.all.model.worker) say(this.said, 'Loading the model …');
+        const answer = empty ? null : known || await this.all.model.ask(question);
+        if (/^Loading|^The model/.test(this.said.textContent)) say(this.said, this.message);
+        Object.assign(this, {asked: question, answer});
         if (!this.again) this.show();
       } catch (error) {
-        this.say(`The model could not be loaded (${error.message}). The next change tries again.`);
+        say(this.said, `The model could not be loaded (${error.message}). The next change tries again.`);
       }
     }
     this.busy = false;
@@ -198,12 +320,13 @@ class Explainer {
 
   show() {
     this.stop();
-    this.room = this.panel.clientWidth;
-    this.width = Math.round(clamp(this.room, 280, 720));
-    this.beside.replaceChildren();
-    const {panel} = this.question;
-    this.panel.replaceChildren(...this.answer ? this[panel](this.answer, this.question)
+    this.drawn = this.room.clientWidth;
+    this.width = Math.round(clamp(this.drawn, 280, 720));
+    this.place.classList.remove('elmo-old');
+    this.room.replaceChildren(...this.answer ? this[this.panel](this.answer, this.asked)
       : [tag('p', {text: 'This sentence has no words yet.'})]);
+    if (!this.answer) this.rows.forEach(row => row.bars.replaceChildren());
+    this.save.hidden = !this.room.querySelector('svg');
   }
 
   // A control moves by itself to its end; where readers want no motion, it is there at once.
@@ -225,31 +348,20 @@ class Explainer {
   }
 
   player(name, now, set, end, by) {
-    const slider = range(name, end, by < 1 ? .01 : 1, now(), v => { this.stop(); set(v); });
+    const slider = range(name, [0, end, by < 1 ? .01 : 1], now(), v => { this.stop(); set(v); });
     return tag('p', {class: 'elmo-control'}, press('▶', () => this.play(now, set, end, by),
       {'aria-label': `Play or pause: ${name}`}), slider);
   }
 
   // ---- the panels ---------------------------------------------------------------------------
 
-  map({cosines}, {sentences, chosen: [s, t]}) {
+  // All words, the place of the chosen one, and the cosine of words i and j in a layer.
+  pairs({cosines}, {sentences, chosen: [s, t]}) {
     const words = sentences.flatMap((tokens, i) => tokens.map((word, j) => ({s: i, t: j, word})));
     const me = words.findIndex(o => o.s === s && o.t === t);
     const at = (l, i, j) => i === j ? 1 : cosines[l][Math.max(i, j) * (Math.max(i, j) - 1) / 2
       + Math.min(i, j)] / 100;
-    const pairs = this.compared(words, me, at);
-    const {image, colour} = drawMap({words, me, pairs, width: this.width,
-      choose: (i, j) => this.turn({chosen: [i, j]})});
-    const control = this.player('layer', () => this.layer, v => this.goTo(v), 2, .02);
-    this.goTo = layer => {
-      const low = Math.min(1, Math.floor(layer)), share = layer - low;
-      this.layer = layer;
-      control.querySelector('input').value = layer;
-      colour((i, j) => at(low, i, j) * (1 - share) + at(low + 1, i, j) * share);
-    };
-    this.goTo(this.layer);
-    this.beside.replaceChildren(this.table(words, me, pairs, at));
-    return [control, tag('div', {class: 'elmo-scroll', tabindex: 0, role: 'group', 'aria-label': 'Map'}, image)];
+    return {words, me, at, pairs: this.compared(words, me, at)};
   }
 
   // The same word elsewhere; in a sentence without it, the word whose letters are most alike.
@@ -262,30 +374,57 @@ class Explainer {
     });
   }
 
-  table(words, me, pairs, at) {
-    const cell = c => tag('td', {}, tag('span', {class: 'bar', style: `--share: ${clamp(c, 0, 1)}`}),
-      tag('span', {class: 'number', text: c.toFixed(2)}));
-    const head = ['cosine with', 'layer 0: letters', 'layer 1', 'layer 2'];
-    return tag('table', {class: 'elmo-cosines'},
-      tag('caption', {text: `“${words[me].word}” in sentence ${words[me].s + 1}`}),
-      tag('thead', {}, tag('tr', {}, ...head.map(text => tag('th', {scope: 'col', text})))),
-      tag('tbody', {}, ...pairs.map(i => tag('tr', {}, tag('th', {scope: 'row'},
-        tag('b', {text: words[i].word}), ` in sentence ${words[i].s + 1}`),
-      ...[0, 1, 2].map(l => cell(at(l, i, me)))))));
+  // Each line of bars keeps its place, so that the bars move.
+  bars(answer, asked) {
+    const {words, me, at, pairs} = this.pairs(answer, asked);
+    const head = pairs.length ? [`“${cut(words[me].word, 20)}” and`, ...LAYERS]
+      : ['Write a second sentence to compare with.'];
+    this.heads.replaceChildren(...head.map(text => tag('span', {text})));
+    this.rows.forEach(({bars}, s) => {
+      const own = pairs.filter(i => words[i].s === s);
+      while (bars.children.length > own.length) bars.lastChild.remove();
+      while (bars.children.length < own.length) {
+        bars.append(tag('p', {class: 'elmo-line'}, tag('span', {class: 'elmo-name'}),
+          ...LAYERS.map(() => tag('span', {class: 'elmo-bar'}, tag('b')))));
+      }
+      own.forEach((i, n) => [...bars.children[n].children].forEach((o, l) => {
+        if (!l) { say(o, cut(words[i].word, 20)); return; }
+        const value = at(l - 1, i, me);
+        o.style.setProperty('--share', clamp(value, 0, 1));
+        o.title = `cosine in ${LAYERS[l - 1]}`;
+        say(o.firstChild, value.toFixed(2));
+      }));
+    });
+    return [];
+  }
+
+  map(answer, asked) {
+    const {words, me, at, pairs} = this.pairs(answer, asked);
+    const {image, colour} = drawMap({words, me, pairs, width: this.width,
+      choose: (i, j) => this.all.choose(i, j, this)});
+    const control = this.player('layer', () => this.layer, v => this.goTo(v), 2, .02);
+    this.goTo = layer => {
+      const low = Math.min(1, Math.floor(layer)), share = layer - low;
+      this.layer = layer;
+      control.querySelector('input').value = layer;
+      colour((i, j) => at(low, i, j) * (1 - share) + at(low + 1, i, j) * share);
+    };
+    this.goTo(this.layer);
+    return [control, tag('div', {class: 'elmo-scroll', tabindex: 0, role: 'group', 'aria-label': 'Map'}, image)];
   }
 
   senses(answer) {
-    const {word, dots, near, n} = answer, line = tag('p', {class: 'elmo-dot',
+    const {dots, near, n} = answer, word = cut(answer.word, LONGEST), line = tag('p', {class: 'elmo-dot',
       text: 'Your sentences are the numbered dots. Point at a dot to read its sentence.'});
     const read = o => line.replaceChildren(...this.marked(o));
     const among = `${n.toLocaleString('en')} ${dots.length ? `occurrences of “${word}”` : 'words'}`;
     const list = tag('ol', {class: 'elmo-neighbours'}, ...near.map(o =>
       tag('li', {}, tag('span', {class: 'number', text: o.cosine.toFixed(2)}), ' ', ...this.marked(o))));
-    this.beside.replaceChildren(
-      tag('p', {class: 'elmo-title', text: `Nearest among ${among} in novels and WikiText-2`}), list);
-    if (dots.length) return [drawSenses(answer, {width: this.width, were: this.were, read}), line];
-    const some = `Dots are stored for: ${this.stored.words.join(', ')}.`;
-    return [tag('p', {text: `No occurrences of “${word}” are stored. ${some}`})];
+    const some = `Dots are stored for: ${this.all.stored.words.join(', ')}.`;
+    const seen = dots.length ? [drawSenses(answer, {width: this.width, were: this.were, read}), line]
+      : [tag('p', {text: `No occurrences of “${word}” are stored. ${some}`})];
+    return [...seen, tag('p', {class: 'elmo-title',
+      text: `Nearest among ${among} in novels and WikiText-2`}), list];
   }
 
   // A sentence with its word marked and the sense that people gave to it.
@@ -296,15 +435,60 @@ class Explainer {
   }
 
   readers(answer, {sentences, chosen: [s, t]}) {
-    this.beside.replaceChildren(tag('p', {text: `“${sentences[s][t]}” is blanked: neither side reads it. `
-      + 'Choose another word to blank that one. A word with ? is not in the vocabulary.'}));
-    return [drawReaders(answer, {t, width: this.width, choose: j => this.turn({chosen: [s, j]})})];
+    const words = sentences[s].map(o => cut(o, LONGEST)), join = some => some.join(' ');
+    return [tag('p', {class: 'elmo-gap'}, tag('span', {class: 'forward', text: join(words.slice(0, t))}),
+      tag('b', {text: ' ___ '}), tag('span', {class: 'backward', text: join(words.slice(t + 1))})),
+    drawReaders(answer, {t, width: this.width, choose: j => this.all.choose(s, j, this)}),
+    tag('p', {class: 'elmo-note', text: 'A nat is the unit of surprise, −ln p: 0 for a word that was '
+      + 'certain, 0.7 for one chance in two, 4.6 for one in a hundred. A word with ? is not in the vocabulary.'})];
+  }
+
+  influence({changes}, {sentences, chosen: [s, t]}) {
+    return [drawInfluence(changes, {words: sentences[s], t, width: this.width,
+      choose: j => this.all.choose(s, j, this)}),
+    tag('p', {class: 'elmo-note', text: 'Each other word is left out in turn. The bar is 1 − cosine of the '
+      + `two vectors of “${cut(sentences[s][t], LONGEST)}”, with that word and without it. `
+      + 'The vector is the mean of the three layers.'})];
+  }
+
+  write({best}, {sentences, chosen: [s, t], written = []}) {
+    const hot = range('temperature', [.2, 2, .1], this.temperature, v => {
+      this.temperature = v;
+      say(number, v.toFixed(1));
+      this.refresh();
+    });
+    const number = tag('span', {class: 'number', text: this.temperature.toFixed(1)});
+    const begun = sentences[s].slice(0, t + 1).map(o => cut(o, LONGEST)).join(' ');
+    return [tag('p', {class: 'elmo-gap'}, begun + ' ', tag('mark', {text: written.join(' ')}), ' …'),
+      tag('p', {class: 'elmo-control'}, press('Write a word', () => this.writes(1)),
+        press('Write ten', () => this.writes(10)), press('Start over', () => {
+          this.written = [];
+          this.refresh();
+        }), hot, number),
+      drawNext(best, {width: this.width}),
+      tag('p', {class: 'elmo-note', text: 'The chances of the next word, by the forward model. Each is raised '
+        + 'to the power 1/temperature: below 1 the likely words become likelier, above 1 the others do.'})];
+  }
+
+  // Words drawn by chance, each after those before it, until the reader does something else.
+  async writes(n) {
+    const mine = this.written = [...this.written];
+    for (let i = 0; i < n; i++) {
+      const {temperature, written} = this, question = {...this.question(), temperature, written};
+      if (!this.all.model.worker) say(this.said, 'Loading the model …');
+      const {word} = await this.all.model.ask({...question, chance: Math.random()}).catch(error => {
+        say(this.said, `The model could not be loaded (${error.message}). The next change tries again.`);
+        return {};
+      });
+      if (word === undefined || this.written !== mine || mine.length >= MOST) return;
+      mine.push(word);
+      say(this.said, this.message);
+      await this.refresh();
+    }
   }
 
   inside(answer, {sentences, chosen: [s, t]}) {
     const words = sentences[s], mixed = tag('div'), changed = answer.changed.map(x => Math.round(100 * x));
-    this.beside.replaceChildren(tag('p', {text: `The way of “${words[t]}” from its letters to its vector. `
-      + `Its highway replaces ${changed.join(' and ')} % of the numbers and carries the rest.`}));
     const {image, show} = drawInside(answer, {words, t, width: this.width});
     const set = step => { this.step = step; show(step); player.querySelector('input').value = step; };
     const now = () => Math.min(this.step, words.length);
@@ -318,62 +502,50 @@ class Explainer {
         `s = ${share.map(x => x.toFixed(2)).join(', ')}${said && `. Cosine of the mix ${said}`}.`}));
     };
     const sliders = this.weights.map((w, l) =>
-      range(`s${l}`, 1, .01, w, v => { this.weights[l] = v; mix(); }));
-    sliders.push(range('γ', 2, .01, this.gamma, v => { this.gamma = v; mix(); }));
+      range(`s${l}`, [0, 1, .01], w, v => { this.weights[l] = v; mix(); }));
+    sliders.push(range('γ', [0, 2, .01], this.gamma, v => { this.gamma = v; mix(); }));
     set(now());
     mix();
-    return [image, player, tag('p', {class: 'elmo-control'}, ...sliders), mixed];
+    return [image, player, tag('p', {class: 'elmo-note', text: 'The highway is a gate for each number: it '
+      + `replaces ${changed.join(' and ')} % of this word's numbers and carries the rest as they are.`}),
+    tag('p', {class: 'elmo-control'}, ...sliders), mixed, tag('p', {class: 'elmo-note', text:
+      's holds the weights of the layers, which sum to 1; γ is one factor for the whole vector.'})];
   }
 
   // ---- what is kept -------------------------------------------------------------------------
 
-  address() {
-    const {panel, chosen} = this.state, texts = this.rows.map(o => o.input.value);
-    return '#elmo=' + encodeURIComponent(JSON.stringify([panel, ...chosen, ...texts]));
-  }
-
-  // From an address as above; one that leads to the section of a panel opens that panel.
-  restore() {
-    const [section, stored] = location.hash.slice(1).split('elmo=');
-    const named = Object.keys(TABS).find(o => TABS[o].toLowerCase().replaceAll(' ', '-') === section);
-    if (named) this.place.dataset.panel = named;
-    if (named && this.state) this.turn({panel: named});
-    if (!stored) return false;
-    try {
-      const [name, s, t, ...sentences] = JSON.parse(decodeURIComponent(stored));
-      if (!(name in TABS) || !this.rows[s] || !(t >= 0)) return false;
-      this.example({sentences, chosen: [s, t], panel: name, label: ''});
-      this.turn({chosen: [s, clamp(t, 0, Math.max(0, this.rows[s].tokens.length - 1))], panel: name});
-      return true;
-    } catch { return false; }
-  }
-
   async copy() {
-    history.replaceState(null, '', this.address());
+    this.all.kept(this);
     try {
       await navigator.clipboard.writeText(location.href);
-      this.say('The link is copied.');
-    } catch { this.say('The link is in the address bar.'); }
+      say(this.said, 'The link is copied.');
+    } catch { say(this.said, 'The link is in the address bar.'); }
   }
 
-  // The picture of the panel as PNG, twice as large.
-  save() {
-    const shown = this.panel.querySelector('svg'), {width, height} = shown.viewBox.baseVal;
-    const copy = shown.cloneNode(true), canvas = tag('canvas', {width: 2 * width, height: 2 * height});
-    const style = getComputedStyle(shown), paper = getComputedStyle(document.body).backgroundColor;
-    copy.setAttribute('style', `color: ${style.color}; background: ${paper}; font-family: sans-serif`);
-    copy.setAttribute('xmlns', 'http://www.w3.org/2000/svg');
-    const image = new Image();
-    image.onload = () => {
-      canvas.getContext('2d').drawImage(image, 0, 0, 2 * width, 2 * height);
-      tag('a', {href: canvas.toDataURL(), download: `elmo-${this.state.panel}.png`}).click();
-    };
-    image.src = 'data:image/svg+xml,' + encodeURIComponent(new XMLSerializer().serializeToString(copy));
+  // All pictures of the panel, one below the other, as one PNG, twice as large.
+  async picture() {
+    const all = [...this.room.querySelectorAll('svg')], boxes = all.map(o => o.viewBox.baseVal);
+    const width = Math.max(...boxes.map(o => o.width)), paper = getComputedStyle(document.body);
+    const height = boxes.reduce((sum, o) => sum + o.height, 0);
+    const canvas = tag('canvas', {width: 2 * width, height: 2 * height}), pen = canvas.getContext('2d');
+    pen.fillStyle = paper.backgroundColor;
+    pen.fillRect(0, 0, 2 * width, 2 * height);
+    let y = 0;
+    for (const [i, shown] of all.entries()) {
+      const copy = shown.cloneNode(true), image = new Image();
+      copy.setAttribute('style', `color: ${getComputedStyle(shown).color}; font-family: sans-serif`);
+      copy.setAttribute('xmlns', 'http://www.w3.org/2000/svg');
+      image.src = 'data:image/svg+xml,' + encodeURIComponent(new XMLSerializer().serializeToString(copy));
+      await image.decode();
+      pen.drawImage(image, 0, 2 * y, 2 * boxes[i].width, 2 * boxes[i].height);
+      y += boxes[i].height;
+    }
+    tag('a', {href: canvas.toDataURL(), download: `elmo-${this.panel}.png`}).click();
   }
 }
 
-export async function start(place) {
+export async function start(places) {
   const response = await fetch(here('stored.json'));
   if (!response.ok) throw new Error(`stored.json: ${response.status}`);
-  return new Explainer(place, await response.json());
+  return new Explainer([...places], await response.json());
 }

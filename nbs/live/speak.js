@@ -106,3 +106,20 @@ export function best(speaker, left, right, n) {
     .map(id => ({word: speaker.words[id], p: Math.exp(side[id])}));
   return {left: list(f), right: list(b)};
 }
+
+// ---- the next word, with a temperature ----------------------------------------------------
+
+// The probability of each word behind `words`. Scores are divided by the temperature: below 1 the
+// likely words become likelier, above 1 the others do. No mark and no unknown word is ever next.
+export function next(speaker, words, temperature) {
+  const state = speaker.elmo.states([BOS, ...words]).at(-1)[0].at(-1);
+  const scores = logProbs(speaker, state).map((v, id) => id < SPECIALS ? -1e9 : v / temperature);
+  return logSoftmax(scores).map(Math.exp);
+}
+
+// The word that a `chance` from 0 to 1 falls on.
+export function draw(p, chance) {
+  let left = chance * p.reduce((a, b) => a + b);
+  const at = p.findIndex(v => (left -= v) < 0);
+  return at < 0 ? p.length - 1 : at;
+}

@@ -1,13 +1,20 @@
-"""What each part of the recipe is worth: one part taken away at a time, all rows with the same processor time, on WikiText-2.
+"""What each part of the recipe is worth: one part taken away at a time, all rows with the same
+processor time, on WikiText-2.
 
-    python tests/benchmarks/ablation.py                       # 4 minutes of one core a row, and a minute to measure it
+    # 4 minutes of one core a row, and a minute to measure it
+    python tests/benchmarks/ablation.py
     python tests/benchmarks/ablation.py --minutes 10 --rows "full recipe,plain design"
-    python tests/benchmarks/ablation.py --quick               # does it work? a few seconds a row, on the toy corpus
+    # does it work? a few seconds a row, on the toy corpus
+    python tests/benchmarks/ablation.py --quick
 
-The clock is the processor time of this process, not the time on the wall: other programs on the machine change nothing. The learning rate runs
-through its cycle by that clock, so that a slower design ends its cycle, too. Each row is written as soon as it is there; the same command goes
-on after an interruption. The recipe is the command's own for WikiText-2 (`elmo_pretrain wikitext2`); the figure of the course, fifteen minutes
-of two cores, is that command's, and `--minutes 30 --rows "full recipe"` is the same amount of processor time.
+The clock is the processor time of this process, not the time on the wall: other programs on the
+machine change nothing. The learning rate runs
+through its cycle by that clock, so that a slower design ends its cycle, too. Each row is written as
+soon as it is there; the same command goes
+on after an interruption. The recipe is the command's own for WikiText-2 (`elmo_pretrain
+wikitext2`); the figure of the course, fifteen minutes
+of two cores, is that command's, and `--minutes 30 --rows "full recipe"` is the same amount of
+processor time.
 
 WikiText-2 is read from ELMO_FASTAI_DATA or ../shared/data; without it the script says so and stops.
 """
@@ -31,8 +38,11 @@ ROWS = {
     'twice the batch': dict(scale=dict(bs=2)),
     'half the sequence': dict(scale=dict(seq_len=.5)),
     'twice the sequence': dict(scale=dict(seq_len=2)),
-    'plain design': dict(config=dict(softmax='full'), encoder=dict(share=False, cut=False), bf16=False),
-    'plain, not normalised, constant': dict(config=dict(softmax='full', norm=False), encoder=dict(share=False, cut=False), bf16=False, flat=True),
+    'plain design': dict(config=dict(softmax='full'), encoder=dict(share=False, cut=False),
+                         bf16=False),
+    'plain, not normalised, constant': dict(config=dict(softmax='full', norm=False),
+                                            encoder=dict(share=False, cut=False), bf16=False,
+                                            flat=True),
 }
 
 def arguments():
@@ -41,7 +51,8 @@ def arguments():
         rows=opt(None, f"names with commas between them (default: all): {', '.join(ROWS)}"),
         threads=opt(1, 'threads; their processor time is added up'),
         seed=42,
-        settings=opt('{}', 'JSON in place of the recipe, such as {"lr": 0.006, "config": {"dropout": 0.1}}'),
+        settings=opt('{}', 'JSON in place of the recipe, such as {"lr": 0.006, "config": '
+                           '{"dropout": 0.1}}'),
         quick=opt(False, 'two seconds a row on the toy corpus, nothing is kept'),
         json=opt(FIGURES, 'file of the rows'),
         table=opt(False, 'only print the table of the rows that are there'))
@@ -52,7 +63,8 @@ def get_text(quick):
     if quick: return toy_corpus(n_train=8000, n_valid=300, n_test=1, n_unseen=1)
     folder = data_folder('wikitext-2')
     if folder: return wikitext2(folder)
-    sys.exit("There is no WikiText-2 here: put train.txt, valid.txt and test.txt into a folder wikitext-2, and name the folder above it by the variable ELMO_FASTAI_DATA")
+    sys.exit("There is no WikiText-2 here: put train.txt, valid.txt and test.txt into a folder "
+             "wikitext-2, and name the folder above it by the variable ELMO_FASTAI_DATA")
 
 def recipe(quick, settings):
     "The settings of the full recipe"
@@ -71,30 +83,45 @@ def train_row(name, corpus, r, args, seconds):
     change = ROWS[name]
     r = {**r, **{k: max(1, round(r[k]*f)) for k,f in change.get('scale', {}).items()}}
     config = elmo_configs[r['model']]
-    kw = {k: tuple(tuple(o) if isinstance(o, list) else o for o in v) if isinstance(v, list) else v for k,v in {**r['config'], **change.get('config', {})}.items()}
+    kw = {k: tuple(tuple(o) if isinstance(o, list) else o for o in v) if isinstance(v, list) else v
+          for k,v in {**r['config'], **change.get('config', {})}.items()}
     config = replace(config, **kw)
     set_seed(args.seed)
-    dls = ElmoDataLoaders.from_corpus(corpus, kind='stream', bs=r['bs'], seq_len=r['seq_len'], min_freq=r['min_freq'], max_vocab=r.get('max_vocab'), seed=args.seed, device='cpu')
+    dls = ElmoDataLoaders.from_corpus(corpus, kind='stream', bs=r['bs'], seq_len=r['seq_len'],
+                                      min_freq=r['min_freq'], max_vocab=r.get('max_vocab'),
+                                      seed=args.seed, device='cpu')
     clock = TimeBudget(seconds, clock=time.process_time)
-    learn = bilm_learner(dls, config, bf16=change.get('bf16'), from_counts=False, **{k: r[k] for k in ('wd',) if k in r})
+    learn = bilm_learner(dls, config, bf16=change.get('bf16'), from_counts=False,
+                         **{k: r[k] for k in ('wd',) if k in r})
     for k,v in change.get('encoder', {}).items(): setattr(learn.model.chars, k, v)
     with learn.no_bar(), learn.no_logging():
         if not change.get('flat'): learn.fit_one_cycle(TimeBudget.epochs, r['lr'], cbs=clock)
-        else: learn.fit(TimeBudget.epochs, r['lr'], cbs=[clock, ParamScheduler({'lr': lambda done: r['lr']*min(1, done/.02)})])    # a constant rate needs a start, too
+        # a constant rate needs a start, too
+        else:
+            learn.fit(TimeBudget.epochs, r['lr'],
+                      cbs=[clock, ParamScheduler({'lr': lambda done: r['lr']*min(1, done/.02)})])
     bf16 = any(type(o).__name__ == 'BF16' for o in learn.cbs)
     p = evaluate(learn.model, dls.valid)
     ok = lambda o: o if math.isfinite(o) else None
-    return dict(name=name, fwd=ok(p['fwd']), bwd=ok(p['bwd']), mean=ok(p['mean']), predictions=p['predictions'], tokens=learn.throughput.tokens,
-                epochs=learn.throughput.tokens/len(dls.train.text.ids), steps=len(learn.recorder.losses), seconds=clock.elapsed, tokens_per_second=learn.throughput.tokens/clock.elapsed,
-                parameters=sum(o.numel() for o in learn.model.parameters()), words=len(dls.vocab), bs=r['bs'], seq_len=r['seq_len'], bf16=bf16,
+    return dict(name=name, fwd=ok(p['fwd']), bwd=ok(p['bwd']), mean=ok(p['mean']),
+                predictions=p['predictions'], tokens=learn.throughput.tokens,
+                epochs=learn.throughput.tokens/len(dls.train.text.ids),
+                steps=len(learn.recorder.losses), seconds=clock.elapsed,
+                tokens_per_second=learn.throughput.tokens/clock.elapsed,
+                parameters=sum(o.numel() for o in learn.model.parameters()), words=len(dls.vocab),
+                bs=r['bs'], seq_len=r['seq_len'], bf16=bf16,
                 stopped=str(learn.stopped) if learn.stopped else None)
 
 def table(found):
     "The rows as markdown"
-    rows = sorted(found['rows'], key=lambda o: list(ROWS).index(o['name']) if o['name'] in ROWS else 99)
-    res = [f"| {found['corpus']}, {found['seconds']/60:.3g} minutes of processor time | perplexity fwd | bwd | tokens/s | passes over the text |", '|---|---|---|---|---|']
+    rows = sorted(found['rows'], key=lambda o: list(ROWS).index(o['name']) if o['name'] in ROWS
+                  else 99)
+    res = [f"| {found['corpus']}, {found['seconds']/60:.3g} minutes of processor time | "
+           f"perplexity fwd | bwd | tokens/s | passes over the text |", '|---|---|---|---|---|']
     def number(o): return '–' if o is None else f'{o:,.1f}' if o < 1000 else f'{o:,.0f}'
-    for o in rows: res.append(f"| {o['name']} | {number(o['fwd'])} | {number(o['bwd'])} | {o['tokens_per_second']:,.0f} | {o['epochs']:.2f} |")
+    for o in rows:
+        res.append(f"| {o['name']} | {number(o['fwd'])} | {number(o['bwd'])} | "
+                   f"{o['tokens_per_second']:,.0f} | {o['epochs']:.2f} |")
     return '\n'.join(res)
 
 def main(args):
@@ -105,8 +132,10 @@ def main(args):
     import torch
     torch.set_num_threads(args.threads)
     corpus = get_text(args.quick)
-    r, seconds = recipe(args.quick, json.loads(args.settings)), 2. if args.quick else 60*args.minutes
-    found = dict(corpus=corpus.name, seconds=seconds, threads=args.threads, seed=args.seed, recipe=r, rows=[])
+    r, seconds = recipe(args.quick,
+                        json.loads(args.settings)), 2. if args.quick else 60*args.minutes
+    found = dict(corpus=corpus.name, seconds=seconds, threads=args.threads, seed=args.seed,
+                 recipe=r, rows=[])
     if not args.quick: found['rows'] = kept(args.json, found)
     found.update(torch=torch.__version__, machine=platform.machine())
     for name in names:

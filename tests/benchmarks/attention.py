@@ -1,8 +1,10 @@
 """Attention beside recurrence: networks of the same size, trained for the same processor time.
 
     python tests/benchmarks/attention.py                       # all of it, three seeds; see --plan
-    python tests/benchmarks/attention.py --plan                # what is still to do, and how long it takes
-    python tests/benchmarks/attention.py --parts speed         # a part: tune norms toy goal positions wikitext speed memory
+    # what is still to do, and how long it takes
+    python tests/benchmarks/attention.py --plan
+    # a part: tune norms toy goal positions wikitext speed memory
+    python tests/benchmarks/attention.py --parts speed
     python tests/benchmarks/attention.py --table               # only print what there is
     python tests/benchmarks/attention.py --quick               # does it work? Nothing is kept
 
@@ -151,7 +153,8 @@ def train(dls, config, seconds, lr, seed, change=None, share=MASKED_SHARE):
     with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(TimeBudget.epochs, lr)
     m = learn.model
     layers = [p for p in m.lstm.parameters() if p.requires_grad]
-    used = dict(seconds=budget.elapsed, tokens=learn.throughput.tokens, lr=lr, stopped=learn.stopped and str(learn.stopped),
+    used = dict(seconds=budget.elapsed, tokens=learn.throughput.tokens, lr=lr,
+                stopped=learn.stopped and str(learn.stopped),
                 weights=sum(p.numel() for p in m.parameters() if p.requires_grad),
                 weights_layers=sum(p.numel() for p in layers))
     return learn, used
@@ -265,7 +268,8 @@ def measure_toy(model, corpus, dls, a, seed):
 def toy(cells, a):
     corpus, dls = toy_data(a)
     if 'toy/floors' not in cells:
-        cells.put('toy/floors', dict(test=corpus.floor('test'), gap=STUDY.gap_floor(corpus, 'test', 500)))
+        cells.put('toy/floors', dict(test=corpus.floor('test'),
+                                     gap=STUDY.gap_floor(corpus, 'test', 500)))
     for seed in a.seeds:
         for design in a.designs:
             key = f'toy/{a.seconds:g}s/{design}/seed {seed}'
@@ -382,7 +386,8 @@ def windows(T, tokens=2048, n_types=4000):
     return chars[ids], ids, ids
 
 def speed(cells, a):
-    "Tokens a second in training, in embedding, and through the layers alone: the best of several turns"
+    """Tokens a second in training, in embedding, and through the layers alone: the best of
+    several turns"""
     for width in a.widths:
         turns = 2 if a.quick else 1 + 2048//width                    # the first warms up
         models = {d: config_of(d, width).model(4000) for d in REAL}

@@ -1,13 +1,22 @@
-"""Measure a pretrained model on real English, compare shapes at equal time, and make the box of the package (the page library/box).
+"""Measure a pretrained model on real English, compare shapes at equal time, and make the box of the
+package (the page library/box).
 
-    python tests/benchmarks/box.py MODEL --train               # train it on `english` by RECIPE: some hours of one core; again: goes on
-    python tests/benchmarks/box.py MODEL                       # measure it: figures in MODEL/box.json; half an hour of one core
-    python tests/benchmarks/box.py MODEL --quick               # the same on small samples, to see that it works: about a minute
-    python tests/benchmarks/box.py --shapes --minutes 2.5      # train each of SHAPES for so many minutes of one core, and measure them
-    python tests/benchmarks/box.py --refresh senses            # measure some figures of the box that there is again
-    python tests/benchmarks/box.py MODEL --make                # the same (what MODEL/box.json has is not measured again), then write the box with its card, and run its page
+    # train it on `english` by RECIPE: some hours of one core; again: goes on
+    python tests/benchmarks/box.py MODEL --train
+    # measure it: figures in MODEL/box.json; half an hour of one core
+    python tests/benchmarks/box.py MODEL
+    # the same on small samples, to see that it works: about a minute
+    python tests/benchmarks/box.py MODEL --quick
+    # train each of SHAPES for so many minutes of one core, and measure them
+    python tests/benchmarks/box.py --shapes --minutes 2.5
+    # measure some figures of the box that there is again
+    python tests/benchmarks/box.py --refresh senses
+    # the same (what MODEL/box.json has is not measured again), then write the box with its card,
+    # and run its page
+    python tests/benchmarks/box.py MODEL --make
 
-MODEL is a folder that `elmo_pretrain` wrote of the text that the page library/books makes. The texts (novels, tiny_shakespeare, wikitext-2, ud-ewt, sst2) are those of the
+MODEL is a folder that `elmo_pretrain` wrote of the text that the page library/books makes. The
+texts (novels, tiny_shakespeare, wikitext-2, ud-ewt, sst2) are those of the
 library's corpora: from ELMO_FASTAI_DATA where that is set, else downloaded.
 """
 import csv, json, subprocess, sys, tempfile, time
@@ -16,7 +25,7 @@ from pathlib import Path
 import numpy as np, torch
 from fastai.torch_core import set_seed
 from elmo_fastai.text.corpora import sst2, toy_corpus
-from elmo_fastai.text.tables import get_corpus
+from elmo_fastai.text.sources import get_corpus
 from elmo_fastai.text.treebanks import read_treebank
 from elmo_fastai.text.ngrams import KneserNey
 from elmo_fastai.text.tokens import ByteCharVocab, get_tokenizer
@@ -37,9 +46,11 @@ from harness import ROOT, environment, opt, options, read_figures, write_figures
 from pages import page
 box = page('library/box')                          # how a box is made stands on its page
 english = page('library/books').english            # and its text on another
-HELD = 'valid', 'plays', 'wiki'                    # held-out splits of english: two novels, plays, Wikipedia
+# held-out splits of english: two novels, plays, Wikipedia
+HELD = 'valid', 'plays', 'wiki'
 RECIPE = dict(model='small', epochs=6, lr=6e-3, bs=32, max_vocab=20_000, config=dict(
-    name='mini-en', filters=[[1,32], [2,64], [3,96], [4,96]], proj_dim=352, hidden_dim=352, dropout=0.05, cutoffs=[1000, 5000], div_value=2.))
+    name='mini-en', filters=[[1,32], [2,64], [3,96], [4,96]], proj_dim=352, hidden_dim=352,
+    dropout=0.05, cutoffs=[1000, 5000], div_value=2.))
 
 def log(*o): print(f"[{time.strftime('%H:%M:%S')}]", *o, flush=True)
 
@@ -47,39 +58,48 @@ def log(*o): print(f"[{time.strftime('%H:%M:%S')}]", *o, flush=True)
 def read_text_of(corpus, quick):
     "Tokenised sentences by split"
     tok = get_tokenizer(corpus.tokenizer)
-    keep = {k: slice(None, None, 20 if k == 'train' else 10) if quick else slice(None) for k in corpus.splits}
+    keep = {k: slice(None, None, 20 if k == 'train' else 10) if quick else slice(None)
+            for k in corpus.splits}
     return {k: [tok(s) for s in v[keep[k]]] for k,v in corpus.splits.items()}
 
 # ---- perplexity
 def counting(toks, vocab):
-    "Perplexities of Kneser–Ney 5-grams on the same vocabulary, (forward, backward) by split: the better of the two usual discounts"
+    """Perplexities of Kneser–Ney 5-grams on the same vocabulary, (forward, backward) by split:
+    the better of the two usual discounts"""
     ids = {k: [o for s in v if (o := vocab.encode(s))] for k,v in toks.items()}
     res = {}
     for modified in (True, False):
         for backward in (False, True):
-            kn = KneserNey(5, vocab_size=len(vocab)-2, modified=modified, backward=backward).fit(ids['train'])
-            for k in HELD: res.setdefault(k, {}).setdefault(backward, []).append(kn.perplexity(ids[k]))
+            kn = KneserNey(5, vocab_size=len(vocab)-2, modified=modified,
+                           backward=backward).fit(ids['train'])
+            for k in HELD:
+                res.setdefault(k, {}).setdefault(backward, []).append(kn.perplexity(ids[k]))
     return {k: [min(v[False]), min(v[True])] for k,v in res.items()}
 
 def reading(lm, vocab, toks, char_vocab):
-    "The biLM's perplexities by split: sentence by sentence, as the 5-grams read, and as running text"
+    """The biLM's perplexities by split: sentence by sentence, as the 5-grams read, and as
+    running text"""
     res = {}
     for k in HELD:
         text = EncodedText(toks[k], TokenTypes(vocab, char_vocab))
-        for how,dl in (('sentences', SentenceDataLoader(text, bs=64)), ('running text', StreamDataLoader(text, bs=4, seq_len=256))):
+        for how,dl in (('sentences', SentenceDataLoader(text, bs=64)),
+                       ('running text', StreamDataLoader(text, bs=4, seq_len=256))):
             ppl = evaluate(lm, dl)
             res.setdefault(k, {})[how] = [ppl['fwd'], ppl['bwd']]
             res[k]['predictions'] = ppl['predictions']
     return res
 
 # ---- what the layers know
-def rows(table): return [dict(what=k, **{c: float(v) for c,v in r.items() if v == v}) for k,r in table.iterrows()]
+def rows(table):
+    return [dict(what=k, **{c: float(v) for c,v in r.items() if v == v})
+            for k,r in table.iterrows()]
 
 def tags(elmo, quick):
     "Universal tags of UD-EWT: a linear probe on each layer, all of dev"
     gold = read_treebank('en_ewt').gold
     n = 5_000 if quick else 100_000
-    table = tag_probe(elmo, gold['train'], gold['valid'][:200 if quick else None], seeds=1, share=1., max_tokens=n)
+    table = tag_probe(elmo, gold['train'], gold['valid'][:200 if quick else None], seeds=1,
+                      share=1., max_tokens=n)
     return dict(rows=rows(table), train=table.attrs['train'], dev=table.attrs['dev'])
 
 def senses(elmo, quick):
@@ -87,33 +107,39 @@ def senses(elmo, quick):
     n = 500 if quick else 3000
     gold = toy_corpus(n_train=n, n_valid=n//3, n_test=1, n_unseen=1).gold
     table = sense_probe(elmo, gold['train'], gold['valid'], seeds=1, share=1.)
-    return dict(rows=rows(table), train=table.attrs['train'], dev=table.attrs['dev'], words=table.attrs['words'])
+    return dict(rows=rows(table), train=table.attrs['train'], dev=table.attrs['dev'],
+                words=table.attrs['words'])
 
 def classify(elmo, data, seed, cache, epochs):
     "(accuracy on dev, on test) of a classifier on the frozen mix with attention pooling"
     set_seed(seed)
-    dls = ClassifyDataLoaders.from_data(data, tokenizer='space', bs=64, valid_bs=128, seed=seed, char_vocab=elmo.char_vocab, device='cpu')
+    dls = ClassifyDataLoaders.from_data(data, tokenizer='space', bs=64, valid_bs=128, seed=seed,
+                                        char_vocab=elmo.char_vocab, device='cpu')
     learn = elmo_classifier_learner(dls, elmo, cache=cache, dropout=.3)
     with learn.no_bar(), learn.no_logging():
         learn.fit_one_cycle(epochs, 3e-3)
         return [float(learn.validate(dl=dl)[1]) for dl in dls.loaders[1:]]
 
-def reviews(quick): return {k: [(s.text, s.label) for s in v[::15 if quick else 1]] for k,v in sst2().gold.items()}
+def reviews(quick):
+    return {k: [(s.text, s.label) for s in v[::15 if quick else 1]] for k,v in sst2().gold.items()}
 
 def sentiment(elmo, quick, seeds=5, random=()):
-    "SST-2 sentences: the pretrained backbone against a normalised random one, of another seed each time"
+    """SST-2 sentences: the pretrained backbone against a normalised random one, of another seed
+    each time"""
     data, epochs, n_seeds = reviews(quick), 1 if quick else 5, 2 if quick else seeds
     cache, res = LayerCache(6000), dict(pretrained=[], random=[*random])
     for seed in range(n_seeds):
         res['pretrained'].append(classify(elmo, data, seed, cache, epochs))
         if len(res['random']) <= seed: res['random'].append(untrained(elmo, data, seed, epochs))
         log('  seed', seed, {k: v[seed] for k,v in res.items()})
-    res['commonest'] = [max(np.mean([l == o for _,l in data[k]]) for o in (0, 1)) for k in ('valid', 'test')]
+    res['commonest'] = [max(np.mean([l == o for _,l in data[k]]) for o in (0, 1))
+                        for k in ('valid', 'test')]
     n = {k: len(data[v]) for k,v in dict(train='train', dev='valid', test='test').items()}
     return dict(**res, **n, epochs=epochs, normalised=True)
 
 def untrained(elmo, data, seed, epochs):
-    "The same classifier on the same network with random weights, its token vectors normalised: the weights of `elmo` don't matter"
+    """The same classifier on the same network with random weights, its token vectors normalised:
+    the weights of `elmo` don't matter"""
     return classify(random_elmo(elmo, seed, [t for t,_ in data['train']]), data, seed, True, epochs)
 
 # ---- all of it
@@ -124,24 +150,31 @@ def train(folder):
     return pretrain(corpus, folder, say=log, **RECIPE)
 
 def about(folder):
-    "What the training left about itself: the report of `elmo_pretrain` in the folder, or figures beside it"
+    """What the training left about itself: the report of `elmo_pretrain` in the folder, or
+    figures beside it"""
     report, beside = Path(folder)/'report.json', Path(f'{folder}.json')
     if report.exists():
         r = json.loads(report.read_text(encoding='utf-8'))
         with (Path(folder)/'history.csv').open(encoding='utf-8', newline='') as f:
-            log = [dict(epoch=int(o['epoch']) + 1, forward=float(o['perplexity_fwd']), backward=float(o['perplexity_bwd'])) for o in csv.DictReader(f)]
-        return {k: r[k] for k in ('status', 'train_seconds', 'tokens_per_second', 'steps', 'device') if k in r} | dict(epochs=log)
+            log = [dict(epoch=int(o['epoch']) + 1, forward=float(o['perplexity_fwd']),
+                        backward=float(o['perplexity_bwd'])) for o in csv.DictReader(f)]
+        return {k: r[k] for k in ('status', 'train_seconds', 'tokens_per_second', 'steps',
+                                  'device') if k in r} | dict(epochs=log)
     if not beside.exists(): return {}
     r = json.loads(beside.read_text(encoding='utf-8'))
     epochs = [dict(zip(r['names'][1:], v)) for v in r['values']]
-    return dict(train_seconds=r['seconds'], tokens_per_second=r['tps'], steps=len(r['losses']), device='cpu', epochs=epochs)
+    return dict(train_seconds=r['seconds'], tokens_per_second=r['tps'], steps=len(r['losses']),
+                device='cpu', epochs=epochs)
 
 def measure(folder, quick=False, command=None):
-    "All figures of a trained model, kept in MODEL/box.json as they come: a run that was stopped goes on where it was"
+    """All figures of a trained model, kept in MODEL/box.json as they come: a run that was
+    stopped goes on where it was"""
     kept, start = Path(folder)/'box.json', time.perf_counter()
-    of = dict(weights=sha256((Path(folder)/'model.safetensors').read_bytes()).hexdigest(), quick=quick)
+    of = dict(weights=sha256((Path(folder)/'model.safetensors').read_bytes()).hexdigest(),
+              quick=quick)
     f = read_figures(kept, {})
-    if f.get('of') != of:                                        # what does not depend on the weights holds for other weights, too
+    # what does not depend on the weights holds for other weights, too
+    if f.get('of') != of:
         shape = json.loads(json.dumps(load_bilm(folder)[0].config.to_dict()))
         same = f.get('of', {}).get('quick') == quick and f['model']['config'] == shape
         f = dict(of=of, **{k: f[k] for k in ('text', '5-gram', 'untrained') if same and k in f})
@@ -151,21 +184,28 @@ def measure(folder, quick=False, command=None):
         write_figures(kept, f)
         log(f'{name}: {json.dumps(f[name])[:300]}')
     lm, vocab = load_bilm(folder)
-    if vocab is None: raise SystemExit(f'{folder} has no output layer: give the folder that was trained')
+    if vocab is None:
+        raise SystemExit(f'{folder} has no output layer: give the folder that was trained')
     with tempfile.TemporaryDirectory() as tmp:
         small, _ = load_bilm(box.pack(lm, vocab, tmp, lm.config.name))      # what the box will hold
     elmo, before = Elmo(small, vocab).eval(), Elmo(lm, vocab).eval()
     def model():
         n = sum(p.numel() for p in small.parameters())
         output = sum(p.numel() for k,p in small.named_parameters() if k.startswith('head'))
-        return dict(parameters=dict(encoder=n - output, output=output), words=len(vocab), config=lm.config.to_dict())
+        return dict(parameters=dict(encoder=n - output, output=output), words=len(vocab),
+                    config=lm.config.to_dict())
     def as_bytes():
-        sents = ['It was a bright cold day in April .'.split(), 'The bank refused the loan , and the river rose .'.split()]
+        sents = ['It was a bright cold day in April .'.split(), 'The bank refused the loan , and '
+                                                                'the river rose .'.split()]
         text = EncodedText(toks['valid'], TokenTypes(vocab, ByteCharVocab(lm.config.max_chars)))
-        ppl = {k: evaluate(m, SentenceDataLoader(text, bs=64)) for k,m in {'as trained': lm, 'in the box': small}.items()}
-        return dict(moved=box.moved(before, elmo, sents).tolist(), perplexity={k: [v['fwd'], v['bwd']] for k,v in ppl.items()})
+        ppl = {k: evaluate(m, SentenceDataLoader(text, bs=64))
+               for k,m in {'as trained': lm, 'in the box': small}.items()}
+        return dict(moved=box.moved(before, elmo, sents).tolist(),
+                    perplexity={k: [v['fwd'], v['bwd']] for k,v in ppl.items()})
     def text():
-        res = {k: dict(sentences=len(v), words=sum(map(len, v)), unknown=float(np.mean([w not in vocab.o2i for s in v for w in s]))) for k,v in toks.items()}
+        res = {k: dict(sentences=len(v), words=sum(map(len, v)),
+                       unknown=float(np.mean([w not in vocab.o2i for s in v for w in s])))
+                       for k,v in toks.items()}
         res['train']['sha256'] = sha256('\n'.join(corpus.train).encode()).hexdigest()
         return res
     def perplexity():
@@ -175,13 +215,17 @@ def measure(folder, quick=False, command=None):
     if not {'perplexity', 'bytes', 'text', '5-gram'} <= {*f}:
         corpus = english()
         toks = read_text_of(corpus, quick)
-        step('text', text); step('bytes', as_bytes); step('5-gram', lambda: counting(toks, vocab)); step('perplexity', perplexity)
+        step('text', text); step('bytes', as_bytes); step('5-gram',
+                                                          lambda: counting(toks,
+                                                                           vocab)); step('perplexity', perplexity)
         del toks
     step('senses', lambda: senses(elmo, quick)); step('tags', lambda: tags(elmo, quick))
-    step('untrained', lambda: [untrained(elmo, reviews(quick), seed, 1 if quick else 5) for seed in range(2 if quick else 5)])
+    step('untrained', lambda: [untrained(elmo, reviews(quick), seed, 1 if quick else 5)
+                               for seed in range(2 if quick else 5)])
     step('sentiment', lambda: sentiment(elmo, quick, random=f['untrained']))
     f['training'] = dict(about(folder), quick=quick, **(dict(command=command) if command else {}))
-    step('measured', lambda: dict(seconds=time.perf_counter() - start, torch=torch.__version__, threads=torch.get_num_threads()))
+    step('measured', lambda: dict(seconds=time.perf_counter() - start, torch=torch.__version__,
+                                  threads=torch.get_num_threads()))
     log(f"{f['measured']['seconds']:.0f} s")
     return f
 
@@ -200,42 +244,56 @@ def refresh(folder, parts):
     (folder/'SHA256SUMS').write_text(''.join(sums), encoding='ascii')
 
 # ---- shapes at equal time
-def shape(name, size=352, layers=2, lr=6e-3, bs=32, dropout=.05, cutoffs=(1000, 5000), div_value=2.):
-    config = BiLMConfig(name, filters=((1,32), (2,64), (3,96), (4,96)), proj_dim=size, hidden_dim=size, n_layers=layers, residual=True,
+def shape(name, size=352, layers=2, lr=6e-3, bs=32, dropout=.05, cutoffs=(1000, 5000),
+          div_value=2.):
+    config = BiLMConfig(name, filters=((1,32), (2,64), (3,96), (4,96)), proj_dim=size,
+                        hidden_dim=size, n_layers=layers, residual=True,
                         dropout=dropout, cutoffs=cutoffs, div_value=div_value)
     return config, lr, bs
 
-SHAPES = [shape('352'), shape('224', 224), shape('288', 288), shape('256, three layers', 256, 3), shape('352, rate 0.003', lr=3e-3),
-          shape('352, smaller output', cutoffs=None, div_value=4.), shape('352, batches of 64', bs=64), shape('352, dropout 0.1', dropout=.1), shape('352, again')]
+SHAPES = [shape('352'), shape('224', 224), shape('288', 288), shape('256, three layers', 256, 3),
+          shape('352, rate 0.003', lr=3e-3),
+          shape('352, smaller output', cutoffs=None, div_value=4.),
+          shape('352, batches of 64', bs=64), shape('352, dropout 0.1', dropout=.1),
+          shape('352, again')]
 
 def measure_shape(folder, valid):
-    "A small measurement of a trained folder: perplexities of some held-out sentences, tags and senses by layer"
+    """A small measurement of a trained folder: perplexities of some held-out sentences, tags and
+    senses by layer"""
     lm, vocab = load_bilm(folder)
     elmo, gold = Elmo(lm, vocab).eval(), read_treebank('en_ewt').gold
     ppl = evaluate(lm, SentenceDataLoader(EncodedText(valid, TokenTypes(vocab)), bs=64))
     table = tag_probe(elmo, gold['train'], gold['valid'][::4], seeds=1, share=1., max_tokens=15_000)
-    return dict(config=lm.config.to_dict(), parameters=sum(p.numel() for p in elmo.lm.parameters()), fwd=ppl['fwd'], bwd=ppl['bwd'],
-                tags=table.accuracy.tolist()[2:], senses=[o['accuracy'] for o in senses(elmo, True)['rows'][1:]])
+    return dict(config=lm.config.to_dict(), parameters=sum(p.numel() for p in elmo.lm.parameters()),
+                fwd=ppl['fwd'], bwd=ppl['bwd'],
+                tags=table.accuracy.tolist()[2:],
+                senses=[o['accuracy'] for o in senses(elmo, True)['rows'][1:]])
 
 def shapes(minutes, rows, only=None):
-    "Train and measure SHAPES one after the other; what is in the file `rows` already is not done again"
+    """Train and measure SHAPES one after the other; what is in the file `rows` already is not
+    done again"""
     rows = Path(rows)
     done = read_figures(rows, [])
     names = {o['name'] for o in done}
-    todo = [(i, *o) for i,o in enumerate(SHAPES) if o[0].name not in names and (not only or o[0].name in only)]
+    todo = [(i, *o) for i,o in enumerate(SHAPES) if o[0].name not in names
+            and (not only or o[0].name in only)]
     if not todo: return
     corpus, vocab = english(), None
     valid = [get_tokenizer('words')(s) for s in corpus.valid[::3]]
     for i,c,lr,bs in todo:
         log(f'{c.name}: {minutes:g} minutes')
         set_seed(42)
-        dls = ElmoDataLoaders.from_corpus(corpus, kind='stream', bs=bs, seq_len=64, max_vocab=20_000, vocab=vocab, seed=42, device='cpu')
+        dls = ElmoDataLoaders.from_corpus(corpus, kind='stream', bs=bs, seq_len=64,
+                                          max_vocab=20_000, vocab=vocab, seed=42, device='cpu')
         vocab = dls.vocab
         learn, folder = bilm_learner(dls, c), rows.with_name(f'shape-{i}')
-        budget = TimeBudget(60*minutes, clock=time.process_time)           # others on the machine don't count
-        with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(TimeBudget.epochs, lr, cbs=budget)
+        # others on the machine don't count
+        budget = TimeBudget(60*minutes, clock=time.process_time)
+        with learn.no_bar(), learn.no_logging():
+            learn.fit_one_cycle(TimeBudget.epochs, lr, cbs=budget)
         save_bilm(folder, learn.model, dls.vocab)
-        done.append(dict(name=c.name, minutes=minutes, lr=lr, bs=bs, tokens=int(learn.throughput.tokens), **measure_shape(folder, valid)))
+        done.append(dict(name=c.name, minutes=minutes, lr=lr, bs=bs,
+                         tokens=int(learn.throughput.tokens), **measure_shape(folder, valid)))
         write_figures(rows, done)
         log(json.dumps({k: v for k,v in done[-1].items() if k != 'config'}))
 
@@ -262,12 +320,15 @@ if __name__ == '__main__':
     if a.again: (Path(a.model)/'box.json').unlink(missing_ok=True)
     f = measure(a.model, a.quick, a.command)
     if a.make:
-        old = Path(a.out)/'figures.json'                   # the shapes are compared once, and their figures stay with the box
+        # the shapes are compared once, and their figures stay with the box
+        old = Path(a.out)/'figures.json'
         f['shapes'] = read_figures(a.rows) or read_figures(old, {}).get('shapes', [])
         folder = box.make_box(a.model, a.out, f)
         log(f"{folder}: {sum(o.stat().st_size for o in folder.iterdir())/1e6:.2f} MB")
         if Path(a.out).resolve() == (ROOT/'elmo_fastai'/'box'/'mini-en').resolve():
-            subprocess.run([sys.executable, '-m', 'jupyter', 'nbconvert', '--log-level=ERROR', '--to', 'notebook', '--execute', '--inplace', 'library/box.ipynb'],
+            subprocess.run([sys.executable, '-m', 'jupyter', 'nbconvert', '--log-level=ERROR',
+                            '--to', 'notebook', '--execute', '--inplace', 'library/box.ipynb'],
                            cwd=ROOT/'nbs', check=True, env=environment(threads=1))
-            subprocess.run([Path(sys.executable).parent/'nbdev-clean', '--fname', 'nbs/library/box.ipynb'], cwd=ROOT, check=True)
+            subprocess.run([Path(sys.executable).parent/'nbdev-clean', '--fname',
+                            'nbs/library/box.ipynb'], cwd=ROOT, check=True)
             log('its page is executed')

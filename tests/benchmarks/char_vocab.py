@@ -1,13 +1,19 @@
-"""Bytes or an alphabet learned from the text? The same biLM with each, equal steps, the same seeds (lesson 04).
+"""Bytes or an alphabet learned from the text? The same biLM with each, equal steps, the same seeds
+(lesson 04).
 
-    python tests/benchmarks/char_vocab.py                  # three alphabets, three seeds: some three minutes of one core each
+    # three alphabets, three seeds: some three minutes of one core each
+    python tests/benchmarks/char_vocab.py
     python tests/benchmarks/char_vocab.py --seeds 1 --rows "bytes,letters"
-    python tests/benchmarks/char_vocab.py --quick          # does it work? half a minute, on the toy corpus; nothing is kept
+    # does it work? half a minute, on the toy corpus; nothing is kept
+    python tests/benchmarks/char_vocab.py --quick
     python tests/benchmarks/char_vocab.py --table          # the rows that are there
 
-Each row: a biLM reads the first lines of WikiText-2 once, as a stream; perplexity is that of the whole validation part. Then a linear classifier reads
-parts of speech (UD English EWT) off each layer; once over all tokens of the dev part, once over those whose form neither the biLM's text nor the
-classifier's has. Rows are written as soon as they are there; the same command goes on after an interruption. Both corpora are read from
+Each row: a biLM reads the first lines of WikiText-2 once, as a stream; perplexity is that of the
+whole validation part. Then a linear classifier reads
+parts of speech (UD English EWT) off each layer; once over all tokens of the dev part, once over
+those whose form neither the biLM's text nor the
+classifier's has. Rows are written as soon as they are there; the same command goes on after an
+interruption. Both corpora are read from
 ELMO_FASTAI_DATA or ../shared/data, or are downloaded.
 """
 import json, platform, sys
@@ -39,18 +45,22 @@ def texts(args):
         toy = toy_corpus(n_train=4000, n_valid=300, n_test=1, n_unseen=300)
         return toy, toy.gold['train'][:400], toy.gold['unseen']
     wiki, ewt = wikitext2(), read_treebank('en_ewt')
-    return Corpus(wiki.name, dict(train=wiki.train[:args.lines], valid=wiki.valid), wiki.tokenizer), ewt.gold['train'], ewt.gold['valid']
+    return Corpus(wiki.name, dict(train=wiki.train[:args.lines], valid=wiki.valid),
+                  wiki.tokenizer), ewt.gold['train'], ewt.gold['valid']
 
 def tags(elmo, train, dev, known, n_tokens, seed):
-    "Accuracy of each layer over all tokens and over those with a form that is new, and the share of these"
+    """Accuracy of each layer over all tokens and over those with a form that is new, and the
+    share of these"""
     import numpy as np
     from elmo_fastai.studies.probe import collect, fit, linear, some_sentences
     data = [(s.tokens, s.tags) for s in train]
     tr = collect(elmo, [data[i] for i in some_sentences(data, seed, 1., n_tokens)])
     dv = collect(elmo, dev)
     new = ~np.isin(dv.words.astype(str), [*known, *set(tr.words)])
-    right = [fit(linear(), x, tr.labels).predict(q) == dv.labels for x,q in zip(tr.layers.values(), dv.layers.values())]
-    return dict(tags=[o.mean() for o in right], tags_new=[o[new].mean() for o in right], new=new.mean(), tokens=len(dv))
+    right = [fit(linear(), x, tr.labels).predict(q) == dv.labels
+             for x,q in zip(tr.layers.values(), dv.layers.values())]
+    return dict(tags=[o.mean() for o in right], tags_new=[o[new].mean() for o in right],
+                new=new.mean(), tokens=len(dv))
 
 def train_row(name, seed, args):
     from fastai.torch_core import set_seed
@@ -60,36 +70,49 @@ def train_row(name, seed, args):
     sents = [o.split() for o in corpus.train]
     chars = ByteCharVocab() if ROWS[name] is None else CharVocab.build(sents, **ROWS[name])
     set_seed(seed)
-    dls = ElmoDataLoaders.from_corpus(corpus, kind='stream', bs=20, seq_len=64, min_freq=2, char_vocab=chars, seed=seed, device='cpu')
+    dls = ElmoDataLoaders.from_corpus(corpus, kind='stream', bs=20, seq_len=64, min_freq=2,
+                                      char_vocab=chars, seed=seed, device='cpu')
     learn = bilm_learner(dls, BiLMConfig(name, **SHAPE), from_counts=False)
     with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(1, args.lr)
     elmo, known = Elmo(learn.model, dls.vocab).eval(), {w for s in sents for w in s}
-    unknown = [0 in chars.split([w])[0] for s in dev for w in s.tokens] if ROWS[name] is not None else [False]
+    unknown = [0 in chars.split([w])[0] for s in dev
+               for w in s.tokens] if ROWS[name] is not None else [False]
     found = tags(elmo, train, dev, known, args.tokens, seed)
-    return dict(name=name, seed=seed, n_chars=chars.n_chars, parameters=sum(o.numel() for o in learn.model.chars.parameters()),
-                steps=len(learn.recorder.losses), words=len(dls.vocab), bf16=any(type(o).__name__ == 'BF16' for o in learn.cbs), stopped=learn.stopped and str(learn.stopped),
-                unknown=sum(unknown)/len(unknown), **evaluate(learn.model, dls.valid), **{k: v if k == 'tokens' else json.loads(json.dumps(v, default=float)) for k,v in found.items()})
+    return dict(name=name, seed=seed, n_chars=chars.n_chars,
+                parameters=sum(o.numel() for o in learn.model.chars.parameters()),
+                steps=len(learn.recorder.losses), words=len(dls.vocab),
+                bf16=any(type(o).__name__ == 'BF16' for o in learn.cbs), stopped=learn.stopped
+                and str(learn.stopped),
+                unknown=sum(unknown)/len(unknown), **evaluate(learn.model, dls.valid),
+                **{k: v if k == 'tokens' else json.loads(json.dumps(v, default=float))
+                   for k,v in found.items()})
 
 def table(found):
     "The rows as markdown: means and Student's intervals over the seeds"
     from elmo_fastai.tasks.cbow import interval
-    def text(x, digits): m,h = interval(x); return f'{m:.{digits}f}' + (f' ± {h:.{digits}f}' if h == h else '')
-    res = ['| alphabet | ids | perplexity | tags, layer 0 | tags, layer 1 | of new words, layer 0 | of new words, layer 1 |', '|---|---|---|---|---|---|---|']
+    def text(x, digits):
+        m,h = interval(x)
+        return f'{m:.{digits}f}' + (f' ± {h:.{digits}f}' if h == h else '')
+    res = ['| alphabet | ids | perplexity | tags, layer 0 | tags, layer 1 | of new words, layer 0 '
+           '| of new words, layer 1 |', '|---|---|---|---|---|---|---|']
     for name in ROWS:
         rows = [o for o in found['rows'] if o['name'] == name]
         if not rows: continue
         cells = [text([o['mean'] for o in rows], 1)]
-        for k in ('tags', 'tags_new'): cells += [text([100*o[k][0] for o in rows], 1), text([100*o[k][1] for o in rows], 1)]
+        for k in ('tags', 'tags_new'):
+            cells += [text([100*o[k][0] for o in rows], 1), text([100*o[k][1] for o in rows], 1)]
         res.append(f"| {name} | {rows[0]['n_chars']:,} | " + ' | '.join(cells) + ' |')
     return '\n'.join(res)
 
 def main(args):
     if args.table: return print(table(read_figures(args.json)))
     names = args.rows.split(',') if args.rows else list(ROWS)
-    if strange := [o for o in names if o not in ROWS]: sys.exit(f"There is no row {strange[0]!r}: take some of {', '.join(ROWS)}")
+    if strange := [o for o in names if o not in ROWS]:
+        sys.exit(f"There is no row {strange[0]!r}: take some of {', '.join(ROWS)}")
     import torch
     torch.set_num_threads(args.threads)
-    found = dict(corpus='toy' if args.quick else 'wikitext2', lines=args.lines, lr=args.lr, shape=SHAPE, tagged=args.tokens, rows=[])
+    found = dict(corpus='toy' if args.quick else 'wikitext2', lines=args.lines, lr=args.lr,
+                 shape=SHAPE, tagged=args.tokens, rows=[])
     if not args.quick: found['rows'] = kept(args.json, found)
     found.update(torch=torch.__version__, machine=platform.machine(), threads=args.threads)
     for seed in range(args.seeds):

@@ -1,10 +1,14 @@
-"""Sentiment of whole sentences (SST-2) with a pretrained and with a random backbone, and what each choice is worth (library: Classifying sentences).
+"""Sentiment of whole sentences (SST-2) with a pretrained and with a random backbone, and what each
+choice is worth (library: Classifying sentences).
 
     python tests/benchmarks/classify.py --model MODEL --data DATA --json nbs/results/classify.json
-    python tests/benchmarks/classify.py --model MODEL --data DATA --quick        # two minutes: one seed, a part of the data
+    # two minutes: one seed, a part of the data
+    python tests/benchmarks/classify.py --model MODEL --data DATA --quick
 
-MODEL is a folder of `Elmo.from_pretrained`, or the name of a packaged model (default: mini-en); DATA the folder with the data sets (default: the environment's
-ELMO_FASTAI_DATA). Everything is chosen on the dev set; the test set is looked at once, by the last model. An accuracy comes with its seeds.
+MODEL is a folder of `Elmo.from_pretrained`, or the name of a packaged model (default: mini-en);
+DATA the folder with the data sets (default: the environment's
+ELMO_FASTAI_DATA). Everything is chosen on the dev set; the test set is looked at once, by the last
+model. An accuracy comes with its seeds.
 """
 import os, time
 from functools import partial
@@ -23,35 +27,46 @@ from elmo_fastai.tasks.cbow import cbow_learner, word_vectors
 from elmo_fastai.tasks.classify import LayerCache, elmo_classifier_learner, random_elmo
 from harness import opt, options, read_figures, write_figures
 
-ADAMW = partial(TorchOptimizer, opt=torch.optim.AdamW, betas=(.9, .99), fused=True)      # as fastai's Adam, in one pass over the word vectors
+# as fastai's Adam, in one pass over the word vectors
+ADAMW = partial(TorchOptimizer, opt=torch.optim.AdamW, betas=(.9, .99), fused=True)
 PHASE1 = dict(epochs=4, lr=3e-3)
 HEAD = dict(pool='attention+max', words=64, dropout=.5, wd=.01, lam=1e-3)
-ALONE = dict(words=0, pool='attention', dropout=.3)          # the network in which backbones are compared
-SHORT = dict(epochs=1, lr=3e-3)              # phase 1 before phase 2: what has learned its texts by heart has nothing left to learn from
-PHASE2 = [(-2, 1, 2e-3), (-4, 2, 2e-3)]      # freeze_to, epochs, rate of the new parts; each group below learns at half the rate
+# the network in which backbones are compared
+ALONE = dict(words=0, pool='attention', dropout=.3)
+# phase 1 before phase 2: what has learned its texts by heart has nothing left to learn from
+SHORT = dict(epochs=1, lr=3e-3)
+# freeze_to, epochs, rate of the new parts; each group below learns at half the rate
+PHASE2 = [(-2, 1, 2e-3), (-4, 2, 2e-3)]
 
 class Run:
     def __init__(self, a):
         corpus = sst2(Path(a.data)/'sst2' if a.data else None)
         self.rows = {k: [(s.text, s.label) for s in v] for k,v in corpus.gold.items()}
-        if a.quick: self.rows['train'] = [self.rows['train'][i] for i in np.random.default_rng(0).permutation(len(self.rows['train']))[:1500]]
+        if a.quick:
+            self.rows['train'] = [self.rows['train'][i]
+                                  for i in np.random.default_rng(0).permutation(len(self.rows['train']))[:1500]]
         self.a, self.start, self.results = a, time.perf_counter(), {}
         self.elmo = Elmo.from_pretrained(a.model, norm='token', dropout=.4, tokenizer='space')
         self.cache, self.other = LayerCache(), LayerCache()
 
-    def loaders(self, seed): return ClassifyDataLoaders.from_data(self.rows, tokenizer='space', bs=32, seed=seed, device='cpu', char_vocab=self.elmo.char_vocab)
+    def loaders(self, seed):
+        return ClassifyDataLoaders.from_data(self.rows, tokenizer='space', bs=32, seed=seed,
+                                             device='cpu', char_vocab=self.elmo.char_vocab)
     def left(self): return self.a.minutes*60 - (time.perf_counter() - self.start)
 
     def note(self, name, values, **more):
         values = [float(o) for o in values]
         self.results[name] = dict(accuracy=[round(o, 4) for o in values], **more)
-        print(f"{time.perf_counter() - self.start:6.0f} s  {name:44} {np.mean(values):.3f}  {self.results[name]['accuracy']}", flush=True)
+        print(f"{time.perf_counter() - self.start:6.0f} s  {name:44} {np.mean(values):.3f}  "
+              f"{self.results[name]['accuracy']}", flush=True)
 
     def phase1(self, elmo, seed, cache=None, epochs=None, lr=None, **kw):
         dls = self.loaders(seed)
         set_seed(seed)
-        learn = elmo_classifier_learner(dls, elmo, cache=self.cache if cache is None else cache, opt_func=ADAMW, **{**HEAD, **kw})
-        with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(epochs or PHASE1['epochs'], lr or PHASE1['lr'])
+        learn = elmo_classifier_learner(dls, elmo, cache=self.cache if cache is None else cache,
+                                        opt_func=ADAMW, **{**HEAD, **kw})
+        with learn.no_bar(), learn.no_logging():
+            learn.fit_one_cycle(epochs or PHASE1['epochs'], lr or PHASE1['lr'])
         return learn
 
     def phase2(self, learn, steps=PHASE2):
@@ -60,42 +75,55 @@ class Run:
         for to,epochs,lr in steps:
             learn.freeze_to(to)
             n = len(learn.opt.param_lists)
-            with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(epochs, slice(lr/2**(n-1), lr), pct_start=.2)
+            with learn.no_bar(), learn.no_logging():
+                learn.fit_one_cycle(epochs, slice(lr/2**(n-1), lr), pct_start=.2)
             res += [v[-1] for v in learn.recorder.values]
         return res
 
     def by_heart(self, learn):
         "Accuracy on the sentences that it has learned from"
-        with learn.no_bar(): return round(float(learn.validate(dl=learn.dls.train.new(shuffle=False, drop_last=False))[-1]), 4)
+        with learn.no_bar():
+            return round(float(learn.validate(dl=learn.dls.train.new(shuffle=False,
+                                                                     drop_last=False))[-1]), 4)
 
     def random(self, seed): return random_elmo(self.elmo, seed, [t for t,_ in self.rows['train']])
     def save(self):
         "Write what there is"
-        d = dict(model=self.elmo.lm.config.name, phase1=PHASE1, head=HEAD, short=SHORT, phase2=PHASE2, seconds=round(time.perf_counter() - self.start),
+        d = dict(model=self.elmo.lm.config.name, phase1=PHASE1, head=HEAD, short=SHORT,
+                 phase2=PHASE2, seconds=round(time.perf_counter() - self.start),
                  texts={k: len(v) for k,v in self.rows.items()}, results=self.results)
         write_figures(self.a.json, d)
 
-def last(learn): return learn.recorder.values[-1][-1]      # of the training; `validate` writes there, too
+# of the training; `validate` writes there, too
+def last(learn): return learn.recorder.values[-1][-1]
 
 def baselines(r):
     (x, y), (vx, vy) = ([list(o) for o in zip(*r.rows[k])] for k in ('train', 'valid'))
     r.note('the commoner class', [np.mean(np.array(vy) == max(set(y), key=y.count))])
-    for name,grams in (('TF-IDF, logistic regression', (1, 1)), ('TF-IDF with pairs, logistic regression', (1, 2))):
-        def model(C): return make_pipeline(TfidfVectorizer(token_pattern=r'\S+', ngram_range=grams, sublinear_tf=True), LogisticRegression(C=C, max_iter=300))
+    for name,grams in (('TF-IDF, logistic regression', (1, 1)), ('TF-IDF with pairs, logistic '
+                                                                 'regression', (1, 2))):
+        def model(C):
+            return make_pipeline(TfidfVectorizer(token_pattern=r'\S+', ngram_range=grams,
+                                                 sublinear_tf=True),
+                                                 LogisticRegression(C=C, max_iter=300))
         r.note(name, [max(model(C).fit(x, y).score(vx, vy) for C in (1, 3, 10))])
     text = list(x)
     if r.a.data and not r.a.quick: text += wikitext2(Path(r.a.data)/'wikitext-2').train
     corpus = Corpus('text', dict(train=text, valid=vx), 'space')
     set_seed(0)
-    dls = ElmoDataLoaders.from_corpus(corpus, kind='cbow', bs=1024, min_freq=2, max_vocab=30_000, seed=0, device='cpu')
+    dls = ElmoDataLoaders.from_corpus(corpus, kind='cbow', bs=1024, min_freq=2, max_vocab=30_000,
+                                      seed=0, device='cpu')
     learn = cbow_learner(dls, dim=100)
     with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(1, 1e-2)
     static = word_vectors(learn)
-    def mean(texts): return np.stack([static.encode(t.split(), unknown='zero').mean(0) for t in texts])
-    r.note('static CBOW vectors, mean', [max(LogisticRegression(C=C, max_iter=300).fit(mean(x), y).score(mean(vx), vy) for C in (1, 10, 100))])
+    def mean(texts):
+        return np.stack([static.encode(t.split(), unknown='zero').mean(0) for t in texts])
+    r.note('static CBOW vectors, mean', [max(LogisticRegression(C=C, max_iter=300).fit(mean(x),
+                                                                                       y).score(mean(vx), vy) for C in (1, 10, 100))])
 
 def random_alone(r):
-    r.note('phase 1, random', [last(r.phase1(r.random(s), s, r.other, **ALONE)) for s in range(r.a.seeds)])
+    r.note('phase 1, random', [last(r.phase1(r.random(s), s, r.other, **ALONE))
+                               for s in range(r.a.seeds)])
 
 def random_with_words(r):
     accuracies = [last(r.phase1(r.random(s), s, r.other)) for s in range(min(r.a.seeds2, 2))]
@@ -133,36 +161,50 @@ def main():
 
     # ELMo alone, frozen: pretrained against random, same seeds, same steps
     pre = [r.phase1(r.elmo, s, **ALONE) for s in range(a.seeds)]
-    r.note('phase 1, pretrained', map(last, pre), shares=np.mean([l.model.elmo.mixes[0].shares.tolist() for l in pre], 0).round(3).tolist())
+    r.note('phase 1, pretrained', map(last, pre),
+           shares=np.mean([l.model.elmo.mixes[0].shares.tolist() for l in pre],
+                          0).round(3).tolist())
     random_alone(r)
     # beside learned word vectors, as in the paper: [x; ELMo]
     pre = [r.phase1(r.elmo, s) for s in range(a.seeds2)]
-    r.note('phase 1, pretrained, with word vectors', [last(l) for l in pre], train=r.by_heart(pre[0]))
+    r.note('phase 1, pretrained, with word vectors', [last(l) for l in pre],
+           train=r.by_heart(pre[0]))
     random_with_words(r)
     r.other.clear()
     r.save()
     # phase 2, from a short phase 1
     short = [r.phase1(r.elmo, s, **SHORT) for s in range(a.seeds)]
-    r.note('short phase 1, pretrained, with word vectors', [last(l) for l in short], train=r.by_heart(short[0]))
+    r.note('short phase 1, pretrained, with word vectors', [last(l) for l in short],
+           train=r.by_heart(short[0]))
     twos = [r.phase2(l) for l in short]
-    r.note('both phases, pretrained, with word vectors', [o[-1] for o in twos], curve=np.mean(twos, 0).round(4).tolist())
-    with short[0].no_bar(): r.note('test set, the first of these', [short[0].validate(ds_idx=2)[-1]])    # by its number, not by its result
+    r.note('both phases, pretrained, with word vectors', [o[-1] for o in twos],
+           curve=np.mean(twos, 0).round(4).tolist())
+    # by its number, not by its result
+    with short[0].no_bar():
+        r.note('test set, the first of these', [short[0].validate(ds_idx=2)[-1]])
     r.save()
     if r.left() > 200 or a.quick:
         r.note('both phases, pretrained, the first one long', [r.phase2(l)[-1] for l in pre[:2]])
     if r.left() > 200 or a.quick:
         random_both_phases(r)
     if r.left() > 200 or a.quick:
-        new = [r.phase1(r.elmo, s, epochs=1, lr=1e-9) for s in range(a.seeds3)]      # nothing but the statistics of the vectors
-        r.note('all at once from the start, pretrained', [r.phase2(l, [(-4, 3, PHASE2[0][2])])[-1] for l in new])
+        # nothing but the statistics of the vectors
+        new = [r.phase1(r.elmo, s, epochs=1, lr=1e-9) for s in range(a.seeds3)]
+        r.note('all at once from the start, pretrained',
+               [r.phase2(l, [(-4, 3, PHASE2[0][2])])[-1] for l in new])
     pre = short = new = None
 
     def several(name, elmo=None, **kw):
-        if r.left() > 20 or a.quick: r.note(name, [last(r.phase1(elmo or r.elmo, s, **{**ALONE, **kw})) for s in range(a.seeds3)])
-    for pool in ('attention', 'mean', 'max', 'attention+max'): several(f'pooling: {pool}', pool=pool)
+        if r.left() > 20 or a.quick:
+            r.note(name, [last(r.phase1(elmo or r.elmo, s, **{**ALONE, **kw}))
+                          for s in range(a.seeds3)])
+    for pool in ('attention', 'mean', 'max', 'attention+max'):
+        several(f'pooling: {pool}', pool=pool)
     n = r.elmo.n_layers
-    for name,s in [*((f'layer {i}', [1. if i == j else 1e-6 for j in range(n)]) for i in range(n)), ('equal shares', [1.]*n), ('learned shares', None)]:
-        e = Elmo(r.elmo.lm, dropout=.4, tokenizer='space', char_vocab=r.elmo.char_vocab, norm='token', shares=s, train_shares=s is None)
+    for name,s in [*((f'layer {i}', [1. if i == j else 1e-6 for j in range(n)]) for i in range(n)),
+                   ('equal shares', [1.]*n), ('learned shares', None)]:
+        e = Elmo(r.elmo.lm, dropout=.4, tokenizer='space', char_vocab=r.elmo.char_vocab,
+                 norm='token', shares=s, train_shares=s is None)
         several(f'layers: {name}', e)
     for lam in (0., 1e-3, 1.): several(f'λ = {lam:g}', lam=lam)
     for wd in (0., .01, .1): several(f'weight decay {wd:g}', wd=wd)

@@ -1,16 +1,21 @@
-"""Memory while text is embedded: 100,000 tokens and 1,000,000, each in a process of its own, by its highest resident size (library: Embedding text).
+"""Memory while text is embedded: 100,000 tokens and 1,000,000, each in a process of its own, by its
+highest resident size (library: Embedding text).
 
     python tests/benchmarks/embed_memory.py            # a minute and a half on one core
     python tests/benchmarks/embed_memory.py --job 'stream 1000000'
 
-`stream` consumes `Elmo.embed_iter`, `file` is the job behind the command `elmo_embed` writing HDF5 (all layers), and `text` embeds *one* text
-of that many tokens, pooled. The model has the shape of ELMO_TINY (or, with `--shape small`, of AI2's small one: 1024 cells, projections of 128)
-without trained weights; the words follow Zipf's law over 200,000 types, so that new ones keep coming.
+`stream` consumes `Elmo.embed_iter`, `file` is the job behind the command `elmo_embed` writing HDF5
+(all layers), and `text` embeds *one* text
+of that many tokens, pooled. The model has the shape of ELMO_TINY (or, with `--shape small`, of
+AI2's small one: 1024 cells, projections of 128)
+without trained weights; the words follow Zipf's law over 200,000 types, so that new ones keep
+coming.
 """
 import json, tempfile, time
 from harness import in_process, opt, options, peak_bytes
 
-SMALL = dict(name='ai2-small', filters=((1,32), (2,32), (3,64), (4,128), (5,256), (6,512), (7,1024)), proj_dim=128, hidden_dim=1024, norm=False)
+SMALL = dict(name='ai2-small', filters=((1,32), (2,32), (3,64), (4,128), (5,256), (6,512),
+                                        (7,1024)), proj_dim=128, hidden_dim=1024, norm=False)
 TINY = dict(name='tiny')
 
 def sentences(n_tokens, seed=0):
@@ -32,16 +37,20 @@ def one(kind, n_tokens, shape):
     torch.manual_seed(0)
     elmo = Elmo(BiLM(BiLMConfig(**shape), 0), tokenizer='space').eval()
     elmo.embed([['warm', 'up']])
-    if kind == 'text': words = [w for s in sentences(n_tokens) for w in s]       # the text itself does not count
+    # the text itself does not count
+    if kind == 'text': words = [w for s in sentences(n_tokens) for w in s]
     before, start = peak(), time.perf_counter()
     if kind == 'stream':
         for v in elmo.embed_iter(sentences(n_tokens)): pass
     elif kind == 'text': elmo.embed([words], pool='mean')
     else:
         with tempfile.TemporaryDirectory() as tmp:
-            with open(f'{tmp}/in.txt', 'w') as f: f.writelines(' '.join(s) + '\n' for s in sentences(n_tokens))
-            embed_file(f'{tmp}/in.txt', f'{tmp}/out.hdf5', elmo, dtype='float16', say=lambda s: None)
-    print(json.dumps(dict(kind=kind, tokens=n_tokens, before=round(before), peak=round(peak()), seconds=round(time.perf_counter() - start, 1))))
+            with open(f'{tmp}/in.txt', 'w') as f:
+                f.writelines(' '.join(s) + '\n' for s in sentences(n_tokens))
+            embed_file(f'{tmp}/in.txt', f'{tmp}/out.hdf5', elmo, dtype='float16',
+                       say=lambda s: None)
+    print(json.dumps(dict(kind=kind, tokens=n_tokens, before=round(before), peak=round(peak()),
+                          seconds=round(time.perf_counter() - start, 1))))
 
 def main():
     a = options(__doc__,

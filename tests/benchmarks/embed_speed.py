@@ -1,17 +1,26 @@
-"""Embedding text with models of AI2's sizes: this library against a plain reference with the same weights, in one run.
+"""Embedding text with models of AI2's sizes: this library against a plain reference with the same
+weights, in one run.
 
-    python tests/benchmarks/embed_speed.py                      # small and original, batches of 32 and single sentences: some four minutes
+    # small and original, batches of 32 and single sentences: some four minutes
+    python tests/benchmarks/embed_speed.py
     python tests/benchmarks/embed_speed.py --size small         # one size
     python tests/benchmarks/embed_speed.py --reps 1 --batches 1 # does it work?
 
-plain    the letters of every token convolved, at all 50 columns; the LSTM a Python loop with both products at each step, padding and all; fp32
-library  `BiLM.encode` after `speed_up`, as `elmo.embed` computes: equal tokens encoded once, columns of padding cut off, fp32
-bf16     the same after `model.bfloat16()`: half the memory, and much faster where the processor has the instructions; what it costs in
-         precision is printed as the cosine of each token's vector (all layers, both directions) to that in fp32
+plain    the letters of every token convolved, at all 50 columns; the LSTM a Python loop with both
+         products at each step, padding and all; fp32
+library  `BiLM.encode` after `speed_up`, as `elmo.embed` computes: equal tokens encoded once,
+         columns of padding cut off, fp32
+bf16     the same after `model.bfloat16()`: half the memory, and much faster where the processor has
+         the instructions; what it costs in
+         precision is printed as the cosine of each token's vector (all layers, both directions) to that in
+         fp32
 
-The sides take turns on the same batches, and medians are compared. Both sides' vectors must be equal to 2e-5 of their size. The weights are random,
-of a scale at which gates open and close and clips are reached. The text is WikiText-2 from ELMO_FASTAI_DATA or ../shared/data, cut into sentences;
-where it is not there: random words with frequencies by Zipf's law. A batch has sentences of about the same length, so padding decides nothing.
+The sides take turns on the same batches, and medians are compared. Both sides' vectors must be
+equal to 2e-5 of their size. The weights are random,
+of a scale at which gates open and close and clips are reached. The text is WikiText-2 from
+ELMO_FASTAI_DATA or ../shared/data, cut into sentences;
+where it is not there: random words with frequencies by Zipf's law. A batch has sentences of about
+the same length, so padding decides nothing.
 """
 import copy, json, re
 from statistics import median
@@ -52,20 +61,24 @@ def make_batches(sents, bs, n, seed=42):
     starts = rng.permutation(len(some)//bs)[:n]*bs
     res = []
     for i in starts:
-        rows = [np.concatenate([cv.specials[1:2], cv.encode(s), cv.specials[2:]]) for s in some[i:i+bs]]
+        rows = [np.concatenate([cv.specials[1:2], cv.encode(s), cv.specials[2:]])
+                for s in some[i:i+bs]]
         chars = np.zeros((len(rows), max(map(len, rows)), 50), np.int16)
         for o,r in zip(chars, rows): o[:len(r)] = r
         res.append(torch.tensor(chars))
     return res
 
 def random_model(size, seed=42):
-    "A biLM of a published shape in which nothing idles: gates between 0.1 and 0.9, clips reached now and then"
+    """A biLM of a published shape in which nothing idles: gates between 0.1 and 0.9, clips
+    reached now and then"""
     torch.manual_seed(seed)
     C, P, hw = SIZES[size]
-    m = BiLM(replace(ELMO_ORIGINAL, name=size, n_highway=hw, proj_dim=P, hidden_dim=C, cutoffs=()), 0).eval()
+    m = BiLM(replace(ELMO_ORIGINAL, name=size, n_highway=hw, proj_dim=P, hidden_dim=C, cutoffs=()),
+             0).eval()
     torch.nn.init.uniform_(m.chars.embed.weight[1:], -1, 1)
     for l in [*m.lstm.fwd, *m.lstm.bwd]:
-        torch.nn.init.normal_(l.weight_ih_l0, std=P**-.5); torch.nn.init.normal_(l.weight_hh_l0, std=.7*P**-.5); torch.nn.init.normal_(l.weight_hr_l0, std=2*C**-.5)
+        torch.nn.init.normal_(l.weight_ih_l0, std=P**-.5); torch.nn.init.normal_(l.weight_hh_l0,
+                                                                                 std=.7*P**-.5); torch.nn.init.normal_(l.weight_hr_l0, std=2*C**-.5)
     return m
 
 # The plain design
@@ -84,7 +97,8 @@ def plain_tokens(m, chars):
 def plain_lstm(l, x, mask, clip):
     h, c, ys = x.new_zeros(len(x), l.proj_size), x.new_zeros(len(x), l.hidden_size), []
     for t in range(x.shape[1]):
-        z = F.linear(x[:,t], l.weight_ih_l0, l.bias_ih_l0) + F.linear(h, l.weight_hh_l0, l.bias_hh_l0)
+        z = F.linear(x[:,t], l.weight_ih_l0, l.bias_ih_l0) + F.linear(h, l.weight_hh_l0,
+                                                                      l.bias_hh_l0)
         i,f,g,o = z.chunk(4, -1)
         cn = (f.sigmoid()*c + i.sigmoid()*g.tanh()).clamp(-clip, clip)
         y = F.linear(o.sigmoid()*cn.tanh(), l.weight_hr_l0).clamp(-clip, clip)
@@ -118,7 +132,8 @@ def measure(size, bs, text, sents, args):
     n = args.batches*(4 if bs == 1 else 1)
     batches = make_batches(sents, bs, n)
     diff, cosines = 0., []
-    for chars in batches[:2 if bs > 1 else 4]:                              # the check, and the warm-up
+    # the check, and the warm-up
+    for chars in batches[:2 if bs > 1 else 4]:
         want, ours, low = (vectors(f(chars), chars) for f in sides.values())
         diff = max(diff, ((ours - want).abs()/want.abs().clamp(min=1)).max().item())
         cosines.append(F.cosine_similarity(low, ours))
@@ -128,24 +143,35 @@ def measure(size, bs, text, sents, args):
     rates = turns({s: turn(f) for s,f in sides.items()}, args.reps)
     rate = medians(rates)
     cos, flat = torch.cat(cosines), torch.cat([c.flatten(0, 1) for c in batches])
-    return dict(size=size, bs=bs, tokens=tokens, distinct_in_batch=median(len(c.flatten(0, 1).unique(dim=0))/c[...,0].numel() for c in batches),
-                padding=1 - tokens/len(flat), size_of_states=[l[0].abs().mean().item() for l in m.encode(batches[0])], difference=diff,
-                tokens_per_second=rate, ratio={s: rate[s]/rate['plain'] for s in rate}, bf16_cosine=dict(mean=cos.mean().item(), min=cos.min().item()), all=rates)
+    return dict(size=size, bs=bs, tokens=tokens,
+                distinct_in_batch=median(len(c.flatten(0, 1).unique(dim=0))/c[...,0].numel()
+                                         for c in batches),
+                padding=1 - tokens/len(flat),
+                size_of_states=[l[0].abs().mean().item() for l in m.encode(batches[0])],
+                difference=diff,
+                tokens_per_second=rate, ratio={s: rate[s]/rate['plain'] for s in rate},
+                bf16_cosine=dict(mean=cos.mean().item(), min=cos.min().item()), all=rates)
 
 def main(args):
     if args.threads: torch.set_num_threads(args.threads)
     text, sents = sentences()
-    print(f"{text}, {torch.get_num_threads()} threads, torch {torch.__version__}, median of {args.reps} turns", flush=True)
-    print(f"{'size':10}{'batch':>6}{'plain':>10}{'library':>10}{'bf16':>10}   tokens/s, and as a multiple of plain", flush=True)
+    print(f"{text}, {torch.get_num_threads()} threads, torch {torch.__version__}, median of "
+          f"{args.reps} turns", flush=True)
+    print(f"{'size':10}{'batch':>6}{'plain':>10}{'library':>10}{'bf16':>10}   tokens/s, and as a "
+          f"multiple of plain", flush=True)
     res = []
     for size in args.size:
         for bs in args.bs:
             r = measure(size, bs, text, sents, args)
             rate, ratio = r['tokens_per_second'], r['ratio']
-            print(f"{size:10}{bs:>6}" + ''.join(f'{rate[s]:>10,.0f}' for s in rate) + f"   " + ' '.join(f'{ratio[s]:.2f}' for s in rate) +
-                  f"   difference {r['difference']:.0e}, cosine of bf16 to fp32: mean {r['bf16_cosine']['mean']:.5f}, least {r['bf16_cosine']['min']:.5f}", flush=True)
+            print(f"{size:10}{bs:>6}" + ''.join(f'{rate[s]:>10,.0f}' for s in rate) + f"   "
+                  + ' '.join(f'{ratio[s]:.2f}' for s in rate) +
+                  f"   difference {r['difference']:.0e}, cosine of bf16 to fp32: mean "
+                  f"{r['bf16_cosine']['mean']:.5f}, least {r['bf16_cosine']['min']:.5f}",
+                  flush=True)
             res.append(r)
-    out = dict(text=text, threads=torch.get_num_threads(), torch=torch.__version__, reps=args.reps, results=res)
+    out = dict(text=text, threads=torch.get_num_threads(), torch=torch.__version__, reps=args.reps,
+               results=res)
     print(json.dumps(out))
     write_figures(args.json, out)
 

@@ -1,10 +1,14 @@
-"""Train the small biLM on half a novel, with and without dropout, and keep losses and a sentence after each pass.
+"""Train the small biLM on half a novel, with and without dropout, and keep losses and a sentence
+after each pass.
 
-    python tests/benchmarks/half_a_book.py                     # figures go to nbs/results/half_a_book.json: some minutes of one core
+    # figures go to nbs/results/half_a_book.json: some minutes of one core
+    python tests/benchmarks/half_a_book.py
     python tests/benchmarks/half_a_book.py --epochs 1 --json F # does it work?
 
-The lesson nbs/course/09_pretraining.ipynb shows the figures. The book is The Secret Garden, read as the page nbs/library/books.ipynb reads
-it: from ELMO_FASTAI_DATA where that is set, else it is downloaded. Its first half is the text, the sentences after it are held out.
+The lesson nbs/course/09_pretraining.ipynb shows the figures. The book is The Secret Garden, read as
+the page nbs/library/books.ipynb reads
+it: from ELMO_FASTAI_DATA where that is set, else it is downloaded. Its first half is the text, the
+sentences after it are held out.
 """
 import math, sys, time
 from dataclasses import replace
@@ -39,9 +43,11 @@ def half_a_book():
     "The first half of the book to train on, and the sentences after it"
     library = page('library/books')
     book, = [book for book in library.BOOKS if book.name == BOOK]
-    sents = library.book_sentences(read_text(library.book_file(book, local_folder('novels'))), book.start)
+    sents = library.book_sentences(read_text(library.book_file(book, local_folder('novels'))),
+                                   book.start)
     half = len(sents)//2
-    return Corpus('half a book', dict(train=sents[:half], valid=sents[half:half + N_MEASURED])), book.title
+    return Corpus('half a book', dict(train=sents[:half],
+                                      valid=sents[half:half + N_MEASURED])), book.title
 
 class Note(Callback):
     "Measure the model before the first pass and after each, and let it write"
@@ -57,21 +63,25 @@ class Note(Callback):
             found = evaluate(learn.model, dl)
             row[name] = [round(math.log(found[d]), 4) for d in ('fwd', 'bwd')]
         dls = learn.dls
-        row['says'] = [generate(learn.model, dls.vocab, dls.char_vocab, '', 14, temperature=.5, seed=seed)[0] for seed in range(3)]
+        row['says'] = [generate(learn.model, dls.vocab, dls.char_vocab, '', 14, temperature=.5,
+                                seed=seed)[0] for seed in range(3)]
         self.rows.append(row)
         print(row, flush=True)
 
 def run(corpus, dropout, seed, epochs):
     "Train one model: its loaders, and a row per pass"
     set_seed(seed)
-    dls = ElmoDataLoaders.from_corpus(corpus, kind='stream', bs=16, seq_len=32, min_freq=2, seed=seed, device='cpu')
+    dls = ElmoDataLoaders.from_corpus(corpus, kind='stream', bs=16, seq_len=32, min_freq=2,
+                                      seed=seed, device='cpu')
     tok = get_tokenizer(corpus.tokenizer)
     read = EncodedText([tok(sent) for sent in corpus.train[:N_MEASURED]], dls.types)
-    note = Note(StreamDataLoader(read, bs=16, seq_len=64), StreamDataLoader(dls.valid.text, bs=16, seq_len=64))
+    note = Note(StreamDataLoader(read, bs=16, seq_len=64),
+                StreamDataLoader(dls.valid.text, bs=16, seq_len=64))
     learn = bilm_learner(dls, replace(ELMO_TINY, dropout=dropout), cbs=[CarryState(), note])
     start = time.process_time()
     with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(epochs, LR)
-    return dls, dict(dropout=dropout, seed=seed, cpu_seconds=round(time.process_time() - start), passes=note.rows)
+    return dls, dict(dropout=dropout, seed=seed, cpu_seconds=round(time.process_time() - start),
+                     passes=note.rows)
 
 def main():
     args = arguments()
@@ -83,9 +93,11 @@ def main():
             print(dict(dropout=dropout, seed=seed), flush=True)
             dls, found = run(corpus, dropout, seed, args.epochs)
             runs.append(found)
-            sizes = dict(sentences=len(corpus.train), tokens=len(dls.train.text.ids), words=len(dls.vocab))
+            sizes = dict(sentences=len(corpus.train), tokens=len(dls.train.text.ids),
+                         words=len(dls.vocab))
             counting = {name: round(ppl, 2) for name,ppl in baselines(corpus, dls).items()}
-            result = dict(book=title, lr=LR, threads=args.threads, **sizes, counting=counting, runs=runs)
+            result = dict(book=title, lr=LR, threads=args.threads, **sizes, counting=counting,
+                          runs=runs)
             write_figures(args.json, result)
 
 if __name__ == '__main__': sys.exit(main())

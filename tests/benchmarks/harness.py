@@ -1,4 +1,5 @@
-"""What the benchmarks share: options, text, processes, turns, memory, versions and files of figures.
+"""What the benchmarks share: options, text, processes, turns, memory, versions and files of
+figures.
 
 Nothing is imported here that takes memory: on Linux the peak of a child begins at its parent's."""
 import argparse, importlib.metadata, json, os, platform, re, resource, subprocess, sys, time
@@ -66,7 +67,8 @@ def again(*more):
     return [sys.executable, *sys.argv, *map(str, more)]
 
 def in_process(job, *more, env=None):
-    "What `job` of this script prints last, read as JSON; the script is started once more with --job"
+    """What `job` of this script prints last, read as JSON; the script is started once more with
+    --job"""
     run = subprocess.run(again('--job', job, *more), env=env or environment(),
                          stdout=subprocess.PIPE, text=True)
     if run.returncode:
@@ -153,7 +155,8 @@ def write_figures(
     "Write figures as JSON; a process that is stopped meanwhile leaves the old file"
     if file is None: return
     text = json.dumps(figures, indent=1, ensure_ascii=False)
-    if lines: text = '[\n' + ',\n'.join(json.dumps(row, ensure_ascii=False) for row in figures) + '\n]'
+    if lines:
+        text = '[\n' + ',\n'.join(json.dumps(row, ensure_ascii=False) for row in figures) + '\n]'
     file = Path(file)
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_name(f'{file.name}.{os.getpid()}.part')

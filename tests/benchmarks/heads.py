@@ -42,8 +42,10 @@ class Run:
         gold = toy_corpus(n_train=16000, n_valid=8000, n_test=8000).gold
         def texts(sents): return [(s.text, s.label) for s in sents if s.label is not None]
         self.reviews = {k: texts(gold[k]) for k in ('train', 'valid', 'test')}
-        seen = {text for text,_ in self.reviews['train']}     # a quarter of the others are equal to one
-        for k in ('valid', 'test'): self.reviews[k] = [row for row in self.reviews[k] if row[0] not in seen]
+        # a quarter of the others are equal to one
+        seen = {text for text,_ in self.reviews['train']}
+        for k in ('valid', 'test'):
+            self.reviews[k] = [row for row in self.reviews[k] if row[0] not in seen]
         self.elmo = Elmo(lm, vocab, norm='token', dropout=.2)
         self.caches = {k: LayerCache() for k in SIDES}
 

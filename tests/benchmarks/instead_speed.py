@@ -1,9 +1,12 @@
 """Sentences a second of ELMo and of what one would take instead, in one run on one core.
 
-    python tests/benchmarks/instead_speed.py --sentence-python PYTHON --tf-python PYTHON      # ten minutes of processor time
-    python tests/benchmarks/instead_speed.py --quick                                          # the small models, nothing is written
+    # ten minutes of processor time
+    python tests/benchmarks/instead_speed.py --sentence-python PYTHON --tf-python PYTHON
+    # the small models, nothing is written
+    python tests/benchmarks/instead_speed.py --quick
 
-The first PYTHON has the sentence transformer's packages, the second simple-elmo's (they may be one; see
+The first PYTHON has the sentence transformer's packages, the second simple-elmo's (they may be one;
+see
 instead_sides.py). Without one its rows are left out. A row is the whole way from sentences to
 labels: vectors, and a logistic regression on them (the classifier has its own head).
 
@@ -12,8 +15,10 @@ labels: vectors, and a logistic regression on them (the classifier has its own h
 - `AI2 small`, `AI2 original`: random weights of the published sizes, written by `save_ai2`, in this
   library (also in bf16), and the same files in simple-elmo, which keeps one TensorFlow session
 
-Sentences are those of SST-2's dev part, in batches of 32 and one by one. The sides take turns, each with
-one thread; those with packages of other people are processes of their own. The figures are processor time, medians of the turns;
+Sentences are those of SST-2's dev part, in batches of 32 and one by one. The sides take turns, each
+with
+one thread; those with packages of other people are processes of their own. The figures are
+processor time, medians of the turns;
 the wall's are kept too. `fixture` compares the vectors of simple-elmo and of this library for AI2's
 published test files (ELMO_FASTAI_DATA/ai2_fixture).
 """
@@ -25,7 +30,9 @@ import numpy as np
 from harness import RESULTS, opt, options, processor, write_figures
 from instead_sides import Here, Side, one_core, size_of
 
-SMALL = {name: 128 for name in ('counts', 'letters', 'box', 'box bf16', 'box, classifier', 'minilm')}       # sentences a turn
+# sentences a turn
+SMALL = {name: 128 for name in ('counts', 'letters', 'box', 'box bf16', 'box, classifier',
+                                'minilm')}
 AI2 = dict(small=32, original=8)
 
 def arguments():
@@ -49,11 +56,13 @@ def start_all(args, folders):
     "The sides by name, and how many sentences each has a turn"
     sides, many = {}, dict(SMALL)
     if not args.sentence_python: del many['minilm']
-    for name in many: sides[name] = Side(name, python=args.sentence_python) if name == 'minilm' else Here(name)
+    for name in many:
+        sides[name] = Side(name, python=args.sentence_python) if name == 'minilm' else Here(name)
     for size,folder in folders.items():
         sides[f'AI2 {size}'] = Here('box', folder)
         sides[f'AI2 {size} bf16'] = Here('box bf16', folder)
-        if args.tf_python: sides[f'AI2 {size}, simple-elmo'] = Side('simple-elmo', folder, python=args.tf_python)
+        if args.tf_python:
+            sides[f'AI2 {size}, simple-elmo'] = Side('simple-elmo', folder, python=args.tf_python)
     return sides, {name: many.get(name) or AI2[name.split()[1].strip(',')] for name in sides}
 
 def measure(args, sides, many, texts, labels):
@@ -71,7 +80,8 @@ def measure(args, sides, many, texts, labels):
             some = [texts['valid'][i] for i in places]
             batches = side('predict', texts=some, bs=32)
             single = side('singly', texts=some[:args.single])
-            turns[name].append(dict(rate={k: n/v for k,v in batches.items()}, ms={k: 1000*median(s[k] for s in single) for k in batches}))
+            turns[name].append(dict(rate={k: n/v for k,v in batches.items()},
+                                    ms={k: 1000*median(s[k] for s in single) for k in batches}))
         print(rep, {name: round(t[-1]['rate']['cpu'], 1) for name,t in turns.items()}, flush=True)
         yield [summary(name, turns[name], many[name], side('about')) for name,side in sides.items()]
 
@@ -79,45 +89,62 @@ def summary(name, turns, n, about):
     "A row: medians of the turns"
     def middle(kind, clock): return median(t[kind][clock] for t in turns)
     found = [t['rate']['cpu'] for t in turns]
-    return dict(side=name, sentences_per_second=middle('rate', 'cpu'), least=min(found), most=max(found), ms_for_one=middle('ms', 'cpu'),
-                wall=dict(sentences_per_second=middle('rate', 'wall'), ms_for_one=middle('ms', 'wall')), sentences=n, turns=len(turns), about=about)
+    return dict(side=name, sentences_per_second=middle('rate', 'cpu'), least=min(found),
+                most=max(found), ms_for_one=middle('ms', 'cpu'),
+                wall=dict(sentences_per_second=middle('rate', 'wall'),
+                          ms_for_one=middle('ms', 'wall')), sentences=n, turns=len(turns),
+                          about=about)
 
 def fixture(args, folder):
     "How far simple-elmo's vectors are from ours, for AI2's test sentences"
     from elmo_fastai.elmo.module import Elmo
     import elmo_fastai.elmo                                                # `from_ai2`, `embed`
-    sents = [text.split() for group in json.loads((folder/'sentences.json').read_text()) for text in group]
+    sents = [text.split() for group in json.loads((folder/'sentences.json').read_text())
+             for text in group]
     ours = Elmo.from_ai2(folder/'options.json', folder/'lm_weights.hdf5').embed(sents, 'all')
-    def far(got, want): return max(float(np.abs(g - w).max()) for g,w in zip(got, want, strict=True))
+    def far(got, want):
+        return max(float(np.abs(g - w).max()) for g,w in zip(got, want, strict=True))
     with tempfile.TemporaryDirectory() as tmp, ExitStack() as stack:
-        model = Path(tmp)/'model'                                          # simple-elmo takes whatever HDF5 file comes first
+        # simple-elmo takes whatever HDF5 file comes first
+        model = Path(tmp)/'model'
         model.mkdir()
         shutil.copy(folder/'options.json', model)
         shutil.copy(folder/'lm_weights.hdf5', model/'model.hdf5')
-        whole, tens = (stack.enter_context(Side('simple-elmo', model, n, python=args.tf_python)) for n in (len(sents), 10))
+        whole, tens = (stack.enter_context(Side('simple-elmo', model, n, python=args.tf_python))
+                       for n in (len(sents), 10))
         def ask(do='layers', side=whole, **request):
             side(do, sents=sents, out=f'{tmp}/v.npz', **request)
             with np.load(f'{tmp}/v.npz') as f: return [f[k] for k in f.files]
         mean = [v.mean(0) for v in ours]
         per_layer = ask('averages', kind='all')
-        alike = [[float(np.dot(a.ravel(), b.ravel())/np.linalg.norm(a)/np.linalg.norm(b)) for a,b in ((g, w.mean(1)), (g[-1], w[-1].mean(0)))] for g,w in zip(per_layer, ours)]
+        alike = [[float(np.dot(a.ravel(), b.ravel())/np.linalg.norm(a)/np.linalg.norm(b))
+                  for a,b in ((g, w.mean(1)), (g[-1], w[-1].mean(0)))]
+                  for g,w in zip(per_layer, ours)]
         single = ask('averages', kind='average')
-        cosines = [float(np.dot(g, w.mean(0))/np.linalg.norm(g)/np.linalg.norm(w.mean(0))) for g,w in zip(single, mean)]
-        return dict(sentences=len(sents), tokens=sum(map(len, sents)), size=max(float(np.abs(v).max()) for v in ours), all=far(ask(), ours),
-                    top=far(ask(kind='top'), [v[-1] for v in ours]), average=far(ask(kind='average'), mean), warm=far(ask(warmup=True), ours),
-                    in_tens=far(ask(side=tens), ours), sentence_cosine=dict(average=min(cosines), all=min(a for a,_ in alike), top_of_all=min(b for _,b in alike)))
+        cosines = [float(np.dot(g, w.mean(0))/np.linalg.norm(g)/np.linalg.norm(w.mean(0)))
+                   for g,w in zip(single, mean)]
+        return dict(sentences=len(sents), tokens=sum(map(len, sents)),
+                    size=max(float(np.abs(v).max()) for v in ours), all=far(ask(), ours),
+                    top=far(ask(kind='top'), [v[-1] for v in ours]),
+                    average=far(ask(kind='average'), mean), warm=far(ask(warmup=True), ours),
+                    in_tens=far(ask(side=tens), ours),
+                    sentence_cosine=dict(average=min(cosines), all=min(a for a,_ in alike),
+                                         top_of_all=min(b for _,b in alike)))
 
 def main(args):
     from elmo_fastai.text.corpora import sst2
     from elmo_fastai.elmo.folder import box_folder
     one_core(args.core)
     gold = sst2(Path(args.data)/'sst2' if args.data else None).gold
-    order = np.random.default_rng(0).permutation(len(gold['train']))                   # the file has one class after the other
-    texts = dict(train=[gold['train'][i].text for i in order], valid=[row.text for row in gold['valid']])
+    # the file has one class after the other
+    order = np.random.default_rng(0).permutation(len(gold['train']))
+    texts = dict(train=[gold['train'][i].text for i in order],
+                 valid=[row.text for row in gold['valid']])
     labels = [int(gold['train'][i].label) for i in order]
     for side,python in (('minilm', args.sentence_python), ('simple-elmo', args.tf_python)):
         if not python: print(f'{side} is left out: see --help')
-    found = dict(processor=processor(), reps=args.reps, single=args.single, box=size_of(box_folder('mini-en')))
+    found = dict(processor=processor(), reps=args.reps, single=args.single,
+                 box=size_of(box_folder('mini-en')))
     folder = Path(args.data)/'ai2_fixture' if args.data else None
     if args.tf_python and folder and folder.is_dir():
         found['fixture'] = fixture(args, folder)
@@ -127,7 +154,9 @@ def main(args):
         for found['rows'] in measure(args, sides, many, texts, labels):
             if not args.quick: write_figures(args.json, found)
         for side in sides.values(): side.__exit__()
-    for r in found['rows']: print(f"{r['side']:28}{r['sentences_per_second']:10,.1f} sentences a second{r['ms_for_one']:9.2f} ms for one")
+    for r in found['rows']:
+        print(f"{r['side']:28}{r['sentences_per_second']:10,.1f} sentences a "
+              f"second{r['ms_for_one']:9.2f} ms for one")
     return found
 
 if __name__ == '__main__': main(arguments())

@@ -1,10 +1,13 @@
 """ELMo against what one would take instead: sentiment (SST-2) with 100, 1,000 and all 6,920 labels.
 
-    python tests/benchmarks/instead_sst2.py --sentence-python PYTHON     # half an hour of processor time
-    python tests/benchmarks/instead_sst2.py --quick                      # a minute, nothing is written
+    # half an hour of processor time
+    python tests/benchmarks/instead_sst2.py --sentence-python PYTHON
+    # a minute, nothing is written
+    python tests/benchmarks/instead_sst2.py --quick
 
 PYTHON has the sentence transformer's packages (see instead_sides.py); without it its rows are left
-out, and the file says so. The text is SST-2 from ELMO_FASTAI_DATA/sst2, else from its home. WORK keeps
+out, and the file says so. The text is SST-2 from ELMO_FASTAI_DATA/sst2, else from its home. WORK
+keeps
 the vectors of all sentences, so that a run that was stopped goes on (no file there: they are made).
 
 - `counts`, `letters`: TF-IDF of words and pairs, or of 2 to 5 letters inside words
@@ -16,9 +19,11 @@ the vectors of all sentences, so that a run that was stopped goes on (no file th
   frozen phase alone (`frozen`), with learned vectors of words beside the box's or without
 
 All but the last have one head: logistic regression on standardised vectors or on counts. Its C is
-chosen by cross-validation among the labels of the draw alone, in five parts (all labels: three). Which vectors (layers,
+chosen by cross-validation among the labels of the draw alone, in five parts (all labels: three).
+Which vectors (layers,
 pooling), which counts and which recipe is chosen on dev, for each side with 100
-and with 1,000 labels by the first three draws (the classifier: one); with all labels it is what 1,000
+and with 1,000 labels by the first three draws (the classifier: one); with all labels it is what
+1,000
 labels chose. The test part is read once, with what was chosen. A draw has as many sentences of each
 class, and each side gets the same draws. With all labels there is one draw; the classifier, whose
 training is random, then has several seeds.
@@ -42,16 +47,20 @@ from elmo_fastai.train.learner import BF16, TorchOptimizer, bf16_is_fast
 from harness import RESULTS, opt, options, processor, read_figures, write_figures
 from instead_sides import Side, with_python
 
-CS = [10.**e for e in range(-1, 5)]              # rows of vectors and of counts have a length of about 1
-SHARES = {'1 to 3': .25, '1 to 1': .5, '3 to 1': .75}      # vectors to counts, in a sum of what both say
+# rows of vectors and of counts have a length of about 1
+CS = [10.**e for e in range(-1, 5)]
+# vectors to counts, in a sum of what both say
+SHARES = {'1 to 3': .25, '1 to 1': .5, '3 to 1': .75}
 CHOOSE, CHOOSE_TRAINED = 3, 1                   # draws that choose
-COUNTS = {'words': dict(token_pattern=r'\S+'), 'words and pairs': dict(token_pattern=r'\S+', ngram_range=(1, 2))}
+COUNTS = {'words': dict(token_pattern=r'\S+'),
+          'words and pairs': dict(token_pattern=r'\S+', ngram_range=(1, 2))}
 LETTERS = {'2 to 5 letters': dict(analyzer='char_wb', ngram_range=(2, 5), min_df=2)}
 POOLS = {'mean': ['mean'], 'max': ['max'], 'mean and max': ['mean', 'max']}
 ADAMW = partial(TorchOptimizer, opt=torch.optim.AdamW, betas=(.9, .99), fused=True)
 HEAD = dict(pool='attention+max', dropout=.5, wd=.01)
 STEPS = 30                                      # an epoch counts for so many steps at least
-RECIPES = {                                     # words: (freeze_to, rate, epochs) one after the other
+# words: (freeze_to, rate, epochs) one after the other
+RECIPES = {
     'frozen': (64, [(-1, 3e-3, 4)]), 'frozen, no word vectors': (0, [(-1, 3e-3, 4)]),
     'phases': (64, [(-1, 3e-3, 1), (-2, 2e-3, 1), (-4, 2e-3, 2)]),
     'phases, no word vectors': (0, [(-1, 3e-3, 1), (-2, 2e-3, 1), (-4, 2e-3, 2)])}
@@ -82,7 +91,8 @@ class Text:
         self.places = {k: np.arange(end - len(parts[k]), end) for k,end in zip(parts, ends)}
 
     def draw(self, n, seed):
-        "Places of `n` training sentences, as many of each class; a smaller draw is part of a larger one"
+        """Places of `n` training sentences, as many of each class; a smaller draw is part of a
+        larger one"""
         train = self.places['train']
         if n >= len(train): return train
         rng = np.random.default_rng(seed)
@@ -97,7 +107,8 @@ class Counts:
         self.texts = texts
         self.kind = kind
     def fit(self, places):
-        self.tfidf = TfidfVectorizer(sublinear_tf=True, **self.kind).fit([self.texts[i] for i in places])
+        self.tfidf = TfidfVectorizer(sublinear_tf=True,
+                                     **self.kind).fit([self.texts[i] for i in places])
         return self
     def rows(self, places): return self.tfidf.transform([self.texts[i] for i in places])
 
@@ -117,7 +128,8 @@ class Vectors:
 class Head:
     "Logistic regression with the C that is best in parts of the training part"
     def __init__(self, features, y, train):
-        folds = StratifiedKFold(5 if len(train) <= 1000 else 3, shuffle=True, random_state=0).split(train, y[train])
+        folds = StratifiedKFold(5 if len(train) <= 1000 else 3, shuffle=True,
+                                random_state=0).split(train, y[train])
         right = np.mean([self.scores(features, y, train[i], train[j]) for i,j in folds], 0)
         self.C = CS[right.argmax()]
         self.features = features.fit(train)
@@ -144,10 +156,13 @@ class Run:
         self.all = len(self.text.places['train'])
         self.sizes = [100] if args.quick else [100, 1000, self.all]
         self.elmo = Elmo.from_pretrained('mini-en')
-        self.said = {}                            # (side, labels) → decisions on dev and test of each draw
+        # (side, labels) → decisions on dev and test of each draw
+        self.said = {}
         nothing = dict(rows=[], chosen=[])
         self.found = read_figures(args.json, nothing) if args.sides else nothing
-        self.found |= dict(processor=processor(), versions=with_python('torch', 'scikit-learn', 'fastai'), sentences={k: len(v) for k,v in self.text.places.items()})
+        self.found |= dict(processor=processor(),
+                           versions=with_python('torch', 'scikit-learn', 'fastai'),
+                           sentences={k: len(v) for k,v in self.text.places.items()})
 
     def kept(self, name, make):
         "An array from WORK, made if it is not there"
@@ -163,7 +178,8 @@ class Run:
     def minilm(self):
         "Vectors of all sentences"
         def ask():
-            with tempfile.TemporaryDirectory() as tmp, Side('minilm', python=self.args.sentence_python) as side:
+            with tempfile.TemporaryDirectory() as tmp, Side('minilm',
+                                                            python=self.args.sentence_python) as side:
                 side('vectors', texts=self.text.texts, bs=32, out=f'{tmp}/v.npy')
                 return np.load(f'{tmp}/v.npy')
         return self.kept('minilm', ask)
@@ -172,7 +188,10 @@ class Run:
     def layers(self, pool):
         "Pooled vectors of all layers, [sentences, layers, numbers]"
         vectorizer = ElmoVectorizer(self.elmo, layers='all', pool=pool).fit(None)
-        return self.kept(f'box-{pool}', lambda: vectorizer.transform(self.text.texts)).reshape(len(self.y), self.elmo.n_layers, -1)
+        return self.kept(f'box-{pool}',
+                         lambda: vectorizer.transform(self.text.texts)).reshape(len(self.y),
+                                                                                self.elmo.n_layers,
+                                                                                -1)
 
     def pooled(self, layers, pools):
         parts = [self.layers(pool)[:, layers].reshape(len(self.y), -1) for pool in pools]
@@ -181,20 +200,29 @@ class Run:
     @cache
     def variants(self, side):
         "Name → features, of what may be chosen"
-        if side == 'counts': return {name: Counts(self.text.texts, kind) for name,kind in COUNTS.items()}
-        if side == 'letters': return {name: Counts(self.text.texts, kind) for name,kind in LETTERS.items()}
+        if side == 'counts':
+            return {name: Counts(self.text.texts, kind) for name,kind in COUNTS.items()}
+        if side == 'letters':
+            return {name: Counts(self.text.texts, kind) for name,kind in LETTERS.items()}
         if side == 'minilm': return {'the sentence vector': Vectors(self.minilm)}
-        if side == 'static': return {f'layer 0, {pool}': Vectors(self.pooled([0], pools)) for pool,pools in POOLS.items()}
+        if side == 'static':
+            return {f'layer 0, {pool}': Vectors(self.pooled([0], pools))
+                    for pool,pools in POOLS.items()}
         kinds = {f'all layers, {pool}': ([0, 1, 2], pools) for pool,pools in POOLS.items()}
         kinds |= {f'layer {i}, mean and max': ([i], POOLS['mean and max']) for i in (1, 2)}
         return {name: Vectors(self.pooled(layers, pools)) for name,(layers, pools) in kinds.items()}
 
-    def choice(self, side, n): return next(c['name'] for c in self.found['chosen'] if c['side'] == side and c['labels'] == n)
+    def choice(self, side, n):
+        return next(c['name'] for c in self.found['chosen'] if c['side'] == side
+                    and c['labels'] == n)
 
     def note(self, side, n, dev, rows):
         "Keeps a choice, by the mean on dev, and its rows; `rows` makes them from its name"
-        best = self.choice(side, 1000) if n == self.all and not self.args.quick else max(dev, key=dev.get)
-        for table in ('rows', 'chosen'): self.found[table] = [r for r in self.found[table] if (r['side'], r['labels']) != (side, n)]
+        best = self.choice(side, 1000) if n == self.all and not self.args.quick else max(dev,
+                                                                                         key=dev.get)
+        for table in ('rows', 'chosen'):
+            self.found[table] = [r for r in self.found[table]
+                                 if (r['side'], r['labels']) != (side, n)]
         dev = {v: round(float(accuracy), 4) for v,accuracy in dev.items()}
         self.found['chosen'].append(dict(side=side, labels=n, name=best, dev=dev))
         new = rows(best)
@@ -205,7 +233,8 @@ class Run:
     def row(self, side, n, draw, right, **more):
         "A row with the accuracy on test; with all labels also which sentences were right"
         kept = dict(right=np.packbits(right).tobytes().hex()) if n == self.all else {}
-        return dict(side=side, labels=n, draw=draw, test=round(float(np.mean(right)), 4), **more, **kept)
+        return dict(side=side, labels=n, draw=draw, test=round(float(np.mean(right)), 4), **more,
+                    **kept)
 
     def right(self, decisions, part): return (decisions > 0) == self.y[self.text.places[part]]
 
@@ -213,7 +242,8 @@ class Run:
         places = self.text.places
         draws = range(1 if n == self.all else self.args.draws)
         variants = self.variants(side)
-        if n == self.all and not self.args.quick: variants = {k: v for k,v in variants.items() if k == self.choice(side, 1000)}
+        if n == self.all and not self.args.quick:
+            variants = {k: v for k,v in variants.items() if k == self.choice(side, 1000)}
         train = [self.text.draw(n, d) for d in draws]
         heads, dev = {}, {}
         for name,features in variants.items():
@@ -228,32 +258,42 @@ class Run:
                 head = Head(variants[best], self.y, part)
                 heads[best].append((head.C, head(places['valid']), head(places['test'])))
             self.said[side, n] = heads[best]
-            return [self.row(side, n, d, self.right(test, 'test'), C=C) for d,(C, _, test) in enumerate(heads[best])]
+            return [self.row(side, n, d, self.right(test, 'test'), C=C)
+                    for d,(C, _, test) in enumerate(heads[best])]
         self.note(side, n, dev, rows)
 
     def together(self, side, n):
         pairs = list(zip(self.said[side.split(' + ')[0], n], self.said['counts', n]))
-        def summed(share, vectors, counts, i): return share*vectors[i]/vectors[1].std() + (1 - share)*counts[i]/counts[1].std()
-        dev = {name: np.mean([self.right(summed(share, *pair, 1), 'valid').mean() for pair in pairs[:CHOOSE]]) for name,share in SHARES.items()}
-        def rows(best): return [self.row(side, n, d, self.right(summed(SHARES[best], *pair, 2), 'test')) for d,pair in enumerate(pairs)]
+        def summed(share, vectors, counts, i):
+            return share*vectors[i]/vectors[1].std() + (1 - share)*counts[i]/counts[1].std()
+        dev = {name: np.mean([self.right(summed(share, *pair, 1), 'valid').mean()
+                              for pair in pairs[:CHOOSE]]) for name,share in SHARES.items()}
+        def rows(best):
+            return [self.row(side, n, d, self.right(summed(SHARES[best], *pair, 2), 'test'))
+                    for d,pair in enumerate(pairs)]
         self.note(side, n, dev, rows)
 
     def train(self, recipe, n, draw):
         "The classifier after a recipe: which answers on dev and on test are right"
         words, phases = RECIPES[recipe]
         def rows_at(places): return [(self.text.texts[i], int(self.y[i])) for i in places]
-        rows = dict(train=rows_at(self.text.draw(n, draw)), valid=rows_at(self.text.places['valid']), test=rows_at(self.text.places['test']))
+        rows = dict(train=rows_at(self.text.draw(n, draw)),
+                    valid=rows_at(self.text.places['valid']),
+                    test=rows_at(self.text.places['test']))
         elmo = Elmo.from_pretrained('mini-en', norm='token', dropout=.4, tokenizer='space')
-        dls = ClassifyDataLoaders.from_data(rows, tokenizer='space', bs=32, seed=draw, device='cpu', char_vocab=elmo.char_vocab)
+        dls = ClassifyDataLoaders.from_data(rows, tokenizer='space', bs=32, seed=draw, device='cpu',
+                                            char_vocab=elmo.char_vocab)
         set_seed(draw)
-        learn = elmo_classifier_learner(dls, elmo, words=words, cache=self.cache, opt_func=ADAMW, **HEAD)
+        learn = elmo_classifier_learner(dls, elmo, words=words, cache=self.cache, opt_func=ADAMW,
+                                        **HEAD)
         if bf16_is_fast('cpu'): learn.add_cb(BF16())
         times = -(-STEPS//len(dls.train))
         with learn.no_bar(), learn.no_logging():
             for to,rate,epochs in phases:
                 learn.freeze_to(to)
                 lowest = rate/2**(len(learn.opt.param_lists) - 1)
-                learn.fit_one_cycle(epochs*times, slice(lowest, rate), pct_start=.2, cbs=NoValidation())
+                learn.fit_one_cycle(epochs*times, slice(lowest, rate), pct_start=.2,
+                                    cbs=NoValidation())
             answers = [learn.get_preds(ds_idx=i) for i in (1, 2)]
         return [(scores.argmax(1) == targets).numpy() for scores,targets in answers]
 
@@ -262,8 +302,10 @@ class Run:
         several = 1 if self.args.quick else self.args.seeds if n == self.all else self.args.trained
         recipes = RECIPES
         if n == self.all and not self.args.quick: recipes = [self.choice('classifier', 1000)]
-        found = {name: [self.train(name, n, d) for d in range(min(several, CHOOSE_TRAINED))] for name in recipes}
-        dev = {name: np.mean([valid.mean() for valid,_ in answers]) for name,answers in found.items()}
+        found = {name: [self.train(name, n, d) for d in range(min(several, CHOOSE_TRAINED))]
+                 for name in recipes}
+        dev = {name: np.mean([valid.mean() for valid,_ in answers])
+               for name,answers in found.items()}
         def rows(best):
             answers = found[best]
             answers += [self.train(best, n, d) for d in range(len(answers), several)]

@@ -1,15 +1,22 @@
-"""ELMo in plain JavaScript, in a browser on this machine, beside PyTorch with the same weights on the same sentences.
+"""ELMo in plain JavaScript, in a browser on this machine, beside PyTorch with the same weights on
+the same sentences.
 
-    python tests/benchmarks/live.py                             # needs playwright and a Chromium; half a minute
+    # needs playwright and a Chromium; half a minute
+    python tests/benchmarks/live.py
     python tests/benchmarks/live.py --json nbs/results/live.json
 
-start     from the call that loads model and configuration to a model that can read, over a local server
+start     from the call that loads model and configuration to a model that can read, over a local
+          server
 output    the same for the output layer and its words, which only the panel with a gap loads
-map       every word with every word, of three sentences of 25 words in all whose tokens it has read before: what a keystroke costs, median
-gap       five words for the gap in a sentence of ten, and both surprises of each of its words: median
-sentence  all layers of a sentence of ten words that it has not seen, its tokens' letters included: median, and the slowest of the later half
+map       every word with every word, of three sentences of 25 words in all whose tokens it has read
+          before: what a keystroke costs, median
+gap       five words for the gap in a sentence of ten, and both surprises of each of its words:
+          median
+sentence  all layers of a sentence of ten words that it has not seen, its tokens' letters included:
+          median, and the slowest of the later half
 phone     the same with the processor slowed down to a quarter
-apart     the largest difference of any number of any layer from PyTorch's in double precision, over the fifty sentences of tests/test_live.py
+apart     the largest difference of any number of any layer from PyTorch's in double precision, over
+          the fifty sentences of tests/test_live.py
 torch     PyTorch in single precision: the same sentences, and the same difference
 """
 import functools, http.server, shutil, tempfile, threading, time
@@ -23,7 +30,8 @@ from test_live import sentences
 from elmo_fastai.text.tokens import word_tokenize
 from elmo_fastai.elmo.module import Elmo
 
-TEN = [f'The {a} man saw a {b} on the {c} .' for a in ('old', 'young', 'tall', 'blind', 'rich') for b in ('boat', 'light', 'letter', 'stranger') for c in ('bank', 'stairs')]
+TEN = [f'The {a} man saw a {b} on the {c} .' for a in ('old', 'young', 'tall', 'blind', 'rich')
+       for b in ('boat', 'light', 'letter', 'stranger') for c in ('bank', 'stairs')]
 
 JS = """async ({ten, fifty, gap}) => {
   const m = await import('/elmo.js'), begin = performance.now(), elmo = await m.Elmo.load('/mini-en/'), start = performance.now() - begin;
@@ -41,11 +49,18 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 def in_browser(address, slower):
     from playwright.sync_api import sync_playwright
     with sync_playwright() as p:
-        browser = p.chromium.launch(executable_path=next(filter(None, map(shutil.which, ('chromium', 'chromium-browser', 'google-chrome'))), None), args=['--no-sandbox'])
+        browser = p.chromium.launch(executable_path=next(filter(None,
+                                                                map(shutil.which,
+                                                                    ('chromium', 'chromium-browser',
+                                                                     'google-chrome'))), None),
+                                                                     args=['--no-sandbox'])
         page = browser.new_page()
         page.goto(address + 'elmo.js')
-        if slower > 1: page.context.new_cdp_session(page).send('Emulation.setCPUThrottlingRate', {'rate': slower})
-        got = page.evaluate(JS, {'ten': TEN, 'gap': 3, 'fifty': sentences() if slower == 1 else []}) | {'browser': browser.version}
+        if slower > 1:
+            page.context.new_cdp_session(page).send('Emulation.setCPUThrottlingRate',
+                                                    {'rate': slower})
+        got = page.evaluate(JS, {'ten': TEN, 'gap': 3, 'fifty': sentences() if slower == 1
+                                 else []}) | {'browser': browser.version}
         browser.close()
     return got
 
@@ -54,9 +69,11 @@ def main():
     torch.set_num_threads(1)
     elmo = Elmo.from_pretrained('mini-en').eval()
     with tempfile.TemporaryDirectory() as folder:
-        for o in ('elmo.js', 'speak.js', 'answers.js'): shutil.copyfile(ROOT/'nbs'/'live'/o, f'{folder}/{o}')
+        for o in ('elmo.js', 'speak.js', 'answers.js'):
+            shutil.copyfile(ROOT/'nbs'/'live'/o, f'{folder}/{o}')
         boxed(Path(folder))
-        server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), functools.partial(Quiet, directory=folder))
+        server = http.server.ThreadingHTTPServer(('127.0.0.1', 0),
+                                                 functools.partial(Quiet, directory=folder))
         threading.Thread(target=server.serve_forever, daemon=True).start()
         address = f'http://127.0.0.1:{server.server_port}/'
         desk, phone = in_browser(address, 1), in_browser(address, 4)
@@ -64,8 +81,10 @@ def main():
     exact = Elmo.from_pretrained('mini-en').eval().double().embed(sentences(), layers='all')
     single = [*elmo.embed(sentences(), layers='all')]
     def from_exact(vecs, hard=False):
-        "The largest difference; `hard`: of the sentence that is one word two hundred times, whose rounding grows from step to step"
-        some = ((got, want) for text,got,want in zip(sentences(), vecs, exact) if want.size and text.startswith('word word word') == hard)
+        """The largest difference; `hard`: of the sentence that is one word two hundred times,
+        whose rounding grows from step to step"""
+        some = ((got, want) for text,got,want in zip(sentences(), vecs, exact) if want.size
+                and text.startswith('word word word') == hard)
         return float(f'{max(np.abs(np.array(got) - want).max() for got,want in some):.1e}')
     def torch_time(s):
         t = time.perf_counter(); elmo.embed([s], layers='all')
@@ -73,14 +92,23 @@ def main():
     later = lambda o: o[len(o)//2:]
     size = lambda *names: sum((BOX/o).stat().st_size for o in names)
     python = [torch_time(s) for s in TEN]
-    figures = dict(browser=f"Chromium {desk['browser']}", torch=torch.__version__, sentences=len(TEN), words=len(word_tokenize(TEN[0])),
-                   start_ms=round(desk['start']), sentence_ms=round(median(desk['times']), 1), slowest_ms=round(max(later(desk['times'])), 1),
-                   phone_start_ms=round(phone['start']), phone_sentence_ms=round(median(phone['times']), 1), phone_slowest_ms=round(max(later(phone['times'])), 1),
-                   output_ms=round(desk['output']), phone_output_ms=round(phone['output']), gap_ms=round(median(desk['gaps']), 1), phone_gap_ms=round(median(phone['gaps']), 1),
-                   map_ms=round(median(desk['maps']), 1), phone_map_ms=round(median(phone['maps']), 1),
-                   torch_sentence_ms=round(median(python), 1), apart=from_exact(desk['layers']), torch_apart=from_exact(single),
+    figures = dict(browser=f"Chromium {desk['browser']}", torch=torch.__version__,
+                   sentences=len(TEN), words=len(word_tokenize(TEN[0])),
+                   start_ms=round(desk['start']), sentence_ms=round(median(desk['times']), 1),
+                   slowest_ms=round(max(later(desk['times'])), 1),
+                   phone_start_ms=round(phone['start']),
+                   phone_sentence_ms=round(median(phone['times']), 1),
+                   phone_slowest_ms=round(max(later(phone['times'])), 1),
+                   output_ms=round(desk['output']), phone_output_ms=round(phone['output']),
+                   gap_ms=round(median(desk['gaps']), 1),
+                   phone_gap_ms=round(median(phone['gaps']), 1),
+                   map_ms=round(median(desk['maps']), 1),
+                   phone_map_ms=round(median(phone['maps']), 1),
+                   torch_sentence_ms=round(median(python), 1), apart=from_exact(desk['layers']),
+                   torch_apart=from_exact(single),
                    hard=from_exact(desk['layers'], True), torch_hard=from_exact(single, True),
-                   model_bytes=size('model.safetensors'), output_bytes=size('output.safetensors', 'vocab.json'),
+                   model_bytes=size('model.safetensors'),
+                   output_bytes=size('output.safetensors', 'vocab.json'),
                    scripts_bytes=sum(f.stat().st_size for f in (ROOT/'nbs'/'live').glob('*.js')))
     for k,v in figures.items(): print(f'{k:18} {v}')
     write_figures(args.json, figures)

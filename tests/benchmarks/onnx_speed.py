@@ -1,16 +1,22 @@
 """A model in ONNX Runtime against the same model in PyTorch, one thread each, in one run.
 
-    python tests/benchmarks/onnx_speed.py                                # all models: some five minutes
+    # all models: some five minutes
+    python tests/benchmarks/onnx_speed.py
     python tests/benchmarks/onnx_speed.py --models mini-en --reps 3      # does it work?
-    python tests/benchmarks/onnx_speed.py --json nbs/results/onnx.json   # the figures of nbs/library/onnx.ipynb
+    # the figures of nbs/library/onnx.ipynb
+    python tests/benchmarks/onnx_speed.py --json nbs/results/onnx.json
 
 torch    `elmo(chars)` in inference mode: mixed vectors from char ids
 onnx     the file that `elmo.to_onnx` writes, in ONNX Runtime on the CPU
 
-Models: the one in the box; `medium`, whose LSTMs are ONNX's operator; AI2's shapes `small` and `original`, whose projections and limits need a loop. All but the first
-have random weights. The sides take turns on the same sentences; a turn's figure is the mean over its batches, and medians of the turns are compared. What is counted is the
-processor time of the one thread that works, so that a neighbour on the machine counts little. Both sides' vectors must be equal to 1e-5 of their size. `start` is a new
-process, from nothing to the first vectors of the model in the box, its processor time with all imports; `installed` what lies on the disk.
+Models: the one in the box; `medium`, whose LSTMs are ONNX's operator; AI2's shapes `small` and
+`original`, whose projections and limits need a loop. All but the first
+have random weights. The sides take turns on the same sentences; a turn's figure is the mean over
+its batches, and medians of the turns are compared. What is counted is the
+processor time of the one thread that works, so that a neighbour on the machine counts little. Both
+sides' vectors must be equal to 1e-5 of their size. `start` is a new
+process, from nothing to the first vectors of the model in the box, its processor time with all
+imports; `installed` what lies on the disk.
 """
 import importlib.util, platform, subprocess, sys, tempfile, time
 from pathlib import Path
@@ -26,7 +32,8 @@ def original(size): return lambda: Elmo(random_model(size))
 def medium():
     torch.manual_seed(42)
     return Elmo(BiLM(ELMO_MEDIUM, 0))
-MODELS = {'mini-en': lambda: Elmo.from_pretrained('mini-en'), 'medium': medium, 'ai2 small': original('small'), 'ai2 original': original('original')}
+MODELS = {'mini-en': lambda: Elmo.from_pretrained('mini-en'), 'medium': medium,
+          'ai2 small': original('small'), 'ai2 original': original('original')}
 
 def arguments():
     return options(__doc__,
@@ -58,7 +65,8 @@ def measure(name, elmo, file, sents, bs, reps):
     assert diff < 1e-5, f'the sides give different vectors: {diff}'
     def turn(f): return lambda rep: 1000/n*seconds(lambda: list(map(f, range(n))), time.thread_time)
     times = turns(dict(torch=turn(by_torch), onnx=turn(by_onnx)), reps)
-    return dict(model=name, bs=bs, tokens=sum(int((c[..., 0] != 0).sum()) for c in batches)/n, difference=diff,
+    return dict(model=name, bs=bs, tokens=sum(int((c[..., 0] != 0).sum()) for c in batches)/n,
+                difference=diff,
                 **medians(times), all=times)
 
 START = dict(torch='''
@@ -77,7 +85,8 @@ onnxruntime.InferenceSession(sys.argv[1], o).run(None, {'chars': chars})
 def start(side, file):
     "Seconds of processor time from nothing to vectors"
     code = START[side] + 'import time; print(time.process_time())'
-    return float(subprocess.run([sys.executable, '-c', code, str(file)], env=environment(threads=1), capture_output=True, text=True, check=True).stdout)
+    return float(subprocess.run([sys.executable, '-c', code, str(file)], env=environment(threads=1),
+                                capture_output=True, text=True, check=True).stdout)
 
 def installed(package):
     "Megabytes of a package's folder"
@@ -93,16 +102,21 @@ def main():
         for name in args.models:
             elmo, file = MODELS[name]().eval(), Path(tmp)/'model.onnx'
             elmo.to_onnx(file)
-            weights = sum(p.numel() for p in [*elmo.lm.chars.parameters(), *elmo.lm.lstm.parameters()])
+            weights = sum(p.numel() for p in [*elmo.lm.chars.parameters(),
+                                              *elmo.lm.lstm.parameters()])
             sizes.append(dict(model=name, parameters=weights, megabytes=file.stat().st_size/1e6))
             for bs in args.bs:
                 rows.append(measure(name, elmo, file, sents, bs, args.reps))
                 r = rows[-1]
-                print(f"{name:13} bs {bs:3}  {r['tokens']:6.0f} tokens  torch {r['torch']:8.2f} ms  onnx {r['onnx']:8.2f} ms  {r['torch']/r['onnx']:.2f}x  diff {r['difference']:.1e}", flush=True)
-            if name == 'mini-en': starts = {side: median(start(side, file) for _ in range(3)) for side in START}
+                print(f"{name:13} bs {bs:3}  {r['tokens']:6.0f} tokens  torch {r['torch']:8.2f} "
+                      f"ms  onnx {r['onnx']:8.2f} ms  {r['torch']/r['onnx']:.2f}x  diff "
+                      f"{r['difference']:.1e}", flush=True)
+            if name == 'mini-en':
+                starts = {side: median(start(side, file) for _ in range(3)) for side in START}
     res = dict(text=text, processor=processor(), python=platform.python_version(),
                versions=versions('torch', 'onnx', 'onnxruntime'), rows=rows, sizes=sizes,
-               installed={o: installed(o) for o in ('torch', 'onnxruntime')}, start=starts if 'mini-en' in args.models else None)
+               installed={o: installed(o) for o in ('torch', 'onnxruntime')}, start=starts
+               if 'mini-en' in args.models else None)
     print(sizes, res['installed'], res['start'], res['processor'], sep='\n')
     write_figures(args.json, res)
 

@@ -1,6 +1,7 @@
-"""Ways to thaw a biLM on the toy reviews, six epochs each (lesson 11).
+"""Ways to unfreeze a biLM on the toy reviews, six epochs each (lesson 11).
 
-    python tests/benchmarks/phases.py --json nbs/results/phases.json     # some ten minutes of one core
+    # some ten minutes of one core
+    python tests/benchmarks/phases.py --json nbs/results/phases.json
 
 Validation accuracy at the end of each stage, three seeds per plan. A stage is what is trained
 (the head, the top LSTM layer too, everything), its epochs and its rate, or the rates of the
@@ -34,7 +35,8 @@ def labelled(gold):
 
 def train(plan, seed, lm, vocab, reviews):
     "Accuracy after each stage"
-    dls = ClassifyDataLoaders.from_data(reviews, tokenizer='space', bs=32, seed=42 + seed, device='cpu')
+    dls = ClassifyDataLoaders.from_data(reviews, tokenizer='space', bs=32, seed=42 + seed,
+                                        device='cpu')
     set_seed(seed)
     learn = elmo_classifier_learner(dls, Elmo(lm, vocab, norm='token', dropout=.2))
     accuracies = []
@@ -58,6 +60,7 @@ if __name__ == '__main__':
     for name,plan in PLANS.items():
         stages = [[part, epochs, rates(lr)] for part,epochs,lr in plan]
         for seed in range(a.seeds):
-            rows.append(dict(plan=name, stages=stages, seed=seed, valid=train(plan, seed, lm, vocab, reviews)))
+            rows.append(dict(plan=name, stages=stages, seed=seed,
+                             valid=train(plan, seed, lm, vocab, reviews)))
             print(rows[-1], flush=True)
     write_figures(a.json, dict(rows=rows))

@@ -1,6 +1,8 @@
-"""Perplexity after equal steps in full and in half precision, same seeds and batches (library: The bidirectional language model).
+"""Perplexity after equal steps in full and in half precision, same seeds and batches (library: The
+bidirectional language model).
 
-    python tests/benchmarks/precision.py                     # Tiny Shakespeare, the small model, 3 epochs, 2 seeds: about half an hour on one thread
+    # Tiny Shakespeare, the small model, 3 epochs, 2 seeds: about half an hour on one thread
+    python tests/benchmarks/precision.py
     python tests/benchmarks/precision.py --quick             # does it work? Seconds
     python tests/benchmarks/precision.py --device cuda --sides fp32 bf16 fp16
 
@@ -8,7 +10,8 @@ fp32   full precision
 bf16   `bf16=True`: bfloat16 by autocast, weights and optimiser in full precision
 fp16   `learn.to_fp16()`: float16 by autocast with scaled gradients; on a CPU for trying it out only
 
-Perplexities are exact ones, in full precision, by `evaluate` on the validation text. The text comes from ELMO_FASTAI_DATA or ../shared/data, or is
+Perplexities are exact ones, in full precision, by `evaluate` on the validation text. The text comes
+from ELMO_FASTAI_DATA or ../shared/data, or is
 downloaded. It ends with status 1 where a mean perplexity is off by more than --limit from fp32's.
 """
 import math, sys, time
@@ -39,13 +42,15 @@ def train(args, corpus, side, seed):
     from elmo_fastai.nn.bilm import elmo_configs, evaluate
     from elmo_fastai.train.learner import bilm_learner
     set_seed(seed)
-    dls = ElmoDataLoaders.from_corpus(corpus, kind='stream', bs=20, seq_len=64, min_freq=2, seed=seed, device=args.device)
+    dls = ElmoDataLoaders.from_corpus(corpus, kind='stream', bs=20, seq_len=64, min_freq=2,
+                                      seed=seed, device=args.device)
     learn = bilm_learner(dls, elmo_configs[args.model], bf16=side == 'bf16')
     if side == 'fp16': learn.to_fp16()
     start = time.perf_counter()
     with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(args.epochs, args.lr)
     if learn.stopped: sys.exit(f'{side}: {learn.stopped}')
-    return dict(side=side, seed=seed, steps=len(learn.recorder.losses), seconds=time.perf_counter() - start, **evaluate(learn.model, dls.valid))
+    return dict(side=side, seed=seed, steps=len(learn.recorder.losses),
+                seconds=time.perf_counter() - start, **evaluate(learn.model, dls.valid))
 
 if __name__ == '__main__':
     args = arguments()
@@ -59,7 +64,8 @@ if __name__ == '__main__':
     for seed in range(args.seeds):
         for side in args.sides:
             r = train(args, corpus, side, seed)
-            base = next((o['mean'] for o in rows if o['seed'] == seed and o['side'] == 'fp32'), None) or (r['mean'] if side == 'fp32' else math.nan)
+            base = next((o['mean'] for o in rows if o['seed'] == seed and o['side'] == 'fp32'),
+                        None) or (r['mean'] if side == 'fp32' else math.nan)
             r['ratio'] = r['mean']/base
             off = max(off, abs(r['ratio'] - 1))
             rows.append(r)

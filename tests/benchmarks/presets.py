@@ -5,7 +5,8 @@
     python tests/benchmarks/presets.py --table                   # only print what there is
 
 A setting is preset/strips/window/rate/dropout/beginning (`counts`: with the words' frequencies;
-`alike`). Each is trained for the same processor time of one thread and then asked for the perplexity
+`alike`). Each is trained for the same processor time of one thread and then asked for the
+perplexity
 of the held-out text, in windows of 64 tokens whatever it was trained on. Rows are written to
 nbs/results/presets.json as they end, and what is there is not done again. In bfloat16 where the
 processor is fast at it: a file has rows of one kind.
@@ -39,7 +40,8 @@ def run(preset, bs, seq_len, lr, dropout, beginning, seconds, seed, bf16):
     learn.remove_cb(StopOnSignal)
     with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(TimeBudget.epochs, lr)
     found = evaluate(learn.model, loaders(20, 64).valid)
-    return dict(tokens=learn.throughput.tokens, stopped=learn.stopped and str(learn.stopped), fwd=found['fwd'],
+    return dict(tokens=learn.throughput.tokens, stopped=learn.stopped and str(learn.stopped),
+                fwd=found['fwd'],
                 bwd=found['bwd'], perplexity=found['mean'])
 
 def table(rows):
@@ -60,7 +62,8 @@ def main(a):
     bf16 = bf16_is_fast(torch.device('cpu'))
     d = read_figures(a.json, dict(bf16=bf16, rows=[]))
     if a.table: return table(d['rows'])
-    if d['bf16'] != bf16: raise SystemExit(f'{a.json} is of another kind of processor: name another file with --json')
+    if d['bf16'] != bf16:
+        raise SystemExit(f'{a.json} is of another kind of processor: name another file with --json')
     for setting, seed in product(a.settings, a.seeds):
         key = dict(setting=setting, seconds=a.seconds, seed=seed)
         if any(key.items() <= r.items() for r in d['rows']): continue

@@ -82,7 +82,7 @@ def purity_of_pools(folders, quick):
     import numpy as np
     from elmo_fastai.base.options import read_settings
     from pages import page
-    purity = page('studies/neighbours').purity
+    purity = page('studies/probes').purity
     gold, pools, ks = toy_gold(max(POOLS))['train'], POOLS[:2] if quick else POOLS, KS[:2] if quick else KS
     runs, ways = [], []
     for folder in folders:
@@ -107,7 +107,7 @@ def english(elmo, quick):
     "Twelve words in sentences that we wrote"
     from elmo_fastai.studies.probe import read_senses, sense_probe
     from pages import page
-    study = page('studies/neighbours')
+    study = page('studies/probes')
     data, seeds = read_senses(ROOT/'nbs'/'data'/'senses_en.csv'), 5 if quick else 20
     pairs = study.sense_pairs(data, 600)
     tables = {'sense, nearest mean': sense_probe(elmo, data, seeds=seeds), 'sense, nearest example': sense_probe(elmo, data, how='1nn', seeds=seeds),
@@ -155,7 +155,7 @@ def real(elmo, quick):
     "Fifteen words in novels and WikiText-2, their senses labelled by hand, beside random weights"
     import numpy as np
     from pages import page
-    purity = page('studies/neighbours').purity
+    purity = page('studies/probes').purity
     from elmo_fastai.studies.probe import sense_probe
     from elmo_fastai.tasks.classify import random_elmo
     data, sources = real_senses(elmo)
@@ -198,7 +198,7 @@ def words(elmo, quick, layer=1):
     "A dozen words and more: where their nearest occurrences are, and their static neighbours"
     import numpy as np
     from pages import page
-    nearest = page('studies/neighbours').nearest
+    nearest = page('studies/probes').nearest
     from elmo_fastai.tasks.cbow import WordVectors
     ask = [(w, [q.strip() for q in qs.split('|')]) for w,qs in (o.split(': ', 1) for o in ASK.strip().split('\n'))][:2 if quick else None]
     text, wanted = real_sentences(), re.compile(r'\b(?:' + '|'.join(w for w,_ in ask) + r')\b')
@@ -246,7 +246,7 @@ def timed(elmo, quick):
     "Seconds of each probe, 20,000 tokens to learn from, one seed; under a minute is asked"
     from elmo_fastai.studies.probe import linear_probe, sense_probe
     from pages import page
-    purity = page('studies/neighbours').purity
+    purity = page('studies/probes').purity
     gold, res = toy_gold(800 if quick else 3_000, 600), {}
     more = toy_gold(2_000 if quick else 40_000)['train']                       # one word in twenty has senses
     def run(name, f, *args, **kw):
@@ -264,7 +264,7 @@ def one(n, kind):
     from elmo_fastai.nn.bilm import BiLM, BiLMConfig
     from elmo_fastai.elmo.module import Elmo
     from pages import page
-    study = page('studies/neighbours')
+    study = page('studies/probes')
     TokenIndex, nearest = study.TokenIndex, study.nearest
     torch.manual_seed(0)
     elmo = Elmo(BiLM(BiLMConfig('tiny'), 0), tokenizer='space').eval()

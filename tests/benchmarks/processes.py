@@ -1,9 +1,11 @@
-"""One process with all threads against several processes of one thread each: tokens a second in training, on the same batches.
+"""One process with all threads against several processes of one thread each: tokens a second in
+training, on the same batches.
 
     python tests/benchmarks/processes.py                 # two cores: about two minutes
     python tests/benchmarks/processes.py --quick         # does it work?
 
-The text is WikiText-2 from ELMO_FASTAI_DATA or ../shared/data, else the toy corpus. `--bs` is the batch of all processes together.
+The text is WikiText-2 from ELMO_FASTAI_DATA or ../shared/data, else the toy corpus. `--bs` is the
+batch of all processes together.
 """
 import json, os, subprocess, sys, time
 from harness import data_folder, environment, opt, options, write_figures
@@ -37,7 +39,8 @@ def job(spec):
         vocab = WordVocab.build([l.split() for l in full.train])
         corpus = Corpus('wikitext2', dict(train=full.train[:6000], valid=full.valid[:50]), 'space')
     else: corpus = toy_corpus(n_train=4000, n_valid=50, n_test=1, n_unseen=1)
-    dls = ElmoDataLoaders.from_corpus(corpus, kind='stream', bs=spec['bs'], seq_len=spec['seq_len'], vocab=vocab, device='cpu')
+    dls = ElmoDataLoaders.from_corpus(corpus, kind='stream', bs=spec['bs'], seq_len=spec['seq_len'],
+                                      vocab=vocab, device='cpu')
     class Timed(Callback):
         order = 90
         def before_fit(self): self.tokens,self.step = 0,0
@@ -58,23 +61,31 @@ def job(spec):
 
 def measure(spec, processes, threads):
     "The figures of `job` from `processes` new processes"
-    start = ['-m', 'torch.distributed.run', '--nproc-per-node', str(processes)] if processes > 1 else []
-    r = subprocess.run([sys.executable, *start, __file__, '--job', json.dumps(spec)], env=environment(threads), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    start = ['-m', 'torch.distributed.run', '--nproc-per-node',
+             str(processes)] if processes > 1 else []
+    r = subprocess.run([sys.executable, *start, __file__, '--job', json.dumps(spec)],
+                       env=environment(threads), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                       text=True)
     lines = [l for l in r.stdout.splitlines() if l.startswith('{')]
     if r.returncode or not lines: sys.exit(f'stopped with {r.returncode}:\n{r.stderr[-2000:]}')
     return json.loads(lines[-1])['tokens_per_second']
 
 def main(args):
     data = None if args.quick else data_folder('wikitext-2')
-    models, sizes = (['tiny'], [20]) if args.quick else (args.models.split(','), [int(o) for o in args.bs.split(',')])
+    models, sizes = (['tiny'], [20]) if args.quick else (args.models.split(','),
+                                                         [int(o) for o in args.bs.split(',')])
     rows = []
-    print(f"{'WikiText-2' if data else 'toy corpus'}, windows of {args.seq_len} tokens, tokens a second")
+    print(f"{'WikiText-2' if data else 'toy corpus'}, windows of {args.seq_len} tokens, tokens a "
+          f"second")
     print(f"{'model':10}{'batch':>6}{'1 process':>12}{f'{args.cores} threads':>12}{f'{args.cores} processes':>14}{'ratio':>8}")
     for model in models:
         for bs in sizes:
-            spec = dict(model=model, bs=bs, seq_len=args.seq_len, data=str(data) if data else None, warmup=2 if args.quick else 8, steps=5 if args.quick else args.steps)
-            one,threads,processes = measure(spec, 1, 1), measure(spec, 1, args.cores), measure(spec, args.cores, 1)
-            rows.append(dict(model=model, bs=bs, one=one, threads=threads, processes=processes, ratio=processes/threads))
+            spec = dict(model=model, bs=bs, seq_len=args.seq_len, data=str(data) if data else None,
+                        warmup=2 if args.quick else 8, steps=5 if args.quick else args.steps)
+            one,threads,processes = measure(spec, 1, 1), measure(spec, 1, args.cores), measure(spec,
+                                                                                               args.cores, 1)
+            rows.append(dict(model=model, bs=bs, one=one, threads=threads, processes=processes,
+                             ratio=processes/threads))
             print(f"{model:10}{bs:>6}{one:>12,.0f}{threads:>12,.0f}{processes:>14,.0f}{processes/threads:>8.2f}", flush=True)
     write_figures(args.json, rows)
 

@@ -1,9 +1,12 @@
-"""Learning rate, schedule and start, one changed at a time: perplexity of the small biLM on held-out toy sentences, over several seeds.
+"""Learning rate, schedule and start, one changed at a time: perplexity of the small biLM on
+held-out toy sentences, over several seeds.
 
-    python tests/benchmarks/rates.py             # figures go to nbs/results/rates.json: some ten minutes of one core; again: goes on
+    # figures go to nbs/results/rates.json: some ten minutes of one core; again: goes on
+    python tests/benchmarks/rates.py
     python tests/benchmarks/rates.py --seeds 1   # one seed
 
-The lesson nbs/course/09_pretraining.ipynb shows the figures. Corpus, batches and model are those of the lesson.
+The lesson nbs/course/09_pretraining.ipynb shows the figures. Corpus, batches and model are those of
+the lesson.
 """
 import sys
 import torch
@@ -15,7 +18,8 @@ from elmo_fastai.train.learner import bilm_learner
 from harness import RESULTS, options, read_figures, write_figures
 
 # passes, begin at the words' frequencies?, rate, schedule
-ONE_PASS = [(1, counts, lr, schedule) for counts in (False, True) for lr in (1e-3, 1e-2) for schedule in ('constant', 'one cycle')]
+ONE_PASS = [(1, counts, lr, schedule) for counts in (False, True) for lr in (1e-3, 1e-2)
+            for schedule in ('constant', 'one cycle')]
 THREE_PASSES = [(3, True, 1e-2, schedule) for schedule in ('constant', 'one cycle')]
 
 class NoValidation(Callback):

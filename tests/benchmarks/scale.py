@@ -1,17 +1,22 @@
-"""What each step from the textbook's design to the library's is worth on one device: tokens a second, and the share of the device's matrix speed.
+"""What each step from the textbook's design to the library's is worth on one device: tokens a
+second, and the share of the device's matrix speed.
 
-    python tests/benchmarks/scale.py                     # on the processor, 10,000 words: some minutes
-    python tests/benchmarks/scale.py --device cuda       # where a GPU is: 100,000 words, larger batches; memory as well
+    # on the processor, 10,000 words: some minutes
+    python tests/benchmarks/scale.py
+    # where a GPU is: 100,000 words, larger batches; memory as well
+    python tests/benchmarks/scale.py --device cuda
     python tests/benchmarks/scale.py --quick             # does it work?
 
 The steps, each added to those before:
-loop               the recurrence in Python, time step after time step; every token encoded; a full softmax in each direction; fp32
+loop               the recurrence in Python, time step after time step; every token encoded; a full
+                   softmax in each direction; fp32
 + fused LSTM       the recurrence by cuDNN on a GPU, by oneDNN on a processor
 + equal tokens once   each distinct token of a batch encoded once, columns of padding cut off
 + adaptive softmax
 + bfloat16
 
-The figures go to nbs/results/scale-cpu.json or scale-cuda.json, which the library page on scale shows.
+The figures go to nbs/results/scale-cpu.json or scale-cuda.json, which the library page on scale
+shows.
 """
 import sys, tempfile, time
 from statistics import median
@@ -33,11 +38,13 @@ def arguments():
         json=opt(None, 'file to write (default nbs/results/scale-DEVICE.json)'))
 
 def get_batches(args, n):
-    "Batches of chars [B, T, W], next and previous words, by the benchmark of a training step; and the name of the text"
+    """Batches of chars [B, T, W], next and previous words, by the benchmark of a training step;
+    and the name of the text"""
     import train_step
     train_step.BS, train_step.SEQ_LEN = args.bs, args.seq_len
     with tempfile.TemporaryDirectory() as tmp:
-        own = SimpleNamespace(vocab=args.vocab, reps=n, steps=1, warmup=0, batches=f'{tmp}/batches.npz')
+        own = SimpleNamespace(vocab=args.vocab, reps=n, steps=1, warmup=0,
+                              batches=f'{tmp}/batches.npz')
         name = train_step.make_batches(own)
         return name, train_step.load_batches(own)
 
@@ -47,7 +54,9 @@ def make_model(args, step):
     from dataclasses import replace
     from elmo_fastai.nn.bilm import BiLM, elmo_configs
     torch.manual_seed(42)
-    config = replace(elmo_configs[args.model], cutoffs=None if step >= 3 else (), cell_clip=None if step >= 1 else 1e9)   # a limit makes it loop
+    # a limit makes it loop
+    config = replace(elmo_configs[args.model], cutoffs=None if step >= 3 else (), cell_clip=None
+                     if step >= 1 else 1e9)
     model = BiLM(config, args.vocab).to(args.device).train()
     model.chars.savings = step >= 2
     return model
@@ -56,7 +65,8 @@ def one_step(args, model, opt, batch, bf16):
     "Seconds of one training step"
     import torch
     start = time.perf_counter()
-    with torch.autocast(torch.device(args.device).type, torch.bfloat16, enabled=bf16): loss = torch.cat(model(*batch)).mean()
+    with torch.autocast(torch.device(args.device).type, torch.bfloat16, enabled=bf16):
+        loss = torch.cat(model(*batch)).mean()
     opt.zero_grad()
     loss.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.)
@@ -65,7 +75,8 @@ def one_step(args, model, opt, batch, bf16):
     return time.perf_counter() - start
 
 def measure(args, step, batches):
-    "Tokens a second of one design, its operations a second, the share of the matrix speed, and peak memory on a GPU"
+    """Tokens a second of one design, its operations a second, the share of the matrix speed, and
+    peak memory on a GPU"""
     import torch
     from pages import page
     step_operations = page('studies/cost').step_operations
@@ -77,7 +88,8 @@ def measure(args, step, batches):
     seconds = median([one_step(args, model, opt, b, bf16) for b in batches][warm:])
     tokens = median(int((b[0][..., 0] != 0).sum()) for b in batches)
     ops = sum(step_operations(model, *batches[-1]).values())
-    res = dict(step=STEPS[step], tokens_per_second=tokens/seconds, operations_per_token=ops/tokens, operations_per_second=ops/seconds)
+    res = dict(step=STEPS[step], tokens_per_second=tokens/seconds, operations_per_token=ops/tokens,
+               operations_per_second=ops/seconds)
     if cuda: res['memory_gb'] = torch.cuda.max_memory_allocated()/1e9
     return res
 
@@ -87,27 +99,37 @@ def main(args):
     from pages import page
     matrix_speed = page('studies/cost').matrix_speed
     cuda = args.device.startswith('cuda')
-    if cuda and not torch.cuda.is_available(): sys.exit('There is no GPU here that PyTorch can use: leave out --device to measure the processor')
+    if cuda and not torch.cuda.is_available():
+        sys.exit('There is no GPU here that PyTorch can use: leave out --device to measure the '
+                 'processor')
     if args.quick: args.model,args.vocab,args.bs,args.seq_len,args.reps = 'tiny',5000,4,16,1
-    args.vocab,args.bs = args.vocab or (100_000 if cuda else 10_000),args.bs or (128 if cuda else 20)
+    args.vocab,args.bs = args.vocab or (100_000 if cuda else 10_000),args.bs or (128 if cuda
+                                                                                 else 20)
     name,batches = get_batches(args, args.reps + (1 if args.quick else 2))
     batches = [tuple(o.to(args.device) for o in b) for b in batches]
     n = 512 if args.quick else 8192 if cuda else 2048
-    peak = {False: matrix_speed(torch.float32, args.device, n), True: matrix_speed(torch.bfloat16, args.device, n) if cuda or bf16_is_fast('cpu') else None}
+    peak = {False: matrix_speed(torch.float32, args.device, n),
+            True: matrix_speed(torch.bfloat16, args.device, n) if cuda or bf16_is_fast('cpu')
+            else None}
     device = torch.cuda.get_device_name() if cuda else f'{torch.get_num_threads()} processor threads'
-    print(f"{device}; model {args.model}, {args.vocab:,} words, {args.bs} × {args.seq_len} tokens a step; {name}")
-    print(f"{'':24}{'tokens/s':>10}{'gain':>8}{'G op/s':>9}{'reached':>9}" + ('   memory' if cuda else ''))
+    print(f"{device}; model {args.model}, {args.vocab:,} words, {args.bs} × {args.seq_len} tokens "
+          f"a step; {name}")
+    print(f"{'':24}{'tokens/s':>10}{'gain':>8}{'G op/s':>9}{'reached':>9}"
+          + ('   memory' if cuda else ''))
     rows = []
     for step in range(len(STEPS)):
         bf16 = step >= 4
-        if peak[bf16] is None: print(f'{STEPS[step]:24}  not measured: no fast bfloat16 here'); continue
+        if peak[bf16] is None:
+            print(f'{STEPS[step]:24}  not measured: no fast bfloat16 here')
+            continue
         r = measure(args, step, batches)
         r['reached'] = r['operations_per_second']/peak[bf16]
         r['gain'] = r['tokens_per_second']/rows[-1]['tokens_per_second'] if rows else 1.
         rows.append(r)
         print(f"{r['step']:24}{r['tokens_per_second']:>10,.0f}{r['gain']:>8.2f}{r['operations_per_second']/1e9:>9,.0f}{r['reached']:>9.0%}" +
               (f"{r['memory_gb']:>7.1f} GB" if cuda else ''), flush=True)
-    res = dict(device=device, model=args.model, vocab=args.vocab, bs=args.bs, seq_len=args.seq_len, text=name, torch=torch.__version__,
+    res = dict(device=device, model=args.model, vocab=args.vocab, bs=args.bs, seq_len=args.seq_len,
+               text=name, torch=torch.__version__,
                matrix_speed=dict(fp32=peak[False], bf16=peak[True]), rows=rows)
     usual = None if args.quick else RESULTS/f"scale-{'cuda' if cuda else 'cpu'}.json"
     write_figures(args.json or usual, res)

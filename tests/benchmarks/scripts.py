@@ -1,27 +1,39 @@
-"""One recipe in ten languages and nine scripts: a small biLM of each treebank's own text, a tagger with it and without it (study: One recipe, many scripts).
+"""One recipe in ten languages and nine scripts: a small biLM of each treebank's own text, a tagger
+with it and without it (study: One recipe, many scripts).
 
-    python tests/benchmarks/scripts.py               # ten treebanks, up to four settings, three seeds: some fifteen minutes of one core
-    python tests/benchmarks/scripts.py --quick       # does it work? Two treebanks, one seed, few steps; nothing is kept
+    # ten treebanks, up to four settings, three seeds: some fifteen minutes of one core
+    python tests/benchmarks/scripts.py
+    # does it work? Two treebanks, one seed, few steps; nothing is kept
+    python tests/benchmarks/scripts.py --quick
     python tests/benchmarks/scripts.py --longer      # a check: twice the steps, on three treebanks
     python tests/benchmarks/scripts.py --treebanks fi_tdt ar_padt --json mine.json
 
-Each row is one treebank, one alphabet (the bytes of UTF-8, or the letters of the training text), one `max_chars` and one seed. A biLM reads the
-training part for a fixed number of batches. Then the library's tagger learns universal parts of speech from the same part: word vectors and the
-biLM's vectors below an LSTM, or word vectors alone ('without', which has no alphabet and is trained once per treebank and seed). Accuracy is that on the
-test part, which nothing was trained on or chosen by. Two rivals: the commonest tag of each word, and a linear model on the word, its
-beginnings and ends, and its neighbours. At most 10,000 words of a training part and 6,000 of a test part are used, whole sentences drawn at random.
-A smaller `max_chars` is tried where it cuts more than a twentieth (16) or a fiftieth (25) of the test words.
+Each row is one treebank, one alphabet (the bytes of UTF-8, or the letters of the training text),
+one `max_chars` and one seed. A biLM reads the
+training part for a fixed number of batches. Then the library's tagger learns universal parts of
+speech from the same part: word vectors and the
+biLM's vectors below an LSTM, or word vectors alone ('without', which has no alphabet and is trained
+once per treebank and seed). Accuracy is that on the
+test part, which nothing was trained on or chosen by. Two rivals: the commonest tag of each word,
+and a linear model on the word, its
+beginnings and ends, and its neighbours. At most 10,000 words of a training part and 6,000 of a test
+part are used, whole sentences drawn at random.
+A smaller `max_chars` is tried where it cuts more than a twentieth (16) or a fiftieth (25) of the
+test words.
 
-Rows are written as soon as they are there; the same command goes on after an interruption. The treebanks come from ELMO_FASTAI_DATA or
+Rows are written as soon as they are there; the same command goes on after an interruption. The
+treebanks come from ELMO_FASTAI_DATA or
 ../shared/data, or are downloaded.
 """
 import json, platform, random, time
 from harness import RESULTS, opt, options, read_figures, write_figures
 
 FIGURES = RESULTS/'scripts.json'
-TREEBANKS = ['en_ewt', 'da_ddt', 'vi_vtb', 'el_gud', 'hy_armtdp', 'ug_udt', 'ko_gsd', 'te_mtg', 'th_tud', 'zh_gsdsimp']
+TREEBANKS = ['en_ewt', 'da_ddt', 'vi_vtb', 'el_gud', 'hy_armtdp', 'ug_udt', 'ko_gsd', 'te_mtg',
+             'th_tud', 'zh_gsdsimp']
 SETTINGS = [('bytes', 50), ('letters', 50), ('bytes', 16), ('bytes', 25)]
-LEAST_CUT = {16: .05, 25: .02}      # a `max_chars` that cuts fewer words of the test part is not tried
+# a `max_chars` that cuts fewer words of the test part is not tried
+LEAST_CUT = {16: .05, 25: .02}
 SHAPE = dict(char_dim=16, filters=((1,16), (2,32), (3,48)), proj_dim=64, hidden_dim=64, dropout=.1)
 TAGGER = dict(words=32, hidden=48, dropout=.1, elmo_dropout=.1)
 MOST_TRAIN = 10_000     # words
@@ -58,7 +70,8 @@ def load(name):
     from elmo_fastai.text.treebanks import read_treebank
     corpus = read_treebank(name)
     gold = corpus.gold
-    return dict(train=some(gold['train'], MOST_TRAIN), valid=some(gold['valid'], MOST_VALID), test=some(gold['test'], MOST_TEST)), corpus.remark
+    return dict(train=some(gold['train'], MOST_TRAIN), valid=some(gold['valid'], MOST_VALID),
+                test=some(gold['test'], MOST_TEST)), corpus.remark
 
 def facts(name, gold, remark):
     "What a treebank is like: sizes, lengths, shares of its test words"
@@ -66,9 +79,11 @@ def facts(name, gold, remark):
     test = [token for sent in gold['test'] for token in sent.tokens]
     known = set(train)
     def share(found): return sum(found)/len(test)
-    res = dict(treebank=name, remark=remark, sentences=len(gold['train']), words=len(train), distinct=len(known), test_words=len(test),
+    res = dict(treebank=name, remark=remark, sentences=len(gold['train']), words=len(train),
+               distinct=len(known), test_words=len(test),
                letters=len(set(''.join(train))), letters_per_word=sum(map(len, test))/len(test),
-               bytes_per_word=sum(len(token.encode()) for token in test)/len(test), new=share(token not in known for token in test))
+               bytes_per_word=sum(len(token.encode()) for token in test)/len(test),
+               new=share(token not in known for token in test))
     for most in (16, 25, 50):
         res[f'cut_bytes_{most}'] = share(len(token.encode()) > most-2 for token in test)
         res[f'cut_letters_{most}'] = share(len(token) > most-2 for token in test)
@@ -79,7 +94,8 @@ def facts(name, gold, remark):
 def features(tokens, i):
     "What the linear model knows of a word: itself, its beginnings and ends, its neighbours"
     word = tokens[i]
-    found = {f'word={word}': 1, f'length={min(len(word), 10)}': 1, f'digit={any(map(str.isdigit, word))}': 1,
+    found = {f'word={word}': 1, f'length={min(len(word), 10)}': 1,
+             f'digit={any(map(str.isdigit, word))}': 1,
              f'upper={word[:1].isupper()}': 1, f'sign={not any(map(str.isalnum, word))}': 1}
     for n in range(1, 5):
         found[f'begins={word[:n]}'] = 1
@@ -92,7 +108,8 @@ def features(tokens, i):
             found[f'{step} ends={other[-2:]}'] = 1
     return found
 
-def rows_of(sents): return [features(sent.tokens, i) for sent in sents for i in range(len(sent.tokens))]
+def rows_of(sents):
+    return [features(sent.tokens, i) for sent in sents for i in range(len(sent.tokens))]
 def tags_of(sents): return [tag for sent in sents for tag in sent.tags]
 
 def rivals(gold):
@@ -109,7 +126,8 @@ def rivals(gold):
         return x
     vectorizer.fit(rows_of(gold['train']))
     linear = LinearSVC(C=.3, random_state=0).fit(matrix(gold['train']), tags_of(gold['train']))
-    return dict(commonest=[tag for sent in gold['test'] for tag in commonest(sent.tokens)], linear=linear.predict(matrix(gold['test'])).tolist())
+    return dict(commonest=[tag for sent in gold['test'] for tag in commonest(sent.tokens)],
+                linear=linear.predict(matrix(gold['test'])).tolist())
 
 def accuracy(guesses, gold):
     "(accuracy on all test words, accuracy on those that the training part lacks)"
@@ -149,8 +167,10 @@ def pretrain(gold, chars, seed, args):
     from elmo_fastai.text.corpora import Corpus
     corpus = Corpus.from_gold('text', dict(train=gold['train'], valid=gold['valid']))
     set_seed(seed)
-    dls = ElmoDataLoaders.from_corpus(corpus, kind='sentences', bs=16, min_freq=2, char_vocab=chars, seed=seed, device='cpu')
-    learn = bilm_learner(dls, BiLMConfig('small', n_chars=chars.n_chars, max_chars=chars.max_chars, **SHAPE), bf16=False)
+    dls = ElmoDataLoaders.from_corpus(corpus, kind='sentences', bs=16, min_freq=2, char_vocab=chars,
+                                      seed=seed, device='cpu')
+    learn = bilm_learner(dls, BiLMConfig('small', n_chars=chars.n_chars, max_chars=chars.max_chars,
+                                         **SHAPE), bf16=False)
     fit(learn, args.steps, args.lr)
     return Elmo(learn.model, dls.vocab).eval(), evaluate(learn.model, dls.valid)['mean']
 
@@ -160,7 +180,8 @@ def tag(gold, chars, elmo, seed, args):
     from elmo_fastai.data.tagged import TagDataLoaders
     from elmo_fastai.tasks.tag import elmo_tagger_learner
     set_seed(seed)
-    dls = TagDataLoaders.from_sents(gold['train'], gold['valid'], char_vocab=chars, tokenizer='space', bs=16, seed=seed, device='cpu')
+    dls = TagDataLoaders.from_sents(gold['train'], gold['valid'], char_vocab=chars,
+                                    tokenizer='space', bs=16, seed=seed, device='cpu')
     learn = elmo_tagger_learner(dls, elmo, 'input' if elmo else None, **TAGGER)
     fit(learn, args.tag_steps, args.lr)
     tagged = learn.tag([sent.tokens for sent in gold['test']])
@@ -184,8 +205,11 @@ def jobs(args, facts):
     widest = sorted(args.treebanks, key=width, reverse=True)
     res = [(name, 'none', 50) for name in args.treebanks]
     res += [(name, 'bytes', 50) for name in args.treebanks]
-    if not args.longer: res += [(name, *setting) for name in widest for setting in SETTINGS[:2 if args.quick else 4]]
-    tried = [job for job in dict.fromkeys(res) if job[2] == 50 or facts[job[0]][f'cut_{job[1]}_{job[2]}'] >= LEAST_CUT[job[2]]]
+    if not args.longer:
+        res += [(name, *setting) for name in widest
+                for setting in SETTINGS[:2 if args.quick else 4]]
+    tried = [job for job in dict.fromkeys(res) if job[2] == 50
+             or facts[job[0]][f'cut_{job[1]}_{job[2]}'] >= LEAST_CUT[job[2]]]
     return [(*job, seed) for job in tried for seed in range(args.seeds)]
 
 def main(args):
@@ -202,7 +226,9 @@ def main(args):
     found = dict(treebanks=[], rows=[], longer=[])
     if not args.quick: found = read_figures(args.json, found)
     rows = found['longer' if args.longer else 'rows']
-    found |= dict(shape=SHAPE, tagger=TAGGER, most_train=MOST_TRAIN, most_test=MOST_TEST, torch=torch.__version__, scikit_learn=sklearn.__version__, machine=platform.machine())
+    found |= dict(shape=SHAPE, tagger=TAGGER, most_train=MOST_TRAIN, most_test=MOST_TEST,
+                  torch=torch.__version__, scikit_learn=sklearn.__version__,
+                  machine=platform.machine())
     if not args.longer: found |= dict(steps=args.steps, tag_steps=args.tag_steps, lr=args.lr)
     def save(): write_figures(None if args.quick else args.json, found)
     golds = {}

@@ -1,24 +1,37 @@
-"""ELMo in a service under load: PyTorch against ONNX Runtime, its memory, and whether each thread gets its own vectors.
+"""ELMo in a service under load: PyTorch against ONNX Runtime, its memory, and whether each thread
+gets its own vectors.
 
-    python tests/benchmarks/service.py                                   # all four parts: about an hour
+    # all four parts: about an hour
+    python tests/benchmarks/service.py
     python tests/benchmarks/service.py --only load --rounds 1 --seconds 1  # does it work?
-    python tests/benchmarks/service.py --json nbs/results/service.json   # the figures of nbs/library/service.ipynb
+    # the figures of nbs/library/service.ipynb
+    python tests/benchmarks/service.py --json nbs/results/service.json
 
-Needs `pip install fastapi uvicorn onnx onnxruntime psutil`, and the program wrk (https://github.com/wg/wrk) for `load` and `memory`.
+Needs `pip install fastapi uvicorn onnx onnxruntime psutil`, and the program wrk
+(https://github.com/wg/wrk) for `load` and `memory`.
 
-The service is service_app.py on the loopback interface, one process per variant: PyTorch or ONNX Runtime; each request for itself in a thread of the pool, or
-those that wait at the same time in one batch (`Batches` of the page); one thread for the arithmetic or two. All variants run at once, and only the one that is measured has anything to do.
+The service is service_app.py on the loopback interface, one process per variant: PyTorch or ONNX
+Runtime; each request for itself in a thread of the pool, or
+those that wait at the same time in one batch (`Batches` of the page); one thread for the arithmetic
+or two. All variants run at once, and only the one that is measured has anything to do.
 
-load     wrk sends one text per request over 1, 4 and 16 connections and asks for its mean vector; the variants take turns, and medians over the rounds are kept. `cpu_ms` is the processor
-         time of the server's process per request: a neighbour on the machine counts little there, and much in requests per second and in latency.
-memory   the resident memory of the process before the first request and after each turn of some seconds, up to 100,000 requests, over 16 connections; texts of 3 to 6 tokens
-threads  threads embed sentences that one thread embedded before, one by one; every vector is compared with that one. Several threads use one Elmo, in different ways at the same time.
-         `wrong`: vectors with a number that is off by more than 1e-5. `control` compares each vector with that of another token: all must be wrong.
+load     wrk sends one text per request over 1, 4 and 16 connections and asks for its mean vector;
+         the variants take turns, and medians over the rounds are kept. `cpu_ms` is the processor
+         time of the server's process per request: a neighbour on the machine counts little there, and much
+         in requests per second and in latency.
+memory   the resident memory of the process before the first request and after each turn of some
+         seconds, up to 100,000 requests, over 16 connections; texts of 3 to 6 tokens
+threads  threads embed sentences that one thread embedded before, one by one; every vector is
+         compared with that one. Several threads use one Elmo, in different ways at the same time.
+         `wrong`: vectors with a number that is off by more than 1e-5. `control` compares each vector with
+         that of another token: all must be wrong.
 services the same, but the threads ask the services
 
-`load` and `threads` use the model in the box, `memory` and `services` an untrained one of the size `tiny`, for which a request is cheaper: threads and memory are the same there.
+`load` and `threads` use the model in the box, `memory` and `services` an untrained one of the size
+`tiny`, for which a request is cheaper: threads and memory are the same there.
 
-The texts have 3 to 15 tokens, for `threads` and `services` 3 to 60, from WikiText-2 in ELMO_FASTAI_DATA; where it is not there: random words with frequencies by Zipf's law.
+The texts have 3 to 15 tokens, for `threads` and `services` 3 to 60, from WikiText-2 in
+ELMO_FASTAI_DATA; where it is not there: random words with frequencies by Zipf's law.
 """
 import base64, json, os, platform, random, re, shutil, socket, subprocess, sys, tempfile, time
 from collections import defaultdict
@@ -37,7 +50,8 @@ from elmo_fastai.elmo import Elmo
 from elmo_fastai.nn.bilm import BiLM, ELMO_TINY
 from elmo_fastai.text.tokens import ByteCharVocab, get_tokenizer
 
-VARIANTS = [(side, batched, threads) for threads in (1, 2) for side in ('torch', 'onnx') for batched in (False, True)]
+VARIANTS = [(side, batched, threads) for threads in (1, 2) for side in ('torch', 'onnx')
+            for batched in (False, True)]
 PARTS = 'load', 'threads', 'services', 'memory'
 TOLERANCE = 1e-5
 SCRIPT = '''
@@ -86,9 +100,11 @@ def serve(side, batched, threads, port, model, onnx):
     import uvicorn
     from service_app import service
     torch.set_num_threads(int(threads))
-    embed = Elmo.from_pretrained(model).eval().embed if side == 'torch' else OnnxElmo(onnx, int(threads)).embed
+    embed = Elmo.from_pretrained(model).eval().embed if side == 'torch' else OnnxElmo(onnx,
+                                                                                      int(threads)).embed
     if batched == 'True': embed = page('library/service').Batches(embed)
-    uvicorn.run(service(embed, get_tokenizer('words')), host='127.0.0.1', port=int(port), log_level='warning', timeout_keep_alive=600)
+    uvicorn.run(service(embed, get_tokenizer('words')), host='127.0.0.1', port=int(port),
+                log_level='warning', timeout_keep_alive=600)
 
 class Service:
     "One variant in a process of its own"
@@ -97,7 +113,8 @@ class Service:
         with socket.socket() as s:
             s.bind(('127.0.0.1', 0))
             self.port = s.getsockname()[1]
-        command = [sys.executable, __file__, '--serve', side, str(batched), str(threads), str(self.port), '--files', *map(str, files)]
+        command = [sys.executable, __file__, '--serve', side, str(batched), str(threads),
+                   str(self.port), '--files', *map(str, files)]
         self.process = subprocess.Popen(command, env=environment(threads))
         self.info = psutil.Process(self.process.pid)
     def wait(self):
@@ -116,13 +133,16 @@ class Service:
         assert answer.status == 200, (answer.status, text[:200])
         found = json.loads(text)
         assert found['tokens'] == sents
-        return [np.frombuffer(base64.b64decode(v), np.float32).reshape(len(tokens), -1) for v,tokens in zip(found['vectors'], sents)]
+        return [np.frombuffer(base64.b64decode(v), np.float32).reshape(len(tokens), -1)
+                for v,tokens in zip(found['vectors'], sents)]
     def seconds(self): return sum(self.info.cpu_times()[:2])
     def megabytes(self): return self.info.memory_info().rss/1e6
     def load(self, connections, seconds, bodies, script):
         "What wrk says: (requests, seconds, milliseconds at the 50th and the 99th percentile)"
-        command = ['wrk', '-t1', f'-c{connections}', f'-d{seconds}s', '--timeout', '30s', '-s', script, f'http://127.0.0.1:{self.port}/embed']
-        text = subprocess.run(command, env={**os.environ, 'BODIES': str(bodies)}, capture_output=True, text=True, check=True).stdout
+        command = ['wrk', '-t1', f'-c{connections}', f'-d{seconds}s', '--timeout', '30s', '-s',
+                   script, f'http://127.0.0.1:{self.port}/embed']
+        text = subprocess.run(command, env={**os.environ, 'BODIES': str(bodies)},
+                              capture_output=True, text=True, check=True).stdout
         n, micros, median, last, errors = map(int, re.search(r'FOUND (.*)', text)[1].split())
         assert n and not errors, text
         return n, micros/1e6, median/1000, last/1000
@@ -151,13 +171,16 @@ def measure_load(args, files, bodies, script):
     services = start(VARIANTS, files)
     found = defaultdict(list)
     try:
-        for s in services: s.load(4, 2, bodies, script)                                   # the warm-up
+        # the warm-up
+        for s in services: s.load(4, 2, bodies, script)
         for _ in range(args.rounds):
             for connections in (1, 4, 16):
                 for i,s in enumerate(services):
                     before = s.seconds()
                     n, seconds, p50, p99 = s.load(connections, args.seconds, bodies, script)
-                    found[i, connections].append(dict(per_second=n/seconds, p50=p50, p99=p99, cpu_ms=1000*(s.seconds() - before)/n, requests=n))
+                    found[i, connections].append(dict(per_second=n/seconds, p50=p50, p99=p99,
+                                                      cpu_ms=1000*(s.seconds() - before)/n,
+                                                      requests=n))
                     print(s.settings, connections, found[i, connections][-1], flush=True)
     finally:
         for s in services: s.stop()
@@ -173,20 +196,24 @@ def measure_memory(args, files, bodies, script, save):
     rows = [dict(s.settings, requests=[0], megabytes=[s.megabytes()]) for s in services]
     pairs = [*zip(services, rows)]
     try:
-        for turns in (pairs[:2], pairs[2:]):                                     # the slowest one last
+        # the slowest one last
+        for turns in (pairs[:2], pairs[2:]):
             while any(row['requests'][-1] < args.requests for _,row in turns):
                 for s,row in turns:
                     if row['requests'][-1] >= args.requests: continue
                     n, seconds, *_ = s.load(16, 10, bodies, script)
                     row['requests'].append(row['requests'][-1] + n)
                     row['megabytes'].append(s.megabytes())
-                    print(s.settings, row['requests'][-1], f"{row['megabytes'][-1]:.0f} MB, {n/seconds:.0f} per second", flush=True)
+                    print(s.settings, row['requests'][-1], f"{row['megabytes'][-1]:.0f} MB, "
+                                                           f"{n/seconds:.0f} per second",
+                                                           flush=True)
                     save(rows)
     finally:
         for s in services: s.stop()
 
 def compare(ask, ways, sents, wanted, n, n_threads=16, seed=0):
-    "One row per way: vectors in all, wrong ones, the largest difference, and how many of the next token's are told apart"
+    """One row per way: vectors in all, wrong ones, the largest difference, and how many of the
+    next token's are told apart"""
     rng = random.Random(seed)
     calls, tokens = [], 0
     while tokens < n:
@@ -202,7 +229,8 @@ def compare(ask, ways, sents, wanted, n, n_threads=16, seed=0):
         others = np.abs(found[1:] - right[:-1]).max(1) > TOLERANCE
         same = (right[1:] == right[:-1]).all(1)
         return way, len(off), int((off > TOLERANCE).sum()), float(off.max()), len(others), int((others | same).sum())
-    rows = {way: dict(way=way, calls=0, vectors=0, wrong=0, difference=0., control=0, control_wrong=0) for way in ways}
+    rows = {way: dict(way=way, calls=0, vectors=0, wrong=0, difference=0., control=0,
+                      control_wrong=0) for way in ways}
     with ThreadPoolExecutor(n_threads) as pool:
         for way, n, wrong, difference, control, control_wrong in pool.map(one, calls):
             row = rows[way]
@@ -222,8 +250,11 @@ def by_one_elmo(elmo):
         with torch.no_grad(): [vectors], _ = elmo(sents)
         return [v[:len(tokens)].numpy() for v,tokens in zip(vectors, sents)]
     def pieces(sents): return elmo.embed(sents, budget=40)
-    def layer_of_all(sents): return [elmo.mixes[0](list(torch.tensor(v))).detach().numpy() for v in elmo.embed(sents, layers='all')]
-    return {'elmo.embed': elmo.embed, 'elmo.embed, in pieces': pieces, 'elmo.embed, all layers, mixed afterwards': layer_of_all, 'elmo(sentences)': forward,
+    def layer_of_all(sents):
+        return [elmo.mixes[0](list(torch.tensor(v))).detach().numpy()
+                for v in elmo.embed(sents, layers='all')]
+    return {'elmo.embed': elmo.embed, 'elmo.embed, in pieces': pieces, 'elmo.embed, all layers, '
+                                                                       'mixed afterwards': layer_of_all, 'elmo(sentences)': forward,
             'Batches': batches}
 
 def references(model, n):
@@ -241,8 +272,10 @@ def measure_threads(args, files):
 def measure_services(args, files):
     "Rows for the services"
     elmo, sents, wanted = references(files[0], 2000)
-    services = start([(side, batched, 1) for side in ('torch', 'onnx') for batched in (False, True)], files)
-    by_name = {f"{s.settings['side']}{', batched' if s.settings['batched'] else ''}": s for s in services}
+    services = start([(side, batched, 1) for side in ('torch', 'onnx')
+                      for batched in (False, True)], files)
+    by_name = {f"{s.settings['side']}{', batched' if s.settings['batched'] else ''}": s
+               for s in services}
     mine = local()
     def ask(way, some):
         connections = mine.__dict__.setdefault('connections', {})
@@ -263,11 +296,14 @@ def main():
     torch.set_num_threads(1)
     res = read_figures(args.json, {}) if args.json else {}
     text, sents = sentences(3, 15)
-    def write_bodies(path, sents): path.write_text(''.join(json.dumps(dict(texts=[' '.join(tokens)], mean=True)) + '\n' for tokens in sents))
+    def write_bodies(path, sents):
+        path.write_text(''.join(json.dumps(dict(texts=[' '.join(tokens)], mean=True)) + '\n'
+                                for tokens in sents))
     def save(part, found):
         res[part] = found
         write_figures(args.json, res)
-    res |= dict(text=text, processor=processor(), cores=len(os.sched_getaffinity(0)), python=platform.python_version(),
+    res |= dict(text=text, processor=processor(), cores=len(os.sched_getaffinity(0)),
+                python=platform.python_version(),
                 versions=versions('torch', 'onnxruntime', 'fastapi', 'uvicorn'))
     with tempfile.TemporaryDirectory() as tmp:
         tmp = Path(tmp)
@@ -277,12 +313,15 @@ def main():
         write_bodies(bodies, sents)
         write_bodies(short, [tokens for tokens in sents if len(tokens) <= 6])
         script.write_text(SCRIPT)
-        if {'load', 'memory'} & {*args.only}: assert shutil.which('wrk'), 'wrk is not installed: https://github.com/wg/wrk'
+        if {'load', 'memory'} & {*args.only}:
+            assert shutil.which('wrk'), 'wrk is not installed: https://github.com/wg/wrk'
         if 'load' in args.only:
             rows = measure_load(args, boxed, bodies, script)
-            save('load', dict(seconds=args.seconds, rounds=args.rounds, tokens=float(np.mean([len(tokens) for tokens in sents])), rows=rows))
+            save('load', dict(seconds=args.seconds, rounds=args.rounds,
+                              tokens=float(np.mean([len(tokens) for tokens in sents])), rows=rows))
         if 'threads' in args.only: save('threads', measure_threads(args, boxed))
         if 'services' in args.only: save('services', measure_services(args, small))
-        if 'memory' in args.only: measure_memory(args, small, short, script, lambda rows: save('memory', rows))
+        if 'memory' in args.only:
+            measure_memory(args, small, short, script, lambda rows: save('memory', rows))
 
 if __name__ == '__main__': main()

@@ -1,4 +1,4 @@
-"""Few sizes, and letters side by side in memory: what `speed_up` brings (the study of shapes).
+"""Few sizes, and letters side by side in memory: what `speed_up` brings (nbs/library/shapes.ipynb).
 
     python tests/benchmarks/shapes.py                 # some fifteen minutes; leave the machine alone meanwhile
     python tests/benchmarks/shapes.py --quick         # does it work? nothing is kept

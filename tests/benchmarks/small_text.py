@@ -1,15 +1,23 @@
-"""What to expect from N words: perplexity beside counting, by size, dropout and length of the training.
+"""What to expect from N words: perplexity beside counting, by size, dropout and length of the
+training.
 
-    python tests/benchmarks/small_text.py                        # RUNS that are not in nbs/results/small_text.json yet: about an hour of one core in all
+    # RUNS that are not in nbs/results/small_text.json yet: about an hour of one core in all
+    python tests/benchmarks/small_text.py
     python tests/benchmarks/small_text.py --runs 'novels 10,000:tiny/0.3/16' --seeds 0 --json F
     python tests/benchmarks/small_text.py --table                # only print what there is
 
-A run is TEXT:MODEL/DROPOUT/EPOCHS, trained as `elmo_pretrain` trains by default (streams of 20 x 64 tokens, AdamW, one cycle, the weights
-of the best epoch, words that occur once are <unk>), MODEL being tiny, small, or mini-en: the model in the box with its words replaced by
-the text's, as by `--from mini-en --min-freq 2`. All of a text's runs have the same held-out words. Seconds are the processor's, so what else
-the machine does counts little. Afterwards a linear probe reads parts of speech from the vectors: logistic regression on the mean of the
-layers, 100 tagged sentences to learn from, of the same language; its control is the commonest tag of each word. Texts are read under
-ELMO_FASTAI_DATA: novels/valid (two novels that the box has not read), ud-languages, ud-ewt, wikitext-2.
+A run is TEXT:MODEL/DROPOUT/EPOCHS, trained as `elmo_pretrain` trains by default (streams of 20 x 64
+tokens, AdamW, one cycle, the weights
+of the best epoch, words that occur once are <unk>), MODEL being tiny, small, or mini-en: the model
+in the box with its words replaced by
+the text's, as by `--from mini-en --min-freq 2`. All of a text's runs have the same held-out words.
+Seconds are the processor's, so what else
+the machine does counts little. Afterwards a linear probe reads parts of speech from the vectors:
+logistic regression on the mean of the
+layers, 100 tagged sentences to learn from, of the same language; its control is the commonest tag
+of each word. Texts are read under
+ELMO_FASTAI_DATA: novels/valid (two novels that the box has not read), ud-languages, ud-ewt,
+wikitext-2.
 """
 import sys, time
 from dataclasses import replace
@@ -50,26 +58,33 @@ def cut(name, sents, n_words, tokenizer='words', n_held=8000):
     "A corpus of `n_words` words; the `n_held` words after them are held out"
     split = get_tokenizer(tokenizer)
     held = last_words(sents, split, n_held)
-    return Corpus(name, dict(train=last_words(sents[:-len(held)], split, n_words), valid=held), tokenizer)
+    return Corpus(name, dict(train=last_words(sents[:-len(held)], split, n_words), valid=held),
+                  tokenizer)
 
 def novels(name, n_words):
     library = page('library/books')
     sents = []
     for book in library.BOOKS:
-        if book.held: sents += library.book_sentences(read_text(library.book_file(book, local_folder('novels'))), book.start)
+        if book.held:
+            sents += library.book_sentences(read_text(library.book_file(book,
+                                                                        local_folder('novels'))),
+                                                                        book.start)
     return cut(name, sents, n_words)
 
 def danish(name, n_words):
-    return cut(name, [' '.join(sent.tokens) for sent in treebank('ud-languages/da_ddt-ud-dev', 'ud-languages/da_ddt-ud-test')],
+    return cut(name, [' '.join(sent.tokens) for sent in treebank('ud-languages/da_ddt-ud-dev',
+                                                                 'ud-languages/da_ddt-ud-test')],
                n_words, 'space', 1900)
 
 def wikipedia(name, n_words):
     corpus = wikitext2()
     split = get_tokenizer(corpus.tokenizer)
-    train, valid = (last_words(list(sents), split, n) for sents,n in ((corpus.train, n_words), (corpus.valid, 20_000)))
+    train, valid = (last_words(list(sents), split, n)
+                    for sents,n in ((corpus.train, n_words), (corpus.valid, 20_000)))
     return Corpus(name, dict(train=train, valid=valid), corpus.tokenizer)
 
-TEXTS = {'novels 10,000': novels, 'Danish 18,000': danish, 'novels 100,000': novels, 'Wikipedia 1,000,000': wikipedia}
+TEXTS = {'novels 10,000': novels, 'Danish 18,000': danish, 'novels 100,000': novels,
+         'Wikipedia 1,000,000': wikipedia}
 
 def text(name): return TEXTS[name](name, int(name.split()[-1].replace(',', '')))
 
@@ -86,7 +101,8 @@ def tagged(name):
 def tagging(elmo, name):
     "Accuracy of a linear probe for parts of speech on the mean of the layers"
     parts = tagged(name)
-    x = [np.concatenate([v.mean(0) for v in elmo.embed([s.tokens for s in part], layers='all')]) for part in parts]
+    x = [np.concatenate([v.mean(0) for v in elmo.embed([s.tokens for s in part], layers='all')])
+         for part in parts]
     y = [[tag for s in part for tag in s.tags] for part in parts]
     probe = make_pipeline(StandardScaler(), LogisticRegression(C=.01, max_iter=300)).fit(x[0], y[0])
     return round(probe.score(x[1], y[1]), 4)
@@ -99,7 +115,8 @@ def commonest_tags(name):
 def run(corpus, model, dropout, epochs, seed):
     "Train one model as the command does; what was measured, and the model"
     set_seed(seed)
-    dls = ElmoDataLoaders.from_corpus(corpus, kind='stream', bs=20, seq_len=64, min_freq=2, seed=seed, device='cpu')
+    dls = ElmoDataLoaders.from_corpus(corpus, kind='stream', bs=20, seq_len=64, min_freq=2,
+                                      seed=seed, device='cpu')
     if model in elmo_configs: config = replace(elmo_configs[model], dropout=dropout, bias=True)
     else:
         lm, _ = load_bilm(find_folder(model))
@@ -107,19 +124,23 @@ def run(corpus, model, dropout, epochs, seed):
     learn = bilm_learner(dls, config, cbs=EarlyStop(None))
     learn.remove_cb(StopOnSignal)
     if model not in elmo_configs:
-        learn.model.load_state_dict({k: w for k,w in lm.state_dict().items() if not k.startswith('head')}, strict=False)
+        learn.model.load_state_dict({k: w for k,w in lm.state_dict().items()
+                                     if not k.startswith('head')}, strict=False)
     start = time.process_time()
     with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(epochs, LR)
     seconds = time.process_time() - start
     found = evaluate(learn.model, dls.valid)
     losses = [round(float(row[1]), 4) for row in learn.recorder.values]
-    return dict(perplexity=round(found['mean'], 2), best_epoch=learn.early_stop.best_epoch + 1, steps=len(learn.recorder.losses),
-                tokens=learn.throughput.tokens, cpu_seconds=round(seconds, 1), valid_losses=losses), Elmo(learn.model, dls.vocab), dls
+    return dict(perplexity=round(found['mean'], 2), best_epoch=learn.early_stop.best_epoch + 1,
+                steps=len(learn.recorder.losses),
+                tokens=learn.throughput.tokens, cpu_seconds=round(seconds, 1),
+                valid_losses=losses), Elmo(learn.model, dls.vocab), dls
 
 def table(found):
     for name,what in found['texts'].items(): print(name, what)
     for r in found['runs']:
-        print(f"{r['run']:42} seed {r['seed']}  {r['perplexity']:7.1f}  best {r['best_epoch']}  {r['cpu_seconds']:6.0f} s  "
+        print(f"{r['run']:42} seed {r['seed']}  {r['perplexity']:7.1f}  best {r['best_epoch']}  "
+              f"{r['cpu_seconds']:6.0f} s  "
               f"{r['tokens']/r['cpu_seconds']:7,.0f} tokens/s  tags {r.get('tagging')}")
 
 def arguments():
@@ -145,8 +166,10 @@ def main():
             row['tagging'] = tagging(elmo, name)
             if name not in found['texts']:
                 counting = {k: round(ppl, 2) for k,ppl in baselines(corpus, dls).items()}
-                found['texts'][name] = dict(counting, train=len(dls.train.text.ids), held_out=len(dls.valid.text.ids),
-                                            words=len(dls.vocab), unknown=round(shares(dls.valid.text)['unknown'], 4),
+                found['texts'][name] = dict(counting, train=len(dls.train.text.ids),
+                                            held_out=len(dls.valid.text.ids),
+                                            words=len(dls.vocab),
+                                            unknown=round(shares(dls.valid.text)['unknown'], 4),
                                             commonest_tags=commonest_tags(name))
             found['runs'].append(dict(run=which, seed=seed, **row))
             write_figures(args.json, found)

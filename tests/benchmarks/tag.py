@@ -1,18 +1,30 @@
-"""Tagging real text with and without ELMo: learning curves, layers and places on UD-EWT (study: Learning curves).
+"""Tagging real text with and without ELMo: learning curves, layers and places on UD-EWT (study:
+Learning curves).
 
     python tests/benchmarks/tag.py --model models/english          # some ten minutes on two cores
-    python tests/benchmarks/tag.py --model models/english --quick  # one seed, small shares, few steps: does it work?
-    python tests/benchmarks/tag.py --model models/english --best .01 .1    # these shares, each training as long as it gains
-    python tests/benchmarks/tag.py --spans .1                              # noun phrases in BIO instead of tags, this share
+    # one seed, small shares, few steps: does it work?
+    python tests/benchmarks/tag.py --model models/english --quick
+    # these shares, each training as long as it gains
+    python tests/benchmarks/tag.py --model models/english --best .01 .1
+    # noun phrases in BIO instead of tags, this share
+    python tests/benchmarks/tag.py --spans .1
 
-The same tagger (word vectors, vectors from letters, a bidirectional LSTM) is trained on 1, 3, 10, 30 and 100 % of the training sentences,
-with ELMo at the LSTM's input and without it; then with single layers and mixes of them, and with ELMo at the three places. Universal tags;
-accuracy on the development part. Both sides get the same sentences, seeds, steps and settings. The biLM is frozen and reads each sentence once, before the
-trainings, which then run in processes of one thread each. With --best each training is made again and again from the beginning, with twice
-the steps, until one half of the development part no longer gains; its accuracy is that on the other half. These rows are added to the file, and a run that was
-stopped goes on. With --spans the same taggers find base noun phrases: a noun, a proper noun or a pronoun with the determiners, adjectives, numbers,
-possessives and compounds that the treebank hangs on it, as far as they are next to each other, as BIO tags; accuracy and F1 of whole phrases on the
-development part, added to the file. The text comes from ELMO_FASTAI_DATA or ../shared/data, or is downloaded. The figures go
+The same tagger (word vectors, vectors from letters, a bidirectional LSTM) is trained on 1, 3, 10,
+30 and 100 % of the training sentences,
+with ELMo at the LSTM's input and without it; then with single layers and mixes of them, and with
+ELMo at the three places. Universal tags;
+accuracy on the development part. Both sides get the same sentences, seeds, steps and settings. The
+biLM is frozen and reads each sentence once, before the
+trainings, which then run in processes of one thread each. With --best each training is made again
+and again from the beginning, with twice
+the steps, until one half of the development part no longer gains; its accuracy is that on the other
+half. These rows are added to the file, and a run that was
+stopped goes on. With --spans the same taggers find base noun phrases: a noun, a proper noun or a
+pronoun with the determiners, adjectives, numbers,
+possessives and compounds that the treebank hangs on it, as far as they are next to each other, as
+BIO tags; accuracy and F1 of whole phrases on the
+development part, added to the file. The text comes from ELMO_FASTAI_DATA or ../shared/data, or is
+downloaded. The figures go
 to nbs/results/tag.json, which the chapter shows.
 """
 import time
@@ -51,10 +63,13 @@ def jobs(a):
     res = []
     for seed in range(a.seeds):
         for share in SHARES[:2] if a.quick else SHARES:
-            res += [dict(kind='curve', side=side, share=share, seed=seed, where=where) for side,where in SIDES]
+            res += [dict(kind='curve', side=side, share=share, seed=seed, where=where)
+                    for side,where in SIDES]
         share = a.layers_share
-        res += [dict(kind='ablation', layers=o, share=share, seed=seed, where='input', words=0, chars=0) for o in LAYERS]
-        res += [dict(kind='places', place=o, share=share, seed=seed, where=o) for o in ('output', 'both')]
+        res += [dict(kind='ablation', layers=o, share=share, seed=seed, where='input', words=0,
+                     chars=0) for o in LAYERS]
+        res += [dict(kind='places', place=o, share=share, seed=seed, where=o)
+                for o in ('output', 'both')]
     return sorted(res, key=lambda o: -o['share'])
 
 def work(job):
@@ -66,28 +81,38 @@ def work(job):
     a, train, dev, labels, elmo, cache = SHARED
     some, start = study.subset(train, job['share'], job['seed']), time.perf_counter()
     own = {k: job[k] for k in ('layers', 'words', 'chars') if k in job}
-    kw = dict(words=a.words, chars=a.chars, hidden=a.hidden, dropout=a.dropout, elmo_dropout=a.elmo_dropout, cache=cache if job['where'] else False)
+    kw = dict(words=a.words, chars=a.chars, hidden=a.hidden, dropout=a.dropout,
+              elmo_dropout=a.elmo_dropout, cache=cache if job['where'] else False)
     steps = a.layers_steps if job['kind'] == 'ablation' else a.steps
-    learn = study.train_tagger(some, dev, elmo, job['where'], epochs=a.epochs, lr=a.lr, seed=job['seed'], steps=steps, labels=labels,
+    learn = study.train_tagger(some, dev, elmo, job['where'], epochs=a.epochs, lr=a.lr,
+                               seed=job['seed'], steps=steps, labels=labels,
                          device='cpu', **{**kw, **own})
-    res = dict(**job, sentences=len(some), score=learn.recorder.values[-1][2], seconds=round(time.perf_counter() - start, 1))
-    if job['where']: res['shares'] = [[round(s, 4) for s in m.shares.tolist()] for m in learn.model.elmo.mixes]
+    res = dict(**job, sentences=len(some), score=learn.recorder.values[-1][2],
+               seconds=round(time.perf_counter() - start, 1))
+    if job['where']:
+        res['shares'] = [[round(s, 4) for s in m.shares.tolist()] for m in learn.model.elmo.mixes]
     return res
 
 def as_long_as_it_gains(a, side, where, share, seed, train, dev, labels, elmo, cache):
-    "Trainings of 1, 2, 4, … times the steps, until half of `dev` no longer gains; the accuracy of the best on the other half"
+    """Trainings of 1, 2, 4, … times the steps, until half of `dev` no longer gains; the accuracy
+    of the best on the other half"""
     from pages import page
     study = page('studies/learning_curves')
     some, steps, tried, best = study.subset(train, share, seed), a.steps, [], None
-    kw = dict(words=a.words, chars=a.chars, hidden=a.hidden, dropout=a.dropout, elmo_dropout=a.elmo_dropout, cache=cache if where else False)
+    kw = dict(words=a.words, chars=a.chars, hidden=a.hidden, dropout=a.dropout,
+              elmo_dropout=a.elmo_dropout, cache=cache if where else False)
     while steps <= a.most:
-        learn = study.train_tagger(some, dev[::2], elmo, where, epochs=1, lr=a.lr, seed=seed, steps=steps, labels=labels, device='cpu', **kw)
+        learn = study.train_tagger(some, dev[::2], elmo, where, epochs=1, lr=a.lr, seed=seed,
+                                   steps=steps, labels=labels, device='cpu', **kw)
         gained = learn.recorder.values[-1][2]
         tried.append([steps, round(gained, 4)])
         if best and gained <= best[0]: break
-        with learn.no_bar(): best = gained, learn.validate(dl=learn.dls.test_dl(dev[1::2], with_labels=True))[1], steps
+        with learn.no_bar():
+            best = gained, learn.validate(dl=learn.dls.test_dl(dev[1::2],
+                                                               with_labels=True))[1], steps
         steps *= 2
-    return dict(side=side, share=share, seed=seed, sentences=len(some), score=best[1], steps=best[2], tried=tried)
+    return dict(side=side, share=share, seed=seed, sentences=len(some), score=best[1],
+                steps=best[2], tried=tried)
 
 def add_best(a):
     "The rows of --best, into the file that has the others"
@@ -101,23 +126,28 @@ def add_best(a):
     labels = sorted({t for s in train + dev for t in s.tags})
     res = read_figures(out)
     name = elmo.lm.config.name
-    rows = [o for o in res.get('best', []) if o['model'] == name]           # those of another model are no use
+    # those of another model are no use
+    rows = [o for o in res.get('best', []) if o['model'] == name]
     for share in a.best:
         for seed in range(a.seeds):
             for side,where in SIDES:
-                if any((o['side'], o['share'], o['seed']) == (side, share, seed) for o in rows): continue
+                if any((o['side'], o['share'], o['seed']) == (side, share, seed) for o in rows):
+                    continue
                 start = time.perf_counter()
-                row = as_long_as_it_gains(a, side, where, share, seed, train, dev, labels, elmo, cache)
+                row = as_long_as_it_gains(a, side, where, share, seed, train, dev, labels, elmo,
+                                          cache)
                 rows.append(dict(row, model=name, seconds=round(time.perf_counter() - start, 1)))
                 print(rows[-1], flush=True)
                 write_figures(out, res | dict(best=rows))
 
 # noun phrases
 
-INSIDE = {'det', 'det:predet', 'amod', 'nummod', 'compound', 'flat', 'goeswith', 'advmod', 'nmod:poss', 'nmod:desc'}
+INSIDE = {'det', 'det:predet', 'amod', 'nummod', 'compound', 'flat', 'goeswith', 'advmod',
+          'nmod:poss', 'nmod:desc'}
 
 def phrase_of(h, rows):
-    "The first and the last token of the noun phrase around token `h` of rows (form, upos, head, relation)"
+    """The first and the last token of the noun phrase around token `h` of rows (form, upos,
+    head, relation)"""
     found, grown = {h}, True
     while grown:
         more = {t for t,(_,_,head,rel) in enumerate(rows) if head in found and t not in found
@@ -158,20 +188,25 @@ def add_spans(a):
     folder = data_folder('ud-ewt')
     train, dev = (phrase_sentences(folder/f'en_ewt-ud-{part}.conllu') for part in ('train', 'dev'))
     if a.quick: dev = dev[::10]
-    labels, elmo, cache, rows = ['B-NP', 'I-NP', 'O'], Elmo.from_pretrained(a.model), LayerCache(mb=3000), []
-    kw = dict(words=a.words, chars=a.chars, hidden=a.hidden, dropout=a.dropout, elmo_dropout=a.elmo_dropout)
+    labels, elmo, cache, rows = ['B-NP', 'I-NP',
+                                 'O'], Elmo.from_pretrained(a.model), LayerCache(mb=3000), []
+    kw = dict(words=a.words, chars=a.chars, hidden=a.hidden, dropout=a.dropout,
+              elmo_dropout=a.elmo_dropout)
     example = next(s for s in dev if 8 <= len(s.tokens) <= 14 and s.tags.count('I-NP') > 2)
     everywhere = [t for s in dev for t in s.tags]
-    res = dict(example=[example.tokens, example.tags], tokens=len(everywhere), phrases=everywhere.count('B-NP'),
+    res = dict(example=[example.tokens, example.tags], tokens=len(everywhere),
+               phrases=everywhere.count('B-NP'),
                inside=everywhere.count('I-NP'), model=elmo.lm.config.name, rows=rows)
     for share in a.spans:
         for seed in range(a.seeds):
             for side,where in SIDES:
                 some = study.subset(train, share, seed)
-                learn = study.train_tagger(some, dev, elmo, where, epochs=a.epochs, lr=a.lr, seed=seed, steps=a.steps, labels=labels,
+                learn = study.train_tagger(some, dev, elmo, where, epochs=a.epochs, lr=a.lr,
+                                           seed=seed, steps=a.steps, labels=labels,
                                            device='cpu', cache=cache if where else False, **kw)
                 _, _, accuracy, f1 = learn.recorder.values[-1]
-                rows.append(dict(side=side, share=share, seed=seed, sentences=len(some), score=accuracy, f1=f1))
+                rows.append(dict(side=side, share=share, seed=seed, sentences=len(some),
+                                 score=accuracy, f1=f1))
                 print(rows[-1], flush=True)
                 if a.quick: continue
                 write_figures(a.json, read_figures(a.json) | dict(spans=res))
@@ -197,31 +232,39 @@ def main(a):
     train, dev = gold['train'], gold['valid'][::10] if a.quick else gold['valid']
     labels = sorted({t for s in train + dev for t in s.tags})
     todo = jobs(a)
-    if todo:                                                       # read every sentence once, before the processes part
+    # read every sentence once, before the processes part
+    if todo:
         torch.set_num_threads(1)
         need = {id(s): s for j in todo for s in subset_of(train, j)}
         dls = TagDataLoaders.from_sents(list(need.values()), dev, labels=labels, device='cpu')
         weights = cache.open(elmo)
         for dl in dls:
             for x,*_ in dl: cache(elmo, x, weights)
-        print(f'{len(cache.rows):,} sentences read by the biLM, {time.perf_counter()-start:.0f} s', flush=True)
+        print(f'{len(cache.rows):,} sentences read by the biLM, {time.perf_counter()-start:.0f} s',
+              flush=True)
     SHARED = a, train, dev, labels, elmo, cache
     out = []
     with get_context('fork').Pool(a.processes) as pool:
         for r in pool.imap_unordered(work, todo):
             out.append(r)
-            print('  '.join(f'{k} {v:.4f}' if k == 'score' else f'{k} {v}' for k,v in r.items()), flush=True)
-    out.sort(key=lambda o: (o['kind'], o['share'], o['seed'], o.get('side') == 'with ELMo', str(o.get('layers', '')), o.get('place', '')))
+            print('  '.join(f'{k} {v:.4f}' if k == 'score' else f'{k} {v}' for k,v in r.items()),
+                  flush=True)
+    out.sort(key=lambda o: (o['kind'], o['share'], o['seed'], o.get('side') == 'with ELMo',
+                            str(o.get('layers', '')), o.get('place', '')))
     of = lambda kind: [{k: v for k,v in o.items() if k != 'kind'} for o in out if o['kind'] == kind]
-    res = {'model': elmo.lm.config.to_dict(), 'settings': {k: v for k,v in vars(a).items() if k not in ('json', 'model', 'processes')},
-           'commonest tag': CommonestTag(train).accuracy(dev), 'curve': of('curve'), 'ablation': of('ablation'), 'places': of('places'),
+    res = {'model': elmo.lm.config.to_dict(),
+           'settings': {k: v for k,v in vars(a).items() if k not in ('json', 'model', 'processes')},
+           'commonest tag': CommonestTag(train).accuracy(dev), 'curve': of('curve'),
+           'ablation': of('ablation'), 'places': of('places'),
            'minutes': round((time.perf_counter() - start)/60, 1)}
     old = read_figures(a.json, {})
     res |= {key: old[key] for key in ('best', 'spans') if key in old}
     write_figures(a.json, res)
-    print(curve_table(pd.DataFrame(res['curve'])).to_string(), f"\ncommonest tag {res['commonest tag']:.3f}")
+    print(curve_table(pd.DataFrame(res['curve'])).to_string(),
+          f"\ncommonest tag {res['commonest tag']:.3f}")
     for kind,key in (('ablation', 'layers'), ('places', 'place')):
-        for k,d in pd.DataFrame(res[kind]).groupby(key, sort=False): print(f"{key} {k}: {interval(d.score)[0]:.4f} ± {interval(d.score)[1]:.4f}")
+        for k,d in pd.DataFrame(res[kind]).groupby(key, sort=False):
+            print(f"{key} {k}: {interval(d.score)[0]:.4f} ± {interval(d.score)[1]:.4f}")
     print(f"{res['minutes']} minutes; written to {a.json}")
 
 def subset_of(train, job):

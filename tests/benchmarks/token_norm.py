@@ -1,4 +1,5 @@
-"""What normalising the token vectors does to a biLM: nothing, batch norm, `TokenNorm` (study: What all tokens share).
+"""What normalising the token vectors does to a biLM: nothing, batch norm, `TokenNorm` (study: What
+all tokens share).
 
     python tests/benchmarks/token_norm.py --json nbs/results/token_norm.json     # half an hour
     python tests/benchmarks/token_norm.py --parts neighbours                    # five minutes

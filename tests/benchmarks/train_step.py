@@ -1,17 +1,23 @@
-"""A training step of the library against the plain design of the same sizes, in one run: tokens a second, and peak memory.
+"""A training step of the library against the plain design of the same sizes, in one run: tokens a
+second, and peak memory.
 
     python tests/benchmarks/train_step.py                  # 10,000 words, a few minutes
     python tests/benchmarks/train_step.py --vocab 100000   # the plain side needs about 6 GB
     python tests/benchmarks/train_step.py --reps 1 --steps 1 --no-memory   # does it work?
 
-plain         the letters of every token convolved, at all 50 columns; a full softmax in each direction; fp32
-library fp32  equal tokens encoded once, columns of padding cut off; one adaptive softmax for both directions;
+plain         the letters of every token convolved, at all 50 columns; a full softmax in each
+              direction; fp32
+library fp32  equal tokens encoded once, columns of padding cut off; one adaptive softmax for both
+              directions;
               and `speed_up`: sizes from a small set, letters side by side in memory
-library bf16  the same in bfloat16, where the processor is fast at it: what `bilm_learner` does by itself
+library bf16  the same in bfloat16, where the processor is fast at it: what `bilm_learner` does by
+              itself
 bf16, as it is  the same without `speed_up`
 
-The sides take turns on the same batches, and medians are compared. The text is WikiText-2 from ELMO_FASTAI_DATA or ../shared/data, mixed
-with novels where --vocab is larger than its vocabulary; words that are still missing are made up and never occur. Without these files:
+The sides take turns on the same batches, and medians are compared. The text is WikiText-2 from
+ELMO_FASTAI_DATA or ../shared/data, mixed
+with novels where --vocab is larger than its vocabulary; words that are still missing are made up
+and never occur. Without these files:
 random words with frequencies by Zipf's law.
 """
 import json, random, tempfile
@@ -43,12 +49,15 @@ def arguments():
 def made_up(n, seed=42):
     "`n` different words"
     rng, words = random.Random(seed), {}
-    while len(words) < n: words[''.join(rng.choices('etaoinshrdlucmfwypvbgkqjxz', range(26, 0, -1), k=rng.randint(2, 11)))] = 0
+    while len(words) < n:
+        words[''.join(rng.choices('etaoinshrdlucmfwypvbgkqjxz', range(26, 0, -1),
+                                  k=rng.randint(2, 11)))] = 0
     return list(words)
 
 def zipf_lines(n_words, n_tokens=600_000, seed=42):
     "Random words in lines of 25, the word of rank r with a frequency of 1/(r + 2.7)**1.1"
-    tokens = random.Random(seed).choices(made_up(n_words), [1/(r + 3.7)**1.1 for r in range(n_words)], k=n_tokens)
+    tokens = random.Random(seed).choices(made_up(n_words),
+                                         [1/(r + 3.7)**1.1 for r in range(n_words)], k=n_tokens)
     return [' '.join(o) for o in zip(*[iter(tokens)]*25)]
 
 def load_lines(n_words):
@@ -66,7 +75,8 @@ def load_lines(n_words):
     return f'WikiText-2 and {len(novels)} novels', lines
 
 def make_batches(args):
-    "Write the batches: the processes that are measured should not hold a corpus. Returns the name of the text"
+    """Write the batches: the processes that are measured should not hold a corpus. Returns the
+    name of the text"""
     import numpy as np
     from elmo_fastai.text.tokens import WordVocab, ByteCharVocab
     from elmo_fastai.data.encoded import EncodedText, TokenTypes
@@ -74,16 +84,19 @@ def make_batches(args):
     name, lines = load_lines(args.vocab)
     sents = [l.split() for l in lines]
     known = WordVocab.build(sents, max_vocab=args.vocab)
-    vocab = WordVocab(known.itos + [w for w in made_up(args.vocab) if w not in known.o2i][:args.vocab - len(known)])
+    vocab = WordVocab(known.itos + [w for w in made_up(args.vocab)
+                                    if w not in known.o2i][:args.vocab - len(known)])
     text = EncodedText(sents[:8000], TokenTypes(vocab, ByteCharVocab()))
-    batches = islice(StreamDataLoader(text, bs=BS, seq_len=SEQ_LEN), args.reps*args.steps + args.warmup)
+    batches = islice(StreamDataLoader(text, bs=BS, seq_len=SEQ_LEN),
+                     args.reps*args.steps + args.warmup)
     np.savez(args.batches, *(np.stack(o) for o in zip(*(map(np.asarray, b) for b in batches))))
     return f'{name} ({len(known):,} words)'
 
 def load_batches(args):
     "Batches of chars [B, T, W], next and previous words [B, T]"
     import numpy as np, torch
-    with np.load(args.batches) as f: return list(zip(*(torch.as_tensor(f[k]).unbind() for k in f.files)))
+    with np.load(args.batches) as f:
+        return list(zip(*(torch.as_tensor(f[k]).unbind() for k in f.files)))
 
 # The two designs
 
@@ -101,7 +114,8 @@ def plain_nll(model, chars, fwd, bwd):
     "Scores for all words at all positions, one direction after the other"
     import torch.nn.functional as F
     top = model.encode(chars)[-1]
-    return [F.cross_entropy(model.head(model.drop(h)).flatten(0, 1), y.flatten(), ignore_index=0, reduction='sum') for h,y in zip(top, (fwd, bwd))]
+    return [F.cross_entropy(model.head(model.drop(h)).flatten(0, 1), y.flatten(), ignore_index=0,
+                            reduction='sum') for h,y in zip(top, (fwd, bwd))]
 
 def library_nll(model, *batch): return [nll.sum() for nll in model(*batch)]
 
@@ -112,8 +126,10 @@ def make_step(side, n_words):
     from elmo_fastai.nn.fast import speed_up
     torch.manual_seed(42)
     plain = side == 'plain'
-    config = BiLMConfig('benchmark', char_dim=16, filters=((1,64), (2,128), (3,256), (4,256), (5,256), (6,256)), n_highway=2,
-                        proj_dim=512, hidden_dim=512, n_layers=2, dropout=0.2, cutoffs=() if plain else None)
+    config = BiLMConfig('benchmark', char_dim=16,
+                        filters=((1,64), (2,128), (3,256), (4,256), (5,256), (6,256)), n_highway=2,
+                        proj_dim=512, hidden_dim=512, n_layers=2, dropout=0.2, cutoffs=() if plain
+                        else None)
     model = BiLM(config, n_words).train()
     model.chars.savings = not plain
     if plain: model.chars.encode = partial(plain_encode, model.chars)
@@ -132,7 +148,8 @@ def make_step(side, n_words):
     return step
 
 def check_same(plain, library, batch):
-    "Sharing and cutting must not change a token's vector: the largest difference between both ways, on the same weights"
+    """Sharing and cutting must not change a token's vector: the largest difference between both
+    ways, on the same weights"""
     plain.chars.load_state_dict(library.chars.state_dict())
     a,b = (m.eval().chars(batch[0]) for m in (plain, library))
     for m in (plain, library): m.train()
@@ -154,9 +171,11 @@ def measure_speed(args):
     workers = {s: Worker('--job', f'turns {s}') for s in sides}
     rates = turns(workers, args.reps)
     for worker in workers.values(): worker.close()
-    chars = torch.cat([c.flatten(0, 1) for c,*_ in batches]).view(len(batches), -1, batches[0][0].shape[-1])
+    chars = torch.cat([c.flatten(0, 1) for c,*_ in batches]).view(len(batches), -1,
+                                                                  batches[0][0].shape[-1])
     distinct = median(len(c.unique(dim=0))/len(c) for c in chars)
-    return dict(distinct_tokens=distinct, difference=diff, threads=torch.get_num_threads(), torch=torch.__version__,
+    return dict(distinct_tokens=distinct, difference=diff, threads=torch.get_num_threads(),
+                torch=torch.__version__,
                 tokens_per_second=medians(rates), all=rates)
 
 def take_turns(args, side):
@@ -180,16 +199,20 @@ def measure_memory(args):
 def main(args):
     with tempfile.TemporaryDirectory() as tmp:
         def ask(job): return in_process(job, '--batches', f'{tmp}/batches.npz')
-        r = dict(vocab=args.vocab, bs=BS, seq_len=SEQ_LEN, reps=args.reps, steps=args.steps, text=ask('data'), **ask('speed'))
+        r = dict(vocab=args.vocab, bs=BS, seq_len=SEQ_LEN, reps=args.reps, steps=args.steps,
+                 text=ask('data'), **ask('speed'))
         rate = r['tokens_per_second']
         r['ratio'] = {s: rate[s]/rate['plain'] for s in rate}
         r['memory_gb'] = {} if args.no_memory else {s: ask(s) for s in rate}
-    print(f"{r['text']}, {args.vocab:,} words, {BS} × {SEQ_LEN} tokens a step ({r['distinct_tokens']:.0%} of them distinct), {r['threads']} threads, "
+    print(f"{r['text']}, {args.vocab:,} words, {BS} × {SEQ_LEN} tokens a step "
+          f"({r['distinct_tokens']:.0%} of them distinct), {r['threads']} threads, "
           f"median of {args.reps} × {args.steps} steps")
     print(f"{'':14}{'tokens/s':>10}{'ratio':>8}{'peak memory':>14}{'before step 1':>15}")
     for s in rate:
         m = r['memory_gb'].get(s)
-        print(f"{s:14}{rate[s]:>10,.0f}{r['ratio'][s]:>8.2f}" + (f"{m['peak']:>11.2f} GB{m['before']:>12.2f} GB" if m else ''))
+        print(f"{s:14}{rate[s]:>10,.0f}{r['ratio'][s]:>8.2f}" + (f"{m['peak']:>11.2f} "
+                                                                 f"GB{m['before']:>12.2f} GB" if m
+                                                                 else ''))
     print(json.dumps(r))
     write_figures(args.json, r)
 
@@ -201,4 +224,6 @@ if __name__ == '__main__':
             import torch
             torch.set_num_threads(args.threads)
         if args.job.startswith('turns '): take_turns(args, args.job.removeprefix('turns '))
-        else: print(json.dumps({'data': make_batches, 'speed': measure_speed}.get(args.job, measure_memory)(args)))
+        else:
+            print(json.dumps({'data': make_batches, 'speed': measure_speed}.get(args.job,
+                                                                                measure_memory)(args)))

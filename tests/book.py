@@ -1,0 +1,79 @@
+"""`make book`: the course as one PDF, from the built site: `python tests/book.py [_docs]`.
+
+The fifteen lessons become one page, with a title and a list of contents, and Chromium prints it: with its style sheet for
+paper, numbered pages, folds open, links inside the book. The file stands beside the site, and the home page links to it."""
+import functools, http.server, re, shutil, subprocess, sys, tempfile, threading
+from pathlib import Path
+from urllib.parse import urljoin
+
+ROOT = Path(__file__).resolve().parent.parent
+NAME = 'elmo_fastai.pdf'
+BROWSERS = 'chromium', 'chromium-browser', 'google-chrome'
+MARK = '<span class="elmo-book"></span>'
+
+def lessons(docs):
+    "The lessons in the order of the sidebar, by their addresses"
+    index = (docs/'index.html').read_text(encoding='utf-8')
+    found = re.findall(r'href="(?:\./)?(course/\w+\.html)"[^>]*class="sidebar-item-text', index)
+    return [*dict.fromkeys(found)]
+
+def chapter(docs, page, pages):
+    "The text of a lesson: its links and pictures as seen from the top of the site, its anchors named after it"
+    html = (docs/page).read_text(encoding='utf-8')
+    text = re.search(r'<main\b[^>]*>(.*?)</main>', html, re.S)[1]
+    text = re.sub(r'<nav class="page-navigation.*?</nav>|<script\b.*?</script>', '', text, flags=re.S)
+    stem = Path(page).stem
+    def link(m):
+        name, address = m[1], m[2]
+        if re.match(r'(https?:|mailto:|data:)', address): return m[0]
+        to, _, anchor = urljoin(page, address).partition('#')
+        if to in pages: return f'{name}="#{Path(to).stem}{"--" + anchor if anchor else ""}"'
+        return f'{name}="{to}{"#" + anchor if anchor else ""}"'
+    text = re.sub(r'\b(href|src|srcset)="([^"]+)"', link, text)
+    text = re.sub(r'\bid="([^"]+)"', rf'id="{stem}--\1"', text)
+    text = text.replace('<details', '<details open').replace('loading="lazy"', '')
+    text = re.sub(r'<source\b[^>]*>', '', text)                          # a drawing's narrow version is for phones
+    return f'<article id="{stem}">{text}</article>'
+
+def book(docs):
+    "The whole course as one page of the site in the folder `docs`"
+    pages = lessons(docs)
+    first = (docs/pages[0]).read_text(encoding='utf-8').replace('"../', '"')
+    head = re.search(r'<head>.*?</head>', first, re.S)[0]
+    titles = [re.search(r'<title>(.*?) – ', (docs/o).read_text(encoding='utf-8'), re.S)[1] for o in pages]
+    contents = ''.join(f'<li><a href="#{Path(o).stem}">{title}</a></li>' for o,title in zip(pages, titles))
+    front = f'<section class="front"><h1>ELMo from scratch, in fastai</h1><p>The course of elmo_fastai, in {len(pages)} lessons</p><ol>{contents}</ol></section>'
+    body = ''.join(chapter(docs, o, pages) for o in pages)
+    return f'<!doctype html><html lang="en-GB">{head}<body class="quarto-light elmo-paper"><main class="content">{front}{body}</main></body></html>'
+
+def served(docs):
+    "A server of the folder `docs` on this machine alone"
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *args): pass
+    server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), functools.partial(Quiet, directory=str(docs)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server
+
+def printed(docs):
+    "Prints the book into `docs` and returns the file's place"
+    program = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if not program: raise SystemExit('The book is printed by Chromium, which is not installed here. On Debian: apt install chromium')
+    page, server = docs/'book.html', served(docs)
+    page.write_text(book(docs), encoding='utf-8')
+    try:
+        with tempfile.TemporaryDirectory() as profile:
+            subprocess.run([program, '--headless', '--no-sandbox', '--disable-gpu', '--disable-background-networking', f'--user-data-dir={profile}',
+                            '--no-pdf-header-footer', '--generate-pdf-document-outline', '--virtual-time-budget=60000', f'--print-to-pdf={docs/NAME}',
+                            f'http://127.0.0.1:{server.server_port}/book.html'], check=True, capture_output=True, timeout=900)
+    finally:
+        server.shutdown()
+        page.unlink()
+    return docs/NAME
+
+if __name__ == '__main__':
+    docs = Path(sys.argv[1] if sys.argv[1:] else ROOT/'_docs').resolve()
+    if not (docs/'index.html').is_file(): raise SystemExit(f'{docs} holds no built site: make docs')
+    file, index = printed(docs), docs/'index.html'
+    link = f'<a href="{NAME}">The course as a PDF</a>'
+    index.write_text(index.read_text(encoding='utf-8').replace(MARK, link), encoding='utf-8')
+    print(f'{file}: {file.stat().st_size/1e6:.1f} MB')
