@@ -753,6 +753,6 @@ def test_numbers_of_other_kinds_and_tensors(tmp_path):
 
 def test_a_callback_that_keeps_what_cannot_be_kept(corpus, tmp_path):
     class Odd(Callback):
-        _resume = ('thing',)
-        def before_fit(self): self.thing = object()
+        def state_dict(self): return dict(thing=object())
+        def load_state_dict(self, state): pass
     with pytest.raises(TypeError, match='callbacks.odd.thing is of type object'): fit(build(corpus, Odd(), Checkpoints(tmp_path)))

@@ -14,7 +14,8 @@ import elmo_fastai
 from elmo_fastai.train import command, report as report_module, script
 from elmo_fastai.elmo.module import without_head
 from elmo_fastai.base.errors import CheckpointError, CommandError, Interrupted
-from elmo_fastai.text.corpora import Corpus, text_corpus, toy_corpus
+from elmo_fastai.text.corpora import Corpus, toy_corpus
+from elmo_fastai.text.sources import text_corpus
 from elmo_fastai.text.tokens import CharVocab, get_tokenizer
 from elmo_fastai.nn.bilm import BiLMConfig, ELMO_TINY, elmo_configs, evaluate
 from elmo_fastai.elmo.folder import load_bilm, save_bilm
@@ -44,11 +45,12 @@ def drawn_once():
         if not kept:
             kept.append(draw(losses, r))
             save = kept[0].savefig
-            def savefig(f, format, dpi):
-                if format not in files:
-                    save(f, format=format, dpi=dpi)
-                    files[format] = Path(f).read_bytes()
-                Path(f).write_bytes(files[format])
+            def savefig(f, dpi):
+                kind = Path(f).suffix
+                if kind not in files:
+                    save(f, dpi=dpi)
+                    files[kind] = Path(f).read_bytes()
+                Path(f).write_bytes(files[kind])
             kept[0].savefig = savefig
         return kept[0]
     with pytest.MonkeyPatch.context() as mp:
@@ -79,7 +81,7 @@ def adding(monkeypatch, cb):
 
 def check_folder(folder, senses):
     "A whole model with a whole report: the report's figures are those of the loaded model"
-    assert sorted(f.name for f in folder.iterdir()) == ['README.md', 'config.json', 'history.csv', 'model.safetensors', 'report.json', 'report.png', 'report.svg', 'run.toml', 'vocab.json']
+    assert sorted(f.name for f in folder.iterdir()) == ['README.md', 'SHA256SUMS', 'config.json', 'history.csv', 'model.safetensors', 'report.json', 'report.png', 'report.svg', 'run.toml', 'vocab.json']
     report = json.loads((folder/'report.json').read_text(encoding='utf-8'), parse_constant=lambda c: pytest.fail(f'{c} is not JSON'))
     assert KEYS <= set(report)
     assert report['perplexity_mean'] == pytest.approx((report['perplexity_fwd']*report['perplexity_bwd'])**.5)
@@ -458,19 +460,20 @@ def test_early_stopping(corpus, tmp_path):
     assert math.log(report['perplexity_mean']) == pytest.approx(min(losses), abs=1e-4) and report['status'] == 'complete'
 
 def planned(corpus, n_words=40, **said):
-    "The settings of a training on a text of so many words, and its plan, as a checkpoint keeps it"
+    "The settings of a training on a text of so many words, and its run, as a checkpoint keeps it"
     settings = script.complete(corpus, settings_for(corpus, dict(bf16=False, **said)))
     told = []
     settings = script.by_length(Corpus('my', dict(train=['word '*10]*(n_words//10))), settings, told.append)
-    return settings, json.loads(json.dumps(script.make_plan(settings, Path('m'), None))), told
+    settings.out = 'm'
+    return settings, json.loads(json.dumps(script.new_run(settings, None).to_json())), told
 
 def test_recipes():
     "What is said goes before a recipe, a recipe before the defaults; a plan gives the settings back"
     for name in (None, *RECIPES):
         settings, plan, told = planned(name or 'my.txt')
-        assert settings.from_plan(plan) == settings and BiLMConfig.from_dict(plan['model']).name == settings.model and len(told) == (name is None)
+        assert Settings.from_json(plan['settings'], settings) == settings and BiLMConfig.from_dict(plan['model']).name == settings.model and len(told) == (name is None)
     settings, plan, told = planned('wikitext2', model='medium', epochs=1, lr=None, dropout=.2)
-    assert BiLMConfig.from_dict(plan['model']) == replace(elmo_configs['medium'], bias=True) and plan['recipe']['epochs'] == 1 and plan['recipe']['lr'] == RECIPES['wikitext2']['lr']
+    assert BiLMConfig.from_dict(plan['model']) == replace(elmo_configs['medium'], bias=True) and plan['settings']['epochs'] == 1 and plan['settings']['lr'] == RECIPES['wikitext2']['lr']
     assert planned('toy', optimizer='adagrad')[0].lr == .2 and planned('wikitext2')[0].dropout == .1 and not told
 
 @pytest.mark.parametrize('n_words', [100, *[n + more for n in script.BY_LENGTH if n < math.inf for more in (0, 10)]])
@@ -970,7 +973,7 @@ def test_it_goes_on_without_the_model_it_began_with(trained, text, monkeypatch):
         adding(mp, lambda: At(9, press(), 'before_batch'))
         with pytest.raises(Interrupted): train(str(text/'my'), text/'m', start=copy, **kw)
     plan = find_checkpoint(text/'m.run').run
-    assert plan['recipe']['start'] == str(copy) and plan['start']['words'] == load_bilm(copy)[1].itos
+    assert plan['settings']['start'] == str(copy) and plan['words'] == load_bilm(copy)[1].itos
     shutil.rmtree(copy)
     with pytest.raises(CommandError, match='leave out --from'): going_on(None, text/'m.run', start=trained/'letters')
     folder = going_on(None, text/'m.run')
@@ -1012,9 +1015,8 @@ def test_a_stream_with_known_words_and_steps_goes_on(trained, text, tmp_path):
 def test_a_model_that_is_named_is_that_one(tmp_path):
     "Also where the corpus has a recipe that changes another one, and beside a file with changes of no named model"
     assert planned('wikitext2', 50_000)[1]['model']['dropout'] == .1 and planned('wikitext2', 50_000, model='small')[1]['model']['dropout'] == .3
-    (tmp_path/'c.toml').write_text('[config]\ndropout = 0.2\n')
-    said = command.with_file(command.command_line().parse(['a.txt', '--model', 'tiny', '--config', str(tmp_path/'c.toml')]))
-    assert said['config'] == dict(dropout=.2) and said['model'] == 'tiny'
+    settings = settings_for('a.txt', dict(model='tiny'), dict(config=dict(dropout=.2)))
+    assert settings.config == dict(dropout=.2) and settings.model == 'tiny'
 
 def test_an_alphabet_that_nobody_knows(text, capsys, tmp_path):
     (tmp_path/'c.toml').write_text('[config]\nn_chars = 300\n')
@@ -1153,7 +1155,7 @@ def test_help_lists_everything(processes):
     assert status == 0 and not err
     options = set(re.findall(r'^  (?:-h, )?(--[\w-]+)', out, re.M))
     assert options == {f'--{o}' for o in 'help valid test tokenizer encoding column rows valid-rows kind min-freq max-vocab sentences data model from dropout seed time epochs lr bs seq-len optimizer wd patience carry bf16 '
-                       'stream steps buffer out overwrite resume every config dry device'.split()}
+                       'stream steps buffer out overwrite resume every config dry threads device'.split()}
     assert re.search(r'^\s+CORPUS\s+toy', out, re.M), 'the corpus is an argument by position'
     for o in options: assert re.search(rf'^  (-h, )?{o}(, --no-bf16)?( [A-Z]+)?\s\s+\S', out, re.M), f'{o} has no explanation'
     for size in elmo_configs:

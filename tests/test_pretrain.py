@@ -320,9 +320,10 @@ class Fake(Callback):
 def test_early_stop_goes_back_to_the_best(few, losses, patience, ends, best):
     learn = learner(few, cbs=[Fake(losses), EarlyStop(patience=patience)])
     quietly(learn, 'fit', 6, 0.)
-    assert len(learn.recorder.values) == ends and learn.early_stop.best_epoch == best and learn.stopped is None
+    assert len(learn.recorder.values) == ends and learn.early_stop.best_epoch == best
     assert (learn.model.head.bias == best).all() and learn.early_stop.good is None
-    assert (learn.early_stop.message is None) == (best == ends - 1)
+    assert (learn.stopped is None) == (best == ends - 1)
+    if learn.stopped: assert learn.stopped.reason is (Reason.PATIENCE if ends < 6 else Reason.END)
 
 def test_early_stop_leaves_an_interrupted_training_as_it_is(few):
     learn = learner(few, cbs=[Fake([5, 6, 7, 8]), EarlyStop(patience=4), At(10, press(), 'before_batch')])
@@ -338,10 +339,10 @@ def test_without_patience_the_best_epoch_is_kept_and_said(few):
     learn = learner(few, cbs=[Fake([5, 4, 6, 7]), EarlyStop(None)])
     quietly(learn, 'fit', 4, 0.)
     assert len(learn.recorder.values) == 4 and (learn.model.head.bias == 1).all()
-    assert 'after epoch 2 of 4' in learn.early_stop.message
+    assert 'after epoch 2 of 4' in learn.stopped.message and learn.stopped.reason is Reason.END
     learn = learner(few, cbs=[Fake([5, 4, 3]), EarlyStop(None)])
     quietly(learn, 'fit', 3, 0.)
-    assert learn.early_stop.message is None and (learn.model.head.bias == 2).all()
+    assert learn.stopped is None and (learn.model.head.bias == 2).all()
 
 def test_early_stop_with_finder_and_wrong_arguments(few):
     learn = learner(few, cbs=EarlyStop())
@@ -578,7 +579,7 @@ def test_a_budget_ends_one_cycle_with_the_clock(some):
     whole = learner(fresh())
     quietly(whole, 'fit_one_cycle', 3, 1e-2)
     learn, budget = timed(fresh(), 12)
-    assert len(learn.recorder.lrs) == 12 and budget.elapsed == 12 and learn.stopped is None
+    assert len(learn.recorder.lrs) == 12 and budget.elapsed == 12 and learn.stopped.reason is Reason.TIME
     np.testing.assert_allclose(learn.recorder.lrs, whole.recorder.lrs, rtol=1e-6)
     np.testing.assert_allclose(learn.recorder.hps['mom'], whole.recorder.hps['mom'][:11], rtol=1e-6)
     np.testing.assert_allclose([r[:-1] for r in learn.recorder.values], [r[:-1] for r in whole.recorder.values], rtol=1e-3)
@@ -625,9 +626,9 @@ def test_a_budget_of_real_seconds(few):
 
 def test_a_budget_beside_what_else_ends_a_training(few):
     learn, _ = timed(few, 100, lr=.3, cbs=EarlyStop(patience=1))
-    assert 'has not fallen' in learn.early_stop.message and len(learn.recorder.losses) < 100
+    assert 'has not fallen' in learn.stopped.message and len(learn.recorder.losses) < 100
     learn, _ = timed(few, 8, lr=1e-4, cbs=EarlyStop(patience=1))
-    assert learn.early_stop.message is None and len(learn.recorder.losses) == 8
+    assert learn.stopped.reason is Reason.TIME and len(learn.recorder.losses) == 8
     learn, _ = timed(few, 12, bf16=True)
     assert not torch.is_autocast_enabled('cpu')
 

@@ -95,3 +95,15 @@ def test_the_comparison_finds_wrong_vectors(elmo):
     assert rows['right']['wrong'] == 0 and rows['slightly_off']['wrong'] == rows['slightly_off']['vectors'] > 100
     assert rows['mixed_up']['wrong'] > .5*rows['mixed_up']['vectors']
     assert all(row['control'] == row['control_wrong'] > 0 for name,row in rows.items() if name == 'right')
+
+def test_a_request_has_a_limit(client):
+    "Of tokens in all, and of bytes, by their number before they are read"
+    answer = client.post('/embed', json=dict(texts=['word '*900]*5))
+    assert answer.status_code == 422 and '4,500 tokens in all' in answer.json()['detail']
+    for length in ('1000001', '99999999999999', '-1', 'x'):
+        answer = client.post('/embed', content=b'{}', headers={'content-length': length})
+        assert answer.status_code in (400, 413)
+    def pieces():
+        for _ in range(20): yield b' '*100_000
+    assert client.post('/embed', content=pieces()).status_code == 413
+    assert client.post('/embed', json=dict(texts=['a'])).status_code == 200, 'it goes on'

@@ -155,7 +155,7 @@ def test_pages_load_fast(tmp_path):
 
 def words(text): return re.sub(r'[\W_]+', '', re.sub(r'&\w+;', '', text)).casefold()
 def without_code(text): return re.sub(r'^(```|~~~).*?^\1', '', text, flags=re.M | re.S)
-HEAD = re.compile(r'# .*\n+> .*\n+- skip_showdoc: true\s*(?:- [\w-]+: \w+\s*)*')
+HEAD = re.compile(r'# .*\n+> .*\n*(?:- [\w-]+: \w+\s*)*')
 TURN = re.compile(r'\*\*Previous\*\*: \[')           # the last line of a chapter of the course; on a page Quarto's own links stand in its place
 
 def paragraphs(nb):
@@ -558,24 +558,24 @@ def test_a_newcomer_sees_where_to_begin(built, browser, address):
     with Tab(browser, address, 'index.html', 1280, 800) as t:
         (box,) = t.page.evaluate("""[...document.querySelectorAll('main a')].filter(o => o.textContent === 'Begin the course').map(o => [o.getBoundingClientRect().bottom, o.getBoundingClientRect().height])""")
         assert box[0] < 800 and box[1] > 30, 'a button in the first screen'
-        t.page.wait_for_selector('.elmo-panel svg')
-        explainer = t.page.evaluate("document.querySelector('.elmo-panel svg').getBoundingClientRect().top")
-        assert explainer < 500, 'and the explainer, alive'
+        t.page.wait_for_selector('button.elmo-word')
+        explainer = t.page.evaluate("document.querySelectorAll('.elmo-line')[1].getBoundingClientRect().bottom")
+        assert explainer < 800, 'and the explainer, alive, with all its bars'
         t.page.click('text=Begin the course')
         t.page.wait_for_url(re.compile('course/quickstart.html'))
 
 @over(['index.html', 'studies/explainer.html'], called=str)
 def test_elmo_is_alive_on_pages_of_any_folder(page, built, browser, address):
     with Tab(browser, address, page) as t:
-        t.page.wait_for_selector('.elmo-cosines')
-        assert t.page.locator('.elmo-cosines tbody tr').count() == 2 and not t.said
+        t.page.wait_for_selector('button.elmo-word')
+        assert t.page.locator('.elmo-line').count() == 2 and not t.said
 
 def test_a_gap_is_filled_on_the_built_page(built, browser, address):
     "The output layer and its words are on the site, and nothing of the box that no script loads"
     assert {f.name for f in (built/'live'/'mini-en').iterdir()} == {'config.json', 'model.safetensors', 'output.safetensors', 'vocab.json'}
     with Tab(browser, address, 'studies/explainer.html#two-readers') as t:
-        t.page.fill('.elmo-sentences input', 'There were three men in the room.')
-        t.page.wait_for_selector('.elmo-panel svg:has-text("three")')
+        t.page.fill('[data-panel=readers] input', 'There were three men in the room.')
+        t.page.wait_for_selector('[data-panel=readers] svg:has-text("three")')
         assert not t.said
 
 QUERIES = {'ScalarMix': 'reference/elmo.html#scalarmix', 'load_ai2': 'reference/elmo.html#load_ai2', 'Elmo.from_pretrained': 'reference/elmo.html#elmo.from_pretrained',
@@ -659,6 +659,38 @@ def test_contrast_of_all_text(built, browser, address, name, scheme):
         t.page.wait_for_timeout(500)
         texts,bad = t.page.evaluate(CONTRAST)
         assert texts > 20 and not bad, bad[:10]
+
+SEEN = ['index.html', 'studies/explainer.html', 'studies/index.html', 'library/index.html', 'course/quickstart.html',
+        'course/characters.html', 'course/elmo.html', 'studies/labels.html', 'library/bilm.html', 'reference/nn.html', '404.html']
+
+@pytest.mark.parametrize('scheme', ['light', 'dark'])
+@pytest.mark.parametrize('name', SEEN)
+def test_nothing_for_axe_to_find(built, browser, address, axe, name, scheme):
+    with Tab(browser, address, name, scheme=scheme) as t:
+        t.page.wait_for_timeout(800)
+        assert not axe(t.page)
+
+SHIFTS = """window.shifts = []; new PerformanceObserver(list => { for (const e of list.getEntries()) if (!e.hadRecentInput) shifts.push(e.value); })
+    .observe({type: 'layout-shift', buffered: true})"""
+
+@pytest.mark.parametrize('scheme', ['light', 'dark'])
+@pytest.mark.parametrize('width', [1440, 820, 390])
+@pytest.mark.parametrize('name', SEEN[:8])
+def test_nothing_moves_while_a_page_loads(built, browser, address, name, width, scheme):
+    context = browser.new_context(viewport={'width': width, 'height': 900}, color_scheme=scheme)
+    context.add_init_script(SHIFTS)
+    page = context.new_page()
+    page.goto(address + name, wait_until='load')
+    page.wait_for_timeout(1200)
+    shift = page.evaluate('shifts.reduce((a, b) => a + b, 0)')
+    context.close()
+    assert shift <= .02
+
+def test_the_bars_are_on_the_first_screen_of_a_phone(built, browser, address):
+    with Tab(browser, address, 'index.html', 390, 844) as t:
+        t.page.wait_for_selector('button.elmo-word')
+        last = t.page.locator('.elmo-line').nth(1).bounding_box()
+        assert last['y'] + last['height'] < 844
 
 def test_contrast_is_measured(browser):
     page = browser.new_page()

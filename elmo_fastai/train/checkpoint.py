@@ -15,29 +15,56 @@ from copy import deepcopy
 from dataclasses import dataclass
 from fastai.basics import *
 from fastai.callback.all import *
-from safetensors.torch import load_file
 from ..base.errors import CheckpointError, as_error, require
 from ..base.files import load_plain, lock_folder, save_plain, sync, whole_folder
 from ..base.processes import gather, is_main, main_says, n_processes, rank
-from .learner import FitCallback, bare
+from .learner import FitCallback, FitLearner, Reason, bare
 
 # %% ../../nbs/library/resume.ipynb #c018
-KEPT = {Recorder: ['lrs', 'iters', 'losses', 'values'], ParamScheduler: ['hps'],
-        TrackerCallback: ['best', 'new_best', 'wait'], MixedPrecision: ['scales'],
-        GradientAccumulation: ['count'], ShowGraphCallback: ['nb_batches'], CSVLogger: ['text']}
+# What fastai's own callbacks have to remember; ours have a `state_dict`
+FASTAI_STATE = {
+    Recorder: ['lrs', 'iters', 'losses', 'values'], ParamScheduler: ['hps'],
+    TrackerCallback: ['best', 'new_best', 'wait'], MixedPrecision: ['scales'],
+    GradientAccumulation: ['count'], ShowGraphCallback: ['nb_batches'],
+    Learner: ['train_iter', 'pct_train', 'smooth_loss', 'final_record']}
 
-def _parts(learn):
-    "What in a training has a state: {name: (object, names of its attributes)}"
-    parts = dict(learner=(learn, ['train_iter', 'pct_train', 'smooth_loss', 'final_record']))
+def state_names(part):
+    "The attributes that are the state of a learner, a metric or a callback of fastai's"
+    if isinstance(part, Metric):
+        return [name for name, value in vars(part).items() if not callable(value)]
+    kinds = [kind for kind in FASTAI_STATE if isinstance(part, kind)]
+    return [name for kind in kinds for name in FASTAI_STATE[kind]]
+
+def state_of(part):
+    "The state of a learner, a metric or a callback: {name: value}"
+    if hasattr(type(part), 'state_dict'): return part.state_dict()
+    if isinstance(part, CSVLogger):
+        with suppress(OSError): part.file.flush()                # a full disk
+        return dict(text=Path(part.file.name).read_text())
+    state = {name: vars(part)[name] for name in state_names(part) if name in vars(part)}
+    if isinstance(part, Recorder): state['losses'] = [float(loss) for loss in part.losses]
+    return state
+
+def load_state(part, state, device):
+    "Put back what `state_of` returned"
+    if hasattr(type(part), 'state_dict'): part.load_state_dict(to_device(state, device))
+    elif isinstance(part, CSVLogger):
+        part.file.flush()
+        Path(part.file.name).write_text(state['text'])
+        part.file.seek(0, os.SEEK_END)
+    else:
+        for name in set(state_names(part)) & state.keys(): setattr(part, name, state[name])
+
+def stateful(learn):
+    "What in a training has a state: {name: learner, callback or metric}"
+    parts = dict(learner=learn)
     for callback in learn.cbs.sorted('order'):
-        known = [name for kind in KEPT if isinstance(callback, kind) for name in KEPT[kind]]
-        names = getattr(type(callback), '_resume', known)
-        key = callback.name + '-2'*(callback.name in parts)
-        if names: parts[key] = callback, names
+        own = hasattr(type(callback), 'state_dict') and getattr(callback, 'kept', True)
+        if not (own or isinstance(callback, CSVLogger) or state_names(callback)): continue
+        parts[callback.name + '-2'*(callback.name in parts)] = callback
     metrics = learn.metrics if learn.recorder.train_metrics else []
-    for i, metric in enumerate([learn.recorder.smooth_loss, *metrics]):
-        names = [name for name, value in vars(metric).items() if not callable(value)]
-        parts[f'metric {i}'] = metric, names
+    metrics = [learn.recorder.smooth_loss, *metrics]
+    parts |= {f'metric {i}': metric for i, metric in enumerate(metrics)}
     return parts
 
 # %% ../../nbs/library/resume.ipynb #c021
@@ -76,7 +103,8 @@ def _state(learn, begun):
     train = learn.dls.train
     position = train.position() if hasattr(type(train), 'position') else None
     own = dict(begun=dict(loader=begun), position=position, loaders=_loader_states(learn),
-               rng=rng_state(), callbacks=_parts_state(learn))
+               rng=rng_state(),
+               callbacks={name: state_of(part) for name, part in stateful(learn).items()})
     model = bare(learn.model)
     scaler = getattr(learn, 'scaler', None)
     return dict(own=gather(own), model=dict(model.state_dict()), optimizer=learn.opt.state_dict(),
@@ -95,7 +123,8 @@ def _put_back(learn, state):
         gradient = state['grads'].get(name)
         weight.grad = None if gradient is None else gradient.to(weight)
     if state['scaler']: learn.scaler.load_state_dict(state['scaler'])
-    _set_parts_state(learn, own['callbacks'], device)
+    for name, part in stateful(learn).items():
+        if name in own['callbacks']: load_state(part, own['callbacks'][name], device)    # else new
     for loader, generator in zip(learn.dls, own['loaders'], strict=True):
         if generator is not None: loader.rng.setstate(generator)
     set_rng_state(own['rng'])
@@ -105,7 +134,8 @@ def _put_back(learn, state):
 class Checkpoint:
     "Where in a training it was written, and the whole state of the training then"
     path:Path
-    position:dict          # epochs done, batches done of the next one; how many there are of both
+    position:dict          # epochs done, batches done of the next one, how many there are of both;
+                           # fits that the learner had done before
     run:dict|None          # describes the training: corpus, settings
     valid_loss:float|None  # at the end of an epoch
     saved:str              # when
@@ -119,39 +149,15 @@ class Checkpoint:
 # %% ../../nbs/library/resume.ipynb #f5
 FILE = 'checkpoint.pt'
 
-def _unpack(packed, tensors):
-    "The state in a checkpoint of version 1: JSON that names its tensors"
-    if isinstance(packed, list): return [_unpack(item, tensors) for item in packed]
-    if not isinstance(packed, dict): return packed
-    [(kind, value)] = packed.items()
-    if kind == 'dict': return {_unpack(k, tensors): _unpack(v, tensors) for k, v in value}
-    if kind == 'tuple': return tuple(_unpack(value, tensors))
-    return tensors[value] if kind == 'tensor' else tensors[value].tolist()
-
-def _read_version_1(file):
-    "The fields of a checkpoint of version 1, which had its tensors in a file of their own"
-    fields = json.loads(file.read_text(encoding='utf-8'))
-    tensors = load_file(file.with_name('tensors.safetensors'))
-    state = _unpack(fields['state'], tensors) | dict(settings=None)
-    for own in state['own']:
-        own['rng'] = dict(zip(rng_state(), own['rng'].values()))     # Python, NumPy, PyTorch
-        [own['callbacks']['metric 0']] = own['callbacks']['recorder'].pop('metrics')
-        own['callbacks']['learner'] = own['learner']
-    names = ('position', 'run', 'valid_loss', 'saved', 'machine')
-    return {name: fields[name] for name in names} | dict(state=state)
-
 # %% ../../nbs/library/resume.ipynb #f6
 def read_checkpoint(path)->Checkpoint:
     "Read and check a checkpoint; raises `CheckpointError` with the file and the reason"
     path = Path(path)
-    old = path/'checkpoint.json'
-    file = old if old.exists() else path/FILE
-    with as_error(CheckpointError, f"{file} can't be read as a checkpoint"):
-        fields = _read_version_1(file) if file == old else load_plain(file)
-        return Checkpoint(path, **fields)
+    with as_error(CheckpointError, f"{path/FILE} can't be read as a checkpoint"):
+        return Checkpoint(path, **load_plain(path/FILE))
 
 # %% ../../nbs/library/resume.ipynb #f8
-CHECKPOINT_NAME = re.compile(r'\d{6,}-[a-z0-9-]+')
+CHECKPOINT_NAME = re.compile(r'\d{6,}-(start|epoch\d+-(end|batch\d+))')
 
 def checkpoints_in(folder)->list:
     "The names of the checkpoints in a folder, the newest first"
@@ -167,7 +173,7 @@ def good_checkpoints(folder, say=noop):
 
 def find_checkpoint(path, say=warnings.warn)->Checkpoint:
     "Read a checkpoint, or the newest good one in a folder; tells `say` about newer ones"
-    if CHECKPOINT_NAME.fullmatch(Path(path).name): return read_checkpoint(path)
+    if (Path(path)/FILE).exists(): return read_checkpoint(path)
     damaged = []
     for found in good_checkpoints(path, damaged.append):
         for why in damaged: say(f"{why}. Going on from the older {found.path.name}.")
@@ -199,7 +205,7 @@ def unlike(was, now):
 def _settings(learn):
     "What must be the same for a training to go on"
     model = bare(learn.model)
-    callbacks = [key for key, (part, _) in _parts(learn).items() if not isinstance(part, CSVLogger)]
+    callbacks = [name for name, part in stateful(learn).items() if not isinstance(part, CSVLogger)]
     settings = {name: tuple(weight.shape) for name, weight in model.state_dict().items()}
     settings |= {'processes': n_processes(), 'epochs': learn.n_epoch, 'callbacks': callbacks,
                  'batches an epoch': len(learn.dls.train),
@@ -214,7 +220,7 @@ def _settings(learn):
 
 # %% ../../nbs/library/resume.ipynb #c028
 class Resume(FitCallback):
-    "Begin a fit where a checkpoint was written; other callbacks do not hear of what was before"
+    "Let a fit begin where a checkpoint was written, with the state that all parts had then"
     order = -1000
     is_back = False
     def __init__(self, checkpoint): self.checkpoint = checkpoint
@@ -222,23 +228,18 @@ class Resume(FitCallback):
         return as_error(CheckpointError, f"{self.checkpoint.path} does not fit this training")
 
     def before_fit(self):
-        now = _settings(self.learn)
-        was = self.checkpoint.state['settings'] or now           # version 1 described it otherwise
+        was = self.checkpoint.state['settings']
         run = now_run = self.checkpoint.run or {}
         if hasattr(self.learn, 'checkpoints'): now_run = self.learn.checkpoints.description or {}
         with self.fits():
-            for why in unlike(was | run, now | now_run):
+            for why in unlike(was | run, _settings(self.learn) | now_run):
                 raise CheckpointError(f"{self.checkpoint.path} is of another training: {why}")
-        self.others = [callback for callback in self.cbs if callback is not self and callback.run]
+            self.learn.first_epoch = self.checkpoint.position['epoch']
 
     def before_epoch(self):
-        is_done = self.epoch < self.checkpoint.position['epoch']
-        for callback in self.others: callback.run = not is_done
-        if is_done:
-            if hasattr(self.learn, 'progress'): self.learn.progress.before_epoch()   # it counts
-            raise CancelEpochException
-        self.others = []
         if self.is_back: return
+        bar = getattr(self.learn, 'progress', None)
+        if hasattr(bar, 'mbar'): bar.mbar.update(0)              # it can't begin later
         self.set_loader()
         if not self.checkpoint.position['batches']: self.put_back()
     def set_loader(self):
@@ -256,12 +257,11 @@ class Resume(FitCallback):
         self.is_back = True
     def before_batch(self):
         if not self.training: return
-        self.put_back()
+        self.put_back()                # only now: the loader has drawn random numbers to begin
         position = self.checkpoint.position
         if self.epoch == position['epoch']: self.learn.iter += position['batches']
     def after_train(self): self.put_back()                       # no batch may have been left
     def after_fit(self):
-        for callback in self.others: callback.run = True
         self.put_back()                                          # no epoch may have been left
         self.learn.remove_cb(Resume)
 
@@ -270,6 +270,8 @@ class Checkpoints(FitCallback):
     "Write a checkpoint after each epoch and every so many minutes; keep the last ones and the best"
     order = 90
     begun = None
+    n_fits = 0         # begun with it
+    written = None     # the place of the last one: epochs, batches
     def __init__(self,
         folder,              # of this training's checkpoints
         minutes:float=10.,   # between checkpoints within an epoch; 0: after each batch
@@ -287,15 +289,23 @@ class Checkpoints(FitCallback):
         if is_main():
             self.held.enter_context(lock_folder(self.folder))
             for half in self.folder.glob('.[0-9]*-*'): shutil.rmtree(half, ignore_errors=True)
-        if not hasattr(self.learn, 'resume'): self.save(0, 0)
+        resumed = vars(self.learn).get('resume')
+        if resumed: self.n_fits = resumed.checkpoint.position.get('fit', 0)
+        self.n_fits += 1
+        if not resumed: self.save(0, 0)
     def before_train(self):
         self.clock = time.monotonic()
         self.begun = _loader_states(self.learn)[0]
     def after_batch(self):
         if not self.training or not hasattr(type(self.dls.train), 'skip'): return
-        asked = hasattr(self.learn, 'stop_on_signal') and self.learn.stop_on_signal.asked
-        if main_says(asked or time.monotonic() - self.clock >= 60*self.minutes):
+        if main_says(time.monotonic() - self.clock >= 60*self.minutes):
             self.save(self.epoch, self.iter+1)
+    def after_cancel_fit(self):
+        "Keep the last step of a training that was asked to end"
+        stop = self.learn.stopped
+        can_skip = hasattr(type(self.dls.train), 'skip')
+        if stop and stop.reason is Reason.SIGNAL and self.training and can_skip:
+            if self.written != (self.epoch, self.iter+1): self.save(self.epoch, self.iter+1)
     def before_validate(self): self.save(self.epoch, len(self.dls.train))
     def after_epoch(self): self.save(self.epoch+1, 0)
     def after_fit(self): self.let_go()
@@ -307,6 +317,7 @@ class Checkpoints(FitCallback):
         finite = all(weight.isfinite().all() for weight in state['model'].values())
         if is_main() and finite: self.write(epoch, batches, state)
         self.clock = time.monotonic()
+        self.written = epoch, batches
 
     def write(self, epoch, batches, state):
         old = checkpoints_in(self.folder)
@@ -314,12 +325,14 @@ class Checkpoints(FitCallback):
         name = f'epoch{epoch+1}-batch{batches}' if batches else f'epoch{epoch}-end'
         if epoch == batches == 0:
             name = 'start'
-            require(not old, f"{self.folder} holds checkpoints of a training, the newest is "
+            fresh = self.n_fits > 1 or not old         # a learner may be fitted several times
+            require(fresh, f"{self.folder} holds checkpoints of a training, the newest is "
                     f"{newest}: `resume` it, or take another folder", CheckpointError)
         path = self.folder/f"{int(newest.split('-')[0]) + 1:06d}-{name}"
         n_iter = len(self.dls.train)
         fields = dict(
-            position=dict(epoch=epoch, batches=batches, n_epoch=self.n_epoch, n_iter=n_iter),
+            position=dict(epoch=epoch, batches=batches, n_epoch=self.n_epoch, n_iter=n_iter,
+                          fit=self.n_fits-1),
             valid_loss=self.recorder.loss.value if epoch and not batches else None,
             run=self.description, saved=time.strftime('%Y-%m-%d %H:%M:%S'),
             machine=machine(self.learn), state=state)
@@ -335,14 +348,17 @@ class Checkpoints(FitCallback):
 
 # %% ../../nbs/library/resume.ipynb #c038
 def resume(
-    learn,             # built as for the training that broke off
+    learn:FitLearner,  # built as for the training that broke off
     path,              # a checkpoint, or the folder of all: the newest good one
     say=warnings.warn, # is told about damaged ones, and about another machine
 ) -> Checkpoint:
-    "Let the next `fit`, called as before, go on from a checkpoint; raises `CheckpointError`"
+    "Let `fit`, called as before, go on from a checkpoint; fits that were done are left out"
+    require(isinstance(learn, FitLearner), f"A {type(learn).__name__} can't go on from a "
+            "checkpoint: the learners of this library can", CheckpointError)
     checkpoint = path if isinstance(path, Checkpoint) else find_checkpoint(path, say)
     for difference in unlike(checkpoint.machine, machine(learn)):
         say(f"The last digits may differ from the uninterrupted training: {difference}.")
     learn.remove_cb(Resume)
     learn.add_cb(Resume(checkpoint))
+    learn.fits_done = checkpoint.position.get('fit', 0)
     return checkpoint

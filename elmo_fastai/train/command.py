@@ -8,7 +8,7 @@ Docs: https://elmo-fastai.github.io/elmo_fastai/library/command.html.md"""
 __all__ = ['RECIPES', 'Settings', 'pretrain', 'elmo_pretrain']
 
 # %% ../../nbs/library/command.ipynb #c005
-import json, math, os, sys, warnings
+import json, math, os, random, sys, warnings
 from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -16,11 +16,11 @@ from fastcore.imports import noop
 from ..base.errors import CheckpointError, CommandError, CorpusError, Interrupted
 from ..base.errors import ModelFileError, require
 from ..base.options import CommandLine, Options, at_least, option, option_name
-from ..base.options import read_settings, seconds, takes, to_toml
+from ..base.options import read_settings, same_option, seconds, takes, to_toml
 from ..text.corpora import ToyCorpus
 
 # %% ../../nbs/library/command.ipynb #c008a
-PLACES = 'out', 'overwrite', 'resume', 'every', 'dry', 'device'   # they change no weight
+PLACES = 'overwrite', 'resume', 'every', 'dry', 'device'     # they change no weight
 COUNT = at_least(1)
 
 def is_first():
@@ -31,6 +31,15 @@ def path(text, name):
     "A file or folder that is there, by a path that means the same elsewhere; else a name"
     text = os.path.expanduser(text)
     return os.path.abspath(text) if os.path.exists(text) else text
+
+def threads(n, name):
+    "A number of threads, or 'free'; raises `CommandError`"
+    if n == 'free': return n
+    try: number = 0 if isinstance(n, bool) else int(n)
+    except (ValueError, TypeError): number = 0
+    require(number > 0, f"{name} must be a whole number from 1 on, or free, not {n!r}",
+            CommandError)
+    return number
 
 # %% ../../nbs/library/command.ipynb #c008
 @dataclass
@@ -48,11 +57,15 @@ class Settings(Options):
         None, 'words, chars (each letter of Chinese, Thai … is a token), space (tokenised '
         'already), spacy (English), fastai (default: words)', 'NAME',
         choices=('words', 'chars', 'space', 'spacy', 'fastai'))
-    encoding:str = option(None, 'of the files (default: utf-8)', 'NAME')
-    column:str = option(None, 'of a table (default: text, sentence, review or content)', 'NAME')
-    rows:int = option(None, 'of a data set of the hub: train on the first N (default: all)', 'N',
-                      check=COUNT)
-    valid_rows:int = option(None, 'with --rows or --stream: validate on so many (default: 2000)',
+    sep:str = same_option('sep')
+    quotes:bool = same_option('quotes')
+    header:bool = same_option('header')
+    encoding:str = same_option('encoding')
+    text_col:str = same_option('text_col')
+    token_col:str = same_option('token_col')
+    sent_col:str = same_option('sent_col')
+    n_rows:int = same_option('n_rows')
+    valid_rows:int = option(None, 'with --n-rows or --stream: validate on so many (default: 2000)',
                             'N', check=COUNT)
     kind:str = option('stream', 'stream: lines run on; sentences: each for itself', 'KIND',
                       choices=('stream', 'sentences'))
@@ -90,28 +103,30 @@ class Settings(Options):
     carry:bool = option(False, "carry the state along a stream; the report's figures are without")
     bf16:bool = option(None, 'bfloat16, or full precision (default: where it is fast)')
     stream:bool = option(
-        False, 'read it again and again: files .txt, .json, .jsonl, .parquet, also .gz, or a data '
-        'set of the hub; without --valid 2,000 rows validate; 100,000 words at most',
+        False, 'read it again and again, from the same files and names; without --valid 2,000 '
+        'rows validate; 100,000 words at most',
         group='a text larger than the memory')
     steps:int = option(None, 'batches an epoch (default: one reading)', 'N', check=COUNT)
     buffer:int = option(None, 'lines in memory (default: 10000)', 'N', check=COUNT)
     out:str = option(None, 'to write (default: models/NAME)', 'FOLDER', group='the run')
     overwrite:bool = option(False, 'replace a model that is there, or a training that did not end')
-    resume:str = option(None, 'go on with a training that did not end, OUT.run; it brings its '
-                        'settings along', 'FOLDER')
+    resume:str = option(None, 'go on with a training that did not end, OUT.run, as it began',
+                        'FOLDER')
     every:float = option('10m', 'between checkpoints within an epoch', 'TIME', read=seconds)
     config:dict = option(None, 'settings by these names, TOML or JSON; what is said here comes '
                          "first. A model's folder has its own, run.toml", 'FILE')
     dry:bool = option(False, 'only tell what would happen, with a time from some real steps')
+    threads:str = option('free', 'how many; free: as many as there are free cores', 'N',
+                         read=threads)
     device:str = option(None, 'cpu, cuda, mps (default: the best there is)', 'NAME')
 
     def __post_init__(self):
         super().__post_init__()
         require(self.kind == 'stream' or not self.carry, "--carry needs a text that is read as a "
                 "stream: leave it out, or say --kind stream", CommandError)
-        require(self.valid_rows is None or self.rows or self.stream,
-                "--valid-rows goes with --rows or --stream: leave it out", CommandError)
-        for name,with_stream in dict(steps=True, buffer=True, test=False, encoding=False).items():
+        require(self.valid_rows is None or self.n_rows or self.stream,
+                "--valid-rows goes with --n-rows or --stream: leave it out", CommandError)
+        for name,with_stream in dict(steps=True, buffer=True, test=False).items():
             how = 'with' if with_stream else 'without'
             fits = getattr(self, name) is None or self.stream == with_stream
             require(fits, f"--{name} goes {how} --stream", CommandError)
@@ -121,21 +136,25 @@ class Settings(Options):
         "With `start`: are the words those of the text, not of the model?"
         return self.min_freq is not None or self.max_vocab is not None
 
-    def to_plan(self):
-        "What determines the training, as checkpoints keep it"
-        recipe = {name: value for name,value in asdict(self).items() if name not in PLACES}
-        return dict(corpus=recipe.pop('corpus'), recipe=recipe)
+    def to_json(self)->dict:
+        "What determines the training, as its checkpoints keep it"
+        kept = {name: value for name,value in asdict(self).items() if name not in PLACES}
+        return kept | dict(out=self.out and Path(self.out).name)
 
-    def from_plan(self, plan):
-        "The settings that a plan keeps, at the places of these"
-        places = {name: getattr(self, name) for name in PLACES}
-        first = {name: plan[name] for name in ('corpus', 'seed', 'bf16') if name in plan}
-        return Settings.of(plan['recipe'] | first | places)
+    @classmethod
+    def from_json(cls,
+        kept:dict,          # from `to_json`
+        places:'Settings',  # of this call: where it reads and writes, and on which device
+    ):
+        "The settings of a training that goes on; raises `CommandError`"
+        now = {name: getattr(places, name) for name in PLACES}
+        if places.threads != 'free': now['threads'] = places.threads
+        return cls.of(kept | now)
 
     def to_toml(self):
         "A file for `--config` that repeats the training"
         rows = {f.metadata.get('name', f.name): getattr(self, f.name) for f in fields(self)}
-        left_out = [*PLACES, 'epochs' if self.time else 'time']
+        left_out = [*PLACES, 'out', 'threads', 'epochs' if self.time else 'time']
         if self.start: left_out += ['model', 'config']
         return to_toml({name: value for name,value in rows.items() if name not in left_out})
 
@@ -145,26 +164,49 @@ RECIPES = {
     'wikitext2': dict(model='small', dropout=.1, epochs=3, lr=6e-3, min_freq=1)}
 
 # %% ../../nbs/library/command.ipynb #c012
-def settings_for(corpus, said):
-    "The settings of a training on `corpus`; None means that nothing was said"
+# Who names one of these takes back what was said before about the others
+TAKES_BACK = dict(time=['epochs'], epochs=['time'], model=['config', 'dropout'],
+                  start=['model', 'config', 'dropout', 'min_freq', 'max_vocab'])
+
+def without(settings, names):
+    "The settings without those that are taken back by who names `names`"
+    dropped = {other for name in names for other in TAKES_BACK.get(name, ())}
+    return {name: value for name,value in settings.items() if name not in dropped}
+
+def settings_for(
+    corpus,   # a name, files, or a `Corpus`
+    said,     # names and values; None: not said
+    file={},  # likewise, from a file of settings
+) -> Settings:
+    "Recipe, file, and what was said, merged: the last that says something counts"
     said = {name: value for name,value in said.items() if value is not None}
-    require(not {'time', 'epochs'} <= said.keys(), "--time and --epochs both say when a training "
-            "ends: say one of them", CommandError)
+    for source in (file, said):
+        require(not {'time', 'epochs'} <= source.keys(), "--time and --epochs both say when a "
+                "training ends: say one of them", CommandError)
+        takes_model = 'start' in source and {'model', 'config'} & source.keys()
+        require(not takes_model, "--from takes a model as it is: leave --model and [config] out",
+                CommandError)
     recipe = dict(min_freq=2)
     if isinstance(corpus, str): recipe |= RECIPES.get(corpus, {})
     if isinstance(corpus, ToyCorpus): recipe = RECIPES['toy'] | dict(epochs=3, lr=8e-3)
-    if said.get('optimizer') == 'adagrad': recipe['lr'] = 0.2           # other rates: AdamW's
-    if 'model' in said:                                      # the recipe's was of another model
-        for name in ('config', 'dropout'): recipe.pop(name, None)
-    if 'dropout' in (said.get('config') or {}): recipe.pop('dropout', None)
-    if 'start' in said:
-        require(not {'model', 'config'} & said.keys(), "--from takes a model as it is: leave "
-                "--model and [config] out", CommandError)
-        for name in ('model', 'config', 'dropout', 'min_freq'): recipe.pop(name, None)
-    return Settings.of(recipe | said)
+    names = set(said)
+    if said.get('model') == file.get('model', said.get('model')): names -= {'model'}
+    later = without(file, names) | said
+    merged = without(recipe, later) | later
+    if 'dropout' in later.get('config', {}): merged['dropout'] = later.get('dropout')
+    if merged.get('optimizer') == 'adagrad' and 'lr' not in later: merged['lr'] = .2
+    return Settings.of(merged)
 
 # %% ../../nbs/library/command.ipynb #c034a
-AGAIN = 'resume', 'overwrite', 'every', 'device'          # what may be said besides `resume`
+AGAIN = 'resume', 'overwrite', 'every', 'device', 'threads'   # what may be said besides `resume`
+
+def check_resumed(corpus, said):
+    "Raise `CommandError` if more is said than what a resumption takes"
+    require(not isinstance(corpus, (str, list)), "--resume reads the text that the training "
+            "began with: leave the corpus out", CommandError)
+    for f in fields(Settings):
+        require(f.name in AGAIN or f.name not in said, "--resume takes everything from the "
+                f"training that it goes on with: leave out {option_name(f)}", CommandError)
 
 # %% ../../nbs/library/command.ipynb #c034
 @takes(Settings)
@@ -176,23 +218,23 @@ def pretrain(
     **kwargs    # of `Settings`
 ) -> Path:      # the folder with model, report and picture; with `dry` the figures instead
     "Train a biLM on a text, measure and save it; raises CorpusError, CheckpointError, CommandError"
-    if isinstance(corpus, os.PathLike): corpus = str(corpus)
-    if isinstance(corpus, (list, tuple)): corpus = [str(file) for file in corpus]
-    if isinstance(corpus, list) and len(corpus) == 1: corpus = corpus[0]
     said = {name: value for name,value in dict(kwargs, out=out).items() if value is not None}
-    if 'resume' in said:
-        settings = Settings.of(said)
-        require(not isinstance(corpus, (str, list)), "--resume reads the text that the training "
-                "began with: leave the corpus out", CommandError)
-        for f in fields(settings):
-            fits = f.name in AGAIN or f.name not in said
-            require(fits, "--resume takes everything from the training that it goes on with: leave "
-                    f"out {option_name(f)}", CommandError)
-    else:
-        corpus = 'toy' if corpus is None else corpus
-        settings = settings_for(corpus, said)
+    file = {}
+    if isinstance(said.get('config'), (str, os.PathLike)):
+        file = read_settings(said.pop('config'), Settings)
+        corpus = corpus or file.pop('corpus', None)
+        require(corpus or 'resume' in said, "The file of settings names no corpus: name one beside "
+                "it", CommandError)
+    if isinstance(corpus, os.PathLike): corpus = str(corpus)
+    if isinstance(corpus, (list, tuple)): corpus = [str(part) for part in corpus]
+    if isinstance(corpus, list) and len(corpus) == 1: corpus = corpus[0]
+    if corpus is None and 'resume' not in said: corpus = 'toy'
+    settings = settings_for(corpus, said, file)
+    if settings.resume: check_resumed(corpus, said | file)
+    before = random.getstate()
     from elmo_fastai.train.script import go_on, start                # torch and fastai come here
-    run = start if settings.resume is None else go_on
+    random.setstate(before)                  # some libraries draw numbers while they are imported
+    run = go_on if settings.resume else start
     return run(corpus, settings, say if is_first() else noop)
 
 # %% ../../nbs/library/command.ipynb #c041
@@ -211,24 +253,13 @@ def next_steps(folder):
 # %% ../../nbs/library/command.ipynb #c042
 EXAMPLES = {'my_book.txt --time 15m': 'a quarter of an hour',
             'wikitext-2 --tokenizer space --epochs 3': 'train.txt, valid.txt, test.txt in a folder',
-            'reviews.csv --column review --dry': 'what would happen, and how long it takes'}
+            'reviews.csv --text-col review --dry': 'what would happen, and how long it takes'}
 
 def command_line():
     about = ("Pretrain a bidirectional language model on a text. It becomes a folder: model, "
              "report, settings.\nPerplexity below counting's: 10,000 words a twelfth, "
              "20,000 to 100,000 a seventh, a million a fifth.")
     return CommandLine('elmo_pretrain', 'CORPUS … [options]', about, EXAMPLES, Settings)
-
-def with_file(said):
-    "What the command line says, and what its file says besides"
-    if 'config' not in said: return said
-    file = read_settings(said.pop('config'), Settings)
-    dropped = set()
-    if said.keys() & {'time', 'epochs'}: dropped |= {'time', 'epochs'}
-    if 'start' in said: dropped |= {'model', 'dropout', 'config'}
-    if 'start' in said and 'start' not in file: dropped |= {'min_freq', 'max_vocab'}
-    if 'model' in file and said.get('model', file['model']) != file['model']: dropped.add('config')
-    return {name: value for name,value in file.items() if name not in dropped} | said
 
 # %% ../../nbs/library/command.ipynb #c042b
 def elmo_pretrain(
@@ -243,8 +274,7 @@ def elmo_pretrain(
     line = command_line()
     said = line.parse(args)
     try:
-        said = with_file(said)
-        if not {'corpus', 'resume'} & said.keys(): line.error(
+        if not {'corpus', 'resume', 'config'} & said.keys(): line.error(
             "name a corpus (toy, tiny_shakespeare, wikitext2, or a text file), or --resume")
         with warnings.catch_warnings():
             warnings.showwarning = note

@@ -8,7 +8,7 @@ Docs: https://elmo-fastai.github.io/elmo_fastai/library/scale.html.md"""
 __all__ = ['OwnRows', 'shard_lines', 'Together', 'several_processes']
 
 # %% ../../nbs/library/scale.ipynb #c004
-import signal, warnings
+import warnings
 from collections.abc import Sequence
 from contextlib import ExitStack, contextmanager
 from inspect import signature
@@ -18,6 +18,7 @@ from fastai.basics import *
 from torch.nn.parallel import DistributedDataParallel
 from ..base.errors import require
 from ..base.processes import add_up, from_main, is_main, join_processes, n_processes, rank
+from ..nn.bilm import BiLM
 from ..nn.charcnn import TokenNorm
 from ..nn.softmax import AdaptiveSoftmax
 from ..data.batches import LOADERS
@@ -26,7 +27,7 @@ from .learner import NatsMetric, bare
 
 # %% ../../nbs/library/scale.ipynb #c027
 class OwnRows(ItemTransform):
-    "Of each batch the rows of process number `rank` of `n`"
+    "Takes from each batch every `n`th row, beginning with row `rank`: the share of one process"
     order = 99
     def __init__(self, rank, n): store_attr(spare=False)
     def encodes(self, batch):
@@ -36,11 +37,11 @@ class OwnRows(ItemTransform):
 
 # %% ../../nbs/library/scale.ipynb #c032
 def shard_lines(
-    lines,          # a list, `DiskLines`, `StreamLines`, a data set or another iterable of lines
+    lines,          # a list, `DiskLines`, `Reader`, a data set or another iterable of lines
     part:int=None,  # the number of the part; None: this process
     n:int=None,     # of so many; None: as many as there are processes
 ):                  # likewise, but only a part of it
-    "Every process its own lines, and every line one process"
+    "Returns the part of `lines` that process number `part` of `n` reads; no two share a line"
     if n is None:
         part = rank()
         n = n_processes()
@@ -88,27 +89,23 @@ class _SumOverProcesses(torch.autograd.Function):
     def backward(ctx, g): return _SumOverProcesses.apply(g)
 
 # %% ../../nbs/library/scale.ipynb #c041
+# Each process keeps its own buffers; PyTorch has renamed the argument that says so
+_names = signature(DistributedDataParallel).parameters
+_KEEP_BUFFERS = {'forward_sync_buffers' if 'forward_sync_buffers' in _names
+                else 'broadcast_buffers': False}
+
 class Together(Callback):
-    "Make one training of several processes: one loss, gradient and metric, one decision to stop"
+    "Make one training of several processes: one loss, one gradient, one metric"
     order = 12        # before the recorder and all that use the loss
+    spare = False     # has this process no rows of its own in this batch?
     def before_fit(self):
-        self.heard = None
-        self.spare = False
         # an adaptive softmax: a group of words may be missing from a batch
         uneven = any(isinstance(module, AdaptiveSoftmax) for module in self.model.modules())
-        for module in self.model.modules():
-            if isinstance(module, TokenNorm): module.total = self.total
         exact = getattr(self.model, 'exact', True)
         self.learn.model = DistributedDataParallel(self.model, find_unused_parameters=uneven,
-                                                   broadcast_buffers=False)
+                                                   **_KEEP_BUFFERS)
         self.model.exact = exact
-        if hasattr(self.learn, 'time_budget'): self.time_budget.agree = self.of_main
-    def of_main(self, seconds): return add_up([seconds*is_main()])[0]
     def total(self, x): return _SumOverProcesses.apply(x*(not self.spare))
-
-    def before_epoch(self):
-        for number in self.stop_on_signal.handlers: signal.signal(number, self.hear)
-    def hear(self, number, frame): self.heard = signal.Signals(number).name
 
     def before_batch(self):
         self.spare = any(getattr(transform, 'spare', False) for transform in self.dl.after_batch.fs)
@@ -116,16 +113,13 @@ class Together(Callback):
     def after_loss(self):
         n = 0 if self.spare else sum(map(len, self.pred))
         own_nats = n*self.loss.item() if n else 0
-        nats, total, self.stop = add_up([own_nats, n, self.heard is not None])
+        nats, total = add_up([own_nats, n])
         if self.training:             # DDP divides by the number of processes
             self.learn.loss_grad = self.loss_grad*(n*n_processes()/total)
         self.learn.loss = self.loss.new_tensor(nats/total)
         if self.spare:
             self.learn.pred = tuple(nats[:0] for nats in self.pred)
             self.throughput.n = 0
-
-    def after_batch(self):
-        if self.stop: self.stop_on_signal.asked = self.heard or 'SIGTERM'
 
     def after_validate(self):
         metrics = [self.recorder.loss, *self.recorder.metrics]
@@ -137,12 +131,7 @@ class Together(Callback):
     def after_train(self):
         if self.recorder.train_metrics: self.after_validate()
 
-    def after_fit(self):
-        self.learn.model = bare(self.model)
-        for module in self.model.modules():
-            if isinstance(module, TokenNorm): module.total = noop
-        if hasattr(self.learn, 'time_budget'): self.time_budget.agree = noop
-        self.throughput.tokens = int(add_up([self.throughput.tokens])[0])
+    def after_fit(self): self.learn.model = bare(self.model)
 
 # %% ../../nbs/library/scale.ipynb #c043
 @contextmanager
@@ -151,6 +140,8 @@ def several_processes(learn:Learner):
     if n_processes() == 1:
         yield learn
         return
+    require(isinstance(bare(learn.model), BiLM), "Several processes train a biLM, and this is a "
+            f"{type(bare(learn.model)).__name__}: start one process", ValueError)
     join_processes(learn.dls.device or 'cpu')
     if not is_main(): torch.manual_seed(torch.initial_seed() + rank())   # other dropout in each
     loaders = list(learn.dls.loaders)
@@ -160,9 +151,13 @@ def several_processes(learn:Learner):
         if not is_main():
             stack.enter_context(learn.no_bar())
             stack.enter_context(learn.no_logging())
-        stack.enter_context(learn.added_cbs([Together()]))
+        together = Together()
+        stack.enter_context(learn.added_cbs([together]))
+        norms = [module for module in learn.model.modules() if isinstance(module, TokenNorm)]
+        for norm in norms: norm.total = together.total
         try: yield learn
         finally:
+            for norm in norms: norm.total = noop
             for loader, share in zip(loaders, learn.dls.loaders): loader.rng = share.rng
             learn.dls.loaders = loaders
             learn.model = bare(learn.model)

@@ -212,7 +212,9 @@ def advice(r):
     best = r.get('best_epoch')
     lines = []
     if is_worse: lines.append(f"A warning: counting does better ({counting:.1f})")
-    if best and best < r['epochs']:
+    if r.get('resume'):
+        lines.append(f"The training was interrupted: --resume {r['resume']} goes on with it")
+    elif best and best < r['epochs']:
         change = f"train again with --epochs {best}"
         if r['dropout'] < MOST_DROPOUT:
             more = min(MOST_DROPOUT, r['dropout'] + .3)

@@ -9,32 +9,31 @@ __all__ = ['start', 'go_on']
 
 # %% ../../nbs/library/script.ipynb #c005
 import hashlib, math, os, shutil, sys, time
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import count, islice
 from pathlib import Path
 import torch
 from fastai.basics import *
 from fastai.callback.all import *
-from fastai.torch_core import set_seed
+from fastai.torch_core import no_random, set_seed
 from safetensors import SafetensorError
 import elmo_fastai
 from ..base.errors import CheckpointError, CommandError, CorpusError, Interrupted
 from ..base.errors import ModelFileError, as_error, require
 from ..base.files import lock_folder
 from ..base.options import did_you_mean, in_words
-from ..base.processes import find_device, is_main, main_first
+from ..base.processes import choose_threads, find_device, is_main, main_first
 from ..text.corpora import Corpus, ToyCorpus
-from ..text.tables import CORPORA, get_corpus, hub_name, hub_streams
+from ..text.sources import CORPORA, get_corpus, hub_name
 from ..text.tokens import ByteCharVocab, CharVocab, WordVocab, get_tokenizer
 from ..nn.bilm import BiLMConfig, elmo_configs, evaluate
 from ..elmo.folder import load_bilm, read_config, save_bilm
 from ..data.loaders import ElmoDataLoaders
 from ..data.streams import stream_loaders
 from ..elmo.folder import find_folder
-from .checkpoint import Checkpoints, machine, resume, rng_state
-from .checkpoint import set_rng_state, unlike
+from .checkpoint import Checkpoints, machine, resume, unlike
 from .distributed import several_processes
 from .learner import CarryState, EarlyStop, Reason, Stop, TimeBudget
 from .learner import bf16_is_fast, bilm_learner
@@ -43,12 +42,15 @@ from .report import text_shares
 from .checkpoint import checkpoints_in, find_checkpoint
 
 # %% ../../nbs/library/script.ipynb #c011
-FITS = dict(files='valid test encoding column tokenizer valid_rows',
-            hub='column tokenizer rows valid_rows', made='tokenizer', named='tokenizer',
-            toy='sentences', grammar='')
+# With which kinds of text an option goes
+READING = 'sep quotes header encoding token_col sent_col'
+GOES_WITH = dict(valid={'files'}, test={'files'}, text_col={'files', 'hub'},
+                 n_rows={'files', 'hub'}, valid_rows={'files', 'hub'}, sentences={'toy'},
+                 tokenizer={'files', 'hub', 'made', 'named'})
+GOES_WITH |= {name: {'files'} for name in READING.split()}
 
 def kind_of(source):
-    "What a text is: a key of `FITS`, which says which settings go with it"
+    "Returns what a text is: files, hub, made (a `Corpus`), named, toy or grammar"
     if isinstance(source, Corpus): return 'grammar' if isinstance(source, ToyCorpus) else 'made'
     if isinstance(source, list): return 'files'
     if source.startswith('hub:'): return 'hub'
@@ -61,11 +63,11 @@ def absolute(path):
     if isinstance(path, list): return [absolute(part) for part in path]
     return str(Path(path).expanduser().absolute())
 
-def complete(source, settings):
+def complete(source, settings, say=noop):
     "The settings with what only the text and the machine know; raises `CommandError`"
     kind = kind_of(source)
-    for name in sorted(set(' '.join(FITS.values()).split())):
-        fits = name in FITS[kind].split() or getattr(settings, name) is None
+    for name,kinds in GOES_WITH.items():
+        fits = kind in kinds or getattr(settings, name) is None
         option = name.replace('_', '-')
         require(fits, f"--{option} does not go with this corpus: leave it out", CommandError)
     try: get_tokenizer(settings.tokenizer or 'words')('a')
@@ -76,7 +78,17 @@ def complete(source, settings):
     if kind == 'toy' and sentences is None: sentences = 325_000 if bf16 else 175_000
     corpus = source if isinstance(source, str) else None
     if kind == 'files': corpus = absolute(source)
-    return replace(settings, bf16=bf16, sentences=sentences, corpus=corpus)
+    threads = choose_threads(say) if settings.threads == 'free' else settings.threads
+    return replace(settings, bf16=bf16, sentences=sentences, corpus=corpus, threads=threads)
+
+@contextmanager
+def own_world(settings):
+    "A training's random numbers and threads; afterwards both are as they were"
+    before = torch.get_num_threads()
+    if settings.threads != 'free': torch.set_num_threads(settings.threads)
+    try:
+        with no_random(settings.seed, reproducible=False): yield
+    finally: torch.set_num_threads(before)
 
 # %% ../../nbs/library/script.ipynb #c015
 SAVED = 'saved'     # a file in the run's folder: the model in `out` is this run's own
@@ -107,13 +119,28 @@ def clear(run):
 
 @contextmanager
 def held(run):
-    "The run's folder is this process's alone; without checkpoints it is removed in the end"
+    "The run's folder is the main process's alone; without checkpoints it is removed in the end"
+    if not is_main():
+        yield
+        return
     with lock_folder(run):
         try: yield
         finally:
             if not checkpoints_in(run):
                 for name in ('lock', '.lock'): (run/name).unlink(missing_ok=True)
                 with suppress(OSError): run.rmdir()           # other files may be in it
+
+def free_places(text, source, settings):
+    "The folders of the model and of its checkpoints; raises `CommandError` if they are taken"
+    name = getattr(text, 'name', None) or name_of(source)
+    out = Path(settings.out or f'models/{name}').expanduser()
+    require(out.name not in ('', '..'), f"--out must name a folder, not {str(out)!r}", CommandError)
+    folder = out.with_name(f'{out.name}.run')
+    require(settings.overwrite or not checkpoints_in(folder),
+            f"{folder} holds a training that did not come to its end. Go on with it by --resume "
+            f"{folder}, or begin anew with --overwrite, which removes it.", CommandError)
+    check_place(out, settings.overwrite)
+    return out, folder
 
 # %% ../../nbs/library/script.ipynb #from2
 def shape(settings):
@@ -141,26 +168,42 @@ def old_model(settings, out):
             "with: name another folder with --out", CommandError)
     return lm,vocab
 
-def make_plan(settings, out, old):
-    "Everything that determines a training, in JSON's types"
-    plan = settings.to_plan() | dict(out=out.name)
-    if old is None: return plan | dict(model=shape(settings).to_dict())
+@dataclass
+class Run:
+    "All that determines a training: its checkpoints keep it, and a resumption needs nothing else"
+    settings:object            # see `train.command.Settings`
+    model:BiLMConfig
+    words:list|None = None     # of the model that it began with; None: those of the text
+    alphabet:dict|None = None  # likewise, see `CharVocab`; None: it reads bytes
+    text:dict|None = None      # by what its text is recognised, see `fingerprint`
+
+    @property
+    def char_vocab(self):
+        return CharVocab(**self.alphabet) if self.alphabet else ByteCharVocab(self.model.max_chars)
+    @property
+    def word_vocab(self): return WordVocab(self.words) if self.words else None
+
+    def to_json(self)->dict:
+        return dict(settings=self.settings.to_json(), model=self.model.to_dict(), words=self.words,
+                    alphabet=self.alphabet, text=self.text)
+    @classmethod
+    def from_json(cls, kept:dict, places):
+        "The run that a checkpoint keeps, at the `places` of this call"
+        others = {name: kept[name] for name in ('words', 'alphabet', 'text')}
+        return cls(type(places).from_json(kept['settings'], places),
+                   BiLMConfig.from_dict(kept['model']), **others)
+
+def new_run(settings, old):
+    "The `Run` of a training that begins, with an `old_model` or without"
+    if old is None: return Run(settings, shape(settings))
     lm,vocab = old
-    chars = lm.char_vocab
-    letters = None
-    if isinstance(chars, CharVocab):
-        letters = dict(itos=chars.itos, max_chars=chars.max_chars, n=chars.n)
-    words = None if settings.new_words else vocab.itos
     config = lm.config
     if settings.dropout is not None: config = replace(config, dropout=settings.dropout)
-    return plan | dict(model=config.to_dict(), start=dict(words=words, chars=letters))
-
-def vocabs(plan):
-    "The vocabularies (characters, words) of a plan; None: the words are those of the text"
-    begin = plan.get('start') or dict(words=None, chars=None)
-    chars = ByteCharVocab(plan['model']['max_chars'])
-    if begin['chars']: chars = CharVocab(**begin['chars'])
-    return chars, begin['words'] and WordVocab(begin['words'])
+    chars = lm.char_vocab
+    alphabet = None
+    if isinstance(chars, CharVocab):
+        alphabet = dict(itos=chars.itos, max_chars=chars.max_chars, n=chars.n)
+    return Run(settings, config, None if settings.new_words else vocab.itos, alphabet)
 
 def take_over(learn, lm, settings):
     "Give the learner's model the weights of a trained one; returns what to tell about it"
@@ -185,31 +228,29 @@ def name_of(source):
 
 def read_text(source, settings):
     "The corpus of a training; of a text that is read as a stream what `stream_loaders` takes"
-    if settings.stream:
-        if kind_of(source) != 'hub': return dict(source=source, valid=settings.valid)
-        streams = hub_streams(source.removeprefix('hub:'), settings.data, settings.rows)
-        return dict(source=streams['train'], valid=streams.get('valid'), name=name_of(source))
+    how = said(**{name: getattr(settings, name) for name in ('text_col', *READING.split())})
+    if settings.stream: return dict(how, source=source, valid=settings.valid,
+                                    **said(data=settings.data, n_rows=settings.n_rows))
     corpus = copy(source)
     if not isinstance(source, Corpus):
-        options = said(valid=settings.valid, test=settings.test, encoding=settings.encoding,
-                       text_col=settings.column, n_train=settings.sentences, n_rows=settings.rows,
-                       n_valid=settings.valid_rows)
+        options = how | said(valid=settings.valid, test=settings.test, n_train=settings.sentences,
+                             n_rows=settings.n_rows, n_valid=settings.valid_rows)
         if str(source).startswith('ud:'): options['say'] = noop          # `about` tells it
         with main_first(): corpus = get_corpus(source, data=settings.data, **options)
     if settings.tokenizer: corpus.tokenizer = settings.tokenizer
     return corpus
 
-def make_loaders(text, settings, plan, device):
+def make_loaders(text, run, device):
     "Loaders for a corpus, or for a text that is read again and again"
-    chars,words = vocabs(plan)
-    kwargs = said(kind=settings.kind, bs=settings.bs, min_freq=settings.min_freq, vocab=words,
-                  max_vocab=settings.max_vocab, char_vocab=chars, device=device,
-                  seed=settings.seed)
+    settings = run.settings
+    kwargs = said(kind=settings.kind, bs=settings.bs, min_freq=settings.min_freq,
+                  vocab=run.word_vocab, max_vocab=settings.max_vocab, char_vocab=run.char_vocab,
+                  device=device, seed=settings.seed)
     if settings.kind == 'stream': kwargs['seq_len'] = settings.seq_len
     if settings.stream:
         return stream_loaders(**text, **kwargs, **said(
             n_valid=settings.valid_rows, n_batches=settings.steps, buffer=settings.buffer,
-            tokenizer=settings.tokenizer, text_col=settings.column))
+            tokenizer=settings.tokenizer))
     if settings.kind == 'sentences': kwargs['valid_bs'] = 256
     dls = ElmoDataLoaders.from_corpus(text, **kwargs)
     n = len(dls.train.text)
@@ -229,21 +270,24 @@ def fingerprint(dls):
         digest.update(split.encode())
     return dict(sha256=digest.hexdigest(), tokens=n_tokens(dls), words=len(dls.vocab))
 
-def make_learner(text, settings, plan, run):
-    "The learner of a plan; its checkpoints are in `run`"
-    device = find_device(settings.device)
+def make_learner(text, run, folder):
+    "The learner of a run; its checkpoints go into `folder`"
+    settings = run.settings
     set_seed(settings.seed)
-    dls = make_loaders(text, settings, plan, device)
+    dls = make_loaders(text, run, find_device(settings.device))
     now = fingerprint(dls)
-    was = plan.setdefault('text', now)
+    was = run.text or now
     require(was == now, f"The text has changed since: {was['tokens']:,} tokens and "
             f"{was['words']:,} words then, now {now['tokens']:,} and {now['words']:,}, "
             "and other lines", CommandError)
+    run.text = now
     cbs = [EarlyStop(settings.patience)]
-    if not settings.dry: cbs.append(Checkpoints(run, settings.every/60, run=plan))
+    if not settings.dry: cbs.append(Checkpoints(folder, settings.every/60, run=run.to_json()))
     if settings.carry: cbs.append(CarryState())
-    return bilm_learner(dls, BiLMConfig.from_dict(plan['model']), bf16=settings.bf16,
-                        wd=settings.wd, opt=settings.optimizer, cbs=cbs)
+    learn = bilm_learner(dls, run.model, bf16=settings.bf16, wd=settings.wd,
+                         opt=settings.optimizer, cbs=cbs)
+    learn.say = noop           # the script tells how it ended, and where everything is
+    return learn
 
 # %% ../../nbs/library/script.ipynb #len2
 BY_LENGTH = {                       # words at most: what such a text is read with
@@ -299,8 +343,10 @@ def about(learn, settings):
     lines = [f"Corpus {f['corpus']}: {f['tokens']:,} tokens to train on, {f['held_out']:,} held "
              f"out, {len(corpus.splits.get('test', [])):,} lines to test on; {f['words']:,} words, "
              f"split by {tokenizer_name(corpus.tokenizer)!r}"]
-    for split,files in dict(corpus.files or {}, **{'left out': corpus.unused}).items():
-        if files: lines.append(f"  {split}: {', '.join(file.name for file in files[:9])}")
+    if corpus.source: lines.append(f"Read as: {corpus.source}")
+    else:
+        for split,files in (corpus.files or {}).items():
+            if files: lines.append(f"  {split}: {', '.join(file.name for file in files[:9])}")
     if corpus.remark: lines.append(corpus.remark)
     lines += share_lines(text_shares(learn.dls))
     seen = seen_before(corpus)
@@ -353,7 +399,7 @@ class SomeSteps(Callback):
 def dry_run(learn, settings, out, say):
     "Tell what some steps say about all of them; returns the figures"
     with learn.no_bar(), learn.no_logging(): learn.fit(1, settings.lr/25, cbs=SomeSteps())
-    if learn.stopped: fail(learn.stopped, "Nothing was written.", say)
+    if learn.stopped and learn.stopped.is_early: fail(learn.stopped, "Nothing was written.", say)
     spent = learn.throughput
     step = spent.seconds/learn.train_iter
     valid = spent.elapsed - spent.seconds
@@ -383,8 +429,8 @@ def fit(learn, settings):
         with several_processes(learn): run(epochs, settings.lr, cbs=cbs)
     except KeyboardInterrupt:                                    # the second Ctrl-C
         return Stop(Reason.SIGNAL, "Training was interrupted in the middle of a step.")
-    except Exception as e: return Stop(Reason.ERROR, f"Training broke off: {e}.", e)
-    return learn.stopped
+    except Exception as e: return Stop(Reason.ERROR, f"Training broke off: {e}.", error=e)
+    return learn.stopped if learn.stopped and learn.stopped.is_early else None
 
 def fail(stop, what, say):
     "Raise what ended a training, with what to do; a mistake in the program as it was"
@@ -407,6 +453,10 @@ def more_files(learn, settings):
     history = ''.join(f"{','.join(map(str, row))}\n" for row in rows)
     return {'run.toml': head + settings.to_toml(), 'history.csv': history}
 
+def is_resumable(stop):
+    "Did a training end in a way that makes sense to go on from?"
+    return bool(stop) and stop.reason is not Reason.DIVERGED
+
 def measure(learn, out, stop):
     "Write the report beside the model; returns it as text"
     tok = tokenizer_name(learn.dls.corpus.tokenizer)
@@ -414,8 +464,8 @@ def measure(learn, out, stop):
     speed = learn.throughput
     report = make_report(learn.model, learn.dls, learn.dls.corpus)
     report |= dict(status=str(stop or 'complete'), tokenizer=tok, steps=len(losses),
-                   best_epoch=learn.early_stop.best_epoch + 1,
-                   epochs=len(learn.recorder.values),
+                   best_epoch=learn.early_stop.best_epoch + 1, epochs=len(learn.recorder.values),
+                   resume=str(learn.checkpoints.folder) if is_resumable(stop) else None,
                    device=str(learn.dls.device), train_seconds=speed.elapsed,
                    tokens_per_second=speed.per_second)
     save_report(out, report, losses)
@@ -428,7 +478,7 @@ def save(learn, settings, out, stop, say):
     try:
         if not stop: (run/SAVED).touch()
         save_bilm(out, learn.model, learn.dls.vocab, extra=more_files(learn, settings))
-        if learn.early_stop.message: say(learn.early_stop.message)
+        if learn.stopped and not stop: say(str(learn.stopped))
         if stop and stop.reason is Reason.ERROR: return
         say('Measuring …')
         say(f"\n{measure(learn, out, stop)}\nThe model is in {out}/, with its report (report.json, "
@@ -439,21 +489,21 @@ def save(learn, settings, out, stop, say):
         raise CommandError(f"{what} failed: {getattr(e, 'strerror', None) or e}; the checkpoints "
                            f"are good: make room, then go on with --resume {run}") from e
 
-def train(learn, settings, out, say):
+def finish(learn, settings, out, say):
     "Fit, save, report; returns the model's folder. Raises where it ended before its time"
     run = learn.checkpoints.folder
     with progress(learn, say): stop = fit(learn, settings)
-    trained = bool(vars(learn.recorder).get('losses'))
+    has_learned = bool(vars(learn.recorder).get('losses'))
     if stop: out = beside(out)
     if is_main():
-        if trained: save(learn, settings, out, stop, say)
-        only_begun = all(name.endswith('-start') for name in checkpoints_in(run))
-        if not stop or only_begun and not trained: clear(run)
-    if stop:
-        what = f"What was learned until then is in {out}/" if trained else "Nothing was saved"
-        if trained and stop.reason is not Reason.DIVERGED: what += f"; go on with --resume {run}"
-        fail(stop, what, say)
-    return out
+        if has_learned: save(learn, settings, out, stop, say)
+        later = [name for name in checkpoints_in(run) if not name.endswith('-start')]
+        nothing_to_resume = not has_learned and not later
+        if not stop or nothing_to_resume: clear(run)
+    if not stop: return out
+    what = f"What was learned until then is in {out}/" if has_learned else "Nothing was saved"
+    if has_learned and is_resumable(stop): what += f"; go on with --resume {run}"
+    fail(stop, what, say)
 
 # %% ../../nbs/library/script.ipynb #c034
 def start(
@@ -462,48 +512,52 @@ def start(
     say=print,# is told what happens
 ) -> Path:    # the folder with model, report and picture; with `dry` the figures instead
     "Begin a training and bring it to its end; `CorpusError`, `CheckpointError`, `CommandError`"
-    before = rng_state()
-    settings = complete(source, settings)
-    text = read_text(source, settings)
-    settings = by_length(text, settings, say)
-    name = getattr(text, 'name', None) or name_of(source)
-    out = Path(settings.out or f'models/{name}').expanduser()
-    require(out.name not in ('', '..'), f"--out must name a folder, not {str(out)!r}", CommandError)
-    run = out.with_name(f'{out.name}.run')
-    require(settings.overwrite or not checkpoints_in(run),
-            f"{run} holds a training that did not come to its end. Go on with it by --resume "
-            f"{run}, or begin anew with --overwrite, which removes it.", CommandError)
-    check_place(out, settings.overwrite)
-    old = old_model(settings, out) if settings.start else None
-    plan = make_plan(settings, out, old)
-    learn = make_learner(text, settings, plan, run)
-    say(about(learn, settings))
-    if old: say(take_over(learn, old[0], settings))
-    if settings.dry:
-        found = dry_run(learn, settings, out, say)
-        set_rng_state(before)
-        return found
-    with held(run) if is_main() else nullcontext():
-        check_place(out, settings.overwrite)        # another process may have been faster
-        if is_main(): clear(run)                    # only now something new begins
-        return train(learn, settings, out, say)
+    settings = complete(source, settings, say)
+    with own_world(settings):
+        text = read_text(source, settings)
+        settings = by_length(text, settings, say)
+        out, folder = free_places(text, source, settings)
+        old = old_model(settings, out) if settings.start else None
+        settings.out = str(out)
+        learn = make_learner(text, new_run(settings, old), folder)
+        say(about(learn, settings))
+        if old: say(take_over(learn, old[0], settings))
+        if settings.dry: return dry_run(learn, settings, out, say)
+        with held(folder):
+            check_place(out, settings.overwrite)        # another process may have been faster
+            if is_main(): clear(folder)                 # only now something new begins
+            return finish(learn, settings, out, say)
 
 # %% ../../nbs/library/script.ipynb #c019
 def restored(saved, settings):
-    "The settings of a checkpoint's training; `CommandError` if the command did not begin it"
-    plan = saved.run
+    "The `Run` of a checkpoint; `CommandError` if the command did not begin it"
     ours = f"{saved.path} is a checkpoint, but"
     with as_error(CommandError, f"{ours} not of a training that elmo_pretrain began"):
-        try: settings = settings.from_plan(plan)
+        try: run = Run.from_json(saved.run, settings)
         except CommandError as e: raise ValueError(str(e)) from None
-        require(Path(plan['out']).name not in ('', '..'), "no name", ValueError)
-        config = BiLMConfig.from_dict(plan['model'])
-        known = config.n_chars == vocabs(plan)[0].n_chars and config.max_chars <= 1000
-        require(known, f"{ours} its plan describes other characters", CommandError)
-        with torch.device('meta'): model = config.model(plan['text']['words'])      # shapes only
+        require(Path(run.settings.out).name not in ('', '..'), "no name", ValueError)
+        config = run.model
+        known = config.n_chars == run.char_vocab.n_chars and config.max_chars <= 1000
+        require(known, f"{ours} its run describes other characters", CommandError)
+        with torch.device('meta'): model = config.model(run.text['words'])      # shapes only
         for difference in unlike(saved.state['model'], model.state_dict()):
-            raise CommandError(f"{ours} its plan describes another model: {difference}")
-    return settings
+            raise CommandError(f"{ours} its run describes another model: {difference}")
+    return run
+
+def find_run(path, say):
+    "The checkpoint to go on from: of a run's folder, or of the one that belongs to a model's"
+    path = Path(path).expanduser().resolve()
+    beside = path.with_name(f'{path.name}.run') if path.name else path
+    if not checkpoints_in(path) and checkpoints_in(beside): path = beside      # OUT for OUT.run
+    require(path.exists(), f"There is no folder {path} to resume from", CommandError)
+    return find_checkpoint(path, say)
+
+def going_on(saved, settings):
+    "What to tell about a training that goes on"
+    line = f"Going on from {saved}"
+    if not settings.time: return line
+    spent = saved.state['own'][0]['callbacks']['time_budget']['elapsed']
+    return f"{line}, after {in_words(spent)}"
 
 # %% ../../nbs/library/script.ipynb #c020
 def go_on(
@@ -512,25 +566,22 @@ def go_on(
     say=print,# is told what happens
 ) -> Path:    # the folder with model, report and picture
     "Bring a training that did not end to its end; `CorpusError`, `CheckpointError`, `CommandError`"
-    folder = Path(settings.resume).expanduser().resolve()
-    run = folder.with_name(f'{folder.name}.run') if folder.name else folder
-    if not checkpoints_in(folder) and checkpoints_in(run): folder = run     # OUT for OUT.run
-    require(folder.exists(), f"There is no folder {folder} to resume from", CommandError)
-    saved = find_checkpoint(folder, say)
-    settings = restored(saved, settings)
-    plan = saved.run
-    run = saved.path.parent
-    out = run.with_name(Path(plan['out']).name)
-    overwrite = settings.overwrite or (run/SAVED).exists()
+    saved = find_run(settings.resume, say)
+    run = restored(saved, settings)
+    settings = run.settings
+    folder = saved.path.parent
+    out = folder.with_name(settings.out)
+    overwrite = settings.overwrite or (folder/SAVED).exists()
     check_place(out, overwrite)
-    source = source or plan['corpus']
-    require(source, f"The training in {run} was begun in Python with a corpus of its own: hand it "
-            "to `pretrain(corpus, resume=…)`", CommandError)
-    learn = make_learner(read_text(source, settings), settings, plan, run)
-    say(about(learn, settings))
-    with held(run) if is_main() else nullcontext():
-        check_place(out, overwrite)                 # another process may have been faster
-        resume(learn, saved)
-        spent = saved.state['own'][0]['callbacks'].get('time_budget', dict(elapsed=0))['elapsed']
-        say(f"Going on from {saved}{f', after {in_words(spent)}' if settings.time else ''}")
-        return train(learn, settings, out, say)
+    source = source or settings.corpus
+    require(source, f"The training in {folder} was begun in Python with a corpus of its own: hand "
+            "it to `pretrain(corpus, resume=…)`", CommandError)
+    with own_world(settings):
+        learn = make_learner(read_text(source, settings), run, folder)
+        say(about(learn, settings))
+        with held(folder):
+            check_place(out, overwrite)                 # another process may have been faster
+            saved.run = learn.checkpoints.description   # as this version writes it
+            resume(learn, saved)
+            say(going_on(saved, settings))
+            return finish(learn, settings, out, say)
