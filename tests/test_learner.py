@@ -1,5 +1,5 @@
 "How a training ends: what is said, what is kept, and which way trackers look"
-import math, signal
+import math, signal, warnings
 
 import numpy as np, pandas as pd, pytest, torch
 from fastai.basics import Callback, set_seed
@@ -57,7 +57,9 @@ def test_other_ends_are_said_too(corpus, capsys):
     assert learn.stopped.reason is Reason.TIME and not learn.stopped.is_early
     assert 'are over' in capsys.readouterr().out
     learn = learner(corpus)
-    quietly(learn, 'fit', 1, 1e-3)
+    with warnings.catch_warnings():
+        warnings.simplefilter('error')
+        quietly(learn, 'fit', 1, 1e-3)
     assert learn.stopped is None and not capsys.readouterr().out
 
 class PressAt(Callback):

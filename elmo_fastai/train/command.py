@@ -8,7 +8,7 @@ Docs: https://elmo-fastai.github.io/elmo_fastai/library/command.html.md"""
 __all__ = ['RECIPES', 'Settings', 'pretrain', 'elmo_pretrain']
 
 # %% ../../nbs/library/command.ipynb #c005
-import json, math, os, sys, warnings
+import json, math, os, random, sys, warnings
 from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -231,7 +231,9 @@ def pretrain(
     if corpus is None and 'resume' not in said: corpus = 'toy'
     settings = settings_for(corpus, said, file)
     if settings.resume: check_resumed(corpus, said | file)
+    before = random.getstate()
     from elmo_fastai.train.script import go_on, start                # torch and fastai come here
+    random.setstate(before)                  # some libraries draw numbers while they are imported
     run = go_on if settings.resume else start
     return run(corpus, settings, say if is_first() else noop)
 
