@@ -8,7 +8,7 @@ from fastai.callback.progress import ProgressCallback # it adds `no_bar` to Lear
 from fastai.learner import Learner
 from elmo_fastai.base.errors import CorpusError
 from elmo_fastai.text.corpora import Corpus, Sentence, all_lines
-from elmo_fastai.text.tables import DiskLines
+from elmo_fastai.text.lines import DiskLines
 from elmo_fastai.text.tokens import BOS, CharVocab, EOS, PAD, SPECIALS, WordVocab
 from elmo_fastai.data.batches import ELMODataLoader, SentenceDataLoader, StreamDataLoader
 from elmo_fastai.data.buffered import BufferedDataLoader

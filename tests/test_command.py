@@ -14,7 +14,8 @@ import elmo_fastai
 from elmo_fastai.train import command, report as report_module, script
 from elmo_fastai.elmo.module import without_head
 from elmo_fastai.base.errors import CheckpointError, CommandError, Interrupted
-from elmo_fastai.text.corpora import Corpus, text_corpus, toy_corpus
+from elmo_fastai.text.corpora import Corpus, toy_corpus
+from elmo_fastai.text.sources import text_corpus
 from elmo_fastai.text.tokens import CharVocab, get_tokenizer
 from elmo_fastai.nn.bilm import BiLMConfig, ELMO_TINY, elmo_configs, evaluate
 from elmo_fastai.elmo.folder import load_bilm, save_bilm

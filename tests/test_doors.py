@@ -7,8 +7,9 @@ from safetensors.torch import load_file, save_file
 
 from elmo_fastai.base.errors import CheckpointError, CommandError, CorpusError, Interrupted, ModelFileError
 from elmo_fastai.base.files import load_plain, regular_file, save_plain, seen_encoding
-from elmo_fastai.text.corpora import read_text, text_corpus, toy_corpus
-from elmo_fastai.text.tables import get_corpus, read_table
+from elmo_fastai.text.corpora import read_text, toy_corpus
+from elmo_fastai.text.reading import read_table
+from elmo_fastai.text.sources import get_corpus, text_corpus
 from elmo_fastai.text.tokens import ByteCharVocab, WordVocab
 from elmo_fastai.nn.bilm import BiLM, BiLMConfig
 from elmo_fastai.elmo.folder import load_bilm

@@ -1,14 +1,16 @@
 "How a training ends: what is said, what is kept, and which way trackers look"
-import math, signal
+import math, signal, warnings
 
-import numpy as np, pytest, torch
+import numpy as np, pandas as pd, pytest, torch
 from fastai.basics import Callback, set_seed
 from fastai.callback.all import EarlyStoppingCallback, ReduceLROnPlateau, SaveModelCallback
 
-from elmo_fastai.text.corpora import toy_corpus
-from elmo_fastai.nn.bilm import BiLMConfig
-from elmo_fastai.data.loaders import ElmoDataLoaders
+from elmo_fastai.all import (
+    ClassifyDataLoaders, Elmo, ElmoDataLoaders, TagDataLoaders, cbow_learner,
+    elmo_classifier_learner, elmo_tagger_learner, toy_corpus)
+from elmo_fastai.nn.bilm import BiLM, BiLMConfig
 from elmo_fastai.train.checkpoint import Checkpoints, checkpoints_in, find_checkpoint, resume
+from elmo_fastai.train.distributed import several_processes
 from elmo_fastai.train.learner import EarlyStop, Reason, TimeBudget, bilm_learner
 from steps import At
 
@@ -55,7 +57,9 @@ def test_other_ends_are_said_too(corpus, capsys):
     assert learn.stopped.reason is Reason.TIME and not learn.stopped.is_early
     assert 'are over' in capsys.readouterr().out
     learn = learner(corpus)
-    quietly(learn, 'fit', 1, 1e-3)
+    with warnings.catch_warnings():
+        warnings.simplefilter('error')
+        quietly(learn, 'fit', 1, 1e-3)
     assert learn.stopped is None and not capsys.readouterr().out
 
 class PressAt(Callback):
@@ -167,6 +171,35 @@ def test_names_of_run_folders(corpus, tmp_path, name):
 # Trackers
 
 MONITORS = ['valid_loss', 'perplexity_fwd', 'perplexity_bwd']
+
+@pytest.fixture(scope='module')
+def backbone(): return Elmo(BiLM(CONFIG, 0), tokenizer='space')
+
+def task_learners(corpus, backbone):
+    "Learners of tasks, each with the metrics that it has by default: those that should fall, the others"
+    cbow = cbow_learner(ElmoDataLoaders.from_corpus(corpus, kind='cbow', bs=64, device='cpu'), dim=8)
+    texts = [' '.join(sent.split()[:4]) for sent in corpus.train]
+    rows = pd.DataFrame(dict(text=texts, label=[len(text)/9 for text in texts]))
+    numbers = elmo_classifier_learner(ClassifyDataLoaders.from_df(rows, bs=16, device='cpu'), backbone)
+    labels = elmo_classifier_learner(ClassifyDataLoaders.from_corpus(corpus, bs=16, device='cpu'), backbone)
+    tags = elmo_tagger_learner(TagDataLoaders.from_corpus(corpus, bs=16, device='cpu'), backbone)
+    return dict(cbow=cbow, numbers=numbers, labels=labels, tags=tags)
+
+def test_trackers_of_the_tasks(corpus, backbone):
+    for name,learn in task_learners(corpus, backbone).items():
+        for metric in ['valid_loss', *learn.metrics.attrgot('name')]:
+            tracker = SaveModelCallback(monitor=metric)
+            learn.add_cb(tracker)
+            falls = any(part in metric for part in ('loss', 'perplexity', 'rmse'))
+            assert (tracker.comp is np.less) == falls, (name, metric)
+
+def test_several_processes_train_language_models(corpus, backbone, monkeypatch):
+    learn = task_learners(corpus, backbone)['tags']
+    with several_processes(learn): pass                     # alone it does nothing
+    monkeypatch.setenv('WORLD_SIZE', '2')
+    with pytest.raises(ValueError, match='train a biLM, and this is a Tagger'):
+        with several_processes(learn): pass
+
 
 @pytest.mark.parametrize('monitor', MONITORS)
 @pytest.mark.parametrize('kind', [SaveModelCallback, EarlyStoppingCallback, ReduceLROnPlateau])

@@ -147,7 +147,7 @@ def test_shards_are_a_partition(n, tmp_path):
         assert max(map(len, parts)) - min(map(len, parts)) <= (8 if n == 2 or n == 1 else 1) or len(lines)
 
 def DiskLinesOf(table):
-    from elmo_fastai.text.tables import DiskLines
+    from elmo_fastai.text.lines import DiskLines
     return DiskLines(table)
 
 def test_a_batch_smaller_than_the_processes(monkeypatch):

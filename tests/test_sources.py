@@ -14,8 +14,7 @@ from elmo_fastai.elmo.folder import load_bilm
 from elmo_fastai.nn.bilm import BiLM, BiLMConfig
 from elmo_fastai.tasks.embed import elmo_embed
 from elmo_fastai.text.corpora import reuters, toy_corpus
-from elmo_fastai.text.reading import read_texts
-from elmo_fastai.text.tables import get_corpus, hub_corpus
+from elmo_fastai.text.sources import get_corpus, read_texts
 from elmo_fastai.train.command import elmo_pretrain, pretrain
 from test_command import drawn_once
 
@@ -93,8 +92,8 @@ def test_c4_in_memory(c4, capsys):
     n = sum(len(line.split()) + 2 for line in SENTS[:100])
     held = sum(len(line.split()) + 2 for line in SENTS[-24:-4])
     assert f'Corpus c4-en: {n:,} tokens to train on, {held:,} held out' in out
-    assert len(hub_corpus('allenai/c4:en', c4, n_rows=3).valid) == 24, '2,000 documents validate unless you say how many'
-    assert len(hub_corpus('allenai/c4:en', c4).train) == 160, 'all that there are'
+    assert len(get_corpus('hub:allenai/c4:en', c4, n_rows=3).valid) == 24, '2,000 documents validate unless you say how many'
+    assert len(get_corpus('hub:allenai/c4:en', c4).train) == 160, 'all that there are'
 
 def test_c4_kept_on_disk(c4, capsys):
     "Its files, without the hub"
@@ -238,9 +237,9 @@ def test_read_texts_of_the_hub(c4, glue, tmp_path):
     assert [text for text,_ in read_texts(f'hub:{c4}:en:validation')] == [f'{a}\n{b}' for a,b in zip(SENTS[-24::2], SENTS[-23::2])], 'a folder in the place of the name'
     load_dataset(str(glue/'sst2')).save_to_disk(tmp_path/'saved')
     assert next(read_texts(f"hub:{tmp_path/'saved'}::validation")) == ('dull 0', None)
-    assert next(read_texts(f'hub:{c4}:en', 'url')) == ('https://example.org/0', None)
+    assert next(read_texts(f'hub:{c4}:en', text_col='url')) == ('https://example.org/0', None)
     with pytest.raises(CorpusError, match="no split 'dev' among train, validation, test"): [*read_texts('hub:nyu-mll/glue:sst2:dev')]
-    with pytest.raises(CorpusError, match="no column 'body'"): [*read_texts(f'hub:{c4}:en', 'body')]
+    with pytest.raises(CorpusError, match="no column 'body'"): [*read_texts(f'hub:{c4}:en', text_col='body')]
     for name in ('hub:', 'hub::en'):
         with pytest.raises(CorpusError, match='names no data set'): [*read_texts(name)]
     with pytest.raises(CommandError, match="no split 'x'"): embed_file('hub:nyu-mll/glue:sst2:x', tmp_path/'v.npz', Elmo(BiLM(BiLMConfig.from_dict(NANO), 0)))

@@ -10,7 +10,8 @@ from elmo_fastai.base.errors import CorpusError
 from elmo_fastai.text.tokens import WordVocab
 from elmo_fastai.nn.bilm import BiLMConfig
 from elmo_fastai.data.buffered import BufferedDataLoader
-from elmo_fastai.data.streams import StreamLines, stream_loaders
+from elmo_fastai.data.streams import stream_loaders
+from elmo_fastai.text.lines import Reader
 from elmo_fastai.train.distributed import shard_lines
 from elmo_fastai.train.learner import bilm_learner
 
@@ -33,15 +34,15 @@ def all_lines(): return [l for i in range(4) for l in lines_of(i)]
 
 def begun(folder, **kwargs):
     "All files, of the last one without its first rows"
-    res = StreamLines(folder, **kwargs)
+    res = Reader(folder, **kwargs)
     res.skip = 7
     return res
 
 def sources(folder):
     table = datasets.Dataset.from_dict(dict(text=[l for i in range(4) for l in lines_of(i)]))
-    return dict(folder=StreamLines(folder), shuffled=StreamLines(folder, shuffle=True), one=StreamLines(folder/'1.txt'), packed=StreamLines(folder/'3.txt.gz'),
-                skipped=StreamLines(folder/'1.txt', skip=7), begun=begun(folder), begun_shuffled=begun(folder, shuffle=True), stream=StreamLines(table.to_iterable_dataset(num_shards=4)),
-                stream_skipped=StreamLines(table.to_iterable_dataset(num_shards=4), skip=7))
+    return dict(folder=Reader(folder), shuffled=Reader(folder, shuffle=True), one=Reader(folder/'1.txt'), packed=Reader(folder/'3.txt.gz'),
+                skipped=Reader(folder/'1.txt', skip=7), begun=begun(folder), begun_shuffled=begun(folder, shuffle=True), stream=Reader(table.to_iterable_dataset(num_shards=4)),
+                stream_skipped=Reader(table.to_iterable_dataset(num_shards=4), skip=7))
 KINDS = ['folder', 'shuffled', 'one', 'packed', 'skipped', 'begun', 'begun_shuffled', 'stream', 'stream_skipped']
 
 def test_reads_all_lines(folder, all_lines):
@@ -53,10 +54,10 @@ def test_reads_all_lines(folder, all_lines):
     assert [text(o) for o in s['skipped']] == lines_of(1)[7:] and [text(o) for o in s['stream_skipped']] == all_lines[7:]
 
 def test_order_of_files_changes_with_the_epoch(folder):
-    s = StreamLines(folder, shuffle=True)
+    s = Reader(folder, shuffle=True)
     def at(e): s.set_epoch(e); return [text(o) for o in s]
     assert at(1) == at(1) and len({tuple(at(e)) for e in range(5)}) > 1
-    assert StreamLines(folder, shuffle=True, seed=7).seed == 7
+    assert Reader(folder, shuffle=True, seed=7).seed == 7
 
 @pytest.mark.parametrize('kind', KINDS)
 @pytest.mark.parametrize('n', [1, 2, 3])
@@ -134,7 +135,7 @@ def test_loaders_do_not_train_on_a_file_of_the_folder_that_is_held_out(tmp_path,
 def test_a_file_with_two_names_is_read_once(tmp_path):
     for i in range(3): (tmp_path/f'{i}.txt').write_text('\n'.join(lines_of(i)))
     same_file(tmp_path, 'link')
-    assert len([*StreamLines(tmp_path)]) == len([*StreamLines([tmp_path, tmp_path/'9.txt', tmp_path/'..'/tmp_path.name/'0.txt'])]) == 120
+    assert len([*Reader(tmp_path)]) == len([*Reader([tmp_path, tmp_path/'9.txt', tmp_path/'..'/tmp_path.name/'0.txt'])]) == 120
     dls = stream_loaders(tmp_path, tokenizer='space', bs=8, device='cpu', n_valid=1000)
     assert seen(dls.train) == sorted(l for i in range(3) for l in lines_of(i) if l not in dls.corpus.valid)
 
@@ -172,8 +173,8 @@ def test_json_lines_and_a_column(tmp_path):
 def test_nothing_is_read_before_when_all_is_given(folder, monkeypatch):
     vocab = WordVocab.build([l.split() for l in lines_of(0)])
     read = []
-    was = StreamLines.open
-    monkeypatch.setattr(StreamLines, 'open', lambda self: (read.append(1), was(self))[1])
+    was = Reader.open
+    monkeypatch.setattr(Reader, 'open', lambda self: (read.append(1), was(self))[1])
     dls = stream_loaders(folder, vocab=vocab, n_batches=4, tokenizer='space', bs=8, device='cpu', n_valid=5)
     n = len(read)                                                      # what is held out, twice; whether more is there; a sample for the report
     assert n <= 4 and len(list(dls.train)) == 4 and len(read) == n+1
@@ -246,14 +247,14 @@ def test_a_stream_in_no_order_is_refused():
     def drawn():
         for i in random.sample(range(200), 200): yield dict(text=f'line {i} .')
     with pytest.raises(CorpusError, match='other rows.*skip'): stream_loaders(datasets.IterableDataset.from_generator(drawn), tokenizer='space', bs=4, device='cpu', n_valid=50)
-    with pytest.raises(CorpusError, match='shuffle'): StreamLines(rows(9).to_iterable_dataset(), skip=3, shuffle=True)
+    with pytest.raises(CorpusError, match='shuffle'): Reader(rows(9).to_iterable_dataset(), skip=3, shuffle=True)
 
 # resumed
 
 @pytest.mark.parametrize('how', MIXED)
 def test_a_mixed_stream_goes_on_where_it_was(how):
     "A shuffle buffer is in no `state_dict` of datasets: its rows would be lost"
-    a, b = StreamLines(mixed()[how]), StreamLines(mixed()[how])
+    a, b = Reader(mixed()[how]), Reader(mixed()[how])
     it = iter(a)
     for _ in range(60): next(it)
     b.load_state_dict(json.loads(json.dumps(a.state_dict())))
@@ -312,11 +313,11 @@ def test_one_line_is_all_the_text(tmp_path):
 # faults
 
 def test_faults(tmp_path, folder):
-    with pytest.raises(CorpusError, match='no file'): StreamLines(tmp_path/'none.txt')
+    with pytest.raises(CorpusError, match='no file'): Reader(tmp_path/'none.txt')
     (tmp_path/'empty.txt').write_text('')
     with pytest.raises((CorpusError, ValueError)): stream_loaders(tmp_path/'empty.txt', device='cpu')
     (tmp_path/'latin.txt').write_bytes('caf\xe9 au lait\n'.encode('latin-1')*50)
-    with pytest.raises(CorpusError, match="can't be read"): stream_loaders(tmp_path/'latin.txt', device='cpu', n_valid=5)
+    with pytest.raises(CorpusError, match='line 1 is not UTF-8.*encoding='): stream_loaders(tmp_path/'latin.txt', device='cpu', n_valid=5)
     (tmp_path/'bad.jsonl').write_text('{"text": "a b"}\nnot json\n')
     with pytest.raises(CorpusError): stream_loaders(tmp_path/'bad.jsonl', device='cpu', n_valid=1)
     with pytest.raises(CorpusError): stream_loaders(folder/'1.txt', device='cpu', n_valid=40)        # nothing left to train on
@@ -410,7 +411,7 @@ def test_a_stream_is_copied_in_another_thread():
     kept = HfFileSystem()
     rows = datasets.Dataset.from_dict(dict(text=['a', 'b'])).to_iterable_dataset()
     found = []
-    thread = threading.Thread(target=lambda: found.extend(row['text'] for row in StreamLines(rows)))
+    thread = threading.Thread(target=lambda: found.extend(row['text'] for row in Reader(rows)))
     thread.start()
     thread.join()
     assert found == ['a', 'b'] and kept

@@ -7,8 +7,7 @@ import requests
 
 from elmo_fastai.base.errors import CommandError, CorpusError
 from elmo_fastai.text import treebanks
-from elmo_fastai.text.reading import read_texts, unit_of
-from elmo_fastai.text.tables import get_corpus
+from elmo_fastai.text.sources import get_corpus, read_texts
 from elmo_fastai.text.treebanks import LANGUAGES, REPOSITORIES, read_treebank, treebank_code, treebank_files
 
 WORDS = [('đường phố', 'NOUN', 'Nc'), ('đẹp', 'ADJ', 'A'), ('.', 'PUNCT', 'CH')]
@@ -252,7 +251,7 @@ def test_texts_of_a_treebank(data):
     write(data, 'vi_vtb', dev=2, test=3)
     texts = list(read_texts('ud:vi_vtb'))
     assert [tokens[0] for tokens, problem in texts] == [f'đường\u00a0phố{k}' for k in range(5)]
-    assert len(list(read_texts('ud:vi_vtb:test'))) == 3 and unit_of('ud:vi_vtb:test') == 'sentence'
+    assert len(list(read_texts('ud:vi_vtb:test'))) == 3
 
 def test_tagger_of_a_treebank(data):
     from elmo_fastai.data.loaders import ElmoDataLoaders

@@ -16,7 +16,7 @@ from itertools import islice
 from fastai.data.all import TfmdDL, store_attr
 from ..base.errors import one_of, require
 from ..base.options import takes
-from ..text.lines import as_lines, check_found, text_lines
+from ..text.lines import as_lines, check_found, lines_in
 from ..text.tokens import CharScheme, SPECIALS, WordVocab, get_tokenizer
 from .batches import (
     BatchDL, LOADERS, check_loader_args, fit_stream, needs_longer, whole)
@@ -91,9 +91,12 @@ class BufferedDataLoader(BatchDL):
         tokenize = get_tokenizer(self.options.tokenizer)
         for mark, rows in self._blocks(order, place['block'], place['mark']):
             check = zlib.crc32(repr(rows).encode('utf-8', 'surrogatepass'))
-            require(place['check'] in (None, check), "These lines are not those that were read "
+            before = place['check']
+            if mark and isinstance(mark.get('state'), dict) and getattr(self.lines, 'files', None):
+                before = None                  # a version before this one wrote rows otherwise
+            require(before in (None, check), "These lines are not those that were read "
                     "before: a file has changed, or a stream was shuffled without a seed")
-            lines = [tokenize(line) for line in text_lines(rows, self.options.text_col, left_out)]
+            lines = [tokenize(line) for line in lines_in(rows, self.options.text_col, left_out)]
             left_out.update('blank lines' for tokens in lines if not tokens)
             sentences = [tokens for tokens in lines if tokens]
             if sentences: yield place | dict(mark=mark, check=check), sentences

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from fastai.data.all import L, TensorBase, TitledStr, Transform, patch
 from ..base.errors import require
-from ..text.tables import check_text, is_missing
+from ..text.reading import check_text, is_missing
 from ..text.tokens import (
     BOS, ByteCharVocab, CharVocab, EOS, PAD, WordVocab, get_tokenizer, limit_sents)
 

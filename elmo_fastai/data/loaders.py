@@ -13,12 +13,13 @@ from copy import copy
 from itertools import islice
 import numpy as np, pandas as pd, torch
 from fastai.data.all import DataLoaders, L, TransformBlock, default_device, patch
-from sklearn.model_selection import train_test_split
-from ..base.errors import CorpusError, as_error, one_of, require
-from ..text.corpora import (
-    Corpus, TEXT_ENDINGS, all_lines, named_files, split_lines, text_corpus)
-from ..text.tables import (
-    DiskLines, find_column, get_corpus, is_missing, parts_of, table_corpus)
+from ..base.errors import one_of, require
+from ..base.options import ReadOptions
+from ..text.corpora import Corpus, all_lines
+from ..text.lines import DiskLines
+from ..text.reading import find_column, is_missing
+from ..text.sources import get_corpus, text_corpus
+from ..text.splits import last_part, parts_of
 from ..text.tokens import WordVocab, get_tokenizer
 from .batches import LOADERS, check_loader_args, fit_stream
 from .buffered import BufferedDataLoader
@@ -49,20 +50,12 @@ def read_split(corpus, split, tok, with_notes=True):
     return [sents[i] for i in kept], notes, Counter({'blank lines': len(lines) - len(kept)})
 
 # %% ../../nbs/library/loaders.ipynb #c068
-def hold_out(items, pct, seed, what):
-    "Items to train on, and a random share `pct` of them to validate on, both in their old order"
-    with as_error(CorpusError, f"{len(items)} {what} do not split into two with valid_pct={pct}"):
-        parts = train_test_split(range(len(items)), test_size=pct, random_state=seed)
-    return [[items[i] for i in sorted(part)] for part in parts]
-
-def with_validation(corpus, pct, seed):
-    "The corpus; if it has no lines to validate on, with a share `pct` of its training lines"
+def with_validation(corpus, pct):
+    "The corpus; if it has no lines to validate on, with the last of its training lines for that"
     lines = corpus.train
     if corpus.splits.get('valid') or not hasattr(lines, '__len__'): return corpus
-    if isinstance(lines, list): parts = hold_out(lines, pct, seed, f"lines of {corpus.name}")
-    else: parts = list(split_lines(lines, pct, 0).values())
     corpus = copy(corpus)
-    corpus.splits = corpus.splits | dict(train=parts[0], valid=parts[1])
+    corpus.splits = corpus.splits | last_part(lines, valid=pct)
     corpus.gold = None
     return corpus
 
@@ -83,13 +76,14 @@ class ElmoDataLoaders(DataLoaders):
         shuffle:bool=None,       # None: yes, but for streams
         seed:int=None, device=None, path='.',
         valid_pct:float=0.1,     # share to validate on where there is no split for it
-        split_seed:int=42,       # which lines, at random; of lines on disk it is the last
-        **kwargs                 # of the loader: `seq_len`, `stride`, `max_tokens`, `context_size`
+        split_seed:int=42,       # which rows of a table; of a text it is the last part
+        **kwargs                 # of the loader (`seq_len`, …) and of `ReadOptions`
     ):
         "Tokenise, count words, encode, cut into batches; `skipped` counts what is left out"
         one_of('kind', kind, LOADERS)
-        if not isinstance(corpus, Corpus): corpus = get_corpus(corpus)
-        corpus = with_validation(corpus, valid_pct, split_seed)
+        how = ReadOptions.take(kwargs)
+        if not isinstance(corpus, Corpus): corpus = get_corpus(corpus, **how.said())
+        corpus = with_validation(corpus, valid_pct)
         is_own = tokenizer in (None, corpus.tokenizer)
         if not is_own:
             corpus = copy(corpus)
@@ -111,7 +105,8 @@ class ElmoDataLoaders(DataLoaders):
         else: # lines on disk
             dl = BufferedDataLoader(
                 corpus.train, vocab, kind=kind, char_vocab=char_vocab, tokenizer=tok, device=device,
-                max_words=max_words, min_freq=min_freq, max_vocab=max_vocab, **kwargs)
+                max_words=max_words, min_freq=min_freq, max_vocab=max_vocab,
+                text_col=how.text_col, **kwargs)
             kwargs = dict(dl.loader_args)
             skipped = dl.skipped
             cuts = dl.cuts
@@ -122,9 +117,12 @@ class ElmoDataLoaders(DataLoaders):
         if kind == 'stream': kwargs = fit_stream(len(text.ids), **kwargs)
         res = cls(dl, LOADERS[kind](text, **kwargs), path=path, device=device)
         res.corpus = corpus
+        res.source = corpus.source
         res.cuts = dict(train=cuts, valid=text.cuts)
         res.skipped = Counter(corpus.skipped) + skipped + blank
         return res
+
+    def __repr__(self): return f"{type(self).__name__}: {self.source or self.corpus}"
 
 # %% ../../nbs/library/loaders.ipynb #c066b
 @patch
@@ -157,49 +155,54 @@ def by_column(df, col):
     require(not all(held), f"column {col!r} is true in all rows: there is none to train on")
     return dict(train=df[~np.array(held)], valid=df[held])
 
+# %% ../../nbs/library/loaders.ipynb #c069h
+def corpus_of(source, kwargs, **more):
+    "Returns a corpus of a source; what it takes of a factory's arguments is taken out of them"
+    share = kwargs.get('valid_pct', 0.1)
+    seed = kwargs.get('split_seed', 42)
+    how = ReadOptions.take(kwargs)
+    return text_corpus(source, **more, **how.said(), seed=seed, valid_pct=share, test_pct=0)
+
 # %% ../../nbs/library/loaders.ipynb #c069
 @patch(cls_method=True)
 def from_df(cls:ElmoDataLoaders,
     df:pd.DataFrame,
     text_col:str=None,   # None: one of `TEXT_COLUMNS`
-    valid_col:str=None,  # a column that is true in the rows for validation; None: random lines
+    valid_col:str=None,  # a column that is true in the rows for validation; None: random rows
     **kwargs             # of `from_corpus`
 ):
     "From a table; rows without text are left out, and counted in `skipped`"
     parts = df if valid_col is None else by_column(df, valid_col)
-    return cls.from_corpus(table_corpus(parts, text_col, 0, 0), **kwargs)
+    kwargs['text_col'] = text_col
+    return cls.from_corpus(corpus_of(parts, kwargs), **kwargs)
 
 # %% ../../nbs/library/loaders.ipynb #c072
 @patch(cls_method=True)
 def from_files(cls:ElmoDataLoaders,
-    path,             # a file, a folder, a pattern, or a list of those
-    valid=None,       # the same for validation; None: files that are called so, else random lines
-    encoding='utf-8',
+    path,             # a file, a folder, a pattern, or a list of those: text or tables
+    valid=None,       # the same for validation; None: what is called so, else `valid_pct`
     **kwargs           # of `from_corpus`
 ):
-    "From text files, a sentence or paragraph per line; blank lines are counted in `skipped`"
+    "From files, a sentence, paragraph or row each line; blank ones are counted in `skipped`"
     path, valid = [list(files) if isinstance(files, L) else files for files in (path, valid)]
-    if valid is None and not named_files(path, TEXT_ENDINGS)[0]: valid = 0
-    test = 0 if isinstance(valid, (int, float)) else None
-    return cls.from_corpus(text_corpus(path, valid, test, encoding=encoding), **kwargs)
+    return cls.from_corpus(corpus_of(path, kwargs, valid=valid), **kwargs)
 
 # %% ../../nbs/library/loaders.ipynb #c075
 @patch(cls_method=True)
 def from_dataset(cls:ElmoDataLoaders,
-    dataset,            # of the `datasets` library; or a dictionary by split
+    dataset,            # of the `datasets` library; or a dictionary by split, a list, a table
     text_col:str=None,  # None: one of `TEXT_COLUMNS`
     n_rows:int=None,    # the first ones only; needed where the data has no length
     on_disk:bool=False, # leave the rows of a `Dataset` on disk, a row a line
     **kwargs            # of `from_corpus`
 ):
     "From a data set of the `datasets` library"
+    if not on_disk:
+        kwargs |= dict(text_col=text_col, n_rows=n_rows)
+        return cls.from_corpus(corpus_of(dataset, kwargs, name='dataset'), **kwargs)
     parts = parts_of(dataset)
-    if 'valid' not in parts and 'test' in parts: parts['valid'] = parts.pop('test')
-    if on_disk:
-        lines = {name: DiskLines(rows, text_col)[:n_rows] for name,rows in parts.items()}
-        corpus = Corpus('dataset', lines)
-    else: corpus = table_corpus(parts, text_col, 0, 0, 'dataset', n_rows=n_rows)
-    return cls.from_corpus(corpus, **kwargs)
+    lines = {name: DiskLines(rows, text_col)[:n_rows] for name,rows in parts.items()}
+    return cls.from_corpus(Corpus('dataset', lines), **kwargs)
 
 # %% ../../nbs/library/loaders.ipynb #c079
 class BiLMBlock(TransformBlock):

@@ -10,41 +10,65 @@ __all__ = ['stream_loaders']
 # %% ../../nbs/library/streams.ipynb #c004
 from collections import Counter
 from itertools import islice
+from numbers import Real
 from fastai.basics import Path, delegates
 from ..base.errors import require
+from ..base.options import ReadOptions
 from ..base.processes import from_main, n_processes
-from ..text.corpora import Corpus, files_by_split
-from ..text.lines import STREAM_KINDS, StreamLines, check_found, text_lines
+from ..text.corpora import Corpus
+from ..text.lines import Reader, check_found, lines_in
+from ..text.reading import ColumnFile, Source, open_table
+from ..text.sources import corpus_name, hub_streams, is_named, path_of
+from ..text.splits import files_by_split, parts_of
+from ..text.treebanks import split_treebank
 from .buffered import BufferedDataLoader
 from .loaders import ElmoDataLoaders
 
 # %% ../../nbs/library/streams.ipynb #c032
-def _hold_out(source, valid, n_valid, shuffle, seed):
-    "The lines to train on, and the rows to validate on"
-    require(not isinstance(valid, (int, float)), f"valid={valid}: of a stream nobody knows a share "
+def stream_parts(source, valid, data=None, n_rows=None, n_valid=None):
+    "What to train on, and to validate on if anything is called so: lists of files, or streams"
+    require(not isinstance(valid, Real), f"valid={valid}: of a stream nobody knows a share "
             "before it is read: name files, or say with n_valid how many rows")
+    if is_named(source):
+        home, _, name = source.partition(':')
+        if home == 'ud': parts = split_treebank(name, data)
+        else: parts = hub_streams(name, data, n_rows, n_valid)
+    elif path_of(source) is not None: parts, _ = files_by_split(source, path_of(valid))
+    else: parts = {split: as_stream(rows) for split,rows in parts_of(source).items()}
+    if valid is not None and path_of(source) is None:
+        parts['valid'] = files_by_split(valid)[0]['train'] if path_of(valid) else as_stream(valid)
+    return parts['train'], parts.get('valid')
+
+def as_stream(rows):
+    "Returns a data set, a table or a list as an `IterableDataset`; files and streams as they are"
+    if hasattr(rows, 'state_dict') or isinstance(rows, list) and path_of(rows): return rows
+    if hasattr(rows, 'to_iterable_dataset'): return rows.to_iterable_dataset()
+    from datasets import Dataset
+    if hasattr(rows, 'columns'): return Dataset.from_pandas(rows).to_iterable_dataset()
+    rows = [row if isinstance(row, dict) else dict(text=row) for row in rows]
+    return Dataset.from_list(rows).to_iterable_dataset()
+
+def hold_out(source, valid, options, n_valid, shuffle, seed):
+    "The lines to train on, and the rows to validate on"
     if hasattr(source, 'state_dict'): shuffle = False            # its first rows stay the first
-    else:
-        files, *_ = files_by_split(source, valid, None, STREAM_KINDS)
-        source = files['train']
-        valid = files.get('valid')
-    last = source[-1] if isinstance(source, list) else source
     if valid is not None:
-        return StreamLines(source, 0, shuffle, seed), list(islice(StreamLines(valid), n_valid))
-    held = list(islice(StreamLines(last), n_valid))
-    require(held == from_main(lambda: list(islice(StreamLines(last), n_valid))),
+        held = list(islice(Reader(valid, options), n_valid))
+        return Reader(source, options, 0, shuffle, seed), held
+    last = source if hasattr(source, 'state_dict') else source[-1:]
+    held = list(islice(Reader(last, options), n_valid))
+    require(held == from_main(lambda: list(islice(Reader(last, options), n_valid))),
             "This stream gives other rows each time it is read: shuffle it with a seed, or hold "
             "rows out first: stream_loaders(stream.skip(99).shuffle(), valid=stream.take(99))")
-    lines = StreamLines(source, len(held), shuffle, seed)
+    lines = Reader(source, options, len(held), shuffle, seed)
     require(list(islice(lines, 1)), f"n_valid={n_valid} leaves nothing to train on (rows in all: "
             f"{len(held)}): hold out fewer, or name files to validate on")
     return lines, held
 
-def _sample(rows, text_col, size=2_000_000):
+def sample_of(rows, text_col, size=2_000_000):
     "The first lines of some rows, as many as have this number of characters"
     sample = []
     left_out = Counter()
-    for line in text_lines(rows, text_col, left_out):
+    for line in lines_in(rows, text_col, left_out):
         if line: sample.append(line)
         size -= len(line)
         if size < 0: break
@@ -54,22 +78,34 @@ def _sample(rows, text_col, size=2_000_000):
 # %% ../../nbs/library/streams.ipynb #c033
 @delegates(BufferedDataLoader.__init__, keep=True, but='device')
 def stream_loaders(
-    source,                 # what to train on, see `StreamLines`
-    valid=None,             # likewise; None: files that are called so, or rows of the last file
+    source,                 # files, a folder, a pattern, a name; a data set or a stream of it
+    valid=None,             # likewise; None: what is called so, or rows of the last file
     n_valid:int=2000,       # rows of it
     kind='sentences', max_vocab:int=100_000,    # 'sentences' or 'stream'
     name:str=None,          # of the corpus; None: that of the first file
     shuffle:bool=None, seed:int=42,     # None: yes, but for streams
-    **kwargs                # of `ElmoDataLoaders.from_corpus` and `BufferedDataLoader`
+    **kwargs                # of `ElmoDataLoaders.from_corpus`, `BufferedDataLoader`, `ReadOptions`
 ) -> ElmoDataLoaders:       # its `corpus` has the lines to validate on and a sample of the others
     "Loaders for text that need not fit into memory, nor on this disk"
     if shuffle is None: shuffle = kind != 'stream'
+    options = ReadOptions.take(kwargs)
     kwargs |= dict(kind=kind, max_vocab=max_vocab, shuffle=shuffle, seed=seed)
-    lines, held = _hold_out(source, valid, n_valid, shuffle, seed)
-    col = kwargs.get('text_col')
-    parts = dict(train=_sample(lines, col), valid=_sample(held, col, float('inf')))
+    data = kwargs.pop('data', None)                              # a copy of what the hub has
+    train, valid = stream_parts(source, valid, data, options.n_rows, n_valid)
+    lines, held = hold_out(train, valid, options, n_valid, shuffle, seed)
+    col = kwargs['text_col'] = options.text_col
+    parts = dict(train=sample_of(lines, col), valid=sample_of(held, col, float('inf')))
+    tables = {}
+    if lines.files: tables['train'] = [open_table(file, options) for file in lines.files]
+    if isinstance(valid, list): tables['valid'] = [open_table(file, options) for file in valid]
+    if name is None and is_named(source): name = corpus_name(source, tables)
     if name is None: name = Path(lines.files[0]).stem if lines.files else 'stream'
-    corpus = Corpus(name, parts, kwargs.pop('tokenizer', 'words'))
+    is_split = lines.files and isinstance(tables['train'][0], ColumnFile)
+    tokenizer = kwargs.pop('tokenizer', None) or ('space' if is_split else 'words')
+    corpus = Corpus(name, parts, tokenizer)
+    corpus.source = Source(tables)
+    corpus.source.notes.append(f"read as a stream, {len(held):,} rows validate")
+    corpus.source.first = parts['train'][0]
     corpus.splits = parts | dict(train=lines)
     def counted():
         dls = ElmoDataLoaders.from_corpus(corpus, **kwargs)
@@ -77,4 +113,5 @@ def stream_loaders(
     if n_processes() > 1: kwargs['vocab'], kwargs['n_batches'] = from_main(counted)
     dls = ElmoDataLoaders.from_corpus(corpus, **kwargs)
     dls.corpus.splits = parts                                    # a report reads a sample
+    corpus.source.left_out = dls.skipped
     return dls

@@ -20,7 +20,9 @@ from fastcore.basics import patch
 from safetensors.torch import save as save_tensors
 from ..base.errors import CommandError, CorpusError, as_error, require
 from ..base.files import lock_folder, put, whole_file
-from ..text.reading import read_texts, unit_of
+from ..base.options import ReadOptions
+from ..text.reading import Source
+from ..text.sources import read_texts, tables_of
 from .embed import checked, embed_window, windows
 from .module import Elmo
 
@@ -222,10 +224,10 @@ class Line(NamedTuple):
 
     def fail(self, why): return self._replace(text=None, tokens=[], problem=why)
 
-def read_lines(source, column, tokenize, max_tokens, n_rows=None):
+def read_lines(source, tokenize, max_tokens, n_rows=None, **options):
     "Yields a `Line` for each line, row or sentence of a file"
     hashed = sha256()
-    texts = islice(read_texts(source, column, 100*max_tokens), n_rows)
+    texts = islice(read_texts(source, 100*max_tokens, **options), n_rows)
     try:
         for number,(value, problem) in enumerate(texts):
             tokens = tokenize(value) if isinstance(value, str) else value or []
@@ -302,25 +304,32 @@ def embed_file(
     out,                    # a file to write: .hdf5 (.h5), .parquet or .npz
     elmo:Elmo,              # its tokenizer splits the texts
     layers='all',           # 'all', 'mix' or the number of one
-    column:str|None=None,   # of a table, with the texts; None: one of `TEXT_COLUMNS`
+    text_col=None,          # of a table, with the texts; None: one of `TEXT_COLUMNS`
     max_tokens:int=50_000,  # lines with more are left out, and reported
     overwrite:bool=False,   # replace an output, and drop the beginning of another job
     n_rows:int|None=None,   # so many texts from the beginning; None: all
     say=print,              # where progress is told
-    **kwargs                # of `Elmo.embed_iter`: pool, dtype, budget, bf16
+    **kwargs                # of `ReadOptions`, and `Elmo.embed_iter`: pool, dtype, budget, bf16
 ) -> dict:  # `lines`, `tokens`, `cut_tokens`, `failed`: {number: reason}, `unit`, the settings
     """Embed a file's texts into a file; goes on where a call was stopped. Raises `CommandError`,
     and `CheckpointError` while another process writes the same output"""
+    kwargs['text_col'] = kwargs.pop('column', text_col)
+    how = ReadOptions.take(kwargs).said()
     settings = checked(elmo, layers, **kwargs)
     source = str(source)
     out = Path(out).expanduser()
     check_places(source, out, overwrite)
     name = elmo.tokenizer
     if not isinstance(name, str): name = getattr(name, '__qualname__', type(name).__name__)
-    job = dict(settings, tokenizer=name, column=column, max_tokens=max_tokens, dim=elmo.dim,
-               model=digest(elmo, layers))
+    job = dict(settings, tokenizer=name, max_tokens=max_tokens, dim=elmo.dim,
+               model=digest(elmo, layers), **dict(how, column=how.get('text_col')))
+    job.pop('text_col', None)              # its name before was column
     del job['budget']
-    def lines(): return read_lines(source, column, elmo.tokenize, max_tokens, n_rows)
+    def lines(): return read_lines(source, elmo.tokenize, max_tokens, n_rows, **how)
+    try: tables = tables_of(source, **how)
+    except CorpusError as e: raise CommandError(str(e)) from None
+    unit = tables[0].unit
+    if source != '-': say(f"Reading {Source(dict(input=tables))}")
     with Part.open(out, job, overwrite) as part:
         check_places(source, out, overwrite)     # again: another job may just have ended
         rest = lines()
@@ -334,9 +343,8 @@ def embed_file(
         if part.n: say(f"Going on after {part.read:,} lines that were embedded before")
         fill(part, rest, elmo, settings, say)
         cut = part.count_cut(elmo.char_vocab)
-        result = assemble(part, source, out, {**job, 'unit': unit_of(source), 'cut_tokens': cut})
+        result = assemble(part, source, out, {**job, 'unit': unit, 'cut_tokens': cut})
         part.drop()
-    unit = result['unit']
     done = f"{out}: {result['lines']:,} {unit}s, {result['tokens']:,} tokens"
     n = result['n_failed']
     if n: done += f"; {n:,} {unit}s are left out"

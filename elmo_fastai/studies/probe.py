@@ -19,7 +19,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from ..base.errors import one_of, require
 from ..text.corpora import Sentence
-from ..text.tables import find_column, is_missing, read_table
+from ..text.reading import find_column, is_missing, read_table
 from ..text.tokens import get_tokenizer
 from ..elmo.module import Elmo
 from ..train.report import all_equal, nearest_label, whitener

@@ -24,6 +24,7 @@ from ..base.files import regular_file, seen_encoding, whole_file
 from ..nn.charcnn import CharCNN
 from ..data.batches import shown, tensors
 from ..data.encoded import TokenTypes
+from ..train.learner import FitLearner
 
 # %% ../../nbs/library/word_vectors.ipynb #c035
 class CBOW(nn.Module):
@@ -55,7 +56,7 @@ class CBOW(nn.Module):
         return self.head(vectors.sum(1)/n_real)
 
 # %% ../../nbs/library/word_vectors.ipynb #c044
-class CBOWLearner(Learner):
+class CBOWLearner(FitLearner):
     "A `Learner` whose `predict` fills a gap, and whose results are shown as words"
     def predict(self,
         item,   # a text, split at spaces, or a list of tokens; with one '___' in it

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from ..base.errors import CommandError, require
-from ..base.options import CommandLine, Options, at_least, option
+from ..base.options import CommandLine, Options, at_least, option, same_option
 
 # %% ../../nbs/library/embedding_command.ipynb #c02
 def layer(text, name):
@@ -27,10 +27,14 @@ class EmbedSettings(Options):
         None, 'a text file (one text per line), .csv, .tsv, .json, .jsonl, .conllu, also with .gz; '
         '.parquet; hub:OWNER/NAME[:CONFIG[:SPLIT]] (default split: train); ud:TREEBANK[:PART], as '
         'ud:vi_vtb:test; - for standard input', 'INPUT', nargs=None, group='the text')
-    column:str = option(None, 'of a table, with the texts (default: text, sentence, review, '
-                        'content)', 'NAME')
-    n_rows:int = option(None, 'so many lines or rows, from the beginning (default: all)', 'N',
-                        name='rows', check=at_least(1))
+    text_col:str = same_option('text_col')
+    n_rows:int = same_option('n_rows')
+    sep:str = same_option('sep')
+    quotes:bool = same_option('quotes')
+    header:bool = same_option('header')
+    encoding:str = same_option('encoding')
+    token_col:str = same_option('token_col')
+    sent_col:str = same_option('sent_col')
     tokenizer:str = option(None, "space (tokenised already), words, chars, spacy, fastai "
                            "(default: the model's)", 'NAME')
     max_tokens:int = option(50_000, 'longer lines are left out, and reported', 'N',
@@ -59,7 +63,7 @@ class EmbedSettings(Options):
 
 # %% ../../nbs/library/embedding_command.ipynb #c03
 EXAMPLES = {'my.txt --model mini-en --out vectors.hdf5': 'all layers',
-            'my.csv --column said --model models/toy --pool mean --out v.npz': 'one vector per row',
+            'my.csv --text-col said --model models/toy --pool mean --out v.npz': 'one per row',
             'tokens.txt --tokenizer space --model ai2:small --out v.parquet':
                 'text that is tokenised'}
 

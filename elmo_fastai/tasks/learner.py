@@ -20,6 +20,7 @@ from ..base.errors import ModelFileError, require
 from ..nn.bilm import BiLM, char_vocab_of
 from ..elmo.folder import find_folder, load_bilm, save_bilm
 from ..elmo.module import Elmo, ScalarMix
+from ..train.learner import FitLearner
 
 # %% ../../nbs/library/learner.ipynb #c045
 class MixPenalty(Callback):
@@ -150,7 +151,7 @@ def load_encoder(
     lm.load_state_dict({**lm.state_dict(), **encoder})
     return learn
 
-class ElmoLearner(Learner):
+class ElmoLearner(FitLearner):
     "A `Learner` that saves and loads its encoder, and lets its model use a `LayerCache`"
     save_encoder = save_encoder
     load_encoder = load_encoder

@@ -234,7 +234,7 @@ class Resume(FitCallback):
         with self.fits():
             for why in unlike(was | run, _settings(self.learn) | now_run):
                 raise CheckpointError(f"{self.checkpoint.path} is of another training: {why}")
-            self.learn.start_epoch = self.checkpoint.position['epoch']
+            self.learn.first_epoch = self.checkpoint.position['epoch']
 
     def before_epoch(self):
         if self.is_back: return

@@ -8,7 +8,7 @@ Docs: https://elmo-fastai.github.io/elmo_fastai/library/command.html.md"""
 __all__ = ['RECIPES', 'Settings', 'pretrain', 'elmo_pretrain']
 
 # %% ../../nbs/library/command.ipynb #c005
-import json, math, os, sys, warnings
+import json, math, os, random, sys, warnings
 from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from fastcore.imports import noop
 from ..base.errors import CheckpointError, CommandError, CorpusError, Interrupted
 from ..base.errors import ModelFileError, require
 from ..base.options import CommandLine, Options, at_least, option, option_name
-from ..base.options import read_settings, seconds, takes, to_toml
+from ..base.options import read_settings, same_option, seconds, takes, to_toml
 from ..text.corpora import ToyCorpus
 
 # %% ../../nbs/library/command.ipynb #c008a
@@ -57,11 +57,15 @@ class Settings(Options):
         None, 'words, chars (each letter of Chinese, Thai … is a token), space (tokenised '
         'already), spacy (English), fastai (default: words)', 'NAME',
         choices=('words', 'chars', 'space', 'spacy', 'fastai'))
-    encoding:str = option(None, 'of the files (default: utf-8)', 'NAME')
-    column:str = option(None, 'of a table (default: text, sentence, review or content)', 'NAME')
-    rows:int = option(None, 'of a data set of the hub: train on the first N (default: all)', 'N',
-                      check=COUNT)
-    valid_rows:int = option(None, 'with --rows or --stream: validate on so many (default: 2000)',
+    sep:str = same_option('sep')
+    quotes:bool = same_option('quotes')
+    header:bool = same_option('header')
+    encoding:str = same_option('encoding')
+    text_col:str = same_option('text_col')
+    token_col:str = same_option('token_col')
+    sent_col:str = same_option('sent_col')
+    n_rows:int = same_option('n_rows')
+    valid_rows:int = option(None, 'with --n-rows or --stream: validate on so many (default: 2000)',
                             'N', check=COUNT)
     kind:str = option('stream', 'stream: lines run on; sentences: each for itself', 'KIND',
                       choices=('stream', 'sentences'))
@@ -99,8 +103,8 @@ class Settings(Options):
     carry:bool = option(False, "carry the state along a stream; the report's figures are without")
     bf16:bool = option(None, 'bfloat16, or full precision (default: where it is fast)')
     stream:bool = option(
-        False, 'read it again and again: files .txt, .json, .jsonl, .parquet, also .gz, or of the '
-        'hub; without --valid 2,000 rows validate; 100,000 words at most',
+        False, 'read it again and again, from the same files and names; without --valid 2,000 '
+        'rows validate; 100,000 words at most',
         group='a text larger than the memory')
     steps:int = option(None, 'batches an epoch (default: one reading)', 'N', check=COUNT)
     buffer:int = option(None, 'lines in memory (default: 10000)', 'N', check=COUNT)
@@ -120,9 +124,9 @@ class Settings(Options):
         super().__post_init__()
         require(self.kind == 'stream' or not self.carry, "--carry needs a text that is read as a "
                 "stream: leave it out, or say --kind stream", CommandError)
-        require(self.valid_rows is None or self.rows or self.stream,
-                "--valid-rows goes with --rows or --stream: leave it out", CommandError)
-        for name,with_stream in dict(steps=True, buffer=True, test=False, encoding=False).items():
+        require(self.valid_rows is None or self.n_rows or self.stream,
+                "--valid-rows goes with --n-rows or --stream: leave it out", CommandError)
+        for name,with_stream in dict(steps=True, buffer=True, test=False).items():
             how = 'with' if with_stream else 'without'
             fits = getattr(self, name) is None or self.stream == with_stream
             require(fits, f"--{name} goes {how} --stream", CommandError)
@@ -227,7 +231,9 @@ def pretrain(
     if corpus is None and 'resume' not in said: corpus = 'toy'
     settings = settings_for(corpus, said, file)
     if settings.resume: check_resumed(corpus, said | file)
+    before = random.getstate()
     from elmo_fastai.train.script import go_on, start                # torch and fastai come here
+    random.setstate(before)                  # some libraries draw numbers while they are imported
     run = go_on if settings.resume else start
     return run(corpus, settings, say if is_first() else noop)
 
@@ -247,7 +253,7 @@ def next_steps(folder):
 # %% ../../nbs/library/command.ipynb #c042
 EXAMPLES = {'my_book.txt --time 15m': 'a quarter of an hour',
             'wikitext-2 --tokenizer space --epochs 3': 'train.txt, valid.txt, test.txt in a folder',
-            'reviews.csv --column review --dry': 'what would happen, and how long it takes'}
+            'reviews.csv --text-col review --dry': 'what would happen, and how long it takes'}
 
 def command_line():
     about = ("Pretrain a bidirectional language model on a text. It becomes a folder: model, "

@@ -37,7 +37,7 @@ class OwnRows(ItemTransform):
 
 # %% ../../nbs/library/scale.ipynb #c032
 def shard_lines(
-    lines,          # a list, `DiskLines`, `StreamLines`, a data set or another iterable of lines
+    lines,          # a list, `DiskLines`, `Reader`, a data set or another iterable of lines
     part:int=None,  # the number of the part; None: this process
     n:int=None,     # of so many; None: as many as there are processes
 ):                  # likewise, but only a part of it

@@ -423,7 +423,7 @@ def optimizer_settings(opt, device, clip):
 class FitLearner(Learner):
     "A `Learner` that tells how a fit ended, and lets trackers know what should fall"
     stopped = None             # a `Stop`, if the last fit has something to say about its end
-    start_epoch = 0            # where the next fit begins
+    first_epoch = 0            # where the next fit begins
     fits_done = 0              # so many fits are left out: `resume` goes on in a later one
     is_busy = False            # with a fit or a validation
     # metrics that should fall, besides losses and errors: ours, and fastai's of regression
@@ -463,11 +463,11 @@ class FitLearner(Learner):
         before = self.stopped
         try:
             with self.letting_go(): super().fit(*args, **kwargs)
-        finally: self.start_epoch = 0
+        finally: self.first_epoch = 0
         if self.stopped and self.stopped is not before and is_main(): self.say(str(self.stopped))
 
     def _do_fit(self):
-        for epoch in range(self.start_epoch, self.n_epoch):
+        for epoch in range(self.first_epoch, self.n_epoch):
             self.epoch = epoch
             self._with_events(self._do_epoch, 'epoch', CancelEpochException)
 

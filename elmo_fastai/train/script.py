@@ -26,7 +26,7 @@ from ..base.files import lock_folder
 from ..base.options import did_you_mean, in_words
 from ..base.processes import choose_threads, find_device, is_main, main_first
 from ..text.corpora import Corpus, ToyCorpus
-from ..text.tables import CORPORA, get_corpus, hub_name, hub_streams
+from ..text.sources import CORPORA, get_corpus, hub_name
 from ..text.tokens import ByteCharVocab, CharVocab, WordVocab, get_tokenizer
 from ..nn.bilm import BiLMConfig, elmo_configs, evaluate
 from ..elmo.folder import load_bilm, read_config, save_bilm
@@ -43,9 +43,11 @@ from .checkpoint import checkpoints_in, find_checkpoint
 
 # %% ../../nbs/library/script.ipynb #c011
 # With which kinds of text an option goes
-GOES_WITH = dict(valid={'files'}, test={'files'}, encoding={'files'}, column={'files', 'hub'},
-                 rows={'hub'}, valid_rows={'files', 'hub'}, sentences={'toy'},
+READING = 'sep quotes header encoding token_col sent_col'
+GOES_WITH = dict(valid={'files'}, test={'files'}, text_col={'files', 'hub'},
+                 n_rows={'files', 'hub'}, valid_rows={'files', 'hub'}, sentences={'toy'},
                  tokenizer={'files', 'hub', 'made', 'named'})
+GOES_WITH |= {name: {'files'} for name in READING.split()}
 
 def kind_of(source):
     "Returns what a text is: files, hub, made (a `Corpus`), named, toy or grammar"
@@ -226,15 +228,13 @@ def name_of(source):
 
 def read_text(source, settings):
     "The corpus of a training; of a text that is read as a stream what `stream_loaders` takes"
-    if settings.stream:
-        if kind_of(source) != 'hub': return dict(source=source, valid=settings.valid)
-        streams = hub_streams(source.removeprefix('hub:'), settings.data, settings.rows)
-        return dict(source=streams['train'], valid=streams.get('valid'), name=name_of(source))
+    how = said(**{name: getattr(settings, name) for name in ('text_col', *READING.split())})
+    if settings.stream: return dict(how, source=source, valid=settings.valid,
+                                    **said(data=settings.data, n_rows=settings.n_rows))
     corpus = copy(source)
     if not isinstance(source, Corpus):
-        options = said(valid=settings.valid, test=settings.test, encoding=settings.encoding,
-                       text_col=settings.column, n_train=settings.sentences, n_rows=settings.rows,
-                       n_valid=settings.valid_rows)
+        options = how | said(valid=settings.valid, test=settings.test, n_train=settings.sentences,
+                             n_rows=settings.n_rows, n_valid=settings.valid_rows)
         if str(source).startswith('ud:'): options['say'] = noop          # `about` tells it
         with main_first(): corpus = get_corpus(source, data=settings.data, **options)
     if settings.tokenizer: corpus.tokenizer = settings.tokenizer
@@ -250,7 +250,7 @@ def make_loaders(text, run, device):
     if settings.stream:
         return stream_loaders(**text, **kwargs, **said(
             n_valid=settings.valid_rows, n_batches=settings.steps, buffer=settings.buffer,
-            tokenizer=settings.tokenizer, text_col=settings.column))
+            tokenizer=settings.tokenizer))
     if settings.kind == 'sentences': kwargs['valid_bs'] = 256
     dls = ElmoDataLoaders.from_corpus(text, **kwargs)
     n = len(dls.train.text)
@@ -343,8 +343,10 @@ def about(learn, settings):
     lines = [f"Corpus {f['corpus']}: {f['tokens']:,} tokens to train on, {f['held_out']:,} held "
              f"out, {len(corpus.splits.get('test', [])):,} lines to test on; {f['words']:,} words, "
              f"split by {tokenizer_name(corpus.tokenizer)!r}"]
-    for split,files in dict(corpus.files or {}, **{'left out': corpus.unused}).items():
-        if files: lines.append(f"  {split}: {', '.join(file.name for file in files[:9])}")
+    if corpus.source: lines.append(f"Read as: {corpus.source}")
+    else:
+        for split,files in (corpus.files or {}).items():
+            if files: lines.append(f"  {split}: {', '.join(file.name for file in files[:9])}")
     if corpus.remark: lines.append(corpus.remark)
     lines += share_lines(text_shares(learn.dls))
     seen = seen_before(corpus)

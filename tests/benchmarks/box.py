@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np, torch
 from fastai.torch_core import set_seed
 from elmo_fastai.text.corpora import sst2, toy_corpus
-from elmo_fastai.text.tables import get_corpus
+from elmo_fastai.text.sources import get_corpus
 from elmo_fastai.text.treebanks import read_treebank
 from elmo_fastai.text.ngrams import KneserNey
 from elmo_fastai.text.tokens import ByteCharVocab, get_tokenizer

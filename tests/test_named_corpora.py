@@ -1,7 +1,7 @@
 "The corpora that have a name"
 import pytest
 
-from elmo_fastai.text.tables import CORPORA, get_corpus
+from elmo_fastai.text.sources import CORPORA, get_corpus
 
 def shakespeare(folder):
     (folder/'input.txt').write_text('\n'.join(f'Speaker: line {i}' for i in range(100)))
