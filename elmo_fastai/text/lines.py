@@ -15,7 +15,8 @@ from itertools import islice
 from ..base.errors import CorpusError, as_error, require
 from ..base.options import ReadOptions
 from .corpora import all_lines
-from .reading import MISSING, check_text, refuse_row, find_column, is_missing, open_table
+from .reading import (
+    MISSING, check_text, find_column, is_missing, open_table, refuse_row)
 from .splits import files_named
 
 # %% ../../nbs/library/lines.ipynb #s2
