@@ -180,7 +180,8 @@ def read_text(
 
 def all_lines(text):
     "Returns the lines of `text` without white space at their ends, and without an empty last line"
-    lines = [line.strip() for line in LINE_END.split(text)]
+    has_ends = '\n' in text or '\r' in text
+    lines = [line.strip() for line in (LINE_END.split(text) if has_ends else [text])]
     return lines if lines[-1] else lines[:-1]
 
 def lines_of(text):
