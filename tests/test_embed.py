@@ -268,6 +268,34 @@ def test_vectorizer_not_fitted(elmo):
     from sklearn.exceptions import NotFittedError
     with pytest.raises(NotFittedError): ElmoVectorizer(elmo).transform(['a'])
 
+def test_vectorizer_has_no_names_before_fit(elmo):
+    from sklearn.exceptions import NotFittedError
+    with pytest.raises(NotFittedError): ElmoVectorizer(elmo).get_feature_names_out()
+
+def test_settings_after_a_fit_count_from_the_next_one(elmo, texts):
+    v = ElmoVectorizer(elmo).fit(texts[:4])
+    before = v.transform(texts[:4])
+    v.set_params(layers='all', pool='max')
+    assert close(v.transform(texts[:4]), before) and len(v.get_feature_names_out()) == 16
+    assert v.fit(texts[:4]).transform(texts[:4]).shape == (4, len(v.get_feature_names_out()))
+
+def test_a_grid_search_copies_no_model(elmo, texts, monkeypatch):
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import GridSearchCV
+    from sklearn.pipeline import make_pipeline
+    y = [int('the' in text.split()) for text in texts[:20]]
+    pipe = make_pipeline(ElmoVectorizer(elmo), LogisticRegression())
+    grid = dict(elmovectorizer__layers=[0, 1, 'mix'])
+    search = GridSearchCV(pipe, grid, cv=2, error_score='raise').fit(texts[:20], y)
+    assert search.best_estimator_[0].elmo_ is elmo and pipe[0].model is elmo
+
+@pytest.mark.parametrize('missing', [None, float('nan')])
+@pytest.mark.parametrize('kind', [list, pd.Series, lambda x: np.array(x, object)])
+def test_a_missing_row_is_named_with_its_cure(elmo, kind, missing):
+    v = ElmoVectorizer(elmo).fit(['a'])
+    with pytest.raises(TypeError, match=r"Row 1 is (None|nan), no text: .*fillna"):
+        v.transform(kind(['a', missing]))
+
 def test_scikit_learns_own_checks(elmo):
     from sklearn.utils import estimator_checks as c
     for name in ('check_estimator_cloneable', 'check_no_attributes_set_in_init', 'check_parameters_default_constructible', 'check_get_params_invariance', 'check_set_params',
@@ -331,7 +359,9 @@ def test_tables(elmo, texts, tmp_path):
     for name in ('a.csv', 'a.tsv', 'a.parquet'):
         if name.endswith('parquet'): df.to_parquet(tmp_path/name)
         else: df.to_csv(tmp_path/name, index=False, sep='\t' if name.endswith('tsv') else ',')
-        run(tmp_path/name, tmp_path/'o.npz', elmo, layers='mix', column='text', overwrite=True)
+        quotes = dict(quotes=True) if name.endswith('tsv') else {}
+        run(tmp_path/name, tmp_path/'o.npz', elmo, layers='mix', column='text', overwrite=True,
+            **quotes)
         with np.load(tmp_path/'o.npz') as f: assert all_close([f[str(i)] for i in range(20)], ref)
 
 
@@ -377,7 +407,7 @@ def test_the_first_bytes_of_standard_input(elmo, tmp_path, monkeypatch, raw, say
     monkeypatch.setattr(sys, 'stdin', SimpleNamespace(buffer=stream if plain else io.BufferedReader(stream)))
     if says is None: assert run('-', tmp_path/'o.npz', elmo)[0]['lines'] == 1
     else:
-        with pytest.raises(CommandError, match=f'- is .*{says}'): run('-', tmp_path/'o.npz', elmo)
+        with pytest.raises(CommandError, match=f"'-' is .*{says}"): run('-', tmp_path/'o.npz', elmo)
 
 def test_cells_that_can_not_be_embedded(elmo, tmp_path):
     pd.DataFrame({'t': ['a', None, 3, 'b']}).astype(object).map(lambda v: v).iloc[[0, 1, 3]].to_parquet(tmp_path/'a.parquet')
@@ -408,8 +438,8 @@ def test_many_broken_lines_are_told_briefly(elmo, tmp_path, capsys):
 WRONG = dict(
     missing=(dict(source='no.txt'), 'no file'), folder=(dict(source='.'), 'no file'), empty=(dict(source='empty.txt'), 'empty'), ending=(dict(out='o.txt'), r'\.hdf5.*\.parquet|\.hdf5'),
     outfolder=(dict(out='d.hdf5'), 'is a folder'), itself=(dict(source='x.npz', out='x.npz'), 'input itself'), exists=(dict(out='there.hdf5'), '--overwrite'), under=(dict(out='in.txt/o.npz'), "Can't write"),
-    column=(dict(column='text'), 'column.* is for tables'), nocolumn=(dict(source='u.csv'), "no column 'text' or .*'id', 'txt'"), wrongcolumn=(dict(source='t.csv', column='txt'), "no column 'txt'.*'id', 'text'"), twocolumns=(dict(source='two.csv'), "2 columns 'text'"),
-    notparquet=(dict(source='bad.parquet', column='t'), 'Parquet'), emptycsv=(dict(source='empty.csv', column='t'), 'no columns'), headeronly=(dict(source='head.csv', column='text'), 'empty'),
+    column=(dict(column='text'), 'no table.*--text-col'), nocolumn=(dict(source='u.csv'), "no column 'text' or .*'id', 'txt'"), wrongcolumn=(dict(source='t.csv', column='txt'), "no column 'txt'.*'id', 'text'"), twocolumns=(dict(source='two.csv'), "2 columns 'text'"),
+    notparquet=(dict(source='bad.parquet', column='t'), 'Parquet'), emptycsv=(dict(source='empty.csv', column='t'), 'has no text'), headeronly=(dict(source='head.csv', column='text'), 'empty'),
     layers=(dict(layers='x'), 'layers'), pool=(dict(pool='x'), 'pool'), foreign=(dict(out='f.npz'), 'not of a job'))
 
 @pytest.mark.parametrize('name', WRONG)
@@ -453,6 +483,35 @@ def test_goes_on_where_it_stopped(elmo, texts, source, tmp_path, kind, monkeypat
     elif kind == 'npz':
         with np.load(out) as f, np.load(ref) as g: assert set(f) == set(g) and all(close(f[k], g[k]) for k in f)
     else: assert pq.read_table(out)['token'].to_pylist() == pq.read_table(ref)['token'].to_pylist()
+
+@pytest.mark.parametrize('kind', ['hdf5', 'npz', 'parquet'])
+def test_the_output_is_on_the_disk_before_its_parts_go(elmo, source, tmp_path, kind, monkeypatch):
+    out = tmp_path/f'o.{kind}'
+    seen = []
+    names = {}
+    real = {name: getattr(os, name) for name in ('open', 'fsync', 'replace', 'unlink')}
+    def open_(path, *args, **kwargs):
+        number = real['open'](path, *args, **kwargs)
+        names[number] = Path(path).name
+        return number
+    def fsync(number):
+        seen.append(('sync', names.get(number)))
+        return real['fsync'](number)
+    def replace_(old, new, **kwargs):
+        seen.append(('replace', Path(new).name))
+        return real['replace'](old, new, **kwargs)
+    def unlink(path, **kwargs):
+        seen.append(('delete', Path(path).name))
+        return real['unlink'](path, **kwargs)
+    with monkeypatch.context() as patch:
+        for name,f in dict(open=open_, fsync=fsync, replace=replace_, unlink=unlink).items():
+            patch.setattr(os, name, f)
+        embed_file(source, out, elmo, budget=16, say=lambda message: None)
+    renamed = seen.index(('replace', out.name))
+    assert seen[renamed-1] == ('sync', f'out.{kind}') and seen[renamed+1] == ('sync', tmp_path.name)
+    deleted = [i for i,(what, name) in enumerate(seen)
+               if what == 'delete' and name.endswith('.npz') and name != f'out.{kind}']
+    assert len(deleted) > 1 and min(deleted) > renamed + 1
 
 @pytest.mark.parametrize('change', ['model', 'layers', 'pool', 'dtype', 'input', 'shorter', 'mix'])
 def test_another_job_is_not_mixed_in(elmo, texts, source, tmp_path, change):
@@ -511,7 +570,7 @@ def test_another_tokenizer_is_not_mixed_in(elmo, texts, source, tmp_path, monkey
             with pytest.raises(Unplugged): run(source, tmp_path/'o.npz', e, budget=8)
     interrupted(one)
     with pytest.raises(CommandError, match='tokenizer|split'): run(source, tmp_path/'o.npz', other, budget=8)
-    assert 'Going on' in run(source, tmp_path/'o.npz', one, budget=8)[1][0]
+    assert 'Going on' in run(source, tmp_path/'o.npz', one, budget=8)[1][1]
     interrupted(one) if not (tmp_path/'o.npz').unlink() else None
     run(source, tmp_path/'o.npz', other, budget=8, overwrite=True)
     run(source, tmp_path/'ref.npz', other)
@@ -636,7 +695,7 @@ def test_killed_and_interrupted(folder, texts, elmo, capsys, monkeypatch):
     assert killed.items() <= portions().items() and len(portions()) == stop
     told = []
     embed_file('in.txt', folder/'o.npz', elmo, budget=4096, say=told.append)
-    assert 'Going on after' in told[0] and not part.exists()
+    assert 'Going on after' in told[1] and not part.exists()
     with np.load(folder/'o.npz') as f:
         assert len(f.files) == 6000
         for i in (0, 1, 399, 400, 4444, 5999): assert close(f[str(i)], direct(elmo, f'{texts[i % 400]} {i//400}'.split()))
@@ -713,7 +772,7 @@ def command(capsys, *args, **kw):
     return code, capsys.readouterr().err
 
 @pytest.mark.parametrize('kw,says', [(dict(out=None), '--out'), (dict(model=None), '--model'), (dict(model='nothing'), 'no folder'), (dict(model='no/thing'), 'no/thing'), (dict(model='ai2:huge'), 'huge'), (dict(layers='7'), 'layers'),
-    (dict(device='xyz'), "device 'xyz'"), (dict(input='none.txt'), 'no file'), (dict(out='o.docx'), 'hdf5'), (dict(tokenizer='x'), 'tokenizer'), (dict(budget=1), 'budget'), (dict(input='-', column='c'), 'column.* is for tables')], ids=str)
+    (dict(device='xyz'), "device 'xyz'"), (dict(input='none.txt'), 'no file'), (dict(out='o.docx'), 'hdf5'), (dict(tokenizer='x'), 'tokenizer'), (dict(budget=1), 'budget'), (dict(input='-', column='c'), 'no table.*--text-col')], ids=str)
 def test_wrong_options(folder, capsys, monkeypatch, kw, says):
     monkeypatch.chdir(folder)
     monkeypatch.setenv('HF_HUB_OFFLINE', '1')
