@@ -169,7 +169,7 @@ def by_words(docs):
 
 def runnable(html):
     "`html` of a lesson with the places where it runs, under its title, in place of the link to Colab in its text"
-    m = re.search(r'href="https://github\.com/([\w-]+/[\w-]+)/(?:blob|edit)/main/(nbs/course/\w+\.ipynb)"', html)
+    m = re.search(r'href="https://github\.(?:com|dev)/([\w-]+/[\w-]+)/(?:blob|edit)/main/(nbs/course/\w+\.ipynb)"', html)
     if not m or 'class="elmo-run"' in html: return html
     repo, file = m.groups()
     places = {'Run in Colab': f'https://colab.research.google.com/github/{repo}/blob/main/{file}', 'Open a Codespace': f'https://codespaces.new/{repo}',
@@ -327,7 +327,11 @@ CAPTION = re.compile(r'<figcaption[^>]*>(?:(?!</figcaption>).)*</figcaption>(\s*
 
 def captioned(html):
     "`html` with the line in italics below a drawing as its caption; its description stays with the picture"
-    return CAPTION.sub(lambda m: f'<figcaption>{m[2]}</figcaption>{m[1]}', html)
+    def caption(m):
+        text = m[2]
+        if '</em>' in text.split('<em>')[0]: text = f'<em>{text}</em>'            # a word in the middle stands upright
+        return f'<figcaption>{text}</figcaption>{m[1]}'
+    return CAPTION.sub(caption, html)
 
 def extent(file):
     "Width and height of a picture in pixels; None for a drawing that does not say"

@@ -21,7 +21,7 @@ def chapter(docs, page, pages):
     "The text of a lesson: its links and pictures as seen from the top of the site, its anchors named after it"
     html = (docs/page).read_text(encoding='utf-8')
     text = re.search(r'<main\b[^>]*>(.*?)</main>', html, re.S)[1]
-    text = re.sub(r'<nav class="page-navigation.*?</nav>|<script\b.*?</script>', '', text, flags=re.S)
+    text = re.sub(r'<nav class="page-navigation.*?</nav>|<script\b.*?</script>|<a onclick=.*?</a>', '', text, flags=re.S)
     stem = Path(page).stem
     def link(m):
         name, address = m[1], m[2]
@@ -38,8 +38,9 @@ def chapter(docs, page, pages):
 def book(docs):
     "The whole course as one page of the site in the folder `docs`"
     pages = lessons(docs)
-    first = (docs/pages[0]).read_text(encoding='utf-8').replace('"../', '"')
-    head = re.search(r'<head>.*?</head>', first, re.S)[0]
+    heads = [re.search(r'<head>.*?</head>', (docs/o).read_text(encoding='utf-8').replace('"../', '"'), re.S)[0] for o in pages]
+    head = next((o for o in heads if 'katex' in o), heads[0])                # that of a lesson with formulas draws them
+    head = re.sub(r'<link\b[^>]*quarto-color-alternate[^>]*>', '', head)      # the dark style sheets
     titles = [re.search(r'<title>(.*?) – ', (docs/o).read_text(encoding='utf-8'), re.S)[1] for o in pages]
     contents = ''.join(f'<li><a href="#{Path(o).stem}">{title}</a></li>' for o,title in zip(pages, titles))
     front = f'<section class="front"><h1>ELMo from scratch, in fastai</h1><p>The course of elmo_fastai, in {len(pages)} lessons</p><ol>{contents}</ol></section>'

@@ -297,7 +297,7 @@ def test_encodings_are_seen(encoding, name, tmp_path, saved):
     for file,column in (('a.txt', None), ('a.csv', 'text'), ('a.tsv', 'text'), ('a.csv.gz', 'text'), ('a.txt.gz', None)):
         (tmp_path/file).write_bytes(gzip.compress(raw) if file.endswith('gz') else raw)
         if name:
-            with pytest.raises(CommandError, match=f'{file} is {name}.*UTF-8'): embed_file(tmp_path/file, tmp_path/'o.npz', elmo, column=column, say=str)
+            with pytest.raises(CommandError, match=f"{file}' is {name}.*UTF-8"): embed_file(tmp_path/file, tmp_path/'o.npz', elmo, column=column, say=str)
             assert not list(tmp_path.glob('o.npz*'))
     if name:
         for door in (read_text, text_corpus, read_table, read_tagged):

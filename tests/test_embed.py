@@ -359,9 +359,7 @@ def test_tables(elmo, texts, tmp_path):
     for name in ('a.csv', 'a.tsv', 'a.parquet'):
         if name.endswith('parquet'): df.to_parquet(tmp_path/name)
         else: df.to_csv(tmp_path/name, index=False, sep='\t' if name.endswith('tsv') else ',')
-        quotes = dict(quotes=True) if name.endswith('tsv') else {}
-        run(tmp_path/name, tmp_path/'o.npz', elmo, layers='mix', column='text', overwrite=True,
-            **quotes)
+        run(tmp_path/name, tmp_path/'o.npz', elmo, layers='mix', text_col='text', overwrite=True, quotes='tsv' in name or None)
         with np.load(tmp_path/'o.npz') as f: assert all_close([f[str(i)] for i in range(20)], ref)
 
 
@@ -438,8 +436,8 @@ def test_many_broken_lines_are_told_briefly(elmo, tmp_path, capsys):
 WRONG = dict(
     missing=(dict(source='no.txt'), 'no file'), folder=(dict(source='.'), 'no file'), empty=(dict(source='empty.txt'), 'empty'), ending=(dict(out='o.txt'), r'\.hdf5.*\.parquet|\.hdf5'),
     outfolder=(dict(out='d.hdf5'), 'is a folder'), itself=(dict(source='x.npz', out='x.npz'), 'input itself'), exists=(dict(out='there.hdf5'), '--overwrite'), under=(dict(out='in.txt/o.npz'), "Can't write"),
-    column=(dict(column='text'), 'no table.*--text-col'), nocolumn=(dict(source='u.csv'), "no column 'text' or .*'id', 'txt'"), wrongcolumn=(dict(source='t.csv', column='txt'), "no column 'txt'.*'id', 'text'"), twocolumns=(dict(source='two.csv'), "2 columns 'text'"),
-    notparquet=(dict(source='bad.parquet', column='t'), 'Parquet'), emptycsv=(dict(source='empty.csv', column='t'), 'has no text'), headeronly=(dict(source='head.csv', column='text'), 'empty'),
+    column=(dict(column='text'), 'is read line by line.*text_col'), nocolumn=(dict(source='u.csv'), "no column 'text' or .*'id', 'txt'"), wrongcolumn=(dict(source='t.csv', column='txt'), "no column 'txt'.*'id', 'text'"), twocolumns=(dict(source='two.csv'), "2 columns 'text'"),
+    notparquet=(dict(source='bad.parquet', column='t'), 'Parquet'), emptycsv=(dict(source='empty.csv', column='t'), 'empty'), headeronly=(dict(source='head.csv', column='text'), 'empty'),
     layers=(dict(layers='x'), 'layers'), pool=(dict(pool='x'), 'pool'), foreign=(dict(out='f.npz'), 'not of a job'))
 
 @pytest.mark.parametrize('name', WRONG)
@@ -648,8 +646,8 @@ def test_help_is_one_page(monkeypatch):
     p = command_line()
     page = p.format_help()
     options = set(re.findall(r'^  (?:-h, )?(--[\w-]+)', page, re.M))
-    assert options == {f'--{o}' for o in 'help out model layers pool column rows dtype tokenizer budget max-tokens device bf16 overwrite'.split()}
-    assert len(page.splitlines()) <= 40 and max(map(len, page.splitlines())) <= 100
+    assert options == {f'--{o}' for o in 'help out model layers pool text-col n-rows sep quotes header encoding token-col sent-col dtype tokenizer budget max-tokens device bf16 overwrite'.split()}
+    assert len(page.splitlines()) <= 60 and max(map(len, page.splitlines())) <= 100
     assert re.findall(r'^(\S.*):$', page, re.M) == ['the text', 'the vectors', 'the run', 'examples'] and re.search(r'^\s+INPUT\s+a text file', page, re.M)
     examples = re.findall(r'^  elmo_embed (.*?)(?:  .*)?$', page, re.M)
     assert len(examples) == 3
@@ -772,7 +770,7 @@ def command(capsys, *args, **kw):
     return code, capsys.readouterr().err
 
 @pytest.mark.parametrize('kw,says', [(dict(out=None), '--out'), (dict(model=None), '--model'), (dict(model='nothing'), 'no folder'), (dict(model='no/thing'), 'no/thing'), (dict(model='ai2:huge'), 'huge'), (dict(layers='7'), 'layers'),
-    (dict(device='xyz'), "device 'xyz'"), (dict(input='none.txt'), 'no file'), (dict(out='o.docx'), 'hdf5'), (dict(tokenizer='x'), 'tokenizer'), (dict(budget=1), 'budget'), (dict(input='-', column='c'), 'no table.*--text-col')], ids=str)
+    (dict(device='xyz'), "device 'xyz'"), (dict(input='none.txt'), 'no file'), (dict(out='o.docx'), 'hdf5'), (dict(tokenizer='x'), 'tokenizer'), (dict(budget=1), 'budget'), (dict(input='-', column='c'), 'is read line by line')], ids=str)
 def test_wrong_options(folder, capsys, monkeypatch, kw, says):
     monkeypatch.chdir(folder)
     monkeypatch.setenv('HF_HUB_OFFLINE', '1')

@@ -150,8 +150,10 @@ class CommandLine(argparse.ArgumentParser):
         if 'nargs' in more: group.add_argument(field.name, nargs=more['nargs'], help=text, **kwargs)
         else:
             name = f"--{more.get('name', field.name)}".replace('_', '-')
-            also = [f"--{more['also']}".replace('_', '-')] if 'also' in more else []
-            group.add_argument(name, *also, dest=field.name, help=text, **kwargs)
+            group.add_argument(name, dest=field.name, help=text, **kwargs)
+            if 'also' in more:                          # understood, and not listed
+                name = f"--{more['also']}".replace('_', '-')
+                group.add_argument(name, dest=field.name, help=argparse.SUPPRESS, **kwargs)
 
     def error(self,
         message, # what is wrong

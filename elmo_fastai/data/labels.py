@@ -22,7 +22,7 @@ from ..base.errors import one_of, require
 from ..base.options import ReadOptions
 from ..text.corpora import Corpus
 from elmo_fastai.text.reading import (
-    LABEL_COLUMNS, TEXT_COLUMNS, Items, TextFile, check_text, fail, is_missing, open_table,
+    LABEL_COLUMNS, TEXT_COLUMNS, Items, TextFile, check_text, refuse_row, is_missing, open_table,
     same_name)
 from ..text.sources import CORPORA, find_source, get_corpus
 from ..text.splits import drawn
@@ -111,11 +111,11 @@ def read_labels(cells, names, delim=None, label_names=None):
         return [None if row is None else [name for name,flag in zip(label_names, row)
                 if FLAGS[str(flag).strip().lower()]] for row in labels]
     names = label_names or names
-    return [plain_label(whole_number(label), names) for label in labels] if names else labels
+    return [plain_label(as_whole(label), names) for label in labels] if names else labels
 
-def whole_number(label):
+def as_whole(label):
     "A label that spells a whole number as that number"
-    if isinstance(label, list): return [whole_number(one) for one in label]
+    if isinstance(label, list): return [as_whole(one) for one in label]
     is_whole = isinstance(label, str) and re.fullmatch(r'\d+', label)
     return int(label) if is_whole else label
 
@@ -149,7 +149,7 @@ def read_columns(table, *columns):
     "Returns the cells of some columns of a table; an error names the row that can't be read"
     cells = [[] for _ in columns]
     for some,problems in table.rows(*columns):
-        for i,why in problems.items(): fail(table, len(cells[0]) + i, why)
+        for i,why in problems.items(): refuse_row(table, len(cells[0]) + i, why)
         for column,values in zip(cells, some): column += values
     n = table.options.n_rows
     return [column[:n] for column in cells]

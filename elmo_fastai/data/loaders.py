@@ -54,6 +54,7 @@ def with_validation(corpus, pct):
     "The corpus; if it has no lines to validate on, with the last of its training lines for that"
     lines = corpus.train
     if corpus.splits.get('valid') or not hasattr(lines, '__len__'): return corpus
+    require(0 < pct < 1, f"valid_pct={pct!r}: take a share between 0 and 1")
     corpus = copy(corpus)
     corpus.splits = corpus.splits | last_part(lines, valid=pct)
     corpus.gold = None

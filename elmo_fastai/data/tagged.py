@@ -21,7 +21,7 @@ from ..base.options import ReadOptions
 from ..text.corpora import Corpus, Sentence, tagged_sentences
 from ..text.reading import (
     TABLE_ENDINGS, TOKEN_COLUMNS, ColumnFile, Items, check_text, ending, is_missing, open_table,
-    same_name, sentences, tag_of)
+    same_name, sentence_rows, tag_of)
 from ..text.sources import find_source, get_corpus, is_named
 from ..text.splits import drawn
 from ..text.tokens import DROPPED, WordVocab, get_tokenizer, split_text
@@ -136,7 +136,7 @@ def by_sentence(table, token_col, tag_col):
     "The `Sentence`s of a table with a token in each row; and a `Counter` of what was left out"
     names = (table.names or {}).get(tag_col)
     sents = []
-    for i,(tokens,tags) in sentences(table, token_col, tag_col):
+    for i,(tokens,tags) in sentence_rows(table, token_col, tag_col):
         kept = [(token, plain_label(tag, names)) for token,tag in zip(tokens, tags)
                 if not (is_missing(token) or token == '') or not is_missing(tag)]
         if not kept: continue

@@ -329,7 +329,6 @@ def embed_file(
     try: tables = tables_of(source, **how)
     except CorpusError as e: raise CommandError(str(e)) from None
     unit = tables[0].unit
-    if source != '-': say(f"Reading {Source(dict(input=tables))}")
     with Part.open(out, job, overwrite) as part:
         check_places(source, out, overwrite)     # again: another job may just have ended
         rest = lines()
@@ -340,6 +339,7 @@ def embed_file(
                     "to start again, or name another --out", CommandError)
             part.drop()
             rest = lines()
+        if not part.n and source != '-': say(f"Reading {Source(dict(input=tables))}")
         if part.n: say(f"Going on after {part.read:,} lines that were embedded before")
         fill(part, rest, elmo, settings, say)
         cut = part.count_cut(elmo.char_vocab)

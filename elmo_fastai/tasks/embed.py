@@ -63,7 +63,7 @@ class EmbedSettings(Options):
 
 # %% ../../nbs/library/embedding_command.ipynb #c03
 EXAMPLES = {'my.txt --model mini-en --out vectors.hdf5': 'all layers',
-            'my.csv --text-col said --model models/toy --pool mean --out v.npz': 'one per row',
+            'my.csv --text-col said --model mini-en --pool mean --out v.npz': 'one per row',
             'tokens.txt --tokenizer space --model ai2:small --out v.parquet':
                 'text that is tokenised'}
 

@@ -23,7 +23,7 @@ from ..base.downloads import cache_folder, download
 from ..base.errors import CorpusError, as_error, require
 from ..base.options import ReadOptions
 from .reading import (
-    LINE_END, ColumnFile, TextFile, open_text, sentences, strict_texts)
+    LINE_END, ColumnFile, TextFile, open_text, sentence_rows, strict_texts)
 from .splits import SPLITS, folder_of
 from .tokens import space_tokenize, word_tokenize
 from .toy import ToyGrammar
@@ -180,7 +180,8 @@ def read_text(
 
 def all_lines(text):
     "Returns the lines of `text` without white space at their ends, and without an empty last line"
-    lines = [line.strip() for line in LINE_END.split(text)]
+    has_ends = '\n' in text or '\r' in text
+    lines = [line.strip() for line in (LINE_END.split(text) if has_ends else [text])]
     return lines if lines[-1] else lines[:-1]
 
 def lines_of(text):
@@ -362,7 +363,7 @@ def tagged_sentences(table):
     "Returns the `Sentence`s of a column file"
     tag_col, _ = table.tag_column()
     sents = []
-    for _,(tokens,tags) in sentences(table, table.token_col, tag_col):
+    for _,(tokens,tags) in sentence_rows(table, table.token_col, tag_col):
         if table.is_conllu and '.' not in str(tag_col):
             tags = [None if tag == '_' else tag for tag in tags]
         sents.append(Sentence([token.replace(' ', '\u00a0') for token in tokens], tags))

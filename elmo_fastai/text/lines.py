@@ -15,7 +15,8 @@ from itertools import islice
 from ..base.errors import CorpusError, as_error, require
 from ..base.options import ReadOptions
 from .corpora import all_lines
-from .reading import MISSING, check_text, fail, find_column, is_missing, open_table
+from .reading import (
+    MISSING, check_text, find_column, is_missing, open_table, refuse_row)
 from .splits import files_named
 
 # %% ../../nbs/library/lines.ipynb #s2
@@ -113,7 +114,7 @@ class FileRows:
                     continue
                 if table.unit == 'sentence': values = [' '.join(tokens) for tokens in values]
                 for i in range(to_skip, len(values)):
-                    if 'UTF-8' in problems.get(i, ''): fail(table, self.place[1], problems[i])
+                    if 'UTF-8' in problems.get(i, ''): refuse_row(table, self.place[1], problems[i])
                     self.place[1] += 1
                     yield values[i] if i not in problems else Unread(problems[i])
                 to_skip = 0

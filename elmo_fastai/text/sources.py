@@ -26,7 +26,7 @@ from elmo_fastai.text.splits import (
 from .treebanks import REPOSITORIES, read_treebank, split_treebank, treebank_files
 
 # %% ../../nbs/library/sources.ipynb #hub
-def saved_data(folder):
+def saved_set(folder):
     "Returns the data set that `save_to_disk` of 🤗 datasets wrote into a folder, or None"
     names = 'dataset_dict.json', 'dataset_info.json'
     if not any((folder/name).is_file() for name in names): return None
@@ -42,7 +42,7 @@ def hub_data(name, path=None, **kwargs):
     folder = folder_of(repo) or local_folder(repo) if path is None else Path(path).expanduser()
     if folder is None: data = from_hub(repo, name=config or None, **kwargs)
     else:
-        data = saved_data(folder)
+        data = saved_set(folder)
         if data is None and config and (folder/config).is_dir():
             data = from_hub(str(folder/config), **kwargs)
         if data is None: data = from_hub(str(folder), name=config or None, **kwargs)
@@ -87,12 +87,12 @@ def find_source(
         name = source.removeprefix('hub:')
         source = hub_data(name, data, **({} if options.n_rows is None else dict(streaming=True)))
         if options.n_rows is not None:
-            source = {split: rows.take(options.n_rows if split == 'train' else n_valid)
+            source = {split: list(rows.take(options.n_rows if split == 'train' else n_valid))
                       for split,rows in parts_of(source).items()}
     elif isinstance(source, str) and source.startswith('ud:'):
         source = split_treebank(source.removeprefix('ud:'), data)
     folder = folder_of(source)
-    if folder is not None and (saved := saved_data(folder)) is not None:
+    if folder is not None and (saved := saved_set(folder)) is not None:
         require(valid is None and test is None and options.encoding is None,
                 f"the data set in '{folder}' brings its own splits and encoding: "
                 "leave valid, test and encoding out")

@@ -231,6 +231,7 @@ def read_text(source, settings):
     how = said(**{name: getattr(settings, name) for name in ('text_col', *READING.split())})
     if settings.stream: return dict(how, source=source, valid=settings.valid,
                                     **said(data=settings.data, n_rows=settings.n_rows))
+    if isinstance(source, list): source = [Path(file) for file in source]
     corpus = copy(source)
     if not isinstance(source, Corpus):
         options = how | said(valid=settings.valid, test=settings.test, n_train=settings.sentences,

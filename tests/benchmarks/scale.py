@@ -56,7 +56,7 @@ def make_model(args, step):
     torch.manual_seed(42)
     # a limit makes it loop
     config = replace(elmo_configs[args.model], cutoffs=None if step >= 3 else (), cell_clip=None
-                     if step >= 1 else 1e9)
+                     if step >= 1 else 1e6)
     model = BiLM(config, args.vocab).to(args.device).train()
     model.chars.savings = step >= 2
     return model
