@@ -568,7 +568,7 @@ def test_another_tokenizer_is_not_mixed_in(elmo, texts, source, tmp_path, monkey
             with pytest.raises(Unplugged): run(source, tmp_path/'o.npz', e, budget=8)
     interrupted(one)
     with pytest.raises(CommandError, match='tokenizer|split'): run(source, tmp_path/'o.npz', other, budget=8)
-    assert 'Going on' in run(source, tmp_path/'o.npz', one, budget=8)[1][1]
+    assert 'Going on' in run(source, tmp_path/'o.npz', one, budget=8)[1][0]
     interrupted(one) if not (tmp_path/'o.npz').unlink() else None
     run(source, tmp_path/'o.npz', other, budget=8, overwrite=True)
     run(source, tmp_path/'ref.npz', other)
@@ -693,7 +693,7 @@ def test_killed_and_interrupted(folder, texts, elmo, capsys, monkeypatch):
     assert killed.items() <= portions().items() and len(portions()) == stop
     told = []
     embed_file('in.txt', folder/'o.npz', elmo, budget=4096, say=told.append)
-    assert 'Going on after' in told[1] and not part.exists()
+    assert 'Going on after' in told[0] and not part.exists()
     with np.load(folder/'o.npz') as f:
         assert len(f.files) == 6000
         for i in (0, 1, 399, 400, 4444, 5999): assert close(f[str(i)], direct(elmo, f'{texts[i % 400]} {i//400}'.split()))
