@@ -115,3 +115,48 @@ def layers(file, o, tokens, state=None):
             if r == 0: out.append([ys])
             else: out[l+1].append(ys[::-1])
     return np.array([np.concatenate([np.array(d) for d in l], 1) for l in out])
+
+# As AllenNLP's classes read: every array and both clips must be there, and all are used
+
+def allennlp_token(file, o, ids):
+    "The vector of a token; `KeyError` where AllenNLP would find no projection"
+    filters, n, P, _, _, _ = facts(o)
+    bare = {**o, 'lstm': {**o['lstm'], 'projection_dim': n}}          # up to the last highway
+    vector = token_vector(file, bare, ids)
+    return vector @ file['CNN_proj/W_proj'].astype(np.float64) + file['CNN_proj/b_proj']
+
+def clipped(values, limit):
+    "AllenNLP wants the limit to be there; null means none"
+    return np.clip(values, -limit, limit) if limit else values
+
+def allennlp_layer(file, o, direction, layer, xs):
+    "The outputs of one layer in one direction, before the residual"
+    name = cell_name(direction, layer)
+    weights = {key: file[f'{name}/{key}'].astype(np.float64) for key in ('W_0', 'B', 'W_P_0')}
+    cell_clip, proj_clip = o['lstm']['cell_clip'], o['lstm']['proj_clip']
+    n_cells, n_out = weights['W_P_0'].shape
+    h, c = np.zeros(n_out), np.zeros(n_cells)
+    outputs = []
+    for x in xs:
+        gates = np.concatenate([x, h]) @ weights['W_0'] + weights['B']
+        enter, new, forget, leave = np.split(gates, 4)
+        c = clipped(sigma(forget + 1)*c + sigma(enter)*np.tanh(new), cell_clip)
+        h = clipped((sigma(leave)*np.tanh(c)) @ weights['W_P_0'], proj_clip)
+        outputs.append(h)
+    return outputs
+
+def allennlp_layers(file, o, tokens):
+    "[1 + layers, T + 2, 2P] with both ends of the sentence"
+    width = o['char_cnn']['max_characters_per_token']
+    x = [allennlp_token(file, o, char_ids(token, width)) for token in [256, *tokens, 257]]
+    out = [[x], *([] for _ in range(o['lstm']['n_layers']))]
+    out[0].append(x)
+    for direction in 0, 1:
+        current = x[::-1] if direction else x
+        for layer in range(o['lstm']['n_layers']):
+            outputs = allennlp_layer(file, o, direction, layer, current)
+            if layer and o['lstm']['use_skip_connections']:
+                outputs = [y + before for y, before in zip(outputs, current)]
+            current = outputs
+            out[layer+1].append(outputs[::-1] if direction else outputs)
+    return np.array([np.concatenate([np.array(d) for d in layer], 1) for layer in out])

@@ -12,6 +12,7 @@ from elmo_fastai.base.errors import ModelFileError
 from elmo_fastai.text.tokens import ByteCharVocab, SPECIALS, WordVocab
 from elmo_fastai.nn.bilm import BiLM, BiLMConfig, ELMO_ORIGINAL
 from elmo_fastai.elmo.folder import load_bilm, save_bilm
+from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.elmo.ai2 import ai2_config, ai2_files, ai2_options, ai2_vocab, load_ai2, save_ai2
 
 def chars_of(sents, W=50):
@@ -669,3 +670,22 @@ def test_a_flipped_bit_is_refused(tmp_path, name):
         damaged[i//8] ^= 1 << i % 8
         file.write_bytes(damaged)
         with pytest.raises(ModelFileError): load_ai2(tmp_path/'m')
+
+def arrays(path):
+    "All arrays of an HDF5 file by name"
+    found = {}
+    def note(name, item):
+        if isinstance(item, h5py.Dataset): found[name] = item[()]
+    with h5py.File(path) as f: f.visititems(note)
+    return found
+
+@pytest.mark.parametrize('kwargs', OURS, ids=str)
+def test_a_reader_as_allennlps_gets_the_vectors(tmp_path, kwargs):
+    "A reader that demands every projection and both clips; it shares no line with the library"
+    model = trained(**kwargs)
+    folder = Elmo(model, VOCAB).to_ai2(tmp_path/'m')
+    options = json.loads((folder/'options.json').read_text())
+    file = arrays(folder/'weights.hdf5')
+    for sentence, found in zip(SENTS[:4], encode(model, SENTS[:4])[0]):
+        np.testing.assert_allclose(
+            ref.allennlp_layers(file, options, sentence), found, atol=1e-5, rtol=1e-5)

@@ -1,5 +1,5 @@
 "CBOW against a loop and PyTorch, what must not change it, the learner around it, and files of word vectors, good and bad"
-import json, math, pickle
+import gzip, json, math, pickle
 import numpy as np, pytest, torch, torch.nn.functional as F
 from fastai.basics import DataLoaders, Learner, load_learner, set_seed
 from fastai.callback import all as _  # adds `no_bar`, `lr_find`, `fit_one_cycle` to `Learner`
@@ -342,3 +342,22 @@ def test_a_word_that_comes_twice_keeps_its_first_vector(tmp_path):
 def test_words_that_are_none():
     for word in (None, 3):
         with pytest.raises(ValueError, match='is no word'): WordVectors(['a', word], [[1.], [2.]])
+
+@pytest.mark.parametrize('name,says', [('v.bin', 'is binary'), ('v.txt.gz', 'packed by gzip')])
+def test_files_that_are_no_text_are_told_what_they_are(tmp_path, name, says):
+    file = tmp_path/name
+    text = b'2 2\na 1 2\nb 3 4\n'
+    vectors = np.array([1., 2.], np.float32).tobytes()
+    file.write_bytes(gzip.compress(text) if name.endswith('gz') else b'2 2\na ' + vectors + b'\n')
+    with pytest.raises(ModelFileError, match=says) as caught: WordVectors.load(file)
+    assert '\\x' not in str(caught.value)
+
+def test_a_tab_is_no_blank(tmp_path):
+    file = tmp_path/'v.txt'
+    file.write_text('the\t1 2\na\t3 4\n')
+    with pytest.raises(ModelFileError, match='has a tab'): WordVectors.load(file)
+
+def test_a_folder_of_the_user(tmp_path, monkeypatch):
+    monkeypatch.setenv('HOME', str(tmp_path))
+    (tmp_path/'v.txt').write_text('a 1 2\n')
+    assert WordVectors.load('~/v.txt').words == ['a']

@@ -971,3 +971,14 @@ def test_an_edited_card_and_notes_stay(trained, tmp_path):
     save_bilm(folder, trained.lm, VOCAB)
     assert (folder/'README.md').read_text() == 'An elmo_fastai model, as I see it'
     assert (folder/'notes.txt').read_text() == 'mine' and not (folder/'elmo.json').exists()
+
+def test_a_model_in_the_home_folder(trained, tmp_path, monkeypatch):
+    monkeypatch.setenv('HOME', str(tmp_path))
+    trained.save_pretrained(tmp_path/'m')
+    assert close(Elmo.from_pretrained('~/m').eval()(S)[0][0], trained.eval()(S)[0][0])
+
+def test_a_zip_is_to_be_unpacked(tmp_path):
+    file = tmp_path/'144.zip'
+    file.write_bytes(b'PK\x03\x04')
+    for load in (Elmo.from_pretrained, Elmo.from_ai2):
+        with pytest.raises(ModelFileError, match='unpack'): load(file)

@@ -268,6 +268,34 @@ def test_vectorizer_not_fitted(elmo):
     from sklearn.exceptions import NotFittedError
     with pytest.raises(NotFittedError): ElmoVectorizer(elmo).transform(['a'])
 
+def test_vectorizer_has_no_names_before_fit(elmo):
+    from sklearn.exceptions import NotFittedError
+    with pytest.raises(NotFittedError): ElmoVectorizer(elmo).get_feature_names_out()
+
+def test_settings_after_a_fit_count_from_the_next_one(elmo, texts):
+    v = ElmoVectorizer(elmo).fit(texts[:4])
+    before = v.transform(texts[:4])
+    v.set_params(layers='all', pool='max')
+    assert close(v.transform(texts[:4]), before) and len(v.get_feature_names_out()) == 16
+    assert v.fit(texts[:4]).transform(texts[:4]).shape == (4, len(v.get_feature_names_out()))
+
+def test_a_grid_search_copies_no_model(elmo, texts, monkeypatch):
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import GridSearchCV
+    from sklearn.pipeline import make_pipeline
+    y = [int('the' in text.split()) for text in texts[:20]]
+    pipe = make_pipeline(ElmoVectorizer(elmo), LogisticRegression())
+    grid = dict(elmovectorizer__layers=[0, 1, 'mix'])
+    search = GridSearchCV(pipe, grid, cv=2, error_score='raise').fit(texts[:20], y)
+    assert search.best_estimator_[0].elmo_ is elmo and pipe[0].model is elmo
+
+@pytest.mark.parametrize('missing', [None, float('nan')])
+@pytest.mark.parametrize('kind', [list, pd.Series, lambda x: np.array(x, object)])
+def test_a_missing_row_is_named_with_its_cure(elmo, kind, missing):
+    v = ElmoVectorizer(elmo).fit(['a'])
+    with pytest.raises(TypeError, match=r"Row 1 is (None|nan), no text: .*fillna"):
+        v.transform(kind(['a', missing]))
+
 def test_scikit_learns_own_checks(elmo):
     from sklearn.utils import estimator_checks as c
     for name in ('check_estimator_cloneable', 'check_no_attributes_set_in_init', 'check_parameters_default_constructible', 'check_get_params_invariance', 'check_set_params',
@@ -453,6 +481,35 @@ def test_goes_on_where_it_stopped(elmo, texts, source, tmp_path, kind, monkeypat
     elif kind == 'npz':
         with np.load(out) as f, np.load(ref) as g: assert set(f) == set(g) and all(close(f[k], g[k]) for k in f)
     else: assert pq.read_table(out)['token'].to_pylist() == pq.read_table(ref)['token'].to_pylist()
+
+@pytest.mark.parametrize('kind', ['hdf5', 'npz', 'parquet'])
+def test_the_output_is_on_the_disk_before_its_parts_go(elmo, source, tmp_path, kind, monkeypatch):
+    out = tmp_path/f'o.{kind}'
+    seen = []
+    names = {}
+    real = {name: getattr(os, name) for name in ('open', 'fsync', 'replace', 'unlink')}
+    def open_(path, *args, **kwargs):
+        number = real['open'](path, *args, **kwargs)
+        names[number] = Path(path).name
+        return number
+    def fsync(number):
+        seen.append(('sync', names.get(number)))
+        return real['fsync'](number)
+    def replace_(old, new, **kwargs):
+        seen.append(('replace', Path(new).name))
+        return real['replace'](old, new, **kwargs)
+    def unlink(path, **kwargs):
+        seen.append(('delete', Path(path).name))
+        return real['unlink'](path, **kwargs)
+    with monkeypatch.context() as patch:
+        for name,f in dict(open=open_, fsync=fsync, replace=replace_, unlink=unlink).items():
+            patch.setattr(os, name, f)
+        embed_file(source, out, elmo, budget=16, say=lambda message: None)
+    renamed = seen.index(('replace', out.name))
+    assert seen[renamed-1] == ('sync', f'out.{kind}') and seen[renamed+1] == ('sync', tmp_path.name)
+    deleted = [i for i,(what, name) in enumerate(seen)
+               if what == 'delete' and name.endswith('.npz') and name != f'out.{kind}']
+    assert len(deleted) > 1 and min(deleted) > renamed + 1
 
 @pytest.mark.parametrize('change', ['model', 'layers', 'pool', 'dtype', 'input', 'shorter', 'mix'])
 def test_another_job_is_not_mixed_in(elmo, texts, source, tmp_path, change):

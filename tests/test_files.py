@@ -1,5 +1,5 @@
 "Files and folders that are whole or not there: links, modes, what stays, kills, checksums"
-import multiprocessing, os, re, shutil
+import multiprocessing, os, re, shutil, time
 
 import pytest
 
@@ -278,3 +278,20 @@ def test_a_folder_without_sums_is_read(tmp_path):
     found = SavedFiles(tmp_path/'m')
     assert found.read('words') == b'changed' and 'nothing' not in found
     found.check()
+
+@posix
+def test_who_waits_for_a_first_save_leaves_no_lock(tmp_path):
+    fork = multiprocessing.get_context('fork')
+    started = fork.Event()
+    def child():
+        started.set()
+        write(tmp_path/'m', NEW)
+    process = fork.Process(target=child)
+    with whole_folder(tmp_path/'m', ours) as new:
+        process.start()
+        assert started.wait(30)
+        time.sleep(.3)                             # it waits for the lock
+        for name, text in OLD.items(): (new/name).write_text(text)
+    process.join(60)
+    assert process.exitcode == 0 and contents(tmp_path/'m') == NEW
+    assert names(tmp_path) == ['m'] and not [n for n in names(tmp_path/'m') if 'lock' in n]

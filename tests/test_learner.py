@@ -216,3 +216,22 @@ def test_the_best_model_is_saved(corpus, tmp_path):
     column = [row[2] for row in learn.recorder.values]
     assert max(column) > 1.01*min(column)
     assert quietly(learn, 'validate')[1] == pytest.approx(min(column), rel=1e-5)
+
+# What fastai's own tools get from a language model
+
+def test_a_summary_of_a_language_model(corpus):
+    text = quietly(learner(corpus), 'summary')
+    assert 'BiLM' in text and 'Total params' in text and 'Optimizer used' in text
+
+def test_losses_of_a_language_model_are_its_predictions(corpus):
+    from fastai.interpret import ClassificationInterpretation, Interpretation
+    learn = learner(corpus)
+    with pytest.raises(ValueError, match='predictions of a biLM are losses already'):
+        quietly(learn, 'get_preds', with_loss=True)
+    for kind in (Interpretation, ClassificationInterpretation):
+        with pytest.raises(ValueError, match='predictions of a biLM are losses already'):
+            with learn.no_bar(), learn.no_logging(): kind.from_learner(learn)
+
+def test_a_language_model_has_its_own_loss(corpus):
+    with pytest.raises(ValueError, match='bilm_learner takes no loss_func'):
+        learner(corpus, loss_func=torch.nn.CrossEntropyLoss())

@@ -185,11 +185,19 @@ SENTENCES = '''
     number_1 = Constant<value_int = 1>()
     B = Shape<start = 0, end = 1>(chars)
     T = Shape<start = 1, end = 2>(chars)
-    W = Shape<start = 2>(chars)
-    ids = Cast<to = 7>(chars)
-    begins = Gather<axis = 2>(ids, number_0)
+    given = Cast<to = 7>(chars)
+    begins = Gather<axis = 2>(given, number_0)
     mask = Cast<to = 9>(begins)
     ones = Cast<to = 7>(mask)
+    given_W = Shape<start = 2>(chars)
+    missing_W = Sub(max_chars, given_W)
+    added_W = Max(missing_W, zero)
+    ones_column = Unsqueeze(ones, two)
+    padding = Mul(ones_column, char_pad)
+    missing_shape = Concat<axis = 0>(B, T, added_W)
+    missing = Expand(padding, missing_shape)
+    ids = Concat<axis = 2>(given, missing)
+    W = Shape<start = 2>(ids)
     counted = ReduceSum<keepdims = 0>(ones, one)
     T_number = Squeeze(T)
     times = Range(number_0, T_number, number_1)
@@ -202,7 +210,7 @@ SENTENCES = '''
     lens = Add(counted, nothing)
     column = Concat<axis = 0>(B, one, W)
     more = Expand(no_token, column)
-'''     # `nothing` does not exist if a token is misplaced
+'''     # narrow ids get the padding that they lack; `nothing` does not exist if a token is misplaced
 
 MARKED = '''
     two_W = Concat<axis = 0>(two, W)
@@ -256,7 +264,8 @@ def onnx_model(elmo, layers='mix', mix=0):
           "remembers nothing: load it with carry=False")
     marks = elmo.char_vocab.specials[1:].astype(np.int64)
     g = Graph()
-    g.add(SENTENCES, no_token=[[[0]]])
+    chars = elmo.char_vocab
+    g.add(SENTENCES, no_token=[[[0]]], max_chars=[chars.max_chars], char_pad=[chars.pad])
     if elmo.markers == 'add': g.add(MARKED, marks=marks, pad_mark=marks[:, -1:])
     else: g.add(GIVEN)
     g.add(DISTINCT, widest=[lm.chars.widest])

@@ -249,7 +249,8 @@ def read_tensors(path, max_words):
 def check_text(path):
     "Raise `ModelFileError` unless a file begins like a text"
     with open(regular_file(path), 'rb') as file: head = file.read(4096)
-    packed = seen_encoding(head)
+    has_sizes = re.match(rb'\d{1,9} \d{1,9}\n', head)     # binary after it, if not a text
+    packed = None if has_sizes else seen_encoding(head)
     require(packed is None, f"{path} is {packed} by its first bytes: unpack it, or save it as a "
             "text in UTF-8", ModelFileError)
 

@@ -490,9 +490,16 @@ class BiLMLearner(FitLearner):
         texts = generate(self.model, self.dls.vocab, self.dls.char_vocab, text, n_words, **kwargs)
         return texts[0] if isinstance(text, str) else texts
 
-    def get_preds(self, *args, reorder=False, **kwargs):
+    def get_preds(self, *args, reorder=False, with_loss=False, **kwargs):
         "As fastai's: nats of the forward and of the backward predictions, in the loader's order"
+        require(not with_loss, "The predictions of a biLM are losses already, in nats: call "
+                "get_preds without with_loss; `Interpretation` has no use for them", ValueError)
         return super().get_preds(*args, reorder=reorder, **kwargs)
+
+    def summary(self):
+        "Layers, shapes and parameters, of a batch with its targets: the model reads them, too"
+        table = module_summary(self, *self.dls.train.one_batch())
+        return PrettyString(f"{table}Optimizer used: {self.opt_func}\n")
 
     def show_results(self, ds_idx=1, dl=None, max_n=9, show=True):
         "Rows of a batch: text, targets, the likeliest words in their places; or that as a table"
@@ -540,6 +547,8 @@ def bilm_learner(
     **kwargs
 ) -> BiLMLearner:
     "A `Learner` that pretrains a biLM; its table shows the perplexity of both directions"
+    require('loss_func' not in kwargs, "bilm_learner takes no loss_func: the model computes the "
+            "likelihoods itself; choose its output layer in the configuration", ValueError)
     device = torch.device(dls.device or 'cpu')
     chars = getattr(dls, 'char_vocab', None)
     if chars is not None: config = with_chars(config, chars)
