@@ -440,7 +440,7 @@ def test_killed_between_writing_and_renaming(corpus, whole, tmp_path):
     p = multiprocessing.get_context('fork').Process(target=child)
     p.start(); p.join()
     assert p.exitcode == -signal.SIGKILL
-    assert len(list(tmp_path.glob('.*-*'))) == 1                       # half a checkpoint, as far as its name says
+    assert [o for o in tmp_path.glob('.*-*') if o.is_dir()]           # half a checkpoint, as far as its name says
     assert checkpoints_in(tmp_path)[0].startswith('000008')
     learn = build(corpus, Checkpoints(tmp_path), seed=3)
     resume(learn, tmp_path)
@@ -693,7 +693,8 @@ def test_everything_is_on_the_disk_before_the_name(corpus, tmp_path, monkeypatch
     monkeypatch.setattr(checkpoint, 'sync', sync)
     monkeypatch.setattr(os, 'rename', lambda a, b: (seen.append('rename'), rename(a, b)))
     broken(build(corpus, Checkpoints(tmp_path/'run')), 1)
-    assert seen[0] == FILE and seen[1].startswith('.000001-start-') and seen[2:] == ['rename', 'run']
+    at = seen.index('rename')
+    assert FILE in seen[:at] and any(name.startswith('.000001-start') for name in seen[:at]) and 'run' in seen[at:]
 
 # locks
 

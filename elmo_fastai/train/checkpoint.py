@@ -288,7 +288,9 @@ class Checkpoints(FitCallback):
         self.settings = _settings(self.learn)
         if is_main():
             self.held.enter_context(lock_folder(self.folder))
-            for half in self.folder.glob('.[0-9]*-*'): shutil.rmtree(half, ignore_errors=True)
+            for half in self.folder.glob('.[0-9]*-*'):       # a process was killed while it wrote
+                if half.is_dir(): shutil.rmtree(half, ignore_errors=True)
+                else: half.unlink(missing_ok=True)
         resumed = vars(self.learn).get('resume')
         if resumed: self.n_fits = resumed.checkpoint.position.get('fit', 0)
         self.n_fits += 1

@@ -191,6 +191,7 @@ def settings_for(
     if isinstance(corpus, ToyCorpus): recipe = RECIPES['toy'] | dict(epochs=3, lr=8e-3)
     names = set(said)
     if said.get('model') == file.get('model', said.get('model')): names -= {'model'}
+    if 'start' in file: names -= {'start'}               # its other settings go with that already
     later = without(file, names) | said
     merged = without(recipe, later) | later
     if 'dropout' in later.get('config', {}): merged['dropout'] = later.get('dropout')
@@ -284,7 +285,7 @@ def elmo_pretrain(
     except MemoryError: stop('the memory is not enough for the text as a whole: '
                              '--stream reads it block by block', 1)
     except (CheckpointError, CommandError, CorpusError, ModelFileError, OSError) as e: stop(e, 1)
-    if is_first() and not said.get('dry'): print(f"\n{next_steps(folder)}")
+    if is_first() and isinstance(folder, Path): print(f"\n{next_steps(folder)}")
 
 # %% ../../nbs/library/command.ipynb #c042c
 if __name__ == '__main__' and '__file__' in globals(): elmo_pretrain()  # python -m

@@ -557,8 +557,8 @@ def going_on(saved, settings):
     "What to tell about a training that goes on"
     line = f"Going on from {saved}"
     if not settings.time: return line
-    spent = saved.state['own'][0]['callbacks']['time_budget']['elapsed']
-    return f"{line}, after {in_words(spent)}"
+    kept = saved.state['own'][0]['callbacks'].get('time_budget', dict(elapsed=0.))
+    return f"{line}, after {in_words(kept['elapsed'])}"
 
 # %% ../../nbs/library/script.ipynb #c020
 def go_on(
