@@ -642,15 +642,18 @@ def test_another_encoding(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize('ext', ['.csv', '.tsv', '.jsonl', '.parquet', '.csv.gz', '.jsonl.gz'])
 def test_the_column_of_a_table(text, ext):
-    import gzip, pandas as pd
-    lines = (text/'tr.txt').read_text().splitlines()
-    df, f = pd.DataFrame(dict(stars=[3]*60, body=lines)), text/f't{ext}'
-    if ext == '.parquet': df.to_parquet(f)
-    elif 'jsonl' in ext: df.to_json(f, orient='records', lines=True)
-    else: df.to_csv(f, index=False, sep='\t' if ext == '.tsv' else ',')
-    folder = train(str(f), text/'m', column='body', **QUIET)
-    assert alike(folder, train(str(text/'tr.txt'), text/'n', **QUIET))
-    assert (text/'m').name == 'm' and train(str(f), None, column='body', dry=True, **QUIET)['corpus'] == 't'
+    import pandas as pd
+    def table(name):
+        lines, f = (text/f'{name}.txt').read_text().splitlines(), text/f'{name}{ext}'
+        df = pd.DataFrame(dict(stars=[3]*len(lines), body=lines))
+        if ext == '.parquet': df.to_parquet(f)
+        elif 'jsonl' in ext: df.to_json(f, orient='records', lines=True)
+        else: df.to_csv(f, index=False, sep='\t' if ext == '.tsv' else ',')
+        return str(f)
+    f = table('tr')
+    folder = train(f, text/'m', column='body', valid=table('va'), **QUIET)
+    assert alike(folder, train(str(text/'tr.txt'), text/'n', valid=str(text/'va.txt'), **QUIET))
+    assert (text/'m').name == 'm' and train(f, None, column='body', dry=True, **QUIET)['corpus'] == 'tr'
 
 @pytest.mark.slow
 def test_a_data_set_of_the_hub(text, monkeypatch):

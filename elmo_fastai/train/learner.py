@@ -175,12 +175,13 @@ def weights(model):
 
 # %% ../../nbs/library/training.ipynb #c029
 class KeepGood(FitCallback):
-    "Stop when the loss has run away, and go back to the weights that had the lowest one"
+    "Stop when the loss has run away, and go back to the last good weights"
     order = 60
     kept = 'best', 'smoothed', 'good_step', 'good', 'above'
     every = 100     # steps between copies; the first are made after 1, 2, 4, 8, … steps
     patience = 20   # steps that the loss may be above the limit
     limit = 2.      # of the smoothed loss, times that of guessing blindly
+    slack = 1.1     # of the loss of a copy, times the lowest so far: batches differ
     def before_fit(self):
         self.best = math.inf
         self.smoothed = 0.
@@ -199,8 +200,8 @@ class KeepGood(FitCallback):
             self.diverged(f"The loss rose to {self.smoothed:.1f} nats, "
                           f"blind guessing costs {self.blind:.1f},")
         worse = max(loss, self.smoothed)
-        if self.is_due(self.train_iter) and worse <= self.best:
-            self.best = worse
+        if self.is_due(self.train_iter) and worse <= self.slack*self.best:
+            self.best = min(worse, self.best)
             self.good_step = self.train_iter
             self.good = weights(self.model)     # these weights gave this loss
     def is_due(self, step):
