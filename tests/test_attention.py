@@ -212,7 +212,7 @@ def test_groups_hold_every_weight_once(how):
     assert len(elmo.groups()) == model.config.n_layers + 1
     top = {id(p) for p in elmo.groups()[-1]}
     elmo.freeze().unfreeze(top=1)
-    assert {id(p) for p in model.parameters() if p.requires_grad} == top
+    assert {id(p) for p in elmo.lm.parameters() if p.requires_grad} == top
 
 @each_placed
 def test_every_weight_learns(how):

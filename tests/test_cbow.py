@@ -1,5 +1,7 @@
 "CBOW against a loop and PyTorch, what must not change it, the learner around it, and files of word vectors, good and bad"
 import gzip, json, math, pickle
+from pathlib import Path
+
 import numpy as np, pytest, torch, torch.nn.functional as F
 from fastai.basics import DataLoaders, Learner, load_learner, set_seed
 from fastai.callback import all as _  # adds `no_bar`, `lr_find`, `fit_one_cycle` to `Learner`
@@ -360,4 +362,4 @@ def test_a_tab_is_no_blank(tmp_path):
 def test_a_folder_of_the_user(tmp_path, monkeypatch):
     monkeypatch.setenv('HOME', str(tmp_path))
     (tmp_path/'v.txt').write_text('a 1 2\n')
-    assert WordVectors.load('~/v.txt').words == ['a']
+    assert WordVectors.load(str(Path('~')/'v.txt')).words == ['a']

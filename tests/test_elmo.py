@@ -975,7 +975,7 @@ def test_an_edited_card_and_notes_stay(trained, tmp_path):
 def test_a_model_in_the_home_folder(trained, tmp_path, monkeypatch):
     monkeypatch.setenv('HOME', str(tmp_path))
     trained.save_pretrained(tmp_path/'m')
-    assert close(Elmo.from_pretrained('~/m').eval()(S)[0][0], trained.eval()(S)[0][0])
+    assert close(Elmo.from_pretrained(str(Path('~')/'m')).eval()(S)[0][0], trained.eval()(S)[0][0])
 
 def test_a_zip_is_to_be_unpacked(tmp_path):
     file = tmp_path/'144.zip'

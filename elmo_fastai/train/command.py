@@ -231,11 +231,11 @@ def pretrain(
     if isinstance(corpus, list) and len(corpus) == 1: corpus = corpus[0]
     if corpus is None and 'resume' not in said: corpus = 'toy'
     settings = settings_for(corpus, said, file)
-    if settings.resume: check_resumed(corpus, said | file)
+    if settings.resume is not None: check_resumed(corpus, said | file)
     before = random.getstate()
     from elmo_fastai.train.script import go_on, start                # torch and fastai come here
     random.setstate(before)                  # some libraries draw numbers while they are imported
-    run = go_on if settings.resume else start
+    run = start if settings.resume is None else go_on
     return run(corpus, settings, say if is_first() else noop)
 
 # %% ../../nbs/library/command.ipynb #c041
