@@ -1,7 +1,6 @@
 "CBOW against a loop and PyTorch, what must not change it, the learner around it, and files of word vectors, good and bad"
 import gzip, json, math, pickle
 from pathlib import Path
-
 import numpy as np, pytest, torch, torch.nn.functional as F
 from fastai.basics import DataLoaders, Learner, load_learner, set_seed
 from fastai.callback import all as _  # adds `no_bar`, `lr_find`, `fit_one_cycle` to `Learner`
