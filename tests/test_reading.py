@@ -61,8 +61,12 @@ def test_cells_are_texts(tmp_path, name):
     file = write_table(tmp_path/name, pd.DataFrame({'text': texts, 'n': range(9)}))
     assert list(read_texts(file)) == [(t, None) for t in texts]
 
+# a file that begins with control characters is binary data to the reader
+CHARACTERS = st.characters(codec='utf-8', exclude_categories=['Cc']) | st.sampled_from('\n\t')
+
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.tuples(st.text(st.characters(codec='utf-8', exclude_characters='\0\r'), max_size=8), st.text('ab", \n', max_size=6)), min_size=1, max_size=6))
+@given(st.lists(st.tuples(st.text(CHARACTERS, max_size=8), st.text('ab", \n', max_size=6)),
+                min_size=1, max_size=6))
 def test_what_pandas_writes_is_read(tmp_path_factory, rows):
     d = tmp_path_factory.mktemp('t')
     df = pd.DataFrame(rows, columns=['text', 'other'])
