@@ -42,6 +42,8 @@ def as_error(error, what):
     try: yield
     except error: raise
     except Exception as e:
+        is_too_large = error is CorpusError and isinstance(e, MemoryError)
+        if is_too_large: raise          # a text may be larger than the memory; a model is not
         why = getattr(e, 'strerror', None)
         why = why or f"{type(e).__name__}: {' '.join(str(e).split()):.300}"
         raise error(f"{what}: {why}") from e
