@@ -2,6 +2,7 @@
 
 The fifteen lessons become one page, with a title and a list of contents, and Chromium prints it: with its style sheet for
 paper, numbered pages, folds open, links inside the book. The file stands beside the site, and the home page links to it."""
+
 import functools, http.server, re, shutil, subprocess, sys, tempfile, threading
 from pathlib import Path
 from urllib.parse import urljoin
@@ -21,7 +22,12 @@ def chapter(docs, page, pages):
     "The text of a lesson: its links and pictures as seen from the top of the site, its anchors named after it"
     html = (docs/page).read_text(encoding='utf-8')
     text = re.search(r'<main\b[^>]*>(.*?)</main>', html, re.S)[1]
-    text = re.sub(r'<nav class="page-navigation.*?</nav>|<script\b.*?</script>|<a onclick=.*?</a>', '', text, flags=re.S)
+    text = re.sub(
+        r'<nav class="page-navigation.*?</nav>|<script\b.*?</script>|<a onclick=.*?</a>',
+        '',
+        text,
+        flags=re.S,
+    )
     stem = Path(page).stem
     def link(m):
         name, address = m[1], m[2]
@@ -32,40 +38,75 @@ def chapter(docs, page, pages):
     text = re.sub(r'\b(href|src|srcset)="([^"]+)"', link, text)
     text = re.sub(r'\bid="([^"]+)"', rf'id="{stem}--\1"', text)
     text = text.replace('<details', '<details open').replace('loading="lazy"', '')
-    text = re.sub(r'<source\b[^>]*>', '', text)                          # a drawing's narrow version is for phones
+    # a drawing's narrow version is for phones
+    text = re.sub(r'<source\b[^>]*>', '', text)
     return f'<article id="{stem}">{text}</article>'
 
 def book(docs):
     "The whole course as one page of the site in the folder `docs`"
     pages = lessons(docs)
-    heads = [re.search(r'<head>.*?</head>', (docs/o).read_text(encoding='utf-8').replace('"../', '"'), re.S)[0] for o in pages]
-    head = next((o for o in heads if 'katex' in o), heads[0])                # that of a lesson with formulas draws them
-    head = re.sub(r'<link\b[^>]*quarto-color-alternate[^>]*>', '', head)      # the dark style sheets
-    titles = [re.search(r'<title>(.*?) – ', (docs/o).read_text(encoding='utf-8'), re.S)[1] for o in pages]
-    contents = ''.join(f'<li><a href="#{Path(o).stem}">{title}</a></li>' for o,title in zip(pages, titles))
+    heads = [
+        re.search(
+            r'<head>.*?</head>', (docs / o).read_text(encoding='utf-8').replace('"../', '"'), re.S
+        )[0]
+        for o in pages
+    ]
+    # that of a lesson with formulas draws them
+    head = next((o for o in heads if 'katex' in o), heads[0])
+    # the dark style sheets
+    head = re.sub(r'<link\b[^>]*quarto-color-alternate[^>]*>', '', head)
+    titles = [
+        re.search(r'<title>(.*?) – ', (docs / o).read_text(encoding='utf-8'), re.S)[1]
+        for o in pages
+    ]
+    contents = ''.join(
+        f'<li><a href="#{Path(o).stem}">{title}</a></li>' for o, title in zip(pages, titles)
+    )
     front = f'<section class="front"><h1>ELMo from scratch, in fastai</h1><p>The course of elmo_fastai, in {len(pages)} lessons</p><ol>{contents}</ol></section>'
     body = ''.join(chapter(docs, o, pages) for o in pages)
     return f'<!doctype html><html lang="en-GB">{head}<body class="quarto-light elmo-paper"><main class="content">{front}{body}</main></body></html>'
+
 
 def served(docs):
     "A server of the folder `docs` on this machine alone"
     class Quiet(http.server.SimpleHTTPRequestHandler):
         def log_message(self, *args): pass
-    server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), functools.partial(Quiet, directory=str(docs)))
+
+    server = http.server.ThreadingHTTPServer(
+        ('127.0.0.1', 0), functools.partial(Quiet, directory=str(docs))
+    )
     threading.Thread(target=server.serve_forever, daemon=True).start()
     return server
 
 def printed(docs):
     "Prints the book into `docs` and returns the file's place"
     program = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if not program: raise SystemExit('The book is printed by Chromium, which is not installed here. On Debian: apt install chromium')
+    if not program:
+        raise SystemExit(
+            'The book is printed by Chromium, which is not installed here. On Debian: apt install chromium'
+        )
     page, server = docs/'book.html', served(docs)
     page.write_text(book(docs), encoding='utf-8')
     try:
         with tempfile.TemporaryDirectory() as profile:
-            subprocess.run([program, '--headless', '--no-sandbox', '--disable-gpu', '--disable-background-networking', f'--user-data-dir={profile}',
-                            '--no-pdf-header-footer', '--generate-pdf-document-outline', '--virtual-time-budget=60000', f'--print-to-pdf={docs/NAME}',
-                            f'http://127.0.0.1:{server.server_port}/book.html'], check=True, capture_output=True, timeout=900)
+            subprocess.run(
+                [
+                    program,
+                    '--headless',
+                    '--no-sandbox',
+                    '--disable-gpu',
+                    '--disable-background-networking',
+                    f'--user-data-dir={profile}',
+                    '--no-pdf-header-footer',
+                    '--generate-pdf-document-outline',
+                    '--virtual-time-budget=60000',
+                    f'--print-to-pdf={docs / NAME}',
+                    f'http://127.0.0.1:{server.server_port}/book.html',
+                ],
+                check=True,
+                capture_output=True,
+                timeout=900,
+            )
     finally:
         server.shutdown()
         page.unlink()

@@ -74,6 +74,8 @@ def axe():
     if not script: pytest.skip('axe-core is not installed: pip install axe-playwright-python')
     def found(page):
         page.evaluate(script.read_text(encoding='utf-8'))
-        faults = page.evaluate("axe.run(document, {resultTypes: ['violations']}).then(o => o.violations)")
+        faults = page.evaluate(
+            "axe.run(document, {resultTypes: ['violations']}).then(o => o.violations)"
+        )
         return [(o['id'], [n['html'][:150] for n in o['nodes']][:3]) for o in faults]
     return found

@@ -3,6 +3,7 @@
 Cells marked `#| slow` or `#| eval: false` keep the outputs they have, unless `--slow` is given. A chapter in which a
 cell fails stays as it was. The notebook keeps a hash of the code that was run, so that a test can tell whether what
 it shows comes from what it says."""
+
 import argparse, hashlib, json, os, re, subprocess, sys
 from pathlib import Path
 import nbformat
@@ -10,13 +11,19 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
 root = Path(__file__).resolve().parent.parent
-FIGURES = ["--InlineBackend.figure_formats={'svg'}",
-           "--InlineBackend.print_figure_kwargs={'bbox_inches': 'tight', 'metadata': {'Date': None}}",
-           "--InlineBackend.rc={'svg.hashsalt': 'elmo'}"]         # the same figure is the same file
+FIGURES = [
+    "--InlineBackend.figure_formats={'svg'}",
+    "--InlineBackend.print_figure_kwargs={'bbox_inches': 'tight', 'metadata': {'Date': None}}",
+    "--InlineBackend.rc={'svg.hashsalt': 'elmo'}",
+]  # the same figure is the same file
+
 
 def is_kept(cell, slow):
     "Whether a cell is left as it is"
-    return bool(re.search(r'^#\|\s*eval:\s*false' + ('' if slow else r'|^#\|\s*slow'), cell.source, re.M))
+    return bool(
+        re.search(r'^#\|\s*eval:\s*false' + ('' if slow else r'|^#\|\s*slow'), cell.source, re.M)
+    )
+
 
 def code_hash(
     cells, # of a notebook, as JSON has them
@@ -26,7 +33,12 @@ def code_hash(
     return hashlib.sha256('\n\n'.join(sources).encode()).hexdigest()
 
 def has_slow_cells(cells):
-    return any(re.search(r'^#\|\s*slow', ''.join(c['source']), re.M) for c in cells if c['cell_type'] == 'code')
+    return any(
+        re.search(r'^#\|\s*slow', ''.join(c['source']), re.M)
+        for c in cells
+        if c['cell_type'] == 'code'
+    )
+
 
 def note_run(path, slow):
     "Write into the notebook which code was run, and with which its slow cells were"
@@ -36,11 +48,16 @@ def note_run(path, slow):
     if not has_slow_cells(nb['cells']): run.pop('slow', None)
     elif slow: run['slow'] = run['code']
     nb['metadata']['run'] = run
-    path.write_text(json.dumps(nb, indent=1, ensure_ascii=False, sort_keys=True) + '\n', encoding='utf-8')
+    path.write_text(
+        json.dumps(nb, indent=1, ensure_ascii=False, sort_keys=True) + '\n', encoding='utf-8'
+    )
+
 
 class Chapter(NotebookClient):
     def __init__(self, nb, slow, **kwargs):
-        super().__init__(nb, timeout=None, extra_arguments=FIGURES, store_widget_state=False, **kwargs)
+        super().__init__(
+            nb, timeout=None, extra_arguments=FIGURES, store_widget_state=False, **kwargs
+        )
         self.slow = slow
 
     async def async_execute_cell(self, cell, *args, **kwargs):
@@ -54,10 +71,14 @@ def execute(
     "Run a notebook in its folder and write it with its new outputs; raises CellExecutionError and writes nothing"
     nb = nbformat.read(path, 4)
     Chapter(nb, slow, resources={'metadata': {'path': str(path.parent)}}).execute()
-    for c in nb.cells:                                                # bars of progress are for the one who waits
-        if 'outputs' in c: c.outputs = [o for o in c.outputs if not any('widget' in k for k in o.get('data', ()))]
+    # bars of progress are for the one who waits
+    for c in nb.cells:
+        if 'outputs' in c:
+            c.outputs = [o for o in c.outputs if not any('widget' in k for k in o.get('data', ()))]
     nbformat.write(nb, path)
-    subprocess.run([Path(sys.executable).parent/'nbdev-clean', '--fname', str(path)], cwd=root, check=True)
+    subprocess.run(
+        [Path(sys.executable).parent / 'nbdev-clean', '--fname', str(path)], cwd=root, check=True
+    )
     note_run(path, slow)
 
 def main(

@@ -2,6 +2,7 @@
 
 A page a package, a section a module, an entry a public name: what it does, how it is called, a table of its
 parameters, its source. Constants have no docstring, so what they are for is said here."""
+
 import importlib, inspect, json, re, sys, textwrap
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -50,32 +51,53 @@ CONSTANTS = dict(
     IGNORE='The tag of padding, and of tokens without a tag.',
     FAST='The parts of a `BiLM` that `speed_up` exchanges, and for which.',
     REINSTALL='What to do when files of the package are missing.',
-    OF_MIX="The parameters of a mix, which are not the biLM's.")
+    OF_MIX="The parameters of a mix, which are not the biLM's.",
+)
+
 
 def modules(package):
     "The modules of a package in the order of their imports, and the notebook of each"
     found = {}
     for f in sorted((root/'elmo_fastai'/package).glob('*.py')):
-        if nb := re.search(r'File to edit: (?:\.\./)*nbs/(\S+)\.$', f.read_text(encoding='utf-8'), re.M):
+        if nb := re.search(
+            r'File to edit: (?:\.\./)*nbs/(\S+)\.$', f.read_text(encoding='utf-8'), re.M
+        ):
             found[f.stem] = nb[1]
-    needs = {k: set(re.findall(rf'^from (?:\.|elmo_fastai\.{package}\.)(\w+) import',
-                               (root/'elmo_fastai'/package/f'{k}.py').read_text(encoding='utf-8'), re.M)) for k in found}
+    needs = {
+        k: set(
+            re.findall(
+                rf'^from (?:\.|elmo_fastai\.{package}\.)(\w+) import',
+                (root / 'elmo_fastai' / package / f'{k}.py').read_text(encoding='utf-8'),
+                re.M,
+            )
+        )
+        for k in found
+    }
     done = []
     while len(done) < len(found):
-        done.append(next(k for k in found if k not in done and not (needs[k] & set(found)) - {*done, k}))
+        done.append(
+            next(k for k in found if k not in done and not (needs[k] & set(found)) - {*done, k})
+        )
     return {k: found[k] for k in done}
 
 def plain(o):
     "A type or a default as a reader would write it"
     if get_origin(o) in (Union, UnionType): return ' | '.join(map(plain, get_args(o)))
     text = inspect.formatannotation(o) if isinstance(o, type) else repr(o)
-    text = re.sub(r"<(?:function|class|module) '?(?:[\w.<>]*\.)?([\w<>]+)'?(?: at 0x\w+| from [^>]*)?>", r'\1', text)
+    text = re.sub(
+        r"<(?:function|class|module) '?(?:[\w.<>]*\.)?([\w<>]+)'?(?: at 0x\w+| from [^>]*)?>",
+        r'\1',
+        text,
+    )
     return re.sub(r'\b(?:[a-z_]\w*\.)+(?=[A-Za-z_])', '', text).replace('NoneType', 'None')
 
 def escaped(text):
     "Text for a cell of a table, or for a paragraph: nothing in it is markup but code in backticks"
     parts = re.split(r'(`[^`]*`)', ' '.join(str(text).split()))
-    return ''.join(p if p[:1] == '`' else re.sub(r'([<*_])', r'\\\1', p) for p in parts).replace('|', r'\|')
+    return ''.join(p if p[:1] == '`' else re.sub(r'([<*_])', r'\\\1', p) for p in parts).replace(
+        '|', r'\|'
+    )
+
 
 def sentence(text):
     "A docstring with the full stop that docstrings of one line leave out"
@@ -93,23 +115,32 @@ def shortened(text, width=60): return text if len(text) <= width else text[:widt
 def parameters(o):
     "Rows (name, type, default, what it is) of a function or class; the last is what it returns"
     said, of = docments(o, full=True), getattr(o, '__delwrap__', o)
-    helps = {f.name: f.metadata.get('help') for f in fields(of)} if is_dataclass(of) else {}    # options of a command
+    # options of a command
+    helps = {f.name: f.metadata.get('help') for f in fields(of)} if is_dataclass(of) else {}
     skip, rows = ('self', 'cls'), []
     for name,p in said.items():
         if name in skip or name == 'return': continue
-        mark = {inspect.Parameter.VAR_POSITIONAL: '*', inspect.Parameter.VAR_KEYWORD: '**'}.get(p['kind'], '')
-        anno, default = ('' if p[k] is inspect.Parameter.empty else plain(p[k]) for k in ('anno', 'default'))
+        mark = {inspect.Parameter.VAR_POSITIONAL: '*', inspect.Parameter.VAR_KEYWORD: '**'}.get(
+            p['kind'], ''
+        )
+        anno, default = (
+            '' if p[k] is inspect.Parameter.empty else plain(p[k]) for k in ('anno', 'default')
+        )
         rows.append((mark + name, anno, shortened(default), p['docment'] or helps.get(name) or ''))
     back = said.get('return') or {}
     anno = '' if back.get('anno') in (None, inspect.Parameter.empty) else plain(back['anno'])
-    if not inspect.isclass(o) and (anno or back.get('docment')): rows.append(('returns', anno, '', back.get('docment') or ''))
+    if not inspect.isclass(o) and (anno or back.get('docment')):
+        rows.append(('returns', anno, '', back.get('docment') or ''))
     return rows
 
 def table(rows):
     "Parameters as a table without columns that are empty"
     heads = ['', 'type', 'default', 'what it is']
     keep = [i for i in range(4) if i == 0 or any(r[i] for r in rows)]
-    cells = [[(f'*{r[0]}*' if r[0] == 'returns' else code(r[0])), code(r[1]), code(r[2]), escaped(r[3])] for r in rows]
+    cells = [
+        [(f'*{r[0]}*' if r[0] == 'returns' else code(r[0])), code(r[1]), code(r[2]), escaped(r[3])]
+        for r in rows
+    ]
     lines = [[heads[i] for i in keep], ['---']*len(keep), *([c[i] for i in keep] for c in cells)]
     return '\n'.join(f"| {' | '.join(l)} |" for l in lines)
 
@@ -117,19 +148,33 @@ def called(name, rows):
     "How a function is called: its parameters without types"
     args = [r[0] + (f'={r[2]}' if r[2] else '') for r in rows if r[0] != 'returns']
     line = f"{name}({', '.join(args)})"
-    return '\n'.join(textwrap.wrap(line, 84, subsequent_indent=' '*4, break_long_words=False, break_on_hyphens=False))
+    return '\n'.join(
+        textwrap.wrap(
+            line, 84, subsequent_indent=' ' * 4, break_long_words=False, break_on_hyphens=False
+        )
+    )
+
 
 def source_of(o):
     "A link to where something is defined, if that is in the library and no named tuple"
     if hasattr(o, '_fields'): return ''
     f = inspect.unwrap(o.__func__ if inspect.ismethod(o) else o)
     file, line = Path(inspect.getsourcefile(f)), inspect.getsourcelines(f)[1]
-    return f'[source]({SOURCE}/{file.relative_to(root).as_posix()}#L{line})' if root in file.parents else ''
+    return (
+        f'[source]({SOURCE}/{file.relative_to(root).as_posix()}#L{line})'
+        if root in file.parents
+        else ''
+    )
+
 
 def entry(name, o, level=3):
     "A heading, the docstring, the call, the parameters"
     rows = [] if hasattr(o, '_fields') else parameters(o)
-    doc = sentence('\n\n'.join(escaped(p) for p in re.split(r'\n\s*\n', CONSTANTS.get(name) or inspect.getdoc(o) or '')))
+    doc = sentence(
+        '\n\n'.join(
+            escaped(p) for p in re.split(r'\n\s*\n', CONSTANTS.get(name) or inspect.getdoc(o) or '')
+        )
+    )
     yield f"{'#'*level} {name}\n\n{doc} {source_of(o)}".rstrip()
     call = f"{name}({', '.join(o._fields)})" if hasattr(o, '_fields') else called(name, rows)
     yield f'```python\n{call}\n```'
@@ -151,11 +196,13 @@ def constant(name, o):
 
 def named(name, o):
     "All about one public name"
-    if inspect.isclass(o) and o.__name__ != name: yield f'### {name}\n\nAnother name of `{o.__name__}`.'
+    if inspect.isclass(o) and o.__name__ != name:
+        yield f'### {name}\n\nAnother name of `{o.__name__}`.'
     elif inspect.isclass(o) or inspect.isfunction(o):
         yield from entry(name, o)
         for k,f,attribute in methods(o) if inspect.isclass(o) else ():
-            if attribute: yield f'#### {name}.{k}\n\n{escaped(f.__doc__)}. (An attribute.) {source_of(f)}'
+            if attribute:
+                yield f'#### {name}.{k}\n\n{escaped(f.__doc__)}. (An attribute.) {source_of(f)}'
             else: yield from entry(f'{name}.{k}', f, 4)
     else: yield from constant(name, o)
 
@@ -165,7 +212,10 @@ def header(title, line):
 
 def title_of(nb):
     "The title of a chapter"
-    return json.loads((root/'nbs'/nb).read_text(encoding='utf-8'))['cells'][0]['source'][0].strip('# \n')
+    return json.loads((root / 'nbs' / nb).read_text(encoding='utf-8'))['cells'][0]['source'][
+        0
+    ].strip('# \n')
+
 
 def page(package, shown):
     "The text of a package's page; `shown` takes up the names, each of which is told once"
@@ -179,15 +229,23 @@ def page(package, shown):
         for k in new:
             shown.add(k)
             yield from named(k, getattr(m, k))
-        if old := [k for k in m.__all__ if k not in new]: yield 'Also here: ' + ', '.join(map(code, old)) + '.'
+        if old := [k for k in m.__all__ if k not in new]:
+            yield 'Also here: ' + ', '.join(map(code, old)) + '.'
+
 
 def index(texts):
     "The page that leads to the others: the packages, the core, every name"
-    at = {n: f'{k}.md#{n.lower()}' for k,text in texts.items() for n in re.findall(r'^### (\w+)$', text, re.M)}
+    at = {
+        n: f'{k}.md#{n.lower()}'
+        for k, text in texts.items()
+        for n in re.findall(r'^### (\w+)$', text, re.M)
+    }
     core = importlib.import_module('elmo_fastai.all')
     def listed(names): return ' · '.join(f'[`{n}`]({at[n]})' for n in sorted(names, key=str.lower))
     rows = [f'| [elmo_fastai.{k}]({k}.md) | {said} |' for k,said in PACKAGES.items()]
-    yield header('Reference', 'Every public name of the library: what it does, its parameters, its source.')
+    yield header(
+        'Reference', 'Every public name of the library: what it does, its parameters, its source.'
+    )
     yield 'The words of the course are in the [glossary](../glossary.ipynb).'
     yield '\n'.join(['## Packages', '', '| | |', '| --- | --- |', *rows])
     yield f'## The core\n\n`from elmo_fastai.all import *` brings these.\n\n{listed(n for n in at if hasattr(core, n))}'
@@ -199,7 +257,8 @@ def pages():
     texts = {k: '\n\n'.join(page(k, shown)) for k in PACKAGES}
     texts['index'] = '\n\n'.join(index(texts))
     made = {root/'nbs'/'reference'/f'{k}.md': text + '\n' for k,text in texts.items()}
-    if left := set(CONSTANTS) - shown: raise SystemExit(f'tests/reference.py describes what is not there: {sorted(left)}')
+    if left := set(CONSTANTS) - shown:
+        raise SystemExit(f'tests/reference.py describes what is not there: {sorted(left)}')
     return made
 
 def main(check):

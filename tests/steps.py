@@ -4,7 +4,11 @@ from fastai.basics import Callback
 class At(Callback):
     "Do something after a certain step"
     order = 10
-    def __init__(self, step, do, event='after_step'): self.step,self.do = step,do; setattr(self, event, self._act)
+
+    def __init__(self, step, do, event='after_step'):
+        self.step, self.do = step, do
+        setattr(self, event, self._act)
+
     def before_fit(self): self.n = 0
     def _act(self):
         if not self.training: return

@@ -22,9 +22,19 @@ from pages import page
 pytestmark = pytest.mark.slow
 
 study = page('studies/attention')
-POSITIONS, Attention, AttentionConfig, HideWords = study.POSITIONS, study.Attention, study.AttentionConfig, study.HideWords
+POSITIONS, Attention, AttentionConfig, HideWords = (
+    study.POSITIONS,
+    study.Attention,
+    study.AttentionConfig,
+    study.HideWords,
+)
 rotate, sinusoids, words_of = study.rotate, study.sinusoids, study.words_of
-gap_floor, gap_nats, gap_perplexity, same_size = study.gap_floor, study.gap_nats, study.gap_perplexity, study.same_size
+gap_floor, gap_nats, gap_perplexity, same_size = (
+    study.gap_floor,
+    study.gap_nats,
+    study.gap_perplexity,
+    study.same_size,
+)
 
 BASE = BiLMConfig('small', filters=((1, 8), (2, 8), (3, 16)), proj_dim=32, hidden_dim=32)
 NEXT = [(n, d, 'next') for n in ('lstm', 'attention') for d in ('apart', 'one')]
@@ -40,17 +50,35 @@ each_placed = pytest.mark.parametrize('how', PLACED, ids=' '.join)
 def test_other_files_refuse_these_networks_and_nonsense(tmp_path):
     from elmo_fastai.elmo.ai2 import save_ai2
     from elmo_fastai.elmo.onnx import onnx_model
-    for how in (('lstm', 'meet', 'masked'), ('lstm', 'one', 'next'), ('attention', 'apart', 'next')):
+
+    for how in (
+        ('lstm', 'meet', 'masked'),
+        ('lstm', 'one', 'next'),
+        ('attention', 'apart', 'next'),
+    ):
         lm = make(*how)
-        with pytest.raises(ValueError, match='directions never meet'): save_ai2(tmp_path/'m', lm)
-        with pytest.raises(ValueError, match='LSTMs that never meet'): onnx_model(Elmo(lm, VOCAB))
-    with pytest.raises(ValueError, match='prior'): gap_nats(make('lstm', 'apart', 'next'), chars_of('the cat sat .'), torch.ones(1, 6, dtype=torch.long))
+        with pytest.raises(ValueError, match='directions never meet'):
+            save_ai2(tmp_path / 'm', lm)
+        with pytest.raises(ValueError, match='LSTMs that never meet'):
+            onnx_model(Elmo(lm, VOCAB))
+    with pytest.raises(ValueError, match='prior'):
+        gap_nats(
+            make('lstm', 'apart', 'next'),
+            chars_of('the cat sat .'),
+            torch.ones(1, 6, dtype=torch.long),
+        )
+
 
 def test_a_frozen_classifier_trains_no_norms():
     from elmo_fastai.data.labels import ClassifyDataLoaders
     from elmo_fastai.tasks.classify import elmo_classifier_learner
-    dls = ClassifyDataLoaders.from_data([(s, i % 2) for s in SENTS for i in (0, 1)]*4, char_vocab=CHARS, device='cpu')
-    learn = elmo_classifier_learner(dls, Elmo(make('attention', 'apart', 'next'), VOCAB, char_vocab=CHARS))
+
+    dls = ClassifyDataLoaders.from_data(
+        [(s, i % 2) for s in SENTS for i in (0, 1)] * 4, char_vocab=CHARS, device='cpu'
+    )
+    learn = elmo_classifier_learner(
+        dls, Elmo(make('attention', 'apart', 'next'), VOCAB, char_vocab=CHARS)
+    )
     assert not learn.model.elmo.trainable
 
 def make(network, depth, goal, positions='rotary', n=len(VOCAB), seed=0, **kwargs):
@@ -77,7 +105,10 @@ def test_padding_in_a_layer_as_pytorchs():
     set_seed(1)
     x, ours = torch.randn(3, 7, 32), Attention(32, 32, 4, causal=False)
     theirs = nn.MultiheadAttention(32, 4, bias=False, batch_first=True)
-    theirs.in_proj_weight.data, theirs.out_proj.weight.data = ours.qkv.weight.data, ours.out.weight.data
+    theirs.in_proj_weight.data, theirs.out_proj.weight.data = (
+        ours.qkv.weight.data,
+        ours.out.weight.data,
+    )
     real = torch.arange(7) < torch.tensor([7, 3, 5])[:, None]
     want = theirs(x, x, x, key_padding_mask=~real)[0]
     torch.testing.assert_close(ours(x, real)[real], want[real], atol=1e-6, rtol=1e-5)
@@ -91,7 +122,10 @@ def test_rotated_products_know_distances_only():
         return rotate(x)[0, 0, i] @ rotate(y)[0, 0, j]
     torch.testing.assert_close(fit(2, 5), fit(7, 10))
     assert abs(fit(2, 5) - fit(2, 6)) > 1e-3
-    torch.testing.assert_close(rotate(torch.ones(1, 1, 5, 8)).norm(dim=-1), torch.full((1, 1, 5), 8**.5))
+    torch.testing.assert_close(
+        rotate(torch.ones(1, 1, 5, 8)).norm(dim=-1), torch.full((1, 1, 5), 8**0.5)
+    )
+
 
 def test_sinusoids_by_the_papers_formula():
     p = sinusoids(9, 6)
@@ -106,7 +140,9 @@ def reach(model, T=6):
     x = torch.randn(1, T, 32, requires_grad=True)
     layers, _ = model.lstm(x)
     def row(d, t):
-        g, = torch.autograd.grad(sum(l[d][0, t].square().sum() for l in layers), x, retain_graph=True)
+        (g,) = torch.autograd.grad(
+            sum(l[d][0, t].square().sum() for l in layers), x, retain_graph=True
+        )
         return (g[0] != 0).any(-1)
     return [torch.stack([row(d, t) for t in range(T)]) for d in (0, 1)]
 
@@ -126,7 +162,10 @@ def test_a_hidden_word_is_hidden(how):
     def nats(text): return model(chars_of(text), words)[0]
     def same(a, b): return torch.allclose(nats(a), nats(b), atol=1e-5)
     assert same('the cat sat .', 'the dog sat .')
-    assert not same('the cat sat .', 'a cat sat .') and not same('the cat sat .', 'the cat sleeps .')
+    assert not same('the cat sat .', 'a cat sat .') and not same(
+        'the cat sat .', 'the cat sleeps .'
+    )
+
 
 def test_next_words_are_not_asked_of_layers_that_have_met():
     with pytest.raises(ValueError, match="goal='masked'"): same_size(BASE, depth='meet')
@@ -136,7 +175,11 @@ def test_next_words_are_not_asked_of_layers_that_have_met():
 
 def test_without_positions_a_bag_of_words():
     "Both sides and no places: another order gives the same vectors in that order"
-    model, x, order = make('attention', 'meet', 'masked', 'none'), torch.randn(1, 6, 32), torch.randperm(6)
+    model, x, order = (
+        make('attention', 'meet', 'masked', 'none'),
+        torch.randn(1, 6, 32),
+        torch.randperm(6),
+    )
     with torch.no_grad(): a, b = model.lstm(x)[0], model.lstm(x[:, order])[0]
     for p,q in zip(a, b):
         for h,g in zip(p, q): torch.testing.assert_close(h[:, order], g, atol=1e-5, rtol=1e-4)
@@ -169,7 +212,9 @@ def test_padding_in_front_and_within_is_refused(how):
     for chars in (torch.cat([gap, row], 1), torch.cat([row[:, :3], gap, row[:, 3:]], 1)):
         words = torch.full(chars.shape[:2], 7)*(chars[..., 0] != 0)
         with pytest.raises(ValueError, match='padding before a token'): model.encode(chars)
-        with pytest.raises(ValueError, match='padding before a token'): model(chars, *asked_of(how, words))
+        with pytest.raises(ValueError, match='padding before a token'):
+            model(chars, *asked_of(how, words))
+
 
 @each
 def test_an_empty_row_spoils_nothing(how):
@@ -220,18 +265,36 @@ def test_every_weight_learns(how):
     model, chars = make(*how).train(), chars_of(*SENTS)
     ids = torch.full(chars.shape[:2], 5)*(chars[..., 0] != 0)
     torch.cat(model(chars, *asked_of(how, ids))).mean().backward()
-    idle = [k for k,p in model.named_parameters() if p.requires_grad and (p.grad is None or not p.grad.any())]
+    idle = [
+        k
+        for k, p in model.named_parameters()
+        if p.requires_grad and (p.grad is None or not p.grad.any())
+    ]
     assert idle == ['chars.proj.bias']                                  # `TokenNorm` takes it away
 
-@pytest.mark.parametrize('change,match', [
-    (dict(positions='guessed'), "positions='guessed'"), (dict(depth='deep'), "depth='deep'"), (dict(goal='all'), "goal='all'"),
-    (dict(network='rnn'), "network='rnn'"), (dict(heads=5), 'heads=5'), (dict(heads=0), 'heads=0'), (dict(heads=-4), 'heads=-4'),
-    (dict(longest=0), 'longest=0'), (dict(kind='other'), 'kind'), (dict(hidden_dim='64'), "hidden_dim='64'"),
-    (dict(goal='masked', share_softmax=False), 'one output layer'), (dict(depth='meet'), "goal='masked'")])
+@pytest.mark.parametrize(
+    'change,match',
+    [
+        (dict(positions='guessed'), "positions='guessed'"),
+        (dict(depth='deep'), "depth='deep'"),
+        (dict(goal='all'), "goal='all'"),
+        (dict(network='rnn'), "network='rnn'"),
+        (dict(heads=5), 'heads=5'),
+        (dict(heads=0), 'heads=0'),
+        (dict(heads=-4), 'heads=-4'),
+        (dict(longest=0), 'longest=0'),
+        (dict(kind='other'), 'kind'),
+        (dict(hidden_dim='64'), "hidden_dim='64'"),
+        (dict(goal='masked', share_softmax=False), 'one output layer'),
+        (dict(depth='meet'), "goal='masked'"),
+    ],
+)
 def test_a_configuration_that_cannot_be(change, match):
     settings = make(*NEXT[2]).config.to_dict()
     assert AttentionConfig.from_dict(settings).to_dict() == settings
-    with pytest.raises(ValueError, match=match): AttentionConfig.from_dict(settings | change)
+    with pytest.raises(ValueError, match=match):
+        AttentionConfig.from_dict(settings | change)
+
 
 def test_every_field_has_its_check():
     assert all(callable(field.metadata['check']) for field in fields(AttentionConfig))
@@ -240,10 +303,13 @@ def test_every_field_has_its_check():
 
 def test_attention_carries_nothing():
     model = make(*NEXT[2])
-    with pytest.raises(ValueError, match='carries no state'): model.lstm.init_state()     # asked for by `CarryState`, too
+    # asked for by `CarryState`, too
+    with pytest.raises(ValueError, match='carries no state'): model.lstm.init_state()
     with pytest.raises(ValueError, match='carries no state'): Elmo(model, carry=True)([['yes']])
-    with pytest.raises(ValueError, match='carries no state'): make(*MASKED[3]).encode_state(chars_of('yes'))
-    with pytest.raises(ValueError, match='carries no state'): Elmo(model).embed([['yes']*50], budget=20)
+    with pytest.raises(ValueError, match='carries no state'):
+        make(*MASKED[3]).encode_state(chars_of('yes'))
+    with pytest.raises(ValueError, match='carries no state'):
+        Elmo(model).embed([['yes'] * 50], budget=20)
     for how in (NEXT[2], NEXT[3], MASKED[1], MASKED[3]):
         with pytest.raises(ValueError, match='carries no state'):
             make(*how).lstm(torch.randn(1, 3, 32), state=make(*NEXT[0]).lstm.init_state(1))
@@ -259,7 +325,10 @@ def test_learned_places_end_somewhere():
 @pytest.fixture(scope='module')
 def toy():
     corpus = toy_corpus(n_train=1500, n_valid=100, n_test=1, n_unseen=1)
-    return corpus, ElmoDataLoaders.from_corpus(corpus, kind='sentences', bs=32, seed=1, device='cpu')
+    return corpus, ElmoDataLoaders.from_corpus(
+        corpus, kind='sentences', bs=32, seed=1, device='cpu'
+    )
+
 
 def test_words_of_a_batch(toy):
     _, dls = toy
@@ -289,7 +358,8 @@ def test_a_share_of_the_words_is_hidden(toy):
     assert .25 < share < .35
     assert any(not torch.equal(picks[0], p) for p in picks[1:])
     assert torch.equal(hidden(batch, .3, False), hidden(batch, .3, False))
-    assert (hidden(batch, 1e-9) != 0).sum() == 1                                    # never none at all
+    # never none at all
+    assert (hidden(batch, 1e-9) != 0).sum() == 1
     empty = [o[:, :2]*0 for o in batch]
     assert not hidden(empty, .3).any()
 
@@ -351,15 +421,25 @@ def test_learns(how, toy):
     _, dls = toy
     set_seed(3)
     config = same_size(BASE, *how[:2], goal=how[2])
-    learn = bilm_learner(dls, config, bf16=False, from_counts=False, cbs=HideWords(.3) if how[2] == 'masked' else None)
+    learn = bilm_learner(
+        dls,
+        config,
+        bf16=False,
+        from_counts=False,
+        cbs=HideWords(0.3) if how[2] == 'masked' else None,
+    )
     with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(1, 1e-2)
-    first, last = (sum(map(float, o))/10 for o in (learn.recorder.losses[:10], learn.recorder.losses[-10:]))
+    first, last = (
+        sum(map(float, o)) / 10 for o in (learn.recorder.losses[:10], learn.recorder.losses[-10:])
+    )
     assert learn.stopped is None and last < first - .8
     assert learn.recorder.metric_names[2:4] == ['valid_loss', 'perplexity_fwd']
 
 def test_tagger_on_every_backbone(toy):
     corpus, dls = toy
-    tags = TagDataLoaders.from_sents(corpus.gold['train'][:60], corpus.gold['valid'][:20], device='cpu')
+    tags = TagDataLoaders.from_sents(
+        corpus.gold['train'][:60], corpus.gold['valid'][:20], device='cpu'
+    )
     for how in NETWORKS:
         lm = same_size(BASE, *how[:2], goal=how[2]).model(len(dls.vocab), dls.char_vocab)
         learn = elmo_tagger_learner(tags, Elmo(lm, dls.vocab), words=0, hidden=16)

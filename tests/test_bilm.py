@@ -1,4 +1,5 @@
 "The biLM: what it must not see, what must not change it, its output layers, and saved models in every state of damage"
+
 import copy, json, math, os, pickle, shutil
 from dataclasses import replace
 
@@ -19,12 +20,24 @@ from pages import page
 
 leaks = page('library/bilm').leaks
 
-CFG = BiLMConfig('test', char_dim=4, filters=((1,6),(2,6),(3,6)), proj_dim=20, hidden_dim=20, dropout=0.3)
-SHAPES = dict(plain=CFG, projected=replace(CFG, hidden_dim=24), clipped=replace(CFG, hidden_dim=24, cell_clip=.2, proj_clip=.1),
-              straight=replace(CFG, residual=False, norm=False), deep=replace(CFG, n_layers=3, n_highway=2, activation='tanh'),
-              shallow=replace(CFG, n_layers=1, n_highway=0), adaptive=replace(CFG, cutoffs=(6, 11)),
-              separate=replace(CFG, share_encoder=False, share_softmax=False), unprojected=replace(CFG, filters=((1,6),(2,6),(3,8)), char_proj=False))
-WORDS = 'a bank of the river spring springs café 河岸 <s> </s> <pad> . extraordinarily'.split() + ['x'*80, '👨‍👩‍👧']
+CFG = BiLMConfig(
+    'test', char_dim=4, filters=((1, 6), (2, 6), (3, 6)), proj_dim=20, hidden_dim=20, dropout=0.3
+)
+SHAPES = dict(
+    plain=CFG,
+    projected=replace(CFG, hidden_dim=24),
+    clipped=replace(CFG, hidden_dim=24, cell_clip=0.2, proj_clip=0.1),
+    straight=replace(CFG, residual=False, norm=False),
+    deep=replace(CFG, n_layers=3, n_highway=2, activation='tanh'),
+    shallow=replace(CFG, n_layers=1, n_highway=0),
+    adaptive=replace(CFG, cutoffs=(6, 11)),
+    separate=replace(CFG, share_encoder=False, share_softmax=False),
+    unprojected=replace(CFG, filters=((1, 6), (2, 6), (3, 8)), char_proj=False),
+)
+WORDS = 'a bank of the river spring springs café 河岸 <s> </s> <pad> . extraordinarily'.split() + [
+    'x' * 80,
+    '👨‍👩‍👧',
+]
 SENTS = [WORDS[i%5:i%5+n] for i,n in enumerate((5, 1, 12, 3, 8, 12, 2, 7))] + [['the']*4, ['x'*80]]
 close = dict(atol=1e-5, rtol=1e-5)
 
@@ -46,14 +59,23 @@ def make(config, types, batch, seed=0):
     return m.eval()
 
 @torch.no_grad()
-def layers(m, chars): return torch.stack([torch.stack(o) for o in m.encode(chars)])   # [layers, 2, B, T, P]
+# [layers, 2, B, T, P]
+def layers(m, chars): return torch.stack([torch.stack(o) for o in m.encode(chars)])
 
 def slow_nats(m, batch):
     "One softmax a position, in a loop"
     chars,fwd,bwd = batch
     f,b = m.encode(chars)[-1]
-    return [[-head.log_prob(h[i,t][None])[0,y[i,t]].item() for i in range(len(y)) for t in range(y.shape[1]) if y[i,t]]
-            for head,h,y in zip(m.heads, (f, b), (fwd, bwd))]
+    return [
+        [
+            -head.log_prob(h[i, t][None])[0, y[i, t]].item()
+            for i in range(len(y))
+            for t in range(y.shape[1])
+            if y[i, t]
+        ]
+        for head, h, y in zip(m.heads, (f, b), (fwd, bwd))
+    ]
+
 
 # what a direction must not see
 
@@ -62,11 +84,16 @@ def test_no_state_moves_before_or_after_a_changed_token(model, batch, types):
     chars, real = batch[0], batch[0][...,0] != 0
     B, T, W = chars.shape
     every = torch.as_tensor(types.chars[1:])
-    every = torch.cat([every, every.new_zeros(-len(every)%T, W)]).view(-1, T, W)          # rows that hold every token and never change
-    before, other = layers(model, torch.cat([chars, every])), torch.as_tensor(types.char_vocab.encode(['spring', 'bank']))
+    # rows that hold every token and never change
+    every = torch.cat([every, every.new_zeros(-len(every)%T, W)]).view(-1, T, W)
+    before, other = (
+        layers(model, torch.cat([chars, every])),
+        torch.as_tensor(types.char_vocab.encode(['spring', 'bank'])),
+    )
     for t in range(T):
         changed = chars.clone()
-        new = torch.where((chars[:,t] == other[0]).all(-1)[:,None], other[1], other[0])  # another word than the one that stands there
+        # another word than the one that stands there
+        new = torch.where((chars[:,t] == other[0]).all(-1)[:,None], other[1], other[0])
         changed[real[:,t], t] = new[real[:,t]]
         after = layers(model, torch.cat([changed, every]))
         assert torch.equal(before[:,0,:,:t], after[:,0,:,:t]), f'a forward state before {t}'
@@ -74,7 +101,9 @@ def test_no_state_moves_before_or_after_a_changed_token(model, batch, types):
         was, now = (o[:,:,:B][:,:,real[:,t],t] for o in (before, after))
         assert not torch.isclose(was, now, **close).all(-1).any(), f'the states at {t} should move'
         new_word = changed.clone()
-        new_word[:,t] = torch.as_tensor(types.char_vocab.encode(['a-word-that-was-never-there-before']))
+        new_word[:, t] = torch.as_tensor(
+            types.char_vocab.encode(['a-word-that-was-never-there-before'])
+        )
         after = layers(model, torch.cat([new_word*real[...,None], every]))
         torch.testing.assert_close(before[:,0,:,:t], after[:,0,:,:t], **close)
         torch.testing.assert_close(before[:,1,:,t+1:], after[:,1,:,t+1:], **close)
@@ -100,7 +129,8 @@ def test_leaks_finds_both_leaks(batch):
     long = batch[0][batch[0][:,5,0] != 0][:1]
     for side,found in ((None, (False, False)), ('fwd', (True, False)), ('bwd', (False, True))):
         assert leaks(Peeks(side), batch[0], 3) == found
-        assert leaks(Peeks(side), long, 3) == found                     # a single sentence, too, is enough to find a leak
+        # a single sentence, too, is enough to find a leak
+        assert leaks(Peeks(side), long, 3) == found
 
 # what must not change anything
 
@@ -111,8 +141,10 @@ def test_padding_changes_nothing(model, batch):
         wide = layers(model, torch.cat([chars, chars.new_zeros(B, t, W)], 1))
         torch.testing.assert_close(wide[...,:T,:], ours, **close)
         assert wide[...,T:,:].eq(0).all()
-    with pytest.raises(ValueError, match='padding before a token'): layers(model, torch.cat([chars.new_zeros(B, 3, W), chars], 1))
-    narrow = batch[0][[1]][:,:3]                                        # a sentence of one word, alone and without padding
+    with pytest.raises(ValueError, match='padding before a token'):
+        layers(model, torch.cat([chars.new_zeros(B, 3, W), chars], 1))
+    # a sentence of one word, alone and without padding
+    narrow = batch[0][[1]][:,:3]
     torch.testing.assert_close(layers(model, narrow)[:,:,0], ours[:,:,1,:3], **close)
 
 def test_a_row_of_padding_only(model, batch):
@@ -126,15 +158,24 @@ def test_a_row_of_padding_only(model, batch):
 
 def test_order_and_company_change_nothing(model, batch):
     chars = batch[0]
-    ours, perm = layers(model, chars), torch.randperm(len(chars), generator=torch.Generator().manual_seed(3))
+    ours, perm = (
+        layers(model, chars),
+        torch.randperm(len(chars), generator=torch.Generator().manual_seed(3)),
+    )
     torch.testing.assert_close(layers(model, chars[perm]), ours[:,:,perm], **close)
-    for i in range(len(chars)): torch.testing.assert_close(layers(model, chars[[i]])[:,:,0], ours[:,:,i], **close)
-    torch.testing.assert_close(layers(model, chars.repeat(3, 1, 1))[:,:,-len(chars):], ours, **close)
+    for i in range(len(chars)):
+        torch.testing.assert_close(layers(model, chars[[i]])[:, :, 0], ours[:, :, i], **close)
+    torch.testing.assert_close(
+        layers(model, chars.repeat(3, 1, 1))[:, :, -len(chars) :], ours, **close
+    )
+
 
 @settings(max_examples=15, deadline=None)
 @given(st.lists(st.lists(st.sampled_from(WORDS), min_size=1, max_size=9), min_size=1, max_size=6))
 def test_alone_as_in_any_batch(types, batch, sents):
-    m = BATCHMATES.setdefault('m', None) or BATCHMATES.setdefault('n', make(SHAPES['projected'], types, batch))
+    m = BATCHMATES.setdefault('m', None) or BATCHMATES.setdefault(
+        'n', make(SHAPES['projected'], types, batch)
+    )
     text = EncodedText(sents, types)
     together = SentenceDataLoader(text, bs=len(sents)).one_batch()[0]
     out = layers(m, together)
@@ -147,10 +188,15 @@ def test_layer_0_knows_the_letters_only(model, batch, types):
     x = layers(model, batch[0])[0]
     assert torch.allclose(x[0], x[1], **close) == model.config.share_encoder
     rows = {}
-    for chars,vec in zip(batch[0].flatten(0, 1).tolist(), x[0].flatten(0, 1)): assert torch.allclose(rows.setdefault(tuple(chars), vec), vec, **close)
+    for chars, vec in zip(batch[0].flatten(0, 1).tolist(), x[0].flatten(0, 1)):
+        assert torch.allclose(rows.setdefault(tuple(chars), vec), vec, **close)
     assert len(rows) > 10
     top = layers(model, batch[0])[-1,0]
-    the = [i for i,s in enumerate(types.char_vocab.decode(o) for o in batch[0]) if s[1:5] == ['the']*4][0]
+    the = [
+        i
+        for i, s in enumerate(types.char_vocab.decode(o) for o in batch[0])
+        if s[1:5] == ['the'] * 4
+    ][0]
     assert not torch.isclose(top[the,1], top[the,3]).all()              # the layers above know more
 
 def test_evaluation_is_repeatable_and_training_is_not(model, batch):
@@ -173,14 +219,23 @@ def test_a_carried_state_is_one_pass(model, batch, cut):
         first, _ = model.encode_state(pieces[0], state)
         f = torch.cat([torch.stack([l[0] for l in o]) for o in (one, two)], 2)
         b = torch.cat([torch.stack([l[1] for l in o]) for o in (first, last)], 2)
-    rounded = dict(rtol=1e-4, atol=1e-5)                                # pieces are other sums; a deep model adds them up
-    torch.testing.assert_close(f, whole[:,0], **rounded); torch.testing.assert_close(b, whole[:,1], **rounded)
+    # pieces are other sums; a deep model adds them up
+    rounded = dict(rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(f, whole[:, 0], **rounded)
+    torch.testing.assert_close(b, whole[:, 1], **rounded)
     c = model.config
-    assert [o.shape for o in after] == [(c.n_layers, 2, len(chars), c.proj_dim), (c.n_layers, 2, len(chars), c.hidden_dim)]
+    assert [o.shape for o in after] == [
+        (c.n_layers, 2, len(chars), c.proj_dim),
+        (c.n_layers, 2, len(chars), c.hidden_dim),
+    ]
+
 
 def test_only_a_model_is_replaced_by_a_model(tmp_path):
     lm = BiLM(BiLMConfig('nano', char_dim=4, filters=((1, 8),), proj_dim=8, hidden_dim=8), 0)
-    (tmp_path/'work').mkdir(); (tmp_path/'work'/'thesis.tex').write_text('years'); (tmp_path/'file').write_text('x'); (tmp_path/'new').mkdir()
+    (tmp_path / 'work').mkdir()
+    (tmp_path / 'work' / 'thesis.tex').write_text('years')
+    (tmp_path / 'file').write_text('x')
+    (tmp_path / 'new').mkdir()
     (tmp_path/'bert').mkdir(); (tmp_path/'bert'/'config.json').write_text('{"model_type": "bert"}')
     for o in ('work', 'file', 'bert'):
         with pytest.raises(ValueError, match='would be replaced'): save_bilm(tmp_path/o, lm, None)
@@ -188,14 +243,23 @@ def test_only_a_model_is_replaced_by_a_model(tmp_path):
     for _ in range(2): save_bilm(tmp_path/'new', lm, None)
     (tmp_path/'link').symlink_to(tmp_path/'new')
     save_bilm(tmp_path/'link', lm, None)
-    assert (tmp_path/'link').is_symlink() and {o.name for o in tmp_path.iterdir()} == {'work', 'file', 'bert', 'new', 'link'}
+    assert (tmp_path / 'link').is_symlink() and {o.name for o in tmp_path.iterdir()} == {
+        'work',
+        'file',
+        'bert',
+        'new',
+        'link',
+    }
+
 
 def test_a_folded_normalisation_and_too_wide_a_filter_are_refused(tmp_path):
     config = BiLMConfig('nano', char_dim=4, filters=((1, 8),), proj_dim=8, hidden_dim=8)
     lm = BiLM(config, 0)
     lm.chars.fold_norm()
     with pytest.raises(ValueError, match='folded away'): save_bilm(tmp_path/'m', lm, None)
-    with pytest.raises(ValueError, match='width 5 is wider'): replace(config, filters=((5, 8),), max_chars=3)
+    with pytest.raises(ValueError, match='width 5 is wider'):
+        replace(config, filters=((5, 8),), max_chars=3)
+
 
 def test_nothing_is_remembered_unless_asked(model, batch):
     before = layers(model, batch[0])
@@ -211,17 +275,32 @@ def test_separate_models_share_nothing(types, batch):
     for i,d in enumerate(names):
         m.zero_grad(); m(*batch)[i].sum().backward()
         got = {k for k,p in m.named_parameters() if p.grad is not None and p.grad.ne(0).any()}
-        assert got and all(k.startswith(names[d]) for k in got) and {o for o in names[d] if any(k.startswith(o) for k in got)} == set(names[d])
+        assert (
+            got
+            and all(k.startswith(names[d]) for k in got)
+            and {o for o in names[d] if any(k.startswith(o) for k in got)} == set(names[d])
+        )
     shared = make(CFG, types, batch)
     assert shared.heads[0] is shared.heads[1] and shared.chars_bwd is None
     for one in (dict(share_encoder=False), dict(share_softmax=False)):
         m = make(replace(CFG, **one), types, batch)
-        assert (m.chars_bwd is None) == m.config.share_encoder and (m.head_bwd is None) == m.config.share_softmax
+        assert (m.chars_bwd is None) == m.config.share_encoder and (
+            m.head_bwd is None
+        ) == m.config.share_softmax
         assert all(o.isfinite().all() for o in m(*batch))
 
 def test_two_equal_encoders_are_one(types, batch):
     a,b = make(CFG, types, batch), make(replace(CFG, share_encoder=False), types, batch)
-    b.load_state_dict({**a.state_dict(), **{k.replace('chars.', 'chars_bwd.', 1): v for k,v in a.state_dict().items() if k.startswith('chars.')}})
+    b.load_state_dict(
+        {
+            **a.state_dict(),
+            **{
+                k.replace('chars.', 'chars_bwd.', 1): v
+                for k, v in a.state_dict().items()
+                if k.startswith('chars.')
+            },
+        }
+    )
     torch.testing.assert_close(layers(a, batch[0]), layers(b, batch[0]), **close)
     with torch.no_grad():
         for (_,x),(_,y) in zip([a.encode_state(batch[0])], [b.encode_state(batch[0])]):
@@ -230,12 +309,22 @@ def test_two_equal_encoders_are_one(types, batch):
 def test_a_model_without_an_output_layer(tmp_path, types, batch):
     torch.manual_seed(0)
     m = BiLM(CFG, 0).eval()
-    assert m.head is None and m.exact and m.encode(batch[0])[-1][0].shape == (*batch[0].shape[:2], 20)
+    assert (
+        m.head is None and m.exact and m.encode(batch[0])[-1][0].shape == (*batch[0].shape[:2], 20)
+    )
     with pytest.raises(ValueError, match='predicts no words'): m(*batch)
     folder = save_bilm(tmp_path/'m', m, None)
-    assert sorted(f.name for f in folder.iterdir()) == ['SHA256SUMS', 'config.json', 'model.safetensors']
+    assert sorted(f.name for f in folder.iterdir()) == [
+        'SHA256SUMS',
+        'config.json',
+        'model.safetensors',
+    ]
     again, vocab = load_bilm(folder)
-    assert vocab is None and again.n_words == 0 and torch.allclose(layers(again, batch[0]), layers(m, batch[0]), **close)
+    assert (
+        vocab is None
+        and again.n_words == 0
+        and torch.allclose(layers(again, batch[0]), layers(m, batch[0]), **close)
+    )
     for vocab,model in ((types.vocab, m), (None, make(CFG, types, batch))):
         with pytest.raises(ValueError, match='words'): save_bilm(tmp_path/'n', model, vocab)
 
@@ -263,7 +352,10 @@ def test_training_reaches_every_parameter(model, batch):
 
 def test_dropout_hides_no_target(types, batch):
     m = make(replace(CFG, dropout=.9), types, batch).train()
-    assert all(o.isfinite().all() for o in m(*batch)) and sum(map(len, m(*batch))) == 2*sum(len(s)+1 for s in SENTS)
+    assert all(o.isfinite().all() for o in m(*batch)) and sum(map(len, m(*batch))) == 2 * sum(
+        len(s) + 1 for s in SENTS
+    )
+
 
 # perplexity
 
@@ -271,33 +363,61 @@ def test_evaluate_is_the_slow_sum(model, batch, types):
     got = evaluate(model, SentenceDataLoader(EncodedText(SENTS, types), bs=3))
     f,b = (sum(o)/len(o) for o in slow_nats(model, batch))
     assert got['predictions'] == sum(len(s)+1 for s in SENTS)
-    for k,nats in dict(fwd=f, bwd=b, mean=(f+b)/2).items(): assert math.isclose(got[k], math.exp(nats), rel_tol=1e-5)
+    for k, nats in dict(fwd=f, bwd=b, mean=(f + b) / 2).items():
+        assert math.isclose(got[k], math.exp(nats), rel_tol=1e-5)
+
 
 def test_evaluate_does_not_depend_on_batches(model, types):
     text = EncodedText(SENTS, types)
     first = evaluate(model, SentenceDataLoader(text, bs=1))
-    for dl in (SentenceDataLoader(text, bs=4), SentenceDataLoader(text, bs=100), SentenceDataLoader(text, bs=4, max_tokens=20), SentenceDataLoader(text, bs=3, shuffle=True, seed=1)):
+    for dl in (
+        SentenceDataLoader(text, bs=4),
+        SentenceDataLoader(text, bs=100),
+        SentenceDataLoader(text, bs=4, max_tokens=20),
+        SentenceDataLoader(text, bs=3, shuffle=True, seed=1),
+    ):
         other = evaluate(model, dl)
         assert other['predictions'] == first['predictions']
-        for k in ('fwd', 'bwd', 'mean'): assert math.isclose(other[k], first[k], rel_tol=1e-5)
+        for k in ('fwd', 'bwd', 'mean'):
+            assert math.isclose(other[k], first[k], rel_tol=1e-5)
+
 
 def test_evaluate_streams_and_sentences_where_they_are_the_same(model, types):
-    even = EncodedText([WORDS[i:i+6] for i in range(8)], types)         # as strips of eight tokens these are the sentences
-    a,b = evaluate(model, SentenceDataLoader(even, bs=5)), evaluate(model, StreamDataLoader(even, bs=8, seq_len=8))
+    # as strips of eight tokens these are the sentences
+    even = EncodedText([WORDS[i:i+6] for i in range(8)], types)
+    a, b = (
+        evaluate(model, SentenceDataLoader(even, bs=5)),
+        evaluate(model, StreamDataLoader(even, bs=8, seq_len=8)),
+    )
     assert a['predictions'] == b['predictions'] == 8*7
     for k in ('fwd', 'bwd', 'mean'): assert math.isclose(a[k], b[k], rel_tol=1e-5)
     text = EncodedText(SENTS, types)
-    for bs,sl in ((1, 10), (3, 7), (4, 16)):                            # elsewhere the contexts differ, the predictions that count do not
-        assert evaluate(model, StreamDataLoader(text, bs=bs, seq_len=sl))['predictions'] == sum(len(s)+1 for s in SENTS)
+    # elsewhere the contexts differ, the predictions that count do not
+    for bs,sl in ((1, 10), (3, 7), (4, 16)):
+        assert evaluate(model, StreamDataLoader(text, bs=bs, seq_len=sl))['predictions'] == sum(
+            len(s) + 1 for s in SENTS
+        )
+
 
 @pytest.mark.parametrize('buffered', [False, True])
 def test_evaluate_with_lengths(model, types, buffered):
     "Loaders may give the lengths of sentences, too"
     text = EncodedText(SENTS, types)
-    if buffered: dl = BufferedDataLoader([' '.join(s) for s in SENTS], types.vocab, buffer=3, bs=3, return_lens=True, tokenizer='space')
+    if buffered:
+        dl = BufferedDataLoader(
+            [' '.join(s) for s in SENTS],
+            types.vocab,
+            buffer=3,
+            bs=3,
+            return_lens=True,
+            tokenizer='space',
+        )
     else: dl = SentenceDataLoader(text, bs=3, return_lens=True)
     assert len(dl.one_batch()) == 4
-    assert evaluate(model, dl) == pytest.approx(evaluate(model, SentenceDataLoader(text, bs=3)), rel=1e-5)
+    assert evaluate(model, dl) == pytest.approx(
+        evaluate(model, SentenceDataLoader(text, bs=3)), rel=1e-5
+    )
+
 
 def test_evaluate_leaves_each_part_in_its_mode(model, types):
     model.train()
@@ -315,12 +435,16 @@ def test_evaluate_leaves_the_model_as_it_was(model, types):
         model.train(mode)
         before = copy.deepcopy(model.state_dict())
         evaluate(model, dl)
-        assert model.training == mode and all(torch.equal(v, before[k]) for k,v in model.state_dict().items())
+        assert model.training == mode and all(
+            torch.equal(v, before[k]) for k, v in model.state_dict().items()
+        )
+
 
 def test_evaluate_says_when_it_cannot(model, types, batch):
     with pytest.raises(ValueError, match='[Nn]o(thing)? .*predict|empty'): evaluate(model, [])
     worst = make(CFG, types, batch)
-    with torch.no_grad(): worst.head.bias[len(types.vocab)-1] = 5e3     # sure of a word that is hardly ever right
+    # sure of a word that is hardly ever right
+    with torch.no_grad(): worst.head.bias[len(types.vocab)-1] = 5e3
     assert evaluate(worst, [batch])['fwd'] == math.inf                  # and not an OverflowError
 
 # number formats, seeds
@@ -332,9 +456,15 @@ def test_double_precision(model, batch):
     torch.testing.assert_close(out.float(), single, atol=1e-5, rtol=1e-4)
     with torch.no_grad():
         nll = m(*batch)
-        assert all(o.dtype == torch.float64 for o in nll)               # nothing in between is rounded to single precision
-        for a,b in zip(nll, model(*batch)): torch.testing.assert_close(a.float(), b, atol=1e-4, rtol=1e-4)
-        for a,b in zip(nll, slow_nats(m, batch)): torch.testing.assert_close(a, torch.tensor(b, dtype=torch.float64), atol=1e-10, rtol=1e-10)
+        # nothing in between is rounded to single precision
+        assert all(o.dtype == torch.float64 for o in nll)
+        for a, b in zip(nll, model(*batch)):
+            torch.testing.assert_close(a.float(), b, atol=1e-4, rtol=1e-4)
+        for a, b in zip(nll, slow_nats(m, batch)):
+            torch.testing.assert_close(
+                a, torch.tensor(b, dtype=torch.float64), atol=1e-10, rtol=1e-10
+            )
+
 
 @pytest.mark.parametrize('train', [False, True])
 def test_bfloat16(model, batch, train):
@@ -344,7 +474,11 @@ def test_bfloat16(model, batch, train):
     assert all(o.dtype == torch.float32 and o.isfinite().all() for o in nll)
     if not train: torch.testing.assert_close(torch.cat(nll).mean(), exact, atol=.1, rtol=.03)
     torch.cat(nll).mean().backward()
-    assert all(p.grad is None or (p.grad.dtype == torch.float32 and p.grad.isfinite().all()) for p in model.parameters())
+    assert all(
+        p.grad is None or (p.grad.dtype == torch.float32 and p.grad.isfinite().all())
+        for p in model.parameters()
+    )
+
 
 def run(config, types, seed):
     torch.manual_seed(seed)
@@ -386,18 +520,32 @@ def test_gradients_agree_with_finite_differences(shape, types, batch):
                 p.add_(d, alpha=eps)
             return ((up - down)/(2*eps)).item()
         there = (p.grad*d).sum().item()
-        # another letter may win a maximum within the longer step, hardly within the shorter one, too
-        assert any(math.isclose(there, slope(eps), rel_tol=1e-4, abs_tol=1e-5) for eps in (1e-6, 1e-8)), name
+        # another letter may win a maximum within the longer step, hardly within the shorter one,
+        # too
+        assert any(
+            math.isclose(there, slope(eps), rel_tol=1e-4, abs_tol=1e-5) for eps in (1e-6, 1e-8)
+        ), name
+
 
 def test_the_start_is_the_originals():
     torch.manual_seed(0)
     m = BiLM(BiLMConfig('x', proj_dim=64, hidden_dim=96, norm=False), 500)
     e, k = m.chars.embed.weight, m.lstm.fwd[0]
-    assert e[0].eq(0).all() and .97 < e.abs().max() <= 1 and math.isclose(e[1:].std(), 3**-.5, rel_tol=.05)
+    assert (
+        e[0].eq(0).all()
+        and 0.97 < e.abs().max() <= 1
+        and math.isclose(e[1:].std(), 3**-0.5, rel_tol=0.05)
+    )
     for c in m.chars.convs: assert .04 < c.weight.abs().max() <= .05 and c.bias.eq(0).all()
-    for w,fan in ((m.chars.proj.weight, 192), (m.head.weight, 64), (m.chars.highway.layers[0].weight, 192)): assert math.isclose(w.std(), fan**-.5, rel_tol=.05)
+    for w, fan in (
+        (m.chars.proj.weight, 192),
+        (m.head.weight, 64),
+        (m.chars.highway.layers[0].weight, 192),
+    ):
+        assert math.isclose(w.std(), fan**-0.5, rel_tol=0.05)
     assert m.head.bias.eq(0).all() and m.chars.highway.layers[0].bias[192:].eq(-2).all()
-    for w in (k.weight_ih_l0, k.weight_hh_l0): assert math.isclose(w.abs().max(), (6/(128 + 4*96))**.5, rel_tol=.05)
+    for w in (k.weight_ih_l0, k.weight_hh_l0):
+        assert math.isclose(w.abs().max(), (6 / (128 + 4 * 96)) ** 0.5, rel_tol=0.05)
     assert k.bias_ih_l0[96:192].eq(1).all() and k.bias_ih_l0.sum() == 96
     tanh = BiLM(BiLMConfig('x', activation='tanh'), 0).chars.convs[3].weight
     assert math.isclose(tanh.std(), (16*4)**-.5, rel_tol=.05)
@@ -422,9 +570,12 @@ def test_guesses_stand_beside_their_words(types, batch):
     assert [r[0] for r in rows] == tokens
     chars = SentenceDataLoader(EncodedText([tokens], types), bs=1).one_batch()[0]
     with torch.no_grad(): f,b = m.encode(chars)[-1]
-    for t,(_,left,right) in enumerate(rows):                            # word t is position t+1: its neighbours predict it
+    # word t is position t+1: its neighbours predict it
+    for t,(_,left,right) in enumerate(rows):
         for h,said in ((f[0,t], left), (b[0,t+2], right)):
-            assert said == ' '.join(types.vocab.itos[i] for i in m.head.log_prob(h[None])[0].topk(2).indices)
+            assert said == ' '.join(
+                types.vocab.itos[i] for i in m.head.log_prob(h[None])[0].topk(2).indices
+            )
     assert guesses(m, [], types.vocab, types.char_vocab) == []
 
 def test_looking_leaves_the_mode_alone(types, batch):
@@ -442,9 +593,12 @@ def test_looking_leaves_the_mode_alone(types, batch):
 
 def test_what_a_model_can_not_be_asked(types, batch):
     states_only, m = BiLM(CFG, 0), make(CFG, types, batch)
-    with pytest.raises(ValueError, match='output layer'): guesses(states_only, ['the'], types.vocab, types.char_vocab)
+    with pytest.raises(ValueError, match='output layer'):
+        guesses(states_only, ['the'], types.vocab, types.char_vocab)
     with pytest.raises(ValueError, match='output layer'): evaluate(states_only, [batch])
-    with pytest.raises(ValueError, match='belong together'): guesses(m, ['the'], WordVocab.build([['x']]), types.char_vocab)
+    with pytest.raises(ValueError, match='belong together'):
+        guesses(m, ['the'], WordVocab.build([['x']]), types.char_vocab)
+
 
 # configurations
 
@@ -455,16 +609,47 @@ def test_config_through_json(config):
 
 def test_named_configs_build():
     assert list(elmo_configs) == ['tiny', 'small', 'medium', 'original']
-    with torch.device('meta'): n = sum(p.numel() for p in BiLM(elmo_configs['original'], 800_000).parameters())
-    assert n > 93_600_848                                               # the published model without its output layer
+    with torch.device('meta'):
+        n = sum(p.numel() for p in BiLM(elmo_configs['original'], 800_000).parameters())
+    # the published model without its output layer
+    assert n > 93_600_848
 
-ABSURD = dict(n_layers=[-1, 0, 'a', None, 2., 10**9, True, [2]], proj_dim=[-1, 0, 8., '8', None, 10**12], hidden_dim=[-1, 0, 4, None, 'x', 10**12],
-              char_dim=[0, -2, None, 'x', 10**12], filters=[[], None, 5, [[1]], [[0, 8]], [[-1, 8]], [[1, -8]], [['a', 'b']], [[1, 10**12]], [[1.5, 8]], 'abc', {}],
-              n_highway=[-1, None, 'a', 10**9], activation=['gelu', None, 5, ['relu']], max_chars=[-5, 0, 2, 'x', None, 10**9], norm=[None, 'x', 5],
-              residual=[None, 'x', 5], cell_clip=['x', -1, 0, [1], math.nan, math.inf], proj_clip=['x', -1, 0, math.nan], dropout=[-1, 1, 2, 'x', None, math.nan],
-              softmax=['none', None, 5, ['full']], div_value=['x', None, 0, -1, .5, math.nan, math.inf], n_negative=[0, -1, 'x', None, 2.5],
-              char_proj=[None, 'x', 1, False], share_encoder=[None, 'x', 0], share_softmax=[None, 'x', 0],
-              cutoffs=[5, 'x', [-1], [0], [5, 4], ['a'], [2.5], [3, 3]], name=[5, None, ['x']])
+ABSURD = dict(
+    n_layers=[-1, 0, 'a', None, 2.0, 10**9, True, [2]],
+    proj_dim=[-1, 0, 8.0, '8', None, 10**12],
+    hidden_dim=[-1, 0, 4, None, 'x', 10**12],
+    char_dim=[0, -2, None, 'x', 10**12],
+    filters=[
+        [],
+        None,
+        5,
+        [[1]],
+        [[0, 8]],
+        [[-1, 8]],
+        [[1, -8]],
+        [['a', 'b']],
+        [[1, 10**12]],
+        [[1.5, 8]],
+        'abc',
+        {},
+    ],
+    n_highway=[-1, None, 'a', 10**9],
+    activation=['gelu', None, 5, ['relu']],
+    max_chars=[-5, 0, 2, 'x', None, 10**9],
+    norm=[None, 'x', 5],
+    residual=[None, 'x', 5],
+    cell_clip=['x', -1, 0, [1], math.nan, math.inf],
+    proj_clip=['x', -1, 0, math.nan],
+    dropout=[-1, 1, 2, 'x', None, math.nan],
+    softmax=['none', None, 5, ['full']],
+    div_value=['x', None, 0, -1, 0.5, math.nan, math.inf],
+    n_negative=[0, -1, 'x', None, 2.5],
+    char_proj=[None, 'x', 1, False],
+    share_encoder=[None, 'x', 0],
+    share_softmax=[None, 'x', 0],
+    cutoffs=[5, 'x', [-1], [0], [5, 4], ['a'], [2.5], [3, 3]],
+    name=[5, None, ['x']],
+)
 ABSURD = [(k,v) for k,vs in ABSURD.items() for v in vs]
 
 @pytest.mark.parametrize('k,v', ABSURD, ids=lambda o: str(o)[:20])
@@ -497,20 +682,36 @@ def test_the_same_vectors_after_a_round_trip(tmp_path, shape, types, batch):
     m = make(SHAPES[shape], types, batch)
     again, vocab = load_bilm(save_bilm(tmp_path/'deep'/'er'/'model', m.train(), types.vocab))
     m.eval()
-    assert again.config == m.config and again.n_words == m.n_words and vocab.itos == types.vocab.itos and not again.training
+    assert (
+        again.config == m.config
+        and again.n_words == m.n_words
+        and vocab.itos == types.vocab.itos
+        and not again.training
+    )
     assert torch.allclose(layers(again, batch[0]), layers(m, batch[0]), **close)
-    with torch.no_grad(): assert all(torch.allclose(a, b, **close) for a,b in zip(again(*batch), m(*batch)))
-    assert [(k, p.requires_grad, p.dtype) for k,p in again.named_parameters()] == [(k, p.requires_grad, p.dtype) for k,p in m.named_parameters()]
+    with torch.no_grad():
+        assert all(torch.allclose(a, b, **close) for a, b in zip(again(*batch), m(*batch)))
+    assert [(k, p.requires_grad, p.dtype) for k, p in again.named_parameters()] == [
+        (k, p.requires_grad, p.dtype) for k, p in m.named_parameters()
+    ]
     torch.cat(again.train()(*batch)).mean().backward()                  # it can be trained on
 
 def test_what_a_folder_holds(saved):
     folder, m = saved
-    assert sorted(f.name for f in folder.iterdir()) == ['SHA256SUMS', 'config.json', 'model.safetensors', 'vocab.json']
+    assert sorted(f.name for f in folder.iterdir()) == [
+        'SHA256SUMS',
+        'config.json',
+        'model.safetensors',
+        'vocab.json',
+    ]
     assert [f.name for f in folder.parent.iterdir()] == ['model']
     modes = {f.stat().st_mode & 0o044 for f in folder.iterdir()}
     assert modes == {0o044}, 'others may read it, as any other file'
     save_bilm(folder, m, load_bilm(folder)[1], extra={'a.txt': 'é', 'b.bin': b'\xff'})
-    assert (folder/'a.txt').read_text(encoding='utf-8') == 'é' and (folder/'b.bin').read_bytes() == b'\xff'
+    assert (folder / 'a.txt').read_text(encoding='utf-8') == 'é' and (
+        folder / 'b.bin'
+    ).read_bytes() == b'\xff'
+
 
 def test_saving_leaves_the_model_alone(tmp_path, types, batch):
     m = make(CFG, types, batch).train()
@@ -519,21 +720,56 @@ def test_saving_leaves_the_model_alone(tmp_path, types, batch):
     assert m.training and torch.equal(layers(m.eval(), batch[0]), before)
 
 @pytest.mark.parametrize('file', ['config.json', 'model.safetensors', 'vocab.json'])
-@pytest.mark.parametrize('damage', ['missing', 'empty', 'half', 'short', 'binary', 'foreign', 'list', 'zeros', 'deep', 'long number', 'folder', 'pickle', 'loop'])
+@pytest.mark.parametrize(
+    'damage',
+    [
+        'missing',
+        'empty',
+        'half',
+        'short',
+        'binary',
+        'foreign',
+        'list',
+        'zeros',
+        'deep',
+        'long number',
+        'folder',
+        'pickle',
+        'loop',
+    ],
+)
 def test_damaged_files(saved, file, damage):
-    f = saved[0]/file
+    f = saved[0] / file
     data = f.read_bytes()
     f.unlink()
-    contents = dict(empty=b'', half=data[:len(data)//2], short=data[:-3], binary=bytes(range(256))*40, foreign=b'{"a": 1}', list=b'[1, 2]', zeros=bytes(500),
-                    deep=b'['*100_000, pickle=pickle.dumps({'head.weight': 1}), **{'long number': b'1'*10_000})
+    contents = dict(
+        empty=b'',
+        half=data[: len(data) // 2],
+        short=data[:-3],
+        binary=bytes(range(256)) * 40,
+        foreign=b'{"a": 1}',
+        list=b'[1, 2]',
+        zeros=bytes(500),
+        deep=b'[' * 100_000,
+        pickle=pickle.dumps({'head.weight': 1}),
+        **{'long number': b'1' * 10_000},
+    )
     if damage in contents: f.write_bytes(contents[damage])
     elif damage == 'folder': f.mkdir()
     elif damage == 'loop': f.symlink_to(f)
     refused(saved[0], file)
 
 def test_no_model_there(tmp_path, saved):
-    for p in (tmp_path/'nothing', tmp_path, saved[0]/'config.json', saved[0]/'config.json'/'x', str(tmp_path/'nothing')):
-        with pytest.raises(ModelFileError, match='config.json'): load_bilm(p)
+    for p in (
+        tmp_path / 'nothing',
+        tmp_path,
+        saved[0] / 'config.json',
+        saved[0] / 'config.json' / 'x',
+        str(tmp_path / 'nothing'),
+    ):
+        with pytest.raises(ModelFileError, match='config.json'):
+            load_bilm(p)
+
 
 @pytest.mark.parametrize('k,v', ABSURD, ids=lambda o: str(o)[:20])
 def test_absurd_configs_on_disk(saved, k, v):
@@ -545,14 +781,36 @@ def test_absurd_numbers_of_words(saved, n):
     edit(saved[0]/'config.json', n_words=n)
     refused(saved[0], '' if n in (10**12, 2**63) else 'config.json')
 
-@pytest.mark.parametrize('head', [dict(version=2), dict(version=0), dict(version=-1), dict(version=True), dict(version='1'), dict(version=None), dict(version=1.5),
-                                  dict(version=10**30), dict(format='other'), dict(format=None), dict(format=['x']), dict(config=None), dict(config=5), dict(config=[]),
-                                  dict(config='x'), dict(unknown=1)], ids=str)
+@pytest.mark.parametrize(
+    'head',
+    [
+        dict(version=2),
+        dict(version=0),
+        dict(version=-1),
+        dict(version=True),
+        dict(version='1'),
+        dict(version=None),
+        dict(version=1.5),
+        dict(version=10**30),
+        dict(format='other'),
+        dict(format=None),
+        dict(format=['x']),
+        dict(config=None),
+        dict(config=5),
+        dict(config=[]),
+        dict(config='x'),
+        dict(unknown=1),
+    ],
+    ids=str,
+)
 def test_heads_that_are_not_ours(saved, head):
-    edit(saved[0]/'config.json', **head)
+    edit(saved[0] / 'config.json', **head)
     said = refused(saved[0], 'config.json')
-    if head == dict(version=2): assert 'version 2' in said and 'up to 1' in said
-    if 'unknown' in head: assert 'unknown' in said
+    if head == dict(version=2):
+        assert 'version 2' in said and 'up to 1' in said
+    if 'unknown' in head:
+        assert 'unknown' in said
+
 
 @pytest.mark.parametrize('key', ['format', 'version', 'n_words', 'config'])
 def test_heads_with_a_gap(saved, key):
@@ -565,7 +823,8 @@ def test_configs_of_the_first_version_load(saved):
     f = saved[0]/'config.json'
     (saved[0]/'SHA256SUMS').unlink()
     d = json.loads(f.read_text())
-    for k in ('softmax', 'div_value', 'n_negative', 'char_proj', 'share_encoder', 'share_softmax'): del d['config'][k]
+    for k in ('softmax', 'div_value', 'n_negative', 'char_proj', 'share_encoder', 'share_softmax'):
+        del d['config'][k]
     f.write_text(json.dumps(d))
     assert load_bilm(saved[0])[0].config == saved[1].config
 
@@ -577,26 +836,41 @@ def test_other_defaults_later_do_not_change_saved_models(tmp_path, monkeypatch, 
     from elmo_fastai.nn import softmax
     monkeypatch.setattr(softmax, 'default_cutoffs', lambda *args: (50, 100))
     again, _ = load_bilm(folder)
-    assert again.head.cutoffs == m.head.cutoffs and again.config.cutoffs == tuple(m.head.cutoffs[:-1])
+    assert again.head.cutoffs == m.head.cutoffs and again.config.cutoffs == tuple(
+        m.head.cutoffs[:-1]
+    )
+
 
 def test_a_huge_model_costs_nothing_to_refuse(saved):
     "Sizes are compared before memory is taken: the folder claims a terabyte"
     edit(saved[0]/'config.json', proj_dim=500_000, hidden_dim=500_000)
     refused(saved[0], 'model.safetensors')
 
-@pytest.mark.parametrize('name,change', [
-    ('extra', lambda d,k: d.update(zzz=torch.ones(1))), ('lacking', lambda d,k: d.pop(k)), ('longer', lambda d,k: d.update({k: torch.ones(99, 20)})),
-    ('transposed', lambda d,k: d.update({k: d[k].T.contiguous()})), ('flat', lambda d,k: d.update({k: d[k].flatten()})), ('renamed', lambda d,k: d.update(x=d.pop(k))),
-    ('whole numbers', lambda d,k: d.update({k: torch.ones_like(d[k], dtype=torch.int64)})), ('truth values', lambda d,k: d.update({k: d[k] > 0})),
-    ('nothing', lambda d,k: d.clear())])
+@pytest.mark.parametrize(
+    'name,change',
+    [
+        ('extra', lambda d, k: d.update(zzz=torch.ones(1))),
+        ('lacking', lambda d, k: d.pop(k)),
+        ('longer', lambda d, k: d.update({k: torch.ones(99, 20)})),
+        ('transposed', lambda d, k: d.update({k: d[k].T.contiguous()})),
+        ('flat', lambda d, k: d.update({k: d[k].flatten()})),
+        ('renamed', lambda d, k: d.update(x=d.pop(k))),
+        ('whole numbers', lambda d, k: d.update({k: torch.ones_like(d[k], dtype=torch.int64)})),
+        ('truth values', lambda d, k: d.update({k: d[k] > 0})),
+        ('nothing', lambda d, k: d.clear()),
+    ],
+)
 def test_weights_that_do_not_fit(saved, name, change):
-    f = saved[0]/'model.safetensors'
+    f = saved[0] / 'model.safetensors'
     d = load_file(f)
     change(d, 'lstm.fwd.0.weight_ih_l0')
     save_file(d, f)
     said = refused(saved[0], 'model.safetensors')
-    if name == 'extra': assert 'zzz' in said
-    if name in ('lacking', 'longer', 'transposed', 'flat', 'renamed', 'whole numbers'): assert 'lstm.fwd.0.weight_ih_l0' in said
+    if name == 'extra':
+        assert 'zzz' in said
+    if name in ('lacking', 'longer', 'transposed', 'flat', 'renamed', 'whole numbers'):
+        assert 'lstm.fwd.0.weight_ih_l0' in said
+
 
 @pytest.mark.parametrize('split', [False, True])
 def test_weights_in_rows_of_bytes(saved, split):
@@ -618,7 +892,8 @@ def test_weights_in_rows_of_bytes(saved, split):
     assert all(torch.allclose(v, want[k], **close) for k,v in lm.state_dict().items())
     if split:
         save_file({k: v for k,v in head.items() if '.0.' not in k}, folder/'output.safetensors')
-        with pytest.raises(ModelFileError, match='output.safetensors: head.* is missing'): load_bilm(folder)
+        with pytest.raises(ModelFileError, match='output.safetensors: head.* is missing'):
+            load_bilm(folder)
     name = 'chars.embed.weight.scale'
     save_file({**kept, name: kept[name][:-1].clone()}, folder/'model.safetensors')
     with pytest.raises(ModelFileError, match="model.safetensors can't be read"): load_bilm(folder)
@@ -630,11 +905,28 @@ def test_another_models_weights(tmp_path, saved, types, batch):
     shutil.copy(other/'model.safetensors', saved[0]/'model.safetensors')
     refused(saved[0], 'model.safetensors')
 
-@pytest.mark.parametrize('itos', [5, None, 'abc', {}, [], ['a']*9, [*SPECIALS, 5], [*SPECIALS, ['c']], [*SPECIALS, None], [*SPECIALS, 'a', 'a']], ids=str)
+@pytest.mark.parametrize(
+    'itos',
+    [
+        5,
+        None,
+        'abc',
+        {},
+        [],
+        ['a'] * 9,
+        [*SPECIALS, 5],
+        [*SPECIALS, ['c']],
+        [*SPECIALS, None],
+        [*SPECIALS, 'a', 'a'],
+    ],
+    ids=str,
+)
 def test_vocabularies_that_are_none(saved, itos):
     n = saved[1].n_words
-    if isinstance(itos, list) and itos[:4] == SPECIALS: itos = [*SPECIALS, *map(str, range(n-len(itos))), *itos[4:]]   # of the right length
-    edit(saved[0]/'vocab.json', itos=itos)
+    # of the right length
+    if isinstance(itos, list) and itos[:4] == SPECIALS:
+        itos = [*SPECIALS, *map(str, range(n - len(itos))), *itos[4:]]
+    edit(saved[0] / 'vocab.json', itos=itos)
     refused(saved[0], 'vocab.json')
 
 @pytest.mark.parametrize('more', [-1, 1])
@@ -645,22 +937,34 @@ def test_a_vocabulary_of_another_size(saved, types, more):
 
 def test_saving_with_a_foreign_vocabulary(tmp_path, types, batch):
     "What could not be loaded again is not saved"
-    with pytest.raises(ValueError, match='words'): save_bilm(tmp_path/'m', make(CFG, types, batch), WordVocab([*SPECIALS, 'a']))
+    with pytest.raises(ValueError, match='words'):
+        save_bilm(tmp_path / 'm', make(CFG, types, batch), WordVocab([*SPECIALS, 'a']))
     assert not list(tmp_path.iterdir())
 
 class Trap:
     def __reduce__(self): return os.mkdir, (os.environ['ELMO_TRAP'],)
 
 @pytest.mark.parametrize('file', ['config.json', 'model.safetensors', 'vocab.json'])
-@pytest.mark.parametrize('write', [lambda o,f: f.write_bytes(pickle.dumps(o)), lambda o,f: torch.save({'head.weight': torch.ones(1), 'x': o}, f)], ids=['pickle', 'torch.save'])
+@pytest.mark.parametrize(
+    'write',
+    [
+        lambda o, f: f.write_bytes(pickle.dumps(o)),
+        lambda o, f: torch.save({'head.weight': torch.ones(1), 'x': o}, f),
+    ],
+    ids=['pickle', 'torch.save'],
+)
 def test_nothing_is_executed(saved, tmp_path, monkeypatch, file, write):
-    trap = tmp_path/'sprung'
+    trap = tmp_path / 'sprung'
     monkeypatch.setenv('ELMO_TRAP', str(trap))
-    write(Trap(), saved[0]/file)
+    write(Trap(), saved[0] / file)
     refused(saved[0], file)
     assert not trap.exists()
-    with open(saved[0]/file, 'rb') as f: data = f.read()
-    if data[:2] != b'PK': pickle.loads(data); assert trap.exists()      # the trap was a trap
+    with open(saved[0] / file, 'rb') as f:
+        data = f.read()
+    if data[:2] != b'PK':
+        pickle.loads(data)
+        assert trap.exists()  # the trap was a trap
+
 
 # saving, interrupted
 
@@ -681,7 +985,12 @@ def test_an_interrupted_save(tmp_path, types, batch, monkeypatch, where, error, 
                 stop()
             mp.setattr(os, 'rename', last)
         with pytest.raises(error if where != 'extra' else Exception):
-            save_bilm(folder, make(CFG, types, batch, seed=1), types.vocab, extra={'note.txt': object() if where == 'extra' else 'new'})
+            save_bilm(
+                folder,
+                make(CFG, types, batch, seed=1),
+                types.vocab,
+                extra={'note.txt': object() if where == 'extra' else 'new'},
+            )
     assert [f.name for f in tmp_path.iterdir()] == ([] if first else ['model'])
     if first: return
     assert (folder/'note.txt').read_text() == 'old'
@@ -691,5 +1000,10 @@ def test_a_new_model_replaces_all_of_the_old(tmp_path, types, batch):
     folder, a, b = tmp_path/'model', make(CFG, types, batch), make(SHAPES['deep'], types, batch)
     save_bilm(folder, a, types.vocab, extra={'old.txt': 'x'})
     save_bilm(folder, b, types.vocab)
-    assert sorted(f.name for f in folder.iterdir()) == ['SHA256SUMS', 'config.json', 'model.safetensors', 'vocab.json'] and [f.name for f in tmp_path.iterdir()] == ['model']
+    assert sorted(f.name for f in folder.iterdir()) == [
+        'SHA256SUMS',
+        'config.json',
+        'model.safetensors',
+        'vocab.json',
+    ] and [f.name for f in tmp_path.iterdir()] == ['model']
     assert load_bilm(folder)[0].config == b.config

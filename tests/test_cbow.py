@@ -1,4 +1,5 @@
 "CBOW against a loop and PyTorch, what must not change it, the learner around it, and files of word vectors, good and bad"
+
 import gzip, json, math, pickle
 from pathlib import Path
 import numpy as np, pytest, torch, torch.nn.functional as F
@@ -30,7 +31,9 @@ def batch(n=5, width=4, gaps=True, seed=0):
     g = torch.Generator().manual_seed(seed)
     words = torch.randint(4, 4+len(WORDS), (n, width), generator=g)
     if gaps: words[torch.rand(n, width, generator=g) < .3] = 0; words[-1] = 0
-    rows = torch.from_numpy(np.concatenate([cv.specials, np.zeros((1, 50), np.int16), cv.encode(WORDS)]))
+    rows = torch.from_numpy(
+        np.concatenate([cv.specials, np.zeros((1, 50), np.int16), cv.encode(WORDS)])
+    )
     return words, rows[words]
 
 each_input = pytest.mark.parametrize('chars', [False, True])
@@ -42,7 +45,10 @@ def test_equals_the_loop(chars):
     def mean(row, ids):
         real = [v for v,i in zip(row, ids) if i]
         return sum(real)/len(real) if real else torch.zeros(D)
-    ref = torch.stack([m.head.weight @ mean(x[i], words[i]) + m.head.bias for i in range(len(words))])
+
+    ref = torch.stack(
+        [m.head.weight @ mean(x[i], words[i]) + m.head.bias for i in range(len(words))]
+    )
     torch.testing.assert_close(m(words, letters), ref, atol=1e-5, rtol=1e-5)
 
 @settings(max_examples=30, deadline=None)
@@ -56,19 +62,27 @@ def test_equals_embedding_bag(data):
 def test_padding_and_batch_mates_change_nothing(chars):
     m, (words, letters) = make(chars).eval(), batch(9)
     y = m(words, letters)
-    for i,w in enumerate(words):                                             # alone, without its padding
+    # alone, without its padding
+    for i,w in enumerate(words):
         real = w != 0
-        if real.any(): torch.testing.assert_close(m(w[real][None], letters[i, real][None])[0], y[i], atol=1e-5, rtol=1e-5)
+        if real.any():
+            torch.testing.assert_close(
+                m(w[real][None], letters[i, real][None])[0], y[i], atol=1e-5, rtol=1e-5
+            )
     wide, wide_l = F.pad(words, (2, 3)), F.pad(letters, (0, 0, 2, 3))        # on both sides
     torch.testing.assert_close(m(wide, wide_l), y, atol=1e-5, rtol=1e-5)
     turn = torch.randperm(9)
     torch.testing.assert_close(m(words[turn], letters[turn]), y[turn], atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(y[-1], m.head.bias)                           # no neighbours, no vector
+    # no neighbours, no vector
+    torch.testing.assert_close(y[-1], m.head.bias)
 
 def test_the_padding_vector_stays_zero():
     m, (words, _) = make(), batch()
     opt = torch.optim.AdamW(m.parameters(), .1)
-    for _ in range(3): opt.zero_grad(); F.cross_entropy(m(words), torch.arange(5)).backward(); opt.step()
+    for _ in range(3):
+        opt.zero_grad()
+        F.cross_entropy(m(words), torch.arange(5)).backward()
+        opt.step()
     assert (m.embed.weight[0] == 0).all()
 
 @pytest.mark.parametrize('dtype', [torch.float32, torch.bfloat16, torch.float64])
@@ -81,7 +95,9 @@ def test_dtypes_and_pickle(dtype):
 def test_tables_can_be_traced_and_exported():
     m, (words, _), (more, _) = make().eval(), batch(5), batch(9, seed=1)
     torch.testing.assert_close(torch.jit.trace(m, (words,))(more), m(more))
-    graph = torch.export.export(m, (words,), dynamic_shapes=({0: torch.export.Dim('b', min=2)},)).module()
+    graph = torch.export.export(
+        m, (words,), dynamic_shapes=({0: torch.export.Dim('b', min=2)},)
+    ).module()
     torch.testing.assert_close(graph(more), m(more))
 
 # the learner
@@ -90,7 +106,11 @@ def test_tables_can_be_traced_and_exported():
 def corpus(): return toy_corpus(n_train=500, n_valid=120, n_test=1, n_unseen=30)
 
 def loaders(corpus, **kwargs):
-    return ElmoDataLoaders.from_corpus(corpus, **{**dict(kind='cbow', bs=64, valid_bs=50, seed=0, device='cpu', context_size=2), **kwargs})
+    return ElmoDataLoaders.from_corpus(
+        corpus,
+        **{**dict(kind='cbow', bs=64, valid_bs=50, seed=0, device='cpu', context_size=2), **kwargs},
+    )
+
 
 @pytest.fixture(scope='module')
 def dls(corpus): return loaders(corpus)
@@ -117,15 +137,30 @@ def test_learner_beats_unigram_and_its_table_is_right(dls, kwargs):
     learn = learner(dls, **kwargs)
     assert isinstance(learn, Learner)
     quietly(learn, 'fit_one_cycle', 3, 1e-2 if 'chars' in kwargs else 3e-2)
-    counts = np.bincount(np.concatenate([y.numpy() for *_,y in dls.train]), minlength=len(dls.vocab)) + .5
+    counts = (
+        np.bincount(np.concatenate([y.numpy() for *_, y in dls.train]), minlength=len(dls.vocab))
+        + 0.5
+    )
     targets = np.concatenate([y.numpy() for *_,y in dls.valid])
     unigram = math.exp(-np.log(counts/counts.sum())[targets].mean())
     loss, ppl, acc = learn.recorder.values[-1][1:]
-    assert list(learn.recorder.metric_names) == ['epoch', 'train_loss', 'valid_loss', 'perplexity', 'accuracy', 'time']
+    assert list(learn.recorder.metric_names) == [
+        'epoch',
+        'train_loss',
+        'valid_loss',
+        'perplexity',
+        'accuracy',
+        'time',
+    ]
     e_ppl, e_acc = exact(learn, dls.valid)
-    assert float(ppl) == pytest.approx(e_ppl, rel=1e-4) and float(acc) == pytest.approx(e_acc, abs=1e-6) and loss == pytest.approx(math.log(e_ppl), rel=1e-4)
+    assert (
+        float(ppl) == pytest.approx(e_ppl, rel=1e-4)
+        and float(acc) == pytest.approx(e_acc, abs=1e-6)
+        and loss == pytest.approx(math.log(e_ppl), rel=1e-4)
+    )
     assert e_ppl < unigram*.8, (e_ppl, unigram)
-    if 'chars' not in kwargs: assert e_acc > (targets == counts.argmax()).mean()   # letters learn more slowly
+    # letters learn more slowly
+    if 'chars' not in kwargs: assert e_acc > (targets == counts.argmax()).mean()
 
 def test_lr_find(dls, tmp_path):
     learn = learner(dls, path=tmp_path)
@@ -154,15 +189,22 @@ def test_export_and_load_learner(dls, tmp_path, kwargs):
     again.dls = dls
     before = {k: v.clone() for k,v in again.model.state_dict().items()}
     ppl = exact(again, dls.valid)[0]
-    quietly(again, 'fit_one_cycle', 3, 1e-2)                                 # and it trains on, head and all
-    assert exact(again, dls.valid)[0] < ppl and not any(torch.equal(v, before[k]) for k,v in again.model.state_dict().items() if 'weight' in k)
+    # and it trains on, head and all
+    quietly(again, 'fit_one_cycle', 3, 1e-2)
+    assert exact(again, dls.valid)[0] < ppl and not any(
+        torch.equal(v, before[k]) for k, v in again.model.state_dict().items() if 'weight' in k
+    )
+
 
 def test_save_and_load(dls, tmp_path):
     learn = learner(dls, path=tmp_path)
     quietly(learn, 'fit', 1, 1e-2)
     learn.save('here')
     again = learner(dls, seed=5, path=tmp_path).load('here')
-    assert all(torch.equal(v, again.model.state_dict()[k]) for k,v in learn.model.state_dict().items())
+    assert all(
+        torch.equal(v, again.model.state_dict()[k]) for k, v in learn.model.state_dict().items()
+    )
+
 
 def test_predict_takes_the_neighbours_that_the_loader_takes(corpus):
     for k in (1, 2, 3):
@@ -173,9 +215,15 @@ def test_predict_takes_the_neighbours_that_the_loader_takes(corpus):
         sents = [s.tokens for s in corpus.gold['valid']]
         rows = iter(p)
         for s in sents[:5]:
-            for i in range(k-1, len(s)-k+1):                                  # the places that the loader uses
-                torch.testing.assert_close(learn.predict([*s[:i], '___', *s[i+1:]])[2], next(rows), atol=1e-6, rtol=1e-4)
-        for i in range(len(sents[0])): assert learn.predict([*sents[0][:i], '___', *sents[0][i+1:]])[2].isfinite().all()   # and those at the ends
+            # the places that the loader uses
+            for i in range(k-1, len(s)-k+1):
+                torch.testing.assert_close(
+                    learn.predict([*s[:i], '___', *s[i + 1 :]])[2], next(rows), atol=1e-6, rtol=1e-4
+                )
+        # and those at the ends
+        for i in range(len(sents[0])):
+            assert learn.predict([*sents[0][:i], '___', *sents[0][i + 1 :]])[2].isfinite().all()
+
 
 def test_predict(dls):
     learn = learner(dls)
@@ -190,18 +238,38 @@ def test_predict(dls):
 def test_show_results_and_get_preds(dls, capsys):
     learn = learner(dls)
     df = quietly(learn, 'show_results', max_n=4, show=False)
-    assert list(df.columns) == ['left', 'target', 'right', 'guess', 'p(target)'] and len(df) == 4 and set(df['guess']) <= set(dls.vocab.itos)
+    assert (
+        list(df.columns) == ['left', 'target', 'right', 'guess', 'p(target)']
+        and len(df) == 4
+        and set(df['guess']) <= set(dls.vocab.itos)
+    )
     p, y, losses = quietly(learn, 'get_preds', with_loss=True)
-    assert p.shape == (dls.valid.examples, len(dls.vocab)) and torch.allclose(losses, -p[range(len(y)), y].log(), atol=1e-4)
+    assert p.shape == (dls.valid.examples, len(dls.vocab)) and torch.allclose(
+        losses, -p[range(len(y)), y].log(), atol=1e-4
+    )
     flat = torch.cat([y for *_,y in dls.valid])
     assert torch.equal(y, flat), 'in the order of the text'
 
 def test_learner_refuses(dls, corpus):
-    with pytest.raises(ValueError, match="kind='cbow'"): cbow_learner(ElmoDataLoaders.from_corpus(corpus, device='cpu'))
+    with pytest.raises(ValueError, match="kind='cbow'"):
+        cbow_learner(ElmoDataLoaders.from_corpus(corpus, device='cpu'))
+
 
 def test_a_text_that_is_read_in_pieces(corpus):
-    buffered, vocab = pytest.importorskip('elmo_fastai.data.buffered'), WordVocab.build([s.split() for s in corpus.train])
-    dl = buffered.BufferedDataLoader(corpus.train, vocab, n_batches=3, kind='cbow', tokenizer='space', context_size=1, bs=32, device='cpu')
+    buffered, vocab = (
+        pytest.importorskip('elmo_fastai.data.buffered'),
+        WordVocab.build([s.split() for s in corpus.train]),
+    )
+    dl = buffered.BufferedDataLoader(
+        corpus.train,
+        vocab,
+        n_batches=3,
+        kind='cbow',
+        tokenizer='space',
+        context_size=1,
+        bs=32,
+        device='cpu',
+    )
     learn = cbow_learner(DataLoaders(dl, loaders(corpus, context_size=1).valid), dim=8)
     quietly(learn, 'fit', 1, 1e-3)
     assert learn.context_size == 1 and learn.predict('the ___ waited')[0] in vocab.itos
@@ -218,16 +286,31 @@ def test_word_vectors_of_a_learner(dls):
     assert learn.model.embed.weight.abs().max() < 99, 'a copy, not a view'
     words = ['boat', 'zyxwv', '日本語', '<s>']
     one = np.concatenate([word_vectors(letters, [w]).vectors for w in words])
-    np.testing.assert_allclose(word_vectors(letters, words).vectors, one, atol=1e-5)    # no word depends on another
-    assert len(word_vectors(letters)) == len(dls.vocab) - 4 and letters.model.training == learn.model.training
+    # no word depends on another
+    np.testing.assert_allclose(word_vectors(letters, words).vectors, one, atol=1e-5)
+    assert (
+        len(word_vectors(letters)) == len(dls.vocab) - 4
+        and letters.model.training == learn.model.training
+    )
     with pytest.raises(ValueError, match='table'): word_vectors(learn, ['boat'])
 
 def vectors(n=50, dim=7, seed=0):
-    return WordVectors([f'w{i}' for i in range(n-3)] + ['naïve', '日本語', 'New\u00a0York'.replace('\u00a0', '_')], np.random.default_rng(seed).normal(size=(n, dim)))
+    return WordVectors(
+        [f'w{i}' for i in range(n - 3)]
+        + ['naïve', '日本語', 'New\u00a0York'.replace('\u00a0', '_')],
+        np.random.default_rng(seed).normal(size=(n, dim)),
+    )
+
 
 def test_look_up():
     wv = vectors()
-    assert np.array_equal(wv['w3'], wv.vectors[3]) and 'w3' in wv and 'w99' not in wv and len(wv) == 50 and wv.dim == 7
+    assert (
+        np.array_equal(wv['w3'], wv.vectors[3])
+        and 'w3' in wv
+        and 'w99' not in wv
+        and len(wv) == 50
+        and wv.dim == 7
+    )
     with pytest.raises(KeyError, match="No vector for 'w333'.*'w33'"): wv['w333']
     with pytest.raises(KeyError): wv.encode(['w1', 'nope'])
     assert (wv.encode(['nope', 'w1'], unknown='zero')[0] == 0).all()
@@ -237,23 +320,44 @@ def test_look_up():
 
 def test_nearest_against_a_loop():
     wv = vectors()
-    def cos(a, b): return sum(x*y for x,y in zip(a, b))/math.sqrt(sum(x*x for x in a)*sum(y*y for y in b))
+
+    def cos(a, b):
+        return sum(x * y for x, y in zip(a, b)) / math.sqrt(
+            sum(x * x for x in a) * sum(y * y for y in b)
+        )
+
     for w in ('w0', 'naïve'):
-        ref = sorted(((o, cos(wv[w].tolist(), wv[o].tolist())) for o in wv.words if o != w), key=lambda o: -o[1])
+        ref = sorted(
+            ((o, cos(wv[w].tolist(), wv[o].tolist())) for o in wv.words if o != w),
+            key=lambda o: -o[1],
+        )
         found = wv.nearest(w, 6)
         assert [o for o,_ in found] == [o for o,_ in ref[:6]]
         np.testing.assert_allclose([c for _,c in found], [c for _,c in ref[:6]], atol=1e-5)
-    assert wv.nearest(wv['w4'], 1)[0][0] == 'w4'                               # a vector may find its own word
-    assert len(wv.nearest('w1', 1000)) == 49 and len(wv.nearest('w1', 3, without=wv.words[:48])) == 2
+    # a vector may find its own word
+    assert wv.nearest(wv['w4'], 1)[0][0] == 'w4'
+    assert (
+        len(wv.nearest('w1', 1000)) == 49 and len(wv.nearest('w1', 3, without=wv.words[:48])) == 2
+    )
     with pytest.raises(KeyError): wv.nearest('nope')
     zero = WordVectors(['a', 'b', 'c'], [[0, 0], [1, 0], [0, 1]])
     assert all(np.isfinite(c) for _,c in zero.nearest('a', 5)) and zero.nearest('b')[0][1] == 0
 
-@pytest.mark.parametrize('words,vecs,match', [
-    (['a'], np.zeros((2, 3)), '1 words and vectors of shape'), (['a'], np.zeros(3), 'shape'), ([], np.zeros((0, 3)), 'shape'), (['a'], np.zeros((1, 0)), 'shape'),
-    (['a', 'a'], np.zeros((2, 3)), "'a' is there twice"), (['a', 'b'], [[1., 2.], [math.nan, 1.]], "'b'.*not finite")])
+@pytest.mark.parametrize(
+    'words,vecs,match',
+    [
+        (['a'], np.zeros((2, 3)), '1 words and vectors of shape'),
+        (['a'], np.zeros(3), 'shape'),
+        ([], np.zeros((0, 3)), 'shape'),
+        (['a'], np.zeros((1, 0)), 'shape'),
+        (['a', 'a'], np.zeros((2, 3)), "'a' is there twice"),
+        (['a', 'b'], [[1.0, 2.0], [math.nan, 1.0]], "'b'.*not finite"),
+    ],
+)
 def test_vectors_that_cannot_be(words, vecs, match):
-    with pytest.raises(ValueError, match=match): WordVectors(words, vecs)
+    with pytest.raises(ValueError, match=match):
+        WordVectors(words, vecs)
+
 
 # files
 
@@ -263,9 +367,14 @@ def test_round_trip_to_the_last_bit(tmp_path, name):
     wv.vectors[0] *= 1e-30; wv.vectors[1] *= 1e30; wv.vectors[2] = 0
     path = wv.save(tmp_path/name)
     again = WordVectors.load(str(path))
-    assert again.words == wv.words and np.array_equal(again.vectors, wv.vectors) and again.vectors.dtype == np.float32
+    assert (
+        again.words == wv.words
+        and np.array_equal(again.vectors, wv.vectors)
+        and again.vectors.dtype == np.float32
+    )
     assert not list(tmp_path.rglob('*.part'))
-    again.vectors[3] = 1                                                      # and it can be worked with
+    # and it can be worked with
+    again.vectors[3] = 1
     assert len(WordVectors.load(path, max_words=5)) == 5
 
 @settings(max_examples=40, deadline=None)
@@ -281,21 +390,39 @@ def test_any_words_fit_into_one_of_the_formats(tmp_path_factory, words):
 
 def test_files_of_others(tmp_path):
     f = tmp_path/'glove.txt'
-    f.write_bytes('the 0.1 0.2 0.3\n. . . 1 2 3\nnaïve 4 5 6\n'.encode())         # no heading, a word with spaces
+    # no heading, a word with spaces
+    f.write_bytes('the 0.1 0.2 0.3\n. . . 1 2 3\nnaïve 4 5 6\n'.encode())
     wv = WordVectors.load(f)
     assert wv.words == ['the', '. . .', 'naïve'] and wv['naïve'].tolist() == [4, 5, 6]
-    f.write_bytes(b'\xef\xbb\xbf2 2\r\na 1 2 \r\nb 3e-1 -4 \r\n')                   # byte-order mark, Windows, the spaces of word2vec.c
+    # byte-order mark, Windows, the spaces of word2vec.c
+    f.write_bytes(b'\xef\xbb\xbf2 2\r\na 1 2 \r\nb 3e-1 -4 \r\n')
     wv = WordVectors.load(f)
     assert wv.words == ['a', 'b'] and wv.vectors.tolist() == [[1, 2], [np.float32(.3), -4]]
-    f.write_text('1000000000 300\na ' + ' '.join(['1']*300) + '\n')              # a promise is not believed
+    # a promise is not believed
+    f.write_text('1000000000 300\na ' + ' '.join(['1']*300) + '\n')
     assert len(WordVectors.load(f, max_words=1)) == 1
 
 NONE = 'Expected a vector for each word'
-BAD = {'empty': (b'', NONE), 'only a heading': (b'3 2\n', 'promises 3 words and has 0'), 'too short': (b'3 2\na 1 2\nb 1 2\n', 'promises 3 words and has 2'),
-       'cut line': (b'a 1 2\nb 1\n', 'line 2: expected a word and 2 numbers'), 'no number': (b'2 2\na 1 2\nb 1 x\n', 'line 3'), 'nan': (b'a 1 nan\n', "'a'.*not finite"),
-       'overflow': (b'a 1 1e99\n', "'a'.*not finite"), 'tabs': (b'the\t1 2\n', 'line 1 has a tab'), 'packed': (b'\x1f\x8b\x08\0', 'unpack it'), 'not utf-8': (b'a 1 2\nna\xefve 1 2\n', r'line 2.*xefve'),
-       'a text': ('It was the best of times'.encode(), 'line 1'), 'binary': (bytes(range(256)), 'line 2'), 'blank line': (b'a 1 2\n\nb 1 2\n', 'line 2'), 'one word': (b'hello\n', NONE),
-       'zero sizes': (b'0 0\n', NONE), 'no dimensions': (b'2 0\na\nb\n', NONE), 'absurd sizes': (b'9 999999999\na 1 2\n', 'line 2')}
+BAD = {
+    'empty': (b'', NONE),
+    'only a heading': (b'3 2\n', 'promises 3 words and has 0'),
+    'too short': (b'3 2\na 1 2\nb 1 2\n', 'promises 3 words and has 2'),
+    'cut line': (b'a 1 2\nb 1\n', 'line 2: expected a word and 2 numbers'),
+    'no number': (b'2 2\na 1 2\nb 1 x\n', 'line 3'),
+    'nan': (b'a 1 nan\n', "'a'.*not finite"),
+    'overflow': (b'a 1 1e99\n', "'a'.*not finite"),
+    'tabs': (b'the\t1 2\n', 'line 1 has a tab'),
+    'packed': (b'\x1f\x8b\x08\0', 'unpack it'),
+    'not utf-8': (b'a 1 2\nna\xefve 1 2\n', r'line 2.*xefve'),
+    'a text': ('It was the best of times'.encode(), 'line 1'),
+    'binary': (bytes(range(256)), 'line 2'),
+    'blank line': (b'a 1 2\n\nb 1 2\n', 'line 2'),
+    'one word': (b'hello\n', NONE),
+    'zero sizes': (b'0 0\n', NONE),
+    'no dimensions': (b'2 0\na\nb\n', NONE),
+    'absurd sizes': (b'9 999999999\na 1 2\n', 'line 2'),
+}
+
 
 @pytest.mark.parametrize('what', BAD)
 def test_malformed_text(tmp_path, what):
@@ -312,11 +439,19 @@ def test_malformed_safetensors(tmp_path):
         with pytest.raises(ModelFileError, match='v.safetensors'): WordVectors.load(f)
     meta = dict(format='elmo_fastai.WordVectors', version='1', words=json.dumps(wv.words))
     t = torch.from_numpy(wv.vectors)
-    for tensors, m, match in [({'vectors': t}, None, 'no word vectors of this library'), ({'other': t}, meta, 'no word vectors'), ({'vectors': t}, {**meta, 'version': '2'}, "version '2'"),
-                              ({'vectors': t}, {**meta, 'words': '['}, 'JSONDecodeError'), ({'vectors': t}, {**meta, 'words': '[1, 2]'}, '2 words'),
-                              ({'vectors': t}, {**meta, 'words': '["a"]'}, '1 words'), ({'vectors': t*math.nan}, meta, 'not finite')]:
+    for tensors, m, match in [
+        ({'vectors': t}, None, 'no word vectors of this library'),
+        ({'other': t}, meta, 'no word vectors'),
+        ({'vectors': t}, {**meta, 'version': '2'}, "version '2'"),
+        ({'vectors': t}, {**meta, 'words': '['}, 'JSONDecodeError'),
+        ({'vectors': t}, {**meta, 'words': '[1, 2]'}, '2 words'),
+        ({'vectors': t}, {**meta, 'words': '["a"]'}, '1 words'),
+        ({'vectors': t * math.nan}, meta, 'not finite'),
+    ]:
         save_file(tensors, f, metadata=m)
-        with pytest.raises(ModelFileError, match=match): WordVectors.load(f)
+        with pytest.raises(ModelFileError, match=match):
+            WordVectors.load(f)
+
 
 def test_missing_files_and_failed_saves(tmp_path):
     for name in ('no.txt', 'no.safetensors'):
@@ -324,9 +459,14 @@ def test_missing_files_and_failed_saves(tmp_path):
     with pytest.raises(ModelFileError, match="can't be read"): WordVectors.load(tmp_path)
     f = vectors().save(tmp_path/'v.txt')
     before = f.read_bytes()
-    with pytest.raises(ValueError, match="'New York'.*safetensors"): WordVectors(['New York'], [[1.]]).save(f)
-    with pytest.raises(ValueError, match='surrogate'): WordVectors(['ok', '\ud800'], [[1.], [2.]]).save(f)
-    assert f.read_bytes() == before and len(list(tmp_path.iterdir())) == 1, 'a save that fails leaves what was there'
+    with pytest.raises(ValueError, match="'New York'.*safetensors"):
+        WordVectors(['New York'], [[1.0]]).save(f)
+    with pytest.raises(ValueError, match='surrogate'):
+        WordVectors(['ok', '\ud800'], [[1.0], [2.0]]).save(f)
+    assert f.read_bytes() == before and len(list(tmp_path.iterdir())) == 1, (
+        'a save that fails leaves what was there'
+    )
+
 
 def test_more_words_than_promised(tmp_path):
     f = tmp_path/'v.txt'; f.write_text('2 3\na 1 2 3\nb 1 2 3\nc 1 2 3\n')

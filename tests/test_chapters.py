@@ -116,11 +116,17 @@ def test_the_navbar_leads_somewhere():
         for o in site()['website']['navbar'].get(side, []):
             if 'href' not in o or o['href'].startswith('https://'): continue
             target, _, anchor = o['href'].partition('#')
-            assert (root/'nbs'/target).is_file() and (not anchor
-                                                      or anchor in anchors(root/'nbs'/target)), o['href']
+            assert (root / 'nbs' / target).is_file() and (
+                not anchor or anchor in anchors(root / 'nbs' / target)
+            ), o['href']
+
 
 def test_the_stub_includes_the_site():
-    assert yaml.safe_load((root/'nbs'/'_quarto.yml').read_text())['metadata-files'][0] == '../_quarto.yml'
+    assert (
+        yaml.safe_load((root / 'nbs' / '_quarto.yml').read_text())['metadata-files'][0]
+        == '../_quarto.yml'
+    )
+
 
 @each_taught
 def test_course_chapters_lead_to_their_neighbours(nb):
@@ -138,7 +144,10 @@ def test_other_chapters_lead_back_to_the_course(nb):
 def test_the_home_page_or_that_of_its_shelf_lists_every_chapter(nb):
     shelf = root/'nbs'/nb.parent.name/'index.qmd'
     listed = f']({nb.name})' in shelf.read_text(encoding='utf-8') if shelf.is_file() else False
-    assert listed or re.search(rf'\]\({page(nb)}\)|href="{page(nb)}"', prose(root/'nbs'/'index.ipynb'))
+    assert listed or re.search(
+        rf'\]\({page(nb)}\)|href="{page(nb)}"', prose(root / 'nbs' / 'index.ipynb')
+    )
+
 
 # the budget of the course
 
@@ -227,8 +236,13 @@ def test_no_table_says_that_it_is_missing():
 def test_the_reference_has_every_public_name_and_what_classes_describe():
     """Each name is told once; `tests/reference.py --check`, a step of `make test`, compares the
     text itself"""
-    told = re.findall(r'^###+ ([\w.]+)$', '\n'.join(f.read_text(encoding='utf-8')
-                                                    for f in sorted((root/'nbs'/'reference').glob('*.md'))), re.M)
+    told = re.findall(
+        r'^###+ ([\w.]+)$',
+        '\n'.join(
+            f.read_text(encoding='utf-8') for f in sorted((root / 'nbs' / 'reference').glob('*.md'))
+        ),
+        re.M,
+    )
     libraries = [import_module(f'elmo_fastai.{m}') for f in nbs
                  for m in re.findall(r'^#\| default_exp ([\w.]+)',
                                      '\n'.join(source(c) for c in cells(f, 'code')), re.M)]

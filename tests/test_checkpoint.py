@@ -1,10 +1,17 @@
 "A training that breaks off at any moment goes on as if it had not; whatever is wrong with its files is said in a sentence"
+
 import errno, math, multiprocessing, os, pickle, random, resource, shutil, signal, subprocess, sys, time, warnings, zipfile
 from pathlib import Path
 
 import numpy as np, pytest, torch
 from fastai.basics import Adam, Callback, L, ranger, set_seed
-from fastai.callback.all import CSVLogger, EarlyStoppingCallback, GradientAccumulation, MixedPrecision, ReduceLROnPlateau
+from fastai.callback.all import (
+    CSVLogger,
+    EarlyStoppingCallback,
+    GradientAccumulation,
+    MixedPrecision,
+    ReduceLROnPlateau,
+)
 from hypothesis import HealthCheck, given, settings, strategies as st
 from safetensors.torch import load_file, save_file
 
@@ -20,7 +27,15 @@ from elmo_fastai.data.buffered import BufferedDataLoader
 from elmo_fastai.data.encoded import EncodedText, TokenTypes
 from elmo_fastai.data.loaders import ElmoDataLoaders
 from elmo_fastai.train.checkpoint import (
-    FILE, Checkpoints, Resume, checkpoints_in, find_checkpoint, prune_checkpoints, read_checkpoint, resume)
+    FILE,
+    Checkpoints,
+    Resume,
+    checkpoints_in,
+    find_checkpoint,
+    prune_checkpoints,
+    read_checkpoint,
+    resume,
+)
 from elmo_fastai.train.learner import CarryState, EarlyStop, TimeBudget, bilm_learner
 
 pytestmark = pytest.mark.slow
@@ -53,7 +68,10 @@ def build(corpus, *cbs, kind='sentences', seed=1, buffered=None, config=CFG, **k
     set_seed(seed)
     size = dict(bs=4, seq_len=16) if kind == 'stream' else dict(bs=16)
     dls = ElmoDataLoaders.from_corpus(corpus, kind=kind, device='cpu', **size)
-    if buffered: dls.loaders[0] = BufferedDataLoader(*buffered, device='cpu', tokenizer='space', kind=kind, vocab=dls.vocab, **size)
+    if buffered:
+        dls.loaders[0] = BufferedDataLoader(
+            *buffered, device='cpu', tokenizer='space', kind=kind, vocab=dls.vocab, **size
+        )
     learn = bilm_learner(dls, config, **{'bf16': False, 'cbs': list(cbs), **kwargs})
     learn.remove_cb(learn.progress)
     learn.logger = lambda *_: None
@@ -70,12 +88,21 @@ def broken(learn, n, **kwargs):
 
 def result(learn):
     rec = learn.recorder
-    return dict({k: v.clone() for k,v in learn.model.state_dict().items()}, losses=torch.stack([torch.as_tensor(o) for o in rec.losses]),
-                lrs=rec.lrs, values=[list(o) for o in rec.values], iters=rec.iters, hps=getattr(rec, 'hps', None))
+    return dict(
+        {k: v.clone() for k, v in learn.model.state_dict().items()},
+        losses=torch.stack([torch.as_tensor(o) for o in rec.losses]),
+        lrs=rec.lrs,
+        values=[list(o) for o in rec.values],
+        iters=rec.iters,
+        hps=getattr(rec, 'hps', None),
+    )
+
 
 def equal(a, b):
     assert a.keys() == b.keys()
-    for k,v in a.items(): assert torch.equal(v, b[k]) if isinstance(v, torch.Tensor) else v == b[k], k
+    for k, v in a.items():
+        assert torch.equal(v, b[k]) if isinstance(v, torch.Tensor) else v == b[k], k
+
 
 @pytest.fixture(scope='module')
 def whole(corpus): return result(fit(build(corpus)))
@@ -83,14 +110,35 @@ def whole(corpus): return result(fit(build(corpus)))
 # the same bits
 
 CASES = dict(
-    sentences=dict(), stream=dict(kind='stream', at=[20]), bf16=dict(bf16=True),
-    carried=dict(kind='stream', cbs=[CarryState], at=[30]), early=dict(cbs=[lambda: EarlyStop(patience=1)], fit=dict(args=(3, .3))),
-    early_fastai=dict(cbs=[lambda: EarlyStoppingCallback(patience=1)], fit=dict(args=(4, .3))), plateau=dict(cbs=[lambda: ReduceLROnPlateau(patience=1)], fit=dict(method='fit', args=(4, .1))),
-    flat=dict(fit=dict(method='fit_flat_cos')), constant=dict(fit=dict(method='fit', args=(2, 1e-3))),
-    adagrad=dict(opt='adagrad', fit=dict(args=(2, .1))), adam=dict(opt=Adam), ranger=dict(opt=ranger),
-    accumulated=dict(cbs=[lambda: GradientAccumulation(40)]), sliced=dict(fit=dict(args=(2, slice(1e-3, 1e-2)))),
-    sampled=dict(config=BiLMConfig('nano', char_dim=4, filters=((1,8),), proj_dim=16, hidden_dim=16, softmax='sampled', n_negative=20)),
+    sentences=dict(),
+    stream=dict(kind='stream', at=[20]),
+    bf16=dict(bf16=True),
+    carried=dict(kind='stream', cbs=[CarryState], at=[30]),
+    early=dict(cbs=[lambda: EarlyStop(patience=1)], fit=dict(args=(3, 0.3))),
+    early_fastai=dict(cbs=[lambda: EarlyStoppingCallback(patience=1)], fit=dict(args=(4, 0.3))),
+    plateau=dict(
+        cbs=[lambda: ReduceLROnPlateau(patience=1)], fit=dict(method='fit', args=(4, 0.1))
+    ),
+    flat=dict(fit=dict(method='fit_flat_cos')),
+    constant=dict(fit=dict(method='fit', args=(2, 1e-3))),
+    adagrad=dict(opt='adagrad', fit=dict(args=(2, 0.1))),
+    adam=dict(opt=Adam),
+    ranger=dict(opt=ranger),
+    accumulated=dict(cbs=[lambda: GradientAccumulation(40)]),
+    sliced=dict(fit=dict(args=(2, slice(1e-3, 1e-2)))),
+    sampled=dict(
+        config=BiLMConfig(
+            'nano',
+            char_dim=4,
+            filters=((1, 8),),
+            proj_dim=16,
+            hidden_dim=16,
+            softmax='sampled',
+            n_negative=20,
+        )
+    ),
 )
+
 
 @pytest.mark.parametrize('case', CASES)
 def test_the_same_bits_as_without_the_interruption(corpus, tmp_path, case, capsys):
@@ -118,9 +166,11 @@ def test_every_place_in_an_epoch(corpus, whole, tmp_path, n):
 @pytest.mark.parametrize('n', [3, 8, 11, 17, 19])
 def test_a_budget_of_time_goes_on_with_the_rest(corpus, tmp_path, n):
     "By a clock that counts steps: the rest of the time, and the same bits; at the end of an epoch, within one, and with the last step done"
+
     def budget():
         ticks = []
-        def clock(): ticks.append(1); return float(len(ticks))     # one tick a step, and one an epoch
+        # one tick a step, and one an epoch
+        def clock(): ticks.append(1); return float(len(ticks))
         return TimeBudget(22, clock)
     how = dict(args=(TimeBudget.epochs, 1e-2), cbs=budget())
     a = result(fit(build(corpus), **how))
@@ -133,14 +183,24 @@ def test_a_budget_of_time_goes_on_with_the_rest(corpus, tmp_path, n):
 
 def test_a_budget_that_was_used_up(corpus, tmp_path):
     "Killed after the last step: nothing is left to train, and nothing is lost"
-    learn = fit(build(corpus, Checkpoints(tmp_path)), args=(TimeBudget.epochs, 1e-2), cbs=TimeBudget(.3))
+    learn = fit(
+        build(corpus, Checkpoints(tmp_path)), args=(TimeBudget.epochs, 1e-2), cbs=TimeBudget(0.3)
+    )
     again = build(corpus, Checkpoints(tmp_path), seed=9)
     resume(again, tmp_path)
     equal(result(fit(again, args=(TimeBudget.epochs, 1e-2), cbs=TimeBudget(.3))), result(learn))
 
 def test_from_the_start_and_from_the_ends_of_epochs(corpus, whole, tmp_path):
     fit(build(corpus, Checkpoints(tmp_path, minutes=99, keep=9)))
-    assert [o.split('-', 1)[1] for o in checkpoints_in(tmp_path)] == ['epoch3-end', 'epoch3-batch8', 'epoch2-end', 'epoch2-batch8', 'epoch1-end', 'epoch1-batch8', 'start']
+    assert [o.split('-', 1)[1] for o in checkpoints_in(tmp_path)] == [
+        'epoch3-end',
+        'epoch3-batch8',
+        'epoch2-end',
+        'epoch2-batch8',
+        'epoch1-end',
+        'epoch1-batch8',
+        'start',
+    ]
     for name in checkpoints_in(tmp_path):
         again = build(corpus, seed=3)
         resume(again, tmp_path/name)
@@ -207,8 +267,10 @@ def test_the_csv_log(corpus, tmp_path):
     for append in (False, True):
         name = f'b{append}.csv'
         broken(build(corpus, log(name, append), Checkpoints(tmp_path/name[:2], minutes=99)), 20)
-        assert len(rows(name)) == 3                                   # heading and two epochs; the checkpoint is from the end of the second
-        (tmp_path/name).open('a').write('2,9.9,9.9,9.9,9.9,00:00\n')  # a row of an epoch that has no checkpoint
+        # heading and two epochs; the checkpoint is from the end of the second
+        assert len(rows(name)) == 3
+        # a row of an epoch that has no checkpoint
+        (tmp_path/name).open('a').write('2,9.9,9.9,9.9,9.9,00:00\n')
         resume(learn := build(corpus, log(name, append)), tmp_path/name[:2])
         fit(learn)
         assert rows(name) == rows('a.csv')
@@ -216,9 +278,15 @@ def test_the_csv_log(corpus, tmp_path):
 
 def test_float16_and_its_scale(corpus, tmp_path):
     "On the CPU, with a scale that is far too large at first: steps are skipped, and the scale falls"
+
     class FP16(MixedPrecision):
         def before_fit(self):
-            self.autocast,self.learn.scaler,self.scales = torch.autocast('cpu', torch.bfloat16),torch.amp.GradScaler('cpu', init_scale=2.**127, growth_interval=5),L()
+            self.autocast, self.learn.scaler, self.scales = (
+                torch.autocast('cpu', torch.bfloat16),
+                torch.amp.GradScaler('cpu', init_scale=2.0**127, growth_interval=5),
+                L(),
+            )
+
     def new(**kw): return build(corpus, FP16(), *kw.pop('cbs', []), **kw)
     first = fit(new())
     a = result(first)
@@ -254,8 +322,14 @@ def table(corpus):
     import datasets
     return datasets.Dataset.from_dict({'text': [*corpus.train, None, ' ']})
 
-LINES = dict(disk=lambda c: table(c), stream=lambda c: table(c).to_iterable_dataset(num_shards=3), plain=lambda c: Numbers([*c.train, ' ']),
-             shuffled=lambda c: table(c).to_iterable_dataset(num_shards=3).shuffle(seed=3, buffer_size=20), list=lambda c: list(c.train))
+LINES = dict(
+    disk=lambda c: table(c),
+    stream=lambda c: table(c).to_iterable_dataset(num_shards=3),
+    plain=lambda c: Numbers([*c.train, ' ']),
+    shuffled=lambda c: table(c).to_iterable_dataset(num_shards=3).shuffle(seed=3, buffer_size=20),
+    list=lambda c: list(c.train),
+)
+
 
 @pytest.mark.parametrize('kind', ['sentences', 'stream'])
 @pytest.mark.parametrize('lines', LINES)
@@ -263,8 +337,17 @@ LINES = dict(disk=lambda c: table(c), stream=lambda c: table(c).to_iterable_data
 def test_positions_in_a_text_on_disk(corpus, lines, kind, n_batches):
     vocab = WordVocab.build([o.split() for o in corpus.train])
     def new():
-        return BufferedDataLoader(LINES[lines](corpus), vocab=vocab, n_batches=n_batches, buffer=30, tokenizer='space', kind=kind, seed=1,
-                                  **(dict(bs=4, seq_len=16) if kind == 'stream' else dict(bs=8)))
+        return BufferedDataLoader(
+            LINES[lines](corpus),
+            vocab=vocab,
+            n_batches=n_batches,
+            buffer=30,
+            tokenizer='space',
+            kind=kind,
+            seed=1,
+            **(dict(bs=4, seq_len=16) if kind == 'stream' else dict(bs=8)),
+        )
+
     a = new()
     n, through = len(a), []
     for epoch in range(3):
@@ -275,12 +358,26 @@ def test_positions_in_a_text_on_disk(corpus, lines, kind, n_batches):
     b.seek(position); b.skip(3)
     rest = [*b, *b]
     assert len(rest) == 2*n-3
-    for x,y in zip(rest, through[n+3:], strict=True): assert all(torch.equal(p, q) for p,q in zip(x, y))
+    for x, y in zip(rest, through[n + 3 :], strict=True):
+        assert all(torch.equal(p, q) for p, q in zip(x, y))
+
 
 def test_a_look_does_not_move_a_stream_that_knows_its_place(corpus):
     import datasets
     lines = datasets.Dataset.from_dict(dict(text=corpus.train)).to_iterable_dataset()
-    def fresh(): return BufferedDataLoader(lines, WordVocab.build([o.split() for o in corpus.train]), n_batches=8, buffer=8, tokenizer='space', bs=4, shuffle=False, seed=1)
+
+    def fresh():
+        return BufferedDataLoader(
+            lines,
+            WordVocab.build([o.split() for o in corpus.train]),
+            n_batches=8,
+            buffer=8,
+            tokenizer='space',
+            bs=4,
+            shuffle=False,
+            seed=1,
+        )
+
     def places(look):
         dl = fresh(); res = []
         for i,_ in enumerate(dl):
@@ -290,7 +387,10 @@ def test_a_look_does_not_move_a_stream_that_knows_its_place(corpus):
     assert places(True) == places(False)
 
 def test_the_position_after_an_epoch_that_was_done_already(corpus):
-    a, b = (BufferedDataLoader(corpus.train, buffer=30, tokenizer='space', bs=8, seed=1) for _ in range(2))
+    a, b = (
+        BufferedDataLoader(corpus.train, buffer=30, tokenizer='space', bs=8, seed=1)
+        for _ in range(2)
+    )
     list(a)
     b.seek(a.position()); b.skip(len(b))
     assert not list(b) and b.position() == a.position()
@@ -301,7 +401,10 @@ def test_an_error_frees_the_folder(corpus, tmp_path):
     learn = build(corpus, Checkpoints(tmp_path/'run'), Breaks())
     with pytest.raises(RuntimeError): fit(learn)
     assert learn.checkpoints.held is not None
-    p = multiprocessing.get_context('fork').Process(target=hold, args=(tmp_path/'run', ready := multiprocessing.get_context('fork').Event(), ready))
+    p = multiprocessing.get_context('fork').Process(
+        target=hold,
+        args=(tmp_path / 'run', ready := multiprocessing.get_context('fork').Event(), ready),
+    )
     p.start(); p.join(30)
     assert ready.is_set() and p.exitcode == 0
 
@@ -329,7 +432,18 @@ def test_blocks_that_were_read_are_not_read_again(corpus):
             for o in self.lines[self.at:]: self.at += 1; self.read += 1; yield o
             self.at = 0
     vocab = WordVocab.build([o.split() for o in corpus.train])
-    def new(cls): return BufferedDataLoader(cls(corpus.train), vocab=vocab, n_batches=15, buffer=10, tokenizer='space', bs=10, seed=1)
+
+    def new(cls):
+        return BufferedDataLoader(
+            cls(corpus.train),
+            vocab=vocab,
+            n_batches=15,
+            buffer=10,
+            tokenizer='space',
+            bs=10,
+            seed=1,
+        )
+
     a = new(Places)
     through = []
     for i,b in enumerate(a):
@@ -338,7 +452,8 @@ def test_blocks_that_were_read_are_not_read_again(corpus):
     for cls,n in ((Places, 80), (Numbers, 150)):
         b = new(cls)
         b.seek(position if cls is Places else position | dict(mark=None)); b.skip(8)
-        for x,y in zip(b, through[8:], strict=True): assert all(torch.equal(p, q) for p,q in zip(x, y))
+        for x, y in zip(b, through[8:], strict=True):
+            assert all(torch.equal(p, q) for p, q in zip(x, y))
         assert b.lines.read == n
 
 @pytest.mark.parametrize('lines', ['disk', 'shuffled'])
@@ -347,7 +462,16 @@ def test_training_on_a_text_on_disk(corpus, tmp_path, lines, n):
     def new(*cbs, **kw):
         set_seed(1)
         learn = build(corpus, *cbs, **kw)
-        dl = BufferedDataLoader(LINES[lines](corpus), vocab=learn.dls.vocab, n_batches=5, buffer=30, tokenizer='space', bs=8, device='cpu', seed=kw.get('seed', 1))
+        dl = BufferedDataLoader(
+            LINES[lines](corpus),
+            vocab=learn.dls.vocab,
+            n_batches=5,
+            buffer=30,
+            tokenizer='space',
+            bs=8,
+            device='cpu',
+            seed=kw.get('seed', 1),
+        )
         learn.dls.loaders[0] = dl
         return learn
     a = result(fit(new()))
@@ -355,16 +479,30 @@ def test_training_on_a_text_on_disk(corpus, tmp_path, lines, n):
     resume(b := new(seed=6), tmp_path)
     equal(result(fit(b)), a)
 
-@pytest.mark.parametrize('kind,kwargs', [('sentences', dict(bs=8)), ('sentences', dict(bs=8, max_tokens=60)), ('stream', dict(bs=3, seq_len=10, stride=7)), ('cbow', dict(bs=50))])
+@pytest.mark.parametrize(
+    'kind,kwargs',
+    [
+        ('sentences', dict(bs=8)),
+        ('sentences', dict(bs=8, max_tokens=60)),
+        ('stream', dict(bs=3, seq_len=10, stride=7)),
+        ('cbow', dict(bs=50)),
+    ],
+)
 def test_skipped_batches(corpus, kind, kwargs):
     from elmo_fastai.data.batches import LOADERS
-    text = EncodedText([o.split() for o in corpus.train], TokenTypes(WordVocab.build([o.split() for o in corpus.train])))
+
+    text = EncodedText(
+        [o.split() for o in corpus.train],
+        TokenTypes(WordVocab.build([o.split() for o in corpus.train])),
+    )
     for n in (0, 1, 5, 10**6):
-        a,b = [LOADERS[kind](text, shuffle=True, seed=3, **kwargs) for _ in range(2)]
+        a, b = [LOADERS[kind](text, shuffle=True, seed=3, **kwargs) for _ in range(2)]
         b.skip(n)
         one = list(a)[n:]
-        for x,y in zip(one, list(b), strict=True): assert all(torch.equal(p, q) for p,q in zip(x, y))
-        for x,y in zip(a, b, strict=True): assert all(torch.equal(p, q) for p,q in zip(x, y))           # the next epoch is whole
+        for x, y in zip(one, list(b), strict=True):
+            assert all(torch.equal(p, q) for p, q in zip(x, y))
+        # the next epoch is whole
+        for x,y in zip(a, b, strict=True): assert all(torch.equal(p, q) for p,q in zip(x, y))
     with pytest.raises(ValueError): a.skip(-1)
 
 def test_other_loaders(corpus, whole, tmp_path):
@@ -374,17 +512,24 @@ def test_other_loaders(corpus, whole, tmp_path):
     class Noisy(torch.utils.data.Dataset):
         def __len__(self): return len(items)
         def __getitem__(self, i): torch.rand(1); random.random(); return items[i]
-    for cls,kw in ((DataLoader, dict(bs=None)), (torch.utils.data.DataLoader, dict(batch_size=None))):
+
+    for cls, kw in (
+        (DataLoader, dict(bs=None)),
+        (torch.utils.data.DataLoader, dict(batch_size=None)),
+    ):
+
         def new(*cbs, **k):
             learn = build(corpus, *cbs, **k)
             learn.dls.loaders[0] = cls(Noisy(), shuffle=True, **kw)
             learn.dls.train.n_inp = 1
             return learn
+
         a = result(fit(new(), args=(2, 1e-2)))
-        folder = tmp_path/cls.__module__
+        folder = tmp_path / cls.__module__
         broken(new(Checkpoints(folder, minutes=0)), 11, args=(2, 1e-2))
         resume(b := new(seed=6), folder)
         equal(result(fit(b, args=(2, 1e-2))), a)
+
 
 # killed
 
@@ -394,7 +539,14 @@ def _train(folder, out):
     warnings.simplefilter('ignore')
     files.sync = checkpoint.sync = REAL_SYNC
     corpus = toy_corpus(n_train=120, n_valid=24, n_test=1, n_unseen=1)
-    learn = build(corpus, Checkpoints(folder, minutes=0), CSVLogger(folder/'log.csv'), CarryState(), kind='stream', path=folder)
+    learn = build(
+        corpus,
+        Checkpoints(folder, minutes=0),
+        CSVLogger(folder / 'log.csv'),
+        CarryState(),
+        kind='stream',
+        path=folder,
+    )
     if checkpoints_in(folder): resume(learn, folder)
     fit(learn, args=(2, 1e-2))
     save_file({k: v.contiguous() for k,v in learn.model.state_dict().items()}, out)
@@ -413,7 +565,12 @@ def test_killed_at_random_moments(tmp_path):
         p.start()
         before = checkpoints_in(tmp_path/'killed')
         deadline = time.monotonic() + 30
-        while p.is_alive() and checkpoints_in(tmp_path/'killed') == before and time.monotonic() < deadline: time.sleep(.002)
+        while (
+            p.is_alive()
+            and checkpoints_in(tmp_path / 'killed') == before
+            and time.monotonic() < deadline
+        ):
+            time.sleep(0.002)
         p.join(rng.uniform(0, took/4 if lives < 6 else took))
         if p.is_alive(): os.kill(p.pid, signal.SIGKILL)
         p.join()
@@ -422,7 +579,10 @@ def test_killed_at_random_moments(tmp_path):
     assert lives > 1
     a,b = load_file(tmp_path/'a.safetensors'),load_file(tmp_path/'b.safetensors')
     assert a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
-    rows = [[o.rsplit(',', 1)[0] for o in (tmp_path/k/'log.csv').read_text().splitlines()] for k in ('whole', 'killed')]
+    rows = [
+        [o.rsplit(',', 1)[0] for o in (tmp_path / k / 'log.csv').read_text().splitlines()]
+        for k in ('whole', 'killed')
+    ]
     assert rows[0] == rows[1]
 
 def test_killed_between_writing_and_renaming(corpus, whole, tmp_path):
@@ -440,7 +600,8 @@ def test_killed_between_writing_and_renaming(corpus, whole, tmp_path):
     p = multiprocessing.get_context('fork').Process(target=child)
     p.start(); p.join()
     assert p.exitcode == -signal.SIGKILL
-    assert [o for o in tmp_path.glob('.*-*') if o.is_dir()]           # half a checkpoint, as far as its name says
+    # half a checkpoint, as far as its name says
+    assert [o for o in tmp_path.glob('.*-*') if o.is_dir()]
     assert checkpoints_in(tmp_path)[0].startswith('000008')
     learn = build(corpus, Checkpoints(tmp_path), seed=3)
     resume(learn, tmp_path)
@@ -454,7 +615,9 @@ def test_a_polite_stop_keeps_the_last_step(corpus, whole, tmp_path, training):
     class Ask(Callback):
         order = 50
         def after_batch(self):
-            if self.epoch == 1 and self.training == training and self.iter == 1: self.learn.stop_on_signal.asked = 'SIGTERM'
+            if self.epoch == 1 and self.training == training and self.iter == 1:
+                self.learn.stop_on_signal.asked = 'SIGTERM'
+
     learn = build(corpus, Ask(), Checkpoints(tmp_path, minutes=99))
     fit(learn)
     at = find_checkpoint(tmp_path).position
@@ -466,28 +629,60 @@ def test_a_diverging_training_is_not_kept(corpus, tmp_path):
     class Spoil(Callback):
         order = 80
         def after_batch(self):
-            if self.training and self.train_iter == 11: next(self.model.parameters()).data.fill_(math.inf)
+            if self.training and self.train_iter == 11:
+                next(self.model.parameters()).data.fill_(math.inf)
+
     learn = build(corpus, Spoil(), Checkpoints(tmp_path, minutes=0, keep=99))
     fit(learn)
     assert learn.stopped
-    assert all(v.isfinite().all() for o in checkpoints_in(tmp_path) for v in load_plain(tmp_path/o/FILE)['state']['model'].values() if v.is_floating_point())
+    assert all(
+        v.isfinite().all()
+        for o in checkpoints_in(tmp_path)
+        for v in load_plain(tmp_path / o / FILE)['state']['model'].values()
+        if v.is_floating_point()
+    )
+
 
 # which are kept
 
 def test_the_best_and_the_last_are_kept(corpus, tmp_path):
     class Worse(Callback):
-        def after_validate(self): self.recorder.loss.nats = [[3., 1., 2., 4.][self.epoch], 0.]; self.recorder.loss.n = [1, 0]    # the second epoch was the best
+        # the second epoch was the best
+        def after_validate(self):
+            self.recorder.loss.nats = [[3.0, 1.0, 2.0, 4.0][self.epoch], 0.0]
+            self.recorder.loss.n = [1, 0]
+
     learn = build(corpus, Worse(), Checkpoints(tmp_path, minutes=0, keep=3))
     fit(learn, args=(4, 1e-2))
     names = checkpoints_in(tmp_path)
-    assert [o.split('-', 1)[1] for o in names] == ['epoch4-end', 'epoch4-batch8', 'epoch4-batch8', 'epoch2-end']
+    assert [o.split('-', 1)[1] for o in names] == [
+        'epoch4-end',
+        'epoch4-batch8',
+        'epoch4-batch8',
+        'epoch2-end',
+    ]
     assert read_checkpoint(tmp_path/names[-1]).valid_loss == 1.
 
 def test_pruning_touches_nothing_else(tmp_path):
-    for o in ('000001-start', '000002-epoch1-end', '000003-epoch2-end', 'notes', '12-mine', '.hidden', '000004-file'):
-        (tmp_path/o).mkdir() if o != '000004-file' else (tmp_path/o).write_text('x')
+    for o in (
+        '000001-start',
+        '000002-epoch1-end',
+        '000003-epoch2-end',
+        'notes',
+        '12-mine',
+        '.hidden',
+        '000004-file',
+    ):
+        (tmp_path / o).mkdir() if o != '000004-file' else (tmp_path / o).write_text('x')
     prune_checkpoints(tmp_path, 1)
-    assert sorted(os.listdir(tmp_path)) == ['.hidden', '000003-epoch2-end', '000004-file', '12-mine', 'notes']
+    assert sorted(os.listdir(tmp_path)) == [
+        '.hidden',
+        '000003-epoch2-end',
+        '000004-file',
+        '12-mine',
+        'notes',
+    ]
+
 
 def test_keep_is_checked(tmp_path):
     with pytest.raises(ValueError, match='keep=0'): Checkpoints(tmp_path, keep=0)
@@ -497,7 +692,9 @@ def test_keep_is_checked(tmp_path):
 @pytest.fixture(scope='module')
 def run(corpus, tmp_path_factory):
     folder = tmp_path_factory.mktemp('run')
-    broken(build(corpus, Checkpoints(folder, minutes=0, keep=3, run=dict(corpus='toy', lr=.01))), 11)
+    broken(
+        build(corpus, Checkpoints(folder, minutes=0, keep=3, run=dict(corpus='toy', lr=0.01))), 11
+    )
     return folder
 
 @pytest.fixture
@@ -517,24 +714,52 @@ def test_other_trainings_are_refused(corpus, run):
     refused('schedule of mom was', moms=(.9, .8, .9))
     refused('rates was|schedule', method='fit', args=(3, 1e-2))
     refused('rates, weight decay was', wd=.5)
-    refused('batches an epoch was 8', build(Corpus('twice', dict(train=corpus.train*2, valid=corpus.valid), 'space')))
+    refused(
+        'batches an epoch was 8',
+        build(Corpus('twice', dict(train=corpus.train * 2, valid=corpus.valid), 'space')),
+    )
     refused('optimiser was AdamW, now it is Adagrad', build(corpus, opt='adagrad'))
     refused('optimiser was AdamW, now it is Optimizer', build(corpus, opt=Adam))
-    refused(r'was \(.*\), now it is \(', build(corpus, config=BiLMConfig('nano', char_dim=4, filters=((1,8),(2,8)), proj_dim=16, hidden_dim=32)))
-    refused('was .*, now it is None', build(corpus, config=BiLMConfig('nano', char_dim=4, filters=((1,8),(2,8)), proj_dim=16, hidden_dim=16, n_layers=1)))
-    refused('lr was 0.01, now it is 0.02', build(corpus, Checkpoints(run, run=dict(corpus='toy', lr=.02))))
+    refused(
+        r'was \(.*\), now it is \(',
+        build(
+            corpus,
+            config=BiLMConfig(
+                'nano', char_dim=4, filters=((1, 8), (2, 8)), proj_dim=16, hidden_dim=32
+            ),
+        ),
+    )
+    refused(
+        'was .*, now it is None',
+        build(
+            corpus,
+            config=BiLMConfig(
+                'nano', char_dim=4, filters=((1, 8), (2, 8)), proj_dim=16, hidden_dim=16, n_layers=1
+            ),
+        ),
+    )
+    refused(
+        'lr was 0.01, now it is 0.02',
+        build(corpus, Checkpoints(run, run=dict(corpus='toy', lr=0.02))),
+    )
     refused('corpus was toy, now it is None', build(corpus, Checkpoints(run)))
     refused('callbacks was', build(corpus, EarlyStop()))
 
 def test_nothing_has_changed_after_a_refusal(corpus, run):
-    learn = build(corpus, config=BiLMConfig('nano', char_dim=4, filters=((1,8),(2,8)), proj_dim=16, hidden_dim=32), seed=2)
+    learn = build(
+        corpus,
+        config=BiLMConfig('nano', char_dim=4, filters=((1, 8), (2, 8)), proj_dim=16, hidden_dim=32),
+        seed=2,
+    )
     before = {k: v.clone() for k,v in learn.model.state_dict().items()}
     resume(learn, run)
     with pytest.raises(CheckpointError): fit(learn)
     assert all(torch.equal(v, before[k]) for k,v in learn.model.state_dict().items())
 
 def test_a_fresh_start_in_a_used_folder_is_refused(corpus, run):
-    with pytest.raises(CheckpointError, match='resume.*or take another folder'): fit(build(corpus, Checkpoints(run)))
+    with pytest.raises(CheckpointError, match='resume.*or take another folder'):
+        fit(build(corpus, Checkpoints(run)))
+
 
 def test_another_machine_is_mentioned(corpus, run):
     said = []
@@ -565,13 +790,22 @@ class Code:
     def __reduce__(self): return exec, ("raise SystemError('it ran')",)
 
 DAMAGE = dict(
-    cut=(cut, 'can\'t be read'), a_bit=(flip, 'it is damaged'), empty=(lambda f: f.write_bytes(b''), 'can\'t be read'), gone=(lambda f: f.unlink(), 'can\'t be read.*No such file'),
-    a_folder=(lambda f: (f.unlink(), f.mkdir()), 'can\'t be read.*directory'), foreign=(lambda f: save_plain(dict(weight=torch.ones(3)), f), 'can\'t be read.*weight'),
-    a_list=(lambda f: save_plain([1], f), 'can\'t be read'), text=(lambda f: f.write_text('epoch 3'), 'can\'t be read'), a_pickle=(lambda f: f.write_bytes(pickle.dumps(dict(a=1))), 'can\'t be read'),
-    code=(lambda f: torch.save(Code(), f), 'could run code'), code_in_it=(lambda f: torch.save(torch.load(f) | dict(saved=Code()), f), 'could run code'),
+    cut=(cut, 'can\'t be read'),
+    a_bit=(flip, 'it is damaged'),
+    empty=(lambda f: f.write_bytes(b''), 'can\'t be read'),
+    gone=(lambda f: f.unlink(), 'can\'t be read.*No such file'),
+    a_folder=(lambda f: (f.unlink(), f.mkdir()), 'can\'t be read.*directory'),
+    foreign=(lambda f: save_plain(dict(weight=torch.ones(3)), f), 'can\'t be read.*weight'),
+    a_list=(lambda f: save_plain([1], f), 'can\'t be read'),
+    text=(lambda f: f.write_text('epoch 3'), 'can\'t be read'),
+    a_pickle=(lambda f: f.write_bytes(pickle.dumps(dict(a=1))), 'can\'t be read'),
+    code=(lambda f: torch.save(Code(), f), 'could run code'),
+    code_in_it=(lambda f: torch.save(torch.load(f) | dict(saved=Code()), f), 'could run code'),
     packed=(pack_tightly, 'it is damaged, or of another kind'),
-    a_field_less=(lambda f: change(f, lambda h: h.pop('position') and None), 'position'), a_field_more=(lambda f: change(f, lambda h: h | dict(future=1)), 'future'),
+    a_field_less=(lambda f: change(f, lambda h: h.pop('position') and None), 'position'),
+    a_field_more=(lambda f: change(f, lambda h: h | dict(future=1)), 'future'),
 )
+
 
 @pytest.mark.parametrize('what', DAMAGE)
 def test_damage_is_named_and_the_older_one_taken(corpus, damaged, what):
@@ -590,13 +824,26 @@ def test_no_flipped_bit_goes_unnoticed(run, tmp_path):
     "Wherever it is: an error, or it was in something that is not read, such as the padding"
     good, size = load_plain(newest(run)/FILE), (newest(run)/FILE).stat().st_size
     rng, noticed = random.Random(1), 0
-    def flat(o): return [o] if not isinstance(o, (dict, list, tuple)) else [x for p in (o.items() if isinstance(o, dict) else o) for x in flat(p)]
+
+    def flat(o):
+        return (
+            [o]
+            if not isinstance(o, (dict, list, tuple))
+            else [x for p in (o.items() if isinstance(o, dict) else o) for x in flat(p)]
+        )
+
     for _ in range(60):
         shutil.copy(newest(run)/FILE, tmp_path/FILE)
         flip(tmp_path/FILE, rng.randrange(size))
-        try: now = load_plain(tmp_path/FILE)
-        except Exception: noticed += 1
-        else: assert all(torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b for a,b in zip(flat(good), flat(now), strict=True))
+        try:
+            now = load_plain(tmp_path / FILE)
+        except Exception:
+            noticed += 1
+        else:
+            assert all(
+                torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b
+                for a, b in zip(flat(good), flat(now), strict=True)
+            )
     assert noticed > 40
 
 def test_going_on_from_the_older_one_is_exact_too(corpus, whole, damaged):
@@ -617,12 +864,26 @@ def test_no_good_one_at_all(corpus, damaged, tmp_path):
         with pytest.raises(CheckpointError): f(tmp_path/'a file')
 
 HOSTILE = {
-    'no model': lambda s: s.pop('model'), 'weights of another shape': lambda s: s['model'].update({next(iter(s['model'])): torch.zeros(3, 3)}), 'model is a list': lambda s: s.update(model=[]),
-    'optimizer is text': lambda s: s.update(optimizer='x'), 'no optimizer': lambda s: s.pop('optimizer'),
-    'no callbacks': lambda s: s['own'][0].pop('callbacks'), 'callbacks are numbers': lambda s: s['own'][0].update(callbacks=3), 'own is a number': lambda s: s.update(own=1), 'two processes': lambda s: s['settings'].update(processes=2),
-    'random state': lambda s: s['own'][0]['rng'].update(random_state=(3, (1, 2), None)), 'random state of torch': lambda s: s['own'][0]['rng'].update(torch_state=torch.zeros(5)), 'no beginning': lambda s: s['own'][0].pop('begun'),
-    'loader': lambda s: s['own'][0].update(begun='x'), 'loaders': lambda s: s['own'][0].update(loaders=[]), 'grads': lambda s: s.update(grads=None), 'settings': lambda s: s.update(settings=[1]),
+    'no model': lambda s: s.pop('model'),
+    'weights of another shape': lambda s: s['model'].update(
+        {next(iter(s['model'])): torch.zeros(3, 3)}
+    ),
+    'model is a list': lambda s: s.update(model=[]),
+    'optimizer is text': lambda s: s.update(optimizer='x'),
+    'no optimizer': lambda s: s.pop('optimizer'),
+    'no callbacks': lambda s: s['own'][0].pop('callbacks'),
+    'callbacks are numbers': lambda s: s['own'][0].update(callbacks=3),
+    'own is a number': lambda s: s.update(own=1),
+    'two processes': lambda s: s['settings'].update(processes=2),
+    'random state': lambda s: s['own'][0]['rng'].update(random_state=(3, (1, 2), None)),
+    'random state of torch': lambda s: s['own'][0]['rng'].update(torch_state=torch.zeros(5)),
+    'no beginning': lambda s: s['own'][0].pop('begun'),
+    'loader': lambda s: s['own'][0].update(begun='x'),
+    'loaders': lambda s: s['own'][0].update(loaders=[]),
+    'grads': lambda s: s.update(grads=None),
+    'settings': lambda s: s.update(settings=[1]),
 }
+
 
 @pytest.mark.parametrize('what', HOSTILE)
 def test_states_that_lie(corpus, run, tmp_path, what):
@@ -656,14 +917,21 @@ def test_a_full_disk_keeps_the_old_one_and_the_training(corpus, whole, tmp_path,
         def before_train(self): small_files(20_000 if self.epoch == 1 else was)
     was = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
     learn = build(corpus, Full(), Checkpoints(tmp_path, minutes=0, keep=99))
-    with pytest.warns(UserWarning, match='training goes on; the newest checkpoint is 000011-epoch1-end'): fit(learn)
+    with pytest.warns(
+        UserWarning, match='training goes on; the newest checkpoint is 000011-epoch1-end'
+    ):
+        fit(learn)
     equal(result(learn), whole)
-    assert not list(tmp_path.glob('.[0-9]*')) and not [o for o in checkpoints_in(tmp_path) if 'epoch2' in o]
+    assert not list(tmp_path.glob('.[0-9]*')) and not [
+        o for o in checkpoints_in(tmp_path) if 'epoch2' in o
+    ]
     assert 'epoch3-end' in checkpoints_in(tmp_path)[0]      # there was room again
 
 def test_a_disk_that_is_full_at_the_start_is_said_at_once(corpus, tmp_path, small_files):
     small_files(20_000)
-    with pytest.raises(CheckpointError, match='No checkpoint could be written'): fit(build(corpus, Checkpoints(tmp_path/'run')))
+    with pytest.raises(CheckpointError, match='No checkpoint could be written'):
+        fit(build(corpus, Checkpoints(tmp_path / 'run')))
+
 
 @pytest.mark.parametrize('where', ['write', 'sync', 'rename'])
 def test_errors_of_the_system(corpus, tmp_path, monkeypatch, where):
@@ -694,7 +962,12 @@ def test_everything_is_on_the_disk_before_the_name(corpus, tmp_path, monkeypatch
     monkeypatch.setattr(os, 'rename', lambda a, b: (seen.append('rename'), rename(a, b)))
     broken(build(corpus, Checkpoints(tmp_path/'run')), 1)
     at = seen.index('rename')
-    assert FILE in seen[:at] and any(name.startswith('.000001-start') for name in seen[:at]) and 'run' in seen[at:]
+    assert (
+        FILE in seen[:at]
+        and any(name.startswith('.000001-start') for name in seen[:at])
+        and 'run' in seen[at:]
+    )
+
 
 # locks
 
@@ -709,8 +982,11 @@ def test_two_processes_exclude_each_other_and_a_killed_one_does_not(corpus, tmp_
     p = fork.Process(target=hold, args=(tmp_path, ready, kill))
     p.start()
     assert ready.wait(20)
-    with pytest.raises(CheckpointError, match=f'{tmp_path} is in use by process {p.pid} on .* since'):
-        with lock_folder(tmp_path): pass
+    with pytest.raises(
+        CheckpointError, match=f'{tmp_path} is in use by process {p.pid} on .* since'
+    ):
+        with lock_folder(tmp_path):
+            pass
     with pytest.raises(CheckpointError, match='in use'): fit(build(corpus, Checkpoints(tmp_path)))
     (tmp_path/'lock').unlink()                                  # not written yet
     with pytest.raises(CheckpointError, match='in use by another process'):
@@ -718,7 +994,9 @@ def test_two_processes_exclude_each_other_and_a_killed_one_does_not(corpus, tmp_
     assert not checkpoints_in(tmp_path)
     os.kill(p.pid, signal.SIGKILL)
     p.join()
-    with lock_folder(tmp_path): assert (tmp_path/'lock').read_text().startswith(f'{os.getpid()} on ')
+    with lock_folder(tmp_path):
+        assert (tmp_path / 'lock').read_text().startswith(f'{os.getpid()} on ')
+
 
 def test_one_process_may_lock_twice(corpus, tmp_path):
     with lock_folder(tmp_path):
@@ -732,28 +1010,73 @@ def test_a_lock_with_nonsense_in_it(tmp_path):
 
 # what a file may hold
 
-leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5)
-trees = st.recursive(leaves, lambda o: st.lists(o, max_size=4) | st.lists(o, max_size=3).map(tuple) | st.dictionaries(st.text(max_size=3) | st.integers() | st.tuples(st.integers()), o, max_size=3), max_leaves=12)
+leaves = (
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5)
+)
+trees = st.recursive(
+    leaves,
+    lambda o: (
+        st.lists(o, max_size=4)
+        | st.lists(o, max_size=3).map(tuple)
+        | st.dictionaries(
+            st.text(max_size=3) | st.integers() | st.tuples(st.integers()), o, max_size=3
+        )
+    ),
+    max_leaves=12,
+)
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+
+@settings(
+    max_examples=100,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
 @given(trees)
 def test_what_is_saved_comes_back(tmp_path, o):
-    save_plain(o, tmp_path/FILE)
-    assert repr(load_plain(tmp_path/FILE)) == repr(o)
+    save_plain(o, tmp_path / FILE)
+    assert repr(load_plain(tmp_path / FILE)) == repr(o)
+
 
 def test_numbers_of_other_kinds_and_tensors(tmp_path):
     base = torch.arange(6.)
-    state = dict(a=np.float64(.1), b=np.int64(3), c=np.bool_(True), d=L(1, 2), e=[torch.tensor(i/3) for i in range(12)], f=base[:3], g=base[1:4], h=base.view(2, 3).T,
-                 i=torch.tensor(4), j=torch.zeros(0, 3), k=torch.tensor([1.5], dtype=torch.bfloat16), l=[math.nan, math.inf, -math.inf], m=np.arange(3), n=torch.nn.Parameter(torch.ones(2)))
+    state = dict(
+        a=np.float64(0.1),
+        b=np.int64(3),
+        c=np.bool_(True),
+        d=L(1, 2),
+        e=[torch.tensor(i / 3) for i in range(12)],
+        f=base[:3],
+        g=base[1:4],
+        h=base.view(2, 3).T,
+        i=torch.tensor(4),
+        j=torch.zeros(0, 3),
+        k=torch.tensor([1.5], dtype=torch.bfloat16),
+        l=[math.nan, math.inf, -math.inf],
+        m=np.arange(3),
+        n=torch.nn.Parameter(torch.ones(2)),
+    )
     save_plain(state, tmp_path/FILE)
     back = load_plain(tmp_path/FILE)
-    assert (back['a'], back['b'], back['c'], back['d'], back['m']) == (.1, 3, True, [1, 2], [0, 1, 2])
+    assert (back['a'], back['b'], back['c'], back['d'], back['m']) == (
+        0.1,
+        3,
+        True,
+        [1, 2],
+        [0, 1, 2],
+    )
     assert all(torch.equal(x, y) for x,y in zip(back['e'], state['e'], strict=True))
-    for k in 'fghijkn': assert torch.equal(back[k], state[k]) and back[k].dtype == state[k].dtype and type(back[k]) is torch.Tensor
+    for k in 'fghijkn':
+        assert (
+            torch.equal(back[k], state[k])
+            and back[k].dtype == state[k].dtype
+            and type(back[k]) is torch.Tensor
+        )
     assert math.isnan(back['l'][0]) and back['l'][1:] == [math.inf, -math.inf]
 
 def test_a_callback_that_keeps_what_cannot_be_kept(corpus, tmp_path):
     class Odd(Callback):
         def state_dict(self): return dict(thing=object())
         def load_state_dict(self, state): pass
-    with pytest.raises(TypeError, match='callbacks.odd.thing is of type object'): fit(build(corpus, Odd(), Checkpoints(tmp_path)))
+
+    with pytest.raises(TypeError, match='callbacks.odd.thing is of type object'):
+        fit(build(corpus, Odd(), Checkpoints(tmp_path)))

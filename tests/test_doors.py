@@ -1,11 +1,18 @@
 "What comes from someone else: only files that end are read, their sizes are looked at first, and no model asks for more memory than its files explain"
+
 import gzip, json, os, shutil, signal, socket, subprocess, sys
 from pathlib import Path
 
 import numpy as np, pandas as pd, pytest, torch
 from safetensors.torch import load_file, save_file
 
-from elmo_fastai.base.errors import CheckpointError, CommandError, CorpusError, Interrupted, ModelFileError
+from elmo_fastai.base.errors import (
+    CheckpointError,
+    CommandError,
+    CorpusError,
+    Interrupted,
+    ModelFileError,
+)
 from elmo_fastai.base.files import load_plain, regular_file, save_plain, seen_encoding
 from elmo_fastai.text.corpora import read_text, toy_corpus
 from elmo_fastai.text.reading import read_table
@@ -59,14 +66,32 @@ def run(tmp_path_factory):
     "A training of the command that was interrupted"
     d = tmp_path_factory.mktemp('run')
     text = d/'text.txt'
-    text.write_text('\n'.join(toy_corpus(n_train=100, n_valid=1, n_test=0, n_unseen=0).train) + '\n')
+    text.write_text(
+        '\n'.join(toy_corpus(n_train=100, n_valid=1, n_test=0, n_unseen=0).train) + '\n'
+    )
     with pytest.MonkeyPatch.context() as mp:
         from elmo_fastai.train import script as module
         from steps import At
         old = module.bilm_learner
         def stop(cb): signal.raise_signal(signal.SIGINT)
-        mp.setattr(module, 'bilm_learner', lambda *args, cbs=None, **kw: old(*args, cbs=[*cbs, At(3, stop, 'before_batch')], **kw))
-        with pytest.raises(Interrupted): pretrain(str(text), d/'m', model='tiny', config=CHANGES, device='cpu', say=str, bs=4, seq_len=8, epochs=2)
+
+        mp.setattr(
+            module,
+            'bilm_learner',
+            lambda *args, cbs=None, **kw: old(*args, cbs=[*cbs, At(3, stop, 'before_batch')], **kw),
+        )
+        with pytest.raises(Interrupted):
+            pretrain(
+                str(text),
+                d / 'm',
+                model='tiny',
+                config=CHANGES,
+                device='cpu',
+                say=str,
+                bs=4,
+                seq_len=8,
+                epochs=2,
+            )
     return d
 
 def place(kind, path):
@@ -77,7 +102,8 @@ def place(kind, path):
     elif kind == 'folder': path.mkdir()
     else:
         s, here = socket.socket(socket.AF_UNIX), os.getcwd()
-        os.chdir(path.parent)                                           # a socket's name must be short
+        # a socket's name must be short
+        os.chdir(path.parent)
         try: s.bind(path.name)
         finally: os.chdir(here)
         s.close()
@@ -95,11 +121,20 @@ def test_sizes_are_looked_at_first(tmp_path):
     with pytest.raises(FileNotFoundError): regular_file(tmp_path/'none')
     with open(tmp_path/'f', 'wb') as f: f.truncate(10**9)
     assert regular_file(tmp_path/'f') == tmp_path/'f' == regular_file(str(tmp_path/'f'), most=10**9)
-    with pytest.raises(OSError, match='1,000,000,000 bytes, too many: at most 999,999,999'): regular_file(tmp_path/'f', most=10**9 - 1)
+    with pytest.raises(OSError, match='1,000,000,000 bytes, too many: at most 999,999,999'):
+        regular_file(tmp_path / 'f', most=10**9 - 1)
     (tmp_path/'link').symlink_to(tmp_path/'f')
     assert regular_file(tmp_path/'link')
 
-MODEL = ['config.json', 'model.safetensors', 'vocab.json', 'chars.json', 'elmo.json', 'mix.safetensors']
+MODEL = [
+    'config.json',
+    'model.safetensors',
+    'vocab.json',
+    'chars.json',
+    'elmo.json',
+    'mix.safetensors',
+]
+
 
 @posix
 @each_kind
@@ -107,14 +142,21 @@ MODEL = ['config.json', 'model.safetensors', 'vocab.json', 'chars.json', 'elmo.j
 def test_files_of_a_model(name, kind, saved, tmp_path):
     shutil.copytree(saved/'elmo', tmp_path/'m')
     place(kind, tmp_path/'m'/name)
-    with pytest.raises(ModelFileError, match=f'{name}.*{KINDS[kind]}'): Elmo.from_pretrained(tmp_path/'m')
+    with pytest.raises(ModelFileError, match=f'{name}.*{KINDS[kind]}'):
+        Elmo.from_pretrained(tmp_path / 'm')
 
-@pytest.mark.parametrize('name', ['config.json', 'vocab.json', 'chars.json', 'elmo.json', 'mix.safetensors'])
+
+@pytest.mark.parametrize(
+    'name', ['config.json', 'vocab.json', 'chars.json', 'elmo.json', 'mix.safetensors']
+)
 def test_small_files_of_a_model_are_small(name, saved, tmp_path):
     "Files without an end on paper: a terabyte of zeros, which takes no room on the disk"
-    shutil.copytree(saved/'elmo', tmp_path/'m')
-    with open(tmp_path/'m'/name, 'wb') as f: f.truncate(10**12)
-    with pytest.raises(ModelFileError, match=f'{name}.*1,000,000,000,000 bytes'): Elmo.from_pretrained(tmp_path/'m')
+    shutil.copytree(saved / 'elmo', tmp_path / 'm')
+    with open(tmp_path / 'm' / name, 'wb') as f:
+        f.truncate(10**12)
+    with pytest.raises(ModelFileError, match=f'{name}.*1,000,000,000,000 bytes'):
+        Elmo.from_pretrained(tmp_path / 'm')
+
 
 def test_weights_that_the_model_does_not_have_are_refused(saved, tmp_path):
     "A tensor of another shape, or one too many"
@@ -123,7 +165,9 @@ def test_weights_that_the_model_does_not_have_are_refused(saved, tmp_path):
     file = tmp_path/'m'/'model.safetensors'
     for more in ({'extra': torch.zeros(10)}, {'lstm.fwd.0.weight_ih_l0': torch.zeros(64, 17)}):
         save_file(weights | more, file)
-        with pytest.raises(ModelFileError, match=f"{[*more][0]}|unknown tensor"): load_bilm(tmp_path/'m')
+        with pytest.raises(ModelFileError, match=f"{[*more][0]}|unknown tensor"):
+            load_bilm(tmp_path / 'm')
+
 
 @posix
 @each_kind
@@ -141,24 +185,40 @@ def test_files_of_ai2(name, kind, saved, tmp_path):
 def test_files_of_word_vectors(name, kind, saved, tmp_path):
     assert len(WordVectors.load(saved/name)) == 2
     place(kind, tmp_path/name)
-    with pytest.raises(ModelFileError, match=f'{name}.*{KINDS[kind]}'): WordVectors.load(tmp_path/name)
+    with pytest.raises(ModelFileError, match=f'{name}.*{KINDS[kind]}'):
+        WordVectors.load(tmp_path / name)
+
 
 @posix
 @each_kind
 def test_files_of_a_checkpoint(kind, run, tmp_path):
     shutil.copytree(run, tmp_path, dirs_exist_ok=True)
     for o in (tmp_path/'m.run').glob('0*-*'): place(kind, o/FILE)
-    for f in (lambda: read_checkpoint(o), lambda: find_checkpoint(tmp_path/'m.run'), lambda: pretrain(resume=tmp_path/'m.run', device='cpu', say=str)):
-        with pytest.raises(CheckpointError, match=FILE): f()
+    for f in (
+        lambda: read_checkpoint(o),
+        lambda: find_checkpoint(tmp_path / 'm.run'),
+        lambda: pretrain(resume=tmp_path / 'm.run', device='cpu', say=str),
+    ):
+        with pytest.raises(CheckpointError, match=FILE):
+            f()
+
 
 TEXTS = {
-    'a.txt': [read_text, text_corpus, get_corpus, lambda f: stream_loaders(f, device='cpu'), lambda f: ElmoDataLoaders.from_files(f), lambda f: stream_loaders(f.parent, device='cpu'),
-              lambda f: pretrain(str(f), f.parent/'m', say=str)],
+    'a.txt': [
+        read_text,
+        text_corpus,
+        get_corpus,
+        lambda f: stream_loaders(f, device='cpu'),
+        lambda f: ElmoDataLoaders.from_files(f),
+        lambda f: stream_loaders(f.parent, device='cpu'),
+        lambda f: pretrain(str(f), f.parent / 'm', say=str),
+    ],
     'a.csv': [read_table, ClassifyDataLoaders.from_data, read_tagged, read_senses],
     'a.jsonl': [read_table, lambda f: stream_loaders(f, device='cpu')],
     'a.parquet': [read_table, lambda f: stream_loaders(f, device='cpu')],
     'a.conllu': [read_tagged],
 }
+
 
 @posix
 @each_kind
@@ -168,7 +228,8 @@ def test_texts_and_tables(name, kind, tmp_path):
         d = tmp_path/str(i)
         d.mkdir()
         place(kind, d/name)
-        if kind == 'folder' and door in (text_corpus, get_corpus): continue    # a folder of text files, which is called so
+        # a folder of text files, which is called so
+        if kind == 'folder' and door in (text_corpus, get_corpus): continue
         with pytest.raises(CorpusError): door(d/name)
         assert not (d/'m').exists()
 
@@ -178,7 +239,14 @@ def test_texts_and_tables(name, kind, tmp_path):
 def test_texts_to_embed(name, kind, saved, tmp_path):
     place(kind, tmp_path/name)
     elmo = Elmo.from_pretrained(saved/'elmo')
-    with pytest.raises(CommandError, match=KINDS[kind]+'|no file'): embed_file(tmp_path/name, tmp_path/'o.npz', elmo, column=None if name == 'a.txt' else 'text', say=str)
+    with pytest.raises(CommandError, match=KINDS[kind] + '|no file'):
+        embed_file(
+            tmp_path / name,
+            tmp_path / 'o.npz',
+            elmo,
+            column=None if name == 'a.txt' else 'text',
+            say=str,
+        )
     assert sorted(o.name for o in tmp_path.iterdir()) == [name]
 
 def test_a_text_larger_than_the_memory_is_refused_before_it_is_read(tmp_path):
@@ -197,17 +265,26 @@ sys.argv = ['elmo_pretrain', sys.argv[1], '--out', sys.argv[2], '--device', 'cpu
 elmo_pretrain()
 '''
 
+
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform != 'linux', reason='the limit on the memory of data is a matter of Linux')
+@pytest.mark.skipif(
+    sys.platform != 'linux', reason='the limit on the memory of data is a matter of Linux'
+)
 @pytest.mark.parametrize('mb', [30, 100])
 def test_a_text_for_which_the_memory_is_not_enough(tmp_path, mb):
     "Wherever it ends: one sentence"
     signal.alarm(0)
     words = ' '.join(f'w{i}' for i in range(20))
-    (tmp_path/'a.txt').write_text(f'{words}\n'*350_000)
+    (tmp_path / 'a.txt').write_text(f'{words}\n' * 350_000)
     env = {**os.environ, 'OMP_NUM_THREADS': '1', 'PYTHONPATH': str(ROOT)}
-    (tmp_path/'run.py').write_text(LIMITED.format(mb=mb))
-    p = subprocess.run([sys.executable, tmp_path/'run.py', tmp_path/'a.txt', tmp_path/'m'], capture_output=True, text=True, env=env, timeout=500)
+    (tmp_path / 'run.py').write_text(LIMITED.format(mb=mb))
+    p = subprocess.run(
+        [sys.executable, tmp_path / 'run.py', tmp_path / 'a.txt', tmp_path / 'm'],
+        capture_output=True,
+        text=True,
+        env=env,
+        timeout=500,
+    )
     assert p.returncode == 1 and 'Traceback' not in p.stderr, p.stderr[-3000:]
     assert 'memory' in p.stderr and '--stream' in p.stderr and not (tmp_path/'m').exists()
 
@@ -224,29 +301,58 @@ def edit(run, **changes):
             where[last] = v
         save_plain(fields, o/FILE)
 
-@pytest.mark.parametrize('change', [dict(model__hidden_dim=10**6), dict(model__proj_dim=10**6, model__hidden_dim=10**6), dict(model__n_layers=99), dict(model__char_dim=10**6),
-                                    dict(model__filters=[[1, 10**6]]), dict(model__filters=[[1, 8]]*10**4), dict(model__n_highway=99), dict(model__n_chars=2**15), dict(text__words=10**9), dict(text__words='x'),
-                                    dict(model__max_chars=2**15 - 1)], ids=str)
+@pytest.mark.parametrize(
+    'change',
+    [
+        dict(model__hidden_dim=10**6),
+        dict(model__proj_dim=10**6, model__hidden_dim=10**6),
+        dict(model__n_layers=99),
+        dict(model__char_dim=10**6),
+        dict(model__filters=[[1, 10**6]]),
+        dict(model__filters=[[1, 8]] * 10**4),
+        dict(model__n_highway=99),
+        dict(model__n_chars=2**15),
+        dict(text__words=10**9),
+        dict(text__words='x'),
+        dict(model__max_chars=2**15 - 1),
+    ],
+    ids=str,
+)
 def test_a_plan_asks_for_no_more_than_its_weights(change, run, tmp_path):
     "Refused by comparing shapes, before text is read and a model is made"
     import resource
+
     shutil.copytree(run, tmp_path, dirs_exist_ok=True)
-    edit(tmp_path/'m.run', **change)
+    edit(tmp_path / 'm.run', **change)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(CommandError, match='checkpoint, but|other'): pretrain(resume=tmp_path/'m.run', device='cpu', say=str)
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000       # kilobytes
+    with pytest.raises(CommandError, match='checkpoint, but|other'):
+        pretrain(resume=tmp_path / 'm.run', device='cpu', say=str)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000  # kilobytes
     assert find_checkpoint(tmp_path/'m.run') and not (tmp_path/'m').exists()
 
-@pytest.mark.parametrize('change', [dict(hidden_dim=10**6), dict(filters=[[1, 8]]*10**4), dict(n_layers=99), dict(n_chars=2**15), dict(max_chars=2**15 - 1)], ids=str)
+@pytest.mark.parametrize(
+    'change',
+    [
+        dict(hidden_dim=10**6),
+        dict(filters=[[1, 8]] * 10**4),
+        dict(n_layers=99),
+        dict(n_chars=2**15),
+        dict(max_chars=2**15 - 1),
+    ],
+    ids=str,
+)
 def test_a_configuration_asks_for_no_more_than_its_weights(change, saved, tmp_path):
     import resource
-    shutil.copytree(saved/'elmo', tmp_path/'m')
-    head = json.loads((tmp_path/'m'/'config.json').read_text())
+
+    shutil.copytree(saved / 'elmo', tmp_path / 'm')
+    head = json.loads((tmp_path / 'm' / 'config.json').read_text())
     head['config'] |= change
-    (tmp_path/'m'/'config.json').write_text(json.dumps(head))
+    (tmp_path / 'm' / 'config.json').write_text(json.dumps(head))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(ModelFileError): load_bilm(tmp_path/'m')
+    with pytest.raises(ModelFileError):
+        load_bilm(tmp_path / 'm')
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000
+
 
 # plans that can not be followed
 
@@ -254,7 +360,9 @@ def test_a_configuration_asks_for_no_more_than_its_weights(change, saved, tmp_pa
 def test_a_plan_with_a_folder_that_can_not_be(out, run, tmp_path):
     shutil.copytree(run, tmp_path, dirs_exist_ok=True)
     edit(tmp_path/'m.run', settings__out=out)
-    with pytest.raises(CommandError, match='not of a training that elmo_pretrain began'): pretrain(resume=tmp_path/'m.run', device='cpu', say=str)
+    with pytest.raises(CommandError, match='not of a training that elmo_pretrain began'):
+        pretrain(resume=tmp_path / 'm.run', device='cpu', say=str)
+
 
 @pytest.mark.parametrize('missing', ['run', 'valid_loss', 'saved', 'machine', 'position', 'state'])
 def test_a_checkpoint_that_lacks_something(missing, run, tmp_path):
@@ -264,7 +372,9 @@ def test_a_checkpoint_that_lacks_something(missing, run, tmp_path):
         del fields[missing]
         save_plain(fields, o/FILE)
     with pytest.raises(CheckpointError, match=missing): read_checkpoint(o)
-    with pytest.raises(CheckpointError, match=missing): pretrain(resume=tmp_path/'m.run', device='cpu', say=str)
+    with pytest.raises(CheckpointError, match=missing):
+        pretrain(resume=tmp_path / 'm.run', device='cpu', say=str)
+
 
 @pytest.mark.slow
 def test_resume_from_here(run, tmp_path, monkeypatch):
@@ -272,45 +382,89 @@ def test_resume_from_here(run, tmp_path, monkeypatch):
     shutil.copytree(run, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     for place in ('.', '', '/', '..'):
-        with pytest.raises((CommandError, CheckpointError), match='[Tt]here is no'): pretrain(resume=place, device='cpu', say=str)
+        with pytest.raises((CommandError, CheckpointError), match='[Tt]here is no'):
+            pretrain(resume=place, device='cpu', say=str)
     monkeypatch.chdir(tmp_path/'m.run')
     edit(Path('.'), corpus=str(tmp_path/'text.txt'))
     assert pretrain(resume='.', device='cpu', say=str) == tmp_path/'m' and load_bilm(tmp_path/'m')
 
 # what the first bytes of a file say
 
-@pytest.mark.parametrize('encoding,name', [('utf-16', 'UTF-16'), ('utf-16-le', 'UTF-16'), ('utf-16-be', 'UTF-16'), ('utf-32', 'UTF-32'), ('utf-32-le', 'UTF-32'), ('utf-8', None), ('utf-8-sig', None), ('latin-1', None)])
+@pytest.mark.parametrize(
+    'encoding,name',
+    [
+        ('utf-16', 'UTF-16'),
+        ('utf-16-le', 'UTF-16'),
+        ('utf-16-be', 'UTF-16'),
+        ('utf-32', 'UTF-32'),
+        ('utf-32-le', 'UTF-32'),
+        ('utf-8', None),
+        ('utf-8-sig', None),
+        ('latin-1', None),
+    ],
+)
 def test_encodings_are_seen(encoding, name, tmp_path, saved):
     text = 'text,n\nthe café of the river,1\nthe bank,2\n'
     raw = text.encode(encoding)
-    assert (seen_encoding(raw) or '').startswith(name or '') and (seen_encoding(raw) is None) == (name is None)
-    elmo = Elmo.from_pretrained(saved/'elmo')
-    for file,column in (('a.txt', None), ('a.csv', 'text'), ('a.tsv', 'text'), ('a.csv.gz', 'text'), ('a.txt.gz', None)):
-        (tmp_path/file).write_bytes(gzip.compress(raw) if file.endswith('gz') else raw)
+    assert (seen_encoding(raw) or '').startswith(name or '') and (seen_encoding(raw) is None) == (
+        name is None
+    )
+    elmo = Elmo.from_pretrained(saved / 'elmo')
+    for file, column in (
+        ('a.txt', None),
+        ('a.csv', 'text'),
+        ('a.tsv', 'text'),
+        ('a.csv.gz', 'text'),
+        ('a.txt.gz', None),
+    ):
+        (tmp_path / file).write_bytes(gzip.compress(raw) if file.endswith('gz') else raw)
         if name:
-            with pytest.raises(CommandError, match=f"{file}' is {name}.*UTF-8"): embed_file(tmp_path/file, tmp_path/'o.npz', elmo, column=column, say=str)
+            with pytest.raises(CommandError, match=f"{file}' is {name}.*UTF-8"):
+                embed_file(tmp_path / file, tmp_path / 'o.npz', elmo, column=column, say=str)
             assert not list(tmp_path.glob('o.npz*'))
     if name:
         for door in (read_text, text_corpus, read_table, read_tagged):
-            with pytest.raises(CorpusError, match=name): door(tmp_path/('a.txt' if door in (read_text, text_corpus) else 'a.csv'))
+            with pytest.raises(CorpusError, match=name):
+                door(tmp_path / ('a.txt' if door in (read_text, text_corpus) else 'a.csv'))
         assert read_text(tmp_path/'a.txt', encoding).lstrip('\ufeff') == text
 
-@pytest.mark.parametrize('name,column', [('a.txt.gz', None), ('a.csv.gz', 'text'), ('a.tsv.gz', 'text')])
+@pytest.mark.parametrize(
+    'name,column', [('a.txt.gz', None), ('a.csv.gz', 'text'), ('a.tsv.gz', 'text')]
+)
 def test_packed_texts_are_embedded_as_unpacked_ones(name, column, saved, tmp_path):
-    elmo, sep = Elmo.from_pretrained(saved/'elmo'), '\t' if 'tsv' in name else ','
-    text = f'n{sep}text\n1{sep}the bank\n2{sep}of the river\n' if column else 'the bank\nof the river\n'
-    (tmp_path/name).write_bytes(gzip.compress(text.encode()))
+    elmo, sep = Elmo.from_pretrained(saved / 'elmo'), '\t' if 'tsv' in name else ','
+    text = (
+        f'n{sep}text\n1{sep}the bank\n2{sep}of the river\n'
+        if column
+        else 'the bank\nof the river\n'
+    )
+    (tmp_path / name).write_bytes(gzip.compress(text.encode()))
     (tmp_path/name.removesuffix('.gz')).write_text(text)
-    for f in (name, name.removesuffix('.gz')): assert embed_file(tmp_path/f, tmp_path/f'{f}.npz', elmo, column=column, say=str)['lines'] == 2
-    with np.load(tmp_path/f'{name}.npz') as a, np.load(tmp_path/f'{f}.npz') as b: assert all(np.allclose(a[str(i)], b[str(i)], atol=1e-5) for i in range(2))
-    assert embed_file(tmp_path/name, tmp_path/'o.npz', elmo, say=str)['lines'] == 2, 'the column is found by its name'
+    for f in (name, name.removesuffix('.gz')):
+        assert (
+            embed_file(tmp_path / f, tmp_path / f'{f}.npz', elmo, column=column, say=str)['lines']
+            == 2
+        )
+    with np.load(tmp_path / f'{name}.npz') as a, np.load(tmp_path / f'{f}.npz') as b:
+        assert all(np.allclose(a[str(i)], b[str(i)], atol=1e-5) for i in range(2))
+    assert embed_file(tmp_path / name, tmp_path / 'o.npz', elmo, say=str)['lines'] == 2, (
+        'the column is found by its name'
+    )
+
 
 @pytest.mark.parametrize('how', ['cut', 'no gzip', 'flipped', 'unnamed', 'bzip2', 'parquet'])
 def test_packed_texts_that_are_damaged(how, saved, tmp_path):
     import bz2
     elmo, raw = Elmo.from_pretrained(saved/'elmo'), gzip.compress(b'the bank of the river\n'*5000)
-    name, data, says = {'cut': ('a.txt.gz', raw[:len(raw)//2], "can't be read"), 'no gzip': ('a.txt.gz', b'the bank', "can't be read"), 'flipped': ('a.txt.gz', raw[:40] + bytes([raw[40] ^ 255]) + raw[41:], "can't be read"),
-                        'unnamed': ('a.txt', raw, 'packed by gzip.*.gz'), 'bzip2': ('a.txt', bz2.compress(b'the bank'), 'packed by bzip2'), 'parquet': ('a.parquet.gz', raw, 'parquet.*unpack')}[how]
+    name, data, says = {
+        'cut': ('a.txt.gz', raw[: len(raw) // 2], "can't be read"),
+        'no gzip': ('a.txt.gz', b'the bank', "can't be read"),
+        'flipped': ('a.txt.gz', raw[:40] + bytes([raw[40] ^ 255]) + raw[41:], "can't be read"),
+        'unnamed': ('a.txt', raw, 'packed by gzip.*.gz'),
+        'bzip2': ('a.txt', bz2.compress(b'the bank'), 'packed by bzip2'),
+        'parquet': ('a.parquet.gz', raw, 'parquet.*unpack'),
+    }[how]
     (tmp_path/name).write_bytes(data)
-    with pytest.raises(CommandError, match=says): embed_file(tmp_path/name, tmp_path/'o.npz', elmo, say=str)
+    with pytest.raises(CommandError, match=says):
+        embed_file(tmp_path / name, tmp_path / 'o.npz', elmo, say=str)
     assert not (tmp_path/'o.npz').exists()

@@ -1,4 +1,5 @@
 "Embedding lists, streams and long texts; the cache; scikit-learn and pandas; and the command with right and wrong input, killed and interrupted"
+
 import copy, io, json, os, pickle, re, resource, shutil, signal, subprocess, sys, threading, time, zipfile
 from dataclasses import replace
 from functools import partial
@@ -35,67 +36,158 @@ def elmo(): return make()
 @pytest.fixture(scope='module')
 def texts(): return toy_corpus(n_train=400, n_valid=1, n_test=1, n_unseen=1).train
 
-def close(a, b, eps=1e-5): return a.shape == b.shape and np.allclose(np.asarray(a), np.asarray(b), atol=eps, rtol=0)
-def all_close(a, b, eps=1e-5): return len(a) == len(b) and all(close(x, y, eps) for x,y in zip(a, b))
+def close(a, b, eps=1e-5):
+    return a.shape == b.shape and np.allclose(np.asarray(a), np.asarray(b), atol=eps, rtol=0)
+
+
+def all_close(a, b, eps=1e-5):
+    return len(a) == len(b) and all(close(x, y, eps) for x, y in zip(a, b))
+
 
 def direct(elmo, tokens, layers='all'):
     "One sentence by the module itself"
     hs, _ = elmo.layers([tokens])
-    h = torch.stack(hs, 1)[0] if layers == 'all' else elmo.mixes[0](hs)[0] if layers == 'mix' else hs[layers][0]
+    h = (
+        torch.stack(hs, 1)[0]
+        if layers == 'all'
+        else elmo.mixes[0](hs)[0]
+        if layers == 'mix'
+        else hs[layers][0]
+    )
     return h.detach().numpy()
 
 # lists
 
 @pytest.mark.parametrize('layers', ['mix', 'all', 0, 2, -1])
-@pytest.mark.parametrize('cfg', [{}, dict(share_encoder=False), dict(cell_clip=.5, proj_clip=.3, n_layers=3)], ids=str)
+@pytest.mark.parametrize(
+    'cfg', [{}, dict(share_encoder=False), dict(cell_clip=0.5, proj_clip=0.3, n_layers=3)], ids=str
+)
 def test_vectors_are_the_modules(texts, layers, cfg):
     elmo = make(cfg=cfg, shares=range(1, cfg.get('n_layers', 2) + 2), gamma=1.3)
     got = elmo.embed(texts[:30], layers)
-    assert all_close(got, [direct(elmo, word_tokenize(t), layers) for t in texts[:30]]) and got[0].dtype == np.float32 and type(got[0]) is np.ndarray
+    assert (
+        all_close(got, [direct(elmo, word_tokenize(t), layers) for t in texts[:30]])
+        and got[0].dtype == np.float32
+        and type(got[0]) is np.ndarray
+    )
+
 
 @settings(max_examples=20, deadline=None)
-@given(st.lists(st.lists(st.text(max_size=5), max_size=9), max_size=8), st.integers(3, 60), st.sampled_from(['mix', 'all', 1]), st.sampled_from([None, 'mean', 'max', 'first_last']))
+@given(
+    st.lists(st.lists(st.text(max_size=5), max_size=9), max_size=8),
+    st.integers(3, 60),
+    st.sampled_from(['mix', 'all', 1]),
+    st.sampled_from([None, 'mean', 'max', 'first_last']),
+)
 def test_budget_order_and_company_change_nothing(sents, budget, layers, pool):
     elmo = make()
     got = elmo.embed(sents, layers, pool, budget=budget)
     assert len(got) == len(sents)
-    for s,v in zip(sents, got):
+    for s, v in zip(sents, got):
         h = direct(elmo, s, layers)
         if pool:
-            P = h.shape[-1]//2
-            h = (np.zeros((*h.shape[:-2], 2*P), np.float32) if not s else h.mean(-2) if pool == 'mean' else h.max(-2) if pool == 'max'
-                 else np.concatenate([h[..., -1, :P], h[..., 0, P:]], -1))
+            P = h.shape[-1] // 2
+            h = (
+                np.zeros((*h.shape[:-2], 2 * P), np.float32)
+                if not s
+                else h.mean(-2)
+                if pool == 'mean'
+                else h.max(-2)
+                if pool == 'max'
+                else np.concatenate([h[..., -1, :P], h[..., 0, P:]], -1)
+            )
         assert close(v, h)
 
 def test_kinds_of_input(elmo, texts):
     ref = elmo.embed(texts[:20])
-    assert all_close(elmo.embed(t for t in texts[:20]), ref) and all_close(elmo.embed(pd.Series(texts[:20], index=range(5, 25))), ref)
-    assert all_close(elmo.embed(np.array(texts[:20], dtype=object)), ref) and all_close(elmo.embed([word_tokenize(t) for t in texts[:20]]), ref)
-    assert elmo.embed([]) == [] and elmo.embed([], pool='mean').shape == (0, 16) and elmo.embed([], 'all', 'max').shape == (0, 3, 16)
-    assert elmo.embed([[], ['a']], 'all')[0].shape == (3, 0, 16) and not elmo.embed([[]], pool='mean').any()
+    assert all_close(elmo.embed(t for t in texts[:20]), ref) and all_close(
+        elmo.embed(pd.Series(texts[:20], index=range(5, 25))), ref
+    )
+    assert all_close(elmo.embed(np.array(texts[:20], dtype=object)), ref) and all_close(
+        elmo.embed([word_tokenize(t) for t in texts[:20]]), ref
+    )
+    assert (
+        elmo.embed([]) == []
+        and elmo.embed([], pool='mean').shape == (0, 16)
+        and elmo.embed([], 'all', 'max').shape == (0, 3, 16)
+    )
+    assert (
+        elmo.embed([[], ['a']], 'all')[0].shape == (3, 0, 16)
+        and not elmo.embed([[]], pool='mean').any()
+    )
 
-@pytest.mark.parametrize('bad,says', [('text', 'put it into a list'), ([3], 'Sentence 0'), (['a', None], 'Sentence 1'), (['a', b'b'], 'Sentence 1'), ([np.nan], 'Sentence 0')], ids=str)
+
+@pytest.mark.parametrize(
+    'bad,says',
+    [
+        ('text', 'put it into a list'),
+        ([3], 'Sentence 0'),
+        (['a', None], 'Sentence 1'),
+        (['a', b'b'], 'Sentence 1'),
+        ([np.nan], 'Sentence 0'),
+    ],
+    ids=str,
+)
 def test_input_that_can_not_be(elmo, bad, says):
-    with pytest.raises(TypeError, match=says): elmo.embed(bad)
+    with pytest.raises(TypeError, match=says):
+        elmo.embed(bad)
+
 
 DF = pd.DataFrame({'id': [1, 2], 'text': ['the bank', 'a river']})
 
 def frames():
     import datasets, pyarrow as pa
     rows = datasets.Dataset.from_pandas(DF)
-    return dict(frame=DF, arrow=pa.table(DF), dataset=rows, parts=datasets.DatasetDict(train=rows), dictionary={'text': ['the bank']}, keys=DF.to_dict())
+    return dict(
+        frame=DF,
+        arrow=pa.table(DF),
+        dataset=rows,
+        parts=datasets.DatasetDict(train=rows),
+        dictionary={'text': ['the bank']},
+        keys=DF.to_dict(),
+    )
 
-NO_SENTENCES = dict(one_text=lambda: ('the bank', 'put it into a list'), bytes=lambda: (b'the bank', 'decode'), path=lambda: (Path('a.txt'), 'embed_file'),
-    two_columns=lambda: (DF[['text']].to_numpy(), r"shape is \(2, 1\), take one column"), matrix=lambda: (np.zeros((2, 3)), 'shape'), tensor=lambda: (torch.zeros(2, 3, 50), 'shape'),
-    unordered=lambda: ({'the bank', 'a river'}, 'no order'), number=lambda: (7, 'int 7'), nothing=lambda: (None, 'None'),
-    rows=lambda: (DF.to_dict('records'), r"Sentence 0 is dict.*as in .*\['text'\]"), stream=lambda: (frames()['dataset'].to_iterable_dataset(), r"\['text'\]"), sets=lambda: ([{'a', 'b'}], 'Sentence 0 is set'),
-    **{k: lambda k=k: (frames()[k], {'frame': r"df\['text'\]", 'arrow': r"\['text'\]", 'dataset': r"\['text'\]", 'parts': r"\['train'\]", 'dictionary': r"\['text'\]", 'keys': r"\['text'\]"}[k]) for k in ('frame', 'arrow', 'dataset', 'parts', 'dictionary', 'keys')})
+
+NO_SENTENCES = dict(
+    one_text=lambda: ('the bank', 'put it into a list'),
+    bytes=lambda: (b'the bank', 'decode'),
+    path=lambda: (Path('a.txt'), 'embed_file'),
+    two_columns=lambda: (DF[['text']].to_numpy(), r"shape is \(2, 1\), take one column"),
+    matrix=lambda: (np.zeros((2, 3)), 'shape'),
+    tensor=lambda: (torch.zeros(2, 3, 50), 'shape'),
+    unordered=lambda: ({'the bank', 'a river'}, 'no order'),
+    number=lambda: (7, 'int 7'),
+    nothing=lambda: (None, 'None'),
+    rows=lambda: (DF.to_dict('records'), r"Sentence 0 is dict.*as in .*\['text'\]"),
+    stream=lambda: (frames()['dataset'].to_iterable_dataset(), r"\['text'\]"),
+    sets=lambda: ([{'a', 'b'}], 'Sentence 0 is set'),
+    **{
+        k: lambda k=k: (
+            frames()[k],
+            {
+                'frame': r"df\['text'\]",
+                'arrow': r"\['text'\]",
+                'dataset': r"\['text'\]",
+                'parts': r"\['train'\]",
+                'dictionary': r"\['text'\]",
+                'keys': r"\['text'\]",
+            }[k],
+        )
+        for k in ('frame', 'arrow', 'dataset', 'parts', 'dictionary', 'keys')
+    },
+)
+
 
 @pytest.mark.parametrize('name', NO_SENTENCES)
 def test_what_is_no_list_of_sentences_is_refused(elmo, name):
     "Every door of `Elmo`; a table's column names and a dictionary's keys are no sentences"
     value, says = NO_SENTENCES[name]()
-    doors = [elmo.embed, elmo.embed_iter, lambda x: list(elmo.embed_iter(x, pool='mean')), elmo.to_tokens]
+    doors = [
+        elmo.embed,
+        elmo.embed_iter,
+        lambda x: list(elmo.embed_iter(x, pool='mean')),
+        elmo.to_tokens,
+    ]
     if name != 'tensor': doors += [elmo, elmo.layers]
     for door in doors:
         with pytest.raises(TypeError, match=says):
@@ -105,12 +197,36 @@ def test_what_is_no_list_of_sentences_is_refused(elmo, name):
 def test_columns_of_every_kind_are_sentences(elmo):
     ref = elmo.embed(['the bank', 'a river'])
     rows = frames()['dataset']
-    for texts in (DF.text, DF['text'].to_numpy(), rows['text'], rows.to_iterable_dataset().remove_columns('id').map(lambda r: r) and (r['text'] for r in rows), DF.text.astype('category'), pd.Series(DF.text.values, index=['columns', 'ndim'])):
+    for texts in (
+        DF.text,
+        DF['text'].to_numpy(),
+        rows['text'],
+        rows.to_iterable_dataset().remove_columns('id').map(lambda r: r)
+        and (r['text'] for r in rows),
+        DF.text.astype('category'),
+        pd.Series(DF.text.values, index=['columns', 'ndim']),
+    ):
         assert all_close(elmo.embed(texts), ref)
 
-@pytest.mark.parametrize('kw', [dict(layers='top'), dict(layers=3), dict(layers=-4), dict(layers=True), dict(pool='sum'), dict(dtype='int8'), dict(budget=2), dict(budget=9.5)], ids=str)
+
+@pytest.mark.parametrize(
+    'kw',
+    [
+        dict(layers='top'),
+        dict(layers=3),
+        dict(layers=-4),
+        dict(layers=True),
+        dict(pool='sum'),
+        dict(dtype='int8'),
+        dict(budget=2),
+        dict(budget=9.5),
+    ],
+    ids=str,
+)
 def test_settings_that_can_not_be(elmo, kw):
-    with pytest.raises(ValueError, match=next(iter(kw))): elmo.embed(['a'], **kw)
+    with pytest.raises(ValueError, match=next(iter(kw))):
+        elmo.embed(['a'], **kw)
+
 
 def test_batch_norm_needs_company():
     elmo = make(norm='batch')
@@ -122,7 +238,8 @@ def test_types_of_results(elmo):
     for dtype in ('float16', torch.float16, np.float16().dtype):
         h = elmo.embed(['a b c'], dtype=dtype)[0]
         assert h.dtype == np.float16 and close(h.astype(np.float32), ref[0], 5e-3)
-    for texts in (['a'], []): assert elmo.embed(texts, pool='mean', dtype='float16').dtype == np.float16
+    for texts in (['a'], []):
+        assert elmo.embed(texts, pool='mean', dtype='float16').dtype == np.float16
     assert close(elmo.embed(['a b c'], bf16=True)[0], ref[0], .1)
 
 def test_results_are_free_of_their_batch(elmo):
@@ -154,27 +271,44 @@ def test_streams_hold_little(elmo, texts):
     out = elmo.embed_iter(endless(), budget=64)
     for i in range(50): assert close(next(out), elmo.embed([texts[i % len(texts)]])[0])
     assert len(read) < 50 + 8*64
-    with pytest.raises(ValueError): elmo.embed_iter(endless(), layers='x')           # at once, not at the first vector
+    # at once, not at the first vector
+    with pytest.raises(ValueError): elmo.embed_iter(endless(), layers='x')
 
 def test_progress_bar(elmo, texts, capsys):
-    assert all_close(elmo.embed(texts[:50], progress=True), elmo.embed(texts[:50], progress=False), 0)
+    assert all_close(
+        elmo.embed(texts[:50], progress=True), elmo.embed(texts[:50], progress=False), 0
+    )
     capsys.readouterr()
     elmo.embed(texts*3)                                                 # no bar into a pipe
     assert not capsys.readouterr().out
 
 # long texts
 
-@pytest.mark.parametrize('cfg', [{}, dict(share_encoder=False), dict(n_layers=3, hidden_dim=8, residual=False), dict(cell_clip=.5, proj_clip=.3)], ids=str)
+@pytest.mark.parametrize(
+    'cfg',
+    [
+        {},
+        dict(share_encoder=False),
+        dict(n_layers=3, hidden_dim=8, residual=False),
+        dict(cell_clip=0.5, proj_clip=0.3),
+    ],
+    ids=str,
+)
 def test_pieces_equal_one_pass(cfg):
     elmo, rng = make(cfg=cfg), np.random.default_rng(0)
-    for n,budgets in ((30, (3, 16, 32)), (31, (16, 32, 33)), (32, (33, 34)), (100, (7, 64))):
+    for n, budgets in ((30, (3, 16, 32)), (31, (16, 32, 33)), (32, (33, 34)), (100, (7, 64))):
         tokens = [str(o) for o in rng.integers(0, 50, n)]
         whole = elmo.embed([tokens], 'all', budget=10**6)[0]
         assert close(whole, direct(elmo, tokens))
-        pooled = {pool: elmo.embed([tokens], 'mix', pool, budget=10**6)[0] for pool in ('mean', 'max', 'first_last')}
+        pooled = {
+            pool: elmo.embed([tokens], 'mix', pool, budget=10**6)[0]
+            for pool in ('mean', 'max', 'first_last')
+        }
         for budget in budgets:
             assert close(elmo.embed([tokens], 'all', budget=budget)[0], whole)
-            for pool,v in pooled.items(): assert close(elmo.embed([tokens], 'mix', pool, budget=budget)[0], v)
+            for pool, v in pooled.items():
+                assert close(elmo.embed([tokens], 'mix', pool, budget=budget)[0], v)
+
 
 def test_context_reaches_over_pieces(elmo):
     "The naive cut would not notice what stands far away; forward and backward"
@@ -199,24 +333,32 @@ def step(elmo):
 CHANGES = dict(
     optimiser=step,
     loading=lambda e: e.lm.load_state_dict(make(5).lm.state_dict()),
-    in_place=lambda e: e.lm.chars.proj.weight.detach().add_(1.),
+    in_place=lambda e: e.lm.chars.proj.weight.detach().add_(1.0),
     one_weight=lambda e: torch.nn.init.zeros_(e.lm.chars.embed.weight),
-    another_tensor=lambda e: setattr(e.lm.chars.proj, 'weight', torch.nn.Parameter(e.lm.chars.proj.weight*2)),
+    another_tensor=lambda e: setattr(
+        e.lm.chars.proj, 'weight', torch.nn.Parameter(e.lm.chars.proj.weight * 2)
+    ),
     another_encoder=lambda e: setattr(e.lm, 'chars', make(7).lm.chars),
     another_shape=lambda e: setattr(e, 'lm', make(8, dict(filters=((2, 5),), proj_dim=4)).lm),
     another_bilm=lambda e: setattr(e, 'lm', make(8).lm),
-    statistics=lambda e: e.lm.chars.norm.running_mean.add_(1.),
+    statistics=lambda e: e.lm.chars.norm.running_mean.add_(1.0),
     fold=lambda e: e.lm.chars.fold_norm(),
     assigned=lambda e: e.lm.load_state_dict(make(6).lm.state_dict(), assign=True),
-    data=lambda e: setattr(e.lm.chars.proj.weight, 'data', e.lm.chars.proj.weight.data*3),
+    data=lambda e: setattr(e.lm.chars.proj.weight, 'data', e.lm.chars.proj.weight.data * 3),
     double=lambda e: e.double(),
 )
+
 
 @pytest.mark.parametrize('name', CHANGES)
 def test_the_weights_of_now_count(elmo, texts, name):
     elmo.embed(texts[:30])
     CHANGES[name](elmo)
-    assert all_close(elmo.embed(texts[:30], 'all'), [direct(elmo.eval(), word_tokenize(t)) for t in texts[:30]], 1e-4)
+    assert all_close(
+        elmo.embed(texts[:30], 'all'),
+        [direct(elmo.eval(), word_tokenize(t)) for t in texts[:30]],
+        1e-4,
+    )
+
 
 def test_training_between_two_halves_of_a_stream(elmo, texts):
     out = elmo.embed_iter(texts, 'all', budget=32)
@@ -235,7 +377,11 @@ def test_vectorizer_in_a_pipeline(elmo, texts):
     y = [int('the' in t.split()) for t in texts[:60]]
     pipe = make_pipeline(ElmoVectorizer(elmo), LogisticRegression())
     assert cross_val_score(pipe, texts[:60], y, cv=3).shape == (3,)
-    search = GridSearchCV(pipe, {'elmovectorizer__layers': [0, 'mix', 'all'], 'elmovectorizer__pool': ['mean', 'max']}, cv=2).fit(texts[:60], y)
+    search = GridSearchCV(
+        pipe,
+        {'elmovectorizer__layers': [0, 'mix', 'all'], 'elmovectorizer__pool': ['mean', 'max']},
+        cv=2,
+    ).fit(texts[:60], y)
     assert set(search.best_params_) == {'elmovectorizer__layers', 'elmovectorizer__pool'}
     fitted = pickle.loads(pickle.dumps(pipe.fit(texts[:60], y)))
     assert (fitted.predict(texts[:60]) == pipe.predict(texts[:60])).all()
@@ -243,26 +389,52 @@ def test_vectorizer_in_a_pipeline(elmo, texts):
 
 def test_vectorizer_values(elmo, texts):
     v = ElmoVectorizer(elmo, layers='all', pool='max').fit(texts[:10])
-    assert close(v.transform(texts[:10]), elmo.embed(texts[:10], 'all', 'max').reshape(10, 48)) and len(v.get_feature_names_out()) == 48
-    assert close(v.fit_transform(pd.Series(texts[:10])), v.transform(texts[:10]), 0) and close(v.transform(pd.DataFrame({'a': texts[:3]})), v.transform(texts[:3]), 0)
+    assert (
+        close(v.transform(texts[:10]), elmo.embed(texts[:10], 'all', 'max').reshape(10, 48))
+        and len(v.get_feature_names_out()) == 48
+    )
+    assert close(v.fit_transform(pd.Series(texts[:10])), v.transform(texts[:10]), 0) and close(
+        v.transform(pd.DataFrame({'a': texts[:3]})), v.transform(texts[:3]), 0
+    )
     assert v.transform([]).shape == (0, 48)
     frame = ElmoVectorizer(elmo).set_output(transform='pandas').fit_transform(texts[:4])
-    assert isinstance(frame, pd.DataFrame) and frame.shape == (4, 16) and frame.columns[0] == 'elmo0'
+    assert (
+        isinstance(frame, pd.DataFrame) and frame.shape == (4, 16) and frame.columns[0] == 'elmo0'
+    )
+
 
 def test_vectorizer_by_name(elmo, texts, tmp_path):
     folder = elmo.save_pretrained(tmp_path/'m')
     v = ElmoVectorizer(str(folder)).fit(texts)
-    assert close(v.transform(texts[:5]), elmo.embed(texts[:5], pool='mean')) and v.model == str(folder)
+    assert close(v.transform(texts[:5]), elmo.embed(texts[:5], pool='mean')) and v.model == str(
+        folder
+    )
     assert ElmoVectorizer(str(folder)).fit(texts).elmo_ is not v.elmo_   # nothing is shared
     make(4).save_pretrained(folder)
-    assert close(ElmoVectorizer(str(folder)).fit(texts).transform(texts[:5]), make(4).embed(texts[:5], pool='mean'))
+    assert close(
+        ElmoVectorizer(str(folder)).fit(texts).transform(texts[:5]),
+        make(4).embed(texts[:5], pool='mean'),
+    )
     shutil.rmtree(folder)
-    assert close(pickle.loads(pickle.dumps(v)).transform(texts[:5]), v.transform(texts[:5]))      # what was fitted needs no folder
+    # what was fitted needs no folder
+    assert close(pickle.loads(pickle.dumps(v)).transform(texts[:5]), v.transform(texts[:5]))
 
-@pytest.mark.parametrize('kw,x,says', [(dict(model=None), ['a'], 'needs a model'), (dict(pool=None), ['a'], 'pool'), (dict(layers=9), ['a'], 'layers'), ({}, 'text', 'put it into a list'),
-    ({}, np.array([['a', 'b']]), 'one column'), ({}, [1.5], 'Sentence 0')], ids=str)
+@pytest.mark.parametrize(
+    'kw,x,says',
+    [
+        (dict(model=None), ['a'], 'needs a model'),
+        (dict(pool=None), ['a'], 'pool'),
+        (dict(layers=9), ['a'], 'layers'),
+        ({}, 'text', 'put it into a list'),
+        ({}, np.array([['a', 'b']]), 'one column'),
+        ({}, [1.5], 'Sentence 0'),
+    ],
+    ids=str,
+)
 def test_vectorizer_refuses(elmo, kw, x, says):
-    with pytest.raises((ValueError, TypeError), match=says): ElmoVectorizer(**{**dict(model=elmo), **kw}).fit(x).transform(x)
+    with pytest.raises((ValueError, TypeError), match=says):
+        ElmoVectorizer(**{**dict(model=elmo), **kw}).fit(x).transform(x)
+
 
 def test_vectorizer_not_fitted(elmo):
     from sklearn.exceptions import NotFittedError
@@ -298,9 +470,25 @@ def test_a_missing_row_is_named_with_its_cure(elmo, kind, missing):
 
 def test_scikit_learns_own_checks(elmo):
     from sklearn.utils import estimator_checks as c
-    for name in ('check_estimator_cloneable', 'check_no_attributes_set_in_init', 'check_parameters_default_constructible', 'check_get_params_invariance', 'check_set_params',
-                 'check_estimator_repr', 'check_estimator_tags_renamed', 'check_valid_tag_types', 'check_mixin_order', 'check_do_not_raise_errors_in_init_or_set_param'):
-        if hasattr(c, name): getattr(c, name)('ElmoVectorizer', ElmoVectorizer(elmo) if 'default' not in name else ElmoVectorizer())
+
+    for name in (
+        'check_estimator_cloneable',
+        'check_no_attributes_set_in_init',
+        'check_parameters_default_constructible',
+        'check_get_params_invariance',
+        'check_set_params',
+        'check_estimator_repr',
+        'check_estimator_tags_renamed',
+        'check_valid_tag_types',
+        'check_mixin_order',
+        'check_do_not_raise_errors_in_init_or_set_param',
+    ):
+        if hasattr(c, name):
+            getattr(c, name)(
+                'ElmoVectorizer',
+                ElmoVectorizer(elmo) if 'default' not in name else ElmoVectorizer(),
+            )
+
 
 # files
 
@@ -317,40 +505,76 @@ def source(tmp_path, texts):
 
 def test_hdf5_is_laid_out_as_allennlps(elmo, texts, source, tmp_path):
     r, told, warned = run(source, tmp_path/'o.hdf5', elmo)
-    assert not warned and r['lines'] == 32 and sorted(p.name for p in tmp_path.iterdir()) == ['in.txt', 'o.hdf5']
+    assert (
+        not warned
+        and r['lines'] == 32
+        and sorted(p.name for p in tmp_path.iterdir()) == ['in.txt', 'o.hdf5']
+    )
     with h5py.File(tmp_path/'o.hdf5') as f:
         assert set(f) == {*map(str, range(32)), 'sentence_to_index'}
         for i,t in enumerate(texts[:30]):
-            assert f[str(i)].dtype == np.float32 and close(f[str(i)][:], direct(elmo, word_tokenize(t)))
+            assert f[str(i)].dtype == np.float32 and close(
+                f[str(i)][:], direct(elmo, word_tokenize(t))
+            )
         assert f['30'].shape == (3, 0, 16)
         assert f['sentence_to_index'].shape == (1,)
         index = json.loads(f['sentence_to_index'][0])
         assert index[texts[0]] == '31' and index[texts[1]] == '1' and index[''] == '30'
         assert json.loads(f.attrs['elmo_fastai'])['layers'] == 'all'
 
-@pytest.mark.parametrize('layers,pool', [('all', None), ('mix', None), (1, None), ('all', 'mean'), ('mix', 'max'), (-1, 'first_last')], ids=str)
+@pytest.mark.parametrize(
+    'layers,pool',
+    [('all', None), ('mix', None), (1, None), ('all', 'mean'), ('mix', 'max'), (-1, 'first_last')],
+    ids=str,
+)
 @pytest.mark.parametrize('kind', ['hdf5', 'h5', 'npz', 'parquet'])
 def test_kinds_of_files(elmo, texts, source, tmp_path, kind, layers, pool):
-    out = tmp_path/f'o.{kind}'
-    run(source, out, elmo, layers=layers, pool=pool, budget=64, dtype='float16' if pool == 'max' else 'float32')
-    ref = elmo.embed([*texts[:30], '', texts[0]], layers, pool, dtype='float16' if pool == 'max' else 'float32')
+    out = tmp_path / f'o.{kind}'
+    run(
+        source,
+        out,
+        elmo,
+        layers=layers,
+        pool=pool,
+        budget=64,
+        dtype='float16' if pool == 'max' else 'float32',
+    )
+    ref = elmo.embed(
+        [*texts[:30], '', texts[0]], layers, pool, dtype='float16' if pool == 'max' else 'float32'
+    )
     eps = 5e-3 if pool == 'max' else 1e-5
     if kind in ('hdf5', 'h5'):
-        with h5py.File(out) as f: assert all_close([f[str(i)][:] for i in range(32)], list(ref), eps) and f['0'].dtype == ref[0].dtype
+        with h5py.File(out) as f:
+            assert (
+                all_close([f[str(i)][:] for i in range(32)], list(ref), eps)
+                and f['0'].dtype == ref[0].dtype
+            )
     elif kind == 'npz':
         with np.load(out) as f:
-            if pool: assert f['lines'].tolist() == list(range(32)) and close(f['vectors'], ref, eps) and f['vectors'].dtype == ref.dtype
+            if pool:
+                assert (
+                    f['lines'].tolist() == list(range(32))
+                    and close(f['vectors'], ref, eps)
+                    and f['vectors'].dtype == ref.dtype
+                )
             else: assert all_close([f[str(i)] for i in range(32)], ref)
     else:
         t = pq.read_table(out)
         names = [f'layer{i}' for i in range(3)] if layers == 'all' else ['vector']
-        assert t.column_names == [*(['line', 'text'] if pool else ['line', 'position', 'token']), *names]
+        assert t.column_names == [
+            *(['line', 'text'] if pool else ['line', 'position', 'token']),
+            *names,
+        ]
         got = np.stack([np.stack(t[n].to_numpy()) for n in names], 0)
         if pool: expected = np.stack(ref).reshape(32, len(names), 16).transpose(1, 0, 2)
         else:
             expected = np.concatenate([v.reshape(len(names), -1, 16) for v in ref], 1)
             tokens = [w for s in [*texts[:30], '', texts[0]] for w in word_tokenize(s)]
-            assert t['token'].to_pylist() == tokens and t['line'].to_pylist()[-1] == 31 and t['position'].to_pylist()[:2] == [0, 1]
+            assert (
+                t['token'].to_pylist() == tokens
+                and t['line'].to_pylist()[-1] == 31
+                and t['position'].to_pylist()[:2] == [0, 1]
+            )
         assert close(got, expected, eps)
 
 def test_tables(elmo, texts, tmp_path):
@@ -359,60 +583,119 @@ def test_tables(elmo, texts, tmp_path):
     for name in ('a.csv', 'a.tsv', 'a.parquet'):
         if name.endswith('parquet'): df.to_parquet(tmp_path/name)
         else: df.to_csv(tmp_path/name, index=False, sep='\t' if name.endswith('tsv') else ',')
-        run(tmp_path/name, tmp_path/'o.npz', elmo, layers='mix', text_col='text', overwrite=True, quotes='tsv' in name or None)
+        run(
+            tmp_path / name,
+            tmp_path / 'o.npz',
+            elmo,
+            layers='mix',
+            text_col='text',
+            overwrite=True,
+            quotes='tsv' in name or None,
+        )
         with np.load(tmp_path/'o.npz') as f: assert all_close([f[str(i)] for i in range(20)], ref)
 
 
-@pytest.mark.parametrize('name', ['a.csv', 'a.tsv', 'a.json', 'a.jsonl', 'a.parquet', 'a.jsonl.gz', 'a.conllu', 'a.xyz'])
+@pytest.mark.parametrize(
+    'name', ['a.csv', 'a.tsv', 'a.json', 'a.jsonl', 'a.parquet', 'a.jsonl.gz', 'a.conllu', 'a.xyz']
+)
 def test_kinds_of_source(elmo, tmp_path, name):
     "As `test_reading` has them; the words of a treebank are the tokens"
     import gzip
+
     df = pd.DataFrame({'id': [1, 2], 'text': ['the bank, 1,2', 'a river']})
-    if 'parquet' in name: df.to_parquet(tmp_path/name)
-    elif 'json' in name: df.to_json(tmp_path/name, orient='records', lines='jsonl' in name)
-    elif name == 'a.conllu': (tmp_path/name).write_text('1\t1,2\t_\t_\t_\t_\t_\t_\t_\t_\n2\tbank\t_\t_\t_\t_\t_\t_\t_\t_\n\n1\ta\t_\t_\t_\t_\t_\t_\t_\t_\n\n')
-    elif name == 'a.xyz': (tmp_path/name).write_text('\r'.join(df.text))
-    else: df.to_csv(tmp_path/name, index=False, sep='\t' if 'tsv' in name else ',')
-    r, *_ = run(tmp_path/name, tmp_path/'o.hdf5', elmo)
+    if 'parquet' in name:
+        df.to_parquet(tmp_path / name)
+    elif 'json' in name:
+        df.to_json(tmp_path / name, orient='records', lines='jsonl' in name)
+    elif name == 'a.conllu':
+        (tmp_path / name).write_text(
+            '1\t1,2\t_\t_\t_\t_\t_\t_\t_\t_\n2\tbank\t_\t_\t_\t_\t_\t_\t_\t_\n\n1\ta\t_\t_\t_\t_\t_\t_\t_\t_\n\n'
+        )
+    elif name == 'a.xyz':
+        (tmp_path / name).write_text('\r'.join(df.text))
+    else:
+        df.to_csv(tmp_path / name, index=False, sep='\t' if 'tsv' in name else ',')
+    r, *_ = run(tmp_path / name, tmp_path / 'o.hdf5', elmo)
     sents = [['1,2', 'bank'], ['a']] if name == 'a.conllu' else [word_tokenize(t) for t in df.text]
-    assert r['lines'] == 2 and r['tokens'] == sum(map(len, sents)) and r['unit'] == {'a.conllu': 'sentence', 'a.xyz': 'line'}.get(name, 'row')
+    assert (
+        r['lines'] == 2
+        and r['tokens'] == sum(map(len, sents))
+        and r['unit'] == {'a.conllu': 'sentence', 'a.xyz': 'line'}.get(name, 'row')
+    )
     with h5py.File(tmp_path/'o.hdf5') as f:
         for i,s in enumerate(sents): assert close(f[str(i)][:], direct(elmo, s))
-        assert set(json.loads(f['sentence_to_index'][0])) == ({'1,2 bank', 'a'} if name == 'a.conllu' else {*df.text})
+        assert set(json.loads(f['sentence_to_index'][0])) == (
+            {'1,2 bank', 'a'} if name == 'a.conllu' else {*df.text}
+        )
+
 
 def test_rows_are_called_rows(elmo, tmp_path, capsys):
     "Where a row has several lines, a number of lines would be wrong"
     (tmp_path/'a.csv').write_text('id,text\n1,"two\nlines"\n\n2,good, bad\n3\n4,fine\n')
     elmo.save_pretrained(tmp_path/'m')
-    code, err = command(capsys, tmp_path/'a.csv', out=tmp_path/'o.npz', model=tmp_path/'m', device='cpu')
-    assert code == 3 and re.findall(r'elmo_embed: (\w+ \d+) of .*\(number (\d+) in the output\) has (\d) cell', err) == [('row 2', '1', '3'), ('row 3', '2', '1')]
+    code, err = command(
+        capsys, tmp_path / 'a.csv', out=tmp_path / 'o.npz', model=tmp_path / 'm', device='cpu'
+    )
+    assert code == 3 and re.findall(
+        r'elmo_embed: (\w+ \d+) of .*\(number (\d+) in the output\) has (\d) cell', err
+    ) == [('row 2', '1', '3'), ('row 3', '2', '1')]
     with np.load(tmp_path/'o.npz') as f: assert set(f) == {'0', '3'}
 
 def test_lines_that_can_not_be_embedded(elmo, tmp_path, texts):
-    (tmp_path/'a.txt').write_bytes(b'\xef\xbb\xbfgood\r\ncaf\xe9\nnul\x00byte\n' + b'a '*60 + b'\n\xed\xa0\x80\n' + b'x'*6000 + b'\nlast')
+    (tmp_path / 'a.txt').write_bytes(
+        b'\xef\xbb\xbfgood\r\ncaf\xe9\nnul\x00byte\n'
+        + b'a ' * 60
+        + b'\n\xed\xa0\x80\n'
+        + b'x' * 6000
+        + b'\nlast'
+    )
     r, told, warned = run(tmp_path/'a.txt', tmp_path/'o.hdf5', elmo, max_tokens=50)
-    assert set(r['failed']) == {1, 2, 3, 4, 5} and r['lines'] == 2 and 'more than 5,000 characters' in r['failed'][5]
-    assert [re.match(r'line (\d+)', w)[1] for w in warned] == ['2', '3', '4', '5', '6'] and 'not UTF-8 (byte 3)' in warned[0]
+    assert (
+        set(r['failed']) == {1, 2, 3, 4, 5}
+        and r['lines'] == 2
+        and 'more than 5,000 characters' in r['failed'][5]
+    )
+    assert [re.match(r'line (\d+)', w)[1] for w in warned] == [
+        '2',
+        '3',
+        '4',
+        '5',
+        '6',
+    ] and 'not UTF-8 (byte 3)' in warned[0]
     assert 'NUL character at position 3' in warned[1] and '60 tokens' in warned[2]
     with h5py.File(tmp_path/'o.hdf5') as f:
-        assert set(f) == {'0', '6', 'sentence_to_index'} and set(json.loads(f['sentence_to_index'][0])) == {'good', 'last'}
-        assert close(f['0'][:], direct(elmo, ['good'])) and json.loads(f.attrs['elmo_fastai'])['failed'].keys() == {'1', '2', '3', '4', '5'}
+        assert set(f) == {'0', '6', 'sentence_to_index'} and set(
+            json.loads(f['sentence_to_index'][0])
+        ) == {'good', 'last'}
+        assert close(f['0'][:], direct(elmo, ['good'])) and json.loads(f.attrs['elmo_fastai'])[
+            'failed'
+        ].keys() == {'1', '2', '3', '4', '5'}
 
-@pytest.mark.parametrize('raw,says', [('the bank'.encode('utf-16'), 'UTF-16'), (b'\x1f\x8b\x08xx', 'gzip'), (b'the bank\n', None)])
+
+@pytest.mark.parametrize(
+    'raw,says',
+    [('the bank'.encode('utf-16'), 'UTF-16'), (b'\x1f\x8b\x08xx', 'gzip'), (b'the bank\n', None)],
+)
 @pytest.mark.parametrize('plain', [True, False])
 def test_the_first_bytes_of_standard_input(elmo, tmp_path, monkeypatch, raw, says, plain):
     stream = io.BytesIO(raw)
-    monkeypatch.setattr(sys, 'stdin', SimpleNamespace(buffer=stream if plain else io.BufferedReader(stream)))
-    if says is None: assert run('-', tmp_path/'o.npz', elmo)[0]['lines'] == 1
+    monkeypatch.setattr(
+        sys, 'stdin', SimpleNamespace(buffer=stream if plain else io.BufferedReader(stream))
+    )
+    if says is None:
+        assert run('-', tmp_path / 'o.npz', elmo)[0]['lines'] == 1
     else:
         with pytest.raises(CommandError, match=f"'-' is .*{says}"): run('-', tmp_path/'o.npz', elmo)
 
 def test_cells_that_can_not_be_embedded(elmo, tmp_path):
-    pd.DataFrame({'t': ['a', None, 3, 'b']}).astype(object).map(lambda v: v).iloc[[0, 1, 3]].to_parquet(tmp_path/'a.parquet')
+    pd.DataFrame({'t': ['a', None, 3, 'b']}).astype(object).map(lambda v: v).iloc[
+        [0, 1, 3]
+    ].to_parquet(tmp_path / 'a.parquet')
     r, _, warned = run(tmp_path/'a.parquet', tmp_path/'o.npz', elmo, column='t')
     assert list(r['failed']) == [1] and 'no text' in warned[0]
     pd.DataFrame({'t': [1, 2]}).to_parquet(tmp_path/'b.parquet')
-    with pytest.raises(CommandError, match='int 1'): run(tmp_path/'b.parquet', tmp_path/'p.npz', elmo, column='t')
+    with pytest.raises(CommandError, match='int 1'):
+        run(tmp_path / 'b.parquet', tmp_path / 'p.npz', elmo, column='t')
     (tmp_path/'c.csv').write_bytes(b'id,t\n1,good\n2,caf\xe9\n3\n\n4,fine\n')
     r, _, warned = run(tmp_path/'c.csv', tmp_path/'q.npz', elmo, column='t')
     assert list(r['failed']) == [1, 2] and 'UTF-8' in warned[0]
@@ -421,7 +704,8 @@ def test_cells_that_can_not_be_embedded(elmo, tmp_path):
 def test_vectors_that_are_not_numbers(tmp_path, texts):
     elmo = make(gamma=1e30)
     (tmp_path/'a.txt').write_text('a\nb\n')
-    with pytest.raises(CommandError, match='not finite'): run(tmp_path/'a.txt', tmp_path/'o.npz', elmo, layers='mix', dtype='float16')
+    with pytest.raises(CommandError, match='not finite'):
+        run(tmp_path / 'a.txt', tmp_path / 'o.npz', elmo, layers='mix', dtype='float16')
     assert not (tmp_path/'o.npz.part').exists()
 
 def test_many_broken_lines_are_told_briefly(elmo, tmp_path, capsys):
@@ -429,25 +713,57 @@ def test_many_broken_lines_are_told_briefly(elmo, tmp_path, capsys):
     r, _, warned = run(tmp_path/'a.txt', tmp_path/'o.npz', elmo)
     assert len(r['failed']) == 500
     elmo.save_pretrained(tmp_path/'m')
-    code, err = command(capsys, tmp_path/'a.txt', out=tmp_path/'p.npz', model=tmp_path/'m', device='cpu')
+    code, err = command(
+        capsys, tmp_path / 'a.txt', out=tmp_path / 'p.npz', model=tmp_path / 'm', device='cpu'
+    )
     warned = err.strip().splitlines()
     assert code == 3 and len(warned) == 21 and 'more' in warned[-1]
 
 WRONG = dict(
-    missing=(dict(source='no.txt'), 'no file'), folder=(dict(source='.'), 'no file'), empty=(dict(source='empty.txt'), 'empty'), ending=(dict(out='o.txt'), r'\.hdf5.*\.parquet|\.hdf5'),
-    outfolder=(dict(out='d.hdf5'), 'is a folder'), itself=(dict(source='x.npz', out='x.npz'), 'input itself'), exists=(dict(out='there.hdf5'), '--overwrite'), under=(dict(out='in.txt/o.npz'), "Can't write"),
-    column=(dict(column='text'), 'is read line by line.*text_col'), nocolumn=(dict(source='u.csv'), "no column 'text' or .*'id', 'txt'"), wrongcolumn=(dict(source='t.csv', column='txt'), "no column 'txt'.*'id', 'text'"), twocolumns=(dict(source='two.csv'), "2 columns 'text'"),
-    notparquet=(dict(source='bad.parquet', column='t'), 'Parquet'), emptycsv=(dict(source='empty.csv', column='t'), 'empty'), headeronly=(dict(source='head.csv', column='text'), 'empty'),
-    layers=(dict(layers='x'), 'layers'), pool=(dict(pool='x'), 'pool'), foreign=(dict(out='f.npz'), 'not of a job'))
+    missing=(dict(source='no.txt'), 'no file'),
+    folder=(dict(source='.'), 'no file'),
+    empty=(dict(source='empty.txt'), 'empty'),
+    ending=(dict(out='o.txt'), r'\.hdf5.*\.parquet|\.hdf5'),
+    outfolder=(dict(out='d.hdf5'), 'is a folder'),
+    itself=(dict(source='x.npz', out='x.npz'), 'input itself'),
+    exists=(dict(out='there.hdf5'), '--overwrite'),
+    under=(dict(out='in.txt/o.npz'), "Can't write"),
+    column=(dict(column='text'), 'is read line by line.*text_col'),
+    nocolumn=(dict(source='u.csv'), "no column 'text' or .*'id', 'txt'"),
+    wrongcolumn=(dict(source='t.csv', column='txt'), "no column 'txt'.*'id', 'text'"),
+    twocolumns=(dict(source='two.csv'), "2 columns 'text'"),
+    notparquet=(dict(source='bad.parquet', column='t'), 'Parquet'),
+    emptycsv=(dict(source='empty.csv', column='t'), 'empty'),
+    headeronly=(dict(source='head.csv', column='text'), 'empty'),
+    layers=(dict(layers='x'), 'layers'),
+    pool=(dict(pool='x'), 'pool'),
+    foreign=(dict(out='f.npz'), 'not of a job'),
+)
+
 
 @pytest.mark.parametrize('name', WRONG)
 def test_wrong_input(elmo, tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
-    for k,v in {'in.txt': 'a b\n', 'empty.txt': '', 'x.npz': 'a\n', 'there.hdf5': 'precious', 't.csv': 'id,text\n1,a\n', 'u.csv': 'id,txt\n1,a\n', 'two.csv': 'text,text\n1,a\n', 'bad.parquet': 'no', 'empty.csv': '', 'head.csv': 'id,text\n'}.items(): Path(k).write_text(v)
-    Path('d.hdf5').mkdir(); Path('f.npz.part').mkdir(); Path('f.npz.part/thesis.txt').write_text('precious')
+    for k, v in {
+        'in.txt': 'a b\n',
+        'empty.txt': '',
+        'x.npz': 'a\n',
+        'there.hdf5': 'precious',
+        't.csv': 'id,text\n1,a\n',
+        'u.csv': 'id,txt\n1,a\n',
+        'two.csv': 'text,text\n1,a\n',
+        'bad.parquet': 'no',
+        'empty.csv': '',
+        'head.csv': 'id,text\n',
+    }.items():
+        Path(k).write_text(v)
+    Path('d.hdf5').mkdir()
+    Path('f.npz.part').mkdir()
+    Path('f.npz.part/thesis.txt').write_text('precious')
     kw, says = WRONG[name]
     before = {str(f): f.read_bytes() for f in sorted(tmp_path.rglob('*')) if f.is_file()}
-    with pytest.raises((CommandError, ValueError), match=says): run(**{**dict(source='in.txt', out='o.npz', elmo=elmo), **kw})
+    with pytest.raises((CommandError, ValueError), match=says):
+        run(**{**dict(source='in.txt', out='o.npz', elmo=elmo), **kw})
     assert {str(f): f.read_bytes() for f in sorted(tmp_path.rglob('*')) if f.is_file()} == before
 
 class Unplugged(BaseException): pass
@@ -468,7 +784,9 @@ def test_goes_on_where_it_stopped(elmo, texts, source, tmp_path, kind, monkeypat
     out, ref = tmp_path/f'o.{kind}', tmp_path/f'ref.{kind}'
     begin(source, ref, elmo, [10**9])
     embedded, one = [], module.embed_window
-    monkeypatch.setattr(module, 'embed_window', lambda e, s, **kw: embedded.extend(s) or one(e, s, **kw))
+    monkeypatch.setattr(
+        module, 'embed_window', lambda e, s, **kw: embedded.extend(s) or one(e, s, **kw)
+    )
     for stop in (150, 30, 150, 10**9):
         try: begin(source, out, elmo, [stop])
         except Unplugged: assert not out.exists()
@@ -479,7 +797,8 @@ def test_goes_on_where_it_stopped(elmo, texts, source, tmp_path, kind, monkeypat
             assert set(f) == set(g) and f['sentence_to_index'][0] == g['sentence_to_index'][0]
             assert all(close(f[k][:], g[k][:]) for k in f if k.isdigit())
     elif kind == 'npz':
-        with np.load(out) as f, np.load(ref) as g: assert set(f) == set(g) and all(close(f[k], g[k]) for k in f)
+        with np.load(out) as f, np.load(ref) as g:
+            assert set(f) == set(g) and all(close(f[k], g[k]) for k in f)
     else: assert pq.read_table(out)['token'].to_pylist() == pq.read_table(ref)['token'].to_pylist()
 
 @pytest.mark.parametrize('kind', ['hdf5', 'npz', 'parquet'])
@@ -515,7 +834,14 @@ def test_the_output_is_on_the_disk_before_its_parts_go(elmo, source, tmp_path, k
 def test_another_job_is_not_mixed_in(elmo, texts, source, tmp_path, change):
     kw = dict(layers='mix')
     with pytest.raises(Unplugged): begin(source, tmp_path/'o.npz', elmo, [150], **kw)
-    def kept(): return {f.name: f.read_bytes() for f in (tmp_path/'o.npz.part').iterdir() if 'lock' not in f.name}
+
+    def kept():
+        return {
+            f.name: f.read_bytes()
+            for f in (tmp_path / 'o.npz.part').iterdir()
+            if 'lock' not in f.name
+        }
+
     part = kept()
     assert len(part) >= 2
     other = elmo
@@ -523,20 +849,30 @@ def test_another_job_is_not_mixed_in(elmo, texts, source, tmp_path, change):
     elif change == 'mix': other = make(gamma=2.)
     elif change == 'input': source.write_text('another ' + source.read_text())
     elif change == 'shorter': source.write_text(texts[0] + '\n')
-    else: kw |= {'layers': dict(layers=1), 'pool': dict(pool='mean'), 'dtype': dict(dtype='float16')}[change]
-    with pytest.raises(CommandError, match='--overwrite'): begin(source, tmp_path/'o.npz', other, [10**9], **kw)
+    else:
+        kw |= {'layers': dict(layers=1), 'pool': dict(pool='mean'), 'dtype': dict(dtype='float16')}[
+            change
+        ]
+    with pytest.raises(CommandError, match='--overwrite'):
+        begin(source, tmp_path / 'o.npz', other, [10**9], **kw)
     assert kept() == part
     begin(source, tmp_path/'o.npz', other, [10**9], **kw, overwrite=True)
     assert (tmp_path/'o.npz').exists() and not (tmp_path/'o.npz.part').exists()
 
 def test_another_standard_input_is_not_mixed_in(elmo, texts, tmp_path, monkeypatch):
     "It can't be read twice, so that --overwrite can't begin again"
-    def feed(lines): monkeypatch.setattr(sys, 'stdin', SimpleNamespace(buffer=io.BytesIO('\n'.join(lines).encode())))
+
+    def feed(lines):
+        monkeypatch.setattr(
+            sys, 'stdin', SimpleNamespace(buffer=io.BytesIO('\n'.join(lines).encode()))
+        )
+
     feed(texts[:30])
     with pytest.raises(Unplugged): begin('-', tmp_path/'o.npz', elmo, [150])
     for kw in ({}, dict(overwrite=True)):
         feed(texts[30:60])
-        with pytest.raises(CommandError, match='delete .*o.npz.part to start again'): begin('-', tmp_path/'o.npz', elmo, [10**9], **kw)
+        with pytest.raises(CommandError, match='delete .*o.npz.part to start again'):
+            begin('-', tmp_path / 'o.npz', elmo, [10**9], **kw)
     feed(texts[:30])
     assert begin('-', tmp_path/'o.npz', elmo, [10**9], overwrite=True)['lines'] == 30
 
@@ -547,8 +883,14 @@ class Splitter:
 
 def upper(text, big=True): return [t.upper() if big else t for t in text.split()]
 
-TOKENIZERS = dict(lambdas=(lambda t: t.split(), lambda t: [o.upper() for o in t.split()]), objects=(Splitter(' '), Splitter('e')), methods=(Splitter(' ').__call__, Splitter('e').__call__),
-    partials=(partial(upper, big=False), partial(upper, big=True)), named=('space', lambda t: [o.upper() for o in t.split()]))
+TOKENIZERS = dict(
+    lambdas=(lambda t: t.split(), lambda t: [o.upper() for o in t.split()]),
+    objects=(Splitter(' '), Splitter('e')),
+    methods=(Splitter(' ').__call__, Splitter('e').__call__),
+    partials=(partial(upper, big=False), partial(upper, big=True)),
+    named=('space', lambda t: [o.upper() for o in t.split()]),
+)
+
 
 @pytest.mark.parametrize('name', TOKENIZERS)
 def test_another_tokenizer_is_not_mixed_in(elmo, texts, source, tmp_path, monkeypatch, name):
@@ -567,17 +909,26 @@ def test_another_tokenizer_is_not_mixed_in(elmo, texts, source, tmp_path, monkey
             m.setattr(module.Part, 'add', add_and_stop)
             with pytest.raises(Unplugged): run(source, tmp_path/'o.npz', e, budget=8)
     interrupted(one)
-    with pytest.raises(CommandError, match='tokenizer|split'): run(source, tmp_path/'o.npz', other, budget=8)
+    with pytest.raises(CommandError, match='tokenizer|split'):
+        run(source, tmp_path / 'o.npz', other, budget=8)
     assert 'Going on' in run(source, tmp_path/'o.npz', one, budget=8)[1][0]
     interrupted(one) if not (tmp_path/'o.npz').unlink() else None
     run(source, tmp_path/'o.npz', other, budget=8, overwrite=True)
     run(source, tmp_path/'ref.npz', other)
-    with np.load(tmp_path/'o.npz') as f, np.load(tmp_path/'ref.npz') as g: assert set(f) == set(g) and all(close(f[k], g[k]) for k in f)
+    with np.load(tmp_path / 'o.npz') as f, np.load(tmp_path / 'ref.npz') as g:
+        assert set(f) == set(g) and all(close(f[k], g[k]) for k in f)
+
 
 def test_one_job_a_time(elmo, source, tmp_path):
     "Also of jobs that start at the same moment, again and again"
     for i in range(15):
-        out, barrier, ended, results = tmp_path/f'{i}.npz', threading.Barrier(4), threading.Event(), []
+        out, barrier, ended, results = (
+            tmp_path / f'{i}.npz',
+            threading.Barrier(4),
+            threading.Event(),
+            [],
+        )
+
         def slow(text):
             ended.wait(20)
             return text.split()
@@ -598,18 +949,43 @@ def test_damaged_portions(elmo, source, tmp_path):
     with pytest.raises(Unplugged): begin(source, tmp_path/'o.npz', elmo, [150])
     last = sorted((tmp_path/'o.npz.part').glob('0*.npz'))[-1]
     last.write_bytes(last.read_bytes()[:100])
-    with pytest.raises(CommandError, match='damaged.*delete the folder') as kept: begin(source, tmp_path/'o.npz', elmo, [10**9])
-    with pytest.raises(CommandError, match='damaged'): begin(source, tmp_path/'o.npz', elmo, [10**9])      # the traceback `kept` holds no lock
+    with pytest.raises(CommandError, match='damaged.*delete the folder') as kept:
+        begin(source, tmp_path / 'o.npz', elmo, [10**9])
+    # the traceback `kept` holds no lock
+    with pytest.raises(CommandError, match='damaged'):
+        begin(source, tmp_path / 'o.npz', elmo, [10**9])
+
 
 # the command, in processes of its own
 
 root = Path(module.__file__).resolve().parents[2]
 
 def start(folder, *args, stdin=None, launcher=True):
-    (folder/'.run.py').write_text('from elmo_fastai.tasks.embed import elmo_embed\nelmo_embed()\n')     # what pip makes of an entry point
-    env = {**os.environ, 'PYTHONPATH': os.pathsep.join([str(root), os.environ.get('PYTHONPATH', '')]), 'OMP_NUM_THREADS': '1', 'HF_HUB_OFFLINE': '1', 'MPLBACKEND': 'agg', 'COLUMNS': '200', 'MPLCONFIGDIR': str(folder/'.cache')}
-    cmd = [sys.executable, *([folder/'.run.py'] if launcher else ['-m', 'elmo_fastai.tasks.embed']), *args]
-    return subprocess.Popen(list(map(str, cmd)), cwd=folder, env=env, stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    # what pip makes of an entry point
+    (folder/'.run.py').write_text('from elmo_fastai.tasks.embed import elmo_embed\nelmo_embed()\n')
+    env = {
+        **os.environ,
+        'PYTHONPATH': os.pathsep.join([str(root), os.environ.get('PYTHONPATH', '')]),
+        'OMP_NUM_THREADS': '1',
+        'HF_HUB_OFFLINE': '1',
+        'MPLBACKEND': 'agg',
+        'COLUMNS': '200',
+        'MPLCONFIGDIR': str(folder / '.cache'),
+    }
+    cmd = [
+        sys.executable,
+        *([folder / '.run.py'] if launcher else ['-m', 'elmo_fastai.tasks.embed']),
+        *args,
+    ]
+    return subprocess.Popen(
+        list(map(str, cmd)),
+        cwd=folder,
+        env=env,
+        stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
 
 def finish(p, stdin=None):
     out, err = p.communicate(stdin, timeout=300)
@@ -627,42 +1003,116 @@ def read(folder, name='o.hdf5'):
 
 @pytest.mark.slow
 def test_the_whole_command(folder, texts, elmo):
-    status, out, err = finish(start(folder, 'in.txt', '--out', 'o.hdf5', '--model', 'm', '--tokenizer', 'space', '--device', 'cpu', launcher=False))
+    status, out, err = finish(
+        start(
+            folder,
+            'in.txt',
+            '--out',
+            'o.hdf5',
+            '--model',
+            'm',
+            '--tokenizer',
+            'space',
+            '--device',
+            'cpu',
+            launcher=False,
+        )
+    )
     got = read(folder)
     assert status == 0 and not err and re.search(r'o\.hdf5: 400 lines, [\d,]+ tokens', out)
-    assert len(got) == len(texts) and all(close(got[str(i)], direct(elmo, t.split())) for i,t in enumerate(texts[:50]))
-    assert sorted(f.name for f in folder.iterdir() if not f.name.startswith('.')) == ['in.txt', 'm', 'o.hdf5']
+    assert len(got) == len(texts) and all(
+        close(got[str(i)], direct(elmo, t.split())) for i, t in enumerate(texts[:50])
+    )
+    assert sorted(f.name for f in folder.iterdir() if not f.name.startswith('.')) == [
+        'in.txt',
+        'm',
+        'o.hdf5',
+    ]
+
 
 def test_standard_input(folder, texts, elmo, monkeypatch, capsys):
     def feed(data): monkeypatch.setattr(sys, 'stdin', SimpleNamespace(buffer=io.BytesIO(data)))
     feed('\n'.join([*texts[:5], 'bad \udcff']).encode('utf-8', 'surrogateescape'))
-    code, err = command(capsys, '-', out=str(folder/'o.hdf5'), model=str(folder/'m'), layers='-1', pool='mean', device='cpu')
-    assert code == 3 and 'line 6' in err and all_close([read(folder)[str(i)] for i in range(5)], list(elmo.embed(texts[:5], -1, 'mean')))
+    code, err = command(
+        capsys,
+        '-',
+        out=str(folder / 'o.hdf5'),
+        model=str(folder / 'm'),
+        layers='-1',
+        pool='mean',
+        device='cpu',
+    )
+    assert (
+        code == 3
+        and 'line 6' in err
+        and all_close(
+            [read(folder)[str(i)] for i in range(5)], list(elmo.embed(texts[:5], -1, 'mean'))
+        )
+    )
     feed(b'')
-    assert command(capsys, '-', out=str(folder/'p.hdf5'), model=str(folder/'m'), device='cpu') == (1, 'elmo_embed: - is empty: there is nothing to embed\n')
+    assert command(
+        capsys, '-', out=str(folder / 'p.hdf5'), model=str(folder / 'm'), device='cpu'
+    ) == (1, 'elmo_embed: - is empty: there is nothing to embed\n')
+
 
 def test_help_is_one_page(monkeypatch):
     monkeypatch.setenv('COLUMNS', '100')
     p = command_line()
     page = p.format_help()
     options = set(re.findall(r'^  (?:-h, )?(--[\w-]+)', page, re.M))
-    assert options == {f'--{o}' for o in 'help out model layers pool text-col n-rows sep quotes header encoding token-col sent-col dtype tokenizer budget max-tokens device bf16 overwrite'.split()}
+    assert options == {
+        f'--{o}'
+        for o in 'help out model layers pool text-col n-rows sep quotes header encoding token-col sent-col dtype tokenizer budget max-tokens device bf16 overwrite'.split()
+    }
     assert len(page.splitlines()) <= 60 and max(map(len, page.splitlines())) <= 100
-    assert re.findall(r'^(\S.*):$', page, re.M) == ['the text', 'the vectors', 'the run', 'examples'] and re.search(r'^\s+INPUT\s+a text file', page, re.M)
+    assert re.findall(r'^(\S.*):$', page, re.M) == [
+        'the text',
+        'the vectors',
+        'the run',
+        'examples',
+    ] and re.search(r'^\s+INPUT\s+a text file', page, re.M)
     examples = re.findall(r'^  elmo_embed (.*?)(?:  .*)?$', page, re.M)
     assert len(examples) == 3
     for o in examples: assert {'source', 'out', 'model'} <= set(p.parse(o.split()))
     flat = ' '.join(page.split())
     for k,v in {k: o.default for k,o in inspect.signature(embed_file).parameters.items()}.items():
-        if k in ('layers', 'dtype', 'budget', 'max_tokens'): assert re.search(rf'--{k.replace("_", "-")} .*?\(default: {v}\)', flat), k
-    for a in p._actions: assert a.help == '==SUPPRESS==' or a.help and (a.nargs == 0 or a.required or '(default: ' in a.help or a.dest in ('out', 'model')), a.dest
+        if k in ('layers', 'dtype', 'budget', 'max_tokens'):
+            assert re.search(rf'--{k.replace("_", "-")} .*?\(default: {v}\)', flat), k
+    for a in p._actions:
+        assert (
+            a.help == '==SUPPRESS=='
+            or a.help
+            and (a.nargs == 0 or a.required or '(default: ' in a.help or a.dest in ('out', 'model'))
+        ), a.dest
+
 
 def test_earlier_names_and_wrong_ones(folder, capsys):
-    code, err = command(capsys, folder/'in.txt', '--out', folder/'o.npz', '--model', folder/'m', '--device', 'cpu', '--max-tokens', '3')
+    code, err = command(
+        capsys,
+        folder / 'in.txt',
+        '--out',
+        folder / 'o.npz',
+        '--model',
+        folder / 'm',
+        '--device',
+        'cpu',
+        '--max-tokens',
+        '3',
+    )
     assert code == 1 and 'None of the 400 lines' in err or code == 3
-    for args,says in ((['--batch', '3'], r'no option --batch'), (['--max_token', '3', '--budge', '2'], 'in.txt|required|--out'), (['--budget', 'x'], "invalid int value: 'x'")):
-        code, err = command(capsys, folder/'in.txt', *args)
-        assert code in (1, 2) and len(err.strip().splitlines()) == 1 and err.startswith('elmo_embed: ') and re.search(says, err), err
+    for args, says in (
+        (['--batch', '3'], r'no option --batch'),
+        (['--max_token', '3', '--budge', '2'], 'in.txt|required|--out'),
+        (['--budget', 'x'], "invalid int value: 'x'"),
+    ):
+        code, err = command(capsys, folder / 'in.txt', *args)
+        assert (
+            code in (1, 2)
+            and len(err.strip().splitlines()) == 1
+            and err.startswith('elmo_embed: ')
+            and re.search(says, err)
+        ), err
+
 
 def wait_for(f, p, seconds=120):
     end = time.monotonic() + seconds
@@ -672,10 +1122,14 @@ def wait_for(f, p, seconds=120):
 @pytest.mark.slow
 def test_killed_and_interrupted(folder, texts, elmo, capsys, monkeypatch):
     "kill -9 in the middle, then Ctrl-C (here); the result is that of one go, and no portion is made twice"
-    (folder/'in.txt').write_text('\n'.join(f'{t} {i}' for i in range(15) for t in texts) + '\n')         # 6,000 lines
+    # 6,000 lines
+    (folder/'in.txt').write_text('\n'.join(f'{t} {i}' for i in range(15) for t in texts) + '\n')
     part = folder/'o.npz.part'
     def portions(): return {f.name: f.stat().st_mtime_ns for f in part.glob('0*.npz')}
-    p = start(folder, 'in.txt', '--out', 'o.npz', '--model', 'm', '--budget', '256', '--device', 'cpu')
+
+    p = start(
+        folder, 'in.txt', '--out', 'o.npz', '--model', 'm', '--budget', '256', '--device', 'cpu'
+    )
     wait_for(part/'000006.npz', p)
     p.send_signal(signal.SIGKILL)
     p.communicate(timeout=60)
@@ -689,14 +1143,21 @@ def test_killed_and_interrupted(folder, texts, elmo, capsys, monkeypatch):
     with monkeypatch.context() as m:
         m.setattr(module.Part, 'add', add_and_interrupt)
         code, err = command(capsys, 'in.txt', out='o.npz', model='m', budget=256, device='cpu')
-    assert code == 130 and 'goes on from there' in err and len(err.strip().splitlines()) == 1 and not (folder/'o.npz').exists()
+    assert (
+        code == 130
+        and 'goes on from there' in err
+        and len(err.strip().splitlines()) == 1
+        and not (folder / 'o.npz').exists()
+    )
     assert killed.items() <= portions().items() and len(portions()) == stop
     told = []
     embed_file('in.txt', folder/'o.npz', elmo, budget=4096, say=told.append)
     assert 'Going on after' in told[0] and not part.exists()
     with np.load(folder/'o.npz') as f:
         assert len(f.files) == 6000
-        for i in (0, 1, 399, 400, 4444, 5999): assert close(f[str(i)], direct(elmo, f'{texts[i % 400]} {i//400}'.split()))
+        for i in (0, 1, 399, 400, 4444, 5999):
+            assert close(f[str(i)], direct(elmo, f'{texts[i % 400]} {i // 400}'.split()))
+
 
 def test_overwrite_goes_on_after_an_interruption(folder, texts, capsys, monkeypatch):
     "As its message says; another job's beginning is dropped, and the old output stays until the new one is whole"
@@ -709,52 +1170,91 @@ def test_overwrite_goes_on_after_an_interruption(folder, texts, capsys, monkeypa
     def interrupted(**kw):
         with monkeypatch.context() as m:
             m.setattr(module.Part, 'add', add_and_interrupt)
-            code, err = command(capsys, 'in.txt', out='o.npz', model='m', budget=64, device='cpu', overwrite=True, **kw)
-        assert code == 130 and 'the same command goes on from there' in err and Path('o.npz').read_text() == 'old'
+            code, err = command(
+                capsys,
+                'in.txt',
+                out='o.npz',
+                model='m',
+                budget=64,
+                device='cpu',
+                overwrite=True,
+                **kw,
+            )
+        assert (
+            code == 130
+            and 'the same command goes on from there' in err
+            and Path('o.npz').read_text() == 'old'
+        )
         return {f.name: f.stat().st_mtime_ns for f in Path('o.npz.part').glob('0*.npz')}
     other, ours = interrupted(layers='0'), interrupted()
     assert len(other) == len(ours) == 3
     with monkeypatch.context() as m:
         m.setattr(module.Part, 'add', lambda self, *args: (_ for _ in ()).throw(Unplugged))
-        with pytest.raises(Unplugged): command(capsys, 'in.txt', out='o.npz', model='m', budget=64, device='cpu', overwrite=True)
+        with pytest.raises(Unplugged):
+            command(
+                capsys, 'in.txt', out='o.npz', model='m', budget=64, device='cpu', overwrite=True
+            )
     assert {f.name: f.stat().st_mtime_ns for f in Path('o.npz.part').glob('0*.npz')} == ours
     (folder/'in.txt').write_text('\n'.join(texts[::-1]))
     assert command(capsys, 'in.txt', out='o.npz', model='m', device='cpu', overwrite=True)[0] == 0
-    with np.load('o.npz') as f: assert len(f.files) == 400 and close(f['0'], make().embed([texts[-1]], 'all')[0])
+    with np.load('o.npz') as f:
+        assert len(f.files) == 400 and close(f['0'], make().embed([texts[-1]], 'all')[0])
+
 
 def test_an_error_is_not_blamed_on_the_device(folder, capsys, monkeypatch):
     def broken(*args, **kw): raise ZeroDivisionError('boom')
     monkeypatch.setattr(Elmo, 'embed', broken)
     monkeypatch.setattr(module, 'embed_window', broken)
-    with pytest.raises(ZeroDivisionError, match='boom'): command(capsys, folder/'in.txt', out=folder/'o.npz', model=folder/'m', device='cpu')
+    with pytest.raises(ZeroDivisionError, match='boom'):
+        command(capsys, folder / 'in.txt', out=folder / 'o.npz', model=folder / 'm', device='cpu')
     code, err = command(capsys, folder/'in.txt', out=folder/'o.npz', model=folder/'m', device='xyz')
     assert code == 1 and "The device 'xyz' can't be used here (Expected one of cpu" in err
-    monkeypatch.setattr(module, 'embed_window', lambda *a, **k: (_ for _ in ()).throw(torch.OutOfMemoryError('CUDA out of memory')))
+    monkeypatch.setattr(
+        module,
+        'embed_window',
+        lambda *a, **k: (_ for _ in ()).throw(torch.OutOfMemoryError('CUDA out of memory')),
+    )
     code, err = command(capsys, folder/'in.txt', out=folder/'o.npz', model=folder/'m', device='cpu')
     assert code == 1 and 'smaller --budget' in err
 
 def test_lines_of_hdf5_come_in_their_order(elmo, source, tmp_path):
     run(source, tmp_path/'o.hdf5', elmo)
-    with h5py.File(tmp_path/'o.hdf5') as f: assert [*f] == [*map(str, range(32)), 'sentence_to_index']
+    with h5py.File(tmp_path / 'o.hdf5') as f:
+        assert [*f] == [*map(str, range(32)), 'sentence_to_index']
+
 
 def test_sigterm_is_an_interruption(folder, capsys, monkeypatch):
     (folder/'o.npz.part').mkdir()
     monkeypatch.setattr(module, 'embed_file', lambda *a, **k: signal.raise_signal(signal.SIGTERM))
-    code, err = command(capsys, str(folder/'in.txt'), out=str(folder/'o.npz'), model=str(folder/'m'), device='cpu')
+    code, err = command(
+        capsys,
+        str(folder / 'in.txt'),
+        out=str(folder / 'o.npz'),
+        model=str(folder / 'm'),
+        device='cpu',
+    )
     assert code == 130 and 'goes on from there' in err
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(resource, 'RLIMIT_FSIZE'), reason='no limit for the size of files')
 def test_a_full_disk(folder, elmo, texts, capsys):
     "While portions are written, and while the output is assembled"
-    args = dict(input=str(folder/'in.txt'), out=str(folder/'o.hdf5'), model=str(folder/'m'), budget=256, device='cpu')
+    args = dict(
+        input=str(folder / 'in.txt'),
+        out=str(folder / 'o.hdf5'),
+        model=str(folder / 'm'),
+        budget=256,
+        device='cpu',
+    )
     old = resource.getrlimit(resource.RLIMIT_FSIZE)
     for limit,says in ((60_000, 'too large'), (700_000, "can't write .*o.hdf5.part")):
         try:
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit, old[1]))
             code, err = command(capsys, **args)
         finally: resource.setrlimit(resource.RLIMIT_FSIZE, old)
-        assert code == 1 and len(err.strip().splitlines()) == 1 and re.search(says, err.lower()), err
+        assert code == 1 and len(err.strip().splitlines()) == 1 and re.search(says, err.lower()), (
+            err
+        )
     assert not (folder/'o.hdf5').exists() and not list((folder/'o.hdf5.part').glob('out*'))
     assert command(capsys, **args) == (0, '')
     assert close(read(folder)['7'], direct(elmo, texts[7].split()))
@@ -763,39 +1263,83 @@ def command(capsys, *args, **kw):
     "In this process: (exit status, what stands on stderr)"
     old = signal.getsignal(signal.SIGTERM)
     if 'input' in kw: args = (kw.pop('input'), *args)
-    for k,v in kw.items(): args = (*args, *([] if v in (None, False) else [f'--{k}'] if v is True else [f'--{k}', v]))
+    for k, v in kw.items():
+        args = (*args, *([] if v in (None, False) else [f'--{k}'] if v is True else [f'--{k}', v]))
     try: elmo_embed([str(o) for o in args]); code = 0
     except SystemExit as e: code = e.code
     assert signal.getsignal(signal.SIGTERM) is old
     return code, capsys.readouterr().err
 
-@pytest.mark.parametrize('kw,says', [(dict(out=None), '--out'), (dict(model=None), '--model'), (dict(model='nothing'), 'no folder'), (dict(model='no/thing'), 'no/thing'), (dict(model='ai2:huge'), 'huge'), (dict(layers='7'), 'layers'),
-    (dict(device='xyz'), "device 'xyz'"), (dict(input='none.txt'), 'no file'), (dict(out='o.docx'), 'hdf5'), (dict(tokenizer='x'), 'tokenizer'), (dict(budget=1), 'budget'), (dict(input='-', column='c'), 'is read line by line')], ids=str)
+@pytest.mark.parametrize(
+    'kw,says',
+    [
+        (dict(out=None), '--out'),
+        (dict(model=None), '--model'),
+        (dict(model='nothing'), 'no folder'),
+        (dict(model='no/thing'), 'no/thing'),
+        (dict(model='ai2:huge'), 'huge'),
+        (dict(layers='7'), 'layers'),
+        (dict(device='xyz'), "device 'xyz'"),
+        (dict(input='none.txt'), 'no file'),
+        (dict(out='o.docx'), 'hdf5'),
+        (dict(tokenizer='x'), 'tokenizer'),
+        (dict(budget=1), 'budget'),
+        (dict(input='-', column='c'), 'is read line by line'),
+    ],
+    ids=str,
+)
 def test_wrong_options(folder, capsys, monkeypatch, kw, says):
     monkeypatch.chdir(folder)
     monkeypatch.setenv('HF_HUB_OFFLINE', '1')
     import huggingface_hub.constants as k
+
     monkeypatch.setattr(k, 'HF_HUB_OFFLINE', True)
     kw = {**dict(input='in.txt', out='o.npz', model='m', device='cpu'), **kw}
     code, err = command(capsys, **kw)
-    assert code == 1 and err.startswith('elmo_embed: ') and len(err.strip().splitlines()) == 1 and re.search(says, err), err
+    assert (
+        code == 1
+        and err.startswith('elmo_embed: ')
+        and len(err.strip().splitlines()) == 1
+        and re.search(says, err)
+    ), err
     assert not (folder/'o.npz').exists() and not (folder/'o.npz.part').exists()
 
 def test_exit_status_tells_of_lines_left_out(folder, capsys):
     (folder/'in.txt').write_bytes(b'good\n\xff\n')
-    code, err = command(capsys, str(folder/'in.txt'), out=str(folder/'o.npz'), model=str(folder/'m'), device='cpu')
+    code, err = command(
+        capsys,
+        str(folder / 'in.txt'),
+        out=str(folder / 'o.npz'),
+        model=str(folder / 'm'),
+        device='cpu',
+    )
     assert code == 3 and 'line 2' in err
 
 @pytest.mark.parametrize('kw', [dict(norm='batch'), dict(tokenizer=str.split)], ids=str)
 def test_the_device_is_not_blamed_for_the_model(folder, capsys, kw):
     "All layers of a model with a batch-wide mix, or with a tokenizer that no file can hold, can be had"
     make(**kw).save_pretrained(folder/'m')
-    assert command(capsys, str(folder/'in.txt'), out=str(folder/'o.hdf5'), model=str(folder/'m'), tokenizer='space', device='cpu') == (0, '')
+    assert command(
+        capsys,
+        str(folder / 'in.txt'),
+        out=str(folder / 'o.hdf5'),
+        model=str(folder / 'm'),
+        tokenizer='space',
+        device='cpu',
+    ) == (0, '')
+
 
 def test_ai2_folders_by_name(folder, capsys, elmo):
     pytest.importorskip('elmo_fastai.elmo.ai2')
     elmo.to_ai2(folder/'ai2')
     for name in (str(folder/'ai2'), f'ai2:{folder/"ai2"}'):
         (folder/'in.txt').write_text('the bank\n')
-        assert command(capsys, str(folder/'in.txt'), out=str(folder/'o.hdf5'), model=name, device='cpu', overwrite=True) == (0, '')
+        assert command(
+            capsys,
+            str(folder / 'in.txt'),
+            out=str(folder / 'o.hdf5'),
+            model=name,
+            device='cpu',
+            overwrite=True,
+        ) == (0, '')
         assert close(read(folder)['0'], direct(elmo, ['the', 'bank']))

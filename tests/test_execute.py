@@ -19,7 +19,12 @@ def test_the_hash_is_that_of_all_code_cells(tmp_path):
     cells[0]['source'] = ['Other text.']
     before = code_hash(cells)
     cells[1]['source'] = ['a = 3']
-    assert before == hashlib.sha256('a = 1\nb = 2\n\n#| hide\na'.encode()).hexdigest() != code_hash(cells)
+    assert (
+        before
+        == hashlib.sha256('a = 1\nb = 2\n\n#| hide\na'.encode()).hexdigest()
+        != code_hash(cells)
+    )
+
 
 def test_slow_cells_keep_the_hash_with_which_they_were_run(tmp_path):
     file = notebook(tmp_path/'a.ipynb', 'a = 1', '#| slow\na')

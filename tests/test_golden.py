@@ -4,6 +4,7 @@
 `TokenNorm` was frozen; the one in `old/` before that). Another processor rounds otherwise, so numbers are compared with a tolerance;
 on the machine where they were written all differences were zero.
 """
+
 import hashlib, json, os, shutil
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,11 @@ SENTS = ['She sat on the left bank of the river .', 'The bank lent us a hundred 
 TOY = ['the bank was old .', 'she sat on the bank .', 'they liked the film .']
 CONFIG = BiLMConfig('golden', filters=((1,8), (2,16), (3,24)), proj_dim=32, hidden_dim=32)
 
-own_seeds = pytest.mark.skipif('ROBUST_SEEDS' in os.environ, reason='other seeds, other numbers: the record knows those of its own')
+own_seeds = pytest.mark.skipif(
+    'ROBUST_SEEDS' in os.environ,
+    reason='other seeds, other numbers: the record knows those of its own',
+)
+
 
 def close(a, b, tol=1e-5): np.testing.assert_allclose(a, b, rtol=tol, atol=tol)
 
@@ -36,7 +41,9 @@ def corpus(): return toy_corpus(2000, 300, 300, 50)
 
 def test_vectors_of_a_model_that_was_in_the_box():
     with np.load(GOLDEN/'tiny-en.npz') as f:
-        for i,v in enumerate(Elmo.from_pretrained(GOLDEN/'tiny-en').embed(SENTS, layers='all')): close(v[:, :, ::7], f[f's{i}'])
+        for i, v in enumerate(Elmo.from_pretrained(GOLDEN / 'tiny-en').embed(SENTS, layers='all')):
+            close(v[:, :, ::7], f[f's{i}'])
+
 
 def test_the_toy_corpus(corpus):
     assert {k: digest(v) for k,v in corpus.splits.items()} == RECORD['toy']
@@ -66,24 +73,35 @@ def recorded(kind):
 def bilm(corpus, kind='sentences', config=CONFIG, opt='adamw', **kwargs):
     set_seed(1)
     dls = ElmoDataLoaders.from_corpus(corpus, kind=kind, seed=3, device='cpu', **kwargs)
-    return bilm_learner(dls, config, bf16=False, opt=opt, from_counts=False)      # as it was recorded
+    # as it was recorded
+    return bilm_learner(dls, config, bf16=False, opt=opt, from_counts=False)
 
 BILMS = {
     'sentences': dict(bs=32),
     'stream': dict(kind='stream', bs=8, seq_len=24),
     'stream, projected, clipped, dropout': dict(
-        kind='stream', bs=8, seq_len=24, config=replace(CONFIG, hidden_dim=48, cell_clip=3., proj_clip=3., dropout=.2)),
+        kind='stream',
+        bs=8,
+        seq_len=24,
+        config=replace(CONFIG, hidden_dim=48, cell_clip=3.0, proj_clip=3.0, dropout=0.2),
+    ),
     'adaptive': dict(bs=32, config=replace(CONFIG, softmax='adaptive', cutoffs=(50, 200))),
     'sampled': dict(bs=32, config=replace(CONFIG, softmax='sampled', n_negative=100)),
-    'own encoders and heads': dict(bs=32, config=replace(CONFIG, share_encoder=False, share_softmax=False)),
+    'own encoders and heads': dict(
+        bs=32, config=replace(CONFIG, share_encoder=False, share_softmax=False)
+    ),
     'adagrad': dict(bs=32, opt='adagrad'),
 }
+
 
 @own_seeds
 @pytest.mark.parametrize('kind', BILMS)
 def test_losses_of_language_models(corpus, kind):
     was = recorded(kind)
-    close(losses(bilm(corpus, **BILMS[kind]), len(was), .2 if kind == 'adagrad' else 5e-3), was, 1e-3)
+    close(
+        losses(bilm(corpus, **BILMS[kind]), len(was), 0.2 if kind == 'adagrad' else 5e-3), was, 1e-3
+    )
+
 
 @own_seeds
 def test_losses_of_cbow(corpus):
@@ -99,13 +117,20 @@ def test_losses_of_the_tasks(corpus):
     classifier = elmo_classifier_learner(rows, backbone, dropout=.3)          # as it was recorded
     close(losses(classifier, 20, 5e-3), recorded('classifier'), 1e-3)
     set_seed(1)
-    tagger = elmo_tagger_learner(TagDataLoaders.from_corpus(corpus, bs=16, seed=3, device='cpu'), backbone)
+    tagger = elmo_tagger_learner(
+        TagDataLoaders.from_corpus(corpus, bs=16, seed=3, device='cpu'), backbone
+    )
     close(losses(tagger, 20, 5e-3), recorded('tagger'), 1e-3)
 
 # What was written is read
 
-LOADERS = dict(elmo=lambda: Elmo.from_pretrained(FILES/'elmo'), folded=lambda: Elmo.from_pretrained(FILES/'folded'),
-               ai2=lambda: Elmo.from_ai2(FILES/'ai2'), ai2carry=lambda: Elmo.from_ai2(FILES/'ai2', carry=True))
+LOADERS = dict(
+    elmo=lambda: Elmo.from_pretrained(FILES / 'elmo'),
+    folded=lambda: Elmo.from_pretrained(FILES / 'folded'),
+    ai2=lambda: Elmo.from_ai2(FILES / 'ai2'),
+    ai2carry=lambda: Elmo.from_ai2(FILES / 'ai2', carry=True),
+)
+
 
 @pytest.mark.parametrize('kind', LOADERS)
 @torch.no_grad()
@@ -128,21 +153,31 @@ def test_a_language_model_and_its_vocabulary(corpus):
     close([now[k] for k in ('fwd', 'bwd', 'mean')], [was[k] for k in ('fwd', 'bwd', 'mean')])
 
 def test_vocabularies():
-    assert CharVocab.load(FILES/'letters.json').decode(CharVocab.load(FILES/'letters.json').encode(['bank'])) == ['bank']
+    assert CharVocab.load(FILES / 'letters.json').decode(
+        CharVocab.load(FILES / 'letters.json').encode(['bank'])
+    ) == ['bank']
     assert ByteCharVocab.load(FILES/'bytes.json').max_chars == 20
 
 def go_on(run, tmp_path):
     "The model and the report of a stopped training that was brought to its end"
     shutil.copytree(run, tmp_path/'stopped.run')
-    text = Corpus('golden', json.loads((FILES/'text.json').read_text(encoding='utf-8')), tokenizer='space')
+    text = Corpus(
+        'golden', json.loads((FILES / 'text.json').read_text(encoding='utf-8')), tokenizer='space'
+    )
     out = pretrain(text, resume=tmp_path/'stopped.run', say=lambda *o: None, device='cpu')
-    return load_bilm(out)[0].state_dict(), json.loads((out/'report.json').read_text(encoding='utf-8'))
+    return load_bilm(out)[0].state_dict(), json.loads(
+        (out / 'report.json').read_text(encoding='utf-8')
+    )
+
 
 @own_seeds
 def test_a_training_that_was_stopped_ends_as_if_it_had_not_been(tmp_path):
     weights, report = go_on(FILES/'stopped.run', tmp_path)
-    for k,v in load_bilm(FILES/'whole')[0].state_dict().items(): close(weights[k].numpy(), v.numpy(), 1e-4)
-    for k in ('perplexity_fwd', 'perplexity_bwd', 'unigram', 'trigram'): close(report[k], RECORD['whole'][k], 1e-3)
+    for k, v in load_bilm(FILES / 'whole')[0].state_dict().items():
+        close(weights[k].numpy(), v.numpy(), 1e-4)
+    for k in ('perplexity_fwd', 'perplexity_bwd', 'unigram', 'trigram'):
+        close(report[k], RECORD['whole'][k], 1e-3)
+
 
 def test_a_training_that_an_earlier_version_began_goes_on(tmp_path):
     "It trained the bias before the normalisation by rounding errors: the end is not the same, but as good"

@@ -147,6 +147,7 @@ class Break(Callback):
 @pytest.mark.parametrize('method,args', [('fine_tune', (2, 1e-2)), ('twice', ())])
 def test_several_fits_go_on_exactly(corpus, tmp_path, n, method, args):
     "Interrupted in the first or in a later fit; called as before, the fits that were done are left out"
+
     def fit(learn):
         if method != 'twice': return quietly(learn, method, *args)
         for _ in range(2): quietly(learn, 'fit_one_cycle', 2, 1e-2)
@@ -179,11 +180,17 @@ def backbone(): return Elmo(BiLM(CONFIG, 0), tokenizer='space')
 
 def task_learners(corpus, backbone):
     "Learners of tasks, each with the metrics that it has by default: those that should fall, the others"
-    cbow = cbow_learner(ElmoDataLoaders.from_corpus(corpus, kind='cbow', bs=64, device='cpu'), dim=8)
+    cbow = cbow_learner(
+        ElmoDataLoaders.from_corpus(corpus, kind='cbow', bs=64, device='cpu'), dim=8
+    )
     texts = [' '.join(sent.split()[:4]) for sent in corpus.train]
     rows = pd.DataFrame(dict(text=texts, label=[len(text)/9 for text in texts]))
-    numbers = elmo_classifier_learner(ClassifyDataLoaders.from_df(rows, bs=16, device='cpu'), backbone)
-    labels = elmo_classifier_learner(ClassifyDataLoaders.from_corpus(corpus, bs=16, device='cpu'), backbone)
+    numbers = elmo_classifier_learner(
+        ClassifyDataLoaders.from_df(rows, bs=16, device='cpu'), backbone
+    )
+    labels = elmo_classifier_learner(
+        ClassifyDataLoaders.from_corpus(corpus, bs=16, device='cpu'), backbone
+    )
     tags = elmo_tagger_learner(TagDataLoaders.from_corpus(corpus, bs=16, device='cpu'), backbone)
     return dict(cbow=cbow, numbers=numbers, labels=labels, tags=tags)
 

@@ -1,4 +1,5 @@
 "N-gram baseline: against an independent reference, as a distribution, on bad input, and on real text"
+
 import os, pickle
 from collections import Counter
 from pathlib import Path
@@ -24,6 +25,7 @@ def ref_discounts(counts, modified):
 
 class Reference:
     "The definition, word for word: every count is a scan of the text; sets of types, no n-gram numbers, no sorting"
+
     def __init__(self, sents, order, V, modified, backward):
         self.order, self.V, self.backward, self.modified = order, V, backward, modified
         self.text = [['BOS', *(s[::-1] if backward else s), 'EOS'] for s in sents]
@@ -31,7 +33,12 @@ class Reference:
         self.D = {}
 
     def occurrences(self, gram):
-        return [(s, i) for s in self.text for i in range(len(s)-len(gram)+1) if tuple(s[i:i+len(gram)]) == gram]
+        return [
+            (s, i)
+            for s in self.text
+            for i in range(len(s) - len(gram) + 1)
+            if tuple(s[i : i + len(gram)]) == gram
+        ]
 
     def count(self, gram):
         found = self.occurrences(gram)
@@ -40,8 +47,12 @@ class Reference:
 
     def discount(self, length):
         if length not in self.D:
-            grams = {tuple(s[i:i+length]) for s in self.text for i in range(len(s)-length+1)} - {('BOS',)}
-            self.D[length] = ref_discounts([self.count(g) for g in grams], self.modified and self.order > 1)
+            grams = {
+                tuple(s[i : i + length]) for s in self.text for i in range(len(s) - length + 1)
+            } - {('BOS',)}
+            self.D[length] = ref_discounts(
+                [self.count(g) for g in grams], self.modified and self.order > 1
+            )
         return self.D[length]
 
     def p(self, w, ctx):
@@ -49,7 +60,10 @@ class Reference:
         counts, D = {v: self.count((*ctx, v)) for v in self.vocab}, self.discount(len(ctx)+1)
         total = sum(counts.values())
         if not total: return lower
-        return max(counts.get(w, 0)-D(counts.get(w, 0)), 0)/total + sum(map(D, counts.values()))/total*lower
+        return (
+            max(counts.get(w, 0) - D(counts.get(w, 0)), 0) / total
+            + sum(map(D, counts.values())) / total * lower
+        )
 
     def logp(self, sent):
         s = ['BOS', *(sent[::-1] if self.backward else sent), 'EOS']
@@ -62,34 +76,53 @@ class Reference:
 @example([[]], [['a'], []], 5, True, False)
 @example([['a'], []], [['b', 'a', 'a']], 4, True, True)
 def test_equals_reference(train, valid, order, modified, backward):
-    m, ref = KneserNey(order, 12, modified, backward).fit(train), Reference(train, order, 12, modified, backward)
+    m, ref = (
+        KneserNey(order, 12, modified, backward).fit(train),
+        Reference(train, order, 12, modified, backward),
+    )
     for s in valid: np.testing.assert_allclose(m.logp(s), ref.logp(s), atol=1e-9, rtol=0)
 
 
 def test_equals_reference_modified():
     "A corpus whose counts of counts are large enough for three discounts at several lengths"
     rng = np.random.default_rng(0)
-    draw = lambda n: [['abcdefghijklmnop'[min(int(i), 15)] for i in rng.exponential(4, rng.integers(1, 9))] for _ in range(n)]
+    draw = lambda n: [
+        ['abcdefghijklmnop'[min(int(i), 15)] for i in rng.exponential(4, rng.integers(1, 9))]
+        for _ in range(n)
+    ]
     train, valid = draw(80), draw(10)
     for order in (1, 2, 3):
         m, ref = KneserNey(order, 30).fit(train), Reference(train, order, 30, True, False)
         for s in valid: np.testing.assert_allclose(m.logp(s), ref.logp(s), atol=1e-9, rtol=0)
-    assert len(set(m.levels[1].D[1:])) == 3                      # it really was the modified case
-    assert abs(m.perplexity(valid) - KneserNey(3, 30, modified=False).fit(train).perplexity(valid)) > 1e-6
+    assert len(set(m.levels[1].D[1:])) == 3  # it really was the modified case
+    assert (
+        abs(m.perplexity(valid) - KneserNey(3, 30, modified=False).fit(train).perplexity(valid))
+        > 1e-6
+    )
 
 
 @settings(max_examples=60, deadline=None)
-@given(corpora, st.lists(st.sampled_from('abcdefgh'), max_size=5), st.integers(1, 5), st.booleans(), st.integers(0, 5))
+@given(
+    corpora,
+    st.lists(st.sampled_from('abcdefgh'), max_size=5),
+    st.integers(1, 5),
+    st.booleans(),
+    st.integers(0, 5),
+)
 def test_sums_to_one(train, context, order, modified, extra):
-    n = len({w for s in train for w in s})+1
-    m = KneserNey(order, n+extra, modified).fit(train)
+    n = len({w for s in train for w in s}) + 1
+    m = KneserNey(order, n + extra, modified).fit(train)
     p = m.next_probs(context)
     assert len(p) == n and (p >= 0).all()
     new = lambda ws: len({w for w in ws if w not in m.o2i})
-    for w, q in zip(m.words[1:], p[1:]):                          # the same probabilities, one at a time
-        if new(context) <= extra: np.testing.assert_allclose(m.logp([*context, w])[len(context)], np.log(q), atol=1e-9)
-    if new([*context, 'z']) <= extra:                             # and each unseen type's share
-        np.testing.assert_allclose(p.sum() + extra*np.exp(m.logp([*context, 'z'])[len(context)]), 1, atol=1e-12)
+    # the same probabilities, one at a time
+    for w, q in zip(m.words[1:], p[1:]):
+        if new(context) <= extra:
+            np.testing.assert_allclose(m.logp([*context, w])[len(context)], np.log(q), atol=1e-9)
+    if new([*context, 'z']) <= extra:  # and each unseen type's share
+        np.testing.assert_allclose(
+            p.sum() + extra * np.exp(m.logp([*context, 'z'])[len(context)]), 1, atol=1e-12
+        )
     if not extra: np.testing.assert_allclose(p.sum(), 1, atol=1e-12)
 
 
@@ -107,9 +140,16 @@ def test_kinds_of_tokens():
     import torch
     ids = [[5, 6, 7], [5, 7], [], [6, 6, 5]]
     expected = KneserNey(3, 9).fit(ids).logps([[5, 6], [8]])
-    for kind in (lambda s: [str(i) for i in s], tuple, np.array, lambda s: torch.tensor(s, dtype=torch.long)):
+    for kind in (
+        lambda s: [str(i) for i in s],
+        tuple,
+        np.array,
+        lambda s: torch.tensor(s, dtype=torch.long),
+    ):
         conv = lambda ss: (kind(s) for s in ss)
-        np.testing.assert_allclose(KneserNey(3, 9).fit(conv(ids)).logps(conv([[5, 6], [8]])), expected)
+        np.testing.assert_allclose(
+            KneserNey(3, 9).fit(conv(ids)).logps(conv([[5, 6], [8]])), expected
+        )
 
 
 def test_unigram_is_relative_frequency():
@@ -122,7 +162,11 @@ def test_unigram_is_relative_frequency():
 def test_shares_nothing_between_sentences():
     train = [list('abc'), list('bca'), list('cab')]
     m = KneserNey(4, 5).fit(train)
-    np.testing.assert_allclose(m.logps([*train, list('x'), []]), np.concatenate([m.logp(s) for s in [*train, list('x'), []]]), atol=1e-12)
+    np.testing.assert_allclose(
+        m.logps([*train, list('x'), []]),
+        np.concatenate([m.logp(s) for s in [*train, list('x'), []]]),
+        atol=1e-12,
+    )
     assert len(m.logp([])) == 1
     before = m.logp(['a', 'b'])
     m.perplexity(train)
@@ -135,18 +179,24 @@ def test_tiny_corpora():
             for backward in (False, True):
                 m = KneserNey(order, 3, backward=backward).fit(sents)
                 assert np.isfinite(m.logps([*sents, ['a', 'b']])).all()
-                np.testing.assert_allclose(m.next_probs([]).sum() + (3-len(m.words))*np.exp(m.logp(['b'])[0]), 1, atol=1e-12)
+                np.testing.assert_allclose(
+                    m.next_probs([]).sum() + (3 - len(m.words)) * np.exp(m.logp(['b'])[0]),
+                    1,
+                    atol=1e-12,
+                )
 
 
 def test_discounts():
     assert kn_discounts([]).tolist() == [0, .5, .5, .5]                           # nothing counted
     assert kn_discounts([3, 3, 9]).tolist() == [0, .5, .5, .5]                    # n1 = n2 = 0
-    np.testing.assert_allclose(kn_discounts([1, 1, 2]), [0, .5, .5, .5])          # n3 = 0: one discount, 2/(2+2)
+    # n3 = 0: one discount, 2/(2+2)
+    np.testing.assert_allclose(kn_discounts([1, 1, 2]), [0, .5, .5, .5])
     counts = [1]*40 + [2]*16 + [3]*8 + [4]*5 + [9]*7
     y = 40/72
     np.testing.assert_allclose(kn_discounts(counts), [0, 1-2*y*16/40, 2-3*y*8/16, 3-4*y*5/8])
     np.testing.assert_allclose(kn_discounts(counts, modified=False), [0, y, y, y])
-    rising = [1]*2 + [2]*1 + [3]*90 + [4]*90                                      # D2 would be negative
+    # D2 would be negative
+    rising = [1]*2 + [2]*1 + [3]*90 + [4]*90
     np.testing.assert_allclose(kn_discounts(rising), [0, .5, .5, .5])
 
 
@@ -162,9 +212,12 @@ def test_sample():
         m = KneserNey(3, backward=backward).fit(train)
         out = [m.sample(seed) for seed in range(40)]
         assert out == [m.sample(seed) for seed in range(40)]
-        assert sum(s in train for s in out) > 10                                  # in reading order, from either end
+        # in reading order, from either end
+        assert sum(s in train for s in out) > 10
         assert all(len(m.sample(s, max_len=2)) <= 2 for s in range(10))
-    counts = Counter(w for s in range(300) for w in KneserNey(1).fit([['a', 'a', 'a', 'b']]*9).sample(s))
+    counts = Counter(
+        w for s in range(300) for w in KneserNey(1).fit([['a', 'a', 'a', 'b']] * 9).sample(s)
+    )
     assert 2 < counts['a']/counts['b'] < 4.5
 
 
@@ -173,19 +226,31 @@ def test_pickle():
     np.testing.assert_allclose(pickle.loads(pickle.dumps(m)).logp(list('abc')), m.logp(list('abc')))
 
 
-@pytest.mark.parametrize('call, says', [
-    (lambda: KneserNey(0), 'order must be'), (lambda: KneserNey(2.5), 'order must be'), (lambda: KneserNey('3'), 'order must be'),
-    (lambda: KneserNey(3, 0).fit([['a']]), 'vocab_size=0'),
-    (lambda: KneserNey().fit([]), 'empty'), (lambda: KneserNey().fit(iter(())), 'empty'),
-    (lambda: KneserNey().fit('a text'), 'split'), (lambda: KneserNey().fit(['a text']), 'split'),
-    (lambda: KneserNey().fit([1, 2]), 'split'),
-    (lambda: KneserNey(3, 2).fit([list('abc')]), 'vocab_size=2'),
-    (lambda: KneserNey().logp(['a']), 'fit'), (lambda: KneserNey().perplexity([['a']]), 'fit'), (lambda: KneserNey().next_probs(), 'fit'),
-    (lambda: KneserNey().fit([['a']]).perplexity([]), 'empty'), (lambda: KneserNey().fit([['a']]).logp('text'), 'split'),
-    (lambda: KneserNey().fit([['a']]).logp(['b']), "'b'"), (lambda: KneserNey(1, 3).fit([['a']]).logps([['b'], ['c']]), "2 not seen"),
-])
+@pytest.mark.parametrize(
+    'call, says',
+    [
+        (lambda: KneserNey(0), 'order must be'),
+        (lambda: KneserNey(2.5), 'order must be'),
+        (lambda: KneserNey('3'), 'order must be'),
+        (lambda: KneserNey(3, 0).fit([['a']]), 'vocab_size=0'),
+        (lambda: KneserNey().fit([]), 'empty'),
+        (lambda: KneserNey().fit(iter(())), 'empty'),
+        (lambda: KneserNey().fit('a text'), 'split'),
+        (lambda: KneserNey().fit(['a text']), 'split'),
+        (lambda: KneserNey().fit([1, 2]), 'split'),
+        (lambda: KneserNey(3, 2).fit([list('abc')]), 'vocab_size=2'),
+        (lambda: KneserNey().logp(['a']), 'fit'),
+        (lambda: KneserNey().perplexity([['a']]), 'fit'),
+        (lambda: KneserNey().next_probs(), 'fit'),
+        (lambda: KneserNey().fit([['a']]).perplexity([]), 'empty'),
+        (lambda: KneserNey().fit([['a']]).logp('text'), 'split'),
+        (lambda: KneserNey().fit([['a']]).logp(['b']), "'b'"),
+        (lambda: KneserNey(1, 3).fit([['a']]).logps([['b'], ['c']]), "2 not seen"),
+    ],
+)
 def test_errors_say_what_to_do(call, says):
-    with pytest.raises(ValueError) as e: call()
+    with pytest.raises(ValueError) as e:
+        call()
     assert says in str(e.value)
 
 
@@ -197,7 +262,9 @@ def test_failed_fit_keeps_the_model():
 
 
 def _data(name):
-    root = next((p for p in (os.environ.get('ELMO_FASTAI_DATA'),) if p and (Path(p)/name).exists()), None)
+    root = next(
+        (p for p in (os.environ.get('ELMO_FASTAI_DATA'),) if p and (Path(p) / name).exists()), None
+    )
     if root is None: pytest.skip(f"needs {name} under ELMO_FASTAI_DATA")
     return Path(root)/name
 
@@ -206,7 +273,9 @@ def _data(name):
 def test_wikitext2():
     "The published figure for an interpolated Kneser–Ney 5-gram model on WikiText-2 is about 246"
     root = _data('wikitext-2')
-    read = lambda f: [l.split() for l in (root/f).read_text(encoding='utf-8').splitlines() if l.strip()]
+    read = lambda f: [
+        l.split() for l in (root / f).read_text(encoding='utf-8').splitlines() if l.strip()
+    ]
     train, valid = read('train.txt'), read('valid.txt')
     plain = KneserNey(5, 33278, modified=False).fit(train)
     assert len(plain.words) == 33278 and len(plain.logps(valid)) == 216347

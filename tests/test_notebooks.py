@@ -1,4 +1,5 @@
 "Repository hygiene: the notebooks as they are committed, their outputs, pictures and links, the README, and what names what"
+
 import ast, importlib.util, re
 from configparser import ConfigParser
 from pathlib import Path
@@ -21,7 +22,10 @@ def test_format_and_ids(nb):
     nbformat.validate(nbformat.read(nb, 4))
     ids = [c['id'] for c in d['cells']]
     assert len(set(ids)) == len(ids)
-    assert set(d['metadata']) <= {'kernelspec', 'language_info', 'run'} and d['metadata']['kernelspec']['name'] == 'python3'
+    assert (
+        set(d['metadata']) <= {'kernelspec', 'language_info', 'run'}
+        and d['metadata']['kernelspec']['name'] == 'python3'
+    )
     assert not any(c['metadata'] for c in d['cells'])
 
 @each
@@ -36,7 +40,14 @@ def test_title_and_description(nb):
         assert source(last) == '---\nskip_showdoc: true\n---'
     else: assert lines[2].strip() == '- skip_showdoc: true'
     assert len(lines[0]) < 80 and len(lines[1]) < 200
-    assert sum(len(re.findall(r'^# ', re.sub(FENCE, '', source(c)), re.M)) for c in cells(nb, 'markdown')) == 1, 'one title'
+    assert (
+        sum(
+            len(re.findall(r'^# ', re.sub(FENCE, '', source(c)), re.M))
+            for c in cells(nb, 'markdown')
+        )
+        == 1
+    ), 'one title'
+
 
 @each
 def test_lines_of_code_fit(nb):
@@ -52,8 +63,12 @@ def test_lines_of_code_fit(nb):
 def inside_strings(code):
     "The numbers of the lines that belong to a string of several lines"
     try: tree = ast.parse(code)
-    except SyntaxError: return set()            # a line of IPython
-    found = [n for n in ast.walk(tree) if isinstance(n, ast.JoinedStr) or isinstance(n, ast.Constant) and isinstance(n.value, str)]
+    except SyntaxError: return set()  # a line of IPython
+    found = [
+        n
+        for n in ast.walk(tree)
+        if isinstance(n, ast.JoinedStr) or isinstance(n, ast.Constant) and isinstance(n.value, str)
+    ]
     return {i for n in found if n.end_lineno > n.lineno for i in range(n.lineno, n.end_lineno+1)}
 
 @each
@@ -64,13 +79,21 @@ def test_no_code_cell_is_empty_and_every_cell_parses(nb):
 
 # outputs
 
-SILENT = re.compile(r'(test_|assert|warn|seed|set_|shuffle$|update$|append$|extend$|add_|remove|step$|backward$|fit|load|save|train$|copy_|fill_|noop$|clear|cleanup|close|unlink|simplefilter|filterwarnings)')
+SILENT = re.compile(
+    r'(test_|assert|warn|seed|set_|shuffle$|update$|append$|extend$|add_|remove|step$|backward$|fit|load|save|train$|copy_|fill_|noop$|clear|cleanup|close|unlink|simplefilter|filterwarnings)'
+)
+
 
 def shows(cell):
     "Does the cell end with an expression that has a value to be seen?"
     code = '\n'.join(o for o in source(cell).split('\n') if not o.startswith(('#|', '%', '!')))
     body = ast.parse(code).body
-    if not body or not isinstance(body[-1], ast.Expr) or re.sub(r'#.*$', '', code.strip().split('\n')[-1]).strip().endswith(';'): return False
+    if (
+        not body
+        or not isinstance(body[-1], ast.Expr)
+        or re.sub(r'#.*$', '', code.strip().split('\n')[-1]).strip().endswith(';')
+    ):
+        return False
     e = body[-1].value
     if isinstance(e, ast.Constant) and isinstance(e.value, str) and len(body) == 1: return False
     if not isinstance(e, ast.Call): return True
@@ -80,10 +103,16 @@ def shows(cell):
 @each
 def test_every_notebook_was_executed(nb):
     code = [c for c in cells(nb, 'code') if directives(c).get('eval') != 'false']
-    missing = [c['id'] + ': ' + source(c).strip().split('\n')[-1][:80] for c in code if shows(c) and not c['outputs']]
+    missing = [
+        c['id'] + ': ' + source(c).strip().split('\n')[-1][:80]
+        for c in code
+        if shows(c) and not c['outputs']
+    ]
     assert not missing
     counts = [c['execution_count'] for c in code]
-    assert all(o is None for o in counts) or counts == list(range(1, len(counts)+1)), 'run from top to bottom'
+    assert all(o is None for o in counts) or counts == list(range(1, len(counts) + 1)), (
+        'run from top to bottom'
+    )
     if nb in taught: assert sum(bool(c['outputs']) for c in code) >= 5
 
 @each
@@ -92,10 +121,26 @@ def test_no_error_and_no_warning_in_outputs(nb):
         for o in c['outputs']:
             assert o['output_type'] != 'error' and o.get('name') != 'stderr', c['id']
             assert not any('widget' in k for k in o.get('data', ())), f"{c['id']}: a widget"
-        for t in texts(c['outputs']): assert not re.search(r'\b\w*Warning\b|Traceback|\bdeprecated\b', t), (c['id'], t[:200])
+        for t in texts(c['outputs']):
+            assert not re.search(r'\b\w*Warning\b|Traceback|\bdeprecated\b', t), (c['id'], t[:200])
 
-PLACES = re.compile(r'(?<![\w.:/-])/(?:work|root|home|tmp|Users|opt|mnt|us' + r'r|var)/|site-' + r'packages|[A-Z]:\\Users|(?<![\w])~/\w')
-HOSTS = re.compile(r'py' + r'pi\.(?:org|io)|python' + r'hosted\.org|index' + r'-url|find' + r'-links|artifac' + r'tory|conda\.ana' + r'conda\.org|/sim' + r'ple/', re.I)
+
+PLACES = re.compile(
+    r'(?<![\w.:/-])/(?:work|root|home|tmp|Users|opt|mnt|us'
+    + r'r|var)/|site-'
+    + r'packages|[A-Z]:\\Users|(?<![\w])~/\w'
+)
+HOSTS = re.compile(
+    r'py'
+    + r'pi\.(?:org|io)|python'
+    + r'hosted\.org|index'
+    + r'-url|find'
+    + r'-links|artifac'
+    + r'tory|conda\.ana'
+    + r'conda\.org|/sim'
+    + r'ple/',
+    re.I,
+)
 
 ABSOLUTE = re.compile(r'(?<![\w.:/<>&;)\]%…-])/(?:[A-Za-z][\w.-]*/)+[\w.-]*|\bfile:' + r'//')
 
@@ -103,25 +148,54 @@ ABSOLUTE = re.compile(r'(?<![\w.:/<>&;)\]%…-])/(?:[A-Za-z][\w.-]*/)+[\w.-]*|\b
 def test_no_machine_in_sources_and_outputs(nb):
     for c in read(nb)['cells']:
         for t in [source(c), *texts(c.get('outputs', []))]:
-            for r in (PLACES, HOSTS): assert not (m := r.search(t)), (c['id'], t[max(0, m.start()-40):m.end()+40])
+            for r in (PLACES, HOSTS):
+                assert not (m := r.search(t)), (c['id'], t[max(0, m.start() - 40) : m.end() + 40])
         for t in texts(c.get('outputs', [])):
-            assert not re.search(r'0x[0-9a-f]{8,}', t), f"{c['id']}: an address in memory differs at every run"
+            assert not re.search(r'0x[0-9a-f]{8,}', t), (
+                f"{c['id']}: an address in memory differs at every run"
+            )
             assert not (m := ABSOLUTE.search(t)), (c['id'], t[max(0, m.start()-40):m.end()+40])
 
 # every tracked text of ours; tests that look for such words are left out by their own spelling
-others = [f for f in [*root.glob('*'), *root.glob('.ci/*'), *root.glob('.github/**/*'), *root.glob('elmo_fastai/**/*.py'), *root.glob('tests/**/*.py'), *root.glob('nbs/*.y*ml'), *root.glob('nbs/*.css'),
-                      *root.glob('nbs/images/*.svg')] if f.is_file() and f.suffix in ('', '.md', '.ini', '.py', '.yml', '.yaml', '.toml', '.txt', '.css', '.svg', '.cff') and f.name not in ('.git', '.gitconfig')]
+others = [
+    f
+    for f in [
+        *root.glob('*'),
+        *root.glob('.ci/*'),
+        *root.glob('.github/**/*'),
+        *root.glob('elmo_fastai/**/*.py'),
+        *root.glob('tests/**/*.py'),
+        *root.glob('nbs/*.y*ml'),
+        *root.glob('nbs/*.css'),
+        *root.glob('nbs/images/*.svg'),
+    ]
+    if f.is_file()
+    and f.suffix
+    in ('', '.md', '.ini', '.py', '.yml', '.yaml', '.toml', '.txt', '.css', '.svg', '.cff')
+    and f.name not in ('.git', '.gitconfig')
+]
+
 
 @rule_for(others, lambda f: str(f.relative_to(root)))
 def test_no_machine_in_other_files(file):
     text = re.sub(r'^#!.*', '', file.read_text(encoding='utf-8'))
-    if file.name in ('test_corpora.py', 'test_pretrain.py', Path(__file__).name): text = re.sub(r"'/(tmp|home|usr)/.*?'", '', text)
-    for r in (PLACES, HOSTS): assert not (m := r.search(text)), text[max(0, m.start()-40):m.end()+40]
+    if file.name in ('test_corpora.py', 'test_pretrain.py', Path(__file__).name):
+        text = re.sub(r"'/(tmp|home|usr)/.*?'", '', text)
+    for r in (PLACES, HOSTS):
+        assert not (m := r.search(text)), text[max(0, m.start() - 40) : m.end() + 40]
+
 
 @rule_for([*others, *nbs], lambda f: str(f.relative_to(root)))
 def test_nothing_is_left_to_do(file):
-    text = '\n'.join(source(c) for c in read(file)['cells']) if file.suffix == '.ipynb' else file.read_text(encoding='utf-8')
-    assert not (m := re.search(r'\bTO' + r'DO\b|\bFIX' + r'ME\b|\bXX' + r'X\b|lorem ' + r'ipsum', text)), text[max(0, m.start()-60):m.end()+60]
+    text = (
+        '\n'.join(source(c) for c in read(file)['cells'])
+        if file.suffix == '.ipynb'
+        else file.read_text(encoding='utf-8')
+    )
+    assert not (
+        m := re.search(r'\bTO' + r'DO\b|\bFIX' + r'ME\b|\bXX' + r'X\b|lorem ' + r'ipsum', text)
+    ), text[max(0, m.start() - 60) : m.end() + 60]
+
 
 # pictures
 
@@ -137,9 +211,13 @@ def test_captions_come_with_descriptions(nb):
     for alt,target in re.findall(r'!\[(.*?)\]\(([^)]+)\)', prose(nb)):
         assert len(alt) > 15, target
         if not target.startswith('https://'): assert (nb.parent/target).is_file(), target
-    text = re.sub(r'(<a href="[^"]+">)<img src="[^"]+" alt="">(?=<span)', r'\1', prose(nb))        # the link has its words beside the picture
-    for tag in re.findall(r'<img\b[^>]*>', text + ''.join(t for c in cells(nb, 'code') for t in texts(c['outputs']))):
+    # the link has its words beside the picture
+    text = re.sub(r'(<a href="[^"]+">)<img src="[^"]+" alt="">(?=<span)', r'\1', prose(nb))
+    for tag in re.findall(
+        r'<img\b[^>]*>', text + ''.join(t for c in cells(nb, 'code') for t in texts(c['outputs']))
+    ):
         assert (alt := re.search(r'\balt="([^"]*)"', tag)) and len(alt[1]) > 15, tag
+
 
 # links
 
@@ -150,11 +228,17 @@ def test_links_in_notebooks(nb):
         target,_,anchor = link.partition('#')
         file = nb.parent/target if target else nb
         assert file.is_file(), f'{link}: there is no such file'
-        if anchor and file.suffix == '.ipynb': assert anchor in anchors(file), f'{link}: there is no such heading'
+        if anchor and file.suffix == '.ipynb':
+            assert anchor in anchors(file), f'{link}: there is no such heading'
+
 
 @each
 def test_links_say_the_number_of_their_chapter(nb):
-    for said,number in re.findall(r'\[(?:[Cc]hapter )?(\d\d[a-z]?)\b[^\]]*\]\((\d\d[a-z]?)_\w+\.ipynb', prose(nb)): assert said == number
+    for said, number in re.findall(
+        r'\[(?:[Cc]hapter )?(\d\d[a-z]?)\b[^\]]*\]\((\d\d[a-z]?)_\w+\.ipynb', prose(nb)
+    ):
+        assert said == number
+
 
 def test_links_in_the_readme():
     text = (root/'README.md').read_text(encoding='utf-8')
@@ -170,7 +254,11 @@ def load(path):
     spec.loader.exec_module(m)
     return m
 
-def test_the_readme_is_the_index(): assert (root/'README.md').read_text(encoding='utf-8') == load(root/'tests'/'readme.py').render()
+def test_the_readme_is_the_index():
+    assert (root / 'README.md').read_text(encoding='utf-8') == load(
+        root / 'tests' / 'readme.py'
+    ).render()
+
 
 def test_the_readme_names_the_two_commands():
     text = (root/'README.md').read_text(encoding='utf-8')
@@ -187,10 +275,15 @@ def test_every_command_that_is_named_exists():
 
 def test_options_that_are_named_exist():
     from elmo_fastai.train.command import command_line
-    known = {o for a in command_line()._actions if a.help != '==SUPPRESS==' for o in a.option_strings}
+
+    known = {
+        o for a in command_line()._actions if a.help != '==SUPPRESS==' for o in a.option_strings
+    }
     for f in [root/'README.md', *nbs]:
         text = prose(f) if f.suffix == '.ipynb' else f.read_text(encoding='utf-8')
-        for line in re.findall(r'elmo_pretrain[^`\n#]*|ARGS="[^"]*"', text): assert set(re.findall(r'--[\w-]+', line)) <= known, (f.name, line)
+        for line in re.findall(r'elmo_pretrain[^`\n#]*|ARGS="[^"]*"', text):
+            assert set(re.findall(r'--[\w-]+', line)) <= known, (f.name, line)
+
 
 def test_continuous_integration_can_be_run(): assert (root/'.ci'/'run').stat().st_mode & 0o111
 
@@ -198,11 +291,16 @@ def test_metadata_stands_in_one_place():
     cfg = ConfigParser(delimiters=['='])
     cfg.read(root/'settings.ini', encoding='utf-8')
     version = cfg['DEFAULT']['version']
-    assert f'__version__ = "{version}"' in (root/'elmo_fastai'/'__init__.py').read_text()     # nbdev writes it
+    # nbdev writes it
+    assert f'__version__ = "{version}"' in (root/'elmo_fastai'/'__init__.py').read_text()
     setup, toml = ((root/f).read_text(encoding='utf-8') for f in ('setup.py', 'pyproject.toml'))
     for text in (setup, toml):
-        assert version not in text and not re.search(r'(fastai|torch|datasets|pandas|safetensors)\s*[<>=~]=', text)
-    assert 'settings.ini' in setup and {'version', 'dependencies', 'optional-dependencies'} <= {*project['dynamic']}
+        assert version not in text and not re.search(
+            r'(fastai|torch|datasets|pandas|safetensors)\s*[<>=~]=', text
+        )
+    assert 'settings.ini' in setup and {'version', 'dependencies', 'optional-dependencies'} <= {
+        *project['dynamic']
+    }
     assert not (root/'requirements.txt').exists() and not (root/'setup.cfg').exists()
 
 def test_what_is_imported_is_required():
@@ -210,8 +308,19 @@ def test_what_is_imported_is_required():
     import sys
     cfg = ConfigParser(delimiters=['='])
     cfg.read(root/'settings.ini', encoding='utf-8')
-    required = {re.split(r'[<>=~!]', o)[0].lower().replace('-', '_') for o in cfg['DEFAULT']['requirements'].split()}
-    given = {'sklearn': 'scikit_learn', 'scipy': 'scikit_learn', 'plum': 'fastai', 'fastcore': 'fastai', 'numpy': 'torch', 'PIL': 'fastai'}    # fastcore is fastai's own base
+    required = {
+        re.split(r'[<>=~!]', o)[0].lower().replace('-', '_')
+        for o in cfg['DEFAULT']['requirements'].split()
+    }
+    # fastcore is fastai's own base
+    given = {
+        'sklearn': 'scikit_learn',
+        'scipy': 'scikit_learn',
+        'plum': 'fastai',
+        'fastcore': 'fastai',
+        'numpy': 'torch',
+        'PIL': 'fastai',
+    }
     optional = {'spacy', 'faiss', 'ipywidgets', 'IPython', 'onnx', 'onnxruntime'}
     used = set()
     for f in (root/'elmo_fastai').rglob('*.py'):

@@ -1,4 +1,5 @@
 "An Elmo as an ONNX file: the same vectors for any batch, models of every shape, and what is refused"
+
 import os, subprocess, sys
 from dataclasses import replace
 from pathlib import Path
@@ -15,15 +16,30 @@ import ai2_reference as reference
 def runtime():
     "`onnxruntime`, where it and `onnx` are installed"
     pytest.importorskip('onnx', reason='onnx is not installed: pip install elmo_fastai[onnx]')
-    return pytest.importorskip('onnxruntime', reason='onnxruntime is not installed: pip install elmo_fastai[onnx]')
+    return pytest.importorskip(
+        'onnxruntime', reason='onnxruntime is not installed: pip install elmo_fastai[onnx]'
+    )
 
-CFG = BiLMConfig('nano', char_dim=4, filters=((1,8), (3,8), (5,4)), proj_dim=8, hidden_dim=8, dropout=.3)
+
+CFG = BiLMConfig(
+    'nano', char_dim=4, filters=((1, 8), (3, 8), (5, 4)), proj_dim=8, hidden_dim=8, dropout=0.3
+)
 SHAPES = dict(
-    plain=CFG, projected=replace(CFG, hidden_dim=24), clipped=replace(CFG, hidden_dim=24, cell_clip=.3, proj_clip=.1),
-    cell_clipped=replace(CFG, cell_clip=.2), straight=replace(CFG, residual=False, norm=False),
-    deep=replace(CFG, n_layers=3, n_highway=2, activation='tanh'), shallow=replace(CFG, n_layers=1, n_highway=0),
-    separate=replace(CFG, share_encoder=False), unprojected=replace(CFG, filters=((1,4), (2,4)), char_proj=False))
-WORDS = 'a bank of the river springs café 河岸 <s> </s> <pad> . extraordinarily 👨‍👩‍👧'.split() + ['', 'x'*80]
+    plain=CFG,
+    projected=replace(CFG, hidden_dim=24),
+    clipped=replace(CFG, hidden_dim=24, cell_clip=0.3, proj_clip=0.1),
+    cell_clipped=replace(CFG, cell_clip=0.2),
+    straight=replace(CFG, residual=False, norm=False),
+    deep=replace(CFG, n_layers=3, n_highway=2, activation='tanh'),
+    shallow=replace(CFG, n_layers=1, n_highway=0),
+    separate=replace(CFG, share_encoder=False),
+    unprojected=replace(CFG, filters=((1, 4), (2, 4)), char_proj=False),
+)
+WORDS = 'a bank of the river springs café 河岸 <s> </s> <pad> . extraordinarily 👨‍👩‍👧'.split() + [
+    '',
+    'x' * 80,
+]
+
 
 def make(config=CFG, seed=0, **kw):
     "A model in which nothing idles"
@@ -62,7 +78,8 @@ def batches(elmo, seed=0):
     yield 'cut within the longest token', several[..., :20]
     yield 'wider tokens', torch.cat([several, several[..., -1:].expand(-1, -1, 9)], -1)
     ids = rng.integers(1, elmo.lm.chars.n_chars, (4, 6, 11))
-    yield 'random ids', torch.from_numpy(np.where(ids == elmo.char_vocab.bos, 1, ids))  # a mark would be refused
+    # a mark would be refused
+    yield 'random ids', torch.from_numpy(np.where(ids == elmo.char_vocab.bos, 1, ids))
 
 @torch.no_grad()
 def wanted(elmo, chars, layers='mix', mix=0):
@@ -86,7 +103,9 @@ def agree(elmo, layers='mix', mix=0, seed=0, eps=1e-5):
 def test_models_of_every_shape_agree(shape): agree(make(SHAPES[shape]))
 
 @pytest.mark.parametrize('seed', range(1, 5))
-def test_random_models_and_batches_agree(seed): agree(make(SHAPES['clipped' if seed % 2 else 'plain'], seed), seed=seed)
+def test_random_models_and_batches_agree(seed):
+    agree(make(SHAPES['clipped' if seed % 2 else 'plain'], seed), seed=seed)
+
 
 @pytest.mark.parametrize('layers', ['all', 0, 1, -1])
 def test_layers(layers): agree(make(), layers)
@@ -108,23 +127,32 @@ def test_the_model_in_the_box(): agree(Elmo.from_pretrained('mini-en'))
 @pytest.mark.parametrize('lstm', [{}, dict(dim=6), dict(cell_clip=None, proj_clip=None)], ids=str)
 def test_ai2s_models_agree_with_ai2s_equations(tmp_path, lstm):
     options = reference.options(lstm=lstm)
-    elmo = Elmo.from_ai2(*reference.write(tmp_path, options, reference.random_file(options)), dropout=0.)
+    elmo = Elmo.from_ai2(
+        *reference.write(tmp_path, options, reference.random_file(options)), dropout=0.0
+    )
     agree(elmo)
     sents = [WORDS[:9], WORDS[3:5]]
-    made, _ = session(module.onnx_model(elmo, 'all')).run(None, {'chars': elmo.to_chars(sents).int().numpy()})
+    made, _ = session(module.onnx_model(elmo, 'all')).run(
+        None, {'chars': elmo.to_chars(sents).int().numpy()}
+    )
     for s,got in zip(sents, made):
-        want = reference.layers(reference.random_file(options), options, s)[:, 1:-1]  # without the marks
+        # without the marks
+        want = reference.layers(reference.random_file(options), options, s)[:, 1:-1]
         assert np.abs(got[:, :len(s)] - want).max() < 1e-5
 
 @pytest.mark.parametrize('markers', ['add', 'given'])
 def test_padding_before_a_token_stops_the_run(markers):
     "A graph can't raise an error; wrong vectors would be worse"
     elmo = make(markers=markers)
-    run, chars = session(module.onnx_model(elmo)), elmo.to_chars([WORDS[:3], WORDS[:5], []]).int().numpy()
+    run, chars = (
+        session(module.onnx_model(elmo)),
+        elmo.to_chars([WORDS[:3], WORDS[:5], []]).int().numpy(),
+    )
     between = chars.copy()
     between[1, 2] = 0
     for bad in (chars[:, ::-1], between, np.concatenate([chars[:, -1:], chars], 1)):
-        with pytest.raises(Exception, match='out of data bounds'): run.run(None, {'chars': np.ascontiguousarray(bad)})
+        with pytest.raises(Exception, match='out of data bounds'):
+            run.run(None, {'chars': np.ascontiguousarray(bad)})
     run.run(None, {'chars': chars})
 
 # the file
@@ -137,16 +165,31 @@ def test_the_file_is_sound(tmp_path):
     assert file == tmp_path/'new'/'model.onnx' and [*file.parent.iterdir()] == [file]
     onnx.checker.check_model(str(file), full_check=True)
     model = onnx.load(file)
-    sizes = {o.name: [d.dim_param or d.dim_value for d in o.type.tensor_type.shape.dim] for o in [*model.graph.input, *model.graph.output]}
-    assert sizes == dict(chars=['sentences', 'tokens', 'characters'], vectors=['sentences', 3, 'tokens', 16], mask=['sentences', 'tokens'])
-    assert file.stat().st_size < 1.2*4*sum(p.numel() for p in elmo.parameters()) + 20_000, 'each weight once'
+    sizes = {
+        o.name: [d.dim_param or d.dim_value for d in o.type.tensor_type.shape.dim]
+        for o in [*model.graph.input, *model.graph.output]
+    }
+    assert sizes == dict(
+        chars=['sentences', 'tokens', 'characters'],
+        vectors=['sentences', 3, 'tokens', 16],
+        mask=['sentences', 'tokens'],
+    )
+    assert file.stat().st_size < 1.2 * 4 * sum(p.numel() for p in elmo.parameters()) + 20_000, (
+        'each weight once'
+    )
+
 
 def test_the_model_stays_as_it_is():
     elmo = make().train()
     elmo.unfreeze()
-    before, modes = {k: v.clone() for k,v in elmo.state_dict().items()}, [m.training for m in elmo.modules()]
+    before, modes = (
+        {k: v.clone() for k, v in elmo.state_dict().items()},
+        [m.training for m in elmo.modules()],
+    )
     model = module.onnx_model(elmo)
-    assert modes == [m.training for m in elmo.modules()] and all(torch.equal(v, before[k]) for k,v in elmo.state_dict().items())
+    assert modes == [m.training for m in elmo.modules()] and all(
+        torch.equal(v, before[k]) for k, v in elmo.state_dict().items()
+    )
     assert model.SerializeToString() == module.onnx_model(elmo.eval()).SerializeToString()
 
 def test_half_precision_is_written_as_float32():
@@ -177,10 +220,23 @@ vectors, mask = onnxruntime.InferenceSession(sys.argv[1]).run(None, {'chars': ch
 np.save(sys.argv[1] + '.npy', vectors)
 '''
     runtime()
-    env = {**os.environ, 'PYTHONPATH': os.pathsep.join([str(Path(module.__file__).parents[2]), os.environ.get('PYTHONPATH', '')])}
-    p = subprocess.run([sys.executable, '-c', code, str(file), repr(sents)], capture_output=True, text=True, env=env)
+    env = {
+        **os.environ,
+        'PYTHONPATH': os.pathsep.join(
+            [str(Path(module.__file__).parents[2]), os.environ.get('PYTHONPATH', '')]
+        ),
+    }
+    p = subprocess.run(
+        [sys.executable, '-c', code, str(file), repr(sents)],
+        capture_output=True,
+        text=True,
+        env=env,
+    )
     assert p.returncode == 0, p.stderr
-    assert np.abs(np.load(f'{file}.npy') - wanted(elmo, elmo.to_chars(sents))[0].numpy()).max() < 1e-5
+    assert (
+        np.abs(np.load(f'{file}.npy') - wanted(elmo, elmo.to_chars(sents))[0].numpy()).max() < 1e-5
+    )
+
 
 # what is refused
 
@@ -197,5 +253,6 @@ def test_layers_of_a_batch_normalised_mix_can_be_written():
 
 def test_without_onnx(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, 'onnx', None)
-    with pytest.raises(ImportError, match=r'pip install elmo_fastai\[onnx\]'): make().to_onnx(tmp_path/'model.onnx')
+    with pytest.raises(ImportError, match=r'pip install elmo_fastai\[onnx\]'):
+        make().to_onnx(tmp_path / 'model.onnx')
     assert not [*tmp_path.iterdir()]

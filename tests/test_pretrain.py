@@ -17,7 +17,16 @@ from elmo_fastai.data.loaders import BiLMBlock, ElmoDataLoaders
 from elmo_fastai.data.streams import stream_loaders
 import elmo_fastai.train.learner as training
 from elmo_fastai.train.learner import (
-    BiLMLearner, CarryState, EarlyStop, NatsMetric, Reason, TimeBudget, bf16_is_fast, bilm_learner, bilm_split)
+    BiLMLearner,
+    CarryState,
+    EarlyStop,
+    NatsMetric,
+    Reason,
+    TimeBudget,
+    bf16_is_fast,
+    bilm_learner,
+    bilm_split,
+)
 from elmo_fastai.train.speak import generate
 from steps import At, finite
 
@@ -28,13 +37,19 @@ TABLE = ['epoch', 'train_loss', 'valid_loss', 'perplexity_fwd', 'perplexity_bwd'
 def corpus(): return toy_corpus(n_train=400, n_valid=80, n_test=1, n_unseen=1)
 
 @pytest.fixture(scope='module')
-def dls(corpus): return ElmoDataLoaders.from_corpus(corpus, kind='sentences', bs=16, seed=0, device='cpu')
+def dls(corpus):
+    return ElmoDataLoaders.from_corpus(corpus, kind='sentences', bs=16, seed=0, device='cpu')
+
 
 @pytest.fixture(scope='module')
-def some(corpus): return Corpus('some', dict(train=corpus.train[:64], valid=corpus.valid[:24]), corpus.tokenizer)
+def some(corpus):
+    return Corpus('some', dict(train=corpus.train[:64], valid=corpus.valid[:24]), corpus.tokenizer)
+
 
 @pytest.fixture(scope='module')
-def few(some): return ElmoDataLoaders.from_corpus(some, kind='sentences', bs=16, seed=0, device='cpu')
+def few(some):
+    return ElmoDataLoaders.from_corpus(some, kind='sentences', bs=16, seed=0, device='cpu')
+
 
 def learner(dls, seed=0, config=CFG, **kwargs):
     set_seed(seed)
@@ -47,22 +62,32 @@ def quietly(learn, method='fit', *args, **kwargs):
 
 def test_characters_are_those_of_the_loaders(some):
     "Their number and their room, whatever the configuration leaves open; what it asks for in vain is named"
-    def loaders(chars): return ElmoDataLoaders.from_corpus(some, kind='sentences', bs=8, char_vocab=chars, device='cpu')
+
+    def loaders(chars):
+        return ElmoDataLoaders.from_corpus(
+            some, kind='sentences', bs=8, char_vocab=chars, device='cpu'
+        )
+
     letters = CharVocab.build([o.split() for o in some.train], max_chars=20)
     for chars in (letters, ByteCharVocab(20)):
         c = learner(loaders(chars)).model.config
         assert (c.n_chars, c.max_chars, c.proj_dim) == (chars.n_chars, 20, CFG.proj_dim)
     for wrong in (dict(n_chars=99), dict(max_chars=30)):
-        with pytest.raises(ValueError, match=f"{[*wrong][0]}={[*wrong.values()][0]}.*loaders"): learner(loaders(letters), config=replace(CFG, **wrong))
+        with pytest.raises(ValueError, match=f"{[*wrong][0]}={[*wrong.values()][0]}.*loaders"):
+            learner(loaders(letters), config=replace(CFG, **wrong))
+
 
 def test_lr_find_suggests_and_leaves_no_trace(dls, tmp_path):
     learn = learner(dls, path=tmp_path)
     before = {k: v.clone() for k,v in learn.model.state_dict().items()}
     found = quietly(learn, 'lr_find', num_it=20, show_plot=False)
     assert 1e-7 <= found.valley <= 10
-    assert all(torch.equal(v, before[k]) for k,v in learn.model.state_dict().items() if 'norm' not in k)
+    assert all(
+        torch.equal(v, before[k]) for k, v in learn.model.state_dict().items() if 'norm' not in k
+    )
     assert not [f for f in tmp_path.rglob('*') if f.is_file()]
-    quietly(learn, 'fit_one_cycle', 1, 1e-2)                            # and training goes on as if nothing had been
+    # and training goes on as if nothing had been
+    quietly(learn, 'fit_one_cycle', 1, 1e-2)
     assert learn.stopped is None and len(learn.recorder.values) == 1
 
 def test_one_cycle_learns_and_its_table_is_right(dls, tmp_path):
@@ -77,15 +102,32 @@ def test_one_cycle_learns_and_its_table_is_right(dls, tmp_path):
     for k in ('fwd', 'bwd'): assert math.isclose(last[f'perplexity_{k}'], exact[k], rel_tol=1e-5)
     assert math.isclose(last['valid_loss'], math.log(exact['mean']), rel_tol=1e-5)
     assert exact['mean'] < start['mean']/2 and learn.recorder.losses[0] > learn.recorder.losses[-1]
-    assert torch.isclose(torch.tensor(start['mean']).log(), torch.tensor(len(dls.vocab)).log(), atol=1.)
+    assert torch.isclose(
+        torch.tensor(start['mean']).log(), torch.tensor(len(dls.vocab)).log(), atol=1.0
+    )
     rows = list(csv.reader(open(tmp_path/'log.csv')))
-    assert rows[0] == TABLE and len(rows) == 3 and float(rows[-1][3]) == pytest.approx(exact['fwd'], rel=1e-3)
+    assert (
+        rows[0] == TABLE
+        and len(rows) == 3
+        and float(rows[-1][3]) == pytest.approx(exact['fwd'], rel=1e-3)
+    )
 
-@pytest.mark.parametrize('change', [dict(), dict(share_softmax=False), dict(softmax='sampled', n_negative=50), dict(softmax='adaptive', cutoffs=(20, 60), div_value=2., bias=True)])
+
+@pytest.mark.parametrize(
+    'change',
+    [
+        dict(),
+        dict(share_softmax=False),
+        dict(softmax='sampled', n_negative=50),
+        dict(softmax='adaptive', cutoffs=(20, 60), div_value=2.0, bias=True),
+    ],
+)
 def test_it_begins_with_the_words_frequencies(few, change):
     log_p = few.log_frequencies()
     model = learner(few, config=replace(CFG, **change)).model.eval()
-    for head in model.heads: torch.testing.assert_close(head.log_prob(torch.zeros(1, 16))[0], log_p)
+    for head in model.heads:
+        torch.testing.assert_close(head.log_prob(torch.zeros(1, 16))[0], log_p)
+
 
 def test_without_biases_it_begins_as_ever(few, monkeypatch):
     "Models of earlier versions have none, and their checkpoints fit; nothing is counted in vain"
@@ -93,14 +135,25 @@ def test_without_biases_it_begins_as_ever(few, monkeypatch):
     old = learner(few, config=config, from_counts=False).model.state_dict()
     monkeypatch.setattr(ElmoDataLoaders, 'log_frequencies', None)
     new = learner(few, config=config).model.state_dict()
-    assert new.keys() == old.keys() and all(new[k].equal(v) for k,v in old.items()) and not [k for k in new if k.startswith('head') and 'bias' in k]
+    assert (
+        new.keys() == old.keys()
+        and all(new[k].equal(v) for k, v in old.items())
+        and not [k for k in new if k.startswith('head') and 'bias' in k]
+    )
+
 
 def test_validate_and_its_batch_sizes(dls):
     learn = learner(dls)
-    values = [quietly(learn, 'validate', dl=SentenceDataLoader(dls.valid.dataset, bs=bs)) for bs in (3, 64)]
+    values = [
+        quietly(learn, 'validate', dl=SentenceDataLoader(dls.valid.dataset, bs=bs))
+        for bs in (3, 64)
+    ]
     exact = evaluate(learn.model, dls.valid)
     for loss,f,b in values:
-        assert (f, b) == (pytest.approx(exact['fwd'], rel=1e-5), pytest.approx(exact['bwd'], rel=1e-5))
+        assert (f, b) == (
+            pytest.approx(exact['fwd'], rel=1e-5),
+            pytest.approx(exact['bwd'], rel=1e-5),
+        )
         assert loss == pytest.approx(math.log(exact['mean']), rel=1e-5)
 
 @pytest.mark.parametrize('kind', ['sentences', 'stream'])
@@ -109,15 +162,24 @@ def test_bfloat16_table_is_near(corpus, kind):
     dls = ElmoDataLoaders.from_corpus(corpus, kind=kind, bs=8, seed=0, device='cpu', **kw)
     learn = learner(dls, bf16=True)
     quietly(learn, 'fit_one_cycle', 1, 1e-2)
-    assert dict(zip(TABLE[1:], learn.recorder.values[-1]))['perplexity_fwd'] == pytest.approx(evaluate(learn.model, dls.valid)['fwd'], rel=.03)
+    assert dict(zip(TABLE[1:], learn.recorder.values[-1]))['perplexity_fwd'] == pytest.approx(
+        evaluate(learn.model, dls.valid)['fwd'], rel=0.03
+    )
     assert all(p.dtype == torch.float32 for p in learn.model.parameters())
 
-@pytest.mark.parametrize('has,gain,fast', [(False, 9., False), (True, .5, False), (True, 1.1, False), (True, 2.8, True)])
+@pytest.mark.parametrize(
+    'has,gain,fast',
+    [(False, 9.0, False), (True, 0.5, False), (True, 1.1, False), (True, 2.8, True)],
+)
 def test_bfloat16_must_pay(monkeypatch, has, gain, fast):
     "An instruction is not enough: there are processors with it whose products take twice as long"
     monkeypatch.setattr(torch.cpu, '_is_avx512_bf16_supported', lambda: has)
     monkeypatch.setattr(training, '_bf16_gain', lambda: gain)
-    assert bf16_is_fast('cpu') is fast and bf16_is_fast(torch.device('cpu')) is fast and bf16_is_fast('mps') is False
+    assert (
+        bf16_is_fast('cpu') is fast
+        and bf16_is_fast(torch.device('cpu')) is fast
+        and bf16_is_fast('mps') is False
+    )
     monkeypatch.setattr(torch.cuda, 'get_device_capability', lambda device: (8 if fast else 7, 5))
     assert bf16_is_fast('cuda') is fast
 
@@ -126,7 +188,11 @@ def test_what_bfloat16_brings_is_measured():
     state = torch.get_rng_state()
     training._bf16_gain.cache_clear()
     with torch.autocast('cpu', torch.bfloat16): gain = training._bf16_gain()
-    assert 0 < gain < math.inf and gain == training._bf16_gain() and training._bf16_gain.cache_info().misses == 1
+    assert (
+        0 < gain < math.inf
+        and gain == training._bf16_gain()
+        and training._bf16_gain.cache_info().misses == 1
+    )
     assert torch.equal(state, torch.get_rng_state())
 
 def test_equal_seeds_equal_learners(corpus, held):
@@ -145,7 +211,9 @@ def test_save_load_and_go_on(dls, tmp_path):
     quietly(learn, 'fit', 1, 1e-2)
     learn.save('here')
     again = learner(dls, seed=9, path=tmp_path).load('here')
-    assert all(torch.equal(v, again.model.state_dict()[k]) for k,v in learn.model.state_dict().items())
+    assert all(
+        torch.equal(v, again.model.state_dict()[k]) for k, v in learn.model.state_dict().items()
+    )
     quietly(again, 'fit', 1, 1e-3)
 
 def test_export_and_load_learner(dls, tmp_path):
@@ -164,9 +232,16 @@ def test_predict_goes_on_with_a_text(dls, tmp_path):
     learn = learner(dls, path=tmp_path)
     quietly(learn, 'fit', 1, 1e-2)
     one = learn.predict('the', 5, seed=1)
-    assert one.startswith('the') and 1 <= len(one.split()) <= 6 and learn.predict('the', 5, seed=1) == one
+    assert (
+        one.startswith('the')
+        and 1 <= len(one.split()) <= 6
+        and learn.predict('the', 5, seed=1) == one
+    )
     assert learn.predict('the .', 4, direction='backward', seed=1).endswith('the .')
-    assert len(learn.predict('the', 4, end=False).split()) == 5 and len(learn.predict('the').split()) <= 2
+    assert (
+        len(learn.predict('the', 4, end=False).split()) == 5
+        and len(learn.predict('the').split()) <= 2
+    )
     many = learn.predict(['the', 'a'], 3, temperature=0)
     assert many == [learn.predict(t, 3, temperature=0) for t in ('the', 'a')]
     assert many == generate(learn.model, dls.vocab, dls.char_vocab, ['the', 'a'], 3, temperature=0)
@@ -174,13 +249,26 @@ def test_predict_goes_on_with_a_text(dls, tmp_path):
         with pytest.raises(ValueError): learn.predict('the', 2, **kw)
     learn.export('learner.pkl')
     again = load_learner(tmp_path/'learner.pkl')
-    assert type(again) is BiLMLearner and again.tokenizer == 'space' and again.predict('the', 5, seed=1) == one
+    assert (
+        type(again) is BiLMLearner
+        and again.tokenizer == 'space'
+        and again.predict('the', 5, seed=1) == one
+    )
+
 
 def test_a_sampled_loss_is_not_called_a_perplexity(dls, tmp_path):
-    learn = learner(dls, config=replace(CFG, softmax='sampled', n_negative=30), cbs=CSVLogger(tmp_path/'log.csv'))
+    learn = learner(
+        dls,
+        config=replace(CFG, softmax='sampled', n_negative=30),
+        cbs=CSVLogger(tmp_path / 'log.csv'),
+    )
     learn.recorder.train_metrics = True
     quietly(learn, 'fit', 1, 1e-2)
-    assert [o for o,v in zip(learn.recorder.metric_names[1:], learn.recorder.values[-1]) if o.startswith('train_') and v is not None] == []
+    assert [
+        o
+        for o, v in zip(learn.recorder.metric_names[1:], learn.recorder.values[-1])
+        if o.startswith('train_') and v is not None
+    ] == []
     learn.recorder.train_metrics = False
     quietly(learn, 'fit_one_cycle', 2, 1e-2)
     assert list(learn.recorder.metric_names) == ['epoch', 'sampled_loss', *TABLE[2:]]
@@ -192,7 +280,11 @@ def test_a_sampled_loss_is_not_called_a_perplexity(dls, tmp_path):
 @pytest.mark.parametrize('monitor', ['valid_loss', 'perplexity_fwd', 'perplexity_bwd'])
 def test_fastais_callbacks_can_watch_the_metrics(dls, tmp_path, monitor):
     best = SaveModelCallback(monitor=monitor, comp=np.less, fname='best')
-    learn = learner(dls, path=tmp_path, cbs=[best, EarlyStoppingCallback(monitor=monitor, comp=np.less, patience=1)])
+    learn = learner(
+        dls,
+        path=tmp_path,
+        cbs=[best, EarlyStoppingCallback(monitor=monitor, comp=np.less, patience=1)],
+    )
     quietly(learn, 'fit', 2, 1e-2)
     column = [dict(zip(TABLE[1:], row))[monitor] for row in learn.recorder.values]
     assert best.best == pytest.approx(min(column)) and (tmp_path/'models'/'best.pth').exists()
@@ -203,30 +295,60 @@ def test_gradients_are_clipped(dls):
     class Look(Callback):
         order = 90
         def before_fit(self): self.norms = []
-        def before_step(self): self.norms.append(torch.stack([p.grad.norm() for p in self.model.parameters() if p.grad is not None]).norm().item())
+
+        def before_step(self):
+            self.norms.append(
+                torch.stack([p.grad.norm() for p in self.model.parameters() if p.grad is not None])
+                .norm()
+                .item()
+            )
+
     loose,tight = Look(), Look()
-    for look,clip in ((loose, 1e9), (tight, .01)): quietly(learner(dls, clip=clip, cbs=look), 'fit', 1, 1e-3)
+    for look, clip in ((loose, 1e9), (tight, 0.01)):
+        quietly(learner(dls, clip=clip, cbs=look), 'fit', 1, 1e-3)
     assert max(tight.norms) <= .0101 < min(loose.norms)
 
 # groups, optimisers, precision
 
 def test_groups_hold_every_parameter_once(dls):
-    for config in (CFG, replace(CFG, n_layers=3, hidden_dim=20), replace(CFG, share_encoder=False, share_softmax=False), replace(CFG, norm=False, softmax='adaptive', cutoffs=(50,))):
+    for config in (
+        CFG,
+        replace(CFG, n_layers=3, hidden_dim=20),
+        replace(CFG, share_encoder=False, share_softmax=False),
+        replace(CFG, norm=False, softmax='adaptive', cutoffs=(50,)),
+    ):
         model = BiLM(config, len(dls.vocab))
         groups = bilm_split(model)
         assert len(groups) == config.n_layers + 2
-        assert sorted(id(p) for g in groups for p in g) == sorted(id(p) for p in model.parameters() if p.requires_grad)
-        names = {id(p): n for n,p in model.named_parameters()}
-        assert [{names[id(p)].split('.')[0].removesuffix('_bwd') for p in g} for g in groups] == [{'chars'}, *[{'lstm'}]*config.n_layers, {'head'}]
-        for i in range(config.n_layers): assert {names[id(p)].split('.')[2] for p in groups[i+1]} == {str(i)}
-    assert len(bilm_split(BiLM(CFG, 0))) == 3                           # nothing to predict, no group for it
+        assert sorted(id(p) for g in groups for p in g) == sorted(
+            id(p) for p in model.parameters() if p.requires_grad
+        )
+        names = {id(p): n for n, p in model.named_parameters()}
+        assert [{names[id(p)].split('.')[0].removesuffix('_bwd') for p in g} for g in groups] == [
+            {'chars'},
+            *[{'lstm'}] * config.n_layers,
+            {'head'},
+        ]
+        for i in range(config.n_layers):
+            assert {names[id(p)].split('.')[2] for p in groups[i + 1]} == {str(i)}
+    # nothing to predict, no group for it
+    assert len(bilm_split(BiLM(CFG, 0))) == 3
 
 def test_rates_by_group(dls):
     learn = learner(dls)
     before = {k: v.clone() for k,v in learn.model.named_parameters()}
     quietly(learn, 'fit', 1, slice(1e-12, 1e-2))
-    assert [h['lr'] for h in learn.opt.hypers] == pytest.approx([1e-12, 1e-12*1e10**(1/3), 1e-12*1e10**(2/3), 1e-2])
-    def moved(name): return max((v - before[k]).abs().max().item() for k,v in learn.model.named_parameters() if k.startswith(name))
+    assert [h['lr'] for h in learn.opt.hypers] == pytest.approx(
+        [1e-12, 1e-12 * 1e10 ** (1 / 3), 1e-12 * 1e10 ** (2 / 3), 1e-2]
+    )
+
+    def moved(name):
+        return max(
+            (v - before[k]).abs().max().item()
+            for k, v in learn.model.named_parameters()
+            if k.startswith(name)
+        )
+
     assert moved('chars') < 1e-8 < moved('lstm.fwd.0') < moved('lstm.fwd.1') < moved('head')
     quietly(learn, 'fit_one_cycle', 1, slice(1e-4, 1e-2))
     assert learn.stopped is None
@@ -236,10 +358,16 @@ def test_freezing(few):
     learn.freeze_to(2)
     before = {k: v.clone() for k,v in learn.model.named_parameters()}
     quietly(learn, 'fit', 1, 1e-2)
-    changed = {k.split('.')[0] + ('1' if '.1.' in k else '') for k,v in learn.model.named_parameters() if not torch.equal(v, before[k])}
+    changed = {
+        k.split('.')[0] + ('1' if '.1.' in k else '')
+        for k, v in learn.model.named_parameters()
+        if not torch.equal(v, before[k])
+    }
     assert changed == {'lstm1', 'head'}
     learn.unfreeze()
-    assert all(p.requires_grad != n.endswith('bias_hh_l0') for n,p in learn.model.named_parameters())
+    assert all(
+        p.requires_grad != n.endswith('bias_hh_l0') for n, p in learn.model.named_parameters()
+    )
     assert all((p == 0).all() for n,p in learn.model.named_parameters() if n.endswith('bias_hh_l0'))
 
 def test_adagrad_is_the_originals(dls):
@@ -248,19 +376,38 @@ def test_adagrad_is_the_originals(dls):
     class Look(Callback):
         order = 95
         def before_step(self):
-            if not seen: seen.update({n: (p.detach().clone(), p.grad.clone()) for n,p in self.model.named_parameters() if p.grad is not None})
+            if not seen:
+                seen.update(
+                    {
+                        n: (p.detach().clone(), p.grad.clone())
+                        for n, p in self.model.named_parameters()
+                        if p.grad is not None
+                    }
+                )
+
         def after_step(self):
             if hasattr(self, 'done'): return
             self.done = True
             for n,p in self.model.named_parameters():
-                if n in seen: torch.testing.assert_close(p.detach(), seen[n][0] - .2*seen[n][1]/(1 + seen[n][1]**2).sqrt())
+                if n in seen:
+                    torch.testing.assert_close(
+                        p.detach(), seen[n][0] - 0.2 * seen[n][1] / (1 + seen[n][1] ** 2).sqrt()
+                    )
+
     learn = learner(dls, opt='adagrad', cbs=Look())
     quietly(learn, 'fit', 1)
-    assert seen and learn.wd == 0 and learn.opt.hypers[0]['lr'] == .2 and learn.opt.hypers[0]['wd'] == 0
+    assert (
+        seen
+        and learn.wd == 0
+        and learn.opt.hypers[0]['lr'] == 0.2
+        and learn.opt.hypers[0]['wd'] == 0
+    )
     assert learn.recorder.values[-1][1] < math.log(len(dls.vocab))     # and it learns
-    quietly(learn, 'fit_one_cycle', 1, .2)                             # a schedule may speak of momentum
+    # a schedule may speak of momentum
+    quietly(learn, 'fit_one_cycle', 1, .2)
     norm = torch.stack([g.norm() for _,g in seen.values()]).norm().item()
-    assert 1 < norm <= 20.001                                           # twenty times the mean's gradient, and its limit
+    # twenty times the mean's gradient, and its limit
+    assert 1 < norm <= 20.001
 
 def test_other_optimisers(few):
     from fastai.optimizer import Adam, ranger
@@ -269,7 +416,12 @@ def test_other_optimisers(few):
         quietly(learn, 'fit_one_cycle', 1, 1e-2)
         assert learn.stopped is None and len(learn.opt.hypers) == 4
     with pytest.raises(ValueError, match="'sgd'.*adamw.*adagrad"): learner(few, opt='sgd')
-    assert learner(few, wd=.5).wd == .5 and learner(few).wd == .01 and learner(few, opt='adagrad', wd=.1).wd == .1
+    assert (
+        learner(few, wd=0.5).wd == 0.5
+        and learner(few).wd == 0.01
+        and learner(few, opt='adagrad', wd=0.1).wd == 0.1
+    )
+
 
 def test_float16_scales_its_gradients(few):
     class Look(Callback):
@@ -278,32 +430,58 @@ def test_float16_scales_its_gradients(few):
         def after_batch(self):
             if self.training: self.scales.append(self.scaler.get_scale())
         def after_cancel_step(self): self.skipped += 1
-    plain,half = learner(few), [learner(few, cbs=Look()).to_fp16(**kw) for kw in ({}, dict(init_scale=2.**30))]
+
+    plain, half = (
+        learner(few),
+        [learner(few, cbs=Look()).to_fp16(**kw) for kw in ({}, dict(init_scale=2.0**30))],
+    )
     for learn in (plain, *half): quietly(learn, 'fit', 2, 1e-2)
-    assert [o.look.skipped > 0 for o in half] == [False, True] and half[1].look.scales[-1] < 2**30     # so large that the first gradients overflow
-    assert all(finite(o.model) and o.stopped is None for o in half) and all(p.dtype == torch.float32 for p in half[0].model.parameters())
+    # so large that the first gradients overflow
+    assert [o.look.skipped > 0 for o in half] == [False, True] and half[1].look.scales[-1] < 2**30
+    assert all(finite(o.model) and o.stopped is None for o in half) and all(
+        p.dtype == torch.float32 for p in half[0].model.parameters()
+    )
     assert half[0].recorder.values[-1][1] == pytest.approx(plain.recorder.values[-1][1], rel=.02)
 
 def test_precisions_replace_each_other(few):
     learn = learner(few, bf16=True)
     def kinds(): return [type(o).__name__ for o in learn.cbs if isinstance(o, MixedPrecision)]
     assert kinds() == ['BF16']
-    assert [(f(), kinds())[1] for f in (learn.to_fp16, learn.to_bf16, learn.to_fp32)] == [['FP16'], ['BF16'], []]
+    assert [(f(), kinds())[1] for f in (learn.to_fp16, learn.to_bf16, learn.to_fp32)] == [
+        ['FP16'],
+        ['BF16'],
+        [],
+    ]
 
-data = next((p for p in (os.environ.get('ELMO_FASTAI_DATA'), Path(__file__).parents[2]/'shared'/'data') if p and (Path(p)/'tiny_shakespeare').exists()), None)
+
+data = next(
+    (
+        p
+        for p in (os.environ.get('ELMO_FASTAI_DATA'), Path(__file__).parents[2] / 'shared' / 'data')
+        if p and (Path(p) / 'tiny_shakespeare').exists()
+    ),
+    None,
+)
+
 
 @pytest.mark.slow
 @pytest.mark.skipif(data is None, reason='no local copy of Tiny Shakespeare')
 def test_bfloat16_learns_as_much_as_32_bits():
     "Equal steps on real text: perplexities within one per cent of each other"
     corpus = tiny_shakespeare(Path(data)/'tiny_shakespeare')
-    some = Corpus('shakespeare', dict(train=corpus.train[:700], valid=corpus.valid[:150]), corpus.tokenizer)
-    dls = ElmoDataLoaders.from_corpus(some, kind='stream', bs=8, seq_len=16, min_freq=2, device='cpu')
+    some = Corpus(
+        'shakespeare', dict(train=corpus.train[:700], valid=corpus.valid[:150]), corpus.tokenizer
+    )
+    dls = ElmoDataLoaders.from_corpus(
+        some, kind='stream', bs=8, seq_len=16, min_freq=2, device='cpu'
+    )
+
     def nats(bf16, seed):
         learn = learner(dls, seed, replace(CFG, proj_dim=32, hidden_dim=32), bf16=bf16)
         quietly(learn, 'fit_one_cycle', 3, 1e-3)
         return math.log(evaluate(learn.model, dls.valid)['mean'])
-    full,half = (np.mean([nats(o, seed) for seed in (0, 1)]) for o in (False, True))      # one seed differs from another by several per cent
+    # one seed differs from another by several per cent
+    full,half = (np.mean([nats(o, seed) for seed in (0, 1)]) for o in (False, True))
     assert abs(half - full) < .01 and half < .7*math.log(len(dls.vocab))
 
 # early stopping
@@ -312,21 +490,37 @@ class Fake(Callback):
     "Put the figures of a validation in the place of the real ones, and mark each epoch's weights"
     order = 40
     def __init__(self, losses): self.losses = losses
-    def after_validate(self): self.recorder.loss.nats,self.recorder.loss.n = [self.losses[self.epoch]]*2,[1, 1]
+
+    def after_validate(self):
+        self.recorder.loss.nats, self.recorder.loss.n = [self.losses[self.epoch]] * 2, [1, 1]
+
     def before_validate(self): self.model.head.bias.data.fill_(float(self.epoch))
 
-@pytest.mark.parametrize('losses,patience,ends,best', [([5, 4, 4.5, 4.2, 4.1, 3], 2, 4, 1), ([5, 4, 4.5, 3.9, 4.1, 3.8], 2, 6, 5), ([5, 6, 7, 8, 9, 9], 3, 4, 0), ([5, 4, 3, 2, 1, 1.5], 3, 6, 4),
-                                                       ([5, math.nan, 4, math.nan, math.nan, 1], 2, 5, 2)], ids=str)
+@pytest.mark.parametrize(
+    'losses,patience,ends,best',
+    [
+        ([5, 4, 4.5, 4.2, 4.1, 3], 2, 4, 1),
+        ([5, 4, 4.5, 3.9, 4.1, 3.8], 2, 6, 5),
+        ([5, 6, 7, 8, 9, 9], 3, 4, 0),
+        ([5, 4, 3, 2, 1, 1.5], 3, 6, 4),
+        ([5, math.nan, 4, math.nan, math.nan, 1], 2, 5, 2),
+    ],
+    ids=str,
+)
 def test_early_stop_goes_back_to_the_best(few, losses, patience, ends, best):
     learn = learner(few, cbs=[Fake(losses), EarlyStop(patience=patience)])
-    quietly(learn, 'fit', 6, 0.)
+    quietly(learn, 'fit', 6, 0.0)
     assert len(learn.recorder.values) == ends and learn.early_stop.best_epoch == best
     assert (learn.model.head.bias == best).all() and learn.early_stop.good is None
     assert (learn.stopped is None) == (best == ends - 1)
-    if learn.stopped: assert learn.stopped.reason is (Reason.PATIENCE if ends < 6 else Reason.END)
+    if learn.stopped:
+        assert learn.stopped.reason is (Reason.PATIENCE if ends < 6 else Reason.END)
+
 
 def test_early_stop_leaves_an_interrupted_training_as_it_is(few):
-    learn = learner(few, cbs=[Fake([5, 6, 7, 8]), EarlyStop(patience=4), At(10, press(), 'before_batch')])
+    learn = learner(
+        few, cbs=[Fake([5, 6, 7, 8]), EarlyStop(patience=4), At(10, press(), 'before_batch')]
+    )
     quietly(learn, 'fit', 4, 0.)
     assert 'SIGINT' in learn.stopped.message and (learn.model.head.bias == 1).all()
 
@@ -352,16 +546,31 @@ def test_early_stop_with_finder_and_wrong_arguments(few):
 # a carried state
 
 @pytest.fixture(scope='module')
-def stream(some): return ElmoDataLoaders.from_corpus(some, kind='stream', bs=4, seq_len=8, seed=0, device='cpu')
+def stream(some):
+    return ElmoDataLoaders.from_corpus(some, kind='stream', bs=4, seq_len=8, seed=0, device='cpu')
 
-@pytest.mark.parametrize('config', [CFG, replace(CFG, hidden_dim=20), replace(CFG, share_encoder=False), replace(CFG, cell_clip=3., proj_clip=3.)], ids=['plain', 'projected', 'two encoders', 'clipped'])
+
+@pytest.mark.parametrize(
+    'config',
+    [
+        CFG,
+        replace(CFG, hidden_dim=20),
+        replace(CFG, share_encoder=False),
+        replace(CFG, cell_clip=3.0, proj_clip=3.0),
+    ],
+    ids=['plain', 'projected', 'two encoders', 'clipped'],
+)
 def test_carried_forward_perplexity_is_that_of_one_long_window(stream, config):
     learn = learner(stream, config=config, cbs=CarryState())
     quietly(learn, 'fit', 1, 1e-2)
     long = StreamDataLoader(stream.valid.text, bs=stream.valid.size, seq_len=stream.valid.per)
     table = dict(zip(TABLE[1:], learn.recorder.values[-1]))
-    warm,cold = evaluate(learn.model, long), evaluate(learn.model, stream.valid)
-    assert table['perplexity_fwd'] == pytest.approx(warm['fwd'], rel=1e-4) != pytest.approx(cold['fwd'], rel=1e-4)
+    warm, cold = evaluate(learn.model, long), evaluate(learn.model, stream.valid)
+    assert (
+        table['perplexity_fwd']
+        == pytest.approx(warm['fwd'], rel=1e-4)
+        != pytest.approx(cold['fwd'], rel=1e-4)
+    )
     assert table['perplexity_bwd'] == pytest.approx(cold['bwd'], rel=1e-4)
 
 def test_state_begins_with_zeros_and_has_no_gradient(stream):
@@ -370,13 +579,24 @@ def test_state_begins_with_zeros_and_has_no_gradient(stream):
         def before_batch(self):
             state = self.carry_state.state
             assert (state is None) == (self.iter == 0)
-            if state: assert not state['h'].requires_grad and (state['h'][:,1] == 0).all() and state['h'][:,0].any() and state['c'][:,0].any()
+            if state:
+                assert (
+                    not state['h'].requires_grad
+                    and (state['h'][:, 1] == 0).all()
+                    and state['h'][:, 0].any()
+                    and state['c'][:, 0].any()
+                )
             self.n = self.n + 1 if hasattr(self, 'n') else 1
-        def after_epoch(self): self.there = guesses(self.model, ['the', 'bank'], self.dls.vocab, self.dls.char_vocab)    # someone else asks the model
+        # someone else asks the model
+        def after_epoch(self):
+            self.there = guesses(self.model, ['the', 'bank'], self.dls.vocab, self.dls.char_vocab)
+
     learn = learner(stream, cbs=[CarryState(), Look()])
     quietly(learn, 'fit', 2, 1e-2)
     assert learn.look.n == 2*(len(stream.train) + len(stream.valid))
-    assert learn.look.there == guesses(learn.model, ['the', 'bank'], stream.vocab, stream.char_vocab)
+    assert learn.look.there == guesses(
+        learn.model, ['the', 'bank'], stream.vocab, stream.char_vocab
+    )
     assert not learn.model.lstm._forward_hooks and not learn.model.lstm._forward_pre_hooks
 
 @pytest.mark.parametrize('error', [RuntimeError, KeyboardInterrupt])
@@ -385,7 +605,12 @@ def test_an_error_leaves_no_hooks_and_no_handlers(stream, error):
     before = signal.getsignal(signal.SIGINT)
     learn = learner(stream, cbs=[CarryState(), At(3, fail, 'before_batch')])
     with pytest.raises(error): quietly(learn, 'fit', 1, 1e-2)
-    assert not learn.model.lstm._forward_hooks and not learn.model.lstm._forward_pre_hooks and signal.getsignal(signal.SIGINT) == before
+    assert (
+        not learn.model.lstm._forward_hooks
+        and not learn.model.lstm._forward_pre_hooks
+        and signal.getsignal(signal.SIGINT) == before
+    )
+
 
 def test_carried_state_in_half_precision(stream):
     for f in ('to_bf16', 'to_fp16'):
@@ -394,9 +619,14 @@ def test_carried_state_in_half_precision(stream):
         assert learn.stopped is None and finite(learn.model)
 
 def test_what_can_not_be_carried(few, some):
-    with pytest.raises(ValueError, match="kind='stream'"): quietly(learner(few, cbs=CarryState()), 'fit', 1)
-    windows = ElmoDataLoaders.from_corpus(some, kind='stream', bs=4, seq_len=8, stride=4, device='cpu')
-    with pytest.raises(ValueError, match='stride=4'): quietly(learner(windows, cbs=CarryState()), 'fit', 1)
+    with pytest.raises(ValueError, match="kind='stream'"):
+        quietly(learner(few, cbs=CarryState()), 'fit', 1)
+    windows = ElmoDataLoaders.from_corpus(
+        some, kind='stream', bs=4, seq_len=8, stride=4, device='cpu'
+    )
+    with pytest.raises(ValueError, match='stride=4'):
+        quietly(learner(windows, cbs=CarryState()), 'fit', 1)
+
 
 def test_text_in_blocks_can_be_carried_likewise(tmp_path):
     (tmp_path/'t.txt').write_text('the bank was open all day\n'*400)
@@ -405,12 +635,18 @@ def test_text_in_blocks_can_be_carried_likewise(tmp_path):
     quietly(learn, 'fit', 1)
     assert learn.carry_state.state is not None or learn.stopped is None
     windows = stream_loaders(tmp_path/'t.txt', stride=4, **how)
-    with pytest.raises(ValueError, match='stride=4'): quietly(learner(windows, cbs=CarryState()), 'fit', 1)
+    with pytest.raises(ValueError, match='stride=4'):
+        quietly(learner(windows, cbs=CarryState()), 'fit', 1)
+
 
 def test_a_learner_of_a_data_block():
     df = pd.DataFrame(dict(text=['the bank was open all day', 'we sat by the bank']*20))
-    dls = DataBlock(blocks=BiLMBlock(), get_x=ColReader('text'), splitter=RandomSplitter(seed=1)).dataloaders(df, bs=8)
-    learn = bilm_learner(dls, BiLMConfig('nano', char_dim=4, filters=((1, 8), (2, 8)), proj_dim=8, hidden_dim=8))
+    dls = DataBlock(
+        blocks=BiLMBlock(), get_x=ColReader('text'), splitter=RandomSplitter(seed=1)
+    ).dataloaders(df, bs=8)
+    learn = bilm_learner(
+        dls, BiLMConfig('nano', char_dim=4, filters=((1, 8), (2, 8)), proj_dim=8, hidden_dim=8)
+    )
     quietly(learn, 'fit', 1)
     assert finite(learn.model)
 
@@ -418,7 +654,14 @@ def test_a_learner_of_a_data_block():
 
 def nats(*batches, directions=(0, 1), **kwargs):
     m = NatsMetric('x', directions, **kwargs)
-    for f,b in batches: m.accumulate(SimpleNamespace(model=None, training=False, pred=(torch.tensor(f, dtype=torch.float32), torch.tensor(b, dtype=torch.float32))))
+    for f, b in batches:
+        m.accumulate(
+            SimpleNamespace(
+                model=None,
+                training=False,
+                pred=(torch.tensor(f, dtype=torch.float32), torch.tensor(b, dtype=torch.float32)),
+            )
+        )
     return m
 
 def test_nats_metric_weighs_predictions():
@@ -431,11 +674,16 @@ def test_nats_metric_weighs_predictions():
     assert nats().value is None
     m = nats(*batches); m.reset()
     assert m.value is None
-    assert nats(([1e-4]*100_000, [1e-4]*100_000)).value == pytest.approx(1e-4, rel=1e-6)   # added up in double precision
+    # added up in double precision
+    assert nats(([1e-4]*100_000, [1e-4]*100_000)).value == pytest.approx(1e-4, rel=1e-6)
 
 def test_metrics_stand_a_diverging_loss(dls):
     for m in learner(dls).metrics:
-        m.accumulate(SimpleNamespace(model=None, training=False, pred=(torch.tensor([5e3]), torch.tensor([5e3]))))
+        m.accumulate(
+            SimpleNamespace(
+                model=None, training=False, pred=(torch.tensor([5e3]), torch.tensor([5e3]))
+            )
+        )
         assert m.value == math.inf                                      # and not an OverflowError
 
 # an error within a step
@@ -456,7 +704,10 @@ def test_an_error_before_the_first_step_says_its_own_cause(few):
     class Failing(Callback):
         order = -50
         def before_fit(self): raise ValueError('not like this')
-    with pytest.raises(ValueError, match='not like this'): quietly(learner(few, bf16=True, cbs=Failing()), 'fit', 1)
+
+    with pytest.raises(ValueError, match='not like this'):
+        quietly(learner(few, bf16=True, cbs=Failing()), 'fit', 1)
+
 
 # trainings that end early
 
@@ -468,8 +719,15 @@ def test_nan_goes_back_to_the_last_good_weights(dls):
     learn = learner(dls, cbs=[At(8, remember, 'after_batch'), At(11, spoil)])
     learn.keep_good.every = 4                                           # copies after steps 4 and 8
     quietly(learn, 'fit', 3, 1e-2)
-    assert 'nan' in learn.stopped.message and 'step 12' in learn.stopped.message and 'step 8' in learn.stopped.message and 'learning rate' in learn.stopped.message
-    assert all(torch.equal(v, good[k]) for k,v in learn.model.state_dict().items() if 'norm' not in k)
+    assert (
+        'nan' in learn.stopped.message
+        and 'step 12' in learn.stopped.message
+        and 'step 8' in learn.stopped.message
+        and 'learning rate' in learn.stopped.message
+    )
+    assert all(
+        torch.equal(v, good[k]) for k, v in learn.model.state_dict().items() if 'norm' not in k
+    )
     assert finite(learn.model) and len(learn.recorder.losses) == 11
     learn.remove_cbs([o for o in learn.cbs if isinstance(o, At)])
     quietly(learn, 'fit', 1, 1e-3)                                      # the learner is not broken
@@ -492,9 +750,15 @@ def test_a_loss_far_above_guessing_ends_the_training(dls):
     learn = learner(dls)
     quietly(learn, 'fit', 10, 30.)
     step,good = map(int, re.findall(r'step (\d+)', learn.stopped.message))
-    assert 20 < step < 10*len(dls.train) and good < 20 and 'blind guessing costs' in learn.stopped.message and 'lower learning rate' in learn.stopped.message
+    assert (
+        20 < step < 10 * len(dls.train)
+        and good < 20
+        and 'blind guessing costs' in learn.stopped.message
+        and 'lower learning rate' in learn.stopped.message
+    )
     assert evaluate(learn.model, dls.valid)['mean'] < 10*len(dls.vocab)
-    bump = learner(dls, cbs=At(12, lambda cb: cb.model.head.bias.data.normal_(std=30.)))    # a shock from which it comes back is none of our business
+    # a shock from which it comes back is none of our business
+    bump = learner(dls, cbs=At(12, lambda cb: cb.model.head.bias.data.normal_(std=30.)))
     bump.keep_good.patience = 10**6
     quietly(bump, 'fit', 1, 1e-2)
     assert bump.stopped is None
@@ -526,9 +790,16 @@ def test_a_signal_ends_training_after_the_step(dls, sig):
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     learn = learner(dls, cbs=At(5, press(sig), 'before_batch'))
     quietly(learn, 'fit', 3, 1e-2)
-    assert learn.train_iter == 5 == len(learn.recorder.losses) and sig.name in learn.stopped.message and 'epoch 1 of 3' in learn.stopped.message
+    assert (
+        learn.train_iter == 5 == len(learn.recorder.losses)
+        and sig.name in learn.stopped.message
+        and 'epoch 1 of 3' in learn.stopped.message
+    )
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
-    assert 0 < learn.throughput.seconds and learn.throughput.per_second < 1e7, 'the time of an epoch that was cut short counts'
+    assert 0 < learn.throughput.seconds and learn.throughput.per_second < 1e7, (
+        'the time of an epoch that was cut short counts'
+    )
+
 
 def test_a_signal_during_validation(dls):
     class Press(Callback):
@@ -561,7 +832,8 @@ def test_throughput_counts_real_tokens(dls):
     start = time.perf_counter()
     quietly(learn, 'fit', 2, 1e-2)
     spent = time.perf_counter() - start
-    assert learn.throughput.tokens == 2*len(dls.train.text.ids)         # padding does not count, nor does validation
+    # padding does not count, nor does validation
+    assert learn.throughput.tokens == 2*len(dls.train.text.ids)
     assert 0 < learn.throughput.seconds <= spent
 
 # a budget of time
@@ -575,23 +847,40 @@ def timed(few, seconds, method='fit_one_cycle', lr=1e-2, **kwargs):
 
 def test_a_budget_ends_one_cycle_with_the_clock(some):
     "A whole number of epochs: the rates, momenta and figures of `fit_one_cycle`"
-    def fresh(): return ElmoDataLoaders.from_corpus(some, kind='sentences', bs=16, seed=0, device='cpu')
+
+    def fresh():
+        return ElmoDataLoaders.from_corpus(some, kind='sentences', bs=16, seed=0, device='cpu')
+
     whole = learner(fresh())
     quietly(whole, 'fit_one_cycle', 3, 1e-2)
     learn, budget = timed(fresh(), 12)
-    assert len(learn.recorder.lrs) == 12 and budget.elapsed == 12 and learn.stopped.reason is Reason.TIME
+    assert (
+        len(learn.recorder.lrs) == 12
+        and budget.elapsed == 12
+        and learn.stopped.reason is Reason.TIME
+    )
     np.testing.assert_allclose(learn.recorder.lrs, whole.recorder.lrs, rtol=1e-6)
     np.testing.assert_allclose(learn.recorder.hps['mom'], whole.recorder.hps['mom'][:11], rtol=1e-6)
-    np.testing.assert_allclose([r[:-1] for r in learn.recorder.values], [r[:-1] for r in whole.recorder.values], rtol=1e-3)
+    np.testing.assert_allclose(
+        [r[:-1] for r in learn.recorder.values], [r[:-1] for r in whole.recorder.values], rtol=1e-3
+    )
+
 
 def test_a_budget_that_ends_within_an_epoch(few, tmp_path):
     "The epoch is validated, its row is whole, and the weights are those that the row speaks of"
     learn, budget = timed(few, 10, cbs=CSVLogger(tmp_path/'log.csv'))
-    assert len(learn.recorder.losses) == 10 and len(learn.recorder.values) == 3 and learn.n_epoch == 3
+    assert (
+        len(learn.recorder.losses) == 10 and len(learn.recorder.values) == 3 and learn.n_epoch == 3
+    )
     assert learn.recorder.lrs[-1] < 1e-3 < max(learn.recorder.lrs[:4]) <= 1e-2
-    assert {len(r) for r in learn.recorder.values} == {len(TABLE) - 2} and [len(r) for r in csv.reader((tmp_path/'log.csv').open())] == [len(TABLE)]*4
+    assert {len(r) for r in learn.recorder.values} == {len(TABLE) - 2} and [
+        len(r) for r in csv.reader((tmp_path / 'log.csv').open())
+    ] == [len(TABLE)] * 4
     last = dict(zip(TABLE[1:], learn.recorder.values[-1]))
-    assert last['perplexity_fwd'] == pytest.approx(evaluate(learn.model, few.valid)['fwd'], rel=1e-4)
+    assert last['perplexity_fwd'] == pytest.approx(
+        evaluate(learn.model, few.valid)['fwd'], rel=1e-4
+    )
+
 
 def test_a_budget_with_any_schedule(few):
     learn, _ = timed(few, 6, 'fit', 3e-3)
@@ -615,7 +904,9 @@ def test_validation_counts(few):
         order = 0
         def after_batch(self): ticks[0] += 1
     learn = learner(few, cbs=Tick())
-    quietly(learn, 'fit_one_cycle', TimeBudget.epochs, 1e-2, cbs=TimeBudget(5, clock=lambda: ticks[0]))
+    quietly(
+        learn, 'fit_one_cycle', TimeBudget.epochs, 1e-2, cbs=TimeBudget(5, clock=lambda: ticks[0])
+    )
     assert len(learn.recorder.losses) == 4 and len(learn.recorder.values) == 1
 
 def test_a_budget_of_real_seconds(few):
@@ -640,35 +931,56 @@ def test_budgets_that_can_not_be(seconds):
 
 @pytest.mark.parametrize('kind', ['sentences', 'stream'])
 def test_what_each_direction_expected_is_shown(corpus, kind):
-    dls = ElmoDataLoaders.from_corpus(corpus, kind=kind, bs=8, device='cpu', **(dict(seq_len=16) if kind == 'stream' else {}))
+    dls = ElmoDataLoaders.from_corpus(
+        corpus, kind=kind, bs=8, device='cpu', **(dict(seq_len=16) if kind == 'stream' else {})
+    )
     learn = learner(dls)
     df = learn.show_results(max_n=3, show=False)
-    assert list(df.columns) == ['text', 'forward targets', 'backward targets', 'forward guesses', 'backward guesses'] and len(df) == 3
+    assert (
+        list(df.columns)
+        == ['text', 'forward targets', 'backward targets', 'forward guesses', 'backward guesses']
+        and len(df) == 3
+    )
     chars,*targets = dls.valid.one_batch()
     model = learn.model.eval()
     with torch.no_grad(): states = model.encode(chars[:3])[-1]
     for name,head,h,y in zip(('forward', 'backward'), model.heads, states, targets):
         best = head.log_prob(h).argmax(-1)
         for i in range(3):
-            there = [dls.vocab.itos[w] if t else '·' for w,t in zip(best[i].tolist(), y[i].tolist())][:int((chars[i, :, 0] != 0).sum())]
+            there = [
+                dls.vocab.itos[w] if t else '·' for w, t in zip(best[i].tolist(), y[i].tolist())
+            ][: int((chars[i, :, 0] != 0).sum())]
             assert df[f'{name} guesses'][i].split(' ') == there
 
 @pytest.mark.parametrize('kind', ['sentences', 'stream'])
 def test_every_prediction_has_its_nats(corpus, kind):
     "Also where the loader's rows would be put back in order: there is one row a sentence, and many predictions"
-    dls = ElmoDataLoaders.from_corpus(corpus, kind=kind, bs=8, device='cpu', **(dict(seq_len=16) if kind == 'stream' else {}))
+    dls = ElmoDataLoaders.from_corpus(
+        corpus, kind=kind, bs=8, device='cpu', **(dict(seq_len=16) if kind == 'stream' else {})
+    )
     learn = learner(dls)
     (fwd, bwd), _ = quietly(learn, 'get_preds', ds_idx=1)
     exact = evaluate(learn.model, dls.valid)
-    assert len(fwd) == len(bwd) == exact['predictions'] and math.exp(fwd.mean()) == pytest.approx(exact['fwd'], rel=1e-5)
+    assert len(fwd) == len(bwd) == exact['predictions'] and math.exp(fwd.mean()) == pytest.approx(
+        exact['fwd'], rel=1e-5
+    )
+
 
 # why a training ended
 
 def test_why_a_training_ended_is_a_value(dls):
     "And nobody has to look for words in a message"
     ended = learner(dls)
-    quietly(ended, 'fit', 1, 1e-3, cbs=At(3, lambda cb: signal.raise_signal(signal.SIGINT), 'before_batch'))
-    assert ended.stopped.reason is Reason.SIGNAL and 'SIGINT' in ended.stopped.message == str(ended.stopped)
+    quietly(
+        ended,
+        'fit',
+        1,
+        1e-3,
+        cbs=At(3, lambda cb: signal.raise_signal(signal.SIGINT), 'before_batch'),
+    )
+    assert ended.stopped.reason is Reason.SIGNAL and 'SIGINT' in ended.stopped.message == str(
+        ended.stopped
+    )
     wild = learner(dls)
     quietly(wild, 'fit', 1, 1e30)
     assert wild.stopped.reason is Reason.DIVERGED and wild.stopped.error is None

@@ -15,12 +15,15 @@ def eight_threads(monkeypatch):
     for name in ('OMP_NUM_THREADS', 'MKL_NUM_THREADS'): monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(torch, 'get_num_threads', lambda: 8)
 
-@pytest.mark.parametrize('free,n', [(8., 8), (7.7, 8), (7.2, 7), (5.9, 6), (3.4, 3), (.9, 1), (0., 1)])
+@pytest.mark.parametrize(
+    'free,n', [(8.0, 8), (7.7, 8), (7.2, 7), (5.9, 6), (3.4, 3), (0.9, 1), (0.0, 1)]
+)
 def test_as_many_threads_as_there_are_free_cores(eight_threads, monkeypatch, free, n):
     told = []
     monkeypatch.setattr(processes, 'free_cores', lambda: free)
     assert choose_threads(told.append) == n
     assert len(told) == (n < 8) and all('--threads' in line for line in told)
+
 
 def test_what_somebody_has_set_stays(eight_threads, monkeypatch):
     monkeypatch.setenv('OMP_NUM_THREADS', '8')
@@ -47,9 +50,13 @@ def test_numbers_that_can_not_be(wrong):
         settings_for('my.txt', dict(threads=wrong))
 
 def test_a_training_leaves_threads_and_random_numbers_alone(tmp_path):
-    def state(): return random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+    def state():
+        return random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+
     nano = dict(char_dim=4, filters=[[1, 8]], proj_dim=8, hidden_dim=8)
-    how = dict(out=tmp_path/'m', model='tiny', config=nano, epochs=1, bs=16, device='cpu', bf16=False)
+    how = dict(
+        out=tmp_path / 'm', model='tiny', config=nano, epochs=1, bs=16, device='cpu', bf16=False
+    )
     random.seed(7); np.random.seed(7); torch.manual_seed(7)
     before, threads = state(), torch.get_num_threads()
     pretrain(toy_corpus(64, 16, 1, 1), **how, say=lambda *o: None, threads=threads+1)

@@ -9,14 +9,22 @@ from elmo_fastai.nn import recurrent
 from elmo_fastai.nn.recurrent import BiLSTMStack, LockedDropout, lstm_loop, reverse_padded
 
 torch.set_num_threads(1)
-KINDS = [dict(), dict(hidden_dim=7), dict(n_layers=1), dict(n_layers=3, residual=False), dict(cell_clip=.4), dict(hidden_dim=7, cell_clip=.4, proj_clip=.2),
-         dict(n_layers=3, hidden_dim=7, proj_clip=.2)]
+KINDS = [
+    dict(),
+    dict(hidden_dim=7),
+    dict(n_layers=1),
+    dict(n_layers=3, residual=False),
+    dict(cell_clip=0.4),
+    dict(hidden_dim=7, cell_clip=0.4, proj_clip=0.2),
+    dict(n_layers=3, hidden_dim=7, proj_clip=0.2),
+]
 LENS = (6, 3, 1, 5)
 
 def stack(dtype=torch.float32, seed=0, scale=3., **kwargs):
     torch.manual_seed(seed)
     m = BiLSTMStack(4, **kwargs)
-    for p in m.parameters(): p.data *= scale                      # large weights: gates at work, clips that take hold
+    # large weights: gates at work, clips that take hold
+    for p in m.parameters(): p.data *= scale
     return m.to(dtype).eval()
 
 def batch(dtype=torch.float32, lens=LENS, T=None, seed=0, fill=0.):
@@ -66,7 +74,8 @@ def test_reference(kwargs, dtype, eps, learns):
                 np.testing.assert_allclose(a[r,:n].detach().double().numpy(), s, atol=eps, rtol=eps)
                 assert not a[r,n:].any()
                 if m.proj_clip: clipped += (np.abs(s) == m.proj_clip).sum()
-    if m.proj_clip: assert clipped                                # or the test would not see the clip
+    # or the test would not see the clip
+    if m.proj_clip: assert clipped
 
 @pytest.mark.parametrize('kwargs', KINDS)
 def test_reading_is_what_learning_computes(kwargs):
@@ -75,14 +84,18 @@ def test_reading_is_what_learning_computes(kwargs):
     for state in (None, m.init_state(5)):
         (a, sa), (b, sb) = m(x, mask, state), torch.no_grad()(m)(x, mask, state)
         for l,o in zip(a, b):
-            for y,z in zip(l, o): torch.testing.assert_close(y.detach(), z, rtol=1e-5, atol=1e-5); assert not z.requires_grad
+            for y, z in zip(l, o):
+                torch.testing.assert_close(y.detach(), z, rtol=1e-5, atol=1e-5)
+                assert not z.requires_grad
         if state is not None:
             for y,z in zip(sa, sb): torch.testing.assert_close(y.detach(), z, rtol=1e-5, atol=1e-5)
     with torch.inference_mode():
         before = m(x)[0]
         for t in range(8):
             y = x.clone(); y[:,t] += 1.
-            for (f,b),(g,c) in zip(before, m(y)[0]): assert torch.equal(f[:,:t], g[:,:t]) and torch.equal(b[:,t+1:], c[:,t+1:])
+            for (f, b), (g, c) in zip(before, m(y)[0]):
+                assert torch.equal(f[:, :t], g[:, :t]) and torch.equal(b[:, t + 1 :], c[:, t + 1 :])
+
 
 def test_new_weights_count_at_once():
     "Nothing that is computed from weights is kept between calls"
@@ -103,8 +116,18 @@ def test_the_two_paths_agree(kwargs):
         m, (x, mask) = stack(torch.float64, **free, **clips), batch(torch.float64)
         x.requires_grad_()
         layers, _ = m(x, mask)
-        sum((y*torch.linspace(-1, 1, y.numel(), dtype=y.dtype).view_as(y)).sum() for l in layers for y in l).backward()
-        res.append([x.grad, *(y.detach() for l in layers for y in l), *(p.grad for p in m.parameters() if p.requires_grad)])
+        sum(
+            (y * torch.linspace(-1, 1, y.numel(), dtype=y.dtype).view_as(y)).sum()
+            for l in layers
+            for y in l
+        ).backward()
+        res.append(
+            [
+                x.grad,
+                *(y.detach() for l in layers for y in l),
+                *(p.grad for p in m.parameters() if p.requires_grad),
+            ]
+        )
     for other in res[1:]:
         for a,b in zip(res[0], other): torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
 
@@ -148,7 +171,13 @@ torch.testing.assert_close(top, again, atol=.02, rtol=.02)
 torch.testing.assert_close(top.float(), torch.cat(m(x, mask)[0][-1], -1), atol=.02, rtol=.02)
 '''
     here = Path(__file__).parent
-    env = {**os.environ, 'ONEDNN_MAX_CPU_ISA': 'AVX2', 'PYTHONPATH': os.pathsep.join([str(here.parent), str(here), os.environ.get('PYTHONPATH', '')])}
+    env = {
+        **os.environ,
+        'ONEDNN_MAX_CPU_ISA': 'AVX2',
+        'PYTHONPATH': os.pathsep.join(
+            [str(here.parent), str(here), os.environ.get('PYTHONPATH', '')]
+        ),
+    }
     p = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, env=env)
     assert p.returncode == 0, p.stderr
 
@@ -169,7 +198,9 @@ def test_padding_order_and_company_change_nothing(kwargs):
 def test_padding_before_a_token_is_refused(rows):
     "It would be read, and change every state behind it"
     mask = torch.tensor(rows).bool()
-    with pytest.raises(ValueError, match='padding before a token'): stack()(torch.randn(*mask.shape, 4), mask)
+    with pytest.raises(ValueError, match='padding before a token'):
+        stack()(torch.randn(*mask.shape, 4), mask)
+
 
 @pytest.mark.parametrize('kwargs', KINDS)
 def test_what_stands_in_the_padding_is_never_read(kwargs):
@@ -179,13 +210,16 @@ def test_what_stands_in_the_padding_is_never_read(kwargs):
             for y,z in zip(a, b): torch.testing.assert_close(y, z, rtol=1e-5, atol=1e-5)
     x, mask = batch(); x.requires_grad_()
     m(x, mask)[0][-1][1].sum().backward()
-    clipped = kwargs.get('cell_clip') or kwargs.get('proj_clip')       # what is clipped hands no gradient on
+    # what is clipped hands no gradient on
+    clipped = kwargs.get('cell_clip') or kwargs.get('proj_clip')
     assert not x.grad[~mask].any() and (x.grad[mask].any(-1).all() or clipped)
 
 def test_mask_of_ones_is_no_mask():
     m, x = stack(), torch.randn(3, 5, 4)
     for mask in (torch.ones(3, 5).bool(), torch.ones(3, 5), torch.ones(3, 5).long()):
-        for a,b in zip(m(x)[0], m(x, mask)[0]): torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
+        for a, b in zip(m(x)[0], m(x, mask)[0]):
+            torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
+
 
 @pytest.mark.parametrize('kwargs', KINDS)
 def test_state_over_chunks_is_one_long_pass(kwargs):
@@ -195,18 +229,28 @@ def test_state_over_chunks_is_one_long_pass(kwargs):
     for sl in (slice(0, 3), slice(3, 4), slice(4, 9)):
         layers, state = m(x[:,sl], state=state)
         parts.append(layers)
-    for i in range(m.n_layers): torch.testing.assert_close(torch.cat([p[i][0] for p in parts], 1), whole[i][0], rtol=1e-12, atol=1e-12)
+    for i in range(m.n_layers):
+        torch.testing.assert_close(
+            torch.cat([p[i][0] for p in parts], 1), whole[i][0], rtol=1e-12, atol=1e-12
+        )
     state, parts = m.init_state(2), []
     for sl in (slice(4, 9), slice(3, 4), slice(0, 3)):
         layers, state = m(x[:,sl], torch.ones(2, sl.stop-sl.start), state)
         parts.append(layers)
-    for i in range(m.n_layers): torch.testing.assert_close(torch.cat([p[i][1] for p in parts[::-1]], 1), whole[i][1], rtol=1e-12, atol=1e-12)
+    for i in range(m.n_layers):
+        torch.testing.assert_close(
+            torch.cat([p[i][1] for p in parts[::-1]], 1), whole[i][1], rtol=1e-12, atol=1e-12
+        )
+
 
 @pytest.mark.parametrize('kwargs', KINDS)
 def test_state_of_unequal_sentences_and_rows(kwargs):
     "Each row carries the state of its own sentence; rows that a batch lacks keep theirs; new rows start at zeros"
     m = stack(torch.float64, **kwargs)
-    batches = [batch(torch.float64, lens, seed=i) for i,lens in enumerate([(3, 5), (2, 6, 1), (4,), (0, 2, 3)])]
+    batches = [
+        batch(torch.float64, lens, seed=i)
+        for i, lens in enumerate([(3, 5), (2, 6, 1), (4,), (0, 2, 3)])
+    ]
     state, alone = m.init_state(), [m.init_state(1) for _ in range(3)]
     for x,mask in batches:
         layers, state = m(x, mask, state)
@@ -214,8 +258,11 @@ def test_state_of_unequal_sentences_and_rows(kwargs):
             if not (n := int(mask[r].sum())): continue
             one, alone[r] = m(x[r:r+1,:n], None, alone[r])
             for l,o in zip(layers, one):
-                for a,b in zip(l, o): torch.testing.assert_close(a[r,:n], b[0], rtol=1e-12, atol=1e-12)
-    for s,parts in zip(state, zip(*alone)): torch.testing.assert_close(s, torch.cat(parts, 2), rtol=1e-12, atol=1e-12)
+                for a, b in zip(l, o):
+                    torch.testing.assert_close(a[r, :n], b[0], rtol=1e-12, atol=1e-12)
+    for s, parts in zip(state, zip(*alone)):
+        torch.testing.assert_close(s, torch.cat(parts, 2), rtol=1e-12, atol=1e-12)
+
 
 def test_nothing_is_remembered_unless_asked():
     m, x = stack(), torch.randn(2, 5, 4)
@@ -229,12 +276,19 @@ def test_truncated_backpropagation():
     layers[-1][0].sum().backward()
     assert m.fwd[0].weight_hh_l0.grad.abs().sum() > 0
 
-@pytest.mark.parametrize('kwargs', [dict(), dict(hidden_dim=5), dict(hidden_dim=5, cell_clip=.4, proj_clip=.2)])
+@pytest.mark.parametrize(
+    'kwargs', [dict(), dict(hidden_dim=5), dict(hidden_dim=5, cell_clip=0.4, proj_clip=0.2)]
+)
 def test_gradcheck(kwargs):
-    m = stack(torch.float64, scale=2., n_layers=2, **kwargs)
+    m = stack(torch.float64, scale=2.0, n_layers=2, **kwargs)
     x, mask = batch(torch.float64, lens=(3, 2))
-    names, ps = zip(*[(n, p) for n,p in m.named_parameters() if p.requires_grad])
-    def f(x, *ps): return [y for l in torch.func.functional_call(m, dict(zip(names, ps)), (x, mask))[0] for y in l]
+    names, ps = zip(*[(n, p) for n, p in m.named_parameters() if p.requires_grad])
+
+    def f(x, *ps):
+        return [
+            y for l in torch.func.functional_call(m, dict(zip(names, ps)), (x, mask))[0] for y in l
+        ]
+
     assert torch.autograd.gradcheck(f, (x.requires_grad_(), *ps), fast_mode=True)
 
 @pytest.mark.parametrize('proj', [0, 3])
@@ -243,30 +297,45 @@ def test_loop_is_pytorchs_lstm_on_packed_sentences(proj):
     lstm, (x, mask) = nn.LSTM(4, 6, proj_size=proj, batch_first=True).double(), batch(torch.float64)
     h, c = torch.randn(4, proj or 6).double(), torch.randn(4, 6).double()
     y, (hn, cn) = lstm_loop(lstm, x, (h, c), mask)
-    packed, (h2, c2) = lstm(pack_padded_sequence(x, torch.tensor(LENS), batch_first=True, enforce_sorted=False), (h[None], c[None]))
-    torch.testing.assert_close(y*mask[...,None], pad_packed_sequence(packed, batch_first=True)[0], rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(hn, h2[0], rtol=1e-12, atol=1e-12); torch.testing.assert_close(cn, c2[0], rtol=1e-12, atol=1e-12)
+    packed, (h2, c2) = lstm(
+        pack_padded_sequence(x, torch.tensor(LENS), batch_first=True, enforce_sorted=False),
+        (h[None], c[None]),
+    )
+    torch.testing.assert_close(
+        y * mask[..., None],
+        pad_packed_sequence(packed, batch_first=True)[0],
+        rtol=1e-12,
+        atol=1e-12,
+    )
+    torch.testing.assert_close(hn, h2[0], rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(cn, c2[0], rtol=1e-12, atol=1e-12)
+
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=5))
 def test_reverse_padded(lens):
     x = torch.arange(len(lens)*6*2).view(len(lens), 6, 2)
     y = reverse_padded(x, torch.tensor(lens))
-    for r,n in enumerate(lens): assert torch.equal(y[r,:n], x[r,:n].flip(0)) and torch.equal(y[r,n:], x[r,n:])
+    for r, n in enumerate(lens):
+        assert torch.equal(y[r, :n], x[r, :n].flip(0)) and torch.equal(y[r, n:], x[r, n:])
     assert torch.equal(reverse_padded(y, torch.tensor(lens)), x)
     assert torch.equal(reverse_padded(x, None), x.flip(1))
 
-@pytest.mark.parametrize('kwargs', [dict(), dict(hidden_dim=8), dict(hidden_dim=8, cell_clip=3., proj_clip=3.)])
+@pytest.mark.parametrize(
+    'kwargs', [dict(), dict(hidden_dim=8), dict(hidden_dim=8, cell_clip=3.0, proj_clip=3.0)]
+)
 def test_types_of_numbers(kwargs):
     x, mask = batch(torch.float64)
-    ref = stack(torch.float64, scale=1., **kwargs)(x, mask)[0][-1]
-    m = stack(scale=1., **kwargs)
+    ref = stack(torch.float64, scale=1.0, **kwargs)(x, mask)[0][-1]
+    m = stack(scale=1.0, **kwargs)
     with torch.autocast('cpu', torch.bfloat16):
         auto, state = m(x.float(), mask, m.init_state())
         again, _ = m(x.float(), mask, state)
         sum(y.float().sum() for y in again[-1]).backward()
-    assert state[0].dtype == torch.float32 and all(p.grad.isfinite().all() for p in m.parameters() if p.requires_grad)
-    pure = stack(torch.bfloat16, scale=1., **kwargs)(x.bfloat16(), mask)[0][-1]
+    assert state[0].dtype == torch.float32 and all(
+        p.grad.isfinite().all() for p in m.parameters() if p.requires_grad
+    )
+    pure = stack(torch.bfloat16, scale=1.0, **kwargs)(x.bfloat16(), mask)[0][-1]
     for y in (auto[-1], pure):
         for a,b in zip(y, ref): assert (a.double() - b).abs().max() < .03
 
@@ -290,7 +359,12 @@ def test_dropout_between_layers_only():
 def test_start_and_parameters():
     m = BiLSTMStack(4, 7)
     for l in [*m.fwd, *m.bwd]:
-        assert (l.bias_ih_l0[7:14] == 1).all() and l.bias_ih_l0.sum() == 7 and not l.bias_hh_l0.any() and not l.bias_hh_l0.requires_grad
+        assert (
+            (l.bias_ih_l0[7:14] == 1).all()
+            and l.bias_ih_l0.sum() == 7
+            and not l.bias_hh_l0.any()
+            and not l.bias_hh_l0.requires_grad
+        )
     # the original's count: gates from input and from output, one bias, projection
     assert sum(p.numel() for p in m.parameters() if p.requires_grad) == 2*2*(4*7*(4+4) + 4*7 + 7*4)
 
@@ -303,11 +377,15 @@ def test_equal_seeds_equal_runs():
 
 def test_copies_and_pickles():
     m, x = stack(hidden_dim=7), torch.randn(2, 5, 4)
-    for other in (copy.deepcopy(m), pickle.loads(pickle.dumps(m))): torch.testing.assert_close(other(x)[0][-1][1], m(x)[0][-1][1], rtol=1e-5, atol=1e-5)
+    for other in (copy.deepcopy(m), pickle.loads(pickle.dumps(m))):
+        torch.testing.assert_close(other(x)[0][-1][1], m(x)[0][-1][1], rtol=1e-5, atol=1e-5)
+
 
 def test_errors_are_for_people():
     with pytest.raises(ValueError, match='must not be less'): BiLSTMStack(8, 4)
-    with pytest.raises(ValueError, match='one entry per token'): stack()(torch.randn(2, 5, 4), torch.ones(2, 4))
+    with pytest.raises(ValueError, match='one entry per token'):
+        stack()(torch.randn(2, 5, 4), torch.ones(2, 4))
+
 
 @pytest.mark.slow
 def test_compile():
@@ -321,6 +399,11 @@ for a,b in zip(m(x, mask)[0], compiled(x, mask)[0]):
     for y,z in zip(a, b): torch.testing.assert_close(y, z)
 '''
     here = Path(__file__).parent
-    env = {**os.environ, 'PYTHONPATH': os.pathsep.join([str(here.parent), str(here), os.environ.get('PYTHONPATH', '')])}
+    env = {
+        **os.environ,
+        'PYTHONPATH': os.pathsep.join(
+            [str(here.parent), str(here), os.environ.get('PYTHONPATH', '')]
+        ),
+    }
     p = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, env=env)
     assert p.returncode == 0, p.stderr

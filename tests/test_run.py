@@ -25,13 +25,18 @@ def test_every_step_runs_and_the_end_says_what_failed(capsys):
                  tests=step(3, 'tests/test_x.py::test_y'))
     assert make_test.main(steps) == 1 and ran == [1, 2, 3]
     said = re.sub(r' \(.*?of processor\)', '', capsys.readouterr().out).split()
-    assert said == 'notebooks: failed 12b_neighbours.ipynb README: passed tests: failed tests/test_x.py::test_y'.split()
+    assert (
+        said
+        == 'notebooks: failed 12b_neighbours.ipynb README: passed tests: failed tests/test_x.py::test_y'.split()
+    )
+
 
 def test_nothing_failed(capsys):
     assert make_test.main(dict(a=lambda: [], b=lambda: [])) == 0
 
 NBDEV = 'AssertionError\n\nnbdev Tests Failed On The Following Notebooks:\n====\n\t05_recurrence.ipynb\n\t12b_neighbours.ipynb\n'
 PYTEST = 'FAILED tests/test_tag.py::test_a[x-1] - assert 1 == 2\nERROR tests/test_toy.py - SyntaxError\n2 failed, 3 passed in 1.2s\n'
+
 
 def test_names_of_what_failed():
     assert make_test.failures(1, NBDEV) == ['05_recurrence.ipynb', '12b_neighbours.ipynb']
@@ -56,6 +61,8 @@ print(json.dumps([random.random(), np.random.rand(), torch.rand(1).item(), rando
                   torch.rand(1, generator=torch.Generator().manual_seed(SEED)).item()]))
 print(random.Random('text').random(), torch.cpu._is_avx512_bf16_supported())
 """
+
+
 def numbers(setting, seed=3):
     p = subprocess.run([sys.executable, '-c', NUMBERS.replace('SEED', str(seed))],
                        env=robust.environment(setting), capture_output=True, text=True)
@@ -65,8 +72,13 @@ def numbers(setting, seed=3):
     return json.loads(first), float(text), bf16 == 'True'
 
 def test_other_seeds_and_fp32():
-    as_is, again, moved, other, fp32 = numbers('as-is'), numbers('as-is',
-                                                                 5), numbers('seeds+2'), numbers('seeds+1'), numbers('fp32')
+    as_is, again, moved, other, fp32 = (
+        numbers('as-is'),
+        numbers('as-is', 5),
+        numbers('seeds+2'),
+        numbers('seeds+1'),
+        numbers('fp32'),
+    )
     assert moved == again and not set(moved[0]) & set(as_is[0])
     assert not set(moved[0]) & set(other[0])
     assert fp32[:2] == as_is[:2] and not fp32[2]
@@ -96,9 +108,13 @@ def test_a_digest_knows_what_is_imported(tmp_path, monkeypatch):
         f = tmp_path/'elmo_fastai'/f'{name}.py'
         f.parent.mkdir(parents=True, exist_ok=True)
         f.write_text(text)
-    (nb := tmp_path/'a.ipynb').write_text(json.dumps(dict(cells=[dict(cell_type='code',
-                                                                      source=['%pylab\n',
-                                                                              'from elmo_fastai.all import *'])])))
+    (nb := tmp_path / 'a.ipynb').write_text(
+        json.dumps(
+            dict(
+                cells=[dict(cell_type='code', source=['%pylab\n', 'from elmo_fastai.all import *'])]
+            )
+        )
+    )
     assert {o.stem for o in robust.needed(nb)} == {'a', 'all', 'one', '__init__', 'files'}
     first = robust.digest(nb)
     (tmp_path/'elmo_fastai'/'nn'/'two.py').write_text('y = 2')

@@ -1,13 +1,26 @@
 "Output layers: the same numbers in parts, distributions, a sampled loss that tends to the full one, and what is held in memory"
+
 import copy, math, pickle
 import numpy as np, pytest, torch, torch.nn.functional as F
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from elmo_fastai.nn.softmax import (
-    AdaptiveSoftmax, FullSoftmax, SampledSoftmax, default_cutoffs, inclusion, log_uniform, output_layer)
+    AdaptiveSoftmax,
+    FullSoftmax,
+    SampledSoftmax,
+    default_cutoffs,
+    inclusion,
+    log_uniform,
+    output_layer,
+)
 
-KINDS = dict(full=dict(softmax='full'), adaptive=dict(softmax='adaptive', cutoffs=(6, 20)), sampled=dict(softmax='sampled', n_negative=15))
+KINDS = dict(
+    full=dict(softmax='full'),
+    adaptive=dict(softmax='adaptive', cutoffs=(6, 20)),
+    sampled=dict(softmax='sampled', n_negative=15),
+)
+
 
 def head(kind, dim=16, n=50, **kw):
     torch.manual_seed(0)
@@ -33,27 +46,59 @@ def test_distributions_and_their_likelihoods(kind):
     m, (h, y) = head(kind).eval(), states()
     with torch.no_grad(): logp, nll = m.log_prob(h), m.nll(h, y)
     assert logp.shape == (40, 50)
-    torch.testing.assert_close(logp.double().exp().sum(-1), torch.ones(40).double(), atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        logp.double().exp().sum(-1), torch.ones(40).double(), atol=1e-5, rtol=0
+    )
     torch.testing.assert_close(nll, -logp[range(40),y], atol=1e-4, rtol=1e-5)
 
-@pytest.mark.parametrize('n,cutoffs', [(7, ()), (7, (3,)), (50, (10, 20)), (50, (1,)), (50, (49,)), (50, (10, 50, 60)), (4000, None), (4001, None), (25_000, None)])
+@pytest.mark.parametrize(
+    'n,cutoffs',
+    [
+        (7, ()),
+        (7, (3,)),
+        (50, (10, 20)),
+        (50, (1,)),
+        (50, (49,)),
+        (50, (10, 50, 60)),
+        (4000, None),
+        (4001, None),
+        (25_000, None),
+    ],
+)
 def test_auto_chooses_by_size_and_cutoffs(n, cutoffs):
     torch.manual_seed(n)
-    m, h = output_layer(20, n, cutoffs=cutoffs), 3*torch.randn(5, 20)
-    y = torch.tensor([0, 1, n//2, n-2, n-1])
-    with torch.no_grad(): logp, nll = m.log_prob(h), m.nll(h, y)
-    torch.testing.assert_close(logp.double().exp().sum(-1), torch.ones(5).double(), atol=1e-5, rtol=0)
-    torch.testing.assert_close(nll, -logp[range(5),y], atol=1e-4, rtol=1e-5)
-    wants = {4000: FullSoftmax, 4001: AdaptiveSoftmax, 25_000: AdaptiveSoftmax}.get(n) or (FullSoftmax if not [c for c in cutoffs if c < n] else AdaptiveSoftmax)
+    m, h = output_layer(20, n, cutoffs=cutoffs), 3 * torch.randn(5, 20)
+    y = torch.tensor([0, 1, n // 2, n - 2, n - 1])
+    with torch.no_grad():
+        logp, nll = m.log_prob(h), m.nll(h, y)
+    torch.testing.assert_close(
+        logp.double().exp().sum(-1), torch.ones(5).double(), atol=1e-5, rtol=0
+    )
+    torch.testing.assert_close(nll, -logp[range(5), y], atol=1e-4, rtol=1e-5)
+    wants = {4000: FullSoftmax, 4001: AdaptiveSoftmax, 25_000: AdaptiveSoftmax}.get(n) or (
+        FullSoftmax if not [c for c in cutoffs if c < n] else AdaptiveSoftmax
+    )
     assert type(m) is wants and m.exact
 
 def test_names_decide():
-    assert type(output_layer(20, 100_000, 'full')) is FullSoftmax and type(output_layer(20, 100, 'sampled')) is SampledSoftmax
+    assert (
+        type(output_layer(20, 100_000, 'full')) is FullSoftmax
+        and type(output_layer(20, 100, 'sampled')) is SampledSoftmax
+    )
     assert type(output_layer(20, 100, 'full', (10,))) is FullSoftmax
     m = output_layer(20, 100, 'adaptive', (10, 30, 200), div_value=2.)
-    assert type(m) is AdaptiveSoftmax and m.cutoffs == [10, 30, 100] and [o[0].out_features for o in m.tail] == [10, 5]
-    assert type(output_layer(20, 1000, 'adaptive')) is FullSoftmax       # no word is beyond the first cutoff
-    assert default_cutoffs(4000) == () and all(c < 5000 for c in default_cutoffs(5000)) and default_cutoffs(5000)
+    assert (
+        type(m) is AdaptiveSoftmax
+        and m.cutoffs == [10, 30, 100]
+        and [o[0].out_features for o in m.tail] == [10, 5]
+    )
+    # no word is beyond the first cutoff
+    assert type(output_layer(20, 1000, 'adaptive')) is FullSoftmax
+    assert (
+        default_cutoffs(4000) == ()
+        and all(c < 5000 for c in default_cutoffs(5000))
+        and default_cutoffs(5000)
+    )
     assert not SampledSoftmax(4, 10, 3).exact
     with pytest.raises(ValueError, match='hierarchical'): output_layer(8, 10, 'hierarchical')
 
@@ -69,7 +114,8 @@ def test_parts_change_nothing(kind, max_scores):
     for m in (plain, blocks):
         x = h.double().requires_grad_()
         nll = m.nll(x, y)
-        (nll*torch.arange(1, 41)).sum().backward()                      # another weight for each position
+        # another weight for each position
+        (nll*torch.arange(1, 41)).sum().backward()
         res.append([nll, x.grad, *(p.grad for p in m.parameters())])
     for a,b in zip(*res): torch.testing.assert_close(a, b, atol=1e-9, rtol=1e-9)
 
@@ -82,7 +128,15 @@ def test_finite_differences(kind):
     def f(h, *ps):
         torch.manual_seed(3)                                            # the same sample every time
         return torch.func.functional_call(Call(m, y), {f'm.{k}': p for k,p in zip(names, ps)}, (h,))
-    assert torch.autograd.gradcheck(f, [h.double().requires_grad_(), *(p.detach().clone().requires_grad_() for p in m.parameters())])
+
+    assert torch.autograd.gradcheck(
+        f,
+        [
+            h.double().requires_grad_(),
+            *(p.detach().clone().requires_grad_() for p in m.parameters()),
+        ],
+    )
+
 
 class Call(nn.Module):
     "`m.nll` as a module"
@@ -91,27 +145,38 @@ class Call(nn.Module):
 
 def test_extreme_scores():
     m = FullSoftmax(1, 6)
-    with torch.no_grad(): m.weight.copy_(torch.tensor([[1e4], [-1e4], [0.], [1e4], [1.], [2.]])); m.bias.zero_()
+    with torch.no_grad():
+        m.weight.copy_(torch.tensor([[1e4], [-1e4], [0.0], [1e4], [1.0], [2.0]]))
+        m.bias.zero_()
     h, y = torch.ones(3, 1, requires_grad=True), torch.tensor([0, 1, 3])
     m.max_scores = 2
     nll = m.nll(h, y)
-    torch.testing.assert_close(nll, torch.tensor([math.log(2), 2e4, math.log(2)]), rtol=1e-4, atol=1e-3)
+    torch.testing.assert_close(
+        nll, torch.tensor([math.log(2), 2e4, math.log(2)]), rtol=1e-4, atol=1e-3
+    )
     nll.sum().backward()
     assert h.grad.isfinite().all() and m.weight.grad.isfinite().all()
 
 # memory
 
-@pytest.mark.parametrize('kind,kw', [('full', {}), ('adaptive', dict(cutoffs=(2000,))), ('sampled', dict(n_negative=5000))])
+@pytest.mark.parametrize(
+    'kind,kw',
+    [('full', {}), ('adaptive', dict(cutoffs=(2000,))), ('sampled', dict(n_negative=5000))],
+)
 def test_scores_are_never_held(kind, kw):
     "400 positions of 20,000 words would be 8 million scores; what is made is no larger than the weights, in training and in evaluation"
     m = head(kind, 16, 20_000, **kw)
     m.max_scores = 100_000
     h, y = torch.randn(400, 16, requires_grad=True), torch.randint(20_000, (400,))
     for train in (True, False):
-        with Sizes() as sizes: m.train(train).nll(h, y).mean().backward()
-        assert sizes.most <= max(m.max_scores, 20_000*16), sizes.most
-    with Sizes() as sizes: F.cross_entropy(F.linear(h, torch.randn(20_000, 16)), y)
-    assert sizes.most == 8_000_000                                      # the instrument sees them where they are
+        with Sizes() as sizes:
+            m.train(train).nll(h, y).mean().backward()
+        assert sizes.most <= max(m.max_scores, 20_000 * 16), sizes.most
+    with Sizes() as sizes:
+        F.cross_entropy(F.linear(h, torch.randn(20_000, 16)), y)
+    # the instrument sees them where they are
+    assert sizes.most == 8_000_000
+
 
 # adaptive
 
@@ -122,8 +187,10 @@ def test_adaptive_is_pytorchs():
     torchs.load_state_dict(m.state_dict())
     m.nll(h, y).sum().backward(); (-torchs(h, y).output).sum().backward()
     torch.testing.assert_close(m.nll(h, y), -torchs(h, y).output)
-    for (k,a),(_,b) in zip(m.named_parameters(), torchs.named_parameters()): torch.testing.assert_close(a.grad, b.grad, msg=k, atol=1e-5, rtol=1e-4)
-    assert [*m.state_dict()] == [*torchs.state_dict()]                  # weights saved by either load into the other
+    for (k, a), (_, b) in zip(m.named_parameters(), torchs.named_parameters()):
+        torch.testing.assert_close(a.grad, b.grad, msg=k, atol=1e-5, rtol=1e-4)
+    # weights saved by either load into the other
+    assert [*m.state_dict()] == [*torchs.state_dict()]
 
 @pytest.mark.parametrize('y', [[0]*5, [49]*5, [7]*5, [3], []])
 def test_adaptive_with_groups_that_nobody_asks_for(y):
@@ -141,19 +208,30 @@ def test_adaptive_groups_need_room():
 def test_log_uniform_is_the_originals(n):
     p = log_uniform(n)
     assert p.shape == (n,) and math.isclose(p.sum(), 1) and (np.diff(p) < 0).all()
-    for k in {0, n//2, n-1}: assert math.isclose(p[k], (math.log(k+2) - math.log(k+1))/math.log(n+1))
+    for k in {0, n // 2, n - 1}:
+        assert math.isclose(p[k], (math.log(k + 2) - math.log(k + 1)) / math.log(n + 1))
 
-@pytest.mark.parametrize('n_words,n', [(10, 3), (1000, 1), (1000, 999), (100_000, 8192), (50, 50), (50, 60)])
+
+@pytest.mark.parametrize(
+    'n_words,n', [(10, 3), (1000, 1), (1000, 999), (100_000, 8192), (50, 50), (50, 60)]
+)
 def test_inclusion_adds_up(n_words, n):
     q = inclusion(log_uniform(n_words), n)
-    assert math.isclose(q.sum(), min(n, n_words), rel_tol=1e-6) and q.min() > 0 and q.max() <= 1 and (np.diff(q) <= 1e-12).all()
+    assert (
+        math.isclose(q.sum(), min(n, n_words), rel_tol=1e-6)
+        and q.min() > 0
+        and q.max() <= 1
+        and (np.diff(q) <= 1e-12).all()
+    )
+
 
 def test_inclusion_is_that_of_drawing_word_by_word():
     "As in the original: draw with replacement until there are n different words"
     rng, p, n, tries, counts = np.random.default_rng(0), log_uniform(60), 20, [], np.zeros(60)
     for _ in range(2000):
         draws = rng.choice(60, 400, p=p)
-        first = np.sort(np.unique(draws, return_index=True)[1])[n-1]    # where the n-th different word appears
+        # where the n-th different word appears
+        first = np.sort(np.unique(draws, return_index=True)[1])[n-1]
         counts[np.unique(draws[:first+1])] += 1
     q = inclusion(p, n)
     assert abs(counts/2000 - q).max() < .04 and math.isclose(counts.sum()/2000, q.sum())
@@ -165,14 +243,18 @@ def test_the_sums_estimate_is_unbiased():
     draws = torch.rand(20_000, 300, dtype=torch.float64) < m.q
     est = (draws*(z - m.q.log()).exp()).sum(1)/z.exp().sum()
     assert abs(est.mean() - 1) < 4*est.std()/20_000**.5 and est.std() > .05
-    wrong = (draws*z.exp()).sum(1)/z.exp().sum()                        # without the correction it is far off
+    # without the correction it is far off
+    wrong = (draws*z.exp()).sum(1)/z.exp().sum()
     assert abs(wrong.mean() - 1) > 20*wrong.std()/20_000**.5
 
 def slow_sampled_loss(m, h, y, sample):
     "As in the literature: for each position the sample without the target, and the target, one by one"
     res = []
     for x,t in zip(h, y.tolist()):
-        z = [(m.weight[w] @ x + m.bias[w] - m.q[w].log()) for w in [t, *(w for w in sample if w != t)]]
+        z = [
+            (m.weight[w] @ x + m.bias[w] - m.q[w].log())
+            for w in [t, *(w for w in sample if w != t)]
+        ]
         res.append(torch.stack(z).logsumexp(0) - z[0])
     return torch.stack(res)
 
@@ -182,7 +264,8 @@ def test_sampled_loss_is_the_slow_one():
     for seed in range(5):
         torch.manual_seed(seed)
         sample = (torch.rand_like(m.q) < m.q).nonzero()[:,0].tolist()
-        assert set(sample) & set(y.tolist()) and set(y.tolist()) - set(sample)      # hits, and targets outside
+        # hits, and targets outside
+        assert set(sample) & set(y.tolist()) and set(y.tolist()) - set(sample)
         torch.manual_seed(seed)
         torch.testing.assert_close(m.train().nll(h, y), slow_sampled_loss(m, h, y, sample))
 
@@ -200,12 +283,15 @@ def test_sampled_loss_tends_to_the_full_one():
     m.train(); grads = []
     for f in (lambda: m.nll(h, y), lambda: FullSoftmax.nll(m.eval(), h, y)):
         m.zero_grad(); f().mean().backward(); grads.append(m.weight.grad.clone())
-    torch.testing.assert_close(*grads, atol=1e-6, rtol=1e-4)            # with all words drawn, the gradient too
+    # with all words drawn, the gradient too
+    torch.testing.assert_close(*grads, atol=1e-6, rtol=1e-4)
 
 def test_sampled_is_exact_in_evaluation():
     m, (h, y) = head('sampled'), states()
     full = FullSoftmax(16, 50); full.load_state_dict(m.state_dict())
-    assert torch.allclose(m.eval().nll(h, y), full.nll(h, y), atol=1e-5) and torch.equal(m.nll(h, y), m.nll(h, y))
+    assert torch.allclose(m.eval().nll(h, y), full.nll(h, y), atol=1e-5) and torch.equal(
+        m.nll(h, y), m.nll(h, y)
+    )
     assert not torch.equal(m.train().nll(h, y), m.nll(h, y))            # a new sample each time
     torch.manual_seed(4); a = m.nll(h, y)
     torch.manual_seed(4); assert torch.equal(a, m.nll(h, y))
@@ -229,8 +315,10 @@ def test_a_sample_has_words(n):
 
 def test_sampled_travels(tmp_path):
     m = head('sampled'); m.nll(*states())
-    for again in (copy.deepcopy(m), pickle.loads(pickle.dumps(m))): assert torch.equal(again.q, m.q) and again.n_negative == 15
-    assert set(m.state_dict()) == {'weight', 'bias'}                    # the weights of a full softmax
+    for again in (copy.deepcopy(m), pickle.loads(pickle.dumps(m))):
+        assert torch.equal(again.q, m.q) and again.n_negative == 15
+    # the weights of a full softmax
+    assert set(m.state_dict()) == {'weight', 'bias'}
     with torch.device('meta'): big = SampledSoftmax(4, 10**6)
     assert big.weight.device.type == 'meta'
 
@@ -241,7 +329,8 @@ def test_sampled_travels(tmp_path):
 def test_targets_that_are_no_words(kind, train):
     m, (h, y) = head(kind).train(train), states(3)
     for bad in (-1, 50, 10**9):
-        with pytest.raises(ValueError, match=rf'Target {bad} is outside 0 to 49'): m.nll(h, torch.tensor([0, bad, 1]))
+        with pytest.raises(ValueError, match=rf'Target {bad} is outside 0 to 49'):
+            m.nll(h, torch.tensor([0, bad, 1]))
     assert m.nll(h[:0], y[:0]).shape == (0,)
 
 # number formats
@@ -296,7 +385,9 @@ def test_an_adaptive_layer_has_a_bias_only_if_it_is_asked_to():
         layers.append(AdaptiveSoftmax(16, 31, (6, 20), bias=bias))
     plain, more = (o.state_dict() for o in layers)
     assert set(more) - set(plain) == {'head.bias', 'tail.0.1.bias', 'tail.1.1.bias'}
-    assert all(more[k].equal(v) for k,v in plain.items()) and not any(more[k].any() for k in set(more) - set(plain))
+    assert all(more[k].equal(v) for k, v in plain.items()) and not any(
+        more[k].any() for k in set(more) - set(plain)
+    )
     assert layers[1].head.bias.requires_grad
 
 def test_biases_have_the_gradients_of_the_plain_way():

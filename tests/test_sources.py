@@ -1,4 +1,5 @@
 "The corpora of the texts that the course grew from, each by one command, from small copies in the layout of their homes; and data sets of the hub at every door"
+
 import gzip, json, zipfile
 from pathlib import Path
 
@@ -36,7 +37,11 @@ def alone(monkeypatch, tmp_path):
 def config(folder):
     "A file of settings for a training of some seconds"
     file = folder/'nano.json'
-    file.write_text(json.dumps(dict(config=NANO, epochs=1, bs=4, seq_len=8, min_freq=1, device='cpu', bf16=False)))
+    file.write_text(
+        json.dumps(
+            dict(config=NANO, epochs=1, bs=4, seq_len=8, min_freq=1, device='cpu', bf16=False)
+        )
+    )
     return str(file)
 
 def command(*args): elmo_pretrain([*map(str, args), '--config', config(Path('.'))])
@@ -47,10 +52,22 @@ def report(folder): return json.loads((Path(folder)/'report.json').read_text())
 
 def write_c4(folder, n=40, n_valid=12):
     "A copy in the layout of allenai/c4: two files of `n` documents each, one of `n_valid` others; another configuration beside it"
+
     def write(name, documents):
         (folder/name).parent.mkdir(parents=True, exist_ok=True)
         with gzip.open(folder/name, 'wt', encoding='utf-8') as f:
-            for i,text in enumerate(documents): f.write(json.dumps(dict(text=text, timestamp='2019-04-25T12:57:54Z', url=f'https://example.org/{i}')) + '\n')
+            for i, text in enumerate(documents):
+                f.write(
+                    json.dumps(
+                        dict(
+                            text=text,
+                            timestamp='2019-04-25T12:57:54Z',
+                            url=f'https://example.org/{i}',
+                        )
+                    )
+                    + '\n'
+                )
+
     texts = [f'{a}\n{b}' for a,b in zip(SENTS[::2], SENTS[1::2])]
     write('en/c4-train.00000-of-01024.json.gz', texts[:n])
     write('en/c4-train.00001-of-01024.json.gz', texts[n:2*n])
@@ -80,7 +97,8 @@ def test_c4_streamed(c4, monkeypatch, capsys, readme):
     command('hub:allenai/c4:en', '--rows', 50, '--valid-rows', 10, '--stream')
     shown = report('models/c4-en')
     assert shown['corpus'] == 'c4-en'
-    lines = [line for text in SENTS[:100] for line in text.split('\n')]          # fifty documents of two lines each
+    # fifty documents of two lines each
+    lines = [line for text in SENTS[:100] for line in text.split('\n')]
     _, vocab = load_bilm('models/c4-en')
     words = {token for line in lines for token in line.split()}
     assert set(vocab.itos[4:]) == words
@@ -92,13 +110,23 @@ def test_c4_in_memory(c4, capsys):
     n = sum(len(line.split()) + 2 for line in SENTS[:100])
     held = sum(len(line.split()) + 2 for line in SENTS[-24:-4])
     assert f'Corpus c4-en: {n:,} tokens to train on, {held:,} held out' in out
-    assert len(get_corpus('hub:allenai/c4:en', c4, n_rows=3).valid) == 24, '2,000 documents validate unless you say how many'
+    assert len(get_corpus('hub:allenai/c4:en', c4, n_rows=3).valid) == 24, (
+        '2,000 documents validate unless you say how many'
+    )
     assert len(get_corpus('hub:allenai/c4:en', c4).train) == 160, 'all that there are'
 
 def test_c4_kept_on_disk(c4, capsys):
     "Its files, without the hub"
     files = sorted((c4/'en').glob('c4-train.*'))
-    command(*files, '--valid', next((c4/'en').glob('c4-valid*')), '--stream', '--valid-rows', 10, '--dry')
+    command(
+        *files,
+        '--valid',
+        next((c4 / 'en').glob('c4-valid*')),
+        '--stream',
+        '--valid-rows',
+        10,
+        '--dry',
+    )
     held = sum(len(line.split()) + 2 for line in SENTS[-24:-4])
     assert f'{held:,} held out' in capsys.readouterr().out
 
@@ -107,7 +135,21 @@ def test_a_stream_of_the_hub_goes_on_where_it_was(c4, monkeypatch):
     from steps import At
     from test_command import adding, press, weights
     from elmo_fastai.base.errors import Interrupted
-    kw = dict(config=NANO, epochs=2, bs=4, seq_len=8, min_freq=1, device='cpu', bf16=False, stream=True, rows=30, valid_rows=5, data=str(c4), say=lambda s: None)
+
+    kw = dict(
+        config=NANO,
+        epochs=2,
+        bs=4,
+        seq_len=8,
+        min_freq=1,
+        device='cpu',
+        bf16=False,
+        stream=True,
+        rows=30,
+        valid_rows=5,
+        data=str(c4),
+        say=lambda s: None,
+    )
     whole = weights(pretrain('hub:allenai/c4:en', out='whole', **kw))
     with monkeypatch.context() as mp:
         adding(mp, lambda: At(15, press(), 'before_batch'))
@@ -118,8 +160,11 @@ def test_options_that_do_not_go_together(c4, tmp_path):
     (tmp_path/'my.txt').write_text('a text\n'*50)
     for kwargs,why in ((dict(valid_rows=5), '--valid-rows goes with --n-rows or --stream'),):
         with pytest.raises(CommandError, match=why): pretrain('my.txt', out='m', **kwargs)
-    with pytest.raises(CommandError, match='--valid does not go'): pretrain('hub:allenai/c4:en', out='m', data=str(c4), valid='my.txt')
-    with pytest.raises(CorpusError, match="can't load the data set '.*nothing'"): get_corpus('hub:allenai/c4:en', data=tmp_path/'nothing')
+    with pytest.raises(CommandError, match='--valid does not go'):
+        pretrain('hub:allenai/c4:en', out='m', data=str(c4), valid='my.txt')
+    with pytest.raises(CorpusError, match="can't load the data set '.*nothing'"):
+        get_corpus('hub:allenai/c4:en', data=tmp_path / 'nothing')
+
 
 # Tiny Shakespeare, by both of its names
 
@@ -137,11 +182,20 @@ def test_tiny_shakespeare(tmp_path, monkeypatch, capsys, name):
 def write_glue(folder):
     "A copy in the layout of nyu-mll/glue: Parquet, a folder per task; the test labels are hidden"
     names = datasets.ClassLabel(names=['negative', 'positive'])
-    features = datasets.Features(dict(sentence=datasets.Value('string'), label=names, idx=datasets.Value('int32')))
+    features = datasets.Features(
+        dict(sentence=datasets.Value('string'), label=names, idx=datasets.Value('int32'))
+    )
     (folder/'sst2').mkdir(parents=True)
     for split,n in dict(train=60, validation=20, test=10).items():
         labels = [-1]*n if split == 'test' else [i % 2 for i in range(n)]
-        rows = datasets.Dataset.from_dict(dict(sentence=[f'{("dull", "fine", "a")[label]} {i}' for i,label in enumerate(labels)], label=labels, idx=range(n)), features)
+        rows = datasets.Dataset.from_dict(
+            dict(
+                sentence=[f'{("dull", "fine", "a")[label]} {i}' for i, label in enumerate(labels)],
+                label=labels,
+                idx=range(n),
+            ),
+            features,
+        )
         rows.to_parquet(folder/'sst2'/f'{split}-00000-of-00001.parquet')
     return folder
 
@@ -152,21 +206,32 @@ def glue(tmp_path, monkeypatch):
 
 def test_sst2_of_glue(glue, capsys):
     command('hub:nyu-mll/glue:sst2', '--dry')
-    assert 'Corpus glue-sst2: 240 tokens to train on, 80 held out, 10 lines to test on' in capsys.readouterr().out
+    assert (
+        'Corpus glue-sst2: 240 tokens to train on, 80 held out, 10 lines to test on'
+        in capsys.readouterr().out
+    )
     c = get_corpus('hub:nyu-mll/glue:sst2')
     assert c.train[:2] == ['dull 0', 'fine 1'] and len(c.valid) == 20 and len(c.test) == 10
 
 def test_sst2_of_glue_for_a_classifier(glue):
     dls = ClassifyDataLoaders.from_dataset(load_dataset(str(glue/'sst2')), bs=8)
-    assert list(dls.vocab) == ['negative', 'positive'] and dls.skipped == {'texts without a label': 10}
+    assert list(dls.vocab) == ['negative', 'positive'] and dls.skipped == {
+        'texts without a label': 10
+    }
     assert dls.balance.train.tolist() == [30, 30] and dls.balance.valid.tolist() == [10, 10]
 
 # Reuters of NLTK
 
-DOCUMENTS = {'training/1': (['cocoa'], 'BAHIA COCOA REVIEW\n  Showers continued in the Bahia\n  cocoa zone, &lt;said> Comissaria.\n      A new paragraph.\n\n'),
-             'training/9': (['earn'], 'CHAMPION <CH> APPROVES STOCK SPLIT\n  Champion Products\n'),
-             'training/10': (['acq', 'earn'], 'COMPUTER TERMINAL \xa31 MLN\n  It sold 1.5 pct.\n'),
-             'test/14826': (['cocoa', 'acq'], 'ASIAN EXPORTERS FEAR DAMAGE\n  Mounting trade friction.\n')}
+DOCUMENTS = {
+    'training/1': (
+        ['cocoa'],
+        'BAHIA COCOA REVIEW\n  Showers continued in the Bahia\n  cocoa zone, &lt;said> Comissaria.\n      A new paragraph.\n\n',
+    ),
+    'training/9': (['earn'], 'CHAMPION <CH> APPROVES STOCK SPLIT\n  Champion Products\n'),
+    'training/10': (['acq', 'earn'], 'COMPUTER TERMINAL \xa31 MLN\n  It sold 1.5 pct.\n'),
+    'test/14826': (['cocoa', 'acq'], 'ASIAN EXPORTERS FEAR DAMAGE\n  Mounting trade friction.\n'),
+}
+
 
 def write_reuters(folder, more=0):
     "A copy in the layout of NLTK: a file per document in Latin-1, and cats.txt, which is sorted as text"
@@ -177,7 +242,10 @@ def write_reuters(folder, more=0):
     for name,(topics,text) in documents.items():
         (folder/name).parent.mkdir(exist_ok=True)
         (folder/name).write_text(text, encoding='latin-1')
-    (folder/'cats.txt').write_text(''.join(f"{name} {' '.join(topics)}\n" for name,(topics,_) in sorted(documents.items())), encoding='latin-1')
+    (folder / 'cats.txt').write_text(
+        ''.join(f"{name} {' '.join(topics)}\n" for name, (topics, _) in sorted(documents.items())),
+        encoding='latin-1',
+    )
     (folder/'README').write_text('The Reuters-21578 benchmark corpus, ApteMod version')
     return folder
 
@@ -190,12 +258,26 @@ def packed(folder):
 @pytest.mark.parametrize('pack', [Path, packed])
 def test_reuters(tmp_path, pack):
     c = reuters(pack(write_reuters(tmp_path/'reuters', 36)))
-    assert [len(c.splits[split]) for split in ('train', 'valid', 'test')] == [37, 3, 1], 'a tenth validates, but for the one whose topic is nowhere else'
-    assert c.train[0] == 'BAHIA COCOA REVIEW Showers continued in the Bahia cocoa zone , < said > Comissaria . A new paragraph .'
-    assert [sent.label for sent in c.gold['train'][:3]] == [['cocoa'], ['earn'], ['acq', 'earn']], 'by number'
-    assert '£' in c.train[2] and c.gold['train'][-1].label == ['rye'] and c.gold['test'][0].label == ['cocoa', 'acq']
+    assert [len(c.splits[split]) for split in ('train', 'valid', 'test')] == [37, 3, 1], (
+        'a tenth validates, but for the one whose topic is nowhere else'
+    )
+    assert (
+        c.train[0]
+        == 'BAHIA COCOA REVIEW Showers continued in the Bahia cocoa zone , < said > Comissaria . A new paragraph .'
+    )
+    assert [sent.label for sent in c.gold['train'][:3]] == [['cocoa'], ['earn'], ['acq', 'earn']], (
+        'by number'
+    )
+    assert (
+        '£' in c.train[2]
+        and c.gold['train'][-1].label == ['rye']
+        and c.gold['test'][0].label == ['cocoa', 'acq']
+    )
     dls = ClassifyDataLoaders.from_corpus(c, bs=4)
-    assert list(dls.vocab) == ['acq', 'cocoa', 'earn', 'rye'] and dls.train.one_batch()[1].shape == (4, 4)
+    assert list(dls.vocab) == ['acq', 'cocoa', 'earn', 'rye'] and dls.train.one_batch()[
+        1
+    ].shape == (4, 4)
+
 
 def test_reuters_by_one_command(tmp_path, capsys):
     command('reuters', '--data', packed(write_reuters(tmp_path/'nltk'/'reuters', 60)), '--dry')
@@ -204,7 +286,8 @@ def test_reuters_by_one_command(tmp_path, capsys):
 def test_reuters_that_is_none(tmp_path):
     folder = write_reuters(tmp_path/'reuters')
     (folder/'training'/'9').unlink()
-    with pytest.raises(CorpusError, match="can't read NLTK's Reuters in '.*reuters'.*No such file"): reuters(folder)
+    with pytest.raises(CorpusError, match="can't read NLTK's Reuters in '.*reuters'.*No such file"):
+        reuters(folder)
     (tmp_path/'reuters.zip').write_text('no zip')
     with pytest.raises(CorpusError, match='Reuters in .*not a zip'): reuters(tmp_path/'reuters.zip')
     with pytest.raises(CorpusError, match='Reuters'): reuters(tmp_path/'nothing')
@@ -212,21 +295,52 @@ def test_reuters_that_is_none(tmp_path):
 # elmo_embed
 
 @pytest.fixture
-def model(tmp_path): return Elmo(BiLM(BiLMConfig.from_dict(NANO), 0), tokenizer='space').save_pretrained(tmp_path/'model')
+def model(tmp_path):
+    return Elmo(BiLM(BiLMConfig.from_dict(NANO), 0), tokenizer='space').save_pretrained(
+        tmp_path / 'model'
+    )
+
 
 def test_embed_a_data_set_of_the_hub(glue, model, capsys):
     "Every split, and the same vectors as those of its texts"
     elmo = Elmo.from_pretrained(model)
-    for source,texts in {'hub:nyu-mll/glue:sst2': [f"{('dull', 'fine')[i % 2]} {i}" for i in range(60)], 'hub:nyu-mll/glue:sst2:test': [f'a {i}' for i in range(10)]}.items():
-        elmo_embed([source, '--model', str(model), '--out', 'v.hdf5', '--overwrite', '--device', 'cpu', '--layers', '-1'])
+    for source, texts in {
+        'hub:nyu-mll/glue:sst2': [f"{('dull', 'fine')[i % 2]} {i}" for i in range(60)],
+        'hub:nyu-mll/glue:sst2:test': [f'a {i}' for i in range(10)],
+    }.items():
+        elmo_embed(
+            [
+                source,
+                '--model',
+                str(model),
+                '--out',
+                'v.hdf5',
+                '--overwrite',
+                '--device',
+                'cpu',
+                '--layers',
+                '-1',
+            ]
+        )
         with h5py.File('v.hdf5') as f:
             assert [*f] == [*map(str, range(len(texts))), 'sentence_to_index']
-            for i,wanted in enumerate(elmo.embed(texts, -1)): np.testing.assert_allclose(f[str(i)][()], wanted, atol=1e-5)
+            for i, wanted in enumerate(elmo.embed(texts, -1)):
+                np.testing.assert_allclose(f[str(i)][()], wanted, atol=1e-5)
     assert 'v.hdf5: 10 rows, 20 tokens' in capsys.readouterr().out
 
 def test_embed_some_rows(glue, model, tmp_path):
     "Later more of them: those that are there stay"
-    args = ['hub:nyu-mll/glue:sst2', '--model', str(model), '--out', 'v.npz', '--device', 'cpu', '--pool', 'mean']
+    args = [
+        'hub:nyu-mll/glue:sst2',
+        '--model',
+        str(model),
+        '--out',
+        'v.npz',
+        '--device',
+        'cpu',
+        '--pool',
+        'mean',
+    ]
     elmo_embed([*args, '--rows', '7'])
     assert len(np.load('v.npz')['vectors']) == 7
     (tmp_path/'lines.txt').write_text('a b\nc d\ne f\n')
@@ -234,12 +348,19 @@ def test_embed_some_rows(glue, model, tmp_path):
     assert len(np.load('v.npz')['vectors']) == 2
 
 def test_read_texts_of_the_hub(c4, glue, tmp_path):
-    assert [text for text,_ in read_texts(f'hub:{c4}:en:validation')] == [f'{a}\n{b}' for a,b in zip(SENTS[-24::2], SENTS[-23::2])], 'a folder in the place of the name'
+    assert [text for text, _ in read_texts(f'hub:{c4}:en:validation')] == [
+        f'{a}\n{b}' for a, b in zip(SENTS[-24::2], SENTS[-23::2])
+    ], 'a folder in the place of the name'
     load_dataset(str(glue/'sst2')).save_to_disk(tmp_path/'saved')
     assert next(read_texts(f"hub:{tmp_path/'saved'}::validation")) == ('dull 0', None)
     assert next(read_texts(f'hub:{c4}:en', text_col='url')) == ('https://example.org/0', None)
-    with pytest.raises(CorpusError, match="no split 'dev' among train, validation, test"): [*read_texts('hub:nyu-mll/glue:sst2:dev')]
-    with pytest.raises(CorpusError, match="no column 'body'"): [*read_texts(f'hub:{c4}:en', text_col='body')]
+    with pytest.raises(CorpusError, match="no split 'dev' among train, validation, test"):
+        [*read_texts('hub:nyu-mll/glue:sst2:dev')]
+    with pytest.raises(CorpusError, match="no column 'body'"):
+        [*read_texts(f'hub:{c4}:en', text_col='body')]
     for name in ('hub:', 'hub::en'):
         with pytest.raises(CorpusError, match='names no data set'): [*read_texts(name)]
-    with pytest.raises(CommandError, match="no split 'x'"): embed_file('hub:nyu-mll/glue:sst2:x', tmp_path/'v.npz', Elmo(BiLM(BiLMConfig.from_dict(NANO), 0)))
+    with pytest.raises(CommandError, match="no split 'x'"):
+        embed_file(
+            'hub:nyu-mll/glue:sst2:x', tmp_path / 'v.npz', Elmo(BiLM(BiLMConfig.from_dict(NANO), 0))
+        )

@@ -1,4 +1,5 @@
 "A biLM that speaks: scores that add up, text that reading it all again would give, gaps, and what can't be asked of it"
+
 import math
 from dataclasses import replace
 import numpy as np, pytest, torch
@@ -15,9 +16,17 @@ pytestmark = pytest.mark.slow
 
 Surprise = page('library/speak').Surprise
 
-CFG = BiLMConfig('test', char_dim=4, filters=((1,6),(2,6),(3,6)), proj_dim=20, hidden_dim=20, dropout=0.3)
-SHAPES = dict(plain=CFG, projected=replace(CFG, hidden_dim=24), clipped=replace(CFG, hidden_dim=24, cell_clip=.2, proj_clip=.1),
-              separate=replace(CFG, share_encoder=False, share_softmax=False), adaptive=replace(CFG, cutoffs=(6, 11)), sampled=replace(CFG, softmax='sampled', n_negative=5))
+CFG = BiLMConfig(
+    'test', char_dim=4, filters=((1, 6), (2, 6), (3, 6)), proj_dim=20, hidden_dim=20, dropout=0.3
+)
+SHAPES = dict(
+    plain=CFG,
+    projected=replace(CFG, hidden_dim=24),
+    clipped=replace(CFG, hidden_dim=24, cell_clip=0.2, proj_clip=0.1),
+    separate=replace(CFG, share_encoder=False, share_softmax=False),
+    adaptive=replace(CFG, cutoffs=(6, 11)),
+    sampled=replace(CFG, softmax='sampled', n_negative=5),
+)
 WORDS = 'a bank of the river spring springs café 河岸 . extraordinarily bat old new'.split()
 SENTS = [WORDS[i%5:i%5+n] for i,n in enumerate((5, 1, 12, 3, 8, 12, 2, 7))] + [['the']*4]
 VOCAB, CHARS = WordVocab.build(SENTS), ByteCharVocab()
@@ -30,15 +39,23 @@ def make(shape='plain'):
     m = BiLM(SHAPES[shape], len(VOCAB))
     opt = torch.optim.Adam(m.parameters(), 1e-2)
     dl = SentenceDataLoader(EncodedText(SENTS, TokenTypes(VOCAB, CHARS)), bs=9)
-    for _ in range(8):                                                  # so that words differ in probability
+    # so that words differ in probability
+    for _ in range(8):
         opt.zero_grad(); torch.cat(m(*dl.one_batch())).mean().backward(); opt.step()
     return m.eval()
 
 @torch.no_grad()
 def next_logp(m, tokens, direction):
     "Log-probabilities of the word after (or before) `tokens`, all of them read"
-    f,b = m.eval().encode(sentence_chars(CHARS, tokens, bos=direction == 'forward', eos=direction == 'backward')[None])[-1]
-    return m.heads[0].log_prob(f[:,-1])[0] if direction == 'forward' else m.heads[1].log_prob(b[:,0])[0]
+    f, b = m.eval().encode(
+        sentence_chars(CHARS, tokens, bos=direction == 'forward', eos=direction == 'backward')[None]
+    )[-1]
+    return (
+        m.heads[0].log_prob(f[:, -1])[0]
+        if direction == 'forward'
+        else m.heads[1].log_prob(b[:, 0])[0]
+    )
+
 
 # scores
 
@@ -47,8 +64,11 @@ def test_scores_are_those_of_reading_piece_by_piece(model):
         s, = score(model, VOCAB, CHARS, [tokens])
         ids = VOCAB.encode(tokens)
         f = [next_logp(model, tokens[:i], 'forward')[w].item() for i,w in enumerate([*ids, 3])]
-        b = [next_logp(model, tokens[i+1:], 'backward')[w].item() for i,w in enumerate(ids)] + [next_logp(model, tokens, 'backward')[2].item()]
-        np.testing.assert_allclose(s.fwd, f, atol=1e-4); np.testing.assert_allclose(s.bwd, b, atol=1e-4)
+        b = [next_logp(model, tokens[i + 1 :], 'backward')[w].item() for i, w in enumerate(ids)] + [
+            next_logp(model, tokens, 'backward')[2].item()
+        ]
+        np.testing.assert_allclose(s.fwd, f, atol=1e-4)
+        np.testing.assert_allclose(s.bwd, b, atol=1e-4)
         assert s.logp == (pytest.approx(sum(f), abs=1e-3), pytest.approx(sum(b), abs=1e-3))
         assert s.perplexity == tuple(pytest.approx(math.exp(-np.mean(o)), rel=1e-4) for o in (f, b))
 
@@ -58,20 +78,39 @@ def test_scores_add_up_to_the_perplexity(model):
         scored = score(model, VOCAB, CHARS, SENTS, bs=bs)
         assert [s.tokens for s in scored] == SENTS
         for k,d in (('fwd', 0), ('bwd', 1)):
-            assert math.isclose(math.exp(-sum(s.logp[d] for s in scored)/sum(len(s.fwd) for s in scored)), exact[k], rel_tol=1e-4)
+            assert math.isclose(
+                math.exp(-sum(s.logp[d] for s in scored) / sum(len(s.fwd) for s in scored)),
+                exact[k],
+                rel_tol=1e-4,
+            )
+
 
 def test_unknown_words_are_marked_and_read():
     m = make()
     a,b = score(m, VOCAB, CHARS, ['the zorgle .', 'the river-zorgle .'])
-    assert a.known == [True, False, True] and 'zorgle?' in repr(a) and 'zorgle (unknown)' in a.table.index
-    assert a.fwd[1] == pytest.approx(b.fwd[1], abs=1e-5)                # both are the probability of <unk>
-    assert abs(a.fwd[2] - b.fwd[2]) > 1e-6                              # and are read letter by letter
-    for typed in ('<pad>', '<s>', '</s>'): assert score(m, VOCAB, CHARS, [[typed]])[0].known == [False]
+    assert (
+        a.known == [True, False, True]
+        and 'zorgle?' in repr(a)
+        and 'zorgle (unknown)' in a.table.index
+    )
+    # both are the probability of <unk>
+    assert a.fwd[1] == pytest.approx(b.fwd[1], abs=1e-5)
+    # and are read letter by letter
+    assert abs(a.fwd[2] - b.fwd[2]) > 1e-6
+    for typed in ('<pad>', '<s>', '</s>'):
+        assert score(m, VOCAB, CHARS, [[typed]])[0].known == [False]
+
 
 def test_texts_in_many_forms():
     m = make()
     one = score(m, VOCAB, CHARS, 'the old bank')[0]
-    for texts in (['the old bank'], [['the', 'old', 'bank']], ('the old bank',), [('the', 'old', 'bank')]): assert np.allclose(score(m, VOCAB, CHARS, texts)[0].fwd, one.fwd, atol=1e-5)
+    for texts in (
+        ['the old bank'],
+        [['the', 'old', 'bank']],
+        ('the old bank',),
+        [('the', 'old', 'bank')],
+    ):
+        assert np.allclose(score(m, VOCAB, CHARS, texts)[0].fwd, one.fwd, atol=1e-5)
     assert score(m, VOCAB, CHARS, []) == []
     empty = score(m, VOCAB, CHARS, '')[0]
     assert empty.tokens == [] and len(empty.fwd) == len(empty.bwd) == 1 and len(empty.table) == 1
@@ -86,13 +125,25 @@ def test_the_view_escapes_and_degrades():
 
 def test_models_are_left_as_they_were():
     m = make().train()
-    score(m, VOCAB, CHARS, 'the'); generate(m, VOCAB, CHARS, 'the', 2); fill(m, VOCAB, CHARS, 'the ___')
-    assert m.training and all(p.requires_grad or 'bias_hh' in k for k,p in m.named_parameters()) and torch.is_grad_enabled()
+    score(m, VOCAB, CHARS, 'the')
+    generate(m, VOCAB, CHARS, 'the', 2)
+    fill(m, VOCAB, CHARS, 'the ___')
+    assert (
+        m.training
+        and all(p.requires_grad or 'bias_hh' in k for k, p in m.named_parameters())
+        and torch.is_grad_enabled()
+    )
     for bad in (lambda: fill(m, VOCAB, CHARS, 'the'), lambda: generate(m, VOCAB, CHARS, [3])):
         with pytest.raises(Exception): bad()
     assert m.training
-    for f in (lambda: score(BiLM(CFG, 0), VOCAB, CHARS, 'the'), lambda: generate(BiLM(CFG, 0), VOCAB, CHARS, 'the'), lambda: fill(BiLM(CFG, 0), VOCAB, CHARS, 'the ___')):
-        with pytest.raises(ValueError, match='output layer'): f()
+    for f in (
+        lambda: score(BiLM(CFG, 0), VOCAB, CHARS, 'the'),
+        lambda: generate(BiLM(CFG, 0), VOCAB, CHARS, 'the'),
+        lambda: fill(BiLM(CFG, 0), VOCAB, CHARS, 'the ___'),
+    ):
+        with pytest.raises(ValueError, match='output layer'):
+            f()
+
 
 # writing
 
@@ -141,7 +192,8 @@ def test_seeds():
     assert write(1) == write(1) != write(2)
     state = torch.get_rng_state()
     write(3)
-    assert torch.equal(state, torch.get_rng_state())                    # a seed of its own leaves PyTorch's numbers alone
+    # a seed of its own leaves PyTorch's numbers alone
+    assert torch.equal(state, torch.get_rng_state())
     torch.manual_seed(0); a = write(None)
     torch.manual_seed(0); assert write(None) == a
 
@@ -151,9 +203,16 @@ def test_what_is_never_written():
     for direction in ('forward', 'backward'):
         for text in generate(m, VOCAB, CHARS, ['the']*20, 5, direction, end=False, seed=0):
             assert not set(text.split()) & set(SPECIALS) and len(text.split()) == 6
-        words = {w for t in generate(m, VOCAB, CHARS, ['the']*20, 5, direction, no_unk=False, end=False, seed=0) for w in t.split()}
+        words = {
+            w
+            for t in generate(
+                m, VOCAB, CHARS, ['the'] * 20, 5, direction, no_unk=False, end=False, seed=0
+            )
+            for w in t.split()
+        }
         assert '<unk>' in words and not words & {'<pad>', '<s>', '</s>'}
-        assert generate(m, VOCAB, CHARS, ['the']*3, 5, direction, temperature=0) == ['the']*3     # ends at once
+        # ends at once
+        assert generate(m, VOCAB, CHARS, ['the']*3, 5, direction, temperature=0) == ['the']*3
     assert generate(m, VOCAB, CHARS, 'the', 0) == ['the'] and generate(m, VOCAB, CHARS, []) == []
 
 def test_prompts_are_not_changed():
@@ -161,19 +220,44 @@ def test_prompts_are_not_changed():
     generate(make(), VOCAB, CHARS, [prompt], 3, end=False)
     assert prompt == ['the', 'old']
 
-@pytest.mark.parametrize('kw', [dict(direction='up'), dict(temperature=-1), dict(temperature=math.nan), dict(temperature=math.inf), dict(top_k=0),
-                                dict(top_p=0), dict(top_p=1.5), dict(top_p=math.nan), dict(temperature=None), dict(temperature='1'), dict(top_k=-1), dict(direction=None)], ids=str)
+@pytest.mark.parametrize(
+    'kw',
+    [
+        dict(direction='up'),
+        dict(temperature=-1),
+        dict(temperature=math.nan),
+        dict(temperature=math.inf),
+        dict(top_k=0),
+        dict(top_p=0),
+        dict(top_p=1.5),
+        dict(top_p=math.nan),
+        dict(temperature=None),
+        dict(temperature='1'),
+        dict(top_k=-1),
+        dict(direction=None),
+    ],
+    ids=str,
+)
 def test_what_cannot_be_asked(kw):
-    with pytest.raises(ValueError, match=next(iter(kw))): generate(make(), VOCAB, CHARS, 'the', **kw)
+    with pytest.raises(ValueError, match=next(iter(kw))):
+        generate(make(), VOCAB, CHARS, 'the', **kw)
+
 
 def test_an_unknown_word_is_refused():
-    with pytest.raises(TypeError, match='temprature'): generate(make(), VOCAB, CHARS, 'the', temprature=1.)
+    with pytest.raises(TypeError, match='temprature'):
+        generate(make(), VOCAB, CHARS, 'the', temprature=1.0)
+
 
 def test_what_fits_no_model_or_is_no_text():
     m = make()
     small = WordVocab.build([['x']])
-    for f in (lambda: score(m, small, CHARS, 'the'), lambda: generate(m, small, CHARS, 'the'), lambda: fill(m, small, CHARS, 'the ___')):
-        with pytest.raises(ValueError, match='belong together'): f()
+    for f in (
+        lambda: score(m, small, CHARS, 'the'),
+        lambda: generate(m, small, CHARS, 'the'),
+        lambda: fill(m, small, CHARS, 'the ___'),
+    ):
+        with pytest.raises(ValueError, match='belong together'):
+            f()
     for texts in ([[1, 2]], [['the', None]], [[['the']]]):
         for f in (score, generate):
             with pytest.raises(TypeError, match='is no word'): f(m, VOCAB, CHARS, texts)
@@ -183,22 +267,42 @@ def test_what_fits_no_model_or_is_no_text():
 # choosing
 
 @settings(max_examples=50, deadline=None)
-@given(st.lists(st.floats(-30, 5), min_size=1, max_size=12), st.integers(1, 15), st.floats(.01, 1), st.sampled_from([1e-300, .01, .7, 1., 3., 1e9]))
+@given(
+    st.lists(st.floats(-30, 5), min_size=1, max_size=12),
+    st.integers(1, 15),
+    st.floats(0.01, 1),
+    st.sampled_from([1e-300, 0.01, 0.7, 1.0, 3.0, 1e9]),
+)
 def test_choices_stay_inside(z, k, p, temperature):
     logp = torch.tensor(z).log_softmax(0)
     rng = torch.Generator().manual_seed(0)
     got = {o for o in choose(logp.expand(50, -1), temperature, k, None, rng).tolist()}
     assert all((logp > logp[o]).sum() < k for o in got)
-    for o in choose(logp.expand(50, -1), 1., None, p, rng).tolist(): assert logp[logp > logp[o]].double().exp().sum() < p + 1e-6
+    for o in choose(logp.expand(50, -1), 1.0, None, p, rng).tolist():
+        assert logp[logp > logp[o]].double().exp().sum() < p + 1e-6
     assert choose(logp[None], 0).item() == logp.argmax()
 
 def test_impossible_words_are_never_chosen():
     logp = torch.tensor([[-math.inf, 0., -math.inf]])
-    for kw in ({}, dict(temperature=.1), dict(top_k=3), dict(top_p=1.)): assert set(choose(logp.expand(200, 3), **kw).tolist()) == {1}
+    for kw in ({}, dict(temperature=0.1), dict(top_k=3), dict(top_p=1.0)):
+        assert set(choose(logp.expand(200, 3), **kw).tolist()) == {1}
 
-@pytest.mark.parametrize('kw', [dict(temperature=-1), dict(temperature=math.nan), dict(top_k=0), dict(top_k=-1), dict(top_p=0)], ids=str)
+
+@pytest.mark.parametrize(
+    'kw',
+    [
+        dict(temperature=-1),
+        dict(temperature=math.nan),
+        dict(top_k=0),
+        dict(top_k=-1),
+        dict(top_p=0),
+    ],
+    ids=str,
+)
 def test_choices_that_can_not_be(kw):
-    with pytest.raises(ValueError, match=next(iter(kw))): choose(torch.zeros(1, 4), **kw)
+    with pytest.raises(ValueError, match=next(iter(kw))):
+        choose(torch.zeros(1, 4), **kw)
+
 
 @pytest.mark.parametrize('temperature', [0, 1.])
 @pytest.mark.parametrize('bad', [-math.inf, math.nan])
@@ -211,19 +315,30 @@ def test_fill_is_the_product_of_both_sides(model):
     table = fill(model, VOCAB, CHARS, 'the old ___ of river', k=100)
     f,b = next_logp(model, ['the', 'old'], 'forward'), next_logp(model, ['of', 'river'], 'backward')
     both = (f + b)[4:].double().softmax(0)
-    assert len(table) == len(VOCAB) - 4 and math.isclose(table.p.sum(), 1, rel_tol=1e-6) and table.p.is_monotonic_decreasing
+    assert (
+        len(table) == len(VOCAB) - 4
+        and math.isclose(table.p.sum(), 1, rel_tol=1e-6)
+        and table.p.is_monotonic_decreasing
+    )
     for _,r in table.iterrows():
         w = VOCAB.o2i[r.word]
         assert math.isclose(r.p, both[w-4], rel_tol=1e-3)
-        assert math.isclose(r['from the left'], f[w].exp(), rel_tol=1e-3) and math.isclose(r['from the right'], b[w].exp(), rel_tol=1e-3)
+        assert math.isclose(r['from the left'], f[w].exp(), rel_tol=1e-3) and math.isclose(
+            r['from the right'], b[w].exp(), rel_tol=1e-3
+        )
+
 
 def test_fill_at_the_edges_and_in_many_forms():
     m = make()
     for text in ('___', '___ bank', 'the ___'): assert len(fill(m, VOCAB, CHARS, text)) == 5
     a = fill(m, VOCAB, CHARS, 'the ___ bank')
-    for text in (['the', '___', 'bank'], 'the ______ bank', 'the___bank'): assert fill(m, VOCAB, CHARS, text).equals(a)
-    assert fill(m, VOCAB, CHARS, 'the ___.', tokenizer='words').equals(fill(m, VOCAB, CHARS, 'the ___ .'))
-    prior = torch.zeros(len(VOCAB)); prior[VOCAB.o2i['old']] = -50      # so rare that it explains everything
+    for text in (['the', '___', 'bank'], 'the ______ bank', 'the___bank'):
+        assert fill(m, VOCAB, CHARS, text).equals(a)
+    assert fill(m, VOCAB, CHARS, 'the ___.', tokenizer='words').equals(
+        fill(m, VOCAB, CHARS, 'the ___ .')
+    )
+    # so rare that it explains everything
+    prior = torch.zeros(len(VOCAB)); prior[VOCAB.o2i['old']] = -50
     assert fill(m, VOCAB, CHARS, 'the ___ bank', prior=prior).word[0] == 'old'
     for text,n in (('the bank', 0), ('___ and ___', 2), ([], 0), (['___']*3, 3)):
         with pytest.raises(ValueError, match=f'has {n}'): fill(m, VOCAB, CHARS, text)

@@ -13,7 +13,12 @@ from pages import page
 pytestmark = pytest.mark.slow
 
 study = page('studies/state')
-TRAININGS, epoch_windows, read_window, reading_order = study.TRAININGS, study.epoch_windows, study.read_window, study.reading_order
+TRAININGS, epoch_windows, read_window, reading_order = (
+    study.TRAININGS,
+    study.epoch_windows,
+    study.read_window,
+    study.reading_order,
+)
 strips, train_reading, use_reading = study.strips, study.train_reading, study.use_reading
 
 CFG = BiLMConfig('nano', char_dim=4, filters=((1,8),(2,8)), proj_dim=16, hidden_dim=16)
@@ -31,7 +36,10 @@ def model(config=CFG, n=None, texts=None, seed=0):
     torch.manual_seed(seed)
     return BiLM(config, len(texts[0].types.vocab)).eval()
 
-sentences = st.lists(st.lists(st.sampled_from('abcd'), min_size=1, max_size=5), min_size=1, max_size=6)
+sentences = st.lists(
+    st.lists(st.sampled_from('abcd'), min_size=1, max_size=5), min_size=1, max_size=6
+)
+
 
 @settings(max_examples=40, deadline=None)
 @given(sentences, st.sampled_from([0, 1]), st.booleans())
@@ -44,21 +52,47 @@ def test_orders(sents, d, fed):
     assert names == want
     assert len(set(pos)) == len(pos)
     y = t.take(pos)[2 if d else 1]
-    assert (y != 0).sum() == sum(len(s)+1 for s in sents)              # every prediction once, with or without the mark
+    # every prediction once, with or without the mark
+    assert (y != 0).sum() == sum(len(s)+1 for s in sents)
     for bs in (1, 2, 3):
-        got = np.concatenate([np.concatenate([w[r] for w in strips(pos, bs, 4)]) for r in range(bs)])
+        got = np.concatenate(
+            [np.concatenate([w[r] for w in strips(pos, bs, 4)]) for r in range(bs)]
+        )
         assert got[got >= 0].tolist() == pos.tolist()
 
-@pytest.mark.parametrize('config', [CFG, BiLMConfig('two', char_dim=4, filters=((1,8),(2,8)), proj_dim=8, hidden_dim=16, share_softmax=False),
-                                    BiLMConfig('clip', char_dim=4, filters=((1,8),(2,8)), proj_dim=8, hidden_dim=8, cell_clip=.5, residual=False)])
+@pytest.mark.parametrize(
+    'config',
+    [
+        CFG,
+        BiLMConfig(
+            'two',
+            char_dim=4,
+            filters=((1, 8), (2, 8)),
+            proj_dim=8,
+            hidden_dim=16,
+            share_softmax=False,
+        ),
+        BiLMConfig(
+            'clip',
+            char_dim=4,
+            filters=((1, 8), (2, 8)),
+            proj_dim=8,
+            hidden_dim=8,
+            cell_clip=0.5,
+            residual=False,
+        ),
+    ],
+)
 def test_cold_is_what_the_model_computes(texts, config):
-    m,t = model(config, texts=texts),texts[1]
-    nats,vecs = use_reading(m, t, 'cold')
+    m, t = model(config, texts=texts), texts[1]
+    nats, vecs = use_reading(m, t, 'cold')
     got = evaluate(m, SentenceDataLoader(t, bs=16))
-    for d,k in enumerate(('fwd', 'bwd')): assert math.exp(np.nanmean(nats[d])) == pytest.approx(got[k], rel=1e-4)
-    assert np.isfinite(nats).sum(1).tolist() == [got['predictions']]*2
+    for d, k in enumerate(('fwd', 'bwd')):
+        assert math.exp(np.nanmean(nats[d])) == pytest.approx(got[k], rel=1e-4)
+    assert np.isfinite(nats).sum(1).tolist() == [got['predictions']] * 2
     chars = torch.as_tensor(t.take(np.arange(*t.offsets[5:7])[None])[0])
-    with torch.no_grad(): layers = m.encode(chars)[1:]
+    with torch.no_grad():
+        layers = m.encode(chars)[1:]
     want = torch.stack([torch.cat(l, -1)[0] for l in layers], 1).numpy()
     assert np.allclose(vecs[t.offsets[5]:t.offsets[6]], want, atol=1e-5)
 
@@ -74,7 +108,9 @@ def test_carried_equals_one_long_reading(texts):
     with torch.no_grad(): res = read_window(m, t, [reading_order(t, d)[None] for d in (0, 1)])
     for d in (0, 1):
         pos = reading_order(t, d)
-        assert np.allclose(vecs[pos][:, :, d*16:(d+1)*16], torch.stack(res[d][0], 2)[0].numpy(), atol=1e-4)
+        assert np.allclose(
+            vecs[pos][:, :, d * 16 : (d + 1) * 16], torch.stack(res[d][0], 2)[0].numpy(), atol=1e-4
+        )
         assert np.nanmean(nats[d]) == pytest.approx(res[d][1].mean().item(), rel=1e-4)
 
 def test_neighbours_and_prime(texts):
@@ -92,14 +128,17 @@ def test_neighbours_and_prime(texts):
             own = pos[len(pos) - t.lens[i]:]
             assert np.allclose(near[own][:, :, d*16:(d+1)*16], ys[-t.lens[i]:], atol=1e-5)
     first = slice(0, t.offsets[1])
-    assert np.allclose(near[first][:, :, :16], cold[first][:, :, :16], atol=1e-5)       # nothing comes before the first
+    # nothing comes before the first
+    assert np.allclose(near[first][:, :, :16], cold[first][:, :, :16], atol=1e-5)
     assert not np.allclose(primed[here], cold[here], atol=1e-3)
 
 def test_the_unread_mark_changes_nothing_when_cold(texts):
     m,t = model(texts=texts),texts[1]
     (a,v),(b,w) = (use_reading(m, t, 'cold', fed) for fed in (True, False))
     words = t.ids > 2
-    assert np.allclose(v[words], w[words], atol=1e-5) and np.allclose(a, b, atol=1e-4, equal_nan=True)
+    assert np.allclose(v[words], w[words], atol=1e-5) and np.allclose(
+        a, b, atol=1e-4, equal_nan=True
+    )
     (a,_),(b,_) = (use_reading(m, t, 'carried', fed) for fed in (True, False))
     assert (np.isnan(a) == np.isnan(b)).all() and not np.allclose(a, b, atol=1e-4, equal_nan=True)
 

@@ -1,4 +1,5 @@
 "Text that is in no memory as a whole: lines, their place, their parts, loaders, and a limit on the memory"
+
 import threading, gzip, json, os, subprocess, sys
 from itertools import islice
 from pathlib import Path
@@ -40,18 +41,46 @@ def begun(folder, **kwargs):
 
 def sources(folder):
     table = datasets.Dataset.from_dict(dict(text=[l for i in range(4) for l in lines_of(i)]))
-    return dict(folder=Reader(folder), shuffled=Reader(folder, shuffle=True), one=Reader(folder/'1.txt'), packed=Reader(folder/'3.txt.gz'),
-                skipped=Reader(folder/'1.txt', skip=7), begun=begun(folder), begun_shuffled=begun(folder, shuffle=True), stream=Reader(table.to_iterable_dataset(num_shards=4)),
-                stream_skipped=Reader(table.to_iterable_dataset(num_shards=4), skip=7))
-KINDS = ['folder', 'shuffled', 'one', 'packed', 'skipped', 'begun', 'begun_shuffled', 'stream', 'stream_skipped']
+    return dict(
+        folder=Reader(folder),
+        shuffled=Reader(folder, shuffle=True),
+        one=Reader(folder / '1.txt'),
+        packed=Reader(folder / '3.txt.gz'),
+        skipped=Reader(folder / '1.txt', skip=7),
+        begun=begun(folder),
+        begun_shuffled=begun(folder, shuffle=True),
+        stream=Reader(table.to_iterable_dataset(num_shards=4)),
+        stream_skipped=Reader(table.to_iterable_dataset(num_shards=4), skip=7),
+    )
+
+
+KINDS = [
+    'folder',
+    'shuffled',
+    'one',
+    'packed',
+    'skipped',
+    'begun',
+    'begun_shuffled',
+    'stream',
+    'stream_skipped',
+]
+
 
 def test_reads_all_lines(folder, all_lines):
     s = sources(folder)
-    for k in ('folder', 'stream'): assert [text(o) for o in s[k]] == all_lines == [text(o) for o in s[k]]
+    for k in ('folder', 'stream'):
+        assert [text(o) for o in s[k]] == all_lines == [text(o) for o in s[k]]
     assert sorted(text(o) for o in s['shuffled']) == sorted(all_lines)
-    assert [text(o) for o in s['begun']] == lines_of(3)[7:] + lines_of(0) + lines_of(1) + lines_of(2)     # the file whose first rows are left out comes first
+    # the file whose first rows are left out comes first
+    assert [text(o) for o in s['begun']] == lines_of(3)[7:] + lines_of(0) + lines_of(1) + lines_of(
+        2
+    )
     assert sorted(text(o) for o in s['begun_shuffled']) == sorted(text(o) for o in s['begun'])
-    assert [text(o) for o in s['skipped']] == lines_of(1)[7:] and [text(o) for o in s['stream_skipped']] == all_lines[7:]
+    assert [text(o) for o in s['skipped']] == lines_of(1)[7:] and [
+        text(o) for o in s['stream_skipped']
+    ] == all_lines[7:]
+
 
 def test_order_of_files_changes_with_the_epoch(folder):
     s = Reader(folder, shuffle=True)
@@ -71,6 +100,7 @@ def test_parts_are_a_partition(folder, kind, n):
 @pytest.mark.parametrize('k', [0, 1, 6])
 def test_a_place_is_found_again(folder, kind, part, k):
     "Also from a place in a reading that began at a place; a reading that begins anew begins at the beginning"
+
     def new():
         s = shard_lines(sources(folder)[kind], *part)
         s.set_epoch(3)
@@ -105,7 +135,9 @@ def seen(dl):
 @pytest.mark.parametrize('shuffle', [True, False])
 def test_loaders_hold_out_the_first_rows_of_the_last_file(folder, n, shuffle):
     "What else is in it is counted and trained on"
-    dls = stream_loaders(folder, tokenizer='space', bs=8, buffer=30, device='cpu', n_valid=n, shuffle=shuffle)
+    dls = stream_loaders(
+        folder, tokenizer='space', bs=8, buffer=30, device='cpu', n_valid=n, shuffle=shuffle
+    )
     assert dls.corpus.valid == lines_of(3)[:n]
     rest = sorted(l for i in range(4) for l in lines_of(i) if l not in dls.corpus.valid)
     assert seen(dls.train) == rest == seen(dls.train)
@@ -115,13 +147,19 @@ def test_loaders_hold_out_the_first_rows_of_the_last_file(folder, n, shuffle):
 def test_the_rest_of_the_last_file_is_dealt_out_too(folder):
     dls = stream_loaders(folder, tokenizer='space', bs=8, device='cpu', n_valid=25)
     parts = [[text(o) for o in shard_lines(dls.train.lines, i, 3)] for i in range(3)]
-    assert all(parts) and sorted(sum(parts, [])) == sorted(l for i in range(4) for l in lines_of(i) if l not in dls.corpus.valid)
+    assert all(parts) and sorted(sum(parts, [])) == sorted(
+        l for i in range(4) for l in lines_of(i) if l not in dls.corpus.valid
+    )
+
 
 def same_file(folder, how):
     "The file 1.txt of `folder` by another name"
     f = folder/'1.txt'
     if how == 'link': (folder/'9.txt').symlink_to(f); return folder/'9.txt'
-    return dict(string=str(f), relative=os.path.relpath(f), dots=folder/'..'/folder.name/'1.txt')[how]
+    return dict(
+        string=str(f), relative=os.path.relpath(f), dots=folder / '..' / folder.name / '1.txt'
+    )[how]
+
 
 @pytest.mark.parametrize('how', ['string', 'relative', 'dots', 'link'])
 def test_loaders_do_not_train_on_a_file_of_the_folder_that_is_held_out(tmp_path, how):
@@ -129,30 +167,46 @@ def test_loaders_do_not_train_on_a_file_of_the_folder_that_is_held_out(tmp_path,
     valid = same_file(tmp_path, how)
     for source in (tmp_path, str(tmp_path/'*.txt'), [tmp_path/'1.txt', tmp_path]):
         dls = stream_loaders(source, valid, tokenizer='space', bs=8, device='cpu')
-        assert dls.corpus.valid == lines_of(1) and seen(dls.train) == sorted(lines_of(0) + lines_of(2))
-    with pytest.raises(CorpusError, match='left to train on'): stream_loaders(tmp_path/'1.txt', valid, tokenizer='space', bs=8, device='cpu')
+        assert dls.corpus.valid == lines_of(1) and seen(dls.train) == sorted(
+            lines_of(0) + lines_of(2)
+        )
+    with pytest.raises(CorpusError, match='left to train on'):
+        stream_loaders(tmp_path / '1.txt', valid, tokenizer='space', bs=8, device='cpu')
+
 
 def test_a_file_with_two_names_is_read_once(tmp_path):
     for i in range(3): (tmp_path/f'{i}.txt').write_text('\n'.join(lines_of(i)))
     same_file(tmp_path, 'link')
-    assert len([*Reader(tmp_path)]) == len([*Reader([tmp_path, tmp_path/'9.txt', tmp_path/'..'/tmp_path.name/'0.txt'])]) == 120
+    assert (
+        len([*Reader(tmp_path)])
+        == len([*Reader([tmp_path, tmp_path / '9.txt', tmp_path / '..' / tmp_path.name / '0.txt'])])
+        == 120
+    )
     dls = stream_loaders(tmp_path, tokenizer='space', bs=8, device='cpu', n_valid=1000)
-    assert seen(dls.train) == sorted(l for i in range(3) for l in lines_of(i) if l not in dls.corpus.valid)
+    assert seen(dls.train) == sorted(
+        l for i in range(3) for l in lines_of(i) if l not in dls.corpus.valid
+    )
+
 
 def test_files_that_are_called_after_their_splits(tmp_path):
     "As in a text that is read whole: what is called test is not trained on"
-    for i,k in enumerate(('train', 'valid', 'test')): (tmp_path/f'{k}.txt').write_text('\n'.join(lines_of(i)))
+    for i, k in enumerate(('train', 'valid', 'test')):
+        (tmp_path / f'{k}.txt').write_text('\n'.join(lines_of(i)))
     for source in (tmp_path, str(tmp_path/'*.txt'), sorted(tmp_path.iterdir())):
         dls = stream_loaders(source, tokenizer='space', bs=8, device='cpu')
         assert seen(dls.train) == sorted(lines_of(0)) and dls.corpus.valid == lines_of(1)
     (tmp_path/'train.txt').unlink()
-    with pytest.raises(CorpusError, match='left to train on'): stream_loaders(tmp_path, tokenizer='space', bs=8, device='cpu', n_valid=5)
-    named = [tmp_path/'test.txt', tmp_path/'valid.txt']                # to name a file is to say that it is training text
+    with pytest.raises(CorpusError, match='left to train on'):
+        stream_loaders(tmp_path, tokenizer='space', bs=8, device='cpu', n_valid=5)
+    # to name a file is to say that it is training text
+    named = [tmp_path/'test.txt', tmp_path/'valid.txt']
     dls = stream_loaders(named, tokenizer='space', bs=8, device='cpu', n_valid=5)
     assert dls.corpus.valid == lines_of(1)[:5] and len(seen(dls.train)) == 75
 
 def test_loaders_hold_out_the_first_rows_of_one_file(folder):
-    dls = stream_loaders(folder/'1.txt', tokenizer='space', bs=8, buffer=30, device='cpu', n_valid=25)
+    dls = stream_loaders(
+        folder / '1.txt', tokenizer='space', bs=8, buffer=30, device='cpu', n_valid=25
+    )
     assert dls.corpus.valid == lines_of(1)[:25] and seen(dls.train) == sorted(lines_of(1)[25:])
 
 def test_loaders_with_a_text_to_validate_on(folder, tmp_path):
@@ -160,30 +214,54 @@ def test_loaders_with_a_text_to_validate_on(folder, tmp_path):
     dls = stream_loaders(folder, tmp_path/'v.txt', tokenizer='space', bs=8, device='cpu')
     assert dls.corpus.valid == ['a b c', 'file 1 .'] and len(seen(dls.train)) == 160
     (tmp_path/'all').mkdir()
-    for name in ('train', 'validation'): (tmp_path/'all'/f'c4-{name}.txt').write_text(f'{name} one\n{name} two\n')
+    for name in ('train', 'validation'):
+        (tmp_path / 'all' / f'c4-{name}.txt').write_text(f'{name} one\n{name} two\n')
     dls = stream_loaders(tmp_path/'all', tokenizer='space', bs=2, device='cpu')
-    assert dls.corpus.valid == ['validation one', 'validation two'] and seen(dls.train) == ['train one', 'train two']
+    assert dls.corpus.valid == ['validation one', 'validation two'] and seen(dls.train) == [
+        'train one',
+        'train two',
+    ]
+
 
 def test_json_lines_and_a_column(tmp_path):
-    (tmp_path/'a.jsonl').write_text('\n'.join(json.dumps(dict(id=i, body=f'row {i} .')) for i in range(20)))
-    dls = stream_loaders(tmp_path/'a.jsonl', text_col='body', tokenizer='space', bs=4, device='cpu', n_valid=5)
+    (tmp_path / 'a.jsonl').write_text(
+        '\n'.join(json.dumps(dict(id=i, body=f'row {i} .')) for i in range(20))
+    )
+    dls = stream_loaders(
+        tmp_path / 'a.jsonl', text_col='body', tokenizer='space', bs=4, device='cpu', n_valid=5
+    )
     assert seen(dls.train) == sorted(f'row {i} .' for i in range(5, 20))
-    with pytest.raises(CorpusError, match='text'): stream_loaders(tmp_path/'a.jsonl', tokenizer='space', bs=4, device='cpu', n_valid=5)
+    with pytest.raises(CorpusError, match='text'):
+        stream_loaders(tmp_path / 'a.jsonl', tokenizer='space', bs=4, device='cpu', n_valid=5)
+
 
 def test_nothing_is_read_before_when_all_is_given(folder, monkeypatch):
     vocab = WordVocab.build([l.split() for l in lines_of(0)])
     read = []
     was = Reader.open
     monkeypatch.setattr(Reader, 'open', lambda self: (read.append(1), was(self))[1])
-    dls = stream_loaders(folder, vocab=vocab, n_batches=4, tokenizer='space', bs=8, device='cpu', n_valid=5)
-    n = len(read)                                                      # what is held out, twice; whether more is there; a sample for the report
+    dls = stream_loaders(
+        folder, vocab=vocab, n_batches=4, tokenizer='space', bs=8, device='cpu', n_valid=5
+    )
+    # what is held out, twice; whether more is there; a sample for the report
+    n = len(read)
     assert n <= 4 and len(list(dls.train)) == 4 and len(read) == n+1
 
 @pytest.mark.parametrize('kind', ['sentences', 'stream'])
 def test_training_and_position(folder, kind):
     "A learner trains on it, and a loader that was set to a place goes on as the other would have"
     from fastai.basics import set_seed
-    kw = dict(kind=kind, tokenizer='space', bs=4, buffer=30, device='cpu', n_valid=5, seed=1, **(dict(seq_len=10) if kind == 'stream' else {}))
+
+    kw = dict(
+        kind=kind,
+        tokenizer='space',
+        bs=4,
+        buffer=30,
+        device='cpu',
+        n_valid=5,
+        seed=1,
+        **(dict(seq_len=10) if kind == 'stream' else {}),
+    )
     set_seed(1)
     dls = stream_loaders(folder, **kw)
     learn = bilm_learner(dls, NANO, bf16=False)
@@ -201,28 +279,57 @@ def test_training_and_position(folder, kind):
 
 # what validates is not trained on
 
-def rows(n, first=0): return datasets.Dataset.from_dict(dict(text=[f'line {i} .' for i in range(first, first + n)]))
+def rows(n, first=0):
+    return datasets.Dataset.from_dict(dict(text=[f'line {i} .' for i in range(first, first + n)]))
+
+
 def numbers(dl): return [int(dl.char_vocab.decode(r[2:3])[0]) for b in dl for r in b[0]]
 def numbers_of(lines): return {int(l.split()[1]) for l in lines}
 
 def mixed():
     "Streams that come in another order when their epoch is another, or that are drawn at random"
-    it, other = rows(200).to_iterable_dataset(num_shards=4), rows(200, 200).to_iterable_dataset(num_shards=2)
-    return dict(plain=it, shuffled=it.shuffle(seed=1, buffer_size=30), entirely=it.shuffle(seed=1, buffer_size=1000), mapped=it.shuffle(seed=4).map(lambda r: r),
-                interleaved=datasets.interleave_datasets([it, other], probabilities=[.5, .5], seed=3), by_turns=datasets.interleave_datasets([it.shuffle(seed=1), other]),
-                shuffled_twice=datasets.interleave_datasets([it, other.shuffle(seed=2)], probabilities=[.3, .7], seed=3).shuffle(seed=5, buffer_size=50))
+    it, other = (
+        rows(200).to_iterable_dataset(num_shards=4),
+        rows(200, 200).to_iterable_dataset(num_shards=2),
+    )
+    return dict(
+        plain=it,
+        shuffled=it.shuffle(seed=1, buffer_size=30),
+        entirely=it.shuffle(seed=1, buffer_size=1000),
+        mapped=it.shuffle(seed=4).map(lambda r: r),
+        interleaved=datasets.interleave_datasets([it, other], probabilities=[0.5, 0.5], seed=3),
+        by_turns=datasets.interleave_datasets([it.shuffle(seed=1), other]),
+        shuffled_twice=datasets.interleave_datasets(
+            [it, other.shuffle(seed=2)], probabilities=[0.3, 0.7], seed=3
+        ).shuffle(seed=5, buffer_size=50),
+    )
+
+
 MIXED = ['plain', 'shuffled', 'entirely', 'mapped', 'interleaved', 'by_turns', 'shuffled_twice']
 
 @pytest.mark.parametrize('kind', ['sentences', 'stream'])
 @pytest.mark.parametrize('how', MIXED)
 def test_a_stream_never_trains_on_what_validates(how, kind):
     "In no epoch, however the stream is mixed"
-    dls = stream_loaders(mixed()[how], tokenizer='space', bs=4, device='cpu', n_valid=50, buffer=30, kind=kind, **(dict(seq_len=16) if kind == 'stream' else {}))
+    dls = stream_loaders(
+        mixed()[how],
+        tokenizer='space',
+        bs=4,
+        device='cpu',
+        n_valid=50,
+        buffer=30,
+        kind=kind,
+        **(dict(seq_len=16) if kind == 'stream' else {}),
+    )
     held = [' '.join(l.split()) for l in dls.corpus.valid]
     assert len(held) == 50
-    read = [[r['text'] for r in (dls.train.lines.set_epoch(e) or dls.train.lines)] for e in range(4)]
+    read = [
+        [r['text'] for r in (dls.train.lines.set_epoch(e) or dls.train.lines)] for e in range(4)
+    ]
     assert all(not set(held) & set(lines) and len(lines) >= 100 for lines in read)
-    if kind == 'sentences': assert not any(numbers_of(held) & set(numbers(dls.train)) for _ in range(4))
+    if kind == 'sentences':
+        assert not any(numbers_of(held) & set(numbers(dls.train)) for _ in range(4))
+
 
 @pytest.mark.parametrize('how', MIXED)
 def test_nor_does_one_that_was_divided_by_hand(how):
@@ -246,8 +353,18 @@ def test_a_stream_in_no_order_is_refused():
     import random
     def drawn():
         for i in random.sample(range(200), 200): yield dict(text=f'line {i} .')
-    with pytest.raises(CorpusError, match='other rows.*skip'): stream_loaders(datasets.IterableDataset.from_generator(drawn), tokenizer='space', bs=4, device='cpu', n_valid=50)
-    with pytest.raises(CorpusError, match='shuffle'): Reader(rows(9).to_iterable_dataset(), skip=3, shuffle=True)
+
+    with pytest.raises(CorpusError, match='other rows.*skip'):
+        stream_loaders(
+            datasets.IterableDataset.from_generator(drawn),
+            tokenizer='space',
+            bs=4,
+            device='cpu',
+            n_valid=50,
+        )
+    with pytest.raises(CorpusError, match='shuffle'):
+        Reader(rows(9).to_iterable_dataset(), skip=3, shuffle=True)
+
 
 # resumed
 
@@ -264,8 +381,14 @@ def test_a_mixed_stream_goes_on_where_it_was(how):
 @pytest.mark.parametrize('door', ['loaders', 'lines'])
 def test_a_mixed_stream_trains_on_where_it_was(how, door):
     def new():
-        if door == 'loaders': return stream_loaders(mixed()[how], tokenizer='space', bs=8, device='cpu', n_valid=50, buffer=30, seed=1).train
-        return BufferedDataLoader(mixed()[how], tokenizer='space', bs=8, device='cpu', buffer=30, seed=1)
+        if door == 'loaders':
+            return stream_loaders(
+                mixed()[how], tokenizer='space', bs=8, device='cpu', n_valid=50, buffer=30, seed=1
+            ).train
+        return BufferedDataLoader(
+            mixed()[how], tokenizer='space', bs=8, device='cpu', buffer=30, seed=1
+        )
+
     a, b = new(), new()
     batches = [x[0].tolist() for _ in range(2) for x in a]
     a = new()
@@ -279,7 +402,12 @@ def test_a_mixed_stream_trains_on_where_it_was(how, door):
 def test_lines_that_have_changed_are_refused(tmp_path):
     "Where the block that is read again is another one, nothing goes on as if it were not"
     (tmp_path/'a.txt').write_text('\n'.join(f'line {i} .' for i in range(300)))
-    def new(): return stream_loaders(tmp_path/'a.txt', tokenizer='space', bs=8, device='cpu', n_valid=50, buffer=30, seed=1).train
+
+    def new():
+        return stream_loaders(
+            tmp_path / 'a.txt', tokenizer='space', bs=8, device='cpu', n_valid=50, buffer=30, seed=1
+        ).train
+
     a = new()
     it = iter(a)
     for _ in range(9): next(it)
@@ -291,7 +419,17 @@ def test_lines_that_have_changed_are_refused(tmp_path):
     c = new()
     c.seek(place)
     with pytest.raises(CorpusError, match='not those'): next(iter(c))
-    def unseeded(): return BufferedDataLoader(rows(300).to_iterable_dataset().shuffle(), tokenizer='space', bs=8, device='cpu', buffer=30, seed=1)
+
+    def unseeded():
+        return BufferedDataLoader(
+            rows(300).to_iterable_dataset().shuffle(),
+            tokenizer='space',
+            bs=8,
+            device='cpu',
+            buffer=30,
+            seed=1,
+        )
+
     d, e = unseeded(), unseeded()
     next(iter(d))
     e.seek(d.position())
@@ -299,38 +437,60 @@ def test_lines_that_have_changed_are_refused(tmp_path):
 
 def test_rows_that_are_lists():
     lists = datasets.Dataset.from_dict(dict(text=[['a', 'b', 'c']]*60))
-    for make in (lambda: stream_loaders(lists.to_iterable_dataset(), n_valid=5, device='cpu'), lambda: BufferedDataLoader(lists.to_iterable_dataset(), device='cpu'), lambda: BufferedDataLoader([['a', 'b']]*5, device='cpu')):
-        with pytest.raises(CorpusError, match='not one word.*no text.*list of tokens'): make()
+    for make in (
+        lambda: stream_loaders(lists.to_iterable_dataset(), n_valid=5, device='cpu'),
+        lambda: BufferedDataLoader(lists.to_iterable_dataset(), device='cpu'),
+        lambda: BufferedDataLoader([['a', 'b']] * 5, device='cpu'),
+    ):
+        with pytest.raises(CorpusError, match='not one word.*no text.*list of tokens'):
+            make()
+
 
 def test_one_line_is_all_the_text(tmp_path):
     "It validates, and nothing is left: the message says so"
     (tmp_path/'a.txt').write_text(' '.join(f'w{i % 50}' for i in range(24_000)))
     for kind in ('sentences', 'stream'):
-        with pytest.raises(CorpusError, match=r'n_valid=5 leaves nothing to train on .*: 1\)'): stream_loaders(tmp_path/'a.txt', n_valid=5, kind=kind, device='cpu')
+        with pytest.raises(CorpusError, match=r'n_valid=5 leaves nothing to train on .*: 1\)'):
+            stream_loaders(tmp_path / 'a.txt', n_valid=5, kind=kind, device='cpu')
     (tmp_path/'a.txt').write_text('a b c\n'*5 + ' '.join(f'w{i % 50}' for i in range(24_000)))
-    for kind in ('sentences', 'stream'): assert len(stream_loaders(tmp_path/'a.txt', n_valid=5, kind=kind, device='cpu').train)
+    for kind in ('sentences', 'stream'):
+        assert len(stream_loaders(tmp_path / 'a.txt', n_valid=5, kind=kind, device='cpu').train)
+
 
 # faults
 
 def test_faults(tmp_path, folder):
     with pytest.raises(CorpusError, match='no file'): Reader(tmp_path/'none.txt')
     (tmp_path/'empty.txt').write_text('')
-    with pytest.raises((CorpusError, ValueError)): stream_loaders(tmp_path/'empty.txt', device='cpu')
+    with pytest.raises((CorpusError, ValueError)):
+        stream_loaders(tmp_path / 'empty.txt', device='cpu')
     (tmp_path/'latin.txt').write_bytes('caf\xe9 au lait\n'.encode('latin-1')*50)
-    with pytest.raises(CorpusError, match='line 1 is not UTF-8.*encoding='): stream_loaders(tmp_path/'latin.txt', device='cpu', n_valid=5)
+    with pytest.raises(CorpusError, match='line 1 is not UTF-8.*encoding='):
+        stream_loaders(tmp_path / 'latin.txt', device='cpu', n_valid=5)
     (tmp_path/'bad.jsonl').write_text('{"text": "a b"}\nnot json\n')
     with pytest.raises(CorpusError): stream_loaders(tmp_path/'bad.jsonl', device='cpu', n_valid=1)
-    with pytest.raises(CorpusError): stream_loaders(folder/'1.txt', device='cpu', n_valid=40)        # nothing left to train on
-    with pytest.raises(TypeError, match='seqlen'): stream_loaders(folder, device='cpu', n_valid=5, seqlen=5)
+    # nothing left to train on
+    with pytest.raises(CorpusError): stream_loaders(folder/'1.txt', device='cpu', n_valid=40)
+    with pytest.raises(TypeError, match='seqlen'):
+        stream_loaders(folder, device='cpu', n_valid=5, seqlen=5)
+
 
 @pytest.mark.parametrize('how', ['no parquet', 'cut off', 'empty'])
 def test_a_broken_parquet_file(tmp_path, how):
     import pandas as pd
-    for name in 'ab': pd.DataFrame(dict(text=[f'row {i} .' for i in range(5000)])).to_parquet(tmp_path/f'{name}.parquet')
+
+    for name in 'ab':
+        pd.DataFrame(dict(text=[f'row {i} .' for i in range(5000)])).to_parquet(
+            tmp_path / f'{name}.parquet'
+        )
     whole = (tmp_path/'b.parquet').read_bytes()
-    (tmp_path/'b.parquet').write_bytes({'no parquet': b'text ' * 2000, 'cut off': whole[:len(whole)//2], 'empty': b''}[how])
+    (tmp_path / 'b.parquet').write_bytes(
+        {'no parquet': b'text ' * 2000, 'cut off': whole[: len(whole) // 2], 'empty': b''}[how]
+    )
     for source in (tmp_path/'b.parquet', tmp_path):
-        with pytest.raises(CorpusError, match="can't be read"): stream_loaders(source, tokenizer='space', bs=8, device='cpu', n_valid=5)
+        with pytest.raises(CorpusError, match="can't be read"):
+            stream_loaders(source, tokenizer='space', bs=8, device='cpu', n_valid=5)
+
 
 # memory
 
@@ -361,18 +521,35 @@ try:
 except MemoryError: print('MemoryError')
 '''
 
+
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform != 'linux', reason='the limit on the memory of data is a matter of Linux')
+@pytest.mark.skipif(
+    sys.platform != 'linux', reason='the limit on the memory of data is a matter of Linux'
+)
 def test_a_text_larger_than_the_memory(tmp_path):
     "A text whose tokens do not fit is trained on as a stream; read as a whole, it fails under the same limit"
     rng = np.random.default_rng(0)
     words = np.array([f'w{i}' for i in range(60_000)])
     for i in range(4):
-        ranks = np.exp(rng.random((37_500, 20))*np.log(len(words))).astype(int) - 1
-        (tmp_path/f'{i}.txt').write_text('\n'.join(map(' '.join, words[ranks])) + '\n')
+        ranks = np.exp(rng.random((37_500, 20)) * np.log(len(words))).astype(int) - 1
+        (tmp_path / f'{i}.txt').write_text('\n'.join(map(' '.join, words[ranks])) + '\n')
+
     def run(how):
         env = {**os.environ, 'OMP_NUM_THREADS': '1', 'PYTHONPATH': str(ROOT)}
-        r = subprocess.run([sys.executable, '-c', PROGRAM, str(tmp_path), how, str(tmp_path/'..'/f'{how}-small.txt')], capture_output=True, text=True, env=env, timeout=600)
+        r = subprocess.run(
+            [
+                sys.executable,
+                '-c',
+                PROGRAM,
+                str(tmp_path),
+                how,
+                str(tmp_path / '..' / f'{how}-small.txt'),
+            ],
+            capture_output=True,
+            text=True,
+            env=env,
+            timeout=600,
+        )
         assert r.stdout, r.stderr[-2000:]
         return r.stdout.split()
     assert run('whole') == ['MemoryError']
@@ -386,9 +563,13 @@ def test_frequencies_of_a_text_that_is_not_in_memory(folder):
     words = [w for l in lines for w in ['<s>', *l.split(), '</s>']]
     n, V = len(words), len(dls.vocab)
     for w in ('<s>', '</s>', 'file', 'w3', '.'):
-        assert log_p[dls.vocab.itos.index(w)].item() == pytest.approx(np.log((words.count(w) + 1)/(n + V)), rel=1e-4)
+        assert log_p[dls.vocab.itos.index(w)].item() == pytest.approx(
+            np.log((words.count(w) + 1) / (n + V)), rel=1e-4
+        )
     learn = bilm_learner(dls, NANO, from_counts=True)
-    assert learn.model.head.log_prob(learn.model.head.weight.new_zeros(1, 16))[0].allclose(log_p, atol=1e-5)
+    assert learn.model.head.log_prob(learn.model.head.weight.new_zeros(1, 16))[0].allclose(
+        log_p, atol=1e-5
+    )
     other = stream_loaders(folder, tokenizer='space', bs=8, device='cpu', n_valid=20)
     assert dls.train.one_batch()[0].equal(other.train.one_batch()[0])
 
@@ -399,11 +580,16 @@ def test_a_row_that_is_no_text_does_not_end_the_reading(tmp_path):
 
 def test_a_stream_has_no_share(tmp_path):
     (tmp_path/'a.txt').write_text('a fine line\n'*300)
-    with pytest.raises(CorpusError, match='valid=0.1.*n_valid'): stream_loaders(tmp_path/'a.txt', valid=.1, device='cpu')
+    with pytest.raises(CorpusError, match='valid=0.1.*n_valid'):
+        stream_loaders(tmp_path / 'a.txt', valid=0.1, device='cpu')
+
 
 def test_nothing_reads_what_newer_fastcore_does_not_set():
     "`store_attr` of fastcore 2.2.21 and later keeps no `__stored_args__`"
-    assert not [f.name for f in (ROOT/'elmo_fastai').rglob('*.py') if '__stored_args__' in f.read_text()]
+    assert not [
+        f.name for f in (ROOT / 'elmo_fastai').rglob('*.py') if '__stored_args__' in f.read_text()
+    ]
+
 
 def test_a_stream_is_copied_in_another_thread():
     "A data set refers to a cache of file systems, which has one for each thread: it grew while it was copied"

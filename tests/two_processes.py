@@ -1,4 +1,5 @@
 "What two processes do together in test_scale.py; a process alone does the same, for comparison. `python two_processes.py FOLDER` under torchrun"
+
 import atexit, json, os, signal, sys, time
 from dataclasses import replace
 from pathlib import Path
@@ -16,24 +17,51 @@ from elmo_fastai.data.loaders import ElmoDataLoaders
 from elmo_fastai.train.distributed import OwnRows, several_processes
 from elmo_fastai.train.learner import TimeBudget, bilm_learner
 
-NANO = BiLMConfig('nano', char_dim=4, filters=((1,8),(2,8),(3,8)), proj_dim=16, hidden_dim=16, norm=False)
-CONFIGS = dict(exact=NANO, norm=replace(NANO, norm=True), adaptive=replace(NANO, softmax='adaptive', cutoffs=(20,60,200), div_value=2.),
-               sampled=replace(NANO, softmax='sampled', n_negative=50), dropout=replace(NANO, dropout=.4))
+NANO = BiLMConfig(
+    'nano', char_dim=4, filters=((1, 8), (2, 8), (3, 8)), proj_dim=16, hidden_dim=16, norm=False
+)
+CONFIGS = dict(
+    exact=NANO,
+    norm=replace(NANO, norm=True),
+    adaptive=replace(NANO, softmax='adaptive', cutoffs=(20, 60, 200), div_value=2.0),
+    sampled=replace(NANO, softmax='sampled', n_negative=50),
+    dropout=replace(NANO, dropout=0.4),
+)
+
 
 class Watch(Callback):
     "Keeps the first gradient and what the loaders gave"
     order = 80
     def before_fit(self): self.grad,self.seen,self.rng = None,[],None
     def before_batch(self):
-        if self.training: self.seen.append([bytes(r) for r in self.xb[0][:, 1].numpy().tolist() if any(r)] if False else self.xb[0].shape[0])
+        if self.training:
+            self.seen.append(
+                [bytes(r) for r in self.xb[0][:, 1].numpy().tolist() if any(r)]
+                if False
+                else self.xb[0].shape[0]
+            )
+
     def before_step(self):
-        if self.grad is None: self.grad = {k.removeprefix('module.'): p.grad.clone() for k,p in self.model.named_parameters() if p.grad is not None}
+        if self.grad is None:
+            self.grad = {
+                k.removeprefix('module.'): p.grad.clone()
+                for k, p in self.model.named_parameters()
+                if p.grad is not None
+            }
         self.rng = torch.rand(1).item()
 
 def texts(kind, n_train=241):
     "241 sentences: the last batch has one row"
     corpus = toy_corpus(n_train=n_train, n_valid=41, n_test=1, n_unseen=1)
-    return ElmoDataLoaders.from_corpus(corpus, kind=kind, bs=20, seed=3, device='cpu', **(dict(seq_len=16) if kind == 'stream' else {}))
+    return ElmoDataLoaders.from_corpus(
+        corpus,
+        kind=kind,
+        bs=20,
+        seed=3,
+        device='cpu',
+        **(dict(seq_len=16) if kind == 'stream' else {}),
+    )
+
 
 def train(name, dls, epochs=2, lr=1e-2, cbs=()):
     "Losses, table, weights and the first gradient of a training"
@@ -43,11 +71,23 @@ def train(name, dls, epochs=2, lr=1e-2, cbs=()):
     learn.tokens_before = None
     with learn.no_bar(), learn.no_logging():
         with several_processes(learn): learn.fit_one_cycle(epochs, lr)
-    assert type(learn.model) is BiLM and not any(isinstance(o, OwnRows) for dl in dls.loaders for o in dl.after_batch.fs)
-    return learn, dict(losses=[float(o) for o in learn.recorder.losses], values=[[float(o) for o in r] for r in learn.recorder.values],
-                       weights=[p.double().norm().item() for p in learn.model.parameters()], buffers=[b.double().norm().item() for b in learn.model.buffers()],
-                       grad={k: v.flatten()[:50].tolist() for k,v in watch.grad.items()}, rows=watch.seen, rng=watch.rng, tokens=learn.throughput.tokens,
-                       names=list(learn.recorder.metric_names), stopped=learn.stopped and str(learn.stopped), evaluated=evaluate(learn.model, dls.valid))
+    assert type(learn.model) is BiLM and not any(
+        isinstance(o, OwnRows) for dl in dls.loaders for o in dl.after_batch.fs
+    )
+    return learn, dict(
+        losses=[float(o) for o in learn.recorder.losses],
+        values=[[float(o) for o in r] for r in learn.recorder.values],
+        weights=[p.double().norm().item() for p in learn.model.parameters()],
+        buffers=[b.double().norm().item() for b in learn.model.buffers()],
+        grad={k: v.flatten()[:50].tolist() for k, v in watch.grad.items()},
+        rows=watch.seen,
+        rng=watch.rng,
+        tokens=learn.throughput.tokens,
+        names=list(learn.recorder.metric_names),
+        stopped=learn.stopped and str(learn.stopped),
+        evaluated=evaluate(learn.model, dls.valid),
+    )
+
 
 class Hear(Callback):
     "One process alone is asked to stop"
@@ -57,7 +97,9 @@ class Hear(Callback):
 def lines_of_all(n=203): return [f'w{i} and w{i%7} .' for i in range(n)]
 
 def buffered():
-    dl = BufferedDataLoader(lines_of_all(), buffer=50, tokenizer='space', bs=10, seed=1, device='cpu')
+    dl = BufferedDataLoader(
+        lines_of_all(), buffer=50, tokenizer='space', bs=10, seed=1, device='cpu'
+    )
     corpus = Corpus('numbers', dict(train=lines_of_all(), valid=lines_of_all(20)), 'space')
     valid = ElmoDataLoaders.from_corpus(corpus, vocab=dl.vocab, bs=10, device='cpu').valid
     dls = ElmoDataLoaders(dl, valid, device='cpu')
@@ -80,10 +122,21 @@ class OwnPace:
     def __call__(self): self.t += 1 + rank(); return self.t
 
 def everything():
-    res = {f'{name} {kind}': train(name, texts(kind))[1] for name,kind in (('exact', 'sentences'), ('exact', 'stream'), ('norm', 'sentences'), ('adaptive', 'stream'), ('sampled', 'sentences'))}
+    res = {
+        f'{name} {kind}': train(name, texts(kind))[1]
+        for name, kind in (
+            ('exact', 'sentences'),
+            ('exact', 'stream'),
+            ('norm', 'sentences'),
+            ('adaptive', 'stream'),
+            ('sampled', 'sentences'),
+        )
+    }
     res['dropout'] = train('dropout', texts('sentences', 40), epochs=1)[1]
     res['signal'] = train('exact', texts('sentences'), cbs=[Hear()])[1]
-    res['budget'] = train('exact', texts('sentences'), epochs=TimeBudget.epochs, cbs=[TimeBudget(19, OwnPace())])[1]
+    res['budget'] = train(
+        'exact', texts('sentences'), epochs=TimeBudget.epochs, cbs=[TimeBudget(19, OwnPace())]
+    )[1]
     res['buffered'] = buffered()
     res['says'] = [main_says(is_main()), main_says(not is_main())]
     res['gathered'],res['error'],res['sum'] = gather(dict(me=rank())),fails(),add_up([1, rank()])
@@ -93,14 +146,16 @@ def everything():
 
 def threads_left(file):
     "The names of the threads that still run when the processes have taken leave (Linux)"
-    for _ in range(20):                                                    # a thread takes a moment to end
+    # a thread takes a moment to end
+    for _ in range(20):
         names = [o.read_text().strip() for o in Path('/proc/self/task').glob('*/comm')]
         if not any('gloo' in o for o in names): break
         time.sleep(.05)
     file.write_text(json.dumps(names))
 
 if __name__ == '__main__':
-    atexit.register(threads_left, Path(sys.argv[1])/f'{rank()}.threads')   # the first is called last
+    # the first is called last
+    atexit.register(threads_left, Path(sys.argv[1])/f'{rank()}.threads')
     torch.set_num_threads(1)
     res = everything()
     (Path(sys.argv[1])/f'{rank()}.json').write_text(json.dumps(res))

@@ -215,9 +215,8 @@ def measure(folder, quick=False, command=None):
     if not {'perplexity', 'bytes', 'text', '5-gram'} <= {*f}:
         corpus = english()
         toks = read_text_of(corpus, quick)
-        step('text', text); step('bytes', as_bytes); step('5-gram',
-                                                          lambda: counting(toks,
-                                                                           vocab)); step('perplexity', perplexity)
+        step('text', text); step('bytes', as_bytes);        step('5-gram', lambda: counting(toks, vocab))
+        step('perplexity', perplexity)
         del toks
     step('senses', lambda: senses(elmo, quick)); step('tags', lambda: tags(elmo, quick))
     step('untrained', lambda: [untrained(elmo, reviews(quick), seed, 1 if quick else 5)

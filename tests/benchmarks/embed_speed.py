@@ -22,6 +22,7 @@ ELMO_FASTAI_DATA or ../shared/data, cut into sentences;
 where it is not there: random words with frequencies by Zipf's law. A batch has sentences of about
 the same length, so padding decides nothing.
 """
+
 import copy, json, re
 from statistics import median
 import numpy as np, torch, torch.nn.functional as F
@@ -77,8 +78,8 @@ def random_model(size, seed=42):
              0).eval()
     torch.nn.init.uniform_(m.chars.embed.weight[1:], -1, 1)
     for l in [*m.lstm.fwd, *m.lstm.bwd]:
-        torch.nn.init.normal_(l.weight_ih_l0, std=P**-.5); torch.nn.init.normal_(l.weight_hh_l0,
-                                                                                 std=.7*P**-.5); torch.nn.init.normal_(l.weight_hr_l0, std=2*C**-.5)
+        torch.nn.init.normal_(l.weight_ih_l0, std=P**-.5);        torch.nn.init.normal_(l.weight_hh_l0, std=0.7 * P**-0.5)
+        torch.nn.init.normal_(l.weight_hr_l0, std=2 * C**-0.5)
     return m
 
 # The plain design

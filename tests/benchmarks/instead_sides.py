@@ -16,6 +16,7 @@ Requests and answers are lines of JSON; arrays are files of numpy. A side runs w
 and measures both clocks: its own processor time, to which neighbours on the machine add
 little, and the time on the wall.
 """
+
 import json, os, platform, subprocess, sys, tempfile, time, zipfile
 from pathlib import Path
 

@@ -43,6 +43,7 @@ JS = """async ({ten, fifty, gap}) => {
   const maps = read.map(sentences => { const t = performance.now(); a.map({elmo}, {sentences}); return performance.now() - t });
   return {start, output, times, gaps, maps, layers: fifty.map(s => elmo.layers(m.tokenize(s)).map(l => l.map(v => Array.from(v))))} }"""
 
+
 class Quiet(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *args): pass
 

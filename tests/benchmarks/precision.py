@@ -60,7 +60,10 @@ if __name__ == '__main__':
     corpus = tiny_shakespeare(data_folder('tiny_shakespeare'))
     if args.lines: corpus.splits['train'] = corpus.splits['train'][:args.lines]
     rows,off = [],0.
-    print(f"{'':6}{'seed':>5}{'steps':>7}{'forward':>10}{'backward':>10}{'mean':>10}{'to fp32':>10}{'seconds':>9}", flush=True)
+    print(
+        f"{'':6}{'seed':>5}{'steps':>7}{'forward':>10}{'backward':>10}{'mean':>10}{'to fp32':>10}{'seconds':>9}",
+        flush=True,
+    )
     for seed in range(args.seeds):
         for side in args.sides:
             r = train(args, corpus, side, seed)
@@ -69,7 +72,10 @@ if __name__ == '__main__':
             r['ratio'] = r['mean']/base
             off = max(off, abs(r['ratio'] - 1))
             rows.append(r)
-            print(f"{side:6}{seed:5}{r['steps']:7}{r['fwd']:10.2f}{r['bwd']:10.2f}{r['mean']:10.2f}{r['ratio']:10.4f}{r['seconds']:9.0f}", flush=True)
+            print(
+                f"{side:6}{seed:5}{r['steps']:7}{r['fwd']:10.2f}{r['bwd']:10.2f}{r['mean']:10.2f}{r['ratio']:10.4f}{r['seconds']:9.0f}",
+                flush=True,
+            )
     print(f"largest difference to fp32: {100*off:.2f} %, limit {100*args.limit:.2f} %")
     write_figures(args.json, dict(args=vars(args), rows=rows))
     sys.exit(off > args.limit)

@@ -11,6 +11,7 @@ take them from the folder in ELMO_FASTAI_DATA (or ../shared/data). `memory` sear
 nbs/results/probe.json and neighbours.json, part by part; the chapters show them. With --quick nothing is written,
 nor are `toy` and `purity` with fewer than three seeds.
 """
+
 import json, math, re, time
 from collections import Counter
 from pathlib import Path
@@ -18,9 +19,19 @@ from pathlib import Path
 from harness import (
     RESULTS, ROOT, in_process, opt, options, peak_bytes, read_figures, write_figures)
 
-FILES = dict(toy='probe', english='probe', real='neighbours', words='neighbours', ud='probe', time='probe', memory='probe', purity='neighbours')
+FILES = dict(
+    toy='probe',
+    english='probe',
+    real='neighbours',
+    words='neighbours',
+    ud='probe',
+    time='probe',
+    memory='probe',
+    purity='neighbours',
+)
 POOLS, KS = (4_000, 12_000, 24_000, 40_000), (1, 3, 5, 10)
-# What is looked for in the novels and in WikiText-2: words in sentences that were written before the search, one sense each
+# What is looked for in the novels and in WikiText-2: words in sentences that were written before
+# the search, one sense each
 ASK = """
 bank: He put the money into the bank . | We rowed along the bank of the river .
 match: He struck a match and lit the lamp . | They won the match by two goals .
@@ -38,11 +49,16 @@ wound: The wound in his arm was bleeding . | The road wound through the hills .
 bear: A brown bear came out of the forest . | I can not bear this pain .
 """
 
-def show(title, table): print(f'\n{title}  {table.attrs or ""}\n{table.round(3).to_string()}', flush=True)
+def show(title, table):
+    print(f'\n{title}  {table.attrs or ""}\n{table.round(3).to_string()}', flush=True)
+
 
 def plain(table):
     "A table as JSON has it"
-    rows = {k: {c: round(float(v), 4) if math.isfinite(v) else None for c,v in r.items()} for k,r in table.to_dict('index').items()}
+    rows = {
+        k: {c: round(float(v), 4) if math.isfinite(v) else None for c, v in r.items()}
+        for k, r in table.to_dict('index').items()
+    }
     return dict(rows=rows, **table.attrs)
 
 def write(part, what):
@@ -66,16 +82,26 @@ def toy(folders, quick):
     train = gold['train'][:4_000 if quick else 12_000]
     for folder in folders:
         elmo, seeds = toy_model(folder), 1 if quick else 3
-        tables = {'part of speech': tag_probe(elmo, train, gold['valid'], seeds=seeds),
-                  **{f'sense, {n}': sense_probe(elmo, train, gold['valid'], how=how, seeds=seeds) for n,how in (('nearest mean', 'mean'), ('nearest example', '1nn'))}}
+        tables = {
+            'part of speech': tag_probe(elmo, train, gold['valid'], seeds=seeds),
+            **{
+                f'sense, {n}': sense_probe(elmo, train, gold['valid'], how=how, seeds=seeds)
+                for n, how in (('nearest mean', 'mean'), ('nearest example', '1nn'))
+            },
+        }
         for k,t in tables.items(): show(f'toy, {folder.name}: {k}', t)
         res.append({k: plain(t) for k,t in tables.items()})
     return res
 
 class View:
     "A model of which `of` changes the vectors [layers, T, 2P]"
-    def __init__(self, elmo, of, n_layers=None): self.elmo,self.of,self.n_layers,self.dim = elmo,of,n_layers or elmo.n_layers,elmo.dim
-    def embed_iter(self, sents, layers): return (self.of(v) for v in self.elmo.embed_iter(sents, 'all'))
+
+    def __init__(self, elmo, of, n_layers=None):
+        self.elmo, self.of, self.n_layers, self.dim = elmo, of, n_layers or elmo.n_layers, elmo.dim
+
+    def embed_iter(self, sents, layers):
+        return (self.of(v) for v in self.elmo.embed_iter(sents, 'all'))
+
 
 def purity_of_pools(folders, quick):
     "Neighbours of one sense: by the size of the text, by their number, by what is compared"
@@ -83,23 +109,53 @@ def purity_of_pools(folders, quick):
     from elmo_fastai.base.options import read_settings
     from pages import page
     purity = page('studies/probes').purity
-    gold, pools, ks = toy_gold(max(POOLS))['train'], POOLS[:2] if quick else POOLS, KS[:2] if quick else KS
+    gold, pools, ks = (
+        toy_gold(max(POOLS))['train'],
+        POOLS[:2] if quick else POOLS,
+        KS[:2] if quick else KS,
+    )
     runs, ways = [], []
     for folder in folders:
         elmo, run = toy_model(folder), []
-        half, length = elmo.dim//2, lambda v: v/np.linalg.norm(v, axis=-1, keepdims=True).clip(1e-12)
+        half, length = (
+            elmo.dim // 2,
+            lambda v: v / np.linalg.norm(v, axis=-1, keepdims=True).clip(1e-12),
+        )
         for pool in pools:
             for k in ks:
                 t = purity(elmo, gold[:pool], k=k)
                 show(f'toy, {folder.name}: purity in {pool:,} sentences', t)
                 run.append(dict(pool=pool, **plain(t)))
-        def zero(v, keep): v = v.copy(); v[..., [i for i in range(2*half) if i not in keep]] = 0; return v
-        views = {'directions evened out': (elmo, True), 'mean taken away': (elmo, False), 'forward halves': (View(elmo, lambda v: zero(v, range(half))), True),
-                 'backward halves': (View(elmo, lambda v: zero(v, range(half, 2*half))), True), 'mean of layers 0 to 2': (View(elmo, lambda v: length(v).mean(0)[None].repeat(3, 0)), True)}
-        way = {k: float(purity(e, gold[:pools[1]], k=ks[-2], whiten=w).purity['layer 2']) for k,(e,w) in views.items()}
+
+        def zero(v, keep):
+            v = v.copy()
+            v[..., [i for i in range(2 * half) if i not in keep]] = 0
+            return v
+
+        views = {
+            'directions evened out': (elmo, True),
+            'mean taken away': (elmo, False),
+            'forward halves': (View(elmo, lambda v: zero(v, range(half))), True),
+            'backward halves': (View(elmo, lambda v: zero(v, range(half, 2 * half))), True),
+            'mean of layers 0 to 2': (
+                View(elmo, lambda v: length(v).mean(0)[None].repeat(3, 0)),
+                True,
+            ),
+        }
+        way = {
+            k: float(purity(e, gold[: pools[1]], k=ks[-2], whiten=w).purity['layer 2'])
+            for k, (e, w) in views.items()
+        }
         print({k: round(v, 3) for k,v in way.items()}, flush=True)
         runs.append(run); ways.append(way)
-    return dict(recipe=read_settings(folders[0]/'run.toml'), pools=pools, ks=ks, runs=runs, ways=dict(pool=pools[1], k=ks[-2], layer=2, runs=ways))
+    return dict(
+        recipe=read_settings(folders[0] / 'run.toml'),
+        pools=pools,
+        ks=ks,
+        runs=runs,
+        ways=dict(pool=pools[1], k=ks[-2], layer=2, runs=ways),
+    )
+
 
 # English
 
@@ -110,8 +166,12 @@ def english(elmo, quick):
     study = page('studies/probes')
     data, seeds = read_senses(ROOT/'nbs'/'data'/'senses_en.csv'), 5 if quick else 20
     pairs = study.sense_pairs(data, 600)
-    tables = {'sense, nearest mean': sense_probe(elmo, data, seeds=seeds), 'sense, nearest example': sense_probe(elmo, data, how='1nn', seeds=seeds),
-              'purity': study.purity(elmo, data, k=1), 'pairs': study.pair_probe(elmo, pairs[:300], pairs[300:])}
+    tables = {
+        'sense, nearest mean': sense_probe(elmo, data, seeds=seeds),
+        'sense, nearest example': sense_probe(elmo, data, how='1nn', seeds=seeds),
+        'purity': study.purity(elmo, data, k=1),
+        'pairs': study.pair_probe(elmo, pairs[:300], pairs[300:]),
+    }
     for k,t in tables.items(): show(f'English: {k}', t)
     return {k: plain(t) for k,t in tables.items()}
 
@@ -121,8 +181,18 @@ def real_sentences():
     from pages import page
     books = page('library/books')
     root, wiki = local_folder('novels'), wikitext2()
-    res = {(b.name, i): s for b in books.BOOKS for i,s in enumerate(books.book_sentences(read_text(books.book_file(b, root)), b.start))}
-    for split in ('train', 'valid', 'test'): res.update({(f'wikitext-2 {split}', i): s for i,s in enumerate(books.wikitext_sentences(getattr(wiki, split)))})
+    res = {
+        (b.name, i): s
+        for b in books.BOOKS
+        for i, s in enumerate(books.book_sentences(read_text(books.book_file(b, root)), b.start))
+    }
+    for split in ('train', 'valid', 'test'):
+        res.update(
+            {
+                (f'wikitext-2 {split}', i): s
+                for i, s in enumerate(books.wikitext_sentences(getattr(wiki, split)))
+            }
+        )
     return res
 
 def real_senses(elmo):
@@ -131,16 +201,27 @@ def real_senses(elmo):
     rows, text = pd.read_csv(ROOT/'nbs'/'data'/'senses_real.csv'), real_sentences()
     sents = elmo.to_tokens([text[k] for k in zip(rows.source, rows.sentence)])
     for s,t,sense in zip(sents, rows.position, rows.sense):
-        if s[t] != sense.split('/')[0]: raise SystemExit(f"senses_real.csv: {' '.join(s)!r} has {s[t]!r} at {t}, and its sense is {sense!r}")
-    return [(s, t, sense) for s,t,sense in zip(sents, rows.position.tolist(), rows.sense)], [o.split()[0] for o in rows.source]
+        if s[t] != sense.split('/')[0]:
+            raise SystemExit(
+                f"senses_real.csv: {' '.join(s)!r} has {s[t]!r} at {t}, and its sense is {sense!r}"
+            )
+    return [(s, t, sense) for s, t, sense in zip(sents, rows.position.tolist(), rows.sense)], [
+        o.split()[0] for o in rows.source
+    ]
+
 
 def nearest_same(elmo, data, around=3):
     "How often the nearest occurrence of the same word has the same sense: in each layer, and by the letter vectors of the words around it alone"
     import numpy as np
     words, senses = (np.array(o, object) for o in zip(*[(s[t], sense) for s,t,sense in data]))
     layers = elmo.embed([s for s,*_ in data], layers='all')
-    views = {f'layer {l}': [v[l, t] for v,(_, t, _) in zip(layers, data)] for l in range(elmo.n_layers)}
-    near = [[i for i in range(t - around, t + around + 1) if 0 <= i < len(s) and i != t] for s,t,_ in data]
+    views = {
+        f'layer {l}': [v[l, t] for v, (_, t, _) in zip(layers, data)] for l in range(elmo.n_layers)
+    }
+    near = [
+        [i for i in range(t - around, t + around + 1) if 0 <= i < len(s) and i != t]
+        for s, t, _ in data
+    ]
     views['letters around'] = [v[0, i].mean(0) for v,i in zip(layers, near)]
     right = {}
     for name,v in views.items():
@@ -160,19 +241,34 @@ def real(elmo, quick):
     from elmo_fastai.tasks.classify import random_elmo
     data, sources = real_senses(elmo)
     tables = {f'purity, k={k}': purity(elmo, data, k=k) for k in (1, 3)}
-    tables |= {f'sense, {n}': sense_probe(elmo, data, how=how, seeds=5 if quick else 20) for n,how in (('nearest mean', 'mean'), ('nearest example', '1nn'))}
+    tables |= {
+        f'sense, {n}': sense_probe(elmo, data, how=how, seeds=5 if quick else 20)
+        for n, how in (('nearest mean', 'mean'), ('nearest example', '1nn'))
+    }
     for k,t in tables.items(): show(f'novels and WikiText-2: {k}', t)
     kinds = ['wiki' if s == 'wikitext-2' else 'novel' for s in sources]
     there = Counter((s.split('/')[0], kind, s) for (*_, s),kind in zip(data, kinds))
-    best = {w: max((n, s) for w2,s,n in ((k[:2], k[2], n) for k,n in there.items()) if w2 == w)[1] for w in {k[:2] for k in there}}
-    by_source = float(np.mean([best[s.split('/')[0], kind] == s for (*_, s),kind in zip(data, kinds)]))
+    best = {
+        w: max((n, s) for w2, s, n in ((k[:2], k[2], n) for k, n in there.items()) if w2 == w)[1]
+        for w in {k[:2] for k in there}
+    }
+    by_source = float(
+        np.mean([best[s.split('/')[0], kind] == s for (*_, s), kind in zip(data, kinds)])
+    )
     print(f'\ncommonest sense of the word in its kind of text: {by_source:.3f}')
     random = []
     for seed in range(1 if quick else 3):
         blank = random_elmo(elmo, seed, [s for s,*_ in data])
         t = purity(blank, data, k=1); show(f'random weights, seed {seed}: purity, k=1', t)
         random.append(plain(t))
-    return dict(tables={k: plain(t) for k,t in tables.items()}, random=random, nearest=nearest_same(elmo, data), by_source=round(by_source, 4), senses=dict(Counter(s for *_, s in data)))
+    return dict(
+        tables={k: plain(t) for k, t in tables.items()},
+        random=random,
+        nearest=nearest_same(elmo, data),
+        by_source=round(by_source, 4),
+        senses=dict(Counter(s for *_, s in data)),
+    )
+
 
 def count_vectors(sents, n_words=8_000, around=3, dim=100):
     "Static vectors by counting: positive pointwise mutual information of words at most `around` apart, and its first singular vectors (Levy and Goldberg 2014)"
@@ -192,7 +288,10 @@ def count_vectors(sents, n_words=8_000, around=3, dim=100):
     n, total = np.asarray(m.sum(1)).ravel() + 1e-9, m.sum()
     m.data = np.maximum(np.log(m.data*total/n[m.row]/n[m.col]**.75*(n**.75).sum()/total), 0)
     svd = TruncatedSVD(dim, random_state=0)
-    return WordVectors(words, (svd.fit_transform(m.tocsr())/svd.singular_values_**.5).astype(np.float32))
+    return WordVectors(
+        words, (svd.fit_transform(m.tocsr()) / svd.singular_values_**0.5).astype(np.float32)
+    )
+
 
 def words(elmo, quick, layer=1):
     "A dozen words and more: where their nearest occurrences are, and their static neighbours"
@@ -200,7 +299,11 @@ def words(elmo, quick, layer=1):
     from pages import page
     nearest = page('studies/probes').nearest
     from elmo_fastai.tasks.cbow import WordVectors
-    ask = [(w, [q.strip() for q in qs.split('|')]) for w,qs in (o.split(': ', 1) for o in ASK.strip().split('\n'))][:2 if quick else None]
+
+    ask = [
+        (w, [q.strip() for q in qs.split('|')])
+        for w, qs in (o.split(': ', 1) for o in ASK.strip().split('\n'))
+    ][: 2 if quick else None]
     text, wanted = real_sentences(), re.compile(r'\b(?:' + '|'.join(w for w,_ in ask) + r')\b')
     keys = [k for k,s in text.items() if wanted.search(s) and '<unk>' not in s]
     sents = [s for s in elmo.to_tokens([text[k] for k in keys])]
@@ -211,12 +314,35 @@ def words(elmo, quick, layer=1):
     by_letter = WordVectors(spelt, np.concatenate(elmo.embed([[w] for w in spelt], 0)))
     res, n = [], Counter(w for s in found for w in {*s})
     for w,qs in ask:
-        row = dict(word=w, occurrences=n[w], static=[v for v,_ in by_count.nearest(w, 5)], letters=[v for v,_ in by_letter.nearest(w, 5)], asked=[])
+        row = dict(
+            word=w,
+            occurrences=n[w],
+            static=[v for v, _ in by_count.nearest(w, 5)],
+            letters=[v for v, _ in by_letter.nearest(w, 5)],
+            asked=[],
+        )
         for q in qs:
             near = nearest(elmo, q, w, [list(s) for s in found if w in s], k=2, layer=layer)
             print(near, flush=True)
-            def cut(s, t): return [' '.join(s[max(0, t-8):t]), s[t], ' '.join(s[t+1:t+8]), t > 8, t+8 < len(s)]
-            row['asked'].append(dict(sentence=q, found=[dict(cosine=round(c, 3), source=found[tuple(s)], text=cut(s, t)) for c,s,t in near]))
+
+            def cut(s, t):
+                return [
+                    ' '.join(s[max(0, t - 8) : t]),
+                    s[t],
+                    ' '.join(s[t + 1 : t + 8]),
+                    t > 8,
+                    t + 8 < len(s),
+                ]
+
+            row['asked'].append(
+                dict(
+                    sentence=q,
+                    found=[
+                        dict(cosine=round(c, 3), source=found[tuple(s)], text=cut(s, t))
+                        for c, s, t in near
+                    ],
+                )
+            )
         print(row['static'], row['letters'], flush=True)
         res.append(row)
     return dict(layer=layer, sentences=len(text), rows=res)
@@ -224,9 +350,17 @@ def words(elmo, quick, layer=1):
 def questions(train, dev):
     "(train, dev) of three linear probes: the tag, the word if it is one of the hundred commonest, the position, from 9 on one"
     common = {w for w,_ in Counter(w for s in train for w in s.tokens).most_common(100)}
-    def words(sents): return [(s.tokens, [w if w in common else None for w in s.tokens]) for s in sents]
+
+    def words(sents):
+        return [(s.tokens, [w if w in common else None for w in s.tokens]) for s in sents]
+
     def places(sents): return [(s.tokens, [min(t, 9) for t in range(len(s.tokens))]) for s in sents]
-    return {'part of speech': (train, dev), **{k: (of(train), of(dev)) for k,of in (('word', words), ('position', places))}}
+
+    return {
+        'part of speech': (train, dev),
+        **{k: (of(train), of(dev)) for k, of in (('word', words), ('position', places))},
+    }
+
 
 def ud(elmo, quick):
     "Parts of speech, words and positions in the treebank"
@@ -235,7 +369,9 @@ def ud(elmo, quick):
     gold, res = read_treebank('en_ewt').gold, {}
     dev = gold['valid'][:300 if quick else None]
     for name,data in questions(gold['train'], dev).items():
-        t = linear_probe(elmo, *data, seeds=1 if quick else 3, max_tokens=4_000 if quick else 20_000)
+        t = linear_probe(
+            elmo, *data, seeds=1 if quick else 3, max_tokens=4_000 if quick else 20_000
+        )
         show(f'treebank: {name}', t)
         res[name] = plain(t)
     return res
@@ -248,12 +384,24 @@ def timed(elmo, quick):
     from pages import page
     purity = page('studies/probes').purity
     gold, res = toy_gold(800 if quick else 3_000, 600), {}
-    more = toy_gold(2_000 if quick else 40_000)['train']                       # one word in twenty has senses
+    # one word in twenty has senses
+    more = toy_gold(2_000 if quick else 40_000)['train']
     def run(name, f, *args, **kw):
         wall, own = time.perf_counter(), time.process_time(); t = f(elmo, *args, **kw)
-        res[name] = dict(tokens=t.attrs.get('train') or t.attrs.get('occurrences'), seconds=round(time.perf_counter() - wall, 1), processor=round(time.process_time() - own, 1))
-        print(f'{name:10} {res[name]["tokens"]:7,} tokens {res[name]["seconds"]:6.1f} s, of the processor {res[name]["processor"]:6.1f} s', flush=True)
-    for name,data in zip(('tags', 'words', 'positions'), questions(gold['train'], gold['valid']).values()): run(name, linear_probe, *data, seeds=1, share=1.)
+        res[name] = dict(
+            tokens=t.attrs.get('train') or t.attrs.get('occurrences'),
+            seconds=round(time.perf_counter() - wall, 1),
+            processor=round(time.process_time() - own, 1),
+        )
+        print(
+            f'{name:10} {res[name]["tokens"]:7,} tokens {res[name]["seconds"]:6.1f} s, of the processor {res[name]["processor"]:6.1f} s',
+            flush=True,
+        )
+
+    for name, data in zip(
+        ('tags', 'words', 'positions'), questions(gold['train'], gold['valid']).values()
+    ):
+        run(name, linear_probe, *data, seeds=1, share=1.0)
     run('senses', sense_probe, more, gold['valid'], seeds=1, share=1.)
     run('purity', purity, more)
     return res
@@ -273,7 +421,17 @@ def one(n, kind):
     if kind == 'index': stream = TokenIndex(elmo, stream, block=16_384)
     start = time.perf_counter()
     nearest(elmo, 'the bank', 'bank', stream, k=5)
-    print(json.dumps(dict(kind=kind, occurrences=n, mb=round(peak_bytes()/2**20), seconds=round(time.perf_counter() - start, 1))))
+    print(
+        json.dumps(
+            dict(
+                kind=kind,
+                occurrences=n,
+                mb=round(peak_bytes() / 2**20),
+                seconds=round(time.perf_counter() - start, 1),
+            )
+        )
+    )
+
 
 def memory(quick):
     res = []
@@ -286,25 +444,43 @@ def memory(quick):
     return res
 
 def main():
-    a = options(__doc__,
+    a = options(
+        __doc__,
         quick=opt(False, 'smaller everywhere; nothing is written'),
         only=opt(choices=FILES, nargs='+'),
         model=opt('mini-en', "a folder, or 'mini-en', the package's own"),
-        toy=opt([ROOT/'models'/'toy'], 'folders as make pretrain leaves them, one a seed', type=Path, nargs='+'),
-        job=opt(hidden=True))                    # how many occurrences, and which kind of search
+        toy=opt(
+            [ROOT / 'models' / 'toy'],
+            'folders as make pretrain leaves them, one a seed',
+            type=Path,
+            nargs='+',
+        ),
+        job=opt(hidden=True),
+    )  # how many occurrences, and which kind of search
     if a.job:
         n, kind = a.job.split()
         return one(int(n), kind)
     from elmo_fastai.elmo.module import Elmo
     wanted = a.only or list(FILES)
-    elmo = Elmo.from_pretrained(a.model) if {'english', 'real', 'words', 'ud', 'time'} & {*wanted} else None
+    elmo = (
+        Elmo.from_pretrained(a.model)
+        if {'english', 'real', 'words', 'ud', 'time'} & {*wanted}
+        else None
+    )
     for part in wanted:
         start, on_toy = time.perf_counter(), part in ('toy', 'purity')
         if on_toy and (missing := [str(f) for f in a.toy if not f.exists()]):
-            print(f"({part}: no model in {', '.join(missing)}: say make pretrain, or name one with --toy)", flush=True); continue
+            print(
+                f"({part}: no model in {', '.join(missing)}: say make pretrain, or name one with --toy)",
+                flush=True,
+            )
+            continue
         if on_toy: res = dict(toy=toy, purity=purity_of_pools)[part](a.toy, a.quick)
         elif part == 'memory': res = memory(a.quick)
-        else: res = dict(english=english, real=real, words=words, ud=ud, time=timed)[part](elmo, a.quick)
+        else:
+            res = dict(english=english, real=real, words=words, ud=ud, time=timed)[part](
+                elmo, a.quick
+            )
         if not a.quick and not (on_toy and len(a.toy) < 3): write(part, res)
         print(f'({part}: {time.perf_counter() - start:.0f} s)', flush=True)
 

@@ -33,6 +33,7 @@ services the same, but the threads ask the services
 The texts have 3 to 15 tokens, for `threads` and `services` 3 to 60, from WikiText-2 in
 ELMO_FASTAI_DATA; where it is not there: random words with frequencies by Zipf's law.
 """
+
 import base64, json, os, platform, random, re, shutil, socket, subprocess, sys, tempfile, time
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
@@ -70,6 +71,7 @@ function done(summary, latency, requests)
 end
 '''
 
+
 def arguments():
     return options(__doc__,
         only=opt(PARTS, nargs='+', choices=PARTS),
@@ -100,8 +102,11 @@ def serve(side, batched, threads, port, model, onnx):
     import uvicorn
     from service_app import service
     torch.set_num_threads(int(threads))
-    embed = Elmo.from_pretrained(model).eval().embed if side == 'torch' else OnnxElmo(onnx,
-                                                                                      int(threads)).embed
+    embed = (
+        Elmo.from_pretrained(model).eval().embed
+        if side == 'torch'
+        else OnnxElmo(onnx, int(threads)).embed
+    )
     if batched == 'True': embed = page('library/service').Batches(embed)
     uvicorn.run(service(embed, get_tokenizer('words')), host='127.0.0.1', port=int(port),
                 log_level='warning', timeout_keep_alive=600)
@@ -228,7 +233,15 @@ def compare(ask, ways, sents, wanted, n, n_threads=16, seed=0):
         assert len(off) == len(right) and np.isfinite(off).all()
         others = np.abs(found[1:] - right[:-1]).max(1) > TOLERANCE
         same = (right[1:] == right[:-1]).all(1)
-        return way, len(off), int((off > TOLERANCE).sum()), float(off.max()), len(others), int((others | same).sum())
+        return (
+            way,
+            len(off),
+            int((off > TOLERANCE).sum()),
+            float(off.max()),
+            len(others),
+            int((others | same).sum()),
+        )
+
     rows = {way: dict(way=way, calls=0, vectors=0, wrong=0, difference=0., control=0,
                       control_wrong=0) for way in ways}
     with ThreadPoolExecutor(n_threads) as pool:
@@ -253,9 +266,15 @@ def by_one_elmo(elmo):
     def layer_of_all(sents):
         return [elmo.mixes[0](list(torch.tensor(v))).detach().numpy()
                 for v in elmo.embed(sents, layers='all')]
-    return {'elmo.embed': elmo.embed, 'elmo.embed, in pieces': pieces, 'elmo.embed, all layers, '
-                                                                       'mixed afterwards': layer_of_all, 'elmo(sentences)': forward,
-            'Batches': batches}
+
+    return {
+        'elmo.embed': elmo.embed,
+        'elmo.embed, in pieces': pieces,
+        'elmo.embed, all layers, mixed afterwards': layer_of_all,
+        'elmo(sentences)': forward,
+        'Batches': batches,
+    }
+
 
 def references(model, n):
     "A model, sentences, and the vectors of each, embedded alone"

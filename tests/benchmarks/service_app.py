@@ -25,7 +25,8 @@ class BodyLimit:
         if scope['type'] != 'http': return await self.app(scope, receive, send)
         length = dict(scope['headers']).get(b'content-length', b'0')
         left = MAX_BYTES
-        if not length.isdigit() or int(length) > left: return await self.refuse(scope, receive, send)
+        if not length.isdigit() or int(length) > left:
+            return await self.refuse(scope, receive, send)
         chunks = []                                       # a body may come without its length
         while True:
             message = await receive()
@@ -58,7 +59,8 @@ def service(embed, tokenize):
         return JSONResponse(dict(detail='; '.join(found)), 422)
 
     @app.post('/embed')
-    def vectors(request:Texts):                           # no `async`: it runs in a thread of a pool
+    # no `async`: it runs in a thread of a pool
+    def vectors(request:Texts):
         sents = [tokenize(text) for text in request.texts]
         for i,tokens in enumerate(sents):
             if not 1 <= len(tokens) <= MAX_TOKENS: raise HTTPException(
