@@ -1,18 +1,26 @@
 """Quarto calls this after it has built the site, for what neither it nor nbdev does here:
 
 - llms.txt, an index of the pages in the order of the sidebar;
-- the numbers of the course in the sidebar, titles, breadcrumbs, previous and next, and in what the search shows;
-- one shelf open in the sidebar: that of the page, or else the course; previous and next inside the course only;
-- exported code: what fits on a screen stands open, what is longer is folded under the names that it defines;
+- the numbers of the course in the sidebar, titles, breadcrumbs, previous and next, and in what the
+search shows;
+- one shelf open in the sidebar: that of the page, or else the course; previous and next inside the
+course only;
+- exported code: what fits on a screen stands open, what is longer is folded under the names that it
+defines;
 - solutions folded like the hints, as a list; columns of numbers set as numbers;
 - names for the navigations;
-- an anchor at each definition that is linked to (nbdev sets anchors only where it shows a signature in place of the code), and no link to what no page defines;
+- an anchor at each definition that is linked to (nbdev sets anchors only where it shows a signature
+in place of the code), and no link to what no page defines;
 - a link past the navigation, first on each page;
-- the caption as description of a picture that has no other, and one caption below a drawing, not two;
-- links between the pages that name the published address made relative, so that a copy of the site stays in the copy;
+- the caption as description of a picture that has no other, and one caption below a drawing, not
+two;
+- links between the pages that name the published address made relative, so that a copy of the site
+stays in the copy;
 - no scripts, icons and style rules that no page uses, and scripts that wait for the page;
-- pictures with their size, so that the page does not jump when they come, and only when they are near; a drawing's narrow version on a phone, or a box in which the wide one scrolls;
-- no empty headings in tables, no break inside a name in a table, and the long tables of a study folded;
+- pictures with their size, so that the page does not jump when they come, and only when they are
+near; a drawing's narrow version on a phone, or a box in which the wide one scrolls;
+- no empty headings in tables, no break inside a name in a table, and the long tables of a study
+folded;
 - an index of the search that holds prose and names, without code, tables and formulas;
 - Colab, Codespace and download under the title of each lesson;
 - the first view of the explainer in place of its picture, at the places that its script keeps;
@@ -25,7 +33,8 @@ from pathlib import Path
 from urllib.parse import unquote, urldefrag, urljoin
 
 class Page(HTMLParser):
-    "What llms.txt needs from a built page: its title, its description, its address, and the sidebar's sections with their links"
+    """What llms.txt needs from a built page: its title, its description, its address, and the
+    sidebar's sections with their links"""
 
     def __init__(self, html):
         super().__init__()
@@ -55,7 +64,8 @@ class Page(HTMLParser):
         else: self.sections.append([text, []])
 
 def llms(docs):
-    "The text of llms.txt for the site in the folder `docs`; links lead to the markdown that is built beside each page"
+    """The text of llms.txt for the site in the folder `docs`; links lead to the markdown that is
+    built beside each page"""
     index = Page(
         re.sub(
             '<span class="chapter-number">.*?</span> ',
@@ -84,7 +94,8 @@ UNUSED = re.compile(
 
 
 def without_unused(html):
-    "`html` without require.js and jQuery: Quarto loads them from another host for every notebook with an HTML table, in case it held a widget"
+    """`html` without require.js and jQuery: Quarto loads them from another host for every notebook
+    with an HTML table, in case it held a widget"""
     return html if 'application/vnd.jupyter.widget' in html else re.sub(UNUSED, '', html)
 
 def pages(docs):
@@ -97,17 +108,20 @@ def pages(docs):
 
 
 def target(link, page, base):
-    "The page of the site at `base` and the anchor on it that `link` of `page` leads to; no page where it leads away"
+    """The page of the site at `base` and the anchor on it that `link` of `page` leads to; no page
+    where it leads away"""
     url,anchor = urldefrag(urljoin(base + page, link))
     return (url.removeprefix(base) or 'index.html' if url.startswith(base) else None), anchor
 
 def numbers(pages):
-    "The number of each chapter by its page: nbdev takes it out of the address, the link to the source still has it"
+    """The number of each chapter by its page: nbdev takes it out of the address, the link to the
+    source still has it"""
     found = {page: re.search(r'/nbs/course/(\d+)_\w+\.ipynb"', html) for page,html in pages.items()}
     return {page: m[1] for page,m in found.items() if m}
 
 def numbered(html, page, numbers, base):
-    "`html` of `page` with the numbers of the chapters in the title, the heading, the breadcrumb, the sidebar, and in previous and next"
+    """`html` of `page` with the numbers of the chapters in the title, the heading, the breadcrumb,
+    the sidebar, and in previous and next"""
 
     def span(page):
         return f'<span class="chapter-number">{numbers[page]}</span> ' if page in numbers else ''
@@ -194,7 +208,8 @@ CUT = re.compile(
 
 
 def prose(html):
-    "The text of `html` for the search: no code, tables and formulas, and the names that its code defines at the end"
+    """The text of `html` for the search: no code, tables and formulas, and the names that its code
+    defines at the end"""
     names = [
         o
         for block in CODE.finditer(html)
@@ -218,7 +233,8 @@ def searched(item, html):
     return prose(main[:main.find('<section')])
 
 def found(items, numbers, html):
-    "The entries of the search: those of pages with the number of the chapter, one for each name of the library, and what readers ask for"
+    """The entries of the search: those of pages with the number of the chapter, one for each name
+    of the library, and what readers ask for"""
 
     def title(o):
         n = numbers.get(o['href'].split('#')[0])
@@ -251,7 +267,8 @@ WORDS = {                          # of Quarto's script for the search → what 
         '  const resultsRaw = phrase.length ? phrase : await index.search(query, fuseOptions);'}
 
 def by_words(docs):
-    "Let the search find what has all words of a question in any order, where Quarto's finds nothing that has it as it stands"
+    """Let the search find what has all words of a question in any order, where Quarto's finds
+    nothing that has it as it stands"""
     script = docs/'site_libs'/'quarto-search'/'quarto-search.js'
     text = script.read_text(encoding='utf-8')
     if 'useExtendedSearch' in text: return
@@ -264,7 +281,8 @@ def by_words(docs):
     script.write_text(text, encoding='utf-8')
 
 def runnable(html):
-    "`html` of a lesson with the places where it runs, under its title, in place of the link to Colab in its text"
+    """`html` of a lesson with the places where it runs, under its title, in place of the link to
+    Colab in its text"""
     m = re.search(
         r'href="https://github\.(?:com|dev)/([\w-]+/[\w-]+)/(?:blob|edit)/main/(nbs/course/\w+\.ipynb)"',
         html,
@@ -290,7 +308,8 @@ def runnable(html):
 SCREEN = 20
 
 def unfolded(html):
-    "`html` with exported code open where it is short, and else folded under the names that it defines"
+    """`html` with exported code open where it is short, and else folded under the names that it
+    defines"""
 
     def one(m):
         lines = unescape(re.sub('<.*?>', '', m['code'])).strip().split('\n')
@@ -315,7 +334,8 @@ def unfolded(html):
 
 
 def section(html, name):
-    "Where the content of the section `name` begins, after its heading, and where it ends; None without one"
+    """Where the content of the section `name` begins, after its heading, and where it ends; None
+    without one"""
     m = re.search(rf'<section id="{name}" class="level2">\s*<h2.*?</h2>', html, re.S)
     if not m: return None
     depth = 1
@@ -330,7 +350,8 @@ ANSWER = re.compile(
 NEXT = re.compile(r'\n(?=(?:<strong>)?\d(?:</strong>)?[.:)]?(?:</strong>)? )')
 
 def solved(html):
-    "`html` with the solutions folded, and the answers as a list that has the numbers of the questions"
+    """`html` with the solutions folded, and the answers as a list that has the numbers of the
+    questions"""
     at = section(html, 'solutions')
     if not at or '<details class="solutions">' in html: return html
     a,b = at
@@ -351,7 +372,8 @@ LAST = re.compile(
 
 
 def one_turn(html, page, base):
-    "`html` with one way on: Quarto's previous and next inside the course, in place of the line that ends each notebook; elsewhere that line alone"
+    """`html` with one way on: Quarto's previous and next inside the course, in place of the line
+    that ends each notebook; elsewhere that line alone"""
     nav = re.search(r'<nav class="page-navigation.*?</nav>', html, re.S)
     if not nav: return html
     ends = [
@@ -368,7 +390,8 @@ NUMBER = re.compile(
 
 
 def set_as_numbers(html):
-    "`html` with the class `num` at the cells of each column of a table that holds numbers and nothing else"
+    """`html` with the class `num` at the cells of each column of a table that holds numbers and
+    nothing else"""
 
     def table(m):
         rows = re.findall(r'<tr.*?</tr>', m[0], re.S)
@@ -421,7 +444,8 @@ def with_room(html):
 LONG = 12       # rows of a table that a study shows; what is longer is folded
 
 def folded(html):
-    "`html` with each long table that stands open folded under the number of its rows and the names of its columns"
+    """`html` with each long table that stands open folded under the number of its rows and the
+    names of its columns"""
 
     def one(m):
         before, table = html[:m.start()], m[0]
@@ -439,7 +463,8 @@ def folded(html):
     return re.sub(r'<table\b.*?</table>', one, html, flags=re.S)
 
 def breakable(html):
-    "`html` of the reference with the places where a long name in a heading or in the contents may break, and without the backslash of a bar in a table"
+    """`html` of the reference with the places where a long name in a heading or in the contents may
+    break, and without the backslash of a bar in a table"""
 
     def name(m): return m[1] + re.sub(r'(?<=[a-z0-9])(?=[._][A-Za-z_])', '<wbr>', m[2]) + m[3]
     html = re.sub(r'(<h[34][^>]*>)([\w.]+)(</h[34]>)', name, html)
@@ -447,7 +472,8 @@ def breakable(html):
     return re.sub(r'<code>[^<]*</code>', lambda m: m[0].replace('\\|', '|'), html)
 
 def named(html):
-    "`html` with names for its navigations, by which a screen reader tells them apart, and without roles that nothing has"
+    """`html` with names for its navigations, by which a screen reader tells them apart, and without
+    roles that nothing has"""
     for find, name in [
         ('<nav class="navbar[^"]*"', 'Site'),
         ('<nav class="quarto-secondary-nav"', 'Where you are'),
@@ -460,7 +486,8 @@ def named(html):
     return re.sub(r'(<button class="navbar-toggler"[^>]*) role="menu"', r'\1', html)
 
 def linked(pages, base):
-    "For each page the anchors that links of all `pages` name: nbdev writes one for each name in backticks"
+    """For each page the anchors that links of all `pages` name: nbdev writes one for each name in
+    backticks"""
     res = {}
     for page,html in pages.items():
         for link in re.findall(r'href="([^"]*#[\w.]+)"', html):
@@ -497,7 +524,8 @@ def anchored(html, anchors):
     return html
 
 def unlinked(html, page, ids, base):
-    "`html` without links from code to an anchor that `ids` of the pages lack: private names, and words that are the name of a method elsewhere"
+    """`html` without links from code to an anchor that `ids` of the pages lack: private names, and
+    words that are the name of a method elsewhere"""
 
     def keep(m):
         to,anchor = target(m[1], page, base)
@@ -535,7 +563,8 @@ CAPTION = re.compile(
 
 
 def captioned(html):
-    "`html` with the line in italics below a drawing as its caption; its description stays with the picture"
+    """`html` with the line in italics below a drawing as its caption; its description stays with
+    the picture"""
 
     def caption(m):
         text = m[2]
@@ -557,7 +586,8 @@ def extent(file):
 PHONE = 560
 
 def sized(html, folder):
-    "`html` with the size of each picture of the text, read from its file in `folder`: space is kept for it, and it may come late"
+    """`html` with the size of each picture of the text, read from its file in `folder`: space is
+    kept for it, and it may come late"""
 
     def size(m):
         file = folder/unquote(m[2])
@@ -597,7 +627,8 @@ def sized(html, folder):
 
 
 def first_at_once(html):
-    "`html` with its first picture loaded at once where it stands before the first section: it is what a reader sees first"
+    """`html` with its first picture loaded at once where it stands before the first section: it is
+    what a reader sees first"""
     at = html.find('<section', html.find('<main'))
     return (
         re.sub(
@@ -622,7 +653,8 @@ RULE = re.compile(r'([^{}@;]+)\{[^{}]*\}')
 MADE = 'bs-', 'aa-', 'tippy', 'quarto-', 'katex'           # classes that scripts put together
 
 def fewer_rules(docs):
-    "Leave in Bootstrap's style sheets the rules whose classes a page or a script of `docs` names; nine tenths of the others weigh on each page"
+    """Leave in Bootstrap's style sheets the rules whose classes a page or a script of `docs` names;
+    nine tenths of the others weigh on each page"""
     used = set()
     for f in [*docs.rglob('*.html'), *docs.rglob('*.js')]:
         text = f.read_text(encoding='utf-8')
@@ -648,7 +680,8 @@ def fewer_rules(docs):
 ICON = re.compile(r'\bbi-([a-z0-9-]+)')
 
 def fewer_icons(docs):
-    "Leave in the font of icons and in its style sheet those that a page or a script of `docs` names; two thousand others weigh as much as a page"
+    """Leave in the font of icons and in its style sheet those that a page or a script of `docs`
+    names; two thousand others weigh as much as a page"""
     from fontTools import subset
     from fontTools.ttLib import TTFont
     # it remarks on two odd bytes of this font
@@ -702,7 +735,8 @@ def line(word, values):
     return f'<p class="elmo-line"><span class="elmo-name">{escape(word)}</span>{bars}</p>'
 
 def first_view(label):
-    "What the explainer shows first for an example, without its script: the same boxes at the same places"
+    """What the explainer shows first for an example, without its script: the same boxes at the same
+    places"""
     stored = json.loads((LIVE/'stored.json').read_text(encoding='utf-8'))
     example = next(o for o in stored['examples'] if o['label'] == label)
     said = [o.replace(' ', '') for o in example['sentences']]
@@ -744,7 +778,8 @@ def first_view(label):
 
 
 def alive(html):
-    "`html` with the first view of the explainer in place of its picture, so that nothing moves when the script takes over"
+    """`html` with the first view of the explainer in place of its picture, so that nothing moves
+    when the script takes over"""
     return (
         re.sub(
             r'(<div class="elmo-live" data-panel="bars" data-example="([^"]+)">).*?</div>(?=\s*(?:<p|<div|<section|<ol|</section))',
@@ -763,7 +798,8 @@ BOX = Path(__file__).resolve().parent.parent/'elmo_fastai'/'box'/'mini-en'
 LOADED = 'config.json', 'model.safetensors', 'output.safetensors', 'vocab.json'
 
 def boxed(live):
-    "Copy what the scripts of the folder `live` load: the boxed model's configuration, numbers and words"
+    """Copy what the scripts of the folder `live` load: the boxed model's configuration, numbers and
+    words"""
     (live/BOX.name).mkdir(parents=True, exist_ok=True)
     for name in LOADED: shutil.copyfile(BOX/name, live/BOX.name/name)
 

@@ -1,6 +1,8 @@
-"""A slow biLM in numpy, 64 bits, written from the description of AI2's files alone: it shares no line with the library that it checks.
+"""A slow biLM in numpy, 64 bits, written from the description of AI2's files alone: it shares no
+line with the library that it checks.
 
-One sentence at a time, one time step at a time, one direction after the other, with the names and the layout of the files.
+One sentence at a time, one time step at a time, one direction after the other, with the names and
+the layout of the files.
 """
 
 import json
@@ -86,7 +88,8 @@ def write(folder, o, file, rename=lambda k: k, **kwargs):
     return folder/'options.json', folder/'weights.hdf5'
 
 def char_ids(token, W):
-    "`token` is text, or 256 / 257 for the ends of a sentence; one is added to every id, 0 would be padding of the sentence"
+    """`token` is text, or 256 / 257 for the ends of a sentence; one is added to every id, 0 would
+    be padding of the sentence"""
     body = [token] if isinstance(token, int) else list(token.encode('utf-8'))[:W-2]
     ids = [258] + body + [259]
     return [i + 1 for i in ids + [260]*(W - len(ids))]
@@ -116,7 +119,8 @@ def token_vector(file, o, ids):
     return y if n == P else y @ f64('CNN_proj/W_proj') + f64('CNN_proj/b_proj')
 
 def run(file, o, r, l, xs, state):
-    "One layer in one direction, words in the order of reading; (outputs before the residual, the new state)"
+    """One layer in one direction, words in the order of reading; (outputs before the residual, the
+    new state)"""
     f64 = lambda k: file[cell_name(r, l) + '/' + k].astype(np.float64)
     _, _, P, C, _, _ = facts(o)
     W, B, cell_clip, proj_clip = (
@@ -141,7 +145,8 @@ def run(file, o, r, l, xs, state):
     return ys, (h, c)
 
 def layers(file, o, tokens, state=None):
-    "[1 + layers, T + 2, 2P] with both ends of the sentence; `state` is a dictionary that is read and filled"
+    """[1 + layers, T + 2, 2P] with both ends of the sentence; `state` is a dictionary that is read
+    and filled"""
     _, _, P, C, L, _ = facts(o)
     state, W = {} if state is None else state, o['char_cnn']['max_characters_per_token']
     x = [token_vector(file, o, char_ids(t, W)) for t in [256, *tokens, 257]]

@@ -1,7 +1,9 @@
 """`make book`: the course as one PDF, from the built site: `python tests/book.py [_docs]`.
 
-The fifteen lessons become one page, with a title and a list of contents, and Chromium prints it: with its style sheet for
-paper, numbered pages, folds open, links inside the book. The file stands beside the site, and the home page links to it."""
+The fifteen lessons become one page, with a title and a list of contents, and Chromium prints it:
+with its style sheet for
+paper, numbered pages, folds open, links inside the book. The file stands beside the site, and
+the home page links to it."""
 
 import functools, http.server, re, shutil, subprocess, sys, tempfile, threading
 from pathlib import Path
@@ -19,7 +21,8 @@ def lessons(docs):
     return [*dict.fromkeys(found)]
 
 def chapter(docs, page, pages):
-    "The text of a lesson: its links and pictures as seen from the top of the site, its anchors named after it"
+    """The text of a lesson: its links and pictures as seen from the top of the site, its anchors
+    named after it"""
     html = (docs/page).read_text(encoding='utf-8')
     text = re.search(r'<main\b[^>]*>(.*?)</main>', html, re.S)[1]
     text = re.sub(

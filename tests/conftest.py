@@ -60,7 +60,8 @@ def browser():
         b.close()
 
 def axe_script():
-    "axe-core, which finds faults of accessibility: from axe-playwright-python, or from `npm install axe-core` here; None without it"
+    """axe-core, which finds faults of accessibility: from axe-playwright-python, or from `npm
+    install axe-core` here; None without it"""
     from pathlib import Path
     spec = importlib.util.find_spec('axe_playwright_python')
     places = [Path(__file__).resolve().parent.parent/'node_modules'/'axe-core']

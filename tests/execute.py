@@ -1,7 +1,10 @@
-"""`make run CHAPTERS=…`: run chapters from top to bottom and keep what they show, figures as vectors.
+"""`make run CHAPTERS=…`: run chapters from top to bottom and keep what they show, figures as
+vectors.
 
-Cells marked `#| slow` or `#| eval: false` keep the outputs they have, unless `--slow` is given. A chapter in which a
-cell fails stays as it was. The notebook keeps a hash of the code that was run, so that a test can tell whether what
+Cells marked `#| slow` or `#| eval: false` keep the outputs they have, unless `--slow` is given. A
+chapter in which a
+cell fails stays as it was. The notebook keeps a hash of the code that was run, so that a test can
+tell whether what
 it shows comes from what it says."""
 
 import argparse, hashlib, json, os, re, subprocess, sys
@@ -68,7 +71,8 @@ def execute(
     path:Path,       # a notebook
     slow:bool=False, # run its slow cells, too?
 ):
-    "Run a notebook in its folder and write it with its new outputs; raises CellExecutionError and writes nothing"
+    """Run a notebook in its folder and write it with its new outputs; raises CellExecutionError and
+    writes nothing"""
     nb = nbformat.read(path, 4)
     Chapter(nb, slow, resources={'metadata': {'path': str(path.parent)}}).execute()
     # bars of progress are for the one who waits

@@ -1,8 +1,10 @@
-"""Writes tests/fixtures/ai2: small ELMo files in AI2's format, with the vectors that a loader must find.
+"""Writes tests/fixtures/ai2: small ELMo files in AI2's format, with the vectors that a loader must
+find.
 
     python tests/make_fixtures.py            # writes the folder anew: some seconds
 
-The weights are random, from a seed per case. The vectors come from `ai2_reference.py`: plain numpy in 64 bits, one time step after the other, which shares no line with the library.
+The weights are random, from a seed per case. The vectors come from `ai2_reference.py`: plain numpy
+in 64 bits, one time step after the other, which shares no line with the library.
 """
 
 import hashlib, json, shutil

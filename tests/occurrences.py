@@ -1,10 +1,14 @@
-"""What the page "ELMo in the browser" loads, and the picture that stands there before: `python tests/occurrences.py` writes nbs/live/occurrences.* and nbs/images/live.svg
+"""What the page "ELMo in the browser" loads, and the picture that stands there before: `python
+tests/occurrences.py` writes nbs/live/occurrences.* and nbs/images/live.svg
 
-The sentences come from novels in the public domain (the chapter on books); each content word in them has its vector of the model in the box:
-the mean of the LSTM layers, without what all words share, in its directions of most variance, as int8 with a scale per word.
+The sentences come from novels in the public domain (the chapter on books); each content word in
+them has its vector of the model in the box:
+the mean of the LSTM layers, without what all words share, in its directions of most variance, as
+int8 with a scale per word.
 The page reads the file with the loader that reads the model.
 
-Fifteen words come with the senses that were labelled by hand for the study on neighbours (nbs/data/senses_real.csv: novels and WikiText-2);
+Fifteen words come with the senses that were labelled by hand for the study on neighbours
+(nbs/data/senses_real.csv: novels and WikiText-2);
 of their sentences only the labelled word is stored."""
 
 import json, random, sys
@@ -36,7 +40,8 @@ def labelled():
     return real_senses(Elmo.from_pretrained('mini-en'))[0]
 
 def projections(tokens, vectors, words):
-    "The words, and for each the two directions in which its occurrences differ most, [2*words, directions]"
+    """The words, and for each the two directions in which its occurrences differ most, [2*words,
+    directions]"""
     found = {}
     for word in sorted(words):
         own = vectors[[token == word for token in tokens]]

@@ -1,6 +1,8 @@
-"""Write the pages of the reference, `nbs/reference/*.md`, from the library as it is: `python tests/reference.py [--check]`.
+"""Write the pages of the reference, `nbs/reference/*.md`, from the library as it is: `python
+tests/reference.py [--check]`.
 
-A page a package, a section a module, an entry a public name: what it does, how it is called, a table of its
+A page a package, a section a module, an entry a public name: what it does, how it is called, a
+table of its
 parameters, its source. Constants have no docstring, so what they are for is said here."""
 
 import importlib, inspect, json, re, sys, textwrap

@@ -1,4 +1,5 @@
-"""Write the pages that open the studies and the library, nbs/studies/index.qmd and nbs/library/index.qmd, from the sidebar
+"""Write the pages that open the studies and the library, nbs/studies/index.qmd and
+nbs/library/index.qmd, from the sidebar
 and from the titles and descriptions of the pages: `python tests/shelves.py [--check]`."""
 
 import json, sys

@@ -1,4 +1,5 @@
-"AI2's files: against their own vectors, against a slow reference over all options, with faults that must be found, and files that are not what they seem"
+"""AI2's files: against their own vectors, against a slow reference over all options, with faults
+that must be found, and files that are not what they seem"""
 
 import gzip, hashlib, json, os, shutil, threading, warnings
 from copy import deepcopy
@@ -52,7 +53,8 @@ needs_fixture = pytest.mark.skipif(
 
 
 def right_sentences(model, reset=False, ends=True):
-    "How many of AI2's thirty sentences have their vectors? Ten batches of three, the state carried through all of them"
+    """How many of AI2's thirty sentences have their vectors? Ten batches of three, the state
+    carried through all of them"""
     sents = json.loads((fixture()/'sentences.json').read_text())
     right, state, cv = 0, model.lstm.init_state(), ByteCharVocab()
     with torch.no_grad():
@@ -343,7 +345,8 @@ def test_the_loaded_model_is_an_ordinary_one(tmp_path):
 WORDS = '<S>\n</S>\n<UNK>\nthe\nbank\nriver\n'
 
 def scores_by_hand(file, o, tokens, order):
-    "Log-probabilities of the words in `order` (lines of the vocabulary file) after each position, forward"
+    """Log-probabilities of the words in `order` (lines of the vocabulary file) after each position,
+    forward"""
     P = o['lstm']['projection_dim']
     h = ref.layers(file, o, tokens)[-1][:,:P]
     z = h @ file['softmax/W'].astype(float).T + file['softmax/b']
@@ -832,7 +835,8 @@ LONG = '2x24_6_15cnn_2xhighway'
 OPT = ref.options(lstm=dict(cell_clip=3., proj_clip=3., dim=24))
 
 class Server(ThreadingHTTPServer):
-    "Serves `files`; breaks off after `most` bytes an answer, `cuts` times; writes down what was asked"
+    """Serves `files`; breaks off after `most` bytes an answer, `cuts` times; writes down what was
+    asked"""
 
     def __init__(self, files):
         super().__init__(('127.0.0.1', 0), Handler)
@@ -935,7 +939,8 @@ def test_an_answer_longer_than_announced_is_refused(server):
         with pytest.raises(ModelFileError, match="can't download|not the file"): load_ai2('mini')
 
 def test_another_file_under_the_right_name(server, tmp_path):
-    "A page of a server that moved, or a model of another shape: found before anything is built from it"
+    """A page of a server that moved, or a model of another shape: found before anything is built
+    from it"""
     good = dict(server.files)
     server.files[f'elmo_{LONG}_weights.hdf5'] = b'<html>moved</html>'
     with pytest.raises(ModelFileError, match="weights.hdf5 can't be read as HDF5"): load_ai2('mini')

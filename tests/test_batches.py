@@ -559,7 +559,8 @@ each_kind = pytest.mark.parametrize('kind', KINDS)
 LINES = ['a b c d', 'b c d e f', 'c d e', 'd e f a b', 'e f', 'f a b c d e']*3
 
 def doors(lines, tmp_path):
-    "The loaders of the same lines through each factory; all lines are for training, and the first two for validation too"
+    """The loaders of the same lines through each factory; all lines are for training, and the first
+    two for validation too"""
     datasets = pytest.importorskip('datasets')
     (tmp_path / 't.txt').write_text('\n'.join(lines))
     (tmp_path / 'v.txt').write_text('\n'.join(lines[:2]))

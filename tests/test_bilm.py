@@ -1,4 +1,5 @@
-"The biLM: what it must not see, what must not change it, its output layers, and saved models in every state of damage"
+"""The biLM: what it must not see, what must not change it, its output layers, and saved models in
+every state of damage"""
 
 import copy, json, math, os, pickle, shutil
 from dataclasses import replace
@@ -80,7 +81,8 @@ def slow_nats(m, batch):
 # what a direction must not see
 
 def test_no_state_moves_before_or_after_a_changed_token(model, batch, types):
-    "Bit for bit, while the set of distinct tokens stays: a matrix product over another number of rows may round otherwise"
+    """Bit for bit, while the set of distinct tokens stays: a matrix product over another number of
+    rows may round otherwise"""
     chars, real = batch[0], batch[0][...,0] != 0
     B, T, W = chars.shape
     every = torch.as_tensor(types.chars[1:])
@@ -208,7 +210,8 @@ def test_evaluation_is_repeatable_and_training_is_not(model, batch):
 
 @pytest.mark.parametrize('cut', [1, 4, 9])
 def test_a_carried_state_is_one_pass(model, batch, cut):
-    "Forward from piece to piece; backward from the last piece to the first; each sentence within its own length"
+    """Forward from piece to piece; backward from the last piece to the first; each sentence within
+    its own length"""
     chars = batch[0]
     whole, zero = layers(model, chars), None
     pieces = chars[:,:cut], chars[:,cut:]
@@ -819,7 +822,8 @@ def test_heads_with_a_gap(saved, key):
     refused(saved[0], 'config.json')
 
 def test_configs_of_the_first_version_load(saved):
-    "Saved before there were output layers to choose, separate parts, or an encoder without projection"
+    """Saved before there were output layers to choose, separate parts, or an encoder without
+    projection"""
     f = saved[0]/'config.json'
     (saved[0]/'SHA256SUMS').unlink()
     d = json.loads(f.read_text())
@@ -874,7 +878,8 @@ def test_weights_that_do_not_fit(saved, name, change):
 
 @pytest.mark.parametrize('split', [False, True])
 def test_weights_in_rows_of_bytes(saved, split):
-    "As in the box: a matrix is whole numbers of one byte and a scale for each row, the output layer in a file of its own"
+    """As in the box: a matrix is whole numbers of one byte and a scale for each row, the output
+    layer in a file of its own"""
     folder = saved[0]
     (folder/'SHA256SUMS').unlink()
     whole, kept, want = load_file(folder/'model.safetensors'), {}, {}

@@ -1,4 +1,5 @@
-"The model in the box: loads offline and fast, says what is wrong with a damaged file, keeps its promises in figures"
+"""The model in the box: loads offline and fast, says what is wrong with a damaged file, keeps its
+promises in figures"""
 
 import json, os, re, shutil, subprocess, sys, textwrap
 from copy import deepcopy

@@ -1,4 +1,5 @@
-"CBOW against a loop and PyTorch, what must not change it, the learner around it, and files of word vectors, good and bad"
+"""CBOW against a loop and PyTorch, what must not change it, the learner around it, and files of
+word vectors, good and bad"""
 
 import gzip, json, math, pickle
 from pathlib import Path
@@ -27,7 +28,8 @@ def make(chars=False, dtype=torch.float32, seed=0):
     return m.to(dtype)
 
 def batch(n=5, width=4, gaps=True, seed=0):
-    "Word ids [n, width] and the characters of the same words; some places empty, in the last row all of them"
+    """Word ids [n, width] and the characters of the same words; some places empty, in the last row
+    all of them"""
     g = torch.Generator().manual_seed(seed)
     words = torch.randint(4, 4+len(WORDS), (n, width), generator=g)
     if gaps: words[torch.rand(n, width, generator=g) < .3] = 0; words[-1] = 0

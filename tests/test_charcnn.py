@@ -160,7 +160,8 @@ def test_padding_order_and_company_change_nothing(training):
 
 @pytest.mark.parametrize('savings', [False, True])
 def test_a_token_is_its_letters_alone(savings):
-    "Bit for bit without the savings; with them the sizes of the matrices depend on the batch, and with these the last bit"
+    """Bit for bit without the savings; with them the sizes of the matrices depend on the batch, and
+    with these the last bit"""
     m, chars = model(savings=savings).eval(), batch()
     other = chars.clone(); other[:,3] = other[:,2]
     y, z = m(chars), m(other)
@@ -328,7 +329,8 @@ def test_frozen_weights_get_no_gradient():
     assert m.proj.weight.grad is not None and m.highway.layers[0].weight.grad is None
 
 def test_what_the_normalisation_takes_away_is_not_trained():
-    "A bias before it has a gradient of nothing but rounding errors, which AdamW blows up to steps of full size"
+    """A bias before it has a gradient of nothing but rounding errors, which AdamW blows up to steps
+    of full size"""
     cnn = CharCNN(8).train()
     x = torch.randint(1, 262, (30, 12))
     cnn(x).square().sum().backward()

@@ -1,4 +1,5 @@
-"A training that breaks off at any moment goes on as if it had not; whatever is wrong with its files is said in a sentence"
+"""A training that breaks off at any moment goes on as if it had not; whatever is wrong with its
+files is said in a sentence"""
 
 import errno, math, multiprocessing, os, pickle, random, resource, shutil, signal, subprocess, sys, time, warnings, zipfile
 from pathlib import Path
@@ -165,7 +166,8 @@ def test_every_place_in_an_epoch(corpus, whole, tmp_path, n):
 
 @pytest.mark.parametrize('n', [3, 8, 11, 17, 19])
 def test_a_budget_of_time_goes_on_with_the_rest(corpus, tmp_path, n):
-    "By a clock that counts steps: the rest of the time, and the same bits; at the end of an epoch, within one, and with the last step done"
+    """By a clock that counts steps: the rest of the time, and the same bits; at the end of an
+    epoch, within one, and with the last step done"""
 
     def budget():
         ticks = []
@@ -277,7 +279,8 @@ def test_the_csv_log(corpus, tmp_path):
         shutil.rmtree(tmp_path/name[:2])
 
 def test_float16_and_its_scale(corpus, tmp_path):
-    "On the CPU, with a scale that is far too large at first: steps are skipped, and the scale falls"
+    """On the CPU, with a scale that is far too large at first: steps are skipped, and the scale
+    falls"""
 
     class FP16(MixedPrecision):
         def before_fit(self):

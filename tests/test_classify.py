@@ -346,7 +346,8 @@ def test_random_backbone():
 )
 @pytest.mark.parametrize('norm', [True, False])
 def test_a_random_backbone_is_normalised(norm, cfg):
-    "Also where the normalisation of the pretrained one was folded away, as in the box: the same vectors, in the same shape"
+    """Also where the normalisation of the pretrained one was folded away, as in the box: the same
+    vectors, in the same shape"""
     set_seed(0)
     e, texts = (
         Elmo(BiLM(replace(CFG, norm=norm, **cfg), 0), tokenizer='space').eval(),
@@ -538,7 +539,8 @@ def test_a_learner_of_numbers(tmp_path):
 # rare classes
 
 def unbalanced(n, seed):
-    "One text in twenty is a complaint; 'refund' is in three of five complaints, and in one of twelve other texts"
+    """One text in twenty is a complaint; 'refund' is in three of five complaints, and in one of
+    twelve other texts"""
     rng = np.random.default_rng(seed)
     rows = []
     for i in range(n):

@@ -1,4 +1,5 @@
-"The command: from text to a folder, with right and wrong input, in this process and in processes of its own"
+"""The command: from text to a folder, with right and wrong input, in this process and in processes
+of its own"""
 
 import json, math, multiprocessing, os, random, re, shutil, signal, subprocess, sys, time, tomllib, warnings
 from configparser import ConfigParser
@@ -52,7 +53,8 @@ def held():
 
 @pytest.fixture(scope='module', autouse=True)
 def drawn_once():
-    "The first report's picture serves the others, too: to draw it takes longer than to train these models"
+    """The first report's picture serves the others, too: to draw it takes longer than to train
+    these models"""
     kept, files, draw = [], {}, report_module.report_figure
     def once(losses, r):
         if not kept:
@@ -651,7 +653,8 @@ def test_a_rate_that_runs_away(corpus, tmp_path):
 
 @pytest.mark.parametrize('allowed', [2_000, 60_000], ids=['at the start', 'in the middle'])
 def test_a_full_disk(corpus, tmp_path, allowed, capsys):
-    "No file may grow beyond a limit (as a full disk, the write fails): at once, or for the last model"
+    """No file may grow beyond a limit (as a full disk, the write fails): at once, or for the last
+    model"""
     import resource
     old = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (allowed, old[1]))
@@ -666,7 +669,8 @@ def test_a_full_disk(corpus, tmp_path, allowed, capsys):
 
 @pytest.mark.slow
 def test_a_disk_that_fills_up(corpus, tmp_path, monkeypatch, whole):
-    "The training goes on and says so once; the older checkpoint stays readable; with room again it ends well"
+    """The training goes on and says so once; the older checkpoint stays readable; with room again
+    it ends well"""
     import resource
     old = resource.getrlimit(resource.RLIMIT_FSIZE)
     def fill(cb): resource.setrlimit(resource.RLIMIT_FSIZE, (3_000, old[1]))
@@ -713,7 +717,8 @@ def planned(corpus, n_words=40, **said):
     return settings, json.loads(json.dumps(script.new_run(settings, None).to_json())), told
 
 def test_recipes():
-    "What is said goes before a recipe, a recipe before the defaults; a plan gives the settings back"
+    """What is said goes before a recipe, a recipe before the defaults; a plan gives the settings
+    back"""
     for name in (None, *RECIPES):
         settings, plan, told = planned(name or 'my.txt')
         assert (
@@ -903,7 +908,8 @@ def test_several_files(text, monkeypatch):
     assert train(['tr.txt', Path('va.txt')], None, **QUIET).name == text.name
 
 def test_a_held_out_text_that_was_trained_on_is_named(text):
-    "Nine of ten held-out lines stand in the training text, word for word: a trigram knows them by heart"
+    """Nine of ten held-out lines stand in the training text, word for word: a trigram knows them by
+    heart"""
     lines = (text/'tr.txt').read_text().splitlines()
     (text / 'copies.txt').write_text(
         '\n'.join(lines[:18] + (text / 'va.txt').read_text().splitlines()[:2])
@@ -1442,7 +1448,8 @@ OTHER = dict(bs=16, min_freq=None, model=None, config=None)
 
 @pytest.fixture(scope='module')
 def trained(corpus, tmp_path_factory):
-    "Models to begin with: as the command leaves one, as the box has one (without norms, in bytes, in two files), with an alphabet, and without words"
+    """Models to begin with: as the command leaves one, as the box has one (without norms, in bytes,
+    in two files), with an alphabet, and without words"""
     base = tmp_path_factory.mktemp('trained')
     lm, vocab = load_bilm(train(corpus, base/'model', epochs=2))
     lm.chars.fold_norm()
@@ -1493,7 +1500,8 @@ def watching(monkeypatch):
 @pytest.mark.parametrize('name', ['model', 'folded', 'letters'])
 @pytest.mark.parametrize('kind', ['sentences', 'stream'])
 def test_it_begins_where_the_model_was(trained, reviews, tmp_path, monkeypatch, name, kind):
-    "The first perplexity is the model's own on this text, the words and letters are the model's; then it falls"
+    """The first perplexity is the model's own on this text, the words and letters are the model's;
+    then it falls"""
     lm, vocab = load_bilm(trained/name)
     told, seen = [], watching(monkeypatch)
     folder = train(
@@ -1535,7 +1543,8 @@ def test_it_begins_where_the_model_was(trained, reviews, tmp_path, monkeypatch, 
 
 @pytest.mark.parametrize('name', ['model', 'folded', 'letters', 'states'])
 def test_other_words_and_a_new_output_layer(trained, reviews, tmp_path, monkeypatch, name):
-    "Said by --min-freq or --max-vocab: characters and layers are the model's, the words those of the text; without an output layer a model will do"
+    """Said by --min-freq or --max-vocab: characters and layers are the model's, the words those of
+    the text; without an output layer a model will do"""
     lm, _ = load_bilm(trained/name)
     told, began = [], {}
     adding(
@@ -1739,7 +1748,8 @@ def test_a_stream_with_known_words_and_steps_goes_on(trained, text, tmp_path):
     assert weights(going_on(None, tmp_path/'m.run')) == weights(whole)
 
 def test_a_model_that_is_named_is_that_one(tmp_path):
-    "Also where the corpus has a recipe that changes another one, and beside a file with changes of no named model"
+    """Also where the corpus has a recipe that changes another one, and beside a file with changes
+    of no named model"""
     assert (
         planned('wikitext2', 50_000)[1]['model']['dropout'] == 0.1
         and planned('wikitext2', 50_000, model='small')[1]['model']['dropout'] == 0.3
@@ -2154,7 +2164,8 @@ def unspaced(tmp_path):
     return tmp_path
 
 def test_a_text_without_spaces_is_nearly_all_unknown(unspaced):
-    "Perplexity 1.28 looks splendid: what is counted is said at the start, in the report and beside the model"
+    """Perplexity 1.28 looks splendid: what is counted is said at the start, in the report and
+    beside the model"""
     told = []
     folder = train(
         str(unspaced / 'zh.txt'),
@@ -2253,7 +2264,8 @@ def test_few_unknown_words_are_no_warning(corpus, tmp_path):
     ids=str,
 )
 def test_a_path_does_not_say_why_a_training_ended(corpus, tmp_path, monkeypatch, error):
-    "Whatever words are in the message, it is neither Ctrl-C nor a rate that was too high; the run can be resumed, the cause is kept"
+    """Whatever words are in the message, it is neither Ctrl-C nor a rate that was too high; the run
+    can be resumed, the cause is kept"""
 
     def fail(cb):
         raise error
@@ -2267,7 +2279,8 @@ def test_a_path_does_not_say_why_a_training_ended(corpus, tmp_path, monkeypatch,
     'error', [RuntimeError('interrupted'), ValueError('shapes differ'), KeyError('x')], ids=str
 )
 def test_a_bug_in_training_looks_like_a_bug(corpus, tmp_path, monkeypatch, capsys, error):
-    "Its own exception with its own traceback; what was learned is saved nevertheless, and where is said"
+    """Its own exception with its own traceback; what was learned is saved nevertheless, and where
+    is said"""
 
     def fail(cb):
         raise error

@@ -52,7 +52,8 @@ def test_same_seed_same_sentences_and_prefixes(toy):
 def test_splits_are_different_samples(toy): assert toy.train[:50] != toy.valid[:50] != toy.test[:50]
 
 def test_first_sentences_stay(toy):
-    "The same sentences on any machine: if this fails, the corpus has changed and every published figure with it"
+    """The same sentences on any machine: if this fails, the corpus has changed and every published
+    figure with it"""
     assert toy.train[:3] == [
         'there is a letter beside the lawyer .',
         'tomorrow these thieves will love the old coin .',
@@ -292,7 +293,8 @@ def test_splits_in_several_files(tmp_path):
     assert sources(text_corpus(write(tmp_path, *names))) == dict(train=names[:2], valid=names[2:])
 
 def test_other_files_beside_the_splits(tmp_path):
-    "In a folder they are left out, and named; beside files that were given one by one they are an error"
+    """In a folder they are left out, and named; beside files that were given one by one they are an
+    error"""
     d = write(tmp_path, 'train.txt', 'valid.txt', 'README.txt')
     c = text_corpus(d)
     assert sources(c) == dict(train=['train.txt'], valid=['valid.txt']) and [
@@ -324,7 +326,8 @@ THREE = 'train.txt', 'valid.txt', 'test.txt'
 @pytest.mark.parametrize('how', ['folder', 'list', 'pattern'])
 @pytest.mark.parametrize('ext', ['txt', 'csv'])
 def test_shares_are_shares_of_the_training_files(tmp_path, valid, test, how, ext):
-    "What is called valid or test is not trained on, whatever share is cut off; the files that a share replaces are left out, and named"
+    """What is called valid or test is not trained on, whatever share is cut off; the files that a
+    share replaces are left out, and named"""
     names = [o.replace('txt', ext) for o in THREE]
     d = write(tmp_path / 'my', *names)
     if ext == 'csv':
@@ -397,7 +400,8 @@ def test_a_file_that_is_named_is_training_text(tmp_path):
 
 
 def test_folders_that_are_called_so(tmp_path):
-    "Folders called train and test are these splits; what names the folder, or the file, is trained on"
+    """Folders called train and test are these splits; what names the folder, or the file, is
+    trained on"""
     for o in ('train', 'test'): write(tmp_path/o, f'{o[0]}1.txt', f'{o[0]}2.txt')
     for pattern in ('**/*.txt', '*/*.txt', 't*/*.txt'):
         c = text_corpus(str(tmp_path/pattern))
@@ -715,7 +719,8 @@ def test_splits_are_lists_of_lines():
 
 
 def test_how_probable_a_sentence_is_waits_until_somebody_asks(monkeypatch):
-    "Making a corpus computes no probability; a sentence that was sent to another process still knows its own"
+    """Making a corpus computes no probability; a sentence that was sent to another process still
+    knows its own"""
 
     def never(self, tokens): raise AssertionError('nobody asked')
     with monkeypatch.context() as m:

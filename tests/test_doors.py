@@ -1,4 +1,5 @@
-"What comes from someone else: only files that end are read, their sizes are looked at first, and no model asks for more memory than its files explain"
+"""What comes from someone else: only files that end are read, their sizes are looked at first, and
+no model asks for more memory than its files explain"""
 
 import gzip, json, os, shutil, signal, socket, subprocess, sys
 from pathlib import Path

@@ -142,7 +142,8 @@ def test_token_norm_looks_at_the_token_alone():
 
 
 def test_batch_norm_is_the_originals():
-    "Against bilm-tf's formula, written out: one mean and one variance over all real tokens and features"
+    """Against bilm-tf's formula, written out: one mean and one variance over all real tokens and
+    features"""
     h, mask = torch.randn(3, 5, 8)*3 + 1, torch.arange(5) < torch.tensor([[5], [2], [0]])
     h = h*mask[..., None]
     real = h[mask]
@@ -607,7 +608,8 @@ if __name__ == '__main__': mp.start_processes(work, (sys.argv[3],), nprocs=2, st
 
 @pytest.mark.slow
 def test_mixes_train_under_ddp(tmp_path):
-    "Two processes, each with one sentence: the mix moves, and both hold the same; it is that of one process with both sentences"
+    """Two processes, each with one sentence: the mix moves, and both hold the same; it is that of
+    one process with both sentences"""
     (tmp_path/'ddp.py').write_text(DDP)
     root = Path(module.__file__).resolve().parents[2]
     r = subprocess.run(
@@ -1102,7 +1104,8 @@ OTHER_SENTS = [['Ωmega', 'the', 'bank'], ['of', 'the', 'river', '.']]*4
 
 @pytest.fixture(scope='module', params=['letters', 'two', 'all', '256'])
 def spelt(request):
-    "(a learner that was trained for two steps, its alphabet); of these one has as many ids as bytes have"
+    """(a learner that was trained for two steps, its alphabet); of these one has as many ids as
+    bytes have"""
     corpus = toy_corpus(n_train=64, n_valid=16, n_test=0, n_unseen=0)
     sents = [o.split() for o in corpus.train]
     kw = dict(letters={}, two=dict(n=2, max_symbols=400), all=dict(min_freq=3, max_chars=12))
@@ -1137,7 +1140,8 @@ def test_an_alphabet_from_the_loaders_to_the_model(spelt):
 def finite(model): return all(o.isfinite().all() for o in model.state_dict().values())
 
 def test_an_alphabet_in_files(spelt, tmp_path):
-    "All ways into a folder and out of it give the same vectors, also of letters that the alphabet has not"
+    """All ways into a folder and out of it give the same vectors, also of letters that the alphabet
+    has not"""
     learn, chars = spelt
     lm, vocab = learn.model.eval(), learn.dls.vocab
     expected = Elmo(lm, vocab, char_vocab=chars).eval()(OTHER_SENTS)[0]

@@ -1,4 +1,5 @@
-"Embedding lists, streams and long texts; the cache; scikit-learn and pandas; and the command with right and wrong input, killed and interrupted"
+"""Embedding lists, streams and long texts; the cache; scikit-learn and pandas; and the command with
+right and wrong input, killed and interrupted"""
 
 import copy, io, json, os, pickle, re, resource, shutil, signal, subprocess, sys, threading, time, zipfile
 from dataclasses import replace
@@ -1121,7 +1122,8 @@ def wait_for(f, p, seconds=120):
 
 @pytest.mark.slow
 def test_killed_and_interrupted(folder, texts, elmo, capsys, monkeypatch):
-    "kill -9 in the middle, then Ctrl-C (here); the result is that of one go, and no portion is made twice"
+    """kill -9 in the middle, then Ctrl-C (here); the result is that of one go, and no portion is
+    made twice"""
     # 6,000 lines
     (folder/'in.txt').write_text('\n'.join(f'{t} {i}' for i in range(15) for t in texts) + '\n')
     part = folder/'o.npz.part'
@@ -1160,7 +1162,8 @@ def test_killed_and_interrupted(folder, texts, elmo, capsys, monkeypatch):
 
 
 def test_overwrite_goes_on_after_an_interruption(folder, texts, capsys, monkeypatch):
-    "As its message says; another job's beginning is dropped, and the old output stays until the new one is whole"
+    """As its message says; another job's beginning is dropped, and the old output stays until the
+    new one is whole"""
     monkeypatch.chdir(folder)
     Path('o.npz').write_text('old')
     add = module.Part.add
@@ -1317,7 +1320,8 @@ def test_exit_status_tells_of_lines_left_out(folder, capsys):
 
 @pytest.mark.parametrize('kw', [dict(norm='batch'), dict(tokenizer=str.split)], ids=str)
 def test_the_device_is_not_blamed_for_the_model(folder, capsys, kw):
-    "All layers of a model with a batch-wide mix, or with a tokenizer that no file can hold, can be had"
+    """All layers of a model with a batch-wide mix, or with a tokenizer that no file can hold, can
+    be had"""
     make(**kw).save_pretrained(folder/'m')
     assert command(
         capsys,

@@ -1,4 +1,5 @@
-"The explainer in a browser: what is seen, typed, followed, limited, kept in an address, and said when something fails"
+"""The explainer in a browser: what is seen, typed, followed, limited, kept in an address, and said
+when something fails"""
 
 import functools, http.server, json, re, shutil, sys, threading
 from pathlib import Path
@@ -36,7 +37,8 @@ def section(panel):
 
 @pytest.fixture(scope='module')
 def site(tmp_path_factory):
-    "What the site serves, without Quarto: a page with the first view, one with all views, the scripts, the model"
+    """What the site serves, without Quarto: a page with the first view, one with all views, the
+    scripts, the model"""
     folder = tmp_path_factory.mktemp('live')
     shutil.copytree(live, folder/'live')
     boxed(folder/'live')
@@ -62,7 +64,8 @@ SHIFTS = """window.shifts = []; new PerformanceObserver(list => { for (const e o
 
 
 def opened(browser, site, hash='', ready='button.elmo-word', **settings):
-    "A page with the explainer, without motion; `asked` collects the files that it loads, `errors` what goes wrong"
+    """A page with the explainer, without motion; `asked` collects the files that it loads, `errors`
+    what goes wrong"""
     context = browser.new_context(
         **{'viewport': {'width': 1280, 'height': 1000}, 'reduced_motion': 'reduce'} | settings
     )

@@ -1,4 +1,5 @@
-"The published fixtures in AI2's format: whole, made as their script says, and ours is a loader that finds their vectors"
+"""The published fixtures in AI2's format: whole, made as their script says, and ours is a loader
+that finds their vectors"""
 
 import hashlib, json
 from pathlib import Path

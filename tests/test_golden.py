@@ -1,7 +1,9 @@
 """What the library computed and wrote before its house was rebuilt, and still does.
 
-`golden/` was written by version 0.1.0 on one thread in fp32 (its losses and the training that was stopped after the bias before
-`TokenNorm` was frozen; the one in `old/` before that). Another processor rounds otherwise, so numbers are compared with a tolerance;
+`golden/` was written by version 0.1.0 on one thread in fp32 (its losses and the training that was
+stopped after the bias before
+`TokenNorm` was frozen; the one in `old/` before that). Another processor rounds otherwise, so
+numbers are compared with a tolerance;
 on the machine where they were written all differences were zero.
 """
 
@@ -65,8 +67,10 @@ def losses(learn, n, lr):
     return res
 
 def recorded(kind):
-    """The losses on record, as many as every processor agrees on: within a fiftieth of the tolerance on four instruction sets
-    (a seventh for the classifier), while 1% more learning rate is beyond it. Twenty steps later rounding has grown a hundredfold.
+    """The losses on record, as many as every processor agrees on: within a fiftieth of the
+    tolerance on four instruction sets
+    (a seventh for the classifier), while 1% more learning rate is beyond it. Twenty steps later
+    rounding has grown a hundredfold.
     """
     return RECORD['losses'][kind][:6 if kind == 'adagrad' else 20]
 
@@ -180,7 +184,8 @@ def test_a_training_that_was_stopped_ends_as_if_it_had_not_been(tmp_path):
 
 
 def test_a_training_that_an_earlier_version_began_goes_on(tmp_path):
-    "It trained the bias before the normalisation by rounding errors: the end is not the same, but as good"
+    """It trained the bias before the normalisation by rounding errors: the end is not the same, but
+    as good"""
     _, report = go_on(FILES/'old'/'stopped.run', tmp_path)
     was = json.loads((FILES/'old'/'whole'/'report.json').read_text(encoding='utf-8'))
     close(report['perplexity_mean'], was['perplexity_mean'], .02)

@@ -146,7 +146,8 @@ class Break(Callback):
 @pytest.mark.parametrize('n', [2, 4, 7, 11])
 @pytest.mark.parametrize('method,args', [('fine_tune', (2, 1e-2)), ('twice', ())])
 def test_several_fits_go_on_exactly(corpus, tmp_path, n, method, args):
-    "Interrupted in the first or in a later fit; called as before, the fits that were done are left out"
+    """Interrupted in the first or in a later fit; called as before, the fits that were done are
+    left out"""
 
     def fit(learn):
         if method != 'twice': return quietly(learn, method, *args)
@@ -179,7 +180,8 @@ MONITORS = ['valid_loss', 'perplexity_fwd', 'perplexity_bwd']
 def backbone(): return Elmo(BiLM(CONFIG, 0), tokenizer='space')
 
 def task_learners(corpus, backbone):
-    "Learners of tasks, each with the metrics that it has by default: those that should fall, the others"
+    """Learners of tasks, each with the metrics that it has by default: those that should fall, the
+    others"""
     cbow = cbow_learner(
         ElmoDataLoaders.from_corpus(corpus, kind='cbow', bs=64, device='cpu'), dim=8
     )

@@ -1,4 +1,5 @@
-"ELMo in plain JavaScript: the same tokens, vectors and predictions as the library, under node where there is one; test_explainer has what a reader does with it"
+"""ELMo in plain JavaScript: the same tokens, vectors and predictions as the library, under node
+where there is one; test_explainer has what a reader does with it"""
 
 import json, random, re, shutil, subprocess, sys, unicodedata
 from pathlib import Path
@@ -37,7 +38,8 @@ def sentences():
 
 
 def fuzzed(n=3000):
-    "Texts of characters of all kinds: letters, marks, digits, signs, spaces, joiners, skin tones, flags, quotation marks"
+    """Texts of characters of all kinds: letters, marks, digits, signs, spaces, joiners, skin tones,
+    flags, quotation marks"""
     rng = random.Random(2)
     known = [
         chr(c) for c in range(0x20000) if unicodedata.category(chr(c)) not in ('Cn', 'Cs', 'Co')
@@ -53,7 +55,8 @@ def fuzzed(n=3000):
 
 @pytest.fixture(scope='module')
 def wanted():
-    "PyTorch's vectors in double precision, and how far its own in single are from them: its sums are single, the scripts' double"
+    """PyTorch's vectors in double precision, and how far its own in single are from them: its sums
+    are single, the scripts' double"""
     single, exact = (
         [*elmo.embed(sentences(), layers='all')]
         for elmo in (
@@ -64,7 +67,8 @@ def wanted():
     return [(v.astype(np.float32), np.abs(v - o).max(initial=0)) for v,o in zip(exact, single)]
 
 def compare(got, wanted):
-    "To 1e-5; where a sentence makes PyTorch itself round worse (one word two hundred times), the scripts are the nearer"
+    """To 1e-5; where a sentence makes PyTorch itself round worse (one word two hundred times), the
+    scripts are the nearer"""
     assert len(got) == len(wanted) == 50 and sum(own > 1e-5 for _,own in wanted) <= 1
     for text,layers,(want, own) in zip(sentences(), got, wanted):
         assert [len(l) for l in layers] == [want.shape[1]]*3, text
@@ -125,7 +129,8 @@ def test_words_that_every_object_has_under_node(node):
     assert len({tuple(v) for v in got[0].round(4).tolist()}) == len(tokens)
 
 def test_rows_of_int8_under_node(node, tmp_path):
-    "A matrix of int8 with a scale a row, beside numbers of 32 and of 16 bits with the smallest and largest of them"
+    """A matrix of int8 with a scale a row, beside numbers of 32 and of 16 bits with the smallest
+    and largest of them"""
     from safetensors.torch import save_file
     x = torch.randn(7, 5, generator=torch.Generator().manual_seed(0))
     scale = (x.abs().amax(1)/127).half()
@@ -172,7 +177,8 @@ def test_clipping_projections_and_tanh_under_node(node, tmp_path):
     assert np.abs(want[1:]).max() <= .2001 and np.abs(np.array(got) - want).max() <= 1e-5
 
 def test_words_are_expected_as_the_library_expects_them_under_node(node, tmp_path):
-    "The adaptive softmax with two groups: every word's surprise from both sides, and a gap filled from both"
+    """The adaptive softmax with two groups: every word's surprise from both sides, and a gap filled
+    from both"""
     from safetensors.torch import save_file
     from elmo_fastai.text.tokens import SPECIALS, WordVocab
     from elmo_fastai.train.speak import fill, score
@@ -299,7 +305,8 @@ INFLUENCES = [
 
 
 def test_influence_is_that_of_leaving_a_word_out_under_node(node):
-    "For each word of each sentence: 1 − cosine of its mixed vector with and without each other word, to 1e-5"
+    """For each word of each sentence: 1 − cosine of its mixed vector with and without each other
+    word, to 1e-5"""
     elmo = Elmo.from_pretrained('mini-en').eval().double()
     def vector(words, t): return np.asarray(elmo.embed([words])[0][t], dtype=np.float64)
     def apart(a, b): return 1 - a@b/np.linalg.norm(a)/np.linalg.norm(b)

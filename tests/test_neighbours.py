@@ -1,4 +1,5 @@
-"Neighbours of vectors that we make: searches against the plain one, tables that are safe, memory that stays; and changed words"
+"""Neighbours of vectors that we make: searches against the plain one, tables that are safe, memory
+that stays; and changed words"""
 
 import csv, json, zlib
 from collections import Counter
@@ -28,7 +29,8 @@ ROOT = Path(__file__).resolve().parents[1]
 TOY = ROOT/'models'/'toy'
 
 class Made:
-    "In the place of an `Elmo`: layer 0 knows the word, layer 1 its left neighbour too, layer 2 nothing"
+    """In the place of an `Elmo`: layer 0 knows the word, layer 1 its left neighbour too, layer 2
+    nothing"""
 
     n_layers, dim, tokenize = 3, D, staticmethod(str.split)
     def __init__(self): self.known = {}
@@ -285,8 +287,10 @@ def test_a_real_model_and_its_stream():
 def best(rows): return max(r['purity'] for k,r in rows.items() if k.startswith('layer'))
 
 def test_purity_that_was_measured():
-    """0.95 is asked at the best layer. Trained models reach it with one, three and five neighbours from 24,000 sentences on (tests/benchmarks/probe.py);
-    with 12,000 and five they do not, and the chapter says so. The models read 100,000 sentences three times, as the file knows."""
+    """0.95 is asked at the best layer. Trained models reach it with one, three and five neighbours
+    from 24,000 sentences on (tests/benchmarks/probe.py);
+    with 12,000 and five they do not, and the chapter says so. The models read 100,000 sentences
+    three times, as the file knows."""
     r = json.loads((ROOT/'nbs'/'results'/'neighbours.json').read_text(encoding='utf-8'))['purity']
     assert (r['recipe']['model'], r['recipe']['epochs']) == ('tiny', 3) and len(r['runs']) >= 3
     for run in r['runs']:

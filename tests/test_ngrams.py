@@ -1,4 +1,5 @@
-"N-gram baseline: against an independent reference, as a distribution, on bad input, and on real text"
+"""N-gram baseline: against an independent reference, as a distribution, on bad input, and on real
+text"""
 
 import os, pickle
 from collections import Counter
@@ -24,7 +25,8 @@ def ref_discounts(counts, modified):
 
 
 class Reference:
-    "The definition, word for word: every count is a scan of the text; sets of types, no n-gram numbers, no sorting"
+    """The definition, word for word: every count is a scan of the text; sets of types, no n-gram
+    numbers, no sorting"""
 
     def __init__(self, sents, order, V, modified, backward):
         self.order, self.V, self.backward, self.modified = order, V, backward, modified

@@ -1,4 +1,5 @@
-"Repository hygiene: the notebooks as they are committed, their outputs, pictures and links, the README, and what names what"
+"""Repository hygiene: the notebooks as they are committed, their outputs, pictures and links, the
+README, and what names what"""
 
 import ast, importlib.util, re
 from configparser import ConfigParser
@@ -304,7 +305,8 @@ def test_metadata_stands_in_one_place():
     assert not (root/'requirements.txt').exists() and not (root/'setup.cfg').exists()
 
 def test_what_is_imported_is_required():
-    "Every package that the library imports is named in settings.ini, not merely there by way of another"
+    """Every package that the library imports is named in settings.ini, not merely there by way of
+    another"""
     import sys
     cfg = ConfigParser(delimiters=['='])
     cfg.read(root/'settings.ini', encoding='utf-8')

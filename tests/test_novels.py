@@ -1,4 +1,5 @@
-"Books into sentences: nothing is lost, nothing is taken from another text, and what is wrong with a file is said"
+"""Books into sentences: nothing is lost, nothing is taken from another text, and what is wrong with
+a file is said"""
 
 import io, os, re
 from hashlib import sha256
@@ -379,7 +380,8 @@ def test_hyphens_that_were_lost():
 
 # ---- the real texts
 def test_the_text_of_the_boxed_model():
-    "Every change of the rules changes what the published model was trained on: then this test fails, and is right"
+    """Every change of the rules changes what the published model was trained on: then this test
+    fails, and is right"""
     c = english(data())
     assert (
         sha256('\n'.join(c.train).encode()).hexdigest()

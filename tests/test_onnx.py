@@ -1,4 +1,5 @@
-"An Elmo as an ONNX file: the same vectors for any batch, models of every shape, and what is refused"
+"""An Elmo as an ONNX file: the same vectors for any batch, models of every shape, and what is
+refused"""
 
 import os, subprocess, sys
 from dataclasses import replace

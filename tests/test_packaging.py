@@ -126,9 +126,11 @@ def test_imports_go_one_way():
     """From package to package as they are listed, without circles, and none is hidden in a function
     to avoid one.
 
-    The rule is about circles. What is heavy and not ours (torch, fastai, datasets, matplotlib) may be
+    The rule is about circles. What is heavy and not ours (torch, fastai, datasets, matplotlib) may
+    be
     imported where it is used,
-    and so may a module of ours that needs it, in the few places of `LATE`; such an import counts as an
+    and so may a module of ours that needs it, in the few places of `LATE`; such an import counts as
+    an
     arrow like any other."""
     for a,b,top in arrows():
         assert top or (a, b) in LATE, f'{a} imports {b} in a function'

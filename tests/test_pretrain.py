@@ -61,7 +61,8 @@ def quietly(learn, method='fit', *args, **kwargs):
 # an ordinary learner
 
 def test_characters_are_those_of_the_loaders(some):
-    "Their number and their room, whatever the configuration leaves open; what it asks for in vain is named"
+    """Their number and their room, whatever the configuration leaves open; what it asks for in vain
+    is named"""
 
     def loaders(chars):
         return ElmoDataLoaders.from_corpus(
@@ -184,7 +185,8 @@ def test_bfloat16_must_pay(monkeypatch, has, gain, fast):
     assert bf16_is_fast('cuda') is fast
 
 def test_what_bfloat16_brings_is_measured():
-    "Also inside autocast, where both products would be in bfloat16; nothing is drawn, and once is enough"
+    """Also inside autocast, where both products would be in bfloat16; nothing is drawn, and once is
+    enough"""
     state = torch.get_rng_state()
     training._bf16_gain.cache_clear()
     with torch.autocast('cpu', torch.bfloat16): gain = training._bf16_gain()
@@ -371,7 +373,8 @@ def test_freezing(few):
     assert all((p == 0).all() for n,p in learn.model.named_parameters() if n.endswith('bias_hh_l0'))
 
 def test_adagrad_is_the_originals(dls):
-    "One step by hand: bilm-tf's loss is multiplied by 20 before the gradient, the sums of squares start at 1, the rate is 0.2"
+    """One step by hand: bilm-tf's loss is multiplied by 20 before the gradient, the sums of squares
+    start at 1, the rate is 0.2"""
     seen = {}
     class Look(Callback):
         order = 95
@@ -740,7 +743,8 @@ def test_nan_at_the_edges(dls, step):
     assert finite(learn.model) and learn.stopped
 
 def test_a_worse_loss_is_not_kept(dls):
-    "The copy is made while the loss is at its lowest, so a training that has run away does not overwrite it"
+    """The copy is made while the loss is at its lowest, so a training that has run away does not
+    overwrite it"""
     learn = learner(dls, cbs=At(20, spoil))
     learn.keep_good.every = 1
     quietly(learn, 'fit', 1, 30.)                                       # runs away at once
@@ -839,7 +843,8 @@ def test_throughput_counts_real_tokens(dls):
 # a budget of time
 
 def timed(few, seconds, method='fit_one_cycle', lr=1e-2, **kwargs):
-    "A learner that was trained for so many steps of a clock that counts them (4 an epoch), and its budget"
+    """A learner that was trained for so many steps of a clock that counts them (4 an epoch), and
+    its budget"""
     learn = learner(few, **kwargs)
     budget = TimeBudget(seconds, clock=lambda: float(len(learn.recorder.losses)))
     quietly(learn, method, TimeBudget.epochs, lr, cbs=budget)
@@ -954,7 +959,8 @@ def test_what_each_direction_expected_is_shown(corpus, kind):
 
 @pytest.mark.parametrize('kind', ['sentences', 'stream'])
 def test_every_prediction_has_its_nats(corpus, kind):
-    "Also where the loader's rows would be put back in order: there is one row a sentence, and many predictions"
+    """Also where the loader's rows would be put back in order: there is one row a sentence, and
+    many predictions"""
     dls = ElmoDataLoaders.from_corpus(
         corpus, kind=kind, bs=8, device='cpu', **(dict(seq_len=16) if kind == 'stream' else {})
     )

@@ -1,4 +1,5 @@
-"Probes on vectors that we make: layer 0 knows the word, layer 1 its left neighbour too, layer 2 nothing; files of examples; intervals"
+"""Probes on vectors that we make: layer 0 knows the word, layer 1 its left neighbour too, layer 2
+nothing; files of examples; intervals"""
 
 import math, zlib
 from collections import Counter
@@ -311,7 +312,8 @@ def test_the_measure_is_that_of_the_report():
 @pytest.mark.parametrize('whiten', [True, False, None])
 @pytest.mark.parametrize('words', ['bank', 'bank bat', 'bank bat rock spring'])
 def test_one_vector_for_all_senses_is_the_commonest_sense(how, whiten, words):
-    "Vectors that differ by rounding alone: as a model gives them that reads the word in other company"
+    """Vectors that differ by rounding alone: as a model gives them that reads the word in other
+    company"""
 
     class Rounded(Made):
         def embed_iter(self, sents, layers='all'):

@@ -1,4 +1,5 @@
-"The texts of a file: every kind by its ending, plain text that is none, line ends, quotes, rows that are broken, and files that are larger than what is held"
+"""The texts of a file: every kind by its ending, plain text that is none, line ends, quotes, rows
+that are broken, and files that are larger than what is held"""
 
 import csv, gzip, io, json, sys, tracemalloc
 from types import SimpleNamespace

@@ -245,7 +245,8 @@ def test_state_over_chunks_is_one_long_pass(kwargs):
 
 @pytest.mark.parametrize('kwargs', KINDS)
 def test_state_of_unequal_sentences_and_rows(kwargs):
-    "Each row carries the state of its own sentence; rows that a batch lacks keep theirs; new rows start at zeros"
+    """Each row carries the state of its own sentence; rows that a batch lacks keep theirs; new rows
+    start at zeros"""
     m = stack(torch.float64, **kwargs)
     batches = [
         batch(torch.float64, lens, seed=i)

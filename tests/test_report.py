@@ -1,4 +1,5 @@
-"The report: senses of constructed vectors, vectors that stand beside their words, the text and the picture"
+"""The report: senses of constructed vectors, vectors that stand beside their words, the text and
+the picture"""
 
 import io, json, math
 from types import SimpleNamespace
@@ -107,7 +108,8 @@ def test_noise_is_near_chance():
     assert abs(acc[2] - .5) < .06
 
 def test_a_loud_direction_decides_nothing():
-    "One coordinate in which all words vary a lot says nothing about senses, and must not drown those that do"
+    """One coordinate in which all words vary a lot says nothing about senses, and must not drown
+    those that do"""
     seen, held_out = made((40, 40)), made((40, 40), seed=1)
     for d in (seen, held_out):
         for w,(s,v) in d.items(): v[:,1,11] += 5*np.random.default_rng(len(s)).normal(size=len(s))
@@ -218,7 +220,8 @@ def test_baselines_are_ordered_and_mirror_each_other(corpus, dls):
 
 
 def test_baselines_count_what_the_model_predicts(corpus, dls, model):
-    "The same number of predictions and the same outcomes, so the perplexities may stand side by side"
+    """The same number of predictions and the same outcomes, so the perplexities may stand side by
+    side"""
     ids = [dls.vocab.encode(o.split()) for o in corpus.valid]
     assert sum(len(o)+1 for o in ids) == evaluate(model, dls.valid)['predictions']
     train = [dls.vocab.encode(o.split()) for o in corpus.train]
@@ -370,7 +373,8 @@ def test_report_text():
     ids=str,
 )
 def test_a_training_past_its_best_and_one_that_counting_beats_are_told_what_to_change(found, says):
-    "The issue's training was best after the ninth of 28 readings, saved the last, and lost to its trigram without a word"
+    """The issue's training was best after the ninth of 28 readings, saved the last, and lost to its
+    trigram without a word"""
     trained = dict(BARE, dropout=0.1, best_epoch=8, epochs=8)
     told = [
         line
@@ -426,7 +430,8 @@ def test_every_sense_of_the_corpus_has_a_colour(corpus):
 
 
 def test_tokens_that_are_cut_are_counted():
-    "Their number, the longest, and the setting that makes room for it; in the printed lines, the report and the card"
+    """Their number, the longest, and the setting that makes room for it; in the printed lines, the
+    report and the card"""
     sents = [['the', 'bank', 'x'*60, 'y'*49], ['the', 'zoo', 'x'*60]]
     types = TokenTypes(WordVocab.build(sents))
     texts = [EncodedText(sents, types), EncodedText(sents[:1], types)]

@@ -1,4 +1,5 @@
-"What stands around the course: workflows, templates, CONTRIBUTING, the change log and the citation, and that they agree with the rest"
+"""What stands around the course: workflows, templates, CONTRIBUTING, the change log and the
+citation, and that they agree with the rest"""
 
 from importlib import import_module
 import ast, importlib.util, re, shutil, subprocess, sys, tarfile, zipfile
@@ -442,7 +443,8 @@ def test_named_paths_and_links_exist(file):
         if not link.startswith('https://'): assert (root/link).is_file(), link
 
 def test_what_benchmarks_import_is_there():
-    "Nobody runs a script of hours to learn that a module has moved: all imports, also those inside functions"
+    """Nobody runs a script of hours to learn that a module has moved: all imports, also those
+    inside functions"""
     missing = []
     for f in sorted((root/'tests'/'benchmarks').glob('*.py')):
         ours = (

@@ -68,7 +68,8 @@ def close(a, b, rel=1e-4): assert a == pytest.approx(b, rel=rel, abs=1e-6)
 @pytest.mark.slow
 @pytest.mark.parametrize('which', ['exact sentences', 'exact stream', 'adaptive stream'])
 def test_two_processes_are_one(one, two, which):
-    "Without dropout and normalisation: the same losses, gradients, metrics and weights, also with a last batch of one row"
+    """Without dropout and normalisation: the same losses, gradients, metrics and weights, also with
+    a last batch of one row"""
     a,b = one[which],two[0][which]
     close(b['losses'][:3], a['losses'][:3], 1e-5)
     for k in a['grad']: assert b['grad'][k] == pytest.approx(a['grad'][k], rel=1e-3, abs=1e-7), k
@@ -245,7 +246,8 @@ def test_a_batch_smaller_than_the_processes(monkeypatch):
     with pytest.raises(ValueError, match='3 rows.*4 processes'): scale._share(dl)
 
 def test_statistics_of_two_halves_are_those_of_the_whole():
-    "Each half asks for the sums of both: the same vectors, statistics and gradients as in one piece"
+    """Each half asks for the sums of both: the same vectors, statistics and gradients as in one
+    piece"""
     torch.manual_seed(0)
     x, counts, up = (
         torch.randn(9, 4).double(),

@@ -1,4 +1,5 @@
-"ELMo in a service: what the application answers to good and to bad requests, batches of requests that wait, and the benchmark's comparison, which must find wrong vectors"
+"""ELMo in a service: what the application answers to good and to bad requests, batches of requests
+that wait, and the benchmark's comparison, which must find wrong vectors"""
 
 import base64, re, sys
 from concurrent.futures import ThreadPoolExecutor

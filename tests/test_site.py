@@ -1,4 +1,5 @@
-"The documentation site: its configuration always; the built pages where Quarto is installed; the pages in a browser where there is one"
+"""The documentation site: its configuration always; the built pages where Quarto is installed; the
+pages in a browser where there is one"""
 
 import functools, gzip, http.server, inspect, json, os, re, shutil, struct, subprocess, sys, threading
 from pathlib import Path
@@ -48,7 +49,8 @@ def plain(text):
     return text.strip()
 
 def over(items, called=name):
-    "One test of a rule for all `items`, each of them the first argument in its turn; the others are fixtures"
+    """One test of a rule for all `items`, each of them the first argument in its turn; the others
+    are fixtures"""
 
     def rule(check):
         def test(**fixtures): rule_for(items, called)(lambda o: check(o, **fixtures))()
@@ -184,7 +186,8 @@ def test_a_drawing_has_one_caption():
 
 
 def test_pictures_fit_a_phone():
-    "A drawing with a narrow version brings it along; another one that is wide scrolls; all keep their place"
+    """A drawing with a narrow version brings it along; another one that is wide scrolls; all keep
+    their place"""
     import after_render
 
     def tag(name):
@@ -256,7 +259,8 @@ def test_the_search_holds_prose_and_names():
 
 
 def test_pages_load_fast(tmp_path):
-    "Scripts wait, the first picture does not, and style rules for classes that no page has are gone"
+    """Scripts wait, the first picture does not, and style rules for classes that no page has are
+    gone"""
     import after_render
 
     html = '<head><script src="../site_libs/a/a.js"></script></head><main><img loading="lazy" src="a.svg"><section><img loading="lazy" src="b.svg"></section></main>'
@@ -288,7 +292,8 @@ HEAD = re.compile(r'# .*\n+> .*\n*(?:- [\w-]+: \w+\s*)*')
 TURN = re.compile(r'\*\*Previous\*\*: \[')
 
 def paragraphs(nb):
-    "Each paragraph, list, table and heading of the markdown of a notebook, but the title and the line of links at the end"
+    """Each paragraph, list, table and heading of the markdown of a notebook, but the title and the
+    line of links at the end"""
     for i,c in enumerate(o for o in cells(nb) if o['cell_type'] == 'markdown'):
         text = source(c) if i else HEAD.sub('', source(c))
         for part in re.split(r'\n\s*\n', text):
@@ -395,7 +400,8 @@ def test_pages_ask_no_other_host_for_fonts():
 
 @pytest.fixture(scope='session')
 def built(tmp_path_factory):
-    "The folder of the built site: that of ELMO_FASTAI_SITE, or built now in a copy of the repository"
+    """The folder of the built site: that of ELMO_FASTAI_SITE, or built now in a copy of the
+    repository"""
     if os.environ.get('ELMO_FASTAI_SITE'): return Path(os.environ['ELMO_FASTAI_SITE']).resolve()
     if not shutil.which('quarto'):
         pytest.skip('Quarto is not installed: the pages are not built here')
@@ -519,7 +525,8 @@ def test_nothing_else_was_built(built):
 
 
 def test_links_and_images_resolve(built):
-    "Links to pages, anchors and files of the site, by relative or by full address; links into the repository; the form of the others"
+    """Links to pages, anchors and files of the site, by relative or by full address; links into the
+    repository; the form of the others"""
     counted = 0
     for page in pages(built):
         s = soup(page)
@@ -638,7 +645,8 @@ def test_markup_is_found():
 
 @each
 def test_sidebar_of_each_page(nb, built):
-    "All pages in order, with the numbers of the course; open is the shelf of the page, or else the course"
+    """All pages in order, with the numbers of the course; open is the shelf of the page, or else
+    the course"""
     at,s = HOME + page_name(nb), soup(built/page_name(nb)).find(id='quarto-sidebar')
     links = [
         urljoin(at, a['href']).removeprefix(HOME) or 'index.html'
@@ -660,7 +668,8 @@ def test_sidebar_of_each_page(nb, built):
 
 @each
 def test_previous_and_next(nb, built):
-    "Inside the course the links of Quarto, with numbers; elsewhere, and after its last chapter, the line that ends the notebook"
+    """Inside the course the links of Quarto, with numbers; elsewhere, and after its last chapter,
+    the line that ends the notebook"""
     at,s = HOME + page_name(nb), soup(built/page_name(nb))
     i,path = ORDER.index(nb), [home/'index.ipynb', home/'start.ipynb', *taught]
     inside = nb in path[:-1]
@@ -705,7 +714,8 @@ def test_breadcrumb_has_the_number(nb, built):
 
 @each
 def test_folds(nb, built):
-    "Exported code stands open up to a screen, and is folded under its names above; solutions are folded like the hints"
+    """Exported code stands open up to a screen, and is folded under its names above; solutions are
+    folded like the hints"""
     s = soup(built/page_name(nb))
     for o in s.select('details.code-fold'):
         assert not o.has_attr('open') and 'Exported source' not in o.summary.get_text()
@@ -739,7 +749,8 @@ def test_navigations_have_names(nb, built):
 
 @each
 def test_nothing_is_asked_of_another_host(nb, built):
-    "A copy of the site works without a network: styles, scripts, fonts and pictures are its own, and stand where the page looks for them"
+    """A copy of the site works without a network: styles, scripts, fonts and pictures are its own,
+    and stand where the page looks for them"""
     s = soup(built/page_name(nb))
     for tag,attribute in [('script', 'src'), ('img', 'src'), ('link', 'href'), ('iframe', 'src')]:
         for o in s.find_all(tag, **{attribute: True}):
@@ -767,7 +778,8 @@ def test_no_heading_of_a_table_is_empty(nb, built):
 
 @each
 def test_names_for_the_ear_are_those_for_the_eye(nb, built):
-    "A link's name holds its text; what opens a shelf is a button; each picture in a link has a name"
+    """A link's name holds its text; what opens a shelf is a button; each picture in a link has a
+    name"""
     s = soup(built/page_name(nb))
     for o in s.select('a.pagination-link'): assert ' '.join(o.get_text().split()) == o['aria-label']
     assert not s.select('a[role=navigation], button[role=menu]')
@@ -917,7 +929,8 @@ def address(built):
     server.shutdown()
 
 class Tab:
-    "A page in the browser, and what it said in the console; what it asks of another host is a fault, too"
+    """A page in the browser, and what it said in the console; what it asks of another host is a
+    fault, too"""
 
     def __init__(self, browser, address, name, width=1280, height=900, scheme='light'):
         self.said = []
@@ -949,7 +962,8 @@ FITS = 92
 
 @over(['404.html', *map(page_name, nbs)], called=str)
 def test_pages_on_a_desk_and_on_a_phone(page, built, browser, address):
-    "Nothing wrong in the console; code whole at 1,280 pixels, all of it on a page of the course; nothing wider than a phone; formulas drawn"
+    """Nothing wrong in the console; code whole at 1,280 pixels, all of it on a page of the course;
+    nothing wider than a phone; formulas drawn"""
     with Tab(browser, address, page) as t:
         cut = t.page.evaluate(OVERFLOW)
         assert not [o for o in cut if page.startswith('course/') or len(o) <= FITS], cut
@@ -1183,7 +1197,8 @@ def test_light_and_dark(built, browser, address):
 
 @over(['index.html', *map(page_name, taught)], called=str)
 def test_a_page_is_light_and_shows_at_once(name, built, browser, address):
-    "At most 500 kB before the reader scrolls, as a server packs them, and something to see within a second"
+    """At most 500 kB before the reader scrolls, as a server packs them, and something to see within
+    a second"""
     context = browser.new_context(viewport={'width': 1280, 'height': 900})
     page, got = context.new_page(), []
     page.on('response', lambda r: got.append(r))

@@ -1,4 +1,5 @@
-"Output layers: the same numbers in parts, distributions, a sampled loss that tends to the full one, and what is held in memory"
+"""Output layers: the same numbers in parts, distributions, a sampled loss that tends to the full
+one, and what is held in memory"""
 
 import copy, math, pickle
 import numpy as np, pytest, torch, torch.nn.functional as F
@@ -164,7 +165,8 @@ def test_extreme_scores():
     [('full', {}), ('adaptive', dict(cutoffs=(2000,))), ('sampled', dict(n_negative=5000))],
 )
 def test_scores_are_never_held(kind, kw):
-    "400 positions of 20,000 words would be 8 million scores; what is made is no larger than the weights, in training and in evaluation"
+    """400 positions of 20,000 words would be 8 million scores; what is made is no larger than the
+    weights, in training and in evaluation"""
     m = head(kind, 16, 20_000, **kw)
     m.max_scores = 100_000
     h, y = torch.randn(400, 16, requires_grad=True), torch.randint(20_000, (400,))
@@ -248,7 +250,8 @@ def test_the_sums_estimate_is_unbiased():
     assert abs(wrong.mean() - 1) > 20*wrong.std()/20_000**.5
 
 def slow_sampled_loss(m, h, y, sample):
-    "As in the literature: for each position the sample without the target, and the target, one by one"
+    """As in the literature: for each position the sample without the target, and the target, one by
+    one"""
     res = []
     for x,t in zip(h, y.tolist()):
         z = [

@@ -1,4 +1,5 @@
-"The corpora of the texts that the course grew from, each by one command, from small copies in the layout of their homes; and data sets of the hub at every door"
+"""The corpora of the texts that the course grew from, each by one command, from small copies in the
+layout of their homes; and data sets of the hub at every door"""
 
 import gzip, json, zipfile
 from pathlib import Path
@@ -51,7 +52,8 @@ def report(folder): return json.loads((Path(folder)/'report.json').read_text())
 # C4: files of packed JSON lines, many for training and eight for validation
 
 def write_c4(folder, n=40, n_valid=12):
-    "A copy in the layout of allenai/c4: two files of `n` documents each, one of `n_valid` others; another configuration beside it"
+    """A copy in the layout of allenai/c4: two files of `n` documents each, one of `n_valid` others;
+    another configuration beside it"""
 
     def write(name, documents):
         (folder/name).parent.mkdir(parents=True, exist_ok=True)
@@ -91,7 +93,8 @@ def c4(tmp_path): return write_c4(tmp_path/'data'/'allenai'/'c4')
 
 @pytest.mark.parametrize('readme', [False, True])
 def test_c4_streamed(c4, monkeypatch, capsys, readme):
-    "So many documents of one configuration, others to validate; the text is found by its column's name"
+    """So many documents of one configuration, others to validate; the text is found by its column's
+    name"""
     if readme: (c4/'README.md').write_text(README)
     monkeypatch.setenv('ELMO_FASTAI_DATA', str(c4.parents[1]))
     command('hub:allenai/c4:en', '--rows', 50, '--valid-rows', 10, '--stream')
@@ -234,7 +237,8 @@ DOCUMENTS = {
 
 
 def write_reuters(folder, more=0):
-    "A copy in the layout of NLTK: a file per document in Latin-1, and cats.txt, which is sorted as text"
+    """A copy in the layout of NLTK: a file per document in Latin-1, and cats.txt, which is sorted
+    as text"""
     documents = dict(DOCUMENTS)
     for i in range(more): documents[f'training/{100 + i}'] = (['earn'], SENTS[i])
     documents[f'training/{100 + more}'] = (['rye'], 'RYE\n')             # the only one of its topic

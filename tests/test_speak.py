@@ -1,4 +1,5 @@
-"A biLM that speaks: scores that add up, text that reading it all again would give, gaps, and what can't be asked of it"
+"""A biLM that speaks: scores that add up, text that reading it all again would give, gaps, and what
+can't be asked of it"""
 
 import math
 from dataclasses import replace

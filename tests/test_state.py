@@ -114,7 +114,8 @@ def test_carried_equals_one_long_reading(texts):
         assert np.nanmean(nats[d]) == pytest.approx(res[d][1].mean().item(), rel=1e-4)
 
 def test_neighbours_and_prime(texts):
-    "Forward after the sentence before, backward after the one that follows; the vectors of a sentence after itself as `primed` says"
+    """Forward after the sentence before, backward after the one that follows; the vectors of a
+    sentence after itself as `primed` says"""
     m,t = model(texts=texts),texts[1]
     _,near = use_reading(m, t, 'neighbour')
     _,cold = use_reading(m, t, 'cold')

@@ -1,4 +1,5 @@
-"Text that is in no memory as a whole: lines, their place, their parts, loaders, and a limit on the memory"
+"""Text that is in no memory as a whole: lines, their place, their parts, loaders, and a limit on
+the memory"""
 
 import threading, gzip, json, os, subprocess, sys
 from itertools import islice
@@ -99,7 +100,8 @@ def test_parts_are_a_partition(folder, kind, n):
 @pytest.mark.parametrize('part', [(0, 1), (1, 2), (2, 3)])
 @pytest.mark.parametrize('k', [0, 1, 6])
 def test_a_place_is_found_again(folder, kind, part, k):
-    "Also from a place in a reading that began at a place; a reading that begins anew begins at the beginning"
+    """Also from a place in a reading that began at a place; a reading that begins anew begins at
+    the beginning"""
 
     def new():
         s = shard_lines(sources(folder)[kind], *part)
@@ -527,7 +529,8 @@ except MemoryError: print('MemoryError')
     sys.platform != 'linux', reason='the limit on the memory of data is a matter of Linux'
 )
 def test_a_text_larger_than_the_memory(tmp_path):
-    "A text whose tokens do not fit is trained on as a stream; read as a whole, it fails under the same limit"
+    """A text whose tokens do not fit is trained on as a stream; read as a whole, it fails under the
+    same limit"""
     rng = np.random.default_rng(0)
     words = np.array([f'w{i}' for i in range(60_000)])
     for i in range(4):
@@ -592,7 +595,8 @@ def test_nothing_reads_what_newer_fastcore_does_not_set():
 
 
 def test_a_stream_is_copied_in_another_thread():
-    "A data set refers to a cache of file systems, which has one for each thread: it grew while it was copied"
+    """A data set refers to a cache of file systems, which has one for each thread: it grew while it
+    was copied"""
     from huggingface_hub import HfFileSystem
     kept = HfFileSystem()
     rows = datasets.Dataset.from_dict(dict(text=['a', 'b'])).to_iterable_dataset()

@@ -1,4 +1,5 @@
-"Tagged text, its loaders, the tagger: files by strangers, guarantees of masks and cache, and fastai's own tools on it"
+"""Tagged text, its loaders, the tagger: files by strangers, guarantees of masks and cache, and
+fastai's own tools on it"""
 
 import json, math, os, pickle, random, re, warnings
 from pathlib import Path
@@ -792,7 +793,8 @@ def encoded(spans, n, scheme):
     return tags
 
 def conlleval(tags):
-    "The chunks by the rules of the CoNLL script of 2000 (endOfChunk and startOfChunk), of B, I, E and O"
+    """The chunks by the rules of the CoNLL script of 2000 (endOfChunk and startOfChunk), of B, I, E
+    and O"""
     chunks, before, before_kind, begun = [], 'O', '', None
     for t,tag in enumerate([*tags, 'O']):
         now, kind = (tag.split('-', 1) + [''])[:2]

@@ -1,4 +1,5 @@
-"One model in several threads, and a training inside which other things are computed: nothing is shared by accident"
+"""One model in several threads, and a training inside which other things are computed: nothing is
+shared by accident"""
 
 import multiprocessing
 from concurrent.futures import ThreadPoolExecutor
@@ -84,7 +85,8 @@ def test_evaluation_in_threads_leaves_the_mode_alone():
 # Inside a training
 
 def slope_through_a_state(model, chars):
-    "The gradient of the second window's states with respect to the first window's letters' vectors, through the carried state"
+    """The gradient of the second window's states with respect to the first window's letters'
+    vectors, through the carried state"""
     _, state = model.encode_state(chars)
     layers, _ = model.encode_state(chars, state)
     [slope] = torch.autograd.grad(layers[-1][0].square().sum(), [state[0]], create_graph=True)
@@ -103,7 +105,8 @@ def _embed_in_a_worker(model, chars, queue):
     with torch.no_grad(): queue.put(model.encode(chars)[-1][0].sum().item())
 
 def test_gradients_and_workers_inside_a_training():
-    "State that is not detached, a loss over two windows, second derivatives, a forked worker: in a fit as outside"
+    """State that is not detached, a loss over two windows, second derivatives, a forked worker: in
+    a fit as outside"""
     torch.set_num_threads(2)
     corpus = toy_corpus(300, 60, 1, 1)
     dls = ElmoDataLoaders.from_corpus(corpus, kind='stream', bs=4, seq_len=8, device='cpu')

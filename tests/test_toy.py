@@ -1,4 +1,5 @@
-"The toy grammar: probabilities and entropies against enumeration, annotation, and that every rule is used"
+"""The toy grammar: probabilities and entropies against enumeration, annotation, and that every rule
+is used"""
 
 import math, random, re
 

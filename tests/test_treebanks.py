@@ -1,4 +1,5 @@
-"Treebanks of Universal Dependencies by name: names, local copies, downloads from a server, missing parts, the doors that take them"
+"""Treebanks of Universal Dependencies by name: names, local copies, downloads from a server,
+missing parts, the doors that take them"""
 
 import hashlib, http.server, os, re, threading
 from pathlib import Path
@@ -235,7 +236,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def home(tmp_path, monkeypatch):
-    "A server in the place of the treebanks' home: its `files` by address; those in `broken` end too early"
+    """A server in the place of the treebanks' home: its `files` by address; those in `broken` end
+    too early"""
     monkeypatch.delenv('ELMO_FASTAI_DATA', raising=False)
     monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path/'cache'))
     monkeypatch.setenv('no_proxy', '127.0.0.1')

@@ -1,4 +1,5 @@
-"What two processes do together in test_scale.py; a process alone does the same, for comparison. `python two_processes.py FOLDER` under torchrun"
+"""What two processes do together in test_scale.py; a process alone does the same, for comparison.
+`python two_processes.py FOLDER` under torchrun"""
 
 import atexit, json, os, signal, sys, time
 from dataclasses import replace

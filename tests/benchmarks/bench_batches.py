@@ -12,7 +12,8 @@ share   time to make a batch as a part of a training step with it: a model like 
         and the tiny model on sentences of the toy corpus
 memory  documents read as a stream, for a text and one ten times as long, each in a process of its
         own: the
-        most memory that the process itself held (RssAnon), and the most with the pages of files that the
+        most memory that the process itself held (RssAnon), and the most with the pages of files
+        that the
         system keeps for it (RSS)
 """
 

@@ -12,7 +12,8 @@ library  `BiLM.encode` after `speed_up`, as `elmo.embed` computes: equal tokens 
          columns of padding cut off, fp32
 bf16     the same after `model.bfloat16()`: half the memory, and much faster where the processor has
          the instructions; what it costs in
-         precision is printed as the cosine of each token's vector (all layers, both directions) to that in
+         precision is printed as the cosine of each token's vector (all layers, both directions) to
+         that in
          fp32
 
 The sides take turns on the same batches, and medians are compared. Both sides' vectors must be

@@ -1,14 +1,20 @@
-"""What the layers know, in figures: probes and neighbours on the built-in corpus and on English, their time, and the memory of a search (chapters 12, 12b).
+"""What the layers know, in figures: probes and neighbours on the built-in corpus and on English,
+their time, and the memory of a search (chapters 12, 12b).
 
     python tests/benchmarks/probe.py                 # all; about half an hour on two cores
     python tests/benchmarks/probe.py --quick         # smaller everywhere
     python tests/benchmarks/probe.py --only toy      # or purity, english, real, words, ud, time, memory
 
-`toy` and `purity` want the model that `make pretrain` leaves in models/toy, or folders named with --toy, one a seed
-(`elmo_pretrain toy --seed 1 --out …`; those of the chapters were made with `--sentences 100000 --epochs 3 --lr 0.008`);
-the others take the model of the package (or --model FOLDER). `ud` downloads the English Web Treebank, `real` and `words` the novels and WikiText-2, or they
-take them from the folder in ELMO_FASTAI_DATA (or ../shared/data). `memory` searches ten times as many occurrences in a process of its own. The figures go to
-nbs/results/probe.json and neighbours.json, part by part; the chapters show them. With --quick nothing is written,
+`toy` and `purity` want the model that `make pretrain` leaves in models/toy, or folders named with
+--toy, one a seed
+(`elmo_pretrain toy --seed 1 --out …`; those of the chapters were made with `--sentences 100000
+--epochs 3 --lr 0.008`);
+the others take the model of the package (or --model FOLDER). `ud` downloads the English Web
+Treebank, `real` and `words` the novels and WikiText-2, or they
+take them from the folder in ELMO_FASTAI_DATA (or ../shared/data). `memory` searches ten times as
+many occurrences in a process of its own. The figures go to
+nbs/results/probe.json and neighbours.json, part by part; the chapters show them. With --quick
+nothing is written,
 nor are `toy` and `purity` with fewer than three seeds.
 """
 
@@ -211,7 +217,8 @@ def real_senses(elmo):
 
 
 def nearest_same(elmo, data, around=3):
-    "How often the nearest occurrence of the same word has the same sense: in each layer, and by the letter vectors of the words around it alone"
+    """How often the nearest occurrence of the same word has the same sense: in each layer, and by
+    the letter vectors of the words around it alone"""
     import numpy as np
     words, senses = (np.array(o, object) for o in zip(*[(s[t], sense) for s,t,sense in data]))
     layers = elmo.embed([s for s,*_ in data], layers='all')
@@ -271,7 +278,8 @@ def real(elmo, quick):
 
 
 def count_vectors(sents, n_words=8_000, around=3, dim=100):
-    "Static vectors by counting: positive pointwise mutual information of words at most `around` apart, and its first singular vectors (Levy and Goldberg 2014)"
+    """Static vectors by counting: positive pointwise mutual information of words at most `around`
+    apart, and its first singular vectors (Levy and Goldberg 2014)"""
     import numpy as np
     from scipy.sparse import coo_matrix
     from sklearn.decomposition import TruncatedSVD
@@ -348,7 +356,8 @@ def words(elmo, quick, layer=1):
     return dict(layer=layer, sentences=len(text), rows=res)
 
 def questions(train, dev):
-    "(train, dev) of three linear probes: the tag, the word if it is one of the hundred commonest, the position, from 9 on one"
+    """(train, dev) of three linear probes: the tag, the word if it is one of the hundred commonest,
+    the position, from 9 on one"""
     common = {w for w,_ in Counter(w for s in train for w in s.tokens).most_common(100)}
 
     def words(sents):

@@ -17,13 +17,15 @@ or two. All variants run at once, and only the one that is measured has anything
 
 load     wrk sends one text per request over 1, 4 and 16 connections and asks for its mean vector;
          the variants take turns, and medians over the rounds are kept. `cpu_ms` is the processor
-         time of the server's process per request: a neighbour on the machine counts little there, and much
+         time of the server's process per request: a neighbour on the machine counts little there,
+         and much
          in requests per second and in latency.
 memory   the resident memory of the process before the first request and after each turn of some
          seconds, up to 100,000 requests, over 16 connections; texts of 3 to 6 tokens
 threads  threads embed sentences that one thread embedded before, one by one; every vector is
          compared with that one. Several threads use one Elmo, in different ways at the same time.
-         `wrong`: vectors with a number that is off by more than 1e-5. `control` compares each vector with
+         `wrong`: vectors with a number that is off by more than 1e-5. `control` compares each
+         vector with
          that of another token: all must be wrong.
 services the same, but the threads ask the services
 

@@ -4,11 +4,16 @@
     python tests/benchmarks/shapes.py --quick         # does it work? nothing is kept
     python tests/benchmarks/shapes.py --table         # the figures that are there
 
-Three trainings (the tiny biLM on sentences of the toy language, the small one on a stream of WikiText-2 with 10,000 words and with
-all) and two kinds of embedding (the model in the box, a model of AI2's small size with random weights). Four ways: the model as it
-is, with few sizes, with letters side by side, with both (`speed_up`). Each way is a process of its own, and they take turns. New
-batches are compared with the same batches once more. Medians of tokens a second; in bfloat16 where the processor is fast at it.
-The rows of each processor are kept. `--dropped` shows what else was tried, measured once by the code of that time.
+Three trainings (the tiny biLM on sentences of the toy language, the small one on a stream of
+WikiText-2 with 10,000 words and with
+all) and two kinds of embedding (the model in the box, a model of AI2's small size with random
+weights). Four ways: the model as it
+is, with few sizes, with letters side by side, with both (`speed_up`). Each way is a process of its
+own, and they take turns. New
+batches are compared with the same batches once more. Medians of tokens a second; in bfloat16 where
+the processor is fast at it.
+The rows of each processor are kept. `--dropped` shows what else was tried, measured once by the
+code of that time.
 """
 
 import json, os, sys, time
@@ -53,7 +58,8 @@ def speed_up_by(model, way):
     return model
 
 def training(work, way):
-    "A function that trains on so many new batches, then on the same again: (tokens a second of both)"
+    """A function that trains on so many new batches, then on the same again: (tokens a second of
+    both)"""
     import torch
     from elmo_fastai.nn.bilm import ELMO_SMALL, ELMO_TINY
     from elmo_fastai.text.corpora import Corpus, toy_corpus, wikitext2
