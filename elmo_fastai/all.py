@@ -12,7 +12,7 @@ from .data.encoded import ElmoPadChunk, ElmoTransform, NumericalizeChars
 from .data.batches import ELMODataLoader, SentenceDataLoader, StreamDataLoader
 from .data.loaders import BiLMBlock, ElmoDataLoaders
 from .data.labels import ClassifyDataLoaders
-from .data.tagged import TagDataLoaders
+from .data.tagged import TagDataLoaders, read_tagged
 from .data.streams import stream_loaders
 from .elmo import Elmo, ScalarMix, load_bilm, save_bilm
 from .elmo.file import embed_file
@@ -26,3 +26,4 @@ from .tasks.cbow import WordVectors, cbow_learner
 from .tasks.learner import load_encoder, save_encoder
 from .tasks.classify import elmo_classifier_learner, random_elmo
 from .tasks.tag import elmo_tagger_learner
+from .tasks.annotate import *       # `annotate` of both learners

@@ -18,7 +18,7 @@ import h5py, numpy as np
 import pyarrow as pa, pyarrow.parquet as pq
 from fastcore.basics import patch
 from safetensors.torch import save as save_tensors
-from ..base.errors import CommandError, CorpusError, as_error, require
+from ..base.errors import CommandError, CorpusError, UsageError, as_error, require
 from ..base.files import lock_folder, put, whole_file
 from ..base.options import ReadOptions
 from ..text.reading import Source
@@ -27,22 +27,9 @@ from .embed import checked, embed_window, windows
 from .module import Elmo
 
 # %% ../../nbs/library/embedding_files.ipynb #c073
-PART_FORMAT = 'elmo_fastai.embed.1'
-
-def digest(elmo, layers):
-    "Returns a hash of everything in a model that its vectors depend on"
-    chars = elmo.char_vocab
-    settings = [elmo.lm.config.to_dict(), elmo.markers, chars.max_chars,
-                getattr(chars, 'itos', None), getattr(chars, 'n', None)]
-    state = elmo.lm.state_dict()
-    if layers == 'mix':
-        settings.append(elmo.mixes[0].norm)
-        state |= elmo.mixes.state_dict()
-    state = {k: v.cpu().contiguous() for k,v in state.items() if not k.startswith('head')}
-    return sha256(save_tensors(state, {'settings': json.dumps(settings)})).hexdigest()
-
 class Part:
     "The portions of a job that are done, as numbered files in a folder beside the output"
+    format = None            # names the kind of job; a subclass says it, and writes `note`
     def __init__(self, folder):
         self.folder = folder
         self.reset()
@@ -51,8 +38,7 @@ class Part:
         self.n = 0           # portions
         self.read = 0        # lines that they cover
         self.digest = ''     # of these lines and their tokens
-        self.failed = {}     # number of a line → why it is left out
-        self.tokens = 0      # of the others
+        self.tokens = 0      # that were computed
 
     @classmethod
     @contextmanager
@@ -64,7 +50,7 @@ class Part:
         part.check_ours()
         with lock_folder(part.folder):
             part.begin(job, overwrite)
-            try: yield part      # without a token no vector is lost with the folder
+            try: yield part      # without a token nothing is lost with the folder
             finally:
                 if not part.tokens: shutil.rmtree(part.folder, ignore_errors=True)
 
@@ -79,14 +65,14 @@ class Part:
         "Raises `CommandError` if the folder has files and is not that of a job of ours"
         beginning = 'lock', '.lock', '.job.json-'     # of what another process may just make
         names = [f.name for f in self.folder.iterdir() if not f.name.startswith(beginning)]
-        require(not names or self.job().get('format') == PART_FORMAT, f"{self.folder} is in the "
+        require(not names or self.job().get('format') == self.format, f"{self.folder} is in the "
                 "way, and not of a job of ours: move it, or name another --out", CommandError)
 
 # %% ../../nbs/library/embedding_files.ipynb #c075
 @patch
 def begin(self:Part, job, overwrite):
     "Find the portions of `job`; those of another one are dropped if `overwrite`, else refused"
-    job = {'format': PART_FORMAT, **job}
+    job = {'format': self.format, **job}
     found = self.job()
     different = [k for k in job if found.get(k) != job[k]]
     if different:
@@ -104,29 +90,25 @@ def drop(self:Part):
     self.reset()
 
 @patch
-def count(self:Part, lines, digest):
-    "Take note of the lines of one more portion"
-    for number,_,tokens,problem in lines:
-        self.tokens += len(tokens)
-        if problem: self.failed[number] = problem
+def count(self:Part, about, digest):
+    "Take note of one more portion: what it says about its lines, and their digest"
     self.n += 1
-    self.read = number + 1
     self.digest = digest
+    self.note(about)
 
 @patch
 def continues(self:Part, lines):
-    "Reads the lines that are done; returns whether they are those that were embedded"
+    "Reads the lines that are done; returns whether they are those that the portions are of"
     found = ''
     for line in islice(lines, self.read): found = line.digest
     return found == self.digest
 
 @patch
-def add(self:Part, lines, vectors):
-    "Write the next portion, completely or not at all; `vectors` are of the lines without problem"
-    meta = [line[:4] for line in lines], lines[-1].digest
-    vectors = np.concatenate(vectors, -2) if vectors else np.zeros(0)
+def add(self:Part, about, digest, values):
+    "Write the next portion, completely or not at all"
+    meta = about, digest
     with whole_file(self.file(self.n)) as new, new.open('wb') as f:
-        np.savez(f, meta=np.frombuffer(json.dumps(meta).encode(), np.uint8), vectors=vectors)
+        np.savez(f, meta=np.frombuffer(json.dumps(meta).encode(), np.uint8), vectors=values)
     self.count(*meta)
 
 @patch
@@ -136,26 +118,73 @@ def load(self:Part, i, key='meta'):
         with np.load(self.file(i), allow_pickle=False) as f: found = f[key]
         return found if key == 'vectors' else json.loads(found.tobytes())
 
-@patch
-def count_cut(self:Part, chars):
-    "Returns how many tokens are longer than a row of `chars`, their character vocabulary"
-    n = 0
-    for i in range(self.n):
-        tokens = [token for line in self.load(i)[0] for token in line[2]]
-        n += int(chars.are_long(tokens).sum())
-    return n
+def reserve(path, size):
+    "Ask for `size` bytes at `path`, or raise OSError: HDF5 does not fail gracefully half-way"
+    if hasattr(os, 'posix_fallocate'):
+        with open(path, 'wb') as f: os.posix_fallocate(f.fileno(), 0, size)
+        os.unlink(path)
+    elif shutil.disk_usage(path.parent).free < size:
+        raise OSError(f"No space left: {size:,} bytes are needed")
 
 @patch
-def lines(self:Part, pooled):
-    "Yields (number, text, tokens, vectors) of each line that was embedded"
-    for i in range(self.n):
-        vectors, start = self.load(i, 'vectors'), 0
-        for number,text,tokens,problem in self.load(i)[0]:
-            if problem: continue
-            end = start + (1 if pooled else len(tokens))
-            v = vectors[..., start:end, :]
-            yield number, text, tokens, v[..., 0, :] if pooled else v
-            start = end
+def finish(self:Part, out, write, more=0):
+    "Let `write(path)` make the output, with `more` bytes than the portions; it takes its place"
+    new = self.folder/f'out{out.suffix}'
+    try:
+        size = sum(self.file(i).stat().st_size for i in range(self.n))
+        reserve(new, int(1.02*size) + more)
+        write(new)
+    except (OSError, RuntimeError, pa.ArrowException) as e:
+        new.unlink(missing_ok=True)
+        why = f"{str(e).splitlines()[0]:.200}. What was computed is kept in {self.folder}"
+        raise CommandError(f"Can't write {out}: {why}; the same command tries again") from None
+    put(new, out.resolve())            # a link stays
+
+
+# %% ../../nbs/library/embedding_files.ipynb #v2
+def digest(elmo, layers):
+    "Returns a hash of everything in a model that its vectors depend on"
+    chars = elmo.char_vocab
+    settings = [elmo.lm.config.to_dict(), elmo.markers, chars.max_chars,
+                getattr(chars, 'itos', None), getattr(chars, 'n', None)]
+    state = elmo.lm.state_dict()
+    if layers == 'mix':
+        settings.append(elmo.mixes[0].norm)
+        state |= elmo.mixes.state_dict()
+    state = {k: v.cpu().contiguous() for k,v in state.items() if not k.startswith('head')}
+    return sha256(save_tensors(state, {'settings': json.dumps(settings)})).hexdigest()
+
+class VectorPart(Part):
+    "Portions of vectors; each says of its lines (number, text, tokens, problem)"
+    format = 'elmo_fastai.embed.1'
+    def reset(self):
+        super().reset()
+        self.failed = {}     # number of a line → why it is left out
+
+    def note(self, lines):
+        for number,_,tokens,problem in lines:
+            self.tokens += len(tokens)
+            if problem: self.failed[number] = problem
+        self.read = number + 1
+
+    def count_cut(self, chars):
+        "Returns how many tokens are longer than a row of `chars`, their character vocabulary"
+        n = 0
+        for i in range(self.n):
+            tokens = [token for line in self.load(i)[0] for token in line[2]]
+            n += int(chars.are_long(tokens).sum())
+        return n
+
+    def lines(self, pooled):
+        "Yields (number, text, tokens, vectors) of each line that was embedded"
+        for i in range(self.n):
+            vectors, start = self.load(i, 'vectors'), 0
+            for number,text,tokens,problem in self.load(i)[0]:
+                if problem: continue
+                end = start + (1 if pooled else len(tokens))
+                v = vectors[..., start:end, :]
+                yield number, text, tokens, v[..., 0, :] if pooled else v
+                start = end
 
 # %% ../../nbs/library/embedding_files.ipynb #c079
 def write_hdf5(path, part, info):
@@ -251,18 +280,11 @@ def fill(part, lines, elmo, settings, say):
             v = next(found)
             if np.isfinite(v).all(): vectors.append(v[..., None, :] if settings['pool'] else v)
             else: window[i] = line.fail(infinite)
-        part.add(window, vectors)
+        vectors = np.concatenate(vectors, -2) if vectors else np.zeros(0)
+        part.add([line[:4] for line in window], window[-1].digest, vectors)
         if say is print and sys.stdout.isatty(): say(f"{part.read:,} lines", end='\r')
 
 # %% ../../nbs/library/embedding_files.ipynb #c084
-def reserve(path, size):
-    "Ask for `size` bytes at `path`, or raise OSError: HDF5 does not fail gracefully half-way"
-    if hasattr(os, 'posix_fallocate'):
-        with open(path, 'wb') as f: os.posix_fallocate(f.fileno(), 0, size)
-        os.unlink(path)
-    elif shutil.disk_usage(path.parent).free < size:
-        raise OSError(f"No space left: {size:,} bytes are needed")
-
 def assemble(part, source, out, info):
     "Write the output from all portions; returns what it holds"
     n_lines = part.read - len(part.failed)
@@ -271,32 +293,25 @@ def assemble(part, source, out, info):
     require(part.read, f"{source} is empty: there is nothing to embed", CommandError)
     require(n_lines, f"None of the {part.read:,} {info['unit']}s of {source} can be embedded; "
             f"the first {part.failed.get(0)}", CommandError)
-    new = part.folder/f'out{out.suffix}'
-    try:
-        size = sum(part.file(i).stat().st_size for i in range(part.n))
-        reserve(new, int(1.02*size) + 1000*n_lines)
-        WRITERS[out.suffix.lower()](new, part, info)
-    except (OSError, RuntimeError, pa.ArrowException) as e:
-        new.unlink(missing_ok=True)
-        why = f"{str(e).splitlines()[0]:.200}. The vectors are kept in {part.folder}"
-        raise CommandError(f"Can't write {out}: {why}; the same command tries again") from None
-    put(new, out.resolve())            # a link stays
+    write = WRITERS[out.suffix.lower()]
+    part.finish(out, lambda path: write(path, part, info), 1000*n_lines)
     return {**info, 'failed': part.failed}
 
 # %% ../../nbs/library/embedding_files.ipynb #c081
-def check_places(source, out, overwrite):
-    "Raises `CommandError` if there is no input, or if the output must not be written there"
-    def check(ok, why): require(ok, why, CommandError)
+def check_places(source, out, overwrite, endings=tuple(WRITERS)):
+    "Raises `UsageError` if there is no input, or if the output must not be written there"
+    def check(ok, why): require(ok, why, UsageError)
     is_file = source != '-' and not source.startswith(('hub:', 'ud:'))
-    check(not is_file or Path(source).is_file(), f"There is no file {source!r}")
-    check(out.suffix.lower() in WRITERS,
-          f"--out {str(out)!r} should end in one of {', '.join(WRITERS)}")
+    check(not is_file or Path(source).expanduser().is_file(), f"There is no file {source!r}")
+    check(out.suffix.lower() in endings,
+          f"--out {str(out)!r} should end in one of {', '.join(endings)}")
     check(not out.is_dir(), f"{out} is a folder: name a file with --out")
     if out.exists():
-        check(not is_file or not out.samefile(source),
+        check(not is_file or not out.samefile(Path(source).expanduser()),
               "--out is the input itself: name another file")
         check(overwrite,
               f"{out} exists already. Say --overwrite to replace it, or name another with --out")
+
 
 # %% ../../nbs/library/embedding_files.ipynb #c086
 def embed_file(
@@ -329,7 +344,7 @@ def embed_file(
     try: tables = tables_of(source, **how)
     except CorpusError as e: raise CommandError(str(e)) from None
     unit = tables[0].unit
-    with Part.open(out, job, overwrite) as part:
+    with VectorPart.open(out, job, overwrite) as part:
         check_places(source, out, overwrite)     # again: another job may just have ended
         rest = lines()
         if not part.continues(rest):
