@@ -1182,7 +1182,7 @@ def test_help_is_one_page(monkeypatch):
     options = set(re.findall(r'^  (?:-h, )?(--[\w-]+)', page, re.M))
     assert options == {
         f'--{o}'
-        for o in 'help out model layers pool text-col n-rows sep quotes header encoding token-col sent-col dtype tokenizer budget max-tokens device bf16 overwrite'.split()
+        for o in 'help out model layers pool text-col n-rows sep quotes header encoding token-col sent-col dtype tokenizer budget max-tokens threads device bf16 overwrite'.split()
     }
     assert len(page.splitlines()) <= 60 and max(map(len, page.splitlines())) <= 100
     assert re.findall(r'^(\S.*):$', page, re.M) == [
