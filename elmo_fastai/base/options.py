@@ -6,7 +6,7 @@ Docs: https://elmo-fastai.github.io/elmo_fastai/library/options.html.md"""
 
 # %% auto #0
 __all__ = ['option', 'at_least', 'option_name', 'option_value', 'Options', 'CommandLine', 'read_settings', 'to_toml', 'column',
-           'ReadOptions', 'same_option', 'takes']
+           'ReadOptions', 'threads', 'MachineOptions', 'same_option', 'takes']
 
 # %% ../../nbs/library/options.ipynb #c004
 import argparse, difflib, json, math, os, re, sys, tomllib
@@ -240,9 +240,25 @@ class ReadOptions(Options):
         "Returns what isn't left to its default"
         return {name: value for name,value in asdict(self).items() if value is not None}
 
+def threads(n, name):
+    "A number of threads, or 'free'; raises `CommandError`"
+    if n == 'free': return n
+    try: number = 0 if isinstance(n, bool) else int(n)
+    except (ValueError, TypeError): number = 0
+    require(number > 0, f"{name} must be a whole number from 1 on, or free, not {n!r}",
+            CommandError)
+    return number
+
+@dataclass
+class MachineOptions(Options):
+    "What a command computes on"
+    threads:str = option('free', 'how many; free: as many as there are free cores', 'N',
+                         read=threads)
+    device:str = option(None, 'cpu, cuda, mps (default: the best there is)', 'NAME')
+
 def same_option(name, **more):
-    "The field of `ReadOptions` with this name, for another dataclass"
-    [found] = [f for f in fields(ReadOptions) if f.name == name]
+    "The field of `ReadOptions` or `MachineOptions` with this name, for another dataclass"
+    [found] = [f for f in (*fields(ReadOptions), *fields(MachineOptions)) if f.name == name]
     return field(default=found.default, metadata={**found.metadata, **more})
 
 # %% ../../nbs/library/options.ipynb #c041

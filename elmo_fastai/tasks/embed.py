@@ -51,7 +51,8 @@ class EmbedSettings(Options):
                      '.parquet or .npz', 'FILE', group='the run')
     overwrite:bool = option(False, 'replace an output, and drop the beginning of another job')
     budget:int = option(2048, 'tokens per batch', 'N', check=at_least(1))
-    device:str = option(None, 'cpu, cuda, mps (default: the best there is)', 'NAME')
+    threads:str = same_option('threads')
+    device:str = same_option('device')
     bf16:bool = option(False, 'compute in bfloat16: faster on some processors, less exact')
 
     def __post_init__(self):
@@ -77,15 +78,16 @@ def command_line():
 def embed(settings):
     "Returns what `embed_file` returns; raises `CommandError` and what loading a model raises"
     import torch
-    from elmo_fastai.base.processes import find_device
+    from elmo_fastai.base.processes import find_device, use_threads
     from elmo_fastai.elmo.embed import load_elmo
     from elmo_fastai.elmo.file import embed_file
     kwargs = asdict(settings)
-    source, out, model, device = (kwargs.pop(name) for name in ('source', 'out', 'model', 'device'))
-    tokenizer = kwargs.pop('tokenizer')
+    source, out, model = (kwargs.pop(name) for name in ('source', 'out', 'model'))
+    threads, device, tokenizer = (kwargs.pop(name) for name in ('threads', 'device', 'tokenizer'))
     elmo = load_elmo(model, **({'tokenizer': tokenizer} if tokenizer else {}))
     elmo.to(find_device(device))
-    try: return embed_file(source, out, elmo, **kwargs)
+    try:
+        with use_threads(threads): return embed_file(source, out, elmo, **kwargs)
     except torch.OutOfMemoryError as e: raise MemoryError from e        # the GPU's
 
 # %% ../../nbs/library/embedding_command.ipynb #c08

@@ -32,15 +32,6 @@ def path(text, name):
     text = os.path.expanduser(text)
     return os.path.abspath(text) if os.path.exists(text) else text
 
-def threads(n, name):
-    "A number of threads, or 'free'; raises `CommandError`"
-    if n == 'free': return n
-    try: number = 0 if isinstance(n, bool) else int(n)
-    except (ValueError, TypeError): number = 0
-    require(number > 0, f"{name} must be a whole number from 1 on, or free, not {n!r}",
-            CommandError)
-    return number
-
 # %% ../../nbs/library/command.ipynb #c008
 @dataclass
 class Settings(Options):
@@ -116,9 +107,8 @@ class Settings(Options):
     config:dict = option(None, 'settings by these names, TOML or JSON; what is said here comes '
                          "first. A model's folder has its own, run.toml", 'FILE')
     dry:bool = option(False, 'only tell what would happen, with a time from some real steps')
-    threads:str = option('free', 'how many; free: as many as there are free cores', 'N',
-                         read=threads)
-    device:str = option(None, 'cpu, cuda, mps (default: the best there is)', 'NAME')
+    threads:str = same_option('threads')
+    device:str = same_option('device')
 
     def __post_init__(self):
         super().__post_init__()
