@@ -123,7 +123,8 @@ class Objects(Form):
         if is_missing(item): item = None
         is_list = isinstance(item, list) and all(isinstance(token, str) for token in item)
         if not (item is None or is_list or isinstance(item, str)):
-            check(False, f"has {item!r:.60} in {self.column!r}, neither a text nor a list of tokens")
+            check(False, f"has {item!r:.60} in {self.column!r}, neither a text nor a list of "
+                  "tokens")
         for name in self.names('tokens' if is_list else 'text'):
             if name in row: self.check_new([name], row, self.table.place(number))
         return Unit(number, [raw], [0], item)
@@ -545,7 +546,8 @@ def annotate_file(labels, source, out, max_tokens, overwrite, progress, say, how
     learn = labels.learn
     text = learn.dls.valid.text
     options = how.said()
-    job = dict(options, model=digest(learn, labels.classes), names=labels.names('token'), max_tokens=max_tokens)
+    job = dict(options, model=digest(learn, labels.classes), names=labels.names('token'),
+               max_tokens=max_tokens)
     with LabelPart.open(out, job, overwrite) as part, without_cache(learn.model):
         check_places(source, out, overwrite, ENDINGS)    # again: another job may just have ended
         tables = tables_of(source, **options)
