@@ -15,7 +15,7 @@ import inspect
 from elmo_fastai.elmo import file as module
 from elmo_fastai.base.errors import CommandError
 from elmo_fastai.text.corpora import toy_corpus
-from elmo_fastai.text.tokens import SPECIALS, WordVocab, word_tokenize
+from elmo_fastai.text.tokens import DROPPED, SPECIALS, WordVocab, word_tokenize
 from elmo_fastai.nn.bilm import BiLM, BiLMConfig
 from elmo_fastai.elmo.file import embed_file
 from elmo_fastai.tasks.embed import command_line, elmo_embed
@@ -921,6 +921,60 @@ def test_goes_on_where_it_stopped(elmo, texts, source, tmp_path, kind, monkeypat
             assert set(f) == set(g) and all(close(f[k], g[k]) for k in f)
     else: assert pq.read_table(out)['token'].to_pylist() == pq.read_table(ref)['token'].to_pylist()
 
+# where the tokens stand
+
+ODD = ["She  didn't  like\tthe cafe\u0301 👨‍👩‍👧!", '👍🏽 🇫🇷 ok…', ' spaced ', '我喜欢 北京。',
+       'a\u200b b \u202eabc\u202c d', '', 'é e\u0301\u0323x']
+
+def offsets_in(file, i):
+    "Of line `i`, from any kind of file"
+    if file.suffix == '.parquet':
+        table = pd.read_parquet(file)
+        return table.loc[table.line == i, ['start', 'end']].to_numpy()
+    with h5py.File(file) if file.suffix == '.hdf5' else np.load(file) as f:
+        return f[f'offsets/{i}'][:]
+
+@pytest.mark.parametrize('kind', ['hdf5', 'npz', 'parquet'])
+def test_offsets_find_the_tokens_in_their_texts(elmo, tmp_path, kind):
+    source, out = tmp_path/'in.jsonl', tmp_path/f'o.{kind}'
+    source.write_text('\n'.join(json.dumps(dict(text=t)) for t in ODD))
+    result = embed_file(source, out, elmo, offsets=True, say=lambda s: None)
+    assert not result['failed']
+    for i,text in enumerate(ODD):
+        tokens, found = word_tokenize(text), offsets_in(out, i)
+        assert found.shape == (len(tokens), 2)
+        for token,(start, end) in zip(tokens, found):
+            assert text[start:end].translate(DROPPED) == token
+    plain = tmp_path/f'plain.{kind}'
+    embed_file(source, plain, elmo, say=lambda s: None)
+    with pytest.raises(KeyError): offsets_in(plain, 0)
+
+def test_offsets_of_tokens_are_in_their_line(elmo, tmp_path):
+    "A sentence of a treebank is its tokens with blanks between them"
+    source = tmp_path/'a.conllu'
+    source.write_text('1\tNew York' + 8*'\t_' + '\n2\tis' + 8*'\t_' + '\n\n')
+    embed_file(source, tmp_path/'o.npz', elmo, offsets=True, say=lambda s: None)
+    assert offsets_in(tmp_path/'o.npz', 0).tolist() == [[0, 8], [9, 11]]
+
+def test_a_text_that_the_tokenizer_rewrites_has_no_offsets(tmp_path):
+    elmo = make(tokenizer=lambda text: text.lower().split())
+    (tmp_path/'in.txt').write_text('a bank\nA bank\nbanks')
+    result = embed_file(tmp_path/'in.txt', tmp_path/'o.npz', elmo, offsets=True, say=lambda s: None)
+    assert list(result['failed']) == [1]
+    assert "no offsets. The token 'bank' is not in 'A bank'" in result['failed'][1]
+
+def test_a_job_with_offsets_is_another_job(elmo, source, tmp_path):
+    out = tmp_path/'o.npz'
+    with pytest.raises(Unplugged): begin(source, out, elmo, [150])
+    with pytest.raises(CommandError, match='another offsets'):
+        begin(source, out, elmo, [10**9], offsets=True)
+    begin(source, out, elmo, [10**9], offsets=True, overwrite=True)
+    assert offsets_in(out, 0)[0, 0] == 0
+
+def test_a_pooled_line_has_no_offsets(elmo, source, tmp_path):
+    with pytest.raises(CommandError, match="pool='mean'"):
+        embed_file(source, tmp_path/'o.npz', elmo, pool='mean', offsets=True)
+
 @pytest.mark.parametrize('kind', ['hdf5', 'npz', 'parquet'])
 def test_the_output_is_on_the_disk_before_its_parts_go(elmo, source, tmp_path, kind, monkeypatch):
     out = tmp_path/f'o.{kind}'
@@ -1022,11 +1076,11 @@ def test_another_tokenizer_is_not_mixed_in(elmo, texts, source, tmp_path, monkey
     one, other = map(with_tokenizer, TOKENIZERS[name])
     def interrupted(e):
         with monkeypatch.context() as m:
-            add = module.Part.add
-            def add_and_stop(self, *args):
-                add(self, *args)
-                if self.n == 3: raise Unplugged
-            m.setattr(module.Part, 'add', add_and_stop)
+            write = module.write_portion
+            def write_and_stop(folder, done, *args):
+                write(folder, done, *args)
+                if done.portions == 3: raise Unplugged
+            m.setattr(module, 'write_portion', write_and_stop)
             with pytest.raises(Unplugged): run(source, tmp_path/'o.npz', e, budget=8)
     interrupted(one)
     with pytest.raises(CommandError, match='tokenizer|split'):
@@ -1182,7 +1236,7 @@ def test_help_is_one_page(monkeypatch):
     options = set(re.findall(r'^  (?:-h, )?(--[\w-]+)', page, re.M))
     assert options == {
         f'--{o}'
-        for o in 'help out model layers pool text-col n-rows sep quotes header encoding token-col sent-col dtype tokenizer budget max-tokens threads device bf16 overwrite'.split()
+        for o in 'help out model layers pool text-col n-rows sep quotes header encoding token-col sent-col dtype tokenizer budget max-tokens threads device bf16 overwrite offsets'.split()
     }
     assert len(page.splitlines()) <= 60 and max(map(len, page.splitlines())) <= 100
     assert re.findall(r'^(\S.*):$', page, re.M) == [
@@ -1257,12 +1311,12 @@ def test_killed_and_interrupted(folder, texts, elmo, capsys, monkeypatch):
     killed = portions()
     assert p.returncode == -9 and not (folder/'o.npz').exists() and len(killed) >= 6
     monkeypatch.chdir(folder)
-    add, stop = module.Part.add, len(killed) + 3
-    def add_and_interrupt(self, *args):
-        add(self, *args)
-        if self.n == stop: signal.raise_signal(signal.SIGINT)
+    write, stop = module.write_portion, len(killed) + 3
+    def write_and_interrupt(folder, done, *args):
+        write(folder, done, *args)
+        if done.portions == stop: signal.raise_signal(signal.SIGINT)
     with monkeypatch.context() as m:
-        m.setattr(module.Part, 'add', add_and_interrupt)
+        m.setattr(module, 'write_portion', write_and_interrupt)
         code, err = command(capsys, 'in.txt', out='o.npz', model='m', budget=256, device='cpu')
     assert (
         code == 130
@@ -1285,13 +1339,13 @@ def test_overwrite_goes_on_after_an_interruption(folder, texts, capsys, monkeypa
     new one is whole"""
     monkeypatch.chdir(folder)
     Path('o.npz').write_text('old')
-    add = module.Part.add
-    def add_and_interrupt(self, *args):
-        add(self, *args)
-        if self.n == 3: signal.raise_signal(signal.SIGINT)
+    write = module.write_portion
+    def write_and_interrupt(folder, done, *args):
+        write(folder, done, *args)
+        if done.portions == 3: signal.raise_signal(signal.SIGINT)
     def interrupted(**kw):
         with monkeypatch.context() as m:
-            m.setattr(module.Part, 'add', add_and_interrupt)
+            m.setattr(module, 'write_portion', write_and_interrupt)
             code, err = command(
                 capsys,
                 'in.txt',
@@ -1311,7 +1365,7 @@ def test_overwrite_goes_on_after_an_interruption(folder, texts, capsys, monkeypa
     other, ours = interrupted(layers='0'), interrupted()
     assert len(other) == len(ours) == 3
     with monkeypatch.context() as m:
-        m.setattr(module.Part, 'add', lambda self, *args: (_ for _ in ()).throw(Unplugged))
+        m.setattr(module, 'write_portion', lambda *args: (_ for _ in ()).throw(Unplugged))
         with pytest.raises(Unplugged):
             command(
                 capsys, 'in.txt', out='o.npz', model='m', budget=64, device='cpu', overwrite=True

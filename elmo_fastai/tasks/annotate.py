@@ -28,7 +28,8 @@ from ..text.tokens import get_tokenizer
 from ..data.labels import Number, SeveralLabels
 from ..data.tagged import split_cell
 from ..elmo.embed import windows
-from ..elmo.file import Part, check_places
+from ..elmo.file import (
+    check_places, continues, drop_portions, open_folder, put_together, read_portion, write_portion)
 from .classify import ElmoClassifierLearner
 from .tag import TaggerLearner, are_spans, spans_of
 
@@ -259,9 +260,9 @@ def sentence_columns(table, column):
     sent_col = table.options.sent_col
     if sent_col is not None: return [table.find(sent_col, (), 'sent_col')]
     found = [name for name in table.columns if is_boundary(name) and name != column]
-    require(found or same_name(column) not in ('form', 'token', 'word'), f"the column {column!r} of "
-            f"{table.name} seems to have a token in each row, and nothing says where a sentence "
-            "begins: name the column with its number, sent_col=… (--sent-col)", UsageError)
+    is_single = same_name(column) in ('form', 'token', 'word')
+    require(found or not is_single, f"the column {column!r} of {table.name} seems to have a token "
+            "in each row, and nothing says where a sentence begins: name the column with its number, sent_col=… (--sent-col)", UsageError)
     return found
 
 # %% ../../nbs/library/annotate.ipynb #k10
@@ -447,17 +448,23 @@ def digest(learn, classes):
         hashed.update(values.view(torch.uint8).numpy())
     return hashed.hexdigest()
 
-class LabelPart(Part):
-    "Portions of the output; each says of its units how many there are"
-    format = 'elmo_fastai.annotate.1'
+class LabelsDone:
+    "What the portions of a job cover"
+    def __init__(self): self.reset()
     def reset(self):
-        super().reset()
+        self.portions = 0
+        self.lines = 0           # units
+        self.digest = ''         # of these units and their tokens
         self.rows = 0            # units that are no comments, blank lines, headings
+        self.tokens = 0
 
-    def note(self, about):
-        self.read += about['units']
+    def add(self, about, digest):
+        "Count one more portion"
+        self.portions += 1
+        self.lines += about['units']
         self.rows += about['rows']
         self.tokens += about['tokens']
+        self.digest = digest
 
 def read_units(form, tokenize, max_tokens, n_rows=None):
     "Yields the units of a file with their tokens"
@@ -495,7 +502,7 @@ def writing(table, encoding):
         if is_read and head.startswith(mark): return mark, named
     return b'', 'utf-8' if name == 'utf-8-sig' else name
 
-def fill(part, windows, form, labels, encoding):
+def label_windows(folder, done, windows, form, labels, encoding):
     "Compute the portions that are missing"
     for window in windows:
         new = labels(window, form)
@@ -506,7 +513,8 @@ def fill(part, windows, form, labels, encoding):
             "of the file: give the file in UTF-8") from None
         about = dict(units=len(window), rows=sum(bool(unit.marks) for unit in window),
                      tokens=sum(len(unit.tokens) for unit in window))
-        part.add(about, window[-1].digest, np.frombuffer(data, np.uint8))
+        values = np.frombuffer(data, np.uint8)
+        write_portion(folder, done, about, window[-1].digest, values)
 
 def shown(windows, size, progress):
     "Yields `windows`; a progress bar shows which part of the source's `size` in bytes is done"
@@ -546,9 +554,11 @@ def annotate_file(labels, source, out, max_tokens, overwrite, progress, say, how
     learn = labels.learn
     text = learn.dls.valid.text
     options = how.said()
-    job = dict(options, model=digest(learn, labels.classes), names=labels.names('token'),
-               max_tokens=max_tokens)
-    with LabelPart.open(out, job, overwrite) as part, without_cache(learn.model):
+    job = dict(options, format='elmo_fastai.annotate.1', model=digest(learn, labels.classes),
+               names=labels.names('token'), max_tokens=max_tokens)
+    folder = out.with_name(f'{out.name}.part')
+    done = LabelsDone()
+    with open_folder(folder, done, job, overwrite), without_cache(learn.model):
         check_places(source, out, overwrite, ENDINGS)    # again: another job may just have ended
         tables = tables_of(source, **options)
         require(len(tables) == 1 and isinstance(tables[0].source, Path), f"{source} is not one "
@@ -559,25 +569,24 @@ def annotate_file(labels, source, out, max_tokens, overwrite, progress, say, how
         def units():
             return read_units(form, get_tokenizer(text.tokenizer), max_tokens, how.n_rows)
         rest = units()
-        if not part.continues(rest):
-            require(overwrite, f"The first {part.read:,} of {source} are not those in "
-                    f"{part.folder}: say --overwrite to start again, or name another --out",
-                    CommandError)
-            part.drop()
+        if not continues(done, rest):
+            require(overwrite, f"The first {done.rows:,} of {source} are not those in {folder}: "
+                    "say --overwrite to start again, or name another --out", CommandError)
+            drop_portions(folder, done)
             rest = units()
-        if part.n: say(f"Going on after {part.rows:,} that were labelled before")
+        if done.portions: say(f"Going on after {done.rows:,} that were labelled before")
         mark, encoding = writing(tables[0], form.encoding)
         portions = windows(rest, 2**14, lambda unit: len(unit.tokens))
-        size = tables[0].source.stat().st_size
-        fill(part, shown(portions, size, progress), form, labels, encoding)
-        require(part.rows, f"{source} is empty: there is nothing to label", CommandError)
+        portions = shown(portions, tables[0].source.stat().st_size, progress)
+        label_windows(folder, done, portions, form, labels, encoding)
+        require(done.rows, f"{source} is empty: there is nothing to label", CommandError)
         def write(path):
             with open(path, 'wb') as f:
                 f.write(mark)
-                for i in range(part.n): f.write(part.load(i, 'vectors').tobytes())
-        part.finish(out, write)
-        result = dict(unit=tables[0].unit, rows=part.rows, tokens=part.tokens)
-        part.drop()
+                for i in range(done.portions): f.write(read_portion(folder, i, 'vectors').tobytes())
+        put_together(folder, done, out, write)
+        result = dict(unit=tables[0].unit, rows=done.rows, tokens=done.tokens)
+        drop_portions(folder, done)
     n = result['rows']
     say(f"{out}: {n:,} {result['unit']}{'s'*(n > 1)}, {result['tokens']:,} tokens")
     return result

@@ -46,6 +46,7 @@ class EmbedSettings(Options):
                         read=layer)
     pool:str = option(None, 'one vector per line: mean, max or first_last (default: one per token)',
                       'HOW', choices=('mean', 'max', 'first_last'))
+    offsets:bool = option(False, 'write where each token begins and ends in its text, too')
     dtype:str = option('float32', 'float32 or float16', 'TYPE', choices=('float32', 'float16'))
     out:str = option(None, "to write: .hdf5 (one dataset per line, as AllenNLP's elmo command), "
                      '.parquet or .npz', 'FILE', group='the run')
