@@ -238,9 +238,10 @@ class Table:
         "Returns the cells of `columns`, names or paths, out of those of the columns that hold them"
         found = []
         for name in columns:
-            values = cells[self.top(name)]
-            if name not in self.columns: values = [at_path({self.top(name): v}, name) for v in values]
-            found.append(values)
+            top = self.top(name)
+            is_path = name != top
+            found.append([at_path({top: value}, name) for value in cells[top]] if is_path
+                         else cells[top])
         return found
     def texts(self, longest=math.inf):
         "Yields (texts, index → why there is none) block by block"
@@ -754,9 +755,9 @@ def sentence_rows(
             sentence.append(row[:len(columns)])
         number += 1
     if sentence: yield first, [list(column) for column in zip(*sentence)]
-    require(has_ends, f"each row of {table.name} holds one token, and nothing says where a sentence "
-            "begins: name the column with its number, as in sent_col='sentence_id'; or give lists "
-            "of tokens and tags")
+    require(has_ends, f"each row of {table.name} holds one token, and nothing says where a "
+            "sentence begins: name the column with its number, as in sent_col='sentence_id'; or "
+            "give lists of tokens and tags")
 
 # %% ../../nbs/library/reading.ipynb #opening
 FILES = {'.csv': CsvFile, '.tsv': CsvFile, '.json': JsonFile, '.jsonl': JsonFile,

@@ -177,13 +177,12 @@ def text_corpus(
     tokenizer:str=None,      # None: 'words'; 'space' for a treebank or column file
     seed:int=42,             # of rows that are held out from a table
     valid_pct:float=.05, test_pct:float=.05,
-    data=None,               # a local copy of a data set of the hub
-    n_valid:int=2000,        # with `n_rows`: rows of each other split of the hub
-    **kwargs                 # of `ReadOptions`
+    **kwargs                 # of `ReadOptions`; of the hub `data`, a copy, and `n_valid` rows
 )->Corpus:
     "Your own text. One line is one sequence; blank lines are left out, and counted in `skipped`"
+    hub = {name: kwargs.pop(name) for name in ('data', 'n_valid') if name in kwargs}
     options = ReadOptions(**kwargs)
-    found = find_source(source, options, valid, test, data, n_valid)
+    found = find_source(source, options, valid, test, **hub)
     name = name or corpus_name(source, found.files(), found.unused)
     usual = dict(valid=valid_pct, test=0 if len(found.parts) > 1 or found.unused else test_pct)
     shares = {split: value if isinstance(value, Real) else usual[split]

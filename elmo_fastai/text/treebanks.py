@@ -183,7 +183,8 @@ def read_treebank(
                   f"{len(gold['train']):,} sentences train, and the last {len(gold['valid']):,} "
                   "validate")
         say(remark)
-    corpus = Corpus.from_gold(f'ud_{code}', {split: gold[split] for split in PARTS if split in gold})
+    gold = {split: gold[split] for split in PARTS if split in gold}
+    corpus = Corpus.from_gold(f'ud_{code}', gold)
     corpus.files = {split: files.get(split, []) for split in PARTS}
     corpus.remark = remark
     return corpus
