@@ -70,7 +70,7 @@ docs: $(VENV)/.develop  ## build the documentation site into _docs (needs Quarto
 	  echo "Get it from https://quarto.org/docs/get-started/ (or run $(BIN)/nbdev-install-quarto), then call 'make docs' again."; exit 1; }
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/nbdev-docs
 
-book: $(VENV)/.develop  ## print the course as one PDF into _docs (needs the site of `make docs`, and Chromium)
+book: $(VENV)/.develop  ## the course as a PDF and an ePub in _docs (needs the site of `make docs`, and Chromium)
 	@$(BIN)/python tests/book.py
 
 CHAPTERS ?= nbs/*.ipynb nbs/*/*.ipynb

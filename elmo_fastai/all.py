@@ -4,13 +4,14 @@ from .base.errors import CheckpointError, CorpusError, ModelFileError
 from .text.corpora import Corpus, toy_corpus
 from .text.sources import get_corpus, text_corpus
 from .text.ngrams import KneserNey
-from .text.tokens import ByteCharVocab, CharVocab, NGramsTokenizer, WordVocab, word_tokenize
+from .text.tokens import ByteCharVocab, CharVocab, WordVocab, word_tokenize
 from .nn.charcnn import CharacterLayer, CharCNN
 from .nn.bilm import (
     ELMO_MEDIUM, ELMO_ORIGINAL, ELMO_SMALL, ELMO_TINY, BiLM, BiLMConfig)
-from .data.encoded import ElmoPadChunk, ElmoTransform, NumericalizeChars
-from .data.batches import ELMODataLoader, SentenceDataLoader, StreamDataLoader
-from .data.loaders import BiLMBlock, ElmoDataLoaders
+from .data.blog import (
+    BiLMBlock, ELMODataLoader, ElmoPadChunk, ElmoTransform, NGramsTokenizer, NumericalizeChars)
+from .data.batches import SentenceDataLoader, StreamDataLoader
+from .data.loaders import ElmoDataLoaders
 from .data.labels import ClassifyDataLoaders
 from .data.tagged import TagDataLoaders
 from .data.streams import stream_loaders

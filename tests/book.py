@@ -1,9 +1,10 @@
-"""`make book`: the course as one PDF, from the built site: `python tests/book.py [_docs]`.
+"""`make book`: the course as a PDF and an ePub, from the built site: `python tests/book.py
+[_docs]`.
 
-The fifteen lessons become one page, with a title and a list of contents, and Chromium prints it:
-with its style sheet for
-paper, numbered pages, folds open, links inside the book. The file stands beside the site, and
-the home page links to it."""
+The fifteen lessons become one page, with a title and a list of contents. Chromium prints it, with
+its style sheet for paper, numbered pages, folds open, links inside the book. Pandoc, which Quarto
+brings, makes the ePub of it: plain HTML, formulas as MathML. Both files stand beside the site, and
+the home page links to them."""
 
 import functools, http.server, re, shutil, subprocess, sys, tempfile, threading
 from pathlib import Path
@@ -11,6 +12,8 @@ from urllib.parse import urljoin
 
 ROOT = Path(__file__).resolve().parent.parent
 NAME = 'elmo_fastai.pdf'
+EPUB = 'elmo_fastai.epub'
+TITLE = 'ELMo from scratch, in fastai'
 BROWSERS = 'chromium', 'chromium-browser', 'google-chrome'
 MARK = '<span class="elmo-book"></span>'
 
@@ -65,9 +68,11 @@ def book(docs):
     contents = ''.join(
         f'<li><a href="#{Path(o).stem}">{title}</a></li>' for o, title in zip(pages, titles)
     )
-    front = f'<section class="front"><h1>ELMo from scratch, in fastai</h1><p>The course of elmo_fastai, in {len(pages)} lessons</p><ol>{contents}</ol></section>'
+    about = f'The course of elmo_fastai, in {len(pages)} lessons'
+    front = f'<section class="front"><h1>{TITLE}</h1><p>{about}</p><ol>{contents}</ol></section>'
     body = ''.join(chapter(docs, o, pages) for o in pages)
-    return f'<!doctype html><html lang="en-GB">{head}<body class="quarto-light elmo-paper"><main class="content">{front}{body}</main></body></html>'
+    start = f'<!doctype html><html lang="en-GB">{head}<body class="quarto-light elmo-paper">'
+    return f'{start}<main class="content">{front}{body}</main></body></html>'
 
 
 def served(docs):
@@ -86,7 +91,8 @@ def printed(docs):
     program = next(filter(None, map(shutil.which, BROWSERS)), None)
     if not program:
         raise SystemExit(
-            'The book is printed by Chromium, which is not installed here. On Debian: apt install chromium'
+            'The book is printed by Chromium, which is not installed here. '
+            'On Debian: apt install chromium'
         )
     page, server = docs/'book.html', served(docs)
     page.write_text(book(docs), encoding='utf-8')
@@ -115,10 +121,56 @@ def printed(docs):
         page.unlink()
     return docs/NAME
 
+def plain(html):
+    """The lesson `html` of the book in the few tags that an ePub needs: its boxes and line numbers
+    go"""
+    title = re.search(r'<h1 class="title">(.*?)</h1>', html, re.S)[1]
+    about = re.search(r'<div class="description">(.*?)</div>', html, re.S)[1]
+    stem = re.search(r'<article id="(\w+)"', html)[1]
+    html = html[html.index('</header>'):]
+    html = re.sub(
+        r'<p class="elmo-run">.*?</p>|<!--.*?-->|<div class="elmo-live".*?</div>',
+        '',
+        html,
+        flags=re.S,
+    )
+    html = re.sub(r'(<pre class="sourceCode (\w+)[^>]*>)(.*?)</pre>', code, html, flags=re.S)
+    html = re.sub(r'<(?:section|div) id="([^"]+)"[^>]*>', r'<a id="\1"></a>', html)
+    html = re.sub(r'</?(?:section|div|article|header|details|button)\b[^>]*>', '', html)
+    html = re.sub(r'<summary>(.*?)</summary>', r'<p><em>\1</em></p>', html, flags=re.S)
+    html = re.sub(r'<span class="math inline">(.*?)</span>', r'\\(\1\\)', html, flags=re.S)
+    html = re.sub(r'<span class="math display">(.*?)</span>', r'\\[\1\\]', html, flags=re.S)
+    return f'<h1 id="{stem}">{title}</h1><p><em>{about.strip()}</em></p>{html}'
+
+def code(found):
+    "A block of code without the spans that colour it on the site"
+    return f'<pre class="{found[2]}"><code>{re.sub("<[^>]+>", "", found[3])}</code></pre>'
+
+def bound(docs):
+    "Writes the ePub into `docs` and returns its place; None where there is no Pandoc"
+    pandoc = ['pandoc'] if shutil.which('pandoc') else ['quarto', 'pandoc']
+    if not shutil.which(pandoc[0]): return None
+    pages = lessons(docs)
+    text = ''.join(plain(chapter(docs, o, pages)) for o in pages)
+    options = ['--from', 'html+tex_math_single_backslash', '--to', 'epub3', '--mathml']
+    options += [
+        '--toc',
+        '--toc-depth=2',
+        '--metadata',
+        f'title={TITLE}',
+        '--metadata',
+        'lang=en-GB',
+    ]
+    subprocess.run(
+        [*pandoc, *options, '--output', EPUB], input=text, text=True, cwd=docs, check=True
+    )
+    return docs/EPUB
+
 if __name__ == '__main__':
     docs = Path(sys.argv[1] if sys.argv[1:] else ROOT/'_docs').resolve()
     if not (docs/'index.html').is_file(): raise SystemExit(f'{docs} holds no built site: make docs')
-    file, index = printed(docs), docs/'index.html'
-    link = f'<a href="{NAME}">The course as a PDF</a>'
+    files, index = [printed(docs), bound(docs)], docs/'index.html'
+    link = f'The course as <a href="{NAME}">a PDF</a>'
+    if files[1]: link += f' and <a href="{EPUB}">an ePub</a>'
     index.write_text(index.read_text(encoding='utf-8').replace(MARK, link), encoding='utf-8')
-    print(f'{file}: {file.stat().st_size/1e6:.1f} MB')
+    for file in filter(None, files): print(f'{file}: {file.stat().st_size/1e6:.1f} MB')

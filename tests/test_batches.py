@@ -17,18 +17,12 @@ from fastai.callback.progress import ProgressCallback # it adds `no_bar` to Lear
 from fastai.learner import Learner
 from elmo_fastai.base.errors import CorpusError
 from elmo_fastai.text.corpora import Corpus, Sentence, all_lines
-from elmo_fastai.text.lines import DiskLines
 from elmo_fastai.text.tokens import BOS, CharVocab, EOS, PAD, SPECIALS, WordVocab
-from elmo_fastai.data.batches import ELMODataLoader, SentenceDataLoader, StreamDataLoader
+from elmo_fastai.data.batches import NeighbourDataLoader, SentenceDataLoader, StreamDataLoader
+from elmo_fastai.data.blog import BiLMBlock, ElmoPadChunk, ElmoTokens, ElmoTransform
 from elmo_fastai.data.buffered import BufferedDataLoader
-from elmo_fastai.data.encoded import (
-    ElmoPadChunk,
-    ElmoTokens,
-    ElmoTransform,
-    EncodedText,
-    TokenTypes,
-)
-from elmo_fastai.data.loaders import BiLMBlock, ElmoDataLoaders
+from elmo_fastai.data.encoded import EncodedText, TokenTypes
+from elmo_fastai.data.loaders import ElmoDataLoaders
 
 torch.set_num_threads(1)
 nasty = [
@@ -100,23 +94,16 @@ def test_sentences(ss, bs, shuffle, max_tokens, min_freq):
         assert max_tokens is None or x.shape[0] == 1 or x.shape[0] * x.shape[1] <= max_tokens
 
 
-@given(corpora, st.integers(1, 5), st.integers(1, 12), st.integers(1, 12), st.booleans())
+@given(corpora, st.integers(1, 5), st.integers(1, 12), st.booleans())
 @common
-def test_streams(ss, bs, seq_len, stride, shuffle):
-    text, stride = encode(ss), min(stride, seq_len)
+def test_streams(ss, bs, seq_len, shuffle):
+    text = encode(ss)
     if -(-len(text.ids)//bs) < seq_len:
         with pytest.raises(CorpusError, match=f'seq_len={seq_len}'):
             StreamDataLoader(text, bs=bs, seq_len=seq_len)
         return
-    assert Counter(
-        found(StreamDataLoader(text, bs=bs, seq_len=seq_len, shuffle=shuffle))
-    ) == Counter(reference(ss, text))
-    dl = StreamDataLoader(text, bs=bs, seq_len=seq_len, stride=stride, shuffle=shuffle)
-    ref, got = list(reference(ss, text)), list(found(dl))
-    for i in (1, 2):  # overlapping windows: each prediction once, in its direction
-        assert Counter((r[0], r[i]) for r in got if r[i]) == Counter(
-            (r[0], r[i]) for r in ref if r[i]
-        )
+    dl = StreamDataLoader(text, bs=bs, seq_len=seq_len, shuffle=shuffle)
+    assert Counter(found(dl)) == Counter(reference(ss, text))
     assert len(list(dl)) == len(dl) and all(
         b[0].shape[0] == bs and b[0].shape[1] <= seq_len for b in dl
     )
@@ -150,9 +137,9 @@ def test_cbow(ss, bs, k, shuffle):
             ref[tuple(ids[j] for j in around), tuple(key(rows[j]) for j in around), ids[i]] += 1
     if not ref:
         with pytest.raises(CorpusError, match=f'context_size={k}'):
-            ELMODataLoader(text, context_size=k)
+            NeighbourDataLoader(text, context_size=k)
         return
-    dl = ELMODataLoader(text, bs=bs, context_size=k, shuffle=shuffle)
+    dl = NeighbourDataLoader(text, bs=bs, context_size=k, shuffle=shuffle)
     got = Counter((tuple(w.tolist()), tuple(map(key, c)), int(y)) for b in dl for w,c,y in zip(*b))
     assert (
         got == ref
@@ -180,7 +167,7 @@ ss = [[f'w{i%7}']*(i%11+1) for i in range(60)]
 loaders = [
     (SentenceDataLoader, dict(bs=4)),
     (StreamDataLoader, dict(bs=4, seq_len=8)),
-    (ELMODataLoader, dict(bs=16, context_size=1)),
+    (NeighbourDataLoader, dict(bs=16, context_size=1)),
 ]
 
 
@@ -256,7 +243,7 @@ class Count(torch.nn.Module):
 def test_learner_trains_and_exports(cls, kw, tmp_path):
     text = encode(ss)
     dls = DataLoaders(cls(text, **kw, shuffle=True), cls(text, **kw))
-    assert dls.n_inp == (2 if cls is ELMODataLoader else 1)
+    assert dls.n_inp == (2 if cls is NeighbourDataLoader else 1)
     learn = Learner(dls, Count(), loss_func=lambda p,*y: p.mean(), path=tmp_path)
     with learn.no_bar(), learn.no_logging(): learn.fit(1)
     learn.export('l.pkl')
@@ -428,8 +415,6 @@ def test_kinds_and_sizes_refused():
     for kw in (dict(bs=0), dict(bs=2.5), dict(max_tokens=-1)):
         with pytest.raises(ValueError, match='whole number'):
             ElmoDataLoaders.from_corpus(c, **{'bs': 2, **kw})
-    with pytest.raises(ValueError, match='stride=9'):
-        ElmoDataLoaders.from_corpus(c, kind='stream', bs=1, seq_len=8, stride=9)
     with pytest.raises(CorpusError, match='context_size=5.*longest here has 3'):
         ElmoDataLoaders.from_corpus(c, kind='cbow', context_size=5)
     with pytest.raises(CorpusError, match='seq_len=500'):
@@ -438,7 +423,7 @@ def test_kinds_and_sizes_refused():
 
 def test_no_sentences_are_no_batches():
     text = EncodedText([], TokenTypes(WordVocab(SPECIALS)))
-    for cls in (SentenceDataLoader, StreamDataLoader, ELMODataLoader):
+    for cls in (SentenceDataLoader, StreamDataLoader, NeighbourDataLoader):
         assert not len(text) and not list(cls(text))
 
 
@@ -475,8 +460,7 @@ def test_from_dataset():
         ElmoDataLoaders.from_dataset(d, text_col='text')
     with pytest.raises(CorpusError, match="'train'"): ElmoDataLoaders.from_dataset({'test': d})
 
-@pytest.mark.parametrize('on_disk', [False, True])
-def test_parts_without_one_for_validation_are_split(on_disk):
+def test_parts_without_one_for_validation_are_split():
     "Whatever else is in the dictionary; of 🤗's IMDB, for instance, `unsupervised`"
     datasets = pytest.importorskip('datasets')
 
@@ -485,7 +469,7 @@ def test_parts_without_one_for_validation_are_split(on_disk):
 
     def sizes(parts):
         dls = ElmoDataLoaders.from_dataset(
-            parts, valid_pct=0.25, on_disk=on_disk, tokenizer='space', device='cpu'
+            parts, valid_pct=0.25, tokenizer='space', device='cpu'
         )
         assert not set(dls.corpus.train) & set(dls.corpus.valid)
         return len(dls.corpus.train), len(dls.corpus.valid)
@@ -493,15 +477,8 @@ def test_parts_without_one_for_validation_are_split(on_disk):
     assert sizes(dict(training=D(40))) == sizes(dict(training=D(40), more=D(20, 'u'))) == (30, 10)
     assert sizes(dict(train=D(40), test=D(5, 't'), unsupervised=D(20, 'u'))) == (30, 10)
     assert sizes(dict(train=D(40), test=D(5, 't'), dev=D(3, 'v'))) == (40, 3)
-    if not on_disk:
-        assert (
-            len(
-                ElmoDataLoaders.from_dataset(
-                    dict(train=D(40), test=D(5, 't'), dev=D(3, 'v'))
-                ).corpus.test
-            )
-            == 5
-        )
+    parts = dict(train=D(40), test=D(5, 't'), dev=D(3, 'v'))
+    assert len(ElmoDataLoaders.from_dataset(parts).corpus.test) == 5
 
 
 def test_from_files(tmp_path):
@@ -534,14 +511,6 @@ def test_from_files_with_files_to_validate_on_leaves_the_test_file_alone(tmp_pat
     ).corpus
     assert c.splits['test'] == ['b'] and len(c.splits['valid']) == 2
 
-def test_rows_on_disk_are_cut_into_lines_in_both_parts():
-    import datasets
-    rows = datasets.Dataset.from_dict(dict(text=['a b\nc d']*20))
-    dls = ElmoDataLoaders.from_dataset(
-        dict(train=rows, valid=rows.select(range(2))), on_disk=True, bs=2, tokenizer='space'
-    )
-    assert len(dls.valid.text) == 4
-
 def test_from_files_that_are_called_after_their_splits(tmp_path):
     for k, n in (('train', 6), ('valid', 3), ('test', 2)):
         (tmp_path / f'wiki.{k}.tokens').write_text('\n'.join(f'{k} {i}' for i in range(n)))
@@ -573,12 +542,11 @@ def doors(lines, tmp_path):
         df=lambda **kw: F.from_df(df, valid_col='held', **kw),
         files=lambda **kw: F.from_files(tmp_path / 't.txt', valid=tmp_path / 'v.txt', **kw),
         dataset=lambda **kw: F.from_dataset(both, **kw),
-        on_disk=lambda **kw: F.from_dataset(both, on_disk=True, **kw),
     )
 
 
 @each_kind
-@pytest.mark.parametrize('door', ['corpus', 'df', 'files', 'dataset', 'on_disk'])
+@pytest.mark.parametrize('door', ['corpus', 'df', 'files', 'dataset'])
 def test_each_factory_for_each_loader(kind, door, tmp_path):
     make = doors(LINES, tmp_path)[door]
     dls, ref = (
@@ -659,7 +627,7 @@ def test_blank_texts_are_counted_at_each_door(kind, tmp_path):
         dls = make(kind=kind, **KINDS[kind])
         assert dls.skipped['blank lines'] == 2, name
 
-@pytest.mark.parametrize('door', ['corpus', 'df', 'files', 'dataset', 'on_disk'])
+@pytest.mark.parametrize('door', ['corpus', 'df', 'files', 'dataset'])
 def test_nothing_but_white_space(door, tmp_path):
     with pytest.raises(
         CorpusError, match="no lines to train on|0 lines|not one word|only white space|too short"
@@ -667,14 +635,14 @@ def test_nothing_but_white_space(door, tmp_path):
         doors([' ', '\t'], tmp_path)[door]()
 
 
-@pytest.mark.parametrize('door', ['corpus', 'df', 'files', 'dataset', 'on_disk'])
+@pytest.mark.parametrize('door', ['corpus', 'df', 'files', 'dataset'])
 def test_windows_that_do_not_fit(door, tmp_path):
     make = doors(LINES, tmp_path)[door]
     with pytest.raises(CorpusError, match='context_size=9.*longest.* 6'):
         make(kind='cbow', context_size=9)
     with pytest.raises(CorpusError, match='seq_len=5000'): make(kind='stream', bs=1, seq_len=5000)
 
-@pytest.mark.parametrize('door', ['df', 'dataset', 'on_disk'])
+@pytest.mark.parametrize('door', ['df', 'dataset'])
 def test_text_column_missing(door, tmp_path):
     with pytest.raises(CorpusError, match="no column 'body' among 'text'"):
         doors(LINES, tmp_path)[door](text_col='body')
@@ -788,7 +756,7 @@ def test_buffered(kind):
         lines, vocab, n_batches=n, buffer=25, kind=kind, tokenizer='space', **{**kw, **o}
     )
     chunks = [encode(ss)] and [EncodedText(ss[i:i+25], TokenTypes(vocab)) for i in (0, 25, 50)]
-    cls = dict(sentences=SentenceDataLoader, stream=StreamDataLoader, cbow=ELMODataLoader)[kind]
+    cls = dict(sentences=SentenceDataLoader, stream=StreamDataLoader, cbow=NeighbourDataLoader)[kind]
     ref = [b for t in chunks for b in cls(t, **kw)]
     dl = make(len(ref), shuffle=False)
     # the next epoch is the next round
@@ -872,7 +840,7 @@ def test_buffered_reads_everything_once(ss, kind, buffer, shuffle):
             else Counter(found(b))
         )
 
-    ref = ELMODataLoader(text, context_size=1) if kind=='cbow' else SentenceDataLoader(text)
+    ref = NeighbourDataLoader(text, context_size=1) if kind=='cbow' else SentenceDataLoader(text)
     batches = list(dl)
     assert len(batches) == len(dl) and bag(batches) == bag(ref) and bag(list(dl)) == bag(ref)
 
@@ -900,31 +868,6 @@ def test_buffered_skips_a_block_that_is_too_short():
             tokenizer='space',
             context_size=3,
         ).one_batch()
-
-
-def test_corpus_on_disk_trains_and_travels(tmp_path):
-    datasets = pytest.importorskip('datasets')
-    rows = datasets.Dataset.from_dict({'text': [' '.join(s) for s in ss]})
-    rows.save_to_disk(tmp_path/'rows')
-    c = Corpus(
-        'c',
-        dict(train=DiskLines(datasets.load_from_disk(tmp_path / 'rows')), valid=['w1 w2']),
-        'space',
-    )
-    dls = ElmoDataLoaders.from_corpus(c, bs=8, buffer=20, max_words=9, min_freq=2)
-    assert (
-        len(dls.vocab) == 4 + 7
-        and dls.cuts['train'].words == sum(max(0, len(s) - 9) for s in ss)
-        and dls.corpus is c
-    )
-    learn = Learner(dls, Count(), loss_func=lambda p,*y: p.mean(), path=tmp_path)
-    with learn.no_bar(), learn.no_logging(): learn.fit(2)
-    learn.export('l.pkl')
-    assert torch.load(tmp_path/'l.pkl', weights_only=False).dls.vocab.itos == dls.vocab.itos
-    s = ElmoDataLoaders.from_corpus(c, kind='stream', bs=2, seq_len=8)
-    assert not s.train.shuffle and sum(int((f != 0).sum()) for _, f, _ in s.train) == sum(
-        len(o) + 1 for o in ss
-    )
 
 
 def test_buffered_takes_tables_and_no_iterators():
@@ -966,13 +909,8 @@ def test_nothing_to_pad():
             ElmoPadChunk()(samples)
 
 
-@pytest.mark.parametrize('on_disk', [False, True])
-def test_misspelt_arguments(on_disk):
+def test_misspelt_arguments():
     c = Corpus('c', dict(train=['a b c']*4, valid=['a b c']), 'space')
-    if on_disk:
-        c.splits['train'] = DiskLines(
-            pytest.importorskip('datasets').Dataset.from_dict({'text': c.train})
-        )
     with pytest.raises(TypeError, match="no loader has an argument 'contxt_size'"):
         ElmoDataLoaders.from_corpus(c, kind='cbow', contxt_size=1)
     with pytest.raises(ValueError, match='bs must be'): ElmoDataLoaders.from_corpus(c, valid_bs=0)

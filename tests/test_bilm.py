@@ -402,26 +402,6 @@ def test_evaluate_streams_and_sentences_where_they_are_the_same(model, types):
         )
 
 
-@pytest.mark.parametrize('buffered', [False, True])
-def test_evaluate_with_lengths(model, types, buffered):
-    "Loaders may give the lengths of sentences, too"
-    text = EncodedText(SENTS, types)
-    if buffered:
-        dl = BufferedDataLoader(
-            [' '.join(s) for s in SENTS],
-            types.vocab,
-            buffer=3,
-            bs=3,
-            return_lens=True,
-            tokenizer='space',
-        )
-    else: dl = SentenceDataLoader(text, bs=3, return_lens=True)
-    assert len(dl.one_batch()) == 4
-    assert evaluate(model, dl) == pytest.approx(
-        evaluate(model, SentenceDataLoader(text, bs=3)), rel=1e-5
-    )
-
-
 def test_evaluate_leaves_each_part_in_its_mode(model, types):
     model.train()
     model.chars.eval()

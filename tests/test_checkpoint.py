@@ -487,7 +487,7 @@ def test_training_on_a_text_on_disk(corpus, tmp_path, lines, n):
     [
         ('sentences', dict(bs=8)),
         ('sentences', dict(bs=8, max_tokens=60)),
-        ('stream', dict(bs=3, seq_len=10, stride=7)),
+        ('stream', dict(bs=3, seq_len=10)),
         ('cbow', dict(bs=50)),
     ],
 )

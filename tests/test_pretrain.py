@@ -13,7 +13,8 @@ from elmo_fastai.text.corpora import Corpus, tiny_shakespeare, toy_corpus
 from elmo_fastai.text.tokens import ByteCharVocab, CharVocab
 from elmo_fastai.nn.bilm import BiLM, BiLMConfig, evaluate, guesses
 from elmo_fastai.data.batches import SentenceDataLoader, StreamDataLoader
-from elmo_fastai.data.loaders import BiLMBlock, ElmoDataLoaders
+from elmo_fastai.data.blog import BiLMBlock
+from elmo_fastai.data.loaders import ElmoDataLoaders
 from elmo_fastai.data.streams import stream_loaders
 import elmo_fastai.train.learner as training
 from elmo_fastai.train.learner import (
@@ -624,11 +625,6 @@ def test_carried_state_in_half_precision(stream):
 def test_what_can_not_be_carried(few, some):
     with pytest.raises(ValueError, match="kind='stream'"):
         quietly(learner(few, cbs=CarryState()), 'fit', 1)
-    windows = ElmoDataLoaders.from_corpus(
-        some, kind='stream', bs=4, seq_len=8, stride=4, device='cpu'
-    )
-    with pytest.raises(ValueError, match='stride=4'):
-        quietly(learner(windows, cbs=CarryState()), 'fit', 1)
 
 
 def test_text_in_blocks_can_be_carried_likewise(tmp_path):
@@ -637,9 +633,6 @@ def test_text_in_blocks_can_be_carried_likewise(tmp_path):
     learn = learner(stream_loaders(tmp_path/'t.txt', **how), cbs=CarryState())
     quietly(learn, 'fit', 1)
     assert learn.carry_state.state is not None or learn.stopped is None
-    windows = stream_loaders(tmp_path/'t.txt', stride=4, **how)
-    with pytest.raises(ValueError, match='stride=4'):
-        quietly(learner(windows, cbs=CarryState()), 'fit', 1)
 
 
 def test_a_learner_of_a_data_block():

@@ -53,16 +53,6 @@ def test_a_report_leaves_the_model_in_its_mode(mode, model, dls, corpus):
     assert before == [m.training for m in model.modules()]
     model.eval()
 
-def test_a_report_with_lengths_in_the_batches(model, corpus, dls):
-    more = ElmoDataLoaders.from_corpus(
-        corpus, kind='sentences', bs=32, seed=0, device='cpu', return_lens=True
-    )
-    a,b = (make_report(model, o, corpus) for o in (dls, more))
-    assert {k: v for k, v in a.items() if 'perplexity' in k} == pytest.approx(
-        {k: v for k, v in b.items() if 'perplexity' in k}
-    )
-
-
 # senses of vectors that we make: layer 0 knows the word, layer 1 knows the sense, layer 2 knows
 # nothing
 

@@ -7,7 +7,6 @@ from hypothesis import given, settings, strategies as st
 
 from elmo_fastai.base.errors import CorpusError
 from elmo_fastai.text.corpora import all_lines, lines_of
-from elmo_fastai.text.lines import DiskLines
 from elmo_fastai.text.reading import TEXT_COLUMNS, find_column, read_table
 from elmo_fastai.text.sources import get_corpus, text_corpus
 
@@ -143,31 +142,7 @@ def test_not_a_table(data):
     with pytest.raises(CorpusError, match='expected a table'): text_corpus(data)
     with pytest.raises(CorpusError, match='no file or folder'): text_corpus('some text')
 
-# lines on disk
 
-@given(st.lists(st.text('ab\n ', max_size=5), max_size=30), st.data())
-@settings(max_examples=40, deadline=None)
-def test_disk_lines_behave_as_a_list(lines, data):
-    d = DiskLines(D(lines))
-    assert len(d) == len(lines) and list(d) == lines and bool(d) == bool(lines)
-    i, j, k = [data.draw(st.one_of(st.none(), st.integers(-35, 35))) for _ in range(3)]
-    k = k or None
-    assert list(d[i:j:k]) == lines[i:j:k] and list(d[i:j:k][1:]) == lines[i:j:k][1:]
-    if lines:
-        n = data.draw(st.integers(-len(lines), len(lines)-1))
-        assert d[n] == lines[n] and lines[n] in d
-    with pytest.raises(IndexError): d[len(lines)]
-
-def test_disk_lines_refuse():
-    with pytest.raises(CorpusError, match="no column 'text'"): DiskLines(D(['a'], 'x'))
-    with pytest.raises(CorpusError, match="'text' holds int64"): DiskLines(D([1]))
-    assert list(DiskLines(D(['a', None]))) == ['a', '']
-
-def test_disk_lines_pickle_without_their_text(tmp_path):
-    D(['x'*1000]*1000).save_to_disk(tmp_path/'d')
-    d = DiskLines(datasets.load_from_disk(tmp_path/'d'))
-    raw = pickle.dumps(d)
-    assert len(raw) < 20_000 and list(pickle.loads(raw)[:2]) == ['x'*1000]*2
 
 # wrong input that once slipped through
 
@@ -177,8 +152,6 @@ def test_tables_without_text(tmp_path):
     assert text_corpus([{'text': 'a'}, None, {'text': 'b'}, {'text': 'c'}]).skipped == {
         'missing rows': 1
     }
-    with pytest.raises(CorpusError, match='stream_loaders'):
-        DiskLines(D(LINES).to_iterable_dataset())
 
 
 # tables in files, and data sets on disk

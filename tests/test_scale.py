@@ -223,7 +223,6 @@ def test_shards_are_a_partition(n, tmp_path):
         table,
         table.to_iterable_dataset(),
         table.to_iterable_dataset(num_shards=4),
-        DiskLinesOf(table),
         Again(),
     ):
         parts = [
@@ -235,10 +234,6 @@ def test_shards_are_a_partition(n, tmp_path):
             lines
         )
 
-
-def DiskLinesOf(table):
-    from elmo_fastai.text.lines import DiskLines
-    return DiskLines(table)
 
 def test_a_batch_smaller_than_the_processes(monkeypatch):
     monkeypatch.setattr(scale, 'n_processes', lambda: 4)

@@ -504,6 +504,35 @@ def test_the_book_holds_every_lesson_in_order(built):
         'links stay inside the book'
     )
 
+def test_a_lesson_of_the_epub_is_plain():
+    import book
+    made = book.plain(
+        '<article id="memory"><header><h1 class="title">06 Memory</h1>'
+        '<div class="description">What stays.</div></header><p class="elmo-run">Colab</p>'
+        '<section id="memory--one" class="level2"><h2>One bit</h2>'
+        '<pre class="sourceCode python more"><code><span id="cb1-1"><a href="#cb1-1"></a>'
+        'f(<span class="dv">1</span>) &lt; 2</span></code></pre>'
+        '<p>Let <span class="math inline">c_t</span> be</p></section></article>'
+    )
+    assert made == (
+        '<h1 id="memory">06 Memory</h1><p><em>What stays.</em></p>'
+        '<a id="memory--one"></a><h2>One bit</h2>'
+        '<pre class="python"><code>f(1) &lt; 2</code></pre><p>Let \\(c_t\\) be</p>'
+    )
+
+@pytest.mark.skipif(not shutil.which('pandoc'), reason='Pandoc is not installed')
+def test_the_epub_has_a_chapter_per_lesson_and_whole_links(built, tmp_path):
+    import book, zipfile
+    shutil.copytree(built, tmp_path/'site')
+    with zipfile.ZipFile(book.bound(tmp_path/'site')) as made:
+        texts = {
+            Path(o).name: made.read(o).decode() for o in made.namelist() if '/text/ch' in o
+        }
+    assert len(texts) == len(taught)
+    ids = {f'{name}#{i}' for name, o in texts.items() for i in re.findall(r'\bid="([^"]+)"', o)}
+    links = {o for t in texts.values() for o in re.findall(r'href="(ch\d+\.xhtml#[^"]+)"', t)}
+    assert links and links <= ids
+
 
 @each
 def test_a_lesson_says_where_it_runs(nb, built):

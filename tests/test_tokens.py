@@ -8,7 +8,8 @@ from elmo_fastai.text.tokens import (
     BOS, ByteCharVocab, CharVocab, EOS, FastaiTokenizer, NGramsTokenizer, PAD, SPECIALS,
     SpacyTokenizer, UNK, WordVocab, get_tokenizer, limit_sents, load_char_vocab, space_tokenize,
     word_tokenize)
-from elmo_fastai.data.encoded import ElmoTokens, ElmoTransform, NumericalizeChars, TensorChars
+from elmo_fastai.data.blog import ElmoTokens, ElmoTransform, NumericalizeChars
+from elmo_fastai.data.encoded import TensorChars
 
 nasty = [
     '',

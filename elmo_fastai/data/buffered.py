@@ -23,6 +23,7 @@ from .batches import (
 from .encoded import Cuts, EncodedText, TokenTypes
 
 # %% ../../nbs/library/buffered.ipynb #c015
+_MAX_COUNTED = 2_000_000     # words; of more the rarer half is forgotten
 _FIRST = dict(reading=0, block=0, batch=0, mark=None, check=None)
 
 @dataclass
@@ -32,9 +33,8 @@ class ReadingOptions:
     text_col:str = None           # of rows; None: one of `TEXT_COLUMNS`
     max_words:int = None          # cut longer sentences
     char_vocab:CharScheme = None  # None: `ByteCharVocab()`
-    min_freq:int = 1              # of the vocabulary to be built, as the next two
+    min_freq:int = 1              # of the vocabulary to be built, as the next one
     max_vocab:int = None
-    max_counted:int = 2_000_000
 
 class BufferedDataLoader(BatchDL):
     "Batches of a text that need not fit into memory: `buffer` lines at a time by another loader"
@@ -65,7 +65,7 @@ class BufferedDataLoader(BatchDL):
         self.types = TokenTypes(vocab, self.options.char_vocab)
         self.text = EncodedText([], self.types)
         self.n_batches = whole('n_batches', n_batches, 0)
-        self.n_in = LOADERS[kind].n_in + bool(kwargs.get('return_lens'))
+        self.n_in = LOADERS[kind].n_in
         self.n_out = LOADERS[kind].n_out
         TfmdDL.__init__(self, self.text, bs=None, num_workers=0, n=self.n_batches, device=device)
         self.shuffle = shuffle               # fastai has set it to its own
@@ -130,7 +130,7 @@ class BufferedDataLoader(BatchDL):
                 yield from (tokens[:how.max_words] for tokens in block)
             self._check(self.n_batches)
         if vocab: deque(sentences(), maxlen=0)                   # only the counts are wanted
-        else: vocab = WordVocab.build(sentences(), how.min_freq, how.max_vocab, how.max_counted)
+        else: vocab = WordVocab.build(sentences(), how.min_freq, how.max_vocab, _MAX_COUNTED)
         seq_len = self.loader_args.get('seq_len', 64)
         require(self.kind != 'stream' or self.n_tokens >= seq_len, f"{self.n_tokens:,} tokens are "
                 f"fewer than seq_len={seq_len}: take a shorter one, or more text")

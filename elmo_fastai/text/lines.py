@@ -9,7 +9,6 @@ __all__ = ['Reader', 'FileRows', 'Unread']
 
 # %% ../../nbs/library/lines.ipynb #c004
 import random
-from collections.abc import Sequence
 from copy import copy, deepcopy
 from itertools import islice
 from ..base.errors import CorpusError, as_error, require
@@ -150,32 +149,6 @@ def as_lines(lines, text_col):
             "a data set, or an object whose __iter__ begins anew", TypeError)
     if isinstance(lines, Reader): return lines.shard(*lines.part)
     if hasattr(lines, 'set_epoch'): return Reader(lines, shuffle=True)
-    if hasattr(lines, 'select_columns'): return DiskLines(lines, text_col)
+    if hasattr(lines, 'to_iterable_dataset'): return Reader(lines.to_iterable_dataset())
     if hasattr(lines, 'columns'): lines = lines[find_column(lines.columns, text_col)]
     return lines.tolist() if hasattr(lines, 'tolist') else lines
-
-# %% ../../nbs/library/lines.ipynb #c021
-class DiskLines(Sequence):
-    "Lines of text that stay on disk and behave like a list; a missing row is an empty line"
-    def __init__(self,
-        rows,              # a `Dataset` of 🤗 datasets
-        text_col:str=None, # its column with the text; None: one of `TEXT_COLUMNS`
-    ):
-        require(hasattr(rows, '__len__'),
-                "a stream has no lines on disk: train on it as it comes, with `stream_loaders`")
-        self.col = find_column(rows.column_names, text_col)
-        self.rows = rows.select_columns([self.col])
-        feature = rows.features[self.col]
-        kind = getattr(feature, 'dtype', type(feature).__name__)
-        require('string' in kind, f"column {self.col!r} holds {kind}, not text")
-
-    def __len__(self): return len(self.rows)
-    def __getitem__(self, i):
-        if not isinstance(i, slice): return self.rows[i][self.col] or ''
-        chosen = range(*i.indices(len(self)))
-        if not chosen: chosen = range(0)        # `select` takes no empty range at the end
-        return DiskLines(self.rows.select(chosen), self.col)
-    def __iter__(self):
-        for rows in self.rows.iter(1000):
-            for line in rows[self.col]: yield line or ''
-    def __repr__(self): return f"DiskLines: {len(self):,} lines"

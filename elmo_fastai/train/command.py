@@ -8,14 +8,13 @@ Docs: https://elmo-fastai.github.io/elmo_fastai/library/command.html.md"""
 __all__ = ['RECIPES', 'Settings', 'pretrain', 'elmo_pretrain']
 
 # %% ../../nbs/library/command.ipynb #c005
-import json, math, os, random, sys, warnings
+import json, math, os, random
 from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
 from fastcore.imports import noop
-from ..base.errors import CheckpointError, CommandError, CorpusError, Interrupted
-from ..base.errors import ModelFileError, require
-from ..base.options import CommandLine, Options, at_least, option, option_name
+from ..base.errors import CommandError, require
+from ..base.options import CommandLine, Options, at_least, is_first, option, option_name
 from ..base.options import read_settings, same_option, seconds, takes, to_toml
 from ..text.corpora import ToyCorpus
 
@@ -23,23 +22,10 @@ from ..text.corpora import ToyCorpus
 PLACES = 'overwrite', 'resume', 'every', 'dry', 'device'     # they change no weight
 COUNT = at_least(1)
 
-def is_first():
-    "Is this the first of several processes, or the only one?"
-    return os.environ.get('RANK', '0') == '0'
-
 def path(text, name):
     "A file or folder that is there, by a path that means the same elsewhere; else a name"
     text = os.path.expanduser(text)
     return os.path.abspath(text) if os.path.exists(text) else text
-
-def threads(n, name):
-    "A number of threads, or 'free'; raises `CommandError`"
-    if n == 'free': return n
-    try: number = 0 if isinstance(n, bool) else int(n)
-    except (ValueError, TypeError): number = 0
-    require(number > 0, f"{name} must be a whole number from 1 on, or free, not {n!r}",
-            CommandError)
-    return number
 
 # %% ../../nbs/library/command.ipynb #c008
 @dataclass
@@ -116,9 +102,8 @@ class Settings(Options):
     config:dict = option(None, 'settings by these names, TOML or JSON; what is said here comes '
                          "first. A model's folder has its own, run.toml", 'FILE')
     dry:bool = option(False, 'only tell what would happen, with a time from some real steps')
-    threads:str = option('free', 'how many; free: as many as there are free cores', 'N',
-                         read=threads)
-    device:str = option(None, 'cpu, cuda, mps (default: the best there is)', 'NAME')
+    threads:str = same_option('threads')
+    device:str = same_option('device')
 
     def __post_init__(self):
         super().__post_init__()
@@ -267,24 +252,13 @@ def elmo_pretrain(
     args:list=None, # what stands on the command line; None: that of this process
 ):
     "The command: `pretrain` with the options that `elmo_pretrain --help` lists"
-    def note(message, *args, **kwargs):
-        if is_first(): print(f'elmo_pretrain: {message}', file=sys.stderr)
-    def stop(message, code):
-        note(message)
-        sys.exit(code)
     line = command_line()
     said = line.parse(args)
-    try:
-        if not {'corpus', 'resume', 'config'} & said.keys(): line.error(
-            "name a corpus (toy, tiny_shakespeare, wikitext2, or a text file), or --resume")
-        with warnings.catch_warnings():
-            warnings.showwarning = note
-            folder = pretrain(say=partial(print, flush=True), **said)
-    except Interrupted as e: stop(e, 130)
-    except KeyboardInterrupt: stop('interrupted before training; nothing was saved', 130)
-    except MemoryError: stop('the memory is not enough for the text as a whole: '
-                             '--stream reads it block by block', 1)
-    except (CheckpointError, CommandError, CorpusError, ModelFileError, OSError) as e: stop(e, 1)
+    if not {'corpus', 'resume', 'config'} & said.keys(): line.error(
+        "name a corpus (toy, tiny_shakespeare, wikitext2, or a text file), or --resume")
+    memory = "--stream reads the text block by block"
+    with line.one_line_errors(lambda: "Nothing was saved", memory):
+        folder = pretrain(say=partial(print, flush=True), **said)
     if is_first() and isinstance(folder, Path): print(f"\n{next_steps(folder)}")
 
 # %% ../../nbs/library/command.ipynb #c042c

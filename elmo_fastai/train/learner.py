@@ -348,11 +348,6 @@ class CarryState(FitCallback):
         is_stream = isinstance(dl, StreamDataLoader) or getattr(dl, 'kind', None) == 'stream'
         require(is_stream, "CarryState needs a stream (kind='stream'): other loaders' rows do not "
                 "go on where the last batch ended", ValueError)
-        args = getattr(dl, 'loader_args', vars(dl))         # of a text in blocks, or whole
-        stride = args.get('stride')
-        seq_len = args.get('seq_len', 64)
-        require(stride in (None, seq_len), "CarryState needs windows that do not overlap, and here "
-                f"stride={stride} with seq_len={seq_len}", ValueError)
     def before_train(self): self.state = None
     def before_validate(self): self.state = None
     def before_batch(self):

@@ -24,7 +24,7 @@ from ..base.errors import CheckpointError, CommandError, CorpusError, Interrupte
 from ..base.errors import ModelFileError, as_error, require
 from ..base.files import lock_folder
 from ..base.options import did_you_mean, in_words
-from ..base.processes import choose_threads, find_device, is_main, main_first
+from ..base.processes import find_device, is_main, main_first, use_threads
 from ..text.corpora import Corpus, ToyCorpus
 from ..text.sources import CORPORA, get_corpus, hub_name
 from ..text.tokens import ByteCharVocab, CharVocab, WordVocab, get_tokenizer
@@ -63,7 +63,7 @@ def absolute(path):
     if isinstance(path, list): return [absolute(part) for part in path]
     return str(Path(path).expanduser().absolute())
 
-def complete(source, settings, say=noop):
+def complete(source, settings):
     "The settings with what only the text and the machine know; raises `CommandError`"
     kind = kind_of(source)
     for name,kinds in GOES_WITH.items():
@@ -78,17 +78,14 @@ def complete(source, settings, say=noop):
     if kind == 'toy' and sentences is None: sentences = 325_000 if bf16 else 175_000
     corpus = source if isinstance(source, str) else None
     if kind == 'files': corpus = absolute(source)
-    threads = choose_threads(say) if settings.threads == 'free' else settings.threads
-    return replace(settings, bf16=bf16, sentences=sentences, corpus=corpus, threads=threads)
+    return replace(settings, bf16=bf16, sentences=sentences, corpus=corpus)
 
 @contextmanager
-def own_world(settings):
+def own_world(settings, say):
     "A training's random numbers and threads; afterwards both are as they were"
-    before = torch.get_num_threads()
-    if settings.threads != 'free': torch.set_num_threads(settings.threads)
-    try:
-        with no_random(settings.seed, reproducible=False): yield
-    finally: torch.set_num_threads(before)
+    with use_threads(settings.threads, say) as n, no_random(settings.seed, reproducible=False):
+        settings.threads = n
+        yield
 
 # %% ../../nbs/library/script.ipynb #c015
 SAVED = 'saved'     # a file in the run's folder: the model in `out` is this run's own
@@ -513,8 +510,8 @@ def start(
     say=print,# is told what happens
 ) -> Path:    # the folder with model, report and picture; with `dry` the figures instead
     "Begin a training and bring it to its end; `CorpusError`, `CheckpointError`, `CommandError`"
-    settings = complete(source, settings, say)
-    with own_world(settings):
+    settings = complete(source, settings)
+    with own_world(settings, say):
         text = read_text(source, settings)
         settings = by_length(text, settings, say)
         out, folder = free_places(text, source, settings)
@@ -577,7 +574,7 @@ def go_on(
     source = source or settings.corpus
     require(source, f"The training in {folder} was begun in Python with a corpus of its own: hand "
             "it to `pretrain(corpus, resume=…)`", CommandError)
-    with own_world(settings):
+    with own_world(settings, say):
         learn = make_learner(read_text(source, settings), run, folder)
         say(about(learn, settings))
         with held(folder):
