@@ -12,7 +12,7 @@ from elmo_fastai.data.labels import ClassifyDataLoaders
 from elmo_fastai.data.tagged import TagDataLoaders, read_tagged
 from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.nn.bilm import BiLM, BiLMConfig
-from elmo_fastai.tasks import annotate
+from elmo_fastai.tasks.annotate import LabelPart
 from elmo_fastai.tasks.classify import elmo_classifier_learner
 from elmo_fastai.tasks.tag import elmo_tagger_learner
 
@@ -80,6 +80,12 @@ CONLLU = ('# sent_id = 1\n# text = Ann saw Paris\n1-2\tAnnsaw\t_\t_\t_\t_\t_\t_\
           '1\tAnn\t_\tX\t_\t_\t_\t_\t_\tSpaceAfter=No|A=b\n2\tsaw\t_\t_\t_\t_\t_\t_\t_\t_\r\n'
           '2.1\tx\t_\t_\t_\t_\t_\t_\t_\t_\n3\tParis\t_\t_\t_\t_\t_\t_\t_\t_\n\n'
           '# sent_id = 2\n1\tBob\t_\t_\t_\t_\t_\t_\t_\t_\n\n# the end\n')
+
+def test_a_column_may_divide_sentences(tagger, tmp_path):
+    data = 'sent\ttoken\n1\tin\n1\tNew\n2\tYork\n'
+    both, one = tags_of(tagger, ['in', 'New']), tags_of(tagger, ['York'])
+    found = annotated(tagger, tmp_path, 'a.conll', data).decode().split('\n')
+    assert [line.split('\t')[-1] for line in found] == ['tag', *both, *one, '']
 
 def test_conllu_gets_a_note(tagger, tmp_path):
     first = tags_of(tagger, ['Ann', 'saw', 'Paris'])
@@ -230,12 +236,12 @@ def long_text(tmp_path):
 
 def stopped(monkeypatch, learn, source, out, after=1, **kwargs):
     "Annotate, and pull the plug after some portions"
-    write = annotate.write_portion
-    def write_some(folder, done, *args):
-        if done.portions == after: raise Unplugged
-        write(folder, done, *args)
+    add = LabelPart.add
+    def add_some(self, *args):
+        if self.n == after: raise Unplugged
+        add(self, *args)
     with monkeypatch.context() as patched:
-        patched.setattr(annotate, 'write_portion', write_some)
+        patched.setattr(LabelPart, 'add', add_some)
         with pytest.raises(Unplugged): learn.annotate(source, out, **kwargs)
 
 def test_an_interrupted_job_goes_on(classifier, long_text, tmp_path, monkeypatch):
@@ -305,6 +311,7 @@ def test_places(classifier, tmp_path, monkeypatch):
 @pytest.mark.parametrize('name,data,match', [
     ('a.csv', 'text,n\ngood,1\nbad\n', 'line 3 has 1 cell'),
     ('a.csv', 'text,n\ngood,1\n"bad,2\n', 'line 3: a quote'),
+    ('a.csv', 'text,n\ngood,1\n' + 'a'*2**22 + ',2\n', 'row of more than|the cell has more'),
     ('a.csv', 'text,label\ngood,1\n', "has 'label' already"),
     ('a.csv', 'words\ngood\n', 'there is no column'),
     ('a.jsonl', '{"text": "a"}\n\n{"text": 3}\n', 'line 3 has 3 in'),

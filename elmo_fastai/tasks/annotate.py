@@ -8,7 +8,7 @@ Docs: https://elmo-fastai.github.io/elmo_fastai/library/annotate.html.md"""
 __all__ = []
 
 # %% ../../nbs/library/annotate.ipynb #imports
-import codecs, json, re, sys
+import codecs, csv, json, re, sys
 from contextlib import contextmanager
 from hashlib import sha256
 from itertools import islice
@@ -20,16 +20,15 @@ from fastcore.imports import IN_NOTEBOOK
 from ..base.errors import CommandError, CorpusError, UsageError, require
 from ..base.options import ReadOptions
 from ..text.reading import (
-    COLUMN_ENDINGS, LONGEST_ROW, TABLE_ENDINGS, TEXT_COLUMNS, TOKEN_COLUMNS, ColumnFile, CsvFile,
-    JsonFile, TextFile, at_path, by_columns, cell_of, codec, ending, is_boundary, is_missing,
-    open_bytes, open_text, problem_of, refuse_row, same_name)
+    BLOCK, COLUMN_ENDINGS, LONGEST_ROW, TABLE_ENDINGS, TEXT_COLUMNS, TOKEN_COLUMNS, ColumnFile,
+    CsvFile, JsonFile, TextFile, at_path, by_columns, codec, ending, is_boundary, is_missing,
+    long_cells, one_word, open_text, problem_of, refuse_row, same_name)
 from ..text.sources import tables_of
 from ..text.tokens import get_tokenizer
 from ..data.labels import Number, SeveralLabels
 from ..data.tagged import split_cell
 from ..elmo.embed import windows
-from ..elmo.file import (
-    check_places, continues, drop_portions, open_folder, put_together, read_portion, write_portion)
+from ..elmo.file import Part, check_places
 from .classify import ElmoClassifierLearner
 from .tag import TaggerLearner, are_spans, spans_of
 
@@ -138,14 +137,6 @@ class Objects(Form):
         return f'{body[:-1].rstrip()}, {inside}}}{raw[len(body):]}'
 
 # %% ../../nbs/library/annotate.ipynb #k8
-def row_pattern(sep, quotes):
-    "A pattern for one row of a table with its line end, by the rules of `CsvFile`"
-    end = r'(?:\r\n|\r|\n|\Z)'
-    if not quotes: return re.compile(fr'[^\r\n]*+{end}')
-    sep = re.escape(sep)
-    cell = fr'(?:"[^"]*+(?:""[^"]*+)*+"|[^"{sep}\r\n][^{sep}\r\n]*+)?+'
-    return re.compile(fr'{cell}(?:{sep}{cell})*+{end}')
-
 def csv_cell(value, sep, quotes):
     "A value as a cell"
     if value is None: return ''
@@ -170,22 +161,24 @@ class Cells(Form):
 
     def rows(self):
         "Yields the rows of the file as they are, with their line ends; empty ones, too"
-        pattern = row_pattern(self.table.sep, self.table.quotes)
+        kept = []                                    # the lines of the row that is read
+        def lines(f):
+            for line in f:
+                kept.append(line)
+                yield line
         with self.raw_lines() as f:
-            text = ''
-            is_end = False
-            while not is_end:
-                piece = f.read(2**20)
-                is_end = not piece
-                text += piece
-                position = 0
-                while position < len(text):
-                    match = pattern.match(text, position)
-                    if not match or match.end() == len(text) and not is_end: break  # more comes
-                    yield match[0]
-                    position = match.end()
-                text = text[position:]
-        require(not text, f"{self.table.name} can't be divided into rows: {text!r:.60}")
+            yield from islice(f, self.table.skipped_lines)
+            rows = csv.reader(lines(f), delimiter=self.table.sep, quoting=self.table.quoting)
+            while True:
+                block = []
+                try:
+                    with long_cells():
+                        for _ in islice(rows, BLOCK):
+                            block.append(''.join(kept))
+                            kept.clear()
+                except csv.Error: list(self.cells())         # raises what people can read
+                if not block: return
+                yield from block
 
     def cells(self):
         "Yields the cells of each row in the columns that are read"
@@ -207,9 +200,8 @@ class Cells(Form):
             elif is_header:
                 is_header = False
                 yield self.longer(raw, self.new), None
-            else: yield raw, next(cells)
-        require(next(cells, None) is None, f"{self.table.name} has rows in its quotes: is a quote "
-                "missing?")
+            else: yield raw, next(cells)             # the errors of the table come from there
+        next(cells, None)                            # an error at the end of the file
 
     def units(self):
         if self.per_token: return (yield from self.sentences())
@@ -246,7 +238,8 @@ class Cells(Form):
         "A row with more cells"
         body = raw.rstrip('\r\n')
         sep = self.table.sep
-        cells = [csv_cell(value, sep, self.table.quotes) for value in values]
+        quotes = self.table.quoting != csv.QUOTE_NONE
+        cells = [csv_cell(value, sep, quotes) for value in values]
         return sep.join([body, *cells]) + raw[len(body):]
 
     def write(self, unit, new):
@@ -255,14 +248,15 @@ class Cells(Form):
         for i,values in zip(unit.marks, rows): raw[i] = self.longer(raw[i], values)
         return ''.join(raw)
 
-def sentence_columns(table, column):
-    "Names of the columns that say in which sentence the token of a row is; none: it holds several"
+def sentence_columns(table, column, has_blanks=False):
+    "Names of the columns that say in which sentence a token is; none: blank lines do, or none is"
     sent_col = table.options.sent_col
     if sent_col is not None: return [table.find(sent_col, (), 'sent_col')]
     found = [name for name in table.columns if is_boundary(name) and name != column]
     is_single = same_name(column) in ('form', 'token', 'word')
-    require(found or not is_single, f"the column {column!r} of {table.name} seems to have a token "
-            "in each row, and nothing says where a sentence begins: name the column with its number, sent_col=… (--sent-col)", UsageError)
+    require(found or has_blanks or not is_single, f"the column {column!r} of {table.name} seems to "
+            "have a token in each row, and nothing says where a sentence begins: name the column "
+            "with its number, sent_col=… (--sent-col)", UsageError)
     return found
 
 # %% ../../nbs/library/annotate.ipynb #k10
@@ -275,6 +269,7 @@ class Columns(Form):
         super().__init__(table, names)
         [self.name] = names('misc' if table.is_conllu else 'token')
         columns = list(map(same_name, table.columns))
+        self.bounds = sentence_columns(table, table.token_col, True)
         self.place = None              # the column that is written; None: a new one
         if table.is_conllu and same_name(self.name) in columns:
             self.place = columns.index(same_name(self.name))
@@ -284,21 +279,26 @@ class Columns(Form):
 
     def units(self):
         table = self.table
-        token = cell_of(table.columns, table.token_col)
-        number = 0                     # lines that are read
+        token = table.taker(table.token_col)
+        bounds = [table.taker(name) for name in self.bounds]
         raw, marks, tokens = [], [], []
-        with self.raw_lines() as f:
-            for cells,line_number,_ in table.tokens():
-                if cells is None:
+        number = 0                     # lines that are read
+        before = [None]*len(bounds)
+        with self.raw_lines() as f, table.opened() as lines:
+            for cells,line_number in lines:
+                now = before
+                if cells is not None:
+                    now = [take(cells) or old for take,old in zip(bounds, before)]
+                if marks and (cells is None or now != before):
                     yield Unit(number, raw, marks, tokens)
                     raw, marks, tokens = [], [], []
-                    continue
-                before = list(islice(f, line_number - number - 1))
-                raw += [self.heading(line) for line in before]
+                before = now
+                if cells is None: continue
+                raw += map(self.heading, islice(f, line_number - number - 1))
                 marks.append(len(raw))
                 raw.append(next(f))
                 number = line_number
-                tokens.append(token(cells).replace(' ', '\u00a0'))
+                tokens.append(one_word(token(cells)))
             rest = list(f)
         yield Unit(number, raw, marks, tokens)
         if rest: yield Unit(number, rest, [])
@@ -448,23 +448,17 @@ def digest(learn, classes):
         hashed.update(values.view(torch.uint8).numpy())
     return hashed.hexdigest()
 
-class LabelsDone:
-    "What the portions of a job cover"
-    def __init__(self): self.reset()
+class LabelPart(Part):
+    "Portions of the output; each says of its units how many there are"
+    format = 'elmo_fastai.annotate.1'
     def reset(self):
-        self.portions = 0
-        self.lines = 0           # units
-        self.digest = ''         # of these units and their tokens
+        super().reset()
         self.rows = 0            # units that are no comments, blank lines, headings
-        self.tokens = 0
 
-    def add(self, about, digest):
-        "Count one more portion"
-        self.portions += 1
-        self.lines += about['units']
+    def note(self, about):
+        self.read += about['units']
         self.rows += about['rows']
         self.tokens += about['tokens']
-        self.digest = digest
 
 def read_units(form, tokenize, max_tokens, n_rows=None):
     "Yields the units of a file with their tokens"
@@ -494,7 +488,7 @@ def writing(table, encoding):
     "(the byte-order mark, the encoding) of an output that is written as its source, or otherwise"
     if encoding: return b'', encoding
     name = codec(table.options.encoding, table.source)
-    with open_bytes(table.source, table.options.encoding) as f: head = f.peek(4)[:4]
+    with open_text(table.source, table.options.encoding) as f: head = f.buffer.peek(4)[:4]
     for mark,named in ((codecs.BOM_UTF8, 'utf-8'), (codecs.BOM_UTF32_LE, 'utf-32-le'),
                        (codecs.BOM_UTF32_BE, 'utf-32-be'), (codecs.BOM_UTF16_LE, 'utf-16-le'),
                        (codecs.BOM_UTF16_BE, 'utf-16-be')):
@@ -502,7 +496,7 @@ def writing(table, encoding):
         if is_read and head.startswith(mark): return mark, named
     return b'', 'utf-8' if name == 'utf-8-sig' else name
 
-def label_windows(folder, done, windows, form, labels, encoding):
+def label_windows(part, windows, form, labels, encoding):
     "Compute the portions that are missing"
     for window in windows:
         new = labels(window, form)
@@ -513,8 +507,7 @@ def label_windows(folder, done, windows, form, labels, encoding):
             "of the file: give the file in UTF-8") from None
         about = dict(units=len(window), rows=sum(bool(unit.marks) for unit in window),
                      tokens=sum(len(unit.tokens) for unit in window))
-        values = np.frombuffer(data, np.uint8)
-        write_portion(folder, done, about, window[-1].digest, values)
+        part.add(about, window[-1].digest, np.frombuffer(data, np.uint8))
 
 def shown(windows, size, progress):
     "Yields `windows`; a progress bar shows which part of the source's `size` in bytes is done"
@@ -554,11 +547,9 @@ def annotate_file(labels, source, out, max_tokens, overwrite, progress, say, how
     learn = labels.learn
     text = learn.dls.valid.text
     options = how.said()
-    job = dict(options, format='elmo_fastai.annotate.1', model=digest(learn, labels.classes),
-               names=labels.names('token'), max_tokens=max_tokens)
-    folder = out.with_name(f'{out.name}.part')
-    done = LabelsDone()
-    with open_folder(folder, done, job, overwrite), without_cache(learn.model):
+    job = dict(options, model=digest(learn, labels.classes), names=labels.names('token'),
+               max_tokens=max_tokens)
+    with LabelPart.open(out, job, overwrite) as part, without_cache(learn.model):
         check_places(source, out, overwrite, ENDINGS)    # again: another job may just have ended
         tables = tables_of(source, **options)
         require(len(tables) == 1 and isinstance(tables[0].source, Path), f"{source} is not one "
@@ -569,24 +560,25 @@ def annotate_file(labels, source, out, max_tokens, overwrite, progress, say, how
         def units():
             return read_units(form, get_tokenizer(text.tokenizer), max_tokens, how.n_rows)
         rest = units()
-        if not continues(done, rest):
-            require(overwrite, f"The first {done.rows:,} of {source} are not those in {folder}: "
-                    "say --overwrite to start again, or name another --out", CommandError)
-            drop_portions(folder, done)
+        if not part.continues(rest):
+            require(overwrite, f"The first {part.rows:,} of {source} are not those in "
+                    f"{part.folder}: say --overwrite to start again, or name another --out",
+                    CommandError)
+            part.drop()
             rest = units()
-        if done.portions: say(f"Going on after {done.rows:,} that were labelled before")
+        if part.n: say(f"Going on after {part.rows:,} that were labelled before")
         mark, encoding = writing(tables[0], form.encoding)
         portions = windows(rest, 2**14, lambda unit: len(unit.tokens))
         portions = shown(portions, tables[0].source.stat().st_size, progress)
-        label_windows(folder, done, portions, form, labels, encoding)
-        require(done.rows, f"{source} is empty: there is nothing to label", CommandError)
+        label_windows(part, portions, form, labels, encoding)
+        require(part.rows, f"{source} is empty: there is nothing to label", CommandError)
         def write(path):
             with open(path, 'wb') as f:
                 f.write(mark)
-                for i in range(done.portions): f.write(read_portion(folder, i, 'vectors').tobytes())
-        put_together(folder, done, out, write)
-        result = dict(unit=tables[0].unit, rows=done.rows, tokens=done.tokens)
-        drop_portions(folder, done)
+                for i in range(part.n): f.write(part.load(i, 'vectors').tobytes())
+        part.finish(out, write)
+        result = dict(unit=tables[0].unit, rows=part.rows, tokens=part.tokens)
+        part.drop()
     n = result['rows']
     say(f"{out}: {n:,} {result['unit']}{'s'*(n > 1)}, {result['tokens']:,} tokens")
     return result
