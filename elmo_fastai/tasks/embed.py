@@ -82,9 +82,11 @@ def embed(settings):
     from elmo_fastai.base.processes import find_device, use_threads
     from elmo_fastai.elmo.embed import load_elmo
     from elmo_fastai.elmo.file import embed_file
+    from elmo_fastai.text.tokens import get_tokenizer
     kwargs = asdict(settings)
     source, out, model = (kwargs.pop(name) for name in ('source', 'out', 'model'))
     threads, device, tokenizer = (kwargs.pop(name) for name in ('threads', 'device', 'tokenizer'))
+    if tokenizer: get_tokenizer(tokenizer)                       # a wrong name is told at once
     elmo = load_elmo(model, **({'tokenizer': tokenizer} if tokenizer else {}))
     elmo.to(find_device(device))
     try:
