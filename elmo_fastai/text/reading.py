@@ -649,6 +649,7 @@ class Items(Table):
 CONLLU = 'id form lemma upos xpos feats head deprel deps misc'.split()
 _comment = re.compile(r'# +(?:(?:id|sent_id|text|newdoc|newpar)\b|[\w.]+ *=)'
                       '|#(?:begin|end) document')
+_document = re.compile(r'-DOCSTART-|# newdoc\b|#begin document')
 _running = re.compile(r'\d+([-.]\d+)?')
 SPLIT_PAIRS = ("split them first, pairs = [item.rsplit('/', 1) for item in line.split()] of each "
                "line, and give a list with (words, tags) of each sentence")
@@ -786,7 +787,9 @@ class ColumnFile(Table):
             yield from self.lines(chain.from_iterable(text_lines(f)))
 
     def lines(self, lines):
-        "Yields (cells, the line's number, its text) of each token; between sentences None"
+        """Yields (cells, the line's number, its document's number) of each token
+
+        Between sentences the cells are None."""
         is_inside = False
         before = None                      # of the columns in `bounds`
         bounds = [i for i,name in enumerate(self.columns) if is_boundary(name)]
@@ -795,11 +798,13 @@ class ColumnFile(Table):
         width = 0                          # of the lines of this sentence
         n_words = 0
         to_skip = self.has_header
+        document = 0
         for number,line in enumerate(lines, 1):
             line = line.strip(' \r').rstrip('\t')
             cells = self.cells(line)
+            document += bool(_document.match(line))
             if not line or cells[0] == '-DOCSTART-':
-                if is_inside: yield None, number, line
+                if is_inside: yield None, number, document
                 is_inside = False
                 n_words = 0
                 continue
@@ -821,10 +826,10 @@ class ColumnFile(Table):
                 require(cells[0] == str(n_words), f"{place}: expected word {n_words} of the "
                         f"sentence, and found {cells[0]!r:.20}")
             now = [cells[i] for i in bounds]
-            if is_inside and now != before: yield None, number, line
+            if is_inside and now != before: yield None, number, document
             before = now
             is_inside = True
-            yield cells, number, line
+            yield cells, number, document
 
     def check(self, cells, width, place):
         "Raises `CorpusError` unless a line has as many cells as it should"
