@@ -1,13 +1,12 @@
 """`make run CHAPTERS=…`: run chapters from top to bottom and keep what they show, figures as
-vectors.
+vectors; `make run ARGS=--stale`: those whose code was not run yet as it is now.
 
 Cells marked `#| slow` or `#| eval: false` keep the outputs they have, unless `--slow` is given. A
-chapter in which a
-cell fails stays as it was. The notebook keeps a hash of the code that was run, so that a test can
-tell whether what
-it shows comes from what it says."""
+chapter in which a cell fails stays as it was. The notebook keeps a hash of the code that was run,
+so that a test can tell whether what it shows comes from what it says."""
 
-import argparse, hashlib, json, os, re, subprocess, sys
+import argparse, hashlib, json, os, re, subprocess, sys, time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 import nbformat
 from nbclient import NotebookClient
@@ -85,21 +84,38 @@ def execute(
     )
     note_run(path, slow)
 
+def is_stale(path):
+    "Whether a notebook has other code than the one that was run"
+    nb = json.loads(path.read_text(encoding='utf-8'))
+    return nb['metadata'].get('run', {}).get('code') != code_hash(nb['cells'])
+
+def timed(path, slow):
+    "Run a notebook and print how long it took; whether no cell failed"
+    start = time.time()
+    try: execute(path.resolve(), slow)
+    except CellExecutionError as e:
+        print(e, file=sys.stderr)
+        return False
+    print(f'{path}: {time.time() - start:.0f} s', flush=True)
+    return True
+
 def main(
     args:list=None, # of the command line
 ) -> int:           # exit status
     "Run all chapters that are named, also after one has failed"
     p = argparse.ArgumentParser(description=__doc__)
-    p.add_argument('chapters', nargs='+', type=Path, help='notebooks')
+    p.add_argument('chapters', nargs='*', type=Path, help='notebooks (default: all)')
     p.add_argument('--slow', action='store_true', help='run slow cells as well')
-    given, failed = p.parse_args(args), []
+    p.add_argument('--stale', action='store_true', help='only those with code that was not run')
+    p.add_argument('--jobs', type=int, default=1, help='run so many at once (default: 1)')
+    given = p.parse_args(args)
     os.environ.pop('MPLBACKEND', None)          # or a kernel shows no figures
-    for f in given.chapters:
-        print(f, flush=True)
-        try: execute(f.resolve(), given.slow)
-        except CellExecutionError as e:
-            failed.append(f)
-            print(e, file=sys.stderr)
+    chapters = given.chapters or sorted([*root.glob('nbs/*.ipynb'), *root.glob('nbs/*/*.ipynb')])
+    if given.stale: chapters = [f for f in chapters if is_stale(f)]
+    with ThreadPoolExecutor(given.jobs) as pool:
+        passed = list(pool.map(lambda f: timed(f, given.slow), chapters))
+    failed = [f for f,ok in zip(chapters, passed) if not ok]
+    print(f'{len(chapters) - len(failed)} of {len(chapters)} ran')
     if failed: print('Failed, and left as they were:', *failed, file=sys.stderr)
     return int(bool(failed))
 

@@ -15,7 +15,7 @@ import inspect
 from elmo_fastai.elmo import file as module
 from elmo_fastai.base.errors import CommandError
 from elmo_fastai.text.corpora import toy_corpus
-from elmo_fastai.text.tokens import SPECIALS, WordVocab, word_tokenize
+from elmo_fastai.text.tokens import DROPPED, SPECIALS, WordVocab, word_tokenize
 from elmo_fastai.nn.bilm import BiLM, BiLMConfig
 from elmo_fastai.elmo.file import embed_file
 from elmo_fastai.tasks.embed import command_line, elmo_embed
@@ -320,6 +320,125 @@ def test_context_reaches_over_pieces(elmo):
         moved = np.abs(other - ref)[at, half].max(-1)
         near = moved[:20] if i == 0 else moved[-20:]
         assert (near > 0).all()
+
+# neighbours, and what moved a vector
+
+QUERY = 'the old bank'.split()
+
+def sentences(n, seed=0):
+    rng = np.random.default_rng(seed)
+    words = 'the old river money bank play of green'.split()
+    return [[words[i] for i in rng.integers(0, 8, rng.integers(1, 9))] for _ in range(n)]
+
+def cosine(a, b): return a @ b/np.linalg.norm(a)/np.linalg.norm(b)
+
+@pytest.mark.parametrize('layers', ['mix', 'all', 1, -1])
+@pytest.mark.parametrize('same_word', [True, False])
+def test_nearest_is_the_plain_search(elmo, layers, same_word, monkeypatch):
+    sents = sentences(60)
+    plain = {}
+    for name in range(3) if layers == 'all' else [layers]:
+        query = direct(elmo, QUERY, name)[2]
+        found = {(tuple(s), t): cosine(v, query) for s in sents if s != QUERY
+                 for t,v in enumerate(direct(elmo, s, name)) if s[t] == 'bank' or not same_word}
+        plain[2 if name == -1 else name] = sorted(found.values(), reverse=True)[:6]
+    windows = elmo.nearest.__globals__['windows']
+    for size in (16_384, 7):
+        monkeypatch.setitem(elmo.nearest.__globals__, 'windows',
+                            lambda items, most, length: windows(items, size, length))
+        table = elmo.nearest(QUERY, 'bank', sents*2, k=6, layers=layers, same_word=same_word)
+        assert list(table) == ['sentence', 'word', 'position', 'cosine', 'layer']
+        assert not table.duplicated(['sentence', 'position', 'layer']).any()
+        for name,cosines in plain.items():
+            assert close(table.cosine[table.layer == name], np.array(cosines))
+        for row in table.itertuples():
+            assert row.sentence.split()[row.position] == row.word
+            assert row.word == 'bank' or not same_word
+
+def test_neighbours_from_every_source(elmo, tmp_path):
+    sents = sentences(40)
+    lines = [' '.join(s) for s in sents]
+    table = pd.DataFrame(dict(text=lines))
+    table.to_csv(tmp_path/'a.csv')
+    (tmp_path/'a.txt').write_text('\n'.join(lines))
+    (tmp_path/'a.conllu').write_text('\n\n'.join('\n'.join(
+        f'{i+1}\t{word}' + 8*'\t_' for i,word in enumerate(s)) for s in sents) + '\n\n')
+    kinds = [sents, lines, iter(sents), (o for o in lines), table.text, table,
+             *(f(tmp_path/name) for f in (str, Path) for name in ('a.csv', 'a.txt', 'a.conllu'))]
+    first, *others = [elmo.nearest('the old bank', 'bank', among, k=3) for among in kinds]
+    for other in others: pd.testing.assert_frame_equal(first, other, atol=1e-5)
+    few = elmo.nearest(QUERY, 2, tmp_path/'a.txt', n_rows=2, same_word=False)
+    assert set(few.sentence) <= set(lines[:2])
+
+def test_a_sentence_and_its_copies_are_no_neighbours(elmo):
+    among = ['a bank', 'a bank', 'the bank', 'the bank', 'one bank', '', []]
+    assert sorted(elmo.nearest('a bank', 'bank', among).sentence) == ['one bank', 'the bank']
+    assert 'a bank' not in set(elmo.nearest('a bank', 0, among, same_word=False).sentence)
+
+def test_one_of_several_occurrences(elmo):
+    twice = 'the bank of bank'
+    for position in (1, 3):
+        [row] = elmo.nearest(twice, position, ['a bank'], k=1).itertuples()
+        wanted = cosine(direct(elmo, twice.split(), 'mix')[position],
+                        direct(elmo, ['a', 'bank'], 'mix')[1])
+        assert row.cosine == pytest.approx(wanted, abs=1e-5)
+
+@pytest.mark.parametrize('kw,says', [
+    (dict(word='cat'), "'cat' is not among the tokens of 'the bank'"),
+    (dict(word='Bank'), 'did you mean bank'),
+    (dict(sentence='bank to bank', word='bank'), '2 times in .* positions 0, 2 '),
+    (dict(word=2), 'no position 2 in the 2 tokens'),
+    (dict(word=-1), 'no position -1'),
+    (dict(sentence='', word='bank'), 'not among the tokens'),
+    (dict(among=[]), "No other sentence among these has 'bank'"),
+    (dict(among='the bank'), 'the bank'),
+    (dict(k=0), 'k=0: take a whole number'),
+    (dict(layers=7), 'layers=7'),
+    (dict(n_row=7), 'n_row'),
+    (dict(among=['a bank', 7]), 'Sentence 1 is int')], ids=str)
+def test_questions_that_have_no_neighbours(elmo, kw, says):
+    with pytest.raises((ValueError, TypeError), match=says):
+        elmo.nearest(**{**dict(sentence='the bank', word='bank', among=['a bank']), **kw})
+
+def test_a_bad_row_is_named(elmo, tmp_path):
+    (tmp_path/'a.txt').write_bytes(b'a bank\ncaf\xe9 bank\n')
+    with pytest.raises(ValueError, match='line 2 is not UTF-8'):
+        elmo.nearest('the bank', 'bank', tmp_path/'a.txt')
+
+def test_a_search_holds_a_portion(elmo, monkeypatch):
+    "Of a stream no more sentences are read before some are embedded than a portion has"
+    read = embedded = most = 0
+    def stream():
+        nonlocal read, most
+        for i in range(20_000):
+            read += 1
+            most = max(most, read - embedded)
+            yield [f'w{i}', 'bank']
+    def embed_iter(sents, layers):
+        nonlocal embedded
+        embedded += len(sents)
+        return (np.full((2, 8), len(sent[0]), np.float32) for sent in sents)
+    monkeypatch.setattr(elmo, 'embed_iter', embed_iter)
+    elmo.nearest('the bank', 'bank', stream())
+    assert 1000 < most < 5000
+
+@pytest.mark.parametrize('layers', ['mix', 'all', 1])
+def test_influence_is_that_of_leaving_a_word_out(elmo, layers):
+    tokens = 'the old bank of the river'.split()
+    names = range(3) if layers == 'all' else [layers]
+    table = elmo.influence(tokens, 'bank', layers)
+    assert list(table.index) == tokens and list(table) == list(names)
+    for name in names:
+        whole = direct(elmo, tokens, name)[2]
+        for i in range(len(tokens)):
+            without = direct(elmo, tokens[:i] + tokens[i+1:], name)
+            wanted = 0 if i == 2 else 1 - cosine(whole, without[2 - (i < 2)])
+            assert table[name].iloc[i] == pytest.approx(wanted, abs=1e-5)
+
+def test_influence_in_the_shortest_sentence_and_of_a_word_twice(elmo):
+    assert elmo.influence('bank', 'bank').to_numpy().tolist() == [[0]]
+    assert (elmo.influence('the the the', 1)['mix'] != 0).tolist() == [True, False, True]
+    with pytest.raises(ValueError, match='positions 0, 1'): elmo.influence('the the', 'the')
 
 # weights that change
 
@@ -802,6 +921,60 @@ def test_goes_on_where_it_stopped(elmo, texts, source, tmp_path, kind, monkeypat
             assert set(f) == set(g) and all(close(f[k], g[k]) for k in f)
     else: assert pq.read_table(out)['token'].to_pylist() == pq.read_table(ref)['token'].to_pylist()
 
+# where the tokens stand
+
+ODD = ["She  didn't  like\tthe cafe\u0301 👨‍👩‍👧!", '👍🏽 🇫🇷 ok…', ' spaced ', '我喜欢 北京。',
+       'a\u200b b \u202eabc\u202c d', '', 'é e\u0301\u0323x']
+
+def offsets_in(file, i):
+    "Of line `i`, from any kind of file"
+    if file.suffix == '.parquet':
+        table = pd.read_parquet(file)
+        return table.loc[table.line == i, ['start', 'end']].to_numpy()
+    with h5py.File(file) if file.suffix == '.hdf5' else np.load(file) as f:
+        return f[f'offsets/{i}'][:]
+
+@pytest.mark.parametrize('kind', ['hdf5', 'npz', 'parquet'])
+def test_offsets_find_the_tokens_in_their_texts(elmo, tmp_path, kind):
+    source, out = tmp_path/'in.jsonl', tmp_path/f'o.{kind}'
+    source.write_text('\n'.join(json.dumps(dict(text=t)) for t in ODD))
+    result = embed_file(source, out, elmo, offsets=True, say=lambda s: None)
+    assert not result['failed']
+    for i,text in enumerate(ODD):
+        tokens, found = word_tokenize(text), offsets_in(out, i)
+        assert found.shape == (len(tokens), 2)
+        for token,(start, end) in zip(tokens, found):
+            assert text[start:end].translate(DROPPED) == token
+    plain = tmp_path/f'plain.{kind}'
+    embed_file(source, plain, elmo, say=lambda s: None)
+    with pytest.raises(KeyError): offsets_in(plain, 0)
+
+def test_offsets_of_tokens_are_in_their_line(elmo, tmp_path):
+    "A sentence of a treebank is its tokens with blanks between them"
+    source = tmp_path/'a.conllu'
+    source.write_text('1\tNew York' + 8*'\t_' + '\n2\tis' + 8*'\t_' + '\n\n')
+    embed_file(source, tmp_path/'o.npz', elmo, offsets=True, say=lambda s: None)
+    assert offsets_in(tmp_path/'o.npz', 0).tolist() == [[0, 8], [9, 11]]
+
+def test_a_text_that_the_tokenizer_rewrites_has_no_offsets(tmp_path):
+    elmo = make(tokenizer=lambda text: text.lower().split())
+    (tmp_path/'in.txt').write_text('a bank\nA bank\nbanks')
+    result = embed_file(tmp_path/'in.txt', tmp_path/'o.npz', elmo, offsets=True, say=lambda s: None)
+    assert list(result['failed']) == [1]
+    assert "no offsets. The token 'bank' is not in 'A bank'" in result['failed'][1]
+
+def test_a_job_with_offsets_is_another_job(elmo, source, tmp_path):
+    out = tmp_path/'o.npz'
+    with pytest.raises(Unplugged): begin(source, out, elmo, [150])
+    with pytest.raises(CommandError, match='another offsets'):
+        begin(source, out, elmo, [10**9], offsets=True)
+    begin(source, out, elmo, [10**9], offsets=True, overwrite=True)
+    assert offsets_in(out, 0)[0, 0] == 0
+
+def test_a_pooled_line_has_no_offsets(elmo, source, tmp_path):
+    with pytest.raises(CommandError, match="pool='mean'"):
+        embed_file(source, tmp_path/'o.npz', elmo, pool='mean', offsets=True)
+
 @pytest.mark.parametrize('kind', ['hdf5', 'npz', 'parquet'])
 def test_the_output_is_on_the_disk_before_its_parts_go(elmo, source, tmp_path, kind, monkeypatch):
     out = tmp_path/f'o.{kind}'
@@ -903,11 +1076,11 @@ def test_another_tokenizer_is_not_mixed_in(elmo, texts, source, tmp_path, monkey
     one, other = map(with_tokenizer, TOKENIZERS[name])
     def interrupted(e):
         with monkeypatch.context() as m:
-            add = module.Part.add
-            def add_and_stop(self, *args):
-                add(self, *args)
-                if self.n == 3: raise Unplugged
-            m.setattr(module.Part, 'add', add_and_stop)
+            write = module.write_portion
+            def write_and_stop(folder, done, *args):
+                write(folder, done, *args)
+                if done.portions == 3: raise Unplugged
+            m.setattr(module, 'write_portion', write_and_stop)
             with pytest.raises(Unplugged): run(source, tmp_path/'o.npz', e, budget=8)
     interrupted(one)
     with pytest.raises(CommandError, match='tokenizer|split'):
@@ -1063,7 +1236,7 @@ def test_help_is_one_page(monkeypatch):
     options = set(re.findall(r'^  (?:-h, )?(--[\w-]+)', page, re.M))
     assert options == {
         f'--{o}'
-        for o in 'help out model layers pool text-col n-rows sep quotes header encoding token-col sent-col dtype tokenizer budget max-tokens threads device bf16 overwrite'.split()
+        for o in 'help out model layers pool text-col n-rows sep quotes header encoding token-col sent-col dtype tokenizer budget max-tokens threads device bf16 overwrite offsets'.split()
     }
     assert len(page.splitlines()) <= 60 and max(map(len, page.splitlines())) <= 100
     assert re.findall(r'^(\S.*):$', page, re.M) == [
@@ -1138,12 +1311,12 @@ def test_killed_and_interrupted(folder, texts, elmo, capsys, monkeypatch):
     killed = portions()
     assert p.returncode == -9 and not (folder/'o.npz').exists() and len(killed) >= 6
     monkeypatch.chdir(folder)
-    add, stop = module.Part.add, len(killed) + 3
-    def add_and_interrupt(self, *args):
-        add(self, *args)
-        if self.n == stop: signal.raise_signal(signal.SIGINT)
+    write, stop = module.write_portion, len(killed) + 3
+    def write_and_interrupt(folder, done, *args):
+        write(folder, done, *args)
+        if done.portions == stop: signal.raise_signal(signal.SIGINT)
     with monkeypatch.context() as m:
-        m.setattr(module.Part, 'add', add_and_interrupt)
+        m.setattr(module, 'write_portion', write_and_interrupt)
         code, err = command(capsys, 'in.txt', out='o.npz', model='m', budget=256, device='cpu')
     assert (
         code == 130
@@ -1166,13 +1339,13 @@ def test_overwrite_goes_on_after_an_interruption(folder, texts, capsys, monkeypa
     new one is whole"""
     monkeypatch.chdir(folder)
     Path('o.npz').write_text('old')
-    add = module.Part.add
-    def add_and_interrupt(self, *args):
-        add(self, *args)
-        if self.n == 3: signal.raise_signal(signal.SIGINT)
+    write = module.write_portion
+    def write_and_interrupt(folder, done, *args):
+        write(folder, done, *args)
+        if done.portions == 3: signal.raise_signal(signal.SIGINT)
     def interrupted(**kw):
         with monkeypatch.context() as m:
-            m.setattr(module.Part, 'add', add_and_interrupt)
+            m.setattr(module, 'write_portion', write_and_interrupt)
             code, err = command(
                 capsys,
                 'in.txt',
@@ -1192,7 +1365,7 @@ def test_overwrite_goes_on_after_an_interruption(folder, texts, capsys, monkeypa
     other, ours = interrupted(layers='0'), interrupted()
     assert len(other) == len(ours) == 3
     with monkeypatch.context() as m:
-        m.setattr(module.Part, 'add', lambda self, *args: (_ for _ in ()).throw(Unplugged))
+        m.setattr(module, 'write_portion', lambda *args: (_ for _ in ()).throw(Unplugged))
         with pytest.raises(Unplugged):
             command(
                 capsys, 'in.txt', out='o.npz', model='m', budget=64, device='cpu', overwrite=True

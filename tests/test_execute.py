@@ -1,7 +1,7 @@
 "`make run` notes which code a notebook's outputs come from"
 import hashlib, json
 
-from execute import code_hash, note_run
+from execute import code_hash, is_stale, main, note_run
 
 def notebook(path, *sources):
     cells = [dict(cell_type='markdown', metadata={}, source=['Some text.'])]
@@ -42,3 +42,16 @@ def test_without_slow_cells_there_is_one_hash(tmp_path):
     file = notebook(tmp_path/'a.ipynb', 'a = 1')
     note_run(file, slow=True)
     assert set(run_of(file)) == {'code'}
+
+
+def test_a_notebook_is_stale_until_its_code_has_run(tmp_path, capsys):
+    file = notebook(tmp_path/'a.ipynb', 'a = 1')
+    assert is_stale(file)
+    note_run(file, slow=False)
+    assert not is_stale(file)
+    assert main(['--stale', str(file)]) == 0
+    assert capsys.readouterr().out == '0 of 0 ran\n'
+    nb = json.loads(file.read_text(encoding='utf-8'))
+    nb['cells'][1]['source'] = ['a = 2']
+    file.write_text(json.dumps(nb))
+    assert is_stale(file)

@@ -1,5 +1,4 @@
-"""Neighbours of vectors that we make: searches against the plain one, tables that are safe, memory
-that stays; and changed words"""
+"""The study of the layers: purity of neighbours, the labels of real text, changed words"""
 
 import csv, json, zlib
 from collections import Counter
@@ -7,12 +6,10 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np, pandas as pd, pytest, torch
-from fastcore.basics import chunked
 from hypothesis import given, settings, strategies as st
 
 from elmo_fastai.base.errors import CorpusError
 from elmo_fastai.text.corpora import local_folder, read_text, toy_corpus, wikitext2
-from elmo_fastai.nn.bilm import BiLM, BiLMConfig
 from elmo_fastai.elmo.module import Elmo
 from pages import page
 
@@ -21,7 +18,6 @@ pytestmark = pytest.mark.slow
 study = page('studies/probes')
 books = page('library/books')
 purity = study.purity
-nearest, Neighbours, TokenIndex = study.nearest, study.Neighbours, study.TokenIndex
 change_words, misspell = study.change_words, study.misspell
 
 D = 16
@@ -62,140 +58,6 @@ def elmo(): return Made()
 def text(n, seed=0):
     rng, words = np.random.default_rng(seed), 'the old river money bank play of green'.split()
     return [[words[i] for i in rng.integers(0, len(words), rng.integers(1, 9))] for _ in range(n)]
-
-def plain(elmo, query, t, sents, k, layer, same):
-    "All cosines, sorted"
-    q, best = elmo.all(query)[layer][t], {}
-    for s in sents:
-        if s == query: continue
-        for i,v in enumerate(elmo.all(s)[layer]):
-            if not same or s[i] == query[t]:
-                best[tuple(s), i] = v @ q / np.linalg.norm(v) / np.linalg.norm(q)
-    return sorted(best.values(), reverse=True)[:k]
-
-# searching
-
-@pytest.mark.parametrize('layer', [0, 1, 2, -1])
-@pytest.mark.parametrize('same', [True, False])
-@pytest.mark.parametrize('n', [1, 7, 10**6])
-def test_search_is_the_plain_one(elmo, layer, same, n, monkeypatch):
-    query, sents = 'the old bank'.split(), text(60)
-    monkeypatch.setitem(nearest.__globals__, 'chunked', lambda o, size: chunked(o, n))
-    found = nearest(elmo, query, 'bank', sents, k=6, layer=layer, same_word=same)
-    np.testing.assert_allclose(
-        [c for c, *_ in found], plain(elmo, query, 2, sents, 6, layer, same), atol=1e-3
-    )
-    for c,s,t in found: assert s in sents and s != query and (not same or s[t] == 'bank')
-    assert len({(*s, t) for _,s,t in found}) == 6 == len(found)
-
-@pytest.mark.parametrize('same', [True, False])
-@pytest.mark.parametrize('block', [5, 10**6])
-def test_index_is_the_search(elmo, same, block):
-    query, sents = 'the old bank'.split(), text(80)
-    index = TokenIndex(elmo, sents*2, layer=1, block=block)
-    assert len(index) == sum(len(s) for s in {tuple(s) for s in sents})
-    a, b = (nearest(elmo, query, 'bank', o, k=5, layer=1, same_word=same) for o in (sents, index))
-    np.testing.assert_allclose([o[0] for o in a], [o[0] for o in b], atol=2e-3)
-
-def test_corpora_of_every_kind(elmo):
-    sents = text(40)
-    lines = [' '.join(s) for s in sents]
-    kinds = [
-        sents,
-        lines,
-        iter(sents),
-        (o for o in lines),
-        tuple(lines),
-        pd.Series(lines),
-        np.array(lines, object),
-    ]
-    first, *others = [nearest(elmo, 'the old bank', 'bank', o, k=3, layer=1) for o in kinds]
-    assert all(o == first for o in others)
-
-def test_the_sentence_itself_and_copies_are_no_neighbours(elmo):
-    found = nearest(
-        elmo,
-        'a bank',
-        'bank',
-        ['a bank', 'a bank', 'the bank', 'the bank', 'one bank'],
-        k=2,
-        layer=1,
-    )
-    assert sorted(s for _,s,_ in found) == [['one', 'bank'], ['the', 'bank']]
-    assert all(
-        s != ['a', 'bank']
-        for _, s, _ in nearest(elmo, 'a bank', 'bank', ['a bank', 'the bank'], k=2, same_word=False)
-    )
-
-
-def test_one_of_several_occurrences(elmo):
-    s = 'a bank to bank'.split()
-    first, second = (
-        nearest(elmo, s, 'bank', ['a bank', 'to bank'], k=1, layer=1, which=i)[0][1] for i in (0, 1)
-    )
-    assert first == ['a', 'bank'] and second == ['to', 'bank']
-
-@pytest.mark.parametrize(
-    'kw,why',
-    [
-        (dict(word='cat'), "'cat' is not among"),
-        (dict(word='Bank'), "did you mean bank"),
-        (dict(corpus=[]), "No other sentence of the corpus has 'bank'"),
-        (dict(corpus='text'), 'one text'),
-        (dict(corpus=[], same_word=False), 'No other sentence'),
-    ],
-)
-def test_errors_at_the_door(elmo, kw, why):
-    args = dict(
-        sentence='the bank', word='bank', corpus=['a bank', 'one bank', 'the bank'], k=2, layer=1
-    )
-    with pytest.raises(CorpusError, match=why): nearest(elmo, **{**args, **kw})
-
-def test_what_is_no_sentence(elmo):
-    with pytest.raises(TypeError, match='Sentence 1 is int'):
-        nearest(elmo, 'the bank', 'bank', ['a bank', 7])
-    with pytest.raises(CorpusError, match='No other sentence'):
-        nearest(elmo, 'the bank', 'bank', TokenIndex(elmo, [[], '']))
-
-
-def test_memory_does_not_grow_with_the_text(elmo):
-    "Six times the occurrences, about the same peak"
-    import tracemalloc
-    def peak(n):
-        stream = ([str(i), 'bank', str(i*7)] for i in range(n))
-        elmo.known.clear(); elmo.vec = lambda w: np.random.default_rng(len(w)).normal(size=D)
-        tracemalloc.start()
-        nearest(elmo, 'the bank', 'bank', stream, k=2, layer=0)
-        p = tracemalloc.get_traced_memory()[1]; tracemalloc.stop()
-        return p
-    peak(1000)
-    assert peak(6000) < 1.3*peak(1000)
-
-# the table
-
-WILD = ['<script>alert(1)</script>', '&amp;', '"', "'", '{}', '</td>', '<b>']
-
-def test_tables_are_safe():
-    n = Neighbours([(.5, WILD, i) for i in range(len(WILD))])
-    page = n._repr_html_()
-    assert (
-        '<script>' not in page
-        and '&lt;script&gt;' in page
-        and '<b>' not in page
-        and len(n.table()) == len(WILD)
-    )
-    assert repr(n).count('\n') == len(WILD)
-
-def test_long_sentences_are_cut_around_the_word():
-    s = [f'w{i}' for i in range(100)]
-    def row(s, t): return Neighbours([(.123456, s, t)]).table(3).iloc[0].tolist()
-
-    assert (
-        row(s, 50) == [0.123, 'w47 w48 w49', 'w50', 'w51 w52 w53']
-        and row(s[:2], 0) == [0.123, '', 'w0', 'w1']
-        and row(s, 99)[3] == ''
-    )
-
 
 # purity
 
@@ -263,24 +125,6 @@ def test_nothing_to_be_pure(elmo, ex, k, why):
     with pytest.raises(CorpusError, match=why):
         purity(elmo, ex, k=k)
 
-
-# with a model
-
-def test_a_real_model_and_its_stream():
-    torch.manual_seed(0)
-    e = Elmo(
-        BiLM(BiLMConfig('nano', char_dim=4, filters=((1, 8), (2, 8)), proj_dim=8, hidden_dim=8), 0),
-        tokenizer='space',
-    ).eval()
-    corpus = toy_corpus(n_train=300, n_valid=1, n_test=0, n_unseen=0)
-    word = 'the'
-    s = next(s for s in corpus.train if s.split().count(word) == 1)
-    for layer in (0, 2, 'mix'):
-        a, b = (
-            nearest(e, s, word, corpus.train, k=3, layer=layer),
-            nearest(e, s, word, TokenIndex(e, corpus.train, layer), k=3),
-        )
-        np.testing.assert_allclose([o[0] for o in a], [o[0] for o in b], atol=2e-3)
 
 # the figures of chapter 12b
 

@@ -9,13 +9,14 @@ __all__ = ['option', 'at_least', 'option_name', 'option_value', 'Options', 'Comm
            'ReadOptions', 'threads', 'MachineOptions', 'same_option', 'takes']
 
 # %% ../../nbs/library/options.ipynb #c004
-import argparse, difflib, json, math, os, re, sys, tomllib
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+import argparse, difflib, json, math, os, re, signal, sys, threading, tomllib, warnings
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, fields
 from numbers import Integral, Real
 from pathlib import Path
-from fastcore.basics import patch
 from fastcore.meta import delegates
-from .errors import CommandError, as_error, require
+from .errors import CheckpointError, CommandError, CorpusError, Interrupted
+from .errors import ModelFileError, as_error, require
 from .files import regular_file
 
 # %% ../../nbs/library/options.ipynb #c009
@@ -112,6 +113,13 @@ class Options:
             require(name in names, unknown, CommandError)
         return cls(**{name: value for name,value in said.items() if value is not None})
 
+# %% ../../nbs/library/options.ipynb #c013e
+FOR_PEOPLE = CheckpointError, CommandError, CorpusError, ModelFileError
+
+def is_first():
+    "Is this the first of several processes, or the only one?"
+    return os.environ.get('RANK', '0') == '0'
+
 # %% ../../nbs/library/options.ipynb #c014
 class CommandLine(argparse.ArgumentParser):
     "A command line whose options are the fields of a dataclass; errors are one line"
@@ -120,7 +128,7 @@ class CommandLine(argparse.ArgumentParser):
         usage,              # what stands behind it
         about,              # what it does
         examples:dict,      # what to type behind it → what that does
-        options=None,       # the dataclass, see `option`
+        options,            # the dataclass, see `option`
     ):
         widest = max(map(len, examples))
         rows = [f'  {prog} {line:<{widest}}  {what}' for line,what in examples.items()]
@@ -128,7 +136,6 @@ class CommandLine(argparse.ArgumentParser):
                          epilog='\n'.join(['examples:', *rows]),
                          formatter_class=argparse.RawDescriptionHelpFormatter,
                          argument_default=argparse.SUPPRESS)
-        if not is_dataclass(options): return
         for f in fields(options):
             if 'group' in f.metadata: group = self.add_argument_group(f.metadata['group'])
             self.add_field(group, f)
@@ -172,6 +179,39 @@ class CommandLine(argparse.ArgumentParser):
             near = did_you_mean(arg, self._option_string_actions)
             self.error(f"there is no option {arg}{near}")
         return vars(known)
+
+    def note(self,
+        message, # for people
+    ):
+        "Print a line on stderr, unless another process does"
+        if is_first(): print(f'{self.prog}: {message}', file=sys.stderr)
+
+    def stop(self, message, code=1):
+        self.note(message)
+        sys.exit(code)
+
+    @contextmanager
+    def one_line_errors(self,
+        left,    # a function: what an interrupted command leaves behind, in a sentence
+        memory,  # what to do where the memory is not enough
+        more=(), # errors that are for people, too
+    ):
+        "Let warnings, errors and interruptions inside the block be one line on stderr"
+        def interrupt(*args): raise KeyboardInterrupt
+        def note(message, *args, **kwargs): self.note(message)
+        hears = threading.current_thread() is threading.main_thread()    # others get no signals
+        before = signal.signal(signal.SIGTERM, interrupt) if hears else None
+        try:
+            with warnings.catch_warnings():
+                warnings.showwarning = note
+                yield
+        except Interrupted as e: self.stop(e, 130)
+        except KeyboardInterrupt: self.stop(f"interrupted. {left()}", 130)
+        except MemoryError: self.stop(f"the memory is not enough: {memory}. {left()}")
+        except OSError as e: self.stop(f"{e}. {left()}")
+        except (*FOR_PEOPLE, *more) as e: self.stop(e)
+        finally:
+            if hears: signal.signal(signal.SIGTERM, before)
 
 # %% ../../nbs/library/options.ipynb #c024
 def read_settings(

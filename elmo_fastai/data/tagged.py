@@ -23,7 +23,7 @@ from ..text.reading import (
     TABLE_ENDINGS, TOKEN_COLUMNS, ColumnFile, Items, check_text, ending, is_boundary, is_missing,
     open_table, same_name, sentence_rows, tag_of)
 from ..text.sources import find_source, get_corpus, is_named
-from ..text.tokens import DROPPED, WordVocab, get_tokenizer, split_text
+from ..text.tokens import WordVocab, get_tokenizer, offsets, split_text
 from .batches import check_loader_args, say, shown
 from .encoded import EncodedText, TokenTypes
 from .labels import (
@@ -182,26 +182,6 @@ def column_of_spans(table):
         some = [cell for cell in cells if not is_missing(cell)]
         if some and all(map(hold_spans, some)) and any(map(len, some)): return name
     return None
-
-def offsets(
-    text:str,
-    tokens:list,
-) -> list:       # for each token (start, end) in the text, in characters
-    """Where each token stands in its text; ValueError where it is written otherwise there.
-
-    Marks of direction, which `word_tokenize` drops, may stand in the text and not in a token."""
-    kept = [i for i,c in enumerate(text) if ord(c) not in DROPPED]
-    plain = text.translate(DROPPED)
-    places = []
-    end = 0
-    for token in tokens:
-        bare = token.translate(DROPPED) or token
-        start = plain.find(bare, end)
-        require(start >= 0, f"The token {token!r} is not in {text!r:.60} as it is written: this "
-                "tokenizer changes the text, so pass lists of tokens", ValueError)
-        end = start + len(bare)
-        places.append((kept[start], kept[end-1] + 1))
-    return places
 
 def of_spans(text, spans, tokenizer, where):
     "A `Sentence` with tags in BIO: of a token that belongs to several spans the first counts"

@@ -8,7 +8,7 @@ Docs: https://elmo-fastai.github.io/elmo_fastai/library/embedding_command.html.m
 __all__ = ['elmo_embed']
 
 # %% ../../nbs/library/embedding_command.ipynb #imports
-import re, signal, sys, threading
+import re, sys
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -46,6 +46,7 @@ class EmbedSettings(Options):
                         read=layer)
     pool:str = option(None, 'one vector per line: mean, max or first_last (default: one per token)',
                       'HOW', choices=('mean', 'max', 'first_last'))
+    offsets:bool = option(False, 'write where each token begins and ends in its text, too')
     dtype:str = option('float32', 'float32 or float16', 'TYPE', choices=('float32', 'float16'))
     out:str = option(None, "to write: .hdf5 (one dataset per line, as AllenNLP's elmo command), "
                      '.parquet or .npz', 'FILE', group='the run')
@@ -95,32 +96,21 @@ def elmo_embed(
     args:list=None, # what stands on the command line; None: that of this process
 ):
     "The command: `embed_file` with the options that `elmo_embed --help` lists"
-    said = command_line().parse(args)
-    def warn(message): print(f'elmo_embed: {message}', file=sys.stderr)
-    def stop(message, code=1):
-        warn(message)
-        sys.exit(code)
-    def kept():
+    line = command_line()
+    said = line.parse(args)
+    def left():
         part = f"{said.get('out')}.part"
         if not Path(part).exists(): return "Nothing was done yet"
         return f"What is done is kept in {part}, and the same command goes on from there"
-    def interrupt(*args): raise KeyboardInterrupt
-    in_main = threading.current_thread() is threading.main_thread()    # others hear no signals
-    if in_main: before = signal.signal(signal.SIGTERM, interrupt)
-    try:
+    with line.one_line_errors(left, "take a smaller --budget", (ValueError, ImportError)):
         settings = EmbedSettings.of(said)
         result = embed(settings)
-    except KeyboardInterrupt: stop(f"interrupted. {kept()}", 130)
-    except (ValueError, ImportError) as e: stop(e)  # `CommandError` and `ModelFileError`, too
-    except MemoryError: stop(f"out of memory: take a smaller --budget. {kept()}")
-    except OSError as e: stop(f"{e.strerror or e}. {kept()}")
-    finally:
-        if in_main: signal.signal(signal.SIGTERM, before)
     unit = result['unit']
     failed = result['failed']
     for n,why in islice(failed.items(), 20):
-        warn(f"{unit} {n+1} of {settings.source} (number {n} in the output) {why}; it is left out")
-    if len(failed) > 20: warn(f"more {unit}s are left out; the output lists them")
+        line.note(f"{unit} {n+1} of {settings.source} (number {n} in the output) {why}; "
+                  "it is left out")
+    if len(failed) > 20: line.note(f"more {unit}s are left out; the output lists them")
     if failed: sys.exit(3)
 
 # %% ../../nbs/library/embedding_command.ipynb #c09

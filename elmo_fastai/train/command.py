@@ -8,24 +8,19 @@ Docs: https://elmo-fastai.github.io/elmo_fastai/library/command.html.md"""
 __all__ = ['RECIPES', 'Settings', 'pretrain', 'elmo_pretrain']
 
 # %% ../../nbs/library/command.ipynb #c005
-import json, math, os, random, sys, warnings
+import json, math, os, random
 from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
 from fastcore.imports import noop
-from ..base.errors import CheckpointError, CommandError, CorpusError, Interrupted
-from ..base.errors import ModelFileError, require
-from ..base.options import CommandLine, Options, at_least, option, option_name
+from ..base.errors import CommandError, require
+from ..base.options import CommandLine, Options, at_least, is_first, option, option_name
 from ..base.options import read_settings, same_option, seconds, takes, to_toml
 from ..text.corpora import ToyCorpus
 
 # %% ../../nbs/library/command.ipynb #c008a
 PLACES = 'overwrite', 'resume', 'every', 'dry', 'device'     # they change no weight
 COUNT = at_least(1)
-
-def is_first():
-    "Is this the first of several processes, or the only one?"
-    return os.environ.get('RANK', '0') == '0'
 
 def path(text, name):
     "A file or folder that is there, by a path that means the same elsewhere; else a name"
@@ -257,24 +252,13 @@ def elmo_pretrain(
     args:list=None, # what stands on the command line; None: that of this process
 ):
     "The command: `pretrain` with the options that `elmo_pretrain --help` lists"
-    def note(message, *args, **kwargs):
-        if is_first(): print(f'elmo_pretrain: {message}', file=sys.stderr)
-    def stop(message, code):
-        note(message)
-        sys.exit(code)
     line = command_line()
     said = line.parse(args)
-    try:
-        if not {'corpus', 'resume', 'config'} & said.keys(): line.error(
-            "name a corpus (toy, tiny_shakespeare, wikitext2, or a text file), or --resume")
-        with warnings.catch_warnings():
-            warnings.showwarning = note
-            folder = pretrain(say=partial(print, flush=True), **said)
-    except Interrupted as e: stop(e, 130)
-    except KeyboardInterrupt: stop('interrupted before training; nothing was saved', 130)
-    except MemoryError: stop('the memory is not enough for the text as a whole: '
-                             '--stream reads it block by block', 1)
-    except (CheckpointError, CommandError, CorpusError, ModelFileError, OSError) as e: stop(e, 1)
+    if not {'corpus', 'resume', 'config'} & said.keys(): line.error(
+        "name a corpus (toy, tiny_shakespeare, wikitext2, or a text file), or --resume")
+    memory = "--stream reads the text block by block"
+    with line.one_line_errors(lambda: "Nothing was saved", memory):
+        folder = pretrain(say=partial(print, flush=True), **said)
     if is_first() and isinstance(folder, Path): print(f"\n{next_steps(folder)}")
 
 # %% ../../nbs/library/command.ipynb #c042c

@@ -304,8 +304,6 @@ def count_vectors(sents, n_words=8_000, around=3, dim=100):
 def words(elmo, quick, layer=1):
     "A dozen words and more: where their nearest occurrences are, and their static neighbours"
     import numpy as np
-    from pages import page
-    nearest = page('studies/probes').nearest
     from elmo_fastai.tasks.cbow import WordVectors
 
     ask = [
@@ -330,27 +328,15 @@ def words(elmo, quick, layer=1):
             asked=[],
         )
         for q in qs:
-            near = nearest(elmo, q, w, [list(s) for s in found if w in s], k=2, layer=layer)
+            near = elmo.nearest(q, w, [list(s) for s in found if w in s], k=2, layers=layer)
             print(near, flush=True)
-
-            def cut(s, t):
-                return [
-                    ' '.join(s[max(0, t - 8) : t]),
-                    s[t],
-                    ' '.join(s[t + 1 : t + 8]),
-                    t > 8,
-                    t + 8 < len(s),
-                ]
-
-            row['asked'].append(
-                dict(
-                    sentence=q,
-                    found=[
-                        dict(cosine=round(c, 3), source=found[tuple(s)], text=cut(s, t))
-                        for c, s, t in near
-                    ],
-                )
-            )
+            shown = []
+            for o in near.itertuples():
+                s, t = tuple(o.sentence.split(' ')), o.position
+                before, after = ' '.join(s[max(0, t - 8) : t]), ' '.join(s[t + 1 : t + 8])
+                text = [before, s[t], after, t > 8, t + 8 < len(s)]
+                shown.append(dict(cosine=round(o.cosine, 3), source=found[s], text=text))
+            row['asked'].append(dict(sentence=q, found=shown))
         print(row['static'], row['letters'], flush=True)
         res.append(row)
     return dict(layer=layer, sentences=len(text), rows=res)
@@ -415,41 +401,28 @@ def timed(elmo, quick):
     run('purity', purity, more)
     return res
 
-def one(n, kind):
+def one(n):
     "The highest memory of a search through `n` occurrences of one word"
     import torch
     from elmo_fastai.nn.bilm import BiLM, BiLMConfig
-    from elmo_fastai.elmo.module import Elmo
-    from pages import page
-    study = page('studies/probes')
-    TokenIndex, nearest = study.TokenIndex, study.nearest
+    from elmo_fastai.elmo import Elmo
     torch.manual_seed(0)
     elmo = Elmo(BiLM(BiLMConfig('tiny'), 0), tokenizer='space').eval()
     stream = (f'w{i} bank w{i*7919 % 50_000}'.split() for i in range(n))
-    nearest(elmo, 'the bank', 'bank', ['a bank', 'one bank'], k=1)
-    if kind == 'index': stream = TokenIndex(elmo, stream, block=16_384)
+    elmo.nearest('the bank', 'bank', ['a bank', 'one bank'], k=1)
     start = time.perf_counter()
-    nearest(elmo, 'the bank', 'bank', stream, k=5)
-    print(
-        json.dumps(
-            dict(
-                kind=kind,
-                occurrences=n,
-                mb=round(peak_bytes() / 2**20),
-                seconds=round(time.perf_counter() - start, 1),
-            )
-        )
-    )
+    elmo.nearest('the bank', 'bank', stream)
+    seconds = round(time.perf_counter() - start, 1)
+    print(json.dumps(dict(occurrences=n, mb=round(peak_bytes() / 2**20), seconds=seconds)))
 
 
 def memory(quick):
     res = []
-    print(f"\n{'':8}{'occurrences':>12}{'MB at most':>12}{'seconds':>10}")
-    for kind in ('stream', 'index'):
-        for n in (2_000, 20_000) if quick else (20_000, 200_000):
-            r = in_process(f'{n} {kind}')
-            print(f"{kind:8}{n:12,}{r['mb']:12,}{r['seconds']:10}", flush=True)
-            res.append(r)
+    print(f"\n{'occurrences':>12}{'MB at most':>12}{'seconds':>10}")
+    for n in (2_000, 20_000) if quick else (20_000, 200_000):
+        r = in_process(n)
+        print(f"{n:12,}{r['mb']:12,}{r['seconds']:10}", flush=True)
+        res.append(r)
     return res
 
 def main():
@@ -465,11 +438,9 @@ def main():
             nargs='+',
         ),
         job=opt(hidden=True),
-    )  # how many occurrences, and which kind of search
-    if a.job:
-        n, kind = a.job.split()
-        return one(int(n), kind)
-    from elmo_fastai.elmo.module import Elmo
+    )  # how many occurrences
+    if a.job: return one(int(a.job))
+    from elmo_fastai.elmo import Elmo
     wanted = a.only or list(FILES)
     elmo = (
         Elmo.from_pretrained(a.model)
