@@ -287,6 +287,10 @@ class OneClass:
         "Those of a label, or of several, that no training row has"
         labels = label if isinstance(label, list) else [label]
         return [one for one in labels if key_of(one) not in self.index]
+    def known(self, label):
+        "A label, or several, as training spells it"
+        if isinstance(label, list): return [self.known(one) for one in label]
+        return self.vocab[self.index[key_of(label)]] if key_of(label) in self.index else label
     def array(self, labels):
         return np.array([self.index.get(key_of(label), UNSEEN) for label in labels], int)
     def decode(self, y): return Category(self.vocab[int(y)] if y >= 0 else 'unseen in training')
@@ -343,6 +347,7 @@ class Number:
         if np.isfinite(number): return number
         raise CorpusError(f"{where} has {label!r:.60} for a number")
     def unseen(self, label): return []
+    def known(self, label): return label
     def array(self, labels): return np.array(labels, np.float32)
     def decode(self, y): return TitledFloat(round(float(y), 4))
 
