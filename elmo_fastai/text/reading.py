@@ -803,7 +803,7 @@ class ColumnFile(Table):
             line = line.strip(' \r').rstrip('\t')
             cells = self.cells(line)
             document += bool(_document.match(line))
-            if not line or cells[0] == '-DOCSTART-':
+            if not line or line.startswith('-DOCSTART-'):
                 if is_inside: yield None, number, document
                 is_inside = False
                 n_words = 0
