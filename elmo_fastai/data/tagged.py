@@ -291,7 +291,7 @@ def documents_of(table, numbers, *used):
     "To which group or document sentences belong, by the numbers of their first rows"
     groups = groups_of(table, numbers, *used)
     if isinstance(table, ColumnFile) and not any(groups):
-        documents = [document for *_,document in table.tokens()]
+        documents = table.documents()
         return [(table.name, documents[i]) for i in numbers]
     for i,group in enumerate(groups):           # it may stand beside a first word alone
         if group is None and i: groups[i] = groups[i-1]
