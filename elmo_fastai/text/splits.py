@@ -250,7 +250,8 @@ def drawn(
         with as_error(CorpusError, f"{n} {what} do not split into two with valid_pct={pct}"):
             _, held = train_test_split(range(n), test_size=pct, random_state=seed)
         held = set(held)
-        if labels is not None and not is_classes(labels): on_both_sides(labels, held, seed)
+        is_several = labels is not None and any(isinstance(label, list) for label in labels)
+        if is_several: on_both_sides(labels, held, seed)
     return ([item for i,item in enumerate(items) if i not in held],
             [item for i,item in enumerate(items) if i in held])
 
