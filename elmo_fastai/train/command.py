@@ -203,7 +203,7 @@ def pretrain(
     say=print,  # is told what happens
     **kwargs    # of `Settings`
 ) -> Path:      # the folder with model, report and picture; with `dry` the figures instead
-    "Train a biLM on a text, measure and save it; raises CorpusError, CheckpointError, CommandError"
+    "Train a biLM on a text, measure and save it; raises CorpusError, CheckpointError, UsageError"
     said = {name: value for name,value in dict(kwargs, out=out).items() if value is not None}
     file = {}
     if isinstance(said.get('config'), (str, os.PathLike)):
