@@ -128,13 +128,13 @@ def checked_labels(task, least):
     are_labels = isinstance(labels, list) and all(type(label) in (str, int) for label in labels)
     require(are_labels and len({*labels}) == len(labels) >= least, f"labels={labels!r:.100}",
             ValueError)
-    return CategoryMap(labels, sort=False) if labels else ()
+    return labels
 
 def empty_classifier(files, task, elmo):
     "A classifier as it is described, without a text, its weights new"
     one_of('kind', task['kind'], tuple(KINDS))
-    target = object.__new__(KINDS[task['kind']])
-    if task['kind'] != 'number': target.vocab = checked_labels(task, 1)
+    labels = [] if task['kind'] == 'number' else checked_labels(task, 1)
+    target = KINDS[task['kind']]([labels], labels)
     types = TokenTypes(WordVocab(SPECIALS), elmo.char_vocab)
     text = LabelledText([], types, target, task['tokenizer'] or no_tokenizer, task['max_words'])
     dls = ClassifyDataLoaders(ClassifyDL(text), ClassifyDL(text, 64), device='cpu')
@@ -144,7 +144,8 @@ def empty_tagger(files, task, elmo):
     "A tagger as it is described, without a sentence, its weights new"
     words = json.loads(files.read('words.json', 10**9).decode('utf-8'))
     types = TokenTypes(WordVocab(words), elmo.char_vocab)
-    text = TaggedText([], types, checked_labels(task, 2), task['tokenizer'] or no_tokenizer)
+    labels = CategoryMap(checked_labels(task, 2), sort=False)
+    text = TaggedText([], types, labels, task['tokenizer'] or no_tokenizer)
     dls = TagDataLoaders(TagDataLoader(text), TagDataLoader(text, 128), device='cpu')
     return elmo_tagger_learner(dls, elmo, **task['network'])
 
