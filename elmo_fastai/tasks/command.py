@@ -68,8 +68,8 @@ class Train(Options):
                       check=(f'from 0 to {2**32-1}', lambda n: 0 <= n < 2**32))
     out:str = option(None, 'to write', 'FOLDER', group='the run')
     overwrite:bool = option(False, 'replace a model that is there')
-    config:str = option(None, 'settings by these names, TOML or JSON; what is said here comes first',
-                        'FILE')
+    config:str = option(None, 'settings by these names, TOML or JSON; what is said here comes '
+                        'first', 'FILE')
     threads:str = same_option('threads')
     device:str = same_option('device')
 

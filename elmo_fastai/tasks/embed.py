@@ -107,7 +107,8 @@ def elmo_embed(
     "The command: `embed_file` with the options that `elmo_embed --help` lists"
     line = command_line()
     said = line.parse(args)
-    with line.one_line_errors(lambda: kept_beside(said.get('out')), "take a smaller --budget", (ValueError, ImportError)):
+    def left(): return kept_beside(said.get('out'))
+    with line.one_line_errors(left, "take a smaller --budget", (ValueError, ImportError)):
         settings = EmbedSettings.of(said)
         result = embed(settings)
     unit = result['unit']

@@ -32,8 +32,8 @@ def path(text, name):
 class Settings(Options):
     "What a training is told: on the command line, in a file, or in Python"
     corpus:list = option(
-        None, 'toy, tiny_shakespeare, wikitext2, sst2, reuters; text files, tables, a folder of them, a pattern '
-        'in quotes; ud:TREEBANK (as ud:vi_vtb); hub:OWNER/NAME[:CONFIG]. Files that are called '
+        None, 'toy, tiny_shakespeare, wikitext2, sst2, reuters; text files, tables, a folder '
+        'of them, a pattern in quotes; ud:TREEBANK (as ud:vi_vtb); hub:OWNER/NAME[:CONFIG]. Files that are called '
         'train, valid and test are those splits', 'CORPUS', nargs='*', group='the text')
     valid:str = option(None, 'to validate on (default: what is called so, else the last 5 %)',
                        'FILE', read=path)
@@ -255,7 +255,7 @@ def elmo_pretrain(
     line = command_line()
     said = line.parse(args)
     if not {'corpus', 'resume', 'config'} & said.keys(): line.error(
-        "name a corpus (toy, tiny_shakespeare, wikitext2, sst2, reuters, or a text file), or --resume")
+        "name a corpus (toy, tiny_shakespeare, wikitext2, sst2, reuters, a text file), or --resume")
     memory = "--stream reads the text block by block"
     with line.one_line_errors(lambda: "Nothing was saved", memory):
         folder = pretrain(say=partial(print, flush=True), **said)

@@ -20,8 +20,8 @@ from fastai.callback.all import *
 from fastai.torch_core import no_random, set_seed
 from safetensors import SafetensorError
 import elmo_fastai
-from ..base.errors import CheckpointError, CommandError, CorpusError, Interrupted, UsageError
-from ..base.errors import ModelFileError, as_error, require
+from ..base.errors import CheckpointError, CommandError, CorpusError, Interrupted
+from ..base.errors import ModelFileError, UsageError, as_error, require
 from ..base.files import lock_folder
 from ..base.options import did_you_mean, in_words
 from ..base.processes import find_device, is_main, main_first, use_threads
