@@ -187,7 +187,7 @@ def make_report(
     tests = [get_tokenizer(corpus.tokenizer)(line) for line in corpus.splits.get('test', [])]
     text = EncodedText([tokens for tokens in tests if tokens], dls.types)
     tested = dict.fromkeys(ppl)
-    if len(text): tested = evaluate(model, valid_loader(dls.valid, text, None))
+    if len(text): tested = evaluate(model, valid_loader(dls.valid, text))
     r |= {f'test_{name}': value for name,value in _perplexities(tested).items()}
     if not is_toy: return r
     r['floor'] = corpus.floor('valid')
