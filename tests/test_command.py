@@ -2036,7 +2036,7 @@ def test_help_lists_everything(processes):
     options = set(re.findall(r'^  (?:-h, )?(--[\w-]+)', out, re.M))
     assert options == {
         f'--{o}'
-        for o in 'help valid test tokenizer sep quotes header encoding text-col token-col sent-col n-rows valid-rows kind min-freq max-vocab sentences data model from dropout seed time epochs lr bs seq-len optimizer wd patience carry bf16 '
+        for o in 'help valid valid-pct test tokenizer sep quotes header encoding text-col token-col sent-col n-rows valid-rows kind min-freq max-vocab sentences data model from dropout seed time epochs lr bs seq-len optimizer wd patience carry bf16 '
         'stream steps buffer out overwrite resume every config dry threads device'.split()
     }
     assert re.search(r'^\s+CORPUS\s+toy', out, re.M), 'the corpus is an argument by position'

@@ -241,6 +241,14 @@ def test_advice_names_options_that_both_commands_have():
             for line in (command_line(), embed_command_line()):
                 assert option in line._option_string_actions, (what, option)
 
+def test_pretraining_takes_what_the_others_take(tmp_path):
+    data = pd.DataFrame(dict(body=[f'{t} {i}' for i in range(40) for t in TEXTS[:2]]))
+    how = dict(dry=True, model='tiny', epochs=1, bs=2, seq_len=8, device='cpu', say=str,
+        out=tmp_path/'m')
+    held = pretrain(data, text_col='body', valid_pct=.25, **how)['held_out']
+    assert held == pretrain(dict(train=data, valid=data[:20]), text_col='body', **how)['held_out']
+    with pytest.raises(CorpusError, match='no file'): pretrain(['no.txt', 'none.txt'], **how)
+
 # splits
 
 @pytest.mark.parametrize('names,splits', [(['The Acid Test.txt', 'Moby Dick.txt'], [None, None]),
