@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 
 from elmo_fastai.base.errors import (CheckpointError, CommandError, CorpusError, Interrupted, ModelFileError)
 from elmo_fastai.base.files import load_plain, regular_file, save_plain, seen_encoding
-from elmo_fastai.data.labels import ClassifyDataLoaders, are_multi_hot, printed_list
+from elmo_fastai.data.labels import ClassifyDataLoaders
 from elmo_fastai.data.loaders import ElmoDataLoaders
 from elmo_fastai.data.streams import stream_loaders
 from elmo_fastai.data.tagged import TagDataLoaders, read_tagged
@@ -292,36 +292,11 @@ def make(labels, **how):
     return ClassifyDataLoaders.from_data(pd.DataFrame(dict(text=[f't {i}' for i in
         range(len(labels))], label=labels)), bs=2, device='cpu', **how)
 
-@pytest.mark.parametrize('door', ['csv', 'tsv', 'jsonl', 'table', 'list'])
-def test_numbers_sort_by_value(door, tmp_path):
-    df = pd.DataFrame(dict(text=[f't {i}' for i in range(48)], label=[i % 12 for i in range(48)]))
-    if door == 'csv': df.to_csv(tmp_path/'a.csv', index=False)
-    if door == 'tsv': df.to_csv(tmp_path/'a.tsv', index=False, sep='\t')
-    if door == 'jsonl': df.to_json(tmp_path/'a.jsonl', orient='records', lines=True)
-    data = dict(table=df, list=list(zip(df.text, df.label))).get(door, tmp_path/f'a.{door}')
-    assert [int(label) for label in ClassifyDataLoaders.from_data(data, bs=2,
-        device='cpu').vocab] == list(range(12))
-
 @pytest.mark.parametrize('a,b', [("['x', 'y']", "['y']"), ("['x' 'y']", "['y']"), ('[x, y]', '[y]'),
     (('x', 'y'), ('y',)), (np.array(['x', 'y']), np.array(['y'])), ('{"x", "y"}', '{"y"}')])
 def test_printed_lists_are_lists(a, b):
     assert list(make([a, b] * 8).vocab) == ['x', 'y']
 
-HOT = [[1, 0, 0, 1], [0, 1, 0, 0], [1, 1, 0, 1], [0, 0, 1, 0]]*4
-FORMS = {'lists': HOT, 'printed': [str(row) for row in HOT], 'numpy': [np.array(row) for row in
-    HOT], 'printed by numpy': [str(np.array(row)) for row in HOT], 'floats': [[float(x) for x in
-    row] for row in HOT], 'booleans': [[bool(x) for x in row] for row in HOT], 'texts':
-    [' '.join(map(str, row)) for row in HOT]}
-
-@pytest.mark.parametrize('form', FORMS)
-def test_multi_hot(form):
-    how = dict(label_delim=' ') if form == 'texts' else {}
-    with pytest.raises(CorpusError, match=r'multi-hot.*label_names=\['): make(FORMS[form], **how)
-    dls = make(FORMS[form], label_names=['w', 'v', 'u', 't'], **how)
-    assert (list(dls.vocab) == ['w', 'v', 'u', 't'] and dict(dls.train.items)['t 0'] == ['w', 't']
-        if 't 0' in dict(dls.train.items) else True)
-
-def test_several_columns_keep_their_order_and_weights_are_finite():
     df = pd.DataFrame(dict(text=[f't {i}' for i in range(20)], zebra=[1, 0] * 10, ape=[0, 1] * 10,
         none=[0] * 20))
     dls = ClassifyDataLoaders.from_data(df, label_col=['zebra', 'ape', 'none'], bs=2, device='cpu')
