@@ -416,7 +416,7 @@ class JsonFile(Table):
             found = self.listed(f) if self.is_listed else self.on_lines(f)
             first = list(islice(found, 2))
             is_alone = len(first) == 1 and not self.has_list
-            found = chain(inner_rows(first[0]) if is_alone else first, found)
+            found = chain(is_alone and by_columns(first[0]) or first, found)
             while block := list(islice(found, BLOCK)):
                 problems = {i: self.no_object for i,row in enumerate(block)
                             if not isinstance(row, dict)}
@@ -452,8 +452,8 @@ class JsonFile(Table):
         for rows,problems in self.objects():
             yield [[at_path(row, name) for row in rows] for name in columns], problems
 
-def inner_rows(table):
-    "Returns the rows in a file's only object: its list of objects, or columns with numbered rows"
+def by_columns(table):
+    "Returns the rows in an object: its one list of objects, or columns with numbers; else None"
     cells = list(table.values()) if isinstance(table, dict) else []
     lists = [cell for cell in cells if isinstance(cell, list) and cell
              and all(isinstance(row, dict) for row in cell)]
@@ -461,7 +461,7 @@ def inner_rows(table):
     if len(lists) == 1 and known.isdisjoint(map(same_name, table)): return lists[0]
     are_columns = cells and all(isinstance(column, dict) and column.keys() == cells[0].keys()
                                 and all(map(str.isdigit, column)) for column in cells)
-    if not are_columns or not cells[0]: return [table]
+    if not are_columns or not cells[0]: return None
     return [dict(zip(table, row)) for row in zip(*(column.values() for column in cells))]
 
 # %% ../../nbs/library/reading.ipynb #parquet
