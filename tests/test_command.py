@@ -931,7 +931,7 @@ def test_help_names_all_corpora():
 
 def test_a_place_is_looked_at_before_the_text(text, monkeypatch, capsys):
     monkeypatch.chdir(text)
-    monkeypatch.setattr('elmo_fastai.train.script.read_text', lambda *args: 1/0)
+    monkeypatch.setattr('elmo_fastai.train.script.text_of', lambda *args: 1/0)
     for out in ('tr.txt', 'tr.txt/m', '.'):
         code, _, err = ran(capsys, 'tr.txt', '--out', out)
         assert code == 2 and '--out' in err, err

@@ -69,7 +69,7 @@ EXAMPLES = {'my.txt --model mini-en --out vectors.hdf5': 'all layers',
             'tokens.txt --tokenizer space --model ai2:small --out v.parquet':
                 'text that is tokenised'}
 
-def command_line():
+def embed_command_line():
     about = ("A vector for every token of every line of a text. "
              "A job that was stopped goes on when called again.")
     return CommandLine('elmo_embed', 'INPUT --model MODEL --out FILE [options]', about, EXAMPLES,
@@ -100,12 +100,13 @@ def kept_beside(out):
     if not Path(part).exists(): return "Nothing was done yet"
     return f"What is done is kept in {part}, and the same command goes on from there"
 
+
 # %% ../../nbs/library/embedding_command.ipynb #c08b
 def elmo_embed(
     args:list=None, # what stands on the command line; None: that of this process
 ):
     "The command: `embed_file` with the options that `elmo_embed --help` lists"
-    line = command_line()
+    line = embed_command_line()
     said = line.parse(args)
     def left(): return kept_beside(said.get('out'))
     with line.one_line_errors(left, "take a smaller --budget", (ValueError, ImportError)):
