@@ -33,8 +33,8 @@ class Settings(Options):
     "What a training is told: on the command line, in a file, or in Python"
     corpus:list = option(
         None, 'toy, tiny_shakespeare, wikitext2, sst2, reuters; text files, tables, a folder '
-        'of them, a pattern in quotes; ud:TREEBANK (as ud:vi_vtb); hub:OWNER/NAME[:CONFIG]. Files that are called '
-        'train, valid and test are those splits', 'CORPUS', nargs='*', group='the text')
+        'of them, a pattern in quotes; ud:TREEBANK (as ud:vi_vtb); hub:OWNER/NAME[:CONFIG]. '
+        'Files that are called train, valid and test are those splits', 'CORPUS', nargs='*', group='the text')
     valid:str = option(None, 'to validate on (default: what is called so, else the last 5 %)',
                        'FILE', read=path)
     valid_pct:float = option(None, 'to validate on where no split is called so (default: 0.05)',
