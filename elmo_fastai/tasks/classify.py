@@ -8,20 +8,31 @@ Docs: https://elmo-fastai.github.io/elmo_fastai/library/classifier.html.md"""
 __all__ = ['ElmoClassifier', 'elmo_classifier_learner', 'random_elmo']
 
 # %% ../../nbs/library/classifier.ipynb #c004
+import math
+from collections import Counter
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
-import pandas as pd, torch, torch.nn.functional as F
+import numpy as np, pandas as pd, torch, torch.nn.functional as F
 from torch import nn, Tensor
 from fastcore.meta import delegates
 from fastai.basics import L, Learner
 from fastai.torch_core import set_seed
 from ..base.errors import one_of, require
+from ..base.options import ReadOptions
+from ..text.corpora import Corpus
+from ..text.sources import CORPORA, find_source, get_corpus
+from ..text.tokens import get_tokenizer
 from ..nn.bilm import BiLM
 from ..nn.charcnn import TokenNorm
-from ..data.labels import ClassifyDataLoaders
+from ..data.labels import (
+    UNSEEN, ClassifyDataLoaders, Number, SeveralLabels, labelled_rows, labelled_splits,
+    open_labelled, usable_rows)
 from ..elmo.module import Elmo, elmo_split
-from .learner import ElmoLearner, LayerCache, MixPenalty, layers_of
+from .learner import (
+    ElmoLearner, LayerCache, MixPenalty, layers_of, read_to_judge)
+from .scores import (
+    Estimate, Report, bootstrap, class_scores, confusion, shortened)
 
 # %% ../../nbs/library/classifier.ipynb #c020
 class AttentionPool(nn.Module):
@@ -141,9 +152,62 @@ def backbone(elmo, char_vocab):
             f"by {char_vocab!r}: make the loaders with char_vocab=elmo.char_vocab", ValueError)
     return elmo
 
+# %% ../../nbs/library/classifier.ipynb #rp1
+def judge_classes(text, guess):
+    "Figures, scores, confusion and labels new to training, of the numbers of classes [n]"
+    vocab = text.target.vocab
+    labels = [label for _,label in text.items]
+    unseen = Counter(label for label in labels if label not in vocab.o2i)
+    names = dict(enumerate(vocab)) | {UNSEEN - i: label for i,label in enumerate(unseen)}
+    numbers = {label: number for number,label in names.items()}
+    true = np.array([numbers[label] for label in labels])
+    scores = class_scores(true, guess, names)
+    figures = {'accuracy': bootstrap(true == guess), 'macro-F1': Estimate(scores.F1.mean()),
+               'always the commonest class': Estimate(scores.n.max()/len(true))}
+    return figures, scores, confusion(true, guess, names), unseen
+
+def judge_labels(text, guess):
+    "The same of several labels per text, [n, labels]"
+    target = text.target
+    others = [target.unseen(labels) for _,labels in text.items]
+    unseen = Counter(label for labels in others for label in labels)
+    n_unseen = np.array([len(labels) for labels in others])
+    true = text.labels > 0
+    is_right = true == guess
+    names = list(target.vocab)
+    scores = class_scores(true, guess, names)
+    for label,n in unseen.items(): scores.loc[label] = 0, 0, 0, n
+    n = true.sum(1) + guess.sum(1) + n_unseen
+    figures = {'accuracy': bootstrap(is_right.sum(1), len(names) + n_unseen),
+               'all labels right': bootstrap(is_right.all(1) & (n_unseen == 0)),
+               'micro-F1': bootstrap(2*(true & guess).sum(1), n)}
+    return figures, scores.astype(dict(n=int)), confusion(true, guess, names), unseen
+
+def judge_numbers(text, guess):
+    "The same of numbers, [n]: the root of the mean squared error, and the mean error"
+    wrong = np.abs(text.labels - guess)
+    root = Estimate(*(value**.5 for value in bootstrap(wrong**2)))
+    return {'rmse': root, 'mean error': bootstrap(wrong)}, pd.DataFrame(), pd.DataFrame(), Counter()
+
+# %% ../../nbs/library/classifier.ipynb #rp2
+def worst_texts(text, guess, badness, is_number):
+    "The ten texts with the smallest `badness`, of those with a label that training saw"
+    rows = []
+    for i in badness.argsort(stable=True)[:10].tolist():
+        if torch.isinf(badness[i]): break
+        words, label = text.items[i]
+        words = words if isinstance(words, str) else ' '.join(words)
+        figure = dict(error=-float(badness[i])) if is_number else dict(
+            probability=float(badness[i]))
+        answer = text.target.decode(guess[i])
+        right, answer = [', '.join(map(str, one)) if isinstance(one, (list, L)) else one
+                         for one in (label, answer)]
+        rows.append(dict(text=shortened(words), right=right, answer=answer, **figure))
+    return pd.DataFrame(rows)
+
 # %% ../../nbs/library/classifier.ipynb #c042
 class ElmoClassifierLearner(ElmoLearner):
-    "An `ElmoLearner` that can say where its attention lies"
+    "An `ElmoLearner` of texts, that can say where its attention lies"
     @torch.no_grad()
     def attention(self, text)->pd.Series:
         "The weight of each token of a text in the pooled vector; the index has the tokens"
@@ -156,6 +220,75 @@ class ElmoClassifierLearner(ElmoLearner):
         weights = pools['attention'].weights(vecs, mask)[0].float().cpu()
         tokens = dl.text.split(text)[:len(weights)]
         return pd.Series(weights, index=tokens, name='weight')
+
+    def read_labelled(self, data, split, options, label_names=None):
+        "What was read of a source, (text, label) of its usable rows, and what was left out"
+        if isinstance(data, str) and data in CORPORA: data = get_corpus(data)
+        if isinstance(data, Corpus): data = labelled_splits(data)
+        text = self.dls.valid.text
+        target = text.target
+        by_text = {str(label): label for label in target.vocab}       # '1' in a file is 1
+        def known(label, where):
+            label = target.check_kind(label, where)
+            if isinstance(label, list): return [by_text.get(str(one), one) for one in label]
+            return by_text.get(str(label), label)
+        def read(tables):
+            rows = []
+            left_out = Counter()
+            for table in tables:
+                some, others = usable_rows(labelled_rows(table, label_names), table,
+                                           get_tokenizer(text.tokenizer), known)
+                rows += some
+                left_out += others
+            return rows, left_out
+        source = find_source(data, options, by_class=True, open_file=open_labelled)
+        what, rows, left_out = read_to_judge(source, split, read)
+        seen = [label for _,label in rows if len(target.unseen(label)) < (
+            len(label) if isinstance(label, list) else 1) or label == []]
+        require(seen, f"none of the labels, such as {rows[0][1]!r:.60}, is one of the training's: "
+                f"{', '.join(map(repr, list(target.vocab)[:6]))}. Is this the column? Name it, "
+                "label_col='…'; and classes that are numbers, label_names=[…]")
+        return what, rows, left_out
+
+    def report(self,
+        data=None,         # as for `from_data`; or 'train', 'valid', 'test' of `dls`; None: 'valid'
+        split:str=None,    # of data that has several; None: 'test', else 'valid', else all
+        label_names:list=None, # as in `from_data`
+        **kwargs           # of `ReadOptions`
+    )->Report:
+        "How good the answers are on labelled texts"
+        options = ReadOptions.take(kwargs)
+        require(not kwargs, f"there is no option {', '.join(kwargs)}", TypeError)
+        dl, what, left_out = self.loader_to_judge(data, split, options, label_names=label_names)
+        text = dl.text
+        require(text.labelled, "these texts have no labels: there is nothing to judge by")
+        target = text.target
+        y = torch.as_tensor(text.labels)
+        guess = torch.zeros_like(y)
+        badness = torch.zeros(len(y))        # the probability of what is right, or the error
+        def note(rows, out):
+            out = self.loss_func.activation(out)
+            if isinstance(target, Number):
+                guess[rows] = out.squeeze(-1)
+                badness[rows] = -(guess[rows] - y[rows]).abs()
+                return
+            guess[rows] = self.loss_func.decodes(out).to(y.dtype)
+            if isinstance(target, SeveralLabels): p = torch.where(y[rows] > 0, out, 1 - out).prod(1)
+            else:
+                p = out.gather(1, y[rows, None].clamp(min=0))[:, 0]
+                p[y[rows] < 0] = math.inf                    # nothing could be right
+            badness[rows] = p
+        self.answers(dl, note)
+        judge = judge_classes
+        if isinstance(target, SeveralLabels): judge = judge_labels
+        if isinstance(target, Number): judge = judge_numbers
+        answers = guess.numpy() > 0 if isinstance(target, SeveralLabels) else guess.numpy()
+        figures, scores, matrix, unseen = judge(text, answers)
+        are_new = self.are_new(text)
+        tokens = dict(n=int((text.ids > 2).sum()), new=None if are_new is None else are_new.mean())
+        worst = worst_texts(text, guess, badness, isinstance(target, Number))
+        return Report(what, len(text), figures, scores, matrix, dict(unseen), tokens, worst,
+                      dict(left_out))
 
 # %% ../../nbs/library/classifier.ipynb #c042b
 @delegates(Learner.__init__, but='dls,model,lr,metrics,cbs,splitter')

@@ -1,4 +1,4 @@
-"""`save_encoder`, `load_encoder`, a penalty for the mix, and a cache for frozen layers
+"""`save_encoder`, `load_encoder`, a penalty for the mix, a cache for frozen layers, and data for a report
 
 Docs: https://elmo-fastai.github.io/elmo_fastai/library/learner.html.md"""
 
@@ -8,19 +8,24 @@ Docs: https://elmo-fastai.github.io/elmo_fastai/library/learner.html.md"""
 __all__ = ['MixPenalty', 'LayerCache', 'save_encoder', 'load_encoder', 'ElmoLearner']
 
 # %% ../../nbs/library/learner.ipynb #imports
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import contextmanager, nullcontext
 from hashlib import blake2b
 from pathlib import Path
 from threading import Lock
-import torch
+import numpy as np, torch
 from torch import Tensor
 import fastai.callback.all                     # `fit_one_cycle`, `no_bar` and more of any `Learner`
 from fastai.basics import Callback, Learner
 from ..base.errors import ModelFileError, require
+from ..text.splits import SPLIT_OF, SPLITS
 from ..nn.bilm import BiLM, char_vocab_of
+from ..data.labels import TaskDL
 from ..elmo.folder import find_folder, load_bilm, save_bilm
 from ..elmo.module import Elmo, ScalarMix
 from ..train.learner import FitLearner
+
 
 # %% ../../nbs/library/learner.ipynb #c045
 class MixPenalty(Callback):
@@ -151,8 +156,48 @@ def load_encoder(
     lm.load_state_dict({**lm.state_dict(), **encoder})
     return learn
 
+# %% ../../nbs/library/learner.ipynb #judge1
+class Answers(Callback):
+    "Gives what the model answers to a function, batch by batch; no loss is computed"
+    def __init__(self, note): self.note = note      # is called with (numbers of the rows, output)
+    def before_validate(self): self.n = 0
+    def before_batch(self): self.learn.yb = ()
+    def after_pred(self):
+        rows = self.dl.order[self.n:self.n + len(self.pred)]
+        self.n += len(self.pred)
+        self.note(rows, self.pred.detach().float().cpu())
+
+def token_hashes(text):
+    "The different tokens of an `EncodedText`: their ids, and a number for each"
+    ids = np.unique(text.ids[text.ids > 2])
+    tokens = text.types.tokens
+    found = [blake2b(tokens[i].encode(errors='surrogatepass'), digest_size=8).digest() for i in ids]
+    return ids, np.frombuffer(b''.join(found), np.uint64)
+
+def read_to_judge(
+    source,   # a `Source`
+    split,    # of it; None: 'test', else 'valid', else all
+    read,     # returns what can be used of some tables, and a `Counter` of what can't
+):            # (what was read, items, what was left out)
+    "The labelled part of a source"
+    wanted = SPLIT_OF.get(str(split).lower(), split)
+    names = [wanted] if split else [name for name in ('test', 'valid', 'train')
+                                    if name in source.parts]
+    require(names[0] in source.parts, f"there is no split {split!r} among "
+            f"{', '.join(source.parts)}", ValueError)
+    for name in names:
+        tables = source.parts[name]
+        items, left_out = read(tables)
+        if items: break
+    require(items, f"nothing to judge: {tables[0].name} has no row with a text and a label; "
+                   f"{', '.join(f'{n:,} {what}' for what,n in left_out.items()) or 'it is empty'}")
+    what = ', '.join(table.name for table in tables)
+    return what if len(source.parts) == 1 else f'{what} ({name})', items, left_out
+
+# %% ../../nbs/library/learner.ipynb #judge2
 class ElmoLearner(FitLearner):
-    "A `Learner` that saves and loads its encoder, and lets its model use a `LayerCache`"
+    "A `Learner` that saves and loads its encoder, uses a `LayerCache`, and can be judged"
+    trained_on = None      # of a learner from a file: the hashes of the tokens it was trained on
     save_encoder = save_encoder
     load_encoder = load_encoder
 
@@ -173,3 +218,55 @@ class ElmoLearner(FitLearner):
 
     def get_preds(self, *args, **kwargs):
         with self.with_cache(): return super().get_preds(*args, **kwargs)
+
+    def predict(self, *args, **kwargs):
+        "As fastai's, without a progress bar"
+        with self.no_bar(), self.no_logging(): return super().predict(*args, **kwargs)
+
+    def export(self, *args, **kwargs):
+        "As fastai's; the file has no text, and a hash of each token of the training"
+        if len(self.dls.train.text): self.trained_on = token_hashes(self.dls.train.text)[1]
+        super().export(*args, **kwargs)
+
+    def loader_to_judge(self,
+        data,      # a source; or 'train', 'valid', 'test' of `dls`; or a loader
+        split,     # of a source that has several
+        options,   # `ReadOptions`
+        **kwargs   # of `read_labelled`
+    ):             # (loader, what was read, what was left out)
+        "A loader of labelled data whose rows are known"
+        if data is None: data = 'valid'
+        what = 'a loader'
+        if isinstance(data, str) and data in SPLITS:
+            what = f"the learner's part {data!r}"
+            parts = dict(zip(SPLITS, self.dls.loaders))
+            require(data in parts, f"this learner has no part {data!r}", ValueError)
+            data = parts[data]
+        if isinstance(data, TaskDL):
+            require(len(data.text), f"{what} is empty, as in a learner that was loaded from a "
+                    "file: name the data, as in report('test.csv')", ValueError)
+            return data.new(shuffle=False), what, Counter()
+        if isinstance(data, Mapping) and not any(name in data for name in SPLITS['train']):
+            data = {'train': [], **data}
+        what, items, left_out = self.read_labelled(data, split, options, **kwargs)
+        text = self.dls.valid.text.like(items)
+        return self.dls.valid.new(text, shuffle=False, sort=True), what, left_out
+
+    def answers(self, dl, note):
+        "Give the model's outputs, batch by batch, with the numbers of their rows, to `note`"
+        # new data is read once: keeping its layers would fill the memory
+        is_known = any(dl.text is one.text for one in self.dls.loaders)
+        record = {name: getattr(self.recorder, name, []) for name in self.recorder._stateattrs}
+        with self.with_cache() if is_known else nullcontext(), self.no_bar(), self.no_logging():
+            FitLearner.get_preds(self, dl=dl, reorder=False, with_preds=False, with_targs=False,
+                                 cbs=[Answers(note)])
+        for name,values in record.items(): setattr(self.recorder, name, values)
+
+    def are_new(self, text):
+        "Is each token of an `EncodedText` new to the training? None if that isn't known"
+        train = self.dls.train.text
+        known = token_hashes(train)[1] if len(train) else self.trained_on
+        if known is None: return None
+        ids, hashes = token_hashes(text)
+        return ~np.isin(hashes, known)[np.searchsorted(ids, text.ids[text.ids > 2])]
+

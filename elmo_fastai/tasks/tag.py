@@ -8,23 +8,30 @@ Docs: https://elmo-fastai.github.io/elmo_fastai/library/tagger.html.md"""
 __all__ = ['LSTMOptions', 'Tagger', 'TagLoss', 'TokenMean', 'SpanF1', 'spans_of', 'TaggerLearner', 'elmo_tagger_learner']
 
 # %% ../../nbs/library/tagger.ipynb #c004
-import re, warnings
+import math, warnings
+from collections import Counter
 from copy import deepcopy
 from dataclasses import dataclass
-import numpy as np, torch, torch.nn.functional as F
+import numpy as np, pandas as pd, torch, torch.nn.functional as F
 from torch import nn, Tensor
 from fastai.basics import Callback, L, Learner, Metric, delegates, noop, trainable_params
 from fastai.text.models.awdlstm import RNNDropout
 from ..base.errors import one_of, require
-from ..base.options import takes
+from ..base.options import ReadOptions, takes
+from ..text.corpora import Corpus
+from ..text.sources import CORPORA, find_source, get_corpus
 from ..text.tokens import WordVocab
 from ..nn.charcnn import CharCNN
 from ..nn.recurrent import init_lstm, reverse_padded
-from ..data.tagged import IGNORE, TagDataLoaders, offsets
+from ..data.tagged import IGNORE, TagDataLoaders, offsets, open_tagged, tagged_of
 from ..elmo.module import Elmo, elmo_split, without_head
 from .cbow import WordVectors
 from .classify import backbone
-from .learner import ElmoLearner, LayerCache, MixPenalty, layers_of
+from .learner import (
+    ElmoLearner, LayerCache, MixPenalty, layers_of, read_to_judge)
+from .scores import (
+    Estimate, Report, are_spans, bootstrap, class_scores, confusion, count_spans, odd_tags,
+    shortened, span_scores, to_bioes)
 
 # %% ../../nbs/library/tagger.ipynb #c016
 class TaskLSTM(nn.Module):
@@ -164,9 +171,7 @@ class TokenMean(Metric):
 class SpanF1(Metric):
     "F1 of whole spans by the rules of CoNLL; tags in BIO, IOB1, BIOES, BILOU or BMES"
     name = 'span_f1'
-    def __init__(self, labels):
-        odd = odd_tags(labels)              # they belong to no span
-        self.labels = ['O' if label in odd else to_bioes(label) for label in labels]
+    def __init__(self, labels): self.labels = list(labels)
     def reset(self):
         self.true = []
         self.guess = []
@@ -174,43 +179,19 @@ class SpanF1(Metric):
         for guess,tags in zip(learn.pred.argmax(-1).tolist(), learn.y.tolist()):
             pairs = [(tag, p) for tag,p in zip(tags, guess) if tag != IGNORE]
             names = learn.dl.text.tag_names if any(tag < 0 for tag,_ in pairs) else {}
-            self.true.append([self.labels[tag] if tag >= 0 else to_bioes(names[tag])
-                              for tag,_ in pairs])
+            self.true.append([self.labels[tag] if tag >= 0 else names[tag] for tag,_ in pairs])
             self.guess.append([self.labels[p] for _,p in pairs])
     @property
     def value(self):
-        from seqeval.metrics import f1_score
-        return float(f1_score(self.true, self.guess, zero_division=0)) if self.true else None
+        if not self.true: return None
+        _, sents = count_spans(self.true, self.guess, self.labels)
+        right, n = sents.sum(0)
+        return float(right/n) if n else 0.
 
 # %% ../../nbs/library/tagger.ipynb #c024b
 def is_right(pred, y): return pred.argmax(-1) == y
 def nats_of(pred, y):
     return F.cross_entropy(pred.float(), y.clamp(min=-1), ignore_index=-1, reduction='none')
-
-BIOES = dict(B='B', I='I', M='I', E='E', L='E', S='S', U='S', O='O')   # what each prefix is called
-
-def to_bioes(label):
-    "A tag of any scheme in BIOES, which `seqeval` scores"
-    prefix, dash, kind = label.partition('-')
-    return BIOES.get(prefix, prefix) + dash + kind
-
-MARK = re.compile('([BIMELSU])(-.+)?')
-
-def odd_tags(labels):
-    "The tags among marks of spans that have another form, such as b-per, X or O-MISC"
-    typed = any(MARK.fullmatch(label) and '-' in label for label in labels)
-    return [label for label in labels if label != 'O' and not
-            ((mark := MARK.fullmatch(label)) and (mark[2] or not typed))]
-
-def are_spans(labels):
-    "Do these tags mark spans? Some of another form may be among them"
-    odd = odd_tags(labels)
-    marks = [MARK.fullmatch(label) for label in labels if label != 'O' and label not in odd]
-    if len(marks) <= len(odd): return False
-    prefixes = {mark[1] for mark in marks}
-    known = any(prefixes <= set(scheme) for scheme in ('BIES', 'BILU', 'BMES'))
-    if any(mark[2] for mark in marks): return known
-    return known and not odd and 'B' in prefixes and 'O' in labels     # B, I and O alone
 
 # %% ../../nbs/library/tagger.ipynb #s002
 def spans_of(
@@ -247,6 +228,29 @@ class SentenceLengths(Callback):
     "Note how many tokens the sentences of a validation have, in the order of its batches"
     def before_validate(self): self.lengths = []
     def before_batch(self): self.lengths += (self.xb[0][..., 0] != 0).sum(1).tolist()
+
+# %% ../../nbs/library/tagger.ipynb #rp1
+def tags_by_sentence(text, tags, names):
+    "The names of `tags` [tokens and marks] as lists, without those of tokens that have no tag"
+    sents = np.split(tags, text.offsets[1:-1])
+    asked = np.split(text.tags != IGNORE, text.offsets[1:-1])
+    return [[names[tag] for tag in sent[here].tolist()] for sent,here in zip(sents, asked)]
+
+def worst_tokens(text, guess, p, names):
+    "The token with the smallest probability `p` of its tag, of the ten sentences with the smallest"
+    sent_of = np.repeat(np.arange(len(text)), text.lens)
+    rows = {}
+    for i in p.argsort(kind='stable'):
+        if np.isinf(p[i]) or len(rows) == 10: break
+        sent = sent_of[i]
+        if sent in rows: continue
+        place = i - text.offsets[sent] - 1
+        tokens = text.items[sent].tokens
+        before, after = ' '.join(tokens[:place][-5:]), ' '.join(tokens[place+1:][:5])
+        rows[sent] = dict(text=shortened(f'{before} [{tokens[place]}] {after}'.strip()),
+                          right=names[text.tags[i]], answer=names[guess[i]],
+                          probability=float(p[i]))
+    return pd.DataFrame(rows.values())
 
 # %% ../../nbs/library/tagger.ipynb #c029
 class TaggerLearner(ElmoLearner):
@@ -296,6 +300,72 @@ class TaggerLearner(ElmoLearner):
             tagged.append(spans_of(text, sent.tokens, tags, are_spans(self.dls.labels))
                           if as_spans else list(zip(sent.tokens, tags)))
         return tagged
+
+    def read_labelled(self, data, split, options):
+        "What was read of a source, its `Sentence`s, and what was left out"
+        if isinstance(data, str) and data in CORPORA: data = get_corpus(data)
+        if isinstance(data, Corpus): data = data.gold or {}
+        def read(tables):
+            sents = []
+            left_out = Counter()
+            for table in tables:
+                some, others, _ = tagged_of(table, self.dls.valid.text.tokenizer)
+                sents += some
+                left_out += others
+            has_tags = any(tag is not None for sent in sents for tag in sent.tags)
+            return sents if has_tags else [], left_out
+        source = find_source(data, options, open_file=open_tagged)
+        what, sents, left_out = read_to_judge(source, split, read)
+        tags = {tag for sent in sents for tag in sent.tags} - {None}
+        known = list(self.dls.labels)
+        require(tags & set(known), f"none of the tags, such as {', '.join(sorted(tags)[:6])}, is "
+                f"one of the training's: {', '.join(known[:6])}. Is this the column? Name it, "
+                "tag_col='…'")
+        return what, sents, left_out
+
+    def report(self,
+        data=None,         # as for `from_sents`; or 'train', 'valid' of `dls`; None: 'valid'
+        split:str=None,    # of data that has several; None: 'test', else 'valid', else all
+        **kwargs           # of `ReadOptions`
+    )->Report:
+        "How good the tags are on tagged sentences"
+        options = ReadOptions.take(kwargs)
+        require(not kwargs, f"there is no option {', '.join(kwargs)}", TypeError)
+        dl, what, left_out = self.loader_to_judge(data, split, options)
+        text = dl.text
+        y = torch.as_tensor(text.tags)                    # of the tokens and the sentences' marks
+        guess = torch.zeros_like(y)
+        p = torch.full(y.shape, math.inf)                 # of the right tag
+        def note(rows, out):
+            pos = torch.as_tensor(text.positions(rows, marks=False))
+            probs = self.loss_func.activation(out[pos >= 0])
+            pos = pos[pos >= 0]
+            guess[pos] = self.loss_func.decodes(probs)
+            right = probs.gather(1, y[pos, None].clamp(min=0))[:, 0]
+            p[pos] = torch.where(y[pos] < 0, math.inf, right)
+        self.answers(dl, note)
+        guess, p, asked = guess.numpy(), p.numpy(), text.tags != IGNORE
+        require(asked.any(), "these sentences have no tags: there is nothing to judge by")
+        is_right = text.tags == guess
+        sent_of = np.repeat(np.arange(len(text)), text.lens)
+        names = {**dict(enumerate(self.dls.labels)), **text.tag_names}
+        figures = {'accuracy': bootstrap(is_right[asked], units=sent_of[asked])}
+        if are_spans(list(self.dls.labels)):
+            both = [tags_by_sentence(text, tags, names) for tags in (text.tags, guess)]
+            scores, figures['F1 of spans'] = span_scores(*both, self.dls.labels)
+        else:
+            scores = class_scores(text.tags[asked], guess[asked], names)
+            figures['macro-F1'] = Estimate(scores.F1.mean())
+            figures['always the commonest tag'] = Estimate(scores.n.max()/asked.sum())
+        tokens = dict(n=int((text.ids > 2).sum()), new=None)
+        new = self.are_new(text)
+        if new is not None:
+            tokens['new'] = new.mean()
+            among = is_right[text.ids > 2][new & asked[text.ids > 2]]
+            tokens['accuracy'] = among.mean() if len(among) else None
+        return Report(what, len(text), figures, scores, confusion(text.tags[asked], guess[asked],
+                      names), dict(text.unseen), tokens, worst_tokens(text, guess, p, names),
+                      dict(left_out))
 
 # %% ../../nbs/library/tagger.ipynb #c030
 @delegates(Learner.__init__, but='dls,model,loss_func,metrics,splitter')
