@@ -1,7 +1,7 @@
 """A small language from its text to a tagger, beside counts: nbs/library/small_language.ipynb.
 
     python tests/benchmarks/small_language.py              # twenty minutes of one core
-    python tests/benchmarks/small_language.py --quick      # one seed and size, a short text; a minute
+    python tests/benchmarks/small_language.py --quick      # one seed, one size, a short text
 
 The treebank's training sentences are the plain text: `elmo_pretrain` makes a model of it for each
 seed. Then 100, 400 or all sentences have tags. A tagger with its own letters and one with the
