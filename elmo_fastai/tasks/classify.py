@@ -227,11 +227,7 @@ class ElmoClassifierLearner(ElmoLearner):
         if isinstance(data, Corpus): data = labelled_splits(data)
         text = self.dls.valid.text
         target = text.target
-        by_text = {str(label): label for label in target.vocab}       # '1' in a file is 1
-        def known(label, where):
-            label = target.check_kind(label, where)
-            if isinstance(label, list): return [by_text.get(str(one), one) for one in label]
-            return by_text.get(str(label), label)
+        def known(label, where): return target.known(target.check_kind(label, where))
         def read(tables):
             rows = []
             left_out = Counter()
