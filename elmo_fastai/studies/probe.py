@@ -115,7 +115,7 @@ def summarise(
 def linear():
     return make_pipeline(StandardScaler(), LogisticRegression(C=.1, max_iter=60, tol=1e-3))
 
-def fit(model, x, y):
+def fitted(model, x, y):
     "The model, fitted"
     with warnings.catch_warnings():
         warnings.simplefilter('ignore', ConvergenceWarning)     # sixty steps are enough
@@ -133,7 +133,7 @@ def some_sentences(data, seed, share, max_tokens):
 def commonest(labels): return Counter(labels).most_common(1)[0][0]
 
 # %% ../../nbs/studies/probes.ipynb #c028
-def guesses(seen, asked):
+def answers(seen, asked):
     "What guesses → its labels for `asked`: two baselines, and each layer"
     labels = defaultdict(list)
     for word,label in zip(seen.words, seen.labels): labels[word].append(label)
@@ -142,7 +142,7 @@ def guesses(seen, asked):
     found = {'commonest label': np.full(len(asked), best),
              "word's commonest label": np.array([of_words.get(word, best) for word in asked.words])}
     for name,x in seen.layers.items():
-        found[name] = fit(linear(), x, seen.labels).predict(asked.layers[name])
+        found[name] = fitted(linear(), x, seen.labels).predict(asked.layers[name])
     return found
 
 # %% ../../nbs/studies/probes.ipynb #c029
@@ -164,7 +164,7 @@ def linear_probe(
     right = defaultdict(list)
     for pick in picks:
         learned = seen[np.isin(number, pick)]
-        for name,guess in guesses(learned, asked).items(): right[name].append(guess == asked.labels)
+        for name,guess in answers(learned, asked).items(): right[name].append(guess == asked.labels)
     table = summarise(right, asked.sent)
     table.attrs = dict(train=len(learned), dev=len(asked))
     return table
