@@ -30,7 +30,7 @@ from ..data.labels import (
     open_labelled, usable_rows)
 from ..elmo.module import Elmo, elmo_split
 from .learner import (
-    ElmoLearner, LayerCache, MixPenalty, layers_of, read_to_judge)
+    ElmoLearner, LayerCache, MixPenalty, TaskLoss, layers_of, read_to_judge)
 from .scores import (
     Estimate, Report, bootstrap, class_scores, confusion, shortened)
 
@@ -224,7 +224,8 @@ class ElmoClassifierLearner(ElmoLearner):
     def read_labelled(self, data, split, options, label_names=None):
         "What was read of a source, (text, label) of its usable rows, and what was left out"
         if isinstance(data, str) and data in CORPORA: data = get_corpus(data)
-        if isinstance(data, Corpus): data = labelled_splits(data)
+        corpus = data.name if isinstance(data, Corpus) else None
+        if corpus: data = labelled_splits(data)
         text = self.dls.valid.text
         target = text.target
         by_text = {str(label): label for label in target.vocab}       # '1' in a file is 1
@@ -243,6 +244,7 @@ class ElmoClassifierLearner(ElmoLearner):
             return rows, left_out
         source = find_source(data, options, by_class=True, open_file=open_labelled)
         what, rows, left_out = read_to_judge(source, split, read)
+        if corpus: what = what.replace('the list', corpus)
         seen = [label for _,label in rows if len(target.unseen(label)) < (
             len(label) if isinstance(label, list) else 1) or label == []]
         require(seen, f"none of the labels, such as {rows[0][1]!r:.60}, is one of the training's: "
@@ -317,9 +319,14 @@ def elmo_classifier_learner(
     elmo = deepcopy(backbone(elmo, dls.char_vocab))
     if cache is True: cache = LayerCache()
     model = ElmoClassifier(elmo, target.n_out, pool, proj_dim, hidden, dropout, words, cache)
+    loss = target.loss(**weights)
+    if loss_func:
+        n = target.n_out + 1
+        y = torch.as_tensor(dls.train.text.labels[np.arange(n) % len(dls.train.text)])
+        loss = TaskLoss(loss_func, loss).checked(torch.zeros(n, target.n_out), y)
     kwargs.setdefault('train_bn', False)                     # what is frozen stays as it is
     learn = ElmoClassifierLearner(
-        dls, model, loss_func or target.loss(**weights), lr=lr, metrics=metrics or target.metric,
+        dls, model, loss, lr=lr, metrics=metrics or target.metric,
         splitter=elmo_split, cbs=[MixPenalty(lam), *L(cbs)], **kwargs)
     learn.freeze()
     return learn
