@@ -52,8 +52,6 @@ CONSTANTS = dict(
     TAG_COLUMNS='The columns in which its tags are looked for, in this order.',
     IGNORE='The tag of padding, and of tokens without a tag.',
     FAST='The parts of a `BiLM` that `speed_up` exchanges, and for which.',
-    REINSTALL='What to do when files of the package are missing.',
-    OF_MIX="The parameters of a mix, which are not the biLM's.",
 )
 
 

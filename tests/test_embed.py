@@ -1076,11 +1076,11 @@ def test_another_tokenizer_is_not_mixed_in(elmo, texts, source, tmp_path, monkey
     one, other = map(with_tokenizer, TOKENIZERS[name])
     def interrupted(e):
         with monkeypatch.context() as m:
-            write = module.write_portion
-            def write_and_stop(folder, done, *args):
-                write(folder, done, *args)
-                if done.portions == 3: raise Unplugged
-            m.setattr(module, 'write_portion', write_and_stop)
+            add = module.Part.add
+            def add_and_stop(self, *args):
+                add(self, *args)
+                if self.n == 3: raise Unplugged
+            m.setattr(module.Part, 'add', add_and_stop)
             with pytest.raises(Unplugged): run(source, tmp_path/'o.npz', e, budget=8)
     interrupted(one)
     with pytest.raises(CommandError, match='tokenizer|split'):
@@ -1311,12 +1311,12 @@ def test_killed_and_interrupted(folder, texts, elmo, capsys, monkeypatch):
     killed = portions()
     assert p.returncode == -9 and not (folder/'o.npz').exists() and len(killed) >= 6
     monkeypatch.chdir(folder)
-    write, stop = module.write_portion, len(killed) + 3
-    def write_and_interrupt(folder, done, *args):
-        write(folder, done, *args)
-        if done.portions == stop: signal.raise_signal(signal.SIGINT)
+    add, stop = module.Part.add, len(killed) + 3
+    def add_and_interrupt(self, *args):
+        add(self, *args)
+        if self.n == stop: signal.raise_signal(signal.SIGINT)
     with monkeypatch.context() as m:
-        m.setattr(module, 'write_portion', write_and_interrupt)
+        m.setattr(module.Part, 'add', add_and_interrupt)
         code, err = command(capsys, 'in.txt', out='o.npz', model='m', budget=256, device='cpu')
     assert (
         code == 130
@@ -1339,13 +1339,13 @@ def test_overwrite_goes_on_after_an_interruption(folder, texts, capsys, monkeypa
     new one is whole"""
     monkeypatch.chdir(folder)
     Path('o.npz').write_text('old')
-    write = module.write_portion
-    def write_and_interrupt(folder, done, *args):
-        write(folder, done, *args)
-        if done.portions == 3: signal.raise_signal(signal.SIGINT)
+    add = module.Part.add
+    def add_and_interrupt(self, *args):
+        add(self, *args)
+        if self.n == 3: signal.raise_signal(signal.SIGINT)
     def interrupted(**kw):
         with monkeypatch.context() as m:
-            m.setattr(module, 'write_portion', write_and_interrupt)
+            m.setattr(module.Part, 'add', add_and_interrupt)
             code, err = command(
                 capsys,
                 'in.txt',
@@ -1365,7 +1365,7 @@ def test_overwrite_goes_on_after_an_interruption(folder, texts, capsys, monkeypa
     other, ours = interrupted(layers='0'), interrupted()
     assert len(other) == len(ours) == 3
     with monkeypatch.context() as m:
-        m.setattr(module, 'write_portion', lambda *args: (_ for _ in ()).throw(Unplugged))
+        m.setattr(module.Part, 'add', lambda self, *args: (_ for _ in ()).throw(Unplugged))
         with pytest.raises(Unplugged):
             command(
                 capsys, 'in.txt', out='o.npz', model='m', budget=64, device='cpu', overwrite=True

@@ -257,7 +257,7 @@ def test_bad_rows_are_found_in_every_block(tmp_path, monkeypatch):
     assert [*bad(file)] == list(range(0, 2000, 7)) and good(file) == [
         f'line {i}\nx' for i in range(2000) if i % 7
     ]
-    with pytest.raises(CorpusError, match='more than 1,000 bytes'):
+    with pytest.raises(CorpusError, match='more than 1,000 characters'):
         good(write(tmp_path / 'c.csv', 'id,text\n1,' + 'x' * 5000))
 
 

@@ -169,6 +169,11 @@ def test_one_signal_stops_all(two):
     )
 
 
+def test_a_failed_fit_leaves_nothing_behind(two):
+    for process in two:
+        assert process['failed'] == dict(failed=2, model='BiLM', patched=[], callbacks=True,
+                                         loaders=True)
+
 def test_what_processes_tell_each_other(two):
     assert all(o['says'] == [True, False] for o in two)
     assert all(

@@ -191,8 +191,8 @@ def test_the_token_of_one_sign_stays_a_token(tmp_path, text):
         ('a X\n\nb Y Z\n', None, 'line 3: expected 2 columns, and found 3'),
         ('a\tX\nb\t\n', None, 'line 2'),
         ('a\nb\n', None, 'line 1: expected a token and its tag'),
-        ('a X\n', 3, 'line 1: expected a token and its tag in column 3'),
-        ('a X\n', 'upos', 'name the column of tags by its number'),
+        ('a X\n', 3, 'there is no column number 3: there are 2'),
+        ('a X\n', 'upos', 'name the right one, as in tag_col=1'),
     ],
 )
 def test_columns_errors_name_file_and_line(tmp_path, text, col, says):

@@ -122,6 +122,26 @@ class OwnPace:
     def __init__(self): self.t = 0.
     def __call__(self): self.t += 1 + rank(); return self.t
 
+class Fail(Callback):
+    "The same mistake in each process"
+    def before_step(self):
+        if self.train_iter == 2: raise KeyError('on purpose')
+
+def fails_while_training():
+    "What a failed fit leaves behind in the learner"
+    learn = bilm_learner(texts('sentences', 40), CONFIGS['norm'], bf16=False, cbs=Fail())
+    before = sorted(callback.name for callback in learn.cbs)
+    loaders = list(learn.dls.loaders)
+    with learn.no_bar(), learn.no_logging():
+        try:
+            with several_processes(learn): learn.fit(1, 1e-2)
+        except KeyError: pass
+    return dict(failed=len(learn.recorder.losses), model=type(learn.model).__name__,
+                patched=[name for name,module in learn.model.named_modules()
+                         if 'total' in vars(module)],
+                callbacks=sorted(callback.name for callback in learn.cbs) == before,
+                loaders=learn.dls.loaders == loaders)
+
 def everything():
     res = {
         f'{name} {kind}': train(name, texts(kind))[1]
@@ -139,6 +159,7 @@ def everything():
         'exact', texts('sentences'), epochs=TimeBudget.epochs, cbs=[TimeBudget(19, OwnPace())]
     )[1]
     res['buffered'] = buffered()
+    res['failed'] = fails_while_training()
     res['says'] = [main_says(is_main()), main_says(not is_main())]
     res['gathered'],res['error'],res['sum'] = gather(dict(me=rank())),fails(),add_up([1, rank()])
     res['from_main'] = from_main(lambda: f'from {rank()}')

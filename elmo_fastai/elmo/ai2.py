@@ -29,7 +29,10 @@ KEYS = {'lstm': ['use_skip_connections', 'projection_dim', 'cell_clip', 'proj_cl
                      'max_characters_per_token']}
 
 # %% ../../nbs/library/ai2.ipynb #c033
-def ai2_config(options:dict, name:str='ai2')->BiLMConfig:
+def ai2_config(
+    options:dict,   # the contents of an options.json
+    name:str='ai2', # what the configuration is called
+) -> BiLMConfig:
     "The shape that AI2's options.json describes. Raises `ModelFileError` naming what can't be"
     with as_error(ModelFileError, "AI2's options don't describe a biLM"):
         cnn = options['char_cnn']
@@ -59,8 +62,10 @@ def ai2_config(options:dict, name:str='ai2')->BiLMConfig:
     return config
 
 # %% ../../nbs/library/ai2.ipynb #c035
-def ai2_options(c:BiLMConfig)->dict:
-    "A configuration, its `norm` folded away, as AI2's options: the inverse of `ai2_config`"
+def ai2_options(
+    c:BiLMConfig, # with `norm` folded away
+) -> dict:
+    "A configuration as AI2's options: the inverse of `ai2_config`"
     lstm = dict(use_skip_connections=c.residual, projection_dim=c.proj_dim, cell_clip=c.cell_clip,
                 proj_clip=c.proj_clip, dim=c.hidden_dim, n_layers=c.n_layers)
     cnn = dict(activation=c.activation, filters=[list(f) for f in c.filters], n_highway=c.n_highway,
@@ -99,34 +104,34 @@ GATES = Conversion(lambda inputs, states: [swap_gates(torch.cat([inputs.t(), sta
 GATE_BIAS = Conversion(lambda bias, one: [swap_gates(bias + (one - forget_one(one)))],
                        lambda b: [swap_gates(b), forget_one(b)])
 
-PARAMETERS = [   # part of the model, our names, AI2's names, conversion
-    ('letters', 'chars.embed.weight', 'char_embed', LOOKUP),
-    ('filters', 'chars.convs.{i}.weight', 'CNN/W_cnn_{i}', CONVOLUTION),
-    ('filters', 'chars.convs.{i}.bias', 'CNN/b_cnn_{i}', SAME),
-    ('highways', '{ours}.weight', '{theirs}/W_transform {theirs}/W_carry', HIGHWAY),
-    ('highways', '{ours}.bias', '{theirs}/b_transform {theirs}/b_carry', HIGHWAY),
-    ('char_projection', 'chars.proj.weight', 'CNN_proj/W_proj', TRANSPOSED),
-    ('char_projection', 'chars.proj.bias', 'CNN_proj/b_proj', SAME),
-    ('lstms', '{ours}.weight_ih_l0 {ours}.weight_hh_l0', '{theirs}/W_0', GATES),
-    ('lstms', '{ours}.bias_ih_l0 {ours}.bias_hh_l0', '{theirs}/B', GATE_BIAS),
-    ('lstm_projections', '{ours}.weight_hr_l0', '{theirs}/W_P_0', TRANSPOSED),
-    ('softmax', 'head.weight', 'softmax/W', LOOKUP),
-    ('softmax', 'head.bias', 'softmax/b', WORD_BIAS)]
+def cell_name(direction, layer):
+    "Where AI2's files have a layer of direction 0 (forward) or 1 (backward)"
+    return f'RNN_{direction}/RNN/MultiRNNCell/Cell{layer}/LSTMCell'
 
 def parameters(c, softmax):
     "Yields (our names, AI2's names, conversion) of all parameters of a configuration"
-    filters = [dict(i=i) for i in range(len(c.filters))]
-    highways = [dict(ours=f'chars.highway.layers.{i}', theirs=f'CNN_high_{i}')
-                for i in range(c.n_highway)]
-    lstms = [dict(ours=f'lstm.{direction}.{i}',
-                  theirs=f'RNN_{number}/RNN/MultiRNNCell/Cell{i}/LSTMCell')
-             for number,direction in enumerate(('fwd', 'bwd')) for i in range(c.n_layers)]
-    present = dict(letters=[{}], filters=filters, highways=highways, lstms=lstms,
-                   char_projection=[{}] if c.char_proj else [], softmax=[{}] if softmax else [],
-                   lstm_projections=lstms if c.hidden_dim != c.proj_dim else [])
-    for part,ours,theirs,conversion in PARAMETERS:
-        for names in present[part]:
-            yield ours.format(**names).split(), theirs.format(**names).split(), conversion
+    yield ['chars.embed.weight'], ['char_embed'], LOOKUP
+    for i in range(len(c.filters)):
+        yield [f'chars.convs.{i}.weight'], [f'CNN/W_cnn_{i}'], CONVOLUTION
+        yield [f'chars.convs.{i}.bias'], [f'CNN/b_cnn_{i}'], SAME
+    for i in range(c.n_highway):
+        ours = f'chars.highway.layers.{i}'
+        theirs = f'CNN_high_{i}'
+        yield [f'{ours}.weight'], [f'{theirs}/W_transform', f'{theirs}/W_carry'], HIGHWAY
+        yield [f'{ours}.bias'], [f'{theirs}/b_transform', f'{theirs}/b_carry'], HIGHWAY
+    if c.char_proj:
+        yield ['chars.proj.weight'], ['CNN_proj/W_proj'], TRANSPOSED
+        yield ['chars.proj.bias'], ['CNN_proj/b_proj'], SAME
+    for direction,i in np.ndindex(2, c.n_layers):
+        ours = f"lstm.{('fwd', 'bwd')[direction]}.{i}"
+        theirs = cell_name(direction, i)
+        yield [f'{ours}.weight_ih_l0', f'{ours}.weight_hh_l0'], [f'{theirs}/W_0'], GATES
+        yield [f'{ours}.bias_ih_l0', f'{ours}.bias_hh_l0'], [f'{theirs}/B'], GATE_BIAS
+        if c.hidden_dim != c.proj_dim:
+            yield [f'{ours}.weight_hr_l0'], [f'{theirs}/W_P_0'], TRANSPOSED
+    if softmax:
+        yield ['head.weight'], ['softmax/W'], LOOKUP
+        yield ['head.bias'], ['softmax/b'], WORD_BIAS
 
 def to_ours(arrays, c):
     "Returns AI2's arrays as the state of a `BiLM`, in memory of its own"
@@ -165,9 +170,8 @@ def identities(c):
     shapes = {}
     if not c.char_proj: shapes |= {'CNN_proj/W_proj': (P, P), 'CNN_proj/b_proj': (P,)}
     if c.hidden_dim == P:
-        for number,layer in np.ndindex(2, c.n_layers):
-            cell = f'RNN_{number}/RNN/MultiRNNCell/Cell{layer}/LSTMCell'
-            shapes[f'{cell}/W_P_0'] = P, P
+        cells = [cell_name(*place) for place in np.ndindex(2, c.n_layers)]
+        shapes |= {f'{cell}/W_P_0': (P, P) for cell in cells}
     return shapes
 
 def nothing_changed(shape):
@@ -181,8 +185,7 @@ def check_datasets(found, path, c):
     n_words = bias.shape[0] if bias is not None and bias.ndim == 1 else 0
     wanted = array_shapes(c, n_words or int('softmax/W' in found))
     for k in wanted: check(k in found, f"{k} is missing")
-    for k,shape in identities(c).items():
-        if k in found: wanted[k] = shape
+    wanted |= {k: shape for k,shape in identities(c).items() if k in found}
     for k,shape in wanted.items():
         actual = found[k].shape
         check(actual == shape, f"{k} should be {shape} by the options, found {actual}")
@@ -197,7 +200,7 @@ def check_datasets(found, path, c):
     check(declared <= 16*size, f"it declares {declared:,} bytes of weights and has only {size:,}")
 
 # %% ../../nbs/library/ai2.ipynb #c063
-def read_weights(path, c):
+def read_arrays(path, c):
     "Returns the arrays of the file at `path`, in 32 bits"
     with as_error(ModelFileError, f"{path} can't be read as HDF5"):
         with h5py.File(regular_file(path), 'r') as f, np.errstate(over='ignore'):
@@ -215,8 +218,10 @@ def read_weights(path, c):
 
 # %% ../../nbs/library/ai2.ipynb #c068
 MARKS = dict(zip(SPECIALS[1:], ('<UNK>', '<S>', '</S>')))
+THEIR_ORDER = [1, 2, 0]      # their files begin with <S> </S> <UNK>
+FROM_THEIRS = [2, 0, 1]      # and ours, without padding, with <unk> <s> </s>
 
-def read_text(path, most):
+def unpacked_text(path, most):
     "Returns the text of a file, unpacked if its name ends in .gz, at most so many characters"
     open_file = gzip.open if Path(path).suffix == '.gz' else open
     with as_error(ModelFileError, f"{path} can't be read"):
@@ -225,7 +230,7 @@ def read_text(path, most):
 
 def read_vocab(path):
     "Returns our vocabulary, and the number of the line of each of its words but padding"
-    lines = [line.strip() for line in read_text(path, 2**28).removesuffix('\n').split('\n')]
+    lines = [line.strip() for line in unpacked_text(path, 2**28).removesuffix('\n').split('\n')]
     lines = [line for line in lines if line != '!!!MAXTERMID']
     numbers = {line: i for i,line in enumerate(lines)}
     for mark in MARKS.values():
@@ -242,8 +247,10 @@ def read_vocab(path):
     return WordVocab(words), rows
 
 # %% ../../nbs/library/ai2.ipynb #c069
-def ai2_vocab(path)->WordVocab: # in the order of the output layer that `load_ai2` builds
-    "The words of AI2's file, one per line; that it was cut within its last word can't be known"
+def ai2_vocab(
+    path,         # of AI2's file, one word per line
+) -> WordVocab:   # in the order of the output layer that `load_ai2` builds
+    "The words of AI2's file; that it was cut within its last word can't be known"
     return read_vocab(path)[0]
 
 # %% ../../nbs/library/ai2.ipynb #c074
@@ -265,7 +272,7 @@ def find_files(options):
 def read_options(path, name):
     "Returns the configuration that an options.json describes"
     with as_error(ModelFileError, f"{path} can't be read"):
-        return ai2_config(json.loads(read_text(path, 10**6)), name)
+        return ai2_config(json.loads(unpacked_text(path, 10**6)), name)
 
 OWN = 'options.json', 'weights.hdf5', 'vocab.txt'      # what `save_ai2` writes
 
@@ -293,11 +300,11 @@ def read_ai2(options, weights=None, vocab=None):
     vocab = vocab or vocab_beside(Path(weights))
     for file in (options, weights, vocab): check_sum(file)
     c = read_options(options, Path(weights).stem)
-    arrays = read_weights(weights, c)
+    arrays = read_arrays(weights, c)
     n = len(arrays.get('softmax/b', ()))
     words = None
     if n:
-        rows = [2, 0, 1, *range(3, n)]     # without a vocabulary: the three marks first
+        rows = [*FROM_THEIRS, *range(3, n)]        # where no vocabulary says it
         if vocab: words, rows = read_vocab(vocab)
         require(n == len(rows), f"{weights} predicts {n} words, and {vocab or 'a vocabulary'} "
                 f"has {len(rows)}", ModelFileError)
@@ -336,7 +343,7 @@ def zero_filters(state, c):
     return state | new, replace(c, filters=(*c.filters, (1, n)))
 
 # %% ../../nbs/library/ai2.ipynb #c093
-def own_names(folder):
+def names_of_ai2(folder):
     "The names of the files that `save_ai2` may replace in a folder: none where there is no model"
     return OWN if all((folder/name).exists() for name in OWN[:2]) else ()
 
@@ -360,7 +367,7 @@ def check_writable(folder, model, vocab):
     if vocab is not None:
         if model.n_words: check_vocab(model, len(vocab))
         for word in vocab.itos[4:]: check_word(word)
-    for f in sorted(folder.iterdir()) if folder.is_dir() and not own_names(folder) else []:
+    for f in sorted(folder.iterdir()) if folder.is_dir() and not names_of_ai2(folder) else []:
         require(f.name.startswith(NEW), f"{folder} holds {f.name!r} and no model in AI2's format, "
                 "and nothing of it would be replaced: take a new folder", ValueError)
 
@@ -382,21 +389,21 @@ def as_files(model):
     if softmax:
         n = model.n_words - 1
         options['n_tokens_vocab'] = n
-        order = [1, 2, 0, *range(3, n)]  # <S> </S> <UNK> and the words
+        order = [*THEIR_ORDER, *range(3, n)]
         for k in ('softmax/W', 'softmax/b'): arrays[k] = arrays[k][order]
     return arrays, options
 
 # %% ../../nbs/library/ai2.ipynb #c097
 def save_ai2(
     folder,  # the folder to write: options.json, weights.hdf5 and, with a vocabulary, vocab.txt
-    model:BiLM,           # a biLM; it is not changed
-    vocab:WordVocab=None, # the words that it predicts
-)->Path:                  # the folder
+    model:BiLM,                # it is not changed
+    vocab:WordVocab|None=None, # the words that it predicts
+)->Path:                       # the folder
     "Write a biLM in AI2's format. Raises `ValueError` where the format can't hold it"
     folder = Path(folder).expanduser()
     check_writable(folder, model, vocab)
     arrays, options = as_files(model)
-    with whole_folder(folder, own_names) as new:
+    with whole_folder(folder, names_of_ai2) as new:
         (new/'options.json').write_text(json.dumps(options, indent=1), encoding='utf-8')
         with h5py.File(new/'weights.hdf5', 'w') as f:
             for k,array in arrays.items(): f[k] = array
@@ -418,7 +425,7 @@ def ai2_files(
     options = folder/f'elmo_{long_name}_options.json'
     weights = folder/f'elmo_{long_name}_weights.hdf5'
     def check_options(path): read_options(path, name)
-    def check_weights(path): read_weights(path, read_options(options, name))
+    def check_weights(path): read_arrays(path, read_options(options, name))
     for file, check in ((options, check_options), (weights, check_weights)):
         download(f'{AI2_URL}/{long_name}/{file.name}', file, check=check, error=ModelFileError,
                  shows_progress=file == weights,

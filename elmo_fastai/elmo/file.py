@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import NamedTuple
 import h5py, numpy as np
 import pyarrow as pa, pyarrow.parquet as pq
+from fastcore.basics import patch
 from safetensors.torch import save as save_tensors
-from ..base.errors import CommandError, CorpusError, as_error, require
+from ..base.errors import CommandError, CorpusError, UsageError, as_error, require
 from ..base.files import lock_folder, put, whole_file
 from ..base.options import ReadOptions
 from ..text.reading import Source
@@ -27,138 +28,174 @@ from .embed import checked, embed_window, windows
 from .module import Elmo
 
 # %% ../../nbs/library/embedding_files.ipynb #c073
-PART_FORMAT = 'elmo_fastai.embed.1'
-
-class Done:
-    "What the portions of a job cover"
-    def __init__(self, chars):
-        self.chars = chars   # the character vocabulary
+class Part:
+    "The portions of a job that are done, as numbered files in a folder beside the output"
+    format = None            # names the kind of job; a subclass says it, and writes `note`
+    def __init__(self, folder):
+        self.folder = folder
         self.reset()
 
     def reset(self):
-        self.portions = 0
-        self.lines = 0
+        self.n = 0           # portions
+        self.read = 0        # lines that they cover
         self.digest = ''     # of these lines and their tokens
-        self.failed = {}     # number of a line → why it is left out
-        self.tokens = 0      # of the other lines
-        self.cut = 0         # of these, longer than the model reads
+        self.tokens = 0      # that were computed
 
-    def add(self, lines, digest):
-        "Count the lines of one more portion: (number, text, tokens, problem)"
-        words = [token for _,_,tokens,_ in lines for token in tokens]
-        self.failed |= {number: problem for number,_,_,problem in lines if problem}
-        self.tokens += len(words)
-        self.cut += int(self.chars.are_long(words).sum())
-        self.portions += 1
-        self.lines += len(lines)
-        self.digest = digest
+    @classmethod
+    @contextmanager
+    def open(cls, out, job, overwrite):
+        "The portions of `job` that are there, in a folder that no other process uses meanwhile"
+        part = cls(out.with_name(f'{out.name}.part'))
+        with as_error(CommandError, f"Can't write into {out.parent}, name another file with --out"):
+            part.folder.mkdir(parents=True, exist_ok=True)
+        part.check_ours()
+        with lock_folder(part.folder):
+            part.begin(job, overwrite)
+            try: yield part      # without a token nothing is lost with the folder
+            finally:
+                if not part.tokens: shutil.rmtree(part.folder, ignore_errors=True)
 
-def portion(folder, i):
-    "The file of portion `i`"
-    return folder/f'{i:06d}.npz'
+    def file(self, i): return self.folder/f'{i:06d}.npz'
 
-def write_portion(folder, done, lines, vectors):
-    "Write the next portion, completely or not at all; `vectors` are of the lines without problem"
-    meta = [line[:4] for line in lines], lines[-1].digest
-    vectors = np.concatenate(vectors, -2) if vectors else np.zeros(0)
-    with whole_file(portion(folder, done.portions)) as new, new.open('wb') as f:
-        np.savez(f, meta=np.frombuffer(json.dumps(meta).encode(), np.uint8), vectors=vectors)
-    done.add(*meta)
+    def job(self):
+        "Returns the job that the folder belongs to; {} if it can't be read"
+        try: return dict(json.loads((self.folder/'job.json').read_text(encoding='utf-8')))
+        except (OSError, ValueError, TypeError): return {}
 
-def read_portion(folder, i, key='meta'):
-    "What portion `i` says of its lines (each one, digest), or its vectors"
-    file = portion(folder, i)
-    with as_error(CommandError, f"{file} is damaged: delete the folder to start again"):
-        with np.load(file, allow_pickle=False) as f: found = f[key]
-        return found if key == 'vectors' else json.loads(found.tobytes())
-
-def embedded_lines(folder, done, pooled):
-    "Yields (number, text, tokens, vectors) of each line that was embedded"
-    for i in range(done.portions):
-        vectors = read_portion(folder, i, 'vectors')
-        start = 0
-        for number,text,tokens,problem in read_portion(folder, i)[0]:
-            if problem: continue
-            end = start + (1 if pooled else len(tokens))
-            v = vectors[..., start:end, :]
-            yield number, text, tokens, v[..., 0, :] if pooled else v
-            start = end
+    def check_ours(self):
+        "Raises `CommandError` if the folder has files and is not that of a job of ours"
+        beginning = 'lock', '.lock', '.job.json-'     # of what another process may just make
+        names = [f.name for f in self.folder.iterdir() if not f.name.startswith(beginning)]
+        require(not names or self.job().get('format') == self.format, f"{self.folder} is in the "
+                "way, and not of a job of ours: move it, or name another --out", CommandError)
 
 # %% ../../nbs/library/embedding_files.ipynb #c075
-def job_of(elmo, settings):
-    "Everything that the output depends on, but the input: a dictionary for JSON"
-    chars = elmo.char_vocab
-    about = [elmo.lm.config.to_dict(), elmo.markers, chars.max_chars,
-             getattr(chars, 'itos', None), getattr(chars, 'n', None)]
-    state = elmo.lm.state_dict()
-    if settings['layers'] == 'mix':
-        about.append(elmo.mixes[0].norm)
-        state |= elmo.mixes.state_dict()
-    state = {k: v.cpu().contiguous() for k,v in state.items() if not k.startswith('head')}
-    model = sha256(save_tensors(state, {'settings': json.dumps(about)})).hexdigest()
-    name = elmo.tokenizer
-    if not isinstance(name, str): name = getattr(name, '__qualname__', type(name).__name__)
-    job = {**settings, 'tokenizer': name, 'dim': elmo.dim, 'model': model,
-           'column': settings.get('text_col')}       # its name when the first files were written
-    return {k: v for k,v in job.items() if k not in ('budget', 'text_col')}
-
-def saved_job(folder):
-    "The job that a folder belongs to; {} where none can be read"
-    try: return dict(json.loads((folder/'job.json').read_text(encoding='utf-8')))
-    except (OSError, ValueError, TypeError): return {}
-
-@contextmanager
-def open_folder(folder, chars, job, overwrite):
-    "Yields what is `Done` of a job, in a folder that no other process uses meanwhile"
-    with as_error(CommandError, f"Can't write into {folder.parent}, name another file with --out"):
-        folder.mkdir(parents=True, exist_ok=True)
-    beginning = 'lock', '.lock', '.job.json-'     # of what another process may just make
-    others = [f.name for f in folder.iterdir() if not f.name.startswith(beginning)]
-    require(not others or saved_job(folder).get('format') == PART_FORMAT, f"{folder} is in the "
-            "way, and not of a job of ours: move it, or name another --out", CommandError)
-    with lock_folder(folder):
-        done = begin(folder, chars, job, overwrite)
-        try: yield done
-        finally:             # without a token no vector is lost with the folder
-            if not done.tokens: shutil.rmtree(folder, ignore_errors=True)
-
-def begin(folder, chars, job, overwrite):
-    "What is done of `job`; portions of another one are dropped if `overwrite`, else refused"
-    job = {'format': PART_FORMAT, **job}
-    done = Done(chars)
-    found = saved_job(folder)
+@patch
+def begin(self:Part, job, overwrite):
+    "Find the portions of `job`; those of another one are dropped if `overwrite`, else refused"
+    job = {'format': self.format, **job}
+    found = self.job()
     different = [k for k in job | found if found.get(k) != job.get(k)]
     if different:
-        require(overwrite or not found, f"{folder} holds the beginning of another job "
+        require(overwrite or not found, f"{self.folder} holds the beginning of another job "
                 f"(another {different[0]}): finish that one, say --overwrite to drop it, or name "
                 "another --out", CommandError)
-        drop_portions(folder, done)
-        with whole_file(folder/'job.json') as f: f.write_text(json.dumps(job), 'utf-8')
-    while portion(folder, done.portions).exists():
-        done.add(*read_portion(folder, done.portions))
-    return done
+        self.drop()
+        with whole_file(self.folder/'job.json') as f: f.write_text(json.dumps(job), 'utf-8')
+    while self.file(self.n).exists(): self.count(*self.load(self.n))
 
-def drop_portions(folder, done):
-    "Delete all portions, the last one first, so that what is left is always a beginning"
-    for file in sorted(folder.glob('*.npz'), reverse=True): file.unlink()
-    done.reset()
+@patch
+def drop(self:Part):
+    "Forget all portions, the last one first, so that what is left is always a beginning"
+    for f in sorted(self.folder.glob('*.npz'), reverse=True): f.unlink()
+    self.reset()
 
-def continues(done, lines):
-    "Reads the lines that are done: are they those that were embedded?"
+@patch
+def count(self:Part, about, digest):
+    "Take note of one more portion: what it says about its lines, and their digest"
+    self.n += 1
+    self.digest = digest
+    self.note(about)
+
+@patch
+def continues(self:Part, lines):
+    "Reads the lines that are done; returns whether they are those that the portions are of"
     found = ''
-    for line in islice(lines, done.lines): found = line.digest
-    return found == done.digest
+    for line in islice(lines, self.read): found = line.digest
+    return found == self.digest
+
+@patch
+def add(self:Part, about, digest, values):
+    "Write the next portion, completely or not at all"
+    meta = about, digest
+    with whole_file(self.file(self.n)) as new, new.open('wb') as f:
+        np.savez(f, meta=np.frombuffer(json.dumps(meta).encode(), np.uint8), vectors=values)
+    self.count(*meta)
+
+@patch
+def load(self:Part, i, key='meta'):
+    "Returns what portion `i` says of its lines (each one, digest), or its vectors"
+    with as_error(CommandError, f"{self.file(i)} is damaged: delete the folder to start again"):
+        with np.load(self.file(i), allow_pickle=False) as f: found = f[key]
+        return found if key == 'vectors' else json.loads(found.tobytes())
+
+def reserve(path, size):
+    "Ask for `size` bytes at `path`, or raise OSError: HDF5 does not fail gracefully half-way"
+    if hasattr(os, 'posix_fallocate'):
+        with open(path, 'wb') as f: os.posix_fallocate(f.fileno(), 0, size)
+        os.unlink(path)
+    elif shutil.disk_usage(path.parent).free < size:
+        raise OSError(f"No space left: {size:,} bytes are needed")
+
+@patch
+def finish(self:Part, out, write, more=0):
+    "Let `write(path)` make the output, with `more` bytes than the portions; it takes its place"
+    new = self.folder/f'out{out.suffix}'
+    try:
+        size = sum(self.file(i).stat().st_size for i in range(self.n))
+        reserve(new, int(1.02*size) + more)
+        write(new)
+    except (OSError, RuntimeError, pa.ArrowException) as e:
+        new.unlink(missing_ok=True)
+        why = f"{str(e).splitlines()[0]:.200}. What was computed is kept in {self.folder}"
+        raise CommandError(f"Can't write {out}: {why}; the same command tries again") from None
+    put(new, out.resolve())            # a link stays
+
+# %% ../../nbs/library/embedding_files.ipynb #v2
+def digest(elmo, layers):
+    "Returns a hash of everything in a model that its vectors depend on"
+    chars = elmo.char_vocab
+    settings = [elmo.lm.config.to_dict(), elmo.markers, chars.max_chars,
+                getattr(chars, 'itos', None), getattr(chars, 'n', None)]
+    state = elmo.lm.state_dict()
+    if layers == 'mix':
+        settings.append(elmo.mixes[0].norm)
+        state |= elmo.mixes.state_dict()
+    state = {k: v.cpu().contiguous() for k,v in state.items() if not k.startswith('head')}
+    return sha256(save_tensors(state, {'settings': json.dumps(settings)})).hexdigest()
+
+class VectorPart(Part):
+    "Portions of vectors; each says of its lines (number, text, tokens, problem)"
+    format = 'elmo_fastai.embed.1'
+    def reset(self):
+        super().reset()
+        self.failed = {}     # number of a line → why it is left out
+
+    def note(self, lines):
+        for number,_,tokens,problem in lines:
+            self.tokens += len(tokens)
+            if problem: self.failed[number] = problem
+        self.read = number + 1
+
+    def count_cut(self, chars):
+        "Returns how many tokens are longer than a row of `chars`, their character vocabulary"
+        n = 0
+        for i in range(self.n):
+            tokens = [token for line in self.load(i)[0] for token in line[2]]
+            n += int(chars.are_long(tokens).sum())
+        return n
+
+    def lines(self, pooled):
+        "Yields (number, text, tokens, vectors) of each line that was embedded"
+        for i in range(self.n):
+            vectors, start = self.load(i, 'vectors'), 0
+            for number,text,tokens,problem in self.load(i)[0]:
+                if problem: continue
+                end = start + (1 if pooled else len(tokens))
+                v = vectors[..., start:end, :]
+                yield number, text, tokens, v[..., 0, :] if pooled else v
+                start = end
 
 # %% ../../nbs/library/embedding_files.ipynb #c079
 def line_offsets(text, tokens):
     "Start and end of each token, [T, 2]"
     return np.array(find_offsets(text, tokens), np.int64).reshape(-1, 2)
 
-def write_hdf5(path, rows, info):
+def write_hdf5(path, part, info):
     "A data set for each line, named by its number"
     index = {}
     with h5py.File(path, 'w', track_order=True) as f:
-        for number,text,tokens,v in rows:
+        for number,text,tokens,v in part.lines(info['pool']):
             f.create_dataset(str(number), data=v)
             index[text] = str(number)
             if 'offsets' in info: f[f'offsets/{number}'] = line_offsets(text, tokens)
@@ -166,20 +203,20 @@ def write_hdf5(path, rows, info):
         names[0] = json.dumps(index)
         f.attrs['elmo_fastai'] = json.dumps(info)
 
-def write_npz(path, rows, info):
+def write_npz(path, part, info):
     "An array for each line, named by its number; if pooled one for all, and one of their numbers"
     with zipfile.ZipFile(path, 'w') as archive:
         def new(name): return archive.open(f'{name}.npy', 'w', force_zip64=True)
         def write(name, array):
             with new(name) as f: np.lib.format.write_array(f, np.ascontiguousarray(array))
         if not info['pool']:
-            for number,text,tokens,v in rows:
+            for number,text,tokens,v in part.lines(False):
                 write(number, v)
                 if 'offsets' in info: write(f'offsets/{number}', line_offsets(text, tokens))
             return
         numbers = []
         with new('vectors') as f:     # the header first, then row by row
-            for number,_,_,v in rows:
+            for number,_,_,v in part.lines(True):
                 if not numbers:
                     shape = (info['lines'], *v.shape)
                     header = dict(descr=v.dtype.str, fortran_order=False, shape=shape)
@@ -208,11 +245,11 @@ def as_table(rows, info):
         columns[name] = pa.FixedSizeListArray.from_arrays(flat, info['dim'])
     return pa.table(columns).replace_schema_metadata({'elmo_fastai': json.dumps(info)})
 
-def write_parquet(path, rows, info):
+def write_parquet(path, part, info):
     "A row for each token, or for each line if pooled"
     writer = None
-    for some in windows(rows, 16384, lambda row: len(row[2])):
-        table = as_table(some, info)
+    for rows in windows(part.lines(info['pool']), 16384, lambda line: len(line[2])):
+        table = as_table(rows, info)
         if writer is None: writer = pq.ParquetWriter(path, table.schema)
         writer.write_table(table)
     writer.close()
@@ -255,7 +292,7 @@ def reason_to_leave_out(text, tokens, job):
     except ValueError as e: return f"has no offsets. {e}"
 
 # %% ../../nbs/library/embedding_files.ipynb #c083
-def embed_lines(folder, done, lines, elmo, settings, say):
+def embed_lines(part, lines, elmo, settings, say):
     "Compute the portions that are missing"
     infinite = f"has vectors that are not finite in {settings['dtype']}"
     for window in windows(lines, 8*settings['budget'], lambda line: len(line.tokens)):
@@ -267,39 +304,22 @@ def embed_lines(folder, done, lines, elmo, settings, say):
             v = next(found)
             if np.isfinite(v).all(): vectors.append(v[..., None, :] if settings['pool'] else v)
             else: window[i] = line.fail(infinite)
-        write_portion(folder, done, window, vectors)
-        if say is print and sys.stdout.isatty(): say(f"{done.lines:,} lines", end='\r')
+        vectors = np.concatenate(vectors, -2) if vectors else np.zeros(0)
+        part.add([line[:4] for line in window], window[-1].digest, vectors)
+        if say is print and sys.stdout.isatty(): say(f"{part.read:,} lines", end='\r')
 
 # %% ../../nbs/library/embedding_files.ipynb #c084
-def reserve(path, size):
-    "Ask for `size` bytes at `path`, or raise OSError: HDF5 does not fail gracefully half-way"
-    if hasattr(os, 'posix_fallocate'):
-        with open(path, 'wb') as f: os.posix_fallocate(f.fileno(), 0, size)
-        os.unlink(path)
-    elif shutil.disk_usage(path.parent).free < size:
-        raise OSError(f"No space left: {size:,} bytes are needed")
-
-def assemble(folder, done, source, out, info):
+def assemble(part, source, out, info):
     "Write the output from all portions; returns what it holds"
-    n_lines = done.lines - len(done.failed)
-    require(done.lines, f"{source} is empty: there is nothing to embed", CommandError)
-    require(n_lines, f"None of the {done.lines:,} {info['unit']}s of {source} can be embedded; "
-            f"the first {done.failed.get(0)}", CommandError)
-    failed = dict(islice(done.failed.items(), 200))
-    info |= dict(lines=n_lines, tokens=done.tokens, cut_tokens=done.cut,
-                 n_failed=len(done.failed), failed=failed)
-    new = folder/f'out{out.suffix}'
-    try:
-        size = sum(portion(folder, i).stat().st_size for i in range(done.portions))
-        reserve(new, int(1.02*size) + 1000*n_lines)
-        rows = embedded_lines(folder, done, info['pool'])
-        WRITERS[out.suffix.lower()](new, rows, info)
-    except (OSError, RuntimeError, pa.ArrowException) as e:
-        new.unlink(missing_ok=True)
-        why = f"{str(e).splitlines()[0]:.200}. The vectors are kept in {folder}"
-        raise CommandError(f"Can't write {out}: {why}; the same command tries again") from None
-    put(new, out.resolve())            # a link stays
-    return {**info, 'failed': done.failed}
+    n_lines = part.read - len(part.failed)
+    failed = dict(islice(part.failed.items(), 200))
+    info |= dict(lines=n_lines, tokens=part.tokens, n_failed=len(part.failed), failed=failed)
+    require(part.read, f"{source} is empty: there is nothing to embed", CommandError)
+    require(n_lines, f"None of the {part.read:,} {info['unit']}s of {source} can be embedded; "
+            f"the first {part.failed.get(0)}", CommandError)
+    write = WRITERS[out.suffix.lower()]
+    part.finish(out, lambda path: write(path, part, info), 1000*n_lines)
+    return {**info, 'failed': part.failed}
 
 def summary(result, out, char_vocab):
     "What was written, in a line"
@@ -313,19 +333,20 @@ def summary(result, out, char_vocab):
     return text
 
 # %% ../../nbs/library/embedding_files.ipynb #c081
-def check_places(source, out, overwrite):
-    "Raises `CommandError` if there is no input, or if the output must not be written there"
-    def check(ok, why): require(ok, why, CommandError)
+def check_places(source, out, overwrite, endings=tuple(WRITERS)):
+    "Raises `UsageError` if there is no input, or if the output must not be written there"
+    def check(ok, why): require(ok, why, UsageError)
     is_file = source != '-' and not source.startswith(('hub:', 'ud:'))
-    check(not is_file or Path(source).is_file(), f"There is no file {source!r}")
-    check(out.suffix.lower() in WRITERS,
-          f"--out {str(out)!r} should end in one of {', '.join(WRITERS)}")
+    check(not is_file or Path(source).expanduser().is_file(), f"There is no file {source!r}")
+    check(out.suffix.lower() in endings,
+          f"--out {str(out)!r} should end in one of {', '.join(endings)}")
     check(not out.is_dir(), f"{out} is a folder: name a file with --out")
     if out.exists():
-        check(not is_file or not out.samefile(source),
+        check(not is_file or not out.samefile(Path(source).expanduser()),
               "--out is the input itself: name another file")
         check(overwrite,
               f"{out} exists already. Say --overwrite to replace it, or name another with --out")
+
 
 # %% ../../nbs/library/embedding_files.ipynb #c086
 def embed_file(
@@ -347,30 +368,36 @@ def embed_file(
     how = ReadOptions.take(kwargs).said()
     settings = checked(elmo, layers, **kwargs)
     require(not (offsets and settings['pool']), "offsets are of tokens, and with "
-            f"pool={settings['pool']!r} there is one vector per line: leave one out", CommandError)
+            f"pool={settings['pool']!r} there is one vector per line: leave one out", UsageError)
     source = str(source)
     out = Path(out).expanduser()
     check_places(source, out, overwrite)
-    more = dict(max_tokens=max_tokens) | (dict(offsets=True) if offsets else {})
-    job = job_of(elmo, {**settings, **how, **more})
+    name = elmo.tokenizer
+    if not isinstance(name, str): name = getattr(name, '__qualname__', type(name).__name__)
+    job = dict(settings, tokenizer=name, max_tokens=max_tokens, dim=elmo.dim,
+               model=digest(elmo, layers), **dict(how, column=how.get('text_col')))
+    job.pop('text_col', None)              # its name before was column
+    del job['budget']
+    if offsets: job['offsets'] = True
     def lines(): return token_lines(source, elmo.tokenize, job, n_rows, how)
     try: tables = tables_of(source, **how)
     except CorpusError as e: raise CommandError(str(e)) from None
-    folder = out.with_name(f'{out.name}.part')
-    with open_folder(folder, elmo.char_vocab, job, overwrite) as done:
+    unit = tables[0].unit
+    with VectorPart.open(out, job, overwrite) as part:
         check_places(source, out, overwrite)     # again: another job may just have ended
         rest = lines()
-        if not continues(done, rest):
-            cure = f"delete {folder}" if source == '-' else "say --overwrite"
-            require(overwrite and source != '-', f"The first {done.lines:,} lines of {source} are "
-                    f"not those in {folder}, or the tokenizer splits them otherwise: {cure} "
+        if not part.continues(rest):
+            cure = f"delete {part.folder}" if source == '-' else "say --overwrite"
+            require(overwrite and source != '-', f"The first {part.read:,} lines of {source} are "
+                    f"not those in {part.folder}, or the tokenizer splits them otherwise: {cure} "
                     "to start again, or name another --out", CommandError)
-            drop_portions(folder, done)
+            part.drop()
             rest = lines()
-        if done.portions: say(f"Going on after {done.lines:,} lines that were embedded before")
-        elif source != '-': say(f"Reading {Source(dict(input=tables))}")
-        embed_lines(folder, done, rest, elmo, settings, say)
-        result = assemble(folder, done, source, out, {**job, 'unit': tables[0].unit})
-        drop_portions(folder, done)
+        if not part.n and source != '-': say(f"Reading {Source(dict(input=tables))}")
+        if part.n: say(f"Going on after {part.read:,} lines that were embedded before")
+        embed_lines(part, rest, elmo, settings, say)
+        cut = part.count_cut(elmo.char_vocab)
+        result = assemble(part, source, out, {**job, 'unit': unit, 'cut_tokens': cut})
+        part.drop()
     say(summary(result, out, elmo.char_vocab))
     return result

@@ -8,10 +8,11 @@ Docs: https://elmo-fastai.github.io/elmo_fastai/library/onnx.html.md"""
 __all__ = ['onnx_model']
 
 # %% ../../nbs/library/onnx.ipynb #imports
-import copy
+import copy, itertools
+from functools import partial
 from pathlib import Path
 import numpy as np, torch
-from torch import nn, Tensor
+from torch import Tensor
 from fastcore.basics import patch
 from ..base.errors import require
 from ..base.files import whole_file
@@ -20,293 +21,216 @@ from .embed import checked
 from .module import Elmo
 
 # %% ../../nbs/library/onnx.ipynb #graph
+FLOAT, INT32, INT64, BOOL = 1, 6, 7, 9        # types, as ONNX numbers them
+
 class Graph:
-    "An ONNX graph in the making: lines in ONNX's notation, and the arrays that they name"
-    def __init__(self):
-        self.lines = []
-        self.arrays = {}
-
-    def add(self, lines, prefix='', **arrays):
-        "Adds lines, and the arrays that they name; `$` stands for the prefix"
-        self.lines.append(lines.replace('$', prefix))
-        for name,values in arrays.items(): self.array(prefix + name, values)
-
-    def array(self, name, values):
-        "Adds an array, from a tensor or from numbers; returns its name"
-        if isinstance(values, Tensor): values = values.detach().float().cpu()
-        self.arrays[name] = np.asarray(values, order='C')
-        return name
-
-    def model(self, name, inputs, outputs):
-        "Returns the whole as an `onnx.ModelProto`; inputs and outputs in ONNX's notation"
-        try: import onnx, onnx.parser
+    "An ONNX graph in the making: `g.Add(x, y)` adds this operation and returns its output's name"
+    def __init__(self, outer=None):
+        try: from onnx import helper, numpy_helper
         except ImportError:
             raise ImportError("An ONNX file is written with the package onnx: "
                               "pip install elmo_fastai[onnx]") from None
-        text = f"elmo ({inputs}) => ({outputs}) {{{' '.join(self.lines)}}}"
-        graph = onnx.parser.parse_graph(text)
-        graph.name = name
-        for name,array in self.arrays.items():
-            graph.initializer.append(onnx.numpy_helper.from_array(array, name))
-        opset = onnx.helper.make_opsetid('', 17)  # of 2022: whatever runs ONNX knows it
-        return onnx.helper.make_model(graph, opset_imports=[opset], ir_version=8,
-                                      producer_name='elmo_fastai')
+        self.make = helper
+        self.tensor = numpy_helper.from_array
+        self.nodes = []
+        self.arrays = outer.arrays if outer else {}         # a loop uses those around it
+        self.numbers = outer.numbers if outer else itertools.count()
+
+    def __getattr__(self, operation): return partial(self.add, operation)
+
+    def add(self, operation, *inputs, n=1, **attributes):
+        "Adds an operation; returns the name of its output, or the names of `n`"
+        names = [x if isinstance(x, str) else self.array(x) for x in inputs]
+        outputs = [f'{operation}_{next(self.numbers)}' for _ in range(n)]
+        self.nodes.append(self.make.make_node(operation, names, outputs, **attributes))
+        return outputs[0] if n == 1 else outputs
+
+    def array(self, values):
+        "Adds an array, from a tensor or from numbers; returns its name"
+        if isinstance(values, Tensor): values = values.detach().float().cpu()
+        name = f'array_{next(self.numbers)}'
+        self.arrays[name] = np.asarray(values, order='C')
+        return name
+
+    def graph(self, name, inputs, outputs, arrays=()):
+        "The whole; inputs: name → (type, shape); outputs: name → (what is computed, type, shape)"
+        info = self.make.make_tensor_value_info
+        for output,(found, *_) in outputs.items():
+            self.nodes.append(self.make.make_node('Identity', [found], [output]))
+        return self.make.make_graph(
+            self.nodes, name, [info(name, *kind) for name,kind in inputs.items()],
+            [info(name, *kind) for name,(_, *kind) in outputs.items()],
+            [self.tensor(array, name) for name,array in arrays])
+
+    def model(self, name, inputs, outputs):
+        "An `onnx.ModelProto` of `graph`"
+        opset = self.make.make_opsetid('', 17)  # of 2022: whatever runs ONNX knows it
+        graph = self.graph(name, inputs, outputs, self.arrays.items())
+        return self.make.make_model(graph, opset_imports=[opset], ir_version=8,
+                                    producer_name='elmo_fastai')
 
 # %% ../../nbs/library/onnx.ipynb #cnn
-DISTINCT = '''
-    flat_shape = Concat<axis = 0>(minus_one, W)
-    flat = Reshape(tokens, flat_shape)
-    wide_types, firsts, which, counts = Unique<axis = 0>(flat)
-    last_column = Gather<axis = 1>(wide_types, minus_one)
-    is_padding = Equal(wide_types, last_column)
-    columns = Squeeze(W)
-    columns_end = Add(columns, number_1)
-    numbers = Range(number_1, columns_end, number_1)
-    ends = Where(is_padding, number_0, numbers)
-    longest = ReduceMax<keepdims = 0>(ends)
-    kept = Add(longest, widest)
-    types = Slice(wide_types, zero, kept, one)
-'''     # which type each token is; types are cut as by `cut_columns`
+def distinct(g, tokens, widest):
+    "Each different token once, [N, W'], cut as by `cut_columns`; and which of them each token is"
+    W = g.Shape(tokens, start=2)
+    types, _, which = g.Unique(g.Reshape(tokens, g.Concat([-1], W, axis=0)), axis=0, n=3)
+    is_padding = g.Equal(types, g.Gather(types, [-1], axis=1))
+    numbers = g.Range(1, g.Add(g.Squeeze(W), 1), 1)
+    longest = g.ReduceMax(g.Where(is_padding, 0, numbers), keepdims=0)
+    return g.Slice(types, [0], g.Add(longest, [widest]), [1]), which
 
-def add_encoder(g, cnn, prefix):
-    "Adds `$vectors` of the types: what `CharCNN.encode` and the normalisation do"
+def add_encoder(g, cnn, types, which, shape):
+    "The token vectors [T, B, P], as `CharCNN` makes them, from the types of [B, T] tokens"
     cnn = copy.deepcopy(cnn).float().fold_norm()
-    g.add('''
-        $rows = Gather($embed, types)
-        $letters = Transpose<perm = [0, 2, 1]>($rows)''', prefix, embed=cnn.embed.weight)
-    fits = []
-    for i,conv in enumerate(cnn.convs):
-        g.add(f'''
-            $windows = Conv({prefix}letters, $weight, $bias)
-            $fit = ReduceMax<axes = [2], keepdims = 0>($windows)
-            ''', f'{prefix}conv{i}_', weight=conv.weight, bias=conv.bias)
-        fits.append(f'{prefix}conv{i}_fit')
-    g.add(f'''
-        $fits = Concat<axis = 1>({', '.join(fits)})
-        $x = {'Tanh' if cnn.act is torch.tanh else 'Relu'}($fits)''', prefix)
-    x = f'{prefix}x'
-    for i,layer in enumerate(cnn.highway.layers):
-        g.add(f'''
-            $sums = Gemm<transB = 1>({x}, $weight, $bias)
-            $new, $gate = Split<axis = 1>($sums)
-            $opened = Sigmoid($gate)
-            $positive = Relu($new)
-            $change = Sub($positive, {x})
-            $step = Mul($opened, $change)
-            $x = Add({x}, $step)''', f'{prefix}highway{i}_', weight=layer.weight, bias=layer.bias)
-        x = f'{prefix}highway{i}_x'
-    if cnn.proj is None: g.add(f'$vectors = Identity({x})', prefix)
-    else: g.add(f'$vectors = Gemm<transB = 1>({x}, $proj, $proj_bias)', prefix,
-                proj=cnn.proj.weight, proj_bias=cnn.proj.bias)
-    g.add('''
-        $each = Gather($vectors, which)
-        $sentences = Reshape($each, vectors_shape)
-        $layer0 = Transpose<perm = [1, 0, 2]>($sentences)''', prefix)
+    letters = g.Transpose(g.Gather(cnn.embed.weight, types), perm=[0, 2, 1])
+    windows = [g.Conv(letters, conv.weight, conv.bias) for conv in cnn.convs]
+    fits = g.Concat(*[g.ReduceMax(x, axes=[2], keepdims=0) for x in windows], axis=1)
+    x = g.Tanh(fits) if cnn.act is torch.tanh else g.Relu(fits)
+    for layer in cnn.highway.layers:
+        new, gate = g.Split(g.Gemm(x, layer.weight, layer.bias, transB=1), axis=1, n=2)
+        x = g.Add(x, g.Mul(g.Sigmoid(gate), g.Sub(g.Relu(new), x)))
+    if cnn.proj is not None: x = g.Gemm(x, cnn.proj.weight, cnn.proj.bias, transB=1)
+    return g.Transpose(g.Reshape(g.Gather(x, which), shape), perm=[1, 0, 2])
 
 # %% ../../nbs/library/onnx.ipynb #lstm
-def add_fused_lstm(g, lstm, x, back, prefix):
-    "Adds `$y` by ONNX's own operator, [T, B, P] → [T, B, C]"
+def fused_lstm(g, lstm, x, steps, back):
+    "The states by ONNX's own operator, [T, B, P] → [T, B, C]"
     def gates(w):
         first, forget, candidate, last = w.chunk(4)
         return torch.cat([first, last, forget, candidate])[None]
-    direction = 'reverse' if back else 'forward'
-    g.add(f'''
-        $states = LSTM<hidden_size = {lstm.hidden_size}, direction = "{direction}">
-            ({x}, $W, $R, $bias, steps_32)
-        $y = Squeeze($states, one)''', prefix, W=gates(lstm.weight_ih_l0),
-        R=gates(lstm.weight_hh_l0),
-        bias=torch.cat([gates(lstm.bias_ih_l0), gates(lstm.bias_hh_l0)], 1))
+    bias = torch.cat([gates(lstm.bias_ih_l0), gates(lstm.bias_hh_l0)], 1)
+    states = g.LSTM(x, gates(lstm.weight_ih_l0), gates(lstm.weight_hh_l0), bias,
+                    g.Cast(steps, to=INT32), hidden_size=lstm.hidden_size,
+                    direction='reverse' if back else 'forward')
+    return g.Squeeze(states, [1])
 
-def add_looped_lstm(g, lstm, x, back, cell_clip, proj_clip, prefix):
-    "Adds `$y` step by step, with projection and limits, [T, B, P] → [T, B, P]"
+def looped_lstm(g, lstm, x, steps, back, cell_clip, proj_clip):
+    "The states step by step, with projection and limits, [T, B, P] → [T, B, P]"
     C = lstm.hidden_size
     P = lstm.proj_size or C
-    turn = 'ReverseSequence<time_axis = 0, batch_axis = 1>({}, steps)' if back else 'Identity({})'
-    def limited(name, limit):
-        if not limit: return f'Identity({name})'
-        low = g.array(f'{prefix}{name}_low', np.float32(-limit))
-        high = g.array(f'{prefix}{name}_high', np.float32(limit))
-        return f'Clip({name}, {low}, {high})'
-    projected = 'Identity(shown)'
-    if lstm.proj_size:
-        projected = f"MatMul(shown, {g.array(f'{prefix}project', lstm.weight_hr_l0.T)})"
-    g.add(f'''
-        $turned = {turn.format(x)}
-        $products = MatMul($turned, $W)
-        $z = Add($products, $bias)
-        $h_shape = Concat<axis = 0>(B, $P)
-        $c_shape = Concat<axis = 0>(B, $C)
-        $h_0 = ConstantOfShape($h_shape)
-        $c_0 = ConstantOfShape($c_shape)
-        $h_T, $c_T, $states = Scan<num_scan_inputs = 1, body = step
-            (float[B,{P}] h, float[B,{C}] c, float[B,{4*C}] z) =>
-            (float[B,{P}] new_h, float[B,{C}] new_c, float[B,{P}] state) {{
-                from_h = MatMul(h, $R)
-                sums = Add(z, from_h)
-                input, forget, candidate, output = Split<axis = 1>(sums)
-                input_gate = Sigmoid(input)
-                forget_gate = Sigmoid(forget)
-                output_gate = Sigmoid(output)
-                new = Tanh(candidate)
-                added = Mul(input_gate, new)
-                kept_c = Mul(forget_gate, c)
-                cell = Add(kept_c, added)
-                new_c = {limited('cell', cell_clip)}
-                bent = Tanh(new_c)
-                shown = Mul(output_gate, bent)
-                projected = {projected}
-                new_h = {limited('projected', proj_clip)}
-                state = Identity(new_h)
-            }}>($h_0, $c_0, $z)
-        $y = {turn.format('$states')}''', prefix, W=lstm.weight_ih_l0.T, R=lstm.weight_hh_l0.T,
-        bias=lstm.bias_ih_l0 + lstm.bias_hh_l0, P=[P], C=[C])
+    def turned(x): return g.ReverseSequence(x, steps, time_axis=0, batch_axis=1) if back else x
+    bias = lstm.bias_ih_l0 + lstm.bias_hh_l0
+    z = g.Add(g.MatMul(turned(x), lstm.weight_ih_l0.T), bias)
+    B = g.Shape(x, start=1, end=2)
+    h_0, c_0 = [g.ConstantOfShape(g.Concat(B, [size], axis=0)) for size in (P, C)]
+    step = Graph(g)
+    def limited(x, limit):
+        return step.Clip(x, np.float32(-limit), np.float32(limit)) if limit else x
+    sums = step.Add('z', step.MatMul('h', lstm.weight_hh_l0.T))
+    first, forget, candidate, last = step.Split(sums, axis=1, n=4)
+    added = step.Mul(step.Sigmoid(first), step.Tanh(candidate))
+    c = limited(step.Add(added, step.Mul(step.Sigmoid(forget), 'c')), cell_clip)
+    h = step.Mul(step.Sigmoid(last), step.Tanh(c))
+    if lstm.proj_size: h = step.MatMul(h, lstm.weight_hr_l0.T)
+    h = limited(h, proj_clip)
+    sizes = dict(h=(FLOAT, ['B', P]), c=(FLOAT, ['B', C]), z=(FLOAT, ['B', 4*C]))
+    body = step.graph('step', sizes, dict(new_h=(h, *sizes['h']), new_c=(c, *sizes['c']),
+                                          state=(h, *sizes['h'])))
+    _, _, states = g.Scan(h_0, c_0, z, body=body, num_scan_inputs=1, n=3)
+    return turned(states)
 
-def add_layers(g, stack, x, back):
-    "Adds all layers of one direction above `x`; returns the names of the states, `x` the first"
+def add_layers(g, stack, x, steps, back):
+    "The states of each layer of one direction above `x`, [T, B, P] each; `x` is the first"
     clips = stack.cell_clip, stack.proj_clip
     layers = [x]
     for i,lstm in enumerate(stack.bwd if back else stack.fwd):
-        prefix = f"{'bwd' if back else 'fwd'}{i}_"
-        if lstm.proj_size or any(clips): add_looped_lstm(g, lstm, x, back, *clips, prefix)
-        else: add_fused_lstm(g, lstm, x, back, prefix)
-        residual = f'Add({x}, $y)' if i and stack.residual else 'Identity($y)'
-        g.add(f'$x = {residual}', prefix)
-        x = f'{prefix}x'
+        if lstm.proj_size or any(clips): y = looped_lstm(g, lstm, x, steps, back, *clips)
+        else: y = fused_lstm(g, lstm, x, steps, back)
+        x = g.Add(x, y) if i and stack.residual else y
         layers.append(x)
     return layers
 
 # %% ../../nbs/library/onnx.ipynb #whole
-SENTENCES = '''
-    zero = Constant<value_ints = [0]>()
-    one = Constant<value_ints = [1]>()
-    two = Constant<value_ints = [2]>()
-    minus_one = Constant<value_ints = [-1]>()
-    number_0 = Constant<value_int = 0>()
-    number_1 = Constant<value_int = 1>()
-    B = Shape<start = 0, end = 1>(chars)
-    T = Shape<start = 1, end = 2>(chars)
-    given = Cast<to = 7>(chars)
-    begins = Gather<axis = 2>(given, number_0)
-    mask = Cast<to = 9>(begins)
-    ones = Cast<to = 7>(mask)
-    given_W = Shape<start = 2>(chars)
-    missing_W = Sub(max_chars, given_W)
-    added_W = Max(missing_W, zero)
-    ones_column = Unsqueeze(ones, two)
-    padding = Mul(ones_column, char_pad)
-    missing_shape = Concat<axis = 0>(B, T, added_W)
-    missing = Expand(padding, missing_shape)
-    ids = Concat<axis = 2>(given, missing)
-    W = Shape<start = 2>(ids)
-    counted = ReduceSum<keepdims = 0>(ones, one)
-    T_number = Squeeze(T)
-    times = Range(number_0, T_number, number_1)
-    counted_column = Unsqueeze(counted, one)
-    in_front = Less(times, counted_column)
-    misplaced = Xor(mask, in_front)
-    misplaced_ones = Cast<to = 7>(misplaced)
-    wrong = ReduceSum<keepdims = 0>(misplaced_ones)
-    nothing = Gather(zero, wrong)
-    lens = Add(counted, nothing)
-    column = Concat<axis = 0>(B, one, W)
-    more = Expand(no_token, column)
-'''     # narrow ids get the padding that they lack; `nothing` does not exist if a token is misplaced
+def read_chars(g, chars, vocab):
+    "The ids of 'chars' with all columns, [B, T, W]; the mask [B, T]; the number of tokens, [B]"
+    given = g.Cast(chars, to=INT64)
+    mask = g.Cast(g.Gather(given, 0, axis=2), to=BOOL)
+    ones = g.Cast(mask, to=INT64)
+    n_missing = g.Max(g.Sub([vocab.max_chars], g.Shape(chars, start=2)), [0])
+    padding = g.Mul(g.Unsqueeze(ones, [2]), [vocab.pad])
+    missing = g.Expand(padding, g.Concat(g.Shape(chars, end=2), n_missing, axis=0))
+    n_tokens = g.ReduceSum(ones, [1], keepdims=0)
+    times = g.Range(0, g.Squeeze(g.Shape(chars, start=1, end=2)), 1)
+    misplaced = g.Xor(mask, g.Less(times, g.Unsqueeze(n_tokens, [1])))
+    n_wrong = g.ReduceSum(g.Cast(misplaced, to=INT64), keepdims=0)
+    nothing = g.Gather([0], n_wrong)             # there is no such place if a token is misplaced
+    return g.Concat(given, missing, axis=2), mask, g.Add(n_tokens, nothing)
 
-MARKED = '''
-    two_W = Concat<axis = 0>(two, W)
-    mark_padding = Expand(pad_mark, two_W)
-    wide_marks = Concat<axis = 1>(marks, mark_padding)
-    fitting_marks = Slice(wide_marks, zero, W, one)
-    bos, eos = Split<axis = 0>(fitting_marks)
-    before = Expand(bos, column)
-    open = Concat<axis = 1>(before, ids, more)
-    B_number = Squeeze(B)
-    numbers_of_rows = Range(number_0, B_number, number_1)
-    row_column = Unsqueeze(numbers_of_rows, one)
-    end = Add(lens, one)
-    end_column = Unsqueeze(end, one)
-    places = Concat<axis = 1>(row_column, end_column)
-    eos_shape = Concat<axis = 0>(B, W)
-    all_eos = Expand(eos, eos_shape)
-    tokens = ScatterND(open, places, all_eos)
-    steps = Add(lens, two)
-    start = Identity(one)
-'''     # [B, T, W] → [B, T+2, W]: BOS before the tokens of each sentence, EOS behind them
+def with_marks(g, ids, n_tokens, vocab):
+    "[B, T, W] → [B, T+2, W]: BOS before the tokens of each sentence, EOS behind them"
+    B = g.Shape(ids, end=1)
+    W = g.Shape(ids, start=2)
+    marks = vocab.specials[1:].astype(np.int64)
+    wide = g.Concat(marks, g.Expand(marks[:, -1:], g.Concat([2], W, axis=0)), axis=1)
+    bos, eos = g.Split(g.Slice(wide, [0], W, [1]), axis=0, n=2)
+    before = g.Expand(bos, g.Concat(B, [1], W, axis=0))
+    unmarked = g.Concat(before, with_padding(g, ids), axis=1)
+    row = g.Range(0, g.Squeeze(B), 1)
+    end = g.Add(n_tokens, [1])
+    places = g.Concat(g.Unsqueeze(row, [1]), g.Unsqueeze(end, [1]), axis=1)
+    return g.ScatterND(unmarked, places, g.Expand(eos, g.Concat(B, W, axis=0)))
 
-GIVEN = '''
-    tokens = Concat<axis = 1>(ids, more)
-    steps = Max(lens, one)
-    start = Identity(zero)
-'''
+def with_padding(g, ids):
+    "[B, T, W] → [B, T+1, W]"
+    column = g.Concat(g.Shape(ids, end=1), [1], g.Shape(ids, start=2), axis=0)
+    return g.Concat(ids, g.Expand([[[0]]], column), axis=1)
 
-def add_mix(g, mix, layers, dim):
-    "Adds `mixed`, the scalar mix of layers [B, T, 2P]"
-    weighted = []
-    for i,(h, weight) in enumerate(zip(layers, (mix.gamma*mix.shares).tolist())):
-        if mix.norm:
-            g.add(f'$normal = LayerNormalization({h}, $ones)', f'mix{i}_', ones=torch.ones(dim))
-            h = f'mix{i}_normal'
-        g.add(f'$h = Mul({h}, $weight)', f'mix{i}_', weight=torch.tensor(weight))
-        weighted.append(f'mix{i}_h')
-    g.add(f"mixed = Sum({', '.join(weighted)})")
+def mixed(g, mix, layers, dim):
+    "The scalar mix of layers [B, T, 2P]"
+    if mix.norm: layers = [g.LayerNormalization(h, torch.ones(dim)) for h in layers]
+    return g.Sum(*[g.Mul(h, weight) for h,weight in zip(layers, mix.gamma*mix.shares)])
 
 # %% ../../nbs/library/onnx.ipynb #model
-def onnx_model(elmo, layers='mix', mix=0):
-    "What `Elmo.to_onnx` writes, an `onnx.ModelProto`; raises `ValueError` for what can't be"
+def onnx_model(
+    elmo:Elmo,
+    layers='mix', # as for `Elmo.to_onnx`
+    mix:int=0,    # which of the mixes
+):                # an `onnx.ModelProto`
+    "What `Elmo.to_onnx` writes; raises `ValueError` for what can't be"
     def check(ok, why): require(ok, why, ValueError)
     checked(elmo, layers)
     lm = elmo.lm
-    n = len(elmo.mixes)
-    check(mix in range(n), f"mix={mix!r}: this model has {n}, from 0 up")
+    vocab = elmo.char_vocab
+    check(mix in range(len(elmo.mixes)),
+          f"mix={mix!r}: this model has {len(elmo.mixes)}, from 0 up")
     check(type(lm.config) is BiLMConfig,
           "Only a biLM of LSTMs that never meet can become an ONNX model")
     check(not elmo.carry, "This model carries its state from batch to batch, and an ONNX model "
           "remembers nothing: load it with carry=False")
-    marks = elmo.char_vocab.specials[1:].astype(np.int64)
     g = Graph()
-    chars = elmo.char_vocab
-    g.add(SENTENCES, no_token=[[[0]]], max_chars=[chars.max_chars], char_pad=[chars.pad])
-    if elmo.markers == 'add': g.add(MARKED, marks=marks, pad_mark=marks[:, -1:])
-    else: g.add(GIVEN)
-    g.add(DISTINCT, widest=[lm.chars.widest])
-    g.add('''
-        steps_32 = Cast<to = 6>(steps)
-        T_steps = Shape<start = 1, end = 2>(tokens)
-        vectors_shape = Concat<axis = 0>(B, T_steps, P)
-        stop = Add(T, start)''', P=[elmo.dim//2])
-    add_encoder(g, lm.chars, 'fwd_')
-    if lm.chars_bwd is not None: add_encoder(g, lm.chars_bwd, 'bwd_')
-    forward = add_layers(g, lm.lstm, 'fwd_layer0', back=False)
-    below = 'fwd_layer0' if lm.chars_bwd is None else 'bwd_layer0'
-    backward = add_layers(g, lm.lstm, below, back=True)
-    found = []                                                               # [B, T, 2P] each
-    for i,both in enumerate(zip(forward, backward)):
-        g.add(f'''
-            $both = Concat<axis = 2>({', '.join(both)})
-            $inner = Slice($both, start, stop, zero)
-            $h = Transpose<perm = [1, 0, 2]>($inner)''', f'layer{i}_')
-        found.append(f'layer{i}_h')
-    sizes = f'tokens,{elmo.dim}'
-    if layers == 'all':
-        sizes = f'{elmo.n_layers},{sizes}'
-        for h in found: g.add(f'{h}_one = Unsqueeze({h}, one)')
-        names = ', '.join(f'{h}_one' for h in found)
-        g.add(f'''
-            result = Concat<axis = 1>({names})
-            real = Unsqueeze(mask, outer_axes)''', outer_axes=[1, 3])
+    ids, mask, n_tokens = read_chars(g, 'chars', vocab)
+    if elmo.markers == 'add':
+        tokens = with_marks(g, ids, n_tokens, vocab)
+        steps = g.Add(n_tokens, [2])
+        start = [1]
     else:
-        if layers == 'mix': add_mix(g, elmo.mixes[mix], found, elmo.dim)
-        g.add(f'''
-            result = Identity({'mixed' if layers == 'mix' else found[layers]})
-            real = Unsqueeze(mask, two)''')
-    g.add('vectors = Where(real, result, nought)', nought=np.float32(0))
-    return g.model(lm.config.name, 'int32[sentences,tokens,characters] chars',
-                   f'float[sentences,{sizes}] vectors, bool[sentences,tokens] mask')
+        tokens = with_padding(g, ids)
+        steps = g.Max(n_tokens, [1])
+        start = [0]
+    types, which = distinct(g, tokens, lm.chars.widest)
+    shape = g.Concat(g.Shape(tokens, end=2), [elmo.dim//2], axis=0)
+    fwd, *bwd = [add_encoder(g, cnn, types, which, shape) for cnn in lm.encoders]
+    forward = add_layers(g, lm.lstm, fwd, steps, back=False)
+    backward = add_layers(g, lm.lstm, *bwd or [fwd], steps, back=True)
+    stop = g.Add(g.Shape('chars', start=1, end=2), start)
+    def inner(both): return g.Slice(g.Concat(*both, axis=2), start, stop, [0])
+    found = [g.Transpose(inner(both), perm=[1, 0, 2]) for both in zip(forward, backward)]
+    sizes = ['sentences', 'tokens', elmo.dim]
+    if layers == 'all':
+        sizes.insert(1, elmo.n_layers)
+        result = g.Concat(*[g.Unsqueeze(h, [1]) for h in found], axis=1)
+        real = g.Unsqueeze(mask, [1, 3])
+    else:
+        result = mixed(g, elmo.mixes[mix], found, elmo.dim) if layers == 'mix' else found[layers]
+        real = g.Unsqueeze(mask, [2])
+    vectors = g.Where(real, result, np.float32(0))                   # [B, T, 2P] or [B, L, T, 2P]
+    return g.model(lm.config.name, dict(chars=(INT32, ['sentences', 'tokens', 'characters'])),
+                   dict(vectors=(vectors, FLOAT, sizes), mask=(mask, BOOL, sizes[:1] + ['tokens'])))
 
 # %% ../../nbs/library/onnx.ipynb #patch
 @patch
 def to_onnx(self:Elmo,
-    file,
+    file,           # to write
     layers='mix',   # 'mix': their weighted sum; 'all': each; a number: one of them
     mix:int=0,      # which of the mixes
 ) -> Path:

@@ -12,7 +12,6 @@ __all__ = ['Sentence', 'Corpus', 'ToyCorpus', 'toy_corpus', 'read_text', 'all_li
 import math, os, random, re, zipfile
 from collections import Counter
 from collections.abc import Callable
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from html import unescape
@@ -23,7 +22,7 @@ from ..base.downloads import cache_folder, download
 from ..base.errors import CorpusError, as_error, require
 from ..base.options import ReadOptions
 from .reading import (
-    LINE_END, ColumnFile, TextFile, open_text, sentence_rows, strict_texts)
+    LINE_END, ColumnFile, TextFile, one_word, open_text, sentence_rows, strict_texts)
 from .splits import SPLITS, folder_of
 from .tokens import space_tokenize, word_tokenize
 from .toy import ToyGrammar
@@ -243,18 +242,6 @@ def published(corpus):
     file = cache_folder(corpus)/url.rpartition('/')[2]
     return download(url, file, known_hash, cure=_local_cure(corpus))
 
-@contextmanager
-def offline(on):
-    "If `on`, tell the hub's libraries not to try the network, as HF_HUB_OFFLINE=1 does"
-    import datasets.config, huggingface_hub.constants
-    places = datasets.config, huggingface_hub.constants
-    before = [place.HF_HUB_OFFLINE for place in places]
-    try:
-        for place in places: place.HF_HUB_OFFLINE = on or place.HF_HUB_OFFLINE
-        yield
-    finally:
-        for place, value in zip(places, before): place.HF_HUB_OFFLINE = value
-
 # %% ../../nbs/library/corpora.ipynb #c065
 def _line_corpus(name, splits, tokenizer='words'):
     "Returns a corpus of the lines that aren't blank; the others are counted"
@@ -366,6 +353,6 @@ def tagged_sentences(table):
     for _,(tokens,tags) in sentence_rows(table, table.token_col, tag_col):
         if table.is_conllu and '.' not in str(tag_col):
             tags = [None if tag == '_' else tag for tag in tags]
-        sents.append(Sentence([token.replace(' ', '\u00a0') for token in tokens], tags))
+        sents.append(Sentence(list(map(one_word, tokens)), tags))
     require(sents, f"{table.name} has no sentence")
     return sents

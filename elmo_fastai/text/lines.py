@@ -15,7 +15,7 @@ from ..base.errors import CorpusError, as_error, require
 from ..base.options import ReadOptions
 from .corpora import all_lines
 from .reading import (
-    MISSING, check_text, find_column, is_missing, open_table, refuse_row)
+    MISSING, find_column, is_missing, open_table, problem_of, refuse_row)
 from .splits import files_named
 
 # %% ../../nbs/library/lines.ipynb #s2
@@ -130,12 +130,10 @@ def lines_in(rows, text_col, left_out):
         if isinstance(row, dict):
             column = column or find_column(row, text_col)
             row = row.get(column)
-        if is_missing(row) or isinstance(row, Unread) and row == MISSING:
-            left_out['missing rows'] += 1
-        elif isinstance(row, Unread): left_out['rows that are no text'] += 1
-        else:
-            try: yield from all_lines(check_text(row, 'a row')) or ['']
-            except CorpusError: left_out['rows that are no text'] += 1
+        if isinstance(row, Unread): why = row
+        else: why = MISSING if is_missing(row) else problem_of(row)
+        if not why: yield from all_lines(row) or ['']
+        else: left_out['missing rows' if why == MISSING else 'rows that are no text'] += 1
 
 def check_found(found, left_out):
     "Raise `CorpusError` where nothing was `found`"

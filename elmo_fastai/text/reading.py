@@ -8,15 +8,16 @@ Docs: https://elmo-fastai.github.io/elmo_fastai/library/reading.html.md"""
 __all__ = ['TEXT_COLUMNS', 'LABEL_COLUMNS', 'TOKEN_COLUMNS', 'TAG_COLUMNS', 'refuse_row', 'strict_texts', 'read_table', 'Source']
 
 # %% ../../nbs/library/reading.ipynb #imports
-import codecs, csv, glob, gzip, io, json, math, os, re, sys
+import bz2, codecs, csv, gzip, io, json, lzma, math, os, re, sys
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import contextmanager, nullcontext
 from itertools import chain, islice
+from numbers import Integral
 from operator import itemgetter
 from pathlib import Path
-from numbers import Integral
-import pyarrow as pa, pyarrow.csv as pa_csv, pyarrow.parquet as pq
+from threading import Lock
+import pyarrow.parquet as pq
 from ..base.errors import CorpusError, as_error, require
 from ..base.files import memory, regular_file, seen_encoding
 from ..base.options import ReadOptions
@@ -33,56 +34,64 @@ TEXT_ENDINGS = '.txt', '.tokens', '.raw'
 TABLE_ENDINGS = '.csv', '.tsv', '.json', '.jsonl', '.ndjson', '.parquet'
 COLUMN_ENDINGS = '.conllu', '.conll', '.bio', '.iob', '.iob2', '.ner'
 READABLE = *TEXT_ENDINGS, *TABLE_ENDINGS, *COLUMN_ENDINGS
+PACKED = {'.gz': gzip.open, '.bz2': bz2.open, '.xz': lzma.open}
 LINE_END = re.compile('\r\n|\r|\n')    # of Windows, of old Macs, of everybody else
-LONGEST_ROW = 2**22     # bytes
+LONGEST_ROW = 2**22     # characters
 LONGEST_LINE = 2**28    # characters
+BLOCK = 256             # rows that are held at a time
 TOO_LARGE = ("more than the memory can take: read it as a stream, with `stream_loaders` or "
              "elmo_pretrain --stream")
 
+def unpacked_name(file):
+    "Returns the name of a file in small letters, without .gz, .bz2 or .xz"
+    name = Path(file).name.lower()
+    return Path(name).stem if Path(name).suffix in PACKED else name
+
 def ending(file):
     "Returns the ending of a file's name, in small letters; of a packed file the one before .gz"
-    name = Path(file).name.lower()
-    return Path(name.removesuffix('.gz')).suffix
+    return Path(unpacked_name(file)).suffix
 
 # %% ../../nbs/library/reading.ipynb #values
-_half_pair = re.compile('[\ud800-\udfff]')
+_no_text = re.compile('[\0\ud800-\udfff]')
+_escaped = re.compile('[\udc80-\udcff]')       # a byte that was not UTF-8
+MISSING = "holds no text"
 
 def is_missing(value):
     "Is nothing there? `None`, `NaN` and what pandas writes for them"
     is_nan = isinstance(value, float) and value != value
     return value is None or is_nan or type(value).__name__ in ('NAType', 'NaTType')
 
+def problem_of(value, longest=math.inf):
+    "Returns why `value` is no text, such as a number or half a surrogate pair; None if it is one"
+    if not isinstance(value, str): return f"holds {type(value).__name__} {value!r:.60}, not text"
+    if len(value) > longest: return f"has more than {longest:,} characters, too many for one text"
+    if value.isascii() and '\0' not in value: return None
+    if escaped := _escaped.search(value):
+        before = value[:escaped.start()].encode('utf-8', 'surrogatepass')
+        return f"is not UTF-8 (byte {len(before)})"
+    found = _no_text.search(value)
+    if not found: return None
+    if found[0] == '\0': return f"has a NUL character at position {found.start()}: {value!r:.60}"
+    return (f"has {found[0]!r} at position {found.start()}, half of a surrogate pair: "
+            "the text was read with the wrong encoding")
+
 def check_text(
     text,   # what should be a text
     where,  # what to call its place in an error
 )->str:
-    "`text`, if it is text: no number, no bytes, no NUL character, no half of a surrogate pair"
-    if not isinstance(text, str):
-        raise CorpusError(f"{where} holds {type(text).__name__} {text!r:.60}, not text")
-    nul = text.find('\0')
-    if nul >= 0: raise CorpusError(f"{where} has a NUL character at position {nul}: {text!r:.60}")
-    half = None if text.isascii() else _half_pair.search(text)
-    if half: raise CorpusError(
-        f"{where} has {half[0]!r} at position {half.start()}, half of a surrogate pair: "
-        "the text was read with the wrong encoding")
+    "`text`, if it is text; else a `CorpusError` that names its place"
+    why = problem_of(text)
+    if why: raise CorpusError(f"{where} {why}")
     return text
-
-def problem_of(value, longest=math.inf):
-    "Returns why `value` is no text; None if it is one"
-    if isinstance(value, str):
-        if len(value) > longest:
-            return f"has more than {longest:,} characters, too many for one text"
-        if not value.isascii() and (escaped := re.search('[\udc80-\udcff]', value)):
-            before = value[:escaped.start()].encode('utf-8', 'surrogateescape')
-            return f"is not UTF-8 (byte {len(before)})"
-    try: check_text(value, 'it')
-    except CorpusError as e: return str(e).removeprefix('it ')
-    return None
 
 # %% ../../nbs/library/reading.ipynb #columns
 def same_name(name):
     "Returns a column's name in small letters, without blanks around it"
     return str(name).strip().lower()
+
+def is_number(col):
+    "Is a column meant by its number?"
+    return isinstance(col, Integral) and not isinstance(col, bool)
 
 def find_column(
     names,              # of the columns
@@ -101,91 +110,80 @@ def find_column(
     wanted = known if col is None else [col]
     found = [name for name in wanted if name in names]
     for want in wanted: found += [name for name in names if same_name(name) == same_name(want)]
-    if not found and isinstance(col, str) and col.partition('.')[0] in names: return col
-    if not found:
-        short = [name if is_number(name) else f'{name:.30}' for name in names]
-        option = f"{arg}={short[-1]!r} (--{arg.replace('_', '-')} {short[-1]})"
-        cure = f"name the right one, as in {option}"
-        if first: cure += (f". The first line is {first!r:.80}: if it names no columns, say "
-                           f"header=False (--no-header) and a number, {arg}={len(names) - 1}")
-        raise CorpusError(f"there is no column {' or '.join(map(repr, wanted))} among "
-                          f"{', '.join(map(repr, short[:30]))}: {cure}")
-    n = names.count(found[0])
-    require(n == 1, f"there are {n} columns {found[0]!r}: rename one")
-    return found[0]
-
-def is_number(col):
-    "Is a column meant by its number?"
-    return isinstance(col, Integral) and not isinstance(col, bool)
+    if found:
+        n = names.count(found[0])
+        require(n == 1, f"there are {n} columns {found[0]!r}: rename one")
+        return found[0]
+    if isinstance(col, str) and col.partition('.')[0] in names: return col       # a path
+    short = [name if is_number(name) else f'{name:.30}' for name in names]
+    cure = (f"name the right one, as in {arg}={short[-1]!r} "
+            f"(--{arg.replace('_', '-')} {short[-1]})")
+    if first: cure += (f". The first line is {first!r:.80}: if it names no columns, say "
+                       f"header=False (--no-header) and a number, {arg}={len(names) - 1}")
+    raise CorpusError(f"there is no column {' or '.join(map(repr, wanted))} among "
+                      f"{', '.join(map(repr, short[:30]))}: {cure}")
 
 def at_path(row, name):
     "Returns what a row has under a name, or under a path as 'data.text'; None if nothing"
-    if name in row: return row[name]
-    for part in str(name).split('.'):
-        if not isinstance(row, Mapping): return None
-        row = row.get(part)
+    if isinstance(row, Mapping) and name in row: return row[name]
+    for part in str(name).split('.'): row = row.get(part) if isinstance(row, Mapping) else None
     return row
 
 # %% ../../nbs/library/reading.ipynb #formats
-FORMATS = {
-    'HTML or XML': r'(?i:\s*<(!doctype|html|\?xml))',
-    'a PDF file': '%PDF-',
-    'RTF': r'\{\\rtf',
-    'binary data': r'[^\0-\x08\x0e-\x1a\x1c-\x1f]*[\0-\x08\x0e-\x1a\x1c-\x1f]',
+_odd = '[\0-\x08\x0e-\x1a\x1c-\x1f]'
+NO_TEXT = {                 # whatever the file's name promises: its pattern, and what to do
+    'HTML or XML': (r'(?i:\s*<(!doctype|html|\?xml))', "save its text alone, as a .txt file"),
+    'a PDF file': ('%PDF-', "export its text, as a .txt file"),
+    'RTF': (r'\{\\rtf', "save it as plain text (.txt)"),
+    'binary data': (rf'[^\0-\x08\x0e-\x1a\x1c-\x1f]*{_odd}',
+                    "it is no text; is it packed, or a document of an office program?")}
+_named = f"give the file a name that ends in one of {', '.join((*TABLE_ENDINGS, *COLUMN_ENDINGS))}"
+NAMELESS = {                # where the name says nothing
     'JSON': r'\s*(\{\s*["}]|\[\s*[{"\]])|\s*[\[{]\s*$',
-    'CoNLL-U': r'# (newdoc|newpar|global\.columns|(sent_id|text) *=)|1\t([^\t\n]*\t){8}'}
-NO_TEXT = 'HTML or XML', 'a PDF file', 'RTF', 'binary data'   # whatever the name promises
-
-def seen_format(head):
-    "Returns what the first characters of a file look like, or None if they look like plain text"
-    for name,pattern in FORMATS.items():
-        if re.match(pattern, head, re.M): return name
-    lines = [line for line in re.split('[\r\n]+', head) if line]
-    return 'a table' if lines and all('\t' in line for line in lines) else None
-
-def guess_encoding(source):
-    "Returns a guess at the encoding of a file that is not UTF-8"
-    from charset_normalizer import from_bytes
-    opened = gzip.open(source) if str(source).lower().endswith('.gz') else open(source, 'rb')
-    with opened as f: best = from_bytes(f.read(2**17)).best()
-    guess = best.encoding if best else 'latin-1'
-    return 'cp1252' if guess in ('utf_8', 'ascii') else guess
+    'CoNLL-U': r'# (newdoc|newpar|global\.columns|(sent_id|text) *=)|1\t([^\t\n]*\t){8}',
+    'a table': r'([^\r\n\t]*\t[^\r\n]*([\r\n]+|\Z))+\Z'}
 
 def check_head(source, head, encoding):
     "Raises `CorpusError` for a file that its first bytes `head` show to be no text of this kind"
     seen = '' if encoding else seen_encoding(head) or ''
     cure = f"save it as UTF-8, or name its encoding, as in encoding={seen.lower()!r}"
-    if 'packed' in seen: cure = "unpack it (.gz is unpacked here)"
+    if 'packed' in seen: cure = f"unpack it ({', '.join(PACKED)} are unpacked here)"
     require(not seen, f"'{source}' is {seen}, judging by its first bytes, and texts are "
             f"read as UTF-8: {cure}")
-    kind = ending(source)
     text = head.decode(codec(encoding, source), 'replace')
-    found = seen_format(text)
-    if kind in READABLE and found not in NO_TEXT: found = None
-    if kind in READABLE and found == 'binary data':         # one odd character is that of its row
-        n_odd = len(re.findall('[\0-\x08\x0e-\x1a\x1c-\x1f]', text))
-        if n_odd < len(text)/10: found = None
-    cures = {'HTML or XML': "save its text alone, as a .txt file",
-             'a PDF file': "export its text, as a .txt file", 'RTF': "save it as plain text (.txt)",
-             'binary data': "it is no text; is it packed, or a document of an office program?"}
-    cure = cures.get(found, "give the file a name that ends in one of "
-                     f"{', '.join((*TABLE_ENDINGS, *COLUMN_ENDINGS))}, or in .txt if it is text")
-    require(not found, f"'{source}' looks like {found}, not like plain text: {cure}")
+    is_known = ending(source) in READABLE
+    for name,(pattern,cure) in NO_TEXT.items():
+        is_rare = is_known and len(re.findall(_odd, text)) < len(text)/10  # it is that of its row
+        found = re.match(pattern, text) and not (name == 'binary data' and is_rare)
+        require(not found, f"'{source}' looks like {name}, not like plain text: {cure}")
+    for name,pattern in {} if is_known else NAMELESS.items():
+        require(not re.match(pattern, text, re.M), f"'{source}' looks like {name}, not like plain "
+                f"text: {_named}, or in .txt if it is text")
+
+def guess_encoding(source):
+    "Returns a guess at the encoding of a file that is not UTF-8"
+    from charset_normalizer import from_bytes
+    with PACKED.get(Path(source).suffix.lower(), open)(source, 'rb') as f:
+        best = from_bytes(f.read(2**17)).best()
+    guess = best.encoding if best else 'latin-1'
+    return 'cp1252' if guess in ('utf_8', 'ascii') else guess
 
 # %% ../../nbs/library/reading.ipynb #open
 @contextmanager
-def open_bytes(source, encoding=None):
-    "Opens a file to read its bytes, unpacked piece by piece; '-' is standard input"
-    source = str(source)
-    if source == '-':
+def open_text(source, encoding=None, newline=None):
+    "Opens a file to read its characters, unpacked piece by piece; '-' is standard input"
+    if str(source) == '-':
         stream = sys.stdin.buffer
         opened = nullcontext(stream if hasattr(stream, 'peek') else io.BufferedReader(stream))
     else:
         regular_file(source)
-        opened = gzip.open(source) if source.lower().endswith('.gz') else open(source, 'rb')
+        opened = PACKED.get(Path(source).suffix.lower(), open)(source, 'rb')
     with opened as f:
-        if ending(source) != '.parquet': check_head(source, f.peek(4096)[:4096], encoding)
-        yield f
+        check_head(source, f.peek(4096)[:4096], encoding)
+        # bytes that are no characters are escaped, until their row is looked at
+        text = io.TextIOWrapper(f, codec(encoding, source), 'surrogateescape', newline)
+        try: yield text
+        finally: text.detach()      # or it would close the file, which may be standard input
 
 def codec(encoding, source):
     "Returns the name of an encoding, a byte-order mark dropped; `CorpusError` if there is none"
@@ -193,21 +191,6 @@ def codec(encoding, source):
     except LookupError: raise CorpusError(f"'{source}' can't be read, there is no encoding "
                             f"{encoding!r}: try 'utf-8', 'latin-1', 'cp1252'") from None
     return 'utf-8-sig' if name == 'utf-8' else name
-
-@contextmanager
-def open_text(source, encoding=None, newline=None):
-    "Opens a file to read its characters; bytes that are none are escaped"
-    with open_bytes(source, encoding) as f:
-        text = io.TextIOWrapper(f, codec(encoding, source), 'surrogateescape', newline)
-        try: yield text
-        finally: text.detach()      # or it would close the file, which may be standard input
-
-class Utf8(io.RawIOBase):
-    "The bytes of an open file in UTF-8, without what stands before their beginning"
-    def __init__(self, text): self.text = text
-    def readable(self): return True
-    def read(self, n=-1):           # a character has four bytes at most
-        return self.text.read(max(n//4, 1)).encode('utf-8', 'surrogateescape')
 
 def text_lines(f, longest=LONGEST_LINE, size=2**20):
     "Yields the lines of an open text in lists; of a line that is too long only its beginning"
@@ -230,7 +213,8 @@ class Table:
     kind = 'table'
     sep = None
     columns = ()
-    names = None                     # column → names of its numbered classes
+    first_line = ''
+    names = {}                       # column → names of its numbered classes
     def __init__(self, source, options=None):
         self.source = source
         self.options = options or ReadOptions()
@@ -238,27 +222,36 @@ class Table:
     def place(self, i):
         "What to call row `i` in an error"
         return f"{self.name}, row {i}"
-    def first_line(self): return ''
     def find(self, col, known, arg):
         "Returns the name of a column; an error names the file"
-        try: return find_column(self.columns, col, known, arg, self.first_line())
+        try: return find_column(self.columns, col, known, arg, self.first_line)
         except CorpusError as e: raise CorpusError(f"{self.name}: {e}") from None
     def rows(self,
         *columns,            # names
     ):                       # yields (cells of the columns, each a list; index in them → problem)
         "Read some columns, block by block; what can't be read is None, and has its reason"
         raise NotImplementedError
+    def top(self, name):
+        "Returns the column that holds a path as 'data.text'; any other column as it is"
+        return name if name in self.columns else name.partition('.')[0]
+    def below(self, columns, cells):
+        "Returns the cells of `columns`, names or paths, out of those of the columns that hold them"
+        found = []
+        for name in columns:
+            top = self.top(name)
+            is_path = name != top
+            found.append([at_path({top: value}, name) for value in cells[top]] if is_path
+                         else cells[top])
+        return found
     def texts(self, longest=math.inf):
         "Yields (texts, index → why there is none) block by block"
         column = self.find(self.options.text_col, TEXT_COLUMNS, 'text_col')
         for [values],problems in self.rows(column):
             for i,value in enumerate(values):
                 if i in problems: continue
-                if is_missing(value): problems[i] = MISSING
-                elif why := problem_of(value, longest): problems[i] = why
+                why = MISSING if is_missing(value) else problem_of(value, longest)
+                if why: problems[i] = why
             yield values, problems
-
-MISSING = "holds no text"
 
 class TextFile(Table):
     "A text: a line is a row"
@@ -275,7 +268,7 @@ class TextFile(Table):
     def texts(self, longest=LONGEST_LINE):
         for [lines],_ in self.rows('text', longest=longest):
             whole = ''.join(lines) if len(lines) > 1 else lines[0]
-            is_plain = '\0' not in whole and (whole.isascii() or not _half_pair.search(whole))
+            is_plain = '\0' not in whole and (whole.isascii() or not _no_text.search(whole))
             problems = {}
             if not is_plain or max(map(len, lines)) > longest:
                 found = ((i, problem_of(line, longest)) for i,line in enumerate(lines))
@@ -283,11 +276,6 @@ class TextFile(Table):
             yield lines, problems
 
 # %% ../../nbs/library/reading.ipynb #csv
-def split_line(line, sep, quotes=True):
-    "Returns the cells of one line of a table"
-    if not quotes: return line.split(sep)
-    return next(csv.reader([line], delimiter=sep), [])
-
 class CsvFile(Table):
     "Cells between separators"
     kind = 'CSV'
@@ -295,176 +283,97 @@ class CsvFile(Table):
         super().__init__(source, options)
         how = self.options
         is_tsv = ending(source) == '.tsv'
+        quotes = not is_tsv if how.quotes is None else how.quotes
+        self.quoting = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
         self.has_header = how.header is not False
-        self.quotes = not is_tsv if how.quotes is None else how.quotes
-        self.skipped_lines = 0
         with open_text(source, how.encoding) as f:
-            beginning = ''
-            for line in f:
-                if line.strip() and not beginning: beginning = line.rstrip('\n')
-                if beginning: break
-            said = re.fullmatch(r'"?sep=(.|\\t)"?\s*', beginning, re.I)
-            if said:
-                self.skipped_lines = 1
-                beginning = next((line.rstrip('\n') for line in f if line.strip()), '')
-        self.beginning = beginning
-        self.sep = how.sep or (said and said[1].replace('\\t', '\t'))
-        self.sep = self.sep or self.seen_separator('\t' if is_tsv else ',')
-        if self.sep == '\\t': self.sep = '\t'
+            filled = (line.rstrip('\n') for line in short_lines(f, self.name) if line.strip())
+            first, second = islice(chain(filled, ['', '']), 2)
+        said = re.fullmatch(r'"?sep=(.|\\t)"?\s*', first, re.I)      # as Excel writes it
+        self.skipped_lines = 1 if said else 0
+        self.first_line = second if said else first
+        sep = how.sep or (said and said[1]) or self.seen_separator('\t' if is_tsv else ',')
+        self.sep = '\t' if sep == '\\t' else sep
         require(len(self.sep) == 1, f"sep={how.sep!r}: a separator is one character")
-        cells = self.header_cells()
+        with self.reader() as reader: cells = next(filled_rows(reader, 1), [[]])[0]
         require(cells, f"{self.name} has no text: it is empty or has only white space")
         self.columns = [cell.strip() for cell in cells] if self.has_header else [*range(len(cells))]
 
     def seen_separator(self, usual):
         "Returns the separator that the first line shows: the usual one, if it divides anything"
-        known = {*TEXT_COLUMNS, *LABEL_COLUMNS, *TOKEN_COLUMNS, *TAG_COLUMNS}
         how = self.options
-        for col in (how.text_col, how.token_col, how.tag_col): known.add(same_name(col))
+        known = {*TEXT_COLUMNS, *LABEL_COLUMNS, *TOKEN_COLUMNS, *TAG_COLUMNS}
+        known |= {same_name(col) for col in (how.text_col, how.token_col, how.tag_col)}
         def score(sep):
-            cells = split_line(self.beginning, sep, self.quotes)
+            cells = next(csv.reader([self.first_line], delimiter=sep, quoting=self.quoting), [])
             return sum(same_name(cell) in known for cell in cells), len(cells) > 1, sep == usual
         return max((usual, *({',', ';', '\t', '|'} - {usual})), key=score)
 
-    def header_cells(self):
-        "Returns the cells of the first row, which may have line ends in quotes"
+    @contextmanager
+    def reader(self):
+        "The rows as `csv` reads them: blank lines are empty rows"
         with open_text(self.source, self.options.encoding, newline='') as f:
-            lines = (line for line in f if line.strip())
-            lines = islice(lines, self.skipped_lines, None)
-            if self.quotes: return next(csv.reader(lines, delimiter=self.sep), [])
-            return next(lines, '').rstrip('\r\n').split(self.sep)
-
-    def first_line(self): return self.beginning
+            lines = islice(short_lines(f, self.name), self.skipped_lines, None)
+            yield csv.reader(lines, delimiter=self.sep, quoting=self.quoting, strict=True)
 
     def place(self, i):
-        with open_text(self.source, self.options.encoding, newline='') as f, any_length():
-            lines = CountedLines(f)
-            quoting = csv.QUOTE_MINIMAL if self.quotes else csv.QUOTE_NONE
-            rows = csv.reader(lines, delimiter=self.sep, quoting=quoting)
-            to_pass = self.skipped_lines + self.has_header + i
-            while to_pass: to_pass -= bool(next(rows))
-            line = lines.n + 1
-            while not next(rows): line = lines.n + 1              # blank lines are no rows
-        return f"{self.name}, line {line}"
+        line = 1
+        with self.reader() as reader, long_cells():
+            try:
+                for cells in reader:
+                    if cells: i -= 1
+                    if i + self.has_header < 0: break
+                    line = reader.line_num + 1
+            except csv.Error: pass                              # it is in this row
+        return f"{self.name}, line {line + self.skipped_lines}"
 
     def rows(self, *columns):
         positions = [self.columns.index(name) for name in columns]
-        bad = {}                                                    # by its number, from 1
-        def note(row):
-            bad[row.number] = row
-            return 'skip'
-        wanted = [f'f{i}' for i in positions]                       # pyarrow's names
-        number = 1
-        first = 1 + self.has_header
-        with self.opened() as f:
-            if self.quotes: f = ClosedQuotes(f, self)
-            for block in self.arrow(f, {*wanted}, note):
-                cells = [strings(block[name]) for name in wanted]
-                read = [[] for _ in wanted]
-                problems = {}
-                for i in range(len(block)):
-                    while number in bad:
-                        problems[len(read[0])] = self.wrong_length(bad.pop(number))
-                        for column in read: column.append(None)
-                        number += 1
-                    if not bad and number >= first:                 # the others of the block
-                        for column,values in zip(read, cells): column += values[i:]
-                        number += len(block) - i
-                        break
-                    if number >= first:
-                        for column,values in zip(read, cells): column.append(values[i])
-                    number += 1
-                yield read, problems
-        if bad:                                                     # those at the end
-            rest = [[None]*len(bad) for _ in wanted]
-            yield rest, {i: self.wrong_length(row) for i,row in enumerate(bad.values())}
+        is_header = self.has_header
+        try:
+            with self.reader() as reader:
+                for rows in filled_rows(reader):
+                    if is_header: del rows[0]
+                    is_header = False
+                    problems = {i: self.wrong_length(len(row)) for i,row in enumerate(rows)
+                                if len(row) != len(self.columns)}
+                    for i in problems: rows[i] = [None]*len(self.columns)
+                    yield [[row[position] for row in rows] for position in positions], problems
+        except csv.Error as e:
+            raise CorpusError(f"{self.place(math.inf)}: a quote at the beginning of a cell is "
+                              "never closed, or text follows it; or the cell has more than "
+                              f"{LONGEST_ROW:,} characters ({e})") from e
 
-    @contextmanager
-    def opened(self):
-        "Opens the file at its first row, in UTF-8"
-        if codec(self.options.encoding, self.source) == 'utf-8-sig':
-            with open_bytes(self.source) as f:
-                for _ in range(self.skipped_lines): skip_line(f)
-                yield f
-            return
-        with open_text(self.source, self.options.encoding, newline='') as text:
-            for _ in range(self.skipped_lines): skip_line(text)
-            yield Utf8(text)
+    def wrong_length(self, n):
+        why = f"has {n} cell{'s'*(n != 1)}, and the header has {len(self.columns)}"
+        if self.quoting == csv.QUOTE_NONE:
+            return f"{why}. If quotes protect separators in it, say quotes=True (--quotes)"
+        return (f"{why}. A cell that holds the separator {self.sep!r} stands in "
+                "quotes; another separator is named with sep=… (--sep)")
 
-    def arrow(self, f, names, note):
-        "Yields blocks of rows with the cells of some columns as bytes; bad rows go to `note`"
-        reading = pa_csv.ReadOptions(
-            use_threads=False, block_size=LONGEST_ROW, autogenerate_column_names=True)
-        parsing = pa_csv.ParseOptions(
-            delimiter=self.sep, quote_char=self.quotes and '"', newlines_in_values=self.quotes,
-            invalid_row_handler=note)
-        names = sorted(names)
-        converting = pa_csv.ConvertOptions(
-            include_columns=names, column_types=dict.fromkeys(names, pa.binary()),
-            check_utf8=False, strings_can_be_null=False)
-        try: yield from pa_csv.open_csv(f, reading, parsing, converting)
-        except pa.ArrowInvalid as e:
-            raise CorpusError(f"{self.name} can't be read ({e}): has it a row of more than "
-                              f"{LONGEST_ROW:,} bytes, or a quote that is never closed?") from e
+def short_lines(f, name):
+    "Yields the lines of an open table; an error names one that is too long to be held"
+    while line := f.readline(LONGEST_ROW + 1):
+        require(len(line) <= LONGEST_ROW, f"{name} has a row of more than {LONGEST_ROW:,} "
+                "characters")
+        yield line
 
-    def wrong_length(self, row):
-        n = row.actual_columns
-        why = f"has {n} cell{'s'*(n != 1)}, and the header has {row.expected_columns}"
-        if self.quotes: return (f"{why}. A cell that holds the separator {self.sep!r} stands in "
-                                "quotes; another separator is named with sep=… (--sep)")
-        return f"{why}. If quotes protect separators in it, say quotes=True (--quotes)"
+def filled_rows(reader, n=BLOCK):
+    "Yields the rows of a `csv` reader that aren't empty, in lists"
+    rows = filter(None, reader)
+    while True:
+        with long_cells(): block = list(islice(rows, n))
+        if not block: return
+        yield block
 
-class ClosedQuotes(io.RawIOBase):
-    "The bytes of a table; an error names the line with a quote that is not closed as it should be"
-    def __init__(self, f, table):
-        self.f = f
-        self.table = table
-        sep = re.escape(table.sep.encode())
-        cell = b'(?:"[^"]*+(?:""[^"]*+)*+"|[^"%b\r\n][^%b\r\n]*+)?+' % (sep, sep)
-        self.rows = re.compile(b'(?:%b(?:%b%b)*+(?:\r\n|\r|\n))*+' % (cell, sep, cell))
-        self.rest = b''             # what is not a whole row yet
-        self.line = 1 + table.skipped_lines
-    def readable(self): return True
-    def read(self, n=-1):
-        piece = self.f.read(n)
-        text = self.rest + (piece or b'\n')
-        if self.line == 1: text = text.removeprefix(codecs.BOM_UTF8)
-        end = self.rows.match(text).end()
-        self.line += len(re.findall(b'\r\n|\r|\n', text[:end]))
-        self.rest = text[end:]
-        is_wrong = self.rest and (not piece or len(self.rest) > 2*LONGEST_ROW)
-        require(not is_wrong, f"{self.table.name}, line {self.line}: a quote at the beginning of a "
-                "cell is never closed, or text follows it; or the row has more than "
-                f"{LONGEST_ROW:,} bytes")
-        return piece
-
-class CountedLines:
-    "Lines that are counted as they are read"
-    def __init__(self, lines):
-        self.lines = iter(lines)
-        self.n = 0
-    def __iter__(self): return self
-    def __next__(self):
-        line = next(self.lines)
-        self.n += 1
-        return line
-
+_limit = Lock()
 @contextmanager
-def any_length():
-    "For cells of any length in `csv`; what the process had set is put back"
-    before = csv.field_size_limit(sys.maxsize)
-    try: yield
-    finally: csv.field_size_limit(before)
-
-def skip_line(f):
-    "Read past the first line of an open file"
-    while f.read(1) not in ('', '\n', '\r', b'', b'\n', b'\r'): pass
-
-def strings(column):
-    "Returns the cells of an Arrow column of bytes as texts; bytes that are none are escaped"
-    try: return column.cast(pa.string()).to_pylist()
-    except pa.ArrowInvalid:
-        return [cell.decode('utf-8', 'surrogateescape') for cell in column.to_pylist()]
+def long_cells():
+    "For long cells in `csv`; what the process had set is put back"
+    with _limit:
+        before = csv.field_size_limit(LONGEST_ROW)
+        try: yield
+        finally: csv.field_size_limit(before)
 
 # %% ../../nbs/library/reading.ipynb #json
 class JsonFile(Table):
@@ -472,59 +381,52 @@ class JsonFile(Table):
     kind = 'JSON'
     def __init__(self, source, options=None):
         super().__init__(source, options)
+        with open_text(source, self.options.encoding) as f:
+            head = next(filter(str.strip, iter(lambda: f.read(2**16), '')), '').lstrip()
+        require(head, f"{self.name} has no text: it is empty or has only white space")
+        self.is_listed = head[0] == '[' and self.is_list(head.partition('\n')[0])
         first, _ = next(self.objects(), ([], {}))
         require(first and first[0] is not None, f"the first line of {self.name} {self.no_object}")
         self.columns = list(dict.fromkeys(name for row in first if row for name in row))
     def place(self, i):
+        if self.is_listed: return f"{self.name}, row {i}"
         with open_text(self.source, self.options.encoding) as f:
             lines = enumerate(chain.from_iterable(text_lines(f)), 1)
             filled = (number for number,line in lines if line.strip())
-            if not self.is_listed: return f"{self.name}, line {next(islice(filled, i, None))}"
-        return f"{self.name}, row {i}"
+            return f"{self.name}, line {next(islice(filled, i, None))}"
     no_object = f"is no JSON object, or has more than {LONGEST_ROW:,} characters"
+
+    @staticmethod
+    def is_list(line):
+        "Does a file whose first line begins with [ hold one list, rather than a row per line?"
+        try: first = json.loads(line)
+        except (ValueError, RecursionError): return True           # it ends on a later line
+        return all(isinstance(row, dict) for row in first)
 
     def objects(self):
         "Yields (objects, index → problem) block by block"
         with open_text(self.source, self.options.encoding) as f:
-            head = ''
-            while not head.strip():
-                head = f.read(2**16)
-                require(head, f"{self.name} has no text: it is empty or has only white space")
-            self.is_listed = self.is_list(head)
-            read = self.listed if self.is_listed else self.lines
-            yield from read(After(head, f))
+            found = self.listed(f) if self.is_listed else self.on_lines(f)
+            while block := list(islice(found, BLOCK)):
+                problems = {i: self.no_object for i,row in enumerate(block)
+                            if not isinstance(row, dict)}
+                yield [None if i in problems else row for i,row in enumerate(block)], problems
 
-    @staticmethod
-    def is_list(head):
-        "Does a file that begins so hold one list, rather than a row on each line?"
-        if not head.lstrip().startswith('['): return False
-        try: first = json.loads(head.lstrip().partition('\n')[0])
-        except (ValueError, RecursionError): return True           # it ends on a later line
-        return isinstance(first, list) and all(isinstance(row, dict) for row in first)
-
-    def lines(self, f):
-        for lines in text_lines(f, LONGEST_ROW):
-            rows = []
-            problems = {}
-            for line in lines:
-                if not line.strip(): continue
-                try: row = json.loads(line)
-                except (ValueError, RecursionError): row = None
-                if not isinstance(row, dict):
-                    problems[len(rows)] = self.no_object
-                    row = None
-                rows += by_columns(row) or [row]
-            if rows: yield rows, problems
+    def on_lines(self, f):
+        for line in chain.from_iterable(text_lines(f, LONGEST_ROW)):
+            if not line.strip(): continue
+            try: row = json.loads(line)
+            except (ValueError, RecursionError): row = None
+            yield from by_columns(row) or [row]
 
     def listed(self, f):
         decode = json.JSONDecoder().raw_decode
-        text = f.read(2**20).lstrip()
-        position = 1                                                # behind the bracket
-        rows = []
-        problems = {}
+        between = re.compile(r'[\s,]*')
+        text = f.read(2**20).lstrip()[1:]                           # behind the bracket
+        position = 0
         while True:
-            position = re.compile(r'[\s,]*').match(text, position).end()
-            if text[position:position + 1] == ']': break
+            position = between.match(text, position).end()
+            if text[position:position + 1] == ']': return
             try: row, position = decode(text, position)
             except (ValueError, RecursionError) as e:
                 more = f.read(max(2**20, len(text) - position))
@@ -532,39 +434,18 @@ class JsonFile(Table):
                         f"line: {e}")
                 text = text[position:] + more
                 position = 0
-                continue
-            if not isinstance(row, dict):
-                problems[len(rows)] = self.no_object
-                row = None
-            rows.append(row)
-            if len(rows) == 1000:
-                yield rows, problems
-                rows = []
-                problems = {}
-        if rows: yield rows, problems
+            else: yield row
 
     def rows(self, *columns):
         for rows,problems in self.objects():
-            yield [[None if row is None else at_path(row, name) for row in rows]
-                   for name in columns], problems
+            yield [[at_path(row, name) for row in rows] for name in columns], problems
 
 def by_columns(table):
     "Returns the rows of an object that has a column under each name, as pandas writes it; or None"
-    cells = list(table.values()) if table else []
+    cells = list(table.values()) if isinstance(table, dict) else []
     is_one = cells and all(isinstance(column, dict) and column for column in cells)
     if not is_one or any(column.keys() != cells[0].keys() for column in cells): return None
     return [dict(zip(table, row)) for row in zip(*(column.values() for column in cells))]
-
-class After:
-    "An open text, of which the beginning was read already"
-    def __init__(self, head, rest):
-        self.head = head
-        self.rest = rest
-    def read(self, n):
-        if not self.head: return self.rest.read(n)
-        head = self.head
-        self.head = ''
-        return head
 
 # %% ../../nbs/library/reading.ipynb #parquet
 class ParquetFile(Table):
@@ -572,18 +453,24 @@ class ParquetFile(Table):
     kind = 'Parquet'
     def __init__(self, source, options=None):
         super().__init__(source, options)
-        require(not str(source).lower().endswith('.gz'),
+        require(Path(source).suffix.lower() not in PACKED,
                 f"{source} is a Parquet file that is packed once more: unpack it")
         with as_error(CorpusError, f"{self.name} can't be read"):
-            with pq.ParquetFile(regular_file(source)) as f: self.columns = f.schema_arrow.names
+            with pq.ParquetFile(regular_file(source)) as f: schema = f.schema_arrow
+        self.columns = schema.names
+        if b'huggingface' in (schema.metadata or {}):
+            from datasets import Features
+            self.names = class_names(Features.from_arrow_schema(schema))
     def rows(self, *columns):
-        tops = [name if name in self.columns else name.partition('.')[0] for name in columns]
+        tops = list({self.top(name) for name in columns})
         with pq.ParquetFile(self.source) as f:
-            for batch in f.iter_batches(256, columns=list(dict.fromkeys(tops))):
-                cells = {name: batch[name].to_pylist() for name in tops}
-                yield [cells[top] if name == top else
-                       [at_path({top: value}, name) for value in cells[top]]
-                       for name,top in zip(columns, tops)], {}
+            for batch in f.iter_batches(BLOCK, columns=tops):
+                yield self.below(columns, batch.to_pydict()), {}
+
+def class_names(features):
+    "Returns the names of the numbered classes of a data set's columns"
+    kinds = {name: getattr(kind, 'feature', kind) for name,kind in (features or {}).items()}
+    return {name: kind.names for name,kind in kinds.items() if getattr(kind, 'names', None)}
 
 # %% ../../nbs/library/reading.ipynb #data
 class Frame(Table):
@@ -594,9 +481,9 @@ class Frame(Table):
         super().__init__(source, options)
         self.columns = list(source.columns)
     def place(self, i): return f"row {self.source.index[i]} of the table"
-    def find(self, col, known, arg): return find_column(self.columns, col, known, arg)
     def rows(self, *columns):
-        if len(self.source): yield [self.source[name].tolist() for name in columns], {}
+        cells = {self.top(name): self.source[self.top(name)].tolist() for name in columns}
+        if len(self.source): yield self.below(columns, cells), {}
 
 class DataSet(Table):
     "A data set of 🤗 datasets, or a stream of it"
@@ -605,20 +492,12 @@ class DataSet(Table):
     def __init__(self, source, options=None):
         super().__init__(source, options)
         self.columns = list(source.column_names or next(iter(source), {}))
-        features = getattr(source, 'features', None) or {}
-        kinds = {name: getattr(kind, 'feature', kind) for name,kind in features.items()}
-        self.names = {name: kind.names for name,kind in kinds.items()
-                      if getattr(kind, 'names', None)}
+        self.names = class_names(getattr(source, 'features', None))
     def place(self, i): return f"row {i} of the data set"
-    def find(self, col, known, arg): return find_column(self.columns, col, known, arg)
     def rows(self, *columns):
-        tops = [name if name in self.columns else name.partition('.')[0] for name in columns]
-        data = self.source.select_columns(list(dict.fromkeys(tops)))
+        data = self.source.select_columns(list({self.top(name) for name in columns}))
         if hasattr(data, 'with_format') and hasattr(data, '__len__'): data = data.with_format(None)
-        for batch in data.iter(1000):
-            yield [batch[top] if name == top else
-                   [at_path({top: value}, name) for value in batch[top]]
-                   for name,top in zip(columns, tops)], {}
+        for batch in data.iter(1000): yield self.below(columns, batch), {}
 
 class Items(Table):
     "A list of texts, of dictionaries, or of pairs"
@@ -626,33 +505,29 @@ class Items(Table):
     name = 'the list'
     def __init__(self, source, options=None):
         super().__init__(source, options)
-        self.items = source if hasattr(source, '__len__') else None
         first = next((row for row in source if row is not None), None)
-        rows = [first] if self.items is None else self.items
+        rows = source if hasattr(source, '__len__') else [first]
         self.is_rows = any(isinstance(row, Mapping) for row in rows)
-        self.is_pairs = isinstance(first, tuple)
         self.columns = ['text']
         if self.is_rows:
             self.columns = list(dict.fromkeys(name for row in rows if row for name in row))
     def place(self, i): return f"row {i} of the list"
     def find(self, col, known, arg):
-        return find_column(self.columns, col, known, arg) if self.is_rows else 'text'
+        return super().find(col, known, arg) if self.is_rows else 'text'
     def rows(self, *columns):
-        def cell(row, name):
-            if row is None or not self.is_rows: return row
-            return at_path(row, name)
         rows = iter(self.source)
         while block := list(islice(rows, 1000)):
-            yield [[cell(row, name) for row in block] for name in columns], {}
+            yield [[at_path(row, name) if self.is_rows else row for row in block]
+                   for name in columns], {}
 
 # %% ../../nbs/library/reading.ipynb #columnfile
 CONLLU = 'id form lemma upos xpos feats head deprel deps misc'.split()
 _comment = re.compile(r'# +(?:(?:id|sent_id|text|newdoc|newpar)\b|[\w.]+ *=)'
                       '|#(?:begin|end) document')
 _running = re.compile(r'\d+([-.]\d+)?')
+_pair = re.compile(r'[^\s/|]+(?:[/|][A-Za-z][\w$-]*)+|[^\s/|][/|][^\s\w]')
 SPLIT_PAIRS = ("split them first, pairs = [item.rsplit('/', 1) for item in line.split()] of each "
                "line, and give a list with (words, tags) of each sentence")
-_pair = re.compile(r'[^\s/|]+(?:[/|][A-Za-z][\w$-]*)+|[^\s/|][/|][^\s\w]')
 
 def is_boundary(name):
     "Is a column called so that a change in it ends a sentence?"
@@ -662,49 +537,47 @@ class ColumnFile(Table):
     "A treebank or a column file: a token is a line, and blank lines stand between sentences"
     unit = 'sentence'
     kind = 'column file'
+    has_header = False
     is_fixed = False            # have all sentences lines of one width?
     def __init__(self, source, options=None):
         super().__init__(source, options)
-        sample = self.sample()
-        plain = [line for line in sample if line and not line.startswith(('# ', '#\t'))
-                 and not _comment.match(line) and not line.startswith('-DOCSTART-')]
-        require(plain, f"{self.name} has no sentence")
         how = self.options
+        with open_text(source, how.encoding) as f:
+            *lines, last = f.read(2**20).split('\n')
+            if not f.read(1): lines.append(last)                    # else it may be cut
+        lines = [line.strip(' \r').rstrip('\t') for line in lines]
+        plain = [line for line in lines if line and not _comment.match(line)
+                 and not line.startswith(('# ', '#\t', '-DOCSTART-'))]
+        require(plain, f"{self.name} has no sentence")
         is_tabbed = how.sep in (None, '\t', '\\t') and any('\t' in line for line in plain)
-        is_tabbed = is_tabbed or ending(source) == '.conllu'
-        self.sep = '\t' if is_tabbed else None
+        self.is_conllu = ending(source) == '.conllu'
+        if is_tabbed or self.is_conllu: self.sep = '\t'
         first = self.cells(plain[0])
-        self.width = len(first)
-        are_pairs = all(_pair.fullmatch(cell) for line in plain[:5] for cell in self.cells(line))
-        require(self.sep or not are_pairs, f"{self.name} has each word written with its tag, as in "
-                f"{first[0]!r}: {SPLIT_PAIRS}")
-        named = [line for line in sample if line.startswith('# global.columns')]
-        looks = self.width == len(CONLLU) and self.sep and _running.fullmatch(first[0])
-        self.is_conllu = bool(looks) or ending(source) == '.conllu'
-        self.has_header = False
-        self.columns = list(range(self.width))
-        if named:
-            self.columns = [same_name(name) for name in named[0].partition('=')[2].split()]
-            self.is_conllu = True
-        elif self.is_conllu: self.columns = CONLLU
-        elif how.header is not False and self.is_header(first, plain[1:]):
-            self.has_header = True
-            self.columns = first
+        named = next((line for line in lines if line.startswith('# global.columns')), '')
+        looks = len(first) == len(CONLLU) and self.sep and _running.fullmatch(first[0])
+        self.is_conllu = self.is_conllu or bool(named or looks)
         if self.is_conllu:
             self.kind = 'CoNLL-U'
-            self.width = len(self.columns)
-        self.guess(plain)
+            self.columns = [same_name(name) for name in named.partition('=')[2].split()] or CONLLU
+        else:
+            self.check_pairs(plain[:5])
+            self.has_header = how.header is not False and self.is_header(first, plain[1:])
+            self.columns = first if self.has_header else list(range(len(first)))
+        if self.is_conllu or self.has_header or how.token_col is not None:
+            self.token_col = self.find(how.token_col, ('form', *TOKEN_COLUMNS), 'token_col')
+        else: self.token_col = self.first_words(lines)
 
-    def sample(self):
-        "Returns the first lines, without blanks around them"
-        with open_text(self.source, self.options.encoding) as f:
-            text = f.read(2**20)
-            lines = [line.strip(' \r').rstrip('\t') for line in text.split('\n')]
-            return lines[:-1] if f.read(1) else lines              # the last may be cut
+    width = property(lambda self: len(self.columns))
 
     def cells(self, line):
         if self.sep: return [cell.strip() for cell in line.split('\t')]
         return line.split()
+
+    def check_pairs(self, lines):
+        "Raises `CorpusError` where each word is written with its tag"
+        cells = [cell for line in lines for cell in self.cells(line)]
+        require(self.sep or not all(map(_pair.fullmatch, cells)), f"{self.name} has each word "
+                f"written with its tag, as in {cells[0]!r}: {SPLIT_PAIRS}")
 
     def is_header(self, first, lines):
         "Does the first line name the columns?"
@@ -717,20 +590,10 @@ class ColumnFile(Table):
         last = {self.cells(line)[-1] for line in lines}
         return bool(is_usual) and len(first) > 1 and first[-1] not in last
 
-    def guess(self, plain):
-        "Find the columns of tokens and of tags"
-        how = self.options
-        if self.is_conllu or self.has_header:
-            known = ('form', *TOKEN_COLUMNS) if self.is_conllu else TOKEN_COLUMNS
-            self.token_col = self.find(how.token_col, known, 'token_col')
-        elif how.token_col is not None:
-            self.token_col = self.find(how.token_col, (), 'token_col')
-        else: self.token_col = self.first_words()
-
-    def first_words(self):
+    def first_words(self, lines):
         "Returns the number of the first column with words: neither numbers nor names of texts"
         rows = [[]]
-        for cells,*_ in self.lines(self.sample()):
+        for cells,_ in self.tokens(lines):
             if cells is None: rows.append([])
             else: rows[-1].append(cells)
         n_columns = min(len(cells) for row in rows for cells in row)
@@ -739,8 +602,7 @@ class ColumnFile(Table):
         changing = [i for i in columns
                     if any(len({cells[i] for cells in row}) > 1 for row in rows)]
         words = (changing or columns or [0])[0]
-        found = [cells for row in rows for cells in row]
-        if self.options.tag_col is None: self.check_order(words, found)
+        if self.options.tag_col is None: self.check_order(words, list(chain.from_iterable(rows)))
         return words
 
     def check_order(self, words, rows):
@@ -759,39 +621,24 @@ class ColumnFile(Table):
 
     def tag_column(self):
         "Returns the name of the column of tags, and those that it might also have been"
-        col = self.options.tag_col
-        self.is_fixed = col is None
-        is_there = not is_number(col) or -self.width <= col < self.width
-        require(self.width > 1 and is_there, f"{self.name}, line 1: expected a token and its tag"
-                f"{'' if col is None else f' in column {col}'}, and found {self.width} columns")
-        if self.is_conllu and col is None: col = 'upos' if 'upos' in self.columns else None
-        if self.token_col == self.width - 1 and self.options.token_col is None: self.token_col = 0
-        if col is None and not self.has_header:
-            others = [n for n in self.columns[:-1] if n != self.token_col]
-            return self.columns[-1], others
-        if self.has_header or self.is_conllu or is_number(col):
-            if is_number(col) and not self.has_header and not self.is_conllu and col >= 0:
-                return col, []
-            return tag_of(self, self.token_col, col)
-        raise CorpusError(f"{self.name}: tag_col={col!r}: its lines have no names for the "
-                f"columns: name the column of tags by its number, from 0 to {self.width - 1}")
+        how = self.options
+        self.is_fixed = how.tag_col is None
+        require(self.width > 1, f"{self.name}, line 1: expected a token and its tag, and found one "
+                "column")
+        if self.token_col == self.width - 1 and how.token_col is None: self.token_col = 0
+        is_universal = how.tag_col is None and self.is_conllu and 'upos' in self.columns
+        return tag_of(self, self.token_col, 'upos' if is_universal else how.tag_col)
 
     def place(self, i):
-        for place,(_,number,_) in enumerate(self.tokens()):
-            if place == i: return f"{self.name}, line {number}"
+        with self.opened() as tokens: return f"{self.name}, line {next(islice(tokens, i, None))[1]}"
 
-    def tokens(self):
-        "Yields what `lines` finds in the file"
+    @contextmanager
+    def opened(self):
         with open_text(self.source, self.options.encoding) as f:
-            yield from self.lines(chain.from_iterable(text_lines(f)))
+            yield self.tokens(chain.from_iterable(text_lines(f)))
 
-    def lines(self, lines):
-        "Yields (cells, the line's number, its text) of each token; between sentences None"
-        is_inside = False
-        before = None                      # of the columns in `bounds`
-        bounds = [i for i,name in enumerate(self.columns) if is_boundary(name)]
-        sent = self.options.sent_col
-        if sent is not None: bounds.append(self.columns.index(self.find(sent, (), 'sent_col')))
+    def tokens(self, lines):
+        "Yields (cells, the line's number) of each token; None for cells between sentences"
         width = 0                          # of the lines of this sentence
         n_words = 0
         to_skip = self.has_header
@@ -799,56 +646,61 @@ class ColumnFile(Table):
             line = line.strip(' \r').rstrip('\t')
             cells = self.cells(line)
             if not line or cells[0] == '-DOCSTART-':
-                if is_inside: yield None, number, line
-                is_inside = False
+                if n_words: yield None, number
                 n_words = 0
                 continue
-            is_comment = _comment.match(line) or (
-                line.startswith(('# ', '#\t')) and len(cells) != self.width)
-            is_mark = line.startswith(('#begin document', '#end document'))
-            if is_mark or self.is_conllu and line[0] == '#': continue
-            if is_comment and not is_inside: continue
-            if to_skip:
+            if line[0] == '#' and self.is_comment(line, cells, n_words): continue
+            if to_skip or self.is_conllu and re.fullmatch(r'\d+[-.]\d+', cells[0]):
                 to_skip = False
                 continue
-            if self.is_conllu and re.fullmatch(r'\d+[-.]\d+', cells[0]): continue
-            place = f"{self.name}, line {number}"
-            if why := problem_of(line): raise CorpusError(f"{place} {why}")
-            if not is_inside: width = len(cells)
-            self.check(cells, width, place)
+            if not n_words: width = len(cells)
             n_words += 1
-            if self.is_conllu and self.columns[0] == 'id':
-                require(cells[0] == str(n_words), f"{place}: expected word {n_words} of the "
-                        f"sentence, and found {cells[0]!r:.20}")
-            now = [cells[i] for i in bounds]
-            if is_inside and now != before: yield None, number, line
-            before = now
-            is_inside = True
-            yield cells, number, line
+            place = f"{self.name}, line {number}"
+            check_text(line, place)
+            self.check_width(cells, width, place)
+            is_right = not self.is_conllu or self.columns[0] != 'id' or cells[0] == str(n_words)
+            require(is_right, f"{place}: expected word {n_words} of the sentence, and found "
+                    f"{cells[0]!r:.20}")
+            yield cells, number
 
-    def check(self, cells, width, place):
+    def is_comment(self, line, cells, n_words):
+        "Is a line that begins with # no token? Within a sentence it is one, but in CoNLL-U"
+        if self.is_conllu or line.startswith(('#begin document', '#end document')): return True
+        is_other = line.startswith(('# ', '#\t')) and len(cells) != self.width
+        return not n_words and bool(_comment.match(line) or is_other)
+
+    def check_width(self, cells, width, place):
         "Raises `CorpusError` unless a line has as many cells as it should"
-        n = len(cells)
         expected = self.width if self.is_conllu or self.has_header or self.is_fixed else width
+        if len(cells) == expected: return
         cure = ''
         if not self.is_conllu: cure = (": where sentences differ, name the columns by their "
                                        "numbers, as in token_col=0, tag_col=1")
         if not self.sep and all(map(_pair.fullmatch, cells)): cure = (
             f". Is each word written with its tag, as in word/TAG? {SPLIT_PAIRS}")
-        require(n == expected, f"{place}: expected {expected} columns, and found {n}: "
-                f"{cells!r:.60}{cure}")
+        raise CorpusError(f"{place}: expected {expected} columns, and found {len(cells)}: "
+                          f"{cells!r:.60}{cure}")
 
     def rows(self, *columns):
-        positions = [cell_of(self.columns, name) for name in columns]
-        lines = self.tokens()
-        while block := list(islice(lines, 5000)):
-            yield [[None if cells is None else cell(cells) for cells,*_ in block]
-                   for cell in positions], {}
+        takers = [self.taker(name) for name in columns]
+        with self.opened() as tokens:
+            while block := list(islice(tokens, 5000)):
+                yield [[None if cells is None else take(cells) for cells,_ in block]
+                       for take in takers], {}
+
+    def taker(self, name):
+        "Returns a function that takes a column's cell out of a line, or a feature as feats.Case"
+        if name in self.columns: return itemgetter(self.columns.index(name))
+        position = self.columns.index(name.partition('.')[0])
+        def take(cells):
+            features = dict(part.partition('=')[::2] for part in cells[position].split('|'))
+            return features.get(name.partition('.')[2], '_')
+        return take
 
     def texts(self, longest=math.inf):
         "Yields (lists of tokens, {}) block by block"
-        sents = token_groups(chain.from_iterable(
-            values for [values],_ in self.rows(self.token_col)))
+        sents = ([one_word(token) for token in tokens]
+                 for _,[tokens] in sentence_rows(self, self.token_col))
         while block := list(islice(sents, 1000)): yield block, {}
 
 def is_running(sentences):
@@ -859,33 +711,16 @@ def is_running(sentences):
     runs = [[int(cell) for cell in cells if cell.isdigit()] for cells in sentences]
     return all(run == list(range(run[0], run[0] + len(run))) for run in runs if run)
 
-def cell_of(columns, name):
-    "Returns a function that takes a column's cell out of a line, or a feature as feats.Case"
-    if name in columns or is_number(name):
-        position = columns.index(name) if name in columns else name
-        return itemgetter(position)
-    base, _, feature = name.partition('.')
-    position = columns.index(base)
-    def find(cells):
-        parts = dict(part.partition('=')[::2] for part in cells[position].split('|'))
-        return parts.get(feature, '_')
-    return find
-
-def token_groups(cells):
-    "Yields the tokens between empty cells, as lists"
-    tokens = []
-    for cell in cells:
-        if cell is not None: tokens.append(cell.replace(' ', '\u00a0'))
-        elif tokens:
-            yield tokens
-            tokens = []
-    if tokens: yield tokens
+def one_word(token):
+    "Returns a token with no-break spaces for its blanks, so that words can be joined by blanks"
+    return token.replace(' ', '\u00a0')
 
 def tag_of(table, token_col, col):
     "Returns the name of a table's column of tags, and those that it might also have been"
     if col is not None: return table.find(col, (), 'tag_col'), []
-    found = [name for name in table.columns
-             if same_name(name) in TAG_COLUMNS and name != token_col]
+    others = [name for name in table.columns if name != token_col]
+    are_named = not all(map(is_number, others))
+    found = [name for name in others if same_name(name) in TAG_COLUMNS or not are_named]
     if not found and table.columns[-1] != token_col: found = [table.columns[-1]]
     if not found: table.find(None, TAG_COLUMNS, 'tag_col')
     return found[-1], found[:-1]
@@ -895,36 +730,34 @@ def sentence_rows(
     *columns,# names
 ):           # yields (number of the first row, for each column its cells)
     "The sentences of a table: between empty rows, or where a column doc… or sent… changes"
-    bounds = []
-    if not isinstance(table, ColumnFile):
-        bounds = [name for name in table.columns if is_boundary(name) and name not in columns]
-        sent_col = table.options.sent_col
-        if sent_col is not None: bounds.append(table.find(sent_col, (), 'sent_col'))
-    def is_empty(cell): return is_missing(cell) or isinstance(cell, str) and not cell.strip()
+    bounds = [name for name in table.columns if is_boundary(name) and name not in columns]
+    sent_col = table.options.sent_col
+    if sent_col is not None: bounds.append(table.find(sent_col, (), 'sent_col'))
+    has_ends = bool(bounds) or isinstance(table, ColumnFile)
+    def is_empty(cell): return not cell.strip() if isinstance(cell, str) else is_missing(cell)
     sentence = []
     first = 0
     number = 0
     before = [None]*len(bounds)
-    was_empty = False
     for cells,problems in table.rows(*columns, *bounds):
-        for i,why in problems.items(): raise CorpusError(f"{table.place(number + i)} {why}")
-        for row in zip(*cells):
-            words, marks = row[:len(columns)], row[len(columns):]
+        for i,why in problems.items(): refuse_row(table, number + i, why)
+        for number,row in enumerate(zip(*cells), number):
+            is_blank = all(map(is_empty, row))
+            marks = row[len(columns):]
             marks = [old if is_empty(new) else new for old,new in zip(before, marks)]
-            is_end = marks != before or not bounds and all(map(is_empty, words))
-            if is_end and sentence:
+            if sentence and (is_blank or marks != before):
                 yield first, [list(column) for column in zip(*sentence)]
                 sentence = []
             before = marks
-            if not all(map(is_empty, words)):
-                if not sentence: first = number
-                sentence.append(words)
-            elif not bounds: was_empty = True
-            number += 1
+            has_ends = has_ends or is_blank
+            if is_blank: continue
+            if not sentence: first = number
+            sentence.append(row[:len(columns)])
+        number += 1
     if sentence: yield first, [list(column) for column in zip(*sentence)]
-    require(bounds or was_empty or isinstance(table, ColumnFile), f"each row of {table.name} holds "
-            "one token, and nothing says where a sentence begins: name the column with its number, "
-            "as in sent_col='sentence_id'; or give lists of tokens and tags")
+    require(has_ends, f"each row of {table.name} holds one token, and nothing says where a "
+            "sentence begins: name the column with its number, as in sent_col='sentence_id'; or "
+            "give lists of tokens and tags")
 
 # %% ../../nbs/library/reading.ipynb #opening
 FILES = {'.csv': CsvFile, '.tsv': CsvFile, '.json': JsonFile, '.jsonl': JsonFile,

@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from contextlib import ExitStack, contextmanager
 from inspect import signature
 from itertools import islice
-import torch, torch.distributed as dist
+import torch
 from fastai.basics import *
+from torch.distributed.nn.functional import all_reduce
 from torch.nn.parallel import DistributedDataParallel
 from ..base.errors import require
 from ..base.processes import add_up, from_main, is_main, join_processes, n_processes, rank
@@ -77,17 +78,6 @@ def _share(loader):
     share.rng.setstate(from_main(loader.rng.getstate))
     return share
 
-# %% ../../nbs/library/scale.ipynb #c037
-class _SumOverProcesses(torch.autograd.Function):
-    "The sum over all processes; its gradient is the sum of the gradients"
-    @staticmethod
-    def forward(ctx, x):
-        x = x.contiguous().clone()
-        dist.all_reduce(x)
-        return x
-    @staticmethod
-    def backward(ctx, g): return _SumOverProcesses.apply(g)
-
 # %% ../../nbs/library/scale.ipynb #c041
 # Each process keeps its own buffers; PyTorch has renamed the argument that says so
 _names = signature(DistributedDataParallel).parameters
@@ -105,7 +95,14 @@ class Together(Callback):
         self.learn.model = DistributedDataParallel(self.model, find_unused_parameters=uneven,
                                                    **_KEEP_BUFFERS)
         self.model.exact = exact
-    def total(self, x): return _SumOverProcesses.apply(x*(not self.spare))
+        for norm in self.norms(): norm.total = self.total
+    def norms(self):
+        return [module for module in self.model.modules() if isinstance(module, TokenNorm)]
+    def total(self, x): return all_reduce(x*(not self.spare))
+    def let_go(self):
+        "Take back what `before_fit` has changed, also after an error"
+        for norm in self.norms(): vars(norm).pop('total', None)
+        self.learn.model = bare(self.model)
 
     def before_batch(self):
         self.spare = any(getattr(transform, 'spare', False) for transform in self.dl.after_batch.fs)
@@ -131,8 +128,6 @@ class Together(Callback):
     def after_train(self):
         if self.recorder.train_metrics: self.after_validate()
 
-    def after_fit(self): self.learn.model = bare(self.model)
-
 # %% ../../nbs/library/scale.ipynb #c043
 @contextmanager
 def several_processes(learn:Learner):
@@ -151,13 +146,8 @@ def several_processes(learn:Learner):
         if not is_main():
             stack.enter_context(learn.no_bar())
             stack.enter_context(learn.no_logging())
-        together = Together()
-        stack.enter_context(learn.added_cbs([together]))
-        norms = [module for module in learn.model.modules() if isinstance(module, TokenNorm)]
-        for norm in norms: norm.total = together.total
+        stack.enter_context(learn.added_cbs([Together()]))
         try: yield learn
         finally:
-            for norm in norms: norm.total = noop
             for loader, share in zip(loaders, learn.dls.loaders): loader.rng = share.rng
             learn.dls.loaders = loaders
-            learn.model = bare(learn.model)

@@ -277,20 +277,18 @@ class EarlyStop(FitCallback, TrackerCallback):
             self.end(Reason.PATIENCE, f"{self.monitor} has not fallen since epoch {epoch}: "
                      "training ended.", f"the weights of epoch {epoch}")
     def after_fit(self):
-        if self.good and self.wait: self.go_back()
-        self.good = None
-        super().after_fit()
-    def go_back(self):
         "Give the model the weights of the best epoch, unless the training broke off"
         stop = self.learn.stopped
-        if stop and stop.is_early: return
-        bare(self.model).load_state_dict(self.good)
-        if stop and stop.reason is Reason.PATIENCE: return
-        reason = stop.reason if stop else Reason.END
-        n = len(self.recorder.values)
+        if self.good and self.wait and not (stop and stop.is_early):
+            bare(self.model).load_state_dict(self.good)
+            if not stop or stop.reason is not Reason.PATIENCE: self.say_best(stop)
+        self.good = None
+        super().after_fit()
+    def say_best(self, stop):
         kept = f"the weights of epoch {self.best_epoch+1}"
-        self.learn.stopped = Stop(reason, f"{self.monitor} was lowest after epoch "
-                                  f"{self.best_epoch+1} of {n}. The model has {kept}.", kept)
+        self.learn.stopped = Stop(stop.reason if stop else Reason.END,
+                                  f"{self.monitor} was lowest after epoch {self.best_epoch+1} of "
+                                  f"{len(self.recorder.values)}. The model has {kept}.", kept)
 
 # %% ../../nbs/library/training.ipynb #c036b
 class TimeBudget(FitCallback):
