@@ -13,7 +13,7 @@ from .data.blog import (
 from .data.batches import SentenceDataLoader, StreamDataLoader
 from .data.loaders import ElmoDataLoaders
 from .data.labels import ClassifyDataLoaders
-from .data.tagged import TagDataLoaders
+from .data.tagged import TagDataLoaders, read_tagged
 from .data.streams import stream_loaders
 from .elmo import Elmo, ScalarMix, load_bilm, save_bilm
 from .elmo.file import embed_file
@@ -27,3 +27,4 @@ from .tasks.cbow import WordVectors, cbow_learner
 from .tasks.learner import load_encoder, save_encoder
 from .tasks.classify import elmo_classifier_learner, random_elmo
 from .tasks.tag import elmo_tagger_learner
+from .tasks.annotate import *       # `annotate` of both learners

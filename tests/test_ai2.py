@@ -1,7 +1,7 @@
 """AI2's files: against their own vectors, against a slow reference over all options, with faults
 that must be found, and files that are not what they seem"""
 
-import gzip, hashlib, json, os, shutil, threading, warnings
+import gzip, json, os, shutil, threading
 from copy import deepcopy
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -562,20 +562,6 @@ def test_half_precision_is_written_in_full(tmp_path):
     assert loaded.lstm.fwd[0].weight_hh_l0.dtype == torch.float32
     assert torch.equal(loaded.lstm.fwd[0].weight_ih_l0, model.lstm.fwd[0].weight_ih_l0.float())
 
-def test_what_bfloat16_costs():
-    "On request, with three digits left: every token's vector, in every layer, keeps its direction"
-    torch.manual_seed(0)
-    m = BiLM(
-        replace(ELMO_ORIGINAL, filters=((1, 32), (2, 32), (3, 64)), proj_dim=64, hidden_dim=256), 0
-    ).eval()
-    for l in [*m.lstm.fwd, *m.lstm.bwd]:
-        for k, v in l.named_parameters():
-            torch.nn.init.normal_(v, std=2 * v.shape[1] ** -0.5) if 'weight' in k else None
-    for a,b in zip(encode(m, SENTS)[0], encode(deepcopy(m).bfloat16(), SENTS)[0]):
-        assert 0 < np.abs(a - b).max() < .2
-        cos = (a*b).sum(-1)/np.linalg.norm(a, axis=-1)/np.linalg.norm(b, axis=-1)
-        assert cos.min() > .995 and cos.mean() > .9995
-
 # files that are not what they seem
 
 @pytest.fixture
@@ -835,36 +821,25 @@ LONG = '2x24_6_15cnn_2xhighway'
 OPT = ref.options(lstm=dict(cell_clip=3., proj_clip=3., dim=24))
 
 class Server(ThreadingHTTPServer):
-    """Serves `files`; breaks off after `most` bytes an answer, `cuts` times; writes down what was
-    asked"""
-
+    "Serves `files`, or answers with `status`; writes down what was asked"
     def __init__(self, files):
         super().__init__(('127.0.0.1', 0), Handler)
-        self.files, self.most, self.cuts, self.asked, self.status, self.length = (
-            files,
-            None,
-            0,
-            [],
-            None,
-            'right',
-        )
+        self.files = files
+        self.asked = []
+        self.status = None
         threading.Thread(target=self.serve_forever, args=(.02,), daemon=True).start()
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = 'HTTP/1.0'
     def log_message(self, *args): pass
     def do_GET(self):
-        s = self.server
-        s.asked.append((self.command, self.path.rsplit('_')[-1], self.headers.get('Range')))
-        data = s.files.get(self.path.rsplit('/')[-1])
-        if s.status or data is None: return self.send_error(s.status or 404)
+        server = self.server
+        server.asked.append(self.path.rsplit('_')[-1])
+        data = server.files.get(self.path.rsplit('/')[-1])
+        if server.status or data is None: return self.send_error(server.status or 404)
         self.send_response(200)
-        length = str(len(data)) if s.length == 'right' else s.length
-        if length: self.send_header('Content-Length', length)
+        self.send_header('Content-Length', str(len(data)))
         self.end_headers()
-        if s.most is not None and s.cuts and len(data) > s.most:
-            s.cuts -= 1
-            data = data[:s.most]
         self.wfile.write(data)
 
 @pytest.fixture
@@ -882,61 +857,17 @@ def server(tmp_path, monkeypatch):
     yield s
     s.shutdown(); s.server_close()
 
-def gets(server): return [o for o in server.asked if o[0] == 'GET']
-
 def test_download_once(server, tmp_path):
     model = load_ai2('mini')
-    assert model.config.hidden_dim == 24 and len(gets(server)) == 2
-    n = len(server.asked)
+    assert model.config.hidden_dim == 24 and len(server.asked) == 2
     options, weights = ai2_files('mini')
-    assert (
-        len(server.asked) == n
-        and weights.read_bytes() == server.files[weights.name]
-        and str(tmp_path / 'cache') in str(weights)
-    )
+    assert len(server.asked) == 2 and weights.read_bytes() == server.files[weights.name]
+    assert str(tmp_path/'cache') in str(weights)
     # nothing is left lying about
     assert {o.suffix for o in weights.parent.iterdir()} == {'.json', '.hdf5'}
     for a, b in zip(encode(model, SENTS)[0], encode(load_ai2(tmp_path / 'there'), SENTS)[0]):
         np.testing.assert_allclose(a, b, atol=1e-5)
 
-
-def test_a_download_that_breaks_off_begins_again(server, tmp_path):
-    server.most, server.cuts = 3000, 2
-    _, weights = ai2_files('mini')
-    assert weights.read_bytes() == server.files[weights.name] and server.cuts == 0
-    assert [o[2] for o in gets(server)] == [None] * 4 and {
-        o.suffix for o in weights.parent.iterdir()
-    } == {'.json', '.hdf5'}
-
-
-def test_nothing_is_kept_of_a_download_that_broke_off(server, tmp_path):
-    server.most, server.cuts = 2000, 10
-    with pytest.raises(
-        ModelFileError, match="can't download .*the connection broke off.*Call again"
-    ):
-        ai2_files('mini')
-    assert [o.suffix for o in (tmp_path/'cache').rglob('*') if o.is_file()] == ['.json']
-    server.cuts = 0
-    assert ai2_files('mini')[1].read_bytes() == server.files[f'elmo_{LONG}_weights.hdf5']
-
-@pytest.mark.parametrize('change', ['damaged', 'long', 'whole'])
-def test_parts_of_another_download_are_no_part_of_this_one(server, tmp_path, change):
-    "What an earlier version, another program or a killed process left: neither completed nor taken"
-    name = f'elmo_{LONG}_weights.hdf5'
-    data, folder = server.files[name], tmp_path/'cache'/'elmo_fastai'/'ai2'/'mini'
-    folder.mkdir(parents=True)
-    part = {'damaged': b'x' + data[1:2000], 'long': data + b'more', 'whole': bytes(len(data))}[
-        change
-    ]
-    for end in ('part', f'{hashlib.md5(data).hexdigest()}.part'):
-        (folder / f'{name}.{end}').write_bytes(part)
-    assert ai2_files('mini')[1].read_bytes() == data and isinstance(load_ai2('mini'), BiLM)
-
-def test_an_answer_longer_than_announced_is_refused(server):
-    "Or shorter"
-    for length in ('10', '999999'):
-        server.length = length
-        with pytest.raises(ModelFileError, match="can't download|not the file"): load_ai2('mini')
 
 def test_another_file_under_the_right_name(server, tmp_path):
     """A page of a server that moved, or a model of another shape: found before anything is built
@@ -956,16 +887,9 @@ def test_another_file_under_the_right_name(server, tmp_path):
     }
     with pytest.raises(ModelFileError, match='should be .* by the options'): load_ai2('mini')
 
-def test_no_server_and_no_such_file(server, tmp_path):
+def test_what_to_do_without_the_server(server):
     server.status = 403
     with pytest.raises(ModelFileError, match='403.*folder'): ai2_files('mini')
-    # no use in asking again
-    assert len(server.asked) == 1
-    server.status, server.asked[:] = 503, []
-    with pytest.raises(ModelFileError, match='503'): ai2_files('mini')
-    assert len(server.asked) == 3
-    server.shutdown(); server.server_close()
-    with pytest.raises(ModelFileError, match="can't download.*no connection"): ai2_files('mini')
 
 def test_local_copies(server, tmp_path):
     folder = tmp_path/'mine'; folder.mkdir()
@@ -1014,25 +938,6 @@ def test_a_misspelt_option_is_refused(part, key):
     options[part][key] = 1
     with pytest.raises(ModelFileError, match=f"{part} has an unknown key '{key}'"):
         ai2_config(options)
-
-@pytest.mark.parametrize('kw', [dict(), dict(hidden_dim=16), dict(
-    filters=((1, 4), (2, 4)), proj_dim=8, hidden_dim=8, char_proj=False)], ids=str)
-def test_every_projection_and_both_clips_are_written(tmp_path, kw):
-    model = trained(**kw)
-    folder = save_ai2(tmp_path/'m', model, None)
-    options = json.loads((folder/'options.json').read_text())
-    assert {'cell_clip', 'proj_clip'} <= set(options['lstm'])
-    n_filters = sum(n for _, n in options['char_cnn']['filters'])
-    P, C = options['lstm']['projection_dim'], options['lstm']['dim']
-    with h5py.File(folder/'weights.hdf5') as f:
-        assert f['CNN_proj/W_proj'].shape == (n_filters, P) and f['CNN_proj/b_proj'].shape == (P,)
-        for number in range(2):
-            for layer in range(options['lstm']['n_layers']):
-                name = f'RNN_{number}/RNN/MultiRNNCell/Cell{layer}/LSTMCell/W_P_0'
-                assert f[name].shape == (C, P)
-                if C == P: assert (f[name][()] == np.eye(P)).all()
-    for a, b in zip(encode(model, SENTS)[0], encode(load_ai2(folder), SENTS)[0]):
-        np.testing.assert_allclose(a, b, atol=2e-5, rtol=1e-4)
 
 def test_a_projection_between_equal_sizes_must_change_nothing(tmp_path):
     folder = save_ai2(tmp_path/'m', trained(hidden_dim=trained().config.proj_dim), None)

@@ -957,3 +957,15 @@ def test_lines_of_the_buffered_loader():
     assert BufferedDataLoader([None, {'text': 'a b'}, {'text': 'c'}], bs=2).skipped == {
         'missing rows': 1
     }
+
+@each_kind
+def test_a_loader_of_other_text(kind):
+    "In its order, by the same words; what is no list of texts is refused"
+    dls = ElmoDataLoaders.from_corpus(Corpus('c', dict(train=LINES, valid=LINES)), kind=kind,
+                                      **KINDS[kind])
+    n = len(dls.types)
+    dl = dls.test_dl(['a b c d e f g', ['f', 'a', 'b', 'c', 'd']])
+    assert sum(len(b[-1]) for b in dl) and len(dls.types) == n and dl.vocab is dls.vocab
+    for wrong in ('a text', [], None):
+        with pytest.raises(TypeError, match='put one text into a list'): dls.test_dl(wrong)
+    with pytest.raises(CorpusError, match='not one word'): dls.test_dl([' '])

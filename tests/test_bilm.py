@@ -4,7 +4,7 @@ every state of damage"""
 import copy, json, math, os, pickle, shutil
 from dataclasses import replace
 
-import pytest, torch, torch.nn.functional as F
+import pytest, torch
 from hypothesis import given, settings, strategies as st
 from safetensors.torch import load_file, save_file
 from torch import nn
@@ -14,7 +14,6 @@ from elmo_fastai.base.errors import ModelFileError
 from elmo_fastai.text.tokens import ByteCharVocab, SPECIALS, WordVocab
 from elmo_fastai.nn.bilm import BiLM, BiLMConfig, elmo_configs, evaluate, guesses
 from elmo_fastai.elmo.folder import load_bilm, save_bilm
-from elmo_fastai.data.buffered import BufferedDataLoader
 from elmo_fastai.data.batches import SentenceDataLoader, StreamDataLoader
 from elmo_fastai.data.encoded import EncodedText, TokenTypes
 from pages import page
@@ -263,11 +262,6 @@ def test_a_folded_normalisation_and_too_wide_a_filter_are_refused(tmp_path):
     with pytest.raises(ValueError, match='width 5 is wider'):
         replace(config, filters=((5, 8),), max_chars=3)
 
-
-def test_nothing_is_remembered_unless_asked(model, batch):
-    before = layers(model, batch[0])
-    with torch.no_grad(): model.encode_state(batch[0]); model(*batch)
-    assert torch.equal(layers(model, batch[0]), before)
 
 # separate and missing parts
 

@@ -14,12 +14,13 @@ from safetensors.torch import load_file, save_file
 import addresses
 import elmo_fastai
 from elmo_fastai.train import command, report as report_module, script
+from elmo_fastai.base.options import option_name
 from elmo_fastai.elmo.module import without_head
 from elmo_fastai.base.errors import CheckpointError, CommandError, Interrupted
 from elmo_fastai.text.corpora import Corpus, toy_corpus
 from elmo_fastai.text.sources import text_corpus
-from elmo_fastai.text.tokens import CharVocab, get_tokenizer
-from elmo_fastai.nn.bilm import BiLMConfig, ELMO_TINY, elmo_configs, evaluate
+from elmo_fastai.text.tokens import CharVocab
+from elmo_fastai.nn.bilm import BiLMConfig, elmo_configs, evaluate
 from elmo_fastai.elmo.folder import load_bilm, save_bilm
 from elmo_fastai.data.loaders import ElmoDataLoaders
 from elmo_fastai.train.checkpoint import FILE, Checkpoints, find_checkpoint
@@ -31,19 +32,7 @@ NANO = dict(name='nano', char_dim=4, filters=[[1,8],[2,8],[3,8]], proj_dim=16, h
 CFG = BiLMConfig.from_dict(NANO)
 HEADLESS = Path(__file__).parent/'golden'/'tiny-en'     # a model without an output layer
 TABLE = ['epoch', 'train_loss', 'valid_loss', 'perplexity_fwd', 'perplexity_bwd', 'time']
-KEYS = {
-    'perplexity_fwd',
-    'perplexity_bwd',
-    'perplexity_mean',
-    'floor',
-    'ratio_to_floor',
-    'unigram',
-    'trigram',
-    'sense_accuracy',
-    'sense_baseline',
-    'tokens_per_second',
-    'train_seconds',
-}
+SENSES = 'floor', 'ratio_to_floor', 'sense_accuracy', 'sense_baseline'
 
 
 @pytest.fixture(scope='module', autouse=True)
@@ -89,22 +78,8 @@ def press(sig=signal.SIGINT, times=1):
 
 def names(folder): return sorted(f.name for f in folder.iterdir())
 def train(corpus, out, **kw):
-    return pretrain(
-        corpus,
-        out=out,
-        **{
-            **dict(
-                model='tiny',
-                config=NANO,
-                epochs=1,
-                bs=16,
-                device='cpu',
-                bf16=False,
-                say=lambda s: None,
-            ),
-            **kw,
-        },
-    )
+    return pretrain(corpus, out=out, **{**dict(model='tiny', config=NANO, epochs=1, bs=16,
+                                               device='cpu', bf16=False, say=lambda s: None), **kw})
 
 
 def adding(monkeypatch, cb):
@@ -117,53 +92,20 @@ def adding(monkeypatch, cb):
 
 def check_folder(folder, senses):
     "A whole model with a whole report: the report's figures are those of the loaded model"
-    assert sorted(f.name for f in folder.iterdir()) == [
-        'README.md',
-        'SHA256SUMS',
-        'config.json',
-        'history.csv',
-        'model.safetensors',
-        'report.json',
-        'report.png',
-        'report.svg',
-        'run.toml',
-        'vocab.json',
-    ]
-    report = json.loads(
-        (folder / 'report.json').read_text(encoding='utf-8'),
-        parse_constant=lambda c: pytest.fail(f'{c} is not JSON'),
-    )
-    assert KEYS <= set(report)
-    assert report['perplexity_mean'] == pytest.approx(
-        (report['perplexity_fwd'] * report['perplexity_bwd']) ** 0.5
-    )
-    for k in (
-        'perplexity_fwd',
-        'perplexity_bwd',
-        'unigram',
-        'trigram',
-        'tokens_per_second',
-        'train_seconds',
-    ):
-        assert report[k] > 0, k
-    assert report['tokens_per_second'] < 1e7
+    assert names(folder) == [
+        'README.md', 'SHA256SUMS', 'config.json', 'history.csv', 'model.safetensors', 'report.json',
+        'report.png', 'report.svg', 'run.toml', 'vocab.json']
+    report = report_of(folder)
+    mean = (report['perplexity_fwd']*report['perplexity_bwd'])**.5
+    assert report['perplexity_mean'] == pytest.approx(mean)
+    for name in ('unigram', 'trigram', 'tokens_per_second', 'train_seconds'): assert report[name] > 0
     if senses:
-        assert (
-            report['ratio_to_floor'] == pytest.approx(report['perplexity_mean'] / report['floor'])
-            and report['ratio_to_floor'] > 1
-        )
-        assert list(report['sense_accuracy']) == ['layer0', 'layer1', 'layer2'] and all(
-            0 <= o <= 1 for o in report['sense_accuracy'].values()
-        )
+        assert 1 < report['ratio_to_floor'] == pytest.approx(mean/report['floor'])
+        assert list(report['sense_accuracy']) == ['layer0', 'layer1', 'layer2']
         assert 0 < report['sense_baseline'] < 1
     else:
-        assert all(
-            report[k] is None
-            for k in ('floor', 'ratio_to_floor', 'sense_accuracy', 'sense_baseline')
-        )
-    png, svg = (folder/'report.png').read_bytes(), (folder/'report.svg').read_text(encoding='utf-8')
-    assert png[:8] == b'\x89PNG\r\n\x1a\n' and len(png) > 10_000
-    assert '<svg' in svg and svg.rstrip().endswith('</svg>') and len(svg) > 10_000
+        for name in SENSES: assert report[name] is None
+    assert (folder/'report.png').stat().st_size > 10_000 < (folder/'report.svg').stat().st_size
     return report, *load_bilm(folder)
 
 def test_pretrain_on_the_toy_corpus(corpus, dls, tmp_path):
@@ -177,21 +119,9 @@ def test_pretrain_on_the_toy_corpus(corpus, dls, tmp_path):
         assert report[f'perplexity_{k}'] == pytest.approx(exact[k], rel=1e-5)
     assert report['status'] == 'complete' and report['steps'] == len(dls.train)
     text = '\n'.join(map(str, told))
-    assert (
-        f"{report['perplexity_mean']:.2f}" in text
-        and f"{report['floor']:.2f}" in text
-        and 'trigram' in text
-        and str(folder) in text
-    )
+    assert (f"{report['perplexity_mean']:.2f}" in text and f"{report['floor']:.2f}" in text
+            and 'trigram' in text and str(folder) in text)
 
-
-def test_equal_seeds_equal_folders(corpus, tmp_path, held):
-    a, b, c = (
-        load_file(train(corpus, tmp_path / str(i), seed=seed) / 'model.safetensors')
-        for i, seed in enumerate((3, 3, 4))
-    )
-    assert all(torch.allclose(v, b[k], atol=1e-5) for k,v in a.items())
-    assert not torch.allclose(a['head.weight'], c['head.weight'], atol=1e-5)
 
 def test_tiny_corpora_end_in_a_report_or_a_message(tmp_path):
     "Few sentences: words without two senses, one occurrence, hardly a batch"
@@ -199,7 +129,7 @@ def test_tiny_corpora_end_in_a_report_or_a_message(tmp_path):
         folder = train(
             toy_corpus(n_train=n, n_valid=v, n_test=0, n_unseen=0), tmp_path / str(i), bs=2
         )
-        assert KEYS <= set(json.loads((folder/'report.json').read_text())) and load_bilm(folder)
+        assert set(SENSES) <= report_of(folder).keys() and load_bilm(folder)
 
 def test_a_failure_while_measuring_costs_no_model(corpus, tmp_path, monkeypatch):
     for error in (KeyboardInterrupt, MemoryError, ValueError('no report')):
@@ -231,55 +161,26 @@ def test_an_interruption_never_replaces_anything(corpus, tmp_path, monkeypatch):
     # two interruptions, two models
     assert len(others) == 2 and all(load_bilm(f) for f in others)
 
-@pytest.mark.parametrize(
-    'settings,says',
-    [
-        (dict(epochs=0), 'epochs'),
-        (dict(epochs=-3), 'epochs'),
-        (dict(bs=0), 'bs'),
-        (dict(seq_len=0), '--seq-len'),
-        (dict(min_freq=0), '--min-freq'),
-        (dict(lr=0.0), 'lr'),
-        (dict(lr=-1.0), 'lr'),
-        (dict(lr=math.nan), 'lr'),
-        (dict(lr=math.inf), 'lr'),
-        (dict(model='huge'), 'tiny or small or medium or original'),
-        (dict(device='xyz'), 'xyz'),
-        (dict(device='meta'), 'meta'),
-        (dict(device='cuda:99'), 'cuda:99'),
-        (dict(max_vocab=0), '--max-vocab'),
-        (dict(max_vocab=1), '--max-vocab'),
-        (dict(max_vocab=-1), '--max-vocab'),
-        (dict(every=0), '--every'),
-        (dict(every='10'), 'such as 15m'),
-        (dict(time='15'), '--time'),
-        (dict(time='1m', epochs=2), '--time and --epochs'),
-        (dict(kind='x'), '--kind'),
-        (dict(wd=-1.0), 'wd'),
-        (dict(optimizer='sgd'), 'adagrad'),
-        (dict(patience=0), 'patience'),
-        (dict(carry=True), '--carry'),
-        (dict(epoch=3), "'epoch' (did you mean epochs?)"),
-        (dict(stream=True, test='x.txt', epochs=1), '--test goes without --stream'),
-        (dict(steps=3), '--stream'),
-        (dict(max_vocab=4), '--max-vocab'),
-        (dict(seed=-1), 'seed'),
-        (dict(seed=10**30), 'seed'),
-        (dict(bs=401), '400 sentences'),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize('settings,says', [
+    (dict(epochs=0), 'epochs'), (dict(seq_len=0), '--seq-len'), (dict(lr=math.nan), 'lr'),
+    (dict(model='huge'), 'tiny or small or medium or original'), (dict(device='xyz'), 'xyz'),
+    (dict(device='meta'), 'meta'), (dict(device='cuda:99'), 'cuda:99'),
+    (dict(max_vocab=4), '--max-vocab'), (dict(every=0), '--every'), (dict(time='15'), '--time'),
+    (dict(time='1m', epochs=2), '--time and --epochs'), (dict(kind='x'), '--kind'),
+    (dict(wd=-1.0), 'wd'), (dict(optimizer='sgd'), 'adagrad'), (dict(patience=0), 'patience'),
+    (dict(carry=True), '--carry'), (dict(epoch=3), "'epoch' (did you mean epochs?)"),
+    (dict(stream=True, test='x.txt', epochs=1), '--test goes without --stream'),
+    (dict(steps=3), '--stream'),
+    (dict(seed=10**30), 'seed'), (dict(bs=401), '400 sentences')], ids=str)
 def test_settings_that_can_not_be(corpus, tmp_path, settings, says):
     with pytest.raises(CommandError, match=re.escape(says)):
         train(corpus, tmp_path / 'out', **settings)
     assert not list(tmp_path.iterdir())
 
-@pytest.mark.parametrize(
-    'place', ['file', 'foreign folder', 'under a file', 'a foreign config', '..', '']
-)
+@pytest.mark.parametrize('place', [
+    'file', 'foreign folder', 'under a file', 'a foreign config', '..', ''])
 def test_places_that_can_not_be_written_are_found_before_training(
-    corpus, tmp_path, monkeypatch, place
-):
+    corpus, tmp_path, monkeypatch, place):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(Learner, 'fit', lambda *a, **k: pytest.fail('it trained first'))
     (tmp_path / 'f').write_text('x')
@@ -287,14 +188,8 @@ def test_places_that_can_not_be_written_are_found_before_training(
         (tmp_path / name).mkdir()
     (tmp_path / 'g' / 'thesis.txt').write_text('precious')
     (tmp_path / 'web' / 'config.json').write_text('{"name": "my web application"}')
-    out = {
-        'file': 'f',
-        'foreign folder': 'g',
-        'under a file': 'f/x',
-        'a foreign config': 'web',
-        '..': '..',
-        '': Path(''),
-    }[place]
+    out = {'file': 'f', 'foreign folder': 'g', 'under a file': 'f/x', 'a foreign config': 'web',
+           '..': '..', '': Path('')}[place]
     before = sorted(str(f) for f in tmp_path.rglob('*'))
     for overwrite in (False, True):
         with pytest.raises(CommandError, match='--out'): train(corpus, out, overwrite=overwrite)
@@ -309,15 +204,8 @@ def test_a_folder_without_permission(corpus, tmp_path):
         train(corpus, tmp_path / 'p' / 'm')
 
 
-@pytest.mark.parametrize(
-    'name,folder',
-    [
-        ('my.text.txt', 'my.text'),
-        ('books', 'books'),
-        ('books/*.txt', 'books'),
-        ('./books', 'books'),
-    ],
-)
+@pytest.mark.parametrize('name,folder', [
+    ('my.text.txt', 'my.text'), ('books', 'books'), ('books/*.txt', 'books'), ('./books', 'books')])
 def test_default_folders(tmp_path, monkeypatch, name, folder):
     here = tmp_path / 'here'
     (here / 'books').mkdir(parents=True)
@@ -332,13 +220,8 @@ def test_a_text_that_is_called_toy_is_not_the_toy_corpus(tmp_path):
     train(str(tmp_path/'toy.txt'), tmp_path/'m', bs=2, seq_len=8, min_freq=1, say=told.append)
     assert json.loads((tmp_path/'m'/'report.json').read_text())['floor'] is None
     steps = json.loads((tmp_path/'m'/'report.json').read_text())['steps']
-    train(
-        Corpus('other', text_corpus(tmp_path / 'toy.txt').splits),
-        tmp_path / 'n',
-        bs=2,
-        seq_len=8,
-        min_freq=1,
-    )
+    train(Corpus('other', text_corpus(tmp_path / 'toy.txt').splits), tmp_path / 'n', bs=2,
+          seq_len=8, min_freq=1)
     assert json.loads((tmp_path/'n'/'report.json').read_text())['steps'] == steps
 
 def test_local_copies_of_named_corpora(tmp_path):
@@ -353,19 +236,14 @@ def test_ctrl_c_before_training(tmp_path, monkeypatch, capsys):
     def stop(*args, **kwargs): raise KeyboardInterrupt
     monkeypatch.setattr(script, 'get_corpus', stop)
     with pytest.raises(SystemExit) as e: elmo_pretrain(['toy', '--out', str(tmp_path/'m')])
-    assert (
-        e.value.code == 130
-        and len(capsys.readouterr().err.strip().splitlines()) == 1
-        and not list(tmp_path.iterdir())
-    )
+    assert (e.value.code == 130 and len(capsys.readouterr().err.strip().splitlines()) == 1
+            and not list(tmp_path.iterdir()))
 
 
-@pytest.mark.parametrize(
-    'end', [None, KeyboardInterrupt(), CommandError('no'), RuntimeError('a fault')]
-)
+@pytest.mark.parametrize('end', [
+    None, KeyboardInterrupt(), CommandError('no'), RuntimeError('a fault')])
 def test_the_command_called_in_a_process_leaves_its_warnings_alone(
-    end, monkeypatch, tmp_path, capsys
-):
+    end, monkeypatch, tmp_path, capsys):
     def stub(*args, **kwargs):
         assert warnings.showwarning is not before
         if end:
@@ -382,24 +260,6 @@ def test_the_command_called_in_a_process_leaves_its_warnings_alone(
     with pytest.raises(SystemExit):
         elmo_pretrain([])
     assert warnings.showwarning is before and warnings.filters == filters
-
-
-def test_warnings_are_notes(monkeypatch, tmp_path, capsys):
-    def stub(*args, **kwargs):
-        for place in (command.__file__, __file__):
-            warnings.warn_explicit(f'by {Path(place).stem}', UserWarning, place, 1)
-        raise CommandError('no')
-    monkeypatch.setattr(command, 'pretrain', stub)
-    with warnings.catch_warnings(), pytest.raises(SystemExit):
-        warnings.simplefilter('always')
-        warnings.showwarning = lambda *args, **kwargs: print('another:', args[0])
-        elmo_pretrain(['toy'])
-    out,err = capsys.readouterr()
-    assert (
-        err.splitlines()
-        == ['elmo_pretrain: by command', 'elmo_pretrain: by test_command', 'elmo_pretrain: no']
-        and not out
-    )
 
 
 # trainings that were interrupted, and go on
@@ -439,9 +299,8 @@ def going_on(corpus, run, **kw):
 def test_a_resumed_training_ends_like_an_undisturbed_one(corpus, tmp_path, broken, whole):
     told = []
     folder = going_on(corpus, broken, say=told.append)
-    assert folder == tmp_path / 'm' and names(tmp_path) == ['m', 'm.interrupted'], (
-        'the checkpoints have gone'
-    )
+    assert folder == tmp_path / 'm' and names(tmp_path) == [
+        'm', 'm.interrupted'], ('the checkpoints have gone')
     report, *_ = check_folder(folder, senses=True)
     assert re.search('Going on from epoch 2 of 2, batch 5 of 25', '\n'.join(told))
     assert weights(folder) == weights(whole)
@@ -491,17 +350,11 @@ def test_killed_while_measuring(corpus, tmp_path, more):
         train(corpus, out, epochs=2)
     killed('make_report', corpus, out, fresh=False)                             # and once more
     assert names(tmp_path) == ['m', 'm.run'] and not (out/'report.json').exists()
-    assert (
-        going_on(corpus, tmp_path / 'm.run') == out
-        and names(tmp_path) == ['m']
-        and weights(out) == before
-    )
+    assert (going_on(corpus, tmp_path / 'm.run') == out and names(tmp_path) == ['m']
+            and weights(out) == before)
     report, *_ = check_folder(out, senses=True)
-    assert (
-        report['status'] == 'complete'
-        and report['steps'] == (50 if not more else report['steps'])
-        and (out / 'history.csv').exists()
-    )
+    assert (report['status'] == 'complete' and report['steps'] == (
+        50 if not more else report['steps']) and (out / 'history.csv').exists())
 
 
 @pytest.mark.slow
@@ -534,8 +387,7 @@ def test_ctrl_c_while_measuring(corpus, tmp_path, monkeypatch):
             train(corpus, tmp_path / 'm')
     before = weights(tmp_path/'m')
     assert weights(going_on(corpus, tmp_path / 'm.run')) == before and check_folder(
-        tmp_path / 'm', senses=True
-    )
+        tmp_path / 'm', senses=True)
 
 
 @pytest.mark.parametrize('where', ['m.run', 'm', 'checkpoint'])
@@ -543,29 +395,10 @@ def test_what_resume_may_be_given(corpus, tmp_path, broken, where):
     place = {'m.run': broken, 'm': tmp_path/'m', 'checkpoint': max(broken.glob('0*-*'))}[where]
     assert going_on(corpus, place) == tmp_path/'m'
 
-@pytest.mark.slow
-def test_begun_anew_it_asks(corpus, tmp_path, broken):
-    before = names(broken)
-    with pytest.raises(CommandError, match='did not come to its end.*--resume.*--overwrite'):
-        train(corpus, tmp_path / 'm')
-    assert names(broken) == before
-    assert load_bilm(train(corpus, tmp_path/'m', overwrite=True)) and not broken.exists()
 
-@pytest.mark.parametrize(
-    'what',
-    [
-        dict(lr=0.1),
-        dict(model='tiny'),
-        dict(out='x'),
-        dict(epochs=9),
-        dict(seed=3),
-        dict(seed=0),
-        dict(bf16=True),
-        dict(bf16=False),
-        dict(carry=True),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize('what', [
+    dict(lr=0.1), dict(model='tiny'), dict(out='x'), dict(epochs=9), dict(seed=3), dict(seed=0),
+    dict(bf16=True), dict(bf16=False), dict(carry=True)], ids=str)
 def test_resume_takes_everything_from_the_run(corpus, broken, what):
     with pytest.raises(CommandError, match='leave'):
         going_on(**{'corpus': corpus, **what}, run=broken)
@@ -605,9 +438,8 @@ def test_foreign_folders(corpus, tmp_path, dls):
     for place in (tmp_path/'nowhere', tmp_path/'thesis', tmp_path/'thesis'/'a.txt'):
         with pytest.raises((CheckpointError, CommandError)): going_on(corpus, place)
     # not by the command
-    learn = bilm_learner(
-        dls, CFG, bf16=False, cbs=Checkpoints(tmp_path / 'own', run=dict(corpus='mine'))
-    )
+    learn = bilm_learner(dls, CFG, bf16=False, cbs=Checkpoints(
+        tmp_path / 'own', run=dict(corpus='mine')))
     with learn.no_bar(), learn.no_logging(): learn.fit(1)
     with pytest.raises(CommandError, match='not of a training that elmo_pretrain began'):
         going_on(corpus, tmp_path / 'own')
@@ -621,11 +453,6 @@ def test_foreign_folders(corpus, tmp_path, dls):
         == 'precious'
     )
 
-
-def test_half_a_checkpoint_is_ours(corpus, tmp_path, broken):
-    "What a process leaves that is killed while it writes, whatever its random name"
-    for o in ('.000009-epoch1-batch9-a_1z4_', '.000008-epoch1-batch8-old-77'): (broken/o).mkdir()
-    assert load_bilm(train(corpus, tmp_path/'m', overwrite=True)) and not broken.exists()
 
 @pytest.mark.slow
 def test_two_runs_in_one_folder(corpus, tmp_path, monkeypatch):
@@ -661,10 +488,8 @@ def test_a_full_disk(corpus, tmp_path, allowed, capsys):
     try:
         with pytest.raises((CheckpointError, CommandError)) as e: train(corpus, tmp_path/'m')
     finally: resource.setrlimit(resource.RLIMIT_FSIZE, old)
-    assert (
-        re.search(r'No checkpoint could be written|Saving .* failed', str(e.value))
-        and not (tmp_path / 'm').exists()
-    )
+    assert (re.search(r'No checkpoint could be written|Saving .* failed', str(e.value))
+            and not (tmp_path / 'm').exists())
 
 
 @pytest.mark.slow
@@ -677,10 +502,8 @@ def test_a_disk_that_fills_up(corpus, tmp_path, monkeypatch, whole):
     with monkeypatch.context() as mp:
         adding(mp, lambda: At(20, fill))
         try:
-            with (
-                pytest.warns(UserWarning, match='training goes on') as w,
-                pytest.raises(CommandError, match='make room.*--resume') as e,
-            ):
+            with (pytest.warns(UserWarning, match='training goes on') as w,
+                  pytest.raises(CommandError, match='make room.*--resume') as e):
                 train(corpus, tmp_path / 'm', epochs=2, every=1e-3)
         finally: resource.setrlimit(resource.RLIMIT_FSIZE, old)
     # Python shows it once
@@ -688,31 +511,13 @@ def test_a_disk_that_fills_up(corpus, tmp_path, monkeypatch, whole):
     assert not (tmp_path/'m').exists() and find_checkpoint(tmp_path/'m.run')
     assert weights(going_on(corpus, tmp_path/'m.run')) == weights(whole)
 
-@pytest.mark.slow
-def test_early_stopping(corpus, tmp_path):
-    told = []
-    folder = train(corpus, tmp_path/'m', epochs=30, lr=.05, bs=100, patience=1, say=told.append)
-    report = json.loads((folder/'report.json').read_text())
-    rows = (folder/'history.csv').read_text().splitlines()[1:]
-    losses = [float(o.split(',')[2]) for o in rows]
-    assert (
-        len(losses) < 30
-        and losses[-1] > min(losses)
-        and any('has not fallen since epoch' in o for o in told)
-    )
-    assert (
-        math.log(report['perplexity_mean']) == pytest.approx(min(losses), abs=1e-4)
-        and report['status'] == 'complete'
-    )
-
 
 def planned(corpus, n_words=40, **said):
     "The settings of a training on a text of so many words, and its run, as a checkpoint keeps it"
     settings = script.complete(corpus, settings_for(corpus, dict(bf16=False, **said)))
     told = []
     settings = script.by_length(
-        Corpus('my', dict(train=['word ' * 10] * (n_words // 10))), settings, told.append
-    )
+        Corpus('my', dict(train=['word ' * 10] * (n_words // 10))), settings, told.append)
     settings.out = 'm'
     return settings, json.loads(json.dumps(script.new_run(settings, None).to_json())), told
 
@@ -721,50 +526,36 @@ def test_recipes():
     back"""
     for name in (None, *RECIPES):
         settings, plan, told = planned(name or 'my.txt')
-        assert (
-            Settings.from_json(plan['settings'], settings) == settings
-            and BiLMConfig.from_dict(plan['model']).name == settings.model
-            and len(told) == (name is None)
-        )
+        assert (Settings.from_json(plan['settings'], settings) == settings
+                and BiLMConfig.from_dict(plan['model']).name == settings.model
+                and len(told) == (name is None))
     settings, plan, told = planned('wikitext2', model='medium', epochs=1, lr=None, dropout=.2)
-    assert (
-        BiLMConfig.from_dict(plan['model']) == replace(elmo_configs['medium'], bias=True)
-        and plan['settings']['epochs'] == 1
-        and plan['settings']['lr'] == RECIPES['wikitext2']['lr']
-    )
-    assert (
-        planned('toy', optimizer='adagrad')[0].lr == 0.2
-        and planned('wikitext2')[0].dropout == 0.1
-        and not told
-    )
+    assert (BiLMConfig.from_dict(plan['model']) == replace(elmo_configs['medium'], bias=True)
+            and plan['settings']['epochs'] == 1
+            and plan['settings']['lr'] == RECIPES['wikitext2']['lr'])
+    assert (planned('toy', optimizer='adagrad')[0].lr == 0.2
+            and planned('wikitext2')[0].dropout == 0.1 and not told)
 
 
-@pytest.mark.parametrize(
-    'n_words', [100, *[n + more for n in script.BY_LENGTH if n < math.inf for more in (0, 10)]]
-)
+@pytest.mark.parametrize('n_words', [100, *[
+    n + more for n in script.BY_LENGTH if n < math.inf for more in (0, 10)]])
 def test_what_follows_from_the_length_of_a_text(n_words):
     usual = next(usual for bound, usual in script.BY_LENGTH.items() if n_words <= bound)
     settings, plan, told = planned('my.txt', n_words)
-    assert {name: getattr(settings, name) for name in usual} == usual and plan['model'][
-        'dropout'
-    ] == usual['dropout']
+    assert {name: getattr(settings, name)
+            for name in usual} == usual and plan['model']['dropout'] == usual['dropout']
     assert len(told) == 1 and f"--dropout {usual['dropout']}, --epochs {usual['epochs']}" in told[0]
     assert f'{n_words:,} words' in told[0] or f'more than {script.LONG:,}' in told[0]
     # what is said wins, one by one
     for given in (dict(model='medium'), dict(dropout=0.25), dict(epochs=5)):
         settings, plan, told = planned('my.txt', n_words, **given)
-        assert {
-            name: getattr(settings, name) for name in usual
-        } == usual | given and f'--{next(iter(given))} ' not in told[0]
-        assert (
-            plan['model']['name'] == settings.model and plan['model']['dropout'] == settings.dropout
-        )
+        assert {name: getattr(settings, name)
+                for name in usual} == usual | given and f'--{next(iter(given))} ' not in told[0]
+        assert (plan['model']['name'] == settings.model
+                and plan['model']['dropout'] == settings.dropout)
     settings, plan, told = planned('my.txt', n_words, time='1m')
-    assert (
-        '--epochs' not in told[0]
-        and settings.epochs == usual['epochs']
-        and 'epochs' not in settings.to_toml()
-    )
+    assert ('--epochs' not in told[0] and settings.epochs == usual['epochs']
+            and 'epochs' not in settings.to_toml())
     settings, plan, told = planned('my.txt', n_words, config=dict(dropout=.15))
     assert plan['model']['dropout'] == .15 and '--dropout' not in told[0]
     settings, plan, told = planned('my.txt', n_words, config=dict(dropout=.15), dropout=.35)
@@ -780,27 +571,17 @@ def test_a_file_s_dropout_comes_before_a_recipe_s():
 def test_a_stream_has_no_length(text):
     settings = script.complete('my.txt', settings_for('my.txt', dict(stream=True)))
     told = []
-    assert (
-        script.by_length('my.txt', settings, told.append).epochs
-        == script.BY_LENGTH[math.inf]['epochs']
-        and 'more than' in told[0]
-    )
+    assert (script.by_length(
+        'my.txt', settings, told.append).epochs == script.BY_LENGTH[math.inf]['epochs']
+            and 'more than' in told[0])
 
-
-def test_sizes_are_those_of_the_library():
-    "Parsing a command line loads no model, so their names stand there, too"
-    [sizes] = [f.metadata['choices'] for f in fields(Settings) if f.name == 'model']
-    assert list(sizes) == list(elmo_configs)
 
 def test_how_many_sentences_of_the_toy_language(corpus, tmp_path):
     "The recipe makes them, and reads each once"
     settings = script.complete('toy', settings_for('toy', dict(sentences=300)))
     made = script.read_text('toy', settings)
-    assert (
-        len(made.train) == 300
-        and settings.epochs == 1
-        and made.valid == toy_corpus(n_train=1).valid
-    )
+    assert (len(made.train) == 300 and settings.epochs == 1
+            and made.valid == toy_corpus(n_train=1).valid)
     assert settings_for(corpus, {}).epochs == 3
     for source in (corpus, 'wikitext2'):
         with pytest.raises(CommandError, match='--sentences does not go with this corpus'):
@@ -843,69 +624,20 @@ def encoded(file, folder, tok='space'):
     lines = Path(file).read_text().splitlines()
     corpus = Corpus('x', dict(train=lines, valid=lines), tok)
     return ElmoDataLoaders.from_corpus(
-        corpus, kind='stream', bs=2, seq_len=8, vocab=load_bilm(folder)[1], device='cpu'
-    ).valid
+        corpus, kind='stream', bs=2, seq_len=8, vocab=load_bilm(folder)[1], device='cpu').valid
 
 
 def test_files_that_validate_and_test(text):
-    folder = train(
-        str(text / 'tr.txt'),
-        text / 'm',
-        valid=text / 'va.txt',
-        test=str(text / 'te.txt'),
-        tokenizer='space',
-        **QUIET,
-    )
+    folder = train(str(text / 'tr.txt'), text / 'm', valid=text / 'va.txt',
+                   test=str(text / 'te.txt'), tokenizer='space', **QUIET)
     r, model = report_of(folder), load_bilm(folder)[0]
-    assert words_of(folder) == set(tokens(text / 'tr.txt')) | {'<pad>', '<unk>', '<s>', '</s>'}, (
-        'all of one file was trained on, and nothing of another'
-    )
+    assert words_of(folder) == set(tokens(text / 'tr.txt')) | {
+        '<pad>', '<unk>', '<s>', '</s>'}, ('all of one file was trained on, and nothing of another')
     for file,key in (('va.txt', 'perplexity'), ('te.txt', 'test_perplexity')):
         exact = evaluate(model, encoded(text/file, folder))
         for k in ('fwd', 'bwd', 'mean'): assert r[f'{key}_{k}'] == pytest.approx(exact[k], rel=1e-4)
     assert r['test_predictions'] == len(tokens(text/'te.txt')) + 16
 
-def test_a_folder_with_splits(text):
-    told = []
-    folder = train(str(text/'my'), text/'m', say=told.append, tokenizer='space', **QUIET)
-    assert alike(
-        folder,
-        train(
-            str(text / 'tr.txt'),
-            text / 'n',
-            valid=str(text / 'va.txt'),
-            test=str(text / 'te.txt'),
-            tokenizer='space',
-            **QUIET,
-        ),
-    )
-    n = {
-        k: len(tokens(text / f'{k[:2]}.txt')) + 2 * size
-        for k, size in dict(train=60, valid=20).items()
-    } | dict(test=16)
-    line = next(o for o in told if o.startswith('Corpus my'))
-    for k in n: assert f'{n[k]:,}' in line and f'{k}.txt' in line, line
-    assert any(
-        f"{report_of(folder)['test_perplexity_mean']:.2f}" in o and 'test' in o for o in told
-    )
-
-
-def test_what_lies_beside_the_splits_is_named(text):
-    told = []
-    (text/'my'/'README.txt').write_text('nothing to train on')
-    train(str(text/'my'), text/'m', say=told.append, **QUIET)
-    assert any('README.txt' in o and 'left out' in o for o in told)
-
-@pytest.mark.slow
-def test_several_files(text, monkeypatch):
-    monkeypatch.chdir(text)
-    folder = train(
-        ['my/test.txt', 'my/train.txt', 'my/valid.txt'], None, tokenizer='space', **QUIET
-    )
-    assert folder == Path('models') / 'my' and alike(
-        folder, train('my', 'm', tokenizer='space', **QUIET)
-    )
-    assert train(['tr.txt', Path('va.txt')], None, **QUIET).name == text.name
 
 def test_a_held_out_text_that_was_trained_on_is_named(text):
     """Nine of ten held-out lines stand in the training text, word for word: a trigram knows them by
@@ -916,14 +648,8 @@ def test_a_held_out_text_that_was_trained_on_is_named(text):
     )
     for valid,says in (('copies.txt', True), ('va.txt', False)):
         told = []
-        train(
-            str(text / 'tr.txt'),
-            text / 'm',
-            valid=str(text / valid),
-            dry=True,
-            say=told.append,
-            **QUIET,
-        )
+        train(str(text / 'tr.txt'), text / 'm', valid=str(text / valid), dry=True, say=told.append,
+              **QUIET)
         assert (
             bool(
                 re.search(
@@ -935,10 +661,6 @@ def test_a_held_out_text_that_was_trained_on_is_named(text):
         )
 
 
-def test_no_test_text_no_figures(text):
-    folder = train(str(text/'tr.txt'), text/'m', valid=str(text/'va.txt'), **QUIET)
-    assert report_of(folder)['test_perplexity_mean'] is None
-
 @pytest.mark.parametrize(
     'settings',
     [dict(valid='va.txt'), dict(test='te.txt'), dict(encoding='latin-1'), dict(column='text')],
@@ -949,31 +671,15 @@ def test_named_corpora_have_their_own_splits(corpus, tmp_path, settings):
     for source in ('toy', 'wikitext2', corpus):
         with pytest.raises(
             CommandError,
-            match=f"--{'text-col' if name == 'column' else name} does not go with this corpus",
-        ):
+            match=f"--{'text-col' if name == 'column' else name} does not go with this corpus"):
             train(source, tmp_path / 'm', **settings)
     assert not list(tmp_path.iterdir())
-
-@pytest.mark.slow
-@pytest.mark.parametrize('name', ['space', 'words', 'spacy', 'fastai'])
-def test_tokenizers(tmp_path, name):
-    if name in ('spacy', 'fastai'): pytest.importorskip('spacy')
-    (tmp_path/'a.txt').write_text("The bank's well-known.\n"*60)
-    told = []
-    words = words_of(
-        train(str(tmp_path / 'a.txt'), tmp_path / 'm', say=told.append, tokenizer=name, **QUIET)
-    ) - {'<pad>', '<unk>', '<s>', '</s>'}
-    assert words == set(get_tokenizer(name)("The bank's well-known.")) and any(
-        repr(name) in o for o in told if o.startswith('Corpus')
-    )
 
 
 def test_a_tokenizer_for_a_corpus_of_others(corpus, tmp_path):
     own = Corpus('own', dict(train=["it's"]*60, valid=["it's"]*9), 'words')
-    assert (
-        "it's" in words_of(train(own, tmp_path / 'm', tokenizer='space', **QUIET))
-        and own.tokenizer == 'words'
-    )
+    assert ("it's" in words_of(train(own, tmp_path / 'm', tokenizer='space', **QUIET))
+            and own.tokenizer == 'words')
     with pytest.raises(CommandError, match='--tokenizer does not go'):
         train(corpus, tmp_path / 'n', tokenizer='words')
     with pytest.raises(
@@ -981,16 +687,6 @@ def test_a_tokenizer_for_a_corpus_of_others(corpus, tmp_path):
         match="--tokenizer must be words or chars or space or spacy or fastai, not 'spacey'",
     ):
         train(own, tmp_path / 'n', tokenizer='spacey')
-
-
-def test_what_comes_next_knows_the_tokenizer(text):
-    for name, says in (
-        (None, ("--model m --out", "from_pretrained('m')")),
-        ('space', ("--model m --tokenizer space --out", "from_pretrained('m', tokenizer='space')")),
-    ):
-        train(str(text / 'tr.txt'), text / 'm', tokenizer=name, overwrite=True, **QUIET)
-        said = command.next_steps(text / 'm').replace(str(text / 'm'), 'm')
-        assert all(o in said for o in says), said
 
 
 def test_a_tokenizer_that_is_not_installed(text, monkeypatch, capsys):
@@ -1002,53 +698,6 @@ def test_a_tokenizer_that_is_not_installed(text, monkeypatch, capsys):
     code, out, err = ran(capsys, text/'tr.txt', '--tokenizer', 'spacy', '--out', text/'m')
     assert code == 1 and 'pip install spacy' in err and len(err.splitlines()) == 1
 
-def test_another_encoding(tmp_path):
-    (tmp_path/'a.txt').write_bytes('fiancée naïve\n'.encode('latin-1')*60)
-    assert {'fiancée', 'naïve'} <= words_of(
-        train(str(tmp_path / 'a.txt'), tmp_path / 'm', encoding='latin-1', **QUIET)
-    )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('ext', ['.csv', '.tsv', '.jsonl', '.parquet', '.csv.gz', '.jsonl.gz'])
-def test_the_column_of_a_table(text, ext):
-    import pandas as pd
-    def table(name):
-        lines, f = (text/f'{name}.txt').read_text().splitlines(), text/f'{name}{ext}'
-        df = pd.DataFrame(dict(stars=[3]*len(lines), body=lines))
-        if ext == '.parquet': df.to_parquet(f)
-        elif 'jsonl' in ext: df.to_json(f, orient='records', lines=True)
-        else: df.to_csv(f, index=False, sep='\t' if ext == '.tsv' else ',')
-        return str(f)
-    f = table('tr')
-    folder = train(f, text/'m', column='body', valid=table('va'), **QUIET)
-    assert alike(folder, train(str(text/'tr.txt'), text/'n', valid=str(text/'va.txt'), **QUIET))
-    assert (text / 'm').name == 'm' and train(f, None, column='body', dry=True, **QUIET)[
-        'corpus'
-    ] == 'tr'
-
-
-@pytest.mark.slow
-def test_a_data_set_of_the_hub(text, monkeypatch):
-    import datasets
-
-    parts = {
-        k: datasets.Dataset.from_dict(dict(body=(text / f'{o}.txt').read_text().splitlines()))
-        for k, o in dict(train='tr', validation='va', test='te').items()
-    }
-    datasets.DatasetDict(parts).save_to_disk(text/'saved')
-    kw = dict(column='body', tokenizer='space', **QUIET)
-    whole = weights(train(str(text/'my'), text/'m', tokenizer='space', **QUIET))
-    assert weights(train(str(text/'saved'), text/'a', **kw)) == whole, 'a folder that was saved'
-    with monkeypatch.context() as mp:
-        adding(mp, lambda: At(9, press(), 'before_batch'))
-        with pytest.raises(Interrupted):
-            train('hub:owner/my-set:en', text / 'b', data=text / 'saved', **kw)
-    assert weights(going_on(None, text/'b.run')) == whole, 'where the copy is, the plan knows'
-    with pytest.raises(CommandError, match='--valid does not go with this corpus'):
-        train('hub:owner/my-set', text / 'c', valid='x.txt')
-    monkeypatch.chdir(text)
-    assert train('hub:owner/my-set:en', None, data='saved', **kw) == Path('models')/'my-set-en'
 
 def test_how_a_text_is_read_survives(text, monkeypatch):
     "Interrupted with paths from one folder, resumed in another"
@@ -1059,10 +708,8 @@ def test_how_a_text_is_read_survives(text, monkeypatch):
         adding(mp, lambda: At(9, press(), 'before_batch'))
         with pytest.raises(Interrupted): train('tr.txt', 'm', valid='va.txt', test='te.txt', **kw)
     monkeypatch.chdir(text/'my')
-    assert (
-        weights(going_on(None, text / 'm.run')) == whole
-        and report_of(text / 'm')['test_perplexity_mean'] > 0
-    )
+    assert (weights(going_on(None, text / 'm.run')) == whole
+            and report_of(text / 'm')['test_perplexity_mean'] > 0)
 
 
 # a time to train
@@ -1085,18 +732,14 @@ def test_a_training_for_a_given_time(corpus, tmp_path, steps_for_seconds):
     )
     assert any('60 s, 25 steps' in o for o in told if o.startswith('Corpus'))
     rows = (folder/'history.csv').read_text().splitlines()
-    assert (
-        len(rows) == 4
-        and [o.split(',') for o in rows][0] == TABLE[:-1]
-        and {len(o.split(',')) for o in rows} == {len(TABLE) - 1}
-    )
+    assert (len(rows) == 4 and [o.split(',') for o in rows][0] == TABLE[:-1]
+            and {len(o.split(',')) for o in rows} == {len(TABLE) - 1})
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize('at', [10, 31])
 def test_a_killed_training_goes_on_with_the_rest_of_its_time(
-    corpus, tmp_path, monkeypatch, steps_for_seconds, at
-):
+    corpus, tmp_path, monkeypatch, steps_for_seconds, at):
     whole = train(corpus, tmp_path / 'whole', epochs=None, time=60)
     with monkeypatch.context() as mp:
         adding(mp, lambda: At(at, press(), 'before_batch'))
@@ -1104,22 +747,11 @@ def test_a_killed_training_goes_on_with_the_rest_of_its_time(
             train(corpus, tmp_path / 'm', epochs=None, time='60s')
     told = []
     assert weights(going_on(corpus, tmp_path / 'm.run', say=told.append)) == weights(whole)
-    assert any(
-        re.search(r'Going on from epoch \d of \d, batch \d+ of 25 .*, after \d+(\.\d)? s', o)
-        for o in told
-    )
+    assert any(re.search(r'Going on from epoch \d of \d, batch \d+ of 25 .*, after \d+(\.\d)? s', o)
+               for o in told)
     differ = {k for k,v in report_of(whole).items() if report_of(tmp_path/'m')[k] != v}
     assert differ <= {'tokens_per_second', 'train_seconds'}
 
-def test_a_time_with_adagrad(corpus, tmp_path, steps_for_seconds):
-    train(corpus, tmp_path/'m', epochs=None, time='30s', optimizer='adagrad')
-    assert report_of(tmp_path/'m')['steps'] == 29
-
-@pytest.mark.slow
-def test_real_seconds(corpus, tmp_path):
-    start = time.monotonic()
-    folder = train(corpus, tmp_path/'m', epochs=None, time='2s')
-    assert 1.9 < report_of(folder)['train_seconds'] <= time.monotonic() - start
 
 # what would happen
 
@@ -1132,36 +764,21 @@ def test_dry(text, monkeypatch, tmp_path):
     expected = torch.rand(1), random.random(), np.random.rand()
     torch.manual_seed(7); random.seed(7); np.random.seed(7)
     found = train('my', None, epochs=3, tokenizer='space', say=told.append, dry=True, **QUIET)
-    assert (torch.rand(1), random.random(), np.random.rand()) == expected, (
-        'the session has not noticed'
-    )
+    assert (torch.rand(1), random.random(),
+            np.random.rand()) == expected, ('the session has not noticed')
     assert listing(text) == before, 'nothing was written'
     folder = train('my', 'm', epochs=3, tokenizer='space', **QUIET)
     r = report_of(folder)
-    assert (
-        found['steps'] == r['steps']
-        and found['words'] == len(load_bilm(folder)[1])
-        and found['parameters'] == sum(p.numel() for p in load_bilm(folder)[0].parameters())
-    )
-    assert (
-        found['tokens'] == len(tokens('tr.txt')) + 2 * 60
-        and found['held_out'] == len(tokens('va.txt')) + 2 * 20
-    )
-    assert (
-        0 < found['step_seconds'] < 5
-        and found['seconds'] >= found['steps'] * found['step_seconds']
-        and found['state_bytes'] >= 4 * 4 * found['parameters']
-    )
+    assert (found['steps'] == r['steps'] and found['words'] == len(load_bilm(folder)[1])
+            and found['parameters'] == sum(p.numel() for p in load_bilm(folder)[0].parameters()))
+    assert (found['tokens'] == len(tokens('tr.txt')) + 2 * 60
+            and found['held_out'] == len(tokens('va.txt')) + 2 * 20)
+    assert (0 < found['step_seconds'] < 5
+            and found['seconds'] >= found['steps'] * found['step_seconds']
+            and found['state_bytes'] >= 4 * 4 * found['parameters'])
     said = '\n'.join(told)
-    for o in (
-        'Corpus my',
-        'Model nano',
-        f"{found['steps']:,} steps",
-        'Memory',
-        'Time',
-        'Nothing was written',
-        'models/my',
-    ):
+    for o in ('Corpus my', 'Model nano', f"{found['steps']:,} steps", 'Memory', 'Time',
+              'Nothing was written', 'models/my'):
         assert o in said, o
     assert not any(o.startswith('epoch') for o in told)
 
@@ -1176,21 +793,15 @@ def test_the_estimate_is_of_real_steps(corpus, tmp_path, monkeypatch):
     slow = train(corpus, tmp_path/'m', **kw)
     # 80 sentences in a batch
     n_valid = 1
-    assert (
-        slow['steps'] == 40
-        and 0.05 <= slow['step_seconds']
-        and slow['seconds'] >= 40 * 0.05 + 4 * n_valid * 0.02
-    )
+    assert (slow['steps'] == 40 and 0.05 <= slow['step_seconds']
+            and slow['seconds'] >= 40 * 0.05 + 4 * n_valid * 0.02)
 
 
 def test_dry_for_a_time(corpus, tmp_path):
     told = []
     found = train(corpus, tmp_path/'m', epochs=None, time='90s', dry=True, say=told.append)
-    assert (
-        found['seconds'] == 90
-        and found['steps'] == round(90 / found['step_seconds'])
-        and '90 s' in '\n'.join(told)
-    )
+    assert (found['seconds'] == 90 and found['steps'] == round(90 / found['step_seconds'])
+            and '90 s' in '\n'.join(told))
 
 
 def test_dry_finds_what_would_be_in_the_way(corpus, tmp_path, broken):
@@ -1216,83 +827,33 @@ def ran(capsys, *args):
 @pytest.mark.parametrize('case', ['files', 'named', 'changed', 'timed', 'adagrad'])
 def test_one_file_repeats_a_training(text, monkeypatch, capsys, case, steps_for_seconds):
     "The same bits, from the file alone"
-    monkeypatch.setitem(
-        RECIPES,
-        'tiny_shakespeare',
-        dict(
-            model='tiny',
-            epochs=1,
-            bs=2,
-            seq_len=8,
-            config=dict(dropout=0.2, filters=((1, 8), (2, 8))),
-        ),
-    )
+    monkeypatch.setitem(RECIPES, 'tiny_shakespeare',
+                        dict(
+        model='tiny', epochs=1, bs=2, seq_len=8, config=dict(
+        dropout=0.2, filters=((1, 8), (2, 8)))))
     (text/'data').mkdir()
     (text/'data'/'input.txt').write_text((text/'tr.txt').read_text())
     common = ('--device', 'cpu', '--no-bf16')
-    args = dict(
-        files=[
-            'my/train.txt',
-            '--valid',
-            'my/valid.txt',
-            '--tokenizer',
-            'space',
-            '--model',
-            'tiny',
-            '--epochs',
-            '1',
-            '--bs',
-            '2',
-            '--seq-len',
-            '8',
-            '--wd',
-            '0',
-            '--seed',
-            '3',
-        ],
-        named=['tiny_shakespeare', '--data', 'data'],
-        changed=[
-            'tiny_shakespeare',
-            '--data',
-            'data',
-            '--model',
-            'tiny',
-            '--max-vocab',
-            '40',
-            '--carry',
-            '--patience',
-            '2',
-        ],
-        timed=['my', '--model', 'tiny', '--bs', '2', '--seq-len', '8', '--time', '40s'],
-        adagrad=[
-            'my',
-            '--model',
-            'tiny',
-            '--bs',
-            '2',
-            '--seq-len',
-            '8',
-            '--epochs',
-            '1',
-            '--optimizer',
-            'adagrad',
-        ],
-    )[case]
+    args = dict(files=['my/train.txt', '--valid', 'my/valid.txt', '--tokenizer', 'space', '--model',
+                       'tiny', '--epochs', '1', '--bs', '2', '--seq-len', '8', '--wd', '0',
+                       '--seed', '3'], named=['tiny_shakespeare', '--data', 'data'],
+                changed=[
+        'tiny_shakespeare', '--data', 'data', '--model', 'tiny', '--max-vocab', '40', '--carry',
+        '--patience', '2'], timed=[
+        'my', '--model', 'tiny', '--bs', '2', '--seq-len', '8', '--time', '40s'],
+                adagrad=[
+        'my', '--model', 'tiny', '--bs', '2', '--seq-len', '8', '--epochs', '1', '--optimizer',
+        'adagrad'])[case]
     monkeypatch.chdir(text)
     assert ran(capsys, *args, '--out', 'a', *common)[0] == 0
     found = toml_of('a')
-    assert (
-        not {'out', 'overwrite', 'resume', 'dry'} & set(found)
-        and found['bf16'] is False
-        and found['model'] == 'tiny'
-        and ('epochs' in found) == (case != 'timed')
-    )
+    assert (not {'out', 'overwrite', 'resume', 'dry'} & set(found) and found['bf16'] is False
+            and found['model'] == 'tiny' and ('epochs' in found) == (case != 'timed'))
     # a later version may train otherwise
     monkeypatch.setitem(RECIPES, 'tiny_shakespeare', dict(model='tiny', epochs=2))
     monkeypatch.chdir(text/'my')
     code, out, err = ran(
-        capsys, '--config', text / 'a' / 'run.toml', '--out', text / 'b', '--device', 'cpu'
-    )
+        capsys, '--config', text / 'a' / 'run.toml', '--out', text / 'b', '--device', 'cpu')
     assert code == 0, err
     assert (
         alike(text / 'a', text / 'b')
@@ -1304,122 +865,53 @@ def test_the_file_of_a_resumed_training(corpus, text, monkeypatch, tmp_path):
     with monkeypatch.context() as mp:
         adding(mp, lambda: At(9, press(), 'before_batch'))
         with pytest.raises(Interrupted): train(str(text/'my'), text/'m', **QUIET)
-    assert (
-        toml_of(text / 'm.interrupted')
-        == toml_of(going_on(None, text / 'm.run'))
-        == toml_of(train(str(text / 'my'), text / 'n', **QUIET))
-    )
+    assert (toml_of(text / 'm.interrupted') == toml_of(going_on(
+        None, text / 'm.run')) == toml_of(train(str(text / 'my'), text / 'n', **QUIET)))
 
+
+def test_the_command_line_overrides_the_file():
+    "What is said about one model or end goes with all that a file says about another"
+    file = dict(model='tiny', bs=2, epochs=3, min_freq=1, config=dict(dropout=.25))
+    merged = settings_for('my.txt', dict(epochs=1), file)
+    assert (merged.epochs, merged.min_freq, merged.config) == (1, 1, dict(dropout=.25))
+    merged = settings_for('my.txt', dict(model='small', bs=20), file)
+    assert (merged.model, merged.bs, merged.epochs, merged.config) == ('small', 20, 3, None)
+    merged = settings_for('my.txt', dict(epochs=2), dict(time='9m'))
+    assert merged.time is None and merged.epochs == 2
+    assert settings_for('my.txt', dict(time='9m'), file).epochs is None
 
 def test_a_corpus_from_python_is_said_to_be_missing(corpus, tmp_path):
     folder = train(corpus, tmp_path/'m')
     assert 'corpus' not in toml_of(folder) and 'in Python' in (folder/'run.toml').read_text()
 
-@pytest.mark.slow
-def test_the_command_line_overrides_the_file(text, monkeypatch, capsys):
-    monkeypatch.chdir(text)
-    (text / 'run.toml').write_text(
-        'corpus = "my"\nmodel = "tiny"\nbs = 2\nseq-len = 8\nmin-freq = 1\nepochs = 3\nout = "x"\ndevice = "cpu"\nbf16 = false\n\n[config]\ndropout = 0.25\n'
-    )
-    (text / 'run.json').write_text(
-        json.dumps(
-            dict(
-                corpus=['my/train.txt', 'my/valid.txt'],
-                model='tiny',
-                bs=2,
-                seq_len=8,
-                time='9m',
-                device='cpu',
-                dry=True,
-            )
-        )
-    )
-    assert ran(capsys, '--config', 'run.toml', '--epochs', '1', '--out', 'a')[0] == 0
-    assert (
-        toml_of('a')['epochs'] == 1
-        and toml_of('a')['min_freq'] == 1
-        and toml_of('a')['config'] == dict(dropout=0.25)
-        and not (text / 'x').exists()
-    )
-    assert load_bilm('a')[0].config.dropout == .25
-    assert (
-        ran(
-            capsys,
-            '--config',
-            'run.toml',
-            '--epochs',
-            '1',
-            '--out',
-            'b',
-            '--model',
-            'small',
-            '--bs',
-            '20',
-        )[0]
-        == 0
-    )
-    assert load_bilm('b')[0].config == replace(elmo_configs['small'], bias=True, dropout=0.5), (
-        "what was said about one model is not said about another"
-    )
-    out = ran(capsys, '--config', 'run.json')[1]
-    assert '9 min' in out and not (text/'models').exists()
-    out = ran(capsys, '--config', 'run.json', '--epochs', '2')[1]
-    assert '9 min' not in out and '2 epochs' in out, (
-        'epochs stand in the place of a time, and the other way round'
-    )
-
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    'text_,says',
-    [
-        ('epoch = 3', r"no setting 'epoch'.*did you mean epochs\?"),
-        ('epochs = "3"', 'epochs must be a whole number'),
-        ('epochs = 0', '--epochs must be at least 1'),
-        ('corpus = "toy"\n[config]\ndrop_out = 0.1', "'drop_out'.*did you mean dropout"),
-        ('corpus = "toy"\n[config]\ndropout = 3', 'dropout'),
-        ('config = "other.toml"', 'table'),
-        ('x', 'TOML'),
-        ('time = "15"', 'such as 15m'),
-        ('epochs = 3\ntime = "15m"', '--time'),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize('text_,says', [
+    ('epoch = 3', r"no setting 'epoch'.*did you mean epochs\?"),
+    ('epochs = "3"', 'epochs must be a whole number'),
+    ('epochs = 0', '--epochs must be at least 1'), (
+    'corpus = "toy"\n[config]\ndrop_out = 0.1', "'drop_out'.*did you mean dropout"),
+    ('corpus = "toy"\n[config]\ndropout = 3', 'dropout'), ('config = "other.toml"', 'table'),
+    ('x', 'TOML'), ('time = "15"', 'such as 15m'), ('epochs = 3\ntime = "15m"', '--time')], ids=str)
 def test_files_that_can_not_be(tmp_path, monkeypatch, capsys, text_, says):
     monkeypatch.chdir(tmp_path)
     (tmp_path / 'run.toml').write_text(text_)
-    code, out, err = (
-        ran(capsys, 'toy', '--config', 'run.toml')
-        if 'corpus' not in text_
-        else ran(capsys, '--config', 'run.toml')
-    )
-    assert (
-        code in (1, 2)
-        and len(err.strip().splitlines()) == 1
-        and err.startswith('elmo_pretrain: ')
-        and re.search(says, err)
-    ), err
+    code, out, err = (ran(capsys, 'toy', '--config', 'run.toml')
+                      if 'corpus' not in text_ else ran(capsys, '--config', 'run.toml'))
+    assert (code in (1, 2) and len(err.strip().splitlines()) == 1
+            and err.startswith('elmo_pretrain: ') and re.search(says, err)), err
     assert listing(tmp_path) == ['run.toml']
 
-def test_a_file_that_is_not_there(tmp_path, capsys):
-    code, out, err = ran(capsys, '--config', tmp_path/'no.toml')
-    assert code == 1 and 'no.toml' in err and len(err.strip().splitlines()) == 1
 
-@pytest.mark.parametrize(
-    'args,says',
-    [
-        (['toy', '--batch_size', '3'], 'no option --batch-size'),
-        (['toy', '--epoch-s', '3'], r'no option --epoch-s \(did you mean --epochs\?\)'),
-        (['toy', '--epochs', 'x'], "invalid int value: 'x'"),
-        (['toy', '--time', '15'], '--time must be a time such as 15m'),
-        (['toy', '--time', '15m', '--epochs', '2'], '--time and --epochs'),
-        (['toy', '--every', 'x'], '--every must be a time'),
-        (['toy', '--out', 'm', 'b.txt'], "file or folder 'toy'"),
-        ([], 'name a corpus'),
-        (['toy', '--kind', 'paragraphs'], 'sentences'),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize('args,says', [
+    (['toy', '--batch_size', '3'], 'no option --batch-size'),
+    (['toy', '--epoch-s', '3'], r'no option --epoch-s \(did you mean --epochs\?\)'),
+    (['toy', '--epochs', 'x'], "invalid int value: 'x'"),
+    (['toy', '--time', '15'], '--time must be a time such as 15m'),
+    (['toy', '--time', '15m', '--epochs', '2'], '--time and --epochs'),
+    (['toy', '--every', 'x'], '--every must be a time'),
+    (['toy', '--out', 'm', 'b.txt'], "file or folder 'toy'"), ([], 'name a corpus'),
+    (['toy', '--kind', 'paragraphs'], 'sentences')], ids=str)
 def test_options_that_can_not_be(tmp_path, monkeypatch, capsys, args, says):
     monkeypatch.chdir(tmp_path)
     code, out, err = ran(capsys, *args)
@@ -1432,11 +924,8 @@ def test_errors_speak_of_options(text, monkeypatch, capsys):
     monkeypatch.chdir(text)
     (text/'t.csv').write_text('n,body\n1,a\n')
     (text/'l.txt').write_bytes(b'caf\xe9\n')
-    for args, says in (
-        ('t.csv', '--text-col body'),
-        ('l.txt', '(--encoding '),
-        ('tr.txt --column body', "leave text_col='body' (--text-col) out"),
-    ):
+    for args, says in (('t.csv', '--text-col body'), ('l.txt', '(--encoding '),
+                       ('tr.txt --column body', "leave text_col='body' (--text-col) out")):
         code, out, err = ran(capsys, *args.split())
         assert code == 1 and says in err, err
 
@@ -1460,23 +949,14 @@ def trained(corpus, tmp_path_factory):
         if v.dim() < 2: few[k] = v.half()
         else:
             few[f'{k}.scale'] = (v.flatten(1).abs().amax(1)/127).half()
-            few[k] = (
-                (v.flatten(1) / few[f'{k}.scale'].float().clamp(min=1e-9)[:, None])
-                .round()
-                .clamp(-127, 127)
-                .to(torch.int8)
-                .view_as(v)
-                .contiguous()
-            )
+            few[k] = ((v.flatten(1) / few[f'{k}.scale'].float().clamp(min=1e-9)[
+                :, None]) .round() .clamp(-127, 127) .to(torch.int8) .view_as(v) .contiguous())
     for name,head in (('model', False), ('output', True)):
-        save_file(
-            {k: v for k, v in few.items() if k.startswith('head') == head},
-            base / 'folded' / f'{name}.safetensors',
-        )
+        save_file({k: v for k, v in few.items() if k.startswith('head') == head},
+                  base / 'folded' / f'{name}.safetensors')
     letters = CharVocab.build([o.split() for o in corpus.train], max_chars=20)
     dls = ElmoDataLoaders.from_corpus(
-        corpus, kind='sentences', bs=16, seed=0, device='cpu', char_vocab=letters
-    )
+        corpus, kind='sentences', bs=16, seed=0, device='cpu', char_vocab=letters)
     save_bilm(base/'letters', bilm_learner(dls, CFG, bf16=False).model, dls.vocab)
     save_bilm(base/'states', without_head(lm), None)
     (base/'folded'/'SHA256SUMS').unlink()      # an older version saved this one
@@ -1504,26 +984,11 @@ def test_it_begins_where_the_model_was(trained, reviews, tmp_path, monkeypatch, 
     then it falls"""
     lm, vocab = load_bilm(trained/name)
     told, seen = [], watching(monkeypatch)
-    folder = train(
-        reviews,
-        tmp_path / 'm',
-        start=trained / name,
-        kind=kind,
-        seq_len=16,
-        epochs=2,
-        say=told.append,
-        **OTHER,
-    )
+    folder = train(reviews, tmp_path / 'm', start=trained / name, kind=kind, seq_len=16, epochs=2,
+                   say=told.append, **OTHER)
     dls = ElmoDataLoaders.from_corpus(
-        reviews,
-        kind=kind,
-        bs=16,
-        valid_bs=256 if kind == 'sentences' else None,
-        vocab=vocab,
-        char_vocab=lm.char_vocab,
-        device='cpu',
-        **(dict(seq_len=16) if kind == 'stream' else {}),
-    )
+        reviews, kind=kind, bs=16, valid_bs=256 if kind == 'sentences' else None, vocab=vocab,
+        char_vocab=lm.char_vocab, device='cpu', **(dict(seq_len=16) if kind == 'stream' else {}))
     exact = evaluate(lm, dls.valid)
     for k in ('fwd', 'bwd', 'mean'): assert seen['exact'][k] == pytest.approx(exact[k], rel=1e-6)
     assert (
@@ -1532,10 +997,8 @@ def test_it_begins_where_the_model_was(trained, reviews, tmp_path, monkeypatch, 
     )
     new, words = load_bilm(folder)
     assert words.itos == vocab.itos and new.config == lm.config and new.char_vocab == lm.char_vocab
-    assert (
-        np.mean(seen['losses'][-5:]) < np.mean(seen['losses'][:3])
-        and report_of(folder)['perplexity_mean'] < exact['mean']
-    )
+    assert (np.mean(seen['losses'][-5:]) < np.mean(seen['losses'][:3])
+            and report_of(folder)['perplexity_mean'] < exact['mean'])
     assert not any(
         torch.equal(v, lm.state_dict()[k]) for k, v in new.state_dict().items() if v.dim() > 1
     )
@@ -1547,24 +1010,12 @@ def test_other_words_and_a_new_output_layer(trained, reviews, tmp_path, monkeypa
     the text; without an output layer a model will do"""
     lm, _ = load_bilm(trained/name)
     told, began = [], {}
-    adding(
-        monkeypatch,
-        lambda: At(
-            1,
-            lambda cb: began.update({k: v.clone() for k, v in cb.model.state_dict().items()}),
-            'before_batch',
-        ),
-    )
-    folder = train(
-        reviews,
-        tmp_path / 'm',
-        start=trained / name,
-        say=told.append,
-        **{**OTHER, 'min_freq': 3, 'max_vocab': 60},
-    )
+    adding(monkeypatch, lambda: At(1, lambda cb: began.update({
+        k: v.clone() for k, v in cb.model.state_dict().items()}), 'before_batch'))
+    folder = train(reviews, tmp_path / 'm', start=trained / name, say=told.append,
+                   **{**OTHER, 'min_freq': 3, 'max_vocab': 60})
     words = ElmoDataLoaders.from_corpus(
-        reviews, bs=16, min_freq=3, max_vocab=60, device='cpu'
-    ).vocab
+        reviews, bs=16, min_freq=3, max_vocab=60, device='cpu').vocab
     assert words_of(folder) == set(words.itos) != words_of(
         trained / 'model'
     ) and f"begins anew, for {len(words)} words" in '\n'.join(told)
@@ -1572,81 +1023,10 @@ def test_other_words_and_a_new_output_layer(trained, reviews, tmp_path, monkeypa
     assert encoder and all(torch.equal(began[k], lm.state_dict()[k]) for k in encoder)
     new, c = load_bilm(folder)[0], lm.config
     assert new.char_vocab == lm.char_vocab and (
-        new.config.filters,
-        new.config.norm,
-        new.config.hidden_dim,
-    ) == (c.filters, c.norm, c.hidden_dim)
-    assert not any(
-        torch.equal(new.state_dict()[k], lm.state_dict()[k])
-        for k in encoder
-        if lm.state_dict()[k].dim() > 1
-    )
-
-
-@pytest.mark.slow
-def test_other_words_after_an_interruption_and_by_a_file(trained, text, monkeypatch, capsys):
-    monkeypatch.chdir(text)
-    shutil.copytree(trained/'model', 'base')
-    how = ('--device', 'cpu', '--no-bf16')
-    code, out, err = ran(
-        capsys,
-        'my',
-        '--from',
-        'base',
-        '--min-freq',
-        '2',
-        '--bs',
-        '2',
-        '--seq-len',
-        '8',
-        '--epochs',
-        '1',
-        '--out',
-        'a',
-        *how,
-    )
-    assert code == 0 and 'begins anew' in out, err
-    found = toml_of('a')
-    assert (found['from'], found['min_freq']) == (str(text / 'base'), 2) and not {
-        'model',
-        'config',
-        'start',
-    } & set(found)
-    with monkeypatch.context() as mp:
-        adding(mp, lambda: At(9, press(), 'before_batch'))
-        with pytest.raises(Interrupted):
-            train(
-                str(text / 'my'),
-                text / 'm',
-                start='base',
-                **dict(OTHER, min_freq=2, bs=2, seq_len=8, epochs=1),
-            )
-    shutil.rmtree('base')
-    assert weights(going_on(None, text/'m.run')) == weights('a')
-    shutil.copytree(trained/'model', 'base')
-    # the file's own words, also with the model named again
-    for begin in ((), ('--from', 'base')):
-        code, out, err = ran(
-            capsys, '--config', 'a/run.toml', '--out', 'b', '--overwrite', *begin, *how
-        )
-        assert code == 0 and alike('a', 'b') and toml_of('b') == found, err
-
-@pytest.mark.parametrize('bf16', [False, True])
-def test_in_half_precision_it_begins_there_too(trained, reviews, tmp_path, bf16):
-    "With steps of no length the table shows where it began; without norms nothing else moves"
-    lm, vocab = load_bilm(trained/'folded')
-    folder = train(
-        reviews, tmp_path / 'm', start=trained / 'folded', bf16=bf16, lr=1e-12, wd=0.0, **OTHER
-    )
-    heads, row = ((folder/'history.csv').read_text().splitlines()[i].split(',') for i in (0, 1))
-    exact = evaluate(
-        lm, ElmoDataLoaders.from_corpus(reviews, bs=16, vocab=vocab, device='cpu').valid
-    )
-    for k in ('fwd', 'bwd'):
-        found = float(dict(zip(heads, row))[f'perplexity_{k}'])
-        assert found == pytest.approx(exact[k], rel=0.02 if bf16 else 1e-5) and (
-            not bf16 or found != pytest.approx(exact[k], rel=1e-5)
-        )
+        new.config.filters, new.config.norm, new.config.hidden_dim) == (
+        c.filters, c.norm, c.hidden_dim)
+    assert not any(torch.equal(new.state_dict()[k], lm.state_dict()[k]) for k in encoder
+                   if lm.state_dict()[k].dim() > 1)
 
 
 def test_it_goes_on_without_the_model_it_began_with(trained, text, monkeypatch):
@@ -1664,10 +1044,8 @@ def test_it_goes_on_without_the_model_it_began_with(trained, text, monkeypatch):
         going_on(None, text / 'm.run', start=trained / 'letters')
     folder = going_on(None, text/'m.run')
     assert weights(folder) == weights(whole) and toml_of(folder) == toml_of(whole)
-    assert (
-        words_of(folder) == words_of(trained / 'letters')
-        and load_bilm(folder)[0].char_vocab == load_bilm(trained / 'letters')[0].char_vocab
-    )
+    assert (words_of(folder) == words_of(trained / 'letters')
+            and load_bilm(folder)[0].char_vocab == load_bilm(trained / 'letters')[0].char_vocab)
 
 
 def test_a_file_repeats_it(trained, text, monkeypatch, capsys):
@@ -1677,70 +1055,23 @@ def test_a_file_repeats_it(trained, text, monkeypatch, capsys):
         'model = "tiny"\nmin-freq = 3\nbs = 2\nseq-len = 8\nepochs = 1\n\n[config]\ndropout = 0.2\n'
     )
     code, out, err = ran(
-        capsys,
-        'my',
-        '--from',
-        'base',
-        '--config',
-        'tiny.toml',
-        '--out',
-        'a',
-        '--device',
-        'cpu',
-        '--no-bf16',
-    )
+        capsys, 'my', '--from', 'base', '--config', 'tiny.toml', '--out', 'a', '--device', 'cpu',
+        '--no-bf16')
     # what a file says about another model is not said about this one
     assert code == 0 and 'before the first step' in out, err
     found = toml_of('a')
     assert found['from'] == str(text / 'base') and not {
-        'model',
-        'config',
-        'min_freq',
-        'max_vocab',
-        'start',
-    } & set(found)
+        'model', 'config', 'min_freq', 'max_vocab', 'start'} & set(found)
     monkeypatch.chdir(text/'my')
     code, out, err = ran(
-        capsys, '--config', text / 'a' / 'run.toml', '--out', text / 'b', '--device', 'cpu'
-    )
+        capsys, '--config', text / 'a' / 'run.toml', '--out', text / 'b', '--device', 'cpu')
     assert code == 0 and alike(text/'a', text/'b') and toml_of(text/'b') == found, err
 
-def test_it_tells_what_would_happen_and_keeps_to_a_time(
-    trained, reviews, tmp_path, steps_for_seconds
-):
-    found = train(reviews, tmp_path / 'm', start=trained / 'model', dry=True, **OTHER)
-    lm, vocab = load_bilm(trained / 'model')
-    assert (
-        found['words'] == len(vocab)
-        and found['parameters'] == sum(p.numel() for p in lm.parameters())
-        and listing(tmp_path) == []
-    )
-    folder = train(reviews, tmp_path/'m', start=trained/'model', epochs=None, time='20s', **OTHER)
-    assert report_of(folder)['status'] == 'complete' and words_of(folder) == set(vocab.itos)
-
-def test_text_that_is_read_as_a_stream(trained, text, tmp_path):
-    folder = train(
-        str(text / 'tr.txt'),
-        tmp_path / 'm',
-        start=trained / 'model',
-        stream=True,
-        valid=str(text / 'va.txt'),
-        tokenizer='space',
-        **(OTHER | dict(bs=2, seq_len=8)),
-    )
-    assert words_of(folder) == words_of(trained/'model')
 
 def test_a_stream_with_known_words_and_steps_goes_on(trained, text, tmp_path):
     "Nobody has counted its tokens, and it is a training of ours"
-    kw = OTHER | dict(
-        bs=2,
-        seq_len=8,
-        steps=12,
-        start=trained / 'model',
-        stream=True,
-        valid=str(text / 'va.txt'),
-        tokenizer='space',
-    )
+    kw = OTHER | dict(bs=2, seq_len=8, steps=12, start=trained / 'model', stream=True,
+                      valid=str(text / 'va.txt'), tokenizer='space')
     whole = train(str(text/'tr.txt'), tmp_path/'whole', **kw)
     with pytest.MonkeyPatch.context() as mp:
         adding(mp, lambda: At(5, press(), 'before_batch'))
@@ -1750,30 +1081,11 @@ def test_a_stream_with_known_words_and_steps_goes_on(trained, text, tmp_path):
 def test_a_model_that_is_named_is_that_one(tmp_path):
     """Also where the corpus has a recipe that changes another one, and beside a file with changes
     of no named model"""
-    assert (
-        planned('wikitext2', 50_000)[1]['model']['dropout'] == 0.1
-        and planned('wikitext2', 50_000, model='small')[1]['model']['dropout'] == 0.3
-    )
+    assert (planned('wikitext2', 50_000)[1]['model']['dropout'] == 0.1
+            and planned('wikitext2', 50_000, model='small')[1]['model']['dropout'] == 0.3)
     settings = settings_for('a.txt', dict(model='tiny'), dict(config=dict(dropout=.2)))
     assert settings.config == dict(dropout=.2) and settings.model == 'tiny'
 
-def test_an_alphabet_that_nobody_knows(text, capsys, tmp_path):
-    (tmp_path/'c.toml').write_text('[config]\nn_chars = 300\n')
-    code, out, err = ran(
-        capsys,
-        str(text / 'tr.txt'),
-        '--config',
-        tmp_path / 'c.toml',
-        '--bs',
-        '2',
-        '--seq-len',
-        '8',
-        '--out',
-        tmp_path / 'm',
-        '--device',
-        'cpu',
-    )
-    assert code == 1 and 'char' in err and 'Traceback' not in err
 
 @pytest.mark.parametrize(
     'name,settings,says',
@@ -1788,8 +1100,7 @@ def test_an_alphabet_that_nobody_knows(text, capsys, tmp_path):
     ids=str,
 )
 def test_models_that_it_can_not_begin_with(
-    trained, reviews, tmp_path, monkeypatch, name, settings, says
-):
+    trained, reviews, tmp_path, monkeypatch, name, settings, says):
     with pytest.raises(CommandError, match=says):
         train(reviews, tmp_path / 'm', start=trained / name, **{**OTHER, **settings})
     assert listing(tmp_path) == []
@@ -1800,11 +1111,8 @@ def test_it_does_not_write_over_the_model_it_begins_with(trained, reviews, tmp_p
     for out in ('m', tmp_path/'m', '../'+tmp_path.name+'/m'):
         with pytest.raises(CommandError, match='begins with.*--out'):
             train(reviews, out, start='m', overwrite=True, **OTHER)
-    assert (
-        weights('m') == weights(trained / 'model')
-        and listing(tmp_path / 'm') == listing(trained / 'model')
-        and names(tmp_path) == ['m']
-    )
+    assert (weights('m') == weights(trained / 'model')
+            and listing(tmp_path / 'm') == listing(trained / 'model') and names(tmp_path) == ['m'])
 
 
 # how it looks
@@ -1824,36 +1132,6 @@ def test_progress_where_there_is_no_terminal(corpus, tmp_path, monkeypatch):
     )
     assert all(len(o) < 100 and '\r' not in o and '\n' not in o for o in rows + between)
 
-def test_help_fits_a_window(monkeypatch):
-    monkeypatch.setenv('COLUMNS', '100')
-    page = command.command_line().format_help()
-    lines = page.splitlines()
-    assert max(map(len, lines)) <= 100
-    assert re.findall(r'^(\S.*):$', page, re.M) == [
-        'the text',
-        'the model',
-        'the training',
-        'a text larger than the memory',
-        'the run',
-        'examples',
-    ]
-    examples = [o.split('  ')[1].strip() for o in lines[lines.index('examples:')+1:]]
-    assert len(examples) == 3 and all(o.startswith('elmo_pretrain ') for o in examples)
-    for o in examples: command.command_line().parse(o.split()[1:])
-    for f in fields(Settings):
-        if f.default not in (None, False):
-            assert re.search(
-                rf'--{f.name.replace("_", "-")} .*\(default: {re.escape(str(f.default))}\)',
-                ' '.join(page.split()),
-            ), f.name
-    for a in command.command_line()._actions:
-        if a.help != '==SUPPRESS==':
-            assert a.help and (
-                a.nargs == 0
-                or '(default: ' in a.help
-                or a.dest in ('corpus', 'time', 'config', 'resume', 'start')
-            ), a.dest
-
 
 # the command, in a process of its own
 
@@ -1866,35 +1144,21 @@ def start(folder, *args, module=False):
     launcher.write_text('from elmo_fastai.train.command import elmo_pretrain\nelmo_pretrain()\n')
     nowhere = 'http://127.0.0.1:9'
     env = {k:v for k,v in os.environ.items() if k != 'ELMO_FASTAI_DATA'}
-    env.update(
-        PYTHONPATH=os.pathsep.join([str(root), env.get('PYTHONPATH', '')]),
-        MPLBACKEND='agg',
-        OMP_NUM_THREADS='1',
-        HF_HUB_OFFLINE='1',
-        PYTHONUNBUFFERED='1',
-        XDG_CACHE_HOME=str(folder / '.cache'),
-        HF_HOME=str(folder / '.cache'),
-        MPLCONFIGDIR=str(folder / '.cache'),
-        COLUMNS='200',
-        **{k: nowhere for k in ('http_proxy', 'https_proxy', 'HTTP_PROXY', 'HTTPS_PROXY')},
-    )
+    env.update(PYTHONPATH=os.pathsep.join([str(root), env.get('PYTHONPATH', '')]), MPLBACKEND='agg',
+               OMP_NUM_THREADS='1', HF_HUB_OFFLINE='1', PYTHONUNBUFFERED='1',
+               XDG_CACHE_HOME=str(folder / '.cache'), HF_HOME=str(folder / '.cache'),
+               MPLCONFIGDIR=str(folder / '.cache'), COLUMNS='200',
+               **{k: nowhere for k in ('http_proxy', 'https_proxy', 'HTTP_PROXY', 'HTTPS_PROXY')})
     out,err = ((folder/f'.{o}').open('w') for o in ('out', 'err'))
     cmd = [sys.executable, *(['-m', 'elmo_fastai.train.command'] if module else [launcher])]
     return subprocess.Popen(
-        [*map(str, cmd), *map(str, args)],
-        cwd=folder,
-        env=env,
-        stdout=out,
-        stderr=err,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
+        [*map(str, cmd), *map(str, args)], cwd=folder, env=env, stdout=out, stderr=err,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
 
 
 def said(folder):
-    return (
-        (folder / '.out').read_text(encoding='utf-8'),
-        (folder / '.err').read_text(encoding='utf-8'),
-    )
+    return ((folder / '.out').read_text(encoding='utf-8'),
+            (folder / '.err').read_text(encoding='utf-8'))
 
 
 def visible(folder):
@@ -1928,68 +1192,33 @@ def processes(tmp_path_factory, corpus):
                 p.kill()
             if sig := kw.get('signal'):
                 deadline = time.monotonic() + 300
-                while (
-                    not re.search(r'^0 ', said(folder)[0], re.M)
-                    and p.poll() is None
-                    and time.monotonic() < deadline
-                ):
+                while (not re.search(r'^0 ', said(folder)[0], re.M) and p.poll() is None
+                       and time.monotonic() < deadline):
                     time.sleep(0.1)
                 p.send_signal(sig)
             return folder, p.wait(timeout=500)
         finally: p.kill()
 
-    endless = [
-        'text.txt',
-        '--out',
-        'm',
-        '--model',
-        'tiny',
-        '--epochs',
-        '1000',
-        '--bs',
-        '8',
-        '--seq-len',
-        '16',
-    ]
-    cases = {
-        'SIGINT': (endless, dict(signal=signal.SIGINT)),
-        'whole': (['text.txt', '--out', 'm', *QUICK], dict(module=True)),
-        'NaN': (
-            ['text.txt', '--out', 'm', *QUICK, '--lr', '1e30', '--overwrite'],
-            dict(model=True),
-        ),
-        'KILL': (['text.txt', '--out', 'm', *QUICK, '--every', '0.006s'], dict(kill=True)),
-        'help': (['--help'], {}),
-        'second': (['text.txt', '--out', 'm', *QUICK], dict(model=True)),
-        **{k: ([v, '--out', 'm', *QUICK], {}) for k, v in WRONG.items() if k in ALONE},
-    }
+    endless = ['text.txt', '--out', 'm', '--model', 'tiny', '--epochs', '1000', '--bs', '8',
+               '--seq-len', '16']
+    cases = {'SIGINT': (endless, dict(signal=signal.SIGINT)),
+             'whole': (['text.txt', '--out', 'm', *QUICK], dict(module=True)),
+             'NaN': (['text.txt', '--out', 'm', *QUICK, '--lr', '1e30', '--overwrite'],
+                     dict(model=True)), 'KILL': ([
+        'text.txt', '--out', 'm', *QUICK, '--every', '0.006s'], dict(kill=True)),
+             'help': (['--help'], {}), **{
+        k: ([v, '--out', 'm', *QUICK], {}) for k, v in WRONG.items() if k in ALONE}}
 
     class Runs(dict):
         def __missing__(self, name): return self.setdefault(name, run(name, *cases[name]))
     return Runs()
 
-WRONG = dict(
-    empty='empty.txt',
-    blank='blank.txt',
-    one='one.txt',
-    short='short.txt',
-    latin='latin.txt',
-    missing='no/such/file.txt',
-    unknown='toyy',
-    pattern='*.md',
-    download='tiny_shakespeare',
-)
+WRONG = dict(one='one.txt', short='short.txt', latin='latin.txt', missing='no/such/file.txt',
+             unknown='toyy', download='tiny_shakespeare')
 WORDS = dict(
-    empty="'empty.txt'.*empty",
-    blank="'blank.txt'.*white space",
-    one='too short',
-    short='bs|seq_len|more text',
-    latin="'latin.txt', line 1 is not UTF-8.*Save it as UTF-8",
-    missing=r"no/such/file\.txt.*no file",
-    unknown="'toyy'.*toy, tiny_shakespeare",
-    pattern=r"\*\.md",
-    download="can't download.*network.*tiny_shakespeare.*ELMO_FASTAI_DATA",
-)
+    one='too short', short='bs|seq_len|more text', latin="'latin.txt', line 1 is not UTF-8",
+    missing=r"no/such/file\.txt.*no file", unknown="'toyy'.*toy, tiny_shakespeare",
+    download="can't download.*network.*tiny_shakespeare.*ELMO_FASTAI_DATA")
 # in processes of their own; the others in this one, to save time
 ALONE = ('latin', 'download')
 
@@ -1997,12 +1226,8 @@ def one_message(folder):
     "What stands on stderr: one line, for people"
     err = said(folder)[1]
     lines = err.strip().splitlines()
-    assert (
-        len(lines) == 1
-        and lines[0].startswith('elmo_pretrain: ')
-        and 'Traceback' not in err
-        and 'Warning' not in err
-    ), err
+    assert (len(lines) == 1 and lines[0].startswith('elmo_pretrain: ') and 'Traceback' not in err
+            and 'Warning' not in err), err
     return lines[0]
 
 @pytest.mark.parametrize('name', ALONE)
@@ -2015,62 +1240,37 @@ def test_wrong_input(processes, name):
 @pytest.mark.parametrize('name', [k for k in WRONG if k not in ALONE])
 def test_wrong_input_here(tmp_path, monkeypatch, capsys, name):
     monkeypatch.chdir(tmp_path)
-    for k, v in dict(
-        empty='', blank=' \n\n\t\n', one='one line only', short='the bank of the river .\n' * 4
-    ).items():
-        (tmp_path / f'{k}.txt').write_text(v)
+    (tmp_path/'one.txt').write_text('one line only')
+    (tmp_path/'short.txt').write_text('the bank of the river .\n'*4)
     with pytest.raises(SystemExit) as e: elmo_pretrain([WRONG[name], '--out', 'm'])
     err = capsys.readouterr().err.strip() if isinstance(e.value.code, int) else e.value.code
-    assert (
-        e.value.code
-        and err.startswith('elmo_pretrain: ')
-        and len(err.splitlines()) == 1
-        and re.search(WORDS[name], err)
-    ), err
+    assert (e.value.code and err.startswith('elmo_pretrain: ') and len(err.splitlines()) == 1
+            and re.search(WORDS[name], err)), err
     assert not (tmp_path/'m').exists()
 
-def test_help_lists_everything(processes):
+
+def test_help(processes):
+    "One page: what each option is, and examples that can be typed"
     folder, status = processes['help']
-    out, err = said(folder)
+    page, err = said(folder)
     assert status == 0 and not err
-    options = set(re.findall(r'^  (?:-h, )?(--[\w-]+)', out, re.M))
-    assert options == {
-        f'--{o}'
-        for o in 'help valid test tokenizer sep quotes header encoding text-col token-col sent-col n-rows valid-rows kind min-freq max-vocab sentences data model from dropout seed time epochs lr bs seq-len optimizer wd patience carry bf16 '
-        'stream steps buffer out overwrite resume every config dry threads device'.split()
-    }
-    assert re.search(r'^\s+CORPUS\s+toy', out, re.M), 'the corpus is an argument by position'
-    for o in options:
-        assert re.search(rf'^  (-h, )?{o}(, --no-[a-z0-9]+)?( [A-Z]+)?\s\s+\S', out, re.M), (
-            f'{o} has no explanation'
-        )
-    for size in elmo_configs:
-        assert size in out
+    for field in fields(Settings):
+        if field.name != 'corpus': assert re.search(rf'^  {option_name(field)}\b', page, re.M) or (
+            field.name == 'config' and '  --config FILE' in page), field.name
+    for size in elmo_configs: assert size in page
+    for example in re.findall('^  elmo_pretrain (.*?)  ', page, re.M):
+        assert command.command_line().parse(example.split())
 
 def test_a_whole_run(processes, corpus):
     folder, status = processes['whole']
     out, err = said(folder)
     assert status == 0 and not err.strip(), err
     report, model, vocab = check_folder(folder/'m', senses=False)
-    assert (
-        report['status'] == 'complete' and report['corpus'] == 'text' and report['model'] == 'tiny'
-    )
-    assert (
-        all(h in out for h in TABLE)
-        and 'next' in out
-        and 'm/' in out
-        and f"{report['perplexity_mean']:.2f}" in out
-    )
+    assert (report['status'] == 'complete' and report['corpus'] == 'text'
+            and report['model'] == 'tiny')
+    assert (all(h in out for h in TABLE) and 'next' in out and 'm/' in out
+            and f"{report['perplexity_mean']:.2f}" in out)
     assert [f for f in visible(folder) if not f.endswith('.txt')] == ['m']
-
-@pytest.mark.slow
-def test_a_second_run_stops(processes):
-    folder, status = processes['second']
-    message = one_message(folder)
-    assert status == 1 and 'm' in message and '--overwrite' in message and '--out' in message
-    assert load_bilm(folder / 'm')[0].config == replace(
-        ELMO_TINY, bias=True, dropout=script.BY_LENGTH[min(script.BY_LENGTH)]['dropout']
-    )
 
 
 def test_overwrite_replaces(corpus, tmp_path):
@@ -2079,35 +1279,23 @@ def test_overwrite_replaces(corpus, tmp_path):
     with pytest.raises(CommandError, match='--overwrite'): train(corpus, tmp_path/'m', bs=200)
     assert len(load_bilm(old)[1]) == words
     new = train(corpus, tmp_path/'m', bs=200, overwrite=True)
-    assert (
-        new == old
-        and len(load_bilm(new)[1]) > words
-        and [f.name for f in tmp_path.iterdir()] == ['m']
-    )
+    assert (new == old and len(load_bilm(new)[1]) > words
+            and [f.name for f in tmp_path.iterdir()] == ['m'])
 
 
 def untouched(folder):
-    return all(
-        (folder / 'm' / f.name).read_bytes() == f.read_bytes()
-        for f in (folder.parent / 'model').iterdir()
-    )
+    return all((folder / 'm' / f.name).read_bytes() == f.read_bytes()
+               for f in (folder.parent / 'model').iterdir())
 
 
 @pytest.mark.slow
 def test_a_loss_that_is_not_a_number(processes):
     folder, status = processes['NaN']
     message = one_message(folder)
-    assert (
-        status == 1
-        and 'nan' in message
-        and 'lower learning rate' in message
-        and 'm.interrupted' in message
-    )
+    assert (status == 1 and 'nan' in message and 'lower learning rate' in message
+            and 'm.interrupted' in message)
     assert [f for f in visible(folder) if not f.endswith('.txt')] == [
-        'm',
-        'm.interrupted',
-        'm.run',
-    ] and untouched(folder)
+        'm', 'm.interrupted', 'm.run'] and untouched(folder)
     assert finite(load_bilm(folder/'m.interrupted')[0])
 
 @pytest.mark.slow
@@ -2116,9 +1304,7 @@ def test_an_interrupted_process(processes):
     message = one_message(folder)
     assert status == 130 and 'SIGINT' in message and 'm.interrupted' in message
     assert [f for f in visible(folder) if not f.endswith('.txt')] == [
-        'm.interrupted',
-        'm.run',
-    ] and '--resume m.run' in message
+        'm.interrupted', 'm.run'] and '--resume m.run' in message
     report, model, vocab = check_folder(folder/'m.interrupted', senses=False)
     assert 'SIGINT' in report['status'] and report['steps'] >= 1 and finite(model)
 
@@ -2126,9 +1312,8 @@ def test_an_interrupted_process(processes):
 def test_a_killed_process_goes_on(processes, monkeypatch):
     "SIGKILL, then the same weights as those of the undisturbed process"
     folder, status = processes['KILL']
-    assert status == -signal.SIGKILL and [f for f in visible(folder) if not f.endswith('.txt')] == [
-        'm.run'
-    ]
+    assert status == -signal.SIGKILL and [
+        f for f in visible(folder) if not f.endswith('.txt')] == ['m.run']
     told = []
     assert pretrain(resume=folder/'m.run', say=told.append) == folder/'m'
     assert any('Going on from epoch 1 of 1, batch' in o for o in told)
@@ -2143,13 +1328,6 @@ def test_the_entry_point_exists():
         mod, _, function = where.partition(':')
         assert callable(getattr(import_module(mod), function)) and name == function
 
-def test_a_failure_in_training_keeps_what_was_learned(corpus, tmp_path, monkeypatch):
-    def fail(cb): raise torch.cuda.OutOfMemoryError('out of memory')
-    adding(monkeypatch, lambda: At(5, fail, 'before_batch'))
-    before = signal.getsignal(signal.SIGINT)
-    with pytest.raises(CommandError, match='out of memory'): train(corpus, tmp_path/'m')
-    assert names(tmp_path) == ['m.interrupted', 'm.run'] and load_bilm(tmp_path/'m.interrupted')
-    assert signal.getsignal(signal.SIGINT) == before
 
 # results that mean nothing are said to mean nothing
 
@@ -2167,21 +1345,11 @@ def test_a_text_without_spaces_is_nearly_all_unknown(unspaced):
     """Perplexity 1.28 looks splendid: what is counted is said at the start, in the report and
     beside the model"""
     told = []
-    folder = train(
-        str(unspaced / 'zh.txt'),
-        unspaced / 'm',
-        bs=4,
-        seq_len=8,
-        tokenizer='space',
-        say=told.append,
-    )
+    folder = train(str(unspaced / 'zh.txt'), unspaced / 'm', bs=4, seq_len=8, tokenizer='space',
+                   say=told.append)
     begin = next(lines for lines in told if lines.startswith('Corpus'))
-    assert (
-        re.search(r'100\.0% are unknown \(<unk>\)', begin)
-        and 'A warning' in begin
-        and '--min-freq 1' in begin
-        and '--tokenizer' in begin
-    ), begin
+    assert (re.search(r'100\.0% are unknown \(<unk>\)', begin) and 'A warning' in begin
+            and '--min-freq 1' in begin and '--tokenizer' in begin), begin
     r = report_of(folder)
     card = (folder/'README.md').read_text(encoding='utf-8')
     assert '100.0% are unknown' in card and 'A warning' in card and 'elmo_pretrain' in card
@@ -2191,62 +1359,6 @@ def test_a_text_without_spaces_is_nearly_all_unknown(unspaced):
     letters = report_of(train(str(unspaced/'zh.txt'), unspaced/'n', bs=4, seq_len=8))
     assert letters['unknown'] < .1
 
-def test_the_share_is_of_the_held_out_text(text):
-    "Both are counted by hand, of words and of letters that do not fit"
-    long = ' '.join('y'*60 for _ in range(40))
-    (text/'va.txt').write_text(f"the bank zzz {'y'*60} .\n")
-    with open(text/'tr.txt', 'a') as f: f.write(f'\n{long}')
-    told = []
-    folder = train(
-        str(text / 'tr.txt'),
-        text / 'm',
-        valid=str(text / 'va.txt'),
-        tokenizer='space',
-        say=told.append,
-        dropout=0.0,
-        **QUIET,
-    )
-    r, known = report_of(folder), words_of(folder)
-    held, trained = tokens(text/'va.txt'), tokens(text/'tr.txt')
-    assert r['unknown'] == sum(o not in known for o in held) / len(held) > 0 and r[
-        'cut'
-    ] == 1 / len(held)
-    assert r['train_unknown'] == 0 and r['train_cut'] == 40/len(trained) > .05
-    assert (
-        'A warning' in told[0]
-        and 'max_chars' in told[0]
-        and 'max_chars' in told[-1]
-        and '--min-freq' not in told[0]
-    )
-
-
-@pytest.mark.slow
-def test_a_model_of_another_language(trained, unspaced):
-    "Its words are none of this text's; other words are taken by --min-freq"
-    told = []
-    train(
-        str(unspaced / 'zh.txt'),
-        unspaced / 'm',
-        start=trained / 'model',
-        say=told.append,
-        **(OTHER | dict(bs=4, seq_len=8)),
-    )
-    assert (
-        'A warning' in told[0]
-        and '--min-freq 1' in told[0]
-        and report_of(unspaced / 'm')['unknown'] >= 0.5
-    )
-    with_letters = train(
-        str(unspaced / 'zh.txt'),
-        unspaced / 'n',
-        start=trained / 'letters',
-        say=told.append,
-        **(OTHER | dict(bs=4, seq_len=8, min_freq=1)),
-    )
-    assert report_of(with_letters)['unspelled'] == pytest.approx(1.0), (
-        'to that alphabet all these words look the same'
-    )
-    assert 'alphabet' in told[-1]
 
 def test_few_unknown_words_are_no_warning(corpus, tmp_path):
     told = []
@@ -2275,9 +1387,8 @@ def test_a_path_does_not_say_why_a_training_ended(corpus, tmp_path, monkeypatch,
         train(corpus, tmp_path / 'm')
     assert type(e.value) is CommandError and e.value.__cause__ is error
 
-@pytest.mark.parametrize(
-    'error', [RuntimeError('interrupted'), ValueError('shapes differ'), KeyError('x')], ids=str
-)
+@pytest.mark.parametrize('error', [
+    RuntimeError('interrupted'), ValueError('shapes differ'), KeyError('x')], ids=str)
 def test_a_bug_in_training_looks_like_a_bug(corpus, tmp_path, monkeypatch, capsys, error):
     """Its own exception with its own traceback; what was learned is saved nevertheless, and where
     is said"""
@@ -2291,8 +1402,7 @@ def test_a_bug_in_training_looks_like_a_bug(corpus, tmp_path, monkeypatch, capsy
         train(corpus, tmp_path / 'm', say=told.append)
     assert e.value is error and 'fail' in [o.name for o in e.traceback]
     assert load_bilm(tmp_path / 'm.interrupted') and any(
-        'm.interrupted' in o and '--resume' in o for o in told
-    )
+        'm.interrupted' in o and '--resume' in o for o in told)
 
 
 def test_a_bug_in_the_command_is_not_one_line(monkeypatch, tmp_path, capsys):
@@ -2309,13 +1419,6 @@ def test_why_a_device_can_not_be_used(corpus, tmp_path):
     )
 
 
-def test_an_error_is_told_as_it_is(tmp_path, monkeypatch, capsys):
-    "A file whose name looks like an argument in Python keeps its name"
-    monkeypatch.chdir(tmp_path)
-    name = "encoding='x' valid='y'.txt"
-    code, out, err = ran(capsys, name)
-    assert code == 1 and name in err, err
-
 # the page of help needs no torch
 
 def test_help_and_errors_come_at_once(tmp_path):
@@ -2326,15 +1429,7 @@ def test_help_and_errors_come_at_once(tmp_path):
         "    except SystemExit: pass\n"
         "print([o for o in ('torch', 'fastai', 'matplotlib', 'sklearn', 'pandas') if o in sys.modules])"
     )
-    p = subprocess.run(
-        [sys.executable, '-c', program],
-        cwd=tmp_path,
-        env={**os.environ, 'PYTHONPATH': str(root)},
-        capture_output=True,
-        text=True,
-    )
-    assert (
-        p.returncode == 0
-        and p.stdout.splitlines()[-1] == '[]'
-        and '--epochs must be at least 1' in p.stderr
-    ), p.stderr
+    p = subprocess.run([sys.executable, '-c', program], cwd=tmp_path,
+                       env={**os.environ, 'PYTHONPATH': str(root)}, capture_output=True, text=True)
+    assert (p.returncode == 0 and p.stdout.splitlines()[-1] == '[]'
+            and '--epochs must be at least 1' in p.stderr), p.stderr

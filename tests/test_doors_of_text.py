@@ -3,7 +3,7 @@ import gzip, json
 from pathlib import Path
 import datasets, numpy as np, pandas as pd, pytest
 from elmo_fastai.base.errors import CorpusError
-from elmo_fastai.data.labels import ClassifyDataLoaders, are_multi_hot, printed_list
+from elmo_fastai.data.labels import ClassifyDataLoaders
 from elmo_fastai.data.loaders import ElmoDataLoaders
 from elmo_fastai.data.streams import stream_loaders
 from elmo_fastai.data.tagged import TagDataLoaders, read_tagged
@@ -263,30 +263,6 @@ def test_numbers_sort_by_value(door, tmp_path):
 )
 def test_printed_lists_are_lists(a, b):
     assert list(make([a, b] * 8).vocab) == ['x', 'y']
-
-
-HOT = [[1, 0, 0, 1], [0, 1, 0, 0], [1, 1, 0, 1], [0, 0, 1, 0]]*4
-FORMS = {
-    'lists': HOT,
-    'printed': [str(row) for row in HOT],
-    'numpy': [np.array(row) for row in HOT],
-    'printed by numpy': [str(np.array(row)) for row in HOT],
-    'floats': [[float(x) for x in row] for row in HOT],
-    'booleans': [[bool(x) for x in row] for row in HOT],
-    'texts': [' '.join(map(str, row)) for row in HOT],
-}
-
-
-@pytest.mark.parametrize('form', FORMS)
-def test_multi_hot(form):
-    how = dict(label_delim=' ') if form == 'texts' else {}
-    with pytest.raises(CorpusError, match=r'multi-hot.*label_names=\['): make(FORMS[form], **how)
-    dls = make(FORMS[form], label_names=['w', 'v', 'u', 't'], **how)
-    assert (
-        list(dls.vocab) == ['w', 'v', 'u', 't'] and dict(dls.train.items)['t 0'] == ['w', 't']
-        if 't 0' in dict(dls.train.items)
-        else True
-    )
 
 
 def test_several_columns_keep_their_order_and_weights_are_finite():

@@ -1,5 +1,5 @@
 "Scalar mix, the module, saving and loading: every guarantee, and files by strangers"
-import copy, json, math, os, pickle, random, re, shutil, signal, subprocess, sys
+import copy, json, math, os, pickle, random, re, shutil, subprocess, sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np, pytest, torch, torch.nn.functional as F
 from torch import nn
 from hypothesis import given, settings, strategies as st
-from fastai.basics import DataLoaders, Learner, load_learner
+from fastai.basics import DataLoaders, load_learner
 from fastai.torch_core import set_seed
 import huggingface_hub
 from huggingface_hub import ModelCard
@@ -631,16 +631,6 @@ def test_mixes_train_under_ddp(tmp_path):
         opt.step()
     assert torch.allclose(got, model.elmo.mixes[0].w.data, atol=1e-5)
 
-def test_replicas_get_the_mixes():
-    "What DataParallel does: parameters in a list of scalars were lost there; one tensor is copied"
-    mix = ScalarMix(3)
-    assert (
-        [k for k, _ in mix.named_parameters()] == ['w', 'gamma']
-        and len(mix._parameters) == 2
-        and not list(mix.children())
-    )
-
-
 # folders
 
 @pytest.fixture()
@@ -787,10 +777,8 @@ def test_learned_characters(tmp_path):
     elmo = Elmo(lm, VOCAB, char_vocab=chars, dropout=0.).eval()
     assert not close(elmo([['aaa']])[0][0], elmo([['hgf']])[0][0], 1e-4)
 
+# the files of the biLM: `test_bilm`
 BROKEN = {
-    'config.json': [b'', b'{', b'[]', b'{"format": "x"}', b'\xff\xfe', b'[' * 100_000],
-    'model.safetensors': [b'', b'x' * 100, b'\x80\x04\x95', b'\xff' * 8 + b'{}'],
-    'vocab.json': [b'', b'{}', b'[1, 2]'],
     'elmo.json': [
         b'',
         b'{',
@@ -832,14 +820,19 @@ def test_broken_files_are_named(trained, tmp_path, name):
         dict(mixes=[dict(norm='evil', train_shares=True, train_gamma=True)]),
         dict(mixes=[dict(evil=1)]),
         dict(mixes=3),
+        dict(dropout=math.nan),
+        dict(carry='false'),
+        dict(carry=2),
+        dict(mixes=[dict(norm=None, train_shares=1.5, train_gamma=True)]),
     ],
     ids=lambda c: str(c)[:40],
 )
 def test_settings_by_strangers(trained, tmp_path, change):
-    folder = trained.save_pretrained(tmp_path / 'm')
-    d = json.loads((folder / 'elmo.json').read_text())
-    (folder / 'elmo.json').write_text(json.dumps({**d, **change}))
-    with pytest.raises(ModelFileError, match=re.escape(str(folder))):
+    folder = trained.save_pretrained(tmp_path/'m')
+    (folder/'SHA256SUMS').unlink()
+    d = json.loads((folder/'elmo.json').read_text())
+    (folder/'elmo.json').write_text(json.dumps({**d, **change}))
+    with pytest.raises(ModelFileError, match=f"{re.escape(str(folder))}.*(settings|Elmo)"):
         Elmo.from_pretrained(folder)
 
 
@@ -857,12 +850,6 @@ def test_a_mismatch_names_the_tensor(trained, tmp_path):
             folder / 'mix.safetensors',
         )
         with pytest.raises(ModelFileError, match=says): Elmo.from_pretrained(folder)
-    save_file(good, folder/'mix.safetensors')
-    weights = load_file(folder/'model.safetensors')
-    save_file({**weights, 'lstm.fwd.0.weight_ih_l0': torch.zeros(3, 3)}, folder/'model.safetensors')
-    with pytest.raises(ModelFileError, match=r'lstm\.fwd\.0\.weight_ih_l0 should be'):
-        Elmo.from_pretrained(folder)
-
 
 def test_no_code_runs(trained, tmp_path):
     "A pickle under any of the names does nothing"
@@ -874,14 +861,8 @@ def test_no_code_runs(trained, tmp_path):
         with pytest.raises(ModelFileError): Elmo.from_pretrained(folder)
     assert not (tmp_path/'owned').exists()
 
-def test_sizes_are_checked_before_anything_is_built(trained, tmp_path):
+def test_a_huge_row_of_characters(trained, tmp_path):
     folder = trained.save_pretrained(tmp_path/'m')
-    d = json.loads((folder/'config.json').read_text())
-    for change in (dict(hidden_dim=10**6, proj_dim=10**6), dict(proj_dim=-1), dict(n_layers=10**9)):
-        (folder/'config.json').write_text(json.dumps({**d, 'config': {**d['config'], **change}}))
-        with pytest.raises(ModelFileError, match='config.json|should be'):
-            Elmo.from_pretrained(folder)
-    (folder/'config.json').write_text(json.dumps(d))
     (folder / 'chars.json').write_text(
         json.dumps(dict(format='elmo_fastai.ByteCharVocab', version=1, max_chars=10**9))
     )
@@ -1308,10 +1289,6 @@ def test_other_settings_keep_the_trained_mix(trained, tmp_path, change):
         assert mix.w.requires_grad == change.get('train_shares', True)
         assert mix.gamma.requires_grad == change.get('train_gamma', False)
 
-def test_narrow_char_ids_have_the_vectors_of_wide_ones(elmo):
-    chars = elmo.to_chars([['abc', 'de'], ['fghij']])
-    assert close(elmo(chars[..., :7])[0][0], elmo(chars)[0][0])
-
 def test_texts_without_marks_are_told():
     elmo = make(markers='given')
     with pytest.warns(UserWarning, match="markers='given'"): elmo(['a text'])
@@ -1321,16 +1298,6 @@ def test_a_compiled_elmo_is_pickled(elmo):
     before = elmo(S)[0][0]
     elmo.compile(backend='eager')
     assert close(pickle.loads(pickle.dumps(elmo))(S)[0][0], before)
-
-@pytest.mark.parametrize('change', [
-    dict(dropout=math.nan), dict(carry='false'), dict(carry=2), dict(mixes=[dict(
-        norm=None, train_shares=1.5, train_gamma=True)])], ids=str)
-def test_settings_of_another_type(trained, tmp_path, change):
-    folder = trained.save_pretrained(tmp_path/'m')
-    (folder/'SHA256SUMS').unlink()
-    settings = json.loads((folder/'elmo.json').read_text())
-    (folder/'elmo.json').write_text(json.dumps({**settings, **change}))
-    with pytest.raises(ModelFileError, match='elmo.json|Elmo'): Elmo.from_pretrained(folder)
 
 @pytest.mark.parametrize('name', ['config.json', 'model.safetensors', 'vocab.json', 'elmo.json',
                                   'mix.safetensors', 'chars.json', 'SHA256SUMS'])

@@ -1,7 +1,7 @@
 """Embedding lists, streams and long texts; the cache; scikit-learn and pandas; and the command with
 right and wrong input, killed and interrupted"""
 
-import copy, io, json, os, pickle, re, resource, shutil, signal, subprocess, sys, threading, time, zipfile
+import copy, io, json, os, pickle, re, resource, shutil, signal, subprocess, sys, threading, time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import h5py, numpy as np, pandas as pd, pyarrow.parquet as pq, pytest, torch
 from hypothesis import given, settings, strategies as st
 from fastai.torch_core import set_seed
-import inspect
 
 from elmo_fastai.elmo import file as module
 from elmo_fastai.base.errors import CommandError
@@ -116,22 +115,6 @@ def test_kinds_of_input(elmo, texts):
         elmo.embed([[], ['a']], 'all')[0].shape == (3, 0, 16)
         and not elmo.embed([[]], pool='mean').any()
     )
-
-
-@pytest.mark.parametrize(
-    'bad,says',
-    [
-        ('text', 'put it into a list'),
-        ([3], 'Sentence 0'),
-        (['a', None], 'Sentence 1'),
-        (['a', b'b'], 'Sentence 1'),
-        ([np.nan], 'Sentence 0'),
-    ],
-    ids=str,
-)
-def test_input_that_can_not_be(elmo, bad, says):
-    with pytest.raises(TypeError, match=says):
-        elmo.embed(bad)
 
 
 DF = pd.DataFrame({'id': [1, 2], 'text': ['the bank', 'a river']})
@@ -454,17 +437,8 @@ CHANGES = dict(
     optimiser=step,
     loading=lambda e: e.lm.load_state_dict(make(5).lm.state_dict()),
     in_place=lambda e: e.lm.chars.proj.weight.detach().add_(1.0),
-    one_weight=lambda e: torch.nn.init.zeros_(e.lm.chars.embed.weight),
-    another_tensor=lambda e: setattr(
-        e.lm.chars.proj, 'weight', torch.nn.Parameter(e.lm.chars.proj.weight * 2)
-    ),
-    another_encoder=lambda e: setattr(e.lm, 'chars', make(7).lm.chars),
-    another_shape=lambda e: setattr(e, 'lm', make(8, dict(filters=((2, 5),), proj_dim=4)).lm),
     another_bilm=lambda e: setattr(e, 'lm', make(8).lm),
     statistics=lambda e: e.lm.chars.norm.running_mean.add_(1.0),
-    fold=lambda e: e.lm.chars.fold_norm(),
-    assigned=lambda e: e.lm.load_state_dict(make(6).lm.state_dict(), assign=True),
-    data=lambda e: setattr(e.lm.chars.proj.weight, 'data', e.lm.chars.proj.weight.data * 3),
     double=lambda e: e.double(),
 )
 
@@ -559,9 +533,6 @@ def test_vectorizer_refuses(elmo, kw, x, says):
 def test_vectorizer_not_fitted(elmo):
     from sklearn.exceptions import NotFittedError
     with pytest.raises(NotFittedError): ElmoVectorizer(elmo).transform(['a'])
-
-def test_vectorizer_has_no_names_before_fit(elmo):
-    from sklearn.exceptions import NotFittedError
     with pytest.raises(NotFittedError): ElmoVectorizer(elmo).get_feature_names_out()
 
 def test_settings_after_a_fit_count_from_the_next_one(elmo, texts):
@@ -631,7 +602,7 @@ def test_hdf5_is_laid_out_as_allennlps(elmo, texts, source, tmp_path):
         and sorted(p.name for p in tmp_path.iterdir()) == ['in.txt', 'o.hdf5']
     )
     with h5py.File(tmp_path/'o.hdf5') as f:
-        assert set(f) == {*map(str, range(32)), 'sentence_to_index'}
+        assert [*f] == [*map(str, range(32)), 'sentence_to_index']
         for i,t in enumerate(texts[:30]):
             assert f[str(i)].dtype == np.float32 and close(
                 f[str(i)][:], direct(elmo, word_tokenize(t))
@@ -697,30 +668,11 @@ def test_kinds_of_files(elmo, texts, source, tmp_path, kind, layers, pool):
             )
         assert close(got, expected, eps)
 
-def test_tables(elmo, texts, tmp_path):
-    df = pd.DataFrame({'id': range(20), 'text': texts[:18] + ['one, "two"\nthree', 'naïve']})
-    ref = elmo.embed(df.text)
-    for name in ('a.csv', 'a.tsv', 'a.parquet'):
-        if name.endswith('parquet'): df.to_parquet(tmp_path/name)
-        else: df.to_csv(tmp_path/name, index=False, sep='\t' if name.endswith('tsv') else ',')
-        run(
-            tmp_path / name,
-            tmp_path / 'o.npz',
-            elmo,
-            layers='mix',
-            text_col='text',
-            overwrite=True,
-            quotes='tsv' in name or None,
-        )
-        with np.load(tmp_path/'o.npz') as f: assert all_close([f[str(i)] for i in range(20)], ref)
-
-
 @pytest.mark.parametrize(
     'name', ['a.csv', 'a.tsv', 'a.json', 'a.jsonl', 'a.parquet', 'a.jsonl.gz', 'a.conllu', 'a.xyz']
 )
 def test_kinds_of_source(elmo, tmp_path, name):
     "As `test_reading` has them; the words of a treebank are the tokens"
-    import gzip
 
     df = pd.DataFrame({'id': [1, 2], 'text': ['the bank, 1,2', 'a river']})
     if 'parquet' in name:
@@ -806,20 +758,6 @@ def test_the_first_bytes_of_standard_input(elmo, tmp_path, monkeypatch, raw, say
         assert run('-', tmp_path / 'o.npz', elmo)[0]['lines'] == 1
     else:
         with pytest.raises(CommandError, match=f"'-' is .*{says}"): run('-', tmp_path/'o.npz', elmo)
-
-def test_cells_that_can_not_be_embedded(elmo, tmp_path):
-    pd.DataFrame({'t': ['a', None, 3, 'b']}).astype(object).map(lambda v: v).iloc[
-        [0, 1, 3]
-    ].to_parquet(tmp_path / 'a.parquet')
-    r, _, warned = run(tmp_path/'a.parquet', tmp_path/'o.npz', elmo, column='t')
-    assert list(r['failed']) == [1] and 'no text' in warned[0]
-    pd.DataFrame({'t': [1, 2]}).to_parquet(tmp_path/'b.parquet')
-    with pytest.raises(CommandError, match='int 1'):
-        run(tmp_path / 'b.parquet', tmp_path / 'p.npz', elmo, column='t')
-    (tmp_path/'c.csv').write_bytes(b'id,t\n1,good\n2,caf\xe9\n3\n\n4,fine\n')
-    r, _, warned = run(tmp_path/'c.csv', tmp_path/'q.npz', elmo, column='t')
-    assert list(r['failed']) == [1, 2] and 'UTF-8' in warned[0]
-    with np.load(tmp_path/'q.npz') as f: assert set(f) == {'0', '3'}
 
 def test_vectors_that_are_not_numbers(tmp_path, texts):
     elmo = make(gamma=1e30)
@@ -1239,53 +1177,9 @@ def test_help_is_one_page(monkeypatch):
         for o in 'help out model layers pool text-col n-rows sep quotes header encoding token-col sent-col dtype tokenizer budget max-tokens threads device bf16 overwrite offsets'.split()
     }
     assert len(page.splitlines()) <= 60 and max(map(len, page.splitlines())) <= 100
-    assert re.findall(r'^(\S.*):$', page, re.M) == [
-        'the text',
-        'the vectors',
-        'the run',
-        'examples',
-    ] and re.search(r'^\s+INPUT\s+a text file', page, re.M)
     examples = re.findall(r'^  elmo_embed (.*?)(?:  .*)?$', page, re.M)
     assert len(examples) == 3
     for o in examples: assert {'source', 'out', 'model'} <= set(p.parse(o.split()))
-    flat = ' '.join(page.split())
-    for k,v in {k: o.default for k,o in inspect.signature(embed_file).parameters.items()}.items():
-        if k in ('layers', 'dtype', 'budget', 'max_tokens'):
-            assert re.search(rf'--{k.replace("_", "-")} .*?\(default: {v}\)', flat), k
-    for a in p._actions:
-        assert (
-            a.help == '==SUPPRESS=='
-            or a.help
-            and (a.nargs == 0 or a.required or '(default: ' in a.help or a.dest in ('out', 'model'))
-        ), a.dest
-
-
-def test_earlier_names_and_wrong_ones(folder, capsys):
-    code, err = command(
-        capsys,
-        folder / 'in.txt',
-        '--out',
-        folder / 'o.npz',
-        '--model',
-        folder / 'm',
-        '--device',
-        'cpu',
-        '--max-tokens',
-        '3',
-    )
-    assert code == 1 and 'None of the 400 lines' in err or code == 3
-    for args, says in (
-        (['--batch', '3'], r'no option --batch'),
-        (['--max_token', '3', '--budge', '2'], 'in.txt|required|--out'),
-        (['--budget', 'x'], "invalid int value: 'x'"),
-    ):
-        code, err = command(capsys, folder / 'in.txt', *args)
-        assert (
-            code in (1, 2)
-            and len(err.strip().splitlines()) == 1
-            and err.startswith('elmo_embed: ')
-            and re.search(says, err)
-        ), err
 
 
 def wait_for(f, p, seconds=120):
@@ -1393,12 +1287,6 @@ def test_an_error_is_not_blamed_on_the_device(folder, capsys, monkeypatch):
     code, err = command(capsys, folder/'in.txt', out=folder/'o.npz', model=folder/'m', device='cpu')
     assert code == 1 and 'smaller --budget' in err
 
-def test_lines_of_hdf5_come_in_their_order(elmo, source, tmp_path):
-    run(source, tmp_path/'o.hdf5', elmo)
-    with h5py.File(tmp_path / 'o.hdf5') as f:
-        assert [*f] == [*map(str, range(32)), 'sentence_to_index']
-
-
 def test_sigterm_is_an_interruption(folder, capsys, monkeypatch):
     (folder/'o.npz.part').mkdir()
     monkeypatch.setattr(module, 'embed_file', lambda *a, **k: signal.raise_signal(signal.SIGTERM))
@@ -1479,17 +1367,6 @@ def test_wrong_options(folder, capsys, monkeypatch, kw, says):
         and re.search(says, err)
     ), err
     assert not (folder/'o.npz').exists() and not (folder/'o.npz.part').exists()
-
-def test_exit_status_tells_of_lines_left_out(folder, capsys):
-    (folder/'in.txt').write_bytes(b'good\n\xff\n')
-    code, err = command(
-        capsys,
-        str(folder / 'in.txt'),
-        out=str(folder / 'o.npz'),
-        model=str(folder / 'm'),
-        device='cpu',
-    )
-    assert code == 3 and 'line 2' in err
 
 @pytest.mark.parametrize('kw', [dict(norm='batch'), dict(tokenizer=str.split)], ids=str)
 def test_the_device_is_not_blamed_for_the_model(folder, capsys, kw):

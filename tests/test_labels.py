@@ -240,6 +240,91 @@ def test_labels_that_no_training_row_has_are_errors(dls):
         d = make(dict(train=PAIRS, valid=[('fine', 'new'), ('b', 'pos')]))
     assert d.balance.valid.tolist() == [0, 1] and list(d.vocab) == ['neg', 'pos']
 
+def test_unseen_ones_of_several_labels_are_missed():
+    "A text with one is wrong in that, however right the others are"
+    d = make([('a', ['x']), ('b', ['y']), ('c', [])]*6)
+    with pytest.warns(UserWarning, match="an error: 'new' .2."):
+        dl = d.test_dl([('a', ['x', 'new']), ('b', ['new'])], with_labels=True)
+    _, y = dl.one_batch()
+    assert dl.text.labels.tolist() == [[1, 0], [0, 0]] and y.tolist() == [[1, 0, 1], [0, 0, 1]]
+    right = torch.tensor([[9., -9.], [-9., -9.]])
+    target = d.train.text.target
+    assert target.metric(right, y) == 4/6 and target.metric(right, y[:, :2]) == 1
+    assert target.loss()(right, y) == target.loss()(right, y[:, :2])
+
+def test_reading_a_file_looks_up_no_row(tmp_path, monkeypatch):
+    "Where a row stands is for errors alone: to find it the file is read again"
+    from elmo_fastai.text.reading import CsvFile
+    pd.DataFrame(PAIRS, columns=['text', 'label']).to_csv(tmp_path/'a.csv', index=False)
+    monkeypatch.setattr(CsvFile, 'place', None)
+    assert make(tmp_path/'a.csv').train.items == make().train.items
+
+HOT = [[1, 0, 0, 1], [0, 1, 0, 0], [1, 1, 0, 1], [0, 0, 1, 0]]*4
+HOT_FORMS = dict(
+    lists=HOT, tuples=list(map(tuple, HOT)), arrays=list(map(np.array, HOT)),
+    tensors=list(map(torch.tensor, HOT)), printed=list(map(str, HOT)),
+    numpy=[repr(np.array(row)) for row in HOT], floats=[str(np.array(row, float)) for row in HOT],
+    pytorch=[repr(torch.tensor(row)) for row in HOT], booleans=[[x == 1 for x in r] for r in HOT],
+    words=[['yes' if x else 'no' for x in row] for row in HOT],
+    braces=['{' + ','.join(map(str, row)) + '}' for row in HOT],
+    **{repr(sep): [sep.join(map(str, row)) for row in HOT] for sep in ('', ' ', ',', ', ', ';', '\t')})
+
+def labelled(labels): return [(f't {i}', label) for i,label in enumerate(labels)]
+
+@pytest.mark.parametrize('form', HOT_FORMS)
+def test_rows_of_zeros_and_ones(form):
+    rows = labelled(HOT_FORMS[form])
+    with pytest.raises(CorpusError, match=r'multi-hot.*4 classes.*label_names=\[.*kind=\'class'):
+        make(rows)
+    d = make(rows, label_names=['w', 'v', 'u', 't'])
+    items = dict(d.train.items + d.valid.items)
+    assert list(d.vocab) == ['w', 'v', 'u', 't'] and items['t 0'] == ['w', 't']
+    with pytest.raises(CorpusError, match='another|not all are as long'):
+        make(rows, label_names=['w', 'v', 'u'])
+
+@pytest.mark.parametrize('labels', [[[0, 1], [1, 0]], ['01', '10'], [[1, 0, 0]], [[0, 1, 0], [1]]])
+def test_few_kinds_of_such_rows(labels):
+    with pytest.raises(CorpusError, match='multi-hot'): make(labelled(labels*8))
+
+@pytest.mark.parametrize('labels,vocab', [
+    (['10', '11'], ['10', '11']), ([10, 11], [10, 11]), (['7', '10'], ['7', '10']),
+    ([[0], [1], [0, 1]], [0, 1]), (['007', '010'], ['007', '010']),
+    ([np.str_('a'), np.str_('b')], ['a', 'b']), ([0., 1., np.nan], [0, 1]),
+    ([np.bool_(True), np.bool_(False)], [False, True]), (["['a', None]", "['b']"], ['a', 'b']),
+    (["Index(['a', 'b'], dtype='object')", "['b']"], ['a', 'b']), (['(1)', '(2)'], ['(1)', '(2)']),
+    ([{'a', 'b'}, {'b'}], ['a', 'b']), (['1', '1.0', '2'], ['1.0', '2'])], ids=str)
+def test_other_labels_are_what_they_are(labels, vocab):
+    assert list(make(labelled(labels*8)).vocab) == vocab
+
+def test_rows_that_are_classes_if_it_is_said():
+    assert list(make(labelled(['00', '01', '10']*6), kind='class').vocab) == ['00', '01', '10']
+
+@pytest.mark.parametrize('door', ['csv', 'floats', 'jsonl', 'table'])
+def test_a_number_is_one_class_at_every_door(tmp_path, door):
+    df = pd.DataFrame(dict(text=[f't {i}' for i in range(24)], label=[i % 12 for i in range(24)]))
+    other = df.assign(label=df.label.astype(float)) if door == 'floats' else df
+    if door == 'jsonl': df.to_json(tmp_path/'a', orient='records', lines=True)
+    else: other.to_csv(tmp_path/'a', index=False)
+    (tmp_path/'a').rename(file := tmp_path/f"a.{'jsonl' if door == 'jsonl' else 'csv'}")
+    for train,valid in ((df, file), (file, df)) if door != 'table' else ((df, df),):
+        assert make(train, valid=valid).valid.text.labels.tolist() == [*range(12)]*2
+    named = make(file if door != 'table' else df, label_names=list('abcdefghijkl'))
+    items = dict(named.train.items + named.valid.items)
+    assert list(named.vocab) == list('abcdefghijkl') and items['t 2'] == 'c'
+
+def test_a_number_without_a_name_is_refused():
+    "One-based classes would be shifted"
+    with pytest.raises(CorpusError, match='the label 3 has no name.*numbered from 0'):
+        make(labelled([1, 2, 3]*6), label_names=['a', 'b', 'c'])
+
+@pytest.mark.parametrize('name', ['group', 'Group_id', 'doc_id', 'document'])
+def test_groups_are_held_out_whole(name):
+    df = pd.DataFrame(dict(text=[f'{i//5} {i}' for i in range(50)], label=list('ab')*25))
+    df[name] = [i//5 for i in range(50)]
+    d = make(df)
+    of = [{text.split()[0] for text,_ in dl.items} for dl in (d.train, d.valid)]
+    assert len(of[1]) == 1 and not of[0] & of[1] and 'whole' in repr(d)
+
 def test_long_texts_are_cut_and_counted():
     d = make([(' '.join('abcdefgh'), 0), ('a', 1)]*10, max_words=3, valid_pct=.2)
     assert (

@@ -9,15 +9,7 @@ from hypothesis import given, settings as limits, strategies as st
 from elmo_fastai.base import options as module
 from elmo_fastai.base.errors import CommandError
 from elmo_fastai.base.options import (
-    CommandLine,
-    Options,
-    at_least,
-    in_words,
-    option,
-    read_settings,
-    seconds,
-    to_toml,
-)
+    CommandLine, Options, at_least, in_words, option, read_settings, seconds, to_toml)
 
 
 @dataclass
@@ -35,23 +27,13 @@ class Made(Options):
 
 def make(): return CommandLine('do', 'FILE [options]', 'Does it.', {'a.txt': 'so'}, Made)
 
-@pytest.mark.parametrize(
-    'line,found',
-    [
-        ('', {}),
-        ('x y', dict(files=['x', 'y'])),
-        ('--how-many 3', dict(how_many=3)),
-        ('--how_many=3', dict(how_many=3)),
-        ('--fast --no-bf16 x', dict(fast=True, bf16=False, files=['x'])),
-        ('--bf16', dict(bf16=True)),
-        ('--how-many -3', dict(how_many=-3)),
-        ('x --name b', dict(files=['x'], name='b')),
-        ('x --fast y', dict(files=['x', 'y'], fast=True)),
-        ('--from m --every 3m', dict(start='m', every='3m')),
-        ('--name a_b=c', None),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize('line,found', [
+    ('', {}), ('x y', dict(files=['x', 'y'])), ('--how-many 3', dict(how_many=3)),
+    ('--how_many=3', dict(how_many=3)), (
+    '--fast --no-bf16 x', dict(fast=True, bf16=False, files=['x'])), ('--bf16', dict(bf16=True)),
+    ('--how-many -3', dict(how_many=-3)), ('x --name b', dict(files=['x'], name='b')),
+    ('x --fast y', dict(files=['x', 'y'], fast=True)),
+    ('--from m --every 3m', dict(start='m', every='3m')), ('--name a_b=c', None)], ids=str)
 def test_only_what_was_said_comes_back(line, found, capsys):
     if found is None:
         with pytest.raises(SystemExit):
@@ -68,30 +50,17 @@ def test_the_process_is_asked_without_arguments(monkeypatch):
     monkeypatch.setattr(sys, 'argv', ['do', 'x', '--fast'])
     assert make().parse() == dict(files=['x'], fast=True)
 
-@pytest.mark.parametrize(
-    'line,says',
-    [
-        ('--how 3 --man', 'no option --man'),
-        ('--how-manny 3', r'--how-manny (did you mean --how-many?)'),
-        ('--width wide', "invalid float value: 'wide'"),
-        ('--width', 'expected one argument'),
-        ('--name c', "invalid choice: 'c'"),
-        ('-x', 'no option -x'),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize('line,says', [
+    ('--how 3 --man', 'no option --man'), (
+    '--how-manny 3', r'--how-manny (did you mean --how-many?)'),
+    ('--width wide', "invalid float value: 'wide'"), ('--width', 'expected one argument'),
+    ('--name c', "invalid choice: 'c'"), ('-x', 'no option -x')], ids=str)
 def test_errors_are_one_line(capsys, line, says):
     with pytest.raises(SystemExit) as e:
         make().parse(line.split())
     out, err = capsys.readouterr()
-    assert (
-        e.value.code == 2
-        and not out
-        and len(err.splitlines()) == 1
-        and err.startswith('do: ')
-        and says in err
-        and 'do --help' in err
-    )
+    assert (e.value.code == 2 and not out and len(err.splitlines()) == 1 and err.startswith('do: ')
+            and says in err and 'do --help' in err)
 
 
 @pytest.mark.parametrize('columns', [50, 80, 120])
@@ -99,33 +68,19 @@ def test_the_page_is_as_wide_as_the_terminal(monkeypatch, columns):
     monkeypatch.setenv('COLUMNS', str(columns))
     page = make().format_help()
     assert max(map(len, page.splitlines())) <= columns
-    for o in (
-        'what:',
-        'how:',
-        '--how-many N',
-        '(default: 3)',
-        '(default: a)',
-        'quick, by 100 %',
-        '--from MODEL',
-        '--bf16, --no-bf16',
-    ):
+    for o in ('what:', 'how:', '--how-many N', '(default: 3)', '(default: a)', 'quick, by 100 %',
+              '--from MODEL', '--bf16, --no-bf16'):
         assert o in page, o
-    assert (
-        page.index('what:') < page.index('how:') < page.index('--how-many')
-        and '(default: None)' not in page
-        and '(default: False)' not in page
-    )
+    assert (page.index('what:') < page.index('how:') < page.index('--how-many')
+            and '(default: None)' not in page and '(default: False)' not in page)
 
 
 # values
 
 def test_values_are_checked_and_become_plain():
     made = Made(how_many=np.int64(4), width=2, start=Path('a'), every=90)
-    assert (
-        (made.how_many, made.width, made.start, made.every) == (4, 2.0, 'a', 90.0)
-        and type(made.how_many) is int
-        and type(made.width) is float
-    )
+    assert ((made.how_many, made.width, made.start, made.every) == (4, 2.0, 'a', 90.0)
+            and type(made.how_many) is int and type(made.width) is float)
     assert Made().every == 600 and Made.of(dict(how_many=None, name='b')) == Made(name='b')
 
 @pytest.mark.parametrize(
@@ -159,47 +114,16 @@ def test_values_that_can_not_be(said, says):
 
 # times
 
-@pytest.mark.parametrize(
-    'text,s',
-    [
-        ('1h', 3600),
-        ('.5h', 1800),
-        ('90s', 90),
-        ('1.5m', 90),
-        (' 2m ', 120),
-        (90, 90),
-        (0.25, 0.25),
-        ('0.06s', 0.06),
-    ],
-)
+@pytest.mark.parametrize('text,s', [
+    ('1h', 3600), ('.5h', 1800), ('90s', 90), ('1.5m', 90), (' 2m ', 120), (90, 90), (0.25, 0.25),
+    ('0.06s', 0.06)])
 def test_times(text, s):
     assert seconds(text) == s
 
 
-@pytest.mark.parametrize(
-    'text',
-    [
-        '',
-        ' ',
-        '15',
-        'h',
-        '1m1h',
-        '-1m',
-        '0m',
-        'm15',
-        'nans',
-        'infh',
-        0,
-        -1,
-        math.nan,
-        math.inf,
-        None,
-        True,
-        [],
-        '9' * 400 + 's',
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize('text', [
+    '', ' ', '15', 'h', '1m1h', '-1m', '0m', 'm15', 'nans', 'infh', 0, -1, math.nan, math.inf, None,
+    True, [], '9' * 400 + 's'], ids=str)
 def test_times_that_can_not_be(text):
     with pytest.raises(CommandError, match='--every must be a time such as 15m'):
         seconds(text, '--every')
@@ -207,15 +131,7 @@ def test_times_that_can_not_be(text):
 
 def test_times_for_people():
     assert [in_words(o) for o in (0.012, 9.4, 50, 99.9, 101, 5999, 6001, 90000)] == [
-        '0.012 s',
-        '9.4 s',
-        '50 s',
-        '100 s',
-        '2 min',
-        '100 min',
-        '1.7 h',
-        '25.0 h',
-    ]
+        '0.012 s', '9.4 s', '50 s', '100 s', '2 min', '100 min', '1.7 h', '25.0 h']
 
 
 # files
@@ -229,10 +145,8 @@ VALUES = st.one_of(
 NAMES = st.from_regex(r'[a-z][a-z0-9_]{0,9}', fullmatch=True)
 
 @limits(max_examples=200, deadline=None)
-@given(
-    st.dictionaries(NAMES, st.one_of(VALUES, st.lists(VALUES, max_size=4), st.none())),
-    st.dictionaries(NAMES, VALUES, min_size=1),
-)
+@given(st.dictionaries(NAMES, st.one_of(VALUES, st.lists(VALUES, max_size=4), st.none())),
+       st.dictionaries(NAMES, VALUES, min_size=1))
 def test_what_is_written_in_toml_is_read(plain, table):
     there = {**plain, 'table': table}
     assert module.tomllib.loads(to_toml(there)) == {k: v for k, v in there.items() if v is not None}
@@ -249,9 +163,8 @@ def test_settings_from_a_file(tmp_path, kind):
     )
     f = tmp_path/f'run.{kind}'
     f.write_text(to_toml(there) if kind == 'toml' else json.dumps(there))
-    assert read_settings(f, Made) == read_settings(str(f)) == there and Made.of(
-        read_settings(f, Made)
-    ) == Made(**there)
+    assert read_settings(f, Made) == read_settings(str(f)) == there and Made.of(read_settings(
+        f, Made)) == Made(**there)
 
 
 def test_names_in_a_file_are_those_of_the_command_line(tmp_path):
@@ -276,11 +189,8 @@ def test_json_that_can_not_be(tmp_path):
         with pytest.raises(CommandError, match=says): read_settings(f)
 
 def test_what_is_no_file_of_settings(tmp_path):
-    for place, says in (
-        (tmp_path, 'directory'),
-        ('/dev/zero', 'device'),
-        (tmp_path / 'no.toml', 'No such file'),
-    ):
+    for place, says in ((tmp_path, 'directory'), ('/dev/zero', 'device'),
+                        (tmp_path / 'no.toml', 'No such file')):
         with pytest.raises(CommandError, match=says):
             read_settings(place)
     (tmp_path/'large.toml').write_text('#'*2_000_000)

@@ -16,9 +16,8 @@ def eight_threads(monkeypatch):
     for name in ('OMP_NUM_THREADS', 'MKL_NUM_THREADS'): monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(torch, 'get_num_threads', lambda: 8)
 
-@pytest.mark.parametrize(
-    'free,n', [(8.0, 8), (7.7, 8), (7.2, 7), (5.9, 6), (3.4, 3), (0.9, 1), (0.0, 1)]
-)
+@pytest.mark.parametrize('free,n', [
+    (8.0, 8), (7.7, 8), (7.2, 7), (5.9, 6), (3.4, 3), (0.9, 1), (0.0, 1)])
 def test_as_many_threads_as_there_are_free_cores(eight_threads, monkeypatch, free, n):
     told = []
     monkeypatch.setattr(processes, 'free_cores', lambda: free)

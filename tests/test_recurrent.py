@@ -1,5 +1,5 @@
 "The recurrent stack against a slow reference in numpy, and what must not change its states"
-import copy, os, pickle, subprocess, sys
+import os, subprocess, sys
 from pathlib import Path
 import numpy as np, pytest, torch
 from hypothesis import given, settings, strategies as st
@@ -369,42 +369,7 @@ def test_start_and_parameters():
     # the original's count: gates from input and from output, one bias, projection
     assert sum(p.numel() for p in m.parameters() if p.requires_grad) == 2*2*(4*7*(4+4) + 4*7 + 7*4)
 
-def test_equal_seeds_equal_runs():
-    def run():
-        m = stack(seed=5, dropout=.3).train()
-        y = torch.cat(m(*batch())[0][-1], -1); y.sum().backward()
-        return [y, *(p.grad for p in m.parameters() if p.requires_grad)]
-    for a,b in zip(run(), run()): torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
-
-def test_copies_and_pickles():
-    m, x = stack(hidden_dim=7), torch.randn(2, 5, 4)
-    for other in (copy.deepcopy(m), pickle.loads(pickle.dumps(m))):
-        torch.testing.assert_close(other(x)[0][-1][1], m(x)[0][-1][1], rtol=1e-5, atol=1e-5)
-
-
 def test_errors_are_for_people():
     with pytest.raises(ValueError, match='must not be less'): BiLSTMStack(8, 4)
     with pytest.raises(ValueError, match='one entry per token'):
         stack()(torch.randn(2, 5, 4), torch.ones(2, 4))
-
-
-@pytest.mark.slow
-def test_compile():
-    "In a process of its own: what dynamo walks through grows with all that other tests have loaded"
-    code = '''
-import torch
-from test_recurrent import batch, stack
-m, (x, mask) = stack(hidden_dim=7), batch()
-compiled = torch.compile(m, backend='eager')
-for a,b in zip(m(x, mask)[0], compiled(x, mask)[0]):
-    for y,z in zip(a, b): torch.testing.assert_close(y, z)
-'''
-    here = Path(__file__).parent
-    env = {
-        **os.environ,
-        'PYTHONPATH': os.pathsep.join(
-            [str(here.parent), str(here), os.environ.get('PYTHONPATH', '')]
-        ),
-    }
-    p = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, env=env)
-    assert p.returncode == 0, p.stderr

@@ -85,8 +85,7 @@ def test_what_can_be_told_is_told(counts):
     assert acc[0] == commonest
     assert acc[2] < .8  # noise
     assert set(by_word) == {'bank', 'bat', 'spring'} and all(
-        h.shape == (4,) for h in by_word.values()
-    )
+        h.shape == (4,) for h in by_word.values())
     np.testing.assert_allclose(np.mean(list(by_word.values()), 0), [*acc, commonest])
 
 def test_rounding_does_not_choose_a_sense():
@@ -117,8 +116,7 @@ def test_scale_and_turn_do_not_matter():
     q,_ = np.linalg.qr(np.random.default_rng(5).normal(size=(12, 12)))
     turned = [with_vectors(t, 1e3*(t.vectors@q) + 7) for t in (seen, held_out)]
     np.testing.assert_allclose(
-        sense_accuracy(*turned)[0][1:], sense_accuracy(seen, held_out)[0][1:], atol=0.02
-    )
+        sense_accuracy(*turned)[0][1:], sense_accuracy(seen, held_out)[0][1:], atol=0.02)
 
 
 def test_the_baseline_is_that_of_the_training_text():
@@ -140,16 +138,9 @@ def test_few_occurrences():
     acc,*_ = sense_accuracy(made((1, 1)), made((1, 1), seed=1))
     assert acc[1] == 1
 
-@pytest.mark.parametrize(
-    'seen,held_out',
-    [
-        (NONE, NONE),
-        (made((5, 5)), NONE),
-        (NONE, made((5, 5))),
-        (made((5,)), made((5,))),
-        (made((5, 5), words=['a']), made((5, 5), words=['b'])),
-    ],
-)
+@pytest.mark.parametrize('seen,held_out', [
+    (NONE, NONE), (made((5, 5)), NONE), (NONE, made((5, 5))), (made((5,)), made((5,))),
+    (made((5, 5), words=['a']), made((5, 5), words=['b']))])
 def test_nothing_to_ask(seen, held_out):
     with pytest.raises(ValueError, match='ambiguous'):
         sense_accuracy(seen, held_out)
@@ -159,10 +150,7 @@ def test_nothing_to_ask(seen, held_out):
 
 def test_token_vectors_are_those_of_each_sentence_alone(model, dls):
     sents = [o.split() for o in dls.corpus.valid[:20]] + [
-        ['the', 'bank'],
-        ['the', 'bank'],
-        ['never-seen-before'],
-    ]
+        ['the', 'bank'], ['the', 'bank'], ['never-seen-before']]
     for bs in (1, 7, 100):
         found = dict(token_vectors(model, sents, dls.types, bs=bs))
         assert sorted(found) == list(range(len(sents)))
@@ -171,12 +159,10 @@ def test_token_vectors_are_those_of_each_sentence_alone(model, dls):
             chars = SentenceDataLoader(EncodedText([s], dls.types), bs=1).one_batch()[0]
             with torch.no_grad():
                 alone = torch.stack([torch.cat(o, -1) for o in model.encode(chars)])[
-                    :, 0, 1:-1
-                ].numpy()
+                    :, 0, 1:-1].numpy()
             np.testing.assert_allclose(found[i], alone, atol=1e-5)
             np.testing.assert_allclose(
-                found[i][0, :, : CFG.proj_dim], found[i][0, :, CFG.proj_dim :], atol=1e-5
-            )
+                found[i][0, :, : CFG.proj_dim], found[i][0, :, CFG.proj_dim :], atol=1e-5)
 
 
 def test_sense_vectors_belong_to_their_words(model, corpus, dls):
@@ -204,11 +190,9 @@ def test_baselines_are_ordered_and_mirror_each_other(corpus, dls):
         tokenizer='space',
     )
     m = baselines(mirrored, dls)
-    assert (
-        m['trigram'] == pytest.approx(b['trigram_bwd'])
-        and m['trigram_bwd'] == pytest.approx(b['trigram'])
-        and m['unigram'] == pytest.approx(b['unigram'])
-    )
+    assert (m['trigram'] == pytest.approx(b['trigram_bwd'])
+            and m['trigram_bwd'] == pytest.approx(b['trigram'])
+            and m['unigram'] == pytest.approx(b['unigram']))
 
 
 def test_baselines_count_what_the_model_predicts(corpus, dls, model):
@@ -227,8 +211,7 @@ def test_report_of_the_toy_corpus(corpus, dls, model):
     r = make_report(model, dls, corpus)
     exact = evaluate(model, dls.valid)
     assert [r[f'perplexity_{k}'] for k in ('fwd', 'bwd', 'mean')] == [
-        exact[k] for k in ('fwd', 'bwd', 'mean')
-    ]
+        exact[k] for k in ('fwd', 'bwd', 'mean')]
     assert r['floor'] == corpus.floor('valid') and r['ratio_to_floor'] == pytest.approx(
         exact['mean'] / r['floor']
     )
@@ -243,14 +226,12 @@ def test_report_of_the_toy_corpus(corpus, dls, model):
 def test_report_of_other_text(dls, model, corpus):
     r = make_report(model, dls, Corpus('mine', corpus.splits, tokenizer='space'))
     assert r['corpus'] == 'mine'
-    assert all(
-        r[k] is None for k in ('floor', 'ratio_to_floor', 'sense_accuracy', 'sense_baseline')
-    )
+    assert all(r[k] is None for k in (
+        'floor', 'ratio_to_floor', 'sense_accuracy', 'sense_baseline'))
     assert json.loads(json.dumps(r)) == r
 
 def test_a_mistake_while_senses_are_asked_is_not_taken_for_too_few_sentences(
-    corpus, dls, model, monkeypatch
-):
+    corpus, dls, model, monkeypatch):
     "scikit-learn, too, says ValueError; and with few sentences there is no question"
 
     def broken(*args):
@@ -274,22 +255,17 @@ def test_shares_are_counted():
     assert shares(text) == dict(unknown=3/6, cut=1/6, unspelled=0.)
     letters = CharVocab.build([['the', 'bank', 'x']], max_chars=30)
     assert shares(EncodedText(sents, TokenTypes(vocab, letters))) == dict(
-        unknown=3 / 6, cut=1 / 6, unspelled=2 / 6
-    ), 'ö, and the z of zoo'
+        unknown=3 / 6, cut=1 / 6, unspelled=2 / 6), 'ö, and the z of zoo'
     assert shares(EncodedText([], TokenTypes(vocab))) == dict(
-        unknown=None, cut=None, unspelled=None
-    )
+        unknown=None, cut=None, unspelled=None)
 
 
 @pytest.mark.parametrize('name', ['unknown', 'cut', 'unspelled'])
 def test_much_of_what_a_model_cant_read_is_a_warning(name):
     "Of the text that was trained on, where it is known; else of the text that is held out"
     none = {f'{k}{o}': 0. for k in ('', 'train_') for o in ('unknown', 'cut', 'unspelled')}
-    assert (
-        len(share_lines(none)) == 1
-        and len(share_lines(none | {name: 0.9})) == 1
-        and len(share_lines(none | {f'train_{name}': 0.04})) == 1
-    )
+    assert (len(share_lines(none)) == 1 and len(share_lines(none | {name: 0.9})) == 1
+            and len(share_lines(none | {f'train_{name}': 0.04})) == 1)
     for much in ({f'train_{name}': .06}, {name: .06, f'train_{name}': None}):
         [line, warning] = share_lines(none | much)
         assert warning.startswith('A warning: 6% of the tokens')
@@ -297,36 +273,17 @@ def test_much_of_what_a_model_cant_read_is_a_warning(name):
 
 def test_the_shares_are_in_the_report(corpus, dls, model):
     r = make_report(model, dls, corpus)
-    assert (
-        r['train_unknown'] == r['cut'] == 0
-        and r['unknown'] == shares(dls.valid.text)['unknown'] > 0
-    )
+    assert (r['train_unknown'] == r['cut'] == 0
+            and r['unknown'] == shares(dls.valid.text)['unknown'] > 0)
     assert f"{r['unknown']:.1%} are unknown" in report_text(r)
 
-BARE = dict(
-    corpus='mine',
-    model='tiny',
-    predictions=1234,
-    perplexity_fwd=100.123,
-    perplexity_bwd=90.456,
-    perplexity_mean=95.0,
-    floor=None,
-    ratio_to_floor=None,
-    unigram=700.0,
-    trigram=150.5,
-    trigram_bwd=149.5,
-    sense_accuracy=None,
-    sense_baseline=None,
-)
-FULL = dict(
-    BARE,
-    floor=7.34,
-    ratio_to_floor=1.234,
-    sense_accuracy=dict(layer0=0.6, layer1=0.97, layer2=0.98),
-    sense_baseline=0.66,
-    tokens_per_second=12345.6,
-    train_seconds=98.7,
-)
+BARE = dict(corpus='mine', model='tiny', predictions=1234, perplexity_fwd=100.123,
+            perplexity_bwd=90.456, perplexity_mean=95.0, floor=None, ratio_to_floor=None,
+            unigram=700.0, trigram=150.5, trigram_bwd=149.5, sense_accuracy=None,
+            sense_baseline=None)
+FULL = dict(BARE, floor=7.34, ratio_to_floor=1.234,
+            sense_accuracy=dict(layer0=0.6, layer1=0.97, layer2=0.98), sense_baseline=0.66,
+            tokens_per_second=12345.6, train_seconds=98.7)
 
 
 def test_report_text():
@@ -335,44 +292,27 @@ def test_report_text():
         assert s in bare and s in full
     for s in ('7.34', '1.234', '0.600', '0.970', '0.980', '0.660', '12,346', '99 s'):
         assert s in full and s not in bare
-    assert (
-        'None' not in bare + full
-        and 'floor' not in bare
-        and 'ense' not in bare
-        and 'rained' not in bare
-    )
+    assert ('None' not in bare + full and 'floor' not in bare and 'ense' not in bare
+            and 'rained' not in bare)
     assert 'layer 1 0.970' in full and max(map(len, full.splitlines())) <= 120
     assert 'inf' in report_text(dict(BARE, perplexity_fwd=math.inf))
 
-@pytest.mark.parametrize(
-    'found,says',
-    [
-        (dict(), []),
-        (dict(best_epoch=8), []),
-        (
-            dict(perplexity_mean=160.0),
-            [
-                'counting does better (150.0)',
-                'The last epoch was the best, so train longer: --epochs 16',
-            ],
-        ),
-        (dict(best_epoch=5), ['after epoch 5 of 8', '--dropout 0.4 (it was 0.1)']),
-        (dict(best_epoch=5, dropout=0.0), ['--dropout 0.3 (it was 0)']),
-        (dict(best_epoch=5, dropout=0.3), ['--dropout 0.5 (it was 0.3)']),
-        (dict(best_epoch=5, dropout=0.5), ['again with --epochs 5']),
-        (dict(best_epoch=5, perplexity_mean=160.0), ['counting does better', '--dropout 0.4']),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize('found,says', [
+    (dict(), []), (dict(best_epoch=8), []), (
+    dict(perplexity_mean=160.0), [
+    'counting does better (150.0)', 'The last epoch was the best, so train longer: --epochs 16']),
+    (dict(best_epoch=5), ['after epoch 5 of 8', '--dropout 0.4 (it was 0.1)']),
+    (dict(best_epoch=5, dropout=0.0), ['--dropout 0.3 (it was 0)']),
+    (dict(best_epoch=5, dropout=0.3), ['--dropout 0.5 (it was 0.3)']),
+    (dict(best_epoch=5, dropout=0.5), ['again with --epochs 5']),
+    (dict(best_epoch=5, perplexity_mean=160.0), ['counting does better', '--dropout 0.4'])],
+                         ids=str)
 def test_a_training_past_its_best_and_one_that_counting_beats_are_told_what_to_change(found, says):
     """The issue's training was best after the ninth of 28 readings, saved the last, and lost to its
     trigram without a word"""
     trained = dict(BARE, dropout=0.1, best_epoch=8, epochs=8)
-    told = [
-        line
-        for line in report_text(trained | found).splitlines()
-        if 'best' in line or 'warning' in line
-    ]
+    told = [line for line in report_text(trained | found).splitlines() if 'best' in line
+            or 'warning' in line]
     assert all(any(part in line for line in told) for part in says) and bool(told) == bool(says)
 
 def drawn(fig):
@@ -392,10 +332,8 @@ def test_figure():
     assert [p.get_height() for p in b.patches] == [700., 150.5, 100.123, 90.456]
     assert '<svg' in drawn(fig)
 
-@pytest.mark.parametrize(
-    'change',
-    [dict(perplexity_mean=math.inf, perplexity_fwd=math.inf), dict(perplexity_mean=math.nan)],
-)
+@pytest.mark.parametrize('change', [
+    dict(perplexity_mean=math.inf, perplexity_fwd=math.inf), dict(perplexity_mean=math.nan)])
 def test_figures_of_a_failed_training(change):
     for r in (BARE, FULL):
         assert '<svg' in drawn(report_figure([1.0, math.inf], {**r, **change}))
@@ -405,14 +343,10 @@ def test_figures_of_a_failed_training(change):
 def test_what_is_saved(tmp_path):
     "JSON has no infinity"
     save_report(tmp_path, dict(FULL, perplexity_mean=math.inf), [5., 4.])
-    assert json.loads((tmp_path / 'report.json').read_text()) == json.loads(
-        json.dumps(dict(FULL, perplexity_mean=None))
-    )
-    assert (
-        (tmp_path / 'report.png').read_bytes()[:4] == b'\x89PNG'
-        and '<svg' in (tmp_path / 'report.svg').read_text()
-        and not plt.get_fignums()
-    )
+    assert json.loads((tmp_path / 'report.json').read_text()) == json.loads(json.dumps(dict(
+        FULL, perplexity_mean=None)))
+    assert ((tmp_path / 'report.png').read_bytes()[:4] == b'\x89PNG'
+            and '<svg' in (tmp_path / 'report.svg').read_text() and not plt.get_fignums())
 
 
 def test_every_sense_of_the_corpus_has_a_colour(corpus):
@@ -428,23 +362,16 @@ def test_tokens_that_are_cut_are_counted():
     types = TokenTypes(WordVocab.build(sents))
     texts = [EncodedText(sents, types), EncodedText(sents[:1], types)]
     dls = SimpleNamespace(
-        train=SimpleNamespace(text=texts[0]), valid=SimpleNamespace(text=texts[1])
-    )
+        train=SimpleNamespace(text=texts[0]), valid=SimpleNamespace(text=texts[1]))
     found = text_shares(dls)
     assert (found['cut_tokens'], found['longest'], found['max_chars']) == (5, 60, 50)
     [line] = [line for line in share_lines(found) if line.startswith('Cut')]
-    assert (
-        '5 tokens' in line
-        and '48 bytes' in line
-        and '--config that says max_chars = 62 under [config]' in line
-    )
+    assert ('5 tokens' in line and '48 bytes' in line
+            and '--config that says max_chars = 62 under [config]' in line)
     assert line in report_text(BARE | found)
     whole = TokenTypes(WordVocab.build(sents), ByteCharVocab(62))
     texts = [EncodedText(sents, whole)]*2
-    found = text_shares(
-        SimpleNamespace(train=SimpleNamespace(text=texts[0]), valid=SimpleNamespace(text=texts[1]))
-    )
-    assert (
-        found['cut_tokens'] == 0
-        and len(share_lines(found | dict(unknown=0.0, train_unknown=0.0))) == 1
-    )
+    found = text_shares(SimpleNamespace(
+        train=SimpleNamespace(text=texts[0]), valid=SimpleNamespace(text=texts[1])))
+    assert (found['cut_tokens'] == 0 and len(share_lines(found | dict(
+        unknown=0.0, train_unknown=0.0))) == 1)

@@ -44,13 +44,21 @@ def test_names_of_what_failed():
     assert make_test.failures(0, PYTEST) == []
     assert make_test.failures(3, 'killed') == ['it ended with exit status 3']
 
-@pytest.mark.parametrize('code,failed', [('print(1)', []), ("print('FAILED tests/a.py::b - c'); "
-                                                            "exit(1)", ['tests/a.py::b']),
-                                                            ('exit(7)',
-                                                             ['it ended with exit status 7'])])
+@pytest.mark.parametrize('code,failed', [
+    ('print(1)', []), ("print('FAILED tests/a.py::b - c'); " "exit(1)", ['tests/a.py::b']),
+    ('exit(7)', ['it ended with exit status 7'])])
 def test_a_command_is_shown_and_judged(code, failed, capfd):
     assert make_test.run(sys.executable, '-c', code) == failed
     assert capfd.readouterr().out.startswith(f'\n$ {sys.executable}')
+
+def test_each_worker_computes_with_one_thread(monkeypatch):
+    "So that two of them, and whatever else runs, don't wait for each other"
+    seen = []
+    monkeypatch.setattr(make_test, 'run', lambda *command, **own: seen.append(own) or [])
+    make_test.notebooks('nbs/course')
+    make_test.tests('not slow')
+    make_test.as_on('avx2')
+    assert len(seen) == 4 and all(own['OMP_NUM_THREADS'] == '1' for own in seen)
 
 # make robust
 
@@ -73,12 +81,8 @@ def numbers(setting, seed=3):
 
 def test_other_seeds_and_fp32():
     as_is, again, moved, other, fp32 = (
-        numbers('as-is'),
-        numbers('as-is', 5),
-        numbers('seeds+2'),
-        numbers('seeds+1'),
-        numbers('fp32'),
-    )
+        numbers('as-is'), numbers('as-is', 5), numbers('seeds+2'), numbers('seeds+1'),
+        numbers('fp32'))
     assert moved == again and not set(moved[0]) & set(as_is[0])
     assert not set(moved[0]) & set(other[0])
     assert fp32[:2] == as_is[:2] and not fp32[2]
@@ -91,8 +95,8 @@ def test_settings(setting):
 
 def test_a_digest_knows_code_from_prose(tmp_path):
     def nb(text, code):
-        return json.dumps(dict(cells=[dict(cell_type='markdown', source=[text]),
-                                      dict(cell_type='code', source=[code])]))
+        return json.dumps(dict(cells=[
+            dict(cell_type='markdown', source=[text]), dict(cell_type='code', source=[code])]))
     f, found = tmp_path/'a.ipynb', []
     for o in (nb('one', 'x = 1'), nb('two', 'x = 1'), nb('two', 'x = 2')):
         f.write_text(o)
@@ -108,13 +112,8 @@ def test_a_digest_knows_what_is_imported(tmp_path, monkeypatch):
         f = tmp_path/'elmo_fastai'/f'{name}.py'
         f.parent.mkdir(parents=True, exist_ok=True)
         f.write_text(text)
-    (nb := tmp_path / 'a.ipynb').write_text(
-        json.dumps(
-            dict(
-                cells=[dict(cell_type='code', source=['%pylab\n', 'from elmo_fastai.all import *'])]
-            )
-        )
-    )
+    (nb := tmp_path / 'a.ipynb').write_text(json.dumps(dict(cells=[dict(
+        cell_type='code', source=['%pylab\n', 'from elmo_fastai.all import *'])])))
     assert {o.stem for o in robust.needed(nb)} == {'a', 'all', 'one', '__init__', 'files'}
     first = robust.digest(nb)
     (tmp_path/'elmo_fastai'/'nn'/'two.py').write_text('y = 2')
@@ -130,8 +129,8 @@ def test_robust_goes_on_where_it_was_stopped(tmp_path, monkeypatch, capsys):
     (tmp_path/'tests'/'startup').mkdir(parents=True)
     (tmp_path/'tests'/'startup'/'sitecustomize.py').touch()
     for name, value in dict(test_good=1, test_bad=2).items():
-        (tmp_path/'tests'/f'{name}.py').write_text(f'def test_one(): assert {value} == 1      '
-                                                   f'{TRAINS}')
+        (tmp_path/'tests'/f'{name}.py').write_text(
+            f'def test_one(): assert {value} == 1      ' f'{TRAINS}')
     # trains nothing
     (tmp_path/'tests'/'test_other.py').write_text('def test_one(): assert False')
     monkeypatch.setattr(robust, 'root', tmp_path)
@@ -149,9 +148,9 @@ def test_robust_goes_on_where_it_was_stopped(tmp_path, monkeypatch, capsys):
     assert re.search(r'\| fp32 \| 0 \| 2 \| \d+ \| nothing \|', said)
     assert call('--settings', 'fp32', '--only', 'test_good', '--again')[1].startswith('1 runs')
 
-@pytest.mark.parametrize('args,message', [(['--settings', 'fp16'], 'no such setting: fp16'),
-                                          (['--only', '12_nothing'],
-                                           'no notebook or training test: 12_nothing')])
+@pytest.mark.parametrize('args,message', [
+    (['--settings', 'fp16'], 'no such setting: fp16'),
+    (['--only', '12_nothing'], 'no notebook or training test: 12_nothing')])
 def test_robust_refuses_what_is_not_there(args, message, monkeypatch, capsys):
     monkeypatch.setattr(sys, 'argv', ['robust.py', *args])
     with pytest.raises(SystemExit): robust.main()

@@ -48,14 +48,10 @@ def make(shape='plain'):
 @torch.no_grad()
 def next_logp(m, tokens, direction):
     "Log-probabilities of the word after (or before) `tokens`, all of them read"
-    f, b = m.eval().encode(
-        sentence_chars(CHARS, tokens, bos=direction == 'forward', eos=direction == 'backward')[None]
-    )[-1]
-    return (
-        m.heads[0].log_prob(f[:, -1])[0]
-        if direction == 'forward'
-        else m.heads[1].log_prob(b[:, 0])[0]
-    )
+    is_forward = direction == 'forward'
+    chars = sentence_chars(CHARS, tokens, bos=is_forward, eos=not is_forward)[None]
+    f, b = m.eval().encode(chars)[-1]
+    return m.heads[0].log_prob(f[:, -1])[0] if is_forward else m.heads[1].log_prob(b[:, 0])[0]
 
 
 # scores
@@ -65,9 +61,8 @@ def test_scores_are_those_of_reading_piece_by_piece(model):
         s, = score(model, VOCAB, CHARS, [tokens])
         ids = VOCAB.encode(tokens)
         f = [next_logp(model, tokens[:i], 'forward')[w].item() for i,w in enumerate([*ids, 3])]
-        b = [next_logp(model, tokens[i + 1 :], 'backward')[w].item() for i, w in enumerate(ids)] + [
-            next_logp(model, tokens, 'backward')[2].item()
-        ]
+        b = [next_logp(model, tokens[i + 1 :], 'backward')[w].item()
+             for i, w in enumerate(ids)] + [next_logp(model, tokens, 'backward')[2].item()]
         np.testing.assert_allclose(s.fwd, f, atol=1e-4)
         np.testing.assert_allclose(s.bwd, b, atol=1e-4)
         assert s.logp == (pytest.approx(sum(f), abs=1e-3), pytest.approx(sum(b), abs=1e-3))
@@ -79,21 +74,15 @@ def test_scores_add_up_to_the_perplexity(model):
         scored = score(model, VOCAB, CHARS, SENTS, bs=bs)
         assert [s.tokens for s in scored] == SENTS
         for k,d in (('fwd', 0), ('bwd', 1)):
-            assert math.isclose(
-                math.exp(-sum(s.logp[d] for s in scored) / sum(len(s.fwd) for s in scored)),
-                exact[k],
-                rel_tol=1e-4,
-            )
+            assert math.isclose(math.exp(-sum(s.logp[d] for s in scored) / sum(
+                len(s.fwd) for s in scored)), exact[k], rel_tol=1e-4)
 
 
 def test_unknown_words_are_marked_and_read():
     m = make()
     a,b = score(m, VOCAB, CHARS, ['the zorgle .', 'the river-zorgle .'])
-    assert (
-        a.known == [True, False, True]
-        and 'zorgle?' in repr(a)
-        and 'zorgle (unknown)' in a.table.index
-    )
+    assert (a.known == [True, False, True] and 'zorgle?' in repr(a)
+            and 'zorgle (unknown)' in a.table.index)
     # both are the probability of <unk>
     assert a.fwd[1] == pytest.approx(b.fwd[1], abs=1e-5)
     # and are read letter by letter
@@ -105,12 +94,8 @@ def test_unknown_words_are_marked_and_read():
 def test_texts_in_many_forms():
     m = make()
     one = score(m, VOCAB, CHARS, 'the old bank')[0]
-    for texts in (
-        ['the old bank'],
-        [['the', 'old', 'bank']],
-        ('the old bank',),
-        [('the', 'old', 'bank')],
-    ):
+    for texts in (['the old bank'], [['the', 'old', 'bank']], ('the old bank',),
+                  [('the', 'old', 'bank')]):
         assert np.allclose(score(m, VOCAB, CHARS, texts)[0].fwd, one.fwd, atol=1e-5)
     assert score(m, VOCAB, CHARS, []) == []
     empty = score(m, VOCAB, CHARS, '')[0]
@@ -129,19 +114,14 @@ def test_models_are_left_as_they_were():
     score(m, VOCAB, CHARS, 'the')
     generate(m, VOCAB, CHARS, 'the', 2)
     fill(m, VOCAB, CHARS, 'the ___')
-    assert (
-        m.training
-        and all(p.requires_grad or 'bias_hh' in k for k, p in m.named_parameters())
-        and torch.is_grad_enabled()
-    )
+    assert (m.training and all(p.requires_grad or 'bias_hh' in k for k, p in m.named_parameters())
+            and torch.is_grad_enabled())
     for bad in (lambda: fill(m, VOCAB, CHARS, 'the'), lambda: generate(m, VOCAB, CHARS, [3])):
         with pytest.raises(Exception): bad()
     assert m.training
-    for f in (
-        lambda: score(BiLM(CFG, 0), VOCAB, CHARS, 'the'),
-        lambda: generate(BiLM(CFG, 0), VOCAB, CHARS, 'the'),
-        lambda: fill(BiLM(CFG, 0), VOCAB, CHARS, 'the ___'),
-    ):
+    for f in (lambda: score(BiLM(CFG, 0), VOCAB, CHARS, 'the'),
+              lambda: generate(BiLM(CFG, 0), VOCAB, CHARS, 'the'),
+              lambda: fill(BiLM(CFG, 0), VOCAB, CHARS, 'the ___')):
         with pytest.raises(ValueError, match='output layer'):
             f()
 
@@ -204,13 +184,9 @@ def test_what_is_never_written():
     for direction in ('forward', 'backward'):
         for text in generate(m, VOCAB, CHARS, ['the']*20, 5, direction, end=False, seed=0):
             assert not set(text.split()) & set(SPECIALS) and len(text.split()) == 6
-        words = {
-            w
-            for t in generate(
-                m, VOCAB, CHARS, ['the'] * 20, 5, direction, no_unk=False, end=False, seed=0
-            )
-            for w in t.split()
-        }
+        words = {w for t in generate(
+            m, VOCAB, CHARS, ['the'] * 20, 5, direction, no_unk=False, end=False, seed=0)
+                 for w in t.split()}
         assert '<unk>' in words and not words & {'<pad>', '<s>', '</s>'}
         # ends at once
         assert generate(m, VOCAB, CHARS, ['the']*3, 5, direction, temperature=0) == ['the']*3
@@ -221,24 +197,10 @@ def test_prompts_are_not_changed():
     generate(make(), VOCAB, CHARS, [prompt], 3, end=False)
     assert prompt == ['the', 'old']
 
-@pytest.mark.parametrize(
-    'kw',
-    [
-        dict(direction='up'),
-        dict(temperature=-1),
-        dict(temperature=math.nan),
-        dict(temperature=math.inf),
-        dict(top_k=0),
-        dict(top_p=0),
-        dict(top_p=1.5),
-        dict(top_p=math.nan),
-        dict(temperature=None),
-        dict(temperature='1'),
-        dict(top_k=-1),
-        dict(direction=None),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize('kw', [
+    dict(direction='up'), dict(temperature=-1), dict(temperature=math.nan),
+    dict(temperature=math.inf), dict(top_k=0), dict(top_p=0), dict(top_p=1.5), dict(top_p=math.nan),
+    dict(temperature=None), dict(temperature='1'), dict(top_k=-1), dict(direction=None)], ids=str)
 def test_what_cannot_be_asked(kw):
     with pytest.raises(ValueError, match=next(iter(kw))):
         generate(make(), VOCAB, CHARS, 'the', **kw)
@@ -252,11 +214,8 @@ def test_an_unknown_word_is_refused():
 def test_what_fits_no_model_or_is_no_text():
     m = make()
     small = WordVocab.build([['x']])
-    for f in (
-        lambda: score(m, small, CHARS, 'the'),
-        lambda: generate(m, small, CHARS, 'the'),
-        lambda: fill(m, small, CHARS, 'the ___'),
-    ):
+    for f in (lambda: score(m, small, CHARS, 'the'), lambda: generate(m, small, CHARS, 'the'),
+              lambda: fill(m, small, CHARS, 'the ___')):
         with pytest.raises(ValueError, match='belong together'):
             f()
     for texts in ([[1, 2]], [['the', None]], [[['the']]]):
@@ -268,12 +227,8 @@ def test_what_fits_no_model_or_is_no_text():
 # choosing
 
 @settings(max_examples=50, deadline=None)
-@given(
-    st.lists(st.floats(-30, 5), min_size=1, max_size=12),
-    st.integers(1, 15),
-    st.floats(0.01, 1),
-    st.sampled_from([1e-300, 0.01, 0.7, 1.0, 3.0, 1e9]),
-)
+@given(st.lists(st.floats(-30, 5), min_size=1, max_size=12), st.integers(1, 15), st.floats(0.01, 1),
+       st.sampled_from([1e-300, 0.01, 0.7, 1.0, 3.0, 1e9]))
 def test_choices_stay_inside(z, k, p, temperature):
     logp = torch.tensor(z).log_softmax(0)
     rng = torch.Generator().manual_seed(0)
@@ -289,17 +244,9 @@ def test_impossible_words_are_never_chosen():
         assert set(choose(logp.expand(200, 3), **kw).tolist()) == {1}
 
 
-@pytest.mark.parametrize(
-    'kw',
-    [
-        dict(temperature=-1),
-        dict(temperature=math.nan),
-        dict(top_k=0),
-        dict(top_k=-1),
-        dict(top_p=0),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize('kw', [
+    dict(temperature=-1), dict(temperature=math.nan), dict(top_k=0), dict(top_k=-1), dict(top_p=0)],
+                         ids=str)
 def test_choices_that_can_not_be(kw):
     with pytest.raises(ValueError, match=next(iter(kw))):
         choose(torch.zeros(1, 4), **kw)
@@ -316,11 +263,8 @@ def test_fill_is_the_product_of_both_sides(model):
     table = fill(model, VOCAB, CHARS, 'the old ___ of river', k=100)
     f,b = next_logp(model, ['the', 'old'], 'forward'), next_logp(model, ['of', 'river'], 'backward')
     both = (f + b)[4:].double().softmax(0)
-    assert (
-        len(table) == len(VOCAB) - 4
-        and math.isclose(table.p.sum(), 1, rel_tol=1e-6)
-        and table.p.is_monotonic_decreasing
-    )
+    assert (len(table) == len(VOCAB) - 4 and math.isclose(table.p.sum(), 1, rel_tol=1e-6)
+            and table.p.is_monotonic_decreasing)
     for _,r in table.iterrows():
         w = VOCAB.o2i[r.word]
         assert math.isclose(r.p, both[w-4], rel_tol=1e-3)
@@ -335,9 +279,8 @@ def test_fill_at_the_edges_and_in_many_forms():
     a = fill(m, VOCAB, CHARS, 'the ___ bank')
     for text in (['the', '___', 'bank'], 'the ______ bank', 'the___bank'):
         assert fill(m, VOCAB, CHARS, text).equals(a)
-    assert fill(m, VOCAB, CHARS, 'the ___.', tokenizer='words').equals(
-        fill(m, VOCAB, CHARS, 'the ___ .')
-    )
+    assert fill(m, VOCAB, CHARS, 'the ___.', tokenizer='words').equals(fill(
+        m, VOCAB, CHARS, 'the ___ .'))
     # so rare that it explains everything
     prior = torch.zeros(len(VOCAB)); prior[VOCAB.o2i['old']] = -50
     assert fill(m, VOCAB, CHARS, 'the ___ bank', prior=prior).word[0] == 'old'

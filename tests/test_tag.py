@@ -1047,3 +1047,44 @@ def test_the_recipe_of_the_readme(tmp_path, monkeypatch):
         and [s['label'] for s in space['spans'][0]] == ['PER', 'LOC']
         and Path('tagger.pkl').exists()
     )
+
+# what is held out, and odd tables
+
+@pytest.mark.parametrize('form', ['docstart', 'newdoc', 'begin', 'column', 'once', 'lists', 'rows'])
+def test_documents_are_held_out_whole(tmp_path, form):
+    rows = [(d, s, [(f'w{d}_{s}', 'N'), (f'x{d}', 'V')]) for d in range(8) for s in range(6)]
+    table = pd.DataFrame([(d, s, *pair) for d,s,pairs in rows for pair in pairs],
+                         columns=['doc_id', 'sent_id', 'token', 'tag'])
+    lists = pd.DataFrame([(d, *zip(*pairs)) for d,_,pairs in rows],
+                         columns=['group', 'tokens', 'tags'])
+    marks = dict(docstart='-DOCSTART- X\n\n', newdoc='# newdoc id = 1\n',
+                 begin='#begin document (a); part 000\n')
+    data = dict(column=table, lists=lists, rows=lists.to_dict('records'),
+                once=table.assign(doc_id=table.doc_id.where(~table.doc_id.duplicated()))).get(form)
+    if form in marks:
+        text = ''
+        for d,s,pairs in rows:
+            lines = '\n'.join('\t'.join(pair) for pair in pairs)
+            if form == 'newdoc': lines = '\n'.join(row(i, *pair) for i,pair in enumerate(pairs, 1))
+            text += (marks[form] if s == 0 else '') + lines + '\n\n'
+        data = write(tmp_path, 'a.conllu' if form == 'newdoc' else 'a.txt', text)
+    d = TagDataLoaders.from_sents(data, device='cpu')
+    of = [{sent.tokens[1] for sent in dl.text.items} for dl in (d.train, d.valid)]
+    assert len(of[1]) == 1 and not of[0] & of[1] and 'whole groups or documents' in repr(d)
+
+def test_numbered_tags_are_in_order_and_named_ones_as_given():
+    sents = [([f'a{i}'], [i % 12]) for i in range(60)]
+    assert list(TagDataLoaders.from_sents(sents, device='cpu').labels) == [*map(str, range(12))]
+    named = TagDataLoaders.from_sents([(['a', 'b'], ['X', 'Y'])]*9, labels=['Y', 'X'], device='cpu')
+    assert list(named.labels) == ['Y', 'X']
+
+def test_a_tag_may_have_a_blank():
+    df = pd.DataFrame(dict(sent_id=[1, 1, 2], token=list('abc'), tag=['noun phrase', 'O', 'a b']))
+    assert [s.tags for s in read_tagged(df)[0]] == [['noun phrase', 'O'], ['a b']]
+    whole = pd.DataFrame(dict(sent_id=[1, 2], text=['a b', 'c'], tags=['X Y', 'X']))
+    assert [s.tags for s in read_tagged(whole)[0]] == [['X', 'Y'], ['X']]
+
+def test_conll_2012(tmp_path):
+    text = '#begin document (bc/a); part 000\nbc/a 0 0 In IN (TOP* - *\nbc/a 0 1 Rome NNP *) - (GPE)\n\n'
+    found = read_tagged(write(tmp_path, 'a.conll', text + '#end document\n' + text), tag_col=-1)[0]
+    assert found == [Sentence(['In', 'Rome'], ['*', '(GPE)'])]*2

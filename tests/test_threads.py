@@ -13,9 +13,8 @@ CONFIG = BiLMConfig('nano', char_dim=4, filters=((1,8), (2,8), (3,8)), proj_dim=
 
 def random_words(n, seed):
     rng = np.random.default_rng(seed)
-    return [
-        ''.join(rng.choice(list('abcdefghijklmnop'), size=rng.integers(2, 9))) for _ in range(n)
-    ]
+    return [''.join(rng.choice(list('abcdefghijklmnop'), size=rng.integers(2, 9)))
+            for _ in range(n)]
 
 
 @pytest.fixture
@@ -39,11 +38,8 @@ def test_threads_embed_what_one_thread_embeds(elmo, texts, n_threads):
     wanted = [elmo.embed([text])[0] for text in texts]
     torch.manual_seed(0)
     cold = Elmo(BiLM(CONFIG, 0), tokenizer='space').eval()
-    for vectors in (
-        embed_each(cold, texts, n_threads),
-        embed_each(cold, texts, 1),
-        cold.embed(texts),
-    ):
+    for vectors in (embed_each(cold, texts, n_threads), embed_each(cold, texts, 1),
+                    cold.embed(texts)):
         for want, found in zip(wanted, vectors, strict=True):
             np.testing.assert_allclose(found, want, atol=1e-5)
 
@@ -155,8 +151,7 @@ def test_a_model_loaded_in_inference_mode_embeds(elmo, texts, tmp_path, mode):
 @pytest.mark.parametrize('layer', [np.int64(0), np.int32(-1)])
 def test_layers_by_numpys_numbers(elmo, texts, layer):
     for want, found in zip(
-        elmo.embed(texts[:3], int(layer)), elmo.embed(texts[:3], layer), strict=True
-    ):
+        elmo.embed(texts[:3], int(layer)), elmo.embed(texts[:3], layer), strict=True):
         np.testing.assert_array_equal(found, want)
 
 
@@ -176,7 +171,6 @@ def test_given_marks_mean_the_same_everywhere(elmo, pool):
         np.testing.assert_allclose(v, want[m], atol=1e-5)
     if pool:
         np.testing.assert_allclose(
-            given.embed(sents, pool=pool), [v.mean(0) for v in found], atol=1e-5
-        )
+            given.embed(sents, pool=pool), [v.mean(0) for v in found], atol=1e-5)
     long = [['word']*50]
     np.testing.assert_allclose(given.embed(long, budget=8)[0], given.embed(long)[0], atol=1e-5)

@@ -1,4 +1,4 @@
-"""What two processes do together in test_scale.py; a process alone does the same, for comparison.
+"""What two processes do together in test_distributed.py; a process alone does the same, for comparison.
 `python two_processes.py FOLDER` under torchrun"""
 
 import atexit, json, os, signal, sys, time
@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from fastai.basics import Callback, CancelFitException, set_seed
+from fastai.basics import Callback, set_seed
 
 from elmo_fastai.base.errors import CorpusError
 from elmo_fastai.base.processes import (
@@ -36,32 +36,21 @@ class Watch(Callback):
     def before_fit(self): self.grad,self.seen,self.rng = None,[],None
     def before_batch(self):
         if self.training:
-            self.seen.append(
-                [bytes(r) for r in self.xb[0][:, 1].numpy().tolist() if any(r)]
-                if False
-                else self.xb[0].shape[0]
-            )
+            self.seen.append([bytes(r) for r in self.xb[0][:, 1].numpy().tolist() if any(r)]
+                             if False else self.xb[0].shape[0])
 
     def before_step(self):
         if self.grad is None:
-            self.grad = {
-                k.removeprefix('module.'): p.grad.clone()
-                for k, p in self.model.named_parameters()
-                if p.grad is not None
-            }
+            self.grad = {k.removeprefix('module.'): p.grad.clone()
+                         for k, p in self.model.named_parameters() if p.grad is not None}
         self.rng = torch.rand(1).item()
 
 def texts(kind, n_train=241):
     "241 sentences: the last batch has one row"
     corpus = toy_corpus(n_train=n_train, n_valid=41, n_test=1, n_unseen=1)
     return ElmoDataLoaders.from_corpus(
-        corpus,
-        kind=kind,
-        bs=20,
-        seed=3,
-        device='cpu',
-        **(dict(seq_len=16) if kind == 'stream' else {}),
-    )
+        corpus, kind=kind, bs=20, seed=3, device='cpu',
+        **(dict(seq_len=16) if kind == 'stream' else {}))
 
 
 def train(name, dls, epochs=2, lr=1e-2, cbs=()):
@@ -73,8 +62,7 @@ def train(name, dls, epochs=2, lr=1e-2, cbs=()):
     with learn.no_bar(), learn.no_logging():
         with several_processes(learn): learn.fit_one_cycle(epochs, lr)
     assert type(learn.model) is BiLM and not any(
-        isinstance(o, OwnRows) for dl in dls.loaders for o in dl.after_batch.fs
-    )
+        isinstance(o, OwnRows) for dl in dls.loaders for o in dl.after_batch.fs)
     return learn, dict(
         losses=[float(o) for o in learn.recorder.losses],
         values=[[float(o) for o in r] for r in learn.recorder.values],
@@ -99,8 +87,7 @@ def lines_of_all(n=203): return [f'w{i} and w{i%7} .' for i in range(n)]
 
 def buffered():
     dl = BufferedDataLoader(
-        lines_of_all(), buffer=50, tokenizer='space', bs=10, seed=1, device='cpu'
-    )
+        lines_of_all(), buffer=50, tokenizer='space', bs=10, seed=1, device='cpu')
     corpus = Corpus('numbers', dict(train=lines_of_all(), valid=lines_of_all(20)), 'space')
     valid = ElmoDataLoaders.from_corpus(corpus, vocab=dl.vocab, bs=10, device='cpu').valid
     dls = ElmoDataLoaders(dl, valid, device='cpu')
@@ -137,27 +124,20 @@ def fails_while_training():
             with several_processes(learn): learn.fit(1, 1e-2)
         except KeyError: pass
     return dict(failed=len(learn.recorder.losses), model=type(learn.model).__name__,
-                patched=[name for name,module in learn.model.named_modules()
-                         if 'total' in vars(module)],
+                patched=[
+        name for name,module in learn.model.named_modules() if 'total' in vars(module)],
                 callbacks=sorted(callback.name for callback in learn.cbs) == before,
                 loaders=learn.dls.loaders == loaders)
 
 def everything():
-    res = {
-        f'{name} {kind}': train(name, texts(kind))[1]
-        for name, kind in (
-            ('exact', 'sentences'),
-            ('exact', 'stream'),
-            ('norm', 'sentences'),
-            ('adaptive', 'stream'),
-            ('sampled', 'sentences'),
-        )
-    }
+    res = {f'{name} {kind}': train(name, texts(kind))[1]
+           for name, kind in (
+        ('exact', 'sentences'), ('exact', 'stream'), ('norm', 'sentences'), ('adaptive', 'stream'),
+        ('sampled', 'sentences'))}
     res['dropout'] = train('dropout', texts('sentences', 40), epochs=1)[1]
     res['signal'] = train('exact', texts('sentences'), cbs=[Hear()])[1]
     res['budget'] = train(
-        'exact', texts('sentences'), epochs=TimeBudget.epochs, cbs=[TimeBudget(19, OwnPace())]
-    )[1]
+        'exact', texts('sentences'), epochs=TimeBudget.epochs, cbs=[TimeBudget(19, OwnPace())])[1]
     res['buffered'] = buffered()
     res['failed'] = fails_while_training()
     res['says'] = [main_says(is_main()), main_says(not is_main())]

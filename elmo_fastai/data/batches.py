@@ -301,8 +301,9 @@ def fit_stream(n, bs=20, seq_len=64, **kwargs):
     seq_len = min(seq_len, n)
     return dict(kwargs, bs=min(bs, n//seq_len), seq_len=seq_len)
 
-def valid_loader(dl, text, bs):
-    "A loader like `dl` for the validation `text`, not shuffled"
-    sizes = dict(bs=dl.size if bs is None else bs)
-    if isinstance(dl, StreamDataLoader): sizes = fit_stream(len(text.ids), sizes['bs'], dl.seq_len)
-    return dl.new(text, shuffle=False, **sizes)
+def valid_loader(dl, text, bs=None, **kwargs):
+    "A loader like `dl` for another `text`, not shuffled"
+    kwargs |= dict(shuffle=False, bs=bs or dl.size)
+    if isinstance(dl, StreamDataLoader):
+        kwargs = fit_stream(len(text.ids), **{'seq_len': dl.seq_len, **kwargs})
+    return dl.new(text, **kwargs)

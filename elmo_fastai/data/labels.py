@@ -15,32 +15,38 @@ import numpy as np, pandas as pd, torch
 from fastai.basics import (
     BCEWithLogitsLossFlat, Category, CategoryMap, CrossEntropyLossFlat, DataLoaders, L,
     MSELossFlat, MultiCategory, TensorBase, TensorCategory, TensorMultiCategory, TitledFloat,
-    TitledStr, accuracy, accuracy_multi, default_device, detuplify, rmse)
+    TitledStr, accuracy, default_device, detuplify, rmse)
 from fastai.interpret import plot_top_losses
 from plum import dispatch
-from ..base.errors import one_of, require
+from ..base.errors import CorpusError, one_of, require
 from ..base.options import ReadOptions
 from ..text.corpora import Corpus
 from elmo_fastai.text.reading import (
     LABEL_COLUMNS, TEXT_COLUMNS, Items, TextFile, check_text, refuse_row, is_missing, open_table,
     same_name)
 from ..text.sources import CORPORA, find_source, get_corpus
-from ..text.splits import drawn
+from ..text.splits import drawn, group_column
 from ..text.tokens import SPECIALS, WordVocab, get_tokenizer
 from .batches import SentenceDataLoader, check_loader_args, shown, tensors
 from .encoded import EncodedText, TensorChars, TokenTypes
-from .loaders import by_column
+from .loaders import as_flag, by_column
 
 # %% ../../nbs/library/labels.ipynb #c019
 def plain_label(label, names=None):
     "A label as a plain Python value, by its name if it has one; None where it is missing"
     if is_missing(label): return None
     if hasattr(label, 'tolist'): label = label.tolist()
-    if isinstance(label, (list, tuple, set)): return [plain_label(one, names) for one in label]
+    if isinstance(label, (list, tuple, set, frozenset)):
+        return [one for one in (plain_label(one, names) for one in label) if one is not None]
     if isinstance(label, float) and label.is_integer(): label = int(label)
-    if isinstance(label, str): return label.strip() or None
-    if names and isinstance(label, int): return names[label] if 0 <= label < len(names) else None
-    return label
+    if isinstance(label, str): label = label.strip() or None
+    if not names: return label
+    number = as_number(label)
+    if number.is_integer(): label = int(number)
+    if not isinstance(label, int): return label
+    require(label < len(names), f"the label {label} has no name: there are {len(names)}, and they "
+            "are numbered from 0")
+    return names[label] if label >= 0 else None           # the hub hides labels as -1
 
 def as_number(label):
     "The number that a label is, or that it spells in a file; NaN where there is none"
@@ -50,8 +56,8 @@ def as_number(label):
 QUOTED = r"""'((?:\\.|[^'\\])*)'|"((?:\\.|[^"\\])*)\""""
 
 def printed_list(text):
-    "Returns the list that a text is the printed form of, of Python or numpy; None if it is none"
-    array = re.fullmatch(r'\s*array\((\[.*\])(?:, *dtype=\w+)?\)\s*', text, re.S)
+    "The list that a text is the printed form of, in Python or a library of it; None if it is none"
+    array = re.fullmatch(r'\s*\w+\((\[.*\])(?:, *\w+=\S+)*\)\s*', text, re.S)
     text = array[1] if array else text.strip()
     match = re.fullmatch(r'[\[({](.*)[\])}]', text, re.S)
     if match is None: return None
@@ -59,75 +65,79 @@ def printed_list(text):
     bare = re.sub(QUOTED, "''", inside)
     require('...' not in bare, f"{text!r:.40} is an array of which the middle was left out when it "
             "was printed: write it again, as a list")
-    if not re.search(r"['\w]\s+['\w]", bare):                   # without a comma: numpy's
+    if not re.search(r"['\w.]\s+['\w]", bare):                  # without a comma: numpy's
         try: found = ast.literal_eval(text)
         except (ValueError, SyntaxError): found = None
-        if isinstance(found, (list, tuple, set)): return list(found)
+        if isinstance(found, set): return ast.literal_eval(f'[{inside}]')       # in its order
+        if isinstance(found, (list, tuple)): return list(found)
     if text[0] != '[': return None
     if not bare.replace("''", '').strip(' ,\n'):
         return [single or double for single,double in re.findall(QUOTED, inside)]
-    numbers = dict(true=1., false=0.)
-    parts = [numbers.get(part.lower(), as_number(part)) for part in bare.split()]
+    truth = dict(true=1., false=0.)
+    parts = [truth.get(part.lower(), as_number(part)) for part in bare.split()]
     return [plain_label(number) for number in parts] if np.isfinite(parts).all() else None
 
-def split_printed(label):
-    "Returns the list that a text in brackets is, or its words between commas"
-    found = printed_list(label)
-    if found is None: found = [part.strip() for part in label.strip()[1:-1].split(',')]
-    return found
+def as_list(cell):
+    "The list that a cell is, or is the printed form of; None if it is none"
+    if not isinstance(cell, str): return cell if isinstance(cell, list) else None
+    found = printed_list(cell)
+    if found is None and re.fullmatch(r'\[.*\]', cell, re.S):
+        found = [part.strip() for part in cell[1:-1].split(',')]
+    return None if found is None else plain_label(found)
 
-FLAGS = {'yes': True, 'true': True, '1': True, '1.0': True,
-         'no': False, 'false': False, '0': False, '0.0': False, '': False}
+def as_flags(label):
+    "The row of zeros and ones that a label is or spells, as bools; None if it is none"
+    if isinstance(label, str) and re.fullmatch(r'[01]{2,}|[01]([\s,;|]+[01])+', label):
+        label = re.findall('[01]', label)
+    if not isinstance(label, list): return None
+    flags = [as_flag(one) for one in label]
+    return None if None in flags else flags
 
-def are_multi_hot(labels, n=None):
-    "Are these lists of zeros and ones of one length (`n`), one for each class?"
-    rows = [label for label in labels if label is not None]
-    if not rows or not all(isinstance(row, list) for row in rows): return False
+def are_rows(labels, rows, names):
+    "Is it likely that labels of zeros and ones (as `rows`) have one for each class?"
     sizes = {len(row) for row in rows}
-    if len(sizes) != 1 or sizes <= {0, 1} or n and sizes != {n}: return False
-    flags = [[str(flag).strip().lower() for flag in row] for row in rows]
-    return all(flag in FLAGS for row in flags for flag in row) and (
-        any(len(set(row)) < len(row) for row in flags))
+    one_size = len(sizes) == 1 and sizes != {1}
+    if not all(isinstance(label, str) for label in labels):
+        return one_size or any(len(set(row)) < len(row) for row in rows)
+    begin_so = any(label[0] == '0' or not label.isdecimal() for label in labels)
+    return one_size and (begin_so or sizes == {len(names or ())})     # 10 and 11 are two classes
 
-def read_labels(cells, names, delim=None, label_names=None):
+def multi_hot(labels, names=None):
+    "Labels as rows of bools, one for each class; None if they are others"
+    filled = [label for label in labels if label not in (None, [])]
+    rows = [as_flags(label) for label in filled]
+    if not rows or None in rows or not are_rows(filled, rows, names): return None
+    n = len(rows[0])
+    example = f"the labels are rows of {n} zeros and ones, such as {filled[0]!r:.40} (multi-hot)"
+    cure = (f"name the {n} classes in their order, label_names=[…]; if each of these rows is a "
+            "class of its own, say kind='class'")
+    require(names, f"{example}, and nothing says which class is which: {cure}")
+    require({len(row) for row in rows} == {len(names)} and [] not in labels,
+            f"{example}, and not all are as long as the {len(names)} label_names: {cure}")
+    return [None if label is None else as_flags(label) for label in labels]
+
+def read_labels(cells, names=None, delim=None, label_names=None, kind=None):
     "Labels as they are in a column: printed lists as lists, numbers by their names"
-    if delim is not None:
-        texts = ['' if is_missing(label) else str(label) for label in cells]
-        cells = [[part.strip() for part in text.split(delim) if part.strip()] for text in texts]
-    known = [cell for cell in cells if not is_missing(cell) and not (
-        isinstance(cell, str) and not cell.strip())]
-    are_printed = all(isinstance(cell, str) and (re.fullmatch(r'\s*\[.*\]\s*', cell, re.S)
-                      or printed_list(cell) is not None) for cell in known)
-    if known and are_printed:
-        cells = [split_printed(cell) if isinstance(cell, str) and cell.strip() else cell
-                 for cell in cells]
     labels = [plain_label(cell) for cell in cells]
-    if are_multi_hot(labels, len(label_names) if label_names else None):
-        example = next(label for label in labels if label is not None)
-        n = len(example)
-        require(label_names, f"the labels are rows of {n} zeros and ones, such as {example!r:.40} "
-                f"(multi-hot), and nothing says which class is which: name the {n} classes in "
-                "their order, label_names=[…]")
-        return [None if row is None else [name for name,flag in zip(label_names, row)
-                if FLAGS[str(flag).strip().lower()]] for row in labels]
-    names = label_names or names
-    return [plain_label(as_whole(label), names) for label in labels] if names else labels
-
-def as_whole(label):
-    "A label that spells a whole number as that number"
-    if isinstance(label, list): return [as_whole(one) for one in label]
-    is_whole = isinstance(label, str) and re.fullmatch(r'\d+', label)
-    return int(label) if is_whole else label
+    if delim is not None:
+        texts = ['' if label is None else str(label) for label in labels]
+        labels = [[part.strip() for part in text.split(delim) if part.strip()] for text in texts]
+    lists = [None if label is None else as_list(label) for label in labels]
+    if sum(found is not None for found in lists) == sum(label is not None for label in labels):
+        labels = lists
+    rows = None if kind == 'class' else multi_hot(labels, label_names)
+    if rows: return [row and [name for name,flag in zip(label_names, row) if flag] for row in rows]
+    return [plain_label(label, label_names or names) for label in labels]
 
 def marked(cells, columns, place):
     "For each row the names of those `columns` that are true in it"
     labels = [[] for _ in cells[0]]
     for name,flags in zip(columns, cells):
-        for i,flag in enumerate(flags):
-            text = '' if is_missing(flag) else str(flag).strip().lower()
-            if text not in FLAGS: require(False, f"{place(i)}: the column {name!r} holds "
-                                          f"{flag!r:.60}: write yes or no, true or false, 1 or 0")
-            if FLAGS[text]: labels[i].append(name)
+        for i,cell in enumerate(flags):
+            is_true = False if is_missing(cell) or cell == '' else as_flag(cell)
+            if is_true is None: require(False, f"{place(i)}: the column {name!r} holds "
+                                        f"{cell!r:.60}: write yes or no, true or false, 1 or 0")
+            if is_true: labels[i].append(name)
     return labels
 
 def fast_text(lines):
@@ -137,10 +147,9 @@ def fast_text(lines):
     labels = []
     texts = []
     for line in lines:
-        words = line.split()
-        n = next((i for i,word in enumerate(words) if not word.startswith('__label__')), len(words))
-        labels.append([word.removeprefix('__label__') for word in words[:n]])
-        texts.append(' '.join(words[n:]))
+        marks, text = re.fullmatch(r'((?:__label__\S*\s*)*)(.*)', line, re.S).groups()
+        labels.append([mark.removeprefix('__label__') for mark in marks.split()])
+        texts.append(text)
     if all(len(several) < 2 for several in labels):
         labels = [several[0] if several else None for several in labels]
     return texts, labels
@@ -155,95 +164,110 @@ def read_columns(table, *columns):
     return [column[:n] for column in cells]
 
 # %% ../../nbs/library/labels.ipynb #c019r
-def labelled_rows(table, label_names=None):
+def labelled_rows(table, label_names=None, kind=None):
     "(number of the row, text, label) of each row of a table; a label is None where there is none"
     how = table.options
-    if isinstance(table, Items) and not table.is_rows: return labelled_items(table, label_names)
+    names = None
     if isinstance(table, TextFile):
         [lines] = read_columns(table, 'text')
         found = fast_text(lines)
         require(found, f"{table.name} is a text, and its lines have no labels: give a table (a "
                 "name that ends in .csv, .tsv, .jsonl), or write __label__NAME before each text")
         return list(zip(range(len(lines)), *found))
-    text_col = table.find(how.text_col, TEXT_COLUMNS, 'text_col')
-    several = isinstance(how.label_col, (list, tuple))
-    known = [name for name in table.columns if same_name(name) in LABEL_COLUMNS]
-    columns = []
-    if several: columns = [table.find(name, (), 'label_col') for name in how.label_col]
-    elif how.label_col is not None or known:
-        columns = [table.find(how.label_col, LABEL_COLUMNS, 'label_col')]
-    texts, *cells = read_columns(table, text_col, *columns)
-    labels = [None]*len(texts)
-    if several: labels = marked(cells, columns, table.place)
-    elif columns:
-        names = (table.names or {}).get(columns[0])
-        labels = read_labels(cells[0], names, how.label_delim, label_names)
-    texts = [None if text == '' and table.sep else text for text in texts]
+    if isinstance(table, Items) and not table.is_rows: texts, labels = map(list, pairs_of(table))
+    else:
+        text_col, label_col = label_columns(table)
+        several = isinstance(label_col, list)
+        columns = label_col if several else [] if label_col is None else [label_col]
+        texts, *cells = read_columns(table, text_col, *columns)
+        if table.sep: texts = [text or None for text in texts]
+        labels = cells[0] if columns else [None]*len(texts)
+        if several: return list(zip(range(len(texts)), texts, marked(cells, columns, table.place)))
+        names = (table.names or {}).get(label_col)
+    labels = read_labels(labels, names, how.label_delim, label_names, kind)
     return list(zip(range(len(texts)), texts, labels))
+
+def label_columns(table):
+    "The names of a table's columns of texts and of labels: a list of several, None for none"
+    how = table.options
+    text_col = table.find(how.text_col, TEXT_COLUMNS, 'text_col')
+    if isinstance(how.label_col, (list, tuple)):
+        return text_col, [table.find(name, (), 'label_col') for name in how.label_col]
+    known = [name for name in table.columns if same_name(name) in LABEL_COLUMNS]
+    if how.label_col is None and not known: return text_col, None
+    return text_col, table.find(how.label_col, LABEL_COLUMNS, 'label_col')
 
 def open_labelled(source, options=None): return open_table(source, options, '(text, label)')
 
-def labelled_items(table, label_names):
-    "`labelled_rows` of a list of texts, or of pairs (text, label)"
+def pairs_of(table):
+    "The texts and the labels of a list of texts, or of pairs (text, label)"
     [items] = read_columns(table, 'text')
     require(items, "the list of rows is empty")
-    texts = []
-    labels = []
-    for i,item in enumerate(items):
-        text, *label = item if isinstance(item, tuple) else (item, None)
-        require(len(label) == 1, f"row {i}: expected (text, label), and found {item!r:.60}")
-        texts.append(text)
-        labels += label
-    labels = read_labels(labels, None, table.options.label_delim, label_names)
-    return list(zip(range(len(texts)), texts, labels))
+    pairs = [item if isinstance(item, tuple) else (item, None) for item in items]
+    for i,pair in enumerate(pairs):
+        require(len(pair) == 2, f"row {i}: expected (text, label), and found {pair!r:.60}")
+    return zip(*pairs)
 
 # %% ../../nbs/library/labels.ipynb #c026
 def check_label(label, where):
     "The label, if it can be one"
-    require(isinstance(label, (str, int)), f"{where} has {type(label).__name__} {label!r:.60} for "
-            "a label: a class is a word or a whole number")
-    return label
+    if isinstance(label, (str, int)): return label
+    raise CorpusError(f"{where} has {type(label).__name__} {label!r:.60} for a label: a class is a "
+                      "word or a whole number")
 
 class Place:
-    "What a row is called in an error, looked up when it is printed"
+    "What a row is called in an error, looked up (the file is read again) when it is printed"
     def __init__(self, table, i):
         self.table = table
         self.i = i
     def __str__(self): return self.table.place(self.i)
 
-def usable_rows(rows, table, tok, check=check_label):
+def usable_rows(rows, table, tok, check=check_label, numbers=None):
     "(text, label) of the rows that can be used, and a `Counter` of the others"
     usable = []
+    if numbers is None: numbers = []               # of the rows that can be used
     skipped = Counter()
     for i,text,label in rows:
         where = Place(table, i)
         if is_missing(text): skipped['texts that are missing'] += 1
         elif not tok(check_text(text, where)): skipped['blank texts'] += 1
         elif label is None: skipped['texts without a label'] += 1
-        else: usable.append((text, check(label, where)))
+        else:
+            usable.append((text, check(label, where)))
+            numbers.append(i)
     return usable, skipped
 
 # %% ../../nbs/library/labels.ipynb #c029
-def find_classes(rows):
-    "The classes of the training rows"
-    labels = [label for _,label in rows]
+def key_of(label):
+    "What a label is compared by: 1, 1.0, '1' and '1.0' are one class"
+    whole = re.fullmatch(r'(-?\d+)\.0+', str(label))
+    return whole[1] if whole else str(label)
+
+def find_classes(labels):
+    "The classes of the training rows, in order"
     require(labels, "no training row has both a text and a label")
-    different = list(dict.fromkeys(labels))
+    different = list({key_of(label): label for label in labels}.values())
     require(len(set(map(type, labels))) == 1, "the labels are of several types: "
             f"{', '.join(map(repr, different[:6]))} …: write all as words or all as numbers")
     require(len(different) > 1, "a classifier needs two classes or more, and all "
-            f"{len(rows):,} rows are {labels[0]!r}")
-    require(len(different) <= max(20, len(rows)/2),
-            f"{len(different):,} different labels in {len(rows):,} rows: is this the column with "
+            f"{len(labels):,} rows are {labels[0]!r}")
+    require(len(different) <= max(20, len(labels)/2),
+            f"{len(different):,} different labels in {len(labels):,} rows: is this the column with "
             "the classes? Name it, as in label_col='label'; for numbers say kind='number'")
-    return CategoryMap(sorted(different, key=by_value(different)), sort=False)
+    return CategoryMap(in_order(different), sort=False)
 
-def by_value(labels):
-    "Returns a key to sort labels by: numbers by their value, also where they are spelled"
+def in_order(labels):
+    "Different labels, numbers by their value, also where they are spelled"
     are_numbers = all(np.isfinite(as_number(label)) for label in labels)
-    return lambda label: (as_number(label) if are_numbers else 0, label)
+    return sorted(labels, key=lambda label: (as_number(label) if are_numbers else 0, label))
 
 UNSEEN = -1      # the number of a label that no training row has: never predicted, so an error
+
+def say_unseen(unseen, what):
+    "Warn of `what` no training row has, a `Counter`: each counts as an error"
+    names = ', '.join(f'{label!r} ({n:,})' for label,n in unseen.most_common(5))
+    if unseen: warnings.warn(f"there are {what} has, and each counts as an error: {names}"
+                             f"{' …' if len(unseen) > 5 else ''}")
 
 # %% ../../nbs/library/labels.ipynb #t002
 class OneClass:
@@ -253,39 +277,59 @@ class OneClass:
     loss = partial(CrossEntropyLossFlat, ignore_index=UNSEEN)
     weight = 'weight'             # the argument of `loss` that takes `class_weights`
     metric = staticmethod(accuracy)
-    def __init__(self, rows, names=None): self.vocab = find_classes(rows)
-    @property
-    def n_out(self): return len(self.vocab)
+    def __init__(self, labels, names=None):
+        self.vocab = CategoryMap(names, sort=False) if names else find_classes(labels)
+        self.index = {key_of(label): i for i,label in enumerate(self.vocab)}
+    n_out = property(lambda self: len(self.vocab))
     @staticmethod
     def check_kind(label, where): return check_label(label, where)
-    def unseen(self, label): return [] if label in self.vocab.o2i else [label]
-    def encode(self, label): return self.vocab.o2i.get(label, UNSEEN)
-    def array(self, encoded): return np.array(encoded, int)
+    def unseen(self, label):
+        "Those of a label, or of several, that no training row has"
+        labels = label if isinstance(label, list) else [label]
+        return [one for one in labels if key_of(one) not in self.index]
+    def known(self, label):
+        "A label, or several, as training spells it"
+        if isinstance(label, list): return [self.known(one) for one in label]
+        return self.vocab[self.index[key_of(label)]] if key_of(label) in self.index else label
+    def array(self, labels):
+        return np.array([self.index.get(key_of(label), UNSEEN) for label in labels], int)
     def decode(self, y): return Category(self.vocab[int(y)] if y >= 0 else 'unseen in training')
+
+class LabelsLoss(BCEWithLogitsLossFlat):
+    "fastai's loss of several labels; what is counted behind them, unseen labels, has none"
+    def __call__(self, pred, y, **kwargs):
+        return super().__call__(pred, y[:, :pred.shape[1]], **kwargs)
+
+def labels_accuracy(
+    pred, # scores of the labels, [B, C]
+    y,    # 1 for the labels of a text, [B, C]; or [B, C+1]: how many it has besides
+):
+    "The share of right decisions, a label per text each; one that training doesn't have is missed"
+    n = pred.shape[1]
+    right = (pred.sigmoid() > .5) == (y[:, :n] > 0)
+    return right.sum()/(right.numel() + y[:, n:].sum())
 
 class SeveralLabels(OneClass):
     "Any number of labels per text: 1 for those that it has, else 0"
     column = 'labels'
     tensor = TensorMultiCategory
-    loss = staticmethod(BCEWithLogitsLossFlat)
+    loss = staticmethod(LabelsLoss)
     weight = 'pos_weight'
-    metric = staticmethod(accuracy_multi)
-    def __init__(self, rows, names=None):
-        labels = [(None, label) for _,several in rows for label in several]
-        require(rows, "no training row has both a text and labels")
-        self.vocab = CategoryMap(names, sort=False) if names else find_classes(labels)
+    metric = staticmethod(labels_accuracy)
+    def __init__(self, labels, names=None):
+        require(labels, "no training row has both a text and labels")
+        super().__init__([one for several in labels for one in several], names)
     @staticmethod
     def check_kind(labels, where):
-        require(isinstance(labels, list), f"{where} has {labels!r:.60} for a list of labels")
-        return [check_label(label, where) for label in labels]
-    def unseen(self, labels): return [label for label in labels if label not in self.vocab.o2i]
-    def encode(self, labels):
-        row = np.zeros(self.n_out, np.float32)
-        row[[self.vocab.o2i[label] for label in labels if label in self.vocab.o2i]] = 1
-        return row
-    def array(self, encoded): return np.array(encoded, np.float32).reshape(-1, self.n_out)
+        if isinstance(labels, list): return [check_label(label, where) for label in labels]
+        raise CorpusError(f"{where} has {labels!r:.60} for a list of labels")
+    def array(self, labels):
+        y = np.zeros((len(labels), self.n_out), np.float32)
+        for row,several in zip(y, labels):
+            row[[self.index[key_of(one)] for one in several if not self.unseen(one)]] = 1
+        return y
     def decode(self, y):
-        return MultiCategory([self.vocab[i] for i in np.flatnonzero(np.asarray(y.cpu()))])
+        return MultiCategory([self.vocab[i] for i in np.flatnonzero(y[:self.n_out].cpu())])
 
 class Number:
     "A number per text"
@@ -295,16 +339,16 @@ class Number:
     metric = rmse
     vocab = ()
     n_out = 1
-    def __init__(self, rows, names=None):
-        require(rows, "no training row has both a text and a number")
+    def __init__(self, labels, names=None):
+        require(labels, "no training row has both a text and a number")
     @staticmethod
     def check_kind(label, where):
         number = as_number(label)
-        require(np.isfinite(number), f"{where} has {label!r:.60} for a number")
-        return number
+        if np.isfinite(number): return number
+        raise CorpusError(f"{where} has {label!r:.60} for a number")
     def unseen(self, label): return []
-    def encode(self, label): return label
-    def array(self, encoded): return np.array(encoded, np.float32)
+    def known(self, label): return label
+    def array(self, labels): return np.array(labels, np.float32)
     def decode(self, y): return TitledFloat(round(float(y), 4))
 
 KINDS = {'class': OneClass, 'labels': SeveralLabels, 'number': Number}
@@ -332,13 +376,16 @@ class LabelledText(EncodedText):
         self.max_words = max_words
         self.labelled = labelled
         sents = []
-        encoded = []
+        labels = []
         for i,row in enumerate(rows):
             where = f"row {i} of these texts"
             text, label = row if labelled else (row, None)
             sents.append(self.split(text, where))
-            if labelled: encoded.append(target.encode(target.check_kind(label, where)))
-        self.labels = target.array(encoded)
+            if labelled: labels.append(target.check_kind(label, where))
+        self.labels = target.array(labels)
+        unseen = [target.unseen(label) for label in labels]
+        self.n_unseen = np.array([len(some) for some in unseen], np.float32)
+        say_unseen(Counter(one for some in unseen for one in some), "labels that no training row")
         super().__init__(sents, types, max_words)
 
     def split(self, text, where='this text'):
@@ -347,6 +394,11 @@ class LabelledText(EncodedText):
         else: tokens = get_tokenizer(self.tokenizer)(check_text(text, where))
         require(tokens, f"{where} is {text!r:.60}, without one word to classify")
         return tokens
+
+    def targets(self, idxs):
+        "What is to be predicted of some texts; behind several labels the number of unseen ones"
+        y = self.labels[idxs]
+        return np.c_[y, self.n_unseen[idxs]] if y.ndim > 1 and self.n_unseen.any() else y
 
     def like(self, rows, labelled=True):
         return LabelledText(rows, self.types.new(), self.target, self.tokenizer, self.max_words,
@@ -379,7 +431,7 @@ class ClassifyDL(TaskDL):
     def arrays(self, ids, idxs):
         "What a batch consists of"
         chars = self.types.chars[ids]
-        return (chars, self.text.labels[idxs]) if self.text.labelled else (chars,)
+        return (chars, self.text.targets(idxs)) if self.text.labelled else (chars,)
 
     def decode_batch(self, b, max_n=9, full=True):
         "Texts and labels of a batch, as fastai shows them"
@@ -455,25 +507,41 @@ class ClassifyDataLoaders(TableDataLoaders):
             data = labelled_splits(data)
         tokenizer = tokenizer or 'words'
         source = find_source(data, options, valid, by_class=True, open_file=open_labelled)
-        parts = {name: [(table, labelled_rows(table, label_names)) for table in tables]
+        parts = {name: [(table, labelled_rows(table, label_names, kind)) for table in tables]
                  for name,tables in source.parts.items()}
         labels = [label for _,part in parts['train'] for *_,label in part]
-        kind = kind or kind_of_labels(labels)
-        several = label_col if isinstance(label_col, (list, tuple)) else None
-        names = label_names if kind == 'labels' else None
-        rows, source.left_out, target = rows_by_split(
-            parts, get_tokenizer(tokenizer), KINDS[kind], several or names)
+        require(any(label is not None for label in labels),
+                "there are no labels: name their column, as in label_col='label', or several "
+                "columns of yes and no, label_col=['funny', 'sad']")
+        kind = KINDS[kind or kind_of_labels(labels)]
+        rows = {}
+        groups = []
+        for split,part in parts.items():
+            rows[split] = []
+            for table,some in part:
+                numbers = []
+                read, skipped = usable_rows(some, table, get_tokenizer(tokenizer), kind.check_kind,
+                                            numbers)
+                rows[split] += read
+                source.left_out += skipped
+                if split == 'train' and 'valid' not in parts:
+                    groups += groups_of(table, numbers, *label_columns(table))
+            n = sum(len(some) for _,some in part)
+            require(rows[split] or split != 'valid', f"no row of {n} can be used to validate: "
+                    f"{dict(source.left_out)}")
+        names = label_col if isinstance(label_col, (list, tuple)) else None
+        if kind is SeveralLabels: names = names or label_names
+        target = kind([label for _,label in rows['train']], names)
         if 'valid' not in rows:
             labels = [label for _,label in rows['train']]
-            rows['train'], rows['valid'] = drawn(rows['train'], valid_pct, split_seed, labels)
-            source.notes.append(f"held out at random {valid_pct:.0%} (valid)")
-        describe(source, rows, options, target)
+            rows |= hold_out(source, rows['train'], valid_pct, split_seed, labels, groups)
+        describe(source, rows, target)
         types = TokenTypes(WordVocab(SPECIALS), char_vocab)
         texts = {name: LabelledText(part, types, target, tokenizer, max_words)
                  for name,part in rows.items()}
         train = ClassifyDL(texts['train'], bs, **{'shuffle': True, **kwargs})
         others = [train.new(texts[name], shuffle=False, bs=valid_bs or 2*bs)
-                  for name in ('valid', 'test') if name in texts]
+                  for name in ('valid', 'test') if rows.get(name)]
         res = cls(train, *others, path=path, device=device or default_device())
         res.skipped = source.left_out
         res.source = source
@@ -522,52 +590,36 @@ class ClassifyDataLoaders(TableDataLoaders):
         if isinstance(test_items, L): test_items = list(test_items)
         if isinstance(test_items, list) and not with_labels: items = test_items
         else:
-            rows = labelled_rows(open_table(test_items, options, '(text, label)'), label_names)
+            rows = labelled_rows(open_labelled(test_items, options), label_names)
             items = [(text, label) if with_labels else text for _,text,label in rows]
         require(items, "there are no texts")
         text = self.valid.text.like(items, with_labels)
-        if with_labels: say_unseen(text.target, [label for _,label in items], 'these')
         return self.valid.new(text, shuffle=False, **{'sort': not with_labels, **kwargs})
 
 # %% ../../nbs/library/labels.ipynb #c045
-def rows_by_split(parts, tok, kind=OneClass, names=None):
-    "The usable rows of each split, a `Counter` of the others, and what is predicted"
-    require(any(label is not None for _,part in parts['train'] for *_,label in part),
-            "there are no labels: name their column, as in label_col='label'")
-    rows = {}
-    skipped = Counter()
-    for name in ('train', 'valid', 'test'):
-        if name not in parts: continue
-        usable = []
-        for table,part in parts[name]:
-            some, others = usable_rows(part, table, tok, kind.check_kind)
-            usable += some
-            skipped += others
-        if name == 'train': target = kind(usable, names)
-        n = sum(len(part) for _,part in parts[name])
-        require(usable or name == 'test', f"no row of {n} can be used to validate: "
-                f"{dict(skipped)}")
-        if usable: rows[name] = usable
-        if name != 'train': say_unseen(target, [label for _,label in usable], f'the {name}')
-    return rows, skipped, target
+def groups_of(table, numbers, *used):
+    "To which group or document rows of a table belong; None where it has no column for that"
+    col = group_column(table.columns, used)
+    if col is None: return [None]*len(numbers)
+    [groups] = read_columns(table, col)
+    return [None if is_missing(groups[i]) else (table.name, groups[i]) for i in numbers]
 
-def say_unseen(target, labels, what):
-    "Warn of labels that no training row has: each counts as an error"
-    unseen = Counter(one for label in labels for one in target.unseen(label))
-    names = ', '.join(f'{label!r} ({n:,})' for label,n in unseen.most_common(5))
-    if unseen: warnings.warn(f"{what} rows have labels that no training row has, and each counts "
-                             f"as an error: {names}{' …' if len(unseen) > 5 else ''}")
+def hold_out(source, items, pct, seed, labels=None, groups=None, what='rows'):
+    "Items to train on and to validate on, by split; how they were drawn is told to `source`"
+    train, valid = drawn(items, pct, seed, labels, what, groups)
+    are_whole = ', whole groups or documents' if len({*groups} - {None}) > 1 else ''
+    source.notes.append(f"held out at random {pct:.0%} (valid){are_whole}")
+    return dict(train=train, valid=valid)
 
-def describe(source, rows, options, target):
+def describe(source, rows, target):
     "Say in `source` which columns were read and how many rows there are"
     table = source.parts['train'][0]
-    source.rows = {split: len(some) for split,some in rows.items()}
+    source.rows = {split: len(some) for split,some in rows.items() if some}
     source.first = rows['train'][0]
     source.notes.append(f"{len(target.vocab)} classes" if target.vocab else "numbers")
     if isinstance(table, Items) and not table.is_rows or isinstance(table, TextFile): return
-    label_col = options.label_col
-    if label_col is None: label_col = table.find(None, LABEL_COLUMNS, 'label_col')
-    source.told(text=table.find(options.text_col, TEXT_COLUMNS, 'text_col'), label=label_col)
+    text, label = label_columns(table)
+    source.told(text=text, label=label)
 
 def labelled_splits(corpus):
     "(text, label) of the labelled sentences of a corpus, by split"

@@ -19,8 +19,9 @@ from ..text.corpora import Corpus, all_lines
 from ..text.reading import find_column, is_missing
 from ..text.sources import get_corpus, text_corpus
 from ..text.splits import last_part
-from ..text.tokens import WordVocab, get_tokenizer
-from .batches import LOADERS, check_loader_args, fit_stream
+from ..text.tokens import WordVocab, get_tokenizer, split_text
+from .batches import (
+    LOADERS, SentenceDataLoader, check_loader_args, fit_stream, valid_loader)
 from .buffered import BufferedDataLoader
 from .encoded import EncodedText, TokenTypes
 
@@ -122,6 +123,21 @@ class ElmoDataLoaders(DataLoaders):
         res.skipped = Counter(corpus.skipped) + skipped + blank
         return res
 
+    def test_dl(self,
+        items,               # texts or lists of tokens
+        with_labels=None, rm_type_tfms=None, process=None,   # fastai passes these; no effect
+        **kwargs             # of the loader; bs as in validation
+    ):
+        "A loader of other text, in its order and like that for validation"
+        require(isinstance(items, (list, tuple, L)) and len(items), "Expected a list of texts and "
+                f"got {type(items).__name__} {items!r:.60}: put one text into a list", TypeError)
+        tok = get_tokenizer(self.corpus.tokenizer)
+        sents = [split_text(tok, item, i) for i,item in enumerate(items)]
+        require(any(sents), "there is not one word in these texts")
+        text = EncodedText([tokens for tokens in sents if tokens], self.types.new())
+        if isinstance(self.valid, SentenceDataLoader): kwargs = {'sort': False, **kwargs}
+        return valid_loader(self.valid, text, **kwargs)
+
     def __repr__(self): return f"{type(self).__name__}: {self.source or self.corpus}"
 
 # %% ../../nbs/library/loaders.ipynb #c066b
@@ -140,13 +156,17 @@ def log_frequencies(self:ElmoDataLoaders,
     return (counts/counts.sum()).log()
 
 # %% ../../nbs/library/loaders.ipynb #c068x
-TRUTH = dict(true=True, t=True, yes=True, y=True, false=False, f=False, no=False, n=False,
-             **{'1': True, '1.0': True, '0': False, '0.0': False})
+TRUTH = dict.fromkeys(('true', 't', 'yes', 'y', '1', '1.0'), True) | dict.fromkeys(
+    ('false', 'f', 'no', 'n', '0', '0.0'), False)
+
+def as_flag(cell):
+    "Whether a cell says yes or no, as a bool; None where it says neither"
+    return TRUTH.get(str(cell).strip().lower())
 
 def by_column(df, col):
     "The rows of `df` for training and for validation, where column `col` is true"
     values = df[find_column(df.columns, col, arg='valid_col')]
-    held = [TRUTH.get(str(value).strip().lower()) for value in values]
+    held = [as_flag(value) for value in values]
     for row,value,is_held in zip(df.index, values, held):
         holds = 'has no value' if is_missing(value) else f'holds {value!r}'
         require(is_held is not None,

@@ -94,7 +94,7 @@ def checked(elmo, layers='mix', pool=None, dtype='float32', budget=2048, bf16=Fa
             f"budget={budget!r}: take a whole number of tokens from 3 up", ValueError)
     return dict(layers=layers, pool=pool, dtype=dtype, budget=int(budget), bf16=bf16)
 
-def choose(elmo, hs, layers):
+def chosen(elmo, hs, layers):
     "Returns the mix or one layer [B, t, 2P], or all [B, L+1, t, 2P], from the layers [B, t, 2P]"
     if layers == 'mix': return elmo.mixes[0](hs)
     return torch.stack(hs, 1) if layers == 'all' else hs[layers]
@@ -109,7 +109,7 @@ def embed_window(elmo, sents, layers, pool, dtype, budget, bf16):
         for batch in batches(lens, budget):
             chars = elmo.to_chars([sents[i] for i in batch])
             if first: chars = add_markers(chars, elmo.char_vocab.specials)
-            pieces = [choose(elmo, hs, layers) for hs in layers_in_pieces(elmo.lm, chars, budget)]
+            pieces = [chosen(elmo, hs, layers) for hs in layers_in_pieces(elmo.lm, chars, budget)]
             for i,h in zip(batch, torch.cat(pieces, -2)):
                 h = h[..., first:first + lens[i], :]
                 if pool: h = pooled(h, pool)
@@ -120,7 +120,8 @@ def embed_window(elmo, sents, layers, pool, dtype, budget, bf16):
 @patch
 def embed_iter(self:Elmo,
     sentences,        # texts or lists of tokens; any iterable, also an endless one
-    layers='mix', pool:str|None=None, # as for `embed`
+    layers='mix',     # as for `embed`
+    pool:str|None=None, # as for `embed`
     dtype='float32',  # of the result: 'float32' or 'float16'
     budget:int=2048,  # tokens per batch, padding included; longer sentences come in pieces
     bf16:bool=False,  # compute in bfloat16: faster on some processors, and less exact

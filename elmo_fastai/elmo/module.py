@@ -40,7 +40,9 @@ class ScalarMix(nn.Module):
         self.gamma = nn.Parameter(torch.tensor([float(gamma)]), requires_grad=train_gamma)
 
     @property
-    def shares(self): return self.w.softmax(0)
+    def shares(self) -> Tensor:
+        "The weights s of the layers, which sum to 1"
+        return self.w.softmax(0)
 
     def forward(self,
         layers:list,             # vectors of each layer, [B, T, D]
@@ -68,7 +70,9 @@ def penalty(self:ScalarMix, lam:float=1e-3)->Tensor: # a number to add to the lo
     return lam*self.w.square().sum()
 
 # %% ../../nbs/library/elmo.ipynb #c050
-def with_own_flags(lm):
+def with_own_flags(
+    lm:nn.Module, # it is not changed
+) -> nn.Module:
     "The same network, frozen or in another mode without changing `lm`: it shares all weights"
     same = {id(p): nn.Parameter(p.detach(), p.requires_grad) for p in lm.parameters()}
     same |= {id(buffer): buffer for buffer in lm.buffers()}
@@ -103,16 +107,24 @@ class Elmo(nn.Module):
         self.freeze()
 
     @property
-    def dim(self): return 2*self.lm.config.proj_dim                # size of a vector that comes out
+    def dim(self) -> int:
+        "Size of a vector that comes out: 2P"
+        return 2*self.lm.config.proj_dim
     @property
-    def n_layers(self): return self.lm.config.n_layers + 1         # layers that are mixed
+    def n_layers(self) -> int:
+        "Layers that are mixed: L+1"
+        return self.lm.config.n_layers + 1
     @property
-    def device(self): return next(self.lm.parameters()).device
+    def device(self) -> torch.device:
+        "Where the weights are"
+        return next(self.lm.parameters()).device
     def __getstate__(self): return {**super().__getstate__(), 'state': None}     # not for a file
 
 # %% ../../nbs/library/elmo.ipynb #c053
 @patch
-def to_tokens(self:Elmo, sents)->list:
+def to_tokens(self:Elmo,
+    sents,    # texts, or lists of tokens
+) -> list:    # of lists of tokens
     "Split what is text; raises `TypeError` naming what is neither text nor a list of tokens"
     sents = check_sentences(sents)
     return [split_text(self.tokenize, sentence, i) for i,sentence in enumerate(sents)]
@@ -178,10 +190,14 @@ def unfreeze(self:Elmo,
     return self.train(self.training)
 
 @patch(as_prop=True)
-def trainable(self:Elmo) -> bool: return any(p.requires_grad for g in self.groups() for p in g)
+def trainable(self:Elmo) -> bool:
+    "May training change a part of the biLM?"
+    return any(p.requires_grad for group in self.groups() for p in group)
 
 @patch
-def train(self:Elmo, mode:bool=True):
+def train(self:Elmo,
+    mode:bool=True, # False: evaluation
+):
     "Training mode, except for frozen parts of the biLM: no dropout there, and no moving statistics"
     nn.Module.train(self, mode)
     if not self.trainable: self.lm.eval()
@@ -222,7 +238,9 @@ def layers(self:Elmo,
     return layers, mask
 
 @patch
-def marked(self:Elmo, chars):
+def marked(self:Elmo,
+    chars:Tensor, # [B, T, W]
+) -> Tensor:      # [B, T+2, W]; as they are with markers='given'
     "Char ids with the marks of sentences; raises `ValueError` where they have them already"
     if self.markers == 'given': return chars
     has_marks = (chars[:, :1, 1] == self.char_vocab.bos).any()
@@ -231,7 +249,9 @@ def marked(self:Elmo, chars):
     return add_markers(chars, self.char_vocab.specials)
 
 @patch
-def read(self:Elmo, chars):
+def read(self:Elmo,
+    chars:Tensor, # with their marks, [B, T, W]
+) -> list:        # of each layer, [B, T, 2P]
     "The biLM's layers of char ids with their marks; with `carry` from the last batch's state on"
     if not self.carry: return joined(self.lm.encode(chars))
     state = None if self.state is None else tuple(s.to(chars.device) for s in self.state)
@@ -253,7 +273,9 @@ def forward(self:Elmo,
     return [self.drop(mix(layers, mask)) for mix in self.mixes], mask
 
 # %% ../../nbs/library/elmo.ipynb #c087
-def elmo_split(model:nn.Module)->list:
+def elmo_split(
+    model:nn.Module, # with an `Elmo` in it
+) -> list:
     "Groups for a `Learner(splitter=elmo_split)`: token encoder, each LSTM layer, all the rest"
     elmo = next((module for module in model.modules() if isinstance(module, Elmo)), None)
     require(elmo is not None, f"There is no Elmo in this {type(model).__name__}", ValueError)

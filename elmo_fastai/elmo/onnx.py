@@ -141,7 +141,7 @@ def add_layers(g, stack, x, steps, back):
     return layers
 
 # %% ../../nbs/library/onnx.ipynb #whole
-def read_chars(g, chars, vocab):
+def given_chars(g, chars, vocab):
     "The ids of 'chars' with all columns, [B, T, W]; the mask [B, T]; the number of tokens, [B]"
     given = g.Cast(chars, to=INT64)
     mask = g.Cast(g.Gather(given, 0, axis=2), to=BOOL)
@@ -182,7 +182,7 @@ def mixed(g, mix, layers, dim):
 
 # %% ../../nbs/library/onnx.ipynb #model
 def onnx_model(
-    elmo:Elmo,
+    elmo:Elmo,    # it is not changed
     layers='mix', # as for `Elmo.to_onnx`
     mix:int=0,    # which of the mixes
 ):                # an `onnx.ModelProto`
@@ -198,7 +198,7 @@ def onnx_model(
     check(not elmo.carry, "This model carries its state from batch to batch, and an ONNX model "
           "remembers nothing: load it with carry=False")
     g = Graph()
-    ids, mask, n_tokens = read_chars(g, 'chars', vocab)
+    ids, mask, n_tokens = given_chars(g, 'chars', vocab)
     if elmo.markers == 'add':
         tokens = with_marks(g, ids, n_tokens, vocab)
         steps = g.Add(n_tokens, [2])

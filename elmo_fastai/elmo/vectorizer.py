@@ -31,7 +31,10 @@ class ElmoVectorizer(TransformerMixin, BaseEstimator):
         self.budget = budget
         self.device = device
 
-    def fit(self, X, y=None):
+    def fit(self,
+        X,      # not used
+        y=None, # not used
+    ):
         "Load the model, if it is named, and keep today's settings; `X` changes nothing"
         require(self.model is not None, "ElmoVectorizer needs a model: an Elmo, or the name of one",
                 ValueError)
@@ -44,7 +47,9 @@ class ElmoVectorizer(TransformerMixin, BaseEstimator):
         self.n_features_out_ = elmo.dim*(elmo.n_layers if self.layers == 'all' else 1)
         return self
 
-    def transform(self, X):
+    def transform(self,
+        X, # texts, or lists of tokens: a list, a column
+    ):
         "Float array [N, features]"
         check_is_fitted(self, 'elmo_')
         require(not isinstance(X, str), "Expected a list of texts, and got one text: "
@@ -64,7 +69,9 @@ class ElmoVectorizer(TransformerMixin, BaseEstimator):
 
     def __sklearn_clone__(self): return type(self)(**self.get_params(deep=False)) # one model
 
-    def get_feature_names_out(self, input_features=None):
+    def get_feature_names_out(self,
+        input_features=None, # not used
+    ):
         "The names of the columns, of a fitted transformer"
         check_is_fitted(self, 'elmo_')
         return np.array([f'elmo{i}' for i in range(self.n_features_out_)], dtype=object)

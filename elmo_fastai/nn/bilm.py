@@ -134,7 +134,9 @@ class BiLMConfig:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, settings):
+    def from_dict(cls,
+        settings:dict, # names and values, as `to_dict` returns them
+    ):
         "The configuration of `to_dict`'s dictionary; raises ValueError where it has unknown names"
         unknown = ', '.join(sorted(set(settings) - {f.name for f in fields(cls)}))
         require(not unknown, f"Unknown settings in a biLM configuration: {unknown}", ValueError)
@@ -276,7 +278,9 @@ class BiLM(nn.Module):
         return getattr(self.head, 'exact', True)
 
     @property
-    def device(self): return next(self.parameters()).device
+    def device(self) -> torch.device:
+        "Where the weights are"
+        return next(self.parameters()).device
 
     def encode(self,
         chars:Tensor,            # char ids, [B, T, W]; padding is on the right

@@ -169,6 +169,7 @@ class TaskLoss:
         self.decodes = getattr(loss_func, 'decodes', usual.decodes)
 
     def __call__(self, pred, y):
+        if y.ndim == pred.ndim == 2: y = y[:, :pred.shape[1]]    # without the count of unseen ones
         are_classes = pred.ndim == y.ndim + 1 and not y.is_floating_point()
         known = y >= 0 if are_classes else torch.ones(len(y), dtype=torch.bool, device=y.device)
         if self.reduction == 'mean':

@@ -344,15 +344,15 @@ def read_conll(
     "Sentences of a CoNLL-U file or of a column file; an error names file and line"
     options = ReadOptions(token_col=token_col, tag_col=tag_col, encoding=encoding)
     with as_error(CorpusError, f"can't read '{path}'"):
-        return tagged_sentences(ColumnFile(Path(path), options))
+        return [sent for _,sent in tagged_sentences(ColumnFile(Path(path), options))]
 
 def tagged_sentences(table):
-    "Returns the `Sentence`s of a column file"
+    "Returns (number of its first row, `Sentence`) of each sentence of a column file"
     tag_col, _ = table.tag_column()
     sents = []
-    for _,(tokens,tags) in sentence_rows(table, table.token_col, tag_col):
+    for i,(tokens,tags) in sentence_rows(table, table.token_col, tag_col):
         if table.is_conllu and '.' not in str(tag_col):
             tags = [None if tag == '_' else tag for tag in tags]
-        sents.append(Sentence(list(map(one_word, tokens)), tags))
+        sents.append((i, Sentence(list(map(one_word, tokens)), tags)))
     require(sents, f"{table.name} has no sentence")
     return sents

@@ -524,6 +524,7 @@ class Items(Table):
 CONLLU = 'id form lemma upos xpos feats head deprel deps misc'.split()
 _comment = re.compile(r'# +(?:(?:id|sent_id|text|newdoc|newpar)\b|[\w.]+ *=)'
                       '|#(?:begin|end) document')
+_document = re.compile(r'-DOCSTART-|# newdoc\b|#begin document')
 _running = re.compile(r'\d+([-.]\d+)?')
 _pair = re.compile(r'[^\s/|]+(?:[/|][A-Za-z][\w$-]*)+|[^\s/|][/|][^\s\w]')
 SPLIT_PAIRS = ("split them first, pairs = [item.rsplit('/', 1) for item in line.split()] of each "
@@ -593,7 +594,7 @@ class ColumnFile(Table):
     def first_words(self, lines):
         "Returns the number of the first column with words: neither numbers nor names of texts"
         rows = [[]]
-        for cells,_ in self.tokens(lines):
+        for cells,*_ in self.tokens(lines):
             if cells is None: rows.append([])
             else: rows[-1].append(cells)
         n_columns = min(len(cells) for row in rows for cells in row)
@@ -638,15 +639,19 @@ class ColumnFile(Table):
             yield self.tokens(chain.from_iterable(text_lines(f)))
 
     def tokens(self, lines):
-        "Yields (cells, the line's number) of each token; None for cells between sentences"
+        """Yields (cells, the line's number, the document's) of each token
+
+        Between sentences the cells are None."""
         width = 0                          # of the lines of this sentence
         n_words = 0
         to_skip = self.has_header
+        document = 0
         for number,line in enumerate(lines, 1):
             line = line.strip(' \r').rstrip('\t')
             cells = self.cells(line)
-            if not line or cells[0] == '-DOCSTART-':
-                if n_words: yield None, number
+            document += bool(_document.match(line))
+            if not line or line.startswith('-DOCSTART-'):
+                if n_words: yield None, number, document
                 n_words = 0
                 continue
             if line[0] == '#' and self.is_comment(line, cells, n_words): continue
@@ -661,7 +666,11 @@ class ColumnFile(Table):
             is_right = not self.is_conllu or self.columns[0] != 'id' or cells[0] == str(n_words)
             require(is_right, f"{place}: expected word {n_words} of the sentence, and found "
                     f"{cells[0]!r:.20}")
-            yield cells, number
+            yield cells, number, document
+
+    def documents(self):
+        "Returns the number of the document of each row"
+        with self.opened() as tokens: return [document for *_,document in tokens]
 
     def is_comment(self, line, cells, n_words):
         "Is a line that begins with # no token? Within a sentence it is one, but in CoNLL-U"
@@ -685,7 +694,7 @@ class ColumnFile(Table):
         takers = [self.taker(name) for name in columns]
         with self.opened() as tokens:
             while block := list(islice(tokens, 5000)):
-                yield [[None if cells is None else take(cells) for cells,_ in block]
+                yield [[None if cells is None else take(cells) for cells,*_ in block]
                        for take in takers], {}
 
     def taker(self, name):

@@ -48,9 +48,9 @@ def bilm_loss(
 class NatsMetric(Metric):
     "Nats a prediction, over chosen directions; `transform=perplexity` makes it a perplexity"
     def __init__(self,
-        name:str,
-        directions:tuple=(0,1),# 0 forward, 1 backward
-        transform=noop,
+        name:str,               # its heading in the table
+        directions:tuple=(0,1), # 0 forward, 1 backward
+        transform=noop,         # of the mean nats, such as `perplexity`
     ):
         store_attr('directions,transform')
         self._name = name
@@ -537,7 +537,7 @@ def bilm_learner(
     wd:float|None=None,          # None: 0.01 (decoupled) with AdamW, 0 with Adagrad
     opt='adamw',                 # 'adagrad': the original's, rate 0.2; or a function like `Adam`
     from_counts:bool=True,       # the output layer's biases, if any, begin at words' frequencies
-    cbs=None,
+    cbs=None,                    # more callbacks
     **kwargs
 ) -> BiLMLearner:
     "A `Learner` that pretrains a biLM; its table shows the perplexity of both directions"
@@ -568,7 +568,7 @@ def bilm_learner(
 # %% ../../nbs/library/training.ipynb #c009m
 @lru_cache(1)
 def _trained_toy(n_train):
-    "What `toy_bilm` copies"
+    "Returns what `toy_bilm` returns, trained once per process"
     corpus = toy_corpus(n_train=n_train, n_valid=1000, n_test=1, n_unseen=1)
     dls = ElmoDataLoaders.from_corpus(corpus, kind='sentences', bs=32, seed=42, device='cpu')
     config = BiLMConfig('toy', filters=((1,16), (2,32), (3,48)), proj_dim=64, hidden_dim=64)

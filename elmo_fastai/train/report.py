@@ -28,7 +28,7 @@ from ..data.encoded import EncodedText, TokenTypes
 
 # %% ../../nbs/library/report.ipynb #c012
 def baselines(
-    corpus,
+    corpus,     # a `Corpus`
     dls,        # its loaders: their vocabulary decides which words are `<unk>`
 ) -> dict:      # perplexities `unigram`, `trigram` (forward), `trigram_bwd`
     "What counting reaches on the validation lines"
@@ -47,7 +47,7 @@ def baselines(
 
 # %% ../../nbs/library/report.ipynb #c013s
 def shares(
-    text:EncodedText,
+    text:EncodedText, # of any split
 ) -> dict:            # `unknown`, `cut`, `unspelled`; None where there is no token
     "Shares of the tokens that the vocabulary lacks, that are cut, that have an unknown letter"
     types = text.types
@@ -97,9 +97,9 @@ def share_lines(found):
 # %% ../../nbs/library/report.ipynb #c016
 @torch.no_grad()
 def token_vectors(
-    model:BiLM,
+    model:BiLM,        # whose layers give the vectors
     sents:list,        # lists of words
-    types:TokenTypes,
+    types:TokenTypes,  # the model's words and characters
     bs:int = 128,      # sentences a batch
 ):                     # yields (number of the sentence, [layers, words, 2P] array), not in order
     "The vectors of every word of every sentence in every layer"
@@ -126,9 +126,9 @@ class Tokens:
     def layers(self): return {f'layer {i}': x for i,x in enumerate(self.vectors.swapaxes(0, 1))}
 
 def sense_vectors(
-    model:BiLM,
+    model:BiLM,        # whose layers give the vectors
     sents:list,        # `Sentence`s with gold senses
-    types:TokenTypes,
+    types:TokenTypes,  # the model's words and characters
 ) -> Tokens:
     "Vectors of all occurrences of ambiguous words"
     found = []
@@ -212,9 +212,9 @@ def sense_accuracy(
 
 # %% ../../nbs/library/report.ipynb #c039
 def make_report(
-    model:BiLM,
-    dls,
-    corpus,
+    model:BiLM, # trained on the loaders' text
+    dls,        # from `ElmoDataLoaders`
+    corpus,     # the `Corpus` that the loaders were made from
 ) -> dict: # figures, None for those that this corpus does not have
     "Measure a biLM on its corpus's validation lines, and on its test lines if there are any"
     is_toy = isinstance(corpus, ToyCorpus) and bool(corpus.gold)
@@ -225,7 +225,7 @@ def make_report(
     tests = [get_tokenizer(corpus.tokenizer)(line) for line in corpus.splits.get('test', [])]
     text = EncodedText([tokens for tokens in tests if tokens], dls.types)
     tested = dict.fromkeys(ppl)
-    if len(text): tested = evaluate(model, valid_loader(dls.valid, text, None))
+    if len(text): tested = evaluate(model, valid_loader(dls.valid, text))
     r |= {f'test_{name}': value for name,value in _perplexities(tested).items()}
     if not is_toy: return r
     r['floor'] = corpus.floor('valid')

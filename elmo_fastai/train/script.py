@@ -29,17 +29,16 @@ from ..text.corpora import Corpus, ToyCorpus
 from ..text.sources import CORPORA, get_corpus, hub_name
 from ..text.tokens import ByteCharVocab, CharVocab, WordVocab, get_tokenizer
 from ..nn.bilm import BiLMConfig, elmo_configs, evaluate
-from ..elmo.folder import load_bilm, read_config, save_bilm
+from ..elmo.folder import find_folder, load_bilm, read_config, save_bilm
 from ..data.loaders import ElmoDataLoaders
 from ..data.streams import stream_loaders
-from ..elmo.folder import find_folder
-from .checkpoint import Checkpoints, machine, resume, unlike
+from .checkpoint import Checkpoints, checkpoints_in, find_checkpoint, machine
+from .checkpoint import resume, unlike
 from .distributed import several_processes
-from .learner import CarryState, EarlyStop, Reason, Stop, TimeBudget
-from .learner import bf16_is_fast, bilm_learner
+from .learner import CarryState, EarlyStop, Reason, Stop, TimeBudget, bf16_is_fast
+from .learner import bilm_learner
 from .report import make_report, report_text, save_report, share_lines
 from .report import text_shares
-from .checkpoint import checkpoints_in, find_checkpoint
 
 # %% ../../nbs/library/script.ipynb #c011
 # With which kinds of text an option goes
@@ -53,10 +52,9 @@ def kind_of(source):
     "Returns what a text is: files, hub, made (a `Corpus`), named, toy or grammar"
     if isinstance(source, Corpus): return 'grammar' if isinstance(source, ToyCorpus) else 'made'
     if isinstance(source, list): return 'files'
+    if source == 'toy': return 'toy'
     if source.startswith('hub:'): return 'hub'
-    if source.startswith('ud:'): return 'named'
-    if source not in CORPORA: return 'files'
-    return 'toy' if source == 'toy' else 'named'
+    return 'named' if source in CORPORA or source.startswith('ud:') else 'files'
 
 def absolute(path):
     "A path, or several, that means the same in another folder"
@@ -224,7 +222,7 @@ def name_of(source):
     return Path(str(source)).stem
 
 def read_text(source, settings):
-    "The corpus of a training; of a text that is read as a stream what `stream_loaders` takes"
+    "Returns the corpus of a training; the arguments of `stream_loaders` for a text in a stream"
     how = said(**{name: getattr(settings, name) for name in ('text_col', *READING.split())})
     if settings.stream: return dict(how, source=source, valid=settings.valid,
                                     **said(data=settings.data, n_rows=settings.n_rows))
@@ -259,7 +257,7 @@ def make_loaders(text, run, device):
 def n_tokens(dls): return getattr(dls.train, 'n_tokens', len(dls.train.text.ids))
 
 def fingerprint(dls):
-    "What a text is recognised by"
+    "Returns a hash of the training and the validation lines, and the numbers of tokens and words"
     digest = hashlib.sha256()
     for split in ('train', 'valid'):
         lines = dls.corpus.splits[split]

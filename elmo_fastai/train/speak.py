@@ -64,7 +64,7 @@ def pad(rows): return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
 
 # %% ../../nbs/library/speak.ipynb #c014
 def score(
-    model:BiLM, vocab:WordVocab, char_vocab,
+    model:BiLM, vocab:WordVocab, char_vocab, # a language model, its words, its characters
     texts,             # a sentence, or several: strings, or lists of words
     tokenizer='space', # splits strings, see `get_tokenizer`
     bs:int=64,         # sentences per batch
@@ -129,7 +129,7 @@ class Sampling:
 
 @takes(Sampling)
 def generate(
-    model:BiLM, vocab:WordVocab, char_vocab,
+    model:BiLM, vocab:WordVocab, char_vocab, # a language model, its words, its characters
     texts='',                 # a text to go on from, or several: strings, or lists of words
     n_words:int=20,           # at most, for each text
     direction:str='forward',  # 'backward': write what stands before
@@ -179,9 +179,9 @@ def read_ends(model, char_vocab, sents, d):
 GAP = '___'
 
 def fill(
-    model:BiLM, vocab:WordVocab, char_vocab,
+    model:BiLM, vocab:WordVocab, char_vocab, # a language model, its words, its characters
     text,                    # a sentence with one gap '___', a string or a list of words
-    k:int=5,
+    k:int=5,                 # words to return
     prior=None,              # log-probabilities of the words, [V], to divide by; None: all the same
     tokenizer='space',       # splits strings, see `get_tokenizer`
 ) -> pd.DataFrame:           # word, its probability from both sides, and from each

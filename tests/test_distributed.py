@@ -3,7 +3,6 @@ import json, os, subprocess, sys
 from pathlib import Path
 
 import pytest, torch
-from fastai.basics import DataLoaders
 
 from elmo_fastai.train import distributed as scale
 from elmo_fastai.base.processes import (
@@ -22,22 +21,10 @@ ROOT = Path(__file__).resolve().parents[1]
 TABLE = ['epoch', 'train_loss', 'valid_loss', 'perplexity_fwd', 'perplexity_bwd', 'time']
 
 def launch(folder, *args, n=2, timeout=600):
-    env = {
-        **os.environ,
-        'OMP_NUM_THREADS': '1',
-        'PYTHONPATH': os.pathsep.join([str(ROOT), *filter(None, [os.environ.get('PYTHONPATH')])]),
-    }
-    cmd = [
-        sys.executable,
-        '-m',
-        'torch.distributed.run',
-        '--standalone',
-        '--nproc-per-node',
-        str(n),
-        str(ROOT / 'tests' / 'two_processes.py'),
-        str(folder),
-        *args,
-    ]
+    env = {**os.environ, 'OMP_NUM_THREADS': '1', 'PYTHONPATH': os.pathsep.join([
+        str(ROOT), *filter(None, [os.environ.get('PYTHONPATH')])])}
+    cmd = [sys.executable, '-m', 'torch.distributed.run', '--standalone', '--nproc-per-node',
+           str(n), str(ROOT / 'tests' / 'two_processes.py'), str(folder), *args]
     return subprocess.run(cmd, env=env, capture_output=True, text=True, timeout=timeout)
 
 @pytest.fixture(scope='module')
@@ -52,15 +39,9 @@ def two(tmp_path_factory):
 
 @pytest.fixture(scope='module')
 def one():
-    return {
-        f'{name} {kind}': job.train(name, job.texts(kind))[1]
-        for name, kind in (
-            ('exact', 'sentences'),
-            ('exact', 'stream'),
-            ('norm', 'sentences'),
-            ('adaptive', 'stream'),
-        )
-    }
+    return {f'{name} {kind}': job.train(name, job.texts(kind))[1]
+            for name, kind in (
+        ('exact', 'sentences'), ('exact', 'stream'), ('norm', 'sentences'), ('adaptive', 'stream'))}
 
 
 def close(a, b, rel=1e-4): assert a == pytest.approx(b, rel=rel, abs=1e-6)
@@ -78,19 +59,9 @@ def test_two_processes_are_one(one, two, which):
     close(b['weights'], a['weights'], 1e-3)
     assert b['names'] == a['names'] == TABLE and len(b['losses']) == len(a['losses'])
 
-@pytest.mark.parametrize(
-    'which',
-    [
-        'exact sentences',
-        'exact stream',
-        'norm sentences',
-        'adaptive stream',
-        'sampled sentences',
-        'dropout',
-        'budget',
-        'buffered',
-    ],
-)
+@pytest.mark.parametrize('which', [
+    'exact sentences', 'exact stream', 'norm sentences', 'adaptive stream', 'sampled sentences',
+    'dropout', 'budget', 'buffered'])
 def test_processes_agree_bit_for_bit(two, which):
     for k in ('losses', 'values', 'weights', 'buffers', 'stopped', 'evaluated', 'tokens', 'names'):
         assert two[0][which][k] == two[1][which][k], k
@@ -101,26 +72,15 @@ def test_no_thread_of_gloo_outlives_the_group(two):
     "One that wants something of Python while it ends would abort the process"
     for o in two: assert o['threads'] and not [t for t in o['threads'] if 'gloo' in t], o['threads']
 
-@pytest.mark.parametrize(
-    'which',
-    [
-        'exact sentences',
-        'exact stream',
-        'norm sentences',
-        'adaptive stream',
-        'sampled sentences',
-        'buffered',
-    ],
-)
+@pytest.mark.parametrize('which', [
+    'exact sentences', 'exact stream', 'norm sentences', 'adaptive stream', 'sampled sentences',
+    'buffered'])
 def test_validation_is_exact(two, which):
     "The table's perplexities are those of `evaluate` in one process on the whole validation set"
     for r in two:
         last = dict(zip(r[which]['names'][1:], r[which]['values'][-1]))
-        close(
-            [last['perplexity_fwd'], last['perplexity_bwd']],
-            [r[which]['evaluated'][k] for k in ('fwd', 'bwd')],
-            1e-5,
-        )
+        close([last['perplexity_fwd'], last['perplexity_bwd']],
+              [r[which]['evaluated'][k] for k in ('fwd', 'bwd')], 1e-5)
 
 
 def test_normalisation_is_shared(one, two):
@@ -162,40 +122,27 @@ def test_blocks_of_lines_are_dealt(two):
 def test_one_signal_stops_all(two):
     a,b = (o['signal'] for o in two)
     assert a['stopped'] and b['stopped'] and 'interrupted' in a['stopped']
-    assert (
-        len(a['rows']) == len(b['rows'])
-        and 5 <= len(a['rows']) <= 7
-        and a['weights'] == b['weights']
-    )
+    assert (len(a['rows']) == len(b['rows']) and 5 <= len(a['rows']) <= 7
+            and a['weights'] == b['weights'])
 
 
 def test_a_failed_fit_leaves_nothing_behind(two):
     for process in two:
-        assert process['failed'] == dict(failed=2, model='BiLM', patched=[], callbacks=True,
-                                         loaders=True)
+        assert process['failed'] == dict(
+            failed=2, model='BiLM', patched=[], callbacks=True, loaders=True)
 
 def test_what_processes_tell_each_other(two):
     assert all(o['says'] == [True, False] for o in two)
-    assert all(
-        o['gathered'] == [dict(me=0), dict(me=1)]
-        and o['error'] == 'nothing here'
-        and o['sum'] == [2, 1]
-        and o['from_main'] == 'from 0'
-        for o in two
-    )
+    assert all(o['gathered'] == [dict(me=0), dict(me=1)] and o['error'] == 'nothing here'
+               and o['sum'] == [2, 1] and o['from_main'] == 'from 0' for o in two)
     assert [o['main'] for o in two] == [True, False]
 
 # alone
 
 def test_alone_nothing_happens():
     assert (rank(), n_processes(), is_main()) == (0, 1, True)
-    assert (
-        gather(3) == [3]
-        and add_up([1.0, 2]) == [1.0, 2]
-        and main_says(True) is True
-        and main_says(False) is False
-        and from_main(lambda: 5) == 5
-    )
+    assert (gather(3) == [3] and add_up([1.0, 2]) == [1.0, 2] and main_says(True) is True
+            and main_says(False) is False and from_main(lambda: 5) == 5)
     with main_first(): pass
     assert own_device('cpu') == torch.device('cpu')
     dls = job.texts('sentences', 40)
@@ -223,21 +170,13 @@ def test_shards_are_a_partition(n, tmp_path):
     class Again:
         def __iter__(self): return iter(lines)
 
-    for some in (
-        lines,
-        table,
-        table.to_iterable_dataset(),
-        table.to_iterable_dataset(num_shards=4),
-        Again(),
-    ):
-        parts = [
-            [o['text'] if isinstance(o, dict) else o for o in shard_lines(some, i, n)]
-            for i in range(n)
-        ]
+    for some in (lines, table, table.to_iterable_dataset(), table.to_iterable_dataset(num_shards=4),
+                 Again()):
+        parts = [[o['text'] if isinstance(o, dict) else o for o in shard_lines(some, i, n)]
+                 for i in range(n)]
         assert sorted(sum(parts, [])) == sorted(lines)
-        assert max(map(len, parts)) - min(map(len, parts)) <= (8 if n == 2 or n == 1 else 1) or len(
-            lines
-        )
+        assert max(map(len, parts)) - min(map(len, parts)) <= (
+            8 if n == 2 or n == 1 else 1) or len(lines)
 
 
 def test_a_batch_smaller_than_the_processes(monkeypatch):
@@ -249,11 +188,8 @@ def test_statistics_of_two_halves_are_those_of_the_whole():
     """Each half asks for the sums of both: the same vectors, statistics and gradients as in one
     piece"""
     torch.manual_seed(0)
-    x, counts, up = (
-        torch.randn(9, 4).double(),
-        torch.randint(1, 4, (9,)),
-        torch.randn(9, 4).double(),
-    )
+    x, counts, up = (torch.randn(9, 4).double(), torch.randint(1, 4, (9,)),
+                     torch.randn(9, 4).double())
 
     def new(): return TokenNorm(4).double().train()
     whole, halves, parts = new(), [new(), new()], [slice(0, 5), slice(5, 9)]
@@ -264,12 +200,8 @@ def test_statistics_of_two_halves_are_those_of_the_whole():
     sums = [counts.sum().double(), mean, (share[:, None]*(xs[1] - mean)**2).sum(0)]
     for m in halves: m.total = lambda part, of=iter(sums): next(of)
     z = torch.cat([m(xs[1][p], counts[p]) for m,p in zip(halves, parts)])
-    for a, b in (
-        (y, z),
-        *zip(
-            torch.autograd.grad((y * up).sum(), xs[0]), torch.autograd.grad((z * up).sum(), xs[1])
-        ),
-    ):
+    for a, b in ((y, z), *zip(
+        torch.autograd.grad((y * up).sum(), xs[0]), torch.autograd.grad((z * up).sum(), xs[1]))):
         torch.testing.assert_close(a, b)
     for m in halves:
         for a,b in zip(whole.buffers(), m.buffers(), strict=True): torch.testing.assert_close(a, b)
