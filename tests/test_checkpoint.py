@@ -387,8 +387,8 @@ def test_other_loaders(corpus, whole, tmp_path):
         def __len__(self): return len(items)
         def __getitem__(self, i): torch.rand(1); random.random(); return items[i]
 
-    for cls, kw in ((DataLoader, dict(bs=None)), (
-        torch.utils.data.DataLoader, dict(batch_size=None))):
+    for cls, kw in ((DataLoader, dict(bs=None)),
+        (torch.utils.data.DataLoader, dict(batch_size=None))):
 
         def new(*cbs, **k):
             learn = build(corpus, *cbs, **k)

@@ -29,8 +29,8 @@ def make(): return CommandLine('do', 'FILE [options]', 'Does it.', {'a.txt': 'so
 
 @pytest.mark.parametrize('line,found', [
     ('', {}), ('x y', dict(files=['x', 'y'])), ('--how-many 3', dict(how_many=3)),
-    ('--how_many=3', dict(how_many=3)), (
-    '--fast --no-bf16 x', dict(fast=True, bf16=False, files=['x'])), ('--bf16', dict(bf16=True)),
+    ('--how_many=3', dict(how_many=3)),
+    ('--fast --no-bf16 x', dict(fast=True, bf16=False, files=['x'])), ('--bf16', dict(bf16=True)),
     ('--how-many -3', dict(how_many=-3)), ('x --name b', dict(files=['x'], name='b')),
     ('x --fast y', dict(files=['x', 'y'], fast=True)),
     ('--from m --every 3m', dict(start='m', every='3m')), ('--name a_b=c', None)], ids=str)
@@ -51,8 +51,8 @@ def test_the_process_is_asked_without_arguments(monkeypatch):
     assert make().parse() == dict(files=['x'], fast=True)
 
 @pytest.mark.parametrize('line,says', [
-    ('--how 3 --man', 'no option --man'), (
-    '--how-manny 3', r'--how-manny (did you mean --how-many?)'),
+    ('--how 3 --man', 'no option --man'),
+    ('--how-manny 3', r'--how-manny (did you mean --how-many?)'),
     ('--width wide', "invalid float value: 'wide'"), ('--width', 'expected one argument'),
     ('--name c', "invalid choice: 'c'"), ('-x', 'no option -x')], ids=str)
 def test_errors_are_one_line(capsys, line, says):

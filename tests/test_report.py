@@ -181,9 +181,8 @@ def test_sense_vectors_belong_to_their_words(model, corpus, dls):
 
 def test_baselines_are_ordered_and_mirror_each_other(corpus, dls):
     b = baselines(corpus, dls)
-    assert set(b) == {'unigram', 'trigram', 'trigram_bwd'} and corpus.floor('valid') < b[
-        'trigram'
-    ] < b['unigram'] < len(dls.vocab)
+    assert set(b) == {'unigram', 'trigram', 'trigram_bwd'}
+    assert corpus.floor('valid') < b['trigram'] < b['unigram'] < len(dls.vocab)
     mirrored = Corpus(
         'mirror',
         {k: [' '.join(reversed(o.split())) for o in v] for k, v in corpus.splits.items() if v},
@@ -218,9 +217,8 @@ def test_report_of_the_toy_corpus(corpus, dls, model):
     assert list(r['sense_accuracy']) == ['layer0', 'layer1', 'layer2']
     seen, held_out = (sense_vectors(model, corpus.gold[k], dls.types) for k in ('train', 'valid'))
     acc, commonest, _ = sense_accuracy(seen, held_out)
-    assert list(r['sense_accuracy'].values()) == pytest.approx(list(acc)) and r[
-        'sense_baseline'
-    ] == pytest.approx(commonest)
+    assert list(r['sense_accuracy'].values()) == pytest.approx(list(acc))
+    assert r['sense_baseline'] == pytest.approx(commonest)
     assert json.loads(json.dumps(r)) == r                   # plain numbers
 
 def test_report_of_other_text(dls, model, corpus):
@@ -298,8 +296,8 @@ def test_report_text():
     assert 'inf' in report_text(dict(BARE, perplexity_fwd=math.inf))
 
 @pytest.mark.parametrize('found,says', [
-    (dict(), []), (dict(best_epoch=8), []), (
-    dict(perplexity_mean=160.0), [
+    (dict(), []), (dict(best_epoch=8), []),
+    (dict(perplexity_mean=160.0), [
     'counting does better (150.0)', 'The last epoch was the best, so train longer: --epochs 16']),
     (dict(best_epoch=5), ['after epoch 5 of 8', '--dropout 0.4 (it was 0.1)']),
     (dict(best_epoch=5, dropout=0.0), ['--dropout 0.3 (it was 0)']),

@@ -42,11 +42,11 @@ from .report import text_shares
 
 # %% ../../nbs/library/script.ipynb #c011
 # With which kinds of text an option goes
-READING = 'sep quotes header encoding token_col sent_col'
+READING = 'sep', 'quotes', 'header', 'encoding', 'token_col', 'sent_col'
 GOES_WITH = dict(valid={'files'}, test={'files'}, text_col={'files', 'hub'},
                  n_rows={'files', 'hub'}, valid_rows={'files', 'hub'}, sentences={'toy'},
                  tokenizer={'files', 'hub', 'made', 'named'})
-GOES_WITH |= {name: {'files'} for name in READING.split()}
+GOES_WITH |= {name: {'files'} for name in READING}
 
 def kind_of(source):
     "Returns what a text is: files, hub, made (a `Corpus`), named, toy or grammar"
@@ -125,9 +125,9 @@ def held(run):
                 for name in ('lock', '.lock'): (run/name).unlink(missing_ok=True)
                 with suppress(OSError): run.rmdir()           # other files may be in it
 
-def free_places(text, source, settings):
+def free_places(corpus, source, settings):
     "The folders of the model and of its checkpoints; raises `CommandError` if they are taken"
-    name = getattr(text, 'name', None) or name_of(source)
+    name = name_of(source) if corpus is None else corpus.name
     out = Path(settings.out or f'models/{name}').expanduser()
     require(out.name not in ('', '..'), f"--out must name a folder, not {str(out)!r}", CommandError)
     folder = out.with_name(f'{out.name}.run')
@@ -221,34 +221,37 @@ def name_of(source):
     if kind_of(source) == 'hub': return hub_name(source.removeprefix('hub:'))
     return Path(str(source)).stem
 
+def reading(settings):
+    "Returns what was said about how a text is read"
+    return said(**{name: getattr(settings, name) for name in ('text_col', *READING)})
+
 def read_text(source, settings):
-    "Returns the corpus of a training; the arguments of `stream_loaders` for a text in a stream"
-    how = said(**{name: getattr(settings, name) for name in ('text_col', *READING.split())})
-    if settings.stream: return dict(how, source=source, valid=settings.valid,
-                                    **said(data=settings.data, n_rows=settings.n_rows))
+    "Returns the corpus of a training; None where the text is read as a stream"
+    if settings.stream: return None
     if isinstance(source, list): source = [Path(file) for file in source]
     corpus = copy(source)
     if not isinstance(source, Corpus):
-        options = how | said(valid=settings.valid, test=settings.test, n_train=settings.sentences,
-                             n_rows=settings.n_rows, n_valid=settings.valid_rows)
+        options = reading(settings) | said(
+            valid=settings.valid, test=settings.test, n_train=settings.sentences,
+            n_rows=settings.n_rows, n_valid=settings.valid_rows)
         if str(source).startswith('ud:'): options['say'] = noop          # `about` tells it
         with main_first(): corpus = get_corpus(source, data=settings.data, **options)
     if settings.tokenizer: corpus.tokenizer = settings.tokenizer
     return corpus
 
-def make_loaders(text, run, device):
-    "Loaders for a corpus, or for a text that is read again and again"
+def make_loaders(source, corpus, run, device):
+    "Loaders for a corpus, or for a source that is read again and again"
     settings = run.settings
     kwargs = said(kind=settings.kind, bs=settings.bs, min_freq=settings.min_freq,
                   vocab=run.word_vocab, max_vocab=settings.max_vocab, char_vocab=run.char_vocab,
                   device=device, seed=settings.seed)
     if settings.kind == 'stream': kwargs['seq_len'] = settings.seq_len
     if settings.stream:
-        return stream_loaders(**text, **kwargs, **said(
+        return stream_loaders(source, settings.valid, **reading(settings), **kwargs, **said(
             n_valid=settings.valid_rows, n_batches=settings.steps, buffer=settings.buffer,
-            tokenizer=settings.tokenizer))
+            tokenizer=settings.tokenizer, data=settings.data, n_rows=settings.n_rows))
     if settings.kind == 'sentences': kwargs['valid_bs'] = 256
-    dls = ElmoDataLoaders.from_corpus(text, **kwargs)
+    dls = ElmoDataLoaders.from_corpus(corpus, **kwargs)
     n = len(dls.train.text)
     require(n >= settings.bs or settings.kind == 'stream', f"The training text has {n} sentences, "
             f"fewer than a batch of {settings.bs}: take a smaller --bs or more text", CommandError)
@@ -266,11 +269,11 @@ def fingerprint(dls):
         digest.update(split.encode())
     return dict(sha256=digest.hexdigest(), tokens=n_tokens(dls), words=len(dls.vocab))
 
-def make_learner(text, run, folder):
+def make_learner(source, corpus, run, folder):
     "The learner of a run; its checkpoints go into `folder`"
     settings = run.settings
     set_seed(settings.seed)
-    dls = make_loaders(text, run, find_device(settings.device))
+    dls = make_loaders(source, corpus, run, find_device(settings.device))
     now = fingerprint(dls)
     was = run.text or now
     require(was == now, f"The text has changed since: {was['tokens']:,} tokens and "
@@ -291,23 +294,23 @@ BY_LENGTH = {                       # words at most: what such a text is read wi
     math.inf: dict(model='small', dropout=.3, epochs=8)}
 LONG = sorted(BY_LENGTH)[-2]        # a longer text is like any longer one
 
-def count_words(text):
+def count_words(corpus):
     "How many words a training text has; of a long one it only says that it is long"
-    tok = get_tokenizer(text.tokenizer)
+    tok = get_tokenizer(corpus.tokenizer)
     n = 0
-    for line in text.train:
+    for line in corpus.train:
         n += len(tok(line))
         if n > LONG: return math.inf
     return n
 
-def by_length(text, settings, say):
+def by_length(corpus, settings, say):
     "The settings, those that were left open chosen by the length of the text"
     left_open = ['model', 'dropout', 'epochs']
     if settings.start: left_open = ['epochs']
     elif 'dropout' in (settings.config or {}): left_open.remove('dropout')
     left_open = [name for name in left_open if getattr(settings, name) is None]
     if not left_open: return settings
-    n = math.inf if settings.stream else count_words(text)
+    n = math.inf if settings.stream else count_words(corpus)
     usual = next(usual for bound,usual in BY_LENGTH.items() if n <= bound)
     chosen = {name: usual[name] for name in left_open}
     told = [f'--{name} {value}' for name,value in chosen.items()
@@ -510,12 +513,12 @@ def start(
     "Begin a training and bring it to its end; `CorpusError`, `CheckpointError`, `CommandError`"
     settings = complete(source, settings)
     with own_world(settings, say):
-        text = read_text(source, settings)
-        settings = by_length(text, settings, say)
-        out, folder = free_places(text, source, settings)
+        corpus = read_text(source, settings)
+        settings = by_length(corpus, settings, say)
+        out, folder = free_places(corpus, source, settings)
         old = old_model(settings, out) if settings.start else None
         settings.out = str(out)
-        learn = make_learner(text, new_run(settings, old), folder)
+        learn = make_learner(source, corpus, new_run(settings, old), folder)
         say(about(learn, settings))
         if old: say(take_over(learn, old[0], settings))
         if settings.dry: return dry_run(learn, settings, out, say)
@@ -573,7 +576,7 @@ def go_on(
     require(source, f"The training in {folder} was begun in Python with a corpus of its own: hand "
             "it to `pretrain(corpus, resume=…)`", CommandError)
     with own_world(settings, say):
-        learn = make_learner(read_text(source, settings), run, folder)
+        learn = make_learner(source, read_text(source, settings), run, folder)
         say(about(learn, settings))
         with held(folder):
             check_place(out, overwrite)                 # another process may have been faster
