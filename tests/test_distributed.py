@@ -9,7 +9,8 @@ from elmo_fastai.base.processes import (
     add_up, from_main, gather, is_main, main_first, main_says, n_processes, own_device, rank)
 from elmo_fastai.nn.charcnn import TokenNorm
 from elmo_fastai.data.buffered import BufferedDataLoader
-from elmo_fastai.train.distributed import OwnRows, several_processes, shard_lines
+from elmo_fastai.text.lines import Reader
+from elmo_fastai.train.distributed import OwnRows, several_processes
 from elmo_fastai.train.learner import bilm_learner
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -167,12 +168,8 @@ def test_shards_are_a_partition(n, tmp_path):
     import datasets
     lines = [f'line {i}' for i in range(23)]
     table = datasets.Dataset.from_dict(dict(text=lines))
-    class Again:
-        def __iter__(self): return iter(lines)
-
-    for some in (lines, table, table.to_iterable_dataset(), table.to_iterable_dataset(num_shards=4),
-                 Again()):
-        parts = [[o['text'] if isinstance(o, dict) else o for o in shard_lines(some, i, n)]
+    for some in (lines, table, table.to_iterable_dataset(), table.to_iterable_dataset(num_shards=4)):
+        parts = [[o['text'] if isinstance(o, dict) else o for o in Reader(some).shard(i, n)]
                  for i in range(n)]
         assert sorted(sum(parts, [])) == sorted(lines)
         assert max(map(len, parts)) - min(map(len, parts)) <= (

@@ -238,18 +238,6 @@ def make(labels, **how):
     )
 
 
-@pytest.mark.parametrize('door', ['csv', 'tsv', 'jsonl', 'table', 'list'])
-def test_numbers_sort_by_value(door, tmp_path):
-    df = pd.DataFrame(dict(text=[f't {i}' for i in range(48)], label=[i % 12 for i in range(48)]))
-    if door == 'csv': df.to_csv(tmp_path/'a.csv', index=False)
-    if door == 'tsv': df.to_csv(tmp_path/'a.tsv', index=False, sep='\t')
-    if door == 'jsonl': df.to_json(tmp_path/'a.jsonl', orient='records', lines=True)
-    data = dict(table=df, list=list(zip(df.text, df.label))).get(door, tmp_path/f'a.{door}')
-    assert [
-        int(label) for label in ClassifyDataLoaders.from_data(data, bs=2, device='cpu').vocab
-    ] == list(range(12))
-
-
 @pytest.mark.parametrize(
     'a,b',
     [

@@ -14,7 +14,6 @@ from elmo_fastai.nn.bilm import BiLMConfig
 from elmo_fastai.data.buffered import BufferedDataLoader
 from elmo_fastai.data.streams import stream_loaders
 from elmo_fastai.text.lines import Reader
-from elmo_fastai.train.distributed import shard_lines
 from elmo_fastai.train.learner import bilm_learner
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -52,6 +51,7 @@ def sources(folder):
         begun_shuffled=begun(folder, shuffle=True),
         stream=Reader(table.to_iterable_dataset(num_shards=4)),
         stream_skipped=Reader(table.to_iterable_dataset(num_shards=4), skip=7),
+        list=Reader(list(table['text'])),
     )
 
 
@@ -65,6 +65,7 @@ KINDS = [
     'begun_shuffled',
     'stream',
     'stream_skipped',
+    'list',
 ]
 
 
@@ -93,7 +94,7 @@ def test_order_of_files_changes_with_the_epoch(folder):
 @pytest.mark.parametrize('n', [1, 2, 3])
 def test_parts_are_a_partition(folder, kind, n):
     s = sources(folder)[kind]
-    parts = [[text(o) for o in shard_lines(s, i, n)] for i in range(n)]
+    parts = [[text(o) for o in s.shard(i, n)] for i in range(n)]
     assert sorted(sum(parts, [])) == sorted(text(o) for o in s) and all(parts)
 
 @pytest.mark.parametrize('kind', KINDS)
@@ -104,7 +105,7 @@ def test_a_place_is_found_again(folder, kind, part, k):
     the beginning"""
 
     def new():
-        s = shard_lines(sources(folder)[kind], *part)
+        s = sources(folder)[kind].shard(*part)
         s.set_epoch(3)
         return s
     a = new()
@@ -148,7 +149,7 @@ def test_loaders_hold_out_the_first_rows_of_the_last_file(folder, n, shuffle):
 
 def test_the_rest_of_the_last_file_is_dealt_out_too(folder):
     dls = stream_loaders(folder, tokenizer='space', bs=8, device='cpu', n_valid=25)
-    parts = [[text(o) for o in shard_lines(dls.train.lines, i, 3)] for i in range(3)]
+    parts = [[text(o) for o in dls.train.lines.shard(i, 3)] for i in range(3)]
     assert all(parts) and sorted(sum(parts, [])) == sorted(
         l for i in range(4) for l in lines_of(i) if l not in dls.corpus.valid
     )
@@ -274,9 +275,9 @@ def test_training_and_position(folder, kind):
     a,b = (stream_loaders(folder, **kw).train for _ in range(2))
     for _ in range(2): batches(a, 10**6)
     it = iter(a); [next(it) for _ in range(len(a)//2)]
-    place,rest = a.position(),[o[0].tolist() for o in it]
+    place,rest = a.state_dict(),[o[0].tolist() for o in it]
     assert 'mark' in place
-    b.seek(place)
+    b.load_state_dict(place)
     assert batches(b, len(rest)) == rest
 
 # what validates is not trained on
@@ -397,9 +398,23 @@ def test_a_mixed_stream_trains_on_where_it_was(how, door):
     list(a)
     it = iter(a)
     for _ in range(5): next(it)
-    b.seek(json.loads(json.dumps(a.position())))
+    b.load_state_dict(json.loads(json.dumps(a.state_dict())))
     b.skip(5)
     assert [x[0].tolist() for x in b] == batches[len(a)+5:]
+
+@pytest.mark.parametrize('mark', [
+    dict(read=90, state=None), dict(read=90, state=dict(examples_iterable=dict(shard_idx=0))),
+    dict(read=90, state=[2, 10])])
+def test_places_of_earlier_versions_are_found(folder, mark):
+    "Files were read by 🤗 datasets, and a place had its state; or it had none"
+    def new():
+        return BufferedDataLoader(Reader(folder), WordVocab.build([['file']]), n_batches=32,
+                                  tokenizer='space', bs=5, buffer=30, seed=1, shuffle=False)
+    through = [b[0].tolist() for b in new()]
+    b = new()
+    b.load_state_dict(dict(reading=0, block=3, batch=2, mark=mark, check=None, seed=1))
+    b.skip(20)
+    assert [x[0].tolist() for x in b] == through[20:]
 
 def test_lines_that_have_changed_are_refused(tmp_path):
     "Where the block that is read again is another one, nothing goes on as if it were not"
@@ -413,13 +428,13 @@ def test_lines_that_have_changed_are_refused(tmp_path):
     a = new()
     it = iter(a)
     for _ in range(9): next(it)
-    place = a.position()
+    place = a.state_dict()
     b = new()
-    b.seek(place)
+    b.load_state_dict(place)
     assert len(next(iter(b))[0]) == 8
     (tmp_path/'a.txt').write_text('\n'.join(f'line {i + (i > 80)} .' for i in range(300)))
     c = new()
-    c.seek(place)
+    c.load_state_dict(place)
     with pytest.raises(CorpusError, match='not those'): next(iter(c))
 
     def unseeded():
@@ -434,7 +449,7 @@ def test_lines_that_have_changed_are_refused(tmp_path):
 
     d, e = unseeded(), unseeded()
     next(iter(d))
-    e.seek(d.position())
+    e.load_state_dict(d.state_dict())
     with pytest.raises(CorpusError, match='not those.*seed'): next(iter(e))
 
 def test_rows_that_are_lists():

@@ -160,17 +160,3 @@ def test_a_misspelt_setting_is_no_bad_file(elmo, tmp_path):
     with pytest.raises(TypeError, match='droput'): Elmo.from_pretrained(tmp_path/'m', droput=.3)
     with pytest.raises(TypeError, match='droput'): Elmo(elmo.lm, droput=.3)
 
-@pytest.mark.parametrize('pool', [None, 'mean'])
-def test_given_marks_mean_the_same_everywhere(elmo, pool):
-    "With markers='given' nothing is added, neither by the module nor by `embed`"
-    given = Elmo(elmo.lm, markers='given', tokenizer='space').eval()
-    sents = [['a', 'bank'], ['it', 'is', 'so']]
-    (vectors,), mask = given(sents)
-    found = given.embed(sents)
-    for want, m, v in zip(vectors.detach().numpy(), mask.numpy(), found, strict=True):
-        np.testing.assert_allclose(v, want[m], atol=1e-5)
-    if pool:
-        np.testing.assert_allclose(
-            given.embed(sents, pool=pool), [v.mean(0) for v in found], atol=1e-5)
-    long = [['word']*50]
-    np.testing.assert_allclose(given.embed(long, budget=8)[0], given.embed(long)[0], atol=1e-5)

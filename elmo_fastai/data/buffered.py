@@ -10,13 +10,12 @@ __all__ = ['ReadingOptions', 'BufferedDataLoader']
 # %% ../../nbs/library/buffered.ipynb #c004
 import random, zlib
 from collections import Counter, deque
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from fastai.data.all import TfmdDL, store_attr
 from ..base.errors import one_of, require
 from ..base.options import takes
-from ..text.lines import as_lines, check_found, lines_in
+from ..text.lines import Reader, Rows, check_found, lines_in
 from ..text.tokens import CharScheme, SPECIALS, WordVocab, get_tokenizer
 from .batches import (
     BatchDL, LOADERS, check_loader_args, fit_stream, needs_longer, whole)
@@ -38,15 +37,15 @@ class ReadingOptions:
 
 class BufferedDataLoader(BatchDL):
     "Batches of a text that need not fit into memory: `buffer` lines at a time by another loader"
-    batches = start = place = None           # for `position` and `seek`
+    batches = start = place = None           # for `state_dict`
     @takes(ReadingOptions, keep=True)
     def __init__(self,
-        lines,               # texts, or rows with a text column; read again and again
+        lines,               # a `Reader`, or what it takes: read again and again
         vocab:WordVocab=None,# None: read all lines before, and build it
         n_batches:int=None,  # an epoch; None: read all lines before, an epoch is one reading
         buffer:int=10_000,   # lines in memory
         kind='sentences',    # 'sentences', 'stream' or 'cbow'
-        shuffle=True,        # lines within a block; and blocks, if they can be had in any order
+        shuffle=True,        # lines within a block
         seed:int=None, device=None,
         **kwargs             # of `ReadingOptions` and the loader
     ):
@@ -54,7 +53,9 @@ class BufferedDataLoader(BatchDL):
         given = {name: kwargs.pop(name) for name in vars(ReadingOptions()) if name in kwargs}
         check_loader_args(kwargs)
         store_attr('kind,seed', options=ReadingOptions(**given), loader_args=kwargs)
-        self.lines = as_lines(lines, self.options.text_col)
+        if isinstance(lines, (list, tuple)): lines = Rows(list(lines))       # texts, no files
+        if isinstance(lines, Reader): self.lines = lines.shard(*lines.part)
+        else: self.lines = Reader(lines, shuffle=hasattr(lines, 'set_epoch'))
         self.buffer = whole('buffer', buffer)
         self.skipped = Counter()             # what was left out, and why
         self.cuts = Cuts(0, 0, 0)
@@ -71,28 +72,23 @@ class BufferedDataLoader(BatchDL):
         self.shuffle = shuffle               # fastai has set it to its own
         self._begin()
 
-    def _blocks(self, order=None, first=0, mark=None):
-        "Yields (the stream's place before it, the rows) of each block, from number `first` on"
-        if isinstance(self.lines, Sequence):
-            starts = list(range(0, len(self.lines), self.buffer))
-            if order: order.shuffle(starts)
-            for start in starts[first:]: yield None, list(self.lines[start:start+self.buffer])
-            return
+    def _blocks(self, first=0, mark=None):
+        "Yields (the reader's place before it, the rows) of each block, from number `first` on"
         if mark: self.lines.load_state_dict(mark)
         rows = islice(self.lines, 0 if mark else first*self.buffer, None)
         while True:
-            mark = self.lines.state_dict() if hasattr(self.lines, 'state_dict') else None
+            mark = self.lines.state_dict()
             block = list(islice(rows, self.buffer))
             if not block: return
             yield mark, block
 
-    def _sentences(self, place, order, left_out):
+    def _sentences(self, place, left_out):
         "Yields (its place, its sentences) for each block of one reading, from `place` on"
         tokenize = get_tokenizer(self.options.tokenizer)
-        for mark, rows in self._blocks(order, place['block'], place['mark']):
+        for mark, rows in self._blocks(place['block'], place['mark']):
             check = zlib.crc32(repr(rows).encode('utf-8', 'surrogatepass'))
             before = place['check']
-            if mark and isinstance(mark.get('state'), dict) and getattr(self.lines, 'files', None):
+            if mark and isinstance(mark['state'], dict) and self.lines.files:
                 before = None                  # a version before this one wrote rows otherwise
             require(before in (None, check), "These lines are not those that were read "
                     "before: a file has changed, or a stream was shuffled without a seed")
@@ -123,7 +119,7 @@ class BufferedDataLoader(BatchDL):
         self.n_batches = 0
         self.n_tokens = 0
         def sentences():
-            for _, block in self._sentences(_FIRST, None, self.skipped):
+            for _, block in self._sentences(_FIRST, self.skipped):
                 loader = self._loader(block, self.skipped)
                 self.n_batches += len(loader or [])
                 self.n_tokens += sum(len(tokens[:how.max_words]) + 2 for tokens in block)
@@ -146,11 +142,10 @@ class BufferedDataLoader(BatchDL):
         "Yields the batches of all lines, over and over, from `place` on"
         while True:
             reading = place['reading']
-            if hasattr(self.lines, 'set_epoch'): self.lines.set_epoch(reading)
-            order = random.Random(f"{place['seed']} {reading}") if self.shuffle else None
+            self.lines.set_epoch(reading)
             left_out = self.skipped if reading == 0 and not self.surveyed else Counter()
             found = 0
-            for place, sentences in self._sentences(place, order, left_out):
+            for place, sentences in self._sentences(place, left_out):
                 seed = random.Random(f"{place['seed']} {reading} {place['block']}").getrandbits(32)
                 loader = self._loader(sentences, left_out, shuffle=self.shuffle, seed=seed)
                 if loader is None: continue
@@ -162,13 +157,13 @@ class BufferedDataLoader(BatchDL):
             self._check(found)
             place = _FIRST | dict(seed=place['seed'], reading=reading + 1)
 
-    def position(self):
+    def state_dict(self):
         "How far the lines are read, in numbers; None: not at all"
         return self.start if self.batches is None else self.place
-    def seek(self, position):
-        "Go on from a `position()` of such a loader"
+    def load_state_dict(self, place):
+        "Go on from the `state_dict()` of such a loader"
         self.batches = None
-        self.start = position
+        self.start = place
 
     def create_batches(self, samps):
         self.to_skip = 0

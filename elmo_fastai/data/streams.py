@@ -16,7 +16,7 @@ from ..base.errors import require
 from ..base.options import ReadOptions
 from ..base.processes import from_main, n_processes
 from ..text.corpora import Corpus
-from ..text.lines import Reader, check_found, lines_in
+from ..text.lines import Reader, as_source, check_found, lines_in
 from ..text.reading import ColumnFile, Source, open_table
 from ..text.sources import corpus_name, hub_streams, is_named, path_of
 from ..text.splits import files_by_split, parts_of
@@ -34,27 +34,19 @@ def stream_parts(source, valid, data=None, n_rows=None, n_valid=None):
         if home == 'ud': parts = split_treebank(name, data)
         else: parts = hub_streams(name, data, n_rows, n_valid)
     elif path_of(source) is not None: parts, _ = files_by_split(source, path_of(valid))
-    else: parts = {split: as_stream(rows) for split,rows in parts_of(source).items()}
+    else: parts = {split: as_source(rows) for split,rows in parts_of(source).items()}
     if valid is not None and path_of(source) is None:
-        parts['valid'] = files_by_split(valid)[0]['train'] if path_of(valid) else as_stream(valid)
+        parts['valid'] = files_by_split(valid)[0]['train'] if path_of(valid) else as_source(valid)
     return parts['train'], parts.get('valid')
-
-def as_stream(rows):
-    "Returns a data set, a table or a list as an `IterableDataset`; files and streams as they are"
-    if hasattr(rows, 'state_dict') or isinstance(rows, list) and path_of(rows): return rows
-    if hasattr(rows, 'to_iterable_dataset'): return rows.to_iterable_dataset()
-    from datasets import Dataset
-    if hasattr(rows, 'columns'): return Dataset.from_pandas(rows).to_iterable_dataset()
-    rows = [row if isinstance(row, dict) else dict(text=row) for row in rows]
-    return Dataset.from_list(rows).to_iterable_dataset()
 
 def hold_out(source, valid, options, n_valid, shuffle, seed):
     "The lines to train on, and the rows to validate on"
-    if hasattr(source, 'state_dict'): shuffle = False            # its first rows stay the first
+    in_files = path_of(source) is not None
+    if not in_files: shuffle = False                             # its first rows stay the first
     if valid is not None:
         held = list(islice(Reader(valid, options), n_valid))
         return Reader(source, options, 0, shuffle, seed), held
-    last = source if hasattr(source, 'state_dict') else source[-1:]
+    last = source[-1:] if in_files else source
     held = list(islice(Reader(last, options), n_valid))
     require(held == from_main(lambda: list(islice(Reader(last, options), n_valid))),
             "This stream gives other rows each time it is read: shuffle it with a seed, or hold "
@@ -97,7 +89,7 @@ def stream_loaders(
     parts = dict(train=sample_of(lines, col), valid=sample_of(held, col, float('inf')))
     tables = {}
     if lines.files: tables['train'] = [open_table(file, options) for file in lines.files]
-    if isinstance(valid, list): tables['valid'] = [open_table(file, options) for file in valid]
+    if path_of(valid) is not None: tables['valid'] = [open_table(file, options) for file in valid]
     if name is None and is_named(source): name = corpus_name(source, tables)
     if name is None: name = Path(lines.files[0]).stem if lines.files else 'stream'
     is_split = lines.files and isinstance(tables['train'][0], ColumnFile)

@@ -80,7 +80,7 @@ def _loader_states(learn):
 def _state(learn, begun):
     "The state of a training; `begun` is that of the training loader when the epoch began"
     train = learn.dls.train
-    position = train.position() if hasattr(type(train), 'position') else None
+    position = train.state_dict() if hasattr(type(train), 'state_dict') else None
     own = dict(begun=dict(loader=begun), position=position, loaders=_loader_states(learn),
                rng=rng_state(),
                callbacks={name: state_of(part) for name, part in stateful(learn).items()})
@@ -223,7 +223,7 @@ class Resume(FitCallback):
         train = self.dls.train
         with self.fits():
             own = self.checkpoint.state['own'][rank()]
-            if hasattr(type(train), 'seek'): train.seek(own['position'])
+            if hasattr(type(train), 'state_dict'): train.load_state_dict(own['position'])
             if self.checkpoint.position['batches']:
                 train.rng.setstate(own['begun']['loader'])
                 train.skip(self.checkpoint.position['batches'])
