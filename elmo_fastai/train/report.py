@@ -168,7 +168,11 @@ def nearest_label(x, y, q, how='mean'):
     return labels[(far <= far.min(1, keepdims=True) + rounding).argmax(1)]
 
 # %% ../../nbs/library/report.ipynb #c023
-def commonest(labels): return Counter(labels).most_common(1)[0][0]
+def commonest(
+    labels, # [n]
+):
+    "The label that occurs most often, the first one of equals"
+    return Counter(labels).most_common(1)[0][0]
 
 def words_to_ask(seen, held_out):
     "The words of both that have at least two senses in the first"
@@ -177,7 +181,7 @@ def words_to_ask(seen, held_out):
 
 def sense_guesses(
     seen:Tokens,           # examples
-    asked:Tokens,
+    asked:Tokens,          # what gets a sense
     how:str='mean',        # 'mean': the nearest mean of a sense; '1nn': the nearest example
     whiten:bool|None=True, # all directions to the same variance; None: if there are vectors enough
 ) -> dict:                 # 'commonest sense', 'layer 0', … → senses, [n]
