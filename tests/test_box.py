@@ -2,11 +2,9 @@
 promises in figures"""
 
 import json, os, re, shutil, subprocess, sys, textwrap
-from copy import deepcopy
-from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
-import numpy as np, pandas as pd, pytest, torch
+import numpy as np, pytest, torch
 from safetensors.torch import load_file
 from elmo_fastai.base.errors import ModelFileError
 from elmo_fastai.text.tokens import SPECIALS, WordVocab
@@ -295,33 +293,6 @@ def test_card_without_shapes(made):
         'x', Elmo.from_pretrained(made[1]), FIGURES
     )
     assert '{' not in card and box_tables(f)['shapes'].empty
-
-def test_card_with_the_log_of_the_training(made):
-    log = [dict(epoch=1, forward=70.25, backward=71.), dict(epoch=2, forward=60., backward=61.5)]
-    card = box_card(
-        'x',
-        Elmo.from_pretrained(made[1]),
-        {**FIGURES, 'training': {**FIGURES['training'], 'epochs': log}},
-    )
-    assert (
-        '| epoch | forward | backward |' in card
-        and '| 1 | 70.2 | 71.0 |' in card
-        and '| 2 | 60.0 | 61.5 |' in card
-    )
-
-
-def test_difference_of_the_seeds():
-    from scipy import stats
-    low, high = stats.ttest_rel([.8, .82], [.7, .7]).confidence_interval()
-    mean, half = box_tables(FIGURES)['sentiment'].loc[['difference', '± (95 %)'], 'dev']
-    assert abs(mean - half - low) < 2e-3 and abs(mean + half - high) < 2e-3
-
-def test_md_table():
-    assert (
-        md_table(pd.DataFrame({'a': [1.0, 2.5], 'b': ['x', '']}, index=['p', 'q']))
-        == '|  | a | b |\n| --- | ---: | ---: |\n| p | 1.0 | x |\n| q | 2.5 |  |'
-    )
-
 
 # ---- the one that comes with the package
 def test_the_box_of_the_package():

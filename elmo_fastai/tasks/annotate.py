@@ -285,7 +285,7 @@ class Columns(Form):
         number = 0                     # lines that are read
         before = [None]*len(bounds)
         with self.raw_lines() as f, table.opened() as lines:
-            for cells,line_number in lines:
+            for cells,line_number,_ in lines:
                 now = before
                 if cells is not None:
                     now = [take(cells) or old for take,old in zip(bounds, before)]

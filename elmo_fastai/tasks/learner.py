@@ -269,7 +269,8 @@ class ElmoLearner(FitLearner):
 
     def export(self, *args, **kwargs):
         "As fastai's; the file has no text, and a hash of each token of the training"
-        if len(self.dls.train.text): self.trained_on = token_hashes(self.dls.train.text)[1]
+        text = getattr(self.dls.train, 'text', None)         # loaders of others have none
+        if text: self.trained_on = token_hashes(text)[1]
         super().export(*args, **kwargs)
 
     def loader_to_judge(self,
