@@ -8,9 +8,8 @@ from hypothesis import given, settings, strategies as st
 
 from elmo_fastai.text import corpora
 from elmo_fastai.base.errors import CorpusError
-from elmo_fastai.text.corpora import (
-    Corpus, Sentence, all_lines, lines_of, read_conll, read_text, reuters, sst2,
-    tiny_shakespeare, toy_corpus, wikitext2)
+from elmo_fastai.text.corpora import (Corpus, Sentence, all_lines, lines_of, read_conll, read_text,
+    reuters, sst2, tiny_shakespeare, toy_corpus, wikitext2)
 from elmo_fastai.text.sources import CORPORA, get_corpus, text_corpus
 from elmo_fastai.text.splits import files_named, last_part
 from elmo_fastai.text.toy import Grammar
@@ -19,10 +18,8 @@ SMALL = dict(n_train=300, n_valid=100, n_test=50, n_unseen=30)
 
 def data_folder(name):
     "The folder of a public corpus, or skip with the reason"
-    root = Path(
-        os.environ.get('ELMO_FASTAI_DATA')
-        or Path(__file__).parent.parent.parent / 'shared' / 'data'
-    )
+    root = Path(os.environ.get('ELMO_FASTAI_DATA') or
+        Path(__file__).parent.parent.parent / 'shared' / 'data')
     if not (root / name).is_dir():
         pytest.skip(f"no local copy of {name}: set ELMO_FASTAI_DATA to a folder that has {name}/")
     return root/name
@@ -54,12 +51,9 @@ def test_splits_are_different_samples(toy): assert toy.train[:50] != toy.valid[:
 def test_first_sentences_stay(toy):
     """The same sentences on any machine: if this fails, the corpus has changed and every published
     figure with it"""
-    assert toy.train[:3] == [
-        'there is a letter beside the lawyer .',
+    assert toy.train[:3] == ['there is a letter beside the lawyer .',
         'tomorrow these thieves will love the old coin .',
-        'the meal was never dull at first but not exciting later .',
-    ]
-
+        'the meal was never dull at first but not exciting later .']
 
 def test_senses_only_where_a_form_has_several(toy):
     for o in toy.gold['train'] + toy.gold['unseen']:
@@ -89,7 +83,6 @@ def test_a_toy_corpus_without_sentences_to_train_on():
 def test_repr(toy):
     assert repr(toy) == "ToyCorpus 'toy': train 300, valid 100, test 50, unseen 30 lines"
 
-
 # reading files
 
 def test_bom_crlf_and_blank_lines(tmp_path):
@@ -105,15 +98,11 @@ def test_lines_survive_reading(tmp_path_factory, lines):
     f.write_text('\n'.join(lines), encoding='utf-8', newline='')
     if want and not lines[0].startswith('\ufeff'): assert lines_of(read_text(f)) == want
 
-@pytest.mark.parametrize('raw, msg', [
-    (b'', 'empty or has only white space'),
-    (b' \n\t\r\n ', 'empty or has only white space'),
-    (b'\xef\xbb\xbf\n', 'empty or has only white space'),
+@pytest.mark.parametrize('raw, msg', [(b'', 'empty or has only white space'), (b' \n\t\r\n ',
+    'empty or has only white space'), (b'\xef\xbb\xbf\n', 'empty or has only white space'),
     ('naïve\nfiancée'.encode('latin-1'), r'line 1 is not UTF-8 \(byte 2\).*encoding='),
-    (b'good\nbad \xff here', r'line 2 is not UTF-8 \(byte 4\)'),
-    ('text'.encode('utf-16'), 'UTF-16'),
-    (b'one\ntwo\0three', 'line 2 has a NUL character at position 3'),
-])
+    (b'good\nbad \xff here', r'line 2 is not UTF-8 \(byte 4\)'), ('text'.encode('utf-16'),
+    'UTF-16'), (b'one\ntwo\0three', 'line 2 has a NUL character at position 3')])
 def test_bad_files(tmp_path, raw, msg):
     f = tmp_path/'bad.txt'; f.write_bytes(raw)
     with pytest.raises(CorpusError, match=msg) as e: text_corpus(f)
@@ -127,7 +116,6 @@ def test_a_mark_is_dropped_however_utf8_is_written(tmp_path, encoding):
     with pytest.raises(CorpusError, match='line 2 is not UTF-8 .byte 0.'):
         read_text(tmp_path / 'a.txt', encoding)
 
-
 @pytest.mark.parametrize('end', ['\n', '\r\n', '\r'])
 def test_line_ends_mean_the_same_everywhere(tmp_path, end):
     "Of Windows, of old Macs, of everybody else"
@@ -135,20 +123,14 @@ def test_line_ends_mean_the_same_everywhere(tmp_path, end):
         (tmp_path/name).write_bytes(end.join(lines).encode())
         return tmp_path/name
     assert text_corpus(write('a.txt', 'a b', '', 'c'), 0, 0).train == ['a b', 'c']
-    assert get_corpus(write('a.csv', 'text,n', 'a b,1', 'c,2'), valid=0, test=0).train == [
-        'a b',
-        'c',
-    ]
-    assert get_corpus(
-        write('a.tsv', 'text\tn', f'"a{end}b"\t1', 'c\t2'), valid=0, test=0, quotes=True
-    ).train == ['a', 'b', 'c']
-    assert get_corpus(
-        write('a.jsonl', '{"text": "a"}', '{"text": "b"}'), valid=0, test=0
-    ).train == ['a', 'b']
-    assert [s.tokens for s in read_conll(write('a.conll', 'a X', 'b Y', '', 'c Z'))] == [
-        ['a', 'b'],
-        ['c'],
-    ]
+    assert get_corpus(write('a.csv', 'text,n', 'a b,1', 'c,2'), valid=0, test=0).train == ['a b',
+        'c']
+    assert get_corpus(write('a.tsv', 'text\tn', f'"a{end}b"\t1', 'c\t2'), valid=0, test=0,
+        quotes=True).train == ['a', 'b', 'c']
+    assert get_corpus(write('a.jsonl', '{"text": "a"}', '{"text": "b"}'), valid=0,
+        test=0).train == ['a', 'b']
+    assert [s.tokens for s in read_conll(write('a.conll', 'a X', 'b Y', '', 'c Z'))] == [['a', 'b'],
+        ['c']]
     for part in ('train', 'dev', 'test'): write(f'sst2.{part}.tsv', '1\tgood', '0\tbad')
     assert sst2(tmp_path).train == ['good', 'bad']
     (tmp_path/'a.txt').write_bytes(end.join(['a', 'b', '']).encode() + b'\xff')
@@ -167,7 +149,6 @@ def test_unknown_encoding(tmp_path):
     f = tmp_path/'a.txt'; f.write_text('a\nb\nc')
     with pytest.raises(CorpusError, match="no encoding 'klingon'"):
         text_corpus(f, encoding='klingon')
-
 
 def test_other_encoding(tmp_path):
     f = tmp_path/'a.txt'; f.write_bytes('é\nè\nê'.encode('latin-1'))
@@ -209,30 +190,21 @@ def test_file_folder_pattern_list(books):
 
 def test_files_held_out(books):
     c = text_corpus(books, valid=books/'b1.txt', test=[books/'b2.txt', books/'more'])
-    assert (
-        {o[0] for o in c.train} == {'0', '3'}
-        and {o[0] for o in c.valid} == {'1'}
-        and {o[0] for o in c.test} == {'2', 'c'}
-    )
+    assert ({o[0] for o in c.train} == {'0', '3'} and {o[0] for o in c.valid} == {'1'} and {o[0] for
+        o in c.test} == {'2', 'c'})
     with pytest.raises(CorpusError, match='left to train on'):
         text_corpus(books / 'b1.txt', valid=books / 'b1.txt')
     with pytest.raises(CorpusError, match='no file or folder'):
         text_corpus(books, valid='nowhere.txt')
 
-
 def test_blank_lines_are_counted(tmp_path):
     (tmp_path/'a.txt').write_text('\none\n\n \ntwo\n\n'); (tmp_path/'b.txt').write_text('three\n')
     c = text_corpus(tmp_path/'a.txt', valid=tmp_path/'b.txt', test=.5)
-    assert c.splits == dict(train=['one'], test=['two'], valid=['three']) and c.skipped == {
-        'blank lines': 4
-    }
+    assert c.splits == dict(train=['one'], test=['two'],
+        valid=['three']) and c.skipped == {'blank lines': 4}
     assert repr(c).endswith('lines (left out: 4 blank lines)')
-    assert (
-        not text_corpus(tmp_path / 'b.txt', 0, 0).skipped
-        and all_lines('') == []
-        and all_lines('a\r\n\r\nb\n') == ['a', '', 'b']
-    )
-
+    assert (not text_corpus(tmp_path / 'b.txt', 0, 0).skipped and all_lines('') == [] and
+        all_lines('a\r\n\r\nb\n') == ['a', '', 'b'])
 
 # files that are called train, valid and test
 
@@ -245,48 +217,29 @@ def write(folder, *names):
 def sources(corpus):
     return {k: sorted({o.split()[0] for o in v}) for k, v in corpus.splits.items() if v}
 
-
-@pytest.mark.parametrize(
-    'names',
-    [
-        ('train.txt', 'valid.txt', 'test.txt'),
-        ('wiki.train.tokens', 'wiki.valid.tokens', 'wiki.test.tokens'),
-        ('wiki.train.raw', 'wiki.valid.raw', 'wiki.test.raw'),
-        ('ptb.train.txt', 'ptb.valid.txt', 'ptb.test.txt'),
-        ('training.txt', 'validation.txt', 'test.txt'),
-        ('de_train.txt', 'de_dev.txt', 'de_test.txt'),
-        ('Train.txt', 'Dev.txt', 'Test.txt'),
-        ('train1.txt', 'val1.txt', 'test1.txt'),
-        ('my+train.txt', 'my+val.txt', 'my+eval.txt'),
-        ('train.TXT', 'VAL.txt', 'TEST(2).txt'),
-    ],
-    ids=lambda o: o[0],
-)
+@pytest.mark.parametrize('names', [('train.txt', 'valid.txt', 'test.txt'), ('wiki.train.tokens',
+    'wiki.valid.tokens', 'wiki.test.tokens'), ('wiki.train.raw', 'wiki.valid.raw', 'wiki.test.raw'),
+    ('ptb.train.txt', 'ptb.valid.txt', 'ptb.test.txt'), ('training.txt', 'validation.txt',
+    'test.txt'), ('de_train.txt', 'de_dev.txt', 'de_test.txt'), ('Train.txt', 'Dev.txt',
+    'Test.txt'), ('train1.txt', 'val1.txt', 'test1.txt'), ('my+train.txt', 'my+val.txt',
+    'my+eval.txt'), ('train.TXT', 'VAL.txt', 'TEST(2).txt')], ids=lambda o: o[0])
 @pytest.mark.parametrize('how', ['folder', 'list', 'pattern'])
 def test_files_that_are_called_so_are_the_splits(tmp_path, names, how):
     d = write(tmp_path / 'my', *names)
     path = dict(folder=d, list=[str(d / o) for o in names[::-1]], pattern=str(d / '*.*'))[how]
     for c in (text_corpus(path), get_corpus(path)):
-        assert (
-            sources(c) == {k: [o] for k, o in zip(('train', 'valid', 'test'), names)}
-            and [len(v) for v in c.splits.values()] == [20] * 3
-        )
-        assert c.name == 'my' and {k: [o.name for o in v] for k, v in c.files.items()} == {
-            k: [o] for k, o in zip(('train', 'valid', 'test'), names)
-        }
-
+        assert (sources(c) == {k: [o] for k, o in zip(('train', 'valid', 'test'), names)} and
+            [len(v) for v in c.splits.values()] == [20] * 3)
+        assert c.name == 'my' and {k: [o.name for o in v] for k, v in c.files.items()} == {k: [o]
+            for k, o in zip(('train', 'valid', 'test'), names)}
 
 def test_two_of_the_three_splits(tmp_path):
     a = text_corpus(write(tmp_path/'a', 'train.txt', 'valid.txt'))
-    assert sources(a) == dict(train=['train.txt'], valid=['valid.txt']) and len(a.train) == 20, (
-        'nothing is cut off for a test'
-    )
+    assert sources(a) == dict(train=['train.txt'],
+        valid=['valid.txt']) and len(a.train) == 20, ('nothing is cut off for a test')
     b = text_corpus(write(tmp_path/'b', 'train.txt', 'test.txt'))
-    assert (
-        sources(b) == dict(train=['train.txt'], valid=['train.txt'], test=['test.txt'])
-        and len(b.train) == 19
-    )
-
+    assert (sources(b) == dict(train=['train.txt'], valid=['train.txt'], test=['test.txt']) and
+        len(b.train) == 19)
 
 def test_splits_in_several_files(tmp_path):
     names = [f'{k}-{i:05}-of-00002.txt' for k in ('train', 'validation') for i in range(2)]
@@ -297,32 +250,25 @@ def test_other_files_beside_the_splits(tmp_path):
     error"""
     d = write(tmp_path, 'train.txt', 'valid.txt', 'README.txt')
     c = text_corpus(d)
-    assert sources(c) == dict(train=['train.txt'], valid=['valid.txt']) and [
-        o.name for o in c.unused
-    ] == ['README.txt']
+    assert sources(c) == dict(train=['train.txt'], valid=['valid.txt']) and [o.name for o in
+        c.unused] == ['README.txt']
     with pytest.raises(CorpusError, match='README.txt is not'):
         text_corpus([d / 'train.txt', d / 'valid.txt', d / 'README.txt'])
 
-
 def test_two_corpora_in_one_folder(tmp_path):
     "As in Mikolov's archive of the Penn Treebank"
-    d = write(
-        tmp_path, *(f'ptb.{o}{k}.txt' for o in ('', 'char.') for k in ('train', 'valid', 'test'))
-    )
-    with pytest.raises(
-        CorpusError, match='ptb.char.train.txt and ptb.train.txt are all called train'
-    ):
+    d = write(tmp_path, *(f'ptb.{o}{k}.txt' for o in ('', 'char.') for k in ('train', 'valid',
+        'test')))
+    with pytest.raises(CorpusError,
+        match='ptb.char.train.txt and ptb.train.txt are all called train'):
         text_corpus(d)
-    assert sources(text_corpus([d / f'ptb.{k}.txt' for k in ('train', 'valid', 'test')]))[
-        'train'
-    ] == ['ptb.train.txt']
-
+    assert sources(text_corpus([d / f'ptb.{k}.txt' for k in ('train', 'valid',
+        'test')]))['train'] == ['ptb.train.txt']
 
 THREE = 'train.txt', 'valid.txt', 'test.txt'
 
-@pytest.mark.parametrize(
-    'valid,test', [(0.1, None), (None, 0.1), (0.1, 0.1), (0, 0), (0, None), (0.1, 0)]
-)
+@pytest.mark.parametrize('valid,test', [(0.1, None), (None, 0.1), (0.1, 0.1), (0, 0), (0, None),
+    (0.1, 0)])
 @pytest.mark.parametrize('how', ['folder', 'list', 'pattern'])
 @pytest.mark.parametrize('ext', ['txt', 'csv'])
 def test_shares_are_shares_of_the_training_files(tmp_path, valid, test, how, ext):
@@ -335,36 +281,20 @@ def test_shares_are_shares_of_the_training_files(tmp_path, valid, test, how, ext
             o.write_text('text\n' + o.read_text())
     path = dict(folder=d, list=[str(d / o) for o in names[::-1]], pattern=str(d / f'*.{ext}'))[how]
     c = get_corpus(path, valid=valid, test=test)
-    want = dict(
-        train=[names[0]],
-        valid=names[1:2] if valid is None else names[:1] if valid else [],
-        test=names[2:] if test is None else names[:1] if test else [],
-    )
+    want = dict(train=[names[0]], valid=names[1:2] if valid is None else names[:1] if valid else [],
+        test=names[2:] if test is None else names[:1] if test else [])
     assert sources(c) == {k: v for k, v in want.items() if v} and c.name == 'my'
     assert len(c.train) == 20 - (2 if valid else 0) - (2 if test else 0)
-    assert {o.name for o in c.unused} == {
-        o for o, share in zip(names[1:], (valid, test)) if share is not None
-    }
+    assert {o.name for o in c.unused} == {o for o, share in zip(names[1:], (valid, test)) if
+        share is not None}
     if ext == 'txt':
         from elmo_fastai.data.loaders import ElmoDataLoaders
         dls = ElmoDataLoaders.from_files(path, valid=valid or .1, bs=2, device='cpu')
-        assert sources(dls.corpus) == dict(
-            train=['train.txt'], valid=['train.txt'], test=['test.txt']
-        )
+        assert sources(dls.corpus) == dict(train=['train.txt'], valid=['train.txt'],
+            test=['test.txt'])
 
-
-@pytest.mark.parametrize(
-    'held',
-    [
-        ['test.txt'],
-        ['valid.txt'],
-        ['test2014.txt'],
-        ['VAL.txt'],
-        ['heldout-1.txt', 'heldout-2.txt'],
-        ['dev-1.txt', 'dev-2.txt'],
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize('held', [['test.txt'], ['valid.txt'], ['test2014.txt'], ['VAL.txt'],
+    ['heldout-1.txt', 'heldout-2.txt'], ['dev-1.txt', 'dev-2.txt']], ids=str)
 @pytest.mark.parametrize('how', ['folder', 'pattern'])
 def test_a_file_that_is_called_so_is_held_out_also_beside_others(tmp_path, held, how):
     d = write(tmp_path, 'book.txt', 'trains.txt', *held)
@@ -376,13 +306,10 @@ def test_a_file_that_is_called_so_is_held_out_also_beside_others(tmp_path, held,
     from elmo_fastai.data.loaders import ElmoDataLoaders
     from elmo_fastai.data.streams import stream_loaders
 
-    for dls in (
-        ElmoDataLoaders.from_files(path, bs=2, device='cpu'),
-        ElmoDataLoaders.from_files(path, valid=0.2, bs=2, device='cpu'),
-        stream_loaders(path, n_valid=5, device='cpu'),
-    ):
+    for dls in (ElmoDataLoaders.from_files(path, bs=2, device='cpu'),
+        ElmoDataLoaders.from_files(path, valid=0.2, bs=2, device='cpu'), stream_loaders(path,
+        n_valid=5, device='cpu')):
         assert not {*sources(dls.corpus)['train']} & {*held}
-
 
 def test_a_file_that_is_named_is_training_text(tmp_path):
     "Whatever it is called; a folder names none of its files"
@@ -390,14 +317,11 @@ def test_a_file_that_is_named_is_training_text(tmp_path):
     for path in (d, str(d/'*.txt')):
         with pytest.raises(CorpusError, match='left to train on'): text_corpus(path)
     assert sources(text_corpus(d/'test.txt', 0, 0)) == dict(train=['test.txt'])
-    assert sources(text_corpus([d / 'valid.txt', d / 'test.txt'], 0, 0)) == dict(
-        train=['test.txt', 'valid.txt']
-    )
+    assert sources(text_corpus([d / 'valid.txt', d / 'test.txt'], 0, 0)) == dict(train=['test.txt',
+        'valid.txt'])
     write(tmp_path, 'a.txt')
-    assert sources(text_corpus([d / 'a.txt', d / 'test.txt'], 0, 0)) == dict(
-        train=['a.txt', 'test.txt']
-    )
-
+    assert sources(text_corpus([d / 'a.txt', d / 'test.txt'], 0, 0)) == dict(train=['a.txt',
+        'test.txt'])
 
 def test_folders_that_are_called_so(tmp_path):
     """Folders called train and test are these splits; what names the folder, or the file, is
@@ -405,17 +329,13 @@ def test_folders_that_are_called_so(tmp_path):
     for o in ('train', 'test'): write(tmp_path/o, f'{o[0]}1.txt', f'{o[0]}2.txt')
     for pattern in ('**/*.txt', '*/*.txt', 't*/*.txt'):
         c = text_corpus(str(tmp_path/pattern))
-        assert sources(c) == dict(
-            train=['t1.txt', 't2.txt'], valid=['t2.txt'], test=['t1.txt', 't2.txt']
-        )
+        assert sources(c) == dict(train=['t1.txt', 't2.txt'], valid=['t2.txt'], test=['t1.txt',
+            't2.txt'])
         assert sources(text_corpus(str(tmp_path / pattern), valid=tmp_path / 'test')) == dict(
             train=['t1.txt', 't2.txt'], valid=['t1.txt', 't2.txt']
         )
-    assert (
-        len(text_corpus(tmp_path / 'test', 0, 0).train)
-        == len(text_corpus(str(tmp_path / 'test' / '*.txt'), 0, 0).train)
-        == 40
-    )
+    assert (len(text_corpus(tmp_path / 'test', 0, 0).train) ==
+        len(text_corpus(str(tmp_path / 'test' / '*.txt'), 0, 0).train) == 40)
     assert len(text_corpus([tmp_path/'train'/'t1.txt', tmp_path/'test'/'t2.txt'], 0, 0).train) == 40
 
 @pytest.mark.parametrize('train', ['train.txt', 'book.txt'])
@@ -427,44 +347,26 @@ def test_two_files_for_one_split(tmp_path, train):
     assert sources(text_corpus(d, valid=d/'dev.txt')) == dict(train=[train], valid=['dev.txt'])
     assert sources(text_corpus(d, valid=.1)) == dict(train=[train], valid=[train])
 
-@pytest.mark.parametrize(
-    'names',
-    [
-        ('a.txt', 'b.txt'),
-        ('train.txt',),
-        ('train_to_busan.txt', 'training.txt'),
-        ('trains.txt', 'latest.txt', 'invalid.txt'),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize('names', [('a.txt', 'b.txt'), ('train.txt',), ('train_to_busan.txt',
+    'training.txt'), ('trains.txt', 'latest.txt', 'invalid.txt')], ids=str)
 def test_other_names_are_one_text(tmp_path, names):
     c = text_corpus(write(tmp_path, *names))
-    assert [len(v) for v in c.splits.values()] == [
-        18 * len(names),
-        len(names),
-        len(names),
-    ] and not c.unused
-
+    assert [len(v) for v in c.splits.values()] == [18 * len(names), len(names),
+        len(names)] and not c.unused
 
 def test_what_is_said_comes_before_what_files_are_called(tmp_path):
     d = write(tmp_path/'a', 'train.txt', 'valid.txt', 'test.txt')
     other = write(tmp_path/'b', 'mine.txt')/'mine.txt'
-    assert sources(text_corpus(d, valid=other)) == dict(
-        train=['train.txt'], valid=['mine.txt'], test=['test.txt']
-    )
-    assert sources(text_corpus(d, valid=other, test=d / 'valid.txt')) == dict(
-        train=['train.txt'], valid=['mine.txt'], test=['valid.txt']
-    )
-
+    assert sources(text_corpus(d, valid=other)) == dict(train=['train.txt'], valid=['mine.txt'],
+        test=['test.txt'])
+    assert sources(text_corpus(d, valid=other, test=d / 'valid.txt')) == dict(train=['train.txt'],
+        valid=['mine.txt'], test=['valid.txt'])
 
 def test_where_a_file_validates_nothing_is_cut_off_to_test(books):
-    assert sources(text_corpus(books / 'b0.txt', valid=books / 'b1.txt')) == dict(
-        train=['0'], valid=['1']
-    )
-    assert [
-        len(v) for v in text_corpus(books / 'b0.txt', test=books / 'b1.txt').splits.values()
-    ] == [19, 1, 20]
-
+    assert sources(text_corpus(books / 'b0.txt', valid=books / 'b1.txt')) == dict(train=['0'],
+        valid=['1'])
+    assert [len(v) for v in text_corpus(books / 'b0.txt',
+        test=books / 'b1.txt').splits.values()] == [19, 1, 20]
 
 def test_packed_text(tmp_path):
     import gzip
@@ -474,7 +376,6 @@ def test_packed_text(tmp_path):
     (tmp_path/'a.txt.gz').write_bytes(b'\x1f\x8bnonsense')
     with pytest.raises(CorpusError, match="can't read '.*a.txt.gz'"):
         text_corpus(tmp_path / 'a.txt.gz')
-
 
 # names
 
@@ -503,16 +404,10 @@ def test_tiny_shakespeare_split(tmp_path, monkeypatch):
     f.write_text(text)
     a = int(len(text)*.9); b = a + int((len(text)-a)*.5)
     monkeypatch.setenv('ELMO_FASTAI_DATA', str(tmp_path))
-    for c in (
-        tiny_shakespeare(),
-        tiny_shakespeare(f),
-        tiny_shakespeare(f.parent),
-        get_corpus('tiny_shakespeare', data=f),
-    ):
-        assert [''.join(c.splits[k]) for k in c.splits] == [
-            o.replace('\n', '').strip() for o in (text[:a], text[a:b], text[b:])
-        ]
-
+    for c in (tiny_shakespeare(), tiny_shakespeare(f), tiny_shakespeare(f.parent),
+        get_corpus('tiny_shakespeare', data=f)):
+        assert [''.join(c.splits[k]) for k in c.splits] == [o.replace('\n', '').strip() for o in
+            (text[:a], text[a:b], text[b:])]
 
 def test_local_copy_incomplete(tmp_path):
     (tmp_path/'train.txt').write_text('a')
@@ -527,7 +422,6 @@ def test_sst2_bad_line(tmp_path):
     with pytest.raises(CorpusError, match=r"dev.tsv', line 2: expected 0 or 1.*2 bad"):
         sst2(tmp_path)
 
-
 def test_real_tiny_shakespeare():
     c = tiny_shakespeare(data_folder('tiny_shakespeare'))
     assert c.train[:2] == ['First Citizen:', 'Before we proceed any further, hear me speak.']
@@ -536,19 +430,13 @@ def test_real_tiny_shakespeare():
 
 def test_real_wikitext2():
     c = wikitext2(data_folder('wikitext-2'))
-    assert [sum(len(o.split()) for o in v) for v in c.splits.values()] == [
-        2_051_910,
-        213_886,
-        241_211,
-    ] and c.tokenizer == 'space'
-
+    assert [sum(len(o.split()) for o in v) for v in c.splits.values()] == [2_051_910, 213_886,
+        241_211] and c.tokenizer == 'space'
 
 def test_real_sst2():
     c = sst2(data_folder('sst2'))
-    assert [len(v) for v in c.splits.values()] == [6920, 872, 1821] and {
-        o.label for o in c.gold['valid']
-    } == {0, 1}
-
+    assert [len(v) for v in c.splits.values()] == [6920, 872, 1821] and {o.label for o in
+        c.gold['valid']} == {0, 1}
 
 def test_real_ud():
     c = get_corpus('ud:en_ewt', data_folder('ud-ewt'))
@@ -557,22 +445,14 @@ def test_real_ud():
     assert len({t for o in c.gold['train'] for t in o.tags}) == 17
     assert all(len(o.tokens) == len(o.tags) for v in c.gold.values() for o in v)
     first = c.gold['train'][0]
-    assert (
-        first.tokens[:4] == ['Al', '-', 'Zaman', ':']
-        and first.tags[:4] == ['PROPN', 'PUNCT', 'PROPN', 'PUNCT']
-        and c.train[0] == first.text
-    )
-
+    assert (first.tokens[:4] == ['Al', '-', 'Zaman', ':'] and first.tags[:4] == ['PROPN', 'PUNCT',
+        'PROPN', 'PUNCT'] and c.train[0] == first.text)
 
 def test_real_novels():
     d = data_folder('novels')
     c = text_corpus(d, valid=d/'valid', test=.05)
-    assert (
-        not any(o.startswith('\ufeff') for o in c.train)
-        and len(c.valid) > 1000
-        and len(c.test) > 500
-    )
-
+    assert (not any(o.startswith('\ufeff') for o in c.train) and len(c.valid) > 1000 and
+        len(c.test) > 500)
 
 # downloads
 
@@ -629,9 +509,8 @@ def test_download_and_cache(no_copies, server, monkeypatch):
     text = '\n\n'.join(f'Speaker {i}:\r\nline {i}' for i in range(100))
     offer(server, monkeypatch, text)
     c = tiny_shakespeare()
-    assert c.train[:2] == ['Speaker 0:', 'line 0'] and sum(map(len, c.splits.values())) in range(
-        200, 203
-    )
+    assert c.train[:2] == ['Speaker 0:', 'line 0'] and sum(map(len,
+        c.splits.values())) in range(200, 203)
     server.RequestHandlerClass.status = 404
     assert tiny_shakespeare().splits == c.splits # from the cache
     assert [o.name for o in (no_copies/'elmo_fastai'/'tiny_shakespeare').iterdir()] == ['input.txt']
@@ -662,14 +541,9 @@ def no_network(no_copies, monkeypatch):
 @pytest.mark.parametrize('make', [tiny_shakespeare, wikitext2, sst2, reuters])
 def test_no_network_says_what_to_do(no_network, make):
     with pytest.raises(CorpusError) as e: make()
-    for o in (
-        "can't download",
-        'no connection' if make in (tiny_shakespeare, reuters) else 'network is unreachable',
-        f'{make.__name__}(path=',
-        'ELMO_FASTAI_DATA',
-    ):
+    for o in ("can't download", 'no connection' if make in (tiny_shakespeare, reuters) else
+        'network is unreachable', f'{make.__name__}(path=', 'ELMO_FASTAI_DATA'):
         assert o in str(e.value)
-
 
 def fake_hub(monkeypatch, answer):
     "A hub that answers with `answer(name, kwargs)`; the questions are returned"
@@ -682,30 +556,18 @@ def fake_hub(monkeypatch, answer):
     return asked
 
 def test_hub_text_corpora(no_copies, monkeypatch):
-    rows = dict(
-        train={'text': [' a b \n', '', ' = H = \n']},
-        validation={'text': ['c']},
-        test={'text': ['d']},
-    )
+    rows = dict(train={'text': [' a b \n', '', ' = H = \n']}, validation={'text': ['c']},
+        test={'text': ['d']})
     fake_hub(monkeypatch, lambda *a, **k: rows)
     c = wikitext2()
-    assert c.splits == dict(train=['a b', '= H ='], valid=['c'], test=['d']) and c.skipped == {
-        'blank lines': 1
-    }
+    assert c.splits == dict(train=['a b', '= H ='], valid=['c'],
+        test=['d']) and c.skipped == {'blank lines': 1}
     phrases = [dict(sentence='a fine film ', label=1)]
-    fake_hub(
-        monkeypatch,
-        lambda *a, **k: dict(
-            train=phrases, validation=phrases, test=[dict(sentence='x', label=-1)]
-        ),
-    )
+    fake_hub(monkeypatch, lambda *a, **k: dict(train=phrases, validation=phrases,
+        test=[dict(sentence='x', label=-1)]))
     c = sst2()
-    assert (
-        c.gold['train'][0].label == 1
-        and c.gold['test'][0].label is None
-        and c.train == ['a fine film']
-    )
-
+    assert (c.gold['train'][0].label == 1 and c.gold['test'][0].label is None and c.train ==
+        ['a fine film'])
 
 def test_splits_are_lists_of_lines():
     for bad in ('a text', b'a text', (o for o in 'ab'), None):
@@ -716,7 +578,6 @@ def test_splits_are_lists_of_lines():
         get_corpus('a text that somebody pasted ' * 300)
     with pytest.raises(CorpusError, match='expected a file, a folder or a pattern, and got None'):
         files_named(None)
-
 
 def test_how_probable_a_sentence_is_waits_until_somebody_asks(monkeypatch):
     """Making a corpus computes no probability; a sentence that was sent to another process still
@@ -740,7 +601,6 @@ def test_a_token_that_a_line_can_not_hold_is_refused(token):
     with pytest.raises(CorpusError, match=r"sentence 1 of the split 'train'.*U\+00A0"):
         Corpus.from_gold('bad', dict(train=sents))
 
-
 def test_gold_that_does_not_fit_its_lines():
     gold = [Sentence(['a', 'b'], ['X', 'Y'])]
     for lines in (['a b', 'c'], ['a b c'], ['a', 'b']):
@@ -752,27 +612,52 @@ def test_a_word_with_a_blank_keeps_the_tags_of_its_split(tmp_path):
     "In CoNLL-U a word may hold blanks; here these don't end it"
     from elmo_fastai.data.loaders import ElmoDataLoaders
     rows = [('đường phố', 'N'), ('đẹp', 'A')]
-    (tmp_path / 'a.conllu').write_text(
-        '\n'.join('\t'.join([str(i), w, '_', t, *'______']) for i, (w, t) in enumerate(rows, 1))
-        + '\n',
-        encoding='utf-8',
-    )
+    (tmp_path / 'a.conllu').write_text('\n'.join('\t'.join([str(i), w, '_', t, *'______']) for i,
+        (w, t) in enumerate(rows, 1)) + '\n', encoding='utf-8')
     sents = read_conll(tmp_path/'a.conllu')
     assert sents[0].tokens == ['đường\u00a0phố', 'đẹp']
     corpus = Corpus.from_gold('vi', dict(train=sents*3, valid=sents))
     dls = ElmoDataLoaders.from_corpus(corpus, bs=2, device='cpu')
-    assert dls.train.text.notes['tags'] == [['N', 'A']] * 3 and dls.valid.text.notes['tags'] == [
-        ['N', 'A']
-    ]
-
+    assert dls.train.text.notes['tags'] == [['N',
+        'A']] * 3 and dls.valid.text.notes['tags'] == [['N', 'A']]
 
 def test_gold_that_changed_after_the_corpus_was_made():
     "Tags of other tokens than those that are read are no tags"
     from elmo_fastai.data.loaders import ElmoDataLoaders
 
-    corpus = Corpus.from_gold(
-        'changed', {k: [Sentence(['a', 'b'], ['X', 'Y'])] * 2 for k in ('train', 'valid')}
-    )
+    corpus = Corpus.from_gold('changed', {k: [Sentence(['a', 'b'], ['X', 'Y'])] * 2 for k in
+        ('train', 'valid')})
     corpus.gold['train'][1].tokens[:] = ['a', 'b', 'c']
     dls = ElmoDataLoaders.from_corpus(corpus, bs=2, device='cpu')
     assert dls.train.text.notes == {} and dls.valid.text.notes['tags'] == [['X', 'Y']]*2
+
+# the corpora that have a name
+
+def shakespeare_copy(folder):
+    (folder/'input.txt').write_text('\n'.join(f'Speaker: line {i}' for i in range(100)))
+
+def wikitext_copy(folder):
+    for split in ('train', 'valid', 'test'): (folder/f'{split}.txt').write_text(' a line \n')
+
+def sst2_copy(folder):
+    for split in ('train', 'dev', 'test'): (folder/f'sst2.{split}.tsv').write_text('1\tgood\n')
+
+def reuters_copy(folder):
+    names = [f'training/{i}' for i in range(20)] + ['test/99']
+    (folder/'cats.txt').write_text(''.join(f'{name} cocoa\n' for name in names))
+    for name in names:
+        (folder/name).parent.mkdir(exist_ok=True)
+        (folder/name).write_text('COCOA REVIEW\n  Showers continued.\n')
+
+COPIES = dict(tiny_shakespeare=shakespeare_copy, wikitext2=wikitext_copy, sst2=sst2_copy,
+    reuters=reuters_copy)
+
+@pytest.mark.parametrize('name', [name for name in CORPORA if name != 'toy'])
+def test_a_named_corpus_reads_its_copy(name, tmp_path):
+    assert name in COPIES, f'write a small copy of {name} here, as its publisher has it'
+    COPIES[name](tmp_path)
+    corpus = get_corpus(name, data=tmp_path)
+    assert corpus.train and corpus.valid and corpus.test, 'all splits have lines'
+    assert all(line.strip() for lines in corpus.splits.values() for line in lines)
+    for split,sents in (corpus.gold or {}).items():
+        assert len(sents) == len(corpus.splits[split]), 'one sentence with annotations per line'

@@ -1,37 +1,381 @@
-"""What comes from someone else: only files that end are read, their sizes are looked at first, and
-no model asks for more memory than its files explain"""
-
-import gzip, json, os, shutil, signal, socket, subprocess, sys
+"""What each door answers to each line of the contract about a user's text; and what comes from
+someone else: only files that end are read, their sizes are looked at first, and no model asks for
+more memory than its files explain. `python tests/test_doors.py` prints the contract as a table"""
+import bz2, gzip, json, lzma, os, re, shutil, signal, socket, subprocess, sys, tempfile
 from pathlib import Path
 
-import numpy as np, pandas as pd, pytest, torch
+import datasets, numpy as np, pandas as pd, pytest, torch
 from safetensors.torch import load_file, save_file
 
-from elmo_fastai.base.errors import (
-    CheckpointError,
-    CommandError,
-    CorpusError,
-    Interrupted,
-    ModelFileError,
-)
+from elmo_fastai.base.errors import (CheckpointError, CommandError, CorpusError, Interrupted, ModelFileError)
 from elmo_fastai.base.files import load_plain, regular_file, save_plain, seen_encoding
-from elmo_fastai.text.corpora import read_text, toy_corpus
-from elmo_fastai.text.reading import read_table
-from elmo_fastai.text.sources import get_corpus, text_corpus
-from elmo_fastai.text.tokens import ByteCharVocab, WordVocab
-from elmo_fastai.nn.bilm import BiLM, BiLMConfig
-from elmo_fastai.elmo.folder import load_bilm
 from elmo_fastai.data.labels import ClassifyDataLoaders
 from elmo_fastai.data.loaders import ElmoDataLoaders
 from elmo_fastai.data.streams import stream_loaders
-from elmo_fastai.data.tagged import read_tagged
+from elmo_fastai.data.tagged import TagDataLoaders, read_tagged
 from elmo_fastai.elmo.ai2 import ai2_vocab, load_ai2
 from elmo_fastai.elmo.file import embed_file
+from elmo_fastai.elmo.folder import load_bilm
 from elmo_fastai.elmo.module import Elmo
-from elmo_fastai.train.command import pretrain
-from elmo_fastai.train.checkpoint import FILE, find_checkpoint, read_checkpoint
-from elmo_fastai.tasks.cbow import WordVectors
+from elmo_fastai.nn.bilm import BiLM, BiLMConfig
 from elmo_fastai.studies.probe import read_senses
+from elmo_fastai.tasks.cbow import WordVectors
+from elmo_fastai.tasks.embed import embed_command_line
+from elmo_fastai.text.corpora import Sentence, read_text, toy_corpus
+from elmo_fastai.text.reading import open_table, read_table
+from elmo_fastai.text.sources import get_corpus, read_texts, text_corpus
+from elmo_fastai.text.splits import drawn, split_of
+from elmo_fastai.text.tokens import ByteCharVocab, WordVocab
+from elmo_fastai.train.checkpoint import FILE, find_checkpoint, read_checkpoint
+from elmo_fastai.train.command import Settings, command_line, elmo_pretrain, pretrain
+from elmo_fastai.train.script import text_of
+
+def write(path, text, encoding='utf-8'):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    data = text.encode(encoding) if isinstance(text, str) else text
+    pack = {'.gz': gzip.compress, '.bz2': bz2.compress, '.xz': lzma.compress}
+    path.write_bytes(pack.get(path.suffix, bytes)(data))
+    return path
+
+def words(lines): return sorted(token for line in lines for token in str(line).split())
+
+def split_words(splits): return words(line for lines in splits.values() for line in lines)
+
+def of_corpus(file, **how): return split_words(get_corpus(file, **how).splits)
+
+def of_loaders(file, **how):
+    dls = ElmoDataLoaders.from_files(file, device='cpu', bs=2, **how)
+    assert str(Path(file).name) in repr(dls), 'it says what it read'
+    return split_words(dls.corpus.splits)
+
+def of_stream(file, **how):
+    dls = stream_loaders(file, n_valid=1, device='cpu', bs=2, tokenizer='space', **how)
+    assert str(Path(file).name) in repr(dls)
+    return words([*dls.corpus.valid, *dls.train.lines])
+
+def of_pretrain(file, **how): return split_words(text_of(str(file), Settings(**how)).splits)
+
+def of_embed(file, **how):
+    read = list(read_texts(file, **how))
+    for text,why in read: assert not why, f'{Path(file).name}: {why}'
+    return words(' '.join(text) if isinstance(text, list) else text for text,_ in read)
+
+DOORS = {'get_corpus': of_corpus, 'from_files': of_loaders, 'stream_loaders': of_stream,
+    'pretrain': of_pretrain, 'elmo_embed': of_embed}
+TEXTS = [f'word{i} said' for i in range(12)]
+WORDS = words(TEXTS)
+
+def table(sep=',', head=('id', 'text'), rows=TEXTS):
+    return '\n'.join([sep.join(head), *(f'{i}{sep}{text}' for i,text in enumerate(rows)), ''])
+
+def conllu(rows=TEXTS):
+    sents = [['\t'.join([str(i), w, w, 'NOUN', *'______']) for i, w in enumerate(text.split(), 1)]
+        for text in rows]
+    return ('\n\n'.join('\n'.join([f'# text = {text}', *sent]) for text, sent in zip(rows, sents)) +
+        '\n\n')
+
+def columns(line, rows=TEXTS, head=''):
+    return (head + '\n\n'.join('\n'.join(line.format(i=i, w=w) for i, w in enumerate(text.split(),
+        1)) for text in rows) + '\n')
+
+READ = {  # what is read → (name, content, options)
+    'text': ('a.txt', '\n'.join(TEXTS), {}),
+    'a name with brackets': ('a[1].txt', '\n'.join(TEXTS), {}),
+    'a packed text': ('a.txt.gz', '\n'.join(TEXTS), {}),
+    'comma': ('a.csv', table(), {}),
+    'semicolon': ('a.csv', table(';', ('id', 'Text ')), {}),
+    'tab in a .csv': ('a.csv', table('\t'), {}),
+    'a bar': ('a.csv', table('|'), {}),
+    'sep= in the first line': ('a.csv', 'sep=;\n' + table(';'), {}),
+    'sep is said': ('a.csv', table('~'), dict(sep='~')),
+    'no header': ('a.csv', table().partition('\n')[2], dict(header=False, text_col=1)),
+    'a column by number': ('a.tsv', table('\t', ('n', 'body')), dict(text_col=1)),
+    'Latin-1': ('a.csv', table().encode('latin-1'), dict(encoding='latin-1')),
+    'UTF-16': ('a.txt', '\n'.join(TEXTS).encode('utf-16'), dict(encoding='utf-16')),
+    'a mark of order': (
+        'a.csv',
+        '\ufeff' + table(head=('text', 'n'), rows=range(0)) + ''.join(f'{t},1\n' for t in TEXTS),
+        {},
+    ),
+    'JSON lines': ('a.jsonl', '\n'.join(json.dumps(dict(text=t)) for t in TEXTS), {}),
+    'JSON lines called .json': ('a.json', '\n'.join(json.dumps(dict(text=t)) for t in TEXTS), {}),
+    'a list called .jsonl': ('a.jsonl', json.dumps([dict(text=t) for t in TEXTS], indent=1), {}),
+    'a path': (
+        'a.json',
+        json.dumps([dict(data=dict(text=t)) for t in TEXTS]),
+        dict(text_col='data.text'),
+    ),
+    'objects over several lines': ('a.json',
+        '\n'.join(json.dumps(dict(text=t), indent=1) for t in TEXTS), {}),
+    'a list in an object': ('a.json', json.dumps(dict(n=1, rows=[dict(text=t) for t in TEXTS])), {}),
+    'the ends of Windows': ('a.csv', table().replace('\n', '\r\n'), {}),
+    'two marks of order': ('a.csv', '\ufeff\ufeff' + table(head=('text', 'n'), rows=range(0)) +
+        ''.join(f'{t},1\n' for t in TEXTS), {}),
+    'packed by bzip2': ('a.csv.bz2', table(), {}), 'packed by xz': ('a.csv.xz', table(), {}),
+    'numbers with a letter': ('a.conll', columns('w_{i} {w} O'), {}),
+    'places in the text': ('a.conll', columns('{i}:{i}9 {w} O'), {}),
+    'CoNLL-U': ('a.conllu', conllu(), {}),
+    'a running number': ('a.bio', columns('{i}\t{w}\tO'), {}),
+    'numbers from 0': ('a.conll', columns('x {i} {w} O'), {}),
+    'GermEval': ('a.ner', columns('{i}\t{w}\tO\tO', head='#\tsource [2009]\n'), {}),
+    'CoNLL-2012': (
+        'a.conll',
+        columns('bc/x  0  {i}  {w}  NN  -', head='#begin document (bc/x); part 000\n')
+        + '#end document\n',
+        {},
+    ),
+    '-DOCSTART-': ('a.iob2', columns('{w} NN O', head='-DOCSTART- -X- O\n\n'), {}),
+    'a column of words by number': ('a.iob', columns('NOUN {w}'), dict(token_col=1)),
+    'global.columns': (
+        'a.conllu',
+        columns('{i}\t{w}\tN', head='# global.columns = ID FORM UPOS\n'),
+        {},
+    ),
+}
+
+@pytest.mark.parametrize('what', READ)
+@pytest.mark.parametrize('door', DOORS)
+def test_read(what, door, tmp_path):
+    name, text, how = READ[what]
+    assert DOORS[door](write(tmp_path/name, text), **how) == WORDS
+
+REFUSED = {  # what is refused → (name, content, what the error says)
+    'HTML': ('a.html', '<!DOCTYPE html><p>x</p>\n', 'looks like HTML.*save its text'),
+    'HTML in .txt': ('a.txt', '<html><p>x</p>\n', 'looks like HTML'),
+    'PDF': ('a.pdf', '%PDF-1.4\nx\n', 'PDF.*export'),
+    'RTF': ('a.rtf', '{\\rtf1 x}', 'RTF.*plain text'),
+    'an archive': ('a.zip', b'PK\x03\x04' + b'x' * 50, 'packed by zip.*unpack'),
+    'an archive called .txt': ('a.txt', b'PK\x03\x04' + b'x' * 50, 'packed by zip'),
+    'another encoding': (
+        'a.csv',
+        table(rows=['café', 'thé', 'été']).encode('latin-1'),
+        'line 2.*not UTF-8',
+    ),
+    'UTF-16, not said': ('a.txt', 'text'.encode('utf-16'), "UTF-16.*encoding='utf-16'"),
+    'no known column': (
+        'a.csv',
+        'a,b\n1,2\n',
+        "text_col='b' .--text-col b.*The first line is 'a,b'.*header=False",
+    ),
+    'a row of another length': (
+        'a.csv',
+        'id,text\n1,two\n2,good, bad\n',
+        'line 3 has 3 cells.*quotes.*sep=',
+    ),
+    'a quote that stays open': ('a.csv', 'id,text\n1,"two\n2,b\n', 'line 2.*quote'),
+    'text behind a quote': ('a.csv', 'id,text\n1,x\n2,"two" b\n', 'line 3.*quote'),
+    'tags first': ('a.bio', columns('B-A{i}\t{w}'), 'tags before its words.*token_col=1'),
+    'word/TAG': (
+        'a.conll',
+        'the/DT bank/NN of/IN\nhe/PRP ran/VBD\n',
+        'word/TAG|written with its tag.*split them',
+    ),
+    'half a surrogate pair': (
+        'a.json',
+        '{"text": "a"}\n{"text": "half \\ud83d"}\n',
+        'line 2.*surrogate',
+    ),
+}
+
+def answer(door, file, **how):
+    "What a door answers: its words, or the error in one line"
+    try: return DOORS[door](file, **how)
+    except (CorpusError, AssertionError) as e: return str(e)
+
+@pytest.mark.parametrize('what', REFUSED)
+@pytest.mark.parametrize('door', DOORS)
+def test_refused(what, door, tmp_path):
+    name, text, says = REFUSED[what]
+    said = answer(door, write(tmp_path/name, text))
+    assert said != WORDS
+    if door == 'stream_loaders': return                 # it leaves such rows out, and counts them
+    assert isinstance(said, str) and name in said
+    assert door == 'elmo_embed' or re.search(says, said, re.S), said     # it says why, not where
+
+def contract(folder):
+    "The table of what is read or refused, and what each door answers, in Markdown"
+    rows = ['| what | file | ' + ' | '.join(DOORS) + ' |', '|---|---|' + '---|'*len(DOORS)]
+    for what,(name,text,how) in (READ | REFUSED).items():
+        how = {} if isinstance(how, str) else how
+        cells = []
+        for door in DOORS:
+            said = answer(door, write(folder/name, text), **how)
+            cells.append('reads it' if said == WORDS else 'refuses it')
+        given = ''.join(f', `{option}={value!r}`' for option,value in how.items())
+        rows.append(f"| {what} | `{name}`{given} | {' | '.join(cells)} |")
+    return '\n'.join(rows)
+
+# Where a message gives advice: the file, and how the advice is written
+ADVICE = {'encoding, seen': ('a.txt', '\n'.join(TEXTS).encode('utf-16')), 'encoding, guessed':
+    ('b.csv', table(rows=[f'{t}, déjà à la fenêtre' for t in TEXTS], sep=';').encode('cp1252')),
+    'a column': ('c.csv', table(head=('id', 'body'))), 'a column of JSON': ('d.jsonl',
+    '\n'.join(json.dumps(dict(id='x', said=t)) for t in TEXTS)), 'no header': ('e.csv',
+    ''.join(f'{t},{t}\n' for t in TEXTS)), 'quotes': ('f.tsv', 'id\ttext\n' +
+    ''.join(f'{i}\t"{t}\tx"\n' for i,t in enumerate(TEXTS))), 'tags first': ('g.bio',
+    columns('B-A{i}\t{w}'))}
+
+LEFT_OUT = ('stream_loaders', 'quotes'), ('elmo_embed', 'encoding, guessed')   # rows, counted
+
+@pytest.mark.parametrize('what', ADVICE)
+@pytest.mark.parametrize('door', DOORS)
+def test_advice_can_be_followed_at_the_door_that_gave_it(what, door, tmp_path):
+    name, text = ADVICE[what]
+    file = write(tmp_path/name, text)
+    said = answer(door, file)
+    assert isinstance(said, str), f'{door} reads it'
+    options = dict(re.findall(r"(encoding|text_col|header|quotes|token_col)=('[^']+'|\w+)", said))
+    if what != 'no header' and 'header' in options:
+        options = dict(re.findall(r"as in (text_col)=('[^']+')", said))
+    if (door, what) in LEFT_OUT: assert not options; return
+    assert options, said
+    kinds = {'True': True, 'False': False}
+    options = {key: kinds.get(value, int(value) if value.isdigit() else value.strip("'")) for
+        key,value in options.items()}
+    assert isinstance(answer(door, file, **options), list), (said, options)
+
+def test_advice_names_options_that_both_commands_have():
+    for what in ADVICE:
+        with tempfile.TemporaryDirectory() as d:
+            said = answer('get_corpus', write(Path(d)/ADVICE[what][0], ADVICE[what][1]))
+        for option in re.findall(r'--[a-z-]+', said.replace('--stream', '')):
+            for line in (command_line(), embed_command_line()):
+                assert option in line._option_string_actions, (what, option)
+
+def test_pretraining_takes_what_the_others_take(tmp_path):
+    data = pd.DataFrame(dict(body=[f'{t} {i}' for i in range(40) for t in TEXTS[:2]]))
+    how = dict(dry=True, model='tiny', epochs=1, bs=2, seq_len=8, device='cpu', say=str,
+        out=tmp_path/'m')
+    held = pretrain(data, text_col='body', valid_pct=.25, **how)['held_out']
+    assert held == pretrain(dict(train=data, valid=data[:20]), text_col='body', **how)['held_out']
+    with pytest.raises(CorpusError, match='no file'): pretrain(['no.txt', 'none.txt'], **how)
+
+# splits
+
+@pytest.mark.parametrize('names,splits', [(['The Acid Test.txt', 'Moby Dick.txt'], [None, None]),
+    (['train.txt', 'val.txt', 'test-00000-of-00002.txt'], ['train', 'valid', 'test']),
+    (['en_x-ud-train.conllu', 'en_x-ud-dev.conllu'], ['train', 'valid']), (['sst2.train.tsv',
+    'sst2.test.tsv', 'other.test.tsv'], ['train', 'test', None])])
+def test_names_of_splits(names, splits):
+    assert [split_of(name, names) for name in names] == splits
+
+def test_what_is_called_test_never_validates(tmp_path):
+    data = dict(train=[f'a {i}' for i in range(40)], test=['only a test'])
+    for dls in (ElmoDataLoaders.from_dataset(data, bs=2, device='cpu'),
+        ElmoDataLoaders.from_dataset(datasets.DatasetDict({k:
+        datasets.Dataset.from_dict(dict(text=v)) for k, v in data.items()}), bs=2, device='cpu')):
+        assert ('only a test' not in dls.corpus.valid and dls.corpus.test == ['only a test'] and
+            len(dls.corpus.valid) == 4)
+
+def test_documents_stay_whole():
+    df = pd.DataFrame(dict(text=[f'{i} a\n{i} b\n{i} c' for i in range(30)]))
+    corpus = ElmoDataLoaders.from_df(df, bs=2, device='cpu').corpus
+    assert not {line.split()[0] for line in corpus.valid} & {line.split()[0] for line in
+        corpus.train}
+
+def test_a_class_of_four_rows_validates():
+    labels = ['rare']*4 + ['common']*60
+    train, held = drawn(labels, .1, labels=labels)
+    assert held.count('rare') == 1 and held.count('common') == 6
+
+def test_folders_are_classes(tmp_path):
+    for split in ('train', 'test'):
+        for name in ('pos', 'neg'):
+            for i in range(6): write(tmp_path/split/name/f'{i}.txt', f'{name} text\nline two {i}\n')
+    dls = ClassifyDataLoaders.from_files(tmp_path, bs=2, device='cpu')
+    assert list(dls.vocab) == ['neg', 'pos'] and len(dls[2].items) == 12
+    assert list(ClassifyDataLoaders.from_files(tmp_path / 'train', bs=2,
+        device='cpu').vocab) == ['neg', 'pos']
+
+# labels
+
+def make(labels, **how):
+    return ClassifyDataLoaders.from_data(pd.DataFrame(dict(text=[f't {i}' for i in
+        range(len(labels))], label=labels)), bs=2, device='cpu', **how)
+
+@pytest.mark.parametrize('a,b', [("['x', 'y']", "['y']"), ("['x' 'y']", "['y']"), ('[x, y]', '[y]'),
+    (('x', 'y'), ('y',)), (np.array(['x', 'y']), np.array(['y'])), ('{"x", "y"}', '{"y"}')])
+def test_printed_lists_are_lists(a, b):
+    assert list(make([a, b] * 8).vocab) == ['x', 'y']
+
+    df = pd.DataFrame(dict(text=[f't {i}' for i in range(20)], zebra=[1, 0] * 10, ape=[0, 1] * 10,
+        none=[0] * 20))
+    dls = ClassifyDataLoaders.from_data(df, label_col=['zebra', 'ape', 'none'], bs=2, device='cpu')
+    assert list(dls.vocab) == ['zebra', 'ape', 'none']
+    with pytest.warns(UserWarning, match="'none'.*left out"):
+        assert np.isfinite(dls.class_weights.numpy()).all()
+
+def test_fasttext(tmp_path):
+    file = write(tmp_path / 'a.txt', ''.join(f'__label__{"good" if i % 2 else "bad"} text {i}\n' for
+        i in range(20)))
+    assert list(ClassifyDataLoaders.from_files(file, bs=2, device='cpu').vocab) == ['bad', 'good']
+
+# tags
+
+KAGGLE = pd.DataFrame({'Sentence #': ['Sentence: 1', None, 'Sentence: 2', None], 'Word': ['Ann',
+    'left', 'Bob', 'came'], 'POS': ['NNP', 'VBD', 'NNP', 'VBD'], 'Tag': ['B-per', 'O', 'B-per',
+    'O']})
+
+def test_the_last_column_of_tags(tmp_path):
+    rows = '\n'.join('\t'.join(map(str, row)) for row in KAGGLE[['Word', 'POS',
+        'Tag']].values.tolist())
+    file = write(tmp_path/'a.conll', rows.replace('\nBob', '\n\nBob'))
+    KAGGLE.to_csv(tmp_path/'a.csv', index=False)
+    for data in (KAGGLE, tmp_path / 'a.csv', file):
+        assert [s.tags for s in read_tagged(data)[0]] == [['B-per', 'O']] * 2
+    assert [s.tags for s in read_tagged(KAGGLE, tag_col='POS')[0]] == [['NNP', 'VBD']]*2
+    assert read_tagged(file, tag_col=1)[0][0].tags == ['NNP', 'VBD']
+    assert 'POS' in repr(TagDataLoaders.from_df(KAGGLE, valid=KAGGLE, device='cpu'))
+
+def test_features(tmp_path):
+    line = '1\tDogs\tdog\tNOUN\t_\tCase=Nom|Number=Plur\t0\t_\t_\t_\n2\tran\trun\tVERB\t_\tTense=Past\t1\t_\t_\t_\n\n'
+    assert read_tagged(write(tmp_path / 'a.conllu', line),
+        tag_col='feats.Case')[0][0].tags == ['Nom', '_']
+
+def test_too_many_tags():
+    sents = [([f'word{i}', f'word{i+1}'], [f'lemma{i}', f'lemma{i+1}']) for i in range(60)]
+    with pytest.raises(CorpusError, match='different tags.*feats.Case.*labels='):
+        TagDataLoaders.from_sents(sents, device='cpu')
+
+def test_blanks_around_cells(tmp_path):
+    write(tmp_path / 'a.csv', 'sent_id,token,tag\n' +
+        '1, Ann , B-PER\n1, left, O \n2, Bob, B-PER\n2, ran, O\n')
+    assert read_tagged(tmp_path/'a.csv')[0][0] == Sentence(['Ann', 'left'], ['B-PER', 'O'])
+
+def test_a_sentence_ends_where_any_column_of_its_place_changes():
+    df = pd.DataFrame(dict(doc_id=[1, 1, 2, 2], sent=[1, 1, 1, 1], token=list('abcd'),
+        tag=list('XYXY')))
+    assert [s.tokens for s in read_tagged(df)[0]] == [['a', 'b'], ['c', 'd']]
+
+OWN = [('Ann left Paris .', [dict(start=0, end=3, label='PER', text='Ann'), dict(start=9, end=14,
+    label='LOC', text='Paris')])]
+SPANS = [Sentence(['Ann', 'left', 'Paris', '.'], ['B-PER', 'O', 'B-LOC', 'O'])]
+def test_spans(tmp_path):
+    assert read_tagged(OWN)[0] == SPANS
+    doccano = write(tmp_path / 'a.jsonl', json.dumps(dict(id=1, text=OWN[0][0], label=[[0, 3,
+        'PER'], [9, 14, 'LOC']])) + '\n')
+    newer = write(tmp_path / 'b.jsonl', json.dumps(dict(text=OWN[0][0], entities=[dict(id=1,
+        start_offset=9, end_offset=14, label='LOC'), dict(id=2, start_offset=0, end_offset=3,
+        label='PER')])) + '\n')
+    for file in (doccano, newer): assert read_tagged(file)[0] == SPANS
+
+# options
+
+def test_the_commands_have_the_same_options(capsys):
+    for command in (lambda: elmo_pretrain(['--help']), lambda: embed_command_line().parse(['--help'])):
+        with pytest.raises(SystemExit): command()
+        said = capsys.readouterr().out
+        for option in ('--sep', '--quotes', '--header', '--encoding', '--text-col', '--token-col',
+            '--sent-col', '--n-rows'):
+            assert option in said, option
+
+def test_memory_of_a_packed_file(tmp_path):
+    "A line without an end is not held"
+    from elmo_fastai.text import reading
+    file = write(tmp_path/'a.txt.gz', b'a'*20_000_000)
+    [(_, why)] = read_texts(file, longest=1000)
+    assert 'more than 1,000 characters' in why
+
+# files that are none, and models that ask for too much
 
 ROOT = Path(__file__).resolve().parents[1]
 CHANGES = dict(name='nano', char_dim=4, filters=[[1,8], [2,8]], proj_dim=16, hidden_dim=16)
@@ -67,32 +411,19 @@ def run(tmp_path_factory):
     "A training of the command that was interrupted"
     d = tmp_path_factory.mktemp('run')
     text = d/'text.txt'
-    text.write_text(
-        '\n'.join(toy_corpus(n_train=100, n_valid=1, n_test=0, n_unseen=0).train) + '\n'
-    )
+    text.write_text('\n'.join(toy_corpus(n_train=100, n_valid=1, n_test=0, n_unseen=0).train) +
+        '\n')
     with pytest.MonkeyPatch.context() as mp:
         from elmo_fastai.train import script as module
         from steps import At
         old = module.bilm_learner
         def stop(cb): signal.raise_signal(signal.SIGINT)
 
-        mp.setattr(
-            module,
-            'bilm_learner',
-            lambda *args, cbs=None, **kw: old(*args, cbs=[*cbs, At(3, stop, 'before_batch')], **kw),
-        )
+        mp.setattr(module, 'bilm_learner', lambda *args, cbs=None, **kw: old(*args, cbs=[*cbs, At(3,
+            stop, 'before_batch')], **kw))
         with pytest.raises(Interrupted):
-            pretrain(
-                str(text),
-                d / 'm',
-                model='tiny',
-                config=CHANGES,
-                device='cpu',
-                say=str,
-                bs=4,
-                seq_len=8,
-                epochs=2,
-            )
+            pretrain(str(text), d / 'm', model='tiny', config=CHANGES, device='cpu', say=str, bs=4,
+                seq_len=8, epochs=2)
     return d
 
 def place(kind, path):
@@ -127,15 +458,8 @@ def test_sizes_are_looked_at_first(tmp_path):
     (tmp_path/'link').symlink_to(tmp_path/'f')
     assert regular_file(tmp_path/'link')
 
-MODEL = [
-    'config.json',
-    'model.safetensors',
-    'vocab.json',
-    'chars.json',
-    'elmo.json',
-    'mix.safetensors',
-]
-
+MODEL = ['config.json', 'model.safetensors', 'vocab.json', 'chars.json', 'elmo.json',
+    'mix.safetensors']
 
 @posix
 @each_kind
@@ -146,10 +470,8 @@ def test_files_of_a_model(name, kind, saved, tmp_path):
     with pytest.raises(ModelFileError, match=f'{name}.*{KINDS[kind]}'):
         Elmo.from_pretrained(tmp_path / 'm')
 
-
-@pytest.mark.parametrize(
-    'name', ['config.json', 'vocab.json', 'chars.json', 'elmo.json', 'mix.safetensors']
-)
+@pytest.mark.parametrize('name', ['config.json', 'vocab.json', 'chars.json', 'elmo.json',
+    'mix.safetensors'])
 def test_small_files_of_a_model_are_small(name, saved, tmp_path):
     "Files without an end on paper: a terabyte of zeros, which takes no room on the disk"
     shutil.copytree(saved / 'elmo', tmp_path / 'm')
@@ -157,7 +479,6 @@ def test_small_files_of_a_model_are_small(name, saved, tmp_path):
         f.truncate(10**12)
     with pytest.raises(ModelFileError, match=f'{name}.*1,000,000,000,000 bytes'):
         Elmo.from_pretrained(tmp_path / 'm')
-
 
 def test_weights_that_the_model_does_not_have_are_refused(saved, tmp_path):
     "A tensor of another shape, or one too many"
@@ -168,7 +489,6 @@ def test_weights_that_the_model_does_not_have_are_refused(saved, tmp_path):
         save_file(weights | more, file)
         with pytest.raises(ModelFileError, match=f"{[*more][0]}|unknown tensor"):
             load_bilm(tmp_path / 'm')
-
 
 @posix
 @each_kind
@@ -189,43 +509,28 @@ def test_files_of_word_vectors(name, kind, saved, tmp_path):
     with pytest.raises(ModelFileError, match=f'{name}.*{KINDS[kind]}'):
         WordVectors.load(tmp_path / name)
 
-
 @posix
 @each_kind
 def test_files_of_a_checkpoint(kind, run, tmp_path):
     shutil.copytree(run, tmp_path, dirs_exist_ok=True)
     for o in (tmp_path/'m.run').glob('0*-*'): place(kind, o/FILE)
-    for f in (
-        lambda: read_checkpoint(o),
-        lambda: find_checkpoint(tmp_path / 'm.run'),
-        lambda: pretrain(resume=tmp_path / 'm.run', device='cpu', say=str),
-    ):
+    for f in (lambda: read_checkpoint(o), lambda: find_checkpoint(tmp_path / 'm.run'), lambda:
+        pretrain(resume=tmp_path / 'm.run', device='cpu', say=str)):
         with pytest.raises(CheckpointError, match=FILE):
             f()
 
-
-TEXTS = {
-    'a.txt': [
-        read_text,
-        text_corpus,
-        get_corpus,
-        lambda f: stream_loaders(f, device='cpu'),
-        lambda f: ElmoDataLoaders.from_files(f),
-        lambda f: stream_loaders(f.parent, device='cpu'),
-        lambda f: pretrain(str(f), f.parent / 'm', say=str),
-    ],
-    'a.csv': [read_table, ClassifyDataLoaders.from_data, read_tagged, read_senses],
-    'a.jsonl': [read_table, lambda f: stream_loaders(f, device='cpu')],
-    'a.parquet': [read_table, lambda f: stream_loaders(f, device='cpu')],
-    'a.conllu': [read_tagged],
-}
-
+FILES = {'a.txt': [read_text, text_corpus, get_corpus, lambda f: stream_loaders(f, device='cpu'),
+    lambda f: ElmoDataLoaders.from_files(f), lambda f: stream_loaders(f.parent, device='cpu'),
+    lambda f: pretrain(str(f), f.parent / 'm', say=str)], 'a.csv': [read_table,
+    ClassifyDataLoaders.from_data, read_tagged, read_senses], 'a.jsonl': [read_table, lambda f:
+    stream_loaders(f, device='cpu')], 'a.parquet': [read_table, lambda f: stream_loaders(f,
+    device='cpu')], 'a.conllu': [read_tagged]}
 
 @posix
 @each_kind
-@pytest.mark.parametrize('name', TEXTS)
+@pytest.mark.parametrize('name', FILES)
 def test_texts_and_tables(name, kind, tmp_path):
-    for i,door in enumerate(TEXTS[name]):
+    for i,door in enumerate(FILES[name]):
         d = tmp_path/str(i)
         d.mkdir()
         place(kind, d/name)
@@ -241,13 +546,8 @@ def test_texts_to_embed(name, kind, saved, tmp_path):
     place(kind, tmp_path/name)
     elmo = Elmo.from_pretrained(saved/'elmo')
     with pytest.raises(CommandError, match=KINDS[kind] + '|no file'):
-        embed_file(
-            tmp_path / name,
-            tmp_path / 'o.npz',
-            elmo,
-            column=None if name == 'a.txt' else 'text',
-            say=str,
-        )
+        embed_file(tmp_path / name, tmp_path / 'o.npz', elmo, column=None if name == 'a.txt' else
+            'text', say=str)
     assert sorted(o.name for o in tmp_path.iterdir()) == [name]
 
 def test_a_text_larger_than_the_memory_is_refused_before_it_is_read(tmp_path):
@@ -266,11 +566,9 @@ sys.argv = ['elmo_pretrain', sys.argv[1], '--out', sys.argv[2], '--device', 'cpu
 elmo_pretrain()
 '''
 
-
 @pytest.mark.slow
-@pytest.mark.skipif(
-    sys.platform != 'linux', reason='the limit on the memory of data is a matter of Linux'
-)
+@pytest.mark.skipif(sys.platform != 'linux',
+    reason='the limit on the memory of data is a matter of Linux')
 @pytest.mark.parametrize('mb', [30, 100])
 def test_a_text_for_which_the_memory_is_not_enough(tmp_path, mb):
     "Wherever it ends: one sentence"
@@ -279,13 +577,8 @@ def test_a_text_for_which_the_memory_is_not_enough(tmp_path, mb):
     (tmp_path / 'a.txt').write_text(f'{words}\n' * 350_000)
     env = {**os.environ, 'OMP_NUM_THREADS': '1', 'PYTHONPATH': str(ROOT)}
     (tmp_path / 'run.py').write_text(LIMITED.format(mb=mb))
-    p = subprocess.run(
-        [sys.executable, tmp_path / 'run.py', tmp_path / 'a.txt', tmp_path / 'm'],
-        capture_output=True,
-        text=True,
-        env=env,
-        timeout=500,
-    )
+    p = subprocess.run([sys.executable, tmp_path / 'run.py', tmp_path / 'a.txt', tmp_path / 'm'],
+        capture_output=True, text=True, env=env, timeout=500)
     assert p.returncode == 1 and 'Traceback' not in p.stderr, p.stderr[-3000:]
     assert 'memory' in p.stderr and '--stream' in p.stderr and not (tmp_path/'m').exists()
 
@@ -302,23 +595,11 @@ def edit(run, **changes):
             where[last] = v
         save_plain(fields, o/FILE)
 
-@pytest.mark.parametrize(
-    'change',
-    [
-        dict(model__hidden_dim=10**6),
-        dict(model__proj_dim=10**6, model__hidden_dim=10**6),
-        dict(model__n_layers=99),
-        dict(model__char_dim=10**6),
-        dict(model__filters=[[1, 10**6]]),
-        dict(model__filters=[[1, 8]] * 10**4),
-        dict(model__n_highway=99),
-        dict(model__n_chars=2**15),
-        dict(text__words=10**9),
-        dict(text__words='x'),
-        dict(model__max_chars=2**15 - 1),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize('change', [dict(model__hidden_dim=10**6), dict(model__proj_dim=10**6,
+    model__hidden_dim=10**6), dict(model__n_layers=99), dict(model__char_dim=10**6),
+    dict(model__filters=[[1, 10**6]]), dict(model__filters=[[1, 8]] * 10**4),
+    dict(model__n_highway=99), dict(model__n_chars=2**15), dict(text__words=10**9),
+    dict(text__words='x'), dict(model__max_chars=2**15 - 1)], ids=str)
 def test_a_plan_asks_for_no_more_than_its_weights(change, run, tmp_path):
     "Refused by comparing shapes, before text is read and a model is made"
     import resource
@@ -331,17 +612,8 @@ def test_a_plan_asks_for_no_more_than_its_weights(change, run, tmp_path):
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000  # kilobytes
     assert find_checkpoint(tmp_path/'m.run') and not (tmp_path/'m').exists()
 
-@pytest.mark.parametrize(
-    'change',
-    [
-        dict(hidden_dim=10**6),
-        dict(filters=[[1, 8]] * 10**4),
-        dict(n_layers=99),
-        dict(n_chars=2**15),
-        dict(max_chars=2**15 - 1),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize('change', [dict(hidden_dim=10**6), dict(filters=[[1, 8]] * 10**4),
+    dict(n_layers=99), dict(n_chars=2**15), dict(max_chars=2**15 - 1)], ids=str)
 def test_a_configuration_asks_for_no_more_than_its_weights(change, saved, tmp_path):
     import resource
 
@@ -354,7 +626,6 @@ def test_a_configuration_asks_for_no_more_than_its_weights(change, saved, tmp_pa
         load_bilm(tmp_path / 'm')
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000
 
-
 # plans that can not be followed
 
 @pytest.mark.parametrize('out', ['', '.', '/', '..', 'a/..', 7, None])
@@ -363,7 +634,6 @@ def test_a_plan_with_a_folder_that_can_not_be(out, run, tmp_path):
     edit(tmp_path/'m.run', settings__out=out)
     with pytest.raises(CommandError, match='not of a training that elmo_pretrain began'):
         pretrain(resume=tmp_path / 'm.run', device='cpu', say=str)
-
 
 @pytest.mark.parametrize('missing', ['run', 'valid_loss', 'saved', 'machine', 'position', 'state'])
 def test_a_checkpoint_that_lacks_something(missing, run, tmp_path):
@@ -375,7 +645,6 @@ def test_a_checkpoint_that_lacks_something(missing, run, tmp_path):
     with pytest.raises(CheckpointError, match=missing): read_checkpoint(o)
     with pytest.raises(CheckpointError, match=missing):
         pretrain(resume=tmp_path / 'm.run', device='cpu', say=str)
-
 
 @pytest.mark.slow
 def test_resume_from_here(run, tmp_path, monkeypatch):
@@ -391,33 +660,17 @@ def test_resume_from_here(run, tmp_path, monkeypatch):
 
 # what the first bytes of a file say
 
-@pytest.mark.parametrize(
-    'encoding,name',
-    [
-        ('utf-16', 'UTF-16'),
-        ('utf-16-le', 'UTF-16'),
-        ('utf-16-be', 'UTF-16'),
-        ('utf-32', 'UTF-32'),
-        ('utf-32-le', 'UTF-32'),
-        ('utf-8', None),
-        ('utf-8-sig', None),
-        ('latin-1', None),
-    ],
-)
+@pytest.mark.parametrize('encoding,name', [('utf-16', 'UTF-16'), ('utf-16-le', 'UTF-16'),
+    ('utf-16-be', 'UTF-16'), ('utf-32', 'UTF-32'), ('utf-32-le', 'UTF-32'), ('utf-8', None),
+    ('utf-8-sig', None), ('latin-1', None)])
 def test_encodings_are_seen(encoding, name, tmp_path, saved):
     text = 'text,n\nthe café of the river,1\nthe bank,2\n'
     raw = text.encode(encoding)
-    assert (seen_encoding(raw) or '').startswith(name or '') and (seen_encoding(raw) is None) == (
-        name is None
-    )
+    assert (seen_encoding(raw) or '').startswith(name or
+        '') and (seen_encoding(raw) is None) == (name is None)
     elmo = Elmo.from_pretrained(saved / 'elmo')
-    for file, column in (
-        ('a.txt', None),
-        ('a.csv', 'text'),
-        ('a.tsv', 'text'),
-        ('a.csv.gz', 'text'),
-        ('a.txt.gz', None),
-    ):
+    for file, column in (('a.txt', None), ('a.csv', 'text'), ('a.tsv', 'text'), ('a.csv.gz',
+        'text'), ('a.txt.gz', None)):
         (tmp_path / file).write_bytes(gzip.compress(raw) if file.endswith('gz') else raw)
         if name:
             with pytest.raises(CommandError, match=f"{file}' is {name}.*UTF-8"):
@@ -429,43 +682,35 @@ def test_encodings_are_seen(encoding, name, tmp_path, saved):
                 door(tmp_path / ('a.txt' if door in (read_text, text_corpus) else 'a.csv'))
         assert read_text(tmp_path/'a.txt', encoding).lstrip('\ufeff') == text
 
-@pytest.mark.parametrize(
-    'name,column', [('a.txt.gz', None), ('a.csv.gz', 'text'), ('a.tsv.gz', 'text')]
-)
+@pytest.mark.parametrize('name,column', [('a.txt.gz', None), ('a.csv.gz', 'text'), ('a.tsv.gz',
+    'text')])
 def test_packed_texts_are_embedded_as_unpacked_ones(name, column, saved, tmp_path):
     elmo, sep = Elmo.from_pretrained(saved / 'elmo'), '\t' if 'tsv' in name else ','
-    text = (
-        f'n{sep}text\n1{sep}the bank\n2{sep}of the river\n'
-        if column
-        else 'the bank\nof the river\n'
-    )
+    text = (f'n{sep}text\n1{sep}the bank\n2{sep}of the river\n' if column else
+        'the bank\nof the river\n')
     (tmp_path / name).write_bytes(gzip.compress(text.encode()))
     (tmp_path/name.removesuffix('.gz')).write_text(text)
     for f in (name, name.removesuffix('.gz')):
-        assert (
-            embed_file(tmp_path / f, tmp_path / f'{f}.npz', elmo, column=column, say=str)['lines']
-            == 2
-        )
+        assert (embed_file(tmp_path / f, tmp_path / f'{f}.npz', elmo, column=column,
+            say=str)['lines'] == 2)
     with np.load(tmp_path / f'{name}.npz') as a, np.load(tmp_path / f'{f}.npz') as b:
         assert all(np.allclose(a[str(i)], b[str(i)], atol=1e-5) for i in range(2))
-    assert embed_file(tmp_path / name, tmp_path / 'o.npz', elmo, say=str)['lines'] == 2, (
-        'the column is found by its name'
-    )
-
+    assert embed_file(tmp_path / name, tmp_path / 'o.npz', elmo,
+        say=str)['lines'] == 2, ('the column is found by its name')
 
 @pytest.mark.parametrize('how', ['cut', 'no gzip', 'flipped', 'unnamed', 'bzip2', 'parquet'])
 def test_packed_texts_that_are_damaged(how, saved, tmp_path):
     import bz2
     elmo, raw = Elmo.from_pretrained(saved/'elmo'), gzip.compress(b'the bank of the river\n'*5000)
-    name, data, says = {
-        'cut': ('a.txt.gz', raw[: len(raw) // 2], "can't be read"),
-        'no gzip': ('a.txt.gz', b'the bank', "can't be read"),
-        'flipped': ('a.txt.gz', raw[:40] + bytes([raw[40] ^ 255]) + raw[41:], "can't be read"),
-        'unnamed': ('a.txt', raw, 'packed by gzip.*.gz'),
-        'bzip2': ('a.txt', bz2.compress(b'the bank'), 'packed by bzip2'),
-        'parquet': ('a.parquet.gz', raw, 'parquet.*unpack'),
-    }[how]
+    name, data, says = {'cut': ('a.txt.gz', raw[: len(raw) // 2], "can't be read"), 'no gzip':
+        ('a.txt.gz', b'the bank', "can't be read"), 'flipped': ('a.txt.gz', raw[:40] +
+        bytes([raw[40] ^ 255]) + raw[41:], "can't be read"), 'unnamed': ('a.txt', raw,
+        'packed by gzip.*.gz'), 'bzip2': ('a.txt', bz2.compress(b'the bank'), 'packed by bzip2'),
+        'parquet': ('a.parquet.gz', raw, 'parquet.*unpack')}[how]
     (tmp_path/name).write_bytes(data)
     with pytest.raises(CommandError, match=says):
         embed_file(tmp_path / name, tmp_path / 'o.npz', elmo, say=str)
     assert not (tmp_path/'o.npz').exists()
+
+if __name__ == '__main__':
+    with tempfile.TemporaryDirectory() as folder: print(contract(Path(folder)))

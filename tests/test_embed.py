@@ -17,7 +17,7 @@ from elmo_fastai.text.corpora import toy_corpus
 from elmo_fastai.text.tokens import DROPPED, SPECIALS, WordVocab, word_tokenize
 from elmo_fastai.nn.bilm import BiLM, BiLMConfig
 from elmo_fastai.elmo.file import embed_file
-from elmo_fastai.tasks.embed import command_line, elmo_embed
+from elmo_fastai.tasks.embed import embed_command_line, elmo_embed
 from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.elmo.vectorizer import ElmoVectorizer
 
@@ -1169,7 +1169,7 @@ def test_standard_input(folder, texts, elmo, monkeypatch, capsys):
 
 def test_help_is_one_page(monkeypatch):
     monkeypatch.setenv('COLUMNS', '100')
-    p = command_line()
+    p = embed_command_line()
     page = p.format_help()
     options = set(re.findall(r'^  (?:-h, )?(--[\w-]+)', page, re.M))
     assert options == {

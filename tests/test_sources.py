@@ -38,11 +38,8 @@ def alone(monkeypatch, tmp_path):
 def config(folder):
     "A file of settings for a training of some seconds"
     file = folder/'nano.json'
-    file.write_text(
-        json.dumps(
-            dict(config=NANO, epochs=1, bs=4, seq_len=8, min_freq=1, device='cpu', bf16=False)
-        )
-    )
+    file.write_text(json.dumps(dict(config=NANO, epochs=1, bs=4, seq_len=8, min_freq=1,
+        device='cpu', bf16=False)))
     return str(file)
 
 def command(*args): elmo_pretrain([*map(str, args), '--config', config(Path('.'))])
@@ -59,16 +56,8 @@ def write_c4(folder, n=40, n_valid=12):
         (folder/name).parent.mkdir(parents=True, exist_ok=True)
         with gzip.open(folder/name, 'wt', encoding='utf-8') as f:
             for i, text in enumerate(documents):
-                f.write(
-                    json.dumps(
-                        dict(
-                            text=text,
-                            timestamp='2019-04-25T12:57:54Z',
-                            url=f'https://example.org/{i}',
-                        )
-                    )
-                    + '\n'
-                )
+                f.write(json.dumps(dict(text=text, timestamp='2019-04-25T12:57:54Z',
+                    url=f'https://example.org/{i}')) + '\n')
 
     texts = [f'{a}\n{b}' for a,b in zip(SENTS[::2], SENTS[1::2])]
     write('en/c4-train.00000-of-01024.json.gz', texts[:n])
@@ -113,23 +102,15 @@ def test_c4_in_memory(c4, capsys):
     n = sum(len(line.split()) + 2 for line in SENTS[:100])
     held = sum(len(line.split()) + 2 for line in SENTS[-24:-4])
     assert f'Corpus c4-en: {n:,} tokens to train on, {held:,} held out' in out
-    assert len(get_corpus('hub:allenai/c4:en', c4, n_rows=3).valid) == 24, (
-        '2,000 documents validate unless you say how many'
-    )
+    assert len(get_corpus('hub:allenai/c4:en', c4,
+        n_rows=3).valid) == 24, ('2,000 documents validate unless you say how many')
     assert len(get_corpus('hub:allenai/c4:en', c4).train) == 160, 'all that there are'
 
 def test_c4_kept_on_disk(c4, capsys):
     "Its files, without the hub"
     files = sorted((c4/'en').glob('c4-train.*'))
-    command(
-        *files,
-        '--valid',
-        next((c4 / 'en').glob('c4-valid*')),
-        '--stream',
-        '--valid-rows',
-        10,
-        '--dry',
-    )
+    command(*files, '--valid', next((c4 / 'en').glob('c4-valid*')), '--stream', '--valid-rows', 10,
+        '--dry')
     held = sum(len(line.split()) + 2 for line in SENTS[-24:-4])
     assert f'{held:,} held out' in capsys.readouterr().out
 
@@ -139,20 +120,8 @@ def test_a_stream_of_the_hub_goes_on_where_it_was(c4, monkeypatch):
     from test_command import adding, press, weights
     from elmo_fastai.base.errors import Interrupted
 
-    kw = dict(
-        config=NANO,
-        epochs=2,
-        bs=4,
-        seq_len=8,
-        min_freq=1,
-        device='cpu',
-        bf16=False,
-        stream=True,
-        rows=30,
-        valid_rows=5,
-        data=str(c4),
-        say=lambda s: None,
-    )
+    kw = dict(config=NANO, epochs=2, bs=4, seq_len=8, min_freq=1, device='cpu', bf16=False,
+        stream=True, rows=30, valid_rows=5, data=str(c4), say=lambda s: None)
     whole = weights(pretrain('hub:allenai/c4:en', out='whole', **kw))
     with monkeypatch.context() as mp:
         adding(mp, lambda: At(15, press(), 'before_batch'))
@@ -167,7 +136,6 @@ def test_options_that_do_not_go_together(c4, tmp_path):
         pretrain('hub:allenai/c4:en', out='m', data=str(c4), valid='my.txt')
     with pytest.raises(CorpusError, match="can't load the data set '.*nothing'"):
         get_corpus('hub:allenai/c4:en', data=tmp_path / 'nothing')
-
 
 # Tiny Shakespeare, by both of its names
 
@@ -185,20 +153,13 @@ def test_tiny_shakespeare(tmp_path, monkeypatch, capsys, name):
 def write_glue(folder):
     "A copy in the layout of nyu-mll/glue: Parquet, a folder per task; the test labels are hidden"
     names = datasets.ClassLabel(names=['negative', 'positive'])
-    features = datasets.Features(
-        dict(sentence=datasets.Value('string'), label=names, idx=datasets.Value('int32'))
-    )
+    features = datasets.Features(dict(sentence=datasets.Value('string'), label=names,
+        idx=datasets.Value('int32')))
     (folder/'sst2').mkdir(parents=True)
     for split,n in dict(train=60, validation=20, test=10).items():
         labels = [-1]*n if split == 'test' else [i % 2 for i in range(n)]
-        rows = datasets.Dataset.from_dict(
-            dict(
-                sentence=[f'{("dull", "fine", "a")[label]} {i}' for i, label in enumerate(labels)],
-                label=labels,
-                idx=range(n),
-            ),
-            features,
-        )
+        rows = datasets.Dataset.from_dict(dict(sentence=[f'{("dull", "fine", "a")[label]} {i}' for
+            i, label in enumerate(labels)], label=labels, idx=range(n)), features)
         rows.to_parquet(folder/'sst2'/f'{split}-00000-of-00001.parquet')
     return folder
 
@@ -209,18 +170,15 @@ def glue(tmp_path, monkeypatch):
 
 def test_sst2_of_glue(glue, capsys):
     command('hub:nyu-mll/glue:sst2', '--dry')
-    assert (
-        'Corpus glue-sst2: 240 tokens to train on, 80 held out, 10 lines to test on'
-        in capsys.readouterr().out
-    )
+    assert ('Corpus glue-sst2: 240 tokens to train on, 80 held out, 10 lines to test on' in
+        capsys.readouterr().out)
     c = get_corpus('hub:nyu-mll/glue:sst2')
     assert c.train[:2] == ['dull 0', 'fine 1'] and len(c.valid) == 20 and len(c.test) == 10
 
 def test_sst2_of_glue_for_a_classifier(glue):
     dls = ClassifyDataLoaders.from_dataset(load_dataset(str(glue/'sst2')), bs=8)
-    assert list(dls.vocab) == ['negative', 'positive'] and dls.skipped == {
-        'texts without a label': 10
-    }
+    assert list(dls.vocab) == ['negative', 'positive'] and dls.skipped == {'texts without a label':
+        10}
     assert dls.balance.train.tolist() == [30, 30] and dls.balance.valid.tolist() == [10, 10]
 
 # Reuters of NLTK
@@ -235,7 +193,6 @@ DOCUMENTS = {
     'test/14826': (['cocoa', 'acq'], 'ASIAN EXPORTERS FEAR DAMAGE\n  Mounting trade friction.\n'),
 }
 
-
 def write_reuters(folder, more=0):
     """A copy in the layout of NLTK: a file per document in Latin-1, and cats.txt, which is sorted
     as text"""
@@ -246,10 +203,8 @@ def write_reuters(folder, more=0):
     for name,(topics,text) in documents.items():
         (folder/name).parent.mkdir(exist_ok=True)
         (folder/name).write_text(text, encoding='latin-1')
-    (folder / 'cats.txt').write_text(
-        ''.join(f"{name} {' '.join(topics)}\n" for name, (topics, _) in sorted(documents.items())),
-        encoding='latin-1',
-    )
+    (folder / 'cats.txt').write_text(''.join(f"{name} {' '.join(topics)}\n" for name, (topics, _) in
+        sorted(documents.items())), encoding='latin-1')
     (folder/'README').write_text('The Reuters-21578 benchmark corpus, ApteMod version')
     return folder
 
@@ -262,26 +217,19 @@ def packed(folder):
 @pytest.mark.parametrize('pack', [Path, packed])
 def test_reuters(tmp_path, pack):
     c = reuters(pack(write_reuters(tmp_path/'reuters', 36)))
-    assert [len(c.splits[split]) for split in ('train', 'valid', 'test')] == [37, 3, 1], (
-        'a tenth validates, but for the one whose topic is nowhere else'
-    )
+    assert [len(c.splits[split]) for split in ('train', 'valid', 'test')] == [37, 3,
+        1], ('a tenth validates, but for the one whose topic is nowhere else')
     assert (
         c.train[0]
         == 'BAHIA COCOA REVIEW Showers continued in the Bahia cocoa zone , < said > Comissaria . A new paragraph .'
     )
-    assert [sent.label for sent in c.gold['train'][:3]] == [['cocoa'], ['earn'], ['acq', 'earn']], (
-        'by number'
-    )
-    assert (
-        '£' in c.train[2]
-        and c.gold['train'][-1].label == ['rye']
-        and c.gold['test'][0].label == ['cocoa', 'acq']
-    )
+    assert [sent.label for sent in c.gold['train'][:3]] == [['cocoa'], ['earn'], ['acq',
+        'earn']], ('by number')
+    assert ('£' in c.train[2] and c.gold['train'][-1].label == ['rye'] and
+        c.gold['test'][0].label == ['cocoa', 'acq'])
     dls = ClassifyDataLoaders.from_corpus(c, bs=4)
-    assert list(dls.vocab) == ['acq', 'cocoa', 'earn', 'rye'] and dls.train.one_batch()[
-        1
-    ].shape == (4, 4)
-
+    assert list(dls.vocab) == ['acq', 'cocoa', 'earn',
+        'rye'] and dls.train.one_batch()[1].shape == (4, 4)
 
 def test_reuters_by_one_command(tmp_path, capsys):
     command('reuters', '--data', packed(write_reuters(tmp_path/'nltk'/'reuters', 60)), '--dry')
@@ -300,32 +248,16 @@ def test_reuters_that_is_none(tmp_path):
 
 @pytest.fixture
 def model(tmp_path):
-    return Elmo(BiLM(BiLMConfig.from_dict(NANO), 0), tokenizer='space').save_pretrained(
-        tmp_path / 'model'
-    )
-
+    return Elmo(BiLM(BiLMConfig.from_dict(NANO), 0),
+        tokenizer='space').save_pretrained(tmp_path / 'model')
 
 def test_embed_a_data_set_of_the_hub(glue, model, capsys):
     "Every split, and the same vectors as those of its texts"
     elmo = Elmo.from_pretrained(model)
-    for source, texts in {
-        'hub:nyu-mll/glue:sst2': [f"{('dull', 'fine')[i % 2]} {i}" for i in range(60)],
-        'hub:nyu-mll/glue:sst2:test': [f'a {i}' for i in range(10)],
-    }.items():
-        elmo_embed(
-            [
-                source,
-                '--model',
-                str(model),
-                '--out',
-                'v.hdf5',
-                '--overwrite',
-                '--device',
-                'cpu',
-                '--layers',
-                '-1',
-            ]
-        )
+    for source, texts in {'hub:nyu-mll/glue:sst2': [f"{('dull', 'fine')[i % 2]} {i}" for i in
+        range(60)], 'hub:nyu-mll/glue:sst2:test': [f'a {i}' for i in range(10)]}.items():
+        elmo_embed([source, '--model', str(model), '--out', 'v.hdf5', '--overwrite', '--device',
+            'cpu', '--layers', '-1'])
         with h5py.File('v.hdf5') as f:
             assert [*f] == [*map(str, range(len(texts))), 'sentence_to_index']
             for i, wanted in enumerate(elmo.embed(texts, -1)):
@@ -334,17 +266,8 @@ def test_embed_a_data_set_of_the_hub(glue, model, capsys):
 
 def test_embed_some_rows(glue, model, tmp_path):
     "Later more of them: those that are there stay"
-    args = [
-        'hub:nyu-mll/glue:sst2',
-        '--model',
-        str(model),
-        '--out',
-        'v.npz',
-        '--device',
-        'cpu',
-        '--pool',
-        'mean',
-    ]
+    args = ['hub:nyu-mll/glue:sst2', '--model', str(model), '--out', 'v.npz', '--device', 'cpu',
+        '--pool', 'mean']
     elmo_embed([*args, '--rows', '7'])
     assert len(np.load('v.npz')['vectors']) == 7
     (tmp_path/'lines.txt').write_text('a b\nc d\ne f\n')
@@ -352,9 +275,8 @@ def test_embed_some_rows(glue, model, tmp_path):
     assert len(np.load('v.npz')['vectors']) == 2
 
 def test_read_texts_of_the_hub(c4, glue, tmp_path):
-    assert [text for text, _ in read_texts(f'hub:{c4}:en:validation')] == [
-        f'{a}\n{b}' for a, b in zip(SENTS[-24::2], SENTS[-23::2])
-    ], 'a folder in the place of the name'
+    assert [text for text, _ in read_texts(f'hub:{c4}:en:validation')] == [f'{a}\n{b}' for a, b in
+        zip(SENTS[-24::2], SENTS[-23::2])], 'a folder in the place of the name'
     load_dataset(str(glue/'sst2')).save_to_disk(tmp_path/'saved')
     assert next(read_texts(f"hub:{tmp_path/'saved'}::validation")) == ('dull 0', None)
     assert next(read_texts(f'hub:{c4}:en', text_col='url')) == ('https://example.org/0', None)
@@ -365,6 +287,5 @@ def test_read_texts_of_the_hub(c4, glue, tmp_path):
     for name in ('hub:', 'hub::en'):
         with pytest.raises(CorpusError, match='names no data set'): [*read_texts(name)]
     with pytest.raises(CommandError, match="no split 'x'"):
-        embed_file(
-            'hub:nyu-mll/glue:sst2:x', tmp_path / 'v.npz', Elmo(BiLM(BiLMConfig.from_dict(NANO), 0))
-        )
+        embed_file('hub:nyu-mll/glue:sst2:x', tmp_path / 'v.npz',
+            Elmo(BiLM(BiLMConfig.from_dict(NANO), 0)))

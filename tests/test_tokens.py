@@ -4,46 +4,15 @@ import numpy as np, pytest, torch
 from hypothesis import given, settings, strategies as st
 from fastai.data.all import Datasets, Pipeline, TfmdLists
 from elmo_fastai.base.errors import CorpusError
-from elmo_fastai.text.tokens import (
-    BOS, ByteCharVocab, CharVocab, EOS, FastaiTokenizer, NGramsTokenizer, PAD, SPECIALS,
-    SpacyTokenizer, UNK, WordVocab, get_tokenizer, limit_sents, load_char_vocab, space_tokenize,
-    word_tokenize)
+from elmo_fastai.text.tokens import (BOS, ByteCharVocab, CharVocab, EOS, FastaiTokenizer,
+    NGramsTokenizer, PAD, SPECIALS, SpacyTokenizer, UNK, WordVocab, get_tokenizer, limit_sents,
+    load_char_vocab, space_tokenize, word_tokenize)
 from elmo_fastai.data.blog import ElmoTokens, ElmoTransform, NumericalizeChars
 from elmo_fastai.data.encoded import TensorChars
 
-nasty = [
-    '',
-    ' ',
-    '\t\n',
-    '.',
-    'bank',
-    "didn't",
-    '👨‍👩‍👧',
-    '👍🏽',
-    '🇫🇷',
-    'cafe\u0301',
-    'نَهْر',
-    'בַּנְק',
-    'नमस्ते',
-    '河岸',
-    '\x00',
-    'a\x00b',
-    'x' * 10_000,
-    '\u200b',
-    '\ufeff',
-    '\ud800',
-    '<s>',
-    '</s>',
-    '<pad>',
-    '<unk>',
-    "n't",
-    "'s",
-    '1,000.5',
-    '...',
-    '--',
-    '\u2028',
-    '\x1c',
-]
+nasty = ['', ' ', '\t\n', '.', 'bank', "didn't", '👨‍👩‍👧', '👍🏽', '🇫🇷', 'cafe\u0301', 'نَهْر',
+    'בַּנְק', 'नमस्ते', '河岸', '\x00', 'a\x00b', 'x' * 10_000, '\u200b', '\ufeff', '\ud800', '<s>',
+    '</s>', '<pad>', '<unk>', "n't", "'s", '1,000.5', '...', '--', '\u2028', '\x1c']
 text = st.one_of(st.text(max_size=40), st.lists(st.sampled_from(nasty), max_size=6).map(' '.join))
 token = st.one_of(st.sampled_from(nasty), st.text(max_size=12))
 sents = st.lists(st.lists(token, max_size=6), min_size=1, max_size=5)
@@ -72,32 +41,20 @@ def test_space_tokens_survive_joining(t):
         dict.fromkeys(map(ord, ' \t\r\n'))
     )
 
-
 def test_space_splits_at_blanks_tabs_and_line_ends_only():
     "A no-break space belongs to its token: 1 000 is one number"
-    assert space_tokenize(' a\tb\r\nc\u00a0d \u3000  e\x0bf\n') == [
-        'a',
-        'b',
-        'c\u00a0d',
-        '\u3000',
-        'e\x0bf',
-    ]
+    assert space_tokenize(' a\tb\r\nc\u00a0d \u3000  e\x0bf\n') == ['a', 'b', 'c\u00a0d', '\u3000',
+        'e\x0bf']
 
-
-@pytest.mark.parametrize('t,expected', [
-    ("It's he'll we're I'd I'm they've", "It 's he 'll we 're I 'd I 'm they 've"),
-    ("can't won't DON'T isn’t", "ca n't wo n't DO N'T is n’t"),
-    ("ain'table n'to", "ain ' table n ' to"),
-    ("10:30 3.14 1,250,000 v2.0", "10:30 3.14 1,250,000 v2.0"),
-    ("well-known e.g. end.", "well-known e.g . end ."),
-    ('"Yes," he said.', '" Yes , " he said .'),
-    ("wait... what -- no", "wait ... what -- no"),
-    ("the <unk> <UNK>", "the <unk> <UNK>"),
-    ("हिन्दी में", "हिन्दी में"),
+@pytest.mark.parametrize('t,expected', [("It's he'll we're I'd I'm they've",
+    "It 's he 'll we 're I 'd I 'm they 've"), ("can't won't DON'T isn’t",
+    "ca n't wo n't DO N'T is n’t"), ("ain'table n'to", "ain ' table n ' to"),
+    ("10:30 3.14 1,250,000 v2.0", "10:30 3.14 1,250,000 v2.0"), ("well-known e.g. end.",
+    "well-known e.g . end ."), ('"Yes," he said.', '" Yes , " he said .'), ("wait... what -- no",
+    "wait ... what -- no"), ("the <unk> <UNK>", "the <unk> <UNK>"), ("हिन्दी में", "हिन्दी में"),
     ("cafe\u0301's café's ne\u0301e's", "cafe\u0301 's café 's ne\u0301e 's"),
-    ("«ιδού» (ι) DON'T <Unk>", "« ιδού » ( ι ) DO N'T <Unk>"),
-    ("\u2260's =\u0338's", "\u2260 ' s =\u0338 ' s"),
-])
+    ("«ιδού» (ι) DON'T <Unk>", "« ιδού » ( ι ) DO N'T <Unk>"), ("\u2260's =\u0338's",
+    "\u2260 ' s =\u0338 ' s")])
 def test_word_tokenize(t, expected): assert word_tokenize(t) == expected.split(' ')
 
 # format characters
@@ -110,10 +67,8 @@ def test_inside_a_word_they_belong_to_it():
 def test_marks_of_direction_are_dropped_wherever_they_stand():
     for i in DIRECTION:
         c = chr(i)
-        assert word_tokenize(f'{c}ab{c}cd{c} {c} 1,{c}250{c}. {c}') == ['abcd', '1,250', '.'], hex(
-            i
-        )
-
+        assert word_tokenize(f'{c}ab{c}cd{c} {c} 1,{c}250{c}. {c}') == ['abcd', '1,250',
+            '.'], hex(i)
 
 def test_at_its_ends_they_do_not():
     for i in set(FORMAT) - set(DIRECTION) - SHAPED:
@@ -161,16 +116,10 @@ def test_letters_with_joiners():
     assert letters('ប\u200cំ\u200cមា') == ['ប\u200cំ', 'មា']
     assert letters('漢\u2060字') == ['漢', '字']
 
-composable = [
-    chr(i)
-    for i in range(0x3000)
-    if chr(i).isalpha() and unicodedata.normalize('NFD', chr(i)) != chr(i)
-]
-pieces = st.one_of(
-    st.sampled_from(composable),
-    st.sampled_from([*"ndtsé.,:-'’ 1A=<…", "n't", "'s", "'ll", '--', '<unk>', '\u0301', '\u0323']),
-)
-
+composable = [chr(i) for i in range(0x3000) if chr(i).isalpha() and unicodedata.normalize('NFD',
+    chr(i)) != chr(i)]
+pieces = st.one_of(st.sampled_from(composable), st.sampled_from([*"ndtsé.,:-'’ 1A=<…", "n't", "'s",
+    "'ll", '--', '<unk>', '\u0301', '\u0323']))
 
 @given(st.lists(pieces, max_size=12).map(''.join))
 @settings(max_examples=500)
@@ -184,34 +133,24 @@ def test_long_tokens_take_linear_time():
     for t in ('x' * 200_000, 'a-' * 100_000, "n'" * 100_000, '\u0301' * 200_000):
         assert ''.join(word_tokenize(t)) == t
 
-
 def test_get_tokenizer():
     assert get_tokenizer('space') is space_tokenize and get_tokenizer(len) is len
     with pytest.raises(ValueError, match="'nltk'.*space, words, chars, spacy, fastai"):
         get_tokenizer('nltk')
-
 
 def test_fastai():
     from fastai.text.core import BaseTokenizer, Tokenizer
     tok = get_tokenizer(BaseTokenizer())
     for t in (tok, pickle.loads(pickle.dumps(tok))):
         assert t('The  bank!!!') == ['xxmaj', 'the', 'bank', 'xxrep', '3', '!']
-    assert tok('') == tok('  ') == [] and FastaiTokenizer(BaseTokenizer(), rules=[])(
-        'The bank'
-    ) == ['The', 'bank']
+    assert tok('') == tok('  ') == [] and FastaiTokenizer(BaseTokenizer(),
+        rules=[])('The bank') == ['The', 'bank']
     assert Datasets(['The bank'], [[ElmoTransform(BaseTokenizer())]]).tls[0].tfms[0].vocab.itos[
         4:
     ] == ['bank', 'the', 'xxmaj']
     pytest.importorskip('spacy')
-    assert pickle.loads(pickle.dumps(get_tokenizer('fastai')))("She didn't sit.") == [
-        'xxmaj',
-        'she',
-        'did',
-        "n't",
-        'sit',
-        '.',
-    ]
-
+    assert pickle.loads(pickle.dumps(get_tokenizer('fastai')))("She didn't sit.") == ['xxmaj',
+        'she', 'did', "n't", 'sit', '.']
 
 @pytest.mark.parametrize('name', ['spacy', 'fastai'])
 def test_no_spacy(name, monkeypatch):
@@ -219,7 +158,6 @@ def test_no_spacy(name, monkeypatch):
     tok = dict(spacy=SpacyTokenizer, fastai=FastaiTokenizer)[name]()
     with pytest.raises(ImportError, match="needs spaCy: `pip install spacy`, or take 'words'"):
         tok('a b')
-
 
 def test_spacy():
     pytest.importorskip('spacy')
@@ -293,11 +231,8 @@ def slow_chars(v, tokens):
     rows = []
     for t in tokens:
         grams = [t[i:i+v.n] for i in range(max(1, len(t)-v.n+1))]
-        row = (
-            [v.bow]
-            + [v.itos.index(g) + 1 if g in v.itos[1:] else 1 for g in grams][: v.max_chars - 2]
-            + [v.eow]
-        )
+        row = ([v.bow] + [v.itos.index(g) + 1 if g in v.itos[1:] else 1 for g in grams][:
+            v.max_chars - 2] + [v.eow])
         rows.append(row + [v.pad]*(v.max_chars-len(row)))
     return np.array(rows, np.int16).reshape(len(tokens), v.max_chars)
 
@@ -333,37 +268,21 @@ def test_too_small_or_too_many():
 
 # files
 
-@pytest.mark.parametrize(
-    'v',
-    [
-        WordVocab.build([['bank', 'é', '\x00', '"', 'نَهْر', '\ud800']]),
-        ByteCharVocab(17),
-        CharVocab.build([['bank', '河']], n=2, max_chars=9),
-    ],
-)
+@pytest.mark.parametrize('v', [WordVocab.build([['bank', 'é', '\x00', '"', 'نَهْر', '\ud800']]),
+    ByteCharVocab(17), CharVocab.build([['bank', '河']], n=2, max_chars=9)])
 def test_save_and_load(v, tmp_path):
     p = tmp_path / 'deep' / 'v.json'
     v.save(p)
     w = type(v).load(p)
     assert {k: getattr(v, k) for k in v._args} == {k: getattr(w, k) for k in v._args}
-    assert (
-        w.encode(['bank', 'x']) == v.encode(['bank', 'x'])
-        if isinstance(v, WordVocab)
-        else (w.encode(['bank', 'x']) == v.encode(['bank', 'x'])).all()
-    )
+    assert (w.encode(['bank', 'x']) == v.encode(['bank', 'x']) if isinstance(v, WordVocab) else
+        (w.encode(['bank', 'x']) == v.encode(['bank', 'x'])).all())
     assert [o.name for o in p.parent.iterdir()] == ['v.json']
     assert json.loads(p.read_text())['version'] == 1
 
-@pytest.mark.parametrize(
-    'content,message',
-    [
-        ('{', 'does not hold JSON'),
-        ('[]', "'list'"),
-        ('{}', 'None'),
-        ('{"format": "elmo_fastai.CharVocab", "version": 1}', 'CharVocab'),
-        ('{"format": "elmo_fastai.WordVocab", "version": 2, "itos": []}', 'of version 2'),
-    ],
-)
+@pytest.mark.parametrize('content,message', [('{', 'does not hold JSON'), ('[]', "'list'"), ('{}',
+    'None'), ('{"format": "elmo_fastai.CharVocab", "version": 1}', 'CharVocab'),
+    ('{"format": "elmo_fastai.WordVocab", "version": 2, "itos": []}', 'of version 2')])
 def test_bad_files(content, message, tmp_path):
     p = tmp_path / 'v.json'
     p.write_text(content)
@@ -371,7 +290,6 @@ def test_bad_files(content, message, tmp_path):
         WordVocab.load(p)
     with pytest.raises(FileNotFoundError, match='v2.json'):
         WordVocab.load(tmp_path / 'v2.json')
-
 
 def test_binary_file(tmp_path):
     p = tmp_path/'v.json'; p.write_bytes(b'\xff\xfe\x00')
@@ -382,12 +300,8 @@ def test_binary_file(tmp_path):
 @given(sents, st.integers(1, 4))
 def test_limits_count_what_they_cost(ss, n):
     cut, k, lost = limit_sents(ss, n)
-    assert (
-        cut == [s[:n] for s in ss]
-        and k == sum(len(s) > n for s in ss)
-        and lost == sum(map(len, ss)) - sum(map(len, cut))
-    )
-
+    assert (cut == [s[:n] for s in ss] and k == sum(len(s) > n for s in ss) and lost == sum(map(len,
+        ss)) - sum(map(len, cut)))
 
 def test_limit_none_and_zero():
     assert limit_sents([['a']]) == ([['a']], 0, 0)
@@ -395,23 +309,15 @@ def test_limit_none_and_zero():
 
 # transforms
 
-@given(
-    st.lists(
-        st.lists(st.text('abé<s>/', min_size=1, max_size=6), min_size=1, max_size=5).map(' '.join),
-        min_size=2,
-        max_size=4,
-    )
-)
+@given(st.lists(st.lists(st.text('abé<s>/', min_size=1, max_size=6), min_size=1,
+    max_size=5).map(' '.join), min_size=2, max_size=4))
 def test_datasets_decode(lines):
     ds = Datasets(lines, [[ElmoTransform('space')]], splits=[[0], list(range(1, len(lines)))])
     for i, line in enumerate(lines):
         assert ds.decode(ds[i]) == (' '.join(line.split()),)
         (o,) = ds[i]
-        assert (
-            o.words[0] == 2
-            and o.words[-1] == 3
-            and len(o.words) == len(o.chars) == len(line.split()) + 2
-        )
+        assert (o.words[0] == 2 and o.words[-1] == 3 and len(o.words) == len(o.chars) ==
+            len(line.split()) + 2)
     # the training item only
     assert set(ds.tls[0].tfms[0].vocab.itos[4:]) == set(lines[0].split()) - set(SPECIALS)
 
@@ -420,9 +326,8 @@ def test_pipeline_and_lists():
     p = Pipeline([tfm])
     assert p.decode(p("She didn't sit.")) == "She did n't sit ."
     assert p.decode(p(['a', 'b'])) == 'a b'
-    tl = TfmdLists(
-        ['ab b', 'c'], [space_tokenize, NumericalizeChars(max_chars=5)], splits=[[0], [1]]
-    )
+    tl = TfmdLists(['ab b', 'c'], [space_tokenize, NumericalizeChars(max_chars=5)], splits=[[0],
+        [1]])
     assert tl.decode(tl[0]) == ['ab', 'b'] and tl.decode(tl[1]) == ['\ufffd']
     assert isinstance(tl[0], TensorChars)
     given_vocab = NumericalizeChars(ByteCharVocab())
@@ -431,13 +336,8 @@ def test_pipeline_and_lists():
 def test_transform_counts_and_refuses():
     tfm = ElmoTransform('space', vocab=WordVocab.build([['a']]), max_words=2)
     assert tfm.decode(tfm('a b c d')) == 'a b' and tfm.lost == 2
-    for bad, message in (
-        (None, 'has no text but None'),
-        (float('nan'), 'has no text but nan'),
-        (3, 'int 3, not text'),
-        ('a\0', 'NUL'),
-        ('\ud800', 'surrogate'),
-    ):
+    for bad, message in ((None, 'has no text but None'), (float('nan'), 'has no text but nan'), (3,
+        'int 3, not text'), ('a\0', 'NUL'), ('\ud800', 'surrogate')):
         with pytest.raises(CorpusError, match=f'this item .*{message}'):
             tfm(bad)
     with pytest.raises(CorpusError, match='item 1 has no text but None'):
@@ -460,25 +360,17 @@ def test_vocab_limits_and_damage(tmp_path):
     with pytest.raises(ValueError, match='v.json is damaged: it lacks itos'):
         WordVocab.load(tmp_path / 'v.json')
 
-
 def test_equal_alphabets():
     a = CharVocab.build([['abc', 'cd']])
-    assert a == CharVocab.build([['abc', 'cd']]) and hash(a) == hash(
-        CharVocab.build([['abc', 'cd']])
-    )
-    for b in (
-        CharVocab.build([['abc', 'cd']], max_chars=20),
-        CharVocab.build([['abc', 'cd']], n=2),
-        CharVocab(a.itos[::-1]),
-        ByteCharVocab(),
-        None,
-    ):
+    assert a == CharVocab.build([['abc', 'cd']]) and hash(a) == hash(CharVocab.build([['abc',
+        'cd']]))
+    for b in (CharVocab.build([['abc', 'cd']], max_chars=20), CharVocab.build([['abc', 'cd']], n=2),
+        CharVocab(a.itos[::-1]), ByteCharVocab(), None):
         assert a != b
     assert ByteCharVocab() == ByteCharVocab(50) != ByteCharVocab(20)
 
-@pytest.mark.parametrize(
-    'vocab', [ByteCharVocab(20), CharVocab.build([['abc', 'cd']], n=2)], ids=repr
-)
+@pytest.mark.parametrize('vocab', [ByteCharVocab(20), CharVocab.build([['abc', 'cd']], n=2)],
+    ids=repr)
 def test_an_alphabet_is_known_by_its_file(vocab, tmp_path):
     vocab.save(tmp_path / 'c.json')
     assert load_char_vocab(tmp_path / 'c.json') == vocab
@@ -486,28 +378,14 @@ def test_an_alphabet_is_known_by_its_file(vocab, tmp_path):
     with pytest.raises(ValueError, match='w.json'):
         load_char_vocab(tmp_path / 'w.json')
 
-
-@pytest.mark.parametrize(
-    'bad',
-    [
-        dict(max_chars=10**9),
-        dict(max_chars=7.5),
-        dict(n=0),
-        dict(n=1.5),
-        dict(itos=['<unk>', 7]),
-        dict(itos='abc'),
-        dict(itos=[]),
-        dict(itos=None),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize('bad', [dict(max_chars=10**9), dict(max_chars=7.5), dict(n=0), dict(n=1.5),
+    dict(itos=['<unk>', 7]), dict(itos='abc'), dict(itos=[]), dict(itos=None)], ids=str)
 def test_alphabets_that_can_not_be(bad, tmp_path):
     CharVocab.build([['abc']]).save(tmp_path / 'c.json')
     d = json.loads((tmp_path / 'c.json').read_text())
     (tmp_path / 'c.json').write_text(json.dumps(d | bad))
     with pytest.raises(ValueError, match='c.json'):
         load_char_vocab(tmp_path / 'c.json')
-
 
 # scripts without blanks
 
@@ -536,7 +414,6 @@ def test_letters_of_scripts_without_blanks_are_tokens(text, tokens):
     else:
         assert found == tokens
     assert ''.join(found) == ''.join(text.split())
-
 
 def test_chars_splits_also_what_is_split_into_words():
     chars = get_tokenizer('chars')

@@ -36,16 +36,8 @@ def grammars(draw):
         word = st.sampled_from('abc').map(lambda f: Word(f, 'X'))
         return word if i == n-1 else word | st.integers(i+1, n-1).map(lambda j: f'S{j}')
 
-    rules = {
-        f'S{i}': draw(
-            st.lists(
-                st.tuples(st.floats(0.1, 5), st.lists(part(i), min_size=1, max_size=2)),
-                min_size=1,
-                max_size=3,
-            )
-        )
-        for i in range(n)
-    }
+    rules = {f'S{i}': draw(st.lists(st.tuples(st.floats(0.1, 5), st.lists(part(i), min_size=1,
+        max_size=2)), min_size=1, max_size=3)) for i in range(n)}
     return Grammar(rules, 'S0')
 
 @settings(max_examples=150, deadline=None)
@@ -59,27 +51,17 @@ def test_random_grammars(g):
 
 def test_one_string_two_derivations_and_a_prefix_of_another():
     a, b = Word('a', 'X'), Word('b', 'Y')
-    g = Grammar(
-        {
-            'Root': [(1, ('A', 'A')), (1, (a,)), (2, ('B',))],
-            'A': [(1, (a,)), (3, (b,))],
-            'B': [(1, (a, b)), (1, (b, Word('b', 'Z')))],
-        }
-    )
+    g = Grammar({'Root': [(1, ('A', 'A')), (1, (a,)), (2, ('B',))], 'A': [(1, (a,)), (3, (b,))],
+        'B': [(1, (a, b)), (1, (b, Word('b', 'Z')))]})
     ps = check(g)
-    assert ps['a', 'b'] == pytest.approx(0.25 * 0.25 * 0.75 + 0.5 * 0.5) and ps[
-        'b', 'b'
-    ] == pytest.approx(0.25 * 0.75**2 + 0.5 * 0.5)
+    assert ps['a', 'b'] == pytest.approx(0.25 * 0.25 * 0.75 + 0.5 * 0.5) and ps['b',
+        'b'] == pytest.approx(0.25 * 0.75**2 + 0.5 * 0.5)
     assert g.next_words(['a'])[None] == pytest.approx(.25/(.25 + .25*.25 + .25))
 
-@pytest.mark.parametrize('rules, msg', [
-    ({'Root': [(1, ('A',))], 'A': [(1, ('B',))], 'B': [(1, ('A',))]}, 'A -> B -> A'),
-    ({'Root': [(1, ('A',))]}, "'A', which 'Root' uses"),
-    ({'Root': []}, 'positive weight'),
-    ({'Root': [(1, ())]}, 'positive weight'),
-    ({'Root': [(-1, (Word('a', 'X'),))]}, 'positive weight'),
-    ({}, "symbol 'Root'"),
-])
+@pytest.mark.parametrize('rules, msg', [({'Root': [(1, ('A',))], 'A': [(1, ('B',))], 'B': [(1,
+    ('A',))]}, 'A -> B -> A'), ({'Root': [(1, ('A',))]}, "'A', which 'Root' uses"), ({'Root': []},
+    'positive weight'), ({'Root': [(1, ())]}, 'positive weight'), ({'Root': [(-1, (Word('a',
+    'X'),))]}, 'positive weight'), ({}, "symbol 'Root'")])
 def test_bad_grammars(rules, msg):
     with pytest.raises(ValueError, match=msg): Grammar(rules)
 
@@ -105,24 +87,11 @@ at  on bank/river | in spring/season!
 @pytest.fixture
 def small(monkeypatch):
     monkeypatch.setattr(toy, 'LEXICON', SMALL)
-    monkeypatch.setattr(
-        toy, '_COMMON', '\n'.join(' '.join(o.split()[:2]) for o in toy._COMMON.strip().splitlines())
-    )
+    monkeypatch.setattr(toy, '_COMMON', '\n'.join(' '.join(o.split()[:2]) for o in
+        toy._COMMON.strip().splitlines()))
 
-
-STARTS = [
-    'Bare:a:past',
-    'Passive:b:pres',
-    'ItSays:a:past',
-    'There:a:past',
-    'Is:a:pres',
-    'Ness:b:past',
-    'Long:a:sg:pres',
-    'Ask:b:past',
-    'Review:0',
-    'Review:1',
-]
-
+STARTS = ['Bare:a:past', 'Passive:b:pres', 'ItSays:a:past', 'There:a:past', 'Is:a:pres',
+    'Ness:b:past', 'Long:a:sg:pres', 'Ask:b:past', 'Review:0', 'Review:1']
 
 @pytest.mark.parametrize('start', STARTS)
 def test_small_toy_grammar_by_enumeration(small, start):
@@ -149,9 +118,8 @@ def held(): return ToyGrammar(held=True)
 def test_probabilities_sum_to_one(which, request):
     g = request.getfixturevalue(which)
     for s,alts in g.rules.items():
-        assert math.fsum(p for p, _ in alts) == pytest.approx(1, abs=1e-12) and all(
-            p > 0 for p, _ in alts
-        ), s
+        assert math.fsum(p for p, _ in alts) == pytest.approx(1, abs=1e-12) and all(p > 0 for p,
+            _ in alts), s
     assert g.total() == pytest.approx(1, abs=1e-9)
 
 @pytest.mark.slow
@@ -164,18 +132,14 @@ def test_sampled_mean_meets_entropy(gr):
 
 def test_every_rule_is_used(gr):
     "No alternative of the rule texts is dropped in every scene: that would be a typing error"
-    used = {
-        (s, ' '.join(o if isinstance(o, str) else o.form for o in parts))
-        for s, alts in gr.rules.items()
-        for _, parts in alts
-    }
+    used = {(s, ' '.join(o if isinstance(o, str) else o.form for o in parts)) for s, alts in
+        gr.rules.items() for _, parts in alts}
     for text in (toy._RULES, toy._SCENE, toy._REVIEW):
         for line in text.strip().splitlines():
             lhs,rhs = line.split(' -> ')
             for alt in rhs.split(' | '):
-                pat = ' '.join(re.escape(o.split('/')[0]) for o in alt.split()[1:]).replace(
-                    r'\ ', ' '
-                )
+                pat = ' '.join(re.escape(o.split('/')[0]) for o in alt.split()[1:]).replace(r'\ ',
+                    ' ')
                 pat = re.compile(re.sub(r'\\{\w\\}', r'[\\w.]+', pat) + '$')
                 head = re.compile(re.sub(r'\\{\w\\}', r'[\\w.]*', re.escape(lhs)) + '$')
                 assert any(head.match(s) and pat.match(p) for s,p in used), f'{lhs} -> {alt}'
@@ -190,10 +154,8 @@ def test_reading_ends_where_sampling_ended(gr):
         k = rng.randrange(len(toks))
         nxt = gr.next_words(toks[:k]) if toks[k-1] not in ('a','an') or k == 0 else None
         if nxt:
-            assert sum(nxt.values()) == pytest.approx(1) and -math.log(
-                nxt[toks[k] if toks[k] != 'an' else 'a']
-            ) == pytest.approx(s[k])
-
+            assert sum(nxt.values()) == pytest.approx(1) and -math.log(nxt[toks[k] if
+                toks[k] != 'an' else 'a']) == pytest.approx(s[k])
 
 def test_articles(gr):
     assert gr.logp('a old hiker walks in the forest .'.split()) == -math.inf
@@ -204,36 +166,21 @@ def test_articles(gr):
         forms = [w.form for w in gr.sample(rng)[0]]
         assert gr.unspell(gr.spell(forms)) == forms
 
-@pytest.mark.parametrize(
-    'good, bad',
-    [
-        (
-            'the clerk near the doors counts the coins .',
-            'the clerk near the doors count the coins .',
-        ),
-        (
-            'the clerks near the door count the coins .',
-            'the clerks near the door counts the coins .',
-        ),
-        ('the sailor who waits on the deck loads the ship .', None),
-        (
-            'the dogs near the gate were barking in the street .',
-            'the dogs near the gate was barking in the street .',
-        ),
-        ('yesterday the clerk counted the coins .', 'yesterday the clerk counts the coins .'),
-        (
-            'anna counts the coins and she signs the letter .',
-            'anna counts the coins and he signs the letter .',
-        ),
-        ('the owl slept in the cave .', 'the owl slept in the kitchen .'),
-    ],
-)
+@pytest.mark.parametrize('good, bad', [('the clerk near the doors counts the coins .',
+    'the clerk near the doors count the coins .'), ('the clerks near the door count the coins .',
+    'the clerks near the door counts the coins .'),
+    ('the sailor who waits on the deck loads the ship .', None),
+    ('the dogs near the gate were barking in the street .',
+    'the dogs near the gate was barking in the street .'),
+    ('yesterday the clerk counted the coins .', 'yesterday the clerk counts the coins .'),
+    ('anna counts the coins and she signs the letter .',
+    'anna counts the coins and he signs the letter .'), ('the owl slept in the cave .',
+    'the owl slept in the kitchen .')])
 def test_agreement_and_scenes(gr, good, bad):
     if bad:
         assert gr.logp(bad.split()) == -math.inf
     if 'sailor' not in good:
         assert gr.logp(good.split()) > -math.inf
-
 
 def test_a_label_belongs_to_the_string(gr):
     "No review can be written with both sentiments"
@@ -278,46 +225,21 @@ def test_size(gr):
         'ADJ ADP ADV AUX CCONJ DET NOUN NUM PART PRON PROPN PUNCT SCONJ VERB'.split()
     )
 
-
 def test_repr(gr):
     assert re.fullmatch(r'ToyGrammar: [\d,]+ symbols, [\d,]+ rules, [\d,]+ word forms', repr(gr))
 
-
-@pytest.mark.parametrize(
-    'noun, many',
-    [
-        ('bat', 'bats'),
-        ('match', 'matches'),
-        ('fly', 'flies'),
-        ('play', 'plays'),
-        ('woman', 'women'),
-        ('policeman', 'policemen'),
-        ('child', 'children'),
-        ('mouse', 'mice'),
-        ('bus', 'buses'),
-        ('box', 'boxes'),
-        ('deer', 'deer'),
-        ('postman', 'postmen'),
-    ],
-)
+@pytest.mark.parametrize('noun, many', [('bat', 'bats'), ('match', 'matches'), ('fly', 'flies'),
+    ('play', 'plays'), ('woman', 'women'), ('policeman', 'policemen'), ('child', 'children'),
+    ('mouse', 'mice'), ('bus', 'buses'), ('box', 'boxes'), ('deer', 'deer'), ('postman',
+    'postmen')])
 def test_plurals(noun, many):
     assert plural(noun) == many
 
-
-@pytest.mark.parametrize(
-    'verb, forms',
-    [
-        ('stop', 'stops stopped stopping stopped'),
-        ('carry', 'carries carried carrying carried'),
-        ('hide', 'hides hid hiding hidden'),
-        ('play', 'plays played playing played'),
-        ('prefer', 'prefers preferred preferring preferred'),
-        ('free', 'frees freed freeing freed'),
-        ('reread', 'rereads reread rereading reread'),
-        ('swat', 'swats swatted swatting swatted'),
-        ('visit', 'visits visited visiting visited'),
-        ('run', 'runs ran running run'),
-    ],
-)
+@pytest.mark.parametrize('verb, forms', [('stop', 'stops stopped stopping stopped'), ('carry',
+    'carries carried carrying carried'), ('hide', 'hides hid hiding hidden'), ('play',
+    'plays played playing played'), ('prefer', 'prefers preferred preferring preferred'), ('free',
+    'frees freed freeing freed'), ('reread', 'rereads reread rereading reread'), ('swat',
+    'swats swatted swatting swatted'), ('visit', 'visits visited visiting visited'), ('run',
+    'runs ran running run')])
 def test_verbs(verb, forms):
     assert [verb_form(verb, f) for f in ('pres.sg', 'past.pl', 'ing', 'part')] == forms.split()

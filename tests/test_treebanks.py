@@ -10,13 +10,8 @@ import requests
 from elmo_fastai.base.errors import CommandError, CorpusError
 from elmo_fastai.text import treebanks
 from elmo_fastai.text.sources import get_corpus, read_texts
-from elmo_fastai.text.treebanks import (
-    LANGUAGES,
-    REPOSITORIES,
-    read_treebank,
-    treebank_code,
-    treebank_files,
-)
+from elmo_fastai.text.treebanks import (LANGUAGES, REPOSITORIES, read_treebank, treebank_code,
+    treebank_files)
 
 WORDS = [('đường phố', 'NOUN', 'Nc'), ('đẹp', 'ADJ', 'A'), ('.', 'PUNCT', 'CH')]
 
@@ -25,10 +20,8 @@ def conllu(n, words=WORDS, first=0):
     sents = []
     for k in range(first, first+n):
         rows = [(f'{words[0][0]}{k}', *words[0][1:]), *words[1:]]
-        lines = [
-            '\t'.join([str(i), word, '_', tag, xpos, *'_____'])
-            for i, (word, tag, xpos) in enumerate(rows, 1)
-        ]
+        lines = ['\t'.join([str(i), word, '_', tag, xpos, *'_____']) for i, (word, tag, xpos) in
+            enumerate(rows, 1)]
         sents.append('\n'.join([f'# sent_id = {k}', *lines, '']))
     return '\n'.join(sents) + '\n'
 
@@ -60,79 +53,45 @@ def test_the_table_is_whole():
         assert re.fullmatch('[a-z]+_[a-z0-9]+', code) and re.fullmatch(
             r'UD_[A-Z][A-Za-z_]+-[A-Za-z0-9]+', repository
         ), (code, repository)
-    known = dict(
-        en_ewt='UD_English-EWT',
-        grc_proiel='UD_Ancient_Greek-PROIEL',
-        zh_gsdsimp='UD_Chinese-GSDSimp',
-        no_bokmaal='UD_Norwegian-Bokmaal',
-        ug_udt='UD_Uyghur-UDT',
-    )
+    known = dict(en_ewt='UD_English-EWT', grc_proiel='UD_Ancient_Greek-PROIEL',
+        zh_gsdsimp='UD_Chinese-GSDSimp', no_bokmaal='UD_Norwegian-Bokmaal', ug_udt='UD_Uyghur-UDT')
     assert known.items() <= REPOSITORIES.items()
 
-@pytest.mark.parametrize(
-    'name, code',
-    [
-        ('vi_vtb', 'vi_vtb'),
-        (' VI_VTB ', 'vi_vtb'),
-        ('UD_Vietnamese-VTB', 'vi_vtb'),
-        ('ud_old_french-NEW', 'fro_new'),
-        ('UD_Norwegian-Nynorsk', 'no_nynorsk'),
-    ],
-)
+@pytest.mark.parametrize('name, code', [('vi_vtb', 'vi_vtb'), (' VI_VTB ', 'vi_vtb'),
+    ('UD_Vietnamese-VTB', 'vi_vtb'), ('ud_old_french-NEW', 'fro_new'), ('UD_Norwegian-Nynorsk',
+    'no_nynorsk')])
 def test_names(name, code):
     assert treebank_code(name) == code
 
-
-@pytest.mark.parametrize(
-    'name, near',
-    [
-        ('vi_vtbb', 'vi_tuecl, vi_vtb'),
-        ('vietnamese', 'vi_tuecl, vi_vtb'),
-        ('vi', 'vi_vtb'),
-        ('dan_ddt', 'da_ddt'),
-        ('cs_pdt', 'cs_pdtc'),
-        ('vietnames', 'Vietnamese'),
-        ('UD_Vietnames-VTB', 'Vietnamese'),
-        ('klingon_x', 'names are like ud:vi_vtb'),
-        ('', 'names are like ud:vi_vtb'),
-    ],
-)
+@pytest.mark.parametrize('name, near', [('vi_vtbb', 'vi_tuecl, vi_vtb'), ('vietnamese',
+    'vi_tuecl, vi_vtb'), ('vi', 'vi_vtb'), ('dan_ddt', 'da_ddt'), ('cs_pdt', 'cs_pdtc'),
+    ('vietnames', 'Vietnamese'), ('UD_Vietnames-VTB', 'Vietnamese'), ('klingon_x',
+    'names are like ud:vi_vtb'), ('', 'names are like ud:vi_vtb')])
 def test_a_name_that_is_wrong(data, name, near):
     with pytest.raises(CorpusError) as e:
         get_corpus(f'ud:{name}')
     assert near in str(e.value) and f'ud:{name}' in str(e.value) and 'unknown' in str(e.value)
 
-
 def test_a_name_without_its_mark(data):
     with pytest.raises(CorpusError, match=r"unknown corpus 'vi_vtb' \(did you mean ud:vi_vtb\?\)"):
         get_corpus('vi_vtb')
 
-
 # local copies
 
-@pytest.mark.parametrize(
-    'place',
-    ['.', 'ud-languages', 'ud-vi', 'UD_Vietnamese-VTB', 'ud-treebanks-v2.18/UD_Vietnamese-VTB'],
-)
+@pytest.mark.parametrize('place', ['.', 'ud-languages', 'ud-vi', 'UD_Vietnamese-VTB',
+    'ud-treebanks-v2.18/UD_Vietnamese-VTB'])
 def test_a_local_copy_is_found(data, place, capsys):
     write(data / place, 'vi_vtb', train=5, dev=2, test=3)
     # another one, whose name begins likewise
     write(data / place, 'vi_vtbx', train=1)
     c = get_corpus('ud:vi_vtb')
-    assert [len(lines) for lines in c.splits.values()] == [5, 2, 3] and list(c.splits) == [
-        'train',
-        'valid',
-        'test',
-    ]
+    assert [len(lines) for lines in c.splits.values()] == [5, 2, 3] and list(c.splits) == ['train',
+        'valid', 'test']
     assert c.name == 'ud_vi_vtb' and c.remark is None and not capsys.readouterr().out
-    assert (
-        get_corpus('ud:UD_Vietnamese-VTB').splits
-        == c.splits
-        == get_corpus('ud:vi_vtb', data=data).splits
-    )
-    assert c.gold['train'][0].tokens == ['đường\u00a0phố0', 'đẹp', '.'] and c.gold['train'][
-        0
-    ].tags == ['NOUN', 'ADJ', 'PUNCT']
+    assert (get_corpus('ud:UD_Vietnamese-VTB').splits == c.splits == get_corpus('ud:vi_vtb',
+        data=data).splits)
+    assert c.gold['train'][0].tokens == ['đường\u00a0phố0', 'đẹp',
+        '.'] and c.gold['train'][0].tags == ['NOUN', 'ADJ', 'PUNCT']
     assert c.train[0].split(' ') == c.gold['train'][0].tokens
     assert get_corpus('ud:vi_vtb', tag_col='xpos').gold['test'][0].tags == ['Nc', 'A', 'CH']
 
@@ -145,13 +104,8 @@ def test_a_part_in_several_files(data):
     for k, part in enumerate(('train-a', 'train-b', 'dev')):
         (data / f'cs_big-ud-{part}.conllu').write_text(conllu(2, first=10 * k), encoding='utf-8')
     c = get_corpus('ud:cs_big')
-    assert (
-        len(c.train) == 4
-        and len(c.valid) == 2
-        and [file.name for file in c.files['train']]
-        == ['cs_big-ud-train-a.conllu', 'cs_big-ud-train-b.conllu']
-    )
-
+    assert (len(c.train) == 4 and len(c.valid) == 2 and [file.name for file in c.files['train']] ==
+        ['cs_big-ud-train-a.conllu', 'cs_big-ud-train-b.conllu'])
 
 def test_a_local_copy_elsewhere(data, tmp_path):
     write(tmp_path/'here', 'vi_vtb', train=3, dev=1)
@@ -159,27 +113,20 @@ def test_a_local_copy_elsewhere(data, tmp_path):
     with pytest.raises(CorpusError, match="here' has no file da_ddt-ud-train.conllu"):
         read_treebank('da_ddt', tmp_path / 'here')
 
-
 # missing parts
 
 def check_disjoint(c):
     train, valid = tokens(c.gold['train']), tokens(c.gold['valid'])
     test = tokens(c.gold.get('test', []))
-    assert (
-        train
-        and valid
-        and not any(sent in train for sent in valid + test)
-        and not any(sent in valid for sent in test)
-    )
-
+    assert (train and valid and not any(sent in train for sent in valid + test) and not any(sent in
+        valid for sent in test))
 
 def test_without_a_training_part(data, capsys):
     write(data/'ud', 'da_ddt', dev=30, test=7)
     (data/'ud').rename(data/'ud-x')
     c = get_corpus('ud:da_ddt')
-    assert {split: len(lines) for split, lines in c.splits.items()} == dict(
-        train=27, valid=3, test=7
-    )
+    assert {split: len(lines) for split, lines in c.splits.items()} == dict(train=27, valid=3,
+        test=7)
     check_disjoint(c)
     said = capsys.readouterr().out
     assert (
@@ -192,9 +139,8 @@ def test_without_a_training_part(data, capsys):
 def test_without_a_part_to_validate_on(data, capsys):
     write(data, 'el_gud', train=20, test=7)
     c = get_corpus('ud:el_gud')
-    assert {split: len(lines) for split, lines in c.splits.items()} == dict(
-        train=18, valid=2, test=7
-    )
+    assert {split: len(lines) for split, lines in c.splits.items()} == dict(train=18, valid=2,
+        test=7)
     check_disjoint(c)
     assert 'el_gud has no part dev: of its part train the first 18' in capsys.readouterr().out
 
@@ -205,16 +151,14 @@ def test_with_a_training_part_alone(data):
     with pytest.raises(CorpusError, match='part train of qq_few has one sentence'):
         get_corpus('ud:qq_few')
 
-
 def test_the_test_part_is_never_trained_on(data):
     write(data, 'ar_pud', test=9)
     with pytest.raises(CorpusError, match='ar_pud has only a test part'): get_corpus('ud:ar_pud')
 
 def test_a_treebank_without_its_text(data):
     for part in ('train', 'dev'):
-        (data / f'ar_nyuad-ud-{part}.conllu').write_text(
-            '1\t_\t_\tNOUN\t' + '\t'.join('______') + '\n\n', encoding='utf-8'
-        )
+        (data / f'ar_nyuad-ud-{part}.conllu').write_text('1\t_\t_\tNOUN\t' + '\t'.join('______') +
+            '\n\n', encoding='utf-8')
     with pytest.raises(CorpusError, match='ar_nyuad have no text'): get_corpus('ud:ar_nyuad')
 
 # downloads
@@ -227,9 +171,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if answer == 'fail': return self.send_error(503)
         body = answer.encode()
         self.send_response(200)
-        self.send_header(
-            'Content-Length', str(len(body) + (100 if self.path in self.server.broken else 0))
-        )
+        self.send_header('Content-Length', str(len(body) + (100 if self.path in self.server.broken
+            else 0)))
         self.end_headers()
         self.wfile.write(body)
     def log_message(self, *args): pass
@@ -259,12 +202,10 @@ def offer(home, repository, code, **parts):
 def test_download_once(home):
     offer(home, 'UD_Vietnamese-VTB', 'vi_vtb', train=5, dev=2, test=3)
     c = get_corpus('ud:vi_vtb')
-    assert [len(lines) for lines in c.splits.values()] == [5, 2, 3] and c.gold['train'][0].tokens[
-        0
-    ] == 'đường\u00a0phố0'
-    assert home.asked == [
-        f'/UD_Vietnamese-VTB/master/vi_vtb-ud-{part}.conllu' for part in ('train', 'dev', 'test')
-    ]
+    assert [len(lines) for lines in c.splits.values()] == [5, 2,
+        3] and c.gold['train'][0].tokens[0] == 'đường\u00a0phố0'
+    assert home.asked == [f'/UD_Vietnamese-VTB/master/vi_vtb-ud-{part}.conllu' for part in ('train',
+        'dev', 'test')]
     home.files.clear()
     assert get_corpus('ud:UD_Vietnamese-VTB').splits == c.splits and len(home.asked) == 3, (
         'from the cache'
@@ -272,7 +213,6 @@ def test_download_once(home):
     assert sorted(file.name for file in (home.cache / 'vi_vtb').iterdir()) == [
         f'vi_vtb-ud-{part}.conllu' for part in ('dev', 'test', 'train')
     ]
-
 
 def test_download_of_a_newer_treebank(home):
     offer(home, 'UD_Vietnamese-Newer', 'vi_newer', train=5, dev=2)
@@ -287,12 +227,8 @@ def test_download_without_a_training_part(home, capsys):
     )
     for _ in range(2):
         c = get_corpus('ud:da_ddt')
-        assert (
-            len(c.train) == 9
-            and len(c.valid) == 1
-            and len(c.test) == 3
-            and 'no part train' in capsys.readouterr().out
-        )
+        assert (len(c.train) == 9 and len(c.valid) == 1 and len(c.test) == 3 and 'no part train' in
+            capsys.readouterr().out)
     assert len(home.asked) == 4
 
 def test_download_of_a_part_in_several_files(home):
@@ -301,9 +237,8 @@ def test_download_of_a_part_in_several_files(home):
     home.files['/UD_Czech-PDTC/master/stats.xml'] = (
         '<treebank>\n <size>\n  <total><sentences>5000</sentences></total></size></treebank>'
     )
-    with pytest.raises(
-        CorpusError, match=r'UD_Czech-PDTC has its training part in several files.*--data'
-    ):
+    with pytest.raises(CorpusError,
+        match=r'UD_Czech-PDTC has its training part in several files.*--data'):
         get_corpus('ud:cs_pdtc')
     assert not home.cache.exists() or not list(home.cache.iterdir())
 
@@ -317,12 +252,9 @@ def test_whole_or_not_at_all(home, how):
     elif how == 'fails': home.files[last] = 'fail'
     elif how == 'breaks off': home.broken.add(last)
     else: home.files[last] = '<html>\nPlease login\nyour room\n</html>'
-    says = {
-        'nothing': 'has no file vi_vtb-ud-train.conllu',
-        'fails': "503.*ELMO_FASTAI_DATA",
-        'breaks off': "can't download .*UD_Vietnamese-VTB.*broke off",
-        'no treebank': 'vi_vtb-ud-test.conllu is not the file that it should be',
-    }[how]
+    says = {'nothing': 'has no file vi_vtb-ud-train.conllu', 'fails': "503.*ELMO_FASTAI_DATA",
+        'breaks off': "can't download .*UD_Vietnamese-VTB.*broke off", 'no treebank':
+        'vi_vtb-ud-test.conllu is not the file that it should be'}[how]
     with pytest.raises(CorpusError, match=says): get_corpus('ud:vi_vtb')
     assert not home.cache.exists() or not list(home.cache.iterdir())
     home.files, home.broken = good, set()
@@ -353,12 +285,9 @@ def test_a_released_treebank(home, monkeypatch):
     assert len(get_corpus('ud:en_ewt').train) == 5
 
 def test_no_network(data):
-    with pytest.raises(
-        CorpusError,
-        match=r"can't download .*UD_Vietnamese-VTB.*no connection.*ud-vi_vtb.*ELMO_FASTAI_DATA",
-    ):
+    with pytest.raises(CorpusError,
+        match=r"can't download .*UD_Vietnamese-VTB.*no connection.*ud-vi_vtb.*ELMO_FASTAI_DATA"):
         get_corpus('ud:vi_vtb')
-
 
 # the doors
 
@@ -375,7 +304,6 @@ def test_one_part(data):
     with pytest.raises(CorpusError, match='a corpus is a whole treebank: say ud:vi_vtb'):
         get_corpus('ud:vi_vtb:dev')
 
-
 def test_texts_of_a_treebank(data):
     write(data, 'vi_vtb', dev=2, test=3)
     texts = list(read_texts('ud:vi_vtb'))
@@ -387,18 +315,12 @@ def test_tagger_of_a_treebank(data):
     from elmo_fastai.data.tagged import TagDataLoaders
     write(data, 'da_ddt', dev=30, test=7)
     dls = TagDataLoaders.from_corpus('ud:da_ddt', bs=4, device='cpu')
-    assert (
-        len(dls.train.text) == 27
-        and len(dls.valid.text) == 3
-        and list(dls.labels) == ['ADJ', 'NOUN', 'PUNCT']
-    )
+    assert (len(dls.train.text) == 27 and len(dls.valid.text) == 3 and list(dls.labels) == ['ADJ',
+        'NOUN', 'PUNCT'])
     lm = ElmoDataLoaders.from_corpus('ud:da_ddt', bs=4, device='cpu')
     assert len(lm.train.text) == 27 and len(lm.valid.text) == 3
-    assert (
-        'đường\u00a0phố29' in lm.valid.text.types.ids
-        and 'đường\u00a0phố36' not in lm.valid.text.types.ids
-    )
-
+    assert ('đường\u00a0phố29' in lm.valid.text.types.ids and 'đường\u00a0phố36' not in
+        lm.valid.text.types.ids)
 
 def test_elmo_pretrain_and_elmo_embed(data, tmp_path, monkeypatch, capsys):
     import h5py
@@ -406,34 +328,16 @@ def test_elmo_pretrain_and_elmo_embed(data, tmp_path, monkeypatch, capsys):
     from elmo_fastai.train.command import elmo_pretrain
     monkeypatch.chdir(tmp_path)
     write(data, 'da_ddt', dev=60, test=7)
-    (data / 'da_ddt-ud-test.conllu').write_text(
-        conllu(7, [('x' * 60, 'NOUN', 'Nc'), *WORDS[1:]]), encoding='utf-8'
-    )
-    elmo_pretrain(
-        [
-            'ud:da_ddt',
-            '--model',
-            'tiny',
-            '--epochs',
-            '1',
-            '--bs',
-            '2',
-            '--seq-len',
-            '8',
-            '--no-bf16',
-            '--device',
-            'cpu',
-        ]
-    )
+    (data / 'da_ddt-ud-test.conllu').write_text(conllu(7, [('x' * 60, 'NOUN', 'Nc'), *WORDS[1:]]),
+        encoding='utf-8')
+    elmo_pretrain(['ud:da_ddt', '--model', 'tiny', '--epochs', '1', '--bs', '2', '--seq-len', '8',
+        '--no-bf16', '--device', 'cpu'])
     said = capsys.readouterr().out
-    assert (
-        said.count('The treebank da_ddt has no part train') == 1
-        and 'valid: da_ddt-ud-dev.conllu' in said
-    )
+    assert (said.count('The treebank da_ddt has no part train') == 1 and
+        'valid: da_ddt-ud-dev.conllu' in said)
     assert (tmp_path/'models'/'ud_da_ddt'/'report.json').exists()
-    elmo_embed(
-        ['ud:da_ddt:test', '--model', 'models/ud_da_ddt', '--tokenizer', 'space', '--out', 'v.hdf5']
-    )
+    elmo_embed(['ud:da_ddt:test', '--model', 'models/ud_da_ddt', '--tokenizer', 'space', '--out',
+        'v.hdf5'])
     said = capsys.readouterr().out
     assert '7 sentences, 21 tokens; 7 tokens are cut' in said and 'max_chars' in said
     with h5py.File('v.hdf5') as f: assert len(f) == 8 and f['0'].shape[1] == 3

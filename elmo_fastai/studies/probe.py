@@ -77,7 +77,7 @@ def compared(right, sents):
 def linear():
     return make_pipeline(StandardScaler(), LogisticRegression(C=.1, max_iter=60, tol=1e-3))
 
-def fit(model, x, y):
+def fitted(model, x, y):
     "The model, fitted"
     with warnings.catch_warnings():
         warnings.simplefilter('ignore', ConvergenceWarning)     # sixty steps are enough
@@ -93,7 +93,7 @@ def some_sentences(data, seed, share, max_tokens):
     return order[:max(1, n)]
 
 # %% ../../nbs/studies/probes.ipynb #c028
-def guesses(seen, asked):
+def answers(seen, asked):
     "What guesses → its labels for `asked`: two baselines, and each layer"
     labels = defaultdict(list)
     for word,label in zip(seen.words, seen.labels): labels[word].append(label)
@@ -102,7 +102,7 @@ def guesses(seen, asked):
     found = {'commonest label': np.full(len(asked), best),
              "word's commonest label": np.array([of_words.get(word, best) for word in asked.words])}
     for name,x in seen.layers.items():
-        found[name] = fit(linear(), x, seen.labels).predict(asked.layers[name])
+        found[name] = fitted(linear(), x, seen.labels).predict(asked.layers[name])
     return found
 
 # %% ../../nbs/studies/probes.ipynb #c029
@@ -124,7 +124,7 @@ def linear_probe(
     right = defaultdict(list)
     for pick in picks:
         learned = seen[np.isin(number, pick)]
-        for name,guess in guesses(learned, asked).items(): right[name].append(guess == asked.labels)
+        for name,guess in answers(learned, asked).items(): right[name].append(guess == asked.labels)
     table = compared(right, asked.sent)
     table.attrs = dict(train=len(learned), dev=len(asked))
     return table

@@ -246,7 +246,7 @@ def read_tensors(path, max_words):
     words = json.loads(meta['words'])
     return words[:max_words], vectors[:max_words]
 
-def check_text(path):
+def check_vector_text(path):
     "Raise `ModelFileError` unless a file begins like a text"
     with open(regular_file(path), 'rb') as file: head = file.read(4096)
     has_sizes = re.match(rb'\d{1,9} \d{1,9}\n', head)     # binary after it, if not a text
@@ -254,9 +254,9 @@ def check_text(path):
     require(packed is None, f"{path} is {packed} by its first bytes: unpack it, or save it as a "
             "text in UTF-8", ModelFileError)
 
-def read_lines(path, max_words):
+def read_vector_lines(path, max_words):
     "(words, vectors) of a text file, with a first line of two numbers or without"
-    check_text(path)
+    check_vector_text(path)
     words = []
     vectors = []
     known = set()
@@ -304,5 +304,5 @@ def load(cls:WordVectors,
 )->WordVectors:
     "Read word vectors; raises `ModelFileError`"
     path = Path(path).expanduser()
-    read = read_tensors if Path(path).suffix == '.safetensors' else read_lines
+    read = read_tensors if Path(path).suffix == '.safetensors' else read_vector_lines
     with as_error(ModelFileError, f"{path} can't be read"): return cls(*read(path, max_words))

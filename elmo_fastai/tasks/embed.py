@@ -69,7 +69,7 @@ EXAMPLES = {'my.txt --model mini-en --out vectors.hdf5': 'all layers',
             'tokens.txt --tokenizer space --model ai2:small --out v.parquet':
                 'text that is tokenised'}
 
-def command_line():
+def embed_command_line():
     about = ("A vector for every token of every line of a text. "
              "A job that was stopped goes on when called again.")
     return CommandLine('elmo_embed', 'INPUT --model MODEL --out FILE [options]', about, EXAMPLES,
@@ -96,7 +96,7 @@ def elmo_embed(
     args:list=None, # what stands on the command line; None: that of this process
 ):
     "The command: `embed_file` with the options that `elmo_embed --help` lists"
-    line = command_line()
+    line = embed_command_line()
     said = line.parse(args)
     def left():
         part = f"{said.get('out')}.part"

@@ -86,8 +86,8 @@ def check_text(
 
 # %% ../../nbs/library/reading.ipynb #columns
 def same_name(name):
-    "Returns a column's name in small letters, without blanks around it"
-    return str(name).strip().lower()
+    "Returns a column's name in small letters, without blanks or a byte-order mark around it"
+    return str(name).replace('\ufeff', '').strip().lower()
 
 def is_number(col):
     "Is a column meant by its number?"
@@ -124,9 +124,14 @@ def find_column(
                       f"{', '.join(map(repr, short[:30]))}: {cure}")
 
 def at_path(row, name):
-    "Returns what a row has under a name, or under a path as 'data.text'; None if nothing"
+    "Returns what a row has under a name, or a path as 'data.text', 'turns.0'; None if nothing"
     if isinstance(row, Mapping) and name in row: return row[name]
-    for part in str(name).split('.'): row = row.get(part) if isinstance(row, Mapping) else None
+    for part in str(name).split('.'):
+        if isinstance(row, list):
+            require(part.isdigit(), f"the path {name!r} leads through a list, {row!r:.60}: say "
+                    f"which of its entries by a number before {part!r}, as in 0.{part}")
+            row = row[int(part)] if int(part) < len(row) else None
+        else: row = row.get(part) if isinstance(row, Mapping) else None
     return row
 
 # %% ../../nbs/library/reading.ipynb #formats
@@ -141,7 +146,8 @@ _named = f"give the file a name that ends in one of {', '.join((*TABLE_ENDINGS, 
 NAMELESS = {                # where the name says nothing
     'JSON': r'\s*(\{\s*["}]|\[\s*[{"\]])|\s*[\[{]\s*$',
     'CoNLL-U': r'# (newdoc|newpar|global\.columns|(sent_id|text) *=)|1\t([^\t\n]*\t){8}',
-    'a table': r'([^\r\n\t]*\t[^\r\n]*([\r\n]+|\Z))+\Z'}
+    'a table': r'([^\r\n\t]*\t[^\r\n]*([\r\n]+|\Z))+\Z',
+    'a table with bars': r'([^\r\n|]*\|[^\r\n]*([\r\n]+|\Z)){2,}\Z'}
 
 def check_head(source, head, encoding):
     "Raises `CorpusError` for a file that its first bytes `head` show to be no text of this kind"
@@ -384,29 +390,33 @@ class JsonFile(Table):
         with open_text(source, self.options.encoding) as f:
             head = next(filter(str.strip, iter(lambda: f.read(2**16), '')), '').lstrip()
         require(head, f"{self.name} has no text: it is empty or has only white space")
-        self.is_listed = head[0] == '[' and self.is_list(head.partition('\n')[0])
+        self.has_list = head[0] == '['
+        self.is_listed = head[0] in '[{' and self.is_long(head.partition('\n')[0])
         first, _ = next(self.objects(), ([], {}))
         require(first and first[0] is not None, f"the first line of {self.name} {self.no_object}")
         self.columns = list(dict.fromkeys(name for row in first if row for name in row))
     def place(self, i):
-        if self.is_listed: return f"{self.name}, row {i}"
         with open_text(self.source, self.options.encoding) as f:
             lines = enumerate(chain.from_iterable(text_lines(f)), 1)
             filled = (number for number,line in lines if line.strip())
-            return f"{self.name}, line {next(islice(filled, i, None))}"
+            line = None if self.is_listed else next(islice(filled, i, None), None)
+        return f"{self.name}, line {line}" if line else f"{self.name}, row {i}"
     no_object = f"is no JSON object, or has more than {LONGEST_ROW:,} characters"
 
     @staticmethod
-    def is_list(line):
-        "Does a file whose first line begins with [ hold one list, rather than a row per line?"
+    def is_long(line):
+        "Is the first line a list of objects or the beginning of something, rather than a row?"
         try: first = json.loads(line)
         except (ValueError, RecursionError): return True           # it ends on a later line
-        return all(isinstance(row, dict) for row in first)
+        return isinstance(first, list) and all(isinstance(row, dict) for row in first)
 
     def objects(self):
         "Yields (objects, index → problem) block by block"
         with open_text(self.source, self.options.encoding) as f:
             found = self.listed(f) if self.is_listed else self.on_lines(f)
+            first = list(islice(found, 2))
+            is_alone = len(first) == 1 and not self.has_list
+            found = chain(is_alone and by_columns(first[0]) or first, found)
             while block := list(islice(found, BLOCK)):
                 problems = {i: self.no_object for i,row in enumerate(block)
                             if not isinstance(row, dict)}
@@ -417,17 +427,19 @@ class JsonFile(Table):
             if not line.strip(): continue
             try: row = json.loads(line)
             except (ValueError, RecursionError): row = None
-            yield from by_columns(row) or [row]
+            yield row
 
     def listed(self, f):
         decode = json.JSONDecoder().raw_decode
         between = re.compile(r'[\s,]*')
-        text = f.read(2**20).lstrip()[1:]                           # behind the bracket
-        position = 0
+        text = f.read(2**20).lstrip()
+        is_list = text[0] == '['
+        position = int(is_list)                                     # behind the bracket
         while True:
             position = between.match(text, position).end()
-            if text[position:position + 1] == ']': return
-            try: row, position = decode(text, position)
+            if is_list and text[position:position + 1] == ']': return
+            if not is_list and position == len(text) and not (text := f.read(2**20)): return
+            try: row, position = decode(text, position if text[position:] else 0)
             except (ValueError, RecursionError) as e:
                 more = f.read(max(2**20, len(text) - position))
                 require(more, f"can't read {self.name} as a list of objects, or an object on each "
@@ -441,10 +453,15 @@ class JsonFile(Table):
             yield [[at_path(row, name) for row in rows] for name in columns], problems
 
 def by_columns(table):
-    "Returns the rows of an object that has a column under each name, as pandas writes it; or None"
+    "Returns the rows in an object: its one list of objects, or columns with numbers; else None"
     cells = list(table.values()) if isinstance(table, dict) else []
-    is_one = cells and all(isinstance(column, dict) and column for column in cells)
-    if not is_one or any(column.keys() != cells[0].keys() for column in cells): return None
+    lists = [cell for cell in cells if isinstance(cell, list) and cell
+             and all(isinstance(row, dict) for row in cell)]
+    known = {*TEXT_COLUMNS, *TOKEN_COLUMNS, *LABEL_COLUMNS, *TAG_COLUMNS}
+    if len(lists) == 1 and known.isdisjoint(map(same_name, table)): return lists[0]
+    are_columns = cells and all(isinstance(column, dict) and column.keys() == cells[0].keys()
+                                and all(map(str.isdigit, column)) for column in cells)
+    if not are_columns or not cells[0]: return None
     return [dict(zip(table, row)) for row in zip(*(column.values() for column in cells))]
 
 # %% ../../nbs/library/reading.ipynb #parquet
@@ -598,8 +615,8 @@ class ColumnFile(Table):
             if cells is None: rows.append([])
             else: rows[-1].append(cells)
         n_columns = min(len(cells) for row in rows for cells in row)
-        columns = [i for i in range(n_columns) if not is_running([
-            [cells[i] for cells in row] for row in rows])]
+        columns = [i for i in range(n_columns) if not are_numbers(
+            [cells[i] for row in rows for cells in row])]
         changing = [i for i in columns
                     if any(len({cells[i] for cells in row}) > 1 for row in rows)]
         words = (changing or columns or [0])[0]
@@ -626,7 +643,11 @@ class ColumnFile(Table):
         self.is_fixed = how.tag_col is None
         require(self.width > 1, f"{self.name}, line 1: expected a token and its tag, and found one "
                 "column")
-        if self.token_col == self.width - 1 and how.token_col is None: self.token_col = 0
+        if self.token_col == self.columns[-1] and how.token_col is None:
+            require(self.width == 2 or how.tag_col is not None, f"{self.name}: the words seem to "
+                    f"stand in the last column, {self.token_col!r}, and no column has tags. Name "
+                    "them, as in token_col=0, tag_col=1 (--token-col 0)")
+            self.token_col = self.columns[0]                       # numbers may be words, too
         is_universal = how.tag_col is None and self.is_conllu and 'upos' in self.columns
         return tag_of(self, self.token_col, 'upos' if is_universal else how.tag_col)
 
@@ -712,13 +733,11 @@ class ColumnFile(Table):
                  for _,[tokens] in sentence_rows(self, self.token_col))
         while block := list(islice(sents, 1000)): yield block, {}
 
-def is_running(sentences):
-    "Are these numbers that run on through each sentence?"
-    sentences = [cells for cells in sentences if len(cells) > 1]
-    numbers = [cell for cells in sentences for cell in cells]
-    if not numbers or not all(map(_running.fullmatch, numbers)): return False
-    runs = [[int(cell) for cell in cells if cell.isdigit()] for cells in sentences]
-    return all(run == list(range(run[0], run[0] + len(run))) for run in runs if run)
+def are_numbers(cells):
+    "Do these number the words, as 1, 2, 1-2 or w_1, w_2 or 0:3, 4:7? All have one form"
+    forms = {re.sub(r'\d+', '0', cell) for cell in cells} - {'0-0', '0.0'} or {'0'}
+    is_number = re.fullmatch(r'[A-Za-z]{0,4}[\W_]?0([\W_][A-Za-z]?0)*\W?', min(forms))
+    return len(forms) == 1 and bool(is_number) and (forms == {'0'} or len(set(cells)) > 1)
 
 def one_word(token):
     "Returns a token with no-break spaces for its blanks, so that words can be joined by blanks"

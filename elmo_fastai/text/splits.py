@@ -153,8 +153,10 @@ def class_folders(path):
         inside = [some for some in folders_in(folder) if files_in(some, TEXT_ENDINGS)]
         return len(inside) > 1 and not any(SPLIT_OF.get(some.name.lower()) for some in inside)
     if holds_classes(root): return dict(train=root)
-    splits = {SPLIT_OF.get(folder.name.lower()): folder for folder in folders_in(root)}
-    return {split: folder for split,folder in splits.items() if split and holds_classes(folder)}
+    inside = folders_in(root)
+    splits = {split_of(folder, inside): folder for folder in inside if holds_classes(folder)}
+    if not splits and len(inside) == 1: return class_folders(inside[0])
+    return {split: splits[split] for split in SPLITS if split in splits}
 
 # %% ../../nbs/library/splits.ipynb #filesbysplit
 def files_by_split(path, valid=None, test=None):

@@ -37,6 +37,8 @@ class Settings(Options):
         'train, valid and test are those splits', 'CORPUS', nargs='*', group='the text')
     valid:str = option(None, 'to validate on (default: what is called so, else the last 5 %)',
                        'FILE', read=path)
+    valid_pct:float = option(None, 'to validate on where no split is called so (default: 0.05)',
+                             'SHARE', check=('from 0 to below 1', lambda share: 0 <= share < 1))
     test:str = option(None, 'measured once, at the end (default: what is called so, else 5 %, none '
                       'with --valid)', 'FILE', read=path)
     tokenizer:str = option(
@@ -111,10 +113,11 @@ class Settings(Options):
                 "stream: leave it out, or say --kind stream", CommandError)
         require(self.valid_rows is None or self.n_rows or self.stream,
                 "--valid-rows goes with --n-rows or --stream: leave it out", CommandError)
-        for name,with_stream in dict(steps=True, buffer=True, test=False).items():
+        for name,with_stream in dict(steps=True, buffer=True, test=False, valid_pct=False).items():
             how = 'with' if with_stream else 'without'
             fits = getattr(self, name) is None or self.stream == with_stream
-            require(fits, f"--{name} goes {how} --stream", CommandError)
+            option = name.replace('_', '-')
+            require(fits, f"--{option} goes {how} --stream", CommandError)
 
     @property
     def new_words(self):
@@ -197,7 +200,7 @@ def check_resumed(corpus, said):
 # %% ../../nbs/library/command.ipynb #c034
 @takes(Settings)
 def pretrain(
-    corpus=None,# a name, files, a folder, 'hub:owner/name', a `Corpus`; None: 'toy'
+    corpus=None,# a name, files, a folder, a table, data by split, a `Corpus`; None: 'toy'
     out=None,   # folder to write; None: models/ and the corpus's name
     *,
     say=print,  # is told what happens
@@ -208,12 +211,14 @@ def pretrain(
     file = {}
     if isinstance(said.get('config'), (str, os.PathLike)):
         file = read_settings(said.pop('config'), Settings)
-        corpus = corpus or file.pop('corpus', None)
-        require(corpus or 'resume' in said, "The file of settings names no corpus: name one beside "
+        named = file.pop('corpus', None)
+        if corpus is None: corpus = named
+        require(corpus is not None or 'resume' in said, "The file of settings names no corpus: name one beside "
                 "it", CommandError)
     if isinstance(corpus, os.PathLike): corpus = str(corpus)
-    if isinstance(corpus, (list, tuple)): corpus = [str(part) for part in corpus]
-    if isinstance(corpus, list) and len(corpus) == 1: corpus = corpus[0]
+    if isinstance(corpus, (list, tuple)):
+        corpus = [str(part) if isinstance(part, os.PathLike) else part for part in corpus]
+        if len(corpus) == 1 and isinstance(corpus[0], str): corpus = corpus[0]
     if corpus is None and 'resume' not in said: corpus = 'toy'
     settings = settings_for(corpus, said, file)
     if settings.resume is not None: check_resumed(corpus, said | file)

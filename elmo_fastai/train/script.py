@@ -43,15 +43,17 @@ from .report import text_shares
 # %% ../../nbs/library/script.ipynb #c011
 # With which kinds of text an option goes
 READING = 'sep', 'quotes', 'header', 'encoding', 'token_col', 'sent_col'
-GOES_WITH = dict(valid={'files'}, test={'files'}, text_col={'files', 'hub'},
-                 n_rows={'files', 'hub'}, valid_rows={'files', 'hub'}, sentences={'toy'},
-                 tokenizer={'files', 'hub', 'made', 'named'})
-GOES_WITH |= {name: {'files'} for name in READING}
+READ = {'files', 'hub', 'data'}
+GOES_WITH = dict(valid={'files'}, test={'files'}, text_col=READ, n_rows=READ, valid_pct=READ,
+                 valid_rows=READ, sentences={'toy'}, tokenizer={*READ, 'made', 'named'})
+GOES_WITH |= {name: {'files', 'data'} for name in READING}
 
 def kind_of(source):
-    "Returns what a text is: files, hub, made (a `Corpus`), named, toy or grammar"
+    "Returns what a text is: files, hub, data, made (a `Corpus`), named, toy or grammar"
     if isinstance(source, Corpus): return 'grammar' if isinstance(source, ToyCorpus) else 'made'
-    if isinstance(source, list): return 'files'
+    are_files = isinstance(source, list) and all(isinstance(part, str) for part in source)
+    if are_files: return 'files'
+    if not isinstance(source, str): return 'data'
     if source == 'toy': return 'toy'
     if source.startswith('hub:'): return 'hub'
     return 'named' if source in CORPORA or source.startswith('ud:') else 'files'
@@ -218,22 +220,24 @@ def said(**kwargs): return {name: value for name,value in kwargs.items() if valu
 def name_of(source):
     "What a model that is trained on this text is called"
     if isinstance(source, Corpus): return source.name
-    if kind_of(source) == 'hub': return hub_name(source.removeprefix('hub:'))
+    kind = kind_of(source)
+    if kind == 'data': return 'table'
+    if kind == 'hub': return hub_name(source.removeprefix('hub:'))
     return Path(str(source)).stem
 
 def reading(settings):
     "Returns what was said about how a text is read"
     return said(**{name: getattr(settings, name) for name in ('text_col', *READING)})
 
-def read_text(source, settings):
+def text_of(source, settings):
     "Returns the corpus of a training; None where the text is read as a stream"
     if settings.stream: return None
-    if isinstance(source, list): source = [Path(file) for file in source]
+    if kind_of(source) == 'files' and isinstance(source, list): source = [*map(Path, source)]
     corpus = copy(source)
     if not isinstance(source, Corpus):
         options = reading(settings) | said(
             valid=settings.valid, test=settings.test, n_train=settings.sentences,
-            n_rows=settings.n_rows, n_valid=settings.valid_rows)
+            n_rows=settings.n_rows, n_valid=settings.valid_rows, valid_pct=settings.valid_pct)
         if str(source).startswith('ud:'): options['say'] = noop          # `about` tells it
         with main_first(): corpus = get_corpus(source, data=settings.data, **options)
     if settings.tokenizer: corpus.tokenizer = settings.tokenizer
@@ -513,7 +517,7 @@ def start(
     "Begin a training and bring it to its end; `CorpusError`, `CheckpointError`, `CommandError`"
     settings = complete(source, settings)
     with own_world(settings, say):
-        corpus = read_text(source, settings)
+        corpus = text_of(source, settings)
         settings = by_length(corpus, settings, say)
         out, folder = free_places(corpus, source, settings)
         old = old_model(settings, out) if settings.start else None
@@ -572,11 +576,11 @@ def go_on(
     out = folder.with_name(settings.out)
     overwrite = settings.overwrite or (folder/SAVED).exists()
     check_place(out, overwrite)
-    source = source or settings.corpus
-    require(source, f"The training in {folder} was begun in Python with a corpus of its own: hand "
+    if source is None: source = settings.corpus
+    require(source is not None, f"The training in {folder} was begun in Python with a corpus of its own: hand "
             "it to `pretrain(corpus, resume=…)`", CommandError)
     with own_world(settings, say):
-        learn = make_learner(source, read_text(source, settings), run, folder)
+        learn = make_learner(source, text_of(source, settings), run, folder)
         say(about(learn, settings))
         with held(folder):
             check_place(out, overwrite)                 # another process may have been faster

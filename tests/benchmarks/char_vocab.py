@@ -52,12 +52,12 @@ def tags(elmo, train, dev, known, n_tokens, seed):
     """Accuracy of each layer over all tokens and over those with a form that is new, and the
     share of these"""
     import numpy as np
-    from elmo_fastai.studies.probe import collect, fit, linear, some_sentences
+    from elmo_fastai.studies.probe import collect, fitted, linear, some_sentences
     data = [(s.tokens, s.tags) for s in train]
     tr = collect(elmo, [data[i] for i in some_sentences(data, seed, 1., n_tokens)])
     dv = collect(elmo, dev)
     new = ~np.isin(dv.words.astype(str), [*known, *set(tr.words)])
-    right = [fit(linear(), x, tr.labels).predict(q) == dv.labels
+    right = [fitted(linear(), x, tr.labels).predict(q) == dv.labels
              for x,q in zip(tr.layers.values(), dv.layers.values())]
     return dict(tags=[o.mean() for o in right], tags_new=[o[new].mean() for o in right],
                 new=new.mean(), tokens=len(dv))
