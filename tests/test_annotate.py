@@ -338,6 +338,10 @@ def test_a_label_that_the_encoding_lacks(tmp_path):
     with pytest.raises(CommandError, match="can't be written in latin-1|iso8859-1"):
         annotated(learn, tmp_path, 'a.csv', 'text\ngood\n', encoding='latin-1')
 
+def test_a_progress_bar_counts_lines_after_the_last_sentence(tagger, tmp_path):
+    found = annotated(tagger, tmp_path, 'a.conll', 'Ann NN\n\n', progress=True)
+    assert found.startswith(b'Ann NN ')
+
 def test_a_progress_bar_can_be_had(classifier, tmp_path, capsys):
     annotated(classifier, tmp_path, 'a.txt', 'good\nbad', 'a.jsonl', progress=True)
     assert '100' in capsys.readouterr().out

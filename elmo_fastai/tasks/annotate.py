@@ -520,7 +520,7 @@ def shown(windows, size, progress):
     try:
         for window in windows:
             yield window
-            read = ''.join(''.join(unit.raw) or unit.item for unit in window)
+            read = ''.join(''.join(unit.raw) or unit.item or '' for unit in window)
             done += len(read.encode('utf-8', 'surrogateescape'))
             bar.update(min(done, size - 1))
         bar.update(size)

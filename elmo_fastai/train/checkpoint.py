@@ -248,6 +248,7 @@ class Checkpoints(FitCallback):
     begun = None
     n_fits = 0         # begun with it
     written = None     # the place of the last one: epochs, batches
+    can_skip = False   # can the training loader begin within an epoch?
     def __init__(self,
         folder,              # of this training's checkpoints
         minutes:float=10.,   # between checkpoints within an epoch; 0: after each batch
@@ -283,8 +284,8 @@ class Checkpoints(FitCallback):
         "Keep the last step of a training that was asked to end"
         stop = self.learn.stopped
         is_asked = stop and stop.reason is Reason.SIGNAL and self.training
-        is_written = self.written == (self.epoch, self.iter+1)
-        if is_asked and self.can_skip and not is_written: self.save(self.epoch, self.iter+1)
+        if not is_asked or not self.can_skip: return
+        if self.written != (self.epoch, self.iter+1): self.save(self.epoch, self.iter+1)
     def before_validate(self): self.save(self.epoch, len(self.dls.train))
     def after_epoch(self): self.save(self.epoch+1, 0)
     def after_fit(self): self.let_go()

@@ -1,7 +1,7 @@
 """AllenNLP's own classes read what this library writes, and both embed the same sentences.
 
-    pip install --no-deps allennlp==2.10.1            # the last release, and nothing that it asks for
-    python tests/benchmarks/coming_from.py            # half a minute
+    pip install --no-deps allennlp==2.10.1         # the last release, and nothing that it asks for
+    python tests/benchmarks/coming_from.py         # half a minute
 
 AllenNLP asks for a PyTorch of 2022. Its ELMo needs little of what else it asks for: the packages
 in ABSENT are replaced by empty ones, its own files are as released, and run on today's PyTorch. The

@@ -138,8 +138,10 @@ def processor():
     return names[0] if names else platform.processor() or platform.machine()
 
 def versions(*packages):
-    "The versions of packages"
-    return {name: importlib.metadata.version(name) for name in packages}
+    "The versions of packages; stops where one is not installed"
+    try: return {name: importlib.metadata.version(name) for name in packages}
+    except importlib.metadata.PackageNotFoundError as e:
+        sys.exit(f'{e.name} is not installed: see --help')
 
 def read_figures(file, empty=None):
     "The figures in a file; `empty` where there is none"
