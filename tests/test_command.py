@@ -18,7 +18,7 @@ from elmo_fastai.base.options import option_name
 from elmo_fastai.elmo.module import without_head
 from elmo_fastai.base.errors import CheckpointError, CommandError, Interrupted
 from elmo_fastai.text.corpora import Corpus, toy_corpus
-from elmo_fastai.text.sources import text_corpus
+from elmo_fastai.text.sources import CORPORA, text_corpus
 from elmo_fastai.text.tokens import CharVocab
 from elmo_fastai.nn.bilm import BiLMConfig, elmo_configs, evaluate
 from elmo_fastai.elmo.folder import load_bilm, save_bilm
@@ -577,7 +577,7 @@ def test_a_stream_has_no_length(text):
 def test_how_many_sentences_of_the_toy_language(corpus, tmp_path):
     "The recipe makes them, and reads each once"
     settings = script.complete('toy', settings_for('toy', dict(sentences=300)))
-    made = script.read_text('toy', settings)
+    made = script.text_of('toy', settings)
     assert (len(made.train) == 300 and settings.epochs == 1
             and made.valid == toy_corpus(n_train=1).valid)
     assert settings_for(corpus, {}).epochs == 3
@@ -896,7 +896,7 @@ def test_files_that_can_not_be(tmp_path, monkeypatch, capsys, text_, says):
     (tmp_path / 'run.toml').write_text(text_)
     code, out, err = (ran(capsys, 'toy', '--config', 'run.toml')
                       if 'corpus' not in text_ else ran(capsys, '--config', 'run.toml'))
-    assert (code in (1, 2) and len(err.strip().splitlines()) == 1
+    assert (code == 2 and len(err.strip().splitlines()) == 1
             and err.startswith('elmo_pretrain: ') and re.search(says, err)), err
     assert listing(tmp_path) == ['run.toml']
 
@@ -913,9 +913,28 @@ def test_files_that_can_not_be(tmp_path, monkeypatch, capsys, text_, says):
 def test_options_that_can_not_be(tmp_path, monkeypatch, capsys, args, says):
     monkeypatch.chdir(tmp_path)
     code, out, err = ran(capsys, *args)
-    assert code in (1, 2) and len(err.strip().splitlines()) == 1 and re.search(says, err), err
+    assert code == 2 and len(err.strip().splitlines()) == 1 and re.search(says, err), err
     assert not listing(tmp_path)
 
+
+@pytest.mark.parametrize('args,says', [
+    (['tinyshakespeare'], 'did you mean tiny_shakespeare'), (['vi_vtb'], 'did you mean ud:vi_vtb'),
+    (['toy', '--device', 'xyz'], "device 'xyz'"), (['toy', '--from', 'none'], 'no folder')], ids=str)
+def test_names_that_are_unknown(tmp_path, monkeypatch, capsys, args, says):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = ran(capsys, *args)
+    assert code == 2 and len(err.strip().splitlines()) == 1 and says in err, err
+
+def test_help_names_all_corpora():
+    page = ' '.join(command.command_line().format_help().split())
+    assert ', '.join(CORPORA) in page
+
+def test_a_place_is_looked_at_before_the_text(text, monkeypatch, capsys):
+    monkeypatch.chdir(text)
+    monkeypatch.setattr('elmo_fastai.train.script.text_of', lambda *args: 1/0)
+    for out in ('tr.txt', 'tr.txt/m', '.'):
+        code, _, err = ran(capsys, 'tr.txt', '--out', out)
+        assert code == 2 and '--out' in err, err
 
 def test_errors_speak_of_options(text, monkeypatch, capsys):
     "What is an argument in Python is an option here"

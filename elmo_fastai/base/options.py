@@ -16,7 +16,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from fastcore.meta import delegates
 from .errors import CheckpointError, CommandError, CorpusError, Interrupted
-from .errors import ModelFileError, as_error, require
+from .errors import ModelFileError, UsageError, as_error, require
 from .files import regular_file
 
 # %% ../../nbs/library/options.ipynb #c009
@@ -27,13 +27,13 @@ def did_you_mean(name, names):
 
 # %% ../../nbs/library/options.ipynb #c021
 def seconds(time, name='--time'):
-    "Seconds of a time such as '15m', '900s' or '1.5h', or of a number; raises `CommandError`"
+    "Seconds of a time such as '15m', '900s' or '1.5h', or of a number; raises `UsageError`"
     units = dict(s=1, m=60, h=3600)
     text = str(time).strip()
     try: res = float(text[:-1])*units[text[-1]] if isinstance(time, str) else float(time)
     except (ValueError, KeyError, IndexError, TypeError): res = 0.
     require(0 < res < math.inf and time is not True,
-            f"{name} must be a time such as 15m, 900s or 1.5h, not {time!r}", CommandError)
+            f"{name} must be a time such as 15m, 900s or 1.5h, not {time!r}", UsageError)
     return res
 
 def in_words(seconds):
@@ -79,7 +79,7 @@ def option_value(
     field, # of a dataclass, made by `option`
     value, # what was given for it
 ):
-    "Returns `value` in the type of `field`; raises `CommandError` where it can't be that"
+    "Returns `value` in the type of `field`; raises `UsageError` where it can't be that"
     name = option_name(field)
     more = field.metadata
     if value is None and field.default is None: return None
@@ -87,14 +87,14 @@ def option_value(
     if isinstance(value, os.PathLike): value = str(value)
     what,kinds = _KINDS[field.type]
     right = isinstance(value, kinds) and isinstance(value, bool) == (field.type is bool)
-    require(right, f"{name} must be {what}, not {value!r}", CommandError)
+    require(right, f"{name} must be {what}, not {value!r}", UsageError)
     if field.type in (int, float): value = field.type(value)
     if 'choices' in more:
         what = ' or '.join(map(str, more['choices']))
-        require(value in more['choices'], f"{name} must be {what}, not {value!r}", CommandError)
+        require(value in more['choices'], f"{name} must be {what}, not {value!r}", UsageError)
     if 'check' in more:
         what,is_right = more['check']
-        require(is_right(value), f"{name} must be {what}, not {value!r}", CommandError)
+        require(is_right(value), f"{name} must be {what}, not {value!r}", UsageError)
     return value
 
 class Options:
@@ -104,13 +104,13 @@ class Options:
 
     @classmethod
     def of(cls, said:dict):
-        "From names and values; None leaves the default. Raises `CommandError` for other names"
+        "From names and values; None leaves the default. Raises `UsageError` for other names"
         names = [f.name for f in fields(cls)]
         earlier = {f.metadata['also']: f.name for f in fields(cls) if 'also' in f.metadata}
         said = {earlier.get(name, name): value for name,value in said.items()}
         for name in said:
             unknown = f"There is no setting {name!r}{did_you_mean(name, names)}"
-            require(name in names, unknown, CommandError)
+            require(name in names, unknown, UsageError)
         return cls(**{name: value for name,value in said.items() if value is not None})
 
 # %% ../../nbs/library/options.ipynb #c013e
@@ -209,7 +209,9 @@ class CommandLine(argparse.ArgumentParser):
         except KeyboardInterrupt: self.stop(f"interrupted. {left()}", 130)
         except MemoryError: self.stop(f"the memory is not enough: {memory}. {left()}")
         except OSError as e: self.stop(f"{e}. {left()}")
-        except (*FOR_PEOPLE, *more) as e: self.stop(e)
+        except (*FOR_PEOPLE, *more) as e:
+            is_usage = isinstance(e, UsageError) or type(e) is ValueError   # a value that can't be
+            self.stop(e, 2 if is_usage else 1)
         finally:
             if hears: signal.signal(signal.SIGTERM, before)
 
@@ -218,14 +220,14 @@ def read_settings(
     path,         # a file: JSON by its name, or TOML
     options=None, # the dataclass that it sets
 ) -> dict:        # by the names of the dataclass's fields
-    "What a file of settings says; raises `CommandError`"
+    "What a file of settings says; raises `UsageError`"
     path = Path(path).expanduser()
     is_json = path.suffix.lower() == '.json'
-    with as_error(CommandError, f"{path} can't be read as {'JSON' if is_json else 'TOML'}"):
+    with as_error(UsageError, f"{path} can't be read as {'JSON' if is_json else 'TOML'}"):
         text = regular_file(path, 2**20).read_text(encoding='utf-8')
         said = json.loads(text) if is_json else tomllib.loads(text)
     require(isinstance(said, dict),
-            f"{path} should hold names and values, and holds {type(said).__name__}", CommandError)
+            f"{path} should hold names and values, and holds {type(said).__name__}", UsageError)
     if options is None: return said
     names = {f.metadata['name']: f.name for f in fields(options) if 'name' in f.metadata}
     said = {name.replace('-', '_'): value for name,value in said.items()}
@@ -281,12 +283,12 @@ class ReadOptions(Options):
         return {name: value for name,value in asdict(self).items() if value is not None}
 
 def threads(n, name):
-    "A number of threads, or 'free'; raises `CommandError`"
+    "A number of threads, or 'free'; raises `UsageError`"
     if n == 'free': return n
     try: number = 0 if isinstance(n, bool) else int(n)
     except (ValueError, TypeError): number = 0
     require(number > 0, f"{name} must be a whole number from 1 on, or free, not {n!r}",
-            CommandError)
+            UsageError)
     return number
 
 @dataclass

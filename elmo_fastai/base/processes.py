@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 import torch, torch.distributed as dist
-from .errors import CommandError
+from .errors import UsageError
 
 # %% ../../nbs/library/processes.ipynb #c017
 def rank():
@@ -100,13 +100,13 @@ def own_device(device=None):
     return device
 
 def find_device(name=None):
-    "Returns `own_device` by a name; raises `CommandError` if it can't be used"
+    "Returns `own_device` by a name; raises `UsageError` if it can't be used"
     try:
         device = own_device(name)
         torch.zeros(1, device=device).item()
     except (RuntimeError, AssertionError, ValueError) as e:      # PyTorch raises any of these
         why = f"The device {str(name)!r} can't be used here ({str(e).splitlines()[0]:.200})"
-        raise CommandError(f"{why}: leave --device out, or say --device cpu") from e
+        raise UsageError(f"{why}: leave --device out, or say --device cpu") from e
     return device
 
 # %% ../../nbs/library/processes.ipynb #t2

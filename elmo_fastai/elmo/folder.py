@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from safetensors.torch import load as load_tensors, save as save_tensors, save_file
 from fastcore.basics import patch
-from ..base.errors import ModelFileError, as_error, one_of, require
+from ..base.errors import ModelFileError, UnknownName, as_error, one_of, require
 from ..base.files import NEW, SUMS, SavedFiles, digest_of, read_saved, whole_folder
 from ..base.options import did_you_mean
 from ..text.tokens import ByteCharVocab, SPECIALS, WordVocab, load_char_vocab
@@ -28,7 +28,8 @@ from .module import Elmo, ScalarMix, without_head
 # %% ../../nbs/library/folder.ipynb #b2
 FORMAT, FORMAT_VERSION = 'elmo_fastai.bilm', 1
 FILES = ('config.json', 'model.safetensors', 'vocab.json', 'elmo.json', 'mix.safetensors',
-         'chars.json', 'output.safetensors', 'README.md', SUMS)
+         'chars.json', 'output.safetensors', 'task.json', 'task.safetensors', 'words.json',
+         'README.md', SUMS)
 REPORT = 'report.json', 'report.png', 'report.svg', 'run.toml', 'history.csv'
 
 def own_names(folder):
@@ -315,7 +316,7 @@ def find_folder(name, **kwargs):
     if name in BOXED: return box_folder(name)
     is_hub_name = re.fullmatch(r'[\w.-]+/[\w.-]+', name)
     require(is_hub_name, f"There is no folder {name!r} (in the box there is {', '.join(BOXED)}, "
-            "and the hub's names look like owner/name)", ModelFileError)
+            "and the hub's names look like owner/name)", UnknownName)
     from huggingface_hub import snapshot_download          # slow to import, and seldom needed
     with as_error(ModelFileError,
                   f"There is no folder {name!r} here, and the hub has not given it either"):

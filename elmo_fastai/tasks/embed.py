@@ -12,7 +12,7 @@ import re, sys
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from ..base.errors import CommandError, require
+from ..base.errors import UsageError, require
 from ..base.options import CommandLine, Options, at_least, option, same_option
 
 # %% ../../nbs/library/embedding_command.ipynb #c02
@@ -59,9 +59,9 @@ class EmbedSettings(Options):
     def __post_init__(self):
         super().__post_init__()
         require(self.out, "Name the file to write with --out, for example --out vectors.hdf5",
-                CommandError)
+                UsageError)
         require(self.model, "Name a model with --model: mini-en, a folder that elmo_pretrain "
-                "wrote, a name on the hub, or ai2:small", CommandError)
+                "wrote, a name on the hub, or ai2:small", UsageError)
 
 # %% ../../nbs/library/embedding_command.ipynb #c03
 EXAMPLES = {'my.txt --model mini-en --out vectors.hdf5': 'all layers',
@@ -82,9 +82,11 @@ def embed(settings):
     from elmo_fastai.base.processes import find_device, use_threads
     from elmo_fastai.elmo.embed import load_elmo
     from elmo_fastai.elmo.file import embed_file
+    from elmo_fastai.text.tokens import get_tokenizer
     kwargs = asdict(settings)
     source, out, model = (kwargs.pop(name) for name in ('source', 'out', 'model'))
     threads, device, tokenizer = (kwargs.pop(name) for name in ('threads', 'device', 'tokenizer'))
+    if tokenizer: get_tokenizer(tokenizer)                       # a wrong name is told at once
     elmo = load_elmo(model, **({'tokenizer': tokenizer} if tokenizer else {}))
     elmo.to(find_device(device))
     try:
@@ -92,16 +94,21 @@ def embed(settings):
     except torch.OutOfMemoryError as e: raise MemoryError from e        # the GPU's
 
 # %% ../../nbs/library/embedding_command.ipynb #c08
+def kept_beside(out):
+    "What an interrupted command says of the portions of its output"
+    part = f'{out}.part'
+    if not Path(part).exists(): return "Nothing was done yet"
+    return f"What is done is kept in {part}, and the same command goes on from there"
+
+
+# %% ../../nbs/library/embedding_command.ipynb #c08b
 def elmo_embed(
     args:list=None, # what stands on the command line; None: that of this process
 ):
     "The command: `embed_file` with the options that `elmo_embed --help` lists"
     line = embed_command_line()
     said = line.parse(args)
-    def left():
-        part = f"{said.get('out')}.part"
-        if not Path(part).exists(): return "Nothing was done yet"
-        return f"What is done is kept in {part}, and the same command goes on from there"
+    def left(): return kept_beside(said.get('out'))
     with line.one_line_errors(left, "take a smaller --budget", (ValueError, ImportError)):
         settings = EmbedSettings.of(said)
         result = embed(settings)

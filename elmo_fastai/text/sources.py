@@ -12,8 +12,8 @@ import glob, os
 from collections.abc import Mapping
 from numbers import Real
 from pathlib import Path
-from ..base.errors import CorpusError, as_error, require
-from ..base.options import ReadOptions
+from ..base.errors import CorpusError, UnknownName, as_error, require
+from ..base.options import ReadOptions, did_you_mean
 from elmo_fastai.text.corpora import (
     Corpus, all_lines, from_hub, local_folder, reuters, sst2, tiny_shakespeare,
     toy_corpus, wikitext2)
@@ -263,7 +263,9 @@ def get_corpus(
     exists = name.strip() and os.path.exists(os.path.expanduser(name)) # False for a name too long
     if exists or glob.has_magic(name) or name.startswith('hub:'):
         return text_corpus(name, data=data, **kwargs, **seeded)
-    hint = f" (did you mean ud:{name.lower()}?)" if name.lower() in REPOSITORIES else ''
-    raise CorpusError(f"unknown corpus {name!r:.80}{hint}: there is no file or folder of that "
+    hint = did_you_mean(name, [*CORPORA, *REPOSITORIES])
+    if name.lower() in REPOSITORIES: hint = f" (did you mean ud:{name.lower()}?)"
+    raise UnknownName(f"unknown corpus {name!r:.80}{hint}: there is no file or folder of that "
                       f"name, and the known names are {', '.join(CORPORA)}, ud:TREEBANK and "
                       "hub:OWNER/NAME")
+

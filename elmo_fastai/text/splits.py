@@ -12,7 +12,7 @@ import glob, os, re
 from collections.abc import Mapping
 from numbers import Real
 from pathlib import Path
-from ..base.errors import CorpusError, as_error, require
+from ..base.errors import CorpusError, UnknownName, as_error, require
 from .reading import (
     READABLE, TEXT_ENDINGS, Table, TextFile, ending, same_name, unpacked_name)
 
@@ -100,7 +100,8 @@ def _files_of(path):
             return tables if are_split and not any(split_of(f, texts) for f in texts) else texts
         return files
     if path.exists(): return [path]
-    require(glob.has_magic(str(path)), f"there is no file or folder '{path}'")
+    require(glob.has_magic(str(path)), f"there is no file or folder '{path}'",
+            UnknownName)
     found = [Path(name) for name in sorted(glob.glob(str(path), recursive=True))]
     files = [file for file in found if file.is_file()]
     require(files, f"no file matches the pattern '{path}'")

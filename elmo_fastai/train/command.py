@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
 from fastcore.imports import noop
-from ..base.errors import CommandError, require
+from ..base.errors import UsageError, require
 from ..base.options import CommandLine, Options, at_least, is_first, option, option_name
 from ..base.options import read_settings, same_option, seconds, takes, to_toml
 from ..text.corpora import ToyCorpus
@@ -32,9 +32,9 @@ def path(text, name):
 class Settings(Options):
     "What a training is told: on the command line, in a file, or in Python"
     corpus:list = option(
-        None, 'toy, tiny_shakespeare, wikitext2; text files, tables, a folder of them, a pattern '
-        'in quotes; ud:TREEBANK (as ud:vi_vtb); hub:OWNER/NAME[:CONFIG]. Files that are called '
-        'train, valid and test are those splits', 'CORPUS', nargs='*', group='the text')
+        None, 'toy, tiny_shakespeare, wikitext2, sst2, reuters; text files, tables, a folder '
+        'of them, a pattern in quotes; ud:TREEBANK (as ud:vi_vtb); hub:OWNER/NAME[:CONFIG]. '
+        'Files that are called train, valid and test are those splits', 'CORPUS', nargs='*', group='the text')
     valid:str = option(None, 'to validate on (default: what is called so, else the last 5 %)',
                        'FILE', read=path)
     valid_pct:float = option(None, 'to validate on where no split is called so (default: 0.05)',
@@ -110,14 +110,14 @@ class Settings(Options):
     def __post_init__(self):
         super().__post_init__()
         require(self.kind == 'stream' or not self.carry, "--carry needs a text that is read as a "
-                "stream: leave it out, or say --kind stream", CommandError)
+                "stream: leave it out, or say --kind stream", UsageError)
         require(self.valid_rows is None or self.n_rows or self.stream,
-                "--valid-rows goes with --n-rows or --stream: leave it out", CommandError)
+                "--valid-rows goes with --n-rows or --stream: leave it out", UsageError)
         for name,with_stream in dict(steps=True, buffer=True, test=False, valid_pct=False).items():
             how = 'with' if with_stream else 'without'
             fits = getattr(self, name) is None or self.stream == with_stream
             option = name.replace('_', '-')
-            require(fits, f"--{option} goes {how} --stream", CommandError)
+            require(fits, f"--{option} goes {how} --stream", UsageError)
 
     @property
     def new_words(self):
@@ -134,7 +134,7 @@ class Settings(Options):
         kept:dict,          # from `to_json`
         places:'Settings',  # of this call: where it reads and writes, and on which device
     ):
-        "The settings of a training that goes on; raises `CommandError`"
+        "The settings of a training that goes on; raises `UsageError`"
         now = {name: getattr(places, name) for name in PLACES}
         if places.threads != 'free': now['threads'] = places.threads
         return cls.of(kept | now)
@@ -170,10 +170,10 @@ def settings_for(
     said = {name: value for name,value in said.items() if value is not None}
     for source in (file, said):
         require(not {'time', 'epochs'} <= source.keys(), "--time and --epochs both say when a "
-                "training ends: say one of them", CommandError)
+                "training ends: say one of them", UsageError)
         takes_model = 'start' in source and {'model', 'config'} & source.keys()
         require(not takes_model, "--from takes a model as it is: leave --model and [config] out",
-                CommandError)
+                UsageError)
     recipe = dict(min_freq=2)
     if isinstance(corpus, str): recipe |= RECIPES.get(corpus, {})
     if isinstance(corpus, ToyCorpus): recipe = RECIPES['toy'] | dict(epochs=3, lr=8e-3)
@@ -190,12 +190,12 @@ def settings_for(
 AGAIN = 'resume', 'overwrite', 'every', 'device', 'threads'   # what may be said besides `resume`
 
 def check_resumed(corpus, said):
-    "Raise `CommandError` if more is said than what a resumption takes"
+    "Raise `UsageError` if more is said than what a resumption takes"
     require(not isinstance(corpus, (str, list)), "--resume reads the text that the training "
-            "began with: leave the corpus out", CommandError)
+            "began with: leave the corpus out", UsageError)
     for f in fields(Settings):
         require(f.name in AGAIN or f.name not in said, "--resume takes everything from the "
-                f"training that it goes on with: leave out {option_name(f)}", CommandError)
+                f"training that it goes on with: leave out {option_name(f)}", UsageError)
 
 # %% ../../nbs/library/command.ipynb #c034
 @takes(Settings)
@@ -206,15 +206,15 @@ def pretrain(
     say=print,  # is told what happens
     **kwargs    # of `Settings`
 ) -> Path:      # the folder with model, report and picture; with `dry` the figures instead
-    "Train a biLM on a text, measure and save it; raises CorpusError, CheckpointError, CommandError"
+    "Train a biLM on a text, measure and save it; raises CorpusError, CheckpointError, UsageError"
     said = {name: value for name,value in dict(kwargs, out=out).items() if value is not None}
     file = {}
     if isinstance(said.get('config'), (str, os.PathLike)):
         file = read_settings(said.pop('config'), Settings)
         named = file.pop('corpus', None)
         if corpus is None: corpus = named
-        require(corpus is not None or 'resume' in said, "The file of settings names no corpus: name one beside "
-                "it", CommandError)
+        require(corpus is not None or 'resume' in said, "The file of settings names no corpus: "
+                "name one beside it", UsageError)
     if isinstance(corpus, os.PathLike): corpus = str(corpus)
     if isinstance(corpus, (list, tuple)):
         corpus = [str(part) if isinstance(part, os.PathLike) else part for part in corpus]
@@ -260,7 +260,7 @@ def elmo_pretrain(
     line = command_line()
     said = line.parse(args)
     if not {'corpus', 'resume', 'config'} & said.keys(): line.error(
-        "name a corpus (toy, tiny_shakespeare, wikitext2, or a text file), or --resume")
+        "name a corpus (toy, tiny_shakespeare, wikitext2, sst2, reuters, a text file), or --resume")
     memory = "--stream reads the text block by block"
     with line.one_line_errors(lambda: "Nothing was saved", memory):
         folder = pretrain(say=partial(print, flush=True), **said)

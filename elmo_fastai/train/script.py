@@ -21,7 +21,7 @@ from fastai.torch_core import no_random, set_seed
 from safetensors import SafetensorError
 import elmo_fastai
 from ..base.errors import CheckpointError, CommandError, CorpusError, Interrupted
-from ..base.errors import ModelFileError, as_error, require
+from ..base.errors import ModelFileError, UsageError, as_error, require
 from ..base.files import lock_folder
 from ..base.options import did_you_mean, in_words
 from ..base.processes import find_device, is_main, main_first, use_threads
@@ -69,7 +69,7 @@ def complete(source, settings):
     for name,kinds in GOES_WITH.items():
         fits = kind in kinds or getattr(settings, name) is None
         option = name.replace('_', '-')
-        require(fits, f"--{option} does not go with this corpus: leave it out", CommandError)
+        require(fits, f"--{option} does not go with this corpus: leave it out", UsageError)
     try: get_tokenizer(settings.tokenizer or 'words')('a')
     except ImportError as e: raise CommandError(str(e)) from e           # spaCy is not there
     bf16 = settings.bf16
@@ -91,17 +91,17 @@ def own_world(settings, say):
 SAVED = 'saved'     # a file in the run's folder: the model in `out` is this run's own
 
 def check_place(out, overwrite):
-    "Raise `CommandError` unless a model may be written to `out`"
+    "Raise `UsageError` unless a model may be written to `out`"
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
         try: read_config(out/'config.json')
         except ModelFileError as e:
-            raise CommandError(f"{out} holds something that is not a model of ours, and will not "
+            raise UsageError(f"{out} holds something that is not a model of ours, and will not "
                                "be replaced. Name another folder with --out.") from e
         require(overwrite, f"{out} holds a model already. Say --overwrite to replace it, "
-                "or --out to write somewhere else.", CommandError)
+                "or --out to write somewhere else.", UsageError)
     above = next(folder for folder in out.absolute().parents if folder.exists())
     require(above.is_dir() and os.access(above, os.W_OK),
-            f"Can't write into {above}. Name another folder with --out.", CommandError)
+            f"Can't write into {above}. Name another folder with --out.", UsageError)
 
 def beside(out):
     "A new folder's name: OUT.interrupted, or OUT.interrupted-2, …"
@@ -128,14 +128,14 @@ def held(run):
                 with suppress(OSError): run.rmdir()           # other files may be in it
 
 def free_places(corpus, source, settings):
-    "The folders of the model and of its checkpoints; raises `CommandError` if they are taken"
+    "The folders of the model and of its checkpoints; raises `UsageError` if they are taken"
     name = name_of(source) if corpus is None else corpus.name
     out = Path(settings.out or f'models/{name}').expanduser()
-    require(out.name not in ('', '..'), f"--out must name a folder, not {str(out)!r}", CommandError)
+    require(out.name not in ('', '..'), f"--out must name a folder, not {str(out)!r}", UsageError)
     folder = out.with_name(f'{out.name}.run')
     require(settings.overwrite or not checkpoints_in(folder),
             f"{folder} holds a training that did not come to its end. Go on with it by --resume "
-            f"{folder}, or begin anew with --overwrite, which removes it.", CommandError)
+            f"{folder}, or begin anew with --overwrite, which removes it.", UsageError)
     check_place(out, settings.overwrite)
     return out, folder
 
@@ -153,16 +153,16 @@ def shape(settings):
     except (ValueError, TypeError) as e: raise CommandError(str(e)) from e
 
 def old_model(settings, out):
-    "The (BiLM, `WordVocab`) that a training begins with; raises `CommandError`"
+    "The (BiLM, `WordVocab`) that a training begins with; raises `UsageError`"
     wants = "--from takes a model with its output layer, such as a folder that elmo_pretrain wrote"
     try:
         folder = find_folder(settings.start)
         lm,vocab = load_bilm(folder)
-    except ModelFileError as e: raise CommandError(f"{wants}: {e}") from e
+    except ModelFileError as e: raise UsageError(f"{wants}: {e}") from e
     require(vocab or settings.new_words, f"{wants}, and {settings.start} predicts no words",
-            CommandError)
+            UsageError)
     require(folder.resolve() != out.resolve(), f"{out} is the model that this training begins "
-            "with: name another folder with --out", CommandError)
+            "with: name another folder with --out", UsageError)
     return lm,vocab
 
 @dataclass
@@ -517,6 +517,7 @@ def start(
     "Begin a training and bring it to its end; `CorpusError`, `CheckpointError`, `CommandError`"
     settings = complete(source, settings)
     with own_world(settings, say):
+        if settings.out: free_places(None, source, settings)           # before a long reading
         corpus = text_of(source, settings)
         settings = by_length(corpus, settings, say)
         out, folder = free_places(corpus, source, settings)

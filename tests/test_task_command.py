@@ -1,0 +1,197 @@
+"""Saved taggers and classifiers, and the command elmo_task: from training to an annotated file,
+wrong options, an interruption"""
+import json, os, signal, subprocess, sys
+from pathlib import Path
+
+import pytest, torch
+
+from elmo_fastai.base.errors import ModelFileError
+from elmo_fastai.data.tagged import TagDataLoaders
+from elmo_fastai.elmo.module import Elmo
+from elmo_fastai.tasks.annotate import LabelPart
+from elmo_fastai.tasks.command import elmo_task
+from elmo_fastai.tasks.folder import load_task, save_task
+from elmo_fastai.tasks.tag import elmo_tagger_learner
+from test_annotate import ROWS, TAGGED, fitted, make_classifier, make_elmo
+
+def make_tagger(**kwargs):
+    elmo = make_elmo()
+    dls = TagDataLoaders.from_sents(TAGGED, device='cpu', bs=8, seed=1)
+    return fitted(elmo_tagger_learner(dls, elmo, **{**dict(hidden=8, words=8), **kwargs}), 2)
+
+# folders
+
+@pytest.mark.parametrize('kwargs', [
+    {}, dict(where='both', chars=8, n_layers=2), dict(where='output', hidden=0, words=0),
+    dict(layers='last')], ids=str)
+def test_a_saved_tagger_is_the_same(tmp_path, kwargs):
+    learn = make_tagger(**kwargs)
+    again = load_task(save_task(learn, tmp_path/'m'), 'cpu')
+    sent = 'Ann saw the oldest Paris .'.split()
+    tags, _, probs = learn.predict(sent)
+    tags_again, _, probs_again = again.predict(sent)
+    assert tags == tags_again and torch.allclose(probs, probs_again, atol=1e-5)
+    assert again.model.elmo.mixes[0].w.requires_grad == learn.model.elmo.mixes[0].w.requires_grad
+    vectors = Elmo.from_pretrained(tmp_path/'m').embed([sent], 0)[0]
+    assert abs(vectors - learn.model.elmo.embed([sent], 0)[0]).max() < 1e-5
+
+KINDS_OF_ROWS = dict(
+    words=ROWS, numbers=[(text, int(label == 'pos')) for text,label in ROWS],
+    several=[(text, ['a', label]) for text,label in ROWS],
+    reals=[(text, .5 + (label == 'pos')) for text,label in ROWS])
+
+@pytest.mark.parametrize('kind', KINDS_OF_ROWS)
+def test_a_saved_classifier_is_the_same(tmp_path, kind):
+    learn = make_classifier(KINDS_OF_ROWS[kind], max_words=4)
+    again = load_task(save_task(learn, tmp_path/'m'), 'cpu')
+    for text in ('the film was nice .', 'a b c d e f'):
+        assert str(learn.predict(text)[0]) == str(again.predict(text)[0])
+    assert again.report(KINDS_OF_ROWS[kind]).n == len(ROWS)
+
+def test_other_folders_and_losses_are_refused(tmp_path):
+    learn = make_classifier()
+    (tmp_path/'other').mkdir()
+    (tmp_path/'other'/'a.txt').write_text('mine')
+    with pytest.raises(ValueError, match='other things'): save_task(learn, tmp_path/'other')
+    make_elmo().save_pretrained(tmp_path/'elmo')
+    with pytest.raises(ModelFileError, match='no task.json'): load_task(tmp_path/'elmo')
+    save_task(learn, tmp_path/'elmo')                # over a model of ours
+    load_task(tmp_path/'elmo')
+    make_elmo().save_pretrained(tmp_path/'elmo')
+    assert not (tmp_path/'elmo'/'task.json').exists()
+    learn.loss_func = lambda pred, y: pred.sum()
+    with pytest.raises(ValueError, match='a loss of its own'): save_task(learn, tmp_path/'m')
+    dls = TagDataLoaders.from_sents(TAGGED, device='cpu')
+    with pytest.raises(ValueError, match='without ELMo'):
+        save_task(elmo_tagger_learner(dls, where=None), tmp_path/'m')
+    assert not (tmp_path/'m').exists()
+
+@pytest.mark.parametrize('name,value', [
+    ('task', 'dance'), ('labels', []), ('labels', ['O', 'O']), ('labels', [['O']]),
+    ('network', dict(where='nowhere')), ('network', dict(hidden=10**9)), ('network', 3)], ids=str)
+def test_wrong_settings_are_refused(tmp_path, name, value):
+    file = save_task(make_tagger(), tmp_path/'m')/'task.json'
+    (tmp_path/'m'/'SHA256SUMS').unlink()
+    task = json.loads(file.read_text())
+    file.write_text(json.dumps(task | {name: value}))
+    with pytest.raises(ModelFileError): load_task(tmp_path/'m')
+
+def test_damage_is_found(tmp_path):
+    file = save_task(make_tagger(), tmp_path/'m')/'words.json'
+    file.write_text(file.read_text().replace('Bob', 'Tom'))
+    with pytest.raises(ModelFileError, match='words.json is damaged'): load_task(tmp_path/'m')
+
+# the command
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    make_elmo().save_pretrained('bilm')
+    sents = ['\n'.join(f'{token} {tag}' for token,tag in zip(*sent)) for sent in TAGGED]
+    Path('train.conll').write_text('\n\n'.join(sents))
+    Path('train.csv').write_text('\n'.join(['text,label', *map(','.join, ROWS)]))
+    return tmp_path
+
+def command(capsys, *args):
+    "(exit status, what stands on stdout, on stderr)"
+    code = 0
+    try: elmo_task([*map(str, args)])
+    except SystemExit as e: code = e.code
+    out, err = capsys.readouterr()
+    return code, out, err
+
+TRAIN = ['--model', 'bilm', '--epochs', 1, '--device', 'cpu', '--threads', 1]
+
+def test_from_training_to_a_file(place, capsys):
+    code, out, err = command(capsys, 'tag', 'train', 'train.conll', '--out', 'm', *TRAIN)
+    assert (code, err) == (0, '') and 'elmo_task tag report' in out and 'train_loss' in out
+    code, out, err = command(capsys, 'tag', 'report', 'train.conll', '--model', 'm', '--json',
+                             'r.json', '--device', 'cpu')
+    assert code == 0 and 'accuracy' in out, err
+    assert json.loads(Path('r.json').read_text())['n'] == len(TAGGED) or 'figures' in json.loads(
+        Path('r.json').read_text())
+    Path('new.txt').write_text('Bob saw Paris\n')
+    code, out, err = command(capsys, 'tag', 'annotate', 'new.txt', '--model', 'm', '--out',
+                             'new.jsonl', '--device', 'cpu')
+    assert (code, err) == (0, '') and 'spans' in Path('new.jsonl').read_text()
+    again = load_task('m', 'cpu')
+    assert again.tag(['Bob saw Paris'], as_spans=True)[0] == json.loads(
+        Path('new.jsonl').read_text())['spans']
+
+def test_a_classifier_and_a_file_of_settings(place, capsys):
+    Path('run.toml').write_text('source = "train.csv"\nepochs = 7\nlr = 0.01\n')
+    code, out, err = command(capsys, 'classify', 'train', '--config', 'run.toml', '--out', 'm',
+                             *TRAIN)
+    assert (code, err) == (0, '')
+    kept = Path('m/run.toml').read_text()
+    assert 'epochs = 1\n' in kept and 'lr = 0.01\n' in kept and 'train.csv' in kept
+    code, out, err = command(capsys, 'classify', 'train', '--config', 'm/run.toml', '--out', 'm',
+                             *TRAIN)
+    assert code == 2 and '--overwrite' in err
+    code, out, err = command(capsys, 'classify', 'annotate', 'train.csv', '--model', 'm', '--out',
+                             'new.csv', '--name', 'guess', '--device', 'cpu')
+    assert code == 0 and Path('new.csv').read_text().startswith('text,label,guess,probability\n')
+    code, out, err = command(capsys, 'tag', 'report', 'train.conll', '--model', 'm')
+    assert code == 2 and 'say elmo_task classify' in err
+
+WRONG = [
+    (['tga', 'train'], 'did you mean tag'), (['tag', 'trian'], 'did you mean train'),
+    (['tag'], 'expected train or report or annotate'),
+    (['tag', 'train', 'train.conll'], '--out is missing'),
+    (['tag', 'train', '--out', 'm'], 'INPUT is missing'),
+    (['tag', 'annotate', 'train.conll', '--out', 'a.conll'], '--model is missing'),
+    (['tag', 'train', 'train.conll', '--out', 'm', '--epoch', 'x'], 'epoch'),
+    (['tag', 'train', 'train.conll', '--out', 'm', '--lr', '-1'], '--lr must be'),
+    (['tag', 'train', 'train.conll', '--out', 'm', '--label-col', '1'], 'no option --label-col'),
+    (['tag', 'train', 'train.conll', '--out', 'm', '--threads', '0'], '--threads must be'),
+    (['tag', 'train', 'train.conll', '--out', 'train.csv/m', *TRAIN], "Can't write into"),
+    (['tag', 'train', 'train.conll', '--out', 'm', '--config', 'no.toml'], 'no.toml'),
+]
+
+@pytest.mark.parametrize('args,says', WRONG, ids=str)
+def test_wrong_usage_is_one_line_and_2(place, capsys, args, says):
+    code, out, err = command(capsys, *args)
+    assert code == 2 and says in err and len(err.strip().splitlines()) == 1, err
+    assert not Path('m').exists()
+
+def test_places_are_looked_at_first(place, capsys, monkeypatch):
+    monkeypatch.setattr('elmo_fastai.tasks.command.load_for', lambda *args: 1/0)
+    code, _, err = command(capsys, 'tag', 'report', 'x', '--model', 'm', '--json', 'none/r.json')
+    assert code == 2 and "Can't write" in err
+    monkeypatch.setattr('elmo_fastai.elmo.embed.load_elmo', lambda *args: 1/0)
+    code, _, err = command(capsys, 'tag', 'train', 'x', '--out', 'train.csv', *TRAIN)
+    assert code == 2 and 'not a model of ours' in err
+
+def test_other_errors_are_1(place, capsys):
+    Path('bad.conll').write_text('a B\nc\n')
+    code, _, err = command(capsys, 'tag', 'train', 'bad.conll', '--out', 'm', *TRAIN)
+    assert code == 1 and 'line 2: expected 2 columns' in err
+
+def test_an_interruption_is_told(place, capsys, monkeypatch):
+    save_task(make_classifier(), 'm')
+    Path('in.txt').write_text('\n'.join(['the film was nice .']*8000))
+    args = 'classify', 'annotate', 'in.txt', '--model', 'm', '--device', 'cpu', '--out'
+    code, _, _ = command(capsys, *args, 'whole.jsonl')
+    assert code == 0
+    add = LabelPart.add
+    def add_and_stop(self, *values):
+        add(self, *values)
+        signal.raise_signal(signal.SIGTERM)
+    with monkeypatch.context() as patched:
+        patched.setattr(LabelPart, 'add', add_and_stop)
+        code, _, err = command(capsys, *args, 'out.jsonl')
+    assert code == 130 and 'goes on from there' in err and not Path('out.jsonl').exists()
+    code, out, _ = command(capsys, *args, 'out.jsonl')
+    assert code == 0 and 'Going on after' in out
+    assert Path('out.jsonl').read_bytes() == Path('whole.jsonl').read_bytes()
+
+def test_help_is_light():
+    root = Path(__file__).resolve().parents[1]
+    script = ("import sys; from elmo_fastai.tasks.command import elmo_task\n"
+              "try: elmo_task(sys.argv[1:])\n"
+              "finally: print({'torch', 'fastai', 'pandas'} & {*sys.modules})")
+    for args in (['--help'], ['tag', 'train', '--help'], ['classify', 'report', '--help']):
+        run = subprocess.run([sys.executable, '-c', script, *args], capture_output=True, text=True,
+                             env={**os.environ, 'PYTHONPATH': str(root)})
+        assert run.returncode == 0 and run.stdout.startswith('usage: elmo_task'), run.stderr
+        assert run.stdout.endswith('set()\n')
