@@ -270,7 +270,7 @@ def by_words(docs):
     """Let the search find what has all words of a question in any order, where Quarto's finds
     nothing that has it as it stands"""
     script = docs/'site_libs'/'quarto-search'/'quarto-search.js'
-    text = script.text_of(encoding='utf-8')
+    text = script.read_text(encoding='utf-8')
     if 'useExtendedSearch' in text: return
     for old,new in WORDS.items():
         if old not in text:

@@ -74,7 +74,7 @@ def axe():
     script = axe_script()
     if not script: pytest.skip('axe-core is not installed: pip install axe-playwright-python')
     def found(page):
-        page.evaluate(script.text_of(encoding='utf-8'))
+        page.evaluate(script.read_text(encoding='utf-8'))
         faults = page.evaluate(
             "axe.run(document, {resultTypes: ['violations']}).then(o => o.violations)"
         )
