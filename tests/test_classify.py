@@ -1,10 +1,9 @@
 "Pooling, classifier, cache, learner: every guarantee, with a tiny biLM"
-import copy, math, os, pickle, warnings
+import copy, math, pickle, warnings
 from dataclasses import replace
-from pathlib import Path
 import numpy as np, pandas as pd, pytest, torch, matplotlib
 from hypothesis import given, settings, strategies as st
-from fastai.basics import Learner, load_learner
+from fastai.basics import load_learner
 from fastai.interpret import ClassificationInterpretation, Interpretation
 from fastai.torch_core import set_seed
 

@@ -577,7 +577,7 @@ def test_a_stream_has_no_length(text):
 def test_how_many_sentences_of_the_toy_language(corpus, tmp_path):
     "The recipe makes them, and reads each once"
     settings = script.complete('toy', settings_for('toy', dict(sentences=300)))
-    made = script.read_text('toy', settings)
+    made = script.text_of('toy', settings)
     assert (len(made.train) == 300 and settings.epochs == 1
             and made.valid == toy_corpus(n_train=1).valid)
     assert settings_for(corpus, {}).epochs == 3

@@ -4,6 +4,7 @@ the picture"""
 import io, json, math
 from types import SimpleNamespace
 from collections import Counter
+from dataclasses import replace
 
 import matplotlib
 matplotlib.use('agg')
@@ -19,7 +20,7 @@ from elmo_fastai.data.loaders import ElmoDataLoaders
 from elmo_fastai.text.tokens import ByteCharVocab, CharVocab, WordVocab
 from elmo_fastai.train import report
 from elmo_fastai.train.report import (
-    baselines, make_report, report_figure, report_text, save_report, sense_accuracy, sense_vectors,
+    Tokens, baselines, make_report, report_figure, report_text, save_report, sense_accuracy, sense_vectors,
     share_lines, shares, text_shares, token_vectors)
 
 CFG = BiLMConfig('nano', char_dim=4, filters=((1,8),(2,8),(3,8)), proj_dim=16, hidden_dim=16)
@@ -57,16 +58,23 @@ def test_a_report_leaves_the_model_in_its_mode(mode, model, dls, corpus):
 # nothing
 
 def made(counts, seed=0, words='bank bat spring'.split(), D=12):
-    "word → (senses, vectors) with `counts` occurrences of each sense"
-    rng, res = np.random.default_rng(seed), {}
+    "`Tokens` with `counts` occurrences of each sense"
+    rng, parts = np.random.default_rng(seed), []
     for k,w in enumerate(words):
         senses = np.repeat([f'{w}/{i}' for i in range(len(counts))], counts)
         v = rng.normal(size=(len(senses), 3, D))
         v[:,0] = np.eye(D)[k]
         v[:,1] = .01*v[:,1] + np.eye(D)[k] + np.array([np.eye(D)[6+int(s[-1])] for s in senses])
         order = rng.permutation(len(senses))
-        res[w] = senses[order], v[order]
-    return res
+        parts.append(Tokens(np.repeat(w, len(v)), senses[order], np.arange(len(v)), v[order]))
+    return together(*parts)
+
+def together(*parts):
+    "The `Tokens` of all parts"
+    return Tokens(*(np.concatenate(column) for column in zip(*(vars(p).values() for p in parts))))
+
+def with_vectors(tokens, vectors): return replace(tokens, vectors=vectors)
+NONE = Tokens(*[np.array([])]*4)
 
 @pytest.mark.parametrize('counts', [(40, 40), (90, 10), (10, 90), (50, 30, 20)])
 def test_what_can_be_told_is_told(counts):
@@ -84,8 +92,9 @@ def test_rounding_does_not_choose_a_sense():
     "Layer 0 differs in the last bits from sentence to sentence, and is the baseline all the same"
 
     def rounded(seed):
-        return {w: (s, v + 1e-7 * np.random.default_rng(seed).normal(size=v.shape))
-                for w, (s, v) in made((30, 50, 20), seed).items()}
+        tokens = made((30, 50, 20), seed)
+        noise = np.random.default_rng(seed).normal(size=tokens.vectors.shape)
+        return with_vectors(tokens, tokens.vectors + 1e-7*noise)
 
     acc, commonest, _ = sense_accuracy(rounded(0), rounded(1))
     assert acc[0] == commonest == .5
@@ -98,14 +107,14 @@ def test_a_loud_direction_decides_nothing():
     """One coordinate in which all words vary a lot says nothing about senses, and must not drown
     those that do"""
     seen, held_out = made((40, 40)), made((40, 40), seed=1)
-    for d in (seen, held_out):
-        for w,(s,v) in d.items(): v[:,1,11] += 5*np.random.default_rng(len(s)).normal(size=len(s))
+    for tokens in (seen, held_out):
+        tokens.vectors[:,1,11] += 5*np.random.default_rng(80).normal(size=len(tokens))
     assert sense_accuracy(seen, held_out)[0][1] > .95
 
 def test_scale_and_turn_do_not_matter():
     seen, held_out = made((60, 30)), made((60, 30), seed=1)
     q,_ = np.linalg.qr(np.random.default_rng(5).normal(size=(12, 12)))
-    turned = [{w: (s, 1e3*(v@q) + 7) for w,(s,v) in d.items()} for d in (seen, held_out)]
+    turned = [with_vectors(t, 1e3*(t.vectors@q) + 7) for t in (seen, held_out)]
     np.testing.assert_allclose(
         sense_accuracy(*turned)[0][1:], sense_accuracy(seen, held_out)[0][1:], atol=0.02)
 
@@ -120,9 +129,9 @@ def test_unseen_senses_count_and_unknown_words_do_not():
     acc, commonest, _ = sense_accuracy(seen, held_out)
     # a sense without a mean is always wrong
     assert acc[1] == pytest.approx(.8) and commonest == pytest.approx(.4)
-    alone = {**made((40, 40), seed=1), **made((30, 30), seed=2, words=['novel'])}
-    assert set(sense_accuracy(seen, alone)[2]) == set(seen)
-    one_sense = {**seen, **made((40,), words=['bat'])}
+    alone = together(made((40, 40), seed=1), made((30, 30), seed=2, words=['novel']))
+    assert set(sense_accuracy(seen, alone)[2]) == set(seen.words)
+    one_sense = together(seen[seen.words != 'bat'], made((40,), words=['bat']))
     assert set(sense_accuracy(one_sense, made((40, 40), seed=1))[2]) == {'bank', 'spring'}
 
 def test_few_occurrences():
@@ -130,7 +139,7 @@ def test_few_occurrences():
     assert acc[1] == 1
 
 @pytest.mark.parametrize('seen,held_out', [
-    ({}, {}), (made((5, 5)), {}), ({}, made((5, 5))), (made((5,)), made((5,))),
+    (NONE, NONE), (made((5, 5)), NONE), (NONE, made((5, 5))), (made((5,)), made((5,))),
     (made((5, 5), words=['a']), made((5, 5), words=['b']))])
 def test_nothing_to_ask(seen, held_out):
     with pytest.raises(ValueError, match='ambiguous'):
@@ -159,15 +168,13 @@ def test_token_vectors_are_those_of_each_sentence_alone(model, dls):
 def test_sense_vectors_belong_to_their_words(model, corpus, dls):
     gold = corpus.gold['valid']
     found = sense_vectors(model, gold, dls.types)
-    assert {w: Counter(s.tolist()) for w, (s, _) in found.items()} == {
-        w: Counter(x for o in gold for t, x in zip(o.tokens, o.senses) if x and t == w)
-        for w in {t for o in gold for t, x in zip(o.tokens, o.senses) if x}
-    }
-    alone = dict(token_vectors(model, [o.tokens for o in gold], dls.types))
-    word, (senses, v) = max(found.items(), key=lambda o: len(o[1][0]))
-    for sense,vec in zip(senses, v):
-        assert any(x == sense and t == word and np.allclose(alone[i][:, k], vec, atol=1e-5)
-                   for i, o in enumerate(gold) for k, (t, x) in enumerate(zip(o.tokens, o.senses)))
+    said = [(word, sense) for sent in gold for word,sense in zip(sent.tokens, sent.senses) if sense]
+    assert Counter(zip(found.words.tolist(), found.labels.tolist())) == Counter(said)
+    alone = dict(token_vectors(model, [sent.tokens for sent in gold], dls.types))
+    for k in range(0, len(found), 7):
+        places = [t for t,word in enumerate(gold[found.sent[k]].tokens) if word == found.words[k]]
+        vectors = [alone[found.sent[k]][:, t] for t in places]
+        assert any(np.allclose(vector, found.vectors[k], atol=1e-5) for vector in vectors)
 
 
 # baselines

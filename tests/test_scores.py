@@ -5,20 +5,24 @@ from contextlib import redirect_stdout
 from io import StringIO
 
 import numpy as np, pandas as pd, pytest, torch
-from fastai.basics import load_learner, set_seed
+from fastai.basics import CrossEntropyLossFlat, load_learner, set_seed
+from fastai.interpret import ClassificationInterpretation
 from seqeval.metrics import classification_report as span_report
 from sklearn.metrics import classification_report, confusion_matrix, f1_score
 
 from elmo_fastai.base.errors import CorpusError
-from elmo_fastai.text.corpora import Sentence
+from elmo_fastai.text.corpora import Sentence, local_folder
 from elmo_fastai.nn.bilm import BiLM, BiLMConfig
 from elmo_fastai.data.labels import ClassifyDataLoaders
-from elmo_fastai.data.tagged import TagDataLoaders
+from elmo_fastai.data.tagged import TagDataLoaders, read_tagged
 from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.tasks.classify import elmo_classifier_learner
-from elmo_fastai.tasks.scores import bootstrap, class_scores, confusion, span_scores
+from elmo_fastai.tasks.scores import bootstrap, class_scores, compare, confusion, span_scores
 from elmo_fastai.tasks.tag import elmo_tagger_learner
 
+SENTS = [Sentence('ann left new york .'.split(), 'B-PER O B-LOC I-LOC O'.split()),
+         Sentence('bob met ann .'.split(), 'B-PER O B-PER O'.split()),
+         Sentence('rain'.split(), ['O'])]
 CONFIG = BiLMConfig('nano', char_dim=4, filters=((1, 8), (2, 8)), proj_dim=8, hidden_dim=8)
 
 def fitted(learn, epochs):
@@ -39,6 +43,39 @@ def test_an_interval_is_as_wide_as_the_binomial_s():
     assert found.low == pytest.approx(.75 - half, abs=.008)
     assert found.high == pytest.approx(.75 + half, abs=.008)
     assert found == bootstrap(right) != bootstrap(right, seed=1)
+
+def test_an_interval_holds_the_truth_about_as_often_as_it_says():
+    "Sentences differ in difficulty; .69 is the mean of the clipped distribution"
+    rng = np.random.default_rng(0)
+    held = 0
+    for _ in range(60):
+        p = np.clip(.7 + .25*rng.normal(size=60), 0, 1).repeat(8)
+        found = bootstrap(rng.random(480) < p, units=np.arange(60).repeat(8), n_boot=200)
+        held += found.low <= .69 <= found.high
+    assert held >= 50
+
+def test_tokens_of_a_sentence_do_not_count_as_independent():
+    right = (np.random.default_rng(0).random(50) < .5).repeat(20)
+    whole = bootstrap(right, units=np.arange(50).repeat(20))
+    each = bootstrap(right)
+    assert whole.high - whole.low > 3*(each.high - each.low)
+
+def test_models_are_compared_on_the_same_draws():
+    a = np.random.default_rng(0).random(400) < .6
+    right = dict(base=np.ones((1, 400)), one=a[None], two=(a | (np.arange(400) < 40))[None])
+    table = compare(right, np.arange(400), of=['one', 'two'])
+    assert table.best['two'] > .99 and np.isnan(table.best['base'])
+    assert table.high['one'] > table.low['two']
+    assert table.loc['base', ['accuracy', 'low', 'high']].tolist() == [1, 1, 1]
+    alone = bootstrap(a)
+    assert table.low['one'] == pytest.approx(alone.low, abs=.01)
+
+def test_what_was_not_asked_does_not_count_and_seeds_are_drawn():
+    right = np.array([[1, 0, np.nan, np.nan], [np.nan, np.nan, 1, 1]])
+    assert compare(dict(layer=right), [0, 1, 2, 3]).accuracy.iloc[0] == .75
+    seeds = np.array([[1.]*50, [0.]*50])                    # one seed is right, the other wrong
+    table = compare(dict(layer=seeds), np.arange(50))
+    assert (table.low.iloc[0], table.accuracy.iloc[0], table.high.iloc[0]) == (0, .5, 1)
 
 def test_many_texts_are_scored_in_a_moment():
     import time
@@ -247,11 +284,55 @@ def test_numbers():
     assert report.accuracy is None and report.worst.error.is_monotonic_decreasing
     json.loads(report.to_json()), str(report)
 
-# the report of a tagger
+# a loss of one's own
 
-SENTS = [Sentence('ann left new york .'.split(), 'B-PER O B-LOC I-LOC O'.split()),
-         Sentence('bob met ann .'.split(), 'B-PER O B-PER O'.split()),
-         Sentence('rain'.split(), ['O'])]
+LOSSES = dict(flat=CrossEntropyLossFlat(), torch=torch.nn.CrossEntropyLoss(),
+              function=torch.nn.functional.cross_entropy)
+
+@pytest.mark.parametrize('name', LOSSES)
+@pytest.mark.parametrize('kind', ['classifier', 'tagger'])
+def test_a_given_loss_is_the_usual_one(kind, name):
+    "Cross-entropy in other clothes, with labels that training never saw, through all of fastai"
+    def made(loss_func):
+        set_seed(0)
+        if kind == 'tagger':
+            valid = [*SENTS, Sentence(['x'], ['B-ORG'])]
+            dls = TagDataLoaders.from_sents(SENTS*4, valid, device='cpu', bs=8)
+            return elmo_tagger_learner(dls, bilm(), hidden=4, loss_func=loss_func)
+        valid = texts(9) + [('a film .', 'mixed')]
+        dls = ClassifyDataLoaders.from_data(texts(24), valid=valid, tokenizer='space',
+                                            device='cpu', bs=8)
+        return elmo_classifier_learner(dls, Elmo(bilm()), loss_func=loss_func)
+    found = []
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')
+        for loss_func in (None, LOSSES[name]):
+            learn = made(loss_func)
+            with learn.no_bar(), learn.no_logging():
+                losses = learn.get_preds(with_loss=True)[-1]
+                learn.show_results(max_n=1)
+                interpretation = ClassificationInterpretation.from_learner(learn)
+                interpretation.plot_top_losses(2)
+                most = interpretation.most_confused()
+                learn.fit(1, 1e-3)
+            found.append((losses, most, learn.predict('the film')[0], str(learn.report())))
+    assert torch.allclose(found[0][0], found[1][0], atol=1e-5)
+    assert found[0][1:3] == found[1][1:3]
+    assert found[0][3].splitlines()[:2] == found[1][3].splitlines()[:2]
+
+def test_a_loss_that_does_not_fit_is_said_at_once():
+    dls = ClassifyDataLoaders.from_data(texts(20), tokenizer='space', device='cpu', bs=8)
+    with pytest.raises(ValueError, match='loss_func=MSELoss.*gives no number for scores'):
+        elmo_classifier_learner(dls, Elmo(bilm()), loss_func=torch.nn.MSELoss())
+    tagged_dls = TagDataLoaders.from_sents(SENTS*4, SENTS, device='cpu')
+    with pytest.raises(ValueError, match='loss_func=MSELoss'):
+        elmo_tagger_learner(tagged_dls, bilm(), loss_func=torch.nn.MSELoss())
+    def own(pred, y): return torch.nn.functional.cross_entropy(pred, y)
+    learn = elmo_classifier_learner(dls, Elmo(bilm()), loss_func=own)
+    with learn.no_bar(), pytest.raises(ValueError, match="takes no reduction='none'"):
+        learn.get_preds(with_loss=True)
+
+# the report of a tagger
 
 @pytest.fixture(scope='module')
 def tagger():
@@ -332,6 +413,32 @@ def test_parts_of_speech_and_half_precision():
     half = learn.to_bf16().report(sents)
     assert not torch.is_autocast_enabled('cpu')
     assert half.accuracy.value == pytest.approx(report.accuracy.value, abs=.2)
+
+def test_a_learner_says_what_it_found_where_it_is_shown(classifier):
+    report = classifier.report(texts(4))
+    assert repr(report) == str(report) and len(report.confused()) <= 2
+
+@pytest.mark.slow
+@pytest.mark.skipif(local_folder('ud-ewt') is None, reason='UD-EWT is not here')
+def test_the_figures_of_a_treebank_are_scikit_learn_s():
+    folder = local_folder('ud-ewt')
+    train = read_tagged(folder/'en_ewt-ud-dev.conllu', n_rows=3000)[0]
+    learn = elmo_tagger_learner(TagDataLoaders.from_sents(train, device='cpu'), bilm(), hidden=16)
+    fitted(learn, 1)
+    report = learn.report(folder/'en_ewt-ud-test.conllu')
+    sents = read_tagged(folder/'en_ewt-ud-test.conllu')[0]
+    true = [tag for sent in sents for tag in sent.tags]
+    answers = [tag for tags in tagged(learn, sents) for tag in tags]
+    theirs = classification_report(true, answers, output_dict=True, zero_division=0)
+    assert report.n == len(sents) and report.accuracy.value == pytest.approx(theirs['accuracy'])
+    for tag,row in report.scores.iterrows():
+        assert row.F1 == pytest.approx(theirs[tag]['f1-score']) and row.n == theirs[tag]['support']
+    known = {token for sent in learn.dls.train.text.items for token in sent.tokens}
+    tokens = [token for sent in sents for token in sent.tokens]
+    are_new = np.array([token not in known for token in tokens])
+    assert report.tokens['new'] == pytest.approx(are_new.mean())
+    right = np.array(true) == np.array(answers)
+    assert report.tokens['accuracy'] == pytest.approx(right[are_new].mean())
 
 @pytest.mark.slow
 def test_a_hundred_thousand_texts_need_little_memory(classifier):

@@ -26,11 +26,11 @@ from ..text.tokens import get_tokenizer
 from ..nn.bilm import BiLM
 from ..nn.charcnn import TokenNorm
 from ..data.labels import (
-    UNSEEN, ClassifyDataLoaders, Number, SeveralLabels, labelled_rows, labelled_splits,
+    KINDS, UNSEEN, ClassifyDataLoaders, Number, SeveralLabels, labelled_rows, labelled_splits,
     open_labelled, usable_rows)
 from ..elmo.module import Elmo, elmo_split
 from .learner import (
-    ElmoLearner, LayerCache, MixPenalty, layers_of, read_to_judge)
+    ElmoLearner, LayerCache, MixPenalty, TaskLoss, layers_of, read_to_judge)
 from .scores import (
     Estimate, Report, bootstrap, class_scores, confusion, shortened)
 
@@ -155,12 +155,12 @@ def backbone(elmo, char_vocab):
 # %% ../../nbs/library/classifier.ipynb #rp1
 def judge_classes(text, guess):
     "Figures, scores, confusion and labels new to training, of the numbers of classes [n]"
-    vocab = text.target.vocab
+    target = text.target
     labels = [label for _,label in text.items]
-    unseen = Counter(label for label in labels if label not in vocab.o2i)
-    names = dict(enumerate(vocab)) | {UNSEEN - i: label for i,label in enumerate(unseen)}
+    unseen = Counter(one for label in labels for one in target.unseen(label))
+    names = dict(enumerate(target.vocab)) | {UNSEEN - i: label for i,label in enumerate(unseen)}
     numbers = {label: number for number,label in names.items()}
-    true = np.array([numbers[label] for label in labels])
+    true = np.array([numbers[target.known(label)] for label in labels])
     scores = class_scores(true, guess, names)
     figures = {'accuracy': bootstrap(true == guess), 'macro-F1': Estimate(scores.F1.mean()),
                'always the commonest class': Estimate(scores.n.max()/len(true))}
@@ -169,17 +169,15 @@ def judge_classes(text, guess):
 def judge_labels(text, guess):
     "The same of several labels per text, [n, labels]"
     target = text.target
-    others = [target.unseen(labels) for _,labels in text.items]
-    unseen = Counter(label for labels in others for label in labels)
-    n_unseen = np.array([len(labels) for labels in others])
+    unseen = Counter(one for _,labels in text.items for one in target.unseen(labels))
     true = text.labels > 0
     is_right = true == guess
     names = list(target.vocab)
     scores = class_scores(true, guess, names)
     for label,n in unseen.items(): scores.loc[label] = 0, 0, 0, n
-    n = true.sum(1) + guess.sum(1) + n_unseen
-    figures = {'accuracy': bootstrap(is_right.sum(1), len(names) + n_unseen),
-               'all labels right': bootstrap(is_right.all(1) & (n_unseen == 0)),
+    n = true.sum(1) + guess.sum(1) + text.n_unseen
+    figures = {'accuracy': bootstrap(is_right.sum(1), len(names) + text.n_unseen),
+               'all labels right': bootstrap(is_right.all(1) & (text.n_unseen == 0)),
                'micro-F1': bootstrap(2*(true & guess).sum(1), n)}
     return figures, scores.astype(dict(n=int)), confusion(true, guess, names), unseen
 
@@ -224,21 +222,24 @@ class ElmoClassifierLearner(ElmoLearner):
     def read_labelled(self, data, split, options, label_names=None):
         "What was read of a source, (text, label) of its usable rows, and what was left out"
         if isinstance(data, str) and data in CORPORA: data = get_corpus(data)
-        if isinstance(data, Corpus): data = labelled_splits(data)
+        corpus = data.name if isinstance(data, Corpus) else None
+        if corpus: data = labelled_splits(data)
         text = self.dls.valid.text
         target = text.target
+        kind = next(kind for kind,of in KINDS.items() if type(target) is of)
         def known(label, where): return target.known(target.check_kind(label, where))
         def read(tables):
             rows = []
             left_out = Counter()
             for table in tables:
-                some, others = usable_rows(labelled_rows(table, label_names), table,
+                some, others = usable_rows(labelled_rows(table, label_names, kind), table,
                                            get_tokenizer(text.tokenizer), known)
                 rows += some
                 left_out += others
             return rows, left_out
         source = find_source(data, options, by_class=True, open_file=open_labelled)
         what, rows, left_out = read_to_judge(source, split, read)
+        if corpus: what = what.replace('the list', corpus)
         seen = [label for _,label in rows if len(target.unseen(label)) < (
             len(label) if isinstance(label, list) else 1) or label == []]
         require(seen, f"none of the labels, such as {rows[0][1]!r:.60}, is one of the training's: "
@@ -313,9 +314,14 @@ def elmo_classifier_learner(
     elmo = deepcopy(backbone(elmo, dls.char_vocab))
     if cache is True: cache = LayerCache()
     model = ElmoClassifier(elmo, target.n_out, pool, proj_dim, hidden, dropout, words, cache)
+    loss = target.loss(**weights)
+    if loss_func:
+        n = target.n_out + 1
+        y = torch.as_tensor(dls.train.text.labels[np.arange(n) % len(dls.train.text)])
+        loss = TaskLoss(loss_func, loss).checked(torch.zeros(n, target.n_out), y)
     kwargs.setdefault('train_bn', False)                     # what is frozen stays as it is
     learn = ElmoClassifierLearner(
-        dls, model, loss_func or target.loss(**weights), lr=lr, metrics=metrics or target.metric,
+        dls, model, loss, lr=lr, metrics=metrics or target.metric,
         splitter=elmo_split, cbs=[MixPenalty(lam), *L(cbs)], **kwargs)
     learn.freeze()
     return learn

@@ -18,7 +18,7 @@ import numpy as np, torch
 from torch import Tensor
 import fastai.callback.all                     # `fit_one_cycle`, `no_bar` and more of any `Learner`
 from fastai.basics import Callback, Learner
-from ..base.errors import ModelFileError, require
+from ..base.errors import ModelFileError, as_error, require
 from ..text.splits import SPLIT_OF, SPLITS
 from ..nn.bilm import BiLM, char_vocab_of
 from ..data.labels import TaskDL
@@ -156,6 +156,50 @@ def load_encoder(
     lm.load_state_dict({**lm.state_dict(), **encoder})
     return learn
 
+# %% ../../nbs/library/learner.ipynb #loss1
+class TaskLoss:
+    "A given loss over what has a known label; it decodes as the usual one where it can't itself"
+    def __init__(self,
+        loss_func,  # (scores [n, C], classes [n]) → a number
+        usual,      # the loss for this kind of label
+    ):
+        self.loss_func = loss_func
+        self.reduction = 'mean'      # 'none': one loss per text or sentence
+        self.activation = getattr(loss_func, 'activation', usual.activation)
+        self.decodes = getattr(loss_func, 'decodes', usual.decodes)
+
+    def __call__(self, pred, y):
+        if y.ndim == pred.ndim == 2: y = y[:, :pred.shape[1]]    # without the count of unseen ones
+        are_classes = pred.ndim == y.ndim + 1 and not y.is_floating_point()
+        known = y >= 0 if are_classes else torch.ones(len(y), dtype=torch.bool, device=y.device)
+        if self.reduction == 'mean':
+            return self.loss_func(pred[known], y[known]) if known.any() else pred.sum()*0
+        losses = pred.new_zeros(known.shape)
+        if known.any(): losses[known] = self.of_each(pred[known], y[known]).to(losses)
+        return losses if losses.ndim == 1 else losses.sum(1)/known.sum(1).clamp(min=1)
+
+    def of_each(self, pred, y):
+        "The loss of each row, [n]"
+        f = self.loss_func
+        if not hasattr(f, 'reduction'):
+            with as_error(ValueError, "with_loss=True needs the loss of each text, and loss_func "
+                          "takes no reduction='none'"): losses = f(pred, y, reduction='none')
+        else:
+            before = f.reduction
+            f.reduction = 'none'
+            try: losses = f(pred, y)
+            finally: f.reduction = before
+        return losses.view(len(y), -1).mean(1)
+
+    def checked(self,
+        pred, y,   # an example of each
+    ):
+        "This loss, if it can be computed"
+        what = f"loss_func={self.loss_func!r:.60} gives no number for scores of shape " \
+               f"{list(pred.shape)} and labels of shape {list(y.shape)}"
+        with as_error(ValueError, what): float(self(pred, y))
+        return self
+
 # %% ../../nbs/library/learner.ipynb #judge1
 class Answers(Callback):
     "Gives what the model answers to a function, batch by batch; no loss is computed"
@@ -191,7 +235,7 @@ def read_to_judge(
         if items: break
     require(items, f"nothing to judge: {tables[0].name} has no row with a text and a label; "
                    f"{', '.join(f'{n:,} {what}' for what,n in left_out.items()) or 'it is empty'}")
-    what = ', '.join(table.name for table in tables)
+    what = ', '.join(str(table.name).strip("'") for table in tables)
     return what if len(source.parts) == 1 else f'{what} ({name})', items, left_out
 
 # %% ../../nbs/library/learner.ipynb #judge2

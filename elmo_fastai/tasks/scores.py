@@ -197,7 +197,7 @@ def span_scores(
     return pd.DataFrame(columns, index=kinds), bootstrap(*sums.T)
 
 # %% ../../nbs/library/scores.ipynb #report
-@dataclass
+@dataclass(repr=False)
 class Report:
     "What a classifier or tagger gets right, and what it does not"
     source:str             # what was read, and how
@@ -226,8 +226,10 @@ class Report:
         found = [self.source, f'{self.n:,} judged: {figures}']
         found += [f'{n:,} {what}: left out' for what,n in self.left_out.items() if n]
         if self.unseen:
-            labels = ', '.join(f'{label!r} ({n:,})' for label,n in self.unseen.items())
-            found.append(f'labels that training never saw, each an error: {labels}')
+            often = sorted(self.unseen.items(), key=lambda item: -item[1])
+            labels = ', '.join(f'{label!r} ({n:,})' for label,n in often[:10])
+            found.append(f"labels that training never saw, each an error: {labels}"
+                         f"{' …' if len(often) > 10 else ''}")
         return found + ([self.new_tokens()] if self.tokens else [])
 
     def new_tokens(self):
@@ -248,7 +250,7 @@ class Report:
         found['the worst'] = self.worst.round(3)
         return {head: table for head,table in found.items() if len(table)}
 
-    def __str__(self):
+    def __repr__(self):
         parts = ['\n'.join(self.lines())]
         for head,table in self.tables().items():
             is_list = isinstance(table.index, pd.RangeIndex)

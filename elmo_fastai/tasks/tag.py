@@ -28,7 +28,7 @@ from ..elmo.module import Elmo, elmo_split, without_head
 from .cbow import WordVectors
 from .classify import backbone
 from .learner import (
-    ElmoLearner, LayerCache, MixPenalty, layers_of, read_to_judge)
+    ElmoLearner, LayerCache, MixPenalty, TaskLoss, layers_of, read_to_judge)
 from .scores import (
     Estimate, Report, are_spans, bootstrap, class_scores, confusion, count_spans, odd_tags,
     shortened, span_scores, to_bioes)
@@ -176,9 +176,12 @@ class SpanF1(Metric):
         self.true = []
         self.guess = []
     def accumulate(self, learn):
+        names = {}
+        if ((learn.y < 0) & (learn.y != IGNORE)).any():
+            # in `show_results` the loader is a list of one batch
+            names = getattr(learn.dl, 'text', learn.dls.valid.text).tag_names
         for guess,tags in zip(learn.pred.argmax(-1).tolist(), learn.y.tolist()):
             pairs = [(tag, p) for tag,p in zip(tags, guess) if tag != IGNORE]
-            names = learn.dl.text.tag_names if any(tag < 0 for tag,_ in pairs) else {}
             self.true.append([self.labels[tag] if tag >= 0 else names[tag] for tag,_ in pairs])
             self.guess.append([self.labels[p] for _,p in pairs])
     @property
@@ -304,7 +307,10 @@ class TaggerLearner(ElmoLearner):
     def read_labelled(self, data, split, options):
         "What was read of a source, its `Sentence`s, and what was left out"
         if isinstance(data, str) and data in CORPORA: data = get_corpus(data)
-        if isinstance(data, Corpus): data = data.gold or {}
+        corpus = data.name if isinstance(data, Corpus) else None
+        if corpus:
+            data = data.gold or {}
+            require(any(data.values()), f"the corpus {corpus!r} has no tags")
         def read(tables):
             sents = []
             left_out = Counter()
@@ -316,6 +322,7 @@ class TaggerLearner(ElmoLearner):
             return sents if has_tags else [], left_out
         source = find_source(data, options, open_file=open_tagged)
         what, sents, left_out = read_to_judge(source, split, read)
+        if corpus: what = what.replace('the list', corpus)
         tags = {tag for sent in sents for tag in sent.tags} - {None}
         known = list(self.dls.labels)
         require(tags & set(known), f"none of the tags, such as {', '.join(sorted(tags)[:6])}, is "
@@ -410,8 +417,13 @@ def elmo_tagger_learner(
         odd = odd_tags(labels) if are_spans(labels) else []
         if odd: warnings.warn(f"the F1 of spans leaves out the tags {', '.join(map(repr, odd))}, "
                               "which have another form than B-PER, I-PER, O")
+    loss = TagLoss()
+    if loss_func:
+        n = len(labels) + 1
+        example = torch.zeros(1, n, len(labels)), torch.zeros(1, n, dtype=torch.long)
+        loss = TaskLoss(loss_func, loss).checked(*example)
     kwargs.setdefault('train_bn', False)                     # what is frozen stays as it is
-    learn = TaggerLearner(dls, model, loss_func or TagLoss(), metrics=metrics,
+    learn = TaggerLearner(dls, model, loss, metrics=metrics,
                           cbs=[MixPenalty(lam), *L(cbs)],
                           splitter=elmo_split if where else trainable_params, **kwargs)
     learn.recorder.loss = TokenMean('loss', nats_of)

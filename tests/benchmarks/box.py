@@ -40,7 +40,7 @@ from elmo_fastai.train.command import pretrain
 from elmo_fastai.train.learner import TimeBudget, bilm_learner
 from elmo_fastai.train.checkpoint import checkpoints_in
 from elmo_fastai.tasks.classify import LayerCache, elmo_classifier_learner, random_elmo
-from elmo_fastai.studies.probe import sense_probe, tag_probe
+from elmo_fastai.studies.probe import linear_probe, sense_probe
 
 from harness import ROOT, environment, opt, options, read_figures, write_figures
 from pages import page
@@ -98,7 +98,7 @@ def tags(elmo, quick):
     "Universal tags of UD-EWT: a linear probe on each layer, all of dev"
     gold = read_treebank('en_ewt').gold
     n = 5_000 if quick else 100_000
-    table = tag_probe(elmo, gold['train'], gold['valid'][:200 if quick else None], seeds=1,
+    table = linear_probe(elmo, gold['train'], gold['valid'][:200 if quick else None], seeds=1,
                       share=1., max_tokens=n)
     return dict(rows=rows(table), train=table.attrs['train'], dev=table.attrs['dev'])
 
@@ -262,7 +262,7 @@ def measure_shape(folder, valid):
     lm, vocab = load_bilm(folder)
     elmo, gold = Elmo(lm, vocab).eval(), read_treebank('en_ewt').gold
     ppl = evaluate(lm, SentenceDataLoader(EncodedText(valid, TokenTypes(vocab)), bs=64))
-    table = tag_probe(elmo, gold['train'], gold['valid'][::4], seeds=1, share=1., max_tokens=15_000)
+    table = linear_probe(elmo, gold['train'], gold['valid'][::4], seeds=1, share=1., max_tokens=15_000)
     return dict(config=lm.config.to_dict(), parameters=sum(p.numel() for p in elmo.lm.parameters()),
                 fwd=ppl['fwd'], bwd=ppl['bwd'],
                 tags=table.accuracy.tolist()[2:],

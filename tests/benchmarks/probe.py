@@ -83,13 +83,13 @@ def toy_gold(n, n_valid=0):
 
 def toy(folders, quick):
     "Tags and senses, layer by layer"
-    from elmo_fastai.studies.probe import sense_probe, tag_probe
+    from elmo_fastai.studies.probe import linear_probe, sense_probe
     gold, res = toy_gold(12_000, 1_000 if quick else 2_000), []
     train = gold['train'][:4_000 if quick else 12_000]
     for folder in folders:
         elmo, seeds = toy_model(folder), 1 if quick else 3
         tables = {
-            'part of speech': tag_probe(elmo, train, gold['valid'], seeds=seeds),
+            'part of speech': linear_probe(elmo, train, gold['valid'], seeds=seeds),
             **{
                 f'sense, {n}': sense_probe(elmo, train, gold['valid'], how=how, seeds=seeds)
                 for n, how in (('nearest mean', 'mean'), ('nearest example', '1nn'))
