@@ -319,14 +319,16 @@ def drawn(fig):
     return buf.getvalue().decode('utf-8')
 
 def test_figure():
-    a = report_figure([5., 4., 3.], FULL).axes[0]
+    fig = report_figure([5., 4., 3.], FULL)
+    a = fig.axes[0]
     assert list(a.lines[0].get_ydata()) == [5., 4., 3.] and a.get_xlabel() and a.get_ylabel()
     assert any(
-        'floor' in t.get_text() and '7.3' in t.get_text() for t in a.get_legend().get_texts()
+        'floor' in t.get_text() and '7.3' in t.get_text() for t in fig.legends[0].get_texts()
     )
     fig = report_figure([5., 4.], BARE)
     a,b = fig.axes
-    assert not any('floor' in t.get_text() for t in a.get_legend().get_texts())
+    assert not any('floor' in t.get_text() for t in fig.legends[0].get_texts())
+    assert b.get_ylim()[0] == 1 and a.get_legend() is None      # a base; no line is covered
     assert [p.get_height() for p in b.patches] == [700., 150.5, 100.123, 90.456]
     assert '<svg' in drawn(fig)
 

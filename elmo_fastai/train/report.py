@@ -311,11 +311,11 @@ def report_figure(
         left.axhline(math.log(r[key]), color=PALETTE['rest'], ls=style, label=label)
     left.set(xlabel='step', ylabel='cross-entropy (nats a prediction)',
              title=f"{r['model']} biLM on {r['corpus']}")
-    left.legend()
+    fig.legend(loc='outside lower left', ncols=2)                  # it covers no line
     heights = [r[key] for key in ('unigram', 'trigram', 'perplexity_fwd', 'perplexity_bwd')]
     colours = [PALETTE[name] for name in ('rest', 'rest', 'fwd', 'bwd')]
     right.bar(['unigram', 'trigram', 'forward', 'backward'], heights, color=colours)
-    right.set(yscale='log', ylabel='perplexity (held-out)', title='Lower is better')
+    right.set(yscale='log', ylim=(1, None), ylabel='perplexity (held-out)', title='Lower is better')
     return fig
 
 _CARD = """---
