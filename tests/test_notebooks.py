@@ -6,6 +6,7 @@ from configparser import ConfigParser
 from pathlib import Path
 
 import nbformat, pytest, yaml
+from execute import is_stale
 from notebooks import *
 
 WIDEST = 100    # characters a line of code
@@ -115,6 +116,11 @@ def test_every_notebook_was_executed(nb):
         'run from top to bottom'
     )
     if nb in taught: assert sum(bool(c['outputs']) for c in code) >= 5
+
+@each
+def test_outputs_come_from_the_code_of_the_page(nb):
+    "`make run` notes in the page which code it ran; cells marked slow may be older"
+    assert not is_stale(nb), f'its code has changed: make run CHAPTERS=nbs/{name(nb)}.ipynb'
 
 @each
 def test_no_error_and_no_warning_in_outputs(nb):

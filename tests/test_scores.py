@@ -449,3 +449,15 @@ def test_a_hundred_thousand_texts_need_little_memory(classifier):
     report = classifier.report(rows)
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)/2**10
     assert report.n == 100_000 and grown < 700 and not classifier.model.cache.rows
+
+
+@pytest.mark.parametrize('n', [1, 7, 40])
+def test_all_right_is_not_without_doubt(n):
+    "Clopper and Pearson's interval by the quantiles of the beta distribution"
+    from scipy.stats import beta
+    value, low, high = bootstrap([1]*n)
+    assert (value, high) == (1, 1) and low == pytest.approx(beta.ppf(.025, n, 1))
+    value, low, high = bootstrap([0]*n)
+    assert (value, low) == (0, 0) and high == pytest.approx(beta.ppf(.975, 1, n))
+    value, low, high = bootstrap([1]*2*n, units=[*range(n)]*2)
+    assert low == pytest.approx(beta.ppf(.025, n, 1)), 'as many trials as there are units'

@@ -79,7 +79,7 @@ def test_the_sidebar_names_every_notebook_once_shelf_by_shelf():
     )
     assert [o['text'] for o in parts[2]['contents'] if isinstance(o, dict)] == GROUPS
 
-GROUPS = ['Text', 'Batches', 'The network', 'Training', 'ELMo', 'Tasks', 'Beneath']
+GROUPS = ['Practice', 'Text', 'Batches', 'The network', 'Training', 'ELMo', 'Tasks', 'Beneath']
 
 def test_the_opening_pages_are_those_of_the_sidebar():
     import shelves

@@ -1088,3 +1088,21 @@ def test_conll_2012(tmp_path):
     text = '#begin document (bc/a); part 000\nbc/a 0 0 In IN (TOP* - *\nbc/a 0 1 Rome NNP *) - (GPE)\n\n'
     found = read_tagged(write(tmp_path, 'a.conll', text + '#end document\n' + text), tag_col=-1)[0]
     assert found == [Sentence(['In', 'Rome'], ['*', '(GPE)'])]*2
+
+
+@pytest.mark.parametrize(
+    'name,text',
+    [
+        ('a.conllu', ''.join(f'{row(1, w, "X")}\n{row(2, "b", "Y")}\n\n' for w in 'cdefg')),
+        ('a.bio', ''.join(f'{w} O\nb B-X\n\n' for w in 'cdefg')),
+        (
+            'a.csv',
+            'sent_id,token,tag\n' + ''.join(f'{i},{w},O\n{i},b,X\n' for i, w in enumerate('cdefg')),
+        ),
+        ('a.jsonl', ''.join(f'{{"tokens": ["{w}", "b"], "tags": ["O", "X"]}}\n' for w in 'cdefg')),
+    ],
+)
+def test_n_rows_counts_sentences_in_every_kind_of_file(tmp_path, name, text):
+    file = write(tmp_path, name, text)
+    assert [sent.tokens for sent in read_tagged(file, n_rows=2)[0]] == [['c', 'b'], ['d', 'b']]
+    assert len(read_tagged(file)[0]) == 5

@@ -66,6 +66,14 @@ def test_other_folders_and_losses_are_refused(tmp_path):
         save_task(elmo_tagger_learner(dls, where=None), tmp_path/'m')
     assert not (tmp_path/'m').exists()
 
+def test_a_saved_tagger_knows_which_tokens_are_new(tmp_path):
+    learn = make_tagger()
+    again = load_task(save_task(learn, tmp_path/'m'), 'cpu')
+    new = [(['Zora', 'saw'], [TAGGED[0][1][0]]*2)]
+    assert again.report(new).tokens == learn.report(new).tokens
+    once_more = load_task(save_task(again, tmp_path/'n'), 'cpu')
+    assert once_more.report(new).tokens == learn.report(new).tokens
+
 @pytest.mark.parametrize('name,value', [
     ('task', 'dance'), ('labels', []), ('labels', ['O', 'O']), ('labels', [['O']]),
     ('network', dict(where='nowhere')), ('network', dict(hidden=10**9)), ('network', 3)], ids=str)

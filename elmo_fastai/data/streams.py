@@ -39,7 +39,7 @@ def stream_parts(source, valid, data=None, n_rows=None, n_valid=None):
         parts['valid'] = files_by_split(valid)[0]['train'] if path_of(valid) else as_source(valid)
     return parts['train'], parts.get('valid')
 
-def hold_out(source, valid, options, n_valid, shuffle, seed):
+def hold_out_lines(source, valid, options, n_valid, shuffle, seed):
     "The lines to train on, and the rows to validate on"
     in_files = path_of(source) is not None
     if not in_files: shuffle = False                             # its first rows stay the first
@@ -84,7 +84,7 @@ def stream_loaders(
     kwargs |= dict(kind=kind, max_vocab=max_vocab, shuffle=shuffle, seed=seed)
     data = kwargs.pop('data', None)                              # a copy of what the hub has
     train, valid = stream_parts(source, valid, data, options.n_rows, n_valid)
-    lines, held = hold_out(train, valid, options, n_valid, shuffle, seed)
+    lines, held = hold_out_lines(train, valid, options, n_valid, shuffle, seed)
     col = kwargs['text_col'] = options.text_col
     parts = dict(train=sample_of(lines, col), valid=sample_of(held, col, float('inf')))
     tables = {}

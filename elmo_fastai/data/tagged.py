@@ -65,7 +65,7 @@ def tagged_rows(table, tokenizer):
     found, told = find_sentences(table, tokenizer)
     rows = []
     skipped = Counter()
-    for i,sent in found:
+    for i,sent in islice(found, table.options.n_rows):
         if sent is None: skipped['missing rows'] += 1
         elif not sent.tokens: skipped['empty sentences'] += 1
         else: rows.append((i, sent))

@@ -29,7 +29,7 @@ from .module import Elmo, ScalarMix, without_head
 FORMAT, FORMAT_VERSION = 'elmo_fastai.bilm', 1
 FILES = ('config.json', 'model.safetensors', 'vocab.json', 'elmo.json', 'mix.safetensors',
          'chars.json', 'output.safetensors', 'task.json', 'task.safetensors', 'words.json',
-         'README.md', SUMS)
+         'tokens.safetensors', 'README.md', SUMS)
 REPORT = 'report.json', 'report.png', 'report.svg', 'run.toml', 'history.csv'
 
 def own_names(folder):

@@ -168,7 +168,7 @@ class Cells(Form):
                 yield line
         with self.raw_lines() as f:
             yield from islice(f, self.table.skipped_lines)
-            rows = csv.reader(lines(f), delimiter=self.table.sep, quoting=self.table.quoting)
+            rows = self.table.split(lines(f))
             while True:
                 block = []
                 try:
@@ -395,10 +395,10 @@ class Labels:
         for row,label in zip(probs, labels):
             if isinstance(self.target, Number): yield round(float(label), 4),
             elif isinstance(self.target, SeveralLabels):
-                yield [list(part) for part in (self.target.decode(label), shares(row[label]))]
-            else: yield self.target.vocab[int(label)], *shares(row[[int(label)]])
+                yield [list(part) for part in (self.target.decode(label), rounded(row[label]))]
+            else: yield self.target.vocab[int(label)], *rounded(row[[int(label)]])
 
-def shares(probs): return [round(prob, 4) for prob in probs.tolist()]
+def rounded(probs): return [round(prob, 4) for prob in probs.tolist()]
 
 class Tags:
     "What a tagger says of units"
@@ -435,7 +435,7 @@ def without_cache(model):
     finally: model.cache = before
 
 # %% ../../nbs/library/annotate.ipynb #l4
-def digest(learn, classes):
+def model_digest(learn, classes):
     "Returns a hash of everything in a learner that its labels depend on"
     text = learn.dls.valid.text
     chars = text.types.char_vocab
@@ -509,7 +509,7 @@ def label_windows(part, windows, form, labels, encoding):
                      tokens=sum(len(unit.tokens) for unit in window))
         part.add(about, window[-1].digest, np.frombuffer(data, np.uint8))
 
-def shown(windows, size, progress):
+def with_bar(windows, size, progress):
     "Yields `windows`; a progress bar shows which part of the source's `size` in bytes is done"
     if progress is None: progress = size > 10**5 and (IN_NOTEBOOK or sys.stdout.isatty())
     if not progress: return (yield from windows)
@@ -547,7 +547,7 @@ def annotate_file(labels, source, out, max_tokens, overwrite, progress, say, how
     learn = labels.learn
     text = learn.dls.valid.text
     options = how.said()
-    job = dict(options, model=digest(learn, labels.classes), names=labels.names('token'),
+    job = dict(options, model=model_digest(learn, labels.classes), names=labels.names('token'),
                max_tokens=max_tokens)
     with LabelPart.open(out, job, overwrite) as part, without_cache(learn.model):
         check_places(source, out, overwrite, ENDINGS)    # again: another job may just have ended
@@ -569,7 +569,7 @@ def annotate_file(labels, source, out, max_tokens, overwrite, progress, say, how
         if part.n: say(f"Going on after {part.rows:,} that were labelled before")
         mark, encoding = writing(tables[0], form.encoding)
         portions = windows(rest, 2**14, lambda unit: len(unit.tokens))
-        portions = shown(portions, tables[0].source.stat().st_size, progress)
+        portions = with_bar(portions, tables[0].source.stat().st_size, progress)
         label_windows(part, portions, form, labels, encoding)
         require(part.rows, f"{source} is empty: there is nothing to label", CommandError)
         def write(path):

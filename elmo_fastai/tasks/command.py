@@ -52,7 +52,7 @@ class LabelSource(Options):
 COUNT = at_least(1)
 
 @dataclass
-class Train(Options):
+class TrainOptions(Options):
     "What a training is told"
     valid:str = option(None, 'to validate on (default: what is called so, else 10 %)', 'FILE')
     tokenizer:str = option(None, 'of texts: words, chars, space, spacy, fastai (default: the '
@@ -74,7 +74,7 @@ class Train(Options):
     device:str = same_option('device')
 
 @dataclass
-class Report(Options):
+class ReportOptions(Options):
     "What a report is told"
     split:str = option(None, 'of several: train, valid or test (default: test, else valid)', 'NAME')
     model:str = option(None, 'the folder that train wrote', 'FOLDER', group='the model')
@@ -83,7 +83,7 @@ class Report(Options):
     device:str = same_option('device')
 
 @dataclass
-class Annotate(Options):
+class AnnotateOptions(Options):
     "What an annotation is told"
     model:str = option(None, 'the folder that train wrote', 'FOLDER', group='the model')
     out:str = option(None, 'to write, with the same ending as INPUT; of a text .jsonl', 'FILE',
@@ -97,7 +97,7 @@ class Annotate(Options):
     device:str = same_option('device')
 
 SOURCES = dict(tag=TagSource, classify=LabelSource)
-ACTIONS = dict(train=Train, report=Report, annotate=Annotate)
+ACTIONS = dict(train=TrainOptions, report=ReportOptions, annotate=AnnotateOptions)
 NEEDED = dict(train=['source', 'out'], report=['source', 'model'],
               annotate=['source', 'model', 'out'])
 
@@ -107,7 +107,7 @@ def settings_class(task, action):
 
 RECIPES = dict(tag=dict(epochs=10, lr=5e-3), classify=dict(epochs=4, lr=4e-3))
 
-def settings_for(
+def merged_settings(
     task, action,
     said:dict, # names and values
 ):
@@ -122,7 +122,7 @@ def settings_for(
                 "shows what it may be", UsageError)
     return settings
 
-def read_options(settings):
+def source_options(settings):
     "The `ReadOptions` that were said"
     names = {f.name for f in fields(ReadOptions)} & {f.name for f in fields(settings)}
     return {name: value for name in sorted(names)
@@ -142,10 +142,10 @@ def train(task, settings):
     elmo = load_elmo(settings.model)
     tokenizer = settings.tokenizer or (elmo.tokenizer if isinstance(elmo.tokenizer, str) else None)
     with own_world(settings, print):
-        kwargs = dict(read_options(settings), valid=settings.valid, bs=settings.bs, device=device,
+        kwargs = dict(source_options(settings), valid=settings.valid, bs=settings.bs, device=device,
                       seed=settings.seed, char_vocab=elmo.char_vocab)
         if tokenizer: kwargs['tokenizer'] = tokenizer
-        learn = make_learner(task, settings.source, elmo, kwargs)
+        learn = new_learner(task, settings.source, elmo, kwargs)
         print(learn.dls)
         with progress(learn, print):
             learn.fit_one_cycle(settings.epochs, settings.lr, cbs=Throughput())
@@ -159,7 +159,7 @@ def train(task, settings):
           f"learn = load_task('{out}')")
     return out
 
-def make_learner(task, source, elmo, kwargs):
+def new_learner(task, source, elmo, kwargs):
     "A learner for a task on a text"
     if task == 'tag':
         from elmo_fastai.data.tagged import TagDataLoaders
@@ -194,7 +194,7 @@ def report(task, settings):
         require(can_write, f"Can't write {file}: name another file with --json", UsageError)
     learn = load_for(task, settings)
     with use_threads(settings.threads):
-        found = learn.report(settings.source, settings.split, **read_options(settings))
+        found = learn.report(settings.source, settings.split, **source_options(settings))
     print(found)
     if file is not None:
         with whole_file(file) as new: new.write_text(found.to_json() + '\n', encoding='utf-8')
@@ -208,7 +208,7 @@ def annotate(task, settings):
     with use_threads(settings.threads):
         return learn.annotate(settings.source, settings.out, settings.name,
                               max_tokens=settings.max_tokens, overwrite=settings.overwrite,
-                              progress=settings.progress, **read_options(settings))
+                              progress=settings.progress, **source_options(settings))
 
 # %% ../../nbs/library/task_command.ipynb #c6
 RUN = dict(train=train, report=report, annotate=annotate)
@@ -228,7 +228,7 @@ EXAMPLES = dict(
 USAGE = dict(train='INPUT --out FOLDER [options]', report='INPUT --model FOLDER [options]',
              annotate='INPUT --model FOLDER --out FILE [options]')
 
-def command_line(task, action):
+def task_command_line(task, action):
     what = dict(tag='tagger', classify='classifier')[task]
     return CommandLine(f'elmo_task {task} {action}', USAGE[action], ABOUT[action].format(what),
                        EXAMPLES[task][action], settings_class(task, action))
@@ -260,12 +260,12 @@ def elmo_task(
     "The command: `train`, `report` or `annotate`, for taggers and classifiers"
     args = sys.argv[1:] if args is None else args
     task, action = first_words(args)
-    line = command_line(task, action)
+    line = task_command_line(task, action)
     said = line.parse(args[2:])
     def left(): return kept_beside(said.get('out')) if action == 'annotate' else "Nothing was saved"
     with line.one_line_errors(left, "take a smaller --bs or --max-tokens",
                               (ValueError, ImportError)):
-        RUN[action](task, settings_for(task, action, said))
+        RUN[action](task, merged_settings(task, action, said))
 
 # %% ../../nbs/library/task_command.ipynb #c8
 if __name__ == '__main__' and '__file__' in globals(): elmo_task()  # python -m …

@@ -11,6 +11,8 @@ __all__ = ['save_task', 'load_task']
 import json
 from pathlib import Path
 from fastai.basics import CategoryMap, default_device
+import numpy as np
+from safetensors.numpy import load as load_numpy, save as save_numpy
 from safetensors.torch import save as save_tensors
 from ..base.errors import ModelFileError, as_error, one_of, require
 from ..base.files import read_saved
@@ -98,6 +100,8 @@ def save_task(
     files = {**elmo_files(model.elmo), 'task.json': json.dumps(task, indent=1),
              'task.safetensors': save_tensors(weights), 'README.md': card_of(task)}
     if is_tagger: files['words.json'] = json.dumps(learn.dls.vocab[0].itos, indent=0)
+    known = learn.known_tokens()
+    if known is not None: files['tokens.safetensors'] = save_numpy({'hashes': known})
     check_free(folder)
     lm = without_head(model.elmo.lm)
     return write_model(folder, lm, None, files | (extra or {}), model.elmo.char_vocab)
@@ -119,8 +123,17 @@ def read_task(files):
     state = learn.model.state_dict()
     wanted = {name: weight for name,weight in state.items() if not name.startswith('elmo.')}
     learn.model.load_state_dict(state | read_weights(files, 'task.safetensors', wanted))
+    if 'tokens.safetensors' in files: learn.trained_on = read_tokens(files, 'tokens.safetensors')
     learn.model.eval()
     return learn
+
+def read_tokens(files, name):
+    "The hashes of the tokens that a saved learner was trained on"
+    with as_error(ModelFileError, f"{files.folder/name} holds no hashes of tokens"):
+        hashes = load_numpy(files.read(name, 10**9))['hashes']
+        require(hashes.ndim == 1 and hashes.dtype == np.uint64, f"{hashes.dtype} {hashes.shape}",
+                ValueError)
+    return hashes
 
 def checked_labels(task, least):
     "The labels of a task, if they are words or whole numbers"

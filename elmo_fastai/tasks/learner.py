@@ -18,7 +18,7 @@ import numpy as np, torch
 from torch import Tensor
 import fastai.callback.all                     # `fit_one_cycle`, `no_bar` and more of any `Learner`
 from fastai.basics import Callback, Learner
-from ..base.errors import ModelFileError, as_error, require
+from ..base.errors import CorpusError, ModelFileError, as_error, require
 from ..text.splits import SPLIT_OF, SPLITS
 from ..nn.bilm import BiLM, char_vocab_of
 from ..data.labels import TaskDL
@@ -233,8 +233,12 @@ def read_to_judge(
         tables = source.parts[name]
         items, left_out = read(tables)
         if items: break
-    require(items, f"nothing to judge: {tables[0].name} has no row with a text and a label; "
-                   f"{', '.join(f'{n:,} {what}' for what,n in left_out.items()) or 'it is empty'}")
+    if not items:
+        why = ', '.join(f'{n:,} {what}' for what,n in left_out.items()) or 'it is empty'
+        columns = ', '.join(map(str, getattr(tables[0], 'columns', None) or []))
+        cure = f". Its columns are {columns}: name them, text_col='…', label_col='…'"
+        raise CorpusError(f"nothing to judge: {tables[0].name} has no row with a text and a label; "
+                          f"{why}{cure if columns and left_out else ''}")
     what = ', '.join(str(table.name).strip("'") for table in tables)
     return what if len(source.parts) == 1 else f'{what} ({name})', items, left_out
 
@@ -269,8 +273,7 @@ class ElmoLearner(FitLearner):
 
     def export(self, *args, **kwargs):
         "As fastai's; the file has no text, and a hash of each token of the training"
-        text = getattr(self.dls.train, 'text', None)         # loaders of others have none
-        if text: self.trained_on = token_hashes(text)[1]
+        self.trained_on = self.known_tokens()
         super().export(*args, **kwargs)
 
     def loader_to_judge(self,
@@ -307,10 +310,14 @@ class ElmoLearner(FitLearner):
                                  cbs=[Answers(note)])
         for name,values in record.items(): setattr(self.recorder, name, values)
 
+    def known_tokens(self):
+        "The hashes of the training's different tokens; None if these aren't known"
+        text = getattr(self.dls.train, 'text', None)         # loaders of others have none
+        return token_hashes(text)[1] if text else self.trained_on
+
     def are_new(self, text):
         "Is each token of an `EncodedText` new to the training? None if that isn't known"
-        train = self.dls.train.text
-        known = token_hashes(train)[1] if len(train) else self.trained_on
+        known = self.known_tokens()
         if known is None: return None
         ids, hashes = token_hashes(text)
         return ~np.isin(hashes, known)[np.searchsorted(ids, text.ids[text.ids > 2])]

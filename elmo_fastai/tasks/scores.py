@@ -51,7 +51,10 @@ def bootstrap(
     n_boot:int=1000, # draws
     seed:int=0,
 ) -> Estimate:
-    "The share that is right, with a bootstrap interval over units (Efron 1979)"
+    """The share that is right, with a bootstrap interval over units (Efron 1979)
+
+    Where all is right, or nothing, all draws are alike: the interval is then Clopper and
+    Pearson's (1934), of as many trials as units."""
     right = np.asarray(right, float)
     require(len(right), "there is nothing to score", ValueError)
     asked = np.ones(len(right)) if asked is None else np.asarray(asked, float)
@@ -59,7 +62,12 @@ def bootstrap(
     if units is not None: sums = by_unit(sums, np.unique(units, return_inverse=True)[1])
     def share(hits, n): return hits/np.where(n > 0, n, 1)
     low, high = middle(share(*resample(sums.T, n_boot, seed).T))
-    return Estimate(float(share(right.sum(), asked.sum())), float(low), float(high))
+    value = float(share(right.sum(), asked.sum()))
+    n_asked = (sums[1] > 0).sum()
+    if n_asked and value in (0, 1):
+        width = 1 - .025**(1/n_asked)
+        low, high = (1 - width, 1) if value else (0, width)
+    return Estimate(value, float(low), float(high))
 
 # %% ../../nbs/library/scores.ipynb #compare
 def compare(

@@ -320,7 +320,11 @@ class CsvFile(Table):
         "The rows as `csv` reads them: blank lines are empty rows"
         with open_text(self.source, self.options.encoding, newline='') as f:
             lines = islice(short_lines(f, self.name), self.skipped_lines, None)
-            yield csv.reader(lines, delimiter=self.sep, quoting=self.quoting, strict=True)
+            yield self.split(lines)
+
+    def split(self, lines):
+        "The rows of some lines"
+        return csv.reader(lines, delimiter=self.sep, quoting=self.quoting, strict=True)
 
     def place(self, i):
         line = 1
