@@ -229,7 +229,7 @@ def test_reuters(tmp_path, pack):
         c.gold['test'][0].label == ['cocoa', 'acq'])
     dls = ClassifyDataLoaders.from_corpus(c, bs=4)
     assert list(dls.vocab) == ['acq', 'cocoa', 'earn',
-        'rye'] and dls.train.one_batch()[1].shape == (4, 4)
+        'rye'] and dls.train.one_batch()[1].shape[1] == 4
 
 def test_reuters_by_one_command(tmp_path, capsys):
     command('reuters', '--data', packed(write_reuters(tmp_path/'nltk'/'reuters', 60)), '--dry')
