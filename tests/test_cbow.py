@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np, pytest, torch, torch.nn.functional as F
 from fastai.basics import DataLoaders, Learner, load_learner, set_seed
 from fastai.callback import all as _  # adds `no_bar`, `lr_find`, `fit_one_cycle` to `Learner`
+from fastai.interpret import ClassificationInterpretation
 from hypothesis import given, settings, strategies as st
 from safetensors.torch import save_file
 from torch import nn
@@ -504,3 +505,11 @@ def test_a_folder_of_the_user(tmp_path, monkeypatch):
     monkeypatch.setenv('HOME', str(tmp_path))
     (tmp_path/'v.txt').write_text('a 1 2\n')
     assert WordVectors.load(str(Path('~')/'v.txt')).words == ['a']
+
+
+def test_what_fastai_says_of_its_guesses(dls):
+    learn = learner(dls)
+    with learn.no_bar(): found = ClassificationInterpretation.from_learner(learn)
+    right, guess, n = found.most_confused(min_val=1)[0]
+    assert {right, guess} <= {*dls.vocab.itos} and n >= 1
+    with pytest.raises(ValueError, match='show_results'): found.plot_top_losses(3)

@@ -228,6 +228,11 @@ class NeighbourDataLoader(BatchDL):
         require(len(self.centres), needs_longer(k, lens.max()-2))
         return len(self.centres)
 
+    @property
+    def items(self): raise ValueError(
+        "A word among its neighbours is no item that could be shown alone: `plot_top_losses` has "
+        "no use for it. `show_results` shows guesses, and `most_confused` works")
+
     def batches(self, rng):
         order = np.arange(self.examples) if rng is None else rng.permutation(self.examples)
         return chunks(order, self.size)

@@ -330,6 +330,9 @@ class WordVocab(_Saved):
         "The ids of tokens"
         ids = [self.o2i.get(token, 1) for token in tokens]
         return [i if i > 3 else 1 for i in ids]        # a typed '<s>' is text
+
+    def __getitem__(self, i): return self.itos[i]      # for fastai's `most_confused`
+
     def decode(self,
         ids, # T ids
     ):       # T tokens
