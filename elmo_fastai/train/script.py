@@ -148,9 +148,9 @@ def shape(settings):
     if settings.dropout is not None: changes['dropout'] = settings.dropout
     for name in changes:
         unknown = f"A model has no setting {name!r}{did_you_mean(name, usual)}"
-        require(name in usual, unknown, CommandError)
+        require(name in usual, unknown, UsageError)
     try: return BiLMConfig.from_dict(usual | changes)
-    except (ValueError, TypeError) as e: raise CommandError(str(e)) from e
+    except (ValueError, TypeError) as e: raise UsageError(str(e)) from e
 
 def old_model(settings, out):
     "The (BiLM, `WordVocab`) that a training begins with; raises `UsageError`"
