@@ -1360,7 +1360,7 @@ def test_wrong_options(folder, capsys, monkeypatch, kw, says):
     monkeypatch.setattr(k, 'HF_HUB_OFFLINE', True)
     kw = {**dict(input='in.txt', out='o.npz', model='m', device='cpu'), **kw}
     code, err = command(capsys, **kw)
-    is_usage = kw['model'] not in ('no/thing', 'ai2:huge') and kw['input'] != '-'
+    is_usage = kw['model'] != 'no/thing'               # the network may be to blame
     assert (
         code == 1 + is_usage
         and err.startswith('elmo_embed: ')
@@ -1398,3 +1398,17 @@ def test_ai2_folders_by_name(folder, capsys, elmo):
             overwrite=True,
         ) == (0, '')
         assert close(read(folder)['0'], direct(elmo, ['the', 'bank']))
+
+
+@pytest.mark.parametrize('args,says', [
+    (['none.conllu'], 'no file'), (['x.txt', '--text-col', 'a'], 'leave text_col'),
+    (['x.csv', '--text-col', 'none'], "no column 'none'"), (['ud:xx_none'], 'unknown treebank'),
+    (['x.txt', '--model', 'ai2:huge'], 'no published model')], ids=str)
+def test_a_name_that_is_not_there_ends_with_2(tmp_path, monkeypatch, capsys, args, says):
+    monkeypatch.chdir(tmp_path)
+    Path('x.txt').write_text('a b\n')
+    Path('x.csv').write_text('text,n\na b,1\n')
+    model = [] if '--model' in args else ['--model', 'mini-en']
+    with pytest.raises(SystemExit) as e: elmo_embed([*args, *model, '--out', 'o.h5'])
+    err = capsys.readouterr().err
+    assert e.value.code == 2 and says in err and len(err.strip().splitlines()) == 1, err

@@ -203,3 +203,19 @@ def test_help_is_light():
                              env={**os.environ, 'PYTHONPATH': str(root)})
         assert run.returncode == 0 and run.stdout.startswith('usage: elmo_task'), run.stderr
         assert run.stdout.endswith('set()\n')
+
+
+@pytest.mark.parametrize('args,says', [
+    (['tag', 'train', 'toy', '--valid', 'none.conllu'], 'none.conllu'),
+    (['tag', 'train', 'toy', '--tag-col', 'xpos'], '--tag-col does not go with the corpus toy'),
+    (['classify', 'train', 'toy', '--sep', ';'], '--sep does not go with the corpus toy'),
+    (['tag', 'train', 'none.conllu'], 'no file or folder'),
+    (['tag', 'train', 'no*.conllu'], 'no file matches'),
+    (['tag', 'train', 'ud:xx_none'], 'unknown treebank'),
+    (['tag', 'train', 'train.conll', '--tag-col', 'none'], 'none'),
+    (['classify', 'train', 'train.csv', '--label-col', 'none'], "no column 'none'"),
+    (['classify', 'train', 'toy', '--valid', 'none.csv'], 'none.csv')], ids=str)
+def test_what_can_not_be_meant_ends_with_2(place, capsys, args, says):
+    code, out, err = command(capsys, *args, '--out', 'm', *TRAIN)
+    assert (code, len(err.strip().splitlines())) == (2, 1) and says in err, err
+    assert not Path('m').exists()

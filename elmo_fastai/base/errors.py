@@ -27,7 +27,7 @@ class UsageError(CommandError):
     "Why a command, or a call, can't be meant as it stands: nothing was begun"
 
 class UnknownName(CorpusError, ModelFileError, UsageError):
-    "A name that is no file here, no corpus and no model that the library knows"
+    "A name of a file, a column, a corpus or a model that is not there"
 
 class Interrupted(CommandError):
     "A command that was asked to stop, by Ctrl-C or by the system; what was done is saved"

@@ -16,7 +16,7 @@ import numpy as np, pandas as pd
 from fastai.basics import dispatch
 from fastai.data.all import CategoryMap, L, TensorBase, default_device
 from fastai.interpret import plot_top_losses
-from ..base.errors import CorpusError, as_error, require
+from ..base.errors import CorpusError, UnknownName, as_error, require
 from ..base.options import ReadOptions
 from ..text.corpora import Corpus, Sentence, tagged_sentences
 from ..text.reading import (
@@ -38,7 +38,7 @@ def open_tagged(source, options=None):
     is_file = isinstance(source, (str, os.PathLike)) and str(source) != '-'
     if is_file and ending(source) not in {*TABLE_ENDINGS} - {'.tsv'}:
         path = os.path.expanduser(source)
-        require(os.path.exists(path), f"there is no file '{source}'")
+        require(os.path.exists(path), f"there is no file '{source}'", UnknownName)
         with as_error(CorpusError, f"can't read '{source}'"): return ColumnFile(path, options)
     return open_table(source, options, '(tokens, tags)')
 

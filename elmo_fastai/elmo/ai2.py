@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 import h5py, numpy as np, torch, torch.nn.functional as F
 from ..base.downloads import cache_folder, download
-from ..base.errors import ModelFileError, as_error, require
+from ..base.errors import ModelFileError, UnknownName, as_error, require
 from ..base.options import did_you_mean
 from ..base.files import COMPLETE, NEW, SavedFiles, digest_of, regular_file, whole_folder
 from ..text.tokens import ByteCharVocab, CharVocab, SPECIALS, WordVocab
@@ -266,7 +266,7 @@ def find_files(options):
     "Returns the paths of options and weights of a model or of a folder"
     if options in AI2_MODELS: return ai2_files(options)
     require(Path(options).is_dir(), f"{str(options)!r} is no folder, and no published model: those "
-            f"are {', '.join(AI2_MODELS)}", ModelFileError)
+            f"are {', '.join(AI2_MODELS)}", UnknownName)
     return only_file(options, '*options*.json'), only_file(options, '*.hdf5')
 
 def read_options(path, name):

@@ -18,7 +18,8 @@ import h5py, numpy as np
 import pyarrow as pa, pyarrow.parquet as pq
 from fastcore.basics import patch
 from safetensors.torch import save as save_tensors
-from ..base.errors import CommandError, CorpusError, UsageError, as_error, require
+from ..base.errors import CommandError, CorpusError, UnknownName, UsageError
+from ..base.errors import as_error, require
 from ..base.files import lock_folder, put, whole_file
 from ..base.options import ReadOptions
 from ..text.reading import Source
@@ -280,6 +281,7 @@ def token_lines(source, tokenize, job, n_rows, options):
             line = Line(number, text, tokens, problem, hashed.hexdigest())
             why = None if problem else reason_to_leave_out(text, tokens, job)
             yield line.fail(why) if why else line
+    except UnknownName: raise
     except CorpusError as e: raise CommandError(str(e)) from None
 
 def reason_to_leave_out(text, tokens, job):
@@ -381,6 +383,7 @@ def embed_file(
     if offsets: job['offsets'] = True
     def lines(): return token_lines(source, elmo.tokenize, job, n_rows, how)
     try: tables = tables_of(source, **how)
+    except UnknownName: raise
     except CorpusError as e: raise CommandError(str(e)) from None
     unit = tables[0].unit
     with VectorPart.open(out, job, overwrite) as part:

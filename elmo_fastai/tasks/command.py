@@ -19,14 +19,9 @@ from .embed import kept_beside
 
 # %% ../../nbs/library/task_command.ipynb #c2
 @dataclass
-class TagSource(Options):
-    "Sentences with a tag per token"
-    source:str = option(None, 'a file of columns (.conllu, .conll, .bio …), .csv, .tsv, .json, '
-                        '.jsonl, .parquet; ud:TREEBANK[:PART]; hub:OWNER/NAME; toy. To annotate, '
-                        'also a text, and no .parquet', 'INPUT', nargs='?', group='the text')
-    token_col:str = same_option('token_col')
-    tag_col:str = same_option('tag_col')
-    sent_col:str = same_option('sent_col')
+class TableSource(Options):
+    "What is read, and how a table is"
+    source:str = option(None, 'a file', 'INPUT', nargs='?', group='the text')
     text_col:str = same_option('text_col')
     sep:str = same_option('sep')
     quotes:bool = same_option('quotes')
@@ -35,19 +30,23 @@ class TagSource(Options):
     n_rows:int = same_option('n_rows')
 
 @dataclass
-class LabelSource(Options):
+class TagSource(TableSource):
+    "Sentences with a tag per token"
+    source:str = option(None, 'a file of columns (.conllu, .conll, .bio …), .csv, .tsv, .json, '
+                        '.jsonl, .parquet; ud:TREEBANK[:PART]; hub:OWNER/NAME; toy. To annotate, '
+                        'also a text, and no .parquet', 'INPUT', nargs='?', group='the text')
+    token_col:str = same_option('token_col')
+    tag_col:str = same_option('tag_col')
+    sent_col:str = same_option('sent_col')
+
+@dataclass
+class LabelSource(TableSource):
     "Texts with labels"
     source:str = option(None, '.csv, .tsv, .json, .jsonl, .parquet; a folder with one of texts for '
                         'each class; hub:OWNER/NAME; toy, sst2, reuters. To annotate, also a text, '
                         'and no .parquet', 'INPUT', nargs='?', group='the text')
-    text_col:str = same_option('text_col')
     label_col:str = same_option('label_col')
     label_delim:str = same_option('label_delim')
-    sep:str = same_option('sep')
-    quotes:bool = same_option('quotes')
-    header:bool = same_option('header')
-    encoding:str = same_option('encoding')
-    n_rows:int = same_option('n_rows')
 
 COUNT = at_least(1)
 
@@ -142,10 +141,11 @@ def train(task, settings):
     elmo = load_elmo(settings.model)
     tokenizer = settings.tokenizer or (elmo.tokenizer if isinstance(elmo.tokenizer, str) else None)
     with own_world(settings, print):
-        kwargs = dict(source_options(settings), valid=settings.valid, bs=settings.bs, device=device,
+        said = source_options(settings)
+        kwargs = dict(said, valid=settings.valid, bs=settings.bs, device=device,
                       seed=settings.seed, char_vocab=elmo.char_vocab)
         if tokenizer: kwargs['tokenizer'] = tokenizer
-        learn = new_learner(task, settings.source, elmo, kwargs)
+        learn = new_learner(task, settings.source, elmo, said, kwargs)
         print(learn.dls)
         with progress(learn, print):
             learn.fit_one_cycle(settings.epochs, settings.lr, cbs=Throughput())
@@ -159,16 +159,22 @@ def train(task, settings):
           f"learn = load_task('{out}')")
     return out
 
-def new_learner(task, source, elmo, kwargs):
+def new_learner(
+    task, source, elmo,
+    said,   # the `ReadOptions` that were said: names and values
+    kwargs, # of the loaders, these among them
+):
     "A learner for a task on a text"
+    from elmo_fastai.text.sources import CORPORA
+    is_named = source in CORPORA
+    for name in said:
+        require(not is_named or name == 'n_rows', f"--{name.replace('_', '-')} does not go with "
+                f"the corpus {source}: leave it out", UsageError)
     if task == 'tag':
         from elmo_fastai.data.tagged import TagDataLoaders
         from elmo_fastai.tasks.tag import elmo_tagger_learner
-        from elmo_fastai.text.sources import CORPORA
-        if source in CORPORA:
-            kwargs.pop('valid')
-            return elmo_tagger_learner(TagDataLoaders.from_corpus(source, **kwargs), elmo)
-        return elmo_tagger_learner(TagDataLoaders.from_sents(source, **kwargs), elmo)
+        read = TagDataLoaders.from_corpus if is_named else TagDataLoaders.from_sents
+        return elmo_tagger_learner(read(source, **kwargs), elmo)
     from elmo_fastai.data.labels import ClassifyDataLoaders
     from elmo_fastai.tasks.classify import elmo_classifier_learner
     return elmo_classifier_learner(ClassifyDataLoaders.from_data(source, **kwargs), elmo)

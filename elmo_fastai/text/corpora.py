@@ -19,7 +19,7 @@ from operator import itemgetter
 from pathlib import Path
 
 from ..base.downloads import cache_folder, download
-from ..base.errors import CorpusError, as_error, require
+from ..base.errors import CorpusError, UnknownName, as_error, require
 from ..base.options import ReadOptions
 from .reading import (
     LINE_END, ColumnFile, TextFile, one_word, open_text, sentence_rows, strict_texts)
@@ -199,7 +199,7 @@ def local_files(path, corpus, names):
     "Returns the files of a local copy, under `path` or ELMO_FASTAI_DATA; None where there is none"
     folder = local_folder(corpus) if path is None else Path(path).expanduser()
     if folder is None: return None
-    require(folder.exists(), f"there is no file or folder '{folder}'")
+    require(folder.exists(), f"there is no file or folder '{folder}'", UnknownName)
     if folder.is_file() and len(names) == 1: return [folder]
     needed = ', '.join(names)
     require(folder.is_dir(), f"'{folder}' is a file; expected a folder with {needed}")

@@ -18,7 +18,7 @@ from operator import itemgetter
 from pathlib import Path
 from threading import Lock
 import pyarrow.parquet as pq
-from ..base.errors import CorpusError, as_error, require
+from ..base.errors import CorpusError, UnknownName, as_error, require
 from ..base.files import memory, regular_file, seen_encoding
 from ..base.options import ReadOptions
 
@@ -105,7 +105,7 @@ def find_column(
     require(names, "the table has no columns")
     if is_number(col) and col not in names:
         require(-len(names) <= col < len(names), f"there is no column number {col}: there are "
-                f"{len(names)}, from 0 to {len(names) - 1}")
+                f"{len(names)}, from 0 to {len(names) - 1}", UnknownName)
         return names[int(col)]
     wanted = known if col is None else [col]
     found = [name for name in wanted if name in names]
@@ -120,7 +120,7 @@ def find_column(
             f"(--{arg.replace('_', '-')} {short[-1]})")
     if first: cure += (f". The first line is {first!r:.80}: if it names no columns, say "
                        f"header=False (--no-header) and a number, {arg}={len(names) - 1}")
-    raise CorpusError(f"there is no column {' or '.join(map(repr, wanted))} among "
+    raise UnknownName(f"there is no column {' or '.join(map(repr, wanted))} among "
                       f"{', '.join(map(repr, short[:30]))}: {cure}")
 
 def at_path(row, name):
@@ -231,7 +231,7 @@ class Table:
     def find(self, col, known, arg):
         "Returns the name of a column; an error names the file"
         try: return find_column(self.columns, col, known, arg, self.first_line)
-        except CorpusError as e: raise CorpusError(f"{self.name}: {e}") from None
+        except CorpusError as e: raise type(e)(f"{self.name}: {e}") from None
     def rows(self,
         *columns,            # names
     ):                       # yields (cells of the columns, each a list; index in them → problem)
@@ -268,7 +268,8 @@ class TextFile(Table):
     def rows(self, *columns, longest=LONGEST_LINE):
         column = self.options.text_col
         require(column is None, f"{self.name} is read line by line, for it is no table "
-                f"({', '.join(TABLE_ENDINGS)}): leave text_col={column!r} (--text-col) out")
+                f"({', '.join(TABLE_ENDINGS)}): leave text_col={column!r} (--text-col) out",
+                UnknownName)
         with open_text(self.source, self.options.encoding) as f:
             for lines in text_lines(f, longest): yield [lines for _ in columns], {}
     def texts(self, longest=LONGEST_LINE):
@@ -804,7 +805,7 @@ def open_table(
     if isinstance(source, Table): return source
     if isinstance(source, (str, os.PathLike)):
         path = str(source) if str(source) == '-' else Path(source).expanduser()
-        require(path == '-' or path.exists(), f"there is no file '{path}'")
+        require(path == '-' or path.exists(), f"there is no file '{path}'", UnknownName)
         with as_error(CorpusError, f"can't read '{path}'"):
             return FILES.get(ending(path), TextFile)(path, options)
     if hasattr(source, 'iloc') and hasattr(source, 'columns'): return Frame(source, options)

@@ -104,7 +104,7 @@ def _files_of(path):
             UnknownName)
     found = [Path(name) for name in sorted(glob.glob(str(path), recursive=True))]
     files = [file for file in found if file.is_file()]
-    require(files, f"no file matches the pattern '{path}'")
+    require(files, f"no file matches the pattern '{path}'", UnknownName)
     return files
 
 def splits_called(path, files):

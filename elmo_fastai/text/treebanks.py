@@ -12,7 +12,7 @@ import difflib, os, re
 from importlib.resources import files
 from pathlib import Path
 from ..base.downloads import cache_folder, download
-from ..base.errors import CorpusError, as_error, require
+from ..base.errors import CorpusError, UnknownName, as_error, require
 from ..base.files import whole_folder
 from .corpora import Corpus, read_conll
 from .splits import last_part
@@ -60,7 +60,7 @@ def repository_of(name):
     code = treebank_code(name)
     require(code in REPOSITORIES, f"unknown treebank 'ud:{name}'{near(code)}: names are like "
             "ud:vi_vtb, see https://universaldependencies.org. One that is newer than this library "
-            "has the name of its repository, as ud:UD_Vietnamese-VTB")
+            "has the name of its repository, as ud:UD_Vietnamese-VTB", UnknownName)
     return REPOSITORIES[code]
 
 # %% ../../nbs/library/treebanks.ipynb #u09

@@ -63,7 +63,7 @@ def main():
         print(f"{job:18}{rows[job]['seconds']:8.2f} s per 1,000{rows[job]['mb']:10.0f} MB")
     growth = {}
     for kind in ('embed', 'tag', 'classify'):
-        few, many = (rows[f'{kind} {n}']['mb'] for n in sizes)
+        few, many = (rows[f'{kind} {n}']['mb'] for n in (sizes[0], sizes[-1]))
         growth[kind] = round(many - few)
         ratio = rows[f'{kind} {sizes[-1]}']['seconds']/rows[f'embed {sizes[-1]}']['seconds']
         print(f"{kind:18}{ratio:8.2f} times embed{growth[kind]:13,} MB more")

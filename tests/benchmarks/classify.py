@@ -2,7 +2,7 @@
 choice is worth (library: Classifying sentences).
 
     python tests/benchmarks/classify.py --model MODEL --data DATA --json nbs/results/classify.json
-    # two minutes: one seed, a part of the data
+    # one seed, a part of the data
     python tests/benchmarks/classify.py --model MODEL --data DATA --quick
 
 MODEL is a folder of `Elmo.from_pretrained`, or the name of a packaged model (default: mini-en);
