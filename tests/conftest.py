@@ -76,7 +76,6 @@ def axe():
     def found(page):
         page.evaluate(script.read_text(encoding='utf-8'))
         faults = page.evaluate(
-            "axe.run(document, {resultTypes: ['violations']}).then(o => o.violations)"
-        )
+            "axe.run(document, {resultTypes: ['violations']}).then(o => o.violations)")
         return [(o['id'], [n['html'][:150] for n in o['nodes']][:3]) for o in faults]
     return found

@@ -63,21 +63,14 @@ def modules(package):
             r'File to edit: (?:\.\./)*nbs/(\S+)\.$', f.read_text(encoding='utf-8'), re.M
         ):
             found[f.stem] = nb[1]
-    needs = {
-        k: set(
-            re.findall(
-                rf'^from (?:\.|elmo_fastai\.{package}\.)(\w+) import',
-                (root / 'elmo_fastai' / package / f'{k}.py').read_text(encoding='utf-8'),
-                re.M,
-            )
-        )
-        for k in found
-    }
+    needs = {k: set(re.findall(
+        rf'^from (?:\.|elmo_fastai\.{package}\.)(\w+) import',
+        (root / 'elmo_fastai' / package / f'{k}.py').read_text(encoding='utf-8'), re.M))
+             for k in found}
     done = []
     while len(done) < len(found):
         done.append(
-            next(k for k in found if k not in done and not (needs[k] & set(found)) - {*done, k})
-        )
+            next(k for k in found if k not in done and not (needs[k] & set(found)) - {*done, k}))
     return {k: found[k] for k in done}
 
 def plain(o):
@@ -86,17 +79,14 @@ def plain(o):
     text = inspect.formatannotation(o) if isinstance(o, type) else repr(o)
     text = re.sub(
         r"<(?:function|class|module) '?(?:[\w.<>]*\.)?([\w<>]+)'?(?: at 0x\w+| from [^>]*)?>",
-        r'\1',
-        text,
-    )
+        r'\1', text)
     return re.sub(r'\b(?:[a-z_]\w*\.)+(?=[A-Za-z_])', '', text).replace('NoneType', 'None')
 
 def escaped(text):
     "Text for a cell of a table, or for a paragraph: nothing in it is markup but code in backticks"
     parts = re.split(r'(`[^`]*`)', ' '.join(str(text).split()))
     return ''.join(p if p[:1] == '`' else re.sub(r'([<*_])', r'\\\1', p) for p in parts).replace(
-        '|', r'\|'
-    )
+        '|', r'\|')
 
 
 def sentence(text):
@@ -121,11 +111,9 @@ def parameters(o):
     for name,p in said.items():
         if name in skip or name == 'return': continue
         mark = {inspect.Parameter.VAR_POSITIONAL: '*', inspect.Parameter.VAR_KEYWORD: '**'}.get(
-            p['kind'], ''
-        )
+            p['kind'], '')
         anno, default = (
-            '' if p[k] is inspect.Parameter.empty else plain(p[k]) for k in ('anno', 'default')
-        )
+            '' if p[k] is inspect.Parameter.empty else plain(p[k]) for k in ('anno', 'default'))
         rows.append((mark + name, anno, shortened(default), p['docment'] or helps.get(name) or ''))
     back = said.get('return') or {}
     anno = '' if back.get('anno') in (None, inspect.Parameter.empty) else plain(back['anno'])
@@ -137,10 +125,8 @@ def table(rows):
     "Parameters as a table without columns that are empty"
     heads = ['', 'type', 'default', 'what it is']
     keep = [i for i in range(4) if i == 0 or any(r[i] for r in rows)]
-    cells = [
-        [(f'*{r[0]}*' if r[0] == 'returns' else code(r[0])), code(r[1]), code(r[2]), escaped(r[3])]
-        for r in rows
-    ]
+    cells = [[(f'*{r[0]}*' if r[0] == 'returns' else code(r[0])), code(r[1]), code(r[2]),
+              escaped(r[3])] for r in rows]
     lines = [[heads[i] for i in keep], ['---']*len(keep), *([c[i] for i in keep] for c in cells)]
     return '\n'.join(f"| {' | '.join(l)} |" for l in lines)
 
@@ -148,11 +134,8 @@ def called(name, rows):
     "How a function is called: its parameters without types"
     args = [r[0] + (f'={r[2]}' if r[2] else '') for r in rows if r[0] != 'returns']
     line = f"{name}({', '.join(args)})"
-    return '\n'.join(
-        textwrap.wrap(
-            line, 84, subsequent_indent=' ' * 4, break_long_words=False, break_on_hyphens=False
-        )
-    )
+    return '\n'.join(textwrap.wrap(line, 84, subsequent_indent=' ' * 4, break_long_words=False,
+                                   break_on_hyphens=False))
 
 
 def source_of(o):
@@ -160,21 +143,15 @@ def source_of(o):
     if hasattr(o, '_fields'): return ''
     f = inspect.unwrap(o.__func__ if inspect.ismethod(o) else o)
     file, line = Path(inspect.getsourcefile(f)), inspect.getsourcelines(f)[1]
-    return (
-        f'[source]({SOURCE}/{file.relative_to(root).as_posix()}#L{line})'
-        if root in file.parents
-        else ''
-    )
+    return (f'[source]({SOURCE}/{file.relative_to(root).as_posix()}#L{line})'
+            if root in file.parents else '')
 
 
 def entry(name, o, level=3):
     "A heading, the docstring, the call, the parameters"
     rows = [] if hasattr(o, '_fields') else parameters(o)
-    doc = sentence(
-        '\n\n'.join(
-            escaped(p) for p in re.split(r'\n\s*\n', CONSTANTS.get(name) or inspect.getdoc(o) or '')
-        )
-    )
+    doc = sentence('\n\n'.join(
+        escaped(p) for p in re.split(r'\n\s*\n', CONSTANTS.get(name) or inspect.getdoc(o) or '')))
     yield f"{'#'*level} {name}\n\n{doc} {source_of(o)}".rstrip()
     call = f"{name}({', '.join(o._fields)})" if hasattr(o, '_fields') else called(name, rows)
     yield f'```python\n{call}\n```'
@@ -213,8 +190,7 @@ def header(title, line):
 def title_of(nb):
     "The title of a chapter"
     return json.loads((root / 'nbs' / nb).read_text(encoding='utf-8'))['cells'][0]['source'][
-        0
-    ].strip('# \n')
+        0].strip('# \n')
 
 
 def page(package, shown):
@@ -235,11 +211,8 @@ def page(package, shown):
 
 def index(texts):
     "The page that leads to the others: the packages, the core, every name"
-    at = {
-        n: f'{k}.md#{n.lower()}'
-        for k, text in texts.items()
-        for n in re.findall(r'^### (\w+)$', text, re.M)
-    }
+    at = {n: f'{k}.md#{n.lower()}' for k, text in texts.items()
+          for n in re.findall(r'^### (\w+)$', text, re.M)}
     core = importlib.import_module('elmo_fastai.all')
     def listed(names): return ' · '.join(f'[`{n}`]({at[n]})' for n in sorted(names, key=str.lower))
     rows = [f'| [elmo_fastai.{k}]({k}.md) | {said} |' for k,said in PACKAGES.items()]

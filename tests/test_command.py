@@ -155,8 +155,7 @@ def test_an_interruption_never_replaces_anything(corpus, tmp_path, monkeypatch):
         with pytest.raises(CommandError, match='interrupted'):
             train(corpus, tmp_path / 'm', overwrite=True)
     assert (old / 'model.safetensors').read_bytes() == weights and (
-        tmp_path / 'm.interrupted' / 'thesis.txt'
-    ).read_text() == 'precious'
+        tmp_path / 'm.interrupted' / 'thesis.txt').read_text() == 'precious'
     others = [f for f in tmp_path.iterdir() if f.name not in ('m', 'm.interrupted', 'm.run')]
     # two interruptions, two models
     assert len(others) == 2 and all(load_bilm(f) for f in others)
@@ -227,8 +226,7 @@ def test_a_text_that_is_called_toy_is_not_the_toy_corpus(tmp_path):
 def test_local_copies_of_named_corpora(tmp_path):
     (tmp_path/'data').mkdir()
     (tmp_path / 'data' / 'input.txt').write_text(
-        'First Citizen:\nBefore we proceed any further, hear me speak.\n\n' * 40
-    )
+        'First Citizen:\nBefore we proceed any further, hear me speak.\n\n' * 40)
     folder = train('tiny_shakespeare', tmp_path/'m', data=tmp_path/'data', bs=2, seq_len=8)
     assert json.loads((folder/'report.json').read_text())['corpus'] == 'tiny_shakespeare'
 
@@ -642,28 +640,19 @@ def test_a_held_out_text_that_was_trained_on_is_named(text):
     heart"""
     lines = (text/'tr.txt').read_text().splitlines()
     (text / 'copies.txt').write_text(
-        '\n'.join(lines[:18] + (text / 'va.txt').read_text().splitlines()[:2])
-    )
+        '\n'.join(lines[:18] + (text / 'va.txt').read_text().splitlines()[:2]))
     for valid,says in (('copies.txt', True), ('va.txt', False)):
         told = []
         train(str(text / 'tr.txt'), text / 'm', valid=str(text / valid), dry=True, say=told.append,
               **QUIET)
-        assert (
-            bool(
-                re.search(
-                    r'A warning: (8|9)\d% of what is held out stands in the training text',
-                    '\n'.join(told),
-                )
-            )
-            == says
-        )
+        assert (bool(re.search(
+            r'A warning: (8|9)\d% of what is held out stands in the training text',
+            '\n'.join(told))) == says)
 
 
-@pytest.mark.parametrize(
-    'settings',
-    [dict(valid='va.txt'), dict(test='te.txt'), dict(encoding='latin-1'), dict(column='text')],
-    ids=str,
-)
+@pytest.mark.parametrize('settings', [
+    dict(valid='va.txt'), dict(test='te.txt'), dict(encoding='latin-1'), dict(column='text')],
+        ids=str)
 def test_named_corpora_have_their_own_splits(corpus, tmp_path, settings):
     [name] = settings
     for source in ('toy', 'wikitext2', corpus):
@@ -682,8 +671,7 @@ def test_a_tokenizer_for_a_corpus_of_others(corpus, tmp_path):
         train(corpus, tmp_path / 'n', tokenizer='words')
     with pytest.raises(
         CommandError,
-        match="--tokenizer must be words or chars or space or spacy or fastai, not 'spacey'",
-    ):
+        match="--tokenizer must be words or chars or space or spacy or fastai, not 'spacey'"):
         train(own, tmp_path / 'n', tokenizer='spacey')
 
 
@@ -726,8 +714,7 @@ def test_a_training_for_a_given_time(corpus, tmp_path, steps_for_seconds):
     told = []
     folder = train(corpus, tmp_path/'m', epochs=None, time='1m', say=told.append)
     assert report_of(folder)['steps'] == 58 and report_of(folder)['status'] == 'complete', (
-        '25 steps an epoch, two ends of epochs'
-    )
+        '25 steps an epoch, two ends of epochs')
     assert any('60 s, 25 steps' in o for o in told if o.startswith('Corpus'))
     rows = (folder/'history.csv').read_text().splitlines()
     assert (len(rows) == 4 and [o.split(',') for o in rows][0] == TABLE[:-1]
@@ -853,10 +840,8 @@ def test_one_file_repeats_a_training(text, monkeypatch, capsys, case, steps_for_
     code, out, err = ran(
         capsys, '--config', text / 'a' / 'run.toml', '--out', text / 'b', '--device', 'cpu')
     assert code == 0, err
-    assert (
-        alike(text / 'a', text / 'b')
-        and (text / 'a' / 'config.json').read_bytes() == (text / 'b' / 'config.json').read_bytes()
-    )
+    assert (alike(text / 'a', text / 'b') and (text / 'a' / 'config.json').read_bytes() == (
+        text / 'b' / 'config.json').read_bytes())
     assert toml_of(text/'b') == found
 
 def test_the_file_of_a_resumed_training(corpus, text, monkeypatch, tmp_path):
@@ -1017,8 +1002,7 @@ def test_it_begins_where_the_model_was(trained, reviews, tmp_path, monkeypatch, 
     assert (np.mean(seen['losses'][-5:]) < np.mean(seen['losses'][:3])
             and report_of(folder)['perplexity_mean'] < exact['mean'])
     assert not any(
-        torch.equal(v, lm.state_dict()[k]) for k, v in new.state_dict().items() if v.dim() > 1
-    )
+        torch.equal(v, lm.state_dict()[k]) for k, v in new.state_dict().items() if v.dim() > 1)
 
 
 @pytest.mark.parametrize('name', ['model', 'folded', 'letters', 'states'])
@@ -1104,18 +1088,13 @@ def test_a_model_that_is_named_is_that_one(tmp_path):
     assert settings.config == dict(dropout=.2) and settings.model == 'tiny'
 
 
-@pytest.mark.parametrize(
-    'name,settings,says',
-    [
-        ('states', {}, r'elmo_pretrain.*states predicts no words'),
-        (HEADLESS, {}, r'elmo_pretrain.*tiny-en predicts no words'),
-        ('half', {}, r'output layer.*elmo_pretrain.*head.* is missing'),
-        ('nowhere', {}, r'elmo_pretrain.*no folder.*nowhere'),
-        ('model', dict(model='tiny'), '--from takes.*leave --model'),
-        ('model', dict(config=dict(dropout=0.1)), r'leave --model and \[config\] out'),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize('name,settings,says', [
+    ('states', {}, r'elmo_pretrain.*states predicts no words'),
+    (HEADLESS, {}, r'elmo_pretrain.*tiny-en predicts no words'),
+    ('half', {}, r'output layer.*elmo_pretrain.*head.* is missing'),
+    ('nowhere', {}, r'elmo_pretrain.*no folder.*nowhere'),
+    ('model', dict(model='tiny'), '--from takes.*leave --model'),
+    ('model', dict(config=dict(dropout=0.1)), r'leave --model and \[config\] out')], ids=str)
 def test_models_that_it_can_not_begin_with(
     trained, reviews, tmp_path, monkeypatch, name, settings, says):
     with pytest.raises(CommandError, match=says):
@@ -1145,8 +1124,7 @@ def test_progress_where_there_is_no_terminal(corpus, tmp_path, monkeypatch):
     train(corpus, tmp_path/'b', epochs=2, say=told.append)
     between = [o for o in told if 'step' in o and 'loss' in o]
     assert len(between) == 50 and re.search(
-        r'epoch 2, step 3 of 25, loss \d+\.\d+, [\d,]+ tokens/s, 56% of all is done', between[27]
-    )
+        r'epoch 2, step 3 of 25, loss \d+\.\d+, [\d,]+ tokens/s, 56% of all is done', between[27])
     assert all(len(o) < 100 and '\r' not in o and '\n' not in o for o in rows + between)
 
 
@@ -1180,8 +1158,7 @@ def said(folder):
 
 def visible(folder):
     return sorted(
-        f.name for f in folder.iterdir() if not f.name.startswith('.') or f.name.startswith('.m')
-    )
+        f.name for f in folder.iterdir() if not f.name.startswith('.') or f.name.startswith('.m'))
 
 
 QUICK = '--model tiny --epochs 1 --bs 8 --seq-len 16'.split()
@@ -1381,17 +1358,14 @@ def test_few_unknown_words_are_no_warning(corpus, tmp_path):
     told = []
     train(corpus, tmp_path/'m', dry=True, dropout=0., say=told.append)
     assert '<unk>' in told[0] and 'A warning' not in told[0], (
-        'more of them are held out than a warning takes, but to train on there is none'
-    )
+        'more of them are held out than a warning takes, but to train on there is none')
 
 
 # a mistake of ours looks like one
 
-@pytest.mark.parametrize(
-    'error',
-    [OSError(28, 'No space left', 'interrupted/lower learning rate'), MemoryError('interrupted')],
-    ids=str,
-)
+@pytest.mark.parametrize('error', [
+    OSError(28, 'No space left', 'interrupted/lower learning rate'),
+    MemoryError('interrupted')], ids=str)
 def test_a_path_does_not_say_why_a_training_ended(corpus, tmp_path, monkeypatch, error):
     """Whatever words are in the message, it is neither Ctrl-C nor a rate that was too high; the run
     can be resumed, the cause is kept"""
@@ -1432,8 +1406,7 @@ def test_why_a_device_can_not_be_used(corpus, tmp_path):
     "The library's own words, and a bug that is none of the device's"
     with pytest.raises(CommandError, match='xyz') as e: train(corpus, tmp_path/'m', device='xyz')
     assert e.value.__cause__ is not None and str(e.value.__cause__).splitlines()[0][:40] in str(
-        e.value
-    )
+        e.value)
 
 
 # the page of help needs no torch

@@ -116,8 +116,7 @@ def test_blocks_of_lines_are_dealt(two):
     # a batch at the end may belong to the next epoch
     assert not set(a) & set(b) and len(set(a) | set(b)) >= 200
     assert two[0]['buffered']['rows'] and len(two[0]['buffered']['rows']) == len(
-        two[1]['buffered']['rows']
-    )
+        two[1]['buffered']['rows'])
     assert max(two[0]['buffered']['rows']) == 5
 
 def test_one_signal_stops_all(two):
@@ -204,5 +203,4 @@ def test_statistics_of_two_halves_are_those_of_the_whole():
         for a,b in zip(whole.buffers(), m.buffers(), strict=True): torch.testing.assert_close(a, b)
         del m.total
     assert torch.equal(halves[0].total(x), x) and list(halves[0].state_dict()) == list(
-        new().state_dict()
-    )
+        new().state_dict())

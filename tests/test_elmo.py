@@ -31,13 +31,9 @@ CFG = BiLMConfig(
     'nano', char_dim=4, filters=((1, 8), (2, 8), (3, 8)), proj_dim=8, hidden_dim=12, dropout=0.3
 )
 VOCAB = WordVocab([*SPECIALS, 'the', 'bank', 'of', 'river'])
-S = [
-    'the bank of the river'.split(),
-    ['bank'],
-    [],
+S = ['the bank of the river'.split(), ['bank'], [],
     'a much longer sentence than the others , is it not ?'.split(),
-    ['naïve', '<s>', '</s>', '', 'x' * 80],
-]
+        ['naïve', '<s>', '</s>', '', 'x' * 80]]
 
 
 def bilm(seed=0, **kw):
@@ -73,11 +69,9 @@ def test_the_mix_is_equation_1():
     for b in range(2):
         for t in range(5):
             for j in range(4):
-                loop[b, t] += (
-                    1.5
-                    * (math.exp(mix.w[j].item()) / sum(math.exp(w.item()) for w in mix.w))
-                    * h[j][b, t]
-                )
+                loop[b, t] += (1.5 * (
+                    math.exp(mix.w[j].item()) / sum(math.exp(w.item()) for w in mix.w)) * h[j][
+                        b, t])
     assert torch.allclose(mix(h), loop, atol=1e-5)
     assert torch.allclose(
         mix.shares, torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64), atol=1e-6
@@ -87,8 +81,7 @@ def test_the_mix_is_equation_1():
 def test_initial_shares_are_trainable():
     mix = ScalarMix(3, shares=(.6, .3, .1), gamma=2.)
     assert [tuple(p.shape) for p in mix.parameters()] == [(3,), (1,)] and all(
-        p.requires_grad for p in mix.parameters()
-    )
+        p.requires_grad for p in mix.parameters())
     mix([torch.randn(2, 3, 4) for _ in range(3)])[0, 0, 0].backward()
     assert mix.w.grad.abs().sum() > 0 and mix.gamma.grad.abs() > 0
 
@@ -101,18 +94,9 @@ def test_shares_and_gamma_freeze_by_themselves(s, g):
     if s or g: out.backward()
     assert (mix.w.grad is not None, mix.gamma.grad is not None) == (s, g)
 
-@pytest.mark.parametrize(
-    'kw',
-    [
-        dict(shares=(0, 1, 1)),
-        dict(shares=(1, 1)),
-        dict(shares=(1, -1, 1)),
-        dict(shares=(1, math.inf, 1)),
-        dict(shares=(math.nan, 1, 1)),
-        dict(norm='layer'),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize('kw', [
+    dict(shares=(0, 1, 1)), dict(shares=(1, 1)), dict(shares=(1, -1, 1)),
+    dict(shares=(1, math.inf, 1)), dict(shares=(math.nan, 1, 1)), dict(norm='layer')], ids=str)
 def test_mixes_that_can_not_be(kw):
     with pytest.raises(ValueError, match='shares|norm'):
         ScalarMix(3, **kw)
@@ -127,9 +111,8 @@ def test_token_norm_looks_at_the_token_alone():
     whole = mix(h)
     for i in range(3):
         for t in range(5):
-            assert close(
-                mix([o[i : i + 1, t : t + 1] for o in h]), whole[i : i + 1, t : t + 1], 1e-6
-            )
+            assert close(mix([o[i : i + 1, t : t + 1] for o in h]), whole[i : i + 1, t : t + 1],
+                         1e-6)
     assert torch.allclose(
         whole,
         sum(
@@ -154,10 +137,8 @@ def test_batch_norm_is_the_originals():
 
 def test_penalty_pulls_to_the_average():
     mix = ScalarMix(3, shares=(.7, .2, .1))
-    assert (
-        mix.penalty(2.0).item() == pytest.approx(2 * mix.w.square().sum().item())
-        and ScalarMix(3).penalty() == 0
-    )
+    assert (mix.penalty(2.0).item() == pytest.approx(2 * mix.w.square().sum().item())
+            and ScalarMix(3).penalty() == 0)
     opt = torch.optim.SGD(mix.parameters(), .1)
     for _ in range(200): opt.zero_grad(); mix.penalty(1.).backward(); opt.step()
     assert torch.allclose(mix.shares, torch.ones(3)/3, atol=1e-3)
@@ -177,11 +158,8 @@ def test_penalty_callback_counts_every_mix_in_training_only():
 
 def test_vectors_are_the_bilms(elmo):
     layers, mask = elmo.layers(S)
-    assert (
-        len(layers) == 3
-        and layers[0].shape == (5, 12, 16)
-        and mask.sum(1).tolist() == [len(s) for s in S]
-    )
+    assert (len(layers) == 3 and layers[0].shape == (5, 12, 16)
+            and mask.sum(1).tolist() == [len(s) for s in S])
     _,bos,eos = elmo.char_vocab.specials
     for i,s in enumerate(S):
         chars = (
@@ -203,21 +181,17 @@ def test_company_padding_and_order_change_nothing(sents, rnd):
     for r,i in enumerate(order):
         (alone,), m = elmo([sents[i]])
         assert m.all() and alone.shape[1] == len(sents[i])
-        assert (
-            close(whole[i, : len(sents[i])], alone[0])
-            and close(other[r, : len(sents[i])], alone[0])
-            and not whole[i, len(sents[i]) :].any()
-        )
+        assert (close(whole[i, : len(sents[i])], alone[0])
+                and close(other[r, : len(sents[i])], alone[0])
+                and not whole[i, len(sents[i]) :].any())
 
 
 def test_ids_and_lists_agree(elmo):
     chars = elmo.to_chars(S)
     assert chars.dtype == torch.int16 and chars.shape == (5, 12, 50)
     assert same(elmo(chars)[0], elmo(S)[0]) and close(elmo(chars.long())[0][0], elmo(S)[0][0])
-    assert (
-        close(elmo(TensorChars(chars))[0][0], elmo(S)[0][0])
-        and type(elmo(TensorChars(chars))[0][0]) is torch.Tensor
-    )
+    assert (close(elmo(TensorChars(chars))[0][0], elmo(S)[0][0])
+            and type(elmo(TensorChars(chars))[0][0]) is torch.Tensor)
 
 
 def test_fewer_columns_change_nothing(elmo):
@@ -243,8 +217,7 @@ def test_texts_are_split_by_the_tokenizer():
     a, b = make(), make(tokenizer='space')
     text = "The bank didn't open."
     assert same(a([text])[0], a([word_tokenize(text)])[0]) and same(
-        b([text])[0], b([text.split()])[0]
-    )
+        b([text])[0], b([text.split()])[0])
 
 
 @pytest.mark.parametrize('shape', [(0, 0), (0, 5), (3, 0)])
@@ -253,11 +226,8 @@ def test_nothing_to_embed(shape, markers):
     elmo = make(markers=markers)
     (v,), mask = elmo(torch.zeros(*shape, 50, dtype=torch.int16))
     assert v.shape == (*shape, 16) and mask.shape == shape
-    assert (
-        elmo([])[0][0].shape == (0, 0, 16)
-        and elmo([[], []])[0][0].shape == (2, 0, 16)
-        and elmo([''])[1].shape == (1, 0)
-    )
+    assert (elmo([])[0][0].shape == (0, 0, 16) and elmo([[], []])[0][0].shape == (2, 0, 16)
+            and elmo([''])[1].shape == (1, 0))
     carried = make(carry=True, markers=markers)
     carried([]); carried([[]])
 
@@ -268,12 +238,8 @@ def test_markers_given():
     (v,), mask = b(full)
     assert v.shape[1] == 7 and mask.all() and close(v[:, 1:-1], a([S[0]])[0][0])
     with pytest.raises(ValueError, match="markers='given'"): a(full)
-    dls = ElmoDataLoaders.from_corpus(
-        toy_corpus(n_train=30, n_valid=10, n_test=1, n_unseen=1),
-        kind='sentences',
-        bs=4,
-        device='cpu',
-    )
+    dls = ElmoDataLoaders.from_corpus(toy_corpus(n_train=30, n_valid=10, n_test=1, n_unseen=1),
+                                      kind='sentences', bs=4, device='cpu')
     chars, *_ = dls.valid.one_batch()
     with pytest.raises(ValueError, match='given'): a(chars)
     assert b(chars)[0][0].shape[:2] == chars.shape[:2]
@@ -282,37 +248,23 @@ def test_text_that_looks_like_a_mark_is_text(elmo):
     assert not close(elmo([['<s>']])[0][0], elmo([['</s>']])[0][0], 1e-3)
     assert elmo([['<s>', 'a', '</s>', '<pad>']])[1].sum() == 4
 
-@pytest.mark.parametrize(
-    'bad,error,says',
-    [
-        ('one text', TypeError, 'put it into a list'),
-        ([3], TypeError, 'Sentence 0 is int 3'),
-        ([['a'], None], TypeError, 'Sentence 1 is NoneType'),
-        ([b'bytes'], TypeError, 'Sentence 0 is bytes'),
-        ([['a', 3]], TypeError, 'Sentence 0 is list'),
-        ([{'a': 1}], TypeError, 'dict'),
-        (torch.zeros(2, 50), ValueError, r'\[B, T, W\]'),
-        (torch.full((1, 2, 50), 300), ValueError, 'outside 0 to 261'),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize('bad,error,says', [
+    ('one text', TypeError, 'put it into a list'),
+    ([3], TypeError, 'Sentence 0 is int 3'),
+    ([['a'], None], TypeError, 'Sentence 1 is NoneType'),
+    ([b'bytes'], TypeError, 'Sentence 0 is bytes'),
+    ([['a', 3]], TypeError, 'Sentence 0 is list'),
+    ([{'a': 1}], TypeError, 'dict'),
+    (torch.zeros(2, 50), ValueError, r'\[B, T, W\]'),
+    (torch.full((1, 2, 50), 300), ValueError, 'outside 0 to 261')], ids=str)
 def test_input_that_can_not_be(elmo, bad, error, says):
     with pytest.raises(error, match=says):
         elmo(bad)
 
 
-@pytest.mark.parametrize(
-    'kw',
-    [
-        dict(markers='none'),
-        dict(n_reps=0),
-        dict(norm='x'),
-        dict(shares=(1, 1)),
-        dict(tokenizer='nltk'),
-        dict(char_vocab=CharVocab.build([['abc']])),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize('kw', [
+    dict(markers='none'), dict(n_reps=0), dict(norm='x'), dict(shares=(1, 1)),
+    dict(tokenizer='nltk'), dict(char_vocab=CharVocab.build([['abc']]))], ids=str)
 def test_settings_that_can_not_be(kw):
     with pytest.raises(ValueError):
         make(**kw)
@@ -324,11 +276,8 @@ def test_several_mixes_one_pass(elmo, monkeypatch):
         model.mixes[1].w.copy_(torch.tensor([9.0, 0.0, 0.0]))
         model.mixes[2].gamma.fill_(2.0)
     forward = type(model.lm.lstm).forward
-    monkeypatch.setattr(
-        type(model.lm.lstm),
-        'forward',
-        lambda self, *a, **k: calls.append(1) or forward(self, *a, **k),
-    )
+    monkeypatch.setattr(type(model.lm.lstm), 'forward',
+                        lambda self, *a, **k: calls.append(1) or forward(self, *a, **k))
     vecs, _ = model(S)
     layers, mask = make().layers(S)
     # one for each of the two calls above
@@ -336,18 +285,10 @@ def test_several_mixes_one_pass(elmo, monkeypatch):
     for v,m in zip(vecs, model.mixes): assert close(v, m(layers, mask))
     assert close(vecs[2], 2*vecs[0]) and not close(vecs[1], vecs[0], 1e-3)
 
-@pytest.mark.parametrize(
-    'cfg',
-    [
-        dict(share_encoder=False),
-        dict(n_layers=1),
-        dict(n_layers=3, residual=False),
-        dict(cell_clip=0.5, proj_clip=0.3),
-        dict(norm=False, activation='tanh'),
-        dict(max_chars=12),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize('cfg', [
+    dict(share_encoder=False), dict(n_layers=1), dict(n_layers=3, residual=False),
+    dict(cell_clip=0.5, proj_clip=0.3), dict(norm=False, activation='tanh'), dict(max_chars=12)],
+        ids=str)
 def test_shapes_of_bilm(cfg):
     elmo = make(cfg=cfg)
     layers, mask = elmo.layers(S)
@@ -407,11 +348,8 @@ def test_unfreeze_from_the_top():
     elmo = make()
 
     def open_():
-        return {
-            re.sub(r'\.(weight|bias).*', '', k)
-            for k, p in elmo.lm.named_parameters()
-            if p.requires_grad
-        }
+        return {re.sub(r'\.(weight|bias).*', '', k) for k, p in elmo.lm.named_parameters()
+                if p.requires_grad}
 
     elmo.unfreeze(top=1)
     assert open_() == {'lstm.fwd.1', 'lstm.bwd.1'} and elmo.trainable
@@ -429,8 +367,7 @@ def test_unfreeze_opens_exactly_so_many_groups(shared):
 
     def n_open():
         return [all(p.requires_grad for p in g) for g in elmo.groups()], [
-            any(p.requires_grad for p in g) for g in elmo.groups()
-        ]
+            any(p.requires_grad for p in g) for g in elmo.groups()]
 
     for n in (2, 4, 0, 1, 3):                                           # also fewer than before
         elmo.unfreeze(top=n)
@@ -499,10 +436,8 @@ def test_fastai_freezes_and_opens_groups(tmp_path):
     learn = learner(tmp_path)
     before = {k: v.clone() for k,v in learn.model.elmo.lm.state_dict().items()}
     quietly(learn, 'fit_one_cycle', 1, 1e-2)
-    assert (
-        all(torch.equal(v, before[k]) for k, v in learn.model.elmo.lm.state_dict().items())
-        and learn.model.elmo.mixes[0].w.abs().sum() > 0
-    )
+    assert (all(torch.equal(v, before[k]) for k, v in learn.model.elmo.lm.state_dict().items())
+            and learn.model.elmo.mixes[0].w.abs().sum() > 0)
     learn.freeze_to(-2)
     quietly(learn, 'fit', 1, slice(1e-4, 1e-2))
     moved = {k for k,v in learn.model.elmo.lm.state_dict().items() if not torch.equal(v, before[k])}
@@ -538,8 +473,7 @@ def test_state_is_carried_by_row_and_reset():
     # one row: the other row keeps its state
     old([S[1]])
     assert torch.equal(old.state[0][:, :, 1], state[0][:, :, 1]) and not torch.equal(
-        old.state[0][:, :, 0], state[0][:, :, 0]
-    )
+        old.state[0][:, :, 0], state[0][:, :, 0])
     old.reset()
     assert close(old([S[0], S[3]])[0][0], a)
 
@@ -549,10 +483,8 @@ def test_carried_state_is_the_reference_of_the_bilm():
     _,bos,eos = old.char_vocab.specials
     for batch in ([S[0], S[1]], [S[3], S[0], S[1]], [S[1]], [S[0], S[4], S[3], S[1]]):
         layers, mask = old.layers(batch)
-        rows = [
-            torch.from_numpy(np.concatenate([[bos], old.char_vocab.encode(s), [eos]]))
-            for s in batch
-        ]
+        rows = [torch.from_numpy(np.concatenate([[bos], old.char_vocab.encode(s), [eos]]))
+                for s in batch]
         with torch.no_grad():
             direct, state = lm.encode_state(
                 nn.utils.rnn.pad_sequence(rows, batch_first=True), state
@@ -614,11 +546,7 @@ def test_mixes_train_under_ddp(tmp_path):
     root = Path(module.__file__).resolve().parents[2]
     r = subprocess.run(
         [sys.executable, tmp_path / 'ddp.py', root, Path(__file__).parent, tmp_path / 'rendezvous'],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**os.environ, 'OMP_NUM_THREADS': '1'},
-    )
+        capture_output=True, text=True, timeout=120, env={**os.environ, 'OMP_NUM_THREADS': '1'})
     assert r.returncode == 0, r.stderr[-2000:]
     got = torch.tensor(json.loads(r.stdout.split('shares ')[1]))
     set_seed(0)
@@ -635,42 +563,20 @@ def test_mixes_train_under_ddp(tmp_path):
 
 @pytest.fixture()
 def trained():
-    elmo = make(
-        1,
-        n_reps=2,
-        norm='token',
-        shares=(0.2, 0.5, 0.3),
-        gamma=1.7,
-        dropout=0.25,
-        train_gamma=False,
-        tokenizer='space',
-    )
+    elmo = make(1, n_reps=2, norm='token', shares=(0.2, 0.5, 0.3), gamma=1.7, dropout=0.25,
+                train_gamma=False, tokenizer='space')
     with torch.no_grad(): elmo.mixes[1].w.add_(torch.tensor([.1, .2, -.3]))
     return elmo
 
 def test_round_trip(trained, tmp_path):
     assert trained.save_pretrained(tmp_path/'a'/'m') == tmp_path/'a'/'m'
-    assert sorted(f.name for f in (tmp_path / 'a' / 'm').iterdir()) == sorted(
-        [
-            'README.md',
-            'SHA256SUMS',
-            'chars.json',
-            'config.json',
-            'elmo.json',
-            'mix.safetensors',
-            'model.safetensors',
-            'vocab.json',
-        ]
-    )
+    assert sorted(f.name for f in (tmp_path / 'a' / 'm').iterdir()) == sorted([
+        'README.md', 'SHA256SUMS', 'chars.json', 'config.json', 'elmo.json', 'mix.safetensors',
+        'model.safetensors', 'vocab.json'])
     again = Elmo.from_pretrained(tmp_path/'a'/'m')
     assert same(again(S)[0], trained(S)[0]) and same(again.layers(S)[0], trained.layers(S)[0])
-    assert (
-        not again.training
-        and not again.trainable
-        and again.vocab.itos == VOCAB.itos
-        and again.drop.p == 0.25
-        and again.tokenizer == 'space'
-    )
+    assert (not again.training and not again.trainable and again.vocab.itos == VOCAB.itos
+            and again.drop.p == 0.25 and again.tokenizer == 'space')
     assert [(m.norm, m.w.requires_grad, m.gamma.requires_grad) for m in again.mixes] == [
         ('token', True, False)
     ] * 2
@@ -682,13 +588,8 @@ def test_round_trip(trained, tmp_path):
 def test_settings_in_place_of_the_saved_ones(trained, tmp_path):
     trained.save_pretrained(tmp_path/'m')
     other = Elmo.from_pretrained(tmp_path/'m', dropout=0., carry=True, n_reps=1, norm=None)
-    assert (
-        other.drop.p == 0
-        and other.carry
-        and len(other.mixes) == 1
-        and other.mixes[0].norm is None
-        and not other.mixes[0].w.any()
-    )
+    assert (other.drop.p == 0 and other.carry and len(other.mixes) == 1
+            and other.mixes[0].norm is None and not other.mixes[0].w.any())
     assert same(other.layers(S)[0], trained.layers(S)[0])
 
 def test_a_folder_of_elmo_pretrain(tmp_path):
@@ -701,8 +602,7 @@ def test_a_folder_of_elmo_pretrain(tmp_path):
 def test_a_saved_elmo_is_a_saved_bilm(trained, tmp_path):
     lm, vocab = load_bilm(trained.save_pretrained(tmp_path/'m'))
     assert vocab.itos == VOCAB.itos and all(
-        torch.equal(v, trained.lm.state_dict()[k]) for k, v in lm.state_dict().items()
-    )
+        torch.equal(v, trained.lm.state_dict()[k]) for k, v in lm.state_dict().items())
 
 
 def test_without_words(tmp_path):
@@ -724,8 +624,7 @@ def test_other_files_in_the_folder_stay(trained, tmp_path):
     (tmp_path/'m'/'.git'/'HEAD').write_text('x'); (tmp_path/'m'/'thesis.txt').write_text('precious')
     for _ in range(2): trained.save_pretrained(tmp_path/'m')
     assert (tmp_path / 'm' / 'thesis.txt').read_text() == 'precious' and (
-        tmp_path / 'm' / '.git' / 'HEAD'
-    ).exists()
+        tmp_path / 'm' / '.git' / 'HEAD').exists()
     assert same(Elmo.from_pretrained(tmp_path/'m')(S)[0], trained(S)[0])
     assert not [f for f in (tmp_path/'m').iterdir() if f.name.startswith('.elmo')]
     # without words: the list of the older model goes
@@ -779,23 +678,12 @@ def test_learned_characters(tmp_path):
 
 # the files of the biLM: `test_bilm`
 BROKEN = {
-    'elmo.json': [
-        b'',
-        b'{',
-        b'[]',
-        b'{"format": "elmo_fastai.elmo.module", "version": 2}',
-        b'{"format": "elmo_fastai.elmo.module", "version": true}',
-        b'[' * 100_000,
-        b'\xff',
-    ],
+    'elmo.json': [b'', b'{', b'[]', b'{"format": "elmo_fastai.elmo.module", "version": 2}',
+                  b'{"format": "elmo_fastai.elmo.module", "version": true}', b'[' * 100_000,
+                  b'\xff'],
     'mix.safetensors': [b'', b'x' * 50, b'\x80\x04\x95'],
-    'chars.json': [
-        b'',
-        b'{}',
-        b'{"format": "elmo_fastai.ByteCharVocab", "version": 1}',
-        b'{"format": "elmo_fastai.ByteCharVocab", "version": 1, "max_chars": "x"}',
-    ],
-}
+    'chars.json': [b'', b'{}', b'{"format": "elmo_fastai.ByteCharVocab", "version": 1}',
+                   b'{"format": "elmo_fastai.ByteCharVocab", "version": 1, "max_chars": "x"}']}
 
 
 @pytest.mark.parametrize('name', BROKEN)
@@ -808,25 +696,13 @@ def test_broken_files_are_named(trained, tmp_path, name):
     if name not in ('elmo.json', 'chars.json'):
         with pytest.raises(ModelFileError, match=re.escape(name)): Elmo.from_pretrained(folder)
 
-@pytest.mark.parametrize(
-    'change',
-    [
-        dict(dropout=2),
-        dict(dropout='0.5'),
-        dict(markers='x'),
-        dict(tokenizer='os.system'),
-        dict(mixes=[]),
-        dict(mixes=[{}] * 100),
-        dict(mixes=[dict(norm='evil', train_shares=True, train_gamma=True)]),
-        dict(mixes=[dict(evil=1)]),
-        dict(mixes=3),
-        dict(dropout=math.nan),
-        dict(carry='false'),
-        dict(carry=2),
-        dict(mixes=[dict(norm=None, train_shares=1.5, train_gamma=True)]),
-    ],
-    ids=lambda c: str(c)[:40],
-)
+@pytest.mark.parametrize('change', [
+    dict(dropout=2), dict(dropout='0.5'), dict(markers='x'), dict(tokenizer='os.system'),
+    dict(mixes=[]), dict(mixes=[{}] * 100),
+    dict(mixes=[dict(norm='evil', train_shares=True, train_gamma=True)]),
+    dict(mixes=[dict(evil=1)]), dict(mixes=3), dict(dropout=math.nan), dict(carry='false'),
+    dict(carry=2), dict(mixes=[dict(norm=None, train_shares=1.5, train_gamma=True)])],
+        ids=lambda c: str(c)[:40])
 def test_settings_by_strangers(trained, tmp_path, change):
     folder = trained.save_pretrained(tmp_path/'m')
     (folder/'SHA256SUMS').unlink()
@@ -845,10 +721,8 @@ def test_a_mismatch_names_the_tensor(trained, tmp_path):
         ({'2.w': torch.zeros(3)}, r'unknown tensor 2\.w'),
         ({'0.gamma': torch.tensor([math.nan])}, r'0\.gamma.*finite'),
     ):
-        save_file(
-            {k: v for k, v in {**good, **change}.items() if v is not None},
-            folder / 'mix.safetensors',
-        )
+        save_file({k: v for k, v in {**good, **change}.items() if v is not None},
+                  folder / 'mix.safetensors')
         with pytest.raises(ModelFileError, match=says): Elmo.from_pretrained(folder)
 
 def test_no_code_runs(trained, tmp_path):
@@ -864,8 +738,7 @@ def test_no_code_runs(trained, tmp_path):
 def test_a_huge_row_of_characters(trained, tmp_path):
     folder = trained.save_pretrained(tmp_path/'m')
     (folder / 'chars.json').write_text(
-        json.dumps(dict(format='elmo_fastai.ByteCharVocab', version=1, max_chars=10**9))
-    )
+        json.dumps(dict(format='elmo_fastai.ByteCharVocab', version=1, max_chars=10**9)))
     with pytest.raises(ModelFileError, match='max_chars'): Elmo.from_pretrained(folder)
 
 # the hub
@@ -881,18 +754,11 @@ def test_local_folders_need_no_network(trained, tmp_path, monkeypatch):
 
 def test_a_name_on_the_hub(trained, tmp_path, monkeypatch):
     folder, asked = trained.save_pretrained(tmp_path/'m'), {}
-    monkeypatch.setattr(
-        huggingface_hub,
-        'snapshot_download',
-        lambda name, **k: asked.update(name=name, **k) or str(folder),
-    )
+    monkeypatch.setattr(huggingface_hub, 'snapshot_download',
+                        lambda name, **k: asked.update(name=name, **k) or str(folder))
     again = Elmo.from_pretrained('someone/elmo-toy', revision='v1', token='t')
-    assert (
-        same(again(S)[0], trained(S)[0])
-        and asked['name'] == 'someone/elmo-toy'
-        and asked['revision'] == 'v1'
-        and asked['token'] == 't'
-    )
+    assert (same(again(S)[0], trained(S)[0]) and asked['name'] == 'someone/elmo-toy'
+            and asked['revision'] == 'v1' and asked['token'] == 't')
     # files of the models in the box, and of a saved classifier or tagger
     others = {'output.safetensors', 'task.json', 'task.safetensors', 'tokens.safetensors',
               'words.json'}
@@ -923,19 +789,13 @@ def test_push_to_hub(trained, monkeypatch):
         def __init__(self, **kw): pass
         def create_repo(self, repo_id, **kw): return SimpleNamespace(repo_id=repo_id)
         def upload_folder(self, *, repo_id, folder_path, **kw):
-            sent.update(
-                repo_id=repo_id,
-                vectors=Elmo.from_pretrained(folder_path)(S)[0],
-                files={f.name for f in Path(folder_path).iterdir()},
-            )
+            sent.update(repo_id=repo_id, vectors=Elmo.from_pretrained(folder_path)(S)[0],
+                        files={f.name for f in Path(folder_path).iterdir()})
             return 'https://commit'
     monkeypatch.setattr(huggingface_hub, 'HfApi', Api)
     assert trained.push_to_hub('someone/elmo-toy') == 'https://commit'
-    assert (
-        sent['repo_id'] == 'someone/elmo-toy'
-        and same(sent['vectors'], trained(S)[0])
-        and {'README.md', 'config.json', 'model.safetensors'} <= sent['files']
-    )
+    assert (sent['repo_id'] == 'someone/elmo-toy' and same(sent['vectors'], trained(S)[0])
+            and {'README.md', 'config.json', 'model.safetensors'} <= sent['files'])
 
 
 def test_save_and_push(trained, tmp_path, monkeypatch):
@@ -943,14 +803,10 @@ def test_save_and_push(trained, tmp_path, monkeypatch):
     monkeypatch.setattr(
         Elmo, 'push_to_hub', lambda self, name, **kw: asked.append((name, kw)) or 'https://commit'
     )
-    assert (
-        trained.save_pretrained(tmp_path / 'elmo-toy', push_to_hub=True, private=True)
-        == 'https://commit'
-    )
-    assert (
-        asked == [('elmo-toy', dict(private=True))]
-        and (tmp_path / 'elmo-toy' / 'config.json').exists()
-    )
+    assert (trained.save_pretrained(tmp_path / 'elmo-toy', push_to_hub=True, private=True)
+            == 'https://commit')
+    assert (asked == [('elmo-toy', dict(private=True))]
+            and (tmp_path / 'elmo-toy' / 'config.json').exists())
 
 
 # learners
@@ -979,16 +835,11 @@ def test_encoders_from_pretraining(tmp_path):
     assert torch.equal(other.model.chars.embed.weight, lm.model.chars.embed.weight)
     load_encoder(tagger, tmp_path/'models'/'fine')
 
-@pytest.mark.parametrize(
-    'cfg,says',
-    [
-        (dict(hidden_dim=16), 'hidden_dim=16'),
-        (dict(residual=False), 'residual=False'),
-        (dict(n_layers=1), 'n_layers=1'),
-        (dict(max_chars=40), 'max_chars'),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize('cfg,says', [
+    (dict(hidden_dim=16), 'hidden_dim=16'),
+    (dict(residual=False), 'residual=False'),
+    (dict(n_layers=1), 'n_layers=1'),
+    (dict(max_chars=40), 'max_chars')], ids=str)
 def test_an_encoder_that_does_not_fit(tmp_path, cfg, says):
     save_bilm(tmp_path / 'models' / 'other', BiLM(replace(CFG, **cfg), len(VOCAB)), VOCAB)
     learn = learner(tmp_path)
@@ -1011,8 +862,7 @@ def test_export(tmp_path):
     learn.export('learn.pkl')
     again = load_learner(tmp_path/'learn.pkl')
     assert same(again.model.elmo(S)[0], learn.model.elmo.eval()(S)[0]) and isinstance(
-        again, ElmoLearner
-    )
+        again, ElmoLearner)
     assert close(again.model.eval()(S), learn.model.eval()(S))
 
 # AI2's files
@@ -1022,25 +872,15 @@ def test_ai2_round_trip(tmp_path):
     again = Elmo.from_ai2(elmo.to_ai2(tmp_path/'ai2'), dropout=0.)
     assert close(again(S)[0][0], elmo(S)[0][0], 1e-5)
     assert len(again.vocab) == len(VOCAB) and set(again.vocab.itos) == set(VOCAB.itos)
-    by_path = Elmo.from_ai2(
-        tmp_path / 'ai2' / 'options.json',
-        tmp_path / 'ai2' / 'weights.hdf5',
-        dropout=0.0,
-        carry=True,
-        n_reps=2,
-    )
+    by_path = Elmo.from_ai2(tmp_path / 'ai2' / 'options.json', tmp_path / 'ai2' / 'weights.hdf5',
+                            dropout=0.0, carry=True, n_reps=2)
     assert close(by_path(S)[0][1], elmo(S)[0][0]) and by_path.carry
     kept = by_path.save_pretrained(tmp_path/'ours')
     assert same(Elmo.from_pretrained(kept)(S)[0], Elmo.from_pretrained(kept)(S)[0])
     with pytest.raises(ModelFileError): Elmo.from_ai2(tmp_path/'nothing')
 
-data = (
-    Path(
-        os.environ.get('ELMO_FASTAI_DATA')
-        or Path(module.__file__).resolve().parents[3] / 'shared' / 'data'
-    )
-    / 'ai2_fixture'
-)
+data = (Path(os.environ.get('ELMO_FASTAI_DATA')
+             or Path(module.__file__).resolve().parents[3] / 'shared' / 'data') / 'ai2_fixture')
 
 
 @pytest.mark.skipif(not data.exists(), reason='no AI2 fixture: set ELMO_FASTAI_DATA')
@@ -1051,10 +891,8 @@ def test_ai2s_reference_vectors_through_the_module():
         next(f for n, f in sorted(files.items()) if re.search(p, n))
         for p in (r'options\.json$', r'weights\.hdf5$')
     )
-    elmo, sents = (
-        Elmo.from_ai2(options, weights, tokenizer='space', carry=True),
-        json.loads(files['sentences.json'].read_text()),
-    )
+    elmo, sents = (Elmo.from_ai2(options, weights, tokenizer='space', carry=True),
+                   json.loads(files['sentences.json'].read_text()))
     good = 0
     for i in range(10):
         layers, mask = elmo.layers([s[i] for s in sents])
@@ -1092,31 +930,23 @@ def spelt(request):
     corpus = toy_corpus(n_train=64, n_valid=16, n_test=0, n_unseen=0)
     sents = [o.split() for o in corpus.train]
     kw = dict(letters={}, two=dict(n=2, max_symbols=400), all=dict(min_freq=3, max_chars=12))
-    chars = (
-        CharVocab([UNK, *map(chr, range(33, 288))])
-        if request.param == '256'
-        else CharVocab.build(sents, **kw[request.param])
-    )
+    chars = (CharVocab([UNK, *map(chr, range(33, 288))]) if request.param == '256'
+             else CharVocab.build(sents, **kw[request.param]))
     dls = ElmoDataLoaders.from_corpus(
         corpus, kind='sentences', bs=32, char_vocab=chars, device='cpu', seed=0
     )
     set_seed(0)
     learn = bilm_learner(
-        dls,
-        BiLMConfig('nano', char_dim=4, filters=((1, 8), (2, 8)), proj_dim=16, hidden_dim=16),
-        bf16=False,
-    )
+        dls, BiLMConfig('nano', char_dim=4, filters=((1, 8), (2, 8)), proj_dim=16, hidden_dim=16),
+        bf16=False)
     with learn.no_bar(), learn.no_logging(): learn.fit(1, 1e-2)
     return learn, chars
 
 def test_an_alphabet_from_the_loaders_to_the_model(spelt):
     learn, chars = spelt
     c = learn.model.config
-    assert (
-        (c.n_chars, c.max_chars)
-        == (chars.n_chars, chars.max_chars)
-        == (learn.model.chars.embed.num_embeddings, learn.model.char_vocab.max_chars)
-    )
+    assert ((c.n_chars, c.max_chars) == (chars.n_chars, chars.max_chars)
+            == (learn.model.chars.embed.num_embeddings, learn.model.char_vocab.max_chars))
     assert learn.model.char_vocab == chars and learn.dls.char_vocab == chars and finite(learn.model)
     assert learn.predict('the bank', 2).startswith('the bank')
 
@@ -1136,13 +966,11 @@ def test_an_alphabet_in_files(spelt, tmp_path):
     for name in ('bilm', 'elmo', 'headless', 'encoder'):
         again = Elmo.from_pretrained(tmp_path/name)
         assert again.char_vocab == again.lm.char_vocab == chars and same(
-            again(OTHER_SENTS)[0], expected
-        )
+            again(OTHER_SENTS)[0], expected)
         assert load_bilm(tmp_path/name)[0].config == lm.config
     again, words = load_bilm(tmp_path/'bilm')
     assert words.itos == vocab.itos and evaluate(again, learn.dls.valid) == pytest.approx(
-        evaluate(lm, learn.dls.valid)
-    )
+        evaluate(lm, learn.dls.valid))
     assert f'{chars.n_chars - 6} symbols' in (tmp_path/'elmo'/'README.md').read_text()
 
 def test_an_alphabet_in_use(spelt, tmp_path):
@@ -1231,29 +1059,22 @@ def test_models_saved_by_earlier_versions(tmp_path):
     (tmp_path/'m'/'config.json').write_text(json.dumps(head))
     again = Elmo.from_pretrained(tmp_path/'m')
     assert again.lm.config.n_chars == 262 and again.char_vocab == ByteCharVocab(
-        elmo.lm.config.max_chars
-    )
+        elmo.lm.config.max_chars)
     assert same(again(S)[0], elmo(S)[0])
 
 def test_files_of_another_library_are_not_replaced(tmp_path):
     "Nor its model card; a model of ours in the same place is"
     elmo = Elmo.from_pretrained('mini-en')
-    theirs = {
-        'config.json': '{"model_type": "bert"}',
-        'model.safetensors': 'x',
-        'README.md': 'mine',
-        'tokenizer.json': '{}',
-    }
+    theirs = {'config.json': '{"model_type": "bert"}', 'model.safetensors': 'x',
+              'README.md': 'mine', 'tokenizer.json': '{}'}
     for k,v in theirs.items(): (tmp_path/k).write_text(v)
     with pytest.raises(ModelFileError): elmo.save_pretrained(tmp_path)
     assert {f.name: f.read_text() for f in tmp_path.iterdir()} == theirs
     for k in ('config.json', 'model.safetensors'): (tmp_path/k).unlink()
     for _ in range(2): elmo.save_pretrained(tmp_path)
-    assert (
-        (tmp_path / 'README.md').read_text() == 'mine'
-        and (tmp_path / 'tokenizer.json').exists()
-        and Elmo.from_pretrained(tmp_path).dim == elmo.dim
-    )
+    assert ((tmp_path / 'README.md').read_text() == 'mine'
+            and (tmp_path / 'tokenizer.json').exists()
+            and Elmo.from_pretrained(tmp_path).dim == elmo.dim)
 
 
 # an Elmo owns its flags, not its argument's

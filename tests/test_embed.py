@@ -47,29 +47,20 @@ def all_close(a, b, eps=1e-5):
 def direct(elmo, tokens, layers='all'):
     "One sentence by the module itself"
     hs, _ = elmo.layers([tokens])
-    h = (
-        torch.stack(hs, 1)[0]
-        if layers == 'all'
-        else elmo.mixes[0](hs)[0]
-        if layers == 'mix'
-        else hs[layers][0]
-    )
+    h = (torch.stack(hs, 1)[0] if layers == 'all' else elmo.mixes[0](hs)[0] if layers == 'mix'
+         else hs[layers][0])
     return h.detach().numpy()
 
 # lists
 
 @pytest.mark.parametrize('layers', ['mix', 'all', 0, 2, -1])
-@pytest.mark.parametrize(
-    'cfg', [{}, dict(share_encoder=False), dict(cell_clip=0.5, proj_clip=0.3, n_layers=3)], ids=str
-)
+@pytest.mark.parametrize('cfg', [
+    {}, dict(share_encoder=False), dict(cell_clip=0.5, proj_clip=0.3, n_layers=3)], ids=str)
 def test_vectors_are_the_modules(texts, layers, cfg):
     elmo = make(cfg=cfg, shares=range(1, cfg.get('n_layers', 2) + 2), gamma=1.3)
     got = elmo.embed(texts[:30], layers)
-    assert (
-        all_close(got, [direct(elmo, word_tokenize(t), layers) for t in texts[:30]])
-        and got[0].dtype == np.float32
-        and type(got[0]) is np.ndarray
-    )
+    assert (all_close(got, [direct(elmo, word_tokenize(t), layers) for t in texts[:30]])
+            and got[0].dtype == np.float32 and type(got[0]) is np.ndarray)
 
 
 @settings(max_examples=20, deadline=None)
@@ -87,34 +78,21 @@ def test_budget_order_and_company_change_nothing(sents, budget, layers, pool):
         h = direct(elmo, s, layers)
         if pool:
             P = h.shape[-1] // 2
-            h = (
-                np.zeros((*h.shape[:-2], 2 * P), np.float32)
-                if not s
-                else h.mean(-2)
-                if pool == 'mean'
-                else h.max(-2)
-                if pool == 'max'
-                else np.concatenate([h[..., -1, :P], h[..., 0, P:]], -1)
-            )
+            h = (np.zeros((*h.shape[:-2], 2 * P), np.float32) if not s else h.mean(-2)
+                 if pool == 'mean' else h.max(-2) if pool == 'max'
+                 else np.concatenate([h[..., -1, :P], h[..., 0, P:]], -1))
         assert close(v, h)
 
 def test_kinds_of_input(elmo, texts):
     ref = elmo.embed(texts[:20])
     assert all_close(elmo.embed(t for t in texts[:20]), ref) and all_close(
-        elmo.embed(pd.Series(texts[:20], index=range(5, 25))), ref
-    )
+        elmo.embed(pd.Series(texts[:20], index=range(5, 25))), ref)
     assert all_close(elmo.embed(np.array(texts[:20], dtype=object)), ref) and all_close(
-        elmo.embed([word_tokenize(t) for t in texts[:20]]), ref
-    )
-    assert (
-        elmo.embed([]) == []
-        and elmo.embed([], pool='mean').shape == (0, 16)
-        and elmo.embed([], 'all', 'max').shape == (0, 3, 16)
-    )
-    assert (
-        elmo.embed([[], ['a']], 'all')[0].shape == (3, 0, 16)
-        and not elmo.embed([[]], pool='mean').any()
-    )
+        elmo.embed([word_tokenize(t) for t in texts[:20]]), ref)
+    assert (elmo.embed([]) == [] and elmo.embed([], pool='mean').shape == (0, 16)
+            and elmo.embed([], 'all', 'max').shape == (0, 3, 16))
+    assert (elmo.embed([[], ['a']], 'all')[0].shape == (3, 0, 16)
+            and not elmo.embed([[]], pool='mean').any())
 
 
 DF = pd.DataFrame({'id': [1, 2], 'text': ['the bank', 'a river']})
@@ -122,14 +100,8 @@ DF = pd.DataFrame({'id': [1, 2], 'text': ['the bank', 'a river']})
 def frames():
     import datasets, pyarrow as pa
     rows = datasets.Dataset.from_pandas(DF)
-    return dict(
-        frame=DF,
-        arrow=pa.table(DF),
-        dataset=rows,
-        parts=datasets.DatasetDict(train=rows),
-        dictionary={'text': ['the bank']},
-        keys=DF.to_dict(),
-    )
+    return dict(frame=DF, arrow=pa.table(DF), dataset=rows, parts=datasets.DatasetDict(train=rows),
+                dictionary={'text': ['the bank']}, keys=DF.to_dict())
 
 
 NO_SENTENCES = dict(
@@ -145,33 +117,19 @@ NO_SENTENCES = dict(
     rows=lambda: (DF.to_dict('records'), r"Sentence 0 is dict.*as in .*\['text'\]"),
     stream=lambda: (frames()['dataset'].to_iterable_dataset(), r"\['text'\]"),
     sets=lambda: ([{'a', 'b'}], 'Sentence 0 is set'),
-    **{
-        k: lambda k=k: (
-            frames()[k],
-            {
-                'frame': r"df\['text'\]",
-                'arrow': r"\['text'\]",
-                'dataset': r"\['text'\]",
-                'parts': r"\['train'\]",
-                'dictionary': r"\['text'\]",
-                'keys': r"\['text'\]",
-            }[k],
-        )
-        for k in ('frame', 'arrow', 'dataset', 'parts', 'dictionary', 'keys')
-    },
-)
+    **{k: lambda k=k: (frames()[k],
+                       {'frame': r"df\['text'\]", 'arrow': r"\['text'\]", 'dataset': r"\['text'\]",
+                        'parts': r"\['train'\]", 'dictionary': r"\['text'\]",
+                        'keys': r"\['text'\]"}[k]) for k in (
+                            'frame', 'arrow', 'dataset', 'parts', 'dictionary', 'keys')})
 
 
 @pytest.mark.parametrize('name', NO_SENTENCES)
 def test_what_is_no_list_of_sentences_is_refused(elmo, name):
     "Every door of `Elmo`; a table's column names and a dictionary's keys are no sentences"
     value, says = NO_SENTENCES[name]()
-    doors = [
-        elmo.embed,
-        elmo.embed_iter,
-        lambda x: list(elmo.embed_iter(x, pool='mean')),
-        elmo.to_tokens,
-    ]
+    doors = [elmo.embed, elmo.embed_iter, lambda x: list(elmo.embed_iter(x, pool='mean')),
+             elmo.to_tokens]
     if name != 'tensor': doors += [elmo, elmo.layers]
     for door in doors:
         with pytest.raises(TypeError, match=says):
@@ -181,32 +139,16 @@ def test_what_is_no_list_of_sentences_is_refused(elmo, name):
 def test_columns_of_every_kind_are_sentences(elmo):
     ref = elmo.embed(['the bank', 'a river'])
     rows = frames()['dataset']
-    for texts in (
-        DF.text,
-        DF['text'].to_numpy(),
-        rows['text'],
-        rows.to_iterable_dataset().remove_columns('id').map(lambda r: r)
-        and (r['text'] for r in rows),
-        DF.text.astype('category'),
-        pd.Series(DF.text.values, index=['columns', 'ndim']),
-    ):
+    for texts in (DF.text, DF['text'].to_numpy(), rows['text'],
+                  rows.to_iterable_dataset().remove_columns('id').map(lambda r: r)
+                  and (r['text'] for r in rows), DF.text.astype('category'),
+                  pd.Series(DF.text.values, index=['columns', 'ndim'])):
         assert all_close(elmo.embed(texts), ref)
 
 
-@pytest.mark.parametrize(
-    'kw',
-    [
-        dict(layers='top'),
-        dict(layers=3),
-        dict(layers=-4),
-        dict(layers=True),
-        dict(pool='sum'),
-        dict(dtype='int8'),
-        dict(budget=2),
-        dict(budget=9.5),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize('kw', [
+    dict(layers='top'), dict(layers=3), dict(layers=-4), dict(layers=True), dict(pool='sum'),
+    dict(dtype='int8'), dict(budget=2), dict(budget=9.5)], ids=str)
 def test_settings_that_can_not_be(elmo, kw):
     with pytest.raises(ValueError, match=next(iter(kw))):
         elmo.embed(['a'], **kw)
@@ -268,26 +210,17 @@ def test_progress_bar(elmo, texts, capsys):
 
 # long texts
 
-@pytest.mark.parametrize(
-    'cfg',
-    [
-        {},
-        dict(share_encoder=False),
-        dict(n_layers=3, hidden_dim=8, residual=False),
-        dict(cell_clip=0.5, proj_clip=0.3),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize('cfg', [
+    {}, dict(share_encoder=False), dict(n_layers=3, hidden_dim=8, residual=False),
+    dict(cell_clip=0.5, proj_clip=0.3)], ids=str)
 def test_pieces_equal_one_pass(cfg):
     elmo, rng = make(cfg=cfg), np.random.default_rng(0)
     for n, budgets in ((30, (3, 16, 32)), (31, (16, 32, 33)), (32, (33, 34)), (100, (7, 64))):
         tokens = [str(o) for o in rng.integers(0, 50, n)]
         whole = elmo.embed([tokens], 'all', budget=10**6)[0]
         assert close(whole, direct(elmo, tokens))
-        pooled = {
-            pool: elmo.embed([tokens], 'mix', pool, budget=10**6)[0]
-            for pool in ('mean', 'max', 'first_last')
-        }
+        pooled = {pool: elmo.embed([tokens], 'mix', pool, budget=10**6)[0]
+                  for pool in ('mean', 'max', 'first_last')}
         for budget in budgets:
             assert close(elmo.embed([tokens], 'all', budget=budget)[0], whole)
             for pool, v in pooled.items():
@@ -447,11 +380,8 @@ CHANGES = dict(
 def test_the_weights_of_now_count(elmo, texts, name):
     elmo.embed(texts[:30])
     CHANGES[name](elmo)
-    assert all_close(
-        elmo.embed(texts[:30], 'all'),
-        [direct(elmo.eval(), word_tokenize(t)) for t in texts[:30]],
-        1e-4,
-    )
+    assert all_close(elmo.embed(texts[:30], 'all'),
+                     [direct(elmo.eval(), word_tokenize(t)) for t in texts[:30]], 1e-4)
 
 
 def test_training_between_two_halves_of_a_stream(elmo, texts):
@@ -474,8 +404,7 @@ def test_vectorizer_in_a_pipeline(elmo, texts):
     search = GridSearchCV(
         pipe,
         {'elmovectorizer__layers': [0, 'mix', 'all'], 'elmovectorizer__pool': ['mean', 'max']},
-        cv=2,
-    ).fit(texts[:60], y)
+        cv=2).fit(texts[:60], y)
     assert set(search.best_params_) == {'elmovectorizer__layers', 'elmovectorizer__pool'}
     fitted = pickle.loads(pickle.dumps(pipe.fit(texts[:60], y)))
     assert (fitted.predict(texts[:60]) == pipe.predict(texts[:60])).all()
@@ -483,48 +412,36 @@ def test_vectorizer_in_a_pipeline(elmo, texts):
 
 def test_vectorizer_values(elmo, texts):
     v = ElmoVectorizer(elmo, layers='all', pool='max').fit(texts[:10])
-    assert (
-        close(v.transform(texts[:10]), elmo.embed(texts[:10], 'all', 'max').reshape(10, 48))
-        and len(v.get_feature_names_out()) == 48
-    )
+    assert (close(v.transform(texts[:10]), elmo.embed(texts[:10], 'all', 'max').reshape(10, 48))
+            and len(v.get_feature_names_out()) == 48)
     assert close(v.fit_transform(pd.Series(texts[:10])), v.transform(texts[:10]), 0) and close(
-        v.transform(pd.DataFrame({'a': texts[:3]})), v.transform(texts[:3]), 0
-    )
+        v.transform(pd.DataFrame({'a': texts[:3]})), v.transform(texts[:3]), 0)
     assert v.transform([]).shape == (0, 48)
     frame = ElmoVectorizer(elmo).set_output(transform='pandas').fit_transform(texts[:4])
     assert (
-        isinstance(frame, pd.DataFrame) and frame.shape == (4, 16) and frame.columns[0] == 'elmo0'
-    )
+        isinstance(frame, pd.DataFrame) and frame.shape == (4, 16) and frame.columns[0] == 'elmo0')
 
 
 def test_vectorizer_by_name(elmo, texts, tmp_path):
     folder = elmo.save_pretrained(tmp_path/'m')
     v = ElmoVectorizer(str(folder)).fit(texts)
     assert close(v.transform(texts[:5]), elmo.embed(texts[:5], pool='mean')) and v.model == str(
-        folder
-    )
+        folder)
     assert ElmoVectorizer(str(folder)).fit(texts).elmo_ is not v.elmo_   # nothing is shared
     make(4).save_pretrained(folder)
-    assert close(
-        ElmoVectorizer(str(folder)).fit(texts).transform(texts[:5]),
-        make(4).embed(texts[:5], pool='mean'),
-    )
+    assert close(ElmoVectorizer(str(folder)).fit(texts).transform(texts[:5]),
+                 make(4).embed(texts[:5], pool='mean'))
     shutil.rmtree(folder)
     # what was fitted needs no folder
     assert close(pickle.loads(pickle.dumps(v)).transform(texts[:5]), v.transform(texts[:5]))
 
-@pytest.mark.parametrize(
-    'kw,x,says',
-    [
-        (dict(model=None), ['a'], 'needs a model'),
-        (dict(pool=None), ['a'], 'pool'),
-        (dict(layers=9), ['a'], 'layers'),
-        ({}, 'text', 'put it into a list'),
-        ({}, np.array([['a', 'b']]), 'one column'),
-        ({}, [1.5], 'Sentence 0'),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize('kw,x,says', [
+    (dict(model=None), ['a'], 'needs a model'),
+    (dict(pool=None), ['a'], 'pool'),
+    (dict(layers=9), ['a'], 'layers'),
+    ({}, 'text', 'put it into a list'),
+    ({}, np.array([['a', 'b']]), 'one column'),
+    ({}, [1.5], 'Sentence 0')], ids=str)
 def test_vectorizer_refuses(elmo, kw, x, says):
     with pytest.raises((ValueError, TypeError), match=says):
         ElmoVectorizer(**{**dict(model=elmo), **kw}).fit(x).transform(x)
@@ -562,23 +479,14 @@ def test_a_missing_row_is_named_with_its_cure(elmo, kind, missing):
 def test_scikit_learns_own_checks(elmo):
     from sklearn.utils import estimator_checks as c
 
-    for name in (
-        'check_estimator_cloneable',
-        'check_no_attributes_set_in_init',
-        'check_parameters_default_constructible',
-        'check_get_params_invariance',
-        'check_set_params',
-        'check_estimator_repr',
-        'check_estimator_tags_renamed',
-        'check_valid_tag_types',
-        'check_mixin_order',
-        'check_do_not_raise_errors_in_init_or_set_param',
-    ):
+    for name in ('check_estimator_cloneable', 'check_no_attributes_set_in_init',
+                 'check_parameters_default_constructible', 'check_get_params_invariance',
+                 'check_set_params', 'check_estimator_repr', 'check_estimator_tags_renamed',
+                 'check_valid_tag_types', 'check_mixin_order',
+                 'check_do_not_raise_errors_in_init_or_set_param'):
         if hasattr(c, name):
-            getattr(c, name)(
-                'ElmoVectorizer',
-                ElmoVectorizer(elmo) if 'default' not in name else ElmoVectorizer(),
-            )
+            getattr(c, name)('ElmoVectorizer',
+                             ElmoVectorizer(elmo) if 'default' not in name else ElmoVectorizer())
 
 
 # files
@@ -596,81 +504,58 @@ def source(tmp_path, texts):
 
 def test_hdf5_is_laid_out_as_allennlps(elmo, texts, source, tmp_path):
     r, told, warned = run(source, tmp_path/'o.hdf5', elmo)
-    assert (
-        not warned
-        and r['lines'] == 32
-        and sorted(p.name for p in tmp_path.iterdir()) == ['in.txt', 'o.hdf5']
-    )
+    assert (not warned and r['lines'] == 32
+            and sorted(p.name for p in tmp_path.iterdir()) == ['in.txt', 'o.hdf5'])
     with h5py.File(tmp_path/'o.hdf5') as f:
         assert [*f] == [*map(str, range(32)), 'sentence_to_index']
         for i,t in enumerate(texts[:30]):
             assert f[str(i)].dtype == np.float32 and close(
-                f[str(i)][:], direct(elmo, word_tokenize(t))
-            )
+                f[str(i)][:], direct(elmo, word_tokenize(t)))
         assert f['30'].shape == (3, 0, 16)
         assert f['sentence_to_index'].shape == (1,)
         index = json.loads(f['sentence_to_index'][0])
         assert index[texts[0]] == '31' and index[texts[1]] == '1' and index[''] == '30'
         assert json.loads(f.attrs['elmo_fastai'])['layers'] == 'all'
 
-@pytest.mark.parametrize(
-    'layers,pool',
-    [('all', None), ('mix', None), (1, None), ('all', 'mean'), ('mix', 'max'), (-1, 'first_last')],
-    ids=str,
-)
+@pytest.mark.parametrize('layers,pool', [
+    ('all', None), ('mix', None), (1, None), ('all', 'mean'), ('mix', 'max'), (-1, 'first_last')],
+        ids=str)
 @pytest.mark.parametrize('kind', ['hdf5', 'h5', 'npz', 'parquet'])
 def test_kinds_of_files(elmo, texts, source, tmp_path, kind, layers, pool):
     out = tmp_path / f'o.{kind}'
     run(
-        source,
-        out,
-        elmo,
-        layers=layers,
-        pool=pool,
-        budget=64,
-        dtype='float16' if pool == 'max' else 'float32',
-    )
+        source, out, elmo, layers=layers, pool=pool, budget=64,
+        dtype='float16' if pool == 'max' else 'float32')
     ref = elmo.embed(
         [*texts[:30], '', texts[0]], layers, pool, dtype='float16' if pool == 'max' else 'float32'
     )
     eps = 5e-3 if pool == 'max' else 1e-5
     if kind in ('hdf5', 'h5'):
         with h5py.File(out) as f:
-            assert (
-                all_close([f[str(i)][:] for i in range(32)], list(ref), eps)
-                and f['0'].dtype == ref[0].dtype
-            )
+            assert (all_close([f[str(i)][:] for i in range(32)], list(ref), eps)
+                    and f['0'].dtype == ref[0].dtype)
     elif kind == 'npz':
         with np.load(out) as f:
             if pool:
-                assert (
-                    f['lines'].tolist() == list(range(32))
-                    and close(f['vectors'], ref, eps)
-                    and f['vectors'].dtype == ref.dtype
-                )
+                assert (f['lines'].tolist() == list(range(32)) and close(f['vectors'], ref, eps)
+                        and f['vectors'].dtype == ref.dtype)
             else: assert all_close([f[str(i)] for i in range(32)], ref)
     else:
         t = pq.read_table(out)
         names = [f'layer{i}' for i in range(3)] if layers == 'all' else ['vector']
-        assert t.column_names == [
-            *(['line', 'text'] if pool else ['line', 'position', 'token']),
-            *names,
-        ]
+        assert t.column_names == [*(['line', 'text'] if pool else ['line', 'position', 'token']),
+                                  *names]
         got = np.stack([np.stack(t[n].to_numpy()) for n in names], 0)
         if pool: expected = np.stack(ref).reshape(32, len(names), 16).transpose(1, 0, 2)
         else:
             expected = np.concatenate([v.reshape(len(names), -1, 16) for v in ref], 1)
             tokens = [w for s in [*texts[:30], '', texts[0]] for w in word_tokenize(s)]
-            assert (
-                t['token'].to_pylist() == tokens
-                and t['line'].to_pylist()[-1] == 31
-                and t['position'].to_pylist()[:2] == [0, 1]
-            )
+            assert (t['token'].to_pylist() == tokens and t['line'].to_pylist()[-1] == 31
+                    and t['position'].to_pylist()[:2] == [0, 1])
         assert close(got, expected, eps)
 
-@pytest.mark.parametrize(
-    'name', ['a.csv', 'a.tsv', 'a.json', 'a.jsonl', 'a.parquet', 'a.jsonl.gz', 'a.conllu', 'a.xyz']
-)
+@pytest.mark.parametrize('name', [
+    'a.csv', 'a.tsv', 'a.json', 'a.jsonl', 'a.parquet', 'a.jsonl.gz', 'a.conllu', 'a.xyz'])
 def test_kinds_of_source(elmo, tmp_path, name):
     "As `test_reading` has them; the words of a treebank are the tokens"
 
@@ -689,16 +574,12 @@ def test_kinds_of_source(elmo, tmp_path, name):
         df.to_csv(tmp_path / name, index=False, sep='\t' if 'tsv' in name else ',')
     r, *_ = run(tmp_path / name, tmp_path / 'o.hdf5', elmo)
     sents = [['1,2', 'bank'], ['a']] if name == 'a.conllu' else [word_tokenize(t) for t in df.text]
-    assert (
-        r['lines'] == 2
-        and r['tokens'] == sum(map(len, sents))
-        and r['unit'] == {'a.conllu': 'sentence', 'a.xyz': 'line'}.get(name, 'row')
-    )
+    assert (r['lines'] == 2 and r['tokens'] == sum(map(len, sents))
+            and r['unit'] == {'a.conllu': 'sentence', 'a.xyz': 'line'}.get(name, 'row'))
     with h5py.File(tmp_path/'o.hdf5') as f:
         for i,s in enumerate(sents): assert close(f[str(i)][:], direct(elmo, s))
         assert set(json.loads(f['sentence_to_index'][0])) == (
-            {'1,2 bank', 'a'} if name == 'a.conllu' else {*df.text}
-        )
+            {'1,2 bank', 'a'} if name == 'a.conllu' else {*df.text})
 
 
 def test_rows_are_called_rows(elmo, tmp_path, capsys):
@@ -714,19 +595,11 @@ def test_rows_are_called_rows(elmo, tmp_path, capsys):
     with np.load(tmp_path/'o.npz') as f: assert set(f) == {'0', '3'}
 
 def test_lines_that_can_not_be_embedded(elmo, tmp_path, texts):
-    (tmp_path / 'a.txt').write_bytes(
-        b'\xef\xbb\xbfgood\r\ncaf\xe9\nnul\x00byte\n'
-        + b'a ' * 60
-        + b'\n\xed\xa0\x80\n'
-        + b'x' * 6000
-        + b'\nlast'
-    )
+    (tmp_path / 'a.txt').write_bytes(b'\xef\xbb\xbfgood\r\ncaf\xe9\nnul\x00byte\n' + b'a ' * 60
+                                     + b'\n\xed\xa0\x80\n' + b'x' * 6000 + b'\nlast')
     r, told, warned = run(tmp_path/'a.txt', tmp_path/'o.hdf5', elmo, max_tokens=50)
-    assert (
-        set(r['failed']) == {1, 2, 3, 4, 5}
-        and r['lines'] == 2
-        and 'more than 5,000 characters' in r['failed'][5]
-    )
+    assert (set(r['failed']) == {1, 2, 3, 4, 5} and r['lines'] == 2
+            and 'more than 5,000 characters' in r['failed'][5])
     assert [re.match(r'line (\d+)', w)[1] for w in warned] == [
         '2',
         '3',
@@ -740,14 +613,11 @@ def test_lines_that_can_not_be_embedded(elmo, tmp_path, texts):
             json.loads(f['sentence_to_index'][0])
         ) == {'good', 'last'}
         assert close(f['0'][:], direct(elmo, ['good'])) and json.loads(f.attrs['elmo_fastai'])[
-            'failed'
-        ].keys() == {'1', '2', '3', '4', '5'}
+            'failed'].keys() == {'1', '2', '3', '4', '5'}
 
 
-@pytest.mark.parametrize(
-    'raw,says',
-    [('the bank'.encode('utf-16'), 'UTF-16'), (b'\x1f\x8b\x08xx', 'gzip'), (b'the bank\n', None)],
-)
+@pytest.mark.parametrize('raw,says', [
+    ('the bank'.encode('utf-16'), 'UTF-16'), (b'\x1f\x8b\x08xx', 'gzip'), (b'the bank\n', None)])
 @pytest.mark.parametrize('plain', [True, False])
 def test_the_first_bytes_of_standard_input(elmo, tmp_path, monkeypatch, raw, says, plain):
     stream = io.BytesIO(raw)
@@ -795,25 +665,15 @@ WRONG = dict(
     headeronly=(dict(source='head.csv', column='text'), 'empty'),
     layers=(dict(layers='x'), 'layers'),
     pool=(dict(pool='x'), 'pool'),
-    foreign=(dict(out='f.npz'), 'not of a job'),
-)
+    foreign=(dict(out='f.npz'), 'not of a job'))
 
 
 @pytest.mark.parametrize('name', WRONG)
 def test_wrong_input(elmo, tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
-    for k, v in {
-        'in.txt': 'a b\n',
-        'empty.txt': '',
-        'x.npz': 'a\n',
-        'there.hdf5': 'precious',
-        't.csv': 'id,text\n1,a\n',
-        'u.csv': 'id,txt\n1,a\n',
-        'two.csv': 'text,text\n1,a\n',
-        'bad.parquet': 'no',
-        'empty.csv': '',
-        'head.csv': 'id,text\n',
-    }.items():
+    for k, v in {'in.txt': 'a b\n', 'empty.txt': '', 'x.npz': 'a\n', 'there.hdf5': 'precious',
+                 't.csv': 'id,text\n1,a\n', 'u.csv': 'id,txt\n1,a\n', 'two.csv': 'text,text\n1,a\n',
+                 'bad.parquet': 'no', 'empty.csv': '', 'head.csv': 'id,text\n'}.items():
         Path(k).write_text(v)
     Path('d.hdf5').mkdir()
     Path('f.npz.part').mkdir()
@@ -948,11 +808,8 @@ def test_another_job_is_not_mixed_in(elmo, texts, source, tmp_path, change):
     with pytest.raises(Unplugged): begin(source, tmp_path/'o.npz', elmo, [150], **kw)
 
     def kept():
-        return {
-            f.name: f.read_bytes()
-            for f in (tmp_path / 'o.npz.part').iterdir()
-            if 'lock' not in f.name
-        }
+        return {f.name: f.read_bytes() for f in (tmp_path / 'o.npz.part').iterdir()
+                if 'lock' not in f.name}
 
     part = kept()
     assert len(part) >= 2
@@ -963,8 +820,7 @@ def test_another_job_is_not_mixed_in(elmo, texts, source, tmp_path, change):
     elif change == 'shorter': source.write_text(texts[0] + '\n')
     else:
         kw |= {'layers': dict(layers=1), 'pool': dict(pool='mean'), 'dtype': dict(dtype='float16')}[
-            change
-        ]
+            change]
     with pytest.raises(CommandError, match='--overwrite'):
         begin(source, tmp_path / 'o.npz', other, [10**9], **kw)
     assert kept() == part
@@ -1034,12 +890,8 @@ def test_another_tokenizer_is_not_mixed_in(elmo, texts, source, tmp_path, monkey
 def test_one_job_a_time(elmo, source, tmp_path):
     "Also of jobs that start at the same moment, again and again"
     for i in range(15):
-        out, barrier, ended, results = (
-            tmp_path / f'{i}.npz',
-            threading.Barrier(4),
-            threading.Event(),
-            [],
-        )
+        out, barrier, ended, results = (tmp_path / f'{i}.npz', threading.Barrier(4),
+                                        threading.Event(), [])
 
         def slow(text):
             ended.wait(20)
@@ -1075,20 +927,12 @@ root = Path(module.__file__).resolve().parents[2]
 def start(folder, *args, stdin=None, launcher=True):
     # what pip makes of an entry point
     (folder/'.run.py').write_text('from elmo_fastai.tasks.embed import elmo_embed\nelmo_embed()\n')
-    env = {
-        **os.environ,
-        'PYTHONPATH': os.pathsep.join([str(root), os.environ.get('PYTHONPATH', '')]),
-        'OMP_NUM_THREADS': '1',
-        'HF_HUB_OFFLINE': '1',
-        'MPLBACKEND': 'agg',
-        'COLUMNS': '200',
-        'MPLCONFIGDIR': str(folder / '.cache'),
-    }
-    cmd = [
-        sys.executable,
-        *([folder / '.run.py'] if launcher else ['-m', 'elmo_fastai.tasks.embed']),
-        *args,
-    ]
+    env = {**os.environ,
+           'PYTHONPATH': os.pathsep.join([str(root), os.environ.get('PYTHONPATH', '')]),
+           'OMP_NUM_THREADS': '1', 'HF_HUB_OFFLINE': '1', 'MPLBACKEND': 'agg', 'COLUMNS': '200',
+           'MPLCONFIGDIR': str(folder / '.cache')}
+    cmd = [sys.executable,
+           *([folder / '.run.py'] if launcher else ['-m', 'elmo_fastai.tasks.embed']), *args]
     return subprocess.Popen(
         list(map(str, cmd)),
         cwd=folder,
@@ -1115,52 +959,23 @@ def read(folder, name='o.hdf5'):
 
 @pytest.mark.slow
 def test_the_whole_command(folder, texts, elmo):
-    status, out, err = finish(
-        start(
-            folder,
-            'in.txt',
-            '--out',
-            'o.hdf5',
-            '--model',
-            'm',
-            '--tokenizer',
-            'space',
-            '--device',
-            'cpu',
-            launcher=False,
-        )
-    )
+    status, out, err = finish(start(folder, 'in.txt', '--out', 'o.hdf5', '--model', 'm',
+                                    '--tokenizer', 'space', '--device', 'cpu', launcher=False))
     got = read(folder)
     assert status == 0 and not err and re.search(r'o\.hdf5: 400 lines, [\d,]+ tokens', out)
     assert len(got) == len(texts) and all(
-        close(got[str(i)], direct(elmo, t.split())) for i, t in enumerate(texts[:50])
-    )
+        close(got[str(i)], direct(elmo, t.split())) for i, t in enumerate(texts[:50]))
     assert sorted(f.name for f in folder.iterdir() if not f.name.startswith('.')) == [
-        'in.txt',
-        'm',
-        'o.hdf5',
-    ]
+        'in.txt', 'm', 'o.hdf5']
 
 
 def test_standard_input(folder, texts, elmo, monkeypatch, capsys):
     def feed(data): monkeypatch.setattr(sys, 'stdin', SimpleNamespace(buffer=io.BytesIO(data)))
     feed('\n'.join([*texts[:5], 'bad \udcff']).encode('utf-8', 'surrogateescape'))
-    code, err = command(
-        capsys,
-        '-',
-        out=str(folder / 'o.hdf5'),
-        model=str(folder / 'm'),
-        layers='-1',
-        pool='mean',
-        device='cpu',
-    )
-    assert (
-        code == 3
-        and 'line 6' in err
-        and all_close(
-            [read(folder)[str(i)] for i in range(5)], list(elmo.embed(texts[:5], -1, 'mean'))
-        )
-    )
+    code, err = command(capsys, '-', out=str(folder / 'o.hdf5'), model=str(folder / 'm'),
+                        layers='-1', pool='mean', device='cpu')
+    assert (code == 3 and 'line 6' in err and all_close(
+        [read(folder)[str(i)] for i in range(5)], list(elmo.embed(texts[:5], -1, 'mean'))))
     feed(b'')
     assert command(
         capsys, '-', out=str(folder / 'p.hdf5'), model=str(folder / 'm'), device='cpu'
@@ -1212,12 +1027,8 @@ def test_killed_and_interrupted(folder, texts, elmo, capsys, monkeypatch):
     with monkeypatch.context() as m:
         m.setattr(module.Part, 'add', add_and_interrupt)
         code, err = command(capsys, 'in.txt', out='o.npz', model='m', budget=256, device='cpu')
-    assert (
-        code == 130
-        and 'goes on from there' in err
-        and len(err.strip().splitlines()) == 1
-        and not (folder / 'o.npz').exists()
-    )
+    assert (code == 130 and 'goes on from there' in err and len(err.strip().splitlines()) == 1
+            and not (folder / 'o.npz').exists())
     assert killed.items() <= portions().items() and len(portions()) == stop
     told = []
     embed_file('in.txt', folder/'o.npz', elmo, budget=4096, say=told.append)
@@ -1240,30 +1051,18 @@ def test_overwrite_goes_on_after_an_interruption(folder, texts, capsys, monkeypa
     def interrupted(**kw):
         with monkeypatch.context() as m:
             m.setattr(module.Part, 'add', add_and_interrupt)
-            code, err = command(
-                capsys,
-                'in.txt',
-                out='o.npz',
-                model='m',
-                budget=64,
-                device='cpu',
-                overwrite=True,
-                **kw,
-            )
-        assert (
-            code == 130
-            and 'the same command goes on from there' in err
-            and Path('o.npz').read_text() == 'old'
-        )
+            code, err = command(capsys, 'in.txt', out='o.npz', model='m', budget=64, device='cpu',
+                                overwrite=True, **kw)
+        assert (code == 130 and 'the same command goes on from there' in err
+                and Path('o.npz').read_text() == 'old')
         return {f.name: f.stat().st_mtime_ns for f in Path('o.npz.part').glob('0*.npz')}
     other, ours = interrupted(layers='0'), interrupted()
     assert len(other) == len(ours) == 3
     with monkeypatch.context() as m:
         m.setattr(module.Part, 'add', lambda self, *args: (_ for _ in ()).throw(Unplugged))
         with pytest.raises(Unplugged):
-            command(
-                capsys, 'in.txt', out='o.npz', model='m', budget=64, device='cpu', overwrite=True
-            )
+            command(capsys, 'in.txt', out='o.npz', model='m', budget=64, device='cpu',
+                    overwrite=True)
     assert {f.name: f.stat().st_mtime_ns for f in Path('o.npz.part').glob('0*.npz')} == ours
     (folder/'in.txt').write_text('\n'.join(texts[::-1]))
     assert command(capsys, 'in.txt', out='o.npz', model='m', device='cpu', overwrite=True)[0] == 0
@@ -1280,36 +1079,24 @@ def test_an_error_is_not_blamed_on_the_device(folder, capsys, monkeypatch):
     code, err = command(capsys, folder/'in.txt', out=folder/'o.npz', model=folder/'m', device='xyz')
     assert code == 2 and "The device 'xyz' can't be used here (Expected one of cpu" in err
     monkeypatch.setattr(
-        module,
-        'embed_window',
-        lambda *a, **k: (_ for _ in ()).throw(torch.OutOfMemoryError('CUDA out of memory')),
-    )
+        module, 'embed_window',
+        lambda *a, **k: (_ for _ in ()).throw(torch.OutOfMemoryError('CUDA out of memory')))
     code, err = command(capsys, folder/'in.txt', out=folder/'o.npz', model=folder/'m', device='cpu')
     assert code == 1 and 'smaller --budget' in err
 
 def test_sigterm_is_an_interruption(folder, capsys, monkeypatch):
     (folder/'o.npz.part').mkdir()
     monkeypatch.setattr(module, 'embed_file', lambda *a, **k: signal.raise_signal(signal.SIGTERM))
-    code, err = command(
-        capsys,
-        str(folder / 'in.txt'),
-        out=str(folder / 'o.npz'),
-        model=str(folder / 'm'),
-        device='cpu',
-    )
+    code, err = command(capsys, str(folder / 'in.txt'), out=str(folder / 'o.npz'),
+                        model=str(folder / 'm'), device='cpu')
     assert code == 130 and 'goes on from there' in err
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(resource, 'RLIMIT_FSIZE'), reason='no limit for the size of files')
 def test_a_full_disk(folder, elmo, texts, capsys):
     "While portions are written, and while the output is assembled"
-    args = dict(
-        input=str(folder / 'in.txt'),
-        out=str(folder / 'o.hdf5'),
-        model=str(folder / 'm'),
-        budget=256,
-        device='cpu',
-    )
+    args = dict(input=str(folder / 'in.txt'), out=str(folder / 'o.hdf5'), model=str(folder / 'm'),
+                budget=256, device='cpu')
     old = resource.getrlimit(resource.RLIMIT_FSIZE)
     for limit,says in ((60_000, 'too large'), (700_000, "can't write .*o.hdf5.part")):
         try:
@@ -1317,8 +1104,7 @@ def test_a_full_disk(folder, elmo, texts, capsys):
             code, err = command(capsys, **args)
         finally: resource.setrlimit(resource.RLIMIT_FSIZE, old)
         assert code == 1 and len(err.strip().splitlines()) == 1 and re.search(says, err.lower()), (
-            err
-        )
+            err)
     assert not (folder/'o.hdf5').exists() and not list((folder/'o.hdf5.part').glob('out*'))
     assert command(capsys, **args) == (0, '')
     assert close(read(folder)['7'], direct(elmo, texts[7].split()))
@@ -1334,24 +1120,19 @@ def command(capsys, *args, **kw):
     assert signal.getsignal(signal.SIGTERM) is old
     return code, capsys.readouterr().err
 
-@pytest.mark.parametrize(
-    'kw,says',
-    [
-        (dict(out=None), '--out'),
-        (dict(model=None), '--model'),
-        (dict(model='nothing'), 'no folder'),
-        (dict(model='no/thing'), 'no/thing'),
-        (dict(model='ai2:huge'), 'huge'),
-        (dict(layers='7'), 'layers'),
-        (dict(device='xyz'), "device 'xyz'"),
-        (dict(input='none.txt'), 'no file'),
-        (dict(out='o.docx'), 'hdf5'),
-        (dict(tokenizer='x'), 'tokenizer'),
-        (dict(budget=1), 'budget'),
-        (dict(input='-', column='c'), 'is read line by line'),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize('kw,says', [
+    (dict(out=None), '--out'),
+    (dict(model=None), '--model'),
+    (dict(model='nothing'), 'no folder'),
+    (dict(model='no/thing'), 'no/thing'),
+    (dict(model='ai2:huge'), 'huge'),
+    (dict(layers='7'), 'layers'),
+    (dict(device='xyz'), "device 'xyz'"),
+    (dict(input='none.txt'), 'no file'),
+    (dict(out='o.docx'), 'hdf5'),
+    (dict(tokenizer='x'), 'tokenizer'),
+    (dict(budget=1), 'budget'),
+    (dict(input='-', column='c'), 'is read line by line')], ids=str)
 def test_wrong_options(folder, capsys, monkeypatch, kw, says):
     monkeypatch.chdir(folder)
     monkeypatch.setenv('HF_HUB_OFFLINE', '1')
@@ -1361,12 +1142,8 @@ def test_wrong_options(folder, capsys, monkeypatch, kw, says):
     kw = {**dict(input='in.txt', out='o.npz', model='m', device='cpu'), **kw}
     code, err = command(capsys, **kw)
     is_usage = kw['model'] != 'no/thing'               # the network may be to blame
-    assert (
-        code == 1 + is_usage
-        and err.startswith('elmo_embed: ')
-        and len(err.strip().splitlines()) == 1
-        and re.search(says, err)
-    ), err
+    assert (code == 1 + is_usage and err.startswith('elmo_embed: ')
+            and len(err.strip().splitlines()) == 1 and re.search(says, err)), err
     assert not (folder/'o.npz').exists() and not (folder/'o.npz.part').exists()
 
 @pytest.mark.parametrize('kw', [dict(norm='batch'), dict(tokenizer=str.split)], ids=str)

@@ -82,8 +82,7 @@ def test_lr_find_suggests_and_leaves_no_trace(dls, tmp_path):
     found = quietly(learn, 'lr_find', num_it=20, show_plot=False)
     assert 1e-7 <= found.valley <= 10
     assert all(
-        torch.equal(v, before[k]) for k, v in learn.model.state_dict().items() if 'norm' not in k
-    )
+        torch.equal(v, before[k]) for k, v in learn.model.state_dict().items() if 'norm' not in k)
     assert not [f for f in tmp_path.rglob('*') if f.is_file()]
     # and training goes on as if nothing had been
     quietly(learn, 'fit_one_cycle', 1, 1e-2)
@@ -145,8 +144,7 @@ def test_bfloat16_table_is_near(corpus, kind):
     learn = learner(dls, bf16=True)
     quietly(learn, 'fit_one_cycle', 1, 1e-2)
     assert dict(zip(TABLE[1:], learn.recorder.values[-1]))['perplexity_fwd'] == pytest.approx(
-        evaluate(learn.model, dls.valid)['fwd'], rel=0.03
-    )
+        evaluate(learn.model, dls.valid)['fwd'], rel=0.03)
     assert all(p.dtype == torch.float32 for p in learn.model.parameters())
 
 @pytest.mark.parametrize('has,gain,fast', [
@@ -178,8 +176,7 @@ def test_save_load_and_go_on(dls, tmp_path):
     learn.save('here')
     again = learner(dls, seed=9, path=tmp_path).load('here')
     assert all(
-        torch.equal(v, again.model.state_dict()[k]) for k, v in learn.model.state_dict().items()
-    )
+        torch.equal(v, again.model.state_dict()[k]) for k, v in learn.model.state_dict().items())
     quietly(again, 'fit', 1, 1e-3)
 
 def test_export_and_load_learner(dls, tmp_path):
@@ -289,8 +286,7 @@ def test_freezing(few):
     assert changed == {'lstm1', 'head'}
     learn.unfreeze()
     assert all(
-        p.requires_grad != n.endswith('bias_hh_l0') for n, p in learn.model.named_parameters()
-    )
+        p.requires_grad != n.endswith('bias_hh_l0') for n, p in learn.model.named_parameters())
     assert all((p == 0).all() for n,p in learn.model.named_parameters() if n.endswith('bias_hh_l0'))
 
 def test_adagrad_is_the_originals(dls):
@@ -581,8 +577,7 @@ def test_nan_goes_back_to_the_last_good_weights(dls):
     assert ('nan' in learn.stopped.message and 'step 12' in learn.stopped.message
             and 'step 8' in learn.stopped.message and 'learning rate' in learn.stopped.message)
     assert all(
-        torch.equal(v, good[k]) for k, v in learn.model.state_dict().items() if 'norm' not in k
-    )
+        torch.equal(v, good[k]) for k, v in learn.model.state_dict().items() if 'norm' not in k)
     assert finite(learn.model) and len(learn.recorder.losses) == 11
     learn.remove_cbs([o for o in learn.cbs if isinstance(o, At)])
     quietly(learn, 'fit', 1, 1e-3)                                      # the learner is not broken
@@ -645,8 +640,7 @@ def test_a_signal_ends_training_after_the_step(dls, sig, capsys):
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
     assert learn.stopped.message in capsys.readouterr().out
     assert 0 < learn.throughput.seconds and learn.throughput.per_second < 1e7, (
-        'the time of an epoch that was cut short counts'
-    )
+        'the time of an epoch that was cut short counts')
 
 
 def test_the_second_ctrl_c_stops_at_once(dls):
@@ -793,8 +787,7 @@ def test_every_prediction_has_its_nats(corpus, kind):
     (fwd, bwd), _ = quietly(learn, 'get_preds', ds_idx=1)
     exact = evaluate(learn.model, dls.valid)
     assert len(fwd) == len(bwd) == exact['predictions'] and math.exp(fwd.mean()) == pytest.approx(
-        exact['fwd'], rel=1e-5
-    )
+        exact['fwd'], rel=1e-5)
 
 
 @pytest.fixture(scope='module')

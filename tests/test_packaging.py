@@ -86,8 +86,7 @@ def test_no_name_means_two_things():
         m = import_module(f'elmo_fastai.{name}')
         for o in m.__all__:
             assert seen.setdefault(o, (name, getattr(m, o)))[1] is getattr(m, o), (
-                f'{o} of {seen[o][0]} and of {name}'
-            )
+                f'{o} of {seen[o][0]} and of {name}')
 
 
 def core():
@@ -140,8 +139,7 @@ def test_imports_go_one_way():
         assert top or (a, b) in LATE, f'{a} imports {b} in a function'
         assert b in modules, (a, b)
         assert PACKAGES.index(b.split('.')[0]) <= PACKAGES.index(a.split('.')[0]), (
-            f'{a} imports {b}'
-        )
+            f'{a} imports {b}')
     above = {m: {b for a,b,_ in arrows() if a == m} for m in modules}
     while free := [m for m,bs in above.items() if not bs & set(above)]:
         for m in free: del above[m]

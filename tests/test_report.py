@@ -183,11 +183,9 @@ def test_baselines_are_ordered_and_mirror_each_other(corpus, dls):
     b = baselines(corpus, dls)
     assert set(b) == {'unigram', 'trigram', 'trigram_bwd'}
     assert corpus.floor('valid') < b['trigram'] < b['unigram'] < len(dls.vocab)
-    mirrored = Corpus(
-        'mirror',
-        {k: [' '.join(reversed(o.split())) for o in v] for k, v in corpus.splits.items() if v},
-        tokenizer='space',
-    )
+    mirrored = Corpus('mirror', {
+        k: [' '.join(reversed(o.split())) for o in v] for k, v in corpus.splits.items() if v},
+            tokenizer='space')
     m = baselines(mirrored, dls)
     assert (m['trigram'] == pytest.approx(b['trigram_bwd'])
             and m['trigram_bwd'] == pytest.approx(b['trigram'])
@@ -212,8 +210,7 @@ def test_report_of_the_toy_corpus(corpus, dls, model):
     assert [r[f'perplexity_{k}'] for k in ('fwd', 'bwd', 'mean')] == [
         exact[k] for k in ('fwd', 'bwd', 'mean')]
     assert r['floor'] == corpus.floor('valid') and r['ratio_to_floor'] == pytest.approx(
-        exact['mean'] / r['floor']
-    )
+        exact['mean'] / r['floor'])
     assert list(r['sense_accuracy']) == ['layer0', 'layer1', 'layer2']
     seen, held_out = (sense_vectors(model, corpus.gold[k], dls.types) for k in ('train', 'valid'))
     acc, commonest, _ = sense_accuracy(seen, held_out)

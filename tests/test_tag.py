@@ -74,23 +74,10 @@ def row(i, form, tag, xpos='X'):
     return '\t'.join([str(i), form, form, tag, xpos, '_', '0', 'root', '_', '_'])
 
 
-GOOD = '\n'.join(
-    [
-        '# sent_id = 1',
-        '# text = Can\'t stop',
-        row('1-2', "Can't", '_'),
-        row(1, 'Ca', 'AUX', 'MD'),
-        row(2, "n't", 'PART', 'RB'),
-        row(3, 'stop', 'VERB', 'VB'),
-        row('3.1', 'it', 'PRON'),
-        '',
-        '',
-        '# sent_id = 2',
-        row(1, '#', 'SYM'),
-        row(2, '1 000', 'NUM'),
-        '',
-    ]
-)
+GOOD = '\n'.join(['# sent_id = 1', '# text = Can\'t stop', row('1-2', "Can't", '_'),
+                  row(1, 'Ca', 'AUX', 'MD'), row(2, "n't", 'PART', 'RB'),
+                  row(3, 'stop', 'VERB', 'VB'), row('3.1', 'it', 'PRON'), '', '', '# sent_id = 2',
+                  row(1, '#', 'SYM'), row(2, '1 000', 'NUM'), ''])
 
 
 @pytest.mark.parametrize('ending', ['\n', '\r\n', '\r'])
@@ -103,28 +90,21 @@ def test_conllu(tmp_path, ending, bom):
     assert read_conll(write(tmp_path, 'b.txt', GOOD), 'xpos')[0].tags == ['MD', 'RB', 'VB']
 
 def test_conllu_words_that_are_not_annotated(tmp_path, lm):
-    (s,) = read_conll(
-        write(
-            tmp_path, 'a.conllu', '\n'.join([row(1, 'a', '_'), row(2, 'b', 'X'), row(3, 'c', 'Y')])
-        )
-    )
+    (s,) = read_conll(write(tmp_path, 'a.conllu',
+                            '\n'.join([row(1, 'a', '_'), row(2, 'b', 'X'), row(3, 'c', 'Y')])))
     assert s.tags == [None, 'X', 'Y']
     dls = TagDataLoaders.from_sents([s]*8, [s], device='cpu')
     assert dls.valid.one_batch()[-1].tolist() == [[IGNORE, 0, 1]]
 
-@pytest.mark.parametrize(
-    'text,says',
-    [
-        (GOOD.replace('\tAUX', ''), 'line 4: expected 10 columns, and found 9'),
-        (GOOD.replace('\t', ' '), 'line 3: expected 10 columns, and found 1'),
-        (GOOD.replace('\n3\t', '\n4\t'), "line 6: expected word 3 of the sentence, and found '4'"),
-        (GOOD.replace('\n\n\n# sent_id = 2', ''), "expected word 4 of the sentence, and found '1'"),
-        (GOOD.replace('\n3\t', '\nx\t'), "found 'x'"),
-        ('# only a comment\n', 'has no sentence'),
-        ('', 'has no sentence'),
-        ('\n\n \n', 'has no sentence'),
-    ],
-)
+@pytest.mark.parametrize('text,says', [
+    (GOOD.replace('\tAUX', ''), 'line 4: expected 10 columns, and found 9'),
+    (GOOD.replace('\t', ' '), 'line 3: expected 10 columns, and found 1'),
+    (GOOD.replace('\n3\t', '\n4\t'), "line 6: expected word 3 of the sentence, and found '4'"),
+    (GOOD.replace('\n\n\n# sent_id = 2', ''), "expected word 4 of the sentence, and found '1'"),
+    (GOOD.replace('\n3\t', '\nx\t'), "found 'x'"),
+    ('# only a comment\n', 'has no sentence'),
+    ('', 'has no sentence'),
+    ('\n\n \n', 'has no sentence')])
 def test_conllu_errors_name_file_and_line(tmp_path, text, says):
     f = write(tmp_path, 'bad.conllu', text)
     with pytest.raises(CorpusError) as e:
@@ -144,57 +124,38 @@ def test_columns(tmp_path):
     f = write(tmp_path, 'eng.train', COLUMNS)
     a, b = read_conll(f)
     assert (a.tokens, a.tags) == (['EU', 'rejects', '#'], ['B-ORG', 'O', 'O']) and b.tags == [
-        'B-PER'
-    ]
+        'B-PER']
     assert read_conll(f, 1)[0].tags == ['NNP', 'VBZ', 'NN'] and read_conll(f, -2)[1].tags == [
-        'B-NP'
-    ]
+        'B-NP']
     assert read_conll(write(tmp_path, 'a.tsv', 'New York\tB\nis\tO\n'))[0].tokens == [
-        'New\u00a0York',
-        'is',
-    ]
+        'New\u00a0York', 'is']
 
 
-@pytest.mark.parametrize(
-    'text',
-    [
-        '# id 12\n#GoT NN B\nis VB O\n\n# id 13\na DT O\n',
-        '# id 12\n# source = x\n#GoT NN\nis VB\n\n# newdoc\na DT\n',
-        '# id 12\tdomain=en\n#GoT _ _ NN\nis _ _ VB\n\n# id 13\tdomain=en\na _ _ DT\n',
-        '# id 12\tx\n#GoT\tNN\nis\tVB\n\n# text = a\na\tDT\n',
-        '\n# text a b\n#GoT NN B\nis VB O\n\n\n# id 13\na DT O',
-    ],
-)
+@pytest.mark.parametrize('text', [
+    '# id 12\n#GoT NN B\nis VB O\n\n# id 13\na DT O\n',
+    '# id 12\n# source = x\n#GoT NN\nis VB\n\n# newdoc\na DT\n',
+    '# id 12\tdomain=en\n#GoT _ _ NN\nis _ _ VB\n\n# id 13\tdomain=en\na _ _ DT\n',
+    '# id 12\tx\n#GoT\tNN\nis\tVB\n\n# text = a\na\tDT\n',
+    '\n# text a b\n#GoT NN B\nis VB O\n\n\n# id 13\na DT O'])
 def test_comments_of_column_files_are_no_tokens(tmp_path, text):
     assert [s.tokens for s in read_conll(write(tmp_path, 'a.txt', text))] == [['#GoT', 'is'], ['a']]
 
 
-@pytest.mark.parametrize(
-    'text',
-    [
-        '# SYM\nGoT NN\n\n# 1\n# 2\n',
-        '#\tSYM\nGoT\tNN\n\n#\t1\n#\t2\n',
-        '# # O\nGoT NN B\n\n# SYM O\n# SYM O\n',
-    ],
-)
+@pytest.mark.parametrize('text', [
+    '# SYM\nGoT NN\n\n# 1\n# 2\n', '#\tSYM\nGoT\tNN\n\n#\t1\n#\t2\n',
+    '# # O\nGoT NN B\n\n# SYM O\n# SYM O\n'])
 def test_the_token_of_one_sign_stays_a_token(tmp_path, text):
-    assert [s.tokens for s in read_conll(write(tmp_path, 'a.txt', text))] == [
-        ['#', 'GoT'],
-        ['#', '#'],
-    ]
+    assert [s.tokens for s in read_conll(write(tmp_path, 'a.txt', text))] == [['#', 'GoT'], [
+        '#', '#']]
 
 
-@pytest.mark.parametrize(
-    'text,col,says',
-    [
-        ('a X\nb\n', None, "line 2: expected 2 columns, and found 1: ['b']"),
-        ('a X\n\nb Y Z\n', None, 'line 3: expected 2 columns, and found 3'),
-        ('a\tX\nb\t\n', None, 'line 2'),
-        ('a\nb\n', None, 'line 1: expected a token and its tag'),
-        ('a X\n', 3, 'there is no column number 3: there are 2'),
-        ('a X\n', 'upos', 'name the right one, as in tag_col=1'),
-    ],
-)
+@pytest.mark.parametrize('text,col,says', [
+    ('a X\nb\n', None, "line 2: expected 2 columns, and found 1: ['b']"),
+    ('a X\n\nb Y Z\n', None, 'line 3: expected 2 columns, and found 3'),
+    ('a\tX\nb\t\n', None, 'line 2'),
+    ('a\nb\n', None, 'line 1: expected a token and its tag'),
+    ('a X\n', 3, 'there is no column number 3: there are 2'),
+    ('a X\n', 'upos', 'name the right one, as in tag_col=1')])
 def test_columns_errors_name_file_and_line(tmp_path, text, col, says):
     with pytest.raises(CorpusError) as e:
         read_conll(write(tmp_path, 'bad.txt', text), col)
@@ -202,13 +163,10 @@ def test_columns_errors_name_file_and_line(tmp_path, text, col, says):
 
 
 words = st.text(st.characters(blacklist_categories=('C', 'Z')), min_size=1, max_size=6).filter(
-    lambda o: o != '-DOCSTART-' and o.split() == [o]
-)
+    lambda o: o != '-DOCSTART-' and o.split() == [o])
 sentences = st.lists(
     st.lists(st.tuples(words, st.sampled_from(['NOUN', 'VERB', 'X'])), min_size=1, max_size=5),
-    min_size=1,
-    max_size=4,
-)
+    min_size=1, max_size=4)
 
 
 @settings(max_examples=40, deadline=None)
@@ -245,56 +203,40 @@ def test_tables_of_every_kind(tmp_path):
         words=Sequence(Value('string')), ner_tags=Sequence(ClassLabel(names=['X', 'Y']))
     )
     ds = Dataset.from_dict(dict(words=[['a', 'b'], ['c']], ner_tags=[[0, 1], [0]]), features=feats)
-    tables = [
-        lists,
-        ds,
-        ds.to_iterable_dataset(),
-        *(tmp_path / f'a.{o}' for o in ('parquet', 'csv', 'json', 'jsonl')),
-        expected,
-        [(['a', 'b'], ['X', 'Y']), ('c', 'X')],
-        pd.DataFrame(dict(text=['a b', 'c'], upos=['X Y', 'X'])),
-    ]
+    tables = [lists, ds, ds.to_iterable_dataset(),
+              *(tmp_path / f'a.{o}' for o in ('parquet', 'csv', 'json', 'jsonl')), expected,
+              [(['a', 'b'], ['X', 'Y']), ('c', 'X')],
+              pd.DataFrame(dict(text=['a b', 'c'], upos=['X Y', 'X']))]
     for o in tables: assert read_tagged(o)[0] == expected, o
 
 @pytest.mark.parametrize('tokens', [['Well', '...', 'yes'], ['10 000', "it's", 'a "b" c']])
 def test_lists_in_cells_hold_any_token(tokens):
-    assert (
-        read_tagged(pd.DataFrame(dict(tokens=[str(tokens)], tags=[str(['X', 'Y', 'Z'])])))[0][
-            0
-        ].tokens
-        == tokens
-    )
+    assert (read_tagged(pd.DataFrame(dict(tokens=[str(tokens)], tags=[str(['X', 'Y', 'Z'])])))[0][
+        0].tokens == tokens)
 
 
 def test_missing_and_empty_rows_are_counted():
     df = pd.DataFrame(
-        dict(tokens=['a b', None, '', [], float('nan')], tags=['X Y', 'X', '', [], 'X'])
-    )
+        dict(tokens=['a b', None, '', [], float('nan')], tags=['X Y', 'X', '', [], 'X']))
     sents, left = read_tagged(df)
     assert len(sents) == 1 and left == {'missing rows': 2, 'empty sentences': 2}
     dls = TagDataLoaders.from_sents(df, df, device='cpu')
     assert dls.skipped == {'missing rows': 4, 'empty sentences': 4}
 
-@pytest.mark.parametrize(
-    'data,says',
-    [
-        ([(['a', 'b'], ['X'])], 'row 0: 2 tokens and 1 tags'),
-        ([(['a'], ['X']), ([], ['X'])], 'row 1: 0 tokens and 1 tags'),
-        (
-            pd.DataFrame(dict(tokens=['a', 'b c'], tags=['X', 'X Y Z']), index=[7, 9]),
-            'row 9 of the table: 2 tokens and 3 tags',
-        ),
-        ([(['a', 5], ['X', 'Y'])], '5 is no token'),
-        ([(['a', ' '], ['X', 'Y'])], "' ' is no token"),
-        ([(['a\0'], ['X'])], 'NUL'),
-        ([('a', 'X', 'Y')], 'expected (tokens, tags)'),
-        ([3], 'expected (tokens, tags)'),
-        ([], 'the list of rows is empty'),
-        ([([], [])], 'no tagged sentence'),
-        (pd.DataFrame(dict(a=['x'])), "there is no column 'tokens' or 'words'"),
-        (pd.DataFrame(dict(tokens=['x'])), "there is no column 'tags' or 'upos'"),
-    ],
-)
+@pytest.mark.parametrize('data,says', [
+    ([(['a', 'b'], ['X'])], 'row 0: 2 tokens and 1 tags'),
+    ([(['a'], ['X']), ([], ['X'])], 'row 1: 0 tokens and 1 tags'),
+    (pd.DataFrame(dict(tokens=['a', 'b c'], tags=['X', 'X Y Z']), index=[7, 9]),
+     'row 9 of the table: 2 tokens and 3 tags'),
+    ([(['a', 5], ['X', 'Y'])], '5 is no token'),
+    ([(['a', ' '], ['X', 'Y'])], "' ' is no token"),
+    ([(['a\0'], ['X'])], 'NUL'),
+    ([('a', 'X', 'Y')], 'expected (tokens, tags)'),
+    ([3], 'expected (tokens, tags)'),
+    ([], 'the list of rows is empty'),
+    ([([], [])], 'no tagged sentence'),
+    (pd.DataFrame(dict(a=['x'])), "there is no column 'tokens' or 'words'"),
+    (pd.DataFrame(dict(tokens=['x'])), "there is no column 'tags' or 'upos'")])
 def test_errors_name_the_row(data, says):
     with pytest.raises(CorpusError) as e:
         read_tagged(data)
@@ -305,24 +247,17 @@ def test_factories(corpus, tmp_path):
     from datasets import Dataset
     pairs = [(s.tokens, s.tags) for s in corpus.gold['train'][:40]]
     df = pd.DataFrame(pairs, columns=['tokens', 'tags'])
-    held = [
-        o.items
-        for o in (
-            TagDataLoaders.from_df(df, device='cpu').valid.text,
-            TagDataLoaders.from_dataset(Dataset.from_pandas(df), device='cpu').valid.text,
-        )
-    ]
+    held = [o.items for o in (
+        TagDataLoaders.from_df(df, device='cpu').valid.text,
+        TagDataLoaders.from_dataset(Dataset.from_pandas(df), device='cpu').valid.text)]
     assert held[0] == held[1] and len(held[0]) == 4
     df['v'] = [i < 10 for i in range(40)]
-    assert (
-        TagDataLoaders.from_df(df, valid_col='v', device='cpu').valid.text.items[0].tokens
-        == pairs[0][0]
-    )
+    assert (TagDataLoaders.from_df(df, valid_col='v', device='cpu').valid.text.items[0].tokens
+            == pairs[0][0])
     with pytest.raises(CorpusError, match="no column 'w'"):
         TagDataLoaders.from_df(df, valid_col='w')
     both = TagDataLoaders.from_dataset(
-        dict(train=Dataset.from_pandas(df), validation=Dataset.from_pandas(df[:5])), device='cpu'
-    )
+        dict(train=Dataset.from_pandas(df), validation=Dataset.from_pandas(df[:5])), device='cpu')
     assert (len(both.train.text), len(both.valid.text)) == (40, 5)
     with pytest.raises(CorpusError, match="no split 'train'"):
         TagDataLoaders.from_dataset(dict(test=[]))
@@ -335,10 +270,8 @@ def test_factories(corpus, tmp_path):
 
 # files with a head, and a token a row
 
-SENT = [
-    Sentence(['Ann', 'left'], ['B-PER', 'O']),
-    Sentence(['New York', 'is', 'NA'], ['B-LOC', 'O', 'O']),
-]
+SENT = [Sentence(['Ann', 'left'], ['B-PER', 'O']),
+        Sentence(['New York', 'is', 'NA'], ['B-LOC', 'O', 'O'])]
 
 
 @pytest.mark.parametrize('head', ['token\ttag', 'Word\tNER', 'tokens\tner_tags', 'form\tupos'])
@@ -346,11 +279,8 @@ SENT = [
 def test_the_head_of_a_column_file_is_no_word(tmp_path, head, name):
     f = write(tmp_path, name, head + '\nAnn\tB-PER\nleft\tO\n\nNew York\tB-LOC\nis\tO\nNA\tO\n')
     found = read_tagged(f)[0]
-    assert (
-        [s.tags for s in found] == [s.tags for s in SENT]
-        and found[0].tokens == SENT[0].tokens
-        and len(found[1].tokens) == 3
-    )
+    assert ([s.tags for s in found] == [s.tags for s in SENT] and found[0].tokens == SENT[0].tokens
+            and len(found[1].tokens) == 3)
     blanks = write(
         tmp_path, 'b.txt', head.replace('\t', ' ') + '\nAnn B-PER\nleft O\n\nPeter B-PER\n'
     )
@@ -361,18 +291,13 @@ def test_columns_of_a_head_are_named(tmp_path):
         tmp_path, 'a.tsv', 'id\tmot\tetiquette\ttags\n1\tAnn\tA\tX\n1\t"\tB\tY\n2\tparle\tB\tX\n'
     )
     assert read_tagged(f, 'mot', 'etiquette', sent_col='id')[0] == [
-        Sentence(['Ann', '"'], ['A', 'B']),
-        Sentence(['parle'], ['B']),
-    ]
+        Sentence(['Ann', '"'], ['A', 'B']), Sentence(['parle'], ['B'])]
     with pytest.raises(CorpusError, match="no column 'wort' among 'id', 'mot'"):
         read_tagged(f, 'wort', 'tags')
     french = write(tmp_path, 'b.tsv', 'words\tetiquette\nAnn\tA\nparle\tB\n\nAnn\tA\n')
-    assert (
-        read_tagged(french)[0]
-        == read_tagged(french, tag_col='etiquette')[0]
-        == read_tagged(french, tag_col=1)[0]
-        == [Sentence(['Ann', 'parle'], ['A', 'B']), Sentence(['Ann'], ['A'])]
-    )
+    assert (read_tagged(french)[0] == read_tagged(french, tag_col='etiquette')[0]
+            == read_tagged(french, tag_col=1)[0]
+            == [Sentence(['Ann', 'parle'], ['A', 'B']), Sentence(['Ann'], ['A'])])
     with pytest.raises(CorpusError, match='line 3: expected 2 columns, and found 1'):
         read_tagged(write(tmp_path, 'c.tsv', 'words\ttags\nAnn\tA\nparle\n'))
 
@@ -397,13 +322,8 @@ def test_a_token_a_row(tmp_path, name):
     df.to_csv(tmp_path / 'a.csv', index=False)
     df.to_parquet(tmp_path / 'a.parquet')
     df.to_json(tmp_path / 'a.jsonl', orient='records', lines=True)
-    for o in (
-        df,
-        tmp_path / 'a.csv',
-        tmp_path / 'a.parquet',
-        tmp_path / 'a.jsonl',
-        df.to_dict('records'),
-    ):
+    for o in (df, tmp_path / 'a.csv', tmp_path / 'a.parquet', tmp_path / 'a.jsonl',
+              df.to_dict('records')):
         assert read_tagged(o)[0] == SENT, o
     mine = df.rename(columns={name: 'mine'})
     assert read_tagged(mine, sent_col='mine')[0] == SENT
@@ -414,13 +334,9 @@ def test_a_token_a_row(tmp_path, name):
 
 def test_sentences_whose_first_row_is_marked(tmp_path):
     "As the well-known ner_dataset.csv: `Sentence: 1` and then nothing until the next"
-    df = pd.DataFrame(
-        {
-            'Sentence #': ['Sentence: 1', None, 'Sentence: 2', None, None],
-            'word': ['Ann', 'left', 'New York', 'is', 'NA'],
-            'tag': ['B-PER', 'O', 'B-LOC', 'O', 'O'],
-        }
-    )
+    df = pd.DataFrame({'Sentence #': ['Sentence: 1', None, 'Sentence: 2', None, None],
+                       'word': ['Ann', 'left', 'New York', 'is', 'NA'],
+                       'tag': ['B-PER', 'O', 'B-LOC', 'O', 'O']})
     assert read_tagged(df)[0] == SENT
 
 def test_a_number_that_comes_back_is_another_sentence():
@@ -437,8 +353,7 @@ def test_tokens_without_their_sentences_are_refused():
 def test_rows_without_a_token_or_a_tag_within_a_sentence():
     df = pd.DataFrame(
         dict(sent_id=[0, 0, 1, 1], token=['a', 'b', 'c', None], tag=['X', None, 'Z', 'Y']),
-        index=[5, 6, 7, 8],
-    )
+        index=[5, 6, 7, 8])
     assert read_tagged(df[:3])[0] == [Sentence(['a', 'b'], ['X', None]), Sentence(['c'], ['Z'])]
     with pytest.raises(CorpusError, match='row 7 of the table: (nan|None|<NA>) is no token'):
         read_tagged(df)
@@ -452,19 +367,14 @@ def test_batches_are_the_sentences(dls, corpus):
     for x,w,y in dls.train:
         assert ((x[...,0] != 0) == (y != IGNORE)).all() and ((w != 0) == (y != IGNORE)).all()
         for c, t in zip(x, y):
-            seen.append(
-                (
-                    tuple(dls.char_vocab.decode(c[c[:, 0] != 0].numpy())),
-                    tuple(dls.labels[i] for i in t[t >= 0].tolist()),
-                )
-            )
+            seen.append((tuple(dls.char_vocab.decode(c[c[:, 0] != 0].numpy())),
+                         tuple(dls.labels[i] for i in t[t >= 0].tolist())))
     assert sorted(seen) == sorted((tuple(s.tokens), tuple(s.tags)) for s in corpus.gold['train'])
 
 def test_unsorted_batches_keep_the_order(dls, corpus):
     x = next(iter(dls.test_dl(corpus.gold['valid'][:10], with_labels=True)))[0]
     assert [dls.char_vocab.decode(c[c[:, 0] != 0].numpy()) for c in x] == [
-        s.tokens for s in corpus.gold['valid'][:10]
-    ]
+        s.tokens for s in corpus.gold['valid'][:10]]
 
 
 def test_a_tag_that_was_not_there(dls):
@@ -570,14 +480,12 @@ def test_loss_is_per_token():
     set_seed(0)
     pred, y = torch.randn(3, 5, 4), torch.randint(0, 4, (3, 5))
     y[0,2:] = y[1,4:] = IGNORE
-    expected = torch.cat(
-        [F.cross_entropy(p[t >= 0], t[t >= 0], reduction='none') for p, t in zip(pred, y)]
-    )
+    expected = torch.cat([
+        F.cross_entropy(p[t >= 0], t[t >= 0], reduction='none') for p, t in zip(pred, y)])
     assert torch.allclose(TagLoss()(pred, y), expected.mean())
     assert torch.allclose(
         TagLoss('none')(pred, y),
-        torch.stack([F.cross_entropy(p[t >= 0], t[t >= 0]) for p, t in zip(pred, y)]),
-    )
+        torch.stack([F.cross_entropy(p[t >= 0], t[t >= 0]) for p, t in zip(pred, y)]))
     assert TagLoss()(pred, torch.full_like(y, IGNORE)) == 0
 
 @settings(max_examples=25, deadline=None)
@@ -591,10 +499,8 @@ def test_scores_do_not_depend_on_batches(lens, seed):
         for m in ms: m.reset()
         for b in batches:
             T = max(len(y) for _,y in b)
-            learn = NS(
-                pred=torch.stack([F.pad(p, (0, 0, 0, T - len(p)), value=9.0) for p, _ in b]),
-                y=torch.stack([F.pad(y, (0, T - len(y)), value=IGNORE) for _, y in b]),
-            )
+            learn = NS(pred=torch.stack([F.pad(p, (0, 0, 0, T - len(p)), value=9.0) for p, _ in b]),
+                       y=torch.stack([F.pad(y, (0, T - len(y)), value=IGNORE) for _, y in b]))
             for m in ms: m.accumulate(learn)
         return [m.value for m in ms]
     assert np.allclose(score([data]), score([[o] for o in data]))
@@ -633,8 +539,7 @@ def encoded(spans, n, scheme):
     for k,(kind,i,j) in enumerate(spans):
         for t in range(i, j + 1): tags[t] = f'{inside}-{kind}'
         tags[i], tags[j] = (
-            (f'{single}-{kind}',) * 2 if i == j else (f'{first}-{kind}', f'{last}-{kind}')
-        )
+            (f'{single}-{kind}',) * 2 if i == j else (f'{first}-{kind}', f'{last}-{kind}'))
         touches = k and spans[k-1][0] == kind and spans[k-1][2] == i - 1
         if scheme == 'IOB1' and touches: tags[i] = f'B-{kind}'
     return tags
@@ -664,24 +569,16 @@ def test_tags_that_mark_none(tags): assert not are_spans(tags.split())
 
 # what does not fit
 
-@pytest.mark.parametrize(
-    'kw,error,says',
-    [
-        (
-            dict(where='inside'),
-            ValueError,
-            "where='inside': take None, 'input', 'output' or 'both'",
-        ),
-        (dict(layers='top'), ValueError, "layers='top'"),
-        (dict(layers=3), ValueError, 'from 0 to 2'),
-        (dict(layers=-1), ValueError, 'layers=-1'),
-        (dict(where=None, words=0), ValueError, 'Without ELMo the tagger needs'),
-        (dict(where='output', words=0), ValueError, 'to read'),
-        (dict(elmo=None), TypeError, 'say where=None'),
-        (dict(elmo=nn.Linear(2, 2)), TypeError, 'got Linear'),
-        (dict(elmo='no/such/folder here'), ModelFileError, 'There is no folder'),
-    ],
-)
+@pytest.mark.parametrize('kw,error,says', [
+    (dict(where='inside'), ValueError, "where='inside': take None, 'input', 'output' or 'both'"),
+    (dict(layers='top'), ValueError, "layers='top'"),
+    (dict(layers=3), ValueError, 'from 0 to 2'),
+    (dict(layers=-1), ValueError, 'layers=-1'),
+    (dict(where=None, words=0), ValueError, 'Without ELMo the tagger needs'),
+    (dict(where='output', words=0), ValueError, 'to read'),
+    (dict(elmo=None), TypeError, 'say where=None'),
+    (dict(elmo=nn.Linear(2, 2)), TypeError, 'got Linear'),
+    (dict(elmo='no/such/folder here'), ModelFileError, 'There is no folder')])
 def test_settings_that_can_not_be(dls, lm, kw, error, says):
     with pytest.raises(error) as e:
         elmo_tagger_learner(dls, **{'elmo': lm, **kw})
@@ -707,18 +604,15 @@ def test_single_layers_are_single(dls, lm):
         assert elmo.mixes[0].shares[l] > 1 - 1e-6
     equal = elmo_tagger_learner(dls, lm, layers='equal').model.elmo
     assert not equal.mixes[0].w.requires_grad and torch.allclose(
-        equal.mixes[0].shares, torch.full((3,), 1 / 3)
-    )
+        equal.mixes[0].shares, torch.full((3,), 1 / 3))
 
 
 def test_ready_made_vectors(dls, lm):
     made = WordVectors(['the', 'bank', 'elsewhere'], np.random.randn(3, 5).astype(np.float32))
     table = elmo_tagger_learner(dls, lm, words=made).model.words
-    assert (
-        table.out_dim == 5
-        and np.allclose(table.weight[dls.vocab[0].o2i['the']].detach(), made['the'])
-        and (table.weight[0] == 0).all()
-    )
+    assert (table.out_dim == 5
+            and np.allclose(table.weight[dls.vocab[0].o2i['the']].detach(), made['the'])
+            and (table.weight[0] == 0).all())
     with pytest.raises(ValueError, match='None of the task'):
         elmo_tagger_learner(dls, lm, words=WordVectors(['xyz'], np.ones((1, 5), np.float32)))
 
@@ -727,26 +621,15 @@ def test_ready_made_vectors(dls, lm):
 
 @pytest.fixture(scope='module')
 def learn(corpus, lm):
-    return fit(
-        elmo_tagger_learner(
-            TagDataLoaders.from_corpus(corpus, seed=1, device='cpu', valid_bs=16),
-            lm,
-            'both',
-            hidden=16,
-        ),
-        4,
-        1e-2,
-    )
+    return fit(elmo_tagger_learner(
+        TagDataLoaders.from_corpus(corpus, seed=1, device='cpu', valid_bs=16), lm, 'both',
+        hidden=16), 4, 1e-2)
 
 
 def test_predict(learn):
     tags, ids, p = learn.predict('they play near the bank .')
-    assert (
-        len(tags) == 6
-        and p.shape == (6, len(learn.dls.labels))
-        and torch.equal(p.argmax(-1), ids)
-        and torch.allclose(p.sum(-1), torch.ones(6))
-    )
+    assert (len(tags) == 6 and p.shape == (6, len(learn.dls.labels))
+            and torch.equal(p.argmax(-1), ids) and torch.allclose(p.sum(-1), torch.ones(6)))
     assert learn.predict(['they', 'play', 'near', 'the', 'bank', '.'])[0] == tags
     assert [[t for _,t in o] for o in learn.tag(['the', 'they play near the bank .'])][1] == tags
     for o in ('', [], ' \n'):
@@ -759,16 +642,12 @@ def test_get_preds_is_in_the_order_of_the_data(learn, corpus):
     assert len(p) == len(y) == len(d) == len(loss) == len(sents)
     for s,row,probs in zip(sents, y, p):
         assert [learn.dls.labels[i] for i in row.tolist()] == s.tags and probs.shape == (
-            len(row),
-            len(learn.dls.labels),
-        )
+            len(row), len(learn.dls.labels))
     right = (torch.cat(list(d)) == torch.cat(list(y))).float().mean().item()
     assert math.isclose(right, quiet(learn, learn.validate)[1], abs_tol=1e-6)
     tagged = learn.tag([s.tokens for s in sents])
-    assert all(
-        [t for _, t in o] == [learn.dls.labels[i] for i in row.tolist()]
-        for o, row in zip(tagged, d)
-    )
+    assert all([t for _, t in o] == [learn.dls.labels[i] for i in row.tolist()]
+               for o, row in zip(tagged, d))
     (chars, words), *_ = quiet(learn, learn.get_preds, with_input=True)
     for s, c, w in zip(sents, chars, words):
         assert learn.dls.char_vocab.decode(c) == s.tokens and len(w) == len(s.tokens)
@@ -777,16 +656,11 @@ def test_get_preds_is_in_the_order_of_the_data(learn, corpus):
 
 def test_get_preds_of_shuffled_and_unordered_loaders(learn, corpus):
     p, y = quiet(learn, learn.get_preds)
-    for dl in (
-        learn.dls.valid.new(shuffle=True),
-        learn.dls.valid.new(sort=False),
-        learn.dls.valid.new(bs=2),
-        learn.dls.valid.new(max_tokens=20),
-    ):
+    for dl in (learn.dls.valid.new(shuffle=True), learn.dls.valid.new(sort=False),
+               learn.dls.valid.new(bs=2), learn.dls.valid.new(max_tokens=20)):
         q, z = quiet(learn, learn.get_preds, dl=dl)
         assert all(torch.equal(a, b) for a, b in zip(y, z)) and all(
-            torch.allclose(a, b, atol=1e-5) for a, b in zip(p, q)
-        )
+            torch.allclose(a, b, atol=1e-5) for a, b in zip(p, q))
     q, z = quiet(learn, learn.get_preds, dl=learn.dls.valid.new(bs=2), reorder=False)
     assert [len(o) for o in z] == sorted(len(o) for o in y)
 
@@ -818,8 +692,7 @@ def test_interpretation(learn, corpus, cls, shown):
     assert list(df.tags) == [' '.join(corpus.gold['valid'][i].tags) for i in idx.tolist()]
     for text,guess,tags in zip(df.text, df.predicted, df.tags):
         assert [t if p == '·' else p for p, t in zip(guess.split(), tags.split())] == learn.predict(
-            text.split()
-        )[0]
+            text.split())[0]
     quiet(learn, interp.show_results, [0, 1])
     assert list(shown[1].text) == [' '.join(s.tokens) for s in corpus.gold['valid'][:2]]
 
@@ -839,19 +712,14 @@ def test_export(learn, tmp_path):
         again = load_learner(tmp_path/'t.pkl')
     text = 'some unhelpful trains left the spring .'
     assert again.predict(text)[0] == learn.predict(text)[0] and torch.allclose(
-        again.predict(text)[2], learn.predict(text)[2], atol=1e-5
-    )
+        again.predict(text)[2], learn.predict(text)[2], atol=1e-5)
     assert not again.dls.train.text.items and len(again.model.cache.rows) <= 1
     assert len(learn.dls.train) > 0 and quiet(learn, learn.validate)[0] > 0
 
 def test_save_and_load_weights(learn, corpus, lm, tmp_path):
     other = elmo_tagger_learner(
-        TagDataLoaders.from_corpus(corpus, seed=1, device='cpu', valid_bs=16),
-        bilm(5),
-        'both',
-        hidden=16,
-        path=tmp_path,
-    )
+        TagDataLoaders.from_corpus(corpus, seed=1, device='cpu', valid_bs=16), bilm(5), 'both',
+        hidden=16, path=tmp_path)
     learn.path, was = tmp_path, learn.path
     learn.save('w'); other.load('w'); learn.path = was
     assert other.predict('they play .')[0] == learn.predict('they play .')[0]
@@ -866,19 +734,15 @@ def test_the_model_can_be_pickled(learn):
 
 def test_lr_find(corpus, lm):
     learn = elmo_tagger_learner(
-        TagDataLoaders.from_corpus(corpus, seed=1, device='cpu', valid_bs=16), lm, hidden=8
-    )
+        TagDataLoaders.from_corpus(corpus, seed=1, device='cpu', valid_bs=16), lm, hidden=8)
     with learn.no_bar(), learn.no_logging():
         assert learn.lr_find(num_it=10, show_plot=False).valley > 0
 
 
 # what one long text costs
 
-LONG = (
-    [(['a', 'short', 'one'], ['X', 'Y', 'X'])] * 300
-    + [(['long'] * 3000, ['X'] * 3000)]
-    + [(['b'] * (i % 9 + 1), ['Y'] * (i % 9 + 1)) for i in range(200)]
-)
+LONG = ([(['a', 'short', 'one'], ['X', 'Y', 'X'])] * 300 + [(['long'] * 3000, ['X'] * 3000)]
+        + [(['b'] * (i % 9 + 1), ['Y'] * (i % 9 + 1)) for i in range(200)])
 
 
 def largest(f):
@@ -889,9 +753,8 @@ def largest(f):
         n = 0
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
             out = func(*args, **(kwargs or {}))
-            self.n = max(
-                [self.n, *(o.nbytes for o in tree_leaves(out) if isinstance(o, torch.Tensor))]
-            )
+            self.n = max([self.n,
+                          *(o.nbytes for o in tree_leaves(out) if isinstance(o, torch.Tensor))])
             return out
     with Largest() as mode: f()
     return mode.n
@@ -906,13 +769,9 @@ def test_predictions_are_as_long_as_their_sentences(lm):
         len(s) for s, _ in sents
     ] and len(losses) == len(sents)
     assert [[dls.labels[i] for i in o.tolist()] for o in y] == [t for _,t in sents]
-    assert (
-        sum(
-            o.untyped_storage().nbytes()
-            for o in {o.untyped_storage().data_ptr(): o for o in p}.values()
-        )
-        == n * 2 * 4
-    ), 'no padding is kept'
+    assert (sum(o.untyped_storage().nbytes()
+                for o in {o.untyped_storage().data_ptr(): o for o in p}.values())
+            == n * 2 * 4), 'no padding is kept'
     tagged = []
     with torch.no_grad(): most = largest(lambda: tagged.extend(learn.tag([s for s,_ in sents])))
     assert [[t for t,_ in o] for o in tagged] == [s for s,_ in sents]
@@ -941,16 +800,9 @@ def test_interval():
 
 def test_a_curve(corpus, lm):
     df = study.learning_curve(
-        corpus.gold['train'],
-        corpus.gold['valid'],
-        dict(without=dict(where=None), elmo=dict(elmo=lm, where='input', steps=8)),
-        (0.1, 0.5),
-        2,
-        steps=4,
-        epochs=1,
-        hidden=8,
-        device='cpu',
-    )
+        corpus.gold['train'], corpus.gold['valid'],
+        dict(without=dict(where=None), elmo=dict(elmo=lm, where='input', steps=8)), (0.1, 0.5), 2,
+        steps=4, epochs=1, hidden=8, device='cpu')
     assert len(df) == 8 and df.score.between(0, 1).all() and set(df.sentences) == {12, 60}
     t = study.curve_table(df)
     assert list(t.columns) == ['without', 'elmo', 'elmo − without'] and '±' in t.iloc[0, 0]
@@ -963,31 +815,22 @@ def test_a_tagger_is_judged_at_its_end(corpus, lm):
     )
     values = learn.recorder.values
     assert [len(o) for o in values] == [1, 1, 3] and values[-1][2] == pytest.approx(
-        quiet(learn, learn.validate)[1]
-    )
+        quiet(learn, learn.validate)[1])
 
 
 def test_commonest_tag():
     table = CommonestTag(
         [Sentence(['a', 'a', 'b', 'c', 'd'], ['X', 'Y', 'Z', 'Z', None]), Sentence(['a'], ['Y'])]
     )
-    assert (
-        table(['a', 'b', 'new']) == ['Y', 'Z', 'Z']
-        and table.accuracy([Sentence(['a', 'b', 'd'], ['Y', 'X', None])]) == 0.5
-    )
+    assert (table(['a', 'b', 'new']) == ['Y', 'Z', 'Z']
+            and table.accuracy([Sentence(['a', 'b', 'd'], ['Y', 'X', None])]) == 0.5)
     with pytest.raises(CorpusError, match='no tag'): CommonestTag([])
 
 # spans with their place in the text
 
-@pytest.mark.parametrize(
-    'tags',
-    [
-        'B-PER I-PER O O B-LOC O',
-        'B-PER E-PER O O S-LOC O',
-        'B-PER L-PER O O U-LOC O',
-        'I-PER I-PER O O I-LOC O',
-    ],
-)
+@pytest.mark.parametrize('tags', [
+    'B-PER I-PER O O B-LOC O', 'B-PER E-PER O O S-LOC O', 'B-PER L-PER O O U-LOC O',
+    'I-PER I-PER O O I-LOC O'])
 def test_spans_of_all_schemes_have_offsets(tags):
     text = 'Zo\u00eb  Lee, in Gent.'
     spans = tagger.spans_of(text, ['Zo\u00eb', 'Lee', ',', 'in', 'Gent', '.'], tags.split())
@@ -1005,8 +848,7 @@ def test_offsets_of_a_text_with_marks_of_direction():
 
 def test_spans_without_kinds_and_tags_that_are_none():
     assert [o['text'] for o in tagger.spans_of('a b c', ['a', 'b', 'c'], ['B', 'I', 'O'])] == [
-        'a b'
-    ]
+        'a b']
     assert [
         (o['start'], o['label']) for o in tagger.spans_of('a b', ['a', 'b'], ['DET', 'NOUN'], False)
     ] == [(0, 'DET'), (2, 'NOUN')]
@@ -1030,23 +872,18 @@ def test_the_recipe_of_the_readme(tmp_path, monkeypatch):
     readme = (Path(__file__).parents[1]/'README.md').read_text(encoding='utf-8')
     recipe, = re.findall(r"~~~python\n(.*?)~~~", readme, re.S)
     monkeypatch.chdir(tmp_path)
-    pd.DataFrame(
-        [(f'a {w} film , number {i} .', w) for i in range(20) for w in ('dull', 'good')],
-        columns=['text', 'label'],
-    ).to_csv('reviews.csv', index=False)
+    pd.DataFrame([(f'a {w} film , number {i} .', w) for i in range(20) for w in ('dull', 'good')],
+                 columns=['text', 'label']).to_csv('reviews.csv', index=False)
     for name,n in dict(train=40, dev=5).items():
         rows = ['I O', 'met O', 'Ann B-PER', 'Lee I-PER', 'in O', 'Ghent B-LOC', '. O', '']
         Path(f'{name}.conll').write_text('\n'.join(rows*n))
     code = recipe.replace('learn.predict(', 'found = learn.predict(').replace(
-        'learn.tag(', 'spans = learn.tag('
-    )
+        'learn.tag(', 'spans = learn.tag(')
     space = {}
     exec(code, space)
-    assert (
-        space['found'][0] == 'dull'
-        and [s['label'] for s in space['spans'][0]] == ['PER', 'LOC']
-        and Path('tagger.pkl').exists()
-    )
+    assert (space['found'][0] == 'dull'
+            and [s['label'] for s in space['spans'][0]] == ['PER', 'LOC']
+            and Path('tagger.pkl').exists())
 
 # what is held out, and odd tables
 
@@ -1090,18 +927,12 @@ def test_conll_2012(tmp_path):
     assert found == [Sentence(['In', 'Rome'], ['*', '(GPE)'])]*2
 
 
-@pytest.mark.parametrize(
-    'name,text',
-    [
-        ('a.conllu', ''.join(f'{row(1, w, "X")}\n{row(2, "b", "Y")}\n\n' for w in 'cdefg')),
-        ('a.bio', ''.join(f'{w} O\nb B-X\n\n' for w in 'cdefg')),
-        (
-            'a.csv',
-            'sent_id,token,tag\n' + ''.join(f'{i},{w},O\n{i},b,X\n' for i, w in enumerate('cdefg')),
-        ),
-        ('a.jsonl', ''.join(f'{{"tokens": ["{w}", "b"], "tags": ["O", "X"]}}\n' for w in 'cdefg')),
-    ],
-)
+@pytest.mark.parametrize('name,text', [
+    ('a.conllu', ''.join(f'{row(1, w, "X")}\n{row(2, "b", "Y")}\n\n' for w in 'cdefg')),
+    ('a.bio', ''.join(f'{w} O\nb B-X\n\n' for w in 'cdefg')),
+    ('a.csv',
+     'sent_id,token,tag\n' + ''.join(f'{i},{w},O\n{i},b,X\n' for i, w in enumerate('cdefg'))),
+    ('a.jsonl', ''.join(f'{{"tokens": ["{w}", "b"], "tags": ["O", "X"]}}\n' for w in 'cdefg'))])
 def test_n_rows_counts_sentences_in_every_kind_of_file(tmp_path, name, text):
     file = write(tmp_path, name, text)
     assert [sent.tokens for sent in read_tagged(file, n_rows=2)[0]] == [['c', 'b'], ['d', 'b']]

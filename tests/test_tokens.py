@@ -38,8 +38,7 @@ def test_no_visible_character_is_lost(t):
 def test_space_tokens_survive_joining(t):
     tokens = space_tokenize(t)
     assert space_tokenize(' '.join(tokens)) == tokens and ''.join(tokens) == t.translate(
-        dict.fromkeys(map(ord, ' \t\r\n'))
-    )
+        dict.fromkeys(map(ord, ' \t\r\n')))
 
 def test_space_splits_at_blanks_tabs_and_line_ends_only():
     "A no-break space belongs to its token: 1 000 is one number"

@@ -68,14 +68,9 @@ def train(name, dls, epochs=2, lr=1e-2, cbs=()):
         values=[[float(o) for o in r] for r in learn.recorder.values],
         weights=[p.double().norm().item() for p in learn.model.parameters()],
         buffers=[b.double().norm().item() for b in learn.model.buffers()],
-        grad={k: v.flatten()[:50].tolist() for k, v in watch.grad.items()},
-        rows=watch.seen,
-        rng=watch.rng,
-        tokens=learn.throughput.tokens,
-        names=list(learn.recorder.metric_names),
-        stopped=learn.stopped and str(learn.stopped),
-        evaluated=evaluate(learn.model, dls.valid),
-    )
+        grad={k: v.flatten()[:50].tolist() for k, v in watch.grad.items()}, rows=watch.seen,
+        rng=watch.rng, tokens=learn.throughput.tokens, names=list(learn.recorder.metric_names),
+        stopped=learn.stopped and str(learn.stopped), evaluated=evaluate(learn.model, dls.valid))
 
 
 class Hear(Callback):

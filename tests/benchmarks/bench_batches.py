@@ -41,11 +41,8 @@ def plain_batches(sents, vocab, bs):
     import torch
     from elmo_fastai.text.tokens import BOS, EOS
     def row(t):
-        ids = (
-            [259, 257 if t is BOS else 258, 260]
-            if t is BOS or t is EOS
-            else [259] + [b + 1 for b in t.encode()][:48] + [260]
-        )
+        ids = ([259, 257 if t is BOS else 258, 260] if t is BOS or t is EOS
+               else [259] + [b + 1 for b in t.encode()][:48] + [260])
         return ids + [261]*(50-len(ids))
     order = sorted(range(len(sents)), key=lambda i: len(sents[i]))
     for i in range(0, len(order), bs):
@@ -134,10 +131,8 @@ def share(args):
     vocab = WordVocab.build(sents)
     tiny = share_of(SentenceDataLoader(EncodedText(sents, TokenTypes(vocab)), bs=64, shuffle=True,
                                        seed=1), ELMO_TINY, len(vocab), 10*args.steps)
-    return {
-        f'512 wide, streams of 20 × 128 tokens of {text}': medium,
-        'ELMO_TINY, sentences of the toy corpus, bs=64': tiny,
-    }
+    return {f'512 wide, streams of 20 × 128 tokens of {text}': medium,
+            'ELMO_TINY, sentences of the toy corpus, bs=64': tiny}
 
 
 # Memory

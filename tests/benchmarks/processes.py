@@ -84,11 +84,8 @@ def main(args):
         for bs in sizes:
             spec = dict(model=model, bs=bs, seq_len=args.seq_len, data=str(data) if data else None,
                         warmup=2 if args.quick else 8, steps=5 if args.quick else args.steps)
-            one, threads, processes = (
-                measure(spec, 1, 1),
-                measure(spec, 1, args.cores),
-                measure(spec, args.cores, 1),
-            )
+            one, threads, processes = (measure(spec, 1, 1), measure(spec, 1, args.cores),
+                                       measure(spec, args.cores, 1))
             rows.append(dict(model=model, bs=bs, one=one, threads=threads, processes=processes,
                              ratio=processes/threads))
             print(

@@ -112,8 +112,7 @@ def main(args):
             True: matrix_speed(torch.bfloat16, args.device, n) if cuda or bf16_is_fast('cpu')
             else None}
     device = (
-        torch.cuda.get_device_name() if cuda else f'{torch.get_num_threads()} processor threads'
-    )
+        torch.cuda.get_device_name() if cuda else f'{torch.get_num_threads()} processor threads')
     print(f"{device}; model {args.model}, {args.vocab:,} words, {args.bs} × {args.seq_len} tokens "
           f"a step; {name}")
     print(f"{'':24}{'tokens/s':>10}{'gain':>8}{'G op/s':>9}{'reached':>9}"
