@@ -16,6 +16,7 @@ from elmo_fastai.nn.bilm import BiLM, BiLMConfig, ELMO_ORIGINAL
 from elmo_fastai.elmo.folder import load_bilm, save_bilm
 from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.elmo.ai2 import ai2_config, ai2_files, ai2_options, ai2_vocab, load_ai2, save_ai2
+import made
 
 def chars_of(sents, W=50):
     "A batch [B, T, W] with both ends of each sentence; padding is zeros"
@@ -825,3 +826,29 @@ def test_a_reader_as_allennlps_gets_the_vectors(tmp_path, kwargs):
     for sentence, found in zip(SENTS[:4], encode(model, SENTS[:4])[0]):
         np.testing.assert_allclose(
             ref.allennlp_layers(file, options, sentence), found, atol=1e-5, rtol=1e-5)
+
+# AI2's files
+
+def test_ai2_round_trip(tmp_path):
+    elmo = made.make(cfg=dict(cell_clip=3., proj_clip=3.))
+    again = Elmo.from_ai2(elmo.to_ai2(tmp_path/'ai2'), dropout=0.)
+    assert made.close(again(made.S)[0][0], elmo(made.S)[0][0])
+    assert set(again.vocab.itos) == set(made.VOCAB.itos)
+    by_path = Elmo.from_ai2(tmp_path / 'ai2' / 'options.json', tmp_path / 'ai2' / 'weights.hdf5',
+                            dropout=0.0, carry=True, n_reps=2)
+    assert made.close(by_path(made.S)[0][1], elmo(made.S)[0][0]) and by_path.carry
+    kept = by_path.save_pretrained(tmp_path/'ours')
+    assert made.close(Elmo.from_pretrained(kept)(made.S)[0][1], elmo(made.S)[0][0])
+    with pytest.raises(ModelFileError): Elmo.from_ai2(tmp_path/'nothing')
+
+@needs_fixture
+def test_ai2s_own_vectors_through_the_module():
+    elmo = Elmo.from_ai2(fixture()/'options.json', fixture()/'lm_weights.hdf5', tokenizer='space',
+                         carry=True)
+    sents = json.loads((fixture()/'sentences.json').read_text())
+    for i in range(10):
+        layers, mask = elmo.layers([s[i] for s in sents])
+        for k in range(3):
+            with h5py.File(fixture()/f'lm_embeddings_{k}.hdf5') as f:
+                wanted = np.concatenate(f[str(i)][:], -1)
+            assert made.close(layers[-1][k, mask[k]], wanted)

@@ -2,6 +2,7 @@
 every state of damage"""
 
 import copy, json, math, os, pickle, shutil
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest, torch
@@ -836,3 +837,13 @@ def test_a_new_model_replaces_all_of_the_old(tmp_path, types, batch):
         'vocab.json',
     ] and [f.name for f in tmp_path.iterdir()] == ['model']
     assert load_bilm(folder)[0].config == b.config
+
+def test_evaluation_in_threads_leaves_the_mode_alone(types):
+    torch.manual_seed(0)
+    model = BiLM(CFG, len(types.vocab)).train()
+    batches = list(SentenceDataLoader(EncodedText(SENTS*8, types), bs=4))
+    wanted = evaluate(model, batches)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: evaluate(model, batches), range(12)))
+    assert all(o == pytest.approx(wanted, rel=1e-6) for o in found)
+    assert all(module.training for module in model.modules())

@@ -35,6 +35,21 @@ spec = importlib.util.spec_from_file_location('release', github/'release.py')
 release = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(release)
 
+# one place for the tests of a module
+
+TOGETHER = {'blog': 'batches', 'buffered': 'batches', 'encoded': 'batches', 'loaders': 'batches',
+            'lines': 'streams', 'splits': 'doors'}
+
+def test_every_module_has_a_file_of_tests():
+    apart = ('__init__', '_modidx', 'all', 'look')     # `look` holds colours alone
+    modules = [f for f in (root/'elmo_fastai').rglob('*.py') if f.stem not in apart]
+    assert modules
+    for f in modules:
+        name = TOGETHER.get(f.stem, f.stem)
+        twice = sum(o.stem == f.stem for o in modules) > 1
+        file = f'test_{f.parent.name}_{name}.py' if twice else f'test_{name}.py'
+        assert (root/'tests'/file).is_file(), f'{f.name} needs tests/{file}'
+
 # workflows
 
 def test_there_are_workflows(): assert {f.stem for f in workflows} >= {'test', 'site', 'release'}
