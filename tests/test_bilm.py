@@ -33,7 +33,7 @@ SHAPES = dict(
     separate=replace(CFG, share_encoder=False, share_softmax=False),
     unprojected=replace(CFG, filters=((1, 6), (2, 6), (3, 8)), char_proj=False))
 WORDS = 'a bank of the river spring springs café 河岸 <s> </s> <pad> . extraordinarily'.split() + [
-    'x' * 80, '👨‍👩‍👧']
+    'x'*80, '👨‍👩‍👧']
 SENTS = [WORDS[i%5:i%5+n] for i,n in enumerate((5, 1, 12, 3, 8, 12, 2, 7))] + [['the']*4, ['x'*80]]
 close = dict(atol=1e-5, rtol=1e-5)
 
@@ -150,9 +150,9 @@ def test_order_and_company_change_nothing(model, batch):
                   torch.randperm(len(chars), generator=torch.Generator().manual_seed(3)))
     torch.testing.assert_close(layers(model, chars[perm]), ours[:,:,perm], **close)
     for i in range(len(chars)):
-        torch.testing.assert_close(layers(model, chars[[i]])[:, :, 0], ours[:, :, i], **close)
+        torch.testing.assert_close(layers(model, chars[[i]])[:,:, 0], ours[:,:, i], **close)
     torch.testing.assert_close(
-        layers(model, chars.repeat(3, 1, 1))[:, :, -len(chars) :], ours, **close
+        layers(model, chars.repeat(3, 1, 1))[:,:, -len(chars):], ours, **close
     )
 
 
@@ -178,7 +178,7 @@ def test_layer_0_knows_the_letters_only(model, batch, types):
     assert len(rows) > 10
     top = layers(model, batch[0])[-1,0]
     the = [i for i, s in enumerate(types.char_vocab.decode(o) for o in batch[0])
-           if s[1:5] == ['the'] * 4][0]
+           if s[1:5] == ['the']*4][0]
     assert not torch.isclose(top[the,1], top[the,3]).all()              # the layers above know more
 
 def test_evaluation_is_repeatable_and_training_is_not(model, batch):
@@ -215,10 +215,10 @@ def test_a_carried_state_is_one_pass(model, batch, cut):
 
 def test_only_a_model_is_replaced_by_a_model(tmp_path):
     lm = BiLM(BiLMConfig('nano', char_dim=4, filters=((1, 8),), proj_dim=8, hidden_dim=8), 0)
-    (tmp_path / 'work').mkdir()
-    (tmp_path / 'work' / 'thesis.tex').write_text('years')
-    (tmp_path / 'file').write_text('x')
-    (tmp_path / 'new').mkdir()
+    (tmp_path/'work').mkdir()
+    (tmp_path/'work'/'thesis.tex').write_text('years')
+    (tmp_path/'file').write_text('x')
+    (tmp_path/'new').mkdir()
     (tmp_path/'bert').mkdir(); (tmp_path/'bert'/'config.json').write_text('{"model_type": "bert"}')
     for o in ('work', 'file', 'bert'):
         with pytest.raises(ValueError, match='would be replaced'): save_bilm(tmp_path/o, lm, None)
@@ -226,7 +226,7 @@ def test_only_a_model_is_replaced_by_a_model(tmp_path):
     for _ in range(2): save_bilm(tmp_path/'new', lm, None)
     (tmp_path/'link').symlink_to(tmp_path/'new')
     save_bilm(tmp_path/'link', lm, None)
-    assert (tmp_path / 'link').is_symlink() and {o.name for o in tmp_path.iterdir()} == {
+    assert (tmp_path/'link').is_symlink() and {o.name for o in tmp_path.iterdir()} == {
         'work', 'file', 'bert', 'new', 'link'}
 
 
@@ -307,7 +307,7 @@ def test_training_reaches_every_parameter(model, batch):
 
 def test_dropout_hides_no_target(types, batch):
     m = make(replace(CFG, dropout=.9), types, batch).train()
-    assert all(o.isfinite().all() for o in m(*batch)) and sum(map(len, m(*batch))) == 2 * sum(
+    assert all(o.isfinite().all() for o in m(*batch)) and sum(map(len, m(*batch))) == 2*sum(
         len(s) + 1 for s in SENTS)
 
 
@@ -317,7 +317,7 @@ def test_evaluate_is_the_slow_sum(model, batch, types):
     got = evaluate(model, SentenceDataLoader(EncodedText(SENTS, types), bs=3))
     f,b = (sum(o)/len(o) for o in slow_nats(model, batch))
     assert got['predictions'] == sum(len(s)+1 for s in SENTS)
-    for k, nats in dict(fwd=f, bwd=b, mean=(f + b) / 2).items():
+    for k, nats in dict(fwd=f, bwd=b, mean=(f + b)/2).items():
         assert math.isclose(got[k], math.exp(nats), rel_tol=1e-5)
 
 
@@ -467,7 +467,7 @@ def test_the_start_is_the_originals():
         assert math.isclose(w.std(), fan**-0.5, rel_tol=0.05)
     assert m.head.bias.eq(0).all() and m.chars.highway.layers[0].bias[192:].eq(-2).all()
     for w in (k.weight_ih_l0, k.weight_hh_l0):
-        assert math.isclose(w.abs().max(), (6 / (128 + 4 * 96)) ** 0.5, rel_tol=0.05)
+        assert math.isclose(w.abs().max(), (6/(128 + 4*96))**0.5, rel_tol=0.05)
     assert k.bias_ih_l0[96:192].eq(1).all() and k.bias_ih_l0.sum() == 96
     tanh = BiLM(BiLMConfig('x', activation='tanh'), 0).chars.convs[3].weight
     assert math.isclose(tanh.std(), (16*4)**-.5, rel_tol=.05)
@@ -607,8 +607,8 @@ def test_what_a_folder_holds(saved):
     modes = {f.stat().st_mode & 0o044 for f in folder.iterdir()}
     assert modes == {0o044}, 'others may read it, as any other file'
     save_bilm(folder, m, load_bilm(folder)[1], extra={'a.txt': 'é', 'b.bin': b'\xff'})
-    assert (folder / 'a.txt').read_text(encoding='utf-8') == 'é' and (
-        folder / 'b.bin').read_bytes() == b'\xff'
+    assert (folder/'a.txt').read_text(encoding='utf-8') == 'é' and (
+        folder/'b.bin').read_bytes() == b'\xff'
 
 
 def test_saving_leaves_the_model_alone(tmp_path, types, batch):
@@ -622,21 +622,21 @@ def test_saving_leaves_the_model_alone(tmp_path, types, batch):
     'missing', 'empty', 'half', 'short', 'binary', 'foreign', 'list', 'zeros', 'deep',
     'long number', 'folder', 'pickle', 'loop'])
 def test_damaged_files(saved, file, damage):
-    f = saved[0] / file
+    f = saved[0]/file
     data = f.read_bytes()
     f.unlink()
-    contents = dict(empty=b'', half=data[: len(data) // 2], short=data[:-3],
-                    binary=bytes(range(256)) * 40, foreign=b'{"a": 1}', list=b'[1, 2]',
-                    zeros=bytes(500), deep=b'[' * 100_000, pickle=pickle.dumps({'head.weight': 1}),
-                    **{'long number': b'1' * 10_000})
+    contents = dict(empty=b'', half=data[:len(data) // 2], short=data[:-3],
+                    binary=bytes(range(256))*40, foreign=b'{"a": 1}', list=b'[1, 2]',
+                    zeros=bytes(500), deep=b'['*100_000, pickle=pickle.dumps({'head.weight': 1}),
+                    **{'long number': b'1'*10_000})
     if damage in contents: f.write_bytes(contents[damage])
     elif damage == 'folder': f.mkdir()
     elif damage == 'loop': f.symlink_to(f)
     refused(saved[0], file)
 
 def test_no_model_there(tmp_path, saved):
-    for p in (tmp_path / 'nothing', tmp_path, saved[0] / 'config.json',
-              saved[0] / 'config.json' / 'x', str(tmp_path / 'nothing')):
+    for p in (tmp_path/'nothing', tmp_path, saved[0]/'config.json',
+              saved[0]/'config.json'/'x', str(tmp_path/'nothing')):
         with pytest.raises(ModelFileError, match='config.json'):
             load_bilm(p)
 
@@ -657,7 +657,7 @@ def test_absurd_numbers_of_words(saved, n):
     dict(format=None), dict(format=['x']), dict(config=None), dict(config=5), dict(config=[]),
     dict(config='x'), dict(unknown=1)], ids=str)
 def test_heads_that_are_not_ours(saved, head):
-    edit(saved[0] / 'config.json', **head)
+    edit(saved[0]/'config.json', **head)
     said = refused(saved[0], 'config.json')
     if head == dict(version=2):
         assert 'version 2' in said and 'up to 1' in said
@@ -710,7 +710,7 @@ def test_a_huge_model_costs_nothing_to_refuse(saved):
     ('truth values', lambda d, k: d.update({k: d[k] > 0})),
     ('nothing', lambda d, k: d.clear())])
 def test_weights_that_do_not_fit(saved, name, change):
-    f = saved[0] / 'model.safetensors'
+    f = saved[0]/'model.safetensors'
     d = load_file(f)
     change(d, 'lstm.fwd.0.weight_ih_l0')
     save_file(d, f)
@@ -756,14 +756,14 @@ def test_another_models_weights(tmp_path, saved, types, batch):
     refused(saved[0], 'model.safetensors')
 
 @pytest.mark.parametrize('itos', [
-    5, None, 'abc', {}, [], ['a'] * 9, [*SPECIALS, 5], [*SPECIALS, ['c']], [*SPECIALS, None],
+    5, None, 'abc', {}, [], ['a']*9, [*SPECIALS, 5], [*SPECIALS, ['c']], [*SPECIALS, None],
     [*SPECIALS, 'a', 'a']], ids=str)
 def test_vocabularies_that_are_none(saved, itos):
     n = saved[1].n_words
     # of the right length
     if isinstance(itos, list) and itos[:4] == SPECIALS:
         itos = [*SPECIALS, *map(str, range(n - len(itos))), *itos[4:]]
-    edit(saved[0] / 'vocab.json', itos=itos)
+    edit(saved[0]/'vocab.json', itos=itos)
     refused(saved[0], 'vocab.json')
 
 @pytest.mark.parametrize('more', [-1, 1])
@@ -775,7 +775,7 @@ def test_a_vocabulary_of_another_size(saved, types, more):
 def test_saving_with_a_foreign_vocabulary(tmp_path, types, batch):
     "What could not be loaded again is not saved"
     with pytest.raises(ValueError, match='words'):
-        save_bilm(tmp_path / 'm', make(CFG, types, batch), WordVocab([*SPECIALS, 'a']))
+        save_bilm(tmp_path/'m', make(CFG, types, batch), WordVocab([*SPECIALS, 'a']))
     assert not list(tmp_path.iterdir())
 
 class Trap:
@@ -787,12 +787,12 @@ class Trap:
     lambda o, f: torch.save({'head.weight': torch.ones(1), 'x': o}, f)],
         ids=['pickle', 'torch.save'])
 def test_nothing_is_executed(saved, tmp_path, monkeypatch, file, write):
-    trap = tmp_path / 'sprung'
+    trap = tmp_path/'sprung'
     monkeypatch.setenv('ELMO_TRAP', str(trap))
-    write(Trap(), saved[0] / file)
+    write(Trap(), saved[0]/file)
     refused(saved[0], file)
     assert not trap.exists()
-    with open(saved[0] / file, 'rb') as f:
+    with open(saved[0]/file, 'rb') as f:
         data = f.read()
     if data[:2] != b'PK':
         pickle.loads(data)

@@ -28,7 +28,7 @@ def trained():
 
 def test_round_trip(trained, tmp_path):
     assert trained.save_pretrained(tmp_path/'a'/'m') == tmp_path/'a'/'m'
-    assert sorted(f.name for f in (tmp_path / 'a' / 'm').iterdir()) == sorted([
+    assert sorted(f.name for f in (tmp_path/'a'/'m').iterdir()) == sorted([
         'README.md', 'SHA256SUMS', 'chars.json', 'config.json', 'elmo.json', 'mix.safetensors',
         'model.safetensors', 'vocab.json'])
     again = Elmo.from_pretrained(tmp_path/'a'/'m')
@@ -36,10 +36,10 @@ def test_round_trip(trained, tmp_path):
     assert (not again.training and not again.trainable and again.vocab.itos == VOCAB.itos
             and again.drop.p == 0.25 and again.tokenizer == 'space')
     assert [(m.norm, m.w.requires_grad, m.gamma.requires_grad) for m in again.mixes] == [(
-        'token', True, False)] * 2
+        'token', True, False)]*2
     again.save_pretrained(tmp_path/'b')
-    for f in (tmp_path / 'b').iterdir():
-        assert f.read_bytes() == (tmp_path / 'a' / 'm' / f.name).read_bytes()
+    for f in (tmp_path/'b').iterdir():
+        assert f.read_bytes() == (tmp_path/'a'/'m'/f.name).read_bytes()
 
 
 def test_settings_in_place_of_the_saved_ones(trained, tmp_path):
@@ -80,8 +80,8 @@ def test_other_files_in_the_folder_stay(trained, tmp_path):
     (tmp_path/'m'/'.git').mkdir(parents=True)
     (tmp_path/'m'/'.git'/'HEAD').write_text('x'); (tmp_path/'m'/'thesis.txt').write_text('precious')
     for _ in range(2): trained.save_pretrained(tmp_path/'m')
-    assert (tmp_path / 'm' / 'thesis.txt').read_text() == 'precious' and (
-        tmp_path / 'm' / '.git' / 'HEAD').exists()
+    assert (tmp_path/'m'/'thesis.txt').read_text() == 'precious' and (
+        tmp_path/'m'/'.git'/'HEAD').exists()
     assert same(Elmo.from_pretrained(tmp_path/'m')(S)[0], trained(S)[0])
     assert not [f for f in (tmp_path/'m').iterdir() if f.name.startswith('.elmo')]
     # without words: the list of the older model goes
@@ -90,7 +90,7 @@ def test_other_files_in_the_folder_stay(trained, tmp_path):
     assert not (tmp_path/'m'/'vocab.json').exists() and (tmp_path/'m'/'thesis.txt').exists()
     (tmp_path/'file').write_text('x')
     with pytest.raises(NotADirectoryError, match='is a file'):
-        trained.save_pretrained(tmp_path / 'file')
+        trained.save_pretrained(tmp_path/'file')
 
 
 @pytest.mark.parametrize('where', ['folder', 'link', 'here'])
@@ -101,9 +101,8 @@ def test_a_model_replaces_another(trained, tmp_path, monkeypatch, where):
     bare = Elmo(BiLM(trained.lm.config, 0))
     bare.save_pretrained(folder)
     assert same(Elmo.from_pretrained(folder)(S)[0], bare.eval()(S)[0])
-    assert not (tmp_path / 'm' / 'vocab.json').exists() and {
-        f.name for f in tmp_path.iterdir()
-    } <= {'m', 'link'}
+    assert not (tmp_path/'m'/'vocab.json').exists() and {f.name for f in tmp_path.iterdir()} <= {
+        'm', 'link'}
 
 
 def test_a_failed_save_leaves_the_old_model(trained, tmp_path, monkeypatch):
@@ -127,9 +126,9 @@ def test_the_model_card(trained, tmp_path):
 # the files of the biLM: `test_bilm`
 BROKEN = {
     'elmo.json': [b'', b'{', b'[]', b'{"format": "elmo_fastai.elmo.module", "version": 2}',
-                  b'{"format": "elmo_fastai.elmo.module", "version": true}', b'[' * 100_000,
+                  b'{"format": "elmo_fastai.elmo.module", "version": true}', b'['*100_000,
                   b'\xff'],
-    'mix.safetensors': [b'', b'x' * 50, b'\x80\x04\x95'],
+    'mix.safetensors': [b'', b'x'*50, b'\x80\x04\x95'],
     'chars.json': [b'', b'{}', b'{"format": "elmo_fastai.ByteCharVocab", "version": 1}',
                    b'{"format": "elmo_fastai.ByteCharVocab", "version": 1, "max_chars": "x"}']}
 
@@ -146,7 +145,7 @@ def test_broken_files_are_named(trained, tmp_path, name):
 
 @pytest.mark.parametrize('change', [
     dict(dropout=2), dict(dropout='0.5'), dict(markers='x'), dict(tokenizer='os.system'),
-    dict(mixes=[]), dict(mixes=[{}] * 100),
+    dict(mixes=[]), dict(mixes=[{}]*100),
     dict(mixes=[dict(norm='evil', train_shares=True, train_gamma=True)]),
     dict(mixes=[dict(evil=1)]), dict(mixes=3), dict(dropout=math.nan), dict(carry='false'),
     dict(carry=2), dict(mixes=[dict(norm=None, train_shares=1.5, train_gamma=True)])],
@@ -170,7 +169,7 @@ def test_a_mismatch_names_the_tensor(trained, tmp_path):
         ({'0.gamma': torch.tensor([math.nan])}, r'0\.gamma.*finite'),
     ):
         save_file({k: v for k, v in {**good, **change}.items() if v is not None},
-                  folder / 'mix.safetensors')
+                  folder/'mix.safetensors')
         with pytest.raises(ModelFileError, match=says): Elmo.from_pretrained(folder)
 
 def test_no_code_runs(trained, tmp_path):
@@ -185,7 +184,7 @@ def test_no_code_runs(trained, tmp_path):
 
 def test_a_huge_row_of_characters(trained, tmp_path):
     folder = trained.save_pretrained(tmp_path/'m')
-    (folder / 'chars.json').write_text(
+    (folder/'chars.json').write_text(
         json.dumps(dict(format='elmo_fastai.ByteCharVocab', version=1, max_chars=10**9)))
     with pytest.raises(ModelFileError, match='max_chars'): Elmo.from_pretrained(folder)
 
@@ -197,7 +196,7 @@ def test_local_folders_need_no_network(trained, tmp_path, monkeypatch):
     )
     assert Elmo.from_pretrained(str(trained.save_pretrained(tmp_path/'m')))
     with pytest.raises(ModelFileError, match='There is no folder'):
-        Elmo.from_pretrained(tmp_path / 'not' / 'here')
+        Elmo.from_pretrained(tmp_path/'not'/'here')
 
 
 def test_a_name_on_the_hub(trained, tmp_path, monkeypatch):
@@ -224,11 +223,11 @@ def test_from_the_hubs_cache_without_network(trained, tmp_path):
         shutil.copy(f, repo/'blobs'/f.name)
         (snap/f.name).symlink_to(Path('../../blobs')/f.name)
     again = Elmo.from_pretrained(
-        'someone/elmo-toy', cache_dir=tmp_path / 'cache', local_files_only=True
+        'someone/elmo-toy', cache_dir=tmp_path/'cache', local_files_only=True
     )
     assert same(again(S)[0], trained(S)[0])
     with pytest.raises(ModelFileError, match='someone/other'):
-        Elmo.from_pretrained('someone/other', cache_dir=tmp_path / 'cache', local_files_only=True)
+        Elmo.from_pretrained('someone/other', cache_dir=tmp_path/'cache', local_files_only=True)
 
 
 def test_push_to_hub(trained, monkeypatch):
@@ -251,10 +250,10 @@ def test_save_and_push(trained, tmp_path, monkeypatch):
     monkeypatch.setattr(
         Elmo, 'push_to_hub', lambda self, name, **kw: asked.append((name, kw)) or 'https://commit'
     )
-    assert (trained.save_pretrained(tmp_path / 'elmo-toy', push_to_hub=True, private=True)
+    assert (trained.save_pretrained(tmp_path/'elmo-toy', push_to_hub=True, private=True)
             == 'https://commit')
     assert (asked == [('elmo-toy', dict(private=True))]
-            and (tmp_path / 'elmo-toy' / 'config.json').exists())
+            and (tmp_path/'elmo-toy'/'config.json').exists())
 
 # an alphabet of one's own
 
@@ -290,7 +289,7 @@ def test_alphabets_that_do_not_fit(spelt, tmp_path):
     for wrong in (ByteCharVocab(chars.max_chars), CharVocab([UNK, *'abc'], chars.max_chars), other):
         with pytest.raises(ValueError, match='char_vocab'): Elmo(lm, vocab, char_vocab=wrong)
         with pytest.raises(ValueError, match='char_vocab'):
-            save_bilm(tmp_path / 'm', lm, vocab, char_vocab=wrong)
+            save_bilm(tmp_path/'m', lm, vocab, char_vocab=wrong)
     assert not (tmp_path/'m').exists()
     folder = save_bilm(tmp_path/'m', lm, vocab)
     with pytest.raises(ValueError, match='char_vocab'):
@@ -328,8 +327,8 @@ def test_files_of_another_library_are_not_replaced(tmp_path):
     assert {f.name: f.read_text() for f in tmp_path.iterdir()} == theirs
     for k in ('config.json', 'model.safetensors'): (tmp_path/k).unlink()
     for _ in range(2): elmo.save_pretrained(tmp_path)
-    assert ((tmp_path / 'README.md').read_text() == 'mine'
-            and (tmp_path / 'tokenizer.json').exists()
+    assert ((tmp_path/'README.md').read_text() == 'mine'
+            and (tmp_path/'tokenizer.json').exists()
             and Elmo.from_pretrained(tmp_path).dim == elmo.dim)
 
 @pytest.mark.parametrize('change', [
