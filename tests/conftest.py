@@ -3,13 +3,14 @@
 The tests of a module stand in `test_<module>.py`, and in `test_<package>_<module>.py` where two
 packages have a module of that name. Other files are about several modules, or about none:
 
-- `test_doors`, `test_novels`, `test_box`, `test_golden`, `test_fixtures`: texts at each entry, books,
-  the model of the package, numbers of earlier versions, files in AI2's format.
-- `test_attention`, `test_cost`, `test_state`, `test_neighbours`, `test_imdb`, `test_instead`: studies.
-- `test_notebooks`, `test_chapters`, `test_drawings`, `test_site`, `test_explainer`, `test_live`,
-  `test_service`: pages, and what they show.
-- `test_repository`, `test_packaging`, `test_run`, `test_execute`, `test_harness`: the repository and
-  its scripts."""
+- texts at each entry (`test_doors`), books (`test_novels`), the model of the package (`test_box`),
+  numbers of earlier versions (`test_golden`), files in AI2's format (`test_fixtures`);
+- studies: `test_attention`, `test_cost`, `test_state`, `test_neighbours`, `test_imdb`,
+  `test_instead`;
+- pages, and what they show: `test_notebooks`, `test_chapters`, `test_drawings`, `test_site`,
+  `test_explainer`, `test_live`, `test_service`;
+- the repository and its scripts: `test_repository`, `test_packaging`, `test_run`, `test_execute`,
+  `test_harness`."""
 import importlib.util, shutil, signal, sys
 from contextlib import contextmanager
 from pathlib import Path

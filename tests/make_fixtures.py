@@ -65,7 +65,8 @@ def write(folder=FOLDER):
     for file in sorted(folder.rglob('*')):
         if file.is_file() and file.name not in ('README.md', 'SHA256SUMS'):
             sums.append(
-                f'{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.relative_to(folder).as_posix()}\n'
+                f'{hashlib.sha256(file.read_bytes()).hexdigest()}  '
+                f'{file.relative_to(folder).as_posix()}\n'
             )
     (folder/'SHA256SUMS').write_text(''.join(sums))
 

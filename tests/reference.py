@@ -26,9 +26,11 @@ PACKAGES = dict(
     studies='Probes, and neighbours in context.')
 CONSTANTS = dict(
     CHECKPOINT_NAME='How the folder of a checkpoint is called: step, epoch and batch.',
-    CORPORA='The corpora that have a name, and the function that makes each; `get_corpus` looks here.',
+    CORPORA='The corpora that have a name, and the function that makes each; `get_corpus` looks '
+            'here.',
     TEXT_COLUMNS="The columns in which a table's text is looked for, in this order.",
-    LEXICON='The scenes of the toy grammar: who does what to what where, in each sense of each word.',
+    LEXICON='The scenes of the toy grammar: who does what to what where, in each sense of each '
+            'word.',
     Word='A word as the grammar writes it: its form, its tag, and its sense if it has several.',
     PAD='Fills the places after the end of a short sentence.',
     UNK='Any word that the vocabulary lacks.',
@@ -44,10 +46,12 @@ CONSTANTS = dict(
     PALETTE='The colours of directions: forward, backward, both.',
     SENSE_COLOURS='The colours of senses.',
     GAP='What stands for a missing word in `fill`.',
-    RECIPES='What `elmo_pretrain` does otherwise than by default on a corpus with a name, unless it is told.',
+    RECIPES='What `elmo_pretrain` does otherwise than by default on a corpus with a name, unless '
+            'it is told.',
     BOXED='The models that come with the package.',
     LABEL_COLUMNS="The columns in which a table's labels are looked for, in this order.",
-    plot_top_losses="fastai's function, which `Interpretation` calls, for texts and for tagged sentences.",
+    plot_top_losses="fastai's function, which `Interpretation` calls, for texts and for tagged "
+                    "sentences.",
     TOKEN_COLUMNS="The columns in which a table's tokens are looked for, in this order.",
     TAG_COLUMNS='The columns in which its tags are looked for, in this order.',
     IGNORE='The tag of padding, and of tokens without a tag.',
@@ -200,7 +204,8 @@ def page(package, shown):
     for name,nb in modules(package).items():
         m = importlib.import_module(f'elmo_fastai.{package}.{name}')
         file = f'elmo_fastai/{package}/{name}.py'
-        yield f'## {package}.{name}\n\n{sentence(summary(m))}\n\nTold in [{title_of(nb)}](../{nb}) · [{file}]({SOURCE}/{file})'
+        yield (f'## {package}.{name}\n\n{sentence(summary(m))}\n\n'
+               f'Told in [{title_of(nb)}](../{nb}) · [{file}]({SOURCE}/{file})')
         new = [k for k in m.__all__ if k not in shown]
         for k in new:
             shown.add(k)
@@ -221,7 +226,8 @@ def index(texts):
     )
     yield 'The words of the course are in the [glossary](../glossary.ipynb).'
     yield '\n'.join(['## Packages', '', '| | |', '| --- | --- |', *rows])
-    yield f'## The core\n\n`from elmo_fastai.all import *` brings these.\n\n{listed(n for n in at if hasattr(core, n))}'
+    yield ('## The core\n\n`from elmo_fastai.all import *` brings these.\n\n'
+           + listed(n for n in at if hasattr(core, n)))
     yield f'## All names\n\n{listed(at)}'
 
 def pages():

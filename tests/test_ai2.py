@@ -460,8 +460,7 @@ def test_what_the_format_cannot_hold(tmp_path):
     (tmp_path/'full').mkdir(); (tmp_path/'full'/'thesis.tex').write_text('important')
     refused('thesis.tex', to='full')
     assert (tmp_path / 'full' / 'thesis.tex').read_text() == 'important' and [
-        o.name for o in tmp_path.iterdir()
-    ] == ['full']
+        o.name for o in tmp_path.iterdir()] == ['full']
 
 
 def test_written_whole_or_not_at_all(tmp_path, monkeypatch):
@@ -473,8 +472,7 @@ def test_written_whole_or_not_at_all(tmp_path, monkeypatch):
         mp.setattr(h5py.Group, 'create_dataset', full)
         with pytest.raises(OSError, match='No space'): save_ai2(tmp_path/'m', trained(1), VOCAB)
     assert {o.name: o.read_bytes() for o in (tmp_path / 'm').iterdir()} == before and len(
-        list(tmp_path.iterdir())
-    ) == 1
+        list(tmp_path.iterdir())) == 1
     # an older model of ours is replaced as a whole
     save_ai2(tmp_path/'m', trained(1), None)
     assert sorted(o.name for o in (tmp_path / 'm').iterdir()) == [

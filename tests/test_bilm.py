@@ -255,8 +255,7 @@ def test_separate_models_share_nothing(types, batch):
     for one in (dict(share_encoder=False), dict(share_softmax=False)):
         m = make(replace(CFG, **one), types, batch)
         assert (m.chars_bwd is None) == m.config.share_encoder and (
-            m.head_bwd is None
-        ) == m.config.share_softmax
+            m.head_bwd is None) == m.config.share_softmax
         assert all(o.isfinite().all() for o in m(*batch))
 
 def test_two_equal_encoders_are_one(types, batch):
@@ -831,11 +830,8 @@ def test_a_new_model_replaces_all_of_the_old(tmp_path, types, batch):
     save_bilm(folder, a, types.vocab, extra={'old.txt': 'x'})
     save_bilm(folder, b, types.vocab)
     assert sorted(f.name for f in folder.iterdir()) == [
-        'SHA256SUMS',
-        'config.json',
-        'model.safetensors',
-        'vocab.json',
-    ] and [f.name for f in tmp_path.iterdir()] == ['model']
+        'SHA256SUMS', 'config.json', 'model.safetensors', 'vocab.json'] and [
+            f.name for f in tmp_path.iterdir()] == ['model']
     assert load_bilm(folder)[0].config == b.config
 
 def test_evaluation_in_threads_leaves_the_mode_alone(types):

@@ -257,8 +257,10 @@ def test_figures_of_the_package():
 def test_offline_from_another_folder(tmp_path):
     "No network, no local files: in a fresh process with every connection refused"
     code = (
-        'import socket\ndef no(*a, **k): raise OSError("no network")\nsocket.socket.connect = no; socket.create_connection = no\n'
-        'from elmo_fastai.elmo.module import Elmo\nelmo = Elmo.from_pretrained("mini-en")\n(v,), mask = elmo(["A sentence."])\nprint(tuple(v.shape))'
+        'import socket\ndef no(*a, **k): raise OSError("no network")\nsocket.socket.connect = no; '
+        'socket.create_connection = no\n'
+        'from elmo_fastai.elmo.module import Elmo\nelmo = Elmo.from_pretrained("mini-en")\n(v,), '
+        'mask = elmo(["A sentence."])\nprint(tuple(v.shape))'
     )
     env = {**os.environ, 'PYTHONPATH': str(Path(__file__).parents[1]), 'HF_HUB_OFFLINE': '1'}
     r = subprocess.run([sys.executable, '-c', code], cwd=tmp_path, env=env, capture_output=True,

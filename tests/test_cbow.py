@@ -243,10 +243,8 @@ def test_learner_refuses(dls, corpus):
 
 
 def test_a_text_that_is_read_in_pieces(corpus):
-    buffered, vocab = (
-        pytest.importorskip('elmo_fastai.data.buffered'),
-        WordVocab.build([s.split() for s in corpus.train]),
-    )
+    buffered, vocab = (pytest.importorskip('elmo_fastai.data.buffered'),
+                       WordVocab.build([s.split() for s in corpus.train]))
     dl = buffered.BufferedDataLoader(corpus.train, vocab, n_batches=3, kind='cbow',
                                      tokenizer='space', context_size=1, bs=32, device='cpu')
     learn = cbow_learner(DataLoaders(dl, loaders(corpus, context_size=1).valid), dim=8)

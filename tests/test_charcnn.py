@@ -52,8 +52,7 @@ def reference(m, ids, activation='relu'):
     if m.proj is not None: x = p['proj.weight'] @ x + p['proj.bias']
     if m.norm is not None:
         x = (x - p['norm.running_mean']) / np.sqrt(p['norm.running_var'] + m.norm.eps) * p[
-            'norm.weight'
-        ] + p['norm.bias']
+            'norm.weight'] + p['norm.bias']
     return x
 
 @pytest.mark.parametrize('kwargs', [

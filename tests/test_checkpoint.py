@@ -1,7 +1,8 @@
 """A training that breaks off at any moment goes on as if it had not; whatever is wrong with its
 files is said in a sentence"""
 
-import errno, math, multiprocessing, os, pickle, random, resource, shutil, signal, time, warnings, zipfile
+import errno, math, multiprocessing, os, pickle, random, resource, shutil, signal, time
+import warnings, zipfile
 from pathlib import Path
 
 import numpy as np, pytest, torch
@@ -329,10 +330,8 @@ def test_training_on_a_text_on_disk(corpus, tmp_path, lines, n):
 def test_skipped_batches(corpus, kind, kwargs):
     from elmo_fastai.data.batches import LOADERS
 
-    text = EncodedText(
-        [o.split() for o in corpus.train],
-        TokenTypes(WordVocab.build([o.split() for o in corpus.train])),
-    )
+    text = EncodedText([o.split() for o in corpus.train],
+                       TokenTypes(WordVocab.build([o.split() for o in corpus.train])))
     for n in (0, 1, 5, 10**6):
         a, b = [LOADERS[kind](text, shuffle=True, seed=3, **kwargs) for _ in range(2)]
         b.skip(n)

@@ -441,12 +441,8 @@ def test_attention_of_a_text(trained):
 # several labels per text, and numbers
 
 def test_a_learner_of_several_labels(tmp_path):
-    rows = [
-        ('the film was good .', ['good', 'film']),
-        ('the bank was closed .', ['bank']),
-        ('it was bad .', []),
-        ('a good bank .', ['good', 'bank']),
-    ] * 10
+    rows = [('the film was good .', ['good', 'film']), ('the bank was closed .', ['bank']),
+            ('it was bad .', []), ('a good bank .', ['good', 'bank'])] * 10
     d = ClassifyDataLoaders.from_data(rows, valid=rows, tokenizer='space', bs=8, device='cpu')
     learn = elmo_classifier_learner(d, elmo(), words=8, dropout=0.)
     with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(20, 2e-2)
@@ -487,7 +483,8 @@ def unbalanced(n, seed):
         cue = 'refund' if rng.random() < (.6 if rare else 1/12) else 'order'
         rows.append(
             (
-                f"{rng.choice(['my', 'the', 'a'])} {cue} came {rng.choice(['late', 'today', 'soon'])} .",
+                f"{rng.choice(['my', 'the', 'a'])} {cue} came "
+                f"{rng.choice(['late', 'today', 'soon'])} .",
                 'complaint' if rare else 'other',
             )
         )

@@ -167,7 +167,8 @@ def test_shards_are_a_partition(n, tmp_path):
     import datasets
     lines = [f'line {i}' for i in range(23)]
     table = datasets.Dataset.from_dict(dict(text=lines))
-    for some in (lines, table, table.to_iterable_dataset(), table.to_iterable_dataset(num_shards=4)):
+    streams = table.to_iterable_dataset(), table.to_iterable_dataset(num_shards=4)
+    for some in (lines, table, *streams):
         parts = [[o['text'] if isinstance(o, dict) else o for o in Reader(some).shard(i, n)]
                  for i in range(n)]
         assert sorted(sum(parts, [])) == sorted(lines)

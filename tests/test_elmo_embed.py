@@ -161,9 +161,7 @@ def test_streams_hold_little(elmo, texts):
     with pytest.raises(ValueError): elmo.embed_iter(endless(), layers='x')
 
 def test_progress_bar(elmo, texts, capsys):
-    assert same(
-        elmo.embed(texts[:50], progress=True), elmo.embed(texts[:50], progress=False), 0
-    )
+    assert same(elmo.embed(texts[:50], progress=True), elmo.embed(texts[:50], progress=False), 0)
     capsys.readouterr()
     elmo.embed(texts*3)                                                 # no bar into a pipe
     assert not capsys.readouterr().out

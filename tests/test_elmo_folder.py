@@ -35,9 +35,8 @@ def test_round_trip(trained, tmp_path):
     assert same(again(S)[0], trained(S)[0]) and same(again.layers(S)[0], trained.layers(S)[0])
     assert (not again.training and not again.trainable and again.vocab.itos == VOCAB.itos
             and again.drop.p == 0.25 and again.tokenizer == 'space')
-    assert [(m.norm, m.w.requires_grad, m.gamma.requires_grad) for m in again.mixes] == [
-        ('token', True, False)
-    ] * 2
+    assert [(m.norm, m.w.requires_grad, m.gamma.requires_grad) for m in again.mixes] == [(
+        'token', True, False)] * 2
     again.save_pretrained(tmp_path/'b')
     for f in (tmp_path / 'b').iterdir():
         assert f.read_bytes() == (tmp_path / 'a' / 'm' / f.name).read_bytes()
@@ -115,8 +114,7 @@ def test_a_failed_save_leaves_the_old_model(trained, tmp_path, monkeypatch):
     with pytest.raises(OSError, match='No space'):
         Elmo(BiLM(trained.lm.config, 0)).save_pretrained(folder)
     assert {f.name: f.read_bytes() for f in folder.iterdir()} == before and [
-        f.name for f in tmp_path.iterdir()
-    ] == ['m']
+        f.name for f in tmp_path.iterdir()] == ['m']
 
 
 def test_the_model_card(trained, tmp_path):

@@ -19,7 +19,8 @@ def test_nothing_is_raised_where_all_is_well():
 
 @pytest.mark.parametrize('raised,says', [
     (OSError(28, 'No space left'), '^a file: No space left$'),
-    (KeyError('x'), "^a file: KeyError: 'x'$"), (ModelFileError('its own words'), '^its own words$'),
+    (KeyError('x'), "^a file: KeyError: 'x'$"), (ModelFileError('its own words'), '^its own '
+              'words$'),
     (MemoryError(), '^a file: MemoryError')], ids=str)
 def test_whatever_goes_wrong_becomes_one_kind_of_error(raised, says):
     with pytest.raises(ModelFileError, match=says):

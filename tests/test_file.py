@@ -92,7 +92,8 @@ def test_kinds_of_source(elmo, tmp_path, name):
         df.to_json(tmp_path / name, orient='records', lines='jsonl' in name)
     elif name == 'a.conllu':
         (tmp_path / name).write_text(
-            '1\t1,2\t_\t_\t_\t_\t_\t_\t_\t_\n2\tbank\t_\t_\t_\t_\t_\t_\t_\t_\n\n1\ta\t_\t_\t_\t_\t_\t_\t_\t_\n\n'
+            '\n'.join('\t'.join(o) for o in (['1', '1,2', *'_'*8], ['2', 'bank', *'_'*8], [],
+                                              ['1', 'a', *'_'*8], [], []))
         )
     elif name == 'a.xyz':
         (tmp_path / name).write_text('\r'.join(df.text))
@@ -123,8 +124,7 @@ def test_lines_that_can_not_be_embedded(elmo, tmp_path, texts):
     assert 'NUL character at position 3' in warned[1] and '60 tokens' in warned[2]
     with h5py.File(tmp_path/'o.hdf5') as f:
         assert set(f) == {'0', '6', 'sentence_to_index'} and set(
-            json.loads(f['sentence_to_index'][0])
-        ) == {'good', 'last'}
+            json.loads(f['sentence_to_index'][0])) == {'good', 'last'}
         assert close(f['0'][:], direct(elmo, ['good'])) and json.loads(f.attrs['elmo_fastai'])[
             'failed'].keys() == {'1', '2', '3', '4', '5'}
 

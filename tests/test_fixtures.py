@@ -65,10 +65,8 @@ def test_the_files_are_those_of_the_hashes():
     sums = dict(line.split('  ')[::-1] for line in (FOLDER/'SHA256SUMS').read_text().splitlines())
     files = [file for file in FOLDER.rglob('*')
              if file.is_file() and file.name not in ('README.md', 'SHA256SUMS')]
-    assert {
-        file.relative_to(FOLDER).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest()
-        for file in files
-    } == sums
+    assert {file.relative_to(FOLDER).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest()
+            for file in files} == sums
     assert sum(file.stat().st_size for file in FOLDER.rglob('*') if file.is_file()) < 300_000
     assert {file.parent.name for file in files} - {'ai2'} == {*CASES, 'vectors'}
 

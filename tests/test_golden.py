@@ -156,8 +156,7 @@ def test_a_language_model_and_its_vocabulary(corpus):
 
 def test_vocabularies():
     assert CharVocab.load(FILES / 'letters.json').decode(
-        CharVocab.load(FILES / 'letters.json').encode(['bank'])
-    ) == ['bank']
+        CharVocab.load(FILES / 'letters.json').encode(['bank'])) == ['bank']
     assert ByteCharVocab.load(FILES/'bytes.json').max_chars == 20
 
 def go_on(run, tmp_path):

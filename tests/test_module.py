@@ -340,12 +340,8 @@ def test_a_trainable_bilm_learns():
     opt = torch.optim.Adam([p for p in elmo.parameters() if p.requires_grad], 1e-2)
     elmo(S)[0][0].square().sum().backward(); opt.step()
     changed = {k for k,v in elmo.lm.state_dict().items() if not torch.equal(v, before[k])}
-    assert {
-        'chars.embed.weight',
-        'lstm.fwd.0.weight_ih_l0',
-        'lstm.bwd.1.weight_hh_l0',
-        'chars.norm.running_mean',
-    } <= changed
+    assert {'chars.embed.weight', 'lstm.fwd.0.weight_ih_l0', 'lstm.bwd.1.weight_hh_l0',
+            'chars.norm.running_mean'} <= changed
     assert not any(k.startswith('head') or 'bias_hh' in k for k in changed)
 
 class Tagger(nn.Module):

@@ -176,10 +176,8 @@ def test_one_typing_error(word, seed):
     assert got[:1] == word[:1] and abs(len(got) - len(word)) <= 1
     assert (got == word) == (len(word) < 3)
 
-CHANGES = {
-    'typing error': lambda w, tag, rng: misspell(w, rng),
-    'CAPITALS': lambda w, tag, rng: w.upper(),
-}
+CHANGES = {'typing error': lambda w, tag, rng: misspell(w, rng),
+           'CAPITALS': lambda w, tag, rng: w.upper()}
 
 
 @pytest.mark.parametrize('how', CHANGES.values(), ids=CHANGES)

@@ -73,7 +73,9 @@ def test_no_code_cell_is_empty_and_every_cell_parses(nb):
 # outputs
 
 SILENT = re.compile(
-    r'(test_|assert|warn|seed|set_|shuffle$|update$|append$|extend$|add_|remove|step$|backward$|fit|load|save|train$|copy_|fill_|noop$|clear|cleanup|close|unlink|simplefilter|filterwarnings)'
+    r'(test_|assert|warn|seed|set_|shuffle$|update$|append$|extend$|add_|remove|'
+    r'step$|backward$|fit|load|save|train$|copy_|fill_|noop$|clear|cleanup|'
+    r'close|unlink|simplefilter|filterwarnings)'
 )
 
 

@@ -192,9 +192,12 @@ def test_it_runs_without_pytorch(tmp_path):
 import sys
 class Blocked:
     "What `pip install numpy onnxruntime fastcore filelock` does not bring is not there"
-    allowed = sys.stdlib_module_names | {'elmo_fastai', 'numpy', 'onnxruntime', 'fastcore', 'filelock', 'packaging', 'flatbuffers', 'google'}
+    allowed = sys.stdlib_module_names | {
+        'elmo_fastai', 'numpy', 'onnxruntime', 'fastcore', 'filelock', 'packaging', 'flatbuffers',
+        'google'}
     def find_spec(self, name, *_):
-        if name.split('.')[0] not in self.allowed: raise ModuleNotFoundError(f'no module {name}', name=name)
+        if name.split('.')[0] not in self.allowed:
+            raise ModuleNotFoundError(f'no module {name}', name=name)
 sys.meta_path.insert(0, Blocked())
 import numpy as np, onnxruntime
 from elmo_fastai.text.tokens import ByteCharVocab, word_tokenize

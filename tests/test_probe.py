@@ -101,8 +101,7 @@ def test_baselines_are_what_they_say(elmo):
     dev = [(['dog', 'runs', 'new'], ['N', 'N', 'V'])]
     t = linear_probe(elmo, train, dev, seeds=1, share=1.)
     assert t.accuracy['commonest label'] == pytest.approx(2 / 3) and t.accuracy[
-        "word's commonest label"
-    ] == pytest.approx(1 / 3)
+        "word's commonest label"] == pytest.approx(1 / 3)
 
 
 def test_seeds_learn_from_different_sentences_and_are_repeatable(elmo):

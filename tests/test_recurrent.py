@@ -151,19 +151,17 @@ m, (x, mask) = stack(), batch()
 before = torch.get_rng_state()
 with torch.autocast('cpu', torch.bfloat16): top = torch.cat(m(x, mask)[0][-1], -1)
 top.sum().backward()
-with torch.autocast('cpu', torch.bfloat16), torch.no_grad(): again = torch.cat(m(x, mask)[0][-1], -1)
-assert torch.equal(torch.get_rng_state(), before) and all(p.grad.any() for p in m.parameters() if p.requires_grad)
+with torch.autocast('cpu', torch.bfloat16), torch.no_grad():
+    again = torch.cat(m(x, mask)[0][-1], -1)
+assert torch.equal(torch.get_rng_state(), before)
+assert all(p.grad.any() for p in m.parameters() if p.requires_grad)
 torch.testing.assert_close(top, again, atol=.02, rtol=.02)
 torch.testing.assert_close(top.float(), torch.cat(m(x, mask)[0][-1], -1), atol=.02, rtol=.02)
 '''
     here = Path(__file__).parent
-    env = {
-        **os.environ,
-        'ONEDNN_MAX_CPU_ISA': 'AVX2',
-        'PYTHONPATH': os.pathsep.join(
-            [str(here.parent), str(here), os.environ.get('PYTHONPATH', '')]
-        ),
-    }
+    env = {**os.environ, 'ONEDNN_MAX_CPU_ISA': 'AVX2',
+           'PYTHONPATH': os.pathsep.join([str(here.parent), str(here),
+                                          os.environ.get('PYTHONPATH', '')])}
     p = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, env=env)
     assert p.returncode == 0, p.stderr
 

@@ -20,7 +20,8 @@ from elmo_fastai.data.loaders import ElmoDataLoaders
 from elmo_fastai.text.tokens import ByteCharVocab, CharVocab, WordVocab
 from elmo_fastai.train import report
 from elmo_fastai.train.report import (
-    Tokens, baselines, make_report, report_figure, report_text, save_report, sense_accuracy, sense_vectors,
+    Tokens, baselines, make_report, report_figure, report_text, save_report, sense_accuracy,
+    sense_vectors,
     share_lines, shares, text_shares, token_vectors)
 
 CFG = BiLMConfig('nano', char_dim=4, filters=((1,8),(2,8),(3,8)), proj_dim=16, hidden_dim=16)

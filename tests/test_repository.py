@@ -229,7 +229,10 @@ def test_dependabot_watches_the_actions():
 
 # the release's own checks
 
-DATED = f"# Changelog\n\n## [9.9.9] - 2030-01-01\n\nLater\n\n## [{cfg['version']}] - 2026-01-31\n\n### Added\n\n- One\n[and a link](https://example.org) that begins a line.\n\n[9.9.9]: https://example.org\n"
+DATED = ("# Changelog\n\n## [9.9.9] - 2030-01-01\n\nLater\n\n"
+         f"## [{cfg['version']}] - 2026-01-31\n\n### Added\n\n- One\n"
+         '[and a link](https://example.org) that begins a line.\n\n'
+         '[9.9.9]: https://example.org\n')
 
 
 def test_notes_are_the_section_of_the_tag():
@@ -375,7 +378,8 @@ def test_named_paths_and_links_exist(file):
     code = re.sub(r'```.*?```', '', t, flags=re.S)
     for o in re.findall(r'`([^`\n]+)`', code):
         for path in re.findall(
-            r'(?<![\w./-])(?!_preview|_docs|\.venv)((?:[\w.-]+/)+[\w.*-]*|[\w-]+\.(?:md|py|ini|txt|yml|cff|ipynb|toml))(?![\w/])',
+            r'(?<![\w./-])(?!_preview|_docs|\.venv)((?:[\w.-]+/)+[\w.*-]*|'
+            r'[\w-]+\.(?:md|py|ini|txt|yml|cff|ipynb|toml))(?![\w/])',
             o,
         ):
             assert (root / path).exists() or path in ('make/',), f'`{path}` does not exist'

@@ -69,7 +69,8 @@ def check_folder(folder, senses):
     report = report_of(folder)
     mean = (report['perplexity_fwd']*report['perplexity_bwd'])**.5
     assert report['perplexity_mean'] == pytest.approx(mean)
-    for name in ('unigram', 'trigram', 'tokens_per_second', 'train_seconds'): assert report[name] > 0
+    for name in ('unigram', 'trigram', 'tokens_per_second', 'train_seconds'):
+        assert report[name] > 0
     if senses:
         assert 1 < report['ratio_to_floor'] == pytest.approx(mean/report['floor'])
         assert list(report['sense_accuracy']) == ['layer0', 'layer1', 'layer2']
@@ -237,9 +238,8 @@ def test_a_resumed_training_ends_like_an_undisturbed_one(corpus, tmp_path, broke
 @pytest.mark.slow
 def test_settings_survive(corpus, tmp_path, monkeypatch):
     "Adagrad, weight decay, patience and a carried state are those of the first part"
-    kw = dict(
-        epochs=3, bs=4, seq_len=8, min_freq=1, optimizer='adagrad', wd=0.001, patience=2, carry=True
-    )
+    kw = dict(epochs=3, bs=4, seq_len=8, min_freq=1, optimizer='adagrad', wd=0.001, patience=2,
+              carry=True)
     text = tmp_path/'text.txt'
     text.write_text('\n'.join(corpus.train[:80]))
     whole = train(str(text), tmp_path/'whole', **kw)
@@ -306,7 +306,8 @@ def test_ctrl_c_while_measuring(corpus, tmp_path, monkeypatch):
         mp.setattr(script, 'make_report', stop)
         with pytest.raises(
             Interrupted,
-            match=f"Saving {tmp_path / 'm'} and its report was interrupted; go on with --resume {tmp_path / 'm.run'}",
+            match=f"Saving {tmp_path / 'm'} and its report was interrupted; go on with --resume "
+                  f"{tmp_path / 'm.run'}",
         ):
             train(corpus, tmp_path / 'm')
     before = weights(tmp_path/'m')
@@ -381,7 +382,8 @@ def test_foreign_folders(corpus, tmp_path, dls):
 @pytest.mark.slow
 def test_two_runs_in_one_folder(corpus, tmp_path, monkeypatch):
     said = []
-    program = f"from elmo_fastai.train.command import elmo_pretrain; elmo_pretrain(['toy', '--out', {str(tmp_path / 'm')!r}, '--overwrite'])"
+    program = ('from elmo_fastai.train.command import elmo_pretrain; '
+               f"elmo_pretrain(['toy', '--out', {str(tmp_path/'m')!r}, '--overwrite'])")
 
     def second(cb):
         env = {**os.environ, 'PYTHONPATH': str(Path(elmo_fastai.__file__).parents[1])}

@@ -284,9 +284,8 @@ def test_get_preds_of_shuffled_and_unordered_loaders(learn, corpus):
 
 def test_valid_loss_is_per_token(learn):
     p, y = (torch.cat(list(o)) for o in quietly(learn, learn.get_preds))
-    assert math.isclose(
-        quietly(learn, learn.validate)[0], -p.gather(1, y[:, None]).log().mean().item(), rel_tol=1e-4
-    )
+    wanted = -p.gather(1, y[:, None]).log().mean().item()
+    assert math.isclose(quietly(learn, learn.validate)[0], wanted, rel_tol=1e-4)
 
 
 @pytest.fixture()
@@ -384,8 +383,7 @@ def test_predictions_are_as_long_as_their_sentences(lm):
     n = sum(len(s) for s,_ in sents)
     p, y, decoded, losses = quietly(learn, learn.get_preds, with_decoded=True, with_loss=True)
     assert [len(o) for o in p] == [len(o) for o in y] == [len(o) for o in decoded] == [
-        len(s) for s, _ in sents
-    ] and len(losses) == len(sents)
+        len(s) for s, _ in sents] and len(losses) == len(sents)
     assert [[dls.labels[i] for i in o.tolist()] for o in y] == [t for _,t in sents]
     assert (sum(o.untyped_storage().nbytes()
                 for o in {o.untyped_storage().data_ptr(): o for o in p}.values())
@@ -459,8 +457,7 @@ def test_tagging_as_spans(learn):
     text = 'they  play near the bank.'
     (spans,), (pairs,) = learn.tag([text], as_spans=True), learn.tag([text])
     assert [o['text'] for o in spans] == [token for token, _ in pairs] and [
-        o['label'] for o in spans
-    ] == [tag for _, tag in pairs]
+        o['label'] for o in spans] == [tag for _, tag in pairs]
     assert all(text[o['start']:o['end']] == o['text'] for o in spans)
     assert learn.tag([['a', 'bank']], as_spans=True)[0][1]['start'] == 2
 

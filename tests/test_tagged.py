@@ -85,7 +85,8 @@ def test_an_unknown_column_of_conllu(tmp_path):
         read_conll(write(tmp_path, 'a.conllu', GOOD), 'pos')
 
 
-COLUMNS = '-DOCSTART- -X- O O\n\nEU NNP B-NP B-ORG\nrejects VBZ B-VP O\n# NN B-NP O\n\nPeter NNP B-NP B-PER\n'
+COLUMNS = ('-DOCSTART- -X- O O\n\nEU NNP B-NP B-ORG\nrejects VBZ B-VP O\n# NN B-NP O\n\n'
+           'Peter NNP B-NP B-PER\n')
 
 
 def test_columns(tmp_path):
@@ -255,9 +256,8 @@ def test_the_head_of_a_column_file_is_no_word(tmp_path, head, name):
     assert [s.tokens for s in read_tagged(blanks)[0]] == [['Ann', 'left'], ['Peter']]
 
 def test_columns_of_a_head_are_named(tmp_path):
-    f = write(
-        tmp_path, 'a.tsv', 'id\tmot\tetiquette\ttags\n1\tAnn\tA\tX\n1\t"\tB\tY\n2\tparle\tB\tX\n'
-    )
+    f = write(tmp_path, 'a.tsv',
+              'id\tmot\tetiquette\ttags\n1\tAnn\tA\tX\n1\t"\tB\tY\n2\tparle\tB\tX\n')
     assert read_tagged(f, 'mot', 'etiquette', sent_col='id')[0] == [
         Sentence(['Ann', '"'], ['A', 'B']), Sentence(['parle'], ['B'])]
     with pytest.raises(CorpusError, match="no column 'wort' among 'id', 'mot'"):
@@ -271,9 +271,8 @@ def test_columns_of_a_head_are_named(tmp_path):
 
 
 def test_a_sentence_a_row_under_a_head(tmp_path):
-    f = write(
-        tmp_path, 'a.tsv', 'text\ttags\nthe bank closed\tDET NOUN VERB\nthey play\tPRON VERB\n'
-    )
+    f = write(tmp_path, 'a.tsv',
+              'text\ttags\nthe bank closed\tDET NOUN VERB\nthey play\tPRON VERB\n')
     assert [s.tokens for s in read_tagged(f)[0]] == [['the', 'bank', 'closed'], ['they', 'play']]
 
 def test_words_called_as_columns_are_are_words(tmp_path):
@@ -440,7 +439,8 @@ def test_a_tag_may_have_a_blank():
     assert [s.tags for s in read_tagged(whole)[0]] == [['X', 'Y'], ['X']]
 
 def test_conll_2012(tmp_path):
-    text = '#begin document (bc/a); part 000\nbc/a 0 0 In IN (TOP* - *\nbc/a 0 1 Rome NNP *) - (GPE)\n\n'
+    text = ('#begin document (bc/a); part 000\nbc/a 0 0 In IN (TOP* - *\n'
+            'bc/a 0 1 Rome NNP *) - (GPE)\n\n')
     found = read_tagged(write(tmp_path, 'a.conll', text + '#end document\n' + text), tag_col=-1)[0]
     assert found == [Sentence(['In', 'Rome'], ['*', '(GPE)'])]*2
 

@@ -123,7 +123,9 @@ def test_help_is_one_page(monkeypatch):
     options = set(re.findall(r'^  (?:-h, )?(--[\w-]+)', page, re.M))
     assert options == {
         f'--{o}'
-        for o in 'help out model layers pool text-col n-rows sep quotes header encoding token-col sent-col dtype tokenizer budget max-tokens threads device bf16 overwrite offsets'.split()
+        for o in 'help out model layers pool text-col n-rows sep quotes header encoding token-col '
+                 'sent-col dtype tokenizer budget max-tokens threads device bf16 overwrite '
+                 'offsets'.split()
     }
     assert len(page.splitlines()) <= 60 and max(map(len, page.splitlines())) <= 100
     examples = re.findall(r'^  elmo_embed (.*?)(?:  .*)?$', page, re.M)
@@ -145,9 +147,8 @@ def test_killed_and_interrupted(folder, texts, elmo, capsys, monkeypatch):
     part = folder/'o.npz.part'
     def portions(): return {f.name: f.stat().st_mtime_ns for f in part.glob('0*.npz')}
 
-    p = start(
-        folder, 'in.txt', '--out', 'o.npz', '--model', 'm', '--budget', '256', '--device', 'cpu'
-    )
+    p = start(folder, 'in.txt', '--out', 'o.npz', '--model', 'm', '--budget', '256', '--device',
+              'cpu')
     wait_for(part/'000006.npz', p)
     p.send_signal(signal.SIGKILL)
     p.communicate(timeout=60)
@@ -285,14 +286,8 @@ def test_the_device_is_not_blamed_for_the_model(folder, capsys, kw):
     """All layers of a model with a batch-wide mix, or with a tokenizer that no file can hold, can
     be had"""
     lasting(**kw).save_pretrained(folder/'m')
-    assert command(
-        capsys,
-        str(folder / 'in.txt'),
-        out=str(folder / 'o.hdf5'),
-        model=str(folder / 'm'),
-        tokenizer='space',
-        device='cpu',
-    ) == (0, '')
+    assert command(capsys, str(folder / 'in.txt'), out=str(folder / 'o.hdf5'),
+                   model=str(folder / 'm'), tokenizer='space', device='cpu') == (0, '')
 
 
 def test_ai2_folders_by_name(folder, capsys, elmo):
@@ -300,14 +295,8 @@ def test_ai2_folders_by_name(folder, capsys, elmo):
     elmo.to_ai2(folder/'ai2')
     for name in (str(folder/'ai2'), f'ai2:{folder/"ai2"}'):
         (folder/'in.txt').write_text('the bank\n')
-        assert command(
-            capsys,
-            str(folder / 'in.txt'),
-            out=str(folder / 'o.hdf5'),
-            model=name,
-            device='cpu',
-            overwrite=True,
-        ) == (0, '')
+        assert command(capsys, str(folder / 'in.txt'), out=str(folder / 'o.hdf5'), model=name,
+                       device='cpu', overwrite=True) == (0, '')
         assert close(read(folder)['0'], direct(elmo, ['the', 'bank']))
 
 

@@ -17,8 +17,8 @@ from elmo_fastai.elmo.folder import load_bilm
 from elmo_fastai.train.command import RECIPES, Settings, elmo_pretrain, pretrain, settings_for
 from steps import At, finite
 from test_script import (
-    QUIET, TABLE, adding, alike, check_folder, going_on, listing, planned, press, ran, said, toml_of,
-    train, weights)
+    QUIET, TABLE, adding, alike, check_folder, going_on, listing, planned, press, ran, said,
+    toml_of, train, weights)
 from test_script import corpus, steps_for_seconds, text      # fixtures
 
 pytestmark = pytest.mark.usefixtures('held_throughout', 'drawn_once')
@@ -186,7 +186,8 @@ def test_options_that_can_not_be(tmp_path, monkeypatch, capsys, args, says):
 
 @pytest.mark.parametrize('args,says', [
     (['tinyshakespeare'], 'did you mean tiny_shakespeare'), (['vi_vtb'], 'did you mean ud:vi_vtb'),
-    (['toy', '--device', 'xyz'], "device 'xyz'"), (['toy', '--from', 'none'], 'no folder')], ids=str)
+    (['toy', '--device', 'xyz'], "device 'xyz'"), (['toy', '--from', 'none'], 'no '
+      'folder')], ids=str)
 def test_names_that_are_unknown(tmp_path, monkeypatch, capsys, args, says):
     monkeypatch.chdir(tmp_path)
     code, out, err = ran(capsys, *args)
@@ -425,7 +426,8 @@ def test_help_and_errors_come_at_once(tmp_path):
         "for args in (['--help'], ['toy', '--epoch', 'x'], ['toy', '--epochs', '0']):\n"
         "    try: elmo_pretrain(args)\n"
         "    except SystemExit: pass\n"
-        "print([o for o in ('torch', 'fastai', 'matplotlib', 'sklearn', 'pandas') if o in sys.modules])"
+        "print([o for o in ('torch', 'fastai', 'matplotlib', 'sklearn', 'pandas') if o in "
+        "sys.modules])"
     )
     p = subprocess.run([sys.executable, '-c', program], cwd=tmp_path,
                        env={**os.environ, 'PYTHONPATH': str(root)}, capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""What two processes do together in test_distributed.py; a process alone does the same, for comparison.
+"""What two processes do together in test_distributed.py; one alone does the same, for comparison.
 `python two_processes.py FOLDER` under torchrun"""
 
 import atexit, json, os, signal, sys, time

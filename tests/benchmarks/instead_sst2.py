@@ -231,7 +231,8 @@ class Run:
         new = rows(best)
         self.found['rows'] += new
         print(
-            f"{time.process_time():6.0f} s  {side:17}{n:6,}  test {np.mean([r['test'] for r in new]):.4f}  {best}  {dev}",
+            f"{time.process_time():6.0f} s  {side:17}{n:6,}  test "
+            f"{np.mean([r['test'] for r in new]):.4f}  {best}  {dev}",
             flush=True,
         )
         self.save()

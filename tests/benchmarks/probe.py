@@ -3,7 +3,7 @@ their time, and the memory of a search (chapters 12, 12b).
 
     python tests/benchmarks/probe.py                 # all; about half an hour on two cores
     python tests/benchmarks/probe.py --quick         # smaller everywhere
-    python tests/benchmarks/probe.py --only toy      # or purity, english, real, words, ud, time, memory
+    python tests/benchmarks/probe.py --only toy  # or purity, english, real, words, ud, time, memory
 
 `toy` and `purity` want the model that `make pretrain` leaves in models/toy, or folders named with
 --toy, one a seed
@@ -329,7 +329,8 @@ def timed(elmo, quick):
             processor=round(time.process_time() - own, 1),
         )
         print(
-            f'{name:10} {res[name]["tokens"]:7,} tokens {res[name]["seconds"]:6.1f} s, of the processor {res[name]["processor"]:6.1f} s',
+            f'{name:10} {res[name]["tokens"]:7,} tokens {res[name]["seconds"]:6.1f} s, of the '
+            f'processor {res[name]["processor"]:6.1f} s',
             flush=True,
         )
 
@@ -388,7 +389,8 @@ def main():
         start, on_toy = time.perf_counter(), part in ('toy', 'purity')
         if on_toy and (missing := [str(f) for f in a.toy if not f.exists()]):
             print(
-                f"({part}: no model in {', '.join(missing)}: say make pretrain, or name one with --toy)",
+                f"({part}: no model in {', '.join(missing)}: say make pretrain, or name one with "
+                f"--toy)",
                 flush=True,
             )
             continue

@@ -128,7 +128,8 @@ def main(args):
         r['gain'] = r['tokens_per_second']/rows[-1]['tokens_per_second'] if rows else 1.
         rows.append(r)
         print(
-            f"{r['step']:24}{r['tokens_per_second']:>10,.0f}{r['gain']:>8.2f}{r['operations_per_second'] / 1e9:>9,.0f}{r['reached']:>9.0%}"
+            f"{r['step']:24}{r['tokens_per_second']:>10,.0f}{r['gain']:>8.2f}"
+            f"{r['operations_per_second']/1e9:>9,.0f}{r['reached']:>9.0%}"
             + (f"{r['memory_gb']:>7.1f} GB" if cuda else ''),
             flush=True,
         )
