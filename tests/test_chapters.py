@@ -117,15 +117,12 @@ def test_the_navbar_leads_somewhere():
             if 'href' not in o or o['href'].startswith('https://'): continue
             target, _, anchor = o['href'].partition('#')
             assert (root / 'nbs' / target).is_file() and (
-                not anchor or anchor in anchors(root / 'nbs' / target)
-            ), o['href']
+                not anchor or anchor in anchors(root / 'nbs' / target)), o['href']
 
 
 def test_the_stub_includes_the_site():
-    assert (
-        yaml.safe_load((root / 'nbs' / '_quarto.yml').read_text())['metadata-files'][0]
-        == '../_quarto.yml'
-    )
+    assert (yaml.safe_load((root / 'nbs' / '_quarto.yml').read_text())['metadata-files'][0]
+            == '../_quarto.yml')
 
 
 @each_taught

@@ -1,7 +1,8 @@
 """A training that breaks off at any moment goes on as if it had not; whatever is wrong with its
 files is said in a sentence"""
 
-import errno, math, multiprocessing, os, pickle, random, resource, shutil, signal, time, warnings, zipfile
+import errno, math, multiprocessing, os, pickle, random, resource, shutil, signal, time
+import warnings, zipfile
 from pathlib import Path
 
 import numpy as np, pytest, torch
@@ -284,8 +285,7 @@ LINES = dict(
     disk=lambda c: table(c),
     stream=lambda c: table(c).to_iterable_dataset(num_shards=3),
     shuffled=lambda c: table(c).to_iterable_dataset(num_shards=3).shuffle(seed=3, buffer_size=20),
-    list=lambda c: list(c.train),
-)
+    list=lambda c: list(c.train))
 
 
 def test_the_position_after_an_epoch_that_was_done_already(corpus):
@@ -330,10 +330,8 @@ def test_training_on_a_text_on_disk(corpus, tmp_path, lines, n):
 def test_skipped_batches(corpus, kind, kwargs):
     from elmo_fastai.data.batches import LOADERS
 
-    text = EncodedText(
-        [o.split() for o in corpus.train],
-        TokenTypes(WordVocab.build([o.split() for o in corpus.train])),
-    )
+    text = EncodedText([o.split() for o in corpus.train],
+                       TokenTypes(WordVocab.build([o.split() for o in corpus.train])))
     for n in (0, 1, 5, 10**6):
         a, b = [LOADERS[kind](text, shuffle=True, seed=3, **kwargs) for _ in range(2)]
         b.skip(n)
@@ -590,8 +588,7 @@ DAMAGE = dict(
     code_in_it=(lambda f: torch.save(torch.load(f) | dict(saved=Code()), f), 'could run code'),
     packed=(pack_tightly, 'it is damaged, or of another kind'),
     a_field_less=(lambda f: change(f, lambda h: h.pop('position') and None), 'position'),
-    a_field_more=(lambda f: change(f, lambda h: h | dict(future=1)), 'future'),
-)
+    a_field_more=(lambda f: change(f, lambda h: h | dict(future=1)), 'future'))
 
 
 @pytest.mark.parametrize('what', DAMAGE)
@@ -647,9 +644,8 @@ def test_no_good_one_at_all(corpus, damaged, tmp_path):
 
 HOSTILE = {
     'no model': lambda s: s.pop('model'),
-    'weights of another shape': lambda s: s['model'].update(
-        {next(iter(s['model'])): torch.zeros(3, 3)}
-    ),
+    'weights of another shape': lambda s: s['model'].update({
+        next(iter(s['model'])): torch.zeros(3, 3)}),
     'model is a list': lambda s: s.update(model=[]),
     'optimizer is text': lambda s: s.update(optimizer='x'),
     'no optimizer': lambda s: s.pop('optimizer'),
@@ -663,8 +659,7 @@ HOSTILE = {
     'loader': lambda s: s['own'][0].update(begun='x'),
     'loaders': lambda s: s['own'][0].update(loaders=[]),
     'grads': lambda s: s.update(grads=None),
-    'settings': lambda s: s.update(settings=[1]),
-}
+    'settings': lambda s: s.update(settings=[1])}
 
 
 @pytest.mark.parametrize('what', HOSTILE)
@@ -784,8 +779,7 @@ def test_a_lock_with_nonsense_in_it(tmp_path):
 # what a file may hold
 
 leaves = (
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5)
-)
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5))
 trees = st.recursive(
     leaves,
     lambda o: (

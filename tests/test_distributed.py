@@ -115,8 +115,7 @@ def test_blocks_of_lines_are_dealt(two):
     # a batch at the end may belong to the next epoch
     assert not set(a) & set(b) and len(set(a) | set(b)) >= 200
     assert two[0]['buffered']['rows'] and len(two[0]['buffered']['rows']) == len(
-        two[1]['buffered']['rows']
-    )
+        two[1]['buffered']['rows'])
     assert max(two[0]['buffered']['rows']) == 5
 
 def test_one_signal_stops_all(two):
@@ -167,7 +166,8 @@ def test_shards_are_a_partition(n, tmp_path):
     import datasets
     lines = [f'line {i}' for i in range(23)]
     table = datasets.Dataset.from_dict(dict(text=lines))
-    for some in (lines, table, table.to_iterable_dataset(), table.to_iterable_dataset(num_shards=4)):
+    streams = table.to_iterable_dataset(), table.to_iterable_dataset(num_shards=4)
+    for some in (lines, table, *streams):
         parts = [[o['text'] if isinstance(o, dict) else o for o in Reader(some).shard(i, n)]
                  for i in range(n)]
         assert sorted(sum(parts, [])) == sorted(lines)
@@ -203,5 +203,4 @@ def test_statistics_of_two_halves_are_those_of_the_whole():
         for a,b in zip(whole.buffers(), m.buffers(), strict=True): torch.testing.assert_close(a, b)
         del m.total
     assert torch.equal(halves[0].total(x), x) and list(halves[0].state_dict()) == list(
-        new().state_dict()
-    )
+        new().state_dict())

@@ -25,8 +25,7 @@ CONFIG = BiLMConfig('golden', filters=((1,8), (2,16), (3,24)), proj_dim=32, hidd
 
 own_seeds = pytest.mark.skipif(
     'ROBUST_SEEDS' in os.environ,
-    reason='other seeds, other numbers: the record knows those of its own',
-)
+    reason='other seeds, other numbers: the record knows those of its own')
 
 
 def close(a, b, tol=1e-5): np.testing.assert_allclose(a, b, rtol=tol, atol=tol)
@@ -102,9 +101,8 @@ BILMS = {
 @pytest.mark.parametrize('kind', BILMS)
 def test_losses_of_language_models(corpus, kind):
     was = recorded(kind)
-    close(
-        losses(bilm(corpus, **BILMS[kind]), len(was), 0.2 if kind == 'adagrad' else 5e-3), was, 1e-3
-    )
+    close(losses(bilm(corpus, **BILMS[kind]), len(was), 0.2 if kind == 'adagrad' else 5e-3), was,
+          1e-3)
 
 
 @own_seeds
@@ -158,8 +156,7 @@ def test_a_language_model_and_its_vocabulary(corpus):
 
 def test_vocabularies():
     assert CharVocab.load(FILES / 'letters.json').decode(
-        CharVocab.load(FILES / 'letters.json').encode(['bank'])
-    ) == ['bank']
+        CharVocab.load(FILES / 'letters.json').encode(['bank'])) == ['bank']
     assert ByteCharVocab.load(FILES/'bytes.json').max_chars == 20
 
 def go_on(run, tmp_path):
@@ -170,8 +167,7 @@ def go_on(run, tmp_path):
     )
     out = pretrain(text, resume=tmp_path/'stopped.run', say=lambda *o: None, device='cpu')
     return load_bilm(out)[0].state_dict(), json.loads(
-        (out / 'report.json').read_text(encoding='utf-8')
-    )
+        (out / 'report.json').read_text(encoding='utf-8'))
 
 
 @own_seeds

@@ -83,26 +83,21 @@ def test_values_are_checked_and_become_plain():
             and type(made.how_many) is int and type(made.width) is float)
     assert Made().every == 600 and Made.of(dict(how_many=None, name='b')) == Made(name='b')
 
-@pytest.mark.parametrize(
-    'said,says',
-    [
-        (dict(how_many=4.0), '--how-many must be a whole number, not 4.0'),
-        (dict(how_many=True), '--how-many must be a whole number, not True'),
-        (dict(how_many='4'), "not '4'"),
-        (dict(how_many=0), '--how-many must be at least 1, not 0'),
-        (dict(width='2'), '--width must be a number'),
-        (dict(width=False), '--width must be a number'),
-        (dict(fast=1), '--fast must be true or false, not 1'),
-        (dict(files=3), '--files must be a text, or a list of texts'),
-        (dict(name='c'), "--name must be a or b, not 'c'"),
-        (dict(name=3), '--name must be a text'),
-        (dict(start=3), '--from must be a text'),
-        (dict(how_mani=3), "no setting 'how_mani' (did you mean how_many?)"),
-        (dict(shape=3), '[shape] must be a table'),
-        (dict(every='3'), '--every must be a time'),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize('said,says', [
+    (dict(how_many=4.0), '--how-many must be a whole number, not 4.0'),
+    (dict(how_many=True), '--how-many must be a whole number, not True'),
+    (dict(how_many='4'), "not '4'"),
+    (dict(how_many=0), '--how-many must be at least 1, not 0'),
+    (dict(width='2'), '--width must be a number'),
+    (dict(width=False), '--width must be a number'),
+    (dict(fast=1), '--fast must be true or false, not 1'),
+    (dict(files=3), '--files must be a text, or a list of texts'),
+    (dict(name='c'), "--name must be a or b, not 'c'"),
+    (dict(name=3), '--name must be a text'),
+    (dict(start=3), '--from must be a text'),
+    (dict(how_mani=3), "no setting 'how_mani' (did you mean how_many?)"),
+    (dict(shape=3), '[shape] must be a table'),
+    (dict(every='3'), '--every must be a time')], ids=str)
 def test_values_that_can_not_be(said, says):
     with pytest.raises(CommandError) as e:
         Made.of(said)

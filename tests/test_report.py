@@ -20,7 +20,8 @@ from elmo_fastai.data.loaders import ElmoDataLoaders
 from elmo_fastai.text.tokens import ByteCharVocab, CharVocab, WordVocab
 from elmo_fastai.train import report
 from elmo_fastai.train.report import (
-    Tokens, baselines, make_report, report_figure, report_text, save_report, sense_accuracy, sense_vectors,
+    Tokens, baselines, make_report, report_figure, report_text, save_report, sense_accuracy,
+    sense_vectors,
     share_lines, shares, text_shares, token_vectors)
 
 CFG = BiLMConfig('nano', char_dim=4, filters=((1,8),(2,8),(3,8)), proj_dim=16, hidden_dim=16)
@@ -183,11 +184,9 @@ def test_baselines_are_ordered_and_mirror_each_other(corpus, dls):
     b = baselines(corpus, dls)
     assert set(b) == {'unigram', 'trigram', 'trigram_bwd'}
     assert corpus.floor('valid') < b['trigram'] < b['unigram'] < len(dls.vocab)
-    mirrored = Corpus(
-        'mirror',
-        {k: [' '.join(reversed(o.split())) for o in v] for k, v in corpus.splits.items() if v},
-        tokenizer='space',
-    )
+    mirrored = Corpus('mirror', {
+        k: [' '.join(reversed(o.split())) for o in v] for k, v in corpus.splits.items() if v},
+            tokenizer='space')
     m = baselines(mirrored, dls)
     assert (m['trigram'] == pytest.approx(b['trigram_bwd'])
             and m['trigram_bwd'] == pytest.approx(b['trigram'])
@@ -212,8 +211,7 @@ def test_report_of_the_toy_corpus(corpus, dls, model):
     assert [r[f'perplexity_{k}'] for k in ('fwd', 'bwd', 'mean')] == [
         exact[k] for k in ('fwd', 'bwd', 'mean')]
     assert r['floor'] == corpus.floor('valid') and r['ratio_to_floor'] == pytest.approx(
-        exact['mean'] / r['floor']
-    )
+        exact['mean'] / r['floor'])
     assert list(r['sense_accuracy']) == ['layer0', 'layer1', 'layer2']
     seen, held_out = (sense_vectors(model, corpus.gold[k], dls.types) for k in ('train', 'valid'))
     acc, commonest, _ = sense_accuracy(seen, held_out)

@@ -27,15 +27,18 @@ def test_every_step_runs_and_the_end_says_what_failed(capsys):
     said = re.sub(r' \(.*?of processor\)', '', capsys.readouterr().out).split()
     assert (
         said
-        == 'notebooks: failed 12b_neighbours.ipynb README: passed tests: failed tests/test_x.py::test_y'.split()
+        == 'notebooks: failed 12b_neighbours.ipynb README: passed tests: failed '
+           'tests/test_x.py::test_y'.split()
     )
 
 
 def test_nothing_failed(capsys):
     assert make_test.main(dict(a=lambda: [], b=lambda: [])) == 0
 
-NBDEV = 'AssertionError\n\nnbdev Tests Failed On The Following Notebooks:\n====\n\t05_recurrence.ipynb\n\t12b_neighbours.ipynb\n'
-PYTEST = 'FAILED tests/test_tag.py::test_a[x-1] - assert 1 == 2\nERROR tests/test_toy.py - SyntaxError\n2 failed, 3 passed in 1.2s\n'
+NBDEV = ('AssertionError\n\nnbdev Tests Failed On The Following Notebooks:\n====\n'
+         '\t05_recurrence.ipynb\n\t12b_neighbours.ipynb\n')
+PYTEST = ('FAILED tests/test_tag.py::test_a[x-1] - assert 1 == 2\n'
+          'ERROR tests/test_toy.py - SyntaxError\n2 failed, 3 passed in 1.2s\n')
 
 
 def test_names_of_what_failed():
@@ -65,7 +68,8 @@ def test_each_worker_computes_with_one_thread(monkeypatch):
 NUMBERS = """
 import json, random, numpy as np, torch
 for seed in random.seed, np.random.seed, torch.manual_seed: seed(SEED)      # as fastai's set_seed
-print(json.dumps([random.random(), np.random.rand(), torch.rand(1).item(), random.Random(SEED).random(), np.random.default_rng(SEED).random(),
+print(json.dumps([random.random(), np.random.rand(), torch.rand(1).item(),
+    random.Random(SEED).random(), np.random.default_rng(SEED).random(),
                   torch.rand(1, generator=torch.Generator().manual_seed(SEED)).item()]))
 print(random.Random('text').random(), torch.cpu._is_avx512_bf16_supported())
 """

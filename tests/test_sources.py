@@ -20,10 +20,10 @@ from elmo_fastai.tasks.embed import elmo_embed
 from elmo_fastai.text.corpora import reuters, toy_corpus
 from elmo_fastai.text.sources import get_corpus, read_texts, text_corpus
 from elmo_fastai.train.command import elmo_pretrain, pretrain
-from test_command import drawn_once
 
 NANO = dict(name='nano', char_dim=4, filters=[[1,8],[2,8],[3,8]], proj_dim=16, hidden_dim=16)
 SENTS = toy_corpus(300, 1, 1, 1).train
+pytestmark = pytest.mark.usefixtures('drawn_once')
 
 @pytest.fixture(scope='module', autouse=True)
 def held():
@@ -119,7 +119,7 @@ def test_c4_kept_on_disk(c4, capsys):
 def test_a_stream_of_the_hub_goes_on_where_it_was(c4, monkeypatch):
     "Interrupted and resumed: the same weights"
     from steps import At
-    from test_command import adding, press, weights
+    from test_script import adding, press, weights
     from elmo_fastai.base.errors import Interrupted
 
     kw = dict(config=NANO, epochs=2, bs=4, seq_len=8, min_freq=1, device='cpu', bf16=False,

@@ -269,8 +269,7 @@ def test_fill_is_the_product_of_both_sides(model):
         w = VOCAB.o2i[r.word]
         assert math.isclose(r.p, both[w-4], rel_tol=1e-3)
         assert math.isclose(r['from the left'], f[w].exp(), rel_tol=1e-3) and math.isclose(
-            r['from the right'], b[w].exp(), rel_tol=1e-3
-        )
+            r['from the right'], b[w].exp(), rel_tol=1e-3)
 
 
 def test_fill_at_the_edges_and_in_many_forms():

