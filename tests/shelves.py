@@ -36,7 +36,7 @@ QUESTIONS = dict(
 
 def sidebar(shelf):
     "The items of a shelf in the sidebar: file names, and dictionaries with the text of a group"
-    contents = yaml.safe_load((root / '_quarto.yml').read_text(encoding='utf-8'))['website'][
+    contents = yaml.safe_load((root/'_quarto.yml').read_text(encoding='utf-8'))['website'][
         'sidebar']['contents']
     files = lambda o: [
         f for f in o.get('contents', []) if isinstance(f, str) and f.startswith(shelf + '/')]
@@ -72,8 +72,8 @@ def page(shelf):
 
 def old():
     "The pages that are not what would be written now"
-    return [home / shelf / 'index.qmd' for shelf in HEADS if not (
-        f := home / shelf / 'index.qmd').is_file() or f.read_text(encoding='utf-8') != page(shelf)]
+    return [home/shelf/'index.qmd' for shelf in HEADS if not (
+        f := home/shelf/'index.qmd').is_file() or f.read_text(encoding='utf-8') != page(shelf)]
 
 
 def write():

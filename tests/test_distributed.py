@@ -24,7 +24,7 @@ def launch(folder, *args, n=2, timeout=600):
     env = {**os.environ, 'OMP_NUM_THREADS': '1', 'PYTHONPATH': os.pathsep.join([
         str(ROOT), *filter(None, [os.environ.get('PYTHONPATH')])])}
     cmd = [sys.executable, '-m', 'torch.distributed.run', '--standalone', '--nproc-per-node',
-           str(n), str(ROOT / 'tests' / 'two_processes.py'), str(folder), *args]
+           str(n), str(ROOT/'tests'/'two_processes.py'), str(folder), *args]
     return subprocess.run(cmd, env=env, capture_output=True, text=True, timeout=timeout)
 
 @pytest.fixture(scope='module')
@@ -197,7 +197,7 @@ def test_statistics_of_two_halves_are_those_of_the_whole():
     for m in halves: m.total = lambda part, of=iter(sums): next(of)
     z = torch.cat([m(xs[1][p], counts[p]) for m,p in zip(halves, parts)])
     for a, b in ((y, z), *zip(
-        torch.autograd.grad((y * up).sum(), xs[0]), torch.autograd.grad((z * up).sum(), xs[1]))):
+        torch.autograd.grad((y*up).sum(), xs[0]), torch.autograd.grad((z*up).sum(), xs[1]))):
         torch.testing.assert_close(a, b)
     for m in halves:
         for a,b in zip(whole.buffers(), m.buffers(), strict=True): torch.testing.assert_close(a, b)

@@ -37,7 +37,7 @@ pytestmark = pytest.mark.usefixtures('held_throughout', 'drawn_once')
     (dict(seed=10**30), 'seed'), (dict(bs=401), '400 sentences')], ids=str)
 def test_settings_that_can_not_be(corpus, tmp_path, settings, says):
     with pytest.raises(CommandError, match=re.escape(says)):
-        train(corpus, tmp_path / 'out', **settings)
+        train(corpus, tmp_path/'out', **settings)
     assert not list(tmp_path.iterdir())
 
 def test_ctrl_c_before_training(tmp_path, monkeypatch, capsys):
@@ -59,7 +59,7 @@ def test_the_command_called_in_a_process_leaves_its_warnings_alone(
         return tmp_path
 
     before, filters = warnings.showwarning, [*warnings.filters]
-    (tmp_path / 'report.json').write_text('{"tokenizer": "words", "corpus": "toy"}')
+    (tmp_path/'report.json').write_text('{"tokenizer": "words", "corpus": "toy"}')
     monkeypatch.setattr(command, 'pretrain', stub)
     try:
         elmo_pretrain(['toy'])
@@ -120,18 +120,18 @@ def test_one_file_repeats_a_training(text, monkeypatch, capsys, case, steps_for_
     monkeypatch.setitem(RECIPES, 'tiny_shakespeare', dict(model='tiny', epochs=2))
     monkeypatch.chdir(text/'my')
     code, out, err = ran(
-        capsys, '--config', text / 'a' / 'run.toml', '--out', text / 'b', '--device', 'cpu')
+        capsys, '--config', text/'a'/'run.toml', '--out', text/'b', '--device', 'cpu')
     assert code == 0, err
-    assert (alike(text / 'a', text / 'b') and (text / 'a' / 'config.json').read_bytes() == (
-        text / 'b' / 'config.json').read_bytes())
+    assert (alike(text/'a', text/'b') and (text/'a'/'config.json').read_bytes() == (
+        text/'b'/'config.json').read_bytes())
     assert toml_of(text/'b') == found
 
 def test_the_file_of_a_resumed_training(corpus, text, monkeypatch, tmp_path):
     with monkeypatch.context() as mp:
         adding(mp, lambda: At(9, press(), 'before_batch'))
         with pytest.raises(Interrupted): train(str(text/'my'), text/'m', **QUIET)
-    assert (toml_of(text / 'm.interrupted') == toml_of(going_on(
-        None, text / 'm.run')) == toml_of(train(str(text / 'my'), text / 'n', **QUIET)))
+    assert (toml_of(text/'m.interrupted') == toml_of(going_on(
+        None, text/'m.run')) == toml_of(train(str(text/'my'), text/'n', **QUIET)))
 
 
 def test_the_command_line_overrides_the_file():
@@ -160,7 +160,7 @@ def test_a_corpus_from_python_is_said_to_be_missing(corpus, tmp_path):
     ('x', 'TOML'), ('time = "15"', 'such as 15m'), ('epochs = 3\ntime = "15m"', '--time')], ids=str)
 def test_files_that_can_not_be(tmp_path, monkeypatch, capsys, text_, says):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / 'run.toml').write_text(text_)
+    (tmp_path/'run.toml').write_text(text_)
     code, out, err = (ran(capsys, 'toy', '--config', 'run.toml')
                       if 'corpus' not in text_ else ran(capsys, '--config', 'run.toml'))
     assert (code == 2 and len(err.strip().splitlines()) == 1
@@ -228,8 +228,8 @@ def start(folder, *args, module=False):
     env = {k:v for k,v in os.environ.items() if k != 'ELMO_FASTAI_DATA'}
     env.update(PYTHONPATH=os.pathsep.join([str(root), env.get('PYTHONPATH', '')]), MPLBACKEND='agg',
                OMP_NUM_THREADS='1', HF_HUB_OFFLINE='1', PYTHONUNBUFFERED='1',
-               XDG_CACHE_HOME=str(folder / '.cache'), HF_HOME=str(folder / '.cache'),
-               MPLCONFIGDIR=str(folder / '.cache'), COLUMNS='200',
+               XDG_CACHE_HOME=str(folder/'.cache'), HF_HOME=str(folder/'.cache'),
+               MPLCONFIGDIR=str(folder/'.cache'), COLUMNS='200',
                **{k: nowhere for k in ('http_proxy', 'https_proxy', 'HTTP_PROXY', 'HTTPS_PROXY')})
     out,err = ((folder/f'.{o}').open('w') for o in ('out', 'err'))
     cmd = [sys.executable, *(['-m', 'elmo_fastai.train.command'] if module else [launcher])]
@@ -258,7 +258,7 @@ def processes(tmp_path_factory, corpus):
         folder = base/name
         folder.mkdir()
         for k, v in inputs.items():
-            (folder / f'{k}.txt').write_bytes(v.encode('latin-1' if k == 'latin' else 'utf-8'))
+            (folder/f'{k}.txt').write_bytes(v.encode('latin-1' if k == 'latin' else 'utf-8'))
         if kw.get('model'): shutil.copytree(model, folder/'m')
         p = start(folder, *args, module=kw.get('module', False))
         try:
@@ -360,8 +360,8 @@ def test_overwrite_replaces(corpus, tmp_path):
 
 
 def untouched(folder):
-    return all((folder / 'm' / f.name).read_bytes() == f.read_bytes()
-               for f in (folder.parent / 'model').iterdir())
+    return all((folder/'m'/f.name).read_bytes() == f.read_bytes()
+               for f in (folder.parent/'model').iterdir())
 
 
 @pytest.mark.slow
