@@ -81,12 +81,10 @@ ASKED = dict(          # the question of each study, and its answer in one or tw
 
 def sidebar(shelf):
     "The items of a shelf in the sidebar: file names, and dictionaries with the text of a group"
-    contents = yaml.safe_load((root / '_quarto.yml').read_text(encoding='utf-8'))['website'][
-        'sidebar'
-    ]['contents']
+    contents = yaml.safe_load((root/'_quarto.yml').read_text(encoding='utf-8'))['website'][
+        'sidebar']['contents']
     files = lambda o: [
-        f for f in o.get('contents', []) if isinstance(f, str) and f.startswith(shelf + '/')
-    ]
+        f for f in o.get('contents', []) if isinstance(f, str) and f.startswith(shelf + '/')]
     return next(o['contents'] for o in contents if files(o))
 
 def title(file):
@@ -107,13 +105,9 @@ def card(file):
 def page(shelf):
     "The text of the page that opens a shelf"
     head, said, first = HEADS[shelf]
-    lines, opened = (
-        [
-            f'---\ntitle: "{head}"\ndescription: "{said}"\ntoc: false\npage-navigation: false\n---\n',
-            first + '\n',
-        ],
-        False,
-    )
+    lines, opened = ([
+        f'---\ntitle: "{head}"\ndescription: "{said}"\ntoc: false\npage-navigation: false\n---\n',
+        first + '\n'], False)
     for item in sidebar(shelf):
         if isinstance(item, dict):
             lines += ['::::\n']*opened + [f"## {item['text']}\n"]
@@ -125,12 +119,8 @@ def page(shelf):
 
 def old():
     "The pages that are not what would be written now"
-    return [
-        home / shelf / 'index.qmd'
-        for shelf in HEADS
-        if not (f := home / shelf / 'index.qmd').is_file()
-        or f.read_text(encoding='utf-8') != page(shelf)
-    ]
+    return [home/shelf/'index.qmd' for shelf in HEADS if not (
+        f := home/shelf/'index.qmd').is_file() or f.read_text(encoding='utf-8') != page(shelf)]
 
 
 def write():
