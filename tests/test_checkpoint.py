@@ -59,7 +59,7 @@ def build(corpus, *cbs, kind='sentences', seed=1, buffered=None, config=CFG, **k
     size = dict(bs=4, seq_len=16) if kind == 'stream' else dict(bs=16)
     dls = ElmoDataLoaders.from_corpus(corpus, kind=kind, device='cpu', **size)
     if buffered:
-        dls.loaders[0] = BufferedDataLoader(
+        dls.loaders[0] = BufferedDataLoader.counted(
             *buffered, device='cpu', tokenizer='space', kind=kind, vocab=dls.vocab, **size)
     learn = bilm_learner(dls, config, **{'bf16': False, 'cbs': list(cbs), **kwargs})
     learn.remove_cb(learn.progress)
@@ -289,7 +289,7 @@ LINES = dict(
 
 
 def test_the_position_after_an_epoch_that_was_done_already(corpus):
-    a, b = (BufferedDataLoader(corpus.train, buffer=30, tokenizer='space', bs=8, seed=1)
+    a, b = (BufferedDataLoader.counted(corpus.train, buffer=30, tokenizer='space', bs=8, seed=1)
             for _ in range(2))
     list(a)
     b.load_state_dict(a.state_dict()); b.skip(len(b))

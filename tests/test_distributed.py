@@ -8,8 +8,7 @@ from elmo_fastai.train import distributed as scale
 from elmo_fastai.base.processes import (
     add_up, from_main, gather, is_main, main_first, main_says, n_processes, own_device, rank)
 from elmo_fastai.nn.charcnn import TokenNorm
-from elmo_fastai.data.buffered import BufferedDataLoader
-from elmo_fastai.text.lines import Reader
+from elmo_fastai.data.buffered import BufferedDataLoader, Reader
 from elmo_fastai.train.distributed import OwnRows, several_processes
 from elmo_fastai.train.learner import bilm_learner
 
@@ -178,7 +177,7 @@ def test_shards_are_a_partition(n, tmp_path):
 
 def test_a_batch_smaller_than_the_processes(monkeypatch):
     monkeypatch.setattr(scale, 'n_processes', lambda: 4)
-    dl = BufferedDataLoader(['a b c']*20, tokenizer='space', bs=3, device='cpu')
+    dl = BufferedDataLoader.counted(['a b c']*20, tokenizer='space', bs=3, device='cpu')
     with pytest.raises(ValueError, match='3 rows.*4 processes'): scale._share(dl)
 
 def test_statistics_of_two_halves_are_those_of_the_whole():
