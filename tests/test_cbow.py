@@ -459,7 +459,8 @@ def test_a_folder_of_the_user(tmp_path, monkeypatch):
     assert WordVectors.load(str(Path('~')/'v.txt')).words == ['a']
 
 
-def test_what_fastai_says_of_its_guesses(dls):
+def test_what_fastai_says_of_its_guesses():
+    dls = loaders(toy_corpus(n_train=40, n_valid=20, n_test=1, n_unseen=1))
     learn = learner(dls)
     with learn.no_bar(): found = ClassificationInterpretation.from_learner(learn)
     right, guess, n = found.most_confused(min_val=1)[0]

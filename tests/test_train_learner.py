@@ -908,24 +908,25 @@ class Break(Callback):
         self.seen += self.training
         if self.training and self.seen == self.n: raise KeyboardInterrupt
 
-@pytest.mark.parametrize('n', [2, 4, 7, 11])
-@pytest.mark.parametrize('method,args', [('fine_tune', (2, 1e-2)), ('twice', ())])
-def test_several_fits_go_on_exactly(small, tmp_path, n, method, args):
+def fine_tuned(learn): quietly(learn, 'fine_tune', 2, 1e-2)
+def fitted_twice(learn):
+    for _ in range(2): quietly(learn, 'fit_one_cycle', 2, 1e-2)
+
+@pytest.mark.parametrize('fits', [fine_tuned, fitted_twice])
+def test_several_fits_go_on_exactly(small, tmp_path, fits):
     """Interrupted in the first or in a later fit; called as before, the fits that were done are
     left out"""
-
-    def fit(learn):
-        if method != 'twice': return quietly(learn, method, *args)
-        for _ in range(2): quietly(learn, 'fit_one_cycle', 2, 1e-2)
     whole = built(small)
-    fit(whole)
-    first = built(small, Checkpoints(tmp_path/'run', minutes=0), Break(n))
-    with pytest.raises(KeyboardInterrupt): fit(first)
-    again = built(small, Checkpoints(tmp_path/'run', minutes=0), seed=5)
-    resume(again, tmp_path/'run')
-    fit(again)
+    fits(whole)
     was = weights(whole)
-    assert all(torch.equal(w, was[name]) for name,w in weights(again).items())
+    for n in (2, 4, 7, 11):
+        run = tmp_path/str(n)
+        with pytest.raises(KeyboardInterrupt):
+            fits(built(small, Checkpoints(run, minutes=0), Break(n)))
+        again = built(small, Checkpoints(run, minutes=0), seed=5)
+        resume(again, run)
+        fits(again)
+        assert all(torch.equal(w, was[name]) for name,w in weights(again).items()), n
 
 @pytest.mark.parametrize('name', ['20241125-run', '20241125-start', '123456-epoch1-end', 'run'])
 def test_names_of_run_folders(small, tmp_path, name):
