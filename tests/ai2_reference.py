@@ -9,24 +9,10 @@ import json
 from pathlib import Path
 import h5py, numpy as np
 
-BASE = dict(
-    lstm=dict(
-        use_skip_connections=True,
-        projection_dim=6,
-        cell_clip=0.6,
-        proj_clip=0.3,
-        dim=20,
-        n_layers=2,
-    ),
-    char_cnn=dict(
-        activation='relu',
-        filters=[[1, 4], [2, 5], [4, 6]],
-        n_highway=2,
-        embedding=dict(dim=5),
-        n_characters=262,
-        max_characters_per_token=50,
-    ),
-)
+BASE = dict(lstm=dict(use_skip_connections=True, projection_dim=6, cell_clip=0.6, proj_clip=0.3,
+                      dim=20, n_layers=2),
+            char_cnn=dict(activation='relu', filters=[[1, 4], [2, 5], [4, 6]], n_highway=2,
+                          embedding=dict(dim=5), n_characters=262, max_characters_per_token=50))
 
 
 def options(cnn={}, lstm={}, drop=(), **top):
@@ -38,14 +24,8 @@ def options(cnn={}, lstm={}, drop=(), **top):
 def facts(o):
     "(filters, their sum, projection, cell, layers, highways): defaults as in the original"
     f = o['char_cnn']['filters']
-    return (
-        f,
-        sum(k for _, k in f),
-        o['lstm']['projection_dim'],
-        o['lstm']['dim'],
-        o['lstm'].get('n_layers', 1),
-        o['char_cnn'].get('n_highway') or 0,
-    )
+    return (f, sum(k for _, k in f), o['lstm']['projection_dim'], o['lstm']['dim'],
+            o['lstm'].get('n_layers', 1), o['char_cnn'].get('n_highway') or 0)
 
 
 def cell_name(r, l): return f'RNN_{r}/RNN/MultiRNNCell/Cell{l}/LSTMCell'
@@ -65,15 +45,11 @@ def random_file(o, seed=0, n_words=0):
             res[f'CNN_high_{j}/b_{part}'] = make(n, scale=.7)
     if n != P:
         res['CNN_proj/W_proj'], res['CNN_proj/b_proj'] = (
-            make(n, P, scale=n**-0.5),
-            make(P, scale=0.3),
-        )
+            make(n, P, scale=n**-0.5), make(P, scale=0.3))
     for r in 0, 1:
         for l in range(L):
             res[cell_name(r, l) + '/W_0'], res[cell_name(r, l) + '/B'] = (
-                make(2 * P, 4 * C, scale=0.9),
-                make(4 * C, scale=0.8),
-            )
+                make(2*P, 4*C, scale=0.9), make(4*C, scale=0.8))
             if P != C: res[cell_name(r, l) + '/W_P_0'] = make(C, P, scale=.3)
     if n_words:
         res['softmax/W'], res['softmax/b'] = make(n_words, P, scale=1.0), make(n_words, scale=1.0)
@@ -123,12 +99,8 @@ def run(file, o, r, l, xs, state):
     new state)"""
     f64 = lambda k: file[cell_name(r, l) + '/' + k].astype(np.float64)
     _, _, P, C, _, _ = facts(o)
-    W, B, cell_clip, proj_clip = (
-        f64('W_0'),
-        f64('B'),
-        o['lstm'].get('cell_clip'),
-        o['lstm'].get('proj_clip'),
-    )
+    W, B, cell_clip, proj_clip = (f64('W_0'), f64('B'), o['lstm'].get('cell_clip'),
+                                  o['lstm'].get('proj_clip'))
     h, c = state
     ys = []
     for x in xs:

@@ -28,12 +28,8 @@ def chapter(docs, page, pages):
     named after it"""
     html = (docs/page).read_text(encoding='utf-8')
     text = re.search(r'<main\b[^>]*>(.*?)</main>', html, re.S)[1]
-    text = re.sub(
-        r'<nav class="page-navigation.*?</nav>|<script\b.*?</script>|<a onclick=.*?</a>',
-        '',
-        text,
-        flags=re.S,
-    )
+    text = re.sub(r'<nav class="page-navigation.*?</nav>|<script\b.*?</script>|<a onclick=.*?</a>',
+                  '', text, flags=re.S)
     stem = Path(page).stem
     def link(m):
         name, address = m[1], m[2]
@@ -51,23 +47,17 @@ def chapter(docs, page, pages):
 def book(docs):
     "The whole course as one page of the site in the folder `docs`"
     pages = lessons(docs)
-    heads = [
-        re.search(
-            r'<head>.*?</head>', (docs / o).read_text(encoding='utf-8').replace('"../', '"'), re.S
-        )[0]
-        for o in pages
-    ]
+    heads = [re.search(r'<head>.*?</head>',
+                       (docs/o).read_text(encoding='utf-8').replace('"../', '"'), re.S)[0]
+             for o in pages]
     # that of a lesson with formulas draws them
     head = next((o for o in heads if 'katex' in o), heads[0])
     # the dark style sheets
     head = re.sub(r'<link\b[^>]*quarto-color-alternate[^>]*>', '', head)
-    titles = [
-        re.search(r'<title>(.*?) – ', (docs / o).read_text(encoding='utf-8'), re.S)[1]
-        for o in pages
-    ]
+    titles = [re.search(r'<title>(.*?) – ', (docs/o).read_text(encoding='utf-8'), re.S)[1]
+              for o in pages]
     contents = ''.join(
-        f'<li><a href="#{Path(o).stem}">{title}</a></li>' for o, title in zip(pages, titles)
-    )
+        f'<li><a href="#{Path(o).stem}">{title}</a></li>' for o, title in zip(pages, titles))
     about = f'The course of elmo_fastai, in {len(pages)} lessons'
     front = f'<section class="front"><h1>{TITLE}</h1><p>{about}</p><ol>{contents}</ol></section>'
     body = ''.join(chapter(docs, o, pages) for o in pages)
@@ -81,8 +71,7 @@ def served(docs):
         def log_message(self, *args): pass
 
     server = http.server.ThreadingHTTPServer(
-        ('127.0.0.1', 0), functools.partial(Quiet, directory=str(docs))
-    )
+        ('127.0.0.1', 0), functools.partial(Quiet, directory=str(docs)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     return server
 
@@ -90,32 +79,19 @@ def printed(docs):
     "Prints the book into `docs` and returns the file's place"
     program = next(filter(None, map(shutil.which, BROWSERS)), None)
     if not program:
-        raise SystemExit(
-            'The book is printed by Chromium, which is not installed here. '
-            'On Debian: apt install chromium'
-        )
+        raise SystemExit('The book is printed by Chromium, which is not installed here. '
+                         'On Debian: apt install chromium')
     page, server = docs/'book.html', served(docs)
     page.write_text(book(docs), encoding='utf-8')
     try:
         with tempfile.TemporaryDirectory() as profile:
             subprocess.run(
-                [
-                    program,
-                    '--headless',
-                    '--no-sandbox',
-                    '--disable-gpu',
-                    '--disable-background-networking',
-                    f'--user-data-dir={profile}',
-                    '--no-pdf-header-footer',
-                    '--generate-pdf-document-outline',
-                    '--virtual-time-budget=60000',
-                    f'--print-to-pdf={docs / NAME}',
-                    f'http://127.0.0.1:{server.server_port}/book.html',
-                ],
-                check=True,
-                capture_output=True,
-                timeout=900,
-            )
+                [program, '--headless', '--no-sandbox', '--disable-gpu',
+                 '--disable-background-networking', f'--user-data-dir={profile}',
+                 '--no-pdf-header-footer', '--generate-pdf-document-outline',
+                 '--virtual-time-budget=60000', f'--print-to-pdf={docs / NAME}',
+                 f'http://127.0.0.1:{server.server_port}/book.html'], check=True,
+                capture_output=True, timeout=900)
     finally:
         server.shutdown()
         page.unlink()
@@ -128,12 +104,8 @@ def plain(html):
     about = re.search(r'<div class="description">(.*?)</div>', html, re.S)[1]
     stem = re.search(r'<article id="(\w+)"', html)[1]
     html = html[html.index('</header>'):]
-    html = re.sub(
-        r'<p class="elmo-run">.*?</p>|<!--.*?-->|<div class="elmo-live".*?</div>',
-        '',
-        html,
-        flags=re.S,
-    )
+    html = re.sub(r'<p class="elmo-run">.*?</p>|<!--.*?-->|<div class="elmo-live".*?</div>', '',
+                  html, flags=re.S)
     html = re.sub(r'(<pre class="sourceCode (\w+)[^>]*>)(.*?)</pre>', code, html, flags=re.S)
     html = re.sub(r'<(?:section|div) id="([^"]+)"[^>]*>', r'<a id="\1"></a>', html)
     html = re.sub(r'</?(?:section|div|article|header|details|button)\b[^>]*>', '', html)
@@ -153,14 +125,8 @@ def bound(docs):
     pages = lessons(docs)
     text = ''.join(plain(chapter(docs, o, pages)) for o in pages)
     options = ['--from', 'html+tex_math_single_backslash', '--to', 'epub3', '--mathml']
-    options += [
-        '--toc',
-        '--toc-depth=2',
-        '--metadata',
-        f'title={TITLE}',
-        '--metadata',
-        'lang=en-GB',
-    ]
+    options += ['--toc', '--toc-depth=2', '--metadata', f'title={TITLE}', '--metadata',
+                'lang=en-GB']
     subprocess.run(
         [*pandoc, *options, '--output', EPUB], input=text, text=True, cwd=docs, check=True
     )

@@ -23,8 +23,7 @@ FIGURES = [
 def is_kept(cell, slow):
     "Whether a cell is left as it is"
     return bool(
-        re.search(r'^#\|\s*eval:\s*false' + ('' if slow else r'|^#\|\s*slow'), cell.source, re.M)
-    )
+        re.search(r'^#\|\s*eval:\s*false' + ('' if slow else r'|^#\|\s*slow'), cell.source, re.M))
 
 
 def code_hash(
@@ -35,11 +34,8 @@ def code_hash(
     return hashlib.sha256('\n\n'.join(sources).encode()).hexdigest()
 
 def has_slow_cells(cells):
-    return any(
-        re.search(r'^#\|\s*slow', ''.join(c['source']), re.M)
-        for c in cells
-        if c['cell_type'] == 'code'
-    )
+    return any(re.search(r'^#\|\s*slow', ''.join(c['source']), re.M) for c in cells
+               if c['cell_type'] == 'code')
 
 
 def note_run(path, slow):
@@ -80,7 +76,7 @@ def execute(
             c.outputs = [o for o in c.outputs if not any('widget' in k for k in o.get('data', ()))]
     nbformat.write(nb, path)
     subprocess.run(
-        [Path(sys.executable).parent / 'nbdev-clean', '--fname', str(path)], cwd=root, check=True
+        [Path(sys.executable).parent/'nbdev-clean', '--fname', str(path)], cwd=root, check=True
     )
     note_run(path, slow)
 

@@ -13,14 +13,9 @@ import h5py
 import ai2_reference as ref
 
 FOLDER = Path(__file__).parent/'fixtures'/'ai2'
-SENTENCES = [
-    "She sat on the bank of the river .".split(),
-    ['.'],
-    ['internationalisierungs' + 'möglichkeiten' * 3, 'a' * 47 + 'ß', 'x' * 200],
-    ['ბანკი', '🏦', 'नदी', 'naïve'],
-    ['<S>', '</S>', '<UNK>', '\u00a0', "don't"],
-    ['bank'] * 5,
-]
+SENTENCES = ["She sat on the bank of the river .".split(), ['.'],
+    ['internationalisierungs' + 'möglichkeiten'*3, 'a'*47 + 'ß', 'x'*200],
+        ['ბანკი', '🏦', 'नदी', 'naïve'], ['<S>', '</S>', '<UNK>', '\u00a0', "don't"], ['bank']*5]
 SMALL = dict(
     cnn=dict(filters=[[1, 2], [2, 3], [3, 3]], n_highway=1, embedding=dict(dim=3)),
     lstm=dict(projection_dim=4, dim=7),
@@ -32,14 +27,8 @@ def case(cnn={}, lstm={}, drop=(), **top):
 
 
 CASES = {
-    'published': case(
-        cnn=dict(n_characters=261),
-        bidirectional=True,
-        dropout=0.1,
-        n_tokens_vocab=793471,
-        unroll_steps=20,
-        n_train_tokens=768648884,
-    ),
+    'published': case(cnn=dict(n_characters=261), bidirectional=True, dropout=0.1,
+                      n_tokens_vocab=793471, unroll_steps=20, n_train_tokens=768648884),
     'two_highways': case(cnn=dict(n_highway=2)),
     'tanh': case(cnn=dict(activation='tanh')),
     'no_skip_connections': case(lstm=dict(use_skip_connections=False)),
@@ -48,8 +37,7 @@ CASES = {
     'projection_clip': case(drop=['cell_clip']),
     'no_cnn_projection': case(lstm=dict(projection_dim=8, dim=9)),
     'no_lstm_projection': case(lstm=dict(dim=4)),
-    'other_filters': case(cnn=dict(filters=[[7, 3], [2, 2], [5, 3]], max_characters_per_token=12)),
-}
+    'other_filters': case(cnn=dict(filters=[[7, 3], [2, 2], [5, 3]], max_characters_per_token=12))}
 
 
 def write_arrays(path, arrays):
@@ -63,15 +51,12 @@ def write(folder=FOLDER):
     for found in folder.iterdir():
         if found.is_dir(): shutil.rmtree(found)
     (folder/'vectors').mkdir()
-    (folder / 'sentences.json').write_text(
-        json.dumps(SENTENCES, ensure_ascii=False, indent=1) + '\n', encoding='utf-8'
-    )
+    (folder/'sentences.json').write_text(
+        json.dumps(SENTENCES, ensure_ascii=False, indent=1) + '\n', encoding='utf-8')
     for seed,(name,options) in enumerate(CASES.items()):
         weights = ref.random_file(options, seed)
-        vectors = {
-            str(i): ref.layers(weights, options, tokens)[:, 1:-1]
-            for i, tokens in enumerate(SENTENCES)
-        }
+        vectors = {str(i): ref.layers(weights, options, tokens)[:, 1:-1]
+                   for i, tokens in enumerate(SENTENCES)}
         (folder/name).mkdir()
         write_arrays(folder/name/'weights.hdf5', weights)
         write_arrays(folder/'vectors'/f'{name}.hdf5', vectors)
@@ -79,9 +64,8 @@ def write(folder=FOLDER):
     sums = []
     for file in sorted(folder.rglob('*')):
         if file.is_file() and file.name not in ('README.md', 'SHA256SUMS'):
-            sums.append(
-                f'{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.relative_to(folder).as_posix()}\n'
-            )
+            sums.append(f'{hashlib.sha256(file.read_bytes()).hexdigest()}  '
+                        f'{file.relative_to(folder).as_posix()}\n')
     (folder/'SHA256SUMS').write_text(''.join(sums))
 
 if __name__ == '__main__': write()

@@ -50,13 +50,8 @@ def texts(outputs):
         if o['output_type'] == 'stream': yield ''.join(o['text'])
         for mime,data in o.get('data', {}).items():
             if mime.startswith('image/') and mime != 'image/svg+xml': continue
-            text = (
-                data
-                if isinstance(data, str)
-                else ''.join(data)
-                if isinstance(data, list)
-                else json.dumps(data)
-            )
+            text = (data if isinstance(data, str) else ''.join(data) if isinstance(data, list)
+                    else json.dumps(data))
             yield re.sub(r'(?<=;base64,)[\w+/=\s]+', '', text)
 
 def slug(heading):

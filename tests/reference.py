@@ -26,33 +26,30 @@ PACKAGES = dict(
     studies='Probes, and neighbours in context.')
 CONSTANTS = dict(
     CHECKPOINT_NAME='How the folder of a checkpoint is called: step, epoch and batch.',
-    CORPORA='The corpora that have a name, and the function that makes each; `get_corpus` looks here.',
-    TEXT_COLUMNS="The columns in which a table's text is looked for, in this order.",
-    LEXICON='The scenes of the toy grammar: who does what to what where, in each sense of each word.',
+    CORPORA='The corpora that have a name, and the function that makes each; `get_corpus` looks '
+    'here.', TEXT_COLUMNS="The columns in which a table's text is looked for, in this order.",
+    LEXICON='The scenes of the toy grammar: who does what to what where, in each sense of each '
+    'word.',
     Word='A word as the grammar writes it: its form, its tag, and its sense if it has several.',
     PAD='Fills the places after the end of a short sentence.',
-    UNK='Any word that the vocabulary lacks.',
-    BOS='Before the first word of a sentence.',
-    EOS='After its last word.',
-    SPECIALS='The special words in the order of their ids.',
+    UNK='Any word that the vocabulary lacks.', BOS='Before the first word of a sentence.',
+    EOS='After its last word.', SPECIALS='The special words in the order of their ids.',
     MAX_SCORES='Scores held at a time; where there are more, they are computed in blocks.',
-    ELMO_TINY='For trying things out, and for the toy corpus.',
-    ELMO_SMALL='For a book.',
+    ELMO_TINY='For trying things out, and for the toy corpus.', ELMO_SMALL='For a book.',
     ELMO_MEDIUM='For millions of words.',
     ELMO_ORIGINAL='The shape of the published model (Peters et al. 2018).',
     elmo_configs='The ready-made shapes by name.',
     PALETTE='The colours of directions: forward, backward, both.',
-    SENSE_COLOURS='The colours of senses.',
-    GAP='What stands for a missing word in `fill`.',
-    RECIPES='What `elmo_pretrain` does otherwise than by default on a corpus with a name, unless it is told.',
-    BOXED='The models that come with the package.',
+    SENSE_COLOURS='The colours of senses.', GAP='What stands for a missing word in `fill`.',
+    RECIPES='What `elmo_pretrain` does otherwise than by default on a corpus with a name, unless '
+    'it is told.', BOXED='The models that come with the package.',
     LABEL_COLUMNS="The columns in which a table's labels are looked for, in this order.",
-    plot_top_losses="fastai's function, which `Interpretation` calls, for texts and for tagged sentences.",
+    plot_top_losses="fastai's function, which `Interpretation` calls, for texts and for tagged "
+    "sentences.",
     TOKEN_COLUMNS="The columns in which a table's tokens are looked for, in this order.",
     TAG_COLUMNS='The columns in which its tags are looked for, in this order.',
     IGNORE='The tag of padding, and of tokens without a tag.',
-    FAST='The parts of a `BiLM` that `speed_up` exchanges, and for which.',
-)
+    FAST='The parts of a `BiLM` that `speed_up` exchanges, and for which.')
 
 
 def modules(package):
@@ -63,21 +60,14 @@ def modules(package):
             r'File to edit: (?:\.\./)*nbs/(\S+)\.$', f.read_text(encoding='utf-8'), re.M
         ):
             found[f.stem] = nb[1]
-    needs = {
-        k: set(
-            re.findall(
-                rf'^from (?:\.|elmo_fastai\.{package}\.)(\w+) import',
-                (root / 'elmo_fastai' / package / f'{k}.py').read_text(encoding='utf-8'),
-                re.M,
-            )
-        )
-        for k in found
-    }
+    needs = {k: set(re.findall(
+        rf'^from (?:\.|elmo_fastai\.{package}\.)(\w+) import',
+        (root/'elmo_fastai'/package/f'{k}.py').read_text(encoding='utf-8'), re.M))
+             for k in found}
     done = []
     while len(done) < len(found):
         done.append(
-            next(k for k in found if k not in done and not (needs[k] & set(found)) - {*done, k})
-        )
+            next(k for k in found if k not in done and not (needs[k] & set(found)) - {*done, k}))
     return {k: found[k] for k in done}
 
 def plain(o):
@@ -86,17 +76,14 @@ def plain(o):
     text = inspect.formatannotation(o) if isinstance(o, type) else repr(o)
     text = re.sub(
         r"<(?:function|class|module) '?(?:[\w.<>]*\.)?([\w<>]+)'?(?: at 0x\w+| from [^>]*)?>",
-        r'\1',
-        text,
-    )
+        r'\1', text)
     return re.sub(r'\b(?:[a-z_]\w*\.)+(?=[A-Za-z_])', '', text).replace('NoneType', 'None')
 
 def escaped(text):
     "Text for a cell of a table, or for a paragraph: nothing in it is markup but code in backticks"
     parts = re.split(r'(`[^`]*`)', ' '.join(str(text).split()))
     return ''.join(p if p[:1] == '`' else re.sub(r'([<*_])', r'\\\1', p) for p in parts).replace(
-        '|', r'\|'
-    )
+        '|', r'\|')
 
 
 def sentence(text):
@@ -121,11 +108,9 @@ def parameters(o):
     for name,p in said.items():
         if name in skip or name == 'return': continue
         mark = {inspect.Parameter.VAR_POSITIONAL: '*', inspect.Parameter.VAR_KEYWORD: '**'}.get(
-            p['kind'], ''
-        )
+            p['kind'], '')
         anno, default = (
-            '' if p[k] is inspect.Parameter.empty else plain(p[k]) for k in ('anno', 'default')
-        )
+            '' if p[k] is inspect.Parameter.empty else plain(p[k]) for k in ('anno', 'default'))
         rows.append((mark + name, anno, shortened(default), p['docment'] or helps.get(name) or ''))
     back = said.get('return') or {}
     anno = '' if back.get('anno') in (None, inspect.Parameter.empty) else plain(back['anno'])
@@ -137,10 +122,8 @@ def table(rows):
     "Parameters as a table without columns that are empty"
     heads = ['', 'type', 'default', 'what it is']
     keep = [i for i in range(4) if i == 0 or any(r[i] for r in rows)]
-    cells = [
-        [(f'*{r[0]}*' if r[0] == 'returns' else code(r[0])), code(r[1]), code(r[2]), escaped(r[3])]
-        for r in rows
-    ]
+    cells = [[(f'*{r[0]}*' if r[0] == 'returns' else code(r[0])), code(r[1]), code(r[2]),
+              escaped(r[3])] for r in rows]
     lines = [[heads[i] for i in keep], ['---']*len(keep), *([c[i] for i in keep] for c in cells)]
     return '\n'.join(f"| {' | '.join(l)} |" for l in lines)
 
@@ -148,11 +131,8 @@ def called(name, rows):
     "How a function is called: its parameters without types"
     args = [r[0] + (f'={r[2]}' if r[2] else '') for r in rows if r[0] != 'returns']
     line = f"{name}({', '.join(args)})"
-    return '\n'.join(
-        textwrap.wrap(
-            line, 84, subsequent_indent=' ' * 4, break_long_words=False, break_on_hyphens=False
-        )
-    )
+    return '\n'.join(textwrap.wrap(line, 84, subsequent_indent=' '*4, break_long_words=False,
+                                   break_on_hyphens=False))
 
 
 def source_of(o):
@@ -160,21 +140,15 @@ def source_of(o):
     if hasattr(o, '_fields'): return ''
     f = inspect.unwrap(o.__func__ if inspect.ismethod(o) else o)
     file, line = Path(inspect.getsourcefile(f)), inspect.getsourcelines(f)[1]
-    return (
-        f'[source]({SOURCE}/{file.relative_to(root).as_posix()}#L{line})'
-        if root in file.parents
-        else ''
-    )
+    return (f'[source]({SOURCE}/{file.relative_to(root).as_posix()}#L{line})'
+            if root in file.parents else '')
 
 
 def entry(name, o, level=3):
     "A heading, the docstring, the call, the parameters"
     rows = [] if hasattr(o, '_fields') else parameters(o)
-    doc = sentence(
-        '\n\n'.join(
-            escaped(p) for p in re.split(r'\n\s*\n', CONSTANTS.get(name) or inspect.getdoc(o) or '')
-        )
-    )
+    doc = sentence('\n\n'.join(
+        escaped(p) for p in re.split(r'\n\s*\n', CONSTANTS.get(name) or inspect.getdoc(o) or '')))
     yield f"{'#'*level} {name}\n\n{doc} {source_of(o)}".rstrip()
     call = f"{name}({', '.join(o._fields)})" if hasattr(o, '_fields') else called(name, rows)
     yield f'```python\n{call}\n```'
@@ -212,9 +186,8 @@ def header(title, line):
 
 def title_of(nb):
     "The title of a chapter"
-    return json.loads((root / 'nbs' / nb).read_text(encoding='utf-8'))['cells'][0]['source'][
-        0
-    ].strip('# \n')
+    return json.loads((root/'nbs'/nb).read_text(encoding='utf-8'))['cells'][0]['source'][
+        0].strip('# \n')
 
 
 def page(package, shown):
@@ -224,7 +197,8 @@ def page(package, shown):
     for name,nb in modules(package).items():
         m = importlib.import_module(f'elmo_fastai.{package}.{name}')
         file = f'elmo_fastai/{package}/{name}.py'
-        yield f'## {package}.{name}\n\n{sentence(summary(m))}\n\nTold in [{title_of(nb)}](../{nb}) · [{file}]({SOURCE}/{file})'
+        yield (f'## {package}.{name}\n\n{sentence(summary(m))}\n\n'
+               f'Told in [{title_of(nb)}](../{nb}) · [{file}]({SOURCE}/{file})')
         new = [k for k in m.__all__ if k not in shown]
         for k in new:
             shown.add(k)
@@ -235,11 +209,8 @@ def page(package, shown):
 
 def index(texts):
     "The page that leads to the others: the packages, the core, every name"
-    at = {
-        n: f'{k}.md#{n.lower()}'
-        for k, text in texts.items()
-        for n in re.findall(r'^### (\w+)$', text, re.M)
-    }
+    at = {n: f'{k}.md#{n.lower()}' for k, text in texts.items()
+          for n in re.findall(r'^### (\w+)$', text, re.M)}
     core = importlib.import_module('elmo_fastai.all')
     def listed(names): return ' · '.join(f'[`{n}`]({at[n]})' for n in sorted(names, key=str.lower))
     rows = [f'| [elmo_fastai.{k}]({k}.md) | {said} |' for k,said in PACKAGES.items()]
@@ -248,7 +219,8 @@ def index(texts):
     )
     yield 'The words of the course are in the [glossary](../glossary.ipynb).'
     yield '\n'.join(['## Packages', '', '| | |', '| --- | --- |', *rows])
-    yield f'## The core\n\n`from elmo_fastai.all import *` brings these.\n\n{listed(n for n in at if hasattr(core, n))}'
+    yield ('## The core\n\n`from elmo_fastai.all import *` brings these.\n\n'
+           + listed(n for n in at if hasattr(core, n)))
     yield f'## All names\n\n{listed(at)}'
 
 def pages():

@@ -16,6 +16,7 @@ from elmo_fastai.nn.bilm import BiLM, BiLMConfig, ELMO_ORIGINAL
 from elmo_fastai.elmo.folder import load_bilm, save_bilm
 from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.elmo.ai2 import ai2_config, ai2_files, ai2_options, ai2_vocab, load_ai2, save_ai2
+import made
 
 def chars_of(sents, W=50):
     "A batch [B, T, W] with both ends of each sentence; padding is zeros"
@@ -30,26 +31,22 @@ def encode(model, sents, state=None):
     "(a [L+1, T+2, 2P] array for each sentence, the new state)"
     chars = chars_of(sents, model.config.max_chars)
     layers, state = (
-        model.encode_state(chars, state) if state is not None else (model.encode(chars), None)
-    )
+        model.encode_state(chars, state) if state is not None else (model.encode(chars), None))
     y = torch.stack([torch.cat(l, -1) for l in layers]).double().numpy()
     return [y[:,i,:len(s)+2] for i,s in enumerate(sents)], state
 
 # AI2's own vectors
 
 def fixture():
-    for d in (
-        os.environ.get('ELMO_FASTAI_DATA'),
-        Path(__file__).resolve().parents[2] / 'shared' / 'data',
-    ):
-        if d and (Path(d) / 'ai2_fixture').is_dir():
-            return Path(d) / 'ai2_fixture'
+    for d in (os.environ.get('ELMO_FASTAI_DATA'),
+              Path(__file__).resolve().parents[2]/'shared'/'data'):
+        if d and (Path(d)/'ai2_fixture').is_dir():
+            return Path(d)/'ai2_fixture'
 
 
 needs_fixture = pytest.mark.skipif(
     not fixture(),
-    reason="AI2's test model is not here: set ELMO_FASTAI_DATA to a folder that holds ai2_fixture",
-)
+    reason="AI2's test model is not here: set ELMO_FASTAI_DATA to a folder that holds ai2_fixture")
 
 
 def right_sentences(model, reset=False, ends=True):
@@ -60,17 +57,12 @@ def right_sentences(model, reset=False, ends=True):
     with torch.no_grad():
         for i in range(10):
             batch = [sents[k][i].split() for k in range(3)]
-            chars = (
-                chars_of(batch)
-                if ends
-                else torch.nn.utils.rnn.pad_sequence(
-                    [torch.tensor(cv.encode(s)) for s in batch], batch_first=True
-                )
-            )
+            chars = (chars_of(batch) if ends else torch.nn.utils.rnn.pad_sequence(
+                [torch.tensor(cv.encode(s)) for s in batch], batch_first=True))
             layers, state = model.encode_state(chars, model.lstm.init_state() if reset else state)
             top = torch.cat(layers[-1], -1).numpy()
             for k,s in enumerate(batch):
-                with h5py.File(fixture() / f'lm_embeddings_{k}.hdf5') as f:
+                with h5py.File(fixture()/f'lm_embeddings_{k}.hdf5') as f:
                     want = np.concatenate(f[str(i)][()], -1)
                 right += np.allclose(top[k,int(ends):][:len(s)], want, atol=1e-6, rtol=1e-5)
     return right
@@ -89,19 +81,13 @@ def fixture_file():
     return res, json.loads((fixture()/'options.json').read_text())
 
 def file_gates(file):
-    return {
-        k: np.concatenate([np.split(v, 4, -1)[i] for i in (0, 2, 1, 3)], -1)
-        if k.endswith(('/W_0', '/B'))
-        else v
-        for k, v in file.items()
-    }
+    return {k: np.concatenate([np.split(v, 4, -1)[i] for i in (0, 2, 1, 3)], -1)
+            if k.endswith(('/W_0', '/B')) else v for k, v in file.items()}
 
 
 def other_gate(file):
-    return {
-        k.replace('carry', '?').replace('transform', 'carry').replace('?', 'transform'): v
-        for k, v in file.items()
-    }
+    return {k.replace('carry', '?').replace('transform', 'carry').replace('?', 'transform'): v
+            for k, v in file.items()}
 
 
 def halves(file):
@@ -114,10 +100,8 @@ def ids_as_they_are(sd):
 
 
 def negative_gate(sd):
-    return {
-        k: torch.cat([v.chunk(2)[0], -v.chunk(2)[1]]) if 'highway' in k else v
-        for k, v in sd.items()
-    }
+    return {k: torch.cat([v.chunk(2)[0], -v.chunk(2)[1]]) if 'highway' in k else v
+            for k, v in sd.items()}
 
 
 def config(**kwargs): return lambda c: replace(c, **kwargs)
@@ -135,8 +119,7 @@ FAULTS = dict(
     no_proj_clip=(same, same, config(proj_clip=None)),
     no_clips=(same, same, config(cell_clip=None, proj_clip=None)),
     activation=(same, same, config(activation='tanh')),
-    no_fault=(same, same, same),
-)
+    no_fault=(same, same, same))
 
 
 def broken(file, options, fault):
@@ -167,28 +150,18 @@ def test_our_reference_has_ai2s_vectors_too():
     for i in (0, 1):
         tokens = sents[1][i].split()
         y = ref.layers(file, options, tokens, state)[-1,1:-1]
-        with h5py.File(fixture() / 'lm_embeddings_1.hdf5') as f:
+        with h5py.File(fixture()/'lm_embeddings_1.hdf5') as f:
             np.testing.assert_allclose(y, np.concatenate(f[str(i)][()], -1), atol=2e-6, rtol=1e-5)
 
 
 # the reference, over all options
 
-SENTS = [
-    "She sat on the bank .".split(),
-    ['.'],
-    [],
-    ['é' * 40, 'x' * 200, 'a' * 47 + 'ß', 'bank'],
-    ['ბანკი', '🏦', 'नदी', '', '<s>', '\x00\xff'],
-]
+SENTS = ["She sat on the bank .".split(), ['.'], [], ['é'*40, 'x'*200, 'a'*47 + 'ß', 'bank'],
+    ['ბანკი', '🏦', 'नदी', '', '<s>', '\x00\xff']]
 OPTIONS = dict(
     base=ref.options(),
-    published=ref.options(
-        bidirectional=True,
-        dropout=0.1,
-        n_tokens_vocab=793471,
-        unroll_steps=20,
-        cnn=dict(n_characters=261),
-    ),
+    published=ref.options(bidirectional=True, dropout=0.1, n_tokens_vocab=793471, unroll_steps=20,
+                          cnn=dict(n_characters=261)),
     no_residual=ref.options(lstm=dict(use_skip_connections=False)),
     residual_left_out=ref.options(drop=['use_skip_connections']),
     no_cnn_projection=ref.options(lstm=dict(projection_dim=15)),
@@ -213,11 +186,8 @@ OPTIONS = dict(
     one_filter=ref.options(cnn=dict(filters=[[3, 9]])),
     everything_else=ref.options(
         cnn=dict(activation='tanh', n_highway=0, max_characters_per_token=20),
-        lstm=dict(
-            use_skip_connections=False, n_layers=4, cell_clip=None, dim=15, projection_dim=15
-        ),
-    ),
-)
+        lstm=dict(use_skip_connections=False, n_layers=4, cell_clip=None, dim=15,
+                  projection_dim=15)))
 
 
 @pytest.mark.parametrize('name', OPTIONS)
@@ -237,13 +207,9 @@ def test_all_options_and_layers(name, tmp_path):
     for a, b in zip(encode(model, SENTS)[0], encode(again, SENTS)[0]):
         np.testing.assert_allclose(a, b, atol=1e-5)
     third = load_ai2(save_ai2(tmp_path/'third', again))
-    assert (
-        all(
-            torch.allclose(v, third.state_dict()[k], atol=1e-5)
-            for k, v in again.state_dict().items()
-        )
-        and third.config == again.config
-    )
+    assert (all(
+        torch.allclose(v, third.state_dict()[k], atol=1e-5) for k, v in again.state_dict().items())
+            and third.config == again.config)
     if name != 'more_features_than_filters':
         with h5py.File(tmp_path/'again'/'weights.hdf5') as f:
             for k, v in file.items():
@@ -264,10 +230,8 @@ def test_all_in_64_bits():
 def test_a_single_fault_fails_against_the_reference(fault):
     o = ref.options()
     file = ref.random_file(o)
-    off = max(
-        np.abs(y - ref.layers(file, o, s)).max()
-        for s, y in zip(SENTS, encode(broken(file, o, fault), SENTS)[0])
-    )
+    off = max(np.abs(y - ref.layers(file, o, s)).max()
+              for s, y in zip(SENTS, encode(broken(file, o, fault), SENTS)[0]))
     assert off < 3e-5 if fault == 'no_fault' else off > 3e-2, off
 
 @pytest.mark.parametrize('name', ['base', 'no_lstm_projection', 'three_layers'])
@@ -289,8 +253,7 @@ def test_one_layer_as_tensorflow_names_it(tmp_path):
     file = ref.random_file(o)
     a = load_ai2(*ref.write(tmp_path/'a', o, file))
     b = load_ai2(
-        *ref.write(tmp_path / 'b', o, file, rename=lambda k: k.replace('MultiRNNCell/Cell0/', ''))
-    )
+        *ref.write(tmp_path/'b', o, file, rename=lambda k: k.replace('MultiRNNCell/Cell0/', '')))
     assert all(torch.equal(v, b.state_dict()[k]) for k,v in a.state_dict().items())
 
 def test_weights_lie_where_pytorch_would_put_them(tmp_path):
@@ -306,12 +269,9 @@ def test_other_floats_and_compression(tmp_path):
     for i, kw in enumerate(
         (dict(dtype='>f4'), dict(dtype='f8'), dict(compression='gzip', shuffle=True))
     ):
-        b = load_ai2(*ref.write(tmp_path / str(i), o, {k: v for k, v in file.items()}, **kw))
-        assert all(
-            torch.equal(v, b.state_dict()[k]) and v.dtype == torch.float32
-            for k, v in b.state_dict().items()
-            for v in [a.state_dict()[k]]
-        )
+        b = load_ai2(*ref.write(tmp_path/str(i), o, {k: v for k, v in file.items()}, **kw))
+        assert all(torch.equal(v, b.state_dict()[k]) and v.dtype == torch.float32
+                   for k, v in b.state_dict().items() for v in [a.state_dict()[k]])
 
 
 def test_the_loaded_model_is_an_ordinary_one(tmp_path):
@@ -325,10 +285,8 @@ def test_the_loaded_model_is_an_ordinary_one(tmp_path):
     for m in (deepcopy(model), loaded):
         for a,b in zip(before, encode(m, SENTS)[0]): np.testing.assert_allclose(a, b, atol=1e-5)
     sum(y.sum() for y in model.train().encode(chars_of(SENTS))[-1]).backward()
-    assert (
-        model.lstm.fwd[1].weight_hh_l0.grad.abs().sum() > 0
-        and model.chars.convs[0].weight.grad.abs().sum() > 0
-    )
+    assert (model.lstm.fwd[1].weight_hh_l0.grad.abs().sum() > 0
+            and model.chars.convs[0].weight.grad.abs().sum() > 0)
     with torch.no_grad():
         for p in model.parameters(): p.add_(.01*torch.randn_like(p)) if p.requires_grad else None
     model.eval()
@@ -384,10 +342,8 @@ def test_softmax_round_trip(tmp_path):
         with h5py.File(folder/'weights.hdf5') as f:
             for k in file: assert np.array_equal(f[k][()], file[k]), k
         again = load_ai2(folder)
-        assert all(
-            torch.allclose(x, again.state_dict()[k], atol=1e-5)
-            for k, x in model.state_dict().items()
-        )
+        assert all(torch.allclose(x, again.state_dict()[k], atol=1e-5)
+                   for k, x in model.state_dict().items())
         assert (folder/'vocab.txt').exists() == (v is not None)
     assert (tmp_path/'a'/'vocab.txt').read_bytes() == WORDS.encode()
     assert json.loads((tmp_path/'a'/'options.json').read_text())['n_tokens_vocab'] == 6
@@ -402,35 +358,27 @@ def test_a_vocabulary_beside_the_weights(tmp_path, name, mark, named):
     data = (mark + WORDS).encode()
     (tmp_path/name).write_bytes(gzip.compress(data) if name.endswith('.gz') else data)
     _, vocab = ai2.read_ai2(*(paths if named else [tmp_path]))
-    assert (
-        vocab.itos == [*SPECIALS, 'the', 'bank', 'river']
-        and ai2_vocab(tmp_path / name).itos == vocab.itos
-    )
+    assert (vocab.itos == [*SPECIALS, 'the', 'bank', 'river']
+            and ai2_vocab(tmp_path/name).itos == vocab.itos)
     (tmp_path/name).write_bytes(b'\xff\xfe<S>')
     with pytest.raises(ModelFileError, match=f"{name} can't be read"): load_ai2(tmp_path)
     (tmp_path/name).write_bytes(gzip.compress(data)[:-9])
     with pytest.raises(ModelFileError, match=name): load_ai2(tmp_path)
 
-@pytest.mark.parametrize(
-    'text,message',
-    [
-        ('the\n<S>\n</S>\n', '<UNK> is missing'),
-        ('', 'is missing'),
-        (WORDS + 'more\n', '6 words'),
-        ('<S>\n</S>\n<UNK>\n', '6 words'),
-    ],
-)
+@pytest.mark.parametrize('text,message', [
+    ('the\n<S>\n</S>\n', '<UNK> is missing'), ('', 'is missing'), (WORDS + 'more\n', '6 words'),
+    ('<S>\n</S>\n<UNK>\n', '6 words')])
 def test_wrong_vocabulary_files(tmp_path, text, message):
     o = ref.options()
     paths = ref.write(tmp_path, o, ref.random_file(o, n_words=6))
-    (tmp_path / 'v').write_text(text)
+    (tmp_path/'v').write_text(text)
     with pytest.raises(ModelFileError, match=message):
-        load_ai2(*paths, vocab=tmp_path / 'v')
-    (tmp_path / 'v').write_bytes(b'\xff\xfe<S>')
+        load_ai2(*paths, vocab=tmp_path/'v')
+    (tmp_path/'v').write_bytes(b'\xff\xfe<S>')
     with pytest.raises(ModelFileError, match="can't be read"):
-        load_ai2(*paths, vocab=tmp_path / 'v')
+        load_ai2(*paths, vocab=tmp_path/'v')
     with pytest.raises(ModelFileError, match="can't be read"):
-        load_ai2(*paths, vocab=tmp_path / 'nothing')
+        load_ai2(*paths, vocab=tmp_path/'nothing')
 
 
 def test_words_that_clash_with_our_marks_keep_their_rows(tmp_path):
@@ -456,20 +404,12 @@ def trained(seed=0, **kwargs):
             for p in m.parameters(): p.add_(.3*torch.randn_like(p)) if p.requires_grad else None
     return m.eval()
 
-OURS = [
-    dict(),
-    dict(norm=False),
-    dict(hidden_dim=16),
-    dict(residual=False, n_layers=3),
-    dict(n_highway=0, activation='tanh'),
-    dict(cell_clip=0.4, proj_clip=0.2),
-    dict(proj_dim=24, hidden_dim=24),
-    dict(proj_dim=24, hidden_dim=24, char_proj=False),
-    dict(proj_dim=24, hidden_dim=30, char_proj=False, norm=False),
-    dict(proj_dim=40, hidden_dim=40),
-    dict(proj_dim=40, hidden_dim=40, n_highway=0, norm=False),
-    dict(cutoffs=()),
-]
+OURS = [dict(), dict(norm=False), dict(hidden_dim=16), dict(residual=False, n_layers=3),
+        dict(n_highway=0, activation='tanh'), dict(cell_clip=0.4, proj_clip=0.2),
+        dict(proj_dim=24, hidden_dim=24), dict(proj_dim=24, hidden_dim=24, char_proj=False),
+        dict(proj_dim=24, hidden_dim=30, char_proj=False, norm=False),
+        dict(proj_dim=40, hidden_dim=40), dict(proj_dim=40, hidden_dim=40, n_highway=0, norm=False),
+        dict(cutoffs=())]
 
 
 @pytest.mark.parametrize('kwargs', OURS)
@@ -478,11 +418,8 @@ def test_models_trained_here(kwargs, tmp_path):
     state = {k: v.clone() for k,v in model.state_dict().items()}
     loaded = load_ai2(save_ai2(tmp_path/'m', model, VOCAB))
     # not changed
-    assert (
-        all(torch.equal(v, model.state_dict()[k]) for k, v in state.items())
-        and model.chars.norm is None
-        or model.config.norm
-    )
+    assert (all(torch.equal(v, model.state_dict()[k]) for k, v in state.items())
+            and model.chars.norm is None or model.config.norm)
     with h5py.File(tmp_path/'m'/'weights.hdf5') as f:
         file = {}
         f.visititems(lambda k,o: file.update({k: o[()]}) if isinstance(o, h5py.Dataset) else None)
@@ -497,8 +434,7 @@ def test_models_trained_here(kwargs, tmp_path):
     assert ai2_vocab(tmp_path/'m'/'vocab.txt').itos == VOCAB.itos
     again = load_ai2(save_ai2(tmp_path/'again', loaded, VOCAB))
     assert all(
-        torch.allclose(v, again.state_dict()[k], atol=1e-5) for k, v in loaded.state_dict().items()
-    )
+        torch.allclose(v, again.state_dict()[k], atol=1e-5) for k, v in loaded.state_dict().items())
 
 
 def test_adaptive_softmax_is_left_out_with_a_warning(tmp_path):
@@ -513,27 +449,18 @@ def test_adaptive_softmax_is_left_out_with_a_warning(tmp_path):
 def test_what_the_format_cannot_hold(tmp_path):
     def refused(match, model=None, vocab=VOCAB, to='m'):
         with pytest.raises(ValueError, match=match):
-            save_ai2(tmp_path / to, model or trained(), vocab)
+            save_ai2(tmp_path/to, model or trained(), vocab)
 
     refused('one character encoder', trained(share_encoder=False))
     refused('one character encoder', trained(share_softmax=False))
     refused('4 words', vocab=WordVocab(SPECIALS))
-    for w in (
-        '<S>',
-        '</S>',
-        '<UNK>',
-        '!!!MAXTERMID',
-        'two\nlines',
-        'two\rlines',
-        ' space',
-        'nbsp\u00a0',
-    ):
+    for w in ('<S>', '</S>', '<UNK>', '!!!MAXTERMID', 'two\nlines', 'two\rlines', ' space',
+              'nbsp\u00a0'):
         refused("can't stand", vocab=WordVocab([*VOCAB.itos[:-1], w]))
     (tmp_path/'full').mkdir(); (tmp_path/'full'/'thesis.tex').write_text('important')
     refused('thesis.tex', to='full')
-    assert (tmp_path / 'full' / 'thesis.tex').read_text() == 'important' and [
-        o.name for o in tmp_path.iterdir()
-    ] == ['full']
+    assert (tmp_path/'full'/'thesis.tex').read_text() == 'important' and [
+        o.name for o in tmp_path.iterdir()] == ['full']
 
 
 def test_written_whole_or_not_at_all(tmp_path, monkeypatch):
@@ -544,16 +471,12 @@ def test_written_whole_or_not_at_all(tmp_path, monkeypatch):
     with monkeypatch.context() as mp:
         mp.setattr(h5py.Group, 'create_dataset', full)
         with pytest.raises(OSError, match='No space'): save_ai2(tmp_path/'m', trained(1), VOCAB)
-    assert {o.name: o.read_bytes() for o in (tmp_path / 'm').iterdir()} == before and len(
-        list(tmp_path.iterdir())
-    ) == 1
+    assert {o.name: o.read_bytes() for o in (tmp_path/'m').iterdir()} == before and len(
+        list(tmp_path.iterdir())) == 1
     # an older model of ours is replaced as a whole
     save_ai2(tmp_path/'m', trained(1), None)
-    assert sorted(o.name for o in (tmp_path / 'm').iterdir()) == [
-        'SHA256SUMS',
-        'options.json',
-        'weights.hdf5',
-    ]
+    assert sorted(o.name for o in (tmp_path/'m').iterdir()) == [
+        'SHA256SUMS', 'options.json', 'weights.hdf5']
 
 
 def test_half_precision_is_written_in_full(tmp_path):
@@ -580,81 +503,37 @@ def put(f, k, v, **kwargs):
     return f.create_dataset(k, data=v, **kwargs) if v is not None else f.create_dataset(k, **kwargs)
 
 W0 = ref.cell_name(1, 1) + '/W_0'
-@pytest.mark.parametrize(
-    'change,message',
-    [
-        (lambda f: f.__delitem__(W0), f'{W0} is missing'),
-        (lambda f: f.__delitem__('RNN_1'), 'RNN_1/.* is missing'),
-        (
-            lambda f: put(f, 'CNN_high_2/W_carry', np.zeros((15, 15))),
-            'CNN_high_2/W_carry is not part',
-        ),
-        (lambda f: put(f, 'global_step', 17), 'global_step is not part'),
-        (
-            lambda f: put(f, 'char_embed', np.zeros((262, 5), 'f4')),
-            r'char_embed should be \(261, 5\) by the options, found \(262, 5\)',
-        ),
-        (lambda f: put(f, 'char_embed', np.zeros((5, 261), 'f4')), r'found \(5, 261\)'),
-        (
-            lambda f: put(f, 'CNN_proj/b_proj', np.zeros((6, 1), 'f4')),
-            r'CNN_proj/b_proj should be \(6,\)',
-        ),
-        (lambda f: put(f, 'CNN_proj/b_proj', np.zeros(6, 'i4')), 'should hold floats, found int32'),
-        (
-            lambda f: put(f, 'CNN_proj/b_proj', np.zeros(6, 'c8')),
-            'should hold floats, found complex64',
-        ),
-        (lambda f: put(f, 'CNN_proj/b_proj', np.array([b'x'] * 6)), 'should hold floats'),
-        (
-            lambda f: put(
-                f, 'CNN_proj/b_proj', np.array(['x'] * 6, dtype=object), dtype=h5py.string_dtype()
-            ),
-            'should hold floats',
-        ),
-        (
-            lambda f: put(f, 'CNN_proj/b_proj', np.array([1, 2, np.nan, 4, 5, 6], 'f4')),
-            'CNN_proj/b_proj holds numbers that are not finite',
-        ),
-        (lambda f: put(f, 'CNN_proj/b_proj', np.array([1e300] * 6, 'f8')), 'not finite'),
-        (lambda f: put(f, 'softmax/W', np.zeros((9, 6), 'f4')), 'softmax/b is missing'),
-        (lambda f: put(f, 'softmax/b', np.zeros(9, 'f4')), 'softmax/W is missing'),
-        (
-            lambda f: (
-                put(f, 'softmax/b', np.zeros(9, 'f4')),
-                put(f, 'softmax/W', np.zeros((8, 6), 'f4')),
-            ),
-            r'softmax/W should be \(9, 6\)',
-        ),
-        (
-            lambda f: (
-                put(f, 'softmax/b', np.zeros(0, 'f4')),
-                put(f, 'softmax/W', np.zeros((0, 6), 'f4')),
-            ),
-            'softmax',
-        ),
-        (
-            lambda f: (
-                put(f, 'softmax/b', np.zeros(2, 'f4')),
-                put(f, 'softmax/W', np.zeros((2, 6), 'f4')),
-            ),
-            '2 words',
-        ),
-        (
-            lambda f: (
-                put(f, 'softmax/b', np.zeros((), 'f4')),
-                put(f, 'softmax/W', np.zeros((2, 6), 'f4')),
-            ),
-            'softmax',
-        ),
-        (
-            lambda f: (
-                put(f, 'softmax/b', None, shape=(10**10,), dtype='f4', chunks=(1000,)),
-                put(f, 'softmax/W', None, shape=(10**10, 6), dtype='f4', chunks=(1000, 6)),
-            ),
-            'declares 280,000,',
-        ),
-    ],
-)
+@pytest.mark.parametrize('change,message', [
+    (lambda f: f.__delitem__(W0), f'{W0} is missing'),
+    (lambda f: f.__delitem__('RNN_1'), 'RNN_1/.* is missing'),
+    (lambda f: put(f, 'CNN_high_2/W_carry', np.zeros((15, 15))), 'CNN_high_2/W_carry is not part'),
+    (lambda f: put(f, 'global_step', 17), 'global_step is not part'),
+    (lambda f: put(f, 'char_embed', np.zeros((262, 5), 'f4')),
+     r'char_embed should be \(261, 5\) by the options, found \(262, 5\)'),
+    (lambda f: put(f, 'char_embed', np.zeros((5, 261), 'f4')), r'found \(5, 261\)'),
+    (lambda f: put(f, 'CNN_proj/b_proj', np.zeros((6, 1), 'f4')),
+     r'CNN_proj/b_proj should be \(6,\)'),
+    (lambda f: put(f, 'CNN_proj/b_proj', np.zeros(6, 'i4')), 'should hold floats, found int32'),
+    (lambda f: put(f, 'CNN_proj/b_proj', np.zeros(6, 'c8')), 'should hold floats, found complex64'),
+    (lambda f: put(f, 'CNN_proj/b_proj', np.array([b'x']*6)), 'should hold floats'),
+    (lambda f: put(f, 'CNN_proj/b_proj', np.array(['x']*6, dtype=object),
+                   dtype=h5py.string_dtype()), 'should hold floats'),
+    (lambda f: put(f, 'CNN_proj/b_proj', np.array([1, 2, np.nan, 4, 5, 6], 'f4')),
+     'CNN_proj/b_proj holds numbers that are not finite'),
+    (lambda f: put(f, 'CNN_proj/b_proj', np.array([1e300]*6, 'f8')), 'not finite'),
+    (lambda f: put(f, 'softmax/W', np.zeros((9, 6), 'f4')), 'softmax/b is missing'),
+    (lambda f: put(f, 'softmax/b', np.zeros(9, 'f4')), 'softmax/W is missing'),
+    (lambda f: (put(f, 'softmax/b', np.zeros(9, 'f4')),
+                put(f, 'softmax/W', np.zeros((8, 6), 'f4'))), r'softmax/W should be \(9, 6\)'),
+    (lambda f: (put(f, 'softmax/b', np.zeros(0, 'f4')),
+                put(f, 'softmax/W', np.zeros((0, 6), 'f4'))), 'softmax'),
+    (lambda f: (put(f, 'softmax/b', np.zeros(2, 'f4')),
+                put(f, 'softmax/W', np.zeros((2, 6), 'f4'))), '2 words'),
+    (lambda f: (put(f, 'softmax/b', np.zeros((), 'f4')),
+                put(f, 'softmax/W', np.zeros((2, 6), 'f4'))), 'softmax'),
+    (lambda f: (put(f, 'softmax/b', None, shape=(10**10,), dtype='f4', chunks=(1000,)),
+                put(f, 'softmax/W', None, shape=(10**10, 6), dtype='f4', chunks=(1000, 6))),
+     'declares 280,000,')])
 def test_damaged_weights(good, tmp_path, change, message):
     with pytest.raises(ModelFileError, match=message):
         load_ai2(*changed(good, tmp_path, change))
@@ -670,7 +549,7 @@ def test_huge_sizes_cost_nothing(good, tmp_path):
         for k, s in ai2.array_shapes(ai2_config(o)).items():
             f.create_dataset(k, s, 'f4', chunks=tuple(min(1000, n) for n in s))
     with pytest.raises(ModelFileError, match='declares'):
-        load_ai2(tmp_path / 'options.json', tmp_path / 'weights.hdf5')
+        load_ai2(tmp_path/'options.json', tmp_path/'weights.hdf5')
 
 
 def test_no_other_file_is_read(good, tmp_path):
@@ -685,18 +564,15 @@ def test_no_other_file_is_read(good, tmp_path):
     def virtual(f):
         del f['CNN_proj/b_proj']
         layout = h5py.VirtualLayout((6,), 'f4')
-        layout[:] = h5py.VirtualSource(str(tmp_path / 'other.hdf5'), 'b', (6,))
+        layout[:] = h5py.VirtualSource(str(tmp_path/'other.hdf5'), 'b', (6,))
         f.create_virtual_dataset('CNN_proj/b_proj', layout)
 
     def link(f):
         del f['CNN_proj/b_proj']
-        f['CNN_proj/b_proj'] = h5py.ExternalLink(str(tmp_path / 'other.hdf5'), '/b')
+        f['CNN_proj/b_proj'] = h5py.ExternalLink(str(tmp_path/'other.hdf5'), '/b')
 
-    for change, message in (
-        (external, 'lies in another file'),
-        (virtual, 'lies in another file'),
-        (link, 'b_proj is missing'),
-    ):
+    for change, message in ((external, 'lies in another file'), (virtual, 'lies in another file'),
+                            (link, 'b_proj is missing')):
         with pytest.raises(ModelFileError, match=message):
             load_ai2(*changed(good, tmp_path, change))
 
@@ -712,21 +588,13 @@ def test_loops_of_links(good, tmp_path):
 def test_no_hdf5(good, tmp_path):
     raw = good[1].read_bytes()
     bad = tmp_path/'bad'
-    for data in (
-        b'',
-        b'\x89HDF',
-        b'<html>no</html>' * 500,
-        raw[:100],
-        raw[: len(raw) // 2],
-        raw[:-1],
-        b'x' + raw[1:],
-        os.urandom(5000),
-    ):
+    for data in (b'', b'\x89HDF', b'<html>no</html>'*500, raw[:100], raw[:len(raw) // 2],
+                 raw[:-1], b'x' + raw[1:], os.urandom(5000)):
         bad.write_bytes(data)
         with pytest.raises(ModelFileError, match='bad'):
             load_ai2(good[0], bad)
     with pytest.raises(ModelFileError, match='nothing.*can.t be read'):
-        load_ai2(good[0], tmp_path / 'nothing')
+        load_ai2(good[0], tmp_path/'nothing')
     with pytest.raises(ModelFileError, match="can't be read"): load_ai2(good[0], tmp_path)
 
 def test_flipped_bytes_never_crash(good, tmp_path):
@@ -738,60 +606,52 @@ def test_flipped_bytes_never_crash(good, tmp_path):
         try: assert isinstance(load_ai2(good[0], bad), BiLM)
         except ModelFileError: pass
 
-@pytest.mark.parametrize(
-    'cnn,lstm,message',
-    [
-        (dict(activation='gelu'), {}, 'activation'),
-        (dict(filters=[]), {}, 'filters|biLM'),
-        (dict(filters=[[1, -4]]), {}, 'filters'),
-        (dict(filters='no'), {}, 'biLM'),
-        (dict(filters=[[1, 4, 4]]), {}, 'biLM'),
-        (dict(filters=[[60, 4]]), {}, 'wider'),
-        (dict(filters=[[1, 10**30]]), {}, 'filters'),
-        (dict(n_highway=-1), {}, 'n_highway'),
-        (dict(n_highway=10**9), {}, 'n_highway'),
-        (dict(n_characters=60), {}, '60'),
-        (dict(n_characters='262'), {}, '262'),
-        (dict(max_characters_per_token=2), {}, 'max_chars'),
-        (dict(embedding=16), {}, 'biLM'),
-        (dict(embedding={}), {}, "'dim'"),
-        ({}, dict(dim=0), 'hidden_dim'),
-        ({}, dict(dim=5), 'hidden_dim=5'),
-        ({}, dict(dim=20.0), 'hidden_dim'),
-        ({}, dict(dim=True), 'hidden_dim'),
-        ({}, dict(projection_dim=-6), 'proj_dim'),
-        ({}, dict(projection_dim='6'), 'biLM'),
-        ({}, dict(n_layers=0), 'n_layers'),
-        ({}, dict(n_layers=10**9), 'n_layers'),
-        ({}, dict(cell_clip=-3), 'cell_clip'),
-        ({}, dict(cell_clip=0), 'cell_clip'),
-        ({}, dict(cell_clip=float('nan')), 'cell_clip'),
-        ({}, dict(use_skip_connections='yes'), 'residual'),
-    ],
-)
+@pytest.mark.parametrize('cnn,lstm,message', [
+    (dict(activation='gelu'), {}, 'activation'),
+    (dict(filters=[]), {}, 'filters|biLM'),
+    (dict(filters=[[1, -4]]), {}, 'filters'),
+    (dict(filters='no'), {}, 'biLM'),
+    (dict(filters=[[1, 4, 4]]), {}, 'biLM'),
+    (dict(filters=[[60, 4]]), {}, 'wider'),
+    (dict(filters=[[1, 10**30]]), {}, 'filters'),
+    (dict(n_highway=-1), {}, 'n_highway'),
+    (dict(n_highway=10**9), {}, 'n_highway'),
+    (dict(n_characters=60), {}, '60'),
+    (dict(n_characters='262'), {}, '262'),
+    (dict(max_characters_per_token=2), {}, 'max_chars'),
+    (dict(embedding=16), {}, 'biLM'),
+    (dict(embedding={}), {}, "'dim'"),
+    ({}, dict(dim=0), 'hidden_dim'),
+    ({}, dict(dim=5), 'hidden_dim=5'),
+    ({}, dict(dim=20.0), 'hidden_dim'),
+    ({}, dict(dim=True), 'hidden_dim'),
+    ({}, dict(projection_dim=-6), 'proj_dim'),
+    ({}, dict(projection_dim='6'), 'biLM'),
+    ({}, dict(n_layers=0), 'n_layers'),
+    ({}, dict(n_layers=10**9), 'n_layers'),
+    ({}, dict(cell_clip=-3), 'cell_clip'),
+    ({}, dict(cell_clip=0), 'cell_clip'),
+    ({}, dict(cell_clip=float('nan')), 'cell_clip'),
+    ({}, dict(use_skip_connections='yes'), 'residual')])
 def test_options_that_cannot_be(good, tmp_path, cnn, lstm, message):
-    p = tmp_path / 'o.json'
+    p = tmp_path/'o.json'
     p.write_text(json.dumps(ref.options(cnn=cnn, lstm=lstm)))
     with pytest.raises(ModelFileError, match=message):
         load_ai2(p, good[1])
 
 
-@pytest.mark.parametrize(
-    'text,message',
-    [
-        ('', "can't be read"),
-        ('[]', 'list'),
-        ('null', 'NoneType'),
-        ('{}', "'char_cnn'"),
-        ('{"lstm": 3, "char_cnn": 4}', 'biLM'),
-        ('[' * 100000, "can't be read"),
-        ('{"lstm": {}, "char_cnn": {}}', "'filters'"),
-        ('{"lstm": ' + ' ' * 2_000_000 + '{}}', 'too many'),
-        ('\ud800'.encode('utf-8', 'surrogatepass').decode('latin1'), "can't be read"),
-    ],
-)
+@pytest.mark.parametrize('text,message', [
+    ('', "can't be read"),
+    ('[]', 'list'),
+    ('null', 'NoneType'),
+    ('{}', "'char_cnn'"),
+    ('{"lstm": 3, "char_cnn": 4}', 'biLM'),
+    ('['*100000, "can't be read"),
+    ('{"lstm": {}, "char_cnn": {}}', "'filters'"),
+    ('{"lstm": ' + ' '*2_000_000 + '{}}', 'too many'),
+    ('\ud800'.encode('utf-8', 'surrogatepass').decode('latin1'), "can't be read")])
 def test_options_that_are_none(good, tmp_path, text, message):
-    p = tmp_path / 'o.json'
+    p = tmp_path/'o.json'
     p.write_text(text)
     with pytest.raises(ModelFileError, match=message):
         load_ai2(p, good[1])
@@ -865,7 +725,7 @@ def test_download_once(server, tmp_path):
     assert str(tmp_path/'cache') in str(weights)
     # nothing is left lying about
     assert {o.suffix for o in weights.parent.iterdir()} == {'.json', '.hdf5'}
-    for a, b in zip(encode(model, SENTS)[0], encode(load_ai2(tmp_path / 'there'), SENTS)[0]):
+    for a, b in zip(encode(model, SENTS)[0], encode(load_ai2(tmp_path/'there'), SENTS)[0]):
         np.testing.assert_allclose(a, b, atol=1e-5)
 
 
@@ -895,11 +755,8 @@ def test_local_copies(server, tmp_path):
     folder = tmp_path/'mine'; folder.mkdir()
     for k,v in server.files.items(): (folder/k).write_bytes(v)
     options, weights = ai2_files('mini', folder)
-    assert (
-        not server.asked
-        and weights.parent == folder
-        and isinstance(load_ai2(options, weights), BiLM)
-    )
+    assert (not server.asked and weights.parent == folder
+            and isinstance(load_ai2(options, weights), BiLM))
     assert isinstance(load_ai2(folder), BiLM)
     # or downloaded to where you say
     ai2_files('mini', tmp_path/'elsewhere')
@@ -910,21 +767,14 @@ def test_local_copies(server, tmp_path):
 def published(long):
     "The configuration that the name of a published model states"
     C, P, _, n = (
-        int(''.join(filter(str.isdecimal, o))) for o in long.removeprefix('2x').split('_')[:4]
-    )
+        int(''.join(filter(str.isdecimal, o))) for o in long.removeprefix('2x').split('_')[:4])
     return replace(ELMO_ORIGINAL, n_highway=n, proj_dim=P, hidden_dim=C, cutoffs=())
 
 def test_the_published_shapes():
-    sizes = {
-        k: sum(int(np.prod(s)) for s in ai2.array_shapes(published(v)).values())
-        for k, v in ai2.AI2_MODELS.items()
-    }
-    assert sizes == {
-        'small': 13_593_296,
-        'medium': 28_027_728,
-        'original': 93_600_848,
-        'original_5.5B': 93_600_848,
-    }
+    sizes = {k: sum(int(np.prod(s)) for s in ai2.array_shapes(published(v)).values())
+             for k, v in ai2.AI2_MODELS.items()}
+    assert sizes == {'small': 13_593_296, 'medium': 28_027_728, 'original': 93_600_848,
+                     'original_5.5B': 93_600_848}
     for c in map(published, ai2.AI2_MODELS.values()):
         assert replace(ai2_config(ai2_options(c)), name='original') == replace(c, dropout=0.0)
 
@@ -974,3 +824,29 @@ def test_a_reader_as_allennlps_gets_the_vectors(tmp_path, kwargs):
     for sentence, found in zip(SENTS[:4], encode(model, SENTS[:4])[0]):
         np.testing.assert_allclose(
             ref.allennlp_layers(file, options, sentence), found, atol=1e-5, rtol=1e-5)
+
+# AI2's files
+
+def test_ai2_round_trip(tmp_path):
+    elmo = made.make(cfg=dict(cell_clip=3., proj_clip=3.))
+    again = Elmo.from_ai2(elmo.to_ai2(tmp_path/'ai2'), dropout=0.)
+    assert made.close(again(made.S)[0][0], elmo(made.S)[0][0])
+    assert set(again.vocab.itos) == set(made.VOCAB.itos)
+    by_path = Elmo.from_ai2(tmp_path/'ai2'/'options.json', tmp_path/'ai2'/'weights.hdf5',
+                            dropout=0.0, carry=True, n_reps=2)
+    assert made.close(by_path(made.S)[0][1], elmo(made.S)[0][0]) and by_path.carry
+    kept = by_path.save_pretrained(tmp_path/'ours')
+    assert made.close(Elmo.from_pretrained(kept)(made.S)[0][1], elmo(made.S)[0][0])
+    with pytest.raises(ModelFileError): Elmo.from_ai2(tmp_path/'nothing')
+
+@needs_fixture
+def test_ai2s_own_vectors_through_the_module():
+    elmo = Elmo.from_ai2(fixture()/'options.json', fixture()/'lm_weights.hdf5', tokenizer='space',
+                         carry=True)
+    sents = json.loads((fixture()/'sentences.json').read_text())
+    for i in range(10):
+        layers, mask = elmo.layers([s[i] for s in sents])
+        for k in range(3):
+            with h5py.File(fixture()/f'lm_embeddings_{k}.hdf5') as f:
+                wanted = np.concatenate(f[str(i)][:], -1)
+            assert made.close(layers[-1][k, mask[k]], wanted)

@@ -320,8 +320,7 @@ def test_places(classifier, tmp_path, monkeypatch):
     ('a.txt', 'good\n' + 'x '*50_001 + '\n', 'line 2 has 50,001 tokens'),
     ('a.txt', 'a good text\n' + 'so\n'*9 + 'b\0d\n', 'line 11 has a NUL'),
     ('a.txt', '', 'is empty'),
-    ('a.conll', 'Ann NN\n', 'a classifier labels texts'),
-])
+    ('a.conll', 'Ann NN\n', 'a classifier labels texts')])
 def test_bad_input(classifier, tmp_path, name, data, match):
     out = f'b{Path(name).suffix}'.replace('.txt', '.jsonl')
     with pytest.raises(ValueError, match=match): annotated(classifier, tmp_path, name, data, out)

@@ -23,18 +23,10 @@ pytestmark = pytest.mark.slow
 
 study = page('studies/attention')
 POSITIONS, Attention, AttentionConfig, HideWords = (
-    study.POSITIONS,
-    study.Attention,
-    study.AttentionConfig,
-    study.HideWords,
-)
+    study.POSITIONS, study.Attention, study.AttentionConfig, study.HideWords)
 rotate, sinusoids, words_of = study.rotate, study.sinusoids, study.words_of
 gap_floor, gap_nats, gap_perplexity, same_size = (
-    study.gap_floor,
-    study.gap_nats,
-    study.gap_perplexity,
-    study.same_size,
-)
+    study.gap_floor, study.gap_nats, study.gap_perplexity, study.same_size)
 
 BASE = BiLMConfig('small', filters=((1, 8), (2, 8), (3, 16)), proj_dim=32, hidden_dim=32)
 NEXT = [(n, d, 'next') for n in ('lstm', 'attention') for d in ('apart', 'one')]
@@ -51,22 +43,16 @@ def test_other_files_refuse_these_networks_and_nonsense(tmp_path):
     from elmo_fastai.elmo.ai2 import save_ai2
     from elmo_fastai.elmo.onnx import onnx_model
 
-    for how in (
-        ('lstm', 'meet', 'masked'),
-        ('lstm', 'one', 'next'),
-        ('attention', 'apart', 'next'),
-    ):
+    for how in (('lstm', 'meet', 'masked'), ('lstm', 'one', 'next'),
+                ('attention', 'apart', 'next')):
         lm = make(*how)
         with pytest.raises(ValueError, match='directions never meet'):
-            save_ai2(tmp_path / 'm', lm)
+            save_ai2(tmp_path/'m', lm)
         with pytest.raises(ValueError, match='LSTMs that never meet'):
             onnx_model(Elmo(lm, VOCAB))
     with pytest.raises(ValueError, match='prior'):
-        gap_nats(
-            make('lstm', 'apart', 'next'),
-            chars_of('the cat sat .'),
-            torch.ones(1, 6, dtype=torch.long),
-        )
+        gap_nats(make('lstm', 'apart', 'next'), chars_of('the cat sat .'),
+                 torch.ones(1, 6, dtype=torch.long))
 
 
 def test_a_frozen_classifier_trains_no_norms():
@@ -74,11 +60,10 @@ def test_a_frozen_classifier_trains_no_norms():
     from elmo_fastai.tasks.classify import elmo_classifier_learner
 
     dls = ClassifyDataLoaders.from_data(
-        [(s, i % 2) for s in SENTS for i in (0, 1)] * 4, char_vocab=CHARS, device='cpu'
+        [(s, i % 2) for s in SENTS for i in (0, 1)]*4, char_vocab=CHARS, device='cpu'
     )
     learn = elmo_classifier_learner(
-        dls, Elmo(make('attention', 'apart', 'next'), VOCAB, char_vocab=CHARS)
-    )
+        dls, Elmo(make('attention', 'apart', 'next'), VOCAB, char_vocab=CHARS))
     assert not learn.model.elmo.trainable
 
 def make(network, depth, goal, positions='rotary', n=len(VOCAB), seed=0, **kwargs):
@@ -106,9 +91,7 @@ def test_padding_in_a_layer_as_pytorchs():
     x, ours = torch.randn(3, 7, 32), Attention(32, 32, 4, causal=False)
     theirs = nn.MultiheadAttention(32, 4, bias=False, batch_first=True)
     theirs.in_proj_weight.data, theirs.out_proj.weight.data = (
-        ours.qkv.weight.data,
-        ours.out.weight.data,
-    )
+        ours.qkv.weight.data, ours.out.weight.data)
     real = torch.arange(7) < torch.tensor([7, 3, 5])[:, None]
     want = theirs(x, x, x, key_padding_mask=~real)[0]
     torch.testing.assert_close(ours(x, real)[real], want[real], atol=1e-6, rtol=1e-5)
@@ -117,8 +100,8 @@ def test_rotated_products_know_distances_only():
     q, k = torch.randn(2, 16)
     def fit(i, j):
         x = torch.zeros(1, 1, 12, 16)
-        x[..., i, :], y = q, torch.zeros(1, 1, 12, 16)
-        y[..., j, :] = k
+        x[..., i,:], y = q, torch.zeros(1, 1, 12, 16)
+        y[..., j,:] = k
         return rotate(x)[0, 0, i] @ rotate(y)[0, 0, j]
     torch.testing.assert_close(fit(2, 5), fit(7, 10))
     assert abs(fit(2, 5) - fit(2, 6)) > 1e-3
@@ -163,8 +146,7 @@ def test_a_hidden_word_is_hidden(how):
     def same(a, b): return torch.allclose(nats(a), nats(b), atol=1e-5)
     assert same('the cat sat .', 'the dog sat .')
     assert not same('the cat sat .', 'a cat sat .') and not same(
-        'the cat sat .', 'the cat sleeps .'
-    )
+        'the cat sat .', 'the cat sleeps .')
 
 
 def test_next_words_are_not_asked_of_layers_that_have_met():
@@ -175,11 +157,8 @@ def test_next_words_are_not_asked_of_layers_that_have_met():
 
 def test_without_positions_a_bag_of_words():
     "Both sides and no places: another order gives the same vectors in that order"
-    model, x, order = (
-        make('attention', 'meet', 'masked', 'none'),
-        torch.randn(1, 6, 32),
-        torch.randperm(6),
-    )
+    model, x, order = (make('attention', 'meet', 'masked', 'none'), torch.randn(1, 6, 32),
+                       torch.randperm(6))
     with torch.no_grad(): a, b = model.lstm(x)[0], model.lstm(x[:, order])[0]
     for p,q in zip(a, b):
         for h,g in zip(p, q): torch.testing.assert_close(h[:, order], g, atol=1e-5, rtol=1e-4)
@@ -202,14 +181,14 @@ def test_padding_and_order_change_nothing(how):
                 n = alone[i][0][0].shape[1]
                 for x,y in zip(alone[i], together):
                     for h,g in zip(x, y):
-                        same(h[0], g[row, :n])
+                        same(h[0], g[row,:n])
                         assert not g[row, n:].any()
 
 @each
 def test_padding_in_front_and_within_is_refused(how):
     model, row = make(*how), chars_of(SENTS[0])
-    gap = torch.zeros_like(row[:, :2])
-    for chars in (torch.cat([gap, row], 1), torch.cat([row[:, :3], gap, row[:, 3:]], 1)):
+    gap = torch.zeros_like(row[:,:2])
+    for chars in (torch.cat([gap, row], 1), torch.cat([row[:,:3], gap, row[:, 3:]], 1)):
         words = torch.full(chars.shape[:2], 7)*(chars[..., 0] != 0)
         with pytest.raises(ValueError, match='padding before a token'): model.encode(chars)
         with pytest.raises(ValueError, match='padding before a token'):
@@ -265,30 +244,23 @@ def test_every_weight_learns(how):
     model, chars = make(*how).train(), chars_of(*SENTS)
     ids = torch.full(chars.shape[:2], 5)*(chars[..., 0] != 0)
     torch.cat(model(chars, *asked_of(how, ids))).mean().backward()
-    idle = [
-        k
-        for k, p in model.named_parameters()
-        if p.requires_grad and (p.grad is None or not p.grad.any())
-    ]
+    idle = [k for k, p in model.named_parameters()
+            if p.requires_grad and (p.grad is None or not p.grad.any())]
     assert idle == ['chars.proj.bias']                                  # `TokenNorm` takes it away
 
-@pytest.mark.parametrize(
-    'change,match',
-    [
-        (dict(positions='guessed'), "positions='guessed'"),
-        (dict(depth='deep'), "depth='deep'"),
-        (dict(goal='all'), "goal='all'"),
-        (dict(network='rnn'), "network='rnn'"),
-        (dict(heads=5), 'heads=5'),
-        (dict(heads=0), 'heads=0'),
-        (dict(heads=-4), 'heads=-4'),
-        (dict(longest=0), 'longest=0'),
-        (dict(kind='other'), 'kind'),
-        (dict(hidden_dim='64'), "hidden_dim='64'"),
-        (dict(goal='masked', share_softmax=False), 'one output layer'),
-        (dict(depth='meet'), "goal='masked'"),
-    ],
-)
+@pytest.mark.parametrize('change,match', [
+    (dict(positions='guessed'), "positions='guessed'"),
+    (dict(depth='deep'), "depth='deep'"),
+    (dict(goal='all'), "goal='all'"),
+    (dict(network='rnn'), "network='rnn'"),
+    (dict(heads=5), 'heads=5'),
+    (dict(heads=0), 'heads=0'),
+    (dict(heads=-4), 'heads=-4'),
+    (dict(longest=0), 'longest=0'),
+    (dict(kind='other'), 'kind'),
+    (dict(hidden_dim='64'), "hidden_dim='64'"),
+    (dict(goal='masked', share_softmax=False), 'one output layer'),
+    (dict(depth='meet'), "goal='masked'")])
 def test_a_configuration_that_cannot_be(change, match):
     settings = make(*NEXT[2]).config.to_dict()
     assert AttentionConfig.from_dict(settings).to_dict() == settings
@@ -309,7 +281,7 @@ def test_attention_carries_nothing():
     with pytest.raises(ValueError, match='carries no state'):
         make(*MASKED[3]).encode_state(chars_of('yes'))
     with pytest.raises(ValueError, match='carries no state'):
-        Elmo(model).embed([['yes'] * 50], budget=20)
+        Elmo(model).embed([['yes']*50], budget=20)
     for how in (NEXT[2], NEXT[3], MASKED[1], MASKED[3]):
         with pytest.raises(ValueError, match='carries no state'):
             make(*how).lstm(torch.randn(1, 3, 32), state=make(*NEXT[0]).lstm.init_state(1))
@@ -326,8 +298,7 @@ def test_learned_places_end_somewhere():
 def toy():
     corpus = toy_corpus(n_train=1500, n_valid=100, n_test=1, n_unseen=1)
     return corpus, ElmoDataLoaders.from_corpus(
-        corpus, kind='sentences', bs=32, seed=1, device='cpu'
-    )
+        corpus, kind='sentences', bs=32, seed=1, device='cpu')
 
 
 def test_words_of_a_batch(toy):
@@ -360,17 +331,17 @@ def test_a_share_of_the_words_is_hidden(toy):
     assert torch.equal(hidden(batch, .3, False), hidden(batch, .3, False))
     # never none at all
     assert (hidden(batch, 1e-9) != 0).sum() == 1
-    empty = [o[:, :2]*0 for o in batch]
+    empty = [o[:,:2]*0 for o in batch]
     assert not hidden(empty, .3).any()
 
 def test_in_training_some_stay_and_some_are_others():
     model = make(*MASKED[3]).train()
     x = torch.arange(4000.)[:, None].expand(-1, 32).view(40, 100, 32) + 10
     asked = torch.ones(40, 100).long()
-    asked[:, ::2] = 0
+    asked[:,::2] = 0
     set_seed(0)
     y = model.hide(x, asked)
-    assert torch.equal(y[:, ::2], x[:, ::2])
+    assert torch.equal(y[:,::2], x[:,::2])
     y, x = y[:, 1::2], x[:, 1::2]
     gap, stay = (y == model.head.gap).all(-1).float().mean(), (y == x).all(-1).float().mean()
     assert .77 < gap < .83 and .08 < stay < .12
@@ -421,17 +392,11 @@ def test_learns(how, toy):
     _, dls = toy
     set_seed(3)
     config = same_size(BASE, *how[:2], goal=how[2])
-    learn = bilm_learner(
-        dls,
-        config,
-        bf16=False,
-        from_counts=False,
-        cbs=HideWords(0.3) if how[2] == 'masked' else None,
-    )
+    learn = bilm_learner(dls, config, bf16=False, from_counts=False,
+                         cbs=HideWords(0.3) if how[2] == 'masked' else None)
     with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(1, 1e-2)
     first, last = (
-        sum(map(float, o)) / 10 for o in (learn.recorder.losses[:10], learn.recorder.losses[-10:])
-    )
+        sum(map(float, o))/10 for o in (learn.recorder.losses[:10], learn.recorder.losses[-10:]))
     assert learn.stopped is None and last < first - .8
     assert learn.recorder.metric_names[2:4] == ['valid_loss', 'perplexity_fwd']
 

@@ -35,8 +35,7 @@ def batch(n=5, width=4, gaps=True, seed=0):
     words = torch.randint(4, 4+len(WORDS), (n, width), generator=g)
     if gaps: words[torch.rand(n, width, generator=g) < .3] = 0; words[-1] = 0
     rows = torch.from_numpy(
-        np.concatenate([cv.specials, np.zeros((1, 50), np.int16), cv.encode(WORDS)])
-    )
+        np.concatenate([cv.specials, np.zeros((1, 50), np.int16), cv.encode(WORDS)]))
     return words, rows[words]
 
 each_input = pytest.mark.parametrize('chars', [False, True])
@@ -111,8 +110,7 @@ def corpus(): return toy_corpus(n_train=500, n_valid=120, n_test=1, n_unseen=30)
 def loaders(corpus, **kwargs):
     return ElmoDataLoaders.from_corpus(
         corpus,
-        **{**dict(kind='cbow', bs=64, valid_bs=50, seed=0, device='cpu', context_size=2), **kwargs},
-    )
+        **{**dict(kind='cbow', bs=64, valid_bs=50, seed=0, device='cpu', context_size=2), **kwargs})
 
 
 @pytest.fixture(scope='module')
@@ -148,19 +146,11 @@ def test_learner_beats_unigram_and_its_table_is_right(dls, kwargs):
     unigram = math.exp(-np.log(counts/counts.sum())[targets].mean())
     loss, ppl, acc = learn.recorder.values[-1][1:]
     assert list(learn.recorder.metric_names) == [
-        'epoch',
-        'train_loss',
-        'valid_loss',
-        'perplexity',
-        'accuracy',
-        'time',
-    ]
+        'epoch', 'train_loss', 'valid_loss', 'perplexity', 'accuracy', 'time']
     e_ppl, e_acc = exact(learn, dls.valid)
-    assert (
-        float(ppl) == pytest.approx(e_ppl, rel=1e-4)
-        and float(acc) == pytest.approx(e_acc, abs=1e-6)
-        and loss == pytest.approx(math.log(e_ppl), rel=1e-4)
-    )
+    assert (float(ppl) == pytest.approx(e_ppl, rel=1e-4)
+            and float(acc) == pytest.approx(e_acc, abs=1e-6)
+            and loss == pytest.approx(math.log(e_ppl), rel=1e-4))
     assert e_ppl < unigram*.8, (e_ppl, unigram)
     # letters learn more slowly
     if 'chars' not in kwargs: assert e_acc > (targets == counts.argmax()).mean()
@@ -195,8 +185,7 @@ def test_export_and_load_learner(dls, tmp_path, kwargs):
     # and it trains on, head and all
     quietly(again, 'fit_one_cycle', 3, 1e-2)
     assert exact(again, dls.valid)[0] < ppl and not any(
-        torch.equal(v, before[k]) for k, v in again.model.state_dict().items() if 'weight' in k
-    )
+        torch.equal(v, before[k]) for k, v in again.model.state_dict().items() if 'weight' in k)
 
 
 def test_save_and_load(dls, tmp_path):
@@ -205,8 +194,7 @@ def test_save_and_load(dls, tmp_path):
     learn.save('here')
     again = learner(dls, seed=5, path=tmp_path).load('here')
     assert all(
-        torch.equal(v, again.model.state_dict()[k]) for k, v in learn.model.state_dict().items()
-    )
+        torch.equal(v, again.model.state_dict()[k]) for k, v in learn.model.state_dict().items())
 
 
 def test_predict_takes_the_neighbours_that_the_loader_takes(corpus):
@@ -221,11 +209,11 @@ def test_predict_takes_the_neighbours_that_the_loader_takes(corpus):
             # the places that the loader uses
             for i in range(k-1, len(s)-k+1):
                 torch.testing.assert_close(
-                    learn.predict([*s[:i], '___', *s[i + 1 :]])[2], next(rows), atol=1e-6, rtol=1e-4
+                    learn.predict([*s[:i], '___', *s[i + 1:]])[2], next(rows), atol=1e-6, rtol=1e-4
                 )
         # and those at the ends
         for i in range(len(sents[0])):
-            assert learn.predict([*sents[0][:i], '___', *sents[0][i + 1 :]])[2].isfinite().all()
+            assert learn.predict([*sents[0][:i], '___', *sents[0][i + 1:]])[2].isfinite().all()
 
 
 def test_predict(dls):
@@ -241,15 +229,11 @@ def test_predict(dls):
 def test_show_results_and_get_preds(dls, capsys):
     learn = learner(dls)
     df = quietly(learn, 'show_results', max_n=4, show=False)
-    assert (
-        list(df.columns) == ['left', 'target', 'right', 'guess', 'p(target)']
-        and len(df) == 4
-        and set(df['guess']) <= set(dls.vocab.itos)
-    )
+    assert (list(df.columns) == ['left', 'target', 'right', 'guess', 'p(target)'] and len(df) == 4
+            and set(df['guess']) <= set(dls.vocab.itos))
     p, y, losses = quietly(learn, 'get_preds', with_loss=True)
     assert p.shape == (dls.valid.examples, len(dls.vocab)) and torch.allclose(
-        losses, -p[range(len(y)), y].log(), atol=1e-4
-    )
+        losses, -p[range(len(y)), y].log(), atol=1e-4)
     flat = torch.cat([y for *_,y in dls.valid])
     assert torch.equal(y, flat), 'in the order of the text'
 
@@ -259,20 +243,10 @@ def test_learner_refuses(dls, corpus):
 
 
 def test_a_text_that_is_read_in_pieces(corpus):
-    buffered, vocab = (
-        pytest.importorskip('elmo_fastai.data.buffered'),
-        WordVocab.build([s.split() for s in corpus.train]),
-    )
-    dl = buffered.BufferedDataLoader(
-        corpus.train,
-        vocab,
-        n_batches=3,
-        kind='cbow',
-        tokenizer='space',
-        context_size=1,
-        bs=32,
-        device='cpu',
-    )
+    buffered, vocab = (pytest.importorskip('elmo_fastai.data.buffered'),
+                       WordVocab.build([s.split() for s in corpus.train]))
+    dl = buffered.BufferedDataLoader(corpus.train, vocab, n_batches=3, kind='cbow',
+                                     tokenizer='space', context_size=1, bs=32, device='cpu')
     learn = cbow_learner(DataLoaders(dl, loaders(corpus, context_size=1).valid), dim=8)
     quietly(learn, 'fit', 1, 1e-3)
     assert learn.context_size == 1 and learn.predict('the ___ waited')[0] in vocab.itos
@@ -291,29 +265,20 @@ def test_word_vectors_of_a_learner(dls):
     one = np.concatenate([word_vectors(letters, [w]).vectors for w in words])
     # no word depends on another
     np.testing.assert_allclose(word_vectors(letters, words).vectors, one, atol=1e-5)
-    assert (
-        len(word_vectors(letters)) == len(dls.vocab) - 4
-        and letters.model.training == learn.model.training
-    )
+    assert (len(word_vectors(letters)) == len(dls.vocab) - 4
+            and letters.model.training == learn.model.training)
     with pytest.raises(ValueError, match='table'): word_vectors(learn, ['boat'])
 
 def vectors(n=50, dim=7, seed=0):
     return WordVectors(
-        [f'w{i}' for i in range(n - 3)]
-        + ['naïve', '日本語', 'New\u00a0York'.replace('\u00a0', '_')],
-        np.random.default_rng(seed).normal(size=(n, dim)),
-    )
+        [f'w{i}' for i in range(n - 3)] + ['naïve', '日本語', 'New\u00a0York'.replace('\u00a0', '_')],
+        np.random.default_rng(seed).normal(size=(n, dim)))
 
 
 def test_look_up():
     wv = vectors()
-    assert (
-        np.array_equal(wv['w3'], wv.vectors[3])
-        and 'w3' in wv
-        and 'w99' not in wv
-        and len(wv) == 50
-        and wv.dim == 7
-    )
+    assert (np.array_equal(wv['w3'], wv.vectors[3]) and 'w3' in wv and 'w99' not in wv
+            and len(wv) == 50 and wv.dim == 7)
     with pytest.raises(KeyError, match="No vector for 'w333'.*'w33'"): wv['w333']
     with pytest.raises(KeyError): wv.encode(['w1', 'nope'])
     assert (wv.encode(['nope', 'w1'], unknown='zero')[0] == 0).all()
@@ -325,38 +290,30 @@ def test_nearest_against_a_loop():
     wv = vectors()
 
     def cos(a, b):
-        return sum(x * y for x, y in zip(a, b)) / math.sqrt(
-            sum(x * x for x in a) * sum(y * y for y in b)
-        )
+        return sum(x*y for x, y in zip(a, b))/math.sqrt(
+            sum(x*x for x in a)*sum(y*y for y in b))
 
     for w in ('w0', 'naïve'):
-        ref = sorted(
-            ((o, cos(wv[w].tolist(), wv[o].tolist())) for o in wv.words if o != w),
-            key=lambda o: -o[1],
-        )
+        ref = sorted(((o, cos(wv[w].tolist(), wv[o].tolist())) for o in wv.words if o != w),
+                     key=lambda o: -o[1])
         found = wv.nearest(w, 6)
         assert [o for o,_ in found] == [o for o,_ in ref[:6]]
         np.testing.assert_allclose([c for _,c in found], [c for _,c in ref[:6]], atol=1e-5)
     # a vector may find its own word
     assert wv.nearest(wv['w4'], 1)[0][0] == 'w4'
     assert (
-        len(wv.nearest('w1', 1000)) == 49 and len(wv.nearest('w1', 3, without=wv.words[:48])) == 2
-    )
+        len(wv.nearest('w1', 1000)) == 49 and len(wv.nearest('w1', 3, without=wv.words[:48])) == 2)
     with pytest.raises(KeyError): wv.nearest('nope')
     zero = WordVectors(['a', 'b', 'c'], [[0, 0], [1, 0], [0, 1]])
     assert all(np.isfinite(c) for _,c in zero.nearest('a', 5)) and zero.nearest('b')[0][1] == 0
 
-@pytest.mark.parametrize(
-    'words,vecs,match',
-    [
-        (['a'], np.zeros((2, 3)), '1 words and vectors of shape'),
-        (['a'], np.zeros(3), 'shape'),
-        ([], np.zeros((0, 3)), 'shape'),
-        (['a'], np.zeros((1, 0)), 'shape'),
-        (['a', 'a'], np.zeros((2, 3)), "'a' is there twice"),
-        (['a', 'b'], [[1.0, 2.0], [math.nan, 1.0]], "'b'.*not finite"),
-    ],
-)
+@pytest.mark.parametrize('words,vecs,match', [
+    (['a'], np.zeros((2, 3)), '1 words and vectors of shape'),
+    (['a'], np.zeros(3), 'shape'),
+    ([], np.zeros((0, 3)), 'shape'),
+    (['a'], np.zeros((1, 0)), 'shape'),
+    (['a', 'a'], np.zeros((2, 3)), "'a' is there twice"),
+    (['a', 'b'], [[1.0, 2.0], [math.nan, 1.0]], "'b'.*not finite")])
 def test_vectors_that_cannot_be(words, vecs, match):
     with pytest.raises(ValueError, match=match):
         WordVectors(words, vecs)
@@ -370,11 +327,8 @@ def test_round_trip_to_the_last_bit(tmp_path, name):
     wv.vectors[0] *= 1e-30; wv.vectors[1] *= 1e30; wv.vectors[2] = 0
     path = wv.save(tmp_path/name)
     again = WordVectors.load(str(path))
-    assert (
-        again.words == wv.words
-        and np.array_equal(again.vectors, wv.vectors)
-        and again.vectors.dtype == np.float32
-    )
+    assert (again.words == wv.words and np.array_equal(again.vectors, wv.vectors)
+            and again.vectors.dtype == np.float32)
     assert not list(tmp_path.rglob('*.part'))
     # and it can be worked with
     again.vectors[3] = 1
@@ -449,8 +403,7 @@ def test_malformed_safetensors(tmp_path):
         ({'vectors': t}, {**meta, 'words': '['}, 'JSONDecodeError'),
         ({'vectors': t}, {**meta, 'words': '[1, 2]'}, '2 words'),
         ({'vectors': t}, {**meta, 'words': '["a"]'}, '1 words'),
-        ({'vectors': t * math.nan}, meta, 'not finite'),
-    ]:
+        ({'vectors': t*math.nan}, meta, 'not finite')]:
         save_file(tensors, f, metadata=m)
         with pytest.raises(ModelFileError, match=match):
             WordVectors.load(f)
@@ -467,8 +420,7 @@ def test_missing_files_and_failed_saves(tmp_path):
     with pytest.raises(ValueError, match='surrogate'):
         WordVectors(['ok', '\ud800'], [[1.0], [2.0]]).save(f)
     assert f.read_bytes() == before and len(list(tmp_path.iterdir())) == 1, (
-        'a save that fails leaves what was there'
-    )
+        'a save that fails leaves what was there')
 
 
 def test_more_words_than_promised(tmp_path):

@@ -8,12 +8,8 @@ from elmo_fastai.nn.charcnn import (
 
 torch.set_num_threads(1)
 cv = ByteCharVocab()
-SENTS = [
-    "She sat on the bank of the river .".split(),
-    "She put the money in the bank .".split(),
-    ["naïve", "日本語", "x" * 60, "🙂"],
-    ["a"],
-]
+SENTS = ["She sat on the bank of the river .".split(), "She put the money in the bank .".split(),
+         ["naïve", "日本語", "x"*60, "🙂"], ["a"]]
 FILTERS = ((1,4), (2,3), (4,5))
 
 def batch(sents=SENTS, left=False, extra=0):
@@ -44,10 +40,8 @@ def reference(m, ids, activation='relu'):
     for i in range(len(m.convs)):
         W, b = p[f'convs.{i}.weight'], p[f'convs.{i}.bias']
         for k in range(len(b)):
-            windows = [
-                b[k] + sum(W[k, :, j] @ letters[s + j] for j in range(W.shape[2]))
-                for s in range(len(ids) - W.shape[2] + 1)
-            ]
+            windows = [b[k] + sum(W[k,:, j] @ letters[s + j] for j in range(W.shape[2]))
+                       for s in range(len(ids) - W.shape[2] + 1)]
             x.append(act(max(windows)))
     x = np.array(x)
     for l in range(len(m.highway.layers)):
@@ -57,24 +51,13 @@ def reference(m, ids, activation='relu'):
         x = g*t + (1-g)*x
     if m.proj is not None: x = p['proj.weight'] @ x + p['proj.bias']
     if m.norm is not None:
-        x = (x - p['norm.running_mean']) / np.sqrt(p['norm.running_var'] + m.norm.eps) * p[
-            'norm.weight'
-        ] + p['norm.bias']
+        x = (x - p['norm.running_mean'])/np.sqrt(p['norm.running_var'] + m.norm.eps)*p[
+            'norm.weight'] + p['norm.bias']
     return x
 
-@pytest.mark.parametrize(
-    'kwargs',
-    [
-        dict(),
-        dict(activation='tanh'),
-        dict(n_highway=0),
-        dict(n_highway=2),
-        dict(proj_dim=None),
-        dict(norm=False),
-        dict(norm=False, proj_dim=None, n_highway=0),
-        dict(filters=((3, 7),)),
-    ],
-)
+@pytest.mark.parametrize('kwargs', [
+    dict(), dict(activation='tanh'), dict(n_highway=0), dict(n_highway=2), dict(proj_dim=None),
+    dict(norm=False), dict(norm=False, proj_dim=None, n_highway=0), dict(filters=((3, 7),))])
 @pytest.mark.parametrize('dtype,eps', [(torch.float64, 1e-12), (torch.float32, 1e-5)])
 def test_reference(kwargs, dtype, eps):
     m, chars = model(dtype, **kwargs).eval(), batch()
@@ -82,11 +65,8 @@ def test_reference(kwargs, dtype, eps):
     for b, s in enumerate(SENTS):
         for t in range(len(s)):
             np.testing.assert_allclose(
-                y[b, t],
-                reference(m, chars[b, t].tolist(), kwargs.get('activation', 'relu')),
-                atol=eps,
-                rtol=eps,
-            )
+                y[b, t], reference(m, chars[b, t].tolist(), kwargs.get('activation', 'relu')),
+                atol=eps, rtol=eps)
         assert not y[b,len(s):].any()
 
 def all_grads(m, chars):
@@ -98,13 +78,8 @@ def all_grads(m, chars):
 @pytest.mark.parametrize('training', [False, True])
 @pytest.mark.parametrize('norm', [False, True])
 def test_savings_are_exact(training, norm):
-    plain, saving = (
-        all_grads(
-            model(torch.float64, savings=o, norm=norm).train(training),
-            torch.cat([batch(), batch()]),
-        )
-        for o in (False, True)
-    )
+    plain, saving = (all_grads(model(torch.float64, savings=o, norm=norm).train(training),
+                               torch.cat([batch(), batch()])) for o in (False, True))
     for a,b in zip(plain, saving): torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
 
 words = st.text(st.characters(codec='utf-8', exclude_categories=('Cs',)), min_size=1, max_size=60)
@@ -119,21 +94,15 @@ def test_savings_are_exact_for_any_text(ws):
 @given(st.integers(1, 5), st.integers(1, 12), st.integers(1, 5), st.integers(1, 4), st.data())
 def test_cut_columns_keeps_all_windows(n, w, widest, n_ids, data):
     "For any ids and any padding id: the set of windows of each row stays the same"
-    rows = torch.tensor(
-        data.draw(
-            st.lists(
-                st.lists(st.integers(0, n_ids), min_size=w, max_size=w), min_size=n, max_size=n
-            )
-        )
-    )
+    rows = torch.tensor(data.draw(
+        st.lists(st.lists(st.integers(0, n_ids), min_size=w, max_size=w), min_size=n, max_size=n)))
     rows = torch.cat([rows, rows.new_full((n, data.draw(st.integers(0, 6))), 7)], 1)
     cut = cut_columns(rows, widest)
     assert cut.shape[1] <= rows.shape[1]
     for width in range(1, min(widest, rows.shape[1])+1):
         for a,b in zip(rows.tolist(), cut.tolist()):
-            assert {tuple(a[i : i + width]) for i in range(len(a) - width + 1)} == {
-                tuple(b[i : i + width]) for i in range(len(b) - width + 1)
-            }
+            assert {tuple(a[i:i + width]) for i in range(len(a) - width + 1)} == {
+                tuple(b[i:i + width]) for i in range(len(b) - width + 1)}
 
 
 def test_cutting_more_would_not_be_exact():
@@ -197,45 +166,32 @@ def test_errors_are_for_people():
 def test_more_columns_than_usual():
     wide = ByteCharVocab(max_chars=120)
     m, short = model(torch.float64).eval(), [w for w in SENTS[0]]
-    torch.testing.assert_close(
-        m(torch.as_tensor(wide.encode(short))),
-        m(torch.as_tensor(cv.encode(short))),
-        rtol=1e-12,
-        atol=1e-12,
-    )
+    torch.testing.assert_close(m(torch.as_tensor(wide.encode(short))),
+                               m(torch.as_tensor(cv.encode(short))), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    'kwargs', [dict(), dict(norm=False, activation='tanh', n_highway=2), dict(proj_dim=None)]
-)
+@pytest.mark.parametrize('kwargs', [
+    dict(), dict(norm=False, activation='tanh', n_highway=2), dict(proj_dim=None)])
 def test_gradcheck(kwargs):
-    m, chars = (
-        model(
-            torch.float64, filters=((1, 2), (2, 3)), char_dim=2, **{'proj_dim': 3, **kwargs}
-        ).eval(),
-        torch.as_tensor(cv.encode(['ab', 'ba', 'ab', 'c']))[None, :, :9],
-    )
+    m, chars = (model(torch.float64, filters=((1, 2), (2, 3)), char_dim=2,
+                      **{'proj_dim': 3, **kwargs}).eval(),
+                torch.as_tensor(cv.encode(['ab', 'ba', 'ab', 'c']))[None,:,:9])
     names, ps = zip(*[(n, p) for n, p in m.named_parameters() if n != 'embed.weight'])
     assert torch.autograd.gradcheck(
-        lambda *ps: torch.func.functional_call(m, dict(zip(names, ps)), (chars,)), ps
-    )
+        lambda *ps: torch.func.functional_call(m, dict(zip(names, ps)), (chars,)), ps)
     used = torch.tensor(sorted(set(chars.flatten().tolist())))
     rows = m.embed.weight.detach()[used].clone().requires_grad_()
     f = lambda rows: torch.func.functional_call(
-        m, {'embed.weight': m.embed.weight.detach().index_copy(0, used, rows)}, (chars,)
-    )
+        m, {'embed.weight': m.embed.weight.detach().index_copy(0, used, rows)}, (chars,))
     assert torch.autograd.gradcheck(f, rows)
 
 def test_types_of_numbers():
     chars = batch()
     ref = model(torch.float64).eval()(chars)
     with torch.autocast('cpu', torch.bfloat16): auto = model().eval()(chars)
-    for y, eps in (
-        (auto, 0.1),
-        (model(torch.bfloat16).eval()(chars), 0.2),
-        (model().eval()(chars.long()), 1e-5),
-    ):
-        assert (y.double() - ref).abs().max() < eps * ref.abs().max()
+    for y, eps in ((auto, 0.1), (model(torch.bfloat16).eval()(chars), 0.2),
+                   (model().eval()(chars.long()), 1e-5)):
+        assert (y.double() - ref).abs().max() < eps*ref.abs().max()
     assert auto.dtype == torch.bfloat16
     m = model()
     with torch.autocast('cpu', torch.bfloat16): m(chars).float().sum().backward()
@@ -302,11 +258,8 @@ def test_token_norm_tells_nothing_about_the_batch():
 def test_token_norm_counts():
     "A vector that counts three times is the vector three times"
     torch.manual_seed(0)
-    x, counts, dy = (
-        torch.randn(6, 3).double(),
-        torch.tensor([1, 3, 1, 1, 2, 1]),
-        torch.randn(9, 3).double(),
-    )
+    x, counts, dy = (torch.randn(6, 3).double(), torch.tensor([1, 3, 1, 1, 2, 1]),
+                     torch.randn(9, 3).double())
     rows = torch.arange(6).repeat_interleave(counts)
     res = []
     for use in (True, False):

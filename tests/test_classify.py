@@ -21,11 +21,8 @@ CFG = BiLMConfig(
     'nano', char_dim=4, filters=((1, 8), (2, 8), (3, 8)), proj_dim=8, hidden_dim=12, dropout=0.3
 )
 GOOD, BAD = 'good fine great nice'.split(), 'bad poor awful dull'.split()
-ROWS = [
-    (f'the {n} was {w} .', int(w in GOOD))
-    for n in 'film song book play meal'.split()
-    for w in GOOD + BAD
-]
+ROWS = [(f'the {n} was {w} .', int(w in GOOD)) for n in 'film song book play meal'.split()
+        for w in GOOD + BAD]
 
 
 def elmo(seed=0, cfg={}, **kw):
@@ -35,8 +32,7 @@ def elmo(seed=0, cfg={}, **kw):
     return Elmo(lm, **{**dict(dropout=.1, tokenizer='space'), **kw}).eval()
 def loaders(rows=ROWS, **kw):
     return ClassifyDataLoaders.from_data(
-        rows, **{**dict(device='cpu', seed=1, bs=8, valid_pct=0.25), **kw}
-    )
+        rows, **{**dict(device='cpu', seed=1, bs=8, valid_pct=0.25), **kw})
 
 
 def learner(dls=None, e=None, **kw):
@@ -56,40 +52,35 @@ def close(a, b, eps=1e-5): return a.shape == b.shape and torch.allclose(a, b, at
 # pooling
 
 @settings(max_examples=40, deadline=None)
-@given(
-    st.sampled_from(['attention', 'mean', 'max', 'attention+max+mean']),
-    st.lists(st.integers(0, 6), min_size=1, max_size=5),
-    st.integers(0, 9),
-)
+@given(st.sampled_from(['attention', 'mean', 'max', 'attention+max+mean']),
+       st.lists(st.integers(0, 6), min_size=1, max_size=5),
+       st.integers(0, 9))
 def test_padding_and_company_change_nothing(how, lens, seed):
     set_seed(seed)
     pool, T = Pool(5, how), max(lens) + 2
     mask = torch.arange(T) < torch.tensor(lens)[:, None]
-    x = torch.randn(len(lens), T, 5) * mask[..., None]
+    x = torch.randn(len(lens), T, 5)*mask[..., None]
     out = pool(x, mask)
     # whatever stands at the padding
     x[~mask] = 1e4
     assert close(out, pool(x, mask))
     for row, n, o in zip(x, lens, out):
         if n:
-            assert close(pool(row[None, :n], mask[:1, :0].new_ones(1, n))[0], o)
+            assert close(pool(row[None,:n], mask[:1,:0].new_ones(1, n))[0], o)
         else:
             assert not o.any()
 
 
 def test_attention_is_a_softmax_over_real_tokens():
-    pool, x, mask = (
-        AttentionPool(4),
-        torch.randn(2, 5, 4),
-        torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]]).bool(),
-    )
+    pool, x, mask = (AttentionPool(4), torch.randn(2, 5, 4),
+                     torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]]).bool())
     w = pool.weights(x, mask)
     assert close(w.sum(1), torch.ones(2)) and not w[1, 2:].any()
-    s = [(pool.score.weight[0] @ h + pool.score.bias).item() for h in x[1, :2]]
-    assert close(w[1, :2], torch.tensor([math.exp(o) for o in s])/sum(math.exp(o) for o in s))
+    s = [(pool.score.weight[0] @ h + pool.score.bias).item() for h in x[1,:2]]
+    assert close(w[1,:2], torch.tensor([math.exp(o) for o in s])/sum(math.exp(o) for o in s))
     x.requires_grad_()
     pool(x, mask)[1].sum().backward()
-    assert x.grad[1, :2].any() and not x.grad[1, 2:].any() and not x.grad[0].any()
+    assert x.grad[1,:2].any() and not x.grad[1, 2:].any() and not x.grad[0].any()
 
 def test_attention_without_any_token_has_no_bad_gradient():
     pool, x = AttentionPool(4), torch.randn(2, 3, 4, requires_grad=True)
@@ -106,12 +97,8 @@ def test_pools_that_can_not_be(how):
 def test_a_text_gets_the_same_scores_in_any_company(kw):
     model = ElmoClassifier(elmo(), 3, **{**dict(proj_dim=16), **kw}).eval()
     if model.words is not None: torch.nn.init.normal_(model.words.embed.weight)
-    texts = [
-        'the film was good .',
-        'x',
-        'a much longer text than the others , is it not ?',
-        'the film was good .',
-    ]
+    texts = ['the film was good .', 'x', 'a much longer text than the others , is it not ?',
+             'the film was good .']
     out = model(texts)
     assert out.shape == (4, 3) and close(out[0], out[3])
     for i,t in enumerate(texts): assert close(model([t])[0], out[i])
@@ -151,8 +138,7 @@ def test_training_with_and_without_a_cache_is_the_same():
     a, b = (torch.tensor(r.recorder.values) for r in runs)
     assert close(a, b, 1e-4) and runs[0].model.cache.rows and not runs[1].model.cache
     assert all(
-        close(p, q, 1e-3) for p, q in zip(runs[0].model.parameters(), runs[1].model.parameters())
-    )
+        close(p, q, 1e-3) for p, q in zip(runs[0].model.parameters(), runs[1].model.parameters()))
 
 
 def test_the_bilm_is_not_called_again(monkeypatch):
@@ -171,11 +157,8 @@ def test_one_cache_for_many_learners_and_never_for_another_bilm():
     weights, x = cache.weights, dls.valid.one_batch()[0]
     assert len(cache.rows) == len(ROWS)
     other = fit(learner(dls, elmo(1), cache=cache)).model.elmo
-    assert (
-        cache.weights != weights
-        and len(cache.rows) == len(ROWS)
-        and all(close(*o, 1e-6) for o in zip(ask(cache, other, x)[0], other.layers(x)[0]))
-    )
+    assert (cache.weights != weights and len(cache.rows) == len(ROWS)
+            and all(close(*o, 1e-6) for o in zip(ask(cache, other, x)[0], other.layers(x)[0])))
 
 
 def test_layers_from_before_a_training_do_not_come_back():
@@ -184,10 +167,8 @@ def test_layers_from_before_a_training_do_not_come_back():
     x = learn.dls.valid.one_batch()[0]
     fit(learn); before = [o.clone() for o in ask(learn.model.cache, learn.model.elmo.eval(), x)[0]]
     learn.freeze_to(-2); fit(learn); learn.freeze()
-    now, cached = (
-        learn.model.elmo.eval().layers(x)[0],
-        ask(learn.model.cache, learn.model.elmo, x)[0],
-    )
+    now, cached = (learn.model.elmo.eval().layers(x)[0],
+                   ask(learn.model.cache, learn.model.elmo, x)[0])
     assert close(cached[-1], now[-1]) and not close(before[-1], now[-1], 1e-3)
 
 def test_changed_weights_empty_the_cache():
@@ -200,10 +181,8 @@ def test_changed_weights_empty_the_cache():
 
 def test_a_full_cache_goes_on():
     e, cache, x = elmo(), LayerCache(mb=0), loaders().valid.one_batch()[0]
-    assert (
-        all(close(*o, 1e-6) for o in zip(ask(cache, e, x)[0], e.layers(x)[0]))
-        and len(cache.rows) == 0
-    )
+    assert (all(close(*o, 1e-6) for o in zip(ask(cache, e, x)[0], e.layers(x)[0]))
+            and len(cache.rows) == 0)
 
 
 def test_the_cache_stays_at_home():
@@ -217,11 +196,8 @@ def test_a_thawed_bilm_is_computed():
     before = {k: p.clone() for k,p in learn.model.elmo.lm.named_parameters()}
     fit(learn)
     x = loaders().valid.one_batch()[0]
-    changed = {
-        k.split('.')[0] + k.split('.')[2]
-        for k, p in learn.model.elmo.lm.named_parameters()
-        if not torch.equal(p, before[k])
-    }
+    changed = {k.split('.')[0] + k.split('.')[2] for k, p in learn.model.elmo.lm.named_parameters()
+               if not torch.equal(p, before[k])}
     assert changed == {'lstm1'}
     learn.model.eval()
     with torch.no_grad(): now = learn.model(x)
@@ -326,36 +302,24 @@ def test_random_backbone():
     a, b, c = (random_elmo(e, seed, texts) for seed in (3, 3, 4))
     a1, b1, c1 = (o.lm.lstm.fwd[0].weight_ih_l0 for o in (a, b, c))
     assert close(a1, b1) and not close(a1, c1)
-    assert (
-        a.mixes[0].norm == 'token'
-        and a.drop.p == e.drop.p
-        and a.lm.config == e.lm.config
-        and not a.training
-        and not a.trainable
-    )
+    assert (a.mixes[0].norm == 'token' and a.drop.p == e.drop.p and a.lm.config == e.lm.config
+            and not a.training and not a.trainable)
     assert int(a.lm.chars.norm.steps) and not torch.equal(
-        a.lm.chars.norm.running_mean, torch.zeros(8)
-    )
+        a.lm.chars.norm.running_mean, torch.zeros(8))
 
 
-@pytest.mark.parametrize(
-    'cfg',
-    [{}, dict(char_proj=False, proj_dim=24, hidden_dim=24), dict(share_encoder=False)],
-    ids=str,
-)
+@pytest.mark.parametrize('cfg', [
+    {}, dict(char_proj=False, proj_dim=24, hidden_dim=24), dict(share_encoder=False)], ids=str)
 @pytest.mark.parametrize('norm', [True, False])
 def test_a_random_backbone_is_normalised(norm, cfg):
     """Also where the normalisation of the pretrained one was folded away, as in the box: the same
     vectors, in the same shape"""
     set_seed(0)
-    e, texts = (
-        Elmo(BiLM(replace(CFG, norm=norm, **cfg), 0), tokenizer='space').eval(),
-        [t for t, _ in ROWS],
-    )
+    e, texts = (Elmo(BiLM(replace(CFG, norm=norm, **cfg), 0), tokenizer='space').eval(),
+                [t for t, _ in ROWS])
     folded, whole = (
         random_elmo(e, 3, texts),
-        random_elmo(Elmo(BiLM(replace(CFG, norm=True, **cfg), 0), tokenizer='space'), 3, texts),
-    )
+        random_elmo(Elmo(BiLM(replace(CFG, norm=True, **cfg), 0), tokenizer='space'), 3, texts))
     assert folded.lm.config.norm == norm and (folded.lm.chars.norm is None) == (not norm)
     layers, mask = folded.layers(texts)
     # as the forward and as the backward direction reads it
@@ -366,22 +330,15 @@ def test_a_random_backbone_is_normalised(norm, cfg):
     assert all(close(a, b, 1e-4) for a,b in zip(layers, whole.layers(texts)[0]))
     BiLM(folded.lm.config, 0).load_state_dict(folded.lm.state_dict())
 
-@pytest.mark.parametrize(
-    'make,error,kind',
-    [
-        (lambda: learner(e=3), 'expected an `Elmo`.*got int', TypeError),
-        (lambda: learner(e='no/such/box'), 'There is no folder', ModelFileError),
-        (lambda: learner(e=elmo(markers='given')), 'markers', ValueError),
-        (lambda: learner(e=elmo(carry=True)), 'carry', ValueError),
-        (lambda: learner(e=elmo(cfg=dict(max_chars=20))), 'char_vocab=elmo.char_vocab', ValueError),
-        (
-            lambda: learner(loaders(char_vocab=CharVocab.build([t.split() for t, _ in ROWS]))),
-            'char_vocab=elmo.char_vocab',
-            ValueError,
-        ),
-        (lambda: learner(pool='sum'), "pool='sum': take", ValueError),
-    ],
-)
+@pytest.mark.parametrize('make,error,kind', [
+    (lambda: learner(e=3), 'expected an `Elmo`.*got int', TypeError),
+    (lambda: learner(e='no/such/box'), 'There is no folder', ModelFileError),
+    (lambda: learner(e=elmo(markers='given')), 'markers', ValueError),
+    (lambda: learner(e=elmo(carry=True)), 'carry', ValueError),
+    (lambda: learner(e=elmo(cfg=dict(max_chars=20))), 'char_vocab=elmo.char_vocab', ValueError),
+    (lambda: learner(loaders(char_vocab=CharVocab.build([t.split() for t, _ in ROWS]))),
+     'char_vocab=elmo.char_vocab', ValueError),
+    (lambda: learner(pool='sum'), "pool='sum': take", ValueError)])
 def test_what_does_not_fit(make, error, kind):
     with pytest.raises(kind, match=error):
         make()
@@ -394,20 +351,14 @@ def test_another_char_vocab_that_fits():
 # what one long text costs
 
 def test_a_batch_has_a_budget_of_tokens():
-    rows = [
-        (' '.join(['good' if i % 2 else 'bad'] * (4000 if i == 7 else i % 9 + 1)), i % 2)
-        for i in range(400)
-    ]
+    rows = [(' '.join(['good' if i % 2 else 'bad']*(4000 if i == 7 else i % 9 + 1)), i % 2)
+            for i in range(400)]
     dls = ClassifyDataLoaders.from_data(
         dict(train=rows, valid=rows, test=rows), tokenizer='space', device='cpu'
     )
     texts = [t for t,_ in rows]
-    every = [
-        *dls,
-        dls.test_dl(texts),
-        dls.test_dl(rows, with_labels=True),
-        dls.test_dl(texts, sort=False),
-    ]
+    every = [*dls, dls.test_dl(texts), dls.test_dl(rows, with_labels=True),
+             dls.test_dl(texts, sort=False)]
     for dl in every:
         sizes = [b[0].shape[0]*b[0].shape[1] for b in dl]
         assert max(sizes) <= 16_384 and sum(len(b[0]) for b in dl) == len(rows)
@@ -417,11 +368,8 @@ def test_a_batch_has_a_budget_of_tokens():
     assert max(b[0].shape[0]*b[0].shape[1] for b in few.test_dl(texts[:7], sort=False)) <= 64
 
 def test_predictions_of_texts_of_all_lengths_come_in_order(trained):
-    texts = [
-        ' '.join(['the', 'film', 'was', w] * n)
-        for n in (3, 900, 1, 40, 600)
-        for w in ('good', 'bad')
-    ]
+    texts = [' '.join(['the', 'film', 'was', w]*n) for n in (3, 900, 1, 40, 600)
+             for w in ('good', 'bad')]
     p, _ = trained.get_preds(dl=trained.dls.test_dl(texts, max_tokens=100))
     q, _ = trained.get_preds(dl=trained.dls.test_dl(texts, max_tokens=100, sort=False))
     assert close(p, q, 1e-4) and all(close(o, trained.predict(t)[2], 1e-4) for o,t in zip(p, texts))
@@ -432,8 +380,7 @@ def test_predict(trained):
     for text,label in (('the film was great .', '1'), (['the', 'film', 'was', 'dull', '.'], '0')):
         got, idx, p = trained.predict(text)
         assert (
-            (got, int(idx)) == (label, int(label)) and p.shape == (2,) and abs(p.sum() - 1) < 1e-5
-        )
+            (got, int(idx)) == (label, int(label)) and p.shape == (2,) and abs(p.sum() - 1) < 1e-5)
     for bad in ('', '  ', None, 5, []):
         with pytest.raises(CorpusError, match='row 0 of these texts'): trained.predict(bad)
     inp, *_ = trained.predict('the film was great .', with_input=True)
@@ -450,9 +397,8 @@ def test_results_and_interpretation(trained, capsys):
     trained.dls.show_batch(max_n=2)
     i = ClassificationInterpretation.from_learner(trained)
     cm = i.confusion_matrix()
-    assert cm.sum() == len(trained.dls.valid.items) and cm.trace() / cm.sum() == pytest.approx(
-        trained.validate()[1]
-    )
+    assert cm.sum() == len(trained.dls.valid.items) and cm.trace()/cm.sum() == pytest.approx(
+        trained.validate()[1])
     i.plot_confusion_matrix()
     i.plot_top_losses(3)
     i.show_results([0, 1])
@@ -479,10 +425,8 @@ def test_export_and_load(trained, tmp_path):
 def test_save_and_load_encoder(tmp_path):
     a = learner(path=tmp_path); a.unfreeze(); fit(a); a.save_encoder('fine')
     b = learner(path=tmp_path).load_encoder('fine')
-    assert all(
-        torch.equal(p, q)
-        for p, q in zip(a.model.elmo.lm.parameters(), b.model.elmo.lm.parameters())
-    )
+    assert all(torch.equal(p, q)
+               for p, q in zip(a.model.elmo.lm.parameters(), b.model.elmo.lm.parameters()))
 
 
 def test_attention_of_a_text(trained):
@@ -497,12 +441,8 @@ def test_attention_of_a_text(trained):
 # several labels per text, and numbers
 
 def test_a_learner_of_several_labels(tmp_path):
-    rows = [
-        ('the film was good .', ['good', 'film']),
-        ('the bank was closed .', ['bank']),
-        ('it was bad .', []),
-        ('a good bank .', ['good', 'bank']),
-    ] * 10
+    rows = [('the film was good .', ['good', 'film']), ('the bank was closed .', ['bank']),
+            ('it was bad .', []), ('a good bank .', ['good', 'bank'])]*10
     d = ClassifyDataLoaders.from_data(rows, valid=rows, tokenizer='space', bs=8, device='cpu')
     learn = elmo_classifier_learner(d, elmo(), words=8, dropout=0.)
     with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(20, 2e-2)
@@ -510,19 +450,15 @@ def test_a_learner_of_several_labels(tmp_path):
     assert accuracy > .95 and math.isfinite(loss)
     with learn.no_bar():
         said, row, probs = learn.predict('the film was good .')
-    assert (
-        sorted(said) == ['film', 'good']
-        and row.dtype == torch.bool
-        and ((0 <= probs) & (probs <= 1)).all()
-    )
+    assert (sorted(said) == ['film', 'good'] and row.dtype == torch.bool
+            and ((0 <= probs) & (probs <= 1)).all())
     learn.export(tmp_path/'several.pkl')
     again = load_learner(tmp_path/'several.pkl')
     with again.no_bar(): assert sorted(again.predict('a good bank .')[0]) == ['bank', 'good']
     x, y = d.valid.one_batch()
     table = d.valid.show_results((x, y), y.bool(), max_n=3, show=False)
     assert list(table.columns) == ['text', 'labels', 'predicted'] and [*table.labels] == [
-        *table.predicted
-    ]
+        *table.predicted]
 
 
 def test_a_learner_of_numbers(tmp_path):
@@ -545,12 +481,9 @@ def unbalanced(n, seed):
     for i in range(n):
         rare = i % 20 == 0
         cue = 'refund' if rng.random() < (.6 if rare else 1/12) else 'order'
-        rows.append(
-            (
-                f"{rng.choice(['my', 'the', 'a'])} {cue} came {rng.choice(['late', 'today', 'soon'])} .",
-                'complaint' if rare else 'other',
-            )
-        )
+        rows.append((f"{rng.choice(['my', 'the', 'a'])} {cue} came "
+                     f"{rng.choice(['late', 'today', 'soon'])} .",
+                     'complaint' if rare else 'other'))
     return rows
 
 def rare_recall(balance, seed, kind):
@@ -585,14 +518,12 @@ def test_what_balance_does():
     labels = [('fine .', ['a'])]*30 + [('poor .', ['b', 'a'])]*10
     dls = loaders(rows, valid=rows)
     learn = learner(dls, balance=True)
-    assert (
-        torch.allclose(learn.loss_func.func.weight, torch.tensor([2 / 3, 2.0]))
-        and learner(dls).loss_func.func.weight is None
-    )
+    assert (torch.allclose(learn.loss_func.func.weight, torch.tensor([2/3, 2.0]))
+            and learner(dls).loss_func.func.weight is None)
     several = learner(loaders(labels, valid=labels), balance=True)
     assert torch.allclose(several.loss_func.func.pos_weight, torch.tensor([0., 3.]))
     with pytest.raises(ValueError, match='no classes'):
-        learner(loaders([(f't {i}', i / 2) for i in range(20)]), balance=True)
+        learner(loaders([(f't {i}', i/2) for i in range(20)]), balance=True)
     with pytest.raises(ValueError, match='balance=True weighs the usual loss'):
         learner(dls, balance=True, loss_func=torch.nn.CrossEntropyLoss())
     fit(learn)

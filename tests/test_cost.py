@@ -19,31 +19,17 @@ CFG = BiLMConfig(
 def batch(n_words=300, bs=4, seq_len=24, seed=0):
     "A batch with repeated words, and padding at the end of its first row"
     g = torch.Generator().manual_seed(seed)
-    ids = (
-        torch.randint(4, n_words, (bs, seq_len), generator=g) % 40
-        + torch.randint(0, n_words - 60, (bs, 1), generator=g)
-        + 4
-    )
-    chars = (
-        torch.as_tensor(ByteCharVocab().encode([f'w{i}' for i in ids.flatten().tolist()]))
-        .view(bs, seq_len, -1)
-        .clone()
-    )
+    ids = (torch.randint(4, n_words, (bs, seq_len), generator=g) % 40
+           + torch.randint(0, n_words - 60, (bs, 1), generator=g) + 4)
+    chars = (torch.as_tensor(ByteCharVocab().encode([
+        f'w{i}' for i in ids.flatten().tolist()])).view(bs, seq_len, -1).clone())
     fwd, bwd = ids.roll(-1, 1), ids.roll(1, 1)
     chars[0,-5:], fwd[0,-5:], bwd[0,-5:] = 0, 0, 0
     return chars, fwd, bwd
 
-@pytest.mark.parametrize(
-    'kw',
-    [
-        dict(cutoffs=()),
-        dict(cutoffs=(50, 150)),
-        dict(n_highway=0),
-        dict(proj_dim=8, hidden_dim=24),
-        dict(n_layers=1),
-        dict(char_proj=False, proj_dim=32, hidden_dim=32),
-    ],
-)
+@pytest.mark.parametrize('kw', [
+    dict(cutoffs=()), dict(cutoffs=(50, 150)), dict(n_highway=0), dict(proj_dim=8, hidden_dim=24),
+    dict(n_layers=1), dict(char_proj=False, proj_dim=32, hidden_dim=32)])
 @pytest.mark.parametrize('savings', [True, False])
 def test_against_pytorchs_own_count(kw, savings):
     torch.manual_seed(0)
@@ -53,15 +39,13 @@ def test_against_pytorchs_own_count(kw, savings):
         torch.cat(m(*b)).sum().backward()
     ours = sum(step_operations(m, *b).values())
     # padded tokens run through the LSTM, its first step has no state
-    assert 0.94 < counter.get_total_flops() / ours < 1.03
+    assert 0.94 < counter.get_total_flops()/ours < 1.03
 
 
 def test_a_sample_is_counted_as_a_sample():
     b = batch()
-    ops = {
-        k: step_operations(BiLM(replace(CFG, softmax=k, n_negative=30), 300), *b)['output']
-        for k in ('full', 'sampled')
-    }
+    ops = {k: step_operations(BiLM(replace(CFG, softmax=k, n_negative=30), 300), *b)['output']
+           for k in ('full', 'sampled')}
     assert ops['full'] == 10*ops['sampled']
 
 def test_no_head():

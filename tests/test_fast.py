@@ -21,11 +21,8 @@ CONFIGS = {
     'sampled': replace(CONFIG, softmax='sampled', n_negative=10),
     'two of each': replace(CONFIG, share_encoder=False, share_softmax=False, n_layers=3),
     'clips': replace(CONFIG, cell_clip=1., proj_clip=1.), 'no norm': replace(CONFIG, norm=False)}
-WORDS = [
-    a + b
-    for a in ('', 'un', 'over', 'extraordinarily')
-    for b in 'river bank lend lent sees saw a the of'.split()
-]
+WORDS = [a + b for a in ('', 'un', 'over', 'extraordinarily')
+         for b in 'river bank lend lent sees saw a the of'.split()]
 sentences = st.lists(
     st.lists(st.sampled_from(WORDS), min_size=1, max_size=14), min_size=1, max_size=12
 )
@@ -80,41 +77,23 @@ def test_so_are_perplexities_and_vectors(sents):
 @pytest.mark.parametrize('n,columns,width', [(1, 3, 3), (7, 9, 1), (5, 12, 4)])
 def test_pool_letters(dtype, eps, n, columns, width):
     torch.manual_seed(0)
-    conv, x = (
-        torch.nn.Conv1d(3, 5, width).to(dtype),
-        torch.randn(n, columns, 3, dtype=dtype, requires_grad=True),
-    )
+    conv, x = (torch.nn.Conv1d(3, 5, width).to(dtype),
+               torch.randn(n, columns, 3, dtype=dtype, requires_grad=True))
 
     def plain(conv, x): return conv(x.transpose(1, 2)).amax(-1)
     torch.testing.assert_close(pool_letters(conv, x), plain(conv, x), atol=eps, rtol=eps)
     some = torch.randn(n, 5, dtype=dtype)
-    for a, b in zip(
-        *(
-            torch.autograd.grad((f(conv, x) * some).sum(), [x, *conv.parameters()])
-            for f in (pool_letters, plain)
-        )
-    ):
+    for a, b in zip(*(torch.autograd.grad((f(conv, x)*some).sum(), [x, *conv.parameters()])
+                      for f in (pool_letters, plain))):
         torch.testing.assert_close(a, b, atol=eps, rtol=eps)
 
 
 def test_sizes():
     assert [rounded(n) for n in (0, 1, 2, 3, 33, 64, 65, 128, 129)] == [
-        0,
-        1,
-        2,
-        4,
-        64,
-        64,
-        128,
-        128,
-        192,
-    ]
+        0, 1, 2, 4, 64, 64, 128, 128, 192]
     x = torch.arange(70)
-    assert (
-        torch.equal(pad_rows(x)[:70], x)
-        and (pad_rows(x)[70:] == x[0]).all()
-        and len(pad_rows(x)) == 128
-    )
+    assert (torch.equal(pad_rows(x)[:70], x) and (pad_rows(x)[70:] == x[0]).all()
+            and len(pad_rows(x)) == 128)
     assert len(pad_rows(x[:64])) == 64 and len(pad_rows(x[:0])) == 0
 
 def test_what_is_encoded_has_a_rounded_size(monkeypatch):
@@ -133,8 +112,7 @@ def test_a_fast_model_is_copied_saved_and_folded(tmp_path):
     top = model.encode(chars)[-1][0]
     for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         assert isinstance(other.chars, FastCharCNN) and torch.allclose(
-            other.encode(chars)[-1][0], top, atol=1e-5
-        )
+            other.encode(chars)[-1][0], top, atol=1e-5)
     loaded, _ = load_bilm(save_bilm(tmp_path/'m', model, dls.vocab))
     assert type(loaded.chars) is CharCNN and type(loaded.head) is FullSoftmax
     torch.testing.assert_close(loaded.encode(chars)[-1][0], top)

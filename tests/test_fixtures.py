@@ -10,7 +10,7 @@ from elmo_fastai.elmo.ai2 import load_ai2
 from make_fixtures import CASES, FOLDER, SENTENCES
 
 def vectors(name):
-    with h5py.File(FOLDER / 'vectors' / f'{name}.hdf5') as f:
+    with h5py.File(FOLDER/'vectors'/f'{name}.hdf5') as f:
         return [f[str(i)][()] for i in range(len(f))]
 
 
@@ -47,8 +47,7 @@ CHANGES = dict(
     no_clips=('lstm', 'cell_clip', 0.6),
     cell_clip=('lstm', 'cell_clip', None),
     projection_clip=('lstm', 'proj_clip', None),
-    other_filters=('char_cnn', 'max_characters_per_token', 50),
-)
+    other_filters=('char_cnn', 'max_characters_per_token', 50))
 
 
 @pytest.mark.parametrize('name', CHANGES)
@@ -58,23 +57,16 @@ def test_a_loader_that_reads_an_option_wrong_is_found_out(name, tmp_path):
     assert options[part].get(key) != value
     options[part][key] = value
     (tmp_path/'options.json').write_text(json.dumps(options))
-    off = max(
-        np.abs(v - wanted).max()
-        for v, wanted in zip(found(name, torch.float64, tmp_path / 'options.json'), vectors(name))
-    )
+    off = max(np.abs(v - wanted).max() for v, wanted in zip(
+        found(name, torch.float64, tmp_path/'options.json'), vectors(name)))
     assert off > 1e-2
 
 def test_the_files_are_those_of_the_hashes():
     sums = dict(line.split('  ')[::-1] for line in (FOLDER/'SHA256SUMS').read_text().splitlines())
-    files = [
-        file
-        for file in FOLDER.rglob('*')
-        if file.is_file() and file.name not in ('README.md', 'SHA256SUMS')
-    ]
-    assert {
-        file.relative_to(FOLDER).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest()
-        for file in files
-    } == sums
+    files = [file for file in FOLDER.rglob('*')
+             if file.is_file() and file.name not in ('README.md', 'SHA256SUMS')]
+    assert {file.relative_to(FOLDER).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest()
+            for file in files} == sums
     assert sum(file.stat().st_size for file in FOLDER.rglob('*') if file.is_file()) < 300_000
     assert {file.parent.name for file in files} - {'ai2'} == {*CASES, 'vectors'}
 
@@ -82,18 +74,14 @@ def test_the_script_makes_them_again(tmp_path):
     make_fixtures.write(tmp_path)
     assert (tmp_path/'sentences.json').read_bytes() == (FOLDER/'sentences.json').read_bytes()
     for name in CASES:
-        assert (tmp_path / name / 'options.json').read_bytes() == (
-            FOLDER / name / 'options.json'
-        ).read_bytes()
+        assert (tmp_path/name/'options.json').read_bytes() == (
+            FOLDER/name/'options.json').read_bytes()
         for file in (f'{name}/weights.hdf5', f'vectors/{name}.hdf5'):
             old, new = {}, {}
             for folder,arrays in ((FOLDER, old), (tmp_path, new)):
-                with h5py.File(folder / file) as f:
-                    f.visititems(
-                        lambda k, d: (
-                            arrays.update({k: d[()]}) if isinstance(d, h5py.Dataset) else None
-                        )
-                    )
+                with h5py.File(folder/file) as f:
+                    f.visititems(lambda k, d: (
+                        arrays.update({k: d[()]}) if isinstance(d, h5py.Dataset) else None))
             assert old.keys() == new.keys()
             for k in old:
                 np.testing.assert_allclose(new[k], old[k], rtol=1e-12, err_msg=f'{file} {k}')

@@ -73,22 +73,15 @@ def test_more_numbers_than_rows_are_turned_and_nothing_is_lost():
     "The same answers as with all numbers"
     from sklearn.linear_model import LogisticRegression
     rng = np.random.default_rng(0)
-    vectors, y, train, other = (
-        rng.normal(size=(90, 100)).astype(np.float32),
-        rng.integers(0, 2, 90),
-        np.arange(60),
-        np.arange(60, 90),
-    )
+    vectors, y, train, other = (rng.normal(size=(90, 100)).astype(np.float32),
+                                rng.integers(0, 2, 90), np.arange(60), np.arange(60, 90))
     features = instead_sst2.Vectors(vectors).fit(train)
     turned = LogisticRegression(C=10, tol=1e-8, max_iter=2000).fit(features.rows(train), y[train])
     got = turned.decision_function(features.rows(other))
     assert features.rows(train).shape == (60, 60)
     features.basis = None
-    want = (
-        LogisticRegression(C=10, tol=1e-8, max_iter=2000)
-        .fit(features.rows(train), y[train])
-        .decision_function(features.rows(other))
-    )
+    want = (LogisticRegression(C=10, tol=1e-8, max_iter=2000).fit(
+        features.rows(train), y[train]).decision_function(features.rows(other)))
     assert np.allclose(got, want, atol=1e-2) and np.abs(want).max() > .1
 
 def test_what_was_right_can_be_read_again(text):

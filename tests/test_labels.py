@@ -532,3 +532,76 @@ def test_versions_are_no_numbers_if_it_is_said():
 def test_a_script_prints_its_tables(capsys):
     make().show_batch(max_n=2)
     assert 'text number' in capsys.readouterr().out
+
+
+# other forms of the same kinds
+
+@pytest.mark.parametrize('rows', [
+    ['0.0 1.0 1.0 0.0', '1.0 0.0 1.0 0.0'],
+    ['0.0,1.0,1.0,0.0', '1.0,0.0,1.0,0.0'],
+    ['False True True False', 'True False True False'],
+    ['false,true,true,false', 'true,false,true,false'],
+    ['no,yes,yes,no', 'yes,no,yes,no'],
+    ['0/1/1/0', '1/0/1/0'], ['0:1:1:0', '1:0:1:0'], ['0_1_1_0', '1_0_1_0'], ['0-1-1-0', '1-0-1-0'],
+])
+def test_rows_of_flags_in_other_words_are_multi_hot(rows):
+    data = [(f'text {i} .', rows[i%2]) for i in range(12)]
+    with pytest.raises(CorpusError, match='multi-hot'): make(data)
+    d = make(data, label_names=['a', 'b', 'c', 'd'])
+    assert list(d.vocab) == ['a', 'b', 'c', 'd']
+    assert {tuple(label) for _,label in d.train.items} == {('b', 'c'), ('a', 'c')}
+
+
+@pytest.mark.parametrize('cells', [
+    ["{'a', 'b'}", "{'c'}", 'set()'],
+    ["frozenset({'a', 'b'})", "frozenset({'c'})", 'frozenset()'],
+    ["[np.str_('a'), np.str_('b')]", "[np.str_('c')]", '[]'],
+    ["['a', 'b', nan]", "['c']", '[nan]'],
+    ["(#2) ['a','b']", "(#1) ['c']", '(#0) []'],
+    ['{a,b}', '{c}', '{}'],
+    ["['a', 'b']", 'c', '[]'],
+])
+def test_lists_that_others_print(cells):
+    d = make([(f'text {i} .', cells[i%3]) for i in range(18)])
+    assert list(d.vocab) == ['a', 'b', 'c']
+
+
+def test_printed_numbers_of_numpy_are_numbers():
+    d = make([(f'text {i} .', ['[np.int64(3), np.int64(10)]', '[np.int64(1)]'][i%2])
+              for i in range(12)])
+    assert list(d.vocab) == [1, 3, 10]
+
+
+@pytest.mark.parametrize('rows', [[[0, 2, 1, 0], [1, 0, 2, 2]], [[-1, 1, 1], [1, -1, 1]]])
+def test_counts_of_classes_are_no_labels(rows):
+    with pytest.raises(CorpusError, match='twice'):
+        make([(f'text {i} .', rows[i%2]) for i in range(12)])
+
+
+def test_a_printed_dictionary_is_no_class():
+    with pytest.raises(CorpusError, match='dictionary'):
+        make([(f'text {i} .', ["{'joy': 1, 'fear': 0}", "{'joy': 0}"][i%2]) for i in range(12)])
+
+
+def test_names_that_no_label_has_are_refused():
+    with pytest.raises(CorpusError, match='label_names'): make(label_names=['bad', 'good'])
+    assert list(make(label_names=['pos', 'neg']).vocab) == ['neg', 'pos']
+
+
+@pytest.mark.parametrize('pct', [1, 2, 5])
+def test_a_number_of_rows_is_no_share(pct):
+    with pytest.raises(CorpusError, match='share'): make(valid_pct=pct)
+
+
+def test_rows_without_a_group_belong_to_none(tmp_path):
+    rows = [f'text {i},{"ab"[i%2]},{"" if i < 14 else "g" + str(i//2)}' for i in range(20)]
+    (tmp_path/'t.csv').write_text('\n'.join(['text,label,group', *rows]) + '\n')
+    for seed in range(5):
+        d = make(tmp_path/'t.csv', split_seed=seed)
+        assert len(d.valid.items) <= 4
+
+
+def test_each_door_guesses_the_encoding(tmp_path):
+    lines = ['text,label', *(f'caf\xe9 ol\xe9 {i},{"ab"[i%2]}' for i in range(9))]
+    (tmp_path/'t.csv').write_bytes('\n'.join(lines).encode('cp1252'))
+    with pytest.raises(CorpusError, match=r"line 2 .*encoding="): make(tmp_path/'t.csv')

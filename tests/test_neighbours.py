@@ -32,9 +32,8 @@ class Made:
     def __init__(self): self.known = {}
     def vec(self, w):
         if w not in self.known:
-            self.known[w] = np.random.default_rng(zlib.crc32(w.encode('utf-8', 'replace'))).normal(
-                size=D
-            )
+            self.known[w] = np.random.default_rng(
+                zlib.crc32(w.encode('utf-8', 'replace'))).normal(size=D)
         return self.known[w]
     def to_tokens(self, sents): return [s.split() if isinstance(s, str) else list(s) for s in sents]
     def all(self, s):
@@ -62,65 +61,46 @@ def text(n, seed=0):
 # purity
 
 def examples(counts, words='bank bat'.split()):
-    return [
-        ([s, w, f'e{i}'], 1, f'{w}/{s}')
-        for w in words
-        for s, n in zip('abcd', counts)
-        for i in range(n)
-    ]
+    return [([s, w, f'e{i}'], 1, f'{w}/{s}') for w in words for s, n in zip('abcd', counts)
+            for i in range(n)]
 
 
 @pytest.mark.parametrize('whiten', [True, False, None])
 def test_purity_of_what_is_known(elmo, whiten):
     t = purity(elmo, examples((20, 10)), k=4, whiten=whiten)
-    assert (
-        t.purity['layer 1'] == 1
-        and t.purity['commonest sense'] == pytest.approx(2 / 3)
-        and t.purity['layer 0'] < 0.8
-    )
+    assert (t.purity['layer 1'] == 1 and t.purity['commonest sense'] == pytest.approx(2/3)
+            and t.purity['layer 0'] < 0.8)
     assert t.attrs == dict(occurrences=60, words=2, k=4)
 
 def test_purity_counts_neighbours():
     "Against a loop over all pairs"
-    elmo, ex = (
-        Made(),
-        [(s, s.index('bank'), 'ab'[len(s) % 2]) for s in text(60) if s.count('bank') == 1],
-    )
+    elmo, ex = (Made(), [
+        (s, s.index('bank'), 'ab'[len(s) % 2]) for s in text(60) if s.count('bank') == 1])
     ex = [*{(tuple(s), t, l): (s, t, l) for s,t,l in ex}.values()]
     v = [elmo.all(s)[2][t] for s,t,_ in ex]
     v, hits = v - np.mean(v, 0), []
     for i,(_,_,l) in enumerate(ex):
-        cos = [
-            -np.inf if i == j else v[i] @ v[j] / np.linalg.norm(v[i]) / np.linalg.norm(v[j])
-            for j in range(len(ex))
-        ]
+        cos = [-np.inf if i == j else v[i] @ v[j]/np.linalg.norm(v[i])/np.linalg.norm(v[j])
+               for j in range(len(ex))]
         hits += [ex[j][2] == l for j in np.argsort(-np.array(cos))[:3]]
     assert purity(elmo, ex, k=3, whiten=False).purity['layer 2'] == pytest.approx(
-        np.mean(hits), abs=0.02
-    )
+        np.mean(hits), abs=0.02)
 
 
 def test_senses_too_rare_to_be_pure_are_not_asked(elmo):
     t = purity(elmo, examples((20, 3)), k=4)
-    assert (
-        t.attrs['occurrences'] == 40
-        and t.purity['layer 1'] == 1
-        and t.purity['commonest sense'] == 1
-    )
+    assert (t.attrs['occurrences'] == 40 and t.purity['layer 1'] == 1
+            and t.purity['commonest sense'] == 1)
 
 
 def test_copies_make_nothing_pure(elmo):
     ex = examples((6, 6))
     assert purity(elmo, ex*3, k=2).attrs == purity(elmo, ex, k=2).attrs
 
-@pytest.mark.parametrize(
-    'ex,k,why',
-    [
-        (examples((3, 3)), 3, 'more than k=3'),
-        (examples((9,)), 2, 'two senses'),
-        ([], 1, 'no token with a label'),
-    ],
-)
+@pytest.mark.parametrize('ex,k,why', [
+    (examples((3, 3)), 3, 'more than k=3'),
+    (examples((9,)), 2, 'two senses'),
+    ([], 1, 'no token with a label')])
 def test_nothing_to_be_pure(elmo, ex, k, why):
     with pytest.raises(CorpusError, match=why):
         purity(elmo, ex, k=k)
@@ -140,16 +120,12 @@ def test_purity_that_was_measured():
     for run in r['runs']:
         rows = {(o['pool'], o['k']): o['rows'] for o in run}
         for pool,k in product((24_000, 40_000), (1, 3, 5)):
-            assert (
-                best(rows[pool, k]) >= 0.95
-                and rows[pool, k]['layer 0']['purity']
-                < rows[pool, k]['commonest sense']['purity']
-                < 0.7
-            )
+            assert (best(rows[pool, k]) >= 0.95 and rows[pool, k]['layer 0']['purity'] < rows[
+                pool, k]['commonest sense']['purity'] < 0.7)
         assert best(rows[12_000, 1]) >= .95 > best(rows[12_000, 5])
 
 @pytest.mark.skipif(
-    not (TOY / 'config.json').exists(),
+    not (TOY/'config.json').exists(),
     reason='no model in models/toy: make pretrain leaves one there',
 )
 def test_purity_of_the_model_that_is_there():
@@ -159,7 +135,7 @@ def test_purity_of_the_model_that_is_there():
 
 
 def labelled_rows():
-    with open(ROOT / 'nbs' / 'data' / 'senses_real.csv', encoding='utf-8', newline='') as f:
+    with open(ROOT/'nbs'/'data'/'senses_real.csv', encoding='utf-8', newline='') as f:
         return [*csv.DictReader(f)]
 
 
@@ -178,10 +154,8 @@ def test_labels_of_real_text():
 def test_labels_stand_where_they_say(source):
     if not local_folder('novels') or not local_folder('wikitext-2'):
         pytest.skip('no folders novels and wikitext-2 in ELMO_FASTAI_DATA')
-    tok, mine = (
-        Elmo.from_pretrained('mini-en').tokenize,
-        [o for o in labelled_rows() if o['source'] == source],
-    )
+    tok, mine = (Elmo.from_pretrained('mini-en').tokenize, [
+        o for o in labelled_rows() if o['source'] == source])
     if source.startswith('wikitext'):
         sents = books.wikitext_sentences(getattr(wikitext2(), source.split()[1]))
     else:
@@ -189,10 +163,8 @@ def test_labels_stand_where_they_say(source):
         sents = books.book_sentences(
             read_text(books.book_file(book, local_folder('novels'))), book.start
         )
-    assert len(mine) > 5 and all(
-        list(tok(sents[int(o['sentence'])]))[int(o['position'])] == o['sense'].split('/')[0]
-        for o in mine
-    )
+    assert len(mine) > 5 and all(list(tok(sents[int(o['sentence'])]))[int(o['position'])] == o[
+        'sense'].split('/')[0] for o in mine)
 
 
 # changed words
@@ -204,10 +176,8 @@ def test_one_typing_error(word, seed):
     assert got[:1] == word[:1] and abs(len(got) - len(word)) <= 1
     assert (got == word) == (len(word) < 3)
 
-CHANGES = {
-    'typing error': lambda w, tag, rng: misspell(w, rng),
-    'CAPITALS': lambda w, tag, rng: w.upper(),
-}
+CHANGES = {'typing error': lambda w, tag, rng: misspell(w, rng),
+           'CAPITALS': lambda w, tag, rng: w.upper()}
 
 
 @pytest.mark.parametrize('how', CHANGES.values(), ids=CHANGES)
@@ -218,18 +188,13 @@ def test_a_share_of_the_words_is_changed(how):
     for share in (0, .3, 1):
         after = change_words(data, how, share)
         assert [t for _, t in after] == [t for _, t in before] and [len(s) for s, _ in after] == [
-            len(s) for s, _ in before
-        ]
+            len(s) for s, _ in before]
         changed = sum(
-            a != b for (s, _), (u, _) in zip(before, after) for a, b in zip(s, u) if len(a) > 2
-        )
+            a != b for (s, _), (u, _) in zip(before, after) for a, b in zip(s, u) if len(a) > 2)
         assert abs(changed/n - share) < .06 and (share == 0) == (changed == 0)
     assert all(a == b for (s,_),(u,_) in zip(before, after) for a,b in zip(s, u) if not a.isalpha())
-    assert (
-        change_words(data, how, 0.5)
-        == change_words(data, how, 0.5)
-        != change_words(data, how, 0.5, seed=1)
-    )
+    assert (change_words(data, how, 0.5)
+            == change_words(data, how, 0.5) != change_words(data, how, 0.5, seed=1))
 
 
 def test_changes_of_ones_own():

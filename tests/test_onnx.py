@@ -26,20 +26,14 @@ CFG = BiLMConfig(
     'nano', char_dim=4, filters=((1, 8), (3, 8), (5, 4)), proj_dim=8, hidden_dim=8, dropout=0.3
 )
 SHAPES = dict(
-    plain=CFG,
-    projected=replace(CFG, hidden_dim=24),
+    plain=CFG, projected=replace(CFG, hidden_dim=24),
     clipped=replace(CFG, hidden_dim=24, cell_clip=0.3, proj_clip=0.1),
-    cell_clipped=replace(CFG, cell_clip=0.2),
-    straight=replace(CFG, residual=False, norm=False),
+    cell_clipped=replace(CFG, cell_clip=0.2), straight=replace(CFG, residual=False, norm=False),
     deep=replace(CFG, n_layers=3, n_highway=2, activation='tanh'),
-    shallow=replace(CFG, n_layers=1, n_highway=0),
-    separate=replace(CFG, share_encoder=False),
-    unprojected=replace(CFG, filters=((1, 4), (2, 4)), char_proj=False),
-)
+    shallow=replace(CFG, n_layers=1, n_highway=0), separate=replace(CFG, share_encoder=False),
+    unprojected=replace(CFG, filters=((1, 4), (2, 4)), char_proj=False))
 WORDS = 'a bank of the river springs café 河岸 <s> </s> <pad> . extraordinarily 👨‍👩‍👧'.split() + [
-    '',
-    'x' * 80,
-]
+    '', 'x'*80]
 
 
 def make(config=CFG, seed=0, **kw):
@@ -74,9 +68,9 @@ def batches(elmo, seed=0):
     yield 'one token', elmo.to_chars([sent(1)])
     yield 'long, one row padding alone', elmo.to_chars([sent(60), []])
     yield 'nothing but padding', several[1:2]
-    yield 'no columns at all', several[:, :0]
-    yield 'tokens as narrow as the widest filter', several[..., :least]
-    yield 'cut within the longest token', several[..., :20]
+    yield 'no columns at all', several[:,:0]
+    yield 'tokens as narrow as the widest filter', several[...,:least]
+    yield 'cut within the longest token', several[...,:20]
     yield 'wider tokens', torch.cat([several, several[..., -1:].expand(-1, -1, 9)], -1)
     ids = rng.integers(1, elmo.lm.chars.n_chars, (4, 6, 11))
     # a mark would be refused
@@ -133,25 +127,22 @@ def test_ai2s_models_agree_with_ai2s_equations(tmp_path, lstm):
     )
     agree(elmo)
     sents = [WORDS[:9], WORDS[3:5]]
-    made, _ = session(module.onnx_model(elmo, 'all')).run(
-        None, {'chars': elmo.to_chars(sents).int().numpy()}
-    )
+    made, _ = session(module.onnx_model(elmo, 'all')).run(None, {
+        'chars': elmo.to_chars(sents).int().numpy()})
     for s,got in zip(sents, made):
         # without the marks
         want = reference.layers(reference.random_file(options), options, s)[:, 1:-1]
-        assert np.abs(got[:, :len(s)] - want).max() < 1e-5
+        assert np.abs(got[:,:len(s)] - want).max() < 1e-5
 
 @pytest.mark.parametrize('markers', ['add', 'given'])
 def test_padding_before_a_token_stops_the_run(markers):
     "A graph can't raise an error; wrong vectors would be worse"
     elmo = make(markers=markers)
-    run, chars = (
-        session(module.onnx_model(elmo)),
-        elmo.to_chars([WORDS[:3], WORDS[:5], []]).int().numpy(),
-    )
+    run, chars = (session(module.onnx_model(elmo)),
+                  elmo.to_chars([WORDS[:3], WORDS[:5], []]).int().numpy())
     between = chars.copy()
     between[1, 2] = 0
-    for bad in (chars[:, ::-1], between, np.concatenate([chars[:, -1:], chars], 1)):
+    for bad in (chars[:,::-1], between, np.concatenate([chars[:, -1:], chars], 1)):
         with pytest.raises(Exception, match='out of data bounds'):
             run.run(None, {'chars': np.ascontiguousarray(bad)})
     run.run(None, {'chars': chars})
@@ -166,31 +157,25 @@ def test_the_file_is_sound(tmp_path):
     assert file == tmp_path/'new'/'model.onnx' and [*file.parent.iterdir()] == [file]
     onnx.checker.check_model(str(file), full_check=True)
     model = onnx.load(file)
-    sizes = {
-        o.name: [d.dim_param or d.dim_value for d in o.type.tensor_type.shape.dim]
-        for o in [*model.graph.input, *model.graph.output]
-    }
+    sizes = {o.name: [d.dim_param or d.dim_value for d in o.type.tensor_type.shape.dim]
+             for o in [*model.graph.input, *model.graph.output]}
     assert sizes == dict(
         chars=['sentences', 'tokens', 'characters'],
         vectors=['sentences', 3, 'tokens', 16],
         mask=['sentences', 'tokens'],
     )
-    assert file.stat().st_size < 1.2 * 4 * sum(p.numel() for p in elmo.parameters()) + 20_000, (
-        'each weight once'
-    )
+    assert file.stat().st_size < 1.2*4*sum(p.numel() for p in elmo.parameters()) + 20_000, (
+        'each weight once')
 
 
 def test_the_model_stays_as_it_is():
     elmo = make().train()
     elmo.unfreeze()
-    before, modes = (
-        {k: v.clone() for k, v in elmo.state_dict().items()},
-        [m.training for m in elmo.modules()],
-    )
+    before, modes = ({k: v.clone() for k, v in elmo.state_dict().items()}, [
+        m.training for m in elmo.modules()])
     model = module.onnx_model(elmo)
     assert modes == [m.training for m in elmo.modules()] and all(
-        torch.equal(v, before[k]) for k, v in elmo.state_dict().items()
-    )
+        torch.equal(v, before[k]) for k, v in elmo.state_dict().items())
     assert model.SerializeToString() == module.onnx_model(elmo.eval()).SerializeToString()
 
 def test_half_precision_is_written_as_float32():
@@ -207,9 +192,12 @@ def test_it_runs_without_pytorch(tmp_path):
 import sys
 class Blocked:
     "What `pip install numpy onnxruntime fastcore filelock` does not bring is not there"
-    allowed = sys.stdlib_module_names | {'elmo_fastai', 'numpy', 'onnxruntime', 'fastcore', 'filelock', 'packaging', 'flatbuffers', 'google'}
+    allowed = sys.stdlib_module_names | {
+        'elmo_fastai', 'numpy', 'onnxruntime', 'fastcore', 'filelock', 'packaging', 'flatbuffers',
+        'google'}
     def find_spec(self, name, *_):
-        if name.split('.')[0] not in self.allowed: raise ModuleNotFoundError(f'no module {name}', name=name)
+        if name.split('.')[0] not in self.allowed:
+            raise ModuleNotFoundError(f'no module {name}', name=name)
 sys.meta_path.insert(0, Blocked())
 import numpy as np, onnxruntime
 from elmo_fastai.text.tokens import ByteCharVocab, word_tokenize
@@ -227,16 +215,11 @@ np.save(sys.argv[1] + '.npy', vectors)
             [str(Path(module.__file__).parents[2]), os.environ.get('PYTHONPATH', '')]
         ),
     }
-    p = subprocess.run(
-        [sys.executable, '-c', code, str(file), repr(sents)],
-        capture_output=True,
-        text=True,
-        env=env,
-    )
+    p = subprocess.run([sys.executable, '-c', code, str(file), repr(sents)], capture_output=True,
+                       text=True, env=env)
     assert p.returncode == 0, p.stderr
     assert (
-        np.abs(np.load(f'{file}.npy') - wanted(elmo, elmo.to_chars(sents))[0].numpy()).max() < 1e-5
-    )
+        np.abs(np.load(f'{file}.npy') - wanted(elmo, elmo.to_chars(sents))[0].numpy()).max() < 1e-5)
 
 
 # what is refused
@@ -255,5 +238,5 @@ def test_layers_of_a_batch_normalised_mix_can_be_written():
 def test_without_onnx(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, 'onnx', None)
     with pytest.raises(ImportError, match=r'pip install elmo_fastai\[onnx\]'):
-        make().to_onnx(tmp_path / 'model.onnx')
+        make().to_onnx(tmp_path/'model.onnx')
     assert not [*tmp_path.iterdir()]

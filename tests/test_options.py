@@ -83,26 +83,21 @@ def test_values_are_checked_and_become_plain():
             and type(made.how_many) is int and type(made.width) is float)
     assert Made().every == 600 and Made.of(dict(how_many=None, name='b')) == Made(name='b')
 
-@pytest.mark.parametrize(
-    'said,says',
-    [
-        (dict(how_many=4.0), '--how-many must be a whole number, not 4.0'),
-        (dict(how_many=True), '--how-many must be a whole number, not True'),
-        (dict(how_many='4'), "not '4'"),
-        (dict(how_many=0), '--how-many must be at least 1, not 0'),
-        (dict(width='2'), '--width must be a number'),
-        (dict(width=False), '--width must be a number'),
-        (dict(fast=1), '--fast must be true or false, not 1'),
-        (dict(files=3), '--files must be a text, or a list of texts'),
-        (dict(name='c'), "--name must be a or b, not 'c'"),
-        (dict(name=3), '--name must be a text'),
-        (dict(start=3), '--from must be a text'),
-        (dict(how_mani=3), "no setting 'how_mani' (did you mean how_many?)"),
-        (dict(shape=3), '[shape] must be a table'),
-        (dict(every='3'), '--every must be a time'),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize('said,says', [
+    (dict(how_many=4.0), '--how-many must be a whole number, not 4.0'),
+    (dict(how_many=True), '--how-many must be a whole number, not True'),
+    (dict(how_many='4'), "not '4'"),
+    (dict(how_many=0), '--how-many must be at least 1, not 0'),
+    (dict(width='2'), '--width must be a number'),
+    (dict(width=False), '--width must be a number'),
+    (dict(fast=1), '--fast must be true or false, not 1'),
+    (dict(files=3), '--files must be a text, or a list of texts'),
+    (dict(name='c'), "--name must be a or b, not 'c'"),
+    (dict(name=3), '--name must be a text'),
+    (dict(start=3), '--from must be a text'),
+    (dict(how_mani=3), "no setting 'how_mani' (did you mean how_many?)"),
+    (dict(shape=3), '[shape] must be a table'),
+    (dict(every='3'), '--every must be a time')], ids=str)
 def test_values_that_can_not_be(said, says):
     with pytest.raises(CommandError) as e:
         Made.of(said)
@@ -123,7 +118,7 @@ def test_times(text, s):
 
 @pytest.mark.parametrize('text', [
     '', ' ', '15', 'h', '1m1h', '-1m', '0m', 'm15', 'nans', 'infh', 0, -1, math.nan, math.inf, None,
-    True, [], '9' * 400 + 's'], ids=str)
+    True, [], '9'*400 + 's'], ids=str)
 def test_times_that_can_not_be(text):
     with pytest.raises(CommandError, match='--every must be a time such as 15m'):
         seconds(text, '--every')
@@ -179,7 +174,7 @@ def test_names_in_a_file_are_those_of_the_command_line(tmp_path):
 def test_files_that_can_not_be(tmp_path, text):
     (tmp_path/'run.toml').write_bytes(text.encode('utf-8', 'surrogateescape'))
     with pytest.raises(CommandError, match="run.toml can't be read as TOML") as e:
-        read_settings(tmp_path / 'run.toml')
+        read_settings(tmp_path/'run.toml')
     assert len(str(e.value).splitlines()) == 1
 
 def test_json_that_can_not_be(tmp_path):
@@ -190,7 +185,7 @@ def test_json_that_can_not_be(tmp_path):
 
 def test_what_is_no_file_of_settings(tmp_path):
     for place, says in ((tmp_path, 'directory'), ('/dev/zero', 'device'),
-                        (tmp_path / 'no.toml', 'No such file')):
+                        (tmp_path/'no.toml', 'No such file')):
         with pytest.raises(CommandError, match=says):
             read_settings(place)
     (tmp_path/'large.toml').write_text('#'*2_000_000)

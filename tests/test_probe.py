@@ -13,13 +13,7 @@ from elmo_fastai.text.corpora import Sentence, toy_corpus
 from elmo_fastai.nn.bilm import BiLM, BiLMConfig
 from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.train import report
-from elmo_fastai.studies.probe import (
-    Tokens,
-    collect,
-    linear_probe,
-    read_senses,
-    sense_probe,
-)
+from elmo_fastai.studies.probe import (Tokens, collect, linear_probe, read_senses, sense_probe)
 
 pytestmark = pytest.mark.slow
 
@@ -43,8 +37,7 @@ def elmo(): return Made()
 def example(sense, word='bank', end='x'): return ([sense, word, end], 1, f'{word}/{sense}')
 def examples(counts, words='bank bat'.split(), end='e'):
     return [
-        example(s, w, f'{end}{i}') for w in words for s, n in zip('abcd', counts) for i in range(n)
-    ]
+        example(s, w, f'{end}{i}') for w in words for s, n in zip('abcd', counts) for i in range(n)]
 
 
 # in other sentences
@@ -55,9 +48,8 @@ def sents(n, seed=0):
     out = []
     for _ in range(n):
         s = [words[i] for i in rng.integers(0, len(words), 6)]
-        out.append(
-            (s, [{'red': 'A', 'blue': 'A', 'the': 'B'}.get(w, 'C') for w in ['<s>', *s]][:6])
-        )
+        out.append((s,
+                    [{'red': 'A', 'blue': 'A', 'the': 'B'}.get(w, 'C') for w in ['<s>', *s]][:6]))
     return out
 
 # collecting
@@ -65,19 +57,12 @@ def sents(n, seed=0):
 def test_vectors_stand_beside_their_words(elmo):
     data = [(['a', 'b', 'c'], ['X', None, 'Y']), (['d'], [None]), (['e', 'b'], [None, 'Z'])]
     t = collect(elmo, data)
-    assert (
-        t.words.tolist() == ['a', 'c', 'b']
-        and t.labels.tolist() == ['X', 'Y', 'Z']
-        and t.sent.tolist() == [0, 0, 2]
-        and len(t) == 3
-    )
+    assert (t.words.tolist() == ['a', 'c', 'b'] and t.labels.tolist() == ['X', 'Y', 'Z']
+            and t.sent.tolist() == [0, 0, 2] and len(t) == 3)
     for i, w in enumerate('acb'):
         np.testing.assert_allclose(t.layers['layer 0'][i], elmo.vec(w), rtol=1e-6)
-    assert (
-        t.vectors.shape == (3, 3, D)
-        and list(t.layers) == ['layer 0', 'layer 1', 'layer 2']
-        and t[t.sent == 2].words.tolist() == ['b']
-    )
+    assert (t.vectors.shape == (3, 3, D) and list(t.layers) == ['layer 0', 'layer 1', 'layer 2']
+            and t[t.sent == 2].words.tolist() == ['b'])
 
 
 def test_vectors_of_a_real_model():
@@ -91,15 +76,11 @@ def test_vectors_of_a_real_model():
     )
     assert t.labels.tolist() == [x for s in gold for x in s.tags]
 
-@pytest.mark.parametrize(
-    'data,why',
-    [
-        ([], 'no token with a label'),
-        ([(['a'], [None])], 'no token'),
-        ([(['a', 'b'], ['X'])], 'sentence 0 has 2 tokens and 1 labels'),
-        ([Sentence(['a'])], 'sentence 0 has 1 tokens and 0 labels'),
-    ],
-)
+@pytest.mark.parametrize('data,why', [
+    ([], 'no token with a label'),
+    ([(['a'], [None])], 'no token'),
+    ([(['a', 'b'], ['X'])], 'sentence 0 has 2 tokens and 1 labels'),
+    ([Sentence(['a'])], 'sentence 0 has 1 tokens and 0 labels')])
 def test_what_is_no_data(elmo, data, why):
     with pytest.raises(CorpusError, match=why):
         collect(elmo, data)
@@ -109,13 +90,8 @@ def test_what_is_no_data(elmo, data, why):
 
 def test_a_probe_finds_what_is_there(elmo):
     t = linear_probe(elmo, sents(300), sents(80, 1), seeds=2)
-    assert list(t.index) == [
-        'commonest label',
-        "word's commonest label",
-        'layer 0',
-        'layer 1',
-        'layer 2',
-    ]
+    assert list(t.index) == ['commonest label', "word's commonest label", 'layer 0', 'layer 1',
+                             'layer 2']
     assert t.accuracy['layer 1'] > .97 and t.best['layer 1'] == 1
     assert all(t.accuracy[k] < t.accuracy['commonest label'] + .08 for k in ('layer 0', 'layer 2'))
     assert (t.low <= t.accuracy + 1e-12).all() and (t.accuracy <= t.high + 1e-12).all()
@@ -124,22 +100,16 @@ def test_baselines_are_what_they_say(elmo):
     train = [(['dog', 'runs'], ['N', 'V'])]*3 + [(['runs', 'the'], ['N', 'D'])]
     dev = [(['dog', 'runs', 'new'], ['N', 'N', 'V'])]
     t = linear_probe(elmo, train, dev, seeds=1, share=1.)
-    assert t.accuracy['commonest label'] == pytest.approx(2 / 3) and t.accuracy[
-        "word's commonest label"
-    ] == pytest.approx(1 / 3)
+    assert t.accuracy['commonest label'] == pytest.approx(2/3) and t.accuracy[
+        "word's commonest label"] == pytest.approx(1/3)
 
 
 def test_seeds_learn_from_different_sentences_and_are_repeatable(elmo):
     picks = [module.some_sentences(sents(100), s, .5, 10**6) for s in (0, 1, 0)]
-    assert (
-        len(picks[0]) == 50
-        and set(picks[0]) != set(picks[1])
-        and picks[0].tolist() == picks[2].tolist()
-    )
-    assert (
-        len(module.some_sentences(sents(100), 0, 1.0, 60)) == 10
-        and len(module.some_sentences(sents(3), 0, 1.0, 1)) == 1
-    )
+    assert (len(picks[0]) == 50 and set(picks[0]) != set(picks[1])
+            and picks[0].tolist() == picks[2].tolist())
+    assert (len(module.some_sentences(sents(100), 0, 1.0, 60)) == 10
+            and len(module.some_sentences(sents(3), 0, 1.0, 1)) == 1)
     a, b = (linear_probe(Made(), sents(60), sents(20, 1), seeds=2) for _ in range(2))
     pd.testing.assert_frame_equal(a, b)
 
@@ -150,10 +120,8 @@ def test_only_what_is_learned_from_is_embedded(elmo):
 def test_labels_of_ones_own(elmo):
     "Which word, and where in its sentence?"
     train, dev = ([s for s,_ in sents(n, i)] for i,n in ((0, 200), (1, 50)))
-    word, place = (
-        (lambda d: [(s, s) for s in d]),
-        (lambda d: [(s, [min(t, 3) for t in range(len(s))]) for s in d]),
-    )
+    word, place = ((lambda d: [(s, s) for s in d]),
+                   (lambda d: [(s, [min(t, 3) for t in range(len(s))]) for s in d]))
     w, p = (linear_probe(elmo, of(train), of(dev), seeds=1) for of in (word, place))
     assert w.accuracy['layer 0'] == 1 and w.accuracy['layer 2'] < .4
     assert p.accuracy['commonest label'] == .5 and p.accuracy['layer 0'] < .6
@@ -167,17 +135,15 @@ def test_labels_of_ones_own(elmo):
 def test_senses_that_can_be_told_are_told(elmo, how, counts):
     t = sense_probe(elmo, examples(counts), others(counts), how=how)
     assert t.accuracy['layer 1'] == 1 and t['macro-F1']['layer 1'] == 1
-    assert (
-        t.accuracy['commonest sense'] == pytest.approx(max(counts) / sum(counts))
-        and t.accuracy['layer 0'] == t.accuracy['commonest sense']
-    )
+    assert (t.accuracy['commonest sense'] == pytest.approx(max(counts)/sum(counts))
+            and t.accuracy['layer 0'] == t.accuracy['commonest sense'])
     assert t.attrs['words'] == 2
 
 def test_macro_f1_counts_rare_senses_as_much(elmo):
     t = sense_probe(elmo, examples((90, 10)), others((90, 10)))
     assert t.accuracy['commonest sense'] == 0.9 and t['macro-F1'][
         'commonest sense'
-    ] == pytest.approx((2 * 0.9 / 1.9) / 2)
+    ] == pytest.approx((2*0.9/1.9)/2)
 
 
 def test_without_a_second_set_the_rest_is_asked(elmo):
@@ -208,14 +174,10 @@ def test_an_unknown_sense_is_an_error_of_the_probe_not_of_the_program(elmo):
     ] == pytest.approx(0.5)
 
 
-@pytest.mark.parametrize(
-    'train,dev,why',
-    [
-        (examples((3, 1)), None, "'bank/b' of 'bank' has one example"),
-        ([], None, 'no token with a label'),
-        (examples((3,)), others((3,)), 'two senses'),
-    ],
-)
+@pytest.mark.parametrize('train,dev,why', [
+    (examples((3, 1)), None, "'bank/b' of 'bank' has one example"),
+    ([], None, 'no token with a label'),
+    (examples((3,)), others((3,)), 'two senses')])
 def test_examples_that_are_none(elmo, train, dev, why):
     with pytest.raises(CorpusError, match=why):
         sense_probe(elmo, train, dev)
@@ -229,8 +191,7 @@ def test_a_way_that_is_none(elmo):
 def test_a_text_is_its_words():
     ex = examples((5, 5))
     assert sense_probe(Made(), [(' '.join(s), t, l) for s, t, l in ex]).equals(
-        sense_probe(Made(), ex)
-    )
+        sense_probe(Made(), ex))
 
 
 @pytest.mark.parametrize('how', ['mean', '1nn'])
@@ -250,18 +211,12 @@ def test_one_vector_for_all_senses_is_the_commonest_sense(how, whiten, words):
     assert t['macro-F1']['layer 0'] == t['macro-F1']['commonest sense']
 
 @settings(max_examples=30, deadline=None)
-@given(
-    st.lists(st.tuples(st.sampled_from('ab'), st.sampled_from('xyz')), min_size=4, max_size=30),
-    st.integers(0, 5),
-    st.floats(0.05, 0.95),
-)
+@given(st.lists(st.tuples(st.sampled_from('ab'), st.sampled_from('xyz')), min_size=4, max_size=30),
+       st.integers(0, 5),
+       st.floats(0.05, 0.95))
 def test_each_sense_is_divided(pairs, seed, share):
-    tr = Tokens(
-        np.array([w for w, _ in pairs], object),
-        np.array([s for _, s in pairs]),
-        np.arange(len(pairs)),
-        np.zeros((len(pairs), 1, 1)),
-    )
+    tr = Tokens(np.array([w for w, _ in pairs], object), np.array([s for _, s in pairs]),
+                np.arange(len(pairs)), np.zeros((len(pairs), 1, 1)))
     m = module.deal(tr, seed, share)
     for k,n in Counter(pairs).items():
         inside = sum(m[i] for i,p in enumerate(pairs) if p == k)
@@ -273,8 +228,7 @@ def twice(n=150, seed=0):
     "Sentences that occur twice, each with a sense that was drawn at random"
     rng = np.random.default_rng(seed)
     once = [
-        ([f'l{i}', 'bank', f'r{i}'], 1, f'bank/{s}') for i, s in enumerate(rng.integers(0, 2, n))
-    ]
+        ([f'l{i}', 'bank', f'r{i}'], 1, f'bank/{s}') for i, s in enumerate(rng.integers(0, 2, n))]
     return once*2
 
 @pytest.mark.parametrize('how', ['mean', '1nn'])
@@ -288,18 +242,13 @@ def test_equal_sentences_stay_together(elmo):
     for seed in range(5):
         learned = module.deal(t, seed, .5)
         groups = {g: {*learned[t.sent == g]} for g in t.sent}
-        assert (
-            all(len(o) == 1 for o in groups.values())
-            and len(groups) == 150
-            and 0 < learned.sum() < len(t)
-        )
+        assert (all(len(o) == 1 for o in groups.values()) and len(groups) == 150
+                and 0 < learned.sum() < len(t))
 
 
 def test_two_words_of_a_sentence_stay_together(elmo):
-    data = [
-        (['a', 'bank', f'x{i}', 'b', 'bat'], [None, f'bank/{i % 2}', None, None, f'bat/{i % 3}'])
-        for i in range(30)
-    ]
+    data = [(['a', 'bank', f'x{i}', 'b', 'bat'], [
+        None, f'bank/{i % 2}', None, None, f'bat/{i % 3}']) for i in range(30)]
     t = module.collect_senses(elmo, data)
     for seed in range(5):
         learned = module.deal(t, seed, .8)
@@ -327,12 +276,8 @@ def test_sentences_that_are_asked_are_not_learned_from(elmo):
     ):
         linear_probe(elmo, data, data)
     same = twice(60)[:60]
-    assert (
-        sense_probe(elmo, same + examples((5, 5), ['bank']), same, seeds=1, share=1.0).attrs[
-            'train'
-        ]
-        == 10
-    )
+    assert (sense_probe(elmo, same + examples((5, 5), ['bank']), same, seeds=1, share=1.0).attrs[
+        'train'] == 10)
     with pytest.raises(
         CorpusError, match='all sentences to learn from are among those that are asked'
     ):
@@ -343,19 +288,13 @@ def test_sentences_that_are_asked_are_not_learned_from(elmo):
 
 HEAD = 'sentence,position,sense\n'
 
-@pytest.mark.parametrize(
-    'suffix,text',
-    [
-        ('.csv', HEAD + '"Well, the bank",2,river\nthe bank,1,money\n'),
-        (
-            '.tsv',
-            'sense\tposition\tsentence\tmore\nriver\t2\tWell, the bank\t.\nmoney\t1\tthe bank\t.\n',
-        ),
-        ('.csv', '\ufeff' + HEAD + '"Well, the bank", 2 , river\n\nthe bank,1,money'),
-    ],
-)
+@pytest.mark.parametrize('suffix,text', [
+    ('.csv', HEAD + '"Well, the bank",2,river\nthe bank,1,money\n'),
+    ('.tsv',
+     'sense\tposition\tsentence\tmore\nriver\t2\tWell, the bank\t.\nmoney\t1\tthe bank\t.\n'),
+    ('.csv', '\ufeff' + HEAD + '"Well, the bank", 2 , river\n\nthe bank,1,money')])
 def test_files_of_senses(tmp_path, suffix, text):
-    f = tmp_path / f'x{suffix}'
+    f = tmp_path/f'x{suffix}'
     f.write_text(text, encoding='utf-8')
     assert read_senses(f) == [(['Well,', 'the', 'bank'], 2, 'river'), (['the', 'bank'], 1, 'money')]
 
@@ -366,39 +305,31 @@ def test_words_that_look_like_missing_values_stay_words(tmp_path):
 
 def test_columns_by_other_names_and_quotes_in_tsv(tmp_path):
     (tmp_path/'x.tsv').write_text('text\twhere\tmeaning\nhe said " bank\t3\tmoney\n')
-    assert read_senses(tmp_path / 'x.tsv', columns=('text', 'where', 'meaning')) == [
-        (['he', 'said', '"', 'bank'], 3, 'money')
-    ]
+    assert read_senses(tmp_path/'x.tsv', columns=('text', 'where', 'meaning')) == [(
+        ['he', 'said', '"', 'bank'], 3, 'money')]
 
 
-@pytest.mark.parametrize(
-    'text,why',
-    [
-        (HEAD, 'nothing below'),
-        ('a,b,c\n1,2,3', "no column 'sentence' among 'a', 'b', 'c'"),
-        (HEAD + 'the bank,2,x', r"row 0: position '2' .* 0 to 1"),
-        (HEAD + 'the bank,-1,x', "position '-1'"),
-        (HEAD + 'ok,0,x\nthe bank,first,x', "row 1: position 'first'"),
-        (HEAD + 'the bank,1, ', 'no sense'),
-        (HEAD + 'the bank,1', 'line 2 has . cells?, and the header has 3'),
-        (HEAD + 'the bank', 'line 2 has . cells?, and the header has 3'),
-        (HEAD + 'the bank,1.0,x', "'1.0'"),
-        (HEAD + '"",0,x', "position '0'"),
-    ],
-)
+@pytest.mark.parametrize('text,why', [
+    (HEAD, 'nothing below'),
+    ('a,b,c\n1,2,3', "no column 'sentence' among 'a', 'b', 'c'"),
+    (HEAD + 'the bank,2,x', r"row 0: position '2' .* 0 to 1"),
+    (HEAD + 'the bank,-1,x', "position '-1'"),
+    (HEAD + 'ok,0,x\nthe bank,first,x', "row 1: position 'first'"),
+    (HEAD + 'the bank,1, ', 'no sense'),
+    (HEAD + 'the bank,1', 'line 2 has . cells?, and the header has 3'),
+    (HEAD + 'the bank', 'line 2 has . cells?, and the header has 3'),
+    (HEAD + 'the bank,1.0,x', "'1.0'"),
+    (HEAD + '"",0,x', "position '0'")])
 def test_faults_in_files(tmp_path, text, why):
-    (tmp_path / 'x.csv').write_text(text)
+    (tmp_path/'x.csv').write_text(text)
     with pytest.raises(CorpusError, match=why):
-        read_senses(tmp_path / 'x.csv')
+        read_senses(tmp_path/'x.csv')
 
 
 def test_the_file_beside_the_chapter():
     from pathlib import Path
     found = read_senses(Path(__file__).parent.parent/'nbs'/'data'/'senses_en.csv')
     senses = Counter(s for *_,s in found)
-    assert (
-        len(senses) == 24
-        and set(senses.values()) == {5}
-        and all(t[i].lower() == s.split('/')[0] for t, i, s in found)
-    )
+    assert (len(senses) == 24 and set(senses.values()) == {5}
+            and all(t[i].lower() == s.split('/')[0] for t, i, s in found))
     assert len({' '.join(t) for t,*_ in found}) == len(found)

@@ -9,15 +9,9 @@ from elmo_fastai.nn import recurrent
 from elmo_fastai.nn.recurrent import BiLSTMStack, LockedDropout, lstm_loop, reverse_padded
 
 torch.set_num_threads(1)
-KINDS = [
-    dict(),
-    dict(hidden_dim=7),
-    dict(n_layers=1),
-    dict(n_layers=3, residual=False),
-    dict(cell_clip=0.4),
-    dict(hidden_dim=7, cell_clip=0.4, proj_clip=0.2),
-    dict(n_layers=3, hidden_dim=7, proj_clip=0.2),
-]
+KINDS = [dict(), dict(hidden_dim=7), dict(n_layers=1), dict(n_layers=3, residual=False),
+         dict(cell_clip=0.4), dict(hidden_dim=7, cell_clip=0.4, proj_clip=0.2),
+         dict(n_layers=3, hidden_dim=7, proj_clip=0.2)]
 LENS = (6, 3, 1, 5)
 
 def stack(dtype=torch.float32, seed=0, scale=3., **kwargs):
@@ -94,7 +88,7 @@ def test_reading_is_what_learning_computes(kwargs):
         for t in range(8):
             y = x.clone(); y[:,t] += 1.
             for (f, b), (g, c) in zip(before, m(y)[0]):
-                assert torch.equal(f[:, :t], g[:, :t]) and torch.equal(b[:, t + 1 :], c[:, t + 1 :])
+                assert torch.equal(f[:,:t], g[:,:t]) and torch.equal(b[:, t + 1:], c[:, t + 1:])
 
 
 def test_new_weights_count_at_once():
@@ -116,18 +110,10 @@ def test_the_two_paths_agree(kwargs):
         m, (x, mask) = stack(torch.float64, **free, **clips), batch(torch.float64)
         x.requires_grad_()
         layers, _ = m(x, mask)
-        sum(
-            (y * torch.linspace(-1, 1, y.numel(), dtype=y.dtype).view_as(y)).sum()
-            for l in layers
-            for y in l
-        ).backward()
-        res.append(
-            [
-                x.grad,
-                *(y.detach() for l in layers for y in l),
-                *(p.grad for p in m.parameters() if p.requires_grad),
-            ]
-        )
+        sum((y*torch.linspace(-1, 1, y.numel(), dtype=y.dtype).view_as(y)).sum() for l in layers
+            for y in l).backward()
+        res.append([x.grad, *(y.detach() for l in layers for y in l),
+                    *(p.grad for p in m.parameters() if p.requires_grad)])
     for other in res[1:]:
         for a,b in zip(res[0], other): torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
 
@@ -165,19 +151,17 @@ m, (x, mask) = stack(), batch()
 before = torch.get_rng_state()
 with torch.autocast('cpu', torch.bfloat16): top = torch.cat(m(x, mask)[0][-1], -1)
 top.sum().backward()
-with torch.autocast('cpu', torch.bfloat16), torch.no_grad(): again = torch.cat(m(x, mask)[0][-1], -1)
-assert torch.equal(torch.get_rng_state(), before) and all(p.grad.any() for p in m.parameters() if p.requires_grad)
+with torch.autocast('cpu', torch.bfloat16), torch.no_grad():
+    again = torch.cat(m(x, mask)[0][-1], -1)
+assert torch.equal(torch.get_rng_state(), before)
+assert all(p.grad.any() for p in m.parameters() if p.requires_grad)
 torch.testing.assert_close(top, again, atol=.02, rtol=.02)
 torch.testing.assert_close(top.float(), torch.cat(m(x, mask)[0][-1], -1), atol=.02, rtol=.02)
 '''
     here = Path(__file__).parent
-    env = {
-        **os.environ,
-        'ONEDNN_MAX_CPU_ISA': 'AVX2',
-        'PYTHONPATH': os.pathsep.join(
-            [str(here.parent), str(here), os.environ.get('PYTHONPATH', '')]
-        ),
-    }
+    env = {**os.environ, 'ONEDNN_MAX_CPU_ISA': 'AVX2',
+           'PYTHONPATH': os.pathsep.join([str(here.parent), str(here),
+                                          os.environ.get('PYTHONPATH', '')])}
     p = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, env=env)
     assert p.returncode == 0, p.stderr
 
@@ -248,10 +232,8 @@ def test_state_of_unequal_sentences_and_rows(kwargs):
     """Each row carries the state of its own sentence; rows that a batch lacks keep theirs; new rows
     start at zeros"""
     m = stack(torch.float64, **kwargs)
-    batches = [
-        batch(torch.float64, lens, seed=i)
-        for i, lens in enumerate([(3, 5), (2, 6, 1), (4,), (0, 2, 3)])
-    ]
+    batches = [batch(torch.float64, lens, seed=i)
+               for i, lens in enumerate([(3, 5), (2, 6, 1), (4,), (0, 2, 3)])]
     state, alone = m.init_state(), [m.init_state(1) for _ in range(3)]
     for x,mask in batches:
         layers, state = m(x, mask, state)
@@ -260,7 +242,7 @@ def test_state_of_unequal_sentences_and_rows(kwargs):
             one, alone[r] = m(x[r:r+1,:n], None, alone[r])
             for l,o in zip(layers, one):
                 for a, b in zip(l, o):
-                    torch.testing.assert_close(a[r, :n], b[0], rtol=1e-12, atol=1e-12)
+                    torch.testing.assert_close(a[r,:n], b[0], rtol=1e-12, atol=1e-12)
     for s, parts in zip(state, zip(*alone)):
         torch.testing.assert_close(s, torch.cat(parts, 2), rtol=1e-12, atol=1e-12)
 
@@ -277,9 +259,8 @@ def test_truncated_backpropagation():
     layers[-1][0].sum().backward()
     assert m.fwd[0].weight_hh_l0.grad.abs().sum() > 0
 
-@pytest.mark.parametrize(
-    'kwargs', [dict(), dict(hidden_dim=5), dict(hidden_dim=5, cell_clip=0.4, proj_clip=0.2)]
-)
+@pytest.mark.parametrize('kwargs', [
+    dict(), dict(hidden_dim=5), dict(hidden_dim=5, cell_clip=0.4, proj_clip=0.2)])
 def test_gradcheck(kwargs):
     m = stack(torch.float64, scale=2.0, n_layers=2, **kwargs)
     x, mask = batch(torch.float64, lens=(3, 2))
@@ -287,8 +268,7 @@ def test_gradcheck(kwargs):
 
     def f(x, *ps):
         return [
-            y for l in torch.func.functional_call(m, dict(zip(names, ps)), (x, mask))[0] for y in l
-        ]
+            y for l in torch.func.functional_call(m, dict(zip(names, ps)), (x, mask))[0] for y in l]
 
     assert torch.autograd.gradcheck(f, (x.requires_grad_(), *ps), fast_mode=True)
 
@@ -300,14 +280,9 @@ def test_loop_is_pytorchs_lstm_on_packed_sentences(proj):
     y, (hn, cn) = lstm_loop(lstm, x, (h, c), mask)
     packed, (h2, c2) = lstm(
         pack_padded_sequence(x, torch.tensor(LENS), batch_first=True, enforce_sorted=False),
-        (h[None], c[None]),
-    )
-    torch.testing.assert_close(
-        y * mask[..., None],
-        pad_packed_sequence(packed, batch_first=True)[0],
-        rtol=1e-12,
-        atol=1e-12,
-    )
+        (h[None], c[None]))
+    torch.testing.assert_close(y*mask[..., None], pad_packed_sequence(packed, batch_first=True)[0],
+                               rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(hn, h2[0], rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(cn, c2[0], rtol=1e-12, atol=1e-12)
 
@@ -318,13 +293,12 @@ def test_reverse_padded(lens):
     x = torch.arange(len(lens)*6*2).view(len(lens), 6, 2)
     y = reverse_padded(x, torch.tensor(lens))
     for r, n in enumerate(lens):
-        assert torch.equal(y[r, :n], x[r, :n].flip(0)) and torch.equal(y[r, n:], x[r, n:])
+        assert torch.equal(y[r,:n], x[r,:n].flip(0)) and torch.equal(y[r, n:], x[r, n:])
     assert torch.equal(reverse_padded(y, torch.tensor(lens)), x)
     assert torch.equal(reverse_padded(x, None), x.flip(1))
 
-@pytest.mark.parametrize(
-    'kwargs', [dict(), dict(hidden_dim=8), dict(hidden_dim=8, cell_clip=3.0, proj_clip=3.0)]
-)
+@pytest.mark.parametrize('kwargs', [
+    dict(), dict(hidden_dim=8), dict(hidden_dim=8, cell_clip=3.0, proj_clip=3.0)])
 def test_types_of_numbers(kwargs):
     x, mask = batch(torch.float64)
     ref = stack(torch.float64, scale=1.0, **kwargs)(x, mask)[0][-1]
@@ -334,8 +308,7 @@ def test_types_of_numbers(kwargs):
         again, _ = m(x.float(), mask, state)
         sum(y.float().sum() for y in again[-1]).backward()
     assert state[0].dtype == torch.float32 and all(
-        p.grad.isfinite().all() for p in m.parameters() if p.requires_grad
-    )
+        p.grad.isfinite().all() for p in m.parameters() if p.requires_grad)
     pure = stack(torch.bfloat16, scale=1.0, **kwargs)(x.bfloat16(), mask)[0][-1]
     for y in (auto[-1], pure):
         for a,b in zip(y, ref): assert (a.double() - b).abs().max() < .03
@@ -360,12 +333,8 @@ def test_dropout_between_layers_only():
 def test_start_and_parameters():
     m = BiLSTMStack(4, 7)
     for l in [*m.fwd, *m.bwd]:
-        assert (
-            (l.bias_ih_l0[7:14] == 1).all()
-            and l.bias_ih_l0.sum() == 7
-            and not l.bias_hh_l0.any()
-            and not l.bias_hh_l0.requires_grad
-        )
+        assert ((l.bias_ih_l0[7:14] == 1).all() and l.bias_ih_l0.sum() == 7
+                and not l.bias_hh_l0.any() and not l.bias_hh_l0.requires_grad)
     # the original's count: gates from input and from output, one bias, projection
     assert sum(p.numel() for p in m.parameters() if p.requires_grad) == 2*2*(4*7*(4+4) + 4*7 + 7*4)
 

@@ -237,8 +237,7 @@ def test_new_tokens_are_counted_also_by_a_learner_from_a_file(classifier, tmp_pa
     ([('a text .', None)], {}, '1 texts without a label'),
     (pd.DataFrame(dict(a=['x'], label=['1'])), {}, "no column 'text'"),
     (pd.DataFrame(dict(text=['x'], b=['1'])), dict(label_col='c'), "no column 'c'"),
-    ('no such file.csv', {}, 'there is no file'),
-])
+    ('no such file.csv', {}, 'there is no file')])
 def test_what_can_not_be_judged(classifier, data, kwargs, says):
     with pytest.raises(CorpusError, match=says): classifier.report(data, **kwargs)
 
@@ -386,8 +385,7 @@ def test_tokens_without_a_tag_and_new_ones(tagger):
     ([(['a'], [None])], 'no row with a text and a label'),
     ([(['a', 'b'], ['O'])], '2 tokens and 1 tags'),
     (pd.DataFrame(dict(a=['x'])), "no column 'tokens'"),
-    (['a text'], r'expected \(tokens, tags\)'),
-])
+    (['a text'], r'expected \(tokens, tags\)')])
 def test_sentences_that_can_not_be_judged(tagger, data, says):
     with pytest.raises(CorpusError, match=says): tagger.report(data)
 

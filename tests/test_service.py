@@ -36,49 +36,32 @@ def test_vectors(client, elmo):
     for v,b,mean,wanted in zip(answer['vectors'], packed, means, elmo.embed(texts), strict=True):
         np.testing.assert_allclose(v, wanted, atol=1e-5)
         np.testing.assert_allclose(
-            np.frombuffer(base64.b64decode(b), np.float32).reshape(wanted.shape),
-            np.float32(v),
-            atol=1e-5,
-        )
+            np.frombuffer(base64.b64decode(b), np.float32).reshape(wanted.shape), np.float32(v),
+            atol=1e-5)
         np.testing.assert_allclose(mean, wanted.mean(0), atol=1e-5)
 
-@pytest.mark.parametrize(
-    'body,message',
-    [
-        ({}, 'body.texts: Field required'),
-        (dict(texts=[]), 'at least 1 item'),
-        (dict(texts=['a', '']), r'texts\[1\] has 0 tokens: send from 1 to 1,000'),
-        (dict(texts=[' \t']), 'has 0 tokens'),
-        (dict(texts=['word ' * 10_000]), 'has 10,000 tokens'),
-        (dict(texts=['x' * 50_001]), 'at most 50000 characters'),
-        (dict(texts=['a'] * 65), 'at most 64 items'),
-        (dict(texts='a text'), 'valid list'),
-        (dict(texts=[3]), 'body.texts.0: .*valid string'),
-        (dict(texts=[None]), 'valid string'),
-        (dict(texts=['a'], mean='perhaps'), 'valid boolean'),
-        ([1], 'dictionary'),
-        (None, 'Field required'),
-    ],
-    ids=lambda value: str(value)[:20],
-)
+@pytest.mark.parametrize('body,message', [
+    ({}, 'body.texts: Field required'),
+    (dict(texts=[]), 'at least 1 item'),
+    (dict(texts=['a', '']), r'texts\[1\] has 0 tokens: send from 1 to 1,000'),
+    (dict(texts=[' \t']), 'has 0 tokens'),
+    (dict(texts=['word '*10_000]), 'has 10,000 tokens'),
+    (dict(texts=['x'*50_001]), 'at most 50000 characters'),
+    (dict(texts=['a']*65), 'at most 64 items'),
+    (dict(texts='a text'), 'valid list'),
+    (dict(texts=[3]), 'body.texts.0: .*valid string'),
+    (dict(texts=[None]), 'valid string'),
+    (dict(texts=['a'], mean='perhaps'), 'valid boolean'),
+    ([1], 'dictionary'),
+    (None, 'Field required')], ids=lambda value: str(value)[:20])
 def test_bad_requests(client, body, message):
     answer = client.post('/embed', json=body)
     assert answer.status_code == 422 and re.search(message, answer.json()['detail'])
 
 
-@pytest.mark.parametrize(
-    'body',
-    [
-        b'',
-        b'{',
-        b'[' * 100_000,
-        b'{"texts": ["\xff"]}',
-        b'{"texts": ["\\ud800"]}',
-        b'{"texts": ["a"], "mean": "\\ud800"}',
-        b'{"texts": [NaN]}',
-    ],
-    ids=range(7),
-)
+@pytest.mark.parametrize('body', [
+    b'', b'{', b'['*100_000, b'{"texts": ["\xff"]}', b'{"texts": ["\\ud800"]}',
+    b'{"texts": ["a"], "mean": "\\ud800"}', b'{"texts": [NaN]}'], ids=range(7))
 def test_what_is_no_text_or_no_json(client, body):
     answer = client.post('/embed', content=body, headers={'content-type': 'application/json'})
     assert answer.status_code in (400, 422) and answer.json()['detail']
@@ -106,7 +89,7 @@ def test_batches_answer_each_caller(elmo):
         return elmo.embed(some)
     batches = page('library/service').Batches(embed, most=5)
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda i: batches(sents[i : i + 3]), range(0, 120, 3)))
+        found = list(pool.map(lambda i: batches(sents[i:i + 3]), range(0, 120, 3)))
     for v, w in zip((v for some in found for v in some), wanted, strict=True):
         np.testing.assert_allclose(v, w, atol=1e-5)
     assert sum(sizes) == 120 and max(sizes) <= 15 and len(sizes) < 40
@@ -129,20 +112,13 @@ def test_the_comparison_finds_wrong_vectors(elmo):
     def mixed_up(some): return elmo.embed([tokens[::-1] for tokens in some])
     def slightly_off(some): return [v + 2e-5 for v in elmo.embed(some)]
     ways = dict(right=elmo.embed, mixed_up=mixed_up, slightly_off=slightly_off)
-    rows = {
-        row['way']: row
-        for row in compare(
-            lambda way, some: ways[way](some), [*ways], sents, wanted, 3000, n_threads=4
-        )
-    }
-    assert (
-        rows['right']['wrong'] == 0
-        and rows['slightly_off']['wrong'] == rows['slightly_off']['vectors'] > 100
-    )
+    rows = {row['way']: row for row in compare(
+        lambda way, some: ways[way](some), [*ways], sents, wanted, 3000, n_threads=4)}
+    assert (rows['right']['wrong'] == 0
+            and rows['slightly_off']['wrong'] == rows['slightly_off']['vectors'] > 100)
     assert rows['mixed_up']['wrong'] > .5*rows['mixed_up']['vectors']
     assert all(
-        row['control'] == row['control_wrong'] > 0 for name, row in rows.items() if name == 'right'
-    )
+        row['control'] == row['control_wrong'] > 0 for name, row in rows.items() if name == 'right')
 
 
 def test_a_request_has_a_limit(client):

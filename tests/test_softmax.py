@@ -52,23 +52,12 @@ def test_distributions_and_their_likelihoods(kind):
     )
     torch.testing.assert_close(nll, -logp[range(40),y], atol=1e-4, rtol=1e-5)
 
-@pytest.mark.parametrize(
-    'n,cutoffs',
-    [
-        (7, ()),
-        (7, (3,)),
-        (50, (10, 20)),
-        (50, (1,)),
-        (50, (49,)),
-        (50, (10, 50, 60)),
-        (4000, None),
-        (4001, None),
-        (25_000, None),
-    ],
-)
+@pytest.mark.parametrize('n,cutoffs', [
+    (7, ()), (7, (3,)), (50, (10, 20)), (50, (1,)), (50, (49,)), (50, (10, 50, 60)), (4000, None),
+    (4001, None), (25_000, None)])
 def test_auto_chooses_by_size_and_cutoffs(n, cutoffs):
     torch.manual_seed(n)
-    m, h = output_layer(20, n, cutoffs=cutoffs), 3 * torch.randn(5, 20)
+    m, h = output_layer(20, n, cutoffs=cutoffs), 3*torch.randn(5, 20)
     y = torch.tensor([0, 1, n // 2, n - 2, n - 1])
     with torch.no_grad():
         logp, nll = m.log_prob(h), m.nll(h, y)
@@ -77,29 +66,20 @@ def test_auto_chooses_by_size_and_cutoffs(n, cutoffs):
     )
     torch.testing.assert_close(nll, -logp[range(5), y], atol=1e-4, rtol=1e-5)
     wants = {4000: FullSoftmax, 4001: AdaptiveSoftmax, 25_000: AdaptiveSoftmax}.get(n) or (
-        FullSoftmax if not [c for c in cutoffs if c < n] else AdaptiveSoftmax
-    )
+        FullSoftmax if not [c for c in cutoffs if c < n] else AdaptiveSoftmax)
     assert type(m) is wants and m.exact
 
 def test_names_decide():
-    assert (
-        type(output_layer(20, 100_000, 'full')) is FullSoftmax
-        and type(output_layer(20, 100, 'sampled')) is SampledSoftmax
-    )
+    assert (type(output_layer(20, 100_000, 'full')) is FullSoftmax
+            and type(output_layer(20, 100, 'sampled')) is SampledSoftmax)
     assert type(output_layer(20, 100, 'full', (10,))) is FullSoftmax
     m = output_layer(20, 100, 'adaptive', (10, 30, 200), div_value=2.)
-    assert (
-        type(m) is AdaptiveSoftmax
-        and m.cutoffs == [10, 30, 100]
-        and [o[0].out_features for o in m.tail] == [10, 5]
-    )
+    assert (type(m) is AdaptiveSoftmax and m.cutoffs == [10, 30, 100]
+            and [o[0].out_features for o in m.tail] == [10, 5])
     # no word is beyond the first cutoff
     assert type(output_layer(20, 1000, 'adaptive')) is FullSoftmax
-    assert (
-        default_cutoffs(4000) == ()
-        and all(c < 5000 for c in default_cutoffs(5000))
-        and default_cutoffs(5000)
-    )
+    assert (default_cutoffs(4000) == () and all(c < 5000 for c in default_cutoffs(5000))
+            and default_cutoffs(5000))
     assert not SampledSoftmax(4, 10, 3).exact
     with pytest.raises(ValueError, match='hierarchical'): output_layer(8, 10, 'hierarchical')
 
@@ -130,13 +110,9 @@ def test_finite_differences(kind):
         torch.manual_seed(3)                                            # the same sample every time
         return torch.func.functional_call(Call(m, y), {f'm.{k}': p for k,p in zip(names, ps)}, (h,))
 
-    assert torch.autograd.gradcheck(
-        f,
-        [
-            h.double().requires_grad_(),
-            *(p.detach().clone().requires_grad_() for p in m.parameters()),
-        ],
-    )
+    assert torch.autograd.gradcheck(f, [
+        h.double().requires_grad_(),
+        *(p.detach().clone().requires_grad_() for p in m.parameters())])
 
 
 class Call(nn.Module):
@@ -160,10 +136,8 @@ def test_extreme_scores():
 
 # memory
 
-@pytest.mark.parametrize(
-    'kind,kw',
-    [('full', {}), ('adaptive', dict(cutoffs=(2000,))), ('sampled', dict(n_negative=5000))],
-)
+@pytest.mark.parametrize('kind,kw', [
+    ('full', {}), ('adaptive', dict(cutoffs=(2000,))), ('sampled', dict(n_negative=5000))])
 def test_scores_are_never_held(kind, kw):
     """400 positions of 20,000 words would be 8 million scores; what is made is no larger than the
     weights, in training and in evaluation"""
@@ -173,7 +147,7 @@ def test_scores_are_never_held(kind, kw):
     for train in (True, False):
         with Sizes() as sizes:
             m.train(train).nll(h, y).mean().backward()
-        assert sizes.most <= max(m.max_scores, 20_000 * 16), sizes.most
+        assert sizes.most <= max(m.max_scores, 20_000*16), sizes.most
     with Sizes() as sizes:
         F.cross_entropy(F.linear(h, torch.randn(20_000, 16)), y)
     # the instrument sees them where they are
@@ -211,20 +185,15 @@ def test_log_uniform_is_the_originals(n):
     p = log_uniform(n)
     assert p.shape == (n,) and math.isclose(p.sum(), 1) and (np.diff(p) < 0).all()
     for k in {0, n // 2, n - 1}:
-        assert math.isclose(p[k], (math.log(k + 2) - math.log(k + 1)) / math.log(n + 1))
+        assert math.isclose(p[k], (math.log(k + 2) - math.log(k + 1))/math.log(n + 1))
 
 
-@pytest.mark.parametrize(
-    'n_words,n', [(10, 3), (1000, 1), (1000, 999), (100_000, 8192), (50, 50), (50, 60)]
-)
+@pytest.mark.parametrize('n_words,n', [
+    (10, 3), (1000, 1), (1000, 999), (100_000, 8192), (50, 50), (50, 60)])
 def test_inclusion_adds_up(n_words, n):
     q = inclusion(log_uniform(n_words), n)
-    assert (
-        math.isclose(q.sum(), min(n, n_words), rel_tol=1e-6)
-        and q.min() > 0
-        and q.max() <= 1
-        and (np.diff(q) <= 1e-12).all()
-    )
+    assert (math.isclose(q.sum(), min(n, n_words), rel_tol=1e-6) and q.min() > 0 and q.max() <= 1
+            and (np.diff(q) <= 1e-12).all())
 
 
 def test_inclusion_is_that_of_drawing_word_by_word():
@@ -254,10 +223,8 @@ def slow_sampled_loss(m, h, y, sample):
     one"""
     res = []
     for x,t in zip(h, y.tolist()):
-        z = [
-            (m.weight[w] @ x + m.bias[w] - m.q[w].log())
-            for w in [t, *(w for w in sample if w != t)]
-        ]
+        z = [(m.weight[w] @ x + m.bias[w] - m.q[w].log())
+             for w in [t, *(w for w in sample if w != t)]]
         res.append(torch.stack(z).logsumexp(0) - z[0])
     return torch.stack(res)
 
@@ -293,8 +260,7 @@ def test_sampled_is_exact_in_evaluation():
     m, (h, y) = head('sampled'), states()
     full = FullSoftmax(16, 50); full.load_state_dict(m.state_dict())
     assert torch.allclose(m.eval().nll(h, y), full.nll(h, y), atol=1e-5) and torch.equal(
-        m.nll(h, y), m.nll(h, y)
-    )
+        m.nll(h, y), m.nll(h, y))
     assert not torch.equal(m.train().nll(h, y), m.nll(h, y))            # a new sample each time
     torch.manual_seed(4); a = m.nll(h, y)
     torch.manual_seed(4); assert torch.equal(a, m.nll(h, y))
@@ -389,8 +355,7 @@ def test_an_adaptive_layer_has_a_bias_only_if_it_is_asked_to():
     plain, more = (o.state_dict() for o in layers)
     assert set(more) - set(plain) == {'head.bias', 'tail.0.1.bias', 'tail.1.1.bias'}
     assert all(more[k].equal(v) for k, v in plain.items()) and not any(
-        more[k].any() for k in set(more) - set(plain)
-    )
+        more[k].any() for k in set(more) - set(plain))
     assert layers[1].head.bias.requires_grad
 
 def test_biases_have_the_gradients_of_the_plain_way():

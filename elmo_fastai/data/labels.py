@@ -11,6 +11,7 @@ __all__ = ['LabelledText', 'ClassifyDL', 'plot_top_losses', 'TableDataLoaders', 
 import ast, re, warnings
 from collections import Counter
 from functools import partial
+from numbers import Integral
 import numpy as np, pandas as pd, torch
 from fastai.basics import (
     BCEWithLogitsLossFlat, Category, CategoryMap, CrossEntropyLossFlat, DataLoaders, L,
@@ -21,11 +22,11 @@ from plum import dispatch
 from ..base.errors import CorpusError, one_of, require
 from ..base.options import ReadOptions
 from ..text.corpora import Corpus
-from elmo_fastai.text.reading import (
-    LABEL_COLUMNS, TEXT_COLUMNS, Items, TextFile, check_text, refuse_row, is_missing, open_table,
-    same_name)
+from ..text.reading import (
+    LABEL_COLUMNS, TEXT_COLUMNS, Items, TextFile, check_text, is_missing, open_table, problem_of,
+    read_columns, refuse_row, same_name)
 from ..text.sources import CORPORA, find_source, get_corpus
-from ..text.splits import drawn, group_column
+from ..text.splits import drawn, groups_of
 from ..text.tokens import SPECIALS, WordVocab, get_tokenizer
 from .batches import SentenceDataLoader, check_loader_args, shown, tensors
 from .encoded import EncodedText, TensorChars, TokenTypes
@@ -55,13 +56,21 @@ def as_number(label):
 
 QUOTED = r"""'((?:\\.|[^'\\])*)'|"((?:\\.|[^"\\])*)\""""
 
+def in_python(match):
+    "A quoted text as it is; what is missing as None"
+    return match[0] if match[0][0] in '\'"' else 'None'
+
 def printed_list(text):
     "The list that a text is the printed form of, in Python or a library of it; None if it is none"
-    array = re.fullmatch(r'\s*\w+\((\[.*\])(?:, *\w+=\S+)*\)\s*', text, re.S)
-    text = array[1] if array else text.strip()
+    text = re.sub(r'^\(#\d+\) *(?=\[)', '', text.strip())                   # fastcore's `L`
+    if re.fullmatch(r'(set|frozenset|list|tuple)\(\)|\{\}', text): return []
+    array = re.fullmatch(r'\w+\(([\[({].*[\])}])(?:, *\w+=\S+)*\)', text, re.S)
+    text = array[1] if array else text
     match = re.fullmatch(r'[\[({](.*)[\])}]', text, re.S)
     if match is None: return None
-    inside = match[1].strip()
+    text = re.sub(rf'\b(?:np|numpy)\.\w+\(({QUOTED}|[^()]*)\)', r'\1', text)      # np.str_('a')
+    text = re.sub(rf"{QUOTED}|\b(?:nan|null)\b", in_python, text)
+    inside = text[1:-1].strip()
     bare = re.sub(QUOTED, "''", inside)
     require('...' not in bare, f"{text!r:.40} is an array of which the middle was left out when it "
             "was printed: write it again, as a list")
@@ -69,6 +78,8 @@ def printed_list(text):
         try: found = ast.literal_eval(text)
         except (ValueError, SyntaxError): found = None
         if isinstance(found, set): return ast.literal_eval(f'[{inside}]')       # in its order
+        require(not isinstance(found, dict), f"{text!r:.60} is a dictionary: write the labels as a "
+                "list, or each in a column of yes and no")
         if isinstance(found, (list, tuple)): return list(found)
     if text[0] != '[': return None
     if not bare.replace("''", '').strip(' ,\n'):
@@ -81,14 +92,19 @@ def as_list(cell):
     "The list that a cell is, or is the printed form of; None if it is none"
     if not isinstance(cell, str): return cell if isinstance(cell, list) else None
     found = printed_list(cell)
-    if found is None and re.fullmatch(r'\[.*\]', cell, re.S):
-        found = [part.strip() for part in cell[1:-1].split(',')]
+    if found is None and re.fullmatch(r'\[.*\]|\{.*\}', cell, re.S):
+        found = [part.strip(' \'"') for part in cell[1:-1].split(',')]
     return None if found is None else plain_label(found)
+
+FLAG = r'(?:[01](?:\.0*)?|true|false|yes|no)'
+BETWEEN = r'[\s,;|/:_-]+'
 
 def as_flags(label):
     "The row of zeros and ones that a label is or spells, as bools; None if it is none"
-    if isinstance(label, str) and re.fullmatch(r'[01]{2,}|[01]([\s,;|]+[01])+', label):
-        label = re.findall('[01]', label)
+    if isinstance(label, str):
+        if re.fullmatch('[01]{2,}', label): label = list(label)
+        elif re.fullmatch(rf'{FLAG}({BETWEEN}{FLAG})+', label, re.I):
+            label = [flag.rstrip('.') for flag in re.split(BETWEEN, label)]
     if not isinstance(label, list): return None
     flags = [as_flag(one) for one in label]
     return None if None in flags else flags
@@ -116,6 +132,28 @@ def multi_hot(labels, names=None):
             f"{example}, and not all are as long as the {len(names)} label_names: {cure}")
     return [None if label is None else as_flags(label) for label in labels]
 
+def with_lists(labels):
+    "Labels of which some are printed lists of quoted names: the others as lists of one"
+    quoted = [isinstance(label, str) and bool(re.fullmatch(r"""\[\s*['"].*\]""", label, re.S))
+              for label in labels]
+    if not any(quoted): return labels
+    lists = [as_list(label) for label in labels]
+    return [[label] if found is None and isinstance(label, (str, int)) else found
+            for label,found in zip(labels, lists)]
+
+def check_numbers(labels):
+    "Raises `CorpusError` where lists hold a number twice: counts or scores, one for each class"
+    filled = [label for label in labels if label]
+    are_numbers = all(isinstance(label, list) and all(type(one) in (int, float) for one in label)
+                      for label in filled)
+    sizes = {len(label) for label in filled} if are_numbers else ()
+    flags = {0, 1}
+    twice = [label for label in filled if len(sizes) == 1 and len({*label}) < len(label)
+             and not flags.issuperset(label)]
+    require(not twice, f"a label such as {twice and twice[0]!r:.40} holds a number twice, and all "
+            "have one length: are these counts or scores, one for each class? Write for each class "
+            "1 or 0, and name them, label_names=[…]")
+
 def read_labels(cells, names=None, delim=None, label_names=None, kind=None):
     "Labels as they are in a column: printed lists as lists, numbers by their names"
     labels = [plain_label(cell) for cell in cells]
@@ -123,8 +161,10 @@ def read_labels(cells, names=None, delim=None, label_names=None, kind=None):
         texts = ['' if label is None else str(label) for label in labels]
         labels = [[part.strip() for part in text.split(delim) if part.strip()] for text in texts]
     lists = [None if label is None else as_list(label) for label in labels]
-    if sum(found is not None for found in lists) == sum(label is not None for label in labels):
-        labels = lists
+    n = sum(label is not None for label in labels)
+    if sum(found is not None for found in lists) == n: labels = lists
+    else: labels = with_lists(labels)
+    check_numbers(labels)
     rows = None if kind == 'class' else multi_hot(labels, label_names)
     if rows: return [row and [name for name,flag in zip(label_names, row) if flag] for row in rows]
     return [plain_label(label, label_names or names) for label in labels]
@@ -154,38 +194,40 @@ def fast_text(lines):
         labels = [several[0] if several else None for several in labels]
     return texts, labels
 
-def read_columns(table, *columns):
-    "Returns the cells of some columns of a table; an error names the row that can't be read"
-    cells = [[] for _ in columns]
-    for some,problems in table.rows(*columns):
-        for i,why in problems.items(): refuse_row(table, len(cells[0]) + i, why)
-        for column,values in zip(cells, some): column += values
-    n = table.options.n_rows
-    return [column[:n] for column in cells]
-
 # %% ../../nbs/library/labels.ipynb #c019r
-def labelled_rows(table, label_names=None, kind=None):
+def labelled_rows(table, label_names=None, kind=None, n_rows=None):
     "(number of the row, text, label) of each row of a table; a label is None where there is none"
     how = table.options
     names = None
+    if n_rows is None: n_rows = how.n_rows
     if isinstance(table, TextFile):
-        [lines] = read_columns(table, 'text')
+        [lines] = read_columns(table, 'text', n_rows=n_rows)
         found = fast_text(lines)
         require(found, f"{table.name} is a text, and its lines have no labels: give a table (a "
                 "name that ends in .csv, .tsv, .jsonl), or write __label__NAME before each text")
         return list(zip(range(len(lines)), *found))
-    if isinstance(table, Items) and not table.is_rows: texts, labels = map(list, pairs_of(table))
+    if isinstance(table, Items) and not table.is_rows: texts, labels = pairs_of(table, n_rows)
     else:
         text_col, label_col = label_columns(table)
         several = isinstance(label_col, list)
         columns = label_col if several else [] if label_col is None else [label_col]
-        texts, *cells = read_columns(table, text_col, *columns)
+        texts, *cells = read_columns(table, text_col, *columns, n_rows=n_rows)
         if table.sep: texts = [text or None for text in texts]
         labels = cells[0] if columns else [None]*len(texts)
         if several: return list(zip(range(len(texts)), texts, marked(cells, columns, table.place)))
         names = (table.names or {}).get(label_col)
     labels = read_labels(labels, names, how.label_delim, label_names, kind)
     return list(zip(range(len(texts)), texts, labels))
+
+def labelled_part(tables, label_names=None, kind=None, n_rows=None):
+    "(table, its `labelled_rows`) of each table of a split: its first `n_rows` rows in all"
+    part = []
+    for table in tables:
+        if n_rows == 0: break
+        rows = labelled_rows(table, label_names, kind, n_rows)
+        if n_rows is not None: n_rows -= len(rows)
+        part.append((table, rows))
+    return part
 
 def label_columns(table):
     "The names of a table's columns of texts and of labels: a list of several, None for none"
@@ -199,14 +241,14 @@ def label_columns(table):
 
 def open_labelled(source, options=None): return open_table(source, options, '(text, label)')
 
-def pairs_of(table):
+def pairs_of(table, n_rows=None):
     "The texts and the labels of a list of texts, or of pairs (text, label)"
-    [items] = read_columns(table, 'text')
+    [items] = read_columns(table, 'text', n_rows=n_rows)
     require(items, "the list of rows is empty")
     pairs = [item if isinstance(item, tuple) else (item, None) for item in items]
     for i,pair in enumerate(pairs):
         require(len(pair) == 2, f"row {i}: expected (text, label), and found {pair!r:.60}")
-    return zip(*pairs)
+    return map(list, zip(*pairs))
 
 # %% ../../nbs/library/labels.ipynb #c026
 def check_label(label, where):
@@ -214,6 +256,15 @@ def check_label(label, where):
     if isinstance(label, (str, int)): return label
     raise CorpusError(f"{where} has {type(label).__name__} {label!r:.60} for a label: a class is a "
                       "word or a whole number")
+
+def check_names(labels, names):
+    "Raises `CorpusError` where names of the classes are given, and no label is one of them"
+    found = {one for label in labels for one in (label if isinstance(label, list) else [label])}
+    some = [repr(label) for label in labels if label not in (None, [])][:3]
+    require(not names or not found - {None} or found & {*names}, "none of the label_names "
+            f"({', '.join(map(repr, names or ()))}) is among the labels, such as "
+            f"{', '.join(some)}: they name classes that are numbered from 0, or the places of "
+            "rows of zeros and ones; leave them out where the labels are names")
 
 class Place:
     "What a row is called in an error, looked up (the file is read again) when it is printed"
@@ -229,8 +280,10 @@ def usable_rows(rows, table, tok, check=check_label, numbers=None):
     skipped = Counter()
     for i,text,label in rows:
         where = Place(table, i)
+        why = None if is_missing(text) else problem_of(text)
+        if why: refuse_row(table, i, why)
         if is_missing(text): skipped['texts that are missing'] += 1
-        elif not tok(check_text(text, where)): skipped['blank texts'] += 1
+        elif not tok(text): skipped['blank texts'] += 1
         elif label is None: skipped['texts without a label'] += 1
         else:
             usable.append((text, check(label, where)))
@@ -507,7 +560,7 @@ class ClassifyDataLoaders(TableDataLoaders):
             data = labelled_splits(data)
         tokenizer = tokenizer or 'words'
         source = find_source(data, options, valid, by_class=True, open_file=open_labelled)
-        parts = {name: [(table, labelled_rows(table, label_names, kind)) for table in tables]
+        parts = {name: labelled_part(tables, label_names, kind, options.n_rows)
                  for name,tables in source.parts.items()}
         labels = [label for _,part in parts['train'] for *_,label in part]
         require(any(label is not None for label in labels),
@@ -529,6 +582,7 @@ class ClassifyDataLoaders(TableDataLoaders):
             n = sum(len(some) for _,some in part)
             require(rows[split] or split != 'valid', f"no row of {n} can be used to validate: "
                     f"{dict(source.left_out)}")
+        check_names([label for _,label in rows['train']], label_names)
         names = label_col if isinstance(label_col, (list, tuple)) else None
         if kind is SeveralLabels: names = names or label_names
         target = kind([label for _,label in rows['train']], names)
@@ -597,18 +651,11 @@ class ClassifyDataLoaders(TableDataLoaders):
         return self.valid.new(text, shuffle=False, **{'sort': not with_labels, **kwargs})
 
 # %% ../../nbs/library/labels.ipynb #c045
-def groups_of(table, numbers, *used):
-    "To which group or document rows of a table belong; None where it has no column for that"
-    col = group_column(table.columns, used)
-    if col is None: return [None]*len(numbers)
-    [groups] = read_columns(table, col)
-    return [None if is_missing(groups[i]) else (table.name, groups[i]) for i in numbers]
-
-def hold_out(source, items, pct, seed, labels=None, groups=None, what='rows'):
+def hold_out(source, items, pct, seed, labels=None, groups=(), what='rows'):
     "Items to train on and to validate on, by split; how they were drawn is told to `source`"
+    require(not isinstance(pct, Integral), f"valid_pct={pct!r}: take a share between 0 and 1")
     train, valid = drawn(items, pct, seed, labels, what, groups)
-    are_whole = ', whole groups or documents' if len({*groups} - {None}) > 1 else ''
-    source.notes.append(f"held out at random {pct:.0%} (valid){are_whole}")
+    source.held_out(dict(valid=pct), groups=groups)
     return dict(train=train, valid=valid)
 
 def describe(source, rows, target):

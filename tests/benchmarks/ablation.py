@@ -26,24 +26,22 @@ from harness import (
 FIGURES = RESULTS/'ablation.json'
 
 # name → what is different: of the configuration, of the recipe, of the encoder, or of the training
-ROWS = {
-    'full recipe': {},
-    'every token encoded': dict(encoder=dict(share=False)),
-    'full softmax': dict(config=dict(softmax='full')),
-    'fp32': dict(bf16=False),
-    'token vectors not normalised': dict(config=dict(norm=False)),
-    'constant rate': dict(flat=True),
-    'no dropout': dict(config=dict(dropout=0.)),
-    'half the batch': dict(scale=dict(bs=.5)),
-    'twice the batch': dict(scale=dict(bs=2)),
-    'half the sequence': dict(scale=dict(seq_len=.5)),
-    'twice the sequence': dict(scale=dict(seq_len=2)),
-    'plain design': dict(config=dict(softmax='full'), encoder=dict(share=False, cut=False),
-                         bf16=False),
-    'plain, not normalised, constant': dict(config=dict(softmax='full', norm=False),
-                                            encoder=dict(share=False, cut=False), bf16=False,
-                                            flat=True),
-}
+ROWS = {'full recipe': {},
+        'every token encoded': dict(encoder=dict(share=False)),
+        'full softmax': dict(config=dict(softmax='full')),
+        'fp32': dict(bf16=False),
+        'token vectors not normalised': dict(config=dict(norm=False)),
+        'constant rate': dict(flat=True),
+        'no dropout': dict(config=dict(dropout=0.)),
+        'half the batch': dict(scale=dict(bs=.5)),
+        'twice the batch': dict(scale=dict(bs=2)),
+        'half the sequence': dict(scale=dict(seq_len=.5)),
+        'twice the sequence': dict(scale=dict(seq_len=2)),
+        'plain design': dict(config=dict(softmax='full'), encoder=dict(share=False, cut=False),
+                             bf16=False),
+        'plain, not normalised, constant': dict(
+            config=dict(softmax='full', norm=False), encoder=dict(share=False, cut=False),
+            bf16=False, flat=True)}
 
 def arguments():
     return options(__doc__,

@@ -64,14 +64,8 @@ def tags(elmo, train, dev, known, n_tokens, seed):
 
 def train_row(name, seed, args):
     from fastai.torch_core import set_seed
-    from elmo_fastai.all import (
-        BiLMConfig,
-        ByteCharVocab,
-        CharVocab,
-        Elmo,
-        ElmoDataLoaders,
-        bilm_learner,
-    )
+    from elmo_fastai.all import (BiLMConfig, ByteCharVocab, CharVocab, Elmo, ElmoDataLoaders,
+                                 bilm_learner)
     from elmo_fastai.nn.bilm import evaluate
     corpus, train, dev = texts(args)
     sents = [o.split() for o in corpus.train]

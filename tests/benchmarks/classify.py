@@ -43,10 +43,8 @@ class Run:
         corpus = sst2(Path(a.data)/'sst2' if a.data else None)
         self.rows = {k: [(s.text, s.label) for s in v] for k,v in corpus.gold.items()}
         if a.quick:
-            self.rows['train'] = [
-                self.rows['train'][i]
-                for i in np.random.default_rng(0).permutation(len(self.rows['train']))[:1500]
-            ]
+            self.rows['train'] = [self.rows['train'][i] for i in np.random.default_rng(
+                0).permutation(len(self.rows['train']))[:1500]]
         self.a, self.start, self.results = a, time.perf_counter(), {}
         self.elmo = Elmo.from_pretrained(a.model, norm='token', dropout=.4, tokenizer='space')
         self.cache, self.other = LayerCache(), LayerCache()
@@ -121,15 +119,9 @@ def baselines(r):
     def mean(texts):
         return np.stack([static.encode(t.split(), unknown='zero').mean(0) for t in texts])
 
-    r.note(
-        'static CBOW vectors, mean',
-        [
-            max(
-                LogisticRegression(C=C, max_iter=300).fit(mean(x), y).score(mean(vx), vy)
-                for C in (1, 10, 100)
-            )
-        ],
-    )
+    r.note('static CBOW vectors, mean', [
+        max(LogisticRegression(C=C, max_iter=300).fit(mean(x), y).score(mean(vx), vy)
+            for C in (1, 10, 100))])
 
 
 def random_alone(r):

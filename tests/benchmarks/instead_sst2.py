@@ -167,8 +167,7 @@ class Run:
     def kept(self, name, make):
         "An array from WORK, made if it is not there"
         file = (
-            Path(self.args.work) / f'{name}.npy' if self.args.work and not self.args.quick else None
-        )
+            Path(self.args.work)/f'{name}.npy' if self.args.work and not self.args.quick else None)
         if file and file.exists(): return np.load(file)
         made = make()
         if file:
@@ -180,10 +179,8 @@ class Run:
     def minilm(self):
         "Vectors of all sentences"
         def ask():
-            with (
-                tempfile.TemporaryDirectory() as tmp,
-                Side('minilm', python=self.args.sentence_python) as side,
-            ):
+            with (tempfile.TemporaryDirectory() as tmp,
+                  Side('minilm', python=self.args.sentence_python) as side):
                 side('vectors', texts=self.text.texts, bs=32, out=f'{tmp}/v.npy')
                 return np.load(f'{tmp}/v.npy')
 
@@ -223,11 +220,8 @@ class Run:
 
     def note(self, side, n, dev, rows):
         "Keeps a choice, by the mean on dev, and its rows; `rows` makes them from its name"
-        best = (
-            self.choice(side, 1000)
-            if n == self.all and not self.args.quick
-            else max(dev, key=dev.get)
-        )
+        best = (self.choice(side, 1000) if n == self.all and not self.args.quick
+                else max(dev, key=dev.get))
         for table in ('rows', 'chosen'):
             self.found[table] = [r for r in self.found[table]
                                  if (r['side'], r['labels']) != (side, n)]
@@ -235,10 +229,8 @@ class Run:
         self.found['chosen'].append(dict(side=side, labels=n, name=best, dev=dev))
         new = rows(best)
         self.found['rows'] += new
-        print(
-            f"{time.process_time():6.0f} s  {side:17}{n:6,}  test {np.mean([r['test'] for r in new]):.4f}  {best}  {dev}",
-            flush=True,
-        )
+        print(f"{time.process_time():6.0f} s  {side:17}{n:6,}  test "
+              f"{np.mean([r['test'] for r in new]):.4f}  {best}  {dev}", flush=True)
         self.save()
 
     def row(self, side, n, draw, right, **more):

@@ -3,7 +3,7 @@ their time, and the memory of a search (chapters 12, 12b).
 
     python tests/benchmarks/probe.py                 # all; about half an hour on two cores
     python tests/benchmarks/probe.py --quick         # smaller everywhere
-    python tests/benchmarks/probe.py --only toy      # or purity, english, real, words, ud, time, memory
+    python tests/benchmarks/probe.py --only toy  # or purity, english, real, words, ud, time, memory
 
 `toy` and `purity` want the model that `make pretrain` leaves in models/toy, or folders named with
 --toy, one a seed
@@ -25,16 +25,8 @@ from pathlib import Path
 from harness import (
     RESULTS, ROOT, in_process, opt, options, peak_bytes, read_figures, write_figures)
 
-FILES = dict(
-    toy='probe',
-    english='probe',
-    real='neighbours',
-    words='neighbours',
-    ud='probe',
-    time='probe',
-    memory='probe',
-    purity='neighbours',
-)
+FILES = dict(toy='probe', english='probe', real='neighbours', words='neighbours', ud='probe',
+             time='probe', memory='probe', purity='neighbours')
 POOLS, KS = (4_000, 12_000, 24_000, 40_000), (1, 3, 5, 10)
 # What is looked for in the novels and in WikiText-2: words in sentences that were written before
 # the search, one sense each
@@ -61,10 +53,8 @@ def show(title, table):
 
 def plain(table):
     "A table as JSON has it"
-    rows = {
-        k: {c: round(float(v), 4) if math.isfinite(v) else None for c, v in r.items()}
-        for k, r in table.to_dict('index').items()
-    }
+    rows = {k: {c: round(float(v), 4) if math.isfinite(v) else None for c, v in r.items()}
+            for k, r in table.to_dict('index').items()}
     return dict(rows=rows, **table.attrs)
 
 def write(part, what):
@@ -88,13 +78,9 @@ def toy(folders, quick):
     train = gold['train'][:4_000 if quick else 12_000]
     for folder in folders:
         elmo, seeds = toy_model(folder), 1 if quick else 3
-        tables = {
-            'part of speech': linear_probe(elmo, train, gold['valid'], seeds=seeds),
-            **{
-                f'sense, {n}': sense_probe(elmo, train, gold['valid'], how=how, seeds=seeds)
-                for n, how in (('nearest mean', 'mean'), ('nearest example', '1nn'))
-            },
-        }
+        tables = {'part of speech': linear_probe(elmo, train, gold['valid'], seeds=seeds),
+                  **{f'sense, {n}': sense_probe(elmo, train, gold['valid'], how=how, seeds=seeds)
+                     for n, how in (('nearest mean', 'mean'), ('nearest example', '1nn'))}}
         for k,t in tables.items(): show(f'toy, {folder.name}: {k}', t)
         res.append({k: plain(t) for k,t in tables.items()})
     return res
@@ -115,18 +101,13 @@ def purity_of_pools(folders, quick):
     from elmo_fastai.base.options import read_settings
     from pages import page
     purity = page('studies/probes').purity
-    gold, pools, ks = (
-        toy_gold(max(POOLS))['train'],
-        POOLS[:2] if quick else POOLS,
-        KS[:2] if quick else KS,
-    )
+    gold, pools, ks = (toy_gold(max(POOLS))['train'], POOLS[:2] if quick else POOLS,
+                       KS[:2] if quick else KS)
     runs, ways = [], []
     for folder in folders:
         elmo, run = toy_model(folder), []
-        half, length = (
-            elmo.dim // 2,
-            lambda v: v / np.linalg.norm(v, axis=-1, keepdims=True).clip(1e-12),
-        )
+        half, length = (elmo.dim // 2,
+                        lambda v: v/np.linalg.norm(v, axis=-1, keepdims=True).clip(1e-12))
         for pool in pools:
             for k in ks:
                 t = purity(elmo, gold[:pool], k=k)
@@ -135,32 +116,21 @@ def purity_of_pools(folders, quick):
 
         def zero(v, keep):
             v = v.copy()
-            v[..., [i for i in range(2 * half) if i not in keep]] = 0
+            v[..., [i for i in range(2*half) if i not in keep]] = 0
             return v
 
-        views = {
-            'directions evened out': (elmo, True),
-            'mean taken away': (elmo, False),
-            'forward halves': (View(elmo, lambda v: zero(v, range(half))), True),
-            'backward halves': (View(elmo, lambda v: zero(v, range(half, 2 * half))), True),
-            'mean of layers 0 to 2': (
-                View(elmo, lambda v: length(v).mean(0)[None].repeat(3, 0)),
-                True,
-            ),
-        }
-        way = {
-            k: float(purity(e, gold[: pools[1]], k=ks[-2], whiten=w).purity['layer 2'])
-            for k, (e, w) in views.items()
-        }
+        views = {'directions evened out': (elmo, True),
+                 'mean taken away': (elmo, False),
+                 'forward halves': (View(elmo, lambda v: zero(v, range(half))), True),
+                 'backward halves': (View(elmo, lambda v: zero(v, range(half, 2*half))), True),
+                 'mean of layers 0 to 2': (
+                     View(elmo, lambda v: length(v).mean(0)[None].repeat(3, 0)), True)}
+        way = {k: float(purity(e, gold[:pools[1]], k=ks[-2], whiten=w).purity['layer 2'])
+               for k, (e, w) in views.items()}
         print({k: round(v, 3) for k,v in way.items()}, flush=True)
         runs.append(run); ways.append(way)
-    return dict(
-        recipe=read_settings(folders[0] / 'run.toml'),
-        pools=pools,
-        ks=ks,
-        runs=runs,
-        ways=dict(pool=pools[1], k=ks[-2], layer=2, runs=ways),
-    )
+    return dict(recipe=read_settings(folders[0]/'run.toml'), pools=pools, ks=ks, runs=runs,
+                ways=dict(pool=pools[1], k=ks[-2], layer=2, runs=ways))
 
 
 # English
@@ -187,18 +157,11 @@ def real_sentences():
     from pages import page
     books = page('library/books')
     root, wiki = local_folder('novels'), wikitext2()
-    res = {
-        (b.name, i): s
-        for b in books.BOOKS
-        for i, s in enumerate(books.book_sentences(read_text(books.book_file(b, root)), b.start))
-    }
+    res = {(b.name, i): s for b in books.BOOKS for i, s in enumerate(
+        books.book_sentences(read_text(books.book_file(b, root)), b.start))}
     for split in ('train', 'valid', 'test'):
-        res.update(
-            {
-                (f'wikitext-2 {split}', i): s
-                for i, s in enumerate(books.wikitext_sentences(getattr(wiki, split)))
-            }
-        )
+        res.update({(f'wikitext-2 {split}', i): s
+                    for i, s in enumerate(books.wikitext_sentences(getattr(wiki, split)))})
     return res
 
 def real_senses(elmo):
@@ -209,11 +172,9 @@ def real_senses(elmo):
     for s,t,sense in zip(sents, rows.position, rows.sense):
         if s[t] != sense.split('/')[0]:
             raise SystemExit(
-                f"senses_real.csv: {' '.join(s)!r} has {s[t]!r} at {t}, and its sense is {sense!r}"
-            )
+                f"senses_real.csv: {' '.join(s)!r} has {s[t]!r} at {t}, and its sense is {sense!r}")
     return [(s, t, sense) for s, t, sense in zip(sents, rows.position.tolist(), rows.sense)], [
-        o.split()[0] for o in rows.source
-    ]
+        o.split()[0] for o in rows.source]
 
 
 def nearest_same(elmo, data, around=3):
@@ -223,12 +184,9 @@ def nearest_same(elmo, data, around=3):
     words, senses = (np.array(o, object) for o in zip(*[(s[t], sense) for s,t,sense in data]))
     layers = elmo.embed([s for s,*_ in data], layers='all')
     views = {
-        f'layer {l}': [v[l, t] for v, (_, t, _) in zip(layers, data)] for l in range(elmo.n_layers)
-    }
-    near = [
-        [i for i in range(t - around, t + around + 1) if 0 <= i < len(s) and i != t]
-        for s, t, _ in data
-    ]
+        f'layer {l}': [v[l, t] for v, (_, t, _) in zip(layers, data)] for l in range(elmo.n_layers)}
+    near = [[i for i in range(t - around, t + around + 1) if 0 <= i < len(s) and i != t]
+            for s, t, _ in data]
     views['letters around'] = [v[0, i].mean(0) for v,i in zip(layers, near)]
     right = {}
     for name,v in views.items():
@@ -248,33 +206,24 @@ def real(elmo, quick):
     from elmo_fastai.tasks.classify import random_elmo
     data, sources = real_senses(elmo)
     tables = {f'purity, k={k}': purity(elmo, data, k=k) for k in (1, 3)}
-    tables |= {
-        f'sense, {n}': sense_probe(elmo, data, how=how, seeds=5 if quick else 20)
-        for n, how in (('nearest mean', 'mean'), ('nearest example', '1nn'))
-    }
+    tables |= {f'sense, {n}': sense_probe(elmo, data, how=how, seeds=5 if quick else 20)
+               for n, how in (('nearest mean', 'mean'), ('nearest example', '1nn'))}
     for k,t in tables.items(): show(f'novels and WikiText-2: {k}', t)
     kinds = ['wiki' if s == 'wikitext-2' else 'novel' for s in sources]
     there = Counter((s.split('/')[0], kind, s) for (*_, s),kind in zip(data, kinds))
-    best = {
-        w: max((n, s) for w2, s, n in ((k[:2], k[2], n) for k, n in there.items()) if w2 == w)[1]
-        for w in {k[:2] for k in there}
-    }
+    best = {w: max((n, s) for w2, s, n in ((k[:2], k[2], n) for k, n in there.items()) if w2 == w)[
+        1] for w in {k[:2] for k in there}}
     by_source = float(
-        np.mean([best[s.split('/')[0], kind] == s for (*_, s), kind in zip(data, kinds)])
-    )
+        np.mean([best[s.split('/')[0], kind] == s for (*_, s), kind in zip(data, kinds)]))
     print(f'\ncommonest sense of the word in its kind of text: {by_source:.3f}')
     random = []
     for seed in range(1 if quick else 3):
         blank = random_elmo(elmo, seed, [s for s,*_ in data])
         t = purity(blank, data, k=1); show(f'random weights, seed {seed}: purity, k=1', t)
         random.append(plain(t))
-    return dict(
-        tables={k: plain(t) for k, t in tables.items()},
-        random=random,
-        nearest=nearest_same(elmo, data),
-        by_source=round(by_source, 4),
-        senses=dict(Counter(s for *_, s in data)),
-    )
+    return dict(tables={k: plain(t) for k, t in tables.items()}, random=random,
+                nearest=nearest_same(elmo, data), by_source=round(by_source, 4),
+                senses=dict(Counter(s for *_, s in data)))
 
 
 def count_vectors(sents, n_words=8_000, around=3, dim=100):
@@ -297,7 +246,7 @@ def count_vectors(sents, n_words=8_000, around=3, dim=100):
     m.data = np.maximum(np.log(m.data*total/n[m.row]/n[m.col]**.75*(n**.75).sum()/total), 0)
     svd = TruncatedSVD(dim, random_state=0)
     return WordVectors(
-        words, (svd.fit_transform(m.tocsr()) / svd.singular_values_**0.5).astype(np.float32)
+        words, (svd.fit_transform(m.tocsr())/svd.singular_values_**0.5).astype(np.float32)
     )
 
 
@@ -306,10 +255,8 @@ def words(elmo, quick, layer=1):
     import numpy as np
     from elmo_fastai.tasks.cbow import WordVectors
 
-    ask = [
-        (w, [q.strip() for q in qs.split('|')])
-        for w, qs in (o.split(': ', 1) for o in ASK.strip().split('\n'))
-    ][: 2 if quick else None]
+    ask = [(w, [q.strip() for q in qs.split('|')])
+           for w, qs in (o.split(': ', 1) for o in ASK.strip().split('\n'))][:2 if quick else None]
     text, wanted = real_sentences(), re.compile(r'\b(?:' + '|'.join(w for w,_ in ask) + r')\b')
     keys = [k for k,s in text.items() if wanted.search(s) and '<unk>' not in s]
     sents = [s for s in elmo.to_tokens([text[k] for k in keys])]
@@ -320,20 +267,15 @@ def words(elmo, quick, layer=1):
     by_letter = WordVectors(spelt, np.concatenate(elmo.embed([[w] for w in spelt], 0)))
     res, n = [], Counter(w for s in found for w in {*s})
     for w,qs in ask:
-        row = dict(
-            word=w,
-            occurrences=n[w],
-            static=[v for v, _ in by_count.nearest(w, 5)],
-            letters=[v for v, _ in by_letter.nearest(w, 5)],
-            asked=[],
-        )
+        row = dict(word=w, occurrences=n[w], static=[v for v, _ in by_count.nearest(w, 5)],
+                   letters=[v for v, _ in by_letter.nearest(w, 5)], asked=[])
         for q in qs:
             near = elmo.nearest(q, w, [list(s) for s in found if w in s], k=2, layers=layer)
             print(near, flush=True)
             shown = []
             for o in near.itertuples():
                 s, t = tuple(o.sentence.split(' ')), o.position
-                before, after = ' '.join(s[max(0, t - 8) : t]), ' '.join(s[t + 1 : t + 8])
+                before, after = ' '.join(s[max(0, t - 8):t]), ' '.join(s[t + 1:t + 8])
                 text = [before, s[t], after, t > 8, t + 8 < len(s)]
                 shown.append(dict(cosine=round(o.cosine, 3), source=found[s], text=text))
             row['asked'].append(dict(sentence=q, found=shown))
@@ -351,10 +293,8 @@ def questions(train, dev):
 
     def places(sents): return [(s.tokens, [min(t, 9) for t in range(len(s.tokens))]) for s in sents]
 
-    return {
-        'part of speech': (train, dev),
-        **{k: (of(train), of(dev)) for k, of in (('word', words), ('position', places))},
-    }
+    return {'part of speech': (train, dev),
+            **{k: (of(train), of(dev)) for k, of in (('word', words), ('position', places))}}
 
 
 def ud(elmo, quick):
@@ -388,10 +328,8 @@ def timed(elmo, quick):
             seconds=round(time.perf_counter() - wall, 1),
             processor=round(time.process_time() - own, 1),
         )
-        print(
-            f'{name:10} {res[name]["tokens"]:7,} tokens {res[name]["seconds"]:6.1f} s, of the processor {res[name]["processor"]:6.1f} s',
-            flush=True,
-        )
+        print(f'{name:10} {res[name]["tokens"]:7,} tokens {res[name]["seconds"]:6.1f} s, of the '
+              f'processor {res[name]["processor"]:6.1f} s', flush=True)
 
     for name, data in zip(
         ('tags', 'words', 'positions'), questions(gold['train'], gold['valid']).values()
@@ -413,7 +351,7 @@ def one(n):
     start = time.perf_counter()
     elmo.nearest('the bank', 'bank', stream)
     seconds = round(time.perf_counter() - start, 1)
-    print(json.dumps(dict(occurrences=n, mb=round(peak_bytes() / 2**20), seconds=seconds)))
+    print(json.dumps(dict(occurrences=n, mb=round(peak_bytes()/2**20), seconds=seconds)))
 
 
 def memory(quick):
@@ -432,7 +370,7 @@ def main():
         only=opt(choices=FILES, nargs='+'),
         model=opt('mini-en', "a folder, or 'mini-en', the package's own"),
         toy=opt(
-            [ROOT / 'models' / 'toy'],
+            [ROOT/'models'/'toy'],
             'folders as make pretrain leaves them, one a seed',
             type=Path,
             nargs='+',
@@ -442,25 +380,19 @@ def main():
     if a.job: return one(int(a.job))
     from elmo_fastai.elmo import Elmo
     wanted = a.only or list(FILES)
-    elmo = (
-        Elmo.from_pretrained(a.model)
-        if {'english', 'real', 'words', 'ud', 'time'} & {*wanted}
-        else None
-    )
+    elmo = (Elmo.from_pretrained(a.model) if {'english', 'real', 'words', 'ud', 'time'} & {*wanted}
+            else None)
     for part in wanted:
         start, on_toy = time.perf_counter(), part in ('toy', 'purity')
         if on_toy and (missing := [str(f) for f in a.toy if not f.exists()]):
-            print(
-                f"({part}: no model in {', '.join(missing)}: say make pretrain, or name one with --toy)",
-                flush=True,
-            )
+            print(f"({part}: no model in {', '.join(missing)}: say make pretrain, or name one with "
+                  f"--toy)", flush=True)
             continue
         if on_toy: res = dict(toy=toy, purity=purity_of_pools)[part](a.toy, a.quick)
         elif part == 'memory': res = memory(a.quick)
         else:
             res = dict(english=english, real=real, words=words, ud=ud, time=timed)[part](
-                elmo, a.quick
-            )
+                elmo, a.quick)
         if not a.quick and not (on_toy and len(a.toy) < 3): write(part, res)
         print(f'({part}: {time.perf_counter() - start:.0f} s)', flush=True)
 

@@ -68,7 +68,8 @@ function request()
 end
 function done(summary, latency, requests)
     local e = summary.errors
-    io.write(string.format('FOUND %d %d %d %d %d\\n', summary.requests, summary.duration, latency:percentile(50), latency:percentile(99),
+    io.write(string.format('FOUND %d %d %d %d %d\\n', summary.requests, summary.duration,
+        latency:percentile(50), latency:percentile(99),
                            e.connect + e.read + e.write + e.status + e.timeout))
 end
 '''
@@ -104,11 +105,8 @@ def serve(side, batched, threads, port, model, onnx):
     import uvicorn
     from service_app import service
     torch.set_num_threads(int(threads))
-    embed = (
-        Elmo.from_pretrained(model).eval().embed
-        if side == 'torch'
-        else OnnxElmo(onnx, int(threads)).embed
-    )
+    embed = (Elmo.from_pretrained(model).eval().embed if side == 'torch'
+             else OnnxElmo(onnx, int(threads)).embed)
     if batched == 'True': embed = page('library/service').Batches(embed)
     uvicorn.run(service(embed, get_tokenizer('words')), host='127.0.0.1', port=int(port),
                 log_level='warning', timeout_keep_alive=600)
@@ -235,14 +233,8 @@ def compare(ask, ways, sents, wanted, n, n_threads=16, seed=0):
         assert len(off) == len(right) and np.isfinite(off).all()
         others = np.abs(found[1:] - right[:-1]).max(1) > TOLERANCE
         same = (right[1:] == right[:-1]).all(1)
-        return (
-            way,
-            len(off),
-            int((off > TOLERANCE).sum()),
-            float(off.max()),
-            len(others),
-            int((others | same).sum()),
-        )
+        return (way, len(off), int((off > TOLERANCE).sum()), float(off.max()), len(others),
+                int((others | same).sum()))
 
     rows = {way: dict(way=way, calls=0, vectors=0, wrong=0, difference=0., control=0,
                       control_wrong=0) for way in ways}
@@ -269,13 +261,9 @@ def by_one_elmo(elmo):
         return [elmo.mixes[0](list(torch.tensor(v))).detach().numpy()
                 for v in elmo.embed(sents, layers='all')]
 
-    return {
-        'elmo.embed': elmo.embed,
-        'elmo.embed, in pieces': pieces,
-        'elmo.embed, all layers, mixed afterwards': layer_of_all,
-        'elmo(sentences)': forward,
-        'Batches': batches,
-    }
+    return {'elmo.embed': elmo.embed, 'elmo.embed, in pieces': pieces,
+            'elmo.embed, all layers, mixed afterwards': layer_of_all, 'elmo(sentences)': forward,
+            'Batches': batches}
 
 
 def references(model, n):

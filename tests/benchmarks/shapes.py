@@ -1,6 +1,6 @@
 """Few sizes, and letters side by side in memory: what `speed_up` brings (nbs/library/shapes.ipynb).
 
-    python tests/benchmarks/shapes.py                 # some fifteen minutes; leave the machine alone meanwhile
+    python tests/benchmarks/shapes.py       # some fifteen minutes; leave the machine alone
     python tests/benchmarks/shapes.py --quick         # does it work? nothing is kept
     python tests/benchmarks/shapes.py --table         # the figures that are there
 
@@ -24,20 +24,11 @@ from harness import (
     read_figures, write_figures)
 
 FIGURES = RESULTS/'shapes.json'
-WAYS = {
-    'as it is': (),
-    'few sizes': ('sizes',),
-    'letters side by side': ('letters',),
-    'both': ('sizes', 'letters'),
-}
+WAYS = {'as it is': (), 'few sizes': ('sizes',), 'letters side by side': ('letters',),
+        'both': ('sizes', 'letters')}
 ISAS = {'its own': {}, 'AVX2': dict(ONEDNN_MAX_CPU_ISA='AVX2', ATEN_CPU_CAPABILITY='avx2')}
-WORKS = [
-    'toy',
-    'WikiText-2, 10,000 words',
-    'WikiText-2',
-    'embedding, mini-en',
-    "embedding, AI2's small size",
-]
+WORKS = ['toy', 'WikiText-2, 10,000 words', 'WikiText-2', 'embedding, mini-en',
+         "embedding, AI2's small size"]
 
 
 def speed_up_by(model, way):
@@ -74,8 +65,7 @@ def training(work, way):
         train = wiki.train[:6000] if few else wiki.train
         config, corpus = (
             ELMO_SMALL,
-            Corpus(wiki.name, dict(train=train, valid=wiki.valid[:300]), wiki.tokenizer),
-        )
+            Corpus(wiki.name, dict(train=train, valid=wiki.valid[:300]), wiki.tokenizer))
         how = dict(kind='stream', bs=20, seq_len=64, max_vocab=10_000 if few else None)
     dls = ElmoDataLoaders.from_corpus(corpus, seed=42, device='cpu', **how)
     learn = learner.bilm_learner(dls, config)
@@ -106,12 +96,8 @@ def embedding(work, way):
     from elmo_fastai.text.corpora import wikitext2
     from elmo_fastai.elmo.module import Elmo
     lines = [l for l in wikitext2().train if not l.startswith('=')][:2000]
-    sents = [
-        o.split()
-        for l in lines
-        for o in re.findall(r'.*?(?: \.(?: |$)|$)', l)
-        if 3 <= len(o.split()) <= 60
-    ]
+    sents = [o.split() for l in lines for o in re.findall(r'.*?(?: \.(?: |$)|$)', l)
+             if 3 <= len(o.split()) <= 60]
     if 'mini-en' in work: elmo, size = Elmo.from_pretrained('mini-en'), 40
     else:
         from embed_speed import random_model
@@ -149,11 +135,8 @@ def processor():
     lines = Path('/proc/cpuinfo').read_text().split('\n') if os.path.exists('/proc/cpuinfo') else []
     found = dict(l.split(':', 1) for l in lines if ':' in l)
     found = {k.strip(): v.strip() for k,v in found.items()}
-    flags = [
-        o
-        for o in ('avx2', 'avx512f', 'avx512_bf16', 'amx_bf16')
-        if o in found.get('flags', '').split()
-    ]
+    flags = [o for o in ('avx2', 'avx512f', 'avx512_bf16', 'amx_bf16')
+             if o in found.get('flags', '').split()]
     name = name_of_processor()
     if 'cpu family' in found:                     # makers give different processors one name
         name += f" (family {found['cpu family']}, model {found['model']})"
@@ -183,9 +166,7 @@ if __name__ == '__main__':
         for row in measure(1 if args.quick else args.turns, 2 if args.quick else 10, args.works):
             print(row, flush=True)
             same = {k: row[k] for k in ('processor', 'isa', 'work', 'way')}
-            kept['speed'] = [
-                *(r for r in kept.get('speed', []) if not same.items() <= r.items()),
-                row,
-            ]
+            kept['speed'] = [*(r for r in kept.get('speed', []) if not same.items() <= r.items()),
+                             row]
             if not args.quick: write_figures(args.json, kept)
     show(kept['speed'])

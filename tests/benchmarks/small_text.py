@@ -94,11 +94,8 @@ def treebank(*names):
 
 def tagged(name):
     "Tagged sentences of the language of a text: to learn from, and to be asked about"
-    sents = (
-        treebank('ud-languages/da_ddt-ud-test')
-        if name.startswith('Danish')
-        else treebank('ud-ewt/en_ewt-ud-dev')
-    )
+    sents = (treebank('ud-languages/da_ddt-ud-test') if name.startswith('Danish')
+             else treebank('ud-ewt/en_ewt-ud-dev'))
     n, m = N_TAGGED
     return sents[:n], sents[-m:]
 

@@ -80,11 +80,8 @@ def measure(name, args):
                                           {})[u] = [ppl(nats[0, (position >= a) & (position <= b)])
                                                     for a,b in bins]
             res['change'].setdefault(how, {})[u] = diff(out[u][words], out['cold'][words])
-            res['change_at'].setdefault(how, {})[u] = [
-                diff(out[u][m], out['cold'][m])
-                for a, b in bins
-                if (m := words & (position > a) & (position <= b + 1)).any()
-            ]
+            res['change_at'].setdefault(how, {})[u] = [diff(out[u][m], out['cold'][m])
+                for a, b in bins if (m := words & (position > a) & (position <= b + 1)).any()]
         again = study.use_reading(model, valid, 'shuffled', seed=1)[1][:, -1]
         res['change'][how]['twice'] = diff(again[words], out['shuffled'][words])
         nats,vecs = study.use_reading(model, valid, 'carried', fed=False)

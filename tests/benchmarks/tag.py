@@ -121,12 +121,8 @@ def add_best(a):
     from elmo_fastai.elmo.module import Elmo
     from elmo_fastai.tasks.classify import LayerCache
     torch.set_num_threads(1)
-    gold, elmo, cache, out = (
-        read_treebank('en_ewt').gold,
-        Elmo.from_pretrained(a.model),
-        LayerCache(mb=3000),
-        a.json,
-    )
+    gold, elmo, cache, out = (read_treebank('en_ewt').gold, Elmo.from_pretrained(a.model),
+                              LayerCache(mb=3000), a.json)
     train, dev = gold['train'], gold['valid'][::10] if a.quick else gold['valid']
     labels = sorted({t for s in train + dev for t in s.tags})
     res = read_figures(out)
@@ -232,11 +228,8 @@ def main(a):
     CommonestTag = page('library/tagged').CommonestTag
     import pandas as pd
     start = time.perf_counter()
-    gold, elmo, cache = (
-        read_treebank('en_ewt').gold,
-        Elmo.from_pretrained(a.model),
-        LayerCache(mb=6000),
-    )
+    gold, elmo, cache = (read_treebank('en_ewt').gold, Elmo.from_pretrained(a.model),
+                         LayerCache(mb=6000))
     if a.quick: a.seeds, a.layers_share, a.steps, a.layers_steps = 1, SHARES[1], 120, 60
     train, dev = gold['train'], gold['valid'][::10] if a.quick else gold['valid']
     labels = sorted({t for s in train + dev for t in s.tags})

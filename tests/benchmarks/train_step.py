@@ -225,10 +225,5 @@ if __name__ == '__main__':
             torch.set_num_threads(args.threads)
         if args.job.startswith('turns '): take_turns(args, args.job.removeprefix('turns '))
         else:
-            print(
-                json.dumps(
-                    {'data': make_batches, 'speed': measure_speed}.get(args.job, measure_memory)(
-                        args
-                    )
-                )
-            )
+            print(json.dumps(
+                {'data': make_batches, 'speed': measure_speed}.get(args.job, measure_memory)(args)))

@@ -1,16 +1,16 @@
 "The learner: an ordinary `Learner`, its callbacks, and trainings that end early"
-import csv, math, os, re, signal, threading, time, warnings
+import csv, math, multiprocessing, os, re, signal, threading, time, warnings
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np, pandas as pd, pytest, torch
-from fastai.basics import Callback, Learner, load_learner, set_seed
+from fastai.basics import Callback, CancelFitException, Learner, load_learner, set_seed
 from fastai.data.all import ColReader, DataBlock, RandomSplitter
 from fastai.callback.all import (
     CSVLogger, EarlyStoppingCallback, MixedPrecision, ReduceLROnPlateau, SaveModelCallback)
 
-from elmo_fastai.text.corpora import Corpus, tiny_shakespeare, toy_corpus
+from elmo_fastai.text.corpora import Corpus, ToyCorpus, tiny_shakespeare, toy_corpus
 from elmo_fastai.text.tokens import ByteCharVocab, CharVocab
 from elmo_fastai.nn.bilm import BiLM, BiLMConfig, evaluate, guesses
 from elmo_fastai.data.batches import SentenceDataLoader, StreamDataLoader
@@ -25,9 +25,10 @@ from elmo_fastai.train.distributed import several_processes
 import elmo_fastai.train.learner as training
 from elmo_fastai.train.learner import (
     BiLMLearner, CarryState, EarlyStop, NatsMetric, Reason, TimeBudget, bf16_is_fast, bilm_learner,
-    bilm_split)
+    bilm_split, _trained_toy, toy_bilm)
 from elmo_fastai.train.speak import generate
 from steps import At, finite
+from made import close
 
 CFG = BiLMConfig('nano', char_dim=4, filters=((1,8),(2,8),(3,8)), proj_dim=16, hidden_dim=16)
 TABLE = ['epoch', 'train_loss', 'valid_loss', 'perplexity_fwd', 'perplexity_bwd', 'time']
@@ -82,8 +83,7 @@ def test_lr_find_suggests_and_leaves_no_trace(dls, tmp_path):
     found = quietly(learn, 'lr_find', num_it=20, show_plot=False)
     assert 1e-7 <= found.valley <= 10
     assert all(
-        torch.equal(v, before[k]) for k, v in learn.model.state_dict().items() if 'norm' not in k
-    )
+        torch.equal(v, before[k]) for k, v in learn.model.state_dict().items() if 'norm' not in k)
     assert not [f for f in tmp_path.rglob('*') if f.is_file()]
     # and training goes on as if nothing had been
     quietly(learn, 'fit_one_cycle', 1, 1e-2)
@@ -145,8 +145,7 @@ def test_bfloat16_table_is_near(corpus, kind):
     learn = learner(dls, bf16=True)
     quietly(learn, 'fit_one_cycle', 1, 1e-2)
     assert dict(zip(TABLE[1:], learn.recorder.values[-1]))['perplexity_fwd'] == pytest.approx(
-        evaluate(learn.model, dls.valid)['fwd'], rel=0.03
-    )
+        evaluate(learn.model, dls.valid)['fwd'], rel=0.03)
     assert all(p.dtype == torch.float32 for p in learn.model.parameters())
 
 @pytest.mark.parametrize('has,gain,fast', [
@@ -178,8 +177,7 @@ def test_save_load_and_go_on(dls, tmp_path):
     learn.save('here')
     again = learner(dls, seed=9, path=tmp_path).load('here')
     assert all(
-        torch.equal(v, again.model.state_dict()[k]) for k, v in learn.model.state_dict().items()
-    )
+        torch.equal(v, again.model.state_dict()[k]) for k, v in learn.model.state_dict().items())
     quietly(again, 'fit', 1, 1e-3)
 
 def test_export_and_load_learner(dls, tmp_path):
@@ -216,7 +214,7 @@ def test_predict_goes_on_with_a_text(dls, tmp_path):
 
 def test_a_sampled_loss_is_not_called_a_perplexity(dls, tmp_path):
     learn = learner(dls, config=replace(CFG, softmax='sampled', n_negative=30),
-                    cbs=CSVLogger(tmp_path / 'log.csv'))
+                    cbs=CSVLogger(tmp_path/'log.csv'))
     learn.recorder.train_metrics = True
     quietly(learn, 'fit', 1, 1e-2)
     assert [o for o, v in zip(learn.recorder.metric_names[1:], learn.recorder.values[-1])
@@ -258,7 +256,7 @@ def test_groups_hold_every_parameter_once(dls):
             id(p) for p in model.parameters() if p.requires_grad)
         names = {id(p): n for n, p in model.named_parameters()}
         assert [{names[id(p)].split('.')[0].removesuffix('_bwd') for p in g}
-                for g in groups] == [{'chars'}, *[{'lstm'}] * config.n_layers, {'head'}]
+                for g in groups] == [{'chars'}, *[{'lstm'}]*config.n_layers, {'head'}]
         for i in range(config.n_layers):
             assert {names[id(p)].split('.')[2] for p in groups[i + 1]} == {str(i)}
     # nothing to predict, no group for it
@@ -269,7 +267,7 @@ def test_rates_by_group(dls):
     before = {k: v.clone() for k,v in learn.model.named_parameters()}
     quietly(learn, 'fit', 1, slice(1e-12, 1e-2))
     assert [h['lr'] for h in learn.opt.hypers] == pytest.approx([
-        1e-12, 1e-12 * 1e10 ** (1 / 3), 1e-12 * 1e10 ** (2 / 3), 1e-2])
+        1e-12, 1e-12*1e10**(1/3), 1e-12*1e10**(2/3), 1e-2])
 
     def moved(name):
         return max((v - before[k]).abs().max().item() for k, v in learn.model.named_parameters()
@@ -289,8 +287,7 @@ def test_freezing(few):
     assert changed == {'lstm1', 'head'}
     learn.unfreeze()
     assert all(
-        p.requires_grad != n.endswith('bias_hh_l0') for n, p in learn.model.named_parameters()
-    )
+        p.requires_grad != n.endswith('bias_hh_l0') for n, p in learn.model.named_parameters())
     assert all((p == 0).all() for n,p in learn.model.named_parameters() if n.endswith('bias_hh_l0'))
 
 def test_adagrad_is_the_originals(dls):
@@ -310,7 +307,7 @@ def test_adagrad_is_the_originals(dls):
             for n,p in self.model.named_parameters():
                 if n in seen:
                     torch.testing.assert_close(
-                        p.detach(), seen[n][0] - 0.2 * seen[n][1] / (1 + seen[n][1] ** 2).sqrt())
+                        p.detach(), seen[n][0] - 0.2*seen[n][1]/(1 + seen[n][1]**2).sqrt())
 
     learn = learner(dls, opt='adagrad', cbs=Look())
     quietly(learn, 'fit', 1)
@@ -360,8 +357,8 @@ def test_precisions_replace_each_other(few):
 
 
 data = next((p for p in (
-    os.environ.get('ELMO_FASTAI_DATA'), Path(__file__).parents[2] / 'shared' / 'data') if p
-             and (Path(p) / 'tiny_shakespeare').exists()), None)
+    os.environ.get('ELMO_FASTAI_DATA'), Path(__file__).parents[2]/'shared'/'data') if p
+             and (Path(p)/'tiny_shakespeare').exists()), None)
 
 
 @pytest.mark.slow
@@ -391,7 +388,7 @@ class Fake(Callback):
     def __init__(self, losses): self.losses = losses
 
     def after_validate(self):
-        self.recorder.loss.nats, self.recorder.loss.n = [self.losses[self.epoch]] * 2, [1, 1]
+        self.recorder.loss.nats, self.recorder.loss.n = [self.losses[self.epoch]]*2, [1, 1]
 
     def before_validate(self): self.model.head.bias.data.fill_(float(self.epoch))
 
@@ -581,8 +578,7 @@ def test_nan_goes_back_to_the_last_good_weights(dls):
     assert ('nan' in learn.stopped.message and 'step 12' in learn.stopped.message
             and 'step 8' in learn.stopped.message and 'learning rate' in learn.stopped.message)
     assert all(
-        torch.equal(v, good[k]) for k, v in learn.model.state_dict().items() if 'norm' not in k
-    )
+        torch.equal(v, good[k]) for k, v in learn.model.state_dict().items() if 'norm' not in k)
     assert finite(learn.model) and len(learn.recorder.losses) == 11
     learn.remove_cbs([o for o in learn.cbs if isinstance(o, At)])
     quietly(learn, 'fit', 1, 1e-3)                                      # the learner is not broken
@@ -606,7 +602,7 @@ def test_a_loss_far_above_guessing_ends_the_training(dls):
     learn = learner(dls)
     quietly(learn, 'fit', 10, 30.)
     step,good = map(int, re.findall(r'step (\d+)', learn.stopped.message))
-    assert (20 < step < 10 * len(dls.train) and good < 20
+    assert (20 < step < 10*len(dls.train) and good < 20
             and 'blind guessing costs' in learn.stopped.message
             and 'lower learning rate' in learn.stopped.message)
     assert evaluate(learn.model, dls.valid)['mean'] < 10*len(dls.vocab)
@@ -645,8 +641,7 @@ def test_a_signal_ends_training_after_the_step(dls, sig, capsys):
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
     assert learn.stopped.message in capsys.readouterr().out
     assert 0 < learn.throughput.seconds and learn.throughput.per_second < 1e7, (
-        'the time of an epoch that was cut short counts'
-    )
+        'the time of an epoch that was cut short counts')
 
 
 def test_the_second_ctrl_c_stops_at_once(dls):
@@ -711,7 +706,7 @@ def test_a_budget_that_ends_within_an_epoch(few, tmp_path):
             and learn.n_epoch == 3)
     assert learn.recorder.lrs[-1] < 1e-3 < max(learn.recorder.lrs[:4]) <= 1e-2
     assert {len(r) for r in learn.recorder.values} == {len(TABLE) - 2} and [
-        len(r) for r in csv.reader((tmp_path / 'log.csv').open())] == [len(TABLE)] * 4
+        len(r) for r in csv.reader((tmp_path/'log.csv').open())] == [len(TABLE)]*4
     last = dict(zip(TABLE[1:], learn.recorder.values[-1]))
     assert last['perplexity_fwd'] == pytest.approx(
         evaluate(learn.model, few.valid)['fwd'], rel=1e-4)
@@ -780,7 +775,7 @@ def test_what_each_direction_expected_is_shown(corpus, kind):
         for i in range(3):
             there = [
                 dls.vocab.itos[w] if t else '·' for w, t in zip(best[i].tolist(), y[i].tolist())
-            ][: int((chars[i, :, 0] != 0).sum())]
+            ][:int((chars[i,:, 0] != 0).sum())]
             assert df[f'{name} guesses'][i].split(' ') == there
 
 @pytest.mark.parametrize('kind', ['sentences', 'stream'])
@@ -793,8 +788,7 @@ def test_every_prediction_has_its_nats(corpus, kind):
     (fwd, bwd), _ = quietly(learn, 'get_preds', ds_idx=1)
     exact = evaluate(learn.model, dls.valid)
     assert len(fwd) == len(bwd) == exact['predictions'] and math.exp(fwd.mean()) == pytest.approx(
-        exact['fwd'], rel=1e-5
-    )
+        exact['fwd'], rel=1e-5)
 
 
 @pytest.fixture(scope='module')
@@ -1013,3 +1007,87 @@ def test_losses_of_a_language_model_are_its_predictions(small):
 def test_a_language_model_has_its_own_loss(small):
     with pytest.raises(ValueError, match='bilm_learner takes no loss_func'):
         built(small, loss_func=torch.nn.CrossEntropyLoss())
+
+def test_toy_bilm(held):
+    lm, vocab, corpus = toy_bilm(n_train=300)
+    assert not lm.training and lm.n_words == len(vocab) and isinstance(corpus, ToyCorpus)
+    # of the whole process: nothing here changes it
+    before = torch.get_rng_state()
+    def same(other): return all(map(close, lm.parameters(), other.parameters()))
+    assert same(_trained_toy.__wrapped__(300)[0])     # another training
+    # the first one again, and as if it were new
+    other, _, copied = toy_bilm(n_train=300)
+    assert same(other) and torch.equal(torch.get_rng_state(), before)
+    with torch.no_grad(): next(other.parameters()).add_(1)
+    copied.train.clear()
+    mine, _, its = toy_bilm(n_train=300)
+    assert same(mine) and not same(other) and len(its.train) == 300
+
+def test_an_alphabet_from_the_loaders_to_the_model(spelt):
+    learn, chars = spelt
+    c = learn.model.config
+    assert ((c.n_chars, c.max_chars) == (chars.n_chars, chars.max_chars)
+            == (learn.model.chars.embed.num_embeddings, learn.model.char_vocab.max_chars))
+    assert learn.model.char_vocab == chars and learn.dls.char_vocab == chars and finite(learn.model)
+    assert learn.predict('the bank', 2).startswith('the bank')
+
+# Inside a training
+
+def slope_through_a_state(model, chars):
+    """The gradient of the second window's states with respect to the first window's letters'
+    vectors, through the carried state"""
+    _, state = model.encode_state(chars)
+    layers, _ = model.encode_state(chars, state)
+    [slope] = torch.autograd.grad(layers[-1][0].square().sum(), [state[0]], create_graph=True)
+    [second] = torch.autograd.grad(slope.square().sum(), [model.lstm.fwd[0].weight_hh_l0])
+    return slope.abs().sum().item(), second.abs().sum().item()
+
+def losses_over_two_windows(model, batch):
+    model.zero_grad()
+    _, _, state = model(*batch, model.lstm.init_state(len(batch[0])))
+    forward, backward, _ = model(*batch, state)
+    (forward.mean() + backward.mean()).backward()
+    return model.lstm.fwd[0].weight_hh_l0.grad.abs().sum().item()
+
+def _embed_in_a_worker(model, chars, queue):
+    torch.set_num_threads(1)
+    with torch.no_grad(): queue.put(model.encode(chars)[-1][0].sum().item())
+
+def test_gradients_and_workers_inside_a_training():
+    """State that is not detached, a loss over two windows, second derivatives, a forked worker: in
+    a fit as outside"""
+    torch.set_num_threads(2)
+    corpus = toy_corpus(300, 60, 1, 1)
+    dls = ElmoDataLoaders.from_corpus(corpus, kind='stream', bs=4, seq_len=8, device='cpu')
+    learn = bilm_learner(dls, CFG, bf16=False)
+    batch = dls.valid.one_batch()
+    context = multiprocessing.get_context('fork')
+    def measure(model):
+        model.eval()
+        queue = context.Queue()
+        worker = context.Process(target=_embed_in_a_worker, args=(model, batch[0], queue))
+        worker.start()
+        try: found = queue.get(timeout=30)
+        finally:
+            worker.kill()
+            worker.join()
+        return *slope_through_a_state(model, batch[0]), losses_over_two_windows(model, batch), found
+    outside = measure(learn.model)
+    class Inside(Callback):
+        def before_batch(self):
+            self.learn.measured = measure(self.model)
+            raise CancelFitException
+    with learn.no_bar(), learn.no_logging(): learn.fit(1, 0., cbs=Inside())
+    assert outside[0] > 0 and outside[1] > 0 and outside[2] > 0
+    assert learn.measured == pytest.approx(outside, rel=1e-4)
+
+def test_a_training_leaves_the_process_as_it_was(monkeypatch):
+    "Neither the C library's allocator nor the number of threads is another one afterwards"
+    import ctypes
+    def forbidden(*args): raise AssertionError('a library of C was opened')
+    monkeypatch.setattr(ctypes, 'CDLL', forbidden)
+    n = torch.get_num_threads()
+    dls = ElmoDataLoaders.from_corpus(toy_corpus(100, 60, 1, 1), bs=16, device='cpu')
+    learn = bilm_learner(dls, CFG)
+    with learn.no_bar(), learn.no_logging(): learn.fit(1, 1e-3)
+    assert torch.get_num_threads() == n
