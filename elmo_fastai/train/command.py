@@ -14,8 +14,9 @@ from functools import partial
 from pathlib import Path
 from fastcore.imports import noop
 from ..base.errors import UsageError, require
-from ..base.options import CommandLine, Options, at_least, given, is_first, option, option_name
-from ..base.options import read_settings, same_option, seconds, takes, to_toml
+from ..base.options import CommandLine, Options, at_least, given, is_first, option
+from ..base.options import option_name, read_settings, same_option, seconds, takes
+from ..base.options import to_toml
 from ..text.corpora import ToyCorpus
 
 # %% ../../nbs/library/command.ipynb #c008a
