@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from elmo_fastai.base.errors import ModelFileError
+from made import quietly
 from elmo_fastai.text.corpora import toy_corpus
 from elmo_fastai.text.tokens import ByteCharVocab, SPECIALS, WordVocab
 from elmo_fastai.nn.charcnn import CharCNN
@@ -119,9 +120,6 @@ def dls(corpus): return loaders(corpus)
 def learner(dls, seed=0, **kwargs):
     set_seed(seed)
     return cbow_learner(dls, **{**dict(dim=16), **kwargs})
-
-def quietly(learn, method='fit_one_cycle', *args, **kwargs):
-    with learn.no_bar(), learn.no_logging(): return getattr(learn, method)(*args, **kwargs)
 
 @torch.no_grad()
 def exact(learn, dl):
@@ -459,7 +457,8 @@ def test_a_folder_of_the_user(tmp_path, monkeypatch):
     assert WordVectors.load(str(Path('~')/'v.txt')).words == ['a']
 
 
-def test_what_fastai_says_of_its_guesses(dls):
+def test_what_fastai_says_of_its_guesses():
+    dls = loaders(toy_corpus(n_train=40, n_valid=20, n_test=1, n_unseen=1))
     learn = learner(dls)
     with learn.no_bar(): found = ClassificationInterpretation.from_learner(learn)
     right, guess, n = found.most_confused(min_val=1)[0]

@@ -160,7 +160,7 @@ def test_a_folder_without_permission(corpus, tmp_path):
 
 
 @pytest.mark.parametrize('name,folder', [
-    ('my.text.txt', 'my.text'), ('books', 'books'), ('books/*.txt', 'books'), ('./books', 'books')])
+    ('my.text.txt', 'my.text'), ('books/*.txt', 'books'), ('./books', 'books')])
 def test_default_folders(tmp_path, monkeypatch, name, folder):
     here = tmp_path/'here'
     (here/'books').mkdir(parents=True)

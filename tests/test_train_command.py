@@ -186,10 +186,11 @@ def test_options_that_can_not_be(tmp_path, monkeypatch, capsys, args, says):
 
 @pytest.mark.parametrize('args,says', [
     (['tinyshakespeare'], 'did you mean tiny_shakespeare'), (['vi_vtb'], 'did you mean ud:vi_vtb'),
-    (['toy', '--device', 'xyz'], "device 'xyz'"), (['toy', '--from', 'none'], 'no '
-      'folder')], ids=str)
+    (['t.txt', '--device', 'xyz'], "device 'xyz'"), (['t.txt', '--from', 'none'], 'no folder')],
+    ids=str)
 def test_names_that_are_unknown(tmp_path, monkeypatch, capsys, args, says):
     monkeypatch.chdir(tmp_path)
+    (tmp_path/'t.txt').write_text('the bank of the river .\n'*60)
     code, out, err = ran(capsys, *args)
     assert code == 2 and len(err.strip().splitlines()) == 1 and says in err, err
 
@@ -250,15 +251,13 @@ def processes(tmp_path_factory, corpus):
     "Runs of the command, each made when a test asks for it: name → (folder, exit status)"
     base = tmp_path_factory.mktemp('command')
     text = '\n'.join(corpus.train) + '\n'
-    inputs = dict(text=text, latin='caf\xe9 au lait\n'*300)
     # a small model that is in the way
     model = base/'model'
     train(corpus, model, config=None, epochs=1, bs=200, min_freq=10)
     def run(name, args, kw):
         folder = base/name
         folder.mkdir()
-        for k, v in inputs.items():
-            (folder/f'{k}.txt').write_bytes(v.encode('latin-1' if k == 'latin' else 'utf-8'))
+        (folder/'text.txt').write_text(text)
         if kw.get('model'): shutil.copytree(model, folder/'m')
         p = start(folder, *args, module=kw.get('module', False))
         try:
@@ -277,13 +276,11 @@ def processes(tmp_path_factory, corpus):
 
     endless = ['text.txt', '--out', 'm', '--model', 'tiny', '--epochs', '1000', '--bs', '8',
                '--seq-len', '16']
-    cases = {'SIGINT': (endless, dict(signal=signal.SIGINT)),
-             'whole': (['text.txt', '--out', 'm', *QUICK], dict(module=True)),
-             'NaN': (['text.txt', '--out', 'm', *QUICK, '--lr', '1e30', '--overwrite'],
-                     dict(model=True)), 'KILL': ([
-        'text.txt', '--out', 'm', *QUICK, '--every', '0.006s'], dict(kill=True)),
-             'help': (['--help'], {}), **{
-        k: ([v, '--out', 'm', *QUICK], {}) for k, v in WRONG.items() if k in ALONE}}
+    quick = ['text.txt', '--out', 'm', *QUICK]
+    cases = dict(SIGINT=(endless, dict(signal=signal.SIGINT)), whole=(quick, dict(module=True)),
+                 NaN=([*quick, '--lr', '1e30', '--overwrite'], dict(model=True)),
+                 KILL=([*quick, '--every', '0.006s'], dict(kill=True)), help=(['--help'], {}),
+                 download=([WRONG['download'], *quick[1:]], {}))
 
     class Runs(dict):
         def __missing__(self, name): return self.setdefault(name, run(name, *cases[name]))
@@ -295,8 +292,6 @@ WORDS = dict(
     one='too short', short='bs|seq_len|more text', latin="'latin.txt', line 1 is not UTF-8",
     missing=r"no/such/file\.txt.*no file", unknown="'toyy'.*toy, tiny_shakespeare",
     download="can't download.*network.*tiny_shakespeare.*ELMO_FASTAI_DATA")
-# in processes of their own; the others in this one, to save time
-ALONE = ('latin', 'download')
 
 def one_message(folder):
     "What stands on stderr: one line, for people"
@@ -306,16 +301,16 @@ def one_message(folder):
             and 'Warning' not in err), err
     return lines[0]
 
-@pytest.mark.parametrize('name', ALONE)
-def test_wrong_input(processes, name):
-    folder, status = processes[name]
+def test_no_network(processes):
+    folder, status = processes['download']
     message = one_message(folder)
-    assert status == 1 and re.search(WORDS[name], message), message
+    assert status == 1 and re.search(WORDS['download'], message), message
     assert 'm' not in visible(folder) and not [f for f in folder.rglob('*.safetensors')]
 
-@pytest.mark.parametrize('name', [k for k in WRONG if k not in ALONE])
-def test_wrong_input_here(tmp_path, monkeypatch, capsys, name):
+@pytest.mark.parametrize('name', [k for k in WRONG if k != 'download'])
+def test_wrong_input(tmp_path, monkeypatch, capsys, name):
     monkeypatch.chdir(tmp_path)
+    (tmp_path/'latin.txt').write_bytes(b'caf\xe9 au lait\n'*300)
     (tmp_path/'one.txt').write_text('one line only')
     (tmp_path/'short.txt').write_text('the bank of the river .\n'*4)
     with pytest.raises(SystemExit) as e: elmo_pretrain([WRONG[name], '--out', 'm'])

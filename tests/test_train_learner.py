@@ -28,7 +28,7 @@ from elmo_fastai.train.learner import (
     bilm_split, _trained_toy, toy_bilm)
 from elmo_fastai.train.speak import generate
 from steps import At, finite
-from made import close
+from made import close, quietly
 
 CFG = BiLMConfig('nano', char_dim=4, filters=((1,8),(2,8),(3,8)), proj_dim=16, hidden_dim=16)
 TABLE = ['epoch', 'train_loss', 'valid_loss', 'perplexity_fwd', 'perplexity_bwd', 'time']
@@ -54,9 +54,6 @@ def few(some):
 def learner(dls, seed=0, config=CFG, **kwargs):
     set_seed(seed)
     return bilm_learner(dls, config, **{'bf16': False, **kwargs})
-
-def quietly(learn, method='fit', *args, **kwargs):
-    with learn.no_bar(), learn.no_logging(): return getattr(learn, method)(*args, **kwargs)
 
 # an ordinary learner
 
@@ -908,24 +905,25 @@ class Break(Callback):
         self.seen += self.training
         if self.training and self.seen == self.n: raise KeyboardInterrupt
 
-@pytest.mark.parametrize('n', [2, 4, 7, 11])
-@pytest.mark.parametrize('method,args', [('fine_tune', (2, 1e-2)), ('twice', ())])
-def test_several_fits_go_on_exactly(small, tmp_path, n, method, args):
+def fine_tuned(learn): quietly(learn, 'fine_tune', 2, 1e-2)
+def fitted_twice(learn):
+    for _ in range(2): quietly(learn, 'fit_one_cycle', 2, 1e-2)
+
+@pytest.mark.parametrize('fits', [fine_tuned, fitted_twice])
+def test_several_fits_go_on_exactly(small, tmp_path, fits):
     """Interrupted in the first or in a later fit; called as before, the fits that were done are
     left out"""
-
-    def fit(learn):
-        if method != 'twice': return quietly(learn, method, *args)
-        for _ in range(2): quietly(learn, 'fit_one_cycle', 2, 1e-2)
     whole = built(small)
-    fit(whole)
-    first = built(small, Checkpoints(tmp_path/'run', minutes=0), Break(n))
-    with pytest.raises(KeyboardInterrupt): fit(first)
-    again = built(small, Checkpoints(tmp_path/'run', minutes=0), seed=5)
-    resume(again, tmp_path/'run')
-    fit(again)
+    fits(whole)
     was = weights(whole)
-    assert all(torch.equal(w, was[name]) for name,w in weights(again).items())
+    for n in (2, 4, 7, 11):
+        run = tmp_path/str(n)
+        with pytest.raises(KeyboardInterrupt):
+            fits(built(small, Checkpoints(run, minutes=0), Break(n)))
+        again = built(small, Checkpoints(run, minutes=0), seed=5)
+        resume(again, run)
+        fits(again)
+        assert all(torch.equal(w, was[name]) for name,w in weights(again).items()), n
 
 @pytest.mark.parametrize('name', ['20241125-run', '20241125-start', '123456-epoch1-end', 'run'])
 def test_names_of_run_folders(small, tmp_path, name):
