@@ -69,7 +69,7 @@ def picture(elmo):
     marked = lambda s: s.replace('bank', '<tspan font-weight="700" fill="#1e7b1e">bank</tspan>')
     out = [text(24, 40, marked(SENTENCES[0]), 'font-size="17"'),
            text(24, 62, 'compared with', 'fill="#4b5563" font-size="13"')]
-    out += [text(350 + 150 * l, 62, o, 'fill="#4b5563" font-size="13"')
+    out += [text(350 + 150*l, 62, o, 'fill="#4b5563" font-size="13"')
             for l, o in enumerate(['layer 0: letters', 'layer 1', 'layer 2'])]
     for r,(s,row) in enumerate(zip(SENTENCES[1:], rows)):
         y = 96 + 38*r
@@ -120,10 +120,10 @@ def main():
     )
     scale = (np.abs(y).max(1)/127).astype(np.float16)
     save_file({
-        'vectors': np.rint(y / scale[:, None].astype(np.float32)).clip(-127, 127).astype(np.int8),
+        'vectors': np.rint(y/scale[:, None].astype(np.float32)).clip(-127, 127).astype(np.int8),
         'vectors.scale': scale, 'basis': basis, 'mean': mean.astype(np.float16),
-        'axes': axes.astype(np.float16)}, out / 'occurrences.safetensors')
-    (out / 'occurrences.json').write_text(json.dumps(
+        'axes': axes.astype(np.float16)}, out/'occurrences.safetensors')
+    (out/'occurrences.json').write_text(json.dumps(
         {'sentences': [' '.join(s) for s in some], 'at': at, 'senses': senses, 'words': words},
         ensure_ascii=False, separators=(',', ':')), encoding='utf-8')
     size = sum((out/f'occurrences.{e}').stat().st_size for e in ('safetensors', 'json'))

@@ -80,8 +80,8 @@ def run(code, **value):
 def failures():
     """How many occurrences were labelled, and the pairs (occurrence, nearest occurrence of the
     same word) whose senses differ"""
-    tensors, text = (load_file(live / 'occurrences.safetensors'),
-                     json.loads((live / 'occurrences.json').read_text(encoding='utf-8')))
+    tensors, text = (load_file(live/'occurrences.safetensors'),
+                     json.loads((live/'occurrences.json').read_text(encoding='utf-8')))
     first = np.cumsum([0, *map(len, text['at'])])
     rows = [(int(s), sense) for s,sense in text['senses'].items()]
     unit = tensors['vectors'][[first[s] for s,_ in rows]].astype(np.float32)

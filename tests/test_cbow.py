@@ -209,11 +209,11 @@ def test_predict_takes_the_neighbours_that_the_loader_takes(corpus):
             # the places that the loader uses
             for i in range(k-1, len(s)-k+1):
                 torch.testing.assert_close(
-                    learn.predict([*s[:i], '___', *s[i + 1 :]])[2], next(rows), atol=1e-6, rtol=1e-4
+                    learn.predict([*s[:i], '___', *s[i + 1:]])[2], next(rows), atol=1e-6, rtol=1e-4
                 )
         # and those at the ends
         for i in range(len(sents[0])):
-            assert learn.predict([*sents[0][:i], '___', *sents[0][i + 1 :]])[2].isfinite().all()
+            assert learn.predict([*sents[0][:i], '___', *sents[0][i + 1:]])[2].isfinite().all()
 
 
 def test_predict(dls):
@@ -290,8 +290,8 @@ def test_nearest_against_a_loop():
     wv = vectors()
 
     def cos(a, b):
-        return sum(x * y for x, y in zip(a, b)) / math.sqrt(
-            sum(x * x for x in a) * sum(y * y for y in b))
+        return sum(x*y for x, y in zip(a, b))/math.sqrt(
+            sum(x*x for x in a)*sum(y*y for y in b))
 
     for w in ('w0', 'naïve'):
         ref = sorted(((o, cos(wv[w].tolist(), wv[o].tolist())) for o in wv.words if o != w),
@@ -403,7 +403,7 @@ def test_malformed_safetensors(tmp_path):
         ({'vectors': t}, {**meta, 'words': '['}, 'JSONDecodeError'),
         ({'vectors': t}, {**meta, 'words': '[1, 2]'}, '2 words'),
         ({'vectors': t}, {**meta, 'words': '["a"]'}, '1 words'),
-        ({'vectors': t * math.nan}, meta, 'not finite')]:
+        ({'vectors': t*math.nan}, meta, 'not finite')]:
         save_file(tensors, f, metadata=m)
         with pytest.raises(ModelFileError, match=match):
             WordVectors.load(f)
@@ -459,7 +459,8 @@ def test_a_folder_of_the_user(tmp_path, monkeypatch):
     assert WordVectors.load(str(Path('~')/'v.txt')).words == ['a']
 
 
-def test_what_fastai_says_of_its_guesses(dls):
+def test_what_fastai_says_of_its_guesses():
+    dls = loaders(toy_corpus(n_train=40, n_valid=20, n_test=1, n_unseen=1))
     learn = learner(dls)
     with learn.no_bar(): found = ClassificationInterpretation.from_learner(learn)
     right, guess, n = found.most_confused(min_val=1)[0]

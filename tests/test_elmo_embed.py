@@ -38,9 +38,9 @@ def test_budget_order_and_company_change_nothing(sents, budget, layers, pool):
         h = direct(elmo, s, layers)
         if pool:
             P = h.shape[-1] // 2
-            h = (np.zeros((*h.shape[:-2], 2 * P), np.float32) if not s else h.mean(-2)
+            h = (np.zeros((*h.shape[:-2], 2*P), np.float32) if not s else h.mean(-2)
                  if pool == 'mean' else h.max(-2) if pool == 'max'
-                 else np.concatenate([h[..., -1, :P], h[..., 0, P:]], -1))
+                 else np.concatenate([h[..., -1,:P], h[..., 0, P:]], -1))
         assert close(v, h)
 
 def test_kinds_of_input(elmo, texts):

@@ -48,7 +48,7 @@ def test_hdf5_is_laid_out_as_allennlps(elmo, texts, source, tmp_path):
         ids=str)
 @pytest.mark.parametrize('kind', ['hdf5', 'h5', 'npz', 'parquet'])
 def test_kinds_of_files(elmo, texts, source, tmp_path, kind, layers, pool):
-    out = tmp_path / f'o.{kind}'
+    out = tmp_path/f'o.{kind}'
     run(
         source, out, elmo, layers=layers, pool=pool, budget=64,
         dtype='float16' if pool == 'max' else 'float32')
@@ -87,19 +87,17 @@ def test_kinds_of_source(elmo, tmp_path, name):
 
     df = pd.DataFrame({'id': [1, 2], 'text': ['the bank, 1,2', 'a river']})
     if 'parquet' in name:
-        df.to_parquet(tmp_path / name)
+        df.to_parquet(tmp_path/name)
     elif 'json' in name:
-        df.to_json(tmp_path / name, orient='records', lines='jsonl' in name)
+        df.to_json(tmp_path/name, orient='records', lines='jsonl' in name)
     elif name == 'a.conllu':
-        (tmp_path / name).write_text(
-            '\n'.join('\t'.join(o) for o in (['1', '1,2', *'_'*8], ['2', 'bank', *'_'*8], [],
-                                              ['1', 'a', *'_'*8], [], []))
-        )
+        (tmp_path/name).write_text('\n'.join('\t'.join(o)
+            for o in (['1', '1,2', *'_'*8], ['2', 'bank', *'_'*8], [], ['1', 'a', *'_'*8], [], [])))
     elif name == 'a.xyz':
-        (tmp_path / name).write_text('\r'.join(df.text))
+        (tmp_path/name).write_text('\r'.join(df.text))
     else:
-        df.to_csv(tmp_path / name, index=False, sep='\t' if 'tsv' in name else ',')
-    r, *_ = run(tmp_path / name, tmp_path / 'o.hdf5', elmo)
+        df.to_csv(tmp_path/name, index=False, sep='\t' if 'tsv' in name else ',')
+    r, *_ = run(tmp_path/name, tmp_path/'o.hdf5', elmo)
     sents = [['1,2', 'bank'], ['a']] if name == 'a.conllu' else [word_tokenize(t) for t in df.text]
     assert (r['lines'] == 2 and r['tokens'] == sum(map(len, sents))
             and r['unit'] == {'a.conllu': 'sentence', 'a.xyz': 'line'}.get(name, 'row'))
@@ -109,8 +107,8 @@ def test_kinds_of_source(elmo, tmp_path, name):
             {'1,2 bank', 'a'} if name == 'a.conllu' else {*df.text})
 
 def test_lines_that_can_not_be_embedded(elmo, tmp_path, texts):
-    (tmp_path / 'a.txt').write_bytes(b'\xef\xbb\xbfgood\r\ncaf\xe9\nnul\x00byte\n' + b'a ' * 60
-                                     + b'\n\xed\xa0\x80\n' + b'x' * 6000 + b'\nlast')
+    (tmp_path/'a.txt').write_bytes(b'\xef\xbb\xbfgood\r\ncaf\xe9\nnul\x00byte\n' + b'a '*60
+                                     + b'\n\xed\xa0\x80\n' + b'x'*6000 + b'\nlast')
     r, told, warned = run(tmp_path/'a.txt', tmp_path/'o.hdf5', elmo, max_tokens=50)
     assert (set(r['failed']) == {1, 2, 3, 4, 5} and r['lines'] == 2
             and 'more than 5,000 characters' in r['failed'][5])
@@ -138,7 +136,7 @@ def test_the_first_bytes_of_standard_input(elmo, tmp_path, monkeypatch, raw, say
         sys, 'stdin', SimpleNamespace(buffer=stream if plain else io.BufferedReader(stream))
     )
     if says is None:
-        assert run('-', tmp_path / 'o.npz', elmo)[0]['lines'] == 1
+        assert run('-', tmp_path/'o.npz', elmo)[0]['lines'] == 1
     else:
         with pytest.raises(CommandError, match=f"'-' is .*{says}"): run('-', tmp_path/'o.npz', elmo)
 
@@ -146,7 +144,7 @@ def test_vectors_that_are_not_numbers(tmp_path, texts):
     elmo = lasting(gamma=1e30)
     (tmp_path/'a.txt').write_text('a\nb\n')
     with pytest.raises(CommandError, match='not finite'):
-        run(tmp_path / 'a.txt', tmp_path / 'o.npz', elmo, layers='mix', dtype='float16')
+        run(tmp_path/'a.txt', tmp_path/'o.npz', elmo, layers='mix', dtype='float16')
     assert not (tmp_path/'o.npz.part').exists()
 
 WRONG = dict(
@@ -310,7 +308,7 @@ def test_another_job_is_not_mixed_in(elmo, texts, source, tmp_path, change):
     with pytest.raises(Unplugged): begin(source, tmp_path/'o.npz', elmo, [150], **kw)
 
     def kept():
-        return {f.name: f.read_bytes() for f in (tmp_path / 'o.npz.part').iterdir()
+        return {f.name: f.read_bytes() for f in (tmp_path/'o.npz.part').iterdir()
                 if 'lock' not in f.name}
 
     part = kept()
@@ -324,7 +322,7 @@ def test_another_job_is_not_mixed_in(elmo, texts, source, tmp_path, change):
         kw |= {'layers': dict(layers=1), 'pool': dict(pool='mean'), 'dtype': dict(dtype='float16')}[
             change]
     with pytest.raises(CommandError, match='--overwrite'):
-        begin(source, tmp_path / 'o.npz', other, [10**9], **kw)
+        begin(source, tmp_path/'o.npz', other, [10**9], **kw)
     assert kept() == part
     begin(source, tmp_path/'o.npz', other, [10**9], **kw, overwrite=True)
     assert (tmp_path/'o.npz').exists() and not (tmp_path/'o.npz.part').exists()
@@ -342,7 +340,7 @@ def test_another_standard_input_is_not_mixed_in(elmo, texts, tmp_path, monkeypat
     for kw in ({}, dict(overwrite=True)):
         feed(texts[30:60])
         with pytest.raises(CommandError, match='delete .*o.npz.part to start again'):
-            begin('-', tmp_path / 'o.npz', elmo, [10**9], **kw)
+            begin('-', tmp_path/'o.npz', elmo, [10**9], **kw)
     feed(texts[:30])
     assert begin('-', tmp_path/'o.npz', elmo, [10**9], overwrite=True)['lines'] == 30
 
@@ -380,19 +378,19 @@ def test_another_tokenizer_is_not_mixed_in(elmo, texts, source, tmp_path, monkey
             with pytest.raises(Unplugged): run(source, tmp_path/'o.npz', e, budget=8)
     interrupted(one)
     with pytest.raises(CommandError, match='tokenizer|split'):
-        run(source, tmp_path / 'o.npz', other, budget=8)
+        run(source, tmp_path/'o.npz', other, budget=8)
     assert 'Going on' in run(source, tmp_path/'o.npz', one, budget=8)[1][0]
     interrupted(one) if not (tmp_path/'o.npz').unlink() else None
     run(source, tmp_path/'o.npz', other, budget=8, overwrite=True)
     run(source, tmp_path/'ref.npz', other)
-    with np.load(tmp_path / 'o.npz') as f, np.load(tmp_path / 'ref.npz') as g:
+    with np.load(tmp_path/'o.npz') as f, np.load(tmp_path/'ref.npz') as g:
         assert set(f) == set(g) and all(close(f[k], g[k]) for k in f)
 
 
 def test_one_job_a_time(elmo, source, tmp_path):
     "Also of jobs that start at the same moment, again and again"
     for i in range(15):
-        out, barrier, ended, results = (tmp_path / f'{i}.npz', threading.Barrier(4),
+        out, barrier, ended, results = (tmp_path/f'{i}.npz', threading.Barrier(4),
                                         threading.Event(), [])
 
         def slow(text):
@@ -416,7 +414,7 @@ def test_damaged_portions(elmo, source, tmp_path):
     last = sorted((tmp_path/'o.npz.part').glob('0*.npz'))[-1]
     last.write_bytes(last.read_bytes()[:100])
     with pytest.raises(CommandError, match='damaged.*delete the folder') as kept:
-        begin(source, tmp_path / 'o.npz', elmo, [10**9])
+        begin(source, tmp_path/'o.npz', elmo, [10**9])
     # the traceback `kept` holds no lock
     with pytest.raises(CommandError, match='damaged'):
-        begin(source, tmp_path / 'o.npz', elmo, [10**9])
+        begin(source, tmp_path/'o.npz', elmo, [10**9])

@@ -36,8 +36,8 @@ def test_the_mix_is_equation_1():
     for b in range(2):
         for t in range(5):
             for j in range(4):
-                loop[b, t] += (1.5 * (
-                    math.exp(mix.w[j].item()) / sum(math.exp(w.item()) for w in mix.w)) * h[j][
+                loop[b, t] += (1.5*(
+                    math.exp(mix.w[j].item())/sum(math.exp(w.item()) for w in mix.w))*h[j][
                         b, t])
     assert torch.allclose(mix(h), loop, atol=1e-5)
     assert torch.allclose(
@@ -78,12 +78,12 @@ def test_token_norm_looks_at_the_token_alone():
     whole = mix(h)
     for i in range(3):
         for t in range(5):
-            assert close(mix([o[i : i + 1, t : t + 1] for o in h]), whole[i : i + 1, t : t + 1],
+            assert close(mix([o[i:i + 1, t:t + 1] for o in h]), whole[i:i + 1, t:t + 1],
                          1e-6)
     assert torch.allclose(
         whole,
         sum(
-            (o - o.mean(-1, keepdim=True)) / (o.var(-1, unbiased=False, keepdim=True) + 1e-5).sqrt()
+            (o - o.mean(-1, keepdim=True))/(o.var(-1, unbiased=False, keepdim=True) + 1e-5).sqrt()
             for o in h
         )
         / 3,
@@ -104,7 +104,7 @@ def test_batch_norm_is_the_originals():
 
 def test_penalty_pulls_to_the_average():
     mix = ScalarMix(3, shares=(.7, .2, .1))
-    assert (mix.penalty(2.0).item() == pytest.approx(2 * mix.w.square().sum().item())
+    assert (mix.penalty(2.0).item() == pytest.approx(2*mix.w.square().sum().item())
             and ScalarMix(3).penalty() == 0)
     opt = torch.optim.SGD(mix.parameters(), .1)
     for _ in range(200): opt.zero_grad(); mix.penalty(1.).backward(); opt.step()
@@ -123,7 +123,7 @@ def test_vectors_are_the_bilms(elmo):
         )
         with torch.no_grad(): direct = elmo.lm.encode(torch.from_numpy(chars)[None])
         for h,o in zip(layers, direct):
-            assert close(h[i, :len(s)], torch.cat(o, -1)[0, 1:-1]) and not h[i, len(s):].any()
+            assert close(h[i,:len(s)], torch.cat(o, -1)[0, 1:-1]) and not h[i, len(s):].any()
     (mixed,), _ = elmo(S)
     assert close(mixed, sum(layers)/3)
 
@@ -137,9 +137,9 @@ def test_company_padding_and_order_change_nothing(sents, rnd):
     for r,i in enumerate(order):
         (alone,), m = elmo([sents[i]])
         assert m.all() and alone.shape[1] == len(sents[i])
-        assert (close(whole[i, : len(sents[i])], alone[0])
-                and close(other[r, : len(sents[i])], alone[0])
-                and not whole[i, len(sents[i]) :].any())
+        assert (close(whole[i,:len(sents[i])], alone[0])
+                and close(other[r,:len(sents[i])], alone[0])
+                and not whole[i, len(sents[i]):].any())
 
 
 def test_ids_and_lists_agree(elmo):
@@ -153,9 +153,9 @@ def test_ids_and_lists_agree(elmo):
 def test_fewer_columns_change_nothing(elmo):
     sents = [s for s in S[:4]]
     chars = elmo.to_chars(sents)
-    assert close(elmo(chars[..., :20])[0][0], elmo(sents)[0][0])
+    assert close(elmo(chars[...,:20])[0][0], elmo(sents)[0][0])
     assert close(
-        elmo(F.pad(chars, (0, 3), value=261) * (chars[..., :1] != 0))[0][0], elmo(sents)[0][0]
+        elmo(F.pad(chars, (0, 3), value=261)*(chars[...,:1] != 0))[0][0], elmo(sents)[0][0]
     )
 
 
@@ -362,8 +362,8 @@ def test_state_is_carried_by_row_and_reset():
     state = tuple(o.clone() for o in old.state)
     # one row: the other row keeps its state
     old([S[1]])
-    assert torch.equal(old.state[0][:, :, 1], state[0][:, :, 1]) and not torch.equal(
-        old.state[0][:, :, 0], state[0][:, :, 0])
+    assert torch.equal(old.state[0][:,:, 1], state[0][:,:, 1]) and not torch.equal(
+        old.state[0][:,:, 0], state[0][:,:, 0])
     old.reset()
     assert close(old([S[0], S[3]])[0][0], a)
 
@@ -435,17 +435,17 @@ def test_mixes_train_under_ddp(tmp_path):
     (tmp_path/'ddp.py').write_text(DDP)
     root = Path(module.__file__).resolve().parents[2]
     r = subprocess.run(
-        [sys.executable, tmp_path / 'ddp.py', root, Path(__file__).parent, tmp_path / 'rendezvous'],
+        [sys.executable, tmp_path/'ddp.py', root, Path(__file__).parent, tmp_path/'rendezvous'],
         capture_output=True, text=True, timeout=120, env={**os.environ, 'OMP_NUM_THREADS': '1'})
     assert r.returncode == 0, r.stderr[-2000:]
     got = torch.tensor(json.loads(r.stdout.split('shares ')[1]))
     set_seed(0)
     model = Tagger(make())
     opt = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], .1)
-    x = model.elmo.to_chars([S[0], S[3]])[:, :5]
+    x = model.elmo.to_chars([S[0], S[3]])[:,:5]
     for _ in range(2):
         opt.zero_grad()
-        (sum(model(x[i : i + 1]).square().mean() for i in range(2)) / 2).backward()
+        (sum(model(x[i:i + 1]).square().mean() for i in range(2))/2).backward()
         opt.step()
     assert torch.allclose(got, model.elmo.mixes[0].w.data, atol=1e-5)
 

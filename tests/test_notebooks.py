@@ -133,7 +133,7 @@ def test_no_machine_in_sources_and_outputs(nb):
     for c in read(nb)['cells']:
         for t in [source(c), *texts(c.get('outputs', []))]:
             for r in (PLACES, HOSTS):
-                assert not (m := r.search(t)), (c['id'], t[max(0, m.start() - 40) : m.end() + 40])
+                assert not (m := r.search(t)), (c['id'], t[max(0, m.start() - 40):m.end() + 40])
         for t in texts(c.get('outputs', [])):
             assert not re.search(r'0x[0-9a-f]{8,}', t), (
                 f"{c['id']}: an address in memory differs at every run")
@@ -165,7 +165,7 @@ def test_no_machine_in_other_files(file):
     if file.name in ('test_corpora.py', 'test_train_learner.py', Path(__file__).name):
         text = re.sub(r"'/(tmp|home|usr)/.*?'", '', text)
     for r in (PLACES, HOSTS):
-        assert not (m := r.search(text)), text[max(0, m.start() - 40) : m.end() + 40]
+        assert not (m := r.search(text)), text[max(0, m.start() - 40):m.end() + 40]
 
 
 @rule_for([*others, *nbs], lambda f: str(f.relative_to(root)))
@@ -174,7 +174,7 @@ def test_nothing_is_left_to_do(file):
             else file.read_text(encoding='utf-8'))
     assert not (
         m := re.search(r'\bTO' + r'DO\b|\bFIX' + r'ME\b|\bXX' + r'X\b|lorem ' + r'ipsum', text)
-    ), text[max(0, m.start() - 60) : m.end() + 60]
+    ), text[max(0, m.start() - 60):m.end() + 60]
 
 
 # pictures
@@ -234,8 +234,8 @@ def load(path):
     return m
 
 def test_the_readme_is_the_index():
-    assert (root / 'README.md').read_text(encoding='utf-8') == load(
-        root / 'tests' / 'readme.py').render()
+    assert (root/'README.md').read_text(encoding='utf-8') == load(
+        root/'tests'/'readme.py').render()
 
 
 def test_the_readme_names_the_two_commands():

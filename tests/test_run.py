@@ -25,11 +25,8 @@ def test_every_step_runs_and_the_end_says_what_failed(capsys):
                  tests=step(3, 'tests/test_x.py::test_y'))
     assert make_test.main(steps) == 1 and ran == [1, 2, 3]
     said = re.sub(r' \(.*?of processor\)', '', capsys.readouterr().out).split()
-    assert (
-        said
-        == 'notebooks: failed 12b_neighbours.ipynb README: passed tests: failed '
-           'tests/test_x.py::test_y'.split()
-    )
+    assert (said == 'notebooks: failed 12b_neighbours.ipynb README: passed tests: failed '
+            'tests/test_x.py::test_y'.split())
 
 
 def test_nothing_failed(capsys):
@@ -116,7 +113,7 @@ def test_a_digest_knows_what_is_imported(tmp_path, monkeypatch):
         f = tmp_path/'elmo_fastai'/f'{name}.py'
         f.parent.mkdir(parents=True, exist_ok=True)
         f.write_text(text)
-    (nb := tmp_path / 'a.ipynb').write_text(json.dumps(dict(cells=[dict(
+    (nb := tmp_path/'a.ipynb').write_text(json.dumps(dict(cells=[dict(
         cell_type='code', source=['%pylab\n', 'from elmo_fastai.all import *'])])))
     assert {o.stem for o in robust.needed(nb)} == {'a', 'all', 'one', '__init__', 'files'}
     first = robust.digest(nb)

@@ -99,7 +99,7 @@ def test_tiny_corpora_end_in_a_report_or_a_message(tmp_path):
     "Few sentences: words without two senses, one occurrence, hardly a batch"
     for i,(n,v) in enumerate(((20, 5), (3, 1), (60, 1))):
         folder = train(
-            toy_corpus(n_train=n, n_valid=v, n_test=0, n_unseen=0), tmp_path / str(i), bs=2
+            toy_corpus(n_train=n, n_valid=v, n_test=0, n_unseen=0), tmp_path/str(i), bs=2
         )
         assert set(SENSES) <= report_of(folder).keys() and load_bilm(folder)
 
@@ -125,9 +125,9 @@ def test_an_interruption_never_replaces_anything(corpus, tmp_path, monkeypatch):
     adding(monkeypatch, lambda: At(5, press(), 'before_batch'))
     for _ in range(2):
         with pytest.raises(CommandError, match='interrupted'):
-            train(corpus, tmp_path / 'm', overwrite=True)
-    assert (old / 'model.safetensors').read_bytes() == weights and (
-        tmp_path / 'm.interrupted' / 'thesis.txt').read_text() == 'precious'
+            train(corpus, tmp_path/'m', overwrite=True)
+    assert (old/'model.safetensors').read_bytes() == weights and (
+        tmp_path/'m.interrupted'/'thesis.txt').read_text() == 'precious'
     others = [f for f in tmp_path.iterdir() if f.name not in ('m', 'm.interrupted', 'm.run')]
     # two interruptions, two models
     assert len(others) == 2 and all(load_bilm(f) for f in others)
@@ -138,11 +138,11 @@ def test_places_that_can_not_be_written_are_found_before_training(
     corpus, tmp_path, monkeypatch, place):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(Learner, 'fit', lambda *a, **k: pytest.fail('it trained first'))
-    (tmp_path / 'f').write_text('x')
+    (tmp_path/'f').write_text('x')
     for name in ('g', 'web'):
-        (tmp_path / name).mkdir()
-    (tmp_path / 'g' / 'thesis.txt').write_text('precious')
-    (tmp_path / 'web' / 'config.json').write_text('{"name": "my web application"}')
+        (tmp_path/name).mkdir()
+    (tmp_path/'g'/'thesis.txt').write_text('precious')
+    (tmp_path/'web'/'config.json').write_text('{"name": "my web application"}')
     out = {'file': 'f', 'foreign folder': 'g', 'under a file': 'f/x', 'a foreign config': 'web',
            '..': '..', '': Path('')}[place]
     before = sorted(str(f) for f in tmp_path.rglob('*'))
@@ -154,18 +154,18 @@ def test_places_that_can_not_be_written_are_found_before_training(
     os.name == 'nt' or os.geteuid() == 0, reason='the superuser may write everywhere'
 )
 def test_a_folder_without_permission(corpus, tmp_path):
-    (tmp_path / 'p').mkdir(mode=0o500)
+    (tmp_path/'p').mkdir(mode=0o500)
     with pytest.raises(CommandError, match='write'):
-        train(corpus, tmp_path / 'p' / 'm')
+        train(corpus, tmp_path/'p'/'m')
 
 
 @pytest.mark.parametrize('name,folder', [
-    ('my.text.txt', 'my.text'), ('books', 'books'), ('books/*.txt', 'books'), ('./books', 'books')])
+    ('my.text.txt', 'my.text'), ('books/*.txt', 'books'), ('./books', 'books')])
 def test_default_folders(tmp_path, monkeypatch, name, folder):
-    here = tmp_path / 'here'
-    (here / 'books').mkdir(parents=True)
+    here = tmp_path/'here'
+    (here/'books').mkdir(parents=True)
     for f in ('my.text.txt', 'books/a.txt', 'books/b.txt'):
-        (here / f).write_text('the bank of the river .\n' * 60)
+        (here/f).write_text('the bank of the river .\n'*60)
     monkeypatch.chdir(here)
     assert train(name, None, bs=2, seq_len=8, min_freq=1) == Path('models')/folder
 
@@ -175,14 +175,14 @@ def test_a_text_that_is_called_toy_is_not_the_toy_corpus(tmp_path):
     train(str(tmp_path/'toy.txt'), tmp_path/'m', bs=2, seq_len=8, min_freq=1, say=told.append)
     assert json.loads((tmp_path/'m'/'report.json').read_text())['floor'] is None
     steps = json.loads((tmp_path/'m'/'report.json').read_text())['steps']
-    train(Corpus('other', text_corpus(tmp_path / 'toy.txt').splits), tmp_path / 'n', bs=2,
+    train(Corpus('other', text_corpus(tmp_path/'toy.txt').splits), tmp_path/'n', bs=2,
           seq_len=8, min_freq=1)
     assert json.loads((tmp_path/'n'/'report.json').read_text())['steps'] == steps
 
 def test_local_copies_of_named_corpora(tmp_path):
     (tmp_path/'data').mkdir()
-    (tmp_path / 'data' / 'input.txt').write_text(
-        'First Citizen:\nBefore we proceed any further, hear me speak.\n\n' * 40)
+    (tmp_path/'data'/'input.txt').write_text(
+        'First Citizen:\nBefore we proceed any further, hear me speak.\n\n'*40)
     folder = train('tiny_shakespeare', tmp_path/'m', data=tmp_path/'data', bs=2, seq_len=8)
     assert json.loads((folder/'report.json').read_text())['corpus'] == 'tiny_shakespeare'
 
@@ -224,7 +224,7 @@ def going_on(corpus, run, **kw):
 def test_a_resumed_training_ends_like_an_undisturbed_one(corpus, tmp_path, broken, whole):
     told = []
     folder = going_on(corpus, broken, say=told.append)
-    assert folder == tmp_path / 'm' and names(tmp_path) == [
+    assert folder == tmp_path/'m' and names(tmp_path) == [
         'm', 'm.interrupted'], ('the checkpoints have gone')
     report, *_ = check_folder(folder, senses=True)
     assert re.search('Going on from epoch 2 of 2, batch 5 of 25', '\n'.join(told))
@@ -247,7 +247,7 @@ def test_settings_survive(corpus, tmp_path, monkeypatch):
         adding(mp, lambda: At(17, press(), 'before_batch'))
         with pytest.raises(Interrupted): train(str(text), tmp_path/'m', **kw)
     with pytest.raises(CommandError, match='leave the corpus out'):
-        going_on('wikitext2', tmp_path / 'm.run')
+        going_on('wikitext2', tmp_path/'m.run')
     monkeypatch.chdir(text.parent)
     assert weights(going_on(None, 'm.run')) == weights(whole)
     assert names(tmp_path) == ['m', 'm.interrupted', 'text.txt', 'whole']
@@ -274,11 +274,11 @@ def test_killed_while_measuring(corpus, tmp_path, more):
         train(corpus, out, epochs=2)
     killed('make_report', corpus, out, fresh=False)                             # and once more
     assert names(tmp_path) == ['m', 'm.run'] and not (out/'report.json').exists()
-    assert (going_on(corpus, tmp_path / 'm.run') == out and names(tmp_path) == ['m']
+    assert (going_on(corpus, tmp_path/'m.run') == out and names(tmp_path) == ['m']
             and weights(out) == before)
     report, *_ = check_folder(out, senses=True)
     assert (report['status'] == 'complete' and report['steps'] == (
-        50 if not more else report['steps']) and (out / 'history.csv').exists())
+        50 if not more else report['steps']) and (out/'history.csv').exists())
 
 
 @pytest.mark.slow
@@ -309,10 +309,10 @@ def test_ctrl_c_while_measuring(corpus, tmp_path, monkeypatch):
             match=f"Saving {tmp_path / 'm'} and its report was interrupted; go on with --resume "
                   f"{tmp_path / 'm.run'}",
         ):
-            train(corpus, tmp_path / 'm')
+            train(corpus, tmp_path/'m')
     before = weights(tmp_path/'m')
-    assert weights(going_on(corpus, tmp_path / 'm.run')) == before and check_folder(
-        tmp_path / 'm', senses=True)
+    assert weights(going_on(corpus, tmp_path/'m.run')) == before and check_folder(
+        tmp_path/'m', senses=True)
 
 
 @pytest.mark.parametrize('where', ['m.run', 'm', 'checkpoint'])
@@ -364,19 +364,15 @@ def test_foreign_folders(corpus, tmp_path, dls):
         with pytest.raises((CheckpointError, CommandError)): going_on(corpus, place)
     # not by the command
     learn = bilm_learner(dls, CFG, bf16=False, cbs=Checkpoints(
-        tmp_path / 'own', run=dict(corpus='mine')))
+        tmp_path/'own', run=dict(corpus='mine')))
     with learn.no_bar(), learn.no_logging(): learn.fit(1)
     with pytest.raises(CommandError, match='not of a training that elmo_pretrain began'):
-        going_on(corpus, tmp_path / 'own')
+        going_on(corpus, tmp_path/'own')
     (tmp_path/'m.run').mkdir()
     (tmp_path/'m.run'/'a.txt').write_text('precious')
     train(corpus, tmp_path/'m', overwrite=True)
-    assert (
-        names(tmp_path / 'm.run') == ['a.txt']
-        and (tmp_path / 'm.run' / 'a.txt').read_text()
-        == (tmp_path / 'thesis' / 'a.txt').read_text()
-        == 'precious'
-    )
+    assert (names(tmp_path/'m.run') == ['a.txt'] and (tmp_path/'m.run'/'a.txt').read_text() == (
+        tmp_path/'thesis'/'a.txt').read_text() == 'precious')
 
 
 @pytest.mark.slow
@@ -398,7 +394,7 @@ def test_two_runs_in_one_folder(corpus, tmp_path, monkeypatch):
 def test_a_rate_that_runs_away(corpus, tmp_path):
     "The loss stays finite, far above guessing; the message names the step"
     with pytest.raises(CommandError, match='lower learning rate') as e:
-        train(corpus, tmp_path / 'm', epochs=4, lr=30.0)
+        train(corpus, tmp_path/'m', epochs=4, lr=30.0)
     assert 20 < int(re.search(r'at step (\d+)', str(e.value))[1]) < 100
     assert load_bilm(tmp_path/'m.interrupted')
 
@@ -413,7 +409,7 @@ def test_a_full_disk(corpus, tmp_path, allowed, capsys):
         with pytest.raises((CheckpointError, CommandError)) as e: train(corpus, tmp_path/'m')
     finally: resource.setrlimit(resource.RLIMIT_FSIZE, old)
     assert (re.search(r'No checkpoint could be written|Saving .* failed', str(e.value))
-            and not (tmp_path / 'm').exists())
+            and not (tmp_path/'m').exists())
 
 
 @pytest.mark.slow
@@ -428,7 +424,7 @@ def test_a_disk_that_fills_up(corpus, tmp_path, monkeypatch, whole):
         try:
             with (pytest.warns(UserWarning, match='training goes on') as w,
                   pytest.raises(CommandError, match='make room.*--resume') as e):
-                train(corpus, tmp_path / 'm', epochs=2, every=1e-3)
+                train(corpus, tmp_path/'m', epochs=2, every=1e-3)
         finally: resource.setrlimit(resource.RLIMIT_FSIZE, old)
     # Python shows it once
     assert len({str(o.message) for o in w if 'training goes on' in str(o.message)}) == 1
@@ -441,7 +437,7 @@ def planned(corpus, n_words=40, **said):
     settings = script.complete(corpus, settings_for(corpus, dict(bf16=False, **said)))
     told = []
     settings = script.by_length(
-        Corpus('my', dict(train=['word ' * 10] * (n_words // 10))), settings, told.append)
+        Corpus('my', dict(train=['word '*10]*(n_words // 10))), settings, told.append)
     settings.out = 'm'
     return settings, json.loads(json.dumps(script.new_run(settings, None).to_json())), told
 
@@ -488,9 +484,9 @@ def test_how_many_sentences_of_the_toy_language(corpus, tmp_path):
     assert settings_for(corpus, {}).epochs == 3
     for source in (corpus, 'wikitext2'):
         with pytest.raises(CommandError, match='--sentences does not go with this corpus'):
-            train(source, tmp_path / 'm', sentences=9)
+            train(source, tmp_path/'m', sentences=9)
     with pytest.raises(CommandError, match='--sentences must be at least 1'):
-        train('toy', tmp_path / 'm', sentences=0)
+        train('toy', tmp_path/'m', sentences=0)
     assert not list(tmp_path.iterdir())
 
 @pytest.mark.parametrize('fast', [False, True])
@@ -531,10 +527,10 @@ def encoded(file, folder, tok='space'):
 
 
 def test_files_that_validate_and_test(text):
-    folder = train(str(text / 'tr.txt'), text / 'm', valid=text / 'va.txt',
-                   test=str(text / 'te.txt'), tokenizer='space', **QUIET)
+    folder = train(str(text/'tr.txt'), text/'m', valid=text/'va.txt',
+                   test=str(text/'te.txt'), tokenizer='space', **QUIET)
     r, model = report_of(folder), load_bilm(folder)[0]
-    assert words_of(folder) == set(tokens(text / 'tr.txt')) | {
+    assert words_of(folder) == set(tokens(text/'tr.txt')) | {
         '<pad>', '<unk>', '<s>', '</s>'}, ('all of one file was trained on, and nothing of another')
     for file,key in (('va.txt', 'perplexity'), ('te.txt', 'test_perplexity')):
         exact = evaluate(model, encoded(text/file, folder))
@@ -546,11 +542,11 @@ def test_a_held_out_text_that_was_trained_on_is_named(text):
     """Nine of ten held-out lines stand in the training text, word for word: a trigram knows them by
     heart"""
     lines = (text/'tr.txt').read_text().splitlines()
-    (text / 'copies.txt').write_text(
-        '\n'.join(lines[:18] + (text / 'va.txt').read_text().splitlines()[:2]))
+    (text/'copies.txt').write_text(
+        '\n'.join(lines[:18] + (text/'va.txt').read_text().splitlines()[:2]))
     for valid,says in (('copies.txt', True), ('va.txt', False)):
         told = []
-        train(str(text / 'tr.txt'), text / 'm', valid=str(text / valid), dry=True, say=told.append,
+        train(str(text/'tr.txt'), text/'m', valid=str(text/valid), dry=True, say=told.append,
               **QUIET)
         assert (bool(re.search(
             r'A warning: (8|9)\d% of what is held out stands in the training text',
@@ -566,20 +562,20 @@ def test_named_corpora_have_their_own_splits(corpus, tmp_path, settings):
         with pytest.raises(
             CommandError,
             match=f"--{'text-col' if name == 'column' else name} does not go with this corpus"):
-            train(source, tmp_path / 'm', **settings)
+            train(source, tmp_path/'m', **settings)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_tokenizer_for_a_corpus_of_others(corpus, tmp_path):
     own = Corpus('own', dict(train=["it's"]*60, valid=["it's"]*9), 'words')
-    assert ("it's" in words_of(train(own, tmp_path / 'm', tokenizer='space', **QUIET))
+    assert ("it's" in words_of(train(own, tmp_path/'m', tokenizer='space', **QUIET))
             and own.tokenizer == 'words')
     with pytest.raises(CommandError, match='--tokenizer does not go'):
-        train(corpus, tmp_path / 'n', tokenizer='words')
+        train(corpus, tmp_path/'n', tokenizer='words')
     with pytest.raises(
         CommandError,
         match="--tokenizer must be words or chars or space or spacy or fastai, not 'spacey'"):
-        train(own, tmp_path / 'n', tokenizer='spacey')
+        train(own, tmp_path/'n', tokenizer='spacey')
 
 
 def test_a_tokenizer_that_is_not_installed(text, monkeypatch, capsys):
@@ -587,7 +583,7 @@ def test_a_tokenizer_that_is_not_installed(text, monkeypatch, capsys):
     from elmo_fastai.text.tokens import SpacyTokenizer, _tokenizers
     monkeypatch.setitem(_tokenizers, 'spacy', SpacyTokenizer())
     with pytest.raises(CommandError, match='needs spaCy: `pip install spacy`'):
-        train(str(text / 'tr.txt'), text / 'm', tokenizer='spacy')
+        train(str(text/'tr.txt'), text/'m', tokenizer='spacy')
     code, out, err = ran(capsys, text/'tr.txt', '--tokenizer', 'spacy', '--out', text/'m')
     assert code == 1 and 'pip install spacy' in err and len(err.splitlines()) == 1
 
@@ -601,8 +597,8 @@ def test_how_a_text_is_read_survives(text, monkeypatch):
         adding(mp, lambda: At(9, press(), 'before_batch'))
         with pytest.raises(Interrupted): train('tr.txt', 'm', valid='va.txt', test='te.txt', **kw)
     monkeypatch.chdir(text/'my')
-    assert (weights(going_on(None, text / 'm.run')) == whole
-            and report_of(text / 'm')['test_perplexity_mean'] > 0)
+    assert (weights(going_on(None, text/'m.run')) == whole
+            and report_of(text/'m')['test_perplexity_mean'] > 0)
 
 
 # a time to train
@@ -632,13 +628,13 @@ def test_a_training_for_a_given_time(corpus, tmp_path, steps_for_seconds):
 @pytest.mark.parametrize('at', [10, 31])
 def test_a_killed_training_goes_on_with_the_rest_of_its_time(
     corpus, tmp_path, monkeypatch, steps_for_seconds, at):
-    whole = train(corpus, tmp_path / 'whole', epochs=None, time=60)
+    whole = train(corpus, tmp_path/'whole', epochs=None, time=60)
     with monkeypatch.context() as mp:
         adding(mp, lambda: At(at, press(), 'before_batch'))
         with pytest.raises(Interrupted, match=r'in epoch \d of \d[;.,]'):
-            train(corpus, tmp_path / 'm', epochs=None, time='60s')
+            train(corpus, tmp_path/'m', epochs=None, time='60s')
     told = []
-    assert weights(going_on(corpus, tmp_path / 'm.run', say=told.append)) == weights(whole)
+    assert weights(going_on(corpus, tmp_path/'m.run', say=told.append)) == weights(whole)
     assert any(re.search(r'Going on from epoch \d of \d, batch \d+ of 25 .*, after \d+(\.\d)? s', o)
                for o in told)
     differ = {k for k,v in report_of(whole).items() if report_of(tmp_path/'m')[k] != v}
@@ -663,11 +659,11 @@ def test_dry(text, monkeypatch, tmp_path):
     r = report_of(folder)
     assert (found['steps'] == r['steps'] and found['words'] == len(load_bilm(folder)[1])
             and found['parameters'] == sum(p.numel() for p in load_bilm(folder)[0].parameters()))
-    assert (found['tokens'] == len(tokens('tr.txt')) + 2 * 60
-            and found['held_out'] == len(tokens('va.txt')) + 2 * 20)
+    assert (found['tokens'] == len(tokens('tr.txt')) + 2*60
+            and found['held_out'] == len(tokens('va.txt')) + 2*20)
     assert (0 < found['step_seconds'] < 5
-            and found['seconds'] >= found['steps'] * found['step_seconds']
-            and found['state_bytes'] >= 4 * 4 * found['parameters'])
+            and found['seconds'] >= found['steps']*found['step_seconds']
+            and found['state_bytes'] >= 4*4*found['parameters'])
     said = '\n'.join(told)
     for o in ('Corpus my', 'Model nano', f"{found['steps']:,} steps", 'Memory', 'Time',
               'Nothing was written', 'models/my'):
@@ -686,13 +682,13 @@ def test_the_estimate_is_of_real_steps(corpus, tmp_path, monkeypatch):
     # 80 sentences in a batch
     n_valid = 1
     assert (slow['steps'] == 40 and 0.05 <= slow['step_seconds']
-            and slow['seconds'] >= 40 * 0.05 + 4 * n_valid * 0.02)
+            and slow['seconds'] >= 40*0.05 + 4*n_valid*0.02)
 
 
 def test_dry_for_a_time(corpus, tmp_path):
     told = []
     found = train(corpus, tmp_path/'m', epochs=None, time='90s', dry=True, say=told.append)
-    assert (found['seconds'] == 90 and found['steps'] == round(90 / found['step_seconds'])
+    assert (found['seconds'] == 90 and found['steps'] == round(90/found['step_seconds'])
             and '90 s' in '\n'.join(told))
 
 
@@ -735,11 +731,11 @@ def trained(corpus, tmp_path_factory):
         if v.dim() < 2: few[k] = v.half()
         else:
             few[f'{k}.scale'] = (v.flatten(1).abs().amax(1)/127).half()
-            few[k] = ((v.flatten(1) / few[f'{k}.scale'].float().clamp(min=1e-9)[
+            few[k] = ((v.flatten(1)/few[f'{k}.scale'].float().clamp(min=1e-9)[
                 :, None]) .round() .clamp(-127, 127) .to(torch.int8) .view_as(v) .contiguous())
     for name,head in (('model', False), ('output', True)):
         save_file({k: v for k, v in few.items() if k.startswith('head') == head},
-                  base / 'folded' / f'{name}.safetensors')
+                  base/'folded'/f'{name}.safetensors')
     letters = CharVocab.build([o.split() for o in corpus.train], max_chars=20)
     dls = ElmoDataLoaders.from_corpus(
         corpus, kind='sentences', bs=16, seed=0, device='cpu', char_vocab=letters)
@@ -770,7 +766,7 @@ def test_it_begins_where_the_model_was(trained, reviews, tmp_path, monkeypatch, 
     then it falls"""
     lm, vocab = load_bilm(trained/name)
     told, seen = [], watching(monkeypatch)
-    folder = train(reviews, tmp_path / 'm', start=trained / name, kind=kind, seq_len=16, epochs=2,
+    folder = train(reviews, tmp_path/'m', start=trained/name, kind=kind, seq_len=16, epochs=2,
                    say=told.append, **OTHER)
     dls = ElmoDataLoaders.from_corpus(
         reviews, kind=kind, bs=16, valid_bs=256 if kind == 'sentences' else None, vocab=vocab,
@@ -797,12 +793,12 @@ def test_other_words_and_a_new_output_layer(trained, reviews, tmp_path, monkeypa
     told, began = [], {}
     adding(monkeypatch, lambda: At(1, lambda cb: began.update({
         k: v.clone() for k, v in cb.model.state_dict().items()}), 'before_batch'))
-    folder = train(reviews, tmp_path / 'm', start=trained / name, say=told.append,
+    folder = train(reviews, tmp_path/'m', start=trained/name, say=told.append,
                    **{**OTHER, 'min_freq': 3, 'max_vocab': 60})
     words = ElmoDataLoaders.from_corpus(
         reviews, bs=16, min_freq=3, max_vocab=60, device='cpu').vocab
     assert words_of(folder) == set(words.itos) != words_of(
-        trained / 'model'
+        trained/'model'
     ) and f"begins anew, for {len(words)} words" in '\n'.join(told)
     encoder = [k for k in lm.state_dict() if not k.startswith('head')]
     assert encoder and all(torch.equal(began[k], lm.state_dict()[k]) for k in encoder)
@@ -826,17 +822,17 @@ def test_it_goes_on_without_the_model_it_began_with(trained, text, monkeypatch):
     assert plan['settings']['start'] == str(copy) and plan['words'] == load_bilm(copy)[1].itos
     shutil.rmtree(copy)
     with pytest.raises(CommandError, match='leave out --from'):
-        going_on(None, text / 'm.run', start=trained / 'letters')
+        going_on(None, text/'m.run', start=trained/'letters')
     folder = going_on(None, text/'m.run')
     assert weights(folder) == weights(whole) and toml_of(folder) == toml_of(whole)
-    assert (words_of(folder) == words_of(trained / 'letters')
-            and load_bilm(folder)[0].char_vocab == load_bilm(trained / 'letters')[0].char_vocab)
+    assert (words_of(folder) == words_of(trained/'letters')
+            and load_bilm(folder)[0].char_vocab == load_bilm(trained/'letters')[0].char_vocab)
 
 
 def test_a_stream_with_known_words_and_steps_goes_on(trained, text, tmp_path):
     "Nobody has counted its tokens, and it is a training of ours"
-    kw = OTHER | dict(bs=2, seq_len=8, steps=12, start=trained / 'model', stream=True,
-                      valid=str(text / 'va.txt'), tokenizer='space')
+    kw = OTHER | dict(bs=2, seq_len=8, steps=12, start=trained/'model', stream=True,
+                      valid=str(text/'va.txt'), tokenizer='space')
     whole = train(str(text/'tr.txt'), tmp_path/'whole', **kw)
     with pytest.MonkeyPatch.context() as mp:
         adding(mp, lambda: At(5, press(), 'before_batch'))
@@ -854,7 +850,7 @@ def test_a_stream_with_known_words_and_steps_goes_on(trained, text, tmp_path):
 def test_models_that_it_can_not_begin_with(
     trained, reviews, tmp_path, monkeypatch, name, settings, says):
     with pytest.raises(CommandError, match=says):
-        train(reviews, tmp_path / 'm', start=trained / name, **{**OTHER, **settings})
+        train(reviews, tmp_path/'m', start=trained/name, **{**OTHER, **settings})
     assert listing(tmp_path) == []
 
 def test_it_does_not_write_over_the_model_it_begins_with(trained, reviews, tmp_path, monkeypatch):
@@ -863,8 +859,8 @@ def test_it_does_not_write_over_the_model_it_begins_with(trained, reviews, tmp_p
     for out in ('m', tmp_path/'m', '../'+tmp_path.name+'/m'):
         with pytest.raises(CommandError, match='begins with.*--out'):
             train(reviews, out, start='m', overwrite=True, **OTHER)
-    assert (weights('m') == weights(trained / 'model')
-            and listing(tmp_path / 'm') == listing(trained / 'model') and names(tmp_path) == ['m'])
+    assert (weights('m') == weights(trained/'model')
+            and listing(tmp_path/'m') == listing(trained/'model') and names(tmp_path) == ['m'])
 
 
 # how it looks
@@ -885,8 +881,8 @@ def test_progress_where_there_is_no_terminal(corpus, tmp_path, monkeypatch):
 
 
 def said(folder):
-    return ((folder / '.out').read_text(encoding='utf-8'),
-            (folder / '.err').read_text(encoding='utf-8'))
+    return ((folder/'.out').read_text(encoding='utf-8'),
+            (folder/'.err').read_text(encoding='utf-8'))
 
 
 # results that mean nothing are said to mean nothing
@@ -905,7 +901,7 @@ def test_a_text_without_spaces_is_nearly_all_unknown(unspaced):
     """Perplexity 1.28 looks splendid: what is counted is said at the start, in the report and
     beside the model"""
     told = []
-    folder = train(str(unspaced / 'zh.txt'), unspaced / 'm', bs=4, seq_len=8, tokenizer='space',
+    folder = train(str(unspaced/'zh.txt'), unspaced/'m', bs=4, seq_len=8, tokenizer='space',
                    say=told.append)
     begin = next(lines for lines in told if lines.startswith('Corpus'))
     assert (re.search(r'100\.0% are unknown \(<unk>\)', begin) and 'A warning' in begin
@@ -941,7 +937,7 @@ def test_a_path_does_not_say_why_a_training_ended(corpus, tmp_path, monkeypatch,
 
     adding(monkeypatch, lambda: At(5, fail, 'before_batch'))
     with pytest.raises(CommandError, match='--resume') as e:
-        train(corpus, tmp_path / 'm')
+        train(corpus, tmp_path/'m')
     assert type(e.value) is CommandError and e.value.__cause__ is error
 
 @pytest.mark.parametrize('error', [
@@ -956,15 +952,15 @@ def test_a_bug_in_training_looks_like_a_bug(corpus, tmp_path, monkeypatch, capsy
     adding(monkeypatch, lambda: At(5, fail, 'before_batch'))
     told = []
     with pytest.raises(type(error)) as e:
-        train(corpus, tmp_path / 'm', say=told.append)
+        train(corpus, tmp_path/'m', say=told.append)
     assert e.value is error and 'fail' in [o.name for o in e.traceback]
-    assert load_bilm(tmp_path / 'm.interrupted') and any(
+    assert load_bilm(tmp_path/'m.interrupted') and any(
         'm.interrupted' in o and '--resume' in o for o in told)
 
 def test_a_file_repeats_it(trained, text, monkeypatch, capsys):
     monkeypatch.chdir(text)
     shutil.copytree(trained/'folded', 'base')
-    (text / 'tiny.toml').write_text(
+    (text/'tiny.toml').write_text(
         'model = "tiny"\nmin-freq = 3\nbs = 2\nseq-len = 8\nepochs = 1\n\n[config]\ndropout = 0.2\n'
     )
     code, out, err = ran(
@@ -973,11 +969,11 @@ def test_a_file_repeats_it(trained, text, monkeypatch, capsys):
     # what a file says about another model is not said about this one
     assert code == 0 and 'before the first step' in out, err
     found = toml_of('a')
-    assert found['from'] == str(text / 'base') and not {
+    assert found['from'] == str(text/'base') and not {
         'model', 'config', 'min_freq', 'max_vocab', 'start'} & set(found)
     monkeypatch.chdir(text/'my')
     code, out, err = ran(
-        capsys, '--config', text / 'a' / 'run.toml', '--out', text / 'b', '--device', 'cpu')
+        capsys, '--config', text/'a'/'run.toml', '--out', text/'b', '--device', 'cpu')
     assert code == 0 and alike(text/'a', text/'b') and toml_of(text/'b') == found, err
 
 def test_a_model_that_is_named_is_that_one(tmp_path):

@@ -56,7 +56,7 @@ def test_company_and_padding_change_nothing(dls, lm, where):
         for i in range(3):
             n = int((b[-1][i] != IGNORE).sum())
             assert torch.allclose(
-                model(b[0][i : i + 1, :n], b[1][i : i + 1, :n])[0], together[i, :n], atol=1e-5
+                model(b[0][i:i + 1,:n], b[1][i:i + 1,:n])[0], together[i,:n], atol=1e-5
             )
 
 
@@ -157,7 +157,7 @@ def encoded(spans, n, scheme):
     for k,(kind,i,j) in enumerate(spans):
         for t in range(i, j + 1): tags[t] = f'{inside}-{kind}'
         tags[i], tags[j] = (
-            (f'{single}-{kind}',) * 2 if i == j else (f'{first}-{kind}', f'{last}-{kind}'))
+            (f'{single}-{kind}',)*2 if i == j else (f'{first}-{kind}', f'{last}-{kind}'))
         touches = k and spans[k-1][0] == kind and spans[k-1][2] == i - 1
         if scheme == 'IOB1' and touches: tags[i] = f'B-{kind}'
     return tags
@@ -222,7 +222,7 @@ def test_single_layers_are_single(dls, lm):
         assert elmo.mixes[0].shares[l] > 1 - 1e-6
     equal = elmo_tagger_learner(dls, lm, layers='equal').model.elmo
     assert not equal.mixes[0].w.requires_grad and torch.allclose(
-        equal.mixes[0].shares, torch.full((3,), 1 / 3))
+        equal.mixes[0].shares, torch.full((3,), 1/3))
 
 
 def test_ready_made_vectors(dls, lm):
@@ -358,8 +358,8 @@ def test_lr_find(corpus, lm):
 
 # what one long text costs
 
-LONG = ([(['a', 'short', 'one'], ['X', 'Y', 'X'])] * 300 + [(['long'] * 3000, ['X'] * 3000)]
-        + [(['b'] * (i % 9 + 1), ['Y'] * (i % 9 + 1)) for i in range(200)])
+LONG = ([(['a', 'short', 'one'], ['X', 'Y', 'X'])]*300 + [(['long']*3000, ['X']*3000)]
+        + [(['b']*(i % 9 + 1), ['Y']*(i % 9 + 1)) for i in range(200)])
 
 
 def largest(f):
@@ -387,7 +387,7 @@ def test_predictions_are_as_long_as_their_sentences(lm):
     assert [[dls.labels[i] for i in o.tolist()] for o in y] == [t for _,t in sents]
     assert (sum(o.untyped_storage().nbytes()
                 for o in {o.untyped_storage().data_ptr(): o for o in p}.values())
-            == n * 2 * 4), 'no padding is kept'
+            == n*2*4), 'no padding is kept'
     tagged = []
     with torch.no_grad(): most = largest(lambda: tagged.extend(learn.tag([s for s,_ in sents])))
     assert [[t for t,_ in o] for o in tagged] == [s for s,_ in sents]
@@ -432,7 +432,7 @@ def test_spans_of_all_schemes_have_offsets(tags):
     text = 'Zo\u00eb  Lee, in Gent.'
     spans = tagger.spans_of(text, ['Zo\u00eb', 'Lee', ',', 'in', 'Gent', '.'], tags.split())
     assert [(o['text'], o['label']) for o in spans] == [('Zo\u00eb  Lee', 'PER'), ('Gent', 'LOC')]
-    assert all(text[o['start'] : o['end']] == o['text'] for o in spans)
+    assert all(text[o['start']:o['end']] == o['text'] for o in spans)
 
 
 def test_offsets_of_a_text_with_marks_of_direction():

@@ -154,7 +154,7 @@ def test_ud_ewt():
     assert len(dev) == 2001 and sum(len(s.tokens) for s in dev) == 25147
     assert dev == read_treebank('en_ewt', EWT).gold['valid']
     dls = TagDataLoaders.from_files(
-        EWT / 'en_ewt-ud-test.conllu', EWT / 'en_ewt-ud-dev.conllu', device='cpu'
+        EWT/'en_ewt-ud-test.conllu', EWT/'en_ewt-ud-dev.conllu', device='cpu'
     )
     assert len(dls.labels) == 17 and int(dls.balance.valid.sum()) == 25147
 
@@ -164,16 +164,16 @@ def test_tables_of_every_kind(tmp_path):
     from datasets import ClassLabel, Dataset, Features, Sequence, Value
     lists = pd.DataFrame(dict(tokens=[['a', 'b'], ['c']], tags=[['X', 'Y'], ['X']]))
     expected = [Sentence(['a', 'b'], ['X', 'Y']), Sentence(['c'], ['X'])]
-    lists.to_parquet(tmp_path / 'a.parquet')
-    lists.to_csv(tmp_path / 'a.csv')
-    lists.to_json(tmp_path / 'a.json')
+    lists.to_parquet(tmp_path/'a.parquet')
+    lists.to_csv(tmp_path/'a.csv')
+    lists.to_json(tmp_path/'a.json')
     lists.to_json(tmp_path/'a.jsonl', orient='records', lines=True)
     feats = Features(
         words=Sequence(Value('string')), ner_tags=Sequence(ClassLabel(names=['X', 'Y']))
     )
     ds = Dataset.from_dict(dict(words=[['a', 'b'], ['c']], ner_tags=[[0, 1], [0]]), features=feats)
     tables = [lists, ds, ds.to_iterable_dataset(),
-              *(tmp_path / f'a.{o}' for o in ('parquet', 'csv', 'json', 'jsonl')), expected,
+              *(tmp_path/f'a.{o}' for o in ('parquet', 'csv', 'json', 'jsonl')), expected,
               [(['a', 'b'], ['X', 'Y']), ('c', 'X')],
               pd.DataFrame(dict(text=['a b', 'c'], upos=['X Y', 'X']))]
     for o in tables: assert read_tagged(o)[0] == expected, o
@@ -286,10 +286,10 @@ def rows_of(sents, name='sentence_id'):
 @pytest.mark.parametrize('name', ['sentence_id', 'sent_id', 'Sentence #', 'sentence_number'])
 def test_a_token_a_row(tmp_path, name):
     df = rows_of(SENT, name)
-    df.to_csv(tmp_path / 'a.csv', index=False)
-    df.to_parquet(tmp_path / 'a.parquet')
-    df.to_json(tmp_path / 'a.jsonl', orient='records', lines=True)
-    for o in (df, tmp_path / 'a.csv', tmp_path / 'a.parquet', tmp_path / 'a.jsonl',
+    df.to_csv(tmp_path/'a.csv', index=False)
+    df.to_parquet(tmp_path/'a.parquet')
+    df.to_json(tmp_path/'a.jsonl', orient='records', lines=True)
+    for o in (df, tmp_path/'a.csv', tmp_path/'a.parquet', tmp_path/'a.jsonl',
               df.to_dict('records')):
         assert read_tagged(o)[0] == SENT, o
     mine = df.rename(columns={name: 'mine'})

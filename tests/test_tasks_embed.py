@@ -33,7 +33,7 @@ def test_rows_are_called_rows(elmo, tmp_path, capsys):
     (tmp_path/'a.csv').write_text('id,text\n1,"two\nlines"\n\n2,good, bad\n3\n4,fine\n')
     elmo.save_pretrained(tmp_path/'m')
     code, err = command(
-        capsys, tmp_path / 'a.csv', out=tmp_path / 'o.npz', model=tmp_path / 'm', device='cpu'
+        capsys, tmp_path/'a.csv', out=tmp_path/'o.npz', model=tmp_path/'m', device='cpu'
     )
     assert code == 3 and re.findall(
         r'elmo_embed: (\w+ \d+) of .*\(number (\d+) in the output\) has (\d) cell', err
@@ -46,7 +46,7 @@ def test_many_broken_lines_are_told_briefly(elmo, tmp_path, capsys):
     assert len(r['failed']) == 500
     elmo.save_pretrained(tmp_path/'m')
     code, err = command(
-        capsys, tmp_path / 'a.txt', out=tmp_path / 'p.npz', model=tmp_path / 'm', device='cpu'
+        capsys, tmp_path/'a.txt', out=tmp_path/'p.npz', model=tmp_path/'m', device='cpu'
     )
     warned = err.strip().splitlines()
     assert code == 3 and len(warned) == 21 and 'more' in warned[-1]
@@ -64,9 +64,9 @@ def start(folder, *args, stdin=None, launcher=True):
     env = {**os.environ,
            'PYTHONPATH': os.pathsep.join([str(root), os.environ.get('PYTHONPATH', '')]),
            'OMP_NUM_THREADS': '1', 'HF_HUB_OFFLINE': '1', 'MPLBACKEND': 'agg', 'COLUMNS': '200',
-           'MPLCONFIGDIR': str(folder / '.cache')}
+           'MPLCONFIGDIR': str(folder/'.cache')}
     cmd = [sys.executable,
-           *([folder / '.run.py'] if launcher else ['-m', 'elmo_fastai.tasks.embed']), *args]
+           *([folder/'.run.py'] if launcher else ['-m', 'elmo_fastai.tasks.embed']), *args]
     return subprocess.Popen(
         list(map(str, cmd)),
         cwd=folder,
@@ -106,14 +106,13 @@ def test_the_whole_command(folder, texts, elmo):
 def test_standard_input(folder, texts, elmo, monkeypatch, capsys):
     def feed(data): monkeypatch.setattr(sys, 'stdin', SimpleNamespace(buffer=io.BytesIO(data)))
     feed('\n'.join([*texts[:5], 'bad \udcff']).encode('utf-8', 'surrogateescape'))
-    code, err = command(capsys, '-', out=str(folder / 'o.hdf5'), model=str(folder / 'm'),
+    code, err = command(capsys, '-', out=str(folder/'o.hdf5'), model=str(folder/'m'),
                         layers='-1', pool='mean', device='cpu')
     assert (code == 3 and 'line 6' in err and same(
         [read(folder)[str(i)] for i in range(5)], list(elmo.embed(texts[:5], -1, 'mean'))))
     feed(b'')
-    assert command(
-        capsys, '-', out=str(folder / 'p.hdf5'), model=str(folder / 'm'), device='cpu'
-    ) == (1, 'elmo_embed: - is empty: there is nothing to embed\n')
+    assert command(capsys, '-', out=str(folder/'p.hdf5'), model=str(folder/'m'), device='cpu') == (
+        1, 'elmo_embed: - is empty: there is nothing to embed\n')
 
 
 def test_help_is_one_page(monkeypatch):
@@ -163,7 +162,7 @@ def test_killed_and_interrupted(folder, texts, elmo, capsys, monkeypatch):
         m.setattr(module.Part, 'add', add_and_interrupt)
         code, err = command(capsys, 'in.txt', out='o.npz', model='m', budget=256, device='cpu')
     assert (code == 130 and 'goes on from there' in err and len(err.strip().splitlines()) == 1
-            and not (folder / 'o.npz').exists())
+            and not (folder/'o.npz').exists())
     assert killed.items() <= portions().items() and len(portions()) == stop
     told = []
     embed_file('in.txt', folder/'o.npz', elmo, budget=4096, say=told.append)
@@ -210,7 +209,7 @@ def test_an_error_is_not_blamed_on_the_device(folder, capsys, monkeypatch):
     monkeypatch.setattr(Elmo, 'embed', broken)
     monkeypatch.setattr(module, 'embed_window', broken)
     with pytest.raises(ZeroDivisionError, match='boom'):
-        command(capsys, folder / 'in.txt', out=folder / 'o.npz', model=folder / 'm', device='cpu')
+        command(capsys, folder/'in.txt', out=folder/'o.npz', model=folder/'m', device='cpu')
     code, err = command(capsys, folder/'in.txt', out=folder/'o.npz', model=folder/'m', device='xyz')
     assert code == 2 and "The device 'xyz' can't be used here (Expected one of cpu" in err
     monkeypatch.setattr(
@@ -222,15 +221,15 @@ def test_an_error_is_not_blamed_on_the_device(folder, capsys, monkeypatch):
 def test_sigterm_is_an_interruption(folder, capsys, monkeypatch):
     (folder/'o.npz.part').mkdir()
     monkeypatch.setattr(module, 'embed_file', lambda *a, **k: signal.raise_signal(signal.SIGTERM))
-    code, err = command(capsys, str(folder / 'in.txt'), out=str(folder / 'o.npz'),
-                        model=str(folder / 'm'), device='cpu')
+    code, err = command(capsys, str(folder/'in.txt'), out=str(folder/'o.npz'),
+                        model=str(folder/'m'), device='cpu')
     assert code == 130 and 'goes on from there' in err
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(resource, 'RLIMIT_FSIZE'), reason='no limit for the size of files')
 def test_a_full_disk(folder, elmo, texts, capsys):
     "While portions are written, and while the output is assembled"
-    args = dict(input=str(folder / 'in.txt'), out=str(folder / 'o.hdf5'), model=str(folder / 'm'),
+    args = dict(input=str(folder/'in.txt'), out=str(folder/'o.hdf5'), model=str(folder/'m'),
                 budget=256, device='cpu')
     old = resource.getrlimit(resource.RLIMIT_FSIZE)
     for limit,says in ((60_000, 'too large'), (700_000, "can't write .*o.hdf5.part")):
@@ -286,8 +285,8 @@ def test_the_device_is_not_blamed_for_the_model(folder, capsys, kw):
     """All layers of a model with a batch-wide mix, or with a tokenizer that no file can hold, can
     be had"""
     lasting(**kw).save_pretrained(folder/'m')
-    assert command(capsys, str(folder / 'in.txt'), out=str(folder / 'o.hdf5'),
-                   model=str(folder / 'm'), tokenizer='space', device='cpu') == (0, '')
+    assert command(capsys, str(folder/'in.txt'), out=str(folder/'o.hdf5'),
+                   model=str(folder/'m'), tokenizer='space', device='cpu') == (0, '')
 
 
 def test_ai2_folders_by_name(folder, capsys, elmo):
@@ -295,7 +294,7 @@ def test_ai2_folders_by_name(folder, capsys, elmo):
     elmo.to_ai2(folder/'ai2')
     for name in (str(folder/'ai2'), f'ai2:{folder/"ai2"}'):
         (folder/'in.txt').write_text('the bank\n')
-        assert command(capsys, str(folder / 'in.txt'), out=str(folder / 'o.hdf5'), model=name,
+        assert command(capsys, str(folder/'in.txt'), out=str(folder/'o.hdf5'), model=name,
                        device='cpu', overwrite=True) == (0, '')
         assert close(read(folder)['0'], direct(elmo, ['the', 'bank']))
 

@@ -90,10 +90,8 @@ def test_fastai_freezes_and_opens_groups(tmp_path):
     quietly(learn, 'fit', 1, 1e-3)
 
 def test_the_penalty_in_a_learner(tmp_path):
-    free, held = (
-        learner(tmp_path / str(lam), elmo=make(shares=(0.8, 0.1, 0.1)), cbs=MixPenalty(lam))
-        for lam in (0.0, 10.0)
-    )
+    free, held = (learner(tmp_path/str(lam), elmo=make(shares=(0.8, 0.1, 0.1)), cbs=MixPenalty(lam))
+                  for lam in (0.0, 10.0))
     for l in (free, held): quietly(l, 'fit', 6, 5e-2)
     assert held.model.elmo.mixes[0].shares.max() < free.model.elmo.mixes[0].shares.max() - .1
 
@@ -130,7 +128,7 @@ def test_encoders_from_pretraining(tmp_path):
     (dict(n_layers=1), 'n_layers=1'),
     (dict(max_chars=40), 'max_chars')], ids=str)
 def test_an_encoder_that_does_not_fit(tmp_path, cfg, says):
-    save_bilm(tmp_path / 'models' / 'other', BiLM(replace(CFG, **cfg), len(VOCAB)), VOCAB)
+    save_bilm(tmp_path/'models'/'other', BiLM(replace(CFG, **cfg), len(VOCAB)), VOCAB)
     learn = learner(tmp_path)
     before = {k: v.clone() for k, v in learn.model.state_dict().items()}
     with pytest.raises(ModelFileError, match=says):

@@ -37,7 +37,7 @@ pytestmark = pytest.mark.usefixtures('held_throughout', 'drawn_once')
     (dict(seed=10**30), 'seed'), (dict(bs=401), '400 sentences')], ids=str)
 def test_settings_that_can_not_be(corpus, tmp_path, settings, says):
     with pytest.raises(CommandError, match=re.escape(says)):
-        train(corpus, tmp_path / 'out', **settings)
+        train(corpus, tmp_path/'out', **settings)
     assert not list(tmp_path.iterdir())
 
 def test_ctrl_c_before_training(tmp_path, monkeypatch, capsys):
@@ -59,7 +59,7 @@ def test_the_command_called_in_a_process_leaves_its_warnings_alone(
         return tmp_path
 
     before, filters = warnings.showwarning, [*warnings.filters]
-    (tmp_path / 'report.json').write_text('{"tokenizer": "words", "corpus": "toy"}')
+    (tmp_path/'report.json').write_text('{"tokenizer": "words", "corpus": "toy"}')
     monkeypatch.setattr(command, 'pretrain', stub)
     try:
         elmo_pretrain(['toy'])
@@ -120,18 +120,18 @@ def test_one_file_repeats_a_training(text, monkeypatch, capsys, case, steps_for_
     monkeypatch.setitem(RECIPES, 'tiny_shakespeare', dict(model='tiny', epochs=2))
     monkeypatch.chdir(text/'my')
     code, out, err = ran(
-        capsys, '--config', text / 'a' / 'run.toml', '--out', text / 'b', '--device', 'cpu')
+        capsys, '--config', text/'a'/'run.toml', '--out', text/'b', '--device', 'cpu')
     assert code == 0, err
-    assert (alike(text / 'a', text / 'b') and (text / 'a' / 'config.json').read_bytes() == (
-        text / 'b' / 'config.json').read_bytes())
+    assert (alike(text/'a', text/'b') and (text/'a'/'config.json').read_bytes() == (
+        text/'b'/'config.json').read_bytes())
     assert toml_of(text/'b') == found
 
 def test_the_file_of_a_resumed_training(corpus, text, monkeypatch, tmp_path):
     with monkeypatch.context() as mp:
         adding(mp, lambda: At(9, press(), 'before_batch'))
         with pytest.raises(Interrupted): train(str(text/'my'), text/'m', **QUIET)
-    assert (toml_of(text / 'm.interrupted') == toml_of(going_on(
-        None, text / 'm.run')) == toml_of(train(str(text / 'my'), text / 'n', **QUIET)))
+    assert (toml_of(text/'m.interrupted') == toml_of(going_on(
+        None, text/'m.run')) == toml_of(train(str(text/'my'), text/'n', **QUIET)))
 
 
 def test_the_command_line_overrides_the_file():
@@ -160,7 +160,7 @@ def test_a_corpus_from_python_is_said_to_be_missing(corpus, tmp_path):
     ('x', 'TOML'), ('time = "15"', 'such as 15m'), ('epochs = 3\ntime = "15m"', '--time')], ids=str)
 def test_files_that_can_not_be(tmp_path, monkeypatch, capsys, text_, says):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / 'run.toml').write_text(text_)
+    (tmp_path/'run.toml').write_text(text_)
     code, out, err = (ran(capsys, 'toy', '--config', 'run.toml')
                       if 'corpus' not in text_ else ran(capsys, '--config', 'run.toml'))
     assert (code == 2 and len(err.strip().splitlines()) == 1
@@ -186,10 +186,11 @@ def test_options_that_can_not_be(tmp_path, monkeypatch, capsys, args, says):
 
 @pytest.mark.parametrize('args,says', [
     (['tinyshakespeare'], 'did you mean tiny_shakespeare'), (['vi_vtb'], 'did you mean ud:vi_vtb'),
-    (['toy', '--device', 'xyz'], "device 'xyz'"), (['toy', '--from', 'none'], 'no '
-      'folder')], ids=str)
+    (['t.txt', '--device', 'xyz'], "device 'xyz'"), (['t.txt', '--from', 'none'], 'no folder')],
+    ids=str)
 def test_names_that_are_unknown(tmp_path, monkeypatch, capsys, args, says):
     monkeypatch.chdir(tmp_path)
+    (tmp_path/'t.txt').write_text('the bank of the river .\n'*60)
     code, out, err = ran(capsys, *args)
     assert code == 2 and len(err.strip().splitlines()) == 1 and says in err, err
 
@@ -228,8 +229,8 @@ def start(folder, *args, module=False):
     env = {k:v for k,v in os.environ.items() if k != 'ELMO_FASTAI_DATA'}
     env.update(PYTHONPATH=os.pathsep.join([str(root), env.get('PYTHONPATH', '')]), MPLBACKEND='agg',
                OMP_NUM_THREADS='1', HF_HUB_OFFLINE='1', PYTHONUNBUFFERED='1',
-               XDG_CACHE_HOME=str(folder / '.cache'), HF_HOME=str(folder / '.cache'),
-               MPLCONFIGDIR=str(folder / '.cache'), COLUMNS='200',
+               XDG_CACHE_HOME=str(folder/'.cache'), HF_HOME=str(folder/'.cache'),
+               MPLCONFIGDIR=str(folder/'.cache'), COLUMNS='200',
                **{k: nowhere for k in ('http_proxy', 'https_proxy', 'HTTP_PROXY', 'HTTPS_PROXY')})
     out,err = ((folder/f'.{o}').open('w') for o in ('out', 'err'))
     cmd = [sys.executable, *(['-m', 'elmo_fastai.train.command'] if module else [launcher])]
@@ -250,15 +251,13 @@ def processes(tmp_path_factory, corpus):
     "Runs of the command, each made when a test asks for it: name → (folder, exit status)"
     base = tmp_path_factory.mktemp('command')
     text = '\n'.join(corpus.train) + '\n'
-    inputs = dict(text=text, latin='caf\xe9 au lait\n'*300)
     # a small model that is in the way
     model = base/'model'
     train(corpus, model, config=None, epochs=1, bs=200, min_freq=10)
     def run(name, args, kw):
         folder = base/name
         folder.mkdir()
-        for k, v in inputs.items():
-            (folder / f'{k}.txt').write_bytes(v.encode('latin-1' if k == 'latin' else 'utf-8'))
+        (folder/'text.txt').write_text(text)
         if kw.get('model'): shutil.copytree(model, folder/'m')
         p = start(folder, *args, module=kw.get('module', False))
         try:
@@ -277,13 +276,11 @@ def processes(tmp_path_factory, corpus):
 
     endless = ['text.txt', '--out', 'm', '--model', 'tiny', '--epochs', '1000', '--bs', '8',
                '--seq-len', '16']
-    cases = {'SIGINT': (endless, dict(signal=signal.SIGINT)),
-             'whole': (['text.txt', '--out', 'm', *QUICK], dict(module=True)),
-             'NaN': (['text.txt', '--out', 'm', *QUICK, '--lr', '1e30', '--overwrite'],
-                     dict(model=True)), 'KILL': ([
-        'text.txt', '--out', 'm', *QUICK, '--every', '0.006s'], dict(kill=True)),
-             'help': (['--help'], {}), **{
-        k: ([v, '--out', 'm', *QUICK], {}) for k, v in WRONG.items() if k in ALONE}}
+    quick = ['text.txt', '--out', 'm', *QUICK]
+    cases = dict(SIGINT=(endless, dict(signal=signal.SIGINT)), whole=(quick, dict(module=True)),
+                 NaN=([*quick, '--lr', '1e30', '--overwrite'], dict(model=True)),
+                 KILL=([*quick, '--every', '0.006s'], dict(kill=True)), help=(['--help'], {}),
+                 download=([WRONG['download'], *quick[1:]], {}))
 
     class Runs(dict):
         def __missing__(self, name): return self.setdefault(name, run(name, *cases[name]))
@@ -295,8 +292,6 @@ WORDS = dict(
     one='too short', short='bs|seq_len|more text', latin="'latin.txt', line 1 is not UTF-8",
     missing=r"no/such/file\.txt.*no file", unknown="'toyy'.*toy, tiny_shakespeare",
     download="can't download.*network.*tiny_shakespeare.*ELMO_FASTAI_DATA")
-# in processes of their own; the others in this one, to save time
-ALONE = ('latin', 'download')
 
 def one_message(folder):
     "What stands on stderr: one line, for people"
@@ -306,16 +301,16 @@ def one_message(folder):
             and 'Warning' not in err), err
     return lines[0]
 
-@pytest.mark.parametrize('name', ALONE)
-def test_wrong_input(processes, name):
-    folder, status = processes[name]
+def test_no_network(processes):
+    folder, status = processes['download']
     message = one_message(folder)
-    assert status == 1 and re.search(WORDS[name], message), message
+    assert status == 1 and re.search(WORDS['download'], message), message
     assert 'm' not in visible(folder) and not [f for f in folder.rglob('*.safetensors')]
 
-@pytest.mark.parametrize('name', [k for k in WRONG if k not in ALONE])
-def test_wrong_input_here(tmp_path, monkeypatch, capsys, name):
+@pytest.mark.parametrize('name', [k for k in WRONG if k != 'download'])
+def test_wrong_input(tmp_path, monkeypatch, capsys, name):
     monkeypatch.chdir(tmp_path)
+    (tmp_path/'latin.txt').write_bytes(b'caf\xe9 au lait\n'*300)
     (tmp_path/'one.txt').write_text('one line only')
     (tmp_path/'short.txt').write_text('the bank of the river .\n'*4)
     with pytest.raises(SystemExit) as e: elmo_pretrain([WRONG[name], '--out', 'm'])
@@ -360,8 +355,8 @@ def test_overwrite_replaces(corpus, tmp_path):
 
 
 def untouched(folder):
-    return all((folder / 'm' / f.name).read_bytes() == f.read_bytes()
-               for f in (folder.parent / 'model').iterdir())
+    return all((folder/'m'/f.name).read_bytes() == f.read_bytes()
+               for f in (folder.parent/'model').iterdir())
 
 
 @pytest.mark.slow

@@ -214,7 +214,7 @@ def test_predict_goes_on_with_a_text(dls, tmp_path):
 
 def test_a_sampled_loss_is_not_called_a_perplexity(dls, tmp_path):
     learn = learner(dls, config=replace(CFG, softmax='sampled', n_negative=30),
-                    cbs=CSVLogger(tmp_path / 'log.csv'))
+                    cbs=CSVLogger(tmp_path/'log.csv'))
     learn.recorder.train_metrics = True
     quietly(learn, 'fit', 1, 1e-2)
     assert [o for o, v in zip(learn.recorder.metric_names[1:], learn.recorder.values[-1])
@@ -256,7 +256,7 @@ def test_groups_hold_every_parameter_once(dls):
             id(p) for p in model.parameters() if p.requires_grad)
         names = {id(p): n for n, p in model.named_parameters()}
         assert [{names[id(p)].split('.')[0].removesuffix('_bwd') for p in g}
-                for g in groups] == [{'chars'}, *[{'lstm'}] * config.n_layers, {'head'}]
+                for g in groups] == [{'chars'}, *[{'lstm'}]*config.n_layers, {'head'}]
         for i in range(config.n_layers):
             assert {names[id(p)].split('.')[2] for p in groups[i + 1]} == {str(i)}
     # nothing to predict, no group for it
@@ -267,7 +267,7 @@ def test_rates_by_group(dls):
     before = {k: v.clone() for k,v in learn.model.named_parameters()}
     quietly(learn, 'fit', 1, slice(1e-12, 1e-2))
     assert [h['lr'] for h in learn.opt.hypers] == pytest.approx([
-        1e-12, 1e-12 * 1e10 ** (1 / 3), 1e-12 * 1e10 ** (2 / 3), 1e-2])
+        1e-12, 1e-12*1e10**(1/3), 1e-12*1e10**(2/3), 1e-2])
 
     def moved(name):
         return max((v - before[k]).abs().max().item() for k, v in learn.model.named_parameters()
@@ -307,7 +307,7 @@ def test_adagrad_is_the_originals(dls):
             for n,p in self.model.named_parameters():
                 if n in seen:
                     torch.testing.assert_close(
-                        p.detach(), seen[n][0] - 0.2 * seen[n][1] / (1 + seen[n][1] ** 2).sqrt())
+                        p.detach(), seen[n][0] - 0.2*seen[n][1]/(1 + seen[n][1]**2).sqrt())
 
     learn = learner(dls, opt='adagrad', cbs=Look())
     quietly(learn, 'fit', 1)
@@ -357,8 +357,8 @@ def test_precisions_replace_each_other(few):
 
 
 data = next((p for p in (
-    os.environ.get('ELMO_FASTAI_DATA'), Path(__file__).parents[2] / 'shared' / 'data') if p
-             and (Path(p) / 'tiny_shakespeare').exists()), None)
+    os.environ.get('ELMO_FASTAI_DATA'), Path(__file__).parents[2]/'shared'/'data') if p
+             and (Path(p)/'tiny_shakespeare').exists()), None)
 
 
 @pytest.mark.slow
@@ -388,7 +388,7 @@ class Fake(Callback):
     def __init__(self, losses): self.losses = losses
 
     def after_validate(self):
-        self.recorder.loss.nats, self.recorder.loss.n = [self.losses[self.epoch]] * 2, [1, 1]
+        self.recorder.loss.nats, self.recorder.loss.n = [self.losses[self.epoch]]*2, [1, 1]
 
     def before_validate(self): self.model.head.bias.data.fill_(float(self.epoch))
 
@@ -602,7 +602,7 @@ def test_a_loss_far_above_guessing_ends_the_training(dls):
     learn = learner(dls)
     quietly(learn, 'fit', 10, 30.)
     step,good = map(int, re.findall(r'step (\d+)', learn.stopped.message))
-    assert (20 < step < 10 * len(dls.train) and good < 20
+    assert (20 < step < 10*len(dls.train) and good < 20
             and 'blind guessing costs' in learn.stopped.message
             and 'lower learning rate' in learn.stopped.message)
     assert evaluate(learn.model, dls.valid)['mean'] < 10*len(dls.vocab)
@@ -706,7 +706,7 @@ def test_a_budget_that_ends_within_an_epoch(few, tmp_path):
             and learn.n_epoch == 3)
     assert learn.recorder.lrs[-1] < 1e-3 < max(learn.recorder.lrs[:4]) <= 1e-2
     assert {len(r) for r in learn.recorder.values} == {len(TABLE) - 2} and [
-        len(r) for r in csv.reader((tmp_path / 'log.csv').open())] == [len(TABLE)] * 4
+        len(r) for r in csv.reader((tmp_path/'log.csv').open())] == [len(TABLE)]*4
     last = dict(zip(TABLE[1:], learn.recorder.values[-1]))
     assert last['perplexity_fwd'] == pytest.approx(
         evaluate(learn.model, few.valid)['fwd'], rel=1e-4)
@@ -775,7 +775,7 @@ def test_what_each_direction_expected_is_shown(corpus, kind):
         for i in range(3):
             there = [
                 dls.vocab.itos[w] if t else '·' for w, t in zip(best[i].tolist(), y[i].tolist())
-            ][: int((chars[i, :, 0] != 0).sum())]
+            ][:int((chars[i,:, 0] != 0).sum())]
             assert df[f'{name} guesses'][i].split(' ') == there
 
 @pytest.mark.parametrize('kind', ['sentences', 'stream'])
@@ -908,24 +908,25 @@ class Break(Callback):
         self.seen += self.training
         if self.training and self.seen == self.n: raise KeyboardInterrupt
 
-@pytest.mark.parametrize('n', [2, 4, 7, 11])
-@pytest.mark.parametrize('method,args', [('fine_tune', (2, 1e-2)), ('twice', ())])
-def test_several_fits_go_on_exactly(small, tmp_path, n, method, args):
+def fine_tuned(learn): quietly(learn, 'fine_tune', 2, 1e-2)
+def fitted_twice(learn):
+    for _ in range(2): quietly(learn, 'fit_one_cycle', 2, 1e-2)
+
+@pytest.mark.parametrize('fits', [fine_tuned, fitted_twice])
+def test_several_fits_go_on_exactly(small, tmp_path, fits):
     """Interrupted in the first or in a later fit; called as before, the fits that were done are
     left out"""
-
-    def fit(learn):
-        if method != 'twice': return quietly(learn, method, *args)
-        for _ in range(2): quietly(learn, 'fit_one_cycle', 2, 1e-2)
     whole = built(small)
-    fit(whole)
-    first = built(small, Checkpoints(tmp_path/'run', minutes=0), Break(n))
-    with pytest.raises(KeyboardInterrupt): fit(first)
-    again = built(small, Checkpoints(tmp_path/'run', minutes=0), seed=5)
-    resume(again, tmp_path/'run')
-    fit(again)
+    fits(whole)
     was = weights(whole)
-    assert all(torch.equal(w, was[name]) for name,w in weights(again).items())
+    for n in (2, 4, 7, 11):
+        run = tmp_path/str(n)
+        with pytest.raises(KeyboardInterrupt):
+            fits(built(small, Checkpoints(run, minutes=0), Break(n)))
+        again = built(small, Checkpoints(run, minutes=0), seed=5)
+        resume(again, run)
+        fits(again)
+        assert all(torch.equal(w, was[name]) for name,w in weights(again).items()), n
 
 @pytest.mark.parametrize('name', ['20241125-run', '20241125-start', '123456-epoch1-end', 'run'])
 def test_names_of_run_folders(small, tmp_path, name):

@@ -22,11 +22,11 @@ from plum import dispatch
 from ..base.errors import CorpusError, one_of, require
 from ..base.options import ReadOptions
 from ..text.corpora import Corpus
-from elmo_fastai.text.reading import (
+from ..text.reading import (
     LABEL_COLUMNS, TEXT_COLUMNS, Items, TextFile, check_text, is_missing, open_table, problem_of,
-    refuse_row, same_name)
+    read_columns, refuse_row, same_name)
 from ..text.sources import CORPORA, find_source, get_corpus
-from ..text.splits import drawn, group_column
+from ..text.splits import drawn, groups_of
 from ..text.tokens import SPECIALS, WordVocab, get_tokenizer
 from .batches import SentenceDataLoader, check_loader_args, shown, tensors
 from .encoded import EncodedText, TensorChars, TokenTypes
@@ -194,38 +194,40 @@ def fast_text(lines):
         labels = [several[0] if several else None for several in labels]
     return texts, labels
 
-def read_columns(table, *columns):
-    "Returns the cells of some columns of a table; an error names the row that can't be read"
-    cells = [[] for _ in columns]
-    for some,problems in table.rows(*columns):
-        for i,why in problems.items(): refuse_row(table, len(cells[0]) + i, why)
-        for column,values in zip(cells, some): column += values
-    n = table.options.n_rows
-    return [column[:n] for column in cells]
-
 # %% ../../nbs/library/labels.ipynb #c019r
-def labelled_rows(table, label_names=None, kind=None):
+def labelled_rows(table, label_names=None, kind=None, n_rows=None):
     "(number of the row, text, label) of each row of a table; a label is None where there is none"
     how = table.options
     names = None
+    if n_rows is None: n_rows = how.n_rows
     if isinstance(table, TextFile):
-        [lines] = read_columns(table, 'text')
+        [lines] = read_columns(table, 'text', n_rows=n_rows)
         found = fast_text(lines)
         require(found, f"{table.name} is a text, and its lines have no labels: give a table (a "
                 "name that ends in .csv, .tsv, .jsonl), or write __label__NAME before each text")
         return list(zip(range(len(lines)), *found))
-    if isinstance(table, Items) and not table.is_rows: texts, labels = map(list, pairs_of(table))
+    if isinstance(table, Items) and not table.is_rows: texts, labels = pairs_of(table, n_rows)
     else:
         text_col, label_col = label_columns(table)
         several = isinstance(label_col, list)
         columns = label_col if several else [] if label_col is None else [label_col]
-        texts, *cells = read_columns(table, text_col, *columns)
+        texts, *cells = read_columns(table, text_col, *columns, n_rows=n_rows)
         if table.sep: texts = [text or None for text in texts]
         labels = cells[0] if columns else [None]*len(texts)
         if several: return list(zip(range(len(texts)), texts, marked(cells, columns, table.place)))
         names = (table.names or {}).get(label_col)
     labels = read_labels(labels, names, how.label_delim, label_names, kind)
     return list(zip(range(len(texts)), texts, labels))
+
+def labelled_part(tables, label_names=None, kind=None, n_rows=None):
+    "(table, its `labelled_rows`) of each table of a split: its first `n_rows` rows in all"
+    part = []
+    for table in tables:
+        if n_rows == 0: break
+        rows = labelled_rows(table, label_names, kind, n_rows)
+        if n_rows is not None: n_rows -= len(rows)
+        part.append((table, rows))
+    return part
 
 def label_columns(table):
     "The names of a table's columns of texts and of labels: a list of several, None for none"
@@ -239,14 +241,14 @@ def label_columns(table):
 
 def open_labelled(source, options=None): return open_table(source, options, '(text, label)')
 
-def pairs_of(table):
+def pairs_of(table, n_rows=None):
     "The texts and the labels of a list of texts, or of pairs (text, label)"
-    [items] = read_columns(table, 'text')
+    [items] = read_columns(table, 'text', n_rows=n_rows)
     require(items, "the list of rows is empty")
     pairs = [item if isinstance(item, tuple) else (item, None) for item in items]
     for i,pair in enumerate(pairs):
         require(len(pair) == 2, f"row {i}: expected (text, label), and found {pair!r:.60}")
-    return zip(*pairs)
+    return map(list, zip(*pairs))
 
 # %% ../../nbs/library/labels.ipynb #c026
 def check_label(label, where):
@@ -558,7 +560,7 @@ class ClassifyDataLoaders(TableDataLoaders):
             data = labelled_splits(data)
         tokenizer = tokenizer or 'words'
         source = find_source(data, options, valid, by_class=True, open_file=open_labelled)
-        parts = {name: [(table, labelled_rows(table, label_names, kind)) for table in tables]
+        parts = {name: labelled_part(tables, label_names, kind, options.n_rows)
                  for name,tables in source.parts.items()}
         labels = [label for _,part in parts['train'] for *_,label in part]
         require(any(label is not None for label in labels),
@@ -649,20 +651,11 @@ class ClassifyDataLoaders(TableDataLoaders):
         return self.valid.new(text, shuffle=False, **{'sort': not with_labels, **kwargs})
 
 # %% ../../nbs/library/labels.ipynb #c045
-def groups_of(table, numbers, *used):
-    "To which group or document rows of a table belong; None where it has no column for that"
-    col = group_column(table.columns, used)
-    if col is None: return [None]*len(numbers)
-    [cells] = read_columns(table, col)
-    groups = [cell.strip() or None if isinstance(cell, str) else cell for cell in cells]
-    return [None if is_missing(groups[i]) else (table.name, groups[i]) for i in numbers]
-
-def hold_out(source, items, pct, seed, labels=None, groups=None, what='rows'):
+def hold_out(source, items, pct, seed, labels=None, groups=(), what='rows'):
     "Items to train on and to validate on, by split; how they were drawn is told to `source`"
     require(not isinstance(pct, Integral), f"valid_pct={pct!r}: take a share between 0 and 1")
     train, valid = drawn(items, pct, seed, labels, what, groups)
-    are_whole = ', whole groups or documents' if len({*groups} - {None}) > 1 else ''
-    source.notes.append(f"held out at random {pct:.0%} (valid){are_whole}")
+    source.held_out(dict(valid=pct), groups=groups)
     return dict(train=train, valid=valid)
 
 def describe(source, rows, target):

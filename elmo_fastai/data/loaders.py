@@ -22,7 +22,7 @@ from ..text.splits import last_part
 from ..text.tokens import WordVocab, get_tokenizer, split_text
 from .batches import (
     LOADERS, SentenceDataLoader, check_loader_args, fit_stream, valid_loader)
-from .buffered import BufferedDataLoader
+from .buffered import BufferedDataLoader, Reader
 from .encoded import EncodedText, TokenTypes
 
 # %% ../../nbs/library/loaders.ipynb #c062
@@ -104,10 +104,11 @@ class ElmoDataLoaders(DataLoaders):
             dl = LOADERS[kind](text, **kwargs)
             cuts = text.cuts
         else: # lines on disk
-            dl = BufferedDataLoader(
-                corpus.train, vocab, kind=kind, char_vocab=char_vocab, tokenizer=tok, device=device,
-                max_words=max_words, min_freq=min_freq, max_vocab=max_vocab,
-                text_col=how.text_col, **kwargs)
+            lines = corpus.train
+            if not isinstance(lines, Reader): lines = Reader(lines, how)
+            dl = BufferedDataLoader.counted(
+                lines, vocab, kind=kind, char_vocab=char_vocab, tokenizer=tok, device=device,
+                max_words=max_words, min_freq=min_freq, max_vocab=max_vocab, **kwargs)
             kwargs = dict(dl.loader_args)
             skipped = dl.skipped
             cuts = dl.cuts
@@ -181,7 +182,7 @@ def corpus_of(source, kwargs, **more):
     share = kwargs.get('valid_pct', 0.1)
     seed = kwargs.get('split_seed', 42)
     how = ReadOptions.take(kwargs)
-    return text_corpus(source, **more, **how.said(), seed=seed, valid_pct=share, test_pct=0)
+    return text_corpus(source, **more, **how.said(), split_seed=seed, valid_pct=share, test_pct=0)
 
 # %% ../../nbs/library/loaders.ipynb #c069
 @patch(cls_method=True)
