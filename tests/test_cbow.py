@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from elmo_fastai.base.errors import ModelFileError
+from made import quietly
 from elmo_fastai.text.corpora import toy_corpus
 from elmo_fastai.text.tokens import ByteCharVocab, SPECIALS, WordVocab
 from elmo_fastai.nn.charcnn import CharCNN
@@ -119,9 +120,6 @@ def dls(corpus): return loaders(corpus)
 def learner(dls, seed=0, **kwargs):
     set_seed(seed)
     return cbow_learner(dls, **{**dict(dim=16), **kwargs})
-
-def quietly(learn, method='fit_one_cycle', *args, **kwargs):
-    with learn.no_bar(), learn.no_logging(): return getattr(learn, method)(*args, **kwargs)
 
 @torch.no_grad()
 def exact(learn, dl):

@@ -12,7 +12,6 @@ from fastai.callback.all import (
 from hypothesis import HealthCheck, given, settings, strategies as st
 from safetensors.torch import load_file, save_file
 
-import addresses
 import elmo_fastai.base.files as files
 import elmo_fastai.train.checkpoint as checkpoint
 from elmo_fastai.base.errors import CheckpointError
@@ -28,12 +27,7 @@ from elmo_fastai.train.checkpoint import (
     resume)
 from elmo_fastai.train.learner import CarryState, EarlyStop, TimeBudget, bilm_learner
 
-pytestmark = pytest.mark.slow
-
-@pytest.fixture(scope='module', autouse=True)
-def held():
-    "A training that goes on ends with the same bits: all that rounding depends on is held equal"
-    with addresses.held(): yield
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures('held_throughout')]
 
 CFG = BiLMConfig('nano', char_dim=4, filters=((1,8),(2,8)), proj_dim=16, hidden_dim=16, dropout=0.2)
 

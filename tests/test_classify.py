@@ -445,7 +445,7 @@ def test_a_learner_of_several_labels(tmp_path):
             ('it was bad .', []), ('a good bank .', ['good', 'bank'])]*10
     d = ClassifyDataLoaders.from_data(rows, valid=rows, tokenizer='space', bs=8, device='cpu')
     learn = elmo_classifier_learner(d, elmo(), words=8, dropout=0.)
-    with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(20, 2e-2)
+    fit(learn, 20, 2e-2)
     loss, accuracy = learn.validate()
     assert accuracy > .95 and math.isfinite(loss)
     with learn.no_bar():
@@ -465,7 +465,7 @@ def test_a_learner_of_numbers(tmp_path):
     rows = [('very '*n + 'good .', float(n) + .5) for n in range(5)]*8
     d = ClassifyDataLoaders.from_data(rows, valid=rows, tokenizer='space', bs=8, device='cpu')
     learn = elmo_classifier_learner(d, elmo(), pool='mean', dropout=0.)
-    with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(15, 2e-2)
+    fit(learn, 15, 2e-2)
     loss, error = learn.validate()
     assert error < np.std([y for _,y in rows]) and error == pytest.approx(loss**.5, rel=.05)
     with learn.no_bar(): number, raw, _ = learn.predict('very very good .')
@@ -497,7 +497,7 @@ def rare_recall(balance, seed, kind):
     learn = elmo_classifier_learner(
         dls, elmo(seed), proj_dim=16, hidden=8, words=16, balance=balance
     )
-    with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(4, 1e-2)
+    fit(learn, 4, 1e-2)
     preds, y = learn.get_preds()
     guess = preds.argmax(1)
     if kind == 'several':

@@ -14,19 +14,6 @@ from made import close, direct, lasting, same
 @pytest.fixture()
 def elmo(): return lasting()
 
-# files
-
-def run(source, out, elmo, **kw):
-    told = []
-    r = embed_file(source, out, elmo, say=told.append, **kw)
-    return r, told, [f'line {n+1} {why}' for n,why in r['failed'].items()]
-
-@pytest.fixture()
-def source(tmp_path, texts):
-    f = tmp_path/'in.txt'
-    f.write_text('\n'.join([*texts[:30], '', texts[0]]) + '\n', encoding='utf-8')
-    return f
-
 
 def test_rows_are_called_rows(elmo, tmp_path, capsys):
     "Where a row has several lines, a number of lines would be wrong"
@@ -42,8 +29,8 @@ def test_rows_are_called_rows(elmo, tmp_path, capsys):
 
 def test_many_broken_lines_are_told_briefly(elmo, tmp_path, capsys):
     (tmp_path/'a.txt').write_bytes(b'good\n' + b'\xff\n'*500)
-    r, _, warned = run(tmp_path/'a.txt', tmp_path/'o.npz', elmo)
-    assert len(r['failed']) == 500
+    result = embed_file(tmp_path/'a.txt', tmp_path/'o.npz', elmo, say=str)
+    assert len(result['failed']) == 500
     elmo.save_pretrained(tmp_path/'m')
     code, err = command(
         capsys, tmp_path/'a.txt', out=tmp_path/'p.npz', model=tmp_path/'m', device='cpu'

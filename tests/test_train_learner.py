@@ -28,7 +28,7 @@ from elmo_fastai.train.learner import (
     bilm_split, _trained_toy, toy_bilm)
 from elmo_fastai.train.speak import generate
 from steps import At, finite
-from made import close
+from made import close, quietly
 
 CFG = BiLMConfig('nano', char_dim=4, filters=((1,8),(2,8),(3,8)), proj_dim=16, hidden_dim=16)
 TABLE = ['epoch', 'train_loss', 'valid_loss', 'perplexity_fwd', 'perplexity_bwd', 'time']
@@ -54,9 +54,6 @@ def few(some):
 def learner(dls, seed=0, config=CFG, **kwargs):
     set_seed(seed)
     return bilm_learner(dls, config, **{'bf16': False, **kwargs})
-
-def quietly(learn, method='fit', *args, **kwargs):
-    with learn.no_bar(), learn.no_logging(): return getattr(learn, method)(*args, **kwargs)
 
 # an ordinary learner
 
