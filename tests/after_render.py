@@ -367,6 +367,12 @@ def section(html, name):
 ANSWER = re.compile(
     r'<p>(?:<strong>)?(\d)(?:</strong>)?[.:)]?(?:</strong>)?(?:\s+(.*?))?</p>', re.S
 )
+# one that is folded in the notebook, where no fold holds all of them; its number before or inside
+FOLDED = re.compile(
+    r'(?:(?:<p>)?(<strong>\d\.</strong>)(?:</p>)?\s*)?<details>\s*<summary>\s*Answer\s*</summary>\s*'
+    r'<p>((?:(?!<details).)*?)</details>',
+    re.S,
+)
 # several answers in one paragraph, a line each
 NEXT = re.compile(r'\n(?=(?:<strong>)?\d(?:</strong>)?[.:)]?(?:</strong>)? )')
 
@@ -376,7 +382,8 @@ def solved(html):
     at = section(html, 'solutions')
     if not at or '<details class="solutions">' in html: return html
     a,b = at
-    text = re.sub(ANSWER, lambda m: NEXT.sub('</p>\n<p>', m[0]), html[a:b])
+    text = FOLDED.sub(lambda m: f'<p>{m[1]} {m[2]}' if m[1] else f'<p>{m[2]}', html[a:b])
+    text = re.sub(ANSWER, lambda m: NEXT.sub('</p>\n<p>', m[0]), text)
     text = re.sub(
         rf'(?:{ANSWER.pattern}\s*)+',
         lambda m: '<ol>\n' + ANSWER.sub(r'<li value="\1"><p>\2</p></li>', m[0]) + '</ol>\n',

@@ -256,6 +256,26 @@ def test_names_of_the_reference_break_between_words_only():
     )
     assert after_render.breakable(made) == made
 
+def test_answers_are_folded_once():
+    "The fold of an answer in the notebook goes where all solutions are folded; others stay"
+    import after_render
+
+    fold = '<details>\n<summary>\nAnswer\n</summary>\n'
+    told = (
+        f'<p><strong>1.</strong></p>\n{fold}<p>One.</p>\n</details>\n<strong>2.</strong>\n{fold}'
+        '<p>Two.</p>\n<p>More.</p>\n</details>\n<details><summary>Code</summary>x</details>'
+        f'{fold}<p><strong>3.</strong> Three.</p>\n</details>'
+    )
+    page = f'<section id="solutions" class="level2">\n<h2>Solutions</h2>{told}</section>'
+    made = after_render.solved(page)
+    assert '<li value="1"><p>One.</p></li>' in made and '<li value="2"><p>Two.</p></li>' in made
+    assert '<li value="3"><p>Three.</p></li>' in made
+    assert 'Answer' not in made and '<p>More.</p>' in made
+    assert made.count('<details') == made.count('</details>') == 2
+    assert after_render.solved(made) == made
+    asked = f'<section id="three" class="level2"><h2>Three</h2>{told}</section>'
+    assert after_render.solved(asked) == asked
+
 def test_the_search_holds_prose_and_names():
     import after_render
 

@@ -366,3 +366,14 @@ def test_which_rows_are_held_out_has_one_name():
     held = ElmoDataLoaders.from_df(df, device='cpu', split_seed=3, seed=1).corpus.splits['valid']
     assert held == ElmoDataLoaders.from_df(df, device='cpu', split_seed=3, seed=2).corpus.valid
     with pytest.raises(UsageError, match='seed=3.*split_seed'): get_corpus(df, seed=3)
+
+@pytest.mark.parametrize('door', ['from_corpus', 'from_files', 'from_dataset'])
+def test_each_factory_holds_out_the_same_rows(door, tmp_path):
+    "Shares and seed count whichever factory has the file; a corpus with splits keeps them"
+    GROUPED.to_csv(tmp_path/'a.csv', index=False)
+    how = dict(valid_pct=.25, split_seed=3, device='cpu')
+    dls = getattr(ElmoDataLoaders, door)(tmp_path/'a.csv', **how)
+    frame = ElmoDataLoaders.from_df(GROUPED, **how)
+    assert dls.corpus.splits == frame.corpus.splits and len(dls.corpus.valid) == 50
+    with pytest.raises(CorpusError, match='splits of its own'):
+        getattr(ElmoDataLoaders, door)(toy_corpus(20, 4, 1, 1), valid=tmp_path/'a.csv')

@@ -12,7 +12,7 @@ import math
 from collections import Counter
 from itertools import islice
 from numbers import Real
-from fastai.basics import Path, delegates
+from fastai.basics import delegates
 from ..base.errors import require
 from ..base.options import ReadOptions
 from ..base.processes import from_main, n_processes

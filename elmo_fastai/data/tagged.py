@@ -14,7 +14,7 @@ from collections import Counter
 from itertools import islice
 import numpy as np, pandas as pd
 from fastai.basics import dispatch
-from fastai.data.all import CategoryMap, L, TensorBase, default_device
+from fastai.data.all import CategoryMap, L, TensorBase
 from fastai.interpret import plot_top_losses
 from ..base.errors import CorpusError, UnknownName, as_error, require
 from ..base.options import ReadOptions
@@ -28,7 +28,8 @@ from ..text.tokens import WordVocab, get_tokenizer, offsets, split_text
 from .batches import check_loader_args, say, shown
 from .encoded import EncodedText, TokenTypes
 from .labels import (
-    UNSEEN, TableDataLoaders, TaskDL, hold_out, in_order, plain_label, printed_list, say_unseen)
+    UNSEEN, TaskDL, hold_out, in_order, plain_label, printed_list, say_unseen)
+from .loaders import TableDataLoaders
 
 # %% ../../nbs/library/tagged.ipynb #c024
 IGNORE = -100      # the tag of padding, and of tokens without a tag
@@ -350,14 +351,11 @@ class TagDataLoaders(TableDataLoaders):
         texts = [TaggedText(sents, types, labels, tokenizer) for sents in (train, valid)]
         dl = TagDataLoader(texts[0], bs, **{'shuffle': True, **kwargs})
         valid_dl = dl.new(texts[1], shuffle=False, bs=valid_bs)
-        res = cls(dl, valid_dl, path=path, device=device or default_device())
-        res.skipped = source.left_out
         source.rows = dict(train=len(train), valid=len(valid))
         source.notes.append(f"{len(labels)} tags")
         first = zip(train[0].tokens, train[0].tags)
         source.first = ' '.join(f'{token}/{tag}' for token,tag in first)
-        res.source = source
-        return res
+        return cls.read_from(source, dl, valid_dl, path=path, device=device)
     # the names of the other factories
     from_files = from_dataset = from_sents
 
