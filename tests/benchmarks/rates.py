@@ -1,7 +1,7 @@
 """Learning rate, schedule and start, one changed at a time: perplexity of the small biLM on
 held-out toy sentences, over several seeds.
 
-    # figures go to nbs/results/rates.json: some ten minutes of one core; again: goes on
+    # figures go to nbs/results/rates.json: some twenty minutes of one core; again: goes on
     python tests/benchmarks/rates.py
     python tests/benchmarks/rates.py --seeds 1   # one seed
 
