@@ -14,7 +14,7 @@ from huggingface_hub import ModelCard
 from safetensors.torch import load_file, save_file
 
 from elmo_fastai.elmo import folder as folders, module as module
-from elmo_fastai.base.errors import ModelFileError
+from elmo_fastai.base.errors import ModelFileError, UsageError
 from elmo_fastai.text.corpora import Sentence, ToyCorpus, toy_corpus
 from elmo_fastai.text.tokens import (
     ByteCharVocab, CharVocab, SPECIALS, UNK, WordVocab, get_tokenizer, word_tokenize)
@@ -1176,3 +1176,12 @@ def test_a_zip_is_to_be_unpacked(tmp_path):
     file.write_bytes(b'PK\x03\x04')
     for load in (Elmo.from_pretrained, Elmo.from_ai2):
         with pytest.raises(ModelFileError, match='unpack'): load(file)
+
+
+@pytest.mark.parametrize('name', ['./no_model', '../no_model', 'a/b/c', '/no/model', 'no_model/'])
+def test_a_path_that_is_not_there_is_no_name_of_the_hub(name):
+    with pytest.raises(UsageError, match='no folder'): Elmo.from_pretrained(name)
+
+
+def test_nearest_names_an_argument_it_lacks(elmo):
+    with pytest.raises(TypeError, match="no argument 'n'"): elmo.nearest('a b', 'a', ['a c'], n=3)

@@ -19,9 +19,9 @@ from elmo_fastai.text.corpora import (
     toy_corpus, wikitext2)
 from .reading import (
     TEXT_COLUMNS, ColumnFile, DataSet, Source, open_table, strict_texts, unpacked_name)
-from elmo_fastai.text.splits import (
-    SPLITS, ClassFolders, class_folders, drawn, files_by_split, folder_of, last_part, parts_of,
-    sizes_of, split_of)
+from .splits import (
+    SPLIT_OF, SPLITS, ClassFolders, beside, class_folders, drawn, files_by_split, folder_of,
+    last_part, parts_of, sizes_of, split_of)
 from .treebanks import REPOSITORIES, read_treebank, split_treebank, treebank_files
 
 # %% ../../nbs/library/sources.ipynb #hub
@@ -80,7 +80,10 @@ def find_source(
     "What a user gives, as tables by split"
     options = options or ReadOptions()
     require(not isinstance(source, (list, tuple)) or source, "the list of files is empty")
+    notes = []
     if by_class and (folders := class_folders(source)):
+        others = beside(folders.values(), source)
+        if others: notes.append(f"left out {', '.join(others[:5])}")
         source = {split: ClassFolders(folder, options) for split,folder in folders.items()}
     if is_named(source):
         home, _, name = source.partition(':')
@@ -100,12 +103,18 @@ def find_source(
     if isinstance(source, (str, os.PathLike)) or is_paths(source):
         parts, unused = files_by_split(source, path_of(valid), path_of(test))
         given = {split: value for split,value in given.items() if path_of(value) is None}
-    else: parts = parts_of(source)
+    else:
+        parts = parts_of(source)
+        names = [name for name in source if str(name).lower() not in SPLIT_OF
+                 ] if isinstance(source, Mapping) else []
+        if names: notes.append(f"left out the splits {', '.join(map(repr, names))}")
     tables = {}
     for split,part in (parts | given).items():
         files = part if isinstance(part, list) and is_paths(part) else [part]
         tables[split] = [open_file(file, options) for file in files]
-    return Source(tables, unused)
+    found = Source(tables, unused)
+    found.notes = notes
+    return found
 
 def is_paths(source):
     "Is this a list of files?"
