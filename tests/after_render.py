@@ -3,7 +3,7 @@
 - llms.txt, an index of the pages in the order of the sidebar;
 - the numbers of the course in the sidebar, titles, breadcrumbs, previous and next, and in what the
 search shows;
-- one shelf open in the sidebar: that of the page, or else the course; previous and next inside the
+- one shelf open in the sidebar: that of the page or that which it opens, or else the course; previous and next inside the
 course only;
 - exported code: what fits on a screen stands open, what is longer is folded under the names that it
 defines;
@@ -147,17 +147,19 @@ def numbered(html, page, numbers, base):
         html = re.sub(before, linked, html)
     return html
 
-def opened(html):
-    "`html` with the first shelf open in the sidebar where no other is: a newcomer sees the course"
+def opened(html, page=''):
+    """`html` with one shelf open in the sidebar where no page of a shelf is: that which `page` opens,
+    or else the first, since a newcomer sees the course"""
     if '"collapse list-unstyled sidebar-section depth1 show"' in html: return html
+    shelf = f"quarto-sidebar-section-{dict(studies=2, library=3).get(page.split('/')[0], 1)}"
     html = re.sub(
-        r'(sidebar-link text-start|sidebar-item-toggle text-start) collapsed("[^>]*#quarto-sidebar-section-1"[^>]*aria-expanded=)"false"',
+        rf'(sidebar-link text-start|sidebar-item-toggle text-start) collapsed("[^>]*#{shelf}"[^>]*aria-expanded=)"false"',
         r'\1\2"true"',
         html,
     )
     return html.replace(
-        'id="quarto-sidebar-section-1" class="collapse list-unstyled sidebar-section depth1 "',
-        'id="quarto-sidebar-section-1" class="collapse list-unstyled sidebar-section depth1 show"',
+        f'id="{shelf}" class="collapse list-unstyled sidebar-section depth1 "',
+        f'id="{shelf}" class="collapse list-unstyled sidebar-section depth1 show"',
     )
 
 
@@ -179,11 +181,30 @@ ASKED = {  # what a reader asks for → the section that answers
     'train on my own text': 'start.html#two-commands',
     'embed text': 'library/embedding.html',
     'GPU': 'library/scale.html',
+    'perplexity': 'course/text.html#surprise-entropy-perplexity',
+    'entropy': 'course/text.html#surprise-entropy-perplexity',
+    'n-gram': 'course/counting.html#what-a-language-model-is',
+    'language model': 'course/counting.html#what-a-language-model-is',
+    'word2vec': 'course/neighbours.html#learn-vectors-instead',
+    'byte pair encoding': 'course/tokens.html#pieces-of-words-byte-pair-encoding',
+    'convolution': 'course/characters.html#one-filter-by-hand',
+    'highway': 'course/characters.html#highway-change-a-little-carry-the-rest',
+    'projection': 'course/characters.html#projection-the-size-that-the-next-part-needs',
+    'LSTM': 'course/memory.html#the-lstm-gate-by-gate',
+    'gate': 'course/memory.html#the-lstm-gate-by-gate',
+    'padding': 'course/batches.html#what-padding-costs',
+    'biLM': 'course/bilm.html#two-directions',
+    'scalar mix': 'course/elmo.html#a-weighted-sum-by-hand',
+    'attention pooling': 'course/classifying.html#step-2-attention',
+    'fine-tuning': 'course/classifying.html#phase-2-unfreezing',
+    'probe': 'course/layers.html#a-question-that-proves-nothing',
 }
 
 
 def symbols(html, page):
-    "An entry of the search for each name on a page of the reference"
+    """An entry of the search for each name on a page of the reference. With its module it is longer
+    than a term of the same name, and stands behind the lesson that explains the term"""
+    module = Path(page).stem
     for anchor, name, said in re.findall(
         r'<section id="([^"]+)" class="level[34]">\s*<h[34][^>]*>(.*?)</h[34]>\s*(?:<p>(.*?)</p>)?',
         html,
@@ -195,7 +216,7 @@ def symbols(html, page):
         yield dict(
             objectID=f'{page}#{anchor}',
             href=f'{page}#{anchor}',
-            title=name,
+            title=f'{name} in {module}',
             section='Reference',
             text=said.strip(),
         )
@@ -346,6 +367,12 @@ def section(html, name):
 ANSWER = re.compile(
     r'<p>(?:<strong>)?(\d)(?:</strong>)?[.:)]?(?:</strong>)?(?:\s+(.*?))?</p>', re.S
 )
+# one that is folded in the notebook, where no fold holds all of them; its number before or inside
+FOLDED = re.compile(
+    r'(?:(?:<p>)?(<strong>\d\.</strong>)(?:</p>)?\s*)?<details>\s*<summary>\s*Answer\s*</summary>\s*'
+    r'<p>((?:(?!<details).)*?)</details>',
+    re.S,
+)
 # several answers in one paragraph, a line each
 NEXT = re.compile(r'\n(?=(?:<strong>)?\d(?:</strong>)?[.:)]?(?:</strong>)? )')
 
@@ -355,7 +382,8 @@ def solved(html):
     at = section(html, 'solutions')
     if not at or '<details class="solutions">' in html: return html
     a,b = at
-    text = re.sub(ANSWER, lambda m: NEXT.sub('</p>\n<p>', m[0]), html[a:b])
+    text = FOLDED.sub(lambda m: f'<p>{m[1]} {m[2]}' if m[1] else f'<p>{m[2]}', html[a:b])
+    text = re.sub(ANSWER, lambda m: NEXT.sub('</p>\n<p>', m[0]), text)
     text = re.sub(
         rf'(?:{ANSWER.pattern}\s*)+',
         lambda m: '<ol>\n' + ANSWER.sub(r'<li value="\1"><p>\2</p></li>', m[0]) + '</ol>\n',
@@ -816,10 +844,10 @@ if __name__ == '__main__':
     chapters,anchors = numbers(html),linked(html, base)
     if whole: (docs/'llms.txt').write_text(llms(docs), encoding='utf-8')
     def finished(page, o):
+        o = opened(o, page)
         for change in (
             alive,
             skippable,
-            opened,
             described,
             captioned,
             without_unused,

@@ -49,7 +49,7 @@ def random_file(o, seed=0, n_words=0):
     for r in 0, 1:
         for l in range(L):
             res[cell_name(r, l) + '/W_0'], res[cell_name(r, l) + '/B'] = (
-                make(2 * P, 4 * C, scale=0.9), make(4 * C, scale=0.8))
+                make(2*P, 4*C, scale=0.9), make(4*C, scale=0.8))
             if P != C: res[cell_name(r, l) + '/W_P_0'] = make(C, P, scale=.3)
     if n_words:
         res['softmax/W'], res['softmax/b'] = make(n_words, P, scale=1.0), make(n_words, scale=1.0)

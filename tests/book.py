@@ -48,13 +48,13 @@ def book(docs):
     "The whole course as one page of the site in the folder `docs`"
     pages = lessons(docs)
     heads = [re.search(r'<head>.*?</head>',
-                       (docs / o).read_text(encoding='utf-8').replace('"../', '"'), re.S)[0]
+                       (docs/o).read_text(encoding='utf-8').replace('"../', '"'), re.S)[0]
              for o in pages]
     # that of a lesson with formulas draws them
     head = next((o for o in heads if 'katex' in o), heads[0])
     # the dark style sheets
     head = re.sub(r'<link\b[^>]*quarto-color-alternate[^>]*>', '', head)
-    titles = [re.search(r'<title>(.*?) – ', (docs / o).read_text(encoding='utf-8'), re.S)[1]
+    titles = [re.search(r'<title>(.*?) – ', (docs/o).read_text(encoding='utf-8'), re.S)[1]
               for o in pages]
     contents = ''.join(
         f'<li><a href="#{Path(o).stem}">{title}</a></li>' for o, title in zip(pages, titles))

@@ -1,4 +1,16 @@
-"What all tests share"
+"""What all tests share
+
+The tests of a module stand in `test_<module>.py`, and in `test_<package>_<module>.py` where two
+packages have a module of that name. Other files are about several modules, or about none:
+
+- texts at each entry (`test_doors`), books (`test_novels`), the model of the package (`test_box`),
+  numbers of earlier versions (`test_golden`), files in AI2's format (`test_fixtures`);
+- studies: `test_attention`, `test_cost`, `test_state`, `test_neighbours`, `test_imdb`,
+  `test_instead`;
+- pages, and what they show: `test_notebooks`, `test_chapters`, `test_drawings`, `test_site`,
+  `test_explainer`, `test_live`, `test_service`;
+- the repository and its scripts: `test_repository`, `test_packaging`, `test_run`, `test_execute`,
+  `test_harness`."""
 import importlib.util, shutil, signal, sys
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,6 +50,56 @@ def held():
     makes a step of full size from a gradient that is nothing but rounding."""
     with addresses.held(): yield
 
+@pytest.fixture(scope='module')
+def held_throughout():
+    "As `held`, for a whole file and for what its fixtures make"
+    with addresses.held(): yield
+
+@pytest.fixture(scope='session')
+def texts():
+    "400 sentences of the toy language"
+    from elmo_fastai.text.corpora import toy_corpus
+    return toy_corpus(n_train=400, n_valid=1, n_test=1, n_unseen=1).train
+
+@pytest.fixture(scope='session', params=['letters', 'two', 'all', '256'])
+def spelt(request):
+    "(learner of two steps, its alphabet); one alphabet has as many ids as bytes have"
+    from elmo_fastai.all import CharVocab, ElmoDataLoaders, bilm_learner, toy_corpus
+    from elmo_fastai.text.tokens import UNK
+    import made
+    corpus = toy_corpus(n_train=64, n_valid=16, n_test=0, n_unseen=0)
+    kinds = dict(letters={}, two=dict(n=2, max_symbols=400), all=dict(min_freq=3, max_chars=12))
+    chars = (CharVocab([UNK, *map(chr, range(33, 288))]) if request.param == '256' else
+             CharVocab.build([o.split() for o in corpus.train], **kinds[request.param]))
+    dls = ElmoDataLoaders.from_corpus(corpus, kind='sentences', bs=32, char_vocab=chars, seed=0,
+                                      device='cpu')
+    made.set_seed(0)
+    learn = bilm_learner(dls, made.CFG, bf16=False)
+    made.quietly(learn, 'fit', 1, 1e-2)
+    return learn, chars
+
+@pytest.fixture(scope='module')
+def drawn_once():
+    """The first report's picture serves the others, too: to draw it takes longer than to train
+    these models"""
+    from elmo_fastai.train import report as module
+    kept, files, draw = [], {}, module.report_figure
+    def once(losses, r):
+        if not kept:
+            kept.append(draw(losses, r))
+            save = kept[0].savefig
+            def savefig(f, dpi):
+                kind = Path(f).suffix
+                if kind not in files:
+                    save(f, dpi=dpi)
+                    files[kind] = Path(f).read_bytes()
+                Path(f).write_bytes(files[kind])
+            kept[0].savefig = savefig
+        return kept[0]
+    with pytest.MonkeyPatch.context() as mp:
+        mp.setattr(module, 'report_figure', once)
+        yield
+
 @pytest.fixture(autouse=True)
 def interruptible():
     "Ctrl-C as in a terminal: a process that a script started in the background is born deaf to it"
@@ -62,7 +124,6 @@ def browser():
 def axe_script():
     """axe-core, which finds faults of accessibility: from axe-playwright-python, or from `npm
     install axe-core` here; None without it"""
-    from pathlib import Path
     spec = importlib.util.find_spec('axe_playwright_python')
     places = [Path(__file__).resolve().parent.parent/'node_modules'/'axe-core']
     if spec: places.insert(0, Path(spec.origin).parent)

@@ -76,7 +76,7 @@ def execute(
             c.outputs = [o for o in c.outputs if not any('widget' in k for k in o.get('data', ()))]
     nbformat.write(nb, path)
     subprocess.run(
-        [Path(sys.executable).parent / 'nbdev-clean', '--fname', str(path)], cwd=root, check=True
+        [Path(sys.executable).parent/'nbdev-clean', '--fname', str(path)], cwd=root, check=True
     )
     note_run(path, slow)
 

@@ -14,8 +14,8 @@ import ai2_reference as ref
 
 FOLDER = Path(__file__).parent/'fixtures'/'ai2'
 SENTENCES = ["She sat on the bank of the river .".split(), ['.'],
-    ['internationalisierungs' + 'möglichkeiten' * 3, 'a' * 47 + 'ß', 'x' * 200],
-        ['ბანკი', '🏦', 'नदी', 'naïve'], ['<S>', '</S>', '<UNK>', '\u00a0', "don't"], ['bank'] * 5]
+    ['internationalisierungs' + 'möglichkeiten'*3, 'a'*47 + 'ß', 'x'*200],
+        ['ბანკი', '🏦', 'नदी', 'naïve'], ['<S>', '</S>', '<UNK>', '\u00a0', "don't"], ['bank']*5]
 SMALL = dict(
     cnn=dict(filters=[[1, 2], [2, 3], [3, 3]], n_highway=1, embedding=dict(dim=3)),
     lstm=dict(projection_dim=4, dim=7),
@@ -51,7 +51,7 @@ def write(folder=FOLDER):
     for found in folder.iterdir():
         if found.is_dir(): shutil.rmtree(found)
     (folder/'vectors').mkdir()
-    (folder / 'sentences.json').write_text(
+    (folder/'sentences.json').write_text(
         json.dumps(SENTENCES, ensure_ascii=False, indent=1) + '\n', encoding='utf-8')
     for seed,(name,options) in enumerate(CASES.items()):
         weights = ref.random_file(options, seed)
@@ -64,9 +64,8 @@ def write(folder=FOLDER):
     sums = []
     for file in sorted(folder.rglob('*')):
         if file.is_file() and file.name not in ('README.md', 'SHA256SUMS'):
-            sums.append(
-                f'{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.relative_to(folder).as_posix()}\n'
-            )
+            sums.append(f'{hashlib.sha256(file.read_bytes()).hexdigest()}  '
+                        f'{file.relative_to(folder).as_posix()}\n')
     (folder/'SHA256SUMS').write_text(''.join(sums))
 
 if __name__ == '__main__': write()

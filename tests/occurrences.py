@@ -21,8 +21,9 @@ from elmo_fastai.elmo.module import Elmo
 from pages import page
 
 out = Path(__file__).resolve().parent.parent/'nbs'/'live'
-WORDS = '''bank spring match light fair left right present watch letter ring rose bear well lie mean kind leaves fire
-    state face point hand head train court bill bark seal note table chest box case board plain sound sharp pen bow'''.split()
+WORDS = '''bank spring match light fair left right present watch letter ring rose bear well lie mean
+    kind leaves fire state face point hand head train court bill bark seal note table chest box case
+    board plain sound sharp pen bow'''.split()
 # sentences a word; tokens a sentence; words left out
 A_WORD, LENGTH, COMMON, DIRECTIONS, SEED = 30, range(5, 15), 150, 64, 42
 
@@ -68,20 +69,25 @@ def picture(elmo):
     marked = lambda s: s.replace('bank', '<tspan font-weight="700" fill="#1e7b1e">bank</tspan>')
     out = [text(24, 40, marked(SENTENCES[0]), 'font-size="17"'),
            text(24, 62, 'compared with', 'fill="#4b5563" font-size="13"')]
-    out += [text(350 + 150 * l, 62, o, 'fill="#4b5563" font-size="13"')
+    out += [text(350 + 150*l, 62, o, 'fill="#4b5563" font-size="13"')
             for l, o in enumerate(['layer 0: letters', 'layer 1', 'layer 2'])]
     for r,(s,row) in enumerate(zip(SENTENCES[1:], rows)):
         y = 96 + 38*r
         out.append(text(24, y, marked(s), 'font-size="17"'))
         for l,c in enumerate(row):
             out.append(
-                f'<rect x="{350 + 150 * l}" y="{y - 13}" width="{85 * c:.1f}" height="14" rx="2" fill="#2ca02c"/>'
+                f'<rect x="{350 + 150 * l}" y="{y - 13}" width="{85 * c:.1f}" height="14" rx="2" '
+                f'fill="#2ca02c"/>'
             )
             out.append(text(350 + 150*l + 93, y, f'{c:.2f}', 'font-size="15"'))
     said = '; '.join(
         f"with “{s}” {', '.join(f'{c:.2f}' for c in row)}" for s, row in zip(SENTENCES[1:], rows))
-    head = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 800 160" role="img" aria-labelledby="live-title live-desc" font-family="system-ui, -apple-system, \'Segoe UI\', Roboto, \'DejaVu Sans\', sans-serif" fill="#1f2430">'
-    title = f'<title id="live-title">One word in three sentences</title>\n<desc id="live-desc">Cosines of the vector of “bank” in “{SENTENCES[0]}” in layers 0, 1 and 2: {said}.</desc>'
+    head = ('<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 800 160" role="img" '
+            'aria-labelledby="live-title live-desc" font-family="system-ui, -apple-system, '
+            '\'Segoe UI\', Roboto, \'DejaVu Sans\', sans-serif" fill="#1f2430">')
+    title = ('<title id="live-title">One word in three sentences</title>\n<desc id="live-desc">'
+             f'Cosines of the vector of “bank” in “{SENTENCES[0]}” in layers 0, 1 and 2: '
+             f'{said}.</desc>')
     return '\n'.join([
         head, title,
         '<rect x="1" y="1" width="798" height="158" rx="12" fill="#ffffff" stroke="#c9ced6"/>',
@@ -114,15 +120,14 @@ def main():
     )
     scale = (np.abs(y).max(1)/127).astype(np.float16)
     save_file({
-        'vectors': np.rint(y / scale[:, None].astype(np.float32)).clip(-127, 127).astype(np.int8),
+        'vectors': np.rint(y/scale[:, None].astype(np.float32)).clip(-127, 127).astype(np.int8),
         'vectors.scale': scale, 'basis': basis, 'mean': mean.astype(np.float16),
-        'axes': axes.astype(np.float16)}, out / 'occurrences.safetensors')
-    (out / 'occurrences.json').write_text(json.dumps(
+        'axes': axes.astype(np.float16)}, out/'occurrences.safetensors')
+    (out/'occurrences.json').write_text(json.dumps(
         {'sentences': [' '.join(s) for s in some], 'at': at, 'senses': senses, 'words': words},
         ensure_ascii=False, separators=(',', ':')), encoding='utf-8')
-    print(
-        f"{len(some)} sentences, {len(x):,} words, {sum((out / f'occurrences.{e}').stat().st_size for e in ('safetensors', 'json')) / 1000:.0f} kB"
-    )
+    size = sum((out/f'occurrences.{e}').stat().st_size for e in ('safetensors', 'json'))
+    print(f'{len(some)} sentences, {len(x):,} words, {size/1000:.0f} kB')
 
 
 if __name__ == '__main__': main()

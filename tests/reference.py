@@ -26,33 +26,30 @@ PACKAGES = dict(
     studies='Probes, and neighbours in context.')
 CONSTANTS = dict(
     CHECKPOINT_NAME='How the folder of a checkpoint is called: step, epoch and batch.',
-    CORPORA='The corpora that have a name, and the function that makes each; `get_corpus` looks here.',
-    TEXT_COLUMNS="The columns in which a table's text is looked for, in this order.",
-    LEXICON='The scenes of the toy grammar: who does what to what where, in each sense of each word.',
+    CORPORA='The corpora that have a name, and the function that makes each; `get_corpus` looks '
+    'here.', TEXT_COLUMNS="The columns in which a table's text is looked for, in this order.",
+    LEXICON='The scenes of the toy grammar: who does what to what where, in each sense of each '
+    'word.',
     Word='A word as the grammar writes it: its form, its tag, and its sense if it has several.',
     PAD='Fills the places after the end of a short sentence.',
-    UNK='Any word that the vocabulary lacks.',
-    BOS='Before the first word of a sentence.',
-    EOS='After its last word.',
-    SPECIALS='The special words in the order of their ids.',
+    UNK='Any word that the vocabulary lacks.', BOS='Before the first word of a sentence.',
+    EOS='After its last word.', SPECIALS='The special words in the order of their ids.',
     MAX_SCORES='Scores held at a time; where there are more, they are computed in blocks.',
-    ELMO_TINY='For trying things out, and for the toy corpus.',
-    ELMO_SMALL='For a book.',
+    ELMO_TINY='For trying things out, and for the toy corpus.', ELMO_SMALL='For a book.',
     ELMO_MEDIUM='For millions of words.',
     ELMO_ORIGINAL='The shape of the published model (Peters et al. 2018).',
     elmo_configs='The ready-made shapes by name.',
     PALETTE='The colours of directions: forward, backward, both.',
-    SENSE_COLOURS='The colours of senses.',
-    GAP='What stands for a missing word in `fill`.',
-    RECIPES='What `elmo_pretrain` does otherwise than by default on a corpus with a name, unless it is told.',
-    BOXED='The models that come with the package.',
+    SENSE_COLOURS='The colours of senses.', GAP='What stands for a missing word in `fill`.',
+    RECIPES='What `elmo_pretrain` does otherwise than by default on a corpus with a name, unless '
+    'it is told.', BOXED='The models that come with the package.',
     LABEL_COLUMNS="The columns in which a table's labels are looked for, in this order.",
-    plot_top_losses="fastai's function, which `Interpretation` calls, for texts and for tagged sentences.",
+    plot_top_losses="fastai's function, which `Interpretation` calls, for texts and for tagged "
+    "sentences.",
     TOKEN_COLUMNS="The columns in which a table's tokens are looked for, in this order.",
     TAG_COLUMNS='The columns in which its tags are looked for, in this order.',
     IGNORE='The tag of padding, and of tokens without a tag.',
-    FAST='The parts of a `BiLM` that `speed_up` exchanges, and for which.',
-)
+    FAST='The parts of a `BiLM` that `speed_up` exchanges, and for which.')
 
 
 def modules(package):
@@ -65,7 +62,7 @@ def modules(package):
             found[f.stem] = nb[1]
     needs = {k: set(re.findall(
         rf'^from (?:\.|elmo_fastai\.{package}\.)(\w+) import',
-        (root / 'elmo_fastai' / package / f'{k}.py').read_text(encoding='utf-8'), re.M))
+        (root/'elmo_fastai'/package/f'{k}.py').read_text(encoding='utf-8'), re.M))
              for k in found}
     done = []
     while len(done) < len(found):
@@ -134,7 +131,7 @@ def called(name, rows):
     "How a function is called: its parameters without types"
     args = [r[0] + (f'={r[2]}' if r[2] else '') for r in rows if r[0] != 'returns']
     line = f"{name}({', '.join(args)})"
-    return '\n'.join(textwrap.wrap(line, 84, subsequent_indent=' ' * 4, break_long_words=False,
+    return '\n'.join(textwrap.wrap(line, 84, subsequent_indent=' '*4, break_long_words=False,
                                    break_on_hyphens=False))
 
 
@@ -189,7 +186,7 @@ def header(title, line):
 
 def title_of(nb):
     "The title of a chapter"
-    return json.loads((root / 'nbs' / nb).read_text(encoding='utf-8'))['cells'][0]['source'][
+    return json.loads((root/'nbs'/nb).read_text(encoding='utf-8'))['cells'][0]['source'][
         0].strip('# \n')
 
 
@@ -200,7 +197,8 @@ def page(package, shown):
     for name,nb in modules(package).items():
         m = importlib.import_module(f'elmo_fastai.{package}.{name}')
         file = f'elmo_fastai/{package}/{name}.py'
-        yield f'## {package}.{name}\n\n{sentence(summary(m))}\n\nTold in [{title_of(nb)}](../{nb}) · [{file}]({SOURCE}/{file})'
+        yield (f'## {package}.{name}\n\n{sentence(summary(m))}\n\n'
+               f'Told in [{title_of(nb)}](../{nb}) · [{file}]({SOURCE}/{file})')
         new = [k for k in m.__all__ if k not in shown]
         for k in new:
             shown.add(k)
@@ -221,7 +219,8 @@ def index(texts):
     )
     yield 'The words of the course are in the [glossary](../glossary.ipynb).'
     yield '\n'.join(['## Packages', '', '| | |', '| --- | --- |', *rows])
-    yield f'## The core\n\n`from elmo_fastai.all import *` brings these.\n\n{listed(n for n in at if hasattr(core, n))}'
+    yield ('## The core\n\n`from elmo_fastai.all import *` brings these.\n\n'
+           + listed(n for n in at if hasattr(core, n)))
     yield f'## All names\n\n{listed(at)}'
 
 def pages():

@@ -91,9 +91,9 @@ REST = {
     'studies': partial(notebooks, 'nbs/studies'),
     'library pages': partial(notebooks, 'nbs/library'),
     'slow tests': partial(tests, 'slow')}
-COMPARE = ['ai2', 'attention', 'bilm', 'charcnn', 'classify', 'elmo', 'embed', 'fast', 'folder',
-           # two ways to one number, or a model and its copy
-           'golden', 'onnx', 'recurrent', 'tag']
+# Two ways to one number, or a model and its copy
+COMPARE = ['ai2', 'attention', 'bilm', 'charcnn', 'classify', 'elmo_embed', 'elmo_folder', 'fast',
+           'file', 'golden', 'module', 'onnx', 'recurrent', 'tag', 'tasks_learner', 'vectorizer']
 
 def as_on(setting):
     "Run the tests and pages that compare numbers under a setting of `robust.py`; what failed"

@@ -43,11 +43,17 @@ import {Elmo, readTensors, tokenize} from './elmo.js';
 import {Speaker} from './speak.js';
 import {Occurrences, PANELS, keyOf} from './answers.js';
 const value = JSON.parse(fs.readFileSync('in.json'));
-const file = name => { const b = fs.readFileSync(name); return b.buffer.slice(b.byteOffset, b.byteOffset + b.length); };
+const file = name => {
+  const b = fs.readFileSync(name);
+  return b.buffer.slice(b.byteOffset, b.byteOffset + b.length);
+};
 const json = name => JSON.parse(fs.readFileSync(name));
-const elmo = new Elmo(readTensors(file(value.box + '/model.safetensors')), json(value.box + '/config.json').config);
-const speaker = new Speaker(elmo, readTensors(file(value.box + '/output.safetensors')), json(value.box + '/vocab.json').itos);
-const stored = new Occurrences(readTensors(file(value.live + '/occurrences.safetensors')), json(value.live + '/occurrences.json'));
+const elmo = new Elmo(readTensors(file(value.box + '/model.safetensors')),
+                      json(value.box + '/config.json').config);
+const speaker = new Speaker(elmo, readTensors(file(value.box + '/output.safetensors')),
+                            json(value.box + '/vocab.json').itos);
+const stored = new Occurrences(readTensors(file(value.live + '/occurrences.safetensors')),
+                               json(value.live + '/occurrences.json'));
 """
 
 ANSWERS = """
@@ -74,8 +80,8 @@ def run(code, **value):
 def failures():
     """How many occurrences were labelled, and the pairs (occurrence, nearest occurrence of the
     same word) whose senses differ"""
-    tensors, text = (load_file(live / 'occurrences.safetensors'),
-                     json.loads((live / 'occurrences.json').read_text(encoding='utf-8')))
+    tensors, text = (load_file(live/'occurrences.safetensors'),
+                     json.loads((live/'occurrences.json').read_text(encoding='utf-8')))
     first = np.cumsum([0, *map(len, text['at'])])
     rows = [(int(s), sense) for s,sense in text['senses'].items()]
     unit = tensors['vectors'][[first[s] for s,_ in rows]].astype(np.float32)

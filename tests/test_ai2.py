@@ -16,6 +16,7 @@ from elmo_fastai.nn.bilm import BiLM, BiLMConfig, ELMO_ORIGINAL
 from elmo_fastai.elmo.folder import load_bilm, save_bilm
 from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.elmo.ai2 import ai2_config, ai2_files, ai2_options, ai2_vocab, load_ai2, save_ai2
+import made
 
 def chars_of(sents, W=50):
     "A batch [B, T, W] with both ends of each sentence; padding is zeros"
@@ -38,9 +39,9 @@ def encode(model, sents, state=None):
 
 def fixture():
     for d in (os.environ.get('ELMO_FASTAI_DATA'),
-              Path(__file__).resolve().parents[2] / 'shared' / 'data'):
-        if d and (Path(d) / 'ai2_fixture').is_dir():
-            return Path(d) / 'ai2_fixture'
+              Path(__file__).resolve().parents[2]/'shared'/'data'):
+        if d and (Path(d)/'ai2_fixture').is_dir():
+            return Path(d)/'ai2_fixture'
 
 
 needs_fixture = pytest.mark.skipif(
@@ -61,7 +62,7 @@ def right_sentences(model, reset=False, ends=True):
             layers, state = model.encode_state(chars, model.lstm.init_state() if reset else state)
             top = torch.cat(layers[-1], -1).numpy()
             for k,s in enumerate(batch):
-                with h5py.File(fixture() / f'lm_embeddings_{k}.hdf5') as f:
+                with h5py.File(fixture()/f'lm_embeddings_{k}.hdf5') as f:
                     want = np.concatenate(f[str(i)][()], -1)
                 right += np.allclose(top[k,int(ends):][:len(s)], want, atol=1e-6, rtol=1e-5)
     return right
@@ -149,13 +150,13 @@ def test_our_reference_has_ai2s_vectors_too():
     for i in (0, 1):
         tokens = sents[1][i].split()
         y = ref.layers(file, options, tokens, state)[-1,1:-1]
-        with h5py.File(fixture() / 'lm_embeddings_1.hdf5') as f:
+        with h5py.File(fixture()/'lm_embeddings_1.hdf5') as f:
             np.testing.assert_allclose(y, np.concatenate(f[str(i)][()], -1), atol=2e-6, rtol=1e-5)
 
 
 # the reference, over all options
 
-SENTS = ["She sat on the bank .".split(), ['.'], [], ['é' * 40, 'x' * 200, 'a' * 47 + 'ß', 'bank'],
+SENTS = ["She sat on the bank .".split(), ['.'], [], ['é'*40, 'x'*200, 'a'*47 + 'ß', 'bank'],
     ['ბანკი', '🏦', 'नदी', '', '<s>', '\x00\xff']]
 OPTIONS = dict(
     base=ref.options(),
@@ -252,7 +253,7 @@ def test_one_layer_as_tensorflow_names_it(tmp_path):
     file = ref.random_file(o)
     a = load_ai2(*ref.write(tmp_path/'a', o, file))
     b = load_ai2(
-        *ref.write(tmp_path / 'b', o, file, rename=lambda k: k.replace('MultiRNNCell/Cell0/', '')))
+        *ref.write(tmp_path/'b', o, file, rename=lambda k: k.replace('MultiRNNCell/Cell0/', '')))
     assert all(torch.equal(v, b.state_dict()[k]) for k,v in a.state_dict().items())
 
 def test_weights_lie_where_pytorch_would_put_them(tmp_path):
@@ -268,7 +269,7 @@ def test_other_floats_and_compression(tmp_path):
     for i, kw in enumerate(
         (dict(dtype='>f4'), dict(dtype='f8'), dict(compression='gzip', shuffle=True))
     ):
-        b = load_ai2(*ref.write(tmp_path / str(i), o, {k: v for k, v in file.items()}, **kw))
+        b = load_ai2(*ref.write(tmp_path/str(i), o, {k: v for k, v in file.items()}, **kw))
         assert all(torch.equal(v, b.state_dict()[k]) and v.dtype == torch.float32
                    for k, v in b.state_dict().items() for v in [a.state_dict()[k]])
 
@@ -358,7 +359,7 @@ def test_a_vocabulary_beside_the_weights(tmp_path, name, mark, named):
     (tmp_path/name).write_bytes(gzip.compress(data) if name.endswith('.gz') else data)
     _, vocab = ai2.read_ai2(*(paths if named else [tmp_path]))
     assert (vocab.itos == [*SPECIALS, 'the', 'bank', 'river']
-            and ai2_vocab(tmp_path / name).itos == vocab.itos)
+            and ai2_vocab(tmp_path/name).itos == vocab.itos)
     (tmp_path/name).write_bytes(b'\xff\xfe<S>')
     with pytest.raises(ModelFileError, match=f"{name} can't be read"): load_ai2(tmp_path)
     (tmp_path/name).write_bytes(gzip.compress(data)[:-9])
@@ -370,14 +371,14 @@ def test_a_vocabulary_beside_the_weights(tmp_path, name, mark, named):
 def test_wrong_vocabulary_files(tmp_path, text, message):
     o = ref.options()
     paths = ref.write(tmp_path, o, ref.random_file(o, n_words=6))
-    (tmp_path / 'v').write_text(text)
+    (tmp_path/'v').write_text(text)
     with pytest.raises(ModelFileError, match=message):
-        load_ai2(*paths, vocab=tmp_path / 'v')
-    (tmp_path / 'v').write_bytes(b'\xff\xfe<S>')
+        load_ai2(*paths, vocab=tmp_path/'v')
+    (tmp_path/'v').write_bytes(b'\xff\xfe<S>')
     with pytest.raises(ModelFileError, match="can't be read"):
-        load_ai2(*paths, vocab=tmp_path / 'v')
+        load_ai2(*paths, vocab=tmp_path/'v')
     with pytest.raises(ModelFileError, match="can't be read"):
-        load_ai2(*paths, vocab=tmp_path / 'nothing')
+        load_ai2(*paths, vocab=tmp_path/'nothing')
 
 
 def test_words_that_clash_with_our_marks_keep_their_rows(tmp_path):
@@ -448,7 +449,7 @@ def test_adaptive_softmax_is_left_out_with_a_warning(tmp_path):
 def test_what_the_format_cannot_hold(tmp_path):
     def refused(match, model=None, vocab=VOCAB, to='m'):
         with pytest.raises(ValueError, match=match):
-            save_ai2(tmp_path / to, model or trained(), vocab)
+            save_ai2(tmp_path/to, model or trained(), vocab)
 
     refused('one character encoder', trained(share_encoder=False))
     refused('one character encoder', trained(share_softmax=False))
@@ -458,9 +459,8 @@ def test_what_the_format_cannot_hold(tmp_path):
         refused("can't stand", vocab=WordVocab([*VOCAB.itos[:-1], w]))
     (tmp_path/'full').mkdir(); (tmp_path/'full'/'thesis.tex').write_text('important')
     refused('thesis.tex', to='full')
-    assert (tmp_path / 'full' / 'thesis.tex').read_text() == 'important' and [
-        o.name for o in tmp_path.iterdir()
-    ] == ['full']
+    assert (tmp_path/'full'/'thesis.tex').read_text() == 'important' and [
+        o.name for o in tmp_path.iterdir()] == ['full']
 
 
 def test_written_whole_or_not_at_all(tmp_path, monkeypatch):
@@ -471,12 +471,11 @@ def test_written_whole_or_not_at_all(tmp_path, monkeypatch):
     with monkeypatch.context() as mp:
         mp.setattr(h5py.Group, 'create_dataset', full)
         with pytest.raises(OSError, match='No space'): save_ai2(tmp_path/'m', trained(1), VOCAB)
-    assert {o.name: o.read_bytes() for o in (tmp_path / 'm').iterdir()} == before and len(
-        list(tmp_path.iterdir())
-    ) == 1
+    assert {o.name: o.read_bytes() for o in (tmp_path/'m').iterdir()} == before and len(
+        list(tmp_path.iterdir())) == 1
     # an older model of ours is replaced as a whole
     save_ai2(tmp_path/'m', trained(1), None)
-    assert sorted(o.name for o in (tmp_path / 'm').iterdir()) == [
+    assert sorted(o.name for o in (tmp_path/'m').iterdir()) == [
         'SHA256SUMS', 'options.json', 'weights.hdf5']
 
 
@@ -516,12 +515,12 @@ W0 = ref.cell_name(1, 1) + '/W_0'
      r'CNN_proj/b_proj should be \(6,\)'),
     (lambda f: put(f, 'CNN_proj/b_proj', np.zeros(6, 'i4')), 'should hold floats, found int32'),
     (lambda f: put(f, 'CNN_proj/b_proj', np.zeros(6, 'c8')), 'should hold floats, found complex64'),
-    (lambda f: put(f, 'CNN_proj/b_proj', np.array([b'x'] * 6)), 'should hold floats'),
-    (lambda f: put(f, 'CNN_proj/b_proj', np.array(['x'] * 6, dtype=object),
+    (lambda f: put(f, 'CNN_proj/b_proj', np.array([b'x']*6)), 'should hold floats'),
+    (lambda f: put(f, 'CNN_proj/b_proj', np.array(['x']*6, dtype=object),
                    dtype=h5py.string_dtype()), 'should hold floats'),
     (lambda f: put(f, 'CNN_proj/b_proj', np.array([1, 2, np.nan, 4, 5, 6], 'f4')),
      'CNN_proj/b_proj holds numbers that are not finite'),
-    (lambda f: put(f, 'CNN_proj/b_proj', np.array([1e300] * 6, 'f8')), 'not finite'),
+    (lambda f: put(f, 'CNN_proj/b_proj', np.array([1e300]*6, 'f8')), 'not finite'),
     (lambda f: put(f, 'softmax/W', np.zeros((9, 6), 'f4')), 'softmax/b is missing'),
     (lambda f: put(f, 'softmax/b', np.zeros(9, 'f4')), 'softmax/W is missing'),
     (lambda f: (put(f, 'softmax/b', np.zeros(9, 'f4')),
@@ -550,7 +549,7 @@ def test_huge_sizes_cost_nothing(good, tmp_path):
         for k, s in ai2.array_shapes(ai2_config(o)).items():
             f.create_dataset(k, s, 'f4', chunks=tuple(min(1000, n) for n in s))
     with pytest.raises(ModelFileError, match='declares'):
-        load_ai2(tmp_path / 'options.json', tmp_path / 'weights.hdf5')
+        load_ai2(tmp_path/'options.json', tmp_path/'weights.hdf5')
 
 
 def test_no_other_file_is_read(good, tmp_path):
@@ -565,12 +564,12 @@ def test_no_other_file_is_read(good, tmp_path):
     def virtual(f):
         del f['CNN_proj/b_proj']
         layout = h5py.VirtualLayout((6,), 'f4')
-        layout[:] = h5py.VirtualSource(str(tmp_path / 'other.hdf5'), 'b', (6,))
+        layout[:] = h5py.VirtualSource(str(tmp_path/'other.hdf5'), 'b', (6,))
         f.create_virtual_dataset('CNN_proj/b_proj', layout)
 
     def link(f):
         del f['CNN_proj/b_proj']
-        f['CNN_proj/b_proj'] = h5py.ExternalLink(str(tmp_path / 'other.hdf5'), '/b')
+        f['CNN_proj/b_proj'] = h5py.ExternalLink(str(tmp_path/'other.hdf5'), '/b')
 
     for change, message in ((external, 'lies in another file'), (virtual, 'lies in another file'),
                             (link, 'b_proj is missing')):
@@ -589,13 +588,13 @@ def test_loops_of_links(good, tmp_path):
 def test_no_hdf5(good, tmp_path):
     raw = good[1].read_bytes()
     bad = tmp_path/'bad'
-    for data in (b'', b'\x89HDF', b'<html>no</html>' * 500, raw[:100], raw[: len(raw) // 2],
+    for data in (b'', b'\x89HDF', b'<html>no</html>'*500, raw[:100], raw[:len(raw) // 2],
                  raw[:-1], b'x' + raw[1:], os.urandom(5000)):
         bad.write_bytes(data)
         with pytest.raises(ModelFileError, match='bad'):
             load_ai2(good[0], bad)
     with pytest.raises(ModelFileError, match='nothing.*can.t be read'):
-        load_ai2(good[0], tmp_path / 'nothing')
+        load_ai2(good[0], tmp_path/'nothing')
     with pytest.raises(ModelFileError, match="can't be read"): load_ai2(good[0], tmp_path)
 
 def test_flipped_bytes_never_crash(good, tmp_path):
@@ -635,7 +634,7 @@ def test_flipped_bytes_never_crash(good, tmp_path):
     ({}, dict(cell_clip=float('nan')), 'cell_clip'),
     ({}, dict(use_skip_connections='yes'), 'residual')])
 def test_options_that_cannot_be(good, tmp_path, cnn, lstm, message):
-    p = tmp_path / 'o.json'
+    p = tmp_path/'o.json'
     p.write_text(json.dumps(ref.options(cnn=cnn, lstm=lstm)))
     with pytest.raises(ModelFileError, match=message):
         load_ai2(p, good[1])
@@ -647,12 +646,12 @@ def test_options_that_cannot_be(good, tmp_path, cnn, lstm, message):
     ('null', 'NoneType'),
     ('{}', "'char_cnn'"),
     ('{"lstm": 3, "char_cnn": 4}', 'biLM'),
-    ('[' * 100000, "can't be read"),
+    ('['*100000, "can't be read"),
     ('{"lstm": {}, "char_cnn": {}}', "'filters'"),
-    ('{"lstm": ' + ' ' * 2_000_000 + '{}}', 'too many'),
+    ('{"lstm": ' + ' '*2_000_000 + '{}}', 'too many'),
     ('\ud800'.encode('utf-8', 'surrogatepass').decode('latin1'), "can't be read")])
 def test_options_that_are_none(good, tmp_path, text, message):
-    p = tmp_path / 'o.json'
+    p = tmp_path/'o.json'
     p.write_text(text)
     with pytest.raises(ModelFileError, match=message):
         load_ai2(p, good[1])
@@ -726,7 +725,7 @@ def test_download_once(server, tmp_path):
     assert str(tmp_path/'cache') in str(weights)
     # nothing is left lying about
     assert {o.suffix for o in weights.parent.iterdir()} == {'.json', '.hdf5'}
-    for a, b in zip(encode(model, SENTS)[0], encode(load_ai2(tmp_path / 'there'), SENTS)[0]):
+    for a, b in zip(encode(model, SENTS)[0], encode(load_ai2(tmp_path/'there'), SENTS)[0]):
         np.testing.assert_allclose(a, b, atol=1e-5)
 
 
@@ -825,3 +824,29 @@ def test_a_reader_as_allennlps_gets_the_vectors(tmp_path, kwargs):
     for sentence, found in zip(SENTS[:4], encode(model, SENTS[:4])[0]):
         np.testing.assert_allclose(
             ref.allennlp_layers(file, options, sentence), found, atol=1e-5, rtol=1e-5)
+
+# AI2's files
+
+def test_ai2_round_trip(tmp_path):
+    elmo = made.make(cfg=dict(cell_clip=3., proj_clip=3.))
+    again = Elmo.from_ai2(elmo.to_ai2(tmp_path/'ai2'), dropout=0.)
+    assert made.close(again(made.S)[0][0], elmo(made.S)[0][0])
+    assert set(again.vocab.itos) == set(made.VOCAB.itos)
+    by_path = Elmo.from_ai2(tmp_path/'ai2'/'options.json', tmp_path/'ai2'/'weights.hdf5',
+                            dropout=0.0, carry=True, n_reps=2)
+    assert made.close(by_path(made.S)[0][1], elmo(made.S)[0][0]) and by_path.carry
+    kept = by_path.save_pretrained(tmp_path/'ours')
+    assert made.close(Elmo.from_pretrained(kept)(made.S)[0][1], elmo(made.S)[0][0])
+    with pytest.raises(ModelFileError): Elmo.from_ai2(tmp_path/'nothing')
+
+@needs_fixture
+def test_ai2s_own_vectors_through_the_module():
+    elmo = Elmo.from_ai2(fixture()/'options.json', fixture()/'lm_weights.hdf5', tokenizer='space',
+                         carry=True)
+    sents = json.loads((fixture()/'sentences.json').read_text())
+    for i in range(10):
+        layers, mask = elmo.layers([s[i] for s in sents])
+        for k in range(3):
+            with h5py.File(fixture()/f'lm_embeddings_{k}.hdf5') as f:
+                wanted = np.concatenate(f[str(i)][:], -1)
+            assert made.close(layers[-1][k, mask[k]], wanted)

@@ -15,6 +15,7 @@ from elmo_fastai.nn.bilm import BiLM, BiLMConfig
 from elmo_fastai.tasks.annotate import LabelPart
 from elmo_fastai.tasks.classify import elmo_classifier_learner
 from elmo_fastai.tasks.tag import elmo_tagger_learner
+from made import fit
 
 CFG = BiLMConfig('nano', char_dim=4, filters=((1, 8), (2, 8)), proj_dim=8, hidden_dim=12)
 GOOD, BAD = 'good fine great nice'.split(), 'bad poor awful dull'.split()
@@ -25,8 +26,7 @@ TAGGED = [('in New York Ann sleeps .'.split(), 'O B-LOC I-LOC B-PER O O'.split()
 
 
 def fitted(learn, epochs):
-    with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(epochs, 2e-2)
-    return learn
+    return fit(learn, epochs, 2e-2)
 
 def make_elmo():
     set_seed(0)

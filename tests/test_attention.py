@@ -47,7 +47,7 @@ def test_other_files_refuse_these_networks_and_nonsense(tmp_path):
                 ('attention', 'apart', 'next')):
         lm = make(*how)
         with pytest.raises(ValueError, match='directions never meet'):
-            save_ai2(tmp_path / 'm', lm)
+            save_ai2(tmp_path/'m', lm)
         with pytest.raises(ValueError, match='LSTMs that never meet'):
             onnx_model(Elmo(lm, VOCAB))
     with pytest.raises(ValueError, match='prior'):
@@ -60,7 +60,7 @@ def test_a_frozen_classifier_trains_no_norms():
     from elmo_fastai.tasks.classify import elmo_classifier_learner
 
     dls = ClassifyDataLoaders.from_data(
-        [(s, i % 2) for s in SENTS for i in (0, 1)] * 4, char_vocab=CHARS, device='cpu'
+        [(s, i % 2) for s in SENTS for i in (0, 1)]*4, char_vocab=CHARS, device='cpu'
     )
     learn = elmo_classifier_learner(
         dls, Elmo(make('attention', 'apart', 'next'), VOCAB, char_vocab=CHARS))
@@ -100,8 +100,8 @@ def test_rotated_products_know_distances_only():
     q, k = torch.randn(2, 16)
     def fit(i, j):
         x = torch.zeros(1, 1, 12, 16)
-        x[..., i, :], y = q, torch.zeros(1, 1, 12, 16)
-        y[..., j, :] = k
+        x[..., i,:], y = q, torch.zeros(1, 1, 12, 16)
+        y[..., j,:] = k
         return rotate(x)[0, 0, i] @ rotate(y)[0, 0, j]
     torch.testing.assert_close(fit(2, 5), fit(7, 10))
     assert abs(fit(2, 5) - fit(2, 6)) > 1e-3
@@ -181,14 +181,14 @@ def test_padding_and_order_change_nothing(how):
                 n = alone[i][0][0].shape[1]
                 for x,y in zip(alone[i], together):
                     for h,g in zip(x, y):
-                        same(h[0], g[row, :n])
+                        same(h[0], g[row,:n])
                         assert not g[row, n:].any()
 
 @each
 def test_padding_in_front_and_within_is_refused(how):
     model, row = make(*how), chars_of(SENTS[0])
-    gap = torch.zeros_like(row[:, :2])
-    for chars in (torch.cat([gap, row], 1), torch.cat([row[:, :3], gap, row[:, 3:]], 1)):
+    gap = torch.zeros_like(row[:,:2])
+    for chars in (torch.cat([gap, row], 1), torch.cat([row[:,:3], gap, row[:, 3:]], 1)):
         words = torch.full(chars.shape[:2], 7)*(chars[..., 0] != 0)
         with pytest.raises(ValueError, match='padding before a token'): model.encode(chars)
         with pytest.raises(ValueError, match='padding before a token'):
@@ -281,7 +281,7 @@ def test_attention_carries_nothing():
     with pytest.raises(ValueError, match='carries no state'):
         make(*MASKED[3]).encode_state(chars_of('yes'))
     with pytest.raises(ValueError, match='carries no state'):
-        Elmo(model).embed([['yes'] * 50], budget=20)
+        Elmo(model).embed([['yes']*50], budget=20)
     for how in (NEXT[2], NEXT[3], MASKED[1], MASKED[3]):
         with pytest.raises(ValueError, match='carries no state'):
             make(*how).lstm(torch.randn(1, 3, 32), state=make(*NEXT[0]).lstm.init_state(1))
@@ -331,17 +331,17 @@ def test_a_share_of_the_words_is_hidden(toy):
     assert torch.equal(hidden(batch, .3, False), hidden(batch, .3, False))
     # never none at all
     assert (hidden(batch, 1e-9) != 0).sum() == 1
-    empty = [o[:, :2]*0 for o in batch]
+    empty = [o[:,:2]*0 for o in batch]
     assert not hidden(empty, .3).any()
 
 def test_in_training_some_stay_and_some_are_others():
     model = make(*MASKED[3]).train()
     x = torch.arange(4000.)[:, None].expand(-1, 32).view(40, 100, 32) + 10
     asked = torch.ones(40, 100).long()
-    asked[:, ::2] = 0
+    asked[:,::2] = 0
     set_seed(0)
     y = model.hide(x, asked)
-    assert torch.equal(y[:, ::2], x[:, ::2])
+    assert torch.equal(y[:,::2], x[:,::2])
     y, x = y[:, 1::2], x[:, 1::2]
     gap, stay = (y == model.head.gap).all(-1).float().mean(), (y == x).all(-1).float().mean()
     assert .77 < gap < .83 and .08 < stay < .12
@@ -396,7 +396,7 @@ def test_learns(how, toy):
                          cbs=HideWords(0.3) if how[2] == 'masked' else None)
     with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(1, 1e-2)
     first, last = (
-        sum(map(float, o)) / 10 for o in (learn.recorder.losses[:10], learn.recorder.losses[-10:]))
+        sum(map(float, o))/10 for o in (learn.recorder.losses[:10], learn.recorder.losses[-10:]))
     assert learn.stopped is None and last < first - .8
     assert learn.recorder.metric_names[2:4] == ['valid_loss', 'perplexity_fwd']
 

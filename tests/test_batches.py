@@ -16,11 +16,12 @@ from fastai.data.all import (
 from fastai.callback.progress import ProgressCallback # it adds `no_bar` to Learner
 from fastai.learner import Learner
 from elmo_fastai.base.errors import CorpusError
+from elmo_fastai.base.options import ReadOptions
 from elmo_fastai.text.corpora import Corpus, Sentence, all_lines
 from elmo_fastai.text.tokens import BOS, CharVocab, EOS, PAD, SPECIALS, WordVocab
 from elmo_fastai.data.batches import NeighbourDataLoader, SentenceDataLoader, StreamDataLoader
 from elmo_fastai.data.blog import BiLMBlock, ElmoPadChunk, ElmoTokens, ElmoTransform
-from elmo_fastai.data.buffered import BufferedDataLoader
+from elmo_fastai.data.buffered import BufferedDataLoader, Reader
 from elmo_fastai.data.encoded import EncodedText, TokenTypes
 from elmo_fastai.data.loaders import ElmoDataLoaders
 
@@ -597,7 +598,7 @@ def test_rows_that_are_no_text(bad, message):
     )
     with pytest.raises(CorpusError, match=f"row 2.*{message}"): block.dataloaders(df, bs=2)
     lines = [dict(text=o) for o in df['text']]
-    dl = BufferedDataLoader(lines, WordVocab.build([['a']]), tokenizer='space')
+    dl = BufferedDataLoader.counted(lines, WordVocab.build([['a']]), tokenizer='space')
     assert (
         dl.skipped == {'rows that are no text': 1}
         and sum(len(b[0]) for b in dl) == 3
@@ -617,7 +618,7 @@ def test_missing_rows(bad):
             splitter=lambda o: ([i for i in range(4) if i not in held], held),
         )
         with pytest.raises(CorpusError, match='row 12 has no text but'): block.dataloaders(df, bs=2)
-    dl = BufferedDataLoader([dict(text=o) for o in df['text']], WordVocab.build([['a']]))
+    dl = BufferedDataLoader.counted([dict(text=o) for o in df['text']], WordVocab.build([['a']]))
     assert dl.skipped == {'missing rows': 1}
 
 @each_kind
@@ -653,7 +654,7 @@ def test_text_column_missing_in_block_and_stream():
     block = DataBlock(blocks=BiLMBlock(), get_x=ColReader('body'), splitter=RandomSplitter(seed=1))
     with pytest.raises((AttributeError, KeyError), match='body'): block.dataloaders(df)
     with pytest.raises(CorpusError, match="no column 'body' among 'text'"):
-        BufferedDataLoader([dict(text='a')], text_col='body')
+        BufferedDataLoader.counted(Reader([dict(text='a')], ReadOptions(text_col='body')))
 
 
 def test_nul_and_wrong_bytes_in_files(tmp_path):
@@ -817,8 +818,8 @@ def test_buffered_reads_everything_once(ss, kind, buffer, shuffle):
     ]
     lines = ['\x1f'.join(s) for s in ss] # a separator that no token of ours has
     tok = lambda o: o.split('\x1f') if o else []
-    make = lambda: BufferedDataLoader(
-        lines, vocab, None, buffer, kind, tokenizer=tok, shuffle=shuffle, seed=3, **kw
+    make = lambda: BufferedDataLoader.counted(
+        lines, vocab, buffer=buffer, kind=kind, tokenizer=tok, shuffle=shuffle, seed=3, **kw
     )
     ss = [
         t
@@ -846,7 +847,7 @@ def test_buffered_reads_everything_once(ss, kind, buffer, shuffle):
 
 def test_buffered_skips_a_block_that_is_too_short():
     lines = ['a', 'b']*5 + ['a b c d e']
-    dl = BufferedDataLoader(lines, buffer=5, kind='cbow', tokenizer='space', context_size=2)
+    dl = BufferedDataLoader.counted(lines, buffer=5, kind='cbow', tokenizer='space', context_size=2)
     assert sum(len(b[-1]) for b in dl) == 3
     assert dl.skipped == {'lines too short for the context': 10}
     with pytest.raises(CorpusError, match='context_size=3.*longest here has 4'):
@@ -862,16 +863,16 @@ def test_buffered_skips_a_block_that_is_too_short():
 
 def test_buffered_takes_tables_and_no_iterators():
     df = pd.DataFrame({'text': ['a b', None, 'c'], 'n': [1, 2, 3]})
-    dl = BufferedDataLoader(df, tokenizer='space')
+    dl = BufferedDataLoader.counted(df, tokenizer='space')
     assert (
         len(dl) == 1
         and dl.skipped == {'missing rows': 1}
         and sorted(dl.vocab.itos[4:]) == ['a', 'b', 'c']
     )
     with pytest.raises(TypeError, match='again and again.*list_iterator'):
-        BufferedDataLoader(iter(['a']))
+        BufferedDataLoader.counted(iter(['a']))
     with pytest.raises(CorpusError, match="no column 'body' among 'text', 'n'"):
-        BufferedDataLoader(df, text_col='body')
+        BufferedDataLoader.counted(Reader(df, ReadOptions(text_col='body')))
 
 
 def test_a_shuffled_stream_changes_its_order():
@@ -881,7 +882,7 @@ def test_a_shuffled_stream_changes_its_order():
         .to_iterable_dataset()
         .shuffle(seed=1, buffer_size=30)
     )
-    dl = BufferedDataLoader(it, buffer=5, bs=1, tokenizer='space', shuffle=False)
+    dl = BufferedDataLoader.counted(it, buffer=5, bs=1, tokenizer='space', shuffle=False)
     def order(): return [dl.char_vocab.decode(x[0])[1] for x,*_ in dl]
     a, b = order(), order()
     assert sorted(a) == sorted(b) == sorted(f'w{i}' for i in range(30)) and a != b
@@ -911,7 +912,7 @@ def n_asked(dl): return sum(int((b[1] != 0).sum()) for b in dl)
 @pytest.mark.parametrize('kind', ['sentences', 'stream'])
 def test_a_look_takes_nothing_from_an_epoch(kind):
     lines = [f'line number {i} of many' for i in range(50)]
-    dl = BufferedDataLoader(
+    dl = BufferedDataLoader.counted(
         lines,
         buffer=10,
         kind=kind,
@@ -932,7 +933,7 @@ def test_a_look_takes_nothing_from_an_epoch(kind):
     assert counted.skipped['blank lines'] <= 1
 
 def test_an_error_in_reading_does_not_end_the_loader(monkeypatch):
-    dl = BufferedDataLoader([f'line {i}' for i in range(30)], buffer=5, tokenizer='space', bs=5)
+    dl = BufferedDataLoader.counted([f'line {i}' for i in range(30)], buffer=5, tokenizer='space', bs=5)
     def down(self): raise ConnectionError('down')
     with monkeypatch.context() as m:
         m.setattr(type(dl.lines), 'open', down)
@@ -940,8 +941,8 @@ def test_an_error_in_reading_does_not_end_the_loader(monkeypatch):
     assert n_asked(dl) == n_asked(dl) == 30*3
 
 def test_lines_of_the_buffered_loader():
-    with pytest.raises(CorpusError, match='no file or folder'): BufferedDataLoader('hello world')
-    assert BufferedDataLoader([None, {'text': 'a b'}, {'text': 'c'}], bs=2).skipped == {
+    with pytest.raises(CorpusError, match='no file or folder'): BufferedDataLoader.counted('hello world')
+    assert BufferedDataLoader.counted([None, {'text': 'a b'}, {'text': 'c'}], bs=2).skipped == {
         'missing rows': 1
     }
 

@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from elmo_fastai.base.errors import ModelFileError
+from made import quietly
 from elmo_fastai.text.corpora import toy_corpus
 from elmo_fastai.text.tokens import ByteCharVocab, SPECIALS, WordVocab
 from elmo_fastai.nn.charcnn import CharCNN
@@ -120,9 +121,6 @@ def learner(dls, seed=0, **kwargs):
     set_seed(seed)
     return cbow_learner(dls, **{**dict(dim=16), **kwargs})
 
-def quietly(learn, method='fit_one_cycle', *args, **kwargs):
-    with learn.no_bar(), learn.no_logging(): return getattr(learn, method)(*args, **kwargs)
-
 @torch.no_grad()
 def exact(learn, dl):
     "Perplexity and accuracy by hand, example by example"
@@ -209,11 +207,11 @@ def test_predict_takes_the_neighbours_that_the_loader_takes(corpus):
             # the places that the loader uses
             for i in range(k-1, len(s)-k+1):
                 torch.testing.assert_close(
-                    learn.predict([*s[:i], '___', *s[i + 1 :]])[2], next(rows), atol=1e-6, rtol=1e-4
+                    learn.predict([*s[:i], '___', *s[i + 1:]])[2], next(rows), atol=1e-6, rtol=1e-4
                 )
         # and those at the ends
         for i in range(len(sents[0])):
-            assert learn.predict([*sents[0][:i], '___', *sents[0][i + 1 :]])[2].isfinite().all()
+            assert learn.predict([*sents[0][:i], '___', *sents[0][i + 1:]])[2].isfinite().all()
 
 
 def test_predict(dls):
@@ -243,10 +241,8 @@ def test_learner_refuses(dls, corpus):
 
 
 def test_a_text_that_is_read_in_pieces(corpus):
-    buffered, vocab = (
-        pytest.importorskip('elmo_fastai.data.buffered'),
-        WordVocab.build([s.split() for s in corpus.train]),
-    )
+    buffered, vocab = (pytest.importorskip('elmo_fastai.data.buffered'),
+                       WordVocab.build([s.split() for s in corpus.train]))
     dl = buffered.BufferedDataLoader(corpus.train, vocab, n_batches=3, kind='cbow',
                                      tokenizer='space', context_size=1, bs=32, device='cpu')
     learn = cbow_learner(DataLoaders(dl, loaders(corpus, context_size=1).valid), dim=8)
@@ -292,8 +288,8 @@ def test_nearest_against_a_loop():
     wv = vectors()
 
     def cos(a, b):
-        return sum(x * y for x, y in zip(a, b)) / math.sqrt(
-            sum(x * x for x in a) * sum(y * y for y in b))
+        return sum(x*y for x, y in zip(a, b))/math.sqrt(
+            sum(x*x for x in a)*sum(y*y for y in b))
 
     for w in ('w0', 'naïve'):
         ref = sorted(((o, cos(wv[w].tolist(), wv[o].tolist())) for o in wv.words if o != w),
@@ -405,7 +401,7 @@ def test_malformed_safetensors(tmp_path):
         ({'vectors': t}, {**meta, 'words': '['}, 'JSONDecodeError'),
         ({'vectors': t}, {**meta, 'words': '[1, 2]'}, '2 words'),
         ({'vectors': t}, {**meta, 'words': '["a"]'}, '1 words'),
-        ({'vectors': t * math.nan}, meta, 'not finite')]:
+        ({'vectors': t*math.nan}, meta, 'not finite')]:
         save_file(tensors, f, metadata=m)
         with pytest.raises(ModelFileError, match=match):
             WordVectors.load(f)
@@ -461,7 +457,8 @@ def test_a_folder_of_the_user(tmp_path, monkeypatch):
     assert WordVectors.load(str(Path('~')/'v.txt')).words == ['a']
 
 
-def test_what_fastai_says_of_its_guesses(dls):
+def test_what_fastai_says_of_its_guesses():
+    dls = loaders(toy_corpus(n_train=40, n_valid=20, n_test=1, n_unseen=1))
     learn = learner(dls)
     with learn.no_bar(): found = ClassificationInterpretation.from_learner(learn)
     right, guess, n = found.most_confused(min_val=1)[0]

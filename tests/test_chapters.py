@@ -116,12 +116,12 @@ def test_the_navbar_leads_somewhere():
         for o in site()['website']['navbar'].get(side, []):
             if 'href' not in o or o['href'].startswith('https://'): continue
             target, _, anchor = o['href'].partition('#')
-            assert (root / 'nbs' / target).is_file() and (
-                not anchor or anchor in anchors(root / 'nbs' / target)), o['href']
+            assert (root/'nbs'/target).is_file() and (
+                not anchor or anchor in anchors(root/'nbs'/target)), o['href']
 
 
 def test_the_stub_includes_the_site():
-    assert (yaml.safe_load((root / 'nbs' / '_quarto.yml').read_text())['metadata-files'][0]
+    assert (yaml.safe_load((root/'nbs'/'_quarto.yml').read_text())['metadata-files'][0]
             == '../_quarto.yml')
 
 
@@ -142,7 +142,7 @@ def test_the_home_page_or_that_of_its_shelf_lists_every_chapter(nb):
     shelf = root/'nbs'/nb.parent.name/'index.qmd'
     listed = f']({nb.name})' in shelf.read_text(encoding='utf-8') if shelf.is_file() else False
     assert listed or re.search(
-        rf'\]\({page(nb)}\)|href="{page(nb)}"', prose(root / 'nbs' / 'index.ipynb')
+        rf'\]\({page(nb)}\)|href="{page(nb)}"', prose(root/'nbs'/'index.ipynb')
     )
 
 
@@ -236,7 +236,7 @@ def test_the_reference_has_every_public_name_and_what_classes_describe():
     told = re.findall(
         r'^###+ ([\w.]+)$',
         '\n'.join(
-            f.read_text(encoding='utf-8') for f in sorted((root / 'nbs' / 'reference').glob('*.md'))
+            f.read_text(encoding='utf-8') for f in sorted((root/'nbs'/'reference').glob('*.md'))
         ),
         re.M,
     )

@@ -9,7 +9,7 @@ from elmo_fastai.nn.charcnn import (
 torch.set_num_threads(1)
 cv = ByteCharVocab()
 SENTS = ["She sat on the bank of the river .".split(), "She put the money in the bank .".split(),
-         ["naïve", "日本語", "x" * 60, "🙂"], ["a"]]
+         ["naïve", "日本語", "x"*60, "🙂"], ["a"]]
 FILTERS = ((1,4), (2,3), (4,5))
 
 def batch(sents=SENTS, left=False, extra=0):
@@ -40,7 +40,7 @@ def reference(m, ids, activation='relu'):
     for i in range(len(m.convs)):
         W, b = p[f'convs.{i}.weight'], p[f'convs.{i}.bias']
         for k in range(len(b)):
-            windows = [b[k] + sum(W[k, :, j] @ letters[s + j] for j in range(W.shape[2]))
+            windows = [b[k] + sum(W[k,:, j] @ letters[s + j] for j in range(W.shape[2]))
                        for s in range(len(ids) - W.shape[2] + 1)]
             x.append(act(max(windows)))
     x = np.array(x)
@@ -51,9 +51,8 @@ def reference(m, ids, activation='relu'):
         x = g*t + (1-g)*x
     if m.proj is not None: x = p['proj.weight'] @ x + p['proj.bias']
     if m.norm is not None:
-        x = (x - p['norm.running_mean']) / np.sqrt(p['norm.running_var'] + m.norm.eps) * p[
-            'norm.weight'
-        ] + p['norm.bias']
+        x = (x - p['norm.running_mean'])/np.sqrt(p['norm.running_var'] + m.norm.eps)*p[
+            'norm.weight'] + p['norm.bias']
     return x
 
 @pytest.mark.parametrize('kwargs', [
@@ -102,8 +101,8 @@ def test_cut_columns_keeps_all_windows(n, w, widest, n_ids, data):
     assert cut.shape[1] <= rows.shape[1]
     for width in range(1, min(widest, rows.shape[1])+1):
         for a,b in zip(rows.tolist(), cut.tolist()):
-            assert {tuple(a[i : i + width]) for i in range(len(a) - width + 1)} == {
-                tuple(b[i : i + width]) for i in range(len(b) - width + 1)}
+            assert {tuple(a[i:i + width]) for i in range(len(a) - width + 1)} == {
+                tuple(b[i:i + width]) for i in range(len(b) - width + 1)}
 
 
 def test_cutting_more_would_not_be_exact():
@@ -176,7 +175,7 @@ def test_more_columns_than_usual():
 def test_gradcheck(kwargs):
     m, chars = (model(torch.float64, filters=((1, 2), (2, 3)), char_dim=2,
                       **{'proj_dim': 3, **kwargs}).eval(),
-                torch.as_tensor(cv.encode(['ab', 'ba', 'ab', 'c']))[None, :, :9])
+                torch.as_tensor(cv.encode(['ab', 'ba', 'ab', 'c']))[None,:,:9])
     names, ps = zip(*[(n, p) for n, p in m.named_parameters() if n != 'embed.weight'])
     assert torch.autograd.gradcheck(
         lambda *ps: torch.func.functional_call(m, dict(zip(names, ps)), (chars,)), ps)
@@ -192,7 +191,7 @@ def test_types_of_numbers():
     with torch.autocast('cpu', torch.bfloat16): auto = model().eval()(chars)
     for y, eps in ((auto, 0.1), (model(torch.bfloat16).eval()(chars), 0.2),
                    (model().eval()(chars.long()), 1e-5)):
-        assert (y.double() - ref).abs().max() < eps * ref.abs().max()
+        assert (y.double() - ref).abs().max() < eps*ref.abs().max()
     assert auto.dtype == torch.bfloat16
     m = model()
     with torch.autocast('cpu', torch.bfloat16): m(chars).float().sum().backward()

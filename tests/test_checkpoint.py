@@ -1,7 +1,8 @@
 """A training that breaks off at any moment goes on as if it had not; whatever is wrong with its
 files is said in a sentence"""
 
-import errno, math, multiprocessing, os, pickle, random, resource, shutil, signal, time, warnings, zipfile
+import errno, math, multiprocessing, os, pickle, random, resource, shutil, signal, time
+import warnings, zipfile
 from pathlib import Path
 
 import numpy as np, pytest, torch
@@ -11,7 +12,6 @@ from fastai.callback.all import (
 from hypothesis import HealthCheck, given, settings, strategies as st
 from safetensors.torch import load_file, save_file
 
-import addresses
 import elmo_fastai.base.files as files
 import elmo_fastai.train.checkpoint as checkpoint
 from elmo_fastai.base.errors import CheckpointError
@@ -27,12 +27,7 @@ from elmo_fastai.train.checkpoint import (
     resume)
 from elmo_fastai.train.learner import CarryState, EarlyStop, TimeBudget, bilm_learner
 
-pytestmark = pytest.mark.slow
-
-@pytest.fixture(scope='module', autouse=True)
-def held():
-    "A training that goes on ends with the same bits: all that rounding depends on is held equal"
-    with addresses.held(): yield
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures('held_throughout')]
 
 CFG = BiLMConfig('nano', char_dim=4, filters=((1,8),(2,8)), proj_dim=16, hidden_dim=16, dropout=0.2)
 
@@ -58,7 +53,7 @@ def build(corpus, *cbs, kind='sentences', seed=1, buffered=None, config=CFG, **k
     size = dict(bs=4, seq_len=16) if kind == 'stream' else dict(bs=16)
     dls = ElmoDataLoaders.from_corpus(corpus, kind=kind, device='cpu', **size)
     if buffered:
-        dls.loaders[0] = BufferedDataLoader(
+        dls.loaders[0] = BufferedDataLoader.counted(
             *buffered, device='cpu', tokenizer='space', kind=kind, vocab=dls.vocab, **size)
     learn = bilm_learner(dls, config, **{'bf16': False, 'cbs': list(cbs), **kwargs})
     learn.remove_cb(learn.progress)
@@ -288,7 +283,7 @@ LINES = dict(
 
 
 def test_the_position_after_an_epoch_that_was_done_already(corpus):
-    a, b = (BufferedDataLoader(corpus.train, buffer=30, tokenizer='space', bs=8, seed=1)
+    a, b = (BufferedDataLoader.counted(corpus.train, buffer=30, tokenizer='space', bs=8, seed=1)
             for _ in range(2))
     list(a)
     b.load_state_dict(a.state_dict()); b.skip(len(b))
@@ -302,7 +297,7 @@ def test_an_error_frees_the_folder(corpus, tmp_path):
     assert learn.checkpoints.held is not None
     p = multiprocessing.get_context('fork').Process(
         target=hold, args=(
-        tmp_path / 'run', ready := multiprocessing.get_context('fork').Event(), ready))
+        tmp_path/'run', ready := multiprocessing.get_context('fork').Event(), ready))
     p.start(); p.join(30)
     assert ready.is_set() and p.exitcode == 0
 
@@ -329,10 +324,8 @@ def test_training_on_a_text_on_disk(corpus, tmp_path, lines, n):
 def test_skipped_batches(corpus, kind, kwargs):
     from elmo_fastai.data.batches import LOADERS
 
-    text = EncodedText(
-        [o.split() for o in corpus.train],
-        TokenTypes(WordVocab.build([o.split() for o in corpus.train])),
-    )
+    text = EncodedText([o.split() for o in corpus.train],
+                       TokenTypes(WordVocab.build([o.split() for o in corpus.train])))
     for n in (0, 1, 5, 10**6):
         a, b = [LOADERS[kind](text, shuffle=True, seed=3, **kwargs) for _ in range(2)]
         b.skip(n)
@@ -361,7 +354,7 @@ def test_other_loaders(corpus, whole, tmp_path):
             return learn
 
         a = result(fit(new(), args=(2, 1e-2)))
-        folder = tmp_path / cls.__module__
+        folder = tmp_path/cls.__module__
         broken(new(Checkpoints(folder, minutes=0)), 11, args=(2, 1e-2))
         resume(b := new(seed=6), folder)
         equal(result(fit(b, args=(2, 1e-2))), a)
@@ -375,7 +368,7 @@ def _train(folder, out):
     warnings.simplefilter('ignore')
     files.sync = checkpoint.sync = REAL_SYNC
     corpus = toy_corpus(n_train=120, n_valid=24, n_test=1, n_unseen=1)
-    learn = build(corpus, Checkpoints(folder, minutes=0), CSVLogger(folder / 'log.csv'),
+    learn = build(corpus, Checkpoints(folder, minutes=0), CSVLogger(folder/'log.csv'),
                   CarryState(), kind='stream', path=folder)
     if checkpoints_in(folder): resume(learn, folder)
     fit(learn, args=(2, 1e-2))
@@ -395,7 +388,7 @@ def test_killed_at_random_moments(tmp_path):
         p.start()
         before = checkpoints_in(tmp_path/'killed')
         deadline = time.monotonic() + 30
-        while (p.is_alive() and checkpoints_in(tmp_path / 'killed') == before
+        while (p.is_alive() and checkpoints_in(tmp_path/'killed') == before
                and time.monotonic() < deadline):
             time.sleep(0.002)
         p.join(rng.uniform(0, took/4 if lives < 6 else took))
@@ -406,7 +399,7 @@ def test_killed_at_random_moments(tmp_path):
     assert lives > 1
     a,b = load_file(tmp_path/'a.safetensors'),load_file(tmp_path/'b.safetensors')
     assert a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
-    rows = [[o.rsplit(',', 1)[0] for o in (tmp_path / k / 'log.csv').read_text().splitlines()]
+    rows = [[o.rsplit(',', 1)[0] for o in (tmp_path/k/'log.csv').read_text().splitlines()]
             for k in ('whole', 'killed')]
     assert rows[0] == rows[1]
 
@@ -461,7 +454,7 @@ def test_a_diverging_training_is_not_kept(corpus, tmp_path):
     fit(learn)
     assert learn.stopped
     assert all(v.isfinite().all() for o in checkpoints_in(tmp_path)
-               for v in load_plain(tmp_path / o / FILE)['state']['model'].values()
+               for v in load_plain(tmp_path/o/FILE)['state']['model'].values()
                if v.is_floating_point())
 
 
@@ -484,7 +477,7 @@ def test_the_best_and_the_last_are_kept(corpus, tmp_path):
 def test_pruning_touches_nothing_else(tmp_path):
     for o in ('000001-start', '000002-epoch1-end', '000003-epoch2-end', 'notes', '12-mine',
               '.hidden', '000004-file'):
-        (tmp_path / o).mkdir() if o != '000004-file' else (tmp_path / o).write_text('x')
+        (tmp_path/o).mkdir() if o != '000004-file' else (tmp_path/o).write_text('x')
     prune_checkpoints(tmp_path, 1)
     assert sorted(os.listdir(tmp_path)) == [
         '.hidden', '000003-epoch2-end', '000004-file', '12-mine', 'notes']
@@ -520,7 +513,7 @@ def test_other_trainings_are_refused(corpus, run):
     refused('rates was|schedule', method='fit', args=(3, 1e-2))
     refused('rates, weight decay was', wd=.5)
     refused('batches an epoch was 8', build(Corpus(
-        'twice', dict(train=corpus.train * 2, valid=corpus.valid), 'space')))
+        'twice', dict(train=corpus.train*2, valid=corpus.valid), 'space')))
     refused('optimiser was AdamW, now it is Adagrad', build(corpus, opt='adagrad'))
     refused('optimiser was AdamW, now it is Optimizer', build(corpus, opt=Adam))
     refused(r'was \(.*\), now it is \(', build(
@@ -618,7 +611,7 @@ def test_no_flipped_bit_goes_unnoticed(run, tmp_path):
         shutil.copy(newest(run)/FILE, tmp_path/FILE)
         flip(tmp_path/FILE, rng.randrange(size))
         try:
-            now = load_plain(tmp_path / FILE)
+            now = load_plain(tmp_path/FILE)
         except Exception:
             noticed += 1
         else:
@@ -702,7 +695,7 @@ def test_a_full_disk_keeps_the_old_one_and_the_training(corpus, whole, tmp_path,
 def test_a_disk_that_is_full_at_the_start_is_said_at_once(corpus, tmp_path, small_files):
     small_files(20_000)
     with pytest.raises(CheckpointError, match='No checkpoint could be written'):
-        fit(build(corpus, Checkpoints(tmp_path / 'run')))
+        fit(build(corpus, Checkpoints(tmp_path/'run')))
 
 
 @pytest.mark.parametrize('where', ['write', 'sync', 'rename'])
@@ -764,7 +757,7 @@ def test_two_processes_exclude_each_other_and_a_killed_one_does_not(corpus, tmp_
     os.kill(p.pid, signal.SIGKILL)
     p.join()
     with lock_folder(tmp_path):
-        assert (tmp_path / 'lock').read_text().startswith(f'{os.getpid()} on ')
+        assert (tmp_path/'lock').read_text().startswith(f'{os.getpid()} on ')
 
 
 def test_one_process_may_lock_twice(corpus, tmp_path):
@@ -798,8 +791,8 @@ trees = st.recursive(
     HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(trees)
 def test_what_is_saved_comes_back(tmp_path, o):
-    save_plain(o, tmp_path / FILE)
-    assert repr(load_plain(tmp_path / FILE)) == repr(o)
+    save_plain(o, tmp_path/FILE)
+    assert repr(load_plain(tmp_path/FILE)) == repr(o)
 
 
 def test_a_callback_that_keeps_what_cannot_be_kept(corpus, tmp_path):

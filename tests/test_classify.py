@@ -59,14 +59,14 @@ def test_padding_and_company_change_nothing(how, lens, seed):
     set_seed(seed)
     pool, T = Pool(5, how), max(lens) + 2
     mask = torch.arange(T) < torch.tensor(lens)[:, None]
-    x = torch.randn(len(lens), T, 5) * mask[..., None]
+    x = torch.randn(len(lens), T, 5)*mask[..., None]
     out = pool(x, mask)
     # whatever stands at the padding
     x[~mask] = 1e4
     assert close(out, pool(x, mask))
     for row, n, o in zip(x, lens, out):
         if n:
-            assert close(pool(row[None, :n], mask[:1, :0].new_ones(1, n))[0], o)
+            assert close(pool(row[None,:n], mask[:1,:0].new_ones(1, n))[0], o)
         else:
             assert not o.any()
 
@@ -76,11 +76,11 @@ def test_attention_is_a_softmax_over_real_tokens():
                      torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]]).bool())
     w = pool.weights(x, mask)
     assert close(w.sum(1), torch.ones(2)) and not w[1, 2:].any()
-    s = [(pool.score.weight[0] @ h + pool.score.bias).item() for h in x[1, :2]]
-    assert close(w[1, :2], torch.tensor([math.exp(o) for o in s])/sum(math.exp(o) for o in s))
+    s = [(pool.score.weight[0] @ h + pool.score.bias).item() for h in x[1,:2]]
+    assert close(w[1,:2], torch.tensor([math.exp(o) for o in s])/sum(math.exp(o) for o in s))
     x.requires_grad_()
     pool(x, mask)[1].sum().backward()
-    assert x.grad[1, :2].any() and not x.grad[1, 2:].any() and not x.grad[0].any()
+    assert x.grad[1,:2].any() and not x.grad[1, 2:].any() and not x.grad[0].any()
 
 def test_attention_without_any_token_has_no_bad_gradient():
     pool, x = AttentionPool(4), torch.randn(2, 3, 4, requires_grad=True)
@@ -351,7 +351,7 @@ def test_another_char_vocab_that_fits():
 # what one long text costs
 
 def test_a_batch_has_a_budget_of_tokens():
-    rows = [(' '.join(['good' if i % 2 else 'bad'] * (4000 if i == 7 else i % 9 + 1)), i % 2)
+    rows = [(' '.join(['good' if i % 2 else 'bad']*(4000 if i == 7 else i % 9 + 1)), i % 2)
             for i in range(400)]
     dls = ClassifyDataLoaders.from_data(
         dict(train=rows, valid=rows, test=rows), tokenizer='space', device='cpu'
@@ -368,7 +368,7 @@ def test_a_batch_has_a_budget_of_tokens():
     assert max(b[0].shape[0]*b[0].shape[1] for b in few.test_dl(texts[:7], sort=False)) <= 64
 
 def test_predictions_of_texts_of_all_lengths_come_in_order(trained):
-    texts = [' '.join(['the', 'film', 'was', w] * n) for n in (3, 900, 1, 40, 600)
+    texts = [' '.join(['the', 'film', 'was', w]*n) for n in (3, 900, 1, 40, 600)
              for w in ('good', 'bad')]
     p, _ = trained.get_preds(dl=trained.dls.test_dl(texts, max_tokens=100))
     q, _ = trained.get_preds(dl=trained.dls.test_dl(texts, max_tokens=100, sort=False))
@@ -397,7 +397,7 @@ def test_results_and_interpretation(trained, capsys):
     trained.dls.show_batch(max_n=2)
     i = ClassificationInterpretation.from_learner(trained)
     cm = i.confusion_matrix()
-    assert cm.sum() == len(trained.dls.valid.items) and cm.trace() / cm.sum() == pytest.approx(
+    assert cm.sum() == len(trained.dls.valid.items) and cm.trace()/cm.sum() == pytest.approx(
         trained.validate()[1])
     i.plot_confusion_matrix()
     i.plot_top_losses(3)
@@ -441,15 +441,11 @@ def test_attention_of_a_text(trained):
 # several labels per text, and numbers
 
 def test_a_learner_of_several_labels(tmp_path):
-    rows = [
-        ('the film was good .', ['good', 'film']),
-        ('the bank was closed .', ['bank']),
-        ('it was bad .', []),
-        ('a good bank .', ['good', 'bank']),
-    ] * 10
+    rows = [('the film was good .', ['good', 'film']), ('the bank was closed .', ['bank']),
+            ('it was bad .', []), ('a good bank .', ['good', 'bank'])]*10
     d = ClassifyDataLoaders.from_data(rows, valid=rows, tokenizer='space', bs=8, device='cpu')
     learn = elmo_classifier_learner(d, elmo(), words=8, dropout=0.)
-    with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(20, 2e-2)
+    fit(learn, 20, 2e-2)
     loss, accuracy = learn.validate()
     assert accuracy > .95 and math.isfinite(loss)
     with learn.no_bar():
@@ -469,7 +465,7 @@ def test_a_learner_of_numbers(tmp_path):
     rows = [('very '*n + 'good .', float(n) + .5) for n in range(5)]*8
     d = ClassifyDataLoaders.from_data(rows, valid=rows, tokenizer='space', bs=8, device='cpu')
     learn = elmo_classifier_learner(d, elmo(), pool='mean', dropout=0.)
-    with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(15, 2e-2)
+    fit(learn, 15, 2e-2)
     loss, error = learn.validate()
     assert error < np.std([y for _,y in rows]) and error == pytest.approx(loss**.5, rel=.05)
     with learn.no_bar(): number, raw, _ = learn.predict('very very good .')
@@ -485,12 +481,9 @@ def unbalanced(n, seed):
     for i in range(n):
         rare = i % 20 == 0
         cue = 'refund' if rng.random() < (.6 if rare else 1/12) else 'order'
-        rows.append(
-            (
-                f"{rng.choice(['my', 'the', 'a'])} {cue} came {rng.choice(['late', 'today', 'soon'])} .",
-                'complaint' if rare else 'other',
-            )
-        )
+        rows.append((f"{rng.choice(['my', 'the', 'a'])} {cue} came "
+                     f"{rng.choice(['late', 'today', 'soon'])} .",
+                     'complaint' if rare else 'other'))
     return rows
 
 def rare_recall(balance, seed, kind):
@@ -504,7 +497,7 @@ def rare_recall(balance, seed, kind):
     learn = elmo_classifier_learner(
         dls, elmo(seed), proj_dim=16, hidden=8, words=16, balance=balance
     )
-    with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(4, 1e-2)
+    fit(learn, 4, 1e-2)
     preds, y = learn.get_preds()
     guess = preds.argmax(1)
     if kind == 'several':
@@ -525,12 +518,12 @@ def test_what_balance_does():
     labels = [('fine .', ['a'])]*30 + [('poor .', ['b', 'a'])]*10
     dls = loaders(rows, valid=rows)
     learn = learner(dls, balance=True)
-    assert (torch.allclose(learn.loss_func.func.weight, torch.tensor([2 / 3, 2.0]))
+    assert (torch.allclose(learn.loss_func.func.weight, torch.tensor([2/3, 2.0]))
             and learner(dls).loss_func.func.weight is None)
     several = learner(loaders(labels, valid=labels), balance=True)
     assert torch.allclose(several.loss_func.func.pos_weight, torch.tensor([0., 3.]))
     with pytest.raises(ValueError, match='no classes'):
-        learner(loaders([(f't {i}', i / 2) for i in range(20)]), balance=True)
+        learner(loaders([(f't {i}', i/2) for i in range(20)]), balance=True)
     with pytest.raises(ValueError, match='balance=True weighs the usual loss'):
         learner(dls, balance=True, loss_func=torch.nn.CrossEntropyLoss())
     fit(learn)

@@ -39,7 +39,7 @@ def test_against_pytorchs_own_count(kw, savings):
         torch.cat(m(*b)).sum().backward()
     ours = sum(step_operations(m, *b).values())
     # padded tokens run through the LSTM, its first step has no state
-    assert 0.94 < counter.get_total_flops() / ours < 1.03
+    assert 0.94 < counter.get_total_flops()/ours < 1.03
 
 
 def test_a_sample_is_counted_as_a_sample():

@@ -8,8 +8,7 @@ from elmo_fastai.train import distributed as scale
 from elmo_fastai.base.processes import (
     add_up, from_main, gather, is_main, main_first, main_says, n_processes, own_device, rank)
 from elmo_fastai.nn.charcnn import TokenNorm
-from elmo_fastai.data.buffered import BufferedDataLoader
-from elmo_fastai.text.lines import Reader
+from elmo_fastai.data.buffered import BufferedDataLoader, Reader
 from elmo_fastai.train.distributed import OwnRows, several_processes
 from elmo_fastai.train.learner import bilm_learner
 
@@ -25,7 +24,7 @@ def launch(folder, *args, n=2, timeout=600):
     env = {**os.environ, 'OMP_NUM_THREADS': '1', 'PYTHONPATH': os.pathsep.join([
         str(ROOT), *filter(None, [os.environ.get('PYTHONPATH')])])}
     cmd = [sys.executable, '-m', 'torch.distributed.run', '--standalone', '--nproc-per-node',
-           str(n), str(ROOT / 'tests' / 'two_processes.py'), str(folder), *args]
+           str(n), str(ROOT/'tests'/'two_processes.py'), str(folder), *args]
     return subprocess.run(cmd, env=env, capture_output=True, text=True, timeout=timeout)
 
 @pytest.fixture(scope='module')
@@ -167,7 +166,8 @@ def test_shards_are_a_partition(n, tmp_path):
     import datasets
     lines = [f'line {i}' for i in range(23)]
     table = datasets.Dataset.from_dict(dict(text=lines))
-    for some in (lines, table, table.to_iterable_dataset(), table.to_iterable_dataset(num_shards=4)):
+    streams = table.to_iterable_dataset(), table.to_iterable_dataset(num_shards=4)
+    for some in (lines, table, *streams):
         parts = [[o['text'] if isinstance(o, dict) else o for o in Reader(some).shard(i, n)]
                  for i in range(n)]
         assert sorted(sum(parts, [])) == sorted(lines)
@@ -177,7 +177,7 @@ def test_shards_are_a_partition(n, tmp_path):
 
 def test_a_batch_smaller_than_the_processes(monkeypatch):
     monkeypatch.setattr(scale, 'n_processes', lambda: 4)
-    dl = BufferedDataLoader(['a b c']*20, tokenizer='space', bs=3, device='cpu')
+    dl = BufferedDataLoader.counted(['a b c']*20, tokenizer='space', bs=3, device='cpu')
     with pytest.raises(ValueError, match='3 rows.*4 processes'): scale._share(dl)
 
 def test_statistics_of_two_halves_are_those_of_the_whole():
@@ -197,7 +197,7 @@ def test_statistics_of_two_halves_are_those_of_the_whole():
     for m in halves: m.total = lambda part, of=iter(sums): next(of)
     z = torch.cat([m(xs[1][p], counts[p]) for m,p in zip(halves, parts)])
     for a, b in ((y, z), *zip(
-        torch.autograd.grad((y * up).sum(), xs[0]), torch.autograd.grad((z * up).sum(), xs[1]))):
+        torch.autograd.grad((y*up).sum(), xs[0]), torch.autograd.grad((z*up).sum(), xs[1]))):
         torch.testing.assert_close(a, b)
     for m in halves:
         for a,b in zip(whole.buffers(), m.buffers(), strict=True): torch.testing.assert_close(a, b)

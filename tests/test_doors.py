@@ -2,7 +2,9 @@
 someone else: only files that end are read, their sizes are looked at first, and no model asks for
 more memory than its files explain. `python tests/test_doors.py` prints the contract as a table"""
 import bz2, gzip, json, lzma, os, re, shutil, signal, socket, subprocess, sys, tempfile
+from functools import partial
 from pathlib import Path
+from unittest import mock
 
 import datasets, numpy as np, pandas as pd, pytest, torch
 from safetensors.torch import load_file, save_file
@@ -20,6 +22,7 @@ from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.nn.bilm import BiLM, BiLMConfig
 from elmo_fastai.studies.probe import read_senses
 from elmo_fastai.tasks.cbow import WordVectors
+from elmo_fastai.tasks.command import merged_settings, new_learner, source_options
 from elmo_fastai.tasks.embed import embed_command_line
 from elmo_fastai.text.corpora import Sentence, read_text, toy_corpus
 from elmo_fastai.text.reading import open_table, read_table
@@ -192,18 +195,227 @@ def test_refused(what, door, tmp_path):
     assert isinstance(said, str) and name in said
     assert door == 'elmo_embed' or re.search(says, said, re.S), said     # it says why, not where
 
+# labels and tags
+
+def of_task(task, file, **how):
+    "The loaders that `elmo_task` makes of a file, by its own way from the options"
+    names = [name for name in how if name not in ('device', 'bs', 'valid_pct')]
+    settings = merged_settings(task, 'train', {name: how[name] for name in names} |
+        dict(source=str(file), out='new'))
+    maker = dict(tag='tag.elmo_tagger_learner', classify='classify.elmo_classifier_learner')[task]
+    said = source_options(settings)
+    with mock.patch(f'elmo_fastai.tasks.{maker}', lambda dls, elmo: dls):
+        return new_learner(task, settings.source, None, said, dict(said, device='cpu', bs=2))
+
+def to_file(content, name, folder):
+    "A file with the rows of a table, or with this text; a folder of files by their names"
+    path = folder/name
+    if isinstance(content, dict):
+        for file,text in content.items(): write(path/file, text)
+        return path
+    if isinstance(content, str): return write(path, content)
+    if name.endswith('.jsonl'): content.to_json(path, orient='records', lines=True)
+    else: content.to_csv(path, index=False)
+    return path
+
+def through(door, loaders, task, content, name, folder, **how):
+    "The loaders that a door makes; None where it takes nothing of this kind"
+    how |= dict(device='cpu', bs=2)
+    is_table = isinstance(content, pd.DataFrame)
+    if door in ('from_df', 'from_dataset') and not is_table: return None
+    if door == 'from_df': return loaders.from_df(content, **how)
+    if door == 'from_dataset':
+        return loaders.from_dataset(datasets.Dataset.from_pandas(content), **how)
+    file = to_file(content, name, folder)
+    if door == 'from_files': return loaders.from_files(file, **how)
+    return of_task(task, file, **how)
+
+TASK_DOORS = 'from_df', 'from_files', 'from_dataset', 'elmo_task'
+
+def labelled(labels, **more):
+    n = len(labels)
+    return pd.DataFrame(dict(text=[f'text {i}' for i in range(10*n)], label=labels*10, **more))
+
+def by_text(labels):
+    return {f'text {i}': labels[i % len(labels)] for i in range(10*len(labels))}
+
+TWO = labelled(['good', 'bad'])
+LABELLED = {  # what is read → (table, text or files, name, options, classes, labels in turn)
+    'words': (TWO, 'a.csv', {}, ['bad', 'good'], ['good', 'bad']),
+    'numbers, by their values': (labelled([10, 2]), 'a.csv', {}, ['2', '10'], ['10', '2']),
+    'numbers in words': (labelled(['10', '2']), 'a.csv', {}, ['2', '10'], ['10', '2']),
+    'NA is a word': (labelled(['NA', 'null']), 'a.csv', {}, ['NA', 'null'], ['NA', 'null']),
+    'names in capitals': (TWO.rename(columns=dict(text='Text ', label='LABEL')), 'a.csv', {},
+        ['bad', 'good'], ['good', 'bad']),
+    'a column by number': (TWO.rename(columns=dict(label='z')), 'a.tsv',
+        dict(sep=',', label_col=1), ['bad', 'good'], ['good', 'bad']),
+    'decimals': (labelled([.5, 1.25]), 'a.csv', {}, [], ['0.5', '1.25']),
+    'lists': (labelled([['x', 'y'], ['y']]), 'a.jsonl', {}, ['x', 'y'], [['x', 'y'], ['y']]),
+    'printed lists': (labelled(["['x', 'y']", "['y']"]), 'a.csv', {}, ['x', 'y'],
+        [['x', 'y'], ['y']]),
+    "numpy's lists": (labelled(['[2 10]', '[27]']), 'a.csv', {}, ['2', '10', '27'],
+        [['2', '10'], ['27']]),
+    'a list of words between bars': (labelled(['x|y', 'y']), 'a.csv', dict(label_delim='|'),
+        ['x', 'y'], [['x', 'y'], ['y']]),
+    'multi-hot, with names': (labelled(['[1, 0, 1]', '[0, 1, 0]']), 'a.csv',
+        dict(label_names=['c', 'b', 'a']), ['c', 'b', 'a'], [['c', 'a'], ['b']]),
+    'several columns': (TWO.assign(zebra=[1, 0]*10, ape=['no', 'yes']*10), 'a.csv',
+        dict(label_col=['zebra', 'ape']), ['zebra', 'ape'], [['zebra'], ['ape']]),
+    'a folder per class': ({f'{label}/{i}.txt': f'text {i}' for i in range(20)
+        for label in [['good', 'bad'][i % 2]]}, 'films', {}, ['bad', 'good'], ['good', 'bad']),
+    'fastText': (''.join(f'__label__{["good", "bad"][i % 2]} text {i}\n' for i in range(20)),
+        'a.txt', {}, ['bad', 'good'], ['good', 'bad']),
+}
+
+LABELS_REFUSED = {  # what is refused → (table or text, name, options, what the error says)
+    'multi-hot, without names': (labelled(['[1, 0, 1]', '[0, 1, 0]']), 'a.csv', {},
+        'multi-hot.*label_names'),
+    'a class for each row': (TWO.assign(label=[f'class {i}' for i in range(20)]).loc[
+        [i % 20 for i in range(60)]].assign(label=[f'class {i}' for i in range(60)]), 'a.csv', {},
+        '60 different labels|different labels in'),
+    'no labels': (TWO[['text']], 'a.csv', {}, 'no labels.*label_col'),
+    'a flag that is none': (TWO.assign(zebra=['perhaps']*20, ape=[1, 0]*10), 'a.csv',
+        dict(label_col=['zebra', 'ape']), "'zebra' holds 'perhaps'"),
+}
+
+def label_of(label):
+    if isinstance(label, list): return [str(one) for one in label]
+    return str(label)
+
+def of_labels(door, content, name, folder, **how):
+    "(classes, label by text) of what a door reads; None where it takes nothing of this kind"
+    dls = through(door, ClassifyDataLoaders, 'classify', content, name, folder, **how)
+    if dls is None: return None
+    return list(map(str, dls.vocab)), {text: label_of(label)
+        for dl in dls for text,label in dl.text.items}
+
+NAMES = [f'Name{i}' for i in range(12)]
+TAGGED_SENTS = sorted(([name, 'left'], ['B-PER', 'O']) for name in NAMES)
+
+def tokens(**more):
+    "A token in each row"
+    words = [word for name in NAMES for word in (name, 'left')]
+    return pd.DataFrame(dict(sent_id=[i//2 for i in range(24)], word=words, **more))
+
+BIO = ['B-PER', 'O']*12
+UD = ('1\t{name}\t_\tPROPN\t_\tCase=B-PER|Number=Sing\t0\t_\t_\t_\n'
+    '2\tleft\t_\tVERB\t_\tCase=O\t1\t_\t_\t_\n\n')
+def lines(line, head='', **more):
+    return head + ''.join(line.format(name=name, i=i, **more) for i,name in enumerate(NAMES))
+
+TAGGED = {  # what is read → (table or text, name, options)
+    'the last column': (tokens(pos=['NNP', 'VBD']*12, tag=BIO), 'a.csv', {}),
+    'columns by name': (tokens(a=['x']*24, b=BIO, c=['y']*24), 'a.csv', dict(token_col='word',
+        tag_col='b')),
+    'columns by number': (tokens(b=BIO, c=['y']*24), 'a.csv', dict(token_col=1, tag_col=2)),
+    'lists': (pd.DataFrame(dict(tokens=[[name, 'left'] for name in NAMES],
+        tags=[['B-PER', 'O']]*12)), 'a.jsonl', {}),
+    'printed lists': (pd.DataFrame(dict(tokens=[f"['{name}', 'left']" for name in NAMES],
+        tags=["['B-PER', 'O']"]*12)), 'a.csv', {}),
+    'words between blanks': (pd.DataFrame(dict(text=[f'{name} left' for name in NAMES],
+        tags=['B-PER O']*12)), 'a.csv', {}),
+    'blanks around cells': (tokens(tag=[' B-PER', 'O ']*12), 'a.csv', {}),
+    'numbers that restart in each document': (tokens(tag=BIO, doc=[i//2 for i in range(24)]).assign(
+        sent_id=0), 'a.csv', {}),
+    'spans': (pd.DataFrame(dict(text=[f'{name} left' for name in NAMES], spans=[[dict(start=0,
+        end=len(name), label='PER')] for name in NAMES])), 'a.jsonl', {}),
+    "doccano's spans": (pd.DataFrame(dict(text=[f'{name} left' for name in NAMES],
+        label=[[[0, len(name), 'PER']] for name in NAMES])).to_json(orient='records', lines=True),
+        'a.jsonl', {}),
+    'lines': (lines('{name} B-PER\nleft O\n\n'), 'a.conll', {}),
+    'the last column of several': (lines('{name}\tNNP\tB-PER\nleft\tVBD\tO\n\n'), 'a.bio', {}),
+    'a running number': (lines('1\t{name}\tB-PER\n2\tleft\tO\n\n'), 'a.ner', {}),
+    'a token column': (lines('B-PER {name}\nO left\n\n'), 'a.conll', dict(token_col=1,
+        tag_col=0)),
+    'a header': (lines('NNP\t{name}\tB-PER\nVBD\tleft\tO\n\n', 'pos\tword\tner\n'), 'a.iob',
+        {}),
+    'a feature of UD': (lines(UD), 'a.conllu', dict(tag_col='feats.Case')),
+    'comments': (lines('1\t{name}\tB-PER\n2\tleft\tO\n\n', '#\tsource [2009]\n'), 'a.conll', {}),
+    'documents of CoNLL-2012': (lines('x 0 0 {name} B-PER\nx 0 1 left O\n\n',
+        '#begin document (x); part 000\n') + '#end document\n', 'a.conll', {}),
+    '-DOCSTART-': (lines('{name} NN B-PER\nleft VB O\n\n', '-DOCSTART- -X- O\n\n'), 'a.iob2', {}),
+    'no blank line at the end': (lines('{name} B-PER\nleft O\n\n').rstrip('\n'), 'a.conll', {}),
+}
+
+TAGS_REFUSED = {  # what is refused → (table or text, name, options, what the error says)
+    'tags first': (lines('B-{i}\t{name}\nO\tleft{i}\n\n'), 'a.bio', {},
+        'tags before its words.*token_col=1'),
+    'word/TAG': (lines('{name}/NNP left/VBD\n'), 'a.conll', {}, 'written with its tag.*split'),
+    'a lemma for a tag': (tokens(lemma=[f'lemma{i}' for i in range(24)]).loc[
+        [i % 24 for i in range(120)]].assign(sent_id=[i//2 for i in range(120)],
+        lemma=[f'lemma{i}' for i in range(120)]), 'a.csv', dict(tag_col='lemma'),
+        'different tags.*tag_col'),
+    'no end of a sentence': (tokens(tag=BIO)[['word', 'tag']], 'a.csv', {}, 'sent_col'),
+    'one tag too few': (pd.DataFrame(dict(tokens=[[name, 'left'] for name in NAMES],
+        tags=[['B-PER', 'O']]*11 + [['O']])), 'a.jsonl', {}, '2 tokens and 1 tags'),
+    'a span outside its text': (pd.DataFrame(dict(text=[f'{name} left' for name in NAMES],
+        spans=[[dict(start=0, end=99, label='PER')]]*12)), 'a.jsonl', {}, 'not in its text'),
+}
+
+def of_tags(door, content, name, folder, **how):
+    "The sentences that a door reads, with their tags; None where it takes nothing of this kind"
+    dls = through(door, TagDataLoaders, 'tag', content, name, folder, **how)
+    if dls is None: return None
+    return sorted((sent.tokens, sent.tags) for dl in dls for sent in dl.text.items)
+
+NO_OPTION = {('elmo_task', 'multi-hot, with names')}
+
+@pytest.mark.parametrize('what', LABELLED)
+@pytest.mark.parametrize('door', TASK_DOORS)
+def test_labels_are_read(what, door, tmp_path):
+    content, name, how, classes, labels = LABELLED[what]
+    if door in ('from_df', 'from_dataset'): how = {k: v for k,v in how.items() if k != 'sep'}
+    if (door, what) in NO_OPTION:
+        with pytest.raises(CommandError, match='label_names'):
+            of_labels(door, content, name, tmp_path, **how)
+        return
+    said = of_labels(door, content, name, tmp_path, **how)
+    assert said in (None, (classes, by_text(labels)))
+
+@pytest.mark.parametrize('what', TAGGED)
+@pytest.mark.parametrize('door', TASK_DOORS)
+def test_tags_are_read(what, door, tmp_path):
+    content, name, how = TAGGED[what]
+    assert of_tags(door, content, name, tmp_path, **how) in (None, TAGGED_SENTS)
+
+@pytest.mark.parametrize('what', [*LABELS_REFUSED, *TAGS_REFUSED])
+@pytest.mark.parametrize('door', TASK_DOORS)
+def test_labels_and_tags_are_refused(what, door, tmp_path):
+    read = of_labels if what in LABELS_REFUSED else of_tags
+    content, name, how, says = (LABELS_REFUSED | TAGS_REFUSED)[what]
+    if door in ('from_df', 'from_dataset') and not isinstance(content, pd.DataFrame): return
+    with pytest.raises(CorpusError, match=f'(?s){says}'):
+        read(door, content, name, tmp_path, **how)
+
 def contract(folder):
-    "The table of what is read or refused, and what each door answers, in Markdown"
-    rows = ['| what | file | ' + ' | '.join(DOORS) + ' |', '|---|---|' + '---|'*len(DOORS)]
+    "The tables of what is read or refused, and what each door answers, in Markdown"
+    def row(what, name, how, answers):
+        given = ''.join(f', `{option}={value!r}`' for option,value in how.items())
+        return f"| {what} | `{name}`{given} | {' | '.join(answers)} |"
+    def head(doors):
+        return ['', '| what | file | ' + ' | '.join(doors) + ' |', '|---|---|' + '---|'*len(doors)]
+    rows = head(DOORS)
     for what,(name,text,how) in (READ | REFUSED).items():
         how = {} if isinstance(how, str) else how
-        cells = []
-        for door in DOORS:
-            said = answer(door, write(folder/name, text), **how)
-            cells.append('reads it' if said == WORDS else 'refuses it')
-        given = ''.join(f', `{option}={value!r}`' for option,value in how.items())
-        rows.append(f"| {what} | `{name}`{given} | {' | '.join(cells)} |")
-    return '\n'.join(rows)
+        said = [answer(door, write(folder/name, text), **how) for door in DOORS]
+        rows.append(row(what, name, how, ['reads it' if one == WORDS else 'refuses it'
+            for one in said]))
+    def told(read, *args, **how):
+        try: return 'takes none' if read(*args, **how) is None else 'reads it'
+        except CommandError: return 'has no such option'
+        except CorpusError: return 'refuses it'
+    for read,some in ((of_labels, LABELLED | LABELS_REFUSED), (of_tags, TAGGED | TAGS_REFUSED)):
+        rows += head(TASK_DOORS)
+        for i,(what,(content,name,how,*_)) in enumerate(some.items()):
+            place = folder/f'{read.__name__}-{i}'
+            place.mkdir()
+            answers = []
+            for door in TASK_DOORS:
+                is_data = door in ('from_df', 'from_dataset')
+                own = {k: v for k,v in how.items() if not (is_data and k == 'sep')}
+                answers.append(told(read, door, content, name, place, **own))
+            rows.append(row(what, name, how, answers))
+    return '\n'.join(rows).strip()
 
 # Where a message gives advice: the file, and how the advice is written
 ADVICE = {'encoding, seen': ('a.txt', '\n'.join(TEXTS).encode('utf-16')), 'encoding, guessed':

@@ -83,7 +83,7 @@ def test_pool_letters(dtype, eps, n, columns, width):
     def plain(conv, x): return conv(x.transpose(1, 2)).amax(-1)
     torch.testing.assert_close(pool_letters(conv, x), plain(conv, x), atol=eps, rtol=eps)
     some = torch.randn(n, 5, dtype=dtype)
-    for a, b in zip(*(torch.autograd.grad((f(conv, x) * some).sum(), [x, *conv.parameters()])
+    for a, b in zip(*(torch.autograd.grad((f(conv, x)*some).sum(), [x, *conv.parameters()])
                       for f in (pool_letters, plain))):
         torch.testing.assert_close(a, b, atol=eps, rtol=eps)
 

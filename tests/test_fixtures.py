@@ -10,7 +10,7 @@ from elmo_fastai.elmo.ai2 import load_ai2
 from make_fixtures import CASES, FOLDER, SENTENCES
 
 def vectors(name):
-    with h5py.File(FOLDER / 'vectors' / f'{name}.hdf5') as f:
+    with h5py.File(FOLDER/'vectors'/f'{name}.hdf5') as f:
         return [f[str(i)][()] for i in range(len(f))]
 
 
@@ -58,17 +58,15 @@ def test_a_loader_that_reads_an_option_wrong_is_found_out(name, tmp_path):
     options[part][key] = value
     (tmp_path/'options.json').write_text(json.dumps(options))
     off = max(np.abs(v - wanted).max() for v, wanted in zip(
-        found(name, torch.float64, tmp_path / 'options.json'), vectors(name)))
+        found(name, torch.float64, tmp_path/'options.json'), vectors(name)))
     assert off > 1e-2
 
 def test_the_files_are_those_of_the_hashes():
     sums = dict(line.split('  ')[::-1] for line in (FOLDER/'SHA256SUMS').read_text().splitlines())
     files = [file for file in FOLDER.rglob('*')
              if file.is_file() and file.name not in ('README.md', 'SHA256SUMS')]
-    assert {
-        file.relative_to(FOLDER).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest()
-        for file in files
-    } == sums
+    assert {file.relative_to(FOLDER).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest()
+            for file in files} == sums
     assert sum(file.stat().st_size for file in FOLDER.rglob('*') if file.is_file()) < 300_000
     assert {file.parent.name for file in files} - {'ai2'} == {*CASES, 'vectors'}
 
@@ -76,12 +74,12 @@ def test_the_script_makes_them_again(tmp_path):
     make_fixtures.write(tmp_path)
     assert (tmp_path/'sentences.json').read_bytes() == (FOLDER/'sentences.json').read_bytes()
     for name in CASES:
-        assert (tmp_path / name / 'options.json').read_bytes() == (
-            FOLDER / name / 'options.json').read_bytes()
+        assert (tmp_path/name/'options.json').read_bytes() == (
+            FOLDER/name/'options.json').read_bytes()
         for file in (f'{name}/weights.hdf5', f'vectors/{name}.hdf5'):
             old, new = {}, {}
             for folder,arrays in ((FOLDER, old), (tmp_path, new)):
-                with h5py.File(folder / file) as f:
+                with h5py.File(folder/file) as f:
                     f.visititems(lambda k, d: (
                         arrays.update({k: d[()]}) if isinstance(d, h5py.Dataset) else None))
             assert old.keys() == new.keys()

@@ -42,8 +42,8 @@ def corpus(): return toy_corpus(2000, 300, 300, 50)
 
 def test_vectors_of_a_model_that_was_in_the_box():
     with np.load(GOLDEN/'tiny-en.npz') as f:
-        for i, v in enumerate(Elmo.from_pretrained(GOLDEN / 'tiny-en').embed(SENTS, layers='all')):
-            close(v[:, :, ::7], f[f's{i}'])
+        for i, v in enumerate(Elmo.from_pretrained(GOLDEN/'tiny-en').embed(SENTS, layers='all')):
+            close(v[:,:,::7], f[f's{i}'])
 
 
 def test_the_toy_corpus(corpus):
@@ -127,10 +127,10 @@ def test_losses_of_the_tasks(corpus):
 # What was written is read
 
 LOADERS = dict(
-    elmo=lambda: Elmo.from_pretrained(FILES / 'elmo'),
-    folded=lambda: Elmo.from_pretrained(FILES / 'folded'),
-    ai2=lambda: Elmo.from_ai2(FILES / 'ai2'),
-    ai2carry=lambda: Elmo.from_ai2(FILES / 'ai2', carry=True),
+    elmo=lambda: Elmo.from_pretrained(FILES/'elmo'),
+    folded=lambda: Elmo.from_pretrained(FILES/'folded'),
+    ai2=lambda: Elmo.from_ai2(FILES/'ai2'),
+    ai2carry=lambda: Elmo.from_ai2(FILES/'ai2', carry=True),
 )
 
 
@@ -155,26 +155,25 @@ def test_a_language_model_and_its_vocabulary(corpus):
     close([now[k] for k in ('fwd', 'bwd', 'mean')], [was[k] for k in ('fwd', 'bwd', 'mean')])
 
 def test_vocabularies():
-    assert CharVocab.load(FILES / 'letters.json').decode(
-        CharVocab.load(FILES / 'letters.json').encode(['bank'])
-    ) == ['bank']
+    assert CharVocab.load(FILES/'letters.json').decode(
+        CharVocab.load(FILES/'letters.json').encode(['bank'])) == ['bank']
     assert ByteCharVocab.load(FILES/'bytes.json').max_chars == 20
 
 def go_on(run, tmp_path):
     "The model and the report of a stopped training that was brought to its end"
     shutil.copytree(run, tmp_path/'stopped.run')
     text = Corpus(
-        'golden', json.loads((FILES / 'text.json').read_text(encoding='utf-8')), tokenizer='space'
+        'golden', json.loads((FILES/'text.json').read_text(encoding='utf-8')), tokenizer='space'
     )
     out = pretrain(text, resume=tmp_path/'stopped.run', say=lambda *o: None, device='cpu')
     return load_bilm(out)[0].state_dict(), json.loads(
-        (out / 'report.json').read_text(encoding='utf-8'))
+        (out/'report.json').read_text(encoding='utf-8'))
 
 
 @own_seeds
 def test_a_training_that_was_stopped_ends_as_if_it_had_not_been(tmp_path):
     weights, report = go_on(FILES/'stopped.run', tmp_path)
-    for k, v in load_bilm(FILES / 'whole')[0].state_dict().items():
+    for k, v in load_bilm(FILES/'whole')[0].state_dict().items():
         close(weights[k].numpy(), v.numpy(), 1e-4)
     for k in ('perplexity_fwd', 'perplexity_bwd', 'unigram', 'trigram'):
         close(report[k], RECORD['whole'][k], 1e-3)

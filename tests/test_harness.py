@@ -65,7 +65,8 @@ def test_figures_are_kept_with_their_settings(tmp_path):
     assert read_figures(tmp_path/'none', 5) == 5
 
 def test_peak_memory_is_this_program_s():
-    code = f'import sys; sys.path.insert(0, {str(benchmarks)!r}); import harness; print(harness.peak_bytes())'
+    code = (f'import sys; sys.path.insert(0, {str(benchmarks)!r}); import harness; '
+            'print(harness.peak_bytes())')
     hold = bytearray(300_000_000)
     child = int(subprocess.run([sys.executable, '-c', code], capture_output=True, text=True).stdout)
     assert peak_bytes() > len(hold) > 3*child

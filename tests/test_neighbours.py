@@ -68,7 +68,7 @@ def examples(counts, words='bank bat'.split()):
 @pytest.mark.parametrize('whiten', [True, False, None])
 def test_purity_of_what_is_known(elmo, whiten):
     t = purity(elmo, examples((20, 10)), k=4, whiten=whiten)
-    assert (t.purity['layer 1'] == 1 and t.purity['commonest sense'] == pytest.approx(2 / 3)
+    assert (t.purity['layer 1'] == 1 and t.purity['commonest sense'] == pytest.approx(2/3)
             and t.purity['layer 0'] < 0.8)
     assert t.attrs == dict(occurrences=60, words=2, k=4)
 
@@ -80,7 +80,7 @@ def test_purity_counts_neighbours():
     v = [elmo.all(s)[2][t] for s,t,_ in ex]
     v, hits = v - np.mean(v, 0), []
     for i,(_,_,l) in enumerate(ex):
-        cos = [-np.inf if i == j else v[i] @ v[j] / np.linalg.norm(v[i]) / np.linalg.norm(v[j])
+        cos = [-np.inf if i == j else v[i] @ v[j]/np.linalg.norm(v[i])/np.linalg.norm(v[j])
                for j in range(len(ex))]
         hits += [ex[j][2] == l for j in np.argsort(-np.array(cos))[:3]]
     assert purity(elmo, ex, k=3, whiten=False).purity['layer 2'] == pytest.approx(
@@ -125,7 +125,7 @@ def test_purity_that_was_measured():
         assert best(rows[12_000, 1]) >= .95 > best(rows[12_000, 5])
 
 @pytest.mark.skipif(
-    not (TOY / 'config.json').exists(),
+    not (TOY/'config.json').exists(),
     reason='no model in models/toy: make pretrain leaves one there',
 )
 def test_purity_of_the_model_that_is_there():
@@ -135,7 +135,7 @@ def test_purity_of_the_model_that_is_there():
 
 
 def labelled_rows():
-    with open(ROOT / 'nbs' / 'data' / 'senses_real.csv', encoding='utf-8', newline='') as f:
+    with open(ROOT/'nbs'/'data'/'senses_real.csv', encoding='utf-8', newline='') as f:
         return [*csv.DictReader(f)]
 
 
@@ -176,10 +176,8 @@ def test_one_typing_error(word, seed):
     assert got[:1] == word[:1] and abs(len(got) - len(word)) <= 1
     assert (got == word) == (len(word) < 3)
 
-CHANGES = {
-    'typing error': lambda w, tag, rng: misspell(w, rng),
-    'CAPITALS': lambda w, tag, rng: w.upper(),
-}
+CHANGES = {'typing error': lambda w, tag, rng: misspell(w, rng),
+           'CAPITALS': lambda w, tag, rng: w.upper()}
 
 
 @pytest.mark.parametrize('how', CHANGES.values(), ids=CHANGES)

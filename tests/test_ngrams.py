@@ -33,7 +33,7 @@ class Reference:
         self.D = {}
 
     def occurrences(self, gram):
-        return [(s, i) for s in self.text for i in range(len(s) - len(gram) + 1) if tuple(s[i : i +
+        return [(s, i) for s in self.text for i in range(len(s) - len(gram) + 1) if tuple(s[i:i +
             len(gram)]) == gram]
 
     def count(self, gram):
@@ -43,7 +43,7 @@ class Reference:
 
     def discount(self, length):
         if length not in self.D:
-            grams = {tuple(s[i : i + length]) for s in self.text for i in range(len(s) - length +
+            grams = {tuple(s[i:i + length]) for s in self.text for i in range(len(s) - length +
                 1)} - {('BOS',)}
             self.D[length] = ref_discounts([self.count(g) for g in grams], self.modified and
                 self.order > 1)
@@ -54,8 +54,8 @@ class Reference:
         counts, D = {v: self.count((*ctx, v)) for v in self.vocab}, self.discount(len(ctx)+1)
         total = sum(counts.values())
         if not total: return lower
-        return (max(counts.get(w, 0) - D(counts.get(w, 0)), 0) / total + sum(map(D,
-            counts.values())) / total * lower)
+        return (max(counts.get(w, 0) - D(counts.get(w, 0)), 0)/total + sum(map(D,
+            counts.values()))/total*lower)
 
     def logp(self, sent):
         s = ['BOS', *(sent[::-1] if self.backward else sent), 'EOS']
@@ -98,7 +98,7 @@ def test_sums_to_one(train, context, order, modified, extra):
         if new(context) <= extra:
             np.testing.assert_allclose(m.logp([*context, w])[len(context)], np.log(q), atol=1e-9)
     if new([*context, 'z']) <= extra:  # and each unseen type's share
-        np.testing.assert_allclose(p.sum() + extra * np.exp(m.logp([*context, 'z'])[len(context)]),
+        np.testing.assert_allclose(p.sum() + extra*np.exp(m.logp([*context, 'z'])[len(context)]),
             1, atol=1e-12)
     if not extra: np.testing.assert_allclose(p.sum(), 1, atol=1e-12)
 
@@ -144,7 +144,7 @@ def test_tiny_corpora():
                 m = KneserNey(order, 3, backward=backward).fit(sents)
                 assert np.isfinite(m.logps([*sents, ['a', 'b']])).all()
                 np.testing.assert_allclose(m.next_probs([]).sum() +
-                    (3 - len(m.words)) * np.exp(m.logp(['b'])[0]), 1, atol=1e-12)
+                    (3 - len(m.words))*np.exp(m.logp(['b'])[0]), 1, atol=1e-12)
 
 def test_discounts():
     assert kn_discounts([]).tolist() == [0, .5, .5, .5]                           # nothing counted
@@ -174,7 +174,7 @@ def test_sample():
         assert sum(s in train for s in out) > 10
         assert all(len(m.sample(s, max_len=2)) <= 2 for s in range(10))
     counts = Counter(w for s in range(300) for w in KneserNey(1).fit([['a', 'a', 'a',
-        'b']] * 9).sample(s))
+        'b']]*9).sample(s))
     assert 2 < counts['a']/counts['b'] < 4.5
 
 def test_pickle():
@@ -204,7 +204,7 @@ def test_failed_fit_keeps_the_model():
 
 def _data(name):
     root = next((p for p in (os.environ.get('ELMO_FASTAI_DATA'),) if p and
-        (Path(p) / name).exists()), None)
+        (Path(p)/name).exists()), None)
     if root is None: pytest.skip(f"needs {name} under ELMO_FASTAI_DATA")
     return Path(root)/name
 
@@ -212,7 +212,7 @@ def _data(name):
 def test_wikitext2():
     "The published figure for an interpolated Kneser–Ney 5-gram model on WikiText-2 is about 246"
     root = _data('wikitext-2')
-    read = lambda f: [l.split() for l in (root / f).read_text(encoding='utf-8').splitlines() if
+    read = lambda f: [l.split() for l in (root/f).read_text(encoding='utf-8').splitlines() if
         l.strip()]
     train, valid = read('train.txt'), read('valid.txt')
     plain = KneserNey(5, 33278, modified=False).fit(train)

@@ -33,7 +33,7 @@ SHAPES = dict(
     shallow=replace(CFG, n_layers=1, n_highway=0), separate=replace(CFG, share_encoder=False),
     unprojected=replace(CFG, filters=((1, 4), (2, 4)), char_proj=False))
 WORDS = 'a bank of the river springs café 河岸 <s> </s> <pad> . extraordinarily 👨‍👩‍👧'.split() + [
-    '', 'x' * 80]
+    '', 'x'*80]
 
 
 def make(config=CFG, seed=0, **kw):
@@ -68,9 +68,9 @@ def batches(elmo, seed=0):
     yield 'one token', elmo.to_chars([sent(1)])
     yield 'long, one row padding alone', elmo.to_chars([sent(60), []])
     yield 'nothing but padding', several[1:2]
-    yield 'no columns at all', several[:, :0]
-    yield 'tokens as narrow as the widest filter', several[..., :least]
-    yield 'cut within the longest token', several[..., :20]
+    yield 'no columns at all', several[:,:0]
+    yield 'tokens as narrow as the widest filter', several[...,:least]
+    yield 'cut within the longest token', several[...,:20]
     yield 'wider tokens', torch.cat([several, several[..., -1:].expand(-1, -1, 9)], -1)
     ids = rng.integers(1, elmo.lm.chars.n_chars, (4, 6, 11))
     # a mark would be refused
@@ -132,7 +132,7 @@ def test_ai2s_models_agree_with_ai2s_equations(tmp_path, lstm):
     for s,got in zip(sents, made):
         # without the marks
         want = reference.layers(reference.random_file(options), options, s)[:, 1:-1]
-        assert np.abs(got[:, :len(s)] - want).max() < 1e-5
+        assert np.abs(got[:,:len(s)] - want).max() < 1e-5
 
 @pytest.mark.parametrize('markers', ['add', 'given'])
 def test_padding_before_a_token_stops_the_run(markers):
@@ -142,7 +142,7 @@ def test_padding_before_a_token_stops_the_run(markers):
                   elmo.to_chars([WORDS[:3], WORDS[:5], []]).int().numpy())
     between = chars.copy()
     between[1, 2] = 0
-    for bad in (chars[:, ::-1], between, np.concatenate([chars[:, -1:], chars], 1)):
+    for bad in (chars[:,::-1], between, np.concatenate([chars[:, -1:], chars], 1)):
         with pytest.raises(Exception, match='out of data bounds'):
             run.run(None, {'chars': np.ascontiguousarray(bad)})
     run.run(None, {'chars': chars})
@@ -164,7 +164,7 @@ def test_the_file_is_sound(tmp_path):
         vectors=['sentences', 3, 'tokens', 16],
         mask=['sentences', 'tokens'],
     )
-    assert file.stat().st_size < 1.2 * 4 * sum(p.numel() for p in elmo.parameters()) + 20_000, (
+    assert file.stat().st_size < 1.2*4*sum(p.numel() for p in elmo.parameters()) + 20_000, (
         'each weight once')
 
 
@@ -192,9 +192,12 @@ def test_it_runs_without_pytorch(tmp_path):
 import sys
 class Blocked:
     "What `pip install numpy onnxruntime fastcore filelock` does not bring is not there"
-    allowed = sys.stdlib_module_names | {'elmo_fastai', 'numpy', 'onnxruntime', 'fastcore', 'filelock', 'packaging', 'flatbuffers', 'google'}
+    allowed = sys.stdlib_module_names | {
+        'elmo_fastai', 'numpy', 'onnxruntime', 'fastcore', 'filelock', 'packaging', 'flatbuffers',
+        'google'}
     def find_spec(self, name, *_):
-        if name.split('.')[0] not in self.allowed: raise ModuleNotFoundError(f'no module {name}', name=name)
+        if name.split('.')[0] not in self.allowed:
+            raise ModuleNotFoundError(f'no module {name}', name=name)
 sys.meta_path.insert(0, Blocked())
 import numpy as np, onnxruntime
 from elmo_fastai.text.tokens import ByteCharVocab, word_tokenize
@@ -235,5 +238,5 @@ def test_layers_of_a_batch_normalised_mix_can_be_written():
 def test_without_onnx(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, 'onnx', None)
     with pytest.raises(ImportError, match=r'pip install elmo_fastai\[onnx\]'):
-        make().to_onnx(tmp_path / 'model.onnx')
+        make().to_onnx(tmp_path/'model.onnx')
     assert not [*tmp_path.iterdir()]

@@ -118,7 +118,7 @@ def test_times(text, s):
 
 @pytest.mark.parametrize('text', [
     '', ' ', '15', 'h', '1m1h', '-1m', '0m', 'm15', 'nans', 'infh', 0, -1, math.nan, math.inf, None,
-    True, [], '9' * 400 + 's'], ids=str)
+    True, [], '9'*400 + 's'], ids=str)
 def test_times_that_can_not_be(text):
     with pytest.raises(CommandError, match='--every must be a time such as 15m'):
         seconds(text, '--every')
@@ -174,7 +174,7 @@ def test_names_in_a_file_are_those_of_the_command_line(tmp_path):
 def test_files_that_can_not_be(tmp_path, text):
     (tmp_path/'run.toml').write_bytes(text.encode('utf-8', 'surrogateescape'))
     with pytest.raises(CommandError, match="run.toml can't be read as TOML") as e:
-        read_settings(tmp_path / 'run.toml')
+        read_settings(tmp_path/'run.toml')
     assert len(str(e.value).splitlines()) == 1
 
 def test_json_that_can_not_be(tmp_path):
@@ -185,7 +185,7 @@ def test_json_that_can_not_be(tmp_path):
 
 def test_what_is_no_file_of_settings(tmp_path):
     for place, says in ((tmp_path, 'directory'), ('/dev/zero', 'device'),
-                        (tmp_path / 'no.toml', 'No such file')):
+                        (tmp_path/'no.toml', 'No such file')):
         with pytest.raises(CommandError, match=says):
             read_settings(place)
     (tmp_path/'large.toml').write_text('#'*2_000_000)

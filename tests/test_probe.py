@@ -100,9 +100,8 @@ def test_baselines_are_what_they_say(elmo):
     train = [(['dog', 'runs'], ['N', 'V'])]*3 + [(['runs', 'the'], ['N', 'D'])]
     dev = [(['dog', 'runs', 'new'], ['N', 'N', 'V'])]
     t = linear_probe(elmo, train, dev, seeds=1, share=1.)
-    assert t.accuracy['commonest label'] == pytest.approx(2 / 3) and t.accuracy[
-        "word's commonest label"
-    ] == pytest.approx(1 / 3)
+    assert t.accuracy['commonest label'] == pytest.approx(2/3) and t.accuracy[
+        "word's commonest label"] == pytest.approx(1/3)
 
 
 def test_seeds_learn_from_different_sentences_and_are_repeatable(elmo):
@@ -136,7 +135,7 @@ def test_labels_of_ones_own(elmo):
 def test_senses_that_can_be_told_are_told(elmo, how, counts):
     t = sense_probe(elmo, examples(counts), others(counts), how=how)
     assert t.accuracy['layer 1'] == 1 and t['macro-F1']['layer 1'] == 1
-    assert (t.accuracy['commonest sense'] == pytest.approx(max(counts) / sum(counts))
+    assert (t.accuracy['commonest sense'] == pytest.approx(max(counts)/sum(counts))
             and t.accuracy['layer 0'] == t.accuracy['commonest sense'])
     assert t.attrs['words'] == 2
 
@@ -144,7 +143,7 @@ def test_macro_f1_counts_rare_senses_as_much(elmo):
     t = sense_probe(elmo, examples((90, 10)), others((90, 10)))
     assert t.accuracy['commonest sense'] == 0.9 and t['macro-F1'][
         'commonest sense'
-    ] == pytest.approx((2 * 0.9 / 1.9) / 2)
+    ] == pytest.approx((2*0.9/1.9)/2)
 
 
 def test_without_a_second_set_the_rest_is_asked(elmo):
@@ -295,7 +294,7 @@ HEAD = 'sentence,position,sense\n'
      'sense\tposition\tsentence\tmore\nriver\t2\tWell, the bank\t.\nmoney\t1\tthe bank\t.\n'),
     ('.csv', '\ufeff' + HEAD + '"Well, the bank", 2 , river\n\nthe bank,1,money')])
 def test_files_of_senses(tmp_path, suffix, text):
-    f = tmp_path / f'x{suffix}'
+    f = tmp_path/f'x{suffix}'
     f.write_text(text, encoding='utf-8')
     assert read_senses(f) == [(['Well,', 'the', 'bank'], 2, 'river'), (['the', 'bank'], 1, 'money')]
 
@@ -306,7 +305,7 @@ def test_words_that_look_like_missing_values_stay_words(tmp_path):
 
 def test_columns_by_other_names_and_quotes_in_tsv(tmp_path):
     (tmp_path/'x.tsv').write_text('text\twhere\tmeaning\nhe said " bank\t3\tmoney\n')
-    assert read_senses(tmp_path / 'x.tsv', columns=('text', 'where', 'meaning')) == [(
+    assert read_senses(tmp_path/'x.tsv', columns=('text', 'where', 'meaning')) == [(
         ['he', 'said', '"', 'bank'], 3, 'money')]
 
 
@@ -322,9 +321,9 @@ def test_columns_by_other_names_and_quotes_in_tsv(tmp_path):
     (HEAD + 'the bank,1.0,x', "'1.0'"),
     (HEAD + '"",0,x', "position '0'")])
 def test_faults_in_files(tmp_path, text, why):
-    (tmp_path / 'x.csv').write_text(text)
+    (tmp_path/'x.csv').write_text(text)
     with pytest.raises(CorpusError, match=why):
-        read_senses(tmp_path / 'x.csv')
+        read_senses(tmp_path/'x.csv')
 
 
 def test_the_file_beside_the_chapter():

@@ -90,7 +90,7 @@ def test_a_training_leaves_threads_and_random_numbers_alone(tmp_path):
 
     nano = dict(char_dim=4, filters=[[1, 8]], proj_dim=8, hidden_dim=8)
     how = dict(
-        out=tmp_path / 'm', model='tiny', config=nano, epochs=1, bs=16, device='cpu', bf16=False
+        out=tmp_path/'m', model='tiny', config=nano, epochs=1, bs=16, device='cpu', bf16=False
     )
     random.seed(7); np.random.seed(7); torch.manual_seed(7)
     before, threads = state(), torch.get_num_threads()

@@ -88,7 +88,7 @@ def test_reading_is_what_learning_computes(kwargs):
         for t in range(8):
             y = x.clone(); y[:,t] += 1.
             for (f, b), (g, c) in zip(before, m(y)[0]):
-                assert torch.equal(f[:, :t], g[:, :t]) and torch.equal(b[:, t + 1 :], c[:, t + 1 :])
+                assert torch.equal(f[:,:t], g[:,:t]) and torch.equal(b[:, t + 1:], c[:, t + 1:])
 
 
 def test_new_weights_count_at_once():
@@ -110,7 +110,7 @@ def test_the_two_paths_agree(kwargs):
         m, (x, mask) = stack(torch.float64, **free, **clips), batch(torch.float64)
         x.requires_grad_()
         layers, _ = m(x, mask)
-        sum((y * torch.linspace(-1, 1, y.numel(), dtype=y.dtype).view_as(y)).sum() for l in layers
+        sum((y*torch.linspace(-1, 1, y.numel(), dtype=y.dtype).view_as(y)).sum() for l in layers
             for y in l).backward()
         res.append([x.grad, *(y.detach() for l in layers for y in l),
                     *(p.grad for p in m.parameters() if p.requires_grad)])
@@ -151,19 +151,17 @@ m, (x, mask) = stack(), batch()
 before = torch.get_rng_state()
 with torch.autocast('cpu', torch.bfloat16): top = torch.cat(m(x, mask)[0][-1], -1)
 top.sum().backward()
-with torch.autocast('cpu', torch.bfloat16), torch.no_grad(): again = torch.cat(m(x, mask)[0][-1], -1)
-assert torch.equal(torch.get_rng_state(), before) and all(p.grad.any() for p in m.parameters() if p.requires_grad)
+with torch.autocast('cpu', torch.bfloat16), torch.no_grad():
+    again = torch.cat(m(x, mask)[0][-1], -1)
+assert torch.equal(torch.get_rng_state(), before)
+assert all(p.grad.any() for p in m.parameters() if p.requires_grad)
 torch.testing.assert_close(top, again, atol=.02, rtol=.02)
 torch.testing.assert_close(top.float(), torch.cat(m(x, mask)[0][-1], -1), atol=.02, rtol=.02)
 '''
     here = Path(__file__).parent
-    env = {
-        **os.environ,
-        'ONEDNN_MAX_CPU_ISA': 'AVX2',
-        'PYTHONPATH': os.pathsep.join(
-            [str(here.parent), str(here), os.environ.get('PYTHONPATH', '')]
-        ),
-    }
+    env = {**os.environ, 'ONEDNN_MAX_CPU_ISA': 'AVX2',
+           'PYTHONPATH': os.pathsep.join([str(here.parent), str(here),
+                                          os.environ.get('PYTHONPATH', '')])}
     p = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, env=env)
     assert p.returncode == 0, p.stderr
 
@@ -244,7 +242,7 @@ def test_state_of_unequal_sentences_and_rows(kwargs):
             one, alone[r] = m(x[r:r+1,:n], None, alone[r])
             for l,o in zip(layers, one):
                 for a, b in zip(l, o):
-                    torch.testing.assert_close(a[r, :n], b[0], rtol=1e-12, atol=1e-12)
+                    torch.testing.assert_close(a[r,:n], b[0], rtol=1e-12, atol=1e-12)
     for s, parts in zip(state, zip(*alone)):
         torch.testing.assert_close(s, torch.cat(parts, 2), rtol=1e-12, atol=1e-12)
 
@@ -283,12 +281,8 @@ def test_loop_is_pytorchs_lstm_on_packed_sentences(proj):
     packed, (h2, c2) = lstm(
         pack_padded_sequence(x, torch.tensor(LENS), batch_first=True, enforce_sorted=False),
         (h[None], c[None]))
-    torch.testing.assert_close(
-        y * mask[..., None],
-        pad_packed_sequence(packed, batch_first=True)[0],
-        rtol=1e-12,
-        atol=1e-12,
-    )
+    torch.testing.assert_close(y*mask[..., None], pad_packed_sequence(packed, batch_first=True)[0],
+                               rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(hn, h2[0], rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(cn, c2[0], rtol=1e-12, atol=1e-12)
 
@@ -299,7 +293,7 @@ def test_reverse_padded(lens):
     x = torch.arange(len(lens)*6*2).view(len(lens), 6, 2)
     y = reverse_padded(x, torch.tensor(lens))
     for r, n in enumerate(lens):
-        assert torch.equal(y[r, :n], x[r, :n].flip(0)) and torch.equal(y[r, n:], x[r, n:])
+        assert torch.equal(y[r,:n], x[r,:n].flip(0)) and torch.equal(y[r, n:], x[r, n:])
     assert torch.equal(reverse_padded(y, torch.tensor(lens)), x)
     assert torch.equal(reverse_padded(x, None), x.flip(1))
 

@@ -20,7 +20,8 @@ from elmo_fastai.data.loaders import ElmoDataLoaders
 from elmo_fastai.text.tokens import ByteCharVocab, CharVocab, WordVocab
 from elmo_fastai.train import report
 from elmo_fastai.train.report import (
-    Tokens, baselines, make_report, report_figure, report_text, save_report, sense_accuracy, sense_vectors,
+    Tokens, baselines, make_report, report_figure, report_text, save_report, sense_accuracy,
+    sense_vectors,
     share_lines, shares, text_shares, token_vectors)
 
 CFG = BiLMConfig('nano', char_dim=4, filters=((1,8),(2,8),(3,8)), proj_dim=16, hidden_dim=16)
@@ -162,7 +163,7 @@ def test_token_vectors_are_those_of_each_sentence_alone(model, dls):
                     :, 0, 1:-1].numpy()
             np.testing.assert_allclose(found[i], alone, atol=1e-5)
             np.testing.assert_allclose(
-                found[i][0, :, : CFG.proj_dim], found[i][0, :, CFG.proj_dim :], atol=1e-5)
+                found[i][0,:,:CFG.proj_dim], found[i][0,:, CFG.proj_dim:], atol=1e-5)
 
 
 def test_sense_vectors_belong_to_their_words(model, corpus, dls):
@@ -210,7 +211,7 @@ def test_report_of_the_toy_corpus(corpus, dls, model):
     assert [r[f'perplexity_{k}'] for k in ('fwd', 'bwd', 'mean')] == [
         exact[k] for k in ('fwd', 'bwd', 'mean')]
     assert r['floor'] == corpus.floor('valid') and r['ratio_to_floor'] == pytest.approx(
-        exact['mean'] / r['floor'])
+        exact['mean']/r['floor'])
     assert list(r['sense_accuracy']) == ['layer0', 'layer1', 'layer2']
     seen, held_out = (sense_vectors(model, corpus.gold[k], dls.types) for k in ('train', 'valid'))
     acc, commonest, _ = sense_accuracy(seen, held_out)
@@ -237,7 +238,7 @@ def test_a_mistake_while_senses_are_asked_is_not_taken_for_too_few_sentences(
         make_report(model, dls, corpus)
     few = toy_corpus(n_train=400, n_valid=2, n_test=0, n_unseen=0)
     for o in few.gold['valid']:
-        o.senses = [None] * len(o.tokens)
+        o.senses = [None]*len(o.tokens)
     assert make_report(model, dls, few)['sense_accuracy'] is None
 
 
@@ -250,7 +251,7 @@ def test_shares_are_counted():
     assert shares(text) == dict(unknown=3/6, cut=1/6, unspelled=0.)
     letters = CharVocab.build([['the', 'bank', 'x']], max_chars=30)
     assert shares(EncodedText(sents, TokenTypes(vocab, letters))) == dict(
-        unknown=3 / 6, cut=1 / 6, unspelled=2 / 6), 'ö, and the z of zoo'
+        unknown=3/6, cut=1/6, unspelled=2/6), 'ö, and the z of zoo'
     assert shares(EncodedText([], TokenTypes(vocab))) == dict(
         unknown=None, cut=None, unspelled=None)
 
@@ -340,10 +341,10 @@ def test_figures_of_a_failed_training(change):
 def test_what_is_saved(tmp_path):
     "JSON has no infinity"
     save_report(tmp_path, dict(FULL, perplexity_mean=math.inf), [5., 4.])
-    assert json.loads((tmp_path / 'report.json').read_text()) == json.loads(json.dumps(dict(
+    assert json.loads((tmp_path/'report.json').read_text()) == json.loads(json.dumps(dict(
         FULL, perplexity_mean=None)))
-    assert ((tmp_path / 'report.png').read_bytes()[:4] == b'\x89PNG'
-            and '<svg' in (tmp_path / 'report.svg').read_text() and not plt.get_fignums())
+    assert ((tmp_path/'report.png').read_bytes()[:4] == b'\x89PNG'
+            and '<svg' in (tmp_path/'report.svg').read_text() and not plt.get_fignums())
 
 
 def test_every_sense_of_the_corpus_has_a_colour(corpus):

@@ -17,7 +17,7 @@ github = root/'.github'
 workflows = sorted((github/'workflows').glob('*.yml'))
 forms = sorted(f for f in (github/'ISSUE_TEMPLATE').glob('*.yml') if f.name != 'config.yml')
 prose = [
-    root / f
+    root/f
     for f in ('CONTRIBUTING.md', 'CHANGELOG.md', 'SECURITY.md', '.github/PULL_REQUEST_TEMPLATE.md')
 ]
 
@@ -34,6 +34,21 @@ each = rule_for(workflows, name)
 spec = importlib.util.spec_from_file_location('release', github/'release.py')
 release = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(release)
+
+# one place for the tests of a module
+
+TOGETHER = {'blog': 'batches', 'buffered': 'batches', 'encoded': 'batches', 'loaders': 'batches',
+            'lines': 'streams', 'splits': 'doors'}
+
+def test_every_module_has_a_file_of_tests():
+    apart = ('__init__', '_modidx', 'all', 'look')     # `look` holds colours alone
+    modules = [f for f in (root/'elmo_fastai').rglob('*.py') if f.stem not in apart]
+    assert modules
+    for f in modules:
+        name = TOGETHER.get(f.stem, f.stem)
+        twice = sum(o.stem == f.stem for o in modules) > 1
+        file = f'test_{f.parent.name}_{name}.py' if twice else f'test_{name}.py'
+        assert (root/'tests'/file).is_file(), f'{f.name} needs tests/{file}'
 
 # workflows
 
@@ -81,10 +96,10 @@ def test_shell_steps_parse_and_their_files_exist(file):
         for path in re.findall(
             r'(?<![\w/])((?:tests|nbs|\.github)/[\w./-]+\.\w+|settings\.ini|constraints\.txt)', run
         ):
-            assert (root / path).is_file(), path
+            assert (root/path).is_file(), path
     for s in steps(file):
         for path in s.get('with', {}).get('cache-dependency-path', '').split():
-            assert (root / path).is_file(), path
+            assert (root/path).is_file(), path
 
 
 def targets(): return set(re.findall(r'^([a-z-]+):', text('Makefile'), re.M))
@@ -173,8 +188,8 @@ def test_the_site_is_published_only_after_tests_of_a_push():
     assert on(site)['workflow_run'] == dict(
         workflows=['test'], types=['completed'], branches=['main']
     )
-    assert (load(github / 'workflows' / 'test.yml')['name'] == 'test'
-            and 'main' in on(github / 'workflows' / 'test.yml')['push']['branches'])
+    assert (load(github/'workflows'/'test.yml')['name'] == 'test'
+            and 'main' in on(github/'workflows'/'test.yml')['push']['branches'])
     build, deploy = jobs(site)['build'], jobs(site)['deploy']
     for o in ("conclusion == 'success'", "event == 'push'"): assert o in build['if']
     assert ('permissions' not in build
@@ -185,11 +200,11 @@ def test_the_site_is_published_only_after_tests_of_a_push():
 
 def test_the_built_site_is_checked_before_it_is_published():
     runs = [s.get('run', s.get('uses', ''))
-            for s in jobs(github / 'workflows' / 'site.yml')['build']['steps']]
+            for s in jobs(github/'workflows'/'site.yml')['build']['steps']]
     at = [next(i for i, r in enumerate(runs) if o in r)
           for o in ('make docs', 'pytest -q tests/test_site.py', 'upload-pages-artifact')]
     assert at == sorted(at)
-    (env,) = [s['env'] for s in steps(github / 'workflows' / 'site.yml')
+    (env,) = [s['env'] for s in steps(github/'workflows'/'site.yml')
               if 'test_site' in s.get('run', '')]
     assert env == {'ELMO_FASTAI_SITE': '_docs'} and 'ELMO_FASTAI_SITE' in text('tests/test_site.py')
 
@@ -214,7 +229,10 @@ def test_dependabot_watches_the_actions():
 
 # the release's own checks
 
-DATED = f"# Changelog\n\n## [9.9.9] - 2030-01-01\n\nLater\n\n## [{cfg['version']}] - 2026-01-31\n\n### Added\n\n- One\n[and a link](https://example.org) that begins a line.\n\n[9.9.9]: https://example.org\n"
+DATED = ("# Changelog\n\n## [9.9.9] - 2030-01-01\n\nLater\n\n"
+         f"## [{cfg['version']}] - 2026-01-31\n\n### Added\n\n- One\n"
+         '[and a link](https://example.org) that begins a line.\n\n'
+         '[9.9.9]: https://example.org\n')
 
 
 def test_notes_are_the_section_of_the_tag():
@@ -238,14 +256,14 @@ def test_a_release_that_does_not_agree_is_stopped(tag, log, message):
 def archives(folder, version=cfg['version'], wheel_lacks=(), source_lacks=()):
     "A wheel and a source archive with the files of the repository, but those"
     folder.mkdir()
-    lib = [f for o in ('**/*.py', 'box/**/*', 'text/*.txt') for f in (root / 'elmo_fastai').glob(o)
+    lib = [f for o in ('**/*.py', 'box/**/*', 'text/*.txt') for f in (root/'elmo_fastai').glob(o)
            if f.is_file()]
     with zipfile.ZipFile(folder/f'elmo_fastai-{version}-py3-none-any.whl', 'w') as z:
         for f in lib:
             if f.name not in wheel_lacks: z.writestr(f.relative_to(root).as_posix(), '')
     with tarfile.open(folder/f'elmo_fastai-{version}.tar.gz', 'w:gz') as t:
         for f in [*lib,
-                  *(root / o for o in ('setup.py', 'pyproject.toml', 'settings.ini', 'README.md',
+                  *(root/o for o in ('setup.py', 'pyproject.toml', 'settings.ini', 'README.md',
                                        'LICENSE'))]:
             if f.name not in source_lacks:
                 t.addfile(
@@ -254,7 +272,7 @@ def archives(folder, version=cfg['version'], wheel_lacks=(), source_lacks=()):
     return folder
 
 def test_whole_archives_are_accepted(tmp_path):
-    assert [o.rpartition('.')[2] for o in release.archives(archives(tmp_path / 'dist'))] == [
+    assert [o.rpartition('.')[2] for o in release.archives(archives(tmp_path/'dist'))] == [
         'whl', 'gz']
 
 
@@ -266,7 +284,7 @@ def test_whole_archives_are_accepted(tmp_path):
     (dict(version='9.9.9'), 'is not of version')])
 def test_archives_that_lack_something_are_stopped(tmp_path, kw, message):
     with pytest.raises(SystemExit, match=message):
-        release.archives(archives(tmp_path / 'dist', **kw))
+        release.archives(archives(tmp_path/'dist', **kw))
 
 
 @pytest.fixture(scope='module')
@@ -308,7 +326,7 @@ def test_the_description_links_from_anywhere(built):
     for link in found:
         assert well_formed(link), link
         if m := re.match(rf'{REPOSITORY}/(?:blob|raw)/main/([^#]+)', link):
-            assert (root / m[1]).is_file(), link
+            assert (root/m[1]).is_file(), link
 
 
 def test_one_wheel_and_one_source_archive(tmp_path):
@@ -359,11 +377,9 @@ def test_named_paths_and_links_exist(file):
     t = file.read_text(encoding='utf-8')
     code = re.sub(r'```.*?```', '', t, flags=re.S)
     for o in re.findall(r'`([^`\n]+)`', code):
-        for path in re.findall(
-            r'(?<![\w./-])(?!_preview|_docs|\.venv)((?:[\w.-]+/)+[\w.*-]*|[\w-]+\.(?:md|py|ini|txt|yml|cff|ipynb|toml))(?![\w/])',
-            o,
-        ):
-            assert (root / path).exists() or path in ('make/',), f'`{path}` does not exist'
+        for path in re.findall(r'(?<![\w./-])(?!_preview|_docs|\.venv)((?:[\w.-]+/)+[\w.*-]*|'
+                               r'[\w-]+\.(?:md|py|ini|txt|yml|cff|ipynb|toml))(?![\w/])', o):
+            assert (root/path).exists() or path in ('make/',), f'`{path}` does not exist'
     for block in re.findall(r'```bash\n(.*?)```', t, re.S):
         for path in re.findall(r'(?:tests|nbs)/[\w./-]+', block): assert (root/path).exists(), path
     for link in re.findall(r'\]\(([^)\s]+)\)', t):
@@ -394,7 +410,7 @@ def test_the_change_log_has_this_version():
     assert f"[{cfg['version']}]: {REPOSITORY}" in text('CHANGELOG.md')
 
 def test_names_in_the_change_log_exist():
-    lib = {k: v for f in (root / 'elmo_fastai').glob('*/*.py')
+    lib = {k: v for f in (root/'elmo_fastai').glob('*/*.py')
            for k, v in vars(import_module(f'elmo_fastai.{f.parent.name}.{f.stem}')).items()}
     added = (release.sections(text('CHANGELOG.md'))[cfg['version']][1].split('### Added')[
         1].split('###')[0])

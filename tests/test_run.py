@@ -25,17 +25,17 @@ def test_every_step_runs_and_the_end_says_what_failed(capsys):
                  tests=step(3, 'tests/test_x.py::test_y'))
     assert make_test.main(steps) == 1 and ran == [1, 2, 3]
     said = re.sub(r' \(.*?of processor\)', '', capsys.readouterr().out).split()
-    assert (
-        said
-        == 'notebooks: failed 12b_neighbours.ipynb README: passed tests: failed tests/test_x.py::test_y'.split()
-    )
+    assert (said == 'notebooks: failed 12b_neighbours.ipynb README: passed tests: failed '
+            'tests/test_x.py::test_y'.split())
 
 
 def test_nothing_failed(capsys):
     assert make_test.main(dict(a=lambda: [], b=lambda: [])) == 0
 
-NBDEV = 'AssertionError\n\nnbdev Tests Failed On The Following Notebooks:\n====\n\t05_recurrence.ipynb\n\t12b_neighbours.ipynb\n'
-PYTEST = 'FAILED tests/test_tag.py::test_a[x-1] - assert 1 == 2\nERROR tests/test_toy.py - SyntaxError\n2 failed, 3 passed in 1.2s\n'
+NBDEV = ('AssertionError\n\nnbdev Tests Failed On The Following Notebooks:\n====\n'
+         '\t05_recurrence.ipynb\n\t12b_neighbours.ipynb\n')
+PYTEST = ('FAILED tests/test_tag.py::test_a[x-1] - assert 1 == 2\n'
+          'ERROR tests/test_toy.py - SyntaxError\n2 failed, 3 passed in 1.2s\n')
 
 
 def test_names_of_what_failed():
@@ -65,7 +65,8 @@ def test_each_worker_computes_with_one_thread(monkeypatch):
 NUMBERS = """
 import json, random, numpy as np, torch
 for seed in random.seed, np.random.seed, torch.manual_seed: seed(SEED)      # as fastai's set_seed
-print(json.dumps([random.random(), np.random.rand(), torch.rand(1).item(), random.Random(SEED).random(), np.random.default_rng(SEED).random(),
+print(json.dumps([random.random(), np.random.rand(), torch.rand(1).item(),
+    random.Random(SEED).random(), np.random.default_rng(SEED).random(),
                   torch.rand(1, generator=torch.Generator().manual_seed(SEED)).item()]))
 print(random.Random('text').random(), torch.cpu._is_avx512_bf16_supported())
 """
@@ -112,7 +113,7 @@ def test_a_digest_knows_what_is_imported(tmp_path, monkeypatch):
         f = tmp_path/'elmo_fastai'/f'{name}.py'
         f.parent.mkdir(parents=True, exist_ok=True)
         f.write_text(text)
-    (nb := tmp_path / 'a.ipynb').write_text(json.dumps(dict(cells=[dict(
+    (nb := tmp_path/'a.ipynb').write_text(json.dumps(dict(cells=[dict(
         cell_type='code', source=['%pylab\n', 'from elmo_fastai.all import *'])])))
     assert {o.stem for o in robust.needed(nb)} == {'a', 'all', 'one', '__init__', 'files'}
     first = robust.digest(nb)

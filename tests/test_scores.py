@@ -19,6 +19,7 @@ from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.tasks.classify import elmo_classifier_learner
 from elmo_fastai.tasks.scores import bootstrap, class_scores, compare, confusion, span_scores
 from elmo_fastai.tasks.tag import elmo_tagger_learner
+from made import fit
 
 SENTS = [Sentence('ann left new york .'.split(), 'B-PER O B-LOC I-LOC O'.split()),
          Sentence('bob met ann .'.split(), 'B-PER O B-PER O'.split()),
@@ -26,8 +27,7 @@ SENTS = [Sentence('ann left new york .'.split(), 'B-PER O B-LOC I-LOC O'.split()
 CONFIG = BiLMConfig('nano', char_dim=4, filters=((1, 8), (2, 8)), proj_dim=8, hidden_dim=8)
 
 def fitted(learn, epochs):
-    with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(epochs, 1e-2)
-    return learn
+    return fit(learn, epochs, 1e-2)
 
 def bilm():
     set_seed(0)

@@ -45,9 +45,9 @@ def test_vectors(client, elmo):
     (dict(texts=[]), 'at least 1 item'),
     (dict(texts=['a', '']), r'texts\[1\] has 0 tokens: send from 1 to 1,000'),
     (dict(texts=[' \t']), 'has 0 tokens'),
-    (dict(texts=['word ' * 10_000]), 'has 10,000 tokens'),
-    (dict(texts=['x' * 50_001]), 'at most 50000 characters'),
-    (dict(texts=['a'] * 65), 'at most 64 items'),
+    (dict(texts=['word '*10_000]), 'has 10,000 tokens'),
+    (dict(texts=['x'*50_001]), 'at most 50000 characters'),
+    (dict(texts=['a']*65), 'at most 64 items'),
     (dict(texts='a text'), 'valid list'),
     (dict(texts=[3]), 'body.texts.0: .*valid string'),
     (dict(texts=[None]), 'valid string'),
@@ -60,7 +60,7 @@ def test_bad_requests(client, body, message):
 
 
 @pytest.mark.parametrize('body', [
-    b'', b'{', b'[' * 100_000, b'{"texts": ["\xff"]}', b'{"texts": ["\\ud800"]}',
+    b'', b'{', b'['*100_000, b'{"texts": ["\xff"]}', b'{"texts": ["\\ud800"]}',
     b'{"texts": ["a"], "mean": "\\ud800"}', b'{"texts": [NaN]}'], ids=range(7))
 def test_what_is_no_text_or_no_json(client, body):
     answer = client.post('/embed', content=body, headers={'content-type': 'application/json'})
@@ -89,7 +89,7 @@ def test_batches_answer_each_caller(elmo):
         return elmo.embed(some)
     batches = page('library/service').Batches(embed, most=5)
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda i: batches(sents[i : i + 3]), range(0, 120, 3)))
+        found = list(pool.map(lambda i: batches(sents[i:i + 3]), range(0, 120, 3)))
     for v, w in zip((v for some in found for v in some), wanted, strict=True):
         np.testing.assert_allclose(v, w, atol=1e-5)
     assert sum(sizes) == 120 and max(sizes) <= 15 and len(sizes) < 40

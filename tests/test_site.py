@@ -84,9 +84,19 @@ GROUPS = ['Practice', 'Text', 'Batches', 'The network', 'Training', 'ELMo', 'Tas
 def test_the_opening_pages_are_those_of_the_sidebar():
     import shelves
     assert not shelves.old(), 'run python tests/shelves.py'
-    assert {*shelves.QUESTIONS} >= {nb.stem for nb in nbs if nb.parent.name == 'studies'}, (
-        'each study has a question'
-    )
+
+
+@pytest.mark.parametrize('nb', [o for o in nbs if o.parent.name == 'studies'], ids=lambda o: o.stem)
+def test_the_card_of_a_study_has_its_answer(nb):
+    "It says no number that the opening of the study does not have, and repeats no title"
+    import shelves
+    question, answer = shelves.ASKED[nb.stem]
+    cells = [source(o) for o in json.loads(nb.read_text(encoding='utf-8'))['cells'][:3]]
+    [opening] = [o for o in cells if '**The answer.**' in o]
+    known = opening + title_and_description(nb)[1]
+    assert question.endswith('?') and 20 < len(answer) < 200
+    assert title_and_description(nb)[0] not in (question, answer)
+    assert {*re.findall(r'\d[\d,.]*\d|\d', answer)} <= {*re.findall(r'\d[\d,.]*\d|\d', known)}
 
 
 def test_no_two_pages_have_one_title():
@@ -245,6 +255,26 @@ def test_names_of_the_reference_break_between_words_only():
         == '<h4 class="anchored">KneserNey<wbr>.next<wbr>_probs</h4><td><code>str | None</code></td><code>next_probs</code>'
     )
     assert after_render.breakable(made) == made
+
+def test_answers_are_folded_once():
+    "The fold of an answer in the notebook goes where all solutions are folded; others stay"
+    import after_render
+
+    fold = '<details>\n<summary>\nAnswer\n</summary>\n'
+    told = (
+        f'<p><strong>1.</strong></p>\n{fold}<p>One.</p>\n</details>\n<strong>2.</strong>\n{fold}'
+        '<p>Two.</p>\n<p>More.</p>\n</details>\n<details><summary>Code</summary>x</details>'
+        f'{fold}<p><strong>3.</strong> Three.</p>\n</details>'
+    )
+    page = f'<section id="solutions" class="level2">\n<h2>Solutions</h2>{told}</section>'
+    made = after_render.solved(page)
+    assert '<li value="1"><p>One.</p></li>' in made and '<li value="2"><p>Two.</p></li>' in made
+    assert '<li value="3"><p>Three.</p></li>' in made
+    assert 'Answer' not in made and '<p>More.</p>' in made
+    assert made.count('<details') == made.count('</details>') == 2
+    assert after_render.solved(made) == made
+    asked = f'<section id="three" class="level2"><h2>Three</h2>{told}</section>'
+    assert after_render.solved(asked) == asked
 
 def test_the_search_holds_prose_and_names():
     import after_render
@@ -697,6 +727,11 @@ def test_sidebar_of_each_page(nb, built):
     ]
 
 
+@over(['studies', 'library'], called=str)
+def test_the_page_that_opens_a_shelf_has_it_open_in_the_sidebar(shelf, built):
+    s = soup(built/shelf/'index.html').find(id='quarto-sidebar')
+    assert [SHELVES[int(o['id'][-1]) - 1] for o in s.select('ul.depth1.show')] == [shelf]
+
 @each
 def test_previous_and_next(nb, built):
     """Inside the course the links of Quarto, with numbers; elsewhere, and after its last chapter,
@@ -1049,7 +1084,13 @@ QUERIES = {
     'gradient vanishing': 'course/memory.html#gradients-that-shrink-or-grow',
     'load AI2 weights': 'library/ai2.html#load',
     'surprise': 'course/text.html#surprise-entropy-perplexity',
-    'perplexity': 'reference/nn.html#perplexity',          # a function has that name
+    'perplexity': 'course/text.html#surprise-entropy-perplexity',    # and a function's name
+    'highway': 'course/characters.html#highway-change-a-little-carry-the-rest',
+    'scalar mix': 'course/elmo.html#a-weighted-sum-by-hand',
+    'LSTM': 'course/memory.html#the-lstm-gate-by-gate',
+    'language model': 'course/counting.html#what-a-language-model-is',
+    'padding': 'course/batches.html#what-padding-costs',
+    'probe': 'course/layers.html#a-question-that-proves-nothing',
 }
 
 

@@ -57,7 +57,7 @@ def test_distributions_and_their_likelihoods(kind):
     (4001, None), (25_000, None)])
 def test_auto_chooses_by_size_and_cutoffs(n, cutoffs):
     torch.manual_seed(n)
-    m, h = output_layer(20, n, cutoffs=cutoffs), 3 * torch.randn(5, 20)
+    m, h = output_layer(20, n, cutoffs=cutoffs), 3*torch.randn(5, 20)
     y = torch.tensor([0, 1, n // 2, n - 2, n - 1])
     with torch.no_grad():
         logp, nll = m.log_prob(h), m.nll(h, y)
@@ -147,7 +147,7 @@ def test_scores_are_never_held(kind, kw):
     for train in (True, False):
         with Sizes() as sizes:
             m.train(train).nll(h, y).mean().backward()
-        assert sizes.most <= max(m.max_scores, 20_000 * 16), sizes.most
+        assert sizes.most <= max(m.max_scores, 20_000*16), sizes.most
     with Sizes() as sizes:
         F.cross_entropy(F.linear(h, torch.randn(20_000, 16)), y)
     # the instrument sees them where they are
@@ -185,7 +185,7 @@ def test_log_uniform_is_the_originals(n):
     p = log_uniform(n)
     assert p.shape == (n,) and math.isclose(p.sum(), 1) and (np.diff(p) < 0).all()
     for k in {0, n // 2, n - 1}:
-        assert math.isclose(p[k], (math.log(k + 2) - math.log(k + 1)) / math.log(n + 1))
+        assert math.isclose(p[k], (math.log(k + 2) - math.log(k + 1))/math.log(n + 1))
 
 
 @pytest.mark.parametrize('n_words,n', [

@@ -4,24 +4,26 @@ layout of their homes; and data sets of the hub at every door"""
 import gzip, json, zipfile
 from pathlib import Path
 
-import datasets, h5py, numpy as np, pytest
+import datasets, h5py, numpy as np, pandas as pd, pytest
 from datasets import load_dataset
 
 import addresses
-from elmo_fastai.base.errors import CommandError, CorpusError
+from elmo_fastai.base.errors import CommandError, CorpusError, UsageError
 from elmo_fastai.data.labels import ClassifyDataLoaders
+from elmo_fastai.data.loaders import ElmoDataLoaders
+from elmo_fastai.data.tagged import TagDataLoaders
 from elmo_fastai.elmo import Elmo
 from elmo_fastai.elmo.file import embed_file
 from elmo_fastai.elmo.folder import load_bilm
 from elmo_fastai.nn.bilm import BiLM, BiLMConfig
 from elmo_fastai.tasks.embed import elmo_embed
 from elmo_fastai.text.corpora import reuters, toy_corpus
-from elmo_fastai.text.sources import get_corpus, read_texts
+from elmo_fastai.text.sources import get_corpus, read_texts, text_corpus
 from elmo_fastai.train.command import elmo_pretrain, pretrain
-from test_command import drawn_once
 
 NANO = dict(name='nano', char_dim=4, filters=[[1,8],[2,8],[3,8]], proj_dim=16, hidden_dim=16)
 SENTS = toy_corpus(300, 1, 1, 1).train
+pytestmark = pytest.mark.usefixtures('drawn_once')
 
 @pytest.fixture(scope='module', autouse=True)
 def held():
@@ -117,7 +119,7 @@ def test_c4_kept_on_disk(c4, capsys):
 def test_a_stream_of_the_hub_goes_on_where_it_was(c4, monkeypatch):
     "Interrupted and resumed: the same weights"
     from steps import At
-    from test_command import adding, press, weights
+    from test_script import adding, press, weights
     from elmo_fastai.base.errors import Interrupted
 
     kw = dict(config=NANO, epochs=2, bs=4, seq_len=8, min_freq=1, device='cpu', bf16=False,
@@ -289,3 +291,89 @@ def test_read_texts_of_the_hub(c4, glue, tmp_path):
     with pytest.raises(CommandError, match="no split 'x'"):
         embed_file('hub:nyu-mll/glue:sst2:x', tmp_path / 'v.npz',
             Elmo(BiLM(BiLMConfig.from_dict(NANO), 0)))
+
+# shares, groups, the first rows
+
+GROUPED = pd.DataFrame(dict(text=[f'{i//5} is the group of row {i}' for i in range(200)],
+                            document=[f'd{i//5}' for i in range(200)]))
+
+@pytest.mark.parametrize('kind', ['table', 'file', 'data set', 'two files'])
+def test_rows_of_one_document_are_in_one_split(kind, tmp_path):
+    "Drawn rows of a text, as those of a classifier: a column group… or doc… says what is one"
+    source = GROUPED
+    if kind == 'file':
+        source = tmp_path/'a.csv'
+        GROUPED.to_csv(source, index=False)
+    if kind == 'data set': source = datasets.Dataset.from_pandas(GROUPED)
+    if kind == 'two files':
+        source = [tmp_path/'a.jsonl', tmp_path/'b.jsonl']
+        for file,part in zip(source, (GROUPED[:103], GROUPED[103:])):
+            part.to_json(file, orient='records', lines=True)
+    for corpus in (text_corpus(source), ElmoDataLoaders.from_dataset(source, device='cpu').corpus
+                   if kind == 'data set' else text_corpus(source, split_seed=7)):
+        seen = {split: {line.split()[0] for line in lines}
+                for split,lines in corpus.splits.items()}
+        if kind == 'two files':      # the document that begins in one file and ends in another
+            for some in seen.values(): some.discard('20')
+        every = sum(map(len, seen.values()))
+        assert len(set.union(*seen.values())) == every, seen
+        assert all(2 <= len(seen[split]) <= 6 for split in seen if split != 'train')
+        assert 'whole groups or documents' in repr(corpus.source)
+        assert sum(map(len, corpus.splits.values())) == 200
+
+def test_rows_without_a_document_are_drawn_alone():
+    df = GROUPED.assign(document=[None]*200)
+    assert text_corpus(df).splits == text_corpus(df[['text']]).splits
+    half = GROUPED.assign(document=[f'd{i//5}' if i < 100 else None for i in range(200)])
+    held = {line.split()[0] for line in text_corpus(half).valid if int(line.split()[-1]) < 100}
+    assert not held & {line.split()[0] for line in text_corpus(half).train}
+
+def rows_by_split(n):
+    return {split: [f'{split} {i} row' for i in range(n)] for split in ('train', 'valid', 'test')}
+
+def sizes_of_corpus(corpus): return {split: len(lines) for split,lines in corpus.splits.items()}
+
+def test_n_rows_cuts_each_split(tmp_path):
+    "The first rows of all its files together; of a text `n_valid` says how many of the others"
+    every = rows_by_split(30)
+    for i in range(2):
+        for split in every:
+            pd.DataFrame(dict(text=every[split][15*i:15*i + 15], label=['x', 'y', 'y']*5)).to_csv(
+                tmp_path/f'{split}-{i}.csv', index=False)
+    for source in (every, tmp_path):
+        assert sizes_of_corpus(text_corpus(source, n_rows=20, n_valid=18)) == dict(
+            train=20, valid=18, test=18)
+        assert sizes_of_corpus(text_corpus(source, n_rows=10)) == dict(
+            train=10, valid=30, test=30), 'at most 2,000 of the others'
+    for door in (ClassifyDataLoaders.from_files, ClassifyDataLoaders.from_data):
+        dls = door(tmp_path, n_rows=20, device='cpu', bs=4)
+        assert [len(dl.text) for dl in dls] == [20, 20, 20]
+
+def test_n_rows_of_sentences_with_documents():
+    df = pd.DataFrame(dict(token=['a', 'b', 'c']*30, tag=['X', 'Y', 'Z']*30,
+                           sent_id=[i//3 for i in range(90)], doc=[i//9 for i in range(90)]))
+    dls = TagDataLoaders.from_df(df, n_rows=12, device='cpu', bs=2)
+    assert sum(len(dl.text) for dl in dls) == 12
+    parts = dict(train=df, valid=df)
+    dls = TagDataLoaders.from_dataset(parts, n_rows=5, device='cpu', bs=2)
+    assert [len(dl.text) for dl in dls] == [5, 5]
+
+def test_which_rows_are_held_out_has_one_name():
+    df = GROUPED[['text']]
+    splits = text_corpus(df, split_seed=3).splits
+    assert splits == get_corpus(df, split_seed=3).splits != text_corpus(df).splits
+    assert text_corpus(df).splits == text_corpus(df, split_seed=42).splits
+    held = ElmoDataLoaders.from_df(df, device='cpu', split_seed=3, seed=1).corpus.splits['valid']
+    assert held == ElmoDataLoaders.from_df(df, device='cpu', split_seed=3, seed=2).corpus.valid
+    with pytest.raises(UsageError, match='seed=3.*split_seed'): get_corpus(df, seed=3)
+
+@pytest.mark.parametrize('door', ['from_corpus', 'from_files', 'from_dataset'])
+def test_each_factory_holds_out_the_same_rows(door, tmp_path):
+    "Shares and seed count whichever factory has the file; a corpus with splits keeps them"
+    GROUPED.to_csv(tmp_path/'a.csv', index=False)
+    how = dict(valid_pct=.25, split_seed=3, device='cpu')
+    dls = getattr(ElmoDataLoaders, door)(tmp_path/'a.csv', **how)
+    frame = ElmoDataLoaders.from_df(GROUPED, **how)
+    assert dls.corpus.splits == frame.corpus.splits and len(dls.corpus.valid) == 50
+    with pytest.raises(CorpusError, match='splits of its own'):
+        getattr(ElmoDataLoaders, door)(toy_corpus(20, 4, 1, 1), valid=tmp_path/'a.csv')

@@ -61,7 +61,7 @@ def test_scores_are_those_of_reading_piece_by_piece(model):
         s, = score(model, VOCAB, CHARS, [tokens])
         ids = VOCAB.encode(tokens)
         f = [next_logp(model, tokens[:i], 'forward')[w].item() for i,w in enumerate([*ids, 3])]
-        b = [next_logp(model, tokens[i + 1 :], 'backward')[w].item()
+        b = [next_logp(model, tokens[i + 1:], 'backward')[w].item()
              for i, w in enumerate(ids)] + [next_logp(model, tokens, 'backward')[2].item()]
         np.testing.assert_allclose(s.fwd, f, atol=1e-4)
         np.testing.assert_allclose(s.bwd, b, atol=1e-4)
@@ -74,7 +74,7 @@ def test_scores_add_up_to_the_perplexity(model):
         scored = score(model, VOCAB, CHARS, SENTS, bs=bs)
         assert [s.tokens for s in scored] == SENTS
         for k,d in (('fwd', 0), ('bwd', 1)):
-            assert math.isclose(math.exp(-sum(s.logp[d] for s in scored) / sum(
+            assert math.isclose(math.exp(-sum(s.logp[d] for s in scored)/sum(
                 len(s.fwd) for s in scored)), exact[k], rel_tol=1e-4)
 
 
@@ -185,7 +185,7 @@ def test_what_is_never_written():
         for text in generate(m, VOCAB, CHARS, ['the']*20, 5, direction, end=False, seed=0):
             assert not set(text.split()) & set(SPECIALS) and len(text.split()) == 6
         words = {w for t in generate(
-            m, VOCAB, CHARS, ['the'] * 20, 5, direction, no_unk=False, end=False, seed=0)
+            m, VOCAB, CHARS, ['the']*20, 5, direction, no_unk=False, end=False, seed=0)
                  for w in t.split()}
         assert '<unk>' in words and not words & {'<pad>', '<s>', '</s>'}
         # ends at once

@@ -68,7 +68,7 @@ def test_cold_is_what_the_model_computes(texts, config):
     got = evaluate(m, SentenceDataLoader(t, bs=16))
     for d, k in enumerate(('fwd', 'bwd')):
         assert math.exp(np.nanmean(nats[d])) == pytest.approx(got[k], rel=1e-4)
-    assert np.isfinite(nats).sum(1).tolist() == [got['predictions']] * 2
+    assert np.isfinite(nats).sum(1).tolist() == [got['predictions']]*2
     chars = torch.as_tensor(t.take(np.arange(*t.offsets[5:7])[None])[0])
     with torch.no_grad():
         layers = m.encode(chars)[1:]
@@ -88,7 +88,7 @@ def test_carried_equals_one_long_reading(texts):
     for d in (0, 1):
         pos = reading_order(t, d)
         assert np.allclose(
-            vecs[pos][:, :, d * 16 : (d + 1) * 16], torch.stack(res[d][0], 2)[0].numpy(), atol=1e-4
+            vecs[pos][:,:, d*16:(d + 1)*16], torch.stack(res[d][0], 2)[0].numpy(), atol=1e-4
         )
         assert np.nanmean(nats[d]) == pytest.approx(res[d][1].mean().item(), rel=1e-4)
 
@@ -106,10 +106,10 @@ def test_neighbours_and_prime(texts):
             pos = np.concatenate([reading_order(t, d, order=[o]) for o in (other, i)])
             ys = torch.stack(read_window(m, t, [pos[None], pos[None]])[d][0], 2)[0].numpy()
             own = pos[len(pos) - t.lens[i]:]
-            assert np.allclose(near[own][:, :, d*16:(d+1)*16], ys[-t.lens[i]:], atol=1e-5)
+            assert np.allclose(near[own][:,:, d*16:(d+1)*16], ys[-t.lens[i]:], atol=1e-5)
     first = slice(0, t.offsets[1])
     # nothing comes before the first
-    assert np.allclose(near[first][:, :, :16], cold[first][:, :, :16], atol=1e-5)
+    assert np.allclose(near[first][:,:,:16], cold[first][:,:,:16], atol=1e-5)
     assert not np.allclose(primed[here], cold[here], atol=1e-3)
 
 def test_the_unread_mark_changes_nothing_when_cold(texts):

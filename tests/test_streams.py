@@ -11,9 +11,8 @@ from hypothesis import given, settings, strategies as st
 from elmo_fastai.base.errors import CorpusError
 from elmo_fastai.text.tokens import WordVocab
 from elmo_fastai.nn.bilm import BiLMConfig
-from elmo_fastai.data.buffered import BufferedDataLoader
+from elmo_fastai.data.buffered import BufferedDataLoader, Reader
 from elmo_fastai.data.streams import stream_loaders
-from elmo_fastai.text.lines import Reader
 from elmo_fastai.train.learner import bilm_learner
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -388,7 +387,7 @@ def test_a_mixed_stream_trains_on_where_it_was(how, door):
             return stream_loaders(
                 mixed()[how], tokenizer='space', bs=8, device='cpu', n_valid=50, buffer=30, seed=1
             ).train
-        return BufferedDataLoader(
+        return BufferedDataLoader.counted(
             mixed()[how], tokenizer='space', bs=8, device='cpu', buffer=30, seed=1
         )
 
@@ -438,7 +437,7 @@ def test_lines_that_have_changed_are_refused(tmp_path):
     with pytest.raises(CorpusError, match='not those'): next(iter(c))
 
     def unseeded():
-        return BufferedDataLoader(
+        return BufferedDataLoader.counted(
             rows(300).to_iterable_dataset().shuffle(),
             tokenizer='space',
             bs=8,
@@ -456,8 +455,8 @@ def test_rows_that_are_lists():
     lists = datasets.Dataset.from_dict(dict(text=[['a', 'b', 'c']]*60))
     for make in (
         lambda: stream_loaders(lists.to_iterable_dataset(), n_valid=5, device='cpu'),
-        lambda: BufferedDataLoader(lists.to_iterable_dataset(), device='cpu'),
-        lambda: BufferedDataLoader([['a', 'b']] * 5, device='cpu'),
+        lambda: BufferedDataLoader.counted(lists.to_iterable_dataset(), device='cpu'),
+        lambda: BufferedDataLoader.counted([['a', 'b']] * 5, device='cpu'),
     ):
         with pytest.raises(CorpusError, match='not one word.*no text.*list of tokens'):
             make()
@@ -620,3 +619,27 @@ def test_a_stream_is_copied_in_another_thread():
     thread.start()
     thread.join()
     assert found == ['a', 'b'] and kept
+
+def test_nothing_is_read_before_it_is_asked_for(tmp_path, monkeypatch):
+    "Neither by a reader nor by a loader; to count is a method of its own"
+    (tmp_path/'a.txt').write_text('\n'.join(lines_of(0)))
+    opened = []
+    was = Reader.open
+    monkeypatch.setattr(Reader, 'open', lambda self: (opened.append(1), was(self))[1])
+    vocab = WordVocab.build([line.split() for line in lines_of(0)])
+    lines = Reader(tmp_path/'a.txt')
+    dl = BufferedDataLoader(lines, vocab, n_batches=2, tokenizer='space', bs=20)
+    assert not opened and len(list(dl)) == 2 and len(opened) == 1
+    counted = BufferedDataLoader.counted(lines, tokenizer='space', bs=20)
+    assert len(opened) == 2 and len(counted) == 2 and counted.vocab.itos[4:] == vocab.itos[4:]
+    assert counted.n_tokens == sum(len(line.split()) + 2 for line in lines_of(0))
+
+def test_a_column_of_a_stream_may_be_a_path(tmp_path):
+    table = datasets.Dataset.from_dict(dict(data=[dict(text=line) for line in lines_of(0)]))
+    dls = stream_loaders(table.to_iterable_dataset(), text_col='data.text', tokenizer='space',
+                         n_valid=5, bs=4, device='cpu')
+    assert len(seen(dls.train)) == 35 and not dls.skipped
+    table.save_to_disk(tmp_path/'saved')
+    dls = stream_loaders(tmp_path/'saved', text_col='data.text', tokenizer='space', n_valid=5, bs=4,
+                         device='cpu')
+    assert len(seen(dls.train)) == 35, 'a data set that `save_to_disk` wrote is read, too'

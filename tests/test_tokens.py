@@ -11,7 +11,7 @@ from elmo_fastai.data.blog import ElmoTokens, ElmoTransform, NumericalizeChars
 from elmo_fastai.data.encoded import TensorChars
 
 nasty = ['', ' ', '\t\n', '.', 'bank', "didn't", '👨‍👩‍👧', '👍🏽', '🇫🇷', 'cafe\u0301', 'نَهْر',
-    'בַּנְק', 'नमस्ते', '河岸', '\x00', 'a\x00b', 'x' * 10_000, '\u200b', '\ufeff', '\ud800', '<s>',
+    'בַּנְק', 'नमस्ते', '河岸', '\x00', 'a\x00b', 'x'*10_000, '\u200b', '\ufeff', '\ud800', '<s>',
     '</s>', '<pad>', '<unk>', "n't", "'s", '1,000.5', '...', '--', '\u2028', '\x1c']
 text = st.one_of(st.text(max_size=40), st.lists(st.sampled_from(nasty), max_size=6).map(' '.join))
 token = st.one_of(st.sampled_from(nasty), st.text(max_size=12))
@@ -129,7 +129,7 @@ def test_composed_and_decomposed_letters_are_the_same_text(t):
     assert tokens == word_tokenize(decomposed)
 
 def test_long_tokens_take_linear_time():
-    for t in ('x' * 200_000, 'a-' * 100_000, "n'" * 100_000, '\u0301' * 200_000):
+    for t in ('x'*200_000, 'a-'*100_000, "n'"*100_000, '\u0301'*200_000):
         assert ''.join(word_tokenize(t)) == t
 
 def test_get_tokenizer():
@@ -270,7 +270,7 @@ def test_too_small_or_too_many():
 @pytest.mark.parametrize('v', [WordVocab.build([['bank', 'é', '\x00', '"', 'نَهْر', '\ud800']]),
     ByteCharVocab(17), CharVocab.build([['bank', '河']], n=2, max_chars=9)])
 def test_save_and_load(v, tmp_path):
-    p = tmp_path / 'deep' / 'v.json'
+    p = tmp_path/'deep'/'v.json'
     v.save(p)
     w = type(v).load(p)
     assert {k: getattr(v, k) for k in v._args} == {k: getattr(w, k) for k in v._args}
@@ -283,12 +283,12 @@ def test_save_and_load(v, tmp_path):
     'None'), ('{"format": "elmo_fastai.CharVocab", "version": 1}', 'CharVocab'),
     ('{"format": "elmo_fastai.WordVocab", "version": 2, "itos": []}', 'of version 2')])
 def test_bad_files(content, message, tmp_path):
-    p = tmp_path / 'v.json'
+    p = tmp_path/'v.json'
     p.write_text(content)
     with pytest.raises(ValueError, match=message):
         WordVocab.load(p)
     with pytest.raises(FileNotFoundError, match='v2.json'):
-        WordVocab.load(tmp_path / 'v2.json')
+        WordVocab.load(tmp_path/'v2.json')
 
 def test_binary_file(tmp_path):
     p = tmp_path/'v.json'; p.write_bytes(b'\xff\xfe\x00')
@@ -357,7 +357,7 @@ def test_vocab_limits_and_damage(tmp_path):
             WordVocab.build([['a']], max_vocab=n)
     (tmp_path/'v.json').write_text('{"format": "elmo_fastai.WordVocab", "version": 1}')
     with pytest.raises(ValueError, match='v.json is damaged: it lacks itos'):
-        WordVocab.load(tmp_path / 'v.json')
+        WordVocab.load(tmp_path/'v.json')
 
 def test_equal_alphabets():
     a = CharVocab.build([['abc', 'cd']])
@@ -371,40 +371,35 @@ def test_equal_alphabets():
 @pytest.mark.parametrize('vocab', [ByteCharVocab(20), CharVocab.build([['abc', 'cd']], n=2)],
     ids=repr)
 def test_an_alphabet_is_known_by_its_file(vocab, tmp_path):
-    vocab.save(tmp_path / 'c.json')
-    assert load_char_vocab(tmp_path / 'c.json') == vocab
-    WordVocab.build([['a']]).save(tmp_path / 'w.json')
+    vocab.save(tmp_path/'c.json')
+    assert load_char_vocab(tmp_path/'c.json') == vocab
+    WordVocab.build([['a']]).save(tmp_path/'w.json')
     with pytest.raises(ValueError, match='w.json'):
-        load_char_vocab(tmp_path / 'w.json')
+        load_char_vocab(tmp_path/'w.json')
 
 @pytest.mark.parametrize('bad', [dict(max_chars=10**9), dict(max_chars=7.5), dict(n=0), dict(n=1.5),
     dict(itos=['<unk>', 7]), dict(itos='abc'), dict(itos=[]), dict(itos=None)], ids=str)
 def test_alphabets_that_can_not_be(bad, tmp_path):
-    CharVocab.build([['abc']]).save(tmp_path / 'c.json')
-    d = json.loads((tmp_path / 'c.json').read_text())
-    (tmp_path / 'c.json').write_text(json.dumps(d | bad))
+    CharVocab.build([['abc']]).save(tmp_path/'c.json')
+    d = json.loads((tmp_path/'c.json').read_text())
+    (tmp_path/'c.json').write_text(json.dumps(d | bad))
     with pytest.raises(ValueError, match='c.json'):
-        load_char_vocab(tmp_path / 'c.json')
+        load_char_vocab(tmp_path/'c.json')
 
 # scripts without blanks
 
-@pytest.mark.parametrize(
-    'text,tokens',
-    [
-        ('我喜欢北京。', list('我喜欢北京。')),
-        ('カタカナです', list('カタカナです')),
-        ('我 喜欢 北京 。', ['我', '喜欢', '北京', '。']),
-        ('我', ['我']),
-        ('iPhone手机2.5折', ['iPhone', '手', '机', '2.5', '折']),
-        ('\u0e17\u0e35\u0e48\u0e19\u0e35\u0e48', ['\u0e17\u0e35\u0e48', '\u0e19\u0e35\u0e48']),
-        (
-            '\u0e1c\u0e21\u0e0a\u0e37\u0e48\u0e2d\u0e08\u0e2d\u0e2b\u0e4c\u0e19\u0e04\u0e23\u0e31\u0e1a \u0e1c\u0e21\u0e0a\u0e37\u0e48\u0e2d\u0e2d\u0e30\u0e44\u0e23\u0e2d\u0e22\u0e39\u0e48',
-            None,
-        ),
-        ("I didn't .", ['I', 'did', "n't", '.']),
-        ('한국어 문장', ['한국어', '문장']),
-    ],
-)
+@pytest.mark.parametrize('text,tokens', [
+    ('我喜欢北京。', list('我喜欢北京。')),
+    ('カタカナです', list('カタカナです')),
+    ('我 喜欢 北京 。', ['我', '喜欢', '北京', '。']),
+    ('我', ['我']),
+    ('iPhone手机2.5折', ['iPhone', '手', '机', '2.5', '折']),
+    ('\u0e17\u0e35\u0e48\u0e19\u0e35\u0e48', ['\u0e17\u0e35\u0e48', '\u0e19\u0e35\u0e48']),
+    ('\u0e1c\u0e21\u0e0a\u0e37\u0e48\u0e2d'
+     '\u0e08\u0e2d\u0e2b\u0e4c\u0e19\u0e04\u0e23\u0e31\u0e1a '
+     '\u0e1c\u0e21\u0e0a\u0e37\u0e48\u0e2d\u0e2d\u0e30\u0e44\u0e23\u0e2d\u0e22\u0e39\u0e48', None),
+    ("I didn't .", ['I', 'did', "n't", '.']),
+    ('한국어 문장', ['한국어', '문장'])])
 def test_letters_of_scripts_without_blanks_are_tokens(text, tokens):
     found = word_tokenize(text)
     # two clauses, and no word of ten letters
@@ -416,6 +411,5 @@ def test_letters_of_scripts_without_blanks_are_tokens(text, tokens):
 
 def test_chars_splits_also_what_is_split_into_words():
     chars = get_tokenizer('chars')
-    assert chars('我 喜欢 北京 。') == list('我喜欢北京。') and chars(
-        'well-known banks'
-    ) == word_tokenize('well-known banks')
+    assert chars('我 喜欢 北京 。') == list('我喜欢北京。') and chars('well-known banks') == word_tokenize(
+        'well-known banks')

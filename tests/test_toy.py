@@ -54,8 +54,8 @@ def test_one_string_two_derivations_and_a_prefix_of_another():
     g = Grammar({'Root': [(1, ('A', 'A')), (1, (a,)), (2, ('B',))], 'A': [(1, (a,)), (3, (b,))],
         'B': [(1, (a, b)), (1, (b, Word('b', 'Z')))]})
     ps = check(g)
-    assert ps['a', 'b'] == pytest.approx(0.25 * 0.25 * 0.75 + 0.5 * 0.5) and ps['b',
-        'b'] == pytest.approx(0.25 * 0.75**2 + 0.5 * 0.5)
+    assert ps['a', 'b'] == pytest.approx(0.25*0.25*0.75 + 0.5*0.5) and ps['b',
+        'b'] == pytest.approx(0.25*0.75**2 + 0.5*0.5)
     assert g.next_words(['a'])[None] == pytest.approx(.25/(.25 + .25*.25 + .25))
 
 @pytest.mark.parametrize('rules, msg', [({'Root': [(1, ('A',))], 'A': [(1, ('B',))], 'B': [(1,

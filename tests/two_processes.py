@@ -1,4 +1,4 @@
-"""What two processes do together in test_distributed.py; a process alone does the same, for comparison.
+"""What two processes do together in test_distributed.py; one alone does the same, for comparison.
 `python two_processes.py FOLDER` under torchrun"""
 
 import atexit, json, os, signal, sys, time
@@ -81,7 +81,7 @@ class Hear(Callback):
 def lines_of_all(n=203): return [f'w{i} and w{i%7} .' for i in range(n)]
 
 def buffered():
-    dl = BufferedDataLoader(
+    dl = BufferedDataLoader.counted(
         lines_of_all(), buffer=50, tokenizer='space', bs=10, seed=1, device='cpu')
     corpus = Corpus('numbers', dict(train=lines_of_all(), valid=lines_of_all(20)), 'space')
     valid = ElmoDataLoaders.from_corpus(corpus, vocab=dl.vocab, bs=10, device='cpu').valid

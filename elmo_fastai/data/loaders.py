@@ -17,12 +17,12 @@ from ..base.errors import one_of, require
 from ..base.options import ReadOptions
 from ..text.corpora import Corpus, all_lines
 from ..text.reading import find_column, is_missing
-from ..text.sources import get_corpus, text_corpus
+from ..text.sources import get_corpus, is_made
 from ..text.splits import last_part
 from ..text.tokens import WordVocab, get_tokenizer, split_text
 from .batches import (
     LOADERS, SentenceDataLoader, check_loader_args, fit_stream, valid_loader)
-from .buffered import BufferedDataLoader
+from .buffered import BufferedDataLoader, Reader
 from .encoded import EncodedText, TokenTypes
 
 # %% ../../nbs/library/loaders.ipynb #c062
@@ -49,6 +49,48 @@ def read_split(corpus, split, tok, with_notes=True):
     notes = {name: [note[i] for i in kept] for name,note in notes.items()}
     return [sents[i] for i in kept], notes, Counter({'blank lines': len(lines) - len(kept)})
 
+# %% ../../nbs/library/loaders.ipynb #c062t
+TRUTH = dict.fromkeys(('true', 't', 'yes', 'y', '1', '1.0'), True) | dict.fromkeys(
+    ('false', 'f', 'no', 'n', '0', '0.0'), False)
+
+def as_flag(cell):
+    "Whether a cell says yes or no, as a bool; None where it says neither"
+    return TRUTH.get(str(cell).strip().lower())
+
+def by_column(df, col):
+    "The rows of `df` for training and for validation, where column `col` is true"
+    values = df[find_column(df.columns, col, arg='valid_col')]
+    held = [as_flag(value) for value in values]
+    for row,value,is_held in zip(df.index, values, held):
+        holds = 'has no value' if is_missing(value) else f'holds {value!r}'
+        require(is_held is not None,
+                f"column {col!r} {holds} in row {row!r}: valid_col is true or false in each row")
+    require(any(held), f"column {col!r} is true in no row: there is none for validation")
+    require(not all(held), f"column {col!r} is true in all rows: there is none to train on")
+    return dict(train=df[~np.array(held)], valid=df[held])
+
+class TableDataLoaders(DataLoaders):
+    "`DataLoaders` that come from a table, too"
+    source = None        # how it was read
+    @classmethod
+    def from_df(cls,
+        df:pd.DataFrame,
+        valid_col:str=None, # a column that is true in the rows for validation; None: random rows
+        **kwargs            # of `from_dataset`
+    ):
+        "From a table"
+        return cls.from_dataset(df if valid_col is None else by_column(df, valid_col), **kwargs)
+
+    @classmethod
+    def read_from(cls, source, *loaders, path='.', device=None):
+        "The loaders of a `Source`, which says how they were read and what was left out"
+        dls = cls(*loaders, path=path, device=device or default_device())
+        dls.source = source
+        dls.skipped = source.left_out
+        return dls
+
+    def __repr__(self): return f"{type(self).__name__}: {self.source}"
+
 # %% ../../nbs/library/loaders.ipynb #c068
 def with_validation(corpus, pct):
     "The corpus; if it has no lines to validate on, with the last of its training lines for that"
@@ -60,12 +102,22 @@ def with_validation(corpus, pct):
     corpus.gold = None
     return corpus
 
+# %% ../../nbs/library/loaders.ipynb #c069h2
+def corpus_of(source, valid, how, **shares):
+    "The corpus of a source; `shares` are for one that has no splits of its own"
+    if isinstance(source, Corpus) or is_made(source):
+        name = getattr(source, 'name', source)
+        require(valid is None, f"the corpus {name!r} has splits of its own: leave valid out")
+        return get_corpus(source, **how.said())
+    source, valid = [list(some) if isinstance(some, L) else some for some in (source, valid)]
+    return get_corpus(source, valid=valid, test_pct=0, **how.said(), **shares)
+
 # %% ../../nbs/library/loaders.ipynb #c063
-class ElmoDataLoaders(DataLoaders):
+class ElmoDataLoaders(TableDataLoaders):
     "`DataLoaders` for language models and CBOW"
     @classmethod
     def from_corpus(cls,
-        corpus,                  # a `Corpus`, or what `get_corpus` takes: 'ud:vi_vtb', files, …
+        corpus,                  # a `Corpus`, or what `get_corpus` takes: 'ud:vi_vtb', files, data
         kind='sentences',        # 'sentences', 'stream' or 'cbow'
         bs:int=None,             # sentences, strips or examples; None: the loader's default
         valid_bs:int=None,       # None: as `bs`; a short text gets fewer
@@ -78,12 +130,14 @@ class ElmoDataLoaders(DataLoaders):
         seed:int=None, device=None, path='.',
         valid_pct:float=0.1,     # share to validate on where there is no split for it
         split_seed:int=42,       # which rows of a table; of a text it is the last part
-        **kwargs                 # of the loader (`seq_len`, …) and of `ReadOptions`
+        **kwargs                 # of the loader (`seq_len`, …) and of `ReadOptions`; `valid`, like
+                                 # `corpus`, to validate on
     ):
         "Tokenise, count words, encode, cut into batches; `skipped` counts what is left out"
         one_of('kind', kind, LOADERS)
         how = ReadOptions.take(kwargs)
-        if not isinstance(corpus, Corpus): corpus = get_corpus(corpus, **how.said())
+        valid = kwargs.pop('valid', None)
+        corpus = corpus_of(corpus, valid, how, valid_pct=valid_pct, split_seed=split_seed)
         corpus = with_validation(corpus, valid_pct)
         is_own = tokenizer in (None, corpus.tokenizer)
         if not is_own:
@@ -104,10 +158,11 @@ class ElmoDataLoaders(DataLoaders):
             dl = LOADERS[kind](text, **kwargs)
             cuts = text.cuts
         else: # lines on disk
-            dl = BufferedDataLoader(
-                corpus.train, vocab, kind=kind, char_vocab=char_vocab, tokenizer=tok, device=device,
-                max_words=max_words, min_freq=min_freq, max_vocab=max_vocab,
-                text_col=how.text_col, **kwargs)
+            lines = corpus.train
+            if not isinstance(lines, Reader): lines = Reader(lines, how)
+            dl = BufferedDataLoader.counted(
+                lines, vocab, kind=kind, char_vocab=char_vocab, tokenizer=tok, device=device,
+                max_words=max_words, min_freq=min_freq, max_vocab=max_vocab, **kwargs)
             kwargs = dict(dl.loader_args)
             skipped = dl.skipped
             cuts = dl.cuts
@@ -122,6 +177,9 @@ class ElmoDataLoaders(DataLoaders):
         res.cuts = dict(train=cuts, valid=text.cuts)
         res.skipped = Counter(corpus.skipped) + skipped + blank
         return res
+
+    # the names of the other factories
+    from_files = from_dataset = from_corpus
 
     def test_dl(self,
         items,               # texts or lists of tokens
@@ -154,67 +212,3 @@ def log_frequencies(self:ElmoDataLoaders,
     words = torch.as_tensor(self.types.words[text.ids])
     counts = words.bincount(minlength=len(self.vocab)) + 1.
     return (counts/counts.sum()).log()
-
-# %% ../../nbs/library/loaders.ipynb #c068x
-TRUTH = dict.fromkeys(('true', 't', 'yes', 'y', '1', '1.0'), True) | dict.fromkeys(
-    ('false', 'f', 'no', 'n', '0', '0.0'), False)
-
-def as_flag(cell):
-    "Whether a cell says yes or no, as a bool; None where it says neither"
-    return TRUTH.get(str(cell).strip().lower())
-
-def by_column(df, col):
-    "The rows of `df` for training and for validation, where column `col` is true"
-    values = df[find_column(df.columns, col, arg='valid_col')]
-    held = [as_flag(value) for value in values]
-    for row,value,is_held in zip(df.index, values, held):
-        holds = 'has no value' if is_missing(value) else f'holds {value!r}'
-        require(is_held is not None,
-                f"column {col!r} {holds} in row {row!r}: valid_col is true or false in each row")
-    require(any(held), f"column {col!r} is true in no row: there is none for validation")
-    require(not all(held), f"column {col!r} is true in all rows: there is none to train on")
-    return dict(train=df[~np.array(held)], valid=df[held])
-
-# %% ../../nbs/library/loaders.ipynb #c069h
-def corpus_of(source, kwargs, **more):
-    "Returns a corpus of a source; what it takes of a factory's arguments is taken out of them"
-    share = kwargs.get('valid_pct', 0.1)
-    seed = kwargs.get('split_seed', 42)
-    how = ReadOptions.take(kwargs)
-    return text_corpus(source, **more, **how.said(), seed=seed, valid_pct=share, test_pct=0)
-
-# %% ../../nbs/library/loaders.ipynb #c069
-@patch(cls_method=True)
-def from_df(cls:ElmoDataLoaders,
-    df:pd.DataFrame,
-    text_col:str=None,   # None: one of `TEXT_COLUMNS`
-    valid_col:str=None,  # a column that is true in the rows for validation; None: random rows
-    **kwargs             # of `from_corpus`
-):
-    "From a table; rows without text are left out, and counted in `skipped`"
-    parts = df if valid_col is None else by_column(df, valid_col)
-    kwargs['text_col'] = text_col
-    return cls.from_corpus(corpus_of(parts, kwargs), **kwargs)
-
-# %% ../../nbs/library/loaders.ipynb #c072
-@patch(cls_method=True)
-def from_files(cls:ElmoDataLoaders,
-    path,             # a file, a folder, a pattern, or a list of those: text or tables
-    valid=None,       # the same for validation; None: what is called so, else `valid_pct`
-    **kwargs           # of `from_corpus`
-):
-    "From files, a sentence, paragraph or row each line; blank ones are counted in `skipped`"
-    path, valid = [list(files) if isinstance(files, L) else files for files in (path, valid)]
-    return cls.from_corpus(corpus_of(path, kwargs, valid=valid), **kwargs)
-
-# %% ../../nbs/library/loaders.ipynb #c075
-@patch(cls_method=True)
-def from_dataset(cls:ElmoDataLoaders,
-    dataset,            # of the `datasets` library; or a dictionary by split, a list, a table
-    text_col:str=None,  # None: one of `TEXT_COLUMNS`
-    n_rows:int=None,    # the first ones only; needed where the data has no length
-    **kwargs            # of `from_corpus`
-):
-    "From a data set of the `datasets` library"
-    kwargs |= dict(text_col=text_col, n_rows=n_rows)
-    return cls.from_corpus(corpus_of(dataset, kwargs, name='dataset'), **kwargs)

@@ -8,102 +8,85 @@ Docs: https://elmo-fastai.github.io/elmo_fastai/library/streams.html.md"""
 __all__ = ['stream_loaders']
 
 # %% ../../nbs/library/streams.ipynb #c004
+import math
 from collections import Counter
 from itertools import islice
 from numbers import Real
-from fastai.basics import Path, delegates
+from fastai.basics import delegates
 from ..base.errors import require
 from ..base.options import ReadOptions
 from ..base.processes import from_main, n_processes
 from ..text.corpora import Corpus
-from ..text.lines import Reader, as_source, check_found, lines_in
-from ..text.reading import ColumnFile, Source, open_table
-from ..text.sources import corpus_name, hub_streams, is_named, path_of
-from ..text.splits import files_by_split, parts_of
-from ..text.treebanks import split_treebank
-from .buffered import BufferedDataLoader
+from ..text.reading import ColumnFile
+from ..text.sources import corpus_name, find_source, hub_streams, is_named
+from .buffered import BufferedDataLoader, Reader, as_stream, check_found
 from .loaders import ElmoDataLoaders
 
 # %% ../../nbs/library/streams.ipynb #c032
-def stream_parts(source, valid, data=None, n_rows=None, n_valid=None):
-    "What to train on, and to validate on if anything is called so: lists of files, or streams"
-    require(not isinstance(valid, Real), f"valid={valid}: of a stream nobody knows a share "
-            "before it is read: name files, or say with n_valid how many rows")
-    if is_named(source):
-        home, _, name = source.partition(':')
-        if home == 'ud': parts = split_treebank(name, data)
-        else: parts = hub_streams(name, data, n_rows, n_valid)
-    elif path_of(source) is not None: parts, _ = files_by_split(source, path_of(valid))
-    else: parts = {split: as_source(rows) for split,rows in parts_of(source).items()}
-    if valid is not None and path_of(source) is None:
-        parts['valid'] = files_by_split(valid)[0]['train'] if path_of(valid) else as_source(valid)
-    return parts['train'], parts.get('valid')
-
-def hold_out_lines(source, valid, options, n_valid, shuffle, seed):
-    "The lines to train on, and the rows to validate on"
-    in_files = path_of(source) is not None
-    if not in_files: shuffle = False                             # its first rows stay the first
-    if valid is not None:
-        held = list(islice(Reader(valid, options), n_valid))
-        return Reader(source, options, 0, shuffle, seed), held
-    last = source[-1:] if in_files else source
-    held = list(islice(Reader(last, options), n_valid))
-    require(held == from_main(lambda: list(islice(Reader(last, options), n_valid))),
+def hold_out_lines(tables, options, n_valid, shuffle, seed):
+    "A `Reader` of the lines to train on, one of the others, and the rows to validate on"
+    train = tables['train']
+    shuffle = shuffle and as_stream(train[0]) is None            # its first rows stay the first
+    held_out = Reader(tables.get('valid') or train[-1:], options)
+    held = list(islice(held_out, n_valid))
+    if 'valid' in tables: return Reader(train, options, 0, shuffle, seed), held_out, held
+    require(held == from_main(lambda: list(islice(held_out.shard(0, 1), n_valid))),
             "This stream gives other rows each time it is read: shuffle it with a seed, or hold "
             "rows out first: stream_loaders(stream.skip(99).shuffle(), valid=stream.take(99))")
-    lines = Reader(source, options, len(held), shuffle, seed)
+    lines = Reader(train, options, len(held), shuffle, seed)
     require(list(islice(lines, 1)), f"n_valid={n_valid} leaves nothing to train on (rows in all: "
             f"{len(held)}): hold out fewer, or name files to validate on")
-    return lines, held
+    return lines, held_out, held
 
-def sample_of(rows, text_col, size=2_000_000):
-    "The first lines of some rows, as many as have this number of characters"
+def sample_of(lines, size=2_000_000):
+    "Those of some lines with words, as many as have this number of characters"
     sample = []
-    left_out = Counter()
-    for line in lines_in(rows, text_col, left_out):
+    for line in lines:
         if line: sample.append(line)
         size -= len(line)
         if size < 0: break
-    check_found(sample, left_out)
     return sample
 
 # %% ../../nbs/library/streams.ipynb #c033
-@delegates(BufferedDataLoader.__init__, keep=True, but='device')
+@delegates(BufferedDataLoader.counted, keep=True, but='device')
 def stream_loaders(
     source,                 # files, a folder, a pattern, a name; a data set or a stream of it
     valid=None,             # likewise; None: what is called so, or rows of the last file
     n_valid:int=2000,       # rows of it
     kind='sentences', max_vocab:int=100_000,    # 'sentences' or 'stream'
-    name:str=None,          # of the corpus; None: that of the first file
+    name:str=None,          # of the corpus; None: that of its files
     shuffle:bool=None, seed:int=42,     # None: yes, but for streams
     **kwargs                # of `ElmoDataLoaders.from_corpus`, `BufferedDataLoader`, `ReadOptions`
 ) -> ElmoDataLoaders:       # its `corpus` has the lines to validate on and a sample of the others
     "Loaders for text that need not fit into memory, nor on this disk"
     if shuffle is None: shuffle = kind != 'stream'
     options = ReadOptions.take(kwargs)
-    kwargs |= dict(kind=kind, max_vocab=max_vocab, shuffle=shuffle, seed=seed)
+    require(not isinstance(valid, Real), f"valid={valid}: of a stream nobody knows a share "
+            "before it is read: name files, or say with n_valid how many rows")
     data = kwargs.pop('data', None)                              # a copy of what the hub has
-    train, valid = stream_parts(source, valid, data, options.n_rows, n_valid)
-    lines, held = hold_out_lines(train, valid, options, n_valid, shuffle, seed)
-    col = kwargs['text_col'] = options.text_col
-    parts = dict(train=sample_of(lines, col), valid=sample_of(held, col, float('inf')))
-    tables = {}
-    if lines.files: tables['train'] = [open_table(file, options) for file in lines.files]
-    if path_of(valid) is not None: tables['valid'] = [open_table(file, options) for file in valid]
-    if name is None and is_named(source): name = corpus_name(source, tables)
-    if name is None: name = Path(lines.files[0]).stem if lines.files else 'stream'
-    is_split = lines.files and isinstance(tables['train'][0], ColumnFile)
+    is_hub = is_named(source) and source.startswith('hub:')
+    rows = hub_streams(source[4:], data, options.n_rows, n_valid) if is_hub else source
+    found = find_source(rows, options, valid, data=data)
+    found.leave_out('test')
+    lines, held_out, held = hold_out_lines(found.parts, options, n_valid, shuffle, seed)
+    left_out = Counter()
+    parts = dict(train=sample_of(lines.lines(lines, left_out)),
+                 valid=sample_of(held_out.lines(held, left_out), math.inf))
+    for sample in parts.values(): check_found(sample, left_out)
+    is_split = isinstance(found.parts['train'][0], ColumnFile)
     tokenizer = kwargs.pop('tokenizer', None) or ('space' if is_split else 'words')
+    name = name or corpus_name(source, found.files(), found.unused)
     corpus = Corpus(name, parts, tokenizer)
-    corpus.source = Source(tables)
-    corpus.source.notes.append(f"read as a stream, {len(held):,} rows validate")
-    corpus.source.first = parts['train'][0]
+    corpus.source = found
+    found.notes.append(f"read as a stream, {len(held):,} rows validate")
+    found.first = parts['train'][0]
     corpus.splits = parts | dict(train=lines)
+    kwargs |= dict(kind=kind, max_vocab=max_vocab, shuffle=shuffle, seed=seed)
     def counted():
         dls = ElmoDataLoaders.from_corpus(corpus, **kwargs)
         return dls.vocab, len(dls.train)
     if n_processes() > 1: kwargs['vocab'], kwargs['n_batches'] = from_main(counted)
     dls = ElmoDataLoaders.from_corpus(corpus, **kwargs)
     dls.corpus.splits = parts                                    # a report reads a sample
-    corpus.source.left_out = dls.skipped
+    found.left_out = dls.skipped
     return dls

@@ -14,21 +14,22 @@ from collections import Counter
 from itertools import islice
 import numpy as np, pandas as pd
 from fastai.basics import dispatch
-from fastai.data.all import CategoryMap, L, TensorBase, default_device
+from fastai.data.all import CategoryMap, L, TensorBase
 from fastai.interpret import plot_top_losses
 from ..base.errors import CorpusError, UnknownName, as_error, require
 from ..base.options import ReadOptions
 from ..text.corpora import Corpus, Sentence, tagged_sentences
 from ..text.reading import (
     TABLE_ENDINGS, TEXT_COLUMNS, TOKEN_COLUMNS, ColumnFile, Items, check_text, ending, is_boundary,
-    is_missing, open_table, same_name, sentence_rows, tag_of)
+    is_missing, open_table, read_columns, same_name, sentence_rows, tag_of)
 from ..text.sources import find_source, get_corpus, is_named
+from ..text.splits import groups_of
 from ..text.tokens import WordVocab, get_tokenizer, offsets, split_text
 from .batches import check_loader_args, say, shown
 from .encoded import EncodedText, TokenTypes
 from .labels import (
-    UNSEEN, TableDataLoaders, TaskDL, groups_of, hold_out, in_order, plain_label, printed_list,
-    read_columns, say_unseen)
+    UNSEEN, TaskDL, hold_out, in_order, plain_label, printed_list, say_unseen)
+from .loaders import TableDataLoaders
 
 # %% ../../nbs/library/tagged.ipynb #c024
 IGNORE = -100      # the tag of padding, and of tokens without a tag
@@ -60,12 +61,13 @@ def tagged_of(table, tokenizer='words'):
     rows, skipped, told = tagged_rows(table, tokenizer)
     return [sent for _,sent in rows], skipped, told
 
-def tagged_rows(table, tokenizer):
+def tagged_rows(table, tokenizer, n_rows=None):
     "As `tagged_of`, but each `Sentence` with the number of its first row"
+    if n_rows is None: n_rows = table.options.n_rows
     found, told = find_sentences(table, tokenizer)
     rows = []
     skipped = Counter()
-    for i,sent in islice(found, table.options.n_rows):
+    for i,sent in islice(found, n_rows):
         if sent is None: skipped['missing rows'] += 1
         elif not sent.tokens: skipped['empty sentences'] += 1
         else: rows.append((i, sent))
@@ -97,7 +99,8 @@ def find_sentences(table, tokenizer):
 
 def of_columns(table, first, second, make, *args):
     "Yields the numbers of rows, and what `make` makes of their cells in two columns"
-    for i,(words,marks) in enumerate(zip(*read_columns(table, first, second))):
+    cells = read_columns(table, first, second, n_rows=table.options.n_rows)
+    for i,(words,marks) in enumerate(zip(*cells)):
         is_there = not (is_missing(words) or first != second and is_missing(marks))
         if is_there: yield i, make(words, marks, *args, lambda: table.place(i))
         elif not isinstance(table, ColumnFile): yield i, None
@@ -128,7 +131,7 @@ def is_single(cell):
 
 def hold_sentences(table, token_col, tag_col):
     "Does each row hold all tokens and tags of a sentence? A single tag may have a blank in it"
-    tokens, tags = read_columns(table, token_col, tag_col)
+    tokens, tags = read_columns(table, token_col, tag_col, n_rows=table.options.n_rows)
     if all(map(is_single, tags)): return False
     has_ends = table.options.sent_col is not None or any(map(is_boundary, table.columns))
     return not (has_ends and all(map(is_single, tokens)) and all(
@@ -179,7 +182,7 @@ def column_of_spans(table):
     wanted = SPAN_COLUMNS if table.options.tag_col is None else [table.options.tag_col]
     for name in table.columns:
         if name not in wanted and same_name(name) not in wanted: continue
-        [cells] = read_columns(table, name)
+        [cells] = read_columns(table, name, n_rows=table.options.n_rows)
         some = [cell for cell in cells if not is_missing(cell)]
         if some and all(map(hold_spans, some)) and any(map(len, some)): return name
     return None
@@ -280,8 +283,11 @@ def plot_top_losses(x:TagChars, y, samples, outs, preds, losses, **kwargs):
 def read_part(source, tables, tokenizer, groups):
     "The `Sentence`s of some tables; how they were read goes to `source`, documents to `groups`"
     sents = []
+    n_rows = tables[0].options.n_rows
     for table in tables:
-        rows, skipped, columns = tagged_rows(table, tokenizer)
+        if n_rows == 0: break
+        rows, skipped, columns = tagged_rows(table, tokenizer, n_rows)
+        if n_rows is not None: n_rows -= len(rows) + skipped.total()
         sents += [sent for _,sent in rows]
         groups += documents_of(table, [i for i,_ in rows], *columns.values())
         source.left_out += skipped
@@ -346,14 +352,11 @@ class TagDataLoaders(TableDataLoaders):
         texts = [TaggedText(sents, types, labels, tokenizer) for sents in (train, valid)]
         dl = TagDataLoader(texts[0], bs, **{'shuffle': True, **kwargs})
         valid_dl = dl.new(texts[1], shuffle=False, bs=valid_bs)
-        res = cls(dl, valid_dl, path=path, device=device or default_device())
-        res.skipped = source.left_out
         source.rows = dict(train=len(train), valid=len(valid))
         source.notes.append(f"{len(labels)} tags")
         first = zip(train[0].tokens, train[0].tags)
         source.first = ' '.join(f'{token}/{tag}' for token,tag in first)
-        res.source = source
-        return res
+        return cls.read_from(source, dl, valid_dl, path=path, device=device)
     # the names of the other factories
     from_files = from_dataset = from_sents
 

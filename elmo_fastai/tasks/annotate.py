@@ -271,6 +271,8 @@ class Columns(Form):
         [self.name] = names('misc' if table.is_conllu else 'token')
         require(re.fullmatch(r'[^\s|=]+', self.name), f"name={self.name!r}: a blank, | or = can't be "
                 "in the name of a column or a note", UsageError)
+        require(re.fullmatch(r'[^\s|=]+', self.name), f"name={self.name!r}: a blank, | or = can't be "
+                "in the name of a column or a note", UsageError)
         columns = list(map(same_name, table.columns))
         self.bounds = sentence_columns(table, table.token_col, True)
         self.place = None              # the column that is written; None: a new one

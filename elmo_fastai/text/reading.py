@@ -6,7 +6,7 @@ Docs: https://elmo-fastai.github.io/elmo_fastai/library/reading.html.md"""
 
 # %% auto #0
 __all__ = ['TEXT_COLUMNS', 'LABEL_COLUMNS', 'TOKEN_COLUMNS', 'TAG_COLUMNS', 'encoding_cure', 'refuse_row', 'strict_texts',
-           'read_table', 'Source']
+           'read_columns', 'read_table', 'Source']
 
 # %% ../../nbs/library/reading.ipynb #imports
 import bz2, codecs, csv, gzip, io, json, lzma, math, os, re, sys
@@ -866,7 +866,7 @@ def strict_texts(
     table:Table,
     left_out:Counter,  # counts the rows without a text
     n_rows:int=None,   # the first ones only
-):                     # yields lists of texts, or of lists of tokens
+):                     # yields (texts, or lists of tokens; the numbers of their rows)
     "The texts of a table block by block; an error names the row that has none"
     most = memory() or math.inf
     if isinstance(table.source, Path) and table.kind != 'Parquet':
@@ -884,13 +884,24 @@ def strict_texts(
         if table.kind == 'CSV': missing |= {i for i,value in enumerate(values) if value == ''}
         wrong = [i for i in problems if i not in missing and i < len(values)]
         if wrong: refuse_row(table, number + min(wrong), problems[min(wrong)])
+        numbers = range(number, number + len(values))
         number += len(values)
         if missing:
-            left_out['missing rows'] += len([i for i in missing if i < len(values)])
+            numbers = [number for i,number in enumerate(numbers) if i not in missing]
+            left_out['missing rows'] += len(values) - len(numbers)
             values = [value for i,value in enumerate(values) if i not in missing]
         size += sum(map(len, values)) + 60*len(values)
         require(size < most, f"{table.name} unpacks to {size:,} bytes and more, {TOO_LARGE}")
-        yield values
+        yield values, numbers
+
+def read_columns(table, *columns, n_rows=None):
+    "Returns the cells of some columns of a table; an error names the row that can't be read"
+    cells = [[] for _ in columns]
+    for some,problems in table.rows(*columns):
+        for i,why in problems.items(): refuse_row(table, len(cells[0]) + i, why)
+        for column,values in zip(cells, some): column += values
+        if n_rows is not None and len(cells[0]) >= n_rows: break
+    return [column[:n_rows] for column in cells]
 
 def read_table(path, **options): # → a `DataFrame`; options of `ReadOptions`
     "A table from a file; cells of .csv and .tsv are text, None where one is empty"
@@ -899,18 +910,13 @@ def read_table(path, **options): # → a `DataFrame`; options of `ReadOptions`
     require(kind in TABLE_ENDINGS, f"'{path}' is none of {', '.join(TABLE_ENDINGS)}: "
                                    "which kind of table is it?")
     table = open_table(path, ReadOptions(**options))
-    for name in table.columns: find_column(table.columns, name)             # each is there once
     require(table.columns, f"{table.name} has no columns")
-    cells = [[] for _ in table.columns]
-    number = 0
-    for some,problems in table.rows(*table.columns):
-        for i,why in problems.items(): refuse_row(table, number + i, why)
-        number += len(some[0])
-        for column,values in zip(cells, some):
-            column += [None if isinstance(value, str) and not value else value for value in values]
+    for name in table.columns: find_column(table.columns, name)             # each is there once
+    cells = read_columns(table, *table.columns)
     for i,row in enumerate(zip(*cells)):
         for value in row:
             if isinstance(value, str) and (why := problem_of(value)): refuse_row(table, i, why)
+    cells = [[None if value == '' else value for value in column] for column in cells]
     return pd.DataFrame(dict(zip(table.columns, cells)), columns=table.columns)
 
 # %% ../../nbs/library/reading.ipynb #source
@@ -929,6 +935,17 @@ class Source:
         self.first = None
 
     def told(self, **columns): self.columns |= {k: v for k,v in columns.items() if v is not None}
+
+    def held_out(self, shares, how='at random', groups=()):
+        "Note which share of the rows each split got, and how"
+        told = ' and '.join(f'{share:.0%} ({split})' for split,share in shares.items() if share)
+        are_whole = ', whole groups or documents' if len({*groups} - {None}) > 1 else ''
+        if told: self.notes.append(f"held out {how} {told}{are_whole}")
+
+    def leave_out(self, split):
+        "A split that is not read: its files are named among those that are left out"
+        tables = self.parts.pop(split, [])
+        self.unused += [table.source for table in tables if isinstance(table.source, Path)]
 
     def files(self):
         "Returns the files by split"

@@ -1,11 +1,10 @@
 // What the panels of the explainer show, computed from the model in the box. Each answer is a plain
 // object: the worker sends it to the page, and stored.json keeps those of the examples. A question
 // names a panel, sentences as lists of tokens, and the chosen word as [sentence, position].
-import {BOS, EOS, charCNN, charIds, cosine, influence as changes} from './elmo.js';
-import {best, draw, fill, next, score} from './speak.js';
+import {BOS, EOS, charCNN, charIds, cosine, dot, influence as changes} from './elmo.js';
+import {draw, fill, likeliest, next, score} from './speak.js';
 
 const rounded = (values, digits = 3) => Array.from(values, v => Number(v.toPrecision(digits)));
-const dot = (a, b) => a.reduce((sum, v, d) => sum + v * b[d], 0);
 export const same = (a, b) => a.toLowerCase() === b.toLowerCase();
 
 // ---- every word with every word -----------------------------------------------------------
@@ -87,10 +86,9 @@ export function senses({elmo, stored}, {sentences, chosen: [s, t]}) {
 // word of the sentence surprises each side.
 export function readers({speaker}, {sentences, chosen: [s, t]}) {
   const words = sentences[s], left = words.slice(0, t), right = words.slice(t + 1);
-  const short = list => list.map(o => ({word: o.word, p: Number(o.p.toPrecision(3))}));
-  const sides = best(speaker, left, right, 5);
-  return {left: short(sides.left), right: short(sides.right),
-    both: short(fill(speaker, left, right).map(o => ({word: o.word, p: o.both}))),
+  const guesses = fill(speaker, left, right);
+  const short = side => guesses[side].map(o => ({word: o.word, p: Number(o[side].toPrecision(3))}));
+  return {left: short('left'), right: short('right'), both: short('both'),
     nats: score(speaker, words).map(o => ({word: o.word, known: o.known,
       left: Number(o.left.toFixed(1)), right: Number(o.right.toFixed(1))}))};
 }
@@ -105,8 +103,7 @@ export function influence({elmo}, {sentences, chosen: [s, t]}) {
 // to 1, one of them.
 export function write({speaker}, {sentences, chosen: [s, t], written = [], temperature = 1, chance}) {
   const p = next(speaker, [...sentences[s].slice(0, t + 1), ...written], temperature);
-  const ids = [...p.keys()].sort((i, j) => p[j] - p[i]).slice(0, 8);
-  return {best: ids.map(id => ({word: speaker.words[id], p: Number(p[id].toPrecision(3))})),
+  return {best: likeliest(p, 8).map(id => ({word: speaker.words[id], p: Number(p[id].toPrecision(3))})),
     ...chance === undefined ? {} : {word: speaker.words[draw(p, chance)]}};
 }
 
@@ -121,7 +118,7 @@ export function inside({elmo}, {sentences, chosen: [s, t]}) {
     : b.toString(16)), '›'];
   const {fits, features, gates, highway} =
     charCNN(tensors, config, charIds(words[t], config.max_chars));
-  const strongest = [...features.keys()].sort((i, j) => features[j] - features[i]).slice(0, 8);
+  const strongest = likeliest(features, 8);
   const states = elmo.states([BOS, ...words, EOS]).slice(1).map(sides => sides.map(side =>
     words.map((_, i) => rounded(side[i + 1].slice(0, CELL), 2))));
   const read = sentences.map(tokens => elmo.layers(tokens));
@@ -143,7 +140,6 @@ export function inside({elmo}, {sentences, chosen: [s, t]}) {
 export const PANELS = {map, senses, readers, influence, write, inside};
 
 // Which files an answer needs besides the model.
-export const NEEDS = {map: [], senses: ['stored'], readers: ['speaker'], influence: [],
-  write: ['speaker'], inside: []};
+export const NEEDS = {senses: ['stored'], readers: ['speaker'], write: ['speaker']};
 export const keyOf = ({panel, sentences, chosen, ...more}) =>
   JSON.stringify([panel, sentences, ...panel === 'map' ? [] : [chosen], ...Object.values(more)]);

@@ -85,6 +85,13 @@ function halves(bits) {
   return out;
 }
 
+// A file by its name: JSON, or tensors.
+export async function read(url) {
+  const response = await fetch(url);
+  if (!response.ok) throw new Error(`${url.split('/').pop()}: ${response.status}`);
+  return url.endsWith('.json') ? response.json() : readTensors(await response.arrayBuffer());
+}
+
 // ---- arithmetic ---------------------------------------------------------------------------
 
 const sigmoid = v => 1 / (1 + Math.exp(-v));
@@ -197,12 +204,9 @@ export class Elmo {
   constructor(tensors, config) { Object.assign(this, {tensors, config, known: new Map()}); }
 
   static async load(folder) {
-    const [config, model] = await Promise.all(['config.json', 'model.safetensors'].map(async o => {
-      const response = await fetch(folder + o);
-      if (!response.ok) throw new Error(`${o}: ${response.status}`);
-      return response;
-    }));
-    return new Elmo(readTensors(await model.arrayBuffer()), (await config.json()).config);
+    const files = ['model.safetensors', 'config.json'].map(o => read(folder + o));
+    const [tensors, {config}] = await Promise.all(files);
+    return new Elmo(tensors, config);
   }
 
   // A token has the same vector wherever it stands, so it is computed once.
@@ -236,10 +240,8 @@ export class Elmo {
   }
 }
 
-export function cosine(a, b) {
-  const dot = (x, y) => x.reduce((s, v, i) => s + v * y[i], 0);
-  return dot(a, b) / Math.sqrt(dot(a, a) * dot(b, b) || 1);
-}
+export const dot = (a, b) => a.reduce((sum, v, d) => sum + v * b[d], 0);
+export const cosine = (a, b) => dot(a, b) / Math.sqrt(dot(a, a) * dot(b, b) || 1);
 
 // ---- influence: how much each other word moved a word's vector -----------------------------
 

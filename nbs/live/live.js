@@ -1,6 +1,6 @@
 // The explainer: sentences to edit, words to choose, and views of them, one in each box of a page. The
 // model works in worker.js; the answers to the examples are stored, so nothing is loaded at first.
-import {tokenize} from './elmo.js';
+import {read, tokenize} from './elmo.js';
 import {keyOf, same} from './answers.js';
 import {clamp, cut, drawInfluence, drawInside, drawMap, drawMix, drawNext, drawReaders, drawSenses,
   tag} from './draw.js';
@@ -23,9 +23,7 @@ function range(name, [min, max, step], value, oninput) {
 // Arrow keys go from one button of a group to the next.
 function walk(event, all) {
   const now = all.indexOf(document.activeElement);
-  const keys = new Map([['ArrowRight', now + 1], ['ArrowLeft', now - 1], ['Home', 0],
-    ['End', all.length - 1]]);
-  const to = keys.get(event.key);
+  const to = {ArrowRight: now + 1, ArrowLeft: now - 1, Home: 0, End: all.length - 1}[event.key];
   if (!all[to]) return;
   event.preventDefault();
   all.forEach((o, i) => { o.tabIndex = i === to ? 0 : -1; });
@@ -55,37 +53,31 @@ export function parse(hash) {
 
 // The stored answers, and the worker for all other questions.
 class Model {
-  constructor(stored) { Object.assign(this, {stored, id: 0, open: new Map()}); }
+  constructor({answers}) { this.answers = answers; }
 
   known(question) {
-    const key = keyOf(question), {answers} = this.stored;
-    return Object.hasOwn(answers, key) ? answers[key] : null;
+    const key = keyOf(question);
+    return Object.hasOwn(this.answers, key) ? this.answers[key] : null;
   }
 
   ask(question) {
-    return new Promise((resolve, reject) => {
-      this.worker ||= this.start();
-      this.open.set(++this.id, {resolve, reject});
-      this.worker.postMessage({id: this.id, question});
+    if (!this.worker) this.start();
+    const {port1, port2} = new MessageChannel();
+    const answer = new Promise((resolve, reject) => {
+      port1.onmessage = ({data: {answer, failed}}) => failed ? reject(new Error(failed)) : resolve(answer);
     });
+    this.worker.postMessage(question, [port2]);
+    return Promise.race([answer, this.broken]);
   }
 
   start() {
-    const worker = new Worker(here('worker.js'), {type: 'module'});
-    worker.onerror = e => this.fail(e.message || 'its scripts could not be loaded');
-    worker.onmessage = ({data: {id, answer, failed}}) => {
-      if (failed) { this.fail(failed); return; }
-      this.open.get(id).resolve(answer);
-      this.open.delete(id);
-    };
-    return worker;
-  }
-
-  fail(text) {
-    this.worker.terminate();
-    this.worker = null;
-    this.open.forEach(o => o.reject(new Error(text)));
-    this.open.clear();
+    const worker = this.worker = new Worker(here('worker.js'), {type: 'module'});
+    this.broken = new Promise((_, reject) => {
+      worker.onerror = e => {
+        this.worker = null;
+        reject(new Error(e.message || 'its scripts could not be loaded'));
+      };
+    });
   }
 }
 
@@ -125,12 +117,10 @@ class Explainer {
 
   type(i, text, view) {
     const before = this.tokens[i], [s, t] = this.chosen;
+    Object.assign(this, {label: '', note: ''});
     this.texts[i] = text;
     this.read();
-    const moved = s === i ? follow(before, this.tokens[i], t) : t;
-    Object.assign(this, {chosen: [s, moved], label: '', note: ''});
-    this.kept(view);
-    this.changed();
+    this.choose(s, s === i ? follow(before, this.tokens[i], t) : t, view);
   }
 
   choose(s, t, view) {
@@ -153,11 +143,11 @@ class Explainer {
 
   changed() { this.views.forEach(o => o.changed()); }
 
-  address({panel}) {
-    return '#elmo=' + encodeURIComponent(JSON.stringify([panel, ...this.chosen, ...this.texts]));
+  // What is seen, as the address of the page.
+  kept({panel}) {
+    const seen = JSON.stringify([panel, ...this.chosen, ...this.texts]);
+    history.replaceState(null, '', '#elmo=' + encodeURIComponent(seen));
   }
-
-  kept(view) { history.replaceState(null, '', this.address(view)); }
 
   restore() {
     const found = parse(location.hash);
@@ -196,7 +186,7 @@ class Explainer {
 class View {
   constructor(all, place) {
     const {panel} = place.dataset, whole = panel === 'bars';
-    Object.assign(this, {all, place, panel, were: {}, layer: 0, step: 1e9, weights: [1, 1, 1], gamma: 1,
+    Object.assign(this, {all, place, panel, were: {}, layer: 0, weights: [1, 1, 1], gamma: 1,
       written: [], temperature: 1});
     const own = all.stored.examples.filter(o => (o.panel || 'bars') === panel);
     this.buttons = own.map(o => press(o.label, () => all.example(o)));
@@ -207,14 +197,13 @@ class View {
       {'aria-label': `Go to sentence ${i + 1}`}));
     this.said = tag('span', {class: 'elmo-said', role: 'status'});
     this.room = tag('div', {class: 'elmo-panel', role: 'group', 'aria-label': 'View'});
-    this.save = press('Save picture', () => this.picture());
     place.replaceChildren(
       ...whole ? [this.heads] : [tag('p', {class: 'elmo-numbers', role: 'group',
         'aria-label': 'Sentence'}, 'Sentence ', ...this.numbers)],
       tag('ol', {class: 'elmo-sentences'}, ...this.rows.map(o => o.item)), this.room,
       ...own.length ? [tag('p', {class: 'elmo-examples', role: 'group', 'aria-label': 'Examples',
         text: 'Try: '}, ...this.buttons)] : [],
-      tag('p', {class: 'elmo-keep'}, press('Copy link', () => this.copy()), this.save, this.said));
+      tag('p', {class: 'elmo-keep'}, press('Copy link', () => this.copy()), this.said));
     new IntersectionObserver(found => {
       this.near = found.at(-1).isIntersecting;
       if (this.near && this.late) this.refresh();
@@ -293,6 +282,19 @@ class View {
       ? {...asked, written, temperature} : asked;
   }
 
+  // The answer of the model; undefined where it could not be loaded, which is said.
+  async ask(question) {
+    const {model} = this.all;
+    if (!model.worker) say(this.said, 'Loading the model …');
+    try {
+      const answer = await model.ask(question);
+      say(this.said, this.message);
+      return answer;
+    } catch (error) {
+      say(this.said, `The model could not be loaded (${error.message}). The next change tries again.`);
+    }
+  }
+
   // Only the latest question is asked; what was overtaken is dropped.
   async refresh() {
     this.again = true;
@@ -305,15 +307,10 @@ class View {
       this.late = !empty && !known && !this.near;
       this.place.classList.toggle('elmo-old', !empty && !known && !this.late);
       if (this.late) break;
-      try {
-        if (!empty && !known && !this.all.model.worker) say(this.said, 'Loading the model …');
-        const answer = empty ? null : known || await this.all.model.ask(question);
-        if (/^Loading|^The model/.test(this.said.textContent)) say(this.said, this.message);
-        Object.assign(this, {asked: question, answer});
-        if (!this.again) this.show();
-      } catch (error) {
-        say(this.said, `The model could not be loaded (${error.message}). The next change tries again.`);
-      }
+      const answer = empty ? null : known || await this.ask(question);
+      if (answer === undefined || this.again) continue;
+      Object.assign(this, {asked: question, answer});
+      this.show();
     }
     this.busy = false;
   }
@@ -326,18 +323,29 @@ class View {
     this.room.replaceChildren(...this.answer ? this[this.panel](this.answer, this.asked)
       : [tag('p', {text: 'This sentence has no words yet.'})]);
     if (!this.answer) this.rows.forEach(row => row.bars.replaceChildren());
-    this.save.hidden = !this.room.querySelector('svg');
   }
 
-  // A control moves by itself to its end; where readers want no motion, it is there at once.
-  play(now, set, end, by) {
-    if (this.stop()) return;
-    if (matchMedia('(prefers-reduced-motion: reduce)').matches) { set(end); return; }
-    if (now() >= end) set(0);
-    this.playing = setInterval(() => {
-      set(Math.min(end, now() + by));
-      if (now() >= end) this.stop();
-    }, by < 1 ? 30 : 400);
+  // A slider from 0 to `end`, and a button that moves it by itself; where readers want no motion, it is
+  // at its end at once.
+  player(name, value, [end, by, pause], show) {
+    const set = v => {
+      value = input.value = v;
+      show(v);
+    };
+    const play = () => {
+      if (this.stop()) return;
+      if (matchMedia('(prefers-reduced-motion: reduce)').matches) { set(end); return; }
+      if (value >= end) set(0);
+      this.playing = setInterval(() => {
+        set(Math.min(end, value + by));
+        if (value >= end) this.stop();
+      }, pause);
+    };
+    const slider = range(name, [0, end, by], value, v => { this.stop(); set(v); });
+    const input = slider.querySelector('input');
+    show(value);
+    return tag('p', {class: 'elmo-control'},
+      press('▶', play, {'aria-label': `Play or pause: ${name}`}), slider);
   }
 
   stop() {
@@ -345,12 +353,6 @@ class View {
     clearInterval(was);
     this.playing = null;
     return Boolean(was);
-  }
-
-  player(name, now, set, end, by) {
-    const slider = range(name, [0, end, by < 1 ? .01 : 1], now(), v => { this.stop(); set(v); });
-    return tag('p', {class: 'elmo-control'}, press('▶', () => this.play(now, set, end, by),
-      {'aria-label': `Play or pause: ${name}`}), slider);
   }
 
   // ---- the panels ---------------------------------------------------------------------------
@@ -367,7 +369,7 @@ class View {
   // The same word elsewhere; in a sentence without it, the word whose letters are most alike.
   compared(words, me, at) {
     return [0, 1, 2].flatMap(s => {
-      const all = words.map((o, i) => i).filter(i => words[i].s === s && i !== me);
+      const all = [...words.keys()].filter(i => words[i].s === s && i !== me);
       const equal = all.filter(i => same(words[i].word, words[me].word));
       if (equal.length || s === words[me].s) return equal;
       return all.sort((i, j) => at(0, me, j) - at(0, me, i)).slice(0, 1);
@@ -402,14 +404,11 @@ class View {
     const {words, me, at, pairs} = this.pairs(answer, asked);
     const {image, colour} = drawMap({words, me, pairs, width: this.width,
       choose: (i, j) => this.all.choose(i, j, this)});
-    const control = this.player('layer', () => this.layer, v => this.goTo(v), 2, .02);
-    this.goTo = layer => {
+    const control = this.player('layer', this.layer, [2, .02, 30], layer => {
       const low = Math.min(1, Math.floor(layer)), share = layer - low;
       this.layer = layer;
-      control.querySelector('input').value = layer;
       colour((i, j) => at(low, i, j) * (1 - share) + at(low + 1, i, j) * share);
-    };
-    this.goTo(this.layer);
+    });
     return [control, tag('div', {class: 'elmo-scroll', tabindex: 0, role: 'group', 'aria-label': 'Map'}, image)];
   }
 
@@ -473,16 +472,10 @@ class View {
   // Words drawn by chance, each after those before it, until the reader does something else.
   async writes(n) {
     const mine = this.written = [...this.written];
-    for (let i = 0; i < n; i++) {
-      const {temperature, written} = this, question = {...this.question(), temperature, written};
-      if (!this.all.model.worker) say(this.said, 'Loading the model …');
-      const {word} = await this.all.model.ask({...question, chance: Math.random()}).catch(error => {
-        say(this.said, `The model could not be loaded (${error.message}). The next change tries again.`);
-        return {};
-      });
-      if (word === undefined || this.written !== mine || mine.length >= MOST) return;
-      mine.push(word);
-      say(this.said, this.message);
+    for (let i = 0; i < n && mine.length < MOST; i++) {
+      const found = await this.ask({...this.question(), chance: Math.random()});
+      if (!found || this.written !== mine) return;
+      mine.push(found.word);
       await this.refresh();
     }
   }
@@ -490,9 +483,7 @@ class View {
   inside(answer, {sentences, chosen: [s, t]}) {
     const words = sentences[s], mixed = tag('div'), changed = answer.changed.map(x => Math.round(100 * x));
     const {image, show} = drawInside(answer, {words, t, width: this.width});
-    const set = step => { this.step = step; show(step); player.querySelector('input').value = step; };
-    const now = () => Math.min(this.step, words.length);
-    const player = this.player('words read', now, v => set(v), words.length, 1);
+    const player = this.player('words read', words.length, [words.length, 1, 400], show);
     const mix = () => {
       const total = this.weights.reduce((a, b) => a + b) || 1, share = this.weights.map(w => w / total);
       const form = a => share.reduce((sum, x, i) => sum + x * share.reduce((r, y, j) => r + y * a[i][j], 0), 0);
@@ -504,7 +495,6 @@ class View {
     const sliders = this.weights.map((w, l) =>
       range(`s${l}`, [0, 1, .01], w, v => { this.weights[l] = v; mix(); }));
     sliders.push(range('γ', [0, 2, .01], this.gamma, v => { this.gamma = v; mix(); }));
-    set(now());
     mix();
     return [image, player, tag('p', {class: 'elmo-note', text: 'The highway is a gate for each number: it '
       + `replaces ${changed.join(' and ')} % of this word's numbers and carries the rest as they are.`}),
@@ -521,31 +511,8 @@ class View {
       say(this.said, 'The link is copied.');
     } catch { say(this.said, 'The link is in the address bar.'); }
   }
-
-  // All pictures of the panel, one below the other, as one PNG, twice as large.
-  async picture() {
-    const all = [...this.room.querySelectorAll('svg')], boxes = all.map(o => o.viewBox.baseVal);
-    const width = Math.max(...boxes.map(o => o.width)), paper = getComputedStyle(document.body);
-    const height = boxes.reduce((sum, o) => sum + o.height, 0);
-    const canvas = tag('canvas', {width: 2 * width, height: 2 * height}), pen = canvas.getContext('2d');
-    pen.fillStyle = paper.backgroundColor;
-    pen.fillRect(0, 0, 2 * width, 2 * height);
-    let y = 0;
-    for (const [i, shown] of all.entries()) {
-      const copy = shown.cloneNode(true), image = new Image();
-      copy.setAttribute('style', `color: ${getComputedStyle(shown).color}; font-family: sans-serif`);
-      copy.setAttribute('xmlns', 'http://www.w3.org/2000/svg');
-      image.src = 'data:image/svg+xml,' + encodeURIComponent(new XMLSerializer().serializeToString(copy));
-      await image.decode();
-      pen.drawImage(image, 0, 2 * y, 2 * boxes[i].width, 2 * boxes[i].height);
-      y += boxes[i].height;
-    }
-    tag('a', {href: canvas.toDataURL(), download: `elmo-${this.panel}.png`}).click();
-  }
 }
 
 export async function start(places) {
-  const response = await fetch(here('stored.json'));
-  if (!response.ok) throw new Error(`stored.json: ${response.status}`);
-  return new Explainer([...places], await response.json());
+  return new Explainer([...places], await read(here('stored.json')));
 }

@@ -1,22 +1,16 @@
 // The model at work beside the page: a question comes in, an answer goes out.
-import {Elmo, readTensors} from './elmo.js';
+import {Elmo, read} from './elmo.js';
 import {NEEDS, Occurrences, PANELS} from './answers.js';
 import {Speaker} from './speak.js';
 
 const here = name => new URL(name, import.meta.url).href;
 const MODEL = here('mini-en/');
 
-async function read(name, how) {
-  const response = await fetch(here(name));
-  if (!response.ok) throw new Error(`${name}: ${response.status}`);
-  return response[how]();
-}
-
 const load = {
   elmo: () => Elmo.load(MODEL),
   speaker: async () => Speaker.load(MODEL, await get('elmo')),
-  stored: async () => new Occurrences(readTensors(await read('occurrences.safetensors', 'arrayBuffer')),
-    await read('occurrences.json', 'json')),
+  stored: async () => new Occurrences(await read(here('occurrences.safetensors')),
+    await read(here('occurrences.json'))),
 };
 
 // Each part is loaded when it is first needed, and again where that failed.
@@ -26,13 +20,13 @@ function get(name) {
   return parts[name];
 }
 
-self.onmessage = async ({data: {id, question}}) => {
+self.onmessage = async ({data: question, ports: [port]}) => {
   try {
-    const needed = ['elmo', ...NEEDS[question.panel]];
+    const needed = ['elmo', ...NEEDS[question.panel] || []];
     const values = await Promise.all(needed.map(get));
     const model = Object.fromEntries(needed.map((name, i) => [name, values[i]]));
-    self.postMessage({id, answer: PANELS[question.panel](model, question)});
+    port.postMessage({answer: PANELS[question.panel](model, question)});
   } catch (error) {
-    self.postMessage({id, failed: error.message});
+    port.postMessage({failed: error.message});
   }
 };

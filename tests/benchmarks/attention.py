@@ -432,7 +432,7 @@ def peak(a):
     model, batch = config_of(design, a.width).model(4000), windows(T, 8192)
     if model.config.goal == 'masked': batch = batch[:2]
     def step(batch): torch.cat(model(*batch)).mean().backward()
-    step([o[:1, :8] for o in batch])                                # libraries, kernels
+    step([o[:1,:8] for o in batch])                                # libraries, kernels
     forget()
     before = most()
     step(batch)

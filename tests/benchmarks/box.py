@@ -215,7 +215,9 @@ def measure(folder, quick=False, command=None):
     if not {'perplexity', 'bytes', 'text', '5-gram'} <= {*f}:
         corpus = english()
         toks = read_text_of(corpus, quick)
-        step('text', text); step('bytes', as_bytes);        step('5-gram', lambda: counting(toks, vocab))
+        step('text', text)
+        step('bytes', as_bytes)
+        step('5-gram', lambda: counting(toks, vocab))
         step('perplexity', perplexity)
         del toks
     step('senses', lambda: senses(elmo, quick)); step('tags', lambda: tags(elmo, quick))
@@ -262,7 +264,8 @@ def measure_shape(folder, valid):
     lm, vocab = load_bilm(folder)
     elmo, gold = Elmo(lm, vocab).eval(), read_treebank('en_ewt').gold
     ppl = evaluate(lm, SentenceDataLoader(EncodedText(valid, TokenTypes(vocab)), bs=64))
-    table = linear_probe(elmo, gold['train'], gold['valid'][::4], seeds=1, share=1., max_tokens=15_000)
+    table = linear_probe(elmo, gold['train'], gold['valid'][::4], seeds=1, share=1.,
+                         max_tokens=15_000)
     return dict(config=lm.config.to_dict(), parameters=sum(p.numel() for p in elmo.lm.parameters()),
                 fwd=ppl['fwd'], bwd=ppl['bwd'],
                 tags=table.accuracy.tolist()[2:],

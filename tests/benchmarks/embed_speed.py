@@ -79,8 +79,9 @@ def random_model(size, seed=42):
              0).eval()
     torch.nn.init.uniform_(m.chars.embed.weight[1:], -1, 1)
     for l in [*m.lstm.fwd, *m.lstm.bwd]:
-        torch.nn.init.normal_(l.weight_ih_l0, std=P**-.5);        torch.nn.init.normal_(l.weight_hh_l0, std=0.7 * P**-0.5)
-        torch.nn.init.normal_(l.weight_hr_l0, std=2 * C**-0.5)
+        torch.nn.init.normal_(l.weight_ih_l0, std=P**-.5)
+        torch.nn.init.normal_(l.weight_hh_l0, std=.7*P**-.5)
+        torch.nn.init.normal_(l.weight_hr_l0, std=2*C**-0.5)
     return m
 
 # The plain design

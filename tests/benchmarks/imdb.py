@@ -495,7 +495,7 @@ class Run:
         for name,how in READ.items():
             if any(o['read'] == name for o in self.d['reading']): continue
             some = [cut(o, *how) for o in toks]
-            x = self.pool_of(self.box, some)[:, :len(FROZEN)].reshape(len(need), -1)
+            x = self.pool_of(self.box, some)[:,:len(FROZEN)].reshape(len(need), -1)
             x = x.astype(np.float32)
             x = (x - x.mean(0))/(x.std(0) + 1e-3)
             def score(C, train):

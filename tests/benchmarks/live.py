@@ -38,7 +38,7 @@ JS = """async ({ten, fifty, gap}) => {
   const times = ten.map(s => { elmo.known.clear(); const t = performance.now(); elmo.layers(m.tokenize(s)); return performance.now() - t });
   const s = await import('/speak.js'), from = performance.now(), speaker = await s.Speaker.load('/mini-en/', elmo), output = performance.now() - from;
   const gaps = ten.map(o => { elmo.known.clear(); const t = performance.now(), words = m.tokenize(o), left = words.slice(0, gap), right = words.slice(gap + 1);
-    s.score(speaker, [...left, s.fill(speaker, left, right)[0].word, ...right]); return performance.now() - t });
+    s.score(speaker, [...left, s.fill(speaker, left, right).both[0].word, ...right]); return performance.now() - t });
   const a = await import('/answers.js'), read = ten.slice(0, 12).map(o => [o, ten[0], ten[1]].map(t => m.tokenize(t).slice(0, o === t ? 9 : 8)));
   const maps = read.map(sentences => { const t = performance.now(); a.map({elmo}, {sentences}); return performance.now() - t });
   return {start, output, times, gaps, maps, layers: fifty.map(s => elmo.layers(m.tokenize(s)).map(l => l.map(v => Array.from(v))))} }"""

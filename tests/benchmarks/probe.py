@@ -3,7 +3,7 @@ their time, and the memory of a search (chapters 12, 12b).
 
     python tests/benchmarks/probe.py                 # all; about half an hour on two cores
     python tests/benchmarks/probe.py --quick         # smaller everywhere
-    python tests/benchmarks/probe.py --only toy      # or purity, english, real, words, ud, time, memory
+    python tests/benchmarks/probe.py --only toy  # or purity, english, real, words, ud, time, memory
 
 `toy` and `purity` want the model that `make pretrain` leaves in models/toy, or folders named with
 --toy, one a seed
@@ -107,7 +107,7 @@ def purity_of_pools(folders, quick):
     for folder in folders:
         elmo, run = toy_model(folder), []
         half, length = (elmo.dim // 2,
-                        lambda v: v / np.linalg.norm(v, axis=-1, keepdims=True).clip(1e-12))
+                        lambda v: v/np.linalg.norm(v, axis=-1, keepdims=True).clip(1e-12))
         for pool in pools:
             for k in ks:
                 t = purity(elmo, gold[:pool], k=k)
@@ -116,20 +116,20 @@ def purity_of_pools(folders, quick):
 
         def zero(v, keep):
             v = v.copy()
-            v[..., [i for i in range(2 * half) if i not in keep]] = 0
+            v[..., [i for i in range(2*half) if i not in keep]] = 0
             return v
 
         views = {'directions evened out': (elmo, True),
                  'mean taken away': (elmo, False),
                  'forward halves': (View(elmo, lambda v: zero(v, range(half))), True),
-                 'backward halves': (View(elmo, lambda v: zero(v, range(half, 2 * half))), True),
+                 'backward halves': (View(elmo, lambda v: zero(v, range(half, 2*half))), True),
                  'mean of layers 0 to 2': (
                      View(elmo, lambda v: length(v).mean(0)[None].repeat(3, 0)), True)}
-        way = {k: float(purity(e, gold[: pools[1]], k=ks[-2], whiten=w).purity['layer 2'])
+        way = {k: float(purity(e, gold[:pools[1]], k=ks[-2], whiten=w).purity['layer 2'])
                for k, (e, w) in views.items()}
         print({k: round(v, 3) for k,v in way.items()}, flush=True)
         runs.append(run); ways.append(way)
-    return dict(recipe=read_settings(folders[0] / 'run.toml'), pools=pools, ks=ks, runs=runs,
+    return dict(recipe=read_settings(folders[0]/'run.toml'), pools=pools, ks=ks, runs=runs,
                 ways=dict(pool=pools[1], k=ks[-2], layer=2, runs=ways))
 
 
@@ -246,7 +246,7 @@ def count_vectors(sents, n_words=8_000, around=3, dim=100):
     m.data = np.maximum(np.log(m.data*total/n[m.row]/n[m.col]**.75*(n**.75).sum()/total), 0)
     svd = TruncatedSVD(dim, random_state=0)
     return WordVectors(
-        words, (svd.fit_transform(m.tocsr()) / svd.singular_values_**0.5).astype(np.float32)
+        words, (svd.fit_transform(m.tocsr())/svd.singular_values_**0.5).astype(np.float32)
     )
 
 
@@ -256,7 +256,7 @@ def words(elmo, quick, layer=1):
     from elmo_fastai.tasks.cbow import WordVectors
 
     ask = [(w, [q.strip() for q in qs.split('|')])
-           for w, qs in (o.split(': ', 1) for o in ASK.strip().split('\n'))][: 2 if quick else None]
+           for w, qs in (o.split(': ', 1) for o in ASK.strip().split('\n'))][:2 if quick else None]
     text, wanted = real_sentences(), re.compile(r'\b(?:' + '|'.join(w for w,_ in ask) + r')\b')
     keys = [k for k,s in text.items() if wanted.search(s) and '<unk>' not in s]
     sents = [s for s in elmo.to_tokens([text[k] for k in keys])]
@@ -275,7 +275,7 @@ def words(elmo, quick, layer=1):
             shown = []
             for o in near.itertuples():
                 s, t = tuple(o.sentence.split(' ')), o.position
-                before, after = ' '.join(s[max(0, t - 8) : t]), ' '.join(s[t + 1 : t + 8])
+                before, after = ' '.join(s[max(0, t - 8):t]), ' '.join(s[t + 1:t + 8])
                 text = [before, s[t], after, t > 8, t + 8 < len(s)]
                 shown.append(dict(cosine=round(o.cosine, 3), source=found[s], text=text))
             row['asked'].append(dict(sentence=q, found=shown))
@@ -328,10 +328,8 @@ def timed(elmo, quick):
             seconds=round(time.perf_counter() - wall, 1),
             processor=round(time.process_time() - own, 1),
         )
-        print(
-            f'{name:10} {res[name]["tokens"]:7,} tokens {res[name]["seconds"]:6.1f} s, of the processor {res[name]["processor"]:6.1f} s',
-            flush=True,
-        )
+        print(f'{name:10} {res[name]["tokens"]:7,} tokens {res[name]["seconds"]:6.1f} s, of the '
+              f'processor {res[name]["processor"]:6.1f} s', flush=True)
 
     for name, data in zip(
         ('tags', 'words', 'positions'), questions(gold['train'], gold['valid']).values()
@@ -353,7 +351,7 @@ def one(n):
     start = time.perf_counter()
     elmo.nearest('the bank', 'bank', stream)
     seconds = round(time.perf_counter() - start, 1)
-    print(json.dumps(dict(occurrences=n, mb=round(peak_bytes() / 2**20), seconds=seconds)))
+    print(json.dumps(dict(occurrences=n, mb=round(peak_bytes()/2**20), seconds=seconds)))
 
 
 def memory(quick):
@@ -372,7 +370,7 @@ def main():
         only=opt(choices=FILES, nargs='+'),
         model=opt('mini-en', "a folder, or 'mini-en', the package's own"),
         toy=opt(
-            [ROOT / 'models' / 'toy'],
+            [ROOT/'models'/'toy'],
             'folders as make pretrain leaves them, one a seed',
             type=Path,
             nargs='+',
@@ -387,10 +385,8 @@ def main():
     for part in wanted:
         start, on_toy = time.perf_counter(), part in ('toy', 'purity')
         if on_toy and (missing := [str(f) for f in a.toy if not f.exists()]):
-            print(
-                f"({part}: no model in {', '.join(missing)}: say make pretrain, or name one with --toy)",
-                flush=True,
-            )
+            print(f"({part}: no model in {', '.join(missing)}: say make pretrain, or name one with "
+                  f"--toy)", flush=True)
             continue
         if on_toy: res = dict(toy=toy, purity=purity_of_pools)[part](a.toy, a.quick)
         elif part == 'memory': res = memory(a.quick)

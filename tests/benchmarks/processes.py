@@ -77,9 +77,8 @@ def main(args):
     rows = []
     print(f"{'WikiText-2' if data else 'toy corpus'}, windows of {args.seq_len} tokens, tokens a "
           f"second")
-    print(
-        f"{'model':10}{'batch':>6}{'1 process':>12}{f'{args.cores} threads':>12}{f'{args.cores} processes':>14}{'ratio':>8}"
-    )
+    print(f"{'model':10}{'batch':>6}{'1 process':>12}{f'{args.cores} threads':>12}"
+          f"{f'{args.cores} processes':>14}{'ratio':>8}")
     for model in models:
         for bs in sizes:
             spec = dict(model=model, bs=bs, seq_len=args.seq_len, data=str(data) if data else None,
@@ -88,10 +87,8 @@ def main(args):
                                        measure(spec, args.cores, 1))
             rows.append(dict(model=model, bs=bs, one=one, threads=threads, processes=processes,
                              ratio=processes/threads))
-            print(
-                f"{model:10}{bs:>6}{one:>12,.0f}{threads:>12,.0f}{processes:>14,.0f}{processes / threads:>8.2f}",
-                flush=True,
-            )
+            print(f"{model:10}{bs:>6}{one:>12,.0f}{threads:>12,.0f}{processes:>14,.0f}"
+                  f"{processes/threads:>8.2f}", flush=True)
     write_figures(args.json, rows)
 
 if __name__ == '__main__':

@@ -1,7 +1,7 @@
 """Learning rate, schedule and start, one changed at a time: perplexity of the small biLM on
 held-out toy sentences, over several seeds.
 
-    # figures go to nbs/results/rates.json: some ten minutes of one core; again: goes on
+    # figures go to nbs/results/rates.json: some twenty minutes of one core; again: goes on
     python tests/benchmarks/rates.py
     python tests/benchmarks/rates.py --seeds 1   # one seed
 
@@ -18,9 +18,10 @@ from elmo_fastai.train.learner import bilm_learner
 from harness import RESULTS, options, read_figures, write_figures
 
 # passes, begin at the words' frequencies?, rate, schedule
-ONE_PASS = [(1, counts, lr, schedule) for counts in (False, True) for lr in (1e-3, 1e-2)
-            for schedule in ('constant', 'one cycle')]
-THREE_PASSES = [(3, True, 1e-2, schedule) for schedule in ('constant', 'one cycle')]
+SCHEDULES = 'constant', 'one cycle'
+ONE_PASS = [(1, counts, lr, schedule) for counts in (False, True)
+            for lr in (1e-3, 3e-3, 1e-2, 3e-2, 1e-1) for schedule in SCHEDULES]
+THREE_PASSES = [(3, True, lr, schedule) for lr in (3e-3, 1e-2, 3e-2) for schedule in SCHEDULES]
 
 class NoValidation(Callback):
     def before_validate(self): raise CancelValidException()

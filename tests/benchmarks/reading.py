@@ -8,12 +8,9 @@ from pathlib import Path
 
 READ = '''
 import json, resource, sys, time
-try:
-    from elmo_fastai.text.sources import get_corpus
-    from elmo_fastai.text.lines import Reader
-except ImportError:
-    from elmo_fastai.text.tables import get_corpus
-    from elmo_fastai.text.lines import StreamLines as Reader
+from elmo_fastai.text.sources import get_corpus
+try: from elmo_fastai.data.buffered import Reader
+except ImportError: from elmo_fastai.text.lines import Reader
 how, file = sys.argv[1:]
 if how == 'stream': import datasets
 def memory(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss/1024

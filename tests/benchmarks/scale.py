@@ -127,11 +127,9 @@ def main(args):
         r['reached'] = r['operations_per_second']/peak[bf16]
         r['gain'] = r['tokens_per_second']/rows[-1]['tokens_per_second'] if rows else 1.
         rows.append(r)
-        print(
-            f"{r['step']:24}{r['tokens_per_second']:>10,.0f}{r['gain']:>8.2f}{r['operations_per_second'] / 1e9:>9,.0f}{r['reached']:>9.0%}"
-            + (f"{r['memory_gb']:>7.1f} GB" if cuda else ''),
-            flush=True,
-        )
+        print(f"{r['step']:24}{r['tokens_per_second']:>10,.0f}{r['gain']:>8.2f}"
+              f"{r['operations_per_second']/1e9:>9,.0f}{r['reached']:>9.0%}"
+              + (f"{r['memory_gb']:>7.1f} GB" if cuda else ''), flush=True)
     res = dict(device=device, model=args.model, vocab=args.vocab, bs=args.bs, seq_len=args.seq_len,
                text=name, torch=torch.__version__,
                matrix_speed=dict(fp32=peak[False], bf16=peak[True]), rows=rows)

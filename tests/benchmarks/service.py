@@ -68,7 +68,8 @@ function request()
 end
 function done(summary, latency, requests)
     local e = summary.errors
-    io.write(string.format('FOUND %d %d %d %d %d\\n', summary.requests, summary.duration, latency:percentile(50), latency:percentile(99),
+    io.write(string.format('FOUND %d %d %d %d %d\\n', summary.requests, summary.duration,
+        latency:percentile(50), latency:percentile(99),
                            e.connect + e.read + e.write + e.status + e.timeout))
 end
 '''

@@ -1,6 +1,6 @@
 """Few sizes, and letters side by side in memory: what `speed_up` brings (nbs/library/shapes.ipynb).
 
-    python tests/benchmarks/shapes.py                 # some fifteen minutes; leave the machine alone meanwhile
+    python tests/benchmarks/shapes.py       # some fifteen minutes; leave the machine alone
     python tests/benchmarks/shapes.py --quick         # does it work? nothing is kept
     python tests/benchmarks/shapes.py --table         # the figures that are there
 

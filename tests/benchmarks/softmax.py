@@ -94,9 +94,8 @@ def main(args):
     print(f"Tiny Shakespeare, {one['words']:,} words, {one['tokens']:,} tokens read, states of "
           f"{args.dim}, {args.negative:,} negatives, {args.threads} thread(s), "
           f"{'bfloat16' if one['bf16'] else 'fp32'}, {args.seeds} seed(s)")
-    print(
-        f"{'':10}{'forward':>9}{'backward':>10}{'mean':>8}{'ratio to full':>22}{'tokens/s':>10}{'peak memory':>14}{'parameters':>12}"
-    )
+    print(f"{'':10}{'forward':>9}{'backward':>10}{'mean':>8}{'ratio to full':>22}"
+          f"{'tokens/s':>10}{'peak memory':>14}{'parameters':>12}")
     ratios = {}
     for s,rs in runs.items():
         if 'full' in runs:
@@ -106,9 +105,9 @@ def main(args):
         else: text = ''
         avg = {k: mean(r[k] for r in rs) for k in ('fwd', 'bwd', 'mean', 'tokens_per_second',
                                                    'peak_gb')}
-        print(
-            f"{s:10}{avg['fwd']:>9.1f}{avg['bwd']:>10.1f}{avg['mean']:>8.1f}{text:>22}{avg['tokens_per_second']:>10,.0f}{avg['peak_gb']:>11.2f} GB{rs[0]['parameters'] / 1e6:>10.2f} M"
-        )
+        print(f"{s:10}{avg['fwd']:>9.1f}{avg['bwd']:>10.1f}{avg['mean']:>8.1f}{text:>22}"
+              f"{avg['tokens_per_second']:>10,.0f}{avg['peak_gb']:>11.2f} GB"
+              f"{rs[0]['parameters'] / 1e6:>10.2f} M")
     r = dict(options={k: v for k,v in vars(args).items() if k not in ('job', 'json')},
              ratio_to_full=ratios, runs=runs)
     print(json.dumps(r))

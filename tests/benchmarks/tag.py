@@ -8,6 +8,8 @@ Learning curves).
     python tests/benchmarks/tag.py --model models/english --best .01 .1
     # noun phrases in BIO instead of tags, this share
     python tests/benchmarks/tag.py --spans .1
+    # logistic regressions on words and endings, these shares
+    python tests/benchmarks/tag.py --clues .01 .03 .1 .3 1
 
 The same tagger (word vectors, vectors from letters, a bidirectional LSTM) is trained on 1, 3, 10,
 30 and 100 % of the training sentences,
@@ -23,7 +25,9 @@ stopped goes on. With --spans the same taggers find base noun phrases: a noun, a
 pronoun with the determiners, adjectives, numbers,
 possessives and compounds that the treebank hangs on it, as far as they are next to each other, as
 BIO tags; accuracy and F1 of whole phrases on the
-development part, added to the file. The text comes from ELMO_FASTAI_DATA or ../shared/data, or is
+development part, added to the file. With --clues the rival is lesson 12's logistic regression, on
+the same sentences: from the three words around a token, with their endings, and with the form of
+the word, too. The text comes from ELMO_FASTAI_DATA or ../shared/data, or is
 downloaded. The figures go
 to nbs/results/tag.json, which the chapter shows.
 """
@@ -53,6 +57,7 @@ def arguments():
         layers_share=opt(.1, 'share of the data for the comparison of layers and places'),
         best=opt(None, 'shares to be trained for as long as they gain', type=float, nargs='+'),
         spans=opt(None, 'shares on which to learn noun phrases', type=float, nargs='+'),
+        clues=opt(None, 'shares for the regressions on words and endings', type=float, nargs='+'),
         most=opt(3600, 'steps of --best at most'),
         processes=2,
         quick=opt(False, 'one seed, shares of 1 and 3 %%, few steps, a tenth of the dev part'),
@@ -212,10 +217,58 @@ def add_spans(a):
                 if a.quick: continue
                 write_figures(a.json, read_figures(a.json) | dict(spans=res))
 
+# words and endings
+
+CLUES = 'words', 'words and endings', 'words, endings and form'
+
+def clues(sent, side):
+    "For each token: the words in its window, their endings, and the form of the token itself"
+    padded, rows = ['<s>', *sent.tokens, '</s>'], []
+    for t,word in enumerate(sent.tokens):
+        window = padded[t:t+3]
+        row = {f'word {k}': w for k,w in enumerate(window)}
+        if side != CLUES[0]:
+            for n in (1, 2, 3): row |= {f'last {n} of {k}': w[-n:] for k,w in enumerate(window)}
+        if side == CLUES[2]:
+            row |= {f'first {n}': word[:n] for n in (1, 2, 3)}
+            row |= {'lower': word.lower(), 'digit': any(c.isdigit() for c in word),
+                    'letters': word.isalpha(), 'capital': f'{word[:1].isupper()} {t == 0}',
+                    'capitals': word.isupper()}
+        rows.append(row)
+    return rows
+
+def clues_right(train, dev, side):
+    "Accuracy of a logistic regression"
+    from sklearn.feature_extraction import DictVectorizer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    model = make_pipeline(DictVectorizer(), LogisticRegression(C=10, max_iter=300))
+    x, asked = ([row for s in sents for row in clues(s, side)] for sents in (train, dev))
+    model.fit(x, [t for s in train for t in s.tags])
+    return model.score(asked, [t for s in dev for t in s.tags])
+
+def add_clues(a):
+    "The rows of --clues, into the file that has the others"
+    from elmo_fastai.text.treebanks import read_treebank
+    from pages import page
+    study, gold = page('studies/learning_curves'), read_treebank('en_ewt').gold
+    rows = read_figures(a.json).get('clues', [])
+    for share in a.clues:
+        for side in CLUES:
+            for seed in range(a.seeds if share < 1 else 1):
+                key = dict(side=side, share=share, seed=seed)
+                if any(key.items() <= row.items() for row in rows): continue
+                some = study.subset(gold['train'], share, seed)
+                right = round(clues_right(some, gold['valid'], side), 4)
+                rows.append(key | dict(sentences=len(some), score=right))
+                print(rows[-1], flush=True)
+                write_figures(a.json, read_figures(a.json) | dict(clues=rows))
+
 def main(a):
     global SHARED
     if a.best: return add_best(a)
     if a.spans: return add_spans(a)
+    if a.clues: return add_clues(a)
     import torch
     from elmo_fastai.text.treebanks import read_treebank
     from elmo_fastai.elmo.module import Elmo
@@ -260,7 +313,7 @@ def main(a):
            'ablation': of('ablation'), 'places': of('places'),
            'minutes': round((time.perf_counter() - start)/60, 1)}
     old = read_figures(a.json, {})
-    res |= {key: old[key] for key in ('best', 'spans') if key in old}
+    res |= {key: old[key] for key in ('best', 'spans', 'clues') if key in old}
     write_figures(a.json, res)
     print(curve_table(pd.DataFrame(res['curve'])).to_string(),
           f"\ncommonest tag {res['commonest tag']:.3f}")

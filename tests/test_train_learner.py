@@ -1,16 +1,16 @@
 "The learner: an ordinary `Learner`, its callbacks, and trainings that end early"
-import csv, math, os, re, signal, threading, time, warnings
+import csv, math, multiprocessing, os, re, signal, threading, time, warnings
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np, pandas as pd, pytest, torch
-from fastai.basics import Callback, Learner, load_learner, set_seed
+from fastai.basics import Callback, CancelFitException, Learner, load_learner, set_seed
 from fastai.data.all import ColReader, DataBlock, RandomSplitter
 from fastai.callback.all import (
     CSVLogger, EarlyStoppingCallback, MixedPrecision, ReduceLROnPlateau, SaveModelCallback)
 
-from elmo_fastai.text.corpora import Corpus, tiny_shakespeare, toy_corpus
+from elmo_fastai.text.corpora import Corpus, ToyCorpus, tiny_shakespeare, toy_corpus
 from elmo_fastai.text.tokens import ByteCharVocab, CharVocab
 from elmo_fastai.nn.bilm import BiLM, BiLMConfig, evaluate, guesses
 from elmo_fastai.data.batches import SentenceDataLoader, StreamDataLoader
@@ -25,9 +25,10 @@ from elmo_fastai.train.distributed import several_processes
 import elmo_fastai.train.learner as training
 from elmo_fastai.train.learner import (
     BiLMLearner, CarryState, EarlyStop, NatsMetric, Reason, TimeBudget, bf16_is_fast, bilm_learner,
-    bilm_split)
+    bilm_split, _trained_toy, toy_bilm)
 from elmo_fastai.train.speak import generate
 from steps import At, finite
+from made import close, quietly
 
 CFG = BiLMConfig('nano', char_dim=4, filters=((1,8),(2,8),(3,8)), proj_dim=16, hidden_dim=16)
 TABLE = ['epoch', 'train_loss', 'valid_loss', 'perplexity_fwd', 'perplexity_bwd', 'time']
@@ -53,9 +54,6 @@ def few(some):
 def learner(dls, seed=0, config=CFG, **kwargs):
     set_seed(seed)
     return bilm_learner(dls, config, **{'bf16': False, **kwargs})
-
-def quietly(learn, method='fit', *args, **kwargs):
-    with learn.no_bar(), learn.no_logging(): return getattr(learn, method)(*args, **kwargs)
 
 # an ordinary learner
 
@@ -213,7 +211,7 @@ def test_predict_goes_on_with_a_text(dls, tmp_path):
 
 def test_a_sampled_loss_is_not_called_a_perplexity(dls, tmp_path):
     learn = learner(dls, config=replace(CFG, softmax='sampled', n_negative=30),
-                    cbs=CSVLogger(tmp_path / 'log.csv'))
+                    cbs=CSVLogger(tmp_path/'log.csv'))
     learn.recorder.train_metrics = True
     quietly(learn, 'fit', 1, 1e-2)
     assert [o for o, v in zip(learn.recorder.metric_names[1:], learn.recorder.values[-1])
@@ -255,7 +253,7 @@ def test_groups_hold_every_parameter_once(dls):
             id(p) for p in model.parameters() if p.requires_grad)
         names = {id(p): n for n, p in model.named_parameters()}
         assert [{names[id(p)].split('.')[0].removesuffix('_bwd') for p in g}
-                for g in groups] == [{'chars'}, *[{'lstm'}] * config.n_layers, {'head'}]
+                for g in groups] == [{'chars'}, *[{'lstm'}]*config.n_layers, {'head'}]
         for i in range(config.n_layers):
             assert {names[id(p)].split('.')[2] for p in groups[i + 1]} == {str(i)}
     # nothing to predict, no group for it
@@ -266,7 +264,7 @@ def test_rates_by_group(dls):
     before = {k: v.clone() for k,v in learn.model.named_parameters()}
     quietly(learn, 'fit', 1, slice(1e-12, 1e-2))
     assert [h['lr'] for h in learn.opt.hypers] == pytest.approx([
-        1e-12, 1e-12 * 1e10 ** (1 / 3), 1e-12 * 1e10 ** (2 / 3), 1e-2])
+        1e-12, 1e-12*1e10**(1/3), 1e-12*1e10**(2/3), 1e-2])
 
     def moved(name):
         return max((v - before[k]).abs().max().item() for k, v in learn.model.named_parameters()
@@ -306,7 +304,7 @@ def test_adagrad_is_the_originals(dls):
             for n,p in self.model.named_parameters():
                 if n in seen:
                     torch.testing.assert_close(
-                        p.detach(), seen[n][0] - 0.2 * seen[n][1] / (1 + seen[n][1] ** 2).sqrt())
+                        p.detach(), seen[n][0] - 0.2*seen[n][1]/(1 + seen[n][1]**2).sqrt())
 
     learn = learner(dls, opt='adagrad', cbs=Look())
     quietly(learn, 'fit', 1)
@@ -356,8 +354,8 @@ def test_precisions_replace_each_other(few):
 
 
 data = next((p for p in (
-    os.environ.get('ELMO_FASTAI_DATA'), Path(__file__).parents[2] / 'shared' / 'data') if p
-             and (Path(p) / 'tiny_shakespeare').exists()), None)
+    os.environ.get('ELMO_FASTAI_DATA'), Path(__file__).parents[2]/'shared'/'data') if p
+             and (Path(p)/'tiny_shakespeare').exists()), None)
 
 
 @pytest.mark.slow
@@ -387,7 +385,7 @@ class Fake(Callback):
     def __init__(self, losses): self.losses = losses
 
     def after_validate(self):
-        self.recorder.loss.nats, self.recorder.loss.n = [self.losses[self.epoch]] * 2, [1, 1]
+        self.recorder.loss.nats, self.recorder.loss.n = [self.losses[self.epoch]]*2, [1, 1]
 
     def before_validate(self): self.model.head.bias.data.fill_(float(self.epoch))
 
@@ -601,7 +599,7 @@ def test_a_loss_far_above_guessing_ends_the_training(dls):
     learn = learner(dls)
     quietly(learn, 'fit', 10, 30.)
     step,good = map(int, re.findall(r'step (\d+)', learn.stopped.message))
-    assert (20 < step < 10 * len(dls.train) and good < 20
+    assert (20 < step < 10*len(dls.train) and good < 20
             and 'blind guessing costs' in learn.stopped.message
             and 'lower learning rate' in learn.stopped.message)
     assert evaluate(learn.model, dls.valid)['mean'] < 10*len(dls.vocab)
@@ -705,7 +703,7 @@ def test_a_budget_that_ends_within_an_epoch(few, tmp_path):
             and learn.n_epoch == 3)
     assert learn.recorder.lrs[-1] < 1e-3 < max(learn.recorder.lrs[:4]) <= 1e-2
     assert {len(r) for r in learn.recorder.values} == {len(TABLE) - 2} and [
-        len(r) for r in csv.reader((tmp_path / 'log.csv').open())] == [len(TABLE)] * 4
+        len(r) for r in csv.reader((tmp_path/'log.csv').open())] == [len(TABLE)]*4
     last = dict(zip(TABLE[1:], learn.recorder.values[-1]))
     assert last['perplexity_fwd'] == pytest.approx(
         evaluate(learn.model, few.valid)['fwd'], rel=1e-4)
@@ -774,7 +772,7 @@ def test_what_each_direction_expected_is_shown(corpus, kind):
         for i in range(3):
             there = [
                 dls.vocab.itos[w] if t else '·' for w, t in zip(best[i].tolist(), y[i].tolist())
-            ][: int((chars[i, :, 0] != 0).sum())]
+            ][:int((chars[i,:, 0] != 0).sum())]
             assert df[f'{name} guesses'][i].split(' ') == there
 
 @pytest.mark.parametrize('kind', ['sentences', 'stream'])
@@ -907,24 +905,25 @@ class Break(Callback):
         self.seen += self.training
         if self.training and self.seen == self.n: raise KeyboardInterrupt
 
-@pytest.mark.parametrize('n', [2, 4, 7, 11])
-@pytest.mark.parametrize('method,args', [('fine_tune', (2, 1e-2)), ('twice', ())])
-def test_several_fits_go_on_exactly(small, tmp_path, n, method, args):
+def fine_tuned(learn): quietly(learn, 'fine_tune', 2, 1e-2)
+def fitted_twice(learn):
+    for _ in range(2): quietly(learn, 'fit_one_cycle', 2, 1e-2)
+
+@pytest.mark.parametrize('fits', [fine_tuned, fitted_twice])
+def test_several_fits_go_on_exactly(small, tmp_path, fits):
     """Interrupted in the first or in a later fit; called as before, the fits that were done are
     left out"""
-
-    def fit(learn):
-        if method != 'twice': return quietly(learn, method, *args)
-        for _ in range(2): quietly(learn, 'fit_one_cycle', 2, 1e-2)
     whole = built(small)
-    fit(whole)
-    first = built(small, Checkpoints(tmp_path/'run', minutes=0), Break(n))
-    with pytest.raises(KeyboardInterrupt): fit(first)
-    again = built(small, Checkpoints(tmp_path/'run', minutes=0), seed=5)
-    resume(again, tmp_path/'run')
-    fit(again)
+    fits(whole)
     was = weights(whole)
-    assert all(torch.equal(w, was[name]) for name,w in weights(again).items())
+    for n in (2, 4, 7, 11):
+        run = tmp_path/str(n)
+        with pytest.raises(KeyboardInterrupt):
+            fits(built(small, Checkpoints(run, minutes=0), Break(n)))
+        again = built(small, Checkpoints(run, minutes=0), seed=5)
+        resume(again, run)
+        fits(again)
+        assert all(torch.equal(w, was[name]) for name,w in weights(again).items()), n
 
 @pytest.mark.parametrize('name', ['20241125-run', '20241125-start', '123456-epoch1-end', 'run'])
 def test_names_of_run_folders(small, tmp_path, name):
@@ -1006,3 +1005,87 @@ def test_losses_of_a_language_model_are_its_predictions(small):
 def test_a_language_model_has_its_own_loss(small):
     with pytest.raises(ValueError, match='bilm_learner takes no loss_func'):
         built(small, loss_func=torch.nn.CrossEntropyLoss())
+
+def test_toy_bilm(held):
+    lm, vocab, corpus = toy_bilm(n_train=300)
+    assert not lm.training and lm.n_words == len(vocab) and isinstance(corpus, ToyCorpus)
+    # of the whole process: nothing here changes it
+    before = torch.get_rng_state()
+    def same(other): return all(map(close, lm.parameters(), other.parameters()))
+    assert same(_trained_toy.__wrapped__(300)[0])     # another training
+    # the first one again, and as if it were new
+    other, _, copied = toy_bilm(n_train=300)
+    assert same(other) and torch.equal(torch.get_rng_state(), before)
+    with torch.no_grad(): next(other.parameters()).add_(1)
+    copied.train.clear()
+    mine, _, its = toy_bilm(n_train=300)
+    assert same(mine) and not same(other) and len(its.train) == 300
+
+def test_an_alphabet_from_the_loaders_to_the_model(spelt):
+    learn, chars = spelt
+    c = learn.model.config
+    assert ((c.n_chars, c.max_chars) == (chars.n_chars, chars.max_chars)
+            == (learn.model.chars.embed.num_embeddings, learn.model.char_vocab.max_chars))
+    assert learn.model.char_vocab == chars and learn.dls.char_vocab == chars and finite(learn.model)
+    assert learn.predict('the bank', 2).startswith('the bank')
+
+# Inside a training
+
+def slope_through_a_state(model, chars):
+    """The gradient of the second window's states with respect to the first window's letters'
+    vectors, through the carried state"""
+    _, state = model.encode_state(chars)
+    layers, _ = model.encode_state(chars, state)
+    [slope] = torch.autograd.grad(layers[-1][0].square().sum(), [state[0]], create_graph=True)
+    [second] = torch.autograd.grad(slope.square().sum(), [model.lstm.fwd[0].weight_hh_l0])
+    return slope.abs().sum().item(), second.abs().sum().item()
+
+def losses_over_two_windows(model, batch):
+    model.zero_grad()
+    _, _, state = model(*batch, model.lstm.init_state(len(batch[0])))
+    forward, backward, _ = model(*batch, state)
+    (forward.mean() + backward.mean()).backward()
+    return model.lstm.fwd[0].weight_hh_l0.grad.abs().sum().item()
+
+def _embed_in_a_worker(model, chars, queue):
+    torch.set_num_threads(1)
+    with torch.no_grad(): queue.put(model.encode(chars)[-1][0].sum().item())
+
+def test_gradients_and_workers_inside_a_training():
+    """State that is not detached, a loss over two windows, second derivatives, a forked worker: in
+    a fit as outside"""
+    torch.set_num_threads(2)
+    corpus = toy_corpus(300, 60, 1, 1)
+    dls = ElmoDataLoaders.from_corpus(corpus, kind='stream', bs=4, seq_len=8, device='cpu')
+    learn = bilm_learner(dls, CFG, bf16=False)
+    batch = dls.valid.one_batch()
+    context = multiprocessing.get_context('fork')
+    def measure(model):
+        model.eval()
+        queue = context.Queue()
+        worker = context.Process(target=_embed_in_a_worker, args=(model, batch[0], queue))
+        worker.start()
+        try: found = queue.get(timeout=30)
+        finally:
+            worker.kill()
+            worker.join()
+        return *slope_through_a_state(model, batch[0]), losses_over_two_windows(model, batch), found
+    outside = measure(learn.model)
+    class Inside(Callback):
+        def before_batch(self):
+            self.learn.measured = measure(self.model)
+            raise CancelFitException
+    with learn.no_bar(), learn.no_logging(): learn.fit(1, 0., cbs=Inside())
+    assert outside[0] > 0 and outside[1] > 0 and outside[2] > 0
+    assert learn.measured == pytest.approx(outside, rel=1e-4)
+
+def test_a_training_leaves_the_process_as_it_was(monkeypatch):
+    "Neither the C library's allocator nor the number of threads is another one afterwards"
+    import ctypes
+    def forbidden(*args): raise AssertionError('a library of C was opened')
+    monkeypatch.setattr(ctypes, 'CDLL', forbidden)
+    n = torch.get_num_threads()
+    dls = ElmoDataLoaders.from_corpus(toy_corpus(100, 60, 1, 1), bs=16, device='cpu')
+    learn = bilm_learner(dls, CFG)
+    with learn.no_bar(), learn.no_logging(): learn.fit(1, 1e-3)
+    assert torch.get_num_threads() == n

@@ -1,0 +1,57 @@
+"Small models, and what else several files of tests use"
+from dataclasses import replace
+
+import numpy as np
+from fastai.torch_core import set_seed
+from elmo_fastai.elmo.module import Elmo
+from elmo_fastai.nn.bilm import BiLM, BiLMConfig
+from elmo_fastai.text.tokens import SPECIALS, WordVocab
+
+CFG = BiLMConfig('nano', char_dim=4, filters=((1, 8), (2, 8), (3, 8)), proj_dim=8, hidden_dim=12,
+                 dropout=.3)
+VOCAB = WordVocab([*SPECIALS, 'the', 'bank', 'of', 'river'])
+# Sentences of all lengths, with tokens of all kinds
+S = ['the bank of the river'.split(), ['bank'], [],
+     'a much longer sentence than the others , is it not ?'.split(),
+     ['naïve', '<s>', '</s>', '', 'x'*80]]
+
+def close(a, b, eps=1e-5):
+    a, b = (o.detach() if hasattr(o, 'detach') else o for o in (a, b))
+    return a.shape == b.shape and np.allclose(np.asarray(a), np.asarray(b), atol=eps, rtol=0)
+
+def same(a, b, eps=1e-5): return all(close(x, y, eps) for x,y in zip(a, b, strict=True))
+
+def bilm(seed=0, n_words=len(VOCAB), **changes):
+    "A biLM whose normalisation has statistics that do something"
+    set_seed(seed)
+    lm = BiLM(replace(CFG, **changes), n_words)
+    if lm.chars.norm is not None:
+        lm.chars.norm.running_mean.normal_()
+        lm.chars.norm.running_var.uniform_(.5, 2.)
+        lm.chars.norm.steps += 5
+    return lm.eval()
+
+def make(seed=0, cfg={}, **kw):
+    return Elmo(bilm(seed, **cfg), VOCAB, **{**dict(dropout=0.), **kw}).eval()
+
+def lasting(seed=0, cfg={}, **kw):
+    "An Elmo whose states reach far"
+    set_seed(seed)
+    lm = BiLM(replace(CFG, **cfg), len(VOCAB))
+    for p in lm.parameters(): p.data.mul_(1.5)
+    return Elmo(lm, VOCAB, **kw).eval()
+
+def direct(elmo, tokens, layers='all'):
+    "The vectors of one sentence by the module itself"
+    hs, _ = elmo.layers([tokens])
+    if layers == 'all': return np.stack([h[0].detach() for h in hs], 0)
+    return (elmo.mixes[0](hs)[0] if layers == 'mix' else hs[layers][0]).detach().numpy()
+
+def quietly(learn, call, *args, **kw):
+    "What a learner's method returns, without a bar and a table"
+    if isinstance(call, str): call = getattr(learn, call)
+    with learn.no_bar(), learn.no_logging(): return call(*args, **kw)
+
+def fit(learn, epochs=1, lr=5e-3):
+    quietly(learn, 'fit_one_cycle', epochs, lr)
+    return learn

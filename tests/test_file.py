@@ -1,0 +1,420 @@
+"Files of vectors: every kind of source and of file, faults, jobs that stop and go on"
+import copy, io, json, os, re, sys, threading
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+
+import h5py, numpy as np, pandas as pd, pyarrow.parquet as pq, pytest
+
+from elmo_fastai.elmo import file as module
+from elmo_fastai.base.errors import CommandError
+from elmo_fastai.text.tokens import DROPPED, word_tokenize
+from elmo_fastai.elmo.file import embed_file
+from made import close, direct, lasting, same
+
+@pytest.fixture()
+def elmo(): return lasting()
+
+# files
+
+def run(source, out, elmo, **kw):
+    told = []
+    r = embed_file(source, out, elmo, say=told.append, **kw)
+    return r, told, [f'line {n+1} {why}' for n,why in r['failed'].items()]
+
+@pytest.fixture()
+def source(tmp_path, texts):
+    f = tmp_path/'in.txt'
+    f.write_text('\n'.join([*texts[:30], '', texts[0]]) + '\n', encoding='utf-8')
+    return f
+
+def test_hdf5_is_laid_out_as_allennlps(elmo, texts, source, tmp_path):
+    r, told, warned = run(source, tmp_path/'o.hdf5', elmo)
+    assert (not warned and r['lines'] == 32
+            and sorted(p.name for p in tmp_path.iterdir()) == ['in.txt', 'o.hdf5'])
+    with h5py.File(tmp_path/'o.hdf5') as f:
+        assert [*f] == [*map(str, range(32)), 'sentence_to_index']
+        for i,t in enumerate(texts[:30]):
+            assert f[str(i)].dtype == np.float32 and close(
+                f[str(i)][:], direct(elmo, word_tokenize(t)))
+        assert f['30'].shape == (3, 0, 16)
+        assert f['sentence_to_index'].shape == (1,)
+        index = json.loads(f['sentence_to_index'][0])
+        assert index[texts[0]] == '31' and index[texts[1]] == '1' and index[''] == '30'
+        assert json.loads(f.attrs['elmo_fastai'])['layers'] == 'all'
+
+@pytest.mark.parametrize('layers,pool', [
+    ('all', None), ('mix', None), (1, None), ('all', 'mean'), ('mix', 'max'), (-1, 'first_last')],
+        ids=str)
+@pytest.mark.parametrize('kind', ['hdf5', 'h5', 'npz', 'parquet'])
+def test_kinds_of_files(elmo, texts, source, tmp_path, kind, layers, pool):
+    out = tmp_path/f'o.{kind}'
+    run(
+        source, out, elmo, layers=layers, pool=pool, budget=64,
+        dtype='float16' if pool == 'max' else 'float32')
+    ref = elmo.embed(
+        [*texts[:30], '', texts[0]], layers, pool, dtype='float16' if pool == 'max' else 'float32'
+    )
+    eps = 5e-3 if pool == 'max' else 1e-5
+    if kind in ('hdf5', 'h5'):
+        with h5py.File(out) as f:
+            assert (same([f[str(i)][:] for i in range(32)], list(ref), eps)
+                    and f['0'].dtype == ref[0].dtype)
+    elif kind == 'npz':
+        with np.load(out) as f:
+            if pool:
+                assert (f['lines'].tolist() == list(range(32)) and close(f['vectors'], ref, eps)
+                        and f['vectors'].dtype == ref.dtype)
+            else: assert same([f[str(i)] for i in range(32)], ref)
+    else:
+        t = pq.read_table(out)
+        names = [f'layer{i}' for i in range(3)] if layers == 'all' else ['vector']
+        assert t.column_names == [*(['line', 'text'] if pool else ['line', 'position', 'token']),
+                                  *names]
+        got = np.stack([np.stack(t[n].to_numpy()) for n in names], 0)
+        if pool: expected = np.stack(ref).reshape(32, len(names), 16).transpose(1, 0, 2)
+        else:
+            expected = np.concatenate([v.reshape(len(names), -1, 16) for v in ref], 1)
+            tokens = [w for s in [*texts[:30], '', texts[0]] for w in word_tokenize(s)]
+            assert (t['token'].to_pylist() == tokens and t['line'].to_pylist()[-1] == 31
+                    and t['position'].to_pylist()[:2] == [0, 1])
+        assert close(got, expected, eps)
+
+@pytest.mark.parametrize('name', [
+    'a.csv', 'a.tsv', 'a.json', 'a.jsonl', 'a.parquet', 'a.jsonl.gz', 'a.conllu', 'a.xyz'])
+def test_kinds_of_source(elmo, tmp_path, name):
+    "As `test_reading` has them; the words of a treebank are the tokens"
+
+    df = pd.DataFrame({'id': [1, 2], 'text': ['the bank, 1,2', 'a river']})
+    if 'parquet' in name:
+        df.to_parquet(tmp_path/name)
+    elif 'json' in name:
+        df.to_json(tmp_path/name, orient='records', lines='jsonl' in name)
+    elif name == 'a.conllu':
+        (tmp_path/name).write_text('\n'.join('\t'.join(o)
+            for o in (['1', '1,2', *'_'*8], ['2', 'bank', *'_'*8], [], ['1', 'a', *'_'*8], [], [])))
+    elif name == 'a.xyz':
+        (tmp_path/name).write_text('\r'.join(df.text))
+    else:
+        df.to_csv(tmp_path/name, index=False, sep='\t' if 'tsv' in name else ',')
+    r, *_ = run(tmp_path/name, tmp_path/'o.hdf5', elmo)
+    sents = [['1,2', 'bank'], ['a']] if name == 'a.conllu' else [word_tokenize(t) for t in df.text]
+    assert (r['lines'] == 2 and r['tokens'] == sum(map(len, sents))
+            and r['unit'] == {'a.conllu': 'sentence', 'a.xyz': 'line'}.get(name, 'row'))
+    with h5py.File(tmp_path/'o.hdf5') as f:
+        for i,s in enumerate(sents): assert close(f[str(i)][:], direct(elmo, s))
+        assert set(json.loads(f['sentence_to_index'][0])) == (
+            {'1,2 bank', 'a'} if name == 'a.conllu' else {*df.text})
+
+def test_lines_that_can_not_be_embedded(elmo, tmp_path, texts):
+    (tmp_path/'a.txt').write_bytes(b'\xef\xbb\xbfgood\r\ncaf\xe9\nnul\x00byte\n' + b'a '*60
+                                     + b'\n\xed\xa0\x80\n' + b'x'*6000 + b'\nlast')
+    r, told, warned = run(tmp_path/'a.txt', tmp_path/'o.hdf5', elmo, max_tokens=50)
+    assert (set(r['failed']) == {1, 2, 3, 4, 5} and r['lines'] == 2
+            and 'more than 5,000 characters' in r['failed'][5])
+    assert [re.match(r'line (\d+)', w)[1] for w in warned] == [
+        '2',
+        '3',
+        '4',
+        '5',
+        '6',
+    ] and 'not UTF-8 (byte 3)' in warned[0]
+    assert 'NUL character at position 3' in warned[1] and '60 tokens' in warned[2]
+    with h5py.File(tmp_path/'o.hdf5') as f:
+        assert set(f) == {'0', '6', 'sentence_to_index'} and set(
+            json.loads(f['sentence_to_index'][0])) == {'good', 'last'}
+        assert close(f['0'][:], direct(elmo, ['good'])) and json.loads(f.attrs['elmo_fastai'])[
+            'failed'].keys() == {'1', '2', '3', '4', '5'}
+
+
+@pytest.mark.parametrize('raw,says', [
+    ('the bank'.encode('utf-16'), 'UTF-16'), (b'\x1f\x8b\x08xx', 'gzip'), (b'the bank\n', None)])
+@pytest.mark.parametrize('plain', [True, False])
+def test_the_first_bytes_of_standard_input(elmo, tmp_path, monkeypatch, raw, says, plain):
+    stream = io.BytesIO(raw)
+    monkeypatch.setattr(
+        sys, 'stdin', SimpleNamespace(buffer=stream if plain else io.BufferedReader(stream))
+    )
+    if says is None:
+        assert run('-', tmp_path/'o.npz', elmo)[0]['lines'] == 1
+    else:
+        with pytest.raises(CommandError, match=f"'-' is .*{says}"): run('-', tmp_path/'o.npz', elmo)
+
+def test_vectors_that_are_not_numbers(tmp_path, texts):
+    elmo = lasting(gamma=1e30)
+    (tmp_path/'a.txt').write_text('a\nb\n')
+    with pytest.raises(CommandError, match='not finite'):
+        run(tmp_path/'a.txt', tmp_path/'o.npz', elmo, layers='mix', dtype='float16')
+    assert not (tmp_path/'o.npz.part').exists()
+
+WRONG = dict(
+    missing=(dict(source='no.txt'), 'no file'),
+    folder=(dict(source='.'), 'no file'),
+    empty=(dict(source='empty.txt'), 'empty'),
+    ending=(dict(out='o.txt'), r'\.hdf5.*\.parquet|\.hdf5'),
+    outfolder=(dict(out='d.hdf5'), 'is a folder'),
+    itself=(dict(source='x.npz', out='x.npz'), 'input itself'),
+    exists=(dict(out='there.hdf5'), '--overwrite'),
+    under=(dict(out='in.txt/o.npz'), "Can't write"),
+    column=(dict(column='text'), 'is read line by line.*text_col'),
+    nocolumn=(dict(source='u.csv'), "no column 'text' or .*'id', 'txt'"),
+    wrongcolumn=(dict(source='t.csv', column='txt'), "no column 'txt'.*'id', 'text'"),
+    twocolumns=(dict(source='two.csv'), "2 columns 'text'"),
+    notparquet=(dict(source='bad.parquet', column='t'), 'Parquet'),
+    emptycsv=(dict(source='empty.csv', column='t'), 'empty'),
+    headeronly=(dict(source='head.csv', column='text'), 'empty'),
+    layers=(dict(layers='x'), 'layers'),
+    pool=(dict(pool='x'), 'pool'),
+    foreign=(dict(out='f.npz'), 'not of a job'))
+
+
+@pytest.mark.parametrize('name', WRONG)
+def test_wrong_input(elmo, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    for k, v in {'in.txt': 'a b\n', 'empty.txt': '', 'x.npz': 'a\n', 'there.hdf5': 'precious',
+                 't.csv': 'id,text\n1,a\n', 'u.csv': 'id,txt\n1,a\n', 'two.csv': 'text,text\n1,a\n',
+                 'bad.parquet': 'no', 'empty.csv': '', 'head.csv': 'id,text\n'}.items():
+        Path(k).write_text(v)
+    Path('d.hdf5').mkdir()
+    Path('f.npz.part').mkdir()
+    Path('f.npz.part/thesis.txt').write_text('precious')
+    kw, says = WRONG[name]
+    before = {str(f): f.read_bytes() for f in sorted(tmp_path.rglob('*')) if f.is_file()}
+    with pytest.raises((CommandError, ValueError), match=says):
+        run(**{**dict(source='in.txt', out='o.npz', elmo=elmo), **kw})
+    assert {str(f): f.read_bytes() for f in sorted(tmp_path.rglob('*')) if f.is_file()} == before
+
+class Unplugged(BaseException): pass
+
+def begin(source, out, elmo, stop, **kw):
+    "A job that dies when it comes to token number `stop`"
+    n = []
+    def tok(text):
+        n.extend(text.split())
+        if len(n) > stop[0]: raise Unplugged
+        return text.split()
+    elmo = copy.copy(elmo)
+    elmo.tokenizer = elmo.tokenize = tok
+    return embed_file(source, out, elmo, say=lambda s: None, **{**dict(budget=16), **kw})
+
+@pytest.mark.parametrize('kind', ['hdf5', 'npz', 'parquet'])
+def test_goes_on_where_it_stopped(elmo, texts, source, tmp_path, kind, monkeypatch):
+    out, ref = tmp_path/f'o.{kind}', tmp_path/f'ref.{kind}'
+    begin(source, ref, elmo, [10**9])
+    embedded, one = [], module.embed_window
+    monkeypatch.setattr(
+        module, 'embed_window', lambda e, s, **kw: embedded.extend(s) or one(e, s, **kw)
+    )
+    for stop in (150, 30, 150, 10**9):
+        try: begin(source, out, elmo, [stop])
+        except Unplugged: assert not out.exists()
+    assert len(embedded) <= 34, 'no line is embedded twice'
+    assert not Path(f'{out}.part').exists() and out.exists()
+    if kind == 'hdf5':
+        with h5py.File(out) as f, h5py.File(ref) as g:
+            assert set(f) == set(g) and f['sentence_to_index'][0] == g['sentence_to_index'][0]
+            assert all(close(f[k][:], g[k][:]) for k in f if k.isdigit())
+    elif kind == 'npz':
+        with np.load(out) as f, np.load(ref) as g:
+            assert set(f) == set(g) and all(close(f[k], g[k]) for k in f)
+    else: assert pq.read_table(out)['token'].to_pylist() == pq.read_table(ref)['token'].to_pylist()
+
+# where the tokens stand
+
+ODD = ["She  didn't  like\tthe cafe\u0301 👨‍👩‍👧!", '👍🏽 🇫🇷 ok…', ' spaced ', '我喜欢 北京。',
+       'a\u200b b \u202eabc\u202c d', '', 'é e\u0301\u0323x']
+
+def offsets_in(file, i):
+    "Of line `i`, from any kind of file"
+    if file.suffix == '.parquet':
+        table = pd.read_parquet(file)
+        return table.loc[table.line == i, ['start', 'end']].to_numpy()
+    with h5py.File(file) if file.suffix == '.hdf5' else np.load(file) as f:
+        return f[f'offsets/{i}'][:]
+
+@pytest.mark.parametrize('kind', ['hdf5', 'npz', 'parquet'])
+def test_offsets_find_the_tokens_in_their_texts(elmo, tmp_path, kind):
+    source, out = tmp_path/'in.jsonl', tmp_path/f'o.{kind}'
+    source.write_text('\n'.join(json.dumps(dict(text=t)) for t in ODD))
+    result = embed_file(source, out, elmo, offsets=True, say=lambda s: None)
+    assert not result['failed']
+    for i,text in enumerate(ODD):
+        tokens, found = word_tokenize(text), offsets_in(out, i)
+        assert found.shape == (len(tokens), 2)
+        for token,(start, end) in zip(tokens, found):
+            assert text[start:end].translate(DROPPED) == token
+    plain = tmp_path/f'plain.{kind}'
+    embed_file(source, plain, elmo, say=lambda s: None)
+    with pytest.raises(KeyError): offsets_in(plain, 0)
+
+def test_offsets_of_tokens_are_in_their_line(elmo, tmp_path):
+    "A sentence of a treebank is its tokens with blanks between them"
+    source = tmp_path/'a.conllu'
+    source.write_text('1\tNew York' + 8*'\t_' + '\n2\tis' + 8*'\t_' + '\n\n')
+    embed_file(source, tmp_path/'o.npz', elmo, offsets=True, say=lambda s: None)
+    assert offsets_in(tmp_path/'o.npz', 0).tolist() == [[0, 8], [9, 11]]
+
+def test_a_text_that_the_tokenizer_rewrites_has_no_offsets(tmp_path):
+    elmo = lasting(tokenizer=lambda text: text.lower().split())
+    (tmp_path/'in.txt').write_text('a bank\nA bank\nbanks')
+    result = embed_file(tmp_path/'in.txt', tmp_path/'o.npz', elmo, offsets=True, say=lambda s: None)
+    assert list(result['failed']) == [1]
+    assert "no offsets. The token 'bank' is not in 'A bank'" in result['failed'][1]
+
+def test_a_job_with_offsets_is_another_job(elmo, source, tmp_path):
+    out = tmp_path/'o.npz'
+    with pytest.raises(Unplugged): begin(source, out, elmo, [150])
+    with pytest.raises(CommandError, match='another offsets'):
+        begin(source, out, elmo, [10**9], offsets=True)
+    begin(source, out, elmo, [10**9], offsets=True, overwrite=True)
+    assert offsets_in(out, 0)[0, 0] == 0
+
+def test_a_pooled_line_has_no_offsets(elmo, source, tmp_path):
+    with pytest.raises(CommandError, match="pool='mean'"):
+        embed_file(source, tmp_path/'o.npz', elmo, pool='mean', offsets=True)
+
+@pytest.mark.parametrize('kind', ['hdf5', 'npz', 'parquet'])
+def test_the_output_is_on_the_disk_before_its_parts_go(elmo, source, tmp_path, kind, monkeypatch):
+    out = tmp_path/f'o.{kind}'
+    seen = []
+    names = {}
+    real = {name: getattr(os, name) for name in ('open', 'fsync', 'replace', 'unlink')}
+    def open_(path, *args, **kwargs):
+        number = real['open'](path, *args, **kwargs)
+        names[number] = Path(path).name
+        return number
+    def fsync(number):
+        seen.append(('sync', names.get(number)))
+        return real['fsync'](number)
+    def replace_(old, new, **kwargs):
+        seen.append(('replace', Path(new).name))
+        return real['replace'](old, new, **kwargs)
+    def unlink(path, **kwargs):
+        seen.append(('delete', Path(path).name))
+        return real['unlink'](path, **kwargs)
+    with monkeypatch.context() as patch:
+        for name,f in dict(open=open_, fsync=fsync, replace=replace_, unlink=unlink).items():
+            patch.setattr(os, name, f)
+        embed_file(source, out, elmo, budget=16, say=lambda message: None)
+    renamed = seen.index(('replace', out.name))
+    assert seen[renamed-1] == ('sync', f'out.{kind}') and seen[renamed+1] == ('sync', tmp_path.name)
+    deleted = [i for i,(what, name) in enumerate(seen)
+               if what == 'delete' and name.endswith('.npz') and name != f'out.{kind}']
+    assert len(deleted) > 1 and min(deleted) > renamed + 1
+
+@pytest.mark.parametrize('change', ['model', 'layers', 'pool', 'dtype', 'input', 'shorter', 'mix'])
+def test_another_job_is_not_mixed_in(elmo, texts, source, tmp_path, change):
+    kw = dict(layers='mix')
+    with pytest.raises(Unplugged): begin(source, tmp_path/'o.npz', elmo, [150], **kw)
+
+    def kept():
+        return {f.name: f.read_bytes() for f in (tmp_path/'o.npz.part').iterdir()
+                if 'lock' not in f.name}
+
+    part = kept()
+    assert len(part) >= 2
+    other = elmo
+    if change == 'model': other = lasting(3)
+    elif change == 'mix': other = lasting(gamma=2.)
+    elif change == 'input': source.write_text('another ' + source.read_text())
+    elif change == 'shorter': source.write_text(texts[0] + '\n')
+    else:
+        kw |= {'layers': dict(layers=1), 'pool': dict(pool='mean'), 'dtype': dict(dtype='float16')}[
+            change]
+    with pytest.raises(CommandError, match='--overwrite'):
+        begin(source, tmp_path/'o.npz', other, [10**9], **kw)
+    assert kept() == part
+    begin(source, tmp_path/'o.npz', other, [10**9], **kw, overwrite=True)
+    assert (tmp_path/'o.npz').exists() and not (tmp_path/'o.npz.part').exists()
+
+def test_another_standard_input_is_not_mixed_in(elmo, texts, tmp_path, monkeypatch):
+    "It can't be read twice, so that --overwrite can't begin again"
+
+    def feed(lines):
+        monkeypatch.setattr(
+            sys, 'stdin', SimpleNamespace(buffer=io.BytesIO('\n'.join(lines).encode()))
+        )
+
+    feed(texts[:30])
+    with pytest.raises(Unplugged): begin('-', tmp_path/'o.npz', elmo, [150])
+    for kw in ({}, dict(overwrite=True)):
+        feed(texts[30:60])
+        with pytest.raises(CommandError, match='delete .*o.npz.part to start again'):
+            begin('-', tmp_path/'o.npz', elmo, [10**9], **kw)
+    feed(texts[:30])
+    assert begin('-', tmp_path/'o.npz', elmo, [10**9], overwrite=True)['lines'] == 30
+
+class Splitter:
+    "A tokenizer with a setting"
+    def __init__(self, mark): self.mark = mark
+    def __call__(self, text): return text.split(self.mark)
+
+def upper(text, big=True): return [t.upper() if big else t for t in text.split()]
+
+TOKENIZERS = dict(
+    lambdas=(lambda t: t.split(), lambda t: [o.upper() for o in t.split()]),
+    objects=(Splitter(' '), Splitter('e')),
+    methods=(Splitter(' ').__call__, Splitter('e').__call__),
+    partials=(partial(upper, big=False), partial(upper, big=True)),
+    named=('space', lambda t: [o.upper() for o in t.split()]),
+)
+
+
+@pytest.mark.parametrize('name', TOKENIZERS)
+def test_another_tokenizer_is_not_mixed_in(elmo, texts, source, tmp_path, monkeypatch, name):
+    "Whatever it is called: what counts is how it splits the lines that are done"
+    def with_tokenizer(tok):
+        e = copy.copy(elmo)
+        e.tokenizer, e.tokenize = tok, tok if callable(tok) else str.split
+        return e
+    one, other = map(with_tokenizer, TOKENIZERS[name])
+    def interrupted(e):
+        with monkeypatch.context() as m:
+            add = module.Part.add
+            def add_and_stop(self, *args):
+                add(self, *args)
+                if self.n == 3: raise Unplugged
+            m.setattr(module.Part, 'add', add_and_stop)
+            with pytest.raises(Unplugged): run(source, tmp_path/'o.npz', e, budget=8)
+    interrupted(one)
+    with pytest.raises(CommandError, match='tokenizer|split'):
+        run(source, tmp_path/'o.npz', other, budget=8)
+    assert 'Going on' in run(source, tmp_path/'o.npz', one, budget=8)[1][0]
+    interrupted(one) if not (tmp_path/'o.npz').unlink() else None
+    run(source, tmp_path/'o.npz', other, budget=8, overwrite=True)
+    run(source, tmp_path/'ref.npz', other)
+    with np.load(tmp_path/'o.npz') as f, np.load(tmp_path/'ref.npz') as g:
+        assert set(f) == set(g) and all(close(f[k], g[k]) for k in f)
+
+
+def test_one_job_a_time(elmo, source, tmp_path):
+    "Also of jobs that start at the same moment, again and again"
+    for i in range(15):
+        out, barrier, ended, results = (tmp_path/f'{i}.npz', threading.Barrier(4),
+                                        threading.Event(), [])
+
+        def slow(text):
+            ended.wait(20)
+            return text.split()
+        def job():
+            e = copy.copy(elmo)
+            e.tokenizer = e.tokenize = slow
+            barrier.wait()
+            try: results.append(run(source, out, e)[0]['lines'])
+            except ValueError as error: results.append(str(error))
+            if len(results) == 3: ended.set()                            # those that were refused
+        threads = [threading.Thread(target=job) for _ in range(4)]
+        for t in threads: t.start()
+        for t in threads: t.join()
+        assert results.count(32) == 1 and sum('in use by' in str(r) for r in results) == 3, results
+        assert out.exists() and not Path(f'{out}.part').exists()
+
+def test_damaged_portions(elmo, source, tmp_path):
+    with pytest.raises(Unplugged): begin(source, tmp_path/'o.npz', elmo, [150])
+    last = sorted((tmp_path/'o.npz.part').glob('0*.npz'))[-1]
+    last.write_bytes(last.read_bytes()[:100])
+    with pytest.raises(CommandError, match='damaged.*delete the folder') as kept:
+        begin(source, tmp_path/'o.npz', elmo, [10**9])
+    # the traceback `kept` holds no lock
+    with pytest.raises(CommandError, match='damaged'):
+        begin(source, tmp_path/'o.npz', elmo, [10**9])
