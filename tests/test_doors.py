@@ -22,7 +22,8 @@ from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.nn.bilm import BiLM, BiLMConfig
 from elmo_fastai.studies.probe import read_senses
 from elmo_fastai.tasks.cbow import WordVectors
-from elmo_fastai.tasks.command import merged_settings, new_learner, source_options
+from elmo_fastai.tasks.command import merged_settings
+from elmo_fastai.tasks.folder import new_learner, source_options
 from elmo_fastai.tasks.embed import embed_command_line
 from elmo_fastai.text.corpora import Sentence, read_text, toy_corpus
 from elmo_fastai.text.reading import open_table, read_table
@@ -202,9 +203,9 @@ def of_task(task, file, **how):
     names = [name for name in how if name not in ('device', 'bs', 'valid_pct')]
     settings = merged_settings(task, 'train', {name: how[name] for name in names} |
         dict(source=str(file), out='new'))
-    maker = dict(tag='tag.elmo_tagger_learner', classify='classify.elmo_classifier_learner')[task]
+    maker = dict(tag='elmo_tagger_learner', classify='elmo_classifier_learner')[task]
     said = source_options(settings)
-    with mock.patch(f'elmo_fastai.tasks.{maker}', lambda dls, elmo: dls):
+    with mock.patch(f'elmo_fastai.tasks.folder.{maker}', lambda dls, elmo: dls):
         return new_learner(task, settings.source, None, said, dict(said, device='cpu', bs=2))
 
 def to_file(content, name, folder):

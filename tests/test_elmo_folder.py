@@ -681,7 +681,8 @@ def test_an_interrupted_save(tmp_path, types, batch, monkeypatch, where, error, 
     assert torch.allclose(layers(load_bilm(folder)[0], batch[0]), layers(m, batch[0]), **NEAR)
 
 def test_a_new_model_replaces_all_of_the_old(tmp_path, types, batch):
-    folder, a, b = tmp_path/'model', make_lm(SHAPES['plain'], types, batch), make_lm(SHAPES['deep'], types, batch)
+    folder = tmp_path/'model'
+    a, b = (make_lm(SHAPES[name], types, batch) for name in ('plain', 'deep'))
     save_bilm(folder, a, types.vocab, extra={'old.txt': 'x'})
     save_bilm(folder, b, types.vocab)
     assert sorted(f.name for f in folder.iterdir()) == [

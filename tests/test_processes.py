@@ -1,5 +1,6 @@
 "How many threads a command takes on a busy machine"
 import random, subprocess, sys, time
+from dataclasses import asdict
 
 import numpy as np, pytest, torch
 
@@ -8,7 +9,7 @@ from elmo_fastai.base.errors import CommandError
 from elmo_fastai.base.processes import choose_threads, free_cores, own_cores, use_threads
 from elmo_fastai.nn.bilm import BiLMConfig
 from elmo_fastai.text.corpora import toy_corpus
-from elmo_fastai.tasks import embed
+from elmo_fastai.tasks.embed import EmbedSettings
 from elmo_fastai.train.command import pretrain, settings_for
 
 @pytest.fixture
@@ -73,7 +74,7 @@ def test_elmo_embed_chooses_its_threads(busy, monkeypatch, tmp_path, capsys, mor
     def embed_file(*args, **kwargs): return torch.get_num_threads()
     monkeypatch.setattr(module, 'embed_file', embed_file)
     settings = dict(source='in.txt', out=str(tmp_path/'o.npz'), model='mini-en', device='cpu')
-    assert embed.embed(embed.EmbedSettings.of(settings | more)) == n
+    assert module.embed_named(**asdict(EmbedSettings.of(settings | more))) == n
     assert torch.get_num_threads() == 2 and ('--threads 2' in capsys.readouterr().out) == (not more)
 
 def test_a_training_keeps_the_threads_that_it_chose(busy, tmp_path):

@@ -1084,13 +1084,14 @@ QUERIES = {
     'gradient vanishing': 'course/memory.html#gradients-that-shrink-or-grow',
     'load AI2 weights': 'library/ai2.html#load',
     'surprise': 'course/text.html#surprise-entropy-perplexity',
-    'perplexity': 'course/text.html#surprise-entropy-perplexity',    # and a function's name
-    'highway': 'course/characters.html#highway-change-a-little-carry-the-rest',
+    # several sections of a lesson have the word: its page comes first
+    'perplexity': 'course/text.html',
+    'highway': 'course/characters.html',
+    'probe': 'course/layers.html',
     'scalar mix': 'course/elmo.html#a-weighted-sum-by-hand',
     'LSTM': 'course/memory.html#the-lstm-gate-by-gate',
     'language model': 'course/counting.html#what-a-language-model-is',
     'padding': 'course/batches.html#what-padding-costs',
-    'probe': 'course/layers.html#a-question-that-proves-nothing',
 }
 
 

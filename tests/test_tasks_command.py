@@ -83,10 +83,10 @@ def test_wrong_usage_is_one_line_and_2(place, capsys, args, says):
     assert not Path('m').exists()
 
 def test_places_are_looked_at_first(place, capsys, monkeypatch):
-    monkeypatch.setattr('elmo_fastai.tasks.command.load_for', lambda *args: 1/0)
+    monkeypatch.setattr('elmo_fastai.tasks.folder.load_for', lambda *args: 1/0)
     code, _, err = command(capsys, 'tag', 'report', 'x', '--model', 'm', '--json', 'none/r.json')
     assert code == 2 and "Can't write" in err
-    monkeypatch.setattr('elmo_fastai.elmo.embed.load_elmo', lambda *args: 1/0)
+    monkeypatch.setattr('elmo_fastai.tasks.folder.load_elmo', lambda *args: 1/0)
     code, _, err = command(capsys, 'tag', 'train', 'x', '--out', 'train.csv', *TRAIN)
     assert code == 2 and 'not a model of ours' in err
 

@@ -127,12 +127,15 @@ def own_files(
 ) -> set:
     "The names of the files in a folder that belong to the library, and may be replaced or removed"
     names = set(own(path))
+    if not names: return names                   # no folder of ours
     try: sums = read_sums(path/SUMS)
     except ModelFileError: sums = None
-    if not names or sums is None: return names
+    if sums is None: return names
+    names = {*sums, SUMS}
     card = path/CARD
     is_edited = card.is_file() and digest_of(card) != sums.get(CARD)
-    return {*sums, SUMS} - ({CARD} if is_edited else set())
+    if is_edited: names.discard(CARD)
+    return names
 
 # %% ../../nbs/library/files.ipynb #w2
 @contextmanager
@@ -153,36 +156,38 @@ def place_for(path):
     "Where the new files of a folder are written: in it, or beside it if it is not there yet"
     return path/NEW if path.is_dir() else path.with_name(f'.{path.name}{NEW}')
 
-def add_sums(new, path, own, keep):
-    "Write the checksums of the files in `new`; raises `ValueError` for a foreign file in their way"
-    ours = own_files(path, own)
+def leave_foreign(new, path, ours):
+    "Raise `ValueError` where a file in `new` would replace a foreign one; an edited card stays"
     for file in list(new.iterdir()):
         there = path/file.name
-        if not there.exists() or file.name in ours and not there.is_dir(): continue
+        is_ours = file.name in ours and not there.is_dir()
+        if is_ours or not there.exists(): continue
         require(file.name == CARD, f"{there} is no file of a model of ours and would be replaced: "
                 "take another folder", ValueError)
         file.unlink()
-    sums = {file.name: digest_of(file) for file in new.iterdir()}
-    if keep:
-        before = read_sums(path/SUMS)
-        if before is None: return       # the others have none either
-        sums = before | sums
+
+def write_sums(new, others):
+    "Write the checksums of the files in `new`, beside those of `others`"
+    sums = others | {file.name: digest_of(file) for file in new.iterdir()}
     lines = [f'{digest}  {name}\n' for name, digest in sorted(sums.items())]
     (new/SUMS).write_text(''.join(lines), encoding='utf-8')
 
 def move(complete, path, own):
-    "Move complete files to their places, the checksums last; remove files of an older model before"
+    "Move complete files to their places, the checksums last"
     names = [file.name for file in complete.iterdir() if file.name != SUMS]
     for name in sorted(names):
         if (path/name).exists(): shutil.copymode(path/name, complete/name)
         os.replace(complete/name, path/name)
     if own and (complete/SUMS).exists():
-        for name in own_files(path, own) - set(read_sums(complete/SUMS)) - {SUMS}:
-            (path/name).unlink(missing_ok=True)
-        sync(path)
+        remove_older(path, own, read_sums(complete/SUMS))
         os.replace(complete/SUMS, path/SUMS)
     sync(path)
     complete.rmdir()
+
+def remove_older(path, own, sums):
+    "Remove the files of ours that a new model, with these checksums, does not have"
+    for name in own_files(path, own) - {*sums, SUMS}: (path/name).unlink(missing_ok=True)
+    sync(path)
 
 # %% ../../nbs/library/files.ipynb #w3
 @contextmanager
@@ -208,7 +213,10 @@ def whole_folder(
         new.mkdir()
         try:
             yield new
-            if own is not None: add_sums(new, path, own, keep)
+            if own is not None:
+                leave_foreign(new, path, own_files(path, own))
+                others = read_sums(path/SUMS) if keep else {}
+                if others is not None: write_sums(new, others)   # else the others have none either
             for file in new.iterdir(): sync(file)
             sync(new)
             if path.exists():

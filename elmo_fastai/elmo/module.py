@@ -9,6 +9,7 @@ __all__ = ['ScalarMix', 'with_own_flags', 'Elmo', 'chars_of', 'elmo_split']
 
 # %% ../../nbs/library/elmo.ipynb #c005
 import copy
+from hashlib import blake2b
 import numpy as np, torch, torch.nn.functional as F
 from torch import nn, Tensor
 from fastcore.basics import patch
@@ -207,12 +208,26 @@ def joined(layers):
     "Both directions of each layer, [B, T, P], side by side: [B, T, 2P]"
     return [torch.cat(both, -1) for both in layers]
 
+def encoder_state(lm):
+    "The weights of a biLM below its output layer: name → tensor"
+    return {name: w for name,w in lm.state_dict().items() if not name.startswith('head')}
+
 def without_head(lm):
     "The same biLM without its output layer; the weights are shared"
     bare = empty_bilm(lm.config, 0, lm.char_vocab)
-    weights = {k: v for k,v in lm.state_dict().items() if not k.startswith('head')}
-    bare.load_state_dict(weights, assign=True)
+    bare.load_state_dict(encoder_state(lm), assign=True)
     return bare
+
+def digest_of_state(
+    state,     # of a model: name → tensor
+    *settings, # on which its answers depend as well
+)->str:
+    "A hash of weights and settings"
+    digest = blake2b(repr(settings).encode('utf-8', 'surrogatepass'))
+    for name,tensor in state.items():
+        digest.update(f'{name} {tensor.dtype} {list(tensor.shape)}'.encode())
+        digest.update(tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    return digest.hexdigest()
 
 # %% ../../nbs/library/elmo.ipynb #c062
 def chars_of(elmo, sents):

@@ -14,7 +14,7 @@ from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
-import numpy as np, torch
+import numpy as np
 from fastcore.basics import patch
 from fastcore.imports import IN_NOTEBOOK
 from ..base.errors import CommandError, CorpusError, UsageError, require
@@ -29,8 +29,11 @@ from ..data.labels import Number, SeveralLabels
 from ..data.tagged import split_cell
 from ..elmo.embed import windows
 from ..elmo.file import Part, check_places
+from ..elmo.module import digest_of_state
 from .classify import ElmoClassifierLearner
-from .tag import TaggerLearner, are_spans, spans_of
+from .learner import ElmoLearner
+from .scores import are_spans
+from .tag import spans_of
 
 # %% ../../nbs/library/annotate.ipynb #k2
 class Unit(NamedTuple):
@@ -271,8 +274,6 @@ class Columns(Form):
         [self.name] = names('misc' if table.is_conllu else 'token')
         require(re.fullmatch(r'[^\s|=]+', self.name), f"name={self.name!r}: a blank, | or = can't be "
                 "in the name of a column or a note", UsageError)
-        require(re.fullmatch(r'[^\s|=]+', self.name), f"name={self.name!r}: a blank, | or = can't be "
-                "in the name of a column or a note", UsageError)
         columns = list(map(same_name, table.columns))
         self.bounds = sentence_columns(table, table.token_col, True)
         self.place = None              # the column that is written; None: a new one
@@ -441,17 +442,12 @@ def without_cache(model):
 
 # %% ../../nbs/library/annotate.ipynb #l4
 def model_digest(learn, classes):
-    "Returns a hash of everything in a learner that its labels depend on"
+    "A hash of everything in a learner that its labels depend on"
     text = learn.dls.valid.text
     chars = text.types.char_vocab
-    hashed = sha256(repr((classes, text.types.vocab.itos, chars.max_chars,
-                          getattr(chars, 'itos', None), getattr(chars, 'n', None),
-                          getattr(text, 'max_words', None))).encode('utf-8', 'surrogatepass'))
-    for name,tensor in learn.model.state_dict().items():
-        values = tensor.cpu().contiguous().reshape(-1)
-        hashed.update(name.encode())
-        hashed.update(values.view(torch.uint8).numpy())
-    return hashed.hexdigest()
+    return digest_of_state(learn.model.state_dict(), classes, text.types.vocab.itos,
+                           chars.max_chars, getattr(chars, 'itos', None),
+                           getattr(chars, 'n', None), getattr(text, 'max_words', None))
 
 class LabelPart(Part):
     "Portions of the output; each says of its units how many there are"
@@ -534,12 +530,6 @@ def with_bar(windows, size, progress):
         raise
 
 # %% ../../nbs/library/annotate.ipynb #l5
-def take_all(kwargs):
-    "The `ReadOptions` in some arguments; raises `TypeError` for others"
-    how = ReadOptions.take(kwargs)
-    for other in kwargs: raise TypeError(f"annotate has no argument {other!r}")
-    return how
-
 ENDINGS = *(kind for kind in TABLE_ENDINGS if kind != '.parquet'), *COLUMN_ENDINGS
 
 def annotate_file(labels, source, out, max_tokens, overwrite, progress, say, how):
@@ -564,13 +554,7 @@ def annotate_file(labels, source, out, max_tokens, overwrite, progress, say, how
                 f"{', '.join(form.endings)}", UsageError)
         def units():
             return read_units(form, get_tokenizer(text.tokenizer), max_tokens, how.n_rows)
-        rest = units()
-        if not part.continues(rest):
-            require(overwrite, f"The first {part.rows:,} of {source} are not those in "
-                    f"{part.folder}: say --overwrite to start again, or name another --out",
-                    CommandError)
-            part.drop()
-            rest = units()
+        rest = part.rest(units, overwrite, "say --overwrite")
         if part.n: say(f"Going on after {part.rows:,} that were labelled before")
         mark, encoding = writing(tables[0], form.encoding)
         portions = windows(rest, 2**14, lambda unit: len(unit.tokens))
@@ -590,34 +574,20 @@ def annotate_file(labels, source, out, max_tokens, overwrite, progress, say, how
 
 # %% ../../nbs/library/annotate.ipynb #l6
 @patch
-def annotate(self:ElmoClassifierLearner,
-    source,            # a text, .csv, .tsv, .json or .jsonl; also with .gz
-    out,               # the file to write, with the same ending; of a text .jsonl
-    name:str=None,     # of the field with the label; None: 'label', 'labels' or 'number'
-    probability:str='probability', # of the field with its probability
-    max_tokens:int=50_000,  # a text with more is refused
-    overwrite:bool=False,   # replace an output, and drop the beginning of another job
-    progress:bool=None,# a progress bar; None: where somebody looks, from 100 kB on
-    say=print,         # where the result is told
-    **kwargs           # of `ReadOptions`: text_col, sep, encoding …
-)->dict:               # `rows`, `tokens`, and the `unit` of a row
-    "Write a file again, with a label for each text; goes on where a call was stopped"
-    how = take_all(kwargs)
-    labels = Labels(self, name, probability)
-    return annotate_file(labels, source, out, max_tokens, overwrite, progress, say, how)
-
-@patch
-def annotate(self:TaggerLearner,
-    source,            # a column file, CoNLL-U, a text, .csv, .tsv, .json or .jsonl; also with .gz
+def annotate(self:ElmoLearner,
+    source,            # a text, .csv, .tsv, .json, .jsonl; of a tagger columns, too; also .gz
     out,               # the file to write, with an ending of the same kind; of a text .jsonl
-    name:str=None,     # of the new column, field or note; None: 'tag', 'tags', 'spans' or 'Tag'
-    max_tokens:int=50_000,  # a sentence with more is refused
+    name:str|None=None,# of what is new; None: label, labels or number; tag, tags, spans or Tag
+    max_tokens:int=50_000,  # a longer text or sentence is refused
     overwrite:bool=False,   # replace an output, and drop the beginning of another job
-    progress:bool=None,# a progress bar; None: where somebody looks, from 100 kB on
+    progress:bool|None=None,# a progress bar; None: where somebody looks, from 100 kB on
     say=print,         # where the result is told
-    **kwargs           # of `ReadOptions`: token_col, text_col, sent_col, encoding …
+    **kwargs           # of `ReadOptions`: text_col, sep …; of a classifier also `probability`
 )->dict:               # `rows`, `tokens`, and the `unit` of a row
-    "Write a file again, with a tag for each token; goes on where a call was stopped"
-    how = take_all(kwargs)
+    "Write a file again with a label per text or a tag per token; goes on where it was stopped"
     labels = Tags(self, name)
+    if isinstance(self, ElmoClassifierLearner):
+        labels = Labels(self, name, kwargs.pop('probability', 'probability'))
+    how = ReadOptions.take(kwargs)
+    for other in kwargs: raise TypeError(f"annotate has no argument {other!r}")
     return annotate_file(labels, source, out, max_tokens, overwrite, progress, say, how)

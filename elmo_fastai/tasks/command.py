@@ -9,12 +9,10 @@ __all__ = ['elmo_task']
 
 # %% ../../nbs/library/task_command.ipynb #imports
 import os, sys
-from dataclasses import dataclass, fields
-from pathlib import Path
+from dataclasses import dataclass
 from ..base.errors import UsageError, require
-from elmo_fastai.base.options import (
-    CommandLine, Options, ReadOptions, at_least, did_you_mean, option, read_settings, same_option,
-    to_toml)
+from ..base.options import (
+    CommandLine, Options, at_least, did_you_mean, option, read_settings, same_option)
 from .embed import kept_beside
 
 # %% ../../nbs/library/task_command.ipynb #c2
@@ -121,103 +119,7 @@ def merged_settings(
                 "shows what it may be", UsageError)
     return settings
 
-def source_options(settings):
-    "The `ReadOptions` that were said"
-    names = {f.name for f in fields(ReadOptions)} & {f.name for f in fields(settings)}
-    return {name: value for name in sorted(names)
-            if (value := getattr(settings, name)) is not None}
-
-# %% ../../nbs/library/task_command.ipynb #c4
-def train(task, settings):
-    "Train and save; returns the folder"
-    from elmo_fastai.base.processes import find_device
-    from elmo_fastai.elmo.embed import load_elmo
-    from elmo_fastai.tasks.folder import save_task
-    from elmo_fastai.train.learner import Throughput
-    from elmo_fastai.train.script import check_place, own_world, progress
-    out = Path(settings.out).expanduser()
-    check_place(out, settings.overwrite)
-    device = find_device(settings.device)
-    elmo = load_elmo(settings.model)
-    tokenizer = settings.tokenizer or (elmo.tokenizer if isinstance(elmo.tokenizer, str) else None)
-    with own_world(settings, print):
-        said = source_options(settings)
-        kwargs = dict(said, valid=settings.valid, bs=settings.bs, device=device,
-                      seed=settings.seed, char_vocab=elmo.char_vocab)
-        if tokenizer: kwargs['tokenizer'] = tokenizer
-        learn = new_learner(task, settings.source, elmo, said, kwargs)
-        print(learn.dls)
-        with progress(learn, print):
-            learn.fit_one_cycle(settings.epochs, settings.lr, cbs=Throughput())
-    told = {f.name: getattr(settings, f.name) for f in fields(settings)}
-    for name in ('out', 'overwrite', 'config', 'threads', 'device'): told.pop(name)
-    save_task(learn, out, {'run.toml': to_toml(told)})
-    print(f"The model is in {out}/. What to try next\n"
-          f"How good is it?        elmo_task {task} report FILE --model {out}\n"
-          f"Use it on a file:      elmo_task {task} annotate FILE --model {out} --out NEW\n"
-          f"Use it in Python:      from elmo_fastai.all import load_task; "
-          f"learn = load_task('{out}')")
-    return out
-
-def new_learner(
-    task, source, elmo,
-    said,   # the `ReadOptions` that were said: names and values
-    kwargs, # of the loaders, these among them
-):
-    "A learner for a task on a text"
-    from elmo_fastai.text.sources import CORPORA
-    is_named = source in CORPORA
-    for name in said:
-        require(not is_named or name == 'n_rows', f"--{name.replace('_', '-')} does not go with "
-                f"the corpus {source}: leave it out", UsageError)
-    if task == 'tag':
-        from elmo_fastai.data.tagged import TagDataLoaders
-        from elmo_fastai.tasks.tag import elmo_tagger_learner
-        read = TagDataLoaders.from_corpus if is_named else TagDataLoaders.from_sents
-        return elmo_tagger_learner(read(source, **kwargs), elmo)
-    from elmo_fastai.data.labels import ClassifyDataLoaders
-    from elmo_fastai.tasks.classify import elmo_classifier_learner
-    return elmo_classifier_learner(ClassifyDataLoaders.from_data(source, **kwargs), elmo)
-
-def load_for(task, settings):
-    "The saved learner of a task"
-    from elmo_fastai.base.processes import find_device
-    from elmo_fastai.tasks.folder import load_task
-    from elmo_fastai.tasks.tag import TaggerLearner
-    learn = load_task(settings.model, find_device(settings.device))
-    found = 'tag' if isinstance(learn, TaggerLearner) else 'classify'
-    require(found == task, f"{settings.model} was made to {found}: say elmo_task {found}",
-            UsageError)
-    return learn
-
-def report(task, settings):
-    "Print how good a model is; returns the report"
-    from elmo_fastai.base.files import whole_file
-    from elmo_fastai.base.processes import use_threads
-    file = Path(settings.json).expanduser() if settings.json else None
-    if file is not None:
-        can_write = file.parent.is_dir() and os.access(file.parent, os.W_OK) and not file.is_dir()
-        require(can_write, f"Can't write {file}: name another file with --json", UsageError)
-    learn = load_for(task, settings)
-    with use_threads(settings.threads):
-        found = learn.report(settings.source, settings.split, **source_options(settings))
-    print(found)
-    if file is not None:
-        with whole_file(file) as new: new.write_text(found.to_json() + '\n', encoding='utf-8')
-    return found
-
-def annotate(task, settings):
-    "Write a file with labels; returns what `learn.annotate` does"
-    from elmo_fastai.base.processes import use_threads
-    import elmo_fastai.tasks.annotate                           # it gives learners `annotate`
-    learn = load_for(task, settings)
-    with use_threads(settings.threads):
-        return learn.annotate(settings.source, settings.out, settings.name,
-                              max_tokens=settings.max_tokens, overwrite=settings.overwrite,
-                              progress=settings.progress, **source_options(settings))
-
 # %% ../../nbs/library/task_command.ipynb #c6
-RUN = dict(train=train, report=report, annotate=annotate)
 ABOUT = dict(
     train="Train a {} on ELMo's vectors. It becomes a folder.",
     report="Say how good a {} is on text that has the answers.",
@@ -271,7 +173,9 @@ def elmo_task(
     def left(): return kept_beside(said.get('out')) if action == 'annotate' else "Nothing was saved"
     with line.one_line_errors(left, "take a smaller --bs or --max-tokens",
                               (ValueError, ImportError)):
-        RUN[action](task, merged_settings(task, action, said))
+        settings = merged_settings(task, action, said)
+        from elmo_fastai.tasks.folder import ACTIONS as run         # torch and fastai come here
+        run[action](task, settings)
 
 # %% ../../nbs/library/task_command.ipynb #c8
 if __name__ == '__main__' and '__file__' in globals(): elmo_task()  # python -m …

@@ -75,24 +75,6 @@ def embed_command_line():
     return CommandLine('elmo_embed', 'INPUT --model MODEL --out FILE [options]', about, EXAMPLES,
                        EmbedSettings)
 
-# %% ../../nbs/library/embedding_command.ipynb #c06
-def embed(settings):
-    "Returns what `embed_file` returns; raises `CommandError` and what loading a model raises"
-    import torch
-    from elmo_fastai.base.processes import find_device, use_threads
-    from elmo_fastai.elmo.embed import load_elmo
-    from elmo_fastai.elmo.file import embed_file
-    from elmo_fastai.text.tokens import get_tokenizer
-    kwargs = asdict(settings)
-    source, out, model = (kwargs.pop(name) for name in ('source', 'out', 'model'))
-    threads, device, tokenizer = (kwargs.pop(name) for name in ('threads', 'device', 'tokenizer'))
-    if tokenizer: get_tokenizer(tokenizer)                       # a wrong name is told at once
-    elmo = load_elmo(model, **({'tokenizer': tokenizer} if tokenizer else {}))
-    elmo.to(find_device(device))
-    try:
-        with use_threads(threads): return embed_file(source, out, elmo, **kwargs)
-    except torch.OutOfMemoryError as e: raise MemoryError from e        # the GPU's
-
 # %% ../../nbs/library/embedding_command.ipynb #c08
 def kept_beside(out):
     "What an interrupted command says of the portions of its output"
@@ -111,7 +93,8 @@ def elmo_embed(
     def left(): return kept_beside(said.get('out'))
     with line.one_line_errors(left, "take a smaller --budget", (ValueError, ImportError)):
         settings = EmbedSettings.of(said)
-        result = embed(settings)
+        from elmo_fastai.elmo.file import embed_named              # torch comes here
+        result = embed_named(**asdict(settings))
     unit = result['unit']
     failed = result['failed']
     for n,why in islice(failed.items(), 20):

@@ -8,22 +8,30 @@ Docs: https://elmo-fastai.github.io/elmo_fastai/library/task_folder.html.md"""
 __all__ = ['save_task', 'load_task']
 
 # %% ../../nbs/library/task_folder.ipynb #imports
-import json
+import json, os
+from dataclasses import fields
 from pathlib import Path
 from fastai.basics import CategoryMap, default_device
 import numpy as np
 from safetensors.numpy import load as load_numpy, save as save_numpy
 from safetensors.torch import save as save_tensors
-from ..base.errors import ModelFileError, as_error, one_of, require
-from ..base.files import read_saved
+from ..base.errors import ModelFileError, UsageError, as_error, one_of, require
+from ..base.files import read_saved, whole_file
+from ..base.options import ReadOptions, to_toml
+from ..base.processes import find_device, use_threads
 from ..data.encoded import TokenTypes
 from ..data.labels import KINDS, ClassifyDataLoaders, ClassifyDL, LabelledText
 from ..data.tagged import TagDataLoader, TagDataLoaders, TaggedText
+from ..elmo.embed import load_elmo
 from ..elmo.folder import (
     check_finite, check_free, elmo_files, find_folder, no_tokenizer, read_elmo, read_json,
     read_weights, write_model)
 from ..elmo.module import Elmo, without_head
+from ..text.sources import CORPORA
 from ..text.tokens import SPECIALS, WordVocab
+from ..train.learner import Throughput
+from ..train.script import check_place, own_world, progress
+import elmo_fastai.tasks.annotate                                # it gives learners `annotate`
 from .classify import elmo_classifier_learner
 from .tag import TagLoss, TaggerLearner, elmo_tagger_learner
 
@@ -173,3 +181,81 @@ def load_task(
     learn.dls.to(device)
     learn.model.to(device)
     return learn
+
+# %% ../../nbs/library/task_folder.ipynb #a2
+def source_options(settings):
+    "The `ReadOptions` that were said"
+    return ReadOptions.take(vars(settings).copy()).said()
+
+def train(task, settings):
+    "Train and save; returns the folder"
+    out = Path(settings.out).expanduser()
+    check_place(out, settings.overwrite)
+    device = find_device(settings.device)
+    elmo = load_elmo(settings.model)
+    tokenizer = settings.tokenizer or (elmo.tokenizer if isinstance(elmo.tokenizer, str) else None)
+    with own_world(settings, print):
+        said = source_options(settings)
+        kwargs = dict(said, valid=settings.valid, bs=settings.bs, device=device,
+                      seed=settings.seed, char_vocab=elmo.char_vocab)
+        if tokenizer: kwargs['tokenizer'] = tokenizer
+        learn = new_learner(task, settings.source, elmo, said, kwargs)
+        print(learn.dls)
+        with progress(learn, print):
+            learn.fit_one_cycle(settings.epochs, settings.lr, cbs=Throughput())
+    told = {f.name: getattr(settings, f.name) for f in fields(settings)}
+    for name in ('out', 'overwrite', 'config', 'threads', 'device'): told.pop(name)
+    save_task(learn, out, {'run.toml': to_toml(told)})
+    print(f"The model is in {out}/. What to try next\n"
+          f"How good is it?        elmo_task {task} report FILE --model {out}\n"
+          f"Use it on a file:      elmo_task {task} annotate FILE --model {out} --out NEW\n"
+          f"Use it in Python:      from elmo_fastai.all import load_task; "
+          f"learn = load_task('{out}')")
+    return out
+
+def new_learner(
+    task, source, elmo,
+    said,   # the `ReadOptions` that were said: names and values
+    kwargs, # of the loaders, these among them
+):
+    "A learner for a task on a text"
+    is_named = source in CORPORA
+    for name in said:
+        require(not is_named or name == 'n_rows', f"--{name.replace('_', '-')} does not go with "
+                f"the corpus {source}: leave it out", UsageError)
+    if task == 'tag':
+        read = TagDataLoaders.from_corpus if is_named else TagDataLoaders.from_sents
+        return elmo_tagger_learner(read(source, **kwargs), elmo)
+    return elmo_classifier_learner(ClassifyDataLoaders.from_data(source, **kwargs), elmo)
+
+def load_for(task, settings):
+    "The saved learner of a task"
+    learn = load_task(settings.model, find_device(settings.device))
+    found = 'tag' if isinstance(learn, TaggerLearner) else 'classify'
+    require(found == task, f"{settings.model} was made to {found}: say elmo_task {found}",
+            UsageError)
+    return learn
+
+def report(task, settings):
+    "Print how good a model is; returns the report"
+    file = Path(settings.json).expanduser() if settings.json else None
+    if file is not None:
+        can_write = file.parent.is_dir() and os.access(file.parent, os.W_OK) and not file.is_dir()
+        require(can_write, f"Can't write {file}: name another file with --json", UsageError)
+    learn = load_for(task, settings)
+    with use_threads(settings.threads):
+        found = learn.report(settings.source, settings.split, **source_options(settings))
+    print(found)
+    if file is not None:
+        with whole_file(file) as new: new.write_text(found.to_json() + '\n', encoding='utf-8')
+    return found
+
+def annotate(task, settings):
+    "Write a file with labels; returns what `learn.annotate` does"
+    learn = load_for(task, settings)
+    with use_threads(settings.threads):
+        return learn.annotate(settings.source, settings.out, settings.name,
+                              max_tokens=settings.max_tokens, overwrite=settings.overwrite,
+                              progress=settings.progress, **source_options(settings))
+
+ACTIONS = dict(train=train, report=report, annotate=annotate)

@@ -23,7 +23,7 @@ from ..text.splits import SPLIT_OF, SPLITS
 from ..nn.bilm import BiLM, char_vocab_of
 from ..data.labels import TaskDL
 from ..elmo.folder import find_folder, load_bilm, save_bilm
-from ..elmo.module import Elmo, ScalarMix
+from ..elmo.module import Elmo, ScalarMix, digest_of_state, encoder_state
 from ..train.learner import FitLearner
 
 
@@ -38,14 +38,9 @@ class MixPenalty(Callback):
                 self.learn.loss_grad = self.learn.loss_grad + module.penalty(self.lam)
 
 # %% ../../nbs/library/learner.ipynb #lc1
-def weights_digest(elmo:Elmo)->bytes:
-    "A digest of the biLM's configuration, device and weights, on which its layers depend"
-    digest = blake2b(repr((elmo.lm.config, elmo.device)).encode())
-    for name,tensor in elmo.lm.state_dict().items():
-        if name.startswith('head'): continue
-        values = tensor.cpu().contiguous().reshape(-1)
-        digest.update(values.view(torch.uint8).numpy())
-    return digest.digest()
+def weights_digest(elmo:Elmo)->str:
+    "A digest of the biLM's weights, configuration and device, on which its layers depend"
+    return digest_of_state(encoder_state(elmo.lm), elmo.lm.config, elmo.device)
 
 # %% ../../nbs/library/learner.ipynb #lc1b
 class LayerCache:
@@ -63,7 +58,7 @@ class LayerCache:
         self.rows = {}         # (weights, autocast?, characters) → layers [L+1, T, 2P]
         self.free = self.mb*2**20
 
-    def open(self, elmo:Elmo)->bytes:
+    def open(self, elmo:Elmo)->str:
         "The digest with which to ask for layers of `elmo`; rows of another biLM are forgotten"
         weights = weights_digest(elmo)
         with self.lock:
@@ -78,7 +73,7 @@ class LayerCache:
     def __call__(self,
         elmo:Elmo,     # frozen
         chars:Tensor,  # char ids, [B, T, W]
-        weights:bytes, # from `open`
+        weights:str,   # from `open`
     ) -> tuple:        # (layers, [B, T, 2P] each; mask [B, T])
         "As `elmo.layers(chars)`"
         chars = chars.as_subclass(Tensor)
@@ -151,9 +146,7 @@ def load_encoder(
     theirs = char_vocab_of(new)
     require(chars in (None, theirs), f"{folder} reads other characters ({theirs!r}) than the "
             f"learner's model ({chars!r})", ModelFileError)
-    weights = new.state_dict()
-    encoder = {key: value for key,value in weights.items() if not key.startswith('head')}
-    lm.load_state_dict({**lm.state_dict(), **encoder})
+    lm.load_state_dict(lm.state_dict() | encoder_state(new))
     return learn
 
 # %% ../../nbs/library/learner.ipynb #loss1

@@ -10,6 +10,7 @@ __all__ = ['CHECKPOINT_NAME', 'Checkpoint', 'read_checkpoint', 'checkpoints_in',
 
 # %% ../../nbs/library/resume.ipynb #c003
 import json, os, re, shutil, time, warnings
+from collections import Counter
 from contextlib import ExitStack, suppress
 from copy import deepcopy
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from fastai.callback.all import *
 from ..base.errors import CheckpointError, as_error, require
 from ..base.files import load_plain, lock_folder, save_plain, sync, whole_folder
 from ..base.processes import gather, is_main, main_says, n_processes, rank
-from .learner import FitCallback, FitLearner, Reason, bare
+from .learner import FitCallback, FitLearner, Reason, TimeBudget, bare
 
 # %% ../../nbs/library/resume.ipynb #c018
 # What fastai's own callbacks have to remember; ours have a `state_dict`
@@ -55,13 +56,20 @@ def load_state(part, state, device):
     else:
         for name in set(state_names(part)) & state.keys(): setattr(part, name, state[name])
 
+def has_state(callback):
+    "Is there something in a callback to keep?"
+    if isinstance(callback, FitCallback): return len(callback.kept) > 0
+    if isinstance(callback, CSVLogger) or hasattr(type(callback), 'state_dict'): return True
+    return len(state_names(callback)) > 0
+
 def stateful(learn):
     "What in a training has a state: {name: learner, callback or metric}"
     parts = dict(learner=learn)
-    for callback in learn.cbs.sorted('order'):
-        own = hasattr(type(callback), 'state_dict') and getattr(callback, 'kept', True)
-        if not (own or isinstance(callback, CSVLogger) or state_names(callback)): continue
-        parts[callback.name + '-2'*(callback.name in parts)] = callback
+    found = Counter()
+    for callback in filter(has_state, learn.cbs.sorted('order')):
+        name = callback.name
+        found[name] += 1
+        parts[name if found[name] == 1 else f'{name}-{found[name]}'] = callback
     metrics = learn.metrics if learn.recorder.train_metrics else []
     metrics = [learn.recorder.smooth_loss, *metrics]
     parts |= {f'metric {i}': metric for i, metric in enumerate(metrics)}
@@ -178,12 +186,17 @@ def unlike(was, now):
         before, after = [getattr(d.get(name), 'shape', d.get(name)) for d in (was, now)]
         if before != after: yield f"{name} was {before!s:.100}, now it is {after!s:.100}"
 
+def epochs_asked(learn):
+    "The number of epochs; None where a clock ends the training"
+    is_timed = any(isinstance(callback, TimeBudget) for callback in learn.cbs)
+    return None if is_timed else learn.n_epoch
+
 def _settings(learn):
     "What must be the same for a training to go on"
     model = bare(learn.model)
     callbacks = [name for name, part in stateful(learn).items() if not isinstance(part, CSVLogger)]
     settings = {name: tuple(weight.shape) for name, weight in model.state_dict().items()}
-    settings |= {'processes': n_processes(), 'epochs': learn.n_epoch, 'callbacks': callbacks,
+    settings |= {'processes': n_processes(), 'callbacks': callbacks, 'epochs': epochs_asked(learn),
                  'batches an epoch': len(learn.dls.train),
                  'optimiser': type(getattr(learn.opt, 'opt', learn.opt)).__name__,
                  'rates, weight decay': [(h.get('lr'), h.get('wd')) for h in learn.opt.hypers],
@@ -198,48 +211,58 @@ def _settings(learn):
 class Resume(FitCallback):
     "Let a fit begin where a checkpoint was written, with the state that all parts had then"
     order = -1000
-    is_back = False
-    def __init__(self, checkpoint): self.checkpoint = checkpoint
+    def __init__(self, checkpoint):
+        self.checkpoint = checkpoint
+        self.is_back = False         # the state
     def fits(self):
         return as_error(CheckpointError, f"{self.checkpoint.path} does not fit this training")
 
     def before_fit(self):
+        with self.fits():
+            self.check()
+            self.learn.first_epoch = self.checkpoint.position['epoch']
+    def check(self):
+        "Raise `CheckpointError` if the training is not the one that was written"
         was = self.checkpoint.state['settings']
+        now = _settings(self.learn)
+        if now['epochs'] is None: was = was | dict(epochs=None)
         run = now_run = self.checkpoint.run or {}
         if hasattr(self.learn, 'checkpoints'): now_run = self.learn.checkpoints.description or {}
-        with self.fits():
-            for why in unlike(was | run, _settings(self.learn) | now_run):
-                raise CheckpointError(f"{self.checkpoint.path} is of another training: {why}")
-            self.learn.first_epoch = self.checkpoint.position['epoch']
+        for why in unlike(was | run, now | now_run):
+            raise CheckpointError(f"{self.checkpoint.path} is of another training: {why}")
 
     def before_epoch(self):
         if self.is_back: return
         bar = getattr(self.learn, 'progress', None)
         if hasattr(bar, 'mbar'): bar.mbar.update(0)              # it can't begin later
-        self.set_loader()
-        if not self.checkpoint.position['batches']: self.put_back()
+        with self.fits(): self.set_loader()
+        is_beginning = self.checkpoint.position['batches'] == 0
+        if is_beginning: self.put_back()
     def set_loader(self):
         "Let the training loader begin the epoch as it was begun then, and go on where it was"
         train = self.dls.train
-        with self.fits():
-            own = self.checkpoint.state['own'][rank()]
-            if hasattr(type(train), 'state_dict'): train.load_state_dict(own['position'])
-            if self.checkpoint.position['batches']:
-                train.rng.setstate(own['begun']['loader'])
-                train.skip(self.checkpoint.position['batches'])
+        own = self.checkpoint.state['own'][rank()]
+        if hasattr(type(train), 'state_dict'): train.load_state_dict(own['position'])
+        if self.checkpoint.position['batches']:
+            train.rng.setstate(own['begun']['loader'])
+            train.skip(self.checkpoint.position['batches'])
+
+    # Within an epoch the state comes back at the first batch: callbacks and the loader, which
+    # draws random numbers, have begun the epoch by then
+    def before_batch(self):
+        if not self.training: return
+        self.put_back()
+        position = self.checkpoint.position
+        if self.epoch == position['epoch']: self.learn.iter += position['batches']
+    def after_train(self): self.put_back()     # there was no batch left
+    def after_fit(self):
+        self.put_back()                        # there was no epoch left
+        self.learn.remove_cb(Resume)
     def put_back(self):
+        "Give all parts their state, at the first call"
         if self.is_back: return
         with self.fits(): _put_back(self.learn, self.checkpoint.state)
         self.is_back = True
-    def before_batch(self):
-        if not self.training: return
-        self.put_back()                # only now: the loader has drawn random numbers to begin
-        position = self.checkpoint.position
-        if self.epoch == position['epoch']: self.learn.iter += position['batches']
-    def after_train(self): self.put_back()                       # no batch may have been left
-    def after_fit(self):
-        self.put_back()                                          # no epoch may have been left
-        self.learn.remove_cb(Resume)
 
 # %% ../../nbs/library/resume.ipynb #c034
 class Checkpoints(FitCallback):

@@ -14,8 +14,9 @@ from functools import partial
 from pathlib import Path
 from fastcore.imports import noop
 from ..base.errors import UsageError, require
-from ..base.options import CommandLine, Options, at_least, is_first, option, option_name
-from ..base.options import read_settings, same_option, seconds, takes, to_toml
+from ..base.options import CommandLine, Options, at_least, given, is_first, option
+from ..base.options import option_name, read_settings, same_option, seconds, takes
+from ..base.options import to_toml
 from ..text.corpora import ToyCorpus
 
 # %% ../../nbs/library/command.ipynb #c008a
@@ -34,7 +35,8 @@ class Settings(Options):
     corpus:list = option(
         None, 'toy, tiny_shakespeare, wikitext2, sst2, reuters; text files, tables, a folder '
         'of them, a pattern in quotes; ud:TREEBANK (as ud:vi_vtb); hub:OWNER/NAME[:CONFIG]. '
-        'Files that are called train, valid and test are those splits', 'CORPUS', nargs='*', group='the text')
+        'Files that are called train, valid and test are those splits', 'CORPUS', nargs='*',
+        group='the text')
     valid:str = option(None, 'to validate on (default: what is called so, else the last 5 %)',
                        'FILE', read=path)
     valid_pct:float = option(None, 'to validate on where no split is called so (default: 0.05)',
@@ -152,14 +154,19 @@ RECIPES = {
     'wikitext2': dict(model='small', dropout=.1, epochs=3, lr=6e-3, min_freq=1)}
 
 # %% ../../nbs/library/command.ipynb #c012
-# Who names one of these takes back what was said before about the others
-TAKES_BACK = dict(time=['epochs'], epochs=['time'], model=['config', 'dropout'],
-                  start=['model', 'config', 'dropout', 'min_freq', 'max_vocab'])
-
-def without(settings, names):
-    "The settings without those that are taken back by who names `names`"
-    dropped = {other for name in names for other in TAKES_BACK.get(name, ())}
-    return {name: value for name,value in settings.items() if name not in dropped}
+def over(
+    below, # settings
+    above, # that come first
+)->dict:
+    "Both, without those `below` that no longer count"
+    gone = set()
+    if 'time' in above: gone |= {'epochs'}
+    if 'epochs' in above: gone |= {'time'}
+    is_another = above.get('model') != below.get('model')
+    if 'model' in above and 'model' in below and is_another: gone |= {'config', 'dropout'}
+    if 'start' in above and 'start' not in below:          # it brings its own
+        gone |= {'model', 'config', 'dropout', 'min_freq', 'max_vocab'}
+    return {name: value for name,value in below.items() if name not in gone} | above
 
 def settings_for(
     corpus,   # a name, files, or a `Corpus`
@@ -167,7 +174,7 @@ def settings_for(
     file={},  # likewise, from a file of settings
 ) -> Settings:
     "Recipe, file, and what was said, merged: the last that says something counts"
-    said = {name: value for name,value in said.items() if value is not None}
+    said = given(**said)
     for source in (file, said):
         require(not {'time', 'epochs'} <= source.keys(), "--time and --epochs both say when a "
                 "training ends: say one of them", UsageError)
@@ -177,14 +184,10 @@ def settings_for(
     recipe = dict(min_freq=2)
     if isinstance(corpus, str): recipe |= RECIPES.get(corpus, {})
     if isinstance(corpus, ToyCorpus): recipe = RECIPES['toy'] | dict(epochs=3, lr=8e-3)
-    names = set(said)
-    if said.get('model') == file.get('model', said.get('model')): names -= {'model'}
-    if 'start' in file: names -= {'start'}               # its other settings go with that already
-    later = without(file, names) | said
-    merged = without(recipe, later) | later
-    if 'dropout' in later.get('config', {}): merged['dropout'] = later.get('dropout')
-    if merged.get('optimizer') == 'adagrad' and 'lr' not in later: merged['lr'] = .2
-    return Settings.of(merged)
+    later = over(file, said)
+    if later.get('optimizer') == 'adagrad': recipe['lr'] = .2
+    if 'model' in later or 'dropout' in later.get('config', {}): recipe.pop('dropout', None)
+    return Settings.of(over(recipe, later))
 
 # %% ../../nbs/library/command.ipynb #c034a
 AGAIN = 'resume', 'overwrite', 'every', 'device', 'threads'   # what may be said besides `resume`
@@ -207,7 +210,7 @@ def pretrain(
     **kwargs    # of `Settings`
 ) -> Path:      # the folder with model, report and picture; with `dry` the figures instead
     "Train a biLM on a text, measure and save it; raises CorpusError, CheckpointError, UsageError"
-    said = {name: value for name,value in dict(kwargs, out=out).items() if value is not None}
+    said = given(out=out, **kwargs)
     file = {}
     if isinstance(said.get('config'), (str, os.PathLike)):
         file = read_settings(said.pop('config'), Settings)

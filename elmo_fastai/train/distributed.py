@@ -83,15 +83,19 @@ class Together(Callback):
         self.spare = any(getattr(transform, 'spare', False) for transform in self.dl.after_batch.fs)
 
     def after_loss(self):
-        n = 0 if self.spare else sum(map(len, self.pred))
-        own_nats = n*self.loss.item() if n else 0
-        nats, total = add_up([own_nats, n])
-        if self.training:             # DDP divides by the number of processes
-            self.learn.loss_grad = self.loss_grad*(n*n_processes()/total)
-        self.learn.loss = self.loss.new_tensor(nats/total)
-        if self.spare:
-            self.learn.pred = tuple(nats[:0] for nats in self.pred)
-            self.throughput.n = 0
+        "The loss becomes that of all; the gradient counts as much as this process has predicted"
+        n = 0 if self.spare else sum(len(nats) for nats in self.pred)
+        nats = n*self.loss.item() if n else 0.
+        nats_of_all, n_of_all = add_up([nats, n])
+        self.learn.loss = self.loss.new_tensor(nats_of_all/n_of_all)
+        if self.training:
+            weight = n*n_processes()/n_of_all          # DDP takes the mean over the processes
+            self.learn.loss_grad = self.loss_grad*weight
+        if self.spare: self.forget_batch()
+    def forget_batch(self):
+        "Let metrics and counters see no prediction and no token"
+        self.learn.pred = tuple(nats[:0] for nats in self.pred)
+        self.throughput.n = 0
 
     def after_validate(self):
         metrics = [self.recorder.loss, *self.recorder.metrics]

@@ -16,6 +16,7 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache, partial
+from itertools import count
 import torch
 from fastai.basics import *
 from fastai.callback.all import *
@@ -102,9 +103,7 @@ class FitCallback(Callback):
     kept = ()        # names of the attributes that are its state
     def hears(self): return is_fit(self.learn)
     def __call__(self, event):
-        if not self.run or not self.hears(): return
-        if event == 'before_fit' and is_fit(self.learn): self.learn.stopped = None
-        getattr(type(self), event, noop)(self)
+        if self.run and self.hears(): getattr(self, event, noop)()
 
     def state_dict(self)->dict: return {name: getattr(self, name) for name in self.kept}
     def load_state_dict(self, state:dict):
@@ -177,43 +176,47 @@ def weights(model):
 class KeepGood(FitCallback):
     "Stop when the loss has run away, and go back to the last good weights"
     order = 60
-    kept = 'best', 'smoothed', 'good_step', 'good', 'above'
+    kept = 'best', 'good_step', 'good', 'above'
     every = 100     # steps between copies; the first are made after 1, 2, 4, 8, … steps
     patience = 20   # steps that the loss may be above the limit
     limit = 2.      # of the smoothed loss, times that of guessing blindly
     slack = 1.1     # of the loss of a copy, times the lowest so far: batches differ
     def before_fit(self):
-        self.best = math.inf
-        self.smoothed = 0.
-        self.good_step = self.above = 0
+        self.best = math.inf     # the lowest loss of a copy
+        self.above = 0           # steps that the loss has been above the limit
         self.blind = math.log(bare(self.model).n_words)
+        self.copy()
+    def copy(self):
         self.good = weights(self.model)
-    def diverged(self, what):
+        self.good_step = self.train_iter
+    @property
+    def smoothed(self): return self.learn.smooth_loss.item() if self.train_iter else 0.
+    def diverged(self, what, step):
         bare(self.model).load_state_dict(self.good)
-        self.end(Reason.DIVERGED, f"{what} at step {self.train_iter+1}. Training was stopped; a "
-                 "lower learning rate helps.", f"the weights of step {self.good_step}")
+        self.end(Reason.DIVERGED, f"{what} at step {step}. Training was stopped; a lower learning "
+                 "rate helps.", f"the weights of step {self.good_step}")
     def after_loss(self):
         if not self.training: return
         loss = self.loss.item()
-        if not math.isfinite(loss): self.diverged(f"The loss became {loss}")
-        if self.above > self.patience:
-            self.diverged(f"The loss rose to {self.smoothed:.1f} nats, "
-                          f"blind guessing costs {self.blind:.1f},")
+        step = self.train_iter + 1                  # which this one will be
+        if not math.isfinite(loss): self.diverged(f"The loss became {loss}", step)
         worse = max(loss, self.smoothed)
         if self.is_due(self.train_iter) and worse <= self.slack*self.best:
             self.best = min(worse, self.best)
-            self.good_step = self.train_iter
-            self.good = weights(self.model)     # these weights gave this loss
+            self.copy()                             # these weights gave this loss
     def is_due(self, step):
         is_power_of_2 = step & (step-1) == 0
         return step % self.every == 0 or step < self.every and is_power_of_2
     def after_batch(self):
         if not self.training: return
-        self.smoothed = self.learn.smooth_loss.item()
-        self.above = self.above + 1 if self.smoothed > self.limit*self.blind else 0
+        is_above = self.smoothed > self.limit*self.blind
+        self.above = self.above + 1 if is_above else 0
+        if self.above > self.patience:
+            self.diverged(f"The loss rose to {self.smoothed:.1f} nats, blind guessing costs "
+                          f"{self.blind:.1f},", self.train_iter)
     def after_train(self):
         finite = all(p.isfinite().all() for p in self.model.parameters())
-        if not finite: self.diverged("A weight became infinite")
+        if not finite: self.diverged("A weight became infinite", self.train_iter)
     def after_fit(self): self.good = None       # not into `export`
 
 # %% ../../nbs/library/training.ipynb #c032
@@ -292,10 +295,10 @@ class EarlyStop(FitCallback, TrackerCallback):
 
 # %% ../../nbs/library/training.ipynb #c036b
 class TimeBudget(FitCallback):
-    "End with the clock: `fit_one_cycle(TimeBudget.epochs, lr, cbs=TimeBudget(900))`"
+    "End with the clock, after however many epochs: `fit_one_cycle(1, lr, cbs=TimeBudget(900))`"
     order = 55                  # after the recorder, before schedules and bars
     kept = 'elapsed',
-    epochs = 10**6              # more than there will be
+    epochs = 1                  # to ask `fit` for: the pace says how many there will be
     def __init__(self,
         seconds:float,        # of training; validation between epochs counts
         clock=time.monotonic, # `time.process_time`: what else the machine does doesn't count
@@ -306,6 +309,7 @@ class TimeBudget(FitCallback):
     def before_fit(self):
         self.elapsed = 0.
         self.mark = self.clock()
+        self.learn.n_epoch = self.first_epoch + 1
     @property
     def done(self): return min(1., self.elapsed/self.seconds)
     def tick(self):
@@ -314,8 +318,7 @@ class TimeBudget(FitCallback):
         [self.elapsed] = add_up([elapsed*is_main()])         # the main process has the clock
         self.mark = now
     def before_epoch(self):
-        if self.done == 1: self.end(Reason.TIME, f"Training ended after {self.epoch} epochs: its "
-                                    f"{in_words(self.seconds)} are over.", "the last weights")
+        if self.done == 1: raise CancelFitException()        # it was validation that took the rest
         self.guess(self.epoch)
     def before_batch(self):
         if self.training: self.learn.pct_train = self.done
@@ -326,6 +329,7 @@ class TimeBudget(FitCallback):
         if self.done == 1: raise CancelTrainException()                # then it is validated
     def after_epoch(self):
         if self.done < 1: self.tick()
+        self.guess(self.epoch + 1)
     def after_cancel_train(self): self.recorder.cancel_train = False   # the row is a whole one
     def guess(self, epochs):
         "Set the number of epochs, from how many are done; the bar is told"
@@ -333,6 +337,12 @@ class TimeBudget(FitCallback):
         self.learn.n_epoch = max(self.epoch + 1, expected)
         bar = getattr(self.learn, 'progress', None)
         if hasattr(bar, 'mbar'): bar.mbar.main_bar.total = self.n_epoch
+    def after_fit(self):
+        if self.done < 1 or self.learn.stopped: return
+        kept = "the last weights"
+        message = (f"Training ended after {len(self.recorder.values)} epochs: its "
+                   f"{in_words(self.seconds)} are over. The model has {kept}.")
+        self.learn.stopped = Stop(Reason.TIME, message, kept)
 
 # %% ../../nbs/library/training.ipynb #c039
 class CarryState(FitCallback):
@@ -440,13 +450,15 @@ class FitLearner(Learner):
 
     @contextmanager
     def letting_go(self):
-        "Callbacks with a method `let_go` end what they hold, also after an error"
-        is_outer = not self.is_busy
+        "In the end callbacks let go of what they hold (`let_go`), also after an error"
+        if self.is_busy:             # a look within a fit: the fit still needs it
+            yield
+            return
         self.is_busy = True
         try: yield
         finally:
-            self.is_busy = not is_outer
-            for cb in self.cbs if is_outer else []: getattr(type(cb), 'let_go', noop)(cb)
+            self.is_busy = False
+            for cb in self.cbs: getattr(cb, 'let_go', noop)()
 
     def fit(self, *args, **kwargs):
         "As fastai's; says how it ended where that is not by the last epoch alone"
@@ -454,14 +466,15 @@ class FitLearner(Learner):
         if self.fits_done and not is_finder:
             self.fits_done -= 1
             return
-        before = self.stopped
+        self.stopped = None
         try:
             with self.letting_go(): super().fit(*args, **kwargs)
         finally: self.first_epoch = 0
-        if self.stopped and self.stopped is not before and is_main(): self.say(str(self.stopped))
+        if self.stopped and is_main(): self.say(str(self.stopped))
 
     def _do_fit(self):
-        for epoch in range(self.first_epoch, self.n_epoch):
+        for epoch in count(self.first_epoch):
+            if epoch >= self.n_epoch: return            # a `TimeBudget` moves the end
             self.epoch = epoch
             self._with_events(self._do_epoch, 'epoch', CancelEpochException)
 

@@ -23,13 +23,14 @@ import elmo_fastai
 from ..base.errors import CheckpointError, CommandError, CorpusError, Interrupted
 from ..base.errors import ModelFileError, UsageError, as_error, require
 from ..base.files import lock_folder
-from ..base.options import did_you_mean, in_words
+from ..base.options import did_you_mean, given, in_words
 from ..base.processes import find_device, is_main, main_first, use_threads
 from ..text.corpora import Corpus, ToyCorpus
 from ..text.sources import CORPORA, get_corpus, hub_name
 from ..text.tokens import ByteCharVocab, CharVocab, WordVocab, get_tokenizer
 from ..nn.bilm import BiLMConfig, elmo_configs, evaluate
 from ..elmo.folder import find_folder, load_bilm, read_config, save_bilm
+from ..elmo.module import encoder_state
 from ..data.loaders import ElmoDataLoaders
 from ..data.streams import stream_loaders
 from .checkpoint import Checkpoints, checkpoints_in, find_checkpoint, machine
@@ -204,19 +205,15 @@ def new_run(settings, old):
 
 def take_over(learn, lm, settings):
     "Give the learner's model the weights of a trained one; returns what to tell about it"
-    weights = lm.state_dict()
     if settings.new_words:
-        encoder = {name: w for name,w in weights.items() if not name.startswith('head')}
-        learn.model.load_state_dict(encoder, strict=False)
+        learn.model.load_state_dict(encoder_state(lm), strict=False)
         return (f"From {settings.start}: characters and layers; the output layer begins anew, "
                 f"for {len(learn.dls.vocab):,} words")
-    learn.model.load_state_dict(weights)
+    learn.model.load_state_dict(lm.state_dict())
     before = evaluate(learn.model.to(learn.dls.device), learn.dls.valid)['mean']
     return f"From {settings.start}: perplexity {before:,.1f} before the first step"
 
 # %% ../../nbs/library/script.ipynb #c023
-def said(**kwargs): return {name: value for name,value in kwargs.items() if value is not None}
-
 def name_of(source):
     "What a model that is trained on this text is called"
     if isinstance(source, Corpus): return source.name
@@ -227,7 +224,7 @@ def name_of(source):
 
 def reading(settings):
     "Returns what was said about how a text is read"
-    return said(**{name: getattr(settings, name) for name in ('text_col', *READING)})
+    return given(**{name: getattr(settings, name) for name in ('text_col', *READING)})
 
 def text_of(source, settings):
     "Returns the corpus of a training; None where the text is read as a stream"
@@ -235,7 +232,7 @@ def text_of(source, settings):
     if kind_of(source) == 'files' and isinstance(source, list): source = [*map(Path, source)]
     corpus = copy(source)
     if not isinstance(source, Corpus):
-        options = reading(settings) | said(
+        options = reading(settings) | given(
             valid=settings.valid, test=settings.test, n_train=settings.sentences,
             n_rows=settings.n_rows, n_valid=settings.valid_rows, valid_pct=settings.valid_pct)
         if str(source).startswith('ud:'): options['say'] = noop          # `about` tells it
@@ -246,12 +243,12 @@ def text_of(source, settings):
 def make_loaders(source, corpus, run, device):
     "Loaders for a corpus, or for a source that is read again and again"
     settings = run.settings
-    kwargs = said(kind=settings.kind, bs=settings.bs, min_freq=settings.min_freq,
+    kwargs = given(kind=settings.kind, bs=settings.bs, min_freq=settings.min_freq,
                   vocab=run.word_vocab, max_vocab=settings.max_vocab, char_vocab=run.char_vocab,
                   device=device, seed=settings.seed)
     if settings.kind == 'stream': kwargs['seq_len'] = settings.seq_len
     if settings.stream:
-        return stream_loaders(source, settings.valid, **reading(settings), **kwargs, **said(
+        return stream_loaders(source, settings.valid, **reading(settings), **kwargs, **given(
             n_valid=settings.valid_rows, n_batches=settings.steps, buffer=settings.buffer,
             tokenizer=settings.tokenizer, data=settings.data, n_rows=settings.n_rows))
     if settings.kind == 'sentences': kwargs['valid_bs'] = 256
@@ -494,19 +491,26 @@ def save(learn, settings, out, stop, say):
 
 def finish(learn, settings, out, say):
     "Fit, save, report; returns the model's folder. Raises where it ended before its time"
-    run = learn.checkpoints.folder
     with progress(learn, say): stop = fit(learn, settings)
-    has_learned = bool(vars(learn.recorder).get('losses'))
-    if stop: out = beside(out)
+    if stop: give_up(learn, settings, out, stop, say)
     if is_main():
-        if has_learned: save(learn, settings, out, stop, say)
-        later = [name for name in checkpoints_in(run) if not name.endswith('-start')]
-        nothing_to_resume = not has_learned and not later
-        if not stop or nothing_to_resume: clear(run)
-    if not stop: return out
-    what = f"What was learned until then is in {out}/" if has_learned else "Nothing was saved"
-    if has_learned and is_resumable(stop): what += f"; go on with --resume {run}"
-    fail(stop, what, say)
+        save(learn, settings, out, None, say)
+        clear(learn.checkpoints.folder)
+    return out
+
+def give_up(learn, settings, out, stop, say):
+    "Save what was learned before a training ended too early, and raise why it did"
+    run = learn.checkpoints.folder
+    has_learned = bool(vars(learn.recorder).get('losses'))
+    if not has_learned:
+        only_begun = all(name.endswith('-start') for name in checkpoints_in(run))
+        if is_main() and only_begun: clear(run)
+        fail(stop, "Nothing was saved", say)
+    out = beside(out)
+    if is_main(): save(learn, settings, out, stop, say)
+    kept = f"What was learned until then is in {out}/"
+    if is_resumable(stop): kept += f"; go on with --resume {run}"
+    fail(stop, kept, say)
 
 # %% ../../nbs/library/script.ipynb #c034
 def start(
@@ -578,8 +582,8 @@ def go_on(
     overwrite = settings.overwrite or (folder/SAVED).exists()
     check_place(out, overwrite)
     if source is None: source = settings.corpus
-    require(source is not None, f"The training in {folder} was begun in Python with a corpus of its own: hand "
-            "it to `pretrain(corpus, resume=…)`", CommandError)
+    require(source is not None, f"The training in {folder} was begun in Python with a corpus of "
+            "its own: hand it to `pretrain(corpus, resume=…)`", CommandError)
     with own_world(settings, say):
         learn = make_learner(source, text_of(source, settings), run, folder)
         say(about(learn, settings))

@@ -105,8 +105,8 @@ COUNTED = {
 }
 
 def counts(r):
-    """Logistic regressions on words, on words in a row, and on up to five letters in a row; the last
-    one on the test set, too"""
+    """Logistic regressions on words, on words in a row, and on up to five letters in a row; the
+    last one on the test set, too"""
     (x, y), (vx, vy), (tx, ty) = ([list(o) for o in zip(*r.rows[k])]
                                   for k in ('train', 'valid', 'test'))
     for name,settings in COUNTED.items():

@@ -34,14 +34,31 @@ TEN = [f'The {a} man saw a {b} on the {c} .' for a in ('old', 'young', 'tall', '
        for b in ('boat', 'light', 'letter', 'stranger') for c in ('bank', 'stairs')]
 
 JS = """async ({ten, fifty, gap}) => {
-  const m = await import('/elmo.js'), begin = performance.now(), elmo = await m.Elmo.load('/mini-en/'), start = performance.now() - begin;
-  const times = ten.map(s => { elmo.known.clear(); const t = performance.now(); elmo.layers(m.tokenize(s)); return performance.now() - t });
-  const s = await import('/speak.js'), from = performance.now(), speaker = await s.Speaker.load('/mini-en/', elmo), output = performance.now() - from;
-  const gaps = ten.map(o => { elmo.known.clear(); const t = performance.now(), words = m.tokenize(o), left = words.slice(0, gap), right = words.slice(gap + 1);
-    s.score(speaker, [...left, s.fill(speaker, left, right).both[0].word, ...right]); return performance.now() - t });
-  const a = await import('/answers.js'), read = ten.slice(0, 12).map(o => [o, ten[0], ten[1]].map(t => m.tokenize(t).slice(0, o === t ? 9 : 8)));
-  const maps = read.map(sentences => { const t = performance.now(); a.map({elmo}, {sentences}); return performance.now() - t });
-  return {start, output, times, gaps, maps, layers: fifty.map(s => elmo.layers(m.tokenize(s)).map(l => l.map(v => Array.from(v))))} }"""
+  const m = await import('/elmo.js'), begin = performance.now();
+  const elmo = await m.Elmo.load('/mini-en/'), start = performance.now() - begin;
+  const times = ten.map(s => {
+    elmo.known.clear();
+    const t = performance.now();
+    elmo.layers(m.tokenize(s));
+    return performance.now() - t });
+  const s = await import('/speak.js'), from = performance.now();
+  const speaker = await s.Speaker.load('/mini-en/', elmo), output = performance.now() - from;
+  const gaps = ten.map(o => {
+    elmo.known.clear();
+    const t = performance.now(), words = m.tokenize(o);
+    const left = words.slice(0, gap), right = words.slice(gap + 1);
+    s.score(speaker, [...left, s.fill(speaker, left, right).both[0].word, ...right]);
+    return performance.now() - t });
+  const a = await import('/answers.js');
+  const read = ten.slice(0, 12).map(o => [o, ten[0], ten[1]].map(
+    t => m.tokenize(t).slice(0, o === t ? 9 : 8)));
+  const maps = read.map(sentences => {
+    const t = performance.now();
+    a.map({elmo}, {sentences});
+    return performance.now() - t });
+  return {start, output, times, gaps, maps,
+    layers: fifty.map(s => elmo.layers(m.tokenize(s)).map(l => l.map(v => Array.from(v)))) }
+}"""
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
