@@ -139,3 +139,28 @@ def test_what_can_not_be_meant_ends_with_2(place, capsys, args, says):
     code, out, err = command(capsys, *args, '--out', 'm', *TRAIN)
     assert (code, len(err.strip().splitlines())) == (2, 1) and says in err, err
     assert not Path('m').exists()
+
+def test_flags_get_their_names_as_the_message_says(place, capsys):
+    rows = [f'{text},{first} {1 - first} 1' for i,(text,_) in enumerate(ROWS) for first in [i % 2]]
+    Path('flags.csv').write_text('\n'.join(['text,label', *rows]))
+    train = ['classify', 'train', 'flags.csv', '--out', 'flags', *TRAIN]
+    code, out, err = command(capsys, *train)
+    assert code and 'label_names' in err and not Path('flags').exists()
+    code, out, err = command(capsys, *train, '--label-names', 'odd,even,any')
+    assert (code, err) == (0, '')
+    assert 'label_names = ["odd", "even", "any"]' in Path('flags/run.toml').read_text()
+    report = ['classify', 'report', 'flags.csv', '--model', 'flags', '--device', 'cpu']
+    code, out, err = command(capsys, *report, '--label-names', 'odd,even,any')
+    assert code == 0 and all(name in out for name in ('odd', 'even', 'any')), err
+    code, out, err = command(capsys, *train[:3], '--out', 'rows', *TRAIN, '--kind', 'class')
+    assert code == 0 and "'1 0 1'" in out
+
+def test_columns_of_flags_are_named_with_commas(place, capsys):
+    rows = [f'{text},{i % 2},{1 - i % 2}' for i,(text,_) in enumerate(ROWS)]
+    Path('columns.csv').write_text('\n'.join(['text,odd,even', *rows]))
+    code, out, err = command(capsys, 'classify', 'train', 'columns.csv', '--out', 'm', *TRAIN,
+                             '--label-col', 'odd,even')
+    assert (code, err) == (0, '') and [*load_task('m', 'cpu').dls.vocab] == ['odd', 'even']
+    code, out, err = command(capsys, 'classify', 'train', 'columns.csv', '--out', 'n', *TRAIN,
+                             '--label-col', '1')
+    assert (code, err) == (0, '') and [*load_task('n', 'cpu').dls.vocab] == ['0', '1']

@@ -12,7 +12,7 @@ import os, sys
 from dataclasses import dataclass
 from ..base.errors import UsageError, require
 from ..base.options import (
-    CommandLine, Options, at_least, did_you_mean, option, read_settings, same_option)
+    CommandLine, Options, at_least, column, did_you_mean, option, read_settings, same_option)
 from .embed import kept_beside
 
 # %% ../../nbs/library/task_command.ipynb #c2
@@ -37,14 +37,41 @@ class TagSource(TableSource):
     tag_col:str = same_option('tag_col')
     sent_col:str = same_option('sent_col')
 
+def several(value, name):
+    "A list of names, written with commas or as a list; raises `UsageError`"
+    names = value.split(',') if isinstance(value, str) else value
+    are_names = isinstance(names, list) and all(isinstance(one, str) for one in names)
+    require(are_names, f"{name} must be names with commas between, or a list of them, not "
+            f"{value!r}", UsageError)
+    return [one.strip() for one in names]
+
+def one_or_several(value, name):
+    "A column by its name or number, or a list of them, written with commas"
+    if isinstance(value, int): return value
+    found = [column(one, name) for one in several(value, name)]
+    return found if len(found) > 1 else found[0]
+
 @dataclass
 class LabelSource(TableSource):
     "Texts with labels"
     source:str = option(None, '.csv, .tsv, .json, .jsonl, .parquet; a folder with one of texts for '
                         'each class; hub:OWNER/NAME; toy, sst2, reuters. To annotate, also a text, '
                         'and no .parquet', 'INPUT', nargs='?', group='the text')
-    label_col:str = same_option('label_col')
+    label_col:str = same_option('label_col', help='with the labels; several, as in funny,sad: '
+                                'columns that are true or false', read=one_or_several)
     label_delim:str = same_option('label_delim')
+
+@dataclass
+class ClassNames(Options):
+    "What the numbers among labels mean"
+    label_names:list = option(None, 'of classes that are numbers, or places in rows of 0 and 1, '
+                              'in their order: bad,good', 'NAMES', read=several)
+
+@dataclass
+class ClassOptions(ClassNames):
+    "What labels are"
+    kind:str = option(None, 'what labels are: class, labels (several), number (default: what they '
+                      'look like)', 'KIND', choices=('class', 'labels', 'number'))
 
 COUNT = at_least(1)
 
@@ -95,12 +122,14 @@ class AnnotateOptions(Options):
 
 SOURCES = dict(tag=TagSource, classify=LabelSource)
 ACTIONS = dict(train=TrainOptions, report=ReportOptions, annotate=AnnotateOptions)
+MORE = {('classify', 'train'): (ClassOptions,), ('classify', 'report'): (ClassNames,)}
 NEEDED = dict(train=['source', 'out'], report=['source', 'model'],
               annotate=['source', 'model', 'out'])
 
 def settings_class(task, action):
     "The dataclass with the options of both"
-    return dataclass(type('Settings', (ACTIONS[action], SOURCES[task]), {}))
+    more = MORE.get((task, action), ())
+    return dataclass(type('Settings', (ACTIONS[action], *more, SOURCES[task]), {}))
 
 RECIPES = dict(tag=dict(epochs=10, lr=5e-3), classify=dict(epochs=4, lr=4e-3))
 

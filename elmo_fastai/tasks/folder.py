@@ -184,8 +184,10 @@ def load_task(
 
 # %% ../../nbs/library/task_folder.ipynb #a2
 def source_options(settings):
-    "The `ReadOptions` that were said"
-    return ReadOptions.take(vars(settings).copy()).said()
+    "The `ReadOptions` that were said, and what the labels are"
+    settings = vars(settings)
+    labels = {name: settings[name] for name in ('label_names', 'kind') if settings.get(name)}
+    return ReadOptions.take(settings.copy()).said() | labels
 
 def train(task, settings):
     "Train and save; returns the folder"
@@ -215,7 +217,7 @@ def train(task, settings):
 
 def new_learner(
     task, source, elmo,
-    said,   # the `ReadOptions` that were said: names and values
+    said,   # how the text is read, as far as it was said: names and values
     kwargs, # of the loaders, these among them
 ):
     "A learner for a task on a text"
