@@ -369,3 +369,15 @@ def test_100_000_rows_in_bounded_memory(classifier, tmp_path):
     few = peak(5_000)
     assert peak(100_000) < few + 4*10**7    # Python collects what refers to itself now and then
     assert pd.read_csv(out).id.tolist() == list(range(100_000))
+
+
+def test_an_object_without_fields_stays_json(classifier, tmp_path):
+    found = annotated(classifier, tmp_path, 'a.jsonl', '{"text": "a bank"}\n{}\n{ }\n').decode()
+    rows = [json.loads(line) for line in found.splitlines()]
+    assert rows[1] == rows[2] == dict(label=None, probability=None)
+
+
+@pytest.mark.parametrize('name', ['a b', 'a|b', 'a=b', 'a\tb'])
+def test_names_that_can_not_be_a_note(tagger, tmp_path, name):
+    with pytest.raises(UsageError, match='name='):
+        annotated(tagger, tmp_path, 'a.conllu', '1\tbank' + '\t_'*8 + '\n\n', name=name)

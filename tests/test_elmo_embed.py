@@ -385,3 +385,7 @@ def test_layers_by_numpys_numbers(elmo, texts, layer):
     for want, found in zip(
         elmo.embed(texts[:3], int(layer)), elmo.embed(texts[:3], layer), strict=True):
         np.testing.assert_array_equal(found, want)
+
+
+def test_nearest_names_an_argument_it_lacks(elmo):
+    with pytest.raises(TypeError, match="no argument 'n'"): elmo.nearest('a b', 'a', ['a c'], n=3)

@@ -10,7 +10,7 @@ from huggingface_hub import ModelCard
 from safetensors.torch import load_file, save_file
 
 from elmo_fastai.elmo import folder as folders
-from elmo_fastai.base.errors import ModelFileError
+from elmo_fastai.base.errors import ModelFileError, UsageError
 from elmo_fastai.text.tokens import ByteCharVocab, CharVocab, SPECIALS, UNK, WordVocab
 from elmo_fastai.nn.bilm import BiLM, BiLMConfig, evaluate
 from elmo_fastai.elmo.folder import load_bilm, save_bilm
@@ -689,3 +689,8 @@ def test_a_new_model_replaces_all_of_the_old(tmp_path, types, batch):
         'SHA256SUMS', 'config.json', 'model.safetensors', 'vocab.json'] and [
             f.name for f in tmp_path.iterdir()] == ['model']
     assert load_bilm(folder)[0].config == b.config
+
+
+@pytest.mark.parametrize('name', ['./no_model', '../no_model', 'a/b/c', '/no/model', 'no_model/'])
+def test_a_path_that_is_not_there_is_no_name_of_the_hub(name):
+    with pytest.raises(UsageError, match='no folder'): Elmo.from_pretrained(name)

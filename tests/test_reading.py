@@ -12,6 +12,9 @@ from elmo_fastai.base.errors import CorpusError
 from elmo_fastai.text.corpora import all_lines, lines_of
 from elmo_fastai.text.reading import TEXT_COLUMNS, find_column, open_table, read_table
 from elmo_fastai.text.sources import get_corpus, read_texts, text_corpus
+from elmo_fastai.text.splits import files_by_split
+from elmo_fastai.data.labels import ClassifyDataLoaders
+from elmo_fastai.data.tagged import read_tagged
 
 def unit_of(file): return open_table(file).unit
 
@@ -553,3 +556,121 @@ def test_a_path_through_a_list_needs_a_number(tmp_path):
         json.dumps(dict(id=2, turns=[dict(text='b')])))
     assert good(file, 'turns.0.text') == ['a', 'b']
     with pytest.raises(CorpusError, match='leads through a list.*0.text'): good(file, 'turns.text')
+
+
+# other forms of the same kinds
+
+SENTENCES = [['The', 'old', 'cat', 'sat', '.'], ['Dogs', 'bark', 'loudly'], ['I', 'saw', 'Rome', '.']]
+
+@pytest.mark.parametrize('number', [
+    lambda s, i: -i, lambda s, i: i - 2, lambda s, i: f'{i + 1:.18e}', lambda s, i: f'token{i}',
+    lambda s, i: f'{97*s + 31*i + 4096:04x}'.replace('a', '1'), lambda s, i: i + 1 if i else 'ID1',
+    lambda s, i: ['i', 'ii', 'iii', 'iv', 'v'][i], lambda s, i: 'abcde'[i],
+])
+def test_other_running_numbers_are_no_words(tmp_path, number):
+    lines = []
+    for s,words in enumerate(SENTENCES*3):
+        lines += [f'{number(s, i)}\t{word}\tX{i%3}' for i,word in enumerate(words)] + ['']
+    (tmp_path/'a.conll').write_text('\n'.join(lines) + '\n')
+    sents, _ = read_tagged(tmp_path/'a.conll')
+    assert [sent.tokens for sent in sents] == SENTENCES*3
+    assert get_corpus(tmp_path/'a.conll', valid=0, test=0).train[0] == 'The old cat sat .'
+
+
+@pytest.mark.parametrize('name', ['sentiment', 'sent_token_id', 'doc_word', 'sentence_position',
+                                  'doctor', 'sent_start'])
+def test_columns_that_change_within_a_sentence_end_none(name):
+    rows = pd.DataFrame({'sent_id': [0, 0, 0, 1, 1], name: [1, 2, 1, 1, 2],
+                         'token': list('abcde'), 'tag': list('XYXYX')})
+    assert [sent.tokens for sent in read_tagged(rows)[0]] == [list('abc'), list('de')]
+
+
+@pytest.mark.parametrize('text', ['[{"text": "a b"}] x', '[{"text": "a b"}]\n[{"text": "c d"}]\n'])
+def test_nothing_follows_a_list_of_objects(tmp_path, text):
+    (tmp_path/'a.json').write_text(text)
+    with pytest.raises(CorpusError, match='follows'): read_table(tmp_path/'a.json')
+
+
+def test_a_table_without_columns_or_with_one_twice(tmp_path):
+    (tmp_path/'a.json').write_text('{}')
+    (tmp_path/'a.csv').write_text('text,text\na,b\n')
+    for name in ('a.json', 'a.csv'):
+        with pytest.raises(CorpusError, match='column'): read_table(tmp_path/name)
+    double = pd.DataFrame([['a', 1]], columns=pd.MultiIndex.from_tuples([('x', 'y'), ('x', 'z')]))
+    with pytest.raises(CorpusError, match='no column'): get_corpus(double)
+
+
+@pytest.mark.parametrize('between', '_#')
+def test_pairs_with_other_marks_are_refused(tmp_path, between):
+    (tmp_path/'a.conll').write_text('The/DT dog/NN\nShe/PRP ran/VBD\n'.replace('/', between))
+    with pytest.raises(CorpusError, match='written with its tag'): read_tagged(tmp_path/'a.conll')
+
+
+def test_tagged_tables_name_the_line_and_an_encoding(tmp_path):
+    text = 'Sentence #,Word,Tag\nSentence: 1,Thousands,O\n,Z\xfcrich,B-LOC\n'
+    (tmp_path/'a.csv').write_bytes(text.encode('cp1252'))
+    with pytest.raises(CorpusError, match="line 3 .*encoding='cp1252'"): read_tagged(tmp_path/'a.csv')
+    assert read_tagged(tmp_path/'a.csv', encoding='cp1252')[0][0].tokens[1] == 'Z\xfcrich'
+
+
+def test_spans_beside_tokens_are_those_of_the_text(tmp_path):
+    row = dict(text='Tom lives', tokens=[dict(text='Tom'), dict(text='lives')],
+               spans=[dict(start=0, end=3, label='PER')])
+    (tmp_path/'a.jsonl').write_text(json.dumps(row) + '\n')
+    assert read_tagged(tmp_path/'a.jsonl')[0][0].tags == ['B-PER', 'O']
+
+
+# other layouts of folders
+
+def write_texts(root, *folders):
+    for folder in folders:
+        (root/folder).mkdir(parents=True)
+        for i in range(4): (root/folder/f'{i}.txt').write_text(f'a text {i} in {folder}')
+    return root
+
+
+def test_hidden_files_are_no_texts(tmp_path):
+    root = write_texts(tmp_path, 'a', 'b')
+    (root/'a'/'._0.txt').write_text('secret')
+    dls = ClassifyDataLoaders.from_files(root)
+    assert sum(dls.source.rows.values()) == 8
+
+
+def test_two_folders_of_one_split_are_refused(tmp_path):
+    root = write_texts(tmp_path, 'train/a', 'train/b', 'dev/a', 'dev/b', 'validation/a')
+    with pytest.raises(CorpusError, match='valid'): ClassifyDataLoaders.from_files(root)
+
+
+def test_a_split_with_one_class_is_a_split(tmp_path):
+    root = write_texts(tmp_path, 'train/a', 'train/b', 'val/a')
+    assert ClassifyDataLoaders.from_files(root).source.rows == dict(train=8, valid=4)
+
+
+def test_what_lies_beside_folders_of_classes_is_said(tmp_path):
+    root = write_texts(tmp_path, 'train/a', 'train/b', 'extra/a', 'extra/b')
+    (root/'notes.txt').write_text('x')
+    assert 'left out extra, notes.txt' in repr(ClassifyDataLoaders.from_files(root).source)
+
+
+def test_splits_that_are_not_used_are_said():
+    rows = [dict(text=f'text {i}', label=i%2) for i in range(9)]
+    dls = ClassifyDataLoaders.from_data(dict(train=rows, validation_matched=rows))
+    assert "'validation_matched'" in repr(dls.source)
+
+
+@pytest.mark.parametrize('names', [
+    ['trainset', 'testset'], ['eng.train', 'eng.testa', 'eng.testb'], ['train', 'devel'],
+    ['pretrain', 'pretest']])
+def test_other_names_of_splits(tmp_path, names):
+    for name in names: (tmp_path/f'{name}.txt').write_text('a b\n'*30)
+    parts, _ = files_by_split(tmp_path)
+    assert [file.stem for file in parts['train']] == names[:1] and len(parts) == len(names)
+
+
+def test_each_class_keeps_rows_to_train_on_beside_groups():
+    rows = [dict(text=f'text {i}', label='abc'[i//4], group=i//2) for i in range(12)]
+    for seed in range(5):
+        dls = ClassifyDataLoaders.from_data(rows, split_seed=seed, valid_pct=.4)
+        assert {label for _,label in dls.train.items} == {*'abc'}
+    for row in rows: row['group'] = row['label']
+    with pytest.warns(match='trained on'): ClassifyDataLoaders.from_data(rows)

@@ -459,3 +459,8 @@ def test_all_right_is_not_without_doubt(n):
     assert (value, low) == (0, 0) and high == pytest.approx(beta.ppf(.975, 1, n))
     value, low, high = bootstrap([1]*2*n, units=[*range(n)]*2)
     assert low == pytest.approx(beta.ppf(.025, n, 1)), 'as many trials as there are units'
+
+
+def test_one_unit_has_no_interval():
+    found = bootstrap([1, 0, 1], units=[0, 0, 0])
+    assert found.value == 2/3 and np.isnan(found.low) and np.isnan(found.high)

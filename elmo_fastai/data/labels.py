@@ -634,10 +634,20 @@ class ClassifyDataLoaders(TableDataLoaders):
         return self.valid.new(text, shuffle=False, **{'sort': not with_labels, **kwargs})
 
 # %% ../../nbs/library/labels.ipynb #c045
+def say_untrained(train, valid):
+    "Warn of classes that all rows to train on lack, since whole groups were held out"
+    def classes(rows):
+        labels = [label if isinstance(label, list) else [label] for _,label in rows]
+        return {key_of(one) for several in labels for one in several if not isinstance(one, float)}
+    absent = sorted(classes(valid) - classes(train))
+    if absent: warnings.warn(f"no row that is trained on has the class {', '.join(absent[:5])}, for "
+                             "whole groups were held out: name the rows to validate on, valid=…")
+
 def hold_out(source, items, pct, seed, labels=None, groups=(), what='rows'):
     "Items to train on and to validate on, by split; how they were drawn is told to `source`"
     require(not isinstance(pct, Integral), f"valid_pct={pct!r}: take a share between 0 and 1")
     train, valid = drawn(items, pct, seed, labels, what, groups)
+    if labels is not None: say_untrained(train, valid)
     source.held_out(dict(valid=pct), groups=groups)
     return dict(train=train, valid=valid)
 

@@ -20,8 +20,8 @@ from ..base.errors import CorpusError, UnknownName, as_error, require
 from ..base.options import ReadOptions
 from ..text.corpora import Corpus, Sentence, tagged_sentences
 from ..text.reading import (
-    TABLE_ENDINGS, TOKEN_COLUMNS, ColumnFile, Items, check_text, ending, is_boundary, is_missing,
-    open_table, read_columns, same_name, sentence_rows, tag_of)
+    TABLE_ENDINGS, TEXT_COLUMNS, TOKEN_COLUMNS, ColumnFile, Items, check_text, ending, is_boundary,
+    is_missing, open_table, read_columns, same_name, sentence_rows, tag_of)
 from ..text.sources import find_source, get_corpus, is_named
 from ..text.splits import groups_of
 from ..text.tokens import WordVocab, get_tokenizer, offsets, split_text
@@ -81,7 +81,8 @@ def find_sentences(table, tokenizer):
         require(items, "the list of rows is empty")
         return ((i, tagged_item(item, f'row {i}', tokenizer)) for i,item in enumerate(items)), {}
     if span_col := column_of_spans(table):
-        text_col = table.find(table.options.text_col, ('data', *TOKEN_COLUMNS), 'text_col')
+        known = 'data', *TEXT_COLUMNS, *TOKEN_COLUMNS
+        text_col = table.find(table.options.text_col, known, 'text_col')
         return of_columns(table, text_col, span_col, of_spans, tokenizer), {}
     token_col = getattr(table, 'token_col', None)
     if token_col is None:

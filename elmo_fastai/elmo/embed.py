@@ -232,7 +232,8 @@ def nearest(self:Elmo,
     position = position_of(tokens, word)
     word = tokens[position]
     layers = checked(self, layers)['layers']
-    options = ReadOptions(**kwargs)
+    options = ReadOptions.take(kwargs)
+    for other in kwargs: raise TypeError(f"nearest has no argument {other!r}")
     def places(sent): return [t for t,token in enumerate(sent) if not same_word or token == word]
     found = islice(sentences_among(among, options), options.n_rows)
     sents = (tuple(split_text(self.tokenize, sent, i)) for i,sent in enumerate(found))

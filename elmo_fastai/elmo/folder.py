@@ -314,7 +314,7 @@ def find_folder(name, **kwargs):
     require(not folder.is_file(), f"{name} is a file: name the folder of a model (and unpack an "
             "archive first, such as a ZIP of NLPL)", ModelFileError)
     if name in BOXED: return box_folder(name)
-    is_hub_name = re.fullmatch(r'[\w.-]+/[\w.-]+', name)
+    is_hub_name = re.fullmatch(r'\w([\w.-]*\w)?/\w([\w.-]*\w)?', name, re.A)
     require(is_hub_name, f"There is no folder {name!r} (in the box there is {', '.join(BOXED)}, "
             "and the hub's names look like owner/name)", UnknownName)
     from huggingface_hub import snapshot_download          # slow to import, and seldom needed

@@ -137,7 +137,8 @@ class Objects(Form):
         if not unit.marks: return raw
         body = raw.rstrip()
         inside = json.dumps(new, ensure_ascii=False)[1:-1]
-        return f'{body[:-1].rstrip()}, {inside}}}{raw[len(body):]}'
+        before = body[:-1].rstrip()
+        return f"{before}{', '*(before != '{')}{inside}}}{raw[len(body):]}"
 
 # %% ../../nbs/library/annotate.ipynb #k8
 def csv_cell(value, sep, quotes):
@@ -271,6 +272,8 @@ class Columns(Form):
     def __init__(self, table, names):
         super().__init__(table, names)
         [self.name] = names('misc' if table.is_conllu else 'token')
+        require(re.fullmatch(r'[^\s|=]+', self.name), f"name={self.name!r}: a blank, | or = can't be "
+                "in the name of a column or a note", UsageError)
         columns = list(map(same_name, table.columns))
         self.bounds = sentence_columns(table, table.token_col, True)
         self.place = None              # the column that is written; None: a new one

@@ -64,6 +64,8 @@ def bootstrap(
     low, high = middle(share(*resample(sums.T, n_boot, seed).T))
     value = float(share(right.sum(), asked.sum()))
     n_asked = (sums[1] > 0).sum()
+    if n_asked == 1 and value not in (0, 1): low = high = math.nan         # all draws are alike
+    if n_asked == 1 and value not in (0, 1): low = high = math.nan         # all draws are alike
     if n_asked and value in (0, 1):
         width = 1 - .025**(1/n_asked)
         low, high = (1 - width, 1) if value else (0, width)

@@ -23,8 +23,8 @@ from elmo_fastai.text.corpora import (
 from .reading import (
     TEXT_COLUMNS, ColumnFile, DataSet, Source, open_table, strict_texts, unpacked_name)
 from .splits import (
-    SPLITS, ClassFolders, class_folders, files_by_split, files_named, folder_of, groups_of,
-    last_part, parts_of, split_of, with_shares)
+    SPLIT_OF, SPLITS, ClassFolders, beside, class_folders, files_by_split, files_named, folder_of,
+    groups_of, last_part, parts_of, split_of, with_shares)
 from .treebanks import REPOSITORIES, read_treebank, split_treebank
 
 # %% ../../nbs/library/sources.ipynb #hub
@@ -83,7 +83,10 @@ def find_source(
     "What a user gives, as tables by split"
     options = options or ReadOptions()
     require(not isinstance(source, (list, tuple)) or source, "the list of files is empty")
+    notes = []
     if by_class and (folders := class_folders(source)):
+        others = beside(folders.values(), source)
+        if others: notes.append(f"left out {', '.join(others[:5])}")
         source = {split: ClassFolders(folder, options) for split,folder in folders.items()}
     if is_named(source):
         home, _, name = source.partition(':')
@@ -104,12 +107,18 @@ def find_source(
     if isinstance(source, (str, os.PathLike)) or is_paths(source):
         parts, unused = files_by_split(source, path_of(valid), path_of(test))
         given = {split: value for split,value in given.items() if path_of(value) is None}
-    else: parts = parts_of(source)
+    else:
+        parts = parts_of(source)
+        names = [name for name in source if str(name).lower() not in SPLIT_OF
+                 ] if isinstance(source, Mapping) else []
+        if names: notes.append(f"left out the splits {', '.join(map(repr, names))}")
     tables = {}
     for split,part in (parts | given).items():
         files = part if isinstance(part, list) and is_paths(part) else [part]
         tables[split] = [open_file(file, options) for file in files]
-    return Source(tables, unused)
+    found = Source(tables, unused)
+    found.notes = notes
+    return found
 
 def is_paths(source):
     "Is this a list of files?"

@@ -14,17 +14,18 @@ from collections.abc import Mapping
 from numbers import Real
 from pathlib import Path
 from ..base.errors import CorpusError, UnknownName, as_error, require
-from elmo_fastai.text.reading import (
-    READABLE, TEXT_ENDINGS, Table, TextFile, ending, is_missing, read_columns, same_name,
-    unpacked_name)
+from .reading import (
+    READABLE, TEXT_ENDINGS, Table, TextFile, ending, is_boundary, is_missing, read_columns,
+    same_name, unpacked_name)
 
 # %% ../../nbs/library/splits.ipynb #names
-SPLITS = dict(train=('train', 'training'), valid=('valid', 'validation', 'val', 'dev'),
-              test=('test', 'testing', 'eval', 'evaluation', 'heldout'))
+SPLITS = dict(train=('train', 'training'),
+              valid=('valid', 'validation', 'val', 'dev', 'devel', 'development', 'testa'),
+              test=('test', 'testing', 'eval', 'evaluation', 'heldout', 'testb'))
 SPLIT_OF = {name: split for split,names in SPLITS.items() for name in names}
 _names = '|'.join(sorted(SPLIT_OF, key=len, reverse=True))
 _is_name = re.compile(rf'({_names})[\W_]*\d*([\W_]+of[\W_]+\d+)?\W*')
-_has_name = re.compile(rf'(?<![^\W\d_])({_names})(?![^\W\d_])')         # no letter beside it
+_has_name = re.compile(_names)
 
 def stem_of(file):
     "Returns the name of a file or folder in small letters, without its known endings"
@@ -44,8 +45,8 @@ def split_of(file, files=()):
     for found in _has_name.finditer(stem):
         for train in SPLITS['train']:
             sibling = stem[:found.start()] + train + stem[found.end():]
-            held = SPLIT_OF[found[1]] != 'train'
-            if held and shape_of(sibling) in shapes: return SPLIT_OF[found[1]]
+            held = SPLIT_OF[found[0]] != 'train'
+            if held and shape_of(sibling) in shapes: return SPLIT_OF[found[0]]
             others = [stem[:found.start()] + name + stem[found.end():]
                       for name in SPLIT_OF if SPLIT_OF[name] != 'train']
             if not held and shapes & set(map(shape_of, others)): return 'train'
@@ -60,7 +61,8 @@ def folder_of(path):
 
 def files_in(folder, endings=READABLE):
     "Returns the files of a folder with one of these endings, sorted"
-    return [file for file in sorted(folder.iterdir()) if file.is_file() and ending(file) in endings]
+    return [file for file in sorted(folder.iterdir())
+            if file.is_file() and ending(file) in endings and not file.name.startswith('.')]
 
 def folders_in(folder):
     "Returns the folders in a folder that have files to read, sorted"
@@ -152,14 +154,26 @@ def class_folders(path):
     "Returns folders of classes by split, {} if a path is none: pos/ and neg/, or train/pos/ …"
     root = folder_of(path)
     if root is None: return {}
-    def holds_classes(folder):
+    def holds_classes(folder, n=2):
         inside = [some for some in folders_in(folder) if files_in(some, TEXT_ENDINGS)]
-        return len(inside) > 1 and not any(SPLIT_OF.get(some.name.lower()) for some in inside)
+        return len(inside) >= n and not any(SPLIT_OF.get(some.name.lower()) for some in inside)
     if holds_classes(root): return dict(train=root)
     inside = folders_in(root)
-    splits = {split_of(folder, inside): folder for folder in inside if holds_classes(folder)}
+    splits = {}
+    for split,folder in [(split_of(folder, inside), folder) for folder in inside]:
+        if not holds_classes(folder, 2 if split in (None, 'train') else 1): continue
+        if split in splits and split: raise CorpusError(f"the folders '{splits[split]}' and "
+            f"'{folder}' are both called {split}: move one of them away")
+        splits[split] = folder
     if not splits and len(inside) == 1: return class_folders(inside[0])
     return {split: splits[split] for split in SPLITS if split in splits}
+
+def beside(folders, path):
+    "Returns the names of what is left out: it lies beside folders of classes, or beside classes"
+    roots = {folder.parent for folder in folders if folder != folder_of(path)}
+    others = [some for root in roots for some in folders_in(root) if some not in folders]
+    files = [file for root in (*roots, *folders) for file in files_in(root)]
+    return [file.name for file in others + files]
 
 # %% ../../nbs/library/splits.ipynb #filesbysplit
 def files_by_split(path, valid=None, test=None):
@@ -244,7 +258,7 @@ def drawn(
     require(is_right, f"valid_pct={pct!r}: take a share between 0 and 1")
     require(n > 1, f"{n} {what} do not split into two with valid_pct={pct}: say which validate, "
             "with valid=…")
-    held = whole_groups(groups, pct, seed)
+    held = whole_groups(groups, pct, seed, labels)
     if not held and is_classes(labels):
         import pandas as pd
         rows = pd.Series(labels)
@@ -280,7 +294,8 @@ def group_column(columns, used=()):
     "Returns the name of a column group… or doc…, whose rows belong together; None without one"
     names = [name for name in columns if name not in used]
     for kind in ('group', 'doc'):
-        found = [name for name in names if same_name(name).startswith(kind)]
+        found = [name for name in names if same_name(name).startswith(kind)
+                 and (kind == 'group' or is_boundary(name))]
         if found: return found[0]
     return None
 
@@ -311,13 +326,17 @@ def with_shares(
         parts[split] = [items[i] for i in held]
     return dict(train=[items[i] for i in left]) | parts
 
-def whole_groups(groups, pct, seed):
-    "Returns the numbers of the rows to hold out, a share of the groups; none if there are not two"
+def whole_groups(groups, pct, seed, labels=None):
+    """Returns the numbers of the rows to hold out, a share of the groups; none if there are not two
+
+    Of twenty draws the first that leaves each class a row to train on; else the first."""
     if groups is None or len({*groups} - {None}) < 2: return set()
     from sklearn.model_selection import GroupShuffleSplit
     numbers = {}
     alone = [(i,) if group is None else group for i,group in enumerate(groups)]
     of_each = [numbers.setdefault(group, len(numbers)) for group in alone]
-    split = GroupShuffleSplit(1, test_size=pct, random_state=seed)
-    _, held = next(split.split(of_each, groups=of_each))
-    return set(held.tolist())
+    draws = [set(held.tolist()) for _,held in GroupShuffleSplit(
+        20, test_size=pct, random_state=seed).split(of_each, groups=of_each)]
+    if not is_classes(labels): return draws[0]
+    def has_all(held): return {*labels} == {one for i,one in enumerate(labels) if i not in held}
+    return next(filter(has_all, draws), draws[0])
