@@ -450,8 +450,11 @@ def set_as_numbers(html):
         return re.sub(r'<tr.*?</tr>', row, m[0], flags=re.S)
     return re.sub(r'<table\b.*?</table>', table, html, flags=re.S)
 
-def without_empty_heads(html):
-    "`html` with a plain cell in place of each heading of a table that has no text"
+def with_heads(html):
+    "`html` with tables whose rows and columns have headings, and no heading without text"
+    mark = 'data-quarto-table-cell-role="th"'
+    row_head = rf'<td\b([^>]*{mark}[^>]*)>((?:(?!</?td).)*\S(?:(?!</?td).)*)</td>'
+    html = re.sub(row_head, r'<th scope="row"\1>\2</th>', html, flags=re.S)
     return re.sub(r'<th\b([^>]*)>\s*</th>', r'<td\1></td>', html)
 
 # characters from which a cell is a text, and keeps the width of some words on a phone
@@ -853,7 +856,7 @@ if __name__ == '__main__':
             without_unused,
             named,
             set_as_numbers,
-            without_empty_heads,
+            with_heads,
             with_room,
         ):
             o = change(o)

@@ -225,7 +225,10 @@ def test_tables_are_made_readable():
     table = '<table><thead><tr><th></th><th>n</th></tr></thead><tbody>{}</tbody></table>'.format(
         '<tr><th>a</th><td>1</td></tr>' * 20
     )
-    heads = after_render.without_empty_heads(after_render.set_as_numbers(table))
+    heads = after_render.with_heads(after_render.set_as_numbers(table))
+    row = '<td data-quarto-table-cell-role="th">a</td><td data-quarto-table-cell-role="th"></td>'
+    named = after_render.with_heads(row)
+    assert named.count('<th scope="row"') == 1 and after_render.with_heads(named) == named
     assert (
         '<th></th>' not in heads
         and heads.count('class="num"') == 21
