@@ -635,7 +635,7 @@ class ColumnFile(Table):
         n_columns = min(len(cells) for row in rows for cells in row)
         columns = [i for i in range(n_columns) if not are_numbers(
             [cells[i] for row in rows for cells in row])]
-        columns = [i for i in columns if not count_words(rows, i)] or columns
+        columns = [i for i in columns if not begins_anew(rows, i)] or columns
         changing = [i for i in columns
                     if any(len({cells[i] for cells in row}) > 1 for row in rows)]
         words = (changing or columns or [0])[0]
@@ -761,7 +761,7 @@ def are_numbers(cells):
     is_number = re.fullmatch(r'[A-Za-z]{0,4}[\W_]?0([\W_][A-Za-z]?0)*\W?', min(forms))
     return len(forms) == 1 and bool(is_number) and (forms == {'0'} or len(set(cells)) > 1)
 
-def count_words(rows, i):
+def begins_anew(rows, i):
     "Does a column begin anew in each sentence, as i, ii, iii or a, b, c?"
     rows = [row for row in rows if len(row) > 1]
     if all(_span_tag.fullmatch(cells[i]) for row in rows for cells in row): return False

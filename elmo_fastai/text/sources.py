@@ -23,8 +23,8 @@ from elmo_fastai.text.corpora import (
 from .reading import (
     TEXT_COLUMNS, ColumnFile, DataSet, Source, open_table, strict_texts, unpacked_name)
 from .splits import (
-    SPLIT_OF, SPLITS, ClassFolders, beside, class_folders, files_by_split, files_named, folder_of,
-    groups_of, last_part, parts_of, split_of, with_shares)
+    SPLIT_OF, SPLITS, ClassFolders, class_folders, files_by_split, files_named, folder_of,
+    groups_of, last_part, left_beside, parts_of, split_of, with_shares)
 from .treebanks import REPOSITORIES, read_treebank, split_treebank
 
 # %% ../../nbs/library/sources.ipynb #hub
@@ -85,7 +85,7 @@ def find_source(
     require(not isinstance(source, (list, tuple)) or source, "the list of files is empty")
     notes = []
     if by_class and (folders := class_folders(source)):
-        others = beside(folders.values(), source)
+        others = left_beside(folders.values(), source)
         if others: notes.append(f"left out {', '.join(others[:5])}")
         source = {split: ClassFolders(folder, options) for split,folder in folders.items()}
     if is_named(source):

@@ -168,7 +168,7 @@ def class_folders(path):
     if not splits and len(inside) == 1: return class_folders(inside[0])
     return {split: splits[split] for split in SPLITS if split in splits}
 
-def beside(folders, path):
+def left_beside(folders, path):
     "Returns the names of what is left out: it lies beside folders of classes, or beside classes"
     roots = {folder.parent for folder in folders if folder != folder_of(path)}
     others = [some for root in roots for some in folders_in(root) if some not in folders]
