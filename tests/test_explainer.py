@@ -508,11 +508,27 @@ def test_a_section_leads_to_its_view(browser, site):
     assert -1 <= view(page, 'influence').bounding_box()['y'] < 400
     page.context.close()
 
-def test_a_link_is_copied(browser, site):
+def test_a_link_is_copied_and_a_picture_saved(browser, site):
     page = opened(browser, site, 'all.html', permissions=['clipboard-read', 'clipboard-write'])
     view(page, 'bars').get_by_role('button', name='Copy link').click()
     page.locator('text=The link is copied').wait_for()
     assert page.evaluate('navigator.clipboard.readText()') == page.url
+    assert not view(page, 'bars').get_by_role('button', name='Save picture').is_visible(), (
+        'it is no picture'
+    )
+    for panel in PANELS[1:]:
+        with page.expect_download() as download:
+            view(page, panel).get_by_role('button', name='Save picture').click()
+        data = Path(download.value.path()).read_bytes()
+        tall = page.evaluate(
+            f"[...document.querySelectorAll('[data-panel={panel}] .elmo-panel svg')]"
+            '.reduce((sum, o) => sum + o.viewBox.baseVal.height, 0)'
+        )
+        assert (
+            data.startswith(b'\x89PNG')
+            and len(data) > 5000
+            and abs(int.from_bytes(data[20:24], 'big') - 2 * tall) < 2
+        ), 'all of its pictures'
     page.context.close()
 
 # what fails is said

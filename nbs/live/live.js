@@ -197,13 +197,14 @@ class View {
       {'aria-label': `Go to sentence ${i + 1}`}));
     this.said = tag('span', {class: 'elmo-said', role: 'status'});
     this.room = tag('div', {class: 'elmo-panel', role: 'group', 'aria-label': 'View'});
+    this.save = press('Save picture', () => this.picture());
     place.replaceChildren(
       ...whole ? [this.heads] : [tag('p', {class: 'elmo-numbers', role: 'group',
         'aria-label': 'Sentence'}, 'Sentence ', ...this.numbers)],
       tag('ol', {class: 'elmo-sentences'}, ...this.rows.map(o => o.item)), this.room,
       ...own.length ? [tag('p', {class: 'elmo-examples', role: 'group', 'aria-label': 'Examples',
         text: 'Try: '}, ...this.buttons)] : [],
-      tag('p', {class: 'elmo-keep'}, press('Copy link', () => this.copy()), this.said));
+      tag('p', {class: 'elmo-keep'}, press('Copy link', () => this.copy()), this.save, this.said));
     new IntersectionObserver(found => {
       this.near = found.at(-1).isIntersecting;
       if (this.near && this.late) this.refresh();
@@ -323,6 +324,28 @@ class View {
     this.room.replaceChildren(...this.answer ? this[this.panel](this.answer, this.asked)
       : [tag('p', {text: 'This sentence has no words yet.'})]);
     if (!this.answer) this.rows.forEach(row => row.bars.replaceChildren());
+    this.save.hidden = !this.room.querySelector('svg');
+  }
+
+  // All pictures of the panel, one below the other, as one PNG, twice as large.
+  async picture() {
+    const all = [...this.room.querySelectorAll('svg')], boxes = all.map(o => o.viewBox.baseVal);
+    const width = Math.max(...boxes.map(o => o.width)), paper = getComputedStyle(document.body);
+    const height = boxes.reduce((sum, o) => sum + o.height, 0);
+    const canvas = tag('canvas', {width: 2 * width, height: 2 * height}), pen = canvas.getContext('2d');
+    pen.fillStyle = paper.backgroundColor;
+    pen.fillRect(0, 0, 2 * width, 2 * height);
+    let y = 0;
+    for (const [i, shown] of all.entries()) {
+      const copy = shown.cloneNode(true), image = new Image();
+      copy.setAttribute('style', `color: ${getComputedStyle(shown).color}; font-family: sans-serif`);
+      copy.setAttribute('xmlns', 'http://www.w3.org/2000/svg');
+      image.src = 'data:image/svg+xml,' + encodeURIComponent(new XMLSerializer().serializeToString(copy));
+      await image.decode();
+      pen.drawImage(image, 0, 2 * y, 2 * boxes[i].width, 2 * boxes[i].height);
+      y += boxes[i].height;
+    }
+    tag('a', {href: canvas.toDataURL(), download: `elmo-${this.panel}.png`}).click();
   }
 
   // A slider from 0 to `end`, and a button that moves it by itself; where readers want no motion, it is
