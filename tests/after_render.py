@@ -369,7 +369,8 @@ ANSWER = re.compile(
 )
 # one that is folded in the notebook, where no fold holds all of them; its number before or inside
 FOLDED = re.compile(
-    r'(?:(?:<p>)?(<strong>\d\.</strong>)(?:</p>)?\s*)?<details>\s*<summary>\s*Answer\s*</summary>\s*'
+    r'(?:(?:<p>)?(<strong>\d\.</strong>)(?:</p>)?\s*)?<details>\s*<summary>\s*'
+    r'Answer(?:s? to [\d, and]+(?=</summary>\s*<p><strong>\d))?\s*</summary>\s*'
     r'<p>((?:(?!<details).)*?)</details>',
     re.S,
 )

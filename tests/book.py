@@ -40,6 +40,7 @@ def chapter(docs, page, pages):
     text = re.sub(r'\b(href|src|srcset)="([^"]+)"', link, text)
     text = re.sub(r'\bid="([^"]+)"', rf'id="{stem}--\1"', text)
     text = text.replace('<details', '<details open').replace('loading="lazy"', '')
+    text = re.sub(r'<p><strong>Previous</strong>: .*?</p>', '', text, flags=re.S)
     # a drawing's narrow version is for phones
     text = re.sub(r'<source\b[^>]*>', '', text)
     return f'<article id="{stem}">{text}</article>'

@@ -267,12 +267,14 @@ def test_answers_are_folded_once():
     told = (
         f'<p><strong>1.</strong></p>\n{fold}<p>One.</p>\n</details>\n<strong>2.</strong>\n{fold}'
         '<p>Two.</p>\n<p>More.</p>\n</details>\n<details><summary>Code</summary>x</details>'
-        f'{fold}<p><strong>3.</strong> Three.</p>\n</details>'
+        f'{fold}<p><strong>3.</strong> Three.</p>\n</details><details>\n<summary>\nAnswers to 4 and 5'
+        '</summary>\n<p><strong>4.</strong> Four.</p>\n<p><strong>5.</strong> Five.</p>\n</details>'
     )
     page = f'<section id="solutions" class="level2">\n<h2>Solutions</h2>{told}</section>'
     made = after_render.solved(page)
     assert '<li value="1"><p>One.</p></li>' in made and '<li value="2"><p>Two.</p></li>' in made
-    assert '<li value="3"><p>Three.</p></li>' in made
+    for i, answer in enumerate(('Three', 'Four', 'Five'), 3):
+        assert f'<li value="{i}"><p>{answer}.</p></li>' in made
     assert 'Answer' not in made and '<p>More.</p>' in made
     assert made.count('<details') == made.count('</details>') == 2
     assert after_render.solved(made) == made
