@@ -359,17 +359,11 @@ def of_tags(door, content, name, folder, **how):
     if dls is None: return None
     return sorted((sent.tokens, sent.tags) for dl in dls for sent in dl.text.items)
 
-NO_OPTION = {('elmo_task', 'multi-hot, with names')}
-
 @pytest.mark.parametrize('what', LABELLED)
 @pytest.mark.parametrize('door', TASK_DOORS)
 def test_labels_are_read(what, door, tmp_path):
     content, name, how, classes, labels = LABELLED[what]
     if door in ('from_df', 'from_dataset'): how = {k: v for k,v in how.items() if k != 'sep'}
-    if (door, what) in NO_OPTION:
-        with pytest.raises(CommandError, match='label_names'):
-            of_labels(door, content, name, tmp_path, **how)
-        return
     said = of_labels(door, content, name, tmp_path, **how)
     assert said in (None, (classes, by_text(labels)))
 
