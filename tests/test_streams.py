@@ -643,3 +643,12 @@ def test_a_column_of_a_stream_may_be_a_path(tmp_path):
     dls = stream_loaders(tmp_path/'saved', text_col='data.text', tokenizer='space', n_valid=5, bs=4,
                          device='cpu')
     assert len(seen(dls.train)) == 35, 'a data set that `save_to_disk` wrote is read, too'
+
+@pytest.mark.parametrize('source', ['files', 'table', 'data set'])
+def test_n_rows_is_refused_where_a_stream_is_read_whole(source, folder, all_lines):
+    data = datasets.Dataset.from_dict(dict(text=all_lines))
+    source = {'files': folder, 'table': data.to_pandas(), 'data set': data}[source]
+    with pytest.raises(ValueError, match=r'n_rows=9.*take\(9\)'):
+        stream_loaders(source, n_rows=9, n_valid=20, bs=2, device='cpu')
+    dls = stream_loaders(data.to_iterable_dataset().take(60), n_valid=20, bs=2, device='cpu')
+    assert len(dls.corpus.splits['train']) == 40

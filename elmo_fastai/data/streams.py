@@ -13,7 +13,7 @@ from collections import Counter
 from itertools import islice
 from numbers import Real
 from fastai.basics import delegates
-from ..base.errors import require
+from ..base.errors import UsageError, require
 from ..base.options import ReadOptions
 from ..base.processes import from_main, n_processes
 from ..text.corpora import Corpus
@@ -65,6 +65,9 @@ def stream_loaders(
             "before it is read: name files, or say with n_valid how many rows")
     data = kwargs.pop('data', None)                              # a copy of what the hub has
     is_hub = is_named(source) and source.startswith('hub:')
+    require(is_hub or options.n_rows is None, f"n_rows={options.n_rows}: all rows of a stream are "
+            "read, but of one from the hub; leave n_rows out, or give a data set that ends there, "
+            f"data.take({options.n_rows})", UsageError)
     rows = hub_streams(source[4:], data, options.n_rows, n_valid) if is_hub else source
     found = find_source(rows, options, valid, data=data)
     found.leave_out('test')
