@@ -1092,11 +1092,11 @@ QUERIES = {
     # several sections of a lesson have the word: its page comes first
     'perplexity': 'course/text.html',
     'highway': 'course/characters.html',
+    'padding': 'course/batches.html',
     'probe': 'course/layers.html',
     'scalar mix': 'course/elmo.html#a-weighted-sum-by-hand',
     'LSTM': 'course/memory.html#the-lstm-gate-by-gate',
     'language model': 'course/counting.html#what-a-language-model-is',
-    'padding': 'course/batches.html#what-padding-costs',
 }
 
 
