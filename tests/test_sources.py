@@ -377,3 +377,17 @@ def test_each_factory_holds_out_the_same_rows(door, tmp_path):
     assert dls.corpus.splits == frame.corpus.splits and len(dls.corpus.valid) == 50
     with pytest.raises(CorpusError, match='splits of its own'):
         getattr(ElmoDataLoaders, door)(toy_corpus(20, 4, 1, 1), valid=tmp_path/'a.csv')
+
+def test_groups_of_a_table_beside_a_text(tmp_path):
+    "Lines of a text belong to no group, and the rows of a table to theirs, whatever comes first"
+    table = pd.DataFrame(dict(text=[f'g{i//5} row {i}' for i in range(60)],
+                              group=[f'g{i//5}' for i in range(60)]))
+    table.to_csv(tmp_path/'b.csv', index=False)
+    for name in ('a.txt', 'c.txt'):
+        (tmp_path/name).write_text('\n'.join(f'line {i}' for i in range(40)))
+        corpus = text_corpus([tmp_path/some for some in sorted(['b.csv', name])], valid_pct=.2)
+        assert sum(map(len, corpus.splits.values())) == 100
+        assert {'line 7', 'g1 row 7'} <= {line for lines in corpus.splits.values() for line in lines}
+        of_groups = {split: {line.split()[0] for line in lines if line.startswith('g')}
+                     for split,lines in corpus.splits.items()}
+        assert of_groups['valid'] and not of_groups['valid'] & of_groups['train']

@@ -10,10 +10,9 @@ __all__ = ['CORPORA', 'read_rows', 'groups_at', 'corpus_name', 'text_corpus', 'f
 
 # %% ../../nbs/library/sources.ipynb #imports
 import glob, os
+from array import array
 from collections.abc import Mapping
-from itertools import groupby
 from numbers import Real
-from operator import itemgetter
 from pathlib import Path
 from ..base.errors import CorpusError, UnknownName, UsageError, as_error, require
 from ..base.options import ReadOptions, did_you_mean
@@ -139,12 +138,14 @@ def path_of(value):
 
 # %% ../../nbs/library/sources.ipynb #lines
 def read_rows(tables, left_out, n_rows=None):
-    "The rows of some tables with text, each a line or its lines; and (table, number) of each"
+    """The rows of some tables with text, each a line or its lines; and (table, numbers of its rows)
+    for each of these"""
     rows = []
     places = []
     for table in tables:
         if n_rows == 0: break
         kept = []
+        kept_numbers = array('q')
         n_missing = left_out['missing rows']
         n_read = 0
         is_endless = isinstance(table, DataSet) and not hasattr(table.source, '__len__')
@@ -157,7 +158,7 @@ def read_rows(tables, left_out, n_rows=None):
                 some = [all_lines(text) or [''] for text in texts]
                 left_out['blank lines'] += sum(lines.count('') for lines in some)
                 some = [[line for line in lines if line] for lines in some]
-                places += [(table, number) for number,lines in zip(numbers, some) if lines]
+                kept_numbers.extend(number for number,lines in zip(numbers, some) if lines)
             else:
                 is_text = table.unit == 'line'
                 some = [text.strip() if is_text else ' '.join(text) for text in texts]
@@ -166,15 +167,19 @@ def read_rows(tables, left_out, n_rows=None):
         require(kept or table.unit == 'row',
                 f"{table.name} has no text: it is empty or has only white space")
         rows += kept
+        places.append((table, kept_numbers if table.unit == 'row' else range(len(kept))))
         if n_rows is not None: n_rows -= n_read + left_out['missing rows'] - n_missing
     return rows, places
 
 def groups_at(places, options):
-    "To which group or document each row belongs, by its table and its number"
+    "To which group or document each row belongs, by its table and its number; a line to none"
     groups = []
-    for table,some in groupby(places, itemgetter(0)):
+    for table,numbers in places:
+        if table.unit != 'row':
+            groups += [None]*len(numbers)
+            continue
         text_col = table.find(options.text_col, TEXT_COLUMNS, 'text_col')
-        groups += groups_of(table, [number for _,number in some], text_col)
+        groups += groups_of(table, numbers, text_col)
     return groups
 
 def corpus_name(source, files, unused=()):
@@ -232,9 +237,12 @@ def text_corpus(
     return corpus
 
 def flat(rows):
-    "Returns the lines of rows"
-    if rows and isinstance(rows[0], str): return rows
-    return [line for lines in rows for line in lines]
+    "Returns the lines of rows, of which each is a line or a list of lines"
+    lines = []
+    for row in rows:
+        if isinstance(row, str): lines.append(row)
+        else: lines += row
+    return lines
 
 # %% ../../nbs/library/sources.ipynb #texts
 def tables_of(source, **options): # of `ReadOptions`
