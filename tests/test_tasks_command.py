@@ -164,3 +164,14 @@ def test_columns_of_flags_are_named_with_commas(place, capsys):
     code, out, err = command(capsys, 'classify', 'train', 'columns.csv', '--out', 'n', *TRAIN,
                              '--label-col', '1')
     assert (code, err) == (0, '') and [*load_task('n', 'cpu').dls.vocab] == ['0', '1']
+
+@pytest.mark.parametrize('task, file', [('tag', 'train.conll'), ('classify', 'train.csv')])
+def test_a_share_and_a_seed_of_what_validates(task, file, place, capsys):
+    train = [task, 'train', file, *TRAIN]
+    code, out, err = command(capsys, *train, '--out', 'm', '--valid-pct', .5, '--split-seed', 3)
+    assert (code, err) == (0, '') and 'held out at random 50%' in out
+    assert 'valid_pct = 0.5\n' in Path('m/run.toml').read_text()
+    code, out, err = command(capsys, *train, '--out', 'n', '--valid-pct', 1)
+    assert code == 2 and '--valid-pct' in err and not Path('n').exists()
+    code, out, err = command(capsys, *train, '--out', 'n', '--valid', file, '--valid-pct', .5)
+    assert code == 2 and '--valid-pct' in err

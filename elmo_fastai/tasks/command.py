@@ -74,11 +74,15 @@ class ClassOptions(ClassNames):
                       'look like)', 'KIND', choices=('class', 'labels', 'number'))
 
 COUNT = at_least(1)
+SEED = f'from 0 to {2**32-1}', lambda n: 0 <= n < 2**32
 
 @dataclass
 class TrainOptions(Options):
     "What a training is told"
     valid:str = option(None, 'to validate on (default: what is called so, else 10 %)', 'FILE')
+    valid_pct:float = option(None, 'to validate on where no split is called so (default: 0.1)',
+                             'SHARE', check=('between 0 and 1', lambda share: 0 < share < 1))
+    split_seed:int = option(None, 'which rows these are (default: 42)', 'N', check=SEED)
     tokenizer:str = option(None, 'of texts: words, chars, space, spacy, fastai (default: the '
                            "model's)", 'NAME')
     model:str = option('mini-en', 'the biLM: mini-en (in the package), a folder that elmo_pretrain '
@@ -89,7 +93,7 @@ class TrainOptions(Options):
                       check=('a positive number', lambda x: 0 < x < float('inf')))
     bs:int = option(32, 'sentences or texts a batch', 'N', check=COUNT)
     seed:int = option(42, 'of weights, dropout and order', 'N',
-                      check=(f'from 0 to {2**32-1}', lambda n: 0 <= n < 2**32))
+                      check=SEED)
     out:str = option(None, 'to write', 'FOLDER', group='the run')
     overwrite:bool = option(False, 'replace a model that is there')
     config:str = option(None, 'settings by these names, TOML or JSON; what is said here comes '
@@ -146,6 +150,8 @@ def merged_settings(
         what = 'INPUT' if name == 'source' else f'--{name}'
         require(getattr(settings, name), f"{what} is missing: elmo_task {task} {action} --help "
                 "shows what it may be", UsageError)
+    if action == 'train': require(settings.valid is None or settings.valid_pct is None,
+        "--valid-pct goes without --valid, which says what validates", UsageError)
     return settings
 
 # %% ../../nbs/library/task_command.ipynb #c6

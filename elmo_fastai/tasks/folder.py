@@ -17,7 +17,7 @@ from safetensors.numpy import load as load_numpy, save as save_numpy
 from safetensors.torch import save as save_tensors
 from ..base.errors import ModelFileError, UsageError, as_error, one_of, require
 from ..base.files import read_saved, whole_file
-from ..base.options import ReadOptions, to_toml
+from ..base.options import ReadOptions, given, to_toml
 from ..base.processes import find_device, use_threads
 from ..data.encoded import TokenTypes
 from ..data.labels import KINDS, ClassifyDataLoaders, ClassifyDL, LabelledText
@@ -199,7 +199,8 @@ def train(task, settings):
     with own_world(settings, print):
         said = source_options(settings)
         kwargs = dict(said, valid=settings.valid, bs=settings.bs, device=device,
-                      seed=settings.seed, char_vocab=elmo.char_vocab)
+                      seed=settings.seed, char_vocab=elmo.char_vocab,
+                      **given(valid_pct=settings.valid_pct, split_seed=settings.split_seed))
         if tokenizer: kwargs['tokenizer'] = tokenizer
         learn = new_learner(task, settings.source, elmo, said, kwargs)
         print(learn.dls)
