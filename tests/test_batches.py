@@ -757,7 +757,8 @@ def test_buffered(kind):
         lines, vocab, n_batches=n, buffer=25, kind=kind, tokenizer='space', **{**kw, **o}
     )
     chunks = [encode(ss)] and [EncodedText(ss[i:i+25], TokenTypes(vocab)) for i in (0, 25, 50)]
-    cls = dict(sentences=SentenceDataLoader, stream=StreamDataLoader, cbow=NeighbourDataLoader)[kind]
+    cls = dict(sentences=SentenceDataLoader, stream=StreamDataLoader,
+               cbow=NeighbourDataLoader)[kind]
     ref = [b for t in chunks for b in cls(t, **kw)]
     dl = make(len(ref), shuffle=False)
     # the next epoch is the next round
@@ -933,7 +934,8 @@ def test_a_look_takes_nothing_from_an_epoch(kind):
     assert counted.skipped['blank lines'] <= 1
 
 def test_an_error_in_reading_does_not_end_the_loader(monkeypatch):
-    dl = BufferedDataLoader.counted([f'line {i}' for i in range(30)], buffer=5, tokenizer='space', bs=5)
+    dl = BufferedDataLoader.counted([f'line {i}' for i in range(30)], buffer=5, tokenizer='space',
+                                    bs=5)
     def down(self): raise ConnectionError('down')
     with monkeypatch.context() as m:
         m.setattr(type(dl.lines), 'open', down)
@@ -941,7 +943,8 @@ def test_an_error_in_reading_does_not_end_the_loader(monkeypatch):
     assert n_asked(dl) == n_asked(dl) == 30*3
 
 def test_lines_of_the_buffered_loader():
-    with pytest.raises(CorpusError, match='no file or folder'): BufferedDataLoader.counted('hello world')
+    with pytest.raises(CorpusError, match='no file or folder'):
+        BufferedDataLoader.counted('hello world')
     assert BufferedDataLoader.counted([None, {'text': 'a b'}, {'text': 'c'}], bs=2).skipped == {
         'missing rows': 1
     }

@@ -9,7 +9,8 @@ from unittest import mock
 import datasets, numpy as np, pandas as pd, pytest, torch
 from safetensors.torch import load_file, save_file
 
-from elmo_fastai.base.errors import (CheckpointError, CommandError, CorpusError, Interrupted, ModelFileError)
+from elmo_fastai.base.errors import (CheckpointError, CommandError, CorpusError, Interrupted,
+                                     ModelFileError)
 from elmo_fastai.base.files import load_plain, regular_file, save_plain, seen_encoding
 from elmo_fastai.data.labels import ClassifyDataLoaders
 from elmo_fastai.data.loaders import ElmoDataLoaders
@@ -111,7 +112,8 @@ READ = {  # what is read → (name, content, options)
     ),
     'objects over several lines': ('a.json',
         '\n'.join(json.dumps(dict(text=t), indent=1) for t in TEXTS), {}),
-    'a list in an object': ('a.json', json.dumps(dict(n=1, rows=[dict(text=t) for t in TEXTS])), {}),
+    'a list in an object': (
+        'a.json', json.dumps(dict(n=1, rows=[dict(text=t) for t in TEXTS])), {}),
     'the ends of Windows': ('a.csv', table().replace('\n', '\r\n'), {}),
     'two marks of order': ('a.csv', '\ufeff\ufeff' + table(head=('text', 'n'), rows=range(0)) +
         ''.join(f'{t},1\n' for t in TEXTS), {}),
@@ -534,7 +536,8 @@ def test_the_last_column_of_tags(tmp_path):
     assert 'POS' in repr(TagDataLoaders.from_df(KAGGLE, valid=KAGGLE, device='cpu'))
 
 def test_features(tmp_path):
-    line = '1\tDogs\tdog\tNOUN\t_\tCase=Nom|Number=Plur\t0\t_\t_\t_\n2\tran\trun\tVERB\t_\tTense=Past\t1\t_\t_\t_\n\n'
+    line = ('1\tDogs\tdog\tNOUN\t_\tCase=Nom|Number=Plur\t0\t_\t_\t_\n'
+            '2\tran\trun\tVERB\t_\tTense=Past\t1\t_\t_\t_\n\n')
     assert read_tagged(write(tmp_path / 'a.conllu', line),
         tag_col='feats.Case')[0][0].tags == ['Nom', '_']
 
@@ -568,7 +571,8 @@ def test_spans(tmp_path):
 # options
 
 def test_the_commands_have_the_same_options(capsys):
-    for command in (lambda: elmo_pretrain(['--help']), lambda: embed_command_line().parse(['--help'])):
+    for command in (lambda: elmo_pretrain(['--help']),
+                    lambda: embed_command_line().parse(['--help'])):
         with pytest.raises(SystemExit): command()
         said = capsys.readouterr().out
         for option in ('--sep', '--quotes', '--header', '--encoding', '--text-col', '--token-col',
@@ -769,7 +773,8 @@ import fastai.callback.all, datasets
 now = int(next(l for l in open('/proc/self/status') if l.startswith('VmData')).split()[1])*1024
 resource.setrlimit(resource.RLIMIT_DATA, (now + {mb}*2**20,)*2)
 from elmo_fastai.train.command import elmo_pretrain
-sys.argv = ['elmo_pretrain', sys.argv[1], '--out', sys.argv[2], '--device', 'cpu', '--model', 'tiny']
+sys.argv = ['elmo_pretrain', sys.argv[1], '--out', sys.argv[2], '--device', 'cpu',
+            '--model', 'tiny']
 elmo_pretrain()
 '''
 

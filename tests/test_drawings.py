@@ -125,7 +125,10 @@ def test_narrow_versions_are_there_and_belong_to_a_drawing():
 def test_text_stands_out(file): assert not faint(file)
 
 def test_faint_text_is_found(tmp_path):
-    drawing = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 90 90"><rect width="90" height="90" fill="#ffffff"/><g transform="translate(10,10)"><rect width="60" height="30" fill="#1f77b4" fill-opacity="{}"/><text x="5" y="20" fill="#1a5a8a" font-size="14">a</text></g></svg>'
+    drawing = ('<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 90 90">'
+               '<rect width="90" height="90" fill="#ffffff"/><g transform="translate(10,10)">'
+               '<rect width="60" height="30" fill="#1f77b4" fill-opacity="{}"/>'
+               '<text x="5" y="20" fill="#1a5a8a" font-size="14">a</text></g></svg>')
     for share,count in (('.14', 0), ('.9', 1)):
         file = tmp_path/'a.svg'
         file.write_text(drawing.format(share), encoding='utf-8')

@@ -267,7 +267,8 @@ HOT_FORMS = dict(
     pytorch=[repr(torch.tensor(row)) for row in HOT], booleans=[[x == 1 for x in r] for r in HOT],
     words=[['yes' if x else 'no' for x in row] for row in HOT],
     braces=['{' + ','.join(map(str, row)) + '}' for row in HOT],
-    **{repr(sep): [sep.join(map(str, row)) for row in HOT] for sep in ('', ' ', ',', ', ', ';', '\t')})
+    **{repr(sep): [sep.join(map(str, row)) for row in HOT]
+       for sep in ('', ' ', ',', ', ', ';', '\t')})
 
 def labelled(labels): return [(f't {i}', label) for i,label in enumerate(labels)]
 
@@ -292,7 +293,8 @@ def test_few_kinds_of_such_rows(labels):
     ([np.str_('a'), np.str_('b')], ['a', 'b']), ([0., 1., np.nan], [0, 1]),
     ([np.bool_(True), np.bool_(False)], [False, True]), (["['a', None]", "['b']"], ['a', 'b']),
     (["Index(['a', 'b'], dtype='object')", "['b']"], ['a', 'b']), (['(1)', '(2)'], ['(1)', '(2)']),
-    pytest.param([{'a', 'b'}, {'b'}], ['a', 'b'], id='sets, in no order'), (['1', '1.0', '2'], ['1.0', '2'])], ids=str)
+    pytest.param([{'a', 'b'}, {'b'}], ['a', 'b'], id='sets, in no order'),
+    (['1', '1.0', '2'], ['1.0', '2'])], ids=str)
 def test_other_labels_are_what_they_are(labels, vocab):
     assert list(make(labelled(labels*8)).vocab) == vocab
 

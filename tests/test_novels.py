@@ -41,7 +41,8 @@ def data():
     )
     if not all((root/o).is_dir() for o in ('novels', 'tiny_shakespeare', 'wikitext-2')):
         pytest.skip(
-            "no local copy of the novels, Tiny Shakespeare and WikiText-2: set ELMO_FASTAI_DATA to a folder that holds them"
+            "no local copy of the novels, Tiny Shakespeare and WikiText-2: set ELMO_FASTAI_DATA to "
+            "a folder that holds them"
         )
     return root
 
@@ -166,7 +167,8 @@ def test_cut_words_and_abbreviations_at_the_end_of_a_line():
     filler = 'of which nobody in the whole of the village had ever heard\n'*6
     text = (
         filler
-        + 'and the con-\ntents of the old-\nfashioned box that was of old given to Mr.\nBird by the contents of a will.\n'
+        + 'and the con-\ntents of the old-\nfashioned box that was of old given to Mr.\nBird by '
+          'the contents of a will.\n'
         + filler
     )
     one = paragraphs(text)[0]
@@ -281,7 +283,8 @@ def test_without_a_network(cache, monkeypatch):
 
 # ---- plays and Wikipedia
 def test_speeches():
-    text = 'First Citizen:\nBefore we go,\nHear me. Will you?\n\n\n3 KING HENRY VI\n\nAll:\nSpeak!\n\nWithout a name he goes on.\n\nKING:\n'
+    text = ('First Citizen:\nBefore we go,\nHear me. Will you?\n\n\n3 KING HENRY VI\n\n'
+            'All:\nSpeak!\n\nWithout a name he goes on.\n\nKING:\n')
     want = ['Before we go, Hear me.', 'Will you?', 'Speak!', 'Without a name he goes on.']
     for end in ('\n', '\r\n', '\r'): assert speeches(text.replace('\n', end)) == want, repr(end)
 

@@ -189,7 +189,8 @@ def test_bad_rows_are_found_in_every_block(tmp_path, monkeypatch):
 def test_rows_of_json_that_are_none(tmp_path):
     file = write(
         tmp_path / 'a.jsonl',
-        '\ufeff{"text": "good", "n": 1}\n\n{"text": 3}\n{"n": 2}\n{"text": \n["text"]\n{"text": "half \\ud83d"}\n{"text": "caf\\u00e9"}\n'.encode()
+        '\ufeff{"text": "good", "n": 1}\n\n{"text": 3}\n{"n": 2}\n{"text": \n["text"]\n{"text": '
+        '"half \\ud83d"}\n{"text": "caf\\u00e9"}\n'.encode()
         + b'{"text": "caf\xe9"}\n'
         + b'[' * 100_000,
     )
@@ -407,7 +408,8 @@ def table_of(folder, name, text):
 @pytest.mark.parametrize('ext,sep', [('csv', ','), ('tsv', '\t')])
 def test_cells_in_quotes_hold_separators_and_lines(tmp_path, ext, sep):
     (tmp_path / f't.{ext}').write_text(
-        f'text{sep}label\n"one{sep}{sep}""two""\nthree"{sep}1\n{sep}0\n"four"{sep}""\n\n5" disk{sep}1'
+        f'text{sep}label\n"one{sep}{sep}""two""\nthree"{sep}1\n{sep}0\n"four"{sep}""\n\n5" '
+        f'disk{sep}1'
     )
     table = read_table(tmp_path/f't.{ext}', quotes=True)
     assert (table.text.tolist()[::2] == [f'one{sep}{sep}"two"\nthree', 'four'] and
@@ -560,7 +562,8 @@ def test_a_path_through_a_list_needs_a_number(tmp_path):
 
 # other forms of the same kinds
 
-SENTENCES = [['The', 'old', 'cat', 'sat', '.'], ['Dogs', 'bark', 'loudly'], ['I', 'saw', 'Rome', '.']]
+SENTENCES = [['The', 'old', 'cat', 'sat', '.'], ['Dogs', 'bark', 'loudly'],
+             ['I', 'saw', 'Rome', '.']]
 
 @pytest.mark.parametrize('number', [
     lambda s, i: -i, lambda s, i: i - 2, lambda s, i: f'{i + 1:.18e}', lambda s, i: f'token{i}',
@@ -609,7 +612,8 @@ def test_pairs_with_other_marks_are_refused(tmp_path, between):
 def test_tagged_tables_name_the_line_and_an_encoding(tmp_path):
     text = 'Sentence #,Word,Tag\nSentence: 1,Thousands,O\n,Z\xfcrich,B-LOC\n'
     (tmp_path/'a.csv').write_bytes(text.encode('cp1252'))
-    with pytest.raises(CorpusError, match="line 3 .*encoding='cp1252'"): read_tagged(tmp_path/'a.csv')
+    with pytest.raises(CorpusError, match="line 3 .*encoding='cp1252'"):
+        read_tagged(tmp_path/'a.csv')
     assert read_tagged(tmp_path/'a.csv', encoding='cp1252')[0][0].tokens[1] == 'Z\xfcrich'
 
 

@@ -188,7 +188,8 @@ def test_sst2_of_glue_for_a_classifier(glue):
 DOCUMENTS = {
     'training/1': (
         ['cocoa'],
-        'BAHIA COCOA REVIEW\n  Showers continued in the Bahia\n  cocoa zone, &lt;said> Comissaria.\n      A new paragraph.\n\n',
+        'BAHIA COCOA REVIEW\n  Showers continued in the Bahia\n  cocoa zone, &lt;said> '
+        'Comissaria.\n      A new paragraph.\n\n',
     ),
     'training/9': (['earn'], 'CHAMPION <CH> APPROVES STOCK SPLIT\n  Champion Products\n'),
     'training/10': (['acq', 'earn'], 'COMPUTER TERMINAL \xa31 MLN\n  It sold 1.5 pct.\n'),
@@ -223,7 +224,8 @@ def test_reuters(tmp_path, pack):
         1], ('a tenth validates, but for the one whose topic is nowhere else')
     assert (
         c.train[0]
-        == 'BAHIA COCOA REVIEW Showers continued in the Bahia cocoa zone , < said > Comissaria . A new paragraph .'
+        == 'BAHIA COCOA REVIEW Showers continued in the Bahia cocoa zone , < said > Comissaria . A '
+           'new paragraph .'
     )
     assert [sent.label for sent in c.gold['train'][:3]] == [['cocoa'], ['earn'], ['acq',
         'earn']], ('by number')
@@ -387,7 +389,8 @@ def test_groups_of_a_table_beside_a_text(tmp_path):
         (tmp_path/name).write_text('\n'.join(f'line {i}' for i in range(40)))
         corpus = text_corpus([tmp_path/some for some in sorted(['b.csv', name])], valid_pct=.2)
         assert sum(map(len, corpus.splits.values())) == 100
-        assert {'line 7', 'g1 row 7'} <= {line for lines in corpus.splits.values() for line in lines}
+        lines = {line for split in corpus.splits.values() for line in split}
+        assert {'line 7', 'g1 row 7'} <= lines
         of_groups = {split: {line.split()[0] for line in lines if line.startswith('g')}
                      for split,lines in corpus.splits.items()}
         assert of_groups['valid'] and not of_groups['valid'] & of_groups['train']

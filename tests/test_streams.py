@@ -524,14 +524,18 @@ def train(dls):
     learn = bilm_learner(dls, config, bf16=False)
     with learn.no_bar(), learn.no_logging(): learn.fit(1, 1e-3)
     return len(learn.recorder.losses)
-def stream(path, n): return stream_loaders(path, n_batches=n, tokenizer='space', device='cpu', buffer=2000, max_vocab=2000, n_valid=100, bs=16)
-with open(folder + '/0.txt') as f: open(folder + '/first', 'w').writelines(l for l,_ in zip(f, range(3000)))
+def stream(path, n):
+    return stream_loaders(path, n_batches=n, tokenizer='space', device='cpu', buffer=2000,
+                          max_vocab=2000, n_valid=100, bs=16)
+with open(folder + '/0.txt') as f:
+    open(folder + '/first', 'w').writelines(l for l,_ in zip(f, range(3000)))
 os.rename(folder + '/first', sys.argv[3])
-train(stream(sys.argv[3], 20))                                             # whatever libraries load and keep when they are first used
+train(stream(sys.argv[3], 20))     # whatever libraries load and keep when they are first used
 now = int(next(l for l in open('/proc/self/status') if l.startswith('VmData')).split()[1])*1024
 resource.setrlimit(resource.RLIMIT_DATA, (now + 200*2**20,)*2)
 try:
-    if sys.argv[2] == 'whole': dls = ElmoDataLoaders.from_files(folder, tokenizer='space', bs=16, device='cpu')
+    if sys.argv[2] == 'whole':
+        dls = ElmoDataLoaders.from_files(folder, tokenizer='space', bs=16, device='cpu')
     else: dls = stream(folder, 30)
     print('trained', train(dls), len(dls.vocab))
 except MemoryError: print('MemoryError')

@@ -132,7 +132,8 @@ def test_without_a_training_part(data, capsys):
     assert (
         said.strip()
         == c.remark
-        == 'The treebank da_ddt has no part train: of its part dev the first 27 sentences train, and the last 3 validate'
+        == 'The treebank da_ddt has no part train: of its part dev the first 27 sentences train, '
+           'and the last 3 validate'
     )
     assert c.remark in repr(c)
 

@@ -1,7 +1,7 @@
 """How many threads to compute with, on a quiet machine and beside other programs: PyTorch's number,
 one, and what the commands choose (`choose_threads`), in turns.
 
-    python tests/benchmarks/threads.py                  # five minutes; the machine does nothing else
+    python tests/benchmarks/threads.py     # five minutes; the machine does nothing else
     python tests/benchmarks/threads.py --json figures.json
     python tests/benchmarks/threads.py --loops 0 2 --reps 1 --seconds 1        # does it work?
 
@@ -91,7 +91,8 @@ def main():
     for loops in args.loops:
         with beside(loops): found = turns(sides, args.reps)
         for job in jobs:
-            speeds = medians({name: [turn[job] for turn in rounds] for name,rounds in found.items()})
+            speeds = medians({name: [turn[job] for turn in rounds]
+                              for name,rounds in found.items()})
             row = dict(loops=loops, job=job, **speeds,
                        threads=median(turn['threads'] for turn in found['chosen']),
                        share=speeds['chosen']/max(speeds['usual'], speeds['one']))
