@@ -12,7 +12,7 @@ from elmo_fastai.data.labels import ClassifyDataLoaders
 from elmo_fastai.data.tagged import TagDataLoaders, read_tagged
 from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.nn.bilm import BiLM, BiLMConfig
-from elmo_fastai.tasks.annotate import LabelPart
+from elmo_fastai.tasks.annotate import Portions
 from elmo_fastai.tasks.classify import elmo_classifier_learner
 from elmo_fastai.tasks.tag import elmo_tagger_learner
 from made import fit
@@ -236,12 +236,12 @@ def long_text(tmp_path):
 
 def stopped(monkeypatch, learn, source, out, after=1, **kwargs):
     "Annotate, and pull the plug after some portions"
-    add = LabelPart.add
-    def add_some(self, *args):
+    add = Portions.add
+    def add_some(self, *args, **kw):
         if self.n == after: raise Unplugged
-        add(self, *args)
+        add(self, *args, **kw)
     with monkeypatch.context() as patched:
-        patched.setattr(LabelPart, 'add', add_some)
+        patched.setattr(Portions, 'add', add_some)
         with pytest.raises(Unplugged): learn.annotate(source, out, **kwargs)
 
 def test_an_interrupted_job_goes_on(classifier, long_text, tmp_path, monkeypatch):

@@ -1,5 +1,5 @@
 "Files of vectors: every kind of source and of file, faults, jobs that stop and go on"
-import copy, io, json, os, re, sys, threading
+import copy, io, json, re, sys
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -273,34 +273,6 @@ def test_a_pooled_line_has_no_offsets(elmo, source, tmp_path):
     with pytest.raises(CommandError, match="pool='mean'"):
         embed_file(source, tmp_path/'o.npz', elmo, pool='mean', offsets=True)
 
-@pytest.mark.parametrize('kind', ['hdf5', 'npz', 'parquet'])
-def test_the_output_is_on_the_disk_before_its_parts_go(elmo, source, tmp_path, kind, monkeypatch):
-    out = tmp_path/f'o.{kind}'
-    seen = []
-    names = {}
-    real = {name: getattr(os, name) for name in ('open', 'fsync', 'replace', 'unlink')}
-    def open_(path, *args, **kwargs):
-        number = real['open'](path, *args, **kwargs)
-        names[number] = Path(path).name
-        return number
-    def fsync(number):
-        seen.append(('sync', names.get(number)))
-        return real['fsync'](number)
-    def replace_(old, new, **kwargs):
-        seen.append(('replace', Path(new).name))
-        return real['replace'](old, new, **kwargs)
-    def unlink(path, **kwargs):
-        seen.append(('delete', Path(path).name))
-        return real['unlink'](path, **kwargs)
-    with monkeypatch.context() as patch:
-        for name,f in dict(open=open_, fsync=fsync, replace=replace_, unlink=unlink).items():
-            patch.setattr(os, name, f)
-        embed_file(source, out, elmo, budget=16, say=lambda message: None)
-    renamed = seen.index(('replace', out.name))
-    assert seen[renamed-1] == ('sync', f'out.{kind}') and seen[renamed+1] == ('sync', tmp_path.name)
-    deleted = [i for i,(what, name) in enumerate(seen)
-               if what == 'delete' and name.endswith('.npz') and name != f'out.{kind}']
-    assert len(deleted) > 1 and min(deleted) > renamed + 1
 
 @pytest.mark.parametrize('change', ['model', 'layers', 'pool', 'dtype', 'input', 'shorter', 'mix'])
 def test_another_job_is_not_mixed_in(elmo, texts, source, tmp_path, change):
@@ -370,11 +342,11 @@ def test_another_tokenizer_is_not_mixed_in(elmo, texts, source, tmp_path, monkey
     one, other = map(with_tokenizer, TOKENIZERS[name])
     def interrupted(e):
         with monkeypatch.context() as m:
-            add = module.Part.add
-            def add_and_stop(self, *args):
-                add(self, *args)
+            add = module.Portions.add
+            def add_and_stop(self, *args, **kw):
+                add(self, *args, **kw)
                 if self.n == 3: raise Unplugged
-            m.setattr(module.Part, 'add', add_and_stop)
+            m.setattr(module.Portions, 'add', add_and_stop)
             with pytest.raises(Unplugged): run(source, tmp_path/'o.npz', e, budget=8)
     interrupted(one)
     with pytest.raises(CommandError, match='tokenizer|split'):
@@ -385,36 +357,3 @@ def test_another_tokenizer_is_not_mixed_in(elmo, texts, source, tmp_path, monkey
     run(source, tmp_path/'ref.npz', other)
     with np.load(tmp_path/'o.npz') as f, np.load(tmp_path/'ref.npz') as g:
         assert set(f) == set(g) and all(close(f[k], g[k]) for k in f)
-
-
-def test_one_job_a_time(elmo, source, tmp_path):
-    "Also of jobs that start at the same moment, again and again"
-    for i in range(15):
-        out, barrier, ended, results = (tmp_path/f'{i}.npz', threading.Barrier(4),
-                                        threading.Event(), [])
-
-        def slow(text):
-            ended.wait(20)
-            return text.split()
-        def job():
-            e = copy.copy(elmo)
-            e.tokenizer = e.tokenize = slow
-            barrier.wait()
-            try: results.append(run(source, out, e)[0]['lines'])
-            except ValueError as error: results.append(str(error))
-            if len(results) == 3: ended.set()                            # those that were refused
-        threads = [threading.Thread(target=job) for _ in range(4)]
-        for t in threads: t.start()
-        for t in threads: t.join()
-        assert results.count(32) == 1 and sum('in use by' in str(r) for r in results) == 3, results
-        assert out.exists() and not Path(f'{out}.part').exists()
-
-def test_damaged_portions(elmo, source, tmp_path):
-    with pytest.raises(Unplugged): begin(source, tmp_path/'o.npz', elmo, [150])
-    last = sorted((tmp_path/'o.npz.part').glob('0*.npz'))[-1]
-    last.write_bytes(last.read_bytes()[:100])
-    with pytest.raises(CommandError, match='damaged.*delete the folder') as kept:
-        begin(source, tmp_path/'o.npz', elmo, [10**9])
-    # the traceback `kept` holds no lock
-    with pytest.raises(CommandError, match='damaged'):
-        begin(source, tmp_path/'o.npz', elmo, [10**9])

@@ -141,12 +141,12 @@ def test_killed_and_interrupted(folder, texts, elmo, capsys, monkeypatch):
     killed = portions()
     assert p.returncode == -9 and not (folder/'o.npz').exists() and len(killed) >= 6
     monkeypatch.chdir(folder)
-    add, stop = module.Part.add, len(killed) + 3
-    def add_and_interrupt(self, *args):
-        add(self, *args)
+    add, stop = module.Portions.add, len(killed) + 3
+    def add_and_interrupt(self, *args, **kw):
+        add(self, *args, **kw)
         if self.n == stop: signal.raise_signal(signal.SIGINT)
     with monkeypatch.context() as m:
-        m.setattr(module.Part, 'add', add_and_interrupt)
+        m.setattr(module.Portions, 'add', add_and_interrupt)
         code, err = command(capsys, 'in.txt', out='o.npz', model='m', budget=256, device='cpu')
     assert (code == 130 and 'goes on from there' in err and len(err.strip().splitlines()) == 1
             and not (folder/'o.npz').exists())
@@ -165,13 +165,13 @@ def test_overwrite_goes_on_after_an_interruption(folder, texts, capsys, monkeypa
     new one is whole"""
     monkeypatch.chdir(folder)
     Path('o.npz').write_text('old')
-    add = module.Part.add
-    def add_and_interrupt(self, *args):
-        add(self, *args)
+    add = module.Portions.add
+    def add_and_interrupt(self, *args, **kw):
+        add(self, *args, **kw)
         if self.n == 3: signal.raise_signal(signal.SIGINT)
     def interrupted(**kw):
         with monkeypatch.context() as m:
-            m.setattr(module.Part, 'add', add_and_interrupt)
+            m.setattr(module.Portions, 'add', add_and_interrupt)
             code, err = command(capsys, 'in.txt', out='o.npz', model='m', budget=64, device='cpu',
                                 overwrite=True, **kw)
         assert (code == 130 and 'the same command goes on from there' in err
@@ -180,7 +180,7 @@ def test_overwrite_goes_on_after_an_interruption(folder, texts, capsys, monkeypa
     other, ours = interrupted(layers='0'), interrupted()
     assert len(other) == len(ours) == 3
     with monkeypatch.context() as m:
-        m.setattr(module.Part, 'add', lambda self, *args: (_ for _ in ()).throw(Unplugged))
+        m.setattr(module.Portions, 'add', lambda self, *args, **kw: (_ for _ in ()).throw(Unplugged))
         with pytest.raises(Unplugged):
             command(capsys, 'in.txt', out='o.npz', model='m', budget=64, device='cpu',
                     overwrite=True)

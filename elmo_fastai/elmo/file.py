@@ -8,145 +8,21 @@ Docs: https://elmo-fastai.github.io/elmo_fastai/library/embedding_files.html.md"
 __all__ = ['embed_file', 'embed_named']
 
 # %% ../../nbs/library/embedding_files.ipynb #imports
-import json, os, shutil, sys, zipfile
-from contextlib import contextmanager
-from hashlib import sha256
+import json, sys, zipfile
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 import h5py, numpy as np, torch
 import pyarrow as pa, pyarrow.parquet as pq
-from fastcore.basics import patch
-from ..base.errors import CommandError, CorpusError, UnknownName, UsageError
-from ..base.errors import as_error, require
-from ..base.files import lock_folder, put, whole_file
+from ..base.errors import CommandError, CorpusError, UnknownName, UsageError, require
 from ..base.options import ReadOptions
+from ..base.portions import Portions
 from ..base.processes import find_device, use_threads
 from ..text.reading import Source
 from ..text.sources import read_texts, tables_of
 from ..text.tokens import get_tokenizer, offsets as find_offsets
 from .embed import checked, embed_window, load_elmo, windows
 from .module import Elmo, digest_of_state, encoder_state
-
-# %% ../../nbs/library/embedding_files.ipynb #c073
-class Part:
-    "The portions of a job that are done, as numbered files in a folder beside the output"
-    format = None            # names the kind of job; a subclass says it, and writes `note`
-    def __init__(self, folder):
-        self.folder = folder
-        self.reset()
-
-    def reset(self):
-        self.n = 0           # portions
-        self.read = 0        # lines that they cover
-        self.digest = ''     # of these lines and their tokens
-        self.tokens = 0      # that were computed
-
-    @classmethod
-    @contextmanager
-    def open(cls, out, job, overwrite):
-        "The portions of `job` that are there, in a folder that no other process uses meanwhile"
-        part = cls(out.with_name(f'{out.name}.part'))
-        with as_error(CommandError, f"Can't write into {out.parent}, name another file with --out"):
-            part.folder.mkdir(parents=True, exist_ok=True)
-        part.check_ours()
-        with lock_folder(part.folder):
-            part.begin(job, overwrite)
-            try: yield part      # without a token nothing is lost with the folder
-            finally:
-                if not part.tokens: shutil.rmtree(part.folder, ignore_errors=True)
-
-    def file(self, i): return self.folder/f'{i:06d}.npz'
-
-    def job(self):
-        "Returns the job that the folder belongs to; {} if it can't be read"
-        try: return dict(json.loads((self.folder/'job.json').read_text(encoding='utf-8')))
-        except (OSError, ValueError, TypeError): return {}
-
-    def check_ours(self):
-        "Raises `CommandError` if the folder has files and is not that of a job of ours"
-        beginning = 'lock', '.lock', '.job.json-'     # of what another process may just make
-        names = [f.name for f in self.folder.iterdir() if not f.name.startswith(beginning)]
-        require(not names or self.job().get('format') == self.format, f"{self.folder} is in the "
-                "way, and not of a job of ours: move it, or name another --out", CommandError)
-
-# %% ../../nbs/library/embedding_files.ipynb #c075
-@patch
-def begin(self:Part, job, overwrite):
-    "Find the portions of `job`; those of another one are dropped if `overwrite`, else refused"
-    job = {'format': self.format, **job}
-    found = self.job()
-    different = [k for k in job | found if found.get(k) != job.get(k)]
-    if different:
-        require(overwrite or not found, f"{self.folder} holds the beginning of another job "
-                f"(another {different[0]}): finish that one, say --overwrite to drop it, or name "
-                "another --out", CommandError)
-        self.drop()
-        with whole_file(self.folder/'job.json') as f: f.write_text(json.dumps(job), 'utf-8')
-    while self.file(self.n).exists(): self.count(*self.load(self.n))
-
-@patch
-def drop(self:Part):
-    "Forget all portions, the last one first, so that what is left is always a beginning"
-    for f in sorted(self.folder.glob('*.npz'), reverse=True): f.unlink()
-    self.reset()
-
-@patch
-def count(self:Part, about, digest):
-    "Take note of one more portion: what it says about its lines, and their digest"
-    self.n += 1
-    self.digest = digest
-    self.note(about)
-
-@patch
-def rest(self:Part, lines, overwrite, cure):
-    "The iterator `lines()` behind those that are done; other portions are dropped if `overwrite`"
-    rest = lines()
-    found = ''
-    for line in islice(rest, self.read): found = line.digest
-    if found == self.digest: return rest
-    require(overwrite, f"The first {self.read:,} lines or rows are not those in {self.folder}, or "
-            f"the tokenizer splits them otherwise: {cure} to start again, or name another --out",
-            CommandError)
-    self.drop()
-    return lines()
-
-@patch
-def add(self:Part, about, digest, values):
-    "Write the next portion, completely or not at all"
-    meta = about, digest
-    with whole_file(self.file(self.n)) as new, new.open('wb') as f:
-        np.savez(f, meta=np.frombuffer(json.dumps(meta).encode(), np.uint8), vectors=values)
-    self.count(*meta)
-
-@patch
-def load(self:Part, i, key='meta'):
-    "Returns what portion `i` says of its lines (each one, digest), or its vectors"
-    with as_error(CommandError, f"{self.file(i)} is damaged: delete the folder to start again"):
-        with np.load(self.file(i), allow_pickle=False) as f: found = f[key]
-        return found if key == 'vectors' else json.loads(found.tobytes())
-
-def reserve(path, size):
-    "Ask for `size` bytes at `path`, or raise OSError: HDF5 does not fail gracefully half-way"
-    if hasattr(os, 'posix_fallocate'):
-        with open(path, 'wb') as f: os.posix_fallocate(f.fileno(), 0, size)
-        os.unlink(path)
-    elif shutil.disk_usage(path.parent).free < size:
-        raise OSError(f"No space left: {size:,} bytes are needed")
-
-@patch
-def finish(self:Part, out, write, more=0):
-    "Let `write(path)` make the output, with `more` bytes than the portions; it takes its place"
-    new = self.folder/f'out{out.suffix}'
-    try:
-        size = sum(self.file(i).stat().st_size for i in range(self.n))
-        reserve(new, int(1.02*size) + more)
-        write(new)
-    except (OSError, RuntimeError, pa.ArrowException) as e:
-        new.unlink(missing_ok=True)
-        why = f"{str(e).splitlines()[0]:.200}. What was computed is kept in {self.folder}"
-        raise CommandError(f"Can't write {out}: {why}; the same command tries again") from None
-    put(new, out.resolve())            # a link stays
 
 # %% ../../nbs/library/embedding_files.ipynb #v2
 def digest(elmo, layers):
@@ -160,48 +36,24 @@ def digest(elmo, layers):
         state |= elmo.mixes.state_dict()
     return digest_of_state(state, *settings)
 
-class VectorPart(Part):
-    "Portions of vectors; each says of its lines (number, text, tokens, problem)"
-    format = 'elmo_fastai.embed.1'
-    def reset(self):
-        super().reset()
-        self.failed = {}     # number of a line → why it is left out
-
-    def note(self, lines):
-        for number,_,tokens,problem in lines:
-            self.tokens += len(tokens)
-            if problem: self.failed[number] = problem
-        self.read = number + 1
-
-    def count_cut(self, chars):
-        "Returns how many tokens are longer than a row of `chars`, their character vocabulary"
-        n = 0
-        for i in range(self.n):
-            tokens = [token for line in self.load(i)[0] for token in line[2]]
-            n += int(chars.are_long(tokens).sum())
-        return n
-
-    def lines(self, pooled):
-        "Yields (number, text, tokens, vectors) of each line that was embedded"
-        for i in range(self.n):
-            vectors, start = self.load(i, 'vectors'), 0
-            for number,text,tokens,problem in self.load(i)[0]:
-                if problem: continue
-                end = start + (1 if pooled else len(tokens))
-                v = vectors[..., start:end, :]
-                yield number, text, tokens, v[..., 0, :] if pooled else v
-                start = end
+def embedded(portions, pooled):
+    "Yields (number, text, tokens, vectors) of each line that was embedded"
+    for lines,vectors in zip(portions.abouts(), portions.values()):
+        lines = [line for line in lines if not line[3]]
+        ends = np.cumsum([1 if pooled else len(tokens) for _,_,tokens,_ in lines], dtype=int)
+        for (number, text, tokens, _),v in zip(lines, np.split(vectors, ends[:-1], -2)):
+            yield number, text, tokens, v[..., 0, :] if pooled else v
 
 # %% ../../nbs/library/embedding_files.ipynb #c079
 def line_offsets(text, tokens):
     "Start and end of each token, [T, 2]"
     return np.array(find_offsets(text, tokens), np.int64).reshape(-1, 2)
 
-def write_hdf5(path, part, info):
+def write_hdf5(path, portions, info):
     "A data set for each line, named by its number"
     index = {}
     with h5py.File(path, 'w', track_order=True) as f:
-        for number,text,tokens,v in part.lines(info['pool']):
+        for number,text,tokens,v in embedded(portions, info['pool']):
             f.create_dataset(str(number), data=v)
             index[text] = str(number)
             if 'offsets' in info: f[f'offsets/{number}'] = line_offsets(text, tokens)
@@ -209,20 +61,20 @@ def write_hdf5(path, part, info):
         names[0] = json.dumps(index)
         f.attrs['elmo_fastai'] = json.dumps(info)
 
-def write_npz(path, part, info):
+def write_npz(path, portions, info):
     "An array for each line, named by its number; if pooled one for all, and one of their numbers"
     with zipfile.ZipFile(path, 'w') as archive:
         def new(name): return archive.open(f'{name}.npy', 'w', force_zip64=True)
         def write(name, array):
             with new(name) as f: np.lib.format.write_array(f, np.ascontiguousarray(array))
         if not info['pool']:
-            for number,text,tokens,v in part.lines(False):
+            for number,text,tokens,v in embedded(portions, False):
                 write(number, v)
                 if 'offsets' in info: write(f'offsets/{number}', line_offsets(text, tokens))
             return
         numbers = []
         with new('vectors') as f:     # the header first, then row by row
-            for number,_,_,v in part.lines(True):
+            for number,_,_,v in embedded(portions, True):
                 if not numbers:
                     shape = (info['lines'], *v.shape)
                     header = dict(descr=v.dtype.str, fortran_order=False, shape=shape)
@@ -251,10 +103,10 @@ def as_table(rows, info):
         columns[name] = pa.FixedSizeListArray.from_arrays(flat, info['dim'])
     return pa.table(columns).replace_schema_metadata({'elmo_fastai': json.dumps(info)})
 
-def write_parquet(path, part, info):
+def write_parquet(path, portions, info):
     "A row for each token, or for each line if pooled"
     writer = None
-    for rows in windows(part.lines(info['pool']), 16384, lambda line: len(line[2])):
+    for rows in windows(embedded(portions, info['pool']), 16384, lambda line: len(line[2])):
         table = as_table(rows, info)
         if writer is None: writer = pq.ParquetWriter(path, table.schema)
         writer.write_table(table)
@@ -266,28 +118,18 @@ WRITERS = {'.hdf5': write_hdf5, '.h5': write_hdf5, '.npz': write_npz, '.parquet'
 class Line(NamedTuple):
     "A line of the input, a row or a sentence"
     number:int
-    text:str
-    tokens:list
-    problem:str|None  # why nothing can be embedded
-    digest:str        # of the input and its tokens up to here
+    text:str|None=None     # None: it is left out
+    tokens:list=()
+    problem:str|None=None  # why nothing can be embedded
 
-    def fail(self, why): return self._replace(text=None, tokens=[], problem=why)
-
-def token_lines(source, tokenize, job, n_rows, options):
+def token_lines(source, tokenize, job, options):
     "Yields a `Line` for each line, row or sentence of a file"
-    most = job['max_tokens']
-    hashed = sha256()
-    texts = islice(read_texts(source, 100*most, **options), n_rows)
-    try:
-        for number,(value, problem) in enumerate(texts):
-            tokens = tokenize(value) if isinstance(value, str) else value or []
-            text = ' '.join(value) if isinstance(value, list) else value
-            hashed.update(repr((text, tokens, problem)).encode())
-            line = Line(number, text, tokens, problem, hashed.hexdigest())
-            why = None if problem else reason_to_leave_out(text, tokens, job)
-            yield line.fail(why) if why else line
-    except UnknownName: raise
-    except CorpusError as e: raise CommandError(str(e)) from None
+    texts = read_texts(source, 100*job['max_tokens'], **options)
+    for number,(value, problem) in enumerate(texts):
+        tokens = tokenize(value) if isinstance(value, str) else value or []
+        text = ' '.join(value) if isinstance(value, list) else value
+        why = problem or reason_to_leave_out(text, tokens, job)
+        yield Line(number, problem=why) if why else Line(number, text, tokens)
 
 def reason_to_leave_out(text, tokens, job):
     "Why a line can't be embedded; None: it can"
@@ -299,7 +141,7 @@ def reason_to_leave_out(text, tokens, job):
     except ValueError as e: return f"has no offsets. {e}"
 
 # %% ../../nbs/library/embedding_files.ipynb #c083
-def embed_lines(part, lines, elmo, settings, say):
+def embed_lines(portions, lines, elmo, settings, say):
     "Compute the portions that are missing"
     infinite = f"has vectors that are not finite in {settings['dtype']}"
     for window in windows(lines, 8*settings['budget'], lambda line: len(line.tokens)):
@@ -310,23 +152,29 @@ def embed_lines(part, lines, elmo, settings, say):
             if line.problem: continue
             v = next(found)
             if np.isfinite(v).all(): vectors.append(v[..., None, :] if settings['pool'] else v)
-            else: window[i] = line.fail(infinite)
-        vectors = np.concatenate(vectors, -2) if vectors else np.zeros(0)
-        part.add([line[:4] for line in window], window[-1].digest, vectors)
-        if say is print and sys.stdout.isatty(): say(f"{part.read:,} lines", end='\r')
+            else: window[i] = Line(line.number, problem=infinite)
+        vectors = np.concatenate(vectors, -2) if vectors else np.zeros((0, 0))
+        tokens = [token for line in window for token in line.tokens]
+        portions.add(vectors, window, tokens=len(tokens),
+                     cut=int(elmo.char_vocab.are_long(tokens).sum()))
+        if say is print and sys.stdout.isatty():
+            say(f"{portions.totals['lines']:,} lines", end='\r')
 
 # %% ../../nbs/library/embedding_files.ipynb #c084
-def assemble(part, source, out, info):
+def assemble(portions, source, info):
     "Write the output from all portions; returns what it holds"
-    n_lines = part.read - len(part.failed)
-    failed = dict(islice(part.failed.items(), 200))
-    info |= dict(lines=n_lines, tokens=part.tokens, n_failed=len(part.failed), failed=failed)
-    require(part.read, f"{source} is empty: there is nothing to embed", CommandError)
-    require(n_lines, f"None of the {part.read:,} {info['unit']}s of {source} can be embedded; "
-            f"the first {part.failed.get(0)}", CommandError)
-    write = WRITERS[out.suffix.lower()]
-    part.finish(out, lambda path: write(path, part, info), 1000*n_lines)
-    return {**info, 'failed': part.failed}
+    n_read = portions.totals['lines']
+    failed = {number: problem for lines in portions.abouts() for number,_,_,problem in lines
+              if problem}
+    n_lines = n_read - len(failed)
+    info |= dict(lines=n_lines, tokens=portions.totals['tokens'], n_failed=len(failed),
+                 failed=dict(islice(failed.items(), 200)), cut_tokens=portions.totals['cut'])
+    require(n_read, f"{source} is empty: there is nothing to embed", CommandError)
+    require(n_lines, f"None of the {n_read:,} {info['unit']}s of {source} can be embedded; "
+            f"the first {failed.get(0)}", CommandError)
+    write = WRITERS[portions.out.suffix.lower()]
+    portions.finish(lambda path: write(path, portions, info), 1000*n_lines)
+    return {**info, 'failed': failed}
 
 def summary(result, out, char_vocab):
     "What was written, in a line"
@@ -340,7 +188,7 @@ def summary(result, out, char_vocab):
     return text
 
 # %% ../../nbs/library/embedding_files.ipynb #c081
-def check_places(source, out, overwrite, endings=tuple(WRITERS)):
+def check_places(source, out, endings):
     "Raises `UsageError` if there is no input, or if the output must not be written there"
     def check(ok, why): require(ok, why, UsageError)
     is_file = source != '-' and not source.startswith(('hub:', 'ud:'))
@@ -348,12 +196,8 @@ def check_places(source, out, overwrite, endings=tuple(WRITERS)):
     check(out.suffix.lower() in endings,
           f"--out {str(out)!r} should end in one of {', '.join(endings)}")
     check(not out.is_dir(), f"{out} is a folder: name a file with --out")
-    if out.exists():
-        check(not is_file or not out.samefile(Path(source).expanduser()),
-              "--out is the input itself: name another file")
-        check(overwrite,
-              f"{out} exists already. Say --overwrite to replace it, or name another with --out")
-
+    is_same = is_file and out.exists() and out.samefile(Path(source).expanduser())
+    check(not is_same, "--out is the input itself: name another file")
 
 # %% ../../nbs/library/embedding_files.ipynb #c086
 def embed_file(
@@ -378,7 +222,7 @@ def embed_file(
             f"pool={settings['pool']!r} there is one vector per line: leave one out", UsageError)
     source = str(source)
     out = Path(out).expanduser()
-    check_places(source, out, overwrite)
+    check_places(source, out, WRITERS)
     name = elmo.tokenizer
     if not isinstance(name, str): name = getattr(name, '__qualname__', type(name).__name__)
     job = dict(settings, tokenizer=name, max_tokens=max_tokens, dim=elmo.dim,
@@ -386,22 +230,19 @@ def embed_file(
     job.pop('text_col', None)              # its name before was column
     del job['budget']
     if offsets: job['offsets'] = True
-    def lines(): return token_lines(source, elmo.tokenize, job, n_rows, how)
-    try: tables = tables_of(source, **how)
+    portions = Portions(out, 'elmo_fastai.embed.2', job, overwrite)
+    def lines(): return islice(token_lines(source, elmo.tokenize, job, how), n_rows)
+    try:
+        with portions.opened():
+            tables = tables_of(source, **how)
+            rest = portions.rest(lines, reads_again=source != '-')
+            n_done = portions.totals['lines']
+            if n_done: say(f"Going on after {n_done:,} lines that were embedded before")
+            elif source != '-': say(f"Reading {Source(dict(input=tables))}")
+            embed_lines(portions, rest, elmo, settings, say)
+            result = assemble(portions, source, dict(job, unit=tables[0].unit))
     except UnknownName: raise
     except CorpusError as e: raise CommandError(str(e)) from None
-    unit = tables[0].unit
-    with VectorPart.open(out, job, overwrite) as part:
-        check_places(source, out, overwrite)     # again: another job may just have ended
-        is_piped = source == '-'
-        cure = f"delete {part.folder}" if is_piped else "say --overwrite"
-        rest = part.rest(lines, overwrite and not is_piped, cure)
-        if not part.n and not is_piped: say(f"Reading {Source(dict(input=tables))}")
-        if part.n: say(f"Going on after {part.read:,} lines that were embedded before")
-        embed_lines(part, rest, elmo, settings, say)
-        cut = part.count_cut(elmo.char_vocab)
-        result = assemble(part, source, out, {**job, 'unit': unit, 'cut_tokens': cut})
-        part.drop()
     say(summary(result, out, elmo.char_vocab))
     return result
 

@@ -10,7 +10,6 @@ __all__ = []
 # %% ../../nbs/library/annotate.ipynb #imports
 import codecs, csv, json, re, sys
 from contextlib import contextmanager
-from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +18,7 @@ from fastcore.basics import patch
 from fastcore.imports import IN_NOTEBOOK
 from ..base.errors import CommandError, CorpusError, UsageError, require
 from ..base.options import ReadOptions
+from ..base.portions import Portions
 from ..text.reading import (
     BLOCK, COLUMN_ENDINGS, LONGEST_ROW, TABLE_ENDINGS, TEXT_COLUMNS, TOKEN_COLUMNS, ColumnFile,
     CsvFile, JsonFile, TextFile, at_path, by_columns, codec, ending, is_boundary, is_missing,
@@ -28,7 +28,7 @@ from ..text.tokens import get_tokenizer
 from ..data.labels import Number, SeveralLabels
 from ..data.tagged import split_cell
 from ..elmo.embed import windows
-from ..elmo.file import Part, check_places
+from ..elmo.file import check_places
 from ..elmo.module import digest_of_state
 from .classify import ElmoClassifierLearner
 from .learner import ElmoLearner
@@ -43,7 +43,6 @@ class Unit(NamedTuple):
     marks:list           # which of these get something new
     item:object = None   # a text, or a list of tokens; None: there is nothing to label
     tokens:list = ()
-    digest:str = ''      # of the input and its tokens up to here
 
 class Form:
     "A kind of file: how its units are read, and how they are written with something new"
@@ -449,21 +448,8 @@ def model_digest(learn, classes):
                            chars.max_chars, getattr(chars, 'itos', None),
                            getattr(chars, 'n', None), getattr(text, 'max_words', None))
 
-class LabelPart(Part):
-    "Portions of the output; each says of its units how many there are"
-    format = 'elmo_fastai.annotate.1'
-    def reset(self):
-        super().reset()
-        self.rows = 0            # units that are no comments, blank lines, headings
-
-    def note(self, about):
-        self.read += about['units']
-        self.rows += about['rows']
-        self.tokens += about['tokens']
-
 def read_units(form, tokenize, max_tokens, n_rows=None):
     "Yields the units of a file with their tokens"
-    hashed = sha256()
     n = 0
     for unit in form.units():
         n += bool(unit.marks)
@@ -472,8 +458,7 @@ def read_units(form, tokenize, max_tokens, n_rows=None):
         if len(tokens) > max_tokens: form.refuse(
             unit, f"has {len(tokens):,} tokens, and one may have {max_tokens:,} at most: divide "
             "it, or say max_tokens=… (--max-tokens)")
-        hashed.update(repr((unit.raw, unit.item, tokens)).encode())
-        yield unit._replace(tokens=tokens, digest=hashed.hexdigest())
+        yield unit._replace(tokens=tokens)
 
 def checked_tokens(unit, form, tokenize):
     "The tokens of a unit, if they are text"
@@ -497,7 +482,7 @@ def writing(table, encoding):
         if is_read and head.startswith(mark): return mark, named
     return b'', 'utf-8' if name == 'utf-8-sig' else name
 
-def label_windows(part, windows, form, labels, encoding):
+def label_windows(portions, windows, form, labels, encoding):
     "Compute the portions that are missing"
     for window in windows:
         new = labels(window, form)
@@ -506,9 +491,8 @@ def label_windows(part, windows, form, labels, encoding):
         except UnicodeEncodeError as e: raise CommandError(
             f"{e.object[e.start:e.end]!r} in a label can't be written in {encoding}, the encoding "
             "of the file: give the file in UTF-8") from None
-        about = dict(units=len(window), rows=sum(bool(unit.marks) for unit in window),
+        portions.add(np.frombuffer(data, np.uint8), rows=sum(bool(unit.marks) for unit in window),
                      tokens=sum(len(unit.tokens) for unit in window))
-        part.add(about, window[-1].digest, np.frombuffer(data, np.uint8))
 
 def with_bar(windows, size, progress):
     "Yields `windows`; a progress bar shows which part of the source's `size` in bytes is done"
@@ -536,7 +520,7 @@ def annotate_file(labels, source, out, max_tokens, overwrite, progress, say, how
     "What `annotate` does"
     source = str(source)
     out = Path(out).expanduser()
-    check_places(source, out, overwrite, ENDINGS)
+    check_places(source, out, ENDINGS)
     require(source != '-', "A file is read twice, and standard input can't be: name a file",
             UsageError)
     learn = labels.learn
@@ -544,30 +528,29 @@ def annotate_file(labels, source, out, max_tokens, overwrite, progress, say, how
     options = how.said()
     job = dict(options, model=model_digest(learn, labels.classes), names=labels.names('token'),
                max_tokens=max_tokens)
-    with LabelPart.open(out, job, overwrite) as part, without_cache(learn.model):
-        check_places(source, out, overwrite, ENDINGS)    # again: another job may just have ended
+    portions = Portions(out, 'elmo_fastai.annotate.2', job, overwrite)
+    with portions.opened(), without_cache(learn.model):
         tables = tables_of(source, **options)
         require(len(tables) == 1 and isinstance(tables[0].source, Path), f"{source} is not one "
                 "file: name one, of a treebank a part, as ud:vi_vtb:test", UsageError)
         form = find_form(tables[0], labels)
         require(out.suffix.lower() in form.endings, f"--out {str(out)!r} should end in one of "
                 f"{', '.join(form.endings)}", UsageError)
-        def units():
-            return read_units(form, get_tokenizer(text.tokenizer), max_tokens, how.n_rows)
-        rest = part.rest(units, overwrite, "say --overwrite")
-        if part.n: say(f"Going on after {part.rows:,} that were labelled before")
+        def units(): return read_units(form, get_tokenizer(text.tokenizer), max_tokens, how.n_rows)
+        rest = portions.rest(units)
+        totals = portions.totals
+        if portions.n: say(f"Going on after {totals['rows']:,} that were labelled before")
         mark, encoding = writing(tables[0], form.encoding)
-        portions = windows(rest, 2**14, lambda unit: len(unit.tokens))
-        portions = with_bar(portions, tables[0].source.stat().st_size, progress)
-        label_windows(part, portions, form, labels, encoding)
-        require(part.rows, f"{source} is empty: there is nothing to label", CommandError)
+        window = windows(rest, 2**14, lambda unit: len(unit.tokens))
+        window = with_bar(window, tables[0].source.stat().st_size, progress)
+        label_windows(portions, window, form, labels, encoding)
+        require(totals['rows'], f"{source} is empty: there is nothing to label", CommandError)
         def write(path):
             with open(path, 'wb') as f:
                 f.write(mark)
-                for i in range(part.n): f.write(part.load(i, 'vectors').tobytes())
-        part.finish(out, write)
-        result = dict(unit=tables[0].unit, rows=part.rows, tokens=part.tokens)
-        part.drop()
+                f.writelines(portions.values())
+        portions.finish(write)
+    result = dict(unit=tables[0].unit, rows=totals['rows'], tokens=totals['tokens'])
     n = result['rows']
     say(f"{out}: {n:,} {result['unit']}{'s'*(n > 1)}, {result['tokens']:,} tokens")
     return result
