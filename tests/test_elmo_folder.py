@@ -284,7 +284,7 @@ def test_alphabets_that_do_not_fit(spelt, tmp_path):
     with pytest.raises(ModelFileError, match='chars.json'): load_bilm(folder)
     (folder/'chars.json').unlink()
     if chars.n_chars != 262:                                            # else it might be bytes
-        with pytest.raises(ModelFileError, match='chars.json.*missing'): load_bilm(folder)
+        with pytest.raises(ModelFileError, match='chars.json'): load_bilm(folder)
 
 
 def test_models_saved_by_earlier_versions(tmp_path):

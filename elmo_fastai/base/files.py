@@ -9,13 +9,13 @@ __all__ = ['regular_file', 'memory', 'sync', 'put', 'whole_file', 'whole_folder'
            'save_plain', 'load_plain', 'lock_folder']
 
 # %% ../../nbs/library/files.ipynb #imports
-import errno, gzip, hashlib, os, pickle, re, shutil, socket, stat, time, zipfile
+import errno, hashlib, os, pickle, re, shutil, socket, stat, time, zipfile
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
 from fastcore.foundation import L
 from filelock import FileLock, Timeout
-from .errors import CheckpointError, CorpusError, ModelFileError, require
+from .errors import CheckpointError, ModelFileError, require
 
 # %% ../../nbs/library/files.ipynb #c1
 def regular_file(path, most=None):
@@ -52,23 +52,6 @@ def seen_encoding(head):
     if zeros < .3: return None
     order = 'BE' if head[0] == 0 else 'LE'
     return f'UTF-32-{order}' if zeros > .6 else f'UTF-16-{order}'
-
-def check_utf8(
-    path,
-    head=None,            # the first bytes, if they were read already
-    takes_encoding=False, # can the user name another encoding?
-):
-    "Raise `CorpusError` if a file (unpacked, if its name ends in .gz) begins like something else"
-    if head is None:
-        open_it = gzip.open if str(path).lower().endswith('.gz') else open
-        with open_it(path, 'rb') as file: head = file.read(4096)
-    seen = seen_encoding(head[:4096])
-    if seen is None: return
-    cure = "save it as UTF-8"
-    if 'gzip' in seen: cure = "give it a name that ends in .gz"
-    elif 'packed' in seen: cure = "unpack it first"
-    elif takes_encoding: cure += f", or name its encoding, as in encoding={seen.lower()!r}"
-    raise CorpusError(f"'{path}' is {seen}, judging by its first bytes, and not UTF-8: {cure}")
 
 # %% ../../nbs/library/files.ipynb #c3
 def sync(path):
@@ -136,6 +119,15 @@ def own_files(
     is_edited = card.is_file() and digest_of(card) != sums.get(CARD)
     if is_edited: names.discard(CARD)
     return names
+
+def check_free(path, own):
+    "Raise `ValueError` unless a folder is new, empty, or has files of ours, see `own_files`"
+    require(path.is_dir() or not path.exists(), f"{path} is a file and would be replaced: name a "
+            "folder", ValueError)
+    if not path.is_dir() or own(path): return
+    for file in sorted(path.iterdir()):
+        require(file.name.startswith(NEW), f"{path} holds {file.name!r} and no model of this kind, "
+                "and nothing of it would be replaced: take another folder", ValueError)
 
 # %% ../../nbs/library/files.ipynb #w2
 @contextmanager
@@ -260,6 +252,12 @@ class SavedFiles:
             contents = regular_file(self.folder/name, most).read_bytes()
         self.compare(name, hashlib.sha256(contents).hexdigest())
         return contents
+
+    def checked(self, name):
+        "The path of a file that is compared; raises `OSError`"
+        path = regular_file(self.path(name))
+        self.compare(name, digest_of(path))
+        return path
 
     def compare(self, name, digest):
         "Take note if a file is not the one that was saved"

@@ -17,7 +17,7 @@ import h5py, numpy as np, torch, torch.nn.functional as F
 from ..base.downloads import cache_folder, download
 from ..base.errors import ModelFileError, UnknownName, as_error, require
 from ..base.options import did_you_mean
-from ..base.files import COMPLETE, NEW, SavedFiles, digest_of, regular_file, whole_folder
+from ..base.files import COMPLETE, SavedFiles, check_free, regular_file, whole_folder
 from ..text.tokens import ByteCharVocab, CharVocab, SPECIALS, WordVocab
 from ..nn.bilm import BiLM, BiLMConfig, check_vocab
 from ..nn.softmax import FullSoftmax
@@ -284,21 +284,19 @@ def vocab_beside(weights):
         is_older = saved.moving and name not in saved.sums
         if saved.path(name).exists() and not is_older: return saved.path(name)
 
-def check_sum(file):
-    "Raise `ModelFileError` if a file, if any, is not the one that its folder's checksums describe"
-    if file is None or Path(file).name not in OWN: return          # others' have other names
-    file = Path(file)
-    saved = SavedFiles(file.parent)
-    if not saved.sums or not set(OWN) & set(saved.sums) or file.name not in saved: return
-    with as_error(ModelFileError, f"{file} can't be read"):
-        saved.compare(file.name, digest_of(regular_file(file)))
+def check_sum(path):
+    "Raise `ModelFileError` if a file of `save_ai2` is not the one that its checksums describe"
+    saved = SavedFiles(path.parent)
+    is_ours = path.name in OWN and saved.sums and not saved.sums.keys().isdisjoint(OWN)
+    if not is_ours or path.name not in saved: return
+    with as_error(ModelFileError, f"{path} can't be read"): saved.checked(path.name)
     saved.check()
 
 def read_ai2(options, weights=None, vocab=None):
     "Returns the biLM, and its `WordVocab` or None, from files in AI2's format, see `load_ai2`"
     if weights is None: options, weights = find_files(options)
     vocab = vocab or vocab_beside(Path(weights))
-    for file in (options, weights, vocab): check_sum(file)
+    for file in filter(None, (options, weights, vocab)): check_sum(Path(file))
     c = read_options(options, Path(weights).stem)
     arrays = read_arrays(weights, c)
     n = len(arrays.get('softmax/b', ()))
@@ -367,9 +365,7 @@ def check_writable(folder, model, vocab):
     if vocab is not None:
         if model.n_words: check_vocab(model, len(vocab))
         for word in vocab.itos[4:]: check_word(word)
-    for f in sorted(folder.iterdir()) if folder.is_dir() and not names_of_ai2(folder) else []:
-        require(f.name.startswith(NEW), f"{folder} holds {f.name!r} and no model in AI2's format, "
-                "and nothing of it would be replaced: take a new folder", ValueError)
+    check_free(folder, names_of_ai2)
 
 # %% ../../nbs/library/ai2.ipynb #c095
 def as_files(model):

@@ -24,7 +24,7 @@ from ..text.sources import find_source
 from ..text.tokens import check_sentences, split_text
 from ..nn.bilm import evaluation_copy
 from ..nn.fast import speed_up
-from .module import Elmo, add_markers, chars_of, joined
+from .module import Elmo, chars_of, joined
 
 # %% ../../nbs/library/embedding.ipynb #c030
 def windows(items, size, length):
@@ -107,8 +107,7 @@ def embed_window(elmo, sents, layers, pool, dtype, budget, bf16):
     vectors = [None]*len(sents)
     with torch.no_grad(), torch.autocast(elmo.device.type, torch.bfloat16, enabled=bf16):
         for batch in batches(lens, budget):
-            chars = chars_of(elmo, [sents[i] for i in batch])
-            if first: chars = add_markers(chars, elmo.char_vocab.specials)
+            chars = elmo.marked(chars_of(elmo, [sents[i] for i in batch]))
             pieces = [chosen(elmo, hs, layers) for hs in layers_in_pieces(elmo.lm, chars, budget)]
             for i,h in zip(batch, torch.cat(pieces, -2)):
                 h = h[..., first:first + lens[i], :]

@@ -17,7 +17,7 @@ from torch import nn
 from safetensors.torch import load as load_tensors, save as save_tensors, save_file
 from fastcore.basics import patch
 from ..base.errors import ModelFileError, UnknownName, as_error, one_of, require
-from ..base.files import NEW, SUMS, SavedFiles, digest_of, read_saved, whole_folder
+from ..base.files import SUMS, SavedFiles, check_free, read_saved, whole_folder
 from ..base.options import did_you_mean
 from ..text.tokens import ByteCharVocab, SPECIALS, WordVocab, load_char_vocab
 from ..nn.bilm import BiLM, BiLMConfig, char_vocab_of, check_vocab, empty_bilm
@@ -40,16 +40,6 @@ def own_names(folder):
     require(ours, f"{config} is not of a model that elmo_fastai saved and would be replaced: "
             "take another folder", ModelFileError)
     return [name for name in FILES + REPORT if name != 'README.md']
-
-def check_free(folder):
-    "Raise `ValueError` unless a folder is new, empty, or has a model of ours"
-    require(folder.is_dir() or not folder.exists(), f"{folder} is a file and would be replaced: "
-            "name a folder", ValueError)
-    if folder.is_dir() and not own_names(folder):
-        for file in folder.iterdir():
-            require(file.name.startswith(NEW), f"{folder} holds other things than a model of ours, "
-                    f"such as {file.name!r}, and nothing of it would be replaced: take another "
-                    "folder", ValueError)
 
 def write_model(path, model, vocab, extra, char_vocab):
     "As `save_bilm`, also among other files"
@@ -97,7 +87,7 @@ def save_bilm(
 ) -> Path:           # the folder
     "Write a biLM into a folder, as a whole; other files stay. `ValueError`: it can't be read back"
     path = Path(path).expanduser()
-    check_free(path)
+    check_free(path, own_names)
     return write_model(path, model, vocab, extra, char_vocab)
 
 # %% ../../nbs/library/folder.ipynb #b5
@@ -193,16 +183,14 @@ def read_bilm(files):
 def read_chars(files, config):
     "The character vocabulary beside a `config.json`; None where there is none, and bytes are meant"
     file = files.folder/'chars.json'
-    wanted = f"{config.n_chars} ids, {config.max_chars} per token"
-    was_saved = 'chars.json' in files
-    if not files.path('chars.json').exists():
-        require(config.n_chars == 262 and not (was_saved and files.sums), f"{file} is missing: it "
-                f"says what the {config.n_chars} char ids mean", ModelFileError)
+    if 'chars.json' not in files:
+        require(config.n_chars == 262, f"{file} is missing: it says what the {config.n_chars} char "
+                "ids mean", ModelFileError)
         return None
     with as_error(ModelFileError, f"{file} can't be read"):
-        chars = load_char_vocab(files.path('chars.json'))
-        files.compare('chars.json', digest_of(files.path('chars.json')))
+        chars = load_char_vocab(files.checked('chars.json'))
     made = f"{chars.n_chars} ids, {chars.max_chars} per token"
+    wanted = f"{config.n_chars} ids, {config.max_chars} per token"
     require(made == wanted, f"{file} makes {made}; by config.json it should be {wanted}",
             ModelFileError)
     return chars
@@ -211,8 +199,7 @@ def read_words(files, n_words):
     "The words that a model predicts"
     file = files.folder/'vocab.json'
     with as_error(ModelFileError, f"{file} can't be read"):
-        vocab = WordVocab.load(files.path('vocab.json'), 10**6 + 1000*n_words)
-        files.compare('vocab.json', digest_of(files.path('vocab.json')))
+        vocab = WordVocab.load(files.checked('vocab.json'), 10**6 + 1000*n_words)
     for word in vocab.itos:
         require(isinstance(word, str), f"{file} holds {word!r:.100}, which is no word",
                 ModelFileError)
@@ -341,10 +328,10 @@ def saved_settings(files):
     file = files.folder/'elmo.json'
     saved = read_json(files, 'elmo.json', ELMO_FORMAT, ELMO_VERSION,
                       "does not hold the settings of an Elmo")
-    for name in ('dropout', 'markers', 'carry', 'tokenizer', 'mixes'):
-        require(name in saved, f"{file} has no {name}", ModelFileError)
-    dropout, mixes = saved['dropout'], saved['mixes']
     with as_error(ModelFileError, f"{file} holds no Elmo with these settings"):
+        settings = {name: saved[name] for name in ('dropout', 'markers', 'carry')}
+        settings['tokenizer'] = saved['tokenizer'] or no_tokenizer
+        dropout, mixes = saved['dropout'], saved['mixes']
         possible = type(dropout) in (int, float) and 0 <= dropout <= 1
         require(possible, f"dropout={dropout!r:.50}", ValueError)
         one_of('carry', saved['carry'], (True, False))
@@ -352,8 +339,6 @@ def saved_settings(files):
         for mix in mixes:
             for name in ('train_shares', 'train_gamma'): one_of(name, mix[name], (True, False))
             require(len(mix) == 3, f"a mix is {mix!r:.100}", ValueError)
-    settings = dict(dropout=dropout, markers=saved['markers'], carry=bool(saved['carry']),
-                    tokenizer=saved['tokenizer'] or no_tokenizer)
     return settings, mixes
 
 def read_elmo(cls, files, settings):
@@ -363,17 +348,15 @@ def read_elmo(cls, files, settings):
     saved, saved_mixes = saved_settings(files)
     of_mix = {name: value for name,value in settings.items() if name in OF_MIX}
     with as_error(ModelFileError, f"{files.folder} holds no Elmo with these settings"):
-        mixes = [ScalarMix(lm.config.n_layers + 1, **mix) for mix in saved_mixes]
-        elmo = cls(lm, vocab, **{**saved, 'n_reps': len(mixes), **settings})
-    weights = read_weights(files, 'mix.safetensors', nn.ModuleList(mixes).state_dict())
-    if len(elmo.mixes) != len(mixes): return elmo
-    for i,(mix, saved_mix) in enumerate(zip(elmo.mixes, saved_mixes)):
-        kept = {**saved_mix, **of_mix}
-        mix.norm = kept['norm']
-        mix.w.requires_grad_(kept['train_shares'])
-        mix.gamma.requires_grad_(kept['train_gamma'])
-        if 'shares' not in settings: mix.w.data = weights[f'{i}.w']
-        if 'gamma' not in settings: mix.gamma.data = weights[f'{i}.gamma']
+        elmo = cls(lm, vocab, **{**saved, 'n_reps': len(saved_mixes), **settings})
+        mixes = nn.ModuleList(ScalarMix(elmo.n_layers, **mix | of_mix) for mix in saved_mixes)
+    weights = read_weights(files, 'mix.safetensors', mixes.state_dict())
+    if len(elmo.mixes) != len(mixes): return elmo          # other mixes, which are new
+    for i in range(len(mixes)):
+        if 'shares' in settings: del weights[f'{i}.w']
+        if 'gamma' in settings: del weights[f'{i}.gamma']
+    mixes.load_state_dict(weights, strict=False)
+    elmo.mixes = mixes
     return elmo
 
 # %% ../../nbs/library/folder.ipynb #c103

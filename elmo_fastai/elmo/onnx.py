@@ -158,22 +158,15 @@ def given_chars(g, chars, vocab):
 
 def with_marks(g, ids, n_tokens, vocab):
     "[B, T, W] → [B, T+2, W]: BOS before the tokens of each sentence, EOS behind them"
-    B = g.Shape(ids, end=1)
+    padded = g.Pad(ids, [0, 1, 0, 0, 1, 0])
     W = g.Shape(ids, start=2)
     marks = vocab.specials[1:].astype(np.int64)
     wide = g.Concat(marks, g.Expand(marks[:, -1:], g.Concat([2], W, axis=0)), axis=1)
-    bos, eos = g.Split(g.Slice(wide, [0], W, [1]), axis=0, n=2)
-    before = g.Expand(bos, g.Concat(B, [1], W, axis=0))
-    unmarked = g.Concat(before, with_padding(g, ids), axis=1)
-    row = g.Range(0, g.Squeeze(B), 1)
-    end = g.Add(n_tokens, [1])
-    places = g.Concat(g.Unsqueeze(row, [1]), g.Unsqueeze(end, [1]), axis=1)
-    return g.ScatterND(unmarked, places, g.Expand(eos, g.Concat(B, W, axis=0)))
-
-def with_padding(g, ids):
-    "[B, T, W] → [B, T+1, W]"
-    column = g.Concat(g.Shape(ids, end=1), [1], g.Shape(ids, start=2), axis=0)
-    return g.Concat(ids, g.Expand([[[0]]], column), axis=1)
+    bos, eos = g.Split(g.Slice(wide, [0], W, [1]), axis=0, n=2)              # [1, W] each
+    times = g.Range(0, g.Squeeze(g.Shape(padded, start=1, end=2)), 1)
+    is_eos = g.Equal(times, g.Unsqueeze(g.Add(n_tokens, [1]), [1]))          # [B, T+2]
+    marked = g.Where(g.Unsqueeze(is_eos, [2]), eos, padded)
+    return g.Where(g.Unsqueeze(g.Equal(times, 0), [1]), bos, marked)
 
 def mixed(g, mix, layers, dim):
     "The scalar mix of layers [B, T, 2P]"
@@ -204,7 +197,7 @@ def onnx_model(
         steps = g.Add(n_tokens, [2])
         start = [1]
     else:
-        tokens = with_padding(g, ids)
+        tokens = g.Pad(ids, [0, 0, 0, 0, 1, 0])
         steps = g.Max(n_tokens, [1])
         start = [0]
     types, which = distinct(g, tokens, lm.chars.widest)

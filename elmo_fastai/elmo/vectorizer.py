@@ -52,14 +52,11 @@ class ElmoVectorizer(TransformerMixin, BaseEstimator):
     ):
         "Float array [N, features]"
         check_is_fitted(self, 'elmo_')
-        require(not isinstance(X, str), "Expected a list of texts, and got one text: "
-                "put it into a list", ValueError)
         if hasattr(X, 'ndim'):
             X = np.asarray(X, dtype=object)
             require(X.shape[1:] in ((), (1,)), "Expected one column of texts, and got an array of "
                     f"shape {X.shape}: choose the column", ValueError)
             X = X.ravel()
-        elif not hasattr(X, '__len__') and hasattr(X, '__iter__'): X = list(X)
         for i,text in enumerate(X if hasattr(X, '__len__') else ()):
             missing = text is None or isinstance(text, float) and text != text
             require(not missing, f"Row {i} is {text!r}, no text: fill it in, as with fillna('')",

@@ -16,7 +16,7 @@ import numpy as np
 from safetensors.numpy import load as load_numpy, save as save_numpy
 from safetensors.torch import save as save_tensors
 from ..base.errors import ModelFileError, UsageError, as_error, one_of, require
-from ..base.files import read_saved, whole_file
+from ..base.files import check_free, read_saved, whole_file
 from ..base.options import ReadOptions, given, to_toml
 from ..base.processes import find_device, use_threads
 from ..data.encoded import TokenTypes
@@ -24,7 +24,7 @@ from ..data.labels import KINDS, ClassifyDataLoaders, ClassifyDL, LabelledText
 from ..data.tagged import TagDataLoader, TagDataLoaders, TaggedText
 from ..elmo.embed import load_elmo
 from ..elmo.folder import (
-    check_finite, check_free, elmo_files, find_folder, no_tokenizer, read_elmo, read_json,
+    check_finite, elmo_files, find_folder, no_tokenizer, own_names, read_elmo, read_json,
     read_weights, write_model)
 from ..elmo.module import Elmo, without_head
 from ..text.sources import CORPORA
@@ -110,7 +110,7 @@ def save_task(
     if is_tagger: files['words.json'] = json.dumps(learn.dls.vocab[0].itos, indent=0)
     known = learn.known_tokens()
     if known is not None: files['tokens.safetensors'] = save_numpy({'hashes': known})
-    check_free(folder)
+    check_free(folder, own_names)
     lm = without_head(model.elmo.lm)
     return write_model(folder, lm, None, files | (extra or {}), model.elmo.char_vocab)
 
