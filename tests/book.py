@@ -6,15 +6,16 @@ its style sheet for paper, numbered pages, folds open, links inside the book. Pa
 brings, makes the ePub of it: plain HTML, formulas as MathML. Both files stand beside the site, and
 the home page links to them."""
 
-import functools, http.server, re, shutil, subprocess, sys, tempfile, threading
+import re, shutil, subprocess, sys, tempfile
 from pathlib import Path
 from urllib.parse import urljoin
+
+from browse import chromium, served
 
 ROOT = Path(__file__).resolve().parent.parent
 NAME = 'elmo_fastai.pdf'
 EPUB = 'elmo_fastai.epub'
 TITLE = 'ELMo from scratch, in fastai'
-BROWSERS = 'chromium', 'chromium-browser', 'google-chrome'
 MARK = '<span class="elmo-book"></span>'
 
 def lessons(docs):
@@ -32,11 +33,11 @@ def chapter(docs, page, pages):
                   '', text, flags=re.S)
     stem = Path(page).stem
     def link(m):
-        name, address = m[1], m[2]
-        if re.match(r'(https?:|mailto:|data:)', address): return m[0]
-        to, _, anchor = urljoin(page, address).partition('#')
-        if to in pages: return f'{name}="#{Path(to).stem}{"--" + anchor if anchor else ""}"'
-        return f'{name}="{to}{"#" + anchor if anchor else ""}"'
+        if re.match(r'(https?:|mailto:|data:)', m[2]): return m[0]
+        to, _, anchor = urljoin(page, m[2]).partition('#')
+        if to in pages: to, anchor = f'#{Path(to).stem}', anchor and f'--{anchor}'
+        else: anchor = anchor and f'#{anchor}'
+        return f'{m[1]}="{to}{anchor}"'
     text = re.sub(r'\b(href|src|srcset)="([^"]+)"', link, text)
     text = re.sub(r'\bid="([^"]+)"', rf'id="{stem}--\1"', text)
     text = text.replace('<details', '<details open').replace('loading="lazy"', '')
@@ -66,36 +67,21 @@ def book(docs):
     return f'{start}<main class="content">{front}{body}</main></body></html>'
 
 
-def served(docs):
-    "A server of the folder `docs` on this machine alone"
-    class Quiet(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *args): pass
-
-    server = http.server.ThreadingHTTPServer(
-        ('127.0.0.1', 0), functools.partial(Quiet, directory=str(docs)))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    return server
-
 def printed(docs):
     "Prints the book into `docs` and returns the file's place"
-    program = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if not program:
+    if not (program := chromium()):
         raise SystemExit('The book is printed by Chromium, which is not installed here. '
                          'On Debian: apt install chromium')
-    page, server = docs/'book.html', served(docs)
+    page = docs/'book.html'
     page.write_text(book(docs), encoding='utf-8')
+    flags = '''--headless --no-sandbox --disable-gpu --disable-background-networking
+        --no-pdf-header-footer --generate-pdf-document-outline --virtual-time-budget=60000'''
     try:
-        with tempfile.TemporaryDirectory() as profile:
-            subprocess.run(
-                [program, '--headless', '--no-sandbox', '--disable-gpu',
-                 '--disable-background-networking', f'--user-data-dir={profile}',
-                 '--no-pdf-header-footer', '--generate-pdf-document-outline',
-                 '--virtual-time-budget=60000', f'--print-to-pdf={docs / NAME}',
-                 f'http://127.0.0.1:{server.server_port}/book.html'], check=True,
-                capture_output=True, timeout=900)
-    finally:
-        server.shutdown()
-        page.unlink()
+        with served(docs) as address, tempfile.TemporaryDirectory() as profile:
+            subprocess.run([program, *flags.split(), f'--user-data-dir={profile}',
+                            f'--print-to-pdf={docs/NAME}', f'{address}book.html'],
+                           check=True, capture_output=True, timeout=900)
+    finally: page.unlink()
     return docs/NAME
 
 def plain(html):
@@ -125,12 +111,9 @@ def bound(docs):
     if not shutil.which(pandoc[0]): return None
     pages = lessons(docs)
     text = ''.join(plain(chapter(docs, o, pages)) for o in pages)
-    options = ['--from', 'html+tex_math_single_backslash', '--to', 'epub3', '--mathml']
-    options += ['--toc', '--toc-depth=2', '--metadata', f'title={TITLE}', '--metadata',
-                'lang=en-GB']
-    subprocess.run(
-        [*pandoc, *options, '--output', EPUB], input=text, text=True, cwd=docs, check=True
-    )
+    options = '--from html+tex_math_single_backslash --to epub3 --mathml --toc --toc-depth=2'
+    subprocess.run([*pandoc, *options.split(), '--metadata', f'title={TITLE}', '--metadata',
+                    'lang=en-GB', '--output', EPUB], input=text, text=True, cwd=docs, check=True)
     return docs/EPUB
 
 if __name__ == '__main__':

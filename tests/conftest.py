@@ -11,7 +11,7 @@ packages have a module of that name. Other files are about several modules, or a
   `test_explainer`, `test_live`, `test_service`;
 - the repository and its scripts: `test_repository`, `test_packaging`, `test_run`, `test_execute`,
   `test_harness`."""
-import importlib.util, shutil, signal, sys
+import importlib.util, signal, sys
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,6 +19,7 @@ import pytest, torch
 
 sys.path.append(str(Path(__file__).parent/'startup'))       # what other Pythons are started with
 import addresses
+from browse import chromium
 
 @contextmanager
 def threads(k):
@@ -113,10 +114,9 @@ def browser():
     if not importlib.util.find_spec('playwright'):
         pytest.skip('playwright is not installed: nothing is opened in a browser')
     from playwright.sync_api import sync_playwright, Error
-    names = ('chromium', 'chromium-browser', 'google-chrome')
-    program = next(filter(None, map(shutil.which, names)), None)
     with sync_playwright() as p:
-        try: b = p.chromium.launch(executable_path=program, args=['--no-sandbox'], timeout=180_000)
+        try: b = p.chromium.launch(executable_path=chromium(), args=['--no-sandbox'],
+                                   timeout=180_000)
         except Error as e: pytest.skip(f"no Chromium can be started: {str(e).splitlines()[0]}")
         yield b
         b.close()

@@ -2,9 +2,8 @@
 nbs/live/stored.json
 
 The answers to the examples come from the scripts of the page itself, run by node on the model in
-the box. The labelled
-occurrences that the model puts beside another sense are counted here; tests/test_live.py compares
-the answers with PyTorch's."""
+the box. The labelled occurrences that the model puts beside another sense are counted here;
+tests/test_live.py compares the answers with PyTorch's."""
 import json, shutil, subprocess, tempfile
 from pathlib import Path
 import numpy as np
@@ -29,52 +28,52 @@ EXAMPLES = [       # the chosen word as (sentence, position)
     dict(label='a slip of the pen', chosen=(1, 1),
          sentences=['The government raised the taxes.', 'The goverment raised the taxes.',
                     'The slithy toves raised the taxes.']),
-    dict(label='was or were', chosen=(0, 5), panel='readers', sentences=['The men on the hill '
-                                                                         'were tired.',
-                                                                         'The man on the hills '
-                                                                         'was tired.']),
+    dict(label='was or were', chosen=(0, 5), panel='readers',
+         sentences=['The men on the hill were tired.', 'The man on the hills was tired.']),
     dict(label='did', chosen=(0, 1), panel='readers', sentences=['She did not want to go home.'])]
 
 SCRIPTS = 'elmo.js', 'speak.js', 'answers.js'
 
 NODE = """
 import fs from 'node:fs';
-import {Elmo, readTensors, tokenize} from './elmo.js';
-import {Speaker} from './speak.js';
-import {Occurrences, PANELS, keyOf} from './answers.js';
-const value = JSON.parse(fs.readFileSync('in.json'));
-const file = name => {
-  const b = fs.readFileSync(name);
-  return b.buffer.slice(b.byteOffset, b.byteOffset + b.length);
-};
+import * as E from './elmo.js';
+import * as S from './speak.js';
+import * as A from './answers.js';
+const {value, places} = JSON.parse(fs.readFileSync('in.json'));
 const json = name => JSON.parse(fs.readFileSync(name));
-const elmo = new Elmo(readTensors(file(value.box + '/model.safetensors')),
-                      json(value.box + '/config.json').config);
-const speaker = new Speaker(elmo, readTensors(file(value.box + '/output.safetensors')),
-                            json(value.box + '/vocab.json').itos);
-const stored = new Occurrences(readTensors(file(value.live + '/occurrences.safetensors')),
-                               json(value.live + '/occurrences.json'));
+const tensors = name => {
+  const b = fs.readFileSync(name);
+  return E.readTensors(b.buffer.slice(b.byteOffset, b.byteOffset + b.length));
+};
+const box = () => new E.Elmo(tensors(places.box + '/model.safetensors'),
+                             json(places.box + '/config.json').config);
+const speaks = () => new S.Speaker(box(), tensors(places.box + '/output.safetensors'),
+                                   json(places.box + '/vocab.json').itos);
+const plain = layers => layers.map(l => l.map(v => Array.from(v)));
+fs.writeFileSync('out.json', JSON.stringify((() => { CODE })()));
 """
 
 ANSWERS = """
-const answers = {};
-for (const {sentences, chosen} of value.examples) for (const panel of Object.keys(PANELS)) {
-  const question = {panel, sentences: sentences.map(tokenize), chosen};
-  answers[keyOf(question)] = PANELS[panel]({elmo, speaker, stored}, question);
+const speaker = speaks(), elmo = speaker.elmo, answers = {};
+const stored = new A.Occurrences(tensors(places.live + '/occurrences.safetensors'),
+                                 json(places.live + '/occurrences.json'));
+for (const {sentences, chosen} of value) for (const panel of Object.keys(A.PANELS)) {
+  const question = {panel, sentences: sentences.map(E.tokenize), chosen};
+  answers[A.keyOf(question)] = A.PANELS[panel]({elmo, speaker, stored}, question);
 }
-fs.writeFileSync('out.json', JSON.stringify(answers));
+return answers;
 """
 
-def run(code, **value):
-    "What `code` writes to out.json, with the scripts of the page and the model in the box at hand"
+def run(code, value=None):
+    "What `code` returns, with the scripts of the page, the model in the box and `value` at hand"
     with tempfile.TemporaryDirectory() as folder:
         new = Path(folder)
         for name in SCRIPTS: shutil.copyfile(live/name, new/name)
+        given = dict(value=value, places=dict(box=str(BOX), live=str(live)))
         (new/'package.json').write_text('{"type": "module"}', encoding='utf-8')
-        (new/'in.json').write_text(json.dumps(value | {'box': str(BOX), 'live': str(live)}),
-                                   encoding='utf-8')
-        (new/'run.js').write_text(NODE + code, encoding='utf-8')
-        subprocess.run(['node', 'run.js'], cwd=new, check=True)
+        (new/'in.json').write_text(json.dumps(given), encoding='utf-8')
+        (new/'run.js').write_text(NODE.replace('CODE', code), encoding='utf-8')
+        subprocess.run(['node', 'run.js'], cwd=new, check=True, timeout=300)
         return json.loads((new/'out.json').read_text(encoding='utf-8'))
 
 def failures():
@@ -97,7 +96,7 @@ def failures():
 
 if __name__ == '__main__':
     words = json.loads((live/'occurrences.json').read_text(encoding='utf-8'))['words']
-    found = {'examples': EXAMPLES, 'words': words, 'answers': run(ANSWERS, examples=EXAMPLES),
+    found = {'examples': EXAMPLES, 'words': words, 'answers': run(ANSWERS, EXAMPLES),
              'failures': failures()}
     text = json.dumps(found, ensure_ascii=False, separators=(',', ':'))
     (live/'stored.json').write_text(text, encoding='utf-8')

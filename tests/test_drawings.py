@@ -43,14 +43,9 @@ def labels(file):
         width = .5*size*len(o.text)
         start = x + float(o.get('x', 0)) + {'middle': 0, 'end': -width/2}.get(o.get('text-anchor'),
                                                                               width/2)
-        yield (
-            o.text,
-            size,
-            style.get('fill'),
-            float(style.get('opacity', 1)) * float(style.get('fill-opacity', 1)),
-            (start, y + float(o.get('y', 0)) - 0.35 * size),
-            o.tag,
-        )
+        yield (o.text, size, style.get('fill'),
+               float(style.get('opacity', 1))*float(style.get('fill-opacity', 1)),
+               (start, y + float(o.get('y', 0)) - 0.35*size), o.tag)
 
 
 def rgb(colour): return [int(colour[i:i+2], 16) for i in (1, 3, 5)]
@@ -65,8 +60,7 @@ def grounds(file):
         side = {k: float(o.get(k, 0)) for k in ('x', 'y', 'width', 'height', 'cx', 'cy', 'r')}
         if o.tag == SVG + 'rect':
             inside = lambda u, v, s=side, x=x, y=y: (
-                s['x'] <= u - x <= s['x'] + s['width'] and s['y'] <= v - y <= s['y'] + s['height']
-            )
+                s['x'] <= u - x <= s['x'] + s['width'] and s['y'] <= v - y <= s['y'] + s['height'])
         else:
             inside = lambda u, v, s=side, x=x, y=y: (u-x-s['cx'])**2 + (v-y-s['cy'])**2 <= s['r']**2
         yield inside, rgb(fill), share

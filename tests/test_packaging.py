@@ -1,12 +1,12 @@
 """The library by itself: what it imports, what it exports, and that it needs none of the
 development tools"""
-import ast, json, os, re, subprocess, sys
+import ast, os, re, subprocess, sys
+from configparser import ConfigParser
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
 
-import pytest
-from notebooks import rule_for
+from notebooks import root, rule_for
 
 import elmo_fastai
 
@@ -30,38 +30,67 @@ def imports(file, deferred=True):
             own = ['elmo_fastai', *file.relative_to(lib).parent.parts]
             yield '.'.join([*own[:len(own)+1-n.level], n.module]) if n.level else n.module
 
-@each
-def test_no_development_tool_is_imported(name):
-    assert not {o.split('.')[0] for o in imports(file_of(name))} & TOOLS
+def python(code, env=os.environ):
+    "What a new process prints that runs `code`"
+    path = os.pathsep.join([str(lib.parent), env.get('PYTHONPATH', '')])
+    p = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True,
+                       env={**env, 'PYTHONPATH': path})
+    assert p.returncode == 0 and not p.stderr.strip(), p.stderr
+    return p.stdout
 
-def test_every_module_without_the_tools():
-    """Each module by itself in a new process in which the development tools can't be imported;
-    with no network and no display"""
-    code = f'''
-import importlib.abc, importlib, json, sys
+def test_importing_needs_and_changes_nothing():
+    """Each module without the development tools, a network and a display. No seed, no threads, no
+    formats, no handlers; and of warnings one of PyTorch alone is filtered. Other packages filter
+    when they are imported, so ours are imported twice"""
+    python(f'''
+import importlib.abc, importlib, sys
 class Block(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path, target=None):
         if name.split('.')[0] in {sorted(TOOLS - {"packaging", "IPython", "psutil"})!r}:
             raise ImportError(f'{{name}} is a development tool')
 sys.meta_path.insert(0, Block())
-import warnings; warnings.simplefilter('error', SyntaxWarning)
+import random, signal, warnings
+warnings.simplefilter('error', SyntaxWarning)
 # fastai's layers call it when they are imported
 warnings.filterwarnings('ignore', '`torch.jit.script`')
-ours = {{}}
-for name in {[*modules, "all"]!r}:
-    importlib.import_module('elmo_fastai.' + name)
-    ours[name] = sorted(m for m in sys.modules if m.startswith('elmo_fastai.'))
-print(json.dumps(ours))
-'''
-    env = {k:v for k,v in os.environ.items()
-           if k not in ('DISPLAY', 'MPLBACKEND', 'ELMO_FASTAI_DATA')}
-    env.update(PYTHONPATH=os.pathsep.join([str(lib.parent), env.get('PYTHONPATH', '')]),
-               HF_HUB_OFFLINE='1')
-    p = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, env=env,
-                       cwd=lib.parent.parent)
-    assert p.returncode == 0, p.stderr
-    assert not p.stderr.strip(), p.stderr                               # importing says nothing
-    assert set(json.loads(p.stdout.strip().split('\n')[-1])) == {*modules, 'all'}
+import torch, numpy as np, fastai.text.all, datasets, sklearn, matplotlib   # theirs is not ours
+def state():
+    signals = [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)]
+    rc = {{k: v for k,v in matplotlib.rcParams.items() if not k.startswith('backend')}}
+    drawn = torch.rand(1).item(), random.random(), np.random.rand()
+    return (torch.get_num_threads(), torch.get_default_dtype(), torch.is_grad_enabled(), signals,
+            rc, warnings.showwarning, drawn)
+def seed():
+    for f in (torch.manual_seed, random.seed, np.random.seed): f(5)
+seed()
+before = state()
+seed()
+for name in {[*modules, "all"]!r}: importlib.import_module('elmo_fastai.' + name)
+assert state() == before
+for name in [o for o in sys.modules if o.startswith('elmo_fastai')]: del sys.modules[name]
+warnings.resetwarnings()
+import elmo_fastai.all
+(action, message, *_), = warnings.filters
+assert action == 'ignore' and message.pattern.startswith('LSTM with projections'), warnings.filters
+''', {k: v for k,v in os.environ.items() if k not in ('DISPLAY', 'MPLBACKEND', 'ELMO_FASTAI_DATA')}
+           | dict(HF_HUB_OFFLINE='1'))
+
+# what comes with another package; what is not needed
+GIVEN = dict(sklearn='scikit_learn', scipy='scikit_learn', plum='fastai', fastcore='fastai',
+             numpy='torch', PIL='fastai')
+OPTIONAL = {'spacy', 'faiss', 'ipywidgets', 'IPython', 'onnx', 'onnxruntime'}
+
+def test_what_is_imported_is_required():
+    "Named in settings.ini, not merely there by way of another; and no development tool"
+    cfg = ConfigParser(delimiters=['='])
+    cfg.read(root/'settings.ini', encoding='utf-8')
+    required = {re.split(r'[<>=~!]', o)[0].lower().replace('-', '_')
+                for o in cfg['DEFAULT']['requirements'].split()}
+    used = {o.split('.')[0] for f in lib.rglob('*.py') if f.name != '_modidx.py'
+            for o in imports(f)}
+    used -= {*sys.stdlib_module_names} | OPTIONAL | {'elmo_fastai'}
+    assert {GIVEN.get(o, o).lower() for o in used} <= required
+    assert not {o.split('.')[0] for f in files for o in imports(f)} & TOOLS
 
 @each
 def test_all_names_exist(name):
@@ -124,14 +153,8 @@ LATE = {('tasks.command', 'tasks.folder'), ('tasks.embed', 'elmo.file'),
 
 def test_imports_go_one_way():
     """From package to package as they are listed, without circles, and none is hidden in a function
-    to avoid one.
-
-    The rule is about circles. What is heavy and not ours (torch, fastai, datasets, matplotlib) may
-    be
-    imported where it is used,
-    and so may a module of ours that needs it, in the few places of `LATE`; such an import counts as
-    an
-    arrow like any other."""
+    to avoid one. What is heavy and not ours may be imported where it is used, and so may a module
+    of ours that needs it, in the few places of `LATE`"""
     for a,b,top in arrows():
         assert top or (a, b) in LATE, f'{a} imports {b} in a function'
         assert b in modules, (a, b)
@@ -160,73 +183,24 @@ def test_no_private_name_leaves_its_module():
             if isinstance(n, ast.ImportFrom) and (n.level or n.module.startswith('elmo_fastai')):
                 assert not [o.name for o in n.names if o.name[0] == '_'], (m, n.module)
 
-HEAVY = 'matplotlib', 'sklearn', 'fastai', 'datasets', 'IPython'
+HEAVY = {'matplotlib', 'sklearn', 'fastai', 'datasets', 'IPython'}
 
 def modules_with(names):
     "What is loaded after `import` of `names`"
-    code = f"import sys, {names}; print(*sys.modules)"
-    env = {**os.environ, 'PYTHONPATH': os.pathsep.join([str(lib.parent),
-                                                        os.environ.get('PYTHONPATH', '')])}
-    p = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, env=env)
-    assert p.returncode == 0, p.stderr
-    return p.stdout.split()
+    return {*python(f'import sys, {names}; print(*sys.modules)').split()}
 
 def test_elmo_comes_without_training_and_plots():
     loaded = modules_with('elmo_fastai.elmo')
-    assert not [o for o in loaded if o in HEAVY or o.startswith('elmo_fastai.train')]
+    assert not loaded & HEAVY and not [o for o in loaded if o.startswith('elmo_fastai.train')]
 
 def test_a_command_line_comes_without_torch():
     "`elmo_pretrain --help` and `elmo_embed --help` take a fifth of a second"
     loaded = modules_with('elmo_fastai.train.command, elmo_fastai.tasks.embed')
-    assert not {*HEAVY, 'torch', 'pandas'} & {*loaded}
+    assert not loaded & {*HEAVY, 'torch', 'pandas'}
 
 def test_modules_are_generated():
     for f in files:
         text = f.read_text(encoding='utf-8')
         assert 'AUTOGENERATED' in text
-        notebook = f.parent/re.search(r'File to edit: (\S+)\.?$', text, re.M)[1].rstrip('.')
-        if (lib.parent/'nbs').is_dir(): assert notebook.is_file()
-
-@pytest.mark.slow
-def test_importing_filters_one_message_of_pytorch():
-    """Only the one about projected LSTMs. Other packages filter when they are imported, so ours
-    are imported twice"""
-    code = '''
-import sys, warnings
-import elmo_fastai.all
-for name in [o for o in sys.modules if o.startswith('elmo_fastai')]: del sys.modules[name]
-warnings.resetwarnings()
-shown = warnings.showwarning
-import elmo_fastai.all
-(action, message, category, module, line), = warnings.filters
-assert action == 'ignore' and message.pattern.startswith('LSTM with projections'), warnings.filters
-assert warnings.showwarning is shown
-'''
-    env = {**os.environ, 'PYTHONPATH': os.pathsep.join([str(lib.parent),
-                                                        os.environ.get('PYTHONPATH', '')])}
-    p = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, env=env)
-    assert p.returncode == 0, p.stderr
-
-def test_no_global_side_effects():
-    "Importing must not seed, set threads, or change number formats"
-    code = '''
-import torch, random, numpy as np
-import fastai.text.all, datasets, sklearn                # what others do is not ours
-threads, dtype, grad = torch.get_num_threads(), torch.get_default_dtype(), torch.is_grad_enabled()
-torch.manual_seed(5); random.seed(5); np.random.seed(5)
-import matplotlib; rc = dict(matplotlib.rcParams)
-import signal; handlers = [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)]
-from elmo_fastai.all import *
-assert torch.get_num_threads() == threads
-assert (torch.get_default_dtype(), torch.is_grad_enabled()) == (dtype, grad)
-a = torch.rand(1).item(), random.random(), np.random.rand()
-torch.manual_seed(5); random.seed(5); np.random.seed(5)
-assert a == (torch.rand(1).item(), random.random(), np.random.rand())
-assert handlers == [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)]
-changed = {k for k,v in rc.items() if matplotlib.rcParams[k] != v} - {'backend', 'backend_fallback'}
-assert not changed, changed
-'''
-    env = {**os.environ, 'PYTHONPATH': os.pathsep.join([str(lib.parent),
-                                                        os.environ.get('PYTHONPATH', '')])}
-    p = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, env=env)
-    assert p.returncode == 0, p.stderr
+        notebook = re.search(r'File to edit: (\S+)\.?$', text, re.M)[1].rstrip('.')
+        assert not (root/'nbs').is_dir() or (f.parent/notebook).is_file()

@@ -24,7 +24,7 @@ def bit_task(steps, n):
     start = 16                            # four earlier sentences of four words
     said = torch.randint(2, (n, start+1+steps))
     first = torch.zeros_like(said)
-    first[:, :start+1:4] = 1
+    first[:,:start+1:4] = 1
     return torch.stack([2.*said - 1, first], -1), said[:, start]
 
 class Memory(nn.Module):
