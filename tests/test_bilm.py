@@ -5,7 +5,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest, torch
-from hypothesis import given, settings, strategies as st
 from torch import nn
 
 from elmo_fastai.text.tokens import ByteCharVocab, WordVocab
@@ -61,7 +60,6 @@ def slow_nats(m, batch):
     return [[-head.log_prob(h[i, t][None])[0, y[i, t]].item() for i in range(len(y))
              for t in range(y.shape[1]) if y[i, t]]
             for head, h, y in zip(m.heads, (f, b), (fwd, bwd))]
-
 
 # what a direction must not see
 
@@ -151,20 +149,6 @@ def test_order_and_company_change_nothing(model, batch):
         layers(model, chars.repeat(3, 1, 1))[:,:, -len(chars):], ours, **close
     )
 
-
-@settings(max_examples=15, deadline=None)
-@given(st.lists(st.lists(st.sampled_from(WORDS), min_size=1, max_size=9), min_size=1, max_size=6))
-def test_alone_as_in_any_batch(types, batch, sents):
-    m = BATCHMATES.setdefault('m', None) or BATCHMATES.setdefault(
-        'n', make(SHAPES['projected'], types, batch))
-    text = EncodedText(sents, types)
-    together = SentenceDataLoader(text, bs=len(sents)).one_batch()[0]
-    out = layers(m, together)
-    for row,chars in enumerate(together):
-        n = int((chars[:,0] != 0).sum())
-        torch.testing.assert_close(out[:,:,row,:n], layers(m, chars[None,:n])[:,:,0], **close)
-BATCHMATES = {}
-
 def test_layer_0_knows_the_letters_only(model, batch, types):
     x = layers(model, batch[0])[0]
     assert torch.allclose(x[0], x[1], **close) == model.config.share_encoder
@@ -208,7 +192,6 @@ def test_a_carried_state_is_one_pass(model, batch, cut):
         (c.n_layers, 2, len(chars), c.hidden_dim),
     ]
 
-
 def test_a_folded_normalisation_and_too_wide_a_filter_are_refused(tmp_path):
     config = BiLMConfig('nano', char_dim=4, filters=((1, 8),), proj_dim=8, hidden_dim=8)
     lm = BiLM(config, 0)
@@ -216,7 +199,6 @@ def test_a_folded_normalisation_and_too_wide_a_filter_are_refused(tmp_path):
     with pytest.raises(ValueError, match='folded away'): save_bilm(tmp_path/'m', lm, None)
     with pytest.raises(ValueError, match='width 5 is wider'):
         replace(config, filters=((5, 8),), max_chars=3)
-
 
 # separate and missing parts
 
@@ -289,7 +271,6 @@ def test_dropout_hides_no_target(types, batch):
     assert all(o.isfinite().all() for o in m(*batch)) and sum(map(len, m(*batch))) == 2*sum(
         len(s) + 1 for s in SENTS)
 
-
 # perplexity
 
 def test_evaluate_is_the_slow_sum(model, batch, types):
@@ -298,7 +279,6 @@ def test_evaluate_is_the_slow_sum(model, batch, types):
     assert got['predictions'] == sum(len(s)+1 for s in SENTS)
     for k, nats in dict(fwd=f, bwd=b, mean=(f + b)/2).items():
         assert math.isclose(got[k], math.exp(nats), rel_tol=1e-5)
-
 
 def test_evaluate_does_not_depend_on_batches(model, types):
     text = EncodedText(SENTS, types)
@@ -314,7 +294,6 @@ def test_evaluate_does_not_depend_on_batches(model, types):
         for k in ('fwd', 'bwd', 'mean'):
             assert math.isclose(other[k], first[k], rel_tol=1e-5)
 
-
 def test_evaluate_streams_and_sentences_where_they_are_the_same(model, types):
     # as strips of eight tokens these are the sentences
     even = EncodedText([WORDS[i:i+6] for i in range(8)], types)
@@ -328,7 +307,6 @@ def test_evaluate_streams_and_sentences_where_they_are_the_same(model, types):
         assert evaluate(model, StreamDataLoader(text, bs=bs, seq_len=sl))['predictions'] == sum(
             len(s) + 1 for s in SENTS)
 
-
 def test_evaluate_leaves_the_model_and_each_part_s_mode_as_they_were(model, types):
     model.train()
     model.chars.eval()
@@ -339,7 +317,6 @@ def test_evaluate_leaves_the_model_and_each_part_s_mode_as_they_were(model, type
     with pytest.raises(ValueError): evaluate(model, [])
     assert before == [m.training for m in model.modules()]
     model.eval()
-
 
 def test_evaluate_says_when_it_cannot(model, types, batch):
     with pytest.raises(ValueError, match='[Nn]o(thing)? .*predict|empty'): evaluate(model, [])
@@ -366,7 +343,6 @@ def test_double_precision(model, batch):
                 a, torch.tensor(b, dtype=torch.float64), atol=1e-10, rtol=1e-10
             )
 
-
 @pytest.mark.parametrize('train', [False, True])
 def test_bfloat16(model, batch, train):
     with torch.no_grad(): exact = torch.cat(model(*batch)).mean()
@@ -377,7 +353,6 @@ def test_bfloat16(model, batch, train):
     torch.cat(nll).mean().backward()
     assert all(p.grad is None or (p.grad.dtype == torch.float32 and p.grad.isfinite().all())
                for p in model.parameters())
-
 
 def run(config, types, seed):
     torch.manual_seed(seed)
@@ -425,7 +400,6 @@ def test_gradients_agree_with_finite_differences(shape, types, batch):
             math.isclose(there, slope(eps), rel_tol=1e-4, abs_tol=1e-5) for eps in (1e-6, 1e-8)
         ), name
 
-
 def test_the_start_is_the_originals():
     torch.manual_seed(0)
     m = BiLM(BiLMConfig('x', proj_dim=64, hidden_dim=96, norm=False), 500)
@@ -470,19 +444,6 @@ def test_guesses_stand_beside_their_words(types, batch):
                 types.vocab.itos[i] for i in m.head.log_prob(h[None])[0].topk(2).indices)
     assert guesses(m, [], types.vocab, types.char_vocab) == []
 
-def test_looking_leaves_the_mode_alone(types, batch):
-    m = make(CFG, types, batch)
-    class Fails(Exception): pass
-    def broken():
-        yield batch
-        raise Fails
-    for mode in (True, False):
-        m.train(mode)
-        guesses(m, SENTS[0], types.vocab, types.char_vocab)
-        assert m.training == mode
-        with pytest.raises(Fails): evaluate(m, broken())
-        assert m.training == mode and torch.is_grad_enabled()
-
 def test_what_a_model_can_not_be_asked(types, batch):
     states_only, m = BiLM(CFG, 0), make(CFG, types, batch)
     with pytest.raises(ValueError, match='output layer'):
@@ -490,7 +451,6 @@ def test_what_a_model_can_not_be_asked(types, batch):
     with pytest.raises(ValueError, match='output layer'): evaluate(states_only, [batch])
     with pytest.raises(ValueError, match='belong together'):
         guesses(m, ['the'], WordVocab.build([['x']]), types.char_vocab)
-
 
 # configurations
 

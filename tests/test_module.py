@@ -12,15 +12,19 @@ from elmo_fastai.elmo import module as module
 from elmo_fastai.text.corpora import toy_corpus
 from elmo_fastai.text.tokens import CharVocab, get_tokenizer, word_tokenize
 from elmo_fastai.nn.bilm import BiLM
-from elmo_fastai.nn.charcnn import CharCNN
 from elmo_fastai.data.loaders import ElmoDataLoaders
 from elmo_fastai.data.encoded import TensorChars
 from elmo_fastai.elmo.module import Elmo, ScalarMix
 from made import CFG, S, VOCAB, bilm, close, make, same
 
-
 @pytest.fixture()
 def elmo(): return make()
+
+def marked(elmo, tokens):
+    "Char ids of a sentence with its marks, [T+2, W]"
+    _, bos, eos = elmo.char_vocab.specials
+    rows = [[bos], elmo.char_vocab.encode(tokens), [eos]] if tokens else [[bos], [eos]]
+    return torch.from_numpy(np.concatenate(rows))
 
 def test_the_original_normalisation_in_half_precision():
     h = torch.randn(4, 100, 512)
@@ -44,15 +48,7 @@ def test_the_mix_is_equation_1():
         mix.shares, torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64), atol=1e-6
     )
 
-
-def test_initial_shares_are_trainable():
-    mix = ScalarMix(3, shares=(.6, .3, .1), gamma=2.)
-    assert [tuple(p.shape) for p in mix.parameters()] == [(3,), (1,)] and all(
-        p.requires_grad for p in mix.parameters())
-    mix([torch.randn(2, 3, 4) for _ in range(3)])[0, 0, 0].backward()
-    assert mix.w.grad.abs().sum() > 0 and mix.gamma.grad.abs() > 0
-
-@pytest.mark.parametrize('s,g', [(True, False), (False, True), (False, False)])
+@pytest.mark.parametrize('s,g', [(True, True), (True, False), (False, True), (False, False)])
 def test_shares_and_gamma_freeze_by_themselves(s, g):
     mix = ScalarMix(3, train_shares=s, train_gamma=g)
     assert (mix.w.requires_grad, mix.gamma.requires_grad) == (s, g)
@@ -67,7 +63,6 @@ def test_shares_and_gamma_freeze_by_themselves(s, g):
 def test_mixes_that_can_not_be(kw):
     with pytest.raises(ValueError, match='shares|norm'):
         ScalarMix(3, **kw)
-
 
 def test_a_mix_of_other_layers():
     with pytest.raises(ValueError, match='shorter'): ScalarMix(3)([torch.zeros(1, 1, 2)]*2)
@@ -90,7 +85,6 @@ def test_token_norm_looks_at_the_token_alone():
         atol=1e-5,
     )
 
-
 def test_batch_norm_is_the_originals():
     """Against bilm-tf's formula, written out: one mean and one variance over all real tokens and
     features"""
@@ -112,20 +106,21 @@ def test_penalty_pulls_to_the_average():
 
 # the module
 
-def test_vectors_are_the_bilms(elmo):
+@pytest.mark.parametrize('cfg', [
+    {}, dict(share_encoder=False), dict(n_layers=1), dict(n_layers=3, residual=False),
+    dict(cell_clip=0.5, proj_clip=0.3), dict(norm=False, activation='tanh'), dict(max_chars=12)],
+        ids=str)
+def test_vectors_are_the_bilms(cfg):
+    elmo = make(cfg=cfg)
     layers, mask = elmo.layers(S)
-    assert (len(layers) == 3 and layers[0].shape == (5, 12, 16)
-            and mask.sum(1).tolist() == [len(s) for s in S])
-    _,bos,eos = elmo.char_vocab.specials
+    assert len(layers) == elmo.n_layers == elmo.lm.config.n_layers + 1
+    assert layers[0].shape == (5, 12, 16) and mask.sum(1).tolist() == [len(s) for s in S]
     for i,s in enumerate(S):
-        chars = (
-            np.concatenate([[bos], elmo.char_vocab.encode(s), [eos]]) if s else np.stack([bos, eos])
-        )
-        with torch.no_grad(): direct = elmo.lm.encode(torch.from_numpy(chars)[None])
+        with torch.no_grad(): direct = elmo.lm.encode(marked(elmo, s)[None])
         for h,o in zip(layers, direct):
             assert close(h[i,:len(s)], torch.cat(o, -1)[0, 1:-1]) and not h[i, len(s):].any()
     (mixed,), _ = elmo(S)
-    assert close(mixed, sum(layers)/3)
+    assert close(mixed, sum(layers)/len(layers))
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.lists(st.text(max_size=6), max_size=7), min_size=1, max_size=5), st.randoms())
@@ -141,14 +136,12 @@ def test_company_padding_and_order_change_nothing(sents, rnd):
                 and close(other[r,:len(sents[i])], alone[0])
                 and not whole[i, len(sents[i]):].any())
 
-
 def test_ids_and_lists_agree(elmo):
     chars = elmo.to_chars(S)
     assert chars.dtype == torch.int16 and chars.shape == (5, 12, 50)
     assert same(elmo(chars)[0], elmo(S)[0]) and close(elmo(chars.long())[0][0], elmo(S)[0][0])
     assert (close(elmo(TensorChars(chars))[0][0], elmo(S)[0][0])
             and type(elmo(TensorChars(chars))[0][0]) is torch.Tensor)
-
 
 def test_fewer_columns_change_nothing(elmo):
     sents = [s for s in S[:4]]
@@ -157,7 +150,6 @@ def test_fewer_columns_change_nothing(elmo):
     assert close(
         elmo(F.pad(chars, (0, 3), value=261)*(chars[...,:1] != 0))[0][0], elmo(sents)[0][0]
     )
-
 
 def test_padding_in_front_or_within_is_refused(elmo):
     chars = elmo.to_chars(S[:2])
@@ -175,7 +167,6 @@ def test_texts_are_split_by_the_tokenizer():
     assert same(a([text])[0], a([word_tokenize(text)])[0]) and same(
         b([text])[0], b([text.split()])[0])
 
-
 @pytest.mark.parametrize('shape', [(0, 0), (0, 5), (3, 0)])
 @pytest.mark.parametrize('markers', ['add', 'given'])
 def test_nothing_to_embed(shape, markers):
@@ -189,8 +180,7 @@ def test_nothing_to_embed(shape, markers):
 
 def test_markers_given():
     a, b = make(), make(markers='given')
-    _,bos,eos = a.char_vocab.specials
-    full = torch.from_numpy(np.concatenate([[bos], a.char_vocab.encode(S[0]), [eos]]))[None]
+    full = marked(a, S[0])[None]
     (v,), mask = b(full)
     assert v.shape[1] == 7 and mask.all() and close(v[:, 1:-1], a([S[0]])[0][0])
     with pytest.raises(ValueError, match="markers='given'"): a(full)
@@ -217,14 +207,12 @@ def test_input_that_can_not_be(elmo, bad, error, says):
     with pytest.raises(error, match=says):
         elmo(bad)
 
-
 @pytest.mark.parametrize('kw', [
     dict(markers='none'), dict(n_reps=0), dict(norm='x'), dict(shares=(1, 1)),
     dict(tokenizer='nltk'), dict(char_vocab=CharVocab.build([['abc']]))], ids=str)
 def test_settings_that_can_not_be(kw):
     with pytest.raises(ValueError):
         make(**kw)
-
 
 def test_several_mixes_one_pass(elmo, monkeypatch):
     model, calls = make(n_reps=3), []
@@ -240,22 +228,6 @@ def test_several_mixes_one_pass(elmo, monkeypatch):
     assert len(vecs) == 3 and len(calls) == 2
     for v,m in zip(vecs, model.mixes): assert close(v, m(layers, mask))
     assert close(vecs[2], 2*vecs[0]) and not close(vecs[1], vecs[0], 1e-3)
-
-@pytest.mark.parametrize('cfg', [
-    dict(share_encoder=False), dict(n_layers=1), dict(n_layers=3, residual=False),
-    dict(cell_clip=0.5, proj_clip=0.3), dict(norm=False, activation='tanh'), dict(max_chars=12)],
-        ids=str)
-def test_shapes_of_bilm(cfg):
-    elmo = make(cfg=cfg)
-    layers, mask = elmo.layers(S)
-    assert len(layers) == elmo.lm.config.n_layers + 1 == elmo.n_layers
-    _, bos, eos = elmo.char_vocab.specials
-    chars = torch.from_numpy(np.concatenate([[bos], elmo.char_vocab.encode(S[3]), [eos]]))[None]
-    with torch.no_grad():
-        direct = elmo.lm.encode(chars)
-    for h, o in zip(layers, direct):
-        assert close(h[3:4], torch.cat(o, -1)[:, 1:-1])
-
 
 # frozen
 
@@ -370,11 +342,9 @@ def test_state_is_carried_by_row_and_reset():
 def test_carried_state_is_the_reference_of_the_bilm():
     "As `BiLM.encode_state`, batch after batch, rows coming and going"
     old, state, lm = make(carry=True), None, bilm()
-    _,bos,eos = old.char_vocab.specials
     for batch in ([S[0], S[1]], [S[3], S[0], S[1]], [S[1]], [S[0], S[4], S[3], S[1]]):
         layers, mask = old.layers(batch)
-        rows = [torch.from_numpy(np.concatenate([[bos], old.char_vocab.encode(s), [eos]]))
-                for s in batch]
+        rows = [marked(old, s) for s in batch]
         with torch.no_grad():
             direct, state = lm.encode_state(
                 nn.utils.rnn.pad_sequence(rows, batch_first=True), state
@@ -448,15 +418,6 @@ def test_mixes_train_under_ddp(tmp_path):
         (sum(model(x[i:i + 1]).square().mean() for i in range(2))/2).backward()
         opt.step()
     assert torch.allclose(got, model.elmo.mixes[0].w.data, atol=1e-5)
-
-
-def test_learned_characters(tmp_path):
-    chars = CharVocab.build([list('abcdefgh')], max_chars=20)
-    lm = bilm(max_chars=20)
-    lm.chars = CharCNN(8, 4, ((1, 8),), n_chars=chars.n_chars).eval()
-    elmo = Elmo(lm, VOCAB, char_vocab=chars, dropout=0.).eval()
-    assert not close(elmo([['aaa']])[0][0], elmo([['hgf']])[0][0], 1e-4)
-
 
 # an Elmo owns its flags, not its argument's
 

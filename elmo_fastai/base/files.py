@@ -126,8 +126,9 @@ def check_free(path, own):
             "folder", ValueError)
     if not path.is_dir() or own(path): return
     for file in sorted(path.iterdir()):
-        require(file.name.startswith(NEW), f"{path} holds {file.name!r} and no model of this kind, "
-                "and nothing of it would be replaced: take another folder", ValueError)
+        require(file.name.startswith(NEW), f"{path} holds other things than a model of this kind, "
+                f"such as {file.name!r}, and nothing of it would be replaced: take another folder",
+                ValueError)
 
 # %% ../../nbs/library/files.ipynb #w2
 @contextmanager
