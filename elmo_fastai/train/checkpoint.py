@@ -26,15 +26,15 @@ from .learner import FitCallback, FitLearner, Reason, TimeBudget, bare
 FASTAI_STATE = {
     Recorder: ['lrs', 'iters', 'losses', 'values'], ParamScheduler: ['hps'],
     TrackerCallback: ['best', 'new_best', 'wait'], MixedPrecision: ['scales'],
-    GradientAccumulation: ['count'], ShowGraphCallback: ['nb_batches'],
+    GradientAccumulation: ['count'], ShowGraphCallback: ['nb_batches'], CSVLogger: ['text'],
     Learner: ['train_iter', 'pct_train', 'smooth_loss', 'final_record']}
 
 def state_names(part):
-    "The attributes that are the state of a learner, a metric or a callback of fastai's"
+    "The names of what is the state of a learner, a metric or a callback"
+    if isinstance(part, FitCallback): return part.kept
     if isinstance(part, Metric):
         return [name for name, value in vars(part).items() if not callable(value)]
-    kinds = [kind for kind in FASTAI_STATE if isinstance(part, kind)]
-    return [name for kind in kinds for name in FASTAI_STATE[kind]]
+    return [name for kind in FASTAI_STATE if isinstance(part, kind) for name in FASTAI_STATE[kind]]
 
 def state_of(part):
     "The state of a learner, a metric or a callback: {name: value}"
@@ -58,9 +58,8 @@ def load_state(part, state, device):
 
 def has_state(callback):
     "Is there something in a callback to keep?"
-    if isinstance(callback, FitCallback): return len(callback.kept) > 0
-    if isinstance(callback, CSVLogger) or hasattr(type(callback), 'state_dict'): return True
-    return len(state_names(callback)) > 0
+    is_own = hasattr(type(callback), 'state_dict') and not isinstance(callback, FitCallback)
+    return is_own or len(state_names(callback)) > 0
 
 def stateful(learn):
     "What in a training has a state: {name: learner, callback or metric}"
@@ -186,17 +185,14 @@ def unlike(was, now):
         before, after = [getattr(d.get(name), 'shape', d.get(name)) for d in (was, now)]
         if before != after: yield f"{name} was {before!s:.100}, now it is {after!s:.100}"
 
-def epochs_asked(learn):
-    "The number of epochs; None where a clock ends the training"
-    is_timed = any(isinstance(callback, TimeBudget) for callback in learn.cbs)
-    return None if is_timed else learn.n_epoch
-
 def _settings(learn):
     "What must be the same for a training to go on"
     model = bare(learn.model)
     callbacks = [name for name, part in stateful(learn).items() if not isinstance(part, CSVLogger)]
+    is_timed = any(isinstance(callback, TimeBudget) for callback in learn.cbs)
     settings = {name: tuple(weight.shape) for name, weight in model.state_dict().items()}
-    settings |= {'processes': n_processes(), 'callbacks': callbacks, 'epochs': epochs_asked(learn),
+    settings |= {'processes': n_processes(), 'callbacks': callbacks,
+                 'epochs': None if is_timed else learn.n_epoch,
                  'batches an epoch': len(learn.dls.train),
                  'optimiser': type(getattr(learn.opt, 'opt', learn.opt)).__name__,
                  'rates, weight decay': [(h.get('lr'), h.get('wd')) for h in learn.opt.hypers],
@@ -214,13 +210,15 @@ class Resume(FitCallback):
     def __init__(self, checkpoint):
         self.checkpoint = checkpoint
         self.is_back = False         # the state
-    def fits(self):
-        return as_error(CheckpointError, f"{self.checkpoint.path} does not fit this training")
+    def __call__(self, event):
+        with as_error(CheckpointError, f"{self.checkpoint.path} does not fit this training"):
+            super().__call__(event)
+    @property
+    def position(self): return self.checkpoint.position
 
     def before_fit(self):
-        with self.fits():
-            self.check()
-            self.learn.first_epoch = self.checkpoint.position['epoch']
+        self.check()
+        self.learn.first_epoch = self.position['epoch']
     def check(self):
         "Raise `CheckpointError` if the training is not the one that was written"
         was = self.checkpoint.state['settings']
@@ -231,37 +229,30 @@ class Resume(FitCallback):
         for why in unlike(was | run, now | now_run):
             raise CheckpointError(f"{self.checkpoint.path} is of another training: {why}")
 
+    # The loader begins the epoch as it did then. The state comes back where it was written: before
+    # the epoch, or at the first batch after it, since callbacks and loader prepare the epoch first
     def before_epoch(self):
         if self.is_back: return
         bar = getattr(self.learn, 'progress', None)
         if hasattr(bar, 'mbar'): bar.mbar.update(0)              # it can't begin later
-        with self.fits(): self.set_loader()
-        is_beginning = self.checkpoint.position['batches'] == 0
-        if is_beginning: self.put_back()
-    def set_loader(self):
-        "Let the training loader begin the epoch as it was begun then, and go on where it was"
         train = self.dls.train
         own = self.checkpoint.state['own'][rank()]
         if hasattr(type(train), 'state_dict'): train.load_state_dict(own['position'])
-        if self.checkpoint.position['batches']:
+        if self.position['batches'] == 0: self.put_back()
+        else:
             train.rng.setstate(own['begun']['loader'])
-            train.skip(self.checkpoint.position['batches'])
-
-    # Within an epoch the state comes back at the first batch: callbacks and the loader, which
-    # draws random numbers, have begun the epoch by then
+            train.skip(self.position['batches'])
     def before_batch(self):
         if not self.training: return
         self.put_back()
-        position = self.checkpoint.position
-        if self.epoch == position['epoch']: self.learn.iter += position['batches']
+        if self.epoch == self.position['epoch']: self.learn.iter += self.position['batches']
     def after_train(self): self.put_back()     # there was no batch left
     def after_fit(self):
         self.put_back()                        # there was no epoch left
         self.learn.remove_cb(Resume)
     def put_back(self):
         "Give all parts their state, at the first call"
-        if self.is_back: return
-        with self.fits(): _put_back(self.learn, self.checkpoint.state)
+        if not self.is_back: _put_back(self.learn, self.checkpoint.state)
         self.is_back = True
 
 # %% ../../nbs/library/resume.ipynb #c034
@@ -270,8 +261,6 @@ class Checkpoints(FitCallback):
     order = 90
     begun = None
     n_fits = 0         # begun with it
-    written = None     # the place of the last one: epochs, batches
-    can_skip = False   # can the training loader begin within an epoch?
     def __init__(self,
         folder,              # of this training's checkpoints
         minutes:float=10.,   # between checkpoints within an epoch; 0: after each batch
@@ -283,6 +272,10 @@ class Checkpoints(FitCallback):
         self.folder = Path(folder)
         self.description = json.loads(json.dumps(run, allow_nan=False))
         self.held = ExitStack()
+    @property
+    def can_skip(self):
+        "Can the training loader begin within an epoch?"
+        return hasattr(type(self.dls.train), 'skip')
 
     def before_fit(self):
         self.settings = _settings(self.learn)
@@ -298,7 +291,6 @@ class Checkpoints(FitCallback):
     def before_train(self):
         self.clock = time.monotonic()
         self.begun = _loader_states(self.learn)[0]
-        self.can_skip = hasattr(type(self.dls.train), 'skip')
     def after_batch(self):
         if not self.training or not self.can_skip: return
         if main_says(time.monotonic() - self.clock >= 60*self.minutes):
@@ -306,9 +298,8 @@ class Checkpoints(FitCallback):
     def after_cancel_fit(self):
         "Keep the last step of a training that was asked to end"
         stop = self.learn.stopped
-        is_asked = stop and stop.reason is Reason.SIGNAL and self.training
-        if not is_asked or not self.can_skip: return
-        if self.written != (self.epoch, self.iter+1): self.save(self.epoch, self.iter+1)
+        is_asked = stop and stop.reason is Reason.SIGNAL
+        if is_asked and self.training and self.can_skip: self.save(self.epoch, self.iter+1)
     def before_validate(self): self.save(self.epoch, len(self.dls.train))
     def after_epoch(self): self.save(self.epoch+1, 0)
     def after_fit(self): self.let_go()
@@ -320,7 +311,6 @@ class Checkpoints(FitCallback):
         finite = all(weight.isfinite().all() for weight in state['model'].values())
         if is_main() and finite: self.write(epoch, batches, state)
         self.clock = time.monotonic()
-        self.written = epoch, batches
 
     def write(self, epoch, batches, state):
         old = checkpoints_in(self.folder)

@@ -8,13 +8,13 @@ Docs: https://elmo-fastai.github.io/elmo_fastai/library/command.html.md"""
 __all__ = ['RECIPES', 'Settings', 'pretrain', 'elmo_pretrain']
 
 # %% ../../nbs/library/command.ipynb #c005
-import json, math, os, random
+import json, math, os
 from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
 from fastcore.imports import noop
 from ..base.errors import UsageError, require
-from ..base.options import CommandLine, Options, at_least, given, is_first, option
+from ..base.options import CommandLine, Options, at_least, flag, given, is_first, option
 from ..base.options import option_name, read_settings, same_option, seconds, takes
 from ..base.options import to_toml
 from ..text.corpora import ToyCorpus
@@ -118,8 +118,7 @@ class Settings(Options):
         for name,with_stream in dict(steps=True, buffer=True, test=False, valid_pct=False).items():
             how = 'with' if with_stream else 'without'
             fits = getattr(self, name) is None or self.stream == with_stream
-            option = name.replace('_', '-')
-            require(fits, f"--{option} goes {how} --stream", UsageError)
+            require(fits, f"{flag(name)} goes {how} --stream", UsageError)
 
     @property
     def new_words(self):
@@ -225,9 +224,7 @@ def pretrain(
     if corpus is None and 'resume' not in said: corpus = 'toy'
     settings = settings_for(corpus, said, file)
     if settings.resume is not None: check_resumed(corpus, said | file)
-    before = random.getstate()
     from elmo_fastai.train.script import go_on, start                # torch and fastai come here
-    random.setstate(before)                  # some libraries draw numbers while they are imported
     run = start if settings.resume is None else go_on
     return run(corpus, settings, say if is_first() else noop)
 

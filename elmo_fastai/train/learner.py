@@ -10,8 +10,8 @@ __all__ = ['TargetsToModel', 'bilm_loss', 'NatsMetric', 'Reason', 'Stop', 'is_fi
            'FitLearner', 'BiLMLearner', 'bilm_learner', 'toy_bilm']
 
 # %% ../../nbs/library/training.ipynb #c005
-import math, signal, threading, time, timeit
-from contextlib import ExitStack, contextmanager, suppress
+import math, re, signal, threading, time, timeit
+from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -91,6 +91,8 @@ class Stop:
     error:BaseException = None   # that ended it
     @property
     def is_early(self): return self.reason in (Reason.SIGNAL, Reason.DIVERGED, Reason.ERROR)
+    @property
+    def goes_on(self): return self.reason is not Reason.DIVERGED        # if it is resumed
     def __str__(self): return self.message
 
 def is_fit(learn)->bool:
@@ -109,10 +111,9 @@ class FitCallback(Callback):
     def load_state_dict(self, state:dict):
         for name in self.kept: setattr(self, name, state[name])
 
-    def end(self, reason, what, kept):
-        "End the fit, and say why and what the model has"
+    def tell(self, reason, what, kept):
+        "Let the learner know why the fit ends and what the model has; the last word counts"
         self.learn.stopped = Stop(reason, f"{what} The model has {kept}.", kept)
-        raise CancelFitException()
 
 # %% ../../nbs/library/training.ipynb #c019
 class SampledLossName(FitCallback):
@@ -177,7 +178,7 @@ class KeepGood(FitCallback):
     "Stop when the loss has run away, and go back to the last good weights"
     order = 60
     kept = 'best', 'good_step', 'good', 'above'
-    every = 100     # steps between copies; the first are made after 1, 2, 4, 8, … steps
+    every = 100     # steps between copies; others are made after 1, 2, 4, 8, … steps
     patience = 20   # steps that the loss may be above the limit
     limit = 2.      # of the smoothed loss, times that of guessing blindly
     slack = 1.1     # of the loss of a copy, times the lowest so far: batches differ
@@ -189,31 +190,27 @@ class KeepGood(FitCallback):
     def copy(self):
         self.good = weights(self.model)
         self.good_step = self.train_iter
-    @property
-    def smoothed(self): return self.learn.smooth_loss.item() if self.train_iter else 0.
     def diverged(self, what, step):
         bare(self.model).load_state_dict(self.good)
-        self.end(Reason.DIVERGED, f"{what} at step {step}. Training was stopped; a lower learning "
-                 "rate helps.", f"the weights of step {self.good_step}")
+        self.tell(Reason.DIVERGED, f"{what} at step {step}. Training was stopped; a lower learning "
+                  "rate helps.", f"the weights of step {self.good_step}")
+        raise CancelFitException()
     def after_loss(self):
         if not self.training: return
         loss = self.loss.item()
+        smoothed = self.smooth_loss.item() if self.train_iter else 0.
         step = self.train_iter + 1                  # which this one will be
         if not math.isfinite(loss): self.diverged(f"The loss became {loss}", step)
-        worse = max(loss, self.smoothed)
-        if self.is_due(self.train_iter) and worse <= self.slack*self.best:
+        self.above = self.above + 1 if smoothed > self.limit*self.blind else 0
+        if self.above > self.patience:
+            self.diverged(f"The loss rose to {smoothed:.1f} nats, blind guessing costs "
+                          f"{self.blind:.1f},", step)
+        worse = max(loss, smoothed)
+        is_power_of_2 = self.train_iter.bit_count() == 1
+        is_due = is_power_of_2 or self.train_iter % self.every == 0
+        if is_due and worse <= self.slack*self.best:
             self.best = min(worse, self.best)
             self.copy()                             # these weights gave this loss
-    def is_due(self, step):
-        is_power_of_2 = step & (step-1) == 0
-        return step % self.every == 0 or step < self.every and is_power_of_2
-    def after_batch(self):
-        if not self.training: return
-        is_above = self.smoothed > self.limit*self.blind
-        self.above = self.above + 1 if is_above else 0
-        if self.above > self.patience:
-            self.diverged(f"The loss rose to {self.smoothed:.1f} nats, blind guessing costs "
-                          f"{self.blind:.1f},", self.train_iter)
     def after_train(self):
         finite = all(p.isfinite().all() for p in self.model.parameters())
         if not finite: self.diverged("A weight became infinite", self.train_iter)
@@ -238,19 +235,19 @@ class StopOnSignal(FitCallback):
     def let_go(self):
         for number,handler in self.handlers.items(): signal.signal(number, handler)
         self.handlers = {}
-    def was_asked(self): return add_up([self.asked is not None])[0] > 0     # any process
-    def interrupt(self):
-        name = self.asked or 'SIGTERM'
-        self.end(Reason.SIGNAL, f"Training was interrupted ({name}) in epoch {self.epoch+1} "
-                 f"of {self.n_epoch}.", f"the weights of step {self.train_iter}")
+    def was_asked(self):
+        "Was any process asked to end? Then the learner is told"
+        [n_asked] = add_up([self.asked is not None])
+        if n_asked: self.tell(
+            Reason.SIGNAL, f"Training was interrupted ({self.asked or 'SIGTERM'}) in epoch "
+            f"{self.epoch+1} of {self.n_epoch}.", f"the weights of step {self.train_iter}")
+        return n_asked > 0
     def after_batch(self):
-        if self.was_asked(): self.interrupt()
+        if self.was_asked(): raise CancelFitException()
     def after_epoch(self): self.after_batch()     # asked after the last batch of the validation
     def after_fit(self):
         self.let_go()
-        stop = self.learn.stopped
-        if self.was_asked() and not (stop and stop.is_early):       # asked after the last epoch
-            with suppress(CancelFitException): self.interrupt()
+        if not self.learn.broke_off: self.was_asked()                # asked after the last epoch
 
 # %% ../../nbs/library/training.ipynb #c036
 class EarlyStop(FitCallback, TrackerCallback):
@@ -276,22 +273,20 @@ class EarlyStop(FitCallback, TrackerCallback):
             self.best_epoch = self.epoch
             self.good = weights(self.model)
         if self.patience and self.wait >= self.patience:
-            epoch = self.best_epoch + 1
-            self.end(Reason.PATIENCE, f"{self.monitor} has not fallen since epoch {epoch}: "
-                     "training ended.", f"the weights of epoch {epoch}")
+            self.tell_best(Reason.PATIENCE)
+            raise CancelFitException()
     def after_fit(self):
         "Give the model the weights of the best epoch, unless the training broke off"
-        stop = self.learn.stopped
-        if self.good and self.wait and not (stop and stop.is_early):
+        if self.good and self.wait and not self.learn.broke_off:
             bare(self.model).load_state_dict(self.good)
-            if not stop or stop.reason is not Reason.PATIENCE: self.say_best(stop)
+            self.tell_best(self.learn.stopped.reason if self.learn.stopped else Reason.END)
         self.good = None
         super().after_fit()
-    def say_best(self, stop):
-        kept = f"the weights of epoch {self.best_epoch+1}"
-        self.learn.stopped = Stop(stop.reason if stop else Reason.END,
-                                  f"{self.monitor} was lowest after epoch {self.best_epoch+1} of "
-                                  f"{len(self.recorder.values)}. The model has {kept}.", kept)
+    def tell_best(self, reason):
+        epoch = self.best_epoch + 1
+        self.tell(reason, f"{self.monitor} was lowest after epoch {epoch} of "
+                  f"{len(self.recorder.values)} and has not fallen since.",
+                  f"the weights of epoch {epoch}")
 
 # %% ../../nbs/library/training.ipynb #c036b
 class TimeBudget(FitCallback):
@@ -318,8 +313,7 @@ class TimeBudget(FitCallback):
         [self.elapsed] = add_up([elapsed*is_main()])         # the main process has the clock
         self.mark = now
     def before_epoch(self):
-        if self.done == 1: raise CancelFitException()        # it was validation that took the rest
-        self.guess(self.epoch)
+        if self.done == 1: raise CancelFitException()        # it was used up before a resumption
     def before_batch(self):
         if self.training: self.learn.pct_train = self.done
     def after_batch(self):
@@ -328,7 +322,7 @@ class TimeBudget(FitCallback):
         self.guess(self.epoch + (self.iter+1)/self.n_iter)
         if self.done == 1: raise CancelTrainException()                # then it is validated
     def after_epoch(self):
-        if self.done < 1: self.tick()
+        self.tick()
         self.guess(self.epoch + 1)
     def after_cancel_train(self): self.recorder.cancel_train = False   # the row is a whole one
     def guess(self, epochs):
@@ -339,10 +333,8 @@ class TimeBudget(FitCallback):
         if hasattr(bar, 'mbar'): bar.mbar.main_bar.total = self.n_epoch
     def after_fit(self):
         if self.done < 1 or self.learn.stopped: return
-        kept = "the last weights"
-        message = (f"Training ended after {len(self.recorder.values)} epochs: its "
-                   f"{in_words(self.seconds)} are over. The model has {kept}.")
-        self.learn.stopped = Stop(Reason.TIME, message, kept)
+        self.tell(Reason.TIME, f"Training ended after {len(self.recorder.values)} epochs: its "
+                  f"{in_words(self.seconds)} are over.", "the last weights")
 
 # %% ../../nbs/library/training.ipynb #c039
 class CarryState(FitCallback):
@@ -430,9 +422,11 @@ class FitLearner(Learner):
     first_epoch = 0            # where the next fit begins
     fits_done = 0              # so many fits are left out: `resume` goes on in a later one
     is_busy = False            # with a fit or a validation
-    # metrics that should fall, besides losses and errors: ours, and fastai's of regression
-    falling = {'perplexity', 'perplexity_fwd', 'perplexity_bwd', 'mse', 'rmse', 'mae', 'msle',
-               'exp_rmspe'}
+    falling = re.compile('perplexity|mse|mae|msle|rmspe')    # ours, and fastai's of regression
+    @property
+    def broke_off(self):
+        "Did the last fit end before its time?"
+        return self.stopped is not None and self.stopped.is_early
     def say(self, message):
         "Is told how a fit ended"
         print(message)
@@ -440,25 +434,21 @@ class FitLearner(Learner):
         "As fastai's; but a tracker of a perplexity or the like takes the smaller value as better"
         super().add_cb(cb)
         tracker = self.cbs[-1]
-        if not isinstance(tracker, TrackerCallback) or tracker.comp is np.less: return self
-        name = tracker.monitor.removeprefix('train_').removeprefix('valid_').lstrip('_')
-        metrics = [metric for metric in self.metrics if isinstance(metric, NatsMetric)]
-        if name in self.falling | {metric.name for metric in metrics}:
+        falls = isinstance(tracker, TrackerCallback) and self.falling.search(tracker.monitor)
+        if falls and tracker.comp is not np.less:      # losses and errors are known to fastai
             tracker.comp = np.less
-            tracker.min_delta = -tracker.min_delta
+            tracker.min_delta *= -1
         return self
 
-    @contextmanager
-    def letting_go(self):
-        "In the end callbacks let go of what they hold (`let_go`), also after an error"
-        if self.is_busy:             # a look within a fit: the fit still needs it
-            yield
-            return
+    def _with_events(self, *args, **kwargs):
+        "As fastai's; in the end callbacks let go of what they hold (`let_go`), also after an error"
+        is_inner = self.is_busy      # a look within a fit: the fit still needs it
         self.is_busy = True
-        try: yield
+        try: super()._with_events(*args, **kwargs)
         finally:
-            self.is_busy = False
-            for cb in self.cbs: getattr(cb, 'let_go', noop)()
+            self.is_busy = is_inner
+            if not is_inner:
+                for cb in self.cbs: getattr(cb, 'let_go', noop)()
 
     def fit(self, *args, **kwargs):
         "As fastai's; says how it ended where that is not by the last epoch alone"
@@ -467,8 +457,7 @@ class FitLearner(Learner):
             self.fits_done -= 1
             return
         self.stopped = None
-        try:
-            with self.letting_go(): super().fit(*args, **kwargs)
+        try: super().fit(*args, **kwargs)
         finally: self.first_epoch = 0
         if self.stopped and is_main(): self.say(str(self.stopped))
 
@@ -477,11 +466,6 @@ class FitLearner(Learner):
             if epoch >= self.n_epoch: return            # a `TimeBudget` moves the end
             self.epoch = epoch
             self._with_events(self._do_epoch, 'epoch', CancelEpochException)
-
-    def validate(self, *args, **kwargs):
-        with self.letting_go(): return super().validate(*args, **kwargs)
-    def get_preds(self, *args, **kwargs):
-        with self.letting_go(): return super().get_preds(*args, **kwargs)
 
 class BiLMLearner(FitLearner):
     "A `Learner` whose `predict` lets the language model go on with a text, as `LMLearner`'s does"

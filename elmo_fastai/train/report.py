@@ -142,17 +142,13 @@ def all_equal(x):
     "Is there but one vector in `x` [n, D], rounding aside?"
     return np.allclose(x, x[0], atol=1e-5*np.abs(x).max(initial=0))
 
-def whitener(x):
-    "The map of vectors [n, D] onto principal components (99 % of the variance) with variance 1"
-    if all_equal(x): return lambda v: v
-    return PCA(0.99, whiten=True, svd_solver='full').fit(x).transform
-
 def even_out(x, whiten=None):
-    """The map that takes the mean of vectors `x` away and, if asked for, gives all directions the
-    same variance; None: where there are vectors enough"""
+    """The map that takes the mean of vectors `x` [n, D] away and, if asked for, maps onto principal
+    components (99 % of the variance) with variance 1; None: where there are vectors enough"""
     if not len(x) or all_equal(x): return lambda v: v      # nothing but rounding would be left
     if whiten is None: whiten = len(x) >= 4*x.shape[1]
-    return whitener(x) if whiten else lambda v: v - x.mean(0)
+    if not whiten: return lambda v: v - x.mean(0)
+    return PCA(0.99, whiten=True, svd_solver='full').fit(x).transform
 
 # %% ../../nbs/library/report.ipynb #c022b
 def nearest_label(x, y, q, how='mean'):

@@ -23,10 +23,11 @@ import elmo_fastai
 from ..base.errors import CheckpointError, CommandError, CorpusError, Interrupted
 from ..base.errors import ModelFileError, UsageError, as_error, require
 from ..base.files import lock_folder
-from ..base.options import did_you_mean, given, in_words
+from ..base.options import did_you_mean, flag, given, in_words
 from ..base.processes import find_device, is_main, main_first, use_threads
 from ..text.corpora import Corpus, ToyCorpus
-from ..text.sources import CORPORA, get_corpus, hub_name
+from ..text.sources import corpus_name, get_corpus, is_made, is_named, path_of
+from ..text.splits import files_named
 from ..text.tokens import ByteCharVocab, CharVocab, WordVocab, get_tokenizer
 from ..nn.bilm import BiLMConfig, elmo_configs, evaluate
 from ..elmo.folder import find_folder, load_bilm, read_config, save_bilm
@@ -37,48 +38,42 @@ from .checkpoint import Checkpoints, checkpoints_in, find_checkpoint, machine
 from .checkpoint import resume, unlike
 from .distributed import several_processes
 from .learner import CarryState, EarlyStop, Reason, Stop, TimeBudget, bf16_is_fast
-from .learner import bilm_learner
+from .learner import bilm_learner, with_chars
 from .report import make_report, report_text, save_report, share_lines
 from .report import text_shares
 
 # %% ../../nbs/library/script.ipynb #c011
-# With which kinds of text an option goes
 READING = 'sep', 'quotes', 'header', 'encoding', 'token_col', 'sent_col'
-READ = {'files', 'hub', 'data'}
-GOES_WITH = dict(valid={'files'}, test={'files'}, text_col=READ, n_rows=READ, valid_pct=READ,
-                 valid_rows=READ, sentences={'toy'}, tokenizer={*READ, 'made', 'named'})
-GOES_WITH |= {name: {'files', 'data'} for name in READING}
 
-def kind_of(source):
-    "Returns what a text is: files, hub, data, made (a `Corpus`), named, toy or grammar"
-    if isinstance(source, Corpus): return 'grammar' if isinstance(source, ToyCorpus) else 'made'
-    are_files = isinstance(source, list) and all(isinstance(part, str) for part in source)
-    if are_files: return 'files'
-    if not isinstance(source, str): return 'data'
-    if source == 'toy': return 'toy'
-    if source.startswith('hub:'): return 'hub'
-    return 'named' if source in CORPORA or source.startswith('ud:') else 'files'
+def unfit(source):
+    "Yields the names of the settings that do not go with a text"
+    is_toy = isinstance(source, str) and source == 'toy'
+    if not is_toy: yield 'sentences'
+    if is_toy or isinstance(source, ToyCorpus): yield 'tokenizer'
+    has_splits = isinstance(source, Corpus) or is_made(source)
+    if has_splits: yield from ('text_col', 'n_rows', 'valid_pct', 'valid_rows')
+    if has_splits or is_named(source): yield from ('valid', 'test', *READING)
 
-def absolute(path):
-    "A path, or several, that means the same in another folder"
-    if isinstance(path, list): return [absolute(part) for part in path]
-    return str(Path(path).expanduser().absolute())
+def found_again(source):
+    "Returns what names a text in any folder: its name, or absolute paths; None for other data"
+    if is_named(source) or is_made(source): return source
+    files = source if isinstance(source, list) else [source]
+    if not all(isinstance(file, str) for file in files): return None
+    paths = [os.path.abspath(os.path.expanduser(file)) for file in files]
+    return paths if isinstance(source, list) else paths[0]
 
 def complete(source, settings):
     "The settings with what only the text and the machine know; raises `CommandError`"
-    kind = kind_of(source)
-    for name,kinds in GOES_WITH.items():
-        fits = kind in kinds or getattr(settings, name) is None
-        option = name.replace('_', '-')
-        require(fits, f"--{option} does not go with this corpus: leave it out", UsageError)
+    for name in unfit(source):
+        require(getattr(settings, name) is None, f"{flag(name)} does not go with this corpus: "
+                "leave it out", UsageError)
     try: get_tokenizer(settings.tokenizer or 'words')('a')
     except ImportError as e: raise CommandError(str(e)) from e           # spaCy is not there
     bf16 = settings.bf16
     if bf16 is None: bf16 = bf16_is_fast(find_device(settings.device))
+    corpus = found_again(source)
     sentences = settings.sentences
-    if kind == 'toy' and sentences is None: sentences = 325_000 if bf16 else 175_000
-    corpus = source if isinstance(source, str) else None
-    if kind == 'files': corpus = absolute(source)
+    if corpus == 'toy' and sentences is None: sentences = 325_000 if bf16 else 175_000
     return replace(settings, bf16=bf16, sentences=sentences, corpus=corpus)
 
 @contextmanager
@@ -128,17 +123,23 @@ def held(run):
                 for name in ('lock', '.lock'): (run/name).unlink(missing_ok=True)
                 with suppress(OSError): run.rmdir()           # other files may be in it
 
-def free_places(corpus, source, settings):
-    "The folders of the model and of its checkpoints; raises `UsageError` if they are taken"
-    name = name_of(source) if corpus is None else corpus.name
+def run_of(out):
+    "The folder of the checkpoints of a training that will write the model `out`"
+    return out.with_name(f'{out.name}.run')
+
+def free_place(name, settings):
+    "The folder to write: `settings.out`, else by a name; raises `UsageError` if it is taken"
     out = Path(settings.out or f'models/{name}').expanduser()
     require(out.name not in ('', '..'), f"--out must name a folder, not {str(out)!r}", UsageError)
-    folder = out.with_name(f'{out.name}.run')
-    require(settings.overwrite or not checkpoints_in(folder),
-            f"{folder} holds a training that did not come to its end. Go on with it by --resume "
-            f"{folder}, or begin anew with --overwrite, which removes it.", UsageError)
+    run = run_of(out)
+    require(settings.overwrite or not checkpoints_in(run),
+            f"{run} holds a training that did not come to its end. Go on with it by --resume "
+            f"{run}, or begin anew with --overwrite, which removes it.", UsageError)
+    is_old = settings.start and find_folder(settings.start).resolve() == out.resolve()
+    require(not is_old, f"{out} is the model that this training begins with: name another folder "
+            "with --out", UsageError)
     check_place(out, settings.overwrite)
-    return out, folder
+    return out
 
 # %% ../../nbs/library/script.ipynb #from2
 def shape(settings):
@@ -153,17 +154,13 @@ def shape(settings):
     try: return BiLMConfig.from_dict(usual | changes)
     except (ValueError, TypeError) as e: raise UsageError(str(e)) from e
 
-def old_model(settings, out):
+def old_model(settings):
     "The (BiLM, `WordVocab`) that a training begins with; raises `UsageError`"
     wants = "--from takes a model with its output layer, such as a folder that elmo_pretrain wrote"
-    try:
-        folder = find_folder(settings.start)
-        lm,vocab = load_bilm(folder)
+    try: lm,vocab = load_bilm(find_folder(settings.start))
     except ModelFileError as e: raise UsageError(f"{wants}: {e}") from e
     require(vocab or settings.new_words, f"{wants}, and {settings.start} predicts no words",
             UsageError)
-    require(folder.resolve() != out.resolve(), f"{out} is the model that this training begins "
-            "with: name another folder with --out", UsageError)
     return lm,vocab
 
 @dataclass
@@ -182,8 +179,7 @@ class Run:
     def word_vocab(self): return WordVocab(self.words) if self.words else None
 
     def to_json(self)->dict:
-        return dict(settings=self.settings.to_json(), model=self.model.to_dict(), words=self.words,
-                    alphabet=self.alphabet, text=self.text)
+        return vars(self) | dict(settings=self.settings.to_json(), model=self.model.to_dict())
     @classmethod
     def from_json(cls, kept:dict, places):
         "The run that a checkpoint keeps, at the `places` of this call"
@@ -214,29 +210,27 @@ def take_over(learn, lm, settings):
     return f"From {settings.start}: perplexity {before:,.1f} before the first step"
 
 # %% ../../nbs/library/script.ipynb #c023
-def name_of(source):
+def name_of(source, corpus):
     "What a model that is trained on this text is called"
-    if isinstance(source, Corpus): return source.name
-    kind = kind_of(source)
-    if kind == 'data': return 'table'
-    if kind == 'hub': return hub_name(source.removeprefix('hub:'))
-    return Path(str(source)).stem
+    if corpus is not None: return corpus.name
+    has_files = not is_named(source) and path_of(source) is not None
+    return corpus_name(source, dict(train=files_named(source)) if has_files else {})
 
 def reading(settings):
-    "Returns what was said about how a text is read"
-    return given(**{name: getattr(settings, name) for name in ('text_col', *READING)})
+    "Returns what was said about how a text is read, whole or as a stream"
+    names = 'text_col', *READING, 'n_rows', 'valid', 'data'
+    return given(n_valid=settings.valid_rows, **{name: getattr(settings, name) for name in names})
 
 def text_of(source, settings):
     "Returns the corpus of a training; None where the text is read as a stream"
     if settings.stream: return None
-    if kind_of(source) == 'files' and isinstance(source, list): source = [*map(Path, source)]
+    if isinstance(settings.corpus, list): source = [*map(Path, source)]
     corpus = copy(source)
     if not isinstance(source, Corpus):
         options = reading(settings) | given(
-            valid=settings.valid, test=settings.test, n_train=settings.sentences,
-            n_rows=settings.n_rows, n_valid=settings.valid_rows, valid_pct=settings.valid_pct)
+            test=settings.test, n_train=settings.sentences, valid_pct=settings.valid_pct)
         if str(source).startswith('ud:'): options['say'] = noop          # `about` tells it
-        with main_first(): corpus = get_corpus(source, data=settings.data, **options)
+        with main_first(): corpus = get_corpus(source, **options)
     if settings.tokenizer: corpus.tokenizer = settings.tokenizer
     return corpus
 
@@ -244,13 +238,11 @@ def make_loaders(source, corpus, run, device):
     "Loaders for a corpus, or for a source that is read again and again"
     settings = run.settings
     kwargs = given(kind=settings.kind, bs=settings.bs, min_freq=settings.min_freq,
-                  vocab=run.word_vocab, max_vocab=settings.max_vocab, char_vocab=run.char_vocab,
-                  device=device, seed=settings.seed)
+                   vocab=run.word_vocab, max_vocab=settings.max_vocab, char_vocab=run.char_vocab,
+                   device=device, seed=settings.seed)
     if settings.kind == 'stream': kwargs['seq_len'] = settings.seq_len
-    if settings.stream:
-        return stream_loaders(source, settings.valid, **reading(settings), **kwargs, **given(
-            n_valid=settings.valid_rows, n_batches=settings.steps, buffer=settings.buffer,
-            tokenizer=settings.tokenizer, data=settings.data, n_rows=settings.n_rows))
+    if settings.stream: return stream_loaders(source, **reading(settings), **kwargs, **given(
+        n_batches=settings.steps, buffer=settings.buffer, tokenizer=settings.tokenizer))
     if settings.kind == 'sentences': kwargs['valid_bs'] = 256
     dls = ElmoDataLoaders.from_corpus(corpus, **kwargs)
     n = len(dls.train.text)
@@ -304,21 +296,22 @@ def count_words(corpus):
         if n > LONG: return math.inf
     return n
 
+def is_open(name, settings):
+    "Is `model`, `dropout` or `epochs` left to the length of the text?"
+    if name == 'epochs': return settings.epochs is None and settings.time is None
+    is_in_file = name in (settings.config or {})
+    return getattr(settings, name) is None and not is_in_file and not settings.start
+
 def by_length(corpus, settings, say):
     "The settings, those that were left open chosen by the length of the text"
-    left_open = ['model', 'dropout', 'epochs']
-    if settings.start: left_open = ['epochs']
-    elif 'dropout' in (settings.config or {}): left_open.remove('dropout')
-    left_open = [name for name in left_open if getattr(settings, name) is None]
-    if not left_open: return settings
+    names = [name for name in BY_LENGTH[math.inf] if is_open(name, settings)]
+    if not names: return settings
     n = math.inf if settings.stream else count_words(corpus)
     usual = next(usual for bound,usual in BY_LENGTH.items() if n <= bound)
-    chosen = {name: usual[name] for name in left_open}
-    told = [f'--{name} {value}' for name,value in chosen.items()
-            if not (name == 'epochs' and settings.time)]
     length = f'of {n:,}' if n <= LONG else f'of more than {LONG:,}'
-    if told: say(f"Chosen for a text {length} words: {', '.join(told)}")
-    return replace(settings, **chosen)
+    options = ', '.join(f'--{name} {usual[name]}' for name in names)
+    say(f"Chosen for a text {length} words: {options}")
+    return replace(settings, **{name: usual[name] for name in names})
 
 # %% ../../nbs/library/script.ipynb #c035
 def figures(learn):
@@ -354,8 +347,8 @@ def about(learn, settings):
                                "text, line by line: it says little about other text")
     lines.append(f"Model {f['model']}: {f['parameters']/1e6:.1f} million parameters, on "
                  f"{learn.dls.device}{' in bfloat16' if settings.bf16 else ''}")
-    length = f"{settings.epochs} epoch{'s'*(settings.epochs > 1)}"
     if settings.time: length = in_words(settings.time)
+    else: length = f"{settings.epochs} epoch{'s'*(settings.epochs > 1)}"
     lines.append(f"Training: {length}, {len(learn.dls.train):,} steps an epoch. Ctrl-C ends it "
                  "early and keeps what was learned.")
     return '\n'.join(lines)
@@ -399,15 +392,16 @@ class SomeSteps(Callback):
 def dry_run(learn, settings, out, say):
     "Tell what some steps say about all of them; returns the figures"
     with learn.no_bar(), learn.no_logging(): learn.fit(1, settings.lr/25, cbs=SomeSteps())
-    if learn.stopped and learn.stopped.is_early: fail(learn.stopped, "Nothing was written.", say)
+    if learn.broke_off: fail(learn.stopped, "Nothing was written.", say)
     spent = learn.throughput
     step = spent.seconds/learn.train_iter
     valid = spent.elapsed - spent.seconds
-    steps = settings.epochs*len(learn.dls.train)
-    whole = steps*step + settings.epochs*valid
     if settings.time:
         whole = settings.time
         steps = round(whole/step)
+    else:
+        steps = settings.epochs*len(learn.dls.train)
+        whole = steps*step + settings.epochs*valid
     f = figures(learn)
     state = 20*f['parameters']                    # AdamW; in bytes
     say(f"Memory: {state/1e6:,.0f} MB for weights, a copy of them, gradients and optimiser\n"
@@ -430,7 +424,7 @@ def fit(learn, settings):
     except KeyboardInterrupt:                                    # the second Ctrl-C
         return Stop(Reason.SIGNAL, "Training was interrupted in the middle of a step.")
     except Exception as e: return Stop(Reason.ERROR, f"Training broke off: {e}.", error=e)
-    return learn.stopped if learn.stopped and learn.stopped.is_early else None
+    return learn.stopped if learn.broke_off else None
 
 def fail(stop, what, say):
     "Raise what ended a training, with what to do; a mistake in the program as it was"
@@ -453,10 +447,6 @@ def more_files(learn, settings):
     history = ''.join(f"{','.join(map(str, row))}\n" for row in rows)
     return {'run.toml': head + settings.to_toml(), 'history.csv': history}
 
-def is_resumable(stop):
-    "Did a training end in a way that makes sense to go on from?"
-    return bool(stop) and stop.reason is not Reason.DIVERGED
-
 def measure(learn, out, stop):
     "Write the report beside the model; returns it as text"
     tok = tokenizer_name(learn.dls.corpus.tokenizer)
@@ -465,7 +455,7 @@ def measure(learn, out, stop):
     report = make_report(learn.model, learn.dls, learn.dls.corpus)
     report |= dict(status=str(stop or 'complete'), tokenizer=tok, steps=len(losses),
                    best_epoch=learn.early_stop.best_epoch + 1, epochs=len(learn.recorder.values),
-                   resume=str(learn.checkpoints.folder) if is_resumable(stop) else None,
+                   resume=str(learn.checkpoints.folder) if stop and stop.goes_on else None,
                    device=str(learn.dls.device), train_seconds=speed.elapsed,
                    tokens_per_second=speed.per_second)
     save_report(out, report, losses)
@@ -490,27 +480,22 @@ def save(learn, settings, out, stop, say):
                            f"are good: make room, then go on with --resume {run}") from e
 
 def finish(learn, settings, out, say):
-    "Fit, save, report; returns the model's folder. Raises where it ended before its time"
-    with progress(learn, say): stop = fit(learn, settings)
-    if stop: give_up(learn, settings, out, stop, say)
-    if is_main():
-        save(learn, settings, out, None, say)
-        clear(learn.checkpoints.folder)
-    return out
-
-def give_up(learn, settings, out, stop, say):
-    "Save what was learned before a training ended too early, and raise why it did"
+    "Fit, save, report; returns the model's folder. Raises where the training ended too early"
     run = learn.checkpoints.folder
-    has_learned = bool(vars(learn.recorder).get('losses'))
-    if not has_learned:
-        only_begun = all(name.endswith('-start') for name in checkpoints_in(run))
-        if is_main() and only_begun: clear(run)
-        fail(stop, "Nothing was saved", say)
-    out = beside(out)
-    if is_main(): save(learn, settings, out, stop, say)
-    kept = f"What was learned until then is in {out}/"
-    if is_resumable(stop): kept += f"; go on with --resume {run}"
-    fail(stop, kept, say)
+    with progress(learn, say): stop = fit(learn, settings)
+    if not stop:
+        if is_main():
+            save(learn, settings, out, None, say)
+            clear(run)
+        return out
+    left = "Nothing was saved"
+    if vars(learn.recorder).get('losses'):
+        out = beside(out)
+        if is_main(): save(learn, settings, out, stop, say)
+        left = f"What was learned until then is in {out}/"
+        if stop.goes_on: left += f"; go on with --resume {run}"
+    elif is_main() and all(name.endswith('-start') for name in checkpoints_in(run)): clear(run)
+    fail(stop, left, say)
 
 # %% ../../nbs/library/script.ipynb #c034
 def start(
@@ -521,51 +506,46 @@ def start(
     "Begin a training and bring it to its end; `CorpusError`, `CheckpointError`, `CommandError`"
     settings = complete(source, settings)
     with own_world(settings, say):
-        if settings.out: free_places(None, source, settings)           # before a long reading
+        old = old_model(settings) if settings.start else None
+        if settings.out: free_place(None, settings)                    # before a long reading
         corpus = text_of(source, settings)
         settings = by_length(corpus, settings, say)
-        out, folder = free_places(corpus, source, settings)
-        old = old_model(settings, out) if settings.start else None
+        out = free_place(name_of(source, corpus), settings)
         settings.out = str(out)
-        learn = make_learner(source, corpus, new_run(settings, old), folder)
+        learn = make_learner(source, corpus, new_run(settings, old), run_of(out))
         say(about(learn, settings))
         if old: say(take_over(learn, old[0], settings))
         if settings.dry: return dry_run(learn, settings, out, say)
-        with held(folder):
-            check_place(out, settings.overwrite)        # another process may have been faster
-            if is_main(): clear(folder)                 # only now something new begins
+        with held(run_of(out)):
+            if is_main(): clear(run_of(out))                # only now something new begins
             return finish(learn, settings, out, say)
 
 # %% ../../nbs/library/script.ipynb #c019
 def restored(saved, settings):
-    "The `Run` of a checkpoint; `CommandError` if the command did not begin it"
-    ours = f"{saved.path} is a checkpoint, but"
-    with as_error(CommandError, f"{ours} not of a training that elmo_pretrain began"):
-        try: run = Run.from_json(saved.run, settings)
-        except CommandError as e: raise ValueError(str(e)) from None
-        require(Path(run.settings.out).name not in ('', '..'), "no name", ValueError)
-        config = run.model
-        known = config.n_chars == run.char_vocab.n_chars and config.max_chars <= 1000
-        require(known, f"{ours} its run describes other characters", CommandError)
+    "The `Run` of a checkpoint; `CheckpointError` if the command did not begin it"
+    with as_error(CheckpointError, f"{saved.path} is a checkpoint, but not of a training that "
+                  "elmo_pretrain began"):
+        run = Run.from_json(saved.run, settings)
+        require(Path(run.settings.out).name not in ('', '..'), "it has no name", ValueError)
+        require(run.model.max_chars <= 1000, "its tokens are too long", ValueError)
+        config = with_chars(run.model, run.char_vocab)
         with torch.device('meta'): model = config.model(run.text['words'])      # shapes only
         for difference in unlike(saved.state['model'], model.state_dict()):
-            raise CommandError(f"{ours} its run describes another model: {difference}")
+            raise ValueError(f"its run describes another model, {difference}")
     return run
 
 def find_run(path, say):
     "The checkpoint to go on from: of a run's folder, or of the one that belongs to a model's"
     path = Path(path).expanduser().resolve()
-    beside = path.with_name(f'{path.name}.run') if path.name else path
-    if not checkpoints_in(path) and checkpoints_in(beside): path = beside      # OUT for OUT.run
+    is_model = path.name and not checkpoints_in(path) and checkpoints_in(run_of(path))
+    if is_model: path = run_of(path)
     require(path.exists(), f"There is no folder {path} to resume from", CommandError)
     return find_checkpoint(path, say)
 
-def going_on(saved, settings):
+def going_on(saved):
     "What to tell about a training that goes on"
-    line = f"Going on from {saved}"
-    if not settings.time: return line
-    kept = saved.state['own'][0]['callbacks'].get('time_budget', dict(elapsed=0.))
-    return f"{line}, after {in_words(kept['elapsed'])}"
+    budget = saved.state['own'][0]['callbacks'].get('time_budget')
+    return f"Going on from {saved}" + (f", after {in_words(budget['elapsed'])}" if budget else '')
 
 # %% ../../nbs/library/script.ipynb #c020
 def go_on(
@@ -579,8 +559,7 @@ def go_on(
     settings = run.settings
     folder = saved.path.parent
     out = folder.with_name(settings.out)
-    overwrite = settings.overwrite or (folder/SAVED).exists()
-    check_place(out, overwrite)
+    check_place(out, settings.overwrite or (folder/SAVED).exists())
     if source is None: source = settings.corpus
     require(source is not None, f"The training in {folder} was begun in Python with a corpus of "
             "its own: hand it to `pretrain(corpus, resume=…)`", CommandError)
@@ -588,8 +567,7 @@ def go_on(
         learn = make_learner(source, text_of(source, settings), run, folder)
         say(about(learn, settings))
         with held(folder):
-            check_place(out, overwrite)                 # another process may have been faster
             saved.run = learn.checkpoints.description   # as this version writes it
             resume(learn, saved)
-            say(going_on(saved, settings))
+            say(going_on(saved))
             return finish(learn, settings, out, say)
