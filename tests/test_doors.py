@@ -2,7 +2,6 @@
 someone else: only files that end are read, their sizes are looked at first, and no model asks for
 more memory than its files explain. `python tests/test_doors.py` prints the contract as a table"""
 import bz2, gzip, json, lzma, os, re, shutil, signal, socket, subprocess, sys, tempfile
-from functools import partial
 from pathlib import Path
 from unittest import mock
 
@@ -27,9 +26,8 @@ from elmo_fastai.tasks.command import merged_settings
 from elmo_fastai.tasks.folder import new_learner, source_options
 from elmo_fastai.tasks.embed import embed_command_line
 from elmo_fastai.text.corpora import Sentence, read_text, toy_corpus
-from elmo_fastai.text.reading import open_table, read_table
+from elmo_fastai.text.reading import read_table
 from elmo_fastai.text.sources import get_corpus, read_texts, text_corpus
-from elmo_fastai.text.splits import drawn, split_of
 from elmo_fastai.text.tokens import ByteCharVocab, WordVocab
 from elmo_fastai.train.checkpoint import FILE, find_checkpoint, read_checkpoint
 from elmo_fastai.train.command import Settings, command_line, elmo_pretrain, pretrain
@@ -458,43 +456,6 @@ def test_pretraining_takes_what_the_others_take(tmp_path):
     assert held == pretrain(dict(train=data, valid=data[:20]), text_col='body', **how)['held_out']
     with pytest.raises(CorpusError, match='no file'): pretrain(['no.txt', 'none.txt'], **how)
 
-# splits
-
-@pytest.mark.parametrize('names,splits', [(['The Acid Test.txt', 'Moby Dick.txt'], [None, None]),
-    (['train.txt', 'val.txt', 'test-00000-of-00002.txt'], ['train', 'valid', 'test']),
-    (['en_x-ud-train.conllu', 'en_x-ud-dev.conllu'], ['train', 'valid']), (['sst2.train.tsv',
-    'sst2.test.tsv', 'other.test.tsv'], ['train', 'test', None])])
-def test_names_of_splits(names, splits):
-    assert [split_of(name, names) for name in names] == splits
-
-def test_what_is_called_test_never_validates(tmp_path):
-    data = dict(train=[f'a {i}' for i in range(40)], test=['only a test'])
-    for dls in (ElmoDataLoaders.from_dataset(data, bs=2, device='cpu'),
-        ElmoDataLoaders.from_dataset(datasets.DatasetDict({k:
-        datasets.Dataset.from_dict(dict(text=v)) for k, v in data.items()}), bs=2, device='cpu')):
-        assert ('only a test' not in dls.corpus.valid and dls.corpus.test == ['only a test'] and
-            len(dls.corpus.valid) == 4)
-
-def test_documents_stay_whole():
-    df = pd.DataFrame(dict(text=[f'{i} a\n{i} b\n{i} c' for i in range(30)]))
-    corpus = ElmoDataLoaders.from_df(df, bs=2, device='cpu').corpus
-    assert not {line.split()[0] for line in corpus.valid} & {line.split()[0] for line in
-        corpus.train}
-
-def test_a_class_of_four_rows_validates():
-    labels = ['rare']*4 + ['common']*60
-    train, held = drawn(labels, .1, labels=labels)
-    assert held.count('rare') == 1 and held.count('common') == 6
-
-def test_folders_are_classes(tmp_path):
-    for split in ('train', 'test'):
-        for name in ('pos', 'neg'):
-            for i in range(6): write(tmp_path/split/name/f'{i}.txt', f'{name} text\nline two {i}\n')
-    dls = ClassifyDataLoaders.from_files(tmp_path, bs=2, device='cpu')
-    assert list(dls.vocab) == ['neg', 'pos'] and len(dls[2].items) == 12
-    assert list(ClassifyDataLoaders.from_files(tmp_path / 'train', bs=2,
-        device='cpu').vocab) == ['neg', 'pos']
-
 # labels
 
 def make(labels, **how):
@@ -581,7 +542,6 @@ def test_the_commands_have_the_same_options(capsys):
 
 def test_memory_of_a_packed_file(tmp_path):
     "A line without an end is not held"
-    from elmo_fastai.text import reading
     file = write(tmp_path/'a.txt.gz', b'a'*20_000_000)
     [(_, why)] = read_texts(file, longest=1000)
     assert 'more than 1,000 characters' in why

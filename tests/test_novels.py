@@ -361,7 +361,7 @@ def test_a_corpus_that_was_written_is_read_by_its_names(tmp_path):
     corpus = english(fake_english(tmp_path), check=False)
     again = text_corpus(books.save_lines(corpus, tmp_path/'english'))
     assert again.train == corpus.train and again.valid == corpus.valid
-    assert [o.name for o in again.unused] == ['plays.txt', 'wiki.txt']
+    assert [o.name for o in again.source.unused] == ['plays.txt', 'wiki.txt']
 
 @pytest.mark.parametrize('text,marks', [
     ('He said , " Go " , and " stay " .', [1, -1, 1, -1]),

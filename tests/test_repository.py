@@ -33,8 +33,7 @@ spec.loader.exec_module(release)
 
 # one place for the tests of a module
 
-TOGETHER = {'blog': 'batches', 'buffered': 'batches', 'encoded': 'batches', 'loaders': 'batches',
-            'lines': 'streams', 'splits': 'doors'}
+TOGETHER = {'blog': 'batches', 'encoded': 'batches'}
 
 def test_every_module_has_a_file_of_tests():
     apart = ('__init__', '_modidx', 'all', 'look')     # `look` holds colours alone
@@ -45,6 +44,11 @@ def test_every_module_has_a_file_of_tests():
         twice = sum(o.stem == f.stem for o in modules) > 1
         file = f'test_{f.parent.name}_{name}.py' if twice else f'test_{name}.py'
         assert (root/'tests'/file).is_file(), f'{f.name} needs tests/{file}'
+
+def test_nothing_reads_what_newer_fastcore_does_not_set():
+    "`store_attr` of fastcore 2.2.21 and later keeps no `__stored_args__`"
+    read = [f.name for f in (root/'elmo_fastai').rglob('*.py') if '__stored_args__' in text(f)]
+    assert not read
 
 # workflows
 

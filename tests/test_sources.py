@@ -1,6 +1,5 @@
 """The corpora of the texts that the course grew from, each by one command, from small copies in the
 layout of their homes; and data sets of the hub at every door"""
-
 import gzip, json, zipfile
 from pathlib import Path
 
@@ -8,9 +7,8 @@ import datasets, h5py, numpy as np, pandas as pd, pytest
 from datasets import load_dataset
 
 import addresses
-from elmo_fastai.base.errors import CommandError, CorpusError, UsageError
+from elmo_fastai.base.errors import CommandError, CorpusError
 from elmo_fastai.data.labels import ClassifyDataLoaders
-from elmo_fastai.data.loaders import ElmoDataLoaders
 from elmo_fastai.data.tagged import TagDataLoaders
 from elmo_fastai.elmo import Elmo
 from elmo_fastai.elmo.file import embed_file
@@ -111,7 +109,7 @@ def test_c4_in_memory(c4, capsys):
 def test_c4_kept_on_disk(c4, capsys):
     "Its files, without the hub"
     files = sorted((c4/'en').glob('c4-train.*'))
-    command(*files, '--valid', next((c4 / 'en').glob('c4-valid*')), '--stream', '--valid-rows', 10,
+    command(*files, '--valid', next((c4/'en').glob('c4-valid*')), '--stream', '--valid-rows', 10,
         '--dry')
     held = sum(len(line.split()) + 2 for line in SENTS[-24:-4])
     assert f'{held:,} held out' in capsys.readouterr().out
@@ -137,7 +135,7 @@ def test_options_that_do_not_go_together(c4, tmp_path):
     with pytest.raises(CommandError, match='--valid does not go'):
         pretrain('hub:allenai/c4:en', out='m', data=str(c4), valid='my.txt')
     with pytest.raises(CorpusError, match="can't load the data set '.*nothing'"):
-        get_corpus('hub:allenai/c4:en', data=tmp_path / 'nothing')
+        get_corpus('hub:allenai/c4:en', data=tmp_path/'nothing')
 
 # Tiny Shakespeare, by both of its names
 
@@ -206,7 +204,7 @@ def write_reuters(folder, more=0):
     for name,(topics,text) in documents.items():
         (folder/name).parent.mkdir(exist_ok=True)
         (folder/name).write_text(text, encoding='latin-1')
-    (folder / 'cats.txt').write_text(''.join(f"{name} {' '.join(topics)}\n" for name, (topics, _) in
+    (folder/'cats.txt').write_text(''.join(f"{name} {' '.join(topics)}\n" for name, (topics, _) in
         sorted(documents.items())), encoding='latin-1')
     (folder/'README').write_text('The Reuters-21578 benchmark corpus, ApteMod version')
     return folder
@@ -253,7 +251,7 @@ def test_reuters_that_is_none(tmp_path):
 @pytest.fixture
 def model(tmp_path):
     return Elmo(BiLM(BiLMConfig.from_dict(NANO), 0),
-        tokenizer='space').save_pretrained(tmp_path / 'model')
+        tokenizer='space').save_pretrained(tmp_path/'model')
 
 def test_embed_a_data_set_of_the_hub(glue, model, capsys):
     "Every split, and the same vectors as those of its texts"
@@ -291,44 +289,8 @@ def test_read_texts_of_the_hub(c4, glue, tmp_path):
     for name in ('hub:', 'hub::en'):
         with pytest.raises(CorpusError, match='names no data set'): [*read_texts(name)]
     with pytest.raises(CommandError, match="no split 'x'"):
-        embed_file('hub:nyu-mll/glue:sst2:x', tmp_path / 'v.npz',
+        embed_file('hub:nyu-mll/glue:sst2:x', tmp_path/'v.npz',
             Elmo(BiLM(BiLMConfig.from_dict(NANO), 0)))
-
-# shares, groups, the first rows
-
-GROUPED = pd.DataFrame(dict(text=[f'{i//5} is the group of row {i}' for i in range(200)],
-                            document=[f'd{i//5}' for i in range(200)]))
-
-@pytest.mark.parametrize('kind', ['table', 'file', 'data set', 'two files'])
-def test_rows_of_one_document_are_in_one_split(kind, tmp_path):
-    "Drawn rows of a text, as those of a classifier: a column group… or doc… says what is one"
-    source = GROUPED
-    if kind == 'file':
-        source = tmp_path/'a.csv'
-        GROUPED.to_csv(source, index=False)
-    if kind == 'data set': source = datasets.Dataset.from_pandas(GROUPED)
-    if kind == 'two files':
-        source = [tmp_path/'a.jsonl', tmp_path/'b.jsonl']
-        for file,part in zip(source, (GROUPED[:103], GROUPED[103:])):
-            part.to_json(file, orient='records', lines=True)
-    for corpus in (text_corpus(source), ElmoDataLoaders.from_dataset(source, device='cpu').corpus
-                   if kind == 'data set' else text_corpus(source, split_seed=7)):
-        seen = {split: {line.split()[0] for line in lines}
-                for split,lines in corpus.splits.items()}
-        if kind == 'two files':      # the document that begins in one file and ends in another
-            for some in seen.values(): some.discard('20')
-        every = sum(map(len, seen.values()))
-        assert len(set.union(*seen.values())) == every, seen
-        assert all(2 <= len(seen[split]) <= 6 for split in seen if split != 'train')
-        assert 'whole groups or documents' in repr(corpus.source)
-        assert sum(map(len, corpus.splits.values())) == 200
-
-def test_rows_without_a_document_are_drawn_alone():
-    df = GROUPED.assign(document=[None]*200)
-    assert text_corpus(df).splits == text_corpus(df[['text']]).splits
-    half = GROUPED.assign(document=[f'd{i//5}' if i < 100 else None for i in range(200)])
-    held = {line.split()[0] for line in text_corpus(half).valid if int(line.split()[-1]) < 100}
-    assert not held & {line.split()[0] for line in text_corpus(half).train}
 
 def rows_by_split(n):
     return {split: [f'{split} {i} row' for i in range(n)] for split in ('train', 'valid', 'test')}
@@ -359,38 +321,3 @@ def test_n_rows_of_sentences_with_documents():
     parts = dict(train=df, valid=df)
     dls = TagDataLoaders.from_dataset(parts, n_rows=5, device='cpu', bs=2)
     assert [len(dl.text) for dl in dls] == [5, 5]
-
-def test_which_rows_are_held_out_has_one_name():
-    df = GROUPED[['text']]
-    splits = text_corpus(df, split_seed=3).splits
-    assert splits == get_corpus(df, split_seed=3).splits != text_corpus(df).splits
-    assert text_corpus(df).splits == text_corpus(df, split_seed=42).splits
-    held = ElmoDataLoaders.from_df(df, device='cpu', split_seed=3, seed=1).corpus.splits['valid']
-    assert held == ElmoDataLoaders.from_df(df, device='cpu', split_seed=3, seed=2).corpus.valid
-    with pytest.raises(UsageError, match='seed=3.*split_seed'): get_corpus(df, seed=3)
-
-@pytest.mark.parametrize('door', ['from_corpus', 'from_files', 'from_dataset'])
-def test_each_factory_holds_out_the_same_rows(door, tmp_path):
-    "Shares and seed count whichever factory has the file; a corpus with splits keeps them"
-    GROUPED.to_csv(tmp_path/'a.csv', index=False)
-    how = dict(valid_pct=.25, split_seed=3, device='cpu')
-    dls = getattr(ElmoDataLoaders, door)(tmp_path/'a.csv', **how)
-    frame = ElmoDataLoaders.from_df(GROUPED, **how)
-    assert dls.corpus.splits == frame.corpus.splits and len(dls.corpus.valid) == 50
-    with pytest.raises(CorpusError, match='splits of its own'):
-        getattr(ElmoDataLoaders, door)(toy_corpus(20, 4, 1, 1), valid=tmp_path/'a.csv')
-
-def test_groups_of_a_table_beside_a_text(tmp_path):
-    "Lines of a text belong to no group, and the rows of a table to theirs, whatever comes first"
-    table = pd.DataFrame(dict(text=[f'g{i//5} row {i}' for i in range(60)],
-                              group=[f'g{i//5}' for i in range(60)]))
-    table.to_csv(tmp_path/'b.csv', index=False)
-    for name in ('a.txt', 'c.txt'):
-        (tmp_path/name).write_text('\n'.join(f'line {i}' for i in range(40)))
-        corpus = text_corpus([tmp_path/some for some in sorted(['b.csv', name])], valid_pct=.2)
-        assert sum(map(len, corpus.splits.values())) == 100
-        lines = {line for split in corpus.splits.values() for line in split}
-        assert {'line 7', 'g1 row 7'} <= lines
-        of_groups = {split: {line.split()[0] for line in lines if line.startswith('g')}
-                     for split,lines in corpus.splits.items()}
-        assert of_groups['valid'] and not of_groups['valid'] & of_groups['train']

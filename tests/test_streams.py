@@ -1,12 +1,10 @@
 """Text that is in no memory as a whole: lines, their place, their parts, loaders, and a limit on
 the memory"""
-
-import threading, gzip, json, os, subprocess, sys
+import json, os, subprocess, sys
 from itertools import islice
 from pathlib import Path
 
 import datasets, numpy as np, pytest
-from hypothesis import given, settings, strategies as st
 
 from elmo_fastai.base.errors import CorpusError
 from elmo_fastai.text.tokens import WordVocab
@@ -14,132 +12,23 @@ from elmo_fastai.nn.bilm import BiLMConfig
 from elmo_fastai.data.buffered import BufferedDataLoader, Reader
 from elmo_fastai.data.streams import stream_loaders
 from elmo_fastai.train.learner import bilm_learner
+from loading import ALL_LINES, MIXED, lines_of, mixed, rows, seen, text
 
 ROOT = Path(__file__).resolve().parents[1]
 NANO = BiLMConfig('nano', char_dim=4, filters=((1,8),(2,8)), proj_dim=16, hidden_dim=16)
 
-def text(row): return row['text'] if isinstance(row, dict) else row
-def lines_of(i, n=40): return [f'file {i} line {j} w{j%7} .' for j in range(n)]
+def load(source, *valid, **how):
+    return stream_loaders(source, *valid, **dict(tokenizer='space', bs=8, device='cpu') | how)
 
-@pytest.fixture(scope='module')
-def folder(tmp_path_factory):
-    "Four files of 40 lines, one of them packed"
-    d = tmp_path_factory.mktemp('text')
-    for i in range(3): (d/f'{i}.txt').write_text('\n'.join(lines_of(i)) + '\n')
-    with gzip.open(d/'3.txt.gz', 'wt') as f: f.write('\n'.join(lines_of(3)) + '\n')
-    return d
-
-@pytest.fixture(scope='module')
-def all_lines(): return [l for i in range(4) for l in lines_of(i)]
-
-def begun(folder, **kwargs):
-    "All files, of the last one without its first rows"
-    res = Reader(folder, **kwargs)
-    res.skip = 7
-    return res
-
-def sources(folder):
-    table = datasets.Dataset.from_dict(dict(text=[l for i in range(4) for l in lines_of(i)]))
-    return dict(
-        folder=Reader(folder),
-        shuffled=Reader(folder, shuffle=True),
-        one=Reader(folder / '1.txt'),
-        packed=Reader(folder / '3.txt.gz'),
-        skipped=Reader(folder / '1.txt', skip=7),
-        begun=begun(folder),
-        begun_shuffled=begun(folder, shuffle=True),
-        stream=Reader(table.to_iterable_dataset(num_shards=4)),
-        stream_skipped=Reader(table.to_iterable_dataset(num_shards=4), skip=7),
-        list=Reader(list(table['text'])),
-    )
-
-
-KINDS = [
-    'folder',
-    'shuffled',
-    'one',
-    'packed',
-    'skipped',
-    'begun',
-    'begun_shuffled',
-    'stream',
-    'stream_skipped',
-    'list',
-]
-
-
-def test_reads_all_lines(folder, all_lines):
-    s = sources(folder)
-    for k in ('folder', 'stream'):
-        assert [text(o) for o in s[k]] == all_lines == [text(o) for o in s[k]]
-    assert sorted(text(o) for o in s['shuffled']) == sorted(all_lines)
-    # the file whose first rows are left out comes first
-    assert [text(o) for o in s['begun']] == lines_of(3)[7:] + lines_of(0) + lines_of(1) + lines_of(
-        2
-    )
-    assert sorted(text(o) for o in s['begun_shuffled']) == sorted(text(o) for o in s['begun'])
-    assert [text(o) for o in s['skipped']] == lines_of(1)[7:] and [
-        text(o) for o in s['stream_skipped']
-    ] == all_lines[7:]
-
-
-def test_order_of_files_changes_with_the_epoch(folder):
-    s = Reader(folder, shuffle=True)
-    def at(e): s.set_epoch(e); return [text(o) for o in s]
-    assert at(1) == at(1) and len({tuple(at(e)) for e in range(5)}) > 1
-    assert Reader(folder, shuffle=True, seed=7).seed == 7
-
-@pytest.mark.parametrize('kind', KINDS)
-@pytest.mark.parametrize('n', [1, 2, 3])
-def test_parts_are_a_partition(folder, kind, n):
-    s = sources(folder)[kind]
-    parts = [[text(o) for o in s.shard(i, n)] for i in range(n)]
-    assert sorted(sum(parts, [])) == sorted(text(o) for o in s) and all(parts)
-
-@pytest.mark.parametrize('kind', KINDS)
-@pytest.mark.parametrize('part', [(0, 1), (1, 2), (2, 3)])
-@pytest.mark.parametrize('k', [0, 1, 6])
-def test_a_place_is_found_again(folder, kind, part, k):
-    """Also from a place in a reading that began at a place; a reading that begins anew begins at
-    the beginning"""
-
-    def new():
-        s = sources(folder)[kind].shard(*part)
-        s.set_epoch(3)
-        return s
-    a = new()
-    full = [text(o) for o in new()]
-    it = iter(a)
-    assert [text(o) for o in islice(it, k)] == full[:k]
-    place = json.loads(json.dumps(a.state_dict()))
-    assert (place is None) == (k == 0)
-    b = new()
-    b.load_state_dict(place)
-    assert b.state_dict() == place
-    it = iter(b)
-    assert b.state_dict() == place
-    assert [text(next(it)) for _ in range(2)] == full[k:k+2]
-    c = new()
-    c.load_state_dict(json.loads(json.dumps(b.state_dict())))
-    assert [text(o) for o in c] == full[k+2:]
-    assert [text(o) for o in c] == full
-    iter(c)
-    assert c.state_dict() is None
-
-# loaders
-
-def predictions(dl): return sum(int((b[-2] != 0).sum()) for b in dl)
-def seen(dl):
-    v = dl.char_vocab
-    return sorted(' '.join(v.decode(r[(r[:, 0] != 0).numpy()])[1:-1]) for b in dl for r in b[0])
+def blocks(lines, **how):
+    how = dict(tokenizer='space', bs=8, device='cpu') | how
+    return BufferedDataLoader.counted(lines, **how)
 
 @pytest.mark.parametrize('n', [25, 39, 40, 1000])
 @pytest.mark.parametrize('shuffle', [True, False])
 def test_loaders_hold_out_the_first_rows_of_the_last_file(folder, n, shuffle):
     "What else is in it is counted and trained on"
-    dls = stream_loaders(
-        folder, tokenizer='space', bs=8, buffer=30, device='cpu', n_valid=n, shuffle=shuffle
-    )
+    dls = load(folder, buffer=30, n_valid=n, shuffle=shuffle)
     assert dls.corpus.valid == lines_of(3)[:n]
     rest = sorted(l for i in range(4) for l in lines_of(i) if l not in dls.corpus.valid)
     assert seen(dls.train) == rest == seen(dls.train)
@@ -147,20 +36,18 @@ def test_loaders_hold_out_the_first_rows_of_the_last_file(folder, n, shuffle):
     assert ('39' in dls.vocab.o2i) and ('3' in dls.vocab.o2i)
 
 def test_the_rest_of_the_last_file_is_dealt_out_too(folder):
-    dls = stream_loaders(folder, tokenizer='space', bs=8, device='cpu', n_valid=25)
+    dls = load(folder, n_valid=25)
     parts = [[text(o) for o in dls.train.lines.shard(i, 3)] for i in range(3)]
     assert all(parts) and sorted(sum(parts, [])) == sorted(
-        l for i in range(4) for l in lines_of(i) if l not in dls.corpus.valid
-    )
+        l for i in range(4) for l in lines_of(i) if l not in dls.corpus.valid)
 
 
 def same_file(folder, how):
     "The file 1.txt of `folder` by another name"
     f = folder/'1.txt'
     if how == 'link': (folder/'9.txt').symlink_to(f); return folder/'9.txt'
-    return dict(
-        string=str(f), relative=os.path.relpath(f), dots=folder / '..' / folder.name / '1.txt'
-    )[how]
+    return dict(string=str(f), relative=os.path.relpath(f), dots=folder/'..'/folder.name/'1.txt')[
+        how]
 
 
 @pytest.mark.parametrize('how', ['string', 'relative', 'dots', 'link'])
@@ -168,73 +55,61 @@ def test_loaders_do_not_train_on_a_file_of_the_folder_that_is_held_out(tmp_path,
     for i in range(3): (tmp_path/f'{i}.txt').write_text('\n'.join(lines_of(i)))
     valid = same_file(tmp_path, how)
     for source in (tmp_path, str(tmp_path/'*.txt'), [tmp_path/'1.txt', tmp_path]):
-        dls = stream_loaders(source, valid, tokenizer='space', bs=8, device='cpu')
+        dls = load(source, valid)
         assert dls.corpus.valid == lines_of(1) and seen(dls.train) == sorted(
-            lines_of(0) + lines_of(2)
-        )
+            lines_of(0) + lines_of(2))
     with pytest.raises(CorpusError, match='left to train on'):
-        stream_loaders(tmp_path / '1.txt', valid, tokenizer='space', bs=8, device='cpu')
+        load(tmp_path/'1.txt', valid)
 
 
 def test_a_file_with_two_names_is_read_once(tmp_path):
     for i in range(3): (tmp_path/f'{i}.txt').write_text('\n'.join(lines_of(i)))
     same_file(tmp_path, 'link')
-    assert (
-        len([*Reader(tmp_path)])
-        == len([*Reader([tmp_path, tmp_path / '9.txt', tmp_path / '..' / tmp_path.name / '0.txt'])])
-        == 120
-    )
-    dls = stream_loaders(tmp_path, tokenizer='space', bs=8, device='cpu', n_valid=1000)
+    assert (len([*Reader(tmp_path)]) == len([
+        *Reader([tmp_path, tmp_path/'9.txt', tmp_path/'..'/tmp_path.name/'0.txt'])]) == 120)
+    dls = load(tmp_path, n_valid=1000)
     assert seen(dls.train) == sorted(
-        l for i in range(3) for l in lines_of(i) if l not in dls.corpus.valid
-    )
+        l for i in range(3) for l in lines_of(i) if l not in dls.corpus.valid)
 
 
 def test_files_that_are_called_after_their_splits(tmp_path):
     "As in a text that is read whole: what is called test is not trained on"
     for i, k in enumerate(('train', 'valid', 'test')):
-        (tmp_path / f'{k}.txt').write_text('\n'.join(lines_of(i)))
+        (tmp_path/f'{k}.txt').write_text('\n'.join(lines_of(i)))
     for source in (tmp_path, str(tmp_path/'*.txt'), sorted(tmp_path.iterdir())):
-        dls = stream_loaders(source, tokenizer='space', bs=8, device='cpu')
+        dls = load(source)
         assert seen(dls.train) == sorted(lines_of(0)) and dls.corpus.valid == lines_of(1)
     (tmp_path/'train.txt').unlink()
     with pytest.raises(CorpusError, match='left to train on'):
-        stream_loaders(tmp_path, tokenizer='space', bs=8, device='cpu', n_valid=5)
+        load(tmp_path, n_valid=5)
     # to name a file is to say that it is training text
     named = [tmp_path/'test.txt', tmp_path/'valid.txt']
-    dls = stream_loaders(named, tokenizer='space', bs=8, device='cpu', n_valid=5)
+    dls = load(named, n_valid=5)
     assert dls.corpus.valid == lines_of(1)[:5] and len(seen(dls.train)) == 75
 
 def test_loaders_hold_out_the_first_rows_of_one_file(folder):
-    dls = stream_loaders(
-        folder / '1.txt', tokenizer='space', bs=8, buffer=30, device='cpu', n_valid=25
-    )
+    dls = load(folder/'1.txt', buffer=30, n_valid=25)
     assert dls.corpus.valid == lines_of(1)[:25] and seen(dls.train) == sorted(lines_of(1)[25:])
 
 def test_loaders_with_a_text_to_validate_on(folder, tmp_path):
     (tmp_path/'v.txt').write_text('a b c\nfile 1 .\n')
-    dls = stream_loaders(folder, tmp_path/'v.txt', tokenizer='space', bs=8, device='cpu')
+    dls = load(folder, tmp_path/'v.txt')
     assert dls.corpus.valid == ['a b c', 'file 1 .'] and len(seen(dls.train)) == 160
     (tmp_path/'all').mkdir()
     for name in ('train', 'validation'):
-        (tmp_path / 'all' / f'c4-{name}.txt').write_text(f'{name} one\n{name} two\n')
-    dls = stream_loaders(tmp_path/'all', tokenizer='space', bs=2, device='cpu')
+        (tmp_path/'all'/f'c4-{name}.txt').write_text(f'{name} one\n{name} two\n')
+    dls = load(tmp_path/'all', bs=2)
     assert dls.corpus.valid == ['validation one', 'validation two'] and seen(dls.train) == [
-        'train one',
-        'train two',
-    ]
+        'train one', 'train two']
 
 
 def test_json_lines_and_a_column(tmp_path):
-    (tmp_path / 'a.jsonl').write_text(
-        '\n'.join(json.dumps(dict(id=i, body=f'row {i} .')) for i in range(20))
-    )
-    dls = stream_loaders(
-        tmp_path / 'a.jsonl', text_col='body', tokenizer='space', bs=4, device='cpu', n_valid=5
-    )
+    (tmp_path/'a.jsonl').write_text(
+        '\n'.join(json.dumps(dict(id=i, body=f'row {i} .')) for i in range(20)))
+    dls = load(tmp_path/'a.jsonl', text_col='body', bs=4, n_valid=5)
     assert seen(dls.train) == sorted(f'row {i} .' for i in range(5, 20))
     with pytest.raises(CorpusError, match='text'):
-        stream_loaders(tmp_path / 'a.jsonl', tokenizer='space', bs=4, device='cpu', n_valid=5)
+        load(tmp_path/'a.jsonl', bs=4, n_valid=5)
 
 
 def test_nothing_is_read_before_when_all_is_given(folder, monkeypatch):
@@ -242,9 +117,7 @@ def test_nothing_is_read_before_when_all_is_given(folder, monkeypatch):
     read = []
     was = Reader.open
     monkeypatch.setattr(Reader, 'open', lambda self: (read.append(1), was(self))[1])
-    dls = stream_loaders(
-        folder, vocab=vocab, n_batches=4, tokenizer='space', bs=8, device='cpu', n_valid=5
-    )
+    dls = load(folder, vocab=vocab, n_batches=4, n_valid=5)
     # what is held out, twice; whether more is there; a sample for the report
     n = len(read)
     assert n <= 4 and len(list(dls.train)) == 4 and len(read) == n+1
@@ -254,24 +127,16 @@ def test_training_and_position(folder, kind):
     "A learner trains on it, and a loader that was set to a place goes on as the other would have"
     from fastai.basics import set_seed
 
-    kw = dict(
-        kind=kind,
-        tokenizer='space',
-        bs=4,
-        buffer=30,
-        device='cpu',
-        n_valid=5,
-        seed=1,
-        **(dict(seq_len=10) if kind == 'stream' else {}),
-    )
+    kw = dict(kind=kind, bs=4, buffer=30, n_valid=5, seed=1,
+              **(dict(seq_len=10) if kind == 'stream' else {}))
     set_seed(1)
-    dls = stream_loaders(folder, **kw)
+    dls = load(folder, **kw)
     learn = bilm_learner(dls, NANO, bf16=False)
     with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(1, 1e-2)
     assert learn.stopped is None and len(learn.recorder.losses) == len(dls.train)
     def batches(dl, n): return [b[0].tolist() for b in islice(iter(dl), n)]
     k = len(dls.train)*3//2
-    a,b = (stream_loaders(folder, **kw).train for _ in range(2))
+    a,b = (load(folder, **kw).train for _ in range(2))
     for _ in range(2): batches(a, 10**6)
     it = iter(a); [next(it) for _ in range(len(a)//2)]
     place,rest = a.state_dict(),[o[0].tolist() for o in it]
@@ -279,55 +144,20 @@ def test_training_and_position(folder, kind):
     b.load_state_dict(place)
     assert batches(b, len(rest)) == rest
 
-# what validates is not trained on
-
-def rows(n, first=0):
-    return datasets.Dataset.from_dict(dict(text=[f'line {i} .' for i in range(first, first + n)]))
-
 
 def numbers(dl): return [int(dl.char_vocab.decode(r[2:3])[0]) for b in dl for r in b[0]]
 def numbers_of(lines): return {int(l.split()[1]) for l in lines}
-
-def mixed():
-    "Streams that come in another order when their epoch is another, or that are drawn at random"
-    it, other = (
-        rows(200).to_iterable_dataset(num_shards=4),
-        rows(200, 200).to_iterable_dataset(num_shards=2),
-    )
-    return dict(
-        plain=it,
-        shuffled=it.shuffle(seed=1, buffer_size=30),
-        entirely=it.shuffle(seed=1, buffer_size=1000),
-        mapped=it.shuffle(seed=4).map(lambda r: r),
-        interleaved=datasets.interleave_datasets([it, other], probabilities=[0.5, 0.5], seed=3),
-        by_turns=datasets.interleave_datasets([it.shuffle(seed=1), other]),
-        shuffled_twice=datasets.interleave_datasets(
-            [it, other.shuffle(seed=2)], probabilities=[0.3, 0.7], seed=3
-        ).shuffle(seed=5, buffer_size=50),
-    )
-
-
-MIXED = ['plain', 'shuffled', 'entirely', 'mapped', 'interleaved', 'by_turns', 'shuffled_twice']
 
 @pytest.mark.parametrize('kind', ['sentences', 'stream'])
 @pytest.mark.parametrize('how', MIXED)
 def test_a_stream_never_trains_on_what_validates(how, kind):
     "In no epoch, however the stream is mixed"
-    dls = stream_loaders(
-        mixed()[how],
-        tokenizer='space',
-        bs=4,
-        device='cpu',
-        n_valid=50,
-        buffer=30,
-        kind=kind,
-        **(dict(seq_len=16) if kind == 'stream' else {}),
-    )
+    dls = load(mixed()[how], bs=4, n_valid=50, buffer=30,
+                         kind=kind, **(dict(seq_len=16) if kind == 'stream' else {}))
     held = [' '.join(l.split()) for l in dls.corpus.valid]
     assert len(held) == 50
-    read = [
-        [r['text'] for r in (dls.train.lines.set_epoch(e) or dls.train.lines)] for e in range(4)
-    ]
+    read = [[r['text'] for r in (dls.train.lines.set_epoch(e) or dls.train.lines)]
+            for e in range(4)]
     assert all(not set(held) & set(lines) and len(lines) >= 100 for lines in read)
     if kind == 'sentences':
         assert not any(numbers_of(held) & set(numbers(dls.train)) for _ in range(4))
@@ -337,12 +167,12 @@ def test_a_stream_never_trains_on_what_validates(how, kind):
 def test_nor_does_one_that_was_divided_by_hand(how):
     "Also where the stream was mixed first and divided then"
     s = mixed()[how]
-    dls = stream_loaders(s.skip(50), s.take(50), tokenizer='space', bs=4, device='cpu', buffer=30)
+    dls = load(s.skip(50), s.take(50), bs=4, buffer=30)
     held = numbers_of(dls.corpus.valid)
     assert len(held) == 50 and not any(held & set(numbers(dls.train)) for _ in range(4))
 
 def test_the_order_of_files_changes_and_what_validates_is_left_out(folder):
-    dls = stream_loaders(folder, tokenizer='space', bs=8, device='cpu', n_valid=15, buffer=30)
+    dls = load(folder, n_valid=15, buffer=30)
     rest = sorted(l for i in range(4) for l in lines_of(i) if l not in lines_of(3)[:15])
     order = []
     for e in range(4):
@@ -357,39 +187,17 @@ def test_a_stream_in_no_order_is_refused():
         for i in random.sample(range(200), 200): yield dict(text=f'line {i} .')
 
     with pytest.raises(CorpusError, match='other rows.*skip'):
-        stream_loaders(
-            datasets.IterableDataset.from_generator(drawn),
-            tokenizer='space',
-            bs=4,
-            device='cpu',
-            n_valid=50,
-        )
+        load(datasets.IterableDataset.from_generator(drawn), bs=4, n_valid=50)
     with pytest.raises(CorpusError, match='shuffle'):
         Reader(rows(9).to_iterable_dataset(), skip=3, shuffle=True)
-
-
-# resumed
-
-@pytest.mark.parametrize('how', MIXED)
-def test_a_mixed_stream_goes_on_where_it_was(how):
-    "A shuffle buffer is in no `state_dict` of datasets: its rows would be lost"
-    a, b = Reader(mixed()[how]), Reader(mixed()[how])
-    it = iter(a)
-    for _ in range(60): next(it)
-    b.load_state_dict(json.loads(json.dumps(a.state_dict())))
-    assert [text(o) for o in b] == [text(o) for o in it]
 
 @pytest.mark.parametrize('how', MIXED)
 @pytest.mark.parametrize('door', ['loaders', 'lines'])
 def test_a_mixed_stream_trains_on_where_it_was(how, door):
     def new():
         if door == 'loaders':
-            return stream_loaders(
-                mixed()[how], tokenizer='space', bs=8, device='cpu', n_valid=50, buffer=30, seed=1
-            ).train
-        return BufferedDataLoader.counted(
-            mixed()[how], tokenizer='space', bs=8, device='cpu', buffer=30, seed=1
-        )
+            return load(mixed()[how], n_valid=50, buffer=30, seed=1).train
+        return blocks(mixed()[how], buffer=30, seed=1)
 
     a, b = new(), new()
     batches = [x[0].tolist() for _ in range(2) for x in a]
@@ -401,28 +209,12 @@ def test_a_mixed_stream_trains_on_where_it_was(how, door):
     b.skip(5)
     assert [x[0].tolist() for x in b] == batches[len(a)+5:]
 
-@pytest.mark.parametrize('mark', [
-    dict(read=90, state=None), dict(read=90, state=dict(examples_iterable=dict(shard_idx=0))),
-    dict(read=90, state=[2, 10])])
-def test_places_of_earlier_versions_are_found(folder, mark):
-    "Files were read by 🤗 datasets, and a place had its state; or it had none"
-    def new():
-        return BufferedDataLoader(Reader(folder), WordVocab.build([['file']]), n_batches=32,
-                                  tokenizer='space', bs=5, buffer=30, seed=1, shuffle=False)
-    through = [b[0].tolist() for b in new()]
-    b = new()
-    b.load_state_dict(dict(reading=0, block=3, batch=2, mark=mark, check=None, seed=1))
-    b.skip(20)
-    assert [x[0].tolist() for x in b] == through[20:]
-
 def test_lines_that_have_changed_are_refused(tmp_path):
     "Where the block that is read again is another one, nothing goes on as if it were not"
     (tmp_path/'a.txt').write_text('\n'.join(f'line {i} .' for i in range(300)))
 
     def new():
-        return stream_loaders(
-            tmp_path / 'a.txt', tokenizer='space', bs=8, device='cpu', n_valid=50, buffer=30, seed=1
-        ).train
+        return load(tmp_path/'a.txt', n_valid=50, buffer=30, seed=1).train
 
     a = new()
     it = iter(a)
@@ -437,14 +229,7 @@ def test_lines_that_have_changed_are_refused(tmp_path):
     with pytest.raises(CorpusError, match='not those'): next(iter(c))
 
     def unseeded():
-        return BufferedDataLoader.counted(
-            rows(300).to_iterable_dataset().shuffle(),
-            tokenizer='space',
-            bs=8,
-            device='cpu',
-            buffer=30,
-            seed=1,
-        )
+        return blocks(rows(300).to_iterable_dataset().shuffle(), buffer=30, seed=1)
 
     d, e = unseeded(), unseeded()
     next(iter(d))
@@ -454,9 +239,9 @@ def test_lines_that_have_changed_are_refused(tmp_path):
 def test_rows_that_are_lists():
     lists = datasets.Dataset.from_dict(dict(text=[['a', 'b', 'c']]*60))
     for make in (
-        lambda: stream_loaders(lists.to_iterable_dataset(), n_valid=5, device='cpu'),
-        lambda: BufferedDataLoader.counted(lists.to_iterable_dataset(), device='cpu'),
-        lambda: BufferedDataLoader.counted([['a', 'b']] * 5, device='cpu'),
+        lambda: load(lists.to_iterable_dataset(), n_valid=5),
+        lambda: blocks(lists.to_iterable_dataset()),
+        lambda: blocks([['a', 'b']]*5),
     ):
         with pytest.raises(CorpusError, match='not one word.*no text.*list of tokens'):
             make()
@@ -467,10 +252,10 @@ def test_one_line_is_all_the_text(tmp_path):
     (tmp_path/'a.txt').write_text(' '.join(f'w{i % 50}' for i in range(24_000)))
     for kind in ('sentences', 'stream'):
         with pytest.raises(CorpusError, match=r'n_valid=5 leaves nothing to train on .*: 1\)'):
-            stream_loaders(tmp_path / 'a.txt', n_valid=5, kind=kind, device='cpu')
+            load(tmp_path/'a.txt', n_valid=5, kind=kind)
     (tmp_path/'a.txt').write_text('a b c\n'*5 + ' '.join(f'w{i % 50}' for i in range(24_000)))
     for kind in ('sentences', 'stream'):
-        assert len(stream_loaders(tmp_path / 'a.txt', n_valid=5, kind=kind, device='cpu').train)
+        assert len(load(tmp_path/'a.txt', n_valid=5, kind=kind).train)
 
 
 # faults
@@ -479,16 +264,16 @@ def test_faults(tmp_path, folder):
     with pytest.raises(CorpusError, match='no file'): Reader(tmp_path/'none.txt')
     (tmp_path/'empty.txt').write_text('')
     with pytest.raises((CorpusError, ValueError)):
-        stream_loaders(tmp_path / 'empty.txt', device='cpu')
+        load(tmp_path/'empty.txt')
     (tmp_path/'latin.txt').write_bytes('caf\xe9 au lait\n'.encode('latin-1')*50)
     with pytest.raises(CorpusError, match='line 1 is not UTF-8.*encoding='):
-        stream_loaders(tmp_path / 'latin.txt', device='cpu', n_valid=5)
+        load(tmp_path/'latin.txt', n_valid=5)
     (tmp_path/'bad.jsonl').write_text('{"text": "a b"}\nnot json\n')
-    with pytest.raises(CorpusError): stream_loaders(tmp_path/'bad.jsonl', device='cpu', n_valid=1)
+    with pytest.raises(CorpusError): load(tmp_path/'bad.jsonl', n_valid=1)
     # nothing left to train on
-    with pytest.raises(CorpusError): stream_loaders(folder/'1.txt', device='cpu', n_valid=40)
+    with pytest.raises(CorpusError): load(folder/'1.txt', n_valid=40)
     with pytest.raises(TypeError, match='seqlen'):
-        stream_loaders(folder, device='cpu', n_valid=5, seqlen=5)
+        load(folder, n_valid=5, seqlen=5)
 
 
 @pytest.mark.parametrize('how', ['no parquet', 'cut off', 'empty'])
@@ -497,16 +282,13 @@ def test_a_broken_parquet_file(tmp_path, how):
 
     for name in 'ab':
         pd.DataFrame(dict(text=[f'row {i} .' for i in range(5000)])).to_parquet(
-            tmp_path / f'{name}.parquet'
-        )
+            tmp_path/f'{name}.parquet')
     whole = (tmp_path/'b.parquet').read_bytes()
-    (tmp_path / 'b.parquet').write_bytes(
-        {'no parquet': b'text ' * 2000, 'cut off': whole[: len(whole) // 2], 'empty': b''}[how]
-    )
+    (tmp_path/'b.parquet').write_bytes(
+        {'no parquet': b'text '*2000, 'cut off': whole[:len(whole) // 2], 'empty': b''}[how])
     for source in (tmp_path/'b.parquet', tmp_path):
         with pytest.raises(CorpusError, match="can't be read"):
-            stream_loaders(source, tokenizer='space', bs=8, device='cpu', n_valid=5)
-
+            load(source, n_valid=5)
 
 # memory
 
@@ -552,25 +334,14 @@ def test_a_text_larger_than_the_memory(tmp_path):
     rng = np.random.default_rng(0)
     words = np.array([f'w{i}' for i in range(60_000)])
     for i in range(4):
-        ranks = np.exp(rng.random((37_500, 20)) * np.log(len(words))).astype(int) - 1
-        (tmp_path / f'{i}.txt').write_text('\n'.join(map(' '.join, words[ranks])) + '\n')
+        ranks = np.exp(rng.random((37_500, 20))*np.log(len(words))).astype(int) - 1
+        (tmp_path/f'{i}.txt').write_text('\n'.join(map(' '.join, words[ranks])) + '\n')
 
     def run(how):
         env = {**os.environ, 'OMP_NUM_THREADS': '1', 'PYTHONPATH': str(ROOT)}
-        r = subprocess.run(
-            [
-                sys.executable,
-                '-c',
-                PROGRAM,
-                str(tmp_path),
-                how,
-                str(tmp_path / '..' / f'{how}-small.txt'),
-            ],
-            capture_output=True,
-            text=True,
-            env=env,
-            timeout=600,
-        )
+        r = subprocess.run([sys.executable, '-c', PROGRAM, str(tmp_path), how,
+                            str(tmp_path/'..'/f'{how}-small.txt')], capture_output=True,
+                           text=True, env=env, timeout=600)
         assert r.stdout, r.stderr[-2000:]
         return r.stdout.split()
     assert run('whole') == ['MemoryError']
@@ -578,81 +349,45 @@ def test_a_text_larger_than_the_memory(tmp_path):
 
 def test_frequencies_of_a_text_that_is_not_in_memory(folder):
     "Counted in the sample; the stream is where it was, and the model begins there"
-    dls = stream_loaders(folder, tokenizer='space', bs=8, device='cpu', n_valid=20)
+    dls = load(folder, n_valid=20)
     assert not len(dls.train.text)
     log_p, lines = dls.log_frequencies(), [*dls.corpus.train]
     words = [w for l in lines for w in ['<s>', *l.split(), '</s>']]
     n, V = len(words), len(dls.vocab)
     for w in ('<s>', '</s>', 'file', 'w3', '.'):
         assert log_p[dls.vocab.itos.index(w)].item() == pytest.approx(
-            np.log((words.count(w) + 1) / (n + V)), rel=1e-4
-        )
+            np.log((words.count(w) + 1)/(n + V)), rel=1e-4)
     learn = bilm_learner(dls, NANO, from_counts=True)
     assert learn.model.head.log_prob(learn.model.head.weight.new_zeros(1, 16))[0].allclose(
-        log_p, atol=1e-5
-    )
-    other = stream_loaders(folder, tokenizer='space', bs=8, device='cpu', n_valid=20)
+        log_p, atol=1e-5)
+    other = load(folder, n_valid=20)
     assert dls.train.one_batch()[0].equal(other.train.one_batch()[0])
 
 def test_a_row_that_is_no_text_does_not_end_the_reading(tmp_path):
     (tmp_path/'a.txt').write_text('a fine line\n'*300 + 'a NUL \0 here\n' + 'another line\n'*300)
-    dls = stream_loaders(tmp_path/'a.txt', n_valid=20, bs=4, device='cpu')
+    dls = load(tmp_path/'a.txt', n_valid=20, bs=4)
     assert len(dls.corpus.train) == 580 and len(dls.corpus.valid) == 20 and len(list(dls.train))
 
 def test_a_stream_has_no_share(tmp_path):
     (tmp_path/'a.txt').write_text('a fine line\n'*300)
     with pytest.raises(CorpusError, match='valid=0.1.*n_valid'):
-        stream_loaders(tmp_path / 'a.txt', valid=0.1, device='cpu')
+        load(tmp_path/'a.txt', valid=0.1)
 
-
-def test_nothing_reads_what_newer_fastcore_does_not_set():
-    "`store_attr` of fastcore 2.2.21 and later keeps no `__stored_args__`"
-    assert not [
-        f.name for f in (ROOT / 'elmo_fastai').rglob('*.py') if '__stored_args__' in f.read_text()
-    ]
-
-
-def test_a_stream_is_copied_in_another_thread():
-    """A data set refers to a cache of file systems, which has one for each thread: it grew while it
-    was copied"""
-    from huggingface_hub import HfFileSystem
-    kept = HfFileSystem()
-    rows = datasets.Dataset.from_dict(dict(text=['a', 'b'])).to_iterable_dataset()
-    found = []
-    thread = threading.Thread(target=lambda: found.extend(row['text'] for row in Reader(rows)))
-    thread.start()
-    thread.join()
-    assert found == ['a', 'b'] and kept
-
-def test_nothing_is_read_before_it_is_asked_for(tmp_path, monkeypatch):
-    "Neither by a reader nor by a loader; to count is a method of its own"
-    (tmp_path/'a.txt').write_text('\n'.join(lines_of(0)))
-    opened = []
-    was = Reader.open
-    monkeypatch.setattr(Reader, 'open', lambda self: (opened.append(1), was(self))[1])
-    vocab = WordVocab.build([line.split() for line in lines_of(0)])
-    lines = Reader(tmp_path/'a.txt')
-    dl = BufferedDataLoader(lines, vocab, n_batches=2, tokenizer='space', bs=20)
-    assert not opened and len(list(dl)) == 2 and len(opened) == 1
-    counted = BufferedDataLoader.counted(lines, tokenizer='space', bs=20)
-    assert len(opened) == 2 and len(counted) == 2 and counted.vocab.itos[4:] == vocab.itos[4:]
-    assert counted.n_tokens == sum(len(line.split()) + 2 for line in lines_of(0))
 
 def test_a_column_of_a_stream_may_be_a_path(tmp_path):
     table = datasets.Dataset.from_dict(dict(data=[dict(text=line) for line in lines_of(0)]))
-    dls = stream_loaders(table.to_iterable_dataset(), text_col='data.text', tokenizer='space',
-                         n_valid=5, bs=4, device='cpu')
+    dls = load(table.to_iterable_dataset(), text_col='data.text',
+                         n_valid=5, bs=4)
     assert len(seen(dls.train)) == 35 and not dls.skipped
     table.save_to_disk(tmp_path/'saved')
-    dls = stream_loaders(tmp_path/'saved', text_col='data.text', tokenizer='space', n_valid=5, bs=4,
-                         device='cpu')
+    dls = load(tmp_path/'saved', text_col='data.text', n_valid=5, bs=4)
     assert len(seen(dls.train)) == 35, 'a data set that `save_to_disk` wrote is read, too'
 
 @pytest.mark.parametrize('source', ['files', 'table', 'data set'])
-def test_n_rows_is_refused_where_a_stream_is_read_whole(source, folder, all_lines):
-    data = datasets.Dataset.from_dict(dict(text=all_lines))
+def test_n_rows_is_refused_where_a_stream_is_read_whole(source, folder):
+    data = datasets.Dataset.from_dict(dict(text=ALL_LINES))
     source = {'files': folder, 'table': data.to_pandas(), 'data set': data}[source]
     with pytest.raises(ValueError, match=r'n_rows=9.*take\(9\)'):
-        stream_loaders(source, n_rows=9, n_valid=20, bs=2, device='cpu')
-    dls = stream_loaders(data.to_iterable_dataset().take(60), n_valid=20, bs=2, device='cpu')
+        load(source, n_rows=9, n_valid=20, bs=2)
+    dls = load(data.to_iterable_dataset().take(60), n_valid=20, bs=2)
     assert len(dls.corpus.splits['train']) == 40

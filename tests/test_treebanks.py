@@ -81,9 +81,9 @@ def test_a_name_without_its_mark(data):
 @pytest.mark.parametrize('place', ['.', 'ud-languages', 'ud-vi', 'UD_Vietnamese-VTB',
     'ud-treebanks-v2.18/UD_Vietnamese-VTB'])
 def test_a_local_copy_is_found(data, place, capsys):
-    write(data / place, 'vi_vtb', train=5, dev=2, test=3)
+    write(data/place, 'vi_vtb', train=5, dev=2, test=3)
     # another one, whose name begins likewise
-    write(data / place, 'vi_vtbx', train=1)
+    write(data/place, 'vi_vtbx', train=1)
     c = get_corpus('ud:vi_vtb')
     assert [len(lines) for lines in c.splits.values()] == [5, 2, 3] and list(c.splits) == ['train',
         'valid', 'test']
@@ -102,7 +102,7 @@ def test_a_treebank_of_ones_own(data):
 
 def test_a_part_in_several_files(data):
     for k, part in enumerate(('train-a', 'train-b', 'dev')):
-        (data / f'cs_big-ud-{part}.conllu').write_text(conllu(2, first=10 * k), encoding='utf-8')
+        (data/f'cs_big-ud-{part}.conllu').write_text(conllu(2, first=10*k), encoding='utf-8')
     c = get_corpus('ud:cs_big')
     assert (len(c.train) == 4 and len(c.valid) == 2 and [file.name for file in c.files['train']] ==
         ['cs_big-ud-train-a.conllu', 'cs_big-ud-train-b.conllu'])
@@ -111,7 +111,7 @@ def test_a_local_copy_elsewhere(data, tmp_path):
     write(tmp_path/'here', 'vi_vtb', train=3, dev=1)
     assert len(read_treebank('vi_vtb', tmp_path/'here').train) == 3
     with pytest.raises(CorpusError, match="here' has no file da_ddt-ud-train.conllu"):
-        read_treebank('da_ddt', tmp_path / 'here')
+        read_treebank('da_ddt', tmp_path/'here')
 
 # missing parts
 
@@ -158,7 +158,7 @@ def test_the_test_part_is_never_trained_on(data):
 
 def test_a_treebank_without_its_text(data):
     for part in ('train', 'dev'):
-        (data / f'ar_nyuad-ud-{part}.conllu').write_text('1\t_\t_\tNOUN\t' + '\t'.join('______') +
+        (data/f'ar_nyuad-ud-{part}.conllu').write_text('1\t_\t_\tNOUN\t' + '\t'.join('______') +
             '\n\n', encoding='utf-8')
     with pytest.raises(CorpusError, match='ar_nyuad have no text'): get_corpus('ud:ar_nyuad')
 
@@ -211,7 +211,7 @@ def test_download_once(home):
     assert get_corpus('ud:UD_Vietnamese-VTB').splits == c.splits and len(home.asked) == 3, (
         'from the cache'
     )
-    assert sorted(file.name for file in (home.cache / 'vi_vtb').iterdir()) == [
+    assert sorted(file.name for file in (home.cache/'vi_vtb').iterdir()) == [
         f'vi_vtb-ud-{part}.conllu' for part in ('dev', 'test', 'train')
     ]
 
@@ -329,7 +329,7 @@ def test_elmo_pretrain_and_elmo_embed(data, tmp_path, monkeypatch, capsys):
     from elmo_fastai.train.command import elmo_pretrain
     monkeypatch.chdir(tmp_path)
     write(data, 'da_ddt', dev=60, test=7)
-    (data / 'da_ddt-ud-test.conllu').write_text(conllu(7, [('x' * 60, 'NOUN', 'Nc'), *WORDS[1:]]),
+    (data/'da_ddt-ud-test.conllu').write_text(conllu(7, [('x'*60, 'NOUN', 'Nc'), *WORDS[1:]]),
         encoding='utf-8')
     elmo_pretrain(['ud:da_ddt', '--model', 'tiny', '--epochs', '1', '--bs', '2', '--seq-len', '8',
         '--no-bf16', '--device', 'cpu'])
@@ -355,7 +355,7 @@ NINE = 'vi_vtb th_tud zh_gsdsimp ko_gsd ug_udt te_mtg hy_armtdp el_gud da_ddt'.s
 @pytest.mark.parametrize('name', NINE)
 def test_real_treebanks(name, monkeypatch):
     root = Path(os.environ.get('ELMO_FASTAI_DATA') or Path(__file__).parents[2]/'shared'/'data')
-    if not (root / 'ud-languages').is_dir():
+    if not (root/'ud-languages').is_dir():
         pytest.skip('no local copy: set ELMO_FASTAI_DATA to a folder that has ud-languages/')
     monkeypatch.setenv('ELMO_FASTAI_DATA', str(root))
     c = get_corpus(f'ud:{name}')

@@ -29,12 +29,11 @@ from .encoded import EncodedText, TokenTypes
 def gold_notes(gold, sents):
     "Tags and senses that all sentences have, by name: one list per sentence"
     for sentence, tokens in zip(gold, sents):
-        # a tokenizer that is not the corpus's own: `Corpus` has checked that one
-        if len(sentence.tokens) != len(tokens): return {}
+        if sentence.tokens != tokens: return {}      # those of a tokenizer that is not the corpus's
     return {name: [getattr(sentence, name) for sentence in gold] for name in ('tags', 'senses')
             if all(getattr(sentence, name) for sentence in gold)}
 
-def read_split(corpus, split, tok, with_notes=True):
+def read_split(corpus, split, tok):
     "Sentences of a split, their gold notes, and how many lines were blank"
     lines = corpus.splits.get(split)
     what = f"the split {split!r} of the corpus {corpus.name!r}"
@@ -45,7 +44,7 @@ def read_split(corpus, split, tok, with_notes=True):
     kept = [i for i,tokens in enumerate(sents) if tokens]
     require(kept, f"{what} has {len(lines):,} lines and not one word")
     gold = (corpus.gold or {}).get(split)
-    notes = gold_notes(gold, sents) if gold and with_notes else {}
+    notes = gold_notes(gold, sents) if gold else {}
     notes = {name: [note[i] for i in kept] for name,note in notes.items()}
     return [sents[i] for i in kept], notes, Counter({'blank lines': len(lines) - len(kept)})
 
@@ -91,26 +90,23 @@ class TableDataLoaders(DataLoaders):
 
     def __repr__(self): return f"{type(self).__name__}: {self.source}"
 
-# %% ../../nbs/library/loaders.ipynb #c068
-def with_validation(corpus, pct):
-    "The corpus; if it has no lines to validate on, with the last of its training lines for that"
-    lines = corpus.train
-    if corpus.splits.get('valid') or not hasattr(lines, '__len__'): return corpus
-    require(0 < pct < 1, f"valid_pct={pct!r}: take a share between 0 and 1")
-    corpus = copy(corpus)
-    corpus.splits = corpus.splits | last_part(lines, valid=pct)
-    corpus.gold = None
-    return corpus
-
 # %% ../../nbs/library/loaders.ipynb #c069h2
-def corpus_of(source, valid, how, **shares):
-    "The corpus of a source; `shares` are for one that has no splits of its own"
+def corpus_of(source, valid, options, valid_pct, split_seed):
+    "The corpus of a source; the last of its lines validate where it has none for that"
     if isinstance(source, Corpus) or is_made(source):
         name = getattr(source, 'name', source)
         require(valid is None, f"the corpus {name!r} has splits of its own: leave valid out")
-        return get_corpus(source, **how.said())
-    source, valid = [list(some) if isinstance(some, L) else some for some in (source, valid)]
-    return get_corpus(source, valid=valid, test_pct=0, **how.said(), **shares)
+        corpus = get_corpus(source, **options.said())
+    else:
+        source, valid = [list(some) if isinstance(some, L) else some for some in (source, valid)]
+        corpus = get_corpus(source, valid=valid, valid_pct=valid_pct, test_pct=0,
+                            split_seed=split_seed, **options.said())
+    if corpus.splits.get('valid') or not hasattr(corpus.train, '__len__'): return corpus
+    require(0 < valid_pct < 1, f"valid_pct={valid_pct!r}: take a share between 0 and 1")
+    corpus = copy(corpus)
+    corpus.splits = corpus.splits | last_part(corpus.train, valid=valid_pct)
+    corpus.gold = None
+    return corpus
 
 # %% ../../nbs/library/loaders.ipynb #c063
 class ElmoDataLoaders(TableDataLoaders):
@@ -135,43 +131,40 @@ class ElmoDataLoaders(TableDataLoaders):
     ):
         "Tokenise, count words, encode, cut into batches; `skipped` counts what is left out"
         one_of('kind', kind, LOADERS)
-        how = ReadOptions.take(kwargs)
+        options = ReadOptions.take(kwargs)
         valid = kwargs.pop('valid', None)
-        corpus = corpus_of(corpus, valid, how, valid_pct=valid_pct, split_seed=split_seed)
-        corpus = with_validation(corpus, valid_pct)
-        is_own = tokenizer in (None, corpus.tokenizer)
-        if not is_own:
+        corpus = corpus_of(corpus, valid, options, valid_pct, split_seed)
+        if tokenizer not in (None, corpus.tokenizer):
             corpus = copy(corpus)
             corpus.tokenizer = tokenizer
         tok = get_tokenizer(corpus.tokenizer)
         device = device or default_device()
-        if shuffle is None: shuffle = kind != 'stream'
-        kwargs |= dict(shuffle=shuffle, seed=seed)
-        if bs is not None: kwargs['bs'] = bs
+        args = kwargs | dict(shuffle=kind != 'stream' if shuffle is None else shuffle, seed=seed)
+        if bs is not None: args['bs'] = bs
         if isinstance(corpus.train, list):
-            check_loader_args(kwargs)
-            sents, notes, skipped = read_split(corpus, 'train', tok, is_own)
+            check_loader_args(args)
+            sents, notes, skipped = read_split(corpus, 'train', tok)
             if vocab is None:
                 cut = (tokens[:max_words] for tokens in sents)
                 vocab = WordVocab.build(cut, min_freq, max_vocab)
             text = EncodedText(sents, TokenTypes(vocab, char_vocab), max_words, **notes)
-            dl = LOADERS[kind](text, **kwargs)
+            train = LOADERS[kind](text, **args)
             cuts = text.cuts
         else: # lines on disk
-            lines = corpus.train
-            if not isinstance(lines, Reader): lines = Reader(lines, how)
-            dl = BufferedDataLoader.counted(
-                lines, vocab, kind=kind, char_vocab=char_vocab, tokenizer=tok, device=device,
-                max_words=max_words, min_freq=min_freq, max_vocab=max_vocab, **kwargs)
-            kwargs = dict(dl.loader_args)
-            skipped = dl.skipped
-            cuts = dl.cuts
-        sents, notes, blank = read_split(corpus, 'valid', tok, is_own)
-        text = EncodedText(sents, dl.types, max_words, **notes)
-        kwargs['shuffle'] = False
-        if valid_bs is not None: kwargs['bs'] = valid_bs
-        if kind == 'stream': kwargs = fit_stream(len(text.ids), **kwargs)
-        res = cls(dl, LOADERS[kind](text, **kwargs), path=path, device=device)
+            is_reader = isinstance(corpus.train, Reader)
+            train = BufferedDataLoader.counted(
+                corpus.train if is_reader else Reader(corpus.train, options), vocab, kind=kind,
+                char_vocab=char_vocab, tokenizer=tok, device=device, max_words=max_words,
+                min_freq=min_freq, max_vocab=max_vocab, **args)
+            args = dict(train.loader_args)
+            skipped = train.skipped
+            cuts = train.cuts
+        sents, notes, blank = read_split(corpus, 'valid', tok)
+        text = EncodedText(sents, train.types, max_words, **notes)
+        args['shuffle'] = False
+        if valid_bs is not None: args['bs'] = valid_bs
+        if kind == 'stream': args = fit_stream(len(text.ids), **args)
+        res = cls(train, LOADERS[kind](text, **args), path=path, device=device)
         res.corpus = corpus
         res.source = corpus.source
         res.cuts = dict(train=cuts, valid=text.cuts)

@@ -61,7 +61,6 @@ def check_gold(split, sents, lines, tokenizer):
 class Corpus:
     "Lines of text in named splits"
     files = None  # where the lines are from, by split
-    unused = []   # the files that lay beside these
     remark = None # what its users should know about its splits
     source = None # how it was read
     def __init__(self,

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from numbers import Real
 from pathlib import Path
 from ..base.errors import CorpusError, UnknownName, as_error, require
+from ..base.options import given
 from .reading import (
     READABLE, TEXT_ENDINGS, Table, TextFile, ending, is_boundary, is_missing, read_columns,
     same_name, unpacked_name)
@@ -43,13 +44,10 @@ def split_of(file, files=()):
     if exact := _is_name.fullmatch(stem): return SPLIT_OF[exact[1]]
     shapes = {shape_of(stem_of(other)) for other in files}
     for found in _has_name.finditer(stem):
-        for train in SPLITS['train']:
-            sibling = stem[:found.start()] + train + stem[found.end():]
-            held = SPLIT_OF[found[0]] != 'train'
-            if held and shape_of(sibling) in shapes: return SPLIT_OF[found[0]]
-            others = [stem[:found.start()] + name + stem[found.end():]
-                      for name in SPLIT_OF if SPLIT_OF[name] != 'train']
-            if not held and shapes & set(map(shape_of, others)): return 'train'
+        split = SPLIT_OF[found[0]]
+        others = [name for name in SPLIT_OF if (SPLIT_OF[name] == 'train') != (split == 'train')]
+        siblings = {shape_of(stem[:found.start()] + name + stem[found.end():]) for name in others}
+        if siblings & shapes: return split
     return None
 
 # %% ../../nbs/library/splits.ipynb #files
@@ -178,32 +176,31 @@ def left_beside(folders, path):
 # %% ../../nbs/library/splits.ipynb #filesbysplit
 def files_by_split(path, valid=None, test=None):
     "Returns files by split, and those that are left out; `valid` and `test` may be files or shares"
-    said = {split: value for split,value in dict(valid=valid, test=test).items()
-            if value is not None}
-    given = {split: files_named(value) for split,value in said.items()
+    said = given(valid=valid, test=test)
+    named = {split: files_named(value) for split,value in said.items()
              if not isinstance(value, Real)}
     files = files_named(path)
     splits = splits_called(path, files)
-    def called(split): return [file for file in files if splits[file] == split]
-    are_whole = called('train') and (called('valid') or called('test'))
-    if not are_whole:                   # then whatever is named one by one is trained on
+    is_divided = {'train'} < {*splits.values()} - {None}
+    if not is_divided:                  # then whatever is named one by one is trained on
         for file in files:
             if splits[file] == 'train' or is_one_by_one(path, file): splits[file] = None
-    held = {split: called(split) for split in ('valid', 'test')}
-    train = called('train' if are_whole else None)
-    unused = called(None) if are_whole else []
-    if unused and len(given) < 2 and not folder_of(path): raise CorpusError(
-        f"{train[0].name} is called after its split and {unused[0].name} is not: "
+    parts = {split: [file for file in files if splits[file] == split] for split in SPLITS}
+    others = [file for file in files if splits[file] is None]
+    if is_divided and others and len(named) < 2 and not folder_of(path): raise CorpusError(
+        f"{parts['train'][0].name} is called after its split and {others[0].name} is not: "
         "say which files are held out, as in valid='valid.txt' and test='test.txt'")
-    for split in said: unused = unused + held.pop(split, [])
-    for split,some in dict(train=called('train'), **held).items():
+    unused = [file for split in said for file in parts.pop(split)]
+    for split,some in parts.items():
         shapes = {shape_of(stem_of(file)): file.name for file in some
                   if len(some) < 100 and split_of(file, files) == split}
         require(len(shapes) < 2, f"{' and '.join(shapes.values())} are all called {split}: name "
                 f"the files of one corpus, and those held out, as in valid='valid.txt'")
-    taken = {os.path.realpath(file) for some in given.values() for file in some}
+    if is_divided: unused = others + unused
+    else: parts['train'] = others
+    taken = {os.path.realpath(file) for some in named.values() for file in some}
     def left(files): return [file for file in files if os.path.realpath(file) not in taken]
-    parts = dict(train=left(train)) | {split: left(some) for split,some in held.items()} | given
+    parts = {split: left(some) for split,some in parts.items()} | named
     require(parts['train'], f"no file of {str(path)!r} is left to train on: all are in valid or "
             "test, or called so. A file that you name is trained on, whatever it is called")
     return {split: some for split,some in parts.items() if some}, left(unused)
@@ -320,9 +317,11 @@ def with_shares(
     parts = {}
     for split,size in sizes.items():
         if not size: continue
-        share = shares[split]*len(items)/len(left) if are_grouped else size
-        of_left = [groups[i] for i in left] if are_grouped else None
-        left, held = drawn(left, share, seed, groups=of_left)
+        of_left = None
+        if are_grouped:                 # of whole groups a share can be drawn, not a number
+            of_left = [groups[i] for i in left]
+            size = shares[split]*len(items)/len(left)
+        left, held = drawn(left, size, seed, groups=of_left)
         parts[split] = [items[i] for i in held]
     return dict(train=[items[i] for i in left]) | parts
 

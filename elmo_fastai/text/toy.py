@@ -303,18 +303,15 @@ def total(self:Grammar,
     return _t(self.start)
 
 # %% ../../nbs/library/toy.ipynb #c053
-_PLURAL = dict(pair.split('-') for pair in '''
-    child-children thief-thieves fish-fish trout-trout deer-deer mouse-mice knife-knives
-    loaf-loaves shelf-shelves man-men woman-women'''.split())
-_PAST = {forms.split('-')[0]: forms.split('-')[1:] for forms in '''
-    break-broke-broken build-built catch-caught choose-chose-chosen cut-cut draw-drew-drawn
-    eat-ate-eaten fall-fell-fallen feed-fed find-found fly-flew-flown forget-forgot-forgotten
-    grow-grew-grown hear-heard hide-hid-hidden hold-held kneel-knelt leave-left light-lit lose-lost
-    read-read rebuild-rebuilt relight-relit reread-reread ring-rang-rung run-ran-run see-saw-seen
-    sing-sang-sung sleep-slept speak-spoke-spoken stick-stuck strike-struck swim-swam-swum
-    swing-swung throw-threw-thrown wear-wore-worn win-won write-wrote-written'''.split()}
-# stop → stopped
-_DOUBLE = 'chat cut dig dim forget hum prefer rob run stop strip swat swim win'.split()
+def _table(file):
+    "Returns the text of a file beside this module; an indented line goes on with the last"
+    text = files('elmo_fastai.text').joinpath(file).read_text(encoding='utf-8')
+    return re.sub(r'\n +', ' ', text)
+
+_FORMS = {kind: words for kind,*words in map(str.split, _table('toy_forms.txt').splitlines())}
+_PLURAL = dict(pair.split('-') for pair in _FORMS['plural'])
+_PAST = {verb: past for verb,*past in (forms.split('-') for forms in _FORMS['past'])}
+_DOUBLE = _FORMS['double']      # stop → stopped
 
 def _suffix(v, end):
     if v.endswith('e'): return v[:-1]+end
@@ -342,11 +339,6 @@ def verb_form(
     return _PAST[v][-1 if form == 'part' else 0] if v in _PAST else _suffix(v, 'ed')
 
 # %% ../../nbs/library/toy.ipynb #c057
-def _table(file):
-    "Returns the text of a file beside this module; an indented line goes on with the last"
-    text = files('elmo_fastai.text').joinpath(file).read_text(encoding='utf-8')
-    return re.sub(r'\n +', ' ', text)
-
 LEXICON = _table('toy_scenes.txt')
 
 # %% ../../nbs/library/toy.ipynb #c059
@@ -518,18 +510,3 @@ class ToyGrammar(Grammar):
         forms = ['a' if token=='an' else token for token in tokens]
         spelled = self.spell(forms)
         return [f if t==s else f'{t}?' for t,f,s in zip(tokens, forms, spelled)]
-
-# %% ../../nbs/library/toy.ipynb #c098
-@patch
-def sense_certainty(self:ToyGrammar,
-    words:list, # the `Word`s of a sentence, as `sample` gives them
-)->float:
-    "Probability that the words have these senses, given only their forms"
-    def mark(part):
-        several = isinstance(part, Word) and part.form in self.senses
-        return part._replace(form=f'{part.form}|{part.sense}') if several else part
-    if not hasattr(self, '_marked'):
-        def marked(alts): return [(p, [*map(mark, parts)]) for p,parts in alts]
-        self._marked = Grammar({s: marked(alts) for s,alts in self.rules.items()})
-    with_senses = self._marked.logp([mark(w).form for w in words])
-    return math.exp(with_senses - self.logp(self.spell(w.form for w in words)))
