@@ -225,9 +225,6 @@ def test_two_equal_encoders_are_one(types, batch):
                        **{k.replace('chars.', 'chars_bwd.', 1): v for k, v in a.state_dict().items()
                           if k.startswith('chars.')}})
     torch.testing.assert_close(layers(a, batch[0]), layers(b, batch[0]), **close)
-    with torch.no_grad():
-        for (_,x),(_,y) in zip([a.encode_state(batch[0])], [b.encode_state(batch[0])]):
-            for o,p in zip(x, y): torch.testing.assert_close(o, p, **close)
 
 def test_a_model_without_an_output_layer(tmp_path, types, batch):
     torch.manual_seed(0)
@@ -327,22 +324,6 @@ def test_evaluate_says_when_it_cannot(model, types, batch):
 
 # number formats, seeds
 
-def test_double_precision(model, batch):
-    m, single = copy.deepcopy(model).double(), layers(model, batch[0])
-    out = layers(m, batch[0])
-    assert out.dtype == torch.float64
-    torch.testing.assert_close(out.float(), single, atol=1e-5, rtol=1e-4)
-    with torch.no_grad():
-        nll = m(*batch)
-        # nothing in between is rounded to single precision
-        assert all(o.dtype == torch.float64 for o in nll)
-        for a, b in zip(nll, model(*batch)):
-            torch.testing.assert_close(a.float(), b, atol=1e-4, rtol=1e-4)
-        for a, b in zip(nll, slow_nats(m, batch)):
-            torch.testing.assert_close(
-                a, torch.tensor(b, dtype=torch.float64), atol=1e-10, rtol=1e-10
-            )
-
 @pytest.mark.parametrize('train', [False, True])
 def test_bfloat16(model, batch, train):
     with torch.no_grad(): exact = torch.cat(model(*batch)).mean()
@@ -353,52 +334,6 @@ def test_bfloat16(model, batch, train):
     torch.cat(nll).mean().backward()
     assert all(p.grad is None or (p.grad.dtype == torch.float32 and p.grad.isfinite().all())
                for p in model.parameters())
-
-def run(config, types, seed):
-    torch.manual_seed(seed)
-    m = BiLM(config, len(types.vocab))
-    opt = torch.optim.AdamW(m.parameters(), 1e-2)
-    for _ in range(2):
-        for b in SentenceDataLoader(EncodedText(SENTS, types), bs=4, shuffle=True, seed=seed):
-            loss = torch.cat(m(*b)).mean()
-            opt.zero_grad(); loss.backward(); opt.step()
-    return m.state_dict()
-
-@pytest.mark.parametrize('shape', ['plain', 'clipped', 'adaptive'])
-def test_equal_seeds_equal_runs(shape, types, held):
-    a,b,c = (run(SHAPES[shape], types, seed) for seed in (5, 5, 6))
-    assert all(torch.allclose(v, b[k], **close) for k,v in a.items())
-    assert not torch.allclose(a['lstm.fwd.0.weight_ih_l0'], c['lstm.fwd.0.weight_ih_l0'], **close)
-
-def test_bfloat16_weights(types, batch):
-    m = make(CFG, types, batch)
-    exact = torch.cat(m(*batch)).mean()
-    low = copy.deepcopy(m).bfloat16()
-    assert layers(low, batch[0]).dtype == torch.bfloat16
-    torch.testing.assert_close(torch.cat(low(*batch)).mean(), exact, atol=.1, rtol=.03)
-
-@pytest.mark.parametrize('shape', ['plain', 'projected', 'clipped', 'adaptive', 'separate'])
-def test_gradients_agree_with_finite_differences(shape, types, batch):
-    "The loss of both directions along random directions of every parameter, in double precision"
-    m, few = make(SHAPES[shape], types, batch).double(), [o[:4] for o in batch]
-    def loss(): return torch.cat(m(*few)).sum()
-    m.zero_grad(); loss().backward()
-    g = torch.Generator().manual_seed(0)
-    for name,p in m.named_parameters():
-        if p.grad is None: continue
-        d = torch.randn(p.shape, generator=g, dtype=p.dtype)
-        def slope(eps):
-            with torch.no_grad():
-                p.add_(d, alpha=eps); up = loss()
-                p.add_(d, alpha=-2*eps); down = loss()
-                p.add_(d, alpha=eps)
-            return ((up - down)/(2*eps)).item()
-        there = (p.grad*d).sum().item()
-        # another letter may win a maximum within the longer step, hardly within the shorter one,
-        # too
-        assert any(
-            math.isclose(there, slope(eps), rel_tol=1e-4, abs_tol=1e-5) for eps in (1e-6, 1e-8)
-        ), name
 
 def test_the_start_is_the_originals():
     torch.manual_seed(0)
@@ -489,11 +424,11 @@ ABSURD = dict(
     share_softmax=[None, 'x', 0],
     cutoffs=[5, 'x', [-1], [0], [5, 4], ['a'], [2.5], [3, 3]],
     name=[5, None, ['x']])
-ABSURD = [(k,v) for k,vs in ABSURD.items() for v in vs]
 
-@pytest.mark.parametrize('k,v', ABSURD, ids=lambda o: str(o)[:20])
-def test_absurd_settings_are_named(k, v):
-    with pytest.raises(ValueError, match=k): BiLMConfig.from_dict({**CFG.to_dict(), k: v})
+@pytest.mark.parametrize('k', ABSURD)
+def test_absurd_settings_are_named(k):
+    for v in ABSURD[k]:
+        with pytest.raises(ValueError, match=k): BiLMConfig.from_dict({**CFG.to_dict(), k: v})
 
 def test_evaluation_in_threads_leaves_the_mode_alone(types):
     torch.manual_seed(0)

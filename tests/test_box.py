@@ -39,28 +39,7 @@ def trained(path, n=500, **kw):
     save_bilm(path, lm, WordVocab(SPECIALS + [f'w{i}' for i in range(n-4)]))
     return lm
 
-table = lambda names: [dict(what=o, accuracy=.5, low=.4, high=.6) for o in names]
-FIGURES = dict(
-    model=dict(parameters=dict(encoder=1000, output=10), words=500, config={}),
-    training=dict(train_seconds=60.0, steps=5, device='cpu', tokens_per_second=10.0,
-                  command='elmo_pretrain x'),
-    bytes=dict(moved=[0.01, 0.02, 0.03],
-               perplexity={'as trained': [60.0, 61.0], 'in the box': [60.5, 61.5]}),
-    text={k: dict(sentences=2, words=9, unknown=0.01, sha256='5a')
-          for k in ('train', 'valid', 'plays', 'wiki')},
-    perplexity={k: {'sentences': [90.0, 91.0], 'running text': [80.0, 81.0],
-                    '5-gram': [100.0, 101.0], 'predictions': 11}
-                for k in ('valid', 'plays', 'wiki')},
-    tags=dict(rows=table(['commonest label', 'layer 0', 'layer 1', 'layer 2']), train=10, dev=5),
-    senses=dict(rows=table(['commonest sense', 'layer 0', 'layer 1', 'layer 2']), train=10, dev=5,
-                words=2),
-    sentiment=dict(pretrained=[[0.8, 0.81], [0.82, 0.8]], random=[[0.7, 0.71], [0.7, 0.69]],
-                   commonest=[0.5, 0.5], train=5, dev=5, test=5),
-    shapes=[dict(name='a', parameters=1000, tokens=10**6, fwd=99.0, bwd=98.0, tags=[0.5, 0.6, 0.6],
-                 senses=[0.4, 0.5, 0.5]),
-            dict(name='b', parameters=900, tokens=10**6, fwd=99.0, bwd=98.0, tags=[0.5, 0.6],
-                 senses=[0.4, 0.5])])
-
+FIGURES = box_figures()         # of the model in the package
 
 # ---- smaller
 @pytest.mark.parametrize('kw', [
@@ -104,7 +83,6 @@ def test_weights_that_the_file_cannot_hold_are_refused(tmp_path, name, value):
     with pytest.raises(ModelFileError, match=f"{name} has numbers that half precision can't hold"):
         in_bytes(lm.state_dict())
 
-
 # ---- the box
 @pytest.fixture(scope='module')
 def made(tmp_path_factory):
@@ -145,7 +123,6 @@ def test_a_box_that_is_too_large_leaves_the_old_one(made, tmp_path):
         tmp_path
     ) == ['mini-en']
 
-
 NAMES = ['config.json', 'model.safetensors', 'output.safetensors', 'vocab.json', 'elmo.json',
          'mix.safetensors', 'chars.json', 'figures.json', 'SHA256SUMS']
 
@@ -185,14 +162,13 @@ def test_no_box_at_all(tmp_path):
     with pytest.raises(ModelFileError, match='in the box there is mini-en, and'):
         Elmo.from_pretrained('tiny-de')
 
-
 # ---- card and tables
 def test_card(made):
     card = (made[1]/'README.md').read_text(encoding='utf-8')
     assert card.startswith('---\nlibrary_name: elmo_fastai\nlanguage: en\nlicense: cc-by-sa-3.0\n')
-    for o in ('# mini-en', 'elmo_pretrain x', '60 s', 'Limits and biases', 'WikiText-2',
-              'ShareAlike', 'Wikipedia', '| layer 2 | 0.5 | 0.4 | 0.6 |', '| a |', '500'):
-        assert o in card, o
+    words = ('# mini-en', FIGURES['training']['command'], 'Limits and biases', 'WikiText-2',
+             'ShareAlike', 'Wikipedia', '| layer 2 |', f"| {FIGURES['shapes'][0]['name']} |")
+    for word in words: assert word in card, word
     for b in box.BOOKS: assert b.title in card and b.sha256 in card
     assert not re.search(r'\bnan\b|None|\{\w+\}|/tmp|/work', card)
     tables = re.findall(r'(?:^\|.*\n)+', card, re.M)

@@ -9,14 +9,13 @@ import addresses, huggingface_hub
 from huggingface_hub import ModelCard
 from safetensors.torch import load_file, save_file
 
-from elmo_fastai.elmo import folder as folders
 from elmo_fastai.base.errors import ModelFileError, UsageError
 from elmo_fastai.text.tokens import ByteCharVocab, CharVocab, SPECIALS, UNK, WordVocab
 from elmo_fastai.nn.bilm import BiLM, BiLMConfig, evaluate
 from elmo_fastai.elmo.folder import load_bilm, save_bilm
 from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.tasks.learner import save_encoder
-from test_bilm import ABSURD, SHAPES, layers, make as make_lm
+from test_bilm import SHAPES, layers, make as make_lm
 from test_bilm import batch, types                      # fixtures
 from made import CFG, S, VOCAB, bilm, close, make, same
 
@@ -79,17 +78,6 @@ def test_a_tokenizer_of_ones_own(tmp_path):
     with pytest.raises(ValueError, match='tokenizer='): again(['abc'])
     assert same(Elmo.from_pretrained(tmp_path/'m', tokenizer=list)(['abc'])[0], elmo(['abc'])[0])
 
-@pytest.mark.parametrize('where', ['folder', 'link', 'here'])
-def test_a_model_replaces_another(trained, tmp_path, monkeypatch, where):
-    folder = trained.save_pretrained(tmp_path/'m')
-    if where == 'link': folder = tmp_path/'link'; folder.symlink_to('m')
-    if where == 'here': monkeypatch.chdir(folder); folder = '.'
-    bare = Elmo(BiLM(trained.lm.config, 0))
-    bare.save_pretrained(folder)
-    assert same(Elmo.from_pretrained(folder)(S)[0], bare.eval()(S)[0])
-    assert not (tmp_path/'m'/'vocab.json').exists() and {f.name for f in tmp_path.iterdir()} <= {
-        'm', 'link'}
-
 def test_the_model_card(trained, tmp_path):
     card = ModelCard.load(trained.save_pretrained(tmp_path/'m')/'README.md')
     assert card.data.library_name == 'elmo_fastai' and 'elmo' in card.data.tags
@@ -103,7 +91,8 @@ BROKEN = {
                   b'\xff'],
     'mix.safetensors': [b'', b'x'*50, b'\x80\x04\x95'],
     'chars.json': [b'', b'{}', b'{"format": "elmo_fastai.ByteCharVocab", "version": 1}',
-                   b'{"format": "elmo_fastai.ByteCharVocab", "version": 1, "max_chars": "x"}']}
+                   *(b'{"format": "elmo_fastai.ByteCharVocab", "version": 1, "max_chars": %s}' % n
+                     for n in (b'"x"', b'1000000000'))]}
 
 @pytest.mark.parametrize('name', BROKEN)
 def test_broken_files_are_named(trained, tmp_path, name):
@@ -142,12 +131,6 @@ def test_a_mismatch_names_the_tensor(trained, tmp_path):
         save_file({k: v for k, v in {**good, **change}.items() if v is not None},
                   folder/'mix.safetensors')
         with pytest.raises(ModelFileError, match=says): Elmo.from_pretrained(folder)
-
-def test_a_huge_row_of_characters(trained, tmp_path):
-    folder = trained.save_pretrained(tmp_path/'m')
-    (folder/'chars.json').write_text(
-        json.dumps(dict(format='elmo_fastai.ByteCharVocab', version=1, max_chars=10**9)))
-    with pytest.raises(ModelFileError, match='max_chars'): Elmo.from_pretrained(folder)
 
 # the hub
 
@@ -323,15 +306,6 @@ def test_weights_that_are_not_finite(trained, tmp_path, value):
     with pytest.raises(ValueError, match='finite'): trained.save_pretrained(tmp_path/'other')
     assert not (tmp_path/'other').exists()
 
-def test_a_saved_model_may_be_overwritten_while_another_is_in_use(trained, tmp_path):
-    folder = trained.save_pretrained(tmp_path/'m')
-    elmo = Elmo.from_pretrained(folder)
-    before = elmo(S)[0]
-    size = (folder/'model.safetensors').stat().st_size
-    (folder/'model.safetensors').write_bytes(bytes(size))
-    os.truncate(folder/'model.safetensors', 0)
-    assert same(elmo(S)[0], before)
-
 def test_an_edited_card_and_notes_stay(trained, tmp_path):
     folder = trained.save_pretrained(tmp_path/'m')
     (folder/'README.md').write_text('An elmo_fastai model, as I see it')
@@ -476,11 +450,6 @@ def test_no_model_there(tmp_path, saved):
         with pytest.raises(ModelFileError, match='config.json'):
             load_bilm(p)
 
-@pytest.mark.parametrize('k,v', dict(ABSURD).items(), ids=lambda o: str(o)[:20])
-def test_absurd_configs_on_disk(saved, k, v):
-    edit(saved[0]/'config.json', **{k: v})
-    refused(saved[0], 'config.json')
-
 @pytest.mark.parametrize('n', [-1, 3, 7., 7.5, '7', None, True, [7], 10**12, 2**63, 10**40])
 def test_absurd_numbers_of_words(saved, n):
     edit(saved[0]/'config.json', n_words=n)
@@ -490,7 +459,7 @@ def test_absurd_numbers_of_words(saved, n):
     dict(version=2), dict(version=0), dict(version=-1), dict(version=True), dict(version='1'),
     dict(version=None), dict(version=1.5), dict(version=10**30), dict(format='other'),
     dict(format=None), dict(format=['x']), dict(config=None), dict(config=5), dict(config=[]),
-    dict(config='x'), dict(unknown=1)], ids=str)
+    dict(config='x'), dict(unknown=1), dict(n_layers=-1), dict(filters='abc')], ids=str)
 def test_heads_that_are_not_ours(saved, head):
     edit(saved[0]/'config.json', **head)
     said = refused(saved[0], 'config.json')
@@ -618,39 +587,21 @@ def test_nothing_is_executed(trained, tmp_path, monkeypatch, file, write):
     pickle.loads(data)
     assert trap.exists(), 'the trap was none'
 
-@pytest.mark.parametrize('where', ['save_file', 'WordVocab.save', 'os.rename', 'extra'])
 @pytest.mark.parametrize('error', [KeyboardInterrupt, OSError, MemoryError])
 @pytest.mark.parametrize('first', [True, False])
-def test_an_interrupted_save(tmp_path, types, batch, monkeypatch, where, error, first):
+def test_an_interrupted_save(tmp_path, types, batch, monkeypatch, error, first):
     folder, m = tmp_path/'model', make_lm(SHAPES['plain'], types, batch)
     if not first: save_bilm(folder, m, types.vocab, extra={'note.txt': 'old'})
-    def stop(*args, **kwargs): raise error('No space left on device')
-    with monkeypatch.context() as mp:
-        if where == 'save_file': mp.setattr(folders, 'save_file', stop)
-        elif where == 'WordVocab.save': mp.setattr(WordVocab, 'save', stop)
-        elif where == 'os.rename':
-            calls = []
-            def last(a, b):
-                calls.append(a)
-                stop()
-            mp.setattr(os, 'rename', last)
-        with pytest.raises(error if where != 'extra' else Exception):
-            save_bilm(folder, make_lm(SHAPES['plain'], types, batch, seed=1), types.vocab,
-                      extra={'note.txt': object() if where == 'extra' else 'new'})
+    def stop(*args): raise error('No space left on device')
+    other = make_lm(SHAPES['plain'], types, batch, seed=1)
+    with monkeypatch.context() as mp, pytest.raises(error):
+        mp.setattr(WordVocab, 'save', stop)
+        save_bilm(folder, other, types.vocab, extra={'note.txt': 'new'})
+    with pytest.raises(TypeError): save_bilm(folder, other, types.vocab, extra={'note': object()})
     assert [f.name for f in tmp_path.iterdir()] == ([] if first else ['model'])
     if first: return
     assert (folder/'note.txt').read_text() == 'old'
     assert torch.allclose(layers(load_bilm(folder)[0], batch[0]), layers(m, batch[0]), **NEAR)
-
-def test_a_new_model_replaces_all_of_the_old(tmp_path, types, batch):
-    folder = tmp_path/'model'
-    a, b = (make_lm(SHAPES[name], types, batch) for name in ('plain', 'deep'))
-    save_bilm(folder, a, types.vocab, extra={'old.txt': 'x'})
-    save_bilm(folder, b, types.vocab)
-    assert sorted(f.name for f in folder.iterdir()) == [
-        'SHA256SUMS', 'config.json', 'model.safetensors', 'vocab.json'] and [
-            f.name for f in tmp_path.iterdir()] == ['model']
-    assert load_bilm(folder)[0].config == b.config
 
 @pytest.mark.parametrize('name', ['./no_model', '../no_model', 'a/b/c', '/no/model', 'no_model/'])
 def test_a_path_that_is_not_there_is_no_name_of_the_hub(name):

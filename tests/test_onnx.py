@@ -7,8 +7,7 @@ from pathlib import Path
 
 import numpy as np, pytest, torch
 
-from elmo_fastai.base.errors import ModelFileError
-from elmo_fastai.text.tokens import ByteCharVocab, CharVocab
+from elmo_fastai.text.tokens import CharVocab
 from elmo_fastai.nn.bilm import BiLM, BiLMConfig
 from elmo_fastai.elmo import Elmo
 from elmo_fastai.elmo import onnx as module
@@ -20,7 +19,6 @@ def runtime():
     return pytest.importorskip(
         'onnxruntime', reason='onnxruntime is not installed: pip install elmo_fastai[onnx]'
     )
-
 
 CFG = BiLMConfig(
     'nano', char_dim=4, filters=((1, 8), (3, 8), (5, 4)), proj_dim=8, hidden_dim=8, dropout=0.3
@@ -34,7 +32,6 @@ SHAPES = dict(
     unprojected=replace(CFG, filters=((1, 4), (2, 4)), char_proj=False))
 WORDS = 'a bank of the river springs café 河岸 <s> </s> <pad> . extraordinarily 👨‍👩‍👧'.split() + [
     '', 'x'*80]
-
 
 def make(config=CFG, seed=0, **kw):
     "A model in which nothing idles"
@@ -96,11 +93,6 @@ def agree(elmo, layers='mix', mix=0, seed=0, eps=1e-5):
 
 @pytest.mark.parametrize('shape', SHAPES)
 def test_models_of_every_shape_agree(shape): agree(make(SHAPES[shape]))
-
-@pytest.mark.parametrize('seed', range(1, 5))
-def test_random_models_and_batches_agree(seed):
-    agree(make(SHAPES['clipped' if seed % 2 else 'plain'], seed), seed=seed)
-
 
 @pytest.mark.parametrize('layers', ['all', 0, 1, -1])
 def test_layers(layers): agree(make(), layers)
@@ -167,7 +159,6 @@ def test_the_file_is_sound(tmp_path):
     assert file.stat().st_size < 1.2*4*sum(p.numel() for p in elmo.parameters()) + 20_000, (
         'each weight once')
 
-
 def test_the_model_stays_as_it_is():
     elmo = make().train()
     elmo.unfreeze()
@@ -209,18 +200,13 @@ vectors, mask = onnxruntime.InferenceSession(sys.argv[1]).run(None, {'chars': ch
 np.save(sys.argv[1] + '.npy', vectors)
 '''
     runtime()
-    env = {
-        **os.environ,
-        'PYTHONPATH': os.pathsep.join(
-            [str(Path(module.__file__).parents[2]), os.environ.get('PYTHONPATH', '')]
-        ),
-    }
+    path = [str(Path(module.__file__).parents[2]), os.environ.get('PYTHONPATH', '')]
+    env = {**os.environ, 'PYTHONPATH': os.pathsep.join(path)}
     p = subprocess.run([sys.executable, '-c', code, str(file), repr(sents)], capture_output=True,
                        text=True, env=env)
     assert p.returncode == 0, p.stderr
     assert (
         np.abs(np.load(f'{file}.npy') - wanted(elmo, elmo.to_chars(sents))[0].numpy()).max() < 1e-5)
-
 
 # what is refused
 

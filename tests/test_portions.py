@@ -1,5 +1,5 @@
 "Jobs in portions, that stop, go on, and keep out of each other's way"
-import os, threading
+import threading
 from itertools import islice
 from pathlib import Path
 
@@ -7,6 +7,7 @@ import numpy as np, pytest
 
 from elmo_fastai.base.errors import CheckpointError, CommandError, UsageError
 from elmo_fastai.base.portions import Portions
+from test_files import recorded
 
 class Unplugged(BaseException): pass
 
@@ -94,28 +95,11 @@ def test_one_job_a_time(out):
         assert results.count(0) == 1 and sum('in use by' in str(r) for r in results) == 3, results
 
 def test_the_output_is_on_the_disk_before_its_portions_go(out, monkeypatch):
-    seen = []
-    names = {}
-    real = {name: getattr(os, name) for name in ('open', 'fsync', 'replace', 'unlink')}
-    def open_(path, *args, **kwargs):
-        number = real['open'](path, *args, **kwargs)
-        names[number] = Path(path).name
-        return number
-    def fsync(number):
-        seen.append(('sync', names.get(number)))
-        return real['fsync'](number)
-    def replace(old, new, **kwargs):
-        seen.append(('replace', Path(new).name))
-        return real['replace'](old, new, **kwargs)
-    def unlink(path, **kwargs):
-        seen.append(('delete', Path(path).name))
-        return real['unlink'](path, **kwargs)
     with monkeypatch.context() as patch:
-        for name,f in dict(open=open_, fsync=fsync, replace=replace, unlink=unlink).items():
-            patch.setattr(os, name, f)
+        seen = recorded(patch)
         square(out)
     renamed = seen.index(('replace', out.name))
     assert seen[renamed-1] == ('sync', 'out.npy')
     assert seen[renamed+1] == ('sync', out.parent.name)
-    deleted = [i for i,(what, name) in enumerate(seen) if what == 'delete' and name[0] == '0']
+    deleted = [i for i,(what, name) in enumerate(seen) if what == 'unlink' and name[0] == '0']
     assert len(deleted) == 10 and min(deleted) > renamed + 1

@@ -147,19 +147,6 @@ torch.testing.assert_close(top.float(), torch.cat(m(x, mask)[0][-1], -1), atol=.
     p = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, env=env)
     assert p.returncode == 0, p.stderr
 
-@pytest.mark.parametrize('kwargs', KINDS)
-def test_padding_order_and_company_change_nothing(kwargs):
-    m, (x, mask) = stack(**kwargs), batch()
-    layers = m(x, mask)[0]
-    close = lambda a,b: torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-6)
-    for r,n in enumerate(LENS):
-        for l,o in zip(layers, m(x[r:r+1,:n])[0]):
-            for a,b in zip(l, o): close(a[r,:n], b[0])
-    more = m(*batch(T=11))[0]
-    flipped = m(x.flip(0), mask.flip(0))[0]
-    for l,o,p in zip(layers, more, flipped):
-        for a,b,c in zip(l, o, p): close(b[:,:6], a); close(c.flip(0), a)
-
 @pytest.mark.parametrize('rows', [[[0, 1, 1]], [[1, 1, 0], [1, 0, 1]]])
 def test_padding_before_a_token_is_refused(rows):
     "It would be read, and change every state behind it"

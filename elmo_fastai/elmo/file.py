@@ -15,7 +15,7 @@ from typing import NamedTuple
 import h5py, numpy as np, torch
 import pyarrow as pa, pyarrow.parquet as pq
 from ..base.errors import CommandError, CorpusError, UnknownName, UsageError, require
-from ..base.options import ReadOptions
+from ..base.options import ReadOptions, given
 from ..base.portions import Portions
 from ..base.processes import find_device, use_threads
 from ..text.reading import Source
@@ -199,6 +199,17 @@ def check_places(source, out, endings):
     is_same = is_file and out.exists() and out.samefile(Path(source).expanduser())
     check(not is_same, "--out is the input itself: name another file")
 
+def job_of(elmo, layers, settings, how, max_tokens, offsets):
+    "All that the vectors of a line depend on: name → value, for JSON"
+    name = elmo.tokenizer
+    if not isinstance(name, str): name = getattr(name, '__qualname__', type(name).__name__)
+    job = dict(settings, **how, tokenizer=name, max_tokens=max_tokens, dim=elmo.dim,
+               model=digest(elmo, layers))
+    job['column'] = job.pop('text_col', None)      # the option's earlier name
+    del job['budget']
+    if offsets: job['offsets'] = True
+    return job
+
 # %% ../../nbs/library/embedding_files.ipynb #c086
 def embed_file(
     source,  # a file, 'ud:vi_vtb', 'hub:owner/name' …, see `read_texts`; '-': standard input
@@ -223,13 +234,7 @@ def embed_file(
     source = str(source)
     out = Path(out).expanduser()
     check_places(source, out, WRITERS)
-    name = elmo.tokenizer
-    if not isinstance(name, str): name = getattr(name, '__qualname__', type(name).__name__)
-    job = dict(settings, tokenizer=name, max_tokens=max_tokens, dim=elmo.dim,
-               model=digest(elmo, layers), **dict(how, column=how.get('text_col')))
-    job.pop('text_col', None)              # its name before was column
-    del job['budget']
-    if offsets: job['offsets'] = True
+    job = job_of(elmo, layers, settings, how, max_tokens, offsets)
     portions = Portions(out, 'elmo_fastai.embed.2', job, overwrite)
     def lines(): return islice(token_lines(source, elmo.tokenize, job, how), n_rows)
     try:
@@ -257,7 +262,7 @@ def embed_named(
 ) -> dict:       # what `embed_file` returns
     "`embed_file` with a model by its name; raises `CommandError` and what loading a model raises"
     if tokenizer: get_tokenizer(tokenizer)                       # a wrong name is told at once
-    elmo = load_elmo(model, **({'tokenizer': tokenizer} if tokenizer else {}))
+    elmo = load_elmo(model, **given(tokenizer=tokenizer))
     elmo.to(find_device(device))
     try:
         with use_threads(threads): return embed_file(source, out, elmo, **kwargs)
