@@ -9,6 +9,7 @@ from fastai.basics import L
 from elmo_fastai.base.errors import CorpusError
 from elmo_fastai.text.corpora import Corpus, toy_corpus
 from elmo_fastai.data.labels import ClassifyDataLoaders
+from elmo_fastai.tasks.learner import TaskLoss
 from elmo_fastai.text.splits import drawn
 
 def split_rows(rows, pct, seed): return drawn(rows, pct, seed, [label for _,label in rows])
@@ -33,15 +34,9 @@ def test_all_sources_give_the_same_rows(tmp_path):
     df.to_json(tmp_path / 't.json', orient='records')
     files = [tmp_path/f't.{o}' for o in ('csv', 'tsv', 'csv.gz', 'parquet', 'jsonl', 'json')]
     ref = make()
-    for o in [
-        df,
-        df.sample(frac=1, random_state=0).sort_index(),
-        df.to_dict('records'),
-        Dataset.from_pandas(df),
-        Dataset.from_pandas(df).to_iterable_dataset(),
-        *files,
-        *map(str, files),
-    ]:
+    for o in [df, df.sample(frac=1, random_state=0).sort_index(), df.to_dict('records'),
+              Dataset.from_pandas(df), Dataset.from_pandas(df).to_iterable_dataset(), *files,
+              *map(str, files)]:
         d = make(o)
         assert (d.train.items, d.valid.items) == (ref.train.items, ref.valid.items)
 
@@ -49,22 +44,17 @@ def test_all_sources_give_the_same_rows(tmp_path):
 def test_splits_of_a_dictionary_and_of_the_hub():
     f = Features(sentence=Value('string'), label=ClassLabel(names=['negative', 'positive']))
     part = lambda ls: Dataset.from_dict(
-        dict(sentence=[f's {i} .' for i in range(len(ls))], label=ls), features=f
-    )
+        dict(sentence=[f's {i} .' for i in range(len(ls))], label=ls), features=f)
     # as the hub's SST-2
     d = make(DatasetDict(train=part([0, 1, 1]), validation=part([1, 0]), test=part([-1, -1])))
-    assert (
-        list(d.vocab) == ['negative', 'positive']
-        and len(d.loaders) == 2
-        and d.skipped == {'texts without a label': 2}
-    )
+    assert (list(d.vocab) == ['negative', 'positive'] and len(d.loaders) == 2
+            and d.skipped == {'texts without a label': 2})
     d = make(dict(train=PAIRS, dev=PAIRS[:4], test=PAIRS[4:9]))
     assert d.balance.sum().tolist() == [20, 4, 5] and d[2].items == PAIRS[4:9]
 
 def test_rows_to_validate_on_are_named_by_a_column_and_misspelt_arguments_are_refused():
     df = pd.DataFrame(PAIRS, columns=['text', 'label']).assign(
-        held=[i < 4 for i in range(20)], features='x'
-    )
+        held=[i < 4 for i in range(20)], features='x')
     d = ClassifyDataLoaders.from_df(df, valid_col='held', device='cpu')
     assert d.valid.items == PAIRS[:4] and len(d.train.items) == 16
     with pytest.raises(TypeError, match='max_wrods'): make(max_wrods=3)
@@ -75,58 +65,43 @@ def test_a_separate_table_for_validation(): assert make(valid=PAIRS[:3]).valid.i
 def test_corpora():
     c = toy_corpus(n_train=300, n_valid=100, n_test=100, n_unseen=5)
     d = make(c)
-    assert (
-        d.valid.items == [(s.text, s.label) for s in c.gold['valid'] if s.label is not None]
-        and d.train.text.tokenizer == 'space'
-    )
+    assert (d.valid.items == [(s.text, s.label) for s in c.gold['valid'] if s.label is not None]
+            and d.train.text.tokenizer == 'space')
     with pytest.raises(CorpusError, match="'bare' has no labels"):
         make(Corpus('bare', dict(train=['a b', 'c'])))
 
 
-@pytest.mark.parametrize(
-    'df,error',
-    [
-        (pd.DataFrame(dict(text=['a', 'b'])), 'there are no labels'),
-        (pd.DataFrame(dict(words=['a', 'b'], label=[1, 2])), 'no column'),
-        (pd.DataFrame([['a', 'b', 1]], columns=['text', 'text', 'label']), "2 columns 'text'"),
-        (pd.DataFrame(dict(text=[1, 2], label=[0, 1])), 'row 0 of the table holds int 1, not text'),
-        (pd.DataFrame(dict(text=['a', 'b'], label=[1, 1])), 'all 2 rows are 1'),
-        (pd.DataFrame(dict(text=['a', 'b'], label=[None, None])), 'there are no labels'),
-        (pd.DataFrame(dict(text=['a', ''], label=[None, 1])), 'no training row has both'),
-        (pd.DataFrame(dict(text=['a', 'b'], label=['x', 3])), 'several types'),
-        (
-            pd.DataFrame(dict(text=[f't{i}' for i in range(60)], label=range(60))),
-            '60 different labels in 60 rows',
-        ),
-        (pd.DataFrame(dict(text=[], label=[])), 'there are no labels'),
-        ([], 'empty'),
-        ('nothing.csv', 'there is no file'),
-        ('x.docx', 'no file or folder'),
-        (5, 'got int 5'),
-        ([('a', 1, 2)], r'row 0: expected \(text, label\)'),
-        ((o for o in PAIRS), 'got generator'),
-        (pd.DataFrame([['a', 1, 2]], columns=['text', 'label', 'label']), "2 columns 'label'"),
-        (dict(valid=PAIRS), "no split 'train'"),
-        ({'train': PAIRS, 'valid': [(' ', 'pos')]}, 'no row of 1 can be used to validate'),
-        ([('a\0b', 1), ('c', 0)], 'NUL'),
-        ([('a\ud800', 1), ('c', 0)], 'surrogate'),
-    ],
-    ids=lambda o: str(o)[:20],
-)
+@pytest.mark.parametrize('df,error', [
+    (pd.DataFrame(dict(text=['a', 'b'])), 'there are no labels'),
+    (pd.DataFrame(dict(words=['a', 'b'], label=[1, 2])), 'no column'),
+    (pd.DataFrame([['a', 'b', 1]], columns=['text', 'text', 'label']), "2 columns 'text'"),
+    (pd.DataFrame(dict(text=[1, 2], label=[0, 1])), 'row 0 of the table holds int 1, not text'),
+    (pd.DataFrame(dict(text=['a', 'b'], label=[1, 1])), 'all 2 rows are 1'),
+    (pd.DataFrame(dict(text=['a', 'b'], label=[None, None])), 'there are no labels'),
+    (pd.DataFrame(dict(text=['a', ''], label=[None, 1])), 'no training row has both'),
+    (pd.DataFrame(dict(text=['a', 'b'], label=['x', 3])), 'several types'),
+    (pd.DataFrame(dict(text=[f't{i}' for i in range(60)], label=range(60))),
+     '60 different labels in 60 rows'),
+    (pd.DataFrame(dict(text=[], label=[])), 'there are no labels'),
+    ([], 'empty'),
+    ('nothing.csv', 'there is no file'),
+    ('x.docx', 'no file or folder'),
+    (5, 'got int 5'),
+    ([('a', 1, 2)], r'row 0: expected \(text, label\)'),
+    ((o for o in PAIRS), 'got generator'),
+    (pd.DataFrame([['a', 1, 2]], columns=['text', 'label', 'label']), "2 columns 'label'"),
+    (dict(valid=PAIRS), "no split 'train'"),
+    ({'train': PAIRS, 'valid': [(' ', 'pos')]}, 'no row of 1 can be used to validate'),
+    ([('a\0b', 1), ('c', 0)], 'NUL'),
+    ([('a\ud800', 1), ('c', 0)], 'surrogate')], ids=lambda o: str(o)[:20])
 def test_tables_that_can_not_be(df, error):
     with pytest.raises(CorpusError, match=error):
         make(df)
 
 
 def test_files_that_can_not_be(tmp_path):
-    for name, data in {
-        'a.csv': b'text,label\n"open,1\n',
-        'b.csv': b'',
-        'c.csv': b'\xff\xfe\x00',
-        'd.parquet': b'PAR1',
-        'e.json': b'{',
-        'f.csv.gz': b'no gzip',
-    }.items():
+    for name, data in {'a.csv': b'text,label\n"open,1\n', 'b.csv': b'', 'c.csv': b'\xff\xfe\x00',
+                       'd.parquet': b'PAR1', 'e.json': b'{', 'f.csv.gz': b'no gzip'}.items():
         (tmp_path / name).write_bytes(data)
         with pytest.raises(CorpusError, match=name):
             make(tmp_path / name)
@@ -137,21 +112,12 @@ def test_na_is_a_text_and_gaps_are_counted(tmp_path):
     (tmp_path/'v.csv').write_text('text,label\nx,1\n')
     d = make(tmp_path/'t.csv', valid=tmp_path/'v.csv')
     assert [o for o, _ in d.train.items] == ['NA', 'None', 'null', 'fine'] and [
-        str(o) for _, o in d.train.items
-    ] == list('1010')
+        str(o) for _, o in d.train.items] == list('1010')
     assert d.skipped == {'texts that are missing': 1, 'blank texts': 1, 'texts without a label': 1}
 
-@pytest.mark.parametrize(
-    'labels',
-    [
-        [True, False] * 5,
-        [1.0, 0.0, None, 1.0, 0.0] * 2,
-        list('ab') * 5,
-        [' a', 'b '] * 5,
-        np.array([3, 7] * 5),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize('labels', [
+    [True, False] * 5, [1.0, 0.0, None, 1.0, 0.0] * 2, list('ab') * 5, [' a', 'b '] * 5,
+    np.array([3, 7] * 5)], ids=str)
 def test_kinds_of_labels(labels):
     d = make(pd.DataFrame(dict(text=[f't {i}' for i in range(10)], label=labels)), valid_pct=0.25)
     assert all(type(o) in (bool, int, str) for o in d.vocab) and len(d.vocab) == 2
@@ -182,8 +148,7 @@ def test_batches_have_no_marks_and_padding_on_the_right():
     x,y = d.valid.one_batch()
     assert x.shape == (2, 3, 50) and x.dtype == torch.int16 and y.tolist() == [0, 1]
     assert (x[..., 0] != 0).tolist() == [[True, False, False], [True] * 3] and not (
-        x[..., 1] >= 257
-    ).any()
+        x[..., 1] >= 257).any()
 
 
 def test_balance_and_weights():
@@ -195,14 +160,10 @@ def test_new_texts(dls):
     new = ['b c', ['a', 'list', 'of', 'tokens'], 'd']
     dl = dls.test_dl(new, num_workers=0)
     assert len(next(iter(dl))) == 1 and sorted(dl.decode_batch(dl.one_batch())) == [
-        ('a list of tokens',),
-        ('b c',),
-        ('d',),
-    ]
+        ('a list of tokens',), ('b c',), ('d',)]
     n = len(dls.train.types)
     assert dl.types is not dls.train.types and len(dls.train.types) == n, (
-        "a service must not grow with what it is asked"
-    )
+        "a service must not grow with what it is asked")
     dl = dls.test_dl(pd.DataFrame(PAIRS[:3], columns=['text', 'label']), with_labels=True)
     assert (
         dl.items == PAIRS[:3]
@@ -210,21 +171,17 @@ def test_new_texts(dls):
     ), 'in their order'
 
 
-@pytest.mark.parametrize(
-    'items,kw,error',
-    [
-        (['a', ''], {}, "row 1 of these texts is ''"),
-        (['a', '\t\n'], {}, 'without one word'),
-        ([[]], {}, 'row 0'),
-        ([None], {}, 'holds NoneType'),
-        ([float('nan')], {}, 'holds float'),
-        ([['a', 1]], {}, 'holds int'),
-        ([('a', 'pos')], {}, 'holds tuple'),
-        ([], {}, 'no texts'),
-        ([('a', None)], dict(with_labels=True), 'row 0'),
-        ('some text', {}, 'there is no file'),
-    ],
-)
+@pytest.mark.parametrize('items,kw,error', [
+    (['a', ''], {}, "row 1 of these texts is ''"),
+    (['a', '\t\n'], {}, 'without one word'),
+    ([[]], {}, 'row 0'),
+    ([None], {}, 'holds NoneType'),
+    ([float('nan')], {}, 'holds float'),
+    ([['a', 1]], {}, 'holds int'),
+    ([('a', 'pos')], {}, 'holds tuple'),
+    ([], {}, 'no texts'),
+    ([('a', None)], dict(with_labels=True), 'row 0'),
+    ('some text', {}, 'there is no file')])
 def test_new_texts_that_can_not_be(dls, items, kw, error):
     with pytest.raises(CorpusError, match=error):
         dls.test_dl(items, **kw)
@@ -235,7 +192,7 @@ def test_labels_that_no_training_row_has_are_errors(dls):
     with pytest.warns(UserWarning, match="no training row has.*an error: 'new' .1."):
         x,y = dls.test_dl([('a', 'new'), ('b', 'pos')], with_labels=True).one_batch()
     assert y.tolist() == [-1, 1] and not (torch.eye(2).argmax(1) == y[:1]).any()
-    assert torch.isfinite(dls.train.text.target.loss()(torch.zeros(2, 2), y))
+    assert torch.isfinite(TaskLoss(None, dls.train.text.target.loss())(torch.zeros(2, 2), y))
     with pytest.warns(UserWarning, match='new'):
         d = make(dict(train=PAIRS, valid=[('fine', 'new'), ('b', 'pos')]))
     assert d.balance.valid.tolist() == [0, 1] and list(d.vocab) == ['neg', 'pos']
@@ -250,7 +207,8 @@ def test_unseen_ones_of_several_labels_are_missed():
     right = torch.tensor([[9., -9.], [-9., -9.]])
     target = d.train.text.target
     assert target.metric(right, y) == 4/6 and target.metric(right, y[:, :2]) == 1
-    assert target.loss()(right, y) == target.loss()(right, y[:, :2])
+    loss = TaskLoss(None, target.loss())
+    assert loss(right, y) == target.loss()(right, y[:, :2])
 
 def test_reading_a_file_looks_up_no_row(tmp_path, monkeypatch):
     "Where a row stands is for errors alone: to find it the file is read again"
@@ -329,77 +287,46 @@ def test_groups_are_held_out_whole(name):
 
 def test_long_texts_are_cut_and_counted():
     d = make([(' '.join('abcdefgh'), 0), ('a', 1)]*10, max_words=3, valid_pct=.2)
-    assert (
-        d.train.text.cuts.sentences == 8
-        and d.train.one_batch()[0].shape[1] <= 3
-        and d.test_dl(['a b c d e']).one_batch()[0].shape[1] == 3
-    )
+    assert (d.train.text.cuts.sentences == 8 and d.train.one_batch()[0].shape[1] <= 3
+            and d.test_dl(['a b c d e']).one_batch()[0].shape[1] == 3)
 
 
 def test_an_empty_copy_keeps_the_classes_and_no_word(dls):
     e = pickle.loads(pickle.dumps(dls.new_empty()))
-    assert (
-        list(e.vocab) == ['neg', 'pos']
-        and not e.train.items
-        and b'number' not in pickle.dumps(dls.new_empty())
-    )
+    assert (list(e.vocab) == ['neg', 'pos'] and not e.train.items
+            and b'number' not in pickle.dumps(dls.new_empty()))
     assert e.test_dl(['anything at all']).one_batch()[0].shape == (1, 3, 50)
 
 def test_what_is_shown(dls):
     t = dls.valid.show_batch(show=False)
     assert list(t.columns) == ['text', 'label'] and set(zip(t.text, t.label)) == set(
-        dls.valid.items
-    )
+        dls.valid.items)
     b = dls.valid.one_batch()
     r = dls.valid.show_results(b, torch.zeros(len(b[1]), dtype=torch.long), max_n=1, show=False)
     assert list(r.columns) == ['text', 'label', 'predicted'] and r.predicted.tolist() == ['neg']
 
 # several labels per text, and numbers
 
-SEVERAL = [
-    ('fine film .', ['good', 'film']),
-    ('dull film .', ['film']),
-    ('so what ?', []),
-    ('fine book .', ['good', 'book']),
-] * 6
+SEVERAL = [('fine film .', ['good', 'film']), ('dull film .', ['film']), ('so what ?', []),
+           ('fine book .', ['good', 'book'])] * 6
 
 
-@pytest.mark.parametrize(
-    'data,kw',
-    [
-        (SEVERAL, {}),
-        (pd.DataFrame(dict(text=[t for t, _ in SEVERAL], labels=[o for _, o in SEVERAL])), {}),
-        (
-            pd.DataFrame(
-                dict(text=[t for t, _ in SEVERAL], labels=['|'.join(o) for _, o in SEVERAL])
-            ),
-            dict(label_delim='|'),
-        ),
-        (
-            pd.DataFrame(
-                dict(
-                    text=[t for t, _ in SEVERAL],
-                    **{c: [c in o for _, o in SEVERAL] for c in ('book', 'film', 'good')},
-                )
-            ),
-            dict(label_col=['book', 'film', 'good']),
-        ),
-        (
-            Dataset.from_dict(
-                dict(
-                    text=[t for t, _ in SEVERAL],
-                    labels=[[['book', 'film', 'good'].index(i) for i in o] for _, o in SEVERAL],
-                ),
-                features=Features(
-                    text=Value('string'),
-                    labels=Sequence(ClassLabel(names=['book', 'film', 'good'])),
-                ),
-            ),
-            {},
-        ),
-    ],
-    ids=['pairs', 'lists', 'delimiter', 'columns', 'hub'],
-)
+@pytest.mark.parametrize('data,kw', [
+    (SEVERAL, {}),
+    (pd.DataFrame(dict(text=[t for t, _ in SEVERAL], labels=[o for _, o in SEVERAL])), {}),
+    (pd.DataFrame(dict(text=[t for t, _ in SEVERAL], labels=['|'.join(o) for _, o in SEVERAL])),
+     dict(label_delim='|')),
+    (pd.DataFrame(dict(text=[t for t, _ in SEVERAL],
+                       **{c: [c in o for _, o in SEVERAL] for c in ('book', 'film', 'good')})),
+     dict(label_col=['book', 'film', 'good'])),
+    (Dataset.from_dict(dict(
+        text=[t for t, _ in SEVERAL],
+        labels=[[['book', 'film', 'good'].index(i) for i in o] for _, o in SEVERAL]),
+                       features=Features(text=Value('string'),
+                                         labels=Sequence(ClassLabel(names=[
+                                             'book', 'film', 'good'])))), {})],
+                                                 ids=['pairs', 'lists', 'delimiter', 'columns',
+                                                      'hub'])
 def test_several_labels_from_any_source(data, kw):
     d = make(data, bs=4, shuffle=False, **kw)
     assert list(d.vocab) == ['book', 'film', 'good']
@@ -428,48 +355,35 @@ def by_door(door, df, tmp_path, **kw):
 
 @pytest.mark.parametrize('door', ['from_df', 'from_files', 'from_dataset'])
 def test_several_labels_and_numbers_by_every_door(door, tmp_path):
-    df = pd.DataFrame(
-        dict(
-            text=[text for text, _ in SEVERAL],
-            labels=['|'.join(labels) for _, labels in SEVERAL],
-            stars=[i / 2 for i in range(len(SEVERAL))],
-        )
-    )
+    df = pd.DataFrame(dict(text=[text for text, _ in SEVERAL],
+                           labels=['|'.join(labels) for _, labels in SEVERAL],
+                           stars=[i / 2 for i in range(len(SEVERAL))]))
     d = by_door(door, df[df.labels != ''], tmp_path, label_col='labels', label_delim='|')
     assert list(d.vocab) == ['book', 'film', 'good'] and d.one_batch()[1].shape[1] == 3
     d = by_door(door, df, tmp_path, label_col='stars', kind='number')
-    assert (
-        d.one_batch()[1].dtype == torch.float32
-        and sorted(y for _, y in d.train.items + d.valid.items) == df.stars.tolist()
-    )
+    assert (d.one_batch()[1].dtype == torch.float32
+            and sorted(y for _, y in d.train.items + d.valid.items) == df.stars.tolist())
 
 
 def test_numbers():
     d = make(NUMBERS, bs=4)
-    assert (
-        not len(d.vocab)
-        and d.one_batch()[1].dtype == torch.float32
-        and d.balance.loc['count'].sum() == 20
-    )
+    assert (not len(d.vocab) and d.one_batch()[1].dtype == torch.float32
+            and d.balance.loc['count'].sum() == 20)
     whole = [(t, int(2*y)) for t,y in NUMBERS]
     assert make(whole, kind='number').one_batch()[1].dtype == torch.float32
     with pytest.raises(ValueError, match='no classes'): d.class_weights
 
-@pytest.mark.parametrize(
-    'data,kw,error',
-    [
-        (SEVERAL + [('odd .', 'film')], {}, "row 24 of the list has 'film' for a list"),
-        ([('a', ['x']), ('b', [['y']])] * 3, {}, 'for a label'),
-        (NUMBERS + [('x', 'many')], {}, "'many' for a number"),
-        (SEVERAL, dict(kind='class'), r"row 0 of the list has list .* for a label"),
-        (NUMBERS, dict(kind='class'), 'row 1 of the list has float 0.5 for a label'),
-        (NUMBERS + [('x', float('inf'))], {}, 'inf for a number'),
-        (PAIRS, dict(kind='number'), 'for a number'),
-        (PAIRS, dict(kind='several'), "kind"),
-        (pd.DataFrame(dict(text=['a'], x=[1])), dict(label_col=['x', 'y']), "no column 'y'"),
-    ],
-    ids=lambda o: str(o)[:20],
-)
+@pytest.mark.parametrize('data,kw,error', [
+    (SEVERAL + [('odd .', 'film')], {}, "row 24 of the list has 'film' for a list"),
+    ([('a', ['x']), ('b', [['y']])] * 3, {}, 'for a label'),
+    (NUMBERS + [('x', 'many')], {}, "'many' for a number"),
+    (SEVERAL, dict(kind='class'), r"row 0 of the list has list .* for a label"),
+    (NUMBERS, dict(kind='class'), 'row 1 of the list has float 0.5 for a label'),
+    (NUMBERS + [('x', float('inf'))], {}, 'inf for a number'),
+    (PAIRS, dict(kind='number'), 'for a number'),
+    (PAIRS, dict(kind='several'), "kind"),
+    (pd.DataFrame(dict(text=['a'], x=[1])), dict(label_col=['x', 'y']), "no column 'y'")],
+        ids=lambda o: str(o)[:20])
 def test_labels_that_can_not_be(data, kw, error):
     with pytest.raises((CorpusError, ValueError), match=error):
         make(data, **kw)
@@ -478,44 +392,25 @@ def test_labels_that_can_not_be(data, kw, error):
 # a file of separated cells, whose cells are all text, says the same as its table
 
 @pytest.mark.parametrize('ending', ['csv', 'tsv', 'jsonl', 'parquet'])
-@pytest.mark.parametrize(
-    'columns,kw',
-    [
-        (dict(stars=[i / 2 for i in range(20)]), dict(label_col='stars')),
-        (dict(stars=[i % 5 for i in range(20)]), dict(label_col='stars', kind='number')),
-        (
-            dict(funny=[i % 2 == 0 for i in range(20)], sad=[i % 3 == 0 for i in range(20)]),
-            dict(label_col=['funny', 'sad']),
-        ),
-        (
-            dict(
-                funny=[i % 2 for i in range(20)], sad=['yes' if i % 3 else 'no' for i in range(20)]
-            ),
-            dict(label_col=['funny', 'sad']),
-        ),
-        (
-            dict(labels=['funny' if i % 2 else '' for i in range(18)] + ['sad', 'sad;funny']),
-            dict(label_delim=';'),
-        ),
-    ],
-    ids=[
-        'decimals',
-        'whole numbers',
-        'yes and no',
-        '1 and 0, yes and no in words',
-        'none of the labels',
-    ],
-)
+@pytest.mark.parametrize('columns,kw', [
+    (dict(stars=[i / 2 for i in range(20)]), dict(label_col='stars')),
+    (dict(stars=[i % 5 for i in range(20)]), dict(label_col='stars', kind='number')),
+    (dict(funny=[i % 2 == 0 for i in range(20)], sad=[i % 3 == 0 for i in range(20)]),
+     dict(label_col=['funny', 'sad'])),
+    (dict(funny=[i % 2 for i in range(20)], sad=['yes' if i % 3 else 'no' for i in range(20)]),
+     dict(label_col=['funny', 'sad'])),
+    (dict(labels=['funny' if i % 2 else '' for i in range(18)] + ['sad', 'sad;funny']),
+     dict(label_delim=';'))],
+         ids=['decimals', 'whole numbers', 'yes and no', '1 and 0, yes and no in words',
+              'none of the labels'])
 def test_numbers_and_several_labels_of_a_file_are_those_of_its_table(tmp_path, columns, kw, ending):
     # and the column's name has a capital
     df = pd.DataFrame(dict(Text=[f'text {i} .' for i in range(20)], **columns))
     file = tmp_path / f'table.{ending}'
-    dict(
-        csv=lambda: df.to_csv(file, index=False),
-        tsv=lambda: df.to_csv(file, index=False, sep='\t'),
-        jsonl=lambda: df.to_json(file, orient='records', lines=True),
-        parquet=lambda: df.to_parquet(file),
-    )[ending]()
+    dict(csv=lambda: df.to_csv(file, index=False),
+         tsv=lambda: df.to_csv(file, index=False, sep='\t'),
+         jsonl=lambda: df.to_json(file, orient='records', lines=True),
+         parquet=lambda: df.to_parquet(file))[ending]()
     table, read = make(df, **kw), make(file, **kw)
     assert read.train.items == table.train.items and read.valid.items == table.valid.items
     assert read.skipped == table.skipped == {} and list(read.vocab) == list(table.vocab)
@@ -561,8 +456,7 @@ def test_rows_of_flags_in_other_words_are_multi_hot(rows):
     ["['a', 'b', nan]", "['c']", '[nan]'],
     ["(#2) ['a','b']", "(#1) ['c']", '(#0) []'],
     ['{a,b}', '{c}', '{}'],
-    ["['a', 'b']", 'c', '[]'],
-])
+    ["['a', 'b']", 'c', '[]']])
 def test_lists_that_others_print(cells):
     d = make([(f'text {i} .', cells[i%3]) for i in range(18)])
     assert list(d.vocab) == ['a', 'b', 'c']

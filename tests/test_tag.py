@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np, pandas as pd, pytest, torch, torch.nn.functional as F
 from hypothesis import given, settings, strategies as st
 from torch import nn
-from fastai.basics import load_learner
+from fastai.basics import CrossEntropyLossFlat, load_learner
 from fastai.interpret import ClassificationInterpretation, Interpretation
 from fastai.torch_core import set_seed
 
@@ -17,10 +17,11 @@ from elmo_fastai.nn.bilm import BiLM
 from elmo_fastai.data.tagged import IGNORE, TagDataLoaders
 from elmo_fastai.tasks.cbow import WordVectors, interval
 from elmo_fastai.text.tokens import WordVocab
+from elmo_fastai.tasks.learner import TaskLoss
 from elmo_fastai.tasks.scores import are_spans, span_scores
 import elmo_fastai.tasks.tag as tagger
 from elmo_fastai.tasks.tag import (
-    SpanF1, TagLoss, Tagger, TaskLSTM, TokenMean, WordTable, elmo_tagger_learner)
+    SpanF1, Tagger, TaskLSTM, TokenMean, WordTable, elmo_tagger_learner)
 from pages import page
 from made import CFG, bilm, fit, quietly
 
@@ -100,11 +101,12 @@ def test_loss_is_per_token():
     y[0,2:] = y[1,4:] = IGNORE
     expected = torch.cat([
         F.cross_entropy(p[t >= 0], t[t >= 0], reduction='none') for p, t in zip(pred, y)])
-    assert torch.allclose(TagLoss()(pred, y), expected.mean())
-    assert torch.allclose(
-        TagLoss('none')(pred, y),
-        torch.stack([F.cross_entropy(p[t >= 0], t[t >= 0]) for p, t in zip(pred, y)]))
-    assert TagLoss()(pred, torch.full_like(y, IGNORE)) == 0
+    loss = TaskLoss(None, CrossEntropyLossFlat())
+    assert torch.allclose(loss(pred, y), expected.mean())
+    assert loss(pred, torch.full_like(y, IGNORE)) == 0
+    loss.reduction = 'none'
+    each = torch.stack([F.cross_entropy(p[t >= 0], t[t >= 0]) for p, t in zip(pred, y)])
+    assert torch.allclose(loss(pred, y), each)
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=6), st.integers(0, 99))

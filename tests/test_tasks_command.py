@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from elmo_fastai.tasks.annotate import LabelPart
+from elmo_fastai.tasks.annotate import Portions
 from elmo_fastai.tasks.command import elmo_task
 from elmo_fastai.tasks.folder import load_task, save_task
 from test_annotate import ROWS, TAGGED, make_classifier, make_elmo
@@ -101,12 +101,12 @@ def test_an_interruption_is_told(place, capsys, monkeypatch):
     args = 'classify', 'annotate', 'in.txt', '--model', 'm', '--device', 'cpu', '--out'
     code, _, _ = command(capsys, *args, 'whole.jsonl')
     assert code == 0
-    add = LabelPart.add
-    def add_and_stop(self, *values):
-        add(self, *values)
+    add = Portions.add
+    def add_and_stop(self, *values, **counts):
+        add(self, *values, **counts)
         signal.raise_signal(signal.SIGTERM)
     with monkeypatch.context() as patched:
-        patched.setattr(LabelPart, 'add', add_and_stop)
+        patched.setattr(Portions, 'add', add_and_stop)
         code, _, err = command(capsys, *args, 'out.jsonl')
     assert code == 130 and 'goes on from there' in err and not Path('out.jsonl').exists()
     code, out, _ = command(capsys, *args, 'out.jsonl')

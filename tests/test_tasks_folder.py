@@ -48,7 +48,7 @@ def test_other_folders_and_losses_are_refused(tmp_path):
     learn = make_classifier()
     (tmp_path/'other').mkdir()
     (tmp_path/'other'/'a.txt').write_text('mine')
-    with pytest.raises(ValueError, match='other things'): save_task(learn, tmp_path/'other')
+    with pytest.raises(ValueError, match="holds 'a.txt'"): save_task(learn, tmp_path/'other')
     make_elmo().save_pretrained(tmp_path/'elmo')
     with pytest.raises(ModelFileError, match='no task.json'): load_task(tmp_path/'elmo')
     save_task(learn, tmp_path/'elmo')                # over a model of ours
@@ -82,5 +82,11 @@ def test_wrong_settings_are_refused(tmp_path, name, value):
 
 def test_damage_is_found(tmp_path):
     file = save_task(make_tagger(), tmp_path/'m')/'words.json'
-    file.write_text(file.read_text().replace('Bob', 'Tom'))
+    words = file.read_text()
+    file.write_text(words.replace('Bob', 'Tom'))
     with pytest.raises(ModelFileError, match='words.json is damaged'): load_task(tmp_path/'m')
+    (tmp_path/'m'/'SHA256SUMS').unlink()
+    for damaged in (words[:-9], '3', '["a", "a"]', '[1]'):
+        file.write_text(damaged)
+        with pytest.raises(ModelFileError, match='words.json') as e: load_task(tmp_path/'m')
+        assert 'task.json' not in str(e.value)

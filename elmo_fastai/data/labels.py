@@ -10,7 +10,7 @@ __all__ = ['LabelledText', 'ClassifyDL', 'plot_top_losses', 'ClassifyDataLoaders
 # %% ../../nbs/library/labels.ipynb #c005
 import ast, re, warnings
 from collections import Counter
-from functools import partial
+from contextlib import suppress
 from numbers import Integral
 import numpy as np, pandas as pd, torch
 from fastai.basics import (
@@ -60,30 +60,36 @@ def in_python(match):
     "A quoted text as it is; what is missing as None"
     return match[0] if match[0][0] in '\'"' else 'None'
 
-def printed_list(text):
-    "The list that a text is the printed form of, in Python or a library of it; None if it is none"
+def unwrapped(text):
+    "A text without what a library prints around a list: array([1, 2], dtype=int8) as [1, 2]"
     text = re.sub(r'^\(#\d+\) *(?=\[)', '', text.strip())                   # fastcore's `L`
-    if re.fullmatch(r'(set|frozenset|list|tuple)\(\)|\{\}', text): return []
+    if re.fullmatch(r'(set|frozenset|list|tuple)\(\)|\{\}', text): return '[]'
     array = re.fullmatch(r'\w+\(([\[({].*[\])}])(?:, *\w+=\S+)*\)', text, re.S)
     text = array[1] if array else text
-    match = re.fullmatch(r'[\[({](.*)[\])}]', text, re.S)
-    if match is None: return None
     text = re.sub(rf'\b(?:np|numpy)\.\w+\(({QUOTED}|[^()]*)\)', r'\1', text)      # np.str_('a')
-    text = re.sub(rf"{QUOTED}|\b(?:nan|null)\b", in_python, text)
+    return re.sub(rf"{QUOTED}|\b(?:nan|null)\b", in_python, text)
+
+def printed_list(text):
+    "The list that a text is the printed form of, in Python or a library of it; None if it is none"
+    text = unwrapped(text)
+    if not re.fullmatch(r'[\[({].*[\])}]', text, re.S): return None
     inside = text[1:-1].strip()
     bare = re.sub(QUOTED, "''", inside)
     require('...' not in bare, f"{text!r:.40} is an array of which the middle was left out when it "
             "was printed: write it again, as a list")
-    if not re.search(r"['\w.]\s+['\w]", bare):                  # without a comma: numpy's
-        try: found = ast.literal_eval(text)
-        except (ValueError, SyntaxError): found = None
-        if isinstance(found, set): return ast.literal_eval(f'[{inside}]')       # in its order
-        require(not isinstance(found, dict), f"{text!r:.60} is a dictionary: write the labels as a "
-                "list, or each in a column of yes and no")
-        if isinstance(found, (list, tuple)): return list(found)
+    if re.search(r"['\w.]\s+['\w]", bare): return spaced_list(text, bare)
+    found = None
+    with suppress(ValueError, SyntaxError): found = ast.literal_eval(text)
+    require(not isinstance(found, dict), f"{text!r:.60} is a dictionary: write the labels as a "
+            "list, or each in a column of yes and no")
+    if isinstance(found, set): return ast.literal_eval(f'[{inside}]')           # in its order
+    return list(found) if isinstance(found, (list, tuple)) else spaced_list(text, bare)
+
+def spaced_list(text, bare):
+    "The list that numpy prints with blanks between; `bare`: what is inside, without quoted text"
     if text[0] != '[': return None
     if not bare.replace("''", '').strip(' ,\n'):
-        return [single or double for single,double in re.findall(QUOTED, inside)]
+        return [single or double for single,double in re.findall(QUOTED, text)]
     truth = dict(true=1., false=0.)
     parts = [truth.get(part.lower(), as_number(part)) for part in bare.split()]
     return [plain_label(number) for number in parts] if np.isfinite(parts).all() else None
@@ -132,27 +138,25 @@ def multi_hot(labels, names=None):
             f"{example}, and not all are as long as the {len(names)} label_names: {cure}")
     return [None if label is None else as_flags(label) for label in labels]
 
-def with_lists(labels):
-    "Labels of which some are printed lists of quoted names: the others as lists of one"
-    quoted = [isinstance(label, str) and bool(re.fullmatch(r"""\[\s*['"].*\]""", label, re.S))
-              for label in labels]
-    if not any(quoted): return labels
-    lists = [as_list(label) for label in labels]
+def as_lists(labels):
+    "Labels, as lists where all are printed lists, or some are of quoted names"
+    lists = [None if label is None else as_list(label) for label in labels]
+    single = [label for label,found in zip(labels, lists) if found is None and label is not None]
+    if not single: return lists
+    if not any(isinstance(label, str) and re.fullmatch(r"""\[\s*['"].*\]""", label, re.S)
+               for label in labels): return labels
     return [[label] if found is None and isinstance(label, (str, int)) else found
             for label,found in zip(labels, lists)]
 
 def check_numbers(labels):
     "Raises `CorpusError` where lists hold a number twice: counts or scores, one for each class"
-    filled = [label for label in labels if label]
-    are_numbers = all(isinstance(label, list) and all(type(one) in (int, float) for one in label)
-                      for label in filled)
-    sizes = {len(label) for label in filled} if are_numbers else ()
-    flags = {0, 1}
-    twice = [label for label in filled if len(sizes) == 1 and len({*label}) < len(label)
-             and not flags.issuperset(label)]
-    require(not twice, f"a label such as {twice and twice[0]!r:.40} holds a number twice, and all "
-            "have one length: are these counts or scores, one for each class? Write for each class "
-            "1 or 0, and name them, label_names=[…]")
+    rows = [label for label in labels if label]
+    are_numbers = all(isinstance(row, list) and {*map(type, row)} <= {int, float} for row in rows)
+    if not are_numbers or len({*map(len, rows)}) != 1: return
+    for row in rows:
+        require(len({*row}) == len(row) or {0, 1}.issuperset(row), f"a label such as {row!r:.40} "
+                "holds a number twice, and all have one length: are these counts or scores, one "
+                "for each class? Write for each class 1 or 0, and name them, label_names=[…]")
 
 def read_labels(cells, names=None, delim=None, label_names=None, kind=None):
     "Labels as they are in a column: printed lists as lists, numbers by their names"
@@ -160,10 +164,7 @@ def read_labels(cells, names=None, delim=None, label_names=None, kind=None):
     if delim is not None:
         texts = ['' if label is None else str(label) for label in labels]
         labels = [[part.strip() for part in text.split(delim) if part.strip()] for text in texts]
-    lists = [None if label is None else as_list(label) for label in labels]
-    n = sum(label is not None for label in labels)
-    if sum(found is not None for found in lists) == n: labels = lists
-    else: labels = with_lists(labels)
+    labels = as_lists(labels)
     check_numbers(labels)
     rows = None if kind == 'class' else multi_hot(labels, label_names)
     if rows: return [row and [name for name,flag in zip(label_names, row) if flag] for row in rows]
@@ -219,9 +220,10 @@ def labelled_rows(table, label_names=None, kind=None, n_rows=None):
     labels = read_labels(labels, names, how.label_delim, label_names, kind)
     return list(zip(range(len(texts)), texts, labels))
 
-def labelled_part(tables, label_names=None, kind=None, n_rows=None):
-    "(table, its `labelled_rows`) of each table of a split: its first `n_rows` rows in all"
+def labelled_part(tables, label_names=None, kind=None):
+    "(table, its `labelled_rows`) of each table of a split: the first `n_rows` rows in all"
     part = []
+    n_rows = tables[0].options.n_rows
     for table in tables:
         if n_rows == 0: break
         rows = labelled_rows(table, label_names, kind, n_rows)
@@ -251,11 +253,11 @@ def pairs_of(table, n_rows=None):
     return map(list, zip(*pairs))
 
 # %% ../../nbs/library/labels.ipynb #c026
-def check_label(label, where):
-    "The label, if it can be one"
+def check_label(label):
+    "The label, if it can be one; the error says what a row `has`"
     if isinstance(label, (str, int)): return label
-    raise CorpusError(f"{where} has {type(label).__name__} {label!r:.60} for a label: a class is a "
-                      "word or a whole number")
+    raise CorpusError(f"has {type(label).__name__} {label!r:.60} for a label: a class is a word or "
+                      "a whole number")
 
 def check_names(labels, names):
     "Raises `CorpusError` where names of the classes are given, and no label is one of them"
@@ -266,28 +268,19 @@ def check_names(labels, names):
             f"{', '.join(some)}: they name classes that are numbered from 0, or the places of "
             "rows of zeros and ones; leave them out where the labels are names")
 
-class Place:
-    "What a row is called in an error, looked up (the file is read again) when it is printed"
-    def __init__(self, table, i):
-        self.table = table
-        self.i = i
-    def __str__(self): return self.table.place(self.i)
-
-def usable_rows(rows, table, tok, check=check_label, numbers=None):
-    "(text, label) of the rows that can be used, and a `Counter` of the others"
-    usable = []
-    if numbers is None: numbers = []               # of the rows that can be used
+def usable_rows(rows, table, tok, check=check_label):
+    "{number: (text, label)} of the rows that can be used, and a `Counter` of the others"
+    usable = {}
     skipped = Counter()
     for i,text,label in rows:
-        where = Place(table, i)
         why = None if is_missing(text) else problem_of(text)
         if why: refuse_row(table, i, why)
         if is_missing(text): skipped['texts that are missing'] += 1
         elif not tok(text): skipped['blank texts'] += 1
         elif label is None: skipped['texts without a label'] += 1
         else:
-            usable.append((text, check(label, where)))
-            numbers.append(i)
+            try: usable[i] = text, check(label)
+            except CorpusError as e: refuse_row(table, i, str(e))
     return usable, skipped
 
 # %% ../../nbs/library/labels.ipynb #c029
@@ -325,9 +318,10 @@ def say_unseen(unseen, what):
 # %% ../../nbs/library/labels.ipynb #t002
 class OneClass:
     "One class per text: its number"
+    kind = 'class'
     column = 'label'
     tensor = TensorCategory
-    loss = partial(CrossEntropyLossFlat, ignore_index=UNSEEN)
+    loss = staticmethod(CrossEntropyLossFlat)
     weight = 'weight'             # the argument of `loss` that takes `class_weights`
     metric = staticmethod(accuracy)
     def __init__(self, labels, names=None):
@@ -335,7 +329,7 @@ class OneClass:
         self.index = {key_of(label): i for i,label in enumerate(self.vocab)}
     n_out = property(lambda self: len(self.vocab))
     @staticmethod
-    def check_kind(label, where): return check_label(label, where)
+    def check_kind(label): return check_label(label)
     def unseen(self, label):
         "Those of a label, or of several, that no training row has"
         labels = label if isinstance(label, list) else [label]
@@ -348,11 +342,6 @@ class OneClass:
         return np.array([self.index.get(key_of(label), UNSEEN) for label in labels], int)
     def decode(self, y): return Category(self.vocab[int(y)] if y >= 0 else 'unseen in training')
 
-class LabelsLoss(BCEWithLogitsLossFlat):
-    "fastai's loss of several labels; what is counted behind them, unseen labels, has none"
-    def __call__(self, pred, y, **kwargs):
-        return super().__call__(pred, y[:, :pred.shape[1]], **kwargs)
-
 def labels_accuracy(
     pred, # scores of the labels, [B, C]
     y,    # 1 for the labels of a text, [B, C]; or [B, C+1]: how many it has besides
@@ -364,18 +353,18 @@ def labels_accuracy(
 
 class SeveralLabels(OneClass):
     "Any number of labels per text: 1 for those that it has, else 0"
-    column = 'labels'
+    kind = column = 'labels'
     tensor = TensorMultiCategory
-    loss = staticmethod(LabelsLoss)
+    loss = staticmethod(BCEWithLogitsLossFlat)
     weight = 'pos_weight'
     metric = staticmethod(labels_accuracy)
     def __init__(self, labels, names=None):
         require(labels, "no training row has both a text and labels")
         super().__init__([one for several in labels for one in several], names)
     @staticmethod
-    def check_kind(labels, where):
-        if isinstance(labels, list): return [check_label(label, where) for label in labels]
-        raise CorpusError(f"{where} has {labels!r:.60} for a list of labels")
+    def check_kind(labels):
+        if isinstance(labels, list): return list(map(check_label, labels))
+        raise CorpusError(f"has {labels!r:.60} for a list of labels")
     def array(self, labels):
         y = np.zeros((len(labels), self.n_out), np.float32)
         for row,several in zip(y, labels):
@@ -386,25 +375,26 @@ class SeveralLabels(OneClass):
 
 class Number:
     "A number per text"
-    column = 'number'
+    kind = column = 'number'
     tensor = TensorBase
     loss = staticmethod(MSELossFlat)
+    weight = None                 # there are no classes to weigh
     metric = rmse
     vocab = ()
     n_out = 1
     def __init__(self, labels, names=None):
         require(labels, "no training row has both a text and a number")
     @staticmethod
-    def check_kind(label, where):
+    def check_kind(label):
         number = as_number(label)
         if np.isfinite(number): return number
-        raise CorpusError(f"{where} has {label!r:.60} for a number")
+        raise CorpusError(f"has {label!r:.60} for a number")
     def unseen(self, label): return []
     def known(self, label): return label
     def array(self, labels): return np.array(labels, np.float32)
     def decode(self, y): return TitledFloat(round(float(y), 4))
 
-KINDS = {'class': OneClass, 'labels': SeveralLabels, 'number': Number}
+KINDS = {target.kind: target for target in (OneClass, SeveralLabels, Number)}
 
 def kind_of_labels(labels):
     "The kind of the labels of the training rows, a key of `KINDS`"
@@ -434,7 +424,8 @@ class LabelledText(EncodedText):
             where = f"row {i} of these texts"
             text, label = row if labelled else (row, None)
             sents.append(self.split(text, where))
-            if labelled: labels.append(target.check_kind(label, where))
+            try: labels += [target.check_kind(label)] if labelled else []
+            except CorpusError as e: raise CorpusError(f"{where} {e}") from None
         self.labels = target.array(labels)
         unseen = [target.unseen(label) for label in labels]
         self.n_unseen = np.array([len(some) for some in unseen], np.float32)
@@ -540,13 +531,10 @@ class ClassifyDataLoaders(TableDataLoaders):
         options = ReadOptions.take(kwargs)
         check_loader_args(kwargs)
         one_of('kind', kind, (None, *KINDS))
-        if isinstance(data, str) and data in CORPORA: data = get_corpus(data)
-        if isinstance(data, Corpus):
-            tokenizer = tokenizer or data.tokenizer
-            data = labelled_splits(data)
-        tokenizer = tokenizer or 'words'
-        source = find_source(data, options, valid, by_class=True, open_file=open_labelled)
-        parts = {name: labelled_part(tables, label_names, kind, options.n_rows)
+        data = named_corpus(data)
+        if tokenizer is None: tokenizer = data.tokenizer if isinstance(data, Corpus) else 'words'
+        source = cls.find(data, options, valid)
+        parts = {name: labelled_part(tables, label_names, kind)
                  for name,tables in source.parts.items()}
         labels = [label for _,part in parts['train'] for *_,label in part]
         require(any(label is not None for label in labels),
@@ -558,13 +546,11 @@ class ClassifyDataLoaders(TableDataLoaders):
         for split,part in parts.items():
             rows[split] = []
             for table,some in part:
-                numbers = []
-                read, skipped = usable_rows(some, table, get_tokenizer(tokenizer), kind.check_kind,
-                                            numbers)
-                rows[split] += read
+                read, skipped = usable_rows(some, table, get_tokenizer(tokenizer), kind.check_kind)
+                rows[split] += read.values()
                 source.left_out += skipped
                 if split == 'train' and 'valid' not in parts:
-                    groups += groups_of(table, numbers, *label_columns(table))
+                    groups += groups_of(table, list(read), *label_columns(table))
             n = sum(len(some) for _,some in part)
             require(rows[split] or split != 'valid', f"no row of {n} can be used to validate: "
                     f"{dict(source.left_out)}")
@@ -585,6 +571,14 @@ class ClassifyDataLoaders(TableDataLoaders):
         return cls.read_from(source, train, *others, path=path, device=device)
     # the names of the other factories
     from_files = from_dataset = from_corpus = from_data
+
+    @staticmethod
+    def find(data, options, valid=None):
+        "The `Source` of texts with labels"
+        if isinstance(data, Corpus):
+            data = {split: [(sent.text, sent.label) for sent in sents]
+                    for split,sents in gold_splits(data, 'label').items()}
+        return find_source(data, options, valid, by_class=True, open_file=open_labelled)
 
     @property
     def balance(self)->pd.DataFrame:
@@ -661,13 +655,15 @@ def describe(source, rows, target):
     text, label = label_columns(table)
     source.told(text=text, label=label)
 
-def labelled_splits(corpus):
-    "(text, label) of the labelled sentences of a corpus, by split"
-    rows = {}
-    for name in ('train', 'valid', 'test'):
-        sents = (corpus.gold or {}).get(name, [])
-        some = [(sent.text, sent.label) for sent in sents if sent.label is not None]
-        if some: rows[name] = some
-    require('train' in rows,
-            f"the corpus {corpus.name!r} has no labels; sst2() and toy_corpus() have")
-    return rows
+def named_corpus(data):
+    "The corpus that `data` names; other data as it is"
+    return get_corpus(data) if isinstance(data, str) and data in CORPORA else data
+
+def gold_splits(corpus, what):
+    "The sentences of a corpus that have a 'label' or 'tags', by split"
+    found = {}
+    for split,sents in (corpus.gold or {}).items():
+        some = [sent for sent in sents if getattr(sent, what) is not None]
+        if some: found[split] = some
+    require(found, f"the corpus {corpus.name!r} has no {what.rstrip('s')}s; toy_corpus() has some")
+    return found

@@ -20,9 +20,9 @@ from ..base.errors import CommandError, CorpusError, UsageError, require
 from ..base.options import ReadOptions
 from ..base.portions import Portions
 from ..text.reading import (
-    BLOCK, COLUMN_ENDINGS, LONGEST_ROW, TABLE_ENDINGS, TEXT_COLUMNS, TOKEN_COLUMNS, ColumnFile,
+    COLUMN_ENDINGS, LONGEST_ROW, TABLE_ENDINGS, TEXT_COLUMNS, TOKEN_COLUMNS, ColumnFile,
     CsvFile, JsonFile, TextFile, at_path, by_columns, codec, ending, is_boundary, is_missing,
-    long_cells, one_word, open_text, problem_of, refuse_row, same_name)
+    long_cells, one_word, open_text, problem_of, refuse_row, same_name, short_lines)
 from ..text.sources import tables_of
 from ..text.tokens import get_tokenizer
 from ..data.labels import Number, SeveralLabels
@@ -63,6 +63,23 @@ class Form:
     def raw_lines(self):
         "Opens the source; its lines come with their ends"
         return open_text(self.table.source, self.table.options.encoding, newline='')
+
+def sentences(rows):
+    """Yields a `Unit` for each sentence of (number, lines, token, what tells its sentence) of rows
+
+    The token is in the last line. Where it is None, the lines go with the sentence before."""
+    number, raw, marks, tokens, before = 0, [], [], [], None
+    for i,lines,token,sentence in rows:
+        if token is not None:
+            if marks and sentence != before:
+                yield Unit(number, raw, marks, tokens)
+                raw, marks, tokens = [], [], []
+            before = sentence
+            number = i
+            marks.append(len(raw) + len(lines) - 1)
+            tokens.append(token)
+        raw += lines
+    yield Unit(number, raw, marks, tokens)
 
 # %% ../../nbs/library/annotate.ipynb #k4
 class Lines(Form):
@@ -163,79 +180,56 @@ class Cells(Form):
         if table.has_header: self.check_new(self.new, table.columns, table.name)
 
     def rows(self):
-        "Yields the rows of the file as they are, with their line ends; empty ones, too"
-        kept = []                                    # the lines of the row that is read
-        def lines(f):
+        "Yields (number, a row as it is in the file, its cells; None for what is no row)"
+        table = self.table
+        lines = []                                   # of the row that is read
+        def kept(f):
             for line in f:
-                kept.append(line)
+                lines.append(line)
                 yield line
-        with self.raw_lines() as f:
-            yield from islice(f, self.table.skipped_lines)
-            rows = self.table.split(lines(f))
-            while True:
-                block = []
-                try:
-                    with long_cells():
-                        for _ in islice(rows, BLOCK):
-                            block.append(''.join(kept))
-                            kept.clear()
-                except csv.Error: list(self.cells())         # raises what people can read
-                if not block: return
-                yield from block
-
-    def cells(self):
-        "Yields the cells of each row in the columns that are read"
+        is_header = table.has_header
         number = 0
-        for columns,problems in self.table.rows(self.column, *self.bounds):
-            for i,why in problems.items(): refuse_row(self.table, number + i, why)
-            yield from zip(*columns)
-            number += len(columns[0])
-
-    def pairs(self):
-        "Yields (a row as it is in the file, its cells; None for what is no row)"
-        n_before = self.table.skipped_lines
-        is_header = self.table.has_header
-        cells = self.cells()
-        for raw in self.rows():
-            if n_before or not raw.strip('\r\n'):
-                n_before -= bool(n_before)
-                yield raw, None
-            elif is_header:
-                is_header = False
-                yield self.longer(raw, self.new), None
-            else: yield raw, next(cells)             # the errors of the table come from there
-        next(cells, None)                            # an error at the end of the file
+        with self.raw_lines() as f:
+            for line in islice(f, table.skipped_lines): yield number, line, None
+            rows = table.split(kept(short_lines(f, table.name)))
+            while True:
+                lines.clear()
+                try:
+                    with long_cells(): cells = next(rows, None)
+                except csv.Error: list(table.rows())            # raises what people can read
+                if cells is None: return
+                raw = ''.join(lines)
+                if not cells: yield number, raw, None
+                elif is_header:
+                    is_header = False
+                    yield number, self.longer(raw, self.new), None
+                else:
+                    if len(cells) != len(table.columns): refuse_row(
+                        table, number, table.wrong_length(len(cells)))
+                    yield number, raw, cells
+                    number += 1
 
     def units(self):
-        if self.per_token: return (yield from self.sentences())
-        number = 0
-        for raw,cells in self.pairs():
+        if self.per_token: return (yield from sentences(self.token_rows()))
+        place = self.table.columns.index(self.column)
+        for number,raw,cells in self.rows():
             if cells is None: yield Unit(number, [raw], [])
             else:
-                item = split_cell(cells[0]) if self.kind == 'tokens' else cells[0]
+                item = split_cell(cells[place]) if self.kind == 'tokens' else cells[place]
                 yield Unit(number, [raw], [0], item)
-                number += 1
 
-    def sentences(self):
-        "The rows of one sentence are a unit"
-        number = 0
-        unit = Unit(number, [], [], [])
-        before = None
-        for raw,cells in self.pairs():
-            if cells is not None:
-                token, *marks = cells
-                marks = [new or old for new,old in zip(marks, before or marks)]
-                if unit.marks and marks != before:
-                    yield unit
-                    unit = Unit(number, [], [], [])
-                before = marks
-                number += 1
-                if token.strip():
-                    unit.marks.append(len(unit.raw))
-                    unit.item.append(token)
-                else: raw = self.longer(raw, [None])
-            unit.raw.append(raw)
-        yield unit
+    def token_rows(self):
+        "Yields the rows as `sentences` takes them"
+        places = [self.table.columns.index(name) for name in (self.column, *self.bounds)]
+        sentence = None
+        for number,raw,cells in self.rows():
+            if cells is None:
+                yield number, [raw], None, None
+                continue
+            token, *marks = (cells[place] for place in places)
+            sentence = [new or old for new,old in zip(marks, sentence or marks)]
+            if token.strip(): yield number, [raw], token, sentence
+            else: yield number, [self.longer(raw, [None])], None, None
 
     def longer(self, raw, values):
         "A row with more cells"
@@ -282,31 +276,26 @@ class Columns(Form):
         if self.place is None: self.check_new([self.name], columns, table.name)
         self.is_note = self.place is not None and same_name(self.name) != columns[self.place]
 
-    def units(self):
+    def units(self): return sentences(self.token_rows())
+
+    def token_rows(self):
+        "Yields the tokens as `sentences` takes them, each with the lines before it"
         table = self.table
         token = table.taker(table.token_col)
         bounds = [table.taker(name) for name in self.bounds]
-        raw, marks, tokens = [], [], []
-        number = 0                     # lines that are read
-        before = [None]*len(bounds)
-        with self.raw_lines() as f, table.opened() as lines:
-            for cells,line_number,_ in lines:
-                now = before
-                if cells is not None:
-                    now = [take(cells) or old for take,old in zip(bounds, before)]
-                if marks and (cells is None or now != before):
-                    yield Unit(number, raw, marks, tokens)
-                    raw, marks, tokens = [], [], []
-                before = now
-                if cells is None: continue
-                raw += map(self.heading, islice(f, line_number - number - 1))
-                marks.append(len(raw))
-                raw.append(next(f))
-                number = line_number
-                tokens.append(one_word(token(cells)))
-            rest = list(f)
-        yield Unit(number, raw, marks, tokens)
-        if rest: yield Unit(number, rest, [])
+        marks = [None]*len(bounds)
+        n_ends = 0                     # blank lines that end a sentence
+        n_read = 0                     # lines
+        with self.raw_lines() as f, table.opened() as found:
+            for cells,number,_ in found:
+                if cells is None:
+                    n_ends += 1
+                    continue
+                marks = [take(cells) or old for take,old in zip(bounds, marks)]
+                headings = map(self.heading, islice(f, number - n_read - 1))
+                yield number, [*headings, next(f)], one_word(token(cells)), (n_ends, marks)
+                n_read = number
+            yield n_read, list(f), None, None
 
     def heading(self, line):
         "A line that is no token: if it names the columns, with the new one"

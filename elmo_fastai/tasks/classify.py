@@ -19,20 +19,13 @@ from fastcore.meta import delegates
 from fastai.basics import L, Learner
 from fastai.torch_core import set_seed
 from ..base.errors import one_of, require
-from ..base.options import ReadOptions
-from ..text.corpora import Corpus
-from ..text.sources import CORPORA, find_source, get_corpus
 from ..text.tokens import get_tokenizer
 from ..nn.bilm import BiLM
 from ..nn.charcnn import TokenNorm
-from ..data.labels import (
-    KINDS, UNSEEN, ClassifyDataLoaders, Number, SeveralLabels, labelled_rows, labelled_splits,
-    open_labelled, usable_rows)
+from ..data.labels import UNSEEN, ClassifyDataLoaders, labelled_part, usable_rows
 from ..elmo.module import Elmo, elmo_split
-from .learner import (
-    ElmoLearner, LayerCache, MixPenalty, TaskLoss, layers_of, read_to_judge)
-from .scores import (
-    Estimate, Report, bootstrap, class_scores, confusion, shortened)
+from .learner import ElmoLearner, LayerCache, MixPenalty, TaskLoss, layers_of
+from .scores import Estimate, bootstrap, class_scores, confusion, shortened
 
 # %% ../../nbs/library/classifier.ipynb #c020
 class AttentionPool(nn.Module):
@@ -171,6 +164,7 @@ def judge_labels(text, guess):
     target = text.target
     unseen = Counter(one for _,labels in text.items for one in target.unseen(labels))
     true = text.labels > 0
+    guess = guess > 0
     is_right = true == guess
     names = list(target.vocab)
     scores = class_scores(true, guess, names)
@@ -187,16 +181,18 @@ def judge_numbers(text, guess):
     root = Estimate(*(value**.5 for value in bootstrap(wrong**2)))
     return {'rmse': root, 'mean error': bootstrap(wrong)}, pd.DataFrame(), pd.DataFrame(), Counter()
 
+JUDGES = {'class': judge_classes, 'labels': judge_labels, 'number': judge_numbers}
+
 # %% ../../nbs/library/classifier.ipynb #rp2
-def worst_texts(text, guess, badness, is_number):
+def worst_texts(text, guess, badness):
     "The ten texts with the smallest `badness`, of those with a label that training saw"
     rows = []
     for i in badness.argsort(stable=True)[:10].tolist():
         if torch.isinf(badness[i]): break
         words, label = text.items[i]
         words = words if isinstance(words, str) else ' '.join(words)
-        figure = dict(error=-float(badness[i])) if is_number else dict(
-            probability=float(badness[i]))
+        if text.target.kind == 'number': figure = dict(error=-float(badness[i]))
+        else: figure = dict(probability=float(badness[i]))
         answer = text.target.decode(guess[i])
         right, answer = [', '.join(map(str, one)) if isinstance(one, (list, L)) else one
                          for one in (label, answer)]
@@ -206,6 +202,8 @@ def worst_texts(text, guess, badness, is_number):
 # %% ../../nbs/library/classifier.ipynb #c042
 class ElmoClassifierLearner(ElmoLearner):
     "An `ElmoLearner` of texts, that can say where its attention lies"
+    task = 'classify'
+    judge_options = 'label_names',
     @torch.no_grad()
     def attention(self, text)->pd.Series:
         "The weight of each token of a text in the pooled vector; the index has the tokens"
@@ -219,73 +217,51 @@ class ElmoClassifierLearner(ElmoLearner):
         tokens = dl.text.split(text)[:len(weights)]
         return pd.Series(weights, index=tokens, name='weight')
 
-    def read_labelled(self, data, split, options, label_names=None):
-        "What was read of a source, (text, label) of its usable rows, and what was left out"
-        if isinstance(data, str) and data in CORPORA: data = get_corpus(data)
-        corpus = data.name if isinstance(data, Corpus) else None
-        if corpus: data = labelled_splits(data)
+    def usable_rows(self, tables, label_names=None):
+        "(text, label) of the usable rows of some tables, and a `Counter` of what was left out"
         text = self.dls.valid.text
         target = text.target
-        kind = next(kind for kind,of in KINDS.items() if type(target) is of)
-        def known(label, where): return target.known(target.check_kind(label, where))
-        def read(tables):
-            rows = []
-            left_out = Counter()
-            for table in tables:
-                some, others = usable_rows(labelled_rows(table, label_names, kind), table,
-                                           get_tokenizer(text.tokenizer), known)
-                rows += some
-                left_out += others
-            return rows, left_out
-        source = find_source(data, options, by_class=True, open_file=open_labelled)
-        what, rows, left_out = read_to_judge(source, split, read)
-        if corpus: what = what.replace('the list', corpus)
+        def known(label): return target.known(target.check_kind(label))
+        rows, left_out = [], Counter()
+        for table,some in labelled_part(tables, label_names, target.kind):
+            usable, others = usable_rows(some, table, get_tokenizer(text.tokenizer), known)
+            rows += usable.values()
+            left_out += others
+        return rows, left_out
+
+    def check_known(self, rows):
+        "Raises `CorpusError` if no label is one of the training's"
+        target = self.dls.valid.text.target
         seen = [label for _,label in rows if len(target.unseen(label)) < (
             len(label) if isinstance(label, list) else 1) or label == []]
         require(seen, f"none of the labels, such as {rows[0][1]!r:.60}, is one of the training's: "
                 f"{', '.join(map(repr, list(target.vocab)[:6]))}. Is this the column? Name it, "
                 "label_col='…'; and classes that are numbers, label_names=[…]")
-        return what, rows, left_out
 
-    def report(self,
-        data=None,         # as for `from_data`; or 'train', 'valid', 'test' of `dls`; None: 'valid'
-        split:str=None,    # of data that has several; None: 'test', else 'valid', else all
-        label_names:list=None, # as in `from_data`
-        **kwargs           # of `ReadOptions`
-    )->Report:
-        "How good the answers are on labelled texts"
-        options = ReadOptions.take(kwargs)
-        require(not kwargs, f"there is no option {', '.join(kwargs)}", TypeError)
-        dl, what, left_out = self.loader_to_judge(data, split, options, label_names=label_names)
+    def judge(self, dl):
+        "What a `Report` says of a loader's texts; nothing of single tokens"
         text = dl.text
         require(text.labelled, "these texts have no labels: there is nothing to judge by")
         target = text.target
         y = torch.as_tensor(text.labels)
         guess = torch.zeros_like(y)
         badness = torch.zeros(len(y))        # the probability of what is right, or the error
-        def note(rows, out):
+        for rows,out in self.answers(dl):
             out = self.loss_func.activation(out)
-            if isinstance(target, Number):
+            if target.kind == 'number':
                 guess[rows] = out.squeeze(-1)
                 badness[rows] = -(guess[rows] - y[rows]).abs()
-                return
+                continue
             guess[rows] = self.loss_func.decodes(out).to(y.dtype)
-            if isinstance(target, SeveralLabels): p = torch.where(y[rows] > 0, out, 1 - out).prod(1)
+            if target.kind == 'labels': p = torch.where(y[rows] > 0, out, 1 - out).prod(1)
             else:
                 p = out.gather(1, y[rows, None].clamp(min=0))[:, 0]
                 p[y[rows] < 0] = math.inf                    # nothing could be right
             badness[rows] = p
-        self.answers(dl, note)
-        judge = judge_classes
-        if isinstance(target, SeveralLabels): judge = judge_labels
-        if isinstance(target, Number): judge = judge_numbers
-        answers = guess.numpy() > 0 if isinstance(target, SeveralLabels) else guess.numpy()
-        figures, scores, matrix, unseen = judge(text, answers)
-        are_new = self.are_new(text)
-        tokens = dict(n=int((text.ids > 2).sum()), new=None if are_new is None else are_new.mean())
-        worst = worst_texts(text, guess, badness, isinstance(target, Number))
-        return Report(what, len(text), figures, scores, matrix, dict(unseen), tokens, worst,
-                      dict(left_out))
+        figures, scores, matrix, unseen = JUDGES[target.kind](text, guess.numpy())
+        worst = worst_texts(text, guess, badness)
+        return dict(figures=figures, scores=scores, confusion=matrix, unseen=dict(unseen),
+                    worst=worst), None
 
 # %% ../../nbs/library/classifier.ipynb #c042b
 @delegates(Learner.__init__, but='dls,model,lr,metrics,cbs,splitter')
@@ -307,22 +283,20 @@ def elmo_classifier_learner(
     target = dls.train.text.target
     require(not (balance and loss_func), "balance=True weighs the usual loss, and there is another "
             "loss_func: give that one its weights, dls.class_weights", ValueError)
-    weights = {}
-    if balance:
-        class_weights = dls.class_weights.to(dls.device)
-        weights[target.weight] = class_weights
+    weights = {target.weight: dls.class_weights.to(dls.device)} if balance else {}
     elmo = deepcopy(backbone(elmo, dls.char_vocab))
     if cache is True: cache = LayerCache()
     model = ElmoClassifier(elmo, target.n_out, pool, proj_dim, hidden, dropout, words, cache)
-    loss = target.loss(**weights)
+    loss = TaskLoss(loss_func, target.loss(**weights))
     if loss_func:
         n = target.n_out + 1
         y = torch.as_tensor(dls.train.text.labels[np.arange(n) % len(dls.train.text)])
-        loss = TaskLoss(loss_func, loss).checked(torch.zeros(n, target.n_out), y)
+        loss.checked(torch.zeros(n, target.n_out), y)
     kwargs.setdefault('train_bn', False)                     # what is frozen stays as it is
     learn = ElmoClassifierLearner(
         dls, model, loss, lr=lr, metrics=metrics or target.metric,
         splitter=elmo_split, cbs=[MixPenalty(lam), *L(cbs)], **kwargs)
+    learn.network = dict(pool=pool, proj_dim=proj_dim, hidden=hidden, dropout=dropout, words=words)
     learn.freeze()
     return learn
 

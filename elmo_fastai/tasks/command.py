@@ -13,20 +13,9 @@ from dataclasses import dataclass
 from ..base.errors import UsageError, require
 from ..base.options import (
     CommandLine, Options, at_least, column, did_you_mean, option, read_settings, same_option)
-from .embed import kept_beside
+from .embed import TableSource, kept_beside
 
 # %% ../../nbs/library/task_command.ipynb #c2
-@dataclass
-class TableSource(Options):
-    "What is read, and how a table is"
-    source:str = option(None, 'a file', 'INPUT', nargs='?', group='the text')
-    text_col:str = same_option('text_col')
-    sep:str = same_option('sep')
-    quotes:bool = same_option('quotes')
-    header:bool = same_option('header')
-    encoding:str = same_option('encoding')
-    n_rows:int = same_option('n_rows')
-
 @dataclass
 class TagSource(TableSource):
     "Sentences with a tag per token"

@@ -33,38 +33,20 @@ from ..train.learner import Throughput
 from ..train.script import check_place, own_world, progress
 import elmo_fastai.tasks.annotate                                # it gives learners `annotate`
 from .classify import elmo_classifier_learner
-from .tag import TagLoss, TaggerLearner, elmo_tagger_learner
+from .tag import elmo_tagger_learner
 
 # %% ../../nbs/library/task_folder.ipynb #s2
 TASK_FORMAT, TASK_VERSION = 'elmo_fastai.task', 1
 
-def classifier_settings(learn):
-    "What describes a classifier, by the arguments of `elmo_classifier_learner`"
-    model = learn.model
-    target = learn.dls.valid.text.target
-    [kind] = [kind for kind,known in KINDS.items() if type(target) is known]
-    usual = type(getattr(target.loss, 'func', target.loss)())
-    require(isinstance(learn.loss_func, usual), "A classifier with a loss of its own can't be "
-            "saved: what it predicts depends on it", ValueError)
-    words = 0 if model.words is None else model.words.embed.embedding_dim
-    return dict(task='classify', kind=kind, labels=list(target.vocab),
-                max_words=learn.dls.valid.text.max_words, network=dict(
-                    pool='+'.join(model.pool.names), proj_dim=model.proj[0].out_features,
-                    hidden=model.head[2].out_features, dropout=model.head[1].p, words=words))
-
-def tagger_settings(learn):
-    "What describes a tagger, by the arguments of `elmo_tagger_learner`"
-    model = learn.model
-    require(isinstance(learn.loss_func, TagLoss), "A tagger with a loss of its own can't be saved: "
-            "what it predicts depends on it", ValueError)
-    where = 'input' if model.at_input else 'output'
-    if model.at_input and model.at_output: where = 'both'
-    hidden = dict(hidden=0, dropout=model.drop.p)
-    if model.rnn is not None:
-        hidden |= dict(hidden=model.rnn.fwd[0].hidden_size, n_layers=len(model.rnn.fwd))
-    return dict(task='tag', labels=list(learn.dls.labels), network=dict(
-        where=where, words=0 if model.words is None else model.words.out_dim,
-        chars=0 if model.chars is None else model.chars.out_dim, **hidden))
+def settings_of(learn):
+    "What describes a learner: its task, its labels, and the arguments of its factory"
+    require(getattr(learn.loss_func, 'is_usual', False), "A learner with a loss of its own can't "
+            "be saved: what it predicts depends on it", ValueError)
+    found = dict(task=learn.task, network=learn.network)
+    if learn.task == 'tag': return found | dict(labels=list(learn.dls.labels))
+    text = learn.dls.valid.text
+    return found | dict(kind=text.target.kind, labels=list(text.target.vocab),
+                        max_words=text.max_words)
 
 CARD = """---
 library_name: elmo_fastai
@@ -97,17 +79,16 @@ def save_task(
     model = learn.model
     require(model.elmo is not None, "A tagger without ELMo has no biLM to save: `learn.save` keeps "
             "its weights", ValueError)
-    is_tagger = isinstance(learn, TaggerLearner)
-    task = tagger_settings(learn) if is_tagger else classifier_settings(learn)
     text = learn.dls.valid.text
     tokenizer = text.tokenizer if isinstance(text.tokenizer, str) else None
-    task = dict(format=TASK_FORMAT, version=TASK_VERSION, tokenizer=tokenizer, **task)
+    task = dict(format=TASK_FORMAT, version=TASK_VERSION, tokenizer=tokenizer,
+                **settings_of(learn))
     weights = {name: weight.detach().cpu().contiguous()
                for name,weight in model.state_dict().items() if not name.startswith('elmo.')}
     check_finite(weights, "This network", ValueError)
     files = {**elmo_files(model.elmo), 'task.json': json.dumps(task, indent=1),
              'task.safetensors': save_tensors(weights), 'README.md': card_of(task)}
-    if is_tagger: files['words.json'] = json.dumps(learn.dls.vocab[0].itos, indent=0)
+    if learn.task == 'tag': files['words.json'] = json.dumps(learn.dls.vocab[0].itos, indent=0)
     known = learn.known_tokens()
     if known is not None: files['tokens.safetensors'] = save_numpy({'hashes': known})
     check_free(folder, own_names)
@@ -163,8 +144,10 @@ def empty_classifier(files, task, elmo):
 
 def empty_tagger(files, task, elmo):
     "A tagger as it is described, without a sentence, its weights new"
-    words = json.loads(files.read('words.json', 10**9).decode('utf-8'))
-    types = TokenTypes(WordVocab(words), elmo.char_vocab)
+    with as_error(ModelFileError, f"{files.folder/'words.json'} is no list of words"):
+        words = json.loads(files.read('words.json', 10**9).decode('utf-8'))
+        vocab = WordVocab(words)
+    types = TokenTypes(vocab, elmo.char_vocab)
     labels = CategoryMap(checked_labels(task, 2), sort=False)
     text = TaggedText([], types, labels, task['tokenizer'] or no_tokenizer)
     dls = TagDataLoaders(TagDataLoader(text), TagDataLoader(text, 128), device='cpu')
@@ -222,21 +205,18 @@ def new_learner(
     kwargs, # of the loaders, these among them
 ):
     "A learner for a task on a text"
-    is_named = source in CORPORA
     for name in said:
-        require(not is_named or name == 'n_rows', f"--{name.replace('_', '-')} does not go with "
-                f"the corpus {source}: leave it out", UsageError)
+        require(source not in CORPORA or name == 'n_rows', f"--{name.replace('_', '-')} does not "
+                f"go with the corpus {source}: leave it out", UsageError)
     if task == 'tag':
-        read = TagDataLoaders.from_corpus if is_named else TagDataLoaders.from_sents
-        return elmo_tagger_learner(read(source, **kwargs), elmo)
+        return elmo_tagger_learner(TagDataLoaders.from_sents(source, **kwargs), elmo)
     return elmo_classifier_learner(ClassifyDataLoaders.from_data(source, **kwargs), elmo)
 
 def load_for(task, settings):
     "The saved learner of a task"
     learn = load_task(settings.model, find_device(settings.device))
-    found = 'tag' if isinstance(learn, TaggerLearner) else 'classify'
-    require(found == task, f"{settings.model} was made to {found}: say elmo_task {found}",
-            UsageError)
+    require(learn.task == task, f"{settings.model} was made to {learn.task}: say elmo_task "
+            f"{learn.task}", UsageError)
     return learn
 
 def report(task, settings):

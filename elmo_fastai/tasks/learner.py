@@ -11,6 +11,7 @@ __all__ = ['MixPenalty', 'LayerCache', 'save_encoder', 'load_encoder', 'ElmoLear
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from threading import Lock
@@ -19,13 +20,15 @@ from torch import Tensor
 import fastai.callback.all                     # `fit_one_cycle`, `no_bar` and more of any `Learner`
 from fastai.basics import Callback, Learner
 from ..base.errors import CorpusError, ModelFileError, as_error, require
+from ..base.options import ReadOptions
+from ..text.corpora import Corpus
 from ..text.splits import SPLIT_OF, SPLITS
 from ..nn.bilm import BiLM, char_vocab_of
-from ..data.labels import TaskDL
+from ..data.labels import TaskDL, named_corpus
 from ..elmo.folder import find_folder, load_bilm, save_bilm
 from ..elmo.module import Elmo, ScalarMix, digest_of_state, encoder_state
 from ..train.learner import FitLearner
-
+from .scores import Report
 
 # %% ../../nbs/library/learner.ipynb #c045
 class MixPenalty(Callback):
@@ -36,11 +39,6 @@ class MixPenalty(Callback):
         for module in self.model.modules():
             if isinstance(module, ScalarMix):
                 self.learn.loss_grad = self.learn.loss_grad + module.penalty(self.lam)
-
-# %% ../../nbs/library/learner.ipynb #lc1
-def weights_digest(elmo:Elmo)->str:
-    "A digest of the biLM's weights, configuration and device, on which its layers depend"
-    return digest_of_state(encoder_state(elmo.lm), elmo.lm.config, elmo.device)
 
 # %% ../../nbs/library/learner.ipynb #lc1b
 class LayerCache:
@@ -60,7 +58,7 @@ class LayerCache:
 
     def open(self, elmo:Elmo)->str:
         "The digest with which to ask for layers of `elmo`; rows of another biLM are forgotten"
-        weights = weights_digest(elmo)
+        weights = digest_of_state(encoder_state(elmo.lm), elmo.lm.config, elmo.device)
         with self.lock:
             if weights != self.weights: self.clear()
             self.weights = weights
@@ -151,20 +149,26 @@ def load_encoder(
 
 # %% ../../nbs/library/learner.ipynb #loss1
 class TaskLoss:
-    "A given loss over what has a known label; it decodes as the usual one where it can't itself"
+    "A loss over what has a known label; it decodes as the usual one where it can't itself"
     def __init__(self,
-        loss_func,  # (scores [n, C], classes [n]) → a number
+        loss_func,  # (scores [n, C], classes [n]) → a number; None: the usual one
         usual,      # the loss for this kind of label
     ):
-        self.loss_func = loss_func
+        self.loss_func = loss_func or usual
+        self.is_usual = type(self.loss_func) is type(usual)
         self.reduction = 'mean'      # 'none': one loss per text or sentence
         self.activation = getattr(loss_func, 'activation', usual.activation)
         self.decodes = getattr(loss_func, 'decodes', usual.decodes)
 
-    def __call__(self, pred, y):
-        if y.ndim == pred.ndim == 2: y = y[:, :pred.shape[1]]    # without the count of unseen ones
+    func = property(lambda self: self.loss_func.func)        # PyTorch's, which has the weights
+
+    def __call__(self,
+        pred,  # scores [B, C], or of the tokens of sentences [B, T, C]
+        y,     # classes [B] or [B, T], below zero where none is known; numbers [B]; flags [B, C]
+    ):
         are_classes = pred.ndim == y.ndim + 1 and not y.is_floating_point()
         known = y >= 0 if are_classes else torch.ones(len(y), dtype=torch.bool, device=y.device)
+        if y.ndim == pred.ndim: y = y[:, :pred.shape[1]]    # behind the flags: the unseen, counted
         if self.reduction == 'mean':
             return self.loss_func(pred[known], y[known]) if known.any() else pred.sum()*0
         losses = pred.new_zeros(known.shape)
@@ -194,16 +198,6 @@ class TaskLoss:
         return self
 
 # %% ../../nbs/library/learner.ipynb #judge1
-class Answers(Callback):
-    "Gives what the model answers to a function, batch by batch; no loss is computed"
-    def __init__(self, note): self.note = note      # is called with (numbers of the rows, output)
-    def before_validate(self): self.n = 0
-    def before_batch(self): self.learn.yb = ()
-    def after_pred(self):
-        rows = self.dl.order[self.n:self.n + len(self.pred)]
-        self.n += len(self.pred)
-        self.note(rows, self.pred.detach().float().cpu())
-
 def token_hashes(text):
     "The different tokens of an `EncodedText`: their ids, and a number for each"
     ids = np.unique(text.ids[text.ids > 2])
@@ -238,7 +232,10 @@ def read_to_judge(
 # %% ../../nbs/library/learner.ipynb #judge2
 class ElmoLearner(FitLearner):
     "A `Learner` that saves and loads its encoder, uses a `LayerCache`, and can be judged"
+    task = None            # 'tag' or 'classify'
+    network = None         # the arguments with which its factory made the model
     trained_on = None      # of a learner from a file: the hashes of the tokens it was trained on
+    judge_options = ()     # of `report`, beside those of `ReadOptions`
     save_encoder = save_encoder
     load_encoder = load_encoder
 
@@ -293,15 +290,48 @@ class ElmoLearner(FitLearner):
         text = self.dls.valid.text.like(items)
         return self.dls.valid.new(text, shuffle=False, sort=True), what, left_out
 
-    def answers(self, dl, note):
-        "Give the model's outputs, batch by batch, with the numbers of their rows, to `note`"
+    def read_labelled(self, data, split, options, **kwargs):
+        "What was read of a source, its labelled rows, and what was left out"
+        data = named_corpus(data)
+        source = self.dls.find(data, options)
+        read = partial(self.usable_rows, **kwargs)
+        what, items, left_out = read_to_judge(source, split, read)
+        self.check_known(items)
+        if isinstance(data, Corpus): what = what.replace('the list', data.name)
+        return what, items, left_out
+
+    @torch.no_grad()
+    def answers(self, dl):
+        "Yields (numbers of the rows, the model's outputs) of each batch"
         # new data is read once: keeping its layers would fill the memory
         is_known = any(dl.text is one.text for one in self.dls.loaders)
-        record = {name: getattr(self.recorder, name, []) for name in self.recorder._stateattrs}
-        with self.with_cache() if is_known else nullcontext(), self.no_bar(), self.no_logging():
-            FitLearner.get_preds(self, dl=dl, reorder=False, with_preds=False, with_targs=False,
-                                 cbs=[Answers(note)])
-        for name,values in record.items(): setattr(self.recorder, name, values)
+        self.model.to(self.dls.device).eval()
+        dl.to(self.dls.device)
+        n = 0
+        with self.with_cache() if is_known else nullcontext():
+            for batch in dl:
+                out = self.model(*batch[:dl.n_in]).float().cpu()
+                yield dl.order[n:n + len(out)], out
+                n += len(out)
+
+    def report(self,
+        data=None,         # as for the loaders; or 'train', 'valid', 'test' of `dls`; None: 'valid'
+        split:str=None,    # of data that has several; None: 'test', else 'valid', else all
+        **kwargs           # of `ReadOptions`; of a classifier also `label_names`, as of its loaders
+    )->Report:
+        "How good the answers are on labelled texts or sentences"
+        options = ReadOptions.take(kwargs)
+        unknown = [name for name in kwargs if name not in self.judge_options]
+        require(not unknown, f"there is no option {', '.join(unknown)}", TypeError)
+        dl, what, left_out = self.loader_to_judge(data, split, options, **kwargs)
+        text = dl.text
+        found, right = self.judge(dl)       # `right`: of a tagger, was each token's tag right?
+        are_new = self.are_new(text)
+        tokens = dict(n=int((text.ids > 2).sum()), new=None if are_new is None else are_new.mean())
+        if are_new is not None and right is not None:
+            among = right[are_new & ~np.isnan(right)]
+            tokens['accuracy'] = among.mean() if len(among) else None
+        return Report(source=what, n=len(text), tokens=tokens, left_out=dict(left_out), **found)
 
     def known_tokens(self):
         "The hashes of the training's different tokens; None if these aren't known"
@@ -314,4 +344,3 @@ class ElmoLearner(FitLearner):
         if known is None: return None
         ids, hashes = token_hashes(text)
         return ~np.isin(hashes, known)[np.searchsorted(ids, text.ids[text.ids > 2])]
-

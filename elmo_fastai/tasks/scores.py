@@ -12,7 +12,7 @@ import html, json, math, re
 from dataclasses import dataclass
 from typing import NamedTuple
 import numpy as np, pandas as pd
-from sklearn.metrics import precision_recall_fscore_support
+from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 from ..base.errors import require
 
 # %% ../../nbs/library/scores.ipynb #resample
@@ -64,7 +64,6 @@ def bootstrap(
     low, high = middle(share(*resample(sums.T, n_boot, seed).T))
     value = float(share(right.sum(), asked.sum()))
     n_asked = (sums[1] > 0).sum()
-    if n_asked == 1 and value not in (0, 1): low = high = math.nan         # all draws are alike
     if n_asked == 1 and value not in (0, 1): low = high = math.nan         # all draws are alike
     if n_asked and value in (0, 1):
         width = 1 - .025**(1/n_asked)
@@ -136,9 +135,7 @@ def confusion(
         return pd.DataFrame({what: of.sum(0) for what,of in counts.items()},
                             index=as_index(numbers, names))
     numbers = those_there(true, guess, names)
-    rows, columns = [pd.Index(numbers).get_indexer(some) for some in (true, guess)]
-    n = len(numbers)
-    counts = np.bincount(rows*n + columns, minlength=n*n).reshape(n, n)
+    counts = confusion_matrix(true, guess, labels=numbers)
     return pd.DataFrame(counts, *[as_index(numbers, names)]*2)
 
 # %% ../../nbs/library/scores.ipynb #schemes
