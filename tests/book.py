@@ -66,7 +66,6 @@ def book(docs):
     start = f'<!doctype html><html lang="en-GB">{head}<body class="quarto-light elmo-paper">'
     return f'{start}<main class="content">{front}{body}</main></body></html>'
 
-
 def printed(docs):
     "Prints the book into `docs` and returns the file's place"
     if not (program := chromium()):

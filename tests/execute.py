@@ -19,12 +19,10 @@ FIGURES = [
     "--InlineBackend.rc={'svg.hashsalt': 'elmo'}",
 ]  # the same figure is the same file
 
-
 def is_kept(cell, slow):
     "Whether a cell is left as it is"
     return bool(
         re.search(r'^#\|\s*eval:\s*false' + ('' if slow else r'|^#\|\s*slow'), cell.source, re.M))
-
 
 def code_hash(
     cells, # of a notebook, as JSON has them
@@ -37,7 +35,6 @@ def has_slow_cells(cells):
     return any(re.search(r'^#\|\s*slow', ''.join(c['source']), re.M) for c in cells
                if c['cell_type'] == 'code')
 
-
 def note_run(path, slow):
     "Write into the notebook which code was run, and with which its slow cells were"
     nb = json.loads(path.read_text(encoding='utf-8'))
@@ -49,7 +46,6 @@ def note_run(path, slow):
     path.write_text(
         json.dumps(nb, indent=1, ensure_ascii=False, sort_keys=True) + '\n', encoding='utf-8'
     )
-
 
 class Chapter(NotebookClient):
     def __init__(self, nb, slow, **kwargs):

@@ -1,15 +1,10 @@
 """What the page "ELMo in the browser" loads, and the picture that stands there before: `python
 tests/occurrences.py` writes nbs/live/occurrences.* and nbs/images/live.svg
 
-The sentences come from novels in the public domain (the chapter on books); each content word in
-them has its vector of the model in the box:
-the mean of the LSTM layers, without what all words share, in its directions of most variance, as
-int8 with a scale per word.
-The page reads the file with the loader that reads the model.
-
-Fifteen words come with the senses that were labelled by hand for the study on neighbours
-(nbs/data/senses_real.csv: novels and WikiText-2);
-of their sentences only the labelled word is stored."""
+The sentences come from novels in the public domain; each content word in them has its vector of the
+model in the box: the mean of the LSTM layers, without what all words share, in its directions of
+most variance, as int8 with a scale per word. Fifteen words come with the senses that were labelled
+by hand (nbs/data/senses_real.csv); of their sentences only the labelled word is stored."""
 
 import json, random, sys
 from collections import Counter
@@ -53,11 +48,9 @@ def content(sent, common):
     return [t for t, w in enumerate(sent)
             if w.isalpha() and len(w) > 2 and (w in WORDS or w.lower() not in common)]
 
-
 # as in nbs/live/live.js
 SENTENCES = ['They sat on the left bank of the river.', 'He swam to the other bank.',
              'She owed the bank a lot of money.']
-
 
 def picture(elmo):
     "The cosines of the first *bank* with the other two, layer by layer, as SVG"
@@ -75,10 +68,8 @@ def picture(elmo):
         y = 96 + 38*r
         out.append(text(24, y, marked(s), 'font-size="17"'))
         for l,c in enumerate(row):
-            out.append(
-                f'<rect x="{350 + 150 * l}" y="{y - 13}" width="{85 * c:.1f}" height="14" rx="2" '
-                f'fill="#2ca02c"/>'
-            )
+            out.append(f'<rect x="{350 + 150*l}" y="{y - 13}" width="{85*c:.1f}" height="14" '
+                       'rx="2" fill="#2ca02c"/>')
             out.append(text(350 + 150*l + 93, y, f'{c:.2f}', 'font-size="15"'))
     said = '; '.join(
         f"with “{s}” {', '.join(f'{c:.2f}' for c in row)}" for s, row in zip(SENTENCES[1:], rows))
@@ -92,7 +83,6 @@ def picture(elmo):
         head, title,
         '<rect x="1" y="1" width="798" height="158" rx="12" fill="#ffffff" stroke="#c9ced6"/>',
         *out, '</svg>\n'])
-
 
 def main():
     elmo = Elmo.from_pretrained('mini-en').eval()
@@ -128,6 +118,5 @@ def main():
         ensure_ascii=False, separators=(',', ':')), encoding='utf-8')
     size = sum((out/f'occurrences.{e}').stat().st_size for e in ('safetensors', 'json'))
     print(f'{len(some)} sentences, {len(x):,} words, {size/1000:.0f} kB')
-
 
 if __name__ == '__main__': main()

@@ -51,7 +51,6 @@ CONSTANTS = dict(
     IGNORE='The tag of padding, and of tokens without a tag.',
     FAST='The parts of a `BiLM` that `speed_up` exchanges, and for which.')
 
-
 def modules(package):
     "The modules of a package in the order of their imports, and the notebook of each"
     found = {}
@@ -84,7 +83,6 @@ def escaped(text):
     parts = re.split(r'(`[^`]*`)', ' '.join(str(text).split()))
     return ''.join(p if p[:1] == '`' else re.sub(r'([<*_])', r'\\\1', p) for p in parts).replace(
         '|', r'\|')
-
 
 def sentence(text):
     "A docstring with the full stop that docstrings of one line leave out"
@@ -134,7 +132,6 @@ def called(name, rows):
     return '\n'.join(textwrap.wrap(line, 84, subsequent_indent=' '*4, break_long_words=False,
                                    break_on_hyphens=False))
 
-
 def source_of(o):
     "A link to where something is defined, if that is in the library and no named tuple"
     if hasattr(o, '_fields'): return ''
@@ -142,7 +139,6 @@ def source_of(o):
     file, line = Path(inspect.getsourcefile(f)), inspect.getsourcelines(f)[1]
     return (f'[source]({SOURCE}/{file.relative_to(root).as_posix()}#L{line})'
             if root in file.parents else '')
-
 
 def entry(name, o, level=3):
     "A heading, the docstring, the call, the parameters"
@@ -189,7 +185,6 @@ def title_of(nb):
     return json.loads((root/'nbs'/nb).read_text(encoding='utf-8'))['cells'][0]['source'][
         0].strip('# \n')
 
-
 def page(package, shown):
     "The text of a package's page; `shown` takes up the names, each of which is told once"
     yield header(f'elmo_fastai.{package}', PACKAGES[package])
@@ -205,7 +200,6 @@ def page(package, shown):
             yield from named(k, getattr(m, k))
         if old := [k for k in m.__all__ if k not in new]:
             yield 'Also here: ' + ', '.join(map(code, old)) + '.'
-
 
 def index(texts):
     "The page that leads to the others: the packages, the core, every name"

@@ -1,6 +1,6 @@
 """Write the pages that open the studies and the library, nbs/studies/index.qmd and
-nbs/library/index.qmd, from the sidebar
-and from the titles and descriptions of the pages: `python tests/shelves.py [--check]`."""
+nbs/library/index.qmd, from the sidebar, titles and descriptions of the pages:
+`python tests/shelves.py [--check]`."""
 
 import json, sys
 from pathlib import Path
@@ -9,75 +9,57 @@ import yaml
 root = Path(__file__).resolve().parent.parent
 home = root/'nbs'
 HEADS = dict(
-    studies=(
-        'Studies',
-        'Each page asks one question of the finished thing and answers it with numbers.',
-        'Read them in any order. Each one names the lesson from which it grew.',
-    ),
-    library=(
-        'The library, page by page',
-        'How each part of the library is made, and why.',
-        'The [reference](../reference/index.md) lists every public name with its arguments.',
-    ),
-)
+    studies=('Studies',
+             'Each page asks one question of the finished thing and answers it with numbers.',
+             'Read them in any order. Each one names the lesson from which it grew.'),
+    library=('The library, page by page',
+             'How each part of the library is made, and why.',
+             'The [reference](../reference/index.md) lists every public name with its arguments.'))
 ASKED = dict(          # the question of each study, and its answer in one or two sentences
     token_norm=(
         'What do the vectors of all words have in common?',
-        'Before training, one large direction: it comes from the maximum over windows. '
-        'Batch renormalisation removes it without a leak.',
-    ),
+        'Before training, one large direction: it comes from the maximum over windows. Batch '
+        'renormalisation removes it without a leak.'),
     large_vocabularies=(
         'How does one choose among a hundred thousand words?',
         'Exactly, a few rows at a time, which saves memory. Or with fewer scores: the adaptive '
-        'softmax gives true perplexities, the sampled one is for training only.',
-    ),
+        'softmax gives true perplexities, the sampled one is for training only.'),
     cost=(
         'Where does the time of a training step go?',
-        'In the shape of the original, about two thirds of the operations are those of the LSTMs.',
-    ),
+        'In the shape of the original, about two thirds of the operations are those of the LSTMs.'),
     speaking=(
         'Do both directions stumble at the same words?',
-        'Rare words surprise both. With rarity taken out, the two hardly agree.',
-    ),
+        'Rare words surprise both. With rarity taken out, the two hardly agree.'),
     state=(
         'With which state should a sentence begin?',
-        'With that of its training: a model that was trained from zeros must be used from zeros.',
-    ),
+        'With that of its training: a model that was trained from zeros must be used from zeros.'),
     attention=(
         'Would attention do better than LSTMs?',
         'At this size and on a processor, LSTMs are better as language models, and attention is '
-        'better for a tagger with forty sentences.',
-    ),
+        'better for a tagger with forty sentences.'),
     explainer=(
         'What happens to a word on its way to a vector?',
         'In layer 0 equal letters give equal vectors. In layers 1 and 2 the same word moves with '
-        'its sentence.',
-    ),
+        'its sentence.'),
     learning_curves=(
         'How much tagged text does ELMo save?',
-        'It adds 13 points to a tagger with 125 sentences of English web text, and about two '
-        'with 12,544.',
-    ),
+        'It adds 13 points to a tagger with 125 sentences of English web text, and about two with '
+        '12,544.'),
     labels=(
         'Does a language model save labels?',
         'Alone and with few labels, none: counts of words are as good or better. Added to counts, '
-        'it gains one or two points.',
-    ),
+        'it gains one or two points.'),
     scripts=(
         'Does the recipe for English fit ten other languages?',
-        'Yes, all ten. What counts is the number of bytes per word, not the script.',
-    ),
+        'Yes, all ten. What counts is the number of bytes per word, not the script.'),
     instead=(
         'When is ELMo the right choice, and when not?',
-        'Often it is not: counts are faster, and a sentence transformer is better with few labels.',
-    ),
+        'Often it is not: counts are faster, and a sentence transformer is better with few '
+        'labels.'),
     probes=(
         'Which layer knows what?',
         'Layer 1 is best for parts of speech in all four models; layer 2 is ahead for senses in '
-        'three of them.',
-    ),
-)
-
+        'three of them.'))
 
 def sidebar(shelf):
     "The items of a shelf in the sidebar: file names, and dictionaries with the text of a group"
@@ -105,9 +87,8 @@ def card(file):
 def page(shelf):
     "The text of the page that opens a shelf"
     head, said, first = HEADS[shelf]
-    lines, opened = ([
-        f'---\ntitle: "{head}"\ndescription: "{said}"\ntoc: false\npage-navigation: false\n---\n',
-        first + '\n'], False)
+    about = f'title: "{head}"\ndescription: "{said}"\ntoc: false\npage-navigation: false'
+    lines, opened = [f'---\n{about}\n---\n', first + '\n'], False
     for item in sidebar(shelf):
         if isinstance(item, dict):
             lines += ['::::\n']*opened + [f"## {item['text']}\n"]
@@ -121,7 +102,6 @@ def old():
     "The pages that are not what would be written now"
     return [home/shelf/'index.qmd' for shelf in HEADS if not (
         f := home/shelf/'index.qmd').is_file() or f.read_text(encoding='utf-8') != page(shelf)]
-
 
 def write():
     for shelf in HEADS: (home/shelf/'index.qmd').write_text(page(shelf), encoding='utf-8')

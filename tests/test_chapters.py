@@ -109,7 +109,6 @@ def test_the_navbar_leads_somewhere():
             assert (home/target).is_file(), o['href']
             assert not anchor or anchor in anchors(home/target), o['href']
 
-
 @each_taught
 def test_course_chapters_lead_to_their_neighbours(nb):
     last, i = links(source(cells(nb, 'markdown')[-1])), taught.index(nb)
@@ -129,7 +128,6 @@ def test_the_home_page_or_that_of_its_shelf_lists_every_chapter(nb):
     assert listed or re.search(
         rf'\]\({page(nb)}\)|href="{page(nb)}"', prose(home/'index.ipynb')
     )
-
 
 # the budget of the course
 

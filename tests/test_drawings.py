@@ -1,7 +1,6 @@
 """The drawings: labels that a phone shows large enough, text that stands out from what lies
 below it, one style"""
-import json, re
-from pathlib import Path
+import re
 from xml.etree import ElementTree
 
 import pytest
@@ -40,13 +39,11 @@ def labels(file):
     for o,x,y,style in walk(ElementTree.parse(file).getroot()):
         if o.tag not in (SVG + 'text', SVG + 'tspan') or not (o.text or '').strip(): continue
         size = float(style.get('font-size', 16))
-        width = .5*size*len(o.text)
-        start = x + float(o.get('x', 0)) + {'middle': 0, 'end': -width/2}.get(o.get('text-anchor'),
-                                                                              width/2)
-        yield (o.text, size, style.get('fill'),
-               float(style.get('opacity', 1))*float(style.get('fill-opacity', 1)),
-               (start, y + float(o.get('y', 0)) - 0.35*size), o.tag)
-
+        half = .25*size*len(o.text)
+        middle = {'middle': 0, 'end': -half}.get(o.get('text-anchor'), half)
+        at = x + float(o.get('x', 0)) + middle, y + float(o.get('y', 0)) - .35*size
+        opacity = float(style.get('opacity', 1))*float(style.get('fill-opacity', 1))
+        yield o.text, size, style.get('fill'), opacity, at, o.tag
 
 def rgb(colour): return [int(colour[i:i+2], 16) for i in (1, 3, 5)]
 def over(top, share, below): return [share*a + (1 - share)*b for a,b in zip(top, below)]

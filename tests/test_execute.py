@@ -25,7 +25,6 @@ def test_the_hash_is_that_of_all_code_cells(tmp_path):
         != code_hash(cells)
     )
 
-
 def test_slow_cells_keep_the_hash_with_which_they_were_run(tmp_path):
     file = notebook(tmp_path/'a.ipynb', 'a = 1', '#| slow\na')
     note_run(file, slow=True)
@@ -42,7 +41,6 @@ def test_without_slow_cells_there_is_one_hash(tmp_path):
     file = notebook(tmp_path/'a.ipynb', 'a = 1')
     note_run(file, slow=True)
     assert set(run_of(file)) == {'code'}
-
 
 def test_a_notebook_is_stale_until_its_code_has_run(tmp_path, capsys):
     file = notebook(tmp_path/'a.ipynb', 'a = 1')

@@ -1,5 +1,5 @@
 "The harness of the benchmarks: options, processes that answer, files of figures"
-import json, subprocess, sys
+import subprocess, sys
 from pathlib import Path
 
 import pytest

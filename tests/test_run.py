@@ -1,20 +1,11 @@
 "`make test` runs everything and says what failed; `make robust` changes what it says it changes"
-import importlib.util, json, os, re, subprocess, sys
-from pathlib import Path
+import json, os, re, subprocess, sys
 
 import pytest
 
+import robust, run as make_test
+
 pytestmark = pytest.mark.slow
-
-root = Path(__file__).resolve().parent.parent
-
-def script(name):
-    spec = importlib.util.spec_from_file_location(name, root/'tests'/f'{name}.py')
-    m = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(m)
-    return m
-
-make_test, robust = script('run'), script('robust')
 
 # make test
 
@@ -25,18 +16,14 @@ def test_every_step_runs_and_the_end_says_what_failed(capsys):
                  tests=step(3, 'tests/test_x.py::test_y'))
     assert make_test.main(steps) == 1 and ran == [1, 2, 3]
     said = re.sub(r' \(.*?of processor\)', '', capsys.readouterr().out).split()
-    assert (said == 'notebooks: failed 12b_neighbours.ipynb README: passed tests: failed '
-            'tests/test_x.py::test_y'.split())
-
-
-def test_nothing_failed(capsys):
+    assert said == ('notebooks: failed 12b_neighbours.ipynb README: passed tests: failed '
+                    'tests/test_x.py::test_y').split()
     assert make_test.main(dict(a=lambda: [], b=lambda: [])) == 0
 
 NBDEV = ('AssertionError\n\nnbdev Tests Failed On The Following Notebooks:\n====\n'
          '\t05_recurrence.ipynb\n\t12b_neighbours.ipynb\n')
 PYTEST = ('FAILED tests/test_tag.py::test_a[x-1] - assert 1 == 2\n'
           'ERROR tests/test_toy.py - SyntaxError\n2 failed, 3 passed in 1.2s\n')
-
 
 def test_names_of_what_failed():
     assert make_test.failures(1, NBDEV) == ['05_recurrence.ipynb', '12b_neighbours.ipynb']
@@ -70,7 +57,6 @@ print(json.dumps([random.random(), np.random.rand(), torch.rand(1).item(),
                   torch.rand(1, generator=torch.Generator().manual_seed(SEED)).item()]))
 print(random.Random('text').random(), torch.cpu._is_avx512_bf16_supported())
 """
-
 
 def numbers(setting, seed=3):
     p = subprocess.run([sys.executable, '-c', NUMBERS.replace('SEED', str(seed))],

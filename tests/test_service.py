@@ -58,7 +58,6 @@ def test_bad_requests(client, body, message):
     answer = client.post('/embed', json=body)
     assert answer.status_code == 422 and re.search(message, answer.json()['detail'])
 
-
 @pytest.mark.parametrize('body', [
     b'', b'{', b'['*100_000, b'{"texts": ["\xff"]}', b'{"texts": ["\\ud800"]}',
     b'{"texts": ["a"], "mean": "\\ud800"}', b'{"texts": [NaN]}'], ids=range(7))
@@ -67,7 +66,6 @@ def test_what_is_no_text_or_no_json(client, body):
     assert answer.status_code in (400, 422) and answer.json()['detail']
     assert client.post('/embed', json=dict(texts=['a'])).status_code == 200, 'it goes on'
 
-
 def test_many_clients_at_once(client, elmo):
     texts = toy_corpus(100, 1, 1, 1).train
     wanted = elmo.embed(texts)
@@ -75,7 +73,6 @@ def test_many_clients_at_once(client, elmo):
     with ThreadPoolExecutor(8) as pool:
         for v, w in zip(pool.map(ask, range(100)), wanted):
             np.testing.assert_allclose(v, w, atol=1e-5)
-
 
 # batches
 
@@ -119,7 +116,6 @@ def test_the_comparison_finds_wrong_vectors(elmo):
     assert rows['mixed_up']['wrong'] > .5*rows['mixed_up']['vectors']
     assert all(
         row['control'] == row['control_wrong'] > 0 for name, row in rows.items() if name == 'right')
-
 
 def test_a_request_has_a_limit(client):
     "Of tokens in all, and of bytes, by their number before they are read"

@@ -180,7 +180,8 @@ def test_overwrite_goes_on_after_an_interruption(folder, texts, capsys, monkeypa
     other, ours = interrupted(layers='0'), interrupted()
     assert len(other) == len(ours) == 3
     with monkeypatch.context() as m:
-        m.setattr(module.Portions, 'add', lambda self, *args, **kw: (_ for _ in ()).throw(Unplugged))
+        def unplugged(*args, **kw): raise Unplugged
+        m.setattr(module.Portions, 'add', unplugged)
         with pytest.raises(Unplugged):
             command(capsys, 'in.txt', out='o.npz', model='m', budget=64, device='cpu',
                     overwrite=True)

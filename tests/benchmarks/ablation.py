@@ -20,8 +20,7 @@ WikiText-2 is read from ELMO_FASTAI_DATA or ../shared/data; without it the scrip
 """
 import json, math, platform, sys, time
 from dataclasses import replace
-from harness import (
-    RESULTS, data_folder, kept, opt, options, read_figures, write_figures)
+from harness import RESULTS, data_folder, fill, kept, opt, options, write_figures
 
 FIGURES = RESULTS/'ablation.json'
 
@@ -52,8 +51,7 @@ def arguments():
         settings=opt('{}', 'JSON in place of the recipe, such as {"lr": 0.006, "config": '
                            '{"dropout": 0.1}}'),
         quick=opt(False, 'two seconds a row on the toy corpus, nothing is kept'),
-        json=opt(FIGURES, 'file of the rows'),
-        table=opt(False, 'only print the table of the rows that are there'))
+        json=opt(FIGURES, 'file of the rows'))
 
 def get_text(quick):
     "The corpus, or the reason why there is none"
@@ -101,7 +99,7 @@ def train_row(name, corpus, r, args, seconds):
     bf16 = any(type(o).__name__ == 'BF16' for o in learn.cbs)
     p = evaluate(learn.model, dls.valid)
     ok = lambda o: o if math.isfinite(o) else None
-    return dict(name=name, fwd=ok(p['fwd']), bwd=ok(p['bwd']), mean=ok(p['mean']),
+    return dict(fwd=ok(p['fwd']), bwd=ok(p['bwd']), mean=ok(p['mean']),
                 predictions=p['predictions'], tokens=learn.throughput.tokens,
                 epochs=learn.throughput.tokens/len(dls.train.text.ids),
                 steps=len(learn.recorder.losses), seconds=clock.elapsed,
@@ -110,38 +108,21 @@ def train_row(name, corpus, r, args, seconds):
                 bs=r['bs'], seq_len=r['seq_len'], bf16=bf16,
                 stopped=str(learn.stopped) if learn.stopped else None)
 
-def table(found):
-    "The rows as markdown"
-    rows = sorted(found['rows'], key=lambda o: list(ROWS).index(o['name']) if o['name'] in ROWS
-                  else 99)
-    res = [f"| {found['corpus']}, {found['seconds']/60:.3g} minutes of processor time | "
-           f"perplexity fwd | bwd | tokens/s | passes over the text |", '|---|---|---|---|---|']
-    def number(o): return '–' if o is None else f'{o:,.1f}' if o < 1000 else f'{o:,.0f}'
-    for o in rows:
-        res.append(f"| {o['name']} | {number(o['fwd'])} | {number(o['bwd'])} | "
-                   f"{o['tokens_per_second']:,.0f} | {o['epochs']:.2f} |")
-    return '\n'.join(res)
-
 def main(args):
-    if args.table: return print(table(read_figures(args.json)))
     names = args.rows.split(',') if args.rows else list(ROWS)
     strange = [o for o in names if o not in ROWS]
     if strange: sys.exit(f"There is no row {strange[0]!r}: take some of {', '.join(ROWS)}")
     import torch
     torch.set_num_threads(args.threads)
     corpus = get_text(args.quick)
-    r, seconds = recipe(args.quick,
-                        json.loads(args.settings)), 2. if args.quick else 60*args.minutes
+    r = recipe(args.quick, json.loads(args.settings))
+    seconds = 2. if args.quick else 60*args.minutes
     found = dict(corpus=corpus.name, seconds=seconds, threads=args.threads, seed=args.seed,
                  recipe=r, rows=[])
     if not args.quick: found['rows'] = kept(args.json, found)
     found.update(torch=torch.__version__, machine=platform.machine())
-    for name in names:
-        if any(o['name'] == name for o in found['rows']): continue
-        row = train_row(name, corpus, r, args, seconds)
-        found['rows'].append(row)
-        print(json.dumps(row), flush=True)
-        if not args.quick: write_figures(args.json, found)
-    print(table(found))
+    fill(found['rows'], [dict(name=name) for name in names],
+         lambda name: train_row(name, corpus, r, args, seconds),
+         lambda: write_figures(None if args.quick else args.json, found))
 
 if __name__ == '__main__': main(arguments())

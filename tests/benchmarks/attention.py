@@ -1,27 +1,17 @@
 """Attention beside recurrence: networks of the same size, trained for the same processor time.
 
-    python tests/benchmarks/attention.py                       # all of it, three seeds; see --plan
-    # what is still to do, and how long it takes
-    python tests/benchmarks/attention.py --plan
-    # a part: tune norms toy goal positions wikitext speed memory
-    python tests/benchmarks/attention.py --parts speed
-    python tests/benchmarks/attention.py --table               # only print what there is
-    python tests/benchmarks/attention.py --quick               # does it work? Nothing is kept
+    python tests/benchmarks/attention.py                  # all of it: some nine hours of one core
+    python tests/benchmarks/attention.py --parts speed memory --again      # measure these anew
+    python tests/benchmarks/attention.py --quick          # does it work? Nothing is kept
 
-Each finished cell is written to the results at once, and what is there is not done again: the same
-command goes on after an interruption, another one (--seeds, --seconds) adds cells. A training ends
-by the clock of its process (one thread, processor time, whatever else the machine does); what was
-used beyond the budget is in its cell. The learning rate of each network is found first, on the
-validation sentences with a seed of its own: halved and doubled until the best one lies inside. The
-toy language's figures are of its test sentences. WikiText-2 and UD-EWT are read from
-ELMO_FASTAI_DATA; where they are missing that part is left out, and said. Speed wants a machine that
-does nothing else: each cell keeps the load it was measured under, and
-
-    python tests/benchmarks/attention.py --parts speed memory --again
-
-measures anew.
+The same command goes on after an interruption; --seeds and --seconds add cells. A training ends by
+the processor time of its one thread. The rate of each network is found first, on the validation
+sentences with a seed of its own: halved and doubled until the best one lies inside. WikiText-2 and
+UD-EWT are read from ELMO_FASTAI_DATA; without them that part is left out, and said. Speed wants a
+machine that does nothing else: each cell keeps the load it was measured under.
 """
 import math, os, time
+from itertools import product
 from pathlib import Path
 import numpy as np, torch
 from torch import nn
@@ -39,14 +29,14 @@ from elmo_fastai.train.learner import StopOnSignal, TimeBudget, bilm_learner
 from elmo_fastai.train.report import sense_accuracy, sense_vectors
 from elmo_fastai.tasks.classify import LayerCache
 from elmo_fastai.studies.probe import linear_probe
-
-from harness import RESULTS, in_process, opt, options, read_figures, write_figures
+from harness import RESULTS, in_process, log, opt, options, peak_bytes, read_figures, write_figures
+from learners import NoValidation
+from made import quietly
 from pages import page
 
 CURVES = page('studies/learning_curves')
 STUDY = page('studies/attention')
 POSITIONS, Block, HideWords = STUDY.POSITIONS, STUDY.Block, STUDY.HideWords
-NoValidation = STUDY.NoValidation
 DESIGNS = {                                       # name → network, depth, goal
     'LSTM':                      ('lstm', 'apart', 'next'),
     'attention':                 ('attention', 'apart', 'next'),
@@ -76,8 +66,6 @@ def arguments():
         sentences=opt(100_000, 'of the toy language, to train'),
         json=RESULTS/'attention.json',
         again=opt(False, 'measure these parts anew'),
-        plan=False,
-        table=False,
         quick=False,
         job=opt(hidden=True))              # a process of the part memory: design, length
     if a.quick:
@@ -104,18 +92,13 @@ class Cells:
         self.save()
 
     def put(self, key, value):
-        print(f'{time.strftime("%H:%M")} {key}: {shown(value)}', flush=True)
+        log(key, value)
         if self.file and self.file.exists():        # another process may have added to it meanwhile
             self.d = read_figures(self.file)
         self.d[key] = value
         self.save()
 
     def save(self): write_figures(self.file, dict(sorted(self.d.items())))
-
-def shown(value):
-    def short(v): return f'{v:.4g}' if isinstance(v, float) else v
-    if not isinstance(value, dict): return short(value)
-    return ' '.join(f'{k} {short(v)}' for k,v in value.items() if not isinstance(v, (dict, list)))
 
 # training
 
@@ -150,7 +133,7 @@ def train(dls, config, seconds, lr, seed, change=None, share=MASKED_SHARE):
     learn = bilm_learner(dls, config, bf16=False, from_counts=False, cbs=cbs)
     if change: change(learn.model)
     learn.remove_cb(StopOnSignal)               # Ctrl-C ends the script, and no cell is written
-    with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(TimeBudget.epochs, lr)
+    quietly(learn, 'fit_one_cycle', TimeBudget.epochs, lr)
     m = learn.model
     layers = [p for p in m.lstm.parameters() if p.requires_grad]
     used = dict(seconds=budget.elapsed, tokens=learn.throughput.tokens, lr=lr,
@@ -162,9 +145,9 @@ def train(dls, config, seconds, lr, seed, change=None, share=MASKED_SHARE):
 def validate(learn):
     "Nats a prediction on the validation sentences; masked: with fixed gaps"
     learn.remove_cb(NoValidation)
-    with learn.no_bar(), learn.no_logging(): return float(learn.validate()[0])
+    return float(quietly(learn, 'validate')[0])
 
-def tuned(cells, a, key, design, dls, config, seconds, change=None):
+def tuned(cells, key, design, dls, config, seconds, change=None):
     "The best highest rate by validation; tries go on until the best is not at an end"
     def loss(lr):
         k = f'tune/{key}/{seconds:g}s/{design}/{lr:g}'
@@ -270,26 +253,25 @@ def toy(cells, a):
     if 'toy/floors' not in cells:
         cells.put('toy/floors', dict(test=corpus.floor('test'),
                                      gap=STUDY.gap_floor(corpus, 'test', 500)))
-    for seed in a.seeds:
-        for design in a.designs:
-            key = f'toy/{a.seconds:g}s/{design}/seed {seed}'
-            if key in cells: continue
-            config = config_of(design, a.width)
-            lr = tuned(cells, a, 'toy', design, dls, config, a.tune_seconds)
-            learn, used = train(dls, config, a.seconds, lr, seed)
-            cells.put(key, dict(used, **measure_toy(learn.model.eval(), corpus, dls, a, seed)))
+    for seed,design in product(a.seeds, a.designs):
+        key = f'toy/{a.seconds:g}s/{design}/seed {seed}'
+        if key in cells: continue
+        config = config_of(design, a.width)
+        lr = tuned(cells, 'toy', design, dls, config, a.tune_seconds)
+        learn, used = train(dls, config, a.seconds, lr, seed)
+        cells.put(key, dict(used, **measure_toy(learn.model.eval(), corpus, dls, a, seed)))
 
 def tune(cells, a):
     _, dls = toy_data(a)
     for design in a.designs:
-        tuned(cells, a, 'toy', design, dls, config_of(design, a.width), a.tune_seconds)
+        tuned(cells, 'toy', design, dls, config_of(design, a.width), a.tune_seconds)
 
 def norms(cells, a):
     "Is it where the norms stand? Tries of the rate with norms first (Xiong et al. 2020)"
     _, dls = toy_data(a)
     for design in ('attention', 'attention, meeting, masked'):
         config = config_of(design, a.width)
-        tuned(cells, a, 'norms first', design, dls, config, a.tune_seconds, norms_first)
+        tuned(cells, 'norms first', design, dls, config, a.tune_seconds, norms_first)
 
 def goal(cells, a):
     "Less time for the LSTMs, so that they read or are asked as little as others; more to guess"
@@ -305,7 +287,7 @@ def goal(cells, a):
             key = f'goal/{a.seconds*part:g}s/{name}/seed {seed}'
             if key in cells: continue
             config = config_of(design, a.width)
-            lr = tuned(cells, a, 'toy', design, dls, config, a.tune_seconds)
+            lr = tuned(cells, 'toy', design, dls, config, a.tune_seconds)
             learn, used = train(dls, config, a.seconds*part, lr, seed, share=share)
             res = dict(used, share=share)
             res['gap'] = STUDY.gap_perplexity(learn.model.eval(), batches(test[:500]), prior)
@@ -328,7 +310,7 @@ def positions(cells, a):
             design = 'LSTM' if how == 'LSTM' else 'attention'
             config = config_of(design, a.width, longest=LENGTHS[-1])
             if how != 'LSTM': config.positions = how
-            lr = tuned(cells, a, 'stream', how, dls, config, a.tune_seconds)
+            lr = tuned(cells, 'stream', how, dls, config, a.tune_seconds)
             learn, used = train(dls, config, a.seconds/2, lr, seed)
             ppl = {}
             for T in LENGTHS[2:]:
@@ -359,7 +341,7 @@ def wikitext(cells, a):
             key = f'wikitext/{a.minutes:g}min/{design}/seed {seed}'
             if key in cells: continue
             config = config_of(design, a.width, dropout=.1)
-            lr = tuned(cells, a, 'wikitext', design, dls, config, 60*a.minutes/5)
+            lr = tuned(cells, 'wikitext', design, dls, config, 60*a.minutes/5)
             learn, used = train(dls, config, 60*a.minutes, lr, seed)
             model, res = learn.model.eval(), dict(used)
             if config.goal == 'next':
@@ -418,11 +400,6 @@ def speed(cells, a):
             best = {k: {d: max(v) for d,v in o.items()} for k,o in res.items()}
             cells.put(key, dict(best, load=os.getloadavg()[0]))
 
-def most():
-    "The most memory that this process has held since the last `forget`, MB"
-    lines = Path('/proc/self/status').read_text().splitlines()
-    return int(next(l for l in lines if l.startswith('VmHWM')).split()[1])/1024
-
 def forget(): Path('/proc/self/clear_refs').write_text('5')
 
 def peak(a):
@@ -434,9 +411,9 @@ def peak(a):
     def step(batch): torch.cat(model(*batch)).mean().backward()
     step([o[:1,:8] for o in batch])                                # libraries, kernels
     forget()
-    before = most()
+    before = peak_bytes()
     step(batch)
-    print(most() - before)
+    print((peak_bytes() - before)/2**20)
 
 def memory(cells, a):
     for T in LENGTHS[2::2]:
@@ -445,64 +422,15 @@ def memory(cells, a):
             if key in cells: continue
             cells.put(key, in_process(f'{design} {T}', '--width', a.width))
 
-# the plan and the tables
-
-def plan(cells, a):
-    "(minutes, what) of each part that is to do; rates that are tried are guessed to be four"
-    n, m, s = len(a.designs), len([d for d in REAL if d in a.designs]), len(a.seeds)
-    def missing(keys): return sum(k not in cells for k in keys)
-    toys = missing(f'toy/{a.seconds:g}s/{d}/seed {i}' for d in a.designs for i in a.seeds)
-    tries = 0 if any(k.startswith(f'tune/toy/{a.tune_seconds:g}s') for k in cells.d) else 4*n
-    places = missing(f'positions/{a.seconds/2:g}s/{h}/seed {i}'
-                     for h in ('LSTM', *POSITIONS) for i in a.seeds)
-    wiki = missing(f'wikitext/{a.minutes:g}min/{d}/seed {i}'
-                   for d in REAL if d in a.designs for i in a.seeds)
-    firsts = 0 if any(k.startswith('tune/norms first/') for k in cells.d) else 8
-    parts = 2/3, 1/3, 1/6, 1/12, 1/24, 1, 1
-    goals = 0 if any(k.startswith('goal/') for k in cells.d) else s*sum(parts)
-    todo = dict(tune=tries*a.tune_seconds/60, norms=firsts*a.tune_seconds/60,
-                toy=toys*(a.seconds + 90)/60, goal=goals*a.seconds/60,
-                positions=(places*a.seconds/2 + (places > 0)*20*a.tune_seconds)/60,
-                wikitext=wiki*(a.minutes + 6) + (wiki > 0)*4*m*a.minutes/5, speed=6, memory=2)
-    for k in a.parts: print(f'{k:10}{todo[k]:7.0f} minutes')
-    print(f'{"all":10}{sum(todo[k] for k in a.parts):7.0f} minutes of one core')
-
-def table(cells, a):
-    import pandas as pd
-    from elmo_fastai.tasks.cbow import interval
-    rows = {}
-    for key,v in cells.d.items():
-        if not key.startswith(('toy/', 'wikitext/')) or '/seed ' not in key: continue
-        part, budget, *name = key.split('/')
-        cols = {k: v[k] for k in ('ratio', 'gap', 'tagging_0.01', 'tagging_0.3', 'tagging_1')
-                if k in v}
-        if part == 'toy':
-            cols |= {f'sense {i}': o for i,o in enumerate(v['senses'])}
-            cols |= {k: o['right'] for k,o in v['agreement'].items() if 'another' in k}
-        elif 'perplexity' in v: cols['perplexity'] = v['perplexity']['mean']
-        cols['tokens, thousands'] = v['tokens']/1000
-        rows.setdefault((part, budget, name[0]), []).append(cols)
-    def text(x):
-        m, h = interval(x.dropna())
-        return f'{m:.4g}' + (f' ± {h:.2g}' if h == h else '')
-    for (part, budget) in sorted({k[:2] for k in rows}):
-        df = {k[2]: pd.DataFrame(v).agg(text) for k,v in rows.items() if k[:2] == (part, budget)}
-        print(f'\n{part}, {budget} a training')
-        print(pd.DataFrame(df).fillna('').to_string())
-
 def main(a):
     torch.set_num_threads(1)
     if a.job: return peak(a)
     cells = Cells(a)
-    if a.plan: return plan(cells, a)
     parts = dict(tune=tune, norms=norms, toy=toy, goal=goal, positions=positions,
                  wikitext=wikitext, speed=speed, memory=memory)
     if a.again: cells.forget(a)
-    if not a.table:
-        plan(cells, a)
-        instructions = torch.backends.cpu.get_cpu_capability()
-        cells.put('about', dict(torch=torch.__version__, instructions=instructions, threads=1))
-        for k in a.parts: parts[k](cells, a)
-    table(cells, a)
+    instructions = torch.backends.cpu.get_cpu_capability()
+    cells.put('about', dict(torch=torch.__version__, instructions=instructions, threads=1))
+    for k in a.parts: parts[k](cells, a)
 
 if __name__ == '__main__': main(arguments())

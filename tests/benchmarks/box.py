@@ -9,8 +9,6 @@ package (the page library/box).
     python tests/benchmarks/box.py MODEL --quick
     # train each of SHAPES for so many minutes of one core, and measure them
     python tests/benchmarks/box.py --shapes --minutes 2.5
-    # measure some figures of the box that there is again
-    python tests/benchmarks/box.py --refresh senses
     # the same (what MODEL/box.json has is not measured again), then write the box with its card,
     # and run its page
     python tests/benchmarks/box.py MODEL --make
@@ -20,6 +18,7 @@ texts (novels, tiny_shakespeare, wikitext-2, ud-ewt, sst2) are those of the
 library's corpora: from ELMO_FASTAI_DATA where that is set, else downloaded.
 """
 import csv, json, subprocess, sys, tempfile, time
+from itertools import product
 from hashlib import sha256
 from pathlib import Path
 import numpy as np, torch
@@ -42,7 +41,8 @@ from elmo_fastai.train.checkpoint import checkpoints_in
 from elmo_fastai.tasks.classify import LayerCache, elmo_classifier_learner, random_elmo
 from elmo_fastai.studies.probe import linear_probe, sense_probe
 
-from harness import ROOT, environment, opt, options, read_figures, write_figures
+from harness import ROOT, environment, log, opt, options, read_figures, write_figures
+from made import quietly
 from pages import page
 box = page('library/box')                          # how a box is made stands on its page
 english = page('library/books').english            # and its text on another
@@ -51,8 +51,6 @@ HELD = 'valid', 'plays', 'wiki'
 RECIPE = dict(model='small', epochs=6, lr=6e-3, bs=32, max_vocab=20_000, config=dict(
     name='mini-en', filters=[[1,32], [2,64], [3,96], [4,96]], proj_dim=352, hidden_dim=352,
     dropout=0.05, cutoffs=[1000, 5000], div_value=2.))
-
-def log(*o): print(f"[{time.strftime('%H:%M:%S')}]", *o, flush=True)
 
 # ---- text
 def read_text_of(corpus, quick):
@@ -68,12 +66,11 @@ def counting(toks, vocab):
     the better of the two usual discounts"""
     ids = {k: [o for s in v if (o := vocab.encode(s))] for k,v in toks.items()}
     res = {}
-    for modified in (True, False):
-        for backward in (False, True):
-            kn = KneserNey(5, vocab_size=len(vocab)-2, modified=modified,
-                           backward=backward).fit(ids['train'])
-            for k in HELD:
-                res.setdefault(k, {}).setdefault(backward, []).append(kn.perplexity(ids[k]))
+    for modified,backward in product((True, False), (False, True)):
+        kn = KneserNey(5, vocab_size=len(vocab)-2, modified=modified,
+                       backward=backward).fit(ids['train'])
+        for k in HELD:
+            res.setdefault(k, {}).setdefault(backward, []).append(kn.perplexity(ids[k]))
     return {k: [min(v[False]), min(v[True])] for k,v in res.items()}
 
 def reading(lm, vocab, toks, char_vocab):
@@ -150,21 +147,13 @@ def train(folder):
     return pretrain(corpus, folder, say=log, **RECIPE)
 
 def about(folder):
-    """What the training left about itself: the report of `elmo_pretrain` in the folder, or
-    figures beside it"""
-    report, beside = Path(folder)/'report.json', Path(f'{folder}.json')
-    if report.exists():
-        r = json.loads(report.read_text(encoding='utf-8'))
-        with (Path(folder)/'history.csv').open(encoding='utf-8', newline='') as f:
-            log = [dict(epoch=int(o['epoch']) + 1, forward=float(o['perplexity_fwd']),
-                        backward=float(o['perplexity_bwd'])) for o in csv.DictReader(f)]
-        return {k: r[k] for k in ('status', 'train_seconds', 'tokens_per_second', 'steps',
-                                  'device') if k in r} | dict(epochs=log)
-    if not beside.exists(): return {}
-    r = json.loads(beside.read_text(encoding='utf-8'))
-    epochs = [dict(zip(r['names'][1:], v)) for v in r['values']]
-    return dict(train_seconds=r['seconds'], tokens_per_second=r['tps'], steps=len(r['losses']),
-                device='cpu', epochs=epochs)
+    "What the training left about itself: the report of `elmo_pretrain` in the folder"
+    r = read_figures(Path(folder)/'report.json')
+    with (Path(folder)/'history.csv').open(encoding='utf-8', newline='') as f:
+        log = [dict(epoch=int(o['epoch']) + 1, forward=float(o['perplexity_fwd']),
+                    backward=float(o['perplexity_bwd'])) for o in csv.DictReader(f)]
+    kept = 'status', 'train_seconds', 'tokens_per_second', 'steps', 'device'
+    return {k: r[k] for k in kept if k in r} | dict(epochs=log)
 
 def measure(folder, quick=False, command=None):
     """All figures of a trained model, kept in MODEL/box.json as they come: a run that was
@@ -195,8 +184,8 @@ def measure(folder, quick=False, command=None):
         return dict(parameters=dict(encoder=n - output, output=output), words=len(vocab),
                     config=lm.config.to_dict())
     def as_bytes():
-        sents = ['It was a bright cold day in April .'.split(), 'The bank refused the loan , and '
-                                                                'the river rose .'.split()]
+        sents = [o.split() for o in ('It was a bright cold day in April .',
+                                     'The bank refused the loan , and the river rose .')]
         text = EncodedText(toks['valid'], TokenTypes(vocab, ByteCharVocab(lm.config.max_chars)))
         ppl = {k: evaluate(m, SentenceDataLoader(text, bs=64))
                for k,m in {'as trained': lm, 'in the box': small}.items()}
@@ -229,20 +218,6 @@ def measure(folder, quick=False, command=None):
                                   threads=torch.get_num_threads()))
     log(f"{f['measured']['seconds']:.0f} s")
     return f
-
-def refresh(folder, parts):
-    "Measure some figures of a box again, and write them into it, with card and checksums"
-    folder = Path(folder)
-    elmo = Elmo.from_pretrained(folder)
-    f = read_figures(folder/'figures.json')
-    for k in parts:
-        f[k] = dict(senses=senses, tags=tags, sentiment=sentiment)[k](elmo, False)
-        log(f'{k}: {json.dumps(f[k])[:300]}')
-    write_figures(folder/'figures.json', f)
-    (folder/'README.md').write_text(box.box_card(folder.name, elmo, f), encoding='utf-8')
-    files = sorted(o for o in folder.iterdir() if o.name not in ('README.md', 'SHA256SUMS'))
-    sums = (f'{sha256(o.read_bytes()).hexdigest()}  {o.name}\n' for o in files)
-    (folder/'SHA256SUMS').write_text(''.join(sums), encoding='ascii')
 
 # ---- shapes at equal time
 def shape(name, size=352, layers=2, lr=6e-3, bs=32, dropout=.05, cutoffs=(1000, 5000),
@@ -291,8 +266,7 @@ def shapes(minutes, rows, only=None):
         learn, folder = bilm_learner(dls, c), rows.with_name(f'shape-{i}')
         # others on the machine don't count
         budget = TimeBudget(60*minutes, clock=time.process_time)
-        with learn.no_bar(), learn.no_logging():
-            learn.fit_one_cycle(TimeBudget.epochs, lr, cbs=budget)
+        quietly(learn, 'fit_one_cycle', TimeBudget.epochs, lr, cbs=budget)
         save_bilm(folder, learn.model, dls.vocab)
         done.append(dict(name=c.name, minutes=minutes, lr=lr, bs=bs,
                          tokens=int(learn.throughput.tokens), **measure_shape(folder, valid)))
@@ -308,15 +282,12 @@ if __name__ == '__main__':
         again=opt(False, 'measure all anew, whatever MODEL/box.json has'),
         out=opt(ROOT/'elmo_fastai'/'box'/'mini-en', 'the box to write'),
         command=opt(None, 'how the model was trained, for the card'),
-        refresh=opt(None, 'measure these figures of the box OUT again', nargs='+',
-                    choices=('senses', 'tags', 'sentiment')),
         shapes=opt(False, 'train and measure several shapes at equal time'),
         minutes=opt(2.5, 'of one core, for each shape'),
         only=opt(None, 'names of shapes', nargs='*'),
         rows=opt('models/shapes/shapes.json', 'where the figures of the shapes are'))
     torch.set_num_threads(1)
     if a.shapes: shapes(a.minutes, a.rows, a.only)
-    if a.refresh: refresh(a.out, a.refresh)
     if not a.model: sys.exit()
     if a.train: train(a.model)
     if a.again: (Path(a.model)/'box.json').unlink(missing_ok=True)

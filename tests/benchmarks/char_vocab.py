@@ -6,7 +6,6 @@
     python tests/benchmarks/char_vocab.py --seeds 1 --rows "bytes,letters"
     # does it work? half a minute, on the toy corpus; nothing is kept
     python tests/benchmarks/char_vocab.py --quick
-    python tests/benchmarks/char_vocab.py --table          # the rows that are there
 
 Each row: a biLM reads the first lines of WikiText-2 once, as a stream; perplexity is that of the
 whole validation part. Then a linear classifier reads
@@ -17,7 +16,7 @@ interruption. Both corpora are read from
 ELMO_FASTAI_DATA or ../shared/data, or are downloaded.
 """
 import json, platform, sys
-from harness import RESULTS, kept, opt, options, read_figures, write_figures
+from harness import RESULTS, fill, kept, opt, options, write_figures
 
 FIGURES = RESULTS/'char_vocab.json'
 
@@ -34,8 +33,7 @@ def arguments():
         lr=6e-3,
         threads=1,
         quick=False,
-        json=opt(FIGURES, 'file of the rows'),
-        table=False)
+        json=opt(FIGURES, 'file of the rows'))
 
 def texts(args):
     "(corpus, tagged sentences to learn from, to be asked)"
@@ -76,37 +74,18 @@ def train_row(name, seed, args):
     learn = bilm_learner(dls, BiLMConfig(name, **SHAPE), from_counts=False)
     with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(1, args.lr)
     elmo, known = Elmo(learn.model, dls.vocab).eval(), {w for s in sents for w in s}
-    unknown = [0 in chars.split([w])[0] for s in dev
-               for w in s.tokens] if ROWS[name] is not None else [False]
+    unknown = [ROWS[name] is not None and 0 in chars.split([w])[0] for s in dev for w in s.tokens]
     found = tags(elmo, train, dev, known, args.tokens, seed)
-    return dict(name=name, seed=seed, n_chars=chars.n_chars,
+    return dict(n_chars=chars.n_chars,
                 parameters=sum(o.numel() for o in learn.model.chars.parameters()),
                 steps=len(learn.recorder.losses), words=len(dls.vocab),
-                bf16=any(type(o).__name__ == 'BF16' for o in learn.cbs), stopped=learn.stopped
-                and str(learn.stopped),
+                bf16=any(type(o).__name__ == 'BF16' for o in learn.cbs),
+                stopped=learn.stopped and str(learn.stopped),
                 unknown=sum(unknown)/len(unknown), **evaluate(learn.model, dls.valid),
                 **{k: v if k == 'tokens' else json.loads(json.dumps(v, default=float))
                    for k,v in found.items()})
 
-def table(found):
-    "The rows as markdown: means and Student's intervals over the seeds"
-    from elmo_fastai.tasks.cbow import interval
-    def text(x, digits):
-        m,h = interval(x)
-        return f'{m:.{digits}f}' + (f' ± {h:.{digits}f}' if h == h else '')
-    res = ['| alphabet | ids | perplexity | tags, layer 0 | tags, layer 1 | of new words, layer 0 '
-           '| of new words, layer 1 |', '|---|---|---|---|---|---|---|']
-    for name in ROWS:
-        rows = [o for o in found['rows'] if o['name'] == name]
-        if not rows: continue
-        cells = [text([o['mean'] for o in rows], 1)]
-        for k in ('tags', 'tags_new'):
-            cells += [text([100*o[k][0] for o in rows], 1), text([100*o[k][1] for o in rows], 1)]
-        res.append(f"| {name} | {rows[0]['n_chars']:,} | " + ' | '.join(cells) + ' |')
-    return '\n'.join(res)
-
 def main(args):
-    if args.table: return print(table(read_figures(args.json)))
     names = args.rows.split(',') if args.rows else list(ROWS)
     if strange := [o for o in names if o not in ROWS]:
         sys.exit(f"There is no row {strange[0]!r}: take some of {', '.join(ROWS)}")
@@ -116,12 +95,8 @@ def main(args):
                  shape=SHAPE, tagged=args.tokens, rows=[])
     if not args.quick: found['rows'] = kept(args.json, found)
     found.update(torch=torch.__version__, machine=platform.machine(), threads=args.threads)
-    for seed in range(args.seeds):
-        for name in names:
-            if any((o['name'], o['seed']) == (name, seed) for o in found['rows']): continue
-            found['rows'].append(train_row(name, seed, args))
-            print(json.dumps(found['rows'][-1]), flush=True)
-            if not args.quick: write_figures(args.json, found)
-    print(table(found))
+    keys = [dict(name=name, seed=seed) for seed in range(args.seeds) for name in names]
+    fill(found['rows'], keys, lambda name, seed: train_row(name, seed, args),
+         lambda: write_figures(None if args.quick else args.json, found))
 
 if __name__ == '__main__': main(arguments())

@@ -11,9 +11,8 @@ ELMO_FASTAI_DATA). Everything is chosen on the dev set; the test set is looked a
 two-phase model and by the counts of letters. An accuracy comes with its seeds.
 """
 import os, time
-from functools import partial
 from pathlib import Path
-import numpy as np, torch
+import numpy as np
 from fastai.torch_core import set_seed
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
@@ -21,13 +20,12 @@ from elmo_fastai.text.corpora import Corpus, sst2, wikitext2
 from elmo_fastai.data.labels import ClassifyDataLoaders
 from elmo_fastai.data.loaders import ElmoDataLoaders
 from elmo_fastai.elmo.module import Elmo
-from elmo_fastai.train.learner import TorchOptimizer
 from elmo_fastai.tasks.cbow import cbow_learner, word_vectors
 from elmo_fastai.tasks.classify import LayerCache, elmo_classifier_learner, random_elmo
 from harness import opt, options, read_figures, write_figures
+from learners import ADAMW, unfreeze
+from made import quietly
 
-# as fastai's Adam, in one pass over the word vectors
-ADAMW = partial(TorchOptimizer, opt=torch.optim.AdamW, betas=(.9, .99), fused=True)
 PHASE1 = dict(epochs=4, lr=3e-3)
 HEAD = dict(pool='attention+max', words=64, dropout=.5, wd=.01, lam=1e-3)
 # the network in which backbones are compared
@@ -64,26 +62,21 @@ class Run:
         set_seed(seed)
         learn = elmo_classifier_learner(dls, elmo, cache=self.cache if cache is None else cache,
                                         opt_func=ADAMW, **{**HEAD, **kw})
-        with learn.no_bar(), learn.no_logging():
-            learn.fit_one_cycle(epochs or PHASE1['epochs'], lr or PHASE1['lr'])
+        quietly(learn, 'fit_one_cycle', epochs or PHASE1['epochs'], lr or PHASE1['lr'])
         return learn
 
     def phase2(self, learn, steps=PHASE2):
         "Gradual unfreezing; the accuracy on dev after each step"
         res = []
         for to,epochs,lr in steps:
-            learn.freeze_to(to)
-            n = len(learn.opt.param_lists)
-            with learn.no_bar(), learn.no_logging():
-                learn.fit_one_cycle(epochs, slice(lr/2**(n-1), lr), pct_start=.2)
+            unfreeze(learn, to, lr, epochs)
             res += [v[-1] for v in learn.recorder.values]
         return res
 
     def by_heart(self, learn):
         "Accuracy on the sentences that it has learned from"
-        with learn.no_bar():
-            return round(float(learn.validate(dl=learn.dls.train.new(shuffle=False,
-                                                                     drop_last=False))[-1]), 4)
+        dl = learn.dls.train.new(shuffle=False, drop_last=False)
+        with learn.no_bar(): return round(float(learn.validate(dl=dl)[-1]), 4)
 
     def random(self, seed): return random_elmo(self.elmo, seed, [t for t,_ in self.rows['train']])
     def save(self):
@@ -128,7 +121,7 @@ def baselines(r):
     dls = ElmoDataLoaders.from_corpus(corpus, kind='cbow', bs=1024, min_freq=2, max_vocab=30_000,
                                       seed=0, device='cpu')
     learn = cbow_learner(dls, dim=100)
-    with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(1, 1e-2)
+    quietly(learn, 'fit_one_cycle', 1, 1e-2)
     static = word_vectors(learn)
     def mean(texts):
         return np.stack([static.encode(t.split(), unknown='zero').mean(0) for t in texts])
@@ -136,7 +129,6 @@ def baselines(r):
     r.note('static CBOW vectors, mean', [
         max(LogisticRegression(C=C, max_iter=300).fit(mean(x), y).score(mean(vx), vy)
             for C in (1, 10, 100))])
-
 
 def random_alone(r):
     r.note('phase 1, random', [last(r.phase1(r.random(s), s, r.other, **ALONE))

@@ -11,19 +11,14 @@ plain    the letters of every token convolved, at all 50 columns; the LSTM a Pyt
 library  `BiLM.encode` after `speed_up`, as `elmo.embed` computes: equal tokens encoded once,
          columns of padding cut off, fp32
 bf16     the same after `model.bfloat16()`: half the memory, and much faster where the processor has
-         the instructions; what it costs in
-         precision is printed as the cosine of each token's vector (all layers, both directions) to
-         that in
+         the instructions; what it costs is printed as the cosine of each token's vector to that in
          fp32
 
 The sides take turns on the same batches, and medians are compared. Both sides' vectors must be
-equal to 2e-5 of their size. The weights are random,
-of a scale at which gates open and close and clips are reached. The text is WikiText-2 from
-ELMO_FASTAI_DATA or ../shared/data, cut into sentences;
-where it is not there: random words with frequencies by Zipf's law. A batch has sentences of about
-the same length, so padding decides nothing.
+equal to 2e-5 of their size. The weights are random, of a scale at which gates open and close and
+clips are reached. The text is WikiText-2 from ELMO_FASTAI_DATA or ../shared/data, else random words
+by Zipf's law. A batch has sentences of about the same length, so padding decides nothing.
 """
-
 import copy, json, re
 from statistics import median
 import numpy as np, torch, torch.nn.functional as F
@@ -160,18 +155,13 @@ def main(args):
     text, sents = sentences()
     print(f"{text}, {torch.get_num_threads()} threads, torch {torch.__version__}, median of "
           f"{args.reps} turns", flush=True)
-    print(f"{'size':10}{'batch':>6}{'plain':>10}{'library':>10}{'bf16':>10}   tokens/s, and as a "
-          f"multiple of plain", flush=True)
     res = []
     for size in args.size:
         for bs in args.bs:
             r = measure(size, bs, text, sents, args)
             rate, ratio = r['tokens_per_second'], r['ratio']
-            print(f"{size:10}{bs:>6}" + ''.join(f'{rate[s]:>10,.0f}' for s in rate) + f"   "
-                  + ' '.join(f'{ratio[s]:.2f}' for s in rate) +
-                  f"   difference {r['difference']:.0e}, cosine of bf16 to fp32: mean "
-                  f"{r['bf16_cosine']['mean']:.5f}, least {r['bf16_cosine']['min']:.5f}",
-                  flush=True)
+            print({k: r[k] for k in ('size', 'bs', 'tokens_per_second', 'ratio', 'difference',
+                                     'bf16_cosine')}, flush=True)
             res.append(r)
     out = dict(text=text, threads=torch.get_num_threads(), torch=torch.__version__, reps=args.reps,
                results=res)

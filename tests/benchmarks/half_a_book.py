@@ -10,10 +10,11 @@ the page nbs/library/books.ipynb reads
 it: from ELMO_FASTAI_DATA where that is set, else it is downloaded. Its first half is the text, the
 sentences after it are held out.
 """
-import math, sys, time
+import math, time
 from dataclasses import replace
+from itertools import product
 import torch
-from fastai.basics import Callback, CancelValidException, set_seed
+from fastai.basics import Callback, set_seed
 from elmo_fastai.data.batches import StreamDataLoader
 from elmo_fastai.data.encoded import EncodedText
 from elmo_fastai.data.loaders import ElmoDataLoaders
@@ -25,6 +26,8 @@ from elmo_fastai.train.report import baselines
 from elmo_fastai.train.speak import generate
 
 from harness import RESULTS, options, write_figures
+from learners import NoValidation
+from made import quietly
 from pages import page
 
 BOOK = 'Burnett_Garden_1911'
@@ -33,11 +36,7 @@ DROPOUTS = 0., .3
 LR = 5e-3
 
 def arguments():
-    return options(__doc__,
-        epochs=12,
-        seeds=1,
-        threads=1,
-        json=RESULTS/'half_a_book.json')
+    return options(__doc__, epochs=12, seeds=1, threads=1, json=RESULTS/'half_a_book.json')
 
 def half_a_book():
     "The first half of the book to train on, and the sentences after it"
@@ -54,7 +53,6 @@ class Note(Callback):
     def __init__(self, read, held): self.texts, self.rows = dict(read=read, held=held), []
     def before_fit(self): self.note(0)
     def after_epoch(self): self.note(self.epoch + 1)
-    def before_validate(self): raise CancelValidException()
     def note(self, passes):
         "Nats per prediction in evaluation mode, and some sentences"
         learn = self.learn
@@ -77,9 +75,10 @@ def run(corpus, dropout, seed, epochs):
     read = EncodedText([tok(sent) for sent in corpus.train[:N_MEASURED]], dls.types)
     note = Note(StreamDataLoader(read, bs=16, seq_len=64),
                 StreamDataLoader(dls.valid.text, bs=16, seq_len=64))
-    learn = bilm_learner(dls, replace(ELMO_TINY, dropout=dropout), cbs=[CarryState(), note])
+    learn = bilm_learner(dls, replace(ELMO_TINY, dropout=dropout), 
+                         cbs=[CarryState(), note, NoValidation()])
     start = time.process_time()
-    with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(epochs, LR)
+    quietly(learn, 'fit_one_cycle', epochs, LR)
     return dls, dict(dropout=dropout, seed=seed, cpu_seconds=round(time.process_time() - start),
                      passes=note.rows)
 
@@ -88,16 +87,12 @@ def main():
     torch.set_num_threads(args.threads)
     corpus, title = half_a_book()
     runs = []
-    for seed in range(args.seeds):
-        for dropout in DROPOUTS:
-            print(dict(dropout=dropout, seed=seed), flush=True)
-            dls, found = run(corpus, dropout, seed, args.epochs)
-            runs.append(found)
-            sizes = dict(sentences=len(corpus.train), tokens=len(dls.train.text.ids),
-                         words=len(dls.vocab))
-            counting = {name: round(ppl, 2) for name,ppl in baselines(corpus, dls).items()}
-            result = dict(book=title, lr=LR, threads=args.threads, **sizes, counting=counting,
-                          runs=runs)
-            write_figures(args.json, result)
+    for seed,dropout in product(range(args.seeds), DROPOUTS):
+        dls, found = run(corpus, dropout, seed, args.epochs)
+        runs.append(found)
+        counting = {name: round(ppl, 2) for name,ppl in baselines(corpus, dls).items()}
+        write_figures(args.json, dict(
+            book=title, lr=LR, threads=args.threads, sentences=len(corpus.train),
+            tokens=len(dls.train.text.ids), words=len(dls.vocab), counting=counting, runs=runs))
 
-if __name__ == '__main__': sys.exit(main())
+if __name__ == '__main__': main()

@@ -78,13 +78,14 @@ def in_process(job, *more, env=None):
 
 class Worker:
     "A process that answers each line with a line of JSON; the first line says that it is ready"
-    def __init__(self, *more, env=None):
+    def __init__(self, *more, command=None, env=None, name='a side'):
         pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.process = subprocess.Popen(again(*more), env=env or environment(), **pipes)
+        command, env = command or again(*more), env or environment()
+        self.name, self.process = name, subprocess.Popen(command, env=env, **pipes)
         self.read()
     def read(self):
         line = self.process.stdout.readline()
-        if not line: sys.exit(f'a side stopped with {self.process.wait()}')
+        if not line: sys.exit(f'{self.name} stopped with {self.process.wait()}')
         return json.loads(line)
     def __call__(self, question):
         self.process.stdin.write(f'{question}\n')
@@ -94,10 +95,10 @@ class Worker:
         self.process.stdin.close()
         self.process.wait()
 
-def answer(f):
+def answer(f, file=None):
     "Be such a process: `f` of each line"
-    print(0, flush=True)
-    for line in sys.stdin: print(json.dumps(f(line.strip())), flush=True)
+    print(0, file=file, flush=True)
+    for line in sys.stdin: print(json.dumps(f(line.strip())), file=file, flush=True)
 
 # Time and memory
 
@@ -178,3 +179,28 @@ def kept(
     if not differ: return was[key]
     sys.exit(f"{file} has rows with another {' and '.join(differ)}: "
              "name another file with --json, or delete this one")
+
+# Rows
+
+def has(rows, key): return any(key.items() <= row.items() for row in rows)
+
+def log(*said): print(f"[{time.strftime('%H:%M:%S')}]", *said, flush=True)
+
+def fill(
+    rows,      # those that are there, each a dictionary
+    keys,      # what the rows are to be: dictionaries
+    make,      # function of what a key says that returns figures
+    save=None  # is called after each new row
+):
+    """Adds the rows that are missing, each as soon as it is there: the same command goes on after
+    an interruption"""
+    for key in keys:
+        if has(rows, key): continue
+        rows.append(key | make(**key))
+        print(rows[-1], flush=True)
+        if save: save()
+
+def fill_file(file, keys, make):
+    "As `fill`, for a file of rows, a line each"
+    rows = read_figures(file, [])
+    fill(rows, keys, make, lambda: write_figures(file, rows, lines=True))

@@ -11,64 +11,51 @@ stopped goes on where it was. Two questions:
   backbone and another head; each side takes the rate that is best for it on the validation reviews.
   Beside it, logistic regression on counts of words, pairs and triples, its C chosen likewise.
 """
-import time
+from itertools import product
 import numpy as np, torch
-from fastai.basics import Callback, CancelValidException
 from fastai.torch_core import set_seed
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from elmo_fastai.text.corpora import toy_corpus
 from elmo_fastai.data.labels import ClassifyDataLoaders
 from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.train.learner import toy_bilm
 from elmo_fastai.tasks.classify import LayerCache, elmo_classifier_learner, random_elmo
-from harness import opt, options, read_figures, write_figures
+from harness import fill, opt, options, read_figures, write_figures
+from learners import NoValidation, balanced, toy_reviews
 
 RATES, DROPOUTS, EPOCHS = (4e-3, 2e-3, 8e-3), (.3, .1), (6, 12)
 SIDES = 'pretrained', 'random'
 FEW, FEW_EPOCHS, FEW_BS = (100,), 60, 20
 
-class NoValidation(Callback):
-    "The end is enough"
-    def before_validate(self): raise CancelValidException
-
 class Run:
     def __init__(self, a):
-        self.a, self.start = a, time.perf_counter()
+        self.a, self.reviews = a, toy_reviews()
         self.rows = read_figures(a.json, dict(rows=[]))['rows'] if a.json else []
         lm, vocab, _ = toy_bilm()
-        gold = toy_corpus(n_train=16000, n_valid=8000, n_test=8000).gold
-        def texts(sents): return [(s.text, s.label) for s in sents if s.label is not None]
-        self.reviews = {k: texts(gold[k]) for k in ('train', 'valid', 'test')}
-        # a quarter of the others are equal to one
-        seen = {text for text,_ in self.reviews['train']}
-        for k in ('valid', 'test'):
-            self.reviews[k] = [row for row in self.reviews[k] if row[0] not in seen]
         self.elmo = Elmo(lm, vocab, norm='token', dropout=.2)
         self.caches = {k: LayerCache() for k in SIDES}
 
     def draw(self, n, seed):
         "`n` of the training reviews, as many of each class"
-        rows, rng = self.reviews['train'], np.random.default_rng(seed)
-        by = [[o for o in rows if o[1] == c] for c in (0, 1)]
-        return {**self.reviews, 'train': [o[i] for o in by for i in rng.permutation(len(o))[:n//2]]}
+        rows = self.reviews['train']
+        labels = [label for _,label in rows]
+        places = balanced(n, seed, np.arange(len(rows)), np.array(labels))
+        return {**self.reviews, 'train': [rows[i] for i in places]}
 
     def backbone(self, side, seed):
         "The biLM, or one of its shape that has learned nothing but the statistics of the texts"
         if side == 'pretrained': return self.elmo
         return random_elmo(self.elmo, seed, [t for t,_ in self.reviews['train']])
 
-    def once(self, **key):
-        "Is there no such row yet?"
-        return not any(all(r.get(k) == v for k,v in key.items()) for r in self.rows)
-
-    def note(self, key, right):
-        self.rows.append({**key, **{k: round(float(v), 4) for k,v in right.items()}})
-        print(f'{time.perf_counter() - self.start:6.0f} s', self.rows[-1], flush=True)
+    def fill(self, keys, make):
+        "The rows of a part that are missing"
         sizes = {k: len(v) for k,v in self.reviews.items()}
-        write_figures(self.a.json, dict(texts=sizes, few_epochs=FEW_EPOCHS, rows=self.rows))
+        def rounded(**key): return {k: round(float(v), 4) for k,v in make(**key).items()}
+        def save():
+            write_figures(self.a.json, dict(texts=sizes, few_epochs=FEW_EPOCHS, rows=self.rows))
+        fill(self.rows, keys, rounded, save)
 
     def train(self, data, side, seed, epochs, lr, dropout, elmo, bs=32):
         "Accuracy on the validation and on the test reviews"
@@ -81,26 +68,24 @@ class Run:
             return {k: learn.validate(ds_idx=i)[1] for i,k in ((1, 'valid'), (2, 'test'))}
 
 def settings(r):
-    for side in SIDES:
-        for seed in range(r.a.seeds):
-            elmo = r.backbone(side, seed)
-            for epochs in EPOCHS if side == 'pretrained' else EPOCHS[-1:]:
-                for dropout in DROPOUTS if side == 'pretrained' else DROPOUTS[-1:]:
-                    for lr in RATES:
-                        key = dict(part='settings', side=side, seed=seed, epochs=epochs,
-                                   dropout=dropout, lr=lr)
-                        if r.once(**key):
-                            r.note(key, r.train(r.reviews, side, seed, epochs, lr, dropout, elmo))
+    def make(side, seed, epochs, dropout, lr, **_):
+        return r.train(r.reviews, side, seed, epochs, lr, dropout, r.backbone(side, seed))
+    kinds = [('pretrained', *o) for o in product(EPOCHS, DROPOUTS)]
+    for seed in range(r.a.seeds):
+        r.fill([dict(part='settings', side=side, seed=seed, epochs=epochs, dropout=dropout, lr=lr)
+                for side,epochs,dropout in [*kinds, ('random', EPOCHS[-1], DROPOUTS[-1])]
+                for lr in RATES], make)
 
 def probe(r):
     "A linear classifier on the mean of all layers' vectors side by side"
-    for side,seed in [('pretrained', 0), *(('random', s) for s in range(r.a.seeds))]:
-        key, elmo = dict(part='probe', side=side, seed=seed), r.backbone(side, seed)
-        if not r.once(**key): continue
-        def mean(texts): return np.stack([v.mean(1).ravel() for v in elmo.embed(texts, 'all')])
-        x, y = {}, {}
-        for k,v in r.reviews.items(): x[k], y[k] = mean([t.split() for t,_ in v]), [c for _,c in v]
-        r.note(key, best_C(StandardScaler, x, y))
+    def make(side, seed, **_):
+        elmo, x, y = r.backbone(side, seed), {}, {}
+        for k,v in r.reviews.items():
+            vectors = elmo.embed([t.split() for t,_ in v], 'all')
+            x[k], y[k] = np.stack([v.mean(1).ravel() for v in vectors]), [c for _,c in v]
+        return best_C(StandardScaler, x, y)
+    sides = [('pretrained', 0), *(('random', s) for s in range(r.a.seeds))]
+    r.fill([dict(part='probe', side=side, seed=seed) for side,seed in sides], make)
 
 def best_C(features, x, y):
     "Accuracies of the logistic regression that is best on the validation texts"
@@ -112,18 +97,16 @@ def best_C(features, x, y):
 
 def few(r):
     def triples(): return CountVectorizer(token_pattern=r'\S+', ngram_range=(1, 3))
-    for n in FEW:
-        for seed in range(r.a.seeds):
-            data = r.draw(n, seed)
-            key = dict(part='few', side='counts of triples', labels=n, seed=seed)
-            x, y = ({k: [o[i] for o in v] for k,v in data.items()} for i in (0, 1))
-            if r.once(**key): r.note(key, best_C(triples, x, y))
-            for side in SIDES:
-                elmo = r.backbone(side, seed)
-                for lr in RATES:
-                    key = dict(part='few', side=side, labels=n, seed=seed, lr=lr)
-                    if r.once(**key):
-                        r.note(key, r.train(data, side, seed, FEW_EPOCHS, lr, .1, elmo, FEW_BS))
+    for n,seed in product(FEW, range(r.a.seeds)):
+        data = r.draw(n, seed)
+        x, y = ({k: [o[i] for o in v] for k,v in data.items()} for i in (0, 1))
+        def make(side, lr=None, **_):
+            if side not in SIDES: return best_C(triples, x, y)
+            elmo = r.backbone(side, seed)
+            return r.train(data, side, seed, FEW_EPOCHS, lr, .1, elmo, FEW_BS)
+        key = dict(part='few', labels=n, seed=seed)
+        keys = [key | dict(side=side, lr=lr) for side,lr in product(SIDES, RATES)]
+        r.fill([key | dict(side='counts of triples'), *keys], make)
 
 if __name__ == '__main__':
     a = options(__doc__,

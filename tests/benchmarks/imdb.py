@@ -1,44 +1,40 @@
 """How many labels is a language model worth? IMDb's reviews, of 100 to 25,000 labels (a study).
 
-    python tests/benchmarks/imdb.py --adapt         # go on with the pretraining, on reviews
-    python tests/benchmarks/imdb.py --dry           # what is to be done, and how long it takes
-    python tests/benchmarks/imdb.py                 # all rows that are not there yet
+    python tests/benchmarks/imdb.py --adapt         # go on with the pretraining, on reviews: hours
+    python tests/benchmarks/imdb.py                 # all rows that are not there yet: hours
+    python tests/benchmarks/imdb.py --dry           # what is to be done
     python tests/benchmarks/imdb.py --quick         # a trial of every kind of row
     python tests/benchmarks/imdb.py --again         # with another adapted model, all of its rows
 
-A run that was stopped, also in the middle of the pretraining, goes on where it was. Texts come
-from ELMO_FASTAI_DATA/imdb, else from the hub (stanfordnlp/imdb); everything that is made on the
-way (the adapted model, pooled vectors) is kept in WORK, the figures in nbs/results/imdb.json.
+A run that was stopped, also in the middle of the pretraining, goes on where it was. Texts come from
+ELMO_FASTAI_DATA/imdb, else from the hub; what is made on the way is kept in WORK.
 
 - Three backbones of one shape: `random`, normalised; `box`, the model MODEL; `adapted`, the same
   gone on with its pretraining on the reviews that have no label.
-- Five ways: `counts`, TF-IDF of words and pairs with logistic regression; `lsa`, the same with what
-  300 directions keep of the counts, found on the reviews that have no label (latent semantic
-  analysis, Deerwester et al. 1990); `frozen`, logistic regression on the mean and the spread of
-  each layer; `together`, the sum of what `counts` and `frozen` say, each divided by its spread;
-  `phases`, the classifier of the library, first on the frozen backbone, then with all of it.
-- Three more, made where `--ways` names them: `beside`, as `together`, with `lsa` for the counts;
-  and two controls of `phases`: `words`, the same classifier with the vectors of words that it
-  learns of its own, and no backbone; `bare`, with the backbone, and without such vectors. What they
-  and the counts know together, `--more paired` says, of all labels.
-- What has to be chosen (C, settings) is chosen on 2,500 of the training reviews, with draws of
-  labels that are not reported, once for a number of labels. A row reads the test part once.
+- Five ways: `counts`, TF-IDF of words and pairs with logistic regression; `lsa`, what 300
+  directions keep of the counts, found on the reviews that have no label (Deerwester et al. 1990);
+  `frozen`, logistic regression on the mean and the spread of each layer; `together`, the sum of
+  what `counts` and `frozen` say, each divided by its spread; `phases`, the classifier of the
+  library, first on the frozen backbone, then with all of it.
+- Three more, where `--ways` names them: `beside`, as `together`, with `lsa` for the counts; and two
+  controls of `phases`: `words`, without a backbone, and `bare`, without word vectors of its own.
+- What has to be chosen is chosen on 2,500 of the training reviews, with draws of labels that are
+  not reported, once for a number of labels. A row reads the test part once.
 """
 import json, math, os, re, time
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 import numpy as np, pandas as pd, torch
 from torch import nn
-from fastai.basics import Callback, CancelValidException, noop
+from fastai.basics import noop
 from fastai.torch_core import set_seed
 from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer, TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer
-from elmo_fastai.base.options import in_words
 from elmo_fastai.text.corpora import from_hub, sst2
 from elmo_fastai.text.tokens import get_tokenizer
 from elmo_fastai.elmo.folder import load_bilm
@@ -46,11 +42,12 @@ from elmo_fastai.data.labels import ClassifyDataLoaders
 from elmo_fastai.elmo.file import digest
 from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.train.command import pretrain
-from elmo_fastai.train.learner import BF16, TorchOptimizer, bf16_is_fast
+from elmo_fastai.train.learner import BF16, bf16_is_fast
 from elmo_fastai.train.checkpoint import checkpoints_in
 from elmo_fastai.tasks.classify import (ElmoClassifier, LayerCache, elmo_classifier_learner,
                                         random_elmo)
-from harness import RESULTS, opt, options, read_figures, write_figures
+from harness import RESULTS, has, log, opt, options, read_figures, write_figures
+from learners import ADAMW, NoValidation, balanced, unfreeze
 
 SIZES = 100, 200, 500, 1000, 5000, 25_000
 DRAWS = {5000: 3, 25_000: 1}                    # others: 5
@@ -67,7 +64,6 @@ LSA = dict(size=300, min_df=10)
 GRID = dict(counts=(1, 3, 10, 30, 100), lsa=(.3, 1, 3, 10, 30),
             frozen=(1e-4, 1e-3, 3e-3, 1e-2, 3e-2))
 ADAPT = dict(epochs=2, lr=4e-3, bs=32, seq_len=64, min_freq=3, max_vocab=20_000)
-ADAMW = partial(TorchOptimizer, opt=torch.optim.AdamW, betas=(.9, .99), fused=True)
 HEAD = dict(pool='attention+max', words=64, dropout=.5, wd=.01)
 PHASES = ((-1, 3e-3, 1), (-2, 2e-3, 1), (-4, 2e-3, 2))    # freeze_to, rate, rounds
 STEPS = 100                                     # a round has so many at least, and an epoch
@@ -75,7 +71,6 @@ VARIANTS = {'as for SST-2': {}, 'no word vectors': dict(words=0),
             'mean + max': dict(pool='mean+max'), 'half the rates': dict(rate=.5),
             'half the steps': dict(steps=STEPS//2), 'twice the steps': dict(steps=2*STEPS)}
 
-def log(*o): print(f"[{time.strftime('%H:%M:%S')}]", *o, flush=True)
 def letters(text): return re.sub('[^a-z0-9]', '', text.lower())
 def clauses(text):
     "What stands between two marks, if it is long enough to be somebody's own"
@@ -102,10 +97,7 @@ class Reviews:
 
     def some(self, n, seed, among):
         "`n` training reviews, as many of each class; a smaller draw is a part of a larger one"
-        seed = [*str(seed).encode()]
-        rng, among, y = np.random.default_rng(seed), np.asarray(among), self.labels['train']
-        of = [rng.permutation(among[y[among] == c])[:n//2] for c in (0, 1)]
-        return np.concatenate(of)
+        return balanced(n, [*str(seed).encode()], among, self.labels['train'])
 
     def draw(self, n, seed):
         "Places of the reviews whose labels are known; none of those that validate, if it may be"
@@ -192,16 +184,12 @@ class OnlyWords(ElmoClassifier):
         chars = chars.as_subclass(torch.Tensor)
         return self.proj(self.elmo.drop(self.words(chars))), chars[..., 0] != 0
 
-class NoValidation(Callback):
-    "The end is enough"
-    def before_validate(self): raise CancelValidException
-
 class Run:
     def __init__(self, a):
         self.a, self.out, self.work = a, Path(a.json), Path(a.work)
         self.reviews = Reviews(a.data, a.most)
         self.bf16 = bf16_is_fast(torch.device('cpu'))
-        self.made, self.rate, self.last = {}, None, (None, None)
+        self.made, self.last = {}, (None, None)
         self.box = Elmo.from_pretrained(a.model, norm='token', dropout=.4)
         old = read_figures(self.out, {})
         now = dict(model=self.box.lm.config.name, trial=a.trial or a.quick)
@@ -262,10 +250,13 @@ class Run:
         asked = x['train'][valid] if test == 'valid' else x['test']
         return model.decision_function(asked[:, known])
 
-    def lsa(self, train, C, test):
-        x, y, valid = self.reviews.directions, self.reviews.labels, self.reviews.valid
-        model = LogisticRegression(C=C, max_iter=300).fit(x['train'][train], y['train'][train])
+    def regression(self, x, train, C, test):
+        "How much each asked review looks like praise, by its row in `x`"
+        y, valid = self.reviews.labels['train'], self.reviews.valid
+        model = LogisticRegression(C=C, max_iter=300).fit(x['train'][train], y[train])
         return model.decision_function(x['train'][valid] if test == 'valid' else x['test'])
+
+    def lsa(self, train, C, test): return self.regression(self.reviews.directions, train, C, test)
 
     def right(self, scores, split, places):
         "The share of these reviews that `scores` put on their side of zero"
@@ -311,9 +302,7 @@ class Run:
         return self.last[1]
 
     def frozen(self, side, seed, train, C, test, pools=FROZEN):
-        x, y, valid = self.features(side, seed, pools), self.reviews.labels, self.reviews.valid
-        model = LogisticRegression(C=C, max_iter=300).fit(x['train'][train], y['train'][train])
-        return model.decision_function(x['train'][valid] if test == 'valid' else x['test'])
+        return self.regression(self.features(side, seed, pools), train, C, test)
 
     # -- two phases
     def asked_of(self, split, places):
@@ -342,13 +331,10 @@ class Run:
             learn.model = OnlyWords(learn.model.elmo, len(dls.vocab), **head)
             learn.create_opt()                          # of this model's parameters
         if self.bf16: learn.add_cb(BF16())
+        for to,lr,rounds in PHASES:
+            epochs = rounds*math.ceil(steps/len(dls.train))
+            unfreeze(learn, to if side else -1, rate*lr, epochs, cbs=NoValidation())
         with learn.no_bar(), learn.no_logging():
-            for to,lr,rounds in PHASES:
-                learn.freeze_to(to if side else -1)
-                low = rate*lr/2**(len(learn.opt.param_lists) - 1)
-                epochs = rounds*math.ceil(steps/len(dls.train))
-                rates = slice(low, rate*lr)
-                learn.fit_one_cycle(epochs, rates, pct_start=.2, cbs=NoValidation())
             learn.model.cache = None                    # what it is asked, it is asked once
             toks, res = [self.reviews.tokens(held[0])[i] for i in held[1]], []
             for o in ([*map(cut, toks)], toks)[:1 + whole]:
@@ -376,13 +362,11 @@ class Run:
     def settings(self, n=1000):
         "Settings of the two phases, on the reviews that validate; the rows take the best"
         for name,how in VARIANTS.items():
-            if any(r['name'] == name for r in self.d['settings']): continue
+            if has(self.d['settings'], dict(name=name)): continue
             held = 'train', self.reviews.valid[::self.a.skip]
             got = [self.right(self.phases('box', d, self.reviews.draw(n, d), held, **how), *held)
                    for d in OTHER[:2]]
-            self.d['settings'].append(dict(name=name, labels=n, accuracy=got))
-            self.save()
-            log(self.d['settings'][-1])
+            self.note('settings', dict(name=name, labels=n, accuracy=got))
 
     def best_settings(self):
         tried = self.d['settings']
@@ -411,30 +395,7 @@ class Run:
             for side,draw,n in product(sides, range(self.a.draws), self.a.sizes):
                 if draw >= DRAWS.get(n, 5): continue
                 todo.append(dict(way=way, side=side, labels=n, draw=draw))
-        there = [{k: r[k] for k in ('way', 'side', 'labels', 'draw')} for r in self.d['rows']]
-        return [o for o in todo if o not in there]
-
-    def seconds(self, row, read):
-        "About how long a row takes, from the speed of some reviews here and now; `read` is kept"
-        n, many = row['labels'], sum(map(len, self.reviews.labels.values()))
-        if row['way'] in ('counts', 'lsa'): return n/100
-        if not self.rate:
-            some = [cut(get_tokenizer('words')(o)) for o in self.reviews.texts['train'][:128]]
-            start = time.perf_counter()
-            for _ in self.box.embed_iter(some, 'all', bf16=self.bf16): pass
-            self.rate = (time.perf_counter() - start)/len(some)            # seconds a review
-        if row['way'] in ('frozen', *TOGETHER):
-            name = self.name(row['side'], row['draw'])
-            have = len([*(self.work/name).glob('[!.]*.npy')])*CHUNK if name not in read else many
-            read.add(name)
-            return max(0, many - have)*self.rate*1.2 + n/50
-        f = self.file_of(*row.values())
-        if f.exists() or f in read: return n/50
-        read.add(f)
-        if row['way'] == 'words': return 30 + n/25
-        each = math.ceil(STEPS*(32 if n >= 1000 else 16)/n)
-        epochs = sum(each*rounds*(1 if to == -1 else 4) for to,_,rounds in PHASES)
-        return (n*epochs + 2*len(self.asked(n)))*self.rate
+        return [o for o in todo if not has(self.d['rows'], o)]
 
     def row(self, way, side, labels, draw):
         train = self.reviews.draw(labels, draw)
@@ -459,10 +420,9 @@ class Run:
 
     def all(self):
         todo = self.plan()
-        read, done = set(), set()
-        log(f"{len(todo)} rows, about {in_words(sum(self.seconds(o, read) for o in todo))}")
+        log(f'{len(todo)} rows')
         for o in todo:
-            log(*o.values(), f'about {in_words(self.seconds(o, done))}')
+            log(*o.values())
             if self.a.dry: continue
             start = time.perf_counter()
             found = self.row(**o)
@@ -470,21 +430,24 @@ class Run:
             self.save()
             log(*o.values(), found)
 
+    def note(self, part, row):
+        self.d[part].append(row)
+        self.save()
+        log(row)
+
     # -- smaller questions, on the reviews that validate
     def pooling(self, n=1000):
         "How the vectors of a review become one: frozen, on the reviews that validate"
         for side in self.sides():
             for pools in [*((o,) for o in POOLS), FROZEN, ('mean', 'max'), tuple(POOLS)]:
                 name = ' + '.join(pools)
-                if any((r['side'], r['pool']) == (side, name) for r in self.d['pooling']): continue
+                if has(self.d['pooling'], dict(side=side, pool=name)): continue
                 def right(C, d):
                     o = self.frozen(side, 0, self.reviews.draw(n, d), C, 'valid', pools)
                     return self.right_valid(o)
                 got = {C: [right(C, d) for d in OTHER] for C in GRID['frozen']}
                 best = max(got.values(), key=np.mean)
-                self.d['pooling'].append(dict(side=side, pool=name, labels=n, accuracy=best))
-                self.save()
-                log(self.d['pooling'][-1])
+                self.note('pooling', dict(side=side, pool=name, labels=n, accuracy=best))
 
     def reading(self, n=1000):
         "How much of a review is read: frozen, box, on the reviews that validate"
@@ -493,7 +456,7 @@ class Run:
         toks, y = [r.tokens('train')[i] for i in need], r.labels['train'][need]
         valid, *draws = [np.searchsorted(need, o) for o in (r.valid, *draws)]
         for name,how in READ.items():
-            if any(o['read'] == name for o in self.d['reading']): continue
+            if has(self.d['reading'], dict(read=name)): continue
             some = [cut(o, *how) for o in toks]
             x = self.pool_of(self.box, some)[:,:len(FROZEN)].reshape(len(need), -1)
             x = x.astype(np.float32)
@@ -504,9 +467,7 @@ class Run:
             best = max(([score(C, o) for o in draws] for C in GRID['frozen']), key=np.mean)
             share = sum(map(len, some))/sum(map(len, toks))
             row = dict(read=name, accuracy=best, share=round(share, 3), labels=n)
-            self.d['reading'].append(row)
-            self.save()
-            log(self.d['reading'][-1])
+            self.note('reading', row)
 
     def films(self, n=25_000):
         """What is learned of single films? Reviews that validate are of films that were learned
@@ -515,16 +476,14 @@ class Run:
         train, places = r.draw(n, OTHER[0]), np.arange(len(r.labels['test']))
         held = [('train', r.valid), ('test', places)]
         for way in ('counts', 'lsa', 'words'):
-            if any(o['way'] == way for o in self.d['films']): continue
+            if has(self.d['films'], dict(way=way)): continue
             def said(split, places):
                 how = dict(words=HEAD['words'])
                 if way == 'words': return self.phases(None, 0, train, (split, places), **how)
                 C = self.choose(way, n)
                 return getattr(self, way)(train, C, split.replace('train', 'valid'))
             same, other = (self.right(said(*o), *o) for o in held)
-            self.d['films'].append(dict(way=way, labels=len(train), same=same, other=other))
-            self.save()
-            log(self.d['films'][-1])
+            self.note('films', dict(way=way, labels=len(train), same=same, other=other))
 
     def paired(self, n=25_000):
         """What was trained on all labels, against counts on the same test reviews: points, and half
@@ -563,9 +522,7 @@ class Run:
             with learners[0].no_bar(): test = learners[0].validate(ds_idx=2)[1]
             row = dict(side=side, frozen=alone, dev=dev, test=test)
             if side == 'adapted': row['adaptation'] = self.adapted
-            self.d['sst'].append(row)
-            self.save()
-            log(self.d['sst'][-1])
+            self.note('sst', row)
 
 def arguments():
     return options(__doc__,

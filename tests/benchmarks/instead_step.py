@@ -7,24 +7,19 @@ second.
     python tests/benchmarks/instead_step.py --quick
 
 PYTHON has jax and optax (see instead_sides.py); without it that side is left out. The sizes are
-those
-of a walk-through in JAX: 1,216 filters over characters, two LSTM layers of 512 cells in each
-direction, 10,000 words, batches of 20 × 128 tokens. Nothing of it is copied: instead_jax.py is
-written anew.
+those of a walk-through in JAX: 1,216 filters over characters, two LSTM layers of 512 cells in each
+direction, 10,000 words, batches of 20 × 128 tokens.
 
 JAX, plain           one compiled step; all letters of all tokens; `lax.scan`; scores for all words
 PyTorch, plain       the same network and weights; all letters of all tokens; scores for all words
 library, full        the same network and weights in the library: equal tokens encoded once, padding
                      cut off, `speed_up`; scores for all words
 library, adaptive    with the softmax that the library chooses for 10,000 words
-library              as `bilm_learner` trains: adaptive softmax, token vectors normalised, in
-                     bfloat16
-                     where the processor is fast at it
+library              as `bilm_learner` trains: token vectors normalised, in bfloat16 where the
+                     processor is fast at it
 
 The first three must give the same loss for the first batch to 1e-4. The sides take turns, each with
-one thread; JAX has a
-process of its own. Speeds are by processor time, medians of the turns. The text is WikiText-2, else
-random words (see train_step.py).
+one thread. Speeds are by processor time, medians of the turns. The text is that of train_step.py.
 """
 import tempfile, time
 from functools import partial

@@ -19,13 +19,14 @@ apart     the largest difference of any number of any layer from PyTorch's in do
           the fifty sentences of tests/test_live.py
 torch     PyTorch in single precision: the same sentences, and the same difference
 """
-import functools, http.server, shutil, tempfile, threading, time
+import shutil, tempfile, time
 from pathlib import Path
 from statistics import median
 import numpy as np, torch
 
 from harness import ROOT, opt, options, write_figures
 from after_render import BOX, boxed
+from browse import chromium, served
 from test_live import sentences
 from elmo_fastai.text.tokens import word_tokenize
 from elmo_fastai.elmo.module import Elmo
@@ -60,25 +61,17 @@ JS = """async ({ten, fifty, gap}) => {
     layers: fifty.map(s => elmo.layers(m.tokenize(s)).map(l => l.map(v => Array.from(v)))) }
 }"""
 
-
-class Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *args): pass
-
 def in_browser(address, slower):
     from playwright.sync_api import sync_playwright
     with sync_playwright() as p:
-        browser = p.chromium.launch(executable_path=next(filter(None,
-                                                                map(shutil.which,
-                                                                    ('chromium', 'chromium-browser',
-                                                                     'google-chrome'))), None),
-                                                                     args=['--no-sandbox'])
+        browser = p.chromium.launch(executable_path=chromium(), args=['--no-sandbox'])
         page = browser.new_page()
         page.goto(address + 'elmo.js')
         if slower > 1:
-            page.context.new_cdp_session(page).send('Emulation.setCPUThrottlingRate',
-                                                    {'rate': slower})
-        got = page.evaluate(JS, {'ten': TEN, 'gap': 3, 'fifty': sentences() if slower == 1
-                                 else []}) | {'browser': browser.version}
+            session = page.context.new_cdp_session(page)
+            session.send('Emulation.setCPUThrottlingRate', dict(rate=slower))
+        given = dict(ten=TEN, gap=3, fifty=sentences() if slower == 1 else [])
+        got = page.evaluate(JS, given) | dict(browser=browser.version)
         browser.close()
     return got
 
@@ -90,12 +83,7 @@ def main():
         for o in ('elmo.js', 'speak.js', 'answers.js'):
             shutil.copyfile(ROOT/'nbs'/'live'/o, f'{folder}/{o}')
         boxed(Path(folder))
-        server = http.server.ThreadingHTTPServer(('127.0.0.1', 0),
-                                                 functools.partial(Quiet, directory=folder))
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        address = f'http://127.0.0.1:{server.server_port}/'
-        desk, phone = in_browser(address, 1), in_browser(address, 4)
-        server.shutdown()
+        with served(folder) as address: desk, phone = (in_browser(address, n) for n in (1, 4))
     exact = Elmo.from_pretrained('mini-en').eval().double().embed(sentences(), layers='all')
     single = [*elmo.embed(sentences(), layers='all')]
     def from_exact(vecs, hard=False):
@@ -107,23 +95,19 @@ def main():
     def torch_time(s):
         t = time.perf_counter(); elmo.embed([s], layers='all')
         return 1000*(time.perf_counter() - t)
-    later = lambda o: o[len(o)//2:]
     size = lambda *names: sum((BOX/o).stat().st_size for o in names)
-    python = [torch_time(s) for s in TEN]
+    def times(found, prefix=''):
+        "Medians in milliseconds, and the slowest of the later half"
+        later = found['times'][len(found['times'])//2:]
+        ms = dict(start=round(found['start']), sentence=round(median(found['times']), 1),
+                  slowest=round(max(later), 1), output=round(found['output']),
+                  gap=round(median(found['gaps']), 1), map=round(median(found['maps']), 1))
+        return {f'{prefix}{k}_ms': v for k,v in ms.items()}
     figures = dict(browser=f"Chromium {desk['browser']}", torch=torch.__version__,
-                   sentences=len(TEN), words=len(word_tokenize(TEN[0])),
-                   start_ms=round(desk['start']), sentence_ms=round(median(desk['times']), 1),
-                   slowest_ms=round(max(later(desk['times'])), 1),
-                   phone_start_ms=round(phone['start']),
-                   phone_sentence_ms=round(median(phone['times']), 1),
-                   phone_slowest_ms=round(max(later(phone['times'])), 1),
-                   output_ms=round(desk['output']), phone_output_ms=round(phone['output']),
-                   gap_ms=round(median(desk['gaps']), 1),
-                   phone_gap_ms=round(median(phone['gaps']), 1),
-                   map_ms=round(median(desk['maps']), 1),
-                   phone_map_ms=round(median(phone['maps']), 1),
-                   torch_sentence_ms=round(median(python), 1), apart=from_exact(desk['layers']),
-                   torch_apart=from_exact(single),
+                   sentences=len(TEN), words=len(word_tokenize(TEN[0])), **times(desk),
+                   **times(phone, 'phone_'),
+                   torch_sentence_ms=round(median(map(torch_time, TEN)), 1),
+                   apart=from_exact(desk['layers']), torch_apart=from_exact(single),
                    hard=from_exact(desk['layers'], True), torch_hard=from_exact(single, True),
                    model_bytes=size('model.safetensors'),
                    output_bytes=size('output.safetensors', 'vocab.json'),

@@ -8,11 +8,10 @@ The lesson nbs/course/06_memory.ipynb shows the figures. Task and network are th
 each copy has initial weights and texts of its own. Nothing is chosen: all settings that were tried
 are in the file.
 """
-import sys
 import torch
 from torch import nn
 from torch.nn import functional as F
-from harness import RESULTS, options, read_figures, write_figures
+from harness import RESULTS, has, options, read_figures, write_figures
 
 BIASES = 1, 3, 5
 TRAININGS = {'always 40': (40, 40), 'always 20': (20, 20), '1 to 20': (1, 20)}   # steps
@@ -66,9 +65,9 @@ def main():
     args = options(__doc__, copies=10, json=RESULTS/'memory.json')
     torch.set_num_threads(1)
     rows = read_figures(args.json, [])
-    for name, bias, lr in SETTINGS:
+    for name,bias,lr in SETTINGS:
         key = dict(training=name, bias=bias, lr=lr)
-        if any(key.items() <= row.items() for row in rows): continue
+        if has(rows, key): continue
         found = [run(seed, bias, lr, *TRAININGS[name]) for seed in range(args.copies)]
         for n in BATCHES:
             shares = {str(k): [f[n][i] for f in found] for i,k in enumerate(TESTED)}
@@ -76,4 +75,4 @@ def main():
             print(key, n, {k: round(sum(v)/len(v), 2) for k,v in shares.items()}, flush=True)
         write_figures(args.json, rows, lines=True)
 
-if __name__ == '__main__': sys.exit(main())
+if __name__ == '__main__': main()

@@ -19,7 +19,8 @@ from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.nn.bilm import BiLMConfig
 from elmo_fastai.text.corpora import toy_corpus
 from elmo_fastai.train.learner import bilm_learner, toy_bilm
-from harness import RESULTS, opt, options, read_figures, write_figures
+from harness import RESULTS, fill_file, opt, options
+from made import quietly
 from pages import page
 
 LESSON = 42                              # the seed of `toy_bilm`
@@ -34,7 +35,7 @@ def bilm(seed):
     config = BiLMConfig('toy', filters=((1,16), (2,32), (3,48)), proj_dim=64, hidden_dim=64)
     set_seed(seed)
     learn = bilm_learner(dls, config, bf16=False, from_counts=False)
-    with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(1, 1e-2)
+    quietly(learn, 'fit_one_cycle', 1, 1e-2)
     return learn.model.eval(), dls.vocab
 
 def last_letters(sent): return [word[-1] for word in sent.tokens]
@@ -99,17 +100,14 @@ def main():
     args = options(__doc__, bilms=opt([LESSON, 1], 'seeds', nargs='*', type=int),
                    json=RESULTS/'mix.json')
     torch.set_num_threads(1)
-    rows, makes = read_figures(args.json, []), kinds()
-    gold = toy_corpus(n_train=16000, n_valid=8000).gold
+    makes, gold = kinds(), toy_corpus(n_train=16000, n_valid=8000).gold
     for seed in args.bilms:
         elmo = Elmo(*bilm(seed)).eval()
         for task,labels_of in TASKS.items():
             data = parts(elmo, gold, labels_of)
-            for name,decay in product(makes, DECAYS):
-                key = dict(bilm=seed, task=task, mix=name, decay=decay)
-                if any(key.items() <= row.items() for row in rows): continue
-                rows.append(key | converged(makes[name](), data, decay))
-                print(rows[-1], flush=True)
-                write_figures(args.json, rows, lines=True)
+            keys = [dict(bilm=seed, task=task, mix=name, decay=decay)
+                    for name,decay in product(makes, DECAYS)]
+            def make(mix, decay, **_): return converged(makes[mix](), data, decay)
+            fill_file(args.json, keys, make)
 
 if __name__ == '__main__': main()

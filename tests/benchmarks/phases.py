@@ -9,12 +9,13 @@ lowest and the highest group.
 """
 import torch
 from fastai.torch_core import set_seed
-from elmo_fastai.text.corpora import toy_corpus
 from elmo_fastai.data.labels import ClassifyDataLoaders
 from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.train.learner import toy_bilm
 from elmo_fastai.tasks.classify import elmo_classifier_learner
 from harness import opt, options, write_figures
+from learners import toy_reviews
+from made import quietly
 
 RISING = slice(1e-3, 3e-3)
 PLANS = {
@@ -24,14 +25,6 @@ PLANS = {
     'all at once, .004': [('all', 6, 4e-3)],
     'all at once, .01': [('all', 6, 1e-2)],
 }
-
-def labelled(gold):
-    "Reviews with labels; those for validation that training has are left out"
-    reviews = {part: [(s.text, s.label) for s in gold[part] if s.label is not None]
-               for part in ('train', 'valid')}
-    seen = {text for text,_ in reviews['train']}
-    reviews['valid'] = [row for row in reviews['valid'] if row[0] not in seen]
-    return reviews
 
 def train(plan, seed, lm, vocab, reviews):
     "Accuracy after each stage"
@@ -43,24 +36,21 @@ def train(plan, seed, lm, vocab, reviews):
     for part,epochs,lr in plan:
         if part == 'top': learn.freeze_to(-2)
         if part == 'all': learn.unfreeze()
-        with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(epochs, lr)
+        quietly(learn, 'fit_one_cycle', epochs, lr)
         accuracies.append(round(learn.recorder.values[-1][-1], 3))
     return accuracies
 
 def rates(lr): return [lr.start, lr.stop] if isinstance(lr, slice) else lr
 
 if __name__ == '__main__':
-    a = options(__doc__,
-        json=opt(None, 'file to write'),
-        seeds=3)
+    a = options(__doc__, json=opt(None, 'file to write'), seeds=3)
     torch.set_num_threads(1)
     lm, vocab, _ = toy_bilm()
-    reviews = labelled(toy_corpus(n_train=16000, n_valid=8000, n_test=8000).gold)
-    rows = []
+    reviews, rows = toy_reviews(), []
     for name,plan in PLANS.items():
         stages = [[part, epochs, rates(lr)] for part,epochs,lr in plan]
         for seed in range(a.seeds):
-            rows.append(dict(plan=name, stages=stages, seed=seed,
-                             valid=train(plan, seed, lm, vocab, reviews)))
+            valid = train(plan, seed, lm, vocab, reviews)
+            rows.append(dict(plan=name, stages=stages, seed=seed, valid=valid))
             print(rows[-1], flush=True)
     write_figures(a.json, dict(rows=rows))

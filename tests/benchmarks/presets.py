@@ -2,7 +2,6 @@
 
     python tests/benchmarks/presets.py                           # SETTINGS that are not there yet
     python tests/benchmarks/presets.py --settings tiny/64/32/0.016/0/counts --seconds 1800
-    python tests/benchmarks/presets.py --table                   # only print what there is
 
 A setting is preset/strips/window/rate/dropout/beginning (`counts`: with the words' frequencies;
 `alike`). Each is trained for the same processor time of one thread and then asked for the
@@ -20,9 +19,10 @@ from elmo_fastai.text.corpora import wikitext2
 from elmo_fastai.nn.bilm import elmo_configs, evaluate
 from elmo_fastai.data.loaders import ElmoDataLoaders
 from elmo_fastai.train.learner import StopOnSignal, TimeBudget, bf16_is_fast, bilm_learner
-from attention import NoValidation
+from harness import RESULTS, fill, opt, options, read_figures, write_figures
+from learners import NoValidation
+from made import quietly
 
-from harness import RESULTS, opt, options, read_figures, write_figures
 SETTINGS = ['small/20/64/0.006/0.1/counts', 'small/40/32/0.008/0/counts',
             'tiny/64/32/0.016/0/alike', 'tiny/64/32/0.016/0/counts']
 
@@ -38,40 +38,31 @@ def run(preset, bs, seq_len, lr, dropout, beginning, seconds, seed, bf16):
     config = replace(elmo_configs[preset], dropout=dropout, bias=counts)
     learn = bilm_learner(dls, config, bf16=bf16, from_counts=counts, cbs=[budget, NoValidation()])
     learn.remove_cb(StopOnSignal)
-    with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(TimeBudget.epochs, lr)
+    quietly(learn, 'fit_one_cycle', TimeBudget.epochs, lr)
     found = evaluate(learn.model, loaders(20, 64).valid)
     return dict(tokens=learn.throughput.tokens, stopped=learn.stopped and str(learn.stopped),
                 fwd=found['fwd'],
                 bwd=found['bwd'], perplexity=found['mean'])
-
-def table(rows):
-    for r in sorted(rows, key=lambda r: (r['seconds'], r['perplexity'])):
-        print(f"{r['seconds']:5.0f} s  {r['setting']:34} seed {r['seed']}  "
-              f"{r['tokens']/r['seconds']:6,.0f} tokens/s  {r['perplexity']:6.1f}")
 
 def arguments():
     return options(__doc__,
         settings=opt(SETTINGS, nargs='+'),
         seconds=opt(600, 'processor time of a training', type=float),
         seeds=opt([0], nargs='+'),
-        json=RESULTS/'presets.json',
-        table=False)
+        json=RESULTS/'presets.json')
 
 def main(a):
     torch.set_num_threads(1)
     bf16 = bf16_is_fast(torch.device('cpu'))
     d = read_figures(a.json, dict(bf16=bf16, rows=[]))
-    if a.table: return table(d['rows'])
     if d['bf16'] != bf16:
         raise SystemExit(f'{a.json} is of another kind of processor: name another file with --json')
-    for setting, seed in product(a.settings, a.seeds):
-        key = dict(setting=setting, seconds=a.seconds, seed=seed)
-        if any(key.items() <= r.items() for r in d['rows']): continue
+    def make(setting, seconds, seed):
         preset, bs, seq_len, lr, dropout, beginning = setting.split('/')
-        found = run(preset, int(bs), int(seq_len), float(lr), float(dropout), beginning,
-                    a.seconds, seed, bf16)
-        d['rows'].append(key | found)
-        write_figures(a.json, d)
-        table(d['rows'][-1:])
+        return run(preset, int(bs), int(seq_len), float(lr), float(dropout), beginning, seconds,
+                   seed, bf16)
+    keys = [dict(setting=setting, seconds=a.seconds, seed=seed)
+            for setting,seed in product(a.settings, a.seeds)]
+    fill(d['rows'], keys, make, lambda: write_figures(a.json, d))
 
 if __name__ == '__main__': main(arguments())

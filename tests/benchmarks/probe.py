@@ -5,25 +5,22 @@ their time, and the memory of a search (chapters 12, 12b).
     python tests/benchmarks/probe.py --quick         # smaller everywhere
     python tests/benchmarks/probe.py --only toy  # or purity, english, real, words, ud, time, memory
 
-`toy` and `purity` want the model that `make pretrain` leaves in models/toy, or folders named with
---toy, one a seed
-(`elmo_pretrain toy --seed 1 --out …`; those of the chapters were made with `--sentences 100000
---epochs 3 --lr 0.008`);
-the others take the model of the package (or --model FOLDER). `ud` downloads the English Web
-Treebank, `real` and `words` the novels and WikiText-2, or they
-take them from the folder in ELMO_FASTAI_DATA (or ../shared/data). `memory` searches ten times as
-many occurrences in a process of its own. The figures go to
-nbs/results/probe.json and neighbours.json, part by part; the chapters show them. With --quick
-nothing is written,
-nor are `toy` and `purity` with fewer than three seeds.
+`toy` and `purity` want models as `make pretrain` leaves them, one a seed, named with --toy (those
+of the page: `elmo_pretrain toy --seed 1 --sentences 100000 --epochs 3 --lr 0.008 --out …`); the
+others take the model of the package, or --model FOLDER. The texts come from ELMO_FASTAI_DATA or
+../shared/data, or are downloaded. `memory` searches ten times as many occurrences in a process of
+its own. The figures go to nbs/results/probe.json and neighbours.json, part by part. With --quick
+nothing is written, nor are `toy` and `purity` with fewer than three seeds.
 """
-
 import json, math, re, time
 from collections import Counter
-from pathlib import Path
+from itertools import product
 
-from harness import (
-    RESULTS, ROOT, in_process, opt, options, peak_bytes, read_figures, write_figures)
+import numpy as np
+
+from harness import (RESULTS, ROOT, in_process, opt, options, peak_bytes, read_figures,
+                     write_figures)
+from pages import page
 
 FILES = dict(toy='probe', english='probe', real='neighbours', words='neighbours', ud='probe',
              time='probe', memory='probe', purity='neighbours')
@@ -49,7 +46,6 @@ bear: A brown bear came out of the forest . | I can not bear this pain .
 
 def show(title, table):
     print(f'\n{title}  {table.attrs or ""}\n{table.round(3).to_string()}', flush=True)
-
 
 def plain(table):
     "A table as JSON has it"
@@ -94,26 +90,21 @@ class View:
     def embed_iter(self, sents, layers):
         return (self.of(v) for v in self.elmo.embed_iter(sents, 'all'))
 
-
 def purity_of_pools(folders, quick):
     "Neighbours of one sense: by the size of the text, by their number, by what is compared"
-    import numpy as np
     from elmo_fastai.base.options import read_settings
-    from pages import page
     purity = page('studies/probes').purity
-    gold, pools, ks = (toy_gold(max(POOLS))['train'], POOLS[:2] if quick else POOLS,
-                       KS[:2] if quick else KS)
+    gold = toy_gold(max(POOLS))['train']
+    pools, ks = (POOLS[:2], KS[:2]) if quick else (POOLS, KS)
     runs, ways = [], []
     for folder in folders:
         elmo, run = toy_model(folder), []
-        half, length = (elmo.dim // 2,
-                        lambda v: v/np.linalg.norm(v, axis=-1, keepdims=True).clip(1e-12))
-        for pool in pools:
-            for k in ks:
-                t = purity(elmo, gold[:pool], k=k)
-                show(f'toy, {folder.name}: purity in {pool:,} sentences', t)
-                run.append(dict(pool=pool, **plain(t)))
-
+        half = elmo.dim//2
+        def length(v): return v/np.linalg.norm(v, axis=-1, keepdims=True).clip(1e-12)
+        for pool,k in product(pools, ks):
+            t = purity(elmo, gold[:pool], k=k)
+            show(f'toy, {folder.name}: purity in {pool:,} sentences', t)
+            run.append(dict(pool=pool, **plain(t)))
         def zero(v, keep):
             v = v.copy()
             v[..., [i for i in range(2*half) if i not in keep]] = 0
@@ -132,13 +123,11 @@ def purity_of_pools(folders, quick):
     return dict(recipe=read_settings(folders[0]/'run.toml'), pools=pools, ks=ks, runs=runs,
                 ways=dict(pool=pools[1], k=ks[-2], layer=2, runs=ways))
 
-
 # English
 
 def english(elmo, quick):
     "Twelve words in sentences that we wrote"
     from elmo_fastai.studies.probe import read_senses, sense_probe
-    from pages import page
     study = page('studies/probes')
     data, seeds = read_senses(ROOT/'nbs'/'data'/'senses_en.csv'), 5 if quick else 20
     pairs = study.sense_pairs(data, 600)
@@ -154,14 +143,15 @@ def english(elmo, quick):
 def real_sentences():
     "(source, number) → sentence as text, of the novels and of WikiText-2"
     from elmo_fastai.text.corpora import local_folder, read_text, wikitext2
-    from pages import page
     books = page('library/books')
     root, wiki = local_folder('novels'), wikitext2()
-    res = {(b.name, i): s for b in books.BOOKS for i, s in enumerate(
-        books.book_sentences(read_text(books.book_file(b, root)), b.start))}
+    res = {}
+    for b in books.BOOKS:
+        text = read_text(books.book_file(b, root))
+        res |= {(b.name, i): s for i,s in enumerate(books.book_sentences(text, b.start))}
     for split in ('train', 'valid', 'test'):
-        res.update({(f'wikitext-2 {split}', i): s
-                    for i, s in enumerate(books.wikitext_sentences(getattr(wiki, split)))})
+        sents = books.wikitext_sentences(getattr(wiki, split))
+        res |= {(f'wikitext-2 {split}', i): s for i,s in enumerate(sents)}
     return res
 
 def real_senses(elmo):
@@ -169,18 +159,15 @@ def real_senses(elmo):
     import pandas as pd
     rows, text = pd.read_csv(ROOT/'nbs'/'data'/'senses_real.csv'), real_sentences()
     sents = elmo.to_tokens([text[k] for k in zip(rows.source, rows.sentence)])
-    for s,t,sense in zip(sents, rows.position, rows.sense):
+    data = [*zip(sents, rows.position.tolist(), rows.sense)]
+    for s,t,sense in data:
         if s[t] != sense.split('/')[0]:
-            raise SystemExit(
-                f"senses_real.csv: {' '.join(s)!r} has {s[t]!r} at {t}, and its sense is {sense!r}")
-    return [(s, t, sense) for s, t, sense in zip(sents, rows.position.tolist(), rows.sense)], [
-        o.split()[0] for o in rows.source]
-
+            raise SystemExit(f"senses_real.csv: {' '.join(s)!r} has {s[t]!r} at {t}, not {sense!r}")
+    return data, [o.split()[0] for o in rows.source]
 
 def nearest_same(elmo, data, around=3):
     """How often the nearest occurrence of the same word has the same sense: in each layer, and by
     the letter vectors of the words around it alone"""
-    import numpy as np
     words, senses = (np.array(o, object) for o in zip(*[(s[t], sense) for s,t,sense in data]))
     layers = elmo.embed([s for s,*_ in data], layers='all')
     views = {
@@ -199,8 +186,6 @@ def nearest_same(elmo, data, around=3):
 
 def real(elmo, quick):
     "Fifteen words in novels and WikiText-2, their senses labelled by hand, beside random weights"
-    import numpy as np
-    from pages import page
     purity = page('studies/probes').purity
     from elmo_fastai.studies.probe import sense_probe
     from elmo_fastai.tasks.classify import random_elmo
@@ -211,10 +196,11 @@ def real(elmo, quick):
     for k,t in tables.items(): show(f'novels and WikiText-2: {k}', t)
     kinds = ['wiki' if s == 'wikitext-2' else 'novel' for s in sources]
     there = Counter((s.split('/')[0], kind, s) for (*_, s),kind in zip(data, kinds))
-    best = {w: max((n, s) for w2, s, n in ((k[:2], k[2], n) for k, n in there.items()) if w2 == w)[
-        1] for w in {k[:2] for k in there}}
-    by_source = float(
-        np.mean([best[s.split('/')[0], kind] == s for (*_, s), kind in zip(data, kinds)]))
+    best = {}
+    for (word, kind, sense),n in sorted(there.items(), key=lambda o: (o[1], o[0][2])):
+        best[word, kind] = sense
+    by_source = float(np.mean([best[s.split('/')[0], kind] == s
+                               for (*_, s),kind in zip(data, kinds)]))
     print(f'\ncommonest sense of the word in its kind of text: {by_source:.3f}')
     random = []
     for seed in range(1 if quick else 3):
@@ -225,11 +211,9 @@ def real(elmo, quick):
                 nearest=nearest_same(elmo, data), by_source=round(by_source, 4),
                 senses=dict(Counter(s for *_, s in data)))
 
-
 def count_vectors(sents, n_words=8_000, around=3, dim=100):
     """Static vectors by counting: positive pointwise mutual information of words at most `around`
     apart, and its first singular vectors (Levy and Goldberg 2014)"""
-    import numpy as np
     from scipy.sparse import coo_matrix
     from sklearn.decomposition import TruncatedSVD
     from elmo_fastai.tasks.cbow import WordVectors
@@ -249,10 +233,8 @@ def count_vectors(sents, n_words=8_000, around=3, dim=100):
         words, (svd.fit_transform(m.tocsr())/svd.singular_values_**0.5).astype(np.float32)
     )
 
-
 def words(elmo, quick, layer=1):
     "A dozen words and more: where their nearest occurrences are, and their static neighbours"
-    import numpy as np
     from elmo_fastai.tasks.cbow import WordVectors
 
     ask = [(w, [q.strip() for q in qs.split('|')])
@@ -296,7 +278,6 @@ def questions(train, dev):
     return {'part of speech': (train, dev),
             **{k: (of(train), of(dev)) for k, of in (('word', words), ('position', places))}}
 
-
 def ud(elmo, quick):
     "Parts of speech, words and positions in the treebank"
     from elmo_fastai.text.treebanks import read_treebank
@@ -316,25 +297,19 @@ def ud(elmo, quick):
 def timed(elmo, quick):
     "Seconds of each probe, 20,000 tokens to learn from, one seed; under a minute is asked"
     from elmo_fastai.studies.probe import linear_probe, sense_probe
-    from pages import page
     purity = page('studies/probes').purity
     gold, res = toy_gold(800 if quick else 3_000, 600), {}
     # one word in twenty has senses
     more = toy_gold(2_000 if quick else 40_000)['train']
     def run(name, f, *args, **kw):
         wall, own = time.perf_counter(), time.process_time(); t = f(elmo, *args, **kw)
-        res[name] = dict(
-            tokens=t.attrs.get('train') or t.attrs.get('occurrences'),
-            seconds=round(time.perf_counter() - wall, 1),
-            processor=round(time.process_time() - own, 1),
-        )
-        print(f'{name:10} {res[name]["tokens"]:7,} tokens {res[name]["seconds"]:6.1f} s, of the '
-              f'processor {res[name]["processor"]:6.1f} s', flush=True)
-
-    for name, data in zip(
-        ('tags', 'words', 'positions'), questions(gold['train'], gold['valid']).values()
-    ):
-        run(name, linear_probe, *data, seeds=1, share=1.0)
+        res[name] = dict(tokens=t.attrs.get('train') or t.attrs.get('occurrences'),
+                         seconds=round(time.perf_counter() - wall, 1),
+                         processor=round(time.process_time() - own, 1))
+        print(name, res[name], flush=True)
+    asked = questions(gold['train'], gold['valid']).values()
+    for name,data in zip(('tags', 'words', 'positions'), asked):
+        run(name, linear_probe, *data, seeds=1, share=1.)
     run('senses', sense_probe, more, gold['valid'], seeds=1, share=1.)
     run('purity', purity, more)
     return res
@@ -353,30 +328,20 @@ def one(n):
     seconds = round(time.perf_counter() - start, 1)
     print(json.dumps(dict(occurrences=n, mb=round(peak_bytes()/2**20), seconds=seconds)))
 
-
 def memory(quick):
     res = []
-    print(f"\n{'occurrences':>12}{'MB at most':>12}{'seconds':>10}")
     for n in (2_000, 20_000) if quick else (20_000, 200_000):
-        r = in_process(n)
-        print(f"{n:12,}{r['mb']:12,}{r['seconds']:10}", flush=True)
-        res.append(r)
+        res.append(in_process(n))
+        print(res[-1], flush=True)
     return res
 
 def main():
-    a = options(
-        __doc__,
+    a = options(__doc__,
         quick=opt(False, 'smaller everywhere; nothing is written'),
         only=opt(choices=FILES, nargs='+'),
         model=opt('mini-en', "a folder, or 'mini-en', the package's own"),
-        toy=opt(
-            [ROOT/'models'/'toy'],
-            'folders as make pretrain leaves them, one a seed',
-            type=Path,
-            nargs='+',
-        ),
-        job=opt(hidden=True),
-    )  # how many occurrences
+        toy=opt([ROOT/'models'/'toy'], 'folders as make pretrain leaves them', nargs='+'),
+        job=opt(hidden=True))                       # how many occurrences
     if a.job: return one(int(a.job))
     from elmo_fastai.elmo import Elmo
     wanted = a.only or list(FILES)
@@ -386,13 +351,12 @@ def main():
         start, on_toy = time.perf_counter(), part in ('toy', 'purity')
         if on_toy and (missing := [str(f) for f in a.toy if not f.exists()]):
             print(f"({part}: no model in {', '.join(missing)}: say make pretrain, or name one with "
-                  f"--toy)", flush=True)
+                  "--toy)", flush=True)
             continue
-        if on_toy: res = dict(toy=toy, purity=purity_of_pools)[part](a.toy, a.quick)
-        elif part == 'memory': res = memory(a.quick)
-        else:
-            res = dict(english=english, real=real, words=words, ud=ud, time=timed)[part](
-                elmo, a.quick)
+        if part == 'memory': res = memory(a.quick)
+        elif on_toy: res = dict(toy=toy, purity=purity_of_pools)[part](a.toy, a.quick)
+        else: res = dict(english=english, real=real, words=words, ud=ud, time=timed)[part](
+            elmo, a.quick)
         if not a.quick and not (on_toy and len(a.toy) < 3): write(part, res)
         print(f'({part}: {time.perf_counter() - start:.0f} s)', flush=True)
 

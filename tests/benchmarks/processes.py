@@ -10,7 +10,6 @@ batch of all processes together.
 import json, os, subprocess, sys, time
 from harness import data_folder, environment, opt, options, write_figures
 
-
 def arguments():
     return options(__doc__,
         models=opt('small,medium', 'names of configurations'),

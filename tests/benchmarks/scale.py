@@ -55,8 +55,8 @@ def make_model(args, step):
     from elmo_fastai.nn.bilm import BiLM, elmo_configs
     torch.manual_seed(42)
     # a limit makes it loop
-    config = replace(elmo_configs[args.model], cutoffs=None if step >= 3 else (), cell_clip=None
-                     if step >= 1 else 1e6)
+    config = replace(elmo_configs[args.model], cutoffs=None if step >= 3 else (),
+                     cell_clip=None if step >= 1 else 1e6)
     model = BiLM(config, args.vocab).to(args.device).train()
     model.chars.savings = step >= 2
     return model
@@ -103,8 +103,8 @@ def main(args):
         sys.exit('There is no GPU here that PyTorch can use: leave out --device to measure the '
                  'processor')
     if args.quick: args.model,args.vocab,args.bs,args.seq_len,args.reps = 'tiny',5000,4,16,1
-    args.vocab,args.bs = args.vocab or (100_000 if cuda else 10_000),args.bs or (128 if cuda
-                                                                                 else 20)
+    args.vocab = args.vocab or (100_000 if cuda else 10_000)
+    args.bs = args.bs or (128 if cuda else 20)
     name,batches = get_batches(args, args.reps + (1 if args.quick else 2))
     batches = [tuple(o.to(args.device) for o in b) for b in batches]
     n = 512 if args.quick else 8192 if cuda else 2048
@@ -115,8 +115,6 @@ def main(args):
         torch.cuda.get_device_name() if cuda else f'{torch.get_num_threads()} processor threads')
     print(f"{device}; model {args.model}, {args.vocab:,} words, {args.bs} × {args.seq_len} tokens "
           f"a step; {name}")
-    print(f"{'':24}{'tokens/s':>10}{'gain':>8}{'G op/s':>9}{'reached':>9}"
-          + ('   memory' if cuda else ''))
     rows = []
     for step in range(len(STEPS)):
         bf16 = step >= 4
@@ -127,9 +125,7 @@ def main(args):
         r['reached'] = r['operations_per_second']/peak[bf16]
         r['gain'] = r['tokens_per_second']/rows[-1]['tokens_per_second'] if rows else 1.
         rows.append(r)
-        print(f"{r['step']:24}{r['tokens_per_second']:>10,.0f}{r['gain']:>8.2f}"
-              f"{r['operations_per_second']/1e9:>9,.0f}{r['reached']:>9.0%}"
-              + (f"{r['memory_gb']:>7.1f} GB" if cuda else ''), flush=True)
+        print(r, flush=True)
     res = dict(device=device, model=args.model, vocab=args.vocab, bs=args.bs, seq_len=args.seq_len,
                text=name, torch=torch.__version__,
                matrix_speed=dict(fp32=peak[False], bf16=peak[True]), rows=rows)

@@ -8,25 +8,17 @@ with it and without it (study: One recipe, many scripts).
     python tests/benchmarks/scripts.py --longer      # a check: twice the steps, on three treebanks
     python tests/benchmarks/scripts.py --treebanks fi_tdt ar_padt --json mine.json
 
-Each row is one treebank, one alphabet (the bytes of UTF-8, or the letters of the training text),
-one `max_chars` and one seed. A biLM reads the
-training part for a fixed number of batches. Then the library's tagger learns universal parts of
-speech from the same part: word vectors and the
-biLM's vectors below an LSTM, or word vectors alone ('without', which has no alphabet and is trained
-once per treebank and seed). Accuracy is that on the
-test part, which nothing was trained on or chosen by. Two rivals: the commonest tag of each word,
-and a linear model on the word, its
-beginnings and ends, and its neighbours. At most 10,000 words of a training part and 6,000 of a test
-part are used, whole sentences drawn at random.
-A smaller `max_chars` is tried where it cuts more than a twentieth (16) or a fiftieth (25) of the
-test words.
-
-Rows are written as soon as they are there; the same command goes on after an interruption. The
-treebanks come from ELMO_FASTAI_DATA or
+Each row is one treebank, one alphabet (bytes, or the letters of the training text), one `max_chars`
+and one seed. A biLM reads the training part for a fixed number of batches; then the library's
+tagger learns universal parts of speech from it, with the biLM's vectors beside word vectors, or
+without. Accuracy is that on the test part. Two rivals: the commonest tag of each word, and a linear
+model on the word, its beginnings and ends, and its neighbours. At most 10,000 words of a training
+part and 6,000 of a test part are used. A smaller `max_chars` is tried where it cuts more than a
+twentieth (16) or a fiftieth (25) of the test words. The treebanks come from ELMO_FASTAI_DATA or
 ../shared/data, or are downloaded.
 """
 import json, platform, random, time
-from harness import RESULTS, opt, options, read_figures, write_figures
+from harness import RESULTS, fill, opt, options, read_figures, write_figures
 
 FIGURES = RESULTS/'scripts.json'
 TREEBANKS = ['en_ewt', 'da_ddt', 'vi_vtb', 'el_gud', 'hy_armtdp', 'ug_udt', 'ko_gsd', 'te_mtg',
@@ -57,8 +49,7 @@ def some(sents, most, seed=0):
     "Sentences in their order, drawn at random, of `most` words together; all if there are fewer"
     order = list(range(len(sents)))
     random.Random(seed).shuffle(order)
-    chosen = []
-    n = 0
+    chosen, n = [], 0
     for i in order:
         n += len(sents[i].tokens)
         if n > most: break
@@ -242,12 +233,9 @@ def main(args):
         print(json.dumps(about, ensure_ascii=False), flush=True)
         save()
     about = {row['treebank']: row for row in found['treebanks']}
-    for name, chars, most, seed in jobs(args, about):
-        key = dict(treebank=name, chars=chars, max_chars=most, seed=seed)
-        if any(key.items() <= row.items() for row in rows): continue
-        rows.append(key | train_row(golds[name], chars, most, seed, args))
-        print(json.dumps(rows[-1]), flush=True)
-        save()
+    keys = [dict(zip(('treebank', 'chars', 'max_chars', 'seed'), job)) for job in jobs(args, about)]
+    def make(treebank, **kw): return train_row(golds[treebank], args=args, **kw)
+    fill(rows, keys, make, save)
     print(f"{sum(row['seconds'] for row in rows)/60:.1f} minutes of one core")
 
 if __name__ == '__main__': main(arguments())

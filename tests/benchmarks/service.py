@@ -10,30 +10,22 @@ gets its own vectors.
 Needs `pip install fastapi uvicorn onnx onnxruntime psutil`, and the program wrk
 (https://github.com/wg/wrk) for `load` and `memory`.
 
-The service is service_app.py on the loopback interface, one process per variant: PyTorch or ONNX
-Runtime; each request for itself in a thread of the pool, or
-those that wait at the same time in one batch (`Batches` of the page); one thread for the arithmetic
-or two. All variants run at once, and only the one that is measured has anything to do.
+The service is service_app.py on the loopback interface, a process per variant: PyTorch or ONNX
+Runtime; each request in a thread of the pool, or those that wait at the same time in one batch
+(`Batches` of the page); one thread for the arithmetic or two.
 
 load     wrk sends one text per request over 1, 4 and 16 connections and asks for its mean vector;
-         the variants take turns, and medians over the rounds are kept. `cpu_ms` is the processor
-         time of the server's process per request: a neighbour on the machine counts little there,
-         and much
-         in requests per second and in latency.
-memory   the resident memory of the process before the first request and after each turn of some
-         seconds, up to 100,000 requests, over 16 connections; texts of 3 to 6 tokens
-threads  threads embed sentences that one thread embedded before, one by one; every vector is
-         compared with that one. Several threads use one Elmo, in different ways at the same time.
-         `wrong`: vectors with a number that is off by more than 1e-5. `control` compares each
-         vector with
-         that of another token: all must be wrong.
+         the variants take turns. `cpu_ms` is the server's processor time per request: a neighbour
+         on the machine counts little there, and much in requests per second and in latency.
+memory   the resident memory of the process, up to 100,000 requests over 16 connections
+threads  threads embed sentences that one thread embedded before, one by one. `wrong`: vectors with
+         a number that is off by more than 1e-5. `control` compares each vector with that of another
+         token: all must be wrong.
 services the same, but the threads ask the services
 
 `load` and `threads` use the model in the box, `memory` and `services` an untrained one of the size
-`tiny`, for which a request is cheaper: threads and memory are the same there.
-
-The texts have 3 to 15 tokens, for `threads` and `services` 3 to 60, from WikiText-2 in
-ELMO_FASTAI_DATA; where it is not there: random words with frequencies by Zipf's law.
+`tiny`. The texts have 3 to 15 tokens, for `threads` and `services` 3 to 60, from WikiText-2 in
+ELMO_FASTAI_DATA, else random words by Zipf's law.
 """
 
 import base64, json, os, platform, random, re, shutil, socket, subprocess, sys, tempfile, time
@@ -73,7 +65,6 @@ function done(summary, latency, requests)
                            e.connect + e.read + e.write + e.status + e.timeout))
 end
 '''
-
 
 def arguments():
     return options(__doc__,
@@ -264,7 +255,6 @@ def by_one_elmo(elmo):
     return {'elmo.embed': elmo.embed, 'elmo.embed, in pieces': pieces,
             'elmo.embed, all layers, mixed afterwards': layer_of_all, 'elmo(sentences)': forward,
             'Batches': batches}
-
 
 def references(model, n):
     "A model, sentences, and the vectors of each, embedded alone"

@@ -2,7 +2,6 @@
 
     python tests/benchmarks/shapes.py       # some fifteen minutes; leave the machine alone
     python tests/benchmarks/shapes.py --quick         # does it work? nothing is kept
-    python tests/benchmarks/shapes.py --table         # the figures that are there
 
 Three trainings (the tiny biLM on sentences of the toy language, the small one on a stream of
 WikiText-2 with 10,000 words and with
@@ -16,12 +15,11 @@ The rows of each processor are kept. `--dropped` shows what else was tried, meas
 code of that time.
 """
 
-import json, os, sys, time
+import json, os, sys
 from pathlib import Path
 from statistics import median
-from harness import (
-    RESULTS, Worker, answer, environment, opt, options, processor as name_of_processor,
-    read_figures, write_figures)
+from harness import (RESULTS, Worker, answer, environment, opt, options,
+                     processor as name_of_processor, read_figures, seconds, write_figures)
 
 FIGURES = RESULTS/'shapes.json'
 WAYS = {'as it is': (), 'few sizes': ('sizes',), 'letters side by side': ('letters',),
@@ -29,7 +27,6 @@ WAYS = {'as it is': (), 'few sizes': ('sizes',), 'letters side by side': ('lette
 ISAS = {'its own': {}, 'AVX2': dict(ONEDNN_MAX_CPU_ISA='AVX2', ATEN_CPU_CAPABILITY='avx2')}
 WORKS = ['toy', 'WikiText-2, 10,000 words', 'WikiText-2', 'embedding, mini-en',
          "embedding, AI2's small size"]
-
 
 def speed_up_by(model, way):
     "One of the two ideas of `speed_up`, both, or none"
@@ -77,17 +74,13 @@ def training(work, way):
         loss.backward()
         learn.opt.step()
         learn.opt.zero_grad()
-    def seconds(batches):
-        start = time.perf_counter()
-        for b in batches: step(b)
-        return time.perf_counter() - start
     def endless():
         while True: yield from dls.train
     batches = endless()
     def turn(n):
         some = [next(batches) for _ in range(n)]
         tokens = sum(int((b[0][..., 0] != 0).sum()) for b in some)
-        return tokens/seconds(some), tokens/seconds(some)
+        return [tokens/seconds(lambda: list(map(step, some))) for _ in range(2)]
     return turn
 
 def embedding(work, way):
@@ -109,9 +102,7 @@ def embedding(work, way):
         some = sents[place:place + size*n]
         place = (place + size*n) % (len(sents) - size*n)
         def rate():
-            start = time.perf_counter()
-            elmo.embed(some, 'all', progress=False)
-            return sum(map(len, some))/(time.perf_counter() - start)
+            return sum(map(len, some))/seconds(lambda: elmo.embed(some, 'all', progress=False))
         return rate(), rate()
     return turn
 
@@ -142,19 +133,11 @@ def processor():
         name += f" (family {found['cpu family']}, model {found['model']})"
     return f"{name}, {os.cpu_count()} cores, {', '.join(flags)}"
 
-def show(rows):
-    import pandas as pd
-    t = pd.DataFrame(rows)
-    index = ['processor', 'isa', 'work']
-    table = t.pivot_table(index=index, columns='way', values='new', sort=False)
-    print(table.div(table['as it is'], axis=0).round(2).to_string())
-
 if __name__ == '__main__':
     args = options(__doc__,
         turns=7,
         works=opt(WORKS, nargs='+', choices=WORKS),
         quick=False,
-        table=False,
         dropped=False,
         json=FIGURES,
         child=opt(hidden=True),
@@ -162,11 +145,9 @@ if __name__ == '__main__':
     if args.child: child(args.child, WAYS[args.way]); sys.exit()
     kept = read_figures(args.json, {})
     if args.dropped: print(json.dumps(kept.get('dropped'), indent=1)); sys.exit()
-    if not args.table:
-        for row in measure(1 if args.quick else args.turns, 2 if args.quick else 10, args.works):
-            print(row, flush=True)
-            same = {k: row[k] for k in ('processor', 'isa', 'work', 'way')}
-            kept['speed'] = [*(r for r in kept.get('speed', []) if not same.items() <= r.items()),
-                             row]
-            if not args.quick: write_figures(args.json, kept)
-    show(kept['speed'])
+    for row in measure(1 if args.quick else args.turns, 2 if args.quick else 10, args.works):
+        print(row, flush=True)
+        same = {k: row[k] for k in ('processor', 'isa', 'work', 'way')}
+        others = [r for r in kept.get('speed', []) if not same.items() <= r.items()]
+        kept['speed'] = [*others, row]
+        if not args.quick: write_figures(args.json, kept)

@@ -4,7 +4,6 @@ training.
     # RUNS that are not in nbs/results/small_text.json yet: about an hour of one core in all
     python tests/benchmarks/small_text.py
     python tests/benchmarks/small_text.py --runs 'novels 10,000:tiny/0.3/16' --seeds 0 --json F
-    python tests/benchmarks/small_text.py --table                # only print what there is
 
 A run is TEXT:MODEL/DROPOUT/EPOCHS, trained as `elmo_pretrain` trains by default (streams of 20 x 64
 tokens, AdamW, one cycle, the weights
@@ -19,7 +18,7 @@ of each word. Texts are read under
 ELMO_FASTAI_DATA: novels/valid (two novels that the box has not read), ud-languages, ud-ewt,
 wikitext-2.
 """
-import sys, time
+import time
 from dataclasses import replace
 from itertools import accumulate
 import numpy as np, torch
@@ -36,7 +35,8 @@ from elmo_fastai.text.tokens import get_tokenizer
 from elmo_fastai.train.learner import EarlyStop, StopOnSignal, bilm_learner
 from elmo_fastai.train.report import baselines, shares
 
-from harness import RESULTS, opt, options, read_figures, write_figures
+from harness import RESULTS, has, opt, options, read_figures, write_figures
+from made import quietly
 from pages import page
 
 LR = 4e-3
@@ -65,16 +65,14 @@ def novels(name, n_words):
     library = page('library/books')
     sents = []
     for book in library.BOOKS:
-        if book.held:
-            sents += library.book_sentences(read_text(library.book_file(book,
-                                                                        local_folder('novels'))),
-                                                                        book.start)
+        if not book.held: continue
+        text = read_text(library.book_file(book, local_folder('novels')))
+        sents += library.book_sentences(text, book.start)
     return cut(name, sents, n_words)
 
 def danish(name, n_words):
-    return cut(name, [' '.join(sent.tokens) for sent in treebank('ud-languages/da_ddt-ud-dev',
-                                                                 'ud-languages/da_ddt-ud-test')],
-               n_words, 'space', 1900)
+    sents = treebank('ud-languages/da_ddt-ud-dev', 'ud-languages/da_ddt-ud-test')
+    return cut(name, [' '.join(sent.tokens) for sent in sents], n_words, 'space', 1900)
 
 def wikipedia(name, n_words):
     corpus = wikitext2()
@@ -128,7 +126,7 @@ def run(corpus, model, dropout, epochs, seed):
         learn.model.load_state_dict({k: w for k,w in lm.state_dict().items()
                                      if not k.startswith('head')}, strict=False)
     start = time.process_time()
-    with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(epochs, LR)
+    quietly(learn, 'fit_one_cycle', epochs, LR)
     seconds = time.process_time() - start
     found = evaluate(learn.model, dls.valid)
     losses = [round(float(row[1]), 4) for row in learn.recorder.values]
@@ -137,29 +135,20 @@ def run(corpus, model, dropout, epochs, seed):
                 tokens=learn.throughput.tokens, cpu_seconds=round(seconds, 1),
                 valid_losses=losses), Elmo(learn.model, dls.vocab), dls
 
-def table(found):
-    for name,what in found['texts'].items(): print(name, what)
-    for r in found['runs']:
-        print(f"{r['run']:42} seed {r['seed']}  {r['perplexity']:7.1f}  best {r['best_epoch']}  "
-              f"{r['cpu_seconds']:6.0f} s  "
-              f"{r['tokens']/r['cpu_seconds']:7,.0f} tokens/s  tags {r.get('tagging')}")
-
 def arguments():
     return options(__doc__,
         runs=opt(RUNS, nargs='+'),
         seeds=opt([0, 1, 2], nargs='+'),
-        json=RESULTS/'small_text.json',
-        table=False)
+        json=RESULTS/'small_text.json')
 
 def main():
     args = arguments()
     torch.set_num_threads(1)
     found = read_figures(args.json, dict(lr=LR, tagged=N_TAGGED, texts={}, runs=[]))
-    if args.table: return table(found)
     corpora = {}
     for seed in args.seeds:
         for which in args.runs:
-            if any(row['run'] == which and row['seed'] == seed for row in found['runs']): continue
+            if has(found['runs'], dict(run=which, seed=seed)): continue
             name, setting = which.split(':')
             corpus = corpora[name] = corpora.get(name) or text(name)
             model, dropout, epochs = setting.split('/')
@@ -167,14 +156,12 @@ def main():
             row['tagging'] = tagging(elmo, name)
             if name not in found['texts']:
                 counting = {k: round(ppl, 2) for k,ppl in baselines(corpus, dls).items()}
-                found['texts'][name] = dict(counting, train=len(dls.train.text.ids),
-                                            held_out=len(dls.valid.text.ids),
-                                            words=len(dls.vocab),
-                                            unknown=round(shares(dls.valid.text)['unknown'], 4),
-                                            commonest_tags=commonest_tags(name))
+                found['texts'][name] = dict(
+                    counting, train=len(dls.train.text.ids), held_out=len(dls.valid.text.ids),
+                    words=len(dls.vocab), unknown=round(shares(dls.valid.text)['unknown'], 4),
+                    commonest_tags=commonest_tags(name))
             found['runs'].append(dict(run=which, seed=seed, **row))
             write_figures(args.json, found)
-            table(dict(texts={}, runs=found['runs'][-1:]))
-            sys.stdout.flush()
+            print(found['runs'][-1], flush=True)
 
-if __name__ == '__main__': sys.exit(main())
+if __name__ == '__main__': main()

@@ -14,9 +14,8 @@ sampled    `SampledSoftmax`; its training loss is not comparable, its perplexity
            one
 
 Every training is a process of its own: `bilm_learner`, one cycle, the vocabulary of all words. The
-text comes from ELMO_FASTAI_DATA or
-../shared/data, or is downloaded. An interval is Student's, over the seeds, of the ratio to `full`
-with the same seed.
+text comes from ELMO_FASTAI_DATA or ../shared/data, or is downloaded. An interval is Student's, over
+the seeds, of the ratio to `full` with the same seed.
 """
 import json, math, sys
 from statistics import mean

@@ -1,41 +1,32 @@
 """Tagging real text with and without ELMo: learning curves, layers and places on UD-EWT (study:
 Learning curves).
 
-    python tests/benchmarks/tag.py --model models/english          # some ten minutes on two cores
-    # one seed, small shares, few steps: does it work?
-    python tests/benchmarks/tag.py --model models/english --quick
+    python tests/benchmarks/tag.py                                 # some ten minutes on two cores
+    python tests/benchmarks/tag.py --quick                         # does it work?
     # these shares, each training as long as it gains
-    python tests/benchmarks/tag.py --model models/english --best .01 .1
+    python tests/benchmarks/tag.py --best .01 .1
     # noun phrases in BIO instead of tags, this share
     python tests/benchmarks/tag.py --spans .1
     # logistic regressions on words and endings, these shares
     python tests/benchmarks/tag.py --clues .01 .03 .1 .3 1
 
-The same tagger (word vectors, vectors from letters, a bidirectional LSTM) is trained on 1, 3, 10,
-30 and 100 % of the training sentences,
-with ELMo at the LSTM's input and without it; then with single layers and mixes of them, and with
-ELMo at the three places. Universal tags;
-accuracy on the development part. Both sides get the same sentences, seeds, steps and settings. The
-biLM is frozen and reads each sentence once, before the
-trainings, which then run in processes of one thread each. With --best each training is made again
-and again from the beginning, with twice
-the steps, until one half of the development part no longer gains; its accuracy is that on the other
-half. These rows are added to the file, and a run that was
-stopped goes on. With --spans the same taggers find base noun phrases: a noun, a proper noun or a
-pronoun with the determiners, adjectives, numbers,
-possessives and compounds that the treebank hangs on it, as far as they are next to each other, as
-BIO tags; accuracy and F1 of whole phrases on the
-development part, added to the file. With --clues the rival is lesson 12's logistic regression, on
-the same sentences: from the three words around a token, with their endings, and with the form of
-the word, too. The text comes from ELMO_FASTAI_DATA or ../shared/data, or is
-downloaded. The figures go
-to nbs/results/tag.json, which the chapter shows.
+The same tagger (word vectors, vectors from letters, a bidirectional LSTM) is trained on shares of
+the training sentences, with ELMo at the LSTM's input and without it; then with single layers and
+mixes of them, and with ELMo at the three places; accuracy on the development part. Both sides get
+the same sentences, seeds, steps and settings. The biLM is frozen and reads each sentence once.
+
+--best makes each training again with twice the steps until one half of the development part no
+longer gains; its accuracy is that on the other half. --spans finds base noun phrases: a noun, a
+proper noun or a pronoun with what the treebank hangs on it beside it. --clues is lesson 12's
+logistic regression: from the three words around a token, with their endings, and with the form of
+the word. These rows are added to the file. The text comes from ELMO_FASTAI_DATA or ../shared/data,
+or is downloaded. The figures go to nbs/results/tag.json.
 """
 import time
 from multiprocessing import get_context
 from pathlib import Path
 
-from harness import RESULTS, data_folder, opt, options, read_figures, write_figures
+from harness import RESULTS, data_folder, fill, opt, options, read_figures, write_figures
 
 SHARES = [.01, .03, .1, .3, 1.]
 LAYERS = ['last', 'first', 0, 'equal', 'learned']
@@ -77,74 +68,78 @@ def jobs(a):
                 for o in ('output', 'both')]
     return sorted(res, key=lambda o: -o['share'])
 
+class Taggers:
+    "What all trainings share: the text, the model, its vectors that were read"
+    def __init__(self, a, read=None, mb=3000):
+        import torch
+        from elmo_fastai.text.treebanks import read_treebank
+        from elmo_fastai.elmo.module import Elmo
+        from elmo_fastai.tasks.classify import LayerCache
+        from pages import page
+        torch.set_num_threads(1)
+        self.a, self.study = a, page('studies/learning_curves')
+        self.elmo, self.cache = Elmo.from_pretrained(a.model), LayerCache(mb=mb)
+        gold = read_treebank('en_ewt').gold if read is None else read
+        self.train, self.dev = gold['train'], gold['valid'][::10] if a.quick else gold['valid']
+        self.labels = sorted({t for s in self.train + self.dev for t in s.tags})
+
+    def some(self, share, seed): return self.study.subset(self.train, share, seed)
+
+    def learn(self, some, where, seed, steps, dev=None, epochs=1, **kw):
+        "A trained tagger"
+        a = self.a
+        settings = dict(words=a.words, chars=a.chars, hidden=a.hidden, dropout=a.dropout,
+                        elmo_dropout=a.elmo_dropout, lr=a.lr, labels=self.labels, device='cpu',
+                        cache=self.cache if where else False)
+        return self.study.train_tagger(some, dev or self.dev, self.elmo, where, epochs=epochs,
+                                       seed=seed, steps=steps, **settings | kw)
+
 def work(job):
     "One training; what came of it"
-    import torch
-    from pages import page
-    study = page('studies/learning_curves')
-    torch.set_num_threads(1)
-    a, train, dev, labels, elmo, cache = SHARED
-    some, start = study.subset(train, job['share'], job['seed']), time.perf_counter()
+    start, a = time.perf_counter(), SHARED.a
+    some = SHARED.some(job['share'], job['seed'])
     own = {k: job[k] for k in ('layers', 'words', 'chars') if k in job}
-    kw = dict(words=a.words, chars=a.chars, hidden=a.hidden, dropout=a.dropout,
-              elmo_dropout=a.elmo_dropout, cache=cache if job['where'] else False)
     steps = a.layers_steps if job['kind'] == 'ablation' else a.steps
-    learn = study.train_tagger(some, dev, elmo, job['where'], epochs=a.epochs, lr=a.lr,
-                               seed=job['seed'], steps=steps, labels=labels,
-                         device='cpu', **{**kw, **own})
+    learn = SHARED.learn(some, job['where'], job['seed'], steps, epochs=a.epochs, **own)
     res = dict(**job, sentences=len(some), score=learn.recorder.values[-1][2],
                seconds=round(time.perf_counter() - start, 1))
     if job['where']:
         res['shares'] = [[round(s, 4) for s in m.shares.tolist()] for m in learn.model.elmo.mixes]
     return res
 
-def as_long_as_it_gains(a, side, where, share, seed, train, dev, labels, elmo, cache):
-    """Trainings of 1, 2, 4, … times the steps, until half of `dev` no longer gains; the accuracy
-    of the best on the other half"""
-    from pages import page
-    study = page('studies/learning_curves')
-    some, steps, tried, best = study.subset(train, share, seed), a.steps, [], None
-    kw = dict(words=a.words, chars=a.chars, hidden=a.hidden, dropout=a.dropout,
-              elmo_dropout=a.elmo_dropout, cache=cache if where else False)
-    while steps <= a.most:
-        learn = study.train_tagger(some, dev[::2], elmo, where, epochs=1, lr=a.lr, seed=seed,
-                                   steps=steps, labels=labels, device='cpu', **kw)
-        gained = learn.recorder.values[-1][2]
-        tried.append([steps, round(gained, 4)])
-        if best and gained <= best[0]: break
-        with learn.no_bar():
-            best = gained, learn.validate(dl=learn.dls.test_dl(dev[1::2],
-                                                               with_labels=True))[1], steps
-        steps *= 2
-    return dict(side=side, share=share, seed=seed, sentences=len(some), score=best[1],
-                steps=best[2], tried=tried)
+def keys(a, shares):
+    return [dict(side=side, share=share, seed=seed) for share in shares for seed in range(a.seeds)
+            for side,_ in SIDES]
+
+def add(a, kind, rows, keys, make, **about):
+    "Adds rows to the file that has the others"
+    def save():
+        if a.quick: return
+        found = dict(about, rows=rows) if about else rows
+        write_figures(a.json, read_figures(a.json) | {kind: found})
+    fill(rows, keys, make, save)
 
 def add_best(a):
-    "The rows of --best, into the file that has the others"
-    import torch
-    from elmo_fastai.text.treebanks import read_treebank
-    from elmo_fastai.elmo.module import Elmo
-    from elmo_fastai.tasks.classify import LayerCache
-    torch.set_num_threads(1)
-    gold, elmo, cache, out = (read_treebank('en_ewt').gold, Elmo.from_pretrained(a.model),
-                              LayerCache(mb=3000), a.json)
-    train, dev = gold['train'], gold['valid'][::10] if a.quick else gold['valid']
-    labels = sorted({t for s in train + dev for t in s.tags})
-    res = read_figures(out)
-    name = elmo.lm.config.name
+    """Trainings of 1, 2, 4, … times the steps, until half of `dev` no longer gains; the accuracy
+    of the best on the other half"""
+    taggers = Taggers(a)
+    name = taggers.elmo.lm.config.name
+    def make(side, share, seed, **_):
+        start, steps, tried, best = time.perf_counter(), a.steps, [], None
+        some = taggers.some(share, seed)
+        while steps <= a.most:
+            learn = taggers.learn(some, dict(SIDES)[side], seed, steps, taggers.dev[::2])
+            gained = learn.recorder.values[-1][2]
+            tried.append([steps, round(gained, 4)])
+            if best and gained <= best[0]: break
+            dl = learn.dls.test_dl(taggers.dev[1::2], with_labels=True)
+            with learn.no_bar(): best = gained, learn.validate(dl=dl)[1], steps
+            steps *= 2
+        return dict(sentences=len(some), score=best[1], steps=best[2], tried=tried,
+                    seconds=round(time.perf_counter() - start, 1))
     # those of another model are no use
-    rows = [o for o in res.get('best', []) if o['model'] == name]
-    for share in a.best:
-        for seed in range(a.seeds):
-            for side,where in SIDES:
-                if any((o['side'], o['share'], o['seed']) == (side, share, seed) for o in rows):
-                    continue
-                start = time.perf_counter()
-                row = as_long_as_it_gains(a, side, where, share, seed, train, dev, labels, elmo,
-                                          cache)
-                rows.append(dict(row, model=name, seconds=round(time.perf_counter() - start, 1)))
-                print(rows[-1], flush=True)
-                write_figures(out, res | dict(best=rows))
+    rows = [o for o in read_figures(a.json).get('best', []) if o['model'] == name]
+    add(a, 'best', rows, [key | dict(model=name) for key in keys(a, a.best)], make)
 
 # noun phrases
 
@@ -184,38 +179,22 @@ def phrase_sentences(path):
     return sents
 
 def add_spans(a):
-    "The rows of --spans, into the file that has the others"
-    import torch
-    from elmo_fastai.elmo.module import Elmo
-    from elmo_fastai.tasks.classify import LayerCache
-    from pages import page
-    study = page('studies/learning_curves')
-    torch.set_num_threads(1)
+    "The rows of --spans"
     folder = data_folder('ud-ewt')
-    train, dev = (phrase_sentences(folder/f'en_ewt-ud-{part}.conllu') for part in ('train', 'dev'))
-    if a.quick: dev = dev[::10]
-    labels, elmo, cache, rows = ['B-NP', 'I-NP',
-                                 'O'], Elmo.from_pretrained(a.model), LayerCache(mb=3000), []
-    kw = dict(words=a.words, chars=a.chars, hidden=a.hidden, dropout=a.dropout,
-              elmo_dropout=a.elmo_dropout)
+    gold = {k: phrase_sentences(folder/f'en_ewt-ud-{part}.conllu')
+            for k,part in dict(train='train', valid='dev').items()}
+    taggers = Taggers(a, gold)
+    dev = taggers.dev
     example = next(s for s in dev if 8 <= len(s.tokens) <= 14 and s.tags.count('I-NP') > 2)
     everywhere = [t for s in dev for t in s.tags]
-    res = dict(example=[example.tokens, example.tags], tokens=len(everywhere),
-               phrases=everywhere.count('B-NP'),
-               inside=everywhere.count('I-NP'), model=elmo.lm.config.name, rows=rows)
-    for share in a.spans:
-        for seed in range(a.seeds):
-            for side,where in SIDES:
-                some = study.subset(train, share, seed)
-                learn = study.train_tagger(some, dev, elmo, where, epochs=a.epochs, lr=a.lr,
-                                           seed=seed, steps=a.steps, labels=labels,
-                                           device='cpu', cache=cache if where else False, **kw)
-                _, _, accuracy, f1 = learn.recorder.values[-1]
-                rows.append(dict(side=side, share=share, seed=seed, sentences=len(some),
-                                 score=accuracy, f1=f1))
-                print(rows[-1], flush=True)
-                if a.quick: continue
-                write_figures(a.json, read_figures(a.json) | dict(spans=res))
+    def make(side, share, seed):
+        some = taggers.some(share, seed)
+        learn = taggers.learn(some, dict(SIDES)[side], seed, a.steps, epochs=a.epochs)
+        _, _, accuracy, f1 = learn.recorder.values[-1]
+        return dict(sentences=len(some), score=accuracy, f1=f1)
+    add(a, 'spans', [], keys(a, a.spans), make, example=[example.tokens, example.tags],
+        tokens=len(everywhere), phrases=everywhere.count('B-NP'), inside=everywhere.count('I-NP'),
+        model=taggers.elmo.lm.config.name)
 
 # words and endings
 
@@ -248,82 +227,52 @@ def clues_right(train, dev, side):
     return model.score(asked, [t for s in dev for t in s.tags])
 
 def add_clues(a):
-    "The rows of --clues, into the file that has the others"
+    "The rows of --clues"
     from elmo_fastai.text.treebanks import read_treebank
     from pages import page
     study, gold = page('studies/learning_curves'), read_treebank('en_ewt').gold
-    rows = read_figures(a.json).get('clues', [])
-    for share in a.clues:
-        for side in CLUES:
-            for seed in range(a.seeds if share < 1 else 1):
-                key = dict(side=side, share=share, seed=seed)
-                if any(key.items() <= row.items() for row in rows): continue
-                some = study.subset(gold['train'], share, seed)
-                right = round(clues_right(some, gold['valid'], side), 4)
-                rows.append(key | dict(sentences=len(some), score=right))
-                print(rows[-1], flush=True)
-                write_figures(a.json, read_figures(a.json) | dict(clues=rows))
+    def make(side, share, seed):
+        some = study.subset(gold['train'], share, seed)
+        right = round(clues_right(some, gold['valid'], side), 4)
+        return dict(sentences=len(some), score=right)
+    keys = [dict(side=side, share=share, seed=seed) for share in a.clues for side in CLUES
+            for seed in range(a.seeds if share < 1 else 1)]
+    add(a, 'clues', read_figures(a.json).get('clues', []), keys, make)
 
 def main(a):
     global SHARED
-    if a.best: return add_best(a)
-    if a.spans: return add_spans(a)
-    if a.clues: return add_clues(a)
-    import torch
-    from elmo_fastai.text.treebanks import read_treebank
-    from elmo_fastai.elmo.module import Elmo
-    from elmo_fastai.tasks.classify import LayerCache
-    from pages import page
-    curve_table = page('studies/learning_curves').curve_table
-    from elmo_fastai.tasks.cbow import interval
-    from pages import page
+    for part,f in ((a.best, add_best), (a.spans, add_spans), (a.clues, add_clues)):
+        if part: return f(a)
     from elmo_fastai.data.tagged import TagDataLoaders
-    CommonestTag = page('library/tagged').CommonestTag
-    import pandas as pd
+    from pages import page
     start = time.perf_counter()
-    gold, elmo, cache = (read_treebank('en_ewt').gold, Elmo.from_pretrained(a.model),
-                         LayerCache(mb=6000))
     if a.quick: a.seeds, a.layers_share, a.steps, a.layers_steps = 1, SHARES[1], 120, 60
-    train, dev = gold['train'], gold['valid'][::10] if a.quick else gold['valid']
-    labels = sorted({t for s in train + dev for t in s.tags})
-    todo = jobs(a)
+    SHARED = taggers = Taggers(a, mb=6000)
+    todo, elmo, cache = jobs(a), taggers.elmo, taggers.cache
     # read every sentence once, before the processes part
-    if todo:
-        torch.set_num_threads(1)
-        need = {id(s): s for j in todo for s in subset_of(train, j)}
-        dls = TagDataLoaders.from_sents(list(need.values()), dev, labels=labels, device='cpu')
-        weights = cache.open(elmo)
-        for dl in dls:
-            for x,*_ in dl: cache(elmo, x, weights)
-        print(f'{len(cache.rows):,} sentences read by the biLM, {time.perf_counter()-start:.0f} s',
-              flush=True)
-    SHARED = a, train, dev, labels, elmo, cache
+    need = {id(s): s for j in todo for s in taggers.some(j['share'], j['seed'])}
+    dls = TagDataLoaders.from_sents([*need.values()], taggers.dev, labels=taggers.labels,
+                                    device='cpu')
+    weights = cache.open(elmo)
+    for dl in dls:
+        for x,*_ in dl: cache(elmo, x, weights)
     out = []
     with get_context('fork').Pool(a.processes) as pool:
         for r in pool.imap_unordered(work, todo):
             out.append(r)
-            print('  '.join(f'{k} {v:.4f}' if k == 'score' else f'{k} {v}' for k,v in r.items()),
-                  flush=True)
+            print(r, flush=True)
     out.sort(key=lambda o: (o['kind'], o['share'], o['seed'], o.get('side') == 'with ELMo',
                             str(o.get('layers', '')), o.get('place', '')))
-    of = lambda kind: [{k: v for k,v in o.items() if k != 'kind'} for o in out if o['kind'] == kind]
-    res = {'model': elmo.lm.config.to_dict(),
-           'settings': {k: v for k,v in vars(a).items() if k not in ('json', 'model', 'processes')},
-           'commonest tag': CommonestTag(train).accuracy(dev), 'curve': of('curve'),
-           'ablation': of('ablation'), 'places': of('places'),
-           'minutes': round((time.perf_counter() - start)/60, 1)}
+    def of(kind):
+        return [{k: v for k,v in o.items() if k != 'kind'} for o in out if o['kind'] == kind]
+    commonest = page('library/tagged').CommonestTag(taggers.train).accuracy(taggers.dev)
+    settings = {k: v for k,v in vars(a).items() if k not in ('json', 'model', 'processes')}
     old = read_figures(a.json, {})
-    res |= {key: old[key] for key in ('best', 'spans', 'clues') if key in old}
+    res = {'model': elmo.lm.config.to_dict(), 'settings': settings, 'commonest tag': commonest,
+           **{kind: of(kind) for kind in ('curve', 'ablation', 'places')},
+           'minutes': round((time.perf_counter() - start)/60, 1),
+           **{key: old[key] for key in ('best', 'spans', 'clues') if key in old}}
     write_figures(a.json, res)
-    print(curve_table(pd.DataFrame(res['curve'])).to_string(),
-          f"\ncommonest tag {res['commonest tag']:.3f}")
-    for kind,key in (('ablation', 'layers'), ('places', 'place')):
-        for k,d in pd.DataFrame(res[kind]).groupby(key, sort=False):
-            print(f"{key} {k}: {interval(d.score)[0]:.4f} ± {interval(d.score)[1]:.4f}")
-    print(f"{res['minutes']} minutes; written to {a.json}")
-
-def subset_of(train, job):
-    from pages import page
-    return page('studies/learning_curves').subset(train, job['share'], job['seed'])
+    print(f"commonest tag {commonest:.3f}; {res['minutes']} minutes; written to {a.json}")
 
 if __name__ == '__main__': main(arguments())

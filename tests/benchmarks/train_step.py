@@ -15,18 +15,16 @@ library bf16  the same in bfloat16, where the processor is fast at it: what `bil
 bf16, as it is  the same without `speed_up`
 
 The sides take turns on the same batches, and medians are compared. The text is WikiText-2 from
-ELMO_FASTAI_DATA or ../shared/data, mixed
-with novels where --vocab is larger than its vocabulary; words that are still missing are made up
-and never occur. Without these files:
-random words with frequencies by Zipf's law.
+ELMO_FASTAI_DATA or ../shared/data, with novels where --vocab is larger than its vocabulary; words
+that are still missing are made up and never occur. Without these files: random words with
+frequencies by Zipf's law.
 """
 import json, random, tempfile
 from functools import partial
 from itertools import islice
 from statistics import median
-from harness import (
-    Worker, answer, data_folder, in_process, medians, opt, options, peak_gb, seconds, turns,
-    write_figures)
+from harness import (Worker, answer, data_folder, in_process, medians, opt, options, peak_gb,
+                     seconds, turns, write_figures)
 
 # torch is imported where it is needed: the process that starts the others stays small
 SIDES = ['plain', 'library fp32', 'library bf16', 'bf16, as it is']
@@ -210,9 +208,8 @@ def main(args):
     print(f"{'':14}{'tokens/s':>10}{'ratio':>8}{'peak memory':>14}{'before step 1':>15}")
     for s in rate:
         m = r['memory_gb'].get(s)
-        print(f"{s:14}{rate[s]:>10,.0f}{r['ratio'][s]:>8.2f}" + (f"{m['peak']:>11.2f} "
-                                                                 f"GB{m['before']:>12.2f} GB" if m
-                                                                 else ''))
+        memory = f"{m['peak']:>11.2f} GB{m['before']:>12.2f} GB" if m else ''
+        print(f"{s:14}{rate[s]:>10,.0f}{r['ratio'][s]:>8.2f}{memory}")
     print(json.dumps(r))
     write_figures(args.json, r)
 
