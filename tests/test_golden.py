@@ -1,11 +1,9 @@
 """What the library computed and wrote before its house was rebuilt, and still does.
 
 `golden/` was written by version 0.1.0 on one thread in fp32 (its losses and the training that was
-stopped after the bias before
-`TokenNorm` was frozen; the one in `old/` before that). Another processor rounds otherwise, so
-numbers are compared with a tolerance;
-on the machine where they were written all differences were zero.
-"""
+stopped after the bias before `TokenNorm` was frozen; the one in `old/` before that). Another
+processor rounds otherwise, so numbers are compared with a tolerance; on the machine where they
+were written all differences were zero."""
 
 import hashlib, json, os, shutil
 from dataclasses import replace
@@ -17,7 +15,8 @@ from elmo_fastai.nn.bilm import evaluate
 
 GOLDEN = Path(__file__).parent/'golden'
 FILES = GOLDEN/'files'
-RECORD = json.loads((GOLDEN/'record.json').read_text(encoding='utf-8'))
+def read_json(path): return json.loads(path.read_text(encoding='utf-8'))
+RECORD = read_json(GOLDEN/'record.json')
 SENTS = ['She sat on the left bank of the river .', 'The bank lent us a hundred pounds .',
          "Ünïcode 😀 didn't stop well-known <s> e.g. $1,250.75 !", 'a', 'x'*60 + ' and so on']
 TOY = ['the bank was old .', 'she sat on the bank .', 'they liked the film .']
@@ -67,10 +66,8 @@ def losses(learn, n, lr):
 
 def recorded(kind):
     """The losses on record, as many as every processor agrees on: within a fiftieth of the
-    tolerance on four instruction sets
-    (a seventh for the classifier), while 1% more learning rate is beyond it. Twenty steps later
-    rounding has grown a hundredfold.
-    """
+    tolerance on four instruction sets (a seventh for the classifier), while 1% more learning rate
+    is beyond it. Twenty steps later rounding has grown a hundredfold."""
     return RECORD['losses'][kind][:6 if kind == 'adagrad' else 20]
 
 def bilm(corpus, kind='sentences', config=CONFIG, opt='adamw', **kwargs):
@@ -80,30 +77,21 @@ def bilm(corpus, kind='sentences', config=CONFIG, opt='adamw', **kwargs):
     return bilm_learner(dls, config, bf16=False, opt=opt, from_counts=False)
 
 BILMS = {
-    'sentences': dict(bs=32),
-    'stream': dict(kind='stream', bs=8, seq_len=24),
-    'stream, projected, clipped, dropout': dict(
-        kind='stream',
-        bs=8,
-        seq_len=24,
-        config=replace(CONFIG, hidden_dim=48, cell_clip=3.0, proj_clip=3.0, dropout=0.2),
-    ),
+    'sentences': dict(bs=32), 'stream': dict(kind='stream', bs=8, seq_len=24),
+    'stream, projected, clipped, dropout': dict(kind='stream', bs=8, seq_len=24, config=replace(
+        CONFIG, hidden_dim=48, cell_clip=3., proj_clip=3., dropout=.2)),
     'adaptive': dict(bs=32, config=replace(CONFIG, softmax='adaptive', cutoffs=(50, 200))),
     'sampled': dict(bs=32, config=replace(CONFIG, softmax='sampled', n_negative=100)),
     'own encoders and heads': dict(
-        bs=32, config=replace(CONFIG, share_encoder=False, share_softmax=False)
-    ),
-    'adagrad': dict(bs=32, opt='adagrad'),
-}
-
+        bs=32, config=replace(CONFIG, share_encoder=False, share_softmax=False)),
+    'adagrad': dict(bs=32, opt='adagrad')}
 
 @own_seeds
 @pytest.mark.parametrize('kind', BILMS)
 def test_losses_of_language_models(corpus, kind):
     was = recorded(kind)
-    close(losses(bilm(corpus, **BILMS[kind]), len(was), 0.2 if kind == 'adagrad' else 5e-3), was,
-          1e-3)
-
+    lr = .2 if kind == 'adagrad' else 5e-3
+    close(losses(bilm(corpus, **BILMS[kind]), len(was), lr), was, 1e-3)
 
 @own_seeds
 def test_losses_of_cbow(corpus):
@@ -119,9 +107,8 @@ def test_losses_of_the_tasks(corpus):
     classifier = elmo_classifier_learner(rows, backbone, dropout=.3)          # as it was recorded
     close(losses(classifier, 20, 5e-3), recorded('classifier'), 1e-3)
     set_seed(1)
-    tagger = elmo_tagger_learner(
-        TagDataLoaders.from_corpus(corpus, bs=16, seed=3, device='cpu'), backbone
-    )
+    sents = TagDataLoaders.from_corpus(corpus, bs=16, seed=3, device='cpu')
+    tagger = elmo_tagger_learner(sents, backbone)
     close(losses(tagger, 20, 5e-3), recorded('tagger'), 1e-3)
 
 # What was written is read
@@ -130,9 +117,7 @@ LOADERS = dict(
     elmo=lambda: Elmo.from_pretrained(FILES/'elmo'),
     folded=lambda: Elmo.from_pretrained(FILES/'folded'),
     ai2=lambda: Elmo.from_ai2(FILES/'ai2'),
-    ai2carry=lambda: Elmo.from_ai2(FILES/'ai2', carry=True),
-)
-
+    ai2carry=lambda: Elmo.from_ai2(FILES/'ai2', carry=True))
 
 @pytest.mark.parametrize('kind', LOADERS)
 @torch.no_grad()
@@ -152,23 +137,19 @@ def test_a_language_model_and_its_vocabulary(corpus):
     dls = ElmoDataLoaders.from_corpus(corpus, bs=32, vocab=vocab, device='cpu')
     was, now = RECORD['perplexity of bilm'], evaluate(model, dls.valid)
     assert now['predictions'] == was['predictions']
-    close([now[k] for k in ('fwd', 'bwd', 'mean')], [was[k] for k in ('fwd', 'bwd', 'mean')])
+    for k in ('fwd', 'bwd', 'mean'): close(now[k], was[k])
 
 def test_vocabularies():
-    assert CharVocab.load(FILES/'letters.json').decode(
-        CharVocab.load(FILES/'letters.json').encode(['bank'])) == ['bank']
+    letters = CharVocab.load(FILES/'letters.json')
+    assert letters.decode(letters.encode(['bank'])) == ['bank']
     assert ByteCharVocab.load(FILES/'bytes.json').max_chars == 20
 
 def go_on(run, tmp_path):
     "The model and the report of a stopped training that was brought to its end"
     shutil.copytree(run, tmp_path/'stopped.run')
-    text = Corpus(
-        'golden', json.loads((FILES/'text.json').read_text(encoding='utf-8')), tokenizer='space'
-    )
+    text = Corpus('golden', read_json(FILES/'text.json'), tokenizer='space')
     out = pretrain(text, resume=tmp_path/'stopped.run', say=lambda *o: None, device='cpu')
-    return load_bilm(out)[0].state_dict(), json.loads(
-        (out/'report.json').read_text(encoding='utf-8'))
-
+    return load_bilm(out)[0].state_dict(), read_json(out/'report.json')
 
 @own_seeds
 def test_a_training_that_was_stopped_ends_as_if_it_had_not_been(tmp_path):
@@ -183,5 +164,5 @@ def test_a_training_that_an_earlier_version_began_goes_on(tmp_path):
     """It trained the bias before the normalisation by rounding errors: the end is not the same, but
     as good"""
     _, report = go_on(FILES/'old'/'stopped.run', tmp_path)
-    was = json.loads((FILES/'old'/'whole'/'report.json').read_text(encoding='utf-8'))
+    was = read_json(FILES/'old'/'whole'/'report.json')
     close(report['perplexity_mean'], was['perplexity_mean'], .02)
