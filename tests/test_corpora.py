@@ -314,22 +314,6 @@ def test_download_and_cache(no_copies, server, monkeypatch):
     assert tiny_shakespeare().splits == c.splits # from the cache
     assert [o.name for o in (no_copies/'elmo_fastai'/'tiny_shakespeare').iterdir()] == ['input.txt']
 
-def test_download_not_found(no_copies, server, monkeypatch):
-    server.RequestHandlerClass.status = 404
-    offer(server, monkeypatch, 'text')
-    with pytest.raises(CorpusError, match=r'404.*ELMO_FASTAI_DATA'): tiny_shakespeare()
-    assert not list(no_copies.rglob('*.txt'))
-
-def test_download_broken_off(no_copies, server, monkeypatch):
-    class Short(Handler):
-        def do_GET(self):
-            self.send_response(200); self.send_header('Content-Length', '1000'); self.end_headers()
-            self.wfile.write(b'only this')
-    server.RequestHandlerClass = Short
-    offer(server, monkeypatch, 'only this')
-    with pytest.raises(CorpusError, match='download'): tiny_shakespeare()
-    assert not list(no_copies.rglob('*.txt'))
-
 @pytest.fixture
 def no_network(no_copies, monkeypatch):
     import datasets

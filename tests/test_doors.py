@@ -148,8 +148,8 @@ REFUSED = {  # what is refused → (name, content, what the error says)
     'HTML in .txt': ('a.txt', '<html><p>x</p>\n', 'looks like HTML'),
     'PDF': ('a.pdf', '%PDF-1.4\nx\n', 'PDF.*export'),
     'RTF': ('a.rtf', '{\\rtf1 x}', 'RTF.*plain text'),
-    'an archive': ('a.zip', b'PK\x03\x04' + b'x' * 50, 'packed by zip.*unpack'),
-    'an archive called .txt': ('a.txt', b'PK\x03\x04' + b'x' * 50, 'packed by zip'),
+    'an archive': ('a.zip', b'PK\x03\x04' + b'x'*50, 'packed by zip.*unpack'),
+    'an archive called .txt': ('a.txt', b'PK\x03\x04' + b'x'*50, 'packed by zip'),
     'another encoding': (
         'a.csv',
         table(rows=['café', 'thé', 'été']).encode('latin-1'),
@@ -465,17 +465,17 @@ def make(labels, **how):
 @pytest.mark.parametrize('a,b', [("['x', 'y']", "['y']"), ("['x' 'y']", "['y']"), ('[x, y]', '[y]'),
     (('x', 'y'), ('y',)), (np.array(['x', 'y']), np.array(['y'])), ('{"x", "y"}', '{"y"}')])
 def test_printed_lists_are_lists(a, b):
-    assert list(make([a, b] * 8).vocab) == ['x', 'y']
+    assert list(make([a, b]*8).vocab) == ['x', 'y']
 
-    df = pd.DataFrame(dict(text=[f't {i}' for i in range(20)], zebra=[1, 0] * 10, ape=[0, 1] * 10,
-        none=[0] * 20))
+    df = pd.DataFrame(dict(text=[f't {i}' for i in range(20)], zebra=[1, 0]*10, ape=[0, 1]*10,
+        none=[0]*20))
     dls = ClassifyDataLoaders.from_data(df, label_col=['zebra', 'ape', 'none'], bs=2, device='cpu')
     assert list(dls.vocab) == ['zebra', 'ape', 'none']
     with pytest.warns(UserWarning, match="'none'.*left out"):
         assert np.isfinite(dls.class_weights.numpy()).all()
 
 def test_fasttext(tmp_path):
-    file = write(tmp_path / 'a.txt', ''.join(f'__label__{"good" if i % 2 else "bad"} text {i}\n' for
+    file = write(tmp_path/'a.txt', ''.join(f'__label__{"good" if i % 2 else "bad"} text {i}\n' for
         i in range(20)))
     assert list(ClassifyDataLoaders.from_files(file, bs=2, device='cpu').vocab) == ['bad', 'good']
 
@@ -490,8 +490,8 @@ def test_the_last_column_of_tags(tmp_path):
         'Tag']].values.tolist())
     file = write(tmp_path/'a.conll', rows.replace('\nBob', '\n\nBob'))
     KAGGLE.to_csv(tmp_path/'a.csv', index=False)
-    for data in (KAGGLE, tmp_path / 'a.csv', file):
-        assert [s.tags for s in read_tagged(data)[0]] == [['B-per', 'O']] * 2
+    for data in (KAGGLE, tmp_path/'a.csv', file):
+        assert [s.tags for s in read_tagged(data)[0]] == [['B-per', 'O']]*2
     assert [s.tags for s in read_tagged(KAGGLE, tag_col='POS')[0]] == [['NNP', 'VBD']]*2
     assert read_tagged(file, tag_col=1)[0][0].tags == ['NNP', 'VBD']
     assert 'POS' in repr(TagDataLoaders.from_df(KAGGLE, valid=KAGGLE, device='cpu'))
@@ -499,7 +499,7 @@ def test_the_last_column_of_tags(tmp_path):
 def test_features(tmp_path):
     line = ('1\tDogs\tdog\tNOUN\t_\tCase=Nom|Number=Plur\t0\t_\t_\t_\n'
             '2\tran\trun\tVERB\t_\tTense=Past\t1\t_\t_\t_\n\n')
-    assert read_tagged(write(tmp_path / 'a.conllu', line),
+    assert read_tagged(write(tmp_path/'a.conllu', line),
         tag_col='feats.Case')[0][0].tags == ['Nom', '_']
 
 def test_too_many_tags():
@@ -508,7 +508,7 @@ def test_too_many_tags():
         TagDataLoaders.from_sents(sents, device='cpu')
 
 def test_blanks_around_cells(tmp_path):
-    write(tmp_path / 'a.csv', 'sent_id,token,tag\n' +
+    write(tmp_path/'a.csv', 'sent_id,token,tag\n' +
         '1, Ann , B-PER\n1, left, O \n2, Bob, B-PER\n2, ran, O\n')
     assert read_tagged(tmp_path/'a.csv')[0][0] == Sentence(['Ann', 'left'], ['B-PER', 'O'])
 
@@ -522,9 +522,9 @@ OWN = [('Ann left Paris .', [dict(start=0, end=3, label='PER', text='Ann'), dict
 SPANS = [Sentence(['Ann', 'left', 'Paris', '.'], ['B-PER', 'O', 'B-LOC', 'O'])]
 def test_spans(tmp_path):
     assert read_tagged(OWN)[0] == SPANS
-    doccano = write(tmp_path / 'a.jsonl', json.dumps(dict(id=1, text=OWN[0][0], label=[[0, 3,
+    doccano = write(tmp_path/'a.jsonl', json.dumps(dict(id=1, text=OWN[0][0], label=[[0, 3,
         'PER'], [9, 14, 'LOC']])) + '\n')
-    newer = write(tmp_path / 'b.jsonl', json.dumps(dict(text=OWN[0][0], entities=[dict(id=1,
+    newer = write(tmp_path/'b.jsonl', json.dumps(dict(text=OWN[0][0], entities=[dict(id=1,
         start_offset=9, end_offset=14, label='LOC'), dict(id=2, start_offset=0, end_offset=3,
         label='PER')])) + '\n')
     for file in (doccano, newer): assert read_tagged(file)[0] == SPANS
@@ -593,7 +593,7 @@ def run(tmp_path_factory):
         mp.setattr(module, 'bilm_learner', lambda *args, cbs=None, **kw: old(*args, cbs=[*cbs, At(3,
             stop, 'before_batch')], **kw))
         with pytest.raises(Interrupted):
-            pretrain(str(text), d / 'm', model='tiny', config=CHANGES, device='cpu', say=str, bs=4,
+            pretrain(str(text), d/'m', model='tiny', config=CHANGES, device='cpu', say=str, bs=4,
                 seq_len=8, epochs=2)
     return d
 
@@ -625,7 +625,7 @@ def test_sizes_are_looked_at_first(tmp_path):
     with open(tmp_path/'f', 'wb') as f: f.truncate(10**9)
     assert regular_file(tmp_path/'f') == tmp_path/'f' == regular_file(str(tmp_path/'f'), most=10**9)
     with pytest.raises(OSError, match='1,000,000,000 bytes, too many: at most 999,999,999'):
-        regular_file(tmp_path / 'f', most=10**9 - 1)
+        regular_file(tmp_path/'f', most=10**9 - 1)
     (tmp_path/'link').symlink_to(tmp_path/'f')
     assert regular_file(tmp_path/'link')
 
@@ -639,17 +639,17 @@ def test_files_of_a_model(name, kind, saved, tmp_path):
     shutil.copytree(saved/'elmo', tmp_path/'m')
     place(kind, tmp_path/'m'/name)
     with pytest.raises(ModelFileError, match=f'{name}.*{KINDS[kind]}'):
-        Elmo.from_pretrained(tmp_path / 'm')
+        Elmo.from_pretrained(tmp_path/'m')
 
 @pytest.mark.parametrize('name', ['config.json', 'vocab.json', 'chars.json', 'elmo.json',
     'mix.safetensors'])
 def test_small_files_of_a_model_are_small(name, saved, tmp_path):
     "Files without an end on paper: a terabyte of zeros, which takes no room on the disk"
-    shutil.copytree(saved / 'elmo', tmp_path / 'm')
-    with open(tmp_path / 'm' / name, 'wb') as f:
+    shutil.copytree(saved/'elmo', tmp_path/'m')
+    with open(tmp_path/'m'/name, 'wb') as f:
         f.truncate(10**12)
     with pytest.raises(ModelFileError, match=f'{name}.*1,000,000,000,000 bytes'):
-        Elmo.from_pretrained(tmp_path / 'm')
+        Elmo.from_pretrained(tmp_path/'m')
 
 def test_weights_that_the_model_does_not_have_are_refused(saved, tmp_path):
     "A tensor of another shape, or one too many"
@@ -659,7 +659,7 @@ def test_weights_that_the_model_does_not_have_are_refused(saved, tmp_path):
     for more in ({'extra': torch.zeros(10)}, {'lstm.fwd.0.weight_ih_l0': torch.zeros(64, 17)}):
         save_file(weights | more, file)
         with pytest.raises(ModelFileError, match=f"{[*more][0]}|unknown tensor"):
-            load_bilm(tmp_path / 'm')
+            load_bilm(tmp_path/'m')
 
 @posix
 @each_kind
@@ -678,21 +678,21 @@ def test_files_of_word_vectors(name, kind, saved, tmp_path):
     assert len(WordVectors.load(saved/name)) == 2
     place(kind, tmp_path/name)
     with pytest.raises(ModelFileError, match=f'{name}.*{KINDS[kind]}'):
-        WordVectors.load(tmp_path / name)
+        WordVectors.load(tmp_path/name)
 
 @posix
 @each_kind
 def test_files_of_a_checkpoint(kind, run, tmp_path):
     shutil.copytree(run, tmp_path, dirs_exist_ok=True)
     for o in (tmp_path/'m.run').glob('0*-*'): place(kind, o/FILE)
-    for f in (lambda: read_checkpoint(o), lambda: find_checkpoint(tmp_path / 'm.run'), lambda:
-        pretrain(resume=tmp_path / 'm.run', device='cpu', say=str)):
+    for f in (lambda: read_checkpoint(o), lambda: find_checkpoint(tmp_path/'m.run'), lambda:
+        pretrain(resume=tmp_path/'m.run', device='cpu', say=str)):
         with pytest.raises(CheckpointError, match=FILE):
             f()
 
 FILES = {'a.txt': [read_text, text_corpus, get_corpus, lambda f: stream_loaders(f, device='cpu'),
     lambda f: ElmoDataLoaders.from_files(f), lambda f: stream_loaders(f.parent, device='cpu'),
-    lambda f: pretrain(str(f), f.parent / 'm', say=str)], 'a.csv': [read_table,
+    lambda f: pretrain(str(f), f.parent/'m', say=str)], 'a.csv': [read_table,
     ClassifyDataLoaders.from_data, read_tagged, read_senses], 'a.jsonl': [read_table, lambda f:
     stream_loaders(f, device='cpu')], 'a.parquet': [read_table, lambda f: stream_loaders(f,
     device='cpu')], 'a.conllu': [read_tagged]}
@@ -717,7 +717,7 @@ def test_texts_to_embed(name, kind, saved, tmp_path):
     place(kind, tmp_path/name)
     elmo = Elmo.from_pretrained(saved/'elmo')
     with pytest.raises(CommandError, match=KINDS[kind] + '|no file'):
-        embed_file(tmp_path / name, tmp_path / 'o.npz', elmo, column=None if name == 'a.txt' else
+        embed_file(tmp_path/name, tmp_path/'o.npz', elmo, column=None if name == 'a.txt' else
             'text', say=str)
     assert sorted(o.name for o in tmp_path.iterdir()) == [name]
 
@@ -746,10 +746,10 @@ def test_a_text_for_which_the_memory_is_not_enough(tmp_path, mb):
     "Wherever it ends: one sentence"
     signal.alarm(0)
     words = ' '.join(f'w{i}' for i in range(20))
-    (tmp_path / 'a.txt').write_text(f'{words}\n' * 350_000)
+    (tmp_path/'a.txt').write_text(f'{words}\n'*350_000)
     env = {**os.environ, 'OMP_NUM_THREADS': '1', 'PYTHONPATH': str(ROOT)}
-    (tmp_path / 'run.py').write_text(LIMITED.format(mb=mb))
-    p = subprocess.run([sys.executable, tmp_path / 'run.py', tmp_path / 'a.txt', tmp_path / 'm'],
+    (tmp_path/'run.py').write_text(LIMITED.format(mb=mb))
+    p = subprocess.run([sys.executable, tmp_path/'run.py', tmp_path/'a.txt', tmp_path/'m'],
         capture_output=True, text=True, env=env, timeout=500)
     assert p.returncode == 1 and 'Traceback' not in p.stderr, p.stderr[-3000:]
     assert 'memory' in p.stderr and '--stream' in p.stderr and not (tmp_path/'m').exists()
@@ -769,7 +769,7 @@ def edit(run, **changes):
 
 @pytest.mark.parametrize('change', [dict(model__hidden_dim=10**6), dict(model__proj_dim=10**6,
     model__hidden_dim=10**6), dict(model__n_layers=99), dict(model__char_dim=10**6),
-    dict(model__filters=[[1, 10**6]]), dict(model__filters=[[1, 8]] * 10**4),
+    dict(model__filters=[[1, 10**6]]), dict(model__filters=[[1, 8]]*10**4),
     dict(model__n_highway=99), dict(model__n_chars=2**15), dict(text__words=10**9),
     dict(text__words='x'), dict(model__max_chars=2**15 - 1)], ids=str)
 def test_a_plan_asks_for_no_more_than_its_weights(change, run, tmp_path):
@@ -777,25 +777,25 @@ def test_a_plan_asks_for_no_more_than_its_weights(change, run, tmp_path):
     import resource
 
     shutil.copytree(run, tmp_path, dirs_exist_ok=True)
-    edit(tmp_path / 'm.run', **change)
+    edit(tmp_path/'m.run', **change)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(CommandError, match='checkpoint, but|other'):
-        pretrain(resume=tmp_path / 'm.run', device='cpu', say=str)
+        pretrain(resume=tmp_path/'m.run', device='cpu', say=str)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000  # kilobytes
     assert find_checkpoint(tmp_path/'m.run') and not (tmp_path/'m').exists()
 
-@pytest.mark.parametrize('change', [dict(hidden_dim=10**6), dict(filters=[[1, 8]] * 10**4),
+@pytest.mark.parametrize('change', [dict(hidden_dim=10**6), dict(filters=[[1, 8]]*10**4),
     dict(n_layers=99), dict(n_chars=2**15), dict(max_chars=2**15 - 1)], ids=str)
 def test_a_configuration_asks_for_no_more_than_its_weights(change, saved, tmp_path):
     import resource
 
-    shutil.copytree(saved / 'elmo', tmp_path / 'm')
-    head = json.loads((tmp_path / 'm' / 'config.json').read_text())
+    shutil.copytree(saved/'elmo', tmp_path/'m')
+    head = json.loads((tmp_path/'m'/'config.json').read_text())
     head['config'] |= change
-    (tmp_path / 'm' / 'config.json').write_text(json.dumps(head))
+    (tmp_path/'m'/'config.json').write_text(json.dumps(head))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(ModelFileError):
-        load_bilm(tmp_path / 'm')
+        load_bilm(tmp_path/'m')
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000
 
 # plans that can not be followed
@@ -805,7 +805,7 @@ def test_a_plan_with_a_folder_that_can_not_be(out, run, tmp_path):
     shutil.copytree(run, tmp_path, dirs_exist_ok=True)
     edit(tmp_path/'m.run', settings__out=out)
     with pytest.raises(CommandError, match='not of a training that elmo_pretrain began'):
-        pretrain(resume=tmp_path / 'm.run', device='cpu', say=str)
+        pretrain(resume=tmp_path/'m.run', device='cpu', say=str)
 
 @pytest.mark.parametrize('missing', ['run', 'valid_loss', 'saved', 'machine', 'position', 'state'])
 def test_a_checkpoint_that_lacks_something(missing, run, tmp_path):
@@ -816,7 +816,7 @@ def test_a_checkpoint_that_lacks_something(missing, run, tmp_path):
         save_plain(fields, o/FILE)
     with pytest.raises(CheckpointError, match=missing): read_checkpoint(o)
     with pytest.raises(CheckpointError, match=missing):
-        pretrain(resume=tmp_path / 'm.run', device='cpu', say=str)
+        pretrain(resume=tmp_path/'m.run', device='cpu', say=str)
 
 @pytest.mark.slow
 def test_resume_from_here(run, tmp_path, monkeypatch):
@@ -840,48 +840,48 @@ def test_encodings_are_seen(encoding, name, tmp_path, saved):
     raw = text.encode(encoding)
     assert (seen_encoding(raw) or '').startswith(name or
         '') and (seen_encoding(raw) is None) == (name is None)
-    elmo = Elmo.from_pretrained(saved / 'elmo')
+    elmo = Elmo.from_pretrained(saved/'elmo')
     for file, column in (('a.txt', None), ('a.csv', 'text'), ('a.tsv', 'text'), ('a.csv.gz',
         'text'), ('a.txt.gz', None)):
-        (tmp_path / file).write_bytes(gzip.compress(raw) if file.endswith('gz') else raw)
+        (tmp_path/file).write_bytes(gzip.compress(raw) if file.endswith('gz') else raw)
         if name:
             with pytest.raises(CommandError, match=f"{file}' is {name}.*UTF-8"):
-                embed_file(tmp_path / file, tmp_path / 'o.npz', elmo, column=column, say=str)
+                embed_file(tmp_path/file, tmp_path/'o.npz', elmo, column=column, say=str)
             assert not list(tmp_path.glob('o.npz*'))
     if name:
         for door in (read_text, text_corpus, read_table, read_tagged):
             with pytest.raises(CorpusError, match=name):
-                door(tmp_path / ('a.txt' if door in (read_text, text_corpus) else 'a.csv'))
+                door(tmp_path/('a.txt' if door in (read_text, text_corpus) else 'a.csv'))
         assert read_text(tmp_path/'a.txt', encoding).lstrip('\ufeff') == text
 
 @pytest.mark.parametrize('name,column', [('a.txt.gz', None), ('a.csv.gz', 'text'), ('a.tsv.gz',
     'text')])
 def test_packed_texts_are_embedded_as_unpacked_ones(name, column, saved, tmp_path):
-    elmo, sep = Elmo.from_pretrained(saved / 'elmo'), '\t' if 'tsv' in name else ','
+    elmo, sep = Elmo.from_pretrained(saved/'elmo'), '\t' if 'tsv' in name else ','
     text = (f'n{sep}text\n1{sep}the bank\n2{sep}of the river\n' if column else
         'the bank\nof the river\n')
-    (tmp_path / name).write_bytes(gzip.compress(text.encode()))
+    (tmp_path/name).write_bytes(gzip.compress(text.encode()))
     (tmp_path/name.removesuffix('.gz')).write_text(text)
     for f in (name, name.removesuffix('.gz')):
-        assert (embed_file(tmp_path / f, tmp_path / f'{f}.npz', elmo, column=column,
+        assert (embed_file(tmp_path/f, tmp_path/f'{f}.npz', elmo, column=column,
             say=str)['lines'] == 2)
-    with np.load(tmp_path / f'{name}.npz') as a, np.load(tmp_path / f'{f}.npz') as b:
+    with np.load(tmp_path/f'{name}.npz') as a, np.load(tmp_path/f'{f}.npz') as b:
         assert all(np.allclose(a[str(i)], b[str(i)], atol=1e-5) for i in range(2))
-    assert embed_file(tmp_path / name, tmp_path / 'o.npz', elmo,
+    assert embed_file(tmp_path/name, tmp_path/'o.npz', elmo,
         say=str)['lines'] == 2, ('the column is found by its name')
 
 @pytest.mark.parametrize('how', ['cut', 'no gzip', 'flipped', 'unnamed', 'bzip2', 'parquet'])
 def test_packed_texts_that_are_damaged(how, saved, tmp_path):
     import bz2
     elmo, raw = Elmo.from_pretrained(saved/'elmo'), gzip.compress(b'the bank of the river\n'*5000)
-    name, data, says = {'cut': ('a.txt.gz', raw[: len(raw) // 2], "can't be read"), 'no gzip':
+    name, data, says = {'cut': ('a.txt.gz', raw[:len(raw) // 2], "can't be read"), 'no gzip':
         ('a.txt.gz', b'the bank', "can't be read"), 'flipped': ('a.txt.gz', raw[:40] +
         bytes([raw[40] ^ 255]) + raw[41:], "can't be read"), 'unnamed': ('a.txt', raw,
         'packed by gzip.*.gz'), 'bzip2': ('a.txt', bz2.compress(b'the bank'), 'packed by bzip2'),
         'parquet': ('a.parquet.gz', raw, 'parquet.*unpack')}[how]
     (tmp_path/name).write_bytes(data)
     with pytest.raises(CommandError, match=says):
-        embed_file(tmp_path / name, tmp_path / 'o.npz', elmo, say=str)
+        embed_file(tmp_path/name, tmp_path/'o.npz', elmo, say=str)
     assert not (tmp_path/'o.npz').exists()
 
 if __name__ == '__main__':

@@ -51,8 +51,7 @@ def test_the_table_is_whole():
     assert len(LANGUAGES) == 193 and len(REPOSITORIES) == 353
     for code, repository in REPOSITORIES.items():
         assert re.fullmatch('[a-z]+_[a-z0-9]+', code) and re.fullmatch(
-            r'UD_[A-Z][A-Za-z_]+-[A-Za-z0-9]+', repository
-        ), (code, repository)
+            r'UD_[A-Z][A-Za-z_]+-[A-Za-z0-9]+', repository), (code, repository)
     known = dict(en_ewt='UD_English-EWT', grc_proiel='UD_Ancient_Greek-PROIEL',
         zh_gsdsimp='UD_Chinese-GSDSimp', no_bokmaal='UD_Norwegian-Bokmaal', ug_udt='UD_Uyghur-UDT')
     assert known.items() <= REPOSITORIES.items()
@@ -209,11 +208,9 @@ def test_download_once(home):
         'dev', 'test')]
     home.files.clear()
     assert get_corpus('ud:UD_Vietnamese-VTB').splits == c.splits and len(home.asked) == 3, (
-        'from the cache'
-    )
+        'from the cache')
     assert sorted(file.name for file in (home.cache/'vi_vtb').iterdir()) == [
-        f'vi_vtb-ud-{part}.conllu' for part in ('dev', 'test', 'train')
-    ]
+        f'vi_vtb-ud-{part}.conllu' for part in ('dev', 'test', 'train')]
 
 def test_download_of_a_newer_treebank(home):
     offer(home, 'UD_Vietnamese-Newer', 'vi_newer', train=5, dev=2)
@@ -224,8 +221,7 @@ def test_download_without_a_training_part(home, capsys):
     "The cache remembers that there is none"
     offer(home, 'UD_Danish-DDT', 'da_ddt', dev=10, test=3)
     home.files['/UD_Danish-DDT/master/stats.xml'] = (
-        '<treebank><size><total><sentences>13</sentences></total></size></treebank>'
-    )
+        '<treebank><size><total><sentences>13</sentences></total></size></treebank>')
     for _ in range(2):
         c = get_corpus('ud:da_ddt')
         assert (len(c.train) == 9 and len(c.valid) == 1 and len(c.test) == 3 and 'no part train' in
@@ -236,8 +232,7 @@ def test_download_of_a_part_in_several_files(home):
     "Else it would train on its part dev without a word"
     offer(home, 'UD_Czech-PDTC', 'cs_pdtc', dev=10, test=3)
     home.files['/UD_Czech-PDTC/master/stats.xml'] = (
-        '<treebank>\n <size>\n  <total><sentences>5000</sentences></total></size></treebank>'
-    )
+        '<treebank>\n <size>\n  <total><sentences>5000</sentences></total></size></treebank>')
     with pytest.raises(CorpusError,
         match=r'UD_Czech-PDTC has its training part in several files.*--data'):
         get_corpus('ud:cs_pdtc')
@@ -295,9 +290,7 @@ def test_no_network(data):
 def test_one_part(data):
     write(data, 'vi_vtb', train=5, dev=2)
     assert list(treebank_files('vi_vtb:dev')) == ['dev'] and list(treebank_files('vi_vtb')) == [
-        'train',
-        'dev',
-    ]
+        'train', 'dev']
     with pytest.raises(CorpusError, match='has no part test: it has train, dev'):
         treebank_files('vi_vtb:test')
     with pytest.raises(CorpusError, match='the parts of a treebank are train, dev, test'):

@@ -27,11 +27,10 @@ from .encoded import EncodedText, TokenTypes
 
 # %% ../../nbs/library/loaders.ipynb #c062
 def gold_notes(gold, sents):
-    "Tags and senses that all sentences have, by name: one list per sentence"
-    for sentence, tokens in zip(gold, sents):
-        if sentence.tokens != tokens: return {}      # those of a tokenizer that is not the corpus's
-    return {name: [getattr(sentence, name) for sentence in gold] for name in ('tags', 'senses')
-            if all(getattr(sentence, name) for sentence in gold)}
+    "Tags and senses that all sentences have, by name; none where their tokens are not `sents`"
+    if [sentence.tokens for sentence in gold] != sents: return {}
+    notes = {name: [getattr(sentence, name) for sentence in gold] for name in ('tags', 'senses')}
+    return {name: note for name,note in notes.items() if all(note)}
 
 def read_split(corpus, split, tok):
     "Sentences of a split, their gold notes, and how many lines were blank"
@@ -43,8 +42,7 @@ def read_split(corpus, split, tok):
     sents = [tok(line) for line in lines]
     kept = [i for i,tokens in enumerate(sents) if tokens]
     require(kept, f"{what} has {len(lines):,} lines and not one word")
-    gold = (corpus.gold or {}).get(split)
-    notes = gold_notes(gold, sents) if gold else {}
+    notes = gold_notes((corpus.gold or {}).get(split, []), sents)
     notes = {name: [note[i] for i in kept] for name,note in notes.items()}
     return [sents[i] for i in kept], notes, Counter({'blank lines': len(lines) - len(kept)})
 

@@ -41,12 +41,10 @@ def hub_data(name, path=None, **kwargs):
     require(repo.strip(), f"'hub:{name}' names no data set: "
             "say hub:owner/name, or hub:owner/name:configuration")
     folder = folder_of(repo) or local_folder(repo) if path is None else Path(path).expanduser()
-    if folder is None: data = from_hub(repo, name=config or None, **kwargs)
-    else:
-        data = saved_set(folder)
-        if data is None and config and (folder/config).is_dir():
-            data = from_hub(str(folder/config), **kwargs)
-        if data is None: data = from_hub(str(folder), name=config or None, **kwargs)
+    data = folder and saved_set(folder)
+    has_folder = folder and config and (folder/config).is_dir()     # one for each configuration
+    if data is None and has_folder: data = from_hub(str(folder/config), **kwargs)
+    if data is None: data = from_hub(str(folder or repo), name=config or None, **kwargs)
     if not split: return data
     if not isinstance(data, Mapping): data = dict(train=data)
     require(split in data, f"hub:{name}: there is no split {split!r} among {', '.join(data)}")
@@ -73,7 +71,10 @@ def is_named(source):
 def named_data(name, path, n_rows, n_valid):
     "Returns a treebank or a data set of the hub by split; of the hub so many rows, if not all"
     home, _, name = name.partition(':')
-    if home == 'ud': return split_treebank(name, path)
+    if home == 'ud':
+        parts = split_treebank(name, path)
+        if 'train' not in parts and 'valid' in parts: parts['train'] = parts.pop('valid')
+        return parts
     if n_rows is None: return hub_data(name, path)
     streams = hub_streams(name, path, n_rows, n_valid)
     return {split: list(rows) for split,rows in streams.items()}
