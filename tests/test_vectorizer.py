@@ -1,15 +1,13 @@
 "ELMo in scikit-learn: pipelines, values, settings"
 import pickle, shutil
-from concurrent.futures import ThreadPoolExecutor
 
-import numpy as np, pandas as pd, pytest, torch
+import numpy as np, pandas as pd, pytest
 
 from elmo_fastai.elmo.vectorizer import ElmoVectorizer
 from made import close, lasting
 
 @pytest.fixture()
 def elmo(): return lasting()
-
 
 # scikit-learn
 
@@ -41,7 +39,6 @@ def test_vectorizer_values(elmo, texts):
     assert (
         isinstance(frame, pd.DataFrame) and frame.shape == (4, 16) and frame.columns[0] == 'elmo0')
 
-
 def test_vectorizer_by_name(elmo, texts, tmp_path):
     folder = elmo.save_pretrained(tmp_path/'m')
     v = ElmoVectorizer(str(folder)).fit(texts)
@@ -65,7 +62,6 @@ def test_vectorizer_by_name(elmo, texts, tmp_path):
 def test_vectorizer_refuses(elmo, kw, x, says):
     with pytest.raises((ValueError, TypeError), match=says):
         ElmoVectorizer(**{**dict(model=elmo), **kw}).fit(x).transform(x)
-
 
 def test_vectorizer_not_fitted(elmo):
     from sklearn.exceptions import NotFittedError
@@ -107,17 +103,3 @@ def test_scikit_learns_own_checks(elmo):
         if hasattr(c, name):
             getattr(c, name)('ElmoVectorizer',
                              ElmoVectorizer(elmo) if 'default' not in name else ElmoVectorizer())
-
-def test_vectorizer_in_threads(elmo, texts):
-    vectorizer = ElmoVectorizer(elmo).fit(texts)
-    wanted = vectorizer.transform(texts[:100])
-    with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda text: vectorizer.transform([text])[0], texts[:100]))
-    np.testing.assert_allclose(found, wanted, atol=1e-5)
-
-def test_two_vectorizers_of_one_name_share_no_model(elmo, texts, tmp_path):
-    elmo.save_pretrained(tmp_path/'m')
-    one, two = (ElmoVectorizer(str(tmp_path/'m')).fit(texts) for _ in range(2))
-    before = two.transform(texts[:5])
-    with torch.no_grad(): one.elmo_.mixes[0].gamma.fill_(3.)
-    np.testing.assert_array_equal(two.transform(texts[:5]), before)
