@@ -71,3 +71,12 @@ def mixed():
                 seed=5, buffer_size=50))
 
 MIXED = ['plain', 'shuffled', 'entirely', 'mapped', 'interleaved', 'by_turns', 'shuffled_twice']
+
+def reference(ss, text):
+    "Every token with its next and its previous word, one by one"
+    v, cv = text.types.vocab, text.types.char_vocab
+    pad,bos,eos = map(key, cv.specials)
+    for s in ss:
+        rows = [bos, *(key(cv.encode([t])[0]) for t in s), eos]
+        ids = [2, *v.encode(s), 3]
+        yield from zip(rows, [*ids[1:], 0], [0, *ids[:-1]])

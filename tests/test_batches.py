@@ -1,30 +1,19 @@
 "Loaders against slow, obvious references; fastai's machinery around them; wrong input"
 import pickle
 from collections import Counter
-import numpy as np, pandas as pd, pytest, torch
+import pytest, torch
 from hypothesis import given, strategies as st
-from fastai.data.all import (ColReader, DataBlock, DataLoaders, Datasets, RandomSplitter, TfmdLists,
-                             set_seed)
+from fastai.data.all import DataLoaders, set_seed
 from fastai.learner import Learner
 from elmo_fastai.base.errors import CorpusError
 from elmo_fastai.text.corpora import Corpus, Sentence
-from elmo_fastai.text.tokens import BOS, CharVocab, EOS, PAD, SPECIALS, WordVocab
+from elmo_fastai.text.tokens import CharVocab, SPECIALS, WordVocab
 from elmo_fastai.data.batches import NeighbourDataLoader, SentenceDataLoader, StreamDataLoader
-from elmo_fastai.data.blog import BiLMBlock, ElmoPadChunk, ElmoTokens, ElmoTransform
 from elmo_fastai.data.encoded import EncodedText, TokenTypes
 from elmo_fastai.data.loaders import ElmoDataLoaders
-from loading import Count, common, corpora, encode, found, key, same, ss, token
+from loading import Count, common, corpora, encode, found, key, reference, same, ss
 
 torch.set_num_threads(1)
-
-def reference(ss, text):
-    "Every token with its next and its previous word, one by one"
-    v, cv = text.types.vocab, text.types.char_vocab
-    pad,bos,eos = map(key, cv.specials)
-    for s in ss:
-        rows = [bos, *(key(cv.encode([t])[0]) for t in s), eos]
-        ids = [2, *v.encode(s), 3]
-        yield from zip(rows, [*ids[1:], 0], [0, *ids[:-1]])
 
 # multisets
 
@@ -92,19 +81,6 @@ def test_cbow(ss, bs, k, shuffle):
             and dl.skipped == sum(len(s) + 2 < 2*k + 1 for s in ss))
     assert not {0, 2, 3} & {y for *_,y in got}
 
-def test_marks_typed_in_a_text_count():
-    ss = [['<pad>', '</s>', '<s>', 'a']]
-    text = encode(ss)
-    assert text.types.vocab.itos[4:] == ['a'] and len(text.types) == 3+4
-    _, fwd, bwd = text.take(np.arange(6))
-    assert fwd.tolist() == [1, 1, 1, 4, 3, 0] and bwd.tolist() == [0, 2, 1, 1, 1, 4]
-
-def test_flat_targets():
-    text = encode([['a', 'b'], []])
-    assert text.ids.tolist() == [1, 3, 4, 2, 1, 2] and text.offsets.tolist() == [0, 4, 6]
-    _, fwd, bwd = text.take(np.arange(6))
-    assert fwd.tolist() == [4, 5, 3, 0, 3, 0] and bwd.tolist() == [0, 2, 4, 5, 0, 2]
-
 loaders = [
     (SentenceDataLoader, dict(bs=4)),
     (StreamDataLoader, dict(bs=4, seq_len=8)),
@@ -144,15 +120,6 @@ def test_pickle_new_and_empty(cls, kw):
     assert len(empty) == 0 and list(empty) == [] and empty.vocab is dl.vocab
     with pytest.raises(ValueError, match='does not contain any batches'): empty.one_batch()
 
-def test_table_grows_for_new_text():
-    types = TokenTypes(WordVocab.build([['a']]))
-    a, n = EncodedText([['a', 'b']], types), len(types.chars)
-    b = EncodedText([['c', 'a']], types)
-    assert (n == 5 and len(types.chars) == len(types.words) == 6
-            and types.tokens == [PAD, BOS, EOS, 'a', 'b', 'c'])
-    assert types.char_vocab.decode(types.chars) == types.tokens and types.words.tolist() == [
-        0, 2, 3, 4, 1, 1]
-
 
 def test_learned_alphabet():
     cv = CharVocab.build(ss, max_chars=6)
@@ -179,26 +146,6 @@ def test_get_preds_in_the_order_of_the_text():
         with learn.no_bar(): p = learn.get_preds(1)[0]
         assert p.tolist() == [50*n for n in text.lens]
 
-def test_datasets_and_blocks():
-    df = pd.DataFrame({'body': [' '.join(s) for s in ss]})
-    for kind,kw in dict(sentences={}, stream=dict(seq_len=8), cbow=dict(context_size=1)).items():
-        block = DataBlock(
-            blocks=BiLMBlock(kind, tokenizer='space', max_words=5, **kw),
-            get_x=ColReader('body'),
-            splitter=RandomSplitter(seed=1),
-        )
-        dls = block.dataloaders(df, bs=4)
-        assert (len(dls.train.text) == 48 and len(dls.valid.text) == 12
-                and dls.train.text.cuts.words > 0)
-        assert dls.valid.types is dls.train.types and len(dls.one_batch()) == 3
-        assert (len(pickle.loads(pickle.dumps(dls)).train) == len(dls.train)
-                and len(dls.new_empty().train) == 0)
-    ds = Datasets(df, [[ColReader('body'), ElmoTransform('space')]])
-    text = SentenceDataLoader(ds).text
-    assert Counter(found(SentenceDataLoader(ds, bs=5))) == Counter(reference(ss, text))
-    tl = TfmdLists([' '.join(s) for s in ss], ElmoTransform('space'))
-    assert Counter(found(SentenceDataLoader(tl, bs=5))) == Counter(reference(ss, text))
-
 def test_show_batch():
     gold = [Sentence(s, [f'T{len(s)}']*len(s), ['s/1', *[None]*(len(s)-1)]) for s in ss]
     c = Corpus('c', dict(train=[s.text for s in gold], valid=['', 'a b c d']), 'space')
@@ -220,47 +167,6 @@ def test_readable_rows():
     df = SentenceDataLoader(encode([['a', 'b']])).show_batch(show=False)
     assert df.values.tolist() == [['<s> a b </s>', 'a b </s> ·', '· <s> a b']]
 
-# padding samples
-
-@given(st.lists(st.lists(token, max_size=5), min_size=1, max_size=4), st.integers(1, 8),
-       st.integers(0, 9))
-@common
-def test_pad_chunk_and_back(ss, multiple, spare):
-    tfm = ElmoTransform(vocab=WordVocab.build([['a']]))
-    items = [tfm(s) for s in ss]
-    pad = ElmoPadChunk(multiple=multiple, spare=spare)
-    out = pad([(o, i) for i, o in enumerate(items)])
-    W = max(min(len(t.encode('utf-8', 'replace')), 48) + 2 for s in [*ss, ['x']]
-            for t in s or ['x'])
-    T = max(len(s) + 2 for s in ss)
-    for i, ((o, j), old) in enumerate(zip(out, items)):
-        assert (i == j and o.words.shape == (-(-T // multiple)*multiple,)
-                and o.chars.shape[1] == -(-min(W + spare, 50) // multiple)*multiple)
-        (back,) = pad.decode((o,))
-        assert torch.equal(back.words, old.words)
-        w = min(back.chars.shape[1], 50)
-        assert (torch.equal(back.chars[:,:w], old.chars[:,:w])
-                and (back.chars[:, w:] == 261).all() and (old.chars[:, w:] == 261).all())
-        empty = o.chars[:,0].as_subclass(torch.Tensor) == 0
-        assert (o.words[empty] == 0).all() and (o.chars[empty] == 0).all()
-        assert (empty[:-1] <= empty[1:]).all()
-
-def test_pad_chunk_in_datasets():
-    ds = Datasets([' '.join(s) for s in ss], [[ElmoTransform('space')]])
-    dls = ds.dataloaders(bs=4, before_batch=ElmoPadChunk(), num_workers=0, shuffle=False)
-    o, = dls.one_batch()
-    assert type(o) is ElmoTokens and o.words.shape == o.chars.shape[:2] == (4, 6)
-    assert dls.train.decode_batch(dls.one_batch())[1] == (' '.join(ss[1]),)
-
-def test_spare_columns_keep_the_maxima():
-    torch.manual_seed(0)
-    tfm = ElmoTransform(vocab=WordVocab.build([['a']]))
-    emb, conv = torch.nn.Embedding(262, 4), torch.nn.Conv1d(4, 8, 7)
-    enc = lambda c: conv(emb(torch.as_tensor(np.asarray(c)).long()).transpose(1, 2)).amax(-1)
-    o = tfm(['bank', 'of', 'the'])
-    (p,), = ElmoPadChunk()([(o,)])
-    assert p.chars.shape[1] < 50 and torch.allclose(enc(p.chars), enc(o.chars), atol=1e-6)
-
 def test_no_sentences_are_no_batches():
     text = EncodedText([], TokenTypes(WordVocab(SPECIALS)))
     for cls in (SentenceDataLoader, StreamDataLoader, NeighbourDataLoader):
@@ -273,14 +179,3 @@ def test_a_budget_of_tokens_also_in_the_order_of_the_text():
     assert [tuple(x.shape[:2]) for x,*_ in dl] == [(1, 4), (1, 52), (3, 3), (1, 32), (2, 4)]
 
 # wrong input that once slipped through
-
-def test_sentences_from_the_end():
-    text = encode([['a'], ['b', 'c']])
-    assert text[-1].tolist() == text[1].tolist() and len(text[np.int64(1)]) == 4
-    with pytest.raises(IndexError): text[2]
-    assert len(list(text)) == 2
-
-def test_nothing_to_pad():
-    for samples in ([], [('a',)]):
-        with pytest.raises(TypeError, match=f'none of these {len(samples)} samples'):
-            ElmoPadChunk()(samples)

@@ -306,6 +306,7 @@ def test_nearest_against_a_loop():
     ([], np.zeros((0, 3)), 'shape'),
     (['a'], np.zeros((1, 0)), 'shape'),
     (['a', 'a'], np.zeros((2, 3)), "'a' is there twice"),
+    (['a', None], np.zeros((2, 3)), 'None is no word'), (['a', 3], np.zeros((2, 3)), '3 is no word'),
     (['a', 'b'], [[1.0, 2.0], [math.nan, 1.0]], "'b'.*not finite")])
 def test_vectors_that_cannot_be(words, vecs, match):
     with pytest.raises(ValueError, match=match):
@@ -361,8 +362,7 @@ BAD = {
     'no number': (b'2 2\na 1 2\nb 1 x\n', 'line 3'),
     'nan': (b'a 1 nan\n', "'a'.*not finite"),
     'overflow': (b'a 1 1e99\n', "'a'.*not finite"),
-    'tabs': (b'the\t1 2\n', 'line 1 has a tab'),
-    'packed': (b'\x1f\x8b\x08\0', 'unpack it'),
+    'tabs': (b'the\t1 2\na\t3 4\n', 'line 1 has a tab'),
     'not utf-8': (b'a 1 2\nna\xefve 1 2\n', r'line 2.*xefve'),
     'a text': ('It was the best of times'.encode(), 'line 1'),
     'binary': (bytes(range(256)), 'line 2'),
@@ -428,10 +428,6 @@ def test_a_word_that_comes_twice_keeps_its_first_vector(tmp_path):
         with pytest.warns(UserWarning, match='1 words come again'): v = WordVectors.load(file)
         assert v.words == ['a', 'b'] and v['a'].tolist() == [1, 2]
 
-def test_words_that_are_none():
-    for word in (None, 3):
-        with pytest.raises(ValueError, match='is no word'): WordVectors(['a', word], [[1.], [2.]])
-
 @pytest.mark.parametrize('name,says', [('v.bin', 'is binary'), ('v.txt.gz', 'packed by gzip')])
 def test_files_that_are_no_text_are_told_what_they_are(tmp_path, name, says):
     file = tmp_path/name
@@ -440,11 +436,6 @@ def test_files_that_are_no_text_are_told_what_they_are(tmp_path, name, says):
     file.write_bytes(gzip.compress(text) if name.endswith('gz') else b'2 2\na ' + vectors + b'\n')
     with pytest.raises(ModelFileError, match=says) as caught: WordVectors.load(file)
     assert '\\x' not in str(caught.value)
-
-def test_a_tab_is_no_blank(tmp_path):
-    file = tmp_path/'v.txt'
-    file.write_text('the\t1 2\na\t3 4\n')
-    with pytest.raises(ModelFileError, match='has a tab'): WordVectors.load(file)
 
 def test_a_folder_of_the_user(tmp_path, monkeypatch):
     monkeypatch.setenv('HOME', str(tmp_path))

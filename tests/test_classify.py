@@ -9,27 +9,24 @@ from fastai.torch_core import set_seed
 
 from elmo_fastai.base.errors import CorpusError, ModelFileError
 from elmo_fastai.text.tokens import ByteCharVocab, CharVocab
-from elmo_fastai.nn.bilm import BiLM, BiLMConfig
+from elmo_fastai.nn.bilm import BiLM
 from elmo_fastai.data.labels import ClassifyDataLoaders
 from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.tasks.classify import (
     AttentionPool, ElmoClassifier, HashedWords, LayerCache, Pool, elmo_classifier_learner,
     random_elmo)
+import made
+from made import CFG, bilm, close
 
 matplotlib.use('agg')
-CFG = BiLMConfig(
-    'nano', char_dim=4, filters=((1, 8), (2, 8), (3, 8)), proj_dim=8, hidden_dim=12, dropout=0.3
-)
 GOOD, BAD = 'good fine great nice'.split(), 'bad poor awful dull'.split()
 ROWS = [(f'the {n} was {w} .', int(w in GOOD)) for n in 'film song book play meal'.split()
         for w in GOOD + BAD]
 
 
 def elmo(seed=0, cfg={}, **kw):
-    set_seed(seed)
-    lm = BiLM(replace(CFG, **cfg), 0)
-    lm.chars.norm.running_mean.normal_(); lm.chars.norm.running_var.uniform_(.5, 2.)
-    return Elmo(lm, **{**dict(dropout=.1, tokenizer='space'), **kw}).eval()
+    return Elmo(bilm(seed, 0, **cfg), **{**dict(dropout=.1, tokenizer='space'), **kw}).eval()
+
 def loaders(rows=ROWS, **kw):
     return ClassifyDataLoaders.from_data(
         rows, **{**dict(device='cpu', seed=1, bs=8, valid_pct=0.25), **kw})
@@ -42,12 +39,10 @@ def learner(dls=None, e=None, **kw):
     )
 
 
-def fit(learn, n=1, lr=1e-2):
-    with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(n, lr)
-    return learn
+def fit(learn, n=1, lr=1e-2): return made.fit(learn, n, lr)
+
 @pytest.fixture(scope='module')
 def trained(): return fit(learner(words=8, dropout=0.), 20, 2e-2)
-def close(a, b, eps=1e-5): return a.shape == b.shape and torch.allclose(a, b, atol=eps, rtol=0)
 
 # pooling
 

@@ -33,16 +33,13 @@ spec.loader.exec_module(release)
 
 # one place for the tests of a module
 
-TOGETHER = {'blog': 'batches', 'encoded': 'batches'}
-
 def test_every_module_has_a_file_of_tests():
     apart = ('__init__', '_modidx', 'all', 'look')     # `look` holds colours alone
     modules = [f for f in (root/'elmo_fastai').rglob('*.py') if f.stem not in apart]
     assert modules
     for f in modules:
-        name = TOGETHER.get(f.stem, f.stem)
         twice = sum(o.stem == f.stem for o in modules) > 1
-        file = f'test_{f.parent.name}_{name}.py' if twice else f'test_{name}.py'
+        file = f'test_{f.parent.name}_{f.stem}.py' if twice else f'test_{f.stem}.py'
         assert (root/'tests'/file).is_file(), f'{f.name} needs tests/{file}'
 
 def test_nothing_reads_what_newer_fastcore_does_not_set():

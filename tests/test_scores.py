@@ -26,8 +26,7 @@ SENTS = [Sentence('ann left new york .'.split(), 'B-PER O B-LOC I-LOC O'.split()
          Sentence('rain'.split(), ['O'])]
 CONFIG = BiLMConfig('nano', char_dim=4, filters=((1, 8), (2, 8)), proj_dim=8, hidden_dim=8)
 
-def fitted(learn, epochs):
-    return fit(learn, epochs, 1e-2)
+def fitted(learn, epochs): return fit(learn, epochs, 1e-2)
 
 def bilm():
     set_seed(0)

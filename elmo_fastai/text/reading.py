@@ -640,9 +640,9 @@ class ColumnFile(Table):
         "Raises `CorpusError` where each word is written with its tag"
         cells = [cell for line in lines for cell in self.cells(line)]
         require(self.sep or not all(map(_pair.fullmatch, cells)), f"{self.name} has each word "
-                f"written with its tag, as in {cells[0]!r}: split them first, pairs = "
-                "[item.rsplit('/', 1) for item in line.split()] of each line, and give a list "
-                "with (words, tags) of each sentence")
+                f"written with its tag, as in {cells[0]!r}: split them first, "
+                "and give a file with a word and its tag on each line, or a list with (words, "
+                "tags) of each sentence")
 
     def is_header(self, first, lines):
         "Does the first line name the columns?"
