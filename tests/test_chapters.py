@@ -125,9 +125,7 @@ def test_other_chapters_lead_back_to_the_course(nb):
 def test_the_home_page_or_that_of_its_shelf_lists_every_chapter(nb):
     shelf = home/nb.parent.name/'index.qmd'
     listed = f']({nb.name})' in shelf.read_text(encoding='utf-8') if shelf.is_file() else False
-    assert listed or re.search(
-        rf'\]\({page(nb)}\)|href="{page(nb)}"', prose(home/'index.ipynb')
-    )
+    assert listed or re.search(rf'\]\({page(nb)}\)|href="{page(nb)}"', prose(home/'index.ipynb'))
 
 # the budget of the course
 

@@ -286,7 +286,7 @@ def test_stored_answers_are_those_of_the_library(kept):
         assert [o['k'] for o in got['filters']] == best.tolist()
         assert np.allclose([o['fit'] for o in got['filters']], features[best], atol=.006)
         vectors = elmo.embed([tokens], layers='all')[0][:, t]
-        halves = vectors.reshape(3, 2, -1)[:, :, :24].reshape(3, -1)
+        halves = vectors.reshape(3, 2, -1)[:,:,:24].reshape(3, -1)
         assert np.allclose(got['layers'], halves, rtol=.01, atol=1e-3)
         assert np.allclose(got['own'], vectors @ vectors.T, rtol=1e-3, atol=1e-3)
 

@@ -6,9 +6,9 @@ choice is worth (library: Classifying sentences).
     python tests/benchmarks/classify.py --model MODEL --data DATA --quick
 
 MODEL is a folder of `Elmo.from_pretrained`, or the name of a packaged model (default: mini-en);
-DATA the folder with the data sets (default: the environment's
-ELMO_FASTAI_DATA). Everything is chosen on the dev set; the test set is looked at once, by one
-two-phase model and by the counts of letters. An accuracy comes with its seeds.
+DATA the folder with the data sets (default: the environment's ELMO_FASTAI_DATA). Everything is
+chosen on the dev set; the test set is looked at once, by one two-phase model and by the counts of
+letters. An accuracy comes with its seeds.
 """
 import os, time
 from pathlib import Path
@@ -22,7 +22,7 @@ from elmo_fastai.data.loaders import ElmoDataLoaders
 from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.tasks.cbow import cbow_learner, word_vectors
 from elmo_fastai.tasks.classify import LayerCache, elmo_classifier_learner, random_elmo
-from harness import opt, options, read_figures, write_figures
+from harness import opt, options, write_figures
 from learners import ADAMW, unfreeze
 from made import quietly
 
@@ -40,8 +40,8 @@ class Run:
         corpus = sst2(Path(a.data)/'sst2' if a.data else None)
         self.rows = {k: [(s.text, s.label) for s in v] for k,v in corpus.gold.items()}
         if a.quick:
-            self.rows['train'] = [self.rows['train'][i] for i in np.random.default_rng(
-                0).permutation(len(self.rows['train']))[:1500]]
+            order = np.random.default_rng(0).permutation(len(self.rows['train']))
+            self.rows['train'] = [self.rows['train'][i] for i in order[:1500]]
         self.a, self.start, self.results = a, time.perf_counter(), {}
         self.elmo = Elmo.from_pretrained(a.model, norm='token', dropout=.4, tokenizer='space')
         self.cache, self.other = LayerCache(), LayerCache()
@@ -49,7 +49,6 @@ class Run:
     def loaders(self, seed):
         return ClassifyDataLoaders.from_data(self.rows, tokenizer='space', bs=32, seed=seed,
                                              device='cpu', char_vocab=self.elmo.char_vocab)
-    def left(self): return self.a.minutes*60 - (time.perf_counter() - self.start)
 
     def note(self, name, values, **more):
         values = [float(o) for o in values]
@@ -130,31 +129,6 @@ def baselines(r):
         max(LogisticRegression(C=C, max_iter=300).fit(mean(x), y).score(mean(vx), vy)
             for C in (1, 10, 100))])
 
-def random_alone(r):
-    r.note('phase 1, random', [last(r.phase1(r.random(s), s, r.other, **ALONE))
-                               for s in range(r.a.seeds)])
-
-def random_with_words(r):
-    accuracies = [last(r.phase1(r.random(s), s, r.other)) for s in range(min(r.a.seeds2, 2))]
-    r.note('phase 1, random, with word vectors', accuracies)
-
-def random_both_phases(r):
-    learners = (r.phase1(r.random(s), s, r.other, **SHORT) for s in range(min(r.a.seeds2, 2)))
-    two = [r.phase2(l) for l in learners]
-    curve = np.mean(two, 0).round(4).tolist()
-    r.note('both phases, random, with word vectors', [o[-1] for o in two], curve=curve)
-
-PARTS = dict(random=(random_alone, random_with_words, random_both_phases), counts=(counts,))
-
-def only(r):
-    "The rows of some parts again, into the file that has the others"
-    old = read_figures(r.a.json)
-    r.results = old['results']
-    for name in r.a.only:
-        for part in PARTS[name]:
-            part(r)
-            write_figures(r.a.json, old)
-
 def main():
     a = options(__doc__,
         model=opt('mini-en', 'folder or name of the pretrained model'),
@@ -163,13 +137,9 @@ def main():
         seeds=5,
         seeds2=opt(3, 'seeds of phase 2'),
         seeds3=opt(3, 'seeds of the smaller questions'),
-        minutes=opt(30, 'leave out what would take longer', type=float),
-        quick=False,
-        only=opt(None, 'only these rows, into the file that --json names', nargs='*',
-                 choices=[*PARTS]))
+        quick=False)
     if a.quick: a.seeds = a.seeds2 = a.seeds3 = 1
     r = Run(a)
-    if a.only: return only(r)
     baselines(r)
 
     # ELMo alone, frozen: pretrained against random, same seeds, same steps
@@ -177,12 +147,14 @@ def main():
     r.note('phase 1, pretrained', map(last, pre),
            shares=np.mean([l.model.elmo.mixes[0].shares.tolist() for l in pre],
                           0).round(3).tolist())
-    random_alone(r)
+    r.note('phase 1, random', [last(r.phase1(r.random(s), s, r.other, **ALONE))
+                               for s in range(a.seeds)])
     # beside learned word vectors, as in the paper: [x; ELMo]
     pre = [r.phase1(r.elmo, s) for s in range(a.seeds2)]
     r.note('phase 1, pretrained, with word vectors', [last(l) for l in pre],
            train=r.by_heart(pre[0]))
-    random_with_words(r)
+    r.note('phase 1, random, with word vectors',
+           [last(r.phase1(r.random(s), s, r.other)) for s in range(min(a.seeds2, 2))])
     r.other.clear()
     r.save()
     # phase 2, from a short phase 1
@@ -196,21 +168,14 @@ def main():
     with short[0].no_bar():
         r.note('test set, the first of these', [short[0].validate(ds_idx=2)[-1]])
     r.save()
-    if r.left() > 200 or a.quick:
-        r.note('both phases, pretrained, the first one long', [r.phase2(l)[-1] for l in pre[:2]])
-    if r.left() > 200 or a.quick:
-        random_both_phases(r)
-    if r.left() > 200 or a.quick:
-        # nothing but the statistics of the vectors
-        new = [r.phase1(r.elmo, s, epochs=1, lr=1e-9) for s in range(a.seeds3)]
-        r.note('all at once from the start, pretrained',
-               [r.phase2(l, [(-4, 3, PHASE2[0][2])])[-1] for l in new])
-    pre = short = new = None
+    two = [r.phase2(r.phase1(r.random(s), s, r.other, **SHORT)) for s in range(min(a.seeds2, 2))]
+    r.note('both phases, random, with word vectors', [o[-1] for o in two],
+           curve=np.mean(two, 0).round(4).tolist())
+    pre = short = None
 
     def several(name, elmo=None, **kw):
-        if r.left() > 20 or a.quick:
-            r.note(name, [last(r.phase1(elmo or r.elmo, s, **{**ALONE, **kw}))
-                          for s in range(a.seeds3)])
+        found = [r.phase1(elmo or r.elmo, s, **ALONE | kw) for s in range(a.seeds3)]
+        r.note(name, map(last, found))
     for pool in ('attention', 'mean', 'max', 'attention+max'):
         several(f'pooling: {pool}', pool=pool)
     n = r.elmo.n_layers

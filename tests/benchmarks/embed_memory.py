@@ -5,11 +5,9 @@ highest resident size (library: Embedding text).
     python tests/benchmarks/embed_memory.py --job 'stream 1000000'
 
 `stream` consumes `Elmo.embed_iter`, `file` is the job behind the command `elmo_embed` writing HDF5
-(all layers), and `text` embeds *one* text
-of that many tokens, pooled. The model has the shape of ELMO_TINY (or, with `--shape small`, of
-AI2's small one: 1024 cells, projections of 128)
-without trained weights; the words follow Zipf's law over 200,000 types, so that new ones keep
-coming.
+(all layers), and `text` embeds *one* text of that many tokens, pooled. The model has the shape of
+ELMO_TINY (or, with `--shape small`, of AI2's small one) without trained weights; the words follow
+Zipf's law over 200,000 types, so that new ones keep coming.
 """
 import json, tempfile, time
 from harness import in_process, opt, options, peak_bytes

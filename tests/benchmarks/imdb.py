@@ -514,7 +514,7 @@ class Run:
         for side in (o for o in ('box', 'adapted') if o in self.a.backbones and o not in done):
             if side == 'adapted' and not (self.work/side).is_dir(): continue
             model = self.a.model if side == 'box' else self.work/side
-            how = dict(data=self.a.data, quick=self.a.quick, minutes=0, json=None)
+            how = dict(data=self.a.data, quick=self.a.quick, json=None)
             c, seeds = classify.Run(SimpleNamespace(model=model, **how)), range(self.a.draws)
             alone = [classify.last(c.phase1(c.elmo, s, **classify.ALONE)) for s in seeds]
             learners = [c.phase1(c.elmo, s, **classify.SHORT) for s in seeds]

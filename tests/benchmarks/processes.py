@@ -8,6 +8,7 @@ The text is WikiText-2 from ELMO_FASTAI_DATA or ../shared/data, else the toy cor
 batch of all processes together.
 """
 import json, os, subprocess, sys, time
+from itertools import product
 from harness import data_folder, environment, opt, options, write_figures
 
 def arguments():
@@ -71,23 +72,19 @@ def measure(spec, processes, threads):
 
 def main(args):
     data = None if args.quick else data_folder('wikitext-2')
-    models, sizes = (['tiny'], [20]) if args.quick else (args.models.split(','),
-                                                         [int(o) for o in args.bs.split(',')])
+    models = ['tiny'] if args.quick else args.models.split(',')
+    sizes = [20] if args.quick else [int(o) for o in args.bs.split(',')]
     rows = []
-    print(f"{'WikiText-2' if data else 'toy corpus'}, windows of {args.seq_len} tokens, tokens a "
-          f"second")
-    print(f"{'model':10}{'batch':>6}{'1 process':>12}{f'{args.cores} threads':>12}"
-          f"{f'{args.cores} processes':>14}{'ratio':>8}")
-    for model in models:
-        for bs in sizes:
-            spec = dict(model=model, bs=bs, seq_len=args.seq_len, data=str(data) if data else None,
-                        warmup=2 if args.quick else 8, steps=5 if args.quick else args.steps)
-            one, threads, processes = (measure(spec, 1, 1), measure(spec, 1, args.cores),
-                                       measure(spec, args.cores, 1))
-            rows.append(dict(model=model, bs=bs, one=one, threads=threads, processes=processes,
-                             ratio=processes/threads))
-            print(f"{model:10}{bs:>6}{one:>12,.0f}{threads:>12,.0f}{processes:>14,.0f}"
-                  f"{processes/threads:>8.2f}", flush=True)
+    print(f"{'WikiText-2' if data else 'toy corpus'}, windows of {args.seq_len} tokens: tokens a "
+          f"second of one process, of {args.cores} threads, and of {args.cores} processes")
+    for model,bs in product(models, sizes):
+        spec = dict(model=model, bs=bs, seq_len=args.seq_len, data=str(data) if data else None,
+                    warmup=2 if args.quick else 8, steps=5 if args.quick else args.steps)
+        one, threads, processes = (measure(spec, *o) for o in ((1, 1), (1, args.cores),
+                                                               (args.cores, 1)))
+        rows.append(dict(model=model, bs=bs, one=one, threads=threads, processes=processes,
+                         ratio=processes/threads))
+        print({k: round(v, 2) if type(v) is float else v for k,v in rows[-1].items()}, flush=True)
     write_figures(args.json, rows)
 
 if __name__ == '__main__':

@@ -4,18 +4,14 @@
     python tests/benchmarks/shapes.py --quick         # does it work? nothing is kept
 
 Three trainings (the tiny biLM on sentences of the toy language, the small one on a stream of
-WikiText-2 with 10,000 words and with
-all) and two kinds of embedding (the model in the box, a model of AI2's small size with random
-weights). Four ways: the model as it
-is, with few sizes, with letters side by side, with both (`speed_up`). Each way is a process of its
-own, and they take turns. New
-batches are compared with the same batches once more. Medians of tokens a second; in bfloat16 where
-the processor is fast at it.
-The rows of each processor are kept. `--dropped` shows what else was tried, measured once by the
-code of that time.
+WikiText-2 with 10,000 words and with all) and two kinds of embedding (the model in the box, a model
+of AI2's small size with random weights). Four ways: the model as it is, with few sizes, with
+letters side by side, with both (`speed_up`). Each way is a process of its own, and they take turns.
+New batches are compared with the same batches once more. Medians of tokens a second; in bfloat16
+where the processor is fast at it. The rows of each processor are kept.
 """
 
-import json, os, sys
+import os, sys
 from pathlib import Path
 from statistics import median
 from harness import (RESULTS, Worker, answer, environment, opt, options,
@@ -138,13 +134,11 @@ if __name__ == '__main__':
         turns=7,
         works=opt(WORKS, nargs='+', choices=WORKS),
         quick=False,
-        dropped=False,
         json=FIGURES,
         child=opt(hidden=True),
         way=opt(hidden=True))
     if args.child: child(args.child, WAYS[args.way]); sys.exit()
     kept = read_figures(args.json, {})
-    if args.dropped: print(json.dumps(kept.get('dropped'), indent=1)); sys.exit()
     for row in measure(1 if args.quick else args.turns, 2 if args.quick else 10, args.works):
         print(row, flush=True)
         same = {k: row[k] for k in ('processor', 'isa', 'work', 'way')}
