@@ -45,7 +45,7 @@ class KneserNey:
 # %% ../../nbs/library/ngrams.ipynb #c037
 END = '<end>'
 
-def _sentences(sents):
+def _lists_and_types(sents):
     "Returns `sents` as a list of lists of tokens, and the distinct tokens"
     lists = []
     for sent in sents:
@@ -103,7 +103,7 @@ def fit(self:KneserNey,
     sents # lists of words or of word ids, without markers for beginning and end
 )->KneserNey:
     "Count the n-grams of `sents` and turn them into probabilities"
-    sents, types = _sentences(sents)
+    sents, types = _lists_and_types(sents)
     self.V = self._check_size(len(types)+1)
     self.M = len(types)+3
     self.words = [END, *types]
@@ -139,7 +139,7 @@ def logps(self:KneserNey,
 )->np.ndarray: # natural logs of all predictions, sentence after sentence, in the order of reading
     "Log-probability of each word and each end in `sents`, n+1 for n words"
     levels = self._fitted()
-    sents, types = _sentences(sents)
+    sents, types = _lists_and_types(sents)
     self._check_size(len(self.words), [word for word in types if word not in self.o2i])
     toks, depth = self._stream(sents)
     node = np.zeros_like(toks)
