@@ -197,7 +197,7 @@ def fast_text(lines):
 
 # %% ../../nbs/library/labels.ipynb #c019r
 def labelled_rows(table, label_names=None, kind=None, n_rows=None):
-    "(number of the row, text, label) of each row of a table; a label is None where there is none"
+    "(text, label) of each row of a table; a label is None where there is none"
     how = table.options
     names = None
     if n_rows is None: n_rows = how.n_rows
@@ -206,7 +206,7 @@ def labelled_rows(table, label_names=None, kind=None, n_rows=None):
         found = fast_text(lines)
         require(found, f"{table.name} is a text, and its lines have no labels: give a table (a "
                 "name that ends in .csv, .tsv, .jsonl), or write __label__NAME before each text")
-        return list(zip(range(len(lines)), *found))
+        return list(zip(*found))
     if isinstance(table, Items) and not table.is_rows: texts, labels = pairs_of(table, n_rows)
     else:
         text_col, label_col = label_columns(table)
@@ -215,10 +215,10 @@ def labelled_rows(table, label_names=None, kind=None, n_rows=None):
         texts, *cells = read_columns(table, text_col, *columns, n_rows=n_rows)
         if table.sep: texts = [text or None for text in texts]
         labels = cells[0] if columns else [None]*len(texts)
-        if several: return list(zip(range(len(texts)), texts, marked(cells, columns, table.place)))
+        if several: return list(zip(texts, marked(cells, columns, table.place)))
         names = (table.names or {}).get(label_col)
     labels = read_labels(labels, names, how.label_delim, label_names, kind)
-    return list(zip(range(len(texts)), texts, labels))
+    return list(zip(texts, labels))
 
 def labelled_part(tables, label_names=None, kind=None):
     "(table, its `labelled_rows`) of each table of a split: the first `n_rows` rows in all"
@@ -272,7 +272,7 @@ def usable_rows(rows, table, tok, check=check_label):
     "{number: (text, label)} of the rows that can be used, and a `Counter` of the others"
     usable = {}
     skipped = Counter()
-    for i,text,label in rows:
+    for i,(text,label) in enumerate(rows):
         why = None if is_missing(text) else problem_of(text)
         if why: refuse_row(table, i, why)
         if is_missing(text): skipped['texts that are missing'] += 1
@@ -536,7 +536,7 @@ class ClassifyDataLoaders(TableDataLoaders):
         source = cls.find(data, options, valid)
         parts = {name: labelled_part(tables, label_names, kind)
                  for name,tables in source.parts.items()}
-        labels = [label for _,part in parts['train'] for *_,label in part]
+        labels = [label for _,rows in parts['train'] for _,label in rows]
         require(any(label is not None for label in labels),
                 "there are no labels: name their column, as in label_col='label', or several "
                 "columns of yes and no, label_col=['funny', 'sad']")
@@ -622,7 +622,7 @@ class ClassifyDataLoaders(TableDataLoaders):
         if isinstance(test_items, list) and not with_labels: items = test_items
         else:
             rows = labelled_rows(open_labelled(test_items, options), label_names)
-            items = [(text, label) if with_labels else text for _,text,label in rows]
+            items = rows if with_labels else [text for text,_ in rows]
         require(items, "there are no texts")
         text = self.valid.text.like(items, with_labels)
         return self.valid.new(text, shuffle=False, **{'sort': not with_labels, **kwargs})
