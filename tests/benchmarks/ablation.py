@@ -76,6 +76,7 @@ def train_row(name, corpus, r, args, seconds):
     from elmo_fastai.data.loaders import ElmoDataLoaders
     from elmo_fastai.train.learner import TimeBudget, bilm_learner
     from elmo_fastai.nn.bilm import elmo_configs, evaluate
+    from learners import early
     change = ROWS[name]
     r = {**r, **{k: max(1, round(r[k]*f)) for k,f in change.get('scale', {}).items()}}
     config = elmo_configs[r['model']]
@@ -106,7 +107,7 @@ def train_row(name, corpus, r, args, seconds):
                 tokens_per_second=learn.throughput.tokens/clock.elapsed,
                 parameters=sum(o.numel() for o in learn.model.parameters()), words=len(dls.vocab),
                 bs=r['bs'], seq_len=r['seq_len'], bf16=bf16,
-                stopped=str(learn.stopped) if learn.stopped else None)
+                stopped=early(learn))
 
 def main(args):
     names = args.rows.split(',') if args.rows else list(ROWS)

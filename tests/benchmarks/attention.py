@@ -30,7 +30,7 @@ from elmo_fastai.train.report import sense_accuracy, sense_vectors
 from elmo_fastai.tasks.classify import LayerCache
 from elmo_fastai.studies.probe import linear_probe
 from harness import RESULTS, in_process, log, opt, options, peak_bytes, read_figures, write_figures
-from learners import NoValidation
+from learners import NoValidation, early
 from made import quietly
 from pages import page
 
@@ -137,7 +137,7 @@ def train(dls, config, seconds, lr, seed, change=None, share=MASKED_SHARE):
     m = learn.model
     layers = [p for p in m.lstm.parameters() if p.requires_grad]
     used = dict(seconds=budget.elapsed, tokens=learn.throughput.tokens, lr=lr,
-                stopped=learn.stopped and str(learn.stopped),
+                stopped=early(learn),
                 weights=sum(p.numel() for p in m.parameters() if p.requires_grad),
                 weights_layers=sum(p.numel() for p in layers))
     return learn, used

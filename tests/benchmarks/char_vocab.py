@@ -65,6 +65,7 @@ def train_row(name, seed, args):
     from elmo_fastai.all import (BiLMConfig, ByteCharVocab, CharVocab, Elmo, ElmoDataLoaders,
                                  bilm_learner)
     from elmo_fastai.nn.bilm import evaluate
+    from learners import early
     corpus, train, dev = texts(args)
     sents = [o.split() for o in corpus.train]
     chars = ByteCharVocab() if ROWS[name] is None else CharVocab.build(sents, **ROWS[name])
@@ -80,7 +81,7 @@ def train_row(name, seed, args):
                 parameters=sum(o.numel() for o in learn.model.chars.parameters()),
                 steps=len(learn.recorder.losses), words=len(dls.vocab),
                 bf16=any(type(o).__name__ == 'BF16' for o in learn.cbs),
-                stopped=learn.stopped and str(learn.stopped),
+                stopped=early(learn),
                 unknown=sum(unknown)/len(unknown), **evaluate(learn.model, dls.valid),
                 **{k: v if k == 'tokens' else json.loads(json.dumps(v, default=float))
                    for k,v in found.items()})

@@ -20,6 +20,10 @@ def unfreeze(learn, to, rate, epochs, **kw):
     low = rate/2**(len(learn.opt.param_lists) - 1)
     quietly(learn, 'fit_one_cycle', epochs, slice(low, rate), pct_start=.2, **kw)
 
+def early(learn):
+    "Why a training ended before its time, or None"
+    return str(learn.stopped) if learn.stopped and learn.stopped.is_early else None
+
 def balanced(n, seed, among, y):
     "`n` of the places `among`, as many of each class; a smaller draw is a part of a larger one"
     rng, among = np.random.default_rng(seed), np.asarray(among)

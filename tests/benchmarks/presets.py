@@ -20,7 +20,7 @@ from elmo_fastai.nn.bilm import elmo_configs, evaluate
 from elmo_fastai.data.loaders import ElmoDataLoaders
 from elmo_fastai.train.learner import StopOnSignal, TimeBudget, bf16_is_fast, bilm_learner
 from harness import RESULTS, fill, opt, options, read_figures, write_figures
-from learners import NoValidation
+from learners import NoValidation, early
 from made import quietly
 
 SETTINGS = ['small/20/64/0.006/0.1/counts', 'small/40/32/0.008/0/counts',
@@ -40,8 +40,7 @@ def run(preset, bs, seq_len, lr, dropout, beginning, seconds, seed, bf16):
     learn.remove_cb(StopOnSignal)
     quietly(learn, 'fit_one_cycle', TimeBudget.epochs, lr)
     found = evaluate(learn.model, loaders(20, 64).valid)
-    return dict(tokens=learn.throughput.tokens, stopped=learn.stopped and str(learn.stopped),
-                fwd=found['fwd'],
+    return dict(tokens=learn.throughput.tokens, stopped=early(learn), fwd=found['fwd'],
                 bwd=found['bwd'], perplexity=found['mean'])
 
 def arguments():
