@@ -306,7 +306,8 @@ def test_nearest_against_a_loop():
     ([], np.zeros((0, 3)), 'shape'),
     (['a'], np.zeros((1, 0)), 'shape'),
     (['a', 'a'], np.zeros((2, 3)), "'a' is there twice"),
-    (['a', None], np.zeros((2, 3)), 'None is no word'), (['a', 3], np.zeros((2, 3)), '3 is no word'),
+    (['a', None], np.zeros((2, 3)), 'None is no word'),
+    (['a', 3], np.zeros((2, 3)), '3 is no word'),
     (['a', 'b'], [[1.0, 2.0], [math.nan, 1.0]], "'b'.*not finite")])
 def test_vectors_that_cannot_be(words, vecs, match):
     with pytest.raises(ValueError, match=match):
