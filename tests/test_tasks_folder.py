@@ -48,7 +48,8 @@ def test_other_folders_and_losses_are_refused(tmp_path):
     learn = make_classifier()
     (tmp_path/'other').mkdir()
     (tmp_path/'other'/'a.txt').write_text('mine')
-    with pytest.raises(ValueError, match='a.txt.*another folder'): save_task(learn, tmp_path/'other')
+    with pytest.raises(ValueError, match='a.txt.*another folder'):
+        save_task(learn, tmp_path/'other')
     make_elmo().save_pretrained(tmp_path/'elmo')
     with pytest.raises(ModelFileError, match='no task.json'): load_task(tmp_path/'elmo')
     save_task(learn, tmp_path/'elmo')                # over a model of ours
