@@ -212,6 +212,17 @@ def test_errors_name_the_row(data, says):
     assert says in str(e.value)
 
 
+def test_a_corpus_with_sentences_that_have_no_tags_is_refused():
+    sents = [Sentence(['a'], ['X']), Sentence(['b'], ['Y']), Sentence(['c'])]*6
+    with pytest.raises(CorpusError, match='row 2: 1 tokens and 0 tags'):
+        TagDataLoaders.from_corpus(Corpus.from_gold('g', dict(train=sents)))
+
+@pytest.mark.parametrize('first', ['Bob/NNP paid/VBD 1/2/CD ./.', 'A title', ''])
+def test_words_with_their_tags_behind_a_stroke(tmp_path, first):
+    text = first + '\nEve/NNP sat/VBD down/RB so/RB ./.\nBob/NNP left/VBD\n'
+    with pytest.raises(CorpusError, match=r'written with its tag.*split them first'):
+        read_tagged(write(tmp_path, 'a.txt', text))
+
 def test_factories(corpus, tmp_path):
     from datasets import Dataset
     pairs = [(s.tokens, s.tags) for s in corpus.gold['train'][:40]]

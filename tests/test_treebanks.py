@@ -8,6 +8,7 @@ import pytest
 import requests
 
 from elmo_fastai.base.errors import CommandError, CorpusError
+from elmo_fastai.data.tagged import TagDataLoaders
 from elmo_fastai.text import treebanks
 from elmo_fastai.text.sources import get_corpus, read_texts
 from elmo_fastai.text.treebanks import (LANGUAGES, REPOSITORIES, read_treebank, treebank_code,
@@ -153,13 +154,26 @@ def test_with_a_training_part_alone(data):
 
 def test_the_test_part_is_never_trained_on(data):
     write(data, 'ar_pud', test=9)
-    with pytest.raises(CorpusError, match='ar_pud has only a test part'): get_corpus('ud:ar_pud')
+    for door in get_corpus, TagDataLoaders.from_corpus:
+        with pytest.raises(CorpusError, match='ar_pud has only a test part'): door('ud:ar_pud')
+    assert len(list(read_texts('ud:ar_pud'))) == 9, 'its texts may be embedded'
 
 def test_a_treebank_without_its_text(data):
     for part in ('train', 'dev'):
         (data/f'ar_nyuad-ud-{part}.conllu').write_text('1\t_\t_\tNOUN\t' + '\t'.join('______') +
             '\n\n', encoding='utf-8')
-    with pytest.raises(CorpusError, match='ar_nyuad have no text'): get_corpus('ud:ar_nyuad')
+    for door in get_corpus, TagDataLoaders.from_corpus:
+        with pytest.raises(CorpusError, match='ar_nyuad have no text'): door('ud:ar_nyuad')
+
+@pytest.mark.parametrize('part,missing', [('dev', 'train'), ('train', 'dev')])
+def test_a_tagger_divides_the_one_part_as_a_corpus(data, capsys, part, missing):
+    write(data, 'da_ddt', **{part: 30}, test=7)
+    dls = TagDataLoaders.from_corpus('ud:da_ddt', device='cpu')
+    remark = f'has no part {missing}: of its part {part} the first 27 sentences train'
+    assert remark in repr(dls) and remark in capsys.readouterr().out
+    gold = get_corpus('ud:da_ddt').gold
+    assert [tokens(dl.text.items) for dl in dls.loaders] == [
+        tokens(gold[split]) for split in ('train', 'valid')]
 
 # downloads
 

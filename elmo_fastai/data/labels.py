@@ -576,7 +576,7 @@ class ClassifyDataLoaders(TableDataLoaders):
     def find(data, options, valid=None):
         "The `Source` of texts with labels"
         if isinstance(data, Corpus):
-            data = {split: [(sent.text, sent.label) for sent in sents]
+            data = {split: [(sent.text, sent.label) for sent in sents if sent.label is not None]
                     for split,sents in gold_splits(data, 'label').items()}
         return find_source(data, options, valid, by_class=True, open_file=open_labelled)
 
@@ -660,10 +660,8 @@ def named_corpus(data):
     return get_corpus(data) if isinstance(data, str) and data in CORPORA else data
 
 def gold_splits(corpus, what):
-    "The sentences of a corpus that have a 'label' or 'tags', by split"
-    found = {}
-    for split,sents in (corpus.gold or {}).items():
-        some = [sent for sent in sents if getattr(sent, what) is not None]
-        if some: found[split] = some
+    "The splits of a corpus in which a sentence has a 'label' or 'tags', with all their sentences"
+    found = {split: sents for split,sents in (corpus.gold or {}).items()
+             if any(getattr(sent, what) is not None for sent in sents)}
     require(found, f"the corpus {corpus.name!r} has no {what.rstrip('s')}s; toy_corpus() has some")
     return found

@@ -25,6 +25,7 @@ from ..text.reading import (
 from ..text.sources import find_source
 from ..text.splits import groups_of
 from ..text.tokens import WordVocab, get_tokenizer, offsets, split_text
+from ..text.treebanks import divided
 from .batches import check_loader_args, say, shown
 from .encoded import EncodedText, TokenTypes
 from elmo_fastai.data.labels import (
@@ -334,7 +335,11 @@ class TagDataLoaders(TableDataLoaders):
                 source.left_out += skipped
                 source.told(**columns)
                 if split == 'train': groups += documents_of(table, list(rows), *columns.values())
-        if 'valid' not in parts: parts |= hold_out(
+        if 'valid' not in parts and source.lone:
+            halves, remark = divided(*source.lone, parts['train'], valid_pct)
+            parts |= halves
+            source.notes.append(remark)
+        elif 'valid' not in parts: parts |= hold_out(
             source, parts['train'], valid_pct, split_seed, None, groups, 'sentences')
         train = parts['train']
         valid = parts['valid']

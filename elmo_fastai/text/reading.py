@@ -585,6 +585,8 @@ CONLLU = 'id form lemma upos xpos feats head deprel deps misc'.split()
 _comment = re.compile(r'# +(?:(?:id|sent_id|text|newdoc|newpar)\b|[\w.]+ *=)'
                       '|#(?:begin|end) document')
 _document = re.compile(r'-DOCSTART-|# newdoc\b|#begin document')
+SPLIT_PAIRS = ("split them first, and give a file with a word and its tag on each line, or a list "
+               "with (words, tags) of each sentence")
 _running = re.compile(r'\d+([-.]\d+)?')
 _pair = re.compile(r'[^\s/|]+(?:[/|][A-Za-z][\w$-]*)+|\S+[_#][A-Z][A-Z$]*|[^\s/|][/|_#][^\s\w]')
 _span_tag = re.compile(r'O|[BIESLUM]-\S+')
@@ -640,9 +642,7 @@ class ColumnFile(Table):
         "Raises `CorpusError` where each word is written with its tag"
         cells = [cell for line in lines for cell in self.cells(line)]
         require(self.sep or not all(map(_pair.fullmatch, cells)), f"{self.name} has each word "
-                f"written with its tag, as in {cells[0]!r}: split them first, "
-                "and give a file with a word and its tag on each line, or a list with (words, "
-                "tags) of each sentence")
+                f"written with its tag, as in {cells[0]!r}: {SPLIT_PAIRS}")
 
     def is_header(self, first, lines):
         "Does the first line name the columns?"
@@ -755,6 +755,9 @@ class ColumnFile(Table):
         if len(cells) == expected: return
         cure = '' if self.is_conllu else (": where sentences differ, name the columns by their "
                                           "numbers, as in token_col=0, tag_col=1")
+        n_pairs = sum(bool(_pair.fullmatch(cell)) for cell in cells)
+        if not self.sep and n_pairs > len(cells)/2: cure = (
+            f". Is each word written with its tag, as in word/TAG? {SPLIT_PAIRS}")
         raise CorpusError(f"{place}: expected {expected} columns, and found {len(cells)}: "
                           f"{cells!r:.60}{cure}")
 
@@ -933,6 +936,7 @@ class Source:
         parts:dict,   # split → list of `Table`
         unused=(),    # files beside them that were left out
         notes=(),     # what else to say
+        lone=None,    # of a treebank's one part to train and validate on: (code, split)
     ):
         self.parts = parts
         self.unused = list(unused)
@@ -940,6 +944,7 @@ class Source:
         self.left_out = Counter()
         self.columns = {}        # what is in them → which were read
         self.notes = list(notes)
+        self.lone = lone
         self.first = None
 
     def told(self, **columns): self.columns |= {k: v for k,v in columns.items() if v is not None}

@@ -24,7 +24,8 @@ from .reading import (
 from .splits import (
     SPLIT_OF, SPLITS, ClassFolders, class_folders, files_below, files_by_split, files_named,
     folder_of, groups_of, last_part, left_beside, parts_of, split_of, with_shares)
-from .treebanks import REPOSITORIES, read_treebank, split_treebank
+from .treebanks import (
+    REPOSITORIES, read_treebank, split_treebank, treebank_code, treebank_files)
 
 # %% ../../nbs/library/sources.ipynb #hub
 def saved_set(folder):
@@ -70,14 +71,16 @@ def is_named(source):
 
 def named_data(name, path, n_rows, n_valid):
     "Returns a treebank or a data set of the hub by split; of the hub so many rows, if not all"
-    home, _, name = name.partition(':')
-    if home == 'ud':
-        parts = split_treebank(name, path)
-        if 'train' not in parts and 'valid' in parts: parts['train'] = parts.pop('valid')
-        return parts
-    if n_rows is None: return hub_data(name, path)
-    streams = hub_streams(name, path, n_rows, n_valid)
+    if name.startswith('ud:'): return split_treebank(name[3:], path)
+    if n_rows is None: return hub_data(name[4:], path)
+    streams = hub_streams(name[4:], path, n_rows, n_valid)
     return {split: list(rows) for split,rows in streams.items()}
+
+def lone_part(name, parts):
+    "(code, split) of a treebank without a part to train or to validate on; of others None"
+    is_whole = name.startswith('ud:') and ':' not in name[3:]
+    if not is_whole or parts.keys() >= {'train', 'valid'}: return None
+    return treebank_code(name[3:]), 'train' if 'train' in parts else 'valid'
 
 def find_source(
     source,           # files, a folder, a pattern; a table, a data set, a list; these by split
@@ -93,13 +96,18 @@ def find_source(
     require(not isinstance(source, (list, tuple)) or source, "the list of files is empty")
     unused = []
     others = []         # the names of what else is left out
+    lone = None
     folder = folder_of(source)
     folders = class_folders(source) if by_class else {}
     saved = folder and saved_set(folder)
     if folders:
         others = left_beside(folders.values(), source)
         source = {split: ClassFolders(inside, options) for split,inside in folders.items()}
-    elif is_named(source): source = named_data(source, data, options.n_rows, n_valid)
+    elif is_named(source):
+        name = source
+        source = named_data(name, data, options.n_rows, n_valid)
+        lone = lone_part(name, source)
+        if lone: source['train'] = source.pop(lone[1])
     elif saved is not None:
         require(valid is None and test is None and options.encoding is None,
                 f"the data set in '{folder}' brings its own splits and encoding: "
@@ -121,7 +129,8 @@ def find_source(
     for split,part in parts.items():
         files = part if isinstance(part, list) and is_paths(part) else [part]
         tables[split] = [open_file(file, options) for file in files]
-    return Source(tables, unused, [f"left out {', '.join(others[:5])}"] if others else [])
+    left_out = [f"left out {', '.join(others[:5])}"] if others else []
+    return Source(tables, unused, left_out, lone)
 
 def is_paths(source):
     "Is this a list of files?"
@@ -250,7 +259,7 @@ def tables_of(source, **options): # of `ReadOptions`
     "The tables of one input: of a treebank all its parts, of a data set the split 'train'"
     how = ReadOptions(**options)
     home, _, name = str(source).partition(':')
-    if home == 'ud': parts = split_treebank(name)
+    if home == 'ud': parts = treebank_files(name)
     elif home == 'hub': parts = dict(train=[hub_streams(name)['train']])
     else: parts = dict(train=[str(source)])
     return [open_table(table, how) for part in parts.values() for table in part]
