@@ -254,9 +254,12 @@ class SavedFiles:
         self.compare(name, hashlib.sha256(contents).hexdigest())
         return contents
 
-    def checked(self, name):
+    def checked(self,
+        name,
+        most=None, # bytes that can be right
+    ) -> Path:
         "The path of a file that is compared; raises `OSError`"
-        path = regular_file(self.path(name))
+        path = regular_file(self.path(name), most)
         self.compare(name, digest_of(path))
         return path
 

@@ -188,7 +188,7 @@ def read_chars(files, config):
                 "ids mean", ModelFileError)
         return None
     with as_error(ModelFileError, f"{file} can't be read"):
-        chars = load_char_vocab(files.checked('chars.json'))
+        chars = load_char_vocab(files.checked('chars.json', 10**7))
     made = f"{chars.n_chars} ids, {chars.max_chars} per token"
     wanted = f"{config.n_chars} ids, {config.max_chars} per token"
     require(made == wanted, f"{file} makes {made}; by config.json it should be {wanted}",
@@ -199,7 +199,8 @@ def read_words(files, n_words):
     "The words that a model predicts"
     file = files.folder/'vocab.json'
     with as_error(ModelFileError, f"{file} can't be read"):
-        vocab = WordVocab.load(files.checked('vocab.json'), 10**6 + 1000*n_words)
+        most = 10**6 + 1000*n_words
+        vocab = WordVocab.load(files.checked('vocab.json', most), most)
     for word in vocab.itos:
         require(isinstance(word, str), f"{file} holds {word!r:.100}, which is no word",
                 ModelFileError)

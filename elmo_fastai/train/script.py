@@ -521,10 +521,11 @@ def start(
 
 # %% ../../nbs/library/script.ipynb #c019
 def restored(saved, settings):
-    "The `Run` of a checkpoint; `CheckpointError` if the command did not begin it"
-    with as_error(CheckpointError, f"{saved.path} is a checkpoint, but not of a training that "
+    "The `Run` of a checkpoint; `CommandError` if the command did not begin it"
+    with as_error(CommandError, f"{saved.path} is a checkpoint, but not of a training that "
                   "elmo_pretrain began"):
-        run = Run.from_json(saved.run, settings)
+        try: run = Run.from_json(saved.run, settings)
+        except CommandError as e: raise ValueError(str(e)) from None
         require(Path(run.settings.out).name not in ('', '..'), "it has no name", ValueError)
         require(run.model.max_chars <= 1000, "its tokens are too long", ValueError)
         config = with_chars(run.model, run.char_vocab)
