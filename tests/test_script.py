@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np, pytest, torch
+import numpy as np, pandas as pd, pytest, torch
 from fastai.basics import Callback, Learner
 from safetensors.torch import load_file, save_file
 
@@ -359,6 +359,40 @@ def test_two_runs_in_one_folder(corpus, tmp_path, monkeypatch):
         adding(mp, lambda: At(3, second, 'before_batch'))
         assert load_bilm(train(corpus, tmp_path/'m'))
     assert [name for name in found if name.endswith('start')]
+
+@pytest.mark.parametrize('ends', [True, False])
+def test_another_run_is_done_while_this_one_prepares(corpus, tmp_path, monkeypatch, ends):
+    "Neither its model nor its checkpoints are replaced"
+    made = script.make_learner
+    def slow(*args):
+        monkeypatch.setattr(script, 'make_learner', made)
+        if ends: train(corpus, tmp_path/'m')
+        else:
+            with monkeypatch.context() as mp, pytest.raises(Interrupted):
+                adding(mp, lambda: At(3, press(), 'before_batch'))
+                train(corpus, tmp_path/'m')
+        found.extend(listing(tmp_path))
+        return made(*args)
+    found = []
+    monkeypatch.setattr(script, 'make_learner', slow)
+    with pytest.raises(CommandError, match='holds a'): train(corpus, tmp_path/'m', seed=7)
+    left = [name for name in listing(tmp_path) if not name.endswith('lock')]
+    assert left == [name for name in found if not name.endswith('lock')]
+
+def test_a_training_leaves_the_random_numbers_alone():
+    program = ("import random; random.seed(1); before = random.getstate()\n"
+               "from elmo_fastai.train.command import pretrain\n"
+               "pretrain('toy', sentences=200, model='tiny', epochs=1, dry=True, say=str)\n"
+               "assert random.getstate() == before")
+    assert not subprocess.run([sys.executable, '-c', program]).returncode
+
+@pytest.mark.parametrize('valid', ['v.txt', ['v.txt'], .5])
+def test_what_validates_a_table_stands_in_the_table(valid):
+    with pytest.raises(CommandError, match='--valid|valid is a'):
+        pretrain(pd.DataFrame(dict(text=['a b c'])), valid=valid, epochs=1)
+
+def test_a_corpus_with_splits_is_no_stream():
+    with pytest.raises(CommandError, match='leave out --stream'): pretrain('toy', stream=True)
 
 def test_a_rate_that_runs_away(corpus, tmp_path):
     "The loss stays finite, far above guessing; the message names the step"

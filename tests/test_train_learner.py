@@ -5,7 +5,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np, pandas as pd, pytest, torch
-from fastai.basics import Adam, Callback, CancelFitException, Learner, load_learner, set_seed
+from fastai.basics import AccumMetric, Adam, Callback, CancelFitException, Learner, load_learner
+from fastai.basics import set_seed
 from fastai.data.all import ColReader, DataBlock, RandomSplitter
 from fastai.callback.all import (
     CSVLogger, EarlyStoppingCallback, MixedPrecision, ReduceLROnPlateau, SaveModelCallback)
@@ -542,6 +543,18 @@ def test_a_signal_ends_training_after_the_step(dls, sig, capsys):
     # the time of an epoch that was cut short counts
     assert 0 < learn.throughput.seconds and learn.throughput.per_second < 1e7
 
+def test_a_signal_while_patience_ends_is_no_interruption(dls):
+    "The training is complete, and has the weights of its best epoch"
+    class LastMoment(Callback):
+        order = 62                                              # before `EarlyStop`
+        def after_epoch(self):
+            if self.epoch == 1: signal.raise_signal(signal.SIGTERM)
+    early = EarlyStop(1)
+    learn = learner(dls, early, LastMoment())
+    early.min_delta = -1e9                                      # only the first epoch is a best one
+    stop = fitted(learn, 3).stopped
+    assert stop.reason is Reason.PATIENCE and stop.kept == 'the weights of epoch 1'
+
 def test_the_second_ctrl_c_stops_at_once(dls):
     before = handlers()
     with pytest.raises(KeyboardInterrupt):
@@ -803,6 +816,14 @@ def test_trackers_of_a_language_model_look_downwards(few, kind, monitor):
     assert tracker.comp is np.less and tracker.min_delta == -.01
     other = kind(monitor=monitor)
     with learn.added_cbs(other): assert other.comp is np.less
+
+@pytest.mark.parametrize('metric,falls', [
+    (NatsMetric('nats'), True), (AccumMetric(len, name='maestro_acc'), False)], ids=['nats', 'acc'])
+def test_trackers_look_at_what_a_metric_is(few, metric, falls):
+    learn = learner(few)
+    learn.metrics = [metric]
+    learn.add_cb(tracker := SaveModelCallback(monitor=metric.name))
+    assert (tracker.comp is np.less) == falls
 
 def test_the_best_model_is_saved(few, tmp_path):
     learn = learner(few, path=tmp_path)

@@ -229,8 +229,9 @@ class Resume(FitCallback):
         for why in unlike(was | run, now | now_run):
             raise CheckpointError(f"{self.checkpoint.path} is of another training: {why}")
 
-    # The loader begins the epoch as it did then. The state comes back where it was written: before
-    # the epoch, or at the first batch after it, since callbacks and loader prepare the epoch first
+    # A checkpoint between two epochs: all parts get their state before the epoch begins.
+    # Within an epoch: the loader begins it as it did then and leaves out the batches that are
+    # done; the parts get their state at the next batch, since they clear it as an epoch begins
     def before_epoch(self):
         if self.is_back: return
         bar = getattr(self.learn, 'progress', None)
@@ -261,6 +262,7 @@ class Checkpoints(FitCallback):
     order = 90
     begun = None
     n_fits = 0         # begun with it
+    written = None     # the place of the last one: epochs, batches
     def __init__(self,
         folder,              # of this training's checkpoints
         minutes:float=10.,   # between checkpoints within an epoch; 0: after each batch
@@ -298,8 +300,9 @@ class Checkpoints(FitCallback):
     def after_cancel_fit(self):
         "Keep the last step of a training that was asked to end"
         stop = self.learn.stopped
-        is_asked = stop and stop.reason is Reason.SIGNAL
-        if is_asked and self.training and self.can_skip: self.save(self.epoch, self.iter+1)
+        is_asked = stop and stop.reason is Reason.SIGNAL and self.training
+        if not is_asked or not self.can_skip: return
+        if self.written != (self.epoch, self.iter+1): self.save(self.epoch, self.iter+1)
     def before_validate(self): self.save(self.epoch, len(self.dls.train))
     def after_epoch(self): self.save(self.epoch+1, 0)
     def after_fit(self): self.let_go()
@@ -310,6 +313,7 @@ class Checkpoints(FitCallback):
         state = _state(self.learn, self.begun) | dict(settings=self.settings)
         finite = all(weight.isfinite().all() for weight in state['model'].values())
         if is_main() and finite: self.write(epoch, batches, state)
+        self.written = epoch, batches
         self.clock = time.monotonic()
 
     def write(self, epoch, batches, state):

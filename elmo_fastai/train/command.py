@@ -8,7 +8,7 @@ Docs: https://elmo-fastai.github.io/elmo_fastai/library/command.html.md"""
 __all__ = ['RECIPES', 'Settings', 'pretrain', 'elmo_pretrain']
 
 # %% ../../nbs/library/command.ipynb #c005
-import json, math, os
+import json, math, os, random
 from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,8 @@ COUNT = at_least(1)
 
 def path(text, name):
     "A file or folder that is there, by a path that means the same elsewhere; else a name"
+    require(isinstance(text, (str, os.PathLike)), f"{name} is a {type(text).__name__}, and takes "
+            "the path of a file or folder", UsageError)
     text = os.path.expanduser(text)
     return os.path.abspath(text) if os.path.exists(text) else text
 
@@ -224,7 +226,9 @@ def pretrain(
     if corpus is None and 'resume' not in said: corpus = 'toy'
     settings = settings_for(corpus, said, file)
     if settings.resume is not None: check_resumed(corpus, said | file)
+    before = random.getstate()
     from elmo_fastai.train.script import go_on, start                # torch and fastai come here
+    random.setstate(before)                  # some libraries draw numbers while they are imported
     run = start if settings.resume is None else go_on
     return run(corpus, settings, say if is_first() else noop)
 

@@ -10,7 +10,7 @@ __all__ = ['TargetsToModel', 'bilm_loss', 'NatsMetric', 'Reason', 'Stop', 'is_fi
            'FitLearner', 'BiLMLearner', 'bilm_learner', 'toy_bilm']
 
 # %% ../../nbs/library/training.ipynb #c005
-import math, re, signal, threading, time, timeit
+import math, signal, threading, time, timeit
 from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -247,7 +247,7 @@ class StopOnSignal(FitCallback):
     def after_epoch(self): self.after_batch()     # asked after the last batch of the validation
     def after_fit(self):
         self.let_go()
-        if not self.learn.broke_off: self.was_asked()                # asked after the last epoch
+        if not self.learn.stopped: self.was_asked()                  # asked after the last epoch
 
 # %% ../../nbs/library/training.ipynb #c036
 class EarlyStop(FitCallback, TrackerCallback):
@@ -326,7 +326,7 @@ class TimeBudget(FitCallback):
         self.guess(self.epoch + 1)
     def after_cancel_train(self): self.recorder.cancel_train = False   # the row is a whole one
     def guess(self, epochs):
-        "Set the number of epochs, from how many are done; the bar is told"
+        "Set the number of epochs to what the pace promises, at least this one; the bar is told"
         expected = math.ceil(epochs/self.done) if self.done else 0
         self.learn.n_epoch = max(self.epoch + 1, expected)
         bar = getattr(self.learn, 'progress', None)
@@ -422,7 +422,9 @@ class FitLearner(Learner):
     first_epoch = 0            # where the next fit begins
     fits_done = 0              # so many fits are left out: `resume` goes on in a later one
     is_busy = False            # with a fit or a validation
-    falling = re.compile('perplexity|mse|mae|msle|rmspe')    # ours, and fastai's of regression
+    # metrics that should fall, besides losses and errors: ours, and fastai's of regression
+    falling = {'perplexity', 'perplexity_fwd', 'perplexity_bwd', 'mse', 'rmse', 'mae', 'msle',
+               'exp_rmspe'}
     @property
     def broke_off(self):
         "Did the last fit end before its time?"
@@ -430,12 +432,17 @@ class FitLearner(Learner):
     def say(self, message):
         "Is told how a fit ended"
         print(message)
+    def should_fall(self, monitor):
+        "Is a smaller value of what a tracker monitors the better one? Losses are fastai's matter"
+        name = monitor.removeprefix('train_').removeprefix('valid_').lstrip('_')
+        nats = {metric.name for metric in self.metrics if isinstance(metric, NatsMetric)}
+        return name in self.falling | nats
     def add_cb(self, cb):
         "As fastai's; but a tracker of a perplexity or the like takes the smaller value as better"
         super().add_cb(cb)
         tracker = self.cbs[-1]
-        falls = isinstance(tracker, TrackerCallback) and self.falling.search(tracker.monitor)
-        if falls and tracker.comp is not np.less:      # losses and errors are known to fastai
+        if not isinstance(tracker, TrackerCallback) or tracker.comp is np.less: return self
+        if self.should_fall(tracker.monitor):
             tracker.comp = np.less
             tracker.min_delta *= -1
         return self

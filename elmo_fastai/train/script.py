@@ -52,10 +52,11 @@ def unfit(source):
     if is_toy or isinstance(source, ToyCorpus): yield 'tokenizer'
     has_splits = isinstance(source, Corpus) or is_made(source)
     if has_splits: yield from ('text_col', 'n_rows', 'valid_pct', 'valid_rows')
-    if has_splits or is_named(source): yield from ('valid', 'test', *READING)
+    if has_splits or is_named(source): yield from READING
+    if has_splits or is_named(source) or kept_name(source) is None: yield from ('valid', 'test')
 
-def found_again(source):
-    "Returns what names a text in any folder: its name, or absolute paths; None for other data"
+def kept_name(source):
+    "What a checkpoint keeps of a text: its name, a path, a list of paths; None of other data"
     if is_named(source) or is_made(source): return source
     files = source if isinstance(source, list) else [source]
     if not all(isinstance(file, str) for file in files): return None
@@ -67,11 +68,14 @@ def complete(source, settings):
     for name in unfit(source):
         require(getattr(settings, name) is None, f"{flag(name)} does not go with this corpus: "
                 "leave it out", UsageError)
+    is_whole = is_made(source) and not is_named(source)
+    require(not settings.stream or not is_whole, f"{source} has splits of its own, and is "
+            "not read as a stream: leave out --stream", UsageError)
     try: get_tokenizer(settings.tokenizer or 'words')('a')
     except ImportError as e: raise CommandError(str(e)) from e           # spaCy is not there
     bf16 = settings.bf16
     if bf16 is None: bf16 = bf16_is_fast(find_device(settings.device))
-    corpus = found_again(source)
+    corpus = kept_name(source)
     sentences = settings.sentences
     if corpus == 'toy' and sentences is None: sentences = 325_000 if bf16 else 175_000
     return replace(settings, bf16=bf16, sentences=sentences, corpus=corpus)
@@ -223,7 +227,8 @@ def reading(settings):
 def text_of(source, settings):
     "Returns the corpus of a training; None where the text is read as a stream"
     if settings.stream: return None
-    if isinstance(settings.corpus, list): source = [*map(Path, source)]
+    are_files = isinstance(settings.corpus, list)
+    if are_files: source = [*map(Path, source)]
     corpus = copy(source)
     if not isinstance(source, Corpus):
         options = reading(settings) | given(
@@ -298,8 +303,8 @@ def count_words(corpus):
 def is_open(name, settings):
     "Is `model`, `dropout` or `epochs` left to the length of the text?"
     if name == 'epochs': return settings.epochs is None and settings.time is None
-    is_in_file = name in (settings.config or {})
-    return getattr(settings, name) is None and not is_in_file and not settings.start
+    if settings.start: return False                     # the model that it begins with says
+    return getattr(settings, name) is None and name not in (settings.config or {})
 
 def by_length(corpus, settings, say):
     "The settings, those that were left open chosen by the length of the text"
@@ -487,13 +492,15 @@ def finish(learn, settings, out, say):
             save(learn, settings, out, None, say)
             clear(run)
         return out
-    left = "Nothing was saved"
-    if vars(learn.recorder).get('losses'):
-        out = beside(out)
-        if is_main(): save(learn, settings, out, stop, say)
-        left = f"What was learned until then is in {out}/"
-        if stop.goes_on: left += f"; go on with --resume {run}"
-    elif is_main() and all(name.endswith('-start') for name in checkpoints_in(run)): clear(run)
+    has_learned = bool(vars(learn.recorder).get('losses'))
+    if not has_learned:
+        only_begun = all(name.endswith('-start') for name in checkpoints_in(run))
+        if is_main() and only_begun: clear(run)
+        fail(stop, "Nothing was saved", say)
+    out = beside(out)
+    if is_main(): save(learn, settings, out, stop, say)
+    left = f"What was learned until then is in {out}/"
+    if stop.goes_on: left += f"; go on with --resume {run}"
     fail(stop, left, say)
 
 # %% ../../nbs/library/script.ipynb #c034
@@ -516,7 +523,9 @@ def start(
         if old: say(take_over(learn, old[0], settings))
         if settings.dry: return dry_run(learn, settings, out, say)
         with held(run_of(out)):
-            if is_main(): clear(run_of(out))                # only now something new begins
+            if is_main():
+                free_place(None, settings)                  # another process may have been faster
+                clear(run_of(out))                          # only now something new begins
             return finish(learn, settings, out, say)
 
 # %% ../../nbs/library/script.ipynb #c019
@@ -559,7 +568,8 @@ def go_on(
     settings = run.settings
     folder = saved.path.parent
     out = folder.with_name(settings.out)
-    check_place(out, settings.overwrite or (folder/SAVED).exists())
+    overwrite = settings.overwrite or (folder/SAVED).exists()
+    check_place(out, overwrite)
     if source is None: source = settings.corpus
     require(source is not None, f"The training in {folder} was begun in Python with a corpus of "
             "its own: hand it to `pretrain(corpus, resume=…)`", CommandError)
@@ -567,6 +577,7 @@ def go_on(
         learn = make_learner(source, text_of(source, settings), run, folder)
         say(about(learn, settings))
         with held(folder):
+            check_place(out, overwrite)                 # another process may have been faster
             saved.run = learn.checkpoints.description   # as this version writes it
             resume(learn, saved)
             say(going_on(saved))
