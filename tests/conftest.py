@@ -16,7 +16,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest, torch
+from hypothesis import settings
 
+settings.register_profile('any machine', deadline=None)     # a busy one is no fault
+settings.load_profile('any machine')
 sys.path.append(str(Path(__file__).parent/'startup'))       # what other Pythons are started with
 import addresses
 from browse import chromium

@@ -54,7 +54,7 @@ def test_equals_the_loop(chars):
     )
     torch.testing.assert_close(m(words, letters), ref, atol=1e-5, rtol=1e-5)
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(data=st.lists(st.lists(st.integers(0, V-1), min_size=4, max_size=4), min_size=1, max_size=8))
 def test_equals_embedding_bag(data):
     m, words = make(), torch.tensor(data)
@@ -329,7 +329,7 @@ def test_round_trip_to_the_last_bit(tmp_path, name):
     again.vectors[3] = 1
     assert len(WordVectors.load(path, max_words=5)) == 5
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(words=st.lists(st.text(min_size=1, max_size=8), min_size=1, max_size=6, unique=True))
 def test_any_words_fit_into_one_of_the_formats(tmp_path_factory, words):
     d = tmp_path_factory.mktemp('any')

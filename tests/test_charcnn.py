@@ -82,14 +82,14 @@ def test_savings_are_exact(training, norm):
     for a,b in zip(plain, saving): torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
 
 words = st.text(st.characters(codec='utf-8', exclude_categories=('Cs',)), min_size=1, max_size=60)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(words, min_size=1, max_size=6))
 def test_savings_are_exact_for_any_text(ws):
     chars = torch.as_tensor(cv.encode(ws + ws[:1]))
     plain = model(torch.float64, savings=False).eval()(chars)
     torch.testing.assert_close(model(torch.float64).eval()(chars), plain, rtol=1e-12, atol=1e-12)
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(1, 5), st.integers(1, 12), st.integers(1, 5), st.integers(1, 4), st.data())
 def test_cut_columns_keeps_all_windows(n, w, widest, n_ids, data):
     "For any ids and any padding id: the set of windows of each row stays the same"

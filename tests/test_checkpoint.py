@@ -669,7 +669,7 @@ trees = st.recursive(leaves, lambda tree: (
     st.lists(tree, max_size=4) | st.lists(tree, max_size=3).map(tuple)
     | st.dictionaries(keys, tree, max_size=3)), max_leaves=12)
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[
+@settings(max_examples=100, suppress_health_check=[
     HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(trees)
 def test_what_is_saved_comes_back(tmp_path, tree):

@@ -46,7 +46,7 @@ def trained(): return fit(learner(words=8, dropout=0.), 20, 2e-2)
 
 # pooling
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.sampled_from(['attention', 'mean', 'max', 'attention+max+mean']),
        st.lists(st.integers(0, 6), min_size=1, max_size=5),
        st.integers(0, 9))

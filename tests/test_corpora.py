@@ -85,7 +85,7 @@ def test_repr(toy):
 
 # reading files
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.text(st.characters(blacklist_categories=('Cs', 'Cc', 'Zl', 'Zp')), min_size=1)))
 def test_lines_survive_reading(tmp_path_factory, lines):
     f = tmp_path_factory.mktemp('lines')/'a.txt'

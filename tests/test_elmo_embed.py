@@ -22,7 +22,7 @@ def test_vectors_are_the_modules(texts, layers, cfg):
     assert (same(got, [direct(elmo, word_tokenize(t), layers) for t in texts[:30]])
             and got[0].dtype == np.float32 and type(got[0]) is np.ndarray)
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     st.lists(st.lists(st.text(max_size=5), max_size=9), max_size=8),
     st.integers(3, 60),

@@ -53,7 +53,7 @@ def step(model, batch, state=False):
 def same(a, b, eps=1e-10):
     for x,y in zip(a, b, strict=True): torch.testing.assert_close(x, y, rtol=eps, atol=eps)
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(sentences, st.sampled_from([*CONFIGS]), st.booleans())
 def test_a_training_step_is_the_same(sents, name, state):
     dls = loaders(sents, kind='sentences')
@@ -61,7 +61,7 @@ def test_a_training_step_is_the_same(sents, name, state):
         plain, fast = (new_model(CONFIGS[name], len(dls.vocab), fast) for fast in (False, True))
         same(step(plain, batch, state), step(fast, batch, state))
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(sentences)
 def test_so_are_perplexities_and_vectors(sents):
     dls = loaders(sents, kind='sentences')

@@ -124,7 +124,7 @@ def test_kinds_of_labels(labels):
     assert all(o == o.strip() for o in d.vocab if isinstance(o, str))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.integers(0, 3), min_size=20, max_size=80), st.floats(.1, .9), st.integers(0, 9))
 def test_each_class_is_held_out_in_proportion(labels, pct, seed):
     rows = [(f't{i}', o) for i,o in enumerate(labels)]

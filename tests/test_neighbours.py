@@ -133,7 +133,7 @@ def test_labels_stand_where_they_say(source):
 
 # changed words
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.text('abcdefgh', max_size=12), st.integers(0, 10**6))
 def test_one_typing_error(word, seed):
     got = misspell(word, np.random.default_rng(seed))

@@ -62,7 +62,7 @@ class Reference:
         return [np.log(self.p(s[i], tuple(s[max(0, i-self.order+1):i]))) for i in range(1, len(s))]
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(corpora, queries, st.integers(1, 5), st.booleans(), st.booleans())
 @example([[]], [['a'], []], 5, True, False)
 @example([['a'], []], [['b', 'a', 'a']], 4, True, True)
@@ -84,7 +84,7 @@ def test_equals_reference_modified():
     assert (abs(m.perplexity(valid) - KneserNey(3, 30,
         modified=False).fit(train).perplexity(valid)) > 1e-6)
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(corpora, st.lists(st.sampled_from('abcdefgh'), max_size=5), st.integers(1, 5), st.booleans(),
     st.integers(0, 5))
 def test_sums_to_one(train, context, order, modified, extra):
@@ -102,7 +102,7 @@ def test_sums_to_one(train, context, order, modified, extra):
             1, atol=1e-12)
     if not extra: np.testing.assert_allclose(p.sum(), 1, atol=1e-12)
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(corpora, st.integers(1, 4))
 def test_backward_is_forward_on_reversed(train, order):
     rev = [s[::-1] for s in train]

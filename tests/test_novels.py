@@ -51,7 +51,7 @@ words = st.sampled_from(['Mr.', 'MRS.', 'I.', 'J.', '"Oh!"', 'he', 'Tom', 'said'
                          'St. Ives?" I cried'])
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.one_of(st.lists(words, max_size=15).map(' '.join), st.text(max_size=60)))
 def test_no_character_is_lost_and_sentences_stay_whole(text):
     res = split_sentences(text)

@@ -139,7 +139,7 @@ VALUES = st.one_of(
 )
 NAMES = st.from_regex(r'[a-z][a-z0-9_]{0,9}', fullmatch=True)
 
-@limits(max_examples=200, deadline=None)
+@limits(max_examples=200)
 @given(st.dictionaries(NAMES, st.one_of(VALUES, st.lists(VALUES, max_size=4), st.none())),
        st.dictionaries(NAMES, VALUES, min_size=1))
 def test_what_is_written_in_toml_is_read(plain, table):

@@ -198,7 +198,7 @@ def test_one_vector_for_all_senses_is_the_commonest_sense(how, whiten, words):
     assert t.accuracy['layer 0'] == t.accuracy['commonest sense'] == pytest.approx(1/3)
     assert t['macro-F1']['layer 0'] == t['macro-F1']['commonest sense']
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.tuples(st.sampled_from('ab'), st.sampled_from('xyz')), min_size=4, max_size=30),
        st.integers(0, 5),
        st.floats(0.05, 0.95))

@@ -63,7 +63,7 @@ def test_cells_are_texts(tmp_path, name):
 # a file that begins with control characters is binary data to the reader
 CHARACTERS = st.characters(codec='utf-8', exclude_categories=['Cc']) | st.sampled_from('\n\t')
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.text(CHARACTERS, max_size=8), st.text('ab", \n', max_size=6)),
     min_size=1, max_size=6))
 def test_what_pandas_writes_is_read(tmp_path_factory, rows):
@@ -297,7 +297,7 @@ def test_splits_that_are_there():
 
 @given(st.lists(st.one_of(st.none(), st.just(float('nan')),
     st.text(st.characters(blacklist_categories=('Cs',), blacklist_characters='\0')))))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_rows_are_kept_or_counted(values):
     c = text_corpus([*values, 'the last one'], valid=0, test=0)
     texts = [o for o in values if isinstance(o, str)]

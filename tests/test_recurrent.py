@@ -239,7 +239,7 @@ def test_loop_is_pytorchs_lstm_on_packed_sentences(proj):
     torch.testing.assert_close(hn, h2[0], rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(cn, c2[0], rtol=1e-12, atol=1e-12)
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=5))
 def test_reverse_padded(lens):
     x = torch.arange(len(lens)*6*2).view(len(lens), 6, 2)

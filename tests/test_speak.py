@@ -216,7 +216,7 @@ def test_what_fits_no_model_or_is_no_text():
 
 # choosing
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.floats(-30, 5), min_size=1, max_size=12), st.integers(1, 15), st.floats(0.01, 1),
        st.sampled_from([1e-300, 0.01, 0.7, 1.0, 3.0, 1e9]))
 def test_choices_stay_inside(z, k, p, temperature):

@@ -11,7 +11,7 @@ from elmo_fastai.text.corpora import toy_corpus
 
 # splits
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.integers(0, 200), st.floats(0, .6), st.floats(0, .6))
 def test_splits_keep_every_line_in_order(n, valid, test):
     lines = [str(i) for i in range(n)]

@@ -37,7 +37,7 @@ sentences = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(sentences, st.sampled_from([0, 1]), st.booleans())
 def test_orders(sents, d, fed):
     t = EncodedText(sents, TokenTypes(WordVocab([*SPECIALS, *'abcd'])))

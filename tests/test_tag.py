@@ -108,7 +108,7 @@ def test_loss_is_per_token():
     each = torch.stack([F.cross_entropy(p[t >= 0], t[t >= 0]) for p, t in zip(pred, y)])
     assert torch.allclose(loss(pred, y), each)
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=6), st.integers(0, 99))
 def test_scores_do_not_depend_on_batches(lens, seed):
     from types import SimpleNamespace as NS

@@ -138,7 +138,7 @@ sentences = st.lists(
     min_size=1, max_size=4)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(sentences)
 def test_what_is_written_is_read(tmp_path_factory, sents):
     folder = tmp_path_factory.mktemp('conll')

@@ -40,7 +40,7 @@ def grammars(draw):
         max_size=2)), min_size=1, max_size=3)) for i in range(n)}
     return Grammar(rules, 'S0')
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(grammars())
 def test_random_grammars(g):
     ps = check(g)
