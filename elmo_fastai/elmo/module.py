@@ -234,8 +234,8 @@ def chars_of(elmo, sents):
     "Char ids of texts or lists of tokens; `ValueError` where they should bring their marks"
     chars = elmo.to_chars(sents)
     require(elmo.markers == 'add' or not chars.numel(), "With markers='given' an Elmo takes char "
-            "ids that have the marks of their sentences: texts and tokens have none, a typed <S> is "
-            "a word. Make it with markers='add'", ValueError)
+            "ids that have the marks of their sentences: texts and tokens have none, a typed <S> "
+            "is a word. Make it with markers='add'", ValueError)
     return chars
 
 @patch

@@ -172,7 +172,8 @@ class BiLSTMStack(nn.Module):
         mask,  # True at real tokens, [B, T]; None: all
         state, # (h [B, P], c [B, C]) to start from; None: zeros
     ):
-        "One layer in one direction, and its state after the last real token of each row"
+        """One layer in one direction, and its last state: where it goes on from a state or is
+        clipped, that after the last real token of each row, else that after all padding"""
         is_clipped = self.cell_clip or self.proj_clip
         keeps_ends = state is not None and mask is not None      # PyTorch's goes on over padding
         if is_clipped or keeps_ends:
@@ -185,7 +186,7 @@ class BiLSTMStack(nn.Module):
         x:Tensor,          # token vectors in the order of reading, [B, T, P]
         mask:Tensor|None=None,  # True at real tokens, [B, T]; None: all
         state:tuple|None=None,  # to start from, (h [L, B, P], c [L, B, C]); None: zeros
-    ):                     # the states of each layer, [B, T, P]; (h, c) after the last token
+    ):                     # the states of each layer, [B, T, P]; the last (h, c), see `run`
         "All layers of one direction, in its own order"
         outputs, ends = [], []
         for i,lstm in enumerate(lstms):
