@@ -32,10 +32,11 @@ def make_elmo():
     set_seed(0)
     return Elmo(BiLM(CFG, 0), dropout=.1)
 
-def make_classifier(rows=ROWS, **kwargs):
+def make_classifier(rows=ROWS, loss_func=None, **kwargs):
     elmo = make_elmo()
     dls = ClassifyDataLoaders.from_data(rows, device='cpu', bs=8, seed=1, **kwargs)
-    return fitted(elmo_classifier_learner(dls, elmo, proj_dim=16, hidden=8), 6)
+    return fitted(elmo_classifier_learner(
+        dls, elmo, proj_dim=16, hidden=8, loss_func=loss_func), 6)
 
 @pytest.fixture(scope='module')
 def classifier(): return make_classifier()
@@ -181,6 +182,31 @@ def test_rows_of_tokens(tagger, tmp_path):
     with pytest.raises(UsageError, match='sent_col'):
         annotated(tagger, tmp_path, 'a.csv', 'word\nAnn\n', 'b.csv')
 
+@pytest.mark.parametrize('rows,sents', [
+    ('1,Ann\n2,\n1,saw\n', [['Ann'], ['saw']]),
+    ('1,Ann\n,saw\n,\n2,Bob\n', [['Ann', 'saw'], ['Bob']]),
+    ('1,Ann\n2,\n,saw\n', [['Ann'], ['saw']])], ids=repr)
+def test_rows_without_a_token_may_end_a_sentence(tagger, tmp_path, rows, sents):
+    "As where the same file is read"
+    found = annotated(tagger, tmp_path, 'a.csv', 'sent,word\n' + rows).decode()
+    tags = [line.split(',')[-1] for line in found.splitlines()[1:]]
+    assert [tag for tag in tags if tag] == [tag for sent in sents for tag in tags_of(tagger, sent)]
+    read, _ = read_tagged(tmp_path/'out.csv', token_col='word', tag_col='tag')
+    assert [sent.tokens for sent in read] == sents
+    again = tagger.annotate(tmp_path/'a.csv', tmp_path/'out.csv', overwrite=True)
+    assert again['rows'] == len(sents)
+
+def test_a_sentence_that_is_not_asked_for_has_no_row(tagger, tmp_path):
+    data = 'sent,word\n1,Ann\n2,Bob\n3,\n3,saw\n'
+    assert annotated(tagger, tmp_path, 'a.csv', data, n_rows=2).count(b'\n') == 3
+
+@pytest.mark.parametrize('file,data,says', [
+    ('a.csv', 'sent,word\n1,Ann\n2,Ann\n2,saw\n2,Bob\n', 'line 3'),
+    ('a.conll', 'Ann N\n\n\nAnn N\nsaw V\nBob N\n', 'ends in line 6')])
+def test_a_sentence_is_named_by_its_place(tagger, tmp_path, file, data, says):
+    with pytest.raises(CorpusError, match=f'{says} has 3 tokens'):
+        annotated(tagger, tmp_path, file, data, max_tokens=2)
+
 def test_jsonl_keeps_its_bytes(tagger, tmp_path):
     data = '{"text": "Ann saw", "n": 1.00, "e": "\\u00e9"}\r\n\n  {"text":["Ann"] }\n{"text":null}'
     spans = json.dumps(tagger.tag(['Ann saw'], as_spans=True)[0])
@@ -268,6 +294,18 @@ def test_another_job_or_source_is_refused(classifier, tagger, long_text, tmp_pat
     with pytest.raises(CommandError, match='are not those in'): classifier.annotate(long_text, out)
     classifier.annotate(long_text, out, overwrite=True)
     assert len(out.read_text().splitlines()) == 100
+
+@pytest.mark.parametrize('kwargs', [dict(sep=';;'), dict(text_col='none'), dict(encoding='none')],
+                         ids=str)
+def test_a_job_that_can_not_begin_drops_nothing(classifier, tmp_path, monkeypatch, kwargs):
+    source, out = tmp_path/'a.csv', tmp_path/'o.csv'
+    source.write_text('text,id\n' + 'so good and so bad,1\n'*5000)
+    stopped(monkeypatch, classifier, source, out)
+    kept = sorted(Path(f'{out}.part').iterdir())
+    assert any(file.suffix == '.npz' for file in kept)
+    with pytest.raises((UsageError, CorpusError, LookupError)):
+        classifier.annotate(source, out, overwrite=True, **kwargs)
+    assert sorted(Path(f'{out}.part').iterdir()) == kept
 
 def test_a_wrong_row_can_be_mended(classifier, long_text, tmp_path):
     "What came before it is kept"

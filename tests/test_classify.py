@@ -3,7 +3,7 @@ import copy, math, pickle, warnings
 from dataclasses import replace
 import numpy as np, pandas as pd, pytest, torch, matplotlib
 from hypothesis import given, settings, strategies as st
-from fastai.basics import load_learner
+from fastai.basics import Callback, load_learner
 from fastai.interpret import ClassificationInterpretation, Interpretation
 from fastai.torch_core import set_seed
 
@@ -522,3 +522,23 @@ def test_what_balance_does():
     with pytest.raises(ValueError, match='balance=True weighs the usual loss'):
         learner(dls, balance=True, loss_func=torch.nn.CrossEntropyLoss())
     fit(learn)
+
+def test_a_threshold_set_later_counts():
+    labels = [(text, [label]) for text,label in ROWS]
+    learn = learner(loaders(labels, valid=labels))
+    learn.loss_func.thresh = 0.
+    assert len(learn.predict('the film was good .')[0]) == 2
+    learn.loss_func.thresh = 1.
+    assert len(learn.predict('the film was good .')[0]) == 0
+
+class FirstText(Callback):
+    "The model is given the first text of a batch in place of each"
+    def before_batch(self): self.learn.xb = self.xb[0][:1].expand_as(self.xb[0]),
+
+def test_a_report_runs_the_callbacks():
+    learn = learner(cbs=FirstText())
+    with learn.no_bar(), learn.no_logging(): loss, accuracy = learn.validate()
+    assert learn.report('valid').figures['accuracy'].value == pytest.approx(accuracy)
+    batches = []
+    learn.answers(learn.dls.valid, lambda rows, out: batches.append(out))
+    assert batches and all(close(row, out[0]) for out in batches for row in out)

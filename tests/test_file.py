@@ -217,6 +217,14 @@ def test_goes_on_where_it_stopped(elmo, texts, source, tmp_path, kind, monkeypat
             assert set(f) == set(g) and all(close(f[k], g[k]) for k in f)
     else: assert pq.read_table(out)['token'].to_pylist() == pq.read_table(ref)['token'].to_pylist()
 
+def test_a_job_that_can_not_begin_drops_nothing(elmo, tmp_path):
+    source, out = tmp_path/'a.csv', tmp_path/'o.npz'
+    source.write_text('text,id\n' + 'some words,1\n'*60)
+    with pytest.raises(Unplugged): begin(source, out, elmo, [100])
+    kept = sorted(Path(f'{out}.part').iterdir())
+    with pytest.raises(ValueError): begin(source, out, elmo, [100], overwrite=True, sep=';;')
+    assert sorted(Path(f'{out}.part').iterdir()) == kept
+
 # where the tokens stand
 
 ODD = ["She  didn't  like\tthe cafe\u0301 👨‍👩‍👧!", '👍🏽 🇫🇷 ok…', ' spaced ', '我喜欢 北京。',

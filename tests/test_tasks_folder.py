@@ -2,6 +2,7 @@
 import json
 
 import pytest, torch
+from fastai.losses import BCEWithLogitsLossFlat, CrossEntropyLossFlat, L1LossFlat
 
 from elmo_fastai.base.errors import ModelFileError
 from elmo_fastai.data.tagged import TagDataLoaders
@@ -62,6 +63,19 @@ def test_other_folders_and_losses_are_refused(tmp_path):
     with pytest.raises(ValueError, match='without ELMo'):
         save_task(elmo_tagger_learner(dls, where=None), tmp_path/'m')
     assert not (tmp_path/'m').exists()
+
+@pytest.mark.parametrize('kind,loss', [
+    ('several', BCEWithLogitsLossFlat(thresh=.2)), ('reals', L1LossFlat()),
+    ('words', CrossEntropyLossFlat())], ids=str)
+def test_a_loss_that_was_given_is_one_of_its_own(tmp_path, kind, loss):
+    learn = make_classifier(KINDS_OF_ROWS[kind], loss_func=loss)
+    with pytest.raises(ValueError, match='a loss of its own'): save_task(learn, tmp_path/'m')
+
+def test_cross_entropy_with_weights_set_later_is_saved(tmp_path):
+    learn = make_classifier()
+    learn.loss_func = CrossEntropyLossFlat(weight=torch.tensor([1., 2.]))
+    again = load_task(save_task(learn, tmp_path/'m'), 'cpu')
+    assert str(again.predict('so dull')[0]) == str(learn.predict('so dull')[0])
 
 def test_a_saved_tagger_knows_which_tokens_are_new(tmp_path):
     learn = make_tagger()

@@ -31,6 +31,7 @@ class Portions:
         self.folder = out.with_name(f'{out.name}.part')
         self.job = {'format': kind, **job}
         self.overwrite = overwrite
+        self.check_out()
         self.reset()
 
     def reset(self):
@@ -70,17 +71,22 @@ class Portions:
             np.savez(f, meta=np.array(json.dumps(meta)), values=values)
         self.count(meta)
 
-    def drop(self):
-        "Forget all portions, the last one first, so that what is left is always a beginning"
+    def clear(self):
+        "Delete the portions, the last one first, so that what is left is always a beginning"
         for f in sorted(self.folder.glob('*.npz'), reverse=True): f.unlink()
+
+    def drop(self):
+        "Begin again without the portions"
+        self.clear()
         self.reset()
 
 # %% ../../nbs/library/portions.ipynb #c2
 @patch
 @contextmanager
 def opened(self:Portions):
-    "Find the job's portions, and keep other processes out of the folder; raises `CommandError`"
-    self.check_out()
+    """Find the job's portions, and keep other processes out of the folder
+
+    Raises `CommandError`; `CheckpointError` while another process has the folder; `UsageError`"""
     why = f"Can't write into {self.out.parent}, name another file with --out"
     with as_error(CommandError, why):
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -90,12 +96,16 @@ def opened(self:Portions):
         try:
             self.check_out()        # another process may just have ended
             yield
-        finally:                    # without a token nothing is lost with the folder
-            if not self.totals['tokens']: shutil.rmtree(self.folder, ignore_errors=True)
+        finally:
+            is_empty = not self.totals['tokens']        # nothing is lost with the folder
+            if is_empty: shutil.rmtree(self.folder, ignore_errors=True)
 
 @patch
 def check_out(self:Portions):
-    "Raise `UsageError` if there is an output already"
+    "Raise `UsageError` if there is an output already, `CommandError` if there is no place for one"
+    parent = self.out.parent
+    require(parent.is_dir() or not parent.exists(), f"Can't write into {parent}, name another file "
+            "with --out", CommandError)
     require(self.overwrite or not self.out.exists(), f"{self.out} exists already. Say --overwrite "
             "to replace it, or name another with --out", UsageError)
 
@@ -165,8 +175,8 @@ def reserve(path, size):
 def finish(self:Portions,
     write,  # a function of a path: it writes the output there
     more=0, # bytes that the output has beside those of the portions
-):
-    "Make the output; then the portions go"
+) -> Counter: # the job's `totals`
+    "Make the output; then the portions go, and their folder"
     new = self.folder/f'out{self.out.suffix}'
     try:
         size = sum(self.file(i).stat().st_size for i in range(self.n))
@@ -177,4 +187,6 @@ def finish(self:Portions,
         why = f"{str(e).splitlines()[0]:.200}. What was computed is kept in {self.folder}"
         raise CommandError(f"Can't write {self.out}: {why}; the same command tries again") from None
     put(new, self.out.resolve())            # a link stays
-    self.drop()
+    self.clear()
+    shutil.rmtree(self.folder, ignore_errors=True)
+    return self.totals

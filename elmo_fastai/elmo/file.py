@@ -238,8 +238,8 @@ def embed_file(
     portions = Portions(out, 'elmo_fastai.embed.2', job, overwrite)
     def lines(): return islice(token_lines(source, elmo.tokenize, job, how), n_rows)
     try:
+        tables = tables_of(source, **how)
         with portions.opened():
-            tables = tables_of(source, **how)
             rest = portions.rest(lines, reads_again=source != '-')
             n_done = portions.totals['lines']
             if n_done: say(f"Going on after {n_done:,} lines that were embedded before")

@@ -38,7 +38,7 @@ from .tag import spans_of
 # %% ../../nbs/library/annotate.ipynb #k2
 class Unit(NamedTuple):
     "What is labelled and written together: a row, a line of text, a sentence"
-    number:int           # by which `Form.place` finds it
+    number:int           # by which the table's `place` finds it; of columns a line
     raw:list             # its lines as they are in the file
     marks:list           # which of these get something new
     item:object = None   # a text, or a list of tokens; None: there is nothing to label
@@ -64,21 +64,26 @@ class Form:
         "Opens the source; its lines come with their ends"
         return open_text(self.table.source, self.table.options.encoding, newline='')
 
-def sentences(rows):
-    """Yields a `Unit` for each sentence of (number, lines, token, what tells its sentence) of rows
+class Row(NamedTuple):
+    "A row of a file that may have a token in each"
+    number:int              # by which the table's `place` finds it; of columns its line
+    lines:list              # as they are in the file; the token is in the last one
+    token:str|None = None
+    sentence:object = None  # alike in all rows of a sentence; None: as the row before
 
-    The token is in the last line. Where it is None, the lines go with the sentence before."""
+def sentences(rows):
+    "Yields a `Unit` for each sentence of `Row`s; its number is that of its first row"
     number, raw, marks, tokens, before = 0, [], [], [], None
-    for i,lines,token,sentence in rows:
-        if token is not None:
-            if marks and sentence != before:
+    for row in rows:
+        if row.sentence not in (None, before):
+            if marks:
                 yield Unit(number, raw, marks, tokens)
                 raw, marks, tokens = [], [], []
-            before = sentence
-            number = i
-            marks.append(len(raw) + len(lines) - 1)
-            tokens.append(token)
-        raw += lines
+            number, before = row.number, row.sentence
+        raw += row.lines
+        if row.token is not None:
+            marks.append(len(raw) - 1)
+            tokens.append(row.token)
     yield Unit(number, raw, marks, tokens)
 
 # %% ../../nbs/library/annotate.ipynb #k4
@@ -224,12 +229,12 @@ class Cells(Form):
         sentence = None
         for number,raw,cells in self.rows():
             if cells is None:
-                yield number, [raw], None, None
+                yield Row(number, [raw])
                 continue
             token, *marks = (cells[place] for place in places)
             sentence = [new or old for new,old in zip(marks, sentence or marks)]
-            if token.strip(): yield number, [raw], token, sentence
-            else: yield number, [self.longer(raw, [None])], None, None
+            if token.strip(): yield Row(number, [raw], token, sentence)
+            else: yield Row(number, [self.longer(raw, [None])], None, sentence)
 
     def longer(self, raw, values):
         "A row with more cells"
@@ -293,9 +298,9 @@ class Columns(Form):
                     continue
                 marks = [take(cells) or old for take,old in zip(bounds, marks)]
                 headings = map(self.heading, islice(f, number - n_read - 1))
-                yield number, [*headings, next(f)], one_word(token(cells)), (n_ends, marks)
+                yield Row(number, [*headings, next(f)], one_word(token(cells)), (n_ends, marks))
                 n_read = number
-            yield n_read, list(f), None, None
+            yield Row(n_read, list(f))
 
     def heading(self, line):
         "A line that is no token: if it names the columns, with the new one"
@@ -339,7 +344,10 @@ class Columns(Form):
             cells[self.place] = tag
         return '\t'.join(cells) + line[len(body):]
 
-    def where(self, unit): return f"{self.table.name}, the sentence that ends in line {unit.number}"
+    def where(self, unit):
+        end = unit.number + unit.marks[-1] - unit.marks[0]
+        return f"{self.table.name}, the sentence that ends in line {end}"
+
     def refuse(self, unit, why): raise CorpusError(f"{self.where(unit)} {why}")
 
 # %% ../../nbs/library/annotate.ipynb #k12
@@ -518,27 +526,27 @@ def annotate_file(labels, source, out, max_tokens, overwrite, progress, say, how
     job = dict(options, model=model_digest(learn, labels.classes), names=labels.names('token'),
                max_tokens=max_tokens)
     portions = Portions(out, 'elmo_fastai.annotate.2', job, overwrite)
+    tables = tables_of(source, **options)
+    require(len(tables) == 1 and isinstance(tables[0].source, Path), f"{source} is not one "
+            "file: name one, of a treebank a part, as ud:vi_vtb:test", UsageError)
+    form = find_form(tables[0], labels)
+    require(out.suffix.lower() in form.endings, f"--out {str(out)!r} should end in one of "
+            f"{', '.join(form.endings)}", UsageError)
+    def units(): return read_units(form, get_tokenizer(text.tokenizer), max_tokens, how.n_rows)
     with portions.opened(), without_cache(learn.model):
-        tables = tables_of(source, **options)
-        require(len(tables) == 1 and isinstance(tables[0].source, Path), f"{source} is not one "
-                "file: name one, of a treebank a part, as ud:vi_vtb:test", UsageError)
-        form = find_form(tables[0], labels)
-        require(out.suffix.lower() in form.endings, f"--out {str(out)!r} should end in one of "
-                f"{', '.join(form.endings)}", UsageError)
-        def units(): return read_units(form, get_tokenizer(text.tokenizer), max_tokens, how.n_rows)
         rest = portions.rest(units)
-        totals = portions.totals
-        if portions.n: say(f"Going on after {totals['rows']:,} that were labelled before")
+        if portions.n: say(f"Going on after {portions.totals['rows']:,} that were labelled before")
         mark, encoding = writing(tables[0], form.encoding)
         window = windows(rest, 2**14, lambda unit: len(unit.tokens))
         window = with_bar(window, tables[0].source.stat().st_size, progress)
         label_windows(portions, window, form, labels, encoding)
-        require(totals['rows'], f"{source} is empty: there is nothing to label", CommandError)
+        require(portions.totals['rows'], f"{source} is empty: there is nothing to label",
+                CommandError)
         def write(path):
             with open(path, 'wb') as f:
                 f.write(mark)
                 f.writelines(portions.values())
-        portions.finish(write)
+        totals = portions.finish(write)
     result = dict(unit=tables[0].unit, rows=totals['rows'], tokens=totals['tokens'])
     n = result['rows']
     say(f"{out}: {n:,} {result['unit']}{'s'*(n > 1)}, {result['tokens']:,} tokens")

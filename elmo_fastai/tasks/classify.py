@@ -246,18 +246,19 @@ class ElmoClassifierLearner(ElmoLearner):
         y = torch.as_tensor(text.labels)
         guess = torch.zeros_like(y)
         badness = torch.zeros(len(y))        # the probability of what is right, or the error
-        for rows,out in self.answers(dl):
+        def note(rows, out):
             out = self.loss_func.activation(out)
             if target.kind == 'number':
                 guess[rows] = out.squeeze(-1)
                 badness[rows] = -(guess[rows] - y[rows]).abs()
-                continue
+                return
             guess[rows] = self.loss_func.decodes(out).to(y.dtype)
             if target.kind == 'labels': p = torch.where(y[rows] > 0, out, 1 - out).prod(1)
             else:
                 p = out.gather(1, y[rows, None].clamp(min=0))[:, 0]
                 p[y[rows] < 0] = math.inf                    # nothing could be right
             badness[rows] = p
+        self.answers(dl, note)
         figures, scores, matrix, unseen = JUDGES[target.kind](text, guess.numpy())
         worst = worst_texts(text, guess, badness)
         return dict(figures=figures, scores=scores, confusion=matrix, unseen=dict(unseen),

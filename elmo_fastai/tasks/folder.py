@@ -11,7 +11,7 @@ __all__ = ['save_task', 'load_task']
 import json, os
 from dataclasses import fields
 from pathlib import Path
-from fastai.basics import CategoryMap, default_device
+from fastai.basics import CategoryMap, CrossEntropyLossFlat, default_device
 import numpy as np
 from safetensors.numpy import load as load_numpy, save as save_numpy
 from safetensors.torch import save as save_tensors
@@ -40,11 +40,16 @@ TASK_FORMAT, TASK_VERSION = 'elmo_fastai.task', 1
 
 def settings_of(learn):
     "What describes a learner: its task, its labels, and the arguments of its factory"
-    require(getattr(learn.loss_func, 'is_usual', False), "A learner with a loss of its own can't "
-            "be saved: what it predicts depends on it", ValueError)
+    loss = learn.loss_func
+    is_usual = getattr(loss, 'is_usual', False)
     found = dict(task=learn.task, network=learn.network)
-    if learn.task == 'tag': return found | dict(labels=list(learn.dls.labels))
     text = learn.dls.valid.text
+    # of single classes, cross entropy decodes alike with any weights
+    if learn.task == 'classify' and text.target.kind == 'class':
+        is_usual = is_usual or isinstance(loss, CrossEntropyLossFlat)
+    require(is_usual, "A learner with a loss of its own can't be saved: what it predicts depends "
+            "on it", ValueError)
+    if learn.task == 'tag': return found | dict(labels=list(learn.dls.labels))
     return found | dict(kind=text.target.kind, labels=list(text.target.vocab),
                         max_words=text.max_words)
 

@@ -155,25 +155,31 @@ class TaskLoss:
         usual,      # the loss for this kind of label
     ):
         self.loss_func = loss_func or usual
-        self.is_usual = type(self.loss_func) is type(usual)
+        self.is_usual = loss_func is None
         self.reduction = 'mean'      # 'none': one loss per text or sentence
         self.activation = getattr(loss_func, 'activation', usual.activation)
         self.decodes = getattr(loss_func, 'decodes', usual.decodes)
 
     func = property(lambda self: self.loss_func.func)        # PyTorch's, which has the weights
+    thresh = property(lambda self: self.loss_func.thresh,    # from which on a label counts as said
+                      lambda self, value: setattr(self.loss_func, 'thresh', value))
 
     def __call__(self,
         pred,  # scores [B, C], or of the tokens of sentences [B, T, C]
         y,     # classes [B] or [B, T], below zero where none is known; numbers [B]; flags [B, C]
     ):
-        are_classes = pred.ndim == y.ndim + 1 and not y.is_floating_point()
-        known = y >= 0 if are_classes else torch.ones(len(y), dtype=torch.bool, device=y.device)
         if y.ndim == pred.ndim: y = y[:, :pred.shape[1]]    # behind the flags: the unseen, counted
+        known = self.known(pred, y)
         if self.reduction == 'mean':
             return self.loss_func(pred[known], y[known]) if known.any() else pred.sum()*0
         losses = pred.new_zeros(known.shape)
         if known.any(): losses[known] = self.of_each(pred[known], y[known]).to(losses)
         return losses if losses.ndim == 1 else losses.sum(1)/known.sum(1).clamp(min=1)
+
+    def known(self, pred, y):
+        "Which rows or tokens have a label: of classes those from zero on, of numbers and flags all"
+        if y.ndim < pred.ndim and not y.is_floating_point(): return y >= 0
+        return torch.ones(len(y), dtype=torch.bool, device=y.device)
 
     def of_each(self, pred, y):
         "The loss of each row, [n]"
@@ -198,6 +204,16 @@ class TaskLoss:
         return self
 
 # %% ../../nbs/library/learner.ipynb #judge1
+class Answers(Callback):
+    "Gives what the model answers to a function, batch by batch; no loss is computed"
+    def __init__(self, note): self.note = note      # is called with (numbers of the rows, output)
+    def before_validate(self): self.n = 0
+    def before_batch(self): self.learn.yb = ()
+    def after_pred(self):
+        rows = self.dl.order[self.n:self.n + len(self.pred)]
+        self.n += len(self.pred)
+        self.note(rows, self.pred.detach().float().cpu())
+
 def token_hashes(text):
     "The different tokens of an `EncodedText`: their ids, and a number for each"
     ids = np.unique(text.ids[text.ids > 2])
@@ -300,19 +316,15 @@ class ElmoLearner(FitLearner):
         if isinstance(data, Corpus): what = what.replace('the list', data.name)
         return what, items, left_out
 
-    @torch.no_grad()
-    def answers(self, dl):
-        "Yields (numbers of the rows, the model's outputs) of each batch"
+    def answers(self, dl, note):
+        "Give the model's outputs, batch by batch, with the numbers of their rows, to `note`"
         # new data is read once: keeping its layers would fill the memory
         is_known = any(dl.text is one.text for one in self.dls.loaders)
-        self.model.to(self.dls.device).eval()
-        dl.to(self.dls.device)
-        n = 0
-        with self.with_cache() if is_known else nullcontext():
-            for batch in dl:
-                out = self.model(*batch[:dl.n_in]).float().cpu()
-                yield dl.order[n:n + len(out)], out
-                n += len(out)
+        record = {name: getattr(self.recorder, name, []) for name in self.recorder._stateattrs}
+        with self.with_cache() if is_known else nullcontext(), self.no_bar(), self.no_logging():
+            FitLearner.get_preds(self, dl=dl, reorder=False, with_preds=False, with_targs=False,
+                                 cbs=[Answers(note)])
+        for name,values in record.items(): setattr(self.recorder, name, values)
 
     def report(self,
         data=None,         # as for the loaders; or 'train', 'valid', 'test' of `dls`; None: 'valid'

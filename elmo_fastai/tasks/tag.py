@@ -300,13 +300,14 @@ class TaggerLearner(ElmoLearner):
         text = dl.text
         guess = np.zeros_like(text.tags)
         p = np.full(guess.shape, np.inf)                  # of the right tag
-        for rows,out in self.answers(dl):
+        def note(rows, out):
             pos = text.positions(rows, marks=False)
             probs = self.loss_func.activation(out[torch.as_tensor(pos >= 0)])
             pos = pos[pos >= 0]
             guess[pos] = self.loss_func.decodes(probs)
             right = probs[range(len(pos)), text.tags[pos].clip(0)]
             p[pos] = np.where(text.tags[pos] < 0, np.inf, right)
+        self.answers(dl, note)
         asked = text.tags != IGNORE
         require(asked.any(), "these sentences have no tags: there is nothing to judge by")
         is_right = text.tags == guess
