@@ -22,6 +22,19 @@ def make(data=PAIRS, **kw):
 @pytest.fixture(scope='module')
 def dls(): return make()
 
+@pytest.mark.parametrize('valid,n', [(.5, 10), (None, 2)])
+def test_a_share_to_validate_on(valid, n): assert len(make(valid=valid).valid.items) == n
+
+def test_new_rows_are_read_as_the_kind_that_was_trained():
+    d = make([(f'a {i}', ['01', '10', '11'][i%3]) for i in range(30)], kind='class')
+    assert d.test_dl([('b', '01')], with_labels=True).items == [('b', '01')]
+
+@pytest.mark.parametrize('rows', [([0, 1, 0], [1, 0, 0]), ('[0, 1, 0]', '[1, 0, 0]')])
+def test_lists_of_flags_are_classes_if_it_is_said(rows):
+    d = make([(f'a {i}', rows[i % 2]) for i in range(20)], kind='class')
+    assert list(d.vocab) == ['[0, 1, 0]', '[1, 0, 0]']
+    assert d.test_dl([('a', rows[1])], with_labels=True).one_batch()[1].tolist() == [1]
+
 # sources
 
 def test_all_sources_give_the_same_rows(tmp_path):

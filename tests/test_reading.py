@@ -37,6 +37,20 @@ def read(path, column=None, longest=2**20, quotes=None):
 def good(path, *args): return [text for text,why in read(path, *args) if why is None]
 def bad(path, *args): return {i: why for i,(_,why) in enumerate(read(path, *args)) if why}
 
+def test_a_bad_object_of_a_list_has_its_line(tmp_path):
+    rows = ['{"text": "%s"}' % ('word '*20)]*30_000
+    rows[20_000] = '{"text": "a" "label": 1}'
+    with pytest.raises(CorpusError, match='line 20002'):
+        get_corpus(write(tmp_path/'a.json', '[\n' + ',\n'.join(rows) + '\n]'))
+
+def test_a_csv_has_no_paths(tmp_path):
+    with pytest.raises(CorpusError, match="no column 'text.x' among 'text'.*name the right one"):
+        get_corpus(write(tmp_path/'a.csv', 'text,label\na b,c\n'), text_col='text.x')
+
+def test_a_guess_at_an_encoding_is_one_of_single_bytes(tmp_path):
+    with pytest.raises(CorpusError, match="encoding='(cp1252|latin_1)'"):
+        get_corpus(write(tmp_path/'a.txt', 'ok\ncaf\xe9\n'.encode('latin-1')))
+
 # kinds of files
 
 @pytest.mark.parametrize('column', ['text', 'other'])

@@ -7,7 +7,7 @@ import datasets, h5py, numpy as np, pandas as pd, pytest
 from datasets import load_dataset
 
 import addresses
-from elmo_fastai.base.errors import CommandError, CorpusError
+from elmo_fastai.base.errors import CommandError, CorpusError, UsageError
 from elmo_fastai.data.labels import ClassifyDataLoaders
 from elmo_fastai.data.tagged import TagDataLoaders
 from elmo_fastai.elmo import Elmo
@@ -45,6 +45,15 @@ def config(folder):
 def command(*args): elmo_pretrain([*map(str, args), '--config', config(Path('.'))])
 
 def report(folder): return json.loads((Path(folder)/'report.json').read_text())
+
+def test_a_name_for_ones_own_text(tmp_path):
+    (tmp_path/'a.txt').write_text('one line\n'*20)
+    assert get_corpus(str(tmp_path/'a.txt'), name='mine').name == 'mine'
+
+@pytest.mark.parametrize('name', ['toy', 'sst2', 'ud:vi_vtb'])
+def test_options_that_a_named_corpus_does_not_take(name):
+    with pytest.raises(UsageError, match=f"the corpus '{name}' takes no n_rows"):
+        get_corpus(name, n_rows=3)
 
 # C4: files of packed JSON lines, many for training and eight for validation
 

@@ -223,6 +223,41 @@ def test_words_with_their_tags_behind_a_stroke(tmp_path, first):
     with pytest.raises(CorpusError, match=r'written with its tag.*split them first'):
         read_tagged(write(tmp_path, 'a.txt', text))
 
+PARTS = 'Bob N\nran V\n\n'*20
+
+def test_files_are_named_and_a_test_part_is_not_read(tmp_path):
+    write(tmp_path, 'train.conll', PARTS)
+    write(tmp_path, 'test.conll', 'Q R\nbad\n')
+    dls = TagDataLoaders.from_sents(tmp_path, device='cpu')
+    assert dls.source.files()['train'] == [tmp_path/'train.conll']
+    assert 'left out the file test.conll' in repr(dls)
+    rows = [(['a', 'b'], ['X', 'Y'])]*9
+    dls = TagDataLoaders.from_sents(dict(train=rows, test=[3]), device='cpu')
+    assert "left out the split 'test'" in repr(dls)
+
+def test_a_column_file_in_another_encoding_has_a_cure(tmp_path):
+    with pytest.raises(CorpusError, match="line 1 is not UTF-8.*encoding='cp1252'"):
+        read_tagged(write(tmp_path, 'a.conll', 'Caf\xe9 N\nest V\n', 'latin-1'))
+
+def test_words_that_are_numbers_are_in_the_first_column(tmp_path):
+    dls = TagDataLoaders.from_sents(write(tmp_path, 'a.conll', '3 X\n14 Y\n\n'*9), device='cpu')
+    assert dls.source.columns == dict(tokens=0, tags=1) and dls.train.text.items[0].tokens[0] == '3'
+
+@pytest.mark.parametrize('valid,n', [(.5, 10), (None, 2)])
+def test_a_share_to_validate_on(tmp_path, valid, n):
+    dls = TagDataLoaders.from_sents(write(tmp_path, 'a.conll', PARTS), valid, device='cpu')
+    assert len(dls.valid.text) == n
+
+@pytest.mark.parametrize('ending', ['tsv', 'conll'])
+@pytest.mark.parametrize('text,options', [
+    ('word;tag\na;X\n"c d";Y\n\nd;X\n', dict(sep=';', quotes=True)),
+    ('word\ttag\na\tX\n"c d"\tY\n\nd\tX\n', dict(quotes=True))])
+def test_separators_and_quotes_of_column_files(tmp_path, ending, text, options):
+    found, _ = read_tagged(write(tmp_path, f'a.{ending}', text), **options)
+    assert found == [Sentence(['a', 'c\u00a0d'], ['X', 'Y']), Sentence(['d'], ['X'])]
+    plain = text.replace('"', '')
+    assert read_tagged(write(tmp_path, f'b.{ending}', plain), sep=options.get('sep'))[0] == found
+
 def test_factories(corpus, tmp_path):
     from datasets import Dataset
     pairs = [(s.tokens, s.tags) for s in corpus.gold['train'][:40]]

@@ -293,7 +293,7 @@ def show_batch(self:BatchDL, b=None, max_n=9, show=True, **kwargs):
 LOADERS = dict(sentences=SentenceDataLoader, stream=StreamDataLoader, cbow=NeighbourDataLoader)
 
 def check_loader_args(kwargs):
-    "fastai would ignore a misspelt argument in silence"
+    "Raises `TypeError` for an argument of no loader, which fastai would ignore in silence"
     known = set()
     for loader in (*LOADERS.values(), BatchDL, TfmdDL, DataLoader):
         known.update(signature(loader.__init__).parameters)

@@ -11,7 +11,7 @@ __all__ = ['LabelledText', 'ClassifyDL', 'plot_top_losses', 'ClassifyDataLoaders
 import ast, re, warnings
 from collections import Counter
 from contextlib import suppress
-from numbers import Integral
+from numbers import Integral, Real
 import numpy as np, pandas as pd, torch
 from fastai.basics import (
     BCEWithLogitsLossFlat, Category, CategoryMap, CrossEntropyLossFlat, L,
@@ -165,6 +165,9 @@ def read_labels(cells, names=None, delim=None, label_names=None, kind=None):
         texts = ['' if label is None else str(label) for label in labels]
         labels = [[part.strip() for part in text.split(delim) if part.strip()] for text in texts]
     labels = as_lists(labels)
+    if kind == 'class':             # rows of zeros and ones are called as they read: '[0, 1, 0]'
+        labels = [str(label) if isinstance(label, list) and as_flags(label) else label
+                  for label in labels]
     check_numbers(labels)
     rows = None if kind == 'class' else multi_hot(labels, label_names)
     if rows: return [row and [name for name,flag in zip(label_names, row) if flag] for row in rows]
@@ -510,7 +513,8 @@ class ClassifyDataLoaders(TableDataLoaders):
     @classmethod
     def from_data(cls,
         data,                  # files, a table of any kind, a name; these by split; a `Corpus`
-        valid=None,            # to validate on; None: the split of that name, or `valid_pct`
+        valid=None,            # to validate on, or a share; None: the split of that name, else
+                               # `valid_pct`
         text_col:str=None,     # None: one of `TEXT_COLUMNS`
         label_col=None,        # None: one of `LABEL_COLUMNS`; a list: columns that are true or not
         kind:str=None,         # 'class', 'labels' (several), 'number'; None: by the labels
@@ -534,6 +538,7 @@ class ClassifyDataLoaders(TableDataLoaders):
         data = named_corpus(data)
         if tokenizer is None: tokenizer = data.tokenizer if isinstance(data, Corpus) else 'words'
         source = cls.find(data, options, valid)
+        if isinstance(valid, Real): valid_pct = valid
         parts = {name: labelled_part(tables, label_names, kind)
                  for name,tables in source.parts.items()}
         labels = [label for _,rows in parts['train'] for _,label in rows]
@@ -621,7 +626,8 @@ class ClassifyDataLoaders(TableDataLoaders):
         if isinstance(test_items, L): test_items = list(test_items)
         if isinstance(test_items, list) and not with_labels: items = test_items
         else:
-            rows = labelled_rows(open_labelled(test_items, options), label_names)
+            kind = self.valid.text.target.kind
+            rows = labelled_rows(open_labelled(test_items, options), label_names, kind)
             items = rows if with_labels else [text for text,_ in rows]
         require(items, "there are no texts")
         text = self.valid.text.like(items, with_labels)

@@ -69,8 +69,7 @@ def stream_loaders(
             "read, but of one from the hub; leave n_rows out, or give a data set that ends there, "
             f"data.take({options.n_rows})", UsageError)
     rows = hub_streams(source[4:], data, options.n_rows, n_valid) if is_hub else source
-    found = find_source(rows, options, valid, data=data)
-    found.leave_out('test')
+    found = find_source(rows, options, valid, data=data, test=False)
     lines, held_out, held = hold_out_lines(found.parts, options, n_valid, shuffle, seed)
     left_out = Counter()
     parts = dict(train=sample_of(lines.lines(lines, left_out)),

@@ -12,6 +12,8 @@ __all__ = ['IGNORE', 'open_tagged', 'read_tagged', 'tagged_part', 'tagged_rows',
 import os
 from collections import Counter
 from itertools import islice
+from numbers import Real
+from pathlib import Path
 import numpy as np, pandas as pd
 from fastai.basics import dispatch
 from fastai.data.all import CategoryMap, L, TensorBase
@@ -37,11 +39,11 @@ from .loaders import TableDataLoaders
 IGNORE = -100      # the tag of padding, and of tokens without a tag
 
 def open_tagged(source, options=None):
-    "Whatever has tokens and tags, as a `Table`; a file that is no table by its name has columns"
+    "Tokens and tags as a `Table`; a .tsv, and what is no table by its name, is a column file"
     is_file = isinstance(source, (str, os.PathLike)) and str(source) != '-'
     if is_file and ending(source) not in {*TABLE_ENDINGS} - {'.tsv'}:
-        path = os.path.expanduser(source)
-        require(os.path.exists(path), f"there is no file '{source}'", UnknownName)
+        path = Path(source).expanduser()
+        require(path.exists(), f"there is no file '{source}'", UnknownName)
         with as_error(CorpusError, f"can't read '{source}'"): return ColumnFile(path, options)
     return open_table(source, options, '(tokens, tags)')
 
@@ -89,11 +91,12 @@ def find_sentences(table, tokenizer):
         known = 'data', *TEXT_COLUMNS, *TOKEN_COLUMNS
         text_col = table.find(table.options.text_col, known, 'text_col')
         return of_columns(table, text_col, span_col, of_spans, tokenizer), {}
-    token_col = getattr(table, 'token_col', None)
-    if token_col is None:
+    if isinstance(table, ColumnFile):
+        tag_col, others = table.tag_column()        # where the words are may depend on the tags
+        token_col = table.token_col
+    else:
         token_col = table.find(table.options.token_col, TOKEN_COLUMNS, 'token_col')
-    if isinstance(table, ColumnFile): tag_col, others = table.tag_column()
-    else: tag_col, others = tag_of(table, token_col, table.options.tag_col)
+        tag_col, others = tag_of(table, token_col, table.options.tag_col)
     told = dict(tokens=token_col, tags=tag_col)
     if others: told['tags might also be'] = ', '.join(map(str, others))
     names = (table.names or {}).get(tag_col)
@@ -311,7 +314,7 @@ class TagDataLoaders(TableDataLoaders):
     @classmethod
     def from_sents(cls,
         train,                # whatever `read_tagged` reads; or these by split
-        valid=None,           # the same; None: a split of that name, or a random share of `train`
+        valid=None,           # the same, or a share; None: a split of that name, or `valid_pct`
         valid_pct:float=0.1, split_seed:int=42,
         token_col=None, tag_col=None, sent_col:str=None,  # columns, see `read_tagged`
         labels=None,          # all tags; None: those of `train`
@@ -326,7 +329,8 @@ class TagDataLoaders(TableDataLoaders):
         kwargs |= dict(token_col=token_col, tag_col=tag_col, sent_col=sent_col)
         options = ReadOptions.take(kwargs)
         check_loader_args(kwargs)
-        source = cls.find(named_corpus(train), options, valid)
+        source = cls.find(named_corpus(train), options, valid, test=False)
+        if isinstance(valid, Real): valid_pct = valid
         parts = {split: [] for split in source.parts}
         groups = []
         for split,tables in source.parts.items():
@@ -361,10 +365,10 @@ class TagDataLoaders(TableDataLoaders):
     from_files = from_dataset = from_corpus = from_sents
 
     @staticmethod
-    def find(data, options, valid=None):
+    def find(data, options, valid=None, test=None):
         "The `Source` of sentences with tags"
         if isinstance(data, Corpus): data = gold_splits(data, 'tags')
-        return find_source(data, options, valid, open_file=open_tagged)
+        return find_source(data, options, valid, test, open_file=open_tagged)
 
     labels = property(lambda self: self.valid.text.labels)
     char_vocab = property(lambda self: self.valid.types.char_vocab)

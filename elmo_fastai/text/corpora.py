@@ -32,7 +32,7 @@ from .toy import ToyGrammar
 class Sentence:
     "A sentence with its gold annotation"
     tokens:list
-    tags:list=None    # a universal part-of-speech tag for each token
+    tags:list=None    # a tag for each token, as its part of speech or of a name; None: it has none
     senses:list=None  # 'lemma/sense' for each token whose form has several, None for the others
     label:int=None    # sentiment, 1 or 0; or a list of topics; None where there is none
     source:Callable=field(default=None, repr=False, compare=False)   # `source(tokens)` is `logp`

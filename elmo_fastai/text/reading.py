@@ -112,6 +112,7 @@ def find_column(
     known=TEXT_COLUMNS,
     arg='text_col',     # what names it where it isn't known
     first='',           # how the first line reads, for an error
+    has_paths=True,     # may a cell hold others, at a path as 'data.text'?
 ):
     "The name of a column, in capitals or not; raises `CorpusError` unless it is there, once"
     names = list(names)
@@ -127,7 +128,7 @@ def find_column(
         n = names.count(found[0])
         require(n == 1, f"there are {n} columns {found[0]!r}: rename one")
         return found[0]
-    if isinstance(col, str) and col.partition('.')[0] in names: return col       # a path
+    if has_paths and isinstance(col, str) and col.partition('.')[0] in names: return col
     short = [name if is_number(name) else f'{str(name):.30}' for name in names]
     cure = (f"name the right one, as in {arg}={short[-1]!r} "
             f"(--{arg.replace('_', '-')} {short[-1]})")
@@ -186,8 +187,10 @@ def guess_encoding(source):
     with PACKED.get(Path(source).suffix.lower(), open)(source, 'rb') as f: data = f.read(2**17)
     letters = re.findall(rb'[A-Za-z\x80-\xff]', data)
     n_other = sum(letter > b'\x7f' for letter in letters)
-    if n_other < len(letters)/8: return 'cp1252'                            # too few to tell
-    best = from_bytes(data).best()
+    if n_other < max(4, len(letters)/8): return 'cp1252'                    # too few to tell
+    # `check_head` has seen no encoding of several bytes for each character
+    best = from_bytes(data, cp_exclusion=['utf_16', 'utf_16_le', 'utf_16_be', 'utf_32',
+                                          'utf_32_le', 'utf_32_be']).best()
     guess = best.encoding if best else 'latin-1'
     return 'cp1252' if guess in ('utf_8', 'ascii') else guess
 
@@ -235,6 +238,7 @@ class Table:
     unit = 'row'
     kind = 'table'
     is_text = True                   # has it an encoding?
+    has_paths = True                 # may a cell hold others?
     sep = None
     columns = ()
     first_line = ''
@@ -255,7 +259,7 @@ class Table:
         return ', '.join(parts)
     def find(self, col, known, arg):
         "Returns the name of a column; an error names the file"
-        try: return find_column(self.columns, col, known, arg, self.first_line)
+        try: return find_column(self.columns, col, known, arg, self.first_line, self.has_paths)
         except CorpusError as e: raise type(e)(f"{self.name}: {e}") from None
     def blocks(self,
         names,               # of columns
@@ -319,6 +323,7 @@ class TextFile(Table):
 class CsvFile(Table):
     "Cells between separators"
     kind = 'CSV'
+    has_paths = False
     def __init__(self, source, options=None):
         super().__init__(source, options)
         how = self.options
@@ -470,9 +475,11 @@ class JsonFile(Table):
         "Yields the objects of a list, or of a text in which an object may take several lines"
         decode = json.JSONDecoder().raw_decode
         between = re.compile(r'[\s,]*')
-        text = f.read(2**20).lstrip()
-        is_list = text[0] == '['
-        position = int(is_list)                                     # behind the bracket
+        text = f.read(2**20)
+        before = 0                                  # lines that were read before this text
+        position = len(text) - len(text.lstrip())
+        is_list = text[position] == '['
+        position += is_list                                         # behind the bracket
         while True:
             position = between.match(text, position).end()
             if is_list and text[position:position + 1] == ']': break
@@ -480,8 +487,10 @@ class JsonFile(Table):
             except (ValueError, RecursionError) as e:               # the object may go on
                 more = f.read(max(2**20, len(text) - position))
                 if not (more or is_list or text[position:]): return
+                line = before + text.count('\n', 0, getattr(e, 'pos', position)) + 1
                 require(more, f"can't read {self.name} as a list of objects, or an object on each "
-                        f"line: {e}")
+                        f"line: line {line}: {getattr(e, 'msg', e)}")
+                before += text.count('\n', 0, position)
                 text = text[position:] + more
                 position = 0
             else: yield row
@@ -617,6 +626,9 @@ class ColumnFile(Table):
         is_tabbed = how.sep in (None, '\t', '\\t') and any('\t' in line for line in plain)
         self.is_conllu = ending(source) == '.conllu'
         if is_tabbed or self.is_conllu: self.sep = '\t'
+        elif how.sep not in (None, '\t', '\\t', ' '): self.sep = how.sep
+        require(self.sep is None or len(self.sep) == 1,
+                f"sep={how.sep!r}: a separator is one character")
         first = self.cells(plain[0])
         named = next((line for line in lines if line.startswith('# global.columns')), '')
         looks = len(first) == len(CONLLU) and self.sep and _running.fullmatch(first[0])
@@ -635,8 +647,10 @@ class ColumnFile(Table):
     width = property(lambda self: len(self.columns))
 
     def cells(self, line):
-        if self.sep: return [cell.strip() for cell in line.split('\t')]
-        return line.split()
+        if not self.sep: return line.split()
+        parts = line.split(self.sep)
+        if self.options.quotes: [parts] = csv.reader([line], delimiter=self.sep)
+        return [cell.strip() for cell in parts]
 
     def check_pairs(self, lines):
         "Raises `CorpusError` where each word is written with its tag"
@@ -914,7 +928,7 @@ def read_columns(table, *columns, n_rows=None):
     return [list(cells) for cells in zip(*rows)] if rows else [[] for _ in columns]
 
 def read_table(path, **options): # → a `DataFrame`; options of `ReadOptions`
-    "A table from a file; cells of .csv and .tsv are text, None where one is empty"
+    "A table from a file; cells of .csv and .tsv are text, missing (NaN) where they are empty"
     import pandas as pd
     kind = ending(path)
     require(kind in TABLE_ENDINGS, f"'{path}' is none of {', '.join(TABLE_ENDINGS)}: "
@@ -954,11 +968,6 @@ class Source:
         told = ' and '.join(f'{share:.0%} ({split})' for split,share in shares.items() if share)
         are_whole = ', whole groups or documents' if len({*groups} - {None}) > 1 else ''
         if told: self.notes.append(f"held out {how} {told}{are_whole}")
-
-    def leave_out(self, split):
-        "A split that is not read: its files are named among those that are left out"
-        tables = self.parts.pop(split, [])
-        self.unused += [table.source for table in tables if isinstance(table.source, Path)]
 
     def files(self):
         "Returns the files by split"

@@ -6,12 +6,14 @@ Docs: https://elmo-fastai.github.io/elmo_fastai/library/sources.html.md"""
 
 # %% auto #0
 __all__ = ['CORPORA', 'rows_with_text', 'read_rows', 'groups_at', 'corpus_name', 'text_corpus', 'flat', 'tables_of', 'read_texts',
-           'is_made', 'get_corpus']
+           'is_made', 'made_corpus', 'get_corpus']
 
 # %% ../../nbs/library/sources.ipynb #imports
 import glob, os
 from array import array
 from collections.abc import Mapping
+from functools import partial
+from inspect import signature
 from numbers import Real
 from pathlib import Path
 from ..base.errors import CorpusError, UnknownName, UsageError, as_error, require
@@ -85,9 +87,10 @@ def lone_part(name, parts):
 def find_source(
     source,           # files, a folder, a pattern; a table, a data set, a list; these by split
     options=None,     # `ReadOptions`
-    valid=None, test=None, # files or data that are these splits; shares are left to the reader
+    valid=None, test=None, # files or data that are these splits; shares are left to the reader;
+                           # test=False: that split is left out
     data=None,        # a local copy of a data set of the hub
-    n_valid=2000,     # with `n_rows`: rows of each other split of the hub
+    n_valid=2000,     # of the hub, with `n_rows`: rows of each other split
     by_class=False,   # may folders be classes?
     open_file=open_table,
 )->Source:
@@ -109,7 +112,8 @@ def find_source(
         lone = lone_part(name, source)
         if lone: source['train'] = source.pop(lone[1])
     elif saved is not None:
-        require(valid is None and test is None and options.encoding is None,
+        is_alone = valid is None and (test is None or test is False)
+        require(is_alone and options.encoding is None,
                 f"the data set in '{folder}' brings its own splits and encoding: "
                 "leave valid, test and encoding out")
         source = saved
@@ -125,6 +129,10 @@ def find_source(
     for split,value in given(valid=valid, test=test).items():
         if isinstance(value, Real): continue
         parts[split] = value if path_of(value) is None else files_named(value)
+    if test is False and 'test' in parts:
+        part = parts.pop('test')
+        if is_paths(part): unused += part
+        else: others.append("the split 'test'")
     tables = {}
     for split,part in parts.items():
         files = part if isinstance(part, list) and is_paths(part) else [part]
@@ -288,27 +296,37 @@ def is_made(source):
     return isinstance(source, str) and (
         source in CORPORA or source in _SCRIPTS or source.startswith('ud:'))
 
+def made_corpus(make, label, *args, **kwargs):
+    "The corpus called `label` from the function that makes it; refuses what that doesn't take"
+    known = signature(make).parameters
+    for name in kwargs:
+        require(name in known, f"the corpus {label!r} takes no {name}: it is of texts of your own. "
+                f"It takes {', '.join(known)}", UsageError)
+    return make(*args, **kwargs)
+
 def get_corpus(
-    name,          # in `CORPORA`; 'ud:vi_vtb', 'hub:owner/name'; files, folder, pattern; a table
+    source,        # in `CORPORA`; 'ud:vi_vtb', 'hub:owner/name'; files, folder, pattern; a table
     data=None,     # where the local copy of a public corpus or data set is
     seed:int=None, # of the toy corpus; which rows of a table are held out, `split_seed` says
     **kwargs,      # for the function that makes the corpus: `text_corpus`, or another
 )->Corpus:
     "A corpus by name, from your own files, or from a table"
-    if isinstance(name, Corpus): return name
-    if isinstance(name, str) and name == 'toy':
+    if isinstance(source, Corpus): return source
+    if isinstance(source, str) and source == 'toy':
         require(data is None, "the toy corpus is generated: "
                 f"it has no local copy, but data={str(data)!r}")
-        return toy_corpus(**kwargs, **({} if seed is None else dict(seed=seed)))
+        return made_corpus(toy_corpus, 'toy', **kwargs, **given(seed=seed))
     require(seed is None, f"seed={seed} is of the toy corpus: which rows of a table are held out, "
             "split_seed says", UsageError)
-    if not isinstance(name, str): return text_corpus(name, **kwargs)
-    name = _SCRIPTS.get(name, name)
-    if name in CORPORA: return CORPORA[name](data, **kwargs)
-    if name.startswith('ud:'): return read_treebank(name.removeprefix('ud:'), data, **kwargs)
+    if not isinstance(source, str): return text_corpus(source, **kwargs)
+    name = _SCRIPTS.get(source, source)
+    if name in CORPORA: return made_corpus(CORPORA[name], name, data, **kwargs)
+    if name.startswith('ud:'):
+        read = partial(read_treebank, name.removeprefix('ud:'))
+        return made_corpus(read, name, data, **kwargs)
     exists = name.strip() and os.path.exists(os.path.expanduser(name)) # False for a name too long
     if exists or glob.has_magic(name) or name.startswith('hub:'):
-        return text_corpus(name, data=data, **kwargs)
+        return text_corpus(source, data=data, **kwargs)
     hint = did_you_mean(name, [*CORPORA, *REPOSITORIES])
     if name.lower() in REPOSITORIES: hint = f" (did you mean ud:{name.lower()}?)"
     raise UnknownName(f"unknown corpus {name!r:.80}{hint}: there is no file or folder of that "
