@@ -187,8 +187,9 @@ class Run:
     @classmethod
     def from_json(cls, kept:dict, places):
         "The run that a checkpoint keeps, at the `places` of this call"
-        settings = type(places).from_json(kept['settings'], places)
-        return cls(**kept | dict(settings=settings, model=BiLMConfig.from_dict(kept['model'])))
+        others = {name: kept[name] for name in ('words', 'alphabet', 'text')}
+        return cls(type(places).from_json(kept['settings'], places),
+                   BiLMConfig.from_dict(kept['model']), **others)
 
 def new_run(settings, old):
     "The `Run` of a training that begins, with an `old_model` or without"
