@@ -640,8 +640,9 @@ def say_untrained(train, valid):
         labels = [label if isinstance(label, list) else [label] for _,label in rows]
         return {key_of(one) for several in labels for one in several if not isinstance(one, float)}
     absent = sorted(classes(valid) - classes(train))
-    if absent: warnings.warn(f"no row that is trained on has the class {', '.join(absent[:5])}, for "
-                             "whole groups were held out: name the rows to validate on, valid=…")
+    if not absent: return
+    warnings.warn(f"no row that is trained on has the class {', '.join(absent[:5])}, for whole "
+                  "groups were held out: name the rows to validate on, valid=…")
 
 def hold_out(source, items, pct, seed, labels=None, groups=(), what='rows'):
     "Items to train on and to validate on, by split; how they were drawn is told to `source`"

@@ -240,7 +240,7 @@ def output_layer(
     dim:int,             # P, size of a state
     n_words:int,         # V, size of the vocabulary
     softmax:str='auto',  # 'full', 'adaptive', 'sampled'; 'auto': full for few words, else adaptive
-    cutoffs=None,        # of the adaptive softmax; () with 'auto': full; None: `default_cutoffs`
+    cutoffs=None,        # of the adaptive softmax; (): full; None: `default_cutoffs`
     div_value:float=4.,  # of the adaptive softmax
     n_negative:int=8192, # of the sampled softmax
     bias:bool=False,     # of the adaptive softmax; the others have one

@@ -270,8 +270,8 @@ class Columns(Form):
     def __init__(self, table, names):
         super().__init__(table, names)
         [self.name] = names('misc' if table.is_conllu else 'token')
-        require(re.fullmatch(r'[^\s|=]+', self.name), f"name={self.name!r}: a blank, | or = can't be "
-                "in the name of a column or a note", UsageError)
+        require(re.fullmatch(r'[^\s|=]+', self.name), f"name={self.name!r}: a blank, | or = can't "
+                "be in the name of a column or a note", UsageError)
         columns = list(map(same_name, table.columns))
         self.bounds = sentence_columns(table, table.token_col, True)
         self.place = None              # the column that is written; None: a new one
