@@ -3,7 +3,7 @@ import copy, math, pickle, warnings
 from dataclasses import replace
 import numpy as np, pandas as pd, pytest, torch, matplotlib
 from hypothesis import given, settings, strategies as st
-from fastai.basics import Callback, load_learner
+from fastai.basics import Callback, DataLoaders, load_learner
 from fastai.interpret import ClassificationInterpretation, Interpretation
 from fastai.torch_core import set_seed
 
@@ -530,6 +530,11 @@ def test_a_threshold_set_later_counts():
     assert len(learn.predict('the film was good .')[0]) == 2
     learn.loss_func.thresh = 1.
     assert len(learn.predict('the film was good .')[0]) == 0
+
+def test_a_report_of_loaders_that_are_fastai_s_own():
+    dls = loaders(ROWS, valid=ROWS)
+    learn = learner(DataLoaders(dls.train, dls.valid, device='cpu'))
+    assert learn.report(ROWS[:4]).n == learner(dls).report(ROWS[:4]).n == 4
 
 class FirstText(Callback):
     "The model is given the first text of a batch in place of each"

@@ -463,3 +463,7 @@ def test_all_right_is_not_without_doubt(n):
 def test_one_unit_has_no_interval():
     found = bootstrap([1, 0, 1], units=[0, 0, 0])
     assert found.value == 2/3 and np.isnan(found.low) and np.isnan(found.high)
+
+def test_an_answer_without_a_name_is_refused():
+    for score in (confusion, class_scores):
+        with pytest.raises(ValueError, match='no name'): score([0, 1], [0, 2], {0: 'a', 1: 'b'})

@@ -253,7 +253,7 @@ def command(capsys, *args, **kw):
     (dict(input='none.txt'), 'no file'),
     (dict(out='o.docx'), 'hdf5'),
     (dict(tokenizer='x'), 'tokenizer'),
-    (dict(budget=1), 'budget'),
+    (dict(budget=2), '--budget'),
     (dict(input='-', column='c'), 'is read line by line')], ids=str)
 def test_wrong_options(folder, capsys, monkeypatch, kw, says):
     monkeypatch.chdir(folder)

@@ -71,6 +71,13 @@ def test_a_loss_that_was_given_is_one_of_its_own(tmp_path, kind, loss):
     learn = make_classifier(KINDS_OF_ROWS[kind], loss_func=loss)
     with pytest.raises(ValueError, match='a loss of its own'): save_task(learn, tmp_path/'m')
 
+def test_a_threshold_of_its_own_is_not_lost(tmp_path):
+    "A folder does not keep it: the loaded classifier would answer otherwise"
+    learn = make_classifier(KINDS_OF_ROWS['several'])
+    save_task(learn, tmp_path/'m')
+    learn.loss_func.thresh = .2
+    with pytest.raises(ValueError, match='thresh=0.2'): save_task(learn, tmp_path/'m')
+
 def test_cross_entropy_with_weights_set_later_is_saved(tmp_path):
     learn = make_classifier()
     learn.loss_func = CrossEntropyLossFlat(weight=torch.tensor([1., 2.]))

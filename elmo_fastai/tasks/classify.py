@@ -203,6 +203,7 @@ def worst_texts(text, guess, badness):
 class ElmoClassifierLearner(ElmoLearner):
     "An `ElmoLearner` of texts, that can say where its attention lies"
     task = 'classify'
+    find = staticmethod(ClassifyDataLoaders.find)
     judge_options = 'label_names',
     @torch.no_grad()
     def attention(self, text)->pd.Series:

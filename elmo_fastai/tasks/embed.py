@@ -56,7 +56,7 @@ class EmbedSettings(TableSource):
     out:str = option(None, "to write: .hdf5 (one dataset per line, as AllenNLP's elmo command), "
                      '.parquet or .npz', 'FILE', group='the run')
     overwrite:bool = option(False, 'replace an output, and drop the beginning of another job')
-    budget:int = option(2048, 'tokens per batch', 'N', check=at_least(1))
+    budget:int = option(2048, 'tokens per batch', 'N', check=at_least(3))
     threads:str = same_option('threads')
     device:str = same_option('device')
     bf16:bool = option(False, 'compute in bfloat16: faster on some processors, less exact')

@@ -49,6 +49,10 @@ def settings_of(learn):
         is_usual = is_usual or isinstance(loss, CrossEntropyLossFlat)
     require(is_usual, "A learner with a loss of its own can't be saved: what it predicts depends "
             "on it", ValueError)
+    thresh = getattr(getattr(loss, 'loss_func', None), 'thresh', .5)
+    require(thresh == .5, f"A folder keeps no threshold, and this learner has thresh={thresh}: a "
+            "loaded one would answer otherwise. Set it back to 0.5, and after loading again",
+            ValueError)
     if learn.task == 'tag': return found | dict(labels=list(learn.dls.labels))
     return found | dict(kind=text.target.kind, labels=list(text.target.vocab),
                         max_words=text.max_words)

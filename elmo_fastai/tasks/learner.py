@@ -1,4 +1,4 @@
-"""`save_encoder`, `load_encoder`, a penalty for the mix, a cache for frozen layers, and data for a report
+"""`save_encoder`, `load_encoder`, a penalty for the mix, a cache for frozen layers, a report
 
 Docs: https://elmo-fastai.github.io/elmo_fastai/library/learner.html.md"""
 
@@ -151,7 +151,7 @@ def load_encoder(
 class TaskLoss:
     "A loss over what has a known label; it decodes as the usual one where it can't itself"
     def __init__(self,
-        loss_func,  # (scores [n, C], classes [n]) → a number; None: the usual one
+        loss_func,  # (scores [n, C], labels: [n], or flags [n, C]) → a number; None: usual
         usual,      # the loss for this kind of label
     ):
         self.loss_func = loss_func or usual
@@ -251,6 +251,7 @@ class ElmoLearner(FitLearner):
     task = None            # 'tag' or 'classify'
     network = None         # the arguments with which its factory made the model
     trained_on = None      # of a learner from a file: the hashes of the tokens it was trained on
+    find = None            # makes a `Source` of labelled data, as its loaders do
     judge_options = ()     # of `report`, beside those of `ReadOptions`
     save_encoder = save_encoder
     load_encoder = load_encoder
@@ -309,7 +310,7 @@ class ElmoLearner(FitLearner):
     def read_labelled(self, data, split, options, **kwargs):
         "What was read of a source, its labelled rows, and what was left out"
         data = named_corpus(data)
-        source = self.dls.find(data, options)
+        source = self.find(data, options)
         read = partial(self.usable_rows, **kwargs)
         what, items, left_out = read_to_judge(source, split, read)
         self.check_known(items)

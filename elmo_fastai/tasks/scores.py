@@ -100,7 +100,10 @@ def compare(
 def those_there(true, guess, names):
     "The numbers that occur in either, in the order of `names`"
     there = set(np.union1d(true, guess).tolist())
-    return sorted(there) if names is None else [number for number in names if number in there]
+    if names is None: return sorted(there)
+    nameless = sorted(there - set(names))
+    require(not nameless, f"names has no name for {nameless[:5]}", ValueError)
+    return [number for number in names if number in there]
 
 def shortened(text):
     "A text as a table shows it"

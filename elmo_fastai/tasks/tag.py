@@ -236,6 +236,7 @@ def worst_tokens(text, guess, p, names):
 class TaggerLearner(ElmoLearner):
     "A `Learner` whose `predict` tags a text"
     task = 'tag'
+    find = staticmethod(TagDataLoaders.find)
     def get_preds(self,
         ds_idx:int=1, dl=None,   # of `dls`; or another loader
         with_input=False, with_decoded=False, with_loss=False, act=None, reorder=True, cbs=None,
