@@ -27,5 +27,3 @@ from .tasks.cbow import WordVectors, cbow_learner
 from .tasks.learner import load_encoder, save_encoder
 from .tasks.classify import elmo_classifier_learner, random_elmo
 from .tasks.tag import elmo_tagger_learner
-from .tasks.annotate import *       # `annotate` of both learners
-from .tasks.folder import load_task, save_task

@@ -92,8 +92,8 @@ REST = {
     'library pages': partial(notebooks, 'nbs/library'),
     'slow tests': partial(tests, 'slow')}
 # Two ways to one number, or a model and its copy
-COMPARE = ['ai2', 'attention', 'bilm', 'charcnn', 'classify', 'elmo_embed', 'elmo_folder', 'fast',
-           'file', 'golden', 'module', 'onnx', 'recurrent', 'tag', 'tasks_learner', 'vectorizer']
+COMPARE = ['ai2', 'attention', 'bilm', 'charcnn', 'classify', 'elmo_embed', 'fast', 'file',
+           'folder', 'golden', 'module', 'onnx', 'recurrent', 'tag', 'tasks_learner', 'vectorizer']
 
 def as_on(setting):
     "Run the tests and pages that compare numbers under a setting of `robust.py`; what failed"

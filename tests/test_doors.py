@@ -3,7 +3,6 @@ someone else: only files that end are read, their sizes are looked at first, and
 more memory than its files explain. `python tests/test_doors.py` prints the contract as a table"""
 import bz2, gzip, json, lzma, os, re, shutil, signal, socket, subprocess, sys, tempfile
 from pathlib import Path
-from unittest import mock
 
 import datasets, numpy as np, pandas as pd, pytest, torch
 from safetensors.torch import load_file, save_file
@@ -22,8 +21,6 @@ from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.nn.bilm import BiLM, BiLMConfig
 from elmo_fastai.studies.probe import read_senses
 from elmo_fastai.tasks.cbow import WordVectors
-from elmo_fastai.tasks.command import merged_settings
-from elmo_fastai.tasks.folder import new_learner, source_options
 from elmo_fastai.tasks.embed import embed_command_line
 from elmo_fastai.text.corpora import Sentence, read_text, toy_corpus
 from elmo_fastai.text.reading import read_table
@@ -198,16 +195,6 @@ def test_refused(what, door, tmp_path):
 
 # labels and tags
 
-def of_task(task, file, **how):
-    "The loaders that `elmo_task` makes of a file, by its own way from the options"
-    names = [name for name in how if name not in ('device', 'bs', 'valid_pct')]
-    settings = merged_settings(task, 'train', {name: how[name] for name in names} |
-        dict(source=str(file), out='new'))
-    maker = dict(tag='elmo_tagger_learner', classify='elmo_classifier_learner')[task]
-    said = source_options(settings)
-    with mock.patch(f'elmo_fastai.tasks.folder.{maker}', lambda dls, elmo: dls):
-        return new_learner(task, settings.source, None, said, dict(said, device='cpu', bs=2))
-
 def to_file(content, name, folder):
     "A file with the rows of a table, or with this text; a folder of files by their names"
     path = folder/name
@@ -219,7 +206,7 @@ def to_file(content, name, folder):
     else: content.to_csv(path, index=False)
     return path
 
-def through(door, loaders, task, content, name, folder, **how):
+def through(door, loaders, content, name, folder, **how):
     "The loaders that a door makes; None where it takes nothing of this kind"
     how |= dict(device='cpu', bs=2)
     is_table = isinstance(content, pd.DataFrame)
@@ -227,11 +214,9 @@ def through(door, loaders, task, content, name, folder, **how):
     if door == 'from_df': return loaders.from_df(content, **how)
     if door == 'from_dataset':
         return loaders.from_dataset(datasets.Dataset.from_pandas(content), **how)
-    file = to_file(content, name, folder)
-    if door == 'from_files': return loaders.from_files(file, **how)
-    return of_task(task, file, **how)
+    return loaders.from_files(to_file(content, name, folder), **how)
 
-TASK_DOORS = 'from_df', 'from_files', 'from_dataset', 'elmo_task'
+TASK_DOORS = 'from_df', 'from_files', 'from_dataset'
 
 def labelled(labels, **more):
     n = len(labels)
@@ -285,7 +270,7 @@ def label_of(label):
 
 def of_labels(door, content, name, folder, **how):
     "(classes, label by text) of what a door reads; None where it takes nothing of this kind"
-    dls = through(door, ClassifyDataLoaders, 'classify', content, name, folder, **how)
+    dls = through(door, ClassifyDataLoaders, content, name, folder, **how)
     if dls is None: return None
     return list(map(str, dls.vocab)), {text: label_of(label)
         for dl in dls for text,label in dl.text.items}
@@ -355,7 +340,7 @@ TAGS_REFUSED = {  # what is refused → (table or text, name, options, what the 
 
 def of_tags(door, content, name, folder, **how):
     "The sentences that a door reads, with their tags; None where it takes nothing of this kind"
-    dls = through(door, TagDataLoaders, 'tag', content, name, folder, **how)
+    dls = through(door, TagDataLoaders, content, name, folder, **how)
     if dls is None: return None
     return sorted((sent.tokens, sent.tags) for dl in dls for sent in dl.text.items)
 
@@ -397,7 +382,6 @@ def contract(folder):
             for one in said]))
     def told(read, *args, **how):
         try: return 'takes none' if read(*args, **how) is None else 'reads it'
-        except CommandError: return 'has no such option'
         except CorpusError: return 'refuses it'
     for read,some in ((of_labels, LABELLED | LABELS_REFUSED), (of_tags, TAGGED | TAGS_REFUSED)):
         rows += head(TASK_DOORS)

@@ -202,7 +202,6 @@ def worst_texts(text, guess, badness):
 # %% ../../nbs/library/classifier.ipynb #c042
 class ElmoClassifierLearner(ElmoLearner):
     "An `ElmoLearner` of texts, that can say where its attention lies"
-    task = 'classify'
     find = staticmethod(ClassifyDataLoaders.find)
     judge_options = 'label_names',
     @torch.no_grad()
@@ -298,7 +297,6 @@ def elmo_classifier_learner(
     learn = ElmoClassifierLearner(
         dls, model, loss, lr=lr, metrics=metrics or target.metric,
         splitter=elmo_split, cbs=[MixPenalty(lam), *L(cbs)], **kwargs)
-    learn.network = dict(pool=pool, proj_dim=proj_dim, hidden=hidden, dropout=dropout, words=words)
     learn.freeze()
     return learn
 

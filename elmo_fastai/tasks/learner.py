@@ -155,7 +155,6 @@ class TaskLoss:
         usual,      # the loss for this kind of label
     ):
         self.loss_func = loss_func or usual
-        self.is_usual = loss_func is None
         self.reduction = 'mean'      # 'none': one loss per text or sentence
         self.activation = getattr(loss_func, 'activation', usual.activation)
         self.decodes = getattr(loss_func, 'decodes', usual.decodes)
@@ -248,8 +247,6 @@ def read_to_judge(
 # %% ../../nbs/library/learner.ipynb #judge2
 class ElmoLearner(FitLearner):
     "A `Learner` that saves and loads its encoder, uses a `LayerCache`, and can be judged"
-    task = None            # 'tag' or 'classify'
-    network = None         # the arguments with which its factory made the model
     trained_on = None      # of a learner from a file: the hashes of the tokens it was trained on
     find = None            # makes a `Source` of labelled data, as its loaders do
     judge_options = ()     # of `report`, beside those of `ReadOptions`

@@ -235,7 +235,6 @@ def worst_tokens(text, guess, p, names):
 # %% ../../nbs/library/tagger.ipynb #c029
 class TaggerLearner(ElmoLearner):
     "A `Learner` whose `predict` tags a text"
-    task = 'tag'
     find = staticmethod(TagDataLoaders.find)
     def get_preds(self,
         ds_idx:int=1, dl=None,   # of `dls`; or another loader
@@ -378,8 +377,6 @@ def elmo_tagger_learner(
                           cbs=[MixPenalty(lam), *L(cbs)],
                           splitter=elmo_split if where else trainable_params, **kwargs)
     learn.recorder.loss = TokenMean('loss', nats_of)
-    learn.network = dict(where=where, words=table.out_dim if words else 0, chars=chars,
-                         hidden=hidden, n_layers=n_layers, dropout=dropout)
     return learn
 
 # %% ../../nbs/library/tagger.ipynb #c031
