@@ -12,6 +12,7 @@ __all__ = ['ELMODataLoader', 'TensorWords', 'NumericalizeChars', 'ElmoTokens', '
 from collections import namedtuple
 import numpy as np
 import torch
+from torch import Tensor
 from fastai.data.all import L, TitledStr, Transform, TransformBlock, apply
 from ..base.errors import one_of, require
 from ..text.reading import check_text, is_missing
@@ -111,28 +112,30 @@ class ElmoPadChunk(Transform):
     "As `before_batch`: all parts of a batch's samples that have a row per token, equally long"
     def __call__(self, samples, **kwargs):
         "Pad every `TensorTokens` of `samples`, to one row at least"
-        parts = list(map(token_parts, samples))
-        require(any(parts), f"Nothing to pad: none of these {len(samples)} samples has a part with "
+        sizes = [[part.as_subclass(Tensor).shape[0] for part in token_parts(sample)]
+                 for sample in samples]
+        require(any(sizes), f"Nothing to pad: none of these {len(samples)} samples has a part with "
                 "a row per token, as `ElmoTransform` and `ElmoBlock` make them", TypeError)
-        for i,some in enumerate(parts):
-            rows = list(map(len, some))
+        for rows in sizes:
             require(len({*rows}) == 1, f"the parts of a sample have a row per token, and these are "
                     f"{' and '.join(map(str, rows))} rows: do tokens and tags belong together?")
-        T = max(1, *(len(some[0]) for some in parts))
-        return [apply(self.pad_to, sample, T) for sample in samples]
+        T = max(1, *(rows[0] for rows in sizes))
+        return [self.pad_to(sample, T) for sample in samples]
 
     def pad_to(self, part, T):
-        "A part with `T` rows; anything else than `TensorTokens` as it is"
+        "A part, or what is in a pair of parts, with `T` rows; anything else as it is"
+        if isinstance(part, (tuple, list)): return type(part)([self.pad_to(p, T) for p in part])
         if not isinstance(part, TensorTokens): return part
-        padded = torch.full((T, *part.shape[1:]), part.fill, dtype=part.dtype)
-        padded[:len(part)] = part
+        rows = part.as_subclass(Tensor)
+        padded = torch.full((T, *rows.shape[1:]), part.fill, dtype=rows.dtype)
+        padded[:len(rows)] = rows
         return padded.as_subclass(type(part))
 
     def decode(self, sample, **kwargs):
         "Take the padding off again"
         parts = token_parts(sample)
         if not parts: return sample
-        first = parts[0].as_subclass(torch.Tensor)
+        first = parts[0].as_subclass(Tensor)
         n = int((first.flatten(1)[:, 0] if first.ndim > 1 else first).ne(parts[0].fill).sum())
         return apply(lambda part: part[:n] if isinstance(part, TensorTokens) else part, sample)
 
