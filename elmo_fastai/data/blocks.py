@@ -39,12 +39,14 @@ class TokensTransform(Transform):
         self.tokenize = get_tokenizer(tokenizer)
         self.max_words = max_words
 
-    def __call__(self, item, **kwargs):
+    def tokens_of(self, item):
+        "The tokens of a text; those of a list as they are"
         tokens = self.tokenize(item) if isinstance(item, str) else item
         are_tokens = isinstance(tokens, self.input_types) and all(isinstance(t, str) for t in tokens)
         require(are_tokens, f"{item!r:.60} is neither a text nor a list of tokens")
         return list(tokens[:self.max_words])
 
+    def __call__(self, item, **kwargs): return self.tokens_of(item)
     def decodes(self, tokens:L): return TitledStr(' '.join(tokens))
 
 class NumericalizeWords(Transform):
@@ -205,8 +207,10 @@ class LabelCell(Cell):
 def refuse_new():
     "What is no class of the training is refused with the cure"
     try: yield
-    except KeyError as e: raise CorpusError(f"{e.args[0]}: name all classes when the loaders are "
-                                            "made, vocab=[…], or leave such rows out") from e
+    except KeyError as e:
+        if 'not included in the training' not in str(e): raise
+        raise CorpusError(f"{e.args[0]}: name all classes when the loaders are made, "
+                          "vocab=[…], or leave such rows out") from e
 
 class TextDataLoaders(DataLoaders):
     "`DataLoaders` of texts or lists of tokens; shows what was read"
