@@ -20,7 +20,7 @@ from fastai.data.all import CategoryMap, L, TensorBase
 from fastai.interpret import plot_top_losses
 from ..base.errors import CorpusError, UnknownName, as_error, require
 from ..base.options import ReadOptions
-from ..text.corpora import Corpus, Sentence, tagged_sentences
+from ..text.old_corpora import Corpus, Sentence, tagged_sentences
 from ..text.reading import (
     TABLE_ENDINGS, TEXT_COLUMNS, TOKEN_COLUMNS, ColumnFile, Items, check_text, ending, is_boundary,
     is_missing, open_table, read_columns, same_name, sentence_rows, tag_of)

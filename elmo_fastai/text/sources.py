@@ -18,7 +18,7 @@ from numbers import Real
 from pathlib import Path
 from ..base.errors import CorpusError, UnknownName, UsageError, as_error, require
 from ..base.options import ReadOptions, did_you_mean, given
-from elmo_fastai.text.corpora import (
+from elmo_fastai.text.old_corpora import (
     Corpus, all_lines, from_hub, local_folder, reuters, sst2, tiny_shakespeare,
     toy_corpus, wikitext2)
 from .reading import (

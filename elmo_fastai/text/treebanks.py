@@ -15,7 +15,7 @@ from pathlib import Path
 from ..base.downloads import cache_folder, download
 from ..base.errors import CorpusError, UnknownName, as_error, require
 from ..base.files import whole_folder
-from .corpora import Corpus, read_conll
+from .old_corpora import Corpus, read_conll
 from .reading import ColumnFile, sentence_rows
 from .splits import last_part
 
