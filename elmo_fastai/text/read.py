@@ -339,7 +339,7 @@ def opened(data):
     if isinstance(data, str) and data.startswith('hub:'): data = from_hub(data)
     if isinstance(data, (str, os.PathLike)):
         path = Path(data).expanduser()
-        require(path.exists(), f"there is no file or folder {path}")
+        require(os.path.exists(path), f"there is no file or folder {str(path):.100}")
         data = open_folder(path) if path.is_dir() else [path]
     return by_split(data.items(), name_of(data)) if isinstance(data, Mapping) else data
 
