@@ -12,8 +12,8 @@ from .data.blog import (
     BiLMBlock, ELMODataLoader, ElmoPadChunk, ElmoTransform, NGramsTokenizer, NumericalizeChars)
 from .data.batches import SentenceDataLoader, StreamDataLoader
 from .data.loaders import ElmoDataLoaders
-from .data.labels import ClassifyDataLoaders
-from .data.tagged import TagDataLoaders, read_tagged
+from .data.blocks import (
+    ClassifyDataLoaders, ElmoBlock, TagDataLoaders, TagsBlock, WordsBlock)
 from .data.streams import stream_loaders
 from .elmo import Elmo, ScalarMix, load_bilm, save_bilm
 from .elmo.file import embed_file

@@ -8,24 +8,22 @@ Docs: https://elmo-fastai.github.io/elmo_fastai/library/classifier.html.md"""
 __all__ = ['ElmoClassifier', 'elmo_classifier_learner', 'random_elmo']
 
 # %% ../../nbs/library/classifier.ipynb #c004
-import math
-from collections import Counter
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 import numpy as np, pandas as pd, torch, torch.nn.functional as F
 from torch import nn, Tensor
 from fastcore.meta import delegates
-from fastai.basics import L, Learner
+from fastai.basics import (
+    BCEWithLogitsLossFlat, CrossEntropyLossFlat, DataLoaders, L, Learner, accuracy, accuracy_multi)
 from fastai.torch_core import set_seed
+from sklearn.metrics import classification_report, multilabel_confusion_matrix
 from ..base.errors import one_of, require
-from ..text.tokens import get_tokenizer
 from ..nn.bilm import BiLM
 from ..nn.charcnn import TokenNorm
-from ..data.labels import UNSEEN, ClassifyDataLoaders, labelled_part, usable_rows
 from ..elmo.module import Elmo, elmo_split
-from .learner import ElmoLearner, LayerCache, MixPenalty, TaskLoss, layers_of
-from .scores import Estimate, bootstrap, class_scores, confusion, shortened
+from .learner import ElmoLearner, LayerCache, MixPenalty, classes_of, layers_of
+from .scores import as_table, bootstrap
 
 # %% ../../nbs/library/classifier.ipynb #c020
 class AttentionPool(nn.Module):
@@ -146,157 +144,86 @@ def backbone(elmo, char_vocab):
     return elmo
 
 # %% ../../nbs/library/classifier.ipynb #rp1
-def judge_classes(text, guess):
-    "Figures, scores, confusion and labels new to training, of the numbers of classes [n]"
-    target = text.target
-    labels = [label for _,label in text.items]
-    unseen = Counter(one for label in labels for one in target.unseen(label))
-    names = dict(enumerate(target.vocab)) | {UNSEEN - i: label for i,label in enumerate(unseen)}
-    numbers = {label: number for number,label in names.items()}
-    true = np.array([numbers[target.known(label)] for label in labels])
-    scores = class_scores(true, guess, names)
-    figures = {'accuracy': bootstrap(true == guess), 'macro-F1': Estimate(scores.F1.mean()),
-               'always the commonest class': Estimate(scores.n.max()/len(true))}
-    return figures, scores, confusion(true, guess, names), unseen
+def judge_classes(vocab, p, y):
+    "Figures, scores, confusion and the probability of what is right, of classes y [N]"
+    names = np.array(list(map(str, vocab)))
+    true, guess = names[y.numpy()], names[p.argmax(1).numpy()]
+    return dict(figures={'accuracy': bootstrap(true == guess)},
+                scores=as_table(classification_report(true, guess, output_dict=True, zero_division=0)),
+                confusion=pd.crosstab(true, guess, rownames=[None], colnames=[None])), p[range(len(y)), y]
 
-def judge_labels(text, guess):
-    "The same of several labels per text, [n, labels]"
-    target = text.target
-    unseen = Counter(one for _,labels in text.items for one in target.unseen(labels))
-    true = text.labels > 0
-    guess = guess > 0
-    is_right = true == guess
-    names = list(target.vocab)
-    scores = class_scores(true, guess, names)
-    for label,n in unseen.items(): scores.loc[label] = 0, 0, 0, n
-    n = true.sum(1) + guess.sum(1) + text.n_unseen
-    figures = {'accuracy': bootstrap(is_right.sum(1), len(names) + text.n_unseen),
-               'all labels right': bootstrap(is_right.all(1) & (text.n_unseen == 0)),
-               'micro-F1': bootstrap(2*(true & guess).sum(1), n)}
-    return figures, scores.astype(dict(n=int)), confusion(true, guess, names), unseen
-
-def judge_numbers(text, guess):
-    "The same of numbers, [n]: the root of the mean squared error, and the mean error"
-    wrong = np.abs(text.labels - guess)
-    root = Estimate(*(value**.5 for value in bootstrap(wrong**2)))
-    return {'rmse': root, 'mean error': bootstrap(wrong)}, pd.DataFrame(), pd.DataFrame(), Counter()
-
-JUDGES = {'class': judge_classes, 'labels': judge_labels, 'number': judge_numbers}
-
-# %% ../../nbs/library/classifier.ipynb #rp2
-def worst_texts(text, guess, badness):
-    "The ten texts with the smallest `badness`, of those with a label that training saw"
-    rows = []
-    for i in badness.argsort(stable=True)[:10].tolist():
-        if torch.isinf(badness[i]): break
-        words, label = text.items[i]
-        words = words if isinstance(words, str) else ' '.join(words)
-        if text.target.kind == 'number': figure = dict(error=-float(badness[i]))
-        else: figure = dict(probability=float(badness[i]))
-        answer = text.target.decode(guess[i])
-        right, answer = [', '.join(map(str, one)) if isinstance(one, (list, L)) else one
-                         for one in (label, answer)]
-        rows.append(dict(text=shortened(words), right=right, answer=answer, **figure))
-    return pd.DataFrame(rows)
+def judge_labels(vocab, p, y, guess):
+    "The same of several labels per text, y [N, C]"
+    is_right = guess == (y > 0)
+    figures = {'accuracy': bootstrap(is_right.sum(1), np.full(len(y), len(vocab))),
+               'all labels right': bootstrap(is_right.all(1))}
+    report = classification_report(y.numpy(), guess.numpy(), target_names=list(map(str, vocab)),
+                                   output_dict=True, zero_division=0)
+    counts = [(m[1, 1], m[1, 0], m[0, 1]) for m in multilabel_confusion_matrix(y.numpy(), guess.numpy())]
+    confusion = pd.DataFrame(counts, vocab, ['right', 'missed', 'invented'])
+    return dict(figures=figures, scores=as_table(report),
+                confusion=confusion), torch.where(y > 0, p, 1 - p).prod(1)
 
 # %% ../../nbs/library/classifier.ipynb #c042
 class ElmoClassifierLearner(ElmoLearner):
     "An `ElmoLearner` of texts, that can say where its attention lies"
-    find = staticmethod(ClassifyDataLoaders.find)
-    judge_options = 'label_names',
+    def predict(self, *args, **kwargs):
+        "As fastai's, without a progress bar"
+        with self.no_bar(), self.no_logging(): return super().predict(*args, **kwargs)
+
     @torch.no_grad()
     def attention(self, text)->pd.Series:
         "The weight of each token of a text in the pooled vector; the index has the tokens"
         pools = self.model.pool.parts
         require('attention' in pools,
                 "This classifier has no attention: make it with pool='attention'", ValueError)
-        dl = self.dls.test_dl([text])
         self.model.eval()
-        vecs, mask = self.model.vectors(dl.one_batch()[0])
-        weights = pools['attention'].weights(vecs, mask)[0].float().cpu()
-        tokens = dl.text.split(text)[:len(weights)]
-        return pd.Series(weights, index=tokens, name='weight')
+        [chars] = self.dls.test_dl([text]).one_batch()
+        vecs, mask = self.model.vectors(chars)
+        weights = pools['attention'].weights(vecs, mask)[mask].float().cpu()
+        return pd.Series(weights, self.dls.char_vocab.decode(chars[mask].cpu()), name='weight')
 
-    def usable_rows(self, tables, label_names=None):
-        "(text, label) of the usable rows of some tables, and a `Counter` of what was left out"
-        text = self.dls.valid.text
-        target = text.target
-        def known(label): return target.known(target.check_kind(label))
-        rows, left_out = [], Counter()
-        for table,some in labelled_part(tables, label_names, target.kind):
-            usable, others = usable_rows(some, table, get_tokenizer(text.tokenizer), known)
-            rows += usable.values()
-            left_out += others
-        return rows, left_out
-
-    def check_known(self, rows):
-        "Raises `CorpusError` if no label is one of the training's"
-        target = self.dls.valid.text.target
-        seen = [label for _,label in rows if len(target.unseen(label)) < (
-            len(label) if isinstance(label, list) else 1) or label == []]
-        require(seen, f"none of the labels, such as {rows[0][1]!r:.60}, is one of the training's: "
-                f"{', '.join(map(repr, list(target.vocab)[:6]))}. Is this the column? Name it, "
-                "label_col='…'; and classes that are numbers, label_names=[…]")
-
-    def judge(self, dl):
-        "What a `Report` says of a loader's texts; nothing of single tokens"
-        text = dl.text
-        require(text.labelled, "these texts have no labels: there is nothing to judge by")
-        target = text.target
-        y = torch.as_tensor(text.labels)
-        guess = torch.zeros_like(y)
-        badness = torch.zeros(len(y))        # the probability of what is right, or the error
-        def note(rows, out):
-            out = self.loss_func.activation(out)
-            if target.kind == 'number':
-                guess[rows] = out.squeeze(-1)
-                badness[rows] = -(guess[rows] - y[rows]).abs()
-                return
-            guess[rows] = self.loss_func.decodes(out).to(y.dtype)
-            if target.kind == 'labels': p = torch.where(y[rows] > 0, out, 1 - out).prod(1)
-            else:
-                p = out.gather(1, y[rows, None].clamp(min=0))[:, 0]
-                p[y[rows] < 0] = math.inf                    # nothing could be right
-            badness[rows] = p
-        self.answers(dl, note)
-        figures, scores, matrix, unseen = JUDGES[target.kind](text, guess.numpy())
-        worst = worst_texts(text, guess, badness)
-        return dict(figures=figures, scores=scores, confusion=matrix, unseen=dict(unseen),
-                    worst=worst), None
+    def judge(self, dl, p, y):
+        "What a `Report` says of a loader's texts, by probabilities [N, C] and targets"
+        vocab = classes_of(self.dls)
+        guess = self.loss_func.decodes(p)
+        found, right = judge_labels(vocab, p, y, guess) if y.ndim == 2 else judge_classes(vocab, p, y)
+        rows = []
+        for i in right.argsort(stable=True)[:10].tolist():
+            text, label = dl.dataset.decode(dl.create_item(i))
+            answer = [vocab[j] for j in guess[i].nonzero()[:, 0]] if y.ndim == 2 else vocab[guess[i]]
+            rows.append(dict(text=text, right=label, answer=answer, probability=float(right[i])))
+        return dict(found, worst=pd.DataFrame(rows))
 
 # %% ../../nbs/library/classifier.ipynb #c042b
 @delegates(Learner.__init__, but='dls,model,lr,metrics,cbs,splitter')
 def elmo_classifier_learner(
-    dls:ClassifyDataLoaders,
+    dls:DataLoaders,           # with an `ElmoBlock`, such as `ClassifyDataLoaders`
     elmo,                      # an `Elmo`, a `BiLM`, or a folder; it is copied
     pool='attention',          # this and the next four: see `ElmoClassifier`
     proj_dim:int=128, hidden:int=64, dropout:float=.1, words:int=0,
     lr:float=4e-3,             # what the `fit` methods take where they are told no other
     lam:float=1e-3,            # λ of `MixPenalty`
     cache=True,                # a `LayerCache` to share; False: compute the layers each time
-    loss_func=None,            # None: cross entropy; of numbers the mean squared error
-    metrics=None,              # None: the accuracy; of numbers the root of that error
+    loss_func=None,            # one of fastai's; None: that of the block, such as cross-entropy
+    metrics=None,              # None: the accuracy
     cbs=None,                  # more callbacks
-    balance:bool=False,        # weigh the loss so that rare classes count as much as others
     **kwargs
 ) -> ElmoClassifierLearner:
     "A `Learner` for texts and labels, its biLM frozen"
-    target = dls.train.text.target
-    require(not (balance and loss_func), "balance=True weighs the usual loss, and there is another "
-            "loss_func: give that one its weights, dls.class_weights", ValueError)
-    weights = {target.weight: dls.class_weights.to(dls.device)} if balance else {}
+    require(dls.c > 1 or isinstance(dls.train_ds.loss_func, BCEWithLogitsLossFlat),
+            f"a classifier needs two classes or more, and here is {dls.vocab}")
+    loss_func = loss_func or dls.train_ds.loss_func
+    require(hasattr(loss_func, 'decodes'), f"loss_func={loss_func!r:.60} does not say what its "
+            "scores mean: take one of fastai's, such as CrossEntropyLossFlat", ValueError)
     elmo = deepcopy(backbone(elmo, dls.char_vocab))
     if cache is True: cache = LayerCache()
-    model = ElmoClassifier(elmo, target.n_out, pool, proj_dim, hidden, dropout, words, cache)
-    loss = TaskLoss(loss_func, target.loss(**weights))
-    if loss_func:
-        n = target.n_out + 1
-        y = torch.as_tensor(dls.train.text.labels[np.arange(n) % len(dls.train.text)])
-        loss.checked(torch.zeros(n, target.n_out), y)
+    model = ElmoClassifier(elmo, dls.c, pool, proj_dim, hidden, dropout, words, cache)
+    if metrics is None:
+        metrics = accuracy_multi if isinstance(loss_func, BCEWithLogitsLossFlat) else accuracy
     kwargs.setdefault('train_bn', False)                     # what is frozen stays as it is
-    learn = ElmoClassifierLearner(
-        dls, model, loss, lr=lr, metrics=metrics or target.metric,
-        splitter=elmo_split, cbs=[MixPenalty(lam), *L(cbs)], **kwargs)
+    learn = ElmoClassifierLearner(dls, model, loss_func, lr=lr, metrics=metrics,
+                                  splitter=elmo_split, cbs=[MixPenalty(lam), *L(cbs)], **kwargs)
     learn.freeze()
     return learn
 

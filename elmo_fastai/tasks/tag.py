@@ -9,25 +9,22 @@ __all__ = ['Tagger', 'TokenMean', 'SpanF1', 'spans_of', 'TaggerLearner', 'elmo_t
 
 # %% ../../nbs/library/tagger.ipynb #c004
 import warnings
-from collections import Counter
 from copy import deepcopy
 import numpy as np, pandas as pd, torch, torch.nn.functional as F
 from torch import nn, Tensor
-from fastai.basics import (
-    Callback, CrossEntropyLossFlat, L, Learner, Metric, delegates, noop, trainable_params)
+from fastai.basics import DataLoaders, L, Learner, Metric, delegates, is_listy, trainable_params
 from fastai.text.models.awdlstm import RNNDropout
+from sklearn.metrics import classification_report
 from ..base.errors import one_of, require
 from ..text.tokens import WordVocab, offsets
 from ..nn.charcnn import CharCNN
 from ..nn.recurrent import init_lstm, reverse_padded
-from ..data.tagged import IGNORE, TagDataLoaders, tagged_part
+from ..data.blocks import IGNORE, TagLoss
 from ..elmo.module import Elmo, elmo_split, without_head
 from .cbow import WordVectors
 from .classify import backbone
-from .learner import ElmoLearner, LayerCache, MixPenalty, TaskLoss, layers_of
-from elmo_fastai.tasks.scores import (
-    Estimate, are_spans, bootstrap, class_scores, confusion, count_spans, odd_tags, shortened,
-    span_scores, to_bioes)
+from .learner import ElmoLearner, LayerCache, MixPenalty, classes_of, layers_of
+from .scores import are_spans, as_table, bootstrap, odd_tags, span_scores, to_bioes
 
 # %% ../../nbs/library/tagger.ipynb #c016
 class TaskLSTM(nn.Module):
@@ -91,9 +88,9 @@ class Tagger(nn.Module):
         self.out = nn.Linear(dim, n_tags)
 
     def forward(self,
-        chars:Tensor, # [B, T, W]
-        words:Tensor, # [B, T]
-    ) -> Tensor:      # scores, [B, T, n_tags]
+        chars:Tensor,      # [B, T, W]
+        words:Tensor=None, # [B, T]
+    ) -> Tensor:           # scores, [B, T, n_tags]
         mixed = []
         if self.at_input or self.at_output:
             layers, mask = layers_of(self, chars)
@@ -146,32 +143,24 @@ class TokenMean(Metric):
     def value(self): return self.total/self.n if self.n else None
 
 class SpanF1(Metric):
-    "F1 of whole spans by the rules of CoNLL; tags in BIO, IOB1, BIOES, BILOU or BMES"
+    "F1 of whole spans by seqeval, the rules of CoNLL; tags in BIO, IOB1, BIOES, BILOU or BMES"
     name = 'span_f1'
-    def __init__(self, labels): self.labels = list(labels)
+    def __init__(self, tags): self.marks = list(map(to_bioes, tags))
     def reset(self):
         self.true = []
         self.guess = []
     def accumulate(self, learn):
-        names = {}
-        if ((learn.y < 0) & (learn.y != IGNORE)).any():
-            # in `show_results` the loader is a list of one batch
-            names = getattr(learn.dl, 'text', learn.dls.valid.text).tag_names
-        for guess,tags in zip(learn.pred.argmax(-1).tolist(), learn.y.tolist()):
-            pairs = [(tag, p) for tag,p in zip(tags, guess) if tag != IGNORE]
-            self.true.append([self.labels[tag] if tag >= 0 else names[tag] for tag,_ in pairs])
-            self.guess.append([self.labels[p] for _,p in pairs])
+        for tags,guess in zip(learn.y.cpu(), learn.pred.argmax(-1).cpu()):
+            for found,numbers in ((self.true, tags), (self.guess, guess)):
+                found.append([self.marks[i] for i in numbers[tags != IGNORE].tolist()])
     @property
     def value(self):
-        if not self.true: return None
-        _, sents = count_spans(self.true, self.guess, self.labels)
-        right, n = sents.sum(0)
-        return float(right/n) if n else 0.
+        from seqeval.metrics import f1_score
+        return float(f1_score(self.true, self.guess, zero_division=0)) if self.true else None
 
 # %% ../../nbs/library/tagger.ipynb #c024b
 def is_right(pred, y): return pred.argmax(-1) == y
-def nats_of(pred, y):
-    return F.cross_entropy(pred.float(), y.clamp(min=-1), ignore_index=-1, reduction='none')
+def nats_of(pred, y): return F.cross_entropy(pred.float(), y, reduction='none')
 
 # %% ../../nbs/library/tagger.ipynb #s002
 def spans_of(
@@ -184,9 +173,7 @@ def spans_of(
     from seqeval.metrics.sequence_labeling import get_entities
     places = offsets(text, tokens)
     found = [(tag, i, i) for i,tag in enumerate(tags)]
-    if are_spans:
-        typed = [tag if '-' in tag or tag == 'O' else f'{tag}-' for tag in tags]
-        found = get_entities([to_bioes(tag) for tag in typed])
+    if are_spans: found = get_entities(list(map(to_bioes, tags)))
     spans = []
     for label,first,last in found:
         start = places[first][0]
@@ -194,142 +181,69 @@ def spans_of(
         spans.append(dict(start=start, end=end, label=label, text=text[start:end]))
     return spans
 
-# %% ../../nbs/library/tagger.ipynb #c028
-class Ragged:
-    "One tensor per sentence, of different lengths"
-    ndim = 0              # for fastai it is one thing, as a tensor is, and no list of tensors
-    def __init__(self, rows): self.rows = list(rows)
-    def __len__(self): return len(self.rows)
-    def __iter__(self): return iter(self.rows)
-    def __getitem__(self, i): return self.rows[i]
-    def contiguous(self): return torch.cat(self.rows)      # fastai's confusion matrix calls this
-
-class SentenceLengths(Callback):
-    "Note how many tokens the sentences of a validation have, in the order of its batches"
-    def before_validate(self): self.lengths = []
-    def before_batch(self): self.lengths += (self.xb[0][..., 0] != 0).sum(1).tolist()
-
-# %% ../../nbs/library/tagger.ipynb #rp1
-def tags_by_sentence(text, tags, names):
-    "The names of `tags` [tokens and marks] as lists, without those of tokens that have no tag"
-    sents = np.split(tags, text.offsets[1:-1])
-    asked = np.split(text.tags != IGNORE, text.offsets[1:-1])
-    return [[names[tag] for tag in sent[here].tolist()] for sent,here in zip(sents, asked)]
-
-def worst_tokens(text, guess, p, names):
-    "The token with the smallest probability `p` of its tag, of the ten sentences with the smallest"
-    sent_of = np.repeat(np.arange(len(text)), text.lens)
-    rows = {}
-    for i in p.argsort(kind='stable'):
-        if np.isinf(p[i]) or len(rows) == 10: break
-        sent = sent_of[i]
-        if sent in rows: continue
-        place = i - text.offsets[sent] - 1
-        tokens = text.items[sent].tokens
-        before, after = ' '.join(tokens[:place][-5:]), ' '.join(tokens[place+1:][:5])
-        rows[sent] = dict(text=shortened(f'{before} [{tokens[place]}] {after}'.strip()),
-                          right=names[text.tags[i]], answer=names[guess[i]],
-                          probability=float(p[i]))
-    return pd.DataFrame(rows.values())
-
 # %% ../../nbs/library/tagger.ipynb #c029
 class TaggerLearner(ElmoLearner):
-    "A `Learner` whose `predict` tags a text"
-    find = staticmethod(TagDataLoaders.find)
-    def get_preds(self,
-        ds_idx:int=1, dl=None,   # of `dls`; or another loader
-        with_input=False, with_decoded=False, with_loss=False, act=None, reorder=True, cbs=None,
-        **kwargs                 # of fastai's `get_preds`
-    )->tuple:                    # as fastai's, but `Ragged`; losses [N]
-        "Predictions, tags and what else was asked for, one tensor per sentence"
-        if dl is None: dl = self.dls[ds_idx].new(shuffle=False)
-        sents = SentenceLengths()
-        found = list(super().get_preds(dl=dl, with_input=with_input, with_loss=with_loss, act=noop,
-                                       reorder=False, cbs=[*L(cbs), sents], **kwargs))
-        order = range(len(sents.lengths))
-        if reorder and hasattr(dl, 'order'): order = np.argsort(dl.order).tolist()
-        def ragged(rows, f=noop): return Ragged(f(rows[i][:sents.lengths[i]]) for i in order)
-        losses = [found.pop()[list(order)]] if with_loss else []
-        *inputs, preds, tags = found
-        res = [tuple(map(ragged, parts)) for parts in inputs]
-        res.append(None if preds is None else ragged(preds, act or self.loss_func.activation))
-        res.append(None if tags is None else ragged(tags))
-        if with_decoded: res.append(Ragged(map(self.loss_func.decodes, res[-2])))
-        return tuple(res + losses)
-
-    def predict(self, item)->tuple: # (tags, their numbers [T], probabilities [T, C])
-        "The tags of one sentence, a text or a list of tokens"
-        with self.no_bar(), self.no_logging():
-            probs, _, ids = self.get_preds(dl=self.dls.test_dl([item]), with_decoded=True)
-        return [self.dls.labels[i] for i in ids[0].tolist()], ids[0], probs[0]
-
+    "A `Learner` that tags texts and lists of tokens"
     def tag(self,
         texts,               # or lists of tokens
         as_spans:bool=False, # say where each span stands in its text, see `spans_of`?
     )->list:                 # for each a list of (token, tag), or of spans
-        "The tags of many sentences"
-        dl = self.dls.test_dl(texts, sort=True)
-        with self.no_bar(), self.no_logging(): _, _, ids = self.get_preds(dl=dl, with_decoded=True)
+        "The tags of many sentences, each in its place"
+        require(not isinstance(texts, str), "put the text into a list, as in learn.tag([text])")
+        texts = list(texts)
+        if not texts: return []
+        probs, _ = self.answers(self.dls.test_dl(texts))
+        tokenize = self.dls.valid_ds.tls[0].tokens_of
+        vocab = classes_of(self.dls)
         tagged = []
-        for text,sent,numbers in zip(texts, dl.text.items, ids):
-            tags = [self.dls.labels[i] for i in numbers.tolist()]
-            text = text if isinstance(text, str) else ' '.join(sent.tokens)
-            tagged.append(spans_of(text, sent.tokens, tags, are_spans(self.dls.labels))
-                          if as_spans else list(zip(sent.tokens, tags)))
+        for item,p in zip(texts, probs):
+            tokens = tokenize(item)
+            tags = [vocab[i] for i in p[:len(tokens)].argmax(-1).tolist()]
+            text = item if isinstance(item, str) else ' '.join(tokens)
+            tagged.append(spans_of(text, tokens, tags, are_spans(vocab)) if as_spans
+                          else list(zip(tokens, tags)))
         return tagged
 
-    def usable_rows(self, tables):
-        "The `Sentence`s of some tables if any has a tag, and a `Counter` of what was left out"
-        sents, left_out = [], Counter()
-        for _,rows,others,_ in tagged_part(tables, self.dls.valid.text.tokenizer):
-            sents += rows.values()
-            left_out += others
-        has_tags = any(tag is not None for sent in sents for tag in sent.tags)
-        return sents if has_tags else [], left_out
+    def predict(self, item)->tuple: # (tags, their numbers [T], probabilities [T, C])
+        "The tags of one sentence, a text or a list of tokens"
+        [[p], _] = self.answers(self.dls.test_dl([item]))
+        p = p[:len(self.dls.valid_ds.tls[0].tokens_of(item))]
+        numbers = p.argmax(-1)
+        return [classes_of(self.dls)[i] for i in numbers.tolist()], numbers, p
 
-    def check_known(self, sents):
-        "Raises `CorpusError` if no tag is one of the training's"
-        tags = {tag for sent in sents for tag in sent.tags} - {None}
-        known = list(self.dls.labels)
-        require(tags & set(known), f"none of the tags, such as {', '.join(sorted(tags)[:6])}, is "
-                f"one of the training's: {', '.join(known[:6])}. Is this the column? Name it, "
-                "tag_col='…'")
-
-    def judge(self, dl):
-        "What a `Report` says of a loader's sentences; was each token right? NaN: without a tag"
-        text = dl.text
-        guess = np.zeros_like(text.tags)
-        p = np.full(guess.shape, np.inf)                  # of the right tag
-        def note(rows, out):
-            pos = text.positions(rows, marks=False)
-            probs = self.loss_func.activation(out[torch.as_tensor(pos >= 0)])
-            pos = pos[pos >= 0]
-            guess[pos] = self.loss_func.decodes(probs)
-            right = probs[range(len(pos)), text.tags[pos].clip(0)]
-            p[pos] = np.where(text.tags[pos] < 0, np.inf, right)
-        self.answers(dl, note)
-        asked = text.tags != IGNORE
-        require(asked.any(), "these sentences have no tags: there is nothing to judge by")
-        is_right = text.tags == guess
-        sent_of = np.repeat(np.arange(len(text)), text.lens)
-        names = {**dict(enumerate(self.dls.labels)), **text.tag_names}
-        figures = {'accuracy': bootstrap(is_right[asked], units=sent_of[asked])}
-        if are_spans(list(self.dls.labels)):
-            both = [tags_by_sentence(text, tags, names) for tags in (text.tags, guess)]
-            scores, figures['F1 of spans'] = span_scores(*both, self.dls.labels)
-        else:
-            scores = class_scores(text.tags[asked], guess[asked], names)
-            figures['macro-F1'] = Estimate(scores.F1.mean())
-            figures['always the commonest tag'] = Estimate(scores.n.max()/asked.sum())
-        found = dict(figures=figures, scores=scores, unseen=dict(text.unseen),
-                     confusion=confusion(text.tags[asked], guess[asked], names),
-                     worst=worst_tokens(text, guess, p, names))
-        return found, np.where(asked, is_right, np.nan)[text.ids > 2]
+    def judge(self, dl, probs, tags):
+        "What a `Report` says of a loader's sentences, by probabilities [T, C] and tags [T] of each"
+        vocab = classes_of(self.dls)
+        places = [(y != IGNORE).nonzero()[:, 0] for y in tags]       # of tokens with a tag
+        sent_of = np.repeat(np.arange(len(places)), list(map(len, places)))
+        require(len(sent_of), "these sentences have no tags: there is nothing to judge by")
+        y = torch.cat([y[at] for y,at in zip(tags, places)])
+        p = torch.cat([p[at] for p,at in zip(probs, places)])
+        at = torch.cat(places)
+        names = np.array(list(map(str, vocab)))
+        true, guess = names[y.numpy()], names[p.argmax(-1).numpy()]
+        figures = {'accuracy': bootstrap(true == guess, units=sent_of)}
+        if are_spans(vocab):
+            ends = np.cumsum(list(map(len, places)))[:-1]
+            scores, figures['F1 of spans'] = span_scores(
+                *([list(sent) for sent in np.split(tags, ends)] for tags in (true, guess)))
+        else: scores = as_table(classification_report(true, guess, output_dict=True, zero_division=0))
+        right = p[range(len(y)), y]
+        rows = {}
+        for i in right.argsort(stable=True).tolist():
+            if len(rows) == 10: break
+            if sent_of[i] in rows: continue
+            tokens = self.dls.char_vocab.decode(dl.create_item(int(sent_of[i]))[0])
+            tokens[at[i]] = f'[{tokens[at[i]]}]'
+            text = ' '.join(tokens[max(0, at[i] - 5):at[i] + 6])
+            rows[sent_of[i]] = dict(text=text, right=true[i], answer=guess[i], probability=float(right[i]))
+        confusion = pd.crosstab(true, guess, rownames=[None], colnames=[None])
+        return dict(figures=figures, scores=scores, confusion=confusion, worst=pd.DataFrame(rows.values()))
 
 # %% ../../nbs/library/tagger.ipynb #c030
 @delegates(Learner.__init__, but='dls,model,loss_func,metrics,splitter')
 def elmo_tagger_learner(
-    dls:TagDataLoaders,
+    dls:DataLoaders,       # with an `ElmoBlock` and a `TagsBlock`, such as `TagDataLoaders`
     elmo=None,             # an `Elmo`, a `BiLM`, or a folder; it is copied
     where:str='input',     # 'input', 'output', 'both'; None: the same tagger without ELMo
     layers='learned',      # shares; 'equal', or one alone: 'last', 'first' or a number
@@ -341,7 +255,7 @@ def elmo_tagger_learner(
     elmo_dropout:float=0.3,# of ELMo's vectors
     lam:float=1e-3,        # λ of `MixPenalty`
     cache=True,            # a `LayerCache` to share; False: compute the layers each time
-    loss_func=None,        # None: cross-entropy per token with a tag
+    loss_func=None,        # a `TagLoss`, as with a weight; None: cross-entropy per token with a tag
     metrics=None,          # None: accuracy, and the F1 of spans where the tags mark spans
     cbs=None,              # more callbacks
     **kwargs
@@ -352,6 +266,13 @@ def elmo_tagger_learner(
     require(where != 'output' or not hidden or words or chars,
             "With ELMo at the output only, the LSTM needs words=… or chars=… to read; or hidden=0",
             ValueError)
+    require(not words or is_listy(dls.vocab), "these loaders have no word ids: say words=0, or put "
+            "a WordsBlock beside the ElmoBlock", ValueError)
+    loss_func = loss_func or TagLoss()
+    require(isinstance(loss_func, TagLoss), f"loss_func={loss_func!r:.60}: take a TagLoss, as in "
+            "TagLoss(weight=…), which leaves padding out", ValueError)
+    tags = classes_of(dls)
+    require(len(tags) > 1, f"a tagger needs two different tags at least, and here is {tags}")
     if where: elmo = elmo_for_tags(elmo, dls, layers, where, elmo_dropout)
     else: elmo = None
     table = WordTable(dls.vocab[0], words) if words else None
@@ -360,21 +281,15 @@ def elmo_tagger_learner(
         filters = ((1, 16), (2, 32), (3, 48))
         letters = CharCNN(chars, filters=filters, n_chars=dls.char_vocab.n_chars, norm=False)
     if cache is True: cache = LayerCache()
-    labels = list(dls.labels)
-    model = Tagger(len(labels), elmo, where, table, letters, cache, hidden, n_layers, dropout)
+    model = Tagger(len(tags), elmo, where, table, letters, cache, hidden, n_layers, dropout)
     if metrics is None:
         metrics = [TokenMean('accuracy', is_right)]
-        if are_spans(labels): metrics.append(SpanF1(labels))
-        odd = odd_tags(labels) if are_spans(labels) else []
-        if odd: warnings.warn(f"the F1 of spans leaves out the tags {', '.join(map(repr, odd))}, "
-                              "which have another form than B-PER, I-PER, O")
-    loss = TaskLoss(loss_func, CrossEntropyLossFlat())
-    if loss_func:
-        n = len(labels) + 1
-        loss.checked(torch.zeros(1, n, len(labels)), torch.zeros(1, n, dtype=torch.long))
+        if are_spans(tags): metrics.append(SpanF1(tags))
+        odd = odd_tags(tags)
+        if odd: warnings.warn(f"there is no F1 of spans, since {', '.join(map(repr, odd[:5]))} have "
+                              "another form than B-PER, I-PER, O")
     kwargs.setdefault('train_bn', False)                     # what is frozen stays as it is
-    learn = TaggerLearner(dls, model, loss, metrics=metrics,
-                          cbs=[MixPenalty(lam), *L(cbs)],
+    learn = TaggerLearner(dls, model, loss_func, metrics=metrics, cbs=[MixPenalty(lam), *L(cbs)],
                           splitter=elmo_split if where else trainable_params, **kwargs)
     learn.recorder.loss = TokenMean('loss', nats_of)
     return learn
