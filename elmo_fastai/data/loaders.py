@@ -40,50 +40,6 @@ def read_split(corpus, split):
     notes = {name: [note[i] for i in kept] for name,note in notes.items()}
     return [sents[i] for i in kept], notes, Counter({'blank lines': len(sents) - len(kept)})
 
-# %% ../../nbs/library/loaders.ipynb #c062t
-import numpy as np, pandas as pd
-from elmo_fastai.text.reading import find_column, is_missing
-TRUTH = dict.fromkeys(('true', 't', 'yes', 'y', '1', '1.0'), True) | dict.fromkeys(
-    ('false', 'f', 'no', 'n', '0', '0.0'), False)
-
-def as_flag(cell):
-    "Whether a cell says yes or no, as a bool; None where it says neither"
-    return TRUTH.get(str(cell).strip().lower())
-
-def by_column(df, col):
-    "The rows of `df` for training and for validation, where column `col` is true"
-    values = df[find_column(df.columns, col, arg='valid_col')]
-    held = [as_flag(value) for value in values]
-    for row,value,is_held in zip(df.index, values, held):
-        holds = 'has no value' if is_missing(value) else f'holds {value!r}'
-        require(is_held is not None,
-                f"column {col!r} {holds} in row {row!r}: valid_col is true or false in each row")
-    require(any(held), f"column {col!r} is true in no row: there is none for validation")
-    require(not all(held), f"column {col!r} is true in all rows: there is none to train on")
-    return dict(train=df[~np.array(held)], valid=df[held])
-
-class TableDataLoaders(DataLoaders):
-    "`DataLoaders` that come from a table, too"
-    source = None        # how it was read
-    @classmethod
-    def from_df(cls,
-        df:pd.DataFrame,
-        valid_col:str=None, # a column that is true in the rows for validation; None: random rows
-        **kwargs            # of `from_dataset`
-    ):
-        "From a table"
-        return cls.from_dataset(df if valid_col is None else by_column(df, valid_col), **kwargs)
-
-    @classmethod
-    def read_from(cls, source, *loaders, path='.', device=None):
-        "The loaders of a `Source`, which says how they were read and what was left out"
-        dls = cls(*loaders, path=path, device=device or default_device())
-        dls.source = source
-        dls.skipped = source.left_out
-        return dls
-
-    def __repr__(self): return f"{type(self).__name__}: {self.source}"
-
 # %% ../../nbs/library/loaders.ipynb #c069h2
 def with_valid(corpus, valid_pct):
     "A corpus whose last lines validate, if it has no split for that"

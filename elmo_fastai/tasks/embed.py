@@ -16,10 +16,6 @@ from ..base.errors import UsageError, require
 from ..base.options import CommandLine, Options, at_least, option, same_option
 
 # %% ../../nbs/library/embedding_command.ipynb #c02
-def column_of_tokens(col, name):
-    "The number of a column, or the name of one"
-    return int(col) if str(col).isdigit() else col
-
 def layer(text, name):
     "'all', 'mix', or the number of a layer, as `embed_file` takes it"
     return int(text) if re.fullmatch(r'-?\d+', str(text)) else text
@@ -30,10 +26,8 @@ class EmbedSettings(Options):
     source:str = option(
         None, 'a .txt (one text per line), .csv, .tsv, .json, .jsonl, .parquet, .conllu or .conll; '
         'hub:OWNER/NAME:CONFIG:SPLIT', 'INPUT', nargs=None, group='the text')
-    text_col:str = option(None, 'of a table, with the texts (default: text, sentence, review or '
-                          'content)', 'COLUMN')
-    token_col:str = option(None, 'of .conll the number of the column with the words, from 0',
-                           'COLUMN', read=column_of_tokens)
+    text_col:str = same_option('text_col')
+    token_col:str = same_option('token_col')
     tokenizer:str = option(None, "space (tokenised already), words, chars, spacy, fastai "
                            "(default: the model's)", 'NAME')
     max_tokens:int = option(50_000, 'longer lines are left out, and reported', 'N',

@@ -55,7 +55,6 @@ def check_gold(split, sents, lines, tokenizer):
 
 class Corpus:
     "Lines of text in named splits"
-    files = remark = source = None
     said = None   # in one line: what was read, and how
     def __init__(self,
         name:str,

@@ -23,10 +23,6 @@ from ..text.corpora import ToyCorpus
 PLACES = 'overwrite', 'resume', 'every', 'dry', 'device'     # they change no weight
 COUNT = at_least(1)
 
-def column_of_tokens(col, name):
-    "The number of a column, or the name of one"
-    return int(col) if str(col).isdigit() else col
-
 def path(text, name):
     "A file or folder that is there, by a path that means the same elsewhere; else a name"
     require(isinstance(text, (str, os.PathLike)), f"{name} is a {type(text).__name__}, and takes "
@@ -52,10 +48,8 @@ class Settings(Options):
         None, 'words, chars (each letter of Chinese, Thai … is a token), space (tokenised '
         'already), spacy (English), fastai (default: words)', 'NAME',
         choices=('words', 'chars', 'space', 'spacy', 'fastai'))
-    text_col:str = option(None, 'of a table, with the texts (default: text, sentence, review or '
-                          'content)', 'COLUMN')
-    token_col:str = option(None, 'of .conll the number of the column with the words, from 0',
-                           'COLUMN', read=column_of_tokens)
+    text_col:str = same_option('text_col')
+    token_col:str = same_option('token_col')
     valid_rows:int = option(None, 'with --stream: validate on so many (default: 2000)', 'N',
                             check=COUNT)
     kind:str = option('stream', 'stream: lines run on; sentences: each for itself', 'KIND',
