@@ -46,7 +46,7 @@ class Reader:
         require(not hasattr(source, '__next__'), "Lines are read again and again: expected files, "
                 f"a list, a table or a data set, and got {type(source).__name__}", TypeError)
         self.stream = as_stream(source)
-        are_files = self.stream is None and is_files(source)
+        are_files = is_files(source)
         self.parts = list(source) if are_files else [source]
         for part in self.parts if are_files else ():
             require(Path(part).suffix.lower() in STREAMED, f"{part} can't be read as a stream: "

@@ -12,12 +12,11 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from itertools import islice
-from pathlib import Path
 from fastai.basics import delegates
 from ..base.errors import require
 from ..base.processes import from_main, n_processes
 from ..text.corpora import Corpus, corpus_name
-from ..text.read import by_split, calls_test, from_hub, is_files, opened, summary
+from ..text.read import by_split, from_hub, is_files, not_test, opened, summary
 from .buffered import BufferedDataLoader, Reader, as_stream, check_found
 from .loaders import ElmoDataLoaders
 
@@ -27,10 +26,8 @@ def parts_of(source, valid=None):
     is_hub = isinstance(source, str) and source.startswith('hub:')
     parts = by_split(from_hub(source, streaming=True).items(), source) if is_hub else opened(source)
     if not isinstance(parts, Mapping): parts = dict(train=parts)
-    parts = {split: [part] if isinstance(part, Path) else part for split,part in parts.items()}
-    require(not calls_test(valid), "what is called test never validates: take other data for "
-            "valid=…, or hold out rows with n_valid=…")
-    if valid is not None: parts['valid'] = opened(valid)
+    parts = {split: opened(part) for split,part in parts.items()}
+    if valid is not None: parts['valid'] = not_test(valid)
     parts.pop('test', None)
     for part in parts.values(): require(
         isinstance(part, list) or as_stream(part) is not None, f"{type(part).__name__} can't be "
@@ -41,7 +38,7 @@ def hold_out_lines(parts, text_col, n_valid, shuffle, seed):
     "A `Reader` of the lines to train on, one of the others, and the rows to validate on"
     train = parts['train']
     shuffle = shuffle and as_stream(train) is None               # its first rows stay the first
-    last = train[-1:] if isinstance(train, list) and is_files(train) else train
+    last = train[-1:] if is_files(train) else train
     held_out = Reader(parts.get('valid', last), text_col)
     held = list(islice(held_out, n_valid))
     if 'valid' in parts: return Reader(train, text_col, 0, shuffle, seed), held_out, held
@@ -65,7 +62,7 @@ def sample_of(lines, size=2_000_000):
 # %% ../../nbs/library/streams.ipynb #c033
 @delegates(BufferedDataLoader.counted, keep=True, but='device')
 def stream_loaders(
-    source,                 # .txt, .jsonl or .parquet: a file, `Path`s, a folder; 'hub:owner/name'; a stream
+    source,                 # .txt, .jsonl, .parquet: a file, `Path`s, a folder; 'hub:…'; a stream
     valid=None,             # likewise; None: the split of that name, or rows of the last file
     n_valid:int=2000,       # rows of it
     kind='sentences', max_vocab:int=100_000,    # 'sentences' or 'stream'
@@ -77,7 +74,8 @@ def stream_loaders(
 ) -> ElmoDataLoaders:       # its `corpus` has the lines to validate on and a sample of the others
     "Loaders for text that need not fit into memory, nor on this disk"
     if shuffle is None: shuffle = kind != 'stream'
-    lines, held_out, held = hold_out_lines(parts_of(source, valid), text_col, n_valid, shuffle, seed)
+    parts = parts_of(source, valid)
+    lines, held_out, held = hold_out_lines(parts, text_col, n_valid, shuffle, seed)
     left_out = Counter()
     parts = dict(train=sample_of(lines.lines(lines, left_out)),
                  valid=sample_of(held_out.lines(held, left_out), math.inf))

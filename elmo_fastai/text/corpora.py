@@ -18,8 +18,8 @@ from pathlib import Path
 from fastcore.xdg import xdg_cache_home
 from ..base.errors import CorpusError, require
 from .read import (
-    Corpus, Sentence, column, from_hub, hold_out, is_files, last_part, lines_of, name_of, read_conll,
-    split_lines, splits_of, summary, texts_of)
+    Corpus, Sentence, by_split, column, from_hub, hold_out, is_files, last_part, lines_of,
+    name_of, read_conll, split_lines, splits_of, summary, texts_of)
 from .tokens import space_tokenize
 from .toy import ToyGrammar
 
@@ -99,7 +99,7 @@ def rows_with_text(rows, skipped):
 
 def corpus_name(source):
     "What to call a corpus of files: a file's name without its ending, a folder's, or 'text'"
-    if isinstance(source, list) and is_files(source): source = Path(source[0]).resolve().parent
+    if is_files(source): source = Path(source[0]).resolve().parent
     if not isinstance(source, (str, os.PathLike)): return 'text'
     if str(source).startswith('hub:'): return Path(source).name.replace(':', '-')
     return Path(source).expanduser().resolve().stem
@@ -121,8 +121,7 @@ def text_corpus(
     if 'is_valid' in train: tables['train'], tables['valid'] = hold_out(train)
     skipped = Counter()
     rows = {split: rows_with_text(texts_of(df, text_col), skipped) for split,df in tables.items()}
-    for split,found in rows.items(): require(found, f"{name_of(source)}, {split}: there is no text, "
-                                             "but for blank lines")
+    for split,found in rows.items(): require(found, f"{name_of(source)}, {split}: there is no text")
     shares = {} if 'valid' in rows else dict(valid=valid_pct)
     if len(rows) == 1: shares['test'] = test_pct
     rows |= last_part(rows['train'], **shares)
@@ -131,11 +130,12 @@ def text_corpus(
     first = splits['train'][0]
     tokenizer = tokenizer or ('words' if isinstance(first, str) else 'space')
     corpus = Corpus(name or corpus_name(source), splits, tokenizer, skipped=skipped)
-    held_out = [f'the last {share:.0%} ({split})' for split,share in shares.items() if share]
-    corpus.said = summary(
-        corpus.name if isinstance(source, Mapping) else source,
-        {split: len(lines) for split,lines in splits.items()}, first, train.columns,
-        text=repr(column(train, text_col)), **{'held out': ' and '.join(held_out) or None})
+    facts = {'text': repr(column(train, text_col)), 'left out': ', '.join(
+        f'{n:,} {what}' for what,n in corpus.skipped.items()) or None, 'held out': ' and '.join(
+        f'the last {share:.0%} ({split})' for split,share in shares.items() if share) or None}
+    rows = {split: len(lines) for split,lines in splits.items()}
+    source = corpus.name if isinstance(source, Mapping) else source
+    corpus.said = summary(source, rows, first, train.columns, **facts)
     return corpus
 
 # %% ../../nbs/library/corpora.ipynb #c059
@@ -157,8 +157,8 @@ def downloading(corpus):
     try: yield
     except Exception as e: raise CorpusError(
         f"can't download {corpus} ({' '.join(str(e).split()):.200}). Check the network, or use a "
-        "local copy: say path=…, or set the environment variable ELMO_FASTAI_DATA to a folder that "
-        f"holds {_FOLDERS.get(corpus, corpus)}") from e
+        "local copy: say path=…, or let the environment variable ELMO_FASTAI_DATA name a folder "
+        f"that holds {_FOLDERS.get(corpus, corpus)}") from e
 
 def retrieve(corpus, url, known_hash=None, **kwargs): # of `pooch.retrieve`
     "A file of the library's cache, downloaded if it isn't there"
@@ -177,7 +177,6 @@ def shakespeare_text(path=None):
     file = local_copy('tiny_shakespeare', path)
     if file is None: file = Path(retrieve('tiny_shakespeare', SHAKESPEARE, SHAKESPEARE_HASH))
     if file.is_dir(): file = file/'input.txt'
-    require(file.is_file(), f"there is no file {file}")
     return ''.join(lines_of(file))
 
 def tiny_shakespeare(
@@ -203,23 +202,21 @@ def wikitext2(
 
 # %% ../../nbs/library/corpora.ipynb #c072
 def sst2(
-    path=None, # a local copy: a folder with sst2.train.tsv, …dev.tsv, …test.tsv: `label TAB text`
+    path=None, # a local copy: a folder with sst2.train.tsv, …dev.tsv, …test.tsv
 )->Corpus:
     "Stanford Sentiment Treebank, two classes (Socher et al. 2013), labels in `gold`"
     folder = local_copy('sst2', path)
-    gold = {}
     if folder is None:              # the hub's version trains on phrases and hides the test labels
         with downloading('sst2'): data = from_hub('hub:stanfordnlp/sst2')
-    for split,name in dict(train='train', valid='dev', test='test').items():
-        if folder is None: rows = [(str(row['label']), row['sentence'])
-                                   for row in data['validation' if split == 'valid' else split]]
-        else:
-            file = folder/f'sst2.{name}.tsv'
-            require(file.is_file(), f"there is no file {file}")
-            rows = [line.strip().split('\t') for line in lines_of(file) if line.strip()]
-            require(all(len(row) == 2 and row[0] in ('0', '1') for row in rows),
-                    f"{file}: a line is 0 or 1, a tab and a text")
-        gold[split] = [Sentence(space_tokenize(text), label=None if label == '-1' else int(label))
+        splits = {split: [*zip(part['label'], part['sentence'])] for split,part in data.items()}
+    else: splits = {
+        part: [line.strip().split('\t') for line in lines_of(folder/f'sst2.{part}.tsv')]
+        for part in ('train', 'dev', 'test')}
+    gold = {}
+    for split,rows in by_split(splits.items(), 'sst2').items():
+        are_right = all(len(row) == 2 and str(row[0]) in ('0', '1', '-1') for row in rows)
+        require(are_right, f"sst2, {split}: a line must be 0 or 1, a tab and a text")
+        gold[split] = [Sentence(space_tokenize(text), label=None if int(label) < 0 else int(label))
                        for label,text in rows]
     return Corpus.from_gold('sst2', gold)
 
@@ -231,16 +228,16 @@ def treebank(
 )->Corpus:
     "A treebank of Universal Dependencies (CC licences of its own): words, and tags in `gold`"
     folder = local_copy(name, path)
-    if folder is not None: files = sorted(folder.glob('*.conllu'))
-    else:
-        import pooch
+    if folder is None:
+        from pooch import Unzip
         url = f'https://github.com/UniversalDependencies/{name}/archive/{version}.zip'
-        files = sorted(map(Path, retrieve(name, url, processor=pooch.Unzip())))
+        files = sorted(map(Path, retrieve(name, url, processor=Unzip())))
+    else: files = sorted(folder.glob('*.conllu'))
+    names = {file.name.partition('-ud-')[0] for file in files if file.suffix == '.conllu'}
+    require(len(names) == 1, f"{folder or name} must have one treebank, and has {sorted(names)}")
     gold = {}
     for split,part in dict(train='train', valid='dev', test='test').items():
         found = [file for file in files if re.search(f'-ud-{part}.*[.]conllu$', file.name)]
-        require(len({file.name.partition('-ud-')[0] for file in found}) < 2,
-                f"{folder} has several treebanks: keep one in it")
         if found: gold[split] = [sent for file in found for sent in read_conll(file)]
     lines = {split: [sent.tokens for sent in sents] for split,sents in gold.items()}
     return Corpus(name, lines, 'space', gold)

@@ -1,4 +1,4 @@
-"""Text, tables, labels and tags from files and from memory: the ending says the kind, arguments name the columns
+"""Reads text, tables and tags: the ending says the kind, arguments name the columns
 
 Docs: https://elmo-fastai.github.io/elmo_fastai/library/read.html.md"""
 
@@ -6,10 +6,10 @@ Docs: https://elmo-fastai.github.io/elmo_fastai/library/read.html.md"""
 
 # %% auto #0
 __all__ = ['LINE_END', 'READERS', 'CONLL', 'READ', 'TEXT_COLUMNS', 'LABEL_COLUMNS', 'CONLLU', 'SPLITS', 'FLAGS', 'Sentence',
-           'check_gold', 'Corpus', 'split_lines', 'lines_of', 'read_txt', 'read_csv', 'read_json', 'objects_of',
-           'read_jsonl', 'read_parquet', 'of_dataset', 'file_at', 'read_table', 'column', 'is_text', 'texts_of',
-           'sentence_rows', 'read_conll', 'words_of', 'from_hub', 'open_folder', 'by_split', 'opened', 'of_list',
-           'is_files', 'to_table', 'calls_test', 'splits_of', 'hold_out', 'last_part', 'name_of', 'summary']
+           'Corpus', 'split_lines', 'lines_of', 'read_txt', 'read_csv', 'read_json', 'objects_of', 'read_jsonl',
+           'read_parquet', 'of_dataset', 'file_at', 'read_table', 'column', 'is_text', 'texts_of', 'sentence_rows',
+           'read_conll', 'words_of', 'from_hub', 'open_folder', 'by_split', 'opened', 'of_list', 'is_files', 'to_table',
+           'not_test', 'splits_of', 'hold_out', 'last_part', 'name_of', 'summary']
 
 # %% ../../nbs/library/read.ipynb #imports
 import csv, json, os, re
@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np, pandas as pd
 from fastcore.foundation import L
 from ..base.errors import CorpusError, as_error, require
-from .tokens import get_tokenizer, space_tokenize
+from .tokens import get_tokenizer
 
 # %% ../../nbs/library/read.ipynb #sentence
 @dataclass
@@ -42,17 +42,6 @@ class Sentence:
     def text(self): return ' '.join(self.tokens)
 
 # %% ../../nbs/library/read.ipynb #corpus
-def check_gold(split, sents, lines, tokenizer):
-    "Raise `CorpusError` unless annotated sentences have the tokens of their lines"
-    require(len(sents) == len(lines), f"the split {split!r} has {len(lines):,} lines, "
-            f"and gold annotation for {len(sents):,} sentences")
-    for i,(sentence, line) in enumerate(zip(sents, lines)):
-        if isinstance(line, str):
-            if tokenizer != 'space': continue
-            line = space_tokenize(line)
-        require(line == sentence.tokens, f"sentence {i} of the split {split!r} has the tokens "
-                f"{sentence.tokens!r:.200}, and its line has others, {line!r:.100}")
-
 class Corpus:
     "Lines of text in named splits"
     said = None   # in one line: what was read, and how
@@ -68,7 +57,9 @@ class Corpus:
             require(is_list, f"the split {split!r} must be a list of lines, and is "
                     f"{type(lines).__name__} {lines!r:.60}")
         require(len(splits.get('train', [])), f"the corpus {name!r} has no lines to train on")
-        for split,sents in (gold or {}).items(): check_gold(split, sents, splits[split], tokenizer)
+        for split,sents in (gold or {}).items():
+            require(len(sents) == len(splits[split]), f"the split {split!r} has "
+                    f"{len(splits[split])} lines, and gold annotation for {len(sents)} sentences")
         self.name = name
         self.splits = dict(splits)
         self.tokenizer = tokenizer
@@ -107,6 +98,7 @@ def split_lines(text):
 
 def lines_of(path):
     "Yields the lines of a file in UTF-8 with their ends; `CorpusError` says where it is no text"
+    require(Path(path).is_file(), f"there is no file {path}")
     try:
         with open(path, encoding='utf-8-sig') as f:
             for number,line in enumerate(f, 1):
@@ -128,22 +120,19 @@ def read_txt(path):
 
 def read_csv(path, sep=','):
     "A table with a header: every cell is text, and every row as long as the header"
+    csv.field_size_limit(2**27)                                     # a cell may hold a book
     quoting = csv.QUOTE_NONE if sep == '\t' else csv.QUOTE_MINIMAL
     reader = csv.reader(lines_of(path), delimiter=sep, quoting=quoting, strict=True)
-    limit = csv.field_size_limit(2**27)
-    rows = []
-    line = 1                # where a row begins
+    rows, line = [], 1
     try:
         for cells in reader:
             if cells: rows.append(cells)
-            n = len(rows[0]) if rows else 0
-            require(not cells or len(cells) == n, f"{path}, line {line}: the header has {n} cells, "
-                    f"and this row {len(cells)}: {cells!r:.80}")
-            line = reader.line_num + 1
+            require(not cells or len(cells) == len(rows[0]), f"{path}, line {line}: the header has "
+                    f"{len(rows[0])} cells, and this row {len(cells)}: {cells!r:.80}")
+            line = reader.line_num + 1                              # where the next row begins
     except csv.Error as e:
         raise CorpusError(f"{path}, line {line}: a quote is not closed, or text follows it ({e}); "
                           "within quotes a quote is written twice") from None
-    finally: csv.field_size_limit(limit)
     names = rows.pop(0) if rows else []
     require(len({*names}) == len(names), f"{path} has a column twice: {', '.join(names)}")
     return pd.DataFrame(rows, columns=names, dtype=object)
@@ -200,8 +189,7 @@ def file_at(path, endings):
     "A path, if it is a file with one of these endings"
     path = Path(path).expanduser()
     require(path.suffix.lower() in endings, f"{path} can't be read. {READ}")
-    require(path.exists(), f"there is no file {path}")
-    require(path.is_file(), f"{path} is no file")
+    require(path.is_file(), f"there is no file {path}")
     return path
 
 def read_table(
@@ -246,7 +234,8 @@ def texts_of(
     for i,cell in zip(df.index, df[name]):
         if isinstance(cell, (list, tuple, np.ndarray)): cell = list(cell)
         elif pd.isna(cell): cell = None
-        require(cell is None or is_text(cell), f"column {name!r}, row {i!r}: {cell!r:.60} is no text")
+        require(cell is None or is_text(cell),
+                f"column {name!r}, row {i!r}: {cell!r:.60} is no text")
         texts.append(cell)
     return texts
 
@@ -303,7 +292,7 @@ SPLITS = dict(train='train', valid='valid', validation='valid', dev='valid', tes
 def words_of(name): return {*re.split('[^a-z]+', str(name).lower())}
 
 def from_hub(name, **kwargs): # of `load_dataset`
-    "The splits of 'hub:owner/name[:configuration]', or one of 'hub:owner/name:[configuration]:split'"
+    "The splits of 'hub:owner/name[:configuration]'; one, of 'hub:owner/name:configuration:split'"
     from datasets import load_dataset
     repo, config, split = (name.removeprefix('hub:').split(':') + [None]*2)[:3]
     with as_error(CorpusError, f"{name} can't be loaded (check the name and the network, or take a "
@@ -353,7 +342,10 @@ def of_list(items):
             f"item {i} of the list is {item!r:.60}, neither a text nor a list of tokens")
     return pd.DataFrame(dict(text=list(items)), dtype=object)
 
-def is_files(data): return bool(data) and all(isinstance(item, os.PathLike) for item in data)
+def is_files(data):
+    "Is this a list of `Path`s?"
+    return isinstance(data, list) and data != [] and all(
+        isinstance(item, os.PathLike) for item in data)
 
 def to_table(
     data,           # a file, a list of `Path`s, a table, a data set, a list: see above
@@ -361,23 +353,24 @@ def to_table(
     tag_col=None,
 )->pd.DataFrame:
     "Whatever has rows as a table; of token lists it has the columns `tokens` and `tags`"
+    def of_file(path):
+        is_conll = Path(path).suffix.lower() in CONLL
+        return of_list(read_conll(path, token_col, tag_col)) if is_conll else read_table(path)
     data = opened(data)
     if isinstance(data, pd.DataFrame): return data
-    if isinstance(data, (list, tuple, L)):
-        if not is_files(data): return of_list(data)
-        def table(path):
-            if Path(path).suffix.lower() not in CONLL: return read_table(path)
-            return of_list(read_conll(path, token_col, tag_col))
-        return table(data[0]) if len(data) == 1 else pd.concat(map(table, data), ignore_index=True)
+    if is_files(data): return pd.concat(map(of_file, data), ignore_index=True)
+    if isinstance(data, (list, tuple, L)): return of_list(data)
     if hasattr(data, 'features') and hasattr(data, '__len__'): return of_dataset(data)
-    is_splits = f" with the splits {', '.join(data)}" if isinstance(data, Mapping) else ''
-    raise CorpusError(f"{type(data).__name__}{is_splits} is no table. {READ}, or a list of texts")
+    names = f" with the splits {', '.join(data)}" if isinstance(data, Mapping) else ''
+    raise CorpusError(f"{type(data).__name__}{names} is no table. {READ}, or a list of texts")
 
-def calls_test(data):
-    "Is a file or a data set called test?"
-    names = [Path(path).stem for path in data] if isinstance(data, list) and is_files(data) else []
-    if isinstance(data, (str, os.PathLike)): names = [Path(data).stem]
-    return any('test' in words_of(name) for name in (*names, getattr(data, 'split', '')))
+def not_test(valid):
+    "What validates, if it is not called test"
+    valid = opened(valid)
+    names = [path.stem for path in valid] if is_files(valid) else [getattr(valid, 'split', '')]
+    require(not any('test' in words_of(name) for name in names), "what is called test never "
+            "validates: take other data for valid=…, or hold out a share")
+    return valid
 
 def splits_of(
     data,           # as for `to_table`; or splits: a `DatasetDict`, a mapping, a folder
@@ -386,12 +379,11 @@ def splits_of(
     test=None,      # what to test on
 )->dict:
     "Tables by split: 'train', and 'valid' and 'test' where `data` has them"
-    require(not calls_test(valid), "what is called test never validates: take other data for "
-            "valid=…, or hold out a share")
     parts = opened(data)
-    if not isinstance(parts, Mapping): parts = dict(train=parts)
-    said = {split: part for split,part in dict(valid=valid, test=test).items() if part is not None}
-    tables = {split: to_table(part, token_col, tag_col) for split,part in {**parts, **said}.items()}
+    parts = dict(parts) if isinstance(parts, Mapping) else dict(train=parts)
+    if valid is not None: parts['valid'] = not_test(valid)
+    if test is not None: parts['test'] = test
+    tables = {split: to_table(part, token_col, tag_col) for split,part in parts.items()}
     require('valid' not in tables or 'is_valid' not in tables['train'],
             "a column is_valid says what validates, and so does valid=…: leave one out")
     return tables
@@ -408,8 +400,9 @@ def hold_out(
     "(rows to train on, rows to validate on)"
     if 'is_valid' in df:
         flags = [FLAGS.get(str(cell).lower()) for cell in df['is_valid']]
+        found = df['is_valid'].unique().tolist()[:5]
         require({*flags} == {True, False},
-                f"is_valid must be true or false, and both, and is {[*df['is_valid'].unique()][:5]}")
+                f"is_valid must be true in some rows and false in the others, and is {found}")
         return df[~np.array(flags)], df[flags]
     require(0 < valid_pct < 1, f"valid_pct={valid_pct!r}: take a share between 0 and 1")
     from sklearn.model_selection import train_test_split
@@ -420,38 +413,33 @@ def hold_out(
 
 def last_part(items, **shares):
     "Contiguous parts of `items`: train, then each share; at least one item unless the share is 0"
-    n = len(items)
-    sizes = {split: max(1, round(n*share)) if share else 0 for split,share in shares.items()}
-    end = n - sum(sizes.values())
+    sizes = [max(1, round(len(items)*share)) if share else 0 for share in shares.values()]
+    ends = np.cumsum([len(items) - sum(sizes), *sizes]).tolist()
     are_shares = all(0 <= share < 1 for share in shares.values())
-    require(end > 0 and are_shares, f"{n} lines with text can't be split by {shares}: "
+    require(are_shares and ends[0] > 0, f"{len(items)} lines with text can't be split by {shares}: "
             "take smaller shares, from 0 up to 1, or more text")
-    parts = dict(train=items[:end])
-    for split,size in sizes.items():
-        parts[split] = items[end:end + size]
-        end += size
-    return parts
+    starts = [0, *ends]
+    return {split: items[start:end] for split,start,end in zip(['train', *shares], starts, ends)}
 
 # %% ../../nbs/library/read.ipynb #summary
 def name_of(source):
     "What to call a source: its files, or what it is"
     if isinstance(source, (str, os.PathLike)):
         return str(source) if str(source).startswith('hub:') else Path(source).name
-    if not isinstance(source, list) or not is_files(source): return type(source).__name__
-    more = f' and {len(source) - 3} more' if len(source) > 3 else ''
-    return ', '.join(Path(path).name for path in source[:3]) + more
+    if not is_files(source): return type(source).__name__
+    names = [Path(path).name for path in source]
+    return ', '.join(names if len(names) < 5 else [*names[:3], f'{len(names) - 3} more'])
 
 def summary(
     source,
     rows:dict,   # split → how many
     first=None,  # the first row
     columns=(),  # of the table
-    **facts      # name → what else to say, such as text='review'; None is left out
+    **facts      # what else to say, by name; None is left out
 )->str:
     "What was read, in one line"
-    parts = [name_of(source)]
-    parts += [f'{name} {value}' for name,value in facts.items() if value is not None]
-    if len(columns) > 1: parts.append(f"columns {', '.join(map(str, columns[:12]))}")
-    parts.append('rows ' + ', '.join(f'{split} {n:,}' for split,n in rows.items()))
-    if first is not None: parts.append(f"first row {first!r:.80}")
-    return '; '.join(parts)
+    if len(columns) > 1: facts['columns'] = ', '.join(map(str, columns[:12]))
+    facts['rows'] = ', '.join(f'{split} {n:,}' for split,n in rows.items())
+    if first is not None: facts['first row'] = f'{first!r:.80}'
+    said = [f'{name} {value}' for name,value in facts.items() if value is not None]
+    return '; '.join([name_of(source), *said])
