@@ -1,8 +1,7 @@
 """The core of the library, some fifty names. Everything else is imported from its module."""
 # Written by hand: exported from a notebook this module would get an empty `__all__`.
 from .base.errors import CheckpointError, CorpusError, ModelFileError
-from .text.corpora import Corpus, toy_corpus
-from .text.sources import get_corpus, text_corpus
+from .text.corpora import Corpus, text_corpus, tiny_shakespeare, toy_corpus, wikitext2
 from .text.ngrams import KneserNey
 from .text.tokens import ByteCharVocab, CharVocab, WordVocab, word_tokenize
 from .nn.charcnn import CharacterLayer, CharCNN

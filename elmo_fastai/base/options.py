@@ -6,7 +6,8 @@ Docs: https://elmo-fastai.github.io/elmo_fastai/library/options.html.md"""
 
 # %% auto #0
 __all__ = ['option', 'given', 'at_least', 'flag', 'option_name', 'option_value', 'Options', 'value_of', 'CommandLine',
-           'read_settings', 'to_toml', 'column', 'ReadOptions', 'threads', 'MachineOptions', 'same_option', 'takes']
+           'read_settings', 'to_toml', 'token_column', 'ReadOptions', 'threads', 'MachineOptions', 'same_option',
+           'takes']
 
 # %% ../../nbs/library/options.ipynb #c004
 import argparse, difflib, json, math, os, re, signal, sys, threading, tomllib, warnings
@@ -265,41 +266,17 @@ def to_toml(
     return text.replace('\x7f', '\\u007f').encode('utf-8', 'replace').decode()
 
 # %% ../../nbs/library/options.ipynb #reading
-def column(value, name):
-    "A column as one says it: its name, or its number"
-    return int(value) if re.fullmatch(r'-?\d+', str(value)) else value
+def token_column(value, name):
+    "The number of a column of a .conll, or the name of one of a .conllu"
+    return int(value) if str(value).isdigit() else value
 
 @dataclass
 class ReadOptions(Options):
-    "How a text is read: the same names, meanings and defaults at every door"
-    sep:str = option(None, 'between the cells of a table, or \\t (default: what the name and the '
-                     'first line say)', 'CHAR')
-    quotes:bool = option(None, 'quotes protect separators and line ends (default: in .csv)')
-    header:bool = option(None, 'the first line names the columns (default); else they have numbers')
-    encoding:str = option(None, 'of the files (default: utf-8)', 'NAME')
-    text_col:str = option(
-        None, 'of a table, with the texts, by name, number, or path as data.text (default: text, '
-        'sentence, review or content)', 'COLUMN', read=column, also='column')
-    label_col:str = option(None, 'with the labels; a list: columns that are true or false',
-                           'COLUMN', read=lambda value, name: value)
-    label_delim:str = option(None, 'between several labels in one cell', 'CHAR')
-    token_col:str = option(None, 'with the words, where each row or line has one, by name or '
-                           'number (default: the first with words)', 'COLUMN', read=column)
-    tag_col:str = option(None, 'with the tags (default: the last; of CoNLL-U upos)', 'COLUMN',
-                         read=column)
-    sent_col:str = option(None, 'with the sentence of each word (default: what is called sent…, '
-                          'doc…)', 'COLUMN', read=column)
-    n_rows:int = option(None, 'the first N rows only (default: all)', 'N', check=at_least(1),
-                        also='rows')
-
-    @classmethod
-    def take(cls, kwargs):
-        "Takes what it knows out of a dictionary of arguments"
-        return cls(**{f.name: kwargs.pop(f.name) for f in fields(cls) if f.name in kwargs})
-
-    def said(self):
-        "Returns what isn't left to its default"
-        return given(**asdict(self))
+    "Which column of a file is read"
+    text_col:str = option(None, 'of a table, with the texts (default: text, sentence, review or '
+                          'content)', 'COLUMN')
+    token_col:str = option(None, 'of .conll the number of the column with the words, from 0',
+                           'COLUMN', read=token_column)
 
 def threads(n, name):
     "A number of threads, or 'free'; raises `UsageError`"

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 from fastai.data.all import L, TitledStr, Transform, TransformBlock, apply
 from ..base.errors import one_of, require
-from ..text.reading import check_text, is_missing
 from ..text.tokens import (
     ByteCharVocab, CharVocab, NGramsTokenizer, WordVocab, get_tokenizer, limit_sents)
 from .batches import LOADERS, NeighbourDataLoader
@@ -71,9 +70,9 @@ class ElmoTransform(Transform):
     def tokens(self, item, where='this item'):
         "The tokens of one item; an error calls it `where`"
         if isinstance(item, (list, tuple, L)): return list(item)
-        require(not is_missing(item), f"{where} has no text but {item!r}: "
-                "leave such rows out first, as df.dropna() does")
-        return self.tokenizer(check_text(item, where))
+        require(isinstance(item, str), f"{where} has no text but {item!r:.60}: leave such rows out "
+                "first, as df.dropna() does")
+        return self.tokenizer(item)
 
     def all_tokens(self, items, source=None):
         "The tokens of all `items`; an error names the row of the table `source`"

@@ -11,18 +11,15 @@ __all__ = ['ElmoDataLoaders']
 from collections import Counter
 from copy import copy
 from itertools import islice
-import numpy as np, pandas as pd, torch
+import torch
 from fastai.data.all import DataLoaders, L, default_device, patch
 from ..base.errors import one_of, require
-from ..base.options import ReadOptions
-from ..text.corpora import Corpus, all_lines
-from ..text.reading import find_column, is_missing
-from ..text.sources import get_corpus, is_made
-from ..text.splits import last_part
+from ..text.corpora import Corpus, text_corpus
+from ..text.read import last_part
 from ..text.tokens import WordVocab, get_tokenizer, split_text
 from .batches import (
     LOADERS, SentenceDataLoader, check_loader_args, fit_stream, valid_loader)
-from .buffered import BufferedDataLoader, Reader
+from .buffered import BufferedDataLoader
 from .encoded import EncodedText, TokenTypes
 
 # %% ../../nbs/library/loaders.ipynb #c062
@@ -32,86 +29,32 @@ def gold_notes(gold, sents):
     notes = {name: [getattr(sentence, name) for sentence in gold] for name in ('tags', 'senses')}
     return {name: note for name,note in notes.items() if all(note)}
 
-def read_split(corpus, split, tok):
+def read_split(corpus, split):
     "Sentences of a split, their gold notes, and how many lines were blank"
-    lines = corpus.splits.get(split)
     what = f"the split {split!r} of the corpus {corpus.name!r}"
-    require(lines, f"{what} is missing or empty")
-    if not isinstance(lines, list):
-        lines = [line for row in lines for line in all_lines(row) or ['']]
-    sents = [tok(line) for line in lines]
+    require(corpus.splits.get(split), f"{what} is missing or empty")
+    sents = list(corpus.sentences(split))
     kept = [i for i,tokens in enumerate(sents) if tokens]
-    require(kept, f"{what} has {len(lines):,} lines and not one word")
+    require(kept, f"{what} has {len(sents):,} lines and not one word")
     notes = gold_notes((corpus.gold or {}).get(split, []), sents)
     notes = {name: [note[i] for i in kept] for name,note in notes.items()}
-    return [sents[i] for i in kept], notes, Counter({'blank lines': len(lines) - len(kept)})
-
-# %% ../../nbs/library/loaders.ipynb #c062t
-TRUTH = dict.fromkeys(('true', 't', 'yes', 'y', '1', '1.0'), True) | dict.fromkeys(
-    ('false', 'f', 'no', 'n', '0', '0.0'), False)
-
-def as_flag(cell):
-    "Whether a cell says yes or no, as a bool; None where it says neither"
-    return TRUTH.get(str(cell).strip().lower())
-
-def by_column(df, col):
-    "The rows of `df` for training and for validation, where column `col` is true"
-    values = df[find_column(df.columns, col, arg='valid_col')]
-    held = [as_flag(value) for value in values]
-    for row,value,is_held in zip(df.index, values, held):
-        holds = 'has no value' if is_missing(value) else f'holds {value!r}'
-        require(is_held is not None,
-                f"column {col!r} {holds} in row {row!r}: valid_col is true or false in each row")
-    require(any(held), f"column {col!r} is true in no row: there is none for validation")
-    require(not all(held), f"column {col!r} is true in all rows: there is none to train on")
-    return dict(train=df[~np.array(held)], valid=df[held])
-
-class TableDataLoaders(DataLoaders):
-    "`DataLoaders` that come from a table, too"
-    source = None        # how it was read
-    @classmethod
-    def from_df(cls,
-        df:pd.DataFrame,
-        valid_col:str=None, # a column that is true in the rows for validation; None: random rows
-        **kwargs            # of `from_dataset`
-    ):
-        "From a table"
-        return cls.from_dataset(df if valid_col is None else by_column(df, valid_col), **kwargs)
-
-    @classmethod
-    def read_from(cls, source, *loaders, path='.', device=None):
-        "The loaders of a `Source`, which says how they were read and what was left out"
-        dls = cls(*loaders, path=path, device=device or default_device())
-        dls.source = source
-        dls.skipped = source.left_out
-        return dls
-
-    def __repr__(self): return f"{type(self).__name__}: {self.source}"
+    return [sents[i] for i in kept], notes, Counter({'blank lines': len(sents) - len(kept)})
 
 # %% ../../nbs/library/loaders.ipynb #c069h2
-def corpus_of(source, valid, options, valid_pct, split_seed):
-    "The corpus of a source; the last of its lines validate where it has none for that"
-    if isinstance(source, Corpus) or is_made(source):
-        name = getattr(source, 'name', source)
-        require(valid is None, f"the corpus {name!r} has splits of its own: leave valid out")
-        corpus = get_corpus(source, **options.said())
-    else:
-        source, valid = [list(some) if isinstance(some, L) else some for some in (source, valid)]
-        corpus = get_corpus(source, valid=valid, valid_pct=valid_pct, test_pct=0,
-                            split_seed=split_seed, **options.said())
-    if corpus.splits.get('valid') or not hasattr(corpus.train, '__len__'): return corpus
-    require(0 < valid_pct < 1, f"valid_pct={valid_pct!r}: take a share between 0 and 1")
+def with_valid(corpus, valid_pct):
+    "A corpus whose last lines validate, if it has no split for that"
+    if corpus.splits.get('valid'): return corpus
     corpus = copy(corpus)
     corpus.splits = corpus.splits | last_part(corpus.train, valid=valid_pct)
     corpus.gold = None
     return corpus
 
 # %% ../../nbs/library/loaders.ipynb #c063
-class ElmoDataLoaders(TableDataLoaders):
+class ElmoDataLoaders(DataLoaders):
     "`DataLoaders` for language models and CBOW"
     @classmethod
     def from_corpus(cls,
-        corpus,                  # a `Corpus`, or what `get_corpus` takes: 'ud:vi_vtb', files, data
+        corpus,                  # a `Corpus`, or what `text_corpus` takes: a file, a table, …
         kind='sentences',        # 'sentences', 'stream' or 'cbow'
         bs:int=None,             # sentences, strips or examples; None: the loader's default
         valid_bs:int=None,       # None: as `bs`; a short text gets fewer
@@ -122,26 +65,28 @@ class ElmoDataLoaders(TableDataLoaders):
         max_words:int=None,      # cut longer sentences; `cuts` counts the loss
         shuffle:bool=None,       # None: yes, but for streams
         seed:int=None, device=None, path='.',
-        valid_pct:float=0.1,     # share to validate on where there is no split for it
-        split_seed:int=42,       # which rows of a table; of a text it is the last part
-        **kwargs                 # of the loader (`seq_len`, …) and of `ReadOptions`; `valid`, like
-                                 # `corpus`, to validate on
+        valid=None,              # what to validate on, likewise
+        valid_pct:float=0.1,     # the last part of the text, if nothing says what validates
+        text_col=None,           # of a table, with the texts
+        token_col=None,          # of .conllu and .conll, with the words
+        **kwargs                 # of the loader: `seq_len`, `max_tokens`, `context_size`
     ):
         "Tokenise, count words, encode, cut into batches; `skipped` counts what is left out"
         one_of('kind', kind, LOADERS)
-        options = ReadOptions.take(kwargs)
-        valid = kwargs.pop('valid', None)
-        corpus = corpus_of(corpus, valid, options, valid_pct, split_seed)
+        if not isinstance(corpus, Corpus): corpus = text_corpus(
+            corpus, valid, valid_pct=valid_pct, test_pct=0, text_col=text_col, token_col=token_col)
+        else: require((valid, text_col, token_col) == (None,)*3, f"the corpus {corpus.name!r} has "
+                      "splits of its own: leave valid, text_col and token_col out")
+        corpus = with_valid(corpus, valid_pct)
         if tokenizer not in (None, corpus.tokenizer):
             corpus = copy(corpus)
             corpus.tokenizer = tokenizer
-        tok = get_tokenizer(corpus.tokenizer)
         device = device or default_device()
         args = kwargs | dict(shuffle=kind != 'stream' if shuffle is None else shuffle, seed=seed)
         if bs is not None: args['bs'] = bs
         if isinstance(corpus.train, list):
             check_loader_args(args)
-            sents, notes, skipped = read_split(corpus, 'train', tok)
+            sents, notes, skipped = read_split(corpus, 'train')
             if vocab is None:
                 cut = (tokens[:max_words] for tokens in sents)
                 vocab = WordVocab.build(cut, min_freq, max_vocab)
@@ -149,28 +94,26 @@ class ElmoDataLoaders(TableDataLoaders):
             train = LOADERS[kind](text, **args)
             cuts = text.cuts
         else: # lines on disk
-            is_reader = isinstance(corpus.train, Reader)
             train = BufferedDataLoader.counted(
-                corpus.train if is_reader else Reader(corpus.train, options), vocab, kind=kind,
-                char_vocab=char_vocab, tokenizer=tok, device=device, max_words=max_words,
+                corpus.train, vocab, kind=kind, char_vocab=char_vocab,
+                tokenizer=get_tokenizer(corpus.tokenizer), device=device, max_words=max_words,
                 min_freq=min_freq, max_vocab=max_vocab, **args)
             args = dict(train.loader_args)
             skipped = train.skipped
             cuts = train.cuts
-        sents, notes, blank = read_split(corpus, 'valid', tok)
+        sents, notes, blank = read_split(corpus, 'valid')
         text = EncodedText(sents, train.types, max_words, **notes)
         args['shuffle'] = False
         if valid_bs is not None: args['bs'] = valid_bs
         if kind == 'stream': args = fit_stream(len(text.ids), **args)
         res = cls(train, LOADERS[kind](text, **args), path=path, device=device)
         res.corpus = corpus
-        res.source = corpus.source
         res.cuts = dict(train=cuts, valid=text.cuts)
         res.skipped = Counter(corpus.skipped) + skipped + blank
         return res
 
     # the names of the other factories
-    from_files = from_dataset = from_corpus
+    from_df = from_files = from_dataset = from_corpus
 
     def test_dl(self,
         items,               # texts or lists of tokens
@@ -187,7 +130,7 @@ class ElmoDataLoaders(TableDataLoaders):
         if isinstance(self.valid, SentenceDataLoader): kwargs = {'sort': False, **kwargs}
         return valid_loader(self.valid, text, **kwargs)
 
-    def __repr__(self): return f"{type(self).__name__}: {self.source or self.corpus}"
+    def __repr__(self): return f"{type(self).__name__}: {self.corpus.said or self.corpus}"
 
 # %% ../../nbs/library/loaders.ipynb #c066b
 @patch
@@ -197,8 +140,7 @@ def log_frequencies(self:ElmoDataLoaders,
     "Logarithms of the words' frequencies in the training text, each counted once more"
     text = self.train.text
     if not len(text):
-        tok = get_tokenizer(self.corpus.tokenizer)
-        sents = [tok(line) for line in islice(self.corpus.train, n_lines)]
+        sents = islice(self.corpus.sentences('train'), n_lines)
         text = EncodedText([tokens for tokens in sents if tokens], self.types)
     words = torch.as_tensor(self.types.words[text.ids])
     counts = words.bincount(minlength=len(self.vocab)) + 1.

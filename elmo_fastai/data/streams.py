@@ -10,30 +10,42 @@ __all__ = ['stream_loaders']
 # %% ../../nbs/library/streams.ipynb #c004
 import math
 from collections import Counter
+from collections.abc import Mapping
 from itertools import islice
-from numbers import Real
 from fastai.basics import delegates
-from ..base.errors import UsageError, require
-from ..base.options import ReadOptions
+from ..base.errors import require
 from ..base.processes import from_main, n_processes
-from ..text.corpora import Corpus
-from ..text.reading import ColumnFile
-from ..text.sources import corpus_name, find_source, hub_streams, is_named
+from ..text.corpora import Corpus, corpus_name
+from ..text.read import by_split, from_hub, is_files, not_test, opened, summary
 from .buffered import BufferedDataLoader, Reader, as_stream, check_found
 from .loaders import ElmoDataLoaders
 
 # %% ../../nbs/library/streams.ipynb #c032
-def hold_out_lines(tables, options, n_valid, shuffle, seed):
+def parts_of(source, valid=None):
+    "Files, lists of texts or streams by split; what is called test is left out"
+    is_hub = isinstance(source, str) and source.startswith('hub:')
+    parts = by_split(from_hub(source, streaming=True).items(), source) if is_hub else opened(source)
+    if not isinstance(parts, Mapping): parts = dict(train=parts)
+    parts = {split: opened(part) for split,part in parts.items()}
+    if valid is not None: parts['valid'] = not_test(valid)
+    parts.pop('test', None)
+    for part in parts.values(): require(
+        isinstance(part, list) or as_stream(part) is not None, f"{type(part).__name__} can't be "
+        "read as a stream: take files, texts, or an IterableDataset of 🤗 datasets")
+    return parts
+
+def hold_out_lines(parts, text_col, n_valid, shuffle, seed):
     "A `Reader` of the lines to train on, one of the others, and the rows to validate on"
-    train = tables['train']
-    shuffle = shuffle and as_stream(train[0]) is None            # its first rows stay the first
-    held_out = Reader(tables.get('valid') or train[-1:], options)
+    train = parts['train']
+    shuffle = shuffle and as_stream(train) is None               # its first rows stay the first
+    last = train[-1:] if is_files(train) else train
+    held_out = Reader(parts.get('valid', last), text_col)
     held = list(islice(held_out, n_valid))
-    if 'valid' in tables: return Reader(train, options, 0, shuffle, seed), held_out, held
+    if 'valid' in parts: return Reader(train, text_col, 0, shuffle, seed), held_out, held
     require(held == from_main(lambda: list(islice(held_out.shard(0, 1), n_valid))),
             "This stream gives other rows each time it is read: shuffle it with a seed, or hold "
             "rows out first: stream_loaders(stream.skip(99).shuffle(), valid=stream.take(99))")
-    lines = Reader(train, options, len(held), shuffle, seed)
+    lines = Reader(train, text_col, len(held), shuffle, seed)
     require(list(islice(lines, 1)), f"n_valid={n_valid} leaves nothing to train on (rows in all: "
             f"{len(held)}): hold out fewer, or name files to validate on")
     return lines, held_out, held
@@ -50,38 +62,29 @@ def sample_of(lines, size=2_000_000):
 # %% ../../nbs/library/streams.ipynb #c033
 @delegates(BufferedDataLoader.counted, keep=True, but='device')
 def stream_loaders(
-    source,                 # files, a folder, a pattern, a name; a data set or a stream of it
-    valid=None,             # likewise; None: what is called so, or rows of the last file
+    source,                 # .txt, .jsonl, .parquet: a file, `Path`s, a folder; 'hub:…'; a stream
+    valid=None,             # likewise; None: the split of that name, or rows of the last file
     n_valid:int=2000,       # rows of it
     kind='sentences', max_vocab:int=100_000,    # 'sentences' or 'stream'
     name:str=None,          # of the corpus; None: that of its files
     shuffle:bool=None, seed:int=42,     # None: yes, but for streams
-    **kwargs                # of `ElmoDataLoaders.from_corpus`, `BufferedDataLoader`, `ReadOptions`
+    text_col=None,          # with the texts; None: one of the usual names
+    tokenizer=None,         # None: 'words'; 'space' for lists of tokens
+    **kwargs                # of `ElmoDataLoaders.from_corpus` and `BufferedDataLoader`
 ) -> ElmoDataLoaders:       # its `corpus` has the lines to validate on and a sample of the others
     "Loaders for text that need not fit into memory, nor on this disk"
     if shuffle is None: shuffle = kind != 'stream'
-    options = ReadOptions.take(kwargs)
-    require(not isinstance(valid, Real), f"valid={valid}: of a stream nobody knows a share "
-            "before it is read: name files, or say with n_valid how many rows")
-    data = kwargs.pop('data', None)                              # a copy of what the hub has
-    is_hub = is_named(source) and source.startswith('hub:')
-    require(is_hub or options.n_rows is None, f"n_rows={options.n_rows}: all rows of a stream are "
-            "read, but of one from the hub; leave n_rows out, or give a data set that ends there, "
-            f"data.take({options.n_rows})", UsageError)
-    rows = hub_streams(source[4:], data, options.n_rows, n_valid) if is_hub else source
-    found = find_source(rows, options, valid, data=data, test=False)
-    lines, held_out, held = hold_out_lines(found.parts, options, n_valid, shuffle, seed)
+    parts = parts_of(source, valid)
+    lines, held_out, held = hold_out_lines(parts, text_col, n_valid, shuffle, seed)
     left_out = Counter()
     parts = dict(train=sample_of(lines.lines(lines, left_out)),
                  valid=sample_of(held_out.lines(held, left_out), math.inf))
     for sample in parts.values(): check_found(sample, left_out)
-    is_split = isinstance(found.parts['train'][0], ColumnFile)
-    tokenizer = kwargs.pop('tokenizer', None) or ('space' if is_split else 'words')
-    name = name or corpus_name(source, found.files(), found.unused)
-    corpus = Corpus(name, parts, tokenizer)
-    corpus.source = found
-    found.notes.append(f"read as a stream, {len(held):,} rows validate")
-    found.first = parts['train'][0]
+    first = parts['train'][0]
+    corpus = Corpus(name or corpus_name(source), parts,
+                    tokenizer or ('words' if isinstance(first, str) else 'space'))
+    corpus.said = summary(source, dict(valid=len(held)), first, text=text_col and repr(text_col),
+                          train='read as a stream')
     corpus.splits = parts | dict(train=lines)
     kwargs |= dict(kind=kind, max_vocab=max_vocab, shuffle=shuffle, seed=seed)
     def counted():
@@ -90,5 +93,4 @@ def stream_loaders(
     if n_processes() > 1: kwargs['vocab'], kwargs['n_batches'] = from_main(counted)
     dls = ElmoDataLoaders.from_corpus(corpus, **kwargs)
     dls.corpus.splits = parts                                    # a report reads a sample
-    found.left_out = dls.skipped
     return dls

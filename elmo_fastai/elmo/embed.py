@@ -10,7 +10,7 @@ __all__ = []
 # %% ../../nbs/library/embedding.ipynb #c005
 import os, sys
 from heapq import nlargest
-from itertools import chain, islice
+from itertools import chain
 from numbers import Integral
 from operator import itemgetter
 from pathlib import Path
@@ -18,9 +18,8 @@ import numpy as np, torch
 from fastcore.basics import patch
 from fastcore.imports import IN_NOTEBOOK
 from ..base.errors import CorpusError, one_of, require
-from ..base.options import ReadOptions, did_you_mean
-from ..text.reading import MISSING, refuse_row
-from ..text.sources import find_source
+from ..base.options import did_you_mean
+from ..text.read import texts_of, to_table
 from ..text.tokens import check_sentences, split_text
 from ..nn.bilm import evaluation_copy
 from ..nn.fast import speed_up
@@ -189,19 +188,12 @@ def cosines(x, y):
     return (x*y).sum(-1)/np.maximum(norms, 1e-12)
 
 # %% ../../nbs/library/embedding.ipynb #n04
-def sentences_among(source, options):
-    "Yields the sentences of a list, or of what the reader reads; `CorpusError` names a bad row"
+def sentences_among(source, text_col=None, token_col=None):
+    "Returns the sentences of a list, or of a file, a table or a data set"
     is_table = hasattr(source, 'columns') or hasattr(source, 'column_names')
-    if not is_table and not isinstance(source, (str, os.PathLike)):
-        yield from check_sentences(source)
-        return
-    for table in chain.from_iterable(find_source(source, options).parts.values()):
-        n_before = 0
-        for values,problems in table.texts():
-            for i,value in enumerate(values):
-                if i not in problems: yield value
-                elif problems[i] != MISSING: refuse_row(table, n_before + i, problems[i])
-            n_before += len(values)
+    if not is_table and not isinstance(source, (str, os.PathLike)): return check_sentences(source)
+    texts = texts_of(to_table(source, token_col), text_col)
+    return [text for text in texts if text is not None]
 
 # %% ../../nbs/library/embedding.ipynb #n05
 def occurrences(elmo, sents, places, layers):
@@ -217,11 +209,12 @@ def occurrences(elmo, sents, places, layers):
 def nearest(self:Elmo,
     sentence,            # a text or a list of tokens
     word,                # one of its tokens; its position where it occurs more than once
-    among,               # texts or lists of tokens; or a file, folder, table, 'ud:…', 'hub:…'
+    among,               # texts or lists of tokens; or a file, a table, a data set
     k:int=5,             # rows for each layer
     layers='mix',        # as for `embed`; with 'all' each layer has its own neighbours
     same_word:bool=True, # look at occurrences of the same word only; False: at all words
-    **kwargs             # of `ReadOptions`: how `among` is read
+    text_col=None,       # of a table, with the texts; None: one of the usual names
+    token_col=None,      # of .conllu and .conll, with the words
 ): # a `DataFrame`: sentence (its tokens between blanks), word, position, cosine, layer
     "The `k` occurrences nearest to a word, in other sentences (Peters et al. 2018, table 4)"
     import pandas as pd
@@ -231,10 +224,8 @@ def nearest(self:Elmo,
     position = position_of(tokens, word)
     word = tokens[position]
     layers = checked(self, layers)['layers']
-    options = ReadOptions.take(kwargs)
-    for other in kwargs: raise TypeError(f"nearest has no argument {other!r}")
     def places(sent): return [t for t,token in enumerate(sent) if not same_word or token == word]
-    found = islice(sentences_among(among, options), options.n_rows)
+    found = sentences_among(among, text_col, token_col)
     sents = (tuple(split_text(self.tokenize, sent, i)) for i,sent in enumerate(found))
     others = (sent for sent in sents if sent != tuple(tokens))
     [(_, query)] = occurrences(self, [tuple(tokens)], lambda sent: [position], layers)

@@ -8,18 +8,17 @@ Docs: https://elmo-fastai.github.io/elmo_fastai/library/embedding_files.html.md"
 __all__ = ['embed_file', 'embed_named']
 
 # %% ../../nbs/library/embedding_files.ipynb #imports
-import json, sys, zipfile
+import json, os, sys, zipfile
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 import h5py, numpy as np, torch
 import pyarrow as pa, pyarrow.parquet as pq
-from ..base.errors import CommandError, CorpusError, UnknownName, UsageError, require
-from ..base.options import ReadOptions, given
+from ..base.errors import CommandError, UsageError, require
+from ..base.options import given
 from ..base.portions import Portions
 from ..base.processes import find_device, use_threads
-from ..text.reading import Source
-from ..text.sources import read_texts, tables_of
+from ..text.read import name_of, summary, texts_of, to_table
 from ..text.tokens import get_tokenizer, offsets as find_offsets
 from .embed import checked, embed_window, load_elmo, windows
 from .module import Elmo, digest_of_state, encoder_state
@@ -122,13 +121,12 @@ class Line(NamedTuple):
     tokens:list=()
     problem:str|None=None  # why nothing can be embedded
 
-def token_lines(source, tokenize, job, options):
-    "Yields a `Line` for each line, row or sentence of a file"
-    texts = read_texts(source, 100*job['max_tokens'], **options)
-    for number,(value, problem) in enumerate(texts):
+def token_lines(texts, tokenize, job):
+    "Yields a `Line` for each text or list of tokens"
+    for number,value in enumerate(texts):
         tokens = tokenize(value) if isinstance(value, str) else value or []
         text = ' '.join(value) if isinstance(value, list) else value
-        why = problem or reason_to_leave_out(text, tokens, job)
+        why = "holds no text" if text is None else reason_to_leave_out(text, tokens, job)
         yield Line(number, problem=why) if why else Line(number, text, tokens)
 
 def reason_to_leave_out(text, tokens, job):
@@ -176,7 +174,7 @@ def assemble(portions, source, info):
     portions.finish(lambda path: write(path, portions, info), 1000*n_lines)
     return {**info, 'failed': failed}
 
-def summary(result, out, char_vocab):
+def outcome(result, out, char_vocab):
     "What was written, in a line"
     unit = result['unit']
     text = f"{out}: {result['lines']:,} {unit}s, {result['tokens']:,} tokens"
@@ -191,64 +189,57 @@ def summary(result, out, char_vocab):
 def check_places(source, out, endings):
     "Raises `UsageError` if there is no input, or if the output must not be written there"
     def check(ok, why): require(ok, why, UsageError)
-    is_file = source != '-' and not source.startswith(('hub:', 'ud:'))
-    check(not is_file or Path(source).expanduser().is_file(), f"There is no file {source!r}")
+    is_file = isinstance(source, (str, os.PathLike)) and Path(source).expanduser().is_file()
     check(out.suffix.lower() in endings,
           f"--out {str(out)!r} should end in one of {', '.join(endings)}")
     check(not out.is_dir(), f"{out} is a folder: name a file with --out")
     is_same = is_file and out.exists() and out.samefile(Path(source).expanduser())
     check(not is_same, "--out is the input itself: name another file")
 
-def job_of(elmo, layers, settings, how, max_tokens, offsets):
+def job_of(elmo, layers, settings, max_tokens, offsets):
     "All that the vectors of a line depend on: name → value, for JSON"
     name = elmo.tokenizer
     if not isinstance(name, str): name = getattr(name, '__qualname__', type(name).__name__)
-    job = dict(settings, **how, tokenizer=name, max_tokens=max_tokens, dim=elmo.dim,
+    job = dict(settings, tokenizer=name, max_tokens=max_tokens, dim=elmo.dim,
                model=digest(elmo, layers))
-    job['column'] = job.pop('text_col', None)      # the option's earlier name
     del job['budget']
     if offsets: job['offsets'] = True
     return job
 
 # %% ../../nbs/library/embedding_files.ipynb #c086
 def embed_file(
-    source,  # a file, 'ud:vi_vtb', 'hub:owner/name' …, see `read_texts`; '-': standard input
+    source,                 # a file, a table, a data set, a list, see [Reading](read.ipynb)
     out,                    # a file to write: .hdf5 (.h5), .parquet or .npz
     elmo:Elmo,              # its tokenizer splits the texts
     layers='all',           # 'all', 'mix' or the number of one
-    text_col=None,          # of a table, with the texts; None: one of `TEXT_COLUMNS`
-    max_tokens:int=50_000,  # lines with more are left out, and reported
+    text_col=None,          # of a table, with the texts; None: one of the usual names
+    token_col=None,         # of .conllu and .conll, with the words
+    max_tokens:int=50_000,  # rows with more are left out, and reported
     offsets:bool=False,     # write where each token begins and ends in its text, in characters
     overwrite:bool=False,   # replace an output, and drop the beginning of another job
-    n_rows:int|None=None,   # so many texts from the beginning; None: all
     say=print,              # where progress is told
-    **kwargs                # of `ReadOptions`, and `Elmo.embed_iter`: pool, dtype, budget, bf16
+    **kwargs                # of `Elmo.embed_iter`: pool, dtype, budget, bf16
 ) -> dict:  # `lines`, `tokens`, `cut_tokens`, `failed`: {number: reason}, `unit`, the settings
     """Embed a file's texts into a file; goes on where a call was stopped. Raises `CommandError`,
-    and `CheckpointError` while another process writes the same output"""
-    kwargs['text_col'] = kwargs.pop('column', text_col)
-    how = ReadOptions.take(kwargs).said()
+    `CorpusError`, and `CheckpointError` while another process writes the same output"""
     settings = checked(elmo, layers, **kwargs)
     require(not (offsets and settings['pool']), "offsets are of tokens, and with "
             f"pool={settings['pool']!r} there is one vector per line: leave one out", UsageError)
-    source = str(source)
     out = Path(out).expanduser()
     check_places(source, out, WRITERS)
-    job = job_of(elmo, layers, settings, how, max_tokens, offsets)
+    table = to_table(source, token_col)
+    texts = texts_of(table, text_col)
+    unit = 'line' if str(source).lower().endswith('.txt') else 'row'
+    job = job_of(elmo, layers, settings, max_tokens, offsets)
     portions = Portions(out, 'elmo_fastai.embed.2', job, overwrite)
-    def lines(): return islice(token_lines(source, elmo.tokenize, job, how), n_rows)
-    try:
-        tables = tables_of(source, **how)
-        with portions.opened():
-            rest = portions.rest(lines, reads_again=source != '-')
-            n_done = portions.totals['lines']
-            if n_done: say(f"Going on after {n_done:,} lines that were embedded before")
-            elif source != '-': say(f"Reading {Source(dict(input=tables))}")
-            embed_lines(portions, rest, elmo, settings, say)
-            result = assemble(portions, source, dict(job, unit=tables[0].unit))
-    except UnknownName: raise
-    except CorpusError as e: raise CommandError(str(e)) from None
-    say(summary(result, out, elmo.char_vocab))
+    with portions.opened():
+        rest = portions.rest(lambda: token_lines(texts, elmo.tokenize, job))
+        n_done = portions.totals['lines']
+        if n_done: say(f"Going on after {n_done:,} {unit}s that were embedded before")
+        else: say(f"Reading {summary(source, dict(all=len(texts)), texts[0], table.columns)}")
+        embed_lines(portions, rest, elmo, settings, say)
+        result = assemble(portions, name_of(source), dict(job, unit=unit))
+    say(outcome(result, out, elmo.char_vocab))
     return result
 
 # %% ../../nbs/library/embedding_files.ipynb #n2

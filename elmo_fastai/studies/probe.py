@@ -17,8 +17,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from ..base.errors import one_of, require
-from ..text.corpora import Sentence
-from ..text.reading import find_column, is_missing, read_table
+from ..text.read import Sentence, column, read_table
 from ..text.tokens import get_tokenizer
 from ..elmo.module import Elmo
 from ..train.report import Tokens, commonest, even_out, sense_guesses
@@ -137,13 +136,11 @@ def read_senses(
 ) -> list:                                      # (tokens, position, sense)
     "Examples of senses from a file; raises `CorpusError` naming the row"
     table = read_table(path)
-    for name in columns: find_column(table.columns, name, arg='columns')
-    require(len(table), f"{path} has a first line and nothing below it")
+    for name in columns: column(table, name, arg='columns')
     tok = get_tokenizer(tokenizer)
     found = []
     for i,*row in table[list(columns)].itertuples():
-        cells = ['' if is_missing(cell) else str(cell).strip() for cell in row]
-        sentence, position, sense = cells
+        sentence, position, sense = ['' if pd.isna(cell) else str(cell).strip() for cell in row]
         tokens = tok(sentence)
         require(position in map(str, range(len(tokens))), f"{path}, row {i}: position {position!r} "
                 f"is none of the sentence's tokens, 0 to {len(tokens) - 1}")

@@ -21,25 +21,13 @@ def layer(text, name):
     return int(text) if re.fullmatch(r'-?\d+', str(text)) else text
 
 @dataclass
-class TableSource(Options):
-    "What is read, and how a table is"
-    source:str = option(None, 'a file', 'INPUT', nargs='?', group='the text')
-    text_col:str = same_option('text_col')
-    sep:str = same_option('sep')
-    quotes:bool = same_option('quotes')
-    header:bool = same_option('header')
-    encoding:str = same_option('encoding')
-    n_rows:int = same_option('n_rows')
-
-@dataclass
-class EmbedSettings(TableSource):
+class EmbedSettings(Options):
     "What `elmo_embed` is told"
     source:str = option(
-        None, 'a text file (one text per line), .csv, .tsv, .json, .jsonl, .conllu, also with .gz; '
-        '.parquet; hub:OWNER/NAME[:CONFIG[:SPLIT]] (default split: train); ud:TREEBANK[:PART], as '
-        'ud:vi_vtb:test; - for standard input', 'INPUT', nargs=None, group='the text')
+        None, 'a .txt (one text per line), .csv, .tsv, .json, .jsonl, .parquet, .conllu or .conll; '
+        'hub:OWNER/NAME:CONFIG:SPLIT', 'INPUT', nargs=None, group='the text')
+    text_col:str = same_option('text_col')
     token_col:str = same_option('token_col')
-    sent_col:str = same_option('sent_col')
     tokenizer:str = option(None, "space (tokenised already), words, chars, spacy, fastai "
                            "(default: the model's)", 'NAME')
     max_tokens:int = option(50_000, 'longer lines are left out, and reported', 'N',

@@ -35,30 +35,23 @@ def path(text, name):
 class Settings(Options):
     "What a training is told: on the command line, in a file, or in Python"
     corpus:list = option(
-        None, 'toy, tiny_shakespeare, wikitext2, sst2, reuters; text files, tables, a folder '
-        'of them, a pattern in quotes; ud:TREEBANK (as ud:vi_vtb); hub:OWNER/NAME[:CONFIG]. '
-        'Files that are called train, valid and test are those splits', 'CORPUS', nargs='*',
-        group='the text')
-    valid:str = option(None, 'to validate on (default: what is called so, else the last 5 %)',
+        None, 'toy, tiny_shakespeare, wikitext2, sst2; files (.txt, .csv, .tsv, .json, .jsonl, '
+        '.parquet, .conllu, .conll); a folder, of which files called train, valid and test are '
+        'those splits; hub:OWNER/NAME[:CONFIG]', 'CORPUS', nargs='*', group='the text')
+    valid:str = option(None, 'to validate on (default: a split of that name, else the last 5 %)',
                        'FILE', read=path)
-    valid_pct:float = option(None, 'to validate on where no split is called so (default: 0.05)',
+    valid_pct:float = option(None, 'to validate on, the last part of the text (default: 0.05)',
                              'SHARE', check=('from 0 to below 1', lambda share: 0 <= share < 1))
-    test:str = option(None, 'measured once, at the end (default: what is called so, else 5 %, none '
-                      'with --valid)', 'FILE', read=path)
+    test:str = option(None, 'measured once, at the end (default: a split of that name, else 5 %, '
+                      'none with --valid)', 'FILE', read=path)
     tokenizer:str = option(
         None, 'words, chars (each letter of Chinese, Thai … is a token), space (tokenised '
         'already), spacy (English), fastai (default: words)', 'NAME',
         choices=('words', 'chars', 'space', 'spacy', 'fastai'))
-    sep:str = same_option('sep')
-    quotes:bool = same_option('quotes')
-    header:bool = same_option('header')
-    encoding:str = same_option('encoding')
     text_col:str = same_option('text_col')
     token_col:str = same_option('token_col')
-    sent_col:str = same_option('sent_col')
-    n_rows:int = same_option('n_rows')
-    valid_rows:int = option(None, 'with --n-rows or --stream: validate on so many (default: 2000)',
-                            'N', check=COUNT)
+    valid_rows:int = option(None, 'with --stream: validate on so many (default: 2000)', 'N',
+                            check=COUNT)
     kind:str = option('stream', 'stream: lines run on; sentences: each for itself', 'KIND',
                       choices=('stream', 'sentences'))
     min_freq:int = option(None, "rarer words become <unk> (default: 2; with --from the model's "
@@ -67,8 +60,8 @@ class Settings(Options):
                            check=('more than 4, the special words', lambda n: n > 4))
     sentences:int = option(None, 'of the toy language, made for the training (default: what two '
                            'cores read in three minutes)', 'N', check=COUNT)
-    data:str = option(None, 'local copy of a named corpus or data set (default: under '
-                      '$ELMO_FASTAI_DATA, else download)', 'FOLDER', read=path)
+    data:str = option(None, 'local copy of a named corpus (default: under $ELMO_FASTAI_DATA, '
+                      'else download)', 'FOLDER', read=path)
     model:str = option(None, 'tiny, small, medium, original (default: by the length of the text)',
                        'SIZE', group='the model', choices=('tiny', 'small', 'medium', 'original'))
     dropout:float = option(None, 'of it (default: by the length of the text; with --from its own)',
@@ -95,8 +88,8 @@ class Settings(Options):
     carry:bool = option(False, "carry the state along a stream; the report's figures are without")
     bf16:bool = option(None, 'bfloat16, or full precision (default: where it is fast)')
     stream:bool = option(
-        False, 'read it again and again, from the same files and names; without --valid 2,000 '
-        'rows validate; 100,000 words at most',
+        False, 'read .txt, .jsonl, .parquet or hub: again and again; without --valid 2,000 rows '
+        'validate; 100,000 words at most',
         group='a text larger than the memory')
     steps:int = option(None, 'batches an epoch (default: one reading)', 'N', check=COUNT)
     buffer:int = option(None, 'lines in memory (default: 10000)', 'N', check=COUNT)
@@ -115,9 +108,8 @@ class Settings(Options):
         super().__post_init__()
         require(self.kind == 'stream' or not self.carry, "--carry needs a text that is read as a "
                 "stream: leave it out, or say --kind stream", UsageError)
-        require(self.valid_rows is None or self.n_rows or self.stream,
-                "--valid-rows goes with --n-rows or --stream: leave it out", UsageError)
-        for name,with_stream in dict(steps=True, buffer=True, test=False, valid_pct=False).items():
+        for name,with_stream in dict(steps=True, buffer=True, valid_rows=True, test=False,
+                                     valid_pct=False, token_col=False).items():
             how = 'with' if with_stream else 'without'
             fits = getattr(self, name) is None or self.stream == with_stream
             require(fits, f"{flag(name)} goes {how} --stream", UsageError)
@@ -204,7 +196,7 @@ def check_resumed(corpus, said):
 # %% ../../nbs/library/command.ipynb #c034
 @takes(Settings)
 def pretrain(
-    corpus=None,# a name, files, a folder, a table, data by split, a `Corpus`; None: 'toy'
+    corpus=None,# a name, a file, `Path`s, a folder, a table, splits, a `Corpus`; None: 'toy'
     out=None,   # folder to write; None: models/ and the corpus's name
     *,
     say=print,  # is told what happens
@@ -216,13 +208,11 @@ def pretrain(
     if isinstance(said.get('config'), (str, os.PathLike)):
         file = read_settings(said.pop('config'), Settings)
         named = file.pop('corpus', None)
+        if isinstance(named, list): named = [*map(Path, named)]
         if corpus is None: corpus = named
         require(corpus is not None or 'resume' in said, "The file of settings names no corpus: "
                 "name one beside it", UsageError)
     if isinstance(corpus, os.PathLike): corpus = str(corpus)
-    if isinstance(corpus, (list, tuple)):
-        corpus = [str(part) if isinstance(part, os.PathLike) else part for part in corpus]
-        if len(corpus) == 1 and isinstance(corpus[0], str): corpus = corpus[0]
     if corpus is None and 'resume' not in said: corpus = 'toy'
     settings = settings_for(corpus, said, file)
     if settings.resume is not None: check_resumed(corpus, said | file)
@@ -248,7 +238,7 @@ def next_steps(folder):
 # %% ../../nbs/library/command.ipynb #c042
 EXAMPLES = {'my_book.txt --time 15m': 'a quarter of an hour',
             'wikitext-2 --tokenizer space --epochs 3': 'train.txt, valid.txt, test.txt in a folder',
-            'reviews.csv --text-col review --dry': 'what would happen, and how long it takes'}
+            'reviews.csv --text-col said --dry': 'what would happen, and how long it takes'}
 
 def command_line():
     about = ("Pretrain a bidirectional language model on a text. It becomes a folder: model, "
@@ -264,7 +254,9 @@ def elmo_pretrain(
     line = command_line()
     said = line.parse(args)
     if not {'corpus', 'resume', 'config'} & said.keys(): line.error(
-        "name a corpus (toy, tiny_shakespeare, wikitext2, sst2, reuters, a text file), or --resume")
+        "name a corpus (toy, tiny_shakespeare, wikitext2, sst2, a text file), or --resume")
+    files = said.pop('corpus', [])
+    if files: said['corpus'] = files[0] if len(files) == 1 else [*map(Path, files)]
     memory = "--stream reads the text block by block"
     with line.one_line_errors(lambda: "Nothing was saved", memory):
         folder = pretrain(say=partial(print, flush=True), **said)

@@ -20,7 +20,7 @@ from ..base.files import whole_folder
 from ..base.look import PALETTE
 from ..text.corpora import ToyCorpus
 from ..text.ngrams import KneserNey
-from ..text.tokens import CharVocab, get_tokenizer
+from ..text.tokens import CharVocab
 from ..nn.bilm import BiLM, evaluate, evaluation_copy
 from ..elmo.folder import REPORT, own_names
 from ..data.batches import SentenceDataLoader, valid_loader
@@ -32,12 +32,11 @@ def baselines(
     dls,        # its loaders: their vocabulary decides which words are `<unk>`
 ) -> dict:      # perplexities `unigram`, `trigram` (forward), `trigram_bwd`
     "What counting reaches on the validation lines"
-    tok = get_tokenizer(corpus.tokenizer)
-    def encoded(lines):
-        sents = [dls.vocab.encode(tok(line)) for line in lines]
+    def encoded(split):
+        sents = map(dls.vocab.encode, corpus.sentences(split))
         return [ids for ids in sents if ids]
-    train = encoded(corpus.train)
-    valid = encoded(corpus.valid)
+    train = encoded('train')
+    valid = encoded('valid')
     def ppl(n, backward=False):
         "The better of the two usual discounts: which one wins depends on the text"
         models = [KneserNey(n, vocab_size=len(dls.vocab) - 2, modified=modified, backward=backward)
@@ -222,7 +221,7 @@ def make_report(
     r = dict(corpus=corpus.name, model=model.config.name, dropout=model.config.dropout, floor=None,
              ratio_to_floor=None, sense_accuracy=None, sense_baseline=None, **text_shares(dls))
     r |= _perplexities(ppl) | baselines(corpus, dls)
-    tests = [get_tokenizer(corpus.tokenizer)(line) for line in corpus.splits.get('test', [])]
+    tests = list(corpus.sentences('test'))
     text = EncodedText([tokens for tokens in tests if tokens], dls.types)
     tested = dict.fromkeys(ppl)
     if len(text): tested = evaluate(model, valid_loader(dls.valid, text))

@@ -25,9 +25,8 @@ from ..base.errors import ModelFileError, UsageError, as_error, require
 from ..base.files import lock_folder
 from ..base.options import did_you_mean, flag, given, in_words
 from ..base.processes import find_device, is_main, main_first, use_threads
-from ..text.corpora import Corpus, ToyCorpus
-from ..text.sources import corpus_name, get_corpus, is_made, is_named, path_of
-from ..text.splits import files_named
+from ..text.corpora import CORPORA, Corpus, ToyCorpus, corpus_name, text_corpus
+from ..text.read import is_files
 from ..text.tokens import ByteCharVocab, CharVocab, WordVocab, get_tokenizer
 from ..nn.bilm import BiLMConfig, elmo_configs, evaluate
 from ..elmo.folder import find_folder, load_bilm, read_config, save_bilm
@@ -43,23 +42,24 @@ from .report import make_report, report_text, save_report, share_lines
 from .report import text_shares
 
 # %% ../../nbs/library/script.ipynb #c011
-READING = 'sep', 'quotes', 'header', 'encoding', 'token_col', 'sent_col'
+READING = 'text_col', 'token_col', 'valid'
+
+def is_known(source): return isinstance(source, str) and source in CORPORA
 
 def unfit(source):
     "Yields the names of the settings that do not go with a text"
-    is_toy = isinstance(source, str) and source == 'toy'
-    if not is_toy: yield 'sentences'
-    if is_toy or isinstance(source, ToyCorpus): yield 'tokenizer'
-    has_splits = isinstance(source, Corpus) or is_made(source)
-    if has_splits: yield from ('text_col', 'n_rows', 'valid_pct', 'valid_rows')
-    if has_splits or is_named(source): yield from READING
-    if has_splits or is_named(source) or kept_name(source) is None: yield from ('valid', 'test')
+    is_toy = isinstance(source, ToyCorpus) or is_known(source) and source == 'toy'
+    if not (is_toy and is_known(source)): yield 'sentences'
+    if is_toy: yield 'tokenizer'
+    if is_toy or not is_known(source): yield 'data'
+    if is_known(source) or isinstance(source, Corpus): yield from (*READING, 'valid_pct', 'test')
 
 def kept_name(source):
     "What a checkpoint keeps of a text: its name, a path, a list of paths; None of other data"
-    if is_named(source) or is_made(source): return source
+    if is_known(source) or isinstance(source, str) and source.startswith('hub:'): return source
     files = source if isinstance(source, list) else [source]
-    if not all(isinstance(file, str) for file in files): return None
+    if isinstance(source, list) and not is_files(source): return None
+    if not all(isinstance(file, (str, os.PathLike)) for file in files): return None
     paths = [os.path.abspath(os.path.expanduser(file)) for file in files]
     return paths if isinstance(source, list) else paths[0]
 
@@ -68,7 +68,12 @@ def complete(source, settings):
     for name in unfit(source):
         require(getattr(settings, name) is None, f"{flag(name)} does not go with this corpus: "
                 "leave it out", UsageError)
-    is_whole = is_made(source) and not is_named(source)
+    for file in source if isinstance(source, list) and is_files(source) else [source]:
+        is_there = not isinstance(file, (str, os.PathLike)) or is_known(file) or (
+            str(file).startswith('hub:') or os.path.exists(os.path.expanduser(file)))
+        require(is_there, f"there is no file or folder {str(file)!r:.80}; the corpora with names "
+                f"are {', '.join(CORPORA)}", UsageError)
+    is_whole = is_known(source) or isinstance(source, Corpus)
     require(not settings.stream or not is_whole, f"{source} has splits of its own, and is "
             "not read as a stream: leave out --stream", UsageError)
     try: get_tokenizer(settings.tokenizer or 'words')('a')
@@ -214,28 +219,16 @@ def take_over(learn, lm, settings):
     return f"From {settings.start}: perplexity {before:,.1f} before the first step"
 
 # %% ../../nbs/library/script.ipynb #c023
-def name_of(source, corpus):
-    "What a model that is trained on this text is called"
-    if corpus is not None: return corpus.name
-    has_files = not is_named(source) and path_of(source) is not None
-    return corpus_name(source, dict(train=files_named(source)) if has_files else {})
-
-def reading(settings):
-    "Returns what was said about how a text is read, whole or as a stream"
-    names = 'text_col', *READING, 'n_rows', 'valid', 'data'
-    return given(n_valid=settings.valid_rows, **{name: getattr(settings, name) for name in names})
-
 def text_of(source, settings):
     "Returns the corpus of a training; None where the text is read as a stream"
     if settings.stream: return None
-    are_files = isinstance(settings.corpus, list)
-    if are_files: source = [*map(Path, source)]
-    corpus = copy(source)
-    if not isinstance(source, Corpus):
-        options = reading(settings) | given(
-            test=settings.test, n_train=settings.sentences, valid_pct=settings.valid_pct)
-        if str(source).startswith('ud:'): options['say'] = noop          # `about` tells it
-        with main_first(): corpus = get_corpus(source, **options)
+    with main_first():
+        if isinstance(source, Corpus): corpus = copy(source)
+        elif is_known(source):
+            corpus = CORPORA[source](**given(path=settings.data, n_train=settings.sentences))
+        else: corpus = text_corpus(source, **given(
+            valid=settings.valid, test=settings.test, valid_pct=settings.valid_pct,
+            text_col=settings.text_col, token_col=settings.token_col))
     if settings.tokenizer: corpus.tokenizer = settings.tokenizer
     return corpus
 
@@ -246,7 +239,8 @@ def make_loaders(source, corpus, run, device):
                    vocab=run.word_vocab, max_vocab=settings.max_vocab, char_vocab=run.char_vocab,
                    device=device, seed=settings.seed)
     if settings.kind == 'stream': kwargs['seq_len'] = settings.seq_len
-    if settings.stream: return stream_loaders(source, **reading(settings), **kwargs, **given(
+    if settings.stream: return stream_loaders(source, **kwargs, **given(
+        valid=settings.valid, n_valid=settings.valid_rows, text_col=settings.text_col,
         n_batches=settings.steps, buffer=settings.buffer, tokenizer=settings.tokenizer))
     if settings.kind == 'sentences': kwargs['valid_bs'] = 256
     dls = ElmoDataLoaders.from_corpus(corpus, **kwargs)
@@ -294,10 +288,9 @@ LONG = sorted(BY_LENGTH)[-2]        # a longer text is like any longer one
 
 def count_words(corpus):
     "How many words a training text has; of a long one it only says that it is long"
-    tok = get_tokenizer(corpus.tokenizer)
     n = 0
-    for line in corpus.train:
-        n += len(tok(line))
+    for tokens in corpus.sentences('train'):
+        n += len(tokens)
         if n > LONG: return math.inf
     return n
 
@@ -330,8 +323,8 @@ def tokenizer_name(tok):
 
 def seen_before(corpus):
     "The share of the held-out text whose lines are in the training text, too"
-    train = set(corpus.train if isinstance(corpus.train, list) else ())    # else it is on disk
-    seen = sum(len(line) for line in corpus.valid if line in train)
+    train = set(map(str, corpus.train))
+    seen = sum(len(line) for line in corpus.valid if str(line) in train)
     return seen/max(1, sum(map(len, corpus.valid)))
 
 def about(learn, settings):
@@ -341,11 +334,7 @@ def about(learn, settings):
     lines = [f"Corpus {f['corpus']}: {f['tokens']:,} tokens to train on, {f['held_out']:,} held "
              f"out, {len(corpus.splits.get('test', [])):,} lines to test on; {f['words']:,} words, "
              f"split by {tokenizer_name(corpus.tokenizer)!r}"]
-    if corpus.source: lines.append(f"Read as: {corpus.source}")
-    else:
-        for split,files in (corpus.files or {}).items():
-            if files: lines.append(f"  {split}: {', '.join(file.name for file in files[:9])}")
-    if corpus.remark: lines.append(corpus.remark)
+    if corpus.said: lines.append(f"Read: {corpus.said}")
     lines += share_lines(text_shares(learn.dls))
     seen = seen_before(corpus)
     if seen > .2: lines.append(f"A warning: {seen:.0%} of what is held out stands in the training "
@@ -517,7 +506,7 @@ def start(
         if settings.out: free_place(None, settings)                    # before a long reading
         corpus = text_of(source, settings)
         settings = by_length(corpus, settings, say)
-        out = free_place(name_of(source, corpus), settings)
+        out = free_place(corpus.name if corpus else corpus_name(source), settings)
         settings.out = str(out)
         learn = make_learner(source, corpus, new_run(settings, old), run_of(out))
         say(about(learn, settings))
@@ -572,6 +561,7 @@ def go_on(
     overwrite = settings.overwrite or (folder/SAVED).exists()
     check_place(out, overwrite)
     if source is None: source = settings.corpus
+    if isinstance(source, list): source = [*map(Path, source)]
     require(source is not None, f"The training in {folder} was begun in Python with a corpus of "
             "its own: hand it to `pretrain(corpus, resume=…)`", CommandError)
     with own_world(settings, say):
