@@ -3,14 +3,16 @@ import copy, math, pickle, warnings
 from dataclasses import replace
 import numpy as np, pandas as pd, pytest, torch, matplotlib
 from hypothesis import given, settings, strategies as st
-from fastai.basics import Callback, DataLoaders, load_learner
+from fastai.basics import (
+    BCEWithLogitsLossFlat, Callback, CrossEntropyLossFlat, DataLoaders, LabelSmoothingCrossEntropyFlat,
+    load_learner)
 from fastai.interpret import ClassificationInterpretation, Interpretation
 from fastai.torch_core import set_seed
 
 from elmo_fastai.base.errors import CorpusError, ModelFileError
 from elmo_fastai.text.tokens import ByteCharVocab, CharVocab
 from elmo_fastai.nn.bilm import BiLM
-from elmo_fastai.data.labels import ClassifyDataLoaders
+from elmo_fastai.data.blocks import ClassifyDataLoaders
 from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.tasks.classify import (
     AttentionPool, ElmoClassifier, HashedWords, LayerCache, Pool, elmo_classifier_learner,
@@ -23,13 +25,15 @@ GOOD, BAD = 'good fine great nice'.split(), 'bad poor awful dull'.split()
 ROWS = [(f'the {n} was {w} .', int(w in GOOD)) for n in 'film song book play meal'.split()
         for w in GOOD + BAD]
 
+def table(rows): return pd.DataFrame(rows, columns=['text', 'label'])
+
 
 def elmo(seed=0, cfg={}, **kw):
     return Elmo(bilm(seed, 0, **cfg), **{**dict(dropout=.1, tokenizer='space'), **kw}).eval()
 
 def loaders(rows=ROWS, **kw):
-    return ClassifyDataLoaders.from_data(
-        rows, **{**dict(device='cpu', seed=1, bs=8, valid_pct=0.25), **kw})
+    return ClassifyDataLoaders.from_df(
+        table(rows), **{**dict(device='cpu', seed=1, bs=8, valid_pct=0.25), **kw})
 
 
 def learner(dls=None, e=None, **kw):
@@ -126,7 +130,7 @@ def test_the_cache_gives_what_the_bilm_gives():
         for xb,_ in dls.train:
             (a, m), (b, n) = ask(cache, e, xb), e.layers(xb)
             assert torch.equal(m, n) and all(close(*o) for o in zip(a, b))
-    assert len(cache.rows) == len({t for t,_ in dls.train.items})
+    assert len(cache.rows) == len({row['text'] for row in dls.train.items})
 
 def test_training_with_and_without_a_cache_is_the_same():
     runs = [fit(learner(cache=o), 3) for o in (True, False)]
@@ -343,30 +347,11 @@ def test_another_char_vocab_that_fits():
     dls = loaders(char_vocab=ByteCharVocab(20))
     fit(learner(dls, elmo(cfg=dict(max_chars=20))))
 
-# what one long text costs
-
-def test_a_batch_has_a_budget_of_tokens():
-    rows = [(' '.join(['good' if i % 2 else 'bad']*(4000 if i == 7 else i % 9 + 1)), i % 2)
-            for i in range(400)]
-    dls = ClassifyDataLoaders.from_data(
-        dict(train=rows, valid=rows, test=rows), tokenizer='space', device='cpu'
-    )
-    texts = [t for t,_ in rows]
-    every = [*dls, dls.test_dl(texts), dls.test_dl(rows, with_labels=True),
-             dls.test_dl(texts, sort=False)]
-    for dl in every:
-        sizes = [b[0].shape[0]*b[0].shape[1] for b in dl]
-        assert max(sizes) <= 16_384 and sum(len(b[0]) for b in dl) == len(rows)
-    few = ClassifyDataLoaders.from_data(
-        dict(train=rows, valid=rows), tokenizer='space', device='cpu', max_tokens=64
-    )
-    assert max(b[0].shape[0]*b[0].shape[1] for b in few.test_dl(texts[:7], sort=False)) <= 64
-
 def test_predictions_of_texts_of_all_lengths_come_in_order(trained):
     texts = [' '.join(['the', 'film', 'was', w]*n) for n in (3, 900, 1, 40, 600)
              for w in ('good', 'bad')]
-    p, _ = trained.get_preds(dl=trained.dls.test_dl(texts, max_tokens=100))
-    q, _ = trained.get_preds(dl=trained.dls.test_dl(texts, max_tokens=100, sort=False))
+    p, _ = trained.get_preds(dl=trained.dls.test_dl(texts, bs=3))
+    q, _ = trained.get_preds(dl=trained.dls.test_dl(texts, bs=20))
     assert close(p, q, 1e-4) and all(close(o, trained.predict(t)[2], 1e-4) for o,t in zip(p, texts))
 
 # fastai
@@ -376,8 +361,9 @@ def test_predict(trained):
         got, idx, p = trained.predict(text)
         assert (
             (got, int(idx)) == (label, int(label)) and p.shape == (2,) and abs(p.sum() - 1) < 1e-5)
-    for bad in ('', '  ', None, 5, []):
-        with pytest.raises(CorpusError, match='row 0 of these texts'): trained.predict(bad)
+    blank = [trained.predict(text)[2] for text in ('', '  ', [])]
+    assert all(torch.equal(p, blank[0]) for p in blank) and blank[0].isfinite().all()
+    with pytest.raises(CorpusError, match='neither a text nor'): trained.predict([1])
     inp, *_ = trained.predict('the film was great .', with_input=True)
     assert inp == 'the film was great .'
 
@@ -386,6 +372,11 @@ def test_predictions_come_in_the_order_of_the_texts(trained):
     p, _ = trained.get_preds(dl=trained.dls.test_dl(texts))
     assert all(close(q, trained.predict(t)[2]) for q,t in zip(p, texts))
     with torch.no_grad(): assert close(p, trained.model.eval()(texts).softmax(-1))
+
+def test_blank_texts_are_answered_in_their_places(trained):
+    texts = ['the film was good .', '', 'the film was dull .', ' ']
+    p, _ = trained.get_preds(dl=trained.dls.test_dl(texts))
+    assert all(close(q, trained.predict(t)[2]) for q,t in zip(p, texts)) and p.isfinite().all()
 
 def test_results_and_interpretation(trained, capsys):
     trained.show_results(max_n=2)
@@ -404,7 +395,7 @@ def test_results_and_interpretation(trained, capsys):
     p = preds[torch.arange(4), targs]
     assert close(-p.log(), losses, 1e-4), 'each loss belongs to its text'
     Interpretation.from_learner(
-        trained, dl=trained.dls.test_dl(ROWS[:3], with_labels=True)
+        trained, dl=trained.dls.test_dl(table(ROWS[:3]), with_labels=True)
     ).plot_top_losses(2)
 
 
@@ -414,7 +405,6 @@ def test_export_and_load(trained, tmp_path):
         trained.export(tmp_path/'c.pkl')
         again = load_learner(tmp_path/'c.pkl')
     for t,_ in ROWS[::7]: assert close(trained.predict(t)[2], again.predict(t)[2])
-    with pytest.raises(CorpusError): again.predict('')
     assert b'awful' not in (tmp_path/'c.pkl').read_bytes(), 'no text of the training data'
 
 def test_save_and_load_encoder(tmp_path):
@@ -430,111 +420,49 @@ def test_attention_of_a_text(trained):
         list(w.index) == 'the film was good .'.split() and abs(w.sum() - 1) < 1e-5 and (w > 0).all()
     )
     assert trained.attention(['one']).tolist() == [1.]
-    with pytest.raises(CorpusError): trained.attention('')
+    assert not len(trained.attention(''))
     with pytest.raises(ValueError, match='no attention'): learner(pool='mean').attention('a')
 
-# several labels per text, and numbers
+# several labels per text, other losses
+
+SEVERAL = [('the film was good .', 'good;film'), ('the bank was closed .', 'bank'),
+           ('it was bad .', ''), ('a good bank .', 'good;bank')]*10
 
 def test_a_learner_of_several_labels(tmp_path):
-    rows = [('the film was good .', ['good', 'film']), ('the bank was closed .', ['bank']),
-            ('it was bad .', []), ('a good bank .', ['good', 'bank'])]*10
-    d = ClassifyDataLoaders.from_data(rows, valid=rows, tokenizer='space', bs=8, device='cpu')
-    learn = elmo_classifier_learner(d, elmo(), words=8, dropout=0.)
-    fit(learn, 20, 2e-2)
+    d = ClassifyDataLoaders.from_df(table(SEVERAL), valid=table(SEVERAL), label_delim=';',
+                                    tokenizer='space', bs=8, device='cpu')
+    learn = fit(elmo_classifier_learner(d, elmo(), words=8, dropout=0.), 20, 2e-2)
     loss, accuracy = learn.validate()
-    assert accuracy > .95 and math.isfinite(loss)
-    with learn.no_bar():
-        said, row, probs = learn.predict('the film was good .')
-    assert (sorted(said) == ['film', 'good'] and row.dtype == torch.bool
-            and ((0 <= probs) & (probs <= 1)).all())
+    assert accuracy > .95 and math.isfinite(loss) and learn.metrics[0].name == 'accuracy_multi'
+    said, row, probs = learn.predict('the film was good .')
+    assert sorted(said) == ['film', 'good'] and row.dtype == torch.bool
+    assert ((0 <= probs) & (probs <= 1)).all()
     learn.export(tmp_path/'several.pkl')
-    again = load_learner(tmp_path/'several.pkl')
-    with again.no_bar(): assert sorted(again.predict('a good bank .')[0]) == ['bank', 'good']
-    x, y = d.valid.one_batch()
-    table = d.valid.show_results((x, y), y.bool(), max_n=3, show=False)
-    assert list(table.columns) == ['text', 'labels', 'predicted'] and [*table.labels] == [
-        *table.predicted]
-
-
-def test_a_learner_of_numbers(tmp_path):
-    rows = [('very '*n + 'good .', float(n) + .5) for n in range(5)]*8
-    d = ClassifyDataLoaders.from_data(rows, valid=rows, tokenizer='space', bs=8, device='cpu')
-    learn = elmo_classifier_learner(d, elmo(), pool='mean', dropout=0.)
-    fit(learn, 15, 2e-2)
-    loss, error = learn.validate()
-    assert error < np.std([y for _,y in rows]) and error == pytest.approx(loss**.5, rel=.05)
-    with learn.no_bar(): number, raw, _ = learn.predict('very very good .')
-    assert isinstance(number, float) and abs(number - 2.5) < 1.4
-
-# rare classes
-
-def unbalanced(n, seed):
-    """One text in twenty is a complaint; 'refund' is in three of five complaints, and in one of
-    twelve other texts"""
-    rng = np.random.default_rng(seed)
-    rows = []
-    for i in range(n):
-        rare = i % 20 == 0
-        cue = 'refund' if rng.random() < (.6 if rare else 1/12) else 'order'
-        rows.append((f"{rng.choice(['my', 'the', 'a'])} {cue} came "
-                     f"{rng.choice(['late', 'today', 'soon'])} .",
-                     'complaint' if rare else 'other'))
-    return rows
-
-def rare_recall(balance, seed, kind):
-    "(recall of the rare class, of the other one) on held-out texts"
-    train = pd.DataFrame(unbalanced(400, seed), columns=['text', 'label'])
-    valid = pd.DataFrame(unbalanced(400, seed + 100), columns=['text', 'label'])
-    if kind == 'several':
-        for df in (train, valid): df['label'] = [[label] for label in df.label]
-    dls = ClassifyDataLoaders.from_dataset(train, valid=valid, bs=32, device='cpu', seed=seed)
-    set_seed(seed)
-    learn = elmo_classifier_learner(
-        dls, elmo(seed), proj_dim=16, hidden=8, words=16, balance=balance
-    )
-    fit(learn, 4, 1e-2)
-    preds, y = learn.get_preds()
-    guess = preds.argmax(1)
-    if kind == 'several':
-        guess = (preds[:, 0] <= .5).int()
-        y = (y[:, 0] <= .5).int()
-    return [(guess[y == k] == k).float().mean().item() for k in (0, 1)]
-
-@pytest.mark.slow
-@pytest.mark.parametrize('kind', ['class', 'several'])
-@pytest.mark.parametrize('seed', [0, 1, 2])
-def test_balance_finds_more_of_a_rare_class(kind, seed):
-    plain, balanced = (rare_recall(balance, seed, kind) for balance in (False, True))
-    assert balanced[0] > plain[0] + .15 and balanced[0] > .4, 'the rare one'
-    assert balanced[1] < plain[1], 'at a price'
-
-def test_what_balance_does():
-    rows = [('fine .', 'a')]*30 + [('poor .', 'b')]*10
-    labels = [('fine .', ['a'])]*30 + [('poor .', ['b', 'a'])]*10
-    dls = loaders(rows, valid=rows)
-    learn = learner(dls, balance=True)
-    assert (torch.allclose(learn.loss_func.func.weight, torch.tensor([2/3, 2.0]))
-            and learner(dls).loss_func.func.weight is None)
-    several = learner(loaders(labels, valid=labels), balance=True)
-    assert torch.allclose(several.loss_func.func.pos_weight, torch.tensor([0., 3.]))
-    with pytest.raises(ValueError, match='no classes'):
-        learner(loaders([(f't {i}', i/2) for i in range(20)]), balance=True)
-    with pytest.raises(ValueError, match='balance=True weighs the usual loss'):
-        learner(dls, balance=True, loss_func=torch.nn.CrossEntropyLoss())
-    fit(learn)
-
-def test_a_threshold_set_later_counts():
-    labels = [(text, [label]) for text,label in ROWS]
-    learn = learner(loaders(labels, valid=labels))
-    learn.loss_func.thresh = 0.
-    assert len(learn.predict('the film was good .')[0]) == 2
+    assert sorted(load_learner(tmp_path/'several.pkl').predict('a good bank .')[0]) == ['bank', 'good']
+    learn.show_results(max_n=2)
     learn.loss_func.thresh = 1.
-    assert len(learn.predict('the film was good .')[0]) == 0
+    assert not learn.predict('the film was good .')[0]
+
+def test_losses_with_weights_and_of_others():
+    weights = torch.tensor([1., 3.])
+    learn = learner(loss_func=CrossEntropyLossFlat(weight=weights))
+    assert torch.equal(learn.loss_func.func.weight, weights)
+    several = ClassifyDataLoaders.from_df(table(SEVERAL), label_delim=';', device='cpu')
+    losses = BCEWithLogitsLossFlat(pos_weight=torch.ones(3)), LabelSmoothingCrossEntropyFlat()
+    for learn in (learn, learner(several, loss_func=losses[0]), learner(loss_func=losses[1])):
+        fit(learn)
+        assert learn.report().n == len(learn.dls.valid_ds)
+    with pytest.raises(ValueError, match='take one of fastai'):
+        learner(loss_func=torch.nn.CrossEntropyLoss())
+
+def test_one_class_is_refused():
+    with pytest.raises(CorpusError, match='two classes or more'):
+        learner(loaders([(text, 'a') for text,_ in ROWS]))
 
 def test_a_report_of_loaders_that_are_fastai_s_own():
-    dls = loaders(ROWS, valid=ROWS)
+    dls = loaders()
     learn = learner(DataLoaders(dls.train, dls.valid, device='cpu'))
-    assert learn.report(ROWS[:4]).n == learner(dls).report(ROWS[:4]).n == 4
+    assert learn.report(table(ROWS[:4])).n == learner(dls).report(table(ROWS[:4])).n == 4
 
 class FirstText(Callback):
     "The model is given the first text of a batch in place of each"
@@ -544,6 +472,3 @@ def test_a_report_runs_the_callbacks():
     learn = learner(cbs=FirstText())
     with learn.no_bar(), learn.no_logging(): loss, accuracy = learn.validate()
     assert learn.report('valid').figures['accuracy'].value == pytest.approx(accuracy)
-    batches = []
-    learn.answers(learn.dls.valid, lambda rows, out: batches.append(out))
-    assert batches and all(close(row, out[0]) for out in batches for row in out)

@@ -5,20 +5,19 @@ from pathlib import Path
 import numpy as np, pandas as pd, pytest, torch, torch.nn.functional as F
 from hypothesis import given, settings, strategies as st
 from torch import nn
-from fastai.basics import CrossEntropyLossFlat, load_learner
+from fastai.basics import load_learner
 from fastai.interpret import ClassificationInterpretation, Interpretation
 from fastai.torch_core import set_seed
 
 from elmo_fastai.base.errors import CorpusError, ModelFileError
-from elmo_fastai.text.corpora import toy_corpus
+from elmo_fastai.text.corpora import Sentence, toy_corpus
 from elmo_fastai.text.tokens import word_tokenize
 from elmo_fastai.text.tokens import ByteCharVocab
 from elmo_fastai.nn.bilm import BiLM
-from elmo_fastai.data.tagged import IGNORE, TagDataLoaders
+from elmo_fastai.data.blocks import IGNORE, TagDataLoaders, TagLoss
 from elmo_fastai.tasks.cbow import WordVectors, interval
 from elmo_fastai.text.tokens import WordVocab
-from elmo_fastai.tasks.learner import TaskLoss
-from elmo_fastai.tasks.scores import are_spans, span_scores
+from elmo_fastai.tasks.scores import are_spans, odd_tags, span_scores
 import elmo_fastai.tasks.tag as tagger
 from elmo_fastai.tasks.tag import (
     SpanF1, Tagger, TaskLSTM, TokenMean, WordTable, elmo_tagger_learner)
@@ -33,7 +32,9 @@ def lm(): return bilm(n_words=0)
 @pytest.fixture(scope='module')
 def corpus(): return toy_corpus(n_train=120, n_valid=60, n_test=1, n_unseen=20)
 @pytest.fixture()
-def dls(corpus): return TagDataLoaders.from_corpus(corpus, seed=1, device='cpu', bs=16, valid_bs=16)
+def dls(corpus): return loaders(corpus)
+def loaders(corpus, **kw): return TagDataLoaders.from_sents(
+    corpus.gold['train'], corpus.gold['valid'], **{**dict(device='cpu', bs=16, val_bs=16), **kw})
 
 # the LSTM of the task
 
@@ -95,19 +96,6 @@ def test_an_open_bilm_is_trained(dls, lm):
 
 # losses and scores
 
-def test_loss_is_per_token():
-    set_seed(0)
-    pred, y = torch.randn(3, 5, 4), torch.randint(0, 4, (3, 5))
-    y[0,2:] = y[1,4:] = IGNORE
-    expected = torch.cat([
-        F.cross_entropy(p[t >= 0], t[t >= 0], reduction='none') for p, t in zip(pred, y)])
-    loss = TaskLoss(None, CrossEntropyLossFlat())
-    assert torch.allclose(loss(pred, y), expected.mean())
-    assert loss(pred, torch.full_like(y, IGNORE)) == 0
-    loss.reduction = 'none'
-    each = torch.stack([F.cross_entropy(p[t >= 0], t[t >= 0]) for p, t in zip(pred, y)])
-    assert torch.allclose(loss(pred, y), each)
-
 @settings(max_examples=25)
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=6), st.integers(0, 99))
 def test_scores_do_not_depend_on_batches(lens, seed):
@@ -130,7 +118,7 @@ def test_scores_do_not_depend_on_batches(lens, seed):
 
 
 def test_bio_tags_get_span_f1(lm):
-    sents = [(['ann', 'left', 'new', 'york'], ['B-PER', 'O', 'B-LOC', 'I-LOC'])]*12
+    sents = [Sentence(['ann', 'left', 'new', 'york'], ['B-PER', 'O', 'B-LOC', 'I-LOC'])]*12
     torch.manual_seed(0)
     learn = elmo_tagger_learner(
         TagDataLoaders.from_sents(sents, sents[:3], device='cpu'), lm, hidden=8
@@ -180,12 +168,20 @@ def test_every_scheme_of_spans_is_scored(scheme):
         a, b = ([encoded(o, 9, scheme) for o in spans] for spans in (true, guess))
         assert span_scores(a, b)[1].value == pytest.approx(f1_of(true, guess))
 
-@pytest.mark.parametrize('tags', ['O I-PER', 'O B-PER I-PER', 'B-PER I-PER', 'B I O', 'O S-PER',
+@pytest.mark.parametrize('tags', ['O I-PER', 'O B-PER I-PER', 'B-PER I-PER', 'O S-PER', 'E-X L-X O',
                                   'O U-PER B-LOC L-LOC', 'O S-PER B-LOC I-LOC E-LOC'])
 def test_tags_that_mark_spans(tags): assert are_spans(tags.split())
 
-@pytest.mark.parametrize('tags', ['NOUN O', 'B-X NOUN', 'ADP X-Y', 'E-X L-X O', 'I II'])
+@pytest.mark.parametrize('tags', ['NOUN O', 'B-X NOUN', 'ADP X-Y', 'B I O', 'I II'])
 def test_tags_that_mark_none(tags): assert not are_spans(tags.split())
+
+def test_tags_of_two_forms_are_said_once(lm):
+    sents = [Sentence(['ann', 'left', 'york'], ['B-PER', 'O', tag]) for tag in ('B_LOC', 'B-LOC')]*6
+    assert odd_tags(['B-PER', 'O', 'B_LOC']) == ['B_LOC'] and odd_tags(['NOUN', 'O']) == []
+    with pytest.warns(UserWarning, match="no F1 of spans, since 'B_LOC'") as said:
+        learn = elmo_tagger_learner(TagDataLoaders.from_sents(sents, sents, device='cpu'), lm)
+    assert len(said) == 1 and list(learn.metrics.attrgot('name')) == ['accuracy']
+    assert list(learn.report().figures) == ['accuracy']
 
 # what does not fit
 
@@ -196,6 +192,7 @@ def test_tags_that_mark_none(tags): assert not are_spans(tags.split())
     (dict(layers=-1), ValueError, 'layers=-1'),
     (dict(where=None, words=0), ValueError, 'Without ELMo the tagger needs'),
     (dict(where='output', words=0), ValueError, 'to read'),
+    (dict(loss_func=nn.CrossEntropyLoss()), ValueError, 'take a TagLoss'),
     (dict(elmo=None), TypeError, 'say where=None'),
     (dict(elmo=nn.Linear(2, 2)), TypeError, 'got Linear'),
     (dict(elmo='no/such/folder here'), ModelFileError, 'There is no folder')])
@@ -210,7 +207,7 @@ def test_a_backbone_that_reads_other_characters(dls, corpus):
     short = BiLM(replace(CFG, max_chars=20), 0)
     with pytest.raises(ValueError, match='make the loaders with char_vocab=elmo.char_vocab'):
         elmo_tagger_learner(dls, short)
-    fine = TagDataLoaders.from_corpus(corpus, char_vocab=ByteCharVocab(20), device='cpu')
+    fine = loaders(corpus, char_vocab=ByteCharVocab(20))
     assert quietly(l := elmo_tagger_learner(fine, short, hidden=4), l.validate)[0] > 0
 
 def test_single_layers_are_single(dls, lm):
@@ -242,53 +239,52 @@ def test_ready_made_vectors(dls, lm):
 @pytest.fixture(scope='module')
 def learn(corpus, lm):
     return fit(elmo_tagger_learner(
-        TagDataLoaders.from_corpus(corpus, seed=1, device='cpu', valid_bs=16), lm, 'both',
-        hidden=16), 4, 1e-2)
+        loaders(corpus, bs=32), lm, 'both', hidden=16), 4, 1e-2)
+
+@pytest.fixture(scope='module')
+def tags(learn): return list(learn.dls.vocab[1])
 
 
-def test_predict(learn):
+
+def test_predict(learn, tags):
+    n_tags = len(tags)
     tags, ids, p = learn.predict('they play near the bank .')
-    assert (len(tags) == 6 and p.shape == (6, len(learn.dls.labels))
+    assert (len(tags) == 6 and p.shape == (6, n_tags)
             and torch.equal(p.argmax(-1), ids) and torch.allclose(p.sum(-1), torch.ones(6)))
     assert learn.predict(['they', 'play', 'near', 'the', 'bank', '.'])[0] == tags
     assert [[t for _,t in o] for o in learn.tag(['the', 'they play near the bank .'])][1] == tags
     for o in ('', [], ' \n'):
-        with pytest.raises(CorpusError, match='no tokens'): learn.predict(o)
-    with pytest.raises(TypeError, match='neither a text'): learn.predict(7)
+        none, ids, p = learn.predict(o)
+        assert none == [] and len(ids) == 0 and p.shape == (0, n_tags)
+    tagged = learn.tag(['', 'they play near the bank .', []])
+    assert tagged[0] == tagged[2] == [] and [t for _,t in tagged[1]] == tags and learn.tag([]) == []
+    with pytest.raises(CorpusError, match='neither a text'): learn.predict([7])
+    with pytest.raises(CorpusError, match='put the text into a list'): learn.tag('a text')
 
-def test_get_preds_is_in_the_order_of_the_data(learn, corpus):
-    p, y, d, loss = quietly(learn, learn.get_preds, with_decoded=True, with_loss=True)
+def test_get_preds_is_in_the_order_of_the_data(learn, corpus, tags):
     sents = corpus.gold['valid']
-    assert len(p) == len(y) == len(d) == len(loss) == len(sents)
-    for s,row,probs in zip(sents, y, p):
-        assert [learn.dls.labels[i] for i in row.tolist()] == s.tags and probs.shape == (
-            len(row), len(learn.dls.labels))
-    right = (torch.cat(list(d)) == torch.cat(list(y))).float().mean().item()
-    assert math.isclose(right, quietly(learn, learn.validate)[1], abs_tol=1e-6)
+    for dl in (None, learn.dls.valid.new(bs=3), learn.dls.valid.new(shuffle=True),
+               learn.dls.valid.new(bs=len(sents))):
+        p, y, d, loss = quietly(learn, learn.get_preds, dl=dl, with_decoded=True, with_loss=True)
+        assert len(p) == len(y) == len(d) == len(loss) == len(sents)
+        for s,row,probs,guess,nll in zip(sents, y, p, d, loss):
+            n = len(s.tokens)
+            assert [tags[i] for i in row[:n].tolist()] == s.tags and (row[n:] == IGNORE).all()
+            assert torch.allclose(probs[:n], learn.predict(s.tokens)[2], atol=1e-5)
+            assert torch.equal(guess, probs.argmax(-1))
+            assert np.isclose(F.nll_loss(probs[:n].log(), row[:n]), nll, atol=1e-4)
     tagged = learn.tag([s.tokens for s in sents])
-    assert all([t for _, t in o] == [learn.dls.labels[i] for i in row.tolist()]
-               for o, row in zip(tagged, d))
-    (chars, words), *_ = quietly(learn, learn.get_preds, with_input=True)
-    for s, c, w in zip(sents, chars, words):
-        assert learn.dls.char_vocab.decode(c) == s.tokens and len(w) == len(s.tokens)
-    nll = [F.nll_loss(probs.log(), row).item() for probs,row in zip(p, y)]
-    assert np.allclose(nll, loss, atol=1e-4), 'each loss belongs to its sentence'
+    assert [[t for _,t in o] for o in tagged] == [
+        [tags[i] for i in row[:len(s.tokens)].tolist()] for s,row in zip(sents, d)]
 
-def test_get_preds_of_shuffled_and_unordered_loaders(learn, corpus):
+def test_loss_and_accuracy_are_per_token(learn, corpus):
     p, y = quietly(learn, learn.get_preds)
-    for dl in (learn.dls.valid.new(shuffle=True), learn.dls.valid.new(sort=False),
-               learn.dls.valid.new(bs=2), learn.dls.valid.new(max_tokens=20)):
-        q, z = quietly(learn, learn.get_preds, dl=dl)
-        assert all(torch.equal(a, b) for a, b in zip(y, z)) and all(
-            torch.allclose(a, b, atol=1e-5) for a, b in zip(p, q))
-    q, z = quietly(learn, learn.get_preds, dl=learn.dls.valid.new(bs=2), reorder=False)
-    assert [len(o) for o in z] == sorted(len(o) for o in y)
-
-def test_valid_loss_is_per_token(learn):
-    p, y = (torch.cat(list(o)) for o in quietly(learn, learn.get_preds))
-    wanted = -p.gather(1, y[:, None]).log().mean().item()
-    assert math.isclose(quietly(learn, learn.validate)[0], wanted, rel_tol=1e-4)
-
+    p = torch.cat([probs[row != IGNORE] for probs,row in zip(p, y)])
+    y = torch.cat([row[row != IGNORE] for row in y])
+    wanted = F.nll_loss(p.log(), y).item(), (p.argmax(-1) == y).float().mean().item()
+    for bs in (2, 60):
+        found = quietly(learn, learn.validate, dl=learn.dls.valid.new(bs=bs))
+        assert np.allclose(found, wanted, rtol=1e-4)
 
 @pytest.fixture()
 def shown(monkeypatch):
@@ -308,21 +304,17 @@ def test_interpretation(learn, corpus, cls, shown):
     assert list(df.text) == [
         ' '.join(corpus.gold['valid'][i].tokens) for i in idx.tolist()
     ] and np.allclose(df.loss, losses, atol=1e-3)
-    assert list(df.tags) == [' '.join(corpus.gold['valid'][i].tags) for i in idx.tolist()]
-    for text,guess,tags in zip(df.text, df.predicted, df.tags):
-        assert [t if p == '·' else p for p, t in zip(guess.split(), tags.split())] == learn.predict(
-            text.split())[0]
+    assert list(df.target) == [' '.join(corpus.gold['valid'][i].tags) for i in idx.tolist()]
+    for text,guess in zip(df.text, df.answer): assert guess.split() == learn.predict(text.split())[0]
     quietly(learn, interp.show_results, [0, 1])
     assert list(shown[1].text) == [' '.join(s.tokens) for s in corpus.gold['valid'][:2]]
 
 def test_show(learn, shown):
-    df = learn.dls.show_batch(max_n=2, show=False)
-    assert list(df.columns) == ['text', 'tags'] and len(df) == 2
+    learn.dls.show_batch(max_n=2)
     quietly(learn, learn.show_results, max_n=2)
-    assert list(shown[0].columns) == ['text', 'tags', 'predicted'] and len(shown[0]) == 2
-    b = learn.dls.valid.one_batch()
-    df = learn.dls.valid.show_results(b, b[-1], max_n=3, show=False)
-    assert set(''.join(df.predicted)) <= {'·', ' '}
+    assert list(shown[0].columns) == ['text', 'target'] and len(shown[0]) == 2
+    assert list(shown[1].columns) == ['text', 'target', 'answer'] and len(shown[1]) == 2
+    assert all(len(row.text.split()) == len(row.answer.split()) for row in shown[1].itertuples())
 
 def test_export(learn, tmp_path):
     with warnings.catch_warnings():
@@ -332,13 +324,12 @@ def test_export(learn, tmp_path):
     text = 'some unhelpful trains left the spring .'
     assert again.predict(text)[0] == learn.predict(text)[0] and torch.allclose(
         again.predict(text)[2], learn.predict(text)[2], atol=1e-5)
-    assert not again.dls.train.text.items and len(again.model.cache.rows) <= 1
+    assert not len(again.dls.train_ds) and len(again.model.cache.rows) <= 1
     assert len(learn.dls.train) > 0 and quietly(learn, learn.validate)[0] > 0
 
 def test_save_and_load_weights(learn, corpus, lm, tmp_path):
     other = elmo_tagger_learner(
-        TagDataLoaders.from_corpus(corpus, seed=1, device='cpu', valid_bs=16), bilm(5, 0), 'both',
-        hidden=16, path=tmp_path)
+        loaders(corpus), bilm(5, 0), 'both', hidden=16, path=tmp_path)
     learn.path, was = tmp_path, learn.path
     learn.save('w'); other.load('w'); learn.path = was
     assert other.predict('they play .')[0] == learn.predict('they play .')[0]
@@ -352,48 +343,10 @@ def test_the_model_can_be_pickled(learn):
     assert len(model.cache.rows) == 0
 
 def test_lr_find(corpus, lm):
-    learn = elmo_tagger_learner(
-        TagDataLoaders.from_corpus(corpus, seed=1, device='cpu', valid_bs=16), lm, hidden=8)
+    learn = elmo_tagger_learner(loaders(corpus), lm, hidden=8)
     with learn.no_bar(), learn.no_logging():
         assert learn.lr_find(num_it=10, show_plot=False).valley > 0
 
-
-# what one long text costs
-
-LONG = ([(['a', 'short', 'one'], ['X', 'Y', 'X'])]*300 + [(['long']*3000, ['X']*3000)]
-        + [(['b']*(i % 9 + 1), ['Y']*(i % 9 + 1)) for i in range(200)])
-
-
-def largest(f):
-    "Bytes of the largest tensor that `f()` makes"
-    from torch.utils._python_dispatch import TorchDispatchMode
-    from torch.utils._pytree import tree_leaves
-    class Largest(TorchDispatchMode):
-        n = 0
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            out = func(*args, **(kwargs or {}))
-            self.n = max([self.n,
-                          *(o.nbytes for o in tree_leaves(out) if isinstance(o, torch.Tensor))])
-            return out
-    with Largest() as mode: f()
-    return mode.n
-
-def test_predictions_are_as_long_as_their_sentences(lm):
-    sents = LONG[250:350]
-    dls = TagDataLoaders.from_sents(sents, sents, device='cpu')
-    learn = elmo_tagger_learner(dls, lm, hidden=4, cache=False)
-    n = sum(len(s) for s,_ in sents)
-    p, y, decoded, losses = quietly(learn, learn.get_preds, with_decoded=True, with_loss=True)
-    assert [len(o) for o in p] == [len(o) for o in y] == [len(o) for o in decoded] == [
-        len(s) for s, _ in sents] and len(losses) == len(sents)
-    assert [[dls.labels[i] for i in o.tolist()] for o in y] == [t for _,t in sents]
-    assert (sum(o.untyped_storage().nbytes()
-                for o in {o.untyped_storage().data_ptr(): o for o in p}.values())
-            == n*2*4), 'no padding is kept'
-    tagged = []
-    with torch.no_grad(): most = largest(lambda: tagged.extend(learn.tag([s for s,_ in sents])))
-    assert [[t for t,_ in o] for o in tagged] == [s for s,_ in sents]
-    assert most <= 16_384*50*8, 'nothing is larger than a batch of characters'
 
 def test_interval():
     "Student's, for any number of seeds, and everywhere the same"
@@ -445,9 +398,7 @@ def test_offsets_of_a_text_with_marks_of_direction():
     found = [text[start:end] for start, end in tagger.offsets(text, tokens)]
     assert found == ['In', 'Tel\u200f-\u200fAviv', ',', 'co\u00adop', '.']
 
-def test_spans_without_kinds_and_tags_that_are_none():
-    assert [o['text'] for o in tagger.spans_of('a b c', ['a', 'b', 'c'], ['B', 'I', 'O'])] == [
-        'a b']
+def test_tags_that_mark_none_have_places():
     assert [
         (o['start'], o['label']) for o in tagger.spans_of('a b', ['a', 'b'], ['DET', 'NOUN'], False)
     ] == [(0, 'DET'), (2, 'NOUN')]

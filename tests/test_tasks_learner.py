@@ -3,7 +3,7 @@ import re
 from dataclasses import replace
 from types import SimpleNamespace
 
-import numpy as np, pytest, torch, torch.nn.functional as F
+import numpy as np, pandas as pd, pytest, torch, torch.nn.functional as F
 from torch import nn
 from fastai.basics import DataLoaders, load_learner
 from fastai.torch_core import set_seed
@@ -158,11 +158,10 @@ OTHER_SENTS = [['Ωmega', 'the', 'bank'], ['of', 'the', 'river', '.']]*4
 
 def test_an_alphabet_in_use(spelt, tmp_path):
     "Embedding, a classifier, a tagger; and by AI2's format it is refused"
-    from elmo_fastai.data.labels import ClassifyDataLoaders
+    from elmo_fastai.data.blocks import ClassifyDataLoaders, TagDataLoaders
     from elmo_fastai.tasks.classify import elmo_classifier_learner, random_elmo
     from elmo_fastai.elmo.file import embed_file
     from elmo_fastai.elmo.vectorizer import ElmoVectorizer
-    from elmo_fastai.data.tagged import TagDataLoaders
     from elmo_fastai.tasks.tag import elmo_tagger_learner
     learn, chars = spelt
     elmo = Elmo(learn.model, learn.dls.vocab).eval()
@@ -173,11 +172,9 @@ def test_an_alphabet_in_use(spelt, tmp_path):
     assert ElmoVectorizer(elmo).fit_transform(['the bank', 'Ω'])[0].shape == (16,)
     (tmp_path/'t.txt').write_text('the bank of the river\nΩmega\n')
     assert embed_file(tmp_path/'t.txt', tmp_path/'t.hdf5', elmo, say=str)['lines'] == 2
-    texts = [(' '.join(s), i%2) for i,s in enumerate(OTHER_SENTS)]*8
+    texts = pd.DataFrame([(s, i%2) for i,s in enumerate(OTHER_SENTS)]*8, columns=['text', 'label'])
     for own in (elmo, random_elmo(elmo, 0, OTHER_SENTS)):
-        dls = ClassifyDataLoaders.from_data(
-            texts, tokenizer='space', char_vocab=chars, bs=8, device='cpu'
-        )
+        dls = ClassifyDataLoaders.from_df(texts, char_vocab=chars, bs=8, device='cpu')
         c = elmo_classifier_learner(dls, own)
         with c.no_bar(), c.no_logging(): c.fit(1, 1e-3); c.unfreeze(); c.fit(1, 1e-3)
         assert c.predict('the Ω')[0] in ('0', '1')
@@ -188,7 +185,7 @@ def test_an_alphabet_in_use(spelt, tmp_path):
         with t.no_bar(), t.no_logging(): t.fit(1, 1e-3)
         assert len(t.tag(['the bank'])[0]) == 2
     with pytest.raises(ValueError, match='AI2.*bytes'): elmo.to_ai2(tmp_path/'ai2')
-    bytes_ = ClassifyDataLoaders.from_data(texts, tokenizer='space', bs=8, device='cpu')
+    bytes_ = ClassifyDataLoaders.from_df(texts, bs=8, device='cpu')
     with pytest.raises(ValueError, match='char_vocab=elmo.char_vocab'):
         elmo_classifier_learner(bytes_, elmo)
 
