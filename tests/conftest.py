@@ -11,7 +11,7 @@ packages have a module of that name. Other files are about several modules, or a
   `test_explainer`, `test_live`, `test_service`;
 - the repository and its scripts: `test_repository`, `test_packaging`, `test_run`, `test_execute`,
   `test_harness`."""
-import gzip, importlib.util, signal, sys
+import importlib.util, signal, sys
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -146,10 +146,9 @@ def axe():
 
 @pytest.fixture(scope='module')
 def folder(tmp_path_factory):
-    "Four files of 40 lines, one of them packed"
+    "Four files of 40 lines"
     from loading import lines_of
     texts = ['\n'.join(lines_of(i)) + '\n' for i in range(4)]
     folder = tmp_path_factory.mktemp('text')
-    for i in range(3): (folder/f'{i}.txt').write_text(texts[i])
-    (folder/'3.txt.gz').write_bytes(gzip.compress(texts[3].encode()))
+    for i in range(4): (folder/f'{i}.txt').write_text(texts[i])
     return folder

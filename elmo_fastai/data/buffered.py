@@ -46,6 +46,8 @@ class Reader:
         require(not hasattr(source, '__next__'), "Lines are read again and again: expected files, "
                 f"a list, a table or a data set, and got {type(source).__name__}", TypeError)
         self.stream = as_stream(source)
+        require(self.stream is not None or isinstance(source, list), f"{type(source).__name__} "
+                f"{source!r:.60} is no list of files or texts, and no data set")
         are_files = is_files(source)
         self.parts = list(source) if are_files else [source]
         for part in self.parts if are_files else ():

@@ -10,24 +10,20 @@ __all__ = ['stream_loaders']
 # %% ../../nbs/library/streams.ipynb #c004
 import math
 from collections import Counter
-from collections.abc import Mapping
 from itertools import islice
 from fastai.basics import delegates
 from ..base.errors import require
 from ..base.processes import from_main, n_processes
 from ..text.corpora import Corpus, corpus_name
-from ..text.read import by_split, from_hub, is_files, not_test, opened, summary
+from ..text.read import from_hub, is_files, parts_of, summary
 from .buffered import BufferedDataLoader, Reader, as_stream, check_found
 from .loaders import ElmoDataLoaders
 
 # %% ../../nbs/library/streams.ipynb #c032
-def parts_of(source, valid=None):
+def streams_of(source, valid=None):
     "Files, lists of texts or streams by split; what is called test is left out"
     is_hub = isinstance(source, str) and source.startswith('hub:')
-    parts = by_split(from_hub(source, streaming=True).items(), source) if is_hub else opened(source)
-    if not isinstance(parts, Mapping): parts = dict(train=parts)
-    parts = {split: opened(part) for split,part in parts.items()}
-    if valid is not None: parts['valid'] = not_test(valid)
+    parts = parts_of(from_hub(source, streaming=True) if is_hub else source, valid)
     parts.pop('test', None)
     for part in parts.values(): require(
         isinstance(part, list) or as_stream(part) is not None, f"{type(part).__name__} can't be "
@@ -74,7 +70,7 @@ def stream_loaders(
 ) -> ElmoDataLoaders:       # its `corpus` has the lines to validate on and a sample of the others
     "Loaders for text that need not fit into memory, nor on this disk"
     if shuffle is None: shuffle = kind != 'stream'
-    parts = parts_of(source, valid)
+    parts = streams_of(source, valid)
     lines, held_out, held = hold_out_lines(parts, text_col, n_valid, shuffle, seed)
     left_out = Counter()
     parts = dict(train=sample_of(lines.lines(lines, left_out)),

@@ -196,7 +196,10 @@ def wikitext2(
 )->Corpus:
     "WikiText-2, word level (Merity et al. 2016); blank lines are left out, headings kept"
     source = local_copy('wikitext2', path)
-    if source is None:
+    if source is not None: require(
+        all((source/f'{split}.txt').is_file() for split in ('train', 'valid', 'test')),
+        f"{source} needs train.txt, valid.txt and test.txt")
+    else:
         with downloading('wikitext2'): source = from_hub('hub:Salesforce/wikitext:wikitext-2-v1')
     return text_corpus(source, name='wikitext2', tokenizer='space')
 

@@ -9,7 +9,7 @@ __all__ = ['LINE_END', 'READERS', 'CONLL', 'READ', 'TEXT_COLUMNS', 'LABEL_COLUMN
            'Corpus', 'split_lines', 'lines_of', 'read_txt', 'read_csv', 'read_json', 'objects_of', 'read_jsonl',
            'read_parquet', 'of_dataset', 'file_at', 'read_table', 'column', 'is_text', 'texts_of', 'sentence_rows',
            'read_conll', 'words_of', 'from_hub', 'open_folder', 'by_split', 'opened', 'of_list', 'is_files', 'to_table',
-           'not_test', 'splits_of', 'hold_out', 'last_part', 'name_of', 'summary']
+           'not_test', 'parts_of', 'splits_of', 'hold_out', 'last_part', 'name_of', 'summary']
 
 # %% ../../nbs/library/read.ipynb #imports
 import csv, json, os, re
@@ -366,23 +366,30 @@ def to_table(
 
 def not_test(valid):
     "What validates, if it is not called test"
-    valid = opened(valid)
     names = [path.stem for path in valid] if is_files(valid) else [getattr(valid, 'split', '')]
     require(not any('test' in words_of(name) for name in names), "what is called test never "
             "validates: take other data for valid=…, or hold out a share")
     return valid
 
-def splits_of(
-    data,           # as for `to_table`; or splits: a `DatasetDict`, a mapping, a folder
-    valid=None,     # what to validate on, as for `to_table`
-    token_col=None, tag_col=None,
-    test=None,      # what to test on
+def parts_of(
+    data,       # as for `to_table`; or splits: a `DatasetDict`, a mapping, a folder
+    valid=None, # what to validate on
+    test=None,  # what to test on
 )->dict:
-    "Tables by split: 'train', and 'valid' and 'test' where `data` has them"
-    parts = opened(data)
-    parts = dict(parts) if isinstance(parts, Mapping) else dict(train=parts)
-    if valid is not None: parts['valid'] = not_test(valid)
+    "What there is for each split, not read yet: 'train', and 'valid' and 'test' where they are"
+    data = opened(data)
+    parts = dict(data) if isinstance(data, Mapping) else dict(train=data)
+    if valid is not None: parts['valid'] = not_test(opened(valid))
     if test is not None: parts['test'] = test
+    parts = {split: opened(part) for split,part in parts.items()}
+    files = [os.path.realpath(file) for part in parts.values() if is_files(part) for file in {*part}]
+    for file,n in Counter(files).items(): require(n == 1, f"{file} is both trained on and held out, "
+            "or for validation and test: leave it out of one")
+    return parts
+
+def splits_of(data, valid=None, token_col=None, tag_col=None, test=None)->dict:
+    "The tables of `parts_of`, read as by `to_table`"
+    parts = parts_of(data, valid, test)
     tables = {split: to_table(part, token_col, tag_col) for split,part in parts.items()}
     require('valid' not in tables or 'is_valid' not in tables['train'],
             "a column is_valid says what validates, and so does valid=…: leave one out")
