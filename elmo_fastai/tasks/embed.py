@@ -21,23 +21,18 @@ def layer(text, name):
     return int(text) if re.fullmatch(r'-?\d+', str(text)) else text
 
 @dataclass
-class TableSource(Options):
-    "What is read, and how a table is"
-    source:str = option(None, 'a file', 'INPUT', nargs='?', group='the text')
+class EmbedSettings(Options):
+    "What `elmo_embed` is told"
+    source:str = option(
+        None, 'a text file (one text per line), .csv, .tsv, .json, .jsonl, .conllu, also with .gz; '
+        '.parquet; hub:OWNER/NAME[:CONFIG[:SPLIT]] (default split: train); ud:TREEBANK[:PART], as '
+        'ud:vi_vtb:test; - for standard input', 'INPUT', nargs=None, group='the text')
     text_col:str = same_option('text_col')
     sep:str = same_option('sep')
     quotes:bool = same_option('quotes')
     header:bool = same_option('header')
     encoding:str = same_option('encoding')
     n_rows:int = same_option('n_rows')
-
-@dataclass
-class EmbedSettings(TableSource):
-    "What `elmo_embed` is told"
-    source:str = option(
-        None, 'a text file (one text per line), .csv, .tsv, .json, .jsonl, .conllu, also with .gz; '
-        '.parquet; hub:OWNER/NAME[:CONFIG[:SPLIT]] (default split: train); ud:TREEBANK[:PART], as '
-        'ud:vi_vtb:test; - for standard input', 'INPUT', nargs=None, group='the text')
     token_col:str = same_option('token_col')
     sent_col:str = same_option('sent_col')
     tokenizer:str = option(None, "space (tokenised already), words, chars, spacy, fastai "
@@ -51,10 +46,9 @@ class EmbedSettings(TableSource):
                         read=layer)
     pool:str = option(None, 'one vector per line: mean, max or first_last (default: one per token)',
                       'HOW', choices=('mean', 'max', 'first_last'))
-    offsets:bool = option(False, 'write where each token begins and ends in its text, too')
     dtype:str = option('float32', 'float32 or float16', 'TYPE', choices=('float32', 'float16'))
-    out:str = option(None, "to write: .hdf5 (one dataset per line, as AllenNLP's elmo command), "
-                     '.parquet or .npz', 'FILE', group='the run')
+    out:str = option(None, "to write: .hdf5 (one dataset per line, as AllenNLP's elmo command) "
+                     'or .npz', 'FILE', group='the run')
     overwrite:bool = option(False, 'replace an output, and drop the beginning of another job')
     budget:int = option(2048, 'tokens per batch', 'N', check=at_least(3))
     threads:str = same_option('threads')
@@ -71,8 +65,7 @@ class EmbedSettings(TableSource):
 # %% ../../nbs/library/embedding_command.ipynb #c03
 EXAMPLES = {'my.txt --model mini-en --out vectors.hdf5': 'all layers',
             'my.csv --text-col said --model mini-en --pool mean --out v.npz': 'one per row',
-            'tokens.txt --tokenizer space --model ai2:small --out v.parquet':
-                'text that is tokenised'}
+            'tokens.txt --tokenizer space --model ai2:small --out v.hdf5': 'text that is tokenised'}
 
 def embed_command_line():
     about = ("A vector for every token of every line of a text. "
