@@ -73,7 +73,7 @@ def test_a_name_that_is_wrong(data, name, near):
     assert near in str(e.value) and f'ud:{name}' in str(e.value) and 'unknown' in str(e.value)
 
 def test_a_name_without_its_mark(data):
-    with pytest.raises(CorpusError, match=r"unknown corpus 'vi_vtb' \(did you mean ud:vi_vtb\?\)"):
+    with pytest.raises(CorpusError, match="unknown corpus 'vi_vtb'.*ud:TREEBANK"):
         get_corpus('vi_vtb')
 
 # local copies

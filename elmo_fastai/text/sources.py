@@ -17,7 +17,7 @@ from inspect import signature
 from numbers import Real
 from pathlib import Path
 from ..base.errors import CorpusError, UnknownName, UsageError, as_error, require
-from ..base.options import ReadOptions, did_you_mean, given
+from ..base.options import ReadOptions, given
 from elmo_fastai.text.corpora import (
     Corpus, all_lines, from_hub, local_folder, reuters, sst2, tiny_shakespeare,
     toy_corpus, wikitext2)
@@ -27,7 +27,7 @@ from .splits import (
     SPLIT_OF, SPLITS, ClassFolders, class_folders, files_below, files_by_split, files_named,
     folder_of, groups_of, last_part, left_beside, parts_of, split_of, with_shares)
 from .treebanks import (
-    REPOSITORIES, read_treebank, split_treebank, treebank_code, treebank_files)
+    read_treebank, split_treebank, treebank_code, treebank_files)
 
 # %% ../../nbs/library/sources.ipynb #hub
 def saved_set(folder):
@@ -327,8 +327,6 @@ def get_corpus(
     exists = name.strip() and os.path.exists(os.path.expanduser(name)) # False for a name too long
     if exists or glob.has_magic(name) or name.startswith('hub:'):
         return text_corpus(source, data=data, **kwargs)
-    hint = did_you_mean(name, [*CORPORA, *REPOSITORIES])
-    if name.lower() in REPOSITORIES: hint = f" (did you mean ud:{name.lower()}?)"
-    raise UnknownName(f"unknown corpus {name!r:.80}{hint}: there is no file or folder of that "
+    raise UnknownName(f"unknown corpus {name!r:.80}: there is no file or folder of that "
                       f"name, and the known names are {', '.join(CORPORA)}, ud:TREEBANK and "
                       "hub:OWNER/NAME")
