@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures('held_throughout', 'drawn_once')
     (dict(max_vocab=4), '--max-vocab'), (dict(every=0), '--every'), (dict(time='15'), '--time'),
     (dict(time='1m', epochs=2), '--time and --epochs'), (dict(kind='x'), '--kind'),
     (dict(wd=-1.), 'wd'), (dict(optimizer='sgd'), 'adagrad'), (dict(patience=0), 'patience'),
-    (dict(carry=True), '--carry'), (dict(epoch=3), "'epoch' (did you mean epochs?)"),
+    (dict(carry=True), '--carry'), (dict(epoch=3), "no setting 'epoch'"),
     (dict(stream=True, test='x.txt', epochs=1), '--test goes without --stream'),
     (dict(steps=3), '--stream'), (dict(seed=10**30), 'seed'), (dict(bs=401), '400 sentences')],
     ids=str)
@@ -150,10 +150,10 @@ def check_refused(capsys, folder, args, says, code=2):
     assert listing(folder) == before
 
 @pytest.mark.parametrize('content,says', [
-    ('epoch = 3', r"no setting 'epoch'.*did you mean epochs\?"),
+    ('epoch = 3', "no setting 'epoch'"),
     ('epochs = "3"', 'epochs must be a whole number'),
     ('epochs = 0', '--epochs must be at least 1'),
-    ('corpus = "toy"\n[config]\ndrop_out = 0.1', "'drop_out'.*did you mean dropout"),
+    ('corpus = "toy"\n[config]\ndrop_out = 0.1', "'drop_out'.*dropout"),
     ('corpus = "toy"\n[config]\ndropout = 3', 'dropout'), ('config = "other.toml"', 'table'),
     ('x', 'TOML'), ('time = "15"', 'such as 15m'), ('epochs = 3\ntime = "15m"', '--time')], ids=str)
 def test_files_that_can_not_be(tmp_path, monkeypatch, capsys, content, says):
@@ -165,13 +165,13 @@ def test_files_that_can_not_be(tmp_path, monkeypatch, capsys, content, says):
 
 @pytest.mark.parametrize('args,says', [
     ('toy --batch_size 3', 'no option --batch-size'),
-    ('toy --epoch-s 3', r'no option --epoch-s \(did you mean --epochs\?\)'),
+    ('toy --epoch-s 3', 'no option --epoch-s'),
     ('toy --epochs x', "invalid int value: 'x'"),
     ('toy --time 15', '--time must be a time such as 15m'),
     ('toy --time 15m --epochs 2', '--time and --epochs'),
     ('toy --every x', '--every must be a time'), ('toy --out m b.txt', "file or folder 'toy'"),
     ('', 'name a corpus'), ('toy --kind paragraphs', 'sentences'),
-    ('tinyshakespeare', 'did you mean tiny_shakespeare'), ('vi_vtb', 'did you mean ud:vi_vtb'),
+    ('tinyshakespeare', 'tiny_shakespeare'), ('vi_vtb', 'ud:TREEBANK'),
     ('t.txt --device xyz', "device 'xyz'"), ('toy --from none', 'no folder'),
     ('t.txt --out t.txt', '--out'), ('t.txt --out t.txt/m', '--out'), ('t.txt --out .', '--out'),
     ('t.csv', '--text-col body'),

@@ -1,4 +1,4 @@
-"Embedding lists, streams and long texts; neighbours and influence; the cache"
+"Embedding lists, streams and long texts; influence; the cache"
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -181,106 +181,9 @@ def test_context_reaches_over_pieces(elmo):
         near = moved[:20] if i == 0 else moved[-20:]
         assert (near > 0).all()
 
-# neighbours, and what moved a vector
-
-QUERY = 'the old bank'.split()
-
-def sentences(n, seed=0):
-    rng = np.random.default_rng(seed)
-    words = 'the old river money bank play of green'.split()
-    return [[words[i] for i in rng.integers(0, 8, rng.integers(1, 9))] for _ in range(n)]
+# what moved a vector
 
 def cosine(a, b): return a @ b/np.linalg.norm(a)/np.linalg.norm(b)
-
-@pytest.mark.parametrize('layers', ['mix', 'all', 1, -1])
-@pytest.mark.parametrize('same_word', [True, False])
-def test_nearest_is_the_plain_search(elmo, layers, same_word, monkeypatch):
-    sents = sentences(60)
-    plain = {}
-    for name in range(3) if layers == 'all' else [layers]:
-        query = direct(elmo, QUERY, name)[2]
-        found = {(tuple(s), t): cosine(v, query) for s in sents if s != QUERY
-                 for t,v in enumerate(direct(elmo, s, name)) if s[t] == 'bank' or not same_word}
-        plain[2 if name == -1 else name] = sorted(found.values(), reverse=True)[:6]
-    windows = elmo.nearest.__globals__['windows']
-    for size in (16_384, 7):
-        monkeypatch.setitem(elmo.nearest.__globals__, 'windows',
-                            lambda items, most, length: windows(items, size, length))
-        table = elmo.nearest(QUERY, 'bank', sents*2, k=6, layers=layers, same_word=same_word)
-        assert list(table) == ['sentence', 'word', 'position', 'cosine', 'layer']
-        assert not table.duplicated(['sentence', 'position', 'layer']).any()
-        for name,cosines in plain.items():
-            assert close(table.cosine[table.layer == name], np.array(cosines))
-        for row in table.itertuples():
-            assert row.sentence.split()[row.position] == row.word
-            assert row.word == 'bank' or not same_word
-
-def test_neighbours_from_every_source(elmo, tmp_path):
-    sents = sentences(40)
-    lines = [' '.join(s) for s in sents]
-    table = pd.DataFrame(dict(text=lines))
-    table.to_csv(tmp_path/'a.csv')
-    (tmp_path/'a.txt').write_text('\n'.join(lines))
-    (tmp_path/'a.conllu').write_text('\n\n'.join('\n'.join(
-        f'{i+1}\t{word}' + 8*'\t_' for i,word in enumerate(s)) for s in sents) + '\n\n')
-    kinds = [sents, lines, iter(sents), (o for o in lines), table.text, table,
-             *(f(tmp_path/name) for f in (str, Path) for name in ('a.csv', 'a.txt', 'a.conllu'))]
-    first, *others = [elmo.nearest('the old bank', 'bank', among, k=3) for among in kinds]
-    for other in others: pd.testing.assert_frame_equal(first, other, atol=1e-5)
-    few = elmo.nearest(QUERY, 2, tmp_path/'a.txt', n_rows=2, same_word=False)
-    assert set(few.sentence) <= set(lines[:2])
-
-def test_a_sentence_and_its_copies_are_no_neighbours(elmo):
-    among = ['a bank', 'a bank', 'the bank', 'the bank', 'one bank', '', []]
-    assert sorted(elmo.nearest('a bank', 'bank', among).sentence) == ['one bank', 'the bank']
-    assert 'a bank' not in set(elmo.nearest('a bank', 0, among, same_word=False).sentence)
-
-def test_one_of_several_occurrences(elmo):
-    twice = 'the bank of bank'
-    for position in (1, 3):
-        [row] = elmo.nearest(twice, position, ['a bank'], k=1).itertuples()
-        wanted = cosine(direct(elmo, twice.split(), 'mix')[position],
-                        direct(elmo, ['a', 'bank'], 'mix')[1])
-        assert row.cosine == pytest.approx(wanted, abs=1e-5)
-
-@pytest.mark.parametrize('kw,says', [
-    (dict(word='cat'), "'cat' is not among the tokens of 'the bank'"),
-    (dict(word='Bank'), 'did you mean bank'),
-    (dict(sentence='bank to bank', word='bank'), '2 times in .* positions 0, 2 '),
-    (dict(word=2), 'no position 2 in the 2 tokens'),
-    (dict(word=-1), 'no position -1'),
-    (dict(sentence='', word='bank'), 'not among the tokens'),
-    (dict(among=[]), "No other sentence among these has 'bank'"),
-    (dict(among='the bank'), 'the bank'),
-    (dict(k=0), 'k=0: take a whole number'),
-    (dict(layers=7), 'layers=7'),
-    (dict(n_row=7), 'n_row'),
-    (dict(among=['a bank', 7]), 'Sentence 1 is int')], ids=str)
-def test_questions_that_have_no_neighbours(elmo, kw, says):
-    with pytest.raises((ValueError, TypeError), match=says):
-        elmo.nearest(**{**dict(sentence='the bank', word='bank', among=['a bank']), **kw})
-
-def test_a_bad_row_is_named(elmo, tmp_path):
-    (tmp_path/'a.txt').write_bytes(b'a bank\ncaf\xe9 bank\n')
-    with pytest.raises(ValueError, match='line 2 is not UTF-8'):
-        elmo.nearest('the bank', 'bank', tmp_path/'a.txt')
-
-def test_a_search_holds_a_portion(elmo, monkeypatch):
-    "Of a stream no more sentences are read before some are embedded than a portion has"
-    read = embedded = most = 0
-    def stream():
-        nonlocal read, most
-        for i in range(20_000):
-            read += 1
-            most = max(most, read - embedded)
-            yield [f'w{i}', 'bank']
-    def embed_iter(sents, layers):
-        nonlocal embedded
-        embedded += len(sents)
-        return (np.full((2, 8), len(sent[0]), np.float32) for sent in sents)
-    monkeypatch.setattr(elmo, 'embed_iter', embed_iter)
-    elmo.nearest('the bank', 'bank', stream())
-    assert 1000 < most < 5000
 
 @pytest.mark.parametrize('layers', ['mix', 'all', 1])
 def test_influence_is_that_of_leaving_a_word_out(elmo, layers):
@@ -298,7 +201,17 @@ def test_influence_is_that_of_leaving_a_word_out(elmo, layers):
 def test_influence_in_the_shortest_sentence_and_of_a_word_twice(elmo):
     assert elmo.influence('bank', 'bank').to_numpy().tolist() == [[0]]
     assert (elmo.influence('the the the', 1)['mix'] != 0).tolist() == [True, False, True]
-    with pytest.raises(ValueError, match='positions 0, 1'): elmo.influence('the the', 'the')
+
+@pytest.mark.parametrize('kw,says', [
+    (dict(word='cat'), "'cat' is not among the tokens of 'the bank'"),
+    (dict(sentence='bank to bank'), '2 times in .* positions 0, 2 '),
+    (dict(word=2), 'no position 2 in the 2 tokens'),
+    (dict(word=-1), 'no position -1'),
+    (dict(sentence=''), 'not among the tokens'),
+    (dict(layers=7), 'layers=7')], ids=str)
+def test_words_that_are_not_there(elmo, kw, says):
+    with pytest.raises(ValueError, match=says):
+        elmo.influence(**{**dict(sentence='the bank', word='bank'), **kw})
 
 # weights that change
 

@@ -4,11 +4,11 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
-import h5py, numpy as np, pandas as pd, pyarrow.parquet as pq, pytest
+import h5py, numpy as np, pandas as pd, pytest
 
 from elmo_fastai.elmo import file as module
 from elmo_fastai.base.errors import CommandError
-from elmo_fastai.text.tokens import DROPPED, word_tokenize
+from elmo_fastai.text.tokens import word_tokenize
 from elmo_fastai.elmo.file import embed_file
 from made import close, direct, lasting, same
 
@@ -46,7 +46,7 @@ def test_hdf5_is_laid_out_as_allennlps(elmo, texts, source, tmp_path):
 @pytest.mark.parametrize('layers,pool', [
     ('all', None), ('mix', None), (1, None), ('all', 'mean'), ('mix', 'max'), (-1, 'first_last')],
         ids=str)
-@pytest.mark.parametrize('kind', ['hdf5', 'h5', 'npz', 'parquet'])
+@pytest.mark.parametrize('kind', ['hdf5', 'h5', 'npz'])
 def test_kinds_of_files(elmo, texts, source, tmp_path, kind, layers, pool):
     out = tmp_path/f'o.{kind}'
     run(
@@ -60,25 +60,12 @@ def test_kinds_of_files(elmo, texts, source, tmp_path, kind, layers, pool):
         with h5py.File(out) as f:
             assert (same([f[str(i)][:] for i in range(32)], list(ref), eps)
                     and f['0'].dtype == ref[0].dtype)
-    elif kind == 'npz':
+    else:
         with np.load(out) as f:
             if pool:
                 assert (f['lines'].tolist() == list(range(32)) and close(f['vectors'], ref, eps)
                         and f['vectors'].dtype == ref.dtype)
             else: assert same([f[str(i)] for i in range(32)], ref)
-    else:
-        t = pq.read_table(out)
-        names = [f'layer{i}' for i in range(3)] if layers == 'all' else ['vector']
-        assert t.column_names == [*(['line', 'text'] if pool else ['line', 'position', 'token']),
-                                  *names]
-        got = np.stack([np.stack(t[n].to_numpy()) for n in names], 0)
-        if pool: expected = np.stack(ref).reshape(32, len(names), 16).transpose(1, 0, 2)
-        else:
-            expected = np.concatenate([v.reshape(len(names), -1, 16) for v in ref], 1)
-            tokens = [w for s in [*texts[:30], '', texts[0]] for w in word_tokenize(s)]
-            assert (t['token'].to_pylist() == tokens and t['line'].to_pylist()[-1] == 31
-                    and t['position'].to_pylist()[:2] == [0, 1])
-        assert close(got, expected, eps)
 
 @pytest.mark.parametrize('name', [
     'a.csv', 'a.tsv', 'a.json', 'a.jsonl', 'a.parquet', 'a.jsonl.gz', 'a.conllu', 'a.xyz'])
@@ -150,7 +137,7 @@ WRONG = dict(
     missing=(dict(source='no.txt'), 'no file'),
     folder=(dict(source='.'), 'no file'),
     empty=(dict(source='empty.txt'), 'empty'),
-    ending=(dict(out='o.txt'), r'\.hdf5.*\.parquet|\.hdf5'),
+    ending=(dict(out='o.parquet'), r'should end in one of \.hdf5, \.h5, \.npz'),
     outfolder=(dict(out='d.hdf5'), 'is a folder'),
     itself=(dict(source='x.npz', out='x.npz'), 'input itself'),
     exists=(dict(out='there.hdf5'), '--overwrite'),
@@ -195,7 +182,7 @@ def begin(source, out, elmo, stop, **kw):
     elmo.tokenizer = elmo.tokenize = tok
     return embed_file(source, out, elmo, say=lambda s: None, **{**dict(budget=16), **kw})
 
-@pytest.mark.parametrize('kind', ['hdf5', 'npz', 'parquet'])
+@pytest.mark.parametrize('kind', ['hdf5', 'npz'])
 def test_goes_on_where_it_stopped(elmo, texts, source, tmp_path, kind, monkeypatch):
     out, ref = tmp_path/f'o.{kind}', tmp_path/f'ref.{kind}'
     begin(source, ref, elmo, [10**9])
@@ -212,10 +199,9 @@ def test_goes_on_where_it_stopped(elmo, texts, source, tmp_path, kind, monkeypat
         with h5py.File(out) as f, h5py.File(ref) as g:
             assert set(f) == set(g) and f['sentence_to_index'][0] == g['sentence_to_index'][0]
             assert all(close(f[k][:], g[k][:]) for k in f if k.isdigit())
-    elif kind == 'npz':
+    else:
         with np.load(out) as f, np.load(ref) as g:
             assert set(f) == set(g) and all(close(f[k], g[k]) for k in f)
-    else: assert pq.read_table(out)['token'].to_pylist() == pq.read_table(ref)['token'].to_pylist()
 
 def test_a_job_that_can_not_begin_drops_nothing(elmo, tmp_path):
     source, out = tmp_path/'a.csv', tmp_path/'o.npz'
@@ -224,60 +210,6 @@ def test_a_job_that_can_not_begin_drops_nothing(elmo, tmp_path):
     kept = sorted(Path(f'{out}.part').iterdir())
     with pytest.raises(ValueError): begin(source, out, elmo, [100], overwrite=True, sep=';;')
     assert sorted(Path(f'{out}.part').iterdir()) == kept
-
-# where the tokens stand
-
-ODD = ["She  didn't  like\tthe cafe\u0301 👨‍👩‍👧!", '👍🏽 🇫🇷 ok…', ' spaced ', '我喜欢 北京。',
-       'a\u200b b \u202eabc\u202c d', '', 'é e\u0301\u0323x']
-
-def offsets_in(file, i):
-    "Of line `i`, from any kind of file"
-    if file.suffix == '.parquet':
-        table = pd.read_parquet(file)
-        return table.loc[table.line == i, ['start', 'end']].to_numpy()
-    with h5py.File(file) if file.suffix == '.hdf5' else np.load(file) as f:
-        return f[f'offsets/{i}'][:]
-
-@pytest.mark.parametrize('kind', ['hdf5', 'npz', 'parquet'])
-def test_offsets_find_the_tokens_in_their_texts(elmo, tmp_path, kind):
-    source, out = tmp_path/'in.jsonl', tmp_path/f'o.{kind}'
-    source.write_text('\n'.join(json.dumps(dict(text=t)) for t in ODD))
-    result = embed_file(source, out, elmo, offsets=True, say=lambda s: None)
-    assert not result['failed']
-    for i,text in enumerate(ODD):
-        tokens, found = word_tokenize(text), offsets_in(out, i)
-        assert found.shape == (len(tokens), 2)
-        for token,(start, end) in zip(tokens, found):
-            assert text[start:end].translate(DROPPED) == token
-    plain = tmp_path/f'plain.{kind}'
-    embed_file(source, plain, elmo, say=lambda s: None)
-    with pytest.raises(KeyError): offsets_in(plain, 0)
-
-def test_offsets_of_tokens_are_in_their_line(elmo, tmp_path):
-    "A sentence of a treebank is its tokens with blanks between them"
-    source = tmp_path/'a.conllu'
-    source.write_text('1\tNew York' + 8*'\t_' + '\n2\tis' + 8*'\t_' + '\n\n')
-    embed_file(source, tmp_path/'o.npz', elmo, offsets=True, say=lambda s: None)
-    assert offsets_in(tmp_path/'o.npz', 0).tolist() == [[0, 8], [9, 11]]
-
-def test_a_text_that_the_tokenizer_rewrites_has_no_offsets(tmp_path):
-    elmo = lasting(tokenizer=lambda text: text.lower().split())
-    (tmp_path/'in.txt').write_text('a bank\nA bank\nbanks')
-    result = embed_file(tmp_path/'in.txt', tmp_path/'o.npz', elmo, offsets=True, say=lambda s: None)
-    assert list(result['failed']) == [1]
-    assert "no offsets. The token 'bank' is not in 'A bank'" in result['failed'][1]
-
-def test_a_job_with_offsets_is_another_job(elmo, source, tmp_path):
-    out = tmp_path/'o.npz'
-    with pytest.raises(Unplugged): begin(source, out, elmo, [150])
-    with pytest.raises(CommandError, match='another offsets'):
-        begin(source, out, elmo, [10**9], offsets=True)
-    begin(source, out, elmo, [10**9], offsets=True, overwrite=True)
-    assert offsets_in(out, 0)[0, 0] == 0
-
-def test_a_pooled_line_has_no_offsets(elmo, source, tmp_path):
-    with pytest.raises(CommandError, match="pool='mean'"):
-        embed_file(source, tmp_path/'o.npz', elmo, pool='mean', offsets=True)
 
 @pytest.mark.parametrize('change', ['model', 'layers', 'pool', 'dtype', 'input', 'shorter', 'mix'])
 def test_another_job_is_not_mixed_in(elmo, texts, source, tmp_path, change):

@@ -110,8 +110,7 @@ def test_help_is_one_page(monkeypatch):
     assert options == {
         f'--{o}'
         for o in 'help out model layers pool text-col n-rows sep quotes header encoding token-col '
-                 'sent-col dtype tokenizer budget max-tokens threads device bf16 overwrite '
-                 'offsets'.split()
+                 'sent-col dtype tokenizer budget max-tokens threads device bf16 overwrite'.split()
     }
     assert len(page.splitlines()) <= 60 and max(map(len, page.splitlines())) <= 100
     examples = re.findall(r'^  elmo_embed (.*?)(?:  .*)?$', page, re.M)

@@ -10,7 +10,7 @@ __all__ = ['option', 'given', 'at_least', 'flag', 'option_name', 'option_value',
            'takes']
 
 # %% ../../nbs/library/options.ipynb #c004
-import argparse, difflib, json, math, os, re, signal, sys, threading, tomllib, warnings
+import argparse, json, math, os, re, signal, sys, threading, tomllib, warnings
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from numbers import Integral, Real
@@ -19,12 +19,6 @@ from fastcore.meta import delegates
 from .errors import CheckpointError, CommandError, CorpusError, Interrupted
 from .errors import ModelFileError, UsageError, as_error, require
 from .files import regular_file
-
-# %% ../../nbs/library/options.ipynb #c009
-def did_you_mean(name, names):
-    "Returns what to add to an error about `name`: the known name that is nearest, if one is near"
-    found = difflib.get_close_matches(str(name).lower(), list(names), 1, .6)
-    return f" (did you mean {found[0]}?)" if found else ''
 
 # %% ../../nbs/library/options.ipynb #c021
 def seconds(time, name='--time'):
@@ -122,8 +116,7 @@ class Options:
         earlier = {f.metadata['also']: f.name for f in fields(cls) if 'also' in f.metadata}
         said = {earlier.get(name, name): value for name,value in said.items()}
         for name in said:
-            unknown = f"There is no setting {name!r}{did_you_mean(name, names)}"
-            require(name in names, unknown, UsageError)
+            require(name in names, f"There is no setting {name!r}", UsageError)
         return cls(**given(**said))
 
 # %% ../../nbs/library/options.ipynb #c013e
@@ -195,9 +188,7 @@ class CommandLine(argparse.ArgumentParser):
         def dashed(found): return found[0].replace('_', '-')            # `--seq_len=3`
         args = [re.sub('^--[^=]+', dashed, arg) for arg in (sys.argv[1:] if args is None else args)]
         known,rest = self.parse_known_intermixed_args(args)
-        for arg in rest:
-            near = did_you_mean(arg, self._option_string_actions)
-            self.error(f"there is no option {arg}{near}")
+        for arg in rest: self.error(f"there is no option {arg}")
         return vars(known)
 
     def note(self,
@@ -294,10 +285,10 @@ class MachineOptions(Options):
                          read=threads)
     device:str = option(None, 'cpu, cuda, mps (default: the best there is)', 'NAME')
 
-def same_option(name, **more):
+def same_option(name):
     "The field of `ReadOptions` or `MachineOptions` with this name, for another dataclass"
     [found] = [f for f in (*fields(ReadOptions), *fields(MachineOptions)) if f.name == name]
-    return field(default=found.default, metadata={**found.metadata, **more})
+    return field(default=found.default, metadata=found.metadata)
 
 # %% ../../nbs/library/options.ipynb #c041
 def takes(

@@ -16,7 +16,6 @@ from typing import NamedTuple
 import h5py, numpy as np, torch, torch.nn.functional as F
 from ..base.downloads import cache_folder, download
 from ..base.errors import ModelFileError, UnknownName, as_error, require
-from ..base.options import did_you_mean
 from ..base.files import COMPLETE, SavedFiles, check_free, regular_file, whole_folder
 from ..text.tokens import ByteCharVocab, CharVocab, SPECIALS, WordVocab
 from ..nn.bilm import BiLM, BiLMConfig, check_vocab
@@ -39,8 +38,7 @@ def ai2_config(
         lstm = options['lstm']
         for part,known in KEYS.items():
             for key in options[part]:
-                near = did_you_mean(key, known)
-                require(key in known, f"{part} has an unknown key {key!r}{near}", ValueError)
+                require(key in known, f"{part} has an unknown key {key!r}", ValueError)
         for key in cnn.get('embedding', {}):
             require(key == 'dim', f"char_cnn's embedding has an unknown key {key!r}", ValueError)
         filters = tuple(tuple(f) for f in cnn['filters'])

@@ -1,4 +1,4 @@
-"""Vectors for any number of texts, the words nearest to a word, and which words moved it
+"""Vectors for any number of texts, and which words moved a word's vector
 
 Docs: https://elmo-fastai.github.io/elmo_fastai/library/embedding.html.md"""
 
@@ -8,18 +8,14 @@ Docs: https://elmo-fastai.github.io/elmo_fastai/library/embedding.html.md"""
 __all__ = []
 
 # %% ../../nbs/library/embedding.ipynb #c005
-import os, sys
-from heapq import nlargest
+import sys
 from itertools import chain
 from numbers import Integral
-from operator import itemgetter
 from pathlib import Path
 import numpy as np, torch
 from fastcore.basics import patch
 from fastcore.imports import IN_NOTEBOOK
 from ..base.errors import CorpusError, one_of, require
-from ..base.options import did_you_mean
-from ..text.read import texts_of, to_table
 from ..text.tokens import check_sentences, split_text
 from ..nn.bilm import evaluation_copy
 from ..nn.fast import speed_up
@@ -171,8 +167,7 @@ def position_of(tokens, word):
                 f"of {sentence!r:.200}: they are counted from 0")
         return int(word)
     places = [t for t,token in enumerate(tokens) if token == word]
-    require(places, f"{word!r} is not among the tokens of {sentence!r:.200}"
-            + did_you_mean(word, tokens))
+    require(places, f"{word!r} is not among the tokens of {sentence!r:.200}")
     require(len(places) == 1, f"{word!r} occurs {len(places)} times in {sentence!r:.200}: give "
             f"one of the positions {', '.join(map(str, places))} in place of the word")
     return places[0]
@@ -186,59 +181,6 @@ def cosines(x, y):
     "Cosines of vectors [..., D] with others [..., D]; 0 for a vector of zeros"
     norms = np.linalg.norm(x, axis=-1)*np.linalg.norm(y, axis=-1)
     return (x*y).sum(-1)/np.maximum(norms, 1e-12)
-
-# %% ../../nbs/library/embedding.ipynb #n04
-def sentences_among(source, text_col=None, token_col=None):
-    "Returns the sentences of a list, or of a file, a table or a data set"
-    is_table = hasattr(source, 'columns') or hasattr(source, 'column_names')
-    if not is_table and not isinstance(source, (str, os.PathLike)): return check_sentences(source)
-    texts = texts_of(to_table(source, token_col), text_col)
-    return [text for text in texts if text is not None]
-
-# %% ../../nbs/library/embedding.ipynb #n05
-def occurrences(elmo, sents, places, layers):
-    "Yields, portion by portion, [(sentence, position)] and their vectors [layers, n, D]"
-    for portion in windows((sent for sent in sents if places(sent)), 8*2048, len):
-        portion = list(dict.fromkeys(portion))                  # equal sentences count once
-        vectors = elmo.embed_iter(portion, layers)
-        x = np.concatenate([v[..., places(sent), :] for sent,v in zip(portion, vectors)], -2)
-        yield [(sent, t) for sent in portion for t in places(sent)], x if x.ndim == 3 else x[None]
-
-# %% ../../nbs/library/embedding.ipynb #n06
-@patch
-def nearest(self:Elmo,
-    sentence,            # a text or a list of tokens
-    word,                # one of its tokens; its position where it occurs more than once
-    among,               # texts or lists of tokens; or a file, a table, a data set
-    k:int=5,             # rows for each layer
-    layers='mix',        # as for `embed`; with 'all' each layer has its own neighbours
-    same_word:bool=True, # look at occurrences of the same word only; False: at all words
-    text_col=None,       # of a table, with the texts; None: one of the usual names
-    token_col=None,      # of .conllu and .conll, with the words
-): # a `DataFrame`: sentence (its tokens between blanks), word, position, cosine, layer
-    "The `k` occurrences nearest to a word, in other sentences (Peters et al. 2018, table 4)"
-    import pandas as pd
-    require(isinstance(k, Integral) and k >= 1, f"k={k!r}: take a whole number from 1 up",
-            ValueError)
-    [tokens] = self.to_tokens([sentence])
-    position = position_of(tokens, word)
-    word = tokens[position]
-    layers = checked(self, layers)['layers']
-    def places(sent): return [t for t,token in enumerate(sent) if not same_word or token == word]
-    found = sentences_among(among, text_col, token_col)
-    sents = (tuple(split_text(self.tokenize, sent, i)) for i,sent in enumerate(found))
-    others = (sent for sent in sents if sent != tuple(tokens))
-    [(_, query)] = occurrences(self, [tuple(tokens)], lambda sent: [position], layers)
-    best = [{} for _ in query]                                  # (sentence, position) → cosine
-    for keys,x in occurrences(self, others, places, layers):
-        for i,row in enumerate(cosines(x, query).tolist()):
-            near = best[i] | dict(zip(keys, row))
-            best[i] = dict(nlargest(k, near.items(), itemgetter(1)))
-    require(best[0], f"No other sentence among these has {word!r}")
-    rows = [(' '.join(sent), sent[t], t, cosine, name)
-            for name,near in zip(layer_names(self, layers), best)
-            for (sent, t),cosine in near.items()]
-    return pd.DataFrame(rows, columns=['sentence', 'word', 'position', 'cosine', 'layer'])
 
 # %% ../../nbs/library/embedding.ipynb #n12
 @patch

@@ -13,13 +13,12 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 import h5py, numpy as np, torch
-import pyarrow as pa, pyarrow.parquet as pq
 from ..base.errors import CommandError, UsageError, require
 from ..base.options import given
 from ..base.portions import Portions
 from ..base.processes import find_device, use_threads
 from ..text.read import name_of, summary, texts_of, to_table
-from ..text.tokens import get_tokenizer, offsets as find_offsets
+from ..text.tokens import get_tokenizer
 from .embed import checked, embed_window, load_elmo, windows
 from .module import Elmo, digest_of_state, encoder_state
 
@@ -36,26 +35,21 @@ def digest(elmo, layers):
     return digest_of_state(state, *settings)
 
 def embedded(portions, pooled):
-    "Yields (number, text, tokens, vectors) of each line that was embedded"
+    "Yields (number, text, vectors) of each line that was embedded"
     for lines,vectors in zip(portions.abouts(), portions.values()):
         lines = [line for line in lines if not line[3]]
         ends = np.cumsum([1 if pooled else len(tokens) for _,_,tokens,_ in lines], dtype=int)
-        for (number, text, tokens, _),v in zip(lines, np.split(vectors, ends[:-1], -2)):
-            yield number, text, tokens, v[..., 0, :] if pooled else v
+        for (number, text, _, _),v in zip(lines, np.split(vectors, ends[:-1], -2)):
+            yield number, text, v[..., 0, :] if pooled else v
 
 # %% ../../nbs/library/embedding_files.ipynb #c079
-def line_offsets(text, tokens):
-    "Start and end of each token, [T, 2]"
-    return np.array(find_offsets(text, tokens), np.int64).reshape(-1, 2)
-
 def write_hdf5(path, portions, info):
     "A data set for each line, named by its number"
     index = {}
     with h5py.File(path, 'w', track_order=True) as f:
-        for number,text,tokens,v in embedded(portions, info['pool']):
+        for number,text,v in embedded(portions, info['pool']):
             f.create_dataset(str(number), data=v)
             index[text] = str(number)
-            if 'offsets' in info: f[f'offsets/{number}'] = line_offsets(text, tokens)
         names = f.create_dataset('sentence_to_index', (1,), dtype=h5py.string_dtype())
         names[0] = json.dumps(index)
         f.attrs['elmo_fastai'] = json.dumps(info)
@@ -64,54 +58,22 @@ def write_npz(path, portions, info):
     "An array for each line, named by its number; if pooled one for all, and one of their numbers"
     with zipfile.ZipFile(path, 'w') as archive:
         def new(name): return archive.open(f'{name}.npy', 'w', force_zip64=True)
-        def write(name, array):
-            with new(name) as f: np.lib.format.write_array(f, np.ascontiguousarray(array))
         if not info['pool']:
-            for number,text,tokens,v in embedded(portions, False):
-                write(number, v)
-                if 'offsets' in info: write(f'offsets/{number}', line_offsets(text, tokens))
+            for number,_,v in embedded(portions, False):
+                with new(number) as f: np.lib.format.write_array(f, np.ascontiguousarray(v))
             return
         numbers = []
         with new('vectors') as f:     # the header first, then row by row
-            for number,_,_,v in embedded(portions, True):
+            for number,_,v in embedded(portions, True):
                 if not numbers:
                     shape = (info['lines'], *v.shape)
                     header = dict(descr=v.dtype.str, fortran_order=False, shape=shape)
                     np.lib.format.write_array_header_2_0(f, header)
                 f.write(v.tobytes())
                 numbers.append(number)
-        write('lines', np.array(numbers, int))
+        with new('lines') as f: np.lib.format.write_array(f, np.array(numbers, int))
 
-def as_table(rows, info):
-    "Lines as an Arrow table: one row per token, or one per line if pooled"
-    numbers, texts, tokens, vectors = zip(*rows)
-    if info['pool']: columns = dict(line=numbers, text=texts)
-    else:
-        lens = [len(line) for line in tokens]
-        columns = dict(line=np.repeat(numbers, lens),
-                       position=pa.array([i for n in lens for i in range(n)], pa.int64()),
-                       token=pa.array([token for line in tokens for token in line], pa.string()))
-        if 'offsets' in info:
-            places = np.concatenate([line_offsets(*line) for line in zip(texts, tokens)])
-            columns |= dict(start=places[:, 0], end=places[:, 1])
-    join = np.stack if info['pool'] else np.concatenate
-    v = join(vectors, -2)                                             # [n, 2P] or [layers, n, 2P]
-    layers = {'vector': v} if v.ndim == 2 else {f'layer{i}': layer for i,layer in enumerate(v)}
-    for name,layer in layers.items():
-        flat = pa.array(np.ascontiguousarray(layer).reshape(-1))
-        columns[name] = pa.FixedSizeListArray.from_arrays(flat, info['dim'])
-    return pa.table(columns).replace_schema_metadata({'elmo_fastai': json.dumps(info)})
-
-def write_parquet(path, portions, info):
-    "A row for each token, or for each line if pooled"
-    writer = None
-    for rows in windows(embedded(portions, info['pool']), 16384, lambda line: len(line[2])):
-        table = as_table(rows, info)
-        if writer is None: writer = pq.ParquetWriter(path, table.schema)
-        writer.write_table(table)
-    writer.close()
-
-WRITERS = {'.hdf5': write_hdf5, '.h5': write_hdf5, '.npz': write_npz, '.parquet': write_parquet}
+WRITERS = {'.hdf5': write_hdf5, '.h5': write_hdf5, '.npz': write_npz}
 
 # %% ../../nbs/library/embedding_files.ipynb #c082
 class Line(NamedTuple):
@@ -121,22 +83,16 @@ class Line(NamedTuple):
     tokens:list=()
     problem:str|None=None  # why nothing can be embedded
 
-def token_lines(texts, tokenize, job):
+def token_lines(texts, tokenize, max_tokens):
     "Yields a `Line` for each text or list of tokens"
     for number,value in enumerate(texts):
         tokens = tokenize(value) if isinstance(value, str) else value or []
         text = ' '.join(value) if isinstance(value, list) else value
-        why = "holds no text" if text is None else reason_to_leave_out(text, tokens, job)
-        yield Line(number, problem=why) if why else Line(number, text, tokens)
-
-def reason_to_leave_out(text, tokens, job):
-    "Why a line can't be embedded; None: it can"
-    most = job['max_tokens']
-    if len(tokens) > most:
-        return f"has {len(tokens):,} tokens, and one may have {most:,} at most"
-    if 'offsets' not in job: return None
-    try: find_offsets(text, tokens)
-    except ValueError as e: return f"has no offsets. {e}"
+        problem = None
+        if text is None: problem = "holds no text"
+        elif len(tokens) > max_tokens:
+            problem = f"has {len(tokens):,} tokens, and one may have {max_tokens:,} at most"
+        yield Line(number, problem=problem) if problem else Line(number, text, tokens)
 
 # %% ../../nbs/library/embedding_files.ipynb #c083
 def embed_lines(portions, lines, elmo, settings, say):
@@ -186,36 +142,34 @@ def outcome(result, out, char_vocab):
     return text
 
 # %% ../../nbs/library/embedding_files.ipynb #c081
-def check_places(source, out, endings):
+def check_places(source, out):
     "Raises `UsageError` if there is no input, or if the output must not be written there"
     def check(ok, why): require(ok, why, UsageError)
     is_file = isinstance(source, (str, os.PathLike)) and Path(source).expanduser().is_file()
-    check(out.suffix.lower() in endings,
-          f"--out {str(out)!r} should end in one of {', '.join(endings)}")
+    check(out.suffix.lower() in WRITERS,
+          f"--out {str(out)!r} should end in one of {', '.join(WRITERS)}")
     check(not out.is_dir(), f"{out} is a folder: name a file with --out")
     is_same = is_file and out.exists() and out.samefile(Path(source).expanduser())
     check(not is_same, "--out is the input itself: name another file")
 
-def job_of(elmo, layers, settings, max_tokens, offsets):
+def job_of(elmo, layers, settings, max_tokens):
     "All that the vectors of a line depend on: name → value, for JSON"
     name = elmo.tokenizer
     if not isinstance(name, str): name = getattr(name, '__qualname__', type(name).__name__)
     job = dict(settings, tokenizer=name, max_tokens=max_tokens, dim=elmo.dim,
                model=digest(elmo, layers))
     del job['budget']
-    if offsets: job['offsets'] = True
     return job
 
 # %% ../../nbs/library/embedding_files.ipynb #c086
 def embed_file(
     source,                 # a file, a table, a data set, a list, see [Reading](read.ipynb)
-    out,                    # a file to write: .hdf5 (.h5), .parquet or .npz
+    out,                    # a file to write: .hdf5 (.h5) or .npz
     elmo:Elmo,              # its tokenizer splits the texts
     layers='all',           # 'all', 'mix' or the number of one
     text_col=None,          # of a table, with the texts; None: one of the usual names
     token_col=None,         # of .conllu and .conll, with the words
     max_tokens:int=50_000,  # rows with more are left out, and reported
-    offsets:bool=False,     # write where each token begins and ends in its text, in characters
     overwrite:bool=False,   # replace an output, and drop the beginning of another job
     say=print,              # where progress is told
     **kwargs                # of `Elmo.embed_iter`: pool, dtype, budget, bf16
@@ -223,17 +177,15 @@ def embed_file(
     """Embed a file's texts into a file; goes on where a call was stopped. Raises `CommandError`,
     `CorpusError`, and `CheckpointError` while another process writes the same output"""
     settings = checked(elmo, layers, **kwargs)
-    require(not (offsets and settings['pool']), "offsets are of tokens, and with "
-            f"pool={settings['pool']!r} there is one vector per line: leave one out", UsageError)
     out = Path(out).expanduser()
-    check_places(source, out, WRITERS)
+    check_places(source, out)
     table = to_table(source, token_col)
     texts = texts_of(table, text_col)
     unit = 'line' if str(source).lower().endswith('.txt') else 'row'
-    job = job_of(elmo, layers, settings, max_tokens, offsets)
+    job = job_of(elmo, layers, settings, max_tokens)
     portions = Portions(out, 'elmo_fastai.embed.2', job, overwrite)
     with portions.opened():
-        rest = portions.rest(lambda: token_lines(texts, elmo.tokenize, job))
+        rest = portions.rest(lambda: token_lines(texts, elmo.tokenize, max_tokens))
         n_done = portions.totals['lines']
         if n_done: say(f"Going on after {n_done:,} {unit}s that were embedded before")
         else: say(f"Reading {summary(source, dict(all=len(texts)), texts[0], table.columns)}")

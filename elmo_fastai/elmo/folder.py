@@ -18,7 +18,6 @@ from safetensors.torch import load as load_tensors, save as save_tensors, save_f
 from fastcore.basics import patch
 from ..base.errors import ModelFileError, UnknownName, as_error, one_of, require
 from ..base.files import SUMS, SavedFiles, check_free, read_saved, whole_folder
-from ..base.options import did_you_mean
 from ..text.tokens import ByteCharVocab, SPECIALS, WordVocab, load_char_vocab
 from ..nn.bilm import BiLM, BiLMConfig, char_vocab_of, check_vocab, empty_bilm
 from ..nn.softmax import default_cutoffs
@@ -320,9 +319,8 @@ OF_MIX = [name for name in signature(ScalarMix).parameters if name != 'n_layers'
 def check_settings(settings):
     "Raise `TypeError` for the first name that is no setting of an `Elmo`"
     known = {*signature(Elmo).parameters, *OF_MIX} - {'lm', 'vocab', 'mix'}
-    for name in settings:
-        near = did_you_mean(name, known)
-        require(name in known, f"An Elmo has no setting {name!r}{near}", TypeError)
+    for name in settings: require(name in known, f"An Elmo has no setting {name!r}: its settings "
+                                  f"are {', '.join(sorted(known))}", TypeError)
 
 def saved_settings(files):
     "What `elmo.json` keeps of an `Elmo`: its settings, and those of each mix"

@@ -39,10 +39,9 @@ class EmbedSettings(Options):
                         read=layer)
     pool:str = option(None, 'one vector per line: mean, max or first_last (default: one per token)',
                       'HOW', choices=('mean', 'max', 'first_last'))
-    offsets:bool = option(False, 'write where each token begins and ends in its text, too')
     dtype:str = option('float32', 'float32 or float16', 'TYPE', choices=('float32', 'float16'))
-    out:str = option(None, "to write: .hdf5 (one dataset per line, as AllenNLP's elmo command), "
-                     '.parquet or .npz', 'FILE', group='the run')
+    out:str = option(None, "to write: .hdf5 (one dataset per line, as AllenNLP's elmo command) "
+                     'or .npz', 'FILE', group='the run')
     overwrite:bool = option(False, 'replace an output, and drop the beginning of another job')
     budget:int = option(2048, 'tokens per batch', 'N', check=at_least(3))
     threads:str = same_option('threads')
@@ -59,8 +58,7 @@ class EmbedSettings(Options):
 # %% ../../nbs/library/embedding_command.ipynb #c03
 EXAMPLES = {'my.txt --model mini-en --out vectors.hdf5': 'all layers',
             'my.csv --text-col said --model mini-en --pool mean --out v.npz': 'one per row',
-            'tokens.txt --tokenizer space --model ai2:small --out v.parquet':
-                'text that is tokenised'}
+            'tokens.txt --tokenizer space --model ai2:small --out v.hdf5': 'text that is tokenised'}
 
 def embed_command_line():
     about = ("A vector for every token of every line of a text. "

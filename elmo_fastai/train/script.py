@@ -23,7 +23,7 @@ import elmo_fastai
 from ..base.errors import CheckpointError, CommandError, CorpusError, Interrupted
 from ..base.errors import ModelFileError, UsageError, as_error, require
 from ..base.files import lock_folder
-from ..base.options import did_you_mean, flag, given, in_words
+from ..base.options import flag, given, in_words
 from ..base.processes import find_device, is_main, main_first, use_threads
 from ..text.corpora import CORPORA, Corpus, ToyCorpus, corpus_name, text_corpus
 from ..text.read import is_files
@@ -157,9 +157,8 @@ def shape(settings):
     del usual['n_chars']                                     # it reads bytes
     changes = dict(settings.config or {})
     if settings.dropout is not None: changes['dropout'] = settings.dropout
-    for name in changes:
-        unknown = f"A model has no setting {name!r}{did_you_mean(name, usual)}"
-        require(name in usual, unknown, UsageError)
+    for name in changes: require(name in usual, f"A model has no setting {name!r}: its settings "
+                                 f"are {', '.join(usual)}", UsageError)
     try: return BiLMConfig.from_dict(usual | changes)
     except (ValueError, TypeError) as e: raise UsageError(str(e)) from e
 

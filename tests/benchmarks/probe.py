@@ -1,29 +1,28 @@
 """What the layers know, in figures: probes and neighbours on the built-in corpus and on English,
-their time, and the memory of a search (chapters 12, 12b).
+and their time.
 
     python tests/benchmarks/probe.py                 # all; about half an hour on two cores
     python tests/benchmarks/probe.py --quick         # smaller everywhere
-    python tests/benchmarks/probe.py --only toy  # or purity, english, real, words, ud, time, memory
+    python tests/benchmarks/probe.py --only toy  # or purity, english, real, words, ud, time
 
 `toy` and `purity` want models as `make pretrain` leaves them, one a seed, named with --toy (those
 of the page: `elmo_pretrain toy --seed 1 --sentences 100000 --epochs 3 --lr 0.008 --out …`); the
 others take the model of the package, or --model FOLDER. The texts come from ELMO_FASTAI_DATA or
-../shared/data, or are downloaded. `memory` searches ten times as many occurrences in a process of
-its own. The figures go to nbs/results/probe.json and neighbours.json, part by part. With --quick
-nothing is written, nor are `toy` and `purity` with fewer than three seeds.
+../shared/data, or are downloaded. The figures go to nbs/results/probe.json and neighbours.json,
+part by part. With --quick nothing is written, nor are `toy` and `purity` with fewer than three
+seeds.
 """
-import json, math, re, time
+import math, re, time
 from collections import Counter
 from itertools import product
 
 import numpy as np
 
-from harness import (RESULTS, ROOT, in_process, opt, options, peak_bytes, read_figures,
-                     write_figures)
+from harness import RESULTS, ROOT, opt, options, read_figures, write_figures
 from pages import page
 
 FILES = dict(toy='probe', english='probe', real='neighbours', words='neighbours', ud='probe',
-             time='probe', memory='probe', purity='neighbours')
+             time='probe', purity='neighbours')
 POOLS, KS = (4_000, 12_000, 24_000, 40_000), (1, 3, 5, 10)
 # What is looked for in the novels and in WikiText-2: words in sentences that were written before
 # the search, one sense each
@@ -236,7 +235,7 @@ def count_vectors(sents, n_words=8_000, around=3, dim=100):
 def words(elmo, quick, layer=1):
     "A dozen words and more: where their nearest occurrences are, and their static neighbours"
     from elmo_fastai.tasks.cbow import WordVectors
-
+    nearest = page('studies/probes').nearest
     ask = [(w, [q.strip() for q in qs.split('|')])
            for w, qs in (o.split(': ', 1) for o in ASK.strip().split('\n'))][:2 if quick else None]
     text, wanted = real_sentences(), re.compile(r'\b(?:' + '|'.join(w for w,_ in ask) + r')\b')
@@ -252,11 +251,11 @@ def words(elmo, quick, layer=1):
         row = dict(word=w, occurrences=n[w], static=[v for v, _ in by_count.nearest(w, 5)],
                    letters=[v for v, _ in by_letter.nearest(w, 5)], asked=[])
         for q in qs:
-            near = elmo.nearest(q, w, [list(s) for s in found if w in s], k=2, layers=layer)
+            near = nearest(elmo, q.split(), w, [list(s) for s in found], 2, layer)
             print(near, flush=True)
             shown = []
             for o in near.itertuples():
-                s, t = tuple(o.sentence.split(' ')), o.position
+                s, t = tuple(o.tokens), o.position
                 before, after = ' '.join(s[max(0, t - 8):t]), ' '.join(s[t + 1:t + 8])
                 text = [before, s[t], after, t > 8, t + 8 < len(s)]
                 shown.append(dict(cosine=round(o.cosine, 3), source=found[s], text=text))
@@ -292,7 +291,7 @@ def ud(elmo, quick):
         res[name] = plain(t)
     return res
 
-# time and memory
+# time
 
 def timed(elmo, quick):
     "Seconds of each probe, 20,000 tokens to learn from, one seed; under a minute is asked"
@@ -314,35 +313,12 @@ def timed(elmo, quick):
     run('purity', purity, more)
     return res
 
-def one(n):
-    "The highest memory of a search through `n` occurrences of one word"
-    import torch
-    from elmo_fastai.nn.bilm import BiLM, BiLMConfig
-    from elmo_fastai.elmo import Elmo
-    torch.manual_seed(0)
-    elmo = Elmo(BiLM(BiLMConfig('tiny'), 0), tokenizer='space').eval()
-    stream = (f'w{i} bank w{i*7919 % 50_000}'.split() for i in range(n))
-    elmo.nearest('the bank', 'bank', ['a bank', 'one bank'], k=1)
-    start = time.perf_counter()
-    elmo.nearest('the bank', 'bank', stream)
-    seconds = round(time.perf_counter() - start, 1)
-    print(json.dumps(dict(occurrences=n, mb=round(peak_bytes()/2**20), seconds=seconds)))
-
-def memory(quick):
-    res = []
-    for n in (2_000, 20_000) if quick else (20_000, 200_000):
-        res.append(in_process(n))
-        print(res[-1], flush=True)
-    return res
-
 def main():
     a = options(__doc__,
         quick=opt(False, 'smaller everywhere; nothing is written'),
         only=opt(choices=FILES, nargs='+'),
         model=opt('mini-en', "a folder, or 'mini-en', the package's own"),
-        toy=opt([ROOT/'models'/'toy'], 'folders as make pretrain leaves them', nargs='+'),
-        job=opt(hidden=True))                       # how many occurrences
-    if a.job: return one(int(a.job))
+        toy=opt([ROOT/'models'/'toy'], 'folders as make pretrain leaves them', nargs='+'))
     from elmo_fastai.elmo import Elmo
     wanted = a.only or list(FILES)
     elmo = (Elmo.from_pretrained(a.model) if {'english', 'real', 'words', 'ud', 'time'} & {*wanted}
@@ -353,8 +329,7 @@ def main():
             print(f"({part}: no model in {', '.join(missing)}: say make pretrain, or name one with "
                   "--toy)", flush=True)
             continue
-        if part == 'memory': res = memory(a.quick)
-        elif on_toy: res = dict(toy=toy, purity=purity_of_pools)[part](a.toy, a.quick)
+        if on_toy: res = dict(toy=toy, purity=purity_of_pools)[part](a.toy, a.quick)
         else: res = dict(english=english, real=real, words=words, ud=ud, time=timed)[part](
             elmo, a.quick)
         if not a.quick and not (on_toy and len(a.toy) < 3): write(part, res)
