@@ -1,10 +1,11 @@
 "The learner: an ordinary `Learner`, its callbacks, and trainings that end early"
-import csv, math, multiprocessing, os, re, signal, threading, time, warnings
+import csv, math, multiprocessing, os, pickle, pickletools, re, signal, subprocess, sys, threading
+import time, warnings, zipfile
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np, pandas as pd, pytest, torch
+import cloudpickle, numpy as np, pandas as pd, pytest, torch
 from fastai.basics import AccumMetric, Adam, Callback, CancelFitException, Learner, load_learner
 from fastai.basics import set_seed
 from fastai.data.all import ColReader, DataBlock, RandomSplitter
@@ -180,6 +181,105 @@ def test_export_and_load_learner(dls, tmp_path):
     assert again.predict('the', 5, seed=1) == learn.predict('the', 5, seed=1)
     again.dls = dls
     assert fitted(again).stopped is None
+
+def pickled(file):
+    "The pickle of a file that `torch.save` or `pickle` wrote"
+    data = Path(file).read_bytes()
+    if not zipfile.is_zipfile(file): return data
+    with zipfile.ZipFile(file) as z:
+        return z.read(next(name for name in z.namelist() if name.endswith('data.pkl')))
+
+def names_in(file):
+    "All text in a pickle: names of classes, and strings"
+    return [arg for _,arg,_ in pickletools.genops(pickled(file)) if isinstance(arg, str)]
+
+def exporting(kind, some, where, **kwargs):
+    "A learner of each kind, its data and itself in a folder"
+    if kind == 'bilm': return learner(loaders(some, path=where), path=where, **kwargs)
+    if kind == 'cbow': return cbow_learner(loaders(some, 'cbow', path=where), dim=8, **kwargs)
+    (where/'t.txt').write_text('\n'.join(some.train), encoding='utf-8')
+    if kind == 'stream':
+        dls = stream_loaders(where/'t.txt', tokenizer='space', device='cpu', n_valid=20, bs=16,
+                             max_vocab=200, buffer=40, path=where)
+        return learner(dls, **kwargs)
+    if kind == 'blocks':
+        rows = pd.DataFrame(dict(text=some.train))
+        block = DataBlock(BiLMBlock('sentences', tokenizer='space', bs=16), get_x=ColReader('text'),
+                          splitter=RandomSplitter(seed=0))
+        return learner(block.dataloaders(rows, path=where, device='cpu'), path=where, **kwargs)
+    backbone = Elmo(BiLM(CFG, 0), tokenizer='space')
+    how = dict(bs=16, device='cpu', path=where)
+    if kind == 'tags':
+        return elmo_tagger_learner(TagDataLoaders.from_corpus(some, **how), backbone, **kwargs)
+    rows = pd.DataFrame(dict(text=some.train, label=[sent.split()[0] for sent in some.train]))
+    rows.to_csv(where/'t.csv', index=False)
+    dls = ClassifyDataLoaders.from_files(where/'t.csv', tokenizer='space', **how)
+    return elmo_classifier_learner(dls, backbone, **kwargs)
+
+KINDS = ['bilm', 'stream', 'blocks', 'cbow', 'labels', 'tags']
+
+@pytest.mark.parametrize('kind,module', [
+    *[(kind, cloudpickle) for kind in KINDS], ('bilm', pickle)], ids=str)
+def test_nothing_exported_holds_a_path(some, tmp_path, monkeypatch, kind, module):
+    (tmp_path/'home').mkdir()
+    (tmp_path/'else').mkdir()
+    home = tmp_path/'home'
+    learn = exporting(kind, some, home, model_dir=home/'kept')
+    learn.add_cbs([CSVLogger(home/'log.csv'), Checkpoints(tmp_path/'points'),
+                   SaveModelCallback(fname='best')])
+    quietly(learn, 'fit', 1, 1e-3)
+    before = learn.path, learn.dls.path, learn.model_dir, learn.dls
+    learn.export('a.pkl', pickle_module=module)
+    assert (learn.path, learn.dls.path, learn.model_dir, learn.dls) == before
+    text = ' '.join(names_in(home/'a.pkl'))
+    assert 'pathlib' not in text and 'PosixPath' not in text
+    assert tmp_path.name not in text and str(tmp_path) not in text
+    assert tmp_path.name.encode() not in (home/'a.pkl').read_bytes()
+    # it goes on in the working folder, as a new learner does
+    monkeypatch.chdir(tmp_path/'else')
+    again = load_learner(home/'a.pkl')
+    assert again.path == again.dls.path == Path('.') and again.csv_logger.fname == Path('log.csv')
+    assert again.checkpoints.folder == Path('points')
+    again.save('w')
+    again.export('b.pkl')
+    assert Path('kept/w.pth').exists() and type(load_learner('b.pkl')) is type(learn)
+    close(*(next(iter(one.model.parameters())) for one in (again, learn)))
+
+def test_a_failed_export_changes_nothing(few, tmp_path):
+    learn = fitted(learner(few, path=tmp_path))
+    learn.stuck = threading.Lock()                     # no file can hold it
+    before = learn.path, learn.dls.path, learn.model_dir, learn.dls, learn.opt
+    with pytest.raises(TypeError, match='lock'): learn.export('a.pkl')
+    assert (learn.path, learn.dls.path, learn.model_dir, learn.dls, learn.opt) == before
+    del learn.stuck
+    learn.export('a.pkl')
+    assert learn.opt is not None and learn.dls is few
+
+ELSEWHERE = """
+import pathlib, pickle, sys, warnings
+warnings.simplefilter('ignore')
+from fastai.basics import load_learner
+class Loader(pickle.Unpickler):       # as on Windows: this class can't be made there
+    def find_class(self, module, name):
+        if name == 'PosixPath' or module.startswith('pathlib'):
+            raise NotImplementedError("cannot instantiate 'PosixPath' on your system")
+        return super().find_class(module, name)
+class There: Unpickler = Loader; load = pickle.load; __name__ = 'pickle'
+for file,args in eval(sys.argv[1]):
+    print(repr(load_learner(file, pickle_module=There).predict(*args)[0]))
+"""
+
+def test_another_system_loads_and_predicts(some, tmp_path):
+    learners = {kind: exporting(kind, some, tmp_path) for kind in ('bilm', 'cbow', 'labels', 'tags')}
+    asked = dict(bilm=(['the bank'], 0), cbow=('the ___ of the river',), labels=('the bank',),
+                 tags=('the bank',))
+    for kind,learn in learners.items(): learn.export(f'{kind}.pkl')
+    told = subprocess.run(
+        [sys.executable, '-c', ELSEWHERE, repr([(f'{kind}.pkl', asked[kind]) for kind in learners])],
+        capture_output=True, text=True, cwd=tmp_path)
+    assert told.returncode == 0, told.stderr
+    assert told.stdout.splitlines() == [
+        repr(learn.predict(*asked[kind])[0]) for kind,learn in learners.items()]
 
 def test_predict_goes_on_with_a_text(dls):
     learn = fitted(learner(dls))

@@ -17,11 +17,12 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache, partial
 from itertools import count
-import torch
+import cloudpickle, torch
 from fastai.basics import *
 from fastai.callback.all import *
 from fastai.torch_core import no_random, set_seed
 from ..base.errors import require
+from ..base.files import portable
 from ..base.options import in_words
 from ..base.processes import add_up, is_main, n_processes
 from ..text.corpora import toy_corpus
@@ -446,6 +447,17 @@ class FitLearner(Learner):
             tracker.comp = np.less
             tracker.min_delta *= -1
         return self
+
+    def export(self, fname='export.pkl', pickle_module=cloudpickle, pickle_protocol=2):
+        "As fastai's, for any system: paths begin in the working folder of who loads it"
+        dls, opt, model_dir = self.dls, self.opt, self.model_dir
+        module = portable(pickle_module, self.path, getattr(dls, 'path', self.path))
+        self.model_dir = Path(model_dir)               # as text it would be written as it is
+        try: super().export(fname, module, pickle_protocol)
+        except BaseException:
+            self.dls, self.opt = dls, opt
+            raise
+        finally: self.model_dir = model_dir
 
     def _with_events(self, *args, **kwargs):
         "As fastai's; in the end callbacks let go of what they hold (`let_go`), also after an error"
