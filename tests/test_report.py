@@ -54,6 +54,18 @@ def test_a_report_leaves_the_model_in_its_mode(mode, model, dls, corpus):
     assert before == [m.training for m in model.modules()]
     model.eval()
 
+def test_counting_reads_the_tokens_of_the_loaders():
+    "Loaders may split a corpus otherwise than it says itself"
+    lines = ["the bank, isn't it?", "the river's bank."]*30
+    def made(name): return Corpus('c', dict(train=lines, valid=lines, test=lines[:4]), name)
+    def figures(corpus, **kwargs):
+        loaders = ElmoDataLoaders.from_corpus(corpus, kind='sentences', bs=8, device='cpu', **kwargs)
+        torch.manual_seed(0)
+        return make_report(BiLM(CFG, len(loaders.vocab)).eval(), loaders, corpus)
+    a, b = figures(made('space'), tokenizer='words'), figures(made('words'))
+    assert a['trigram'] == pytest.approx(b['trigram']) and a['unigram'] == pytest.approx(b['unigram'])
+    assert a['test_predictions'] == b['test_predictions'] > figures(made('space'))['test_predictions']
+
 # senses of vectors that we make: layer 0 knows the word, layer 1 knows the sense, layer 2 knows
 # nothing
 

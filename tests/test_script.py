@@ -740,6 +740,32 @@ def test_other_words_and_a_new_output_layer(trained, reviews, tmp_path, monkeypa
         assert getattr(new.config, field) == getattr(lm.config, field)
     assert not any(v.equal(new.state_dict()[k]) for k,v in encoder.items() if v.dim() > 1)
 
+def test_a_text_is_split_as_the_model_s_text_was(text, tmp_path):
+    """The tokenizer of the model, but for a text that has its tokens; what is said comes first, and
+    a resumption keeps it"""
+    (text/'a.txt').write_text("We didn't go, did we?\n我们去河岸。\n"*30, encoding='utf-8')
+    (text/'a.conll').write_text(''.join(f'{o}\n' for o in ["didn't A", 'it B', '. B', '']*40))
+    how = OTHER | dict(bs=2, seq_len=8)
+    def tokenizer(folder): return load_bilm(folder)[0].tokenizer
+    base = train(str(text/'a.txt'), text/'base', tokenizer='chars', **how)
+    assert tokenizer(base) == 'chars'
+    def on(source, out, **kwargs): return train(source, text/out, start=base, **how | kwargs)
+    whole = on(str(text/'a.txt'), 'whole')
+    assert tokenizer(whole) == report_of(whole)['tokenizer'] == 'chars' == toml_of(whole)['tokenizer']
+    assert tokenizer(on(str(text/'a.txt'), 'said', tokenizer='space')) == 'space'
+    assert tokenizer(on(str(text/'a.conll'), 'tokens')) == 'space'
+    assert tokenizer(on(Corpus('c', dict(train=['a b']*40, valid=['a'])), 'corpus')) == 'words'
+    for source,name in (('a.txt', 'chars'), ('a.conll', 'space')):
+        folder = on(str(text/source), f'stream-{name}', stream=True, n_valid=None, valid_rows=9)
+        assert tokenizer(folder) == name
+    interrupted_at(3, str(text/'a.txt'), text/'m', start=base, **how)
+    again = going_on(None, text/'m.run')
+    assert tokenizer(again) == 'chars' and weights(again) == weights(whole)
+    lm, vocab = load_bilm(base)
+    lm.tokenizer = str.split
+    save_bilm(text/'own', lm, vocab)
+    with pytest.raises(CommandError, match='--tokenizer'): on(str(text/'a.txt'), 'x', start=text/'own')
+
 def test_it_goes_on_without_the_model_it_began_with(trained, text):
     "Interrupted, and the model is gone: the checkpoint has the weights, the words and the letters"
     copy = text/'letters'

@@ -41,7 +41,7 @@ def as_text(dataset, types=None):
     is_table = isinstance(lists.items, pd.DataFrame)
     items = lists.items.itertuples() if is_table else lists.items
     sents = transform.all_tokens(map(earlier, items), lists.items)
-    types = types or TokenTypes(transform.vocab, transform.char_vocab)
+    types = types or TokenTypes(transform.vocab, transform.char_vocab, transform.tokenizer)
     return EncodedText(sents, types, transform.max_words)
 
 # %% ../../nbs/library/batches.ipynb #c012
@@ -81,6 +81,7 @@ class BatchDL(TfmdDL):
     n_inp = property(lambda self: self.n_in)
     vocab = property(lambda self: self.types.vocab)
     char_vocab = property(lambda self: self.types.char_vocab)
+    tokenizer = property(lambda self: self.types.tokenizer)
 
     def get_idxs(self):
         "The numbers of all examples in the order of this epoch; batch i ends before `ends[i]`"

@@ -58,7 +58,8 @@ class ElmoTransform(Transform):
         min_freq:int=1, max_vocab:int=None,    # of the vocabulary to be built
         max_words:int=None   # cut longer sentences; `lost` counts the words that are cut off
     ):
-        self.tokenizer = get_tokenizer(tokenizer)
+        self.tokenizer = tokenizer
+        self.tokenize = get_tokenizer(tokenizer)
         self.vocab = vocab
         self.char_vocab = char_vocab or ByteCharVocab()
         self.min_freq = min_freq
@@ -71,7 +72,7 @@ class ElmoTransform(Transform):
         if isinstance(item, (list, tuple, L)): return list(item)
         require(not is_missing(item), f"{where} has no text but {item!r}: "
                 "leave such rows out first, as df.dropna() does")
-        return self.tokenizer(check_text(item, where))
+        return self.tokenize(check_text(item, where))
 
     def all_tokens(self, items, source=None):
         "The tokens of all `items`; an error names the row of the table `source`"

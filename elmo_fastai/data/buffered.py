@@ -202,7 +202,7 @@ class BufferedDataLoader(BatchDL):
         self.skipped = Counter()             # what was left out, and why
         self.cuts = Cuts(0, 0, 0)
         self.longest = 0                     # words of a sentence that is too short for CBOW
-        self.types = TokenTypes(vocab, self.options.char_vocab)
+        self.types = TokenTypes(vocab, self.options.char_vocab, self.options.tokenizer)
         self.text = EncodedText([], self.types)
         self.n_in = LOADERS[kind].n_in
         self.n_out = LOADERS[kind].n_out

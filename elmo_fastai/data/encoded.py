@@ -21,9 +21,11 @@ class TokenTypes:
     "Every distinct token once, with its word id and its characters; 0 is `PAD`, 1 `BOS`, 2 `EOS`"
     def __init__(self,
         vocab:WordVocab,
-        char_vocab=None  # None: `ByteCharVocab()`
+        char_vocab=None, # None: `ByteCharVocab()`
+        tokenizer=None   # what splits texts into such tokens; None: not known
     ):
         self.vocab = vocab
+        self.tokenizer = tokenizer
         self.char_vocab = char_vocab or ByteCharVocab()
         self.ids = {}                         # token → its number, from 3 up
         self.words = np.array([0, 2, 3])      # word ids, int64 [n_types]
@@ -42,7 +44,7 @@ class TokenTypes:
 
     tokens = property(lambda self: [PAD, BOS, EOS, *self.ids])
     def __len__(self): return len(self.words)
-    def new(self): return TokenTypes(self.vocab, self.char_vocab)    # without tokens
+    def new(self): return TokenTypes(self.vocab, self.char_vocab, self.tokenizer) # no tokens
 
 # %% ../../nbs/library/encoded.ipynb #c026
 class Cuts(namedtuple('Cuts', 'sentences words tokens')):

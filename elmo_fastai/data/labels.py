@@ -461,6 +461,8 @@ class TaskDL(SentenceDataLoader):
         **kwargs                 # of `SentenceDataLoader`
     ): super().__init__(dataset, bs, max_tokens, **kwargs)
 
+    tokenizer = property(lambda self: self.text.tokenizer)
+
     def create_item(self, idxs):
         self.pos = self.text.positions(idxs, marks=False)
         return tensors(*self.arrays(self.text.types_at(self.pos), idxs))

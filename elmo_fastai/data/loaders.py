@@ -109,6 +109,7 @@ def corpus_of(source, valid, options, valid_pct, split_seed):
 # %% ../../nbs/library/loaders.ipynb #c063
 class ElmoDataLoaders(TableDataLoaders):
     "`DataLoaders` for language models and CBOW"
+    corpus = None        # whose text they have
     @classmethod
     def from_corpus(cls,
         corpus,                  # a `Corpus`, or what `get_corpus` takes: 'ud:vi_vtb', files, data
@@ -145,14 +146,16 @@ class ElmoDataLoaders(TableDataLoaders):
             if vocab is None:
                 cut = (tokens[:max_words] for tokens in sents)
                 vocab = WordVocab.build(cut, min_freq, max_vocab)
-            text = EncodedText(sents, TokenTypes(vocab, char_vocab), max_words, **notes)
+            types = TokenTypes(vocab, char_vocab, corpus.tokenizer)
+            text = EncodedText(sents, types, max_words, **notes)
             train = LOADERS[kind](text, **args)
             cuts = text.cuts
         else: # lines on disk
             is_reader = isinstance(corpus.train, Reader)
             train = BufferedDataLoader.counted(
                 corpus.train if is_reader else Reader(corpus.train, options), vocab, kind=kind,
-                char_vocab=char_vocab, tokenizer=tok, device=device, max_words=max_words,
+                char_vocab=char_vocab, tokenizer=corpus.tokenizer, device=device,
+                max_words=max_words,
                 min_freq=min_freq, max_vocab=max_vocab, **args)
             args = dict(train.loader_args)
             skipped = train.skipped
@@ -180,7 +183,7 @@ class ElmoDataLoaders(TableDataLoaders):
         "A loader of other text, in its order and like that for validation"
         require(isinstance(items, (list, tuple, L)) and len(items), "Expected a list of texts and "
                 f"got {type(items).__name__} {items!r:.60}: put one text into a list", TypeError)
-        tok = get_tokenizer(self.corpus.tokenizer)
+        tok = get_tokenizer(self.tokenizer)
         sents = [split_text(tok, item, i) for i,item in enumerate(items)]
         require(any(sents), "there is not one word in these texts")
         text = EncodedText([tokens for tokens in sents if tokens], self.types.new())

@@ -88,7 +88,8 @@ class Elmo(nn.Module):
         dropout:float=0.5,           # on the mixed vectors, in training
         markers:str='add',  # 'add' BOS and EOS, and drop their vectors; 'given': add nothing
         carry:bool=False,   # start from the state in which the batch before ended, row by row
-        tokenizer='words',  # for texts that are not split into tokens yet, see `get_tokenizer`
+        tokenizer=None,     # for texts that are not split into tokens yet, see `get_tokenizer`;
+                            # None: the biLM's own, or 'words' where it knows none
         char_vocab=None,             # the biLM's; None: what it knows, or `ByteCharVocab`
         **mix  # of each `ScalarMix`: shares, gamma, train_shares, train_gamma, norm
     ):
@@ -101,8 +102,8 @@ class Elmo(nn.Module):
         self.markers = markers
         self.carry = carry
         self.state = None                # that is carried
-        self.tokenizer = tokenizer
-        self.tokenize = get_tokenizer(tokenizer)
+        self.tokenizer = tokenizer or lm.tokenizer or 'words'
+        self.tokenize = get_tokenizer(self.tokenizer)
         self.mixes = nn.ModuleList([ScalarMix(self.n_layers, **mix) for _ in range(n_reps)])
         self.drop = nn.Dropout(dropout)
         self.freeze()
@@ -215,6 +216,7 @@ def encoder_state(lm):
 def without_head(lm):
     "The same biLM without its output layer; the weights are shared"
     bare = empty_bilm(lm.config, 0, lm.char_vocab)
+    bare.tokenizer = lm.tokenizer
     bare.load_state_dict(encoder_state(lm), assign=True)
     return bare
 

@@ -23,10 +23,11 @@ from ..data.encoded import TokenTypes
 from ..data.labels import KINDS, ClassifyDataLoaders, ClassifyDL, LabelledText
 from ..data.tagged import TagDataLoader, TagDataLoaders, TaggedText
 from ..elmo.embed import load_elmo
-from ..elmo.folder import (
-    check_finite, elmo_files, find_folder, no_tokenizer, own_names, read_elmo, read_json,
-    read_weights, write_model)
+from elmo_fastai.elmo.folder import (
+    check_finite, elmo_files, find_folder, own_names, read_elmo, read_json, read_weights,
+    write_model)
 from ..elmo.module import Elmo, without_head
+from ..nn.bilm import name_of, named_tokenizer
 from ..text.sources import CORPORA
 from ..text.tokens import SPECIALS, WordVocab
 from ..train.learner import Throughput
@@ -89,8 +90,7 @@ def save_task(
     require(model.elmo is not None, "A tagger without ELMo has no biLM to save: `learn.save` keeps "
             "its weights", ValueError)
     text = learn.dls.valid.text
-    tokenizer = text.tokenizer if isinstance(text.tokenizer, str) else None
-    task = dict(format=TASK_FORMAT, version=TASK_VERSION, tokenizer=tokenizer,
+    task = dict(format=TASK_FORMAT, version=TASK_VERSION, tokenizer=name_of(text.tokenizer),
                 **settings_of(learn))
     weights = {name: weight.detach().cpu().contiguous()
                for name,weight in model.state_dict().items() if not name.startswith('elmo.')}
@@ -147,7 +147,7 @@ def empty_classifier(files, task, elmo):
     labels = [] if task['kind'] == 'number' else checked_labels(task, 1)
     target = KINDS[task['kind']]([labels], labels)
     types = TokenTypes(WordVocab(SPECIALS), elmo.char_vocab)
-    text = LabelledText([], types, target, task['tokenizer'] or no_tokenizer, task['max_words'])
+    text = LabelledText([], types, target, named_tokenizer(task['tokenizer']), task['max_words'])
     dls = ClassifyDataLoaders(ClassifyDL(text), ClassifyDL(text, 64), device='cpu')
     return elmo_classifier_learner(dls, elmo, **task['network'])
 
@@ -158,7 +158,7 @@ def empty_tagger(files, task, elmo):
         vocab = WordVocab(words)
     types = TokenTypes(vocab, elmo.char_vocab)
     labels = CategoryMap(checked_labels(task, 2), sort=False)
-    text = TaggedText([], types, labels, task['tokenizer'] or no_tokenizer)
+    text = TaggedText([], types, labels, named_tokenizer(task['tokenizer']))
     dls = TagDataLoaders(TagDataLoader(text), TagDataLoader(text, 128), device='cpu')
     return elmo_tagger_learner(dls, elmo, **task['network'])
 
@@ -187,7 +187,7 @@ def train(task, settings):
     check_place(out, settings.overwrite)
     device = find_device(settings.device)
     elmo = load_elmo(settings.model)
-    tokenizer = settings.tokenizer or (elmo.tokenizer if isinstance(elmo.tokenizer, str) else None)
+    tokenizer = settings.tokenizer or name_of(elmo.tokenizer)
     with own_world(settings, print):
         said = source_options(settings)
         kwargs = dict(said, valid=settings.valid, bs=settings.bs, device=device,

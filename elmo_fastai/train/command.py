@@ -47,7 +47,7 @@ class Settings(Options):
                       'with --valid)', 'FILE', read=path)
     tokenizer:str = option(
         None, 'words, chars (each letter of Chinese, Thai … is a token), space (tokenised '
-        'already), spacy (English), fastai (default: words)', 'NAME',
+        'already), spacy (English), fastai (default: words; with --from its own)', 'NAME',
         choices=('words', 'chars', 'space', 'spacy', 'fastai'))
     sep:str = same_option('sep')
     quotes:bool = same_option('quotes')
@@ -235,15 +235,11 @@ def pretrain(
 # %% ../../nbs/library/command.ipynb #c041
 def next_steps(folder):
     "What to try after a training"
-    tok = json.loads((folder/'report.json').read_text(encoding='utf-8'))['tokenizer']
-    named = tok in ('chars', 'space', 'spacy', 'fastai')     # else it is the default, or nameless
-    option = f' --tokenizer {tok}' if named else ''
-    argument = f', tokenizer={tok!r}' if named else ''
     return ("What to try next\n"
             "Train on your own text:  elmo_pretrain my.txt\n"
-            f"Vectors for a text:      elmo_embed my.txt --model {folder}{option} --out v.hdf5\n"
+            f"Vectors for a text:      elmo_embed my.txt --model {folder} --out v.hdf5\n"
             "Use it in Python:        from elmo_fastai.all import Elmo; "
-            f"elmo = Elmo.from_pretrained('{folder}'{argument})")
+            f"elmo = Elmo.from_pretrained('{folder}')")
 
 # %% ../../nbs/library/command.ipynb #c042
 EXAMPLES = {'my_book.txt --time 15m': 'a quarter of an hour',

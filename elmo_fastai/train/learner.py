@@ -488,7 +488,6 @@ class FitLearner(Learner):
 
 class BiLMLearner(FitLearner):
     "A `Learner` whose `predict` lets the language model go on with a text, as `LMLearner`'s does"
-    tokenizer = 'words' # see `get_tokenizer`; `bilm_learner` sets the corpus's own
     @delegates(generate, but='model,vocab,char_vocab,texts')
     def predict(self,
         text, # a string, or a list of texts
@@ -496,7 +495,6 @@ class BiLMLearner(FitLearner):
         **kwargs
     ):        # the text with its new words, or a list of them
         "`text` and the words that the model writes after (or before) it"
-        kwargs = dict(tokenizer=self.tokenizer) | kwargs
         texts = generate(self.model, self.dls.vocab, self.dls.char_vocab, text, n_words, **kwargs)
         return texts[0] if isinstance(text, str) else texts
 
@@ -563,6 +561,7 @@ def bilm_learner(
     chars = getattr(dls, 'char_vocab', None)
     if chars is not None: config = with_chars(config, chars)
     model = speed_up(config.model(len(dls.vocab), chars))
+    model.tokenizer = getattr(dls, 'tokenizer', None)
     metrics = [NatsMetric('perplexity_fwd', (0,), perplexity),
                NatsMetric('perplexity_bwd', (1,), perplexity)]
     settings, own = optimizer_settings(opt, device, clip)
@@ -573,8 +572,6 @@ def bilm_learner(
     settings = dict(splitter=bilm_split) | settings | kwargs
     learn = BiLMLearner(dls, model, loss_func=bilm_loss, metrics=metrics, cbs=own+L(cbs),
                         **settings)
-    corpus = getattr(dls, 'corpus', None)
-    learn.tokenizer = getattr(corpus, 'tokenizer', BiLMLearner.tokenizer)
     learn.recorder.loss = NatsMetric('loss')
     if from_counts and learn.model.head.has_bias:
         log_p = ElmoDataLoaders.log_frequencies(dls)

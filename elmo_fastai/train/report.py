@@ -32,7 +32,7 @@ def baselines(
     dls,        # its loaders: their vocabulary decides which words are `<unk>`
 ) -> dict:      # perplexities `unigram`, `trigram` (forward), `trigram_bwd`
     "What counting reaches on the validation lines"
-    tok = get_tokenizer(corpus.tokenizer)
+    tok = get_tokenizer(dls.tokenizer)
     def encoded(lines):
         sents = [dls.vocab.encode(tok(line)) for line in lines]
         return [ids for ids in sents if ids]
@@ -222,7 +222,7 @@ def make_report(
     r = dict(corpus=corpus.name, model=model.config.name, dropout=model.config.dropout, floor=None,
              ratio_to_floor=None, sense_accuracy=None, sense_baseline=None, **text_shares(dls))
     r |= _perplexities(ppl) | baselines(corpus, dls)
-    tests = [get_tokenizer(corpus.tokenizer)(line) for line in corpus.splits.get('test', [])]
+    tests = [get_tokenizer(dls.tokenizer)(line) for line in corpus.splits.get('test', [])]
     text = EncodedText([tokens for tokens in tests if tokens], dls.types)
     tested = dict.fromkeys(ppl)
     if len(text): tested = evaluate(model, valid_loader(dls.valid, text))

@@ -26,6 +26,7 @@ from ..base.files import lock_folder
 from ..base.options import did_you_mean, flag, given, in_words
 from ..base.processes import find_device, is_main, main_first, use_threads
 from ..text.corpora import Corpus, ToyCorpus
+from ..text.reading import COLUMN_ENDINGS, ending
 from ..text.sources import corpus_name, get_corpus, is_made, is_named, path_of
 from ..text.splits import files_named
 from ..text.tokens import ByteCharVocab, CharVocab, WordVocab, get_tokenizer
@@ -238,6 +239,18 @@ def text_of(source, settings):
         with main_first(): corpus = get_corpus(source, **options)
     if settings.tokenizer: corpus.tokenizer = settings.tokenizer
     return corpus
+
+def model_tokenizer(lm, source, corpus):
+    "What splits running text for a training that begins with a model; None: its corpus says it"
+    if corpus is not None: is_split = isinstance(source, Corpus) or corpus.tokenizer != 'words'
+    else:
+        has_files = not is_named(source) and path_of(source) is not None
+        files = files_named(source) if has_files else []
+        is_split = any(ending(file) in COLUMN_ENDINGS for file in files)
+    if is_split: return None
+    require(not callable(lm.tokenizer), "A function split the text of the model that --from names, "
+            "and no file holds it: say --tokenizer", UsageError)
+    return lm.tokenizer
 
 def make_loaders(source, corpus, run, device):
     "Loaders for a corpus, or for a source that is read again and again"
@@ -516,6 +529,9 @@ def start(
         old = old_model(settings) if settings.start else None
         if settings.out: free_place(None, settings)                    # before a long reading
         corpus = text_of(source, settings)
+        if old and not settings.tokenizer:
+            settings.tokenizer = model_tokenizer(old[0], source, corpus)
+            if corpus and settings.tokenizer: corpus.tokenizer = settings.tokenizer
         settings = by_length(corpus, settings, say)
         out = free_place(name_of(source, corpus), settings)
         settings.out = str(out)

@@ -17,7 +17,7 @@ from fastcore.basics import chunked
 from ..base.errors import one_of, require
 from ..base.options import takes
 from ..text.tokens import BOS, EOS, SPECIALS, UNK, WordVocab, get_tokenizer
-from ..nn.bilm import BiLM, evaluating, perplexity, sentence_chars
+from ..nn.bilm import BiLM, evaluating, no_tokenizer, perplexity, sentence_chars
 
 # %% ../../nbs/library/speak.ipynb #c009
 @dataclass
@@ -60,19 +60,23 @@ def token_lists(texts, tokenizer):
                     f"and {word!r:.100} is no word", TypeError)
     return sents
 
+def tokenizer_for(model, tokenizer):
+    "`tokenizer`, or the model's own; where it knows none, one that refuses to split a text"
+    return tokenizer or model.tokenizer or no_tokenizer
+
 def pad(rows): return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
 
 # %% ../../nbs/library/speak.ipynb #c014
 def score(
     model:BiLM, vocab:WordVocab, char_vocab, # a language model, its words, its characters
     texts,             # a sentence, or several: strings, or lists of words
-    tokenizer='space', # splits strings, see `get_tokenizer`
+    tokenizer=None,    # splits strings, see `get_tokenizer`; None: the model's own
     bs:int=64,         # sentences per batch
 ) -> list:             # a `Scored` for each
     "The log-probability of every word, from both sides; raises ValueError for another's vocabulary"
     scored = []
     with evaluating(model, vocab, char_vocab) as model:
-        for sents in chunked(token_lists(texts, tokenizer), bs):
+        for sents in chunked(token_lists(texts, tokenizer_for(model, tokenizer)), bs):
             scored += score_batch(model, vocab, char_vocab, sents)
     return scored
 
@@ -133,15 +137,15 @@ def generate(
     texts='',                 # a text to go on from, or several: strings, or lists of words
     n_words:int=20,           # at most, for each text
     direction:str='forward',  # 'backward': write what stands before
-    tokenizer='space',        # splits strings, see `get_tokenizer`
+    tokenizer=None,           # splits strings, see `get_tokenizer`; None: the model's own
     **kwargs                  # of `Sampling`
 ) -> list:                    # the texts with their new words, as strings
     "Go on with each text, word by word, in either direction; raises ValueError for odd settings"
     one_of('direction', direction, ('forward', 'backward'))
     sampling = Sampling(**kwargs)
-    sents = token_lists(texts, tokenizer)
-    if sents:
-        with evaluating(model, vocab, char_vocab) as model:
+    with evaluating(model, vocab, char_vocab) as model:
+        sents = token_lists(texts, tokenizer_for(model, tokenizer))
+        if sents:
             add_words(model, vocab, char_vocab, sents, n_words, direction == 'forward', sampling)
     return [' '.join(tokens) for tokens in sents]
 
@@ -183,14 +187,14 @@ def fill(
     text,                    # a sentence with one gap '___', a string or a list of words
     k:int=5,                 # words to return
     prior=None,              # log-probabilities of the words, [V], to divide by; None: all the same
-    tokenizer='space',       # splits strings, see `get_tokenizer`
+    tokenizer=None,          # splits strings, see `get_tokenizer`; None: the model's own
 ) -> pd.DataFrame:           # word, its probability from both sides, and from each
     "The words that both directions expect in the gap; raises ValueError where there is not one gap"
-    left, right = around_the_gap(text, tokenizer)
     prior = torch.zeros(len(vocab)) if prior is None else torch.as_tensor(prior)
     require(prior.shape == (len(vocab),) and prior.isfinite().all(), "prior must be a finite "
             f"log-probability for each of the {len(vocab)} words", ValueError)
     with evaluating(model, vocab, char_vocab) as model:
+        left, right = around_the_gap(text, tokenizer_for(model, tokenizer))
         from_left, _ = read_ends(model, char_vocab, [left], 0)
         from_right, _ = read_ends(model, char_vocab, [right], 1)
         from_left = model.heads[0].log_prob(from_left)[0].cpu().double()
