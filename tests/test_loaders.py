@@ -6,11 +6,15 @@ from fastai.data.all import (ColReader, DataBlock, L, RandomSplitter)
 from elmo_fastai.base.errors import CorpusError
 from elmo_fastai.base.options import ReadOptions
 from elmo_fastai.text.corpora import Corpus, Sentence
+from elmo_fastai.text.sources import get_corpus
 from elmo_fastai.text.tokens import WordVocab
 from elmo_fastai.data.batches import SentenceDataLoader
 from elmo_fastai.data.blog import BiLMBlock
 from elmo_fastai.data.buffered import BufferedDataLoader, Reader
+from elmo_fastai.data.labels import ClassifyDataLoaders
 from elmo_fastai.data.loaders import ElmoDataLoaders as Loaders
+from elmo_fastai.data.streams import stream_loaders
+from elmo_fastai.data.tagged import TagDataLoaders
 from loading import found, key, same
 
 # factories
@@ -279,3 +283,31 @@ def test_a_loader_of_other_text(kind):
     for wrong in ('a text', [], None):
         with pytest.raises(TypeError, match='put one text into a list'): dls.test_dl(wrong)
     with pytest.raises(CorpusError, match='not one word'): dls.test_dl([' '])
+
+def test_pickles_of_data_load_on_any_system(tmp_path):
+    "What was read of files knows them; none of it is of a class of this system alone"
+    (tmp_path/'texts').mkdir()
+    for name in ('train', 'valid', 'extra'):
+        (tmp_path/'texts'/f'{name}.txt').write_text('the bank of the river .\n'*60)
+    (tmp_path/'t.conll').write_text('the A\nbank B\n\n'*40)
+    rows = pd.DataFrame(dict(text=['a good film', 'a bad one']*20, label=['p', 'n']*20))
+    rows.to_csv(tmp_path/'rows.csv', index=False)
+    for label in 'pn':
+        for i in range(12):
+            (tmp_path/'classes'/label).mkdir(parents=True, exist_ok=True)
+            (tmp_path/'classes'/label/f'{i}.txt').write_text(f'text {label} {i}')
+    how = dict(device='cpu', path=tmp_path)
+    files = tmp_path/'texts'/'train.txt'
+    found = [Loaders.from_files(files, valid=tmp_path/'texts'/'valid.txt', **how),
+             Loaders.from_files(files, kind='cbow', **how),
+             Loaders.from_files(tmp_path/'texts', **how),
+             stream_loaders(files, n_valid=9, bs=4, **how), get_corpus(files), Reader(files),
+             Reader([str(files)]), ClassifyDataLoaders.from_files(tmp_path/'rows.csv', **how),
+             ClassifyDataLoaders.from_files(tmp_path/'classes', **how),
+             TagDataLoaders.from_corpus(tmp_path/'t.conll', **how)]
+    for data in found:
+        written = pickle.dumps(data)
+        assert b'pathlib' not in written and b'PosixPath' not in written, data
+        again = pickle.loads(written)
+        if hasattr(data, 'dataset'): assert len(again.train) == len(data.train)
+    assert repr(again) == repr(data) and again.path == tmp_path

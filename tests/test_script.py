@@ -747,16 +747,16 @@ def test_a_text_is_split_as_the_model_s_text_was(text, tmp_path):
     (text/'a.conll').write_text(''.join(f'{o}\n' for o in ["didn't A", 'it B', '. B', '']*40))
     how = OTHER | dict(bs=2, seq_len=8)
     def tokenizer(folder): return load_bilm(folder)[0].tokenizer
-    base = train(str(text/'a.txt'), text/'base', tokenizer='chars', **how)
+    base = train(str(text/'a.txt'), text/'base', tokenizer='chars', bs=2, seq_len=8)
     assert tokenizer(base) == 'chars'
-    def on(source, out, **kwargs): return train(source, text/out, start=base, **how | kwargs)
+    def on(source, out, **kwargs): return train(source, text/out, **how | dict(start=base) | kwargs)
     whole = on(str(text/'a.txt'), 'whole')
     assert tokenizer(whole) == report_of(whole)['tokenizer'] == 'chars' == toml_of(whole)['tokenizer']
     assert tokenizer(on(str(text/'a.txt'), 'said', tokenizer='space')) == 'space'
     assert tokenizer(on(str(text/'a.conll'), 'tokens')) == 'space'
     assert tokenizer(on(Corpus('c', dict(train=['a b']*40, valid=['a'])), 'corpus')) == 'words'
     for source,name in (('a.txt', 'chars'), ('a.conll', 'space')):
-        folder = on(str(text/source), f'stream-{name}', stream=True, n_valid=None, valid_rows=9)
+        folder = on(str(text/source), f'stream-{name}', stream=True, valid_rows=9)
         assert tokenizer(folder) == name
     interrupted_at(3, str(text/'a.txt'), text/'m', start=base, **how)
     again = going_on(None, text/'m.run')

@@ -15,6 +15,7 @@ from elmo_fastai.text.tokens import word_tokenize
 from elmo_fastai.text.tokens import ByteCharVocab
 from elmo_fastai.nn.bilm import BiLM
 from elmo_fastai.data.tagged import IGNORE, TagDataLoaders
+from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.tasks.cbow import WordVectors, interval
 from elmo_fastai.text.tokens import WordVocab
 from elmo_fastai.tasks.learner import TaskLoss
@@ -334,6 +335,12 @@ def test_export(learn, tmp_path):
         again.predict(text)[2], learn.predict(text)[2], atol=1e-5)
     assert not again.dls.train.text.items and len(again.model.cache.rows) <= 1
     assert len(learn.dls.train) > 0 and quietly(learn, learn.validate)[0] > 0
+
+def test_the_backbone_keeps_its_tokenizer(dls, lm, tmp_path):
+    elmo = Elmo(lm, tokenizer='chars')
+    learn = elmo_tagger_learner(dls, elmo, path=tmp_path)
+    assert learn.model.elmo.tokenizer == 'chars'
+    assert Elmo.from_pretrained(learn.save_encoder('e')).tokenizer == 'chars'
 
 def test_save_and_load_weights(learn, corpus, lm, tmp_path):
     other = elmo_tagger_learner(

@@ -337,7 +337,8 @@ def load_plain(
         raise OSError(errno.EINVAL, why, str(file)) from None
 
 # %% ../../nbs/library/files.ipynb #p2
-def as_path(text): return Path(text)
+class FilePath(type(Path())):
+    "A path whose pickle other systems load, too, as one of theirs"
 
 def moved(path, homes):
     "A path from the first of `homes` on in which it is; of another absolute one the name; as text"
@@ -352,7 +353,7 @@ def portable(
     "As `pickle_module`, but paths are written as text, for any system, and see `moved`"
     class Pickler(pickle_module.Pickler):
         def reducer_override(self, obj):
-            if isinstance(obj, PurePath): return as_path, (moved(obj, homes),)
+            if isinstance(obj, PurePath): return FilePath, (moved(obj, homes),)
             if isinstance(obj, IOBase) and obj.closed: return type(None), ()
             others = getattr(super(), 'reducer_override', lambda obj: NotImplemented)
             return others(obj)

@@ -16,6 +16,7 @@ from itertools import islice
 from pathlib import Path
 from fastai.data.all import TfmdDL, delegates, store_attr
 from ..base.errors import CorpusError, as_error, one_of, require
+from ..base.files import FilePath
 from ..base.options import ReadOptions, takes
 from ..text.corpora import all_lines
 from ..text.reading import (
@@ -47,7 +48,7 @@ class Reader:
         require(not hasattr(source, '__next__'), "Lines are read again and again: expected files, "
                 f"a list, a table or a data set, and got {type(source).__name__}", TypeError)
         are_tables = isinstance(source, list) and source and isinstance(source[0], Table)
-        if path_of(source) is not None: self.tables = files_named(source)
+        if path_of(source) is not None: self.tables = [*map(FilePath, files_named(source))]
         else: self.tables = source if are_tables else [source]
         self.stream = as_stream(self.tables[0])
         self.options = options or ReadOptions()

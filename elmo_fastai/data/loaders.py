@@ -14,6 +14,7 @@ from itertools import islice
 import numpy as np, pandas as pd, torch
 from fastai.data.all import DataLoaders, L, default_device, patch
 from ..base.errors import one_of, require
+from ..base.files import FilePath
 from ..base.options import ReadOptions
 from ..text.corpora import Corpus, all_lines
 from ..text.reading import find_column, is_missing
@@ -69,6 +70,9 @@ def by_column(df, col):
 class TableDataLoaders(DataLoaders):
     "`DataLoaders` that come from a table, too"
     source = None        # how it was read
+    def __init__(self, *loaders, path='.', device=None):
+        super().__init__(*loaders, path=path, device=device)
+        self.path = FilePath(path)
     @classmethod
     def from_df(cls,
         df:pd.DataFrame,

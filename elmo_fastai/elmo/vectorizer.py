@@ -8,6 +8,7 @@ Docs: https://elmo-fastai.github.io/elmo_fastai/library/vectorizer.html.md"""
 __all__ = ['ElmoVectorizer']
 
 # %% ../../nbs/library/vectorizer.ipynb #imports
+import os
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
@@ -63,6 +64,13 @@ class ElmoVectorizer(TransformerMixin, BaseEstimator):
                     TypeError)
         vectors = self.elmo_.embed(X, **self.options_, progress=False)
         return vectors.reshape(-1, self.n_features_out_)
+
+    def __getstate__(self):
+        "What was fitted has its model; a path to it means nothing on another machine"
+        state = dict(super().__getstate__())
+        is_path = isinstance(self.model, os.PathLike)
+        if is_path: state['model'] = state.get('elmo_', str(self.model))
+        return state
 
     def __sklearn_clone__(self): return type(self)(**self.get_params(deep=False)) # one model
 

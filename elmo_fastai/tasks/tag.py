@@ -395,5 +395,5 @@ def elmo_for_tags(elmo, dls, layers, where, dropout):
     shares = None
     if single in range(n): shares = [1. if i == single else 1e-9 for i in range(n)]
     return Elmo(deepcopy(without_head(elmo.lm)), n_reps=2 if where == 'both' else 1, norm='token',
-                dropout=dropout, char_vocab=elmo.char_vocab, shares=shares,
-                train_shares=layers == 'learned')
+                dropout=dropout, tokenizer=elmo.tokenizer, char_vocab=elmo.char_vocab,
+                shares=shares, train_shares=layers == 'learned')

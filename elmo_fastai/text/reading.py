@@ -20,7 +20,7 @@ from pathlib import Path
 from threading import Lock
 import pyarrow.parquet as pq
 from ..base.errors import CorpusError, UnknownName, as_error, require
-from ..base.files import memory, regular_file, seen_encoding
+from ..base.files import FilePath, memory, regular_file, seen_encoding
 from ..base.options import ReadOptions
 
 # %% ../../nbs/library/reading.ipynb #options
@@ -245,7 +245,7 @@ class Table:
     n_read = 0                       # rows that `strict_texts` has read
     names = {}                       # column → names of its numbered classes
     def __init__(self, source, options=None):
-        self.source = source
+        self.source = FilePath(source) if isinstance(source, Path) else source
         self.options = options or ReadOptions()
     name = property(lambda self: f"'{self.source}'")
     def place(self, i):
@@ -953,7 +953,7 @@ class Source:
         lone=None,    # of a treebank's one part to train and validate on: (code, split)
     ):
         self.parts = parts
-        self.unused = list(unused)
+        self.unused = [FilePath(file) for file in unused]
         self.rows = {}           # split → how many
         self.left_out = Counter()
         self.columns = {}        # what is in them → which were read

@@ -134,7 +134,7 @@ class ClassFolders(Table):
     columns = 'text', 'label'
     def __init__(self, source, options=None):
         super().__init__(source, options)
-        self.files = [file for folder in folders_in(source)
+        self.files = [file for folder in folders_in(self.source)
                       for file in files_in(folder, TEXT_ENDINGS)]
     def place(self, i): return f"'{self.files[i]}'"
     def rows(self, *columns):

@@ -14,7 +14,7 @@ from itertools import chain
 from pathlib import Path
 from ..base.downloads import cache_folder, download
 from ..base.errors import CorpusError, UnknownName, as_error, require
-from ..base.files import whole_folder
+from ..base.files import FilePath, whole_folder
 from .corpora import Corpus, read_conll
 from .reading import ColumnFile, sentence_rows
 from .splits import last_part
@@ -205,6 +205,6 @@ def read_treebank(
         gold |= parts
     gold = {split: gold[split] for split in PARTS if split in gold}
     corpus = Corpus.from_gold(f'ud_{code}', gold)
-    corpus.files = {split: files.get(split, []) for split in PARTS}
+    corpus.files = {split: [*map(FilePath, files.get(split, []))] for split in PARTS}
     corpus.remark = remark
     return corpus
