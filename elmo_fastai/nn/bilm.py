@@ -6,8 +6,8 @@ Docs: https://elmo-fastai.github.io/elmo_fastai/library/bilm.html.md"""
 
 # %% auto #0
 __all__ = ['ELMO_TINY', 'ELMO_SMALL', 'ELMO_MEDIUM', 'ELMO_ORIGINAL', 'elmo_configs', 'BiLMConfig', 'unit_variance',
-           'original_init', 'init_encoder', 'init_weights', 'no_tokenizer', 'name_of', 'named_tokenizer', 'BiLM',
-           'perplexity', 'evaluation_copy', 'NoDraws', 'empty_bilm', 'check_vocab', 'evaluating', 'evaluate', 'guesses']
+           'original_init', 'init_encoder', 'init_weights', 'BiLM', 'perplexity', 'evaluation_copy', 'NoDraws',
+           'empty_bilm', 'check_vocab', 'evaluating', 'evaluate', 'guesses']
 
 # %% ../../nbs/library/bilm.ipynb #c003
 import copy, math
@@ -219,7 +219,7 @@ def char_vocab_of(lm, char_vocab=None):
             "take the one that it was trained with", ValueError)
     return chosen
 
-# %% ../../nbs/library/bilm.ipynb #c029
+# %% ../../nbs/library/bilm.ipynb #c028t
 def no_tokenizer(text):
     "In the place of a tokenizer that is not known, or of a function, which no file can hold"
     raise ValueError("What split the text of this model's training is not known: say it, as in "
@@ -234,6 +234,7 @@ def named_tokenizer(name):
     if name: get_tokenizer(name)
     return name or no_tokenizer
 
+# %% ../../nbs/library/bilm.ipynb #c029
 class BiLM(nn.Module):
     "A bidirectional language model over characters (Peters et al. 2018, section 3.1)"
     tokenizer = None       # what split the text of its training; None: not known

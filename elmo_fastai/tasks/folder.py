@@ -23,9 +23,8 @@ from ..data.encoded import TokenTypes
 from ..data.labels import KINDS, ClassifyDataLoaders, ClassifyDL, LabelledText
 from ..data.tagged import TagDataLoader, TagDataLoaders, TaggedText
 from ..elmo.embed import load_elmo
-from elmo_fastai.elmo.folder import (
-    check_finite, elmo_files, find_folder, own_names, read_elmo, read_json, read_weights,
-    write_model)
+from ..elmo.folder import check_finite, elmo_files, find_folder, own_names
+from ..elmo.folder import read_elmo, read_json, read_weights, write_model
 from ..elmo.module import Elmo, without_head
 from ..nn.bilm import name_of, named_tokenizer
 from ..text.sources import CORPORA
