@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
-.PHONY: help pretrain check test test-rest test-all test-rounding robust lab run docs book preview readme export bench clean
+.PHONY: help pretrain check test test-leftovers test-rest test-all test-rounding robust lab run docs book preview readme export bench clean
 
 VENV ?= .venv
 BIN  := $(VENV)/bin
@@ -21,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 pretrain: ARGS ?= toy
 
 help:  ## list the commands
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-13s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
 
 $(BIN)/python:
 	@[ -n "$(PYTHON)" ] || { echo "No Python 3.11 or newer was found. Install Python 3.13, or name one: make $(MAKECMDGOALS) PYTHON=/path/to/python3.13"; exit 1; }
@@ -50,10 +50,13 @@ check: $(VENV)/.develop  ## enough after a change to prose: form of the pages, e
 test: $(VENV)/.develop  ## check that library and notebooks agree, run the course and the tests (some eight minutes)
 	@$(BIN)/python tests/run.py
 
+test-leftovers: $(VENV)/.develop  ## the tests once more, where a newcomer has left files and settings (five minutes)
+	@$(BIN)/python tests/run.py --leftovers
+
 test-rest: $(VENV)/.develop  ## what `make test` leaves out: studies, library pages, slow tests
 	@$(BIN)/python tests/run.py --rest
 
-test-all: $(VENV)/.develop  ## everything: `make test`, `make test-rest` and `make test-rounding`
+test-all: $(VENV)/.develop  ## everything: `make test` and the three others
 	@$(BIN)/python tests/run.py --all
 
 test-rounding: $(VENV)/.develop  ## the tests that compare numbers, once more as on other processors (three minutes)

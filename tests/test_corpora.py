@@ -1,6 +1,5 @@
 "Corpora: files, splits, faults, local copies, downloads that fail"
-import hashlib, http.server, os, pickle, threading
-from pathlib import Path
+import hashlib, http.server, pickle, threading
 
 import pytest
 import requests
@@ -13,16 +12,9 @@ from elmo_fastai.text.corpora import (Corpus, Sentence, all_lines, lines_of, rea
 from elmo_fastai.text.sources import CORPORA, get_corpus, text_corpus
 from elmo_fastai.text.splits import files_named
 from elmo_fastai.text.toy import Grammar
+from copies import local
 
 SMALL = dict(n_train=300, n_valid=100, n_test=50, n_unseen=30)
-
-def data_folder(name):
-    "The folder of a public corpus, or skip with the reason"
-    root = Path(os.environ.get('ELMO_FASTAI_DATA') or
-        Path(__file__).parent.parent.parent/'shared'/'data')
-    if not (root/name).is_dir():
-        pytest.skip(f"no local copy of {name}: set ELMO_FASTAI_DATA to a folder that has {name}/")
-    return root/name
 
 @pytest.fixture(scope='module')
 def toy(): return toy_corpus(**SMALL)
@@ -222,23 +214,23 @@ def test_sst2_bad_line(tmp_path):
         sst2(tmp_path)
 
 def test_real_tiny_shakespeare():
-    c = tiny_shakespeare(data_folder('tiny_shakespeare'))
+    c = tiny_shakespeare(local('tiny_shakespeare'))
     assert c.train[:2] == ['First Citizen:', 'Before we proceed any further, hear me speak.']
     # a cut may fall inside a line, which then counts in both parts
     assert sum(map(len, c.splits.values())) in range(32777, 32781)
 
 def test_real_wikitext2():
-    c = wikitext2(data_folder('wikitext-2'))
+    c = wikitext2(local('wikitext-2'))
     assert [sum(len(o.split()) for o in v) for v in c.splits.values()] == [2_051_910, 213_886,
         241_211] and c.tokenizer == 'space'
 
 def test_real_sst2():
-    c = sst2(data_folder('sst2'))
+    c = sst2(local('sst2'))
     assert [len(v) for v in c.splits.values()] == [6920, 872, 1821] and {o.label for o in
         c.gold['valid']} == {0, 1}
 
 def test_real_ud():
-    c = get_corpus('ud:en_ewt', data_folder('ud-ewt'))
+    c = get_corpus('ud:en_ewt', local('ud-ewt'))
     assert [len(v) for v in c.splits.values()] == [12544, 2001, 2077]
     assert [sum(len(o.tokens) for o in v) for v in c.gold.values()] == [204577, 25147, 25094]
     assert len({t for o in c.gold['train'] for t in o.tags}) == 17
@@ -248,7 +240,7 @@ def test_real_ud():
         'PROPN', 'PUNCT'] and c.train[0] == first.text)
 
 def test_real_novels():
-    d = data_folder('novels')
+    d = local('novels')
     c = text_corpus(d, valid=d/'valid', test=.05)
     assert (not any(o.startswith('\ufeff') for o in c.train) and len(c.valid) > 1000 and
         len(c.test) > 500)
@@ -301,7 +293,7 @@ def test_a_login_page_is_no_corpus(no_copies, server, monkeypatch, corpus):
 def test_the_published_checksum(no_copies):
     "That of the local copy"
     _, known_hash = corpora._PUBLISHED['tiny_shakespeare']
-    data = (data_folder('tiny_shakespeare')/'input.txt').read_bytes()
+    data = (local('tiny_shakespeare')/'input.txt').read_bytes()
     assert known_hash == 'sha256:' + hashlib.sha256(data).hexdigest()
 
 def test_download_and_cache(no_copies, server, monkeypatch):

@@ -11,7 +11,7 @@ from seqeval.metrics import classification_report as span_report
 from sklearn.metrics import classification_report, confusion_matrix, f1_score
 
 from elmo_fastai.base.errors import CorpusError
-from elmo_fastai.text.corpora import Sentence, local_folder
+from elmo_fastai.text.corpora import Sentence
 from elmo_fastai.nn.bilm import BiLM, BiLMConfig
 from elmo_fastai.data.labels import ClassifyDataLoaders
 from elmo_fastai.data.tagged import TagDataLoaders, read_tagged
@@ -19,6 +19,7 @@ from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.tasks.classify import elmo_classifier_learner
 from elmo_fastai.tasks.scores import bootstrap, class_scores, compare, confusion, span_scores
 from elmo_fastai.tasks.tag import elmo_tagger_learner
+from copies import local
 from made import fit
 
 SENTS = [Sentence('ann left new york .'.split(), 'B-PER O B-LOC I-LOC O'.split()),
@@ -416,9 +417,8 @@ def test_a_learner_says_what_it_found_where_it_is_shown(classifier):
     assert repr(report) == str(report) and len(report.confused()) <= 2
 
 @pytest.mark.slow
-@pytest.mark.skipif(local_folder('ud-ewt') is None, reason='UD-EWT is not here')
 def test_the_figures_of_a_treebank_are_scikit_learn_s():
-    folder = local_folder('ud-ewt')
+    folder = local('ud-ewt')
     train = read_tagged(folder/'en_ewt-ud-dev.conllu', n_rows=3000)[0]
     learn = elmo_tagger_learner(TagDataLoaders.from_sents(train, device='cpu'), bilm(), hidden=16)
     fitted(learn, 1)

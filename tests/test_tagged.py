@@ -4,17 +4,17 @@ import pandas as pd, pytest, torch
 from hypothesis import given, settings, strategies as st
 
 from elmo_fastai.base.errors import CorpusError
-from elmo_fastai.text.corpora import Corpus, Sentence, local_folder, read_conll, toy_corpus
+from elmo_fastai.text.corpora import Corpus, Sentence, read_conll, toy_corpus
 from elmo_fastai.text.treebanks import read_treebank
 from elmo_fastai.data.tagged import IGNORE, TagDataLoaders, read_tagged
 from elmo_fastai.tasks.tag import elmo_tagger_learner, is_right
+from copies import local
 from pages import page
 from made import bilm
 
 study = page('studies/learning_curves')
 CommonestTag = page('library/tagged').CommonestTag
 
-EWT = local_folder('ud-ewt')
 
 def test_arguments_and_labels_that_are_none():
     sents = [(['a', 'b'], [0, 1])]*8
@@ -148,8 +148,8 @@ def test_what_is_written_is_read(tmp_path_factory, sents):
         found = read_conll(write(folder, name, text + '\n'))
         assert [list(zip(o.tokens, o.tags)) for o in found] == sents
 
-@pytest.mark.skipif(EWT is None, reason='UD-EWT is not here (ELMO_FASTAI_DATA)')
 def test_ud_ewt():
+    EWT = local('ud-ewt')
     dev = read_conll(EWT/'en_ewt-ud-dev.conllu')
     assert len(dev) == 2001 and sum(len(s.tokens) for s in dev) == 25147
     assert dev == read_treebank('en_ewt', EWT).gold['valid']

@@ -31,6 +31,7 @@ from elmo_fastai.train.learner import (
     BiLMLearner, CarryState, EarlyStop, NatsMetric, Reason, TimeBudget, bf16_is_fast, bilm_learner,
     bilm_split, _trained_toy, toy_bilm)
 from elmo_fastai.train.speak import generate
+from copies import local
 from steps import At, finite, press
 from made import close, comes_back, quietly
 
@@ -415,13 +416,10 @@ def test_precisions_replace_each_other(few):
     changes = learn.to_fp16, learn.to_bf16, learn.to_fp32
     assert [(change(), kinds())[1] for change in changes] == [['FP16'], ['BF16'], []]
 
-data = Path(os.environ.get('ELMO_FASTAI_DATA', 'nowhere'))/'tiny_shakespeare'
-
 @pytest.mark.slow
-@pytest.mark.skipif(not data.exists(), reason='no local copy of Tiny Shakespeare')
 def test_bfloat16_learns_as_much_as_32_bits():
     "Equal steps on real text: perplexities within one per cent of each other"
-    corpus = tiny_shakespeare(data)
+    corpus = tiny_shakespeare(local('tiny_shakespeare'))
     lines = dict(train=corpus.train[:700], valid=corpus.valid[:150])
     dls = loaders(Corpus('shakespeare', lines, corpus.tokenizer), 'stream', bs=8, min_freq=2)
     def nats(bf16, seed):

@@ -1,18 +1,18 @@
 """Treebanks of Universal Dependencies by name: names, local copies, downloads from a server,
 missing parts, the doors that take them"""
 
-import hashlib, http.server, os, re, threading
-from pathlib import Path
+import hashlib, http.server, re, threading
 
 import pytest
 import requests
 
-from elmo_fastai.base.errors import CommandError, CorpusError
+from elmo_fastai.base.errors import CorpusError
 from elmo_fastai.data.tagged import TagDataLoaders
 from elmo_fastai.text import treebanks
 from elmo_fastai.text.sources import get_corpus, read_texts
 from elmo_fastai.text.treebanks import (LANGUAGES, REPOSITORIES, read_treebank, treebank_code,
     treebank_files)
+from copies import local
 
 WORDS = [('đường phố', 'NOUN', 'Nc'), ('đẹp', 'ADJ', 'A'), ('.', 'PUNCT', 'CH')]
 
@@ -361,10 +361,7 @@ NINE = 'vi_vtb th_tud zh_gsdsimp ko_gsd ug_udt te_mtg hy_armtdp el_gud da_ddt'.s
 
 @pytest.mark.parametrize('name', NINE)
 def test_real_treebanks(name, monkeypatch):
-    root = Path(os.environ.get('ELMO_FASTAI_DATA') or Path(__file__).parents[2]/'shared'/'data')
-    if not (root/'ud-languages').is_dir():
-        pytest.skip('no local copy: set ELMO_FASTAI_DATA to a folder that has ud-languages/')
-    monkeypatch.setenv('ELMO_FASTAI_DATA', str(root))
+    monkeypatch.setenv('ELMO_FASTAI_DATA', str(local('ud-languages').parent))
     c = get_corpus(f'ud:{name}')
     assert len(c.train) > 400 and len(c.valid) >= 50 and len(c.test) > 100
     assert (c.remark is None) == (set(treebank_files(name)) == {'train', 'dev', 'test'})
