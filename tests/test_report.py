@@ -201,6 +201,27 @@ def test_baselines_count_what_the_model_predicts(corpus, dls, model):
     uniform = KneserNey(1, vocab_size=len(dls.vocab)-2).fit(train)
     assert baselines(corpus, dls)['unigram'] <= uniform.perplexity(ids)*(1+1e-9)
 
+def test_a_cut_text_is_judged_by_what_is_left_of_it(corpus, model, dls):
+    """Counting and the model answer the same questions; the floor is that of whole sentences, and
+    is not said"""
+    cut = ElmoDataLoaders.from_corpus(corpus, vocab=dls.vocab, bs=32, max_words=4, device='cpu')
+    n = sum(min(len(line.split()), 4) + (len(line.split()) <= 4) for line in corpus.valid)
+    r = make_report(model, cut, corpus)
+    assert r['predictions'] == n < evaluate(model, dls.valid)['predictions']
+    assert r['floor'] is None and r['ratio_to_floor'] is None and r['sense_accuracy']
+    assert f'{n:,} held-out predictions' in report_text(r)
+    train, valid = [[dls.vocab.encode(line.split()) for line in lines]
+                    for lines in (corpus.train, corpus.valid)]
+    for name,backward in dict(trigram=False, trigram_bwd=True).items():
+        ppls = []
+        for modified in (True, False):
+            counting = KneserNey(3, len(dls.vocab) - 2, modified, backward).fit(train)
+            logps = [counting.logp(ids) for ids in valid]          # in the order of reading
+            kept = [(p[-4:] if backward else p[:4]) if len(p) > 5 else p for p in logps]
+            assert sum(map(len, kept)) == n
+            ppls.append(np.exp(-np.concatenate(kept).mean()))
+        assert r[name] == pytest.approx(min(ppls))
+
 # the report
 
 def test_report_of_the_toy_corpus(corpus, dls, model):

@@ -93,7 +93,8 @@ class ElmoTransform(Transform):
         _, bos, eos = self.char_vocab.specials
         chars = np.concatenate([[bos], self.char_vocab.encode(tokens), [eos]])
         words = [2, *self.vocab.encode(tokens), 3]
-        return ElmoTokens(TensorWords(words), TensorChars(torch.from_numpy(chars)))
+        n = len(tokens) + (1 if lost else 2)               # a cut sentence does not end there
+        return ElmoTokens(TensorWords(words[:n]), TensorChars(torch.from_numpy(chars[:n])))
 
     def decodes(self, item:ElmoTokens):
         vocab = self.char_vocab

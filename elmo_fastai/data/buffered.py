@@ -254,9 +254,8 @@ class BufferedDataLoader(BatchDL):
         "The loader of a block; None where all its sentences are too short"
         text = EncodedText(sentences, self.types.new(), self.options.max_words)
         args = self.loader_args | kwargs
-        longest = text.lens.max() - 2
-        if self.kind == 'cbow' and longest < 2*args.get('context_size', 2) - 1:
-            self.longest = max(self.longest, longest)
+        if self.kind == 'cbow' and text.lens.max() <= 2*args.get('context_size', 2):
+            self.longest = max(self.longest, text.n_words.max())
             left_out['lines too short for the context'] += len(text)
             return None
         if self.kind == 'stream': args = fit_stream(len(text.ids), **args)
@@ -272,9 +271,9 @@ class BufferedDataLoader(BatchDL):
         for _, sentences in self._blocks(TextPlace(0), self.skipped):
             self.n_counted += len(self._loader(sentences, self.skipped) or [])
             for tokens in sentences:
-                tokens = tokens[:self.options.max_words]
-                self.n_tokens += len(tokens) + 2
-                yield tokens
+                kept = tokens[:self.options.max_words]
+                self.n_tokens += len(kept) + 1 + (len(kept) == len(tokens))     # with its marks
+                yield kept
         self._check(self.n_counted)
         seq_len = self.loader_args.get('seq_len', 64)
         require(self.kind != 'stream' or self.n_tokens >= seq_len, f"{self.n_tokens:,} tokens are "

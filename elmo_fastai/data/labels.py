@@ -419,7 +419,6 @@ class LabelledText(EncodedText):
         self.items = rows
         self.target = target
         self.tokenizer = tokenizer
-        self.max_words = max_words
         self.labelled = labelled
         sents = []
         labels = []

@@ -206,7 +206,8 @@ def log_frequencies(self:ElmoDataLoaders,
     if not len(text):
         tok = get_tokenizer(self.corpus.tokenizer)
         sents = [tok(line) for line in islice(self.corpus.train, n_lines)]
-        text = EncodedText([tokens for tokens in sents if tokens], self.types)
+        sents = [tokens for tokens in sents if tokens]
+        text = EncodedText(sents, self.types, self.train.options.max_words)
     words = torch.as_tensor(self.types.words[text.ids])
     counts = words.bincount(minlength=len(self.vocab)) + 1.
     return (counts/counts.sum()).log()
