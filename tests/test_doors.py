@@ -1,7 +1,9 @@
 """What each door answers to each line of the contract about a user's text; and what comes from
 someone else: only files that end are read, their sizes are looked at first, and no model asks for
 more memory than its files explain. `python tests/test_doors.py` prints the contract as a table"""
-import bz2, gzip, json, lzma, os, re, shutil, signal, socket, subprocess, sys, tempfile
+import bz2, gzip, json, lzma, os, re, shutil, signal, socket, subprocess, sys, tempfile, unicodedata
+import warnings
+from functools import cache
 from pathlib import Path
 from unittest import mock
 
@@ -11,6 +13,7 @@ from safetensors.torch import load_file, save_file
 from elmo_fastai.base.errors import (CheckpointError, CommandError, CorpusError, Interrupted,
                                      ModelFileError)
 from elmo_fastai.base.files import load_plain, regular_file, save_plain, seen_encoding
+from elmo_fastai.data.blog import ElmoTransform
 from elmo_fastai.data.labels import ClassifyDataLoaders
 from elmo_fastai.data.loaders import ElmoDataLoaders
 from elmo_fastai.data.streams import stream_loaders
@@ -19,19 +22,26 @@ from elmo_fastai.elmo.ai2 import ai2_vocab, load_ai2
 from elmo_fastai.elmo.file import embed_file
 from elmo_fastai.elmo.folder import load_bilm
 from elmo_fastai.elmo.module import Elmo
-from elmo_fastai.nn.bilm import BiLM, BiLMConfig
+from elmo_fastai.elmo.vectorizer import ElmoVectorizer
+from elmo_fastai.nn.bilm import BiLM, BiLMConfig, guesses
 from elmo_fastai.studies.probe import read_senses
-from elmo_fastai.tasks.cbow import WordVectors
+from elmo_fastai.tasks.cbow import WordVectors, cbow_learner, word_vectors
 from elmo_fastai.tasks.command import merged_settings
 from elmo_fastai.tasks.folder import new_learner, source_options
+from elmo_fastai.tasks.tag import elmo_tagger_learner
 from elmo_fastai.tasks.embed import embed_command_line
-from elmo_fastai.text.corpora import Sentence, read_text, toy_corpus
+from elmo_fastai.text.corpora import Corpus, Sentence, read_text, toy_corpus
 from elmo_fastai.text.reading import read_table
 from elmo_fastai.text.sources import get_corpus, read_texts, text_corpus
-from elmo_fastai.text.tokens import ByteCharVocab, WordVocab
+from elmo_fastai.text.tokens import (
+    ByteCharVocab, CharVocab, NGramsTokenizer, WordVocab, word_tokenize)
 from elmo_fastai.train.checkpoint import FILE, find_checkpoint, read_checkpoint
 from elmo_fastai.train.command import Settings, command_line, elmo_pretrain, pretrain
+from elmo_fastai.train.report import baselines
 from elmo_fastai.train.script import text_of
+from elmo_fastai.train.speak import fill, generate, score
+from made import CFG, fit, make as make_elmo
+from test_annotate import make_classifier, TAGGED as BIO_SENTS
 
 def write(path, text, encoding='utf-8'):
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -886,3 +896,188 @@ def test_packed_texts_that_are_damaged(how, saved, tmp_path):
 
 if __name__ == '__main__':
     with tempfile.TemporaryDirectory() as folder: print(contract(Path(folder)))
+
+# one text, its letters written as one character or as two; and tokens that are too long
+
+@cache
+def classifier(): return make_classifier()
+
+@cache
+def tagger():
+    dls = TagDataLoaders.from_sents(BIO_SENTS, device='cpu', bs=8, seed=1)
+    return fit(elmo_tagger_learner(dls, make_elmo(), hidden=8, words=8))
+
+def corpus_of(text): return {'train': [f'{text} {i}' for i in range(30)], 'valid': [text]*3}
+
+@cache
+def cbow(chars):
+    source = corpus_of('the caf\u00e9 of Zo\u00eb is here')
+    dls = ElmoDataLoaders.from_corpus(source, kind='cbow', context_size=1, bs=8, device='cpu')
+    return cbow_learner(dls, dim=8, chars=chars)
+
+@cache
+def speaker():
+    vocab = WordVocab.build([word_tokenize('the caf\u00e9 of Zo\u00eb is here')])
+    return BiLM(CFG, len(vocab)).eval(), vocab, ByteCharVocab()
+
+def ids_of(dls):
+    return dls.vocab.itos, *[b.tolist() for dl in dls for batch in dl for b in batch]
+
+def of_stream_text(text, folder):
+    write(folder/'a.txt', '\n'.join([text]*20))
+    return ids_of(stream_loaders(folder/'a.txt', n_valid=2, device='cpu', bs=4, seed=1))
+
+def of_file(text, folder):
+    write(folder/'a.txt', text)
+    embed_file(folder/'a.txt', folder/'a.parquet', make_elmo(), overwrite=True, say=str)
+    table = pd.read_parquet(folder/'a.parquet')
+    return table.token, np.stack(table.layer0)
+
+def of_annotated(text, folder):
+    write(folder/'a.txt', text)
+    classifier().annotate(folder/'a.txt', folder/'a.jsonl', overwrite=True, say=str)
+    row = json.loads((folder/'a.jsonl').read_text(encoding='utf-8'))
+    return row['label'], row['probability']
+
+def of_labelled(text, folder):
+    df = pd.DataFrame(dict(text=[text, 'b']*10, label=['x', 'y']*10))
+    dls = ClassifyDataLoaders.from_df(df, device='cpu', bs=4)
+    return dls.valid.types.tokens, sorted(map(str, dls.valid.text.ids))
+
+def of_spans(text, folder):
+    n = len(text.split()[0])
+    df = pd.DataFrame(dict(text=[text]*10, spans=[[(0, n, 'PER')]]*10))
+    return [(sent.tokens, sent.tags) for sent in read_tagged(df)[0]]
+
+def spans(text, folder):
+    [found] = tagger().tag([text], as_spans=True)
+    for span in found: assert text[span['start']:span['end']] == span['text']
+    return [(span['label'], unicodedata.normalize('NFC', span['text'])) for span in found]
+
+def perplexities(text, folder):
+    dls = ElmoDataLoaders.from_corpus(corpus_of(text), device='cpu')
+    return list(baselines(dls.corpus, dls).values())
+
+ON_TEXT = {             # of each door what it makes of a text
+    'embed': lambda text, folder: make_elmo().embed([text]),
+    'embed_iter': lambda text, folder: list(make_elmo().embed_iter([text])),
+    'to_chars': lambda text, folder: make_elmo().to_chars([text]),
+    'to_tokens': lambda text, folder: make_elmo().to_tokens([text]),
+    'layers': lambda text, folder: make_elmo().layers([text])[0],
+    'forward': lambda text, folder: make_elmo()([text])[0],
+    'a function': lambda text, folder: make_elmo(tokenizer=str.split).embed([text]),
+    'nearest': lambda text, folder: make_elmo().nearest(
+        'the caf\u00e9 here', 'caf\u00e9', [text]).cosine,
+    'nearest, the word': lambda text, folder: make_elmo().nearest(
+        text, *[word for word in text.split() if word[:3] == 'caf'], ['the caf\u00e9 here']).cosine,
+    'influence': lambda text, folder: make_elmo().influence(text, text.split()[0]).mix,
+    'ElmoVectorizer': lambda text, folder: ElmoVectorizer(make_elmo()).fit_transform([text]),
+    'embed_file': of_file,
+    'from_corpus': lambda text, folder: ids_of(ElmoDataLoaders.from_corpus(
+        corpus_of(text), device='cpu', seed=1, char_vocab=CharVocab.build([['\u00eb\u00e9']]))),
+    'test_dl': lambda text, folder: cbow(False).dls.test_dl([text]).one_batch(),
+    'stream_loaders': of_stream_text,
+    'baselines': perplexities,
+    'ElmoTransform': lambda text, folder: ElmoTransform(vocab=speaker()[1])(text),
+    'NGramsTokenizer': lambda text, folder: NGramsTokenizer(2)(text),
+    'score': lambda text, folder: score(*speaker(), text)[0].fwd,
+    'generate': lambda text, folder: generate(*speaker(), text, 2, temperature=0),
+    'fill': lambda text, folder: fill(*speaker(), f'{text} ___ {text}').p,
+    'CBOW': lambda text, folder: cbow(False).predict(f'{text} ___ {text}')[2],
+    'CBOW by letters': lambda text, folder: cbow(True).predict(f'{text} ___ {text}')[2],
+    'classifier': lambda text, folder: classifier().predict(text)[2],
+    'classifier, training': of_labelled,
+    'attention': lambda text, folder: classifier().dls.test_dl([text]).one_batch()[0],
+    'annotate': of_annotated,
+    'tagger': lambda text, folder: tagger().predict(text)[2],
+    'tag': lambda text, folder: tagger().tag([text, text]),
+    'tag, as spans': spans,
+    'spans, training': of_spans,
+}
+
+def equal(a, b):
+    if isinstance(a, (list, tuple, dict)): return len(a) == len(b) and all(map(equal, a, b))
+    if isinstance(a, str): return a == b
+    return np.shape(a) == np.shape(b) and (np.asarray(a) == np.asarray(b)).all() or np.allclose(
+        np.asarray(a), np.asarray(b), atol=1e-5)
+
+@pytest.mark.parametrize('door', ON_TEXT)
+def test_a_text_is_the_same_however_its_letters_are_written(door, tmp_path):
+    text = 'Zo\u00eb likes the caf\u00e9'
+    one, two = [ON_TEXT[door](unicodedata.normalize(form, text), tmp_path)
+                for form in ('NFC', 'NFD')]
+    with torch.no_grad(): assert equal(one, two)
+
+def test_tokens_and_texts_for_ai2s_models_stay_as_they_are(tmp_path):
+    one, two = 'caf\u00e9', 'cafe\u0301'
+    elmo = make_elmo(cfg=dict(char_proj=True, norm=False))
+    assert not np.allclose(*elmo.embed([[one], [two]]))
+    assert make_elmo().to_tokens([[two]]) == [[two]] != make_elmo().to_tokens([two])
+    theirs = Elmo.from_ai2(elmo.to_ai2(tmp_path/'ai2'))
+    kept = Elmo.from_pretrained(theirs.save_pretrained(tmp_path/'kept'))
+    for model in (theirs, kept, Elmo.from_ai2(tmp_path/'ai2', tokenizer=str.split)):
+        assert model.to_tokens([two, one]) == [[two], [one]]
+        assert np.allclose(model.embed([two])[0], model.embed([[two]])[0], atol=1e-5)
+    assert Elmo.from_ai2(tmp_path/'ai2', nfc=True).to_tokens([two]) == [[one]]
+    gold = [Sentence([two, 'x'], ['A', 'B'])]
+    dls = ElmoDataLoaders.from_corpus(Corpus.from_gold('c', dict(train=gold, valid=gold)))
+    assert dls.train.text.notes['tags'] == [['A', 'B']] and one in dls.types.tokens
+    dls = TagDataLoaders.from_df(pd.DataFrame(dict(tokens=[f'{two} x']*10, tags=['A B']*10)),
+                                 device='cpu', min_freq=1)
+    assert two in dls.train.types.tokens
+
+LONG = 'x'*60
+TOO_LONG = f'the caf\u00e9 {LONG}1 and {LONG}2'
+
+def told(door, text, folder):
+    "How many tokens each warning counts"
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter('always')
+        door(text, folder)
+    counts = [re.match(r'([\d,]+) tokens? (?:is|are) cut, longer than the 48 bytes', str(w.message))
+              for w in found]
+    return [int(count[1].replace(',', '')) for count in counts if count]
+
+COUNTED = {              # how often these doors give a text to the model, and are silent otherwise
+    'embed_file': [], 'from_corpus': [], 'stream_loaders': [], 'baselines': [], 'to_tokens': [],
+    'ElmoTransform': [], 'NGramsTokenizer': [], 'CBOW': [], 'spans, training': [],
+    'tag': [4], 'fill': [4], 'CBOW by letters': [4], 'nearest, the word': [2],
+    'classifier, training': [20]}
+
+@pytest.mark.parametrize('door', ON_TEXT)
+def test_one_warning_counts_the_tokens_that_are_cut(door, tmp_path):
+    for prepared in (classifier, tagger, speaker): prepared()
+    cbow(False), cbow(True)
+    assert told(ON_TEXT[door], TOO_LONG, tmp_path) == COUNTED.get(door, [2])
+    assert told(ON_TEXT[door], 'Zo\u00eb likes the caf\u00e9', tmp_path) == []
+
+MORE = {
+    'a stream': lambda: list(make_elmo().embed_iter(iter([TOO_LONG]*3000))),
+    'a stream that is left early': lambda: next(make_elmo().embed_iter([TOO_LONG]*3000)),
+    'nearest in much text': lambda: make_elmo().nearest(
+        'the bank', 'the', [f'{TOO_LONG} {i}' for i in range(3000)]),
+    'guesses': lambda: guesses(speaker()[0], TOO_LONG.split(), *speaker()[1:]),
+    'score in batches': lambda: score(*speaker(), [TOO_LONG]*5, bs=2),
+    'words by letters': lambda: word_vectors(cbow(True), [LONG, 'a']),
+    'report': lambda: classifier().report([(TOO_LONG, 'pos'), ('the', 'neg')]),
+    'tag': lambda: tagger().tag([TOO_LONG]*3000),
+}
+N_CUT = {'guesses': 2, 'words by letters': 1, 'report': 2, 'score in batches': 10,
+         'nearest in much text': 6000, 'a stream': 6000, 'tag': 6000}
+
+@pytest.mark.parametrize('call', MORE)
+def test_a_call_warns_once(call, tmp_path):
+    found = told(lambda *_: MORE[call](), '', tmp_path)
+    assert len(found) == 1 and found[0] == N_CUT.get(call, found[0])
+
+def test_annotate_warns_once_of_all_its_portions(tmp_path):
+    write(tmp_path/'a.txt', '\n'.join([TOO_LONG]*4000))
+    def door(text, folder): tagger().annotate(folder/'a.txt', folder/'a.jsonl', say=str)
+    assert told(door, '', tmp_path) == [8000]
+
+def test_letters_of_an_alphabet_count(tmp_path):
+    chars = CharVocab.build([list('abc')], max_chars=6)
+    elmo = Elmo(BiLM(BiLMConfig('c', char_dim=4, filters=((1, 4),), proj_dim=4, hidden_dim=4,
+                                n_chars=chars.n_chars, max_chars=6), 0, chars))
+    with pytest.warns(UserWarning, match='1 token is cut, longer than the 4 bytes .or letters'):
+        elmo.embed(['abcab abca'])

@@ -27,7 +27,7 @@ from ..text.reading import (
     read_columns, refuse_row, same_name)
 from ..text.sources import CORPORA, find_source, get_corpus
 from ..text.splits import drawn, groups_of
-from ..text.tokens import SPECIALS, WordVocab, get_tokenizer
+from ..text.tokens import SPECIALS, WordVocab, get_tokenizer, warn_of_cut
 from .batches import SentenceDataLoader, check_loader_args, shown, tensors
 from .encoded import EncodedText, TensorChars, TokenTypes
 from .loaders import TableDataLoaders, as_flag
@@ -571,6 +571,7 @@ class ClassifyDataLoaders(TableDataLoaders):
         types = TokenTypes(WordVocab(SPECIALS), char_vocab)
         texts = {name: LabelledText(part, types, target, tokenizer, max_words)
                  for name,part in rows.items()}
+        warn_of_cut(sum(text.cuts.tokens for text in texts.values()), types.char_vocab)
         train = ClassifyDL(texts['train'], bs, **{'shuffle': True, **kwargs})
         others = [train.new(texts[name], shuffle=False, bs=valid_bs or 2*bs)
                   for name in ('valid', 'test') if rows.get(name)]
@@ -632,6 +633,7 @@ class ClassifyDataLoaders(TableDataLoaders):
             items = rows if with_labels else [text for text,_ in rows]
         require(items, "there are no texts")
         text = self.valid.text.like(items, with_labels)
+        warn_of_cut(text.cuts.tokens, text.types.char_vocab)
         return self.valid.new(text, shuffle=False, **{'sort': not with_labels, **kwargs})
 
 # %% ../../nbs/library/labels.ipynb #c045

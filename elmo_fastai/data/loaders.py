@@ -20,7 +20,7 @@ from ..text.corpora import Corpus, all_lines
 from ..text.reading import find_column, is_missing
 from ..text.sources import get_corpus, is_made
 from ..text.splits import last_part
-from ..text.tokens import WordVocab, get_tokenizer, split_text
+from ..text.tokens import WordVocab, get_tokenizer, split_text, to_nfc, warn_of_cut
 from .batches import (
     LOADERS, SentenceDataLoader, check_loader_args, fit_stream, valid_loader)
 from .buffered import BufferedDataLoader, Reader
@@ -29,7 +29,7 @@ from .encoded import EncodedText, TokenTypes
 # %% ../../nbs/library/loaders.ipynb #c062
 def gold_notes(gold, sents):
     "Tags and senses that all sentences have, by name; none where their tokens are not `sents`"
-    if [sentence.tokens for sentence in gold] != sents: return {}
+    if [list(map(to_nfc, sentence.tokens)) for sentence in gold] != sents: return {}
     notes = {name: [getattr(sentence, name) for sentence in gold] for name in ('tags', 'senses')}
     return {name: note for name,note in notes.items() if all(note)}
 
@@ -191,6 +191,7 @@ class ElmoDataLoaders(TableDataLoaders):
         sents = [split_text(tok, item, i) for i,item in enumerate(items)]
         require(any(sents), "there is not one word in these texts")
         text = EncodedText([tokens for tokens in sents if tokens], self.types.new())
+        warn_of_cut(text.cuts.tokens, text.types.char_vocab)
         if isinstance(self.valid, SentenceDataLoader): kwargs = {'sort': False, **kwargs}
         return valid_loader(self.valid, text, **kwargs)
 

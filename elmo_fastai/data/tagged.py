@@ -26,7 +26,8 @@ from ..text.reading import (
     is_missing, open_table, read_columns, same_name, sentence_rows, tag_of)
 from ..text.sources import find_source
 from ..text.splits import groups_of
-from ..text.tokens import WordVocab, get_tokenizer, offsets, split_text
+from ..text.tokens import (
+    WordVocab, get_tokenizer, offsets, space_tokenize, split_text, warn_of_cut)
 from ..text.treebanks import divided
 from .batches import check_loader_args, say, shown
 from .encoded import EncodedText, TokenTypes
@@ -130,7 +131,7 @@ def split_cell(cell):
     if not isinstance(cell, str):
         return list(cell) if hasattr(cell, '__iter__') and not isinstance(cell, dict) else [cell]
     found = printed_list(cell)
-    return get_tokenizer('space')(cell) if found is None else found
+    return space_tokenize(cell, nfc=False) if found is None else found    # tokens stay as they are
 
 def is_single(cell):
     "Does a cell hold one tag, or none, and no list?"
@@ -354,6 +355,7 @@ class TagDataLoaders(TableDataLoaders):
         if vocab is None: vocab = WordVocab.build([sent.tokens for sent in train], min_freq)
         types = TokenTypes(vocab, char_vocab)
         texts = [TaggedText(sents, types, labels, tokenizer) for sents in (train, valid)]
+        warn_of_cut(sum(text.cuts.tokens for text in texts), types.char_vocab)
         dl = TagDataLoader(texts[0], bs, **{'shuffle': True, **kwargs})
         valid_dl = dl.new(texts[1], shuffle=False, bs=valid_bs)
         source.rows = dict(train=len(train), valid=len(valid))
@@ -407,4 +409,5 @@ class TagDataLoaders(TableDataLoaders):
             require(sent.tokens, f"{where} has no tokens: there is nothing to tag")
             sents.append(sent)
         text = self.valid.text.like(sents)
+        warn_of_cut(text.cuts.tokens, text.types.char_vocab)
         return self.valid.new(text, **{'sort': False, **kwargs})

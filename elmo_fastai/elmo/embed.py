@@ -21,7 +21,7 @@ from ..base.errors import CorpusError, one_of, require
 from ..base.options import ReadOptions, did_you_mean
 from ..text.reading import MISSING, refuse_row
 from ..text.sources import find_source
-from ..text.tokens import check_sentences, split_text
+from ..text.tokens import check_sentences, counted, one_warning, split_text, to_nfc
 from ..nn.bilm import evaluation_copy
 from ..nn.fast import speed_up
 from .module import Elmo, chars_of, joined
@@ -125,11 +125,13 @@ def embed_iter(self:Elmo,
     budget:int=2048,  # tokens per batch, padding included; longer sentences come in pieces
     bf16:bool=False,  # compute in bfloat16: faster on some processors, and less exact
 ):  # yields for each sentence [T, 2P], for 'all' [L+1, T, 2P], when pooled [2P] or [L+1, 2P]
-    "Embed a stream of sentences in bounded memory; the vectors come in the sentences' order"
+    """Embed a stream of sentences in bounded memory; the vectors come in the sentences' order
+
+    In the end one warning tells how many tokens were too long for the model, and were cut."""
     options = checked(self, layers, pool, dtype, budget, bf16)
     sentences = check_sentences(sentences)
     tokens = (split_text(self.tokenize, s, i) for i,s in enumerate(sentences))
-    portions = windows(tokens, 8*options['budget'], len)
+    portions = windows(counted(tokens, self.char_vocab), 8*options['budget'], len)
     return chain.from_iterable(embed_window(self, portion, **options) for portion in portions)
 
 @patch
@@ -171,7 +173,8 @@ def position_of(tokens, word):
         require(0 <= word < len(tokens), f"There is no position {word} in the {len(tokens)} tokens "
                 f"of {sentence!r:.200}: they are counted from 0")
         return int(word)
-    places = [t for t,token in enumerate(tokens) if token == word]
+    if isinstance(word, str): word = to_nfc(word)
+    places = [t for t,token in enumerate(tokens) if to_nfc(token) == word]
     require(places, f"{word!r} is not among the tokens of {sentence!r:.200}"
             + did_you_mean(word, tokens))
     require(len(places) == 1, f"{word!r} occurs {len(places)} times in {sentence!r:.200}: give "
@@ -209,7 +212,7 @@ def occurrences(elmo, sents, places, layers):
     for portion in windows((sent for sent in sents if places(sent)), 8*2048, len):
         portion = list(dict.fromkeys(portion))                  # equal sentences count once
         vectors = elmo.embed_iter(portion, layers)
-        x = np.concatenate([v[..., places(sent), :] for sent,v in zip(portion, vectors)], -2)
+        x = np.concatenate([v[..., places(sent), :] for v,sent in zip(vectors, portion)], -2)
         yield [(sent, t) for sent in portion for t in places(sent)], x if x.ndim == 3 else x[None]
 
 # %% ../../nbs/library/embedding.ipynb #n06
@@ -233,16 +236,18 @@ def nearest(self:Elmo,
     layers = checked(self, layers)['layers']
     options = ReadOptions.take(kwargs)
     for other in kwargs: raise TypeError(f"nearest has no argument {other!r}")
-    def places(sent): return [t for t,token in enumerate(sent) if not same_word or token == word]
+    def places(sent):
+        return [t for t,token in enumerate(sent) if not same_word or to_nfc(token) == to_nfc(word)]
     found = islice(sentences_among(among, options), options.n_rows)
     sents = (tuple(split_text(self.tokenize, sent, i)) for i,sent in enumerate(found))
     others = (sent for sent in sents if sent != tuple(tokens))
-    [(_, query)] = occurrences(self, [tuple(tokens)], lambda sent: [position], layers)
-    best = [{} for _ in query]                                  # (sentence, position) → cosine
-    for keys,x in occurrences(self, others, places, layers):
-        for i,row in enumerate(cosines(x, query).tolist()):
-            near = best[i] | dict(zip(keys, row))
-            best[i] = dict(nlargest(k, near.items(), itemgetter(1)))
+    with one_warning(self.char_vocab):
+        [(_, query)] = occurrences(self, [tuple(tokens)], lambda sent: [position], layers)
+        best = [{} for _ in query]                              # (sentence, position) → cosine
+        for keys,x in occurrences(self, others, places, layers):
+            for i,row in enumerate(cosines(x, query).tolist()):
+                near = best[i] | dict(zip(keys, row))
+                best[i] = dict(nlargest(k, near.items(), itemgetter(1)))
     require(best[0], f"No other sentence among these has {word!r}")
     rows = [(' '.join(sent), sent[t], t, cosine, name)
             for name,near in zip(layer_names(self, layers), best)
@@ -263,9 +268,11 @@ def influence(self:Elmo,
     names = layer_names(self, checked(self, layers)['layers'])
     others = [i for i in range(len(tokens)) if i != position]
     shorter = [tokens[:i] + tokens[i+1:] for i in others]
-    vectors = self.embed_iter([tokens, *shorter], layers)
-    whole = next(vectors)[..., position, :]
     changes = np.zeros((len(tokens), len(names)))
-    for i,v in zip(others, vectors):
-        changes[i] = 1 - cosines(v[..., position - (i < position), :], whole)
+    with one_warning(self.char_vocab) as n_cut:
+        vectors = self.embed_iter([tokens, *shorter], layers)
+        whole = next(vectors)[..., position, :]
+        for v,i in zip(vectors, others):
+            changes[i] = 1 - cosines(v[..., position - (i < position), :], whole)
+        n_cut[:] = self.char_vocab.are_long(tokens)             # each counts once
     return pd.DataFrame(changes, tokens, names)

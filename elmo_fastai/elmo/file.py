@@ -20,7 +20,7 @@ from ..base.portions import Portions
 from ..base.processes import find_device, use_threads
 from ..text.reading import Source
 from ..text.sources import read_texts, tables_of
-from ..text.tokens import get_tokenizer, offsets as find_offsets
+from ..text.tokens import cut_remark, get_tokenizer, offsets as find_offsets
 from .embed import checked, embed_window, load_elmo, windows
 from .module import Elmo, digest_of_state, encoder_state
 
@@ -182,9 +182,7 @@ def summary(result, out, char_vocab):
     text = f"{out}: {result['lines']:,} {unit}s, {result['tokens']:,} tokens"
     n_failed, n_cut = result['n_failed'], result['cut_tokens']
     if n_failed: text += f"; {n_failed:,} {unit}s are left out"
-    if n_cut: text += (
-        f"; {n_cut:,} tokens are cut, longer than the {char_vocab.max_chars - 2} bytes (or letters)"
-        " that the model has room for: a model with a larger max_chars reads them whole")
+    if n_cut: text += f"; {cut_remark(n_cut, char_vocab)}"
     return text
 
 # %% ../../nbs/library/embedding_files.ipynb #c081

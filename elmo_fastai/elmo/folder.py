@@ -236,7 +236,7 @@ def elmo_files(elmo):
                   train_gamma=mix.gamma.requires_grad) for mix in elmo.mixes]
     settings = dict(format=ELMO_FORMAT, version=ELMO_VERSION, dropout=elmo.drop.p,
                     markers=elmo.markers, carry=elmo.carry, mixes=mixes,
-                    tokenizer=name_of(elmo.tokenizer))
+                    tokenizer=name_of(elmo.tokenizer), nfc=elmo.nfc)
     tensors = {k: v.detach().cpu().contiguous() for k,v in elmo.mixes.state_dict().items()}
     check_finite(tensors, "The mixes of this Elmo", ValueError)
     return {'elmo.json': json.dumps(settings, indent=1), 'mix.safetensors': save_tensors(tensors),
@@ -330,10 +330,11 @@ def saved_settings(files):
     with as_error(ModelFileError, f"{file} holds no Elmo with these settings"):
         settings = {name: saved[name] for name in ('dropout', 'markers', 'carry')}
         settings['tokenizer'] = named_tokenizer(saved['tokenizer'])
+        settings['nfc'] = saved.get('nfc', True)
         dropout, mixes = saved['dropout'], saved['mixes']
         possible = type(dropout) in (int, float) and 0 <= dropout <= 1
         require(possible, f"dropout={dropout!r:.50}", ValueError)
-        one_of('carry', saved['carry'], (True, False))
+        for name in ('carry', 'nfc'): one_of(name, settings[name], (True, False))
         require(isinstance(mixes, list) and mixes, f"mixes={mixes!r:.50}", ValueError)
         for mix in mixes:
             for name in ('train_shares', 'train_gamma'): one_of(name, mix[name], (True, False))
@@ -389,7 +390,8 @@ def from_ai2(cls:Elmo,
     device='cpu',  # where to put the model
     **settings     # of `Elmo`; `carry=True` for exactly the vectors of the original's code
 ) -> Elmo:         # in evaluation mode
-    "A model from files in AI2's format; raises `ModelFileError`"
+    "A model from files in AI2's format, which takes texts as they are; raises `ModelFileError`"
+    settings = dict(nfc=False) | settings
     return cls(*read_ai2(options, weights, vocab), **settings).to(device).eval()
 
 @patch

@@ -9,12 +9,14 @@ __all__ = ['ScalarMix', 'with_own_flags', 'Elmo', 'chars_of', 'elmo_split']
 
 # %% ../../nbs/library/elmo.ipynb #c005
 import copy
+from functools import partial
 from hashlib import blake2b
 import numpy as np, torch, torch.nn.functional as F
 from torch import nn, Tensor
 from fastcore.basics import patch
 from ..base.errors import one_of, require
-from ..text.tokens import WordVocab, check_sentences, get_tokenizer, split_text
+from ..text.tokens import (
+    WordVocab, check_sentences, counted, get_tokenizer, split_text)
 from ..nn.bilm import BiLM, char_vocab_of, empty_bilm
 from ..nn.softmax import at_least_float
 
@@ -91,6 +93,7 @@ class Elmo(nn.Module):
         tokenizer=None,     # for texts that are not split into tokens yet, see `get_tokenizer`;
                             # None: the biLM's own, or 'words' where it knows none
         char_vocab=None,             # the biLM's; None: what it knows, or `ByteCharVocab`
+        nfc:bool=True,      # bring texts to NFC before they are split; AI2's models take them as is
         **mix  # of each `ScalarMix`: shares, gamma, train_shares, train_gamma, norm
     ):
         super().__init__()
@@ -104,6 +107,8 @@ class Elmo(nn.Module):
         self.state = None                # that is carried
         self.tokenizer = tokenizer or lm.tokenizer or 'words'
         self.tokenize = get_tokenizer(self.tokenizer)
+        self.nfc = nfc
+        if not nfc: self.tokenize = partial(self.tokenize, nfc=False)
         self.mixes = nn.ModuleList([ScalarMix(self.n_layers, **mix) for _ in range(n_reps)])
         self.drop = nn.Dropout(dropout)
         self.freeze()
@@ -135,15 +140,18 @@ def to_tokens(self:Elmo,
 def to_chars(self:Elmo,
     sents,      # texts, or lists of tokens
 ) -> Tensor:    # char ids, [B, T, W]
-    "Character ids of sentences, without marks, on the model's device"
-    sents = self.to_tokens(sents)
-    lens = np.array([len(tokens) for tokens in sents], int)
-    chars = np.zeros((len(sents), lens.max(initial=0), self.char_vocab.max_chars), np.int16)
-    real = np.arange(chars.shape[1]) < lens[:,None]
-    if lens.sum(): chars[real] = self.char_vocab.encode([token for s in sents for token in s])
-    return torch.from_numpy(chars).to(self.device)
+    "Character ids of sentences, without marks, on the model's device; warns of tokens that are cut"
+    return token_chars(self, list(counted(self.to_tokens(sents), self.char_vocab)))
 
 # %% ../../nbs/library/elmo.ipynb #c055
+def token_chars(elmo, sents):
+    "Character ids [B, T, W] of lists of tokens"
+    lens = np.array([len(tokens) for tokens in sents], int)
+    chars = np.zeros((len(sents), lens.max(initial=0), elmo.char_vocab.max_chars), np.int16)
+    real = np.arange(chars.shape[1]) < lens[:,None]
+    if lens.sum(): chars[real] = elmo.char_vocab.encode([token for s in sents for token in s])
+    return torch.from_numpy(chars).to(elmo.device)
+
 def add_markers(chars, specials):
     "BOS before and EOS after each row's tokens: [B, T, W] → [B, T+2, W]"
     beyond = chars.shape[-1] - specials.shape[-1]
@@ -233,8 +241,8 @@ def digest_of_state(
 
 # %% ../../nbs/library/elmo.ipynb #c062
 def chars_of(elmo, sents):
-    "Char ids of texts or lists of tokens; `ValueError` where they should bring their marks"
-    chars = elmo.to_chars(sents)
+    "Char ids of lists of tokens; `ValueError` where they should bring their marks"
+    chars = token_chars(elmo, sents)
     require(elmo.markers == 'add' or not chars.numel(), "With markers='given' an Elmo takes char "
             "ids that have the marks of their sentences: texts and tokens have none, a typed <S> "
             "is a word. Make it with markers='add'", ValueError)
@@ -245,7 +253,8 @@ def layers(self:Elmo,
     x,         # char ids [B, T, W], padded on the right; or texts, or lists of tokens
 ) -> tuple:    # (vectors of each layer, [B, T, 2P], zeros at padding; mask [B, T], True: real)
     "The biLM's layers, not mixed"
-    chars = x.as_subclass(Tensor) if isinstance(x, Tensor) else chars_of(self, x)
+    if isinstance(x, Tensor): chars = x.as_subclass(Tensor)
+    else: chars = chars_of(self, list(counted(self.to_tokens(x), self.char_vocab)))
     require(chars.dim() == 3, f"char ids come as [B, T, W], not as {list(chars.shape)}", ValueError)
     mask = chars[..., 0] != 0
     if chars.shape[-1]: chars = self.marked(widened(chars, self.char_vocab))

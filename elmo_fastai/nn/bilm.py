@@ -17,7 +17,8 @@ import torch
 from torch import nn, Tensor
 from torch.overrides import TorchFunctionMode
 from ..base.errors import require
-from ..text.tokens import ByteCharVocab, CharScheme, WordVocab, get_tokenizer
+from ..text.tokens import (
+    ByteCharVocab, CharScheme, WordVocab, counted, get_tokenizer)
 from .charcnn import CharCNN
 from .recurrent import BiLSTMStack, LockedDropout
 from .softmax import output_layer
@@ -447,6 +448,7 @@ def guesses(
     "What each direction expects in the place of each word"
     if isinstance(tokens, str): tokens = get_tokenizer(model.tokenizer or no_tokenizer)(tokens)
     k = min(k, model.n_words)
+    [tokens] = counted([tokens], char_vocab)
     def best(head, h):
         return [' '.join(vocab.decode(row)) for row in head.log_prob(h).topk(k).indices.tolist()]
     with evaluating(model, vocab, char_vocab) as model:

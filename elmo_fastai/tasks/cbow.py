@@ -21,6 +21,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from ..base.errors import ModelFileError, as_error, one_of, require
 from ..base.files import regular_file, seen_encoding, whole_file
+from ..text.tokens import counted, warn_of_cut
 from ..nn.bilm import no_tokenizer
 from ..nn.charcnn import CharCNN
 from ..data.batches import shown, tensors
@@ -69,6 +70,7 @@ class CBOWLearner(FitLearner):
         types = TokenTypes(self.dls.vocab, self.dls.char_vocab)
         beyond = [0]*(k-1)                                # nothing, on either side of the marks
         ids = beyond + [1, *types([*left, GAP, *right]), 2] + beyond
+        if self.model.chars: warn_of_cut(int(types.is_long[ids].sum()), types.char_vocab)
         gap = len(left) + k
         around = np.array([ids[gap-k:gap] + ids[gap+1:gap+k+1]])
         batch = tensors(types.words[around], types.chars[around], np.zeros(1, int))
@@ -198,6 +200,7 @@ def word_vectors(
             ValueError)
     words = learn.dls.vocab.itos[4:] if words is None else list(words)
     if model.chars is None: return WordVectors(words, model.embed.weight[4:].float().cpu().clone())
+    [words] = counted([words], learn.dls.char_vocab)
     chars = torch.from_numpy(learn.dls.char_vocab.encode(words))
     chars = chars.to(next(model.parameters()).device)
     vectors = [model.chars(some).float().cpu() for some in chars.split(1024)]

@@ -23,7 +23,7 @@ from ..text.tokens import get_tokenizer
 from ..nn.bilm import BiLM
 from ..nn.charcnn import TokenNorm
 from ..data.labels import UNSEEN, ClassifyDataLoaders, labelled_part, usable_rows
-from ..elmo.module import Elmo, elmo_split
+from ..elmo.module import Elmo, elmo_split, token_chars
 from .learner import ElmoLearner, LayerCache, MixPenalty, TaskLoss, layers_of
 from .scores import Estimate, bootstrap, class_scores, confusion, shortened
 
@@ -314,9 +314,9 @@ def random_elmo(
     config = elmo.lm.config
     lm = BiLM(replace(config, norm=True), 0, elmo.char_vocab)
     new = Elmo(lm, n_reps=len(elmo.mixes), dropout=elmo.drop.p, norm=elmo.mixes[0].norm,
-               tokenizer=elmo.tokenizer, char_vocab=elmo.char_vocab)
+               tokenizer=elmo.tokenizer, char_vocab=elmo.char_vocab, nfc=elmo.nfc)
     sents = [tokens[:512] for tokens in new.to_tokens(texts[:1600])]  # no batch of long texts
-    batches = [new.to_chars(sents[i:i+32]) for i in range(0, len(sents), 32)]
+    batches = [token_chars(new, sents[i:i+32]) for i in range(0, len(sents), 32)]
     for encoder in new.lm.encoders:
         encoder.train()
         for chars in batches: encoder(chars)

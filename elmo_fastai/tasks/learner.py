@@ -23,6 +23,7 @@ from ..base.errors import CorpusError, ModelFileError, as_error, require
 from ..base.options import ReadOptions
 from ..text.corpora import Corpus
 from ..text.splits import SPLIT_OF, SPLITS
+from ..text.tokens import warn_of_cut
 from ..nn.bilm import BiLM, char_vocab_of
 from ..data.labels import TaskDL, named_corpus
 from ..elmo.folder import find_folder, load_bilm, save_bilm
@@ -305,6 +306,7 @@ class ElmoLearner(FitLearner):
             data = {'train': [], **data}
         what, items, left_out = self.read_labelled(data, split, options, **kwargs)
         text = self.dls.valid.text.like(items)
+        warn_of_cut(text.cuts.tokens, text.types.char_vocab)
         return self.dls.valid.new(text, shuffle=False, sort=True), what, left_out
 
     def read_labelled(self, data, split, options, **kwargs):

@@ -10,21 +10,29 @@ __all__ = ['PAD', 'UNK', 'BOS', 'EOS', 'SPECIALS', 'space_tokenize', 'is_spaced'
            'NGramsTokenizer', 'CharVocab', 'load_char_vocab', 'limit_sents']
 
 # %% ../../nbs/library/tokens.ipynb #c004
-import json, os, re, reprlib, unicodedata
+import json, os, re, reprlib, unicodedata, warnings
 from collections import Counter
 from collections.abc import Mapping, Set
+from contextlib import contextmanager
+from contextvars import ContextVar
 from itertools import chain
 import numpy as np
 from fastcore.basics import patch
 from ..base.errors import require
 from ..base.files import regular_file, whole_file
 
+# %% ../../nbs/library/tokens.ipynb #nf2
+def to_nfc(text):
+    "Returns a text in Unicode's form NFC: a letter and its accents as one character, where possible"
+    return text if text.isascii() else unicodedata.normalize('NFC', text)
+
 # %% ../../nbs/library/tokens.ipynb #c016
 def space_tokenize(
     text:str, # a line, or more
+    nfc:bool=True, # bring it to NFC first?
 )->list:      # tokens
     "Split `text` at blanks, tabs and line ends, for text that is tokenised already"
-    return re.findall('[^ \\t\\r\\n]+', text)
+    return re.findall('[^ \\t\\r\\n]+', to_nfc(text) if nfc else text)
 
 # %% ../../nbs/library/tokens.ipynb #c024
 def _category(name):
@@ -100,60 +108,90 @@ def is_spaced(
     if not runs: return True
     return bool(_re_blank.search(text)) and sum(map(len, runs)) <= 6*len(runs)
 
-def _clean(text):
-    "Returns a text without marks of direction, and with usual blanks for those of no width"
-    if text.isascii() or not _re_format.search(text): return text
-    return _re_narrow.sub(' ', text.translate(DROPPED))
+def _clean(text, nfc):
+    "Returns a text without marks of direction, in NFC, and with usual blanks for those of no width"
+    if text.isascii(): return text
+    has_format = _re_format.search(text)
+    if has_format: text = text.translate(DROPPED)
+    if nfc: text = to_nfc(text)
+    return _re_narrow.sub(' ', text) if has_format else text
 
 def char_tokenize(
     text:str, # a line, or more
+    nfc:bool=True, # bring it to NFC first?
 )->list:      # tokens
     "As `word_tokenize`, and each letter of a script without blanks (Han, Thai, …) is a token"
-    text = _clean(text)
+    text = _clean(text, nfc)
     parts = [part for token in _re_word.findall(text) for part in _re_letter.findall(token)]
     return _trimmed(parts, text)
 
 # %% ../../nbs/library/tokens.ipynb #c027
 def word_tokenize(
     text:str, # a line, or more
+    nfc:bool=True, # bring it to NFC first?
 )->list:      # tokens
     "Split off punctuation and contractions (`didn't` → `did n't`); no visible character is lost"
-    text = _clean(text)
-    if not text.isascii() and not is_spaced(text): return char_tokenize(text)
+    text = _clean(text, nfc)
+    if not text.isascii() and not is_spaced(text): return char_tokenize(text, nfc)
     return _trimmed(_re_word.findall(text), text)
 
 # %% ../../nbs/library/tokens.ipynb #of2
+def _letters(text):
+    "Yields where the letters of a text begin and end, each with the marks behind it"
+    start = 0
+    for i,c in enumerate(text):
+        is_mark = unicodedata.combining(unicodedata.normalize('NFD', c)[0])
+        if i == start or is_mark: continue
+        letter = text[start:i]
+        if to_nfc(letter + c) == to_nfc(letter) + to_nfc(c):
+            yield start, i
+            start = i
+    yield start, len(text)
+
+def _in_places(text):
+    "A text without marks of direction, in NFC; of each of its characters (start, end) in `text`"
+    kept = [i for i,c in enumerate(text) if ord(c) not in DROPPED]
+    plain = text.translate(DROPPED)
+    if plain == to_nfc(plain): return plain, [(i, i+1) for i in kept]
+    places = []
+    for start,end in _letters(plain):
+        letter = plain[start:end]
+        new = to_nfc(letter)
+        n = len(os.path.commonprefix([letter, new]))
+        places += [(i, i+1) for i in kept[start:start+n]]
+        if n < len(new): places += [(kept[start+n], kept[end-1] + 1)]*(len(new) - n)
+    return to_nfc(plain), places
+
 def offsets(
     text:str,    # as it was before it was split
     tokens:list, # of this text, in their order
-) -> list:       # (start, end) of each token, in characters: the token is text[start:end]
+) -> list:       # (start, end) of each token, in characters: text[start:end] in NFC is the token
     """Where each token stands in its text; ValueError where it is written otherwise there.
 
     Marks of direction, which `word_tokenize` drops, may stand in the text and not in a token."""
-    kept = [i for i,c in enumerate(text) if ord(c) not in DROPPED]
-    plain = text.translate(DROPPED)
-    places = []
+    plain, places = _in_places(text)
+    found = []
     end = 0
     for token in tokens:
-        bare = token.translate(DROPPED) or token
+        bare = to_nfc(token.translate(DROPPED)) or token
         start = plain.find(bare, end)
         require(start >= 0, f"The token {token!r} is not in {text!r:.60} as it is written: this "
                 "tokenizer changes the text, so pass lists of tokens", ValueError)
         end = start + len(bare)
-        places.append((kept[start], kept[end-1] + 1))
-    return places
+        found.append((places[start][0], places[end-1][1]))
+    return found
 
 # %% ../../nbs/library/tokens.ipynb #c035
 class _Late:
     "A tokenizer that is made, by `load`, at the first text"
     def __getstate__(self):
         return {name: value for name, value in vars(self).items() if name != 'split'}
-    def __call__(self, text):
+    def __call__(self, text, nfc=True):
         if not hasattr(self, 'split'):
             try: self.split = self.load()
             except ImportError: raise ImportError(f"{type(self).__name__} needs spaCy: "
                                                   "`pip install spacy`, or take 'words'") from None
-        return [token for token in self.split(text) if token.strip()]
+        return [token for token in self.split(to_nfc(text) if nfc else text) if token.strip()]
 
 class SpacyTokenizer(_Late):
     "spaCy's rules for `lang`, one text at a time"
@@ -189,12 +227,18 @@ class FastaiTokenizer(_Late):
 _tokenizers = dict(space=space_tokenize, words=word_tokenize, chars=char_tokenize,
                    spacy=SpacyTokenizer(), fastai=FastaiTokenizer())
 
+class _Own:
+    "A function from text to tokens, which gets its texts in NFC"
+    def __init__(self, split): self.split = split
+    def __call__(self, text, nfc=True): return self.split(to_nfc(text) if nfc else text)
+
 def get_tokenizer(
     name # 'space', 'words', 'chars', 'spacy', 'fastai', one of fastai's; or a function of a text
 ):
-    "The tokenizer called `name`; a function is returned as it is"
+    "The tokenizer called `name`, or one from a function; it brings texts to NFC"
     if type(name).__module__ == 'fastai.text.core': return FastaiTokenizer(name)
-    if callable(name): return name
+    is_ready = isinstance(name, (_Own, _Late)) or name in list(_tokenizers.values())
+    if callable(name): return name if is_ready else _Own(name)
     require(name in _tokenizers, f"No tokenizer is called {name!r}: take one of "
             f"{', '.join(_tokenizers)}, or pass a function from text to tokens", ValueError)
     return _tokenizers[name]
@@ -413,6 +457,39 @@ def decode(self:CharScheme,
         mark = marks.get(tuple(row[:2]))
         return mark or self.join(row[(row > 0) & (row < self.bos)] - 1)
     return [token(row) for row in np.asarray(chars)]
+
+# %% ../../nbs/library/tokens.ipynb #cut2
+def cut_remark(n, char_vocab):
+    "What to say of `n` tokens that are cut"
+    return (f"{n:,} token{'s are' if n > 1 else ' is'} cut, longer than the "
+            f"{char_vocab.max_chars - 2} bytes (or letters) that the model has room for: a model "
+            "with a larger max_chars reads them whole")
+
+_outer = ContextVar('the numbers of the calls within one that warns of all', default=None)
+
+def warn_of_cut(n, char_vocab):
+    "Warn of `n` tokens that are cut, if there are any; or leave that to the call that asked for it"
+    if _outer.get() is not None: _outer.get().append(n)
+    elif n: warnings.warn(cut_remark(n, char_vocab), stacklevel=2)
+
+@contextmanager
+def one_warning(char_vocab):
+    "Yields a list of how many tokens each call inside has cut; in the end one warning tells of all"
+    numbers = []
+    before = _outer.set(numbers)
+    try: yield numbers
+    finally:
+        _outer.reset(before)
+        warn_of_cut(sum(numbers), char_vocab)
+
+def counted(sents, char_vocab):
+    "Yields lists of tokens; in the end one warning tells how many of their tokens are cut"
+    n = 0
+    try:
+        for tokens in sents:
+            n += int(char_vocab.are_long(tokens).sum())
+            yield tokens
+    finally: warn_of_cut(n, char_vocab)
 
 # %% ../../nbs/library/tokens.ipynb #c075
 class ByteCharVocab(CharScheme):

@@ -16,7 +16,8 @@ import numpy as np, pandas as pd, torch, torch.nn.functional as F
 from fastcore.basics import chunked
 from ..base.errors import one_of, require
 from ..base.options import takes
-from ..text.tokens import BOS, EOS, SPECIALS, UNK, WordVocab, get_tokenizer
+from ..text.tokens import (
+    BOS, EOS, SPECIALS, UNK, WordVocab, counted, get_tokenizer)
 from ..nn.bilm import BiLM, evaluating, no_tokenizer, perplexity, sentence_chars
 
 # %% ../../nbs/library/speak.ipynb #c009
@@ -76,8 +77,9 @@ def score(
     "The log-probability of every word, from both sides; raises ValueError for another's vocabulary"
     scored = []
     with evaluating(model, vocab, char_vocab) as model:
-        for sents in chunked(token_lists(texts, tokenizer_for(model, tokenizer)), bs):
-            scored += score_batch(model, vocab, char_vocab, sents)
+        sents = token_lists(texts, tokenizer_for(model, tokenizer))
+        for some in chunked(counted(sents, char_vocab), bs):
+            scored += score_batch(model, vocab, char_vocab, some)
     return scored
 
 def score_batch(model, vocab, char_vocab, sents):
@@ -145,6 +147,7 @@ def generate(
     sampling = Sampling(**kwargs)
     with evaluating(model, vocab, char_vocab) as model:
         sents = token_lists(texts, tokenizer_for(model, tokenizer))
+        sents = list(counted(sents, char_vocab))
         if sents:
             add_words(model, vocab, char_vocab, sents, n_words, direction == 'forward', sampling)
     return [' '.join(tokens) for tokens in sents]
@@ -194,7 +197,8 @@ def fill(
     require(prior.shape == (len(vocab),) and prior.isfinite().all(), "prior must be a finite "
             f"log-probability for each of the {len(vocab)} words", ValueError)
     with evaluating(model, vocab, char_vocab) as model:
-        left, right = around_the_gap(text, tokenizer_for(model, tokenizer))
+        sides = around_the_gap(text, tokenizer_for(model, tokenizer))
+        left, right = counted(sides, char_vocab)
         from_left, _ = read_ends(model, char_vocab, [left], 0)
         from_right, _ = read_ends(model, char_vocab, [right], 1)
         from_left = model.heads[0].log_prob(from_left)[0].cpu().double()
