@@ -376,7 +376,7 @@ def test_predict(trained):
         got, idx, p = trained.predict(text)
         assert (
             (got, int(idx)) == (label, int(label)) and p.shape == (2,) and abs(p.sum() - 1) < 1e-5)
-    for bad in ('', '  ', None, 5, []):
+    for bad in (None, 5):
         with pytest.raises(CorpusError, match='row 0 of these texts'): trained.predict(bad)
     inp, *_ = trained.predict('the film was great .', with_input=True)
     assert inp == 'the film was great .'
@@ -414,7 +414,6 @@ def test_export_and_load(trained, tmp_path):
         trained.export(tmp_path/'c.pkl')
         again = load_learner(tmp_path/'c.pkl')
     for t,_ in ROWS[::7]: assert close(trained.predict(t)[2], again.predict(t)[2])
-    with pytest.raises(CorpusError): again.predict('')
     assert b'awful' not in (tmp_path/'c.pkl').read_bytes(), 'no text of the training data'
 
 def test_save_and_load_encoder(tmp_path):
@@ -430,7 +429,7 @@ def test_attention_of_a_text(trained):
         list(w.index) == 'the film was good .'.split() and abs(w.sum() - 1) < 1e-5 and (w > 0).all()
     )
     assert trained.attention(['one']).tolist() == [1.]
-    with pytest.raises(CorpusError): trained.attention('')
+    with pytest.warns(UserWarning, match='no token'): assert len(trained.attention('')) == 0
     with pytest.raises(ValueError, match='no attention'): learner(pool='mean').attention('a')
 
 # several labels per text, and numbers

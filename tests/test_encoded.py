@@ -16,7 +16,7 @@ def test_flat_targets():
     text = encode([['a', 'b'], []])
     assert text.ids.tolist() == [1, 3, 4, 2, 1, 2] and text.offsets.tolist() == [0, 4, 6]
     _, fwd, bwd = text.take(np.arange(6))
-    assert fwd.tolist() == [4, 5, 3, 0, 3, 0] and bwd.tolist() == [0, 2, 4, 5, 0, 2]
+    assert fwd.tolist() == [4, 5, 3, 0, 0, 0] and bwd.tolist() == [0, 2, 4, 5, 0, 0]
 
 def test_a_cut_is_no_end():
     "Behind it nothing is predicted, and no mark claims that the sentence ended there"

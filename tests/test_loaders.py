@@ -280,9 +280,9 @@ def test_a_loader_of_other_text(kind):
     n = len(dls.types)
     dl = dls.test_dl(['a b c d e f g', ['f', 'a', 'b', 'c', 'd']])
     assert sum(len(b[-1]) for b in dl) and len(dls.types) == n and dl.vocab is dls.vocab
-    for wrong in ('a text', [], None):
-        with pytest.raises(TypeError, match='put one text into a list'): dls.test_dl(wrong)
-    with pytest.raises(CorpusError, match='not one word'): dls.test_dl([' '])
+    for wrong,why in (('a text', 'put it into a list'), (None, 'take a list')):
+        with pytest.raises(TypeError, match=why): dls.test_dl(wrong)
+    with pytest.raises(CorpusError, match='no texts'): dls.test_dl([])
 
 def test_pickles_of_data_load_on_any_system(tmp_path):
     "What was read of files knows them; none of it is of a class of this system alone"

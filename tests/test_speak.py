@@ -279,7 +279,7 @@ def test_what_fits_no_model_or_is_no_text():
         with pytest.raises(ValueError, match='belong together'): f(m, small, CHARS, 'the ___')
     for texts in ([[1, 2]], [['the', None]], [[['the']]]):
         for f in (score, generate):
-            with pytest.raises(TypeError, match='is no word'): f(m, texts)
+            with pytest.raises(TypeError, match='Sentence 0 is list'): f(m, texts)
     for prior in (torch.zeros(3), torch.full((len(VOCAB),), -math.inf), [math.nan]*len(VOCAB)):
         with pytest.raises(ValueError, match='prior'): fill(m, 'the ___', prior=prior)
 

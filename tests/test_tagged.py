@@ -405,13 +405,11 @@ def test_a_sentence_may_have_no_tags(dls):
 
 
 def test_nothing_to_tag(dls):
-    for o in ('', [], '   '):
-        with pytest.raises(CorpusError, match='sentence 1 has no tokens'): dls.test_dl(['a', o])
-    with pytest.raises(TypeError, match='got str: put one text into a list'): dls.test_dl('a text')
-    with pytest.raises(TypeError, match="got DataFrame.*a table's column"):
+    with pytest.raises(TypeError, match='got one text: put it into a list'): dls.test_dl('a text')
+    with pytest.raises(TypeError, match=r"got DataFrame.*df\['text'\]"):
         dls.test_dl(pd.DataFrame(dict(text=['a'])))
     with pytest.raises(TypeError, match='Sentence 0 is int 3'): dls.test_dl([3])
-    with pytest.raises(CorpusError, match='no sentence to tag'): dls.test_dl([])
+    with pytest.raises(CorpusError, match='no texts to tag'): dls.test_dl([])
 
 def test_a_tag_of_the_validation_part_alone_is_an_error(corpus):
     s = [(['a'], ['X']), (['b'], ['Y'])]

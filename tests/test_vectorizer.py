@@ -98,7 +98,7 @@ def test_a_grid_search_copies_no_model(elmo, texts, monkeypatch):
 @pytest.mark.parametrize('kind', [list, pd.Series, lambda x: np.array(x, object)])
 def test_a_missing_row_is_named_with_its_cure(elmo, kind, missing):
     v = ElmoVectorizer(elmo).fit(['a'])
-    with pytest.raises(TypeError, match=r"Row 1 is (None|nan), no text: .*fillna"):
+    with pytest.raises(TypeError, match=r"Sentence 1 is \w+ (None|nan), .*fillna"):
         v.transform(kind(['a', missing]))
 
 def test_scikit_learns_own_checks(elmo):

@@ -97,7 +97,7 @@ class EncodedText:
         if not marks:
             first = first + 1
             end = end - (self.ids[end - 1] == 2)        # a cut sentence has no mark there
-        pos = first[:,None] + np.arange((end - first).max())
+        pos = first[:,None] + np.arange((end - first).max(initial=1))
         return np.where(pos < end[:,None], pos, -1)
 
 # %% ../../nbs/library/encoded.ipynb #c033
@@ -113,4 +113,6 @@ def take(self:EncodedText,
     before = self.ids[pos-1]
     fwd = np.where((ids == 0) | (after == 1), 0, words[after])  # nothing comes after EOS, or a cut
     bwd = np.where((ids == 0) | (ids == 1), 0, words[before])   # nothing comes before BOS
+    fwd[(ids == 1) & (after == 2)] = 0                          # a blank is no sentence
+    bwd[(ids == 2) & (before == 1)] = 0
     return self.types.chars[ids], fwd, bwd

@@ -10,6 +10,7 @@ __all__ = ['LabelledText', 'ClassifyDL', 'plot_top_losses', 'ClassifyDataLoaders
 # %% ../../nbs/library/labels.ipynb #c005
 import ast, re, warnings
 from collections import Counter
+from collections.abc import Iterator, Set
 from contextlib import suppress
 from numbers import Integral, Real
 import numpy as np, pandas as pd, torch
@@ -27,7 +28,8 @@ from ..text.reading import (
     read_columns, refuse_row, same_name)
 from ..text.sources import CORPORA, find_source, get_corpus
 from ..text.splits import drawn, groups_of
-from ..text.tokens import SPECIALS, WordVocab, get_tokenizer, warn_of_cut
+from ..text.tokens import (
+    SPECIALS, WordVocab, check_sentences, get_tokenizer, warn_of_cut)
 from .batches import SentenceDataLoader, check_loader_args, shown, tensors
 from .encoded import EncodedText, TensorChars, TokenTypes
 from .loaders import TableDataLoaders, as_flag
@@ -311,6 +313,7 @@ def in_order(labels):
     return sorted(labels, key=lambda label: (as_number(label) if are_numbers else 0, label))
 
 UNSEEN = -1      # the number of a label that no training row has: never predicted, so an error
+NO_CLASS = -100  # what is predicted for a text without a token
 
 def say_unseen(unseen, what):
     "Warn of `what` no training row has, a `Counter`: each counts as an error"
@@ -343,7 +346,9 @@ class OneClass:
         return self.vocab[self.index[key_of(label)]] if key_of(label) in self.index else label
     def array(self, labels):
         return np.array([self.index.get(key_of(label), UNSEEN) for label in labels], int)
-    def decode(self, y): return Category(self.vocab[int(y)] if y >= 0 else 'unseen in training')
+    def decode(self, y):
+        if y == NO_CLASS: return None
+        return Category(self.vocab[int(y)] if y >= 0 else 'unseen in training')
 
 def labels_accuracy(
     pred, # scores of the labels, [B, C]
@@ -436,10 +441,8 @@ class LabelledText(EncodedText):
 
     def split(self, text, where='this text'):
         "The tokens of a text"
-        if isinstance(text, (list, L)): tokens = [check_text(token, where) for token in text]
-        else: tokens = get_tokenizer(self.tokenizer)(check_text(text, where))
-        require(tokens, f"{where} is {text!r:.60}, without one word to classify")
-        return tokens
+        if isinstance(text, (list, L)): return [check_text(token, where) for token in text]
+        return get_tokenizer(self.tokenizer)(check_text(text, where))
 
     def targets(self, idxs):
         "What is to be predicted of some texts; behind several labels the number of unseen ones"
@@ -625,15 +628,20 @@ class ClassifyDataLoaders(TableDataLoaders):
     ):
         "A loader for new texts; with labels they stay in their order"
         options = ReadOptions.take(kwargs)
-        if isinstance(test_items, L): test_items = list(test_items)
+        if isinstance(test_items, (L, Iterator, Set)):
+            test_items = list(check_sentences(test_items))
         if isinstance(test_items, list) and not with_labels: items = test_items
         else:
-            kind = self.valid.text.target.kind
-            rows = labelled_rows(open_labelled(test_items, options), label_names, kind)
+            table = open_labelled(test_items, options)
+            rows = labelled_rows(table, label_names, self.valid.text.target.kind)
+            if table.sep: rows = [(text or '', label) for text,label in rows]     # an empty cell
             items = rows if with_labels else [text for text,_ in rows]
         require(items, "there are no texts")
         text = self.valid.text.like(items, with_labels)
         warn_of_cut(text.cuts.tokens, text.types.char_vocab)
+        blank = np.flatnonzero(text.lens == 2)                  # nothing between the marks
+        if len(blank): warnings.warn(f"{len(blank):,} of {len(text):,} texts have no token, the "
+                                     f"first is number {blank[0]}: they get no class, and NaN")
         return self.valid.new(text, shuffle=False, **{'sort': not with_labels, **kwargs})
 
 # %% ../../nbs/library/labels.ipynb #c045

@@ -20,7 +20,7 @@ from ..text.corpora import Corpus, all_lines
 from ..text.reading import find_column, is_missing
 from ..text.sources import get_corpus, is_made
 from ..text.splits import last_part
-from ..text.tokens import WordVocab, get_tokenizer, split_text, to_nfc, warn_of_cut
+from ..text.tokens import WordVocab, get_tokenizer, split_texts, to_nfc, warn_of_cut
 from .batches import (
     LOADERS, SentenceDataLoader, check_loader_args, fit_stream, valid_loader)
 from .buffered import BufferedDataLoader, Reader
@@ -184,15 +184,14 @@ class ElmoDataLoaders(TableDataLoaders):
         with_labels=None, rm_type_tfms=None, process=None,   # fastai passes these; no effect
         **kwargs             # of the loader; bs as in validation
     ):
-        "A loader of other text, in its order and like that for validation"
-        require(isinstance(items, (list, tuple, L)) and len(items), "Expected a list of texts and "
-                f"got {type(items).__name__} {items!r:.60}: put one text into a list", TypeError)
-        tok = get_tokenizer(self.tokenizer)
-        sents = [split_text(tok, item, i) for i,item in enumerate(items)]
-        require(any(sents), "there is not one word in these texts")
-        text = EncodedText([tokens for tokens in sents if tokens], self.types.new())
-        warn_of_cut(text.cuts.tokens, text.types.char_vocab)
+        "A loader of other text, in its order and like that for validation; a blank is a row, too"
+        sents = split_texts(get_tokenizer(self.tokenizer), items)
+        require(sents, "there are no texts")
         if isinstance(self.valid, SentenceDataLoader): kwargs = {'sort': False, **kwargs}
+        else: sents = [tokens for tokens in sents if tokens]      # the rows of a batch are no texts
+        require(sents, "there is not one word in these texts")
+        text = EncodedText(sents, self.types.new())
+        warn_of_cut(text.cuts.tokens, text.types.char_vocab)
         return valid_loader(self.valid, text, **kwargs)
 
     def __repr__(self): return f"{type(self).__name__}: {self.source or self.corpus}"

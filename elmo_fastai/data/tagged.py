@@ -27,7 +27,7 @@ from ..text.reading import (
 from ..text.sources import find_source
 from ..text.splits import groups_of
 from ..text.tokens import (
-    WordVocab, get_tokenizer, offsets, space_tokenize, split_text, warn_of_cut)
+    WordVocab, check_sentences, get_tokenizer, offsets, space_tokenize, split_text, warn_of_cut)
 from ..text.treebanks import divided
 from .batches import check_loader_args, say, shown
 from .encoded import EncodedText, TokenTypes
@@ -392,22 +392,19 @@ class TagDataLoaders(TableDataLoaders):
         rm_type_tfms=None, process=None, # fastai passes these; they have no effect
         **kwargs           # of `SentenceDataLoader`; bs as in validation
     )->TagDataLoader:
-        "A loader of other sentences, in their order"
-        require(not isinstance(items, (str, pd.DataFrame)), "Expected a list of sentences and got "
-                f"{type(items).__name__}: put one text into a list, take a table's column",
-                TypeError)
-        require(len(items), "there is no sentence to tag")
-        tok = get_tokenizer(self.valid.text.tokenizer)
+        "A loader of other sentences, in their order; one may have no tokens"
+        tokenize = get_tokenizer(self.valid.text.tokenizer)
+        def tok(text): return [token for token in tokenize(text) if token.strip()]
         sents = []
-        for i,item in enumerate(items):
+        for i,item in enumerate(check_sentences(items)):
             where = f'sentence {i}'
             is_tagged = isinstance(item, Sentence) and item.tags is not None
             if with_labels or is_tagged: sent = tagged_item(item, where, tok)
             else:
                 tokens = item.tokens if isinstance(item, Sentence) else split_text(tok, item, i)
                 sent = tagged_sentence(tokens, [None]*len(tokens), lambda: where)
-            require(sent.tokens, f"{where} has no tokens: there is nothing to tag")
             sents.append(sent)
+        require(sents, "there are no texts to tag")
         text = self.valid.text.like(sents)
         warn_of_cut(text.cuts.tokens, text.types.char_vocab)
         return self.valid.new(text, **{'sort': False, **kwargs})

@@ -15,8 +15,7 @@ import numpy as np, torch, torch.nn.functional as F
 from torch import nn, Tensor
 from fastcore.basics import patch
 from ..base.errors import one_of, require
-from ..text.tokens import (
-    WordVocab, check_sentences, counted, get_tokenizer, split_text)
+from ..text.tokens import WordVocab, counted, get_tokenizer, split_texts
 from ..nn.bilm import BiLM, char_vocab_of, empty_bilm
 from ..nn.softmax import at_least_float
 
@@ -133,8 +132,7 @@ def to_tokens(self:Elmo,
     sents,    # texts, or lists of tokens
 ) -> list:    # of lists of tokens
     "Split what is text; raises `TypeError` naming what is neither text nor a list of tokens"
-    sents = check_sentences(sents)
-    return [split_text(self.tokenize, sentence, i) for i,sentence in enumerate(sents)]
+    return split_texts(self.tokenize, sents)
 
 @patch
 def to_chars(self:Elmo,

@@ -58,10 +58,6 @@ class ElmoVectorizer(TransformerMixin, BaseEstimator):
             require(X.shape[1:] in ((), (1,)), "Expected one column of texts, and got an array of "
                     f"shape {X.shape}: choose the column", ValueError)
             X = X.ravel()
-        for i,text in enumerate(X if hasattr(X, '__len__') else ()):
-            missing = text is None or isinstance(text, float) and text != text
-            require(not missing, f"Row {i} is {text!r}, no text: fill it in, as with fillna('')",
-                    TypeError)
         vectors = self.elmo_.embed(X, **self.options_, progress=False)
         return vectors.reshape(-1, self.n_features_out_)
 

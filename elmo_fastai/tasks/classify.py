@@ -16,13 +16,14 @@ from pathlib import Path
 import numpy as np, pandas as pd, torch, torch.nn.functional as F
 from torch import nn, Tensor
 from fastcore.meta import delegates
-from fastai.basics import L, Learner
+from fastai.basics import Callback, L, Learner
 from fastai.torch_core import set_seed
 from ..base.errors import one_of, require
 from ..text.tokens import get_tokenizer
 from ..nn.bilm import BiLM
 from ..nn.charcnn import TokenNorm
-from ..data.labels import UNSEEN, ClassifyDataLoaders, labelled_part, usable_rows
+from ..data.labels import (
+    NO_CLASS, UNSEEN, ClassifyDataLoaders, labelled_part, usable_rows)
 from ..elmo.module import Elmo, elmo_split, token_chars
 from .learner import ElmoLearner, LayerCache, MixPenalty, TaskLoss, layers_of
 from .scores import Estimate, bootstrap, class_scores, confusion, shortened
@@ -200,11 +201,26 @@ def worst_texts(text, guess, badness):
     return pd.DataFrame(rows)
 
 # %% ../../nbs/library/classifier.ipynb #c042
+class NoAnswer(Callback):
+    "A text without a token has no answer: what the network makes of nothing becomes NaN"
+    def after_pred(self):
+        is_blank = (self.xb[0][..., 0] == 0).all(1)
+        self.learn.pred = self.pred.masked_fill(is_blank[:, None], math.nan)
+
 class ElmoClassifierLearner(ElmoLearner):
     "An `ElmoLearner` of texts, that can say where its attention lies"
     task = 'classify'
     find = staticmethod(ClassifyDataLoaders.find)
     judge_options = 'label_names',
+    def get_preds(self, *args, with_input=False, with_decoded=False, cbs=None, **kwargs):
+        "As fastai's; for a text without a token the answer is NaN, and the class `NO_CLASS`"
+        found = super().get_preds(*args, with_input=with_input, with_decoded=with_decoded,
+                                  cbs=[*L(cbs), NoAnswer()], **kwargs)
+        preds, _, *others = found[with_input:]
+        if with_decoded and preds is not None and others[0].dtype == torch.int64:     # classes
+            others[0][preds.isnan().any(1)] = NO_CLASS
+        return found
+
     @torch.no_grad()
     def attention(self, text)->pd.Series:
         "The weight of each token of a text in the pooled vector; the index has the tokens"
@@ -215,8 +231,8 @@ class ElmoClassifierLearner(ElmoLearner):
         self.model.eval()
         vecs, mask = self.model.vectors(dl.one_batch()[0])
         weights = pools['attention'].weights(vecs, mask)[0].float().cpu()
-        tokens = dl.text.split(text)[:len(weights)]
-        return pd.Series(weights, index=tokens, name='weight')
+        tokens = dl.text.split(text)[:int(mask.sum())]
+        return pd.Series(weights[:len(tokens)], index=tokens, name='weight')
 
     def usable_rows(self, tables, label_names=None):
         "(text, label) of the usable rows of some tables, and a `Counter` of what was left out"

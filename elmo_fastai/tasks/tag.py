@@ -17,7 +17,7 @@ from fastai.basics import (
     Callback, CrossEntropyLossFlat, L, Learner, Metric, delegates, noop, trainable_params)
 from fastai.text.models.awdlstm import RNNDropout
 from ..base.errors import one_of, require
-from ..text.tokens import WordVocab, offsets
+from ..text.tokens import WordVocab, check_sentences, offsets
 from ..nn.charcnn import CharCNN
 from ..nn.recurrent import init_lstm, reverse_padded
 from ..data.tagged import IGNORE, TagDataLoaders, tagged_part
@@ -267,8 +267,10 @@ class TaggerLearner(ElmoLearner):
     def tag(self,
         texts,               # or lists of tokens
         as_spans:bool=False, # say where each span stands in its text, see `spans_of`?
-    )->list:                 # for each a list of (token, tag), or of spans
+    )->list:                 # for each a list of (token, tag), or of spans; an empty one of a blank
         "The tags of many sentences"
+        texts = list(check_sentences(texts))
+        if not texts: return []
         dl = self.dls.test_dl(texts, sort=True)
         with self.no_bar(), self.no_logging(): _, _, ids = self.get_preds(dl=dl, with_decoded=True)
         tagged = []

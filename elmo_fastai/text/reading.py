@@ -92,7 +92,8 @@ def check_text(
 )->str:
     "`text`, if it is text; else a `CorpusError` that names its place"
     why = problem_of(text)
-    if why: raise CorpusError(f"{where} {why}")
+    cure = ": write '' where there is none, as fillna('') does" if is_missing(text) else ''
+    if why: raise CorpusError(f"{where} {why}{cure}")
     return text
 
 # %% ../../nbs/library/reading.ipynb #columns

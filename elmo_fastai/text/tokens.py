@@ -277,10 +277,15 @@ def split_text(tokenize, s, i):
     "The tokens of `s`, a text or a list of tokens; `TypeError` naming sentence `i` otherwise"
     if isinstance(s, str): return tokenize(s)
     cure = instead_of(s)
+    if not hasattr(type(s), '__iter__'): cure = "write '' where there is none, as fillna('') does"
     tokens = list(s) if cure is None else []
     if cure is None and all(isinstance(t, str) for t in tokens): return tokens
     why = f"Sentence {i} is {described(s)}, neither a text nor a list of tokens"
     raise TypeError(f"{why}: {cure}" if cure else why)
+
+def split_texts(tokenize, sentences):
+    "The tokens of each text or list of tokens, in its place: an empty list where there is none"
+    return [split_text(tokenize, s, i) for i,s in enumerate(check_sentences(sentences))]
 
 # %% ../../nbs/library/tokens.ipynb #c042
 PAD = '<pad>' # fills the places after the end of a short sentence

@@ -44,7 +44,8 @@ def bilm_loss(
     *targets,   # unused: the model has seen them
 ) -> Tensor:    # nats a prediction
     "Mean negative log-likelihood of both directions"
-    return torch.cat(tuple(pred)).float().mean()
+    nats = torch.cat(tuple(pred)).float()
+    return nats.mean() if len(nats) else nats.sum()      # of nothing but blanks: 0
 
 # %% ../../nbs/library/training.ipynb #c016
 class NatsMetric(Metric):

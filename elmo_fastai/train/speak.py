@@ -17,7 +17,7 @@ from fastcore.basics import chunked
 from ..base.errors import one_of, require
 from ..base.options import takes
 from ..text.tokens import (
-    BOS, EOS, SPECIALS, UNK, WordVocab, counted, get_tokenizer)
+    BOS, EOS, SPECIALS, UNK, WordVocab, counted, get_tokenizer, split_texts)
 from ..nn.bilm import BiLM, evaluating, no_tokenizer, perplexity, sentence_chars
 
 # %% ../../nbs/library/speak.ipynb #c009
@@ -52,14 +52,8 @@ EOS_ID = SPECIALS.index(EOS)
 
 def token_lists(texts, tokenizer):
     "Lists of words of one text or of several"
-    tokenize = get_tokenizer(tokenizer)
     if isinstance(texts, str): texts = [texts]
-    sents = [tokenize(text) if isinstance(text, str) else list(text) for text in texts]
-    for tokens in sents:
-        for word in tokens:
-            require(isinstance(word, str), f"A text is a string or a list of words, "
-                    f"and {word!r:.100} is no word", TypeError)
-    return sents
+    return split_texts(get_tokenizer(tokenizer), texts)
 
 def tokenizer_for(model, tokenizer):
     "`tokenizer`, or the model's own; where it knows none, one that refuses to split a text"
