@@ -2,7 +2,7 @@
 
 A text without a token (blank, or an empty list) has an empty answer; where nothing is, or a number,
 the list is refused, and the error names the place. And so at each door that takes a list."""
-import warnings
+import json, warnings
 from dataclasses import replace
 
 import numpy as np, pandas as pd, pytest, torch
@@ -153,6 +153,20 @@ def test_a_table_is_no_list_of_texts(ask, door):
     "But its only column is one, and a classifier reads the column of texts"
     if door.startswith(('ElmoVectorizer', 'classes')): return
     with pytest.raises(TypeError, match=r"df\['text'\]"): ask(pd.DataFrame(dict(text=[A, B])))
+
+@pytest.mark.parametrize('name', ['tagger', 'learn'])
+def test_the_lines_of_a_file(name, tmp_path, request):
+    learn = request.getfixturevalue(name)
+    text = learn.dls.valid.text
+    (tmp_path/'a.txt').write_text(f'{A}\n\n   \n{B}\n\xa0\na \xa0 b\n', encoding='utf-8')
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(text, 'tokenizer', 'space')
+        learn.annotate(tmp_path/'a.txt', tmp_path/'a.jsonl', say=str)
+    rows = (tmp_path/'a.jsonl').read_text(encoding='utf-8').splitlines()
+    answers = [json.loads(row)['label' if name == 'learn' else 'spans'] for row in rows]
+    assert len(answers) == 6
+    empty = [i for i,answer in enumerate(answers) if answer in (None, [])]
+    assert empty == [1, 2] if name == 'learn' else {1, 2, 4}.issubset(empty)
 
 # taggers
 

@@ -233,6 +233,10 @@ class TaggedText(EncodedText):
         self.tags = np.full(len(self.ids), IGNORE)
         self.tags[self.ids > 2] = numbers
 
+    def split(self, text):
+        "The tokens of a text; white space is none, whatever the tokenizer says"
+        return [token for token in get_tokenizer(self.tokenizer)(text) if token.strip()]
+
     @property
     def tag_names(self):
         "Number → tag, also of tags that were not in training"
@@ -393,8 +397,7 @@ class TagDataLoaders(TableDataLoaders):
         **kwargs           # of `SentenceDataLoader`; bs as in validation
     )->TagDataLoader:
         "A loader of other sentences, in their order; one may have no tokens"
-        tokenize = get_tokenizer(self.valid.text.tokenizer)
-        def tok(text): return [token for token in tokenize(text) if token.strip()]
+        tok = self.valid.text.split
         sents = []
         for i,item in enumerate(check_sentences(items)):
             where = f'sentence {i}'

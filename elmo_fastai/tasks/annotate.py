@@ -24,7 +24,7 @@ from ..text.reading import (
     CsvFile, JsonFile, TextFile, at_path, by_columns, codec, ending, is_boundary, is_missing,
     long_cells, one_word, open_text, problem_of, refuse_row, same_name, short_lines)
 from ..text.sources import tables_of
-from ..text.tokens import get_tokenizer, one_warning
+from ..text.tokens import one_warning
 from ..data.labels import Number, SeveralLabels
 from ..data.tagged import split_cell
 from ..elmo.embed import windows
@@ -532,7 +532,7 @@ def annotate_file(labels, source, out, max_tokens, overwrite, progress, say, how
     form = find_form(tables[0], labels)
     require(out.suffix.lower() in form.endings, f"--out {str(out)!r} should end in one of "
             f"{', '.join(form.endings)}", UsageError)
-    def units(): return read_units(form, get_tokenizer(text.tokenizer), max_tokens, how.n_rows)
+    def units(): return read_units(form, text.split, max_tokens, how.n_rows)
     with portions.opened(), without_cache(learn.model), one_warning(text.types.char_vocab):
         rest = portions.rest(units)
         if portions.n: say(f"Going on after {portions.totals['rows']:,} that were labelled before")
