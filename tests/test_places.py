@@ -17,6 +17,7 @@ from elmo_fastai.data.tagged import TagDataLoaders
 from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.elmo.vectorizer import ElmoVectorizer
 from elmo_fastai.nn.bilm import BiLM
+import elmo_fastai.tasks.annotate                                # it gives learners `annotate`
 from elmo_fastai.tasks.cbow import cbow_learner
 from elmo_fastai.tasks.classify import elmo_classifier_learner
 from elmo_fastai.tasks.tag import elmo_tagger_learner

@@ -14,8 +14,9 @@ import torch
 from fastai.data.all import L, TensorBase, TitledStr, Transform, TransformBlock
 from ..base.errors import one_of, require
 from ..text.reading import check_text, is_missing
-from ..text.tokens import (
-    ByteCharVocab, CharVocab, NGramsTokenizer, WordVocab, get_tokenizer, limit_sents)
+from elmo_fastai.text.tokens import (
+    ByteCharVocab, CharVocab, KeepsTokenizer, NGramsTokenizer, WordVocab, get_tokenizer,
+    limit_sents)
 from .batches import LOADERS, NeighbourDataLoader
 from .encoded import TensorChars
 
@@ -49,7 +50,7 @@ class ElmoTokens(namedtuple('ElmoTokens', 'words chars')):
         return f"ElmoTokens(words {list(self.words.shape)}, chars {list(self.chars.shape)})"
 
 # %% ../../nbs/library/blog.ipynb #c101
-class ElmoTransform(Transform):
+class ElmoTransform(KeepsTokenizer, Transform):
     "Text (or a list of tokens) → `ElmoTokens`"
     def __init__(self,
         tokenizer='words',   # see `get_tokenizer`

@@ -23,7 +23,7 @@ from ..text.reading import (
     MISSING, DataSet, Items, Table, at_path, find_column, open_table, problems_of, refuse_row)
 from ..text.sources import path_of
 from ..text.splits import files_named
-from ..text.tokens import CharScheme, SPECIALS, WordVocab, get_tokenizer
+from ..text.tokens import CharScheme, KeepsTokenizer, SPECIALS, WordVocab, get_tokenizer
 from .batches import (
     BatchDL, LOADERS, check_loader_args, fit_stream, needs_longer, whole)
 from .encoded import Cuts, EncodedText, TokenTypes
@@ -159,7 +159,7 @@ class Rows:
 _MAX_COUNTED = 2_000_000     # words; of more the rarer half is forgotten
 
 @dataclass
-class ReadingOptions:
+class ReadingOptions(KeepsTokenizer):
     "How lines become sentences, words and characters"
     tokenizer:str = 'words'       # see `get_tokenizer`
     max_words:int = None          # cut longer sentences

@@ -29,7 +29,7 @@ from ..text.reading import (
 from ..text.sources import CORPORA, find_source, get_corpus
 from ..text.splits import drawn, groups_of
 from ..text.tokens import (
-    SPECIALS, WordVocab, check_sentences, get_tokenizer, warn_of_cut)
+    SPECIALS, KeepsTokenizer, WordVocab, check_sentences, get_tokenizer, warn_of_cut)
 from .batches import SentenceDataLoader, check_loader_args, shown, tensors
 from .encoded import EncodedText, TensorChars, TokenTypes
 from .loaders import TableDataLoaders, as_flag
@@ -413,7 +413,7 @@ def kind_of_labels(labels):
     return 'number' if np.isfinite(numbers).all() and has_decimals else 'class'
 
 # %% ../../nbs/library/labels.ipynb #c036
-class LabelledText(EncodedText):
+class LabelledText(KeepsTokenizer, EncodedText):
     "Texts as token ids, and what each one is labelled with; an error names the row"
     def __init__(self,
         rows:list,             # (text or list of tokens, label); texts alone if not `labelled`

@@ -27,7 +27,8 @@ from ..text.reading import (
 from ..text.sources import find_source
 from ..text.splits import groups_of
 from ..text.tokens import (
-    WordVocab, check_sentences, get_tokenizer, offsets, space_tokenize, split_text, warn_of_cut)
+    KeepsTokenizer, WordVocab, check_sentences, get_tokenizer, offsets, space_tokenize,
+    split_text, warn_of_cut)
 from ..text.treebanks import divided
 from .batches import check_loader_args, say, shown
 from .encoded import EncodedText, TokenTypes
@@ -214,7 +215,7 @@ def of_spans(text, spans, tokenizer, where):
     return Sentence(tokens, tags)
 
 # %% ../../nbs/library/tagged.ipynb #c029
-class TaggedText(EncodedText):
+class TaggedText(KeepsTokenizer, EncodedText):
     "Sentences as arrays: types of tokens, and numbers of tags"
     def __init__(self,
         sents:list,          # `Sentence`s

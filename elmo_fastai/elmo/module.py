@@ -15,7 +15,8 @@ import numpy as np, torch, torch.nn.functional as F
 from torch import nn, Tensor
 from fastcore.basics import patch
 from ..base.errors import one_of, require
-from ..text.tokens import WordVocab, counted, get_tokenizer, split_texts
+from ..text.tokens import (
+    KeepsTokenizer, WordVocab, counted, get_tokenizer, split_texts)
 from ..nn.bilm import BiLM, char_vocab_of, empty_bilm
 from ..nn.softmax import at_least_float
 
@@ -80,7 +81,7 @@ def with_own_flags(
     same |= {id(buffer): buffer for buffer in lm.buffers()}
     return copy.deepcopy(lm, same)
 
-class Elmo(nn.Module):
+class Elmo(KeepsTokenizer, nn.Module):
     "Token lists or char ids → mixed vectors of a biLM's layers, and a mask (Peters et al. 2018)"
     def __init__(self,
         lm:BiLM,                     # the pretrained biLM; it stays as it is

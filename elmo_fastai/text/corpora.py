@@ -24,7 +24,7 @@ from ..base.options import ReadOptions
 from .reading import (
     LINE_END, ColumnFile, TextFile, one_word, open_text, sentence_rows, strict_texts)
 from .splits import SPLITS, folder_of
-from .tokens import space_tokenize, word_tokenize
+from .tokens import KeepsTokenizer, space_tokenize, word_tokenize
 from .toy import ToyGrammar
 
 # %% ../../nbs/library/corpora.ipynb #c009
@@ -58,7 +58,7 @@ def check_gold(split, sents, lines, tokenizer):
             "end: write a no-break space (U+00A0) for a blank")
 
 # %% ../../nbs/library/corpora.ipynb #c011
-class Corpus:
+class Corpus(KeepsTokenizer):
     "Lines of text in named splits"
     files = None  # where the lines are from, by split
     remark = None # what its users should know about its splits

@@ -10,14 +10,14 @@ __all__ = ['PAD', 'UNK', 'BOS', 'EOS', 'SPECIALS', 'space_tokenize', 'is_spaced'
            'NGramsTokenizer', 'CharVocab', 'load_char_vocab', 'limit_sents']
 
 # %% ../../nbs/library/tokens.ipynb #c004
-import json, os, re, reprlib, unicodedata, warnings
+import copy, io, json, os, pickle, re, reprlib, sys, unicodedata, warnings
 from collections import Counter
 from collections.abc import Mapping, Set
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import chain
 import numpy as np
-from fastcore.basics import patch
+from fastcore.basics import noop, patch
 from ..base.errors import require
 from ..base.files import regular_file, whole_file
 
@@ -242,6 +242,48 @@ def get_tokenizer(
     require(name in _tokenizers, f"No tokenizer is called {name!r}: take one of "
             f"{', '.join(_tokenizers)}, or pass a function from text to tokens", ValueError)
     return _tokenizers[name]
+
+# %% ../../nbs/library/tokens.ipynb #kp2
+class UnsavedTokenizer(ValueError, pickle.PicklingError):
+    "Why a tokenizer can't be saved, or sent to another process"
+
+def can_pickle(value, pickler):
+    "Can a pickler of this class pickle a value?"
+    try: pickler(io.BytesIO()).dump(value)
+    except Exception: return False
+    return True
+
+class Kept:
+    "A tokenizer in the state of what keeps it: copied as it is, pickled if it can be"
+    def __init__(self, f):
+        self.f = f
+        for name in ('__name__', '__qualname__'):
+            setattr(self, name, getattr(f, name, type(f).__name__))
+    def __call__(self, text): return self.f(text)
+    def __deepcopy__(self, memo):
+        try: return copy.deepcopy(self.f, memo)
+        except Exception: return self.f          # one that can't be copied serves both
+    def __reduce__(self):
+        picklers = {pickle.Pickler}
+        frame = sys._getframe(1)
+        while frame and frame.f_code is not can_pickle.__code__:     # else it is within itself
+            caller = frame.f_locals.get('self')                      # a pickler of another kind?
+            if isinstance(caller, (pickle.Pickler, pickle._Pickler)): picklers.add(type(caller))
+            frame = frame.f_back
+        is_good = frame or any(can_pickle(self.f, pickler) for pickler in picklers)
+        require(is_good, f"The tokenizer can't be saved, for it is {described(self.f)}: take one "
+                "by its name, as tokenizer='words', or a function at the top level of a module",
+                UnsavedTokenizer)
+        return noop, (self.f,)
+
+class KeepsTokenizer:
+    "A parent of what has a `tokenizer`: pickled, it says so if that can't be saved"
+    def __getstate__(self):
+        state = super().__getstate__()
+        own = {name: Kept(state[name]) for name in ('tokenizer', 'tokenize')
+               if callable(state.get(name)) and not isinstance(state[name], Kept)}
+        return state | own
+
 
 # %% ../../nbs/library/tokens.ipynb #c052m
 def instead_of(values):
@@ -519,7 +561,7 @@ class ByteCharVocab(CharScheme):
         return bytes(symbols.tolist()).decode('utf-8', 'replace')   # a character may have been cut
 
 # %% ../../nbs/library/tokens.ipynb #c081
-class NGramsTokenizer:
+class NGramsTokenizer(KeepsTokenizer):
     "Text → for each word the list of its character n-grams; a word shorter than `n` is one piece"
     def __init__(self,
         n:int=1,          # characters a piece

@@ -22,10 +22,11 @@ from fastai.basics import *
 from fastai.callback.all import *
 from fastai.torch_core import no_random, set_seed
 from ..base.errors import require
-from ..base.files import portable
+from ..base.files import portable, whole_file
 from ..base.options import in_words
 from ..base.processes import add_up, is_main, n_processes
 from ..text.corpora import toy_corpus
+from ..text.tokens import KeepsTokenizer
 from ..nn.bilm import BiLM, BiLMConfig, ELMO_TINY, evaluating, perplexity
 from ..nn.fast import speed_up
 from ..data.batches import StreamDataLoader, say, shown
@@ -450,11 +451,16 @@ class FitLearner(Learner):
         return self
 
     def export(self, fname='export.pkl', pickle_module=cloudpickle, pickle_protocol=2):
-        "As fastai's, for any system: paths begin in the working folder of who loads it"
+        """As fastai's, for any system: paths begin in the working folder of who loads it
+
+        Where it fails, an earlier file and the learner stay as they are."""
+        if rank_distrib(): return
         dls, opt, model_dir = self.dls, self.opt, self.model_dir
         module = portable(pickle_module, self.path, getattr(dls, 'path', self.path))
         self.model_dir = Path(model_dir)               # as text it would be written as it is
-        try: super().export(fname, module, pickle_protocol)
+        try:
+            with whole_file(self.path/fname) as part:
+                super().export(part, module, pickle_protocol)
         except BaseException:
             self.dls, self.opt = dls, opt
             raise
@@ -487,7 +493,7 @@ class FitLearner(Learner):
             self.epoch = epoch
             self._with_events(self._do_epoch, 'epoch', CancelEpochException)
 
-class BiLMLearner(FitLearner):
+class BiLMLearner(KeepsTokenizer, FitLearner):
     "A `Learner` whose `predict` lets the language model go on with a text, as `LMLearner`'s does"
     @delegates(generate, but='model,vocab,char_vocab,texts')
     def predict(self,
