@@ -10,7 +10,8 @@ from fastai.basics import AccumMetric, Adam, Callback, CancelFitException, Learn
 from fastai.basics import set_seed
 from fastai.data.all import ColReader, DataBlock, RandomSplitter
 from fastai.callback.all import (
-    CSVLogger, EarlyStoppingCallback, MixedPrecision, ReduceLROnPlateau, SaveModelCallback)
+    CSVLogger, EarlyStoppingCallback, GradientAccumulation, MixedPrecision, ReduceLROnPlateau,
+    SaveModelCallback)
 from fastai.interpret import ClassificationInterpretation, Interpretation
 from fastai.optimizer import ranger
 
@@ -896,9 +897,9 @@ def task_learners(some):
 def test_trackers_of_the_tasks(task_learners, name):
     learn = task_learners[name]
     for metric in ['valid_loss', *learn.metrics.attrgot('name')]:
-        learn.add_cb(tracker := SaveModelCallback(monitor=metric))
         falls = any(part in metric for part in ('loss', 'perplexity', 'rmse'))
-        assert (tracker.comp is np.less) == falls, metric
+        with learn.added_cbs(tracker := SaveModelCallback(monitor=metric)):
+            assert (tracker.comp is np.less) == falls, metric
 
 def test_several_processes_train_language_models(task_learners, monkeypatch):
     with several_processes(task_learners['tags']): pass         # alone it does nothing
@@ -1011,3 +1012,73 @@ def test_a_training_leaves_the_process_as_it_was(few, monkeypatch):
     n = torch.get_num_threads()
     fitted(learner(few, bf16=None))
     assert torch.get_num_threads() == n
+
+# a fit that begins with a later epoch
+
+def from_second(learn, method='fit_one_cycle', **kwargs):
+    "Four epochs without the first two"
+    return fitted(learn, 4, method=method, **{'start_epoch': 2, **kwargs})
+
+@pytest.mark.parametrize('method', ['fit', 'fit_one_cycle', 'fit_flat_cos'])
+def test_a_fit_begins_with_a_later_epoch(some, method, tmp_path):
+    "Its rows, its rates and its files are those of the epochs that are left"
+    calls = []
+    learn = learner(loaders(some), CSVLogger(tmp_path/'log.csv'), path=tmp_path)
+    learn.add_cb(SaveModelCallback(every_epoch=True))
+    learn.add_cb(Callback(before_epoch=lambda self: calls.append(learn.epoch)))
+    with learn.no_logging(): getattr(learn, method)(4, 1e-2, start_epoch=2)      # with its bar
+    whole = fitted(learner(loaders(some)), 4, method=method).recorder
+    recorder = learn.recorder
+    assert calls == [2, 3] and len(recorder.values) == 2 and len(recorder.losses) == 8
+    np.testing.assert_allclose(recorder.lrs, whole.lrs[8:], rtol=1e-5)
+    assert {file.name for file in (tmp_path/'models').iterdir()} == {'model_2.pth', 'model_3.pth'}
+    rows = list(csv.reader((tmp_path/'log.csv').open()))
+    assert [line[0] for line in rows] == ['epoch', '2', '3']
+    fitted(learn, 1)
+    assert calls == [2, 3, 0], 'the next fit begins with its first epoch'
+
+def test_a_short_cycle_of_restarts_begins_later(few):
+    learn = learner(few)
+    quietly(learn, 'fit_sgdr', 2, 1, 1e-2, start_epoch=1)
+    assert len(learn.recorder.values) == 2 and learn.epoch == 2
+
+@pytest.mark.parametrize('losses,patience,best', [
+    ([9, 9, 5, 6, 7, 8], 2, 2), ([9, 9, 5, 4, 6, 7], None, 3), ([0, 0, 5, 4, 3, 2], 2, 5)], ids=str)
+def test_early_stop_counts_the_epochs_that_were_left_out(few, losses, patience, best):
+    learn = fitted(learner(few, Fake(*losses), EarlyStop(patience)), 6, 0., start_epoch=2)
+    assert learn.early_stop.best_epoch == best and (learn.model.head.bias == best).all()
+    ends = 5 if patience and best < 5 else 6
+    if best < 5: assert f'after epoch {best+1} of {ends}' in learn.stopped.message
+
+@pytest.mark.parametrize('tracker', [
+    SaveModelCallback(), SaveModelCallback(at_end=True), EarlyStoppingCallback(patience=9),
+    ReduceLROnPlateau(patience=1), GradientAccumulation(32)], ids=str)
+def test_callbacks_of_fastai_begin_later(few, tracker, tmp_path):
+    learn = learner(few, tracker, EarlyStop(), path=tmp_path)
+    assert len(from_second(learn).recorder.values) == 2
+
+@pytest.mark.parametrize('name', ['cbow', 'numbers', 'labels', 'tags'])
+def test_tasks_begin_later(task_learners, name, tmp_path, monkeypatch):
+    learn = task_learners[name]
+    monkeypatch.setattr(learn, 'path', tmp_path)
+    from_second(learn, cbs=SaveModelCallback(every_epoch=True))
+    assert len(learn.recorder.values) == 2
+    assert {file.name for file in (tmp_path/'models').iterdir()} == {'model_2.pth', 'model_3.pth'}
+
+@pytest.mark.parametrize('start', [-1, 4, 9, 1.5, '2'])
+def test_epochs_with_which_no_fit_begins(few, start):
+    learn = learner(few)
+    before = weights(learn)
+    for method in ('fit', 'fit_one_cycle', 'fit_flat_cos'):
+        with pytest.raises(ValueError, match='start_epoch=.* from 0 to below .*, 4$'):
+            from_second(learn, method, start_epoch=start)
+    assert same(weights(learn), before)
+    assert len(fitted(learn).recorder.values) == 1
+
+def test_what_does_not_go_with_a_later_epoch(few):
+    learn = learner(few)
+    with pytest.raises(ValueError, match='start_epoch .*TimeBudget'):
+        from_second(learn, cbs=TimeBudget(5))
+    with pytest.raises(ValueError, match='fine_tune takes no start_epoch'):
+        quietly(learn, 'fine_tune', 3, start_epoch=1)
+    quietly(learn, 'fine_tune', 1, start_epoch=0)

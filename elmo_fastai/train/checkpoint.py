@@ -234,8 +234,6 @@ class Resume(FitCallback):
     # done; the parts get their state at the next batch, since they clear it as an epoch begins
     def before_epoch(self):
         if self.is_back: return
-        bar = getattr(self.learn, 'progress', None)
-        if hasattr(bar, 'mbar'): bar.mbar.update(0)              # it can't begin later
         train = self.dls.train
         own = self.checkpoint.state['own'][rank()]
         if hasattr(type(train), 'state_dict'): train.load_state_dict(own['position'])
@@ -289,7 +287,7 @@ class Checkpoints(FitCallback):
         resumed = vars(self.learn).get('resume')
         if resumed: self.n_fits = resumed.checkpoint.position.get('fit', 0)
         self.n_fits += 1
-        if not resumed: self.save(0, 0)
+        if not resumed: self.save(self.first_epoch, 0, is_start=True)
     def before_train(self):
         self.clock = time.monotonic()
         self.begun = _loader_states(self.learn)[0]
@@ -308,19 +306,19 @@ class Checkpoints(FitCallback):
     def after_fit(self): self.let_go()
     def let_go(self): self.held.close()       # also where `fit` ends by an error
 
-    def save(self, epoch:int, batches:int):
+    def save(self, epoch:int, batches:int, is_start=False):
         "Write a checkpoint now: so many epochs are done, and so many batches of the next one"
         state = _state(self.learn, self.begun) | dict(settings=self.settings)
         finite = all(weight.isfinite().all() for weight in state['model'].values())
-        if is_main() and finite: self.write(epoch, batches, state)
+        if is_main() and finite: self.write(epoch, batches, state, is_start)
         self.written = epoch, batches
         self.clock = time.monotonic()
 
-    def write(self, epoch, batches, state):
+    def write(self, epoch, batches, state, is_start):
         old = checkpoints_in(self.folder)
         newest = old[0] if old else '0-none'
         name = f'epoch{epoch+1}-batch{batches}' if batches else f'epoch{epoch}-end'
-        if epoch == batches == 0:
+        if is_start:
             name = 'start'
             fresh = self.n_fits > 1 or not old         # a learner may be fitted several times
             require(fresh, f"{self.folder} holds checkpoints of a training, the newest is "
@@ -330,7 +328,7 @@ class Checkpoints(FitCallback):
         fields = dict(
             position=dict(epoch=epoch, batches=batches, n_epoch=self.n_epoch, n_iter=n_iter,
                           fit=self.n_fits-1),
-            valid_loss=self.recorder.loss.value if epoch and not batches else None,
+            valid_loss=None if is_start or batches else self.recorder.loss.value,
             run=self.description, saved=time.strftime('%Y-%m-%d %H:%M:%S'),
             machine=machine(self.learn), state=state)
         try:

@@ -266,7 +266,8 @@ class EarlyStop(FitCallback, TrackerCallback):
         self.patience = patience
     def before_fit(self):
         super().before_fit()
-        self.wait = self.best_epoch = 0
+        self.wait = 0
+        self.best_epoch = self.first_epoch
         self.good = None
     def after_epoch(self):
         super().after_epoch()
@@ -288,8 +289,7 @@ class EarlyStop(FitCallback, TrackerCallback):
     def tell_best(self, reason):
         epoch = self.best_epoch + 1
         self.tell(reason, f"{self.monitor} was lowest after epoch {epoch} of "
-                  f"{len(self.recorder.values)} and has not fallen since.",
-                  f"the weights of epoch {epoch}")
+                  f"{epoch + self.wait} and has not fallen since.", f"the weights of epoch {epoch}")
 
 # %% ../../nbs/library/training.ipynb #c036b
 class TimeBudget(FitCallback):
@@ -476,18 +476,46 @@ class FitLearner(Learner):
             if not is_inner:
                 for cb in self.cbs: getattr(cb, 'let_go', noop)()
 
-    def fit(self, *args, **kwargs):
+    def fit(self, n_epoch, lr=None, wd=None, cbs=None, reset_opt=False, start_epoch=0):
         "As fastai's; says how it ended where that is not by the last epoch alone"
-        is_finder = any(isinstance(cb, LRFinder) for cb in L(kwargs.get('cbs')))
+        is_finder = any(isinstance(cb, LRFinder) for cb in L(cbs))
         if self.fits_done and not is_finder:
             self.fits_done -= 1
             return
+        start_epoch = start_epoch or self.first_epoch
+        self.check_start(start_epoch, n_epoch, cbs)
         self.stopped = None
-        try: super().fit(*args, **kwargs)
+        self.first_epoch = int(start_epoch)
+        try: super().fit(n_epoch, lr, wd, cbs, reset_opt)
         finally: self.first_epoch = 0
         if self.stopped and is_main(): self.say(str(self.stopped))
 
+    def check_start(self, start_epoch, n_epoch, cbs):
+        "Raise `ValueError` unless a fit of so many epochs can begin with `start_epoch`"
+        if start_epoch == 0: return
+        is_timed = any(isinstance(cb, TimeBudget) for cb in self.cbs + L(cbs))
+        require(not is_timed, "start_epoch does not go with a TimeBudget: the clock says how far a "
+                "training is. Leave one of them out", ValueError)
+        is_whole = isinstance(start_epoch, (int, np.integer))
+        require(is_whole and 0 < start_epoch < n_epoch, f"start_epoch={start_epoch!r}: expected a "
+                f"whole number from 0 to below the number of epochs, {n_epoch}", ValueError)
+
+    def fit_flat_cos(self, n_epoch, lr=None, div_final=1e5, pct_start=.75, wd=None, cbs=None,
+                     reset_opt=False, start_epoch=0):
+        "As fastai's, which forgets `start_epoch`"
+        self.first_epoch = start_epoch
+        try: super().fit_flat_cos(n_epoch, lr, div_final, pct_start, wd, cbs, reset_opt)
+        finally: self.first_epoch = 0
+
+    def fine_tune(self, epochs, *args, start_epoch=0, **kwargs):
+        "As fastai's, two fits: it takes no `start_epoch`"
+        require(not start_epoch, "fine_tune takes no start_epoch, since it is two fits: call "
+                "freeze, fit_one_cycle, unfreeze and fit_one_cycle yourself", ValueError)
+        super().fine_tune(epochs, *args, **kwargs)
+
     def _do_fit(self):
+        bar = getattr(self, 'progress', None)
+        if self.first_epoch and hasattr(bar, 'mbar'): bar.mbar.update(0)     # it can't begin later
         for epoch in count(self.first_epoch):
             if epoch >= self.n_epoch: return            # a `TimeBudget` moves the end
             self.epoch = epoch
