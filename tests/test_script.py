@@ -13,6 +13,7 @@ import elmo_fastai
 from elmo_fastai.train import script
 from elmo_fastai.elmo.module import without_head
 from elmo_fastai.base.errors import CheckpointError, CommandError, Interrupted
+from elmo_fastai.base.processes import use_threads
 from elmo_fastai.text.corpora import Corpus, toy_corpus
 from elmo_fastai.text.sources import text_corpus
 from elmo_fastai.text.tokens import CharVocab
@@ -490,6 +491,25 @@ def test_a_slower_processor_reads_less_of_the_toy_language(monkeypatch, fast):
     def made(**said): return script.complete('toy', settings_for('toy', said)).sentences
     assert made() == (325_000 if fast else 175_000)
     assert made(bf16=False) == 175_000 and made(bf16=True) == 325_000 and made(sentences=200) == 200
+
+def test_the_main_process_decides_for_all(monkeypatch):
+    "What this one would have chosen does not count: the texts would not be the same"
+    monkeypatch.setattr(script, 'bf16_is_fast', lambda device: False)
+    monkeypatch.setattr(script, 'from_main', lambda function, device: (True, 3))
+    made = script.complete('toy', settings_for('toy', {}))
+    assert (made.bf16, made.threads, made.sentences) == (True, 3, 325_000)
+    made = script.complete('toy', settings_for('toy', dict(bf16=False, threads=2)))
+    assert (made.bf16, made.threads, made.sentences) == (False, 2, 175_000)
+
+@pytest.mark.parametrize('fast', [True, False])
+def test_another_processor_goes_on_as_the_run_began(corpus, tmp_path, monkeypatch, fast):
+    def on_processor(fast): monkeypatch.setattr(script, 'bf16_is_fast', lambda device: fast)
+    on_processor(fast)
+    interrupted_at(3, corpus, tmp_path/'m', epochs=2, bf16=None)
+    on_processor(not fast)
+    with use_threads(torch.get_num_threads() + 1): going_on(corpus, tmp_path/'m.run')
+    assert toml_of(tmp_path/'m')['bf16'] is fast
+    assert f'threads: {torch.get_num_threads()}.' in (tmp_path/'m'/'run.toml').read_text()
 
 @pytest.mark.parametrize('settings', [
     dict(valid='va.txt'), dict(test='te.txt'), dict(encoding='latin-1'), dict(column='text'),

@@ -147,15 +147,32 @@ def test_bfloat16_table_is_near(corpus, kind):
     check_table(learn, dls.valid, .03)
     assert all(p.dtype == torch.float32 for p in learn.model.parameters())
 
-@pytest.mark.parametrize('has,gain,fast', [
-    (False, 9., False), (True, .5, False), (True, 1.1, False), (True, 2.8, True)])
-def test_bfloat16_must_pay(monkeypatch, has, gain, fast):
-    "An instruction is not enough: there are processors with it whose products take twice as long"
-    monkeypatch.setattr(torch.cpu, '_is_avx512_bf16_supported', lambda: has)
-    monkeypatch.setattr(training, '_bf16_gain', lambda: gain)
+@pytest.mark.parametrize('can,fast', [
+    ({}, False), (dict(amx_bf16=True), False), (dict(sse4a=True), False),
+    (dict(avx512_bf16=True), False),                            # Intel with AMX switched off
+    (dict(avx512_bf16=True, amx_bf16=True), True), (dict(avx512_bf16=True, sse4a=True), True)],
+    ids=str)
+def test_instructions_decide_on_bfloat16(monkeypatch, can, fast):
+    known = can.get('avx512_bf16', False)
+    monkeypatch.setattr(torch.cpu, '_is_avx512_bf16_supported', lambda: known, raising=False)
+    monkeypatch.setattr(torch.cpu, 'get_capabilities', lambda: can, raising=False)
     monkeypatch.setattr(torch.cuda, 'get_device_capability', lambda device: (8 if fast else 7, 5))
     for device in ('cpu', torch.device('cpu'), 'cuda'): assert bf16_is_fast(device) is fast
     assert bf16_is_fast('mps') is False
+
+def test_an_older_pytorch_knows_one_instruction(monkeypatch):
+    monkeypatch.delattr(torch.cpu, 'get_capabilities', raising=False)
+    for known in (True, False):
+        monkeypatch.setattr(torch.cpu, '_is_avx512_bf16_supported', lambda: known, raising=False)
+        assert bf16_is_fast('cpu') is known
+    monkeypatch.delattr(torch.cpu, '_is_avx512_bf16_supported')
+    assert bf16_is_fast('cpu') is False
+
+@pytest.mark.parametrize('fast', [True, False])
+def test_the_main_process_decides_on_bfloat16(few, monkeypatch, fast):
+    monkeypatch.setattr(training, 'from_main', lambda function, device: fast)
+    assert hasattr(bilm_learner(few, CFG), 'bf16') is fast
+    assert not hasattr(bilm_learner(few, CFG, bf16=False), 'bf16')
 
 def test_equal_seeds_equal_learners(corpus, held):
     def run(seed):

@@ -254,7 +254,7 @@ def embed_named(
     source, out, # as for `embed_file`
     model,       # as for `load_elmo`
     tokenizer=None, # None: the model's
-    threads='free', # see `use_threads`
+    threads=None, # None: PyTorch's number
     device=None, # None: the best there is
     **kwargs     # of `embed_file`
 ) -> dict:       # what `embed_file` returns

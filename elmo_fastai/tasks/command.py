@@ -87,7 +87,7 @@ class TrainOptions(Options):
     overwrite:bool = option(False, 'replace a model that is there')
     config:str = option(None, 'settings by these names, TOML or JSON; what is said here comes '
                         'first', 'FILE')
-    threads:str = same_option('threads')
+    threads:int = same_option('threads')
     device:str = same_option('device')
 
 @dataclass
@@ -96,7 +96,7 @@ class ReportOptions(Options):
     split:str = option(None, 'of several: train, valid or test (default: test, else valid)', 'NAME')
     model:str = option(None, 'the folder that train wrote', 'FOLDER', group='the model')
     json:str = option(None, 'write the report as JSON, too', 'FILE', group='the run')
-    threads:str = same_option('threads')
+    threads:int = same_option('threads')
     device:str = same_option('device')
 
 @dataclass
@@ -110,7 +110,7 @@ class AnnotateOptions(Options):
     max_tokens:int = option(50_000, 'a longer text is refused', 'N', check=COUNT)
     overwrite:bool = option(False, 'replace an output, and drop the beginning of another job')
     progress:bool = option(None, 'a progress bar (default: where somebody looks)')
-    threads:str = same_option('threads')
+    threads:int = same_option('threads')
     device:str = same_option('device')
 
 SOURCES = dict(tag=TagSource, classify=LabelSource)

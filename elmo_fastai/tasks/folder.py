@@ -187,7 +187,7 @@ def train(task, settings):
     device = find_device(settings.device)
     elmo = load_elmo(settings.model)
     tokenizer = settings.tokenizer or name_of(elmo.tokenizer)
-    with own_world(settings, print):
+    with own_world(settings):
         said = source_options(settings)
         kwargs = dict(said, valid=settings.valid, bs=settings.bs, device=device,
                       seed=settings.seed, char_vocab=elmo.char_vocab,

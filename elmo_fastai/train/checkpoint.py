@@ -19,7 +19,7 @@ from fastai.callback.all import *
 from ..base.errors import CheckpointError, as_error, require
 from ..base.files import load_plain, lock_folder, save_plain, sync, whole_folder
 from ..base.processes import gather, is_main, main_says, n_processes, rank
-from .learner import FitCallback, FitLearner, Reason, TimeBudget, bare
+from .learner import BiLMLearner, FitCallback, FitLearner, Reason, TimeBudget, bare
 
 # %% ../../nbs/library/resume.ipynb #c018
 # What fastai's own callbacks have to remember; ours have a `state_dict`
@@ -341,6 +341,16 @@ class Checkpoints(FitCallback):
             require(name != 'start', why, CheckpointError)
             warnings.warn(f"{why}. The training goes on; the newest checkpoint is {newest}.")
 
+# %% ../../nbs/library/resume.ipynb #c037p
+def keep_precision(learn, checkpoint, say):
+    "Let a biLM's learner train in bfloat16 if the training did that is resumed, else in 32 bits"
+    if not isinstance(learn, BiLMLearner): return
+    with as_error(CheckpointError, f"{checkpoint.path} does not fit this training"):
+        was = 'bf16' in checkpoint.state['settings']['callbacks']
+    if was == any(cb.name == 'bf16' for cb in learn.cbs): return
+    learn.to_bf16() if was else learn.to_fp32()
+    say(f"The training goes on in {'bfloat16' if was else 'full precision'}, as it began.")
+
 # %% ../../nbs/library/resume.ipynb #c038
 def resume(
     learn:FitLearner,  # built as for the training that broke off
@@ -354,6 +364,7 @@ def resume(
     for difference in unlike(checkpoint.machine, machine(learn)):
         say(f"The last digits may differ from the uninterrupted training: {difference}.")
     learn.remove_cb(Resume)
+    keep_precision(learn, checkpoint, say)
     learn.add_cb(Resume(checkpoint))
     learn.fits_done = checkpoint.position.get('fit', 0)
     return checkpoint

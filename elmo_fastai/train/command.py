@@ -108,7 +108,7 @@ class Settings(Options):
     config:dict = option(None, 'settings by these names, TOML or JSON; what is said here comes '
                          "first. A model's folder has its own, run.toml", 'FILE')
     dry:bool = option(False, 'only tell what would happen, with a time from some real steps')
-    threads:str = same_option('threads')
+    threads:int = same_option('threads')
     device:str = same_option('device')
 
     def __post_init__(self):
@@ -139,7 +139,7 @@ class Settings(Options):
     ):
         "The settings of a training that goes on; raises `UsageError`"
         now = {name: getattr(places, name) for name in PLACES}
-        if places.threads != 'free': now['threads'] = places.threads
+        if places.threads is not None: now['threads'] = places.threads
         return cls.of(kept | now)
 
     def to_toml(self):

@@ -10,7 +10,7 @@ __all__ = ['TargetsToModel', 'bilm_loss', 'NatsMetric', 'Reason', 'Stop', 'is_fi
            'FitLearner', 'BiLMLearner', 'bilm_learner', 'toy_bilm']
 
 # %% ../../nbs/library/training.ipynb #c005
-import math, signal, threading, time, timeit
+import math, signal, threading, time
 from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ from fastai.torch_core import no_random, set_seed
 from ..base.errors import require
 from ..base.files import portable, whole_file
 from ..base.options import in_words
-from ..base.processes import add_up, is_main, n_processes
+from ..base.processes import add_up, from_main, is_main, n_processes
 from ..text.corpora import toy_corpus
 from ..text.tokens import KeepsTokenizer
 from ..nn.bilm import BiLM, BiLMConfig, ELMO_TINY, evaluating, perplexity
@@ -151,21 +151,15 @@ class FP16(BF16):
     mode = AMPMode.FP16
 
 # %% ../../nbs/library/training.ipynb #c025
-@lru_cache
-def _bf16_gain() -> float:
-    "How many times as fast the processor multiplies two matrices in bfloat16"
-    def seconds(x): return min(timeit.repeat(lambda: x@x, number=1, repeat=20))
-    x = torch.ones(256, 256)
-    with torch.no_grad(), torch.autocast('cpu', enabled=False):
-        return seconds(x)/seconds(x.bfloat16())
-
 def bf16_is_fast(device)->bool:
-    "Whether training in bfloat16 is faster on `device`; on a processor a product is timed"
+    "Whether training in bfloat16 is faster on `device`, by what it can do"
     device = torch.device(device)
     if device.type == 'cuda': return torch.cuda.get_device_capability(device)[0] >= 8    # Ampere
     if device.type != 'cpu': return False
     known = getattr(torch.cpu, '_is_avx512_bf16_supported', lambda: False)()
-    return bool(known) and _bf16_gain() > 1.2
+    can = getattr(torch.cpu, 'get_capabilities', lambda: dict(amx_bf16=known))()
+    is_amd = can.get('sse4a', False)                       # no other has these instructions
+    return bool(known and (is_amd or can.get('amx_bf16', False)))
 
 # %% ../../nbs/library/training.ipynb #c028
 def bare(model):
@@ -581,7 +575,7 @@ def with_chars(config, char_vocab):
 def bilm_learner(
     dls,                         # from `ElmoDataLoaders`
     config:BiLMConfig=ELMO_TINY, # its characters are those of the loaders
-    bf16:bool|None=None,         # None: where the processor is fast at it
+    bf16:bool|None=None,         # None: see `bf16_is_fast`; of several processes the main one says
     clip:float=1.,               # limit of the gradient's norm
     wd:float|None=None,          # None: 0.01 (decoupled) with AdamW, 0 with Adagrad
     opt='adamw',                 # 'adagrad': the original's, rate 0.2; or a function like `Adam`
@@ -601,7 +595,7 @@ def bilm_learner(
                NatsMetric('perplexity_bwd', (1,), perplexity)]
     settings, own = optimizer_settings(opt, device, clip)
     own += [TargetsToModel(), KeepGood(), StopOnSignal(), Throughput(), SampledLossName()]
-    if bf16 is None: bf16 = bf16_is_fast(device)
+    if bf16 is None: bf16 = from_main(lambda: bf16_is_fast(device), device)
     if bf16: own.append(BF16())
     if wd is not None: settings['wd'] = wd
     settings = dict(splitter=bilm_split) | settings | kwargs

@@ -24,7 +24,7 @@ from ..base.errors import CheckpointError, CommandError, CorpusError, Interrupte
 from ..base.errors import ModelFileError, UsageError, as_error, require
 from ..base.files import lock_folder
 from ..base.options import did_you_mean, flag, given, in_words
-from ..base.processes import find_device, is_main, main_first, use_threads
+from ..base.processes import find_device, from_main, is_main, main_first, use_threads
 from ..text.corpora import Corpus, ToyCorpus
 from ..text.reading import COLUMN_ENDINGS, ending
 from ..text.sources import corpus_name, get_corpus, is_made, is_named, path_of
@@ -74,19 +74,19 @@ def complete(source, settings):
             "not read as a stream: leave out --stream", UsageError)
     try: get_tokenizer(settings.tokenizer or 'words')('a')
     except ImportError as e: raise CommandError(str(e)) from e           # spaCy is not there
-    bf16 = settings.bf16
-    if bf16 is None: bf16 = bf16_is_fast(find_device(settings.device))
+    device = find_device(settings.device)
+    bf16, threads = from_main(lambda: (bf16_is_fast(device), torch.get_num_threads()), device)
+    if settings.bf16 is not None: bf16 = settings.bf16
     corpus = kept_name(source)
     sentences = settings.sentences
     if corpus == 'toy' and sentences is None: sentences = 325_000 if bf16 else 175_000
-    return replace(settings, bf16=bf16, sentences=sentences, corpus=corpus)
+    return replace(settings, bf16=bf16, threads=settings.threads or threads, sentences=sentences,
+                   corpus=corpus)
 
 @contextmanager
-def own_world(settings, say):
+def own_world(settings):
     "A training's random numbers and threads; afterwards both are as they were"
-    with use_threads(settings.threads, say) as n, no_random(settings.seed, reproducible=False):
-        settings.threads = n
-        yield
+    with use_threads(settings.threads), no_random(settings.seed, reproducible=False): yield
 
 # %% ../../nbs/library/script.ipynb #c015
 SAVED = 'saved'     # a file in the run's folder: the model in `out` is this run's own
@@ -525,7 +525,7 @@ def start(
 ) -> Path:    # the folder with model, report and picture; with `dry` the figures instead
     "Begin a training and bring it to its end; `CorpusError`, `CheckpointError`, `CommandError`"
     settings = complete(source, settings)
-    with own_world(settings, say):
+    with own_world(settings):
         old = old_model(settings) if settings.start else None
         if settings.out: free_place(None, settings)                    # before a long reading
         corpus = text_of(source, settings)
@@ -590,7 +590,7 @@ def go_on(
     if source is None: source = settings.corpus
     require(source is not None, f"The training in {folder} was begun in Python with a corpus of "
             "its own: hand it to `pretrain(corpus, resume=…)`", CommandError)
-    with own_world(settings, say):
+    with own_world(settings):
         learn = make_learner(source, text_of(source, settings), run, folder)
         say(about(learn, settings))
         with held(folder):
