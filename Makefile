@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
-.PHONY: help pretrain check test test-rest test-all test-rounding robust lab run docs book preview readme export bench clean
+.PHONY: help pretrain check test test-leftovers test-rest test-all test-rounding robust lab run docs book preview readme export bench clean
 
 VENV ?= .venv
 BIN  := $(VENV)/bin
@@ -21,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 pretrain: ARGS ?= toy
 
 help:  ## list the commands
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-13s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
 
 $(BIN)/python:
 	@[ -n "$(PYTHON)" ] || { echo "No Python 3.11 or newer was found. Install Python 3.13, or name one: make $(MAKECMDGOALS) PYTHON=/path/to/python3.13"; exit 1; }
@@ -50,10 +50,13 @@ check: $(VENV)/.develop  ## enough after a change to prose: form of the pages, e
 test: $(VENV)/.develop  ## check that library and notebooks agree, run the course and the tests (some eight minutes)
 	@$(BIN)/python tests/run.py
 
+test-leftovers: $(VENV)/.develop  ## the tests once more, where a newcomer has left files and settings (five minutes)
+	@$(BIN)/python tests/run.py --leftovers
+
 test-rest: $(VENV)/.develop  ## what `make test` leaves out: studies, library pages, slow tests
 	@$(BIN)/python tests/run.py --rest
 
-test-all: $(VENV)/.develop  ## everything: `make test`, `make test-rest` and `make test-rounding`
+test-all: $(VENV)/.develop  ## everything: `make test` and the three others
 	@$(BIN)/python tests/run.py --all
 
 test-rounding: $(VENV)/.develop  ## the tests that compare numbers, once more as on other processors (three minutes)
@@ -90,7 +93,7 @@ readme: $(VENV)/.develop  ## write README.md from nbs/start.ipynb
 export: $(VENV)/.develop  ## write the library from the notebooks and the reference from the library, and clean the notebooks
 	@$(BIN)/nbdev-export && $(BIN)/nbdev-clean && $(BIN)/python tests/reference.py && $(BIN)/python tests/shelves.py
 
-BENCHMARKS := train_step token_norm softmax processes threads scale state ablation char_vocab embed_speed embed_memory onnx_speed probe
+BENCHMARKS := train_step token_norm softmax processes scale state ablation char_vocab embed_speed embed_memory onnx_speed probe
 bench: $(VENV)/.develop  ## measure speed and memory, both sides in one run (long; one of them: BENCHMARKS=train_step)
 	@for b in $(BENCHMARKS); do echo; echo "== $$b"; $(BIN)/python tests/benchmarks/$$b.py; done
 	@case " $(BENCHMARKS) " in *" train_step "*) $(BIN)/python tests/benchmarks/train_step.py --vocab 100000;; esac

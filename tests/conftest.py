@@ -3,19 +3,39 @@
 The tests of a module stand in `test_<module>.py`, and in `test_<package>_<module>.py` where two
 packages have a module of that name. Other files are about several modules, or about none:
 
-- texts at each entry (`test_doors`), books (`test_novels`), the model of the package (`test_box`),
-  numbers of earlier versions (`test_golden`), files in AI2's format (`test_fixtures`);
+- texts at each entry (`test_doors`), answers in their places (`test_places`), tokenizers that can't
+  be saved (`test_pickle`), books (`test_novels`), the model of the package (`test_box`), numbers of
+  earlier versions (`test_golden`), files in AI2's format (`test_fixtures`);
 - studies: `test_attention`, `test_cost`, `test_state`, `test_neighbours`, `test_imdb`,
   `test_instead`;
 - pages, and what they show: `test_notebooks`, `test_chapters`, `test_drawings`, `test_site`,
   `test_explainer`, `test_live`, `test_service`;
 - the repository and its scripts: `test_repository`, `test_packaging`, `test_run`, `test_execute`,
   `test_harness`."""
-import importlib.util, signal, sys
+import gzip, importlib.util, os, signal, sys, tempfile
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest, torch
+import pytest
+
+root = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(root))                  # from wherever the tests are started
+if 'PYTEST_XDIST_WORKER' not in os.environ:    # a worker has the environment of its parent
+    # before anything is imported that reads it
+    cache = tempfile.TemporaryDirectory(prefix='elmo_fastai-')
+    browsers = Path(os.environ.get('XDG_CACHE_HOME') or Path.home()/'.cache', 'ms-playwright')
+    if browsers.is_dir(): os.environ.setdefault('PLAYWRIGHT_BROWSERS_PATH', str(browsers))
+    paths = [str(root), *filter(None, [os.environ.get('PYTHONPATH')])]
+    own = dict.fromkeys(('XDG_CACHE_HOME', 'HF_HOME', 'MPLCONFIGDIR'), cache.name)
+    own |= dict(PYTHONPATH=os.pathsep.join(paths), MPLBACKEND='agg', HF_HUB_OFFLINE='1',
+                HF_DATASETS_OFFLINE='1', TOKENIZERS_PARALLELISM='false', COLUMNS='100')
+    data = os.environ.pop('ELMO_FASTAI_DATA', '')
+    own['ELMO_FASTAI_TESTS_READ'] = data and os.path.abspath(data)
+    for name in ('HF_HUB_CACHE', 'HF_DATASETS_CACHE', 'RANK', 'LOCAL_RANK', 'WORLD_SIZE'):
+        os.environ.pop(name, None)
+    os.environ.update(own)
+
+import torch
 from hypothesis import settings
 
 settings.register_profile('any machine', deadline=None)     # a busy one is no fault
@@ -30,6 +50,20 @@ def threads(k):
     torch.set_num_threads(k)
     yield
     torch.set_num_threads(n)
+
+@pytest.fixture(scope='session', autouse=True)
+def nowhere(tmp_path_factory):
+    "The working folder of fixtures that several tests share: nothing is written or read there"
+    folder = tmp_path_factory.mktemp('nowhere')
+    with pytest.MonkeyPatch.context() as mp:
+        mp.chdir(folder)
+        yield
+    assert not os.listdir(folder)
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    "No test's working folder is the repository, or another test's"
+    monkeypatch.chdir(tmp_path)
 
 @pytest.fixture(scope='module', autouse=True)
 def one_thread():

@@ -72,11 +72,16 @@ def mixed():
 
 MIXED = ['plain', 'shuffled', 'entirely', 'mapped', 'interleaved', 'by_turns', 'shuffled_twice']
 
-def reference(ss, text):
-    "Every token with its next and its previous word, one by one"
+def reference(ss, text, max_words=None):
+    """Every token with its next and its previous word, one by one; a blank has none
+
+    A sentence that is cut ends nowhere: it has no mark there, and nothing comes next."""
     v, cv = text.types.vocab, text.types.char_vocab
     pad,bos,eos = map(key, cv.specials)
     for s in ss:
-        rows = [bos, *(key(cv.encode([t])[0]) for t in s), eos]
-        ids = [2, *v.encode(s), 3]
+        kept = s[:max_words]
+        is_whole = len(kept) == len(s)
+        rows = [bos, *(key(cv.encode([t])[0]) for t in kept), *[eos]*is_whole]
+        ids = [2, *v.encode(kept), *[3]*is_whole]
+        if not s: ids = [0, 0]
         yield from zip(rows, [*ids[1:], 0], [0, *ids[:-1]])

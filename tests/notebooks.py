@@ -1,6 +1,6 @@
 """For tests of the notebooks as they are committed: their cells, prose, directives and links,
 and the sidebar"""
-import json, re, tomllib
+import json, re, shutil, tomllib
 from functools import lru_cache
 from pathlib import Path
 
@@ -13,6 +13,20 @@ def on(shelf): return sorted((home/shelf).glob('*.ipynb'))
 chapters = [f for shelf in SHELVES for f in on(shelf)]
 nbs = [*sorted(home.glob('*.ipynb')), *chapters]
 taught = on('course')
+
+# What the repository has at its top; a working copy has other things, too
+FOLDERS = ('.ci', '.devcontainer', '.github', 'elmo_fastai', 'nbs', 'tests')
+FILES = '''.gitattributes .gitignore CHANGELOG.md CITATION.cff CONTRIBUTING.md LICENSE MANIFEST.in
+    Makefile README.md SECURITY.md _quarto.yml constraints.txt pyproject.toml settings.ini
+    setup.py'''.split()
+
+def copied(folder, *folders):
+    "Copy the repository into a new `folder`: its files, some of its folders, and nothing else"
+    folder.mkdir()
+    without = shutil.ignore_patterns('.?*', '__pycache__', 'models')
+    for name in folders: shutil.copytree(root/name, folder/name, ignore=without)
+    for name in FILES: shutil.copy(root/name, folder/name)
+    return folder
 
 FENCE = re.compile(r'^(```|~~~).*?^\1', re.M | re.S)
 

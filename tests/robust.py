@@ -11,7 +11,8 @@ nothing that is asserted about a trained thing may depend on them, or on one see
 | `avx2`        | PyTorch, oneDNN and MKL with AVX2, weights at odd addresses                   |
 | `sse`         | all three with SSE only, weights at odd addresses                             |
 | `one-thread`, `two-threads` | that many; all settings below and above but `as-is` use one     |
-| `fp32`        | `bf16_is_fast` says no, so that trainings run in float32                      |
+| `fp32`        | `bf16_is_fast` says no, so that trainings run in float32, as in the three     |
+|               | settings without the instructions                                             |
 | `seeds+N`     | N is added to every number that seeds a generator of Python, NumPy or torch:  |
 |               | weights, dropout, order of the batches, held-out parts, random examples       |
 
@@ -30,11 +31,11 @@ from pathlib import Path
 
 root, bin_ = Path(__file__).resolve().parent.parent, Path(sys.executable).parent
 SETTINGS = {
-    'as-is': {}, 'avx512': dict(ONEDNN_MAX_CPU_ISA='AVX512_CORE'),
+    'as-is': {}, 'avx512': dict(ONEDNN_MAX_CPU_ISA='AVX512_CORE', ROBUST_FP32='1'),
     'avx2': dict(ATEN_CPU_CAPABILITY='avx2', ONEDNN_MAX_CPU_ISA='AVX2',
-                 MKL_ENABLE_INSTRUCTIONS='AVX2', ROBUST_ADDRESSES='1'),
+                 MKL_ENABLE_INSTRUCTIONS='AVX2', ROBUST_ADDRESSES='1', ROBUST_FP32='1'),
     'sse': dict(ATEN_CPU_CAPABILITY='default', ONEDNN_MAX_CPU_ISA='SSE41',
-                MKL_CBWR='COMPATIBLE', ROBUST_ADDRESSES='1'),
+                MKL_CBWR='COMPATIBLE', ROBUST_ADDRESSES='1', ROBUST_FP32='1'),
     'one-thread': dict(OMP_NUM_THREADS='1'), 'two-threads': dict(OMP_NUM_THREADS='2'),
     'fp32': dict(ROBUST_FP32='1'), **{f'seeds+{n}': dict(ROBUST_SEEDS=f'{n}') for n in (1, 2, 3)}}
 TRAINS = re.compile(r'\.fit|_learner\(|train_|\.backward\(|toy_bilm')

@@ -2,14 +2,15 @@
 reference is the library's, the cells of index and course, and all tests that are not marked `slow`.
 
 `--check` runs no cell and is enough after a change to prose. `--rest` runs what `make test` leaves
-out: the cells of studies and library pages, and the slow tests. `--rounding` runs the tests and
-pages that compare numbers once more, as on other processors: with smaller instruction sets, and
-with weights where products round otherwise. `--all` is all of it, as continuous integration runs
-it. Every step runs, also after a failure; the end says what failed, and what each step took."""
+out: the cells of studies and library pages, and the slow tests. `--leftovers` runs the quick tests
+once more, where a newcomer has left files and settings. `--rounding` runs the tests and pages that
+compare numbers once more, as on other processors: with smaller instruction sets, and with weights
+where products round otherwise. `--all` is all of it, as continuous integration runs it. Every step runs, also after a failure; the end says what failed, and what each step took."""
 import filecmp, os, re, resource, shutil, subprocess, sys, tempfile, time
 from functools import partial
 from pathlib import Path
 
+import leftovers
 from robust import environment
 
 root, bin_ = Path(__file__).resolve().parent.parent, Path(sys.executable).parent
@@ -74,10 +75,10 @@ def notebooks(*paths):
     "Run the cells of some notebooks, or of all in a folder; what failed"
     return run('nbdev-test', '--n-workers', '2', '--timing', *paths, OMP_NUM_THREADS='1')
 
-def tests(mark):
+def tests(mark, *files, **own):
     "Run the tests with a mark, show why some are skipped and which take longest; what failed"
     return run(sys.executable, '-m', 'pytest', '-q', '-rs', '-n', '2', '--dist', 'worksteal',
-               '--durations', '25', '-m', mark, OMP_NUM_THREADS='1')
+               '--durations', '25', '-m', mark, *files, OMP_NUM_THREADS='1', **own)
 
 FIRST = {
     'library and notebooks agree': check_export,
@@ -104,12 +105,40 @@ def as_on(setting):
     pages = ['nbdev-test', '--n-workers', '2', '--file-re', r'^(folder|ai2)\.ipynb$', 'nbs/library']
     return run(*pytest, *files, **own) + run(*pages, **own)
 
+# Commands, and what reads texts, trains and writes
+DOORS = ['box', 'doors', 'loaders', 'reading', 'script', 'sources', 'tasks_command', 'tasks_embed',
+         'train_command']
+
+def among_leftovers():
+    """Run the quick tests where a newcomer leaves things: with local copies that aren't the
+    published ones, in the locale C with an empty home; some of them without any copies; and those
+    that read the published ones with these, if they lie beside the repository. What failed"""
+    folder = root/'tests'
+    doors = [f'tests/test_{name}.py' for name in DOORS]
+    readers = [f'tests/{f.name}' for f in sorted(folder.glob('test_*.py'))
+               if 'from copies import' in f.read_text(encoding='utf-8')]
+    published = root.parent/'shared'/'data'
+    with tempfile.TemporaryDirectory() as tmp, leftovers.left(root):
+        home, data = Path(tmp, 'home'), Path(tmp, 'data')
+        home.mkdir()
+        leftovers.copies(data)
+        before = leftovers.state(root)
+        failed = tests('not slow', ELMO_FASTAI_DATA=str(data), HOME=str(home), LANG='C', LC_ALL='C')
+        failed += tests('not slow', *doors, *readers, ELMO_FASTAI_DATA='')
+        if published.is_dir():
+            failed += tests('not slow', *readers, ELMO_FASTAI_DATA=str(published))
+        changed = before ^ leftovers.state(root)
+    return failed + [f'a test has changed {o}' for o in sorted(map(str, changed))]
+
+LEFT = {'tests among what a newcomer leaves': among_leftovers}
+
 ROUNDING = {f'as on {what}': partial(as_on, setting) for setting,what in
             dict(avx2='a processor with AVX2', sse='a processor with SSE').items()}
 FORM = [sys.executable, '-m', 'pytest', '-q', 'tests/test_notebooks.py', 'tests/test_chapters.py']
 CHECK = {**{name: FIRST[name] for name in ('library and notebooks agree', 'README', 'reference')},
          'form of the pages': partial(run, *FORM)}
-STEPS = {'--check': CHECK, '--rest': REST, '--all': FIRST | REST | ROUNDING, '--rounding': ROUNDING}
+STEPS = {'--check': CHECK, '--rest': REST, '--leftovers': LEFT,
+         '--rounding': ROUNDING, '--all': FIRST | LEFT | REST | ROUNDING}
 
 def processor_seconds():
     "What all processes that ended have used, in seconds of one core"

@@ -16,6 +16,7 @@ from elmo_fastai.elmo.folder import load_bilm, save_bilm
 from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.elmo.ai2 import ai2_config, ai2_files, ai2_options, ai2_vocab, load_ai2, save_ai2
 import made
+from copies import local
 from pages import page
 
 def chars_of(sents, W=50):
@@ -59,15 +60,7 @@ def small(folder, name='base', seed=0, **kwargs):
 
 # AI2's own vectors
 
-def fixture():
-    for d in (os.environ.get('ELMO_FASTAI_DATA'),
-              Path(__file__).resolve().parents[2]/'shared'/'data'):
-        if d and (Path(d)/'ai2_fixture').is_dir():
-            return Path(d)/'ai2_fixture'
-
-needs_fixture = pytest.mark.skipif(
-    not fixture(),
-    reason="AI2's test model is not here: set ELMO_FASTAI_DATA to a folder that holds ai2_fixture")
+def fixture(): return local('ai2_fixture')
 
 def right_sentences(model, reset=False, ends=True):
     """How many of AI2's thirty sentences have their vectors? Ten batches of three, the state
@@ -87,7 +80,6 @@ def right_sentences(model, reset=False, ends=True):
                 right += np.allclose(top[k,int(ends):][:len(s)], want, atol=1e-6, rtol=1e-5)
     return right
 
-@needs_fixture
 def test_ai2s_own_vectors():
     model = load_ai2(fixture()/'options.json', fixture()/'lm_weights.hdf5')
     assert right_sentences(model) == 30
@@ -126,18 +118,15 @@ def broken(file, options, fault):
     m.load_state_dict(on_state(ai2.to_ours(on_file(file), c)))
     return m
 
-@needs_fixture
 @pytest.mark.parametrize('fault', [o for o in FAULTS if o not in ('no_cell_clip', 'no_proj_clip')])
 def test_a_single_fault_fails_against_ai2s_vectors(fault):
     file, options = fixture_file()
     assert right_sentences(broken(file, options, fault)) == (30 if fault == 'no_fault' else 0)
 
-@needs_fixture
 def test_state_and_ends_of_sentences_matter():
     model = load_ai2(fixture()/'options.json', fixture()/'lm_weights.hdf5')
     assert right_sentences(model, reset=True) == 3 and right_sentences(model, ends=False) == 0
 
-@needs_fixture
 def test_our_reference_has_ai2s_vectors_too():
     "Who watches the watchman?"
     file, options = fixture_file()
@@ -740,7 +729,6 @@ def test_ai2_round_trip(tmp_path):
     assert made.close(Elmo.from_pretrained(kept)(made.S)[0][1], elmo(made.S)[0][0])
     with pytest.raises(ModelFileError): Elmo.from_ai2(tmp_path/'nothing')
 
-@needs_fixture
 def test_ai2s_own_vectors_through_the_module():
     elmo = Elmo.from_ai2(fixture()/'options.json', fixture()/'lm_weights.hdf5', tokenizer='space',
                          carry=True)

@@ -8,7 +8,8 @@ from fastai.learner import Learner
 from elmo_fastai.base.errors import CorpusError
 from elmo_fastai.text.corpora import Corpus, Sentence
 from elmo_fastai.text.tokens import CharVocab, SPECIALS, WordVocab
-from elmo_fastai.data.batches import NeighbourDataLoader, SentenceDataLoader, StreamDataLoader
+from elmo_fastai.data.batches import (
+    LOADERS, NeighbourDataLoader, SentenceDataLoader, StreamDataLoader)
 from elmo_fastai.data.encoded import EncodedText, TokenTypes
 from elmo_fastai.data.loaders import ElmoDataLoaders
 from loading import Count, common, corpora, encode, found, key, reference, same, ss
@@ -16,6 +17,37 @@ from loading import Count, common, corpora, encode, found, key, reference, same,
 torch.set_num_threads(1)
 
 # multisets
+
+@given(corpora, st.sampled_from(['sentences', 'stream', 'cbow']), st.integers(1, 5),
+       st.integers(1, 7), st.booleans())
+@common
+def test_no_batch_has_a_false_end(ss, kind, bs, max_words, shuffle):
+    text = encode(ss, max_words=max_words)
+    kw = dict(sentences={}, stream=dict(seq_len=2), cbow=dict(context_size=1))[kind]
+    try: dl = LOADERS[kind](text, bs=bs, shuffle=shuffle, **kw)
+    except CorpusError: return                                   # too short for it
+    if kind == 'cbow':
+        ends = sum(int((words[:, 1] == 3).sum()) for words,_,_ in dl)
+        assert ends == sum(0 < len(s) <= max_words for s in ss)
+        return
+    assert Counter(found(dl)) == Counter(reference(ss, text, max_words))
+    n = sum(min(len(s), max_words) + (len(s) <= max_words) for s in ss)
+    assert [sum(int((b[i] != 0).sum()) for b in dl) for i in (1, 2)] == [n, n]
+    assert sum(int((b[1] == 3).sum()) for b in dl) == sum(len(s) <= max_words for s in ss)
+
+def test_a_text_of_cut_sentences_is_too_short_for_cbow():
+    text = encode([list('abcdef')]*3, max_words=3)
+    with pytest.raises(CorpusError, match='context_size=2.*one more.*cut.*longest here has 3'):
+        NeighbourDataLoader(text, context_size=2)
+    [batch] = NeighbourDataLoader(encode([list('abcdef')], max_words=4), context_size=2)
+    assert len(batch[-1]) == 1
+
+def test_notes_of_cut_sentences_are_shown_beside_their_tokens():
+    text = encode([['a', 'b', 'c'], ['d']], max_words=2, tags=[['A', 'B', 'C'], ['D']])
+    for dl in (SentenceDataLoader(text, sort=False), StreamDataLoader(text, bs=1, seq_len=6)):
+        shown = dl.show_batch(show=False)
+        assert ' '.join(shown.tags).split() == '· A B · D ·'.split()
+        assert ' '.join(shown['forward targets']).split() == 'a b · d </s> ·'.split()
 
 @given(
     corpora, st.integers(1, 5), st.booleans(), st.sampled_from([None, 1, 9, 40]), st.integers(1, 2)

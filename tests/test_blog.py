@@ -30,6 +30,18 @@ def test_datasets_and_blocks():
     tl = TfmdLists([' '.join(s) for s in ss], ElmoTransform('space'))
     assert Counter(found(SentenceDataLoader(tl, bs=5))) == Counter(reference(ss, text))
 
+def test_a_cut_item_has_no_false_end():
+    tfm = ElmoTransform('space', vocab=WordVocab.build([list('abcd')]), max_words=2)
+    cut, whole = tfm('a b c d'), tfm('a b')
+    assert cut.words.tolist() == [2, 4, 5] and whole.words.tolist() == [2, 4, 5, 3]
+    assert len(cut.chars) == 3 and tfm.decode(cut) == tfm.decode(whole) == 'a b' and tfm.lost == 2
+    [(a,), (b,)] = ElmoPadChunk()([(cut,), (whole,)])
+    assert a.words.tolist() == [2, 4, 5, 0] and not a.chars[3].any()
+    dl = SentenceDataLoader(TfmdLists(['a b c d', 'a b'], tfm), sort=False)
+    [(_, fwd, bwd)] = dl
+    assert fwd.tolist() == [[4, 5, 0, 0], [4, 5, 3, 0]]
+    assert bwd.tolist() == [[0, 2, 4, 0], [0, 2, 4, 5]]
+
 @given(st.lists(st.lists(token, max_size=5), min_size=1, max_size=4), st.integers(1, 8),
        st.integers(0, 9))
 @common

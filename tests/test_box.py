@@ -15,7 +15,7 @@ from elmo_fastai.elmo.embed import load_elmo
 from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.elmo.folder import box_folder
 from elmo_fastai.tasks.learner import load_encoder
-from elmo_fastai.train.speak import fill
+from elmo_fastai.train.speak import fill, score
 from pages import page
 
 box = page('library/box')
@@ -202,7 +202,9 @@ def test_the_code_of_the_card_runs():
 
 def test_the_default_predicts_words():
     elmo = Elmo.from_pretrained('mini-en')
-    best = fill(elmo.lm, elmo.vocab, elmo.char_vocab, 'She did ___ want to go home .')
+    model = elmo.lm, elmo.vocab, elmo.char_vocab
+    best = fill(*model, "She did___ want to go home.")
+    assert all(score(*model, "She didn't go home.")[0].known), 'its own tokenizer splits a text'
     assert len(elmo.vocab) == 20_000 and best.word[0] == 'not'
     file = box_folder('mini-en')/'output.safetensors'
     assert file.stat().st_size <= 4e6 and all(k.startswith('head') for k in load_file(file))

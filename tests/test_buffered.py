@@ -1,6 +1,7 @@
 "Text that is in no memory as a whole: rows from a place, and batches a block at a time"
 import datasets, json, pandas as pd, pickle, pytest, threading
 from collections import Counter
+from copy import copy
 from hypothesis import given, strategies as st
 from fastai.data.all import DataLoaders
 from fastai.learner import Learner
@@ -10,8 +11,9 @@ from elmo_fastai.text.tokens import WordVocab
 from elmo_fastai.data.batches import LOADERS, NeighbourDataLoader, SentenceDataLoader
 from elmo_fastai.data.buffered import BufferedDataLoader, Reader
 from elmo_fastai.data.encoded import EncodedText, TokenTypes
+from elmo_fastai.data.loaders import ElmoDataLoaders
 from loading import (
-    ALL_LINES, Count, MIXED, common, corpora, found, key, lines_of, mixed, same, ss,
+    ALL_LINES, Count, MIXED, common, corpora, found, key, lines_of, mixed, reference, same, ss,
     text)
 from itertools import islice
 
@@ -98,6 +100,28 @@ def test_buffered_reads_everything_once(ss, kind, buffer, shuffle):
     ref = NeighbourDataLoader(text, context_size=1) if kind=='cbow' else SentenceDataLoader(text)
     batches = list(dl)
     assert len(batches) == len(dl) and bag(batches) == bag(ref) and bag(list(dl)) == bag(ref)
+
+def test_buffered_blocks_have_no_false_ends():
+    lines = [' '.join(s) for s in ss]
+    for kind,kw in dict(sentences={}, stream=dict(seq_len=4)).items():
+        dl = blocks(lines, kind=kind, buffer=25, max_words=5, bs=2, **kw)
+        text = EncodedText(ss, TokenTypes(dl.vocab), max_words=5)
+        assert Counter(found(dl)) == Counter(reference(ss, text, 5))
+        assert dl.cuts[:2] == text.cuts[:2] and dl.n_tokens == len(text.ids)
+
+def test_a_cut_block_may_be_too_short_for_cbow():
+    dl = blocks(['a b c d e']*2 + ['a b c'], buffer=2, kind='cbow', max_words=3)
+    assert sum(len(b[-1]) for b in dl) == 1
+    assert dl.skipped == {'lines too short for the context': 2}
+
+def test_frequencies_are_those_of_the_cut_text():
+    corpus = Corpus('c', dict(train=['a b c', 'a']*9, valid=['a b']), 'space')
+    whole = ElmoDataLoaders.from_corpus(corpus, max_words=2)
+    read = copy(corpus)
+    read.splits = dict(corpus.splits, train=Reader(corpus.train))
+    for dls in (whole, ElmoDataLoaders.from_corpus(read, vocab=whole.vocab, max_words=2)):
+        counts = dls.log_frequencies().exp()
+        assert torch.allclose(counts/counts[0], torch.tensor([1., 1, 19, 10, 19, 10]))
 
 def test_buffered_skips_a_block_that_is_too_short():
     lines = ['a', 'b']*5 + ['a b c d e']

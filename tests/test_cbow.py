@@ -13,7 +13,7 @@ from torch import nn
 
 from elmo_fastai.base.errors import ModelFileError
 from made import comes_back, quietly
-from elmo_fastai.text.corpora import toy_corpus
+from elmo_fastai.text.corpora import Corpus, toy_corpus
 from elmo_fastai.text.tokens import ByteCharVocab, SPECIALS, WordVocab
 from elmo_fastai.nn.charcnn import CharCNN
 from elmo_fastai.data.loaders import ElmoDataLoaders
@@ -218,6 +218,19 @@ def test_predict(dls):
     assert len(learn.predict('___')) == 3                                     # nothing but a gap
     for bad in ('no gap here', '___ and ___', ''):
         with pytest.raises(ValueError, match='___'): learn.predict(bad)
+
+@pytest.mark.parametrize('tokenizer,tokens', [
+    ('words', ['the', 'bank', '___', '.']), ('space', ['the', 'bank', '___', '.']),
+    (lambda text: text.lower().split(), ['the', 'bank', '___', '.'])], ids=['words', 'space', 'own'])
+def test_a_text_is_split_as_the_loaders_text(tokenizer, tokens, tmp_path):
+    lines = ['The bank closed .', 'The bank opened .']*20
+    dls = ElmoDataLoaders.from_corpus(Corpus('c', dict(train=lines, valid=lines), tokenizer),
+                                      kind='cbow', bs=16, device='cpu', seed=0)
+    learn = learner(dls)
+    said = {'words': 'the bank ___.', 'space': 'the bank ___ .'}.get(tokenizer, 'The bank ___ .')
+    learn.export(tmp_path/'c.pkl')
+    for one in (learn, load_learner(tmp_path/'c.pkl')):
+        assert torch.allclose(one.predict(said)[2], one.predict(tokens)[2], atol=1e-6)
 
 def test_show_results_and_get_preds(dls, capsys):
     learn = learner(dls)

@@ -160,6 +160,30 @@ def test_from_the_start_and_from_the_ends_of_epochs(corpus, whole, tmp_path):
         'start']
     for name in names: equal(result(fit(resumed(build(corpus, seed=3), tmp_path/name))), whole)
 
+def test_a_fit_that_began_later_goes_on_exactly(corpus, tmp_path):
+    "From its start, from within an epoch and from an end; its epochs keep their numbers"
+    def new(*cbs, **kwargs): return build(corpus, *cbs, EarlyStop(None), **kwargs)
+    later = dict(args=(4, 1e-2), start_epoch=2)
+    whole = fit(new(often(tmp_path, keep=99)), **later)
+    names = checkpoints_in(tmp_path)
+    for end in ('start', 'epoch3-batch2', 'epoch3-end', 'epoch4-end'):
+        [name] = [name for name in names if name.endswith(end)]
+        again = fit(resumed(new(seed=5), tmp_path/name), **later)
+        equal(result(again), result(whole))
+        assert len(again.recorder.values) == 2
+        assert again.early_stop.best_epoch == whole.early_stop.best_epoch >= 2
+    with pytest.raises(CheckpointError, match='resume'): fit(new(Checkpoints(tmp_path)), **later)
+
+@pytest.mark.parametrize('was', [True, False])
+def test_a_training_goes_on_in_its_precision(corpus, tmp_path, was):
+    "Also on a processor where a learner would have begun in the other one"
+    whole = result(fit(build(corpus, bf16=was)))
+    broken(build(corpus, often(tmp_path), bf16=was), 11)
+    learn, told = build(corpus, bf16=not was, seed=5), []
+    resume(learn, tmp_path, told.append)
+    assert hasattr(learn, 'bf16') == was and len(told) == 1 and 'as it began' in told[0]
+    equal(result(fit(learn)), whole)
+
 def test_resumed_many_times(corpus, whole, tmp_path):
     broken(build(corpus, often(tmp_path)), 2)
     for n in (5, 6, 17): broken(resumed(build(corpus, often(tmp_path), seed=n), tmp_path), n)

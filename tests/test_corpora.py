@@ -12,16 +12,9 @@ from elmo_fastai.text.corpora import (CORPORA, corpus_name, sst2, text_corpus, t
     toy_corpus, treebank, wikitext2)
 from elmo_fastai.text.read import Corpus, Sentence
 from elmo_fastai.text.toy import Grammar
+from copies import local
 
 SMALL = dict(n_train=300, n_valid=100, n_test=50, n_unseen=30)
-
-def data_folder(name):
-    "The folder of a public corpus, or skip with the reason"
-    root = Path(os.environ.get('ELMO_FASTAI_DATA') or
-        Path(__file__).parent.parent.parent/'shared'/'data')
-    if not (root/name).is_dir():
-        pytest.skip(f"no local copy of {name}: set ELMO_FASTAI_DATA to a folder that has {name}/")
-    return root/name
 
 @pytest.fixture(scope='module')
 def toy(): return toy_corpus(**SMALL)
@@ -156,18 +149,18 @@ def test_sst2_bad_line(tmp_path):
         sst2(tmp_path)
 
 def test_real_tiny_shakespeare():
-    c = tiny_shakespeare(data_folder('tiny_shakespeare'))
+    c = tiny_shakespeare(local('tiny_shakespeare'))
     assert c.train[:2] == ['First Citizen:', 'Before we proceed any further, hear me speak.']
     # a cut may fall inside a line, which then counts in both parts
     assert sum(map(len, c.splits.values())) in range(32777, 32781)
 
 def test_real_wikitext2():
-    c = wikitext2(data_folder('wikitext-2'))
+    c = wikitext2(local('wikitext-2'))
     assert [sum(len(o.split()) for o in v) for v in c.splits.values()] == [2_051_910, 213_886,
         241_211] and c.tokenizer == 'space'
 
 def test_real_sst2():
-    c = sst2(data_folder('sst2'))
+    c = sst2(local('sst2'))
     assert [len(v) for v in c.splits.values()] == [6920, 872, 1821] and {o.label for o in
         c.gold['valid']} == {0, 1}
 

@@ -133,6 +133,9 @@ def test_what_processes_tell_each_other(two):
 
 # alone
 
+def test_one_decides_on_precision_threads_and_text(two):
+    for process in two: assert process['decided'] == [True, 1, 325_000, True]
+
 def test_alone_nothing_happens():
     assert (rank(), n_processes(), is_main()) == (0, 1, True)
     assert (gather(3) == [3] and add_up([1.0, 2]) == [1.0, 2] and main_says(True) is True

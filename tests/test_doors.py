@@ -16,17 +16,23 @@ from elmo_fastai.elmo.ai2 import ai2_vocab, load_ai2
 from elmo_fastai.elmo.file import embed_file
 from elmo_fastai.elmo.folder import load_bilm
 from elmo_fastai.elmo.module import Elmo
-from elmo_fastai.nn.bilm import BiLM, BiLMConfig
+from elmo_fastai.elmo.vectorizer import ElmoVectorizer
+from elmo_fastai.nn.bilm import BiLM, BiLMConfig, guesses
 from elmo_fastai.studies.probe import read_senses
 from elmo_fastai.tasks.cbow import WordVectors
 from elmo_fastai.tasks.embed import embed_command_line
-from elmo_fastai.text.corpora import Sentence, read_text, toy_corpus
+from elmo_fastai.text.corpora import Corpus, Sentence, read_text, toy_corpus
 from elmo_fastai.text.reading import read_table
 from elmo_fastai.text.sources import get_corpus, read_texts, text_corpus
-from elmo_fastai.text.tokens import ByteCharVocab, WordVocab
+from elmo_fastai.text.tokens import (
+    ByteCharVocab, CharVocab, NGramsTokenizer, WordVocab, word_tokenize)
 from elmo_fastai.train.checkpoint import FILE, find_checkpoint, read_checkpoint
 from elmo_fastai.train.command import Settings, command_line, elmo_pretrain, pretrain
+from elmo_fastai.train.report import baselines
 from elmo_fastai.train.script import text_of
+from elmo_fastai.train.speak import fill, generate, score
+from made import CFG, fit, make as make_elmo
+from test_annotate import make_classifier, TAGGED as BIO_SENTS
 
 def write(path, text, encoding='utf-8'):
     path.parent.mkdir(parents=True, exist_ok=True)

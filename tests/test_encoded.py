@@ -16,7 +16,21 @@ def test_flat_targets():
     text = encode([['a', 'b'], []])
     assert text.ids.tolist() == [1, 3, 4, 2, 1, 2] and text.offsets.tolist() == [0, 4, 6]
     _, fwd, bwd = text.take(np.arange(6))
-    assert fwd.tolist() == [4, 5, 3, 0, 3, 0] and bwd.tolist() == [0, 2, 4, 5, 0, 2]
+    assert fwd.tolist() == [4, 5, 3, 0, 0, 0] and bwd.tolist() == [0, 2, 4, 5, 0, 0]
+
+def test_a_cut_is_no_end():
+    "Behind it nothing is predicted, and no mark claims that the sentence ended there"
+    text = encode([['a', 'b', 'c'], ['b'], ['c', 'a', 'b']], max_words=2)
+    a, b, c = text.types.vocab.encode(['a', 'b', 'c'])
+    assert [text[i].tolist() for i in range(3)] == [[1, 3, 4], [1, 4, 2], [1, 5, 3]]
+    assert text.cuts == (2, 2, 0) and text.lens.tolist() == [3]*3
+    assert text.n_words.tolist() == [2, 1, 2]
+    _, fwd, bwd = text.take(np.arange(9))
+    assert fwd.tolist() == [a, b, 0, b, 3, 0, c, a, 0]
+    assert bwd.tolist() == [0, 2, a, 0, 2, b, 0, 2, c]
+    assert text.positions(np.arange(3), marks=False).tolist() == [[1, 2], [4, -1], [7, 8]]
+    exact = encode([['a', 'b']], max_words=2)              # not cut: its end is true
+    assert exact[0].tolist() == [1, 3, 4, 2] and exact.cuts == (0, 0, 0)
 
 def test_table_grows_for_new_text():
     types = TokenTypes(WordVocab.build([['a']]))

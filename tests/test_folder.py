@@ -15,6 +15,7 @@ from elmo_fastai.nn.bilm import BiLM, BiLMConfig, evaluate
 from elmo_fastai.elmo.folder import load_bilm, save_bilm
 from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.tasks.learner import save_encoder
+from elmo_fastai.train.speak import score
 from test_bilm import SHAPES, layers, make as make_lm
 from test_bilm import batch, types                      # fixtures
 from made import CFG, S, VOCAB, bilm, close, make, same
@@ -77,6 +78,52 @@ def test_a_tokenizer_of_ones_own(tmp_path):
     assert same(again([list('abc')])[0], elmo(['abc'])[0])
     with pytest.raises(ValueError, match='tokenizer='): again(['abc'])
     assert same(Elmo.from_pretrained(tmp_path/'m', tokenizer=list)(['abc'])[0], elmo(['abc'])[0])
+
+def test_a_folder_keeps_the_tokenizer(tmp_path):
+    "Of a biLM, of an Elmo, in AI2's format; another one that is said comes first"
+    text = ["didn't he?"]
+    for name in ('words', 'space', 'chars'):
+        lm = bilm(cutoffs=())
+        lm.tokenizer = name
+        again, _ = load_bilm(save_bilm(tmp_path/'lm', lm, VOCAB))
+        elmos = [Elmo.from_pretrained(tmp_path/'lm'),
+                 Elmo.from_pretrained(Elmo(lm, VOCAB).save_pretrained(tmp_path/'elmo')),
+                 Elmo.from_pretrained(Elmo(lm).save_pretrained(tmp_path/'states')),
+                 Elmo.from_ai2(Elmo(lm, VOCAB).to_ai2(tmp_path/'ai2'))]
+        assert {name} == {again.tokenizer, *(one.tokenizer for elmo in elmos
+                                             for one in (elmo, elmo.lm))}
+        other = Elmo.from_pretrained(tmp_path/'elmo', tokenizer=str.upper)
+        assert other.to_tokens(text) == [text[0].upper()] and other.lm.tokenizer == name
+        own = Elmo(lm, VOCAB, tokenizer='spacy').save_pretrained(tmp_path/'own')
+        assert Elmo.from_pretrained(own).tokenizer == 'spacy'
+        assert load_bilm(own)[0].tokenizer == name
+
+@pytest.mark.parametrize('kept', [str.split, None], ids=['function', 'not known'])
+def test_a_folder_does_not_guess_a_tokenizer(tmp_path, kept):
+    "A function can't be saved, and an earlier version saved no name; Elmo's usual one is 'words'"
+    lm = bilm()
+    if kept: lm.tokenizer = kept
+    again, vocab = load_bilm(save_bilm(tmp_path/'lm', lm, VOCAB))
+    model = again, vocab, ByteCharVocab()
+    with pytest.raises(ValueError, match="tokenizer='words'"): score(*model, 'the bank')
+    assert score(*model, 'the bank', tokenizer='space')[0].tokens == ['the', 'bank']
+    assert score(*model, [['the', 'bank']])[0].tokens == ['the', 'bank']
+    again, _ = load_bilm(save_bilm(tmp_path/'twice', again, VOCAB))
+    with pytest.raises(ValueError, match="tokenizer='words'"): score(again, *model[1:], 'the bank')
+    elmo = Elmo.from_pretrained(tmp_path/'lm')
+    if kept:
+        with pytest.raises(ValueError, match="tokenizer='words'"): elmo.embed(['the bank'])
+    else: assert elmo.tokenizer == 'words'
+    assert Elmo.from_pretrained(tmp_path/'lm', tokenizer='space').embed(['the bank.'])[0].shape[0] == 2
+
+@pytest.mark.parametrize('name', ['zpace', 5, ['words']])
+def test_a_tokenizer_by_strangers(tmp_path, name):
+    lm = bilm()
+    lm.tokenizer = 'space'
+    folder = save_bilm(tmp_path/'lm', lm, VOCAB)
+    (folder/'SHA256SUMS').unlink()
+    edit(folder/'config.json', tokenizer=name)
+    with pytest.raises(ModelFileError, match='config.json'): load_bilm(folder)
 
 def test_the_model_card(trained, tmp_path):
     card = ModelCard.load(trained.save_pretrained(tmp_path/'m')/'README.md')

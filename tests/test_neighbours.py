@@ -8,8 +8,9 @@ import numpy as np, pytest
 from hypothesis import given, settings, strategies as st
 
 from elmo_fastai.base.errors import CorpusError
-from elmo_fastai.text.corpora import local_folder, read_text, toy_corpus, wikitext2
+from elmo_fastai.text.corpora import read_text, toy_corpus, wikitext2
 from elmo_fastai.elmo.module import Elmo
+from copies import local
 from pages import page
 
 pytestmark = pytest.mark.slow
@@ -116,15 +117,14 @@ def test_labels_of_real_text():
 
 @pytest.mark.parametrize('source', ['Forster_View_1908', 'wikitext-2 valid', 'wikitext-2 test'])
 def test_labels_stand_where_they_say(source):
-    if not local_folder('novels') or not local_folder('wikitext-2'):
-        pytest.skip('no folders novels and wikitext-2 in ELMO_FASTAI_DATA')
+    novels, wiki = local('novels'), local('wikitext-2')
     tok = Elmo.from_pretrained('mini-en').tokenize
     mine = [o for o in labelled_rows() if o['source'] == source]
     if source.startswith('wikitext'):
-        sents = books.wikitext_sentences(getattr(wikitext2(), source.split()[1]))
+        sents = books.wikitext_sentences(getattr(wikitext2(wiki), source.split()[1]))
     else:
         book = next(b for b in books.BOOKS if b.name == source)
-        text = read_text(books.book_file(book, local_folder('novels')))
+        text = read_text(books.book_file(book, novels))
         sents = books.book_sentences(text, book.start)
     assert len(mine) > 5
     for o in mine:

@@ -1,15 +1,15 @@
 """N-gram baseline: against an independent reference, as a distribution, on bad input, and on real
 text"""
 
-import os, pickle
+import pickle
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
 from elmo_fastai.text.ngrams import KneserNey, kn_discounts
+from copies import local
 
 words = st.sampled_from('abcdef')
 corpora = st.lists(st.lists(words, max_size=7), min_size=1, max_size=12)
@@ -202,16 +202,10 @@ def test_failed_fit_keeps_the_model():
     with pytest.raises(ValueError): m.fit([list('abcdefg')])
     np.testing.assert_array_equal(m.logp(list('ab')), before)
 
-def _data(name):
-    root = next((p for p in (os.environ.get('ELMO_FASTAI_DATA'),) if p and
-        (Path(p)/name).exists()), None)
-    if root is None: pytest.skip(f"needs {name} under ELMO_FASTAI_DATA")
-    return Path(root)/name
-
 @pytest.mark.slow
 def test_wikitext2():
     "The published figure for an interpolated Kneser–Ney 5-gram model on WikiText-2 is about 246"
-    root = _data('wikitext-2')
+    root = local('wikitext-2')
     read = lambda f: [l.split() for l in (root/f).read_text(encoding='utf-8').splitlines() if
         l.strip()]
     train, valid = read('train.txt'), read('valid.txt')

@@ -1,13 +1,13 @@
 """Books into sentences: nothing is lost, nothing is taken from another text, and what is wrong with
 a file is said"""
 
-import io, os, re
+import io, re
 from hashlib import sha256
-from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
 from elmo_fastai.base.errors import CorpusError
 from elmo_fastai.text.sources import text_corpus
+from copies import local
 from pages import page
 
 pytestmark = pytest.mark.slow
@@ -22,14 +22,8 @@ split_sentences, undo_wikitext, wikitext_sentences = (
 
 
 def data():
-    root = Path(
-        os.environ.get('ELMO_FASTAI_DATA') or Path(__file__).parent.parent.parent/'shared'/'data')
-    if not all((root/o).is_dir() for o in ('novels', 'tiny_shakespeare', 'wikitext-2')):
-        pytest.skip(
-            "no local copy of the novels, Tiny Shakespeare and WikiText-2: set ELMO_FASTAI_DATA to "
-            "a folder that holds them"
-        )
-    return root
+    "The folder above all three"
+    return [local(name) for name in ('novels', 'tiny_shakespeare', 'wikitext-2')][0].parent
 
 def bare(text): return ''.join(text.split())
 

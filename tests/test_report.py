@@ -54,6 +54,18 @@ def test_a_report_leaves_the_model_in_its_mode(mode, model, dls, corpus):
     assert before == [m.training for m in model.modules()]
     model.eval()
 
+def test_counting_reads_the_tokens_of_the_loaders():
+    "Loaders may split a corpus otherwise than it says itself"
+    lines = ["the bank, isn't it?", "the river's bank."]*30
+    def made(name): return Corpus('c', dict(train=lines, valid=lines, test=lines[:4]), name)
+    def figures(corpus, **kwargs):
+        loaders = ElmoDataLoaders.from_corpus(corpus, kind='sentences', bs=8, device='cpu', **kwargs)
+        torch.manual_seed(0)
+        return make_report(BiLM(CFG, len(loaders.vocab)).eval(), loaders, corpus)
+    a, b = figures(made('space'), tokenizer='words'), figures(made('words'))
+    assert a['trigram'] == pytest.approx(b['trigram']) and a['unigram'] == pytest.approx(b['unigram'])
+    assert a['test_predictions'] == b['test_predictions'] > figures(made('space'))['test_predictions']
+
 # senses of vectors that we make: layer 0 knows the word, layer 1 knows the sense, layer 2 knows
 # nothing
 
@@ -188,6 +200,27 @@ def test_baselines_count_what_the_model_predicts(corpus, dls, model):
     # all entries but the padding and the beginning
     uniform = KneserNey(1, vocab_size=len(dls.vocab)-2).fit(train)
     assert baselines(corpus, dls)['unigram'] <= uniform.perplexity(ids)*(1+1e-9)
+
+def test_a_cut_text_is_judged_by_what_is_left_of_it(corpus, model, dls):
+    """Counting and the model answer the same questions; the floor is that of whole sentences, and
+    is not said"""
+    cut = ElmoDataLoaders.from_corpus(corpus, vocab=dls.vocab, bs=32, max_words=4, device='cpu')
+    n = sum(min(len(line.split()), 4) + (len(line.split()) <= 4) for line in corpus.valid)
+    r = make_report(model, cut, corpus)
+    assert r['predictions'] == n < evaluate(model, dls.valid)['predictions']
+    assert r['floor'] is None and r['ratio_to_floor'] is None and r['sense_accuracy']
+    assert f'{n:,} held-out predictions' in report_text(r)
+    train, valid = [[dls.vocab.encode(line.split()) for line in lines]
+                    for lines in (corpus.train, corpus.valid)]
+    for name,backward in dict(trigram=False, trigram_bwd=True).items():
+        ppls = []
+        for modified in (True, False):
+            counting = KneserNey(3, len(dls.vocab) - 2, modified, backward).fit(train)
+            logps = [counting.logp(ids) for ids in valid]          # in the order of reading
+            kept = [(p[-4:] if backward else p[:4]) if len(p) > 5 else p for p in logps]
+            assert sum(map(len, kept)) == n
+            ppls.append(np.exp(-np.concatenate(kept).mean()))
+        assert r[name] == pytest.approx(min(ppls))
 
 # the report
 

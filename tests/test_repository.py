@@ -1,11 +1,12 @@
 """What stands around the course: workflows, templates, CONTRIBUTING, the change log and the
 citation, and that they agree with the rest"""
-import ast, importlib.util, re, shutil, subprocess, sys, tarfile, zipfile
+import ast, importlib.util, re, subprocess, sys, tarfile, zipfile
 from configparser import ConfigParser
 from importlib import import_module
 
 import pytest, yaml
-from notebooks import REPOSITORY, links, nbs, project, root, rule_for, well_formed
+from notebooks import (FILES, FOLDERS, REPOSITORY, copied, links, nbs, project, root, rule_for,
+                       well_formed)
 from notebooks import prose as prose_of
 
 cfg = ConfigParser(delimiters=['='])
@@ -46,6 +47,11 @@ def test_nothing_reads_what_newer_fastcore_does_not_set():
     "`store_attr` of fastcore 2.2.21 and later keeps no `__stored_args__`"
     read = [f.name for f in (root/'elmo_fastai').rglob('*.py') if '__stored_args__' in text(f)]
     assert not read
+
+def test_what_lies_at_the_top():
+    p = subprocess.run(['git', 'ls-files'], cwd=root, capture_output=True, text=True)
+    if not p.stdout: pytest.skip('no clone, or no git')
+    assert {line.split('/')[0] for line in p.stdout.splitlines()} == {*FOLDERS, *FILES}
 
 # workflows
 
@@ -170,9 +176,7 @@ def test_archives_that_lack_something_are_stopped(tmp_path, kw, message):
 @pytest.fixture(scope='module')
 def built(tmp_path_factory):
     "A folder with the two archives, built in a copy of the repository, and what was said"
-    copy = tmp_path_factory.mktemp('build')/'repository'
-    without = '.?* nbs models build dist *.egg-info __pycache__'.split()
-    shutil.copytree(root, copy, ignore=shutil.ignore_patterns(*without))
+    copy = copied(tmp_path_factory.mktemp('build')/'repository', 'elmo_fastai', 'tests')
     p = subprocess.run(
         [sys.executable, *'setup.py -q sdist -d dist bdist_wheel -d dist'.split()],
         cwd=copy, capture_output=True, text=True)
@@ -226,7 +230,7 @@ def test_forms_and_their_config():
 @pytest.mark.slow
 def test_the_command_in_the_bug_form_runs():
     [command] = re.findall(r'`python -c "(.*)"`', text('.github/ISSUE_TEMPLATE/bug.yml'))
-    p = subprocess.run([sys.executable, '-c', command], capture_output=True, text=True, cwd=root)
+    p = subprocess.run([sys.executable, '-c', command], capture_output=True, text=True)
     assert p.returncode == 0 and p.stdout.startswith(cfg['version']), p.stderr
 
 # CONTRIBUTING, change log, citation

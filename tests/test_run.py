@@ -3,7 +3,7 @@ import json, os, re, subprocess, sys
 
 import pytest
 
-import robust, run as make_test
+import leftovers, robust, run as make_test
 
 pytestmark = pytest.mark.slow
 
@@ -46,6 +46,26 @@ def test_each_worker_computes_with_one_thread(monkeypatch):
     make_test.tests('not slow')
     make_test.as_on('avx2')
     assert len(seen) == 4 and all(own['OMP_NUM_THREADS'] == '1' for own in seen)
+
+# what a newcomer leaves
+
+def test_what_was_there_stays_and_what_is_made_goes(tmp_path, monkeypatch):
+    (tmp_path/'toy').write_text('precious')
+    def train(folder, out, stop=False): (folder/f"{out}{'.run' if stop else ''}").mkdir(parents=True)
+    monkeypatch.setattr(leftovers, 'train', train)
+    with pytest.raises(ValueError), leftovers.left(tmp_path):
+        before = leftovers.state(tmp_path)
+        assert {'models', 'toy', 'train'} <= before == leftovers.state(tmp_path)
+        assert (tmp_path/'models/x.run').is_dir() and (tmp_path/'models/toy').is_dir()
+        (tmp_path/'train'/'b.txt').touch()
+        assert len(before ^ leftovers.state(tmp_path)) == 1
+        raise ValueError
+    assert sorted(f.name for f in tmp_path.rglob('*')) == ['models', 'toy']
+    assert (tmp_path/'toy').read_text() == 'precious'
+
+def test_an_interrupted_training_leaves_its_checkpoints(tmp_path):
+    leftovers.train(tmp_path, 'x', stop=True)
+    assert os.listdir(tmp_path) == ['x.run'] and [*(tmp_path/'x.run').glob('0*-*')]
 
 # make robust
 

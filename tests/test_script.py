@@ -13,6 +13,7 @@ import elmo_fastai
 from elmo_fastai.train import script
 from elmo_fastai.elmo.module import without_head
 from elmo_fastai.base.errors import CheckpointError, CommandError, Interrupted
+from elmo_fastai.base.processes import use_threads
 from elmo_fastai.text.corpora import Corpus, toy_corpus
 from elmo_fastai.text.sources import text_corpus
 from elmo_fastai.text.tokens import CharVocab
@@ -491,6 +492,25 @@ def test_a_slower_processor_reads_less_of_the_toy_language(monkeypatch, fast):
     assert made() == (325_000 if fast else 175_000)
     assert made(bf16=False) == 175_000 and made(bf16=True) == 325_000 and made(sentences=200) == 200
 
+def test_the_main_process_decides_for_all(monkeypatch):
+    "What this one would have chosen does not count: the texts would not be the same"
+    monkeypatch.setattr(script, 'bf16_is_fast', lambda device: False)
+    monkeypatch.setattr(script, 'from_main', lambda function, device: (True, 3))
+    made = script.complete('toy', settings_for('toy', {}))
+    assert (made.bf16, made.threads, made.sentences) == (True, 3, 325_000)
+    made = script.complete('toy', settings_for('toy', dict(bf16=False, threads=2)))
+    assert (made.bf16, made.threads, made.sentences) == (False, 2, 175_000)
+
+@pytest.mark.parametrize('fast', [True, False])
+def test_another_processor_goes_on_as_the_run_began(corpus, tmp_path, monkeypatch, fast):
+    def on_processor(fast): monkeypatch.setattr(script, 'bf16_is_fast', lambda device: fast)
+    on_processor(fast)
+    interrupted_at(3, corpus, tmp_path/'m', epochs=2, bf16=None)
+    on_processor(not fast)
+    with use_threads(torch.get_num_threads() + 1): going_on(corpus, tmp_path/'m.run')
+    assert toml_of(tmp_path/'m')['bf16'] is fast
+    assert f'threads: {torch.get_num_threads()}.' in (tmp_path/'m'/'run.toml').read_text()
+
 @pytest.mark.parametrize('settings', [
     dict(valid='va.txt'), dict(test='te.txt'), dict(encoding='latin-1'), dict(column='text'),
     dict(sentences=9)], ids=str)
@@ -739,6 +759,32 @@ def test_other_words_and_a_new_output_layer(trained, reviews, tmp_path, monkeypa
     for field in ('filters', 'norm', 'hidden_dim'):
         assert getattr(new.config, field) == getattr(lm.config, field)
     assert not any(v.equal(new.state_dict()[k]) for k,v in encoder.items() if v.dim() > 1)
+
+def test_a_text_is_split_as_the_model_s_text_was(text, tmp_path):
+    """The tokenizer of the model, but for a text that has its tokens; what is said comes first, and
+    a resumption keeps it"""
+    (text/'a.txt').write_text("We didn't go, did we?\n我们去河岸。\n"*30, encoding='utf-8')
+    (text/'a.conll').write_text(''.join(f'{o}\n' for o in ["didn't A", 'it B', '. B', '']*40))
+    how = OTHER | dict(bs=2, seq_len=8)
+    def tokenizer(folder): return load_bilm(folder)[0].tokenizer
+    base = train(str(text/'a.txt'), text/'base', tokenizer='chars', bs=2, seq_len=8)
+    assert tokenizer(base) == 'chars'
+    def on(source, out, **kwargs): return train(source, text/out, **how | dict(start=base) | kwargs)
+    whole = on(str(text/'a.txt'), 'whole')
+    assert tokenizer(whole) == report_of(whole)['tokenizer'] == 'chars' == toml_of(whole)['tokenizer']
+    assert tokenizer(on(str(text/'a.txt'), 'said', tokenizer='space')) == 'space'
+    assert tokenizer(on(str(text/'a.conll'), 'tokens')) == 'space'
+    assert tokenizer(on(Corpus('c', dict(train=['a b']*40, valid=['a'])), 'corpus')) == 'words'
+    for source,name in (('a.txt', 'chars'), ('a.conll', 'space')):
+        folder = on(str(text/source), f'stream-{name}', stream=True, valid_rows=9)
+        assert tokenizer(folder) == name
+    interrupted_at(3, str(text/'a.txt'), text/'m', start=base, **how)
+    again = going_on(None, text/'m.run')
+    assert tokenizer(again) == 'chars' and weights(again) == weights(whole)
+    lm, vocab = load_bilm(base)
+    lm.tokenizer = str.split
+    save_bilm(text/'own', lm, vocab)
+    with pytest.raises(CommandError, match='--tokenizer'): on(str(text/'a.txt'), 'x', start=text/'own')
 
 def test_it_goes_on_without_the_model_it_began_with(trained, text):
     "Interrupted, and the model is gone: the checkpoint has the weights, the words and the letters"

@@ -8,8 +8,8 @@ import pytest, yaml
 
 import after_render as after, book, shelves
 from browse import SHIFTS, served, shifted
-from notebooks import (FENCE, SHELVES, files_in, home, name, nbs, order, read, root, rule_for, site,
-                       source, taught)
+from notebooks import (FENCE, SHELVES, copied, files_in, home, name, nbs, order, read, root,
+                       rule_for, site, source, taught)
 
 config = site()
 web, html = config['website'], config['format']['html']
@@ -261,8 +261,7 @@ def built(tmp_path_factory):
     copy = tmp_path_factory.mktemp('site')/'repository'
     if any(o.startswith('.') for o in copy.parts):
         pytest.skip('nbdev reads no notebook below a hidden folder: the temporary folder is one')
-    without = '.?* _docs _proc _preview models runs build dist *.egg-info __pycache__'.split()
-    shutil.copytree(root, copy, ignore=shutil.ignore_patterns(*without))
+    copied(copy, 'elmo_fastai', 'nbs', 'tests')
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ['PATH']])
     run = subprocess.run([sys.executable, '-c', 'from nbdev.quarto import *; nbdev_docs()'],
                          cwd=copy, env=os.environ | dict(PATH=path, PYTHONPATH=str(copy)),

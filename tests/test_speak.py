@@ -3,14 +3,22 @@ can't be asked of it"""
 
 import math
 from dataclasses import replace
-import numpy as np, pytest, torch
+import numpy as np, pandas as pd, pytest, torch
+from fastai.data.all import ColReader, DataBlock, DataLoaders, RandomSplitter
 from hypothesis import given, settings, strategies as st
 
-from elmo_fastai.text.tokens import ByteCharVocab, SPECIALS, WordVocab
-from elmo_fastai.nn.bilm import BiLM, BiLMConfig, evaluate, sentence_chars
+from elmo_fastai.text.corpora import Corpus
+from elmo_fastai.text.tokens import ByteCharVocab, SPECIALS, WordVocab, get_tokenizer
+from elmo_fastai.nn.bilm import BiLM, BiLMConfig, evaluate, guesses, sentence_chars
 from elmo_fastai.data.batches import SentenceDataLoader
+from elmo_fastai.data.blog import BiLMBlock
+from elmo_fastai.data.buffered import BufferedDataLoader
 from elmo_fastai.data.encoded import EncodedText, TokenTypes
+from elmo_fastai.data.loaders import ElmoDataLoaders
+from elmo_fastai.data.streams import stream_loaders
+from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.train import speak
+from elmo_fastai.train.learner import bilm_learner
 from elmo_fastai.train.speak import choose
 from pages import page
 
@@ -40,6 +48,7 @@ def model(request): return make(request.param)
 def make(shape='plain'):
     torch.manual_seed(1)
     m = BiLM(replace(CFG, **SHAPES[shape]), len(VOCAB))
+    m.tokenizer = 'space'
     opt = torch.optim.Adam(m.parameters(), 1e-2)
     dl = SentenceDataLoader(EncodedText(SENTS, TYPES), bs=9)
     # so that words differ in probability
@@ -121,6 +130,66 @@ def test_models_are_left_as_they_were():
     assert m.training
     for f in (score, generate, fill):
         with pytest.raises(ValueError, match='output layer'): f(BiLM(CFG, 0), 'the ___')
+
+
+# the model's own tokenizer
+
+LINES = ["She didn't see the bank.", 'The old bank was near the river, was it not?', '我们去河岸。']
+def own(text): return [part for part in text.replace('.', ' . ').split()]      # a function
+def by_comma(text): return text.split(',')
+
+def loaders_of(tokenizer, **kwargs):
+    corpus = Corpus('lines', dict(train=LINES*12, valid=LINES), tokenizer)
+    return ElmoDataLoaders.from_corpus(corpus, device='cpu', bs=8, **kwargs)
+
+@pytest.mark.parametrize('tokenizer', ['words', 'space', 'chars', own], ids=str)
+def test_each_door_splits_a_text_as_the_training_was_split(tokenizer, tmp_path):
+    dls = loaders_of(tokenizer)
+    m = bilm_learner(dls, CFG, bf16=False).model.eval()
+    model = m, dls.vocab, dls.char_vocab
+    tokens = get_tokenizer(tokenizer)(LINES[0])
+    assert m.tokenizer == tokenizer and [s.tokens for s in speak.score(*model, LINES[0])] == [tokens]
+    assert all(speak.score(*model, LINES[0])[0].known)
+    assert speak.generate(*model, LINES[0], 0) == [' '.join(tokens)]
+    assert [word for word,*_ in guesses(m, LINES[0], *model[1:])] == tokens
+    left, right = (get_tokenizer(tokenizer)(part) for part in ("She didn't ", ' the bank.'))
+    assert speak.fill(*model, "She didn't ___ the bank.").equals(
+        speak.fill(*model, [*left, '___', *right]))
+    # what is said comes first, and tokens stay as they are
+    assert speak.score(*model, 'a,b.', tokenizer=by_comma)[0].tokens == ['a', 'b.']
+    assert speak.score(*model, [['bank.', 'a b']], tokenizer=by_comma)[0].tokens == ['bank.', 'a b']
+    assert Elmo(m).to_tokens(LINES[:1]) == [tokens]
+    assert Elmo(m, tokenizer='space').to_tokens(LINES[:1]) == [LINES[0].split()]
+
+def test_every_loader_knows_what_split_its_text(tmp_path):
+    (tmp_path/'t.txt').write_text('\n'.join(LINES*20), encoding='utf-8')
+    block = DataBlock(BiLMBlock('sentences', tokenizer='chars', bs=8), get_x=ColReader('text'),
+                      splitter=RandomSplitter(seed=0))
+    found = dict(
+        words=ElmoDataLoaders.from_files(tmp_path/'t.txt', device='cpu', bs=4),
+        space=stream_loaders(tmp_path/'t.txt', tokenizer='space', n_valid=9, device='cpu', bs=4),
+        chars=block.dataloaders(pd.DataFrame(dict(text=LINES*9)), device='cpu'),
+        spacy=DataLoaders(*[BufferedDataLoader(LINES, VOCAB, 3, tokenizer='spacy')]*2))
+    for name,dls in found.items():
+        assert dls.tokenizer == dls.train.tokenizer == dls.new_empty().tokenizer == name
+        assert bilm_learner(dls, CFG, bf16=False, from_counts=False).model.tokenizer == name
+    text = EncodedText(SENTS, TYPES)
+    dls = DataLoaders(SentenceDataLoader(text), SentenceDataLoader(text))
+    assert bilm_learner(dls, CFG, bf16=False).model.tokenizer is None
+
+@pytest.mark.parametrize('door', [
+    lambda *m: speak.score(*m, 'the bank.'), lambda *m: speak.generate(*m, ['the', ['old']]),
+    lambda *m: speak.fill(*m, 'the ___.'), lambda m, *v: guesses(m, 'the bank.', *v)],
+    ids=['score', 'generate', 'fill', 'guesses'])
+def test_a_model_that_knows_no_tokenizer_refuses_a_text(door):
+    m = make()
+    del m.tokenizer
+    with pytest.raises(ValueError, match="tokenizer='words', or give lists") as error:
+        door(m, VOCAB, CHARS)
+    assert '\n' not in str(error.value)
+    assert score(m, [['the', 'bank.']], tokenizer=None)[0].known == [True, False]
+    assert len(fill(m, ['the', '___', 'bank'])) == 5 and generate(m, [['the']], 0) == ['the']
+    assert score(m, 'the bank.', tokenizer='words')[0].tokens == ['the', 'bank', '.']
 
 
 # writing
@@ -210,7 +279,7 @@ def test_what_fits_no_model_or_is_no_text():
         with pytest.raises(ValueError, match='belong together'): f(m, small, CHARS, 'the ___')
     for texts in ([[1, 2]], [['the', None]], [[['the']]]):
         for f in (score, generate):
-            with pytest.raises(TypeError, match='is no word'): f(m, texts)
+            with pytest.raises(TypeError, match='Sentence 0 is list'): f(m, texts)
     for prior in (torch.zeros(3), torch.full((len(VOCAB),), -math.inf), [math.nan]*len(VOCAB)):
         with pytest.raises(ValueError, match='prior'): fill(m, 'the ___', prior=prior)
 

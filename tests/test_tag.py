@@ -331,6 +331,12 @@ def test_export(learn, tmp_path):
     assert not len(again.dls.train_ds) and len(again.model.cache.rows) <= 1
     assert len(learn.dls.train) > 0 and quietly(learn, learn.validate)[0] > 0
 
+def test_the_backbone_keeps_its_tokenizer(dls, lm, tmp_path):
+    elmo = Elmo(lm, tokenizer='chars')
+    learn = elmo_tagger_learner(dls, elmo, path=tmp_path)
+    assert learn.model.elmo.tokenizer == 'chars'
+    assert Elmo.from_pretrained(learn.save_encoder('e')).tokenizer == 'chars'
+
 def test_save_and_load_weights(learn, corpus, lm, tmp_path):
     other = elmo_tagger_learner(
         loaders(corpus), bilm(5, 0), 'both', hidden=16, path=tmp_path)

@@ -1,12 +1,12 @@
 "Tokenizers, vocabularies and transforms: what does not teach"
-import json, pickle, string, unicodedata
+import importlib.util, json, pickle, string, unicodedata
 import numpy as np, pytest, torch
 from hypothesis import given, settings, strategies as st
 from fastai.data.all import Datasets, Pipeline, TfmdLists
 from elmo_fastai.base.errors import CorpusError
-from elmo_fastai.text.tokens import (BOS, ByteCharVocab, CharVocab, EOS, FastaiTokenizer,
-    NGramsTokenizer, PAD, SPECIALS, SpacyTokenizer, UNK, WordVocab, get_tokenizer, limit_sents,
-    load_char_vocab, space_tokenize, word_tokenize)
+from elmo_fastai.text.tokens import (BOS, ByteCharVocab, CharVocab, DROPPED, EOS, FastaiTokenizer,
+    NGramsTokenizer, PAD, SPECIALS, SpacyTokenizer, UNK, WordVocab, char_tokenize, get_tokenizer,
+    limit_sents, load_char_vocab, offsets, space_tokenize, to_nfc, word_tokenize)
 from elmo_fastai.data.blog import ElmoTokens, ElmoTransform, NumericalizeChars
 from elmo_fastai.data.encoded import TensorChars
 
@@ -31,14 +31,17 @@ def shown(text):
 @given(text)
 def test_no_visible_character_is_lost(t):
     toks = word_tokenize(t)
-    assert shown(''.join(toks)) == shown(t)
+    assert to_nfc(shown(''.join(toks))) == to_nfc(shown(t))
+    assert shown(''.join(word_tokenize(t, nfc=False))) == shown(t)
     assert all(toks) and not any(c.isspace() for o in toks for c in o)
 
 @given(text)
 def test_space_tokens_survive_joining(t):
     tokens = space_tokenize(t)
-    assert space_tokenize(' '.join(tokens)) == tokens and ''.join(tokens) == t.translate(
-        dict.fromkeys(map(ord, ' \t\r\n')))
+    blanks = dict.fromkeys(map(ord, ' \t\r\n'))
+    assert space_tokenize(' '.join(tokens)) == tokens
+    assert ''.join(tokens) == to_nfc(t).translate(blanks)
+    assert ''.join(space_tokenize(t, nfc=False)) == t.translate(blanks)
 
 def test_space_splits_at_blanks_tabs_and_line_ends_only():
     "A no-break space belongs to its token: 1 000 is one number"
@@ -54,7 +57,9 @@ def test_space_splits_at_blanks_tabs_and_line_ends_only():
     ("cafe\u0301's café's ne\u0301e's", "cafe\u0301 's café 's ne\u0301e 's"),
     ("«ιδού» (ι) DON'T <Unk>", "« ιδού » ( ι ) DO N'T <Unk>"), ("\u2260's =\u0338's",
     "\u2260 ' s =\u0338 ' s")])
-def test_word_tokenize(t, expected): assert word_tokenize(t) == expected.split(' ')
+def test_word_tokenize(t, expected):
+    assert word_tokenize(t, nfc=False) == expected.split(' ')
+    assert word_tokenize(t) == to_nfc(expected).split(' ')
 
 # format characters
 
@@ -123,17 +128,88 @@ pieces = st.one_of(st.sampled_from(composable), st.sampled_from([*"ndtsé.,:-'�
 @given(st.lists(pieces, max_size=12).map(''.join))
 @settings(max_examples=500)
 def test_composed_and_decomposed_letters_are_the_same_text(t):
-    "An é may be one character or two: the tokens are the same"
+    "An é may be one character or two: the tokens are the same, those in NFC"
     composed, decomposed = [unicodedata.normalize(form, t) for form in ('NFC', 'NFD')]
-    tokens = [unicodedata.normalize('NFD', o) for o in word_tokenize(composed)]
-    assert tokens == word_tokenize(decomposed)
+    for tokenize in (space_tokenize, word_tokenize, char_tokenize):
+        assert tokenize(composed) == tokenize(decomposed) == tokenize(t)
+    # also where a text is split as it is, as for AI2's models
+    tokens = [unicodedata.normalize('NFD', o) for o in word_tokenize(composed, nfc=False)]
+    assert tokens == word_tokenize(decomposed, nfc=False)
+
+TWICE = 'Zo\u00eb’s \uc5d8\ubaa8 \u304c\u3070 \u1e69 caf\u00e9 \u0915\u093c'     # in NFC
+
+def blanks(text): return text.split(' ')
+
+def tokenizers():
+    "By name; of fastai; functions; of n-grams"
+    from fastai.text.core import BaseTokenizer
+    yield from ('space', 'words', 'chars', blanks, lambda text: text.split(), BaseTokenizer(),
+                FastaiTokenizer(BaseTokenizer(), rules=[]))
+    if importlib.util.find_spec('spacy'): yield from ('spacy', 'fastai', SpacyTokenizer('de'))
+
+def test_every_tokenizer_reads_one_text_in_nfc():
+    assert TWICE == to_nfc(TWICE) != unicodedata.normalize('NFD', TWICE)
+    for name in tokenizers():
+        tok = get_tokenizer(name)
+        assert get_tokenizer(tok) is tok
+        tokens = tok(unicodedata.normalize('NFD', TWICE))
+        assert tokens == tok(TWICE) and all(token == to_nfc(token) for token in tokens)
+        assert tok(unicodedata.normalize('NFD', TWICE), nfc=False) != tokens
+    of_grams = NGramsTokenizer(2)
+    assert of_grams(unicodedata.normalize('NFD', 'Zo\u00eb')) == [['Zo', 'o\u00eb']]
+
+def test_functions_are_kept_as_they_are():
+    tok = pickle.loads(pickle.dumps(get_tokenizer(blanks)))
+    assert tok('cafe\u0301 b') == ['caf\u00e9', 'b']
+    assert get_tokenizer(lambda text: [text.upper()])('a') == ['A']
+
+def test_letters_are_made_one_after_marks_of_direction_are_dropped():
+    assert word_tokenize('cafe\u200f\u0301') == ['caf\u00e9']
+
+PLACES = {                       # text → the parts of it that are its tokens
+    'cafe\u0301 e\u0323\u0301x.': ['cafe\u0301', 'e\u0323\u0301x', '.'],
+    '\u1112\u1161\u11ab\u1100\u1173\u11af x': ['\u1112\u1161\u11ab\u1100\u1173\u11af', 'x'],
+    '\ud558\u11ab x': ['\ud558\u11ab', 'x'],                      # a syllable, and its end
+    '\u0958\u093e b': ['\u0958\u093e', 'b'],                      # longer in NFC
+    'a\u0344 \u212b \u2126': ['a\u0344', '\u212b', '\u2126'],
+    'b \u0301x \u0344y \u0301\u0323z': ['b', '\u0301x', '\u0344y', '\u0301\u0323z'],
+    '\u202bcafe\u200f\u0301\u202c b': ['cafe\u200f\u0301', 'b'],
+    'a=\u0338b e\u0301\u0301': ['a', '=\u0338', 'b', 'e\u0301\u0301'],
+    '\u304b\u3099\u306f\u309a': ['\u304b\u3099', '\u306f\u309a'],
+    '\u0dd9\u0dcf\u0dca b': ['\u0dd9\u0dcf\u0dca', 'b'],        # two steps to one vowel
+}
+
+@pytest.mark.parametrize('t', PLACES)
+def test_offsets_are_those_of_the_text_as_it_was(t):
+    tokens = word_tokenize(t)
+    assert [t[start:end] for start,end in offsets(t, tokens)] == PLACES[t]
+    raw = word_tokenize(t, nfc=False)
+    assert [t[start:end] for start,end in offsets(t, raw)] == PLACES[t]
+
+odd = [*composable, *'\u0344\u0340\u212b\u0f73\u0f81\u0958\u1112\u1161\u11ab\ud558\u09c7\u09be'
+       '\u0dd9\u0dca\u3099\u304b\u0338=<a 1.\u200f\u00ad\u200d\u0301\u0323\u093c\ufb1d\uf900']
+
+@given(st.one_of(st.lists(st.sampled_from(odd), max_size=12).map(''.join), text))
+@settings(max_examples=500)
+def test_offsets_find_the_tokens_of_any_text(t):
+    for tokenize in (word_tokenize, char_tokenize, space_tokenize):
+        tokens = tokenize(t)
+        if any(o.translate(DROPPED) == '' for o in tokens): continue       # marks alone
+        found = offsets(t, tokens)
+        assert [to_nfc(t[start:end].translate(DROPPED)) for start,end in found] == [
+            to_nfc(o.translate(DROPPED)) for o in tokens]
+        assert all(a[1] <= b[0] for a,b in zip(found, found[1:]))
+
+def test_offsets_take_linear_time():
+    for t in ('e' + '\u0301'*100_000, 'e\u0301'*50_000, '\u1112\u1161\u11ab'*30_000):
+        assert offsets(t, [to_nfc(t)]) == [(0, len(t))]
 
 def test_long_tokens_take_linear_time():
     for t in ('x'*200_000, 'a-'*100_000, "n'"*100_000, '\u0301'*200_000):
         assert ''.join(word_tokenize(t)) == t
 
 def test_get_tokenizer():
-    assert get_tokenizer('space') is space_tokenize and get_tokenizer(len) is len
+    assert get_tokenizer('space') is space_tokenize and get_tokenizer(len)('ab') == 2
     with pytest.raises(ValueError, match="'nltk'.*space, words, chars, spacy, fastai"):
         get_tokenizer('nltk')
 

@@ -1,15 +1,17 @@
 "The learner: an ordinary `Learner`, its callbacks, and trainings that end early"
-import csv, math, multiprocessing, os, re, signal, threading, time, warnings
+import csv, math, multiprocessing, os, pickle, pickletools, re, signal, subprocess, sys, threading
+import time, warnings, zipfile
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np, pandas as pd, pytest, torch
+import cloudpickle, numpy as np, pandas as pd, pytest, torch
 from fastai.basics import AccumMetric, Adam, Callback, CancelFitException, Learner, load_learner
 from fastai.basics import set_seed
 from fastai.data.all import ColReader, DataBlock, RandomSplitter
 from fastai.callback.all import (
-    CSVLogger, EarlyStoppingCallback, MixedPrecision, ReduceLROnPlateau, SaveModelCallback)
+    CSVLogger, EarlyStoppingCallback, GradientAccumulation, MixedPrecision, ReduceLROnPlateau,
+    SaveModelCallback)
 from fastai.interpret import ClassificationInterpretation, Interpretation
 from fastai.optimizer import ranger
 
@@ -30,6 +32,7 @@ from elmo_fastai.train.learner import (
     BiLMLearner, CarryState, EarlyStop, NatsMetric, Reason, TimeBudget, bf16_is_fast, bilm_learner,
     bilm_split, _trained_toy, toy_bilm)
 from elmo_fastai.train.speak import generate
+from copies import local
 from steps import At, finite, press
 from made import close, comes_back, quietly
 
@@ -144,15 +147,32 @@ def test_bfloat16_table_is_near(corpus, kind):
     check_table(learn, dls.valid, .03)
     assert all(p.dtype == torch.float32 for p in learn.model.parameters())
 
-@pytest.mark.parametrize('has,gain,fast', [
-    (False, 9., False), (True, .5, False), (True, 1.1, False), (True, 2.8, True)])
-def test_bfloat16_must_pay(monkeypatch, has, gain, fast):
-    "An instruction is not enough: there are processors with it whose products take twice as long"
-    monkeypatch.setattr(torch.cpu, '_is_avx512_bf16_supported', lambda: has)
-    monkeypatch.setattr(training, '_bf16_gain', lambda: gain)
+@pytest.mark.parametrize('can,fast', [
+    ({}, False), (dict(amx_bf16=True), False), (dict(sse4a=True), False),
+    (dict(avx512_bf16=True), False),                            # Intel with AMX switched off
+    (dict(avx512_bf16=True, amx_bf16=True), True), (dict(avx512_bf16=True, sse4a=True), True)],
+    ids=str)
+def test_instructions_decide_on_bfloat16(monkeypatch, can, fast):
+    known = can.get('avx512_bf16', False)
+    monkeypatch.setattr(torch.cpu, '_is_avx512_bf16_supported', lambda: known, raising=False)
+    monkeypatch.setattr(torch.cpu, 'get_capabilities', lambda: can, raising=False)
     monkeypatch.setattr(torch.cuda, 'get_device_capability', lambda device: (8 if fast else 7, 5))
     for device in ('cpu', torch.device('cpu'), 'cuda'): assert bf16_is_fast(device) is fast
     assert bf16_is_fast('mps') is False
+
+def test_an_older_pytorch_knows_one_instruction(monkeypatch):
+    monkeypatch.delattr(torch.cpu, 'get_capabilities', raising=False)
+    for known in (True, False):
+        monkeypatch.setattr(torch.cpu, '_is_avx512_bf16_supported', lambda: known, raising=False)
+        assert bf16_is_fast('cpu') is known
+    monkeypatch.delattr(torch.cpu, '_is_avx512_bf16_supported')
+    assert bf16_is_fast('cpu') is False
+
+@pytest.mark.parametrize('fast', [True, False])
+def test_the_main_process_decides_on_bfloat16(few, monkeypatch, fast):
+    monkeypatch.setattr(training, 'from_main', lambda function, device: fast)
+    assert hasattr(bilm_learner(few, CFG), 'bf16') is fast
+    assert not hasattr(bilm_learner(few, CFG, bf16=False), 'bf16')
 
 def test_equal_seeds_equal_learners(corpus, held):
     def run(seed):
@@ -180,6 +200,105 @@ def test_export_and_load_learner(dls, tmp_path):
     assert again.predict('the', 5, seed=1) == learn.predict('the', 5, seed=1)
     again.dls = dls
     assert fitted(again).stopped is None
+
+def pickled(file):
+    "The pickle of a file that `torch.save` or `pickle` wrote"
+    data = Path(file).read_bytes()
+    if not zipfile.is_zipfile(file): return data
+    with zipfile.ZipFile(file) as z:
+        return z.read(next(name for name in z.namelist() if name.endswith('data.pkl')))
+
+def names_in(file):
+    "All text in a pickle: names of classes, and strings"
+    return [arg for _,arg,_ in pickletools.genops(pickled(file)) if isinstance(arg, str)]
+
+def exporting(kind, some, where, **kwargs):
+    "A learner of each kind, its data and itself in a folder"
+    if kind == 'bilm': return learner(loaders(some, path=where), path=where, **kwargs)
+    if kind == 'cbow': return cbow_learner(loaders(some, 'cbow', path=where), dim=8, **kwargs)
+    (where/'t.txt').write_text('\n'.join(some.train), encoding='utf-8')
+    if kind == 'stream':
+        dls = stream_loaders(where/'t.txt', tokenizer='space', device='cpu', n_valid=20, bs=16,
+                             max_vocab=200, buffer=40, path=where)
+        return learner(dls, **kwargs)
+    if kind == 'blocks':
+        rows = pd.DataFrame(dict(text=some.train))
+        block = DataBlock(BiLMBlock('sentences', tokenizer='space', bs=16), get_x=ColReader('text'),
+                          splitter=RandomSplitter(seed=0))
+        return learner(block.dataloaders(rows, path=where, device='cpu'), path=where, **kwargs)
+    backbone = Elmo(BiLM(CFG, 0), tokenizer='space')
+    how = dict(bs=16, device='cpu', path=where)
+    if kind == 'tags':
+        return elmo_tagger_learner(TagDataLoaders.from_corpus(some, **how), backbone, **kwargs)
+    rows = pd.DataFrame(dict(text=some.train, label=[sent.split()[0] for sent in some.train]))
+    rows.to_csv(where/'t.csv', index=False)
+    dls = ClassifyDataLoaders.from_files(where/'t.csv', tokenizer='space', **how)
+    return elmo_classifier_learner(dls, backbone, **kwargs)
+
+KINDS = ['bilm', 'stream', 'blocks', 'cbow', 'labels', 'tags']
+
+@pytest.mark.parametrize('kind,module', [
+    *[(kind, cloudpickle) for kind in KINDS], ('bilm', pickle)], ids=str)
+def test_nothing_exported_holds_a_path(some, tmp_path, monkeypatch, kind, module):
+    (tmp_path/'home').mkdir()
+    (tmp_path/'else').mkdir()
+    home = tmp_path/'home'
+    learn = exporting(kind, some, home, model_dir=home/'kept')
+    learn.add_cbs([CSVLogger(home/'log.csv'), Checkpoints(tmp_path/'points'),
+                   SaveModelCallback(fname='best')])
+    quietly(learn, 'fit', 1, 1e-3)
+    before = learn.path, learn.dls.path, learn.model_dir, learn.dls
+    learn.export('a.pkl', pickle_module=module)
+    assert (learn.path, learn.dls.path, learn.model_dir, learn.dls) == before
+    text = ' '.join(names_in(home/'a.pkl'))
+    assert 'pathlib' not in text and 'PosixPath' not in text
+    assert tmp_path.name not in text and str(tmp_path) not in text
+    assert tmp_path.name.encode() not in (home/'a.pkl').read_bytes()
+    # it goes on in the working folder, as a new learner does
+    monkeypatch.chdir(tmp_path/'else')
+    again = load_learner(home/'a.pkl')
+    assert again.path == again.dls.path == Path('.') and again.csv_logger.fname == Path('log.csv')
+    assert again.checkpoints.folder == Path('points')
+    again.save('w')
+    again.export('b.pkl')
+    assert Path('kept/w.pth').exists() and type(load_learner('b.pkl')) is type(learn)
+    close(*(next(iter(one.model.parameters())) for one in (again, learn)))
+
+def test_a_failed_export_changes_nothing(few, tmp_path):
+    learn = fitted(learner(few, path=tmp_path))
+    learn.stuck = threading.Lock()                     # no file can hold it
+    before = learn.path, learn.dls.path, learn.model_dir, learn.dls, learn.opt
+    with pytest.raises(TypeError, match='lock'): learn.export('a.pkl')
+    assert (learn.path, learn.dls.path, learn.model_dir, learn.dls, learn.opt) == before
+    del learn.stuck
+    learn.export('a.pkl')
+    assert learn.opt is not None and learn.dls is few
+
+ELSEWHERE = """
+import pathlib, pickle, sys, warnings
+warnings.simplefilter('ignore')
+from fastai.basics import load_learner
+class Loader(pickle.Unpickler):       # as on Windows: this class can't be made there
+    def find_class(self, module, name):
+        if name == 'PosixPath' or module.startswith('pathlib'):
+            raise NotImplementedError("cannot instantiate 'PosixPath' on your system")
+        return super().find_class(module, name)
+class There: Unpickler = Loader; load = pickle.load; __name__ = 'pickle'
+for file,args in eval(sys.argv[1]):
+    print(repr(load_learner(file, pickle_module=There).predict(*args)[0]))
+"""
+
+def test_another_system_loads_and_predicts(some, tmp_path):
+    learners = {kind: exporting(kind, some, tmp_path) for kind in ('bilm', 'cbow', 'labels', 'tags')}
+    asked = dict(bilm=(['the bank'], 0), cbow=('the ___ of the river',), labels=('the bank',),
+                 tags=('the bank',))
+    for kind,learn in learners.items(): learn.export(f'{kind}.pkl')
+    told = subprocess.run(
+        [sys.executable, '-c', ELSEWHERE, repr([(f'{kind}.pkl', asked[kind]) for kind in learners])],
+        capture_output=True, text=True, cwd=tmp_path)
+    assert told.returncode == 0, told.stderr
+    assert told.stdout.splitlines() == [
+        repr(learn.predict(*asked[kind])[0]) for kind,learn in learners.items()]
 
 def test_predict_goes_on_with_a_text(dls):
     learn = fitted(learner(dls))
@@ -315,13 +434,10 @@ def test_precisions_replace_each_other(few):
     changes = learn.to_fp16, learn.to_bf16, learn.to_fp32
     assert [(change(), kinds())[1] for change in changes] == [['FP16'], ['BF16'], []]
 
-data = Path(os.environ.get('ELMO_FASTAI_DATA', 'nowhere'))/'tiny_shakespeare'
-
 @pytest.mark.slow
-@pytest.mark.skipif(not data.exists(), reason='no local copy of Tiny Shakespeare')
 def test_bfloat16_learns_as_much_as_32_bits():
     "Equal steps on real text: perplexities within one per cent of each other"
-    corpus = tiny_shakespeare(data)
+    corpus = tiny_shakespeare(local('tiny_shakespeare'))
     lines = dict(train=corpus.train[:700], valid=corpus.valid[:150])
     dls = loaders(Corpus('shakespeare', lines, corpus.tokenizer), 'stream', bs=8, min_freq=2)
     def nats(bf16, seed):
@@ -796,9 +912,9 @@ def task_learners(some):
 def test_trackers_of_the_tasks(task_learners, name):
     learn = task_learners[name]
     for metric in ['valid_loss', *learn.metrics.attrgot('name')]:
-        learn.add_cb(tracker := SaveModelCallback(monitor=metric))
         falls = any(part in metric for part in ('loss', 'perplexity', 'rmse'))
-        assert (tracker.comp is np.less) == falls, metric
+        with learn.added_cbs(tracker := SaveModelCallback(monitor=metric)):
+            assert (tracker.comp is np.less) == falls, metric
 
 def test_several_processes_train_language_models(task_learners, monkeypatch):
     with several_processes(task_learners['tags']): pass         # alone it does nothing
@@ -911,3 +1027,73 @@ def test_a_training_leaves_the_process_as_it_was(few, monkeypatch):
     n = torch.get_num_threads()
     fitted(learner(few, bf16=None))
     assert torch.get_num_threads() == n
+
+# a fit that begins with a later epoch
+
+def from_second(learn, method='fit_one_cycle', **kwargs):
+    "Four epochs without the first two"
+    return fitted(learn, 4, method=method, **{'start_epoch': 2, **kwargs})
+
+@pytest.mark.parametrize('method', ['fit', 'fit_one_cycle', 'fit_flat_cos'])
+def test_a_fit_begins_with_a_later_epoch(some, method, tmp_path):
+    "Its rows, its rates and its files are those of the epochs that are left"
+    calls = []
+    learn = learner(loaders(some), CSVLogger(tmp_path/'log.csv'), path=tmp_path)
+    learn.add_cb(SaveModelCallback(every_epoch=True))
+    learn.add_cb(Callback(before_epoch=lambda self: calls.append(learn.epoch)))
+    with learn.no_logging(): getattr(learn, method)(4, 1e-2, start_epoch=2)      # with its bar
+    whole = fitted(learner(loaders(some)), 4, method=method).recorder
+    recorder = learn.recorder
+    assert calls == [2, 3] and len(recorder.values) == 2 and len(recorder.losses) == 8
+    np.testing.assert_allclose(recorder.lrs, whole.lrs[8:], rtol=1e-5)
+    assert {file.name for file in (tmp_path/'models').iterdir()} == {'model_2.pth', 'model_3.pth'}
+    rows = list(csv.reader((tmp_path/'log.csv').open()))
+    assert [line[0] for line in rows] == ['epoch', '2', '3']
+    fitted(learn, 1)
+    assert calls == [2, 3, 0], 'the next fit begins with its first epoch'
+
+def test_a_short_cycle_of_restarts_begins_later(few):
+    learn = learner(few)
+    quietly(learn, 'fit_sgdr', 2, 1, 1e-2, start_epoch=1)
+    assert len(learn.recorder.values) == 2 and learn.epoch == 2
+
+@pytest.mark.parametrize('losses,patience,best', [
+    ([9, 9, 5, 6, 7, 8], 2, 2), ([9, 9, 5, 4, 6, 7], None, 3), ([0, 0, 5, 4, 3, 2], 2, 5)], ids=str)
+def test_early_stop_counts_the_epochs_that_were_left_out(few, losses, patience, best):
+    learn = fitted(learner(few, Fake(*losses), EarlyStop(patience)), 6, 0., start_epoch=2)
+    assert learn.early_stop.best_epoch == best and (learn.model.head.bias == best).all()
+    ends = 5 if patience and best < 5 else 6
+    if best < 5: assert f'after epoch {best+1} of {ends}' in learn.stopped.message
+
+@pytest.mark.parametrize('tracker', [
+    SaveModelCallback(), SaveModelCallback(at_end=True), EarlyStoppingCallback(patience=9),
+    ReduceLROnPlateau(patience=1), GradientAccumulation(32)], ids=str)
+def test_callbacks_of_fastai_begin_later(few, tracker, tmp_path):
+    learn = learner(few, tracker, EarlyStop(), path=tmp_path)
+    assert len(from_second(learn).recorder.values) == 2
+
+@pytest.mark.parametrize('name', ['cbow', 'numbers', 'labels', 'tags'])
+def test_tasks_begin_later(task_learners, name, tmp_path, monkeypatch):
+    learn = task_learners[name]
+    monkeypatch.setattr(learn, 'path', tmp_path)
+    from_second(learn, cbs=SaveModelCallback(every_epoch=True))
+    assert len(learn.recorder.values) == 2
+    assert {file.name for file in (tmp_path/'models').iterdir()} == {'model_2.pth', 'model_3.pth'}
+
+@pytest.mark.parametrize('start', [-1, 4, 9, 1.5, '2'])
+def test_epochs_with_which_no_fit_begins(few, start):
+    learn = learner(few)
+    before = weights(learn)
+    for method in ('fit', 'fit_one_cycle', 'fit_flat_cos'):
+        with pytest.raises(ValueError, match='start_epoch=.* from 0 to below .*, 4$'):
+            from_second(learn, method, start_epoch=start)
+    assert same(weights(learn), before)
+    assert len(fitted(learn).recorder.values) == 1
+
+def test_what_does_not_go_with_a_later_epoch(few):
+    learn = learner(few)
+    with pytest.raises(ValueError, match='start_epoch .*TimeBudget'):
+        from_second(learn, cbs=TimeBudget(5))
+    with pytest.raises(ValueError, match='fine_tune takes no start_epoch'):
+        quietly(learn, 'fine_tune', 3, start_epoch=1)
+    quietly(learn, 'fine_tune', 1, start_epoch=0)

@@ -52,6 +52,15 @@ def test_vectorizer_by_name(elmo, texts, tmp_path):
     # what was fitted needs no folder
     assert close(pickle.loads(pickle.dumps(v)).transform(texts[:5]), v.transform(texts[:5]))
 
+def test_a_pickle_of_a_vectorizer_has_no_path(elmo, texts, tmp_path):
+    v = ElmoVectorizer(elmo.save_pretrained(tmp_path/'m'))
+    assert b'pathlib' not in pickle.dumps(v)
+    data = pickle.dumps(v.fit(texts))
+    assert b'pathlib' not in data and tmp_path.name.encode() not in data
+    shutil.rmtree(tmp_path/'m')
+    again = pickle.loads(data)
+    assert close(again.fit(texts).transform(texts[:5]), v.transform(texts[:5]))
+
 @pytest.mark.parametrize('kw,x,says', [
     (dict(model=None), ['a'], 'needs a model'),
     (dict(pool=None), ['a'], 'pool'),
@@ -89,7 +98,7 @@ def test_a_grid_search_copies_no_model(elmo, texts, monkeypatch):
 @pytest.mark.parametrize('kind', [list, pd.Series, lambda x: np.array(x, object)])
 def test_a_missing_row_is_named_with_its_cure(elmo, kind, missing):
     v = ElmoVectorizer(elmo).fit(['a'])
-    with pytest.raises(TypeError, match=r"Row 1 is (None|nan), no text: .*fillna"):
+    with pytest.raises(TypeError, match=r"Sentence 1 is \w+ (None|nan), .*fillna"):
         v.transform(kind(['a', missing]))
 
 def test_scikit_learns_own_checks(elmo):

@@ -16,6 +16,8 @@ from elmo_fastai.nn.bilm import BiLM, BiLMConfig, evaluate
 from elmo_fastai.data.buffered import BufferedDataLoader
 from elmo_fastai.data.loaders import ElmoDataLoaders
 from elmo_fastai.train.distributed import OwnRows, several_processes
+from elmo_fastai.train import learner, script
+from elmo_fastai.train.command import settings_for
 from elmo_fastai.train.learner import TimeBudget, bilm_learner
 
 NANO = BiLMConfig('nano', char_dim=4, filters=((1, 8), (2, 8), (3, 8)), proj_dim=16, hidden_dim=16,
@@ -116,6 +118,15 @@ def fails_while_training():
                 callbacks=sorted(callback.name for callback in learn.cbs) == before,
                 loaders=learn.dls.loaders == loaders)
 
+def decided():
+    "What each process does where they would decide otherwise, each for itself"
+    for module in (learner, script): module.bf16_is_fast = lambda device: is_main()
+    torch.set_num_threads(2 - is_main())
+    made = script.complete('toy', settings_for('toy', dict(device='cpu')))
+    torch.set_num_threads(1)
+    half = hasattr(bilm_learner(texts('sentences', 40), NANO), 'bf16')
+    return [made.bf16, made.threads, made.sentences, half]
+
 def everything():
     res = {f'{name} {kind}': train(name, texts(kind))[1]
            for name, kind in (('exact', 'sentences'), ('exact', 'stream'), ('norm', 'sentences'),
@@ -130,6 +141,7 @@ def everything():
     res['gathered'],res['error'],res['sum'] = gather(dict(me=rank())),fails(),add_up([1, rank()])
     res['from_main'] = from_main(lambda: f'from {rank()}')
     with main_first(): res['main'] = is_main()
+    res['decided'] = decided()
     return res
 
 def threads_left(file):

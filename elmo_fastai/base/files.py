@@ -11,8 +11,10 @@ __all__ = ['regular_file', 'memory', 'sync', 'put', 'whole_file', 'whole_folder'
 # %% ../../nbs/library/files.ipynb #imports
 import errno, hashlib, os, pickle, re, shutil, socket, stat, time, zipfile
 from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
+from io import IOBase
+from pathlib import Path, PurePath
 from secrets import token_hex
+from types import SimpleNamespace
 from fastcore.foundation import L
 from filelock import FileLock, Timeout
 from .errors import CheckpointError, ModelFileError, require
@@ -333,6 +335,29 @@ def load_plain(
     except pickle.UnpicklingError:
         why = "it holds more than numbers and text and was not loaded, because it could run code"
         raise OSError(errno.EINVAL, why, str(file)) from None
+
+# %% ../../nbs/library/files.ipynb #p2
+class FilePath(type(Path())):
+    "A path whose pickle other systems load, too, as one of theirs"
+
+def moved(path, homes):
+    "A path from the first of `homes` on in which it is; of another absolute one the name; as text"
+    for home in homes:
+        if path.is_relative_to(home): return path.relative_to(home).as_posix()
+    return path.name if path.is_absolute() else path.as_posix()
+
+def portable(
+    pickle_module, # such as `pickle`
+    *homes,        # folders that become the working folder
+):                 # a module for `torch.save`
+    "As `pickle_module`, but paths are written as text, for any system, and see `moved`"
+    class Pickler(pickle_module.Pickler):
+        def reducer_override(self, obj):
+            if isinstance(obj, PurePath): return FilePath, (moved(obj, homes),)
+            if isinstance(obj, IOBase) and obj.closed: return type(None), ()
+            others = getattr(super(), 'reducer_override', lambda obj: NotImplemented)
+            return others(obj)
+    return SimpleNamespace(Pickler=Pickler, __name__=pickle_module.__name__)
 
 # %% ../../nbs/library/files.ipynb #c048
 @contextmanager

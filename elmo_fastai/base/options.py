@@ -6,8 +6,7 @@ Docs: https://elmo-fastai.github.io/elmo_fastai/library/options.html.md"""
 
 # %% auto #0
 __all__ = ['option', 'given', 'at_least', 'flag', 'option_name', 'option_value', 'Options', 'value_of', 'CommandLine',
-           'read_settings', 'to_toml', 'token_column', 'ReadOptions', 'threads', 'MachineOptions', 'same_option',
-           'takes']
+           'read_settings', 'to_toml', 'token_column', 'ReadOptions', 'MachineOptions', 'same_option', 'takes']
 
 # %% ../../nbs/library/options.ipynb #c004
 import argparse, json, math, os, re, signal, sys, threading, tomllib, warnings
@@ -269,20 +268,11 @@ class ReadOptions(Options):
     token_col:str = option(None, 'of .conll the number of the column with the words, from 0',
                            'COLUMN', read=token_column)
 
-def threads(n, name):
-    "A number of threads, or 'free'; raises `UsageError`"
-    if n == 'free': return n
-    try: number = 0 if isinstance(n, bool) else int(n)
-    except (ValueError, TypeError): number = 0
-    require(number > 0, f"{name} must be a whole number from 1 on, or free, not {n!r}",
-            UsageError)
-    return number
-
 @dataclass
 class MachineOptions(Options):
     "What a command computes on"
-    threads:str = option('free', 'how many; free: as many as there are free cores', 'N',
-                         read=threads)
+    threads:int = option(None, "to compute with (default: PyTorch's number, one per core)", 'N',
+                         check=at_least(1))
     device:str = option(None, 'cpu, cuda, mps (default: the best there is)', 'NAME')
 
 def same_option(name):

@@ -8,10 +8,9 @@ Docs: https://elmo-fastai.github.io/elmo_fastai/library/processes.html.md"""
 __all__ = ['rank', 'n_processes', 'is_main', 'gather', 'add_up', 'from_main', 'main_says', 'use_threads']
 
 # %% ../../nbs/library/processes.ipynb #imports
-import atexit, os, time
+import atexit, os
 from contextlib import contextmanager
 from datetime import timedelta
-from pathlib import Path
 import torch, torch.distributed as dist
 from .errors import UsageError
 
@@ -59,10 +58,10 @@ def add_up(values:list)->list:
     from accelerate.utils import reduce
     return reduce(torch.tensor(values, dtype=torch.float64, device=device), 'sum').tolist()
 
-def from_main(function):
+def from_main(function, device=None):
     "Returns what `function()` returns in the main process; its error is raised in all processes"
     if n_processes() == 1: return function()
-    join_processes()
+    join_processes(device)
     from accelerate.utils import broadcast_object_list
     result = [None, None]
     if is_main():
@@ -109,59 +108,13 @@ def find_device(name=None):
         raise UsageError(f"{why}: leave --device out, or say --device cpu") from e
     return device
 
-# %% ../../nbs/library/processes.ipynb #t2
-def own_cores():
-    "The numbers of the cores that this process may use"
-    if hasattr(os, 'sched_getaffinity'): return os.sched_getaffinity(0)
-    return set(range(os.cpu_count()))                        # macOS, Windows
-
-def idle_seconds(cores):
-    "Seconds that the cores have had nothing to do since the machine started, added up (Linux)"
-    ticks = 0
-    for line in Path('/proc/stat').read_text().splitlines():
-        name, *counts = line.split()
-        number = name.removeprefix('cpu')
-        if name != number and number.isdigit() and int(number) in cores:
-            idle, waits_for_disk = counts[3:5]
-            ticks += int(idle) + int(waits_for_disk)
-    return ticks/os.sysconf('SC_CLK_TCK')
-
-def free_cores(seconds:float=.3)->float:
-    "How many of its cores other programs leave to this process, on average over some `seconds`"
-    cores = own_cores()
-    def now(): return idle_seconds(cores) + time.process_time(), time.monotonic()
-    try:
-        before, begun = now()
-        time.sleep(seconds)
-        after, ended = now()
-        free = (after - before)/(ended - begun)
-    except (OSError, ValueError):                            # no Linux: by the last minute
-        try: free = len(cores) - os.getloadavg()[0]
-        except (OSError, AttributeError): free = len(cores)
-    return min(float(len(cores)), max(0., free))
-
-# %% ../../nbs/library/processes.ipynb #t3
-def choose_threads(say=print)->int:
-    "Returns how many threads to compute with: PyTorch's number, or fewer on a busy machine"
-    usual = torch.get_num_threads()
-    is_set = {'OMP_NUM_THREADS', 'MKL_NUM_THREADS'} & os.environ.keys()
-    if usual == 1 or is_set: return usual
-    free = free_cores()
-    if free > usual - .5: return usual
-    n = max(1, int(free + .2))
-    say(f"Other programs keep the cores busy (free: {free:.1f} of {len(own_cores())}), so this one "
-        f"computes with {n} thread{'s'*(n > 1)} instead of {usual}; --threads {usual} changes that")
-    return n
-
 # %% ../../nbs/library/processes.ipynb #t3b
 @contextmanager
 def use_threads(
-    n,         # how many, or 'free': see `choose_threads`
-    say=print, # is told where other programs leave fewer than usual
+    n, # how many; None: as many as before
 ):
-    "Compute with so many threads inside the block, as a command does; yields their number"
+    "Compute with so many threads inside the block, as a command does"
     before = torch.get_num_threads()
-    if n == 'free': n = choose_threads(say)
-    torch.set_num_threads(n)
-    try: yield n
+    torch.set_num_threads(n or before)
+    try: yield
     finally: torch.set_num_threads(before)

@@ -41,7 +41,7 @@ def as_text(dataset, types=None):
     is_table = isinstance(lists.items, pd.DataFrame)
     items = lists.items.itertuples() if is_table else lists.items
     sents = transform.all_tokens(map(earlier, items), lists.items)
-    types = types or TokenTypes(transform.vocab, transform.char_vocab)
+    types = types or TokenTypes(transform.vocab, transform.char_vocab, transform.tokenizer)
     return EncodedText(sents, types, transform.max_words)
 
 # %% ../../nbs/library/batches.ipynb #c012
@@ -81,6 +81,7 @@ class BatchDL(TfmdDL):
     n_inp = property(lambda self: self.n_in)
     vocab = property(lambda self: self.types.vocab)
     char_vocab = property(lambda self: self.types.char_vocab)
+    tokenizer = property(lambda self: self.types.tokenizer)
 
     def get_idxs(self):
         "The numbers of all examples in the order of this epoch; batch i ends before `ends[i]`"
@@ -199,8 +200,8 @@ class StreamDataLoader(BatchDL):
 
 # %% ../../nbs/library/batches.ipynb #c050x
 def needs_longer(k, longest):
-    return (f"context_size={k} needs a sentence of {2*k-1} words or more, and the longest here "
-            f"has {longest}")
+    return (f"context_size={k} needs a sentence of {2*k-1} words or more (one more where it is "
+            f"cut), and the longest here has {longest}")
 
 # %% ../../nbs/library/batches.ipynb #c052
 class NeighbourDataLoader(BatchDL):
@@ -225,7 +226,7 @@ class NeighbourDataLoader(BatchDL):
         place = np.arange(len(self.text.ids)) - np.repeat(self.text.offsets[:-1], lens)
         self.centres = np.flatnonzero((place >= k) & (place < length-k))
         self.skipped = int((lens < 2*k+1).sum())
-        require(len(self.centres), needs_longer(k, lens.max()-2))
+        require(len(self.centres), needs_longer(k, self.text.n_words.max()))
         return len(self.centres)
 
     @property
@@ -285,7 +286,8 @@ def show_batch(self:BatchDL, b=None, max_n=9, show=True, **kwargs):
     notes = self.text.notes if b is None else {}
     df = self.readable(self.one_batch() if b is None else b, max_n)
     for name,of_sentences in notes.items():
-        every = [mark for note in of_sentences for mark in (None, *note, None)]
+        every = np.full(len(self.text.ids), None)
+        every[self.text.ids > 2] = [one for note in of_sentences for one in note]
         df[name] = [say(every[i] for i in pos[pos >= 0]) for pos in self.pos[:max_n]]
     return shown(df, show)
 

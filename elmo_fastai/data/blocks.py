@@ -20,15 +20,16 @@ from fastai.data.all import (
 from fastai.interpret import plot_top_losses
 from fastai.text.data import SortedDL
 from ..base.errors import CorpusError, require
+from ..base.files import FilePath
 from ..text.read import (
     CONLLU, FLAGS, LABEL_COLUMNS, Sentence, column, hold_out, splits_of, summary, to_table)
-from ..text.tokens import ByteCharVocab, WordVocab, get_tokenizer
+from ..text.tokens import ByteCharVocab, KeepsTokenizer, WordVocab, get_tokenizer
 from .batches import say, shown
 from .blog import ElmoPadChunk, NumericalizeChars, TensorWords, token_parts
 from .encoded import TensorChars, TensorTokens
 
 # %% ../../nbs/library/blocks.ipynb #b2
-class TokensTransform(Transform):
+class TokensTransform(KeepsTokenizer, Transform):
     "A text, or a list of tokens, which stays as it is → a list of tokens"
     input_types = str, list, tuple, np.ndarray, L
     def __init__(self,
@@ -243,6 +244,7 @@ class TextDataLoaders(DataLoaders):
             made = block.dataloaders(items, bs=bs, val_bs=val_bs or 2*bs, drop_last=False,
                                      path=path, device=device)
         dls = cls(*made.loaders, path=path, device=made.device)
+        dls.path = FilePath(path)
         dls.said = summary(source, dict(train=n_train, valid=n_valid), items[0], **facts)
         return dls
 

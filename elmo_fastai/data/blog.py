@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 from fastai.data.all import L, TitledStr, Transform, TransformBlock, apply
 from ..base.errors import one_of, require
-from ..text.tokens import (
-    ByteCharVocab, CharVocab, NGramsTokenizer, WordVocab, get_tokenizer, limit_sents)
+from elmo_fastai.text.tokens import (
+    ByteCharVocab, CharVocab, KeepsTokenizer, NGramsTokenizer, WordVocab, get_tokenizer,
+    limit_sents)
 from .batches import LOADERS, NeighbourDataLoader
 from .encoded import TensorChars, TensorTokens
 
@@ -50,7 +51,7 @@ class ElmoTokens(namedtuple('ElmoTokens', 'words chars')):
         return f"ElmoTokens(words {list(self.words.shape)}, chars {list(self.chars.shape)})"
 
 # %% ../../nbs/library/blog.ipynb #c101
-class ElmoTransform(Transform):
+class ElmoTransform(KeepsTokenizer, Transform):
     "Text (or a list of tokens) → `ElmoTokens`"
     def __init__(self,
         tokenizer='words',   # see `get_tokenizer`
@@ -59,7 +60,8 @@ class ElmoTransform(Transform):
         min_freq:int=1, max_vocab:int=None,    # of the vocabulary to be built
         max_words:int=None   # cut longer sentences; `lost` counts the words that are cut off
     ):
-        self.tokenizer = get_tokenizer(tokenizer)
+        self.tokenizer = tokenizer
+        self.tokenize = get_tokenizer(tokenizer)
         self.vocab = vocab
         self.char_vocab = char_vocab or ByteCharVocab()
         self.min_freq = min_freq
@@ -72,7 +74,7 @@ class ElmoTransform(Transform):
         if isinstance(item, (list, tuple, L)): return list(item)
         require(isinstance(item, str), f"{where} has no text but {item!r:.60}: leave such rows out "
                 "first, as df.dropna() does")
-        return self.tokenizer(item)
+        return self.tokenize(item)
 
     def all_tokens(self, items, source=None):
         "The tokens of all `items`; an error names the row of the table `source`"
@@ -93,7 +95,9 @@ class ElmoTransform(Transform):
         _, bos, eos = self.char_vocab.specials
         chars = np.concatenate([[bos], self.char_vocab.encode(tokens), [eos]])
         words = [2, *self.vocab.encode(tokens), 3]
-        return ElmoTokens(TensorWords(torch.tensor(words)), TensorChars(torch.from_numpy(chars)))
+        n = len(tokens) + (1 if lost else 2)               # a cut sentence does not end there
+        return ElmoTokens(TensorWords(torch.tensor(words[:n])),
+                          TensorChars(torch.from_numpy(chars[:n])))
 
     def decodes(self, item:ElmoTokens):
         vocab = self.char_vocab

@@ -18,10 +18,11 @@ from pathlib import Path
 import pandas as pd, pyarrow.parquet as pq
 from fastai.data.all import TfmdDL, delegates, store_attr
 from ..base.errors import CorpusError, as_error, one_of, require
+from ..base.files import FilePath
 from ..base.options import takes
 from ..text.read import (
     column, is_files, is_text, lines_of, objects_of, split_lines)
-from ..text.tokens import CharScheme, SPECIALS, WordVocab, get_tokenizer
+from ..text.tokens import CharScheme, KeepsTokenizer, SPECIALS, WordVocab, get_tokenizer
 from .batches import (
     BatchDL, LOADERS, check_loader_args, fit_stream, needs_longer, whole)
 from .encoded import Cuts, EncodedText, TokenTypes
@@ -49,11 +50,11 @@ class Reader:
         require(self.stream is not None or isinstance(source, list), f"{type(source).__name__} "
                 f"{source!r:.60} is no list of files or texts, and no data set")
         are_files = is_files(source)
-        self.parts = list(source) if are_files else [source]
+        self.parts = [*map(FilePath, source)] if are_files else [source]
         for part in self.parts if are_files else ():
-            require(Path(part).suffix.lower() in STREAMED, f"{part} can't be read as a stream: "
+            require(part.suffix.lower() in STREAMED, f"{part} can't be read as a stream: "
                     f"take {', '.join(STREAMED)}, or an IterableDataset of 🤗 datasets")
-            require(Path(part).is_file(), f"there is no file {part}")
+            require(part.is_file(), f"there is no file {part}")
         self.text_col = text_col
         self.skip = skip
         self.shuffle = shuffle
@@ -163,7 +164,7 @@ class Rows:
 _MAX_COUNTED = 2_000_000     # words; of more the rarer half is forgotten
 
 @dataclass
-class ReadingOptions:
+class ReadingOptions(KeepsTokenizer):
     "How lines become sentences, words and characters"
     tokenizer:str = 'words'       # see `get_tokenizer`
     max_words:int = None          # cut longer sentences
@@ -206,7 +207,7 @@ class BufferedDataLoader(BatchDL):
         self.skipped = Counter()             # what was left out, and why
         self.cuts = Cuts(0, 0, 0)
         self.longest = 0                     # words of a sentence that is too short for CBOW
-        self.types = TokenTypes(vocab, self.options.char_vocab)
+        self.types = TokenTypes(vocab, self.options.char_vocab, self.options.tokenizer)
         self.text = EncodedText([], self.types)
         self.n_in = LOADERS[kind].n_in
         self.n_out = LOADERS[kind].n_out
@@ -256,9 +257,8 @@ class BufferedDataLoader(BatchDL):
         "The loader of a block; None where all its sentences are too short"
         text = EncodedText(sentences, self.types.new(), self.options.max_words)
         args = self.loader_args | kwargs
-        longest = text.lens.max() - 2
-        if self.kind == 'cbow' and longest < 2*args.get('context_size', 2) - 1:
-            self.longest = max(self.longest, longest)
+        if self.kind == 'cbow' and text.lens.max() <= 2*args.get('context_size', 2):
+            self.longest = max(self.longest, text.n_words.max())
             left_out['lines too short for the context'] += len(text)
             return None
         if self.kind == 'stream': args = fit_stream(len(text.ids), **args)
@@ -274,9 +274,9 @@ class BufferedDataLoader(BatchDL):
         for _, sentences in self._blocks(TextPlace(0), self.skipped):
             self.n_counted += len(self._loader(sentences, self.skipped) or [])
             for tokens in sentences:
-                tokens = tokens[:self.options.max_words]
-                self.n_tokens += len(tokens) + 2
-                yield tokens
+                kept = tokens[:self.options.max_words]
+                self.n_tokens += len(kept) + 1 + (len(kept) == len(tokens))     # with its marks
+                yield kept
         self._check(self.n_counted)
         seq_len = self.loader_args.get('seq_len', 64)
         require(self.kind != 'stream' or self.n_tokens >= seq_len, f"{self.n_tokens:,} tokens are "

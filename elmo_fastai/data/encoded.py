@@ -25,9 +25,11 @@ class TokenTypes:
     "Every distinct token once, with its word id and its characters; 0 is `PAD`, 1 `BOS`, 2 `EOS`"
     def __init__(self,
         vocab:WordVocab,
-        char_vocab=None  # None: `ByteCharVocab()`
+        char_vocab=None, # None: `ByteCharVocab()`
+        tokenizer=None   # what splits texts into such tokens; None: not known
     ):
         self.vocab = vocab
+        self.tokenizer = tokenizer
         self.char_vocab = char_vocab or ByteCharVocab()
         self.ids = {}                         # token → its number, from 3 up
         self.words = np.array([0, 2, 3])      # word ids, int64 [n_types]
@@ -46,7 +48,7 @@ class TokenTypes:
 
     tokens = property(lambda self: [PAD, BOS, EOS, *self.ids])
     def __len__(self): return len(self.words)
-    def new(self): return TokenTypes(self.vocab, self.char_vocab)    # without tokens
+    def new(self): return TokenTypes(self.vocab, self.char_vocab, self.tokenizer) # no tokens
 
 # %% ../../nbs/library/encoded.ipynb #c026
 class Cuts(namedtuple('Cuts', 'sentences words tokens')):
@@ -54,20 +56,24 @@ class Cuts(namedtuple('Cuts', 'sentences words tokens')):
     def __add__(self, other): return Cuts(*(a + b for a,b in zip(self, other)))
 
 class EncodedText:
-    "Sentences as one flat array of type ids, each between `BOS` and `EOS`"
+    "Sentences as one flat array of type ids, each between `BOS` and `EOS`; a cut one has no `EOS`"
     def __init__(self,
         sents:list,          # sentences, each a list of tokens
         types:TokenTypes,    # the table; it grows with them
         max_words:int=None,  # cut longer sentences; `cuts` counts the loss
         **notes              # for each sentence one note per token, to be shown: `tags=…`
     ):
+        n_before = np.array([len(tokens) for tokens in sents], int)
         sents, n_cut, n_lost = limit_sents(sents, max_words)
+        n_words = np.array([len(tokens) for tokens in sents], int)
+        is_whole = n_words == n_before
         self.types = types
+        self.max_words = max_words
         self.notes = {name: limit_sents(note, max_words)[0] for name,note in notes.items()}
-        self.offsets = np.cumsum([0, *(len(tokens) + 2 for tokens in sents)])
+        self.offsets = np.cumsum([0, *(n_words + 1 + is_whole)])
         self.ids = np.zeros(self.offsets[-1], np.int32)
         self.ids[self.offsets[:-1]] = 1
-        self.ids[self.offsets[1:] - 1] = 2
+        self.ids[self.offsets[1:][is_whole] - 1] = 2
         self.ids[self.ids == 0] = types(chain.from_iterable(sents))
         self.cuts = Cuts(n_cut, n_lost, int(types.is_long[self.ids].sum()))
 
@@ -81,7 +87,8 @@ class EncodedText:
         sizes = f"{len(self):,} sentences, {len(self.ids):,} tokens with their marks"
         return f"EncodedText: {sizes}, {len(self.types):,} types"
 
-    lens = property(lambda self: np.diff(self.offsets))     # tokens, both marks included
+    lens = property(lambda self: np.diff(self.offsets))     # tokens, marks included
+    n_words = property(lambda self: np.add.reduceat(self.ids > 2, self.offsets[:-1]))
 
     def types_at(self, pos):
         "Type ids at the positions `pos`; 0 where a position is -1"
@@ -89,9 +96,12 @@ class EncodedText:
 
     def positions(self, idxs, marks=True):
         "Positions of the tokens of sentences, [B, T], -1 for padding; with their marks or without"
-        first = self.offsets[idxs] + (not marks)
-        end = self.offsets[idxs + 1] - (not marks)
-        pos = first[:,None] + np.arange((end - first).max())
+        first = self.offsets[idxs]
+        end = self.offsets[idxs + 1]
+        if not marks:
+            first = first + 1
+            end = end - (self.ids[end - 1] == 2)        # a cut sentence has no mark there
+        pos = first[:,None] + np.arange((end - first).max(initial=1))
         return np.where(pos < end[:,None], pos, -1)
 
 # %% ../../nbs/library/encoded.ipynb #c033
@@ -102,9 +112,11 @@ def take(self:EncodedText,
     "Characters and target word ids at `pos`; a target is 0 where there is nothing to predict"
     words = self.types.words
     ids = self.types_at(pos)
-    # at both ends of the text any token will do: its target is not counted
-    after = self.ids[np.minimum(pos+1, len(self.ids)-1)]
+    n = len(self.ids)
+    after = np.where(pos+1 < n, self.ids[np.minimum(pos+1, n-1)], 1)
     before = self.ids[pos-1]
-    fwd = np.where((ids == 0) | (ids == 2), 0, words[after])  # nothing comes after EOS
-    bwd = np.where((ids == 0) | (ids == 1), 0, words[before]) # nothing comes before BOS
+    fwd = np.where((ids == 0) | (after == 1), 0, words[after])  # nothing comes after EOS, or a cut
+    bwd = np.where((ids == 0) | (ids == 1), 0, words[before])   # nothing comes before BOS
+    fwd[(ids == 1) & (after == 2)] = 0                          # a blank is no sentence
+    bwd[(ids == 2) & (before == 1)] = 0
     return self.types.chars[ids], fwd, bwd

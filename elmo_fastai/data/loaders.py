@@ -12,11 +12,12 @@ from collections import Counter
 from copy import copy
 from itertools import islice
 import torch
-from fastai.data.all import DataLoaders, L, default_device, patch
+from fastai.data.all import DataLoaders, default_device, patch
 from ..base.errors import one_of, require
+from ..base.files import FilePath
 from ..text.corpora import Corpus, text_corpus
 from ..text.read import last_part
-from ..text.tokens import WordVocab, get_tokenizer, split_text
+from ..text.tokens import WordVocab, get_tokenizer, split_texts, to_nfc, warn_of_cut
 from .batches import (
     LOADERS, SentenceDataLoader, check_loader_args, fit_stream, valid_loader)
 from .buffered import BufferedDataLoader
@@ -25,7 +26,7 @@ from .encoded import EncodedText, TokenTypes
 # %% ../../nbs/library/loaders.ipynb #c062
 def gold_notes(gold, sents):
     "Tags and senses that all sentences have, by name; none where their tokens are not `sents`"
-    if [sentence.tokens for sentence in gold] != sents: return {}
+    if [list(map(to_nfc, sentence.tokens)) for sentence in gold] != sents: return {}
     notes = {name: [getattr(sentence, name) for sentence in gold] for name in ('tags', 'senses')}
     return {name: note for name,note in notes.items() if all(note)}
 
@@ -52,6 +53,7 @@ def with_valid(corpus, valid_pct):
 # %% ../../nbs/library/loaders.ipynb #c063
 class ElmoDataLoaders(DataLoaders):
     "`DataLoaders` for language models and CBOW"
+    corpus = None        # whose text they have
     @classmethod
     def from_corpus(cls,
         corpus,                  # a `Corpus`, or what `text_corpus` takes: a file, a table, …
@@ -90,13 +92,14 @@ class ElmoDataLoaders(DataLoaders):
             if vocab is None:
                 cut = (tokens[:max_words] for tokens in sents)
                 vocab = WordVocab.build(cut, min_freq, max_vocab)
-            text = EncodedText(sents, TokenTypes(vocab, char_vocab), max_words, **notes)
+            types = TokenTypes(vocab, char_vocab, corpus.tokenizer)
+            text = EncodedText(sents, types, max_words, **notes)
             train = LOADERS[kind](text, **args)
             cuts = text.cuts
         else: # lines on disk
             train = BufferedDataLoader.counted(
                 corpus.train, vocab, kind=kind, char_vocab=char_vocab,
-                tokenizer=get_tokenizer(corpus.tokenizer), device=device, max_words=max_words,
+                tokenizer=corpus.tokenizer, device=device, max_words=max_words,
                 min_freq=min_freq, max_vocab=max_vocab, **args)
             args = dict(train.loader_args)
             skipped = train.skipped
@@ -107,6 +110,7 @@ class ElmoDataLoaders(DataLoaders):
         if valid_bs is not None: args['bs'] = valid_bs
         if kind == 'stream': args = fit_stream(len(text.ids), **args)
         res = cls(train, LOADERS[kind](text, **args), path=path, device=device)
+        res.path = FilePath(path)
         res.corpus = corpus
         res.cuts = dict(train=cuts, valid=text.cuts)
         res.skipped = Counter(corpus.skipped) + skipped + blank
@@ -120,14 +124,14 @@ class ElmoDataLoaders(DataLoaders):
         with_labels=None, rm_type_tfms=None, process=None,   # fastai passes these; no effect
         **kwargs             # of the loader; bs as in validation
     ):
-        "A loader of other text, in its order and like that for validation"
-        require(isinstance(items, (list, tuple, L)) and len(items), "Expected a list of texts and "
-                f"got {type(items).__name__} {items!r:.60}: put one text into a list", TypeError)
-        tok = get_tokenizer(self.corpus.tokenizer)
-        sents = [split_text(tok, item, i) for i,item in enumerate(items)]
-        require(any(sents), "there is not one word in these texts")
-        text = EncodedText([tokens for tokens in sents if tokens], self.types.new())
+        "A loader of other text, in its order and like that for validation; a blank is a row, too"
+        sents = split_texts(get_tokenizer(self.tokenizer), items)
+        require(sents, "there are no texts")
         if isinstance(self.valid, SentenceDataLoader): kwargs = {'sort': False, **kwargs}
+        else: sents = [tokens for tokens in sents if tokens]      # the rows of a batch are no texts
+        require(sents, "there is not one word in these texts")
+        text = EncodedText(sents, self.types.new())
+        warn_of_cut(text.cuts.tokens, text.types.char_vocab)
         return valid_loader(self.valid, text, **kwargs)
 
     def __repr__(self): return f"{type(self).__name__}: {self.corpus.said or self.corpus}"
@@ -141,7 +145,8 @@ def log_frequencies(self:ElmoDataLoaders,
     text = self.train.text
     if not len(text):
         sents = islice(self.corpus.sentences('train'), n_lines)
-        text = EncodedText([tokens for tokens in sents if tokens], self.types)
+        sents = [tokens for tokens in sents if tokens]
+        text = EncodedText(sents, self.types, self.train.options.max_words)
     words = torch.as_tensor(self.types.words[text.ids])
     counts = words.bincount(minlength=len(self.vocab)) + 1.
     return (counts/counts.sum()).log()

@@ -18,7 +18,7 @@ from ..base.downloads import cache_folder, download
 from ..base.errors import ModelFileError, UnknownName, as_error, require
 from ..base.files import COMPLETE, SavedFiles, check_free, regular_file, whole_folder
 from ..text.tokens import ByteCharVocab, CharVocab, SPECIALS, WordVocab
-from ..nn.bilm import BiLM, BiLMConfig, check_vocab
+from ..nn.bilm import BiLM, BiLMConfig, check_vocab, name_of, named_tokenizer
 from ..nn.softmax import FullSoftmax
 
 # %% ../../nbs/library/ai2.ipynb #keys
@@ -307,6 +307,9 @@ def read_ai2(options, weights=None, vocab=None):
         for k in ('softmax/W', 'softmax/b'): arrays[k] = arrays[k][rows]
     with torch.device('meta'): model = BiLM(c, n and n+1, ByteCharVocab(c.max_chars))
     model.load_state_dict(to_ours(arrays, c), assign=True)
+    kept = json.loads(unpacked_text(options, 10**6))
+    with as_error(ModelFileError, f"{options} can't be read"):
+        if 'tokenizer' in kept: model.tokenizer = named_tokenizer(kept['tokenizer'])
     return model.eval(), words
 
 # %% ../../nbs/library/ai2.ipynb #c074b
@@ -397,6 +400,7 @@ def save_ai2(
     folder = Path(folder).expanduser()
     check_writable(folder, model, vocab)
     arrays, options = as_files(model)
+    if model.tokenizer: options['tokenizer'] = name_of(model.tokenizer)      # for us alone
     with whole_folder(folder, names_of_ai2) as new:
         (new/'options.json').write_text(json.dumps(options, indent=1), encoding='utf-8')
         with h5py.File(new/'weights.hdf5', 'w') as f:

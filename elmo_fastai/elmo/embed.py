@@ -16,7 +16,7 @@ import numpy as np, torch
 from fastcore.basics import patch
 from fastcore.imports import IN_NOTEBOOK
 from ..base.errors import CorpusError, one_of, require
-from ..text.tokens import check_sentences, split_text
+from ..text.tokens import check_sentences, counted, one_warning, split_text, to_nfc
 from ..nn.bilm import evaluation_copy
 from ..nn.fast import speed_up
 from .module import Elmo, chars_of, joined
@@ -120,11 +120,13 @@ def embed_iter(self:Elmo,
     budget:int=2048,  # tokens per batch, padding included; longer sentences come in pieces
     bf16:bool=False,  # compute in bfloat16: faster on some processors, and less exact
 ):  # yields for each sentence [T, 2P], for 'all' [L+1, T, 2P], when pooled [2P] or [L+1, 2P]
-    "Embed a stream of sentences in bounded memory; the vectors come in the sentences' order"
+    """Embed a stream of sentences in bounded memory; the vectors come in the sentences' order
+
+    In the end one warning tells how many tokens were too long for the model, and were cut."""
     options = checked(self, layers, pool, dtype, budget, bf16)
     sentences = check_sentences(sentences)
     tokens = (split_text(self.tokenize, s, i) for i,s in enumerate(sentences))
-    portions = windows(tokens, 8*options['budget'], len)
+    portions = windows(counted(tokens, self.char_vocab), 8*options['budget'], len)
     return chain.from_iterable(embed_window(self, portion, **options) for portion in portions)
 
 @patch
@@ -166,7 +168,8 @@ def position_of(tokens, word):
         require(0 <= word < len(tokens), f"There is no position {word} in the {len(tokens)} tokens "
                 f"of {sentence!r:.200}: they are counted from 0")
         return int(word)
-    places = [t for t,token in enumerate(tokens) if token == word]
+    if isinstance(word, str): word = to_nfc(word)
+    places = [t for t,token in enumerate(tokens) if to_nfc(token) == word]
     require(places, f"{word!r} is not among the tokens of {sentence!r:.200}")
     require(len(places) == 1, f"{word!r} occurs {len(places)} times in {sentence!r:.200}: give "
             f"one of the positions {', '.join(map(str, places))} in place of the word")
@@ -196,9 +199,11 @@ def influence(self:Elmo,
     names = layer_names(self, checked(self, layers)['layers'])
     others = [i for i in range(len(tokens)) if i != position]
     shorter = [tokens[:i] + tokens[i+1:] for i in others]
-    vectors = self.embed_iter([tokens, *shorter], layers)
-    whole = next(vectors)[..., position, :]
     changes = np.zeros((len(tokens), len(names)))
-    for i,v in zip(others, vectors):
-        changes[i] = 1 - cosines(v[..., position - (i < position), :], whole)
+    with one_warning(self.char_vocab) as n_cut:
+        vectors = self.embed_iter([tokens, *shorter], layers)
+        whole = next(vectors)[..., position, :]
+        for v,i in zip(vectors, others):
+            changes[i] = 1 - cosines(v[..., position - (i < position), :], whole)
+        n_cut[:] = self.char_vocab.are_long(tokens)             # each counts once
     return pd.DataFrame(changes, tokens, names)

@@ -18,7 +18,7 @@ from ..base.options import given
 from ..base.portions import Portions
 from ..base.processes import find_device, use_threads
 from ..text.read import name_of, summary, texts_of, to_table
-from ..text.tokens import get_tokenizer
+from ..text.tokens import cut_remark, get_tokenizer
 from .embed import checked, embed_window, load_elmo, windows
 from .module import Elmo, digest_of_state, encoder_state
 
@@ -136,9 +136,7 @@ def outcome(result, out, char_vocab):
     text = f"{out}: {result['lines']:,} {unit}s, {result['tokens']:,} tokens"
     n_failed, n_cut = result['n_failed'], result['cut_tokens']
     if n_failed: text += f"; {n_failed:,} {unit}s are left out"
-    if n_cut: text += (
-        f"; {n_cut:,} tokens are cut, longer than the {char_vocab.max_chars - 2} bytes (or letters)"
-        " that the model has room for: a model with a larger max_chars reads them whole")
+    if n_cut: text += f"; {cut_remark(n_cut, char_vocab)}"
     return text
 
 # %% ../../nbs/library/embedding_files.ipynb #c081
@@ -199,7 +197,7 @@ def embed_named(
     source, out, # as for `embed_file`
     model,       # as for `load_elmo`
     tokenizer=None, # None: the model's
-    threads='free', # see `use_threads`
+    threads=None, # None: PyTorch's number
     device=None, # None: the best there is
     **kwargs     # of `embed_file`
 ) -> dict:       # what `embed_file` returns

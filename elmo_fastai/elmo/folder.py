@@ -19,7 +19,8 @@ from fastcore.basics import patch
 from ..base.errors import ModelFileError, UnknownName, as_error, one_of, require
 from ..base.files import SUMS, SavedFiles, check_free, read_saved, whole_folder
 from ..text.tokens import ByteCharVocab, SPECIALS, WordVocab, load_char_vocab
-from ..nn.bilm import BiLM, BiLMConfig, char_vocab_of, check_vocab, empty_bilm
+from ..nn.bilm import (
+    BiLM, BiLMConfig, char_vocab_of, check_vocab, empty_bilm, name_of, named_tokenizer)
 from ..nn.softmax import default_cutoffs
 from .ai2 import read_ai2, save_ai2
 from .module import Elmo, ScalarMix, without_head
@@ -68,6 +69,7 @@ def config_text(model):
         cutoffs = default_cutoffs(model.n_words, config['proj_dim'], config['div_value'])
         config['cutoffs'] = cutoffs or None
     head = dict(format=FORMAT, version=FORMAT_VERSION, n_words=model.n_words, config=config)
+    if model.tokenizer: head['tokenizer'] = name_of(model.tokenizer)
     return json.dumps(head, indent=1)
 
 def check_finite(weights, what, error=ModelFileError):
@@ -168,6 +170,7 @@ def read_bilm(files):
         possible = type(n_words) is int and (n_words == 0 or n_words >= len(SPECIALS))
         require(possible, f"it can't have n_words={n_words!r:.100}", ValueError)
         model = empty_bilm(BiLMConfig.from_dict(head['config']), n_words)
+        if 'tokenizer' in head: model.tokenizer = named_tokenizer(head['tokenizer'])
     model.char_vocab = read_chars(files, model.config)
     wanted = model.state_dict()                              # names and shapes, no values yet
     apart = {}
@@ -230,9 +233,9 @@ def elmo_files(elmo):
     "What `save_bilm` does not write: name → contents"
     mixes = [dict(norm=mix.norm, train_shares=mix.w.requires_grad,
                   train_gamma=mix.gamma.requires_grad) for mix in elmo.mixes]
-    tokenizer = elmo.tokenizer if isinstance(elmo.tokenizer, str) else None
     settings = dict(format=ELMO_FORMAT, version=ELMO_VERSION, dropout=elmo.drop.p,
-                    markers=elmo.markers, carry=elmo.carry, mixes=mixes, tokenizer=tokenizer)
+                    markers=elmo.markers, carry=elmo.carry, mixes=mixes,
+                    tokenizer=name_of(elmo.tokenizer), nfc=elmo.nfc)
     tensors = {k: v.detach().cpu().contiguous() for k,v in elmo.mixes.state_dict().items()}
     check_finite(tensors, "The mixes of this Elmo", ValueError)
     return {'elmo.json': json.dumps(settings, indent=1), 'mix.safetensors': save_tensors(tensors),
@@ -309,11 +312,6 @@ def find_folder(name, **kwargs):
                   f"There is no folder {name!r} here, and the hub has not given it either"):
         return Path(snapshot_download(name, allow_patterns=list(FILES), **kwargs))
 
-def no_tokenizer(text):
-    "In the place of a function that a file could not hold"
-    raise ValueError("This model was saved with a tokenizer of its own: "
-                     "load it with tokenizer=…, or give it lists of tokens")
-
 OF_MIX = [name for name in signature(ScalarMix).parameters if name != 'n_layers']
 
 def check_settings(settings):
@@ -329,11 +327,12 @@ def saved_settings(files):
                       "does not hold the settings of an Elmo")
     with as_error(ModelFileError, f"{file} holds no Elmo with these settings"):
         settings = {name: saved[name] for name in ('dropout', 'markers', 'carry')}
-        settings['tokenizer'] = saved['tokenizer'] or no_tokenizer
+        settings['tokenizer'] = named_tokenizer(saved['tokenizer'])
+        settings['nfc'] = saved.get('nfc', True)
         dropout, mixes = saved['dropout'], saved['mixes']
         possible = type(dropout) in (int, float) and 0 <= dropout <= 1
         require(possible, f"dropout={dropout!r:.50}", ValueError)
-        one_of('carry', saved['carry'], (True, False))
+        for name in ('carry', 'nfc'): one_of(name, settings[name], (True, False))
         require(isinstance(mixes, list) and mixes, f"mixes={mixes!r:.50}", ValueError)
         for mix in mixes:
             for name in ('train_shares', 'train_gamma'): one_of(name, mix[name], (True, False))
@@ -389,7 +388,8 @@ def from_ai2(cls:Elmo,
     device='cpu',  # where to put the model
     **settings     # of `Elmo`; `carry=True` for exactly the vectors of the original's code
 ) -> Elmo:         # in evaluation mode
-    "A model from files in AI2's format; raises `ModelFileError`"
+    "A model from files in AI2's format, which takes texts as they are; raises `ModelFileError`"
+    settings = dict(nfc=False) | settings
     return cls(*read_ai2(options, weights, vocab), **settings).to(device).eval()
 
 @patch

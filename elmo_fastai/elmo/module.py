@@ -9,12 +9,14 @@ __all__ = ['ScalarMix', 'with_own_flags', 'Elmo', 'chars_of', 'elmo_split']
 
 # %% ../../nbs/library/elmo.ipynb #c005
 import copy
+from functools import partial
 from hashlib import blake2b
 import numpy as np, torch, torch.nn.functional as F
 from torch import nn, Tensor
 from fastcore.basics import patch
 from ..base.errors import one_of, require
-from ..text.tokens import WordVocab, check_sentences, get_tokenizer, split_text
+from ..text.tokens import (
+    KeepsTokenizer, WordVocab, counted, get_tokenizer, split_texts)
 from ..nn.bilm import BiLM, char_vocab_of, empty_bilm
 from ..nn.softmax import at_least_float
 
@@ -79,7 +81,7 @@ def with_own_flags(
     same |= {id(buffer): buffer for buffer in lm.buffers()}
     return copy.deepcopy(lm, same)
 
-class Elmo(nn.Module):
+class Elmo(KeepsTokenizer, nn.Module):
     "Token lists or char ids → mixed vectors of a biLM's layers, and a mask (Peters et al. 2018)"
     def __init__(self,
         lm:BiLM,                     # the pretrained biLM; it stays as it is
@@ -88,8 +90,10 @@ class Elmo(nn.Module):
         dropout:float=0.5,           # on the mixed vectors, in training
         markers:str='add',  # 'add' BOS and EOS, and drop their vectors; 'given': add nothing
         carry:bool=False,   # start from the state in which the batch before ended, row by row
-        tokenizer='words',  # for texts that are not split into tokens yet, see `get_tokenizer`
+        tokenizer=None,     # for texts that are not split into tokens yet, see `get_tokenizer`;
+                            # None: the biLM's own, or 'words' where it knows none
         char_vocab=None,             # the biLM's; None: what it knows, or `ByteCharVocab`
+        nfc:bool=True,      # bring texts to NFC before they are split; AI2's models take them as is
         **mix  # of each `ScalarMix`: shares, gamma, train_shares, train_gamma, norm
     ):
         super().__init__()
@@ -101,8 +105,10 @@ class Elmo(nn.Module):
         self.markers = markers
         self.carry = carry
         self.state = None                # that is carried
-        self.tokenizer = tokenizer
-        self.tokenize = get_tokenizer(tokenizer)
+        self.tokenizer = tokenizer or lm.tokenizer or 'words'
+        self.tokenize = get_tokenizer(self.tokenizer)
+        self.nfc = nfc
+        if not nfc: self.tokenize = partial(self.tokenize, nfc=False)
         self.mixes = nn.ModuleList([ScalarMix(self.n_layers, **mix) for _ in range(n_reps)])
         self.drop = nn.Dropout(dropout)
         self.freeze()
@@ -127,22 +133,24 @@ def to_tokens(self:Elmo,
     sents,    # texts, or lists of tokens
 ) -> list:    # of lists of tokens
     "Split what is text; raises `TypeError` naming what is neither text nor a list of tokens"
-    sents = check_sentences(sents)
-    return [split_text(self.tokenize, sentence, i) for i,sentence in enumerate(sents)]
+    return split_texts(self.tokenize, sents)
 
 @patch
 def to_chars(self:Elmo,
     sents,      # texts, or lists of tokens
 ) -> Tensor:    # char ids, [B, T, W]
-    "Character ids of sentences, without marks, on the model's device"
-    sents = self.to_tokens(sents)
-    lens = np.array([len(tokens) for tokens in sents], int)
-    chars = np.zeros((len(sents), lens.max(initial=0), self.char_vocab.max_chars), np.int16)
-    real = np.arange(chars.shape[1]) < lens[:,None]
-    if lens.sum(): chars[real] = self.char_vocab.encode([token for s in sents for token in s])
-    return torch.from_numpy(chars).to(self.device)
+    "Character ids of sentences, without marks, on the model's device; warns of tokens that are cut"
+    return token_chars(self, list(counted(self.to_tokens(sents), self.char_vocab)))
 
 # %% ../../nbs/library/elmo.ipynb #c055
+def token_chars(elmo, sents):
+    "Character ids [B, T, W] of lists of tokens"
+    lens = np.array([len(tokens) for tokens in sents], int)
+    chars = np.zeros((len(sents), lens.max(initial=0), elmo.char_vocab.max_chars), np.int16)
+    real = np.arange(chars.shape[1]) < lens[:,None]
+    if lens.sum(): chars[real] = elmo.char_vocab.encode([token for s in sents for token in s])
+    return torch.from_numpy(chars).to(elmo.device)
+
 def add_markers(chars, specials):
     "BOS before and EOS after each row's tokens: [B, T, W] → [B, T+2, W]"
     beyond = chars.shape[-1] - specials.shape[-1]
@@ -215,6 +223,7 @@ def encoder_state(lm):
 def without_head(lm):
     "The same biLM without its output layer; the weights are shared"
     bare = empty_bilm(lm.config, 0, lm.char_vocab)
+    bare.tokenizer = lm.tokenizer
     bare.load_state_dict(encoder_state(lm), assign=True)
     return bare
 
@@ -231,8 +240,8 @@ def digest_of_state(
 
 # %% ../../nbs/library/elmo.ipynb #c062
 def chars_of(elmo, sents):
-    "Char ids of texts or lists of tokens; `ValueError` where they should bring their marks"
-    chars = elmo.to_chars(sents)
+    "Char ids of lists of tokens; `ValueError` where they should bring their marks"
+    chars = token_chars(elmo, sents)
     require(elmo.markers == 'add' or not chars.numel(), "With markers='given' an Elmo takes char "
             "ids that have the marks of their sentences: texts and tokens have none, a typed <S> "
             "is a word. Make it with markers='add'", ValueError)
@@ -243,7 +252,8 @@ def layers(self:Elmo,
     x,         # char ids [B, T, W], padded on the right; or texts, or lists of tokens
 ) -> tuple:    # (vectors of each layer, [B, T, 2P], zeros at padding; mask [B, T], True: real)
     "The biLM's layers, not mixed"
-    chars = x.as_subclass(Tensor) if isinstance(x, Tensor) else chars_of(self, x)
+    if isinstance(x, Tensor): chars = x.as_subclass(Tensor)
+    else: chars = chars_of(self, list(counted(self.to_tokens(x), self.char_vocab)))
     require(chars.dim() == 3, f"char ids come as [B, T, W], not as {list(chars.shape)}", ValueError)
     mask = chars[..., 0] != 0
     if chars.shape[-1]: chars = self.marked(widened(chars, self.char_vocab))

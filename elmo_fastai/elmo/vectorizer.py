@@ -8,6 +8,7 @@ Docs: https://elmo-fastai.github.io/elmo_fastai/library/vectorizer.html.md"""
 __all__ = ['ElmoVectorizer']
 
 # %% ../../nbs/library/vectorizer.ipynb #imports
+import os
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
@@ -57,12 +58,15 @@ class ElmoVectorizer(TransformerMixin, BaseEstimator):
             require(X.shape[1:] in ((), (1,)), "Expected one column of texts, and got an array of "
                     f"shape {X.shape}: choose the column", ValueError)
             X = X.ravel()
-        for i,text in enumerate(X if hasattr(X, '__len__') else ()):
-            missing = text is None or isinstance(text, float) and text != text
-            require(not missing, f"Row {i} is {text!r}, no text: fill it in, as with fillna('')",
-                    TypeError)
         vectors = self.elmo_.embed(X, **self.options_, progress=False)
         return vectors.reshape(-1, self.n_features_out_)
+
+    def __getstate__(self):
+        "What was fitted has its model; a path to it means nothing on another machine"
+        state = dict(super().__getstate__())
+        is_path = isinstance(self.model, os.PathLike)
+        if is_path: state['model'] = state.get('elmo_', str(self.model))
+        return state
 
     def __sklearn_clone__(self): return type(self)(**self.get_params(deep=False)) # one model
 

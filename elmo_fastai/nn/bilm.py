@@ -17,7 +17,8 @@ import torch
 from torch import nn, Tensor
 from torch.overrides import TorchFunctionMode
 from ..base.errors import require
-from ..text.tokens import ByteCharVocab, CharScheme, WordVocab
+from ..text.tokens import (
+    ByteCharVocab, CharScheme, WordVocab, counted, get_tokenizer)
 from .charcnn import CharCNN
 from .recurrent import BiLSTMStack, LockedDropout
 from .softmax import output_layer
@@ -219,9 +220,25 @@ def char_vocab_of(lm, char_vocab=None):
             "take the one that it was trained with", ValueError)
     return chosen
 
+# %% ../../nbs/library/bilm.ipynb #c028t
+def no_tokenizer(text):
+    "In the place of a tokenizer that is not known, or of a function, which no file can hold"
+    raise ValueError("What split the text of this model's training is not known: say it, as in "
+                     "tokenizer='words', or give lists of tokens")
+
+def name_of(tokenizer):
+    "What a file keeps of a tokenizer: its name, or None of a function"
+    return tokenizer if isinstance(tokenizer, str) else None
+
+def named_tokenizer(name):
+    "The tokenizer of which a file keeps the name; ValueError: there is none"
+    if name: get_tokenizer(name)
+    return name or no_tokenizer
+
 # %% ../../nbs/library/bilm.ipynb #c029
 class BiLM(nn.Module):
     "A bidirectional language model over characters (Peters et al. 2018, section 3.1)"
+    tokenizer = None       # what split the text of its training; None: not known
     def __init__(self,
         config:BiLMConfig, # shape of the model
         n_words:int,       # V, number of words that it predicts; 0: no output layer, only states
@@ -423,13 +440,15 @@ def sentence_chars(char_vocab, tokens, bos=True, eos=True):
 # %% ../../nbs/library/bilm.ipynb #c066
 def guesses(
     model:BiLM,            # a `BiLM` with an output layer
-    tokens:list,           # the words of a sentence
+    tokens,                # a sentence, a list of words or a text
     vocab:WordVocab,       # names of the predicted words
     char_vocab:CharScheme, # encodes the words
     k:int=3,               # guesses per position and direction
 )->list:                   # a row per word: (word, forward guesses, backward guesses)
     "What each direction expects in the place of each word"
+    if isinstance(tokens, str): tokens = get_tokenizer(model.tokenizer or no_tokenizer)(tokens)
     k = min(k, model.n_words)
+    [tokens] = counted([tokens], char_vocab)
     def best(head, h):
         return [' '.join(vocab.decode(row)) for row in head.log_prob(h).topk(k).indices.tolist()]
     with evaluating(model, vocab, char_vocab) as model:

@@ -21,10 +21,13 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from ..base.errors import ModelFileError, as_error, one_of, require
 from ..base.files import regular_file, seen_encoding, whole_file
+from ..text.tokens import counted, warn_of_cut
+from ..nn.bilm import no_tokenizer
 from ..nn.charcnn import CharCNN
 from ..data.batches import shown, tensors
 from ..data.encoded import TokenTypes
 from ..train.learner import FitLearner
+from ..train.speak import GAP, around_the_gap
 
 # %% ../../nbs/library/word_vectors.ipynb #c035
 class CBOW(nn.Module):
@@ -59,18 +62,16 @@ class CBOW(nn.Module):
 class CBOWLearner(FitLearner):
     "A `Learner` whose `predict` fills a gap, and whose results are shown as words"
     def predict(self,
-        item,   # a text, split at spaces, or a list of tokens; with one '___' in it
+        item,   # a text, split as the loaders' are, or a list of tokens; with one '___' in it
     )->tuple:   # (the word, its id, the probabilities of all words [V])
         "The word that fits best into the gap"
-        tokens = item.split() if isinstance(item, str) else list(item)
-        n = tokens.count('___')
-        require(n == 1, f"Mark the one word to guess by '___'; there are {n} such marks in "
-                        f"{' '.join(tokens)!r:.100}", ValueError)
+        left, right = around_the_gap(item, self.dls.tokenizer or no_tokenizer)
         k = self.context_size
         types = TokenTypes(self.dls.vocab, self.dls.char_vocab)
         beyond = [0]*(k-1)                                # nothing, on either side of the marks
-        ids = beyond + [1, *types(tokens), 2] + beyond
-        gap = tokens.index('___') + k
+        ids = beyond + [1, *types([*left, GAP, *right]), 2] + beyond
+        if self.model.chars: warn_of_cut(int(types.is_long[ids].sum()), types.char_vocab)
+        gap = len(left) + k
         around = np.array([ids[gap-k:gap] + ids[gap+1:gap+k+1]])
         batch = tensors(types.words[around], types.chars[around], np.zeros(1, int))
         with self.no_bar(), self.no_logging(): [probs], _ = self.get_preds(dl=[batch])
@@ -199,6 +200,7 @@ def word_vectors(
             ValueError)
     words = learn.dls.vocab.itos[4:] if words is None else list(words)
     if model.chars is None: return WordVectors(words, model.embed.weight[4:].float().cpu().clone())
+    [words] = counted([words], learn.dls.char_vocab)
     chars = torch.from_numpy(learn.dls.char_vocab.encode(words))
     chars = chars.to(next(model.parameters()).device)
     vectors = [model.chars(some).float().cpu() for some in chars.split(1024)]

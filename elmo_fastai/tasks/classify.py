@@ -8,6 +8,7 @@ Docs: https://elmo-fastai.github.io/elmo_fastai/library/classifier.html.md"""
 __all__ = ['ElmoClassifier', 'elmo_classifier_learner', 'random_elmo']
 
 # %% ../../nbs/library/classifier.ipynb #c004
+import math, warnings
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -15,13 +16,13 @@ import numpy as np, pandas as pd, torch, torch.nn.functional as F
 from torch import nn, Tensor
 from fastcore.meta import delegates
 from fastai.basics import (
-    BCEWithLogitsLossFlat, CrossEntropyLossFlat, DataLoaders, L, Learner, accuracy, accuracy_multi)
+    BCEWithLogitsLossFlat, Callback, DataLoaders, L, Learner, accuracy, accuracy_multi)
 from fastai.torch_core import set_seed
 from sklearn.metrics import classification_report, multilabel_confusion_matrix
 from ..base.errors import one_of, require
 from ..nn.bilm import BiLM
 from ..nn.charcnn import TokenNorm
-from ..elmo.module import Elmo, elmo_split
+from ..elmo.module import Elmo, elmo_split, token_chars
 from .learner import ElmoLearner, LayerCache, MixPenalty, classes_of, layers_of
 from .scores import as_table, bootstrap
 
@@ -165,11 +166,35 @@ def judge_labels(vocab, p, y, guess):
                 confusion=confusion), torch.where(y > 0, p, 1 - p).prod(1)
 
 # %% ../../nbs/library/classifier.ipynb #c042
+NO_CLASS = -100  # what is predicted for a text without a token
+
+class NoAnswer(Callback):
+    "A text without a token has no answer: what the network makes of nothing becomes NaN"
+    def after_pred(self):
+        is_blank = (self.xb[0][..., 0] == 0).all(1)
+        self.learn.pred = self.pred.masked_fill(is_blank[:, None], math.nan)
+
 class ElmoClassifierLearner(ElmoLearner):
     "An `ElmoLearner` of texts, that can say where its attention lies"
-    def predict(self, *args, **kwargs):
-        "As fastai's, without a progress bar"
-        with self.no_bar(), self.no_logging(): return super().predict(*args, **kwargs)
+    def get_preds(self, *args, with_input=False, with_decoded=False, cbs=None, **kwargs):
+        "As fastai's; for a text without a token the answer is NaN, and the class `NO_CLASS`"
+        found = super().get_preds(*args, with_input=with_input, with_decoded=with_decoded,
+                                  cbs=[*L(cbs), NoAnswer()], **kwargs)
+        preds, _, *others = found[with_input:]
+        if preds is None: return found
+        blank = preds.isnan().any(1)
+        if with_decoded and others[0].ndim == 1: others[0][blank] = NO_CLASS
+        if blank.any(): warnings.warn(f"{int(blank.sum()):,} of {len(blank):,} texts have no token,"
+            f" the first is number {int(blank.nonzero()[0])}: they get no class, and NaN")
+        return found
+
+    def predict(self, item, *args, **kwargs):
+        "As fastai's, without a progress bar; a text without a token has no class: None"
+        with self.no_bar(), self.no_logging():
+            dl = self.dls.test_dl([item])
+            if dl.one_batch()[0].any(): return super().predict(item, *args, **kwargs)
+            p, _, number = self.get_preds(dl=dl, with_decoded=True)
+        return None, number[0], p[0]
 
     @torch.no_grad()
     def attention(self, text)->pd.Series:
@@ -239,9 +264,9 @@ def random_elmo(
     config = elmo.lm.config
     lm = BiLM(replace(config, norm=True), 0, elmo.char_vocab)
     new = Elmo(lm, n_reps=len(elmo.mixes), dropout=elmo.drop.p, norm=elmo.mixes[0].norm,
-               tokenizer=elmo.tokenizer, char_vocab=elmo.char_vocab)
+               tokenizer=elmo.tokenizer, char_vocab=elmo.char_vocab, nfc=elmo.nfc)
     sents = [tokens[:512] for tokens in new.to_tokens(texts[:1600])]  # no batch of long texts
-    batches = [new.to_chars(sents[i:i+32]) for i in range(0, len(sents), 32)]
+    batches = [token_chars(new, sents[i:i+32]) for i in range(0, len(sents), 32)]
     for encoder in new.lm.encoders:
         encoder.train()
         for chars in batches: encoder(chars)

@@ -44,7 +44,7 @@ class EmbedSettings(Options):
                      'or .npz', 'FILE', group='the run')
     overwrite:bool = option(False, 'replace an output, and drop the beginning of another job')
     budget:int = option(2048, 'tokens per batch', 'N', check=at_least(3))
-    threads:str = same_option('threads')
+    threads:int = same_option('threads')
     device:str = same_option('device')
     bf16:bool = option(False, 'compute in bfloat16: faster on some processors, less exact')
 

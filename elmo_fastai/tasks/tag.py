@@ -16,7 +16,7 @@ from fastai.basics import DataLoaders, L, Learner, Metric, delegates, is_listy, 
 from fastai.text.models.awdlstm import RNNDropout
 from sklearn.metrics import classification_report
 from ..base.errors import one_of, require
-from ..text.tokens import WordVocab, offsets
+from ..text.tokens import WordVocab, check_sentences, offsets
 from ..nn.charcnn import CharCNN
 from ..nn.recurrent import init_lstm, reverse_padded
 from ..data.blocks import IGNORE, TagLoss
@@ -188,10 +188,9 @@ class TaggerLearner(ElmoLearner):
     def tag(self,
         texts,               # or lists of tokens
         as_spans:bool=False, # say where each span stands in its text, see `spans_of`?
-    )->list:                 # for each a list of (token, tag), or of spans
+    )->list:                 # for each a list of (token, tag), or of spans; an empty one of a blank
         "The tags of many sentences, each in its place"
-        require(not isinstance(texts, str), "put the text into a list, as in learn.tag([text])")
-        texts = list(texts)
+        texts = list(check_sentences(texts))
         if not texts: return []
         probs, _ = self.answers(self.dls.test_dl(texts))
         tokenize = self.dls.valid_ds.tls[0].tokens_of
@@ -308,5 +307,5 @@ def elmo_for_tags(elmo, dls, layers, where, dropout):
     shares = None
     if single in range(n): shares = [1. if i == single else 1e-9 for i in range(n)]
     return Elmo(deepcopy(without_head(elmo.lm)), n_reps=2 if where == 'both' else 1, norm='token',
-                dropout=dropout, char_vocab=elmo.char_vocab, shares=shares,
-                train_shares=layers == 'learned')
+                dropout=dropout, tokenizer=elmo.tokenizer, char_vocab=elmo.char_vocab,
+                shares=shares, train_shares=layers == 'learned')

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np, pandas as pd
 from fastcore.foundation import L
 from ..base.errors import CorpusError, as_error, require
-from .tokens import get_tokenizer
+from .tokens import KeepsTokenizer, get_tokenizer
 
 # %% ../../nbs/library/read.ipynb #sentence
 @dataclass
@@ -42,7 +42,7 @@ class Sentence:
     def text(self): return ' '.join(self.tokens)
 
 # %% ../../nbs/library/read.ipynb #corpus
-class Corpus:
+class Corpus(KeepsTokenizer):
     "Lines of text in named splits"
     said = None   # in one line: what was read, and how
     def __init__(self,

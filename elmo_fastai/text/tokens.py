@@ -10,21 +10,29 @@ __all__ = ['PAD', 'UNK', 'BOS', 'EOS', 'SPECIALS', 'space_tokenize', 'is_spaced'
            'NGramsTokenizer', 'CharVocab', 'load_char_vocab', 'limit_sents']
 
 # %% ../../nbs/library/tokens.ipynb #c004
-import json, os, re, reprlib, unicodedata
+import copy, io, json, os, pickle, re, reprlib, sys, unicodedata, warnings
 from collections import Counter
 from collections.abc import Mapping, Set
+from contextlib import contextmanager
+from contextvars import ContextVar
 from itertools import chain
 import numpy as np
-from fastcore.basics import patch
+from fastcore.basics import noop, patch
 from ..base.errors import require
 from ..base.files import regular_file, whole_file
+
+# %% ../../nbs/library/tokens.ipynb #nf2
+def to_nfc(text):
+    "Returns a text in Unicode's form NFC: a letter and its accents as one character, where possible"
+    return text if text.isascii() else unicodedata.normalize('NFC', text)
 
 # %% ../../nbs/library/tokens.ipynb #c016
 def space_tokenize(
     text:str, # a line, or more
+    nfc:bool=True, # bring it to NFC first?
 )->list:      # tokens
     "Split `text` at blanks, tabs and line ends, for text that is tokenised already"
-    return re.findall('[^ \\t\\r\\n]+', text)
+    return re.findall('[^ \\t\\r\\n]+', to_nfc(text) if nfc else text)
 
 # %% ../../nbs/library/tokens.ipynb #c024
 def _category(name):
@@ -100,60 +108,90 @@ def is_spaced(
     if not runs: return True
     return bool(_re_blank.search(text)) and sum(map(len, runs)) <= 6*len(runs)
 
-def _clean(text):
-    "Returns a text without marks of direction, and with usual blanks for those of no width"
-    if text.isascii() or not _re_format.search(text): return text
-    return _re_narrow.sub(' ', text.translate(DROPPED))
+def _clean(text, nfc):
+    "Returns a text without marks of direction, in NFC, and with usual blanks for those of no width"
+    if text.isascii(): return text
+    has_format = _re_format.search(text)
+    if has_format: text = text.translate(DROPPED)
+    if nfc: text = to_nfc(text)
+    return _re_narrow.sub(' ', text) if has_format else text
 
 def char_tokenize(
     text:str, # a line, or more
+    nfc:bool=True, # bring it to NFC first?
 )->list:      # tokens
     "As `word_tokenize`, and each letter of a script without blanks (Han, Thai, …) is a token"
-    text = _clean(text)
+    text = _clean(text, nfc)
     parts = [part for token in _re_word.findall(text) for part in _re_letter.findall(token)]
     return _trimmed(parts, text)
 
 # %% ../../nbs/library/tokens.ipynb #c027
 def word_tokenize(
     text:str, # a line, or more
+    nfc:bool=True, # bring it to NFC first?
 )->list:      # tokens
     "Split off punctuation and contractions (`didn't` → `did n't`); no visible character is lost"
-    text = _clean(text)
-    if not text.isascii() and not is_spaced(text): return char_tokenize(text)
+    text = _clean(text, nfc)
+    if not text.isascii() and not is_spaced(text): return char_tokenize(text, nfc)
     return _trimmed(_re_word.findall(text), text)
 
 # %% ../../nbs/library/tokens.ipynb #of2
+def _letters(text):
+    "Yields where the letters of a text begin and end, each with the marks behind it"
+    start = 0
+    for i,c in enumerate(text):
+        is_mark = unicodedata.combining(unicodedata.normalize('NFD', c)[0])
+        if i == start or is_mark: continue
+        letter = text[start:i]
+        if to_nfc(letter + c) == to_nfc(letter) + to_nfc(c):
+            yield start, i
+            start = i
+    yield start, len(text)
+
+def _in_places(text):
+    "A text without marks of direction, in NFC; of each of its characters (start, end) in `text`"
+    kept = [i for i,c in enumerate(text) if ord(c) not in DROPPED]
+    plain = text.translate(DROPPED)
+    if plain == to_nfc(plain): return plain, [(i, i+1) for i in kept]
+    places = []
+    for start,end in _letters(plain):
+        letter = plain[start:end]
+        new = to_nfc(letter)
+        n = len(os.path.commonprefix([letter, new]))
+        places += [(i, i+1) for i in kept[start:start+n]]
+        if n < len(new): places += [(kept[start+n], kept[end-1] + 1)]*(len(new) - n)
+    return to_nfc(plain), places
+
 def offsets(
     text:str,    # as it was before it was split
     tokens:list, # of this text, in their order
-) -> list:       # (start, end) of each token, in characters: the token is text[start:end]
+) -> list:       # (start, end) of each token, in characters: text[start:end] in NFC is the token
     """Where each token stands in its text; ValueError where it is written otherwise there.
 
     Marks of direction, which `word_tokenize` drops, may stand in the text and not in a token."""
-    kept = [i for i,c in enumerate(text) if ord(c) not in DROPPED]
-    plain = text.translate(DROPPED)
-    places = []
+    plain, places = _in_places(text)
+    found = []
     end = 0
     for token in tokens:
-        bare = token.translate(DROPPED) or token
+        bare = to_nfc(token.translate(DROPPED)) or token
         start = plain.find(bare, end)
         require(start >= 0, f"The token {token!r} is not in {text!r:.60} as it is written: this "
                 "tokenizer changes the text, so pass lists of tokens", ValueError)
         end = start + len(bare)
-        places.append((kept[start], kept[end-1] + 1))
-    return places
+        found.append((places[start][0], places[end-1][1]))
+    return found
 
 # %% ../../nbs/library/tokens.ipynb #c035
 class _Late:
     "A tokenizer that is made, by `load`, at the first text"
     def __getstate__(self):
         return {name: value for name, value in vars(self).items() if name != 'split'}
-    def __call__(self, text):
+    def __call__(self, text, nfc=True):
         if not hasattr(self, 'split'):
             try: self.split = self.load()
             except ImportError: raise ImportError(f"{type(self).__name__} needs spaCy: "
                                                   "`pip install spacy`, or take 'words'") from None
-        return [token for token in self.split(text) if token.strip()]
+        return [token for token in self.split(to_nfc(text) if nfc else text) if token.strip()]
 
 class SpacyTokenizer(_Late):
     "spaCy's rules for `lang`, one text at a time"
@@ -189,15 +227,63 @@ class FastaiTokenizer(_Late):
 _tokenizers = dict(space=space_tokenize, words=word_tokenize, chars=char_tokenize,
                    spacy=SpacyTokenizer(), fastai=FastaiTokenizer())
 
+class _Own:
+    "A function from text to tokens, which gets its texts in NFC"
+    def __init__(self, split): self.split = split
+    def __call__(self, text, nfc=True): return self.split(to_nfc(text) if nfc else text)
+
 def get_tokenizer(
     name # 'space', 'words', 'chars', 'spacy', 'fastai', one of fastai's; or a function of a text
 ):
-    "The tokenizer called `name`; a function is returned as it is"
+    "The tokenizer called `name`, or one from a function; it brings texts to NFC"
     if type(name).__module__ == 'fastai.text.core': return FastaiTokenizer(name)
-    if callable(name): return name
+    is_ready = isinstance(name, (_Own, _Late)) or name in list(_tokenizers.values())
+    if callable(name): return name if is_ready else _Own(name)
     require(name in _tokenizers, f"No tokenizer is called {name!r}: take one of "
             f"{', '.join(_tokenizers)}, or pass a function from text to tokens", ValueError)
     return _tokenizers[name]
+
+# %% ../../nbs/library/tokens.ipynb #kp2
+class UnsavedTokenizer(ValueError, pickle.PicklingError):
+    "Why a tokenizer can't be saved, or sent to another process"
+
+def can_pickle(value, pickler):
+    "Can a pickler of this class pickle a value?"
+    try: pickler(io.BytesIO()).dump(value)
+    except Exception: return False
+    return True
+
+class Kept:
+    "A tokenizer in the state of what keeps it: copied as it is, pickled if it can be"
+    def __init__(self, f):
+        self.f = f
+        for name in ('__name__', '__qualname__'):
+            setattr(self, name, getattr(f, name, type(f).__name__))
+    def __call__(self, text): return self.f(text)
+    def __deepcopy__(self, memo):
+        try: return copy.deepcopy(self.f, memo)
+        except Exception: return self.f          # one that can't be copied serves both
+    def __reduce__(self):
+        picklers = {pickle.Pickler}
+        frame = sys._getframe(1)
+        while frame and frame.f_code is not can_pickle.__code__:     # else it is within itself
+            caller = frame.f_locals.get('self')                      # a pickler of another kind?
+            if isinstance(caller, (pickle.Pickler, pickle._Pickler)): picklers.add(type(caller))
+            frame = frame.f_back
+        is_good = frame or any(can_pickle(self.f, pickler) for pickler in picklers)
+        require(is_good, f"The tokenizer can't be saved, for it is {described(self.f)}: take one "
+                "by its name, as tokenizer='words', or a function at the top level of a module",
+                UnsavedTokenizer)
+        return noop, (self.f,)
+
+class KeepsTokenizer:
+    "A parent of what has a `tokenizer`: pickled, it says so if that can't be saved"
+    def __getstate__(self):
+        state = super().__getstate__()
+        own = {name: Kept(state[name]) for name in ('tokenizer', 'tokenize')
+               if callable(state.get(name)) and not isinstance(state[name], Kept)}
+        return state | own
+
 
 # %% ../../nbs/library/tokens.ipynb #c052m
 def instead_of(values):
@@ -233,10 +319,15 @@ def split_text(tokenize, s, i):
     "The tokens of `s`, a text or a list of tokens; `TypeError` naming sentence `i` otherwise"
     if isinstance(s, str): return tokenize(s)
     cure = instead_of(s)
+    if not hasattr(type(s), '__iter__'): cure = "write '' where there is none, as fillna('') does"
     tokens = list(s) if cure is None else []
     if cure is None and all(isinstance(t, str) for t in tokens): return tokens
     why = f"Sentence {i} is {described(s)}, neither a text nor a list of tokens"
     raise TypeError(f"{why}: {cure}" if cure else why)
+
+def split_texts(tokenize, sentences):
+    "The tokens of each text or list of tokens, in its place: an empty list where there is none"
+    return [split_text(tokenize, s, i) for i,s in enumerate(check_sentences(sentences))]
 
 # %% ../../nbs/library/tokens.ipynb #c042
 PAD = '<pad>' # fills the places after the end of a short sentence
@@ -414,6 +505,39 @@ def decode(self:CharScheme,
         return mark or self.join(row[(row > 0) & (row < self.bos)] - 1)
     return [token(row) for row in np.asarray(chars)]
 
+# %% ../../nbs/library/tokens.ipynb #cut2
+def cut_remark(n, char_vocab):
+    "What to say of `n` tokens that are cut"
+    return (f"{n:,} token{'s are' if n > 1 else ' is'} cut, longer than the "
+            f"{char_vocab.max_chars - 2} bytes (or letters) that the model has room for: a model "
+            "with a larger max_chars reads them whole")
+
+_outer = ContextVar('the numbers of the calls within one that warns of all', default=None)
+
+def warn_of_cut(n, char_vocab):
+    "Warn of `n` tokens that are cut, if there are any; or leave that to the call that asked for it"
+    if _outer.get() is not None: _outer.get().append(n)
+    elif n: warnings.warn(cut_remark(n, char_vocab), stacklevel=2)
+
+@contextmanager
+def one_warning(char_vocab):
+    "Yields a list of how many tokens each call inside has cut; in the end one warning tells of all"
+    numbers = []
+    before = _outer.set(numbers)
+    try: yield numbers
+    finally:
+        _outer.reset(before)
+        warn_of_cut(sum(numbers), char_vocab)
+
+def counted(sents, char_vocab):
+    "Yields lists of tokens; in the end one warning tells how many of their tokens are cut"
+    n = 0
+    try:
+        for tokens in sents:
+            n += int(char_vocab.are_long(tokens).sum())
+            yield tokens
+    finally: warn_of_cut(n, char_vocab)
+
 # %% ../../nbs/library/tokens.ipynb #c075
 class ByteCharVocab(CharScheme):
     "Characters as the bytes of UTF-8, with the ids of AI2's models: nothing is unknown"
@@ -437,7 +561,7 @@ class ByteCharVocab(CharScheme):
         return bytes(symbols.tolist()).decode('utf-8', 'replace')   # a character may have been cut
 
 # %% ../../nbs/library/tokens.ipynb #c081
-class NGramsTokenizer:
+class NGramsTokenizer(KeepsTokenizer):
     "Text → for each word the list of its character n-grams; a word shorter than `n` is one piece"
     def __init__(self,
         n:int=1,          # characters a piece

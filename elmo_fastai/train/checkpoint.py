@@ -19,7 +19,7 @@ from fastai.callback.all import *
 from ..base.errors import CheckpointError, as_error, require
 from ..base.files import load_plain, lock_folder, save_plain, sync, whole_folder
 from ..base.processes import gather, is_main, main_says, n_processes, rank
-from .learner import FitCallback, FitLearner, Reason, TimeBudget, bare
+from .learner import BiLMLearner, FitCallback, FitLearner, Reason, TimeBudget, bare
 
 # %% ../../nbs/library/resume.ipynb #c018
 # What fastai's own callbacks have to remember; ours have a `state_dict`
@@ -234,8 +234,6 @@ class Resume(FitCallback):
     # done; the parts get their state at the next batch, since they clear it as an epoch begins
     def before_epoch(self):
         if self.is_back: return
-        bar = getattr(self.learn, 'progress', None)
-        if hasattr(bar, 'mbar'): bar.mbar.update(0)              # it can't begin later
         train = self.dls.train
         own = self.checkpoint.state['own'][rank()]
         if hasattr(type(train), 'state_dict'): train.load_state_dict(own['position'])
@@ -289,7 +287,7 @@ class Checkpoints(FitCallback):
         resumed = vars(self.learn).get('resume')
         if resumed: self.n_fits = resumed.checkpoint.position.get('fit', 0)
         self.n_fits += 1
-        if not resumed: self.save(0, 0)
+        if not resumed: self.save(self.first_epoch, 0, is_start=True)
     def before_train(self):
         self.clock = time.monotonic()
         self.begun = _loader_states(self.learn)[0]
@@ -308,19 +306,19 @@ class Checkpoints(FitCallback):
     def after_fit(self): self.let_go()
     def let_go(self): self.held.close()       # also where `fit` ends by an error
 
-    def save(self, epoch:int, batches:int):
+    def save(self, epoch:int, batches:int, is_start=False):
         "Write a checkpoint now: so many epochs are done, and so many batches of the next one"
         state = _state(self.learn, self.begun) | dict(settings=self.settings)
         finite = all(weight.isfinite().all() for weight in state['model'].values())
-        if is_main() and finite: self.write(epoch, batches, state)
+        if is_main() and finite: self.write(epoch, batches, state, is_start)
         self.written = epoch, batches
         self.clock = time.monotonic()
 
-    def write(self, epoch, batches, state):
+    def write(self, epoch, batches, state, is_start):
         old = checkpoints_in(self.folder)
         newest = old[0] if old else '0-none'
         name = f'epoch{epoch+1}-batch{batches}' if batches else f'epoch{epoch}-end'
-        if epoch == batches == 0:
+        if is_start:
             name = 'start'
             fresh = self.n_fits > 1 or not old         # a learner may be fitted several times
             require(fresh, f"{self.folder} holds checkpoints of a training, the newest is "
@@ -330,7 +328,7 @@ class Checkpoints(FitCallback):
         fields = dict(
             position=dict(epoch=epoch, batches=batches, n_epoch=self.n_epoch, n_iter=n_iter,
                           fit=self.n_fits-1),
-            valid_loss=self.recorder.loss.value if epoch and not batches else None,
+            valid_loss=None if is_start or batches else self.recorder.loss.value,
             run=self.description, saved=time.strftime('%Y-%m-%d %H:%M:%S'),
             machine=machine(self.learn), state=state)
         try:
@@ -342,6 +340,16 @@ class Checkpoints(FitCallback):
             why = f"No checkpoint could be written in {self.folder}: {error}"
             require(name != 'start', why, CheckpointError)
             warnings.warn(f"{why}. The training goes on; the newest checkpoint is {newest}.")
+
+# %% ../../nbs/library/resume.ipynb #c037p
+def keep_precision(learn, checkpoint, say):
+    "Let a biLM's learner train in bfloat16 if the training did that is resumed, else in 32 bits"
+    if not isinstance(learn, BiLMLearner): return
+    with as_error(CheckpointError, f"{checkpoint.path} does not fit this training"):
+        was = 'bf16' in checkpoint.state['settings']['callbacks']
+    if was == any(cb.name == 'bf16' for cb in learn.cbs): return
+    learn.to_bf16() if was else learn.to_fp32()
+    say(f"The training goes on in {'bfloat16' if was else 'full precision'}, as it began.")
 
 # %% ../../nbs/library/resume.ipynb #c038
 def resume(
@@ -356,6 +364,7 @@ def resume(
     for difference in unlike(checkpoint.machine, machine(learn)):
         say(f"The last digits may differ from the uninterrupted training: {difference}.")
     learn.remove_cb(Resume)
+    keep_precision(learn, checkpoint, say)
     learn.add_cb(Resume(checkpoint))
     learn.fits_done = checkpoint.position.get('fit', 0)
     return checkpoint

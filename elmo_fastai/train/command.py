@@ -46,7 +46,7 @@ class Settings(Options):
                       'none with --valid)', 'FILE', read=path)
     tokenizer:str = option(
         None, 'words, chars (each letter of Chinese, Thai … is a token), space (tokenised '
-        'already), spacy (English), fastai (default: words)', 'NAME',
+        'already), spacy (English), fastai (default: words; with --from its own)', 'NAME',
         choices=('words', 'chars', 'space', 'spacy', 'fastai'))
     text_col:str = same_option('text_col')
     token_col:str = same_option('token_col')
@@ -101,7 +101,7 @@ class Settings(Options):
     config:dict = option(None, 'settings by these names, TOML or JSON; what is said here comes '
                          "first. A model's folder has its own, run.toml", 'FILE')
     dry:bool = option(False, 'only tell what would happen, with a time from some real steps')
-    threads:str = same_option('threads')
+    threads:int = same_option('threads')
     device:str = same_option('device')
 
     def __post_init__(self):
@@ -131,7 +131,7 @@ class Settings(Options):
     ):
         "The settings of a training that goes on; raises `UsageError`"
         now = {name: getattr(places, name) for name in PLACES}
-        if places.threads != 'free': now['threads'] = places.threads
+        if places.threads is not None: now['threads'] = places.threads
         return cls.of(kept | now)
 
     def to_toml(self):
@@ -225,15 +225,11 @@ def pretrain(
 # %% ../../nbs/library/command.ipynb #c041
 def next_steps(folder):
     "What to try after a training"
-    tok = json.loads((folder/'report.json').read_text(encoding='utf-8'))['tokenizer']
-    named = tok in ('chars', 'space', 'spacy', 'fastai')     # else it is the default, or nameless
-    option = f' --tokenizer {tok}' if named else ''
-    argument = f', tokenizer={tok!r}' if named else ''
     return ("What to try next\n"
             "Train on your own text:  elmo_pretrain my.txt\n"
-            f"Vectors for a text:      elmo_embed my.txt --model {folder}{option} --out v.hdf5\n"
+            f"Vectors for a text:      elmo_embed my.txt --model {folder} --out v.hdf5\n"
             "Use it in Python:        from elmo_fastai.all import Elmo; "
-            f"elmo = Elmo.from_pretrained('{folder}'{argument})")
+            f"elmo = Elmo.from_pretrained('{folder}')")
 
 # %% ../../nbs/library/command.ipynb #c042
 EXAMPLES = {'my_book.txt --time 15m': 'a quarter of an hour',

@@ -10,21 +10,23 @@ __all__ = ['TargetsToModel', 'bilm_loss', 'NatsMetric', 'Reason', 'Stop', 'is_fi
            'FitLearner', 'BiLMLearner', 'bilm_learner', 'toy_bilm']
 
 # %% ../../nbs/library/training.ipynb #c005
-import math, signal, threading, time, timeit
+import math, signal, threading, time
 from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache, partial
 from itertools import count
-import torch
+import cloudpickle, torch
 from fastai.basics import *
 from fastai.callback.all import *
 from fastai.torch_core import no_random, set_seed
 from ..base.errors import require
+from ..base.files import portable, whole_file
 from ..base.options import in_words
-from ..base.processes import add_up, is_main, n_processes
+from ..base.processes import add_up, from_main, is_main, n_processes
 from ..text.corpora import toy_corpus
+from ..text.tokens import KeepsTokenizer
 from ..nn.bilm import BiLM, BiLMConfig, ELMO_TINY, evaluating, perplexity
 from ..nn.fast import speed_up
 from ..data.batches import StreamDataLoader, say, shown
@@ -43,7 +45,8 @@ def bilm_loss(
     *targets,   # unused: the model has seen them
 ) -> Tensor:    # nats a prediction
     "Mean negative log-likelihood of both directions"
-    return torch.cat(tuple(pred)).float().mean()
+    nats = torch.cat(tuple(pred)).float()
+    return nats.mean() if len(nats) else nats.sum()      # of nothing but blanks: 0
 
 # %% ../../nbs/library/training.ipynb #c016
 class NatsMetric(Metric):
@@ -148,21 +151,15 @@ class FP16(BF16):
     mode = AMPMode.FP16
 
 # %% ../../nbs/library/training.ipynb #c025
-@lru_cache
-def _bf16_gain() -> float:
-    "How many times as fast the processor multiplies two matrices in bfloat16"
-    def seconds(x): return min(timeit.repeat(lambda: x@x, number=1, repeat=20))
-    x = torch.ones(256, 256)
-    with torch.no_grad(), torch.autocast('cpu', enabled=False):
-        return seconds(x)/seconds(x.bfloat16())
-
 def bf16_is_fast(device)->bool:
-    "Whether training in bfloat16 is faster on `device`; on a processor a product is timed"
+    "Whether training in bfloat16 is faster on `device`, by what it can do"
     device = torch.device(device)
     if device.type == 'cuda': return torch.cuda.get_device_capability(device)[0] >= 8    # Ampere
     if device.type != 'cpu': return False
     known = getattr(torch.cpu, '_is_avx512_bf16_supported', lambda: False)()
-    return bool(known) and _bf16_gain() > 1.2
+    can = getattr(torch.cpu, 'get_capabilities', lambda: dict(amx_bf16=known))()
+    is_amd = can.get('sse4a', False)                       # no other has these instructions
+    return bool(known and (is_amd or can.get('amx_bf16', False)))
 
 # %% ../../nbs/library/training.ipynb #c028
 def bare(model):
@@ -263,7 +260,8 @@ class EarlyStop(FitCallback, TrackerCallback):
         self.patience = patience
     def before_fit(self):
         super().before_fit()
-        self.wait = self.best_epoch = 0
+        self.wait = 0
+        self.best_epoch = self.first_epoch
         self.good = None
     def after_epoch(self):
         super().after_epoch()
@@ -285,8 +283,7 @@ class EarlyStop(FitCallback, TrackerCallback):
     def tell_best(self, reason):
         epoch = self.best_epoch + 1
         self.tell(reason, f"{self.monitor} was lowest after epoch {epoch} of "
-                  f"{len(self.recorder.values)} and has not fallen since.",
-                  f"the weights of epoch {epoch}")
+                  f"{epoch + self.wait} and has not fallen since.", f"the weights of epoch {epoch}")
 
 # %% ../../nbs/library/training.ipynb #c036b
 class TimeBudget(FitCallback):
@@ -447,6 +444,22 @@ class FitLearner(Learner):
             tracker.min_delta *= -1
         return self
 
+    def export(self, fname='export.pkl', pickle_module=cloudpickle, pickle_protocol=2):
+        """As fastai's, for any system: paths begin in the working folder of who loads it
+
+        Where it fails, an earlier file and the learner stay as they are."""
+        if rank_distrib(): return
+        dls, opt, model_dir = self.dls, self.opt, self.model_dir
+        module = portable(pickle_module, self.path, getattr(dls, 'path', self.path))
+        self.model_dir = Path(model_dir)               # as text it would be written as it is
+        try:
+            with whole_file(self.path/fname) as part:
+                super().export(part, module, pickle_protocol)
+        except BaseException:
+            self.dls, self.opt = dls, opt
+            raise
+        finally: self.model_dir = model_dir
+
     def _with_events(self, *args, **kwargs):
         "As fastai's; in the end callbacks let go of what they hold (`let_go`), also after an error"
         is_inner = self.is_busy      # a look within a fit: the fit still needs it
@@ -457,26 +470,53 @@ class FitLearner(Learner):
             if not is_inner:
                 for cb in self.cbs: getattr(cb, 'let_go', noop)()
 
-    def fit(self, *args, **kwargs):
+    def fit(self, n_epoch, lr=None, wd=None, cbs=None, reset_opt=False, start_epoch=0):
         "As fastai's; says how it ended where that is not by the last epoch alone"
-        is_finder = any(isinstance(cb, LRFinder) for cb in L(kwargs.get('cbs')))
+        is_finder = any(isinstance(cb, LRFinder) for cb in L(cbs))
         if self.fits_done and not is_finder:
             self.fits_done -= 1
             return
+        start_epoch = start_epoch or self.first_epoch
+        self.check_start(start_epoch, n_epoch, cbs)
         self.stopped = None
-        try: super().fit(*args, **kwargs)
+        self.first_epoch = int(start_epoch)
+        try: super().fit(n_epoch, lr, wd, cbs, reset_opt)
         finally: self.first_epoch = 0
         if self.stopped and is_main(): self.say(str(self.stopped))
 
+    def check_start(self, start_epoch, n_epoch, cbs):
+        "Raise `ValueError` unless a fit of so many epochs can begin with `start_epoch`"
+        if start_epoch == 0: return
+        is_timed = any(isinstance(cb, TimeBudget) for cb in self.cbs + L(cbs))
+        require(not is_timed, "start_epoch does not go with a TimeBudget: the clock says how far a "
+                "training is. Leave one of them out", ValueError)
+        is_whole = isinstance(start_epoch, (int, np.integer))
+        require(is_whole and 0 < start_epoch < n_epoch, f"start_epoch={start_epoch!r}: expected a "
+                f"whole number from 0 to below the number of epochs, {n_epoch}", ValueError)
+
+    def fit_flat_cos(self, n_epoch, lr=None, div_final=1e5, pct_start=.75, wd=None, cbs=None,
+                     reset_opt=False, start_epoch=0):
+        "As fastai's, which forgets `start_epoch`"
+        self.first_epoch = start_epoch
+        try: super().fit_flat_cos(n_epoch, lr, div_final, pct_start, wd, cbs, reset_opt)
+        finally: self.first_epoch = 0
+
+    def fine_tune(self, epochs, *args, start_epoch=0, **kwargs):
+        "As fastai's, two fits: it takes no `start_epoch`"
+        require(not start_epoch, "fine_tune takes no start_epoch, since it is two fits: call "
+                "freeze, fit_one_cycle, unfreeze and fit_one_cycle yourself", ValueError)
+        super().fine_tune(epochs, *args, **kwargs)
+
     def _do_fit(self):
+        bar = getattr(self, 'progress', None)
+        if self.first_epoch and hasattr(bar, 'mbar'): bar.mbar.update(0)     # it can't begin later
         for epoch in count(self.first_epoch):
             if epoch >= self.n_epoch: return            # a `TimeBudget` moves the end
             self.epoch = epoch
             self._with_events(self._do_epoch, 'epoch', CancelEpochException)
 
-class BiLMLearner(FitLearner):
+class BiLMLearner(KeepsTokenizer, FitLearner):
     "A `Learner` whose `predict` lets the language model go on with a text, as `LMLearner`'s does"
-    tokenizer = 'words' # see `get_tokenizer`; `bilm_learner` sets the corpus's own
     @delegates(generate, but='model,vocab,char_vocab,texts')
     def predict(self,
         text, # a string, or a list of texts
@@ -484,7 +524,6 @@ class BiLMLearner(FitLearner):
         **kwargs
     ):        # the text with its new words, or a list of them
         "`text` and the words that the model writes after (or before) it"
-        kwargs = dict(tokenizer=self.tokenizer) | kwargs
         texts = generate(self.model, self.dls.vocab, self.dls.char_vocab, text, n_words, **kwargs)
         return texts[0] if isinstance(text, str) else texts
 
@@ -536,7 +575,7 @@ def with_chars(config, char_vocab):
 def bilm_learner(
     dls,                         # from `ElmoDataLoaders`
     config:BiLMConfig=ELMO_TINY, # its characters are those of the loaders
-    bf16:bool|None=None,         # None: where the processor is fast at it
+    bf16:bool|None=None,         # None: see `bf16_is_fast`; of several processes the main one says
     clip:float=1.,               # limit of the gradient's norm
     wd:float|None=None,          # None: 0.01 (decoupled) with AdamW, 0 with Adagrad
     opt='adamw',                 # 'adagrad': the original's, rate 0.2; or a function like `Adam`
@@ -551,18 +590,17 @@ def bilm_learner(
     chars = getattr(dls, 'char_vocab', None)
     if chars is not None: config = with_chars(config, chars)
     model = speed_up(config.model(len(dls.vocab), chars))
+    model.tokenizer = getattr(dls, 'tokenizer', None)
     metrics = [NatsMetric('perplexity_fwd', (0,), perplexity),
                NatsMetric('perplexity_bwd', (1,), perplexity)]
     settings, own = optimizer_settings(opt, device, clip)
     own += [TargetsToModel(), KeepGood(), StopOnSignal(), Throughput(), SampledLossName()]
-    if bf16 is None: bf16 = bf16_is_fast(device)
+    if bf16 is None: bf16 = from_main(lambda: bf16_is_fast(device), device)
     if bf16: own.append(BF16())
     if wd is not None: settings['wd'] = wd
     settings = dict(splitter=bilm_split) | settings | kwargs
     learn = BiLMLearner(dls, model, loss_func=bilm_loss, metrics=metrics, cbs=own+L(cbs),
                         **settings)
-    corpus = getattr(dls, 'corpus', None)
-    learn.tokenizer = getattr(corpus, 'tokenizer', BiLMLearner.tokenizer)
     learn.recorder.loss = NatsMetric('loss')
     if from_counts and learn.model.head.has_bias:
         log_p = ElmoDataLoaders.log_frequencies(dls)

@@ -31,17 +31,24 @@ def baselines(
     corpus,     # a `Corpus`
     dls,        # its loaders: their vocabulary decides which words are `<unk>`
 ) -> dict:      # perplexities `unigram`, `trigram` (forward), `trigram_bwd`
-    "What counting reaches on the validation lines"
+    """What counting reaches on the validation lines; where the loaders cut a sentence, on the
+    predictions that are left"""
     def encoded(split):
         sents = map(dls.vocab.encode, corpus.sentences(split))
         return [ids for ids in sents if ids]
     train = encoded('train')
     valid = encoded('valid')
+    most = dls.valid.text.max_words or math.inf
+    def asked(backward):
+        "Which predictions of all lines, in the order of reading, do the loaders ask for, too?"
+        kept = [np.arange(len(ids)+1) < (most if len(ids) > most else len(ids)+1) for ids in valid]
+        return np.concatenate([those[::-1] if backward else those for those in kept])
     def ppl(n, backward=False):
         "The better of the two usual discounts: which one wins depends on the text"
         models = [KneserNey(n, vocab_size=len(dls.vocab) - 2, modified=modified, backward=backward)
                   for modified in (True, False)]
-        return min(model.fit(train).perplexity(valid) for model in models)
+        logps = [model.fit(train).logps(valid)[asked(backward)] for model in models]
+        return min(float(np.exp(-p.mean())) for p in logps)
     return dict(unigram=ppl(1), trigram=ppl(3), trigram_bwd=ppl(3, True))
 
 # %% ../../nbs/library/report.ipynb #c013s
@@ -222,13 +229,14 @@ def make_report(
              ratio_to_floor=None, sense_accuracy=None, sense_baseline=None, **text_shares(dls))
     r |= _perplexities(ppl) | baselines(corpus, dls)
     tests = list(corpus.sentences('test'))
-    text = EncodedText([tokens for tokens in tests if tokens], dls.types)
+    text = EncodedText([tokens for tokens in tests if tokens], dls.types, dls.valid.text.max_words)
     tested = dict.fromkeys(ppl)
     if len(text): tested = evaluate(model, valid_loader(dls.valid, text))
     r |= {f'test_{name}': value for name,value in _perplexities(tested).items()}
     if not is_toy: return r
-    r['floor'] = corpus.floor('valid')
-    r['ratio_to_floor'] = ppl['mean']/r['floor']
+    if not dls.valid.text.cuts.sentences:     # the floor is that of whole sentences
+        r['floor'] = corpus.floor('valid')
+        r['ratio_to_floor'] = ppl['mean']/r['floor']
     senses = [sense_vectors(model, corpus.gold[k][:20_000], dls.types) for k in ('train', 'valid')]
     if words_to_ask(*senses):                 # else there are too few sentences for this question
         accuracy,r['sense_baseline'],_ = sense_accuracy(*senses)

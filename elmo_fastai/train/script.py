@@ -23,8 +23,7 @@ import elmo_fastai
 from ..base.errors import CheckpointError, CommandError, CorpusError, Interrupted
 from ..base.errors import ModelFileError, UsageError, as_error, require
 from ..base.files import lock_folder
-from ..base.options import flag, given, in_words
-from ..base.processes import find_device, is_main, main_first, use_threads
+from ..base.processes import find_device, from_main, is_main, main_first, use_threads
 from ..text.corpora import CORPORA, Corpus, ToyCorpus, corpus_name, text_corpus
 from ..text.read import is_files
 from ..text.tokens import ByteCharVocab, CharVocab, WordVocab, get_tokenizer
@@ -78,19 +77,19 @@ def complete(source, settings):
             "not read as a stream: leave out --stream", UsageError)
     try: get_tokenizer(settings.tokenizer or 'words')('a')
     except ImportError as e: raise CommandError(str(e)) from e           # spaCy is not there
-    bf16 = settings.bf16
-    if bf16 is None: bf16 = bf16_is_fast(find_device(settings.device))
+    device = find_device(settings.device)
+    bf16, threads = from_main(lambda: (bf16_is_fast(device), torch.get_num_threads()), device)
+    if settings.bf16 is not None: bf16 = settings.bf16
     corpus = kept_name(source)
     sentences = settings.sentences
     if corpus == 'toy' and sentences is None: sentences = 325_000 if bf16 else 175_000
-    return replace(settings, bf16=bf16, sentences=sentences, corpus=corpus)
+    return replace(settings, bf16=bf16, threads=settings.threads or threads, sentences=sentences,
+                   corpus=corpus)
 
 @contextmanager
-def own_world(settings, say):
+def own_world(settings):
     "A training's random numbers and threads; afterwards both are as they were"
-    with use_threads(settings.threads, say) as n, no_random(settings.seed, reproducible=False):
-        settings.threads = n
-        yield
+    with use_threads(settings.threads), no_random(settings.seed, reproducible=False): yield
 
 # %% ../../nbs/library/script.ipynb #c015
 SAVED = 'saved'     # a file in the run's folder: the model in `out` is this run's own
@@ -230,6 +229,18 @@ def text_of(source, settings):
             text_col=settings.text_col, token_col=settings.token_col))
     if settings.tokenizer: corpus.tokenizer = settings.tokenizer
     return corpus
+
+def model_tokenizer(lm, source, corpus):
+    "What splits running text for a training that begins with a model; None: its corpus says it"
+    if corpus is not None: is_split = isinstance(source, Corpus) or corpus.tokenizer != 'words'
+    else:
+        has_files = not is_named(source) and path_of(source) is not None
+        files = files_named(source) if has_files else []
+        is_split = any(ending(file) in COLUMN_ENDINGS for file in files)
+    if is_split: return None
+    require(not callable(lm.tokenizer), "A function split the text of the model that --from names, "
+            "and no file holds it: say --tokenizer", UsageError)
+    return lm.tokenizer
 
 def make_loaders(source, corpus, run, device):
     "Loaders for a corpus, or for a source that is read again and again"
@@ -500,10 +511,13 @@ def start(
 ) -> Path:    # the folder with model, report and picture; with `dry` the figures instead
     "Begin a training and bring it to its end; `CorpusError`, `CheckpointError`, `CommandError`"
     settings = complete(source, settings)
-    with own_world(settings, say):
+    with own_world(settings):
         old = old_model(settings) if settings.start else None
         if settings.out: free_place(None, settings)                    # before a long reading
         corpus = text_of(source, settings)
+        if old and not settings.tokenizer:
+            settings.tokenizer = model_tokenizer(old[0], source, corpus)
+            if corpus and settings.tokenizer: corpus.tokenizer = settings.tokenizer
         settings = by_length(corpus, settings, say)
         out = free_place(corpus.name if corpus else corpus_name(source), settings)
         settings.out = str(out)
@@ -563,7 +577,7 @@ def go_on(
     if isinstance(source, list): source = [*map(Path, source)]
     require(source is not None, f"The training in {folder} was begun in Python with a corpus of "
             "its own: hand it to `pretrain(corpus, resume=…)`", CommandError)
-    with own_world(settings, say):
+    with own_world(settings):
         learn = make_learner(source, text_of(source, settings), run, folder)
         say(about(learn, settings))
         with held(folder):

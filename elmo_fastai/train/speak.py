@@ -16,8 +16,9 @@ import numpy as np, pandas as pd, torch, torch.nn.functional as F
 from fastcore.basics import chunked
 from ..base.errors import one_of, require
 from ..base.options import takes
-from ..text.tokens import BOS, EOS, SPECIALS, UNK, WordVocab, get_tokenizer
-from ..nn.bilm import BiLM, evaluating, perplexity, sentence_chars
+from ..text.tokens import (
+    BOS, EOS, SPECIALS, UNK, WordVocab, counted, get_tokenizer, split_texts)
+from ..nn.bilm import BiLM, evaluating, no_tokenizer, perplexity, sentence_chars
 
 # %% ../../nbs/library/speak.ipynb #c009
 @dataclass
@@ -51,14 +52,12 @@ EOS_ID = SPECIALS.index(EOS)
 
 def token_lists(texts, tokenizer):
     "Lists of words of one text or of several"
-    tokenize = get_tokenizer(tokenizer)
     if isinstance(texts, str): texts = [texts]
-    sents = [tokenize(text) if isinstance(text, str) else list(text) for text in texts]
-    for tokens in sents:
-        for word in tokens:
-            require(isinstance(word, str), f"A text is a string or a list of words, "
-                    f"and {word!r:.100} is no word", TypeError)
-    return sents
+    return split_texts(get_tokenizer(tokenizer), texts)
+
+def tokenizer_for(model, tokenizer):
+    "`tokenizer`, or the model's own; where it knows none, one that refuses to split a text"
+    return tokenizer or model.tokenizer or no_tokenizer
 
 def pad(rows): return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
 
@@ -66,14 +65,15 @@ def pad(rows): return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
 def score(
     model:BiLM, vocab:WordVocab, char_vocab, # a language model, its words, its characters
     texts,             # a sentence, or several: strings, or lists of words
-    tokenizer='space', # splits strings, see `get_tokenizer`
+    tokenizer=None,    # splits strings, see `get_tokenizer`; None: the model's own
     bs:int=64,         # sentences per batch
 ) -> list:             # a `Scored` for each
     "The log-probability of every word, from both sides; raises ValueError for another's vocabulary"
     scored = []
     with evaluating(model, vocab, char_vocab) as model:
-        for sents in chunked(token_lists(texts, tokenizer), bs):
-            scored += score_batch(model, vocab, char_vocab, sents)
+        sents = token_lists(texts, tokenizer_for(model, tokenizer))
+        for some in chunked(counted(sents, char_vocab), bs):
+            scored += score_batch(model, vocab, char_vocab, some)
     return scored
 
 def score_batch(model, vocab, char_vocab, sents):
@@ -133,15 +133,16 @@ def generate(
     texts='',                 # a text to go on from, or several: strings, or lists of words
     n_words:int=20,           # at most, for each text
     direction:str='forward',  # 'backward': write what stands before
-    tokenizer='space',        # splits strings, see `get_tokenizer`
+    tokenizer=None,           # splits strings, see `get_tokenizer`; None: the model's own
     **kwargs                  # of `Sampling`
 ) -> list:                    # the texts with their new words, as strings
     "Go on with each text, word by word, in either direction; raises ValueError for odd settings"
     one_of('direction', direction, ('forward', 'backward'))
     sampling = Sampling(**kwargs)
-    sents = token_lists(texts, tokenizer)
-    if sents:
-        with evaluating(model, vocab, char_vocab) as model:
+    with evaluating(model, vocab, char_vocab) as model:
+        sents = token_lists(texts, tokenizer_for(model, tokenizer))
+        sents = list(counted(sents, char_vocab))
+        if sents:
             add_words(model, vocab, char_vocab, sents, n_words, direction == 'forward', sampling)
     return [' '.join(tokens) for tokens in sents]
 
@@ -183,14 +184,15 @@ def fill(
     text,                    # a sentence with one gap '___', a string or a list of words
     k:int=5,                 # words to return
     prior=None,              # log-probabilities of the words, [V], to divide by; None: all the same
-    tokenizer='space',       # splits strings, see `get_tokenizer`
+    tokenizer=None,          # splits strings, see `get_tokenizer`; None: the model's own
 ) -> pd.DataFrame:           # word, its probability from both sides, and from each
     "The words that both directions expect in the gap; raises ValueError where there is not one gap"
-    left, right = around_the_gap(text, tokenizer)
     prior = torch.zeros(len(vocab)) if prior is None else torch.as_tensor(prior)
     require(prior.shape == (len(vocab),) and prior.isfinite().all(), "prior must be a finite "
             f"log-probability for each of the {len(vocab)} words", ValueError)
     with evaluating(model, vocab, char_vocab) as model:
+        sides = around_the_gap(text, tokenizer_for(model, tokenizer))
+        left, right = counted(sides, char_vocab)
         from_left, _ = read_ends(model, char_vocab, [left], 0)
         from_right, _ = read_ends(model, char_vocab, [right], 1)
         from_left = model.heads[0].log_prob(from_left)[0].cpu().double()

@@ -46,7 +46,7 @@ function isSpaced(text) {
 }
 
 export function tokenize(text) {
-  const clean = text.replace(DROPPED, '').replace(NARROW, ' ');
+  const clean = text.replace(DROPPED, '').normalize('NFC').replace(NARROW, ' ');
   const words = clean.match(WORD) || [];
   return trimmed(isSpaced(clean) ? words : words.flatMap(word => word.match(PART)));
 }

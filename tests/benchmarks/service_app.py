@@ -63,13 +63,13 @@ def service(embed, tokenize):
     def vectors(request:Texts):
         sents = [tokenize(text) for text in request.texts]
         for i,tokens in enumerate(sents):
-            if not 1 <= len(tokens) <= MAX_TOKENS: raise HTTPException(
-                422, f'texts[{i}] has {len(tokens):,} tokens: send from 1 to {MAX_TOKENS:,}')
+            if len(tokens) > MAX_TOKENS: raise HTTPException(
+                422, f'texts[{i}] has {len(tokens):,} tokens: send at most {MAX_TOKENS:,}')
         n_tokens = sum(map(len, sents))
         if n_tokens > MAX_ALL: raise HTTPException(
             422, f'the texts have {n_tokens:,} tokens in all: send at most {MAX_ALL:,}')
         found = embed(sents)
-        if request.mean: found = [v.mean(0) for v in found]
+        if request.mean: found = [v.sum(0)/max(len(v), 1) for v in found]  # zeros of a blank
         if request.base64: found = [base64.b64encode(v.tobytes()).decode() for v in found]
         else: found = [v.tolist() for v in found]
         return JSONResponse(dict(tokens=sents, vectors=found))

@@ -1,0 +1,203 @@
+"""Tokenizers that can't be saved: one line names the tokenizer and the cure, at each door
+
+A function that is written in a call (a lambda), or inside another one, has no place from which
+`pickle` could import it again. What pickles such functions themselves, as fastai's `export` does by
+default (cloudpickle), goes on doing so."""
+import copy, functools, io, pickle, threading
+
+import cloudpickle, numpy as np, pytest, torch
+from fastai.basics import load_learner
+
+from elmo_fastai.data.blog import BiLMBlock, ElmoTransform
+from elmo_fastai.data.buffered import BufferedDataLoader
+from elmo_fastai.data.labels import ClassifyDataLoaders
+from elmo_fastai.data.loaders import ElmoDataLoaders
+from elmo_fastai.data.tagged import TagDataLoaders
+from elmo_fastai.elmo.module import Elmo
+from elmo_fastai.elmo.vectorizer import ElmoVectorizer
+from elmo_fastai.tasks.cbow import cbow_learner
+from elmo_fastai.tasks.classify import elmo_classifier_learner
+from elmo_fastai.tasks.folder import load_task, save_task
+from elmo_fastai.tasks.tag import elmo_tagger_learner
+from elmo_fastai.text.corpora import Corpus
+from elmo_fastai.text.tokens import NGramsTokenizer, word_tokenize
+from elmo_fastai.train.learner import bilm_learner
+from made import CFG, VOCAB, bilm, quietly
+
+def split(text): return text.split()
+
+class Locked:
+    "A tokenizer that nothing can pickle"
+    def __init__(self): self.lock = threading.Lock()
+    def __call__(self, text): return text.split()
+    def split(self, text): return text.split()
+
+class Mine:
+    def split(self, text): return text.split()
+
+def inner():
+    def split_here(text): return text.split()
+    return split_here
+
+TOKENIZERS = {'lambda': lambda text: text.split(), 'inner function': inner(),
+              'partial': functools.partial(lambda text, sep: text.split(sep), sep=' '),
+              'bound method': Locked().split, 'object': Locked()}
+GOOD = {'name': 'words', 'function': split, 'ours': word_tokenize, 'method': Mine().split,
+        'partial': functools.partial(split), 'str.split': str.split}
+
+LINES = ['the bank of the river', 'a bank', 'the river and the bank']*4
+
+def elmo(tokenizer): return Elmo(bilm(n_words=0), tokenizer=tokenizer).eval()
+
+def language(tokenizer, kind='sentences'):
+    corpus = Corpus('c', dict(train=LINES, valid=LINES), tokenizer)
+    return ElmoDataLoaders.from_corpus(corpus, kind=kind, bs=2, device='cpu')
+
+def classified(tokenizer):
+    return ClassifyDataLoaders.from_data([('good film', 'a'), ('bad film', 'b')]*8, device='cpu',
+                                         tokenizer=tokenizer, bs=4)
+
+def tagged(tokenizer):
+    return TagDataLoaders.from_sents([(['Ann', 'saw'], ['X', 'Y'])]*8, device='cpu', bs=4,
+                                     tokenizer=tokenizer)
+
+def classifier(tokenizer): return elmo_classifier_learner(classified(tokenizer), elmo('words'))
+def tagger(tokenizer): return elmo_tagger_learner(tagged(tokenizer), bilm(n_words=0), hidden=4)
+
+MADE = {
+    'Elmo': elmo,
+    'a module with one': lambda tok: torch.nn.Sequential(elmo(tok)),
+    'ElmoVectorizer': lambda tok: ElmoVectorizer(elmo(tok)).fit([]),
+    'language loaders': language,
+    'one of them': lambda tok: classified(tok).valid,
+    'a text in pieces': lambda tok: BufferedDataLoader(LINES, VOCAB, 1, tokenizer=tok, bs=2),
+    'cbow loaders': lambda tok: language(tok, 'cbow'),
+    'classify loaders': classified,
+    'tag loaders': tagged,
+    'corpus': lambda tok: Corpus('c', dict(train=LINES), tok),
+    'ElmoTransform': lambda tok: ElmoTransform(tokenizer=tok),
+    'BiLMBlock': lambda tok: BiLMBlock(tokenizer=tok),
+    'NGramsTokenizer': lambda tok: NGramsTokenizer(2, tok),
+    'classifier': classifier,
+    'tagger': tagger,
+    'language learner': lambda tok: bilm_learner(language(tok), CFG, bf16=False),
+    'cbow learner': lambda tok: cbow_learner(language(tok, 'cbow'), 4)}
+each = pytest.mark.parametrize('make', MADE.values(), ids=MADE)
+WRITERS = {'torch.save': lambda made: torch.save(made, io.BytesIO()), 'pickle.dumps': pickle.dumps,
+           'in Python': lambda made: pickle._dumps(made)}
+
+def check(error, tokenizer):
+    said = str(error.value)
+    assert 'tokenizer' in said and "'words'" in said and 'top level' in said and '\n' not in said
+    assert isinstance(error.value, ValueError) and isinstance(error.value, pickle.PicklingError)
+
+@each
+@pytest.mark.parametrize('write', WRITERS.values(), ids=WRITERS)
+def test_the_tokenizer_is_meant(make, write):
+    made = make(TOKENIZERS['lambda'])
+    with pytest.raises(pickle.PicklingError) as e: write(made)
+    check(e, 'lambda')
+
+@pytest.mark.parametrize('tokenizer', TOKENIZERS.values(), ids=TOKENIZERS)
+def test_what_can_not_be_pickled(tokenizer):
+    for made in (elmo(tokenizer), language(tokenizer)):
+        with pytest.raises(pickle.PicklingError) as e: pickle.dumps(made)
+        check(e, tokenizer)
+
+@each
+@pytest.mark.parametrize('tokenizer', GOOD.values(), ids=GOOD)
+def test_what_can_be_pickled(make, tokenizer): pickle.loads(pickle.dumps(make(tokenizer)))
+
+@each
+def test_copies_keep_the_function(make):
+    made = make(TOKENIZERS['lambda'])
+    copy.deepcopy(made)
+    copy.copy(made)
+
+@pytest.mark.parametrize('tokenizer', [*GOOD.values(), *TOKENIZERS.values()],
+                         ids=[*GOOD, *TOKENIZERS])
+def test_a_copy_splits_likewise(tokenizer):
+    one = elmo(tokenizer)
+    others = [copy.copy(one), copy.deepcopy(one), copy.copy(copy.copy(one)),
+              copy.deepcopy(copy.copy(one))]
+    for other in others: assert other.to_tokens(['the bank']) == [['the', 'bank']]
+    if tokenizer in GOOD.values():
+        again = pickle.loads(pickle.dumps(others[2]))
+        assert again.to_tokens(['the bank']) == [['the', 'bank']]
+        assert type(again.tokenizer) is type(one.tokenizer)
+
+def test_what_pickles_functions_does_so():
+    for name in ('lambda', 'inner function', 'partial'):
+        again = pickle.loads(cloudpickle.dumps(elmo(TOKENIZERS[name])))
+        assert again.to_tokens(['the bank']) == [['the', 'bank']]
+        stream = io.BytesIO()
+        torch.save(elmo(TOKENIZERS[name]), stream, pickle_module=cloudpickle)
+    with pytest.raises(pickle.PicklingError) as e: cloudpickle.dumps(elmo(Locked()))
+    check(e, 'object')
+
+def test_a_module_whose_method_is_the_tokenizer():
+    "It is within itself"
+    made = Owner()
+    again = pickle.loads(pickle.dumps(made))
+    assert again.elmo.to_tokens(['the bank']) == [['the', 'bank']]
+    made.lock = threading.Lock()
+    with pytest.raises(pickle.PicklingError) as e: pickle.dumps(made)
+    check(e, 'bound method')
+
+class Owner(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.elmo = elmo(self.split)
+    def split(self, text): return text.split()
+
+# files
+
+@pytest.mark.parametrize('make', [classifier, tagger, MADE['language learner']],
+                         ids=['classifier', 'tagger', 'language learner'])
+def test_an_export_that_fails_leaves_all_as_it_was(make, tmp_path):
+    learn = make(Locked())
+    learn.create_opt()
+    learn.path = tmp_path
+    (tmp_path/'export.pkl').write_bytes(b'an earlier one')
+    dls, opt = learn.dls, learn.opt
+    with pytest.raises(pickle.PicklingError) as e: learn.export()
+    check(e, 'object')
+    assert [file.name for file in tmp_path.iterdir()] == ['export.pkl']
+    assert (tmp_path/'export.pkl').read_bytes() == b'an earlier one'
+    assert learn.dls is dls and learn.opt is opt
+    quietly(learn, 'fit', 1, 1e-3)
+
+@pytest.mark.parametrize('make', [classifier, tagger, MADE['language learner']],
+                         ids=['classifier', 'tagger', 'language learner'])
+@pytest.mark.filterwarnings('ignore:load_learner')
+def test_an_export_keeps_the_function(make, tmp_path):
+    learn = make(TOKENIZERS['lambda'])
+    learn.export(tmp_path/'new'/'a.pkl')
+    assert [file.name for file in (tmp_path/'new').iterdir()] == ['a.pkl']
+    load_learner(tmp_path/'new'/'a.pkl').predict('the bank')
+    with pytest.raises(pickle.PicklingError) as e:
+        learn.export(tmp_path/'b.pkl', pickle_module=pickle)
+    check(e, 'lambda')
+    assert not (tmp_path/'b.pkl').exists()
+
+def test_a_pipeline_in_a_file(tmp_path):
+    import joblib
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    texts, y = ['the bank', 'a river']*4, [0, 1]*4
+    pipe = make_pipeline(ElmoVectorizer(elmo(TOKENIZERS['lambda'])), LogisticRegression())
+    pipe.fit(texts, y)
+    with pytest.raises(pickle.PicklingError) as e: joblib.dump(pipe, tmp_path/'pipe')
+    check(e, 'lambda')
+    pipe.set_params(elmovectorizer__model=elmo(split)).fit(texts, y)
+    joblib.dump(pipe, tmp_path/'pipe')
+    assert (joblib.load(tmp_path/'pipe').predict(texts) == pipe.predict(texts)).all()
+
+def test_folders_keep_no_function_and_say_so(tmp_path):
+    one = elmo(TOKENIZERS['lambda'])
+    again = Elmo.from_pretrained(one.save_pretrained(tmp_path/'elmo'))
+    with pytest.raises(ValueError, match='a tokenizer of its own: load it with tokenizer='):
+        again.embed(['the bank'])
+    assert np.allclose(again.embed([['the', 'bank']])[0], one.embed(['the bank'])[0], atol=1e-5)
+    learn = load_task(save_task(classifier(TOKENIZERS['lambda']), tmp_path/'task'), 'cpu')
+    with pytest.raises(ValueError, match='a tokenizer of its own'): learn.predict('the bank')
