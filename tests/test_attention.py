@@ -2,7 +2,7 @@
 import itertools, math
 from dataclasses import fields, replace
 
-import pytest, torch
+import pandas as pd, pytest, torch
 import torch.nn.functional as F
 from fastai.torch_core import set_seed
 from torch import nn
@@ -16,7 +16,7 @@ from elmo_fastai.data.loaders import ElmoDataLoaders
 from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.train.learner import bilm_learner, bilm_split
 from elmo_fastai.tasks.tag import elmo_tagger_learner
-from elmo_fastai.data.tagged import TagDataLoaders
+from elmo_fastai.data.blocks import ClassifyDataLoaders, TagDataLoaders
 from made import quietly
 from pages import page
 
@@ -50,11 +50,10 @@ def test_other_files_refuse_these_networks_and_nonsense(tmp_path):
         study.gap_nats(make(*NEXT[0]), chars_of('the cat sat .'), torch.ones(1, 6).long())
 
 def test_a_frozen_classifier_trains_no_norms():
-    from elmo_fastai.data.labels import ClassifyDataLoaders
     from elmo_fastai.tasks.classify import elmo_classifier_learner
 
-    data = [(s, i % 2) for s in SENTS for i in (0, 1)]*4
-    dls = ClassifyDataLoaders.from_data(data, char_vocab=CHARS, device='cpu')
+    data = pd.DataFrame([(s, i % 2) for s in SENTS for i in (0, 1)]*4, columns=['text', 'label'])
+    dls = ClassifyDataLoaders.from_df(data, char_vocab=CHARS, device='cpu')
     learn = elmo_classifier_learner(dls, Elmo(make(*NEXT[2]), VOCAB, char_vocab=CHARS))
     assert not learn.model.elmo.trainable
 

@@ -1,6 +1,6 @@
 """What each door answers to each line of the contract about a user's text; and what comes from
 someone else: only files that end are read, their sizes are looked at first, and no model asks for
-more memory than its files explain. `python tests/test_doors.py` prints the contract as a table"""
+more memory than its files explain"""
 import bz2, gzip, json, lzma, os, re, shutil, signal, socket, subprocess, sys, tempfile
 from pathlib import Path
 
@@ -10,10 +10,8 @@ from safetensors.torch import load_file, save_file
 from elmo_fastai.base.errors import (CheckpointError, CommandError, CorpusError, Interrupted,
                                      ModelFileError)
 from elmo_fastai.base.files import load_plain, regular_file, save_plain, seen_encoding
-from elmo_fastai.data.labels import ClassifyDataLoaders
 from elmo_fastai.data.loaders import ElmoDataLoaders
 from elmo_fastai.data.streams import stream_loaders
-from elmo_fastai.data.tagged import TagDataLoaders, read_tagged
 from elmo_fastai.elmo.ai2 import ai2_vocab, load_ai2
 from elmo_fastai.elmo.file import embed_file
 from elmo_fastai.elmo.folder import load_bilm
@@ -193,209 +191,6 @@ def test_refused(what, door, tmp_path):
     assert isinstance(said, str) and name in said
     assert door == 'elmo_embed' or re.search(says, said, re.S), said     # it says why, not where
 
-# labels and tags
-
-def to_file(content, name, folder):
-    "A file with the rows of a table, or with this text; a folder of files by their names"
-    path = folder/name
-    if isinstance(content, dict):
-        for file,text in content.items(): write(path/file, text)
-        return path
-    if isinstance(content, str): return write(path, content)
-    if name.endswith('.jsonl'): content.to_json(path, orient='records', lines=True)
-    else: content.to_csv(path, index=False)
-    return path
-
-def through(door, loaders, content, name, folder, **how):
-    "The loaders that a door makes; None where it takes nothing of this kind"
-    how |= dict(device='cpu', bs=2)
-    is_table = isinstance(content, pd.DataFrame)
-    if door in ('from_df', 'from_dataset') and not is_table: return None
-    if door == 'from_df': return loaders.from_df(content, **how)
-    if door == 'from_dataset':
-        return loaders.from_dataset(datasets.Dataset.from_pandas(content), **how)
-    return loaders.from_files(to_file(content, name, folder), **how)
-
-TASK_DOORS = 'from_df', 'from_files', 'from_dataset'
-
-def labelled(labels, **more):
-    n = len(labels)
-    return pd.DataFrame(dict(text=[f'text {i}' for i in range(10*n)], label=labels*10, **more))
-
-def by_text(labels):
-    return {f'text {i}': labels[i % len(labels)] for i in range(10*len(labels))}
-
-TWO = labelled(['good', 'bad'])
-LABELLED = {  # what is read → (table, text or files, name, options, classes, labels in turn)
-    'words': (TWO, 'a.csv', {}, ['bad', 'good'], ['good', 'bad']),
-    'numbers, by their values': (labelled([10, 2]), 'a.csv', {}, ['2', '10'], ['10', '2']),
-    'numbers in words': (labelled(['10', '2']), 'a.csv', {}, ['2', '10'], ['10', '2']),
-    'NA is a word': (labelled(['NA', 'null']), 'a.csv', {}, ['NA', 'null'], ['NA', 'null']),
-    'names in capitals': (TWO.rename(columns=dict(text='Text ', label='LABEL')), 'a.csv', {},
-        ['bad', 'good'], ['good', 'bad']),
-    'a column by number': (TWO.rename(columns=dict(label='z')), 'a.tsv',
-        dict(sep=',', label_col=1), ['bad', 'good'], ['good', 'bad']),
-    'decimals': (labelled([.5, 1.25]), 'a.csv', {}, [], ['0.5', '1.25']),
-    'lists': (labelled([['x', 'y'], ['y']]), 'a.jsonl', {}, ['x', 'y'], [['x', 'y'], ['y']]),
-    'printed lists': (labelled(["['x', 'y']", "['y']"]), 'a.csv', {}, ['x', 'y'],
-        [['x', 'y'], ['y']]),
-    "numpy's lists": (labelled(['[2 10]', '[27]']), 'a.csv', {}, ['2', '10', '27'],
-        [['2', '10'], ['27']]),
-    'a list of words between bars': (labelled(['x|y', 'y']), 'a.csv', dict(label_delim='|'),
-        ['x', 'y'], [['x', 'y'], ['y']]),
-    'multi-hot, with names': (labelled(['[1, 0, 1]', '[0, 1, 0]']), 'a.csv',
-        dict(label_names=['c', 'b', 'a']), ['c', 'b', 'a'], [['c', 'a'], ['b']]),
-    'several columns': (TWO.assign(zebra=[1, 0]*10, ape=['no', 'yes']*10), 'a.csv',
-        dict(label_col=['zebra', 'ape']), ['zebra', 'ape'], [['zebra'], ['ape']]),
-    'a folder per class': ({f'{label}/{i}.txt': f'text {i}' for i in range(20)
-        for label in [['good', 'bad'][i % 2]]}, 'films', {}, ['bad', 'good'], ['good', 'bad']),
-    'fastText': (''.join(f'__label__{["good", "bad"][i % 2]} text {i}\n' for i in range(20)),
-        'a.txt', {}, ['bad', 'good'], ['good', 'bad']),
-}
-
-LABELS_REFUSED = {  # what is refused → (table or text, name, options, what the error says)
-    'multi-hot, without names': (labelled(['[1, 0, 1]', '[0, 1, 0]']), 'a.csv', {},
-        'multi-hot.*label_names'),
-    'a class for each row': (TWO.assign(label=[f'class {i}' for i in range(20)]).loc[
-        [i % 20 for i in range(60)]].assign(label=[f'class {i}' for i in range(60)]), 'a.csv', {},
-        '60 different labels|different labels in'),
-    'no labels': (TWO[['text']], 'a.csv', {}, 'no labels.*label_col'),
-    'a flag that is none': (TWO.assign(zebra=['perhaps']*20, ape=[1, 0]*10), 'a.csv',
-        dict(label_col=['zebra', 'ape']), "'zebra' holds 'perhaps'"),
-}
-
-def label_of(label):
-    if isinstance(label, list): return [str(one) for one in label]
-    return str(label)
-
-def of_labels(door, content, name, folder, **how):
-    "(classes, label by text) of what a door reads; None where it takes nothing of this kind"
-    dls = through(door, ClassifyDataLoaders, content, name, folder, **how)
-    if dls is None: return None
-    return list(map(str, dls.vocab)), {text: label_of(label)
-        for dl in dls for text,label in dl.text.items}
-
-NAMES = [f'Name{i}' for i in range(12)]
-TAGGED_SENTS = sorted(([name, 'left'], ['B-PER', 'O']) for name in NAMES)
-
-def tokens(**more):
-    "A token in each row"
-    words = [word for name in NAMES for word in (name, 'left')]
-    return pd.DataFrame(dict(sent_id=[i//2 for i in range(24)], word=words, **more))
-
-BIO = ['B-PER', 'O']*12
-UD = ('1\t{name}\t_\tPROPN\t_\tCase=B-PER|Number=Sing\t0\t_\t_\t_\n'
-    '2\tleft\t_\tVERB\t_\tCase=O\t1\t_\t_\t_\n\n')
-def lines(line, head='', **more):
-    return head + ''.join(line.format(name=name, i=i, **more) for i,name in enumerate(NAMES))
-
-TAGGED = {  # what is read → (table or text, name, options)
-    'the last column': (tokens(pos=['NNP', 'VBD']*12, tag=BIO), 'a.csv', {}),
-    'columns by name': (tokens(a=['x']*24, b=BIO, c=['y']*24), 'a.csv', dict(token_col='word',
-        tag_col='b')),
-    'columns by number': (tokens(b=BIO, c=['y']*24), 'a.csv', dict(token_col=1, tag_col=2)),
-    'lists': (pd.DataFrame(dict(tokens=[[name, 'left'] for name in NAMES],
-        tags=[['B-PER', 'O']]*12)), 'a.jsonl', {}),
-    'printed lists': (pd.DataFrame(dict(tokens=[f"['{name}', 'left']" for name in NAMES],
-        tags=["['B-PER', 'O']"]*12)), 'a.csv', {}),
-    'words between blanks': (pd.DataFrame(dict(text=[f'{name} left' for name in NAMES],
-        tags=['B-PER O']*12)), 'a.csv', {}),
-    'blanks around cells': (tokens(tag=[' B-PER', 'O ']*12), 'a.csv', {}),
-    'numbers that restart in each document': (tokens(tag=BIO, doc=[i//2 for i in range(24)]).assign(
-        sent_id=0), 'a.csv', {}),
-    'spans': (pd.DataFrame(dict(text=[f'{name} left' for name in NAMES], spans=[[dict(start=0,
-        end=len(name), label='PER')] for name in NAMES])), 'a.jsonl', {}),
-    "doccano's spans": (pd.DataFrame(dict(text=[f'{name} left' for name in NAMES],
-        label=[[[0, len(name), 'PER']] for name in NAMES])).to_json(orient='records', lines=True),
-        'a.jsonl', {}),
-    'lines': (lines('{name} B-PER\nleft O\n\n'), 'a.conll', {}),
-    'the last column of several': (lines('{name}\tNNP\tB-PER\nleft\tVBD\tO\n\n'), 'a.bio', {}),
-    'a running number': (lines('1\t{name}\tB-PER\n2\tleft\tO\n\n'), 'a.ner', {}),
-    'a token column': (lines('B-PER {name}\nO left\n\n'), 'a.conll', dict(token_col=1,
-        tag_col=0)),
-    'a header': (lines('NNP\t{name}\tB-PER\nVBD\tleft\tO\n\n', 'pos\tword\tner\n'), 'a.iob',
-        {}),
-    'a feature of UD': (lines(UD), 'a.conllu', dict(tag_col='feats.Case')),
-    'comments': (lines('1\t{name}\tB-PER\n2\tleft\tO\n\n', '#\tsource [2009]\n'), 'a.conll', {}),
-    'documents of CoNLL-2012': (lines('x 0 0 {name} B-PER\nx 0 1 left O\n\n',
-        '#begin document (x); part 000\n') + '#end document\n', 'a.conll', {}),
-    '-DOCSTART-': (lines('{name} NN B-PER\nleft VB O\n\n', '-DOCSTART- -X- O\n\n'), 'a.iob2', {}),
-    'no blank line at the end': (lines('{name} B-PER\nleft O\n\n').rstrip('\n'), 'a.conll', {}),
-}
-
-TAGS_REFUSED = {  # what is refused → (table or text, name, options, what the error says)
-    'tags first': (lines('B-{i}\t{name}\nO\tleft{i}\n\n'), 'a.bio', {},
-        'tags before its words.*token_col=1'),
-    'word/TAG': (lines('{name}/NNP left/VBD\n'), 'a.conll', {}, 'written with its tag.*split'),
-    'a lemma for a tag': (tokens(lemma=[f'lemma{i}' for i in range(24)]).loc[
-        [i % 24 for i in range(120)]].assign(sent_id=[i//2 for i in range(120)],
-        lemma=[f'lemma{i}' for i in range(120)]), 'a.csv', dict(tag_col='lemma'),
-        'different tags.*tag_col'),
-    'no end of a sentence': (tokens(tag=BIO)[['word', 'tag']], 'a.csv', {}, 'sent_col'),
-    'one tag too few': (pd.DataFrame(dict(tokens=[[name, 'left'] for name in NAMES],
-        tags=[['B-PER', 'O']]*11 + [['O']])), 'a.jsonl', {}, '2 tokens and 1 tags'),
-    'a span outside its text': (pd.DataFrame(dict(text=[f'{name} left' for name in NAMES],
-        spans=[[dict(start=0, end=99, label='PER')]]*12)), 'a.jsonl', {}, 'not in its text'),
-}
-
-def of_tags(door, content, name, folder, **how):
-    "The sentences that a door reads, with their tags; None where it takes nothing of this kind"
-    dls = through(door, TagDataLoaders, content, name, folder, **how)
-    if dls is None: return None
-    return sorted((sent.tokens, sent.tags) for dl in dls for sent in dl.text.items)
-
-@pytest.mark.parametrize('what', LABELLED)
-@pytest.mark.parametrize('door', TASK_DOORS)
-def test_labels_are_read(what, door, tmp_path):
-    content, name, how, classes, labels = LABELLED[what]
-    if door in ('from_df', 'from_dataset'): how = {k: v for k,v in how.items() if k != 'sep'}
-    said = of_labels(door, content, name, tmp_path, **how)
-    assert said in (None, (classes, by_text(labels)))
-
-@pytest.mark.parametrize('what', TAGGED)
-@pytest.mark.parametrize('door', TASK_DOORS)
-def test_tags_are_read(what, door, tmp_path):
-    content, name, how = TAGGED[what]
-    assert of_tags(door, content, name, tmp_path, **how) in (None, TAGGED_SENTS)
-
-@pytest.mark.parametrize('what', [*LABELS_REFUSED, *TAGS_REFUSED])
-@pytest.mark.parametrize('door', TASK_DOORS)
-def test_labels_and_tags_are_refused(what, door, tmp_path):
-    read = of_labels if what in LABELS_REFUSED else of_tags
-    content, name, how, says = (LABELS_REFUSED | TAGS_REFUSED)[what]
-    if door in ('from_df', 'from_dataset') and not isinstance(content, pd.DataFrame): return
-    with pytest.raises(CorpusError, match=f'(?s){says}'):
-        read(door, content, name, tmp_path, **how)
-
-def contract(folder):
-    "The tables of what is read or refused, and what each door answers, in Markdown"
-    def row(what, name, how, answers):
-        given = ''.join(f', `{option}={value!r}`' for option,value in how.items())
-        return f"| {what} | `{name}`{given} | {' | '.join(answers)} |"
-    def head(doors):
-        return ['', '| what | file | ' + ' | '.join(doors) + ' |', '|---|---|' + '---|'*len(doors)]
-    rows = head(DOORS)
-    for what,(name,text,how) in (READ | REFUSED).items():
-        how = {} if isinstance(how, str) else how
-        said = [answer(door, write(folder/name, text), **how) for door in DOORS]
-        rows.append(row(what, name, how, ['reads it' if one == WORDS else 'refuses it'
-            for one in said]))
-    def told(read, *args, **how):
-        try: return 'takes none' if read(*args, **how) is None else 'reads it'
-        except CorpusError: return 'refuses it'
-    for read,some in ((of_labels, LABELLED | LABELS_REFUSED), (of_tags, TAGGED | TAGS_REFUSED)):
-        rows += head(TASK_DOORS)
-        for i,(what,(content,name,how,*_)) in enumerate(some.items()):
-            place = folder/f'{read.__name__}-{i}'
-            place.mkdir()
-            answers = []
-            for door in TASK_DOORS:
-                is_data = door in ('from_df', 'from_dataset')
-                own = {k: v for k,v in how.items() if not (is_data and k == 'sep')}
-                answers.append(told(read, door, content, name, place, **own))
-            rows.append(row(what, name, how, answers))
-    return '\n'.join(rows).strip()
-
 # Where a message gives advice: the file, and how the advice is written
 ADVICE = {'encoding, seen': ('a.txt', '\n'.join(TEXTS).encode('utf-16')), 'encoding, guessed':
     ('b.csv', table(rows=[f'{t}, déjà à la fenêtre' for t in TEXTS], sep=';').encode('cp1252')),
@@ -439,80 +234,6 @@ def test_pretraining_takes_what_the_others_take(tmp_path):
     held = pretrain(data, text_col='body', valid_pct=.25, **how)['held_out']
     assert held == pretrain(dict(train=data, valid=data[:20]), text_col='body', **how)['held_out']
     with pytest.raises(CorpusError, match='no file'): pretrain(['no.txt', 'none.txt'], **how)
-
-# labels
-
-def make(labels, **how):
-    return ClassifyDataLoaders.from_data(pd.DataFrame(dict(text=[f't {i}' for i in
-        range(len(labels))], label=labels)), bs=2, device='cpu', **how)
-
-@pytest.mark.parametrize('a,b', [("['x', 'y']", "['y']"), ("['x' 'y']", "['y']"), ('[x, y]', '[y]'),
-    (('x', 'y'), ('y',)), (np.array(['x', 'y']), np.array(['y'])), ('{"x", "y"}', '{"y"}')])
-def test_printed_lists_are_lists(a, b):
-    assert list(make([a, b]*8).vocab) == ['x', 'y']
-
-    df = pd.DataFrame(dict(text=[f't {i}' for i in range(20)], zebra=[1, 0]*10, ape=[0, 1]*10,
-        none=[0]*20))
-    dls = ClassifyDataLoaders.from_data(df, label_col=['zebra', 'ape', 'none'], bs=2, device='cpu')
-    assert list(dls.vocab) == ['zebra', 'ape', 'none']
-    with pytest.warns(UserWarning, match="'none'.*left out"):
-        assert np.isfinite(dls.class_weights.numpy()).all()
-
-def test_fasttext(tmp_path):
-    file = write(tmp_path/'a.txt', ''.join(f'__label__{"good" if i % 2 else "bad"} text {i}\n' for
-        i in range(20)))
-    assert list(ClassifyDataLoaders.from_files(file, bs=2, device='cpu').vocab) == ['bad', 'good']
-
-# tags
-
-KAGGLE = pd.DataFrame({'Sentence #': ['Sentence: 1', None, 'Sentence: 2', None], 'Word': ['Ann',
-    'left', 'Bob', 'came'], 'POS': ['NNP', 'VBD', 'NNP', 'VBD'], 'Tag': ['B-per', 'O', 'B-per',
-    'O']})
-
-def test_the_last_column_of_tags(tmp_path):
-    rows = '\n'.join('\t'.join(map(str, row)) for row in KAGGLE[['Word', 'POS',
-        'Tag']].values.tolist())
-    file = write(tmp_path/'a.conll', rows.replace('\nBob', '\n\nBob'))
-    KAGGLE.to_csv(tmp_path/'a.csv', index=False)
-    for data in (KAGGLE, tmp_path/'a.csv', file):
-        assert [s.tags for s in read_tagged(data)[0]] == [['B-per', 'O']]*2
-    assert [s.tags for s in read_tagged(KAGGLE, tag_col='POS')[0]] == [['NNP', 'VBD']]*2
-    assert read_tagged(file, tag_col=1)[0][0].tags == ['NNP', 'VBD']
-    assert 'POS' in repr(TagDataLoaders.from_df(KAGGLE, valid=KAGGLE, device='cpu'))
-
-def test_features(tmp_path):
-    line = ('1\tDogs\tdog\tNOUN\t_\tCase=Nom|Number=Plur\t0\t_\t_\t_\n'
-            '2\tran\trun\tVERB\t_\tTense=Past\t1\t_\t_\t_\n\n')
-    assert read_tagged(write(tmp_path/'a.conllu', line),
-        tag_col='feats.Case')[0][0].tags == ['Nom', '_']
-
-def test_too_many_tags():
-    sents = [([f'word{i}', f'word{i+1}'], [f'lemma{i}', f'lemma{i+1}']) for i in range(60)]
-    with pytest.raises(CorpusError, match='different tags.*feats.Case.*labels='):
-        TagDataLoaders.from_sents(sents, device='cpu')
-
-def test_blanks_around_cells(tmp_path):
-    write(tmp_path/'a.csv', 'sent_id,token,tag\n' +
-        '1, Ann , B-PER\n1, left, O \n2, Bob, B-PER\n2, ran, O\n')
-    assert read_tagged(tmp_path/'a.csv')[0][0] == Sentence(['Ann', 'left'], ['B-PER', 'O'])
-
-def test_a_sentence_ends_where_any_column_of_its_place_changes():
-    df = pd.DataFrame(dict(doc_id=[1, 1, 2, 2], sent=[1, 1, 1, 1], token=list('abcd'),
-        tag=list('XYXY')))
-    assert [s.tokens for s in read_tagged(df)[0]] == [['a', 'b'], ['c', 'd']]
-
-OWN = [('Ann left Paris .', [dict(start=0, end=3, label='PER', text='Ann'), dict(start=9, end=14,
-    label='LOC', text='Paris')])]
-SPANS = [Sentence(['Ann', 'left', 'Paris', '.'], ['B-PER', 'O', 'B-LOC', 'O'])]
-def test_spans(tmp_path):
-    assert read_tagged(OWN)[0] == SPANS
-    doccano = write(tmp_path/'a.jsonl', json.dumps(dict(id=1, text=OWN[0][0], label=[[0, 3,
-        'PER'], [9, 14, 'LOC']])) + '\n')
-    newer = write(tmp_path/'b.jsonl', json.dumps(dict(text=OWN[0][0], entities=[dict(id=1,
-        start_offset=9, end_offset=14, label='LOC'), dict(id=2, start_offset=0, end_offset=3,
-        label='PER')])) + '\n')
-    for file in (doccano, newer): assert read_tagged(file)[0] == SPANS
-
 # options
 
 def test_the_commands_have_the_same_options(capsys):
@@ -867,6 +588,3 @@ def test_packed_texts_that_are_damaged(how, saved, tmp_path):
     with pytest.raises(CommandError, match=says):
         embed_file(tmp_path/name, tmp_path/'o.npz', elmo, say=str)
     assert not (tmp_path/'o.npz').exists()
-
-if __name__ == '__main__':
-    with tempfile.TemporaryDirectory() as folder: print(contract(Path(folder)))

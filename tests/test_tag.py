@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np, pandas as pd, pytest, torch, torch.nn.functional as F
 from hypothesis import given, settings, strategies as st
 from torch import nn
-from fastai.basics import load_learner
+from fastai.basics import DataLoaders, Learner, load_learner
 from fastai.interpret import ClassificationInterpretation, Interpretation
 from fastai.torch_core import set_seed
 
@@ -308,6 +308,10 @@ def test_interpretation(learn, corpus, cls, shown):
     for text,guess in zip(df.text, df.answer): assert guess.split() == learn.predict(text.split())[0]
     quietly(learn, interp.show_results, [0, 1])
     assert list(shown[1].text) == [' '.join(s.tokens) for s in corpus.gold['valid'][:2]]
+    own = Learner(learn.dls, learn.model, learn.loss_func)      # with fastai's own `test_dl`, too
+    own.dls = DataLoaders(learn.dls.train, learn.dls.valid, device='cpu')
+    quietly(own, cls.from_learner(own, dl=learn.dls.valid).plot_top_losses, 5)
+    assert shown[2].equals(shown[0])
 
 def test_show(learn, shown):
     learn.dls.show_batch(max_n=2)

@@ -67,6 +67,15 @@ class NumericalizeWords(Transform):
 class TokensDL(SortedDL):
     "fastai's `SortedDL`, which keeps samples that were made, so that an epoch makes none anew"
     mb = 200       # megabytes to keep; samples beyond that are made each time
+    in_order = False
+    def new(self, dataset=None, **kwargs):
+        "As fastai's; its `Interpretation`, which says `process`, puts no answers in their places"
+        dl = super().new(dataset, **kwargs)
+        dl.in_order = 'process' in kwargs
+        return dl
+    def get_idxs(self):
+        idxs = list(super().get_idxs())
+        return sorted(idxs) if self.in_order else idxs
     def create_item(self, i):
         kept = vars(self.dataset).setdefault('kept', {})
         if i in kept: return kept[i]

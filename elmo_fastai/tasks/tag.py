@@ -91,12 +91,13 @@ class Tagger(nn.Module):
         chars:Tensor,      # [B, T, W]
         words:Tensor=None, # [B, T]
     ) -> Tensor:           # scores, [B, T, n_tags]
+        chars = chars.as_subclass(Tensor)
         mixed = []
         if self.at_input or self.at_output:
             layers, mask = layers_of(self, chars)
             mixed = [self.elmo.drop(mix(layers, mask)) for mix in self.elmo.mixes]
         parts = []
-        if self.words is not None: parts.append(self.words(words))
+        if self.words is not None: parts.append(self.words(words.as_subclass(Tensor)))
         if self.chars is not None: parts.append(self.chars(chars))
         if self.at_input: parts.append(mixed[0])
         if parts: parts = [self.drop(torch.cat(parts, -1))]

@@ -27,7 +27,7 @@ from elmo_fastai.data.loaders import ElmoDataLoaders
 from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.train.learner import StopOnSignal, TimeBudget, bilm_learner
 from elmo_fastai.train.report import sense_accuracy, sense_vectors
-from elmo_fastai.tasks.classify import LayerCache
+from elmo_fastai.tasks.learner import LayerCache
 from elmo_fastai.studies.probe import linear_probe
 from harness import RESULTS, in_process, log, opt, options, peak_bytes, read_figures, write_figures
 from learners import NoValidation, early

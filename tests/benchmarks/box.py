@@ -32,16 +32,17 @@ from elmo_fastai.nn.bilm import BiLMConfig, evaluate
 from elmo_fastai.elmo.folder import load_bilm, save_bilm
 from elmo_fastai.data.batches import SentenceDataLoader, StreamDataLoader
 from elmo_fastai.data.encoded import EncodedText, TokenTypes
-from elmo_fastai.data.labels import ClassifyDataLoaders
 from elmo_fastai.data.loaders import ElmoDataLoaders
 from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.train.command import pretrain
 from elmo_fastai.train.learner import TimeBudget, bilm_learner
 from elmo_fastai.train.checkpoint import checkpoints_in
-from elmo_fastai.tasks.classify import LayerCache, elmo_classifier_learner, random_elmo
+from elmo_fastai.tasks.classify import elmo_classifier_learner, random_elmo
+from elmo_fastai.tasks.learner import LayerCache
 from elmo_fastai.studies.probe import linear_probe, sense_probe
 
 from harness import ROOT, environment, log, opt, options, read_figures, write_figures
+from learners import accuracy_on, review_loaders
 from made import quietly
 from pages import page
 box = page('library/box')                          # how a box is made stands on its page
@@ -110,12 +111,11 @@ def senses(elmo, quick):
 def classify(elmo, data, seed, cache, epochs):
     "(accuracy on dev, on test) of a classifier on the frozen mix with attention pooling"
     set_seed(seed)
-    dls = ClassifyDataLoaders.from_data(data, tokenizer='space', bs=64, valid_bs=128, seed=seed,
-                                        char_vocab=elmo.char_vocab, device='cpu')
+    dls = review_loaders(data, bs=64, char_vocab=elmo.char_vocab)
     learn = elmo_classifier_learner(dls, elmo, cache=cache, dropout=.3)
     with learn.no_bar(), learn.no_logging():
         learn.fit_one_cycle(epochs, 3e-3)
-        return [float(learn.validate(dl=dl)[1]) for dl in dls.loaders[1:]]
+        return [accuracy_on(learn, data[split]) for split in ('valid', 'test')]
 
 def reviews(quick):
     return {k: [(s.text, s.label) for s in v[::15 if quick else 1]] for k,v in sst2().gold.items()}

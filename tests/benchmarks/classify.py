@@ -17,13 +17,13 @@ from fastai.torch_core import set_seed
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from elmo_fastai.text.corpora import Corpus, sst2, wikitext2
-from elmo_fastai.data.labels import ClassifyDataLoaders
 from elmo_fastai.data.loaders import ElmoDataLoaders
 from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.tasks.cbow import cbow_learner, word_vectors
-from elmo_fastai.tasks.classify import LayerCache, elmo_classifier_learner, random_elmo
+from elmo_fastai.tasks.classify import elmo_classifier_learner, random_elmo
+from elmo_fastai.tasks.learner import LayerCache
 from harness import opt, options, write_figures
-from learners import ADAMW, unfreeze
+from learners import ADAMW, accuracy_on, review_loaders, unfreeze
 from made import quietly
 
 PHASE1 = dict(epochs=4, lr=3e-3)
@@ -46,9 +46,8 @@ class Run:
         self.elmo = Elmo.from_pretrained(a.model, norm='token', dropout=.4, tokenizer='space')
         self.cache, self.other = LayerCache(), LayerCache()
 
-    def loaders(self, seed):
-        return ClassifyDataLoaders.from_data(self.rows, tokenizer='space', bs=32, seed=seed,
-                                             device='cpu', char_vocab=self.elmo.char_vocab)
+    def loaders(self):
+        return review_loaders(self.rows, bs=32, char_vocab=self.elmo.char_vocab)
 
     def note(self, name, values, **more):
         values = [float(o) for o in values]
@@ -57,8 +56,8 @@ class Run:
               f"{self.results[name]['accuracy']}", flush=True)
 
     def phase1(self, elmo, seed, cache=None, epochs=None, lr=None, **kw):
-        dls = self.loaders(seed)
         set_seed(seed)
+        dls = self.loaders()
         learn = elmo_classifier_learner(dls, elmo, cache=self.cache if cache is None else cache,
                                         opt_func=ADAMW, **{**HEAD, **kw})
         quietly(learn, 'fit_one_cycle', epochs or PHASE1['epochs'], lr or PHASE1['lr'])
@@ -166,7 +165,7 @@ def main():
            curve=np.mean(twos, 0).round(4).tolist())
     # by its number, not by its result
     with short[0].no_bar():
-        r.note('test set, the first of these', [short[0].validate(ds_idx=2)[-1]])
+        r.note('test set, the first of these', [accuracy_on(short[0], r.rows['test'])])
     r.save()
     two = [r.phase2(r.phase1(r.random(s), s, r.other, **SHORT)) for s in range(min(a.seeds2, 2))]
     r.note('both phases, random, with word vectors', [o[-1] for o in two],

@@ -18,12 +18,12 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from elmo_fastai.data.labels import ClassifyDataLoaders
 from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.train.learner import toy_bilm
-from elmo_fastai.tasks.classify import LayerCache, elmo_classifier_learner, random_elmo
+from elmo_fastai.tasks.classify import elmo_classifier_learner, random_elmo
+from elmo_fastai.tasks.learner import LayerCache
 from harness import fill, opt, options, read_figures, write_figures
-from learners import NoValidation, balanced, toy_reviews
+from learners import NoValidation, accuracy_on, balanced, review_loaders, toy_reviews
 
 RATES, DROPOUTS, EPOCHS = (4e-3, 2e-3, 8e-3), (.3, .1), (6, 12)
 SIDES = 'pretrained', 'random'
@@ -59,13 +59,12 @@ class Run:
 
     def train(self, data, side, seed, epochs, lr, dropout, elmo, bs=32):
         "Accuracy on the validation and on the test reviews"
-        settings = dict(tokenizer='space', bs=bs, valid_bs=256, seed=seed, device='cpu')
-        dls = ClassifyDataLoaders.from_data(data, **settings)
         set_seed(seed)
+        dls = review_loaders(data, bs=bs, val_bs=256)
         learn = elmo_classifier_learner(dls, elmo, cache=self.caches[side], dropout=dropout)
         with learn.no_bar(), learn.no_logging():
             learn.fit_one_cycle(epochs, lr, cbs=NoValidation())
-            return {k: learn.validate(ds_idx=i)[1] for i,k in ((1, 'valid'), (2, 'test'))}
+            return {k: accuracy_on(learn, data[k]) for k in ('valid', 'test')}
 
 def settings(r):
     def make(side, seed, epochs, dropout, lr, **_):

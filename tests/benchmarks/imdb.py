@@ -38,16 +38,15 @@ from sklearn.preprocessing import Normalizer
 from elmo_fastai.text.corpora import from_hub, sst2
 from elmo_fastai.text.tokens import get_tokenizer
 from elmo_fastai.elmo.folder import load_bilm
-from elmo_fastai.data.labels import ClassifyDataLoaders
 from elmo_fastai.elmo.file import digest
 from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.train.command import pretrain
 from elmo_fastai.train.learner import BF16, bf16_is_fast
 from elmo_fastai.train.checkpoint import checkpoints_in
-from elmo_fastai.tasks.classify import (ElmoClassifier, LayerCache, elmo_classifier_learner,
-                                        random_elmo)
+from elmo_fastai.tasks.classify import ElmoClassifier, elmo_classifier_learner, random_elmo
+from elmo_fastai.tasks.learner import LayerCache
 from harness import RESULTS, has, log, opt, options, read_figures, write_figures
-from learners import ADAMW, NoValidation, balanced, unfreeze
+from learners import ADAMW, NoValidation, accuracy_on, balanced, review_loaders, unfreeze
 
 SIZES = 100, 200, 500, 1000, 5000, 25_000
 DRAWS = {5000: 3, 25_000: 1}                    # others: 5
@@ -320,9 +319,8 @@ class Run:
         unfreezing; no side: `words`. `whole`: two rows, the second one without a cut"""
         elmo, n = self.backbone(side or 'box', seed), len(train)
         data = dict(train=self.asked_of('train', train), valid=self.asked_of(*held))
-        how = dict(bs=32 if n >= 1000 else 16, valid_bs=64, tokenizer='space', seed=seed)
-        dls = ClassifyDataLoaders.from_data(data, device='cpu', char_vocab=elmo.char_vocab, **how)
         set_seed(seed)
+        dls = review_loaders(data, bs=32 if n >= 1000 else 16, val_bs=64, char_vocab=elmo.char_vocab)
         cache = LayerCache(4000) if n <= 1000 else False
         head = HEAD | head
         learn = elmo_classifier_learner(dls, elmo, cache=cache, opt_func=ADAMW, **head)
@@ -519,7 +517,7 @@ class Run:
             alone = [classify.last(c.phase1(c.elmo, s, **classify.ALONE)) for s in seeds]
             learners = [c.phase1(c.elmo, s, **classify.SHORT) for s in seeds]
             dev = [c.phase2(o)[-1] for o in learners]
-            with learners[0].no_bar(): test = learners[0].validate(ds_idx=2)[1]
+            with learners[0].no_bar(): test = accuracy_on(learners[0], c.rows['test'])
             row = dict(side=side, frozen=alone, dev=dev, test=test)
             if side == 'adapted': row['adaptation'] = self.adapted
             self.note('sst', row)

@@ -93,11 +93,10 @@ class OurClassifier:
         self.elmo = Elmo.from_pretrained('mini-en', norm='token', tokenizer='space')
         self.about = with_python('torch')
     def fit(self, texts, labels):
-        from elmo_fastai.data.labels import ClassifyDataLoaders
+        from learners import review_loaders
         from elmo_fastai.tasks.classify import elmo_classifier_learner
         rows = list(zip(texts, map(int, labels)))
-        dls = ClassifyDataLoaders.from_data(dict(train=rows, valid=rows[:64]), tokenizer='space',
-                                            bs=32, device='cpu', char_vocab=self.elmo.char_vocab)
+        dls = review_loaders(dict(train=rows, valid=rows[:64]), char_vocab=self.elmo.char_vocab)
         self.learn = elmo_classifier_learner(dls, self.elmo, pool='attention+max', words=64,
                                              cache=False)
         with self.learn.no_bar(), self.learn.no_logging(): self.learn.fit_one_cycle(1, 3e-3)

@@ -30,14 +30,14 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 from sklearn.preprocessing import StandardScaler
 from elmo_fastai.text.corpora import sst2
-from elmo_fastai.data.labels import ClassifyDataLoaders
 from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.elmo.vectorizer import ElmoVectorizer
-from elmo_fastai.tasks.classify import LayerCache, elmo_classifier_learner
+from elmo_fastai.tasks.classify import elmo_classifier_learner
+from elmo_fastai.tasks.learner import LayerCache
 from elmo_fastai.train.learner import BF16, bf16_is_fast
 from harness import RESULTS, opt, options, processor, read_figures, write_figures
 from instead_sides import Side, with_python
-from learners import ADAMW, NoValidation, balanced, unfreeze
+from learners import ADAMW, NoValidation, as_table, balanced, review_loaders, unfreeze
 
 # rows of vectors and of counts have a length of about 1
 CS = [10.**e for e in range(-1, 5)]
@@ -268,9 +268,8 @@ class Run:
                     valid=rows_at(self.text.places['valid']),
                     test=rows_at(self.text.places['test']))
         elmo = Elmo.from_pretrained('mini-en', norm='token', dropout=.4, tokenizer='space')
-        dls = ClassifyDataLoaders.from_data(rows, tokenizer='space', bs=32, seed=draw, device='cpu',
-                                            char_vocab=elmo.char_vocab)
         set_seed(draw)
+        dls = review_loaders(rows, char_vocab=elmo.char_vocab)
         learn = elmo_classifier_learner(dls, elmo, words=words, cache=self.cache, opt_func=ADAMW,
                                         **HEAD)
         if bf16_is_fast('cpu'): learn.add_cb(BF16())
@@ -278,7 +277,8 @@ class Run:
         for to,rate,epochs in phases:
             unfreeze(learn, to, rate, epochs*times, cbs=NoValidation())
         with learn.no_bar(), learn.no_logging():
-            answers = [learn.get_preds(ds_idx=i) for i in (1, 2)]
+            answers = [learn.get_preds(dl=dls.test_dl(as_table(rows[split]), with_labels=True))
+                       for split in ('valid', 'test')]
         return [(scores.argmax(1) == targets).numpy() for scores,targets in answers]
 
     def classifier(self, n):

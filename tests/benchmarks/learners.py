@@ -1,8 +1,9 @@
 "What the benchmarks share that train a head on a biLM"
 from functools import partial
 
-import numpy as np, torch
+import numpy as np, pandas as pd, torch
 from fastai.basics import Callback, CancelValidException
+from elmo_fastai.data.blocks import ClassifyDataLoaders
 from elmo_fastai.text.corpora import toy_corpus
 from elmo_fastai.train.learner import TorchOptimizer
 from made import quietly
@@ -19,6 +20,18 @@ def unfreeze(learn, to, rate, epochs, **kw):
     learn.freeze_to(to)
     low = rate/2**(len(learn.opt.param_lists) - 1)
     quietly(learn, 'fit_one_cycle', epochs, slice(low, rate), pct_start=.2, **kw)
+
+def as_table(rows): return pd.DataFrame(rows, columns=['text', 'label'])
+
+def review_loaders(rows, **kwargs):
+    "Loaders of (text, label) by split, with blanks between the words of a text"
+    return ClassifyDataLoaders.from_df(as_table(rows['train']), as_table(rows['valid']),
+                                       tokenizer='space', device='cpu', **kwargs)
+
+def accuracy_on(learn, rows):
+    "The accuracy on other rows"
+    dl = learn.dls.test_dl(as_table(rows), with_labels=True)
+    return float(quietly(learn, 'validate', dl=dl)[-1])
 
 def early(learn):
     "Why a training ended before its time, or None"

@@ -9,12 +9,11 @@ lowest and the highest group.
 """
 import torch
 from fastai.torch_core import set_seed
-from elmo_fastai.data.labels import ClassifyDataLoaders
 from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.train.learner import toy_bilm
 from elmo_fastai.tasks.classify import elmo_classifier_learner
 from harness import opt, options, write_figures
-from learners import toy_reviews
+from learners import review_loaders, toy_reviews
 from made import quietly
 
 RISING = slice(1e-3, 3e-3)
@@ -28,9 +27,8 @@ PLANS = {
 
 def train(plan, seed, lm, vocab, reviews):
     "Accuracy after each stage"
-    dls = ClassifyDataLoaders.from_data(reviews, tokenizer='space', bs=32, seed=42 + seed,
-                                        device='cpu')
     set_seed(seed)
+    dls = review_loaders(reviews)
     learn = elmo_classifier_learner(dls, Elmo(lm, vocab, norm='token', dropout=.2))
     accuracies = []
     for part,epochs,lr in plan:

@@ -108,7 +108,7 @@ def rivals(gold):
     from sklearn.feature_extraction import DictVectorizer
     from sklearn.svm import LinearSVC
     from pages import page
-    commonest = page('library/tagged').CommonestTag(gold['train'])
+    commonest = page('library/tagger').CommonestTag(gold['train'])
     vectorizer = DictVectorizer()
     def matrix(sents):
         x = vectorizer.transform(rows_of(sents))
@@ -168,11 +168,11 @@ def pretrain(gold, chars, seed, args):
 def tag(gold, chars, elmo, seed, args):
     "Predictions of a tagger for the test part"
     from fastai.torch_core import set_seed
-    from elmo_fastai.data.tagged import TagDataLoaders
+    from elmo_fastai.data.blocks import TagDataLoaders
     from elmo_fastai.tasks.tag import elmo_tagger_learner
     set_seed(seed)
     dls = TagDataLoaders.from_sents(gold['train'], gold['valid'], char_vocab=chars,
-                                    tokenizer='space', bs=16, seed=seed, device='cpu')
+                                    tokenizer='space', bs=16, device='cpu')
     learn = elmo_tagger_learner(dls, elmo, 'input' if elmo else None, **TAGGER)
     fit(learn, args.tag_steps, args.lr)
     tagged = learn.tag([sent.tokens for sent in gold['test']])

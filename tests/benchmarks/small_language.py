@@ -36,11 +36,11 @@ def pretrained(text, seed, epochs):
 def tagger(gold, seed, epochs, **settings):
     "Guesses of a tagger for the test part, and the seconds of the processor"
     from fastai.torch_core import set_seed
-    from elmo_fastai.data.tagged import TagDataLoaders
+    from elmo_fastai.data.blocks import TagDataLoaders
     from elmo_fastai.tasks.tag import elmo_tagger_learner
     set_seed(seed)
     start = time.process_time()
-    dls = TagDataLoaders.from_sents(gold['train'], gold['valid'], bs=16, seed=seed, device='cpu',
+    dls = TagDataLoaders.from_sents(gold['train'], gold['valid'], bs=16, device='cpu',
                                     tokenizer='space')
     learn = elmo_tagger_learner(dls, **settings)
     with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(epochs, 5e-3)

@@ -109,7 +109,7 @@ def tagging(elmo, name):
 def commonest_tags(name):
     "Accuracy of the commonest tag of each word, from the same sentences"
     train, asked = tagged(name)
-    return round(page('library/tagged').CommonestTag(train).accuracy(asked), 4)
+    return round(page('library/tagger').CommonestTag(train).accuracy(asked), 4)
 
 def run(corpus, model, dropout, epochs, seed):
     "Train one model as the command does; what was measured, and the model"

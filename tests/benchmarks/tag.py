@@ -74,7 +74,7 @@ class Taggers:
         import torch
         from elmo_fastai.text.treebanks import read_treebank
         from elmo_fastai.elmo.module import Elmo
-        from elmo_fastai.tasks.classify import LayerCache
+        from elmo_fastai.tasks.learner import LayerCache
         from pages import page
         torch.set_num_threads(1)
         self.a, self.study = a, page('studies/learning_curves')
@@ -243,7 +243,7 @@ def main(a):
     global SHARED
     for part,f in ((a.best, add_best), (a.spans, add_spans), (a.clues, add_clues)):
         if part: return f(a)
-    from elmo_fastai.data.tagged import TagDataLoaders
+    from elmo_fastai.data.blocks import TagDataLoaders
     from pages import page
     start = time.perf_counter()
     if a.quick: a.seeds, a.layers_share, a.steps, a.layers_steps = 1, SHARES[1], 120, 60
@@ -251,7 +251,7 @@ def main(a):
     todo, elmo, cache = jobs(a), taggers.elmo, taggers.cache
     # read every sentence once, before the processes part
     need = {id(s): s for j in todo for s in taggers.some(j['share'], j['seed'])}
-    dls = TagDataLoaders.from_sents([*need.values()], taggers.dev, labels=taggers.labels,
+    dls = TagDataLoaders.from_sents([*need.values()], taggers.dev, vocab=taggers.labels,
                                     device='cpu')
     weights = cache.open(elmo)
     for dl in dls:
@@ -265,7 +265,7 @@ def main(a):
                             str(o.get('layers', '')), o.get('place', '')))
     def of(kind):
         return [{k: v for k,v in o.items() if k != 'kind'} for o in out if o['kind'] == kind]
-    commonest = page('library/tagged').CommonestTag(taggers.train).accuracy(taggers.dev)
+    commonest = page('library/tagger').CommonestTag(taggers.train).accuracy(taggers.dev)
     settings = {k: v for k,v in vars(a).items() if k not in ('json', 'model', 'processes')}
     old = read_figures(a.json, {})
     res = {'model': elmo.lm.config.to_dict(), 'settings': settings, 'commonest tag': commonest,
