@@ -8,7 +8,8 @@ import numpy as np, pytest
 from hypothesis import given, settings, strategies as st
 
 from elmo_fastai.base.errors import CorpusError
-from elmo_fastai.text.corpora import read_text, toy_corpus, wikitext2
+from elmo_fastai.text.corpora import toy_corpus, wikitext2
+from elmo_fastai.text.read import lines_of
 from elmo_fastai.elmo.module import Elmo
 from copies import local
 from pages import page
@@ -124,7 +125,7 @@ def test_labels_stand_where_they_say(source):
         sents = books.wikitext_sentences(getattr(wikitext2(wiki), source.split()[1]))
     else:
         book = next(b for b in books.BOOKS if b.name == source)
-        text = read_text(books.book_file(book, novels))
+        text = ''.join(lines_of(books.book_file(book, novels)))
         sents = books.book_sentences(text, book.start)
     assert len(mine) > 5
     for o in mine:

@@ -163,6 +163,7 @@ def downloading(corpus):
 def retrieve(corpus, url, known_hash=None, **kwargs): # of `pooch.retrieve`
     "A file of the library's cache, downloaded if it isn't there"
     import pooch
+    pooch.get_logger().setLevel('WARNING')
     folder = xdg_cache_home()/'elmo_fastai'/corpus
     with downloading(corpus):
         return pooch.retrieve(url, known_hash, url.rpartition('/')[2], folder, **kwargs)

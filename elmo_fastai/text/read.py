@@ -215,9 +215,10 @@ def column(
     names = list(df.columns)
     wanted = usual if name is None else [name]
     found = [col for col in names if col in wanted]
+    option = f"{arg}=… (--{arg.replace('_', '-')})"
     require(found, f"there is no column {' or '.join(map(repr, wanted))}; the columns are "
-            f"{', '.join(map(repr, names[:30]))}: say {arg}=…")
-    require(len(found) == 1, f"{' and '.join(map(repr, found))} are columns: say {arg}=…")
+            f"{', '.join(map(repr, names[:30]))}: say {option}")
+    require(len(found) == 1, f"{' and '.join(map(repr, found))} are columns: say {option}")
     return found[0]
 
 def is_text(cell):
@@ -276,8 +277,8 @@ def read_conll(
     names = CONLLU if is_conllu else list(range(len(sents[0][0])))
     first = ', '.join(f'{name} = {cell!r}' for name,cell in zip(names, sents[0][0]))
     if is_conllu: token_col, tag_col = token_col or 'form', tag_col or 'upos'
-    require(token_col is not None, f"{path} has no header: say token_col=… and tag_col=…; its "
-            f"first line is {first}")
+    require(token_col is not None, f"{path} has no header: say token_col=… (--token-col) "
+            f"and tag_col=…; its first line is {first}")
     for col in (token_col, tag_col):
         is_column = col is None or col in names and not isinstance(col, bool)
         require(is_column, f"{path} has no column {col!r}; its first line is {first}")
