@@ -25,6 +25,7 @@ from ..text.corpora import Corpus
 from ..text.splits import SPLIT_OF, SPLITS
 from ..text.tokens import warn_of_cut
 from ..nn.bilm import BiLM, char_vocab_of
+from ..data.batches import as_before
 from ..data.labels import TaskDL, named_corpus
 from ..elmo.folder import find_folder, load_bilm, save_bilm
 from ..elmo.module import Elmo, ScalarMix, digest_of_state, encoder_state
@@ -324,7 +325,8 @@ class ElmoLearner(FitLearner):
         # new data is read once: keeping its layers would fill the memory
         is_known = any(dl.text is one.text for one in self.dls.loaders)
         record = {name: getattr(self.recorder, name, []) for name in self.recorder._stateattrs}
-        with self.with_cache() if is_known else nullcontext(), self.no_bar(), self.no_logging():
+        cache = self.with_cache() if is_known else nullcontext()
+        with cache, as_before(dl), self.no_bar(), self.no_logging():
             FitLearner.get_preds(self, dl=dl, reorder=False, with_preds=False, with_targs=False,
                                  cbs=[Answers(note)])
         for name,values in record.items(): setattr(self.recorder, name, values)

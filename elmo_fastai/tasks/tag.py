@@ -205,9 +205,10 @@ class Ragged:
     def contiguous(self): return torch.cat(self.rows)      # fastai's confusion matrix calls this
 
 class SentenceLengths(Callback):
-    "Note how many tokens the sentences of a validation have, in the order of its batches"
+    "Note how many tokens the sentences of a validation have, in its order, and that order"
     def before_validate(self): self.lengths = []
     def before_batch(self): self.lengths += (self.xb[0][..., 0] != 0).sum(1).tolist()
+    def after_validate(self): self.rows = getattr(self.dl, 'order', None)
 
 # %% ../../nbs/library/tagger.ipynb #rp1
 def tags_by_sentence(text, tags, names):
@@ -244,11 +245,11 @@ class TaggerLearner(ElmoLearner):
     )->tuple:                    # as fastai's, but `Ragged`; losses [N]
         "Predictions, tags and what else was asked for, one tensor per sentence"
         if dl is None: dl = self.dls[ds_idx].new(shuffle=False)
-        sents = SentenceLengths()
-        found = list(super().get_preds(dl=dl, with_input=with_input, with_loss=with_loss, act=noop,
-                                       reorder=False, cbs=[*L(cbs), sents], **kwargs))
+        with self.added_cbs(sents := SentenceLengths()):
+            found = list(super().get_preds(dl=dl, with_input=with_input, with_loss=with_loss,
+                                           act=noop, reorder=False, cbs=cbs, **kwargs))
         order = range(len(sents.lengths))
-        if reorder and hasattr(dl, 'order'): order = np.argsort(dl.order).tolist()
+        if reorder and sents.rows is not None: order = np.argsort(sents.rows).tolist()
         def ragged(rows, f=noop): return Ragged(f(rows[i][:sents.lengths[i]]) for i in order)
         losses = [found.pop()[list(order)]] if with_loss else []
         *inputs, preds, tags = found
