@@ -452,7 +452,8 @@ def test_text_and_tables_are_told_apart(tmp_path):
 def test_tables_in_another_encoding(tmp_path, ext):
     f = save_table(tmp_path, f't{ext}', ['é', 'è', 'ê'], 'text')
     raw = (json.dumps([dict(text=o) for o in 'éèê'], ensure_ascii=False) if ext == '.json' else
-        '\n'.join(f'{{"text": "{o}"}}' for o in 'éèê') if ext == '.jsonl' else f.read_text())
+        '\n'.join(f'{{"text": "{o}"}}' for o in 'éèê') if ext == '.jsonl' else
+        f.read_text(encoding='utf-8'))
     for encoding in ('latin-1', 'utf-16'):
         f.write_bytes(raw.encode(encoding))
         assert held_out(get_corpus(f, encoding=encoding), ['é', 'è', 'ê'])

@@ -119,8 +119,8 @@ def test_help_is_light():
               "try: elmo_task(sys.argv[1:])\n"
               "finally: print({'torch', 'fastai', 'pandas'} & {*sys.modules})")
     for args in (['--help'], ['tag', 'train', '--help'], ['classify', 'report', '--help']):
-        run = subprocess.run([sys.executable, '-c', script, *args], capture_output=True, text=True,
-                             env={**os.environ, 'PYTHONPATH': str(root)})
+        run = subprocess.run([sys.executable, '-c', script, *args], capture_output=True,
+                             encoding='utf-8', env={**os.environ, 'PYTHONPATH': str(root)})
         assert run.returncode == 0 and run.stdout.startswith('usage: elmo_task'), run.stderr
         assert run.stdout.endswith('set()\n')
 
