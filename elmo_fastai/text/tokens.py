@@ -23,7 +23,7 @@ from ..base.files import regular_file, whole_file
 
 # %% ../../nbs/library/tokens.ipynb #nf2
 def to_nfc(text):
-    "Returns a text in Unicode's form NFC: a letter and its accents as one character, where possible"
+    "Returns a text in Unicode's form NFC: a letter and its accents as one character if possible"
     return text if text.isascii() else unicodedata.normalize('NFC', text)
 
 # %% ../../nbs/library/tokens.ipynb #c016
