@@ -639,7 +639,7 @@ class ClassifyDataLoaders(TableDataLoaders):
         require(items, "there are no texts")
         text = self.valid.text.like(items, with_labels)
         warn_of_cut(text.cuts.tokens, text.types.char_vocab)
-        blank = np.flatnonzero(text.lens == 2)                  # nothing between the marks
+        blank = np.flatnonzero(text.n_words == 0)
         if len(blank): warnings.warn(f"{len(blank):,} of {len(text):,} texts have no token, the "
                                      f"first is number {blank[0]}: they get no class, and NaN")
         return self.valid.new(text, shuffle=False, **{'sort': not with_labels, **kwargs})

@@ -303,7 +303,7 @@ class Kept:
         self.f = f
         for name in ('__name__', '__qualname__'):
             setattr(self, name, getattr(f, name, type(f).__name__))
-    def __call__(self, text): return self.f(text)
+    def __call__(self, *args, **kwargs): return self.f(*args, **kwargs)
     def __deepcopy__(self, memo):
         try: return copy.deepcopy(self.f, memo)
         except Exception: return self.f          # one that can't be copied serves both
