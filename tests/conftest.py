@@ -28,10 +28,13 @@ if 'PYTEST_XDIST_WORKER' not in os.environ:    # a worker has the environment of
     paths = [str(root), *filter(None, [os.environ.get('PYTHONPATH')])]
     own = dict.fromkeys(('XDG_CACHE_HOME', 'HF_HOME', 'MPLCONFIGDIR'), cache.name)
     own |= dict(PYTHONPATH=os.pathsep.join(paths), MPLBACKEND='agg', HF_HUB_OFFLINE='1',
-                HF_DATASETS_OFFLINE='1', TOKENIZERS_PARALLELISM='false', COLUMNS='100')
+                HF_DATASETS_OFFLINE='1', TOKENIZERS_PARALLELISM='false', COLUMNS='100',
+                PYTHONUTF8='1')
+    own |= dict.fromkeys(('no_proxy', 'NO_PROXY'), '127.0.0.1')    # the tests' own servers
     data = os.environ.pop('ELMO_FASTAI_DATA', '')
     own['ELMO_FASTAI_TESTS_READ'] = data and os.path.abspath(data)
-    for name in ('HF_HUB_CACHE', 'HF_DATASETS_CACHE', 'RANK', 'LOCAL_RANK', 'WORLD_SIZE'):
+    for name in ('HF_HUB_CACHE', 'HF_DATASETS_CACHE', 'RANK', 'LOCAL_RANK', 'WORLD_SIZE',
+                 'FORCE_COLOR', 'PYTHONWARNINGS'):
         os.environ.pop(name, None)
     os.environ.update(own)
 

@@ -1,21 +1,21 @@
 """What a newcomer leaves in the working folder before `make test`, and sets in the environment.
 
 What is there already is used, and stays; what is made here is removed at the end."""
-import shutil, signal, subprocess, sys, time
+import shutil, subprocess, sys, time
 from contextlib import contextmanager
 
 CACHES = {'.git', '.hypothesis', '.pytest_cache', '__pycache__'}
 
 def train(folder, out, stop=False):
-    "A small training in `folder`, as by the command; with `stop`, Ctrl-C after its first checkpoint"
+    "A small training in `folder`, as by the command; with `stop`, killed at its first checkpoint"
     options = '--sentences 400 --model tiny --threads 1 --epochs'.split()
     command = [sys.executable, '-m', 'elmo_fastai.train.command', 'toy', '--out', out, *options]
     training = subprocess.Popen([*command, '1000' if stop else '1'], cwd=folder,
-                                stdout=subprocess.DEVNULL,
-                                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+                                stdout=subprocess.DEVNULL)
     if stop:
-        while training.poll() is None and not [*(folder/f'{out}.run').glob('0*-*')]: time.sleep(.1)
-        training.send_signal(signal.SIGINT)
+        run = folder/f'{out}.run'
+        while training.poll() is None and not [*run.glob('0*-start')]: time.sleep(.1)
+        training.kill()
     training.wait()
 
 def make_folder(path):
@@ -50,10 +50,10 @@ def state(root):
 def copies(folder):
     "Fills `folder` with local copies of corpora: not the published ones, but of their form"
     text = 'The bank of the river .\nShe went to the bank with her money .\n'*50
-    files = {'tiny_shakespeare/input.txt': text,
-             **{f'wikitext-2/{split}.txt': text for split in ('train', 'valid', 'test')},
-             **{f'sst2/sst2.{split}.tsv': '1\tgood\n0\tbad\n' for split in ('train', 'dev', 'test')},
-             'novels/a.txt': text, 'ud-ewt/en_ewt-ud-train.conllu': '', 'ai2_fixture/options.json': '{}'}
+    files = {'tiny_shakespeare/input.txt': text, 'novels/a.txt': text,
+             'ud-ewt/en_ewt-ud-train.conllu': '', 'ai2_fixture/options.json': '{}'}
+    for split in ('train', 'valid', 'test'): files[f'wikitext-2/{split}.txt'] = text
+    for split in ('train', 'dev', 'test'): files[f'sst2/sst2.{split}.tsv'] = '1\tgood\n0\tbad\n'
     for name, content in files.items():
         (folder/name).parent.mkdir(parents=True, exist_ok=True)
         (folder/name).write_text(content)

@@ -5,7 +5,8 @@ reference is the library's, the cells of index and course, and all tests that ar
 out: the cells of studies and library pages, and the slow tests. `--leftovers` runs the quick tests
 once more, where a newcomer has left files and settings. `--rounding` runs the tests and pages that
 compare numbers once more, as on other processors: with smaller instruction sets, and with weights
-where products round otherwise. `--all` is all of it, as continuous integration runs it. Every step runs, also after a failure; the end says what failed, and what each step took."""
+where products round otherwise. `--all` is all of it, as continuous integration runs it. Every step
+runs, also after a failure; the end says what failed, and what each step took."""
 import filecmp, os, re, resource, shutil, subprocess, sys, tempfile, time
 from functools import partial
 from pathlib import Path

@@ -578,7 +578,7 @@ def test_options_that_cannot_be(good, tmp_path, cnn, lstm, message):
     ('\ud800'.encode('utf-8', 'surrogatepass').decode('latin1'), "can't be read")])
 def test_options_that_are_none(good, tmp_path, text, message):
     p = tmp_path/'o.json'
-    p.write_text(text)
+    p.write_text(text, encoding='utf-8')
     with pytest.raises(ModelFileError, match=message):
         load_ai2(p, good[1])
 

@@ -367,6 +367,6 @@ def test_help_and_errors_come_at_once(tmp_path):
         "    except SystemExit: pass\n"
         "print({'torch', 'fastai', 'matplotlib', 'sklearn', 'pandas'} & sys.modules.keys())")
     p = subprocess.run([sys.executable, '-c', program], cwd=tmp_path, capture_output=True,
-                       text=True, env={**os.environ, 'PYTHONPATH': str(root)})
+                       encoding='utf-8', env={**os.environ, 'PYTHONPATH': str(root)})
     assert p.returncode == 0 and p.stdout.splitlines()[-1] == 'set()', p.stderr
     assert '--epochs must be at least 1' in p.stderr

@@ -202,7 +202,7 @@ np.save(sys.argv[1] + '.npy', vectors)
     runtime()
     path = [str(Path(module.__file__).parents[2]), os.environ.get('PYTHONPATH', '')]
     env = {**os.environ, 'PYTHONPATH': os.pathsep.join(path)}
-    p = subprocess.run([sys.executable, '-c', code, str(file), repr(sents)], capture_output=True,
+    p = subprocess.run([sys.executable, '-c', code, str(file), ascii(sents)], capture_output=True,
                        text=True, env=env)
     assert p.returncode == 0, p.stderr
     assert (

@@ -96,7 +96,7 @@ def test_what_is_imported_is_required():
 def test_all_names_exist(name):
     m = import_module(f'elmo_fastai.{name}')
     # or it adds methods to a class
-    assert m.__all__ or '@patch' in Path(m.__file__).read_text()
+    assert m.__all__ or '@patch' in Path(m.__file__).read_text(encoding='utf-8')
     assert len(set(m.__all__)) == len(m.__all__)
     for o in m.__all__:
         assert hasattr(m, o), o

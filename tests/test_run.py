@@ -51,7 +51,7 @@ def test_each_worker_computes_with_one_thread(monkeypatch):
 
 def test_what_was_there_stays_and_what_is_made_goes(tmp_path, monkeypatch):
     (tmp_path/'toy').write_text('precious')
-    def train(folder, out, stop=False): (folder/f"{out}{'.run' if stop else ''}").mkdir(parents=True)
+    def train(folder, out, stop=False): (folder/(f'{out}.run' if stop else out)).mkdir(parents=True)
     monkeypatch.setattr(leftovers, 'train', train)
     with pytest.raises(ValueError), leftovers.left(tmp_path):
         before = leftovers.state(tmp_path)

@@ -170,7 +170,7 @@ def test_an_alphabet_in_use(spelt, tmp_path):
     for i, v in enumerate(vecs):
         assert np.allclose(v, torch.stack(layers, 1)[i][:, mask[i]].detach(), atol=1e-5)
     assert ElmoVectorizer(elmo).fit_transform(['the bank', 'Ω'])[0].shape == (16,)
-    (tmp_path/'t.txt').write_text('the bank of the river\nΩmega\n')
+    (tmp_path/'t.txt').write_text('the bank of the river\nΩmega\n', encoding='utf-8')
     assert embed_file(tmp_path/'t.txt', tmp_path/'t.hdf5', elmo, say=str)['lines'] == 2
     texts = pd.DataFrame([(s, i%2) for i,s in enumerate(OTHER_SENTS)]*8, columns=['text', 'label'])
     for own in (elmo, random_elmo(elmo, 0, OTHER_SENTS)):

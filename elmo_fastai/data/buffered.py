@@ -326,9 +326,10 @@ class BufferedDataLoader(BatchDL):
             self.batches = None              # a generator that raised is at its end: begin anew
             raise
 
-    def one_batch(self):
-        "A batch to look at, from a loader of its own: the epoch under way loses nothing"
-        return super(BufferedDataLoader, self.new()).one_batch()
+    def begin_anew(self):
+        self.batches = self.start = None
+        self.lines = self.lines.shard(*self.lines.part)
+        self.skipped = Counter(self.skipped)
 
     def get_idxs(self): return list(range(self.n))
     def sample(self): return range(self.to_skip, self.n)

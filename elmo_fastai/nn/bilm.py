@@ -417,7 +417,8 @@ def evaluate(
 ) -> dict:      # perplexities `fwd`, `bwd`, `mean` (of cross-entropies); `predictions` a direction
     "Exact perplexity of both directions on all of `dl`; raises ValueError without a prediction"
     sums, counts = [0., 0.], [0, 0]
-    with evaluating(model) as model:
+    if getattr(dl, 'shuffle', False) is True: dl = dl.new(shuffle=False)  # its order stays
+    with evaluating(model) as model, torch.random.fork_rng([]):
         for chars,*_,nexts,previous in dl:
             batch = [x.to(model.device) for x in (chars, nexts, previous)]
             for d,nats in enumerate(model(*batch)):

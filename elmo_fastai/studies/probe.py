@@ -19,7 +19,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from ..base.errors import one_of, require
 from ..text.read import Sentence, column, read_table
-from ..text.tokens import get_tokenizer
+from ..text.tokens import get_tokenizer, to_nfc
 from ..elmo.module import Elmo
 from ..train.report import Tokens, commonest, even_out, sense_guesses
 from ..tasks.scores import compare
@@ -159,7 +159,7 @@ def with_senses(examples):
         elif len(example) == 2: pairs.append(example)
         else:
             tokens, position, sense = example
-            if isinstance(tokens, str): tokens = tokens.split()
+            if isinstance(tokens, str): tokens = to_nfc(tokens).split()
             require(0 <= position < len(tokens),
                     f"there is no token {position} in {' '.join(tokens)!r:.200}")
             labels = [None]*len(tokens)

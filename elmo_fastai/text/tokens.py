@@ -23,7 +23,7 @@ from ..base.files import regular_file, whole_file
 
 # %% ../../nbs/library/tokens.ipynb #nf2
 def to_nfc(text):
-    "Returns a text in Unicode's form NFC: a letter and its accents as one character, where possible"
+    "Returns a text in Unicode's form NFC: a letter and its accents as one character if possible"
     return text if text.isascii() else unicodedata.normalize('NFC', text)
 
 # %% ../../nbs/library/tokens.ipynb #c016
@@ -243,48 +243,6 @@ def get_tokenizer(
             f"{', '.join(_tokenizers)}, or pass a function from text to tokens", ValueError)
     return _tokenizers[name]
 
-# %% ../../nbs/library/tokens.ipynb #kp2
-class UnsavedTokenizer(ValueError, pickle.PicklingError):
-    "Why a tokenizer can't be saved, or sent to another process"
-
-def can_pickle(value, pickler):
-    "Can a pickler of this class pickle a value?"
-    try: pickler(io.BytesIO()).dump(value)
-    except Exception: return False
-    return True
-
-class Kept:
-    "A tokenizer in the state of what keeps it: copied as it is, pickled if it can be"
-    def __init__(self, f):
-        self.f = f
-        for name in ('__name__', '__qualname__'):
-            setattr(self, name, getattr(f, name, type(f).__name__))
-    def __call__(self, text): return self.f(text)
-    def __deepcopy__(self, memo):
-        try: return copy.deepcopy(self.f, memo)
-        except Exception: return self.f          # one that can't be copied serves both
-    def __reduce__(self):
-        picklers = {pickle.Pickler}
-        frame = sys._getframe(1)
-        while frame and frame.f_code is not can_pickle.__code__:     # else it is within itself
-            caller = frame.f_locals.get('self')                      # a pickler of another kind?
-            if isinstance(caller, (pickle.Pickler, pickle._Pickler)): picklers.add(type(caller))
-            frame = frame.f_back
-        is_good = frame or any(can_pickle(self.f, pickler) for pickler in picklers)
-        require(is_good, f"The tokenizer can't be saved, for it is {described(self.f)}: take one "
-                "by its name, as tokenizer='words', or a function at the top level of a module",
-                UnsavedTokenizer)
-        return noop, (self.f,)
-
-class KeepsTokenizer:
-    "A parent of what has a `tokenizer`: pickled, it says so if that can't be saved"
-    def __getstate__(self):
-        state = super().__getstate__()
-        own = {name: Kept(state[name]) for name in ('tokenizer', 'tokenize')
-               if callable(state.get(name)) and not isinstance(state[name], Kept)}
-        return state | own
-
-
 # %% ../../nbs/library/tokens.ipynb #c052m
 def instead_of(values):
     "Returns what to do where a loop over `values` does not give its texts; None where it does"
@@ -328,6 +286,48 @@ def split_text(tokenize, s, i):
 def split_texts(tokenize, sentences):
     "The tokens of each text or list of tokens, in its place: an empty list where there is none"
     return [split_text(tokenize, s, i) for i,s in enumerate(check_sentences(sentences))]
+
+# %% ../../nbs/library/tokens.ipynb #kp2
+class UnsavedTokenizer(ValueError, pickle.PicklingError):
+    "Why a tokenizer can't be saved, or sent to another process"
+
+def can_pickle(value, pickler):
+    "Can a pickler of this class pickle a value?"
+    try: pickler(io.BytesIO()).dump(value)
+    except Exception: return False
+    return True
+
+class Kept:
+    "A tokenizer in the state of what keeps it: copied as it is, pickled if it can be"
+    def __init__(self, f):
+        self.f = f
+        for name in ('__name__', '__qualname__'):
+            setattr(self, name, getattr(f, name, type(f).__name__))
+    def __call__(self, *args, **kwargs): return self.f(*args, **kwargs)
+    def __deepcopy__(self, memo):
+        try: return copy.deepcopy(self.f, memo)
+        except Exception: return self.f          # one that can't be copied serves both
+    def __reduce__(self):
+        picklers = {pickle.Pickler}
+        frame = sys._getframe(1)
+        while frame and frame.f_code is not can_pickle.__code__:     # else it is within itself
+            caller = frame.f_locals.get('self')                      # a pickler of another kind?
+            if isinstance(caller, (pickle.Pickler, pickle._Pickler)): picklers.add(type(caller))
+            frame = frame.f_back
+        is_good = frame or any(can_pickle(self.f, pickler) for pickler in picklers)
+        require(is_good, f"The tokenizer {self.__qualname__!r} can't be saved: take one by its "
+                "name, as tokenizer='words', or a function at the top level of a module",
+                UnsavedTokenizer)
+        return noop, (self.f,)
+
+class KeepsTokenizer:
+    "A parent of what has a `tokenizer`: pickled, it says so if that can't be saved"
+    def __getstate__(self):
+        state = super().__getstate__()
+        own = {name: Kept(state[name]) for name in ('tokenizer', 'tokenize')
+               if callable(state.get(name)) and not isinstance(state[name], Kept)}
+        return state | own
+
 
 # %% ../../nbs/library/tokens.ipynb #c042
 PAD = '<pad>' # fills the places after the end of a short sentence

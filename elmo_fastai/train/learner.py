@@ -11,12 +11,13 @@ __all__ = ['TargetsToModel', 'bilm_loss', 'NatsMetric', 'Reason', 'Stop', 'is_fi
 
 # %% ../../nbs/library/training.ipynb #c005
 import math, signal, threading, time
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache, partial
 from itertools import count
+from tempfile import TemporaryDirectory
 import cloudpickle, torch
 from fastai.basics import *
 from fastai.callback.all import *
@@ -29,7 +30,7 @@ from ..text.corpora import toy_corpus
 from ..text.tokens import KeepsTokenizer
 from ..nn.bilm import BiLM, BiLMConfig, ELMO_TINY, evaluating, perplexity
 from ..nn.fast import speed_up
-from ..data.batches import StreamDataLoader, say, shown
+from ..data.batches import StreamDataLoader, as_before, say, shown
 from ..data.loaders import ElmoDataLoaders
 from .speak import generate
 
@@ -99,9 +100,9 @@ class Stop:
     def __str__(self): return self.message
 
 def is_fit(learn)->bool:
-    "Is this a `fit`? `lr_find`, `validate` and `get_preds` send the same events"
+    "Is this a `fit`? `lr_find`, `validate`, `get_preds` and `summary` send the same events"
     other = {'lr_finder', 'gather_preds'} & vars(learn).keys()
-    return not (other or learn.lock.locked())
+    return not (other or learn.lock.locked() or getattr(learn, 'is_summary', False))
 
 class FitCallback(Callback):
     "Base of our callbacks: has a state, and hears of fits alone; its errors pass as they are"
@@ -413,12 +414,15 @@ def optimizer_settings(opt, device, clip):
     return dict(opt_func=opt, wd=.01), [GradientClip(clip)]
 
 # %% ../../nbs/library/training.ipynb #c052
+_replaced = contextmanager(replacing_yield)          # another value of an attribute, for a block
+
 class FitLearner(Learner):
     "A `Learner` that tells how a fit ended, and lets trackers know what should fall"
     stopped = None             # a `Stop`, if the last fit has something to say about its end
     first_epoch = 0            # where the next fit begins
     fits_done = 0              # so many fits are left out: `resume` goes on in a later one
     is_busy = False            # with a fit or a validation
+    is_summary = False         # does `summary` send the events?
     # metrics that should fall, besides losses and errors: ours, and fastai's of regression
     falling = {'perplexity', 'perplexity_fwd', 'perplexity_bwd', 'mse', 'rmse', 'mae', 'msle',
                'exp_rmspe'}
@@ -482,6 +486,7 @@ class FitLearner(Learner):
         self.first_epoch = int(start_epoch)
         try: super().fit(n_epoch, lr, wd, cbs, reset_opt)
         finally: self.first_epoch = 0
+        if self.stopped and is_finder: raise KeyboardInterrupt()
         if self.stopped and is_main(): self.say(str(self.stopped))
 
     def check_start(self, start_epoch, n_epoch, cbs):
@@ -506,6 +511,38 @@ class FitLearner(Learner):
         require(not start_epoch, "fine_tune takes no start_epoch, since it is two fits: call "
                 "freeze, fit_one_cycle, unfreeze and fit_one_cycle yourself", ValueError)
         super().fine_tune(epochs, *args, **kwargs)
+
+    def lr_find(self, *args, **kwargs):
+        "As fastai's; all that it moves is put back, also after an error, and no file is left"
+        model = bare(self.model)
+        stopped = self.stopped
+        opt = self.opt and deepcopy(self.opt.state_dict())
+        grads = [deepcopy(weight.grad) for weight in model.parameters()]
+        state = deepcopy(model.state_dict())
+        with TemporaryDirectory() as folder, _replaced(self, 'model_dir', folder):
+            try:
+                with as_before(*self.dls.loaders): return super().lr_find(*args, **kwargs)
+            finally:
+                model.load_state_dict(state)
+                for weight,grad in zip(model.parameters(), grads):
+                    weight.grad = None if grad is None else grad.to(weight)
+                if opt is None: self.opt = None
+                else: self.opt.load_state_dict(opt)
+                self.stopped = stopped
+
+    def validate(self, ds_idx=1, dl=None, cbs=None):
+        "As fastai's; without callbacks, which may draw, a training that follows stays as it was"
+        if dl is None: dl = self.dls[ds_idx]
+        with nullcontext() if cbs else as_before(dl): return super().validate(ds_idx, dl, cbs)
+
+    def get_preds(self, ds_idx=1, dl=None, *args, cbs=None, **kwargs):
+        "As fastai's; without callbacks, which may draw, a training that follows stays as it was"
+        with nullcontext() if cbs else as_before(dl):
+            return super().get_preds(ds_idx, dl, *args, cbs=cbs, **kwargs)
+
+    def summary(self):
+        "As fastai's; callbacks take it for no fit"
+        with _replaced(self, 'is_summary', True): return super().summary()
 
     def _do_fit(self):
         bar = getattr(self, 'progress', None)
@@ -535,20 +572,20 @@ class BiLMLearner(KeepsTokenizer, FitLearner):
 
     def summary(self):
         "Layers, shapes and parameters, of a batch with its targets: the model reads them, too"
-        table = module_summary(self, *self.dls.train.one_batch())
+        batch = self.dls.train.one_batch()
+        with _replaced(self, 'is_summary', True): table = module_summary(self, *batch)
         return PrettyString(f"{table}Optimizer used: {self.opt_func}\n")
 
     def show_results(self, ds_idx=1, dl=None, max_n=9, show=True):
         "Rows of a batch: text, targets, the likeliest words in their places; or that as a table"
         dl = self.dls[ds_idx] if dl is None else dl
         batch = dl.one_batch()
-        model = bare(self.model)
-        with evaluating(model): states = model.encode(batch[0][:max_n])[-1]
+        with evaluating(bare(self.model)) as model: states = model.encode(batch[0][:max_n])[-1]
         table = dl.readable(batch, max_n)
         lengths = (batch[0][:max_n, :, 0] != 0).sum(1).tolist()
         directions = zip(('forward', 'backward'), model.heads, states, batch[-2:])
         for name,head,state,targets in directions:
-            best = head.log_prob(state).argmax(-1)
+            best = head.log_prob(state.flatten(0, 1)).argmax(-1).view(state.shape[:2])
             words = [[dl.vocab.itos[i] for i in row] for row in best.tolist()]
             asked = (targets[:max_n] != 0).tolist()
             table[f'{name} guesses'] = [say(w if a else None for w,a in zip(row[:n], there))
