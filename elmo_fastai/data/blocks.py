@@ -41,7 +41,8 @@ class TokensTransform(Transform):
 
     def tokens_of(self, item):
         "The tokens of a text; those of a list as they are"
-        tokens = self.tokenize(item) if isinstance(item, str) else item
+        tokens = item
+        if isinstance(item, str): tokens = [t for t in self.tokenize(item) if t.strip()]
         is_list = isinstance(tokens, self.input_types)
         require(is_list and all(isinstance(token, str) for token in tokens), f"{item!r:.60} is "
                 "neither a text nor a list of tokens: leave such rows out, as df.dropna() does")
