@@ -167,8 +167,8 @@ class TagsTransform(Transform):
 
     def __call__(self, tags, **kwargs):
         new = {*tags} - {None, *self.vocab}
-        if new: raise KeyError(f"Tags {', '.join(map(repr, new))} were not included in the training "
-                               "dataset")
+        names = ', '.join(map(repr, new))
+        if new: raise KeyError(f"Tags {names} were not included in the training dataset")
         numbers = [IGNORE if tag is None else self.vocab.o2i[tag] for tag in tags]
         return TensorTags(torch.tensor(numbers, dtype=torch.long))
 

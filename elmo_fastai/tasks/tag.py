@@ -291,8 +291,9 @@ def elmo_tagger_learner(
         metrics = [TokenMean('accuracy', is_right)]
         if are_spans(tags): metrics.append(SpanF1(tags))
         odd = odd_tags(tags)
-        if odd: warnings.warn(f"there is no F1 of spans, since {', '.join(map(repr, odd[:5]))} have "
-                              "another form than B-PER, I-PER, O")
+        names = ', '.join(map(repr, odd[:5]))
+        if odd: warnings.warn(f"there is no F1 of spans, since {names} have another form than "
+                              "B-PER, I-PER, O")
     kwargs.setdefault('train_bn', False)                     # what is frozen stays as it is
     learn = TaggerLearner(dls, model, loss_func, metrics=metrics, cbs=[MixPenalty(lam), *L(cbs)],
                           splitter=elmo_split if where else trainable_params, **kwargs)
