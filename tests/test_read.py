@@ -63,7 +63,7 @@ WRONG = [
     ('a.txt', 'a\nb\0c\n', 'line 2: it has a NUL character'),
     ('a.json', '{"text": "a"}', 'must be a list of objects'),
     ('a.json', '[', "can't be read"),
-    ('a.jsonl', '{"text": "a"}\n{"text": \n', 'line 2: JSONDecodeError'),
+    ('a.jsonl', '{"text": "a"}\n{"text": \n', 'line 2 must be an object'),
     ('a.jsonl', '["a"]\n', 'line 1 must be an object'),
     ('a.parquet', 'text', "can't be read"),
     ('a.html', '<html>', 'pass the DataFrame'),
