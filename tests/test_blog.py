@@ -3,10 +3,13 @@ import pickle
 from collections import Counter
 import numpy as np, pandas as pd, pytest, torch
 from hypothesis import given, strategies as st
-from fastai.data.all import ColReader, DataBlock, Datasets, RandomSplitter, TfmdLists
+from fastai.data.all import (
+    ColReader, DataBlock, Datasets, RandomSplitter, TensorCategory, TfmdLists)
 
 from elmo_fastai.text.tokens import WordVocab
 from elmo_fastai.data.batches import SentenceDataLoader
+from elmo_fastai.base.errors import CorpusError
+from elmo_fastai.data.encoded import TensorChars, TensorTokens
 from elmo_fastai.data.blog import BiLMBlock, ElmoPadChunk, ElmoTokens, ElmoTransform
 from loading import common, found, reference, ss, token
 
@@ -30,28 +33,36 @@ def test_datasets_and_blocks():
     tl = TfmdLists([' '.join(s) for s in ss], ElmoTransform('space'))
     assert Counter(found(SentenceDataLoader(tl, bs=5))) == Counter(reference(ss, text))
 
-@given(st.lists(st.lists(token, max_size=5), min_size=1, max_size=4), st.integers(1, 8),
-       st.integers(0, 9))
+@given(st.lists(st.lists(token, max_size=5), min_size=1, max_size=4))
 @common
-def test_pad_chunk_and_back(ss, multiple, spare):
+def test_pad_chunk_and_back(ss):
     tfm = ElmoTransform(vocab=WordVocab.build([['a']]))
     items = [tfm(s) for s in ss]
-    pad = ElmoPadChunk(multiple=multiple, spare=spare)
+    pad = ElmoPadChunk()
     out = pad([(o, i) for i, o in enumerate(items)])
-    W = max(min(len(t.encode('utf-8', 'replace')), 48) + 2 for s in [*ss, ['x']]
-            for t in s or ['x'])
     T = max(len(s) + 2 for s in ss)
     for i, ((o, j), old) in enumerate(zip(out, items)):
-        assert (i == j and o.words.shape == (-(-T // multiple)*multiple,)
-                and o.chars.shape[1] == -(-min(W + spare, 50) // multiple)*multiple)
-        (back,) = pad.decode((o,))
-        assert torch.equal(back.words, old.words)
-        w = min(back.chars.shape[1], 50)
-        assert (torch.equal(back.chars[:,:w], old.chars[:,:w])
-                and (back.chars[:, w:] == 261).all() and (old.chars[:, w:] == 261).all())
-        empty = o.chars[:,0].as_subclass(torch.Tensor) == 0
-        assert (o.words[empty] == 0).all() and (o.chars[empty] == 0).all()
-        assert (empty[:-1] <= empty[1:]).all()
+        assert i == j and o.words.shape == (T,) and o.chars.shape == (T, 50)
+        back, _ = pad.decode((o, i))
+        assert torch.equal(back.words, old.words) and torch.equal(back.chars, old.chars)
+        assert not o.words[len(back.words):].any() and not o.chars[len(back.words):].any()
+
+def test_every_part_with_a_row_per_token_is_padded():
+    class Marks(TensorTokens): fill = 7
+    class Other(TensorTokens): "A part of a user's own, with columns"
+    sample = [(TensorChars(torch.ones(n, 4).short()), Marks(torch.ones(n)),
+               Other(torch.ones(n, 2, 3)), TensorCategory(1), 'text') for n in (3, 0, 1)]
+    out = ElmoPadChunk()(sample)
+    for (chars, marks, other, label, text), n in zip(out, (3, 0, 1)):
+        assert chars.dtype == torch.int16 and type(marks) is Marks and other.shape == (3, 2, 3)
+        assert marks.tolist() == [1]*n + [7]*(3 - n) and not other[n:].any()
+        assert (label, text) == (1, 'text')
+        back = ElmoPadChunk().decode((chars, marks, other))
+        assert [len(part) for part in back] == [n]*3
+    [(blank,)] = ElmoPadChunk()([(TensorChars(torch.ones(0, 4)),)])
+    assert blank.shape == (1, 4) and not blank.any()
+    with pytest.raises(CorpusError, match='3 and 2 rows'):
+        ElmoPadChunk()([(TensorChars(torch.ones(3, 4)), Marks(torch.ones(2)))])
 
 def test_pad_chunk_in_datasets():
     ds = Datasets([' '.join(s) for s in ss], [[ElmoTransform('space')]])
@@ -59,15 +70,6 @@ def test_pad_chunk_in_datasets():
     o, = dls.one_batch()
     assert type(o) is ElmoTokens and o.words.shape == o.chars.shape[:2] == (4, 6)
     assert dls.train.decode_batch(dls.one_batch())[1] == (' '.join(ss[1]),)
-
-def test_spare_columns_keep_the_maxima():
-    torch.manual_seed(0)
-    tfm = ElmoTransform(vocab=WordVocab.build([['a']]))
-    emb, conv = torch.nn.Embedding(262, 4), torch.nn.Conv1d(4, 8, 7)
-    enc = lambda c: conv(emb(torch.as_tensor(np.asarray(c)).long()).transpose(1, 2)).amax(-1)
-    o = tfm(['bank', 'of', 'the'])
-    (p,), = ElmoPadChunk()([(o,)])
-    assert p.chars.shape[1] < 50 and torch.allclose(enc(p.chars), enc(o.chars), atol=1e-6)
 
 def test_nothing_to_pad():
     for samples in ([], [('a',)]):

@@ -4,8 +4,8 @@ from dataclasses import replace
 import numpy as np, pandas as pd, pytest, torch, matplotlib
 from hypothesis import given, settings, strategies as st
 from fastai.basics import (
-    BCEWithLogitsLossFlat, Callback, CrossEntropyLossFlat, DataLoaders, LabelSmoothingCrossEntropyFlat,
-    load_learner)
+    BCEWithLogitsLossFlat, Callback, CrossEntropyLossFlat, DataLoaders,
+    LabelSmoothingCrossEntropyFlat, load_learner)
 from fastai.interpret import ClassificationInterpretation, Interpretation
 from fastai.torch_core import set_seed
 
@@ -438,7 +438,8 @@ def test_a_learner_of_several_labels(tmp_path):
     assert sorted(said) == ['film', 'good'] and row.dtype == torch.bool
     assert ((0 <= probs) & (probs <= 1)).all()
     learn.export(tmp_path/'several.pkl')
-    assert sorted(load_learner(tmp_path/'several.pkl').predict('a good bank .')[0]) == ['bank', 'good']
+    again = load_learner(tmp_path/'several.pkl')
+    assert sorted(again.predict('a good bank .')[0]) == ['bank', 'good']
     learn.show_results(max_n=2)
     learn.loss_func.thresh = 1.
     assert not learn.predict('the film was good .')[0]

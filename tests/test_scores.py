@@ -15,7 +15,7 @@ from elmo_fastai.nn.bilm import BiLM, BiLMConfig
 from elmo_fastai.data.blocks import ClassifyDataLoaders, TagDataLoaders
 from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.tasks.classify import elmo_classifier_learner
-from elmo_fastai.tasks.scores import Report, bootstrap, compare, span_scores
+from elmo_fastai.tasks.scores import bootstrap, compare, span_scores
 from elmo_fastai.tasks.tag import elmo_tagger_learner
 from made import fit
 
@@ -179,7 +179,7 @@ def test_new_tokens_are_counted(classifier, tmp_path):
 @pytest.mark.parametrize('data, says', [
     (pd.DataFrame(dict(text=['x'], label=['mixed'])), r"Label 'mixed'.*vocab=\[…\]"),
     (pd.DataFrame(dict(text=['x'], label=[1])), r"Label '1'.*vocab"),
-    (pd.DataFrame(dict(text=['x'], label=[None])), "nothing in the column 'label'"),
+    (pd.DataFrame(dict(text=['x'], label=[None])), "a row has no 'label'"),
     (pd.DataFrame(dict(a=['x'], label=['1'])), "no column 'text'.*'a', 'label'"),
     (pd.DataFrame(dict(text=['x'], b=['1'])), "no column 'label'.*'text', 'b'"),
     ('no such file.csv', 'there is no file'), ([], 'nothing to read')])
@@ -194,19 +194,12 @@ def test_a_report_is_text_and_a_table(classifier):
     odd = classifier.report(pd.DataFrame([('<b>good</b> &', '1')], columns=['text', 'label']))
     assert '&lt;b&gt;' in odd._repr_html_() and '<b>good' not in odd._repr_html_()
 
-def test_many_classes_show_their_mistakes():
-    names = [f'c{i}' for i in range(30)]
-    confusion = pd.DataFrame(np.eye(30, dtype=int)*9, names, names)
-    confusion.loc['c1', 'c2'] = 5
-    report = Report(9, {}, pd.DataFrame(), confusion, pd.DataFrame(), dict(n=3, new=.5))
-    assert report.confused().values.tolist() == [['c1', 'c2', 5]]
-    assert 'the commonest mistakes' in str(report) and 'answered (columns)' not in str(report)
-
 def test_several_labels():
     rows = pd.DataFrame([('the film was good .', 'good;film'), ('the bank was closed .', 'bank'),
                          ('it was bad .', ''), ('a good bank .', 'good;bank')]*10,
                         columns=['text', 'label'])
-    dls = ClassifyDataLoaders.from_df(rows, rows, label_delim=';', tokenizer='space', bs=8, device='cpu')
+    dls = ClassifyDataLoaders.from_df(rows, rows, label_delim=';', tokenizer='space', bs=8,
+                                      device='cpu')
     learn = fitted(elmo_classifier_learner(dls, Elmo(bilm()), words=8, dropout=0.), 3)
     report = learn.report(rows)
     p, y = learn.get_preds()
@@ -244,12 +237,13 @@ def test_tags_stand_beside_their_tokens(tagger):
     assert own.figures['F1 of spans'].value == pytest.approx(values['span_f1'])
 
 def test_tokens_without_a_tag_are_not_judged(tagger):
-    some = [Sentence(s.tokens, [tag if i else None for i,tag in enumerate(s.tags)]) for s in SENTS[:2]]
+    some = [Sentence(s.tokens, [None, *s.tags[1:]]) for s in SENTS[:2]]
     report = tagger.report(some)
     assert report.confusion.values.sum() == 7 and report.tokens['n'] == 9
 
 def test_parts_of_speech():
-    sents = [Sentence(s.tokens, ['N' if token.isalpha() else 'P' for token in s.tokens]) for s in SENTS]
+    sents = [Sentence(s.tokens, ['N' if token.isalpha() else 'P' for token in s.tokens])
+             for s in SENTS]
     dls = TagDataLoaders.from_sents(sents*4, sents, device='cpu', bs=4)
     learn = fitted(elmo_tagger_learner(dls, bilm(), hidden=8), 2)
     report = learn.report()

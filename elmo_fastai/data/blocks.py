@@ -41,9 +41,11 @@ class TokensTransform(Transform):
 
     def tokens_of(self, item):
         "The tokens of a text; those of a list as they are"
-        tokens = self.tokenize(item) if isinstance(item, str) else item
-        are_tokens = isinstance(tokens, self.input_types) and all(isinstance(t, str) for t in tokens)
-        require(are_tokens, f"{item!r:.60} is neither a text nor a list of tokens")
+        tokens = item
+        if isinstance(item, str): tokens = [t for t in self.tokenize(item) if t.strip()]
+        is_list = isinstance(tokens, self.input_types)
+        require(is_list and all(isinstance(token, str) for token in tokens), f"{item!r:.60} is "
+                "neither a text nor a list of tokens: leave such rows out, as df.dropna() does")
         return list(tokens[:self.max_words])
 
     def __call__(self, item, **kwargs): return self.tokens_of(item)
@@ -146,8 +148,10 @@ class TagLoss(CrossEntropyLossFlat):
         if self.reduction != 'none': return losses
         return losses.view(tags.shape).sum(1)/(tags != IGNORE).sum(1).clamp(min=1)
     # batches of different lengths: `get_preds` has an `L` of sentences
-    def activation(self, x): return x.map(super().activation) if isinstance(x, L) else super().activation(x)
-    def decodes(self, x): return x.map(super().decodes) if isinstance(x, L) else super().decodes(x)
+    def activation(self, x):
+        return x.map(super().activation) if isinstance(x, L) else super().activation(x)
+    def decodes(self, x):
+        return x.map(super().decodes) if isinstance(x, L) else super().decodes(x)
 
 class TagsTransform(Transform):
     "Tags → their numbers [T]; None → `IGNORE`"
@@ -163,7 +167,8 @@ class TagsTransform(Transform):
 
     def __call__(self, tags, **kwargs):
         new = {*tags} - {None, *self.vocab}
-        if new: raise KeyError(f"Tags {', '.join(map(repr, new))} were not included in the training dataset")
+        names = ', '.join(map(repr, new))
+        if new: raise KeyError(f"Tags {names} were not included in the training dataset")
         numbers = [IGNORE if tag is None else self.vocab.o2i[tag] for tag in tags]
         return TensorTags(torch.tensor(numbers, dtype=torch.long))
 
@@ -185,15 +190,11 @@ def plot_top_losses(x:tuple, y:TensorTags, samples, outs, raws, losses, **kwargs
 
 # %% ../../nbs/library/blocks.ipynb #b11
 class Cell(ColReader):
-    "What a row has in the column `cols`; an error lists the columns"
+    "What a row has in the first of the columns `cols`; an error lists its columns"
     input_types = dict, pd.Series
     def __call__(self, row, **kwargs):
-        for name in self.cols:
-            require(name in row, f"there is no column {name!r}: there are "
-                    f"{', '.join(map(repr, row.keys()))}")
-            is_missing = row[name] is None or isinstance(row[name], float) and row[name] != row[name]
-            require(not is_missing, f"a row has nothing in the column {name!r}: leave such rows out, "
-                    f"as df.dropna() does ({dict(row)!r:.60})")
+        for name in self.cols: require(name in row, f"there is no column {name!r}: there are "
+                                       f"{', '.join(map(repr, row.keys()))}")
         return row[self.cols[0]]
 
 class LabelCell(Cell):
@@ -208,10 +209,10 @@ class LabelCell(Cell):
             for name,flag in flags.items(): require(flag is not None, f"the column {name!r} holds "
                                                     f"{row[name]!r:.30}: write 0 or 1")
             return [name for name,flag in flags.items() if flag]
-        if self.label_delim is not None:
-            return [part.strip() for part in label.split(self.label_delim) if part.strip()]
-        require(label != '', f"a row has no label in {self.cols[0]!r}: leave such rows out ({row!r:.60})")
-        return label
+        is_missing = label is None or label != label or label == '' and self.label_delim is None
+        require(not is_missing, f"a row has no {self.cols[0]!r}: leave such rows out ({row!r:.60})")
+        if self.label_delim is None: return label
+        return [part.strip() for part in label.split(self.label_delim) if part.strip()]
 
 # %% ../../nbs/library/blocks.ipynb #b12
 @contextmanager
@@ -236,7 +237,8 @@ class TextDataLoaders(DataLoaders):
     ):
         "From rows to train and to validate on"
         n_train, n_valid = len(train), len(valid)
-        columns = list(L(facts.values()).concat())
+        columns = [column(df, name) for df in (valid, train) for name in L(facts.values()).concat()]
+        columns = list(dict.fromkeys(columns))
         items = [row for df in (train, valid) for row in df[columns].to_dict('records')]
         block.splitter = IndexSplitter(range(n_train, n_train + n_valid))
         with refuse_new():
@@ -279,13 +281,15 @@ class ClassifyDataLoaders(TextDataLoaders):
         train, held = tables['train'], tables.get('valid')
         text_col = column(train, text_col)
         are_flags = isinstance(label_col, (list, tuple))
-        names = list(label_col) if are_flags else [column(train, label_col, LABEL_COLUMNS, 'label_col')]
+        if not are_flags: label_col = [column(train, label_col, LABEL_COLUMNS, 'label_col')]
+        names = list(label_col)
         read_label = LabelCell(names, label_delim, are_flags)
         several = are_flags or label_delim is not None
         labels = [read_label(row) for row in train[names].to_dict('records')]
         if held is None: train, held = hold_out(train, valid_pct, seed, None if several else labels)
         if are_flags and vocab is None: vocab = names
-        target = MultiCategoryBlock(vocab=vocab) if several else CategoryBlock(vocab, sort=vocab is None)
+        one = CategoryBlock(vocab, sort=vocab is None)
+        target = MultiCategoryBlock(vocab=vocab) if several else one
         block = DataBlock((ElmoBlock(tokenizer, char_vocab, max_words), target),
                           get_x=Cell(text_col), get_y=read_label)
         return cls.from_rows(df, train, held, dict(text=[text_col], label=names), block, **kwargs)
@@ -331,11 +335,9 @@ def tag_columns(df, token_col, tag_col):
 def check_tags(df, token_col, tag_col):
     "Raise `CorpusError` where a sentence has not a tag for each token, or no tag at all"
     for i,tokens,tags in zip(df.index, df[token_col], df[tag_col]):
-        both = [tokens, tags]
-        are_lists = all(isinstance(part, (list, tuple, np.ndarray)) for part in both)
+        are_lists = all(isinstance(part, (list, tuple, np.ndarray)) for part in (tokens, tags))
         require(are_lists, f"row {i!r}: expected a list of tokens and a list of tags, and found "
                 f"{tokens!r:.40} and {tags!r:.40}")
-        require(len(tokens) == len(tags), f"row {i!r}: {len(tokens)} tokens and {len(tags)} tags: "
-                f"{' '.join(map(str, tokens))!r:.60}")
-        require(any(tag is not None for tag in tags), f"row {i!r} has no tag: leave such sentences "
-                f"out ({' '.join(map(str, tokens))!r:.60})")
+        has_tags = len(tokens) == len(tags) and any(tag is not None for tag in tags)
+        require(has_tags, f"row {i!r} has {len(tokens)} tokens and {len(tags)} tags, and must have "
+                f"a tag for each, one that isn't None at least: {tokens!r:.60}")

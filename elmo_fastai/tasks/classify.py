@@ -144,25 +144,27 @@ def backbone(elmo, char_vocab):
     return elmo
 
 # %% ../../nbs/library/classifier.ipynb #rp1
-def judge_classes(vocab, p, y):
-    "Figures, scores, confusion and the probability of what is right, of classes y [N]"
-    names = np.array(list(map(str, vocab)))
+def judge_classes(names, p, y):
+    "Figures, scores and confusion of classes y [N]; the probability of what is right"
     true, guess = names[y.numpy()], names[p.argmax(1).numpy()]
-    return dict(figures={'accuracy': bootstrap(true == guess)},
-                scores=as_table(classification_report(true, guess, output_dict=True, zero_division=0)),
-                confusion=pd.crosstab(true, guess, rownames=[None], colnames=[None])), p[range(len(y)), y]
+    report = classification_report(true, guess, output_dict=True, zero_division=0)
+    confusion = pd.crosstab(true, guess, rownames=[None], colnames=[None])
+    found = dict(figures={'accuracy': bootstrap(true == guess)}, scores=as_table(report),
+                 confusion=confusion)
+    return found, p[range(len(y)), y]
 
-def judge_labels(vocab, p, y, guess):
+def judge_labels(names, p, y, guess):
     "The same of several labels per text, y [N, C]"
     is_right = guess == (y > 0)
-    figures = {'accuracy': bootstrap(is_right.sum(1), np.full(len(y), len(vocab))),
+    figures = {'accuracy': bootstrap(is_right.sum(1), np.full(len(y), len(names))),
                'all labels right': bootstrap(is_right.all(1))}
-    report = classification_report(y.numpy(), guess.numpy(), target_names=list(map(str, vocab)),
+    report = classification_report(y.numpy(), guess.numpy(), target_names=list(names),
                                    output_dict=True, zero_division=0)
-    counts = [(m[1, 1], m[1, 0], m[0, 1]) for m in multilabel_confusion_matrix(y.numpy(), guess.numpy())]
-    confusion = pd.DataFrame(counts, vocab, ['right', 'missed', 'invented'])
-    return dict(figures=figures, scores=as_table(report),
-                confusion=confusion), torch.where(y > 0, p, 1 - p).prod(1)
+    counts = multilabel_confusion_matrix(y.numpy(), guess.numpy())      # [C, is right, is said]
+    confusion = pd.DataFrame({'right': counts[:, 1, 1], 'missed': counts[:, 1, 0],
+                              'invented': counts[:, 0, 1]}, names)
+    found = dict(figures=figures, scores=as_table(report), confusion=confusion)
+    return found, torch.where(y > 0, p, 1 - p).prod(1)
 
 # %% ../../nbs/library/classifier.ipynb #c042
 class ElmoClassifierLearner(ElmoLearner):
@@ -185,13 +187,15 @@ class ElmoClassifierLearner(ElmoLearner):
 
     def judge(self, dl, p, y):
         "What a `Report` says of a loader's texts, by probabilities [N, C] and targets"
-        vocab = classes_of(self.dls)
+        names = np.array(list(map(str, classes_of(self.dls))))
         guess = self.loss_func.decodes(p)
-        found, right = judge_labels(vocab, p, y, guess) if y.ndim == 2 else judge_classes(vocab, p, y)
+        several = y.ndim == 2
+        found, right = judge_labels(names, p, y, guess) if several else judge_classes(names, p, y)
         rows = []
         for i in right.argsort(stable=True)[:10].tolist():
             text, label = dl.dataset.decode(dl.create_item(i))
-            answer = [vocab[j] for j in guess[i].nonzero()[:, 0]] if y.ndim == 2 else vocab[guess[i]]
+            answer = names[guess[i].numpy()]
+            if several: label, answer = ', '.join(map(str, label)), ', '.join(answer)
             rows.append(dict(text=text, right=label, answer=answer, probability=float(right[i])))
         return dict(found, worst=pd.DataFrame(rows))
 

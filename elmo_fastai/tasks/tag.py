@@ -228,7 +228,9 @@ class TaggerLearner(ElmoLearner):
             ends = np.cumsum(list(map(len, places)))[:-1]
             scores, figures['F1 of spans'] = span_scores(
                 *([list(sent) for sent in np.split(tags, ends)] for tags in (true, guess)))
-        else: scores = as_table(classification_report(true, guess, output_dict=True, zero_division=0))
+        else:
+            report = classification_report(true, guess, output_dict=True, zero_division=0)
+            scores = as_table(report)
         right = p[range(len(y)), y]
         rows = {}
         for i in right.argsort(stable=True).tolist():
@@ -237,9 +239,11 @@ class TaggerLearner(ElmoLearner):
             tokens = self.dls.char_vocab.decode(dl.create_item(int(sent_of[i]))[0])
             tokens[at[i]] = f'[{tokens[at[i]]}]'
             text = ' '.join(tokens[max(0, at[i] - 5):at[i] + 6])
-            rows[sent_of[i]] = dict(text=text, right=true[i], answer=guess[i], probability=float(right[i]))
+            rows[sent_of[i]] = dict(text=text, right=true[i], answer=guess[i],
+                                    probability=float(right[i]))
         confusion = pd.crosstab(true, guess, rownames=[None], colnames=[None])
-        return dict(figures=figures, scores=scores, confusion=confusion, worst=pd.DataFrame(rows.values()))
+        return dict(figures=figures, scores=scores, confusion=confusion,
+                    worst=pd.DataFrame(rows.values()))
 
 # %% ../../nbs/library/tagger.ipynb #c030
 @delegates(Learner.__init__, but='dls,model,loss_func,metrics,splitter')
@@ -287,8 +291,9 @@ def elmo_tagger_learner(
         metrics = [TokenMean('accuracy', is_right)]
         if are_spans(tags): metrics.append(SpanF1(tags))
         odd = odd_tags(tags)
-        if odd: warnings.warn(f"there is no F1 of spans, since {', '.join(map(repr, odd[:5]))} have "
-                              "another form than B-PER, I-PER, O")
+        names = ', '.join(map(repr, odd[:5]))
+        if odd: warnings.warn(f"there is no F1 of spans, since {names} have another form than "
+                              "B-PER, I-PER, O")
     kwargs.setdefault('train_bn', False)                     # what is frozen stays as it is
     learn = TaggerLearner(dls, model, loss_func, metrics=metrics, cbs=[MixPenalty(lam), *L(cbs)],
                           splitter=elmo_split if where else trainable_params, **kwargs)
