@@ -60,7 +60,7 @@ WRONG = [
     ('a.csv', '', 'has no rows'),
     ('a.txt', '', 'has no rows'),
     ('a.txt', '<!DOCTYPE html>\n<p>a</p>', 'is HTML'),
-    ('a.txt', 'a\nb\0c\n', 'line 2: it has a NUL character'),
+    ('a.txt', 'a\nb\0c\n', 'line 2 has a NUL character'),
     ('a.json', '{"text": "a"}', 'must be a list of objects'),
     ('a.json', '[', "can't be read"),
     ('a.jsonl', '{"text": "a"}\n{"text": \n', 'line 2 must be an object'),
