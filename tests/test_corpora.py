@@ -172,7 +172,7 @@ def test_real_ud():
     assert all(len(o.tokens) == len(o.tags) for v in c.gold.values() for o in v)
     first = c.gold['train'][0]
     assert (first.tokens[:4] == ['Al', '-', 'Zaman', ':'] and first.tags[:4] == ['PROPN', 'PUNCT',
-        'PROPN', 'PUNCT'] and c.train[0] == first.tokens)
+        'PROPN', 'PUNCT'] and c.train[0] == first.text)
 
 def test_real_novels():
     d = data_folder('novels')
@@ -211,11 +211,11 @@ def server(monkeypatch):
 def offer(server, monkeypatch, text):
     "Let the server have `text` as Tiny Shakespeare"
     server.RequestHandlerClass.body = text.encode()
-    monkeypatch.setattr(corpora, 'SHAKESPEARE_HASH', 'sha256:' + hashlib.sha256(text.encode()).hexdigest())
-    monkeypatch.setattr(corpora, 'SHAKESPEARE', f'http://127.0.0.1:{server.server_port}/input.txt')
+    monkeypatch.setattr(corpora, '_SHAKESPEARE_HASH', 'sha256:' + hashlib.sha256(text.encode()).hexdigest())
+    monkeypatch.setattr(corpora, '_SHAKESPEARE', f'http://127.0.0.1:{server.server_port}/input.txt')
 
 def test_a_login_page_is_no_corpus(no_copies, server, monkeypatch):
-    monkeypatch.setattr(corpora, 'SHAKESPEARE', f'http://127.0.0.1:{server.server_port}/input.txt')
+    monkeypatch.setattr(corpora, '_SHAKESPEARE', f'http://127.0.0.1:{server.server_port}/input.txt')
     server.RequestHandlerClass.body = b'<html>Please log in</html>'
     with pytest.raises(CorpusError, match='hash.*path=.*ELMO_FASTAI_DATA'): tiny_shakespeare()
     assert not [file for file in no_copies.rglob('*') if file.is_file()]
@@ -223,7 +223,7 @@ def test_a_login_page_is_no_corpus(no_copies, server, monkeypatch):
 def test_the_published_checksum(no_copies):
     "That of the local copy"
     data = (data_folder('tiny_shakespeare')/'input.txt').read_bytes()
-    assert corpora.SHAKESPEARE_HASH == 'sha256:' + hashlib.sha256(data).hexdigest()
+    assert corpora._SHAKESPEARE_HASH == 'sha256:' + hashlib.sha256(data).hexdigest()
 
 def test_download_and_cache(no_copies, server, monkeypatch):
     text = '\n\n'.join(f'Speaker {i}:\r\nline {i}' for i in range(100))

@@ -136,7 +136,7 @@ REFUSED = {             # what → (its source, arguments, words of the line)
     'Latin-1': (of('a.txt', 'text\n'*9 + 'café', 'latin-1'), {}, 'a.txt is not UTF-8: its byte 48 is 0xe9'),
     'a table in Latin-1': (of('a.csv', 'id,text\n1,café\n', 'latin-1'), {}, 'a.csv is not UTF-8: its byte 13 is 0xe9'),
     'UTF-16': (of('a.txt', 'text\n'*9, 'utf-16'), {}, 'a.txt is not UTF-8: its byte 0'),
-    'UTF-16 without a mark': (of('a.txt', 'text\n'*9, 'utf-16-le'), {}, 'line 1: it has a NUL character'),
+    'UTF-16 without a mark': (of('a.txt', 'text\n'*9, 'utf-16-le'), {}, 'line 1 has a NUL character'),
     'an empty file': (of('a.txt', ''), {}, 'a.txt has no rows'),
     'an empty table': (of('a.csv', 'id,text\n'), {}, 'a.csv has no rows'),
     'a file that is not there': (lambda d: d/'none.txt', {}, 'no file'),
