@@ -30,7 +30,7 @@ setup(
     include_package_data=False,
     package_data={'elmo_fastai': ['box/card.md', 'box/*/*',   # the model in the box
                                    'elmo/card.md',             # the card of a saved model
-                                   'text/*.txt']},             # tables of the toy language and of treebanks
+                                   'text/*.txt']},             # tables of the toy language
     install_requires=cfg['requirements'].split(),
     extras_require={'onnx': onnx, 'dev': [*cfg['dev_requirements'].split(), *onnx]},
     entry_points={'console_scripts': cfg['console_scripts'].split(), 'nbdev': ['elmo_fastai=elmo_fastai._modidx:d']})

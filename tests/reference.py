@@ -26,8 +26,8 @@ PACKAGES = dict(
     studies='Probes, and neighbours in context.')
 CONSTANTS = dict(
     CHECKPOINT_NAME='How the folder of a checkpoint is called: step, epoch and batch.',
-    CORPORA='The corpora that have a name, and the function that makes each; `get_corpus` looks '
-    'here.', TEXT_COLUMNS="The columns in which a table's text is looked for, in this order.",
+    CORPORA='The corpora that `elmo_pretrain` knows by name, and the function that makes each.',
+    TEXT_COLUMNS="The usual names of a table's column of texts.",
     LEXICON='The scenes of the toy grammar: who does what to what where, in each sense of each '
     'word.',
     Word='A word as the grammar writes it: its form, its tag, and its sense if it has several.',
@@ -43,11 +43,9 @@ CONSTANTS = dict(
     SENSE_COLOURS='The colours of senses.', GAP='What stands for a missing word in `fill`.',
     RECIPES='What `elmo_pretrain` does otherwise than by default on a corpus with a name, unless '
     'it is told.', BOXED='The models that come with the package.',
-    LABEL_COLUMNS="The columns in which a table's labels are looked for, in this order.",
+    LABEL_COLUMNS="The usual name of a table's column of labels.",
     plot_top_losses="fastai's function, which `Interpretation` calls, for texts and for tagged "
     "sentences.",
-    TOKEN_COLUMNS="The columns in which a table's tokens are looked for, in this order.",
-    TAG_COLUMNS='The columns in which its tags are looked for, in this order.',
     IGNORE='The tag of padding, and of tokens without a tag.',
     FAST='The parts of a `BiLM` that `speed_up` exchanges, and for which.')
 

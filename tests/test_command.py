@@ -11,7 +11,7 @@ import elmo_fastai
 from elmo_fastai.train import command, script
 from elmo_fastai.base.options import option_name
 from elmo_fastai.base.errors import CommandError
-from elmo_fastai.text.sources import CORPORA
+from elmo_fastai.text.corpora import CORPORA
 from elmo_fastai.nn.bilm import BiLMConfig, elmo_configs
 from elmo_fastai.elmo.folder import load_bilm
 from elmo_fastai.train.command import RECIPES, Settings, elmo_pretrain, pretrain, settings_for
@@ -41,7 +41,7 @@ def test_settings_that_can_not_be(corpus, tmp_path, settings, says):
 
 def test_ctrl_c_before_training(tmp_path, monkeypatch, capsys):
     def stop(*args, **kwargs): raise KeyboardInterrupt
-    monkeypatch.setattr(script, 'get_corpus', stop)
+    monkeypatch.setitem(script.CORPORA, 'toy', stop)
     code, _, err = ran(capsys, 'toy', '--out', tmp_path/'m')
     assert code == 130 and len(err.strip().splitlines()) == 1 and not list(tmp_path.iterdir())
 
@@ -171,16 +171,16 @@ def test_files_that_can_not_be(tmp_path, monkeypatch, capsys, content, says):
     ('toy --time 15m --epochs 2', '--time and --epochs'),
     ('toy --every x', '--every must be a time'), ('toy --out m b.txt', "file or folder 'toy'"),
     ('', 'name a corpus'), ('toy --kind paragraphs', 'sentences'),
-    ('tinyshakespeare', 'did you mean tiny_shakespeare'), ('vi_vtb', 'did you mean ud:vi_vtb'),
+    ('tinyshakespeare', 'names are toy, tiny_shakespeare'), ('ud:vi_vtb', "no file or folder 'ud:vi_vtb'"),
+    ('toy --valid t.txt', '--valid does not go'), ('t.txt --data .', '--data does not go'),
+    ('t.txt --sep ;', 'no option --sep'), ('t.txt --valid-rows 9', '--valid-rows goes with --stream'),
     ('t.txt --device xyz', "device 'xyz'"), ('toy --from none', 'no folder'),
-    ('t.txt --out t.txt', '--out'), ('t.txt --out t.txt/m', '--out'), ('t.txt --out .', '--out'),
-    ('t.csv', '--text-col body'),
-    ('t.txt --column body', r"leave text_col='body' \(--text-col\)")], ids=str)
+    ('t.txt --out t.txt', '--out'), ('t.txt --out t.txt/m', '--out'),
+    ('t.txt --out .', '--out')], ids=str)
 def test_options_that_can_not_be(tmp_path, monkeypatch, capsys, args, says):
     "What is an argument in Python is an option here"
     monkeypatch.chdir(tmp_path)
     (tmp_path/'t.txt').write_text(RIVER)
-    (tmp_path/'t.csv').write_text('n,body\n1,a\n')
     check_refused(capsys, tmp_path, args.split(), says)
 
 def test_a_place_is_looked_at_before_the_text(text, monkeypatch, capsys):
@@ -189,9 +189,13 @@ def test_a_place_is_looked_at_before_the_text(text, monkeypatch, capsys):
     check_refused(capsys, text, ['tr.txt', '--out', 'tr.txt'], '--out')
 
 WRONG = {
-    'one.txt': ('one line only', 'too short'), 'short.txt': (RIVER[:96], 'bs|seq_len|more text'),
-    'latin.txt': ('caf\xe9 au lait\n'*300, r"'latin.txt', line 1 is not UTF-8.*\(--encoding "),
-    'no/such/file.txt': (None, r"no/such/file\.txt.*no file"),
+    'one.txt': ('one line only', "can't be split"), 'short.txt': (RIVER[:96], 'bs|seq_len|more text'),
+    'latin.txt': ('caf\xe9 au lait\n'*300, 'latin.txt is not UTF-8: its byte 3 is 0xe9'),
+    'a.csv': ('n,body\n1,a\n', r"the columns are 'n', 'body': say text_col=… \(--text-col\)"),
+    'a.conll': ('X a\n', r"--token-col.*its first line is 0 = 'X', 1 = 'a'"),
+    'a.docx': ('a', 'a.docx can.t be read.*pass the DataFrame'),
+    'a.html': ('<html>', 'a.html can.t be read'),
+    'no/such/file.txt': (None, r"no file.*no/such/file\.txt"),
     'toyy': (None, "'toyy'.*toy, tiny_shakespeare")}
 
 @pytest.mark.parametrize('name', WRONG)
@@ -287,7 +291,7 @@ def one_message(folder):
 
 def test_no_network(processes):
     folder, status = processes['download']
-    says = "can't download.*network.*tiny_shakespeare.*ELMO_FASTAI_DATA"
+    says = "can't download tiny_shakespeare.*network.*ELMO_FASTAI_DATA"
     message = one_message(folder)
     assert status == 1 and re.search(says, message), message
     assert 'm' not in visible(folder) and not list(folder.rglob('*.safetensors'))

@@ -179,7 +179,7 @@ def test_real_ud():
     assert all(len(o.tokens) == len(o.tags) for v in c.gold.values() for o in v)
     first = c.gold['train'][0]
     assert (first.tokens[:4] == ['Al', '-', 'Zaman', ':'] and first.tags[:4] == ['PROPN', 'PUNCT',
-        'PROPN', 'PUNCT'] and c.train[0] == first.tokens)
+        'PROPN', 'PUNCT'] and c.train[0] == first.text)
 
 def test_real_novels():
     d = data_folder('novels')

@@ -1,590 +1,266 @@
-"""What each door answers to each line of the contract about a user's text; and what comes from
-someone else: only files that end are read, their sizes are looked at first, and no model asks for
-more memory than its files explain"""
-import bz2, gzip, json, lzma, os, re, shutil, signal, socket, subprocess, sys, tempfile
+"""Each door for running text: what it reads, and with which line it refuses the rest"""
+import json
 from pathlib import Path
-
-import datasets, numpy as np, pandas as pd, pytest, torch
-from safetensors.torch import load_file, save_file
-
-from elmo_fastai.base.errors import (CheckpointError, CommandError, CorpusError, Interrupted,
-                                     ModelFileError)
-from elmo_fastai.base.files import load_plain, regular_file, save_plain, seen_encoding
+import h5py, pandas as pd, pytest
+from datasets import Dataset, DatasetDict
+from elmo_fastai.base.errors import CommandError, CorpusError
 from elmo_fastai.data.loaders import ElmoDataLoaders
 from elmo_fastai.data.streams import stream_loaders
-from elmo_fastai.elmo.ai2 import ai2_vocab, load_ai2
 from elmo_fastai.elmo.file import embed_file
-from elmo_fastai.elmo.folder import load_bilm
-from elmo_fastai.elmo.module import Elmo
-from elmo_fastai.nn.bilm import BiLM, BiLMConfig
-from elmo_fastai.studies.probe import read_senses
-from elmo_fastai.tasks.cbow import WordVectors
-from elmo_fastai.tasks.embed import embed_command_line
-from elmo_fastai.text.corpora import Sentence, read_text, toy_corpus
-from elmo_fastai.text.reading import read_table
-from elmo_fastai.text.sources import get_corpus, read_texts, text_corpus
-from elmo_fastai.text.tokens import ByteCharVocab, WordVocab
-from elmo_fastai.train.checkpoint import FILE, find_checkpoint, read_checkpoint
-from elmo_fastai.train.command import Settings, command_line, elmo_pretrain, pretrain
+from elmo_fastai.text.corpora import text_corpus
+from elmo_fastai.text.read import Sentence
+from elmo_fastai.train.command import elmo_pretrain, settings_for
 from elmo_fastai.train.script import text_of
+from made import lasting
+
+TEXTS = ['the old bank', 'NA', 'a river, and 001', 'the "bank" of it', 'one', 'two words', 'null',
+         'a bank', 'a river', 'nan', 'the end', 'it is']
+SENTS = [text.split() for text in TEXTS]
 
 def write(path, text, encoding='utf-8'):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    data = text.encode(encoding) if isinstance(text, str) else text
-    pack = {'.gz': gzip.compress, '.bz2': bz2.compress, '.xz': lzma.compress}
-    path.write_bytes(pack.get(path.suffix, bytes)(data))
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(text if isinstance(text, bytes) else text.encode(encoding))
     return path
 
-def words(lines): return sorted(token for line in lines for token in str(line).split())
+def table(**more): return pd.DataFrame(dict(id=range(len(TEXTS)), text=TEXTS, **more))
 
-def split_words(splits): return words(line for lines in splits.values() for line in lines)
+# what is read
 
-def of_corpus(file, **how): return split_words(get_corpus(file, **how).splits)
+def conllu(sents):
+    return '\n'.join(''.join(f'{i}\t{token}' + 8*'\t_' + '\n' for i,token in enumerate(sent, 1)) for sent in sents)
 
-def of_loaders(file, **how):
-    dls = ElmoDataLoaders.from_files(file, device='cpu', bs=2, **how)
-    assert str(Path(file).name) in repr(dls), 'it says what it read'
-    return split_words(dls.corpus.splits)
+def splits(folder):
+    for name,lines in dict(train=TEXTS[:10], valid=TEXTS[10:11], test=TEXTS[11:], other=['not read']).items():
+        write(folder/'all'/f'{name}.txt', '\n'.join(lines))
+    return folder/'all'
 
-def of_stream(file, **how):
-    dls = stream_loaders(file, n_valid=1, device='cpu', bs=2, tokenizer='space', **how)
-    assert str(Path(file).name) in repr(dls)
-    return words([*dls.corpus.valid, *dls.train.lines])
+def csv_of(folder, name='a.csv', **how):
+    table().rename(columns=dict(text=how.pop('column', 'text'))).to_csv(folder/name, index=False, **how)
+    return folder/name
 
-def of_pretrain(file, **how): return split_words(text_of(str(file), Settings(**how)).splits)
+def saved(folder):
+    data = Dataset.from_pandas(table())
+    DatasetDict(train=data.select(range(10)), validation=data.select([10]), test=data.select([11])).save_to_disk(folder/'s')
+    return folder/'s'
 
-def of_embed(file, **how):
-    read = list(read_texts(file, **how))
-    for text,why in read: assert not why, f'{Path(file).name}: {why}'
-    return words(' '.join(text) if isinstance(text, list) else text for text,_ in read)
+def jsonl(folder):
+    table().to_json(folder/'a.jsonl', orient='records', lines=True)
+    return folder/'a.jsonl'
 
-DOORS = {'get_corpus': of_corpus, 'from_files': of_loaders, 'stream_loaders': of_stream,
-    'pretrain': of_pretrain, 'elmo_embed': of_embed}
-TEXTS = [f'word{i} said' for i in range(12)]
-WORDS = words(TEXTS)
+def parquet(folder):
+    table().to_parquet(folder/'a.parquet')
+    return folder/'a.parquet'
 
-def table(sep=',', head=('id', 'text'), rows=TEXTS):
-    return '\n'.join([sep.join(head), *(f'{i}{sep}{text}' for i,text in enumerate(rows)), ''])
+def json_list(folder):
+    table().to_json(folder/'a.json', orient='records')
+    return folder/'a.json'
 
-def conllu(rows=TEXTS):
-    sents = [['\t'.join([str(i), w, w, 'NOUN', *'______']) for i, w in enumerate(text.split(), 1)]
-        for text in rows]
-    return ('\n\n'.join('\n'.join([f'# text = {text}', *sent]) for text, sent in zip(rows, sents)) +
-        '\n\n')
+def tsv(folder): return write(folder/'a.tsv', 'id\ttext\n' + ''.join(f'{i}\t{text}\n' for i,text in enumerate(TEXTS)))
+def tags_first(folder): return write(folder/'a.conll', '\n'.join(''.join(f'NN 1997 {token}\n' for token in sent) for sent in SENTS))
 
-def columns(line, rows=TEXTS, head=''):
-    return (head + '\n\n'.join('\n'.join(line.format(i=i, w=w) for i, w in enumerate(text.split(),
-        1)) for text in rows) + '\n')
+RIGHT = {               # what → (its source, arguments); 'tokens': lists of tokens
+    'text': (lambda d: write(d/'a.txt', '\n'.join(TEXTS)), {}),
+    'blank lines, a mark, Windows': (lambda d: write(d/'a.TXT', '\ufeff' + '\r\n\r\n'.join(TEXTS) + '\r\n \r\n'), {}),
+    'csv': (csv_of, {}),
+    'a column that is named': (lambda d: csv_of(d, column='said'), dict(text_col='said')),
+    'a usual column': (lambda d: csv_of(d, column='review'), {}),
+    'tsv': (tsv, {}), 'json': (json_list, {}), 'jsonl': (jsonl, {}), 'parquet': (parquet, {}),
+    'conllu': (lambda d: write(d/'a.conllu', conllu(SENTS)), {}),
+    'conll, tags and a year first': (tags_first, dict(token_col=2)),
+    'a folder of splits': (splits, {}), 'a saved data set': (saved, {}),
+    'a table': (lambda d: table(), {}), 'a data set': (lambda d: Dataset.from_pandas(table()), {}),
+    'a list': (lambda d: TEXTS, {}), 'lists of tokens': (lambda d: SENTS, {}),
+    'tokens of a data set': (lambda d: Dataset.from_dict(dict(tokens=SENTS)), {}),
+    'sentences': (lambda d: [Sentence(sent) for sent in SENTS], {}),
+    'files': (lambda d: [write(d/'a.txt', '\n'.join(TEXTS[:6])), write(d/'b.txt', '\n'.join(TEXTS[6:]))], {})}
 
-READ = {  # what is read → (name, content, options)
-    'text': ('a.txt', '\n'.join(TEXTS), {}),
-    'a name with brackets': ('a[1].txt', '\n'.join(TEXTS), {}),
-    'a packed text': ('a.txt.gz', '\n'.join(TEXTS), {}),
-    'comma': ('a.csv', table(), {}),
-    'semicolon': ('a.csv', table(';', ('id', 'Text ')), {}),
-    'tab in a .csv': ('a.csv', table('\t'), {}),
-    'a bar': ('a.csv', table('|'), {}),
-    'sep= in the first line': ('a.csv', 'sep=;\n' + table(';'), {}),
-    'sep is said': ('a.csv', table('~'), dict(sep='~')),
-    'no header': ('a.csv', table().partition('\n')[2], dict(header=False, text_col=1)),
-    'a column by number': ('a.tsv', table('\t', ('n', 'body')), dict(text_col=1)),
-    'Latin-1': ('a.csv', table().encode('latin-1'), dict(encoding='latin-1')),
-    'UTF-16': ('a.txt', '\n'.join(TEXTS).encode('utf-16'), dict(encoding='utf-16')),
-    'a mark of order': (
-        'a.csv',
-        '\ufeff' + table(head=('text', 'n'), rows=range(0)) + ''.join(f'{t},1\n' for t in TEXTS),
-        {},
-    ),
-    'JSON lines': ('a.jsonl', '\n'.join(json.dumps(dict(text=t)) for t in TEXTS), {}),
-    'JSON lines called .json': ('a.json', '\n'.join(json.dumps(dict(text=t)) for t in TEXTS), {}),
-    'a list called .jsonl': ('a.jsonl', json.dumps([dict(text=t) for t in TEXTS], indent=1), {}),
-    'a path': (
-        'a.json',
-        json.dumps([dict(data=dict(text=t)) for t in TEXTS]),
-        dict(text_col='data.text'),
-    ),
-    'objects over several lines': ('a.json',
-        '\n'.join(json.dumps(dict(text=t), indent=1) for t in TEXTS), {}),
-    'a list in an object': (
-        'a.json', json.dumps(dict(n=1, rows=[dict(text=t) for t in TEXTS])), {}),
-    'the ends of Windows': ('a.csv', table().replace('\n', '\r\n'), {}),
-    'two marks of order': ('a.csv', '\ufeff\ufeff' + table(head=('text', 'n'), rows=range(0)) +
-        ''.join(f'{t},1\n' for t in TEXTS), {}),
-    'packed by bzip2': ('a.csv.bz2', table(), {}), 'packed by xz': ('a.csv.xz', table(), {}),
-    'numbers with a letter': ('a.conll', columns('w_{i} {w} O'), {}),
-    'places in the text': ('a.conll', columns('{i}:{i}9 {w} O'), {}),
-    'CoNLL-U': ('a.conllu', conllu(), {}),
-    'a running number': ('a.bio', columns('{i}\t{w}\tO'), {}),
-    'numbers from 0': ('a.conll', columns('x {i} {w} O'), {}),
-    'GermEval': ('a.ner', columns('{i}\t{w}\tO\tO', head='#\tsource [2009]\n'), {}),
-    'CoNLL-2012': (
-        'a.conll',
-        columns('bc/x  0  {i}  {w}  NN  -', head='#begin document (bc/x); part 000\n')
-        + '#end document\n',
-        {},
-    ),
-    '-DOCSTART-': ('a.iob2', columns('{w} NN O', head='-DOCSTART- -X- O\n\n'), {}),
-    'a column of words by number': ('a.iob', columns('NOUN {w}'), dict(token_col=1)),
-    'global.columns': (
-        'a.conllu',
-        columns('{i}\t{w}\tN', head='# global.columns = ID FORM UPOS\n'),
-        {},
-    ),
-}
+def lines_of(corpus, how):
+    "All lines in their order, as tokens"
+    return [line if isinstance(line, list) else line.split() for lines in corpus.splits.values() for line in lines]
 
-@pytest.mark.parametrize('what', READ)
+def by_corpus(source, **how): return lines_of(text_corpus(source, **how), how)
+def by_loaders(source, **how):
+    dls = ElmoDataLoaders.from_files(source, tokenizer='space', bs=2, device='cpu', **how)
+    assert len(dls.valid.text) and dls.corpus.said in repr(dls)
+    return lines_of(dls.corpus, how)
+def by_command(source, **how): return lines_of(text_of(source, settings_for(source, how)), how)
+def by_stream(source, **how):
+    dls = stream_loaders(source, n_valid=2, device='cpu', bs=2, buffer=4, tokenizer='space', **how)
+    v = dls.char_vocab
+    seen = [v.decode(row[(row[:, 0] != 0).numpy()])[1:-1] for dl in dls for batch in dl for row in batch[0]]
+    return sorted(map(list, seen))
+def by_embedding(source, **how):
+    out = Path(how.pop('folder', '.'))/'o.hdf5'
+    result = embed_file(source, out, ELMO, say=str, **how)
+    assert not result['failed']
+    with h5py.File(out) as f: n = [f[str(i)].shape[1] for i in range(result['lines'])]
+    return n
+
+ELMO = lasting(tokenizer='space')
+DOORS = dict(corpus=by_corpus, loaders=by_loaders, command=by_command)
+SPLITS = 'a folder of splits', 'a saved data set'
+
 @pytest.mark.parametrize('door', DOORS)
+@pytest.mark.parametrize('what', RIGHT)
 def test_read(what, door, tmp_path):
-    name, text, how = READ[what]
-    assert DOORS[door](write(tmp_path/name, text), **how) == WORDS
+    make, how = RIGHT[what]
+    assert DOORS[door](make(tmp_path), **how) == SENTS
 
-REFUSED = {  # what is refused → (name, content, what the error says)
-    'HTML': ('a.html', '<!DOCTYPE html><p>x</p>\n', 'looks like HTML.*save its text'),
-    'HTML in .txt': ('a.txt', '<html><p>x</p>\n', 'looks like HTML'),
-    'PDF': ('a.pdf', '%PDF-1.4\nx\n', 'PDF.*export'),
-    'RTF': ('a.rtf', '{\\rtf1 x}', 'RTF.*plain text'),
-    'an archive': ('a.zip', b'PK\x03\x04' + b'x'*50, 'packed by zip.*unpack'),
-    'an archive called .txt': ('a.txt', b'PK\x03\x04' + b'x'*50, 'packed by zip'),
-    'another encoding': (
-        'a.csv',
-        table(rows=['café', 'thé', 'été']).encode('latin-1'),
-        'line 2.*not UTF-8',
-    ),
-    'UTF-16, not said': ('a.txt', 'text'.encode('utf-16'), "UTF-16.*encoding='utf-16'"),
-    'no known column': (
-        'a.csv',
-        'a,b\n1,2\n',
-        "text_col='b' .--text-col b.*The first line is 'a,b'.*header=False",
-    ),
-    'a row of another length': (
-        'a.csv',
-        'id,text\n1,two\n2,good, bad\n',
-        'line 3 has 3 cells.*quotes.*sep=',
-    ),
-    'a quote that stays open': ('a.csv', 'id,text\n1,"two\n2,b\n', 'line 2.*quote'),
-    'text behind a quote': ('a.csv', 'id,text\n1,x\n2,"two" b\n', 'line 3.*quote'),
-    'tags first': ('a.bio', columns('B-A{i}\t{w}'), 'tags before its words.*token_col=1'),
-    'word/TAG': (
-        'a.conll',
-        'the/DT bank/NN of/IN\nhe/PRP ran/VBD\n',
-        'word/TAG|written with its tag.*split them',
-    ),
-    'half a surrogate pair': (
-        'a.json',
-        '{"text": "a"}\n{"text": "half \\ud83d"}\n',
-        'line 2.*surrogate',
-    ),
-}
+STREAMED = ['text', 'blank lines, a mark, Windows', 'jsonl', 'parquet', 'a folder of splits', 'a saved data set',
+            'a data set', 'a list', 'lists of tokens', 'tokens of a data set', 'files']
 
-def answer(door, file, **how):
-    "What a door answers: its words, or the error in one line"
-    try: return DOORS[door](file, **how)
-    except (CorpusError, AssertionError) as e: return str(e)
+@pytest.mark.parametrize('what', STREAMED)
+def test_read_as_a_stream(what, tmp_path):
+    make, how = RIGHT[what]
+    assert by_stream(make(tmp_path), **how) == sorted(SENTS[:11] if what in SPLITS else SENTS)
 
+@pytest.mark.parametrize('what', [what for what in RIGHT if what not in (*SPLITS, 'blank lines, a mark, Windows')])
+def test_embedded(what, tmp_path):
+    make, how = RIGHT[what]
+    assert by_embedding(make(tmp_path), folder=tmp_path, **how) == [*map(len, SENTS)]
+
+# what is refused
+
+def of(name, text, encoding='utf-8'): return lambda d: write(d/name, text, encoding)
+ROWS = ''.join(f'{i},a text\n' for i in range(12))
+REFUSED = {             # what → (its source, arguments, words of the line)
+    'a wrong column': (of('a.csv', 'id,text\n' + ROWS), dict(text_col='txt'), "no column 'txt'; the columns are 'id', 'text'"),
+    'no usual column': (of('a.csv', 'id,body\n' + ROWS), {}, "the columns are 'id', 'body': say text_col=… (--text-col)"),
+    'two usual columns': (of('a.jsonl', '{"text": "a", "review": "b"}\n'*9), {}, "'text' and 'review' are columns: say text_col"),
+    'a column of a text': (of('a.txt', 'a\n'*9), dict(text_col='body'), "no column 'body'; the columns are 'text'"),
+    'a ragged row': (of('a.csv', 'id,text\n' + ROWS + '13,so, too\n'), {}, 'a.csv, line 14: the header has 2 cells, and this row 3'),
+    'a short row': (of('a.tsv', 'id\ttext\n1\n'), {}, 'line 2: the header has 2 cells, and this row 1'),
+    'an open quote': (of('a.csv', 'id,text\n1,"a\n' + ROWS), {}, 'line 2: a quote is not closed'),
+    'a semicolon': (of('a.csv', 'id;text\n1;a\n'), {}, "the columns are 'id;text'"),
+    'a file without a header': (of('a.csv', ROWS), {}, "the columns are '0', 'a text'"),
+    'Latin-1': (of('a.txt', 'text\n'*9 + 'café', 'latin-1'), {}, 'a.txt is not UTF-8: its byte 48 is 0xe9'),
+    'a table in Latin-1': (of('a.csv', 'id,text\n1,café\n', 'latin-1'), {}, 'a.csv is not UTF-8: its byte 13 is 0xe9'),
+    'UTF-16': (of('a.txt', 'text\n'*9, 'utf-16'), {}, 'a.txt is not UTF-8: its byte 0'),
+    'UTF-16 without a mark': (of('a.txt', 'text\n'*9, 'utf-16-le'), {}, 'line 1: it has a NUL character'),
+    'an empty file': (of('a.txt', ''), {}, 'a.txt has no rows'),
+    'an empty table': (of('a.csv', 'id,text\n'), {}, 'a.csv has no rows'),
+    'a file that is not there': (lambda d: d/'none.txt', {}, 'no file'),
+    'a folder without files': (lambda d: d, {}, 'must have files of one kind, and has none'),
+    'a folder of test.txt': (lambda d: write(d/'t'/'test.txt', 'a').parent, {}, "must have one split 'train'"),
+    'splits by another name': (lambda d: [write(d/'t'/f'en-{part}.txt', 'a') for part in ('train', 'test')][0].parent, {}, 'seems to be a split'),
+    'HTML': (of('a.html', '<html>'), {}, 'a.html can\'t be read'),
+    'HTML in a text': (of('a.txt', '<!DOCTYPE html>\n<p>a</p>\n'), {}, 'a.txt is HTML'),
+    'a packed file': (of('a.csv.gz', b'\x1f\x8b'), {}, 'pass the DataFrame'),
+    'another ending': (of('a.docx', b'PK'), {}, 'read others with pandas, and pass the DataFrame'),
+    'no Parquet': (of('a.parquet', b'text'), {}, "a.parquet can't be read"),
+    'no JSON': (of('a.jsonl', '{"text": "a"}\n{"text"\n'), {}, 'a.jsonl, line 2'),
+    'numbers': (of('a.jsonl', '{"text": 3}\n'*9), {}, '3 is no text'),
+    'CoNLL without numbers': (of('a.conll', 'B-LOC 1997 Rome\n\n'*9), {}, "say token_col=… (--token-col) and tag_col=…; its first line is 0 = 'B-LOC', 1 = '1997', 2 = 'Rome'"),
+    'CoNLL with a wrong number': (of('a.conll', 'Rome O\n\n'*9), dict(token_col=2), 'has no column 2'),
+    'CoNLL by a name': (of('a.conll', 'Rome O\n\n'*9), dict(token_col='form'), "has no column 'form'"),
+    'a ragged CoNLL': (of('a.conll', 'Rome O\nParis\n\n'), dict(token_col=0), 'line 2: expected 2 cells'),
+    'a ragged CoNLL-U': (of('a.conllu', '1\tRome\n'), {}, 'line 1: expected 10 cells'),
+    'a number': (lambda d: 3, {}, 'int'), 'an empty list': (lambda d: [], {}, 'the list is empty'),
+    'a list of numbers': (lambda d: ['a', 3, 'b'], {}, 'item 1 of the list is 3'),
+    'a stream': (lambda d: Dataset.from_pandas(table()).to_iterable_dataset(), {}, 'IterableDataset is no table'),
+    'test as validation': (of('a.txt', 'a\n'*9), lambda d: dict(valid=write(d/'test.txt', 'a')), 'what is called test never validates'),
+    'training text as validation': (of('a.txt', 'a\n'*9), lambda d: dict(valid=d/'a.txt'), 'a.txt is both trained on and held out'),
+    'two that say what validates': (lambda d: table(is_valid=[True] + [False]*11), lambda d: dict(valid=['a']), 'leave one out'),
+    'is_valid that is neither': (lambda d: table(is_valid=['yes'] + ['no']*11), {}, "is ['yes', 'no']"),
+    'too little': (of('a.txt', 'a\n'), {}, "1 lines with text can't be split"),
+    'a share above 1': (of('a.txt', 'a\n'*9), dict(valid_pct=1.5), "can't be split by")}
+
+def check_refused(call, words):
+    with pytest.raises((CorpusError, CommandError)) as e: call()
+    assert words in str(e.value) and '\n' not in str(e.value), str(e.value)
+
+@pytest.mark.parametrize('door', DOORS)
 @pytest.mark.parametrize('what', REFUSED)
-@pytest.mark.parametrize('door', DOORS)
 def test_refused(what, door, tmp_path):
-    name, text, says = REFUSED[what]
-    said = answer(door, write(tmp_path/name, text))
-    assert said != WORDS
-    if door == 'stream_loaders': return                 # it leaves such rows out, and counts them
-    assert isinstance(said, str) and name in said
-    assert door == 'elmo_embed' or re.search(says, said, re.S), said     # it says why, not where
+    make, how, words = REFUSED[what]
+    source = make(tmp_path)
+    how = how(tmp_path) if callable(how) else how
+    if door == 'command':
+        if what == 'a share above 1': words = '--valid-pct must be from 0 to below 1'
+        if 'is_valid' not in words and isinstance(how.get('valid'), list): return       # an option is a file
+    check_refused(lambda: DOORS[door](source, **how), words)
 
-# Where a message gives advice: the file, and how the advice is written
-ADVICE = {'encoding, seen': ('a.txt', '\n'.join(TEXTS).encode('utf-16')), 'encoding, guessed':
-    ('b.csv', table(rows=[f'{t}, déjà à la fenêtre' for t in TEXTS], sep=';').encode('cp1252')),
-    'a column': ('c.csv', table(head=('id', 'body'))), 'a column of JSON': ('d.jsonl',
-    '\n'.join(json.dumps(dict(id='x', said=t)) for t in TEXTS)), 'no header': ('e.csv',
-    ''.join(f'{t},{t}\n' for t in TEXTS)), 'quotes': ('f.tsv', 'id\ttext\n' +
-    ''.join(f'{i}\t"{t}\tx"\n' for i,t in enumerate(TEXTS))), 'tags first': ('g.bio',
-    columns('B-A{i}\t{w}'))}
+EMBEDDED = [what for what,(_, how, words) in REFUSED.items() if not callable(how) and what not in (
+    'too little', 'a share above 1', 'is_valid that is neither', 'a folder without files', 'a folder of test.txt',
+    'splits by another name')]
 
-LEFT_OUT = ('stream_loaders', 'quotes'), ('elmo_embed', 'encoding, guessed')   # rows, counted
+@pytest.mark.parametrize('what', EMBEDDED)
+def test_embedding_refuses(what, tmp_path):
+    make, how, words = REFUSED[what]
+    (tmp_path/'in').mkdir()
+    source = make(tmp_path/'in')
+    check_refused(lambda: by_embedding(source, folder=tmp_path, **how), words)
+    assert not (tmp_path/'o.hdf5').exists() and not (tmp_path/'o.hdf5.part').exists()
 
-@pytest.mark.parametrize('what', ADVICE)
+@pytest.mark.parametrize('what', ['a wrong column', 'a ragged row', 'a table in Latin-1', 'CoNLL without numbers', 'HTML'])
+def test_a_stream_refuses(what, tmp_path):
+    make, how, _ = REFUSED[what]
+    check_refused(lambda: by_stream(make(tmp_path), **how),
+                  "as a stream: take .txt, .jsonl, .parquet" if what != 'HTML' else "can't be read")
+
+@pytest.mark.parametrize('what', ['Latin-1', 'UTF-16 without a mark', 'no JSON', 'numbers', 'two usual columns',
+                                  'test as validation', 'training text as validation', 'a folder of test.txt'])
+def test_a_stream_refuses_as_the_others(what, tmp_path):
+    make, how, words = REFUSED[what]
+    source = make(tmp_path)
+    check_refused(lambda: by_stream(source, **(how(tmp_path) if callable(how) else how)), words)
+
+ON_A_LINE = [what for what,(_, how, _) in REFUSED.items() if not callable(how) and what not in (
+    'a number', 'an empty list', 'a list of numbers', 'a stream', 'is_valid that is neither', 'a share above 1',
+    'a file that is not there')]
+
+@pytest.mark.parametrize('what', ON_A_LINE)
+def test_the_command_says_so_in_one_line(what, tmp_path, capsys):
+    make, how, words = REFUSED[what]
+    (tmp_path/'in').mkdir()
+    options = [part for name,value in how.items() for part in (f"--{name.replace('_', '-')}", str(value))]
+    with pytest.raises(SystemExit) as e:
+        elmo_pretrain([str(make(tmp_path/'in')), '--out', str(tmp_path/'m'), *options])
+    err = capsys.readouterr().err
+    assert e.value.code in (1, 2) and err.startswith('elmo_pretrain: ') and err.count('\n') == 1
+    assert words in err and not (tmp_path/'m').exists()
+
+# what was guessed once
+
+@pytest.mark.parametrize('name', ['group', 'document_type', 'doc_id', 'sent_at'])
 @pytest.mark.parametrize('door', DOORS)
-def test_advice_can_be_followed_at_the_door_that_gave_it(what, door, tmp_path):
-    name, text = ADVICE[what]
-    file = write(tmp_path/name, text)
-    said = answer(door, file)
-    assert isinstance(said, str), f'{door} reads it'
-    options = dict(re.findall(r"(encoding|text_col|header|quotes|token_col)=('[^']+'|\w+)", said))
-    if what != 'no header' and 'header' in options:
-        options = dict(re.findall(r"as in (text_col)=('[^']+')", said))
-    if (door, what) in LEFT_OUT: assert not options; return
-    assert options, said
-    kinds = {'True': True, 'False': False}
-    options = {key: kinds.get(value, int(value) if value.isdigit() else value.strip("'")) for
-        key,value in options.items()}
-    assert isinstance(answer(door, file, **options), list), (said, options)
+def test_no_other_column_decides_what_validates(name, door, tmp_path):
+    df = pd.DataFrame({'text': [f'text {i}' for i in range(200)], name: ['treated', 'control']*100})
+    corpus = dict(
+        corpus=lambda: text_corpus(df, valid_pct=.1, test_pct=0),
+        loaders=lambda: ElmoDataLoaders.from_df(df, valid_pct=.1, device='cpu').corpus,
+        command=lambda: text_of(df, settings_for(df, dict(valid_pct=.1))))[door]()
+    assert corpus.valid[-1] == f'text {199 if door != "command" else 189}' and len(corpus.valid) == 20
 
-def test_advice_names_options_that_both_commands_have():
-    for what in ADVICE:
-        with tempfile.TemporaryDirectory() as d:
-            said = answer('get_corpus', write(Path(d)/ADVICE[what][0], ADVICE[what][1]))
-        for option in re.findall(r'--[a-z-]+', said.replace('--stream', '')):
-            for line in (command_line(), embed_command_line()):
-                assert option in line._option_string_actions, (what, option)
+def test_no_column_ends_a_sentence(tmp_path):
+    write(tmp_path/'a.csv', 'sentence,sent_at\n' + ''.join(f'a b c {i},{i%3}\n' for i in range(12)))
+    assert by_corpus(tmp_path/'a.csv') == [['a', 'b', 'c', str(i)] for i in range(12)]
 
-def test_pretraining_takes_what_the_others_take(tmp_path):
-    data = pd.DataFrame(dict(body=[f'{t} {i}' for i in range(40) for t in TEXTS[:2]]))
-    how = dict(dry=True, model='tiny', epochs=1, bs=2, seq_len=8, device='cpu', say=str,
-        out=tmp_path/'m')
-    held = pretrain(data, text_col='body', valid_pct=.25, **how)['held_out']
-    assert held == pretrain(dict(train=data, valid=data[:20]), text_col='body', **how)['held_out']
-    with pytest.raises(CorpusError, match='no file'): pretrain(['no.txt', 'none.txt'], **how)
-# options
-
-def test_the_commands_have_the_same_options(capsys):
-    for command in (lambda: elmo_pretrain(['--help']),
-                    lambda: embed_command_line().parse(['--help'])):
-        with pytest.raises(SystemExit): command()
-        said = capsys.readouterr().out
-        for option in ('--sep', '--quotes', '--header', '--encoding', '--text-col', '--token-col',
-            '--sent-col', '--n-rows'):
-            assert option in said, option
-
-def test_memory_of_a_packed_file(tmp_path):
-    "A line without an end is not held"
-    file = write(tmp_path/'a.txt.gz', b'a'*20_000_000)
-    [(_, why)] = read_texts(file, longest=1000)
-    assert 'more than 1,000 characters' in why
-
-# files that are none, and models that ask for too much
-
-ROOT = Path(__file__).resolve().parents[1]
-CHANGES = dict(name='nano', char_dim=4, filters=[[1,8], [2,8]], proj_dim=16, hidden_dim=16)
-NANO = BiLMConfig.from_dict(CHANGES)
-posix = pytest.mark.skipif(os.name != 'posix', reason='pipes and devices of Unix')
-
-@pytest.fixture(autouse=True)
-def in_time():
-    "A door that waits for ever fails"
-    if not hasattr(signal, 'SIGALRM'): yield; return
-    def late(*args): raise TimeoutError('the door waits')
-    old = signal.signal(signal.SIGALRM, late)
-    signal.alarm(60)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, old)
-
-@pytest.fixture(scope='module')
-def saved(tmp_path_factory):
-    "Folders with models and checkpoints, and files with words and vectors"
-    d = tmp_path_factory.mktemp('saved')
-    torch.manual_seed(0)
-    vocab = WordVocab.build([['the', 'bank', 'of', 'river']])
-    lm = BiLM(NANO, len(vocab), ByteCharVocab()).eval()
-    Elmo(lm, vocab).save_pretrained(d/'elmo')
-    Elmo(lm, vocab).to_ai2(d/'ai2')
-    WordVectors(['a', 'b'], np.eye(2)).save(d/'vectors.safetensors')
-    WordVectors(['a', 'b'], np.eye(2)).save(d/'vectors.txt')
-    return d
-
-@pytest.fixture(scope='module')
-def run(tmp_path_factory):
-    "A training of the command that was interrupted"
-    d = tmp_path_factory.mktemp('run')
-    text = d/'text.txt'
-    text.write_text('\n'.join(toy_corpus(n_train=100, n_valid=1, n_test=0, n_unseen=0).train) +
-        '\n')
-    with pytest.MonkeyPatch.context() as mp:
-        from elmo_fastai.train import script as module
-        from steps import At
-        old = module.bilm_learner
-        def stop(cb): signal.raise_signal(signal.SIGINT)
-
-        mp.setattr(module, 'bilm_learner', lambda *args, cbs=None, **kw: old(*args, cbs=[*cbs, At(3,
-            stop, 'before_batch')], **kw))
-        with pytest.raises(Interrupted):
-            pretrain(str(text), d/'m', model='tiny', config=CHANGES, device='cpu', say=str, bs=4,
-                seq_len=8, epochs=2)
-    return d
-
-def place(kind, path):
-    "Put something that is no file at `path`"
-    path.unlink(missing_ok=True)
-    if kind == 'device': path.symlink_to('/dev/zero')
-    elif kind == 'pipe': os.mkfifo(path)
-    elif kind == 'folder': path.mkdir()
-    else:
-        s, here = socket.socket(socket.AF_UNIX), os.getcwd()
-        # a socket's name must be short
-        os.chdir(path.parent)
-        try: s.bind(path.name)
-        finally: os.chdir(here)
-        s.close()
-
-KINDS = {'device': 'device', 'pipe': 'pipe', 'socket': 'socket', 'folder': '[Dd]irectory'}
-each_kind = pytest.mark.parametrize('kind', KINDS)
-
-@posix
-@each_kind
-def test_only_files_that_end_are_files(kind, tmp_path):
-    place(kind, tmp_path/'f')
-    with pytest.raises(OSError, match=KINDS[kind]): regular_file(tmp_path/'f')
-
-def test_sizes_are_looked_at_first(tmp_path):
-    with pytest.raises(FileNotFoundError): regular_file(tmp_path/'none')
-    with open(tmp_path/'f', 'wb') as f: f.truncate(10**9)
-    assert regular_file(tmp_path/'f') == tmp_path/'f' == regular_file(str(tmp_path/'f'), most=10**9)
-    with pytest.raises(OSError, match='1,000,000,000 bytes, too many: at most 999,999,999'):
-        regular_file(tmp_path/'f', most=10**9 - 1)
-    (tmp_path/'link').symlink_to(tmp_path/'f')
-    assert regular_file(tmp_path/'link')
-
-MODEL = ['config.json', 'model.safetensors', 'vocab.json', 'chars.json', 'elmo.json',
-    'mix.safetensors']
-
-@posix
-@each_kind
-@pytest.mark.parametrize('name', MODEL)
-def test_files_of_a_model(name, kind, saved, tmp_path):
-    shutil.copytree(saved/'elmo', tmp_path/'m')
-    place(kind, tmp_path/'m'/name)
-    with pytest.raises(ModelFileError, match=f'{name}.*{KINDS[kind]}'):
-        Elmo.from_pretrained(tmp_path/'m')
-
-@pytest.mark.parametrize('name', ['config.json', 'vocab.json', 'chars.json', 'elmo.json',
-    'mix.safetensors'])
-def test_small_files_of_a_model_are_small(name, saved, tmp_path):
-    "Files without an end on paper: a terabyte of zeros, which takes no room on the disk"
-    shutil.copytree(saved/'elmo', tmp_path/'m')
-    with open(tmp_path/'m'/name, 'wb') as f:
-        f.truncate(10**12)
-    with pytest.raises(ModelFileError, match=f'{name}.*1,000,000,000,000 bytes'):
-        Elmo.from_pretrained(tmp_path/'m')
-
-def test_weights_that_the_model_does_not_have_are_refused(saved, tmp_path):
-    "A tensor of another shape, or one too many"
-    shutil.copytree(saved/'elmo', tmp_path/'m')
-    weights = load_file(saved/'elmo'/'model.safetensors')
-    file = tmp_path/'m'/'model.safetensors'
-    for more in ({'extra': torch.zeros(10)}, {'lstm.fwd.0.weight_ih_l0': torch.zeros(64, 17)}):
-        save_file(weights | more, file)
-        with pytest.raises(ModelFileError, match=f"{[*more][0]}|unknown tensor"):
-            load_bilm(tmp_path/'m')
-
-@posix
-@each_kind
-@pytest.mark.parametrize('name', ['options.json', 'weights.hdf5', 'vocab.txt'])
-def test_files_of_ai2(name, kind, saved, tmp_path):
-    shutil.copytree(saved/'ai2', tmp_path/'m')
-    place(kind, tmp_path/'m'/name)
-    with pytest.raises(ModelFileError, match=f'{name}.*{KINDS[kind]}'): load_ai2(tmp_path/'m')
-    if name == 'vocab.txt':
-        with pytest.raises(ModelFileError, match=KINDS[kind]): ai2_vocab(tmp_path/'m'/name)
-
-@posix
-@each_kind
-@pytest.mark.parametrize('name', ['vectors.safetensors', 'vectors.txt'])
-def test_files_of_word_vectors(name, kind, saved, tmp_path):
-    assert len(WordVectors.load(saved/name)) == 2
-    place(kind, tmp_path/name)
-    with pytest.raises(ModelFileError, match=f'{name}.*{KINDS[kind]}'):
-        WordVectors.load(tmp_path/name)
-
-@posix
-@each_kind
-def test_files_of_a_checkpoint(kind, run, tmp_path):
-    shutil.copytree(run, tmp_path, dirs_exist_ok=True)
-    for o in (tmp_path/'m.run').glob('0*-*'): place(kind, o/FILE)
-    for f in (lambda: read_checkpoint(o), lambda: find_checkpoint(tmp_path/'m.run'), lambda:
-        pretrain(resume=tmp_path/'m.run', device='cpu', say=str)):
-        with pytest.raises(CheckpointError, match=FILE):
-            f()
-
-FILES = {'a.txt': [read_text, text_corpus, get_corpus, lambda f: stream_loaders(f, device='cpu'),
-    lambda f: ElmoDataLoaders.from_files(f), lambda f: stream_loaders(f.parent, device='cpu'),
-    lambda f: pretrain(str(f), f.parent/'m', say=str)], 'a.csv': [read_table,
-    ClassifyDataLoaders.from_data, read_tagged, read_senses], 'a.jsonl': [read_table, lambda f:
-    stream_loaders(f, device='cpu')], 'a.parquet': [read_table, lambda f: stream_loaders(f,
-    device='cpu')], 'a.conllu': [read_tagged]}
-
-@posix
-@each_kind
-@pytest.mark.parametrize('name', FILES)
-def test_texts_and_tables(name, kind, tmp_path):
-    for i,door in enumerate(FILES[name]):
-        d = tmp_path/str(i)
-        d.mkdir()
-        place(kind, d/name)
-        # a folder of text files, which is called so
-        if kind == 'folder' and door in (text_corpus, get_corpus): continue
-        with pytest.raises(CorpusError): door(d/name)
-        assert not (d/'m').exists()
-
-@posix
-@each_kind
-@pytest.mark.parametrize('name', ['a.txt', 'a.csv', 'a.parquet', 'a.csv.gz'])
-def test_texts_to_embed(name, kind, saved, tmp_path):
-    place(kind, tmp_path/name)
-    elmo = Elmo.from_pretrained(saved/'elmo')
-    with pytest.raises(CommandError, match=KINDS[kind] + '|no file'):
-        embed_file(tmp_path/name, tmp_path/'o.npz', elmo, column=None if name == 'a.txt' else
-            'text', say=str)
-    assert sorted(o.name for o in tmp_path.iterdir()) == [name]
-
-def test_a_text_larger_than_the_memory_is_refused_before_it_is_read(tmp_path):
-    with open(tmp_path/'a.txt', 'wb') as f: f.truncate(4*10**12)
-    for f in (lambda: read_text(tmp_path/'a.txt'), lambda: get_corpus(tmp_path/'a.txt')):
-        with pytest.raises(CorpusError, match='a.txt.*4,000,000,000,000 bytes.*memory.*stream'): f()
-
-LIMITED = '''
-import resource, sys
-from elmo_fastai.all import *
-import fastai.callback.all, datasets
-now = int(next(l for l in open('/proc/self/status') if l.startswith('VmData')).split()[1])*1024
-resource.setrlimit(resource.RLIMIT_DATA, (now + {mb}*2**20,)*2)
-from elmo_fastai.train.command import elmo_pretrain
-sys.argv = ['elmo_pretrain', sys.argv[1], '--out', sys.argv[2], '--device', 'cpu',
-            '--model', 'tiny']
-elmo_pretrain()
-'''
-
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform != 'linux',
-    reason='the limit on the memory of data is a matter of Linux')
-@pytest.mark.parametrize('mb', [30, 100])
-def test_a_text_for_which_the_memory_is_not_enough(tmp_path, mb):
-    "Wherever it ends: one sentence"
-    signal.alarm(0)
-    words = ' '.join(f'w{i}' for i in range(20))
-    (tmp_path/'a.txt').write_text(f'{words}\n'*350_000)
-    env = {**os.environ, 'OMP_NUM_THREADS': '1', 'PYTHONPATH': str(ROOT)}
-    (tmp_path/'run.py').write_text(LIMITED.format(mb=mb))
-    p = subprocess.run([sys.executable, tmp_path/'run.py', tmp_path/'a.txt', tmp_path/'m'],
-        capture_output=True, text=True, env=env, timeout=500)
-    assert p.returncode == 1 and 'Traceback' not in p.stderr, p.stderr[-3000:]
-    assert 'memory' in p.stderr and '--stream' in p.stderr and not (tmp_path/'m').exists()
-
-# a plan that asks for more than its weights hold
-
-def edit(run, **changes):
-    "Other settings in the plans of all checkpoints"
-    for o in run.glob('0*-*'):
-        fields = load_plain(o/FILE)
-        for k,v in changes.items():
-            where = fields['run']
-            *path, last = k.split('__')
-            for p in path: where = where[p]
-            where[last] = v
-        save_plain(fields, o/FILE)
-
-@pytest.mark.parametrize('change', [dict(model__hidden_dim=10**6), dict(model__proj_dim=10**6,
-    model__hidden_dim=10**6), dict(model__n_layers=99), dict(model__char_dim=10**6),
-    dict(model__filters=[[1, 10**6]]), dict(model__filters=[[1, 8]]*10**4),
-    dict(model__n_highway=99), dict(model__n_chars=2**15), dict(text__words=10**9),
-    dict(text__words='x'), dict(model__max_chars=2**15 - 1)], ids=str)
-def test_a_plan_asks_for_no_more_than_its_weights(change, run, tmp_path):
-    "Refused by comparing shapes, before text is read and a model is made"
-    import resource
-
-    shutil.copytree(run, tmp_path, dirs_exist_ok=True)
-    edit(tmp_path/'m.run', **change)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(CommandError, match='checkpoint, but|other'):
-        pretrain(resume=tmp_path/'m.run', device='cpu', say=str)
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000  # kilobytes
-    assert find_checkpoint(tmp_path/'m.run') and not (tmp_path/'m').exists()
-
-@pytest.mark.parametrize('change', [dict(hidden_dim=10**6), dict(filters=[[1, 8]]*10**4),
-    dict(n_layers=99), dict(n_chars=2**15), dict(max_chars=2**15 - 1)], ids=str)
-def test_a_configuration_asks_for_no_more_than_its_weights(change, saved, tmp_path):
-    import resource
-
-    shutil.copytree(saved/'elmo', tmp_path/'m')
-    head = json.loads((tmp_path/'m'/'config.json').read_text())
-    head['config'] |= change
-    (tmp_path/'m'/'config.json').write_text(json.dumps(head))
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(ModelFileError):
-        load_bilm(tmp_path/'m')
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000
-
-# plans that can not be followed
-
-@pytest.mark.parametrize('out', ['', '.', '/', '..', 'a/..', 7, None])
-def test_a_plan_with_a_folder_that_can_not_be(out, run, tmp_path):
-    shutil.copytree(run, tmp_path, dirs_exist_ok=True)
-    edit(tmp_path/'m.run', settings__out=out)
-    with pytest.raises(CommandError, match='not of a training that elmo_pretrain began'):
-        pretrain(resume=tmp_path/'m.run', device='cpu', say=str)
-
-@pytest.mark.parametrize('missing', ['run', 'valid_loss', 'saved', 'machine', 'position', 'state'])
-def test_a_checkpoint_that_lacks_something(missing, run, tmp_path):
-    shutil.copytree(run, tmp_path, dirs_exist_ok=True)
-    for o in (tmp_path/'m.run').glob('0*-*'):
-        fields = load_plain(o/FILE)
-        del fields[missing]
-        save_plain(fields, o/FILE)
-    with pytest.raises(CheckpointError, match=missing): read_checkpoint(o)
-    with pytest.raises(CheckpointError, match=missing):
-        pretrain(resume=tmp_path/'m.run', device='cpu', say=str)
-
-@pytest.mark.slow
-def test_resume_from_here(run, tmp_path, monkeypatch):
-    "`--resume .` in the folder of the run goes on with it; elsewhere it says that there is nothing"
-    shutil.copytree(run, tmp_path, dirs_exist_ok=True)
+def test_texts_that_are_names_of_files(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for place in ('.', '', '/', '..'):
-        with pytest.raises((CommandError, CheckpointError), match='[Tt]here is no'):
-            pretrain(resume=place, device='cpu', say=str)
-    monkeypatch.chdir(tmp_path/'m.run')
-    edit(Path('.'), corpus=str(tmp_path/'text.txt'))
-    assert pretrain(resume='.', device='cpu', say=str) == tmp_path/'m' and load_bilm(tmp_path/'m')
+    names = [f'{word}.txt' for word in ('a', 'b', 'c', 'd', 'e')]
+    for name in names: write(tmp_path/name, 'not this one\n'*9)
+    assert by_corpus(names) == [[name] for name in names] == by_loaders(names)
+    assert by_stream(names) == sorted([name] for name in names)
 
-# what the first bytes of a file say
+def test_cells_stay_text(tmp_path):
+    write(tmp_path/'a.csv', 'text\n' + ''.join(f'{cell}\n' for cell in ('001', '1.50', 'NA', 'true', 'None', '1e5')))
+    assert by_corpus(tmp_path/'a.csv') == [['001'], ['1.50'], ['NA'], ['true'], ['None'], ['1e5']]
 
-@pytest.mark.parametrize('encoding,name', [('utf-16', 'UTF-16'), ('utf-16-le', 'UTF-16'),
-    ('utf-16-be', 'UTF-16'), ('utf-32', 'UTF-32'), ('utf-32-le', 'UTF-32'), ('utf-8', None),
-    ('utf-8-sig', None), ('latin-1', None)])
-def test_encodings_are_seen(encoding, name, tmp_path, saved):
-    text = 'text,n\nthe café of the river,1\nthe bank,2\n'
-    raw = text.encode(encoding)
-    assert (seen_encoding(raw) or '').startswith(name or
-        '') and (seen_encoding(raw) is None) == (name is None)
-    elmo = Elmo.from_pretrained(saved/'elmo')
-    for file, column in (('a.txt', None), ('a.csv', 'text'), ('a.tsv', 'text'), ('a.csv.gz',
-        'text'), ('a.txt.gz', None)):
-        (tmp_path/file).write_bytes(gzip.compress(raw) if file.endswith('gz') else raw)
-        if name:
-            with pytest.raises(CommandError, match=f"{file}' is {name}.*UTF-8"):
-                embed_file(tmp_path/file, tmp_path/'o.npz', elmo, column=column, say=str)
-            assert not list(tmp_path.glob('o.npz*'))
-    if name:
-        for door in (read_text, text_corpus, read_table, read_tagged):
-            with pytest.raises(CorpusError, match=name):
-                door(tmp_path/('a.txt' if door in (read_text, text_corpus) else 'a.csv'))
-        assert read_text(tmp_path/'a.txt', encoding).lstrip('\ufeff') == text
+def test_a_row_without_text_is_left_out_and_counted(tmp_path):
+    write(tmp_path/'a.jsonl', ''.join(json.dumps(dict(text=text)) + '\n' for text in (*TEXTS, None, '', ' ')))
+    for door in (text_corpus, ElmoDataLoaders.from_files):
+        found = door(tmp_path/'a.jsonl')
+        assert dict(found.skipped) == {'missing rows': 1, 'blank lines': 2}
+    assert stream_loaders(tmp_path/'a.jsonl', n_valid=2, device='cpu', bs=2).skipped == {'missing rows': 1, 'blank lines': 2}
 
-@pytest.mark.parametrize('name,column', [('a.txt.gz', None), ('a.csv.gz', 'text'), ('a.tsv.gz',
-    'text')])
-def test_packed_texts_are_embedded_as_unpacked_ones(name, column, saved, tmp_path):
-    elmo, sep = Elmo.from_pretrained(saved/'elmo'), '\t' if 'tsv' in name else ','
-    text = (f'n{sep}text\n1{sep}the bank\n2{sep}of the river\n' if column else
-        'the bank\nof the river\n')
-    (tmp_path/name).write_bytes(gzip.compress(text.encode()))
-    (tmp_path/name.removesuffix('.gz')).write_text(text)
-    for f in (name, name.removesuffix('.gz')):
-        assert (embed_file(tmp_path/f, tmp_path/f'{f}.npz', elmo, column=column,
-            say=str)['lines'] == 2)
-    with np.load(tmp_path/f'{name}.npz') as a, np.load(tmp_path/f'{f}.npz') as b:
-        assert all(np.allclose(a[str(i)], b[str(i)], atol=1e-5) for i in range(2))
-    assert embed_file(tmp_path/name, tmp_path/'o.npz', elmo,
-        say=str)['lines'] == 2, ('the column is found by its name')
-
-@pytest.mark.parametrize('how', ['cut', 'no gzip', 'flipped', 'unnamed', 'bzip2', 'parquet'])
-def test_packed_texts_that_are_damaged(how, saved, tmp_path):
-    import bz2
-    elmo, raw = Elmo.from_pretrained(saved/'elmo'), gzip.compress(b'the bank of the river\n'*5000)
-    name, data, says = {'cut': ('a.txt.gz', raw[:len(raw) // 2], "can't be read"), 'no gzip':
-        ('a.txt.gz', b'the bank', "can't be read"), 'flipped': ('a.txt.gz', raw[:40] +
-        bytes([raw[40] ^ 255]) + raw[41:], "can't be read"), 'unnamed': ('a.txt', raw,
-        'packed by gzip.*.gz'), 'bzip2': ('a.txt', bz2.compress(b'the bank'), 'packed by bzip2'),
-        'parquet': ('a.parquet.gz', raw, 'parquet.*unpack')}[how]
-    (tmp_path/name).write_bytes(data)
-    with pytest.raises(CommandError, match=says):
-        embed_file(tmp_path/name, tmp_path/'o.npz', elmo, say=str)
-    assert not (tmp_path/'o.npz').exists()
+def test_what_is_held_out_is_not_trained_on(tmp_path):
+    "At each door, by each way of saying it"
+    source = write(tmp_path/'a.txt', '\n'.join(TEXTS))
+    valid = write(tmp_path/'v.txt', 'held out\n')
+    for make in (lambda **how: text_corpus(source, **how), lambda **how: ElmoDataLoaders.from_files(source, device='cpu', **how).corpus,
+                 lambda **how: stream_loaders(source, device='cpu', n_valid=3, bs=2, **how).corpus):
+        for how in ({}, dict(valid=valid)):
+            corpus = make(**how)
+            assert not {*corpus.train} & {*corpus.valid}
+            assert (corpus.valid == ['held out']) == bool(how)

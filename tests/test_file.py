@@ -1,5 +1,5 @@
 "Files of vectors: every kind of source and of file, faults, jobs that stop and go on"
-import copy, io, json, re, sys
+import copy, json, re, sys
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -81,63 +81,45 @@ def test_kinds_of_files(elmo, texts, source, tmp_path, kind, layers, pool):
         assert close(got, expected, eps)
 
 @pytest.mark.parametrize('name', [
-    'a.csv', 'a.tsv', 'a.json', 'a.jsonl', 'a.parquet', 'a.jsonl.gz', 'a.conllu', 'a.xyz'])
+    'a.csv', 'a.tsv', 'a.json', 'a.jsonl', 'a.parquet', 'a.conllu', 'a.conll', 'a.txt', 'list', 'table'])
 def test_kinds_of_source(elmo, tmp_path, name):
-    "As `test_reading` has them; the words of a treebank are the tokens"
+    "As `test_read` has them; the words of a treebank are the tokens"
 
     df = pd.DataFrame({'id': [1, 2], 'text': ['the bank, 1,2', 'a river']})
-    if 'parquet' in name:
-        df.to_parquet(tmp_path/name)
-    elif 'json' in name:
-        df.to_json(tmp_path/name, orient='records', lines='jsonl' in name)
+    source, how = tmp_path/name, {}
+    if name == 'list': source = [*df.text]
+    elif name == 'table': source = df
+    elif 'parquet' in name: df.to_parquet(source)
+    elif 'json' in name: df.to_json(source, orient='records', lines='jsonl' in name)
     elif name == 'a.conllu':
-        (tmp_path/name).write_text('\n'.join('\t'.join(o)
+        source.write_text('\n'.join('\t'.join(o)
             for o in (['1', '1,2', *'_'*8], ['2', 'bank', *'_'*8], [], ['1', 'a', *'_'*8], [], [])))
-    elif name == 'a.xyz':
-        (tmp_path/name).write_text('\r'.join(df.text))
-    else:
-        df.to_csv(tmp_path/name, index=False, sep='\t' if 'tsv' in name else ',')
-    r, *_ = run(tmp_path/name, tmp_path/'o.hdf5', elmo)
-    sents = [['1,2', 'bank'], ['a']] if name == 'a.conllu' else [word_tokenize(t) for t in df.text]
+    elif name == 'a.conll':
+        source.write_text('X 1,2\nY bank\n\nX a\n')
+        how = dict(token_col=1)
+    elif name == 'a.txt': source.write_text('\r'.join(df.text))
+    else: df.to_csv(source, index=False, sep='\t' if 'tsv' in name else ',')
+    r, *_ = run(source, tmp_path/'o.hdf5', elmo, **how)
+    is_conll = 'conll' in name
+    sents = [['1,2', 'bank'], ['a']] if is_conll else [word_tokenize(t) for t in df.text]
     assert (r['lines'] == 2 and r['tokens'] == sum(map(len, sents))
-            and r['unit'] == {'a.conllu': 'sentence', 'a.xyz': 'line'}.get(name, 'row'))
+            and r['unit'] == ('line' if name == 'a.txt' else 'row'))
     with h5py.File(tmp_path/'o.hdf5') as f:
         for i,s in enumerate(sents): assert close(f[str(i)][:], direct(elmo, s))
         assert set(json.loads(f['sentence_to_index'][0])) == (
-            {'1,2 bank', 'a'} if name == 'a.conllu' else {*df.text})
+            {'1,2 bank', 'a'} if is_conll else {*df.text})
 
 def test_lines_that_can_not_be_embedded(elmo, tmp_path, texts):
-    (tmp_path/'a.txt').write_bytes(b'\xef\xbb\xbfgood\r\ncaf\xe9\nnul\x00byte\n' + b'a '*60
-                                     + b'\n\xed\xa0\x80\n' + b'x'*6000 + b'\nlast')
-    r, told, warned = run(tmp_path/'a.txt', tmp_path/'o.hdf5', elmo, max_tokens=50)
-    assert (set(r['failed']) == {1, 2, 3, 4, 5} and r['lines'] == 2
-            and 'more than 5,000 characters' in r['failed'][5])
-    assert [re.match(r'line (\d+)', w)[1] for w in warned] == [
-        '2',
-        '3',
-        '4',
-        '5',
-        '6',
-    ] and 'not UTF-8 (byte 3)' in warned[0]
-    assert 'NUL character at position 3' in warned[1] and '60 tokens' in warned[2]
+    rows = ['good', None, 'a '*60, '', 'last']
+    r, told, warned = run(pd.DataFrame(dict(text=rows)), tmp_path/'o.hdf5', elmo, max_tokens=50)
+    assert r['failed'] == {1: 'holds no text', 2: 'has 60 tokens, and one may have 50 at most'}
+    assert r['lines'] == 3
     with h5py.File(tmp_path/'o.hdf5') as f:
-        assert set(f) == {'0', '6', 'sentence_to_index'} and set(
-            json.loads(f['sentence_to_index'][0])) == {'good', 'last'}
+        assert set(f) == {'0', '3', '4', 'sentence_to_index'} and set(
+            json.loads(f['sentence_to_index'][0])) == {'good', '', 'last'}
+        assert f['3'].shape == (3, 0, 16)           # a blank text is answered in its place
         assert close(f['0'][:], direct(elmo, ['good'])) and json.loads(f.attrs['elmo_fastai'])[
-            'failed'].keys() == {'1', '2', '3', '4', '5'}
-
-@pytest.mark.parametrize('raw,says', [
-    ('the bank'.encode('utf-16'), 'UTF-16'), (b'\x1f\x8b\x08xx', 'gzip'), (b'the bank\n', None)])
-@pytest.mark.parametrize('plain', [True, False])
-def test_the_first_bytes_of_standard_input(elmo, tmp_path, monkeypatch, raw, says, plain):
-    stream = io.BytesIO(raw)
-    monkeypatch.setattr(
-        sys, 'stdin', SimpleNamespace(buffer=stream if plain else io.BufferedReader(stream))
-    )
-    if says is None:
-        assert run('-', tmp_path/'o.npz', elmo)[0]['lines'] == 1
-    else:
-        with pytest.raises(CommandError, match=f"'-' is .*{says}"): run('-', tmp_path/'o.npz', elmo)
+            'failed'].keys() == {'1', '2'}
 
 def test_vectors_that_are_not_numbers(tmp_path, texts):
     elmo = lasting(gamma=1e30)
@@ -149,19 +131,22 @@ def test_vectors_that_are_not_numbers(tmp_path, texts):
 WRONG = dict(
     missing=(dict(source='no.txt'), 'no file'),
     folder=(dict(source='.'), 'no file'),
-    empty=(dict(source='empty.txt'), 'empty'),
+    empty=(dict(source='empty.txt'), 'has no rows'),
     ending=(dict(out='o.txt'), r'\.hdf5.*\.parquet|\.hdf5'),
     outfolder=(dict(out='d.hdf5'), 'is a folder'),
     itself=(dict(source='x.npz', out='x.npz'), 'input itself'),
     exists=(dict(out='there.hdf5'), '--overwrite'),
     under=(dict(out='in.txt/o.npz'), "Can't write"),
-    column=(dict(column='text'), 'is read line by line.*text_col'),
+    column=(dict(text_col='said'), "no column 'said'; the columns are 'text'"),
     nocolumn=(dict(source='u.csv'), "no column 'text' or .*'id', 'txt'"),
-    wrongcolumn=(dict(source='t.csv', column='txt'), "no column 'txt'.*'id', 'text'"),
-    twocolumns=(dict(source='two.csv'), "2 columns 'text'"),
-    notparquet=(dict(source='bad.parquet', column='t'), 'Parquet'),
-    emptycsv=(dict(source='empty.csv', column='t'), 'empty'),
-    headeronly=(dict(source='head.csv', column='text'), 'empty'),
+    wrongcolumn=(dict(source='t.csv', text_col='txt'), "no column 'txt'.*'id', 'text'"),
+    twocolumns=(dict(source='two.csv'), "a column twice"),
+    notparquet=(dict(source='bad.parquet'), "bad.parquet can't be read"),
+    emptycsv=(dict(source='empty.csv'), 'has no rows'),
+    headeronly=(dict(source='head.csv'), 'has no rows'),
+    latin=(dict(source='latin.txt'), 'latin.txt is not UTF-8: its byte 3 is 0xe9'),
+    unknown=(dict(source='a.docx'), 'pass the DataFrame'),
+    tokens=(dict(source='a.conll'), "its first line is 0 = 'a', 1 = 'X'"),
     layers=(dict(layers='x'), 'layers'),
     pool=(dict(pool='x'), 'pool'),
     foreign=(dict(out='f.npz'), 'not of a job'))
@@ -174,6 +159,8 @@ def test_wrong_input(elmo, tmp_path, monkeypatch, name):
                  'bad.parquet': 'no', 'empty.csv': '', 'head.csv': 'id,text\n'}.items():
         Path(k).write_text(v)
     Path('d.hdf5').mkdir()
+    Path('latin.txt').write_bytes(b'caf\xe9')
+    for k in ('a.docx', 'a.conll'): Path(k).write_text('a X\n')
     Path('f.npz.part').mkdir()
     Path('f.npz.part/thesis.txt').write_text('precious')
     kw, says = WRONG[name]
@@ -222,7 +209,7 @@ def test_a_job_that_can_not_begin_drops_nothing(elmo, tmp_path):
     source.write_text('text,id\n' + 'some words,1\n'*60)
     with pytest.raises(Unplugged): begin(source, out, elmo, [100])
     kept = sorted(Path(f'{out}.part').iterdir())
-    with pytest.raises(ValueError): begin(source, out, elmo, [100], overwrite=True, sep=';;')
+    with pytest.raises(ValueError): begin(source, out, elmo, [100], overwrite=True, text_col='id ')
     assert sorted(Path(f'{out}.part').iterdir()) == kept
 
 # where the tokens stand
@@ -296,23 +283,6 @@ def test_another_job_is_not_mixed_in(elmo, texts, source, tmp_path, change):
         begin(source, tmp_path/'o.npz', other, [10**9], **kw)
     begin(source, tmp_path/'o.npz', other, [10**9], **kw, overwrite=True)
     assert (tmp_path/'o.npz').exists() and not (tmp_path/'o.npz.part').exists()
-
-def test_another_standard_input_is_not_mixed_in(elmo, texts, tmp_path, monkeypatch):
-    "It can't be read twice, so that --overwrite can't begin again"
-
-    def feed(lines):
-        monkeypatch.setattr(
-            sys, 'stdin', SimpleNamespace(buffer=io.BytesIO('\n'.join(lines).encode()))
-        )
-
-    feed(texts[:30])
-    with pytest.raises(Unplugged): begin('-', tmp_path/'o.npz', elmo, [150])
-    for kw in ({}, dict(overwrite=True)):
-        feed(texts[30:60])
-        with pytest.raises(CommandError, match='delete .*o.npz.part to start again'):
-            begin('-', tmp_path/'o.npz', elmo, [10**9], **kw)
-    feed(texts[:30])
-    assert begin('-', tmp_path/'o.npz', elmo, [10**9], overwrite=True)['lines'] == 30
 
 class Splitter:
     "A tokenizer with a setting"

@@ -8,7 +8,8 @@ import numpy as np, pytest
 from hypothesis import given, settings, strategies as st
 
 from elmo_fastai.base.errors import CorpusError
-from elmo_fastai.text.corpora import local_folder, read_text, toy_corpus, wikitext2
+from elmo_fastai.text.corpora import local_copy, toy_corpus, wikitext2
+from elmo_fastai.text.read import lines_of
 from elmo_fastai.elmo.module import Elmo
 from pages import page
 
@@ -116,7 +117,7 @@ def test_labels_of_real_text():
 
 @pytest.mark.parametrize('source', ['Forster_View_1908', 'wikitext-2 valid', 'wikitext-2 test'])
 def test_labels_stand_where_they_say(source):
-    if not local_folder('novels') or not local_folder('wikitext-2'):
+    if not local_copy('novels') or not local_copy('wikitext2'):
         pytest.skip('no folders novels and wikitext-2 in ELMO_FASTAI_DATA')
     tok = Elmo.from_pretrained('mini-en').tokenize
     mine = [o for o in labelled_rows() if o['source'] == source]
@@ -124,7 +125,7 @@ def test_labels_stand_where_they_say(source):
         sents = books.wikitext_sentences(getattr(wikitext2(), source.split()[1]))
     else:
         book = next(b for b in books.BOOKS if b.name == source)
-        text = read_text(books.book_file(book, local_folder('novels')))
+        text = ''.join(lines_of(books.book_file(book, local_copy('novels'))))
         sents = books.book_sentences(text, book.start)
     assert len(mine) > 5
     for o in mine:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
 from elmo_fastai.base.errors import CorpusError
-from elmo_fastai.text.sources import text_corpus
+from elmo_fastai.text.corpora import text_corpus
 from pages import page
 
 pytestmark = pytest.mark.slow

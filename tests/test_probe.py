@@ -289,14 +289,14 @@ def test_columns_by_other_names_and_quotes_in_tsv(tmp_path):
         ['he', 'said', '"', 'bank'], 3, 'money')]
 
 @pytest.mark.parametrize('text,why', [
-    (HEAD, 'nothing below'),
-    ('a,b,c\n1,2,3', "no column 'sentence' among 'a', 'b', 'c'"),
+    (HEAD, 'has no rows'),
+    ('a,b,c\n1,2,3', "no column 'sentence'; the columns are 'a', 'b', 'c'"),
     (HEAD + 'the bank,2,x', r"row 0: position '2' .* 0 to 1"),
     (HEAD + 'the bank,-1,x', "position '-1'"),
     (HEAD + 'ok,0,x\nthe bank,first,x', "row 1: position 'first'"),
     (HEAD + 'the bank,1, ', 'no sense'),
-    (HEAD + 'the bank,1', 'line 2 has . cells?, and the header has 3'),
-    (HEAD + 'the bank', 'line 2 has . cells?, and the header has 3'),
+    (HEAD + 'the bank,1', 'line 2: the header has 3 cells, and this row 2'),
+    (HEAD + 'the bank', 'line 2: the header has 3 cells, and this row 1'),
     (HEAD + 'the bank,1.0,x', "'1.0'"),
     (HEAD + '"",0,x', "position '0'")])
 def test_faults_in_files(tmp_path, text, why):

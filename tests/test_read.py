@@ -63,7 +63,7 @@ WRONG = [
     ('a.txt', 'a\nb\0c\n', 'line 2: it has a NUL character'),
     ('a.json', '{"text": "a"}', 'must be a list of objects'),
     ('a.json', '[', "can't be read"),
-    ('a.jsonl', '{"text": "a"}\n{"text": \n', 'line 2: JSONDecodeError'),
+    ('a.jsonl', '{"text": "a"}\n{"text": \n', 'line 2 must be an object'),
     ('a.jsonl', '["a"]\n', 'line 1 must be an object'),
     ('a.parquet', 'text', "can't be read"),
     ('a.html', '<html>', 'pass the DataFrame'),
@@ -151,7 +151,7 @@ def test_conllu(tmp_path):
 def test_conll(tmp_path):
     path = write(tmp_path/'a.conll', '-DOCSTART- -X- O\n\nB-LOC 1997 in\nO 1998 on\n\n\nO 1999 of\n')
     # neither a year nor the tags' place decides what a word is
-    refused(lambda: read_conll(path), 'say token_col=… and tag_col=…', "0 = 'B-LOC', 1 = '1997', 2 = 'in'")
+    refused(lambda: read_conll(path), 'say token_col=… (--token-col) and tag_col=…', "0 = 'B-LOC', 1 = '1997', 2 = 'in'")
     assert read_conll(path, 1, 0) == [Sentence(['1997', '1998'], ['B-LOC', 'O']), Sentence(['1999'], ['O'])]
     assert read_conll(path, 2)[1] == Sentence(['of'])
     for wrong in (3, -1, '1', True): refused(lambda: read_conll(path, wrong, 0), f'no column {wrong!r}', "0 = 'B-LOC', 1 = '1997'")

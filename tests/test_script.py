@@ -14,7 +14,7 @@ from elmo_fastai.train import script
 from elmo_fastai.elmo.module import without_head
 from elmo_fastai.base.errors import CheckpointError, CommandError, Interrupted
 from elmo_fastai.text.corpora import Corpus, toy_corpus
-from elmo_fastai.text.sources import text_corpus
+from elmo_fastai.text.corpora import text_corpus
 from elmo_fastai.text.tokens import CharVocab
 from elmo_fastai.nn.bilm import BiLMConfig, evaluate
 from elmo_fastai.elmo.folder import load_bilm, save_bilm
@@ -492,13 +492,13 @@ def test_a_slower_processor_reads_less_of_the_toy_language(monkeypatch, fast):
     assert made(bf16=False) == 175_000 and made(bf16=True) == 325_000 and made(sentences=200) == 200
 
 @pytest.mark.parametrize('settings', [
-    dict(valid='va.txt'), dict(test='te.txt'), dict(encoding='latin-1'), dict(column='text'),
+    dict(valid='va.txt'), dict(test='te.txt'), dict(token_col=0), dict(text_col='text'),
     dict(sentences=9)], ids=str)
 @pytest.mark.parametrize('source', ['toy', 'wikitext2', 'a corpus'])
 def test_named_corpora_have_their_own_splits(corpus, tmp_path, source, settings):
     [name] = settings
     if source == 'toy' and name == 'sentences': return
-    option = 'text-col' if name == 'column' else name
+    option = name.replace('_', '-')
     with pytest.raises(CommandError, match=f"--{option} does not go with this corpus"):
         train(corpus if source == 'a corpus' else source, tmp_path/'m', **settings)
     assert not list(tmp_path.iterdir())
@@ -560,7 +560,7 @@ def test_a_tokenizer_that_is_not_installed(text, monkeypatch, capsys):
 
 def test_how_a_text_is_read_survives(text, monkeypatch):
     "Interrupted with paths from one folder, resumed in another"
-    how = dict(valid='va.txt', test='te.txt', tokenizer='space', encoding='latin-1', **QUIET)
+    how = dict(valid='va.txt', test='te.txt', tokenizer='space', **QUIET)
     monkeypatch.chdir(text)
     whole = weights(train('tr.txt', 'whole', **how))
     interrupted_at(9, 'tr.txt', 'm', **how)

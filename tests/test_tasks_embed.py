@@ -1,7 +1,6 @@
 "The command elmo_embed: right and wrong input, killed and interrupted"
-import io, os, re, resource, signal, subprocess, sys, time
+import os, re, resource, signal, subprocess, sys, time
 from pathlib import Path
-from types import SimpleNamespace
 
 import h5py, numpy as np, pytest, torch
 
@@ -17,23 +16,23 @@ def elmo(): return lasting()
 
 def test_rows_are_called_rows(elmo, tmp_path, capsys):
     "Where a row has several lines, a number of lines would be wrong"
-    (tmp_path/'a.csv').write_text('id,text\n1,"two\nlines"\n\n2,good, bad\n3\n4,fine\n')
+    (tmp_path/'a.jsonl').write_text('{"text": "two\\nlines"}\n{"text": null}\n{"text": "fine"}\n')
     elmo.save_pretrained(tmp_path/'m')
     code, err = command(
-        capsys, tmp_path/'a.csv', out=tmp_path/'o.npz', model=tmp_path/'m', device='cpu'
+        capsys, tmp_path/'a.jsonl', out=tmp_path/'o.npz', model=tmp_path/'m', device='cpu'
     )
     assert code == 3 and re.findall(
-        r'elmo_embed: (\w+ \d+) of .*\(number (\d+) in the output\) has (\d) cell', err
-    ) == [('row 2', '1', '3'), ('row 3', '2', '1')]
-    with np.load(tmp_path/'o.npz') as f: assert set(f) == {'0', '3'}
+        r'elmo_embed: (\w+ \d+) of .*\(number (\d+) in the output\) holds no text', err
+    ) == [('row 2', '1')]
+    with np.load(tmp_path/'o.npz') as f: assert set(f) == {'0', '2'}
 
 def test_many_broken_lines_are_told_briefly(elmo, tmp_path, capsys):
-    (tmp_path/'a.txt').write_bytes(b'good\n' + b'\xff\n'*500)
-    result = embed_file(tmp_path/'a.txt', tmp_path/'o.npz', elmo, say=str)
+    (tmp_path/'a.jsonl').write_text('{"text": "good"}\n' + '{"text": null}\n'*500)
+    result = embed_file(tmp_path/'a.jsonl', tmp_path/'o.npz', elmo, say=str)
     assert len(result['failed']) == 500
     elmo.save_pretrained(tmp_path/'m')
     code, err = command(
-        capsys, tmp_path/'a.txt', out=tmp_path/'p.npz', model=tmp_path/'m', device='cpu'
+        capsys, tmp_path/'a.jsonl', out=tmp_path/'p.npz', model=tmp_path/'m', device='cpu'
     )
     warned = err.strip().splitlines()
     assert code == 3 and len(warned) == 21 and 'more' in warned[-1]
@@ -90,18 +89,6 @@ def test_the_whole_command(folder, texts, elmo):
         'in.txt', 'm', 'o.hdf5']
 
 
-def test_standard_input(folder, texts, elmo, monkeypatch, capsys):
-    def feed(data): monkeypatch.setattr(sys, 'stdin', SimpleNamespace(buffer=io.BytesIO(data)))
-    feed('\n'.join([*texts[:5], 'bad \udcff']).encode('utf-8', 'surrogateescape'))
-    code, err = command(capsys, '-', out=str(folder/'o.hdf5'), model=str(folder/'m'),
-                        layers='-1', pool='mean', device='cpu')
-    assert (code == 3 and 'line 6' in err and same(
-        [read(folder)[str(i)] for i in range(5)], list(elmo.embed(texts[:5], -1, 'mean'))))
-    feed(b'')
-    assert command(capsys, '-', out=str(folder/'p.hdf5'), model=str(folder/'m'), device='cpu') == (
-        1, 'elmo_embed: - is empty: there is nothing to embed\n')
-
-
 def test_help_is_one_page(monkeypatch):
     monkeypatch.setenv('COLUMNS', '100')
     p = embed_command_line()
@@ -109,9 +96,8 @@ def test_help_is_one_page(monkeypatch):
     options = set(re.findall(r'^  (?:-h, )?(--[\w-]+)', page, re.M))
     assert options == {
         f'--{o}'
-        for o in 'help out model layers pool text-col n-rows sep quotes header encoding token-col '
-                 'sent-col dtype tokenizer budget max-tokens threads device bf16 overwrite '
-                 'offsets'.split()
+        for o in 'help out model layers pool text-col token-col dtype tokenizer budget max-tokens '
+                 'threads device bf16 overwrite offsets'.split()
     }
     assert len(page.splitlines()) <= 60 and max(map(len, page.splitlines())) <= 100
     examples = re.findall(r'^  elmo_embed (.*?)(?:  .*)?$', page, re.M)
@@ -253,8 +239,7 @@ def command(capsys, *args, **kw):
     (dict(input='none.txt'), 'no file'),
     (dict(out='o.docx'), 'hdf5'),
     (dict(tokenizer='x'), 'tokenizer'),
-    (dict(budget=2), '--budget'),
-    (dict(input='-', column='c'), 'is read line by line')], ids=str)
+    (dict(budget=2), '--budget')], ids=str)
 def test_wrong_options(folder, capsys, monkeypatch, kw, says):
     monkeypatch.chdir(folder)
     monkeypatch.setenv('HF_HUB_OFFLINE', '1')
@@ -288,8 +273,7 @@ def test_ai2_folders_by_name(folder, capsys, elmo):
 
 
 @pytest.mark.parametrize('args,says', [
-    (['none.conllu'], 'no file'), (['x.txt', '--text-col', 'a'], 'leave text_col'),
-    (['x.csv', '--text-col', 'none'], "no column 'none'"), (['ud:xx_none'], 'unknown treebank'),
+    (['none.conllu'], 'no file'), (['-'], 'no file'), (['x.txt', '--sep', ';'], 'no option --sep'),
     (['x.txt', '--model', 'ai2:huge'], 'no published model')], ids=str)
 def test_a_name_that_is_not_there_ends_with_2(tmp_path, monkeypatch, capsys, args, says):
     monkeypatch.chdir(tmp_path)

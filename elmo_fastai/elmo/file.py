@@ -189,7 +189,9 @@ def outcome(result, out, char_vocab):
 def check_places(source, out, endings):
     "Raises `UsageError` if there is no input, or if the output must not be written there"
     def check(ok, why): require(ok, why, UsageError)
-    is_file = isinstance(source, (str, os.PathLike)) and Path(source).expanduser().is_file()
+    is_path = isinstance(source, (str, os.PathLike)) and not str(source).startswith('hub:')
+    is_file = is_path and Path(source).expanduser().is_file()
+    check(is_file or not is_path, f"There is no file {str(source)!r}")
     check(out.suffix.lower() in endings,
           f"--out {str(out)!r} should end in one of {', '.join(endings)}")
     check(not out.is_dir(), f"{out} is a folder: name a file with --out")

@@ -88,12 +88,13 @@ def toy_corpus(
 
 # %% ../../nbs/library/corpora.ipynb #c049
 def rows_with_text(rows, skipped):
-    "The rows that have text, each a list of its lines, which are texts or lists of tokens"
+    "The rows that have text, each as its lines, which are texts or lists of tokens"
     found = []
     for row in rows:
         lines = split_lines(row)
-        kept = [line for line in lines if line]
-        skipped['missing rows' if row is None else 'blank lines'] += len(lines) - len(kept)
+        kept = tuple(line for line in lines if line)
+        if len(kept) < len(lines):
+            skipped['missing rows' if row is None else 'blank lines'] += len(lines) - len(kept)
         if kept: found.append(kept)
     return found
 
@@ -139,7 +140,7 @@ def text_corpus(
     return corpus
 
 # %% ../../nbs/library/corpora.ipynb #c059
-_FOLDERS = dict(wikitext2='wikitext-2')   # under ELMO_FASTAI_DATA, if not its name
+_FOLDERS = {'wikitext2': 'wikitext-2', 'UD_English-EWT': 'ud-ewt'}   # under ELMO_FASTAI_DATA
 
 def local_copy(corpus, path=None):
     "A local copy of a corpus: `path`, or a folder under ELMO_FASTAI_DATA; None if there is none"
@@ -163,6 +164,7 @@ def downloading(corpus):
 def retrieve(corpus, url, known_hash=None, **kwargs): # of `pooch.retrieve`
     "A file of the library's cache, downloaded if it isn't there"
     import pooch
+    pooch.get_logger().setLevel('WARNING')
     folder = xdg_cache_home()/'elmo_fastai'/corpus
     with downloading(corpus):
         return pooch.retrieve(url, known_hash, url.rpartition('/')[2], folder, **kwargs)
@@ -242,8 +244,7 @@ def treebank(
     for split,part in dict(train='train', valid='dev', test='test').items():
         found = [file for file in files if re.search(f'-ud-{part}.*[.]conllu$', file.name)]
         if found: gold[split] = [sent for file in found for sent in read_conll(file)]
-    lines = {split: [sent.tokens for sent in sents] for split,sents in gold.items()}
-    return Corpus(name, lines, 'space', gold)
+    return Corpus.from_gold(name, gold)
 
 # %% ../../nbs/library/corpora.ipynb #names2
 CORPORA = dict(toy=toy_corpus, tiny_shakespeare=tiny_shakespeare, wikitext2=wikitext2, sst2=sst2)

@@ -68,8 +68,9 @@ class Corpus:
 
     @classmethod
     def from_gold(cls, name, gold):
-        "A corpus of annotated sentences, by split; a line is a sentence's tokens between blanks"
-        lines = {split: [sentence.text for sentence in sents] for split,sents in gold.items()}
+        "A corpus of annotated sentences, by split; a line is a text, where that has the same tokens"
+        def line(sent): return sent.text if sent.text.split() == sent.tokens else sent.tokens
+        lines = {split: [line(sent) for sent in sents] for split,sents in gold.items()}
         return cls(name, lines, 'space', gold)
 
     def sentences(self, split):
@@ -94,6 +95,7 @@ LINE_END = re.compile('\r\n|\r|\n')    # of Windows, of old Macs, of everybody e
 def split_lines(text):
     "The lines of a text without white space at their ends; a list of tokens is a line"
     if not isinstance(text, str): return [text]
+    if '\n' not in text and '\r' not in text: return [text.strip()]
     return [line.strip() for line in LINE_END.split(text)]
 
 def lines_of(path):
@@ -102,8 +104,8 @@ def lines_of(path):
     try:
         with open(path, encoding='utf-8-sig') as f:
             for number,line in enumerate(f, 1):
-                require('\0' not in line,
-                        f"{path}, line {number}: it has a NUL character, and is no text")
+                if '\0' in line: raise CorpusError(
+                    f"{path}, line {number}: it has a NUL character, and is no text")
                 yield line
     except UnicodeDecodeError:
         try: Path(path).read_bytes().decode()
@@ -127,8 +129,9 @@ def read_csv(path, sep=','):
     try:
         for cells in reader:
             if cells: rows.append(cells)
-            require(not cells or len(cells) == len(rows[0]), f"{path}, line {line}: the header has "
-                    f"{len(rows[0])} cells, and this row {len(cells)}: {cells!r:.80}")
+            if cells and len(cells) != len(rows[0]): raise CorpusError(
+                f"{path}, line {line}: the header has {len(rows[0])} cells, and this row "
+                f"{len(cells)}: {cells!r:.80}")
             line = reader.line_num + 1                              # where the next row begins
     except csv.Error as e:
         raise CorpusError(f"{path}, line {line}: a quote is not closed, or text follows it ({e}); "
@@ -149,9 +152,10 @@ def objects_of(path):
     "Yields the object on each line of a .jsonl"
     for number,line in enumerate(lines_of(path), 1):
         if not line.strip(): continue
-        with as_error(CorpusError, f"{path}, line {number}"): row = json.loads(line)
-        require(isinstance(row, dict), f"{path}, line {number} must be an object, as {{…}}, and "
-                f"is {line.strip()!r:.60}")
+        try: row = json.loads(line)
+        except (ValueError, RecursionError): row = None
+        if not isinstance(row, dict): raise CorpusError(
+            f"{path}, line {number} must be an object, as {{…}}, and is {line.strip()!r:.60}")
         yield row
 
 def read_jsonl(path):
@@ -215,14 +219,16 @@ def column(
     names = list(df.columns)
     wanted = usual if name is None else [name]
     found = [col for col in names if col in wanted]
+    option = f"{arg}=… (--{arg.replace('_', '-')})"
     require(found, f"there is no column {' or '.join(map(repr, wanted))}; the columns are "
-            f"{', '.join(map(repr, names[:30]))}: say {arg}=…")
-    require(len(found) == 1, f"{' and '.join(map(repr, found))} are columns: say {arg}=…")
+            f"{', '.join(map(repr, names[:30]))}: say {option}")
+    require(len(found) == 1, f"{' and '.join(map(repr, found))} are columns: say {option}")
     return found[0]
 
 def is_text(cell):
     "Is a cell a text, or a list of tokens?"
-    return all(isinstance(token, str) for token in (cell if isinstance(cell, list) else [cell]))
+    if isinstance(cell, list): return all(isinstance(token, str) for token in cell)
+    return isinstance(cell, str)
 
 def texts_of(
     df:pd.DataFrame,
@@ -233,9 +239,9 @@ def texts_of(
     texts = []
     for i,cell in zip(df.index, df[name]):
         if isinstance(cell, (list, tuple, np.ndarray)): cell = list(cell)
-        elif pd.isna(cell): cell = None
-        require(cell is None or is_text(cell),
-                f"column {name!r}, row {i!r}: {cell!r:.60} is no text")
+        elif not isinstance(cell, str) and pd.isna(cell): cell = None
+        if cell is not None and not is_text(cell):
+            raise CorpusError(f"column {name!r}, row {i!r}: {cell!r:.60} is no text")
         texts.append(cell)
     return texts
 
@@ -255,11 +261,12 @@ def sentence_rows(path, is_conllu):
             continue
         cells = [cell.strip() for cell in line.split('\t' if '\t' in line else None)]
         width = width or len(cells)
-        require(len(cells) == width and all(cells), f"{path}, line {number}: expected {width} "
-                f"cells, and found {line!r:.80}")
+        if len(cells) != width or not all(cells): raise CorpusError(
+            f"{path}, line {number}: expected {width} cells, and found {line!r:.80}")
         if is_conllu and re.fullmatch(r'\d+[-.]\d+', cells[0]): continue   # 1-2: written as one
-        require(not is_conllu or cells[0] == str(len(rows) + 1), f"{path}, line {number}: expected "
-                f"word {len(rows) + 1} of a sentence, and found {cells[0]!r:.20}")
+        if is_conllu and cells[0] != str(len(rows) + 1): raise CorpusError(
+            f"{path}, line {number}: expected word {len(rows) + 1} of a sentence, and found "
+            f"{cells[0]!r:.20}")
         rows.append(cells)
     if rows: yield rows
 
@@ -276,8 +283,8 @@ def read_conll(
     names = CONLLU if is_conllu else list(range(len(sents[0][0])))
     first = ', '.join(f'{name} = {cell!r}' for name,cell in zip(names, sents[0][0]))
     if is_conllu: token_col, tag_col = token_col or 'form', tag_col or 'upos'
-    require(token_col is not None, f"{path} has no header: say token_col=… and tag_col=…; its "
-            f"first line is {first}")
+    require(token_col is not None, f"{path} has no header: say token_col=… (--token-col) "
+            f"and tag_col=…; its first line is {first}")
     for col in (token_col, tag_col):
         is_column = col is None or col in names and not isinstance(col, bool)
         require(is_column, f"{path} has no column {col!r}; its first line is {first}")
@@ -338,7 +345,8 @@ def of_list(items):
     if all(isinstance(item, Sentence) for item in items):
         columns = dict(tokens=[sent.tokens for sent in items], tags=[sent.tags for sent in items])
         return pd.DataFrame(columns, dtype=object)
-    for i,item in enumerate(items): require(isinstance(item, (str, list, tuple)),
+    for i,item in enumerate(items):
+        if not isinstance(item, (str, list, tuple)): raise CorpusError(
             f"item {i} of the list is {item!r:.60}, neither a text nor a list of tokens")
     return pd.DataFrame(dict(text=list(items)), dtype=object)
 

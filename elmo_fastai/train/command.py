@@ -17,7 +17,6 @@ from ..base.errors import UsageError, require
 from ..base.options import CommandLine, Options, at_least, flag, given, is_first, option
 from ..base.options import option_name, read_settings, same_option, seconds, takes
 from ..base.options import to_toml
-from ..text.corpora import ToyCorpus
 
 # %% ../../nbs/library/command.ipynb #c008a
 PLACES = 'overwrite', 'resume', 'every', 'dry', 'device'     # they change no weight
@@ -176,7 +175,9 @@ def settings_for(
                 UsageError)
     recipe = dict(min_freq=2)
     if isinstance(corpus, str): recipe |= RECIPES.get(corpus, {})
-    if isinstance(corpus, ToyCorpus): recipe = RECIPES['toy'] | dict(epochs=3, lr=8e-3)
+    if hasattr(corpus, 'splits'):
+        from elmo_fastai.text.corpora import ToyCorpus                   # pandas comes here
+        if isinstance(corpus, ToyCorpus): recipe = RECIPES['toy'] | dict(epochs=3, lr=8e-3)
     later = over(file, said)
     if later.get('optimizer') == 'adagrad': recipe['lr'] = .2
     if 'model' in later or 'dropout' in later.get('config', {}): recipe.pop('dropout', None)

@@ -63,16 +63,19 @@ def kept_name(source):
     paths = [os.path.abspath(os.path.expanduser(file)) for file in files]
     return paths if isinstance(source, list) else paths[0]
 
+def check_source(source):
+    "Raises `UsageError` unless the files of a text are there"
+    for file in source if is_files(source) else [source]:
+        if not isinstance(file, (str, os.PathLike)) or is_known(file): continue
+        is_there = str(file).startswith('hub:') or os.path.exists(os.path.expanduser(file))
+        require(is_there, f"there is no file or folder {str(file)!r:.80}; the corpora with names "
+                f"are {', '.join(CORPORA)}", UsageError)
+
 def complete(source, settings):
     "The settings with what only the text and the machine know; raises `CommandError`"
     for name in unfit(source):
         require(getattr(settings, name) is None, f"{flag(name)} does not go with this corpus: "
                 "leave it out", UsageError)
-    for file in source if isinstance(source, list) and is_files(source) else [source]:
-        is_there = not isinstance(file, (str, os.PathLike)) or is_known(file) or (
-            str(file).startswith('hub:') or os.path.exists(os.path.expanduser(file)))
-        require(is_there, f"there is no file or folder {str(file)!r:.80}; the corpora with names "
-                f"are {', '.join(CORPORA)}", UsageError)
     is_whole = is_known(source) or isinstance(source, Corpus)
     require(not settings.stream or not is_whole, f"{source} has splits of its own, and is "
             "not read as a stream: leave out --stream", UsageError)
@@ -500,6 +503,7 @@ def start(
     say=print,# is told what happens
 ) -> Path:    # the folder with model, report and picture; with `dry` the figures instead
     "Begin a training and bring it to its end; `CorpusError`, `CheckpointError`, `CommandError`"
+    check_source(source)
     settings = complete(source, settings)
     with own_world(settings, say):
         old = old_model(settings) if settings.start else None

@@ -17,8 +17,7 @@ import numpy as np, torch
 from torch import nn
 from fastai.torch_core import set_seed
 from elmo_fastai.nn.bilm import BiLMConfig, evaluate, evaluating
-from elmo_fastai.text.corpora import toy_corpus, wikitext2
-from elmo_fastai.text.treebanks import read_treebank
+from elmo_fastai.text.corpora import toy_corpus, treebank, wikitext2
 from elmo_fastai.text.ngrams import KneserNey
 from elmo_fastai.text.tokens import ByteCharVocab
 from elmo_fastai.data.batches import SentenceDataLoader, StreamDataLoader
@@ -322,7 +321,7 @@ def positions(cells, a):
 
 def wikitext(cells, a):
     "Perplexity on WikiText-2, then UD-EWT's tags by the same model"
-    try: corpus, gold = wikitext2(), read_treebank('en_ewt').gold
+    try: corpus, gold = wikitext2(), treebank('UD_English-EWT').gold
     except Exception as e:
         print(f'WikiText-2 or UD-EWT is not here, this part is left out: {e}')
         return

@@ -23,9 +23,7 @@ from hashlib import sha256
 from pathlib import Path
 import numpy as np, torch
 from fastai.torch_core import set_seed
-from elmo_fastai.text.corpora import sst2, toy_corpus
-from elmo_fastai.text.sources import get_corpus
-from elmo_fastai.text.treebanks import read_treebank
+from elmo_fastai.text.corpora import sst2, text_corpus, toy_corpus, treebank
 from elmo_fastai.text.ngrams import KneserNey
 from elmo_fastai.text.tokens import ByteCharVocab, get_tokenizer
 from elmo_fastai.nn.bilm import BiLMConfig, evaluate
@@ -94,7 +92,7 @@ def rows(table):
 
 def tags(elmo, quick):
     "Universal tags of UD-EWT: a linear probe on each layer, all of dev"
-    gold = read_treebank('en_ewt').gold
+    gold = treebank('UD_English-EWT').gold
     n = 5_000 if quick else 100_000
     table = linear_probe(elmo, gold['train'], gold['valid'][:200 if quick else None], seeds=1,
                       share=1., max_tokens=n)
@@ -142,7 +140,7 @@ def untrained(elmo, data, seed, epochs):
 # ---- all of it
 def train(folder):
     "The model of the box, from its text; goes on where it was stopped"
-    run, corpus = Path(f'{folder}.run'), get_corpus('english')
+    run, corpus = Path(f'{folder}.run'), text_corpus('english')
     if checkpoints_in(run): return pretrain(corpus, resume=run, say=log)
     return pretrain(corpus, folder, say=log, **RECIPE)
 
@@ -237,7 +235,7 @@ def measure_shape(folder, valid):
     """A small measurement of a trained folder: perplexities of some held-out sentences, tags and
     senses by layer"""
     lm, vocab = load_bilm(folder)
-    elmo, gold = Elmo(lm, vocab).eval(), read_treebank('en_ewt').gold
+    elmo, gold = Elmo(lm, vocab).eval(), treebank('UD_English-EWT').gold
     ppl = evaluate(lm, SentenceDataLoader(EncodedText(valid, TokenTypes(vocab)), bs=64))
     table = linear_probe(elmo, gold['train'], gold['valid'][::4], seeds=1, share=1.,
                          max_tokens=15_000)

@@ -37,12 +37,11 @@ def arguments():
 
 def texts(args):
     "(corpus, tagged sentences to learn from, to be asked)"
-    from elmo_fastai.text.corpora import Corpus, toy_corpus, wikitext2
-    from elmo_fastai.text.treebanks import read_treebank
+    from elmo_fastai.text.corpora import Corpus, toy_corpus, treebank, wikitext2
     if args.quick:
         toy = toy_corpus(n_train=4000, n_valid=300, n_test=1, n_unseen=300)
         return toy, toy.gold['train'][:400], toy.gold['unseen']
-    wiki, ewt = wikitext2(), read_treebank('en_ewt')
+    wiki, ewt = wikitext2(), treebank('UD_English-EWT')
     return Corpus(wiki.name, dict(train=wiki.train[:args.lines], valid=wiki.valid),
                   wiki.tokenizer), ewt.gold['train'], ewt.gold['valid']
 

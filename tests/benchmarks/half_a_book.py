@@ -19,7 +19,8 @@ from elmo_fastai.data.batches import StreamDataLoader
 from elmo_fastai.data.encoded import EncodedText
 from elmo_fastai.data.loaders import ElmoDataLoaders
 from elmo_fastai.nn.bilm import ELMO_TINY, evaluate
-from elmo_fastai.text.corpora import Corpus, local_folder, read_text
+from elmo_fastai.text.corpora import local_copy
+from elmo_fastai.text.read import Corpus, lines_of
 from elmo_fastai.text.tokens import get_tokenizer
 from elmo_fastai.train.learner import CarryState, bilm_learner
 from elmo_fastai.train.report import baselines
@@ -42,7 +43,7 @@ def half_a_book():
     "The first half of the book to train on, and the sentences after it"
     library = page('library/books')
     book, = [book for book in library.BOOKS if book.name == BOOK]
-    sents = library.book_sentences(read_text(library.book_file(book, local_folder('novels'))),
+    sents = library.book_sentences(''.join(lines_of(library.book_file(book, local_copy('novels')))),
                                    book.start)
     half = len(sents)//2
     return Corpus('half a book', dict(train=sents[:half],

@@ -35,7 +35,8 @@ from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer, T
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer
-from elmo_fastai.text.corpora import from_hub, sst2
+from elmo_fastai.text.corpora import sst2
+from elmo_fastai.text.read import from_hub
 from elmo_fastai.text.tokens import get_tokenizer
 from elmo_fastai.elmo.folder import load_bilm
 from elmo_fastai.elmo.file import digest
@@ -84,7 +85,7 @@ class Reviews:
         folder = Path(data)/'imdb' if data else None
         names = dict(train='train', test='test', unsup='unsupervised')
         def local(k): return pd.read_parquet(folder/f'{k}.parquet')
-        def hub(k): return from_hub('stanfordnlp/imdb', split=names[k]).shuffle(seed=0).to_pandas()
+        def hub(k): return from_hub(f'hub:stanfordnlp/imdb::{names[k]}').shuffle(seed=0).to_pandas()
         parts = {k: (local if folder and folder.is_dir() else hub)(k) for k in names}
         parts = {k: df if k == 'unsup' else df[:most] for k,df in parts.items()}
         self.texts = {k: [plain(o) for o in df.text] for k,df in parts.items()}

@@ -142,12 +142,13 @@ def english(elmo, quick):
 
 def real_sentences():
     "(source, number) → sentence as text, of the novels and of WikiText-2"
-    from elmo_fastai.text.corpora import local_folder, read_text, wikitext2
+    from elmo_fastai.text.corpora import local_copy, wikitext2
+    from elmo_fastai.text.read import lines_of
     books = page('library/books')
-    root, wiki = local_folder('novels'), wikitext2()
+    root, wiki = local_copy('novels'), wikitext2()
     res = {}
     for b in books.BOOKS:
-        text = read_text(books.book_file(b, root))
+        text = ''.join(lines_of(books.book_file(b, root)))
         res |= {(b.name, i): s for i,s in enumerate(books.book_sentences(text, b.start))}
     for split in ('train', 'valid', 'test'):
         sents = books.wikitext_sentences(getattr(wiki, split))
@@ -280,9 +281,9 @@ def questions(train, dev):
 
 def ud(elmo, quick):
     "Parts of speech, words and positions in the treebank"
-    from elmo_fastai.text.treebanks import read_treebank
+    from elmo_fastai.text.corpora import treebank
     from elmo_fastai.studies.probe import linear_probe
-    gold, res = read_treebank('en_ewt').gold, {}
+    gold, res = treebank('UD_English-EWT').gold, {}
     dev = gold['valid'][:300 if quick else None]
     for name,data in questions(gold['train'], dev).items():
         t = linear_probe(

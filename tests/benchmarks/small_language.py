@@ -14,7 +14,7 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from harness import RESULTS, opt, options, processor, read_figures, versions, write_figures
 from pages import page
-from scripts import accuracy, rivals
+from scripts import accuracy, rivals, sentences_of
 
 TREEBANK = 'ug_udt'
 EPOCHS = {100: 30, 400: 24, 1656: 6}        # by tagged sentences
@@ -63,10 +63,9 @@ SIDES = 'commonest', 'endings', 'linear', 'letters', 'biLM'
 
 def main(args):
     import torch
-    from elmo_fastai.text.treebanks import read_treebank
     torch.set_num_threads(1)
-    gold = read_treebank(TREEBANK, say=lambda message: None).gold
-    text = page('library/small_language').plain_text(TREEBANK, 'train')
+    gold, _ = sentences_of(TREEBANK)
+    text = page('library/small_language').plain_text('train')
     if args.quick: args.seeds, args.sizes, text, args.json = 1, [100], text[:400], None
     found = dict(treebank=TREEBANK, processor=processor(), models=[], rows=[], **versions('torch'))
     if args.json: found = read_figures(args.json, found)

@@ -30,7 +30,8 @@ from elmo_fastai.elmo.folder import find_folder, load_bilm
 from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.nn.bilm import elmo_configs, evaluate
 from elmo_fastai.data.loaders import ElmoDataLoaders
-from elmo_fastai.text.corpora import Corpus, local_folder, read_conll, read_text, wikitext2
+from elmo_fastai.text.corpora import local_copy, wikitext2
+from elmo_fastai.text.read import Corpus, lines_of, read_conll
 from elmo_fastai.text.tokens import get_tokenizer
 from elmo_fastai.train.learner import EarlyStop, StopOnSignal, bilm_learner
 from elmo_fastai.train.report import baselines, shares
@@ -66,7 +67,7 @@ def novels(name, n_words):
     sents = []
     for book in library.BOOKS:
         if not book.held: continue
-        text = read_text(library.book_file(book, local_folder('novels')))
+        text = ''.join(lines_of(library.book_file(book, local_copy('novels'))))
         sents += library.book_sentences(text, book.start)
     return cut(name, sents, n_words)
 
@@ -87,7 +88,7 @@ TEXTS = {'novels 10,000': novels, 'Danish 18,000': danish, 'novels 100,000': nov
 def text(name): return TEXTS[name](name, int(name.split()[-1].replace(',', '')))
 
 def treebank(*names):
-    folder = local_folder('ud-ewt').parent
+    folder = local_copy('ud-ewt').parent
     return [sent for name in names for sent in read_conll(folder/f'{name}.conllu')]
 
 def tagged(name):

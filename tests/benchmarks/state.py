@@ -29,10 +29,10 @@ def arguments():
 
 def get_text(name):
     "The corpus, or None where it is not here"
-    from elmo_fastai.all import get_corpus, toy_corpus
+    from elmo_fastai.text.corpora import CORPORA, toy_corpus
     if name == 'toy': return toy_corpus(n_train=30_000, n_valid=2000, n_test=1, n_unseen=1)
     folder = data_folder(FOLDERS[name])
-    if folder: return get_corpus(name, data=folder)
+    if folder: return CORPORA[name](folder)
 
 def measure(name, args):
     "All trainings and uses on one corpus"

@@ -72,14 +72,14 @@ class Taggers:
     "What all trainings share: the text, the model, its vectors that were read"
     def __init__(self, a, read=None, mb=3000):
         import torch
-        from elmo_fastai.text.treebanks import read_treebank
+        from elmo_fastai.text.corpora import treebank
         from elmo_fastai.elmo.module import Elmo
         from elmo_fastai.tasks.learner import LayerCache
         from pages import page
         torch.set_num_threads(1)
         self.a, self.study = a, page('studies/learning_curves')
         self.elmo, self.cache = Elmo.from_pretrained(a.model), LayerCache(mb=mb)
-        gold = read_treebank('en_ewt').gold if read is None else read
+        gold = treebank('UD_English-EWT').gold if read is None else read
         self.train, self.dev = gold['train'], gold['valid'][::10] if a.quick else gold['valid']
         self.labels = sorted({t for s in self.train + self.dev for t in s.tags})
 
@@ -228,9 +228,9 @@ def clues_right(train, dev, side):
 
 def add_clues(a):
     "The rows of --clues"
-    from elmo_fastai.text.treebanks import read_treebank
+    from elmo_fastai.text.corpora import treebank
     from pages import page
-    study, gold = page('studies/learning_curves'), read_treebank('en_ewt').gold
+    study, gold = page('studies/learning_curves'), treebank('UD_English-EWT').gold
     def make(side, share, seed):
         some = study.subset(gold['train'], share, seed)
         right = round(clues_right(some, gold['valid'], side), 4)
