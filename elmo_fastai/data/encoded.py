@@ -12,12 +12,13 @@ from collections import namedtuple
 from itertools import chain, islice
 import numpy as np
 from fastai.data.all import TensorBase, patch
-from ..text.tokens import BOS, ByteCharVocab, EOS, PAD, WordVocab, limit_sents
+from ..text.tokens import (
+    BOS, ByteCharVocab, EOS, KeepsTokenizer, PAD, WordVocab, limit_sents)
 
 # %% ../../nbs/library/encoded.ipynb #c023
 class TensorChars(TensorBase): "Character ids, one row per token"
 
-class TokenTypes:
+class TokenTypes(KeepsTokenizer):
     "Every distinct token once, with its word id and its characters; 0 is `PAD`, 1 `BOS`, 2 `EOS`"
     def __init__(self,
         vocab:WordVocab,
