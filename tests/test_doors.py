@@ -918,7 +918,9 @@ def cbow(chars):
 @cache
 def speaker():
     vocab = WordVocab.build([word_tokenize('the caf\u00e9 of Zo\u00eb is here')])
-    return BiLM(CFG, len(vocab)).eval(), vocab, ByteCharVocab()
+    lm = BiLM(CFG, len(vocab)).eval()
+    lm.tokenizer = 'words'
+    return lm, vocab, ByteCharVocab()
 
 def ids_of(dls):
     return dls.vocab.itos, *[b.tolist() for dl in dls for batch in dl for b in batch]

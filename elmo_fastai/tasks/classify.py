@@ -214,8 +214,9 @@ class ElmoClassifierLearner(ElmoLearner):
     judge_options = 'label_names',
     def get_preds(self, *args, with_input=False, with_decoded=False, cbs=None, **kwargs):
         "As fastai's; for a text without a token the answer is NaN, and the class `NO_CLASS`"
-        found = super().get_preds(*args, with_input=with_input, with_decoded=with_decoded,
-                                  cbs=[*L(cbs), NoAnswer()], **kwargs)
+        with self.added_cbs(NoAnswer()):
+            found = super().get_preds(*args, with_input=with_input, with_decoded=with_decoded,
+                                      cbs=cbs, **kwargs)
         preds, _, *others = found[with_input:]
         if with_decoded and preds is not None and others[0].dtype == torch.int64:     # classes
             others[0][preds.isnan().any(1)] = NO_CLASS
