@@ -65,8 +65,9 @@ def nowhere(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path, monkeypatch):
-    "No test's working folder is the repository, or another test's"
+    "No test's working folder is the repository, or another test's; nor does one find its rank"
     monkeypatch.chdir(tmp_path)
+    for name in ('RANK', 'LOCAL_RANK', 'WORLD_SIZE'): os.environ.pop(name, None)
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
