@@ -12,7 +12,7 @@ packages have a module of that name. Other files are about several modules, or a
   `test_explainer`, `test_live`, `test_service`;
 - the repository and its scripts: `test_repository`, `test_packaging`, `test_run`, `test_execute`,
   `test_harness`."""
-import gzip, importlib.util, os, signal, sys, tempfile
+import gzip, importlib.util, os, random, signal, sys, tempfile
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -38,7 +38,7 @@ if 'PYTEST_XDIST_WORKER' not in os.environ:    # a worker has the environment of
         os.environ.pop(name, None)
     os.environ.update(own)
 
-import torch
+import numpy as np, torch
 from hypothesis import settings
 
 settings.register_profile('any machine', deadline=None)     # a busy one is no fault
@@ -65,8 +65,16 @@ def nowhere(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path, monkeypatch):
-    "No test's working folder is the repository, or another test's"
+    "No test's working folder is the repository, or another test's; nor does one find its rank"
     monkeypatch.chdir(tmp_path)
+    for name in ('RANK', 'LOCAL_RANK', 'WORLD_SIZE'): os.environ.pop(name, None)
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    "Random numbers begin anew with each test, and with what is made for it: no order matters"
+    random.seed(0)
+    np.random.seed(0)
+    torch.manual_seed(0)
 
 @pytest.fixture(scope='module', autouse=True)
 def one_thread():

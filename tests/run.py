@@ -78,7 +78,7 @@ def notebooks(*paths):
 
 def tests(mark, *files, **own):
     "Run the tests with a mark, show why some are skipped and which take longest; what failed"
-    return run(sys.executable, '-m', 'pytest', '-q', '-rs', '-n', '2', '--dist', 'worksteal',
+    return run(sys.executable, '-m', 'pytest', '-q', '-rfEs', '-n', '2', '--dist', 'worksteal',
                '--durations', '25', '-m', mark, *files, OMP_NUM_THREADS='1', **own)
 
 FIRST = {

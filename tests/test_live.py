@@ -162,7 +162,8 @@ def test_the_box_speaks_under_node_as_in_python(node, exact):
         return [value[0].map(s => S.score(speaker, words(s))), value[1].map(
           ([a, b]) => S.fill(speaker, words(a), words(b), 10).both)]""", [TOLD, GAPPED])
     box = exact.lm, exact.vocab, exact.char_vocab
-    for text,said,want in zip(TOLD, got[0], score(*box, TOLD), strict=True):
+    wanted = score(*box, [text.split() for text in TOLD])
+    for text,said,want in zip(TOLD, got[0], wanted, strict=True):
         assert [o['word'] for o in said] == want.tokens, text
         assert [o['known'] for o in said] == want.known, text
         assert np.allclose(np.reshape(sides(said), (-1, 2)), surprises(want), atol=1e-4), text

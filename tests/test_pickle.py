@@ -10,6 +10,7 @@ from fastai.basics import load_learner
 
 from elmo_fastai.data.blog import BiLMBlock, ElmoTransform
 from elmo_fastai.data.buffered import BufferedDataLoader
+from elmo_fastai.data.encoded import TokenTypes
 from elmo_fastai.data.labels import ClassifyDataLoaders
 from elmo_fastai.data.loaders import ElmoDataLoaders
 from elmo_fastai.data.tagged import TagDataLoaders
@@ -64,7 +65,14 @@ def tagged(tokenizer):
 def classifier(tokenizer): return elmo_classifier_learner(classified(tokenizer), elmo('words'))
 def tagger(tokenizer): return elmo_tagger_learner(tagged(tokenizer), bilm(n_words=0), hidden=4)
 
+def language_model(tokenizer):
+    lm = bilm()
+    lm.tokenizer = tokenizer
+    return lm
+
 MADE = {
+    'BiLM': language_model,
+    'TokenTypes': lambda tok: TokenTypes(VOCAB, None, tok),
     'Elmo': elmo,
     'a module with one': lambda tok: torch.nn.Sequential(elmo(tok)),
     'ElmoVectorizer': lambda tok: ElmoVectorizer(elmo(tok)).fit([]),
@@ -196,8 +204,8 @@ def test_a_pipeline_in_a_file(tmp_path):
 def test_folders_keep_no_function_and_say_so(tmp_path):
     one = elmo(TOKENIZERS['lambda'])
     again = Elmo.from_pretrained(one.save_pretrained(tmp_path/'elmo'))
-    with pytest.raises(ValueError, match='a tokenizer of its own: load it with tokenizer='):
+    with pytest.raises(ValueError, match="say it, as in tokenizer='words'"):
         again.embed(['the bank'])
     assert np.allclose(again.embed([['the', 'bank']])[0], one.embed(['the bank'])[0], atol=1e-5)
     learn = load_task(save_task(classifier(TOKENIZERS['lambda']), tmp_path/'task'), 'cpu')
-    with pytest.raises(ValueError, match='a tokenizer of its own'): learn.predict('the bank')
+    with pytest.raises(ValueError, match="as in tokenizer='words'"): learn.predict('the bank')

@@ -1,10 +1,11 @@
 """What stands around the course: workflows, templates, CONTRIBUTING, the change log and the
 citation, and that they agree with the rest"""
-import ast, importlib.util, re, subprocess, sys, tarfile, zipfile
+import ast, importlib.util, os, re, subprocess, sys, tarfile, zipfile
 from configparser import ConfigParser
 from importlib import import_module
+from pathlib import Path
 
-import pytest, yaml
+import copies, pytest, yaml
 from notebooks import (FILES, FOLDERS, REPOSITORY, copied, links, nbs, project, root, rule_for,
                        well_formed)
 from notebooks import prose as prose_of
@@ -52,6 +53,24 @@ def test_what_lies_at_the_top():
     p = subprocess.run(['git', 'ls-files'], cwd=root, capture_output=True, text=True)
     if not p.stdout: pytest.skip('no clone, or no git')
     assert {line.split('/')[0] for line in p.stdout.splitlines()} == {*FOLDERS, *FILES}
+
+# where tests run
+
+def test_a_test_begins_in_an_empty_folder_without_settings(tmp_path):
+    assert Path.cwd().samefile(tmp_path) and not os.listdir()
+    assert not {'ELMO_FASTAI_DATA', 'RANK'} & {*os.environ}
+
+@pytest.mark.parametrize('named', [True, False])
+def test_a_copy_is_read_where_it_is_the_published_one(tmp_path, monkeypatch, named):
+    monkeypatch.setenv('ELMO_FASTAI_TESTS_READ', str(tmp_path) if named else '')
+    (tmp_path/'tiny_shakespeare').mkdir()
+    file = tmp_path/'tiny_shakespeare'/'input.txt'
+    file.write_bytes(b'another text')
+    with pytest.raises(pytest.skip.Exception): copies.local('tiny_shakespeare')
+    file.write_bytes(b'x'*copies.PUBLISHED['tiny_shakespeare'][1])
+    if named: assert copies.local('tiny_shakespeare') == file.parent
+    else:
+        with pytest.raises(pytest.skip.Exception): copies.local('tiny_shakespeare')
 
 # workflows
 

@@ -142,7 +142,7 @@ def loaders_of(tokenizer, **kwargs):
     corpus = Corpus('lines', dict(train=LINES*12, valid=LINES), tokenizer)
     return ElmoDataLoaders.from_corpus(corpus, device='cpu', bs=8, **kwargs)
 
-@pytest.mark.parametrize('tokenizer', ['words', 'space', 'chars', own], ids=str)
+@pytest.mark.parametrize('tokenizer', ['words', 'space', 'chars', own], ids=['words', 'space', 'chars', 'own'])
 def test_each_door_splits_a_text_as_the_training_was_split(tokenizer, tmp_path):
     dls = loaders_of(tokenizer)
     m = bilm_learner(dls, CFG, bf16=False).model.eval()

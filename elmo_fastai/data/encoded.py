@@ -12,7 +12,8 @@ from collections import namedtuple
 from itertools import chain, islice
 import numpy as np
 from fastai.data.all import TensorBase, patch
-from ..text.tokens import BOS, ByteCharVocab, EOS, PAD, WordVocab, limit_sents
+from ..text.tokens import (
+    BOS, ByteCharVocab, EOS, KeepsTokenizer, PAD, WordVocab, limit_sents)
 
 # %% ../../nbs/library/encoded.ipynb #c023
 class TensorTokens(TensorBase):
@@ -21,7 +22,7 @@ class TensorTokens(TensorBase):
 
 class TensorChars(TensorTokens): "Character ids, [T, W]"
 
-class TokenTypes:
+class TokenTypes(KeepsTokenizer):
     "Every distinct token once, with its word id and its characters; 0 is `PAD`, 1 `BOS`, 2 `EOS`"
     def __init__(self,
         vocab:WordVocab,

@@ -18,7 +18,7 @@ from torch import nn, Tensor
 from torch.overrides import TorchFunctionMode
 from ..base.errors import require
 from ..text.tokens import (
-    ByteCharVocab, CharScheme, WordVocab, counted, get_tokenizer)
+    ByteCharVocab, CharScheme, KeepsTokenizer, WordVocab, counted, get_tokenizer)
 from .charcnn import CharCNN
 from .recurrent import BiLSTMStack, LockedDropout
 from .softmax import output_layer
@@ -236,7 +236,7 @@ def named_tokenizer(name):
     return name or no_tokenizer
 
 # %% ../../nbs/library/bilm.ipynb #c029
-class BiLM(nn.Module):
+class BiLM(KeepsTokenizer, nn.Module):
     "A bidirectional language model over characters (Peters et al. 2018, section 3.1)"
     tokenizer = None       # what split the text of its training; None: not known
     def __init__(self,
