@@ -23,6 +23,7 @@ import elmo_fastai
 from ..base.errors import CheckpointError, CommandError, CorpusError, Interrupted
 from ..base.errors import ModelFileError, UsageError, as_error, require
 from ..base.files import lock_folder
+from ..base.options import flag, given
 from ..base.processes import find_device, from_main, is_main, main_first, use_threads
 from ..text.corpora import CORPORA, Corpus, ToyCorpus, corpus_name, text_corpus
 from ..text.read import is_files
