@@ -5,22 +5,21 @@ A function that is written in a call (a lambda), or inside another one, has no p
 default (cloudpickle), goes on doing so."""
 import copy, functools, io, pickle, threading
 
-import cloudpickle, numpy as np, pytest, torch
+import cloudpickle, numpy as np, pandas as pd, pytest, torch
 from fastai.basics import load_learner
 
 from elmo_fastai.data.blog import BiLMBlock, ElmoTransform
+from elmo_fastai.data.blocks import (
+    ClassifyDataLoaders, ElmoBlock, TagDataLoaders, TokensTransform, WordsBlock)
 from elmo_fastai.data.buffered import BufferedDataLoader
 from elmo_fastai.data.encoded import TokenTypes
-from elmo_fastai.data.labels import ClassifyDataLoaders
 from elmo_fastai.data.loaders import ElmoDataLoaders
-from elmo_fastai.data.tagged import TagDataLoaders
 from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.elmo.vectorizer import ElmoVectorizer
 from elmo_fastai.tasks.cbow import cbow_learner
 from elmo_fastai.tasks.classify import elmo_classifier_learner
-from elmo_fastai.tasks.folder import load_task, save_task
 from elmo_fastai.tasks.tag import elmo_tagger_learner
-from elmo_fastai.text.corpora import Corpus
+from elmo_fastai.text.read import Corpus, Sentence
 from elmo_fastai.text.tokens import NGramsTokenizer, word_tokenize
 from elmo_fastai.train.learner import bilm_learner
 from made import CFG, VOCAB, bilm, quietly
@@ -55,11 +54,11 @@ def language(tokenizer, kind='sentences'):
     return ElmoDataLoaders.from_corpus(corpus, kind=kind, bs=2, device='cpu')
 
 def classified(tokenizer):
-    return ClassifyDataLoaders.from_data([('good film', 'a'), ('bad film', 'b')]*8, device='cpu',
-                                         tokenizer=tokenizer, bs=4)
+    df = pd.DataFrame(dict(text=['good film', 'bad film']*8, label=['a', 'b']*8))
+    return ClassifyDataLoaders.from_df(df, device='cpu', tokenizer=tokenizer, bs=4)
 
 def tagged(tokenizer):
-    return TagDataLoaders.from_sents([(['Ann', 'saw'], ['X', 'Y'])]*8, device='cpu', bs=4,
+    return TagDataLoaders.from_sents([Sentence(['Ann', 'saw'], ['X', 'Y'])]*8, device='cpu', bs=4,
                                      tokenizer=tokenizer)
 
 def classifier(tokenizer): return elmo_classifier_learner(classified(tokenizer), elmo('words'))
@@ -84,6 +83,9 @@ MADE = {
     'tag loaders': tagged,
     'corpus': lambda tok: Corpus('c', dict(train=LINES), tok),
     'ElmoTransform': lambda tok: ElmoTransform(tokenizer=tok),
+    'TokensTransform': TokensTransform,
+    'ElmoBlock': ElmoBlock,
+    'WordsBlock': lambda tok: WordsBlock(tokenizer=tok),
     'BiLMBlock': lambda tok: BiLMBlock(tokenizer=tok),
     'NGramsTokenizer': lambda tok: NGramsTokenizer(2, tok),
     'classifier': classifier,
@@ -201,11 +203,9 @@ def test_a_pipeline_in_a_file(tmp_path):
     joblib.dump(pipe, tmp_path/'pipe')
     assert (joblib.load(tmp_path/'pipe').predict(texts) == pipe.predict(texts)).all()
 
-def test_folders_keep_no_function_and_say_so(tmp_path):
+def test_a_folder_keeps_no_function_and_says_so(tmp_path):
     one = elmo(TOKENIZERS['lambda'])
     again = Elmo.from_pretrained(one.save_pretrained(tmp_path/'elmo'))
     with pytest.raises(ValueError, match="say it, as in tokenizer='words'"):
         again.embed(['the bank'])
     assert np.allclose(again.embed([['the', 'bank']])[0], one.embed(['the bank'])[0], atol=1e-5)
-    learn = load_task(save_task(classifier(TOKENIZERS['lambda']), tmp_path/'task'), 'cpu')
-    with pytest.raises(ValueError, match="as in tokenizer='words'"): learn.predict('the bank')

@@ -2,26 +2,24 @@
 
 A text without a token (blank, or an empty list) has an empty answer; where nothing is, or a number,
 the list is refused, and the error names the place. And so at each door that takes a list."""
-import json, warnings
+import warnings
 from dataclasses import replace
 
-import numpy as np, pandas as pd, pytest, torch
+import numpy as np, pandas as pd, pytest
+from datasets import Dataset
 from fastai.basics import L
-from fastai.data.all import ColReader, DataBlock, RandomSplitter
+from fastai.data.all import CategoryBlock, ColReader, DataBlock, RandomSplitter
 
 from elmo_fastai.base.errors import CorpusError
 from elmo_fastai.data.blog import BiLMBlock
-from elmo_fastai.data.labels import ClassifyDataLoaders
+from elmo_fastai.data.blocks import ClassifyDataLoaders, ElmoBlock, TagDataLoaders
 from elmo_fastai.data.loaders import ElmoDataLoaders
-from elmo_fastai.data.tagged import TagDataLoaders
 from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.elmo.vectorizer import ElmoVectorizer
-from elmo_fastai.nn.bilm import BiLM
-import elmo_fastai.tasks.annotate                                # it gives learners `annotate`
 from elmo_fastai.tasks.cbow import cbow_learner
 from elmo_fastai.tasks.classify import elmo_classifier_learner
 from elmo_fastai.tasks.tag import elmo_tagger_learner
-from elmo_fastai.text.corpora import Corpus, Sentence
+from elmo_fastai.text.read import Corpus, Sentence
 from elmo_fastai.train.learner import bilm_learner
 from elmo_fastai.train.speak import generate, score
 from made import CFG, VOCAB, bilm, close, make, quietly
@@ -33,17 +31,24 @@ BLANK = {'nothing': '', 'blanks': '   ', 'line end': '\n', 'tab': '\t', 'no-brea
 @pytest.fixture(scope='module')
 def elmo(): return make(tokenizer='words')
 
+TAGGED = [Sentence(['Ann', 'saw', 'Rome'], ['B-PER', 'O', 'B-LOC']),
+          Sentence(['it', 'rains'], ['O', 'O'])]*8
+ROWS = pd.DataFrame([('a good film', 'good'), ('it was bad', 'bad')]*8, columns=['text', 'label'])
+CPU = dict(device='cpu', bs=4)
+
 @pytest.fixture(scope='module')
 def tagger():
-    sents = [(['Ann', 'saw', 'Rome'], ['B-PER', 'O', 'B-LOC']), (['it', 'rains'], ['O', 'O'])]*8
-    dls = TagDataLoaders.from_sents(sents, device='cpu', seed=1, bs=4)
+    dls = TagDataLoaders.from_sents(TAGGED, **CPU)
     return elmo_tagger_learner(dls, bilm(n_words=0), 'both', words=4, chars=4, hidden=8)
 
-def classifier(kind='class', pool='attention'):
-    labels = {'class': ['good', 'bad'], 'labels': [['a'], ['a', 'b']], 'number': [.5, 2.5]}[kind]
-    rows = [('a good film', labels[0]), ('it was bad', labels[1])]*8
-    dls = ClassifyDataLoaders.from_data(rows, device='cpu', seed=1, bs=4)
+def classifier(pool='attention', **kwargs):
+    dls = ClassifyDataLoaders.from_df(ROWS, **CPU, **kwargs)
     return elmo_classifier_learner(dls, Elmo(bilm(0, 0)), pool=pool, proj_dim=8, hidden=4)
+
+def of_own_block():
+    block = DataBlock((ElmoBlock(), CategoryBlock), get_x=ColReader('text'),
+                      get_y=ColReader('label'), splitter=RandomSplitter(seed=0))
+    return elmo_classifier_learner(block.dataloaders(ROWS, **CPU), bilm(0, 0), proj_dim=8, hidden=4)
 
 @pytest.fixture(scope='module')
 def learn(): return classifier()
@@ -57,10 +62,12 @@ def tagged(learn, texts, **kwargs):
     return [str(answer) for answer in learn.tag(texts, **kwargs)]
 
 def probabilities(learn, texts, **kwargs):
+    "The probabilities of each text; of a tagger those of its tokens"
+    dl = learn.dls.test_dl(texts, **kwargs)
     with warnings.catch_warnings():
         warnings.simplefilter('ignore')
-        dl = learn.dls.test_dl(texts, **kwargs)
-    return quietly(learn, learn.get_preds, dl=dl)[0]
+        found = quietly(learn, learn.get_preds, dl=dl)[0]
+    return [p[:n] if p.ndim > 1 else p for p,n in zip(found, dl.res)]
 
 def figures(scored): return [np.r_[one.fwd, one.bwd] for one in scored]
 
@@ -78,18 +85,13 @@ DOORS = {   # the answers to a list of texts, one each
         elmo.lm, VOCAB, elmo.char_vocab, texts, 3, tokenizer='words', temperature=0),
     'tag': lambda elmo, tagger, learn, texts: tagged(tagger, texts),
     'spans': lambda elmo, tagger, learn, texts: tagged(tagger, texts, as_spans=True),
-    'tags of test_dl': lambda elmo, tagger, learn, texts: list(probabilities(tagger, texts)),
-    'tags, sorted': lambda elmo, tagger, learn, texts:
-        list(probabilities(tagger, texts, sort=True, bs=2)),
-    'classes': lambda elmo, tagger, learn, texts: probabilities(learn, texts),
-    'classes, in order': lambda elmo, tagger, learn, texts:
-        probabilities(learn, texts, sort=False, bs=2),
+    'tags of test_dl': lambda elmo, tagger, learn, texts: probabilities(tagger, texts, bs=2),
+    'classes of test_dl': lambda elmo, tagger, learn, texts: probabilities(learn, texts, bs=2),
 }
 EMPTY = {   # of a text without a token
     'embed': np.zeros((0, 16)), 'embed, pooled': np.zeros((3, 16)), 'embed_iter': np.zeros((0, 16)),
     'Elmo': np.zeros((0, 16)), 'ElmoVectorizer': np.zeros(16), 'tag': '[]', 'spans': '[]',
-    'tags of test_dl': np.zeros((0, 3)), 'tags, sorted': np.zeros((0, 3)),
-    'classes': np.full(2, np.nan), 'classes, in order': np.full(2, np.nan)}
+    'tags of test_dl': np.zeros((0, 3)), 'classes of test_dl': np.full(2, np.nan)}
 each_door = pytest.mark.parametrize('door', DOORS)
 
 @pytest.fixture
@@ -125,8 +127,8 @@ def test_each_form_of_a_list(ask, form, door):
 
 @each_door
 def test_an_empty_list(door, ask):
-    if 'test_dl' in door or door.startswith(('tags', 'classes')):
-        with pytest.raises(CorpusError, match='no text'): ask([])
+    if 'test_dl' in door:
+        with pytest.raises(CorpusError, match='nothing to read'): ask([])
     elif door == 'Elmo': assert ask([]) == []
     else: assert len(ask([])) == 0
 
@@ -151,94 +153,99 @@ def test_what_is_no_list_is_refused(ask, door, wrong):
 
 @each_door
 def test_a_table_is_no_list_of_texts(ask, door):
-    "But its only column is one, and a classifier reads the column of texts"
-    if door.startswith(('ElmoVectorizer', 'classes')): return
-    with pytest.raises(TypeError, match=r"df\['text'\]"): ask(pd.DataFrame(dict(text=[A, B])))
+    "But its only column is one, and loaders read the column that their training had"
+    if door in ('ElmoVectorizer', 'classes of test_dl'): return
+    error, cure = TypeError, r"df\['text'\]"
+    if door == 'tags of test_dl': error, cure = CorpusError, "no column 'tokens'"
+    with pytest.raises(error, match=cure): ask(pd.DataFrame(dict(text=[A, B])))
 
-@pytest.mark.parametrize('name', ['tagger', 'learn'])
-def test_the_lines_of_a_file(name, tmp_path, request):
-    learn = request.getfixturevalue(name)
-    text = learn.dls.valid.text
-    (tmp_path/'a.txt').write_text(f'{A}\n\n   \n{B}\n\xa0\na \xa0 b\n', encoding='utf-8')
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(text, 'tokenizer', 'space')
-        learn.annotate(tmp_path/'a.txt', tmp_path/'a.jsonl', say=str)
-    rows = (tmp_path/'a.jsonl').read_text(encoding='utf-8').splitlines()
-    answers = [json.loads(row)['label' if name == 'learn' else 'spans'] for row in rows]
-    assert len(answers) == 6
-    empty = [i for i,answer in enumerate(answers) if answer in (None, [])]
-    assert empty == [1, 2] if name == 'learn' else {1, 2, 4}.issubset(empty)
+# rows without labels
 
-# taggers
+@pytest.mark.parametrize('form', ['.csv', '.jsonl', 'table', 'data set'])
+def test_a_blank_row_of_a_table(learn, tmp_path, form):
+    data = pd.DataFrame(dict(text=[A, '', B, '\u200b']), index=[4, 5, 6, 7])
+    file = tmp_path/f'new{form}'
+    if form == '.csv': data.to_csv(file)
+    if form == '.jsonl': data.to_json(file, orient='records', lines=True)
+    if form == 'data set': data = Dataset.from_pandas(data)
+    if form[0] == '.': data = file
+    found = [p.isnan().all() for p in probabilities(learn, data)]
+    assert found == [False, True, False, True]
+
+def test_blank_rows_of_tokens(tagger):
+    data = pd.DataFrame(dict(tokens=[['Ann'], [], ['it', 'rains'], []]))
+    assert [len(p) for p in probabilities(tagger, data, bs=2)] == [1, 0, 2, 0]
+    sents = [Sentence(tokens) for tokens in data.tokens]
+    assert [len(p) for p in probabilities(tagger, sents)] == [1, 0, 2, 0]
 
 def test_one_blank_is_tagged(tagger):
     for blank in BLANK.values():
         tags, numbers, p = tagger.predict(blank)
         assert tags == [] and numbers.shape == (0,) and p.shape == (0, 3)
 
-def test_a_blank_between_tokens(tagger):
-    "A tokenizer may leave one that is no token to a tagger"
-    dls = TagDataLoaders.from_sents([(['a', 'b'], ['X', 'Y'])]*8, device='cpu', tokenizer='space')
+def test_a_blank_between_tokens():
+    "A tokenizer may leave one that is no token to a model"
+    dls = TagDataLoaders.from_sents(TAGGED, tokenizer='space', **CPU)
     dl = dls.test_dl(['a \xa0 b', '\xa0', ['c']])
-    assert [sent.tokens for sent in dl.text.items] == [['a', 'b'], [], ['c']]
+    assert [dls.char_vocab.decode(dl.create_item(i)[0]) for i in range(3)] == [['a', 'b'], [], ['c']]
 
-def test_labelled_sentences_without_a_token(tagger):
-    pairs = [(['Ann', 'saw'], ['B-PER', 'O']), ([], []), (['it'], ['O']), ('', [])]
-    pairs[2] = Sentence(*pairs[2])
-    dl = tagger.dls.test_dl(pairs, with_labels=True)
-    p, y, d, loss = quietly(tagger, tagger.get_preds, dl=dl, with_decoded=True, with_loss=True)
-    assert [len(one) for one in p] == [len(one) for one in y] == [2, 0, 1, 0] and len(d) == 4
-    assert loss.isfinite().all() and np.isfinite(quietly(tagger, tagger.validate, dl=dl)).all()
-    fewer = tagger.dls.test_dl([pairs[0], pairs[2]], with_labels=True)
-    assert np.allclose(*[quietly(tagger, tagger.validate, dl=one) for one in (dl, fewer)])
-
-def test_only_blanks_in_a_batch(tagger):
-    dl = tagger.dls.test_dl(['', '', A], bs=2, sort=False)
-    assert [b[0].shape[:2] for b in dl] == [(2, 1), (1, 5)]
-    assert [len(one) for one in quietly(tagger, tagger.get_preds, dl=dl)[0]] == [0, 0, 5]
-
-# classifiers
-
-@pytest.mark.parametrize('kind', ['class', 'labels', 'number'])
+@pytest.mark.parametrize('label_delim', [None, ';'])
 @pytest.mark.parametrize('pool', ['attention+max', 'mean'])
-def test_a_text_without_a_token_has_no_class(kind, pool):
+def test_a_text_without_a_token_has_no_class(pool, label_delim):
     "What the network makes of nothing is no answer"
-    learn = classifier(kind, pool)
-    with pytest.warns(UserWarning, match='^2 of 4 texts have no token, the first is number 1'):
-        dl = learn.dls.test_dl([A, '', B, []])
-    p, _, d = quietly(learn, learn.get_preds, dl=dl, with_decoded=True)
-    assert p.isnan().flatten(1).all(1).tolist() == p.isnan().flatten(1).any(1).tolist() == [
-        False, True, False, True]
-    target = learn.dls.train.text.target
-    with pytest.warns(UserWarning, match='1 of 1 texts'): answer, number, q = learn.predict('')
-    assert q.isnan().all()
-    if kind == 'class': assert d[1] < 0 and answer is None and target.decode(d[1]) is None
-    if kind == 'labels': assert not d[1].any() and list(answer) == []
-    if kind == 'number': assert np.isnan(float(answer))
-
-def test_labelled_texts_without_a_token(learn):
-    rows = [(A, 'good'), ('', 'bad'), (B, 'bad')]
-    with pytest.warns(UserWarning, match='1 of 3'):
-        dl = learn.dls.test_dl(rows, with_labels=True)
-    p, y, d = quietly(learn, learn.get_preds, dl=dl, with_decoded=True)
-    assert p[:, 0].isnan().tolist() == [False, True, False] and y.tolist() == [1, 0, 0]
-    assert d[1] not in (0, 1), 'it is right about nothing'
-
-@pytest.mark.parametrize('form', ['.csv', '.jsonl', 'table'])
-def test_a_blank_row_of_a_table(learn, tmp_path, form):
-    table = pd.DataFrame(dict(text=[A, '', B]))
-    if form == '.csv': table.to_csv(tmp_path/'new.csv', index=False)
-    if form == '.jsonl': table.to_json(tmp_path/'new.jsonl', orient='records', lines=True)
-    data = table if form == 'table' else tmp_path/f'new{form}'
-    assert probabilities(learn, data)[:, 0].isnan().tolist() == [False, True, False]
-
-def test_a_missing_row_of_a_table(learn):
-    with pytest.raises(CorpusError, match='row 1 .*fillna'):
-        learn.dls.test_dl(pd.DataFrame(dict(text=[A, None])))
+    learn = classifier(pool, label_delim=label_delim)
+    dl = learn.dls.test_dl([A, '', B, []])
+    with pytest.warns(UserWarning) as said:
+        p, _, d = quietly(learn, learn.get_preds, dl=dl, with_decoded=True)
+    [warning] = said
+    assert str(warning.message).startswith('2 of 4 texts have no token, the first is number 1')
+    assert p.isnan().all(1).tolist() == p.isnan().any(1).tolist() == [False, True, False, True]
+    assert not d[1].any() if label_delim else d[1] < 0
+    with pytest.warns(UserWarning, match='1 of 1 texts') as said:
+        answer, number, q = learn.predict('')
+    assert len(said) == 1 and answer is None and q.isnan().all() and number.equal(d[1])
 
 def test_no_attention_on_nothing(learn):
-    with pytest.warns(UserWarning, match='no token'): assert len(learn.attention('')) == 0
-    assert learn.attention(A).sum() == pytest.approx(1)
+    assert len(learn.attention('')) == 0 and learn.attention(A).sum() == pytest.approx(1)
+
+def test_blocks_of_ones_own_answer_in_their_places():
+    learn = of_own_block()
+    with pytest.warns(UserWarning, match='2 of 4 texts'):
+        found = quietly(learn, learn.get_preds, dl=learn.dls.test_dl([A, '', B, []]))[0]
+    assert found.isnan().all(1).tolist() == [False, True, False, True]
+
+# rows with labels
+
+def rows_with(text):
+    rows = ROWS[:4].assign(text=[*ROWS.text[:2], text, ROWS.text[3]])
+    return rows.set_axis([5, 6, 7, 8])
+
+def sents_with(tokens):
+    rows = pd.DataFrame(dict(tokens=[sent.tokens for sent in TAGGED], tags=[s.tags for s in TAGGED]))
+    rows.at[7, 'tokens'] = tokens
+    if tokens == []: rows.at[7, 'tags'] = []
+    return rows
+
+LABELLED = {             # doors where a text without a token has a label, or tags
+    'train': lambda learn, tagger, text: ClassifyDataLoaders.from_df(rows_with(text), valid=ROWS),
+    'valid': lambda learn, tagger, text: ClassifyDataLoaders.from_df(ROWS, valid=rows_with(text)),
+    'test_dl': lambda learn, tagger, text: learn.dls.test_dl(rows_with(text), with_labels=True),
+    'report': lambda learn, tagger, text: learn.report(rows_with(text)),
+    'train, tags': lambda learn, tagger, text: TagDataLoaders.from_sents(sents_with(text)),
+    'valid, tags': lambda learn, tagger, text: TagDataLoaders.from_sents(TAGGED, sents_with(text)),
+    'test_dl, tags': lambda learn, tagger, text:
+        tagger.dls.test_dl(sents_with(text), with_labels=True),
+    'report, tags': lambda learn, tagger, text: tagger.report(sents_with(text))}
+
+@pytest.mark.parametrize('door', LABELLED)
+@pytest.mark.parametrize('blank', [*BLANK.values(), None], ids=[*BLANK, 'None'])
+def test_a_labelled_row_without_text_is_refused_by_its_name(door, blank, learn, tagger):
+    with pytest.raises(CorpusError, match='^row 7') as e: LABELLED[door](learn, tagger, blank)
+    assert '\n' not in str(e.value)
+
+def test_blocks_of_ones_own_are_not_judged_by_a_blank():
+    learn = of_own_block()
+    with pytest.raises(CorpusError, match='row 2 has no text'): learn.report(rows_with(''))
 
 # language models
 

@@ -11,7 +11,9 @@ __all__ = ['IGNORE', 'TokensTransform', 'NumericalizeWords', 'TokensDL', 'TokenB
            'TagDataLoaders']
 
 # %% ../../nbs/library/blocks.ipynb #imports
+import os
 from contextlib import contextmanager
+from itertools import count
 import numpy as np, pandas as pd, torch
 from fastai.basics import CategoryMap, CrossEntropyLossFlat, L, MultiCategory, TitledStr, dispatch
 from fastai.data.all import (
@@ -22,8 +24,11 @@ from fastai.text.data import SortedDL
 from ..base.errors import CorpusError, require
 from ..base.files import FilePath
 from ..text.read import (
-    CONLLU, FLAGS, LABEL_COLUMNS, Sentence, column, hold_out, splits_of, summary, to_table)
-from ..text.tokens import ByteCharVocab, KeepsTokenizer, WordVocab, get_tokenizer
+    CONLLU, FLAGS, LABEL_COLUMNS, Sentence, column,
+    hold_out, splits_of, summary, texts_of, to_table)
+from ..text.tokens import (
+    ByteCharVocab, KeepsTokenizer, WordVocab, check_sentences, get_tokenizer, one_warning,
+    space_tokenize, split_texts, warn_of_cut)
 from .batches import say, shown
 from .blog import ElmoPadChunk, NumericalizeChars, TensorWords, token_parts
 from .encoded import TensorChars, TensorTokens
@@ -71,6 +76,14 @@ class TokensDL(SortedDL):
     "fastai's `SortedDL`, which keeps samples that were made, so that an epoch makes none anew"
     mb = 200       # megabytes to keep; samples beyond that are made each time
     in_order = False
+    def __init__(self, dataset, **kwargs):
+        "Makes all samples, for their lengths; one warning tells how many tokens are cut"
+        steps = [step for tl in getattr(dataset, 'tls', []) for step in tl.tfms.fs
+                 if isinstance(step, NumericalizeChars)]
+        n_before = sum(step.n_cut for step in steps)
+        super().__init__(dataset, **kwargs)
+        n_cut = sum(step.n_cut for step in steps) - n_before
+        if n_cut: warn_of_cut(n_cut, steps[0].char_vocab)
     def new(self, dataset=None, **kwargs):
         "As fastai's; its `Interpretation`, which says `process`, puts no answers in their places"
         dl = super().new(dataset, **kwargs)
@@ -238,13 +251,15 @@ class TextDataLoaders(DataLoaders):
     ):
         "From rows to train and to validate on"
         n_train, n_valid = len(train), len(valid)
+        chars = block.type_tfms[0][-1]      # of its `ElmoBlock`
         columns = [column(df, name) for df in (valid, train) for name in L(facts.values()).concat()]
         columns = list(dict.fromkeys(columns))
         items = [row for df in (train, valid) for row in df[columns].to_dict('records')]
         block.splitter = IndexSplitter(range(n_train, n_train + n_valid))
-        with refuse_new():
+        with refuse_new(), one_warning(chars.char_vocab):
             made = block.dataloaders(items, bs=bs, val_bs=val_bs or 2*bs, drop_last=False,
                                      path=path, device=device)
+        for df,dl in zip((train, valid), made.loaders): refuse_blank(dl, df.index)
         dls = cls(*made.loaders, path=path, device=made.device)
         dls.path = FilePath(path)
         dls.said = summary(source, dict(train=n_train, valid=n_valid), items[0], **facts)
@@ -252,16 +267,30 @@ class TextDataLoaders(DataLoaders):
 
     def __repr__(self): return f'{type(self).__name__}: {self.said}'
 
+    def check_rows(self, df, text_col, label_col, with_labels): check_texts(df, text_col)
+
     def test_dl(self,
-        test_items,   # a list of texts, of lists of tokens or of `Sentence`s; or what has rows
-        with_labels:bool=False,
+        test_items,   # texts or lists of tokens, one by one; or what has rows, as `Sentence`s
+        with_labels:bool=False, # these rows are refused where they have no token
         **kwargs      # of fastai's `test_dl` and `SortedDL`
     ):
-        "A loader of other texts; `get_preds` answers in their places"
-        require(len(test_items), "there is nothing to read")
-        are_texts = isinstance(test_items, (list, L)) and not isinstance(test_items[0], Sentence)
-        if not are_texts: test_items = to_table(test_items).to_dict('records')
-        with refuse_new(): return super().test_dl(test_items, with_labels=with_labels, **kwargs)
+        "A loader of other texts; `get_preds` answers in their places, also where one is blank"
+        is_table = isinstance(test_items, (str, os.PathLike, pd.DataFrame))
+        is_table = is_table or hasattr(test_items, 'features')       # of a data set
+        if not is_table: test_items = list(check_sentences(test_items))
+        if not is_table and not any(isinstance(item, (Sentence, os.PathLike)) for item in test_items):
+            require(test_items, "there is nothing to read")
+            require(not with_labels, "these texts have no labels: take a table")
+            split_texts(space_tokenize, test_items)           # each is a text, or a list of tokens
+            return super().test_dl(test_items, **kwargs)
+        df = to_table(test_items)
+        require(len(df), "there is nothing to read")
+        cols = [tl.tfms[0].cols[0] for tl in self.valid_ds.tls]
+        self.check_rows(df, cols[0], cols[-1], with_labels)
+        with refuse_new():
+            dl = super().test_dl(df.to_dict('records'), with_labels=with_labels, **kwargs)
+        if with_labels: refuse_blank(dl, df.index)
+        return dl
 
 # %% ../../nbs/library/blocks.ipynb #b13
 class ClassifyDataLoaders(TextDataLoaders):
@@ -280,8 +309,10 @@ class ClassifyDataLoaders(TextDataLoaders):
     ):
         "From texts with labels"
         tables = splits_of(df, valid)
+        tables.pop('test', None)
         train, held = tables['train'], tables.get('valid')
         text_col = column(train, text_col)
+        for part in tables.values(): check_texts(part, text_col)
         are_flags = isinstance(label_col, (list, tuple))
         if not are_flags: label_col = [column(train, label_col, LABEL_COLUMNS, 'label_col')]
         names = list(label_col)
@@ -313,6 +344,7 @@ class TagDataLoaders(TextDataLoaders):
     ):
         "From sentences with tags"
         tables = splits_of(train, valid, token_col, tag_col)
+        tables.pop('test', None)
         train_df, held = tables['train'], tables.get('valid')
         names = tag_columns(train_df, token_col, tag_col)
         for df in tables.values(): check_tags(df, *names)
@@ -325,7 +357,23 @@ class TagDataLoaders(TextDataLoaders):
         return cls.from_rows(train, train_df, held, facts, block, **kwargs)
     from_files = from_dataset = from_sents
 
+    def check_rows(self, df, token_col, tag_col, with_labels):
+        if with_labels: check_tags(df, token_col, tag_col)
+        else: check_texts(df, token_col)
+
 # %% ../../nbs/library/blocks.ipynb #b15
+def check_texts(df, text_col):
+    "Raise `CorpusError` where a row holds neither a text nor a list of tokens"
+    for i,text in zip(df.index, texts_of(df, text_col)):
+        require(text is not None, f"row {i!r} has no text: leave such rows out, as df.dropna() "
+                "does; or write '' there, as df.fillna('') does, for an empty answer in its place")
+
+def refuse_blank(dl, names=None):
+    "Raise `CorpusError` where a row to learn from, or to judge by, has no token"
+    names = count() if names is None else names
+    for i,n in zip(names, getattr(dl, 'res', [])):
+        require(n, f"row {i!r} has no text, and a label: leave such rows out")
+
 def tag_columns(df, token_col, tag_col):
     "The names of the columns of tokens and tags"
     # of .conllu and .conll the arguments named columns of the file, which are read already

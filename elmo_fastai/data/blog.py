@@ -33,12 +33,16 @@ class NumericalizeChars(Transform):
     ):
         self.char_vocab = char_vocab
         self.kwargs = kwargs
+        self.n_cut = 0    # tokens that did not fit into their row, so far
 
     def setups(self, items):
         if self.char_vocab is None: self.char_vocab = CharVocab.build(items, **self.kwargs)
 
     def encodes(self, tokens:list):
-        return TensorChars(torch.from_numpy(self.char_vocab.encode(tokens)))
+        rows = self.char_vocab.encode(tokens)
+        full = np.flatnonzero(rows[:, -1] == self.char_vocab.eow)      # these may be longer
+        if len(full): self.n_cut += int(self.char_vocab.are_long([tokens[i] for i in full]).sum())
+        return TensorChars(torch.from_numpy(rows))
     def decodes(self, chars:TensorChars): return L(self.char_vocab.decode(chars))
 
 # %% ../../nbs/library/blog.ipynb #c096

@@ -194,9 +194,9 @@ class ElmoClassifierLearner(ElmoLearner):
     def predict(self, item, *args, **kwargs):
         "As fastai's, without a progress bar; a text without a token has no class: None"
         with self.no_bar(), self.no_logging():
-            dl = self.dls.test_dl([item])
-            if dl.one_batch()[0].any(): return super().predict(item, *args, **kwargs)
-            p, _, number = self.get_preds(dl=dl, with_decoded=True)
+            if self.dls.valid_ds.tls[0].tokens_of(item):
+                return super().predict(item, *args, **kwargs)
+            p, _, number = self.get_preds(dl=self.dls.test_dl([item]), with_decoded=True)
         return None, number[0], p[0]
 
     @torch.no_grad()

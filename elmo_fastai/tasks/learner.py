@@ -19,7 +19,7 @@ from fastai.data.all import DataLoader
 from ..base.errors import ModelFileError, require
 from ..text.read import to_table
 from ..nn.bilm import BiLM, char_vocab_of
-from ..data.blocks import refuse_new
+from ..data.blocks import refuse_blank, refuse_new
 from ..elmo.folder import find_folder, load_bilm, save_bilm
 from ..elmo.module import Elmo, ScalarMix, digest_of_state, encoder_state
 from ..train.learner import FitLearner
@@ -194,6 +194,7 @@ class ElmoLearner(FitLearner):
             with refuse_new(): dl = self.dls.test_dl(items, with_labels=True)
         require(len(dl.dataset), "there is nothing to judge, as in a learner that was loaded from "
                 "a file: name the data, as in report('test.csv')")
+        refuse_blank(dl)
         found = self.judge(dl, *self.answers(dl))
         return Report(n=len(dl.dataset), tokens=self.new_tokens(dl), **found)
 
