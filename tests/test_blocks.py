@@ -100,7 +100,8 @@ TOKENS = ['Zs.', "didn't", 'New York', 'a\u0301']
     lambda tokens: pd.DataFrame([(tokens, 'a'), (tokens, 'b')]*2, columns=['text', 'label']),
     lambda tokens: pd.DataFrame([(tuple(tokens), 'a'), (np.array(tokens), 'b')]*2,
                                 columns=['text', 'label']),
-    lambda tokens: Dataset.from_dict(dict(tokens=[tokens]*4, label=list('abab')))])
+    lambda tokens: Dataset.from_dict(dict(tokens=[tokens]*4, label=list('abab'))),
+    lambda tokens: [(tokens, label) for label in 'abab']])
 def test_token_lists_stay_as_they_are(make, tmp_path):
     dls = classify(make(TOKENS), valid_pct=.5)
     assert dls.char_vocab.decode(dls.train.create_item(0)[0]) == TOKENS
@@ -122,12 +123,17 @@ def test_doors_of_tags(tmp_path):
     names = Features(dict(tokens=Sequence(Value('string')),
                           tags=Sequence(ClassLabel(names=list('DANCP')))))
     data = Dataset.from_dict(dict(tokens=list(rows.words), tags=[list(range(5))]*len(rows)), names)
-    for dls in (tag(), tag(path, token_col=0, tag_col=1),
+    pairs = [(s.tokens, s.tags) for s in TAGGED]
+    for dls in (tag(), tag(path, token_col=0, tag_col=1), tag(pairs), tag(TAGGED, pairs[:4]),
                 tag(rows, token_col='words', tag_col='pos'), tag(data), tag(dict(train=TAGGED, valid=TAGGED[:4])), tag(TAGGED, TAGGED[:4])):
         assert list(dls.vocab[1]) == sorted('DANCP') and isinstance(dls.vocab[0], WordVocab)
         x, w, y = dls.one_batch()
         assert x.shape == (*w.shape, 50) and w.shape == y.shape and type(y) is TensorTags
-    assert tag().test_dl(TAGGED[:3], with_labels=True).one_batch()[2].shape == (3, 5)
+    for some in (TAGGED[:3], pairs[:3], rows[:3].set_axis(['tokens', 'tags'], axis=1)):
+        assert tag().test_dl(some, with_labels=True).one_batch()[2].shape == (3, 5)
+    some = [*map(tuple, ROWS[:3].values)]
+    assert classify().test_dl(some, with_labels=True).one_batch()[1].shape == (3,)
+    assert len(classify([*map(tuple, ROWS.values)], valid=some).valid_ds) == 3
 
 def test_rows_that_validate():
     held = ROWS.assign(is_valid=['dull' in text for text in ROWS.text])
@@ -185,18 +191,135 @@ UNTAGGED = Sentence(['a', 'film'], ['D', None])
     (lambda: classify(ROWS.assign(review='x')), "'text' and 'review' are columns: say text_col"),
     (lambda: classify(ROWS.assign(label=None)), "a row has no 'label'"),
     (lambda: classify(ROWS.assign(label='')), "a row has no 'label'"),
-    (lambda: classify(ROWS.assign(text=[None, *ROWS.text[1:]])), 'is neither a text.*dropna'),
-    (lambda: classify(ROWS.assign(text=3)), '3 is neither a text nor a list of tokens'),
-    (lambda: classify(ROWS.assign(text=[[1, 2]]*len(ROWS))), 'neither a text nor'),
+    (lambda: classify(ROWS.assign(text=3)), "column 'text', row 0: 3 is no text"),
+    (lambda: classify(ROWS.assign(text=[[1, 2]]*len(ROWS))), r"row 0: \[1, 2\] is no text"),
     (lambda: classify(ROWS.assign(funny='perhaps', sad=1), label_col=['funny', 'sad']),
      "'funny' holds 'perhaps': write 0 or 1"),
     (lambda: classify(ROWS[:1]), 'say with valid=… or a column is_valid'),
     (lambda: classify().test_dl('a text'), 'no file or folder'),
     (lambda: classify().test_dl([]), 'nothing to read'),
+    (lambda: classify().test_dl(ROWS[:0]), 'nothing to read'),
+    (lambda: classify().test_dl(list(ROWS.text), with_labels=True), 'no labels: take a table'),
     (lambda: classify().test_dl(ROWS.rename(columns=dict(text='x'))),
      "no column 'text'.*'x', 'label'")])
 def test_what_is_refused(make, says):
     with pytest.raises(CorpusError, match=says): make()
+
+# files: each door, and what it makes of each kind of bad input
+
+def write(path, text, encoding='utf-8'):
+    path.write_bytes(text.encode(encoding))
+    return path
+
+def reviews(path, *lines, header='text,label', **kwargs):
+    rows = [f'a {word} film {i},{label}' for i in range(6) for word,label in (('good', 'yes'), ('bad', 'no'))]
+    return write(path, '\n'.join([header, *rows, *lines]) + '\n', **kwargs)
+
+def sentences(path, *lines, **kwargs):
+    rows = ['Ann B-PER', 'saw O', 'Rome B-LOC', '', 'it O', 'rains O', '']*6
+    return write(path, '\n'.join([*rows, *lines]) + '\n', **kwargs)
+
+def folder(path, name, text):
+    (path/'f').mkdir()
+    write(path/'f'/name, text)
+    return path/'f'
+
+NEW_CLASS = r"'new'.*name all classes when the loaders are made, vocab=\[…\]"
+TEXTS = {               # what → (makes the file, words of the line; None: it is read)
+    'right': (lambda d: reviews(d/'a.csv'), None),
+    'a wrong column': (lambda d: reviews(d/'a.csv', header='text,stars'),
+                       "no column 'label'.*'text', 'stars'"),
+    'a ragged row': (lambda d: reviews(d/'a.csv', 'so, so,yes'),
+                     'a.csv, line 14: the header has 2 cells, and this row 3'),
+    'Latin-1': (lambda d: reviews(d/'a.csv', 'café,yes', encoding='latin-1'),
+                'a.csv is not UTF-8: its byte [0-9]+ is 0xe9'),
+    'an empty file': (lambda d: write(d/'a.csv', ''), 'a.csv has no rows'),
+    'a header alone': (lambda d: write(d/'a.csv', 'text,label\n'), 'a.csv has no rows'),
+    'an empty folder': (lambda d: folder(d, 'notes.docx', ''), 'must have files of one kind'),
+    'HTML': (lambda d: write(d/'a.html', '<html>'), "a.html can't be read.*pass the DataFrame"),
+    'HTML in a table': (lambda d: write(d/'a.csv', '<!DOCTYPE html>\n<p>a</p>\n'), "no column 'text'"),
+    'a file that is not there': (lambda d: d/'none.csv', 'no file or folder'),
+    'a row without text': (lambda d: reviews(d/'a.csv', ',yes'), '^row 12 has no text'),
+    'a row without a token': (lambda d: reviews(d/'a.csv', '\u200b ,yes'), '^row 12 has no text'),
+    'a row without a label': (lambda d: reviews(d/'a.csv', 'a film,'), "no 'label'"),
+    'a class that training lacks': (lambda d: reviews(d/'a.csv', *['film,new']*20), NEW_CLASS)}
+TAGS = {
+    'right': (lambda d: sentences(d/'a.conll'), None),
+    'a wrong column': (lambda d: write(d/'a.conll', 'Ann\nsaw\n\n'*9), 'has no column 1'),
+    'a ragged row': (lambda d: sentences(d/'a.conll', 'Ann B-PER', 'Ann'), 'line 44: expected 2 cells'),
+    'Latin-1': (lambda d: sentences(d/'a.conll', 'café O', encoding='latin-1'),
+                'a.conll is not UTF-8: its byte [0-9]+ is 0xe9'),
+    'an empty file': (lambda d: write(d/'a.conll', ''), 'a.conll has no sentence'),
+    'an empty folder': (lambda d: folder(d, 'notes.docx', ''), 'must have files of one kind'),
+    'HTML': (lambda d: write(d/'a.html', '<html>'), "a.html can't be read"),
+    'a file that is not there': (lambda d: d/'none.conll', 'no file or folder'),
+    'a text': (lambda d: write(d/'a.txt', 'a text\n'*9), 'no column'),
+    'a sentence without tags': (lambda d: sentences(d/'a.conll', 'Ann _', 'saw _'),
+                                "^row 12 has 2 tokens and 2 tags.*isn't None"),
+    'a row without text': (lambda d: write(d/'a.jsonl', '{"tokens": ["Ann"], "tags": ["O"]}\n'*9 +
+                                           '{"tokens": [], "tags": []}\n'),
+                           '^row 9 has 0 tokens and 0 tags'),
+    'tags that are too few': (lambda d: write(d/'a.jsonl', '{"tokens": ["Ann"], "tags": ["O"]}\n'*9 +
+                                              '{"tokens": ["a", "b"], "tags": ["O"]}\n'),
+                              '^row 9 has 2 tokens and 1 tags'),
+    'a class that training lacks': (lambda d: sentences(d/'a.conll', 'a new'), NEW_CLASS)}
+
+@pytest.fixture(scope='module')
+def learners():
+    sents = [Sentence(['Ann', 'saw', 'Rome'], ['B-PER', 'O', 'B-LOC'])]*8
+    return (elmo_classifier_learner(classify(), bilm(n_words=0), proj_dim=8, hidden=4),
+            elmo_tagger_learner(tag(sents), bilm(n_words=0), hidden=4))
+
+COLS = dict(token_col=0, tag_col=1)
+SENTS = [Sentence(['Ann', 'saw', 'Rome'], ['B-PER', 'O', 'B-LOC'])]*9
+DOORS = {
+    'from_files': (TEXTS, lambda source, c, t: ClassifyDataLoaders.from_files(source, **CPU)),
+    'valid': (TEXTS, lambda source, c, t: classify(valid=source)),
+    'test_dl': (TEXTS, lambda source, c, t: c.dls.test_dl(source, with_labels=True)),
+    'report': (TEXTS, lambda source, c, t: c.report(source)),
+    'from_files, tags': (TAGS, lambda source, c, t: TagDataLoaders.from_files(source, **COLS, **CPU)),
+    'valid, tags': (TAGS, lambda source, c, t: tag(SENTS, source, **COLS)),
+    'test_dl, tags': (TAGS, lambda source, c, t: t.dls.test_dl(source, with_labels=True, **COLS)),
+    'report, tags': (TAGS, lambda source, c, t: t.report(source, **COLS))}
+
+@pytest.mark.parametrize('door,what', [
+    (door, what) for door,(table, _) in DOORS.items() for what in table])
+def test_files_at_each_door(door, what, tmp_path, learners):
+    table, opened = DOORS[door]
+    make, says = table[what]
+    source = make(tmp_path)
+    if what == 'a class that training lacks' and door.startswith('from_files'): says = None
+    if says is None:
+        opened(source, *learners)
+        return
+    with pytest.raises(CorpusError, match=says) as e: opened(source, *learners)
+    assert '\n' not in str(e.value)
+
+@pytest.mark.parametrize('make', [classify, tag])
+def test_what_is_called_test_never_validates(make, tmp_path):
+    data = ROWS if make is classify else [(s.tokens, s.tags) for s in TAGGED]
+    pd.DataFrame(data, columns=['text', 'label'] if make is classify else ['tokens', 'tags']).to_json(
+        tmp_path/'test.jsonl', orient='records', lines=True)
+    with pytest.raises(CorpusError, match='what is called test never validates'):
+        make(valid=tmp_path/'test.jsonl')
+    train = ROWS if make is classify else TAGGED
+    assert 4 <= len(make(dict(train=train, test=train[:2])).valid_ds) <= 5, 'but a share does'
+
+def test_no_other_column_decides(tmp_path):
+    "Neither what is held out, nor where a sentence ends, nor what is a word"
+    names = dict(group=['treated', 'control']*24, sent_at=range(48), doc_id=3, year='1997', split='test')
+    ROWS.assign(**names).to_csv(tmp_path/'a.csv', index=False)
+    dls = classify(tmp_path/'a.csv')
+    assert (len(dls.train_ds), len(dls.valid_ds)) == (43, 5) and list(dls.vocab) == ['no', 'yes']
+    table = pd.DataFrame(dict(tokens=[s.tokens for s in TAGGED], tags=[s.tags for s in TAGGED]))
+    dls = tag(table.assign(sent_at=1, group='a', sentence=0))
+    assert (len(dls.train_ds), len(dls.valid_ds)) == (28, 4)
+    write(tmp_path/'a.conll', 'B-LOC 1997 Rome\nO 1998 is\n\n'*9)
+    dls = tag(tmp_path/'a.conll', token_col=2, tag_col=0)
+    assert dls.char_vocab.decode(dls.train_ds[0][0]) == ['Rome', 'is']
+    assert list(dls.vocab[1]) == ['B-LOC', 'O']
+    with pytest.raises(CorpusError, match=r"token_col=….*0 = 'B-LOC', 1 = '1997', 2 = 'Rome'"):
+        tag(tmp_path/'a.conll')
 
 def test_arguments_that_there_are_not():
     for make in (lambda: classify(label_names=['a']), lambda: classify(kind='number'),

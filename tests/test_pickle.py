@@ -83,7 +83,7 @@ MADE = {
     'tag loaders': tagged,
     'corpus': lambda tok: Corpus('c', dict(train=LINES), tok),
     'ElmoTransform': lambda tok: ElmoTransform(tokenizer=tok),
-    'TokensTransform': TokensTransform,
+    'TokensTransform': lambda tok: TokensTransform(tokenizer=tok),
     'ElmoBlock': ElmoBlock,
     'WordsBlock': lambda tok: WordsBlock(tokenizer=tok),
     'BiLMBlock': lambda tok: BiLMBlock(tokenizer=tok),

@@ -29,7 +29,7 @@ from ..text.read import (
 from ..text.tokens import (
     ByteCharVocab, KeepsTokenizer, WordVocab, check_sentences, get_tokenizer, one_warning,
     space_tokenize, split_texts, warn_of_cut)
-from .batches import say, shown
+from .batches import as_before, say, shown
 from .blog import ElmoPadChunk, NumericalizeChars, TensorWords, token_parts
 from .encoded import TensorChars, TensorTokens
 
@@ -92,12 +92,18 @@ class TokensDL(SortedDL):
     def get_idxs(self):
         idxs = list(super().get_idxs())
         return sorted(idxs) if self.in_order else idxs
+    def one_batch(self):
+        "A batch; a training that follows stays as it was"
+        with as_before(self): return super().one_batch()
     def create_item(self, i):
-        kept = vars(self.dataset).setdefault('kept', {})
+        state = vars(self.dataset)
+        kept = state.setdefault('kept', {})
         if i in kept: return kept[i]
         sample = super().create_item(i)
-        self.size = getattr(self, 'size', 0) + sum(part.nbytes for part in token_parts(sample))
-        if self.size < self.mb*2**20: kept[i] = sample
+        size = state.get('kept_size', 0) + sum(part.nbytes for part in token_parts(sample))
+        if size < self.mb*2**20:
+            kept[i] = sample
+            state['kept_size'] = size
         return sample
 
 class TokenBlock(TransformBlock):
@@ -241,6 +247,7 @@ def refuse_new():
 class TextDataLoaders(DataLoaders):
     "`DataLoaders` of texts or lists of tokens; shows what was read"
     said = ''
+    pair = 'text', 'label'     # the columns of a list of pairs
     @classmethod
     def from_rows(cls,
         source, train, valid,  # for what is said of them; two tables
@@ -272,20 +279,26 @@ class TextDataLoaders(DataLoaders):
     def test_dl(self,
         test_items,   # texts or lists of tokens, one by one; or what has rows, as `Sentence`s
         with_labels:bool=False, # these rows are refused where they have no token
+        token_col=None, tag_col=None, # of .conllu and .conll, see `read_conll`
         **kwargs      # of fastai's `test_dl` and `SortedDL`
     ):
         "A loader of other texts; `get_preds` answers in their places, also where one is blank"
         is_table = isinstance(test_items, (str, os.PathLike, pd.DataFrame))
         is_table = is_table or hasattr(test_items, 'features')       # of a data set
         if not is_table: test_items = list(check_sentences(test_items))
+        if with_labels: test_items = of_pairs(test_items, self.pair)
+        is_table = is_table or isinstance(test_items, pd.DataFrame)
         if not is_table and not any(isinstance(item, (Sentence, os.PathLike)) for item in test_items):
             require(test_items, "there is nothing to read")
             require(not with_labels, "these texts have no labels: take a table")
             split_texts(space_tokenize, test_items)           # each is a text, or a list of tokens
             return super().test_dl(test_items, **kwargs)
-        df = to_table(test_items)
+        df = to_table(test_items, token_col, tag_col)
         require(len(df), "there is nothing to read")
-        cols = [tl.tfms[0].cols[0] for tl in self.valid_ds.tls]
+        tls = self.valid_ds.tls if with_labels else self.valid_ds.tls[:self.valid_ds.n_inp]
+        cols = [name for tl in tls for name in tl.tfms[0].cols]
+        for name in cols: require(name in df, f"there is no column {name!r}, as training has it; "
+                                  f"the columns are {', '.join(map(repr, df.columns))}: rename one")
         self.check_rows(df, cols[0], cols[-1], with_labels)
         with refuse_new():
             dl = super().test_dl(df.to_dict('records'), with_labels=with_labels, **kwargs)
@@ -297,7 +310,7 @@ class ClassifyDataLoaders(TextDataLoaders):
     "Loaders of texts and labels: characters [B, T, W]; classes [B], or flags of labels [B, C]"
     @classmethod
     def from_df(cls,
-        df,                  # a table, a file, a data set, or these by split, see `splits_of`
+        df,                  # a table, a file, a data set, (text, label) pairs; these by split
         valid=None,          # the same; None: the split or the column is_valid, else a share
         text_col=None,       # None: one of `TEXT_COLUMNS`
         label_col=None,      # None: 'label'; a list: columns of 0 and 1
@@ -308,7 +321,7 @@ class ClassifyDataLoaders(TextDataLoaders):
         **kwargs             # bs, val_bs, path, device
     ):
         "From texts with labels"
-        tables = splits_of(df, valid)
+        tables = splits_of(of_pairs(df, cls.pair), of_pairs(valid, cls.pair))
         tables.pop('test', None)
         train, held = tables['train'], tables.get('valid')
         text_col = column(train, text_col)
@@ -331,9 +344,10 @@ class ClassifyDataLoaders(TextDataLoaders):
 # %% ../../nbs/library/blocks.ipynb #b14
 class TagDataLoaders(TextDataLoaders):
     "Loaders of tagged sentences: characters [B, T, W], word ids [B, T]; tags [B, T]"
+    pair = 'tokens', 'tags'
     @classmethod
     def from_sents(cls,
-        train,                 # `Sentence`s, a file, a table or a data set; these by split
+        train,                 # `Sentence`s, (tokens, tags), a file, a table, a data set; by split
         valid=None,            # the same; None: the split or the column is_valid, else a share
         token_col=None, tag_col=None,    # None: 'tokens' and 'tags'; see also `read_conll`
         valid_pct:float=.1, seed:int=42, # the share to validate on; which sentences
@@ -343,7 +357,8 @@ class TagDataLoaders(TextDataLoaders):
         **kwargs               # bs, val_bs, path, device
     ):
         "From sentences with tags"
-        tables = splits_of(train, valid, token_col, tag_col)
+        pairs = of_pairs(train, cls.pair), of_pairs(valid, cls.pair)
+        tables = splits_of(*pairs, token_col, tag_col)
         tables.pop('test', None)
         train_df, held = tables['train'], tables.get('valid')
         names = tag_columns(train_df, token_col, tag_col)
@@ -362,6 +377,12 @@ class TagDataLoaders(TextDataLoaders):
         else: check_texts(df, token_col)
 
 # %% ../../nbs/library/blocks.ipynb #b15
+def of_pairs(data, columns):
+    "A list of pairs as a table; anything else as it is"
+    def is_pair(item): return isinstance(item, tuple) and len(item) == 2
+    is_list = isinstance(data, (list, L)) and len(data) and all(map(is_pair, data))
+    return pd.DataFrame(list(data), columns=list(columns), dtype=object) if is_list else data
+
 def check_texts(df, text_col):
     "Raise `CorpusError` where a row holds neither a text nor a list of tokens"
     for i,text in zip(df.index, texts_of(df, text_col)):
@@ -384,6 +405,7 @@ def tag_columns(df, token_col, tag_col):
 
 def check_tags(df, token_col, tag_col):
     "Raise `CorpusError` where a sentence has not a tag for each token, or no tag at all"
+    token_col, tag_col = column(df, token_col, arg='token_col'), column(df, tag_col, arg='tag_col')
     for i,tokens,tags in zip(df.index, df[token_col], df[tag_col]):
         are_lists = all(isinstance(part, (list, tuple, np.ndarray)) for part in (tokens, tags))
         require(are_lists, f"row {i!r}: expected a list of tokens and a list of tags, and found "

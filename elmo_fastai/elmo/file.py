@@ -145,7 +145,9 @@ def check_places(source, out):
     def check(ok, why): require(ok, why, UsageError)
     is_path = isinstance(source, (str, os.PathLike)) and not str(source).startswith('hub:')
     is_file = is_path and Path(source).expanduser().is_file()
-    check(is_file or not is_path, f"There is no file {str(source)!r}")
+    is_folder = is_path and Path(source).expanduser().is_dir()
+    check(is_file or not is_path, f"There is no file {str(source)!r}"
+          f"{': it is a folder, name a file in it' if is_folder else ''}")
     check(out.suffix.lower() in WRITERS,
           f"--out {str(out)!r} should end in one of {', '.join(WRITERS)}")
     check(not out.is_dir(), f"{out} is a folder: name a file with --out")
