@@ -101,7 +101,8 @@ TOKENS = ['Zs.', "didn't", 'New York', 'a\u0301']
     lambda tokens: pd.DataFrame([(tuple(tokens), 'a'), (np.array(tokens), 'b')]*2,
                                 columns=['text', 'label']),
     lambda tokens: Dataset.from_dict(dict(tokens=[tokens]*4, label=list('abab'))),
-    lambda tokens: [(tokens, label) for label in 'abab']])
+    lambda tokens: [(tokens, label) for label in 'abab'],
+    lambda tokens: [dict(tokens=tokens, label=label) for label in 'abab']])
 def test_token_lists_stay_as_they_are(make, tmp_path):
     dls = classify(make(TOKENS), valid_pct=.5)
     assert dls.char_vocab.decode(dls.train.create_item(0)[0]) == TOKENS

@@ -361,8 +361,6 @@ def test_predict(trained):
         got, idx, p = trained.predict(text)
         assert (
             (got, int(idx)) == (label, int(label)) and p.shape == (2,) and abs(p.sum() - 1) < 1e-5)
-    blank = [trained.predict(text)[2] for text in ('', '  ', [])]
-    assert all(torch.equal(p, blank[0]) for p in blank) and blank[0].isfinite().all()
     with pytest.raises(CorpusError, match='neither a text nor'): trained.predict([1])
     inp, *_ = trained.predict('the film was great .', with_input=True)
     assert inp == 'the film was great .'
@@ -372,11 +370,6 @@ def test_predictions_come_in_the_order_of_the_texts(trained):
     p, _ = trained.get_preds(dl=trained.dls.test_dl(texts))
     assert all(close(q, trained.predict(t)[2]) for q,t in zip(p, texts))
     with torch.no_grad(): assert close(p, trained.model.eval()(texts).softmax(-1))
-
-def test_blank_texts_are_answered_in_their_places(trained):
-    texts = ['the film was good .', '', 'the film was dull .', ' ']
-    p, _ = trained.get_preds(dl=trained.dls.test_dl(texts))
-    assert all(close(q, trained.predict(t)[2]) for q,t in zip(p, texts)) and p.isfinite().all()
 
 def test_results_and_interpretation(trained, capsys):
     trained.show_results(max_n=2)
@@ -405,6 +398,11 @@ def test_export_and_load(trained, tmp_path):
         trained.export(tmp_path/'c.pkl')
         again = load_learner(tmp_path/'c.pkl')
     for t,_ in ROWS[::7]: assert close(trained.predict(t)[2], again.predict(t)[2])
+    assert again.report(table(ROWS)).accuracy == trained.report(table(ROWS)).accuracy
+    with pytest.warns(UserWarning, match='1 of 2 texts'):
+        assert again.get_preds(dl=again.dls.test_dl(['', 'good']))[0].isnan().any(1).tolist() == [
+            True, False]
+    with pytest.raises(CorpusError, match='row 1 has no text'): again.report(table([('a', 1), ('', 0)]))
     assert b'awful' not in (tmp_path/'c.pkl').read_bytes(), 'no text of the training data'
 
 def test_save_and_load_encoder(tmp_path):

@@ -14,6 +14,7 @@ from elmo_fastai.text.corpora import Sentence, toy_corpus
 from elmo_fastai.text.tokens import word_tokenize
 from elmo_fastai.text.tokens import ByteCharVocab
 from elmo_fastai.nn.bilm import BiLM
+from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.data.blocks import IGNORE, TagDataLoaders, TagLoss
 from elmo_fastai.tasks.cbow import WordVectors, interval
 from elmo_fastai.text.tokens import WordVocab
@@ -258,8 +259,8 @@ def test_predict(learn, tags):
         assert none == [] and len(ids) == 0 and p.shape == (0, n_tags)
     tagged = learn.tag(['', 'they play near the bank .', []])
     assert tagged[0] == tagged[2] == [] and [t for _,t in tagged[1]] == tags and learn.tag([]) == []
-    with pytest.raises(CorpusError, match='neither a text'): learn.predict([7])
-    with pytest.raises(CorpusError, match='put the text into a list'): learn.tag('a text')
+    with pytest.raises(TypeError, match='neither a text'): learn.predict([7])
+    with pytest.raises(TypeError, match='put it into a list'): learn.tag('a text')
 
 def test_get_preds_is_in_the_order_of_the_data(learn, corpus, tags):
     sents = corpus.gold['valid']

@@ -283,18 +283,12 @@ class TextDataLoaders(DataLoaders):
         **kwargs      # of fastai's `test_dl` and `SortedDL`
     ):
         "A loader of other texts; `get_preds` answers in their places, also where one is blank"
-        is_table = isinstance(test_items, (str, os.PathLike, pd.DataFrame))
-        is_table = is_table or hasattr(test_items, 'features')       # of a data set
-        if not is_table: test_items = list(check_sentences(test_items))
-        if with_labels: test_items = of_pairs(test_items, self.pair)
-        is_table = is_table or isinstance(test_items, pd.DataFrame)
-        if not is_table and not any(isinstance(item, (Sentence, os.PathLike)) for item in test_items):
-            require(test_items, "there is nothing to read")
-            require(not with_labels, "these texts have no labels: take a table")
-            split_texts(space_tokenize, test_items)           # each is a text, or a list of tokens
-            return super().test_dl(test_items, **kwargs)
-        df = to_table(test_items, token_col, tag_col)
+        df = rows_or_texts(test_items, self.pair if with_labels else None, token_col, tag_col)
         require(len(df), "there is nothing to read")
+        if isinstance(df, list):
+            require(not with_labels, "these texts have no labels: take a table")
+            split_texts(space_tokenize, df)           # each is a text, or a list of tokens
+            return super().test_dl(df, **kwargs)
         tls = self.valid_ds.tls if with_labels else self.valid_ds.tls[:self.valid_ds.n_inp]
         cols = [name for tl in tls for name in tl.tfms[0].cols]
         for name in cols: require(name in df, f"there is no column {name!r}, as training has it; "
@@ -382,6 +376,15 @@ def of_pairs(data, columns):
     def is_pair(item): return isinstance(item, tuple) and len(item) == 2
     is_list = isinstance(data, (list, L)) and len(data) and all(map(is_pair, data))
     return pd.DataFrame(list(data), columns=list(columns), dtype=object) if is_list else data
+
+def rows_or_texts(data, pair, token_col, tag_col):
+    "What has rows as a table, pairs too where their columns are named; else a list of texts"
+    is_table = isinstance(data, (str, os.PathLike, pd.DataFrame)) or hasattr(data, 'features')
+    if not is_table: data = list(check_sentences(data))
+    if pair: data = of_pairs(data, pair)
+    are_texts = isinstance(data, list) and not any(
+        isinstance(item, (Sentence, dict, os.PathLike)) for item in data[:1])
+    return data if are_texts else to_table(data, token_col, tag_col)
 
 def check_texts(df, text_col):
     "Raise `CorpusError` where a row holds neither a text nor a list of tokens"

@@ -346,8 +346,9 @@ def opened(data):
 
 # %% ../../nbs/library/read.ipynb #to_table2
 def of_list(items):
-    "A list of texts, of lists of tokens or of `Sentence`s as a table"
+    "A list of texts, of lists of tokens, of `Sentence`s or of rows {…} as a table"
     require(len(items), "the list is empty")
+    if all(isinstance(item, dict) for item in items): return pd.DataFrame(list(items), dtype=object)
     if all(isinstance(item, Sentence) for item in items):
         columns = dict(tokens=[sent.tokens for sent in items], tags=[sent.tags for sent in items])
         return pd.DataFrame(columns, dtype=object)
