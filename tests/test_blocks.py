@@ -200,7 +200,15 @@ UNTAGGED = Sentence(['a', 'film'], ['D', None])
     (lambda: classify().test_dl('a text'), 'no file or folder'),
     (lambda: classify().test_dl([]), 'nothing to read'),
     (lambda: classify().test_dl(ROWS[:0]), 'nothing to read'),
-    (lambda: classify().test_dl(list(ROWS.text), with_labels=True), 'no labels: take a table'),
+    (lambda: classify().test_dl(list(ROWS.text), with_labels=True), r'item 0 .*a pair \(text, label\)'),
+    (lambda: classify(list(ROWS.text)), r'item 0 .*a pair \(text, label\)'),
+    (lambda: tag([['a', 'b']]*9), r'item 0 .*a pair \(tokens, tags\)'),
+    (lambda: classify(valid=ROWS[:0]), 'valid has no rows'),
+    (lambda: classify(valid=ROWS[['text']]), "no column 'label'.*label_col"),
+    (lambda: tag(valid=pd.DataFrame(dict(tokens=[['a']]))), "no column 'tags'.*tag_col"),
+    (lambda: classify(label_col=['label', 'sad']), "no column 'sad'.*label_col"),
+    (lambda: classify(ROWS.assign(label=[['a'], ['b']]*24)), r"several of a text.*label_delim=';'"),
+    (lambda: classify(ROWS.assign(label=1), label_delim=';'), '1 is no text, and label_delim'),
     (lambda: classify().test_dl(ROWS.rename(columns=dict(text='x'))),
      "no column 'text'.*'x', 'label'")])
 def test_what_is_refused(make, says):
@@ -326,6 +334,7 @@ def test_arguments_that_there_are_not():
     for make in (lambda: classify(label_names=['a']), lambda: classify(kind='number'),
                  lambda: tag(labels=['a'])):
         with pytest.raises(TypeError, match='unexpected keyword'): make()
+    with pytest.raises(ValueError, match='one word at least'): classify(max_words=0)
 
 # fastai
 

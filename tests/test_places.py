@@ -116,7 +116,8 @@ def test_a_blank_has_its_place(door, ask, blank):
 FORMS = {'tuple': tuple, 'L': L, 'generator': iter, 'array': lambda texts: np.array(texts),
          'objects': lambda texts: np.array(texts, object), 'column': lambda texts: pd.Series(texts),
          'another index': lambda texts: pd.Series(texts, range(7, 3, -1)),
-         'categories': lambda texts: pd.Series(texts, dtype='category')}
+         'categories': lambda texts: pd.Series(texts, dtype='category'),
+         'column of a data set': lambda texts: Dataset.from_dict(dict(text=texts))['text']}
 
 @each_door
 @pytest.mark.parametrize('form', FORMS.values(), ids=FORMS)

@@ -41,6 +41,8 @@ class TokensTransform(KeepsTokenizer, Transform):
         tokenizer='words',   # of texts, see `get_tokenizer`
         max_words:int=None   # so many tokens at most; None: all
     ):
+        require(max_words is None or max_words > 0,
+                f"max_words={max_words!r}: a text keeps one word at least", ValueError)
         self.tokenizer = tokenizer
         self.tokenize = get_tokenizer(tokenizer)
         self.max_words = max_words
@@ -49,6 +51,7 @@ class TokensTransform(KeepsTokenizer, Transform):
         "The tokens of a text; those of a list as they are"
         tokens = item
         if isinstance(item, str): tokens = [t for t in self.tokenize(item) if t.strip()]
+        if isinstance(tokens, np.ndarray): tokens = tokens.tolist()
         is_list = isinstance(tokens, self.input_types)
         require(is_list and all(isinstance(token, str) for token in tokens), f"{item!r:.60} is "
                 "neither a text nor a list of tokens: leave such rows out, as df.dropna() does")
@@ -229,9 +232,13 @@ class LabelCell(Cell):
             for name,flag in flags.items(): require(flag is not None, f"the column {name!r} holds "
                                                     f"{row[name]!r:.30}: write 0 or 1")
             return [name for name,flag in flags.items() if flag]
+        is_one = np.ndim(label) == 0 and not isinstance(label, dict)
+        require(is_one, f"a row has the labels {label!r:.60}: several of a text stand in one cell, "
+                "as 'a;b' with label_delim=';', or in columns of 0 and 1, label_col=[…]")
         is_missing = label is None or label != label or label == '' and self.label_delim is None
         require(not is_missing, f"a row has no {self.cols[0]!r}: leave such rows out ({row!r:.60})")
         if self.label_delim is None: return label
+        require(isinstance(label, str), f"{label!r:.60} is no text, and label_delim divides texts")
         return [part.strip() for part in label.split(self.label_delim) if part.strip()]
 
 # %% ../../nbs/library/blocks.ipynb #b12
@@ -242,7 +249,8 @@ def refuse_new():
     except KeyError as e:
         if 'not included in the training' not in str(e): raise
         raise CorpusError(f"{e.args[0]}: name all classes when the loaders are made, "
-                          "vocab=[…], or leave such rows out") from e
+                          "vocab=[…] (those of a .csv are texts, as '1'), or leave such rows out"
+                          ) from e
 
 class TextDataLoaders(DataLoaders):
     "`DataLoaders` of texts or lists of tokens; shows what was read"
@@ -259,8 +267,10 @@ class TextDataLoaders(DataLoaders):
         "From rows to train and to validate on"
         n_train, n_valid = len(train), len(valid)
         chars = block.type_tfms[0][-1]      # of its `ElmoBlock`
-        columns = [column(df, name) for df in (valid, train) for name in L(facts.values()).concat()]
-        columns = list(dict.fromkeys(columns))
+        for fact,names in facts.items():
+            for df in (train, valid):
+                for name in names: column(df, name, arg=f"{fact.removesuffix('s')}_col")
+        columns = list(dict.fromkeys(L(facts.values()).concat()))
         items = [row for df in (train, valid) for row in df[columns].to_dict('records')]
         block.splitter = IndexSplitter(range(n_train, n_train + n_valid))
         with refuse_new(), one_warning(chars.char_vocab):
@@ -286,7 +296,6 @@ class TextDataLoaders(DataLoaders):
         df = rows_or_texts(test_items, self.pair if with_labels else None, token_col, tag_col)
         require(len(df), "there is nothing to read")
         if isinstance(df, list):
-            require(not with_labels, "these texts have no labels: take a table")
             split_texts(space_tokenize, df)           # each is a text, or a list of tokens
             return super().test_dl(df, **kwargs)
         tls = self.valid_ds.tls if with_labels else self.valid_ds.tls[:self.valid_ds.n_inp]
@@ -322,7 +331,7 @@ class ClassifyDataLoaders(TextDataLoaders):
         for part in tables.values(): check_texts(part, text_col)
         are_flags = isinstance(label_col, (list, tuple))
         if not are_flags: label_col = [column(train, label_col, LABEL_COLUMNS, 'label_col')]
-        names = list(label_col)
+        names = [column(train, name, arg='label_col') for name in label_col]
         read_label = LabelCell(names, label_delim, are_flags)
         several = are_flags or label_delim is not None
         labels = [read_label(row) for row in train[names].to_dict('records')]
@@ -371,19 +380,22 @@ class TagDataLoaders(TextDataLoaders):
         else: check_texts(df, token_col)
 
 # %% ../../nbs/library/blocks.ipynb #b15
+def has_rows(item): return isinstance(item, (Sentence, dict, os.PathLike))  # or is one
+
 def of_pairs(data, columns):
-    "A list of pairs as a table; anything else as it is"
-    def is_pair(item): return isinstance(item, tuple) and len(item) == 2
-    is_list = isinstance(data, (list, L)) and len(data) and all(map(is_pair, data))
-    return pd.DataFrame(list(data), columns=list(columns), dtype=object) if is_list else data
+    "A list of pairs as a table, and what has rows as it is; a list of texts has no labels"
+    if not isinstance(data, (list, L)) or not len(data) or has_rows(data[0]): return data
+    for i,item in enumerate(data):
+        require(isinstance(item, tuple) and len(item) == 2, f"item {i} of the list is "
+                f"{item!r:.60}, and must be a pair ({', '.join(columns)})")
+    return pd.DataFrame(list(data), columns=list(columns), dtype=object)
 
 def rows_or_texts(data, pair, token_col, tag_col):
     "What has rows as a table, pairs too where their columns are named; else a list of texts"
-    is_table = isinstance(data, (str, os.PathLike, pd.DataFrame)) or hasattr(data, 'features')
+    is_table = isinstance(data, (str, os.PathLike, pd.DataFrame)) or hasattr(data, 'with_format')
     if not is_table: data = list(check_sentences(data))
     if pair: data = of_pairs(data, pair)
-    are_texts = isinstance(data, list) and not any(
-        isinstance(item, (Sentence, dict, os.PathLike)) for item in data[:1])
+    are_texts = isinstance(data, list) and not any(map(has_rows, data[:1]))
     return data if are_texts else to_table(data, token_col, tag_col)
 
 def check_texts(df, text_col):

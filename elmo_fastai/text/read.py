@@ -376,7 +376,7 @@ def to_table(
     if isinstance(data, pd.DataFrame): return data
     if is_files(data): return pd.concat(map(of_file, data), ignore_index=True)
     if isinstance(data, (list, tuple, L)): return of_list(data)
-    if hasattr(data, 'features') and hasattr(data, '__len__'): return of_dataset(data)
+    if hasattr(data, 'with_format') and hasattr(data, '__len__'): return of_dataset(data)
     names = f" with the splits {', '.join(data)}" if isinstance(data, Mapping) else ''
     raise CorpusError(f"{type(data).__name__}{names} is no table. {READ}, or a list of texts")
 
@@ -415,6 +415,7 @@ def splits_of(
     "Tables by split: 'train', and 'valid' and 'test' where they are"
     parts = parts_of(data, valid, test)
     tables = {split: to_table(part, token_col, tag_col) for split,part in parts.items()}
+    for split,df in tables.items(): require(len(df), f"{split} has no rows")
     require('valid' not in tables or 'is_valid' not in tables['train'],
             "a column is_valid says what validates, and so does valid=…: leave one out")
     return tables
