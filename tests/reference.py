@@ -192,11 +192,13 @@ def page(package, shown):
         file = f'elmo_fastai/{package}/{name}.py'
         yield (f'## {package}.{name}\n\n{sentence(summary(m))}\n\n'
                f'Told in [{title_of(nb)}](../{nb}) · [{file}]({SOURCE}/{file})')
-        new = [k for k in m.__all__ if k not in shown]
+        # without fastai's functions that show something, to which a module adds our types
+        public = [k for k in m.__all__ if type(getattr(m, k)).__module__ != 'plum._function']
+        new = [k for k in public if k not in shown]
         for k in new:
             shown.add(k)
             yield from named(k, getattr(m, k))
-        if old := [k for k in m.__all__ if k not in new]:
+        if old := [k for k in public if k not in new]:
             yield 'Also here: ' + ', '.join(map(code, old)) + '.'
 
 def index(texts):

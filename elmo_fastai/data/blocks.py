@@ -232,14 +232,47 @@ class LabelCell(Cell):
             for name,flag in flags.items(): require(flag is not None, f"the column {name!r} holds "
                                                     f"{row[name]!r:.30}: write 0 or 1")
             return [name for name,flag in flags.items() if flag]
-        is_one = np.ndim(label) == 0 and not isinstance(label, dict)
-        require(is_one, f"a row has the labels {label!r:.60}: several of a text stand in one cell, "
-                "as 'a;b' with label_delim=';', or in columns of 0 and 1, label_col=[…]")
+        if isinstance(label, (list, tuple, set, dict, np.ndarray)): raise CorpusError(
+            f"a row has the labels {label!r:.60}: several of a text stand in one cell, as 'a;b' "
+            "with label_delim=';', or in columns of 0 and 1, label_col=[…]")
         is_missing = label is None or label != label or label == '' and self.label_delim is None
-        require(not is_missing, f"a row has no {self.cols[0]!r}: leave such rows out ({row!r:.60})")
+        if is_missing: raise CorpusError(
+            f"a row has no {self.cols[0]!r}: leave such rows out ({row!r:.60})")
         if self.label_delim is None: return label
         require(isinstance(label, str), f"{label!r:.60} is no text, and label_delim divides texts")
         return [part.strip() for part in label.split(self.label_delim) if part.strip()]
+
+# %% ../../nbs/library/blocks.ipynb #b11b
+def has_rows(item): return isinstance(item, (Sentence, dict, os.PathLike))  # or is one
+
+def of_pairs(data, columns):
+    "A list of pairs as a table, and what has rows as it is; a list of texts has no labels"
+    if not isinstance(data, (list, L)) or not len(data) or has_rows(data[0]): return data
+    for i,item in enumerate(data):
+        require(isinstance(item, tuple) and len(item) == 2, f"item {i} of the list is "
+                f"{item!r:.60}, and must be a pair ({', '.join(columns)})")
+    return pd.DataFrame(list(data), columns=list(columns), dtype=object)
+
+def rows_or_texts(data, pair, token_col, tag_col):
+    "What has rows as a table, pairs too where their columns are named; else a list of texts"
+    is_table = isinstance(data, (str, os.PathLike, pd.DataFrame)) or hasattr(data, 'with_format')
+    if not is_table: data = list(check_sentences(data))
+    if pair: data = of_pairs(data, pair)
+    are_texts = isinstance(data, list) and not any(map(has_rows, data[:1]))
+    return data if are_texts else to_table(data, token_col, tag_col)
+
+def check_texts(df, text_col):
+    "Raise `CorpusError` where a row holds neither a text nor a list of tokens"
+    for i,text in zip(df.index, texts_of(df, text_col)):
+        if text is None: raise CorpusError(
+            f"row {i!r} has no text: leave such rows out, as df.dropna() does; or write '' there, "
+            "as df.fillna('') does, for an empty answer in its place")
+
+def refuse_blank(dl, names=None):
+    "Raise `CorpusError` where a row to learn from, or to judge by, has no token"
+    names = count() if names is None else names
+    for i,n in zip(names, getattr(dl, 'res', [])):
+        if not n: raise CorpusError(f"row {i!r} has no text, and a label: leave such rows out")
 
 # %% ../../nbs/library/blocks.ipynb #b12
 @contextmanager
@@ -380,36 +413,6 @@ class TagDataLoaders(TextDataLoaders):
         else: check_texts(df, token_col)
 
 # %% ../../nbs/library/blocks.ipynb #b15
-def has_rows(item): return isinstance(item, (Sentence, dict, os.PathLike))  # or is one
-
-def of_pairs(data, columns):
-    "A list of pairs as a table, and what has rows as it is; a list of texts has no labels"
-    if not isinstance(data, (list, L)) or not len(data) or has_rows(data[0]): return data
-    for i,item in enumerate(data):
-        require(isinstance(item, tuple) and len(item) == 2, f"item {i} of the list is "
-                f"{item!r:.60}, and must be a pair ({', '.join(columns)})")
-    return pd.DataFrame(list(data), columns=list(columns), dtype=object)
-
-def rows_or_texts(data, pair, token_col, tag_col):
-    "What has rows as a table, pairs too where their columns are named; else a list of texts"
-    is_table = isinstance(data, (str, os.PathLike, pd.DataFrame)) or hasattr(data, 'with_format')
-    if not is_table: data = list(check_sentences(data))
-    if pair: data = of_pairs(data, pair)
-    are_texts = isinstance(data, list) and not any(map(has_rows, data[:1]))
-    return data if are_texts else to_table(data, token_col, tag_col)
-
-def check_texts(df, text_col):
-    "Raise `CorpusError` where a row holds neither a text nor a list of tokens"
-    for i,text in zip(df.index, texts_of(df, text_col)):
-        require(text is not None, f"row {i!r} has no text: leave such rows out, as df.dropna() "
-                "does; or write '' there, as df.fillna('') does, for an empty answer in its place")
-
-def refuse_blank(dl, names=None):
-    "Raise `CorpusError` where a row to learn from, or to judge by, has no token"
-    names = count() if names is None else names
-    for i,n in zip(names, getattr(dl, 'res', [])):
-        require(n, f"row {i!r} has no text, and a label: leave such rows out")
-
 def tag_columns(df, token_col, tag_col):
     "The names of the columns of tokens and tags"
     # of .conllu and .conll the arguments named columns of the file, which are read already
