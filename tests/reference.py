@@ -28,6 +28,8 @@ CONSTANTS = dict(
     CHECKPOINT_NAME='How the folder of a checkpoint is called: step, epoch and batch.',
     CORPORA='The corpora that `elmo_pretrain` knows by name, and the function that makes each.',
     TEXT_COLUMNS="The usual names of a table's column of texts.",
+    SHOWN='How many rows and columns of a table a report shows.',
+    STREAMED='The endings of files that are read as a stream.',
     LEXICON='The scenes of the toy grammar: who does what to what where, in each sense of each '
     'word.',
     Word='A word as the grammar writes it: its form, its tag, and its sense if it has several.',
@@ -44,8 +46,6 @@ CONSTANTS = dict(
     RECIPES='What `elmo_pretrain` does otherwise than by default on a corpus with a name, unless '
     'it is told.', BOXED='The models that come with the package.',
     LABEL_COLUMNS="The usual name of a table's column of labels.",
-    plot_top_losses="fastai's function, which `Interpretation` calls, for texts and for tagged "
-    "sentences.",
     IGNORE='The tag of padding, and of tokens without a tag.',
     FAST='The parts of a `BiLM` that `speed_up` exchanges, and for which.')
 
