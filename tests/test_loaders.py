@@ -9,10 +9,8 @@ from elmo_fastai.text.tokens import WordVocab
 from elmo_fastai.data.batches import SentenceDataLoader
 from elmo_fastai.data.blog import BiLMBlock
 from elmo_fastai.data.buffered import BufferedDataLoader, Reader
-from elmo_fastai.data.labels import ClassifyDataLoaders
 from elmo_fastai.data.loaders import ElmoDataLoaders as Loaders
 from elmo_fastai.data.streams import stream_loaders
-from elmo_fastai.data.tagged import TagDataLoaders
 from loading import found, key, same
 
 # factories
