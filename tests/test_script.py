@@ -726,7 +726,7 @@ def test_it_begins_where_the_model_was(trained, reviews, tmp_path, monkeypatch, 
     adding(monkeypatch, lambda: See(1, before, 'before_batch'))
     folder = train(reviews, tmp_path/'m', start=trained/name, kind=kind, seq_len=16, epochs=2,
                    say=told.append, **OTHER)
-    sizes = dict(seq_len=16) if kind == 'stream' else dict(valid_bs=256)
+    sizes = dict(seq_len=16) if kind == 'stream' else dict(val_bs=256)
     dls = loaders(reviews, kind=kind, vocab=vocab, char_vocab=lm.char_vocab, **sizes)
     exact = evaluate(lm, dls.valid)
     for k in FIGURES: assert first[k] == pytest.approx(exact[k], rel=1e-6)

@@ -59,7 +59,7 @@ class ElmoDataLoaders(DataLoaders):
         corpus,                  # a `Corpus`, or what `text_corpus` takes: a file, a table, …
         kind='sentences',        # 'sentences', 'stream' or 'cbow'
         bs:int=None,             # sentences, strips or examples; None: the loader's default
-        valid_bs:int=None,       # None: as `bs`; a short text gets fewer
+        val_bs:int=None,       # None: as `bs`; a short text gets fewer
         tokenizer=None,          # see `get_tokenizer`; None: the corpus's own
         vocab:WordVocab=None,    # None: built from the training split
         char_vocab=None,         # None: `ByteCharVocab()`
@@ -107,7 +107,7 @@ class ElmoDataLoaders(DataLoaders):
         sents, notes, blank = read_split(corpus, 'valid')
         text = EncodedText(sents, train.types, max_words, **notes)
         args['shuffle'] = False
-        if valid_bs is not None: args['bs'] = valid_bs
+        if val_bs is not None: args['bs'] = val_bs
         if kind == 'stream': args = fit_stream(len(text.ids), **args)
         res = cls(train, LOADERS[kind](text, **args), path=path, device=device)
         res.path = FilePath(path)

@@ -256,7 +256,7 @@ def make_loaders(source, corpus, run, device):
     if settings.stream: return stream_loaders(source, **kwargs, **given(
         valid=settings.valid, n_valid=settings.valid_rows, text_col=settings.text_col,
         n_batches=settings.steps, buffer=settings.buffer, tokenizer=settings.tokenizer))
-    if settings.kind == 'sentences': kwargs['valid_bs'] = 256
+    if settings.kind == 'sentences': kwargs['val_bs'] = 256
     dls = ElmoDataLoaders.from_corpus(corpus, **kwargs)
     n = len(dls.train.text)
     require(n >= settings.bs or settings.kind == 'stream', f"The training text has {n} sentences, "
