@@ -4,7 +4,7 @@ import numpy as np, pandas as pd, pytest, torch
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Sequence, Value
 from fastai.basics import Learner, accuracy, set_seed
 from fastai.data.all import (
-    CategoryBlock, ColReader, DataBlock, MultiCategoryBlock, RandomSplitter, TransformBlock)
+    CategoryBlock, ColReader, DataBlock, MultiCategoryBlock, RandomSplitter)
 from hypothesis import given, strategies as st
 from torch import nn
 

@@ -165,7 +165,7 @@ def test_real_sst2():
         c.gold['valid']} == {0, 1}
 
 def test_real_ud():
-    c = treebank('UD_English-EWT', data_folder('ud-ewt'))
+    c = treebank('UD_English-EWT', local('ud-ewt'))
     assert [len(v) for v in c.splits.values()] == [12544, 2001, 2077]
     assert [sum(len(o.tokens) for o in v) for v in c.gold.values()] == [204577, 25147, 25094]
     assert len({t for o in c.gold['train'] for t in o.tags}) == 17
@@ -175,7 +175,7 @@ def test_real_ud():
         'PROPN', 'PUNCT'] and c.train[0] == first.text)
 
 def test_real_novels():
-    d = data_folder('novels')
+    d = local('novels')
     c = text_corpus(d, d/'valid')
     assert (not any(o.startswith('\ufeff') for o in c.train) and len(c.valid) > 1000 and
         'test' not in c.splits)
@@ -222,7 +222,7 @@ def test_a_login_page_is_no_corpus(no_copies, server, monkeypatch):
 
 def test_the_published_checksum(no_copies):
     "That of the local copy"
-    data = (data_folder('tiny_shakespeare')/'input.txt').read_bytes()
+    data = (local('tiny_shakespeare')/'input.txt').read_bytes()
     assert corpora._SHAKESPEARE_HASH == 'sha256:' + hashlib.sha256(data).hexdigest()
 
 def test_download_and_cache(no_copies, server, monkeypatch):

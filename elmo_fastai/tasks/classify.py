@@ -243,7 +243,7 @@ def elmo_classifier_learner(
     "A `Learner` for texts and labels, its biLM frozen"
     require(dls.c > 1 or isinstance(dls.train_ds.loss_func, BCEWithLogitsLossFlat),
             f"a classifier needs two classes or more, and here is {dls.vocab}")
-    loss_func = loss_func or dls.train_ds.loss_func
+    loss_func = loss_func or deepcopy(dls.train_ds.loss_func)      # its threshold is its own
     require(hasattr(loss_func, 'decodes'), f"loss_func={loss_func!r:.60} does not say what its "
             "scores mean: take one of fastai's, such as CrossEntropyLossFlat", ValueError)
     elmo = deepcopy(backbone(elmo, dls.char_vocab))
