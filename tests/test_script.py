@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 import elmo_fastai
 from elmo_fastai.train import script
 from elmo_fastai.elmo.module import without_head
-from elmo_fastai.base.errors import CheckpointError, CommandError, Interrupted
+from elmo_fastai.base.errors import CheckpointError, CommandError, CorpusError, Interrupted
 from elmo_fastai.base.processes import use_threads
 from elmo_fastai.text.corpora import Corpus, toy_corpus
 from elmo_fastai.text.corpora import text_corpus
@@ -182,8 +182,8 @@ def test_a_folder_without_permission(corpus, tmp_path):
 
 @pytest.mark.parametrize('stream', [False, True])
 @pytest.mark.parametrize('name,folder', [
-    ('my.text.txt', 'my.text'), ('books/*.txt', 'books'), ('./books', 'books'),
-    (['books/a.txt', 'books/b.txt'], 'books')], ids=str)
+    ('my.text.txt', 'my.text'), ('./books', 'books'),
+    ([Path('books/a.txt'), Path('books/b.txt')], 'books')], ids=str)
 def test_default_folders(tmp_path, monkeypatch, name, folder, stream):
     (tmp_path/'books').mkdir()
     for file in ('my.text.txt', 'books/a.txt', 'books/b.txt'): (tmp_path/file).write_text(RIVER)
@@ -387,9 +387,11 @@ def test_a_training_leaves_the_random_numbers_alone():
                "assert random.getstate() == before")
     assert not subprocess.run([sys.executable, '-c', program]).returncode
 
-@pytest.mark.parametrize('valid', ['v.txt', ['v.txt'], .5])
-def test_what_validates_a_table_stands_in_the_table(valid):
-    with pytest.raises(CommandError, match='--valid|valid is a'):
+@pytest.mark.parametrize('valid,error,says', [
+    ('v.txt', CorpusError, 'no file or folder v.txt'), (['v.txt'], CommandError, 'valid is a'),
+    (.5, CommandError, 'valid is a')], ids=str)
+def test_what_validates_is_a_file(valid, error, says):
+    with pytest.raises(error, match=says):
         pretrain(pd.DataFrame(dict(text=['a b c'])), valid=valid, epochs=1)
 
 def test_a_corpus_with_splits_is_no_stream():
@@ -773,11 +775,9 @@ def test_a_text_is_split_as_the_model_s_text_was(text, tmp_path):
     whole = on(str(text/'a.txt'), 'whole')
     assert tokenizer(whole) == report_of(whole)['tokenizer'] == 'chars' == toml_of(whole)['tokenizer']
     assert tokenizer(on(str(text/'a.txt'), 'said', tokenizer='space')) == 'space'
-    assert tokenizer(on(str(text/'a.conll'), 'tokens')) == 'space'
+    assert tokenizer(on(str(text/'a.conll'), 'tokens', token_col=0)) == 'space'
     assert tokenizer(on(Corpus('c', dict(train=['a b']*40, valid=['a'])), 'corpus')) == 'words'
-    for source,name in (('a.txt', 'chars'), ('a.conll', 'space')):
-        folder = on(str(text/source), f'stream-{name}', stream=True, valid_rows=9)
-        assert tokenizer(folder) == name
+    assert tokenizer(on(str(text/'a.txt'), 'stream', stream=True, valid_rows=9)) == 'chars'
     interrupted_at(3, str(text/'a.txt'), text/'m', start=base, **how)
     again = going_on(None, text/'m.run')
     assert tokenizer(again) == 'chars' and weights(again) == weights(whole)

@@ -20,13 +20,17 @@ from ..base.files import whole_folder
 from ..base.look import PALETTE
 from ..text.corpora import ToyCorpus
 from ..text.ngrams import KneserNey
-from ..text.tokens import CharVocab
+from ..text.tokens import CharVocab, get_tokenizer, split_texts
 from ..nn.bilm import BiLM, evaluate, evaluation_copy
 from ..elmo.folder import REPORT, own_names
 from ..data.batches import SentenceDataLoader, valid_loader
 from ..data.encoded import EncodedText, TokenTypes
 
 # %% ../../nbs/library/report.ipynb #c012
+def _sentences(corpus, split, dls):
+    "The tokens of each line of a split, as the loaders divide a line"
+    return split_texts(get_tokenizer(dls.tokenizer), corpus.splits.get(split, []))
+
 def baselines(
     corpus,     # a `Corpus`
     dls,        # its loaders: their vocabulary decides which words are `<unk>`
@@ -34,8 +38,7 @@ def baselines(
     """What counting reaches on the validation lines; where the loaders cut a sentence, on the
     predictions that are left"""
     def encoded(split):
-        sents = map(dls.vocab.encode, corpus.sentences(split))
-        return [ids for ids in sents if ids]
+        return [dls.vocab.encode(tokens) for tokens in _sentences(corpus, split, dls) if tokens]
     train = encoded('train')
     valid = encoded('valid')
     most = dls.valid.text.max_words or math.inf
@@ -228,7 +231,7 @@ def make_report(
     r = dict(corpus=corpus.name, model=model.config.name, dropout=model.config.dropout, floor=None,
              ratio_to_floor=None, sense_accuracy=None, sense_baseline=None, **text_shares(dls))
     r |= _perplexities(ppl) | baselines(corpus, dls)
-    tests = list(corpus.sentences('test'))
+    tests = _sentences(corpus, 'test', dls)
     text = EncodedText([tokens for tokens in tests if tokens], dls.types, dls.valid.text.max_words)
     tested = dict.fromkeys(ppl)
     if len(text): tested = evaluate(model, valid_loader(dls.valid, text))
