@@ -1,6 +1,5 @@
 "Corpora: files, splits, faults, local copies, downloads that fail"
 import hashlib, http.server, os, pickle, threading, zipfile
-from pathlib import Path
 
 import pytest
 import requests

@@ -12,7 +12,6 @@ from elmo_fastai.all import (
 from elmo_fastai.text.corpora import toy_corpus
 from elmo_fastai.nn.bilm import BiLM, BiLMConfig, evaluate
 from elmo_fastai.data.batches import as_before
-from elmo_fastai.data.buffered import BufferedDataLoader
 from elmo_fastai.data.loaders import ElmoDataLoaders
 from elmo_fastai.data.streams import stream_loaders
 from elmo_fastai.train.checkpoint import Checkpoints, checkpoints_in, resume

@@ -17,7 +17,6 @@ from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.tasks.classify import elmo_classifier_learner
 from elmo_fastai.tasks.scores import bootstrap, compare, span_scores
 from elmo_fastai.tasks.tag import elmo_tagger_learner
-from copies import local
 from made import fit
 
 SENTS = [Sentence('ann left new york .'.split(), 'B-PER O B-LOC I-LOC O'.split()),

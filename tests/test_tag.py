@@ -9,7 +9,7 @@ from fastai.basics import DataLoaders, Learner, load_learner
 from fastai.interpret import ClassificationInterpretation, Interpretation
 from fastai.torch_core import set_seed
 
-from elmo_fastai.base.errors import CorpusError, ModelFileError
+from elmo_fastai.base.errors import ModelFileError
 from elmo_fastai.text.corpora import Sentence, toy_corpus
 from elmo_fastai.text.tokens import word_tokenize
 from elmo_fastai.text.tokens import ByteCharVocab

@@ -65,7 +65,7 @@ class Corpus(KeepsTokenizer):
 
     @classmethod
     def from_gold(cls, name, gold):
-        "A corpus of annotated sentences, by split; a line is a text, where that has the same tokens"
+        "A corpus of annotated sentences, by split; a line is a text, if that has the same tokens"
         def line(sent): return sent.text if sent.text.split() == sent.tokens else sent.tokens
         lines = {split: [line(sent) for sent in sents] for split,sents in gold.items()}
         return cls(name, lines, 'space', gold)
@@ -399,7 +399,8 @@ def parts_of(
     if valid is not None: parts['valid'] = not_test(opened(valid))
     if test is not None: parts['test'] = test
     parts = {split: opened(part) for split,part in parts.items()}
-    files = [os.path.realpath(file) for part in parts.values() if is_files(part) for file in {*part}]
+    lists = [part for part in parts.values() if is_files(part)]
+    files = [os.path.realpath(file) for part in lists for file in {*part}]
     for file,n in Counter(files).items(): require(n == 1, f"{file} is both trained on and held out, "
             "or for validation and test: leave it out of one")
     return parts
