@@ -20,6 +20,7 @@ import pytest
 
 root = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(root))                  # from wherever the tests are started
+SETTINGS = 'ELMO_FASTAI_DATA', 'RANK', 'LOCAL_RANK', 'WORLD_SIZE'    # what the library reads
 if 'PYTEST_XDIST_WORKER' not in os.environ:    # a worker has the environment of its parent
     # before anything is imported that reads it
     cache = tempfile.TemporaryDirectory(prefix='elmo_fastai-')
@@ -33,8 +34,7 @@ if 'PYTEST_XDIST_WORKER' not in os.environ:    # a worker has the environment of
     own |= dict.fromkeys(('no_proxy', 'NO_PROXY'), '127.0.0.1')    # the tests' own servers
     data = os.environ.pop('ELMO_FASTAI_DATA', '')
     own['ELMO_FASTAI_TESTS_READ'] = data and os.path.abspath(data)
-    for name in ('HF_HUB_CACHE', 'HF_DATASETS_CACHE', 'RANK', 'LOCAL_RANK', 'WORLD_SIZE',
-                 'FORCE_COLOR', 'PYTHONWARNINGS'):
+    for name in ('HF_HUB_CACHE', 'HF_DATASETS_CACHE', 'FORCE_COLOR', 'PYTHONWARNINGS', *SETTINGS):
         os.environ.pop(name, None)
     os.environ.update(own)
 
@@ -65,9 +65,9 @@ def nowhere(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path, monkeypatch):
-    "No test's working folder is the repository, or another test's; nor does one find its rank"
+    "No test's working folder is the repository, or another test's; nor does one find its settings"
     monkeypatch.chdir(tmp_path)
-    for name in ('RANK', 'LOCAL_RANK', 'WORLD_SIZE'): os.environ.pop(name, None)
+    for name in SETTINGS: os.environ.pop(name, None)
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
