@@ -9,7 +9,7 @@ import cloudpickle, numpy as np, pytest, torch
 from fastai.basics import load_learner
 
 from elmo_fastai.data.blog import BiLMBlock, ElmoTransform
-from elmo_fastai.data.buffered import BufferedDataLoader
+from elmo_fastai.practice.streams import BufferedDataLoader
 from elmo_fastai.data.encoded import TokenTypes
 from elmo_fastai.data.labels import ClassifyDataLoaders
 from elmo_fastai.data.loaders import ElmoDataLoaders
@@ -78,7 +78,7 @@ MADE = {
     'ElmoVectorizer': lambda tok: ElmoVectorizer(elmo(tok)).fit([]),
     'language loaders': language,
     'one of them': lambda tok: classified(tok).valid,
-    'a text in pieces': lambda tok: BufferedDataLoader(LINES, VOCAB, 1, tokenizer=tok, bs=2),
+    'a stream': lambda tok: BufferedDataLoader([('a.txt', 0)], VOCAB, 1, tokenizer=tok, bs=2),
     'cbow loaders': lambda tok: language(tok, 'cbow'),
     'classify loaders': classified,
     'tag loaders': tagged,
