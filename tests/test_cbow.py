@@ -113,7 +113,7 @@ def corpus(): return toy_corpus(n_train=500, n_valid=120, n_test=1, n_unseen=30)
 def loaders(corpus, **kwargs):
     return ElmoDataLoaders.from_corpus(
         corpus,
-        **{**dict(kind='cbow', bs=64, valid_bs=50, seed=0, device='cpu', context_size=2), **kwargs})
+        **{**dict(kind='cbow', bs=64, val_bs=50, seed=0, device='cpu', context_size=2), **kwargs})
 
 
 @pytest.fixture(scope='module')

@@ -8,9 +8,7 @@ from elmo_fastai.text.read import Corpus, Sentence
 from elmo_fastai.text.tokens import WordVocab
 from elmo_fastai.data.batches import SentenceDataLoader
 from elmo_fastai.data.blog import BiLMBlock
-from elmo_fastai.data.labels import ClassifyDataLoaders
 from elmo_fastai.data.loaders import ElmoDataLoaders as Loaders
-from elmo_fastai.data.tagged import TagDataLoaders
 from loading import found, key, same
 
 # factories
@@ -232,7 +230,7 @@ def test_misspelt_arguments():
     c = Corpus('c', dict(train=['a b c']*4, valid=['a b c']), 'space')
     with pytest.raises(TypeError, match="no loader has an argument 'contxt_size'"):
         Loaders.from_corpus(c, kind='cbow', contxt_size=1)
-    with pytest.raises(ValueError, match='bs must be'): Loaders.from_corpus(c, valid_bs=0)
+    with pytest.raises(ValueError, match='bs must be'): Loaders.from_corpus(c, val_bs=0)
 
 @each_kind
 def test_a_loader_of_other_text(kind):

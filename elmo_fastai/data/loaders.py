@@ -58,7 +58,7 @@ class ElmoDataLoaders(DataLoaders):
         corpus,                  # a `Corpus`, or what `text_corpus` takes: a file, a table, …
         kind='sentences',        # 'sentences', 'stream' or 'cbow'
         bs:int=None,             # sentences, strips or examples; None: the loader's default
-        valid_bs:int=None,       # None: as `bs`; a short text gets fewer
+        val_bs:int=None,       # None: as `bs`; a short text gets fewer
         tokenizer=None,          # see `get_tokenizer`; None: the corpus's own
         vocab:WordVocab=None,    # None: built from the training split
         char_vocab=None,         # None: `ByteCharVocab()`
@@ -93,21 +93,21 @@ class ElmoDataLoaders(DataLoaders):
         types = TokenTypes(vocab, char_vocab, corpus.tokenizer)
         text = EncodedText(sents, types, max_words, **notes)
         train = LOADERS[kind](text, **args)
-        return cls.beside(train, corpus, kind, text.cuts, skipped, valid_bs, path, device, **args)
+        return cls.beside(train, corpus, kind, text.cuts, skipped, val_bs, path, device, **args)
 
     @classmethod
     def beside(cls,
         train,               # the loader of the training text
         corpus, kind,
         cuts, skipped,       # what it costs to limit that text, and what is left out
-        valid_bs=None, path='.', device=None,
+        val_bs=None, path='.', device=None,
         **kwargs             # of the loader
     ):
         "A loader to train with, and one of what the corpus holds out"
         sents, notes, blank = read_split(corpus, 'valid')
         text = EncodedText(sents, train.types, train.text.max_words, **notes)
         kwargs['shuffle'] = False
-        if valid_bs is not None: kwargs['bs'] = valid_bs
+        if val_bs is not None: kwargs['bs'] = val_bs
         if kind == 'stream': kwargs = fit_stream(len(text.ids), **kwargs)
         res = cls(train, LOADERS[kind](text, **kwargs), path=path, device=device)
         res.path = FilePath(path)

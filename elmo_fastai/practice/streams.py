@@ -217,7 +217,7 @@ def stream_loaders(
     shuffle:bool=None, seed:int=42,     # files, and lines in a buffer; None: yes, but for 'stream'
     is_exact:bool=None,     # does a stream's `state_dict` hold its place? None: not if it is yours
     name:str=None,          # of the corpus; None: that of its files
-    valid_bs:int=None, path='.', device=None,
+    val_bs:int=None, path='.', device=None,
     **kwargs                # `char_vocab`, `max_words`, and arguments of the loader
 ) -> ElmoDataLoaders:       # its `corpus` has the lines to validate on and a sample of the others
     "Loaders for text that need not fit into memory, nor on this disk"
@@ -256,5 +256,5 @@ def stream_loaders(
         corpus.tokenizer, shuffle=kind != 'stream' if shuffle is None else shuffle, seed=seed,
         is_exact=is_exact, device=device or default_device(), **kwargs)
     if not vocab or n_batches is None: train.count(vocab, n_batches, min_freq, max_vocab)
-    return ElmoDataLoaders.beside(train, corpus, kind, train.cuts, train.skipped, valid_bs, path,
+    return ElmoDataLoaders.beside(train, corpus, kind, train.cuts, train.skipped, val_bs, path,
                                   train.device, **train.loader_args)

@@ -23,6 +23,7 @@ import elmo_fastai
 from ..base.errors import CheckpointError, CommandError, CorpusError, Interrupted
 from ..base.errors import ModelFileError, UsageError, as_error, require
 from ..base.files import lock_folder
+from ..base.options import flag, given, in_words
 from ..base.processes import find_device, from_main, is_main, main_first, use_threads
 from ..text.corpora import CORPORA, Corpus, ToyCorpus, corpus_name, text_corpus
 from ..text.read import is_files
@@ -235,11 +236,7 @@ def text_of(source, settings):
 
 def model_tokenizer(lm, source, corpus):
     "What splits running text for a training that begins with a model; None: its corpus says it"
-    if corpus is not None: is_split = isinstance(source, Corpus) or corpus.tokenizer != 'words'
-    else:
-        has_files = not is_named(source) and path_of(source) is not None
-        files = files_named(source) if has_files else []
-        is_split = any(ending(file) in COLUMN_ENDINGS for file in files)
+    is_split = isinstance(source, Corpus) or corpus is not None and corpus.tokenizer != 'words'
     if is_split: return None
     require(not callable(lm.tokenizer), "A function split the text of the model that --from names, "
             "and no file holds it: say --tokenizer", UsageError)
@@ -255,7 +252,7 @@ def make_loaders(source, corpus, run, device):
     if settings.stream: return stream_loaders(source, **kwargs, **given(
         valid=settings.valid, n_valid=settings.valid_rows, text_col=settings.text_col,
         n_batches=settings.steps, buffer=settings.buffer, tokenizer=settings.tokenizer))
-    if settings.kind == 'sentences': kwargs['valid_bs'] = 256
+    if settings.kind == 'sentences': kwargs['val_bs'] = 256
     dls = ElmoDataLoaders.from_corpus(corpus, **kwargs)
     n = len(dls.train.text)
     require(n >= settings.bs or settings.kind == 'stream', f"The training text has {n} sentences, "
