@@ -1,4 +1,4 @@
-"""Training on text larger than memory: files read line by line, from a position that is restored
+"""Training on text larger than memory: rows read a block at a time, from a position that is restored
 
 Docs: https://elmo-fastai.github.io/elmo_fastai/library/streams.html.md"""
 
