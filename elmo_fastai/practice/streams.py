@@ -48,7 +48,7 @@ def rows_from(files, first, text_col):
             yield from islice(rows_in(file, text_col), start, None)
 
 def open_rows(rows, text_col=None, seed=None):
-    "An `IterableDataset` of a stream, or of [(file, first row)] in a random order, at its beginning"
+    "A stream, or [(file, first row)] in random order, as an `IterableDataset` at its beginning"
     from datasets import IterableDataset
     from huggingface_hub import HfFileSystem
     if not isinstance(rows, list):                  # a cache in it has an entry for each thread,
