@@ -13,7 +13,7 @@ from .data.batches import SentenceDataLoader, StreamDataLoader
 from .data.loaders import ElmoDataLoaders
 from .data.blocks import (
     ClassifyDataLoaders, ElmoBlock, TagDataLoaders, TagsBlock, WordsBlock)
-from .data.streams import stream_loaders
+from .practice.streams import stream_loaders
 from .elmo import Elmo, ScalarMix, load_bilm, save_bilm
 from .elmo.file import embed_file
 from .elmo.vectorizer import ElmoVectorizer

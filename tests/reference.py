@@ -23,6 +23,7 @@ PACKAGES = dict(
     elmo='Vectors: the module, AI2\'s weights, lists and files of texts.',
     train='Pretraining: the learner, its report, checkpoints, the command, generated text.',
     tasks='Static vectors, classifiers and taggers.',
+    practice='What practice needs beside the lessons: text larger than memory.',
     studies='Probes, and neighbours in context.')
 CONSTANTS = dict(
     CHECKPOINT_NAME='How the folder of a checkpoint is called: step, epoch and batch.',

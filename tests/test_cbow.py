@@ -4,6 +4,7 @@ word vectors, good and bad"""
 import gzip, json, math, pickle
 from pathlib import Path
 import numpy as np, pytest, torch, torch.nn.functional as F
+from datasets import Dataset
 from fastai.basics import DataLoaders, Learner, load_learner, set_seed
 from fastai.callback import all as _  # adds `no_bar`, `lr_find`, `fit_one_cycle` to `Learner`
 from fastai.interpret import ClassificationInterpretation
@@ -17,6 +18,7 @@ from elmo_fastai.text.corpora import Corpus, toy_corpus
 from elmo_fastai.text.tokens import ByteCharVocab, SPECIALS, WordVocab
 from elmo_fastai.nn.charcnn import CharCNN
 from elmo_fastai.data.loaders import ElmoDataLoaders
+from elmo_fastai.practice.streams import stream_loaders
 from elmo_fastai.tasks.cbow import CBOW, WordVectors, cbow_learner, word_vectors
 
 V, D = 30, 6
@@ -249,11 +251,10 @@ def test_learner_refuses(dls, corpus):
 
 
 def test_a_text_that_is_read_in_pieces(corpus):
-    buffered, vocab = (pytest.importorskip('elmo_fastai.data.buffered'),
-                       WordVocab.build([s.split() for s in corpus.train]))
-    dl = buffered.BufferedDataLoader(corpus.train, vocab, n_batches=3, kind='cbow',
-                                     tokenizer='space', context_size=1, bs=32, device='cpu')
-    learn = cbow_learner(DataLoaders(dl, loaders(corpus, context_size=1).valid), dim=8)
+    dls = stream_loaders(Dataset.from_dict(dict(text=corpus.train)), n_valid=9, n_batches=3, kind='cbow',
+                         tokenizer='space', context_size=1, bs=32, device='cpu')
+    vocab = dls.vocab
+    learn = cbow_learner(dls, dim=8)
     quietly(learn, 'fit', 1, 1e-3)
     assert learn.context_size == 1 and learn.predict('the ___ waited')[0] in vocab.itos
     assert len(quietly(learn, 'show_results', ds_idx=0, max_n=2, show=False)) == 2

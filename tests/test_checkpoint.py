@@ -22,9 +22,9 @@ from elmo_fastai.text.corpora import Corpus, toy_corpus
 from elmo_fastai.text.tokens import WordVocab
 from elmo_fastai.nn.bilm import BiLMConfig
 from elmo_fastai.data.batches import LOADERS
-from elmo_fastai.data.buffered import BufferedDataLoader
 from elmo_fastai.data.encoded import EncodedText, TokenTypes
 from elmo_fastai.data.loaders import ElmoDataLoaders
+from elmo_fastai.practice.streams import stream_loaders
 from elmo_fastai.train.checkpoint import (
     FILE, Checkpoints, Resume, checkpoints_in, find_checkpoint, prune_checkpoints, read_checkpoint,
     resume)
@@ -254,28 +254,22 @@ def test_frozen_layers_and_gradients_of_zero(corpus, tmp_path):
 
 # text on disk
 
-def table(corpus): return datasets.Dataset.from_dict({'text': [*corpus.train, None, ' ']})
-
-LINES = dict(
-    disk=table, shuffled=lambda corpus: table(corpus).to_iterable_dataset(num_shards=3).shuffle(
-        seed=3, buffer_size=20))
+def on_disk(corpus, **kwargs):
+    data = datasets.Dataset.from_dict({'text': [*corpus.train, None, ' ']})
+    return stream_loaders(data, n_valid=9, buffer=30, tokenizer='space', bs=8, device='cpu', **kwargs)
 
 def test_the_position_after_an_epoch_that_was_done_already(corpus):
-    a, b = (BufferedDataLoader.counted(corpus.train, buffer=30, tokenizer='space', bs=8, seed=1)
-            for _ in range(2))
+    a, b = (on_disk(corpus, seed=1).train for _ in range(2))
     list(a)
     b.load_state_dict(a.state_dict()); b.skip(len(b))
     assert not list(b) and b.state_dict() == a.state_dict()
 
-@pytest.mark.parametrize('lines', LINES)
 @pytest.mark.parametrize('n', [5, 12])
-def test_training_on_a_text_on_disk(corpus, tmp_path, lines, n):
+def test_training_on_a_text_on_disk(corpus, tmp_path, n):
     def new(*cbs, seed=1):
         set_seed(1)
         learn = build(corpus, *cbs, seed=seed)
-        learn.dls.loaders[0] = BufferedDataLoader(
-            LINES[lines](corpus), vocab=learn.dls.vocab, n_batches=5, buffer=30, tokenizer='space',
-            bs=8, device='cpu', seed=seed)
+        learn.dls.loaders[0] = on_disk(corpus, vocab=learn.dls.vocab, n_batches=5, seed=seed).train
         return learn
     check_broken_at(n, new, tmp_path)
 

@@ -8,7 +8,7 @@ from elmo_fastai.train import distributed as scale
 from elmo_fastai.base.processes import (
     add_up, from_main, gather, is_main, main_first, main_says, n_processes, own_device, rank)
 from elmo_fastai.nn.charcnn import TokenNorm
-from elmo_fastai.data.buffered import BufferedDataLoader, Reader
+from elmo_fastai.practice.streams import stream_loaders
 from elmo_fastai.train.distributed import OwnRows, several_processes
 from elmo_fastai.train.learner import bilm_learner
 
@@ -60,7 +60,7 @@ def test_two_processes_are_one(one, two, which):
 
 @pytest.mark.parametrize('which', [
     'exact sentences', 'exact stream', 'norm sentences', 'adaptive stream', 'sampled sentences',
-    'dropout', 'budget', 'buffered'])
+    'dropout', 'budget', 'streamed'])
 def test_processes_agree_bit_for_bit(two, which):
     for k in ('losses', 'values', 'weights', 'buffers', 'stopped', 'evaluated', 'tokens', 'names'):
         assert two[0][which][k] == two[1][which][k], k
@@ -72,7 +72,7 @@ def test_no_thread_of_gloo_outlives_the_group(two):
 
 @pytest.mark.parametrize('which', [
     'exact sentences', 'exact stream', 'norm sentences', 'adaptive stream', 'sampled sentences',
-    'buffered'])
+    'streamed'])
 def test_validation_is_exact(two, which):
     "The table's perplexities are those of `evaluate` in one process on the whole validation set"
     for r in two:
@@ -108,10 +108,10 @@ def test_a_sampled_loss_is_called_so(two):
 
 def test_blocks_of_lines_are_dealt(two):
     "Each process reads lines of its own, and together all of them"
-    a,b = (o['buffered']['seen'] for o in two)
+    a,b = (o['streamed']['seen'] for o in two)
     # a batch at the end may belong to the next epoch
     assert not set(a) & set(b) and len(set(a) | set(b)) >= 200
-    rows, others = (process['buffered']['rows'] for process in two)
+    rows, others = (process['streamed']['rows'] for process in two)
     assert rows and len(rows) == len(others) and max(rows) == 5
 
 def test_one_signal_stops_all(two):
@@ -159,20 +159,10 @@ def test_own_rows_are_a_partition(n):
             assert sum(int((g[2] != 0).sum()) for g in real) == int((b[2] != 0).sum())
             assert all(len(g[0]) for g in got)
 
-@pytest.mark.parametrize('n', [1, 2, 3, 5])
-def test_shards_are_a_partition(n, tmp_path):
-    import datasets
-    lines = [f'line {i}' for i in range(23)]
-    table = datasets.Dataset.from_dict(dict(text=lines))
-    streams = table.to_iterable_dataset(), table.to_iterable_dataset(num_shards=4)
-    for some in (lines, table, *streams):
-        parts = [[o['text'] if isinstance(o, dict) else o for o in Reader(some).shard(i, n)]
-                 for i in range(n)]
-        assert sorted(sum(parts, [])) == sorted(lines)
-
-def test_a_batch_smaller_than_the_processes(monkeypatch):
+def test_a_batch_smaller_than_the_processes(monkeypatch, tmp_path):
+    (tmp_path/'a.txt').write_text('a b c\n'*20)
+    dl = stream_loaders(tmp_path/'a.txt', n_valid=2, bs=3, device='cpu').train
     monkeypatch.setattr(scale, 'n_processes', lambda: 4)
-    dl = BufferedDataLoader.counted(['a b c']*20, tokenizer='space', bs=3, device='cpu')
     with pytest.raises(ValueError, match='3 rows.*4 processes'): scale._share(dl)
 
 def test_statistics_of_two_halves_are_those_of_the_whole():

@@ -8,9 +8,7 @@ from elmo_fastai.text.read import Corpus, Sentence
 from elmo_fastai.text.tokens import WordVocab
 from elmo_fastai.data.batches import SentenceDataLoader
 from elmo_fastai.data.blog import BiLMBlock
-from elmo_fastai.data.buffered import BufferedDataLoader, Reader
 from elmo_fastai.data.loaders import ElmoDataLoaders as Loaders
-from elmo_fastai.data.streams import stream_loaders
 from loading import found, key, same
 
 # factories
@@ -175,8 +173,6 @@ def test_rows_that_are_no_text(bad):
     )
     if not isinstance(bad, list):
         with pytest.raises(CorpusError, match="row 2 has no text but"): block.dataloaders(df, bs=2)
-    with pytest.raises(CorpusError, match='is no text|no column'):
-        BufferedDataLoader.counted(df['text'].tolist())
 
 @pytest.mark.parametrize('bad', [None, float('nan'), pd.NA, pd.NaT])
 def test_missing_rows(bad):
@@ -187,8 +183,6 @@ def test_missing_rows(bad):
         block = DataBlock(blocks=BiLMBlock(), get_x=ColReader('text'),
                           splitter=lambda o: ([i for i in range(4) if i not in held], held))
         with pytest.raises(CorpusError, match='row 12 has no text but'): block.dataloaders(df, bs=2)
-    dl = BufferedDataLoader.counted([None if o is bad else o for o in df['text']], WordVocab.build([['a']]))
-    assert dl.skipped == {'missing rows': 1}
 
 @each_kind
 def test_blank_texts_are_counted_at_each_door(kind, tmp_path):
@@ -216,12 +210,10 @@ def test_text_column_missing(door, tmp_path):
     with pytest.raises(CorpusError, match="no column 'body'; the columns are 'text'"):
         doors(LINES, tmp_path)[door](text_col='body')
 
-def test_text_column_missing_in_block_and_stream():
+def test_text_column_missing_in_block():
     df = pd.DataFrame({'text': LINES})
     block = DataBlock(blocks=BiLMBlock(), get_x=ColReader('body'), splitter=RandomSplitter(seed=1))
     with pytest.raises((AttributeError, KeyError), match='body'): block.dataloaders(df)
-    with pytest.raises(CorpusError, match="no column 'body'; the columns are 'text'"):
-        BufferedDataLoader.counted(Reader([dict(text='a')], 'body'))
 
 def test_limits_are_reported():
     c = Corpus('c', dict(train=['a b c d', 'x'*100], valid=['a b c']), 'space')

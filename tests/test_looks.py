@@ -2,7 +2,8 @@
 import random
 from types import SimpleNamespace
 
-import numpy as np, pandas as pd, pytest, torch
+import numpy as np, pytest, torch
+from datasets import Dataset
 from fastai.basics import Adam, Callback, set_seed
 from fastai.callback.all import GradientAccumulation, MCDropoutCallback
 
@@ -13,7 +14,7 @@ from elmo_fastai.text.corpora import toy_corpus
 from elmo_fastai.nn.bilm import BiLM, BiLMConfig, evaluate
 from elmo_fastai.data.batches import as_before
 from elmo_fastai.data.loaders import ElmoDataLoaders
-from elmo_fastai.data.streams import stream_loaders
+from elmo_fastai.practice.streams import stream_loaders
 from elmo_fastai.train.checkpoint import Checkpoints, checkpoints_in, resume
 from elmo_fastai.train.learner import CarryState, EarlyStop, bilm_learner
 from made import quietly
@@ -33,8 +34,8 @@ def bilm(corpus, *cbs, kind='sentences', config=CFG, shuffle=None, **kwargs):
     return bilm_learner(dls, config, bf16=False, cbs=list(cbs), **kwargs)
 
 def read_in_pieces(corpus, **kwargs):
-    rows = [dict(text=line) for line in corpus.train]
-    dls = stream_loaders(pd.DataFrame(rows), n_valid=8, buffer=11, bs=4, device='cpu', **kwargs)
+    rows = Dataset.from_dict(dict(text=corpus.train))
+    dls = stream_loaders(rows, n_valid=8, buffer=11, bs=4, device='cpu', **kwargs)
     return bilm_learner(dls, CFG, bf16=False)
 
 def of_a_task(corpus, name):

@@ -11,7 +11,7 @@ from fastai.basics import load_learner
 from elmo_fastai.data.blog import BiLMBlock, ElmoTransform
 from elmo_fastai.data.blocks import (
     ClassifyDataLoaders, ElmoBlock, TagDataLoaders, TokensTransform, WordsBlock)
-from elmo_fastai.data.buffered import BufferedDataLoader
+from elmo_fastai.practice.streams import BufferedDataLoader
 from elmo_fastai.data.encoded import TokenTypes
 from elmo_fastai.data.loaders import ElmoDataLoaders
 from elmo_fastai.elmo.module import Elmo
@@ -77,7 +77,7 @@ MADE = {
     'ElmoVectorizer': lambda tok: ElmoVectorizer(elmo(tok)).fit([]),
     'language loaders': language,
     'one of them': lambda tok: classified(tok).valid,
-    'a text in pieces': lambda tok: BufferedDataLoader(LINES, VOCAB, 1, tokenizer=tok, bs=2),
+    'a stream': lambda tok: BufferedDataLoader([('a.txt', 0)], VOCAB, 1, tokenizer=tok, bs=2),
     'cbow loaders': lambda tok: language(tok, 'cbow'),
     'classify loaders': classified,
     'tag loaders': tagged,

@@ -26,7 +26,7 @@ from elmo_fastai.data.batches import SentenceDataLoader, StreamDataLoader
 from elmo_fastai.data.blocks import ElmoBlock
 from elmo_fastai.data.blog import BiLMBlock
 from elmo_fastai.data.loaders import ElmoDataLoaders
-from elmo_fastai.data.streams import stream_loaders
+from elmo_fastai.practice.streams import stream_loaders
 from elmo_fastai.train.checkpoint import Checkpoints, checkpoints_in, find_checkpoint, resume
 from elmo_fastai.train.distributed import several_processes
 from elmo_fastai.train.learner import (

@@ -1,5 +1,5 @@
 """What two processes do together in test_distributed.py; one alone does the same, for comparison.
-`python two_processes.py FOLDER` under torchrun"""
+`python two_processes.py FOLDER` under torchrun; or `… OUT STEP SOURCE …`, see `go_on`"""
 
 import atexit, json, os, signal, sys, time
 from dataclasses import replace
@@ -13,10 +13,11 @@ from elmo_fastai.base.processes import (
     add_up, from_main, gather, is_main, main_first, main_says, n_processes, rank)
 from elmo_fastai.text.corpora import Corpus, toy_corpus
 from elmo_fastai.nn.bilm import BiLM, BiLMConfig, evaluate
-from elmo_fastai.data.buffered import BufferedDataLoader
 from elmo_fastai.data.loaders import ElmoDataLoaders
+from elmo_fastai.practice.streams import stream_loaders
 from elmo_fastai.train.distributed import OwnRows, several_processes
 from elmo_fastai.train import learner, script
+from elmo_fastai.train.checkpoint import Checkpoints, checkpoints_in, resume
 from elmo_fastai.train.command import settings_for
 from elmo_fastai.train.learner import TimeBudget, bilm_learner
 
@@ -72,21 +73,44 @@ class Hear(Callback):
     def after_step(self):
         if self.train_iter == 4 and rank() == n_processes()-1: os.kill(os.getpid(), signal.SIGTERM)
 
-def lines_of_all(n=203): return [f'w{i} and w{i%7} .' for i in range(n)]
+def written(folder):
+    "203 numbered lines in one file, and the first 20 of them in another"
+    lines = [f'w{i} and w{i%7} .\n' for i in range(203)]
+    with main_first():
+        if is_main():
+            (Path(folder)/'lines').mkdir()
+            for name,n in dict(train=203, valid=20).items():
+                (Path(folder)/'lines'/f'{name}.txt').write_text(''.join(lines[:n]))
+    return Path(folder)/'lines'
 
-def buffered():
-    dl = BufferedDataLoader.counted(
-        lines_of_all(), buffer=50, tokenizer='space', bs=10, seed=1, device='cpu')
-    corpus = Corpus('numbers', dict(train=lines_of_all(), valid=lines_of_all(20)), 'space')
-    valid = ElmoDataLoaders.from_corpus(corpus, vocab=dl.vocab, bs=10, device='cpu').valid
-    dls = ElmoDataLoaders(dl, valid, device='cpu')
-    dls.corpus = corpus
+def streamed(folder):
+    dls = stream_loaders(written(folder), buffer=50, tokenizer='space', bs=10, seed=1, device='cpu')
+    dl = dls.train
     seen = []
     class Lines(Callback):
         def before_batch(self):
             if self.training: seen.extend(dl.char_vocab.decode(r[1:2])[0] for r in self.xb[0])
     _,r = train('exact', dls, epochs=1, cbs=[Lines()])
-    return dict(r, seen=seen)
+    return dict(r, seen=seen, n_tokens=dl.n_tokens)
+
+class Kill(Callback):
+    "All processes are killed at a step of the second epoch"
+    order = 95                   # after the checkpoint
+    def __init__(self, step): self.step = step
+    def after_batch(self):
+        if self.training and self.epoch == 1 and self.iter == self.step: os.kill(os.getpid(), signal.SIGKILL)
+
+def go_on(out, step, sources):
+    "Begin or go on with a training on each of some streams; write the weights"
+    for i,source in enumerate(sources):
+        run = Path(f'{out}-{i}.run')
+        set_seed(1 + bool(checkpoints_in(run)))
+        dls = stream_loaders(source, n_valid=25, buffer=30, tokenizer='space', bs=8, n_batches=8, device='cpu')
+        learn = bilm_learner(dls, NANO, bf16=False, cbs=[Checkpoints(run, minutes=0)])
+        if checkpoints_in(run): resume(learn, run)
+        with learn.no_bar(), learn.no_logging(), learn.added_cbs([Kill(step)]*(step >= 0)):
+            with several_processes(learn): learn.fit_one_cycle(3, 1e-2)
+        if is_main(): torch.save([*learn.model.state_dict().values(), learn.recorder.losses], f'{out}-{i}')
 
 def fails():
     def f(): raise CorpusError('nothing here')
@@ -127,7 +151,7 @@ def decided():
     half = hasattr(bilm_learner(texts('sentences', 40), NANO), 'bf16')
     return [made.bf16, made.threads, made.sentences, half]
 
-def everything():
+def everything(folder):
     res = {f'{name} {kind}': train(name, texts(kind))[1]
            for name, kind in (('exact', 'sentences'), ('exact', 'stream'), ('norm', 'sentences'),
                               ('adaptive', 'stream'), ('sampled', 'sentences'))}
@@ -135,7 +159,7 @@ def everything():
     res['signal'] = train('exact', texts('sentences'), cbs=[Hear()])[1]
     res['budget'] = train(
         'exact', texts('sentences'), epochs=TimeBudget.epochs, cbs=[TimeBudget(19, OwnPace())])[1]
-    res['buffered'] = buffered()
+    res['streamed'] = streamed(folder)
     res['failed'] = fails_while_training()
     res['says'] = [main_says(is_main()), main_says(not is_main())]
     res['gathered'],res['error'],res['sum'] = gather(dict(me=rank())),fails(),add_up([1, rank()])
@@ -154,8 +178,10 @@ def threads_left(file):
     file.write_text(json.dumps(names))
 
 if __name__ == '__main__':
-    # the first is called last
-    atexit.register(threads_left, Path(sys.argv[1])/f'{rank()}.threads')
     torch.set_num_threads(1)
-    res = everything()
-    (Path(sys.argv[1])/f'{rank()}.json').write_text(json.dumps(res))
+    if len(sys.argv) > 2: go_on(sys.argv[1], int(sys.argv[2]), sys.argv[3:])
+    else:
+        # the first is called last
+        atexit.register(threads_left, Path(sys.argv[1])/f'{rank()}.threads')
+        res = everything(sys.argv[1])
+        (Path(sys.argv[1])/f'{rank()}.json').write_text(json.dumps(res))

@@ -20,7 +20,6 @@ from ..text.read import last_part
 from ..text.tokens import WordVocab, get_tokenizer, split_texts, to_nfc, warn_of_cut
 from .batches import (
     LOADERS, SentenceDataLoader, check_loader_args, fit_stream, valid_loader)
-from .buffered import BufferedDataLoader
 from .encoded import EncodedText, TokenTypes
 
 # %% ../../nbs/library/loaders.ipynb #c062
@@ -86,30 +85,31 @@ class ElmoDataLoaders(DataLoaders):
         device = device or default_device()
         args = kwargs | dict(shuffle=kind != 'stream' if shuffle is None else shuffle, seed=seed)
         if bs is not None: args['bs'] = bs
-        if isinstance(corpus.train, list):
-            check_loader_args(args)
-            sents, notes, skipped = read_split(corpus, 'train')
-            if vocab is None:
-                cut = (tokens[:max_words] for tokens in sents)
-                vocab = WordVocab.build(cut, min_freq, max_vocab)
-            types = TokenTypes(vocab, char_vocab, corpus.tokenizer)
-            text = EncodedText(sents, types, max_words, **notes)
-            train = LOADERS[kind](text, **args)
-            cuts = text.cuts
-        else: # lines on disk
-            train = BufferedDataLoader.counted(
-                corpus.train, vocab, kind=kind, char_vocab=char_vocab,
-                tokenizer=corpus.tokenizer, device=device, max_words=max_words,
-                min_freq=min_freq, max_vocab=max_vocab, **args)
-            args = dict(train.loader_args)
-            skipped = train.skipped
-            cuts = train.cuts
+        check_loader_args(args)
+        sents, notes, skipped = read_split(corpus, 'train')
+        if vocab is None:
+            cut = (tokens[:max_words] for tokens in sents)
+            vocab = WordVocab.build(cut, min_freq, max_vocab)
+        types = TokenTypes(vocab, char_vocab, corpus.tokenizer)
+        text = EncodedText(sents, types, max_words, **notes)
+        train = LOADERS[kind](text, **args)
+        return cls.beside(train, corpus, kind, text.cuts, skipped, val_bs, path, device, **args)
+
+    @classmethod
+    def beside(cls,
+        train,               # the loader of the training text
+        corpus, kind,
+        cuts, skipped,       # what it costs to limit that text, and what is left out
+        val_bs=None, path='.', device=None,
+        **kwargs             # of the loader
+    ):
+        "A loader to train with, and one of what the corpus holds out"
         sents, notes, blank = read_split(corpus, 'valid')
-        text = EncodedText(sents, train.types, max_words, **notes)
-        args['shuffle'] = False
-        if val_bs is not None: args['bs'] = val_bs
-        if kind == 'stream': args = fit_stream(len(text.ids), **args)
-        res = cls(train, LOADERS[kind](text, **args), path=path, device=device)
+        text = EncodedText(sents, train.types, train.text.max_words, **notes)
+        kwargs['shuffle'] = False
+        if val_bs is not None: kwargs['bs'] = val_bs
+        if kind == 'stream': kwargs = fit_stream(len(text.ids), **kwargs)
+        res = cls(train, LOADERS[kind](text, **kwargs), path=path, device=device)
         res.path = FilePath(path)
         res.corpus = corpus
         res.cuts = dict(train=cuts, valid=text.cuts)
@@ -146,7 +146,7 @@ def log_frequencies(self:ElmoDataLoaders,
     if not len(text):
         sents = islice(self.corpus.sentences('train'), n_lines)
         sents = [tokens for tokens in sents if tokens]
-        text = EncodedText(sents, self.types, self.train.options.max_words)
+        text = EncodedText(sents, self.types, text.max_words)
     words = torch.as_tensor(self.types.words[text.ids])
     counts = words.bincount(minlength=len(self.vocab)) + 1.
     return (counts/counts.sum()).log()

@@ -21,7 +21,7 @@ from ..nn.bilm import BiLM
 from ..nn.charcnn import TokenNorm
 from ..nn.softmax import AdaptiveSoftmax
 from ..data.batches import LOADERS
-from ..data.buffered import BufferedDataLoader
+from ..practice.streams import BufferedDataLoader
 from .learner import NatsMetric, bare
 
 # %% ../../nbs/library/scale.ipynb #c027
@@ -43,10 +43,10 @@ def _share(loader):
         bs = loader.loader_args.get('bs', usual)
         require(bs >= n, f"A batch of {bs} rows can't be shared by {n} processes: take a larger bs",
                 ValueError)
-        sizes = dict(bs=bs//n + (rank() < bs % n), buffer=max(1, loader.buffer//n))
+        sizes = dict(bs=bs//n + (rank() < bs % n))
         max_tokens = loader.loader_args.get('max_tokens')
         if max_tokens: sizes['max_tokens'] = max(1, max_tokens//n)
-        share = loader.new(lines=loader.lines.shard(rank(), n), **sizes)
+        share = loader.new(part=(rank(), n), **sizes)
     else:
         share = loader.new()
         share.after_batch.add(OwnRows(rank(), n))

@@ -32,7 +32,7 @@ from ..nn.bilm import BiLMConfig, elmo_configs, evaluate
 from ..elmo.folder import find_folder, load_bilm, read_config, save_bilm
 from ..elmo.module import encoder_state
 from ..data.loaders import ElmoDataLoaders
-from ..data.streams import stream_loaders
+from ..practice.streams import stream_loaders
 from .checkpoint import Checkpoints, checkpoints_in, find_checkpoint, machine
 from .checkpoint import resume, unlike
 from .distributed import several_processes
