@@ -11,7 +11,7 @@ from fastai.data.all import CategoryBlock, ColReader, DataBlock, RandomSplitter
 from elmo_fastai.data.blocks import ClassifyDataLoaders, ElmoBlock, TagDataLoaders
 from elmo_fastai.data.blog import ElmoTransform
 from elmo_fastai.data.loaders import ElmoDataLoaders
-from elmo_fastai.data.streams import stream_loaders
+from elmo_fastai.practice.streams import stream_loaders
 from elmo_fastai.elmo.file import embed_file
 from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.elmo.vectorizer import ElmoVectorizer

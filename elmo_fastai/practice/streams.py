@@ -203,6 +203,15 @@ def as_rows(part):
     for file in part: require(Path(file).is_file(), f"there is no file {file}")
     return [(str(file), 0) for file in part]
 
+def sample_of(lines, size=2_000_000):
+    "Those of some lines with words, as many as have this number of characters"
+    sample = []
+    for line in lines:
+        if line: sample.append(line)
+        size -= len(line)
+        if size < 0: break
+    return sample
+
 # %% ../../nbs/library/streams.ipynb #c033
 def stream_loaders(
     source,                 # .txt, .jsonl, .parquet: a file, `Path`s, a folder; 'hub:…'; a data set
@@ -243,7 +252,7 @@ def stream_loaders(
     left_out = Counter()
     train = lines_in((row.get(train_col) for row in open_rows(rows, text_col)), left_out)
     valid = lines_in((row.get(valid_col) for row in held), left_out)
-    splits = dict(train=[*islice(filter(None, train), 2*buffer)], valid=[*filter(None, valid)])
+    splits = dict(train=sample_of(train), valid=[*filter(None, valid)])
     for split,lines in splits.items():
         require(lines, f"There is not one word in the lines to {split}: {dict(left_out)}")
     first = splits['train'][0]
