@@ -238,6 +238,9 @@ class LabelCell(Cell):
         is_missing = label is None or label != label or label == '' and self.label_delim is None
         if is_missing: raise CorpusError(
             f"a row has no {self.cols[0]!r}: leave such rows out ({row!r:.60})")
+        if isinstance(label, float) and label % 1: raise CorpusError(
+            f"{label!r} is a number, and no class: for numbers take `ElmoVectorizer` and "
+            "scikit-learn's `Ridge`")
         if self.label_delim is None: return label
         require(isinstance(label, str), f"{label!r:.60} is no text, and label_delim divides texts")
         return [part.strip() for part in label.split(self.label_delim) if part.strip()]

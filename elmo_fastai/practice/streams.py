@@ -8,13 +8,12 @@ Docs: https://elmo-fastai.github.io/elmo_fastai/library/streams.html.md"""
 __all__ = ['BufferedDataLoader', 'stream_loaders']
 
 # %% ../../nbs/library/streams.ipynb #c004
-import random, zlib
+import pickle, random, zlib
 from collections import Counter, deque
-from copy import deepcopy
 from inspect import signature
 from itertools import islice
 from pathlib import Path
-import pandas as pd, pyarrow.parquet as pq
+import cloudpickle, pandas as pd, pyarrow.parquet as pq
 from fastai.data.all import TfmdDL, default_device, store_attr
 from ..base.errors import CorpusError, as_error, one_of, require
 from ..base.processes import from_main
@@ -50,10 +49,8 @@ def rows_from(files, first, text_col):
 def open_rows(rows, text_col=None, seed=None):
     "A stream, or [(file, first row)] in random order, as an `IterableDataset` at its beginning"
     from datasets import IterableDataset
-    from huggingface_hub import HfFileSystem
-    if not isinstance(rows, list):                  # a cache in it has an entry for each thread,
-        shared = HfFileSystem._cache                # and would grow while it is copied
-        return deepcopy(rows, {id(shared): shared})
+    # a copy, since a stream knows one place alone
+    if not isinstance(rows, list): return pickle.loads(cloudpickle.dumps(rows))
     if seed is not None: rows = random.Random(seed).sample(rows, len(rows))
     files, first = map(list, zip(*rows))
     return IterableDataset.from_generator(

@@ -102,6 +102,8 @@ def lines_of(path):
         with open(path, encoding='utf-8-sig') as f:
             number = 1
             while block := f.readlines(2**20):
+                is_html = number == 1 and re.match(r'\s*<(!doctype|html)', block[0], re.I)
+                require(not is_html, f"{path} is HTML: save its text alone")
                 if '\0' in ''.join(block):
                     number += ['\0' in line for line in block].index(True)
                     raise CorpusError(f"{path}, line {number} has a NUL character, and is no text")
@@ -116,8 +118,6 @@ def lines_of(path):
 def read_txt(path):
     "Lines as rows of a column `text`, blank ones too"
     lines = [line.rstrip('\n') for line in lines_of(path)]
-    is_html = re.match(r'\s*<(!doctype|html)', lines[0] if lines else '', re.I)
-    require(not is_html, f"{path} is HTML: save its text alone")
     return pd.DataFrame(dict(text=lines), dtype=object)
 
 def read_csv(path, sep=','):
