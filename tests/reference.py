@@ -30,7 +30,6 @@ CONSTANTS = dict(
     CORPORA='The corpora that `elmo_pretrain` knows by name, and the function that makes each.',
     TEXT_COLUMNS="The usual names of a table's column of texts.",
     SHOWN='How many rows and columns of a table a report shows.',
-    STREAMED='The endings of files that are read as a stream.',
     LEXICON='The scenes of the toy grammar: who does what to what where, in each sense of each '
     'word.',
     Word='A word as the grammar writes it: its form, its tag, and its sense if it has several.',
