@@ -246,7 +246,7 @@ TEXTS = {               # what → (makes the file, words of the line; None: it 
     'a header alone': (lambda d: write(d/'a.csv', 'text,label\n'), 'a.csv has no rows'),
     'an empty folder': (lambda d: folder(d, 'notes.docx', ''), 'must have files of one kind'),
     'HTML': (lambda d: write(d/'a.html', '<html>'), "a.html can't be read.*pass the DataFrame"),
-    'HTML in a table': (lambda d: write(d/'a.csv', '<!DOCTYPE html>\n<p>a</p>\n'), "no column 'text'"),
+    'HTML in a table': (lambda d: write(d/'a.csv', '<!DOCTYPE html>\n<p>a</p>\n'), 'is HTML'),
     'a file that is not there': (lambda d: d/'none.csv', 'no file or folder'),
     'a row without text': (lambda d: reviews(d/'a.csv', ',yes'), '^row 12 has no text'),
     'a row without a token': (lambda d: reviews(d/'a.csv', '\u200b ,yes'), '^row 12 has no text'),

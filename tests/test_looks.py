@@ -2,7 +2,7 @@
 import random
 from types import SimpleNamespace
 
-import numpy as np, pytest, torch
+import numpy as np, pandas as pd, pytest, torch
 from datasets import Dataset
 from fastai.basics import Adam, Callback, set_seed
 from fastai.callback.all import GradientAccumulation, MCDropoutCallback
