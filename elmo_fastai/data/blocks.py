@@ -29,14 +29,14 @@ from ..text.read import (
 from ..text.tokens import (
     ByteCharVocab, KeepsTokenizer, WordVocab, check_sentences, get_tokenizer, one_warning,
     space_tokenize, split_texts, warn_of_cut)
-from .batches import as_before, say, shown
+from .batches import as_before, say, shown, whole
 from .blog import ElmoPadChunk, NumericalizeChars, TensorWords, token_parts
 from .encoded import TensorChars, TensorTokens
 
 # %% ../../nbs/library/blocks.ipynb #b2
 class TokensTransform(KeepsTokenizer, Transform):
     "A text, or a list of tokens, which stays as it is → a list of tokens"
-    input_types = str, list, tuple, np.ndarray, L
+    input_types = str, list, np.ndarray, L
     def __init__(self,
         tokenizer='words',   # of texts, see `get_tokenizer`
         max_words:int=None   # so many tokens at most; None: all
@@ -185,7 +185,10 @@ class TagsTransform(Transform):
 
     def setups(self, items):
         if self.vocab is None:
-            self.vocab = CategoryMap({tag for tags in items for tag in tags if tag is not None})
+            found = {tag for tags in items for tag in tags if tag is not None}
+            require(len({*map(type, found)}) == 1, "tags are of several types, texts and numbers: "
+                    "make texts of all")
+            self.vocab = CategoryMap(found)
     c = property(lambda self: len(self.vocab))
 
     def __call__(self, tags, **kwargs):
@@ -230,18 +233,18 @@ class LabelCell(Cell):
         if self.are_flags:
             flags = {name: FLAGS.get(str(row[name]).lower()) for name in self.cols}
             for name,flag in flags.items(): require(flag is not None, f"the column {name!r} holds "
-                                                    f"{row[name]!r:.30}: write 0 or 1")
+                                                    f"{row[name]!r:.30}, and takes 0 or 1")
             return [name for name,flag in flags.items() if flag]
         if isinstance(label, (list, tuple, set, dict, np.ndarray)): raise CorpusError(
-            f"a row has the labels {label!r:.60}: several of a text stand in one cell, as 'a;b' "
+            f"the labels {label!r:.60}: several of a text stand in one cell, as 'a;b' "
             "with label_delim=';', or in columns of 0 and 1, label_col=[…]")
-        is_missing = label is None or label != label or label == '' and self.label_delim is None
+        is_missing = pd.isna(label) or label == '' and self.label_delim is None
         if is_missing: raise CorpusError(
-            f"a row has no {self.cols[0]!r}: leave such rows out ({row!r:.60})")
+            f"no {self.cols[0]!r}: leave such rows out")
         if isinstance(label, float) and label % 1: raise CorpusError(
             f"{label!r} is a number, and no class: for numbers take `ElmoVectorizer` and "
             "scikit-learn's `Ridge`")
-        if self.label_delim is None: return label
+        if self.label_delim is None: return label.strip() if isinstance(label, str) else label
         require(isinstance(label, str), f"{label!r:.60} is no text, and label_delim divides texts")
         return [part.strip() for part in label.split(self.label_delim) if part.strip()]
 
@@ -250,7 +253,7 @@ def has_rows(item): return isinstance(item, (Sentence, dict, os.PathLike))  # or
 
 def of_pairs(data, columns):
     "A list of pairs as a table, and what has rows as it is; a list of texts has no labels"
-    if not isinstance(data, (list, L)) or not len(data) or has_rows(data[0]): return data
+    if not isinstance(data, (list, tuple, L)) or not len(data) or has_rows(data[0]): return data
     for i,item in enumerate(data):
         require(isinstance(item, tuple) and len(item) == 2, f"item {i} of the list is "
                 f"{item!r:.60}, and must be a pair ({', '.join(columns)})")
@@ -261,6 +264,9 @@ def rows_or_texts(data, pair, token_col, tag_col):
     is_table = isinstance(data, (str, os.PathLike, pd.DataFrame)) or hasattr(data, 'with_format')
     if not is_table: data = list(check_sentences(data))
     if pair: data = of_pairs(data, pair)
+    for i,item in enumerate(data if isinstance(data, list) else ()): require(
+        not isinstance(item, tuple), f"item {i} of the list is {item!r:.60}, neither a text nor a "
+        "list of tokens")
     are_texts = isinstance(data, list) and not any(map(has_rows, data[:1]))
     return data if are_texts else to_table(data, token_col, tag_col)
 
@@ -277,6 +283,17 @@ def refuse_blank(dl, names=None):
     for i,n in zip(names, getattr(dl, 'res', [])):
         if not n: raise CorpusError(f"row {i!r} has no text, and a label: leave such rows out")
 
+def labels_of(df, names, read_label):
+    "The labels of a table, of one type; `CorpusError` names the row where there is none"
+    labels = []
+    for i,row in zip(df.index, df[names].to_dict('records')):
+        try: labels.append(read_label(row))
+        except CorpusError as e: raise CorpusError(f"row {i!r}: {e}") from None
+    kinds = {type(label): label for label in labels}
+    require(len(kinds) < 2, "labels are of several types, as "
+            f"{' and '.join(map(repr, kinds.values()))}: make texts of all, by df.label.astype(str)")
+    return labels
+
 # %% ../../nbs/library/blocks.ipynb #b12
 @contextmanager
 def refuse_new():
@@ -285,8 +302,8 @@ def refuse_new():
     except KeyError as e:
         if 'not included in the training' not in str(e): raise
         raise CorpusError(f"{e.args[0]}: name all classes when the loaders are made, "
-                          "vocab=[…] (those of a .csv are texts, as '1'), or leave such rows out"
-                          ) from e
+                          "vocab=[…], or leave such rows out (those of a .csv are texts, as "
+                          "'1': make texts of a table's, too, by df.label.astype(str))") from e
 
 class TextDataLoaders(DataLoaders):
     "`DataLoaders` of texts or lists of tokens; shows what was read"
@@ -302,6 +319,7 @@ class TextDataLoaders(DataLoaders):
     ):
         "From rows to train and to validate on"
         n_train, n_valid = len(train), len(valid)
+        bs = whole('bs', bs)
         chars = block.type_tfms[0][-1]      # of its `ElmoBlock`
         for fact,names in facts.items():
             for df in (train, valid):
@@ -365,12 +383,15 @@ class ClassifyDataLoaders(TextDataLoaders):
         train, held = tables['train'], tables.get('valid')
         text_col = column(train, text_col)
         for part in tables.values(): check_texts(part, text_col)
-        are_flags = isinstance(label_col, (list, tuple))
+        are_flags = isinstance(label_col, list)
+        require(label_col != [] and label_delim != '' and not isinstance(vocab, str), "label_col=[…] "
+                "and vocab=[…] are lists with something in them, and label_delim is a text, as ';'")
         if not are_flags: label_col = [column(train, label_col, LABEL_COLUMNS, 'label_col')]
         names = [column(train, name, arg='label_col') for name in label_col]
         read_label = LabelCell(names, label_delim, are_flags)
         several = are_flags or label_delim is not None
-        labels = [read_label(row) for row in train[names].to_dict('records')]
+        labels = labels_of(train, names, read_label)
+        if held is not None: labels_of(held, names, read_label)
         if held is None: train, held = hold_out(train, valid_pct, seed, None if several else labels)
         if are_flags and vocab is None: vocab = names
         one = CategoryBlock(vocab, sort=vocab is None)
@@ -418,11 +439,8 @@ class TagDataLoaders(TextDataLoaders):
 # %% ../../nbs/library/blocks.ipynb #b15
 def tag_columns(df, token_col, tag_col):
     "The names of the columns of tokens and tags"
-    # of .conllu and .conll the arguments named columns of the file, which are read already
-    is_read = list(df.columns) == ['tokens', 'tags']
-    names = [None if is_read and (isinstance(name, int) or name in CONLLU) else name
-             for name in (token_col, tag_col)]
-    return column(df, names[0], ['tokens'], 'token_col'), column(df, names[1], ['tags'], 'tag_col')
+    if df.attrs.get('is_conll'): token_col = tag_col = None
+    return column(df, token_col, ['tokens'], 'token_col'), column(df, tag_col, ['tags'], 'tag_col')
 
 def check_tags(df, token_col, tag_col):
     "Raise `CorpusError` where a sentence has not a tag for each token, or no tag at all"
@@ -431,6 +449,10 @@ def check_tags(df, token_col, tag_col):
         are_lists = all(isinstance(part, (list, tuple, np.ndarray)) for part in (tokens, tags))
         require(are_lists, f"row {i!r}: expected a list of tokens and a list of tags, and found "
                 f"{tokens!r:.40} and {tags!r:.40}")
+        for tag in tags: require(tag is None or isinstance(tag, (str, int)) and tag != '',
+            f"row {i!r} has the tag {tag!r:.40}: a tag is a text, and None says that there is none")
+        require(all(isinstance(token, str) and token.strip() for token in tokens), f"row {i!r} has a "
+                f"token without a letter: {list(tokens)!r:.60}")
         has_tags = len(tokens) == len(tags) and any(tag is not None for tag in tags)
         require(has_tags, f"row {i!r} has {len(tokens)} tokens and {len(tags)} tags, and must have "
                 f"a tag for each, one that isn't None at least: {tokens!r:.60}")

@@ -38,6 +38,7 @@ def rows_in(file, text_col):
     else:
         with pq.ParquetFile(file) as f:
             name = column(pd.DataFrame(columns=f.schema_arrow.names), text_col)
+            check_columns(f.schema_arrow.names)
             for batch in f.iter_batches(256, columns=[name]): yield from batch.to_pylist()
 
 def rows_from(files, first, text_col):
@@ -55,6 +56,10 @@ def open_rows(rows, text_col=None, seed=None):
     files, first = map(list, zip(*rows))
     return IterableDataset.from_generator(
         rows_from, gen_kwargs=dict(files=files, first=first, text_col=text_col))
+
+def check_columns(names):
+    require('is_valid' not in names, "a column is_valid does not decide in a stream, which is read on "
+            "and on: name what validates, valid=…, and leave the column out")
 
 def first_rows(rows, n, text_col): return list(islice(open_rows(rows, text_col), n))
 
@@ -232,6 +237,7 @@ def stream_loaders(
     if is_exact is None: is_exact = is_hub or not hasattr(parts['train'], 'load_state_dict')
     parts = {split: as_rows(part) for split,part in parts.items() if split != 'test'}
     rows = parts['train']
+    whole('n_valid', n_valid)
     held_out = parts.get('valid', rows[-1:] if isinstance(rows, list) else rows)
     def read(): return first_rows(held_out, n_valid, text_col)
     held = read()
@@ -244,6 +250,7 @@ def stream_loaders(
     head = first_rows(rows, 100, text_col)
     require(head, f"n_valid={n_valid} leaves nothing to train on (rows in all: {len(held)}): hold "
             "out fewer, or name files to validate on")
+    check_columns(head[0])
     require(head == from_main(lambda: head), "Each process reads other rows: shuffle with a seed")
     train_col, valid_col = (column(pd.DataFrame(some), text_col) for some in (head, held))
     left_out = Counter()

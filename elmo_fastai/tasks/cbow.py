@@ -8,7 +8,7 @@ Docs: https://elmo-fastai.github.io/elmo_fastai/library/word_vectors.html.md"""
 __all__ = ['CBOW', 'CBOWLearner', 'cbow_learner', 'interval', 'WordVectors', 'word_vectors']
 
 # %% ../../nbs/library/word_vectors.ipynb #c004
-import difflib, json, math, re, warnings
+import json, math, re, warnings
 from functools import cached_property
 from pathlib import Path
 import numpy as np, torch
@@ -154,9 +154,7 @@ class WordVectors:
 
     def __getitem__(self, word):
         if word in self.o2i: return self.vectors[self.o2i[word]]
-        similar = difflib.get_close_matches(str(word), self.words, 3)
-        hint = f"; there is one for {', '.join(map(repr, similar))}" if similar else ''
-        raise KeyError(f"No vector for {word!r}{hint}")
+        raise KeyError(f"No vector for {word!r}")
 
     def encode(self,
         tokens:list,     # T words

@@ -194,9 +194,10 @@ class ElmoClassifierLearner(ElmoLearner):
     def predict(self, item, *args, **kwargs):
         "As fastai's, without a progress bar; a text without a token has no class: None"
         with self.no_bar(), self.no_logging():
-            if self.dls.valid_ds.tls[0].tokens_of(item):
+            dl = self.dls.test_dl([item])
+            if dl.create_item(0)[0].any():
                 return super().predict(item, *args, **kwargs)
-            p, _, number = self.get_preds(dl=self.dls.test_dl([item]), with_decoded=True)
+            p, _, number = self.get_preds(dl=dl, with_decoded=True)
         return None, number[0], p[0]
 
     @torch.no_grad()
@@ -241,8 +242,9 @@ def elmo_classifier_learner(
     **kwargs
 ) -> ElmoClassifierLearner:
     "A `Learner` for texts and labels, its biLM frozen"
-    require(dls.c > 1 or isinstance(dls.train_ds.loss_func, BCEWithLogitsLossFlat),
-            f"a classifier needs two classes or more, and here is {dls.vocab}")
+    several = isinstance(getattr(dls.train_ds, 'loss_func', None), BCEWithLogitsLossFlat)
+    require(hasattr(dls, 'vocab') and (dls.c > 1 or several), "a classifier needs two classes or "
+            f"more, and here is {getattr(dls, 'vocab', 'none: for numbers take `ElmoVectorizer`')}")
     loss_func = loss_func or deepcopy(dls.train_ds.loss_func)      # its threshold is its own
     require(hasattr(loss_func, 'decodes'), f"loss_func={loss_func!r:.60} does not say what its "
             "scores mean: take one of fastai's, such as CrossEntropyLossFlat", ValueError)

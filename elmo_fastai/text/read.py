@@ -102,8 +102,9 @@ def lines_of(path):
         with open(path, encoding='utf-8-sig') as f:
             number = 1
             while block := f.readlines(2**20):
-                is_html = number == 1 and re.match(r'\s*<(!doctype|html)', block[0], re.I)
-                require(not is_html, f"{path} is HTML: save its text alone")
+                is_page = number == 1 and re.match(
+                    r'\s*<(!doctype html|html\b|\?xml )', ''.join(block[:100]), re.I)
+                require(not is_page, f"{path} is HTML or XML: save its text alone")
                 if '\0' in ''.join(block):
                     number += ['\0' in line for line in block].index(True)
                     raise CorpusError(f"{path}, line {number} has a NUL character, and is no text")
@@ -256,6 +257,7 @@ CONLLU = 'id form lemma upos xpos feats head deprel deps misc'.split()
 def sentence_rows(path, is_conllu):
     "Yields the rows of each sentence, each a list of cells"
     width = len(CONLLU) if is_conllu else None
+    first = 'every .conllu'
     rows = []
     for number,line in enumerate(lines_of(path), 1):
         line = line.strip(' \n')
@@ -265,9 +267,9 @@ def sentence_rows(path, is_conllu):
             rows = []
             continue
         cells = [cell.strip() for cell in line.split('\t' if '\t' in line else None)]
-        width = width or len(cells)
+        if not width: width, first = len(cells), f'line {number}'
         if len(cells) != width or not all(cells): raise CorpusError(
-            f"{path}, line {number}: expected {width} cells, and found {line!r:.80}")
+            f"{path}, line {number}: expected {width} cells, as in {first}, and found {line!r:.80}")
         if is_conllu and re.fullmatch(r'\d+[-.]\d+', cells[0]): continue   # 1-2: written as one
         if is_conllu and cells[0] != str(len(rows) + 1): raise CorpusError(
             f"{path}, line {number}: expected word {len(rows) + 1} of a sentence, and found "
@@ -302,7 +304,7 @@ def read_conll(
 # %% ../../nbs/library/read.ipynb #to_table
 SPLITS = dict(train='train', valid='valid', validation='valid', dev='valid', test='test')
 
-def words_of(name): return {*re.split('[^a-z]+', str(name).lower())}
+def words_of(name): return {word.lower() for word in re.findall('[A-Z]?[a-z]+|[A-Z]+', str(name))}
 
 def from_hub(name, **kwargs): # of `load_dataset`
     "The splits of 'hub:owner/name[:configuration]'; one, of 'hub:owner/name:configuration:split'"
@@ -353,7 +355,7 @@ def of_list(items):
         columns = dict(tokens=[sent.tokens for sent in items], tags=[sent.tags for sent in items])
         return pd.DataFrame(columns, dtype=object)
     for i,item in enumerate(items):
-        if not isinstance(item, (str, list, tuple)): raise CorpusError(
+        if not isinstance(item, (str, list)): raise CorpusError(
             f"item {i} of the list is {item!r:.60}, neither a text nor a list of tokens")
     return pd.DataFrame(dict(text=list(items)), dtype=object)
 
@@ -373,20 +375,30 @@ def to_table(
         is_conll = Path(path).suffix.lower() in CONLL
         return of_list(read_conll(path, token_col, tag_col)) if is_conll else read_table(path)
     data = opened(data)
-    if isinstance(data, pd.DataFrame): return data
-    if is_files(data): return pd.concat(map(of_file, data), ignore_index=True)
+    if isinstance(data, pd.DataFrame):
+        require(data.columns.is_unique, f"a column is there twice: {', '.join(map(str, data.columns))}")
+        return data
+    if is_files(data):
+        df = pd.concat(map(of_file, data), ignore_index=True)
+        # then `token_col` and `tag_col` have been read already
+        df.attrs['is_conll'] = data[0].suffix.lower() in CONLL
+        return df
     if isinstance(data, (list, tuple, L)): return of_list(data)
     if hasattr(data, 'with_format') and hasattr(data, '__len__'): return of_dataset(data)
     names = f" with the splits {', '.join(data)}" if isinstance(data, Mapping) else ''
     raise CorpusError(f"{type(data).__name__}{names} is no table. {READ}, or a list of texts")
 
 # %% ../../nbs/library/read.ipynb #parts
-def not_test(valid):
-    "What validates, if it is not called test"
-    names = [path.stem for path in valid] if is_files(valid) else [getattr(valid, 'split', '')]
-    require(not any('test' in words_of(name) for name in names), "what is called test never "
-            "validates: take other data for valid=…, or hold out a share")
-    return valid
+def not_test(valid, found):
+    "`found`, what `valid` stands for, if it is not called test"
+    paths = [valid] if isinstance(valid, (str, os.PathLike)) else []
+    paths = [*map(Path, paths), *(found if is_files(found) else [])]
+    names = [path.stem for path in paths] + [getattr(found, 'split', '')]
+    is_test = any('test' in words_of(name) for name in names)
+    is_test = is_test or any(path.parent.name.lower() == 'test' for path in paths)
+    require(not is_test, "what is called test never validates: take other data for valid=…, or "
+            "hold out a share")
+    return found
 
 def parts_of(
     data,       # as for `to_table`; or splits: a `DatasetDict`, a mapping, a folder
@@ -396,13 +408,15 @@ def parts_of(
     "What there is for each split, not read yet: 'train', and 'valid' and 'test' where they are"
     data = opened(data)
     parts = dict(data) if isinstance(data, Mapping) else dict(train=data)
-    if valid is not None: parts['valid'] = not_test(opened(valid))
+    if valid is not None: parts['valid'] = not_test(valid, opened(valid))
     if test is not None: parts['test'] = test
     parts = {split: opened(part) for split,part in parts.items()}
-    lists = [part for part in parts.values() if is_files(part)]
-    files = [os.path.realpath(file) for part in lists for file in {*part}]
-    for file,n in Counter(files).items(): require(n == 1, f"{file} is both trained on and held out, "
-            "or for validation and test: leave it out of one")
+    lists = {split: part for split,part in parts.items() if is_files(part)}
+    files = Counter(os.path.realpath(file) for part in lists.values() for file in part)
+    for file,n in files.items(): require(n == 1, f"{file} is there {n} times, among the files for "
+                                         f"{', '.join(lists)}: leave it in one place")
+    # else its last part validates
+    if 'valid' not in parts and len(lists.get('train', [])) > 1: not_test(None, lists['train'])
     return parts
 
 # %% ../../nbs/library/read.ipynb #splits
@@ -422,7 +436,7 @@ def splits_of(
     return tables
 
 # %% ../../nbs/library/read.ipynb #hold_out
-FLAGS = {'true': True, '1': True, 'false': False, '0': False}
+FLAGS = {'true': True, '1': True, '1.0': True, 'false': False, '0': False, '0.0': False}
 
 # %% ../../nbs/library/read.ipynb #hold_out_p
 def hold_out(
@@ -438,7 +452,11 @@ def hold_out(
         require({*flags} == {True, False},
                 f"is_valid must be true in some rows and false in the others, and is {found}")
         return df[~np.array(flags)], df[flags]
-    require(0 < valid_pct < 1, f"valid_pct={valid_pct!r}: take a share between 0 and 1")
+    is_share = isinstance(valid_pct, (int, float)) and 0 < valid_pct < 1
+    require(is_share, f"valid_pct={valid_pct!r}: take a share between 0 and 1")
+    for kind,n in Counter(() if stratify is None else stratify).items(): require(
+        n > 1, f"{kind!r} stands in one row, and none of it could be held out: say with valid=… or a "
+        "column is_valid which rows validate, or leave it out")
     from sklearn.model_selection import train_test_split
     with as_error(CorpusError, f"valid_pct={valid_pct} of {len(df)} rows can't be held out; say "
                   "with valid=… or a column is_valid which rows validate"):

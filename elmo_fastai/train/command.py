@@ -40,7 +40,7 @@ class Settings(Options):
     valid:str = option(None, 'to validate on (default: a split of that name, else the last 5 %)',
                        'FILE', read=path)
     valid_pct:float = option(None, 'to validate on, the last part of the text (default: 0.05)',
-                             'SHARE', check=('from 0 to below 1', lambda share: 0 <= share < 1))
+                             'SHARE', check=('above 0 and below 1', lambda share: 0 < share < 1))
     test:str = option(None, 'measured once, at the end (default: a split of that name, else 5 %, '
                       'none with --valid)', 'FILE', read=path)
     tokenizer:str = option(
