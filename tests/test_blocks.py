@@ -190,8 +190,8 @@ UNTAGGED = Sentence(['a', 'film'], ['D', None])
     (lambda: classify(text_col='body'), "no column 'body'.*'text', 'label'"),
     (lambda: classify(ROWS.rename(columns=dict(label='y'))), "no column 'label'.*label_col"),
     (lambda: classify(ROWS.assign(review='x')), "'text' and 'review' are columns: say text_col"),
-    (lambda: classify(ROWS.assign(label=None)), "a row has no 'label'"),
-    (lambda: classify(ROWS.assign(label='')), "a row has no 'label'"),
+    (lambda: classify(ROWS.assign(label=None)), "no 'label': leave such rows out"),
+    (lambda: classify(ROWS.assign(label='')), "no 'label': leave such rows out"),
     (lambda: classify(ROWS.assign(text=3)), "column 'text', row 0: 3 is no text"),
     (lambda: classify(ROWS.assign(text=[[1, 2]]*len(ROWS))), r"row 0: \[1, 2\] is no text"),
     (lambda: classify(ROWS.assign(funny='perhaps', sad=1), label_col=['funny', 'sad']),
@@ -279,17 +279,17 @@ def learners():
     return (elmo_classifier_learner(classify(), bilm(n_words=0), proj_dim=8, hidden=4),
             elmo_tagger_learner(tag(sents), bilm(n_words=0), hidden=4))
 
-COLS = dict(token_col=0, tag_col=1)
+def cols(path): return dict(token_col=0, tag_col=1) if path.suffix == '.conll' else {}
 SENTS = [Sentence(['Ann', 'saw', 'Rome'], ['B-PER', 'O', 'B-LOC'])]*9
 DOORS = {
     'from_files': (TEXTS, lambda source, c, t: ClassifyDataLoaders.from_files(source, **CPU)),
     'valid': (TEXTS, lambda source, c, t: classify(valid=source)),
     'test_dl': (TEXTS, lambda source, c, t: c.dls.test_dl(source, with_labels=True)),
     'report': (TEXTS, lambda source, c, t: c.report(source)),
-    'from_files, tags': (TAGS, lambda source, c, t: TagDataLoaders.from_files(source, **COLS, **CPU)),
-    'valid, tags': (TAGS, lambda source, c, t: tag(SENTS, source, **COLS)),
-    'test_dl, tags': (TAGS, lambda source, c, t: t.dls.test_dl(source, with_labels=True, **COLS)),
-    'report, tags': (TAGS, lambda source, c, t: t.report(source, **COLS))}
+    'from_files, tags': (TAGS, lambda source, c, t: TagDataLoaders.from_files(source, **cols(source), **CPU)),
+    'valid, tags': (TAGS, lambda source, c, t: tag(SENTS, source, **cols(source))),
+    'test_dl, tags': (TAGS, lambda source, c, t: t.dls.test_dl(source, with_labels=True, **cols(source))),
+    'report, tags': (TAGS, lambda source, c, t: t.report(source, **cols(source)))}
 
 @pytest.mark.parametrize('door,what', [
     (door, what) for door,(table, _) in DOORS.items() for what in table])

@@ -286,7 +286,7 @@ def test_look_up():
     wv = vectors()
     assert (np.array_equal(wv['w3'], wv.vectors[3]) and 'w3' in wv and 'w99' not in wv
             and len(wv) == 50 and wv.dim == 7)
-    with pytest.raises(KeyError, match="No vector for 'w333'.*'w33'"): wv['w333']
+    with pytest.raises(KeyError, match="No vector for 'w333'"): wv['w333']
     with pytest.raises(KeyError): wv.encode(['w1', 'nope'])
     assert (wv.encode(['nope', 'w1'], unknown='zero')[0] == 0).all()
     for unknown in ('error', 'zero'): assert wv.encode([], unknown=unknown).shape == (0, 7)

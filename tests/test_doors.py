@@ -176,7 +176,7 @@ def test_refused(what, door, tmp_path):
     source = make(tmp_path)
     how = how(tmp_path) if callable(how) else how
     if door == 'command':
-        if what == 'a share above 1': words = '--valid-pct must be from 0 to below 1'
+        if what == 'a share above 1': words = '--valid-pct must be above 0 and below 1'
         if 'is_valid' not in words and isinstance(how.get('valid'), list): return       # an option is a file
     check_refused(lambda: DOORS[door](source, **how), words)
 

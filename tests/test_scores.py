@@ -179,7 +179,7 @@ def test_new_tokens_are_counted(classifier, tmp_path):
 @pytest.mark.parametrize('data, says', [
     (pd.DataFrame(dict(text=['x'], label=['mixed'])), r"Label 'mixed'.*vocab=\[…\]"),
     (pd.DataFrame(dict(text=['x'], label=[1])), r"Label '1'.*vocab"),
-    (pd.DataFrame(dict(text=['x'], label=[None])), "a row has no 'label'"),
+    (pd.DataFrame(dict(text=['x'], label=[None])), "no 'label': leave such rows out"),
     (pd.DataFrame(dict(a=['x'], label=['1'])), "no column 'text'.*'a', 'label'"),
     (pd.DataFrame(dict(text=['x'], b=['1'])), "no column 'label'.*'text', 'b'"),
     ('no such file.csv', 'there is no file'), ([], 'nothing to read')])

@@ -36,7 +36,7 @@ from .encoded import TensorChars, TensorTokens
 # %% ../../nbs/library/blocks.ipynb #b2
 class TokensTransform(KeepsTokenizer, Transform):
     "A text, or a list of tokens, which stays as it is → a list of tokens"
-    input_types = str, list, np.ndarray, L
+    input_types = str, list, tuple, np.ndarray, L
     def __init__(self,
         tokenizer='words',   # of texts, see `get_tokenizer`
         max_words:int=None   # so many tokens at most; None: all
@@ -233,7 +233,7 @@ class LabelCell(Cell):
         if self.are_flags:
             flags = {name: FLAGS.get(str(row[name]).lower()) for name in self.cols}
             for name,flag in flags.items(): require(flag is not None, f"the column {name!r} holds "
-                                                    f"{row[name]!r:.30}, and takes 0 or 1")
+                                                    f"{row[name]!r:.30}: write 0 or 1")
             return [name for name,flag in flags.items() if flag]
         if isinstance(label, (list, tuple, set, dict, np.ndarray)): raise CorpusError(
             f"the labels {label!r:.60}: several of a text stand in one cell, as 'a;b' "
@@ -338,8 +338,6 @@ class TextDataLoaders(DataLoaders):
 
     def __repr__(self): return f'{type(self).__name__}: {self.said}'
 
-    def check_rows(self, df, text_col, label_col, with_labels): check_texts(df, text_col)
-
     def test_dl(self,
         test_items,   # texts or lists of tokens, one by one; or what has rows, as `Sentence`s
         with_labels:bool=False, # these rows are refused where they have no token
@@ -391,7 +389,7 @@ class ClassifyDataLoaders(TextDataLoaders):
         read_label = LabelCell(names, label_delim, are_flags)
         several = are_flags or label_delim is not None
         labels = labels_of(train, names, read_label)
-        if held is not None: labels_of(held, names, read_label)
+        if held is not None: labels_of(held[[column(held, name) for name in names]], names, read_label)
         if held is None: train, held = hold_out(train, valid_pct, seed, None if several else labels)
         if are_flags and vocab is None: vocab = names
         one = CategoryBlock(vocab, sort=vocab is None)
@@ -400,6 +398,11 @@ class ClassifyDataLoaders(TextDataLoaders):
                           get_x=Cell(text_col), get_y=read_label)
         return cls.from_rows(df, train, held, dict(text=[text_col], label=names), block, **kwargs)
     from_files = from_dataset = from_df    # the names by which one looks for it
+
+    def check_rows(self, df, text_col, label_col, with_labels):
+        check_texts(df, text_col)
+        read_label = self.valid_ds.tls[-1].tfms[0]
+        if with_labels: labels_of(df, read_label.cols, read_label)
 
 # %% ../../nbs/library/blocks.ipynb #b14
 class TagDataLoaders(TextDataLoaders):
@@ -421,7 +424,10 @@ class TagDataLoaders(TextDataLoaders):
         tables = splits_of(*pairs, token_col, tag_col)
         tables.pop('test', None)
         train_df, held = tables['train'], tables.get('valid')
-        names = tag_columns(train_df, token_col, tag_col)
+        # of .conllu and .conll the columns are read already
+        if any(df.attrs.get('is_conll') for df in tables.values()): token_col = tag_col = None
+        names = (column(train_df, token_col, ['tokens'], 'token_col'),
+                 column(train_df, tag_col, ['tags'], 'tag_col'))
         for df in tables.values(): check_tags(df, *names)
         if held is None: train_df, held = hold_out(train_df, valid_pct, seed)
         blocks = (ElmoBlock(tokenizer, char_vocab), WordsBlock(text_vocab, min_freq, tokenizer),
@@ -437,11 +443,6 @@ class TagDataLoaders(TextDataLoaders):
         else: check_texts(df, token_col)
 
 # %% ../../nbs/library/blocks.ipynb #b15
-def tag_columns(df, token_col, tag_col):
-    "The names of the columns of tokens and tags"
-    if df.attrs.get('is_conll'): token_col = tag_col = None
-    return column(df, token_col, ['tokens'], 'token_col'), column(df, tag_col, ['tags'], 'tag_col')
-
 def check_tags(df, token_col, tag_col):
     "Raise `CorpusError` where a sentence has not a tag for each token, or no tag at all"
     token_col, tag_col = column(df, token_col, arg='token_col'), column(df, tag_col, arg='tag_col')

@@ -194,10 +194,10 @@ class ElmoClassifierLearner(ElmoLearner):
     def predict(self, item, *args, **kwargs):
         "As fastai's, without a progress bar; a text without a token has no class: None"
         with self.no_bar(), self.no_logging():
-            dl = self.dls.test_dl([item])
-            if dl.create_item(0)[0].any():
+            is_text = isinstance(item, (str, list, np.ndarray, L))
+            if not is_text or self.dls.valid_ds.tls[0].tokens_of(item):
                 return super().predict(item, *args, **kwargs)
-            p, _, number = self.get_preds(dl=dl, with_decoded=True)
+            p, _, number = self.get_preds(dl=self.dls.test_dl([item]), with_decoded=True)
         return None, number[0], p[0]
 
     @torch.no_grad()

@@ -413,8 +413,8 @@ def parts_of(
     parts = {split: opened(part) for split,part in parts.items()}
     lists = {split: part for split,part in parts.items() if is_files(part)}
     files = Counter(os.path.realpath(file) for part in lists.values() for file in part)
-    for file,n in files.items(): require(n == 1, f"{file} is there {n} times, among the files for "
-                                         f"{', '.join(lists)}: leave it in one place")
+    for file,n in files.items(): require(n == 1, f"{file} is both trained on and held out, or named "
+                                         "twice: leave it in one place")
     # else its last part validates
     if 'valid' not in parts and len(lists.get('train', [])) > 1: not_test(None, lists['train'])
     return parts
