@@ -224,8 +224,8 @@ def test_weights_that_changed_between_two_runs_are_noticed(run):
     for p in a.model.elmo.lm.parameters(): p.data.mul_(1.1)
     b.model.load_state_dict(a.model.state_dict())
     def result(learn):
-        learn.dls = loaders()
         set_seed(1)
+        learn.dls = loaders()
         with learn.no_bar(), learn.no_logging():
             if run == 'fit': learn.fit(1, 1e-3, reset_opt=True)
             return (

@@ -34,15 +34,22 @@ class NumericalizeChars(Transform):
         self.char_vocab = char_vocab
         self.kwargs = kwargs
         self.n_cut = 0    # tokens that did not fit into their row, so far
+        self.rows = {}    # token → its row, as bytes: each is encoded once
+        self.long = set() # tokens that do not fit
 
     def setups(self, items):
         if self.char_vocab is None: self.char_vocab = CharVocab.build(items, **self.kwargs)
 
     def encodes(self, tokens:list):
-        rows = self.char_vocab.encode(tokens)
-        full = np.flatnonzero(rows[:, -1] == self.char_vocab.eow)      # these may be longer
-        if len(full): self.n_cut += int(self.char_vocab.are_long([tokens[i] for i in full]).sum())
-        return TensorChars(torch.from_numpy(rows))
+        new = [token for token in dict.fromkeys(tokens) if token not in self.rows]
+        rows = zip(new, self.char_vocab.encode(new), self.char_vocab.are_long(new)) if new else ()
+        for token,row,is_long in rows:
+            self.rows[token] = row.tobytes()
+            if is_long: self.long.add(token)
+        if self.long: self.n_cut += sum(token in self.long for token in tokens)
+        chars = np.frombuffer(bytearray().join([self.rows[token] for token in tokens]), np.int16)
+        return TensorChars(torch.from_numpy(chars.reshape(-1, self.char_vocab.max_chars)))
+    def __getstate__(self): return {**vars(self), 'rows': {}, 'long': set()}
     def decodes(self, chars:TensorChars): return L(self.char_vocab.decode(chars))
 
 # %% ../../nbs/library/blog.ipynb #c096
