@@ -447,3 +447,36 @@ def test_shown_and_empty_and_pickled(capsys):
         assert b'number' not in data and b'PosixPath' in data       # fastai's `path`, see `export`
         films = [loaders.test_dl(['a film']).one_batch()[0] for loaders in (empty, dls)]
         assert torch.equal(*films)
+
+
+@pytest.mark.parametrize('kwargs', [dict(tag_col='xpos'), dict(tag_col=3), dict(token_col='form')])
+def test_a_column_that_is_not_there_has_no_stand_in(kwargs):
+    df = pd.DataFrame(dict(tokens=[['a', 'b']]*20, tags=[['X', 'Y']]*20))
+    with pytest.raises(CorpusError, match='there is no column .* the columns are .tokens., .tags.'): tag(df, **kwargs)
+
+@pytest.mark.parametrize('labels,says', [
+    ([True, 1], 'labels are of several types'), ([1, 'a'], 'labels are of several types'),
+    ([1.5, 2.5], 'is a number, and no class.*Ridge'), (['a', None], "row 1: no 'label'"),
+    (['a', float('nan')], "row 1: no 'label'"), ([['a'], ['b']], 'several of a text stand in one cell')])
+def test_labels_that_are_no_classes(labels, says):
+    with pytest.raises(CorpusError, match=says):
+        classify(pd.DataFrame(dict(text=['a b', 'b c']*10, label=pd.Series(labels*10, dtype=object))))
+
+def test_a_label_has_no_blanks_at_its_ends():
+    assert list(classify(pd.DataFrame(dict(text=['a', 'b', 'c', 'd']*5, label=['x ', 'x', ' y', 'y']*5))).vocab) == ['x', 'y']
+
+@pytest.mark.parametrize('tag_,says', [('', "the tag ''"), (float('nan'), 'the tag nan'), (['q'], r"the tag \['q'\]"),
+                                       (1, 'tags are of several types'), (pd.NA, 'the tag <NA>')])
+def test_tags_that_are_none(tag_, says):
+    with pytest.raises(CorpusError, match=says): tag([(['a', 'b', 'c'], ['X', tag_, 'Y'])]*20)
+
+def test_pairs_have_labels():
+    pairs = [('the film was good', 'pos'), ('it was bad', 'neg')]*10
+    dls = classify(pairs)
+    assert list(dls.vocab) == ['neg', 'pos'] and len(classify(tuple(pairs)).train_ds) == len(dls.train_ds)
+    with pytest.raises(CorpusError, match='item 0 of the list'): dls.test_dl(pairs[:2])
+    assert len(dls.test_dl(pairs[:2], with_labels=True).dataset) == 2
+
+def test_a_report_without_labels(learners):
+    for learn in learners:
+        with pytest.raises(CorpusError, match='no labels or tags'): learn.report(learn.dls.test_dl(['a b']))

@@ -5,7 +5,7 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, Sequence, Value
 from hypothesis import given, strategies as st
 from elmo_fastai.base.errors import CorpusError
 from elmo_fastai.text.read import (
-    Sentence, column, hold_out, last_part, name_of, read_conll, read_table, splits_of, summary,
+    Sentence, column, hold_out, last_part, name_of, parts_of, read_conll, read_table, splits_of, summary,
     texts_of, to_table)
 
 def write(path, text, encoding='utf-8'):
@@ -266,3 +266,41 @@ def test_one_line_says_what_was_read(tmp_path):
     assert name_of('hub:stanfordnlp/imdb') == 'hub:stanfordnlp/imdb'
     line = summary('a.csv', dict(train=1000, valid=1), 'Good', ['id', 'review'], text='review', label=None)
     assert line == "a.csv; text review; columns id, review; rows train 1,000, valid 1; first row 'Good'"
+
+
+@pytest.mark.parametrize('make', [
+    lambda d: parts_of([d/'a.txt', d/'a.txt']), lambda d: parts_of([d/'a.txt', d/'.'/'b'/'..'/'a.txt']),
+    lambda d: parts_of(d/'a.txt', d/'a.txt'), lambda d: parts_of(d/'a.txt', test=[d/'a.txt'])])
+def test_a_file_is_read_once(make, tmp_path):
+    (tmp_path/'b').mkdir()
+    (tmp_path/'a.txt').write_text('a b')
+    with pytest.raises(CorpusError, match='a.txt is both trained on and held out, or named twice'):
+        make(tmp_path)
+
+@pytest.mark.parametrize('name', ['test.txt', 'my_test.txt', 'imdbTest.txt', 'test/a.txt', 'test'])
+def test_what_is_called_test_never_validates(name, tmp_path):
+    file = tmp_path/name if name.endswith('.txt') else tmp_path/name/'b.txt'
+    file.parent.mkdir(exist_ok=True)
+    for path in (file, tmp_path/'a.txt'): path.write_text('a b')
+    with pytest.raises(CorpusError, match='what is called test never validates'):
+        parts_of(tmp_path/'a.txt', tmp_path/name)
+    assert parts_of(tmp_path/'a.txt', test=tmp_path/name)['test']
+
+def test_the_last_part_of_files_is_no_test(tmp_path):
+    for name in ('a.txt', 'test.txt', 'latest.txt'): (tmp_path/name).write_text('a b')
+    with pytest.raises(CorpusError, match='what is called test'):
+        parts_of([tmp_path/'a.txt', tmp_path/'test.txt'])
+    assert parts_of([tmp_path/'a.txt', tmp_path/'latest.txt'])
+
+def test_tables_of_other_columns_are_not_joined(tmp_path):
+    (tmp_path/'a.txt').write_text('a b')
+    (tmp_path/'b.csv').write_text('said,label\na b,x')
+    with pytest.raises(CorpusError, match='b.csv has the columns said, label, and .*a.txt text'):
+        to_table([tmp_path/'a.txt', tmp_path/'b.csv'])
+
+@pytest.mark.parametrize('page', ['\n<!DOCTYPE html>\n<html>', '<?xml version="1.0"?>\n<a/>', '  <HTML>'])
+@pytest.mark.parametrize('ending', ['txt', 'csv', 'jsonl', 'conll'])
+def test_pages_are_no_text(page, ending, tmp_path):
+    (tmp_path/f'a.{ending}').write_text(page)
+    with pytest.raises(CorpusError, match='is HTML or XML: save its text alone'):
+        to_table(tmp_path/f'a.{ending}', token_col=0)

@@ -14,7 +14,7 @@ from elmo_fastai.data.batches import LOADERS
 from elmo_fastai.data.encoded import EncodedText, TokenTypes
 from elmo_fastai.nn.bilm import BiLMConfig
 from elmo_fastai.practice import streams
-from elmo_fastai.practice.streams import BufferedDataLoader, open_rows, stream_loaders
+from elmo_fastai.practice.streams import BufferedDataLoader, rows_of, stream_loaders
 from elmo_fastai.text.tokens import WordVocab
 from elmo_fastai.train.checkpoint import Checkpoints, checkpoints_in, resume
 from elmo_fastai.train.learner import bilm_learner
@@ -31,7 +31,7 @@ def load(source, *valid, **how):
 def from_rows(rows):
     "A stream of texts or lists of tokens"
     return datasets.IterableDataset.from_generator(
-        lambda rows: (dict(text=row) for row in rows), gen_kwargs=dict(rows=tuple(rows)))
+        lambda rows: (dict(text=row) for row in rows), gen_kwargs=dict(rows=tuple(rows))), 0
 
 def blocks(rows, vocab=None, **how):
     dl = BufferedDataLoader(rows, vocab or WordVocab.build([['a']]), 0, **dict(tokenizer='space') | how)
@@ -84,7 +84,7 @@ def test_the_same_seed_is_the_same_order_and_epochs_differ(folder):
     assert epochs[0] != epochs[1] != epochs[2] and seen(first) == seen(again)
     half = load(folder, n_valid=9, buffer=30, seed=1, n_batches=len(first)//2).train
     assert (batches(half) + batches(half))[:len(first)] == epochs[0][:len(first)//2*2]
-    files = [{row['text'].split()[1] for row in islice(open_rows([(folder/f'{i}.txt', 0) for i in range(4)],
+    files = [{row['text'].split()[1] for row in islice(rows_of([(folder/f'{i}.txt', 0) for i in range(4)],
              None, seed), 40)} for seed in range(9)]
     assert all(len(some) == 1 for some in files) and len(set().union(*files)) > 1
 
@@ -227,12 +227,27 @@ def test_an_error_in_reading_does_not_end_the_loader(monkeypatch, tmp_path):
         with pytest.raises(CorpusError, match="can't be read on: ConnectionError: down"): batches(dl)
     assert batches(dl, len(whole) - 5) == whole[5:]
 
+@pytest.mark.parametrize('ending', ['jsonl', 'parquet'])
+def test_a_column_of_flags_decides_nothing_in_a_stream(ending, tmp_path):
+    df = pd.DataFrame(dict(text=['a b c']*20, is_valid=[0, 1]*10))
+    if ending == 'jsonl': df.to_json(tmp_path/'a.jsonl', orient='records', lines=True)
+    else: df.to_parquet(tmp_path/'a.parquet')
+    with pytest.raises(CorpusError, match='is_valid does not decide in a stream'):
+        load(tmp_path/f'a.{ending}', n_valid=5)
+
+def test_a_shuffled_stream_in_a_later_epoch_holds_out_what_it_shows():
+    stream = rows(400).to_iterable_dataset(num_shards=4).shuffle(seed=1)
+    stream.set_epoch(3)
+    dls = load(stream, n_valid=20, buffer=50)
+    read = {text for _,texts in dls.train.blocks(streams.START) for text in texts}
+    assert len(read) == 380 and read.isdisjoint(dls.corpus.valid)
+
 def test_a_stream_is_copied_in_another_thread():
     "It refers to a cache of file systems, which has one for each thread"
     from huggingface_hub import HfFileSystem
     kept = HfFileSystem()
     stream, read = rows(2).to_iterable_dataset(), []
-    thread = threading.Thread(target=lambda: read.extend(row['text'] for row in open_rows(stream)))
+    thread = threading.Thread(target=lambda: read.extend(row['text'] for row in rows_of((stream, 0))))
     thread.start()
     thread.join()
     assert read == ['line 0 .', 'line 1 .'] and kept
@@ -362,7 +377,7 @@ def test_memory_does_not_grow():
         for i in range(n): yield dict(text=f'a b c{i} d e f')
     def peak(n):
         stream = datasets.IterableDataset.from_generator(lines, gen_kwargs=dict(n=n))
-        dl = BufferedDataLoader(stream, WordVocab.build([['a', 'b']]), n//50, buffer=500, bs=50, tokenizer='space')
+        dl = BufferedDataLoader((stream, 0), WordVocab.build([['a', 'b']]), n//50, buffer=500, bs=50, tokenizer='space')
         tracemalloc.start()
         for _ in dl: pass
         most = tracemalloc.get_traced_memory()[1]

@@ -220,7 +220,9 @@ class CommandLine(argparse.ArgumentParser):
         except MemoryError: self.stop(f"the memory is not enough: {memory}. {left()}")
         except OSError as e: self.stop(f"{e}. {left()}")
         except (*FOR_PEOPLE, *more) as e:
-            is_usage = isinstance(e, UsageError) or type(e) is ValueError   # a value that can't be
+            # a value that can't be, or a column; but not what can't be reached
+            is_usage = isinstance(e, UsageError) or type(e) is ValueError
+            is_usage |= type(e) is CorpusError and not isinstance(e.__cause__, OSError)
             self.stop(e, 2 if is_usage else 1)
         finally:
             if hears: signal.signal(signal.SIGTERM, before)
@@ -263,9 +265,10 @@ def token_column(value, name):
 @dataclass
 class ReadOptions(Options):
     "Which column of a file is read"
-    text_col:str = option(None, 'of a table, with the texts (default: text, sentence, review or '
-                          'content)', 'COLUMN')
-    token_col:str = option(None, 'of .conll the number of the column with the words, from 0',
+    text_col:str = option(None, 'of a table, with the texts (default: text, sentence, review, '
+                          'content or tokens)', 'COLUMN')
+    token_col:str = option(None, 'of .conll the number of the column with the words, '
+                           'from 0; of .conllu its name',
                            'COLUMN', read=token_column)
 
 @dataclass

@@ -412,14 +412,17 @@ class ClassifyDataLoaders(TextDataLoaders):
         text_col = column(train, text_col)
         for part in tables.values(): check_texts(part, text_col)
         are_flags = isinstance(label_col, list)
-        require(label_col != [] and label_delim != '' and not isinstance(vocab, str), "label_col=[…] "
-                "and vocab=[…] are lists with something in them, and label_delim is a text, as ';'")
+        is_said = label_col != [] and label_delim != '' and not isinstance(vocab, str)
+        require(is_said, "label_col=[…] and vocab=[…] are lists with something in them, and "
+                "label_delim is a text, as ';'")
         if not are_flags: label_col = [column(train, label_col, LABEL_COLUMNS, 'label_col')]
         names = [column(train, name, arg='label_col') for name in label_col]
         read_label = LabelCell(names, label_delim, are_flags)
         several = are_flags or label_delim is not None
         labels = labels_of(train, names, read_label)
-        if held is not None: labels_of(held[[column(held, name) for name in names]], names, read_label)
+        if held is not None:
+            for name in names: column(held, name, arg='label_col')
+            labels_of(held, names, read_label)
         if held is None: train, held = hold_out(train, valid_pct, seed, None if several else labels)
         if are_flags and vocab is None: vocab = names
         one = CategoryBlock(vocab, sort=vocab is None)

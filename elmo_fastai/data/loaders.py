@@ -134,7 +134,8 @@ class ElmoDataLoaders(DataLoaders):
         warn_of_cut(text.cuts.tokens, text.types.char_vocab)
         return valid_loader(self.valid, text, **kwargs)
 
-    def __repr__(self): return f"{type(self).__name__}: {self.corpus.said or self.corpus}"
+    def __repr__(self):
+        return f"{type(self).__name__}: {getattr(self.corpus, 'said', None) or self.corpus}"
 
 # %% ../../nbs/library/loaders.ipynb #c066b
 @patch

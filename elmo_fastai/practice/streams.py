@@ -48,20 +48,27 @@ def rows_from(files, first, text_col):
             yield from islice(rows_in(file, text_col), start, None)
 
 def open_rows(rows, text_col=None, seed=None):
-    "A stream, or [(file, first row)] in random order, as an `IterableDataset` at its beginning"
+    """(an `IterableDataset` at its beginning, rows to leave out first) of a stream with their number,
+    or of [(file, first row)] in random order"""
     from datasets import IterableDataset
     # a copy, since a stream knows one place alone
-    if not isinstance(rows, list): return pickle.loads(cloudpickle.dumps(rows))
+    if isinstance(rows, tuple):
+        with as_error(CorpusError, "the stream can't be copied, and so not be read again"):
+            return pickle.loads(cloudpickle.dumps(rows))
     if seed is not None: rows = random.Random(seed).sample(rows, len(rows))
     files, first = map(list, zip(*rows))
     return IterableDataset.from_generator(
-        rows_from, gen_kwargs=dict(files=files, first=first, text_col=text_col))
+        rows_from, gen_kwargs=dict(files=files, first=first, text_col=text_col)), 0
 
 def check_columns(names):
     require('is_valid' not in names, "a column is_valid does not decide in a stream, which is read on "
             "and on: name what validates, valid=…, and leave the column out")
 
-def first_rows(rows, n, text_col): return list(islice(open_rows(rows, text_col), n))
+def rows_of(rows, text_col=None, seed=None):
+    stream, first = open_rows(rows, text_col, seed)
+    return islice(stream, first, None)
+
+def first_rows(rows, n, text_col): return list(islice(rows_of(rows, text_col), n))
 
 def lines_in(texts, left_out):
     "Yields the lines of texts, blank ones too; counts in `left_out` which are missing"
@@ -96,11 +103,11 @@ class BufferedDataLoader(BatchDL):
         "Yields (its place, its texts) for each block of one reading, from `place` on"
         order = f"{place['seed']} {place['reading']}" if self.shuffle else None
         with as_error(CorpusError, "the stream can't be read on"):
-            stream = open_rows(self.rows, self.text_col, order)
+            stream, first = open_rows(self.rows, self.text_col, order)
             mark = place['mark']
             if mark: stream.load_state_dict(mark)
             rows = iter(stream)
-            if not mark: deque(islice(rows, place['block']*self.buffer), maxlen=0)
+            if not mark: deque(islice(rows, first + place['block']*self.buffer), maxlen=0)
             while True:
                 if self.is_exact: mark = mark or stream.state_dict()
                 texts = [row.get(self.text_col) for row in islice(rows, self.buffer)]
@@ -194,10 +201,10 @@ class BufferedDataLoader(BatchDL):
 STREAMED = '.txt', '.jsonl', '.parquet'
 
 def as_rows(part):
-    "[(file, 0)] of files, or the stream of a data set"
+    "[(file, 0)] of files, or (the stream, 0) of a data set: how many rows are left out first"
     from datasets import Dataset, IterableDataset
-    if isinstance(part, Dataset): return part.to_iterable_dataset()
-    if isinstance(part, IterableDataset): return part
+    if isinstance(part, Dataset): return part.to_iterable_dataset(), 0
+    if isinstance(part, IterableDataset): return part, 0
     endings = {Path(file).suffix.lower() for file in part} if is_files(part) else set()
     require(len(endings) == 1 and endings <= {*STREAMED}, f"{name_of(part)} can't be read as a "
             f"stream: take {', '.join(STREAMED)} (files of one ending), or a data set of 🤗 "
@@ -246,15 +253,17 @@ def stream_loaders(
                 "shuffle it with a seed, or hold rows out first: "
                 "stream_loaders(stream.skip(99).shuffle(), valid=stream.take(99))")
         if isinstance(rows, list): rows = [*rows[:-1], (rows[-1][0], len(held))]
-        else: rows = rows.skip(len(held))
+        else: rows = rows[0], len(held)
     head = first_rows(rows, 100, text_col)
     require(head, f"n_valid={n_valid} leaves nothing to train on (rows in all: {len(held)}): hold "
             "out fewer, or name files to validate on")
     check_columns(head[0])
     require(head == from_main(lambda: head), "Each process reads other rows: shuffle with a seed")
-    train_col, valid_col = (column(pd.DataFrame(some), text_col) for some in (head, held))
+    require(held, f"{name_of(source)}: there is no row to validate on")
+    train_col, valid_col = (column(pd.DataFrame(columns=list(some[0])), text_col)
+                            for some in (head, held))
     left_out = Counter()
-    train = lines_in((row.get(train_col) for row in open_rows(rows, text_col)), left_out)
+    train = lines_in((row.get(train_col) for row in rows_of(rows, text_col)), left_out)
     valid = lines_in((row.get(valid_col) for row in held), left_out)
     splits = dict(train=sample_of(train), valid=[*filter(None, valid)])
     for split,lines in splits.items():

@@ -194,7 +194,7 @@ class ElmoLearner(FitLearner):
             with refuse_new(): dl = self.dls.test_dl(items, with_labels=True)
         require(len(dl.dataset), "there is nothing to judge, as in a learner that was loaded from "
                 "a file: name the data, as in report('test.csv')")
-        has_labels = len(dl.dataset.tls) > dl.dataset.n_inp
+        has_labels = len(dl.dataset.tls) > self.dls.valid_ds.n_inp
         require(has_labels, "these have no labels or tags: there is nothing to judge by")
         refuse_blank(dl)
         found = self.judge(dl, *self.answers(dl))

@@ -376,10 +376,15 @@ def to_table(
         return of_list(read_conll(path, token_col, tag_col)) if is_conll else read_table(path)
     data = opened(data)
     if isinstance(data, pd.DataFrame):
-        require(data.columns.is_unique, f"a column is there twice: {', '.join(map(str, data.columns))}")
+        require(data.columns.is_unique,
+                f"a column is there twice: {', '.join(map(str, data.columns))}")
         return data
     if is_files(data):
-        df = pd.concat(map(of_file, data), ignore_index=True)
+        tables = [of_file(file) for file in data]
+        for file,table in zip(data, tables): require(
+            {*table} == {*tables[0]}, f"{file} has the columns {', '.join(table)}, and {data[0]} "
+            f"{', '.join(tables[0])}: read tables apart, and join them with pandas")
+        df = pd.concat(tables, ignore_index=True)
         # then `token_col` and `tag_col` have been read already
         df.attrs['is_conll'] = data[0].suffix.lower() in CONLL
         return df
