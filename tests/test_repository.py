@@ -56,7 +56,14 @@ def test_what_lies_at_the_top():
 
 # where tests run
 
-def test_a_test_begins_in_an_empty_folder_without_settings(tmp_path):
+@pytest.fixture(scope='module')
+def left():
+    "What a test may leave to those that come after it"
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ('ELMO_FASTAI_DATA', 'RANK'): patch.setenv(name, 'left')
+        yield
+
+def test_a_test_begins_in_an_empty_folder_without_settings(left, tmp_path):
     assert Path.cwd().samefile(tmp_path) and not os.listdir()
     assert not {k: v for k,v in os.environ.items() if k in ('ELMO_FASTAI_DATA', 'RANK')}
 
