@@ -107,8 +107,7 @@ def as_on(setting):
     return run(*pytest, *files, **own) + run(*pages, **own)
 
 # Commands, and what reads texts, trains and writes
-DOORS = ['box', 'doors', 'loaders', 'reading', 'script', 'sources', 'tasks_command', 'tasks_embed',
-         'train_command']
+DOORS = ['box', 'doors', 'loaders', 'read', 'script', 'command', 'elmo_embed']
 
 def among_leftovers():
     """Run the quick tests where a newcomer leaves things: with local copies that aren't the
