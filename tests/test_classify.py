@@ -46,7 +46,7 @@ def learner(dls=None, e=None, **kw):
 def fit(learn, n=1, lr=1e-2): return made.fit(learn, n, lr)
 
 @pytest.fixture(scope='module')
-def trained(): return fit(learner(words=8, dropout=0.), 20, 2e-2)
+def trained(): return fit(learner(words=8, dropout=0.), 40, 1e-2)
 
 # pooling
 
