@@ -8,8 +8,7 @@ from pathlib import Path
 
 READ = '''
 import json, resource, sys, time
-try: from elmo_fastai.text.sources import text_corpus
-except ImportError: from elmo_fastai.text.corpora import text_corpus
+from elmo_fastai.all import text_corpus
 def memory(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss/1024
 before, start = memory(), time.process_time()
 n = sum(map(len, text_corpus(sys.argv[1], valid_pct=.05, test_pct=.05).splits.values()))
