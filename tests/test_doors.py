@@ -127,6 +127,7 @@ REFUSED = {             # what → (its source, arguments, words of the line)
     'a wrong column': (of('a.csv', 'id,text\n' + ROWS), dict(text_col='txt'), "no column 'txt'; the columns are 'id', 'text'"),
     'no usual column': (of('a.csv', 'id,body\n' + ROWS), {}, "the columns are 'id', 'body': say text_col=… (--text-col)"),
     'two usual columns': (of('a.jsonl', '{"text": "a", "review": "b"}\n'*9), {}, "'text' and 'review' are columns: say text_col"),
+    'a token column of a text': (of('a.txt', 'a\n'*9), dict(token_col=1), 'token_col=… (--token-col) is of .conllu and .conll'),
     'a column of a text': (of('a.txt', 'a\n'*9), dict(text_col='body'), "no column 'body'; the columns are 'text'"),
     'a ragged row': (of('a.csv', 'id,text\n' + ROWS + '13,so, too\n'), {}, 'a.csv, line 14: the header has 2 cells, and this row 3'),
     'a short row': (of('a.tsv', 'id\ttext\n1\n'), {}, 'line 2: the header has 2 cells, and this row 1'),

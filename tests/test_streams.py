@@ -328,7 +328,7 @@ REFUSED = {         # what → (its source, arguments, words of the line)
     'a wrong column': (of('a.txt', 'a\n'*9), dict(text_col='body'), "no column 'body'; the columns are 'text'"),
     'two columns': (of('a.jsonl', '{"text": "a", "review": "b"}\n'*9), {}, "'text' and 'review' are columns"),
     'numbers': (of('a.jsonl', '{"text": 3}\n'*9), {}, '3 is no text'), 'no Parquet': (of('a.parquet', 'text '*99), {}, "a.parquet can't be read"),
-    'too little': (of('a.txt', 'a b\n'*5), {}, 'n_valid=5 leaves nothing to train on (rows in all: 5)'),
+    'too little': (of('a.txt', 'a b\n'*5), {}, 'n_valid=5 (--valid-rows) leaves nothing to train on (rows in all: 5)'),
     'a short text': (of('a.txt', 'a b\n'*9), dict(kind='stream', seq_len=500), 'fewer than seq_len=500'),
     'short lines': (of('a.txt', 'a b\n'*9), dict(kind='cbow', context_size=4), 'context_size=4 needs a sentence of 7'),
     'a test set': (of('a.txt', 'a b\n'*9), dict(valid=of('test.txt', 'a\n')), 'what is called test never validates'),

@@ -321,7 +321,7 @@ def labels_of(df, names, read_label):
         except CorpusError as e: raise CorpusError(f"row {i!r}: {e}") from None
     kinds = {type(label): label for label in labels}
     require(len(kinds) < 2, "labels are of several types, as "
-            f"{' and '.join(map(repr, kinds.values()))}: make texts of all, by df.label.astype(str)")
+            f"{' and '.join(map(repr, kinds.values()))}: make texts of all by df.label.astype(str)")
     return labels
 
 # %% ../../nbs/library/blocks.ipynb #b12
@@ -485,8 +485,8 @@ def check_tags(df, token_col, tag_col):
                 f"{tokens!r:.40} and {tags!r:.40}")
         for tag in tags: require(tag is None or isinstance(tag, (str, int)) and tag != '',
             f"row {i!r} has the tag {tag!r:.40}: a tag is a text, and None says that there is none")
-        require(all(isinstance(token, str) and token.strip() for token in tokens), f"row {i!r} has a "
-                f"token without a letter: {list(tokens)!r:.60}")
+        are_tokens = all(isinstance(token, str) and token.strip() for token in tokens)
+        require(are_tokens, f"row {i!r} has a token without a letter: {list(tokens)!r:.60}")
         has_tags = len(tokens) == len(tags) and any(tag is not None for tag in tags)
         require(has_tags, f"row {i!r} has {len(tokens)} tokens and {len(tags)} tags, and must have "
                 f"a tag for each, one that isn't None at least: {tokens!r:.60}")

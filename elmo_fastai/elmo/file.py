@@ -182,7 +182,7 @@ def embed_file(
     out = Path(out).expanduser()
     check_places(source, out)
     table = to_table(source, token_col)
-    texts = texts_of(table, text_col)
+    texts = texts_of(table, text_col, token_col)
     unit = 'line' if str(source).lower().endswith('.txt') else 'row'
     job = job_of(elmo, layers, settings, max_tokens)
     portions = Portions(out, 'elmo_fastai.embed.2', job, overwrite)

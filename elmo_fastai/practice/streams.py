@@ -1,4 +1,4 @@
-"""Training on text larger than memory: rows read a block at a time, from a position that is restored
+"""Training on text larger than memory: rows read a block at a time, from a place that is restored
 
 Docs: https://elmo-fastai.github.io/elmo_fastai/library/streams.html.md"""
 
@@ -48,8 +48,8 @@ def rows_from(files, first, text_col):
             yield from islice(rows_in(file, text_col), start, None)
 
 def open_rows(rows, text_col=None, seed=None):
-    """(an `IterableDataset` at its beginning, rows to leave out first) of a stream with their number,
-    or of [(file, first row)] in random order"""
+    """(an `IterableDataset` at its beginning, rows to leave out first) of a stream with their
+    number, or of [(file, first row)] in random order"""
     from datasets import IterableDataset
     # a copy, since a stream knows one place alone
     if isinstance(rows, tuple):
@@ -61,8 +61,8 @@ def open_rows(rows, text_col=None, seed=None):
         rows_from, gen_kwargs=dict(files=files, first=first, text_col=text_col)), 0
 
 def check_columns(names):
-    require('is_valid' not in names, "a column is_valid does not decide in a stream, which is read on "
-            "and on: name what validates, valid=…, and leave the column out")
+    require('is_valid' not in names, "a column is_valid does not decide in a stream, which is read "
+            "on and on: name what validates, valid=…, and leave the column out")
 
 def rows_of(rows, text_col=None, seed=None):
     stream, first = open_rows(rows, text_col, seed)
@@ -255,8 +255,8 @@ def stream_loaders(
         if isinstance(rows, list): rows = [*rows[:-1], (rows[-1][0], len(held))]
         else: rows = rows[0], len(held)
     head = first_rows(rows, 100, text_col)
-    require(head, f"n_valid={n_valid} leaves nothing to train on (rows in all: {len(held)}): hold "
-            "out fewer, or name files to validate on")
+    require(head, f"n_valid={n_valid} (--valid-rows) leaves nothing to train on (rows in all: "
+            f"{len(held)}): hold out fewer, or name files to validate on")
     check_columns(head[0])
     require(head == from_main(lambda: head), "Each process reads other rows: shuffle with a seed")
     require(held, f"{name_of(source)}: there is no row to validate on")

@@ -127,7 +127,9 @@ def text_corpus(
     train = tables['train']
     if 'is_valid' in train: tables['train'], tables['valid'] = hold_out(train)
     skipped = Counter()
-    rows = {split: rows_with_text(texts_of(df, text_col), skipped) for split,df in tables.items()}
+    said = dict(train=token_col)
+    def texts(split): return texts_of(tables[split], text_col, said.get(split))
+    rows = {split: rows_with_text(texts(split), skipped) for split in tables}
     for split,found in rows.items(): require(found, f"{name_of(source)}, {split}: there is no text")
     shares = {} if 'valid' in rows else dict(valid=valid_pct)
     if len(rows) == 1: shares['test'] = test_pct

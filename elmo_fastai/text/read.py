@@ -237,8 +237,11 @@ def is_text(cell):
 def texts_of(
     df:pd.DataFrame,
     text_col=None, # None: one of the usual names
+    token_col=None, # was it read from a .conllu or .conll by this?
 )->list:           # of a text, a list of tokens, or None
     "The texts of a table; None where a cell is missing. A cell that is no text is refused"
+    require(token_col is None or df.attrs.get('is_conll'), "token_col=… (--token-col) is of .conllu "
+            "and .conll: name the texts of other data by text_col=… (--text-col)")
     name = column(df, text_col)
     cells = df[name].tolist()
     if {*map(type, cells)} == {str}: return cells
