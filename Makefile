@@ -93,7 +93,7 @@ readme: $(VENV)/.develop  ## write README.md from nbs/start.ipynb
 export: $(VENV)/.develop  ## write the library from the notebooks and the reference from the library, and clean the notebooks
 	@$(BIN)/nbdev-export && $(BIN)/nbdev-clean && $(BIN)/python tests/reference.py && $(BIN)/python tests/shelves.py
 
-BENCHMARKS := train_step token_norm softmax processes scale state ablation char_vocab embed_speed embed_memory onnx_speed probe
+BENCHMARKS := train_step token_norm softmax processes scale state char_vocab embed_speed onnx_speed probe
 bench: $(VENV)/.develop  ## measure speed and memory, both sides in one run (long; one of them: BENCHMARKS=train_step)
 	@for b in $(BENCHMARKS); do echo; echo "== $$b"; $(BIN)/python tests/benchmarks/$$b.py; done
 	@case " $(BENCHMARKS) " in *" train_step "*) $(BIN)/python tests/benchmarks/train_step.py --vocab 100000;; esac

@@ -112,7 +112,7 @@ ASKED = {  # the section that answers → what a reader asks for
     'course/memory.html#gradients-that-shrink-or-grow': 'vanishing gradient, exploding gradient',
     'course/history.html#from-word2vec-to-bert': 'BERT, GPT',
     'studies/attention.html': 'transformer',
-    'library/embedding.html': 'embed text',
+    'library/embed.html': 'embed text',
     'library/scale.html': 'GPU',
     'course/text.html#surprise-entropy-perplexity': 'perplexity, entropy',
     'course/counting.html#what-a-language-model-is': 'n-gram, language model',

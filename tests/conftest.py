@@ -40,6 +40,7 @@ if 'PYTEST_XDIST_WORKER' not in os.environ:    # a worker has the environment of
 
 import numpy as np, torch
 from hypothesis import settings
+import elmo_fastai.all                         # with it what `practice` adds to the learners
 
 settings.register_profile('any machine', deadline=None)     # a busy one is no fault
 settings.load_profile('any machine')
@@ -126,28 +127,6 @@ def spelt(request):
     learn = bilm_learner(dls, made.CFG, bf16=False)
     made.quietly(learn, 'fit', 1, 1e-2)
     return learn, chars
-
-@pytest.fixture(scope='module')
-def drawn_once():
-    """The first report's picture serves the others, too: to draw it takes longer than to train
-    these models"""
-    from elmo_fastai.train import report as module
-    kept, files, draw = [], {}, module.report_figure
-    def once(losses, r):
-        if not kept:
-            kept.append(draw(losses, r))
-            save = kept[0].savefig
-            def savefig(f, dpi):
-                kind = Path(f).suffix
-                if kind not in files:
-                    save(f, dpi=dpi)
-                    files[kind] = Path(f).read_bytes()
-                Path(f).write_bytes(files[kind])
-            kept[0].savefig = savefig
-        return kept[0]
-    with pytest.MonkeyPatch.context() as mp:
-        mp.setattr(module, 'report_figure', once)
-        yield
 
 @pytest.fixture(autouse=True)
 def interruptible():

@@ -1,22 +1,27 @@
 """What a newcomer leaves in the working folder before `make test`, and sets in the environment.
 
 What is there already is used, and stays; what is made here is removed at the end."""
-import shutil, subprocess, sys, time
+import shutil, subprocess, sys, tempfile, time
 from contextlib import contextmanager
+from pathlib import Path
 
 CACHES = {'.git', '.hypothesis', '.pytest_cache', '__pycache__'}
 
 def train(folder, out, stop=False):
     "A small training in `folder`, as by the command; with `stop`, killed at its first checkpoint"
-    options = '--sentences 400 --model tiny --threads 1 --epochs'.split()
-    command = [sys.executable, '-m', 'elmo_fastai.train.command', 'toy', '--out', out, *options]
-    training = subprocess.Popen([*command, '1000' if stop else '1'], cwd=folder,
-                                stdout=subprocess.DEVNULL)
-    if stop:
-        run = folder/f'{out}.run'
-        while training.poll() is None and not [*run.glob('0*-start')]: time.sleep(.1)
-        training.kill()
-    training.wait()
+    options = '--model tiny --threads 1 --epochs'.split()
+    program = 'from elmo_fastai.practice.command import elmo_pretrain; elmo_pretrain()'
+    with tempfile.TemporaryDirectory() as elsewhere:
+        text = Path(elsewhere)/'text.txt'
+        text.write_text('She sat by the river .\nThe bank was closed .\n'*200)
+        command = [sys.executable, '-c', program, text, '--out', out, *options]
+        training = subprocess.Popen([*command, '1000' if stop else '1'], cwd=folder,
+                                    stdout=subprocess.DEVNULL)
+        if stop:
+            run = folder/f'{out}.run'
+            while training.poll() is None and not [*run.glob('0*.pt')]: time.sleep(.1)
+            training.kill()
+        training.wait()
 
 def make_folder(path):
     path.mkdir()

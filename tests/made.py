@@ -3,6 +3,7 @@ from dataclasses import replace
 
 import numpy as np
 from fastai.torch_core import set_seed
+import elmo_fastai.practice.folder, elmo_fastai.practice.scores    # methods of models and learners
 from elmo_fastai.elmo.module import Elmo
 from elmo_fastai.nn.bilm import BiLM, BiLMConfig
 from elmo_fastai.text.tokens import SPECIALS, WordVocab

@@ -34,6 +34,6 @@ def define(file, found):
             found |= vars(import_module(f'elmo_fastai.{module[1]}'))
         if cell['cell_type'] != 'code' or cell['id'] == 'colab' or source.startswith('#| export'):
             continue
-        tree = ast.parse(source)
+        tree = ast.parse(re.sub('^[!%].*$', '', source, flags=re.M))     # no command of the shell
         tree.body = [o for o in tree.body if _is_kept(o)]
         exec(compile(tree, f'{file.stem}, cell {cell["id"]}', 'exec'), found)

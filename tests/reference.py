@@ -16,17 +16,15 @@ root = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(root))
 SOURCE = 'https://github.com/elmo-fastai/elmo_fastai/blob/main'
 PACKAGES = dict(
-    base='What all packages share: errors, files, colours, options, processes.',
+    core='Errors, and output layers for large vocabularies.',
     text='Where text comes from, and how it becomes words, letters and numbers.',
     nn='The network: characters, recurrent layers, output layers, the biLM.',
     data='Batches: whole sentences, streams, labels, tags.',
-    elmo='Vectors: the module, AI2\'s weights, lists and files of texts.',
-    train='Pretraining: the learner, its report, checkpoints, the command, generated text.',
+    elmo='Vectors: the scalar mix and the module.',
+    train='Pretraining: the learner, and text that it writes.',
     tasks='Static vectors, classifiers and taggers.',
-    practice='What practice needs beside the lessons: text larger than memory.',
-    studies='Probes, and neighbours in context.')
+    practice='What practice needs beside the lessons: files, checkpoints, commands, formats.')
 CONSTANTS = dict(
-    CHECKPOINT_NAME='How the folder of a checkpoint is called: step, epoch and batch.',
     CORPORA='The corpora that `elmo_pretrain` knows by name, and the function that makes each.',
     TEXT_COLUMNS="The usual names of a table's column of texts.",
     SHOWN='How many rows and columns of a table a report shows.',
@@ -43,23 +41,25 @@ CONSTANTS = dict(
     elmo_configs='The ready-made shapes by name.',
     PALETTE='The colours of directions: forward, backward, both.',
     SENSE_COLOURS='The colours of senses.', GAP='What stands for a missing word in `fill`.',
-    RECIPES='What `elmo_pretrain` does otherwise than by default on a corpus with a name, unless '
-    'it is told.', BOXED='The models that come with the package.',
+    BOXED='The models that come with the package.',
+    FREE='Settings in which two biLMs of one encoder may differ.',
     LABEL_COLUMNS="The usual name of a table's column of labels.",
-    IGNORE='The tag of padding, and of tokens without a tag.',
-    FAST='The parts of a `BiLM` that `speed_up` exchanges, and for which.')
+    IGNORE='The tag of padding, and of tokens without a tag.')
+
+def full(package): return 'elmo_fastai' if package == 'core' else f'elmo_fastai.{package}'
 
 def modules(package):
     "The modules of a package in the order of their imports, and the notebook of each"
     found = {}
-    for f in sorted((root/'elmo_fastai'/package).glob('*.py')):
+    folder = root/full(package).replace('.', '/')
+    for f in sorted(folder.glob('*.py')):
         if nb := re.search(
             r'File to edit: (?:\.\./)*nbs/(\S+)\.$', f.read_text(encoding='utf-8'), re.M
         ):
             found[f.stem] = nb[1]
     needs = {k: set(re.findall(
-        rf'^from (?:\.|elmo_fastai\.{package}\.)(\w+) import',
-        (root/'elmo_fastai'/package/f'{k}.py').read_text(encoding='utf-8'), re.M))
+        rf'^from (?:\.|{full(package)}\.)(\w+) import',
+        (folder/f'{k}.py').read_text(encoding='utf-8'), re.M))
              for k in found}
     done = []
     while len(done) < len(found):
@@ -136,7 +136,7 @@ def source_of(o):
     f = inspect.unwrap(o.__func__ if inspect.ismethod(o) else o)
     file, line = Path(inspect.getsourcefile(f)), inspect.getsourcelines(f)[1]
     return (f'[source]({SOURCE}/{file.relative_to(root).as_posix()}#L{line})'
-            if root in file.parents else '')
+            if root/'elmo_fastai' in file.parents else '')
 
 def entry(name, o, level=3):
     "A heading, the docstring, the call, the parameters"
@@ -148,12 +148,15 @@ def entry(name, o, level=3):
     yield f'```python\n{call}\n```'
     if any(any(r[1:]) for r in rows): yield table(rows)
 
-def methods(cls):
-    "What a class itself adds and describes: (name, function, whether it is an attribute)"
+def methods(cls, module=None):
+    "What `module`, or its own, adds to a class: (name, function, whether it is an attribute)"
     for k,o in vars(cls).items():
         attribute = isinstance(o, property) or hasattr(o, 'attrname')
         f = getattr(o, 'fget', None) or getattr(o, 'func', None) or getattr(cls, k)
-        if k[0] != '_' and inspect.isroutine(f) and f.__doc__: yield k, f, attribute
+        source = getattr(inspect.unwrap(f), '__module__', None) or ''
+        is_patched = source.startswith('elmo_fastai.') and source != cls.__module__
+        if k[0] == '_' or not inspect.isroutine(f) or not f.__doc__: continue
+        if (source == module) if module else not is_patched: yield k, f, attribute
 
 def constant(name, o):
     "A name that is neither a class nor a function: what it is for, and its value"
@@ -168,11 +171,22 @@ def named(name, o):
         yield f'### {name}\n\nAnother name of `{o.__name__}`.'
     elif inspect.isclass(o) or inspect.isfunction(o):
         yield from entry(name, o)
-        for k,f,attribute in methods(o) if inspect.isclass(o) else ():
-            if attribute:
-                yield f'#### {name}.{k}\n\n{escaped(f.__doc__)}. (An attribute.) {source_of(f)}'
-            else: yield from entry(f'{name}.{k}', f, 4)
+        if inspect.isclass(o): yield from told(name, methods(o))
     else: yield from constant(name, o)
+
+def told(name, methods):
+    "All about the methods of a class"
+    for k,f,attribute in methods:
+        if attribute:
+            yield f'#### {name}.{k}\n\n{escaped(f.__doc__)}. (An attribute.) {source_of(f)}'
+        else: yield from entry(f'{name}.{k}', f, 4)
+
+def patched(module):
+    "What a module adds to classes of other modules"
+    for name,o in vars(module).items():
+        if not inspect.isclass(o) or o.__name__ != name: continue
+        if o.__module__.startswith('elmo_fastai.') and o.__module__ != module.__name__:
+            yield from told(name, methods(o, module.__name__))
 
 def header(title, line):
     "What Quarto makes the head of a page of"
@@ -185,12 +199,13 @@ def title_of(nb):
 
 def page(package, shown):
     "The text of a package's page; `shown` takes up the names, each of which is told once"
-    yield header(f'elmo_fastai.{package}', PACKAGES[package])
+    yield header(full(package), PACKAGES[package])
     yield '[All names of the library](index.md)'
     for name,nb in modules(package).items():
-        m = importlib.import_module(f'elmo_fastai.{package}.{name}')
-        file = f'elmo_fastai/{package}/{name}.py'
-        yield (f'## {package}.{name}\n\n{sentence(summary(m))}\n\n'
+        m = importlib.import_module(f'{full(package)}.{name}')
+        file = f"{full(package).replace('.', '/')}/{name}.py"
+        short = f'{full(package)}.{name}'.removeprefix('elmo_fastai.')
+        yield (f'## {short}\n\n{sentence(summary(m))}\n\n'
                f'Told in [{title_of(nb)}](../{nb}) · [{file}]({SOURCE}/{file})')
         # without fastai's functions that show something, to which a module adds our types
         public = [k for k in m.__all__ if type(getattr(m, k)).__module__ != 'plum._function']
@@ -198,6 +213,7 @@ def page(package, shown):
         for k in new:
             shown.add(k)
             yield from named(k, getattr(m, k))
+        yield from patched(m)
         if old := [k for k in public if k not in new]:
             yield 'Also here: ' + ', '.join(map(code, old)) + '.'
 
@@ -207,7 +223,7 @@ def index(texts):
           for n in re.findall(r'^### (\w+)$', text, re.M)}
     core = importlib.import_module('elmo_fastai.all')
     def listed(names): return ' · '.join(f'[`{n}`]({at[n]})' for n in sorted(names, key=str.lower))
-    rows = [f'| [elmo_fastai.{k}]({k}.md) | {said} |' for k,said in PACKAGES.items()]
+    rows = [f'| [{full(k)}]({k}.md) | {said} |' for k,said in PACKAGES.items()]
     yield header(
         'Reference', 'Every public name of the library: what it does, its parameters, its source.'
     )

@@ -94,8 +94,8 @@ REST = {
     'library pages': partial(notebooks, 'nbs/library'),
     'slow tests': partial(tests, 'slow')}
 # Two ways to one number, or a model and its copy
-COMPARE = ['ai2', 'attention', 'bilm', 'charcnn', 'classify', 'elmo_embed', 'fast', 'file',
-           'folder', 'golden', 'module', 'onnx', 'recurrent', 'tag', 'tasks_learner', 'vectorizer']
+COMPARE = ['ai2', 'attention', 'bilm', 'charcnn', 'classify', 'embed', 'embed_file', 'folder',
+           'golden', 'module', 'onnx', 'recurrent', 'softmax', 'tag', 'tasks_learner', 'vectorizer']
 
 def as_on(setting):
     "Run the tests and pages that compare numbers under a setting of `robust.py`; what failed"
@@ -107,7 +107,7 @@ def as_on(setting):
     return run(*pytest, *files, **own) + run(*pages, **own)
 
 # Commands, and what reads texts, trains and writes
-DOORS = ['box', 'doors', 'loaders', 'read', 'script', 'command', 'elmo_embed']
+DOORS = ['box', 'command', 'doors', 'embed_file', 'loaders', 'read']
 
 def among_leftovers():
     """Run the quick tests where a newcomer leaves things: with local copies that aren't the

@@ -5,7 +5,7 @@ import pytest, torch
 from hypothesis import given, strategies as st
 from fastai.data.all import DataLoaders, set_seed
 from fastai.learner import Learner
-from elmo_fastai.base.errors import CorpusError
+from elmo_fastai.errors import CorpusError
 from elmo_fastai.text.corpora import Corpus, Sentence
 from elmo_fastai.text.tokens import CharVocab, SPECIALS, WordVocab
 from elmo_fastai.data.batches import (

@@ -9,7 +9,7 @@ from torch import nn
 
 from elmo_fastai.text.tokens import ByteCharVocab, WordVocab
 from elmo_fastai.nn.bilm import BiLM, BiLMConfig, elmo_configs, evaluate, guesses
-from elmo_fastai.elmo.folder import load_bilm, save_bilm
+from elmo_fastai.practice.folder import load_bilm, save_bilm
 from elmo_fastai.data.batches import SentenceDataLoader, StreamDataLoader
 from elmo_fastai.data.encoded import EncodedText, TokenTypes
 from pages import page
@@ -234,7 +234,7 @@ def test_a_model_without_an_output_layer(tmp_path, types, batch):
     with pytest.raises(ValueError, match='predicts no words'): m(*batch)
     folder = save_bilm(tmp_path/'m', m, None)
     assert sorted(f.name for f in folder.iterdir()) == [
-        'SHA256SUMS', 'config.json', 'model.safetensors']
+        'config.json', 'model.safetensors']
     again, vocab = load_bilm(folder)
     assert (vocab is None and again.n_words == 0
             and torch.allclose(layers(again, batch[0]), layers(m, batch[0]), **close))

@@ -8,7 +8,7 @@ from fastai.data.all import (
 from hypothesis import given, strategies as st
 from torch import nn
 
-from elmo_fastai.base.errors import CorpusError
+from elmo_fastai.errors import CorpusError
 from elmo_fastai.text.read import Sentence
 from elmo_fastai.text.tokens import ByteCharVocab, WordVocab, space_tokenize
 from elmo_fastai.data.blocks import (

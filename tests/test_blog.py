@@ -8,7 +8,7 @@ from fastai.data.all import (
 
 from elmo_fastai.text.tokens import WordVocab
 from elmo_fastai.data.batches import SentenceDataLoader
-from elmo_fastai.base.errors import CorpusError
+from elmo_fastai.errors import CorpusError
 from elmo_fastai.data.encoded import TensorChars, TensorTokens
 from elmo_fastai.data.blog import BiLMBlock, ElmoPadChunk, ElmoTokens, ElmoTransform
 from loading import common, found, reference, ss, token

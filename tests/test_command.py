@@ -1,372 +1,453 @@
-"elmo_pretrain: options, files of settings, help, errors, and whole runs in processes of their own"
-import math, os, re, shutil, signal, subprocess, sys, time, warnings
+"`elmo_pretrain` and `pretrain`: what may be said, what is written, and what happens after a kill"
+import json, os, re, shutil, signal, subprocess, sys, threading, time, warnings
 from configparser import ConfigParser
-from dataclasses import fields, replace
+from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
 
-import pytest
+import pandas as pd, pytest, torch
 
-import elmo_fastai
-from elmo_fastai.train import command, script
-from elmo_fastai.base.options import option_name
-from elmo_fastai.base.errors import CommandError
-from elmo_fastai.text.corpora import CORPORA
-from elmo_fastai.nn.bilm import BiLMConfig, elmo_configs
-from elmo_fastai.elmo.folder import load_bilm
-from elmo_fastai.train.command import RECIPES, Settings, elmo_pretrain, pretrain, settings_for
-from steps import finite
-from test_script import (
-    QUIET, RIVER, TABLE, alike, check_folder, going_on, interrupted_at, listing, planned, ran, said,
-    toml_of, train, weights)
-from test_script import corpus, steps_for_seconds, text      # fixtures
+from elmo_fastai.errors import CheckpointError, CorpusError, ModelFileError
+from elmo_fastai.nn.bilm import elmo_configs, evaluate
+from elmo_fastai.practice import run as training
+from elmo_fastai.practice.command import elmo_pretrain, pretrain, seconds
+from elmo_fastai.practice.files import lock_folder
+from elmo_fastai.practice.folder import load_bilm
+from elmo_fastai.practice.run import BY_LENGTH, RECIPES, SHORT, by_length, new_settings
+from elmo_fastai.text.corpora import Corpus, toy_corpus
 
-pytestmark = pytest.mark.usefixtures('held_throughout', 'drawn_once')
-
-@pytest.mark.parametrize('settings,says', [
-    (dict(epochs=0), 'epochs'), (dict(seq_len=0), '--seq-len'), (dict(lr=math.nan), 'lr'),
-    (dict(model='huge'), 'tiny or small or medium or original'), (dict(device='xyz'), 'xyz'),
-    (dict(device='meta'), 'meta'), (dict(device='cuda:99'), 'cuda:99'),
-    (dict(max_vocab=4), '--max-vocab'), (dict(every=0), '--every'), (dict(time='15'), '--time'),
-    (dict(time='1m', epochs=2), '--time and --epochs'), (dict(kind='x'), '--kind'),
-    (dict(wd=-1.), 'wd'), (dict(optimizer='sgd'), 'adagrad'), (dict(patience=0), 'patience'),
-    (dict(carry=True), '--carry'), (dict(epoch=3), "no setting 'epoch'"),
-    (dict(stream=True, test='x.txt', epochs=1), '--test goes without --stream'),
-    (dict(steps=3), '--stream'), (dict(seed=10**30), 'seed'), (dict(bs=401), '400 sentences')],
-    ids=str)
-def test_settings_that_can_not_be(corpus, tmp_path, settings, says):
-    with pytest.raises(CommandError, match=re.escape(says)):
-        train(corpus, tmp_path/'out', **settings)
-    assert not list(tmp_path.iterdir())
-
-def test_ctrl_c_before_training(tmp_path, monkeypatch, capsys):
-    def stop(*args, **kwargs): raise KeyboardInterrupt
-    monkeypatch.setitem(script.CORPORA, 'toy', stop)
-    code, _, err = ran(capsys, 'toy', '--out', tmp_path/'m')
-    assert code == 130 and len(err.strip().splitlines()) == 1 and not list(tmp_path.iterdir())
-
-@pytest.mark.parametrize('end', [
-    None, KeyboardInterrupt(), CommandError('no'), RuntimeError('a fault')])
-def test_the_command_called_in_a_process_leaves_its_warnings_alone(
-    end, monkeypatch, tmp_path, capsys):
-    "A bug in it is raised as it is: only what our rooms say to people is a line on stderr"
-    before, filters = warnings.showwarning, [*warnings.filters]
-    def stub(*args, **kwargs):
-        assert warnings.showwarning is not before
-        if end: raise end
-        return tmp_path
-    (tmp_path/'report.json').write_text('{"tokenizer": "words", "corpus": "toy"}')
-    monkeypatch.setattr(command, 'pretrain', stub)
-    if isinstance(end, RuntimeError):
-        with pytest.raises(RuntimeError, match='a fault'): elmo_pretrain(['toy'])
-    else: assert (ran(capsys, 'toy')[0] == 0) == (end is None)
-    assert ran(capsys)[0] == 2
-    assert warnings.showwarning is before and warnings.filters == filters
-
-# recipes, files of settings
-
-def test_recipes():
-    "What is said goes before a recipe, a recipe before the defaults; a run gives the settings back"
-    for name in (None, *RECIPES):
-        settings, plan, told = planned(name or 'my.txt')
-        assert Settings.from_json(plan['settings'], settings) == settings
-        assert BiLMConfig.from_dict(plan['model']).name == settings.model
-        assert len(told) == (name is None)
-    _, plan, _ = planned('wikitext2', model='medium', epochs=1, lr=None, dropout=.2)
-    assert BiLMConfig.from_dict(plan['model']) == replace(elmo_configs['medium'], bias=True)
-    assert plan['settings']['epochs'] == 1
-    assert plan['settings']['lr'] == RECIPES['wikitext2']['lr']
-    assert planned('toy', optimizer='adagrad')[0].lr == .2 and planned('wikitext2')[0].dropout == .1
-
-def test_a_file_s_dropout_comes_before_a_recipe_s():
-    def shape(dropout):
-        settings = settings_for('toy', dict(config=dict(dropout=dropout)))
-        return script.shape(script.complete('toy', settings))
-    assert shape(.15).dropout == .15
-    with pytest.raises(CommandError, match='dropout'): shape(3)
-
-SMALL = ['--model', 'tiny', '--bs', '2', '--seq-len', '8']
-CASES = dict(
-    files=['my/train.txt', '--valid', 'my/valid.txt', '--tokenizer', 'space', *SMALL, '--epochs',
-           '1', '--wd', '0', '--seed', '3'],
-    named=['tiny_shakespeare', '--data', 'data'],
-    changed=['tiny_shakespeare', '--data', 'data', '--model', 'tiny', '--max-vocab', '40',
-             '--carry', '--patience', '2'],
-    timed=['my', *SMALL, '--time', '40s'],
-    adagrad=['my', *SMALL, '--epochs', '1', '--optimizer', 'adagrad'])
-
-@pytest.mark.slow
-@pytest.mark.parametrize('case', CASES)
-def test_one_file_repeats_a_training(text, monkeypatch, capsys, case, steps_for_seconds):
-    "The same bits, from the file alone"
-    config = dict(dropout=.2, filters=((1, 8), (2, 8)))
-    recipe = dict(model='tiny', epochs=1, bs=2, seq_len=8, config=config)
-    monkeypatch.setitem(RECIPES, 'tiny_shakespeare', recipe)
-    (text/'data').mkdir()
-    shutil.copy(text/'tr.txt', text/'data'/'input.txt')
-    monkeypatch.chdir(text)
-    assert ran(capsys, *CASES[case], '--out', 'a', '--device', 'cpu', '--no-bf16')[0] == 0
-    found = toml_of('a')
-    assert not {'out', 'overwrite', 'resume', 'dry'} & set(found)
-    assert found['bf16'] is False and found['model'] == 'tiny'
-    assert ('epochs' in found) == (case != 'timed')
-    # a later version may train otherwise
-    monkeypatch.setitem(RECIPES, 'tiny_shakespeare', dict(model='tiny', epochs=2))
-    monkeypatch.chdir(text/'my')
-    again = '--config', text/'a'/'run.toml', '--out', text/'b', '--device', 'cpu'
-    code, _, err = ran(capsys, *again)
-    assert code == 0, err
-    assert alike(text/'a', text/'b') and toml_of(text/'b') == found
-    assert (text/'a'/'config.json').read_bytes() == (text/'b'/'config.json').read_bytes()
-
-def test_the_file_of_a_resumed_training(text):
-    interrupted_at(9, str(text/'my'), text/'m', **QUIET)
-    resumed, whole = going_on(None, text/'m.run'), train(str(text/'my'), text/'n', **QUIET)
-    assert toml_of(text/'m.interrupted') == toml_of(resumed) == toml_of(whole)
-
-def test_the_command_line_overrides_the_file():
-    "What is said about one model or end goes with all that a file says about another"
-    file = dict(model='tiny', bs=2, epochs=3, min_freq=1, config=dict(dropout=.25))
-    merged = settings_for('my.txt', dict(epochs=1), file)
-    assert (merged.epochs, merged.min_freq, merged.config) == (1, 1, dict(dropout=.25))
-    merged = settings_for('my.txt', dict(model='small', bs=20), file)
-    assert (merged.model, merged.bs, merged.epochs, merged.config) == ('small', 20, 3, None)
-    merged = settings_for('my.txt', dict(epochs=2), dict(time='9m'))
-    assert merged.time is None and merged.epochs == 2
-    assert settings_for('my.txt', dict(time='9m'), file).epochs is None
-
-def test_a_corpus_from_python_is_said_to_be_missing(corpus, tmp_path):
-    folder = train(corpus, tmp_path/'m')
-    assert 'corpus' not in toml_of(folder) and 'in Python' in (folder/'run.toml').read_text()
-
-# what can't be
-
-def check_refused(capsys, folder, args, says, code=2):
-    "The command ends with one line, and writes nothing"
-    before = listing(folder)
-    found, _, err = ran(capsys, *args)
-    assert found == code and len(err.strip().splitlines()) == 1, err
-    assert err.startswith('elmo_pretrain: ') and re.search(says, err), err
-    assert listing(folder) == before
-
-@pytest.mark.parametrize('content,says', [
-    ('epoch = 3', "no setting 'epoch'"),
-    ('epochs = "3"', 'epochs must be a whole number'),
-    ('epochs = 0', '--epochs must be at least 1'),
-    ('corpus = "toy"\n[config]\ndrop_out = 0.1', "'drop_out'.*dropout"),
-    ('corpus = "toy"\n[config]\ndropout = 3', 'dropout'), ('config = "other.toml"', 'table'),
-    ('x', 'TOML'), ('time = "15"', 'such as 15m'), ('epochs = 3\ntime = "15m"', '--time')], ids=str)
-def test_files_that_can_not_be(tmp_path, monkeypatch, capsys, content, says):
-    monkeypatch.chdir(tmp_path)
-    # with few sentences: the model's settings are known after the text
-    (tmp_path/'run.toml').write_text('sentences = 99\n'*('[config]' in content) + content)
-    names = [] if 'corpus' in content else ['toy']
-    check_refused(capsys, tmp_path, [*names, '--config', 'run.toml'], says)
-
-@pytest.mark.parametrize('args,says', [
-    ('toy --batch_size 3', 'no option --batch-size'),
-    ('toy --epoch-s 3', 'no option --epoch-s'),
-    ('toy --epochs x', "invalid int value: 'x'"),
-    ('toy --time 15', '--time must be a time such as 15m'),
-    ('toy --time 15m --epochs 2', '--time and --epochs'),
-    ('toy --every x', '--every must be a time'), ('toy --out m b.txt', "file or folder 'toy'"),
-    ('', 'name a corpus'), ('toy --kind paragraphs', 'sentences'),
-    ('tinyshakespeare', 'names are toy, tiny_shakespeare'), ('ud:vi_vtb', "no file or folder 'ud:vi_vtb'"),
-    ('toy --valid t.txt', '--valid does not go'), ('t.txt --data .', '--data does not go'),
-    ('t.txt --sep ;', 'no option --sep'), ('t.txt --valid-rows 9', '--valid-rows goes with --stream'),
-    ('t.txt --device xyz', "device 'xyz'"), ('toy --from none', 'no folder'),
-    ('t.txt --out t.txt', '--out'), ('t.txt --out t.txt/m', '--out'),
-    ('t.txt --out .', '--out')], ids=str)
-def test_options_that_can_not_be(tmp_path, monkeypatch, capsys, args, says):
-    "What is an argument in Python is an option here"
-    monkeypatch.chdir(tmp_path)
-    (tmp_path/'t.txt').write_text(RIVER)
-    check_refused(capsys, tmp_path, args.split(), says)
-
-def test_a_place_is_looked_at_before_the_text(text, monkeypatch, capsys):
-    monkeypatch.chdir(text)
-    monkeypatch.setattr(script, 'text_of', lambda *args: 1/0)
-    check_refused(capsys, text, ['tr.txt', '--out', 'tr.txt'], '--out')
-
-WRONG = {
-    'one.txt': ('one line only', "can't be split"), 'short.txt': (RIVER[:96], 'bs|seq_len|more text'),
-    'latin.txt': ('caf\xe9 au lait\n'*300, 'latin.txt is not UTF-8: its byte 3 is 0xe9'),
-    'a.csv': ('n,body\n1,a\n', r"the columns are 'n', 'body': say text_col=… \(--text-col\)"),
-    'a.conll': ('X a\n', r"--token-col.*its first line is 0 = 'X', 1 = 'a'"),
-    'a.docx': ('a', 'a.docx can.t be read.*pass the DataFrame'),
-    'a.html': ('<html>', 'a.html can.t be read'),
-    'no/such/file.txt': (None, r"no file.*no/such/file\.txt"),
-    'toyy': (None, "'toyy'.*toy, tiny_shakespeare")}
-
-@pytest.mark.parametrize('name', WRONG)
-def test_wrong_input(tmp_path, monkeypatch, capsys, name):
-    monkeypatch.chdir(tmp_path)
-    content, says = WRONG[name]
-    if content: (tmp_path/name).write_text(content, encoding='latin-1')
-    check_refused(capsys, tmp_path, [name, '--out', 'm'], says)
-
-def test_why_a_device_can_not_be_used(corpus, tmp_path):
-    "The library's own words, and a bug that is none of the device's"
-    with pytest.raises(CommandError, match='xyz') as e: train(corpus, tmp_path/'m', device='xyz')
-    assert str(e.value.__cause__).splitlines()[0][:40] in str(e.value)
-
-def test_overwrite_replaces(corpus, tmp_path):
-    old = train(corpus, tmp_path/'m', bs=200, min_freq=10)
-    words = len(load_bilm(old)[1])
-    with pytest.raises(CommandError, match='--overwrite'): train(corpus, tmp_path/'m', bs=200)
-    assert len(load_bilm(old)[1]) == words
-    new = train(corpus, tmp_path/'m', bs=200, overwrite=True)
-    assert new == old and len(load_bilm(new)[1]) > words and visible(tmp_path) == ['m']
-
-# the command, in a process of its own
-
-root = Path(elmo_fastai.__file__).resolve().parent.parent
-
-def start(folder, *args, module=False):
-    "The command in `folder`, without a network and without local copies; output goes to files"
-    launcher = folder/'.elmo_pretrain.py'
-    # what pip makes of an entry point
-    launcher.write_text('from elmo_fastai.train.command import elmo_pretrain\nelmo_pretrain()\n')
-    env = {k:v for k,v in os.environ.items() if k != 'ELMO_FASTAI_DATA'}
-    proxies = 'http_proxy', 'https_proxy', 'HTTP_PROXY', 'HTTPS_PROXY'
-    caches = 'XDG_CACHE_HOME', 'HF_HOME', 'MPLCONFIGDIR'
-    env |= dict.fromkeys(proxies, 'http://127.0.0.1:9') | dict.fromkeys(caches, f'{folder}/.cache')
-    env.update(PYTHONPATH=os.pathsep.join([str(root), env.get('PYTHONPATH', '')]), MPLBACKEND='agg',
-               OMP_NUM_THREADS='1', HF_HUB_OFFLINE='1', PYTHONUNBUFFERED='1', COLUMNS='200')
-    cmd = [sys.executable, *(['-m', 'elmo_fastai.train.command'] if module else [launcher])]
-    out, err = (folder/'.out').open('w'), (folder/'.err').open('w')
-    return subprocess.Popen(
-        [*map(str, cmd), *map(str, args)], cwd=folder, env=env, stdout=out, stderr=err,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
-
-def visible(folder):
-    names = [path.name for path in folder.iterdir() if path.suffix != '.txt']
-    return sorted(name for name in names if not name.startswith('.') or name.startswith('.m'))
-
-TEXT = ['text.txt', '--out', 'm', '--model', 'tiny', '--bs', '8', '--seq-len', '16', '--epochs']
-PROCESSES = dict(
-    SIGINT=([*TEXT, '1000'], dict(signal=signal.SIGINT)), whole=([*TEXT, '1'], dict(module=True)),
-    NaN=([*TEXT, '1', '--lr', '1e30', '--overwrite'], dict(model=True)),
-    KILL=([*TEXT, '1', '--every', '0.006s'], dict(kill=True)), help=(['--help'], {}),
-    download=(['tiny_shakespeare', *TEXT[1:], '1'], {}))
+root = Path(__file__).resolve().parent.parent
+QUICK = dict(model='tiny', bs=8, epochs=1, device='cpu')
+STREAM = QUICK | dict(seq_len=16)
+LINE = '--model tiny --bs 8 --seq-len 16 --device cpu --epochs'.split()
+FILES = ['chars.json', 'config.json', 'model.safetensors', 'report.json', 'report.png', 'report.svg',
+         'run.json', 'vocab.json']
 
 @pytest.fixture(scope='module')
-def processes(tmp_path_factory, corpus):
-    "Runs of the command, each made when a test asks for it: name → (folder, exit status)"
-    base = tmp_path_factory.mktemp('command')
-    # a small model that is in the way
-    model = train(corpus, base/'model', config=None, epochs=1, bs=200, min_freq=10)
-    def waits_for_a_row(folder, process):
-        deadline = time.monotonic() + 300
-        while (not re.search(r'^0 ', said(folder)[0], re.M) and process.poll() is None
-               and time.monotonic() < deadline):
-            time.sleep(.1)
-    def run(name, args, kw):
-        folder = base/name
-        folder.mkdir()
-        (folder/'text.txt').write_text('\n'.join(corpus.train) + '\n')
-        if kw.get('model'): shutil.copytree(model, folder/'m')
-        process = start(folder, *args, module=kw.get('module', False))
-        try:
-            if kw.get('kill'):
-                while not list(folder.glob('m.run/0*-epoch1-batch*')) and process.poll() is None:
-                    time.sleep(.02)
-                process.kill()
-            if 'signal' in kw:
-                waits_for_a_row(folder, process)
-                process.send_signal(kw['signal'])
-            return folder, process.wait(timeout=500)
-        finally: process.kill()
-    class Runs(dict):
-        def __missing__(self, name): return self.setdefault(name, run(name, *PROCESSES[name]))
-    return Runs()
+def corpus(): return toy_corpus(n_train=160, n_valid=20, n_test=1, n_unseen=1)
 
-def one_message(folder):
-    "What stands on stderr: one line, for people"
-    err = said(folder)[1]
-    lines = err.strip().splitlines()
-    assert len(lines) == 1 and lines[0].startswith('elmo_pretrain: '), err
-    assert 'Traceback' not in err and 'Warning' not in err, err
-    return lines[0]
+@pytest.fixture
+def text(corpus, tmp_path):
+    "The corpus as a file in the working folder"
+    (tmp_path/'text.txt').write_text('\n'.join(corpus.train), encoding='utf-8')
+    return tmp_path
 
-def test_no_network(processes):
-    folder, status = processes['download']
-    says = "can't download tiny_shakespeare.*network.*ELMO_FASTAI_DATA"
-    message = one_message(folder)
-    assert status == 1 and re.search(says, message), message
-    assert 'm' not in visible(folder) and not list(folder.rglob('*.safetensors'))
+@pytest.fixture(scope='module')
+def trained(corpus, tmp_path_factory):
+    "A model, its words those of the corpus"
+    folder = tmp_path_factory.mktemp('trained')
+    return pretrain(corpus, out=folder/'m', **QUICK | dict(epochs=3))
 
-def test_help(processes):
-    "One page: what each option is, all corpora, and examples that can be typed"
-    folder, status = processes['help']
-    page, err = said(folder)
-    assert status == 0 and not err and ', '.join(CORPORA) in ' '.join(page.split())
-    options = {option_name(field) for field in fields(Settings)} - {'--corpus', '[config]'}
-    for option in (*options, '--config FILE'):
-        assert re.search(rf'^  {option}\b', page, re.M), option
-    for size in elmo_configs: assert size in page
-    for example in re.findall('^  elmo_pretrain (.*?)  ', page, re.M):
-        assert command.command_line().parse(example.split())
+def names(folder): return sorted(path.name for path in Path(folder).iterdir())
+def weights(folder): return sha256((Path(folder)/'model.safetensors').read_bytes()).hexdigest()
+def read(path): return json.loads(Path(path).read_text('utf-8'))
 
-def test_a_whole_run(processes):
-    folder, status = processes['whole']
-    out, err = said(folder)
-    assert status == 0 and not err.strip(), err
-    report, *_ = check_folder(folder/'m', senses=False)
-    for name,value in dict(status='complete', corpus='text', model='tiny').items():
-        assert report[name] == value
-    for part in (*TABLE, 'next', 'm/', f"{report['perplexity_mean']:.2f}"): assert part in out
-    assert visible(folder) == ['m']
+def answer(capsys, *args):
+    "The exit status of the command, and the one line on stderr"
+    with pytest.raises(SystemExit) as e: elmo_pretrain([*map(str, args)])
+    err = capsys.readouterr().err.strip()
+    assert 'Traceback' not in err and len(err.splitlines()) == 1 and err.startswith('elmo_pretrain: ')
+    return e.value.code, err
 
-@pytest.mark.slow
-def test_a_loss_that_is_not_a_number(processes):
-    folder, status = processes['NaN']
-    message = one_message(folder)
-    assert status == 1
-    for part in ('nan', 'lower learning rate', 'm.interrupted'): assert part in message
-    assert visible(folder) == ['m', 'm.interrupted', 'm.run']
-    for file in (folder.parent/'model').iterdir():            # untouched
-        assert (folder/'m'/file.name).read_bytes() == file.read_bytes()
-    assert finite(load_bilm(folder/'m.interrupted')[0])
+# what may be said
 
-@pytest.mark.slow
-def test_an_interrupted_process(processes):
-    folder, status = processes['SIGINT']
-    message = one_message(folder)
-    assert status == 130
-    for part in ('SIGINT', 'm.interrupted', '--resume m.run'): assert part in message
-    assert visible(folder) == ['m.interrupted', 'm.run']
-    report, model, _ = check_folder(folder/'m.interrupted', senses=False)
-    assert 'SIGINT' in report['status'] and report['steps'] >= 1 and finite(model)
+@pytest.mark.parametrize('line,says', [
+    ('toy --model huge', "invalid choice: 'huge'"), ('toy --epochs 0', '--epochs is 0'),
+    ('toy --seq-len 0', '--seq-len is 0'), ('toy --lr nan', '--lr is nan'), ('toy --lr -1', '--lr'),
+    ('toy --time 1m --epochs 2', 'leave one out'), ('toy --time soon', 'a time is 15m'),
+    ('toy --time=-3m', 'a time is 15m'), ('toy --kind x', "invalid choice: 'x'"),
+    ('toy --patience 0', '--patience'), ('toy --optimizer sgd', 'adagrad'), ('toy --bs x', '--bs'),
+    ('toy --epoch 3 --epochs', 'expected one argument'), ('toy --sentences 9', 'unrecognized'),
+    ('toy --from m --model tiny', 'leave --model out'), ('--resume x --lr .1', 'leave out --lr'),
+    ('toy --resume x', 'leave out corpus'), ('--resume x.run', 'There is no training to go on'),
+    ('toy --from nowhere', "no folder 'nowhere'"), ('no.txt', 'there is no file'),
+    ('text.txt no.txt', 'there is no file'), ('toy --device xyz', "'xyz' can't be used here"),
+    ('text.txt --valid no.txt', 'there is no file'), ('text.txt --tokenizer x', 'invalid choice'),
+    ('text.txt --text-col x', "'x'"), ('latin.txt', 'not UTF-8'), ('empty.txt', 'no lines|empty'),
+    ('page.txt', 'is HTML'), ('packed.zip', r'\.txt'), ('.', 'no|train'),
+    ('text.txt --max-vocab 0', '--max-vocab is 0'), ('two.csv', 'text_col|text-col'),
+    ('text.txt --valid text.txt', 'held out|trained on'),
+    ('toy --time 2s --valid text.txt', '--valid is of files'), ('toy --tokenizer chars', 'toy comes'),
+    ('toy --stream', '--stream is of files'), ('toy --text-col a', '--text-col is of files'),
+    ('text.txt --stream --char-vocab letters', 'leave it out, or --stream'),
+    ('text.txt --from mini-en --char-vocab bytes', 'leave --char-vocab out'),
+    ('text.txt --kind sentences --seq-len 7', '--seq-len is of --kind stream'),
+    ('text.txt --from .', 'config.json is missing'), ('--resume text.txt', 'OUT|mine.run'),
+    ('text.txt --out here', 'here.run is a file')])
+def test_what_can_not_be_meant(text, capsys, line, says):
+    "One line and the status 2; nothing is written"
+    (text/'latin.txt').write_bytes('Ça va.\n'.encode('latin-1')*9)
+    (text/'empty.txt').write_text('')
+    (text/'page.txt').write_text('<!DOCTYPE html>\n<p>x\n')
+    (text/'packed.zip').write_bytes(b'PK')
+    (text/'here.run').write_text('')
+    (text/'two.csv').write_text('text,review\na b,c\n'*9)
+    before = names(text)
+    status, err = answer(capsys, *line.split())
+    assert status == 2 and re.search(says, err), err
+    assert names(text) == before
 
-@pytest.mark.slow
-def test_a_killed_process_goes_on(processes):
-    "SIGKILL, then the same weights as those of the undisturbed process"
-    folder, status = processes['KILL']
-    assert status == -signal.SIGKILL and visible(folder) == ['m.run']
-    told = []
-    assert pretrain(resume=folder/'m.run', say=told.append) == folder/'m'
-    assert any('Going on from epoch 1 of 1, batch' in line for line in told)
-    assert weights(folder/'m') == weights(processes['whole'][0]/'m')
-    assert visible(folder) == ['m']
+@pytest.mark.parametrize('text,s', [('15m', 900), ('900s', 900), ('1.5h', 5400), (20, 20), ('7', 7)])
+def test_times(text, s): assert seconds(text) == s
 
-def test_the_entry_point_exists():
+@pytest.mark.parametrize('said', [
+    dict(time='x'), dict(bs=0), dict(valid=pd.DataFrame()), dict(resume='x', seed=3),
+    dict(model='huge'), dict(char_vocab='leters'), dict(tokenizer=str.split)], ids=str)
+def test_python_refuses_alike(said):
+    with pytest.raises(ValueError): pretrain('toy', **said)
+
+def test_a_split_corpus_takes_no_files(corpus, tmp_path):
+    for name,value in dict(valid='v.txt', text_col='a', tokenizer='chars').items():
+        with pytest.raises(ValueError, match='toy comes split'):
+            pretrain(corpus, out=tmp_path/'m', **{name: value})
+    settings = new_settings(Path('books/toy'), {})
+    assert settings == new_settings('books/mine', {}) and 'time' not in settings
+
+def test_recipes_and_what_follows_from_the_length():
+    "What is said comes first, then the recipe of the corpus, then what is usual"
+    assert new_settings('wikitext2', dict(epochs=1, lr=.1)) | dict(lr=None) == (
+        new_settings('wikitext2', {}) | dict(epochs=1, lr=None))
+    assert 'time' not in new_settings('toy', dict(epochs=1)) and RECIPES['toy']['time'] == 180
+    assert new_settings('my.txt', dict(optimizer='adagrad'))['lr'] == .2
+    for n in (SHORT, SHORT + 1):
+        usual = BY_LENGTH[n <= SHORT]
+        assert by_length({}, n) == usual and by_length(dict(epochs=2), n)['epochs'] == 2
+        assert 'epochs' not in by_length(dict(time=9), n)
+        tiny = by_length(dict(model='tiny'), n)
+        assert tiny['dropout'] == elmo_configs['tiny'].dropout and tiny['epochs'] == usual['epochs']
+        assert by_length(dict(From='m'), n).keys() == {'From', 'epochs'}
+
+def test_help_and_errors_come_at_once(tmp_path):
+    "They need no torch"
+    program = (
+        "import sys; from elmo_fastai.practice.command import elmo_pretrain\n"
+        "for args in (['--help'], ['toy', '--epoch', 'x'], ['toy', '--epochs', '0']):\n"
+        "    try: elmo_pretrain(args)\n"
+        "    except SystemExit: pass\n"
+        "print({'torch', 'fastai', 'matplotlib', 'sklearn', 'pandas'} & sys.modules.keys())")
+    p = subprocess.run([sys.executable, '-c', program], capture_output=True, encoding='utf-8',
+                       env={**os.environ, 'PYTHONPATH': str(root)})
+    assert p.returncode == 0 and p.stdout.splitlines()[-1] == 'set()', p.stderr
+    options = set(re.findall(r'(?m)^  (?:-\w \(?\w*\)?, )?(--[a-z-]+)', p.stdout))
+    assert options >= {'--out', '--time', '--from', '--resume', '--overwrite'}, options
+
+def test_entry_points():
     settings = ConfigParser(delimiters=['='])
-    settings.read(Path(__file__).parent.parent/'settings.ini', encoding='utf-8')
+    settings.read(root/'settings.ini', encoding='utf-8')
     for line in settings['DEFAULT']['console_scripts'].split():
         name, _, where = line.partition('=')
         module, _, function = where.partition(':')
         assert callable(getattr(import_module(module), function)) and name == function
 
-def test_help_and_errors_come_at_once(tmp_path):
-    "They need no torch"
-    program = (
-        "import sys; from elmo_fastai.train.command import elmo_pretrain\n"
-        "for args in (['--help'], ['toy', '--epoch', 'x'], ['toy', '--epochs', '0']):\n"
-        "    try: elmo_pretrain(args)\n"
-        "    except SystemExit: pass\n"
-        "print({'torch', 'fastai', 'matplotlib', 'sklearn', 'pandas'} & sys.modules.keys())")
-    p = subprocess.run([sys.executable, '-c', program], cwd=tmp_path, capture_output=True,
-                       encoding='utf-8', env={**os.environ, 'PYTHONPATH': str(root)})
-    assert p.returncode == 0 and p.stdout.splitlines()[-1] == 'set()', p.stderr
-    assert '--epochs must be at least 1' in p.stderr
+# what is written
+
+def test_a_whole_run(text, capsys):
+    elmo_pretrain(['text.txt', *LINE, '1'])
+    said = capsys.readouterr()
+    assert names('models') == ['text'] and names('models/text') == FILES and not said.err
+    report, run = read('models/text/report.json'), read('models/text/run.json')
+    for part in ('Read: text', 'valid_loss', f"{report['perplexity_mean']:.2f}", 'The model is in'):
+        assert part in said.out
+    assert report['corpus'] == 'text' and report['trigram'] > 1 and report['steps'] > 9
+    assert run['corpus'] == str(text/'text.txt') and run['bs'] == 8 and run['lr'] == 4e-3
+    lm, vocab = load_bilm('models/text')
+    assert lm.n_words == len(vocab) and lm.tokenizer == 'words'
+    assert all(w.isfinite().all() for w in lm.state_dict().values())
+
+DATA = dict(
+    files=(lambda folder, lines: [folder/'a.txt', folder/'b.txt'], {}),
+    folder=(lambda folder, lines: folder/'split', {}),
+    csv=(lambda folder, lines: folder/'a.csv', dict(text_col='said')),
+    table=(lambda folder, lines: pd.DataFrame(dict(text=lines, name='x')), {}),
+    list=(lambda folder, lines: lines, dict(kind='sentences')),
+    lists=(lambda folder, lines: [line.split() for line in lines], dict(min_freq=1)),
+    valid=(lambda folder, lines: folder/'a.txt', dict(valid='v.txt', char_vocab='letters')),
+    stream=(lambda folder, lines: folder/'a.txt', dict(stream=True, valid='v.txt', max_vocab=50)),
+    adagrad=(lambda folder, lines: folder/'a.txt', dict(optimizer='adagrad', tokenizer='space')),
+    patience=(lambda folder, lines: folder/'a.txt', dict(patience=1, epochs=9, lr=.3)))
+
+@pytest.mark.parametrize('name', DATA)
+def test_every_kind_of_text(corpus, tmp_path, name):
+    lines, make, said = corpus.train, *DATA[name]
+    (tmp_path/'split').mkdir()
+    for file,some in {'a': lines[:120], 'b': lines[120:], 'v': corpus.valid, 'split/train': lines,
+                      'split/valid': corpus.valid, 'split/test': corpus.valid[:9]}.items():
+        (tmp_path/f'{file}.txt').write_text('\n'.join(some))
+    pd.DataFrame(dict(said=lines, n=1)).to_csv(tmp_path/'a.csv')
+    out = pretrain(make(tmp_path, lines), out='m', **(QUICK if 'kind' in said else STREAM) | said)
+    report, (lm, vocab) = read(out/'report.json'), load_bilm(out)
+    assert 1 < report['perplexity_mean'] < len(vocab)
+    assert ('test_predictions' in report) == (name not in ('valid', 'stream')), report
+    if name == 'stream': assert len(vocab) <= 54 and report['train_unknown'] is None
+    if name == 'adagrad': assert lm.tokenizer == 'space' and read(out/'run.json')['lr'] == .2
+    if name == 'valid': assert lm.config.n_chars < 262
+    if name == 'patience': assert report['epochs'] < 9
+    assert names(tmp_path/'m') == FILES
+
+def test_the_best_epoch_is_saved_and_nothing_else_changes(corpus, tmp_path):
+    before = torch.get_rng_state(), torch.get_num_threads()
+    out = pretrain(corpus, out=tmp_path/'m', **QUICK | dict(epochs=6, lr=.2, threads=2))
+    report = read(out/'report.json')
+    assert torch.equal(before[0], torch.get_rng_state()) and before[1] == torch.get_num_threads()
+    dls = training.loaders(corpus, read(out/'run.json'), None, 'cpu')
+    found = evaluate(load_bilm(out)[0], dls.valid)
+    assert found['mean'] == pytest.approx(report['perplexity_mean'], rel=1e-5)
+    assert report['floor'] < report['perplexity_mean'] == pytest.approx(
+        report['ratio_to_floor']*report['floor'])
+
+def test_a_budget_of_time(corpus, tmp_path):
+    out = pretrain(corpus, out=tmp_path/'m', time='2s', **{k: QUICK[k] for k in ('model', 'bs')})
+    run, report = read(out/'run.json'), read(out/'report.json')
+    assert run['time'] == 2 and 'epochs' not in run and report['steps'] > 0
+
+def test_a_failure_while_measuring_costs_no_model(corpus, tmp_path, monkeypatch):
+    def fail(*args): raise MemoryError
+    monkeypatch.setattr(training, 'make_report', fail)
+    with pytest.raises(MemoryError): pretrain(corpus, out=tmp_path/'m', **QUICK)
+    assert load_bilm(tmp_path/'m')[0].n_words
+    monkeypatch.undo()
+    was = weights(tmp_path/'m')
+    assert weights(pretrain(corpus, resume=tmp_path/'m.run')) == was
+    assert names(tmp_path) == ['m'] and names(tmp_path/'m') == FILES
+
+def test_a_rate_that_runs_away(corpus, tmp_path):
+    with pytest.raises(ValueError, match='diverged.*lower --lr'):
+        pretrain(corpus, out=tmp_path/'m', **QUICK | dict(lr=1e30))
+    assert not (tmp_path/'m').exists()
+
+# places
+
+def test_nothing_is_replaced_unasked(corpus, trained, tmp_path):
+    def refused(says, **said):
+        before = {path: path.read_bytes() for path in tmp_path.rglob('*') if path.is_file()}
+        with pytest.raises(ValueError, match=says): pretrain(corpus, **QUICK | said)
+        assert before == {path: path.read_bytes() for path in tmp_path.rglob('*') if path.is_file()}
+    (tmp_path/'foreign').mkdir()
+    (tmp_path/'foreign'/'config.json').write_text('{}')
+    (tmp_path/'file').write_text('x')
+    for place in ('foreign', 'file'):
+        for overwrite in (False, True):
+            refused('not a model of ours', out=tmp_path/place, overwrite=overwrite)
+    (tmp_path/'m').mkdir()
+    for file in trained.iterdir(): (tmp_path/'m'/file.name).write_bytes(file.read_bytes())
+    refused('holds a model already.*--overwrite', out=tmp_path/'m')
+    refused('holds a model already', out=tmp_path/'m', From=tmp_path/'m', model=None)
+    (tmp_path/'n.run').mkdir()
+    (tmp_path/'n.run'/'000003.pt').write_text('x')
+    (tmp_path/'n.run'/'notes').write_text('mine')
+    refused('--resume', out=tmp_path/'n')
+    with lock_folder(tmp_path/'n.run'): refused('in use by another process', out=tmp_path/'n')
+    (tmp_path/'p').mkdir()
+    for file in trained.iterdir(): (tmp_path/'p'/file.name).write_bytes(file.read_bytes())
+    config = tmp_path/'p'/'config.json'
+    config.write_text(config.read_text().replace('"n_words": ', '"n_words": 1'))
+    refused('was edited', out=tmp_path/'p', overwrite=True)
+    with pytest.raises(CorpusError): pretrain('no.txt', out=tmp_path/'n', overwrite=True, **QUICK)
+    assert (tmp_path/'n.run'/'000003.pt').exists()
+    was = weights(tmp_path/'m')
+    (tmp_path/'n.run'/'2024-thesis.pt').write_text('mine')
+    (tmp_path/'n.run'/'.000004.pt-99.part').write_text('of a process that was killed')
+    pretrain(corpus, out=tmp_path/'m', overwrite=True, **QUICK)
+    pretrain(corpus, out=tmp_path/'n', overwrite=True, **QUICK)
+    assert weights(tmp_path/'m') != was and names(tmp_path/'n.run') == ['2024-thesis.pt', 'notes']
+
+# a model to begin with
+
+@pytest.mark.parametrize('said', [{}, dict(min_freq=1), dict(kind='sentences')], ids=str)
+def test_it_begins_with_a_model(trained, corpus, tmp_path, capsys, said):
+    quick = {k: v for k,v in QUICK.items() if k != 'model'} | dict(lr=1e-9)
+    out = pretrain(corpus, out=tmp_path/'m', From=trained, **quick | said)
+    old, new = (load_bilm(folder) for folder in (trained, out))
+    report, was = read(out/'report.json'), read(trained/'report.json')
+    assert new[0].config == old[0].config
+    weights = dict(new[0].named_parameters())
+    for name,w in old[0].named_parameters():
+        if not name.startswith('head'): torch.testing.assert_close(weights[name], w, atol=1e-3, rtol=0)
+    if said != dict(min_freq=1):
+        assert new[1].itos == old[1].itos and 'It begins with a perplexity' in capsys.readouterr().out
+    if not said: assert report['perplexity_mean'] == pytest.approx(was['perplexity_mean'], rel=.02)
+
+def test_as_many_words_that_are_others(tmp_path, capsys):
+    "The output layer of the model is not taken for theirs"
+    one, other = ([f'{a}{i} {a}{i+1} {a}{i+2} .' for i in range(90)] for a in 'ab')
+    few = dict(max_vocab=40, out=tmp_path/'one') | STREAM
+    pretrain(one, **few)
+    few = dict(few, out=tmp_path/'other', From=tmp_path/'one')
+    few.pop('model')
+    pretrain(other, **few)
+    assert len({len(load_bilm(tmp_path/name)[1]) for name in ('one', 'other')}) == 1
+    assert 'the output layer begins anew' in capsys.readouterr().out
+
+def test_a_text_is_split_as_the_model_s_text_was(corpus, tmp_path):
+    out = pretrain(corpus.train, out=tmp_path/'m', tokenizer='chars', **QUICK)
+    quick = {k: v for k,v in QUICK.items() if k != 'model'}
+    again = pretrain(corpus.train[:90], out=tmp_path/'n', From=out, **quick)
+    assert load_bilm(again)[0].tokenizer == 'chars' and read(again/'report.json')['unknown'] < .2
+
+# broken off
+
+class Stop(training.Checkpoints):
+    "Raises an error, or asks to end, after so many steps"
+    def after_batch(self):
+        super().after_batch()
+        if self.training and self.train_iter == 15: self.stop()
+
+def broken(monkeypatch, corpus, out, **said):
+    "A training that raised an error at step 15"
+    class Broken(Stop):
+        def __init__(self, *args, **kwargs): super().__init__(*args, minutes=0, **kwargs)
+        def stop(self): raise RuntimeError('power')
+    with monkeypatch.context() as mp, pytest.raises(RuntimeError):
+        mp.setattr(training, 'Checkpoints', Broken)
+        usual = QUICK if isinstance(corpus, Corpus) else STREAM
+        pretrain(corpus, out=out, **usual | dict(epochs=2) | said)
+    return Path(f'{out}.run')
+
+@pytest.mark.usefixtures('held')
+def test_what_a_resumption_is(corpus, text, monkeypatch, capsys):
+    whole = weights(pretrain('text.txt', out='whole', **STREAM | dict(epochs=2)))
+    run = broken(monkeypatch, 'text.txt', text/'m')
+    assert not (text/'m').exists()
+    with pytest.raises(ValueError, match='leave out --bs'): pretrain(resume=run, bs=9)
+    with pytest.raises(ValueError, match='--resume'): pretrain('text.txt', out='m', **STREAM)
+    lines = (text/'text.txt').read_text()
+    (text/'text.txt').write_text(lines + '\nand more')
+    with pytest.raises(ValueError, match='The text has changed'): pretrain(resume=run)
+    (text/'text.txt').write_text(lines)
+    run.rename(text/'backup')
+    with pytest.raises(ValueError, match='takes the folder of a training'):
+        pretrain(resume=text/'backup')
+    (text/'backup').rename(run)
+    (text/'m').write_text('foreign')
+    with pytest.raises(ValueError, match='move it away'): pretrain(resume=run)
+    (text/'m').unlink()
+    monkeypatch.chdir('/')
+    assert weights(pretrain(resume=run)) == whole
+    with pytest.raises(ValueError, match='no training to go on.*has its model'): pretrain(resume=run)
+    assert names(text) == ['m', 'text.txt', 'whole'] and names(text/'m') == FILES
+
+@pytest.mark.usefixtures('held')
+def test_resumptions_of_other_trainings(corpus, trained, tmp_path, monkeypatch):
+    "Of a corpus of Python; over a model by --overwrite; beside a model that came since; damaged"
+    run = broken(monkeypatch, corpus, tmp_path/'m')
+    with pytest.raises(ValueError, match=r'pretrain\(corpus, resume='): pretrain(resume=run)
+    (tmp_path/'m').mkdir()
+    for file in trained.iterdir(): (tmp_path/'m'/file.name).write_bytes(file.read_bytes())
+    with pytest.raises(ValueError, match='holds a model already'): pretrain(corpus, resume=run)
+    pretrain(corpus, resume=run, overwrite=True)
+    run = broken(monkeypatch, corpus, tmp_path/'m', overwrite=True)
+    assert weights(tmp_path/'m') != weights(trained)
+    pretrain(corpus, resume=run)
+    run = broken(monkeypatch, corpus, tmp_path/'n')
+    for path in run.glob('*.pt'): path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(CheckpointError, match="can't be read"): pretrain(corpus, resume=run)
+    assert list(run.glob('*.pt'))
+
+@pytest.mark.usefixtures('held')
+@pytest.mark.parametrize('stream', [False, True])
+def test_files_and_lists_of_texts_are_resumed(corpus, tmp_path, monkeypatch, stream):
+    (tmp_path/'a.txt').write_text('\n'.join(corpus.train[:80]))
+    (tmp_path/'b.txt').write_text('\n'.join(corpus.train[80:]))
+    (tmp_path/'v.txt').write_text('\n'.join(corpus.valid))
+    files = [tmp_path/'a.txt', tmp_path/'b.txt']
+    said = dict(valid=tmp_path/'v.txt', stream=True) if stream else {}
+    run = broken(monkeypatch, files, tmp_path/'m', **said)
+    whole = pretrain(files, out=tmp_path/'whole', **STREAM | dict(epochs=2) | said)
+    assert weights(pretrain(resume=run)) == weights(whole)
+    if stream: return
+    run = broken(monkeypatch, corpus.train, tmp_path/'n')
+    whole = pretrain(corpus.train, out=tmp_path/'whole', overwrite=True, **STREAM | dict(epochs=2))
+    assert weights(pretrain(corpus.train, resume=run)) == weights(whole)
+
+def test_asked_to_end_in_python(corpus, tmp_path, monkeypatch):
+    class Politely(Stop):
+        def stop(self): os.kill(os.getpid(), signal.SIGTERM)
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(training, 'Checkpoints', Politely)
+    with pytest.raises(KeyboardInterrupt, match='Go on with: elmo_pretrain --resume'):
+        pretrain(corpus, out=tmp_path/'m', **QUICK | dict(epochs=2))
+    assert signal.getsignal(signal.SIGTERM) is before and names(tmp_path) == ['m.run']
+
+def test_training_in_a_thread(corpus, tmp_path):
+    done = []
+    thread = threading.Thread(target=lambda: done.append(pretrain(corpus, out=tmp_path/'m', **QUICK)))
+    thread.start()
+    thread.join()
+    assert done == [tmp_path/'m']
+
+PROGRAM = """
+import os, signal, sys, threading, time
+from elmo_fastai.practice.command import elmo_pretrain
+def wait_for(path):
+    while not os.path.exists(path): time.sleep(.01)
+    asked = os.environ.get('ASKED_RANK')           # of several processes one is asked to end
+    if asked is None: os.kill(os.getpid(), signal.SIGKILL)
+    if asked == os.environ['RANK']: os.kill(os.getpid(), signal.SIGTERM)
+def replace_or_die(old, new, replace=os.replace):
+    if os.path.basename(new) == os.environ.get('KILL_BEFORE'): os.kill(os.getpid(), signal.SIGKILL)
+    replace(old, new)
+os.replace = replace_or_die
+if 'KILL_AT' in os.environ:
+    threading.Thread(target=wait_for, args=[os.environ['KILL_AT']], daemon=True).start()
+elmo_pretrain()
+"""
+
+def start(folder, *args, n=1, **env):
+    "The command in `folder`, in `n` processes, without a network; what it prints goes to files"
+    env |= dict(OMP_NUM_THREADS='1', PYTHONUNBUFFERED='1', HF_HUB_OFFLINE='1')
+    env |= dict.fromkeys(('http_proxy', 'https_proxy', 'HTTP_PROXY', 'HTTPS_PROXY'),
+                         'http://127.0.0.1:9')
+    launcher = f'-m torch.distributed.run --standalone --nproc-per-node {n} --no-python'.split()
+    python = [sys.executable, *launcher, sys.executable] if n > 1 else [sys.executable]
+    out, err = (folder/'.out').open('w'), (folder/'.err').open('w')
+    return subprocess.Popen(
+        [*python, '-c', PROGRAM, *args], cwd=folder, env=os.environ | env, stdout=out, stderr=err,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
+
+@pytest.mark.slow
+def test_without_a_network(tmp_path):
+    "The status is 1: what was said can be meant"
+    assert start(tmp_path, 'tiny_shakespeare', *LINE, '1').wait(300) == 1
+    err = (tmp_path/'.err').read_text()
+    assert re.search("can't download tiny_shakespeare.*network.*ELMO_FASTAI_DATA", err), err
+    assert len(err.splitlines()) == 1 and names(tmp_path) == ['.err', '.out']
+
+@pytest.mark.slow
+@pytest.mark.parametrize('how,n', [('SIGKILL', 1), ('SIGTERM', 1), ('SIGINT', 1), ('SIGKILL', 2),
+                                   ('SIGTERM', 2), ('of one', 2)])
+def test_a_process_that_was_stopped_goes_on(text, how, n):
+    "With the weights of one that was not; Ctrl-C says how, with the status 130"
+    assert start(text, 'text.txt', *LINE, '20', '--out', 'whole', n=n).wait(600) == 0
+    third = text/'m.run'/'000003.pt'
+    kill = {} if how in ('SIGTERM', 'SIGINT') else dict(KILL_AT=str(third))
+    if how == 'of one': kill['ASKED_RANK'] = '1'
+    process = start(text, 'text.txt', *LINE, '20', '--out', 'm', n=n, **kill)
+    while process.poll() is None and not third.exists(): time.sleep(.01)
+    if not kill: process.send_signal(getattr(signal, how))
+    status, err = process.wait(300), (text/'.err').read_text()
+    assert status and not (text/'m').exists()
+    if n == 1: assert status == (-9 if how == 'SIGKILL' else 130)
+    if how != 'SIGKILL': assert '--resume' in err and str(text/'m.run') in err, err
+    if how != 'SIGKILL' and n == 1: assert len(err.splitlines()) == 1, err
+    assert start(text, '--resume', 'm.run', n=n).wait(600) == 0, (text/'.err').read_text()
+    assert weights(text/'m') == weights(text/'whole')
+    a, b = (read(text/name/'run.json') for name in ('m', 'whole'))
+    assert a == b and {'m', 'whole', 'text.txt'} == {*names(text)} - {'.err', '.out'}
+    report = read(text/'m'/'report.json')
+    assert report['tokens_per_second'] > 0 and (text/'.out').read_text().count('Perplexity') == 1
+
+@pytest.mark.slow
+@pytest.mark.parametrize('is_new', [True, False])
+def test_a_kill_while_the_model_is_saved(text, trained, is_new):
+    "Whatever was written last, a resumption or a new training completes it"
+    assert start(text, 'text.txt', *LINE, '1', '--out', 'whole').wait(600) == 0
+    for name in ('vocab.json', 'config.json', *(['m'] if is_new else []), 'report.json'):
+        for again in (['--resume', 'm.run'], ['text.txt', *LINE, '1', '--out', 'm', '--overwrite']):
+            if not is_new: shutil.copytree(trained, text/'m')
+            more = [] if is_new else ['--overwrite']
+            process = start(text, 'text.txt', *LINE, '1', '--out', 'm', *more, KILL_BEFORE=name)
+            assert process.wait(600) == -9
+            assert start(text, *again).wait(600) == 0, (text/'.err').read_text()
+            assert names(text/'m') == FILES and weights(text/'m') == weights(text/'whole')
+            assert not (text/'m.run').exists()
+            shutil.rmtree(text/'m')

@@ -6,7 +6,7 @@ import requests
 from hypothesis import given, settings, strategies as st
 
 from elmo_fastai.text import corpora
-from elmo_fastai.base.errors import CorpusError
+from elmo_fastai.errors import CorpusError
 from elmo_fastai.text.corpora import (CORPORA, corpus_name, sst2, text_corpus, tiny_shakespeare,
     toy_corpus, treebank, wikitext2)
 from elmo_fastai.text.read import Corpus, Sentence

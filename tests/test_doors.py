@@ -3,14 +3,14 @@ import json
 from pathlib import Path
 import h5py, pandas as pd, pytest
 from datasets import Dataset, DatasetDict
-from elmo_fastai.base.errors import CommandError, CorpusError
+from elmo_fastai.errors import CorpusError
 from elmo_fastai.data.loaders import ElmoDataLoaders
 from elmo_fastai.practice.streams import stream_loaders
-from elmo_fastai.elmo.file import embed_file
+from elmo_fastai.practice.embed import embed_file
 from elmo_fastai.text.corpora import text_corpus
 from elmo_fastai.text.read import Sentence
-from elmo_fastai.train.command import elmo_pretrain, settings_for
-from elmo_fastai.train.script import text_of
+from elmo_fastai.practice.command import elmo_pretrain
+from elmo_fastai.practice.run import loaders, new_settings
 from made import lasting
 
 TEXTS = ['the old bank', 'NA', 'a river, and 001', 'the "bank" of it', 'one', 'two words', 'null',
@@ -83,7 +83,9 @@ def by_loaders(source, **how):
     dls = ElmoDataLoaders.from_files(source, tokenizer='space', bs=2, device='cpu', **how)
     assert len(dls.valid.text) and dls.corpus.said in repr(dls)
     return lines_of(dls.corpus, how)
-def by_command(source, **how): return lines_of(text_of(source, settings_for(source, how)), how)
+def by_command(source, **how):
+    settings = new_settings(source, dict(how, tokenizer='space', bs=2, kind='sentences', min_freq=1))
+    return lines_of(loaders(source, settings, None, 'cpu').corpus, how)
 def by_stream(source, **how):
     dls = stream_loaders(source, n_valid=2, device='cpu', bs=2, buffer=4, tokenizer='space', **how)
     v = dls.char_vocab
@@ -167,7 +169,7 @@ REFUSED = {             # what → (its source, arguments, words of the line)
     'a share above 1': (of('a.txt', 'a\n'*9), dict(valid_pct=1.5), "can't be split by")}
 
 def check_refused(call, words):
-    with pytest.raises((CorpusError, CommandError)) as e: call()
+    with pytest.raises(CorpusError) as e: call()
     assert words in str(e.value) and '\n' not in str(e.value), str(e.value)
 
 @pytest.mark.parametrize('door', DOORS)
@@ -176,9 +178,7 @@ def test_refused(what, door, tmp_path):
     make, how, words = REFUSED[what]
     source = make(tmp_path)
     how = how(tmp_path) if callable(how) else how
-    if door == 'command':
-        if what == 'a share above 1': words = '--valid-pct must be above 0 and below 1'
-        if 'is_valid' not in words and isinstance(how.get('valid'), list): return       # an option is a file
+    if door == 'command' and 'valid_pct' in how: return                 # it has no such option
     check_refused(lambda: DOORS[door](source, **how), words)
 
 EMBEDDED = [what for what,(_, how, words) in REFUSED.items() if not callable(how) and what not in (
@@ -208,7 +208,7 @@ def test_a_stream_refuses_as_the_others(what, tmp_path):
 
 ON_A_LINE = [what for what,(_, how, _) in REFUSED.items() if not callable(how) and what not in (
     'a number', 'an empty list', 'a list of numbers', 'a stream', 'is_valid that is neither', 'a share above 1',
-    'a file that is not there')]
+    'a file that is not there', 'CoNLL by a name')]
 
 @pytest.mark.parametrize('what', ON_A_LINE)
 def test_the_command_says_so_in_one_line(what, tmp_path, capsys):
@@ -224,14 +224,13 @@ def test_the_command_says_so_in_one_line(what, tmp_path, capsys):
 # what was guessed once
 
 @pytest.mark.parametrize('name', ['group', 'document_type', 'doc_id', 'sent_at'])
-@pytest.mark.parametrize('door', DOORS)
+@pytest.mark.parametrize('door', ['corpus', 'loaders'])
 def test_no_other_column_decides_what_validates(name, door, tmp_path):
     df = pd.DataFrame({'text': [f'text {i}' for i in range(200)], name: ['treated', 'control']*100})
     corpus = dict(
         corpus=lambda: text_corpus(df, valid_pct=.1, test_pct=0),
-        loaders=lambda: ElmoDataLoaders.from_df(df, valid_pct=.1, device='cpu').corpus,
-        command=lambda: text_of(df, settings_for(df, dict(valid_pct=.1))))[door]()
-    assert corpus.valid[-1] == f'text {199 if door != "command" else 189}' and len(corpus.valid) == 20
+        loaders=lambda: ElmoDataLoaders.from_df(df, valid_pct=.1, device='cpu').corpus)[door]()
+    assert corpus.valid[-1] == 'text 199' and len(corpus.valid) == 20
 
 def test_no_column_ends_a_sentence(tmp_path):
     write(tmp_path/'a.csv', 'sentence,sent_at\n' + ''.join(f'a b c {i},{i%3}\n' for i in range(12)))

@@ -1,655 +1,491 @@
-"Folders of models: saving and loading, damage, files by strangers, and the hub"
-import json, math, os, pickle, random, re, shutil
-from dataclasses import replace
+"Folders of models: saving and loading, damage, kills, files by strangers, and the hub"
+import json, math, multiprocessing, os, pickle, random, shutil
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import count, product
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest, torch
 import addresses, huggingface_hub
 from huggingface_hub import ModelCard
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load, save
 
-from elmo_fastai.base.errors import ModelFileError, UsageError
+from elmo_fastai.all import Elmo, load_bilm, save_bilm, save_encoder
+from elmo_fastai.errors import ModelFileError
+from elmo_fastai.practice.folder import Folder, find_folder, write_files
 from elmo_fastai.text.tokens import ByteCharVocab, CharVocab, SPECIALS, UNK, WordVocab
-from elmo_fastai.nn.bilm import BiLM, BiLMConfig, evaluate
-from elmo_fastai.elmo.folder import load_bilm, save_bilm
-from elmo_fastai.elmo.module import Elmo
-from elmo_fastai.tasks.learner import save_encoder
+from elmo_fastai.nn.bilm import BiLM, BiLMConfig
 from elmo_fastai.train.speak import score
-from test_bilm import SHAPES, layers, make as make_lm
-from test_bilm import batch, types                      # fixtures
-from made import CFG, S, VOCAB, bilm, close, make, same
+from made import S, VOCAB, bilm, make, same
 
-NEAR = dict(atol=1e-5, rtol=1e-5)
+posix = pytest.mark.skipif(os.name != 'posix', reason='processes that fork')
 
-# folders
+def contents(folder): return {file.name: file.read_bytes() for file in Path(folder).iterdir()}
 
-@pytest.fixture()
+def put(folder, files):
+    "A folder with these files"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for name,data in files.items(): (folder/name).write_bytes(data)
+    return folder
+
+def equal(a, b):
+    "Have two modules the same weights, bit for bit, of the same kind?"
+    a, b = [[(*pair, getattr(pair[1], 'requires_grad', None), pair[1].dtype)
+             for pair in (*m.named_parameters(), *m.named_buffers())] for m in (a, b)]
+    return all(x[0] == y[0] and x[1].equal(y[1]) and x[2:] == y[2:] for x,y in zip(a, b, strict=True))
+
+def refused(folder, *names, load=Elmo.from_pretrained):
+    "Is a folder refused in one line, which has one of the names? Returns it"
+    with pytest.raises(ModelFileError) as error: load(folder)
+    said = str(error.value)
+    assert '\n' not in said and len(said) < 700 and any(name in said for name in names), said
+    return said
+
+@pytest.fixture(scope='module')
 def trained():
-    elmo = make(1, n_reps=2, norm='token', shares=(0.2, 0.5, 0.3), gamma=1.7, dropout=0.25,
+    elmo = make(1, n_reps=2, norm='token', shares=(.2, .5, .3), gamma=1.7, dropout=.25,
                 train_gamma=False, tokenizer='space')
     with torch.no_grad(): elmo.mixes[1].w.add_(torch.tensor([.1, .2, -.3]))
     return elmo
 
-def test_round_trip(trained, tmp_path):
-    assert trained.save_pretrained(tmp_path/'a'/'m') == tmp_path/'a'/'m'
-    assert sorted(f.name for f in (tmp_path/'a'/'m').iterdir()) == sorted([
-        'README.md', 'SHA256SUMS', 'chars.json', 'config.json', 'elmo.json', 'mix.safetensors',
-        'model.safetensors', 'vocab.json'])
-    again = Elmo.from_pretrained(tmp_path/'a'/'m')
-    assert same(again(S)[0], trained(S)[0]) and same(again.layers(S)[0], trained.layers(S)[0])
-    assert (not again.training and not again.trainable and again.vocab.itos == VOCAB.itos
-            and again.drop.p == 0.25 and again.tokenizer == 'space')
-    assert [(m.norm, m.w.requires_grad, m.gamma.requires_grad) for m in again.mixes] == [(
-        'token', True, False)]*2
-    again.save_pretrained(tmp_path/'b')
-    for f in (tmp_path/'b').iterdir():
-        assert f.read_bytes() == (tmp_path/'a'/'m'/f.name).read_bytes()
+@pytest.fixture(scope='module')
+def files(trained, tmp_path_factory):
+    "Name → contents of a saved Elmo"
+    return contents(trained.save_pretrained(tmp_path_factory.mktemp('saved')/'m'))
 
-def test_settings_in_place_of_the_saved_ones(trained, tmp_path):
-    trained.save_pretrained(tmp_path/'m')
-    other = Elmo.from_pretrained(tmp_path/'m', dropout=0., carry=True, n_reps=1, norm=None)
-    assert (other.drop.p == 0 and other.carry and len(other.mixes) == 1
-            and other.mixes[0].norm is None and not other.mixes[0].w.any())
-    assert same(other.layers(S)[0], trained.layers(S)[0])
+# there and back
 
-def test_a_folder_of_elmo_pretrain(tmp_path):
-    lm = bilm(3)
-    save_bilm(tmp_path/'m', lm, VOCAB, extra={'report.json': '{}'})
-    elmo = Elmo.from_pretrained(tmp_path/'m')
-    assert same(elmo(S)[0], Elmo(lm, dropout=0.).eval()(S)[0])
-    assert elmo.vocab.itos == VOCAB.itos
+SHAPES = dict(
+    plain={}, adaptive=dict(cutoffs=(5, 6), div_value=2.), sampled=dict(softmax='sampled', n_negative=5),
+    bias=dict(bias=True), apart=dict(share_encoder=False, share_softmax=False), norm=dict(norm=False),
+    filters=dict(char_proj=False, filters=((1, 8),), norm=False), deep=dict(n_layers=3, n_highway=2),
+    clipped=dict(cell_clip=3., proj_clip=3., activation='tanh', residual=False))
 
-def test_a_saved_elmo_is_a_saved_bilm(trained, tmp_path):
-    lm, vocab = load_bilm(trained.save_pretrained(tmp_path/'m'))
-    assert vocab.itos == VOCAB.itos and all(
-        torch.equal(v, trained.lm.state_dict()[k]) for k, v in lm.state_dict().items())
+@pytest.mark.parametrize('shape', SHAPES)
+@pytest.mark.parametrize('n_words', [0, len(VOCAB)])
+def test_a_bilm_there_and_back(tmp_path, shape, n_words):
+    lm, vocab = bilm(n_words=n_words, **SHAPES[shape]), VOCAB if n_words else None
+    save_bilm(tmp_path/'deep'/'m', lm.train(), vocab)
+    assert lm.training
+    again, words = load_bilm(tmp_path/'deep'/'m')
+    assert again.config == lm.config and again.n_words == n_words and not again.training
+    assert equal(again, lm) and (words and words.itos) == (vocab and vocab.itos)
+    elmo = Elmo.from_pretrained(tmp_path/'deep'/'m')
+    assert same(elmo(S)[0], Elmo(lm.eval()).eval()(S)[0])
+    assert elmo.tokenizer == 'words' and (elmo.vocab is None) == (not n_words)
+    for p in again.train().parameters(): assert p.data_ptr() % 64 == 0     # else it rounds otherwise
 
-def test_without_words(tmp_path):
-    # a head without names is left out
-    for lm in (BiLM(CFG, 0), bilm()):
-        elmo = Elmo(lm.eval(), None, dropout=0.).eval()
-        again = Elmo.from_pretrained(elmo.save_pretrained(tmp_path/str(lm.n_words)))
-        assert same(again(S)[0], elmo(S)[0]) and again.vocab is None and again.lm.n_words == 0
-
-def test_a_tokenizer_of_ones_own(tmp_path):
-    elmo = make(tokenizer=list)
-    again = Elmo.from_pretrained(elmo.save_pretrained(tmp_path/'m'))
-    assert same(again([list('abc')])[0], elmo(['abc'])[0])
-    with pytest.raises(ValueError, match='tokenizer='): again(['abc'])
-    assert same(Elmo.from_pretrained(tmp_path/'m', tokenizer=list)(['abc'])[0], elmo(['abc'])[0])
-
-def test_a_folder_keeps_the_tokenizer(tmp_path):
-    "Of a biLM, of an Elmo, in AI2's format; another one that is said comes first"
-    text = ["didn't he?"]
-    for name in ('words', 'space', 'chars'):
-        lm = bilm(cutoffs=())
-        lm.tokenizer = name
-        again, _ = load_bilm(save_bilm(tmp_path/'lm', lm, VOCAB))
-        elmos = [Elmo.from_pretrained(tmp_path/'lm'),
-                 Elmo.from_pretrained(Elmo(lm, VOCAB).save_pretrained(tmp_path/'elmo')),
-                 Elmo.from_pretrained(Elmo(lm).save_pretrained(tmp_path/'states')),
-                 Elmo.from_ai2(Elmo(lm, VOCAB).to_ai2(tmp_path/'ai2'))]
-        assert {name} == {again.tokenizer, *(one.tokenizer for elmo in elmos
-                                             for one in (elmo, elmo.lm))}
-        other = Elmo.from_pretrained(tmp_path/'elmo', tokenizer=str.upper)
-        assert other.to_tokens(text) == [text[0].upper()] and other.lm.tokenizer == name
-        own = Elmo(lm, VOCAB, tokenizer='spacy').save_pretrained(tmp_path/'own')
-        assert Elmo.from_pretrained(own).tokenizer == 'spacy'
-        assert load_bilm(own)[0].tokenizer == name
-
-@pytest.mark.parametrize('kept', [str.split, None], ids=['function', 'not known'])
-def test_a_folder_does_not_guess_a_tokenizer(tmp_path, kept):
-    "A function can't be saved, and an earlier version saved no name; Elmo's usual one is 'words'"
-    lm = bilm()
-    if kept: lm.tokenizer = kept
-    again, vocab = load_bilm(save_bilm(tmp_path/'lm', lm, VOCAB))
-    model = again, vocab, ByteCharVocab()
-    with pytest.raises(ValueError, match="tokenizer='words'"): score(*model, 'the bank')
-    assert score(*model, 'the bank', tokenizer='space')[0].tokens == ['the', 'bank']
-    assert score(*model, [['the', 'bank']])[0].tokens == ['the', 'bank']
-    again, _ = load_bilm(save_bilm(tmp_path/'twice', again, VOCAB))
-    with pytest.raises(ValueError, match="tokenizer='words'"): score(again, *model[1:], 'the bank')
-    elmo = Elmo.from_pretrained(tmp_path/'lm')
-    if kept:
-        with pytest.raises(ValueError, match="tokenizer='words'"): elmo.embed(['the bank'])
-    else: assert elmo.tokenizer == 'words'
-    assert Elmo.from_pretrained(tmp_path/'lm', tokenizer='space').embed(['the bank.'])[0].shape[0] == 2
-
-@pytest.mark.parametrize('name', ['zpace', 5, ['words']])
-def test_a_tokenizer_by_strangers(tmp_path, name):
-    lm = bilm()
-    lm.tokenizer = 'space'
-    folder = save_bilm(tmp_path/'lm', lm, VOCAB)
-    (folder/'SHA256SUMS').unlink()
-    edit(folder/'config.json', tokenizer=name)
-    with pytest.raises(ModelFileError, match='config.json'): load_bilm(folder)
-
-def test_the_model_card(trained, tmp_path):
-    card = ModelCard.load(trained.save_pretrained(tmp_path/'m')/'README.md')
-    assert card.data.library_name == 'elmo_fastai' and 'elmo' in card.data.tags
-    text = card.text
-    for word in ('nano', '16', '48 bytes', 'from_pretrained', '0.200, 0.500, 0.300'):
-        assert word in text, word
-
-BROKEN = {
-    'elmo.json': [b'', b'{', b'[]', b'{"format": "elmo_fastai.elmo.module", "version": 2}',
-                  b'{"format": "elmo_fastai.elmo.module", "version": true}', b'['*100_000,
-                  b'\xff'],
-    'mix.safetensors': [b'', b'x'*50, b'\x80\x04\x95'],
-    'chars.json': [b'', b'{}', b'{"format": "elmo_fastai.ByteCharVocab", "version": 1}',
-                   *(b'{"format": "elmo_fastai.ByteCharVocab", "version": 1, "max_chars": %s}' % n
-                     for n in (b'"x"', b'1000000000'))]}
-
-@pytest.mark.parametrize('name', BROKEN)
-def test_broken_files_are_named(trained, tmp_path, name):
-    folder = trained.save_pretrained(tmp_path/'m')
-    for data in BROKEN[name]:
-        (folder/name).write_bytes(data)
-        with pytest.raises(ModelFileError, match=re.escape(name)): Elmo.from_pretrained(folder)
-    (folder/name).unlink()
-    if name not in ('elmo.json', 'chars.json'):
-        with pytest.raises(ModelFileError, match=re.escape(name)): Elmo.from_pretrained(folder)
+def test_an_elmo_there_and_back(trained, files, tmp_path):
+    assert {*files} == {'README.md', 'chars.json', 'config.json', 'elmo.json', 'mix.safetensors',
+                        'model.safetensors', 'vocab.json'}
+    again = Elmo.from_pretrained(put(tmp_path/'m', files))
+    assert equal(again, trained) and same(again(S)[0], trained(S)[0])
+    assert not again.training and not again.trainable and again.vocab.itos == VOCAB.itos
+    assert contents(again.save_pretrained(tmp_path/'b')) == files
+    assert {file.stat().st_mode & 0o44 for file in (tmp_path/'b').iterdir()} == {0o44}
+    lm, vocab = load_bilm(tmp_path/'m')
+    assert equal(lm, bilm(1)) and vocab.itos == VOCAB.itos
+    with torch.inference_mode(): inside = Elmo.from_pretrained(tmp_path/'m')
+    assert same(inside(S)[0], trained(S)[0]) and not inside.lm.chars.embed.weight.is_inference()
 
 @pytest.mark.parametrize('change', [
-    dict(dropout=2), dict(dropout='0.5'), dict(markers='x'), dict(tokenizer='os.system'),
-    dict(mixes=[]), dict(mixes=[{}]*100),
-    dict(mixes=[dict(norm='evil', train_shares=True, train_gamma=True)]),
-    dict(mixes=[dict(evil=1)]), dict(mixes=3), dict(dropout=math.nan), dict(carry='false'),
-    dict(carry=2), dict(mixes=[dict(norm=None, train_shares=1.5, train_gamma=True)])],
-        ids=lambda c: str(c)[:40])
-def test_settings_by_strangers(trained, tmp_path, change):
-    folder = trained.save_pretrained(tmp_path/'m')
-    (folder/'SHA256SUMS').unlink()
-    d = json.loads((folder/'elmo.json').read_text())
-    (folder/'elmo.json').write_text(json.dumps({**d, **change}))
-    with pytest.raises(ModelFileError, match=f"{re.escape(str(folder))}.*(settings|Elmo)"):
-        Elmo.from_pretrained(folder)
+    dict(), dict(train_shares=False), dict(train_gamma=True), dict(norm=None), dict(norm='batch'),
+    dict(gamma=3.), dict(shares=(.5, .3, .2)), dict(n_reps=1), dict(dropout=0.), dict(carry=True),
+    dict(markers='given'), dict(tokenizer='words'), dict(tokenizer=list), dict(nfc=False)], ids=str)
+def test_other_settings(trained, files, tmp_path, change):
+    again = Elmo.from_pretrained(put(tmp_path/'m', files), **change)
+    kept = dict(dropout=.25, carry=False, markers='add', tokenizer='space', nfc=True, n_reps=2,
+                norm='token', gamma=1.7, train_shares=True, train_gamma=False) | change
+    for name in ('carry', 'markers', 'tokenizer', 'nfc'): assert getattr(again, name) == kept[name]
+    assert again.drop.p == kept['dropout'] and len(again.mixes) == kept['n_reps']
+    for mix,before in zip(again.mixes, trained.mixes):
+        w = before.w
+        if 'shares' in change: w = torch.tensor(change['shares']).log()
+        if 'n_reps' in change: w = torch.zeros(3)
+        assert torch.allclose(mix.w - mix.w.mean(), w - w.mean(), atol=1e-6)
+        assert mix.gamma.item() == pytest.approx(1. if 'n_reps' in change else kept['gamma'])
+        assert (mix.norm, mix.w.requires_grad, mix.gamma.requires_grad) == (
+            kept['norm'], kept['train_shares'], kept['train_gamma'])
 
-def test_a_mismatch_names_the_tensor(trained, tmp_path):
-    folder = trained.save_pretrained(tmp_path/'m')
-    good = load_file(folder/'mix.safetensors')
-    for change, says in (
-        ({'1.w': torch.zeros(4)}, r'1\.w should be \(3,\), found \(4,\)'),
-        ({'1.w': None}, r'1\.w is missing'),
-        ({'2.w': torch.zeros(3)}, r'unknown tensor 2\.w'),
-        ({'0.gamma': torch.tensor([math.nan])}, r'0\.gamma.*finite'),
-    ):
-        save_file({k: v for k, v in {**good, **change}.items() if v is not None},
-                  folder/'mix.safetensors')
-        with pytest.raises(ModelFileError, match=says): Elmo.from_pretrained(folder)
+def test_a_misspelt_setting_is_no_bad_file(files, tmp_path):
+    with pytest.raises(TypeError, match='droput'):
+        Elmo.from_pretrained(put(tmp_path/'m', files), droput=.3)
 
-# the hub
+@pytest.mark.parametrize('kept,found', [('words', 'words'), ('space', 'space'), ('chars', 'chars'),
+                                        (str.split, None), (None, 'words')])
+def test_tokenizers(tmp_path, kept, found):
+    "By name, and not guessed: of a function the folder says that there was one"
+    lm = bilm()
+    lm.tokenizer = kept
+    save_bilm(tmp_path/'lm', lm, VOCAB)
+    Elmo(lm, VOCAB).save_pretrained(tmp_path/'elmo')
+    for folder in (tmp_path/'lm', tmp_path/'elmo'):
+        again, elmo = load_bilm(folder)[0], Elmo.from_pretrained(folder)
+        if found: assert elmo.tokenizer == found and again.tokenizer in (kept, found)
+        else:
+            for read in (lambda: elmo(['the bank']), lambda: score(again, VOCAB, ByteCharVocab(), 'a')):
+                with pytest.raises(ValueError, match="say it, as in tokenizer='words'"): read()
+            save_bilm(tmp_path/'twice', again, VOCAB)
+            assert load_bilm(tmp_path/'twice')[0].tokenizer == again.tokenizer
+        other = Elmo.from_pretrained(folder, tokenizer=str.upper)
+        assert other.to_tokens(['ab']) == [['A', 'B']] or other.tokenizer == str.upper
 
-def test_local_folders_need_no_network(trained, tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        huggingface_hub, 'snapshot_download', lambda *a, **k: pytest.fail('it asked the hub')
-    )
-    assert Elmo.from_pretrained(str(trained.save_pretrained(tmp_path/'m')))
-    with pytest.raises(ModelFileError, match='There is no folder'):
-        Elmo.from_pretrained(tmp_path/'not'/'here')
-
-def test_a_name_on_the_hub(trained, tmp_path, monkeypatch):
-    folder, asked = trained.save_pretrained(tmp_path/'m'), {}
-    monkeypatch.setattr(huggingface_hub, 'snapshot_download',
-                        lambda name, **k: asked.update(name=name, **k) or str(folder))
-    again = Elmo.from_pretrained('someone/elmo-toy', revision='v1', token='t')
-    assert (same(again(S)[0], trained(S)[0]) and asked['name'] == 'someone/elmo-toy'
-            and asked['revision'] == 'v1' and asked['token'] == 't')
-    # files of the models in the box, and of a saved classifier or tagger
-    others = {'output.safetensors', 'task.json', 'task.safetensors', 'tokens.safetensors',
-              'words.json'}
-    fetched = {*asked['allow_patterns']} - others
-    assert {f.name for f in folder.iterdir()} == fetched, 'what is written is what is fetched'
-    assert not [p for p in asked['allow_patterns'] if p.endswith(('.py', '.pkl', '.bin', '.pth'))]
-
-def test_from_the_hubs_cache_without_network(trained, tmp_path):
-    "huggingface_hub's own cache layout: refs, snapshots, links to blobs"
-    repo, commit = tmp_path/'cache'/'models--someone--elmo-toy', 'a'*40
-    (repo/'refs').mkdir(parents=True); (repo/'refs'/'main').write_text(commit)
-    snap = repo/'snapshots'/commit
-    snap.mkdir(parents=True); (repo/'blobs').mkdir()
-    for f in trained.save_pretrained(tmp_path/'m').iterdir():
-        shutil.copy(f, repo/'blobs'/f.name)
-        (snap/f.name).symlink_to(Path('../../blobs')/f.name)
-    again = Elmo.from_pretrained(
-        'someone/elmo-toy', cache_dir=tmp_path/'cache', local_files_only=True
-    )
-    assert same(again(S)[0], trained(S)[0])
-    with pytest.raises(ModelFileError, match='someone/other'):
-        Elmo.from_pretrained('someone/other', cache_dir=tmp_path/'cache', local_files_only=True)
-
-def test_push_to_hub(trained, monkeypatch):
-    sent = {}
-    class Api:
-        def __init__(self, **kw): pass
-        def create_repo(self, repo_id, **kw): return SimpleNamespace(repo_id=repo_id)
-        def upload_folder(self, *, repo_id, folder_path, **kw):
-            sent.update(repo_id=repo_id, vectors=Elmo.from_pretrained(folder_path)(S)[0],
-                        files={f.name for f in Path(folder_path).iterdir()})
-            return 'https://commit'
-    monkeypatch.setattr(huggingface_hub, 'HfApi', Api)
-    assert trained.push_to_hub('someone/elmo-toy') == 'https://commit'
-    assert (sent['repo_id'] == 'someone/elmo-toy' and same(sent['vectors'], trained(S)[0])
-            and {'README.md', 'config.json', 'model.safetensors'} <= sent['files'])
-
-def test_save_and_push(trained, tmp_path, monkeypatch):
-    asked = []
-    monkeypatch.setattr(
-        Elmo, 'push_to_hub', lambda self, name, **kw: asked.append((name, kw)) or 'https://commit'
-    )
-    assert (trained.save_pretrained(tmp_path/'elmo-toy', push_to_hub=True, private=True)
-            == 'https://commit')
-    assert (asked == [('elmo-toy', dict(private=True))]
-            and (tmp_path/'elmo-toy'/'config.json').exists())
-
-# an alphabet of one's own
-
-OTHER_SENTS = [['Ωmega', 'the', 'bank'], ['of', 'the', 'river', '.']]*4
-
-def test_an_alphabet_in_files(spelt, tmp_path):
-    """All ways into a folder and out of it give the same vectors, also of letters that the alphabet
-    has not"""
+def test_alphabets(spelt, tmp_path):
+    "All ways into a folder and out of it give the same vectors, also of letters that it has not"
     learn, chars = spelt
     lm, vocab = learn.model.eval(), learn.dls.vocab
-    expected = Elmo(lm, vocab, char_vocab=chars).eval()(OTHER_SENTS)[0]
-    assert same(Elmo(lm, vocab).eval()(OTHER_SENTS)[0], expected)       # the model knows
+    sents = [['Ωmega', 'the', 'bank'], ['of', 'the', 'river', '.']]
+    expected = Elmo(lm, vocab, char_vocab=chars).eval()(sents)[0]
     save_bilm(tmp_path/'bilm', lm, vocab)
     Elmo(lm, vocab).save_pretrained(tmp_path/'elmo')
     Elmo(lm).save_pretrained(tmp_path/'headless')
     save_encoder(learn, tmp_path/'encoder')
-    for name in ('bilm', 'elmo', 'headless', 'encoder'):
-        again = Elmo.from_pretrained(tmp_path/name)
-        assert again.char_vocab == again.lm.char_vocab == chars and same(
-            again(OTHER_SENTS)[0], expected)
-        assert load_bilm(tmp_path/name)[0].config == lm.config
-    again, words = load_bilm(tmp_path/'bilm')
-    assert words.itos == vocab.itos and evaluate(again, learn.dls.valid) == pytest.approx(
-        evaluate(lm, learn.dls.valid))
-    assert f'{chars.n_chars - 6} symbols' in (tmp_path/'elmo'/'README.md').read_text()
-
-def test_alphabets_that_do_not_fit(spelt, tmp_path):
-    learn, chars = spelt
-    lm, vocab = learn.model.eval(), learn.dls.vocab
-    # as many symbols in another order
-    other = CharVocab([UNK, *chars.itos[:0:-1]], chars.max_chars, chars.n)
+    for folder in tmp_path.iterdir():
+        again = Elmo.from_pretrained(folder)
+        assert again.char_vocab == again.lm.char_vocab == chars and same(again(sents)[0], expected)
+    other = CharVocab([UNK, *chars.itos[:0:-1]], chars.max_chars, chars.n)    # in another order
     for wrong in (ByteCharVocab(chars.max_chars), CharVocab([UNK, *'abc'], chars.max_chars), other):
-        with pytest.raises(ValueError, match='char_vocab'): Elmo(lm, vocab, char_vocab=wrong)
-        with pytest.raises(ValueError, match='char_vocab'):
-            save_bilm(tmp_path/'m', lm, vocab, char_vocab=wrong)
+        for f in (lambda: save_bilm(tmp_path/'n', lm, vocab, char_vocab=wrong),
+                  lambda: Elmo.from_pretrained(tmp_path/'bilm', char_vocab=wrong)):
+            with pytest.raises(ValueError, match='char_vocab'): f()
+    assert not (tmp_path/'n').exists()
+
+def test_what_could_not_be_read_back_is_not_written(tmp_path, trained):
+    @dataclass
+    class Own(BiLMConfig): pass
+    lm, folded, nan, own = bilm(), bilm(), bilm(), bilm()
+    folded.chars.fold_norm()
+    with torch.no_grad(): nan.head.bias[1] = math.nan
+    own.config = Own()
+    mixed = make(n_reps=2)
+    mixed.mixes[1].w.requires_grad_(False)
+    for says,save_ in (
+            ('do not belong together', lambda: save_bilm(tmp_path/'m', lm, None)),
+            ('do not belong together', lambda: save_bilm(tmp_path/'m', lm, WordVocab(SPECIALS))),
+            ('folded away', lambda: save_bilm(tmp_path/'m', folded, VOCAB)),
+            ('head.bias.*finite', lambda: save_bilm(tmp_path/'m', nan, VOCAB)),
+            ('Own', lambda: save_bilm(tmp_path/'m', own, VOCAB)),
+            ('differ', lambda: mixed.save_pretrained(tmp_path/'m'))):
+        with pytest.raises(ValueError, match=says): save_()
     assert not (tmp_path/'m').exists()
-    folder = save_bilm(tmp_path/'m', lm, vocab)
-    with pytest.raises(ValueError, match='char_vocab'):
-        Elmo.from_pretrained(folder, char_vocab=other)
-    CharVocab([UNK, *'abc'], chars.max_chars).save(folder/'chars.json')
-    for f in (load_bilm, Elmo.from_pretrained):
-        with pytest.raises(ModelFileError, match='chars.json.*10 ids.*config.json'): f(folder)
-    (folder/'chars.json').write_text('{')
-    with pytest.raises(ModelFileError, match='chars.json'): load_bilm(folder)
-    (folder/'chars.json').unlink()
-    if chars.n_chars != 262:                                            # else it might be bytes
-        with pytest.raises(ModelFileError, match='chars.json'): load_bilm(folder)
 
-def test_models_saved_by_earlier_versions(tmp_path):
-    "Their configuration says nothing of characters, and no chars.json is beside them"
-    elmo = make()
-    save_bilm(tmp_path/'m', elmo.lm, VOCAB)
-    (tmp_path/'m'/'SHA256SUMS').unlink()
-    head = json.loads((tmp_path/'m'/'config.json').read_text())
-    assert head['config'].pop('n_chars') == 262 and not (tmp_path/'m'/'chars.json').exists()
-    (tmp_path/'m'/'config.json').write_text(json.dumps(head))
-    again = Elmo.from_pretrained(tmp_path/'m')
-    assert again.lm.config.n_chars == 262 and again.char_vocab == ByteCharVocab(
-        elmo.lm.config.max_chars)
-    assert same(again(S)[0], elmo(S)[0])
+def test_the_model_card(files, tmp_path):
+    card = ModelCard.load(put(tmp_path/'m', files)/'README.md')
+    assert card.data.library_name == 'elmo_fastai' and 'elmo' in card.data.tags
+    for word in ('nano', '| 16 |', 'max_chars=50', 'from_pretrained', '0.200, 0.500, 0.300', '| 8 |'):
+        assert word in card.text, word
 
-def test_files_of_another_library_are_not_replaced(tmp_path):
-    "Nor its model card; a model of ours in the same place is"
-    elmo = Elmo.from_pretrained('mini-en')
-    theirs = {'config.json': '{"model_type": "bert"}', 'model.safetensors': 'x',
-              'README.md': 'mine', 'tokenizer.json': '{}'}
-    for k,v in theirs.items(): (tmp_path/k).write_text(v)
-    with pytest.raises(ModelFileError): elmo.save_pretrained(tmp_path)
-    assert {f.name: f.read_text() for f in tmp_path.iterdir()} == theirs
-    for k in ('config.json', 'model.safetensors'): (tmp_path/k).unlink()
-    for _ in range(2): elmo.save_pretrained(tmp_path)
-    assert ((tmp_path/'README.md').read_text() == 'mine'
-            and (tmp_path/'tokenizer.json').exists()
-            and Elmo.from_pretrained(tmp_path).dim == elmo.dim)
+# damage
 
-@pytest.mark.parametrize('change', [
-    dict(train_shares=False), dict(train_gamma=True), dict(norm=None), dict(gamma=3.)], ids=str)
-def test_other_settings_keep_the_trained_mix(trained, tmp_path, change):
-    folder = trained.save_pretrained(tmp_path/'m')
-    again = Elmo.from_pretrained(folder, **change)
-    for mix, before in zip(again.mixes, trained.mixes, strict=True):
-        assert torch.equal(mix.w, before.w)
-        assert mix.gamma.item() == pytest.approx(change.get('gamma', before.gamma.item()))
-        assert mix.norm == change.get('norm', before.norm)
-        assert mix.w.requires_grad == change.get('train_shares', True)
-        assert mix.gamma.requires_grad == change.get('train_gamma', False)
-
-@pytest.mark.parametrize('name', ['config.json', 'model.safetensors', 'vocab.json', 'elmo.json',
-                                  'mix.safetensors', 'chars.json', 'SHA256SUMS'])
-def test_a_flipped_bit_anywhere_is_refused(trained, tmp_path, name):
-    file = trained.save_pretrained(tmp_path/'m')/name
-    raw = file.read_bytes()
-    for i in random.Random(0).sample(range(8*len(raw)), 5):
-        damaged = bytearray(raw)
-        damaged[i//8] ^= 1 << i % 8
-        file.write_bytes(damaged)
-        with pytest.raises(ModelFileError): Elmo.from_pretrained(tmp_path/'m')
-
-@pytest.mark.parametrize('value', [math.nan, math.inf])
-def test_weights_that_are_not_finite(trained, tmp_path, value):
-    folder = trained.save_pretrained(tmp_path/'m')
-    weights = load_file(folder/'model.safetensors')
-    name = 'chars.embed.weight'
-    weights[name].view(-1)[-1] = value
-    save_file(weights, folder/'model.safetensors')
-    (folder/'SHA256SUMS').unlink()
-    with pytest.raises(ModelFileError, match='finite'): Elmo.from_pretrained(folder)
-    trained.lm.load_state_dict({name: weights[name]}, strict=False)
-    with pytest.raises(ValueError, match='finite'): trained.save_pretrained(tmp_path/'other')
-    assert not (tmp_path/'other').exists()
-
-def test_an_edited_card_and_notes_stay(trained, tmp_path):
-    folder = trained.save_pretrained(tmp_path/'m')
-    (folder/'README.md').write_text('An elmo_fastai model, as I see it')
-    (folder/'notes.txt').write_text('mine')
-    trained.save_pretrained(folder)
-    save_bilm(folder, trained.lm, VOCAB)
-    assert (folder/'README.md').read_text() == 'An elmo_fastai model, as I see it'
-    assert (folder/'notes.txt').read_text() == 'mine' and not (folder/'elmo.json').exists()
-
-def test_a_model_in_the_home_folder(trained, tmp_path, monkeypatch):
-    monkeypatch.setenv('HOME', str(tmp_path))
-    trained.save_pretrained(tmp_path/'m')
-    assert close(Elmo.from_pretrained(str(Path('~')/'m')).eval()(S)[0][0], trained.eval()(S)[0][0])
-
-def test_a_zip_is_to_be_unpacked(tmp_path):
-    file = tmp_path/'144.zip'
-    file.write_bytes(b'PK\x03\x04')
-    for load in (Elmo.from_pretrained, Elmo.from_ai2):
-        with pytest.raises(ModelFileError, match='unpack'): load(file)
-
-def test_weights_lie_in_memory_of_their_own(saved):
-    folder, lm = saved
-    with addresses.usual(): again, _ = load_bilm(folder)
-    file = folder/'model.safetensors'
-    size = file.stat().st_size
-    # as when another model is copied over it
-    with open(file, 'r+b') as f: f.write(bytes(size))
-    for name,weight in again.state_dict().items():
-        assert torch.equal(weight, lm.state_dict()[name]), name
-        assert weight.data_ptr() % 64 == 0, f'{name} lies where products round otherwise'
-
-def test_a_saved_model_is_the_same_wherever_it_lies(saved, odd_addresses, tmp_path):
-    folder, lm = saved
-    elmo = Elmo(lm).eval()
-    again = Elmo.from_pretrained(folder)
-    third = Elmo.from_pretrained(again.save_pretrained(tmp_path/'third'))
-    places = {p.data_ptr() % 64 for model in (again, third) for p in model.lm.parameters()}
-    assert len(places) > 1, 'no two lie alike'
-    for other in (again, third):
-        for ours,theirs in zip(elmo.layers(S)[0], other.layers(S)[0], strict=True):
-            torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
-
-@pytest.mark.parametrize('mode', [torch.no_grad, torch.inference_mode])
-def test_a_model_loaded_in_inference_mode_embeds(trained, tmp_path, mode):
-    trained.save_pretrained(tmp_path/'m')
-    with mode(): loaded = Elmo.from_pretrained(tmp_path/'m')
-    assert same(trained.embed(S), loaded.embed(S))
-
-def test_a_misspelt_setting_is_no_bad_file(trained, tmp_path):
-    trained.save_pretrained(tmp_path/'m')
-    with pytest.raises(TypeError, match='droput'): Elmo.from_pretrained(tmp_path/'m', droput=.3)
-    with pytest.raises(TypeError, match='droput'): Elmo(trained.lm, droput=.3)
-
-# the biLM inside
-
-def test_only_a_model_is_replaced_by_a_model(tmp_path):
-    lm = BiLM(BiLMConfig('nano', char_dim=4, filters=((1, 8),), proj_dim=8, hidden_dim=8), 0)
-    (tmp_path/'work').mkdir()
-    (tmp_path/'work'/'thesis.tex').write_text('years')
-    (tmp_path/'file').write_text('x')
-    (tmp_path/'new').mkdir()
-    (tmp_path/'bert').mkdir(); (tmp_path/'bert'/'config.json').write_text('{"model_type": "bert"}')
-    for o in ('work', 'file', 'bert'):
-        with pytest.raises(ValueError, match='would be replaced'): save_bilm(tmp_path/o, lm, None)
-    assert (tmp_path/'work'/'thesis.tex').exists() and (tmp_path/'file').read_text() == 'x'
-    for _ in range(2): save_bilm(tmp_path/'new', lm, None)
-    (tmp_path/'link').symlink_to(tmp_path/'new')
-    save_bilm(tmp_path/'link', lm, None)
-    assert (tmp_path/'link').is_symlink() and {o.name for o in tmp_path.iterdir()} == {
-        'work', 'file', 'bert', 'new', 'link'}
-
-@pytest.fixture
-def saved(tmp_path, types, batch):
-    m = make_lm(SHAPES['adaptive'], types, batch)
-    return save_bilm(tmp_path/'model', m, types.vocab), m
-
-def edit(file, **changes):
-    "Change a saved file as somebody might who wants it to load"
-    (file.parent/'SHA256SUMS').unlink(missing_ok=True)
-    d = json.loads(file.read_text())
-    for k,v in changes.items(): (d if k in d or 'config' not in d else d['config'])[k] = v
-    file.write_text(json.dumps(d))
-
-def refused(folder, file):
-    "Loading must fail with one `ModelFileError` that names `file` on one line"
-    with pytest.raises(ModelFileError) as e: load_bilm(folder)
-    assert str(folder) in str(e.value) and file in str(e.value), e.value
-    assert len(str(e.value)) < 1000
-    return str(e.value)
-
-@pytest.mark.parametrize('shape', SHAPES)
-def test_the_same_vectors_after_a_round_trip(tmp_path, shape, types, batch):
-    m = make_lm(SHAPES[shape], types, batch)
-    again, vocab = load_bilm(save_bilm(tmp_path/'deep'/'er'/'model', m.train(), types.vocab))
-    m.eval()
-    assert (again.config == m.config and again.n_words == m.n_words
-            and vocab.itos == types.vocab.itos and not again.training)
-    assert torch.allclose(layers(again, batch[0]), layers(m, batch[0]), **NEAR)
-    with torch.no_grad():
-        assert all(torch.allclose(a, b, **NEAR) for a, b in zip(again(*batch), m(*batch)))
-    assert [(k, p.requires_grad, p.dtype) for k, p in again.named_parameters()] == [
-        (k, p.requires_grad, p.dtype) for k, p in m.named_parameters()]
-    torch.cat(again.train()(*batch)).mean().backward()                  # it can be trained on
-
-def test_what_a_folder_holds(saved):
-    folder, m = saved
-    assert sorted(f.name for f in folder.iterdir()) == [
-        'SHA256SUMS', 'config.json', 'model.safetensors', 'vocab.json']
-    assert [f.name for f in folder.parent.iterdir()] == ['model']
-    modes = {f.stat().st_mode & 0o044 for f in folder.iterdir()}
-    assert modes == {0o044}, 'others may read it, as any other file'
-    save_bilm(folder, m, load_bilm(folder)[1], extra={'a.txt': 'é', 'b.bin': b'\xff'})
-    assert (folder/'a.txt').read_text(encoding='utf-8') == 'é' and (
-        folder/'b.bin').read_bytes() == b'\xff'
-
-def test_saving_leaves_the_model_alone(tmp_path, types, batch):
-    m = make_lm(SHAPES['plain'], types, batch).train()
-    before = layers(m.eval(), batch[0]); m.train()
-    save_bilm(tmp_path/'m', m, types.vocab)
-    assert m.training and torch.equal(layers(m.eval(), batch[0]), before)
-
-@pytest.mark.parametrize('file', ['config.json', 'model.safetensors', 'vocab.json'])
-@pytest.mark.parametrize('damage', [
-    'missing', 'empty', 'half', 'short', 'binary', 'foreign', 'list', 'zeros', 'deep',
-    'long number', 'folder', 'pickle', 'loop'])
-def test_damaged_files(saved, file, damage):
-    f = saved[0]/file
-    data = f.read_bytes()
-    f.unlink()
-    contents = dict(empty=b'', half=data[:len(data) // 2], short=data[:-3],
-                    binary=bytes(range(256))*40, foreign=b'{"a": 1}', list=b'[1, 2]',
-                    zeros=bytes(500), deep=b'['*100_000, pickle=pickle.dumps({'head.weight': 1}),
-                    **{'long number': b'1'*10_000})
-    if damage in contents: f.write_bytes(contents[damage])
-    elif damage == 'folder': f.mkdir()
-    elif damage == 'loop': f.symlink_to(f)
-    refused(saved[0], file)
-
-def test_no_model_there(tmp_path, saved):
-    for p in (tmp_path/'nothing', tmp_path, saved[0]/'config.json',
-              saved[0]/'config.json'/'x', str(tmp_path/'nothing')):
-        with pytest.raises(ModelFileError, match='config.json'):
-            load_bilm(p)
-
-@pytest.mark.parametrize('n', [-1, 3, 7., 7.5, '7', None, True, [7], 10**12, 2**63, 10**40])
-def test_absurd_numbers_of_words(saved, n):
-    edit(saved[0]/'config.json', n_words=n)
-    refused(saved[0], '' if n in (10**12, 2**63) else 'config.json')
-
-@pytest.mark.parametrize('head', [
-    dict(version=2), dict(version=0), dict(version=-1), dict(version=True), dict(version='1'),
-    dict(version=None), dict(version=1.5), dict(version=10**30), dict(format='other'),
-    dict(format=None), dict(format=['x']), dict(config=None), dict(config=5), dict(config=[]),
-    dict(config='x'), dict(unknown=1), dict(n_layers=-1), dict(filters='abc')], ids=str)
-def test_heads_that_are_not_ours(saved, head):
-    edit(saved[0]/'config.json', **head)
-    said = refused(saved[0], 'config.json')
-    if head == dict(version=2):
-        assert 'version 2' in said and 'up to 1' in said
-    if 'unknown' in head:
-        assert 'unknown' in said
-
-@pytest.mark.parametrize('key', ['format', 'version', 'n_words', 'config'])
-def test_heads_with_a_gap(saved, key):
-    f = saved[0]/'config.json'
-    f.write_text(json.dumps({k:v for k,v in json.loads(f.read_text()).items() if k != key}))
-    refused(saved[0], 'config.json')
-
-def test_configs_of_the_first_version_load(saved):
-    """Saved before there were output layers to choose, separate parts, or an encoder without
-    projection"""
-    f = saved[0]/'config.json'
-    (saved[0]/'SHA256SUMS').unlink()
-    d = json.loads(f.read_text())
-    for k in ('softmax', 'div_value', 'n_negative', 'char_proj', 'share_encoder', 'share_softmax'):
-        del d['config'][k]
-    f.write_text(json.dumps(d))
-    assert load_bilm(saved[0])[0].config == saved[1].config
-
-def test_other_defaults_later_do_not_change_saved_models(tmp_path, monkeypatch, types):
-    "`cutoffs=None` is the library's choice of the time when the model was saved"
-    vocab = WordVocab([*SPECIALS, *map(str, range(6000))])
-    m = BiLM(replace(SHAPES['plain'], proj_dim=32, hidden_dim=32), len(vocab))
-    folder = save_bilm(tmp_path/'m', m, vocab)
-    from elmo_fastai.nn import softmax
-    monkeypatch.setattr(softmax, 'default_cutoffs', lambda *args: (50, 100))
-    again, _ = load_bilm(folder)
-    assert again.head.cutoffs == m.head.cutoffs and again.config.cutoffs == tuple(
-        m.head.cutoffs[:-1])
-
-def test_a_huge_model_costs_nothing_to_refuse(saved):
-    "Sizes are compared before memory is taken: the folder claims a terabyte"
-    edit(saved[0]/'config.json', proj_dim=500_000, hidden_dim=500_000)
-    refused(saved[0], 'model.safetensors')
-
-@pytest.mark.parametrize('name,change', [
-    ('extra', lambda d, k: d.update(zzz=torch.ones(1))),
-    ('lacking', lambda d, k: d.pop(k)),
-    ('longer', lambda d, k: d.update({k: torch.ones(99, 20)})),
-    ('transposed', lambda d, k: d.update({k: d[k].T.contiguous()})),
-    ('flat', lambda d, k: d.update({k: d[k].flatten()})),
-    ('renamed', lambda d, k: d.update(x=d.pop(k))),
-    ('whole numbers', lambda d, k: d.update({k: torch.ones_like(d[k], dtype=torch.int64)})),
-    ('truth values', lambda d, k: d.update({k: d[k] > 0})),
-    ('nothing', lambda d, k: d.clear())])
-def test_weights_that_do_not_fit(saved, name, change):
-    f = saved[0]/'model.safetensors'
-    d = load_file(f)
-    change(d, 'lstm.fwd.0.weight_ih_l0')
-    save_file(d, f)
-    said = refused(saved[0], 'model.safetensors')
-    if name == 'extra':
-        assert 'zzz' in said
-    if name in ('lacking', 'longer', 'transposed', 'flat', 'renamed', 'whole numbers'):
-        assert 'lstm.fwd.0.weight_ih_l0' in said
-
-@pytest.mark.parametrize('split', [False, True])
-def test_weights_in_rows_of_bytes(saved, split):
-    """As in the box: a matrix is whole numbers of one byte and a scale for each row, the output
-    layer in a file of its own"""
-    folder = saved[0]
-    (folder/'SHA256SUMS').unlink()
-    whole, kept, want = load_file(folder/'model.safetensors'), {}, {}
-    for k,v in whole.items():
-        kept[k] = want[k] = v
-        if v.dim() < 2: continue
-        scale = (v.flatten(1).abs().amax(1)/127).half()
-        kept[k] = (v.flatten(1)/scale.float()[:, None]).round().to(torch.int8).view_as(v)
-        kept[f'{k}.scale'] = scale
-        want[k] = (kept[k].flatten(1).float()*scale.float()[:, None]).view_as(v)
-    head = {k: kept.pop(k) for k in [*kept] if split and k.startswith('head')}
-    save_file(kept, folder/'model.safetensors')
-    if split: save_file(head, folder/'output.safetensors')
-    lm, _ = load_bilm(folder)
-    assert all(torch.allclose(v, want[k], **NEAR) for k,v in lm.state_dict().items())
-    if split:
-        save_file({k: v for k,v in head.items() if '.0.' not in k}, folder/'output.safetensors')
-        with pytest.raises(ModelFileError, match='output.safetensors: head.* is missing'):
-            load_bilm(folder)
-    name = 'chars.embed.weight.scale'
-    save_file({**kept, name: kept[name][:-1].clone()}, folder/'model.safetensors')
-    with pytest.raises(ModelFileError, match="model.safetensors can't be read"): load_bilm(folder)
-    save_file({**kept, 'other.scale': kept[name].clone()}, folder/'model.safetensors')
-    with pytest.raises(ModelFileError, match='unknown tensor other.scale'): load_bilm(folder)
-
-@pytest.mark.parametrize('itos', [
-    5, None, 'abc', {}, [], ['a']*9, [*SPECIALS, 5], [*SPECIALS, ['c']], [*SPECIALS, None],
-    [*SPECIALS, 'a', 'a']], ids=str)
-def test_vocabularies_that_are_none(saved, itos):
-    n = saved[1].n_words
-    # of the right length
-    if isinstance(itos, list) and itos[:4] == SPECIALS:
-        itos = [*SPECIALS, *map(str, range(n - len(itos))), *itos[4:]]
-    edit(saved[0]/'vocab.json', itos=itos)
-    refused(saved[0], 'vocab.json')
-
-@pytest.mark.parametrize('more', [-1, 1])
-def test_a_vocabulary_of_another_size(saved, types, more):
-    WordVocab([*types.vocab.itos, 'new'][:len(types.vocab)+more]).save(saved[0]/'vocab.json')
-    said = refused(saved[0], 'vocab.json')
-    assert str(len(types.vocab)+more) in said and str(len(types.vocab)) in said
+KEPT = ['chars.json', 'config.json', 'elmo.json', 'mix.safetensors', 'model.safetensors', 'vocab.json']
 
 class Trap:
     def __reduce__(self): return os.mkdir, (os.environ['ELMO_TRAP'],)
 
-@pytest.mark.parametrize('file', ['config.json', 'model.safetensors', 'vocab.json', 'elmo.json',
-                                  'mix.safetensors', 'chars.json'])
-@pytest.mark.parametrize('write', [
-    lambda o, f: f.write_bytes(pickle.dumps(o)),
-    lambda o, f: torch.save({'head.weight': torch.ones(1), 'x': o}, f)], ids=['pickle', 'torch'])
-def test_nothing_is_executed(trained, tmp_path, monkeypatch, file, write):
-    folder, trap = trained.save_pretrained(tmp_path/'m'), tmp_path/'sprung'
-    monkeypatch.setenv('ELMO_TRAP', str(trap))
-    write(Trap(), folder/file)
-    with pytest.raises(ModelFileError): Elmo.from_pretrained(folder)
-    assert not trap.exists()
-    data = (folder/file).read_bytes()
-    if data[:2] == b'PK': return
-    pickle.loads(data)
-    assert trap.exists(), 'the trap was none'
+DAMAGE = dict(
+    missing=lambda file, data: None, folder=lambda file, data: file.mkdir(),
+    loop=lambda file, data: file.symlink_to(file)) | {
+    name: (lambda change: lambda file, data: file.write_bytes(change(data)))(change)
+    for name,change in dict(
+        empty=lambda data: b'', half=lambda data: data[:len(data)//2], short=lambda data: data[:-3],
+        long=lambda data: data + b'\0', binary=lambda data: bytes(range(256))*40,
+        foreign=lambda data: b'{"a": 1}', list=lambda data: b'[1, 2]', zeros=lambda data: bytes(500),
+        deep=lambda data: b'['*100_000, number=lambda data: b'1'*10_000,
+        pickle=lambda data: pickle.dumps(Trap())).items()}
 
-@pytest.mark.parametrize('error', [KeyboardInterrupt, OSError, MemoryError])
-@pytest.mark.parametrize('first', [True, False])
-def test_an_interrupted_save(tmp_path, types, batch, monkeypatch, error, first):
-    folder, m = tmp_path/'model', make_lm(SHAPES['plain'], types, batch)
-    if not first: save_bilm(folder, m, types.vocab, extra={'note.txt': 'old'})
-    def stop(*args): raise error('No space left on device')
-    other = make_lm(SHAPES['plain'], types, batch, seed=1)
-    with monkeypatch.context() as mp, pytest.raises(error):
-        mp.setattr(WordVocab, 'save', stop)
-        save_bilm(folder, other, types.vocab, extra={'note.txt': 'new'})
-    with pytest.raises(TypeError): save_bilm(folder, other, types.vocab, extra={'note': object()})
-    assert [f.name for f in tmp_path.iterdir()] == ([] if first else ['model'])
-    if first: return
-    assert (folder/'note.txt').read_text() == 'old'
-    assert torch.allclose(layers(load_bilm(folder)[0], batch[0]), layers(m, batch[0]), **NEAR)
+@pytest.mark.parametrize('name,damage', product(KEPT, DAMAGE))
+def test_damage_is_refused_by_name(files, tmp_path, monkeypatch, name, damage):
+    monkeypatch.setenv('ELMO_TRAP', str(tmp_path/'sprung'))
+    file = put(tmp_path/'m', files)/name
+    file.unlink()
+    DAMAGE[damage](file, files[name])
+    refused(tmp_path/'m', name)
+    assert not (tmp_path/'sprung').exists()
 
-@pytest.mark.parametrize('name', ['./no_model', '../no_model', 'a/b/c', '/no/model', 'no_model/'])
-def test_a_path_that_is_not_there_is_no_name_of_the_hub(name):
-    with pytest.raises(UsageError, match='no folder'): Elmo.from_pretrained(name)
+@pytest.mark.parametrize('name', KEPT)
+def test_a_flipped_bit_anywhere_is_refused(trained, files, tmp_path, name):
+    "Blanks between the words of config.json mean nothing"
+    data = files[name]
+    bits = random.Random(0).sample(range(8*len(data)), 1000 if name == 'config.json' else 40)
+    file = put(tmp_path/'m', files)/name
+    for i in bits:
+        changed = bytearray(data)
+        changed[i//8] ^= 1 << i % 8
+        file.write_bytes(changed)
+        try: same = name == 'config.json' and json.loads(changed) == json.loads(data)
+        except ValueError: same = False
+        if same: Folder(tmp_path/'m')
+        else: refused(tmp_path/'m', name, load=Folder if name == 'config.json' else Elmo.from_pretrained)
+
+def test_mixtures_of_two_models_are_refused(files, tmp_path):
+    "Of the same shape, with as many words: each choice of files from the two"
+    elmo = make(2, n_reps=2, shares=(.1, .1, .8), dropout=.1, tokenizer='words')
+    elmo.vocab = WordVocab([*SPECIALS, *'abcd'])
+    other = contents(elmo.save_pretrained(tmp_path/'o'))
+    names = [name for name in KEPT if files[name] != other[name]]
+    assert len(names) == 5                                       # both read bytes
+    for chosen in product((files, other), repeat=len(names)):
+        if all(one is chosen[0] for one in chosen): continue
+        refused(put(tmp_path/'m', files | {n: f[n] for n,f in zip(names, chosen)}), *names)
+
+def forged(files, folder, head={}, **changes):
+    "A folder with other contents and the right checksums, as a stranger may make it"
+    config = json.loads(files['config.json'])
+    own = dict(config=config['config'] | head) if head.keys() <= config['config'].keys() | {'x'} else head
+    files = {k: v for k,v in files.items() if k != 'config.json'} | changes
+    return write_files(folder, config | own, {k: v for k,v in files.items() if v is not None})
+
+def tensors(files, change):
+    state = load(files['model.safetensors'])
+    change(state, 'lstm.fwd.0.weight_ih_l0')
+    return {'model.safetensors': save(state)}
+
+@pytest.mark.parametrize('head', [
+    dict(n_words=-1), dict(n_words=3), dict(n_words='8'), dict(n_words=None), dict(n_words=[8]),
+    dict(n_words=10**12), dict(config=None), dict(config=[]), dict(config='x'), dict(x=1),
+    dict(n_layers=-1), dict(n_layers=99), dict(filters='abc'), dict(filters=[[1, 8]]*10**4),
+    dict(n_chars=2**15), dict(max_chars=2**15 - 1), dict(proj_dim=500_000, hidden_dim=500_000),
+    dict(tokenizer='zpace'), dict(tokenizer=5), dict(tokenizer=['words']), dict(version=3),
+    dict(version=1), dict(version='2'), dict(format='other'), dict(format=None), dict(sha256=5)], ids=str)
+def test_a_stranger_s_configuration(files, tmp_path, head):
+    "Nor does it take more memory than the files explain"
+    import resource
+    forged(files, tmp_path/'m')
+    assert Elmo.from_pretrained(tmp_path/'m')
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    if {'version', 'format', 'sha256'} & {*head}:
+        config = json.loads((tmp_path/'m'/'config.json').read_text())
+        (tmp_path/'m'/'config.json').write_text(json.dumps(config | head))
+    else: forged(files, tmp_path/'m', head)
+    refused(tmp_path/'m', str(tmp_path/'m'))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000     # kilobytes
+
+@pytest.mark.parametrize('change', [
+    lambda d, k: d.update(zzz=torch.ones(1)), lambda d, k: d.pop(k), lambda d, k: d.clear(),
+    lambda d, k: d.update({k: torch.ones(99, 20)}), lambda d, k: d.update(x=d.pop(k)),
+    lambda d, k: d.update({k: d[k].T.contiguous()}), lambda d, k: d.update({k: d[k].flatten()})])
+def test_a_stranger_s_weights(files, tmp_path, change):
+    refused(forged(files, tmp_path/'m', **tensors(files, change)), str(tmp_path/'m'))
+
+def words(itos): return {'vocab.json': json.dumps(dict(format='elmo_fastai.WordVocab', version=1, itos=itos))}
+
+@pytest.mark.parametrize('change', [
+    *[words(itos) for itos in (5, None, 'abc', {}, [], ['a']*8, [*SPECIALS, *'abcc'],
+                               VOCAB.itos[:-1], [*VOCAB.itos, 'x'])],
+    {'vocab.json': None}, {'chars.json': CharVocab([UNK, *'abc']).to_json()},
+    {'chars.json': ByteCharVocab(20).to_json()}, {'chars.json': '{}'}, {'mix.safetensors': None},
+    {'mix.safetensors': save({'0.w': torch.zeros(4)})}, {'mix.safetensors': save({})},
+    *[{'elmo.json': json.dumps(made)} for made in (3, {}, [])]], ids=lambda c: str(c)[:60])
+def test_a_stranger_s_other_files(files, tmp_path, change):
+    refused(forged(files, tmp_path/'m', **change), str(tmp_path/'m'))
+
+@pytest.mark.parametrize('change', [
+    dict(dropout=2), dict(dropout='.5'), dict(markers='x'), dict(tokenizer='os.system'), dict(n_reps=0),
+    dict(n_reps='2'), dict(n_reps=3), dict(norm='evil'), dict(evil=1), dict(shares=[1])], ids=str)
+def test_a_stranger_s_settings(files, tmp_path, change):
+    settings = json.dumps(json.loads(files['elmo.json']) | change)
+    refused(forged(files, tmp_path/'m', **{'elmo.json': settings}), str(tmp_path/'m'))
+
+@pytest.mark.parametrize('name', KEPT[:1] + KEPT[2:])
+@pytest.mark.parametrize('write', [pickle.dumps, lambda trap: save_trap(trap)], ids=['pickle', 'torch'])
+def test_nothing_is_executed(files, tmp_path, monkeypatch, name, write):
+    monkeypatch.setenv('ELMO_TRAP', str(tmp_path/'sprung'))
+    data = write(Trap())
+    refused(forged(files, tmp_path/'m', **{name: data}), str(tmp_path/'m'))
+    assert not (tmp_path/'sprung').exists()
+
+def save_trap(trap):
+    import io
+    torch.save({'head.weight': torch.ones(1), 'x': trap}, file := io.BytesIO())
+    return file.getvalue()
+
+def test_weights_lie_in_memory_of_their_own(files, tmp_path, odd_addresses):
+    "As when another model is copied over the file; and wherever they lie, the vectors are the same"
+    with addresses.usual(): again, _ = load_bilm(put(tmp_path/'m', files))
+    (tmp_path/'m'/'model.safetensors').write_bytes(bytes(10**5))
+    assert equal(again, bilm(1)) and all(p.data_ptr() % 64 == 0 for p in again.parameters())
+    other = Elmo.from_pretrained(put(tmp_path/'m', files), n_reps=1, norm=None)
+    for a,b in zip(other.layers(S)[0], Elmo(again).eval().layers(S)[0]):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
+
+# what is there already
+
+OTHERS = {'notes.txt': b'mine', 'tokenizer.json': b'{}', 'data.part': b'x', '.hidden': b'x'}
+
+def test_foreign_files_stay(trained, files, tmp_path, monkeypatch):
+    "Also in the working folder, the home folder, and behind a link"
+    monkeypatch.setenv('HOME', str(tmp_path/'home'))
+    monkeypatch.chdir(put(tmp_path/'here', OTHERS))
+    (put(tmp_path/'disk', OTHERS), put(tmp_path/'home', OTHERS))
+    (tmp_path/'link').symlink_to(tmp_path/'disk')
+    for said,place in (('.', 'here'), ('~', 'home'), (tmp_path/'link', 'disk')):
+        for _ in range(2): trained.save_pretrained(said)
+        assert contents(tmp_path/place) == files | OTHERS
+        save_bilm(said, trained.lm, VOCAB, extra={'a.txt': 'é', 'b.bin': b'\xff'})
+        now = contents(tmp_path/place)
+        assert now.keys() - OTHERS == {'config.json', 'model.safetensors', 'vocab.json', 'a.txt', 'b.bin'}
+        assert (now['a.txt'], now['b.bin']) == ('é'.encode(), b'\xff') and now | OTHERS == now
+        assert equal(Elmo.from_pretrained(said).lm, trained.lm)
+    assert (tmp_path/'link').is_symlink()
+
+@pytest.mark.parametrize('before', [
+    {'config.json': b'{"model_type": "bert"}', 'model.safetensors': b'x'}, {'config.json': b''},
+    {'model.safetensors': b'x'}, {'vocab.json': b'mine', 'notes.txt': b'x'}], ids=str)
+def test_a_foreign_file_is_not_replaced(trained, tmp_path, before):
+    put(tmp_path/'m', before)
+    with pytest.raises(ModelFileError, match='take another folder|read'): trained.save_pretrained(tmp_path/'m')
+    assert contents(tmp_path/'m') == before
+
+def test_an_edited_card_stays(trained, files, tmp_path):
+    for mine in ({}, files):
+        put(tmp_path/'m', mine | {'README.md': b'mine'})
+        for _ in range(2):
+            trained.save_pretrained(tmp_path/'m')
+            assert contents(tmp_path/'m') == files | {'README.md': b'mine'} | dict(
+                [('config.json', contents(tmp_path/'m')['config.json'])])
+        save_bilm(tmp_path/'m', trained.lm, VOCAB)
+        assert (tmp_path/'m'/'README.md').read_bytes() == b'mine' and load_bilm(tmp_path/'m')
+    save_bilm(put(tmp_path/'m', files), trained.lm, VOCAB)
+    assert not (tmp_path/'m'/'README.md').exists()
+
+# what breaks off
+
+@contextmanager
+def breaking(n, do):
+    "Inside, `do` comes before the nth call of the system; yields a list that is empty until then"
+    numbers, done = count(), []
+    def counted(real):
+        def call(*args, **kwargs):
+            if next(numbers) == n:
+                done.append(n)
+                do()
+            return real(*args, **kwargs)
+        return call
+    with pytest.MonkeyPatch.context() as mp:
+        for name in ('mkdir', 'open', 'fsync', 'replace', 'unlink', 'chmod'):
+            mp.setattr(os, name, counted(getattr(os, name)))
+        yield done
+
+def found(folder, *saved):
+    "Which of these models is in a folder: its number, or None if what is there is refused"
+    try: elmo = Elmo.from_pretrained(folder)
+    except ModelFileError: return None
+    return next(i for i,one in enumerate(saved) if equal(elmo.lm, one.lm)
+                and elmo.vocab.itos == one.vocab.itos and same(elmo(S)[0], one(S)[0]))
+
+@posix
+@pytest.mark.parametrize('there', ['an old one', 'nothing'])
+def test_a_kill_at_any_step(trained, files, tmp_path, there):
+    "The old model or the new one, or none; the next save completes it, and leaves nothing lying about"
+    old = make(3)
+    before = contents(old.save_pretrained(tmp_path/'old')) if there != 'nothing' else {}
+    fork = multiprocessing.get_context('fork')
+    def child(n):
+        with breaking(n, lambda: os._exit(9)): trained.save_pretrained(tmp_path/'m')
+    seen = []
+    for n in count():
+        put(tmp_path/'m', before | OTHERS)
+        process = fork.Process(target=child, args=(n,))
+        process.start()
+        process.join(60)
+        seen.append(found(tmp_path/'m', old, trained))
+        trained.save_pretrained(tmp_path/'m')
+        assert contents(tmp_path/'m') == files | OTHERS
+        if process.exitcode == 0: break
+        assert process.exitcode == 9
+    first = 0 if before else None
+    assert n > 20 and seen[0] == first and seen[-1] == 1
+    assert seen == sorted(seen, key=[first, None, 1].index)
+
+def test_a_disk_that_is_full(trained, tmp_path):
+    "Until the new files are complete the old model stays"
+    old = make(3)
+    before = contents(old.save_pretrained(tmp_path/'m'))
+    def full(): raise OSError(28, 'No space left on device')
+    seen = []
+    for n in count():
+        put(tmp_path/'m', before)
+        with breaking(n, full) as done, suppress(OSError): trained.save_pretrained(tmp_path/'m')
+        seen.append(found(tmp_path/'m', old, trained))
+        if not done: break
+    assert n > 20 and seen.count(0) > n/3 and seen[-1] == 1
+    put(tmp_path/'m', before)
+    with pytest.raises(TypeError): save_bilm(tmp_path/'m', trained.lm, VOCAB, extra={'note': object()})
+    assert contents(tmp_path/'m') == before
+
+@posix
+def test_processes_that_save_at_once(tmp_path):
+    "Each writes its model, or says that another one is at it"
+    def child(i):
+        try: save_bilm(tmp_path/'m', bilm(i), VOCAB, extra={f'only{i}': f'{i}'})
+        except ValueError as e: os._exit(3 if 'in use' in str(e) else 1)
+    fork = multiprocessing.get_context('fork')
+    processes = [fork.Process(target=child, args=(i,)) for i in range(6)]
+    for process in processes: process.start()
+    for process in processes: process.join(60)
+    codes = [process.exitcode for process in processes]
+    assert {*codes} <= {0, 3} and 0 in codes
+    [one] = [name for name in contents(tmp_path/'m') if 'only' in name]
+    assert equal(load_bilm(tmp_path/'m')[0], bilm(int(one[4:]))) and len(contents(tmp_path/'m')) == 4
+
+# rows of bytes
+
+def test_weights_in_rows_of_bytes(files, tmp_path):
+    "As in the package: rows of whole numbers with a scale each, the output layer in another file"
+    whole, kept, want = load(files['model.safetensors']), {}, {}
+    for name,w in whole.items():
+        kept[name] = want[name] = w
+        if w.dim() < 2: continue
+        kept[f'{name}.scale'] = scale = (w.flatten(1).abs().amax(1)/127).half()
+        kept[name] = (w.flatten(1)/scale.float()[:,None]).round().to(torch.int8).view_as(w)
+        want[name] = (kept[name].flatten(1).float()*scale.float()[:,None]).view_as(w)
+    head = {name: kept.pop(name) for name in [*kept] if name.startswith('head')}
+    both = {'model.safetensors': save(kept), 'output.safetensors': save(head)}
+    lm, _ = load_bilm(forged(files, tmp_path/'m', **both))
+    assert all(w.equal(want[name]) for name,w in lm.state_dict().items())
+    del head['head.weight']
+    refused(forged(files, tmp_path/'m', **both | {'output.safetensors': save(head)}), 'head.weight')
+    (forged(files, tmp_path/'m', **both)/'output.safetensors').unlink()
+    refused(tmp_path/'m', 'output.safetensors')
+
+# the hub
+
+def test_the_hub(trained, files, tmp_path, monkeypatch):
+    "Its own cache: refs, snapshots, links to blobs; only numbers and text are fetched"
+    cache, commit = tmp_path/'cache', 'a'*40
+    repo = cache/'models--someone--elmo-toy'
+    put(repo/'blobs', files)
+    put(repo/'refs', {'main': commit.encode()})
+    put(repo/'snapshots'/commit, {})
+    for name in files: (repo/'snapshots'/commit/name).symlink_to(Path('../../blobs')/name)
+    asked, real = {}, huggingface_hub.snapshot_download
+    def there(name, **kwargs):
+        asked.update(kwargs)
+        return real(name, cache_dir=cache, local_files_only=True, **kwargs)
+    monkeypatch.setattr(huggingface_hub, 'snapshot_download', there)
+    assert equal(Elmo.from_pretrained('someone/elmo-toy'), trained)
+    assert {*asked['allow_patterns']} == {'*.json', '*.safetensors', '*.md'}
+    with pytest.raises(ModelFileError, match='someone/other') as e: Elmo.from_pretrained('someone/other')
+    assert isinstance(e.value.__cause__, OSError) and '\n' not in str(e.value)
+
+@pytest.mark.parametrize('name', ['./no_model', '../no_model', 'a/b/c', '/no/model', 'no_model/', 'tiny-de',
+                                  'file.zip'])
+def test_what_is_no_name_of_the_hub(name, monkeypatch):
+    Path('file.zip').write_bytes(b'PK')
+    monkeypatch.setattr(huggingface_hub, 'snapshot_download', None)
+    for load_ in (find_folder, Elmo.from_pretrained, load_bilm): refused(name, 'There is no folder', load=load_)
+
+def test_push_to_hub(trained, files, monkeypatch):
+    sent = {}
+    class Api:
+        def create_repo(self, repo_id, exist_ok, **kwargs):
+            sent.update(kwargs)
+            return SimpleNamespace(repo_id=f'someone/{repo_id}')
+        def upload_folder(self, *, repo_id, folder_path):
+            sent.update(repo_id=repo_id, files=contents(folder_path))
+            return 'https://commit'
+    monkeypatch.setattr(huggingface_hub, 'HfApi', Api)
+    assert trained.push_to_hub('elmo-toy', private=True) == 'https://commit'
+    assert sent == dict(private=True, repo_id='someone/elmo-toy', files=files)

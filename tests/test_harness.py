@@ -1,11 +1,12 @@
 "The harness of the benchmarks: options, processes that answer, files of figures"
-import subprocess, sys
+import re, subprocess, sys
 from pathlib import Path
 
 import pytest
 
 benchmarks = Path(__file__).resolve().parent/'benchmarks'
-sys.path.insert(0, str(benchmarks))
+sys.path[:0] = [str(benchmarks), str(benchmarks.parent)]
+from pages import page
 from harness import kept, medians, opt, options, peak_bytes, read_figures, turns, write_figures
 
 def test_an_option_has_the_type_of_its_default(tmp_path):
@@ -70,3 +71,9 @@ def test_peak_memory_is_this_program_s():
     hold = bytearray(300_000_000)
     child = int(subprocess.run([sys.executable, '-c', code], capture_output=True, text=True).stdout)
     assert peak_bytes() > len(hold) > 3*child
+
+def test_pages_that_a_benchmark_takes_from():
+    "What they define can be had without what they try and show"
+    names = {name for file in benchmarks.glob('*.py')
+             for name in re.findall(r"\bpage\('([\w/]+)'\)", file.read_text('utf-8'))}
+    assert len(names) > 10 and all(vars(page(name)) for name in names)

@@ -3,7 +3,7 @@ import pickle
 from collections import Counter
 import datasets, pandas as pd, pytest
 from fastai.data.all import (ColReader, DataBlock, RandomSplitter)
-from elmo_fastai.base.errors import CorpusError
+from elmo_fastai.errors import CorpusError
 from elmo_fastai.text.read import Corpus, Sentence
 from elmo_fastai.text.tokens import WordVocab
 from elmo_fastai.data.batches import SentenceDataLoader

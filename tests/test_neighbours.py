@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np, pytest
 from hypothesis import given, settings, strategies as st
 
-from elmo_fastai.base.errors import CorpusError
+from elmo_fastai.errors import CorpusError
 from elmo_fastai.text.corpora import toy_corpus, wikitext2
 from elmo_fastai.text.read import lines_of
 from elmo_fastai.elmo.module import Elmo

@@ -200,9 +200,9 @@ def test_links_in_the_readme():
 # options, metadata
 
 def test_options_that_are_named_exist():
-    from elmo_fastai.train.command import command_line
-    known = {o for a in command_line()._actions if a.help != '==SUPPRESS=='
-             for o in a.option_strings}
+    from fastcore.script import anno_parser
+    from elmo_fastai.practice.command import pretrain
+    known = {o for action in anno_parser(pretrain)._actions for o in action.option_strings}
     for f in [root/'README.md', *nbs]:
         text = prose(f) if f.suffix == '.ipynb' else f.read_text(encoding='utf-8')
         for line in re.findall(r'elmo_pretrain[^`\n#]*|ARGS="[^"]*"', text):

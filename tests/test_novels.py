@@ -5,7 +5,7 @@ import io, re
 from hashlib import sha256
 import pytest
 from hypothesis import given, settings, strategies as st
-from elmo_fastai.base.errors import CorpusError
+from elmo_fastai.errors import CorpusError
 from elmo_fastai.text.corpora import text_corpus
 from copies import local
 from pages import page

@@ -1,28 +1,13 @@
 """An Elmo as an ONNX file: the same vectors for any batch, models of every shape, and what is
 refused"""
-
-import os, subprocess, sys
+import subprocess, sys
 from dataclasses import replace
-from pathlib import Path
-
 import numpy as np, pytest, torch
-
-from elmo_fastai.text.tokens import CharVocab
-from elmo_fastai.nn.bilm import BiLM, BiLMConfig
-from elmo_fastai.elmo import Elmo
-from elmo_fastai.elmo import onnx as module
 import ai2_reference as reference
-
-def runtime():
-    "`onnxruntime`, where it and `onnx` are installed"
-    pytest.importorskip('onnx', reason='onnx is not installed: pip install elmo_fastai[onnx]')
-    return pytest.importorskip(
-        'onnxruntime', reason='onnxruntime is not installed: pip install elmo_fastai[onnx]'
-    )
+from elmo_fastai.all import *
 
 CFG = BiLMConfig(
-    'nano', char_dim=4, filters=((1, 8), (3, 8), (5, 4)), proj_dim=8, hidden_dim=8, dropout=0.3
-)
+    'nano', char_dim=4, filters=((1, 8), (3, 8), (5, 4)), proj_dim=8, hidden_dim=8, dropout=.3)
 SHAPES = dict(
     plain=CFG, projected=replace(CFG, hidden_dim=24),
     clipped=replace(CFG, hidden_dim=24, cell_clip=0.3, proj_clip=0.1),
@@ -33,58 +18,54 @@ SHAPES = dict(
 WORDS = 'a bank of the river springs café 河岸 <s> </s> <pad> . extraordinarily 👨‍👩‍👧'.split() + [
     '', 'x'*80]
 
-def make(config=CFG, seed=0, **kw):
+def make(config=CFG, char_vocab=None, **settings):
     "A model in which nothing idles"
-    torch.manual_seed(seed)
-    elmo = Elmo(BiLM(config, 0, kw.pop('char_vocab', None)), **kw)
+    torch.manual_seed(0)
+    elmo = Elmo(BiLM(config, 0, char_vocab), **settings)
     with torch.no_grad():
         for k,p in elmo.named_parameters():
             if 'bias' in k or 'mixes' in k: p.add_(.3*torch.randn_like(p))
             elif 'lstm' in k or 'embed' in k: p.mul_(2)
-        for cnn in (elmo.lm.chars, elmo.lm.chars_bwd):
-            if cnn is not None and cnn.norm is not None:
-                cnn.norm.running_mean.normal_(); cnn.norm.running_var.uniform_(.5, 2.)
+        for cnn in elmo.lm.encoders:
+            if cnn.norm is None: continue
+            cnn.norm.running_mean.normal_()
+            cnn.norm.running_var.uniform_(.5, 2.)
     return elmo.eval()
 
-def session(model):
-    "What runs a model, or a file, on one thread"
-    ort = runtime()
-    options = ort.SessionOptions()
+def session(file):
+    "What runs a file, on one thread"
+    pytest.importorskip('onnx', reason='onnx is not installed: pip install elmo_fastai[onnx]')
+    runtime = pytest.importorskip('onnxruntime', reason='onnxruntime is not installed')
+    options = runtime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
-    what = str(model) if isinstance(model, Path) else model.SerializeToString()
-    return ort.InferenceSession(what, options, providers=['CPUExecutionProvider'])
+    options.log_severity_level = 4
+    return runtime.InferenceSession(str(file), options, providers=['CPUExecutionProvider'])
 
-def batches(elmo, seed=0):
+def batches(elmo):
     "Char ids in all forms that a batch can have"
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     def sent(n): return [WORDS[i] for i in rng.integers(len(WORDS), size=n)]
     several = elmo.to_chars([sent(n) for n in (5, 0, 1, 12, 3, 12)])
-    least = max(elmo.lm.chars.widest, 3)
     yield 'several lengths, an empty one', several
     yield 'one sentence', elmo.to_chars([sent(7)])
     yield 'one token', elmo.to_chars([sent(1)])
     yield 'long, one row padding alone', elmo.to_chars([sent(60), []])
     yield 'nothing but padding', several[1:2]
     yield 'no columns at all', several[:,:0]
-    yield 'tokens as narrow as the widest filter', several[...,:least]
-    yield 'cut within the longest token', several[...,:20]
-    yield 'wider tokens', torch.cat([several, several[..., -1:].expand(-1, -1, 9)], -1)
-    ids = rng.integers(1, elmo.lm.chars.n_chars, (4, 6, 11))
-    # a mark would be refused
+    ids = rng.integers(1, elmo.lm.chars.n_chars, (4, 6, elmo.char_vocab.max_chars))
     yield 'random ids', torch.from_numpy(np.where(ids == elmo.char_vocab.bos, 1, ids))
 
 @torch.no_grad()
-def wanted(elmo, chars, layers='mix', mix=0):
-    mixed, mask = elmo(chars)
-    if layers == 'mix': return mixed[mix], mask
+def wanted(elmo, chars, layers='mix'):
     hs, mask = elmo.layers(chars)
+    if layers == 'mix': return elmo(chars)[0][0], mask
     return (torch.stack(hs, 1) if layers == 'all' else hs[layers]), mask
 
-def agree(elmo, layers='mix', mix=0, seed=0, eps=1e-5):
-    run = session(module.onnx_model(elmo, layers, mix))
-    for what,chars in batches(elmo, seed):
+def agree(elmo, folder, layers='mix', eps=1e-5):
+    run = session(elmo.to_onnx(folder/'model.onnx', layers))
+    for what,chars in batches(elmo):
         vectors, mask = run.run(None, {'chars': chars.int().numpy()})
-        want, real = wanted(elmo, chars, layers, mix)
+        want, real = wanted(elmo, chars, layers)
         assert vectors.shape == tuple(want.shape) and vectors.dtype == np.float32, what
         assert np.array_equal(mask, real.numpy()), what
         if vectors.size: assert np.abs(vectors - want.numpy()).max() <= eps, what
@@ -92,94 +73,73 @@ def agree(elmo, layers='mix', mix=0, seed=0, eps=1e-5):
 # the same vectors
 
 @pytest.mark.parametrize('shape', SHAPES)
-def test_models_of_every_shape_agree(shape): agree(make(SHAPES[shape]))
+def test_models_of_every_shape_agree(shape, tmp_path): agree(make(SHAPES[shape]), tmp_path)
 
 @pytest.mark.parametrize('layers', ['all', 0, 1, -1])
-def test_layers(layers): agree(make(), layers)
+def test_layers(layers, tmp_path): agree(make(norm='batch'), tmp_path, layers)
 
-@pytest.mark.parametrize('shape', ['plain', 'clipped'])
-def test_marks_that_are_there(shape): agree(make(SHAPES[shape], markers='given'))
+def test_a_mix_with_settings(tmp_path):
+    agree(make(n_reps=2, norm='token', shares=(.6, .3, .1), gamma=1.7), tmp_path)
 
-def test_mixes():
-    agree(make(n_reps=2, norm='token', shares=(.6, .3, .1), gamma=1.7), mix=1)
-    two = make(n_reps=2)
-    assert len({module.onnx_model(two, mix=i).SerializeToString() for i in (0, 1)}) == 2
-
-def test_another_alphabet():
+def test_another_alphabet(tmp_path):
     vocab = CharVocab.build([WORDS], max_chars=12)
-    agree(make(replace(CFG, n_chars=vocab.n_chars, max_chars=12), char_vocab=vocab))
-
-def test_the_model_in_the_box(): agree(Elmo.from_pretrained('mini-en'))
+    agree(make(replace(CFG, n_chars=vocab.n_chars, max_chars=12), vocab), tmp_path)
 
 @pytest.mark.parametrize('lstm', [{}, dict(dim=6), dict(cell_clip=None, proj_clip=None)], ids=str)
 def test_ai2s_models_agree_with_ai2s_equations(tmp_path, lstm):
     options = reference.options(lstm=lstm)
-    elmo = Elmo.from_ai2(
-        *reference.write(tmp_path, options, reference.random_file(options)), dropout=0.0
-    )
-    agree(elmo)
+    file = reference.random_file(options)
+    elmo = Elmo.from_ai2(*reference.write(tmp_path, options, file), dropout=0.)
+    agree(elmo, tmp_path)
     sents = [WORDS[:9], WORDS[3:5]]
-    made, _ = session(module.onnx_model(elmo, 'all')).run(None, {
-        'chars': elmo.to_chars(sents).int().numpy()})
+    run = session(elmo.to_onnx(tmp_path/'all.onnx', 'all'))
+    made, _ = run.run(None, {'chars': elmo.to_chars(sents).int().numpy()})
     for s,got in zip(sents, made):
-        # without the marks
-        want = reference.layers(reference.random_file(options), options, s)[:, 1:-1]
+        want = reference.layers(file, options, s)[:, 1:-1]          # without the marks
         assert np.abs(got[:,:len(s)] - want).max() < 1e-5
 
-@pytest.mark.parametrize('markers', ['add', 'given'])
-def test_padding_before_a_token_stops_the_run(markers):
+def test_what_would_give_wrong_vectors_stops_the_run(tmp_path):
     "A graph can't raise an error; wrong vectors would be worse"
-    elmo = make(markers=markers)
-    run, chars = (session(module.onnx_model(elmo)),
-                  elmo.to_chars([WORDS[:3], WORDS[:5], []]).int().numpy())
+    elmo = make()
+    run = session(elmo.to_onnx(tmp_path/'model.onnx'))
+    chars = elmo.to_chars([WORDS[:3], WORDS[:5], []]).int().numpy()
     between = chars.copy()
     between[1, 2] = 0
     for bad in (chars[:,::-1], between, np.concatenate([chars[:, -1:], chars], 1)):
         with pytest.raises(Exception, match='out of data bounds'):
             run.run(None, {'chars': np.ascontiguousarray(bad)})
+    with pytest.raises(Exception, match='Expected: 50'): run.run(None, {'chars': chars[..., :20]})
     run.run(None, {'chars': chars})
 
 # the file
 
-def test_the_file_is_sound(tmp_path):
-    runtime()
-    import onnx
-    elmo = make(SHAPES['clipped'])
+def test_the_file_is_sound_and_the_model_stays_as_it_is(tmp_path):
+    elmo = make(SHAPES['clipped']).train()
+    elmo.unfreeze()
+    before = {k: v.clone() for k,v in elmo.state_dict().items()}
+    modes = [m.training for m in elmo.modules()]
     file = elmo.to_onnx(tmp_path/'new'/'model.onnx', 'all')
-    assert file == tmp_path/'new'/'model.onnx' and [*file.parent.iterdir()] == [file]
+    assert modes == [m.training for m in elmo.modules()]
+    assert all(v.equal(before[k]) for k,v in elmo.state_dict().items())
+    assert [*file.parent.iterdir()] == [tmp_path/'new'/'model.onnx']
+    onnx = pytest.importorskip('onnx')
     onnx.checker.check_model(str(file), full_check=True)
     model = onnx.load(file)
     sizes = {o.name: [d.dim_param or d.dim_value for d in o.type.tensor_type.shape.dim]
              for o in [*model.graph.input, *model.graph.output]}
-    assert sizes == dict(
-        chars=['sentences', 'tokens', 'characters'],
-        vectors=['sentences', 3, 'tokens', 16],
-        mask=['sentences', 'tokens'],
-    )
-    assert file.stat().st_size < 1.2*4*sum(p.numel() for p in elmo.parameters()) + 20_000, (
-        'each weight once')
+    assert sizes == dict(chars=['sentences', 'tokens', 50], mask=['sentences', 'tokens'],
+                         vectors=['sentences', 3, 'tokens', 16])
+    once = 4*sum(p.numel() for p in elmo.parameters())
+    assert file.stat().st_size < 1.2*once + 20_000
 
-def test_the_model_stays_as_it_is():
-    elmo = make().train()
-    elmo.unfreeze()
-    before, modes = ({k: v.clone() for k, v in elmo.state_dict().items()}, [
-        m.training for m in elmo.modules()])
-    model = module.onnx_model(elmo)
-    assert modes == [m.training for m in elmo.modules()] and all(
-        torch.equal(v, before[k]) for k, v in elmo.state_dict().items())
-    assert model.SerializeToString() == module.onnx_model(elmo.eval()).SerializeToString()
-
-def test_half_precision_is_written_as_float32():
+def test_half_precision_is_written_as_float32(tmp_path):
     elmo = make()
-    halves = session(module.onnx_model(make().bfloat16()))
+    run = session(make().bfloat16().to_onnx(tmp_path/'model.onnx'))
     chars = elmo.to_chars([WORDS])
-    got, _ = halves.run(None, {'chars': chars.int().numpy()})
-    assert np.abs(got - wanted(elmo, chars)[0].numpy()).max() < .1
+    found, _ = run.run(None, {'chars': chars.int().numpy()})
+    assert np.abs(found - wanted(elmo, chars)[0].numpy()).max() < .1
 
-def test_it_runs_without_pytorch(tmp_path):
-    elmo = Elmo.from_pretrained('mini-en')
-    file, sents = elmo.to_onnx(tmp_path/'model.onnx'), ['She sat on the bank .'.split(), ['naïve']]
-    code = '''
+WITHOUT_TORCH = '''
 import sys
 class Blocked:
     "What `pip install numpy onnxruntime fastcore filelock` does not bring is not there"
@@ -192,34 +152,29 @@ class Blocked:
 sys.meta_path.insert(0, Blocked())
 import numpy as np, onnxruntime
 from elmo_fastai.text.tokens import ByteCharVocab, word_tokenize
-assert word_tokenize('It is.') == ['It', 'is', '.']
-vocab, sents = ByteCharVocab(), eval(sys.argv[2])
-chars = np.zeros((len(sents), max(map(len, sents)), 50), np.int32)
-for row,s in zip(chars, sents): row[:len(s)] = vocab.encode(s)
+chars = ByteCharVocab().encode(word_tokenize('She sat on the bank.'))[None].astype(np.int32)
 vectors, mask = onnxruntime.InferenceSession(sys.argv[1]).run(None, {'chars': chars})
 np.save(sys.argv[1] + '.npy', vectors)
 '''
-    runtime()
-    path = [str(Path(module.__file__).parents[2]), os.environ.get('PYTHONPATH', '')]
-    env = {**os.environ, 'PYTHONPATH': os.pathsep.join(path)}
-    p = subprocess.run([sys.executable, '-c', code, str(file), ascii(sents)], capture_output=True,
-                       text=True, env=env)
-    assert p.returncode == 0, p.stderr
-    assert (
-        np.abs(np.load(f'{file}.npy') - wanted(elmo, elmo.to_chars(sents))[0].numpy()).max() < 1e-5)
+
+def test_it_runs_without_pytorch(tmp_path):
+    elmo = make()
+    file = elmo.to_onnx(tmp_path/'model.onnx')
+    session(file)
+    command = [sys.executable, '-c', WITHOUT_TORCH, file]
+    run = subprocess.run(command, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    want, _ = wanted(elmo, elmo.to_chars(['She sat on the bank.']))
+    assert np.abs(np.load(f'{file}.npy') - want.numpy()).max() < 1e-5
 
 # what is refused
 
-@pytest.mark.parametrize('kw,args,says', [
-    (dict(carry=True), {}, 'carry=False'), (dict(norm='batch'), {}, "norm='batch'"),
-    ({}, dict(layers=7), 'layers=7'), ({}, dict(mix=1), 'mix=1')], ids=str)
-def test_what_cannot_be_written(kw, args, says, tmp_path):
-    with pytest.raises(ValueError, match=says): make(**kw).to_onnx(tmp_path/'model.onnx', **args)
+@pytest.mark.parametrize('settings,layers,why', [
+    (dict(carry=True), 'mix', 'carry=False'), (dict(markers='given'), 'mix', "markers='add'"),
+    (dict(norm='batch'), 'mix', "norm='batch'"), ({}, 7, 'layers=7')], ids=str)
+def test_what_cannot_be_written(settings, layers, why, tmp_path):
+    with pytest.raises(ValueError, match=why): make(**settings).to_onnx(tmp_path/'m.onnx', layers)
     assert not [*tmp_path.iterdir()]
-
-def test_layers_of_a_batch_normalised_mix_can_be_written():
-    runtime()
-    agree(make(norm='batch'), 'all')
 
 def test_without_onnx(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, 'onnx', None)

@@ -10,12 +10,12 @@ from datasets import Dataset
 from fastai.basics import L
 from fastai.data.all import CategoryBlock, ColReader, DataBlock, RandomSplitter
 
-from elmo_fastai.base.errors import CorpusError
+from elmo_fastai.errors import CorpusError
 from elmo_fastai.data.blog import BiLMBlock
 from elmo_fastai.data.blocks import ClassifyDataLoaders, ElmoBlock, TagDataLoaders
 from elmo_fastai.data.loaders import ElmoDataLoaders
 from elmo_fastai.elmo.module import Elmo
-from elmo_fastai.elmo.vectorizer import ElmoVectorizer
+from elmo_fastai.practice.vectorizer import ElmoVectorizer
 from elmo_fastai.tasks.cbow import cbow_learner
 from elmo_fastai.tasks.classify import elmo_classifier_learner
 from elmo_fastai.tasks.tag import elmo_tagger_learner

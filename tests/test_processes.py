@@ -1,64 +1,160 @@
-"How many threads a command computes with"
-import random
-from dataclasses import asdict
+"Several processes make one training; alone nothing changes"
+import json, os, subprocess, sys
+from pathlib import Path
 
-import numpy as np, pytest, torch
+import datasets, pytest, torch
 
-from elmo_fastai.base.errors import CommandError
-from elmo_fastai.base.processes import from_main, use_threads
-from elmo_fastai.text.corpora import toy_corpus
-from elmo_fastai.tasks.embed import EmbedSettings
-from elmo_fastai.train.command import pretrain, settings_for
+from elmo_fastai.nn.charcnn import TokenNorm
+from elmo_fastai.practice.files import find_device
+from elmo_fastai.practice.processes import (
+    OwnRows, add_up, from_main, gather, is_main, several_processes)
+from elmo_fastai.practice.streams import stream_loaders
+from elmo_fastai.train.learner import bilm_learner
 
-@pytest.mark.parametrize('wrong', [0, -1, 'many', 'free', 1.5, 1.5j, True])
-def test_numbers_that_can_not_be(wrong):
-    with pytest.raises(CommandError, match='--threads must be'):
-        settings_for('my.txt', dict(threads=wrong))
+sys.path.insert(0, str(Path(__file__).parent))
+import two_processes as job
 
-@pytest.fixture
-def usual():
-    "The number of threads that PyTorch has, whatever else the machine does"
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield 2
-    torch.set_num_threads(before)
+ROOT = Path(__file__).resolve().parents[1]
+SAME = ['exact sentences', 'exact stream', 'adaptive stream', 'accumulated']
+ALL = [*SAME, 'norm sentences', 'sampled sentences', 'dropout', 'budget', 'streamed']
 
-def test_threads_are_as_before_afterwards(usual):
-    with pytest.raises(KeyError), use_threads(3):
-        assert torch.get_num_threads() == 3
-        raise KeyError
-    assert torch.get_num_threads() == usual
-    with use_threads(None): assert torch.get_num_threads() == usual
+def launch(*args, n=2):
+    env = os.environ | dict(OMP_NUM_THREADS='1', PYTHONPATH=os.pathsep.join(
+        [str(ROOT), os.environ.get('PYTHONPATH', '')]))
+    launcher = ['-m', 'torch.distributed.run', '--standalone', '--nproc-per-node', str(n)]
+    command = [sys.executable, *(launcher if n > 1 else []), ROOT/'tests'/'two_processes.py', *args]
+    return subprocess.run([*map(str, command)], env=env, capture_output=True, text=True, timeout=600)
 
-@pytest.mark.parametrize('more,n', [({}, 2), (dict(threads=1), 1), (dict(threads=3), 3)])
-def test_elmo_embed_takes_the_threads_that_were_said(usual, monkeypatch, tmp_path, capsys, more, n):
-    import elmo_fastai.elmo.file as module
-    def embed_file(*args, **kwargs): return torch.get_num_threads()
-    monkeypatch.setattr(module, 'embed_file', embed_file)
-    settings = dict(source='in.txt', out=str(tmp_path/'o.npz'), model='mini-en', device='cpu')
-    assert module.embed_named(**asdict(EmbedSettings.of(settings | more))) == n
-    assert torch.get_num_threads() == usual and not capsys.readouterr().out
+@pytest.fixture(scope='module')
+def two(tmp_path_factory):
+    "What each of two processes has seen"
+    folder = tmp_path_factory.mktemp('two')
+    ended = launch(folder)
+    assert ended.returncode == 0, ended.stderr[-4000:]
+    assert 'Traceback' not in ended.stderr and 'destroy_process_group' not in ended.stderr
+    left = [json.loads((folder/f'{i}.threads').read_text()) for i in range(2)]
+    return [json.loads((folder/f'{i}.json').read_text()) | dict(left=left[i]) for i in range(2)]
 
-NANO = dict(model='tiny', config=dict(char_dim=4, filters=[[1, 8]], proj_dim=8, hidden_dim=8),
-            epochs=1, bs=16, device='cpu', bf16=False)
+@pytest.fixture(scope='module')
+def one():
+    found = {f'{name} {kind}': job.train(name, job.texts(kind)) for name,kind in (
+        ('exact', 'sentences'), ('exact', 'stream'), ('norm', 'sentences'), ('adaptive', 'stream'))}
+    more = job.train('exact', job.texts('sentences'), cbs=[job.GradientAccumulation(40)])
+    budget = job.train('exact', job.texts('sentences'), 999, cbs=[job.TimeBudget(19, job.OwnPace())])
+    return found | dict(accumulated=more, budget=budget)
 
-@pytest.mark.parametrize('more,n', [({}, 2), (dict(threads=1), 1)])
-def test_a_training_notes_its_threads(usual, tmp_path, more, n):
-    told = []
-    pretrain(toy_corpus(64, 16, 1, 1), out=tmp_path/'m', say=told.append, **NANO, **more)
-    assert torch.get_num_threads() == usual and not any('--threads' in line for line in told)
-    assert f'threads: {n}' in (tmp_path/'m'/'run.toml').read_text()
+def close(a, b, rel=1e-4): assert a == pytest.approx(b, rel=rel, abs=1e-6)
 
-def test_a_training_leaves_threads_and_random_numbers_alone(tmp_path):
-    def state():
-        return random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+@pytest.mark.slow
+@pytest.mark.parametrize('which', [*SAME, 'norm sentences'])
+def test_two_processes_are_one(one, two, which):
+    "Without dropout: the same losses, gradients, metrics and weights, up to rounding"
+    a, b = one[which], two[0][which]
+    close(b['losses'][:3], a['losses'][:3], 1e-5)
+    # a bias before a normalisation has no gradient but rounding
+    small = max(abs(x) for grad in a['grad'].values() for x in grad)*1e-4
+    for name in a['grad']: assert b['grad'][name] == pytest.approx(a['grad'][name], 1e-3, small)
+    rel = .05 if which.startswith('norm') else 1e-3
+    close(b['losses'], a['losses'], rel)
+    close(sum(b['values'], []), sum(a['values'], []), rel)
+    if rel < .05: close(b['weights'], a['weights'], rel)
+    assert len(b['rows']) == len(a['rows']) and b['tokens'] == a['tokens']
 
-    how = dict(NANO, out=tmp_path/'m', say=lambda *o: None)
-    random.seed(7); np.random.seed(7); torch.manual_seed(7)
-    before, threads = state(), torch.get_num_threads()
-    pretrain(toy_corpus(64, 16, 1, 1), **how, threads=threads+1)
-    assert state() == before and torch.get_num_threads() == threads
-    with pytest.raises(ValueError): pretrain('nowhere.txt', **how)
-    assert state() == before
+@pytest.mark.slow
+@pytest.mark.parametrize('which', ALL)
+def test_processes_agree_bit_for_bit(two, which):
+    for part in ('losses', 'values', 'weights', 'buffers', 'evaluated'):
+        assert two[0][which][part] == two[1][which][part], part
+    close(two[0][which]['values'][-1][-2:], two[0][which]['evaluated'], 1e-5)
 
-def test_alone_the_main_process_is_asked_at_once(): assert from_main(lambda: 7, 'cpu') == 7
+@pytest.mark.slow
+def test_rows_are_dealt(one, two):
+    "Every row once, but for company in a last batch of one row, in each of two epochs"
+    a, b = (process['exact sentences']['rows'] for process in two)
+    assert sum(a) + sum(b) == sum(one['exact sentences']['rows']) + 2
+    a, b = (process['streamed']['seen'] for process in two)
+    # a batch at the end may belong to the next epoch
+    assert not set(a) & set(b) and len({*a, *b}) >= 200
+    assert two[0]['dropout']['rng'] != two[1]['dropout']['rng']
+
+@pytest.mark.slow
+def test_what_they_tell_each_other(one, two):
+    for process in two:
+        assert process['told'] == [[0, 1], [2, 1], 0]
+        assert process['failed'] == [[], True, True, 'nothing here']
+        # the clock is that of the main process
+        assert len(process['budget']['losses']) == len(one['budget']['losses']) > 9
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != 'linux', reason='threads have names in /proc on Linux alone')
+def test_no_thread_of_gloo_outlives_the_group(two):
+    "One that wants something of Python while it ends would abort the process"
+    for process in two:
+        assert process['left'] and not [name for name in process['left'] if 'gloo' in name]
+
+@pytest.mark.slow
+@pytest.mark.parametrize('n', [1, 2])
+def test_killed_processes_go_on_exactly(tmp_path, n):
+    lines = [f'word{i%91} word{i%13} and word{i%7} .' for i in range(160)]
+    (tmp_path/'a.txt').write_text('\n'.join(lines))
+    (tmp_path/'b.jsonl').write_text('\n'.join(json.dumps(dict(text=line)) for line in lines))
+    datasets.Dataset.from_dict(dict(text=lines)).to_parquet(tmp_path/'c.parquet')
+    sources = [tmp_path/'a.txt', tmp_path/'b.jsonl', tmp_path/'c.parquet', 'carried']
+    ended = launch(tmp_path/'whole', -1, *sources, n=n)
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    for i,source in enumerate(sources):
+        out = tmp_path/f'killed{i}'
+        assert launch(out, 3, source, n=n).returncode != 0 and not Path(f'{out}-0').exists()
+        ended = launch(out, -1, source, n=n)
+        assert ended.returncode == 0, ended.stderr[-3000:]
+        a, b = torch.load(tmp_path/f'whole-{i}'), torch.load(f'{out}-0')
+        assert a.pop() == b.pop() and all(map(torch.equal, a, b)), source
+
+# alone
+
+def test_alone_nothing_happens():
+    assert is_main() and gather(3) == [3] and add_up([1., 2]) == [1., 2] and from_main(lambda: 5) == 5
+    assert find_device('cpu') == torch.device('cpu')
+    learn = bilm_learner(job.texts('sentences', 40), job.NANO, bf16=False)
+    before = list(learn.cbs)
+    with several_processes(learn) as same: assert same is learn and list(learn.cbs) == before
+    assert not torch.distributed.is_initialized()
+
+@pytest.mark.parametrize('name', ['xyz', 'meta', 'cuda:99'])
+def test_devices_that_can_not_be_used(name):
+    with pytest.raises(ValueError, match=f"{name}.*can't be used here.*say --device cpu"):
+        find_device(name)
+
+@pytest.mark.parametrize('n', [1, 2, 3, 7])
+def test_own_rows_are_a_partition(n):
+    for dl in (job.texts('sentences', 40).train, job.texts('stream', 60).train):
+        for batch in dl:
+            parts = [OwnRows(i, n) for i in range(n)]
+            got = [part(batch) for part in parts]
+            real = [rows for rows,part in zip(got, parts) if not part.is_spare]
+            for d in (1, 2):
+                assert sum(int((rows[d] != 0).sum()) for rows in real) == int((batch[d] != 0).sum())
+            assert all(len(rows[0]) for rows in got)
+
+def test_a_batch_smaller_than_the_processes(tmp_path):
+    (tmp_path/'a.txt').write_text('a b c\n'*20)
+    dl = stream_loaders(tmp_path/'a.txt', n_valid=2, bs=3, device='cpu').train
+    with pytest.raises(ValueError, match='3 rows.*4 processes'): dl.share(0, 4)
+
+def test_statistics_of_two_halves_are_those_of_the_whole():
+    "Each half asks for the sums of both: the vectors, statistics and gradients of one piece"
+    x, up = torch.randn(2, 9, 4).double()
+    counts = torch.randint(1, 4, (9,))
+    def new(): return TokenNorm(4).double().train()
+    whole, halves, parts = new(), [new(), new()], [slice(0, 5), slice(5, 9)]
+    xs = [x.clone().requires_grad_() for _ in range(2)]
+    y = whole(xs[0], counts)
+    share = counts.double()/counts.sum()
+    mean = (share[:, None]*xs[1]).sum(0)
+    sums = [counts.sum().double(), mean, (share[:, None]*(xs[1] - mean)**2).sum(0)]
+    for norm in halves: norm.total = lambda part, of=iter(sums): next(of)
+    z = torch.cat([norm(xs[1][p], counts[p]) for norm,p in zip(halves, parts)])
+    slopes = [torch.autograd.grad((out*up).sum(), x) for out,x in zip((y, z), xs)]
+    for a,b in ((y, z), *zip(*slopes)): torch.testing.assert_close(a, b)
+    for norm in halves:
+        for a,b in zip(whole.buffers(), norm.buffers(), strict=True): torch.testing.assert_close(a, b)

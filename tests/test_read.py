@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np, pandas as pd, pyarrow as pa, pyarrow.parquet as pq, pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Sequence, Value
 from hypothesis import given, strategies as st
-from elmo_fastai.base.errors import CorpusError
+from elmo_fastai.errors import CorpusError
 from elmo_fastai.text.read import (
     Sentence, column, hold_out, last_part, name_of, parts_of, read_conll, read_table, splits_of, summary,
     texts_of, to_table)

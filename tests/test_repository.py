@@ -192,7 +192,7 @@ def test_whole_archives_are_accepted(tmp_path):
 
 @pytest.mark.parametrize('kw,message', [
     (dict(lacks='model.safetensors'), r'whl lacks elmo_fastai/box/mini-en/model\.safetensors'),
-    (dict(lacks='ai2.py'), r'whl lacks elmo_fastai/elmo/ai2\.py'),
+    (dict(lacks='ai2.py'), r'whl lacks elmo_fastai/practice/ai2\.py'),
     (dict(lacks='settings.ini'), r'tar\.gz lacks settings\.ini'),
     (dict(version='9.9.9'), 'is not of version')], ids=str)
 def test_archives_that_lack_something_are_stopped(tmp_path, kw, message):

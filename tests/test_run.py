@@ -65,7 +65,7 @@ def test_what_was_there_stays_and_what_is_made_goes(tmp_path, monkeypatch):
 
 def test_an_interrupted_training_leaves_its_checkpoints(tmp_path):
     leftovers.train(tmp_path, 'x', stop=True)
-    assert os.listdir(tmp_path) == ['x.run'] and [*(tmp_path/'x.run').glob('0*-*')]
+    assert os.listdir(tmp_path) == ['x.run'] and [*(tmp_path/'x.run').glob('0*.pt')]
 
 # make robust
 

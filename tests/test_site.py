@@ -702,8 +702,8 @@ def test_a_gap_is_filled_on_the_built_page(built, tab):
 
 GRADIENT = 'course/memory.html#gradients-that-shrink-or-grow'
 QUERIES = {
-    'ScalarMix': 'reference/elmo.html#scalarmix', 'load_ai2': 'reference/elmo.html#load_ai2',
-    'Elmo.from_pretrained': 'reference/elmo.html#elmo.from_pretrained',
+    'ScalarMix': 'reference/elmo.html#scalarmix', 'from_ai2': 'reference/practice.html#elmo.from_ai2',
+    'Elmo.from_pretrained': 'reference/practice.html#elmo.from_pretrained',
     'install': 'start.html#two-commands', 'vanishing gradient': GRADIENT,
     'gradient vanishing': GRADIENT, 'BERT': 'course/history.html#from-word2vec-to-bert',
     'load AI2 weights': 'library/ai2.html#load',

@@ -9,14 +9,14 @@ import datasets, numpy as np, pandas as pd, pytest, torch
 from fastai.basics import Callback, set_seed
 from hypothesis import given, strategies as st
 
-from elmo_fastai.base.errors import CorpusError
+from elmo_fastai.errors import CorpusError
 from elmo_fastai.data.batches import LOADERS
 from elmo_fastai.data.encoded import EncodedText, TokenTypes
 from elmo_fastai.nn.bilm import BiLMConfig
 from elmo_fastai.practice import streams
 from elmo_fastai.practice.streams import BufferedDataLoader, rows_of, stream_loaders
 from elmo_fastai.text.tokens import WordVocab
-from elmo_fastai.train.checkpoint import Checkpoints, checkpoints_in, resume
+from elmo_fastai.practice.checkpoint import Checkpoints, checkpoints_in, resume
 from elmo_fastai.train.learner import bilm_learner
 from loading import (
     ALL_LINES, MIXED, common, corpora, found, key, lines_of, mixed, reference, rows, same, seen)
@@ -328,7 +328,7 @@ REFUSED = {         # what → (its source, arguments, words of the line)
     'a wrong column': (of('a.txt', 'a\n'*9), dict(text_col='body'), "no column 'body'; the columns are 'text'"),
     'two columns': (of('a.jsonl', '{"text": "a", "review": "b"}\n'*9), {}, "'text' and 'review' are columns"),
     'numbers': (of('a.jsonl', '{"text": 3}\n'*9), {}, '3 is no text'), 'no Parquet': (of('a.parquet', 'text '*99), {}, "a.parquet can't be read"),
-    'too little': (of('a.txt', 'a b\n'*5), {}, 'n_valid=5 (--valid-rows) leaves nothing to train on (rows in all: 5)'),
+    'too little': (of('a.txt', 'a b\n'*5), {}, 'n_valid=5 leaves nothing to train on (rows in all: 5)'),
     'a short text': (of('a.txt', 'a b\n'*9), dict(kind='stream', seq_len=500), 'fewer than seq_len=500'),
     'short lines': (of('a.txt', 'a b\n'*9), dict(kind='cbow', context_size=4), 'context_size=4 needs a sentence of 7'),
     'a test set': (of('a.txt', 'a b\n'*9), dict(valid=of('test.txt', 'a\n')), 'what is called test never validates'),

@@ -16,7 +16,7 @@ import pandas as pd
 import torch
 from fastai.data.all import DataLoader, Datasets, Pipeline, TfmdDL, display_df, merge, patch
 from fastcore.imports import IN_NOTEBOOK
-from ..base.errors import require
+from ..errors import require
 from .encoded import EncodedText, TokenTypes
 
 # %% ../../nbs/library/batches.ipynb #c014

@@ -21,8 +21,7 @@ from fastai.data.all import (
     TransformBlock)
 from fastai.interpret import plot_top_losses
 from fastai.text.data import SortedDL
-from ..base.errors import CorpusError, require
-from ..base.files import FilePath
+from ..errors import CorpusError, require
 from ..text.read import (
     CONLLU, FLAGS, LABEL_COLUMNS, Sentence, column,
     hold_out, splits_of, summary, texts_of, to_table)
@@ -31,7 +30,7 @@ from ..text.tokens import (
     space_tokenize, split_texts, warn_of_cut)
 from .batches import as_before, say, shown, whole
 from .blog import ElmoPadChunk, NumericalizeChars, TensorWords, token_parts
-from .encoded import TensorChars, TensorTokens
+from .encoded import FilePath, TensorChars, TensorTokens
 
 # %% ../../nbs/library/blocks.ipynb #b2
 class TokensTransform(KeepsTokenizer, Transform):

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from fastai.data.all import L, TitledStr, Transform, TransformBlock, apply
-from ..base.errors import one_of, require
+from ..errors import one_of, require
 from elmo_fastai.text.tokens import (
     ByteCharVocab, CharVocab, KeepsTokenizer, NGramsTokenizer, WordVocab, get_tokenizer,
     limit_sents)

@@ -13,14 +13,13 @@ from copy import copy
 from itertools import islice
 import torch
 from fastai.data.all import DataLoaders, default_device, patch
-from ..base.errors import one_of, require
-from ..base.files import FilePath
+from ..errors import one_of, require
 from ..text.corpora import Corpus, text_corpus
 from ..text.read import last_part
 from ..text.tokens import WordVocab, get_tokenizer, split_texts, to_nfc, warn_of_cut
 from .batches import (
     LOADERS, SentenceDataLoader, check_loader_args, fit_stream, valid_loader)
-from .encoded import EncodedText, TokenTypes
+from .encoded import EncodedText, FilePath, TokenTypes
 
 # %% ../../nbs/library/loaders.ipynb #c062
 def gold_notes(gold, sents):

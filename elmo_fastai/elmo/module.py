@@ -14,11 +14,11 @@ from hashlib import blake2b
 import numpy as np, torch, torch.nn.functional as F
 from torch import nn, Tensor
 from fastcore.basics import patch
-from ..base.errors import one_of, require
+from ..errors import one_of, require
 from ..text.tokens import (
     KeepsTokenizer, WordVocab, counted, get_tokenizer, split_texts)
 from ..nn.bilm import BiLM, char_vocab_of, empty_bilm
-from ..nn.softmax import at_least_float
+from ..softmax import at_least_float
 
 # %% ../../nbs/library/elmo.ipynb #c024
 class ScalarMix(nn.Module):

@@ -16,12 +16,12 @@ from dataclasses import dataclass, asdict, field, fields
 import torch
 from torch import nn, Tensor
 from torch.overrides import TorchFunctionMode
-from ..base.errors import require
+from ..errors import require
 from ..text.tokens import (
     ByteCharVocab, CharScheme, KeepsTokenizer, WordVocab, counted, get_tokenizer)
 from .charcnn import CharCNN
 from .recurrent import BiLSTMStack, LockedDropout
-from .softmax import output_layer
+from ..softmax import output_layer
 
 # %% ../../nbs/library/bilm.ipynb #c018
 def whole_number(least, most):

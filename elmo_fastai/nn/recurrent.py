@@ -12,7 +12,7 @@ import warnings
 from functools import lru_cache
 import torch, torch.nn.functional as F
 from torch import nn, Tensor
-from ..base.errors import require
+from ..errors import require
 
 # PyTorch says so once per process, and there is nothing to be done about it
 warnings.filterwarnings('ignore', 'LSTM with projections is not supported with oneDNN')

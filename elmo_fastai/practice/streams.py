@@ -15,8 +15,8 @@ from itertools import islice
 from pathlib import Path
 import cloudpickle, pandas as pd, pyarrow.parquet as pq
 from fastai.data.all import TfmdDL, default_device, store_attr
-from ..base.errors import CorpusError, as_error, one_of, require
-from ..base.processes import from_main
+from ..errors import CorpusError, as_error, one_of, require
+from .processes import from_main
 from ..text.corpora import Corpus, corpus_name
 from elmo_fastai.text.read import (
     column, from_hub, is_files, is_text, lines_of, name_of, objects_of, parts_of,
@@ -195,6 +195,17 @@ class BufferedDataLoader(BatchDL):
         if dataset is not None and dataset is not self.text: args |= dict(rows=[], n_batches=0)
         return type(self)(**args)
 
+    def share(self, rank, n):
+        "The same loader for one of `n` processes: every `n`th row of a block, in smaller batches"
+        usual = signature(LOADERS[self.kind]).parameters['bs'].default
+        bs = self.loader_args.get('bs', usual)
+        require(bs >= n, f"A batch of {bs} rows can't be shared by {n} processes: take a larger bs",
+                ValueError)
+        sizes = dict(bs=bs//n + (rank < bs % n))
+        max_tokens = self.loader_args.get('max_tokens')
+        if max_tokens: sizes['max_tokens'] = max(1, max_tokens//n)
+        return self.new(part=(rank, n), **sizes)
+
     def readable(self, b, max_n=9, out=None): return LOADERS[self.kind].readable(self, b, max_n)
 
 # %% ../../nbs/library/streams.ipynb #c032
@@ -255,7 +266,7 @@ def stream_loaders(
         if isinstance(rows, list): rows = [*rows[:-1], (rows[-1][0], len(held))]
         else: rows = rows[0], len(held)
     head = first_rows(rows, 100, text_col)
-    require(head, f"n_valid={n_valid} (--valid-rows) leaves nothing to train on (rows in all: "
+    require(head, f"n_valid={n_valid} leaves nothing to train on (rows in all: "
             f"{len(held)}): hold out fewer, or name files to validate on")
     check_columns(head[0])
     require(head == from_main(lambda: head), "Each process reads other rows: shuffle with a seed")

@@ -8,19 +8,14 @@ Docs: https://elmo-fastai.github.io/elmo_fastai/library/word_vectors.html.md"""
 __all__ = ['CBOW', 'CBOWLearner', 'cbow_learner', 'interval', 'WordVectors', 'word_vectors']
 
 # %% ../../nbs/library/word_vectors.ipynb #c004
-import json, math, re, warnings
+import math
 from functools import cached_property
-from pathlib import Path
 import numpy as np, torch
 from torch import nn, Tensor
 from scipy import stats
 import fastai.callback.all                     # `no_bar` and more of any `Learner`
-from fastai.basics import (
-    CrossEntropyLossFlat, Learner, Perplexity, accuracy, delegates, patch)
-from safetensors import safe_open
-from safetensors.torch import save_file
-from ..base.errors import ModelFileError, as_error, one_of, require
-from ..base.files import regular_file, seen_encoding, whole_file
+from fastai.basics import CrossEntropyLossFlat, Learner, Perplexity, accuracy, delegates
+from ..errors import one_of, require
 from ..text.tokens import counted, warn_of_cut
 from ..nn.bilm import no_tokenizer
 from ..nn.charcnn import CharCNN
@@ -89,24 +84,20 @@ class CBOWLearner(FitLearner):
         return shown(df, show)
 
 # %% ../../nbs/library/word_vectors.ipynb #c048
-@delegates(Learner.__init__, but='dls,model,loss_func')
+@delegates(Learner.__init__, but='dls,model')
 def cbow_learner(
     dls,          # loaders of `kind='cbow'`
     dim:int=64,   # D, size of a word's vector
     chars=False,  # read the neighbours by their letters, in place of a table?
-    metrics=None, # None: perplexity and accuracy
-    loss_func=None, # None: cross-entropy
-    **kwargs
+    **kwargs      # of `Learner`; metrics are perplexity and accuracy, the loss cross-entropy
 )->CBOWLearner:
     "A `Learner` that guesses words from their neighbours"
     require(getattr(dls, 'n_inp', 1) == 2,
             "These loaders don't give neighbours: make them with kind='cbow'", ValueError)
     encoder = None
     if chars: encoder = CharCNN(dim, filters=((2,32),(3,64)), n_chars=dls.char_vocab.n_chars)
-    if metrics is None: metrics = [Perplexity(), accuracy]
-    model = CBOW(len(dls.vocab), dim, encoder)
-    learn = CBOWLearner(dls, model, loss_func=loss_func or CrossEntropyLossFlat(),
-                        metrics=metrics, **kwargs)
+    usual = dict(loss_func=CrossEntropyLossFlat(), metrics=[Perplexity(), accuracy])
+    learn = CBOWLearner(dls, CBOW(len(dls.vocab), dim, encoder), **usual | kwargs)
     settings = getattr(dls.train, 'loader_args', vars(dls.train))  # of a text in pieces, or whole
     learn.context_size = settings.get('context_size', 2)
     return learn
@@ -121,7 +112,7 @@ def interval(x)->tuple: # (the mean of some figures, half of its 95 % interval)
 
 # %% ../../nbs/library/word_vectors.ipynb #c085
 class WordVectors:
-    "Words and their vectors, one each: look-up, neighbours, files"
+    "Words and their vectors, one each: look-up and neighbours"
     def __init__(self,
         words:list,  # n different words
         vectors,     # [n, D]
@@ -131,16 +122,16 @@ class WordVectors:
         self.o2i = {word: i for i,word in enumerate(self.words)}
         n = len(self.words)
         shape = list(self.vectors.shape)
-        require(len(shape) == 2 and n == shape[0] and self.vectors.size,
-                f"Expected a vector for each word: there are {n:,} words and vectors of shape "
-                f"{shape}", ValueError)
+        require(shape[:-1] == [n] and self.vectors.size, f"Expected a vector for each word: there "
+                f"are {n:,} words and vectors of shape {shape}", ValueError)
+        is_finite = np.isfinite(self.vectors).all(1)
         for i,word in enumerate(self.words):
             require(isinstance(word, str), f"{word!r:.100} is no word, but a number or nothing",
                     ValueError)
-            require(self.o2i[word] == i,
-                    f"{word!r} is there twice: each word has one vector", ValueError)
-        for i in np.flatnonzero(~np.isfinite(self.vectors).all(1)):
-            raise ValueError(f"The vector of {self.words[i]!r} holds numbers that are not finite")
+            require(self.o2i[word] == i, f"{word!r} is there twice: each word has one vector",
+                    ValueError)
+            require(is_finite[i], f"The vector of {word!r} holds numbers that are not finite",
+                    ValueError)
 
     dim = property(lambda self: self.vectors.shape[1])
     def __len__(self): return len(self.words)
@@ -175,15 +166,11 @@ class WordVectors:
         without=(), # words that may not be the answer; `word` itself never is
     )->list:        # (word, cosine), the nearest first
         "The words whose vectors point the same way"
-        vector = word
-        hidden = list(without)
-        if isinstance(word, str):
-            vector = self[word]
-            hidden.append(word)
+        vector = self[word] if isinstance(word, str) else word
+        hidden = {*without, word} if isinstance(word, str) else {*without}
         cosines = self.unit @ (vector/max(np.linalg.norm(vector), 1e-12))
-        cosines[[self.o2i[other] for other in hidden if other in self]] = -np.inf
-        best = np.argsort(-cosines, kind='stable')[:k]
-        return [(self.words[i], float(cosines[i])) for i in best if cosines[i] > -np.inf]
+        order = (i for i in np.argsort(-cosines, kind='stable') if self.words[i] not in hidden)
+        return [(self.words[i], float(cosines[i])) for _,i in zip(range(k), order)]
 
 # %% ../../nbs/library/word_vectors.ipynb #c088
 @torch.no_grad()
@@ -203,106 +190,3 @@ def word_vectors(
     chars = chars.to(next(model.parameters()).device)
     vectors = [model.chars(some).float().cpu() for some in chars.split(1024)]
     return WordVectors(words, torch.cat(vectors))
-
-# %% ../../nbs/library/word_vectors.ipynb #c111a
-FORMAT = 'elmo_fastai.WordVectors'
-
-def write_text(vectors, path):
-    "Write vectors in word2vec's text format"
-    for word in vectors.words:
-        require(word and not re.search(r'\s', word), f"The word {word!r} does not fit into a text "
-                "file, where white space ends a word: take a name ending in .safetensors",
-                ValueError)
-    with open(path, 'w', encoding='utf-8', newline='\n') as file:
-        file.write(f'{len(vectors)} {vectors.dim}\n')
-        for word,row in zip(vectors.words, vectors.vectors.tolist()):
-            file.write(word + ''.join(f' {x:.9g}' for x in row) + '\n')
-
-# %% ../../nbs/library/word_vectors.ipynb #c111
-@patch
-def save(self:WordVectors,
-    path,  # ends in '.safetensors'; in anything else for word2vec's text format
-)->Path:
-    "Write the vectors, completely or not at all"
-    with whole_file(path) as part:
-        if Path(path).suffix == '.safetensors':
-            meta = dict(format=FORMAT, version='1', words=json.dumps(self.words))
-            save_file({'vectors': torch.from_numpy(self.vectors)}, part, metadata=meta)
-            part.chmod(0o644)                                # made for the owner alone
-        else: write_text(self, part)
-    return Path(path)
-
-# %% ../../nbs/library/word_vectors.ipynb #c114
-def read_tensors(path, max_words):
-    "(words, vectors) of a file that `save` wrote"
-    with safe_open(regular_file(path), 'np') as file:
-        meta = file.metadata() or {}
-        kind = meta.get('format')
-        version = meta.get('version')
-        require((kind, version) == (FORMAT, '1') and 'vectors' in file.keys(),
-                f"{path} holds no word vectors of this library, but {kind!r} of version "
-                f"{version!r}", ModelFileError)
-        vectors = file.get_tensor('vectors')
-    words = json.loads(meta['words'])
-    return words[:max_words], vectors[:max_words]
-
-def check_vector_text(path):
-    "Raise `ModelFileError` unless a file begins like a text"
-    with open(regular_file(path), 'rb') as file: head = file.read(4096)
-    has_sizes = re.match(rb'\d{1,9} \d{1,9}\n', head)     # binary after it, if not a text
-    packed = None if has_sizes else seen_encoding(head)
-    require(packed is None, f"{path} is {packed} by its first bytes: unpack it, or save it as a "
-            "text in UTF-8", ModelFileError)
-
-def read_vector_lines(path, max_words):
-    "(words, vectors) of a text file, with a first line of two numbers or without"
-    check_vector_text(path)
-    words = []
-    vectors = []
-    known = set()
-    n_rows = 0
-    promised = None
-    dim = None
-    with open(regular_file(path), 'rb') as file, np.errstate(over='ignore'):
-        for n,raw in enumerate(file, 1):
-            try:
-                line = raw.decode('utf-8-sig' if n == 1 else 'utf-8').rstrip('\r\n').rstrip(' ')
-                if n == 1 and re.fullmatch(r'\d{1,9} \d{1,9}', line):
-                    promised, dim = map(int, line.split())
-                    continue
-                if len(words) == max_words: break
-                if dim is None: dim = line.count(' ')
-                require('\t' not in line or not dim, f"{path}, line {n} has a tab: a word and its "
-                        "numbers are separated by blanks", ModelFileError)
-                word, *numbers = line.rsplit(' ', dim)
-                vector = np.array(numbers, np.float32).reshape(dim)
-                n_rows += 1
-                if word in known: continue               # the first one counts
-                known.add(word)
-                vectors.append(vector)
-                words.append(word)
-            except ModelFileError: raise
-            except ValueError:
-                is_binary = re.search(rb'[\0-\x08\x0e-\x1f]', raw)
-                require(not is_binary, f"{path}, line {n} is binary: save the vectors as text (in "
-                        "gensim save_word2vec_format(…, binary=False))", ModelFileError)
-                raise ModelFileError(f"{path}, line {n}: expected a word and {dim} numbers, "
-                                     f"and found {raw[:60]!r}") from None
-    if promised is not None:
-        expected = promised if max_words is None else min(promised, max_words)
-        complete = n_rows == promised or len(words) == expected
-        require(complete, f"{path} promises {promised} words and has {n_rows}", ModelFileError)
-    n_again = n_rows - len(words)
-    if n_again: warnings.warn(f"{path}: {n_again:,} words come again, and keep their first vector")
-    return words, np.array(vectors)
-
-# %% ../../nbs/library/word_vectors.ipynb #c115
-@patch(cls_method=True)
-def load(cls:WordVectors,
-    path,               # a '.safetensors' file of ours, or text as word2vec or GloVe writes it
-    max_words:int=None, # read the first ones only: there the frequent words are
-)->WordVectors:
-    "Read word vectors; raises `ModelFileError`"
-    path = Path(path).expanduser()
-    read = read_tensors if Path(path).suffix == '.safetensors' else read_vector_lines
-    with as_error(ModelFileError, f"{path} can't be read"): return cls(*read(path, max_words))

@@ -16,15 +16,13 @@ import numpy as np, pandas as pd, torch, torch.nn.functional as F
 from torch import nn, Tensor
 from fastcore.meta import delegates
 from fastai.basics import (
-    BCEWithLogitsLossFlat, Callback, DataLoaders, L, Learner, accuracy, accuracy_multi)
+    BCEWithLogitsLossFlat, DataLoaders, L, Learner, accuracy, accuracy_multi)
 from fastai.torch_core import set_seed
-from sklearn.metrics import classification_report, multilabel_confusion_matrix
-from ..base.errors import one_of, require
+from ..errors import one_of, require
 from ..nn.bilm import BiLM
 from ..nn.charcnn import TokenNorm
 from ..elmo.module import Elmo, elmo_split, token_chars
-from .learner import ElmoLearner, LayerCache, MixPenalty, classes_of, layers_of
-from .scores import as_table, bootstrap
+from .learner import ElmoLearner, LayerCache, MixPenalty, layers_of
 
 # %% ../../nbs/library/classifier.ipynb #c020
 class AttentionPool(nn.Module):
@@ -45,20 +43,8 @@ class AttentionPool(nn.Module):
     def forward(self, x, mask): return (self.weights(x, mask)[..., None]*x).sum(1)
 
 # %% ../../nbs/library/classifier.ipynb #c023
-def mean_pool(x, mask):
-    "The mean over the real tokens, zeros where there is none"
-    return (x*mask[..., None]).sum(1)/mask.sum(1, keepdim=True).clamp(min=1)
-
-def max_pool(x, mask):
-    "The maximum over the real tokens, zeros where there is none"
-    lowest = torch.finfo(x.dtype).min
-    x = x.masked_fill(~mask[..., None], lowest)
-    x = F.pad(x, (0, 0, 0, 1), value=lowest)       # one more token, for a batch without any
-    return x.amax(1)*mask.any(1, keepdim=True)
-
-# %% ../../nbs/library/classifier.ipynb #c024
 class Pool(nn.Module):
-    "Attention, mean and maximum over the real tokens, one or several: [B, T, D] → [B, D·several]"
+    "Attention, mean or maximum over the real tokens, or several: [B, T, D] → [B, D·several]"
     def __init__(self, dim:int, pool='attention'): # or 'attention+max', …
         super().__init__()
         self.names = pool.split('+')
@@ -68,8 +54,14 @@ class Pool(nn.Module):
         self.n_out = dim*len(self.names)
 
     def forward(self, x, mask):
-        pools = dict(mean=mean_pool, max=max_pool, **self.parts)
-        return torch.cat([pools[name](x, mask) for name in self.names], -1)
+        real = mask[..., None]
+        def pooled(name):
+            if name == 'attention': return self.parts[name](x, mask)
+            if name == 'mean': return (x*real).sum(1)/real.sum(1).clamp(min=1)
+            lowest = torch.finfo(x.dtype).min
+            padded = F.pad(x.masked_fill(~real, lowest), (0, 0, 0, 1), value=lowest)
+            return padded.amax(1)*mask.any(1, keepdim=True)
+        return torch.cat([pooled(name) for name in self.names], -1)
 
 # %% ../../nbs/library/classifier.ipynb #c030
 class HashedWords(nn.Module):
@@ -126,13 +118,18 @@ class ElmoClassifier(nn.Module):
 
     def forward(self,
         x,           # char ids [B, T, W], or texts
-    ) -> Tensor:     # scores [B, C]
-        return self.head(self.pool(*self.vectors(x)))
+    ) -> Tensor:     # scores [B, C]; in use NaN for a text without a token, which has no answer
+        vecs, mask = self.vectors(x)
+        scores = self.head(self.pool(vecs, mask))
+        return scores if self.training else scores.masked_fill(~mask.any(1)[:, None], math.nan)
 
 # %% ../../nbs/library/classifier.ipynb #c031
 def backbone(elmo, char_vocab):
     "`elmo` as an `Elmo` that reads texts as the loaders with this `char_vocab` make them"
-    if isinstance(elmo, (str, Path)): elmo = Elmo.from_pretrained(elmo)
+    if isinstance(elmo, (str, Path)):
+        require(hasattr(Elmo, 'from_pretrained'), "models are loaded by name when "
+                "elmo_fastai.all is imported", TypeError)
+        elmo = Elmo.from_pretrained(elmo)
     if isinstance(elmo, BiLM): elmo = Elmo(elmo)
     require(isinstance(elmo, Elmo),
             f"expected an `Elmo`, a `BiLM` or a folder, and got {type(elmo).__name__}", TypeError)
@@ -144,45 +141,14 @@ def backbone(elmo, char_vocab):
             f"by {char_vocab!r}: make the loaders with char_vocab=elmo.char_vocab", ValueError)
     return elmo
 
-# %% ../../nbs/library/classifier.ipynb #rp1
-def judge_classes(names, p, y):
-    "Figures, scores and confusion of classes y [N]; the probability of what is right"
-    true, guess = names[y.numpy()], names[p.argmax(1).numpy()]
-    report = classification_report(true, guess, output_dict=True, zero_division=0)
-    confusion = pd.crosstab(true, guess, rownames=[None], colnames=[None])
-    found = dict(figures={'accuracy': bootstrap(true == guess)}, scores=as_table(report),
-                 confusion=confusion)
-    return found, p[range(len(y)), y]
-
-def judge_labels(names, p, y, guess):
-    "The same of several labels per text, y [N, C]"
-    is_right = guess == (y > 0)
-    figures = {'accuracy': bootstrap(is_right.sum(1), np.full(len(y), len(names))),
-               'all labels right': bootstrap(is_right.all(1))}
-    report = classification_report(y.numpy(), guess.numpy(), target_names=list(names),
-                                   output_dict=True, zero_division=0)
-    counts = multilabel_confusion_matrix(y.numpy(), guess.numpy())      # [C, is right, is said]
-    confusion = pd.DataFrame({'right': counts[:, 1, 1], 'missed': counts[:, 1, 0],
-                              'invented': counts[:, 0, 1]}, names)
-    found = dict(figures=figures, scores=as_table(report), confusion=confusion)
-    return found, torch.where(y > 0, p, 1 - p).prod(1)
-
 # %% ../../nbs/library/classifier.ipynb #c042
 NO_CLASS = -100  # what is predicted for a text without a token
 
-class NoAnswer(Callback):
-    "A text without a token has no answer: what the network makes of nothing becomes NaN"
-    def after_pred(self):
-        is_blank = (self.xb[0][..., 0] == 0).all(1)
-        self.learn.pred = self.pred.masked_fill(is_blank[:, None], math.nan)
-
 class ElmoClassifierLearner(ElmoLearner):
     "An `ElmoLearner` of texts, that can say where its attention lies"
-    def get_preds(self, *args, with_input=False, with_decoded=False, cbs=None, **kwargs):
+    def get_preds(self, *args, with_input=False, with_decoded=False, **kwargs):
         "As fastai's; for a text without a token the answer is NaN, and the class `NO_CLASS`"
-        with self.added_cbs(NoAnswer()):
-            found = super().get_preds(*args, with_input=with_input, with_decoded=with_decoded,
-                                      cbs=cbs, **kwargs)
+        found = super().get_preds(*args, with_input=with_input, with_decoded=with_decoded, **kwargs)
         preds, _, *others = found[with_input:]
         if preds is None: return found
         blank = preds.isnan().any(1)
@@ -211,20 +177,6 @@ class ElmoClassifierLearner(ElmoLearner):
         vecs, mask = self.model.vectors(chars)
         weights = pools['attention'].weights(vecs, mask)[mask].float().cpu()
         return pd.Series(weights, self.dls.char_vocab.decode(chars[mask].cpu()), name='weight')
-
-    def judge(self, dl, p, y):
-        "What a `Report` says of a loader's texts, by probabilities [N, C] and targets"
-        names = np.array(list(map(str, classes_of(self.dls))))
-        guess = self.loss_func.decodes(p)
-        several = y.ndim == 2
-        found, right = judge_labels(names, p, y, guess) if several else judge_classes(names, p, y)
-        rows = []
-        for i in right.argsort(stable=True)[:10].tolist():
-            text, label = dl.dataset.decode(dl.create_item(i))
-            answer = names[guess[i].numpy()]
-            if several: label, answer = ', '.join(map(str, label)), ', '.join(answer)
-            rows.append(dict(text=text, right=label, answer=answer, probability=float(right[i])))
-        return dict(found, worst=pd.DataFrame(rows))
 
 # %% ../../nbs/library/classifier.ipynb #c042b
 @delegates(Learner.__init__, but='dls,model,lr,metrics,cbs,splitter')

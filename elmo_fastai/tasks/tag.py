@@ -8,14 +8,13 @@ Docs: https://elmo-fastai.github.io/elmo_fastai/library/tagger.html.md"""
 __all__ = ['Tagger', 'TokenMean', 'SpanF1', 'spans_of', 'TaggerLearner', 'elmo_tagger_learner']
 
 # %% ../../nbs/library/tagger.ipynb #c004
-import warnings
+import re, warnings
 from copy import deepcopy
-import numpy as np, pandas as pd, torch, torch.nn.functional as F
+import torch, torch.nn.functional as F
 from torch import nn, Tensor
 from fastai.basics import DataLoaders, L, Learner, Metric, delegates, is_listy, trainable_params
 from fastai.text.models.awdlstm import RNNDropout
-from sklearn.metrics import classification_report
-from ..base.errors import one_of, require
+from ..errors import one_of, require
 from ..text.tokens import WordVocab, check_sentences, offsets
 from ..nn.charcnn import CharCNN
 from ..nn.recurrent import init_lstm, reverse_padded
@@ -24,7 +23,6 @@ from ..elmo.module import Elmo, elmo_split, without_head
 from .cbow import WordVectors
 from .classify import backbone
 from .learner import ElmoLearner, LayerCache, MixPenalty, classes_of, layers_of
-from .scores import are_spans, as_table, bootstrap, odd_tags, span_scores, to_bioes
 
 # %% ../../nbs/library/tagger.ipynb #c016
 class TaskLSTM(nn.Module):
@@ -124,6 +122,17 @@ class WordTable(nn.Embedding):
         with torch.no_grad():
             for i in known: self.weight[i] = torch.as_tensor(vectors[vocab.itos[i]])
 
+# %% ../../nbs/library/tagger.ipynb #schemes
+BIOES = dict(B='B', I='I', M='I', E='E', L='E', S='S', U='S')     # what each letter is called
+
+def is_mark(tag): return re.fullmatch('[BIMELSU]-.+', str(tag)) is not None
+def odd_tags(tags):
+    "The tags of another form, if any of `tags` marks a span"
+    marks = any(map(is_mark, tags))
+    return [tag for tag in tags if marks and tag != 'O' and not is_mark(tag)]
+def are_spans(tags): return any(map(is_mark, tags)) and not odd_tags(tags)
+def to_bioes(tag): return tag if tag == 'O' else BIOES[tag[0]] + tag[1:]
+
 # %% ../../nbs/library/tagger.ipynb #c024
 class TokenMean(Metric):
     "The mean of `f(pred [n, C], tags [n])` over all tokens with a tag, batches of any size"
@@ -193,11 +202,10 @@ class TaggerLearner(ElmoLearner):
         texts = list(check_sentences(texts))
         if not texts: return []
         probs, _ = self.answers(self.dls.test_dl(texts))
-        tokenize = self.dls.valid_ds.tls[0].tokens_of
         vocab = classes_of(self.dls)
         tagged = []
         for item,p in zip(texts, probs):
-            tokens = tokenize(item)
+            tokens = self.dls.valid_ds.tls[0].tokens_of(item)
             tags = [vocab[i] for i in p[:len(tokens)].argmax(-1).tolist()]
             text = item if isinstance(item, str) else ' '.join(tokens)
             tagged.append(spans_of(text, tokens, tags, are_spans(vocab)) if as_spans
@@ -210,39 +218,6 @@ class TaggerLearner(ElmoLearner):
         p = p[:len(self.dls.valid_ds.tls[0].tokens_of(item))]
         numbers = p.argmax(-1)
         return [classes_of(self.dls)[i] for i in numbers.tolist()], numbers, p
-
-    def judge(self, dl, probs, tags):
-        "What a `Report` says of a loader's sentences, by probabilities [T, C] and tags [T] of each"
-        vocab = classes_of(self.dls)
-        places = [(y != IGNORE).nonzero()[:, 0] for y in tags]       # of tokens with a tag
-        sent_of = np.repeat(np.arange(len(places)), list(map(len, places)))
-        require(len(sent_of), "these sentences have no tags: there is nothing to judge by")
-        y = torch.cat([y[at] for y,at in zip(tags, places)])
-        p = torch.cat([p[at] for p,at in zip(probs, places)])
-        at = torch.cat(places)
-        names = np.array(list(map(str, vocab)))
-        true, guess = names[y.numpy()], names[p.argmax(-1).numpy()]
-        figures = {'accuracy': bootstrap(true == guess, units=sent_of)}
-        if are_spans(vocab):
-            ends = np.cumsum(list(map(len, places)))[:-1]
-            scores, figures['F1 of spans'] = span_scores(
-                *([list(sent) for sent in np.split(tags, ends)] for tags in (true, guess)))
-        else:
-            report = classification_report(true, guess, output_dict=True, zero_division=0)
-            scores = as_table(report)
-        right = p[range(len(y)), y]
-        rows = {}
-        for i in right.argsort(stable=True).tolist():
-            if len(rows) == 10: break
-            if sent_of[i] in rows: continue
-            tokens = self.dls.char_vocab.decode(dl.create_item(int(sent_of[i]))[0])
-            tokens[at[i]] = f'[{tokens[at[i]]}]'
-            text = ' '.join(tokens[max(0, at[i] - 5):at[i] + 6])
-            rows[sent_of[i]] = dict(text=text, right=true[i], answer=guess[i],
-                                    probability=float(right[i]))
-        confusion = pd.crosstab(true, guess, rownames=[None], colnames=[None])
-        return dict(figures=figures, scores=scores, confusion=confusion,
-                    worst=pd.DataFrame(rows.values()))
 
 # %% ../../nbs/library/tagger.ipynb #c030
 @delegates(Learner.__init__, but='dls,model,loss_func,metrics,splitter')

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from fastcore.xdg import xdg_cache_home
-from ..base.errors import CorpusError, require
+from ..errors import CorpusError, require
 from .read import (
     Corpus, Sentence, by_split, column, from_hub, hold_out, is_files, last_part, lines_of,
     name_of, read_conll, split_lines, splits_of, summary, texts_of)

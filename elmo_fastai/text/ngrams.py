@@ -12,7 +12,7 @@ from collections import namedtuple
 from itertools import chain
 import numpy as np
 from fastcore.basics import patch, store_attr
-from ..base.errors import CorpusError, require
+from ..errors import CorpusError, require
 
 # %% ../../nbs/library/ngrams.ipynb #c024
 def kn_discounts(

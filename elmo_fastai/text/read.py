@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 import numpy as np, pandas as pd
 from fastcore.foundation import L
-from ..base.errors import CorpusError, as_error, require
+from ..errors import CorpusError, as_error, require
 from .tokens import KeepsTokenizer, get_tokenizer
 
 # %% ../../nbs/library/read.ipynb #sentence
@@ -240,8 +240,8 @@ def texts_of(
     token_col=None, # was it read from a .conllu or .conll by this?
 )->list:           # of a text, a list of tokens, or None
     "The texts of a table; None where a cell is missing. A cell that is no text is refused"
-    require(token_col is None or df.attrs.get('is_conll'), "token_col=… (--token-col) is of .conllu "
-            "and .conll: name the texts of other data by text_col=… (--text-col)")
+    require(token_col is None or df.attrs.get('is_conll'), "token_col=… (--token-col) is of "
+            ".conllu and .conll: name the texts of other data by text_col=… (--text-col)")
     name = column(df, text_col)
     cells = df[name].tolist()
     if {*map(type, cells)} == {str}: return cells
@@ -421,8 +421,8 @@ def parts_of(
     parts = {split: opened(part) for split,part in parts.items()}
     lists = {split: part for split,part in parts.items() if is_files(part)}
     files = Counter(os.path.realpath(file) for part in lists.values() for file in part)
-    for file,n in files.items(): require(n == 1, f"{file} is both trained on and held out, or named "
-                                         "twice: leave it in one place")
+    for file,n in files.items(): require(n == 1, f"{file} is both trained on and held out, or "
+                                         "named twice: leave it in one place")
     # else its last part validates
     if 'valid' not in parts and len(lists.get('train', [])) > 1: not_test(None, lists['train'])
     return parts
@@ -463,8 +463,8 @@ def hold_out(
     is_share = isinstance(valid_pct, (int, float)) and 0 < valid_pct < 1
     require(is_share, f"valid_pct={valid_pct!r}: take a share between 0 and 1")
     for kind,n in Counter(() if stratify is None else stratify).items(): require(
-        n > 1, f"{kind!r} stands in one row, and none of it could be held out: say with valid=… or a "
-        "column is_valid which rows validate, or leave it out")
+        n > 1, f"{kind!r} stands in one row, and none of it could be held out: say with valid=… or "
+        "a column is_valid which rows validate, or leave it out")
     from sklearn.model_selection import train_test_split
     with as_error(CorpusError, f"valid_pct={valid_pct} of {len(df)} rows can't be held out; say "
                   "with valid=… or a column is_valid which rows validate"):

@@ -7,7 +7,7 @@ Docs: https://elmo-fastai.github.io/elmo_fastai/library/tokens.html.md"""
 # %% auto #0
 __all__ = ['PAD', 'UNK', 'BOS', 'EOS', 'SPECIALS', 'space_tokenize', 'is_spaced', 'char_tokenize', 'word_tokenize', 'offsets',
            'SpacyTokenizer', 'FastaiTokenizer', 'get_tokenizer', 'WordVocab', 'CharScheme', 'ByteCharVocab',
-           'NGramsTokenizer', 'CharVocab', 'load_char_vocab', 'limit_sents']
+           'NGramsTokenizer', 'CharVocab', 'char_vocab_from_json', 'limit_sents']
 
 # %% ../../nbs/library/tokens.ipynb #c004
 import copy, io, json, os, pickle, re, reprlib, sys, unicodedata, warnings
@@ -18,8 +18,7 @@ from contextvars import ContextVar
 from itertools import chain
 import numpy as np
 from fastcore.basics import noop, patch
-from ..base.errors import require
-from ..base.files import regular_file, whole_file
+from ..errors import require
 
 # %% ../../nbs/library/tokens.ipynb #nf2
 def to_nfc(text):
@@ -157,9 +156,12 @@ def _in_places(text):
     for start,end in _letters(plain):
         letter = plain[start:end]
         new = to_nfc(letter)
-        n = len(os.path.commonprefix([letter, new]))
+        n = len(os.path.commonprefix([letter, new]))               # the same in front
+        back = len(os.path.commonprefix([letter[n:][::-1], new[n:][::-1]]))   # and behind
+        between = len(new) - n - back
         places += [(i, i+1) for i in kept[start:start+n]]
-        if n < len(new): places += [(kept[start+n], kept[end-1] + 1)]*(len(new) - n)
+        if between: places += [(kept[start+n], kept[end-back-1] + 1)]*between
+        places += [(i, i+1) for i in kept[end-back:end]]
     return to_nfc(plain), places
 
 def offsets(
@@ -328,7 +330,6 @@ class KeepsTokenizer:
                if callable(state.get(name)) and not isinstance(state[name], Kept)}
         return state | own
 
-
 # %% ../../nbs/library/tokens.ipynb #c042
 PAD = '<pad>' # fills the places after the end of a short sentence
 UNK = '<unk>' # any word that the vocabulary lacks
@@ -352,35 +353,32 @@ def _by_frequency(counts, min_freq):
     return sorted(frequent, key=lambda item: (-counts[item], item))
 
 # %% ../../nbs/library/tokens.ipynb #c048
-def _saved_data(path, most):
-    "Returns the dictionary in a vocabulary's file"
-    try: data = json.loads(regular_file(path, most).read_text(encoding='utf-8'))
-    except (ValueError, RecursionError) as e:
-        raise ValueError(f"{path} is no vocabulary: it does not hold JSON ({e})") from None
-    return data if isinstance(data, dict) else dict(format=type(data).__name__)
-
 class _Saved:
-    "`save` and `load` as JSON for a class whose constructor takes `_args`"
-    def save(self, path):
-        "Write this vocabulary to the JSON file `path`"
+    "JSON for a class whose constructor takes `_args`"
+    def to_json(self)->str:
+        "This vocabulary as text"
         args = {name: getattr(self, name) for name in self._args}
         data = dict(format=f'elmo_fastai.{type(self).__name__}', version=1, **args)
-        with whole_file(path) as file: file.write_text(json.dumps(data, indent=0), encoding='utf-8')
+        return json.dumps(data, indent=0)
 
     @classmethod
-    def load(cls, path, most=2**28):
-        "Read what `save` wrote; `ValueError` for anything else, `OSError` above `most` bytes"
-        data = _saved_data(path, most)
+    def from_json(cls, text:str):
+        "What `to_json` made text of; `ValueError` for anything else"
+        data = _parsed(text)
         wanted = f'elmo_fastai.{cls.__name__}'
-        kind = data.get('format')
-        version = data.get('version')
-        require((kind, version) == (wanted, 1),
-            f"{path} holds {kind!r} of version {version!r}, and this library reads '{wanted}' "
-            "of version 1: take the matching class, or build the vocabulary again", ValueError)
+        found = data.get('format'), data.get('version')
+        require(found == (wanted, 1), f"this is {found[0]!r} of version {found[1]!r}, and not "
+                f"'{wanted}' of version 1: take the matching class, or build the vocabulary again",
+                ValueError)
         try: return cls(**{name: data[name] for name in cls._args})
-        except KeyError as e: raise ValueError(f"{path} is damaged: it lacks {e.args[0]}") from None
-        except (TypeError, ValueError) as e:
-            raise ValueError(f"{path} holds no {cls.__name__}: {e}") from None
+        except KeyError as e: raise ValueError(f"this vocabulary lacks {e.args[0]}") from None
+
+def _parsed(text):
+    "The dictionary in a vocabulary's JSON"
+    try: data = json.loads(text)
+    except (ValueError, RecursionError) as e:
+        raise ValueError(f"this is no vocabulary: it does not hold JSON ({e})") from None
+    return data if isinstance(data, dict) else dict(format=type(data).__name__)
 
 # %% ../../nbs/library/tokens.ipynb #c050
 class WordVocab(_Saved):
@@ -632,12 +630,10 @@ class CharVocab(CharScheme):
         "The token that has these symbols"
         return self.grams.join([self.itos[i] if i else '\ufffd' for i in symbols])
 
-def load_char_vocab(
-    path, # a file that `save` wrote
-)->CharScheme:
-    "The character vocabulary in a JSON file, of whichever kind"
-    kind = _saved_data(path, 10**7).get('format')
-    return (ByteCharVocab if kind == 'elmo_fastai.ByteCharVocab' else CharVocab).load(path)
+def char_vocab_from_json(text:str)->CharScheme:
+    "The character vocabulary, of whichever kind, that `to_json` made text of"
+    is_bytes = _parsed(text).get('format') == 'elmo_fastai.ByteCharVocab'
+    return (ByteCharVocab if is_bytes else CharVocab).from_json(text)
 
 # %% ../../nbs/library/tokens.ipynb #c098
 def limit_sents(

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from numbers import Real
 import numpy as np, pandas as pd, torch, torch.nn.functional as F
 from fastcore.basics import chunked
-from ..base.errors import one_of, require
-from ..base.options import takes
+from ..errors import one_of, require
+from fastcore.meta import delegates
 from ..text.tokens import (
     BOS, EOS, SPECIALS, UNK, WordVocab, counted, get_tokenizer, split_texts)
 from ..nn.bilm import BiLM, evaluating, no_tokenizer, perplexity, sentence_chars
@@ -127,7 +127,7 @@ class Sampling:
     end:bool = True            # may a text end? False: write exactly `n_words`
     seed:int|None = None       # equal seeds, equal texts; None: PyTorch's own random numbers
 
-@takes(Sampling)
+@delegates(Sampling)
 def generate(
     model:BiLM, vocab:WordVocab, char_vocab, # a language model, its words, its characters
     texts='',                 # a text to go on from, or several: strings, or lists of words
@@ -145,6 +145,8 @@ def generate(
         if sents:
             add_words(model, vocab, char_vocab, sents, n_words, direction == 'forward', sampling)
     return [' '.join(tokens) for tokens in sents]
+
+generate.__delwrap__ = Sampling          # whose comments are those on the arguments
 
 def add_words(model, vocab, char_vocab, sents, n_words, forward, sampling):
     "Add words to each of `sents`, at its end or at its beginning"

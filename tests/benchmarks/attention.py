@@ -24,16 +24,15 @@ from elmo_fastai.data.batches import SentenceDataLoader, StreamDataLoader
 from elmo_fastai.data.encoded import EncodedText
 from elmo_fastai.data.loaders import ElmoDataLoaders
 from elmo_fastai.elmo.module import Elmo
-from elmo_fastai.train.learner import StopOnSignal, TimeBudget, bilm_learner
-from elmo_fastai.train.report import sense_accuracy, sense_vectors
+from elmo_fastai.train.learner import TimeBudget, bilm_learner
 from elmo_fastai.tasks.learner import LayerCache
-from elmo_fastai.studies.probe import linear_probe
 from harness import RESULTS, in_process, log, opt, options, peak_bytes, read_figures, write_figures
-from learners import NoValidation, early
+from learners import NoValidation
 from made import quietly
 from pages import page
 
 CURVES = page('studies/learning_curves')
+PROBES = page('studies/probes')
 STUDY = page('studies/attention')
 POSITIONS, Block, HideWords = STUDY.POSITIONS, STUDY.Block, STUDY.HideWords
 DESIGNS = {                                       # name → network, depth, goal
@@ -131,12 +130,10 @@ def train(dls, config, seconds, lr, seed, change=None, share=MASKED_SHARE):
     if config.goal == 'masked': cbs.append(HideWords(share))
     learn = bilm_learner(dls, config, bf16=False, from_counts=False, cbs=cbs)
     if change: change(learn.model)
-    learn.remove_cb(StopOnSignal)               # Ctrl-C ends the script, and no cell is written
-    quietly(learn, 'fit_one_cycle', TimeBudget.epochs, lr)
+    quietly(learn, 'fit_one_cycle', 999, lr)
     m = learn.model
     layers = [p for p in m.lstm.parameters() if p.requires_grad]
     used = dict(seconds=budget.elapsed, tokens=learn.throughput.tokens, lr=lr,
-                stopped=early(learn),
                 weights=sum(p.numel() for p in m.parameters() if p.requires_grad),
                 weights_layers=sum(p.numel() for p in layers))
     return learn, used
@@ -230,15 +227,15 @@ def measure_toy(model, corpus, dls, a, seed):
     res['gap'] = STUDY.gap_perplexity(model, some, prior)
     asked = [s.tokens for s in [*gold['valid'], *gold['test']]][::n]
     res['agreement'] = agreement(model, dls, asked, prior)
-    seen, held = (sense_vectors(model, gold[k][:8000//n], dls.types) for k in ('train', 'test'))
-    acc, commonest, _ = sense_accuracy(seen, held)
-    res |= dict(senses=acc.tolist(), senses_commonest=float(commonest))
     elmo = Elmo(model, dls.vocab, norm='token').eval()
+    some = (gold[k][:8000//n] for k in ('train', 'test'))
+    commonest, *acc = PROBES.sense_probe(elmo, *some, seeds=1, share=1., whiten=True).accuracy
+    res |= dict(senses=acc, senses_commonest=commonest)
     tr, dv = gold['train'][:a.probed//n], gold['test'][:a.probed//n]
-    tags = linear_probe(elmo, tr, dv, seeds=1, share=1.)
+    tags = PROBES.linear_probe(elmo, tr, dv, seeds=1, share=1.)
     res |= dict(probed=len(tr), probe_names=[*tags.index], probe_tags=tags.accuracy.tolist())
     for name,data in dict(position=positions_of(tr, dv), control=control(tr, dv)).items():
-        found = linear_probe(elmo, *data, seeds=1, share=1.)
+        found = PROBES.linear_probe(elmo, *data, seeds=1, share=1.)
         res[f'probe_{name}'] = found.accuracy.tolist()
     cache, pool = LayerCache(mb=1500), gold['train'][:4000//n]
     for share in (.01, 1.):

@@ -1,7 +1,7 @@
 """Measure a pretrained model on real English, compare shapes at equal time, and make the box of the
 package (the page library/box).
 
-    # train it on `english` by RECIPE: some hours of one core; again: goes on
+    # train it by RECIPE: some hours of one core; again: goes on
     python tests/benchmarks/box.py MODEL --train
     # measure it: figures in MODEL/box.json; half an hour of one core
     python tests/benchmarks/box.py MODEL
@@ -13,43 +13,42 @@ package (the page library/box).
     # and run its page
     python tests/benchmarks/box.py MODEL --make
 
-MODEL is a folder that `elmo_pretrain` wrote of the text that the page library/books makes. The
+MODEL is a folder that `--train` wrote, of the text that the page library/books makes. The
 texts (novels, tiny_shakespeare, wikitext-2, ud-ewt, sst2) are those of the
 library's corpora: from ELMO_FASTAI_DATA where that is set, else downloaded.
 """
-import csv, json, subprocess, sys, tempfile, time
+import json, subprocess, sys, tempfile, time
 from itertools import product
 from hashlib import sha256
 from pathlib import Path
 import numpy as np, torch
 from fastai.torch_core import set_seed
-from elmo_fastai.text.corpora import sst2, text_corpus, toy_corpus, treebank
+from elmo_fastai.text.corpora import sst2, toy_corpus, treebank
 from elmo_fastai.text.ngrams import KneserNey
 from elmo_fastai.text.tokens import ByteCharVocab, get_tokenizer
 from elmo_fastai.nn.bilm import BiLMConfig, evaluate
-from elmo_fastai.elmo.folder import load_bilm, save_bilm
+from elmo_fastai.practice.folder import Folder, load_bilm, save_bilm, write_files
 from elmo_fastai.data.batches import SentenceDataLoader, StreamDataLoader
 from elmo_fastai.data.encoded import EncodedText, TokenTypes
 from elmo_fastai.data.loaders import ElmoDataLoaders
-from elmo_fastai.elmo.module import Elmo
-from elmo_fastai.train.command import pretrain
+from elmo_fastai.all import Elmo
 from elmo_fastai.train.learner import TimeBudget, bilm_learner
-from elmo_fastai.train.checkpoint import checkpoints_in
+from elmo_fastai.practice.checkpoint import Checkpoints, checkpoints_in, resume
 from elmo_fastai.tasks.classify import elmo_classifier_learner, random_elmo
 from elmo_fastai.tasks.learner import LayerCache
-from elmo_fastai.studies.probe import linear_probe, sense_probe
 
 from harness import ROOT, environment, log, opt, options, read_figures, write_figures
 from learners import accuracy_on, review_loaders
 from made import quietly
 from pages import page
 box = page('library/box')                          # how a box is made stands on its page
+probes = page('studies/probes')
 english = page('library/books').english            # and its text on another
 # held-out splits of english: two novels, plays, Wikipedia
 HELD = 'valid', 'plays', 'wiki'
-RECIPE = dict(model='small', epochs=6, lr=6e-3, bs=32, max_vocab=20_000, config=dict(
-    name='mini-en', filters=[[1,32], [2,64], [3,96], [4,96]], proj_dim=352, hidden_dim=352,
-    dropout=0.05, cutoffs=[1000, 5000], div_value=2.))
+CONFIG = BiLMConfig('mini-en', filters=((1,32), (2,64), (3,96), (4,96)), proj_dim=352, hidden_dim=352,
+                    dropout=.05, cutoffs=(1000, 5000), div_value=2.)
+RECIPE = dict(epochs=6, lr=6e-3, bs=32)
 
 # ---- text
 def read_text_of(corpus, quick):
@@ -94,15 +93,15 @@ def tags(elmo, quick):
     "Universal tags of UD-EWT: a linear probe on each layer, all of dev"
     gold = treebank('UD_English-EWT').gold
     n = 5_000 if quick else 100_000
-    table = linear_probe(elmo, gold['train'], gold['valid'][:200 if quick else None], seeds=1,
-                      share=1., max_tokens=n)
+    table = probes.linear_probe(elmo, gold['train'], gold['valid'][:200 if quick else None],
+                                seeds=1, share=1., max_tokens=n)
     return dict(rows=rows(table), train=table.attrs['train'], dev=table.attrs['dev'])
 
 def senses(elmo, quick):
     "Senses of the toy corpus's ambiguous words: the nearest mean"
     n = 500 if quick else 3000
     gold = toy_corpus(n_train=n, n_valid=n//3, n_test=1, n_unseen=1).gold
-    table = sense_probe(elmo, gold['train'], gold['valid'], seeds=1, share=1.)
+    table = probes.sense_probe(elmo, gold['train'], gold['valid'], seeds=1, share=1.)
     return dict(rows=rows(table), train=table.attrs['train'], dev=table.attrs['dev'],
                 words=table.attrs['words'])
 
@@ -138,22 +137,25 @@ def untrained(elmo, data, seed, epochs):
     return classify(random_elmo(elmo, seed, [t for t,_ in data['train']]), data, seed, True, epochs)
 
 # ---- all of it
+def loaders(corpus, bs, vocab=None):
+    return ElmoDataLoaders.from_corpus(corpus, kind='stream', bs=bs, seq_len=64, max_vocab=20_000,
+                                       vocab=vocab, seed=42, device='cpu')
+
 def train(folder):
     "The model of the box, from its text; goes on where it was stopped"
-    run, corpus = Path(f'{folder}.run'), text_corpus('english')
-    if checkpoints_in(run): return pretrain(corpus, resume=run, say=log)
-    return pretrain(corpus, folder, say=log, **RECIPE)
+    set_seed(42)
+    dls, run = loaders(english(), RECIPE['bs']), Path(f'{folder}.run')
+    learn = bilm_learner(dls, CONFIG, cbs=Checkpoints(run))
+    if checkpoints_in(run): resume(learn, run, log)
+    quietly(learn, 'fit_one_cycle', RECIPE['epochs'], RECIPE['lr'])
+    rows = [dict(zip(learn.recorder.metric_names[1:-1], row)) for row in learn.recorder.values]
+    epochs = [dict(epoch=i, forward=row['perplexity_fwd'], backward=row['perplexity_bwd'])
+              for i,row in enumerate(rows, 1)]
+    about = dict(train_seconds=learn.throughput.seconds, tokens_per_second=learn.throughput.per_second,
+                 steps=len(learn.recorder.losses), device='cpu', epochs=epochs)
+    save_bilm(folder, learn.model, dls.vocab, extra={'training.json': json.dumps(about)})
 
-def about(folder):
-    "What the training left about itself: the report of `elmo_pretrain` in the folder"
-    r = read_figures(Path(folder)/'report.json')
-    with (Path(folder)/'history.csv').open(encoding='utf-8', newline='') as f:
-        log = [dict(epoch=int(o['epoch']) + 1, forward=float(o['perplexity_fwd']),
-                    backward=float(o['perplexity_bwd'])) for o in csv.DictReader(f)]
-    kept = 'status', 'train_seconds', 'tokens_per_second', 'steps', 'device'
-    return {k: r[k] for k in kept if k in r} | dict(epochs=log)
-
-def measure(folder, quick=False, command=None):
+def measure(folder, quick=False):
     """All figures of a trained model, kept in MODEL/box.json as they come: a run that was
     stopped goes on where it was"""
     kept, start = Path(folder)/'box.json', time.perf_counter()
@@ -174,7 +176,7 @@ def measure(folder, quick=False, command=None):
     if vocab is None:
         raise SystemExit(f'{folder} has no output layer: give the folder that was trained')
     with tempfile.TemporaryDirectory() as tmp:
-        small, _ = load_bilm(box.pack(lm, vocab, tmp, lm.config.name))      # what the box will hold
+        small, _ = load_bilm(write_files(tmp, *box.pack(lm, vocab, lm.config.name)))  # as in the box
     elmo, before = Elmo(small, vocab).eval(), Elmo(lm, vocab).eval()
     def model():
         n = sum(p.numel() for p in small.parameters())
@@ -211,7 +213,7 @@ def measure(folder, quick=False, command=None):
     step('untrained', lambda: [untrained(elmo, reviews(quick), seed, 1 if quick else 5)
                                for seed in range(2 if quick else 5)])
     step('sentiment', lambda: sentiment(elmo, quick, random=f['untrained']))
-    f['training'] = dict(about(folder), quick=quick, **(dict(command=command) if command else {}))
+    f['training'] = json.loads(Folder(folder).read('training.json')) | dict(quick=quick)
     step('measured', lambda: dict(seconds=time.perf_counter() - start, torch=torch.__version__,
                                   threads=torch.get_num_threads()))
     log(f"{f['measured']['seconds']:.0f} s")
@@ -237,8 +239,8 @@ def measure_shape(folder, valid):
     lm, vocab = load_bilm(folder)
     elmo, gold = Elmo(lm, vocab).eval(), treebank('UD_English-EWT').gold
     ppl = evaluate(lm, SentenceDataLoader(EncodedText(valid, TokenTypes(vocab)), bs=64))
-    table = linear_probe(elmo, gold['train'], gold['valid'][::4], seeds=1, share=1.,
-                         max_tokens=15_000)
+    table = probes.linear_probe(elmo, gold['train'], gold['valid'][::4], seeds=1, share=1.,
+                                max_tokens=15_000)
     return dict(config=lm.config.to_dict(), parameters=sum(p.numel() for p in elmo.lm.parameters()),
                 fwd=ppl['fwd'], bwd=ppl['bwd'],
                 tags=table.accuracy.tolist()[2:],
@@ -258,13 +260,12 @@ def shapes(minutes, rows, only=None):
     for i,c,lr,bs in todo:
         log(f'{c.name}: {minutes:g} minutes')
         set_seed(42)
-        dls = ElmoDataLoaders.from_corpus(corpus, kind='stream', bs=bs, seq_len=64,
-                                          max_vocab=20_000, vocab=vocab, seed=42, device='cpu')
+        dls = loaders(corpus, bs, vocab)
         vocab = dls.vocab
         learn, folder = bilm_learner(dls, c), rows.with_name(f'shape-{i}')
         # others on the machine don't count
         budget = TimeBudget(60*minutes, clock=time.process_time)
-        quietly(learn, 'fit_one_cycle', TimeBudget.epochs, lr, cbs=budget)
+        quietly(learn, 'fit_one_cycle', 999, lr, cbs=budget)
         save_bilm(folder, learn.model, dls.vocab)
         done.append(dict(name=c.name, minutes=minutes, lr=lr, bs=bs,
                          tokens=int(learn.throughput.tokens), **measure_shape(folder, valid)))
@@ -279,7 +280,6 @@ if __name__ == '__main__':
         make=opt(False, 'write the box of the package, and run its page'),
         again=opt(False, 'measure all anew, whatever MODEL/box.json has'),
         out=opt(ROOT/'elmo_fastai'/'box'/'mini-en', 'the box to write'),
-        command=opt(None, 'how the model was trained, for the card'),
         shapes=opt(False, 'train and measure several shapes at equal time'),
         minutes=opt(2.5, 'of one core, for each shape'),
         only=opt(None, 'names of shapes', nargs='*'),
@@ -289,7 +289,7 @@ if __name__ == '__main__':
     if not a.model: sys.exit()
     if a.train: train(a.model)
     if a.again: (Path(a.model)/'box.json').unlink(missing_ok=True)
-    f = measure(a.model, a.quick, a.command)
+    f = measure(a.model, a.quick)
     if a.make:
         # the shapes are compared once, and their figures stay with the box
         old = Path(a.out)/'figures.json'

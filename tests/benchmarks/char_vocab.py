@@ -49,12 +49,13 @@ def tags(elmo, train, dev, known, n_tokens, seed):
     """Accuracy of each layer over all tokens and over those with a form that is new, and the
     share of these"""
     import numpy as np
-    from elmo_fastai.studies.probe import collect, fitted, linear, some_sentences
+    from pages import page
+    study = page('studies/probes')
     data = [(s.tokens, s.tags) for s in train]
-    tr = collect(elmo, [data[i] for i in some_sentences(data, seed, 1., n_tokens)])
-    dv = collect(elmo, dev)
+    tr = study.collect(elmo, [data[i] for i in study.some_sentences(data, seed, 1., n_tokens)])
+    dv = study.collect(elmo, dev)
     new = ~np.isin(dv.words.astype(str), [*known, *set(tr.words)])
-    right = [fitted(linear(), x, tr.labels).predict(q) == dv.labels
+    right = [study.fitted(study.linear(), x, tr.labels).predict(q) == dv.labels
              for x,q in zip(tr.layers.values(), dv.layers.values())]
     return dict(tags=[o.mean() for o in right], tags_new=[o[new].mean() for o in right],
                 new=new.mean(), tokens=len(dv))
@@ -64,7 +65,6 @@ def train_row(name, seed, args):
     from elmo_fastai.all import (BiLMConfig, ByteCharVocab, CharVocab, Elmo, ElmoDataLoaders,
                                  bilm_learner)
     from elmo_fastai.nn.bilm import evaluate
-    from learners import early
     corpus, train, dev = texts(args)
     sents = [o.split() for o in corpus.train]
     chars = ByteCharVocab() if ROWS[name] is None else CharVocab.build(sents, **ROWS[name])
@@ -80,7 +80,6 @@ def train_row(name, seed, args):
                 parameters=sum(o.numel() for o in learn.model.chars.parameters()),
                 steps=len(learn.recorder.losses), words=len(dls.vocab),
                 bf16=any(type(o).__name__ == 'BF16' for o in learn.cbs),
-                stopped=early(learn),
                 unknown=sum(unknown)/len(unknown), **evaluate(learn.model, dls.valid),
                 **{k: v if k == 'tokens' else json.loads(json.dumps(v, default=float))
                    for k,v in found.items()})

@@ -19,6 +19,7 @@ from sklearn.linear_model import LogisticRegression
 from elmo_fastai.text.corpora import Corpus, sst2, wikitext2
 from elmo_fastai.data.loaders import ElmoDataLoaders
 from elmo_fastai.elmo.module import Elmo
+import elmo_fastai.practice.folder                         # `Elmo.from_pretrained`
 from elmo_fastai.tasks.cbow import cbow_learner, word_vectors
 from elmo_fastai.tasks.classify import elmo_classifier_learner, random_elmo
 from elmo_fastai.tasks.learner import LayerCache

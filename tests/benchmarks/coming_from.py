@@ -10,7 +10,7 @@ models are those of tests/test_ai2.py: random weights, written by `Elmo.to_ai2`.
 import importlib.machinery, sys, tempfile, types
 from pathlib import Path
 import torch
-from harness import RESULTS, ROOT, opt, options, versions, write_figures
+from harness import RESULTS, opt, options, versions, write_figures
 
 ABSENT = """_jsonnet base58 boto3 cached_path checklist dill fairscale google huggingface_hub lmdb
     more_itertools nltk sacremoses tensorboardX termcolor torchvision transformers wandb""".split()
@@ -46,20 +46,19 @@ def largest(a, b): return max((x - y).abs().max().item() for x,y in zip(a, b, st
 
 def with_marks(elmo, sents):
     "Our vectors where the marks of a sentence count in the norm of a layer, as in AllenNLP"
-    from elmo_fastai.elmo import Elmo
-    from elmo_fastai.elmo.module import add_markers
-    given = Elmo(elmo.lm, elmo.vocab, n_reps=2, norm='batch', markers='given').eval()
+    from elmo_fastai.elmo.module import Elmo, add_markers
+    given = Elmo(elmo.lm, n_reps=2, norm='batch', markers='given').eval()
     chars = add_markers(elmo.to_chars(sents), elmo.char_vocab.specials)
     vectors, mask = given(chars)
     inner = mask[:, 2:]                     # as many as a sentence has tokens
     return [h[:, 1:-1]*inner[..., None] for h in vectors]
 
-def compare(theirs_class, ids, folder, lm, vocab, sents):
+def compare(theirs_class, ids, folder, lm, sents):
     "How far AllenNLP's vectors are from ours"
-    from elmo_fastai.elmo import Elmo
+    from elmo_fastai.elmo.module import Elmo
     files = [str(folder/name) for name in ('options.json', 'weights.hdf5')]
     def theirs(**kwargs): return theirs_class(*files, 2, **kwargs).eval()
-    def ours(**kwargs): return Elmo(lm, vocab, n_reps=2, **kwargs).eval()
+    def ours(**kwargs): return Elmo(lm, n_reps=2, **kwargs).eval()
     plain, normed = theirs(), theirs(do_layer_norm=True)
     first = plain(ids)
     second = plain(ids)['elmo_representations']
@@ -79,9 +78,7 @@ def compare(theirs_class, ids, folder, lm, vocab, sents):
 
 @torch.no_grad()
 def main(args):
-    sys.path.insert(0, str(ROOT/'tests'/'startup'))
-    from test_ai2 import OURS, SENTS, VOCAB, trained
-    from elmo_fastai.elmo import Elmo
+    from test_ai2 import OURS, SENTS, trained
     theirs, batch_to_ids, version = import_allennlp()
     sents = [tokens for tokens in SENTS if tokens]
     ids = batch_to_ids(sents)
@@ -89,10 +86,10 @@ def main(args):
     for config in OURS:
         row = dict(config=config)
         with tempfile.TemporaryDirectory() as tmp:
-            elmo = Elmo(trained(**config), VOCAB)
+            elmo = trained(**config)
             assert (ids == elmo.to_chars(sents)).all()
             folder = elmo.to_ai2(Path(tmp)/'model')
-            try: row |= compare(theirs, ids, folder, elmo.lm, VOCAB, sents)
+            try: row |= compare(theirs, ids, folder, elmo.lm, sents)
             except Exception as e:
                 if type(e).__name__ != 'ConfigurationError': raise
                 row['refused'] = str(e)

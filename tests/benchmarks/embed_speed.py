@@ -8,8 +8,8 @@ weights, in one run.
 
 plain    the letters of every token convolved, at all 50 columns; the LSTM a Python loop with both
          products at each step, padding and all; fp32
-library  `BiLM.encode` after `speed_up`, as `elmo.embed` computes: equal tokens encoded once,
-         columns of padding cut off, fp32
+library  `BiLM.encode`, as `elmo.embed` computes: equal tokens encoded once, columns of padding cut
+         off, fp32
 bf16     the same after `model.bfloat16()`: half the memory, and much faster where the processor has
          the instructions; what it costs is printed as the cosine of each token's vector to that in
          fp32
@@ -27,7 +27,6 @@ from train_step import zipf_lines
 from dataclasses import replace
 from elmo_fastai.text.tokens import ByteCharVocab
 from elmo_fastai.nn.bilm import BiLM, ELMO_ORIGINAL
-from elmo_fastai.nn.fast import speed_up
 from elmo_fastai.nn.recurrent import reverse_padded
 
 SIZES = dict(small=(1024, 128, 1), medium=(2048, 256, 1), original=(4096, 512, 2))
@@ -124,9 +123,8 @@ def vectors(layers, chars):
 @torch.inference_mode()
 def measure(size, bs, text, sents, args):
     m = random_model(size)
-    fast = speed_up(copy.deepcopy(m))
-    half = copy.deepcopy(fast).bfloat16()
-    sides = dict(plain=lambda c: plain_encode(m, c), library=fast.encode, bf16=half.encode)
+    half = copy.deepcopy(m).bfloat16()
+    sides = dict(plain=lambda c: plain_encode(m, c), library=m.encode, bf16=half.encode)
     n = args.batches*(4 if bs == 1 else 1)
     batches = make_batches(sents, bs, n)
     diff, cosines = 0., []

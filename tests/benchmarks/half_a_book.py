@@ -23,7 +23,7 @@ from elmo_fastai.text.corpora import local_copy
 from elmo_fastai.text.read import Corpus, lines_of
 from elmo_fastai.text.tokens import get_tokenizer
 from elmo_fastai.train.learner import CarryState, bilm_learner
-from elmo_fastai.train.report import baselines
+from elmo_fastai.practice.report import counting
 from elmo_fastai.train.speak import generate
 
 from harness import RESULTS, options, write_figures
@@ -91,9 +91,10 @@ def main():
     for seed,dropout in product(range(args.seeds), DROPOUTS):
         dls, found = run(corpus, dropout, seed, args.epochs)
         runs.append(found)
-        counting = {name: round(ppl, 2) for name,ppl in baselines(corpus, dls).items()}
+        counted = {name: round(ppl, 2)
+                   for name,ppl in counting(dls.train.text, dls.valid.text).items()}
         write_figures(args.json, dict(
             book=title, lr=LR, threads=args.threads, sentences=len(corpus.train),
-            tokens=len(dls.train.text.ids), words=len(dls.vocab), counting=counting, runs=runs))
+            tokens=len(dls.train.text.ids), words=len(dls.vocab), counting=counted, runs=runs))
 
 if __name__ == '__main__': main()

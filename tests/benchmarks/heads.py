@@ -19,6 +19,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from elmo_fastai.elmo.module import Elmo
+import elmo_fastai.practice.embed, elmo_fastai.practice.folder    # methods of `Elmo`
 from elmo_fastai.train.learner import toy_bilm
 from elmo_fastai.tasks.classify import elmo_classifier_learner, random_elmo
 from elmo_fastai.tasks.learner import LayerCache

@@ -38,12 +38,12 @@ from sklearn.preprocessing import Normalizer
 from elmo_fastai.text.corpora import sst2
 from elmo_fastai.text.read import from_hub
 from elmo_fastai.text.tokens import get_tokenizer
-from elmo_fastai.elmo.folder import load_bilm
-from elmo_fastai.elmo.file import digest
+from elmo_fastai.practice.folder import load_bilm
+from elmo_fastai.practice.embed import digest
 from elmo_fastai.elmo.module import Elmo
-from elmo_fastai.train.command import pretrain
-from elmo_fastai.train.learner import BF16, bf16_is_fast
-from elmo_fastai.train.checkpoint import checkpoints_in
+from elmo_fastai.practice.command import pretrain
+from elmo_fastai.train.learner import bf16_is_fast
+from elmo_fastai.practice.checkpoint import checkpoints_in
 from elmo_fastai.tasks.classify import ElmoClassifier, elmo_classifier_learner, random_elmo
 from elmo_fastai.tasks.learner import LayerCache
 from harness import RESULTS, has, log, opt, options, read_figures, write_figures
@@ -153,11 +153,11 @@ def adapt(a, reviews, folder):
         elmo_pretrain reviews --from mini-en --min-freq 3 --max-vocab 20000 --bs 32 --epochs 2
     """
     texts, about = reviews.unlabelled()
-    how = dict(ADAPT, start=a.model, device='cpu', every='5m', say=log)
+    how = dict(ADAPT, From=a.model, device='cpu')
     if a.quick: texts, a.minutes = texts[:3000], .5
-    if a.minutes: how |= dict(epochs=None, time=f'{60*a.minutes}s')
+    if a.minutes: how = {**how, 'time': 60*a.minutes, 'epochs': None}
     n, run = len(texts) - min(1000, len(texts)//10), folder.with_name('adapted.run')
-    if checkpoints_in(run): pretrain(resume=run, device='cpu', every='5m', say=log)
+    if checkpoints_in(run): pretrain(resume=run, device='cpu')
     else:
         made = folder.with_name('reviews')
         made.mkdir(parents=True, exist_ok=True)
@@ -167,8 +167,8 @@ def adapt(a, reviews, folder):
     f = json.loads((folder/'report.json').read_text(encoding='utf-8'))
     epochs = None if a.minutes else ADAPT['epochs']
     about |= dict(ADAPT, epochs=epochs, fwd=f['perplexity_fwd'], bwd=f['perplexity_bwd'],
-                  words=len(load_bilm(folder)[1]), hours=round(f['train_seconds']/3600, 2),
-                  tokens=round(f['train_seconds']*f['tokens_per_second']),
+                  words=len(load_bilm(folder)[1]), hours=round(f['seconds']/3600, 2),
+                  tokens=round(f['seconds']*f['tokens_per_second']),
                   tokens_per_second=round(f['tokens_per_second']))
     write_figures(folder.with_suffix('.json'), about)
     log(json.dumps(about))
@@ -264,7 +264,7 @@ class Run:
     def right_valid(self, scores): return self.right(scores, 'train', self.reviews.valid)
 
     # -- frozen
-    def name(self, side, seed): return f"{side}-{digest(self.backbone(side, seed), 'all')[:12]}"
+    def name(self, side, seed): return f"{side}-{digest(self.backbone(side, seed))[:12]}"
 
     def pooled(self, side, seed, split):
         "Each of `POOLS` of each layer over each review, [N, 3, L+1, D] in half precision"
@@ -329,7 +329,7 @@ class Run:
             head.pop('wd')
             learn.model = OnlyWords(learn.model.elmo, len(dls.vocab), **head)
             learn.create_opt()                          # of this model's parameters
-        if self.bf16: learn.add_cb(BF16())
+        if self.bf16: learn.to_bf16()
         for to,lr,rounds in PHASES:
             epochs = rounds*math.ceil(steps/len(dls.train))
             unfreeze(learn, to if side else -1, rate*lr, epochs, cbs=NoValidation())

@@ -66,7 +66,7 @@ class Letters(Counts):
 class Ours(Regression):
     "The library: the mean over a sentence of the mixed layers"
     def __init__(self, model='mini-en'):
-        from elmo_fastai.elmo.embed import load_elmo
+        from elmo_fastai.practice.embed import load_elmo
         self.elmo = load_elmo(model).eval()
         self.about = with_python('torch') | dict(parameters=encoder_size(self.elmo.lm))
     def vectors(self, texts, bs):
@@ -90,6 +90,7 @@ class OurClassifier:
     sentences"""
     def __init__(self):
         from elmo_fastai.elmo.module import Elmo
+        import elmo_fastai.practice.folder                     # `Elmo.from_pretrained`
         self.elmo = Elmo.from_pretrained('mini-en', norm='token', tokenizer='space')
         self.about = with_python('torch')
     def fit(self, texts, labels):

@@ -11,7 +11,7 @@ them (the classifier has its own head).
 
 - `counts`, `letters`, `box`, `box, classifier`, `minilm`: as in instead_sst2.py, with 100 labels
 - `box bf16`: the box with weights in bfloat16
-- `AI2 small`, `AI2 original`: random weights of the published sizes, written by `save_ai2`, in this
+- `AI2 small`, `AI2 original`: random weights of the published sizes, written by `to_ai2`, in this
   library (also in bf16), and the same files in simple-elmo, which keeps one TensorFlow session
 
 The sides take turns, each with one thread. The figures are processor time, medians of the turns;
@@ -45,8 +45,8 @@ def arguments():
 def write_ai2(folder, sizes):
     "Random weights of published sizes in AI2's format; the folder of each"
     from embed_speed import random_model
-    from elmo_fastai.elmo.ai2 import save_ai2
-    return {size: save_ai2(Path(folder)/size, random_model(size)) for size in sizes}
+    from elmo_fastai.all import Elmo
+    return {size: Elmo(random_model(size)).to_ai2(Path(folder)/size) for size in sizes}
 
 def start_all(args, folders):
     "The sides by name, and how many sentences each has a turn"
@@ -93,8 +93,7 @@ def summary(name, turns, n, about):
 
 def fixture(args, folder):
     "How far simple-elmo's vectors are from ours, for AI2's test sentences"
-    from elmo_fastai.elmo.module import Elmo
-    import elmo_fastai.elmo                                                # `from_ai2`, `embed`
+    from elmo_fastai.all import Elmo
     sents = [text.split() for group in json.loads((folder/'sentences.json').read_text())
              for text in group]
     ours = Elmo.from_ai2(folder/'options.json', folder/'lm_weights.hdf5').embed(sents, 'all')
@@ -129,7 +128,7 @@ def fixture(args, folder):
 
 def main(args):
     from elmo_fastai.text.corpora import sst2
-    from elmo_fastai.elmo.folder import box_folder
+    from elmo_fastai.practice.folder import find_folder
     one_core(args.core)
     gold = sst2(Path(args.data)/'sst2' if args.data else None).gold
     # the file has one class after the other
@@ -140,7 +139,7 @@ def main(args):
     for side,python in (('minilm', args.sentence_python), ('simple-elmo', args.tf_python)):
         if not python: print(f'{side} is left out: see --help')
     found = dict(processor=processor(), reps=args.reps, single=args.single,
-                 box=size_of(box_folder('mini-en')))
+                 box=size_of(find_folder('mini-en')))
     folder = Path(args.data)/'ai2_fixture' if args.data else None
     if args.tf_python and folder and folder.is_dir():
         found['fixture'] = fixture(args, folder)

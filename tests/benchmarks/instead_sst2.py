@@ -31,10 +31,10 @@ from sklearn.model_selection import StratifiedKFold
 from sklearn.preprocessing import StandardScaler
 from elmo_fastai.text.corpora import sst2
 from elmo_fastai.elmo.module import Elmo
-from elmo_fastai.elmo.vectorizer import ElmoVectorizer
+from elmo_fastai.practice.vectorizer import ElmoVectorizer
 from elmo_fastai.tasks.classify import elmo_classifier_learner
 from elmo_fastai.tasks.learner import LayerCache
-from elmo_fastai.train.learner import BF16, bf16_is_fast
+from elmo_fastai.train.learner import bf16_is_fast
 from harness import RESULTS, opt, options, processor, read_figures, write_figures
 from instead_sides import Side, with_python
 from learners import ADAMW, NoValidation, as_table, balanced, review_loaders, unfreeze
@@ -272,7 +272,7 @@ class Run:
         dls = review_loaders(rows, char_vocab=elmo.char_vocab)
         learn = elmo_classifier_learner(dls, elmo, words=words, cache=self.cache, opt_func=ADAMW,
                                         **HEAD)
-        if bf16_is_fast('cpu'): learn.add_cb(BF16())
+        if bf16_is_fast('cpu'): learn.to_bf16()
         times = -(-STEPS//len(dls.train))
         for to,rate,epochs in phases:
             unfreeze(learn, to, rate, epochs*times, cbs=NoValidation())

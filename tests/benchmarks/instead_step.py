@@ -13,7 +13,7 @@ direction, 10,000 words, batches of 20 × 128 tokens.
 JAX, plain           one compiled step; all letters of all tokens; `lax.scan`; scores for all words
 PyTorch, plain       the same network and weights; all letters of all tokens; scores for all words
 library, full        the same network and weights in the library: equal tokens encoded once, padding
-                     cut off, `speed_up`; scores for all words
+                     cut off; scores for all words
 library, adaptive    with the softmax that the library chooses for 10,000 words
 library              as `bilm_learner` trains: token vectors normalised, in bfloat16 where the
                      processor is fast at it
@@ -49,7 +49,6 @@ class Step:
     def __init__(self, folder, side, sizes, n_words):
         import torch
         from elmo_fastai.nn.bilm import BiLM, BiLMConfig
-        from elmo_fastai.nn.fast import speed_up
         from elmo_fastai.train.learner import bf16_is_fast
         from train_step import library_nll, plain_encode, plain_nll
         torch.set_num_threads(1)
@@ -61,7 +60,6 @@ class Step:
         self.model = BiLM(config, n_words).train()
         self.model.chars.savings = not plain
         if plain: self.model.chars.encode = partial(plain_encode, self.model.chars)
-        else: speed_up(self.model)
         self.nll = plain_nll if plain else library_nll
         if full: self.same_weights(folder, plain)
         self.bf16 = side == 'library' and bf16_is_fast('cpu')

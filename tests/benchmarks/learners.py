@@ -33,10 +33,6 @@ def accuracy_on(learn, rows):
     dl = learn.dls.test_dl(as_table(rows), with_labels=True)
     return float(quietly(learn, 'validate', dl=dl)[-1])
 
-def early(learn):
-    "Why a training ended before its time, or None"
-    return str(learn.stopped) if learn.stopped and learn.stopped.is_early else None
-
 def balanced(n, seed, among, y):
     "`n` of the places `among`, as many of each class; a smaller draw is a part of a larger one"
     rng, among = np.random.default_rng(seed), np.asarray(among)

@@ -25,7 +25,7 @@ import numpy as np, onnxruntime, torch
 from embed_speed import random_model, sentences
 from harness import (
     environment, medians, opt, options, processor, seconds, turns, versions, write_figures)
-from elmo_fastai.elmo import Elmo
+from elmo_fastai.all import Elmo
 from elmo_fastai.nn.bilm import BiLM, ELMO_MEDIUM
 
 def original(size): return lambda: Elmo(random_model(size))
@@ -71,7 +71,7 @@ def measure(name, elmo, file, sents, bs, reps):
 
 START = dict(torch='''
 import torch; torch.set_num_threads(1)
-from elmo_fastai.elmo import Elmo
+from elmo_fastai.all import Elmo
 elmo = Elmo.from_pretrained('mini-en')
 with torch.inference_mode(): elmo(['She sat on the bank .'.split()])
 ''', onnx='''

@@ -12,7 +12,7 @@ others take the model of the package, or --model FOLDER. The texts come from ELM
 part by part. With --quick nothing is written, nor are `toy` and `purity` with fewer than three
 seeds.
 """
-import math, re, time
+import json, math, re, time
 from collections import Counter
 from itertools import product
 
@@ -57,7 +57,7 @@ def write(part, what):
     write_figures(file, read_figures(file, {}) | {part: what})
 
 def toy_model(folder):
-    from elmo_fastai.elmo.module import Elmo
+    from elmo_fastai.all import Elmo
     return Elmo.from_pretrained(folder, tokenizer='space')
 
 def toy_gold(n, n_valid=0):
@@ -68,13 +68,14 @@ def toy_gold(n, n_valid=0):
 
 def toy(folders, quick):
     "Tags and senses, layer by layer"
-    from elmo_fastai.studies.probe import linear_probe, sense_probe
+    study = page('studies/probes')
     gold, res = toy_gold(12_000, 1_000 if quick else 2_000), []
     train = gold['train'][:4_000 if quick else 12_000]
     for folder in folders:
         elmo, seeds = toy_model(folder), 1 if quick else 3
-        tables = {'part of speech': linear_probe(elmo, train, gold['valid'], seeds=seeds),
-                  **{f'sense, {n}': sense_probe(elmo, train, gold['valid'], how=how, seeds=seeds)
+        tables = {'part of speech': study.linear_probe(elmo, train, gold['valid'], seeds=seeds),
+                  **{f'sense, {n}': study.sense_probe(elmo, train, gold['valid'], how=how,
+                                                      seeds=seeds)
                      for n, how in (('nearest mean', 'mean'), ('nearest example', '1nn'))}}
         for k,t in tables.items(): show(f'toy, {folder.name}: {k}', t)
         res.append({k: plain(t) for k,t in tables.items()})
@@ -91,7 +92,6 @@ class View:
 
 def purity_of_pools(folders, quick):
     "Neighbours of one sense: by the size of the text, by their number, by what is compared"
-    from elmo_fastai.base.options import read_settings
     purity = page('studies/probes').purity
     gold = toy_gold(max(POOLS))['train']
     pools, ks = (POOLS[:2], KS[:2]) if quick else (POOLS, KS)
@@ -119,22 +119,19 @@ def purity_of_pools(folders, quick):
                for k, (e, w) in views.items()}
         print({k: round(v, 3) for k,v in way.items()}, flush=True)
         runs.append(run); ways.append(way)
-    return dict(recipe=read_settings(folders[0]/'run.toml'), pools=pools, ks=ks, runs=runs,
+    return dict(recipe=json.loads((folders[0]/'run.json').read_text()), pools=pools, ks=ks, runs=runs,
                 ways=dict(pool=pools[1], k=ks[-2], layer=2, runs=ways))
 
 # English
 
 def english(elmo, quick):
     "Twelve words in sentences that we wrote"
-    from elmo_fastai.studies.probe import read_senses, sense_probe
     study = page('studies/probes')
-    data, seeds = read_senses(ROOT/'nbs'/'data'/'senses_en.csv'), 5 if quick else 20
-    pairs = study.sense_pairs(data, 600)
+    data, seeds = study.read_senses(ROOT/'nbs'/'data'/'senses_en.csv'), 5 if quick else 20
     tables = {
-        'sense, nearest mean': sense_probe(elmo, data, seeds=seeds),
-        'sense, nearest example': sense_probe(elmo, data, how='1nn', seeds=seeds),
+        'sense, nearest mean': study.sense_probe(elmo, data, seeds=seeds),
+        'sense, nearest example': study.sense_probe(elmo, data, how='1nn', seeds=seeds),
         'purity': study.purity(elmo, data, k=1),
-        'pairs': study.pair_probe(elmo, pairs[:300], pairs[300:]),
     }
     for k,t in tables.items(): show(f'English: {k}', t)
     return {k: plain(t) for k,t in tables.items()}
@@ -186,12 +183,11 @@ def nearest_same(elmo, data, around=3):
 
 def real(elmo, quick):
     "Fifteen words in novels and WikiText-2, their senses labelled by hand, beside random weights"
-    purity = page('studies/probes').purity
-    from elmo_fastai.studies.probe import sense_probe
+    study = page('studies/probes')
     from elmo_fastai.tasks.classify import random_elmo
     data, sources = real_senses(elmo)
-    tables = {f'purity, k={k}': purity(elmo, data, k=k) for k in (1, 3)}
-    tables |= {f'sense, {n}': sense_probe(elmo, data, how=how, seeds=5 if quick else 20)
+    tables = {f'purity, k={k}': study.purity(elmo, data, k=k) for k in (1, 3)}
+    tables |= {f'sense, {n}': study.sense_probe(elmo, data, how=how, seeds=5 if quick else 20)
                for n, how in (('nearest mean', 'mean'), ('nearest example', '1nn'))}
     for k,t in tables.items(): show(f'novels and WikiText-2: {k}', t)
     kinds = ['wiki' if s == 'wikitext-2' else 'novel' for s in sources]
@@ -205,7 +201,7 @@ def real(elmo, quick):
     random = []
     for seed in range(1 if quick else 3):
         blank = random_elmo(elmo, seed, [s for s,*_ in data])
-        t = purity(blank, data, k=1); show(f'random weights, seed {seed}: purity, k=1', t)
+        t = study.purity(blank, data, k=1); show(f'random weights, seed {seed}: purity, k=1', t)
         random.append(plain(t))
     return dict(tables={k: plain(t) for k, t in tables.items()}, random=random,
                 nearest=nearest_same(elmo, data), by_source=round(by_source, 4),
@@ -281,7 +277,7 @@ def questions(train, dev):
 def ud(elmo, quick):
     "Parts of speech, words and positions in the treebank"
     from elmo_fastai.text.corpora import treebank
-    from elmo_fastai.studies.probe import linear_probe
+    linear_probe = page('studies/probes').linear_probe
     gold, res = treebank('UD_English-EWT').gold, {}
     dev = gold['valid'][:300 if quick else None]
     for name,data in questions(gold['train'], dev).items():
@@ -296,8 +292,7 @@ def ud(elmo, quick):
 
 def timed(elmo, quick):
     "Seconds of each probe, 20,000 tokens to learn from, one seed; under a minute is asked"
-    from elmo_fastai.studies.probe import linear_probe, sense_probe
-    purity = page('studies/probes').purity
+    study = page('studies/probes')
     gold, res = toy_gold(800 if quick else 3_000, 600), {}
     # one word in twenty has senses
     more = toy_gold(2_000 if quick else 40_000)['train']
@@ -309,9 +304,9 @@ def timed(elmo, quick):
         print(name, res[name], flush=True)
     asked = questions(gold['train'], gold['valid']).values()
     for name,data in zip(('tags', 'words', 'positions'), asked):
-        run(name, linear_probe, *data, seeds=1, share=1.)
-    run('senses', sense_probe, more, gold['valid'], seeds=1, share=1.)
-    run('purity', purity, more)
+        run(name, study.linear_probe, *data, seeds=1, share=1.)
+    run('senses', study.sense_probe, more, gold['valid'], seeds=1, share=1.)
+    run('purity', study.purity, more)
     return res
 
 def main():
@@ -320,7 +315,7 @@ def main():
         only=opt(choices=FILES, nargs='+'),
         model=opt('mini-en', "a folder, or 'mini-en', the package's own"),
         toy=opt([ROOT/'models'/'toy'], 'folders as make pretrain leaves them', nargs='+'))
-    from elmo_fastai.elmo import Elmo
+    from elmo_fastai.all import Elmo
     wanted = a.only or list(FILES)
     elmo = (Elmo.from_pretrained(a.model) if {'english', 'real', 'words', 'ud', 'time'} & {*wanted}
             else None)

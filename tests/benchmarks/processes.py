@@ -30,8 +30,8 @@ def job(spec):
     from elmo_fastai.data.loaders import ElmoDataLoaders
     from elmo_fastai.text.tokens import WordVocab
     from elmo_fastai.train.learner import bilm_learner
-    from elmo_fastai.base.processes import add_up, is_main
-    from elmo_fastai.train.distributed import several_processes
+    from elmo_fastai.practice.processes import add_up, is_main
+    from elmo_fastai.practice.processes import several_processes
     set_seed(42)
     vocab = None
     if spec['data']:

@@ -181,14 +181,18 @@ def pretrain(gold, chars, seed, args):
     fit(learn, args.steps, args.lr)
     return Elmo(learn.model, dls.vocab).eval(), evaluate(learn.model, dls.valid)['mean']
 
+def all_tags(gold):
+    "All tags of a treebank: a part may lack one"
+    return sorted({tag for part in gold.values() for sent in part for tag in sent.tags})
+
 def tag(gold, chars, elmo, seed, args):
     "Predictions of a tagger for the test part"
     from fastai.torch_core import set_seed
     from elmo_fastai.data.blocks import TagDataLoaders
     from elmo_fastai.tasks.tag import elmo_tagger_learner
     set_seed(seed)
-    dls = TagDataLoaders.from_sents(gold['train'], gold['valid'], char_vocab=chars,
-                                    tokenizer='space', bs=16, device='cpu')
+    dls = TagDataLoaders.from_sents(gold['train'], gold['valid'], vocab=all_tags(gold), bs=16,
+                                    char_vocab=chars, tokenizer='space', device='cpu')
     learn = elmo_tagger_learner(dls, elmo, 'input' if elmo else None, **TAGGER)
     fit(learn, args.tag_steps, args.lr)
     tagged = learn.tag([sent.tokens for sent in gold['test']])

@@ -41,7 +41,7 @@ from harness import (
 from pages import page
 from embed_speed import sentences
 from onnx_speed import session
-from elmo_fastai.elmo import Elmo
+from elmo_fastai.all import Elmo
 from elmo_fastai.nn.bilm import BiLM, ELMO_TINY
 from elmo_fastai.text.tokens import ByteCharVocab, get_tokenizer
 

@@ -11,7 +11,7 @@ from fastapi import FastAPI, HTTPException
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
-from elmo_fastai.elmo import Elmo
+from elmo_fastai.all import Elmo
 
 MAX_TOKENS = 1000                                         # of one text
 MAX_ALL = 4000                                            # of a request; 60 MB of digits at most

@@ -14,20 +14,20 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from harness import RESULTS, opt, options, processor, read_figures, versions, write_figures
 from pages import page
-from scripts import accuracy, rivals, sentences_of
+from scripts import accuracy, all_tags, rivals, sentences_of
 
 TREEBANK = 'ug_udt'
 EPOCHS = {100: 30, 400: 24, 1656: 6}        # by tagged sentences
 
 def pretrained(text, seed, epochs):
     "The model of a text, its perplexity beside that of counting, and the seconds of the processor"
-    from elmo_fastai.elmo import Elmo
-    from elmo_fastai.train.command import pretrain
+    from elmo_fastai.all import Elmo
+    from elmo_fastai.practice.command import pretrain
     start = time.process_time()
     with tempfile.TemporaryDirectory() as tmp, redirect_stdout(sys.stderr):
         file = Path(tmp)/'uyghur.txt'
         file.write_text('\n'.join(text), encoding='utf-8')
-        folder = pretrain([str(file)], out=str(Path(tmp)/'model'), seed=seed, epochs=epochs)
+        folder = pretrain(file, out=str(Path(tmp)/'model'), seed=seed, epochs=epochs)
         report = read_figures(Path(folder)/'report.json')
         elmo = Elmo.from_pretrained(folder).eval()
     seconds = time.process_time() - start
@@ -40,8 +40,8 @@ def tagger(gold, seed, epochs, **settings):
     from elmo_fastai.tasks.tag import elmo_tagger_learner
     set_seed(seed)
     start = time.process_time()
-    dls = TagDataLoaders.from_sents(gold['train'], gold['valid'], bs=16, device='cpu',
-                                    tokenizer='space')
+    dls = TagDataLoaders.from_sents(gold['train'], gold['valid'], vocab=all_tags(gold), bs=16,
+                                    device='cpu', tokenizer='space')
     learn = elmo_tagger_learner(dls, **settings)
     with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(epochs, 5e-3)
     seconds = time.process_time() - start

@@ -51,6 +51,7 @@ def train(args, side, seed):
     "One training: what came of it, as a dictionary"
     import torch
     from fastai.torch_core import set_seed
+    from elmo_fastai import softmax
     from elmo_fastai.nn.bilm import BiLMConfig, evaluate
     from elmo_fastai.text.corpora import tiny_shakespeare
     from elmo_fastai.data.loaders import ElmoDataLoaders
@@ -66,7 +67,7 @@ def train(args, side, seed):
                         else None,
                         softmax=side if side in ('adaptive', 'sampled') else 'full')
     learn = bilm_learner(dls, config, bf16=False if args.fp32 else None, from_counts=False)
-    if side == 'plain': learn.model.head.max_scores = 10**12
+    if side == 'plain': softmax.MAX_SCORES = 10**12
     if side == 'pytorch': pytorch_init(learn.model)
     before = peak_gb()
     with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(args.epochs, args.lr)

@@ -74,6 +74,7 @@ class Taggers:
         import torch
         from elmo_fastai.text.corpora import treebank
         from elmo_fastai.elmo.module import Elmo
+        import elmo_fastai.practice.folder                         # `Elmo.from_pretrained`
         from elmo_fastai.tasks.learner import LayerCache
         from pages import page
         torch.set_num_threads(1)

@@ -8,11 +8,9 @@ second, and peak memory.
 plain         the letters of every token convolved, at all 50 columns; a full softmax in each
               direction; fp32
 library fp32  equal tokens encoded once, columns of padding cut off; one adaptive softmax for both
-              directions;
-              and `speed_up`: sizes from a small set, letters side by side in memory
+              directions
 library bf16  the same in bfloat16, where the processor is fast at it: what `bilm_learner` does by
               itself
-bf16, as it is  the same without `speed_up`
 
 The sides take turns on the same batches, and medians are compared. The text is WikiText-2 from
 ELMO_FASTAI_DATA or ../shared/data, with novels where --vocab is larger than its vocabulary; words
@@ -27,7 +25,7 @@ from harness import (Worker, answer, data_folder, in_process, medians, opt, opti
                      seconds, turns, write_figures)
 
 # torch is imported where it is needed: the process that starts the others stays small
-SIDES = ['plain', 'library fp32', 'library bf16', 'bf16, as it is']
+SIDES = ['plain', 'library fp32', 'library bf16']
 BS, SEQ_LEN = 20, 128
 
 def arguments():
@@ -121,7 +119,6 @@ def make_step(side, n_words):
     "A function that trains on one batch and returns its nats a prediction"
     import torch
     from elmo_fastai.nn.bilm import BiLM, BiLMConfig
-    from elmo_fastai.nn.fast import speed_up
     torch.manual_seed(42)
     plain = side == 'plain'
     config = BiLMConfig('benchmark', char_dim=16,
@@ -133,7 +130,6 @@ def make_step(side, n_words):
     if plain: model.chars.encode = partial(plain_encode, model.chars)
     opt = torch.optim.AdamW(model.parameters(), 1e-3, fused=True)
     nll = plain_nll if plain else library_nll
-    if side.startswith('library'): speed_up(model)
     def step(batch):
         with torch.autocast('cpu', torch.bfloat16, enabled='bf16' in side):
             loss = sum(nll(model, *batch))/(batch[1].count_nonzero() + batch[2].count_nonzero())

@@ -1,0 +1,189 @@
+"Embedding lists, streams and long texts; which words moved a vector"
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import datasets, numpy as np, pandas as pd, pyarrow as pa, pytest, torch
+from hypothesis import given, settings, strategies as st
+
+from elmo_fastai.text.tokens import word_tokenize
+from elmo_fastai.practice.embed import load_elmo
+from made import close, direct, lasting, same
+
+@pytest.fixture()
+def elmo(): return lasting()
+
+# lists
+
+@pytest.mark.parametrize('layers', ['mix', 'all', 0, 2, np.int64(-1)])
+@pytest.mark.parametrize('cfg', [
+    {}, dict(share_encoder=False), dict(cell_clip=0.5, proj_clip=0.3, n_layers=3)], ids=str)
+def test_vectors_are_the_modules(texts, layers, cfg):
+    elmo = lasting(cfg=cfg, shares=range(1, cfg.get('n_layers', 2) + 2), gamma=1.3)
+    got = elmo.embed(texts[:30], layers)
+    assert (same(got, [direct(elmo, word_tokenize(t), layers) for t in texts[:30]])
+            and got[0].dtype == np.float32 and type(got[0]) is np.ndarray)
+
+@settings(max_examples=20)
+@given(st.lists(st.lists(st.text(max_size=5), max_size=9), max_size=8), st.integers(3, 60),
+       st.sampled_from(['mix', 'all', 1]), st.sampled_from([None, 'mean', 'max', 'first_last']))
+def test_budget_order_and_company_change_nothing(sents, budget, layers, pool):
+    elmo = lasting()
+    got = elmo.embed(sents, layers, pool, budget=budget)
+    assert len(got) == len(sents)
+    for s, v in zip(sents, got):
+        h = direct(elmo, s, layers)
+        P = h.shape[-1]//2
+        ends = [h[..., -1, :P], h[..., 0, P:]] if s else []
+        how = dict(mean=lambda: h.mean(-2), max=lambda: h.max(-2),
+                   first_last=lambda: np.concatenate(ends, -1))
+        if pool and not s: h = np.zeros((*h.shape[:-2], 2*P), np.float32)
+        elif pool: h = how[pool]()
+        assert close(v, h)
+
+DF = pd.DataFrame({'id': [1, 2], 'text': ['the bank', 'a river']})
+ROWS = datasets.Dataset.from_pandas(DF)
+
+def test_lists_and_columns_of_every_kind_are_sentences(elmo):
+    ref = elmo.embed([*DF.text])
+    for sents in (DF.text, DF['text'].to_numpy(), ROWS['text'], (r['text'] for r in ROWS),
+                  DF.text.astype('category'), map(word_tokenize, DF.text),
+                  pd.Series(DF.text.values, index=['columns', 'ndim'])):
+        assert same(elmo.embed(sents), ref)
+    assert elmo.embed([]) == [] and elmo.embed([], pool='mean').shape == (0, 16)
+    assert elmo.embed([], 'all', 'max', dtype='float16').dtype == np.float16
+    assert elmo.embed([], 'all', 'max').shape == (0, 3, 16)
+    assert elmo.embed([[], ['a']], 'all')[0].shape == (3, 0, 16)
+
+WRONG = dict(           # what is no list of sentences, what the error says
+    one_text=('the bank', 'put it into a list'), bytes=(b'the bank', 'decode'),
+    path=(Path('a.txt'), 'embed_file'), two_columns=(DF[['text']].to_numpy(), r"shape is \(2, 1\)"),
+    tensor=(torch.zeros(2, 3, 50), 'shape'), unordered=({'the bank', 'a river'}, 'no order'),
+    number=(7, 'int 7'), nothing=(None, 'None'), sets=([{'a', 'b'}], 'Sentence 0 is set'),
+    rows=(DF.to_dict('records'), r"Sentence 0 is dict.*as in .*\['text'\]"),
+    parts=(datasets.DatasetDict(train=ROWS), r"\['train'\]"),
+    **{type(table).__name__: (table, r"\['text'\]") for table in (
+        DF, DF.to_dict(), pa.table(DF), ROWS, ROWS.to_iterable_dataset())})
+
+@pytest.mark.parametrize('name', WRONG)
+def test_what_is_no_list_of_sentences_is_refused(elmo, name):
+    "At every door; a table's column names and a dictionary's keys are no sentences"
+    value, says = WRONG[name]
+    doors = [elmo.embed, lambda x: list(elmo.embed_iter(x, pool='mean')), elmo.to_tokens]
+    if name != 'tensor': doors += [elmo, elmo.layers]
+    for door in doors:
+        with pytest.raises(TypeError, match=says): door(value)
+
+@pytest.mark.parametrize('kw', [
+    dict(layers='top'), dict(layers=3), dict(layers=-4), dict(pool='sum'), dict(dtype='int8'),
+    dict(budget=2), dict(budget=9.5)], ids=str)
+def test_settings_that_can_not_be(elmo, kw):
+    with pytest.raises(ValueError, match=next(iter(kw))): elmo.embed(['a'], **kw)
+    with pytest.raises(ValueError): elmo.embed_iter(iter(['a']), **kw)       # at once
+
+def test_batch_norm_needs_company():
+    elmo = lasting(norm='batch')
+    with pytest.raises(ValueError, match='batch-mates'): elmo.embed(['a'])
+    assert elmo.embed(['a'], 'all')[0].shape == (3, 1, 16)
+
+def test_types_of_results(elmo):
+    ref = elmo.embed(['a b c'])
+    for dtype in ('float16', torch.float16, np.float16().dtype):
+        h = elmo.embed(['a b c'], dtype=dtype)[0]
+        assert h.dtype == np.float16 and close(h.astype(np.float32), ref[0], 5e-3)
+    assert close(elmo.embed(['a b c'], bf16=True)[0], ref[0], .1)
+
+def test_the_model_stays_as_it_is(texts):
+    "Modes of its parts, and the state that it carries"
+    elmo = lasting(carry=True).unfreeze(top=1).train()
+    elmo.lm.drop.training = True
+    elmo([['a', 'b']])
+    state, modes = elmo.state[0].clone(), [m.training for m in elmo.modules()]
+    assert same(elmo.embed(texts[:5]), elmo.embed(texts[:5]), 0)
+    with pytest.raises(TypeError): elmo.embed(['a', 3])
+    assert torch.equal(elmo.state[0], state) and [m.training for m in elmo.modules()] == modes
+
+def test_streams_hold_little(elmo, texts):
+    "A generator is read a portion ahead, and no more; the weights are those of each portion's time"
+    read = []
+    def endless():
+        while True: read.append(texts[len(read) % len(texts)]); yield read[-1]
+    out = elmo.embed_iter(endless(), budget=64)
+    for i in range(50): assert close(next(out), elmo.embed([texts[i % len(texts)]])[0])
+    assert len(read) < 50 + 8*64
+    for w in elmo.lm.parameters(): w.data.mul_(.9)
+    for _ in range(8*64): last = next(out)
+    assert any(close(last, elmo.embed([text])[0]) for text in texts)
+
+def test_models_by_their_names(elmo, tmp_path):
+    elmo.save_pretrained(tmp_path/'m')
+    elmo.to_ai2(tmp_path/'ai2')
+    for name in (tmp_path/'m', f"ai2:{tmp_path/'ai2'}"):
+        assert same(load_elmo(name, tokenizer='space').embed(['the bank'], 'all'),
+                    elmo.embed(['the bank'], 'all'))
+
+# long texts
+
+@pytest.mark.parametrize('cfg', [
+    {}, dict(share_encoder=False), dict(n_layers=3, hidden_dim=8, residual=False),
+    dict(cell_clip=0.5, proj_clip=0.3)], ids=str)
+def test_pieces_equal_one_pass(cfg):
+    elmo, rng = lasting(cfg=cfg), np.random.default_rng(0)
+    for n, budgets in ((30, (3, 16, 32)), (31, (16, 32, 33)), (32, (33, 34)), (100, (7, 64))):
+        tokens = [str(o) for o in rng.integers(0, 50, n)]
+        whole = elmo.embed([tokens], 'all', budget=10**6)[0]
+        assert close(whole, direct(elmo, tokens))
+        for budget in budgets:
+            assert close(elmo.embed([tokens], 'all', budget=budget)[0], whole)
+            for pool in ('mean', 'max', 'first_last'):
+                one, pieces = (elmo.embed([tokens], 'mix', pool, budget=b)[0] for b in (10**6, budget))
+                assert close(one, pieces)
+
+def test_context_reaches_over_pieces(elmo):
+    "The naive cut would not notice what stands far away; forward and backward"
+    tokens = ['a']*50
+    ref = elmo.embed([tokens], 2, budget=16)[0]
+    for i,half,near in ((0, slice(0, 8), slice(1, 21)), (49, slice(8, 16), slice(29, 49))):
+        other = elmo.embed([[*tokens[:i], 'zebra', *tokens[i+1:]]], 2, budget=16)[0]
+        assert (np.abs(other - ref)[near, half].max(-1) > 0).all()
+
+# what moved a vector
+
+@pytest.mark.parametrize('layers', ['mix', 'all', 1])
+def test_influence_is_that_of_leaving_a_word_out(elmo, layers):
+    tokens = 'the old bank of the river'.split()
+    names = range(3) if layers == 'all' else [layers]
+    table = elmo.influence(tokens, 'bank', layers)
+    assert list(table.index) == tokens and list(table) == list(names)
+    for name in names:
+        whole = direct(elmo, tokens, name)[2]
+        for i in range(len(tokens)):
+            v = direct(elmo, tokens[:i] + tokens[i+1:], name)[2 - (i < 2)]
+            cosine = whole @ v/np.linalg.norm(whole)/np.linalg.norm(v)
+            assert table[name].iloc[i] == pytest.approx(0 if i == 2 else 1 - cosine, abs=1e-5)
+
+def test_influence_in_the_shortest_sentence_and_of_a_word_twice(elmo):
+    assert elmo.influence('bank', 'bank').to_numpy().tolist() == [[0]]
+    assert (elmo.influence('the the the', 1)['mix'] != 0).tolist() == [True, False, True]
+
+@pytest.mark.parametrize('kw,says', [
+    (dict(word='cat'), "'cat' is neither a token of 'the bank' nor one of its 2 positions"),
+    (dict(sentence='bank to bank'), '2 times in .* positions 0, 2 '),
+    (dict(word=2), '2 is neither'), (dict(word=-1), '-1 is neither'),
+    (dict(sentence=''), 'neither a token'), (dict(layers=7), 'layers=7')], ids=str)
+def test_words_that_are_not_there(elmo, kw, says):
+    with pytest.raises(ValueError, match=says):
+        elmo.influence(**{**dict(sentence='the bank', word='bank'), **kw})
+
+# threads
+
+@pytest.mark.parametrize('n_threads', [2, 8])
+def test_threads_embed_what_one_thread_embeds(elmo, n_threads):
+    "From a cold start; short texts that share few words"
+    rng = np.random.default_rng(1)
+    def word(): return ''.join(rng.choice(list('abcdefghijklmnop'), size=rng.integers(2, 9)))
+    texts = [' '.join(word() for _ in range(4)) for _ in range(200)]
+    wanted = [elmo.embed([text])[0] for text in texts]
+    cold = lasting()
+    with ThreadPoolExecutor(n_threads) as pool:
+        assert same(pool.map(lambda text: cold.embed([text])[0], texts), wanted)
+    assert same(cold.embed(texts), wanted)
