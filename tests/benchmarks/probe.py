@@ -6,8 +6,8 @@ and their time.
     python tests/benchmarks/probe.py --only toy  # or purity, english, real, words, ud, time
 
 `toy` and `purity` want models as `make pretrain` leaves them, one a seed, named with --toy (those
-of the page: `elmo_pretrain toy --seed 1 --sentences 100000 --epochs 3 --lr 0.008 --out …`); the
-others take the model of the package, or --model FOLDER. The texts come from ELMO_FASTAI_DATA or
+of the page: `pretrain(toy_corpus(n_train=100_000), seed=1, epochs=3, lr=.008, out=…)`); the others
+take the model of the package, or --model FOLDER. The texts come from ELMO_FASTAI_DATA or
 ../shared/data, or are downloaded. The figures go to nbs/results/probe.json and neighbours.json,
 part by part. With --quick nothing is written, nor are `toy` and `purity` with fewer than three
 seeds.
