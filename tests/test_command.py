@@ -8,13 +8,15 @@ from pathlib import Path
 import pandas as pd, pytest, torch
 
 from elmo_fastai.errors import CheckpointError, CorpusError, ModelFileError
+from elmo_fastai.data.loaders import ElmoDataLoaders
 from elmo_fastai.nn.bilm import elmo_configs, evaluate
 from elmo_fastai.practice import run as training
-from elmo_fastai.practice.command import elmo_pretrain, pretrain, seconds
+from elmo_fastai.practice.command import elmo_pretrain, one_line_errors, pretrain, seconds
 from elmo_fastai.practice.files import lock_folder
 from elmo_fastai.practice.folder import load_bilm
 from elmo_fastai.practice.run import BY_LENGTH, RECIPES, SHORT, by_length, new_settings
 from elmo_fastai.text.corpora import Corpus, toy_corpus
+from elmo_fastai.train.learner import bilm_learner
 
 root = Path(__file__).resolve().parent.parent
 QUICK = dict(model='tiny', bs=8, epochs=1, device='cpu')
@@ -130,6 +132,16 @@ def test_help_and_errors_come_at_once(tmp_path):
     assert p.returncode == 0 and p.stdout.splitlines()[-1] == 'set()', p.stderr
     options = set(re.findall(r'(?m)^  (?:-\w \(?\w*\)?, )?(--[a-z-]+)', p.stdout))
     assert options >= {'--out', '--time', '--from', '--resume', '--overwrite'}, options
+
+@pytest.mark.parametrize('error,status', [
+    (RuntimeError('CUDA out of memory. Tried to allocate 9 GiB'), 1), (MemoryError(), 1),
+    (RuntimeError("DefaultCPUAllocator: can't allocate memory"), 1), (OSError('disk'), 1),
+    (RuntimeError('unsupported memory format'), None), (ValueError('x'), 2)], ids=repr)
+def test_what_ends_a_command(capsys, error, status):
+    "What is nobody's doing keeps its traceback"
+    with pytest.raises(SystemExit if status else RuntimeError) as e:
+        with one_line_errors('elmo_pretrain'): raise error
+    if status: assert e.value.code == status and len(capsys.readouterr().err.splitlines()) == 1
 
 def test_entry_points():
     settings = ConfigParser(delimiters=['='])
@@ -325,6 +337,13 @@ def test_what_a_resumption_is(corpus, text, monkeypatch, capsys):
     assert weights(pretrain(resume=run)) == whole
     with pytest.raises(ValueError, match='no training to go on.*has its model'): pretrain(resume=run)
     assert names(text) == ['m', 'text.txt', 'whole'] and names(text/'m') == FILES
+
+def test_a_training_of_a_learner_is_none_of_the_command_s(corpus, tmp_path):
+    dls = ElmoDataLoaders.from_corpus(corpus, kind='sentences', bs=8, device='cpu')
+    learn = bilm_learner(dls, elmo_configs['tiny'], cbs=training.Checkpoints(tmp_path/'m.run'))
+    with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(1, 1e-3)
+    with pytest.raises(ValueError, match=r'resume\(learn'): pretrain(resume=tmp_path/'m.run')
+    assert names(tmp_path) == ['m.run']
 
 @pytest.mark.usefixtures('held')
 def test_resumptions_of_other_trainings(corpus, trained, tmp_path, monkeypatch):

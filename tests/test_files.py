@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np, pytest, torch
 from fastcore.foundation import L
 
-from elmo_fastai.practice.files import load_plain, lock_folder, plain, save_plain, shown, whole_file
+from elmo_fastai.practice.files import from_here, load_plain, lock_folder, plain, save_plain, whole_file
 
 posix = pytest.mark.skipif(os.name != 'posix', reason='modes and links of Unix')
 
@@ -118,4 +118,4 @@ def test_a_disk_that_is_full_says_so(tmp_path, monkeypatch, message):
 
 def test_a_path_is_shown_from_here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert shown(tmp_path/'a'/'b') == Path('a/b') and shown(tmp_path.parent/'c') == tmp_path.parent/'c'
+    assert from_here(tmp_path/'a'/'b') == Path('a/b') and from_here(tmp_path.parent/'c') == tmp_path.parent/'c'

@@ -84,7 +84,6 @@ def identities(c):
     arrays = {f'{cell}/W_P_0': torch.eye(P) for _,cell in cells(c) if c.hidden_dim == P}
     if c.char_proj: return arrays
     return arrays | {'CNN_proj/W_proj': torch.eye(P), 'CNN_proj/b_proj': torch.zeros(P)}
-    return arrays
 
 # %% ../../nbs/library/ai2.ipynb #c063
 def read_arrays(path):

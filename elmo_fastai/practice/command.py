@@ -8,7 +8,7 @@ Docs: https://elmo-fastai.github.io/elmo_fastai/library/command.html.md"""
 __all__ = ['pretrain', 'elmo_pretrain', 'embed', 'elmo_embed']
 
 # %% ../../nbs/library/command.ipynb #imports
-import math, sys, warnings
+import math, re, sys, warnings
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -114,8 +114,8 @@ def one_line_errors(prog):
     except ValueError as e: stop(e, 1 if isinstance(e.__cause__, OSError) else 2)
     except (OSError, ImportError) as e: stop(e, 1)
     except MemoryError as e: stop(str(e) or 'the memory is not enough', 1)
-    except RuntimeError as e:                             # PyTorch's, of a GPU or the processor
-        if 'memory' not in str(e).lower(): raise
+    except RuntimeError as e:                    # PyTorch's, of a GPU or of the machine
+        if not re.search('out of memory|not enough memory|allocate memory', str(e)): raise
         stop(f"the memory is not enough, take a smaller batch: {e!s:.200}", 1)
 
 def parsed(function, prog, pos, args=None):

@@ -22,7 +22,7 @@ from ..text.read import summary, texts_of, to_table
 from ..text.tokens import check_sentences, counted, one_warning, split_text, to_nfc
 from ..nn.bilm import evaluation_copy
 from ..elmo.module import Elmo, chars_of, digest_of_state, encoder_state, joined
-from .files import lock_folder, shown, sync, whole_file
+from .files import from_here, lock_folder, sync, whole_file
 
 # %% ../../nbs/library/embed.ipynb #c030
 def windows(items, size, length):
@@ -371,5 +371,5 @@ def embed_file(
     with suppress(OSError): folder.rmdir()           # if it is empty
     n_lines = len(texts) - len(failed)
     left_out = f"; {len(failed):,} rows are left out" if failed else ""
-    say(f"{shown(out)}: {n_lines:,} rows{left_out}")
+    say(f"{from_here(out)}: {n_lines:,} rows{left_out}")
     return dict(job, lines=n_lines, failed=dict(sorted(failed.items())))

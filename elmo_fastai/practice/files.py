@@ -6,7 +6,7 @@ Docs: https://elmo-fastai.github.io/elmo_fastai/library/files.html.md"""
 
 # %% auto #0
 __all__ = ['sync', 'whole_files', 'whole_file', 'lock_folder', 'plain', 'save_plain', 'load_plain', 'find_device', 'threads',
-           'shown']
+           'from_here']
 
 # %% ../../nbs/library/files.ipynb #imports
 import os, pickle, shutil, zipfile
@@ -122,7 +122,7 @@ def threads(n):
     try: yield
     finally: torch.set_num_threads(before)
 
-def shown(path)->Path:
+def from_here(path)->Path:
     "A path as one reads it: from the working folder, if it lies in there"
     path, here = Path(path), Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path

@@ -24,7 +24,7 @@ from ..elmo.module import encoder_state
 from ..data.loaders import ElmoDataLoaders
 from ..train.learner import TimeBudget, bilm_learner
 from . import learners                # `learn.save` writes a whole file
-from .files import find_device, lock_folder, shown, sync, threads
+from .files import find_device, from_here, lock_folder, sync, threads
 from .folder import Folder, find_folder, load_bilm, save_bilm
 from .streams import stream_loaders
 from .checkpoint import (
@@ -246,6 +246,8 @@ def run(said):
         # What is trained: what was said; or what the checkpoint of a training has kept
         saved = find_checkpoint(run, print) if 'resume' in said else None
         if saved:
+            require(saved['run'], f"The training in {run} was begun by a `Learner` in Python: "
+                    "build it again, and call `resume(learn, …)` before `fit`", ValueError)
             settings = saved['run'] | {k: v for k,v in said.items() if k in ('device', 'threads')}
             if corpus is None: corpus = settings['corpus']
             if isinstance(corpus, list) and settings['corpus']: corpus = [*map(Path, corpus)]
@@ -269,9 +271,10 @@ def run(said):
         if start: config = start[0].config
         else: config = replace(elmo_configs[settings['model']], bias=True,
                                dropout=settings['dropout'])
-        text = settings.setdefault('text', fingerprint(dls))
-        require(text == fingerprint(dls), f"The text has changed since: it had {text['words']:,} "
-                f"words, now {len(dls.vocab):,}, and other lines", ValueError)
+        text = fingerprint(dls)
+        had = settings.setdefault('text', text)
+        require(had == text, f"The text has changed since: it had {had['words']:,} words, now "
+                f"{text['words']:,}, and other lines", ValueError)
 
         # The learner; all that a resumption needs is kept with its checkpoints
         checkpoints = Checkpoints(run, run=settings)
@@ -305,7 +308,7 @@ def run(said):
                            tokens_per_second=learn.throughput.per_second)
             for part in out.glob('.report.*.part'): part.unlink()      # of one that was killed
             save_report(out, report, learn.recorder.losses)
-            print(f"\n{report_text(report)}\nThe model is in {shown(out)}/, with its report "
+            print(f"\n{report_text(report)}\nThe model is in {from_here(out)}/, with its report "
                   "(report.json, report.png) and its settings (run.json)")
             clear(run)
     if is_main() and run.is_dir() and not any(run.iterdir()): run.rmdir()

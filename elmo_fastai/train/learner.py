@@ -1,4 +1,4 @@
-"""A fastai `Learner` for the biLM: its loss, its metrics, its optimisers, and callbacks for long trainings
+"""A fastai `Learner` for the biLM: its loss, metrics and optimisers, callbacks for long trainings
 
 Docs: https://elmo-fastai.github.io/elmo_fastai/library/training.html.md"""
 
@@ -103,15 +103,15 @@ class Throughput(FitCallback):
     def per_second(self): return self.tokens/max(self.seconds, 1e-9)
 
 # %% ../../nbs/library/training.ipynb #d05
-class StopOnNaN(FitCallback):
-    "End a training whose loss is not finite, and say so; `recorder.losses` ends with that loss"
+class StopOnNaN(FitCallback, TerminateOnNaNCallback):
+    "fastai's, of trainings alone; it says so, and `recorder.losses` ends with that loss"
     order = 51                       # after the recorder
     run_valid = False
     def after_batch(self):
-        if torch.isfinite(self.loss): return
-        print(f"The loss became {self.loss.item()} in step {self.train_iter:,}, and the training "
-              "has ended: take a lower learning rate")
-        raise CancelFitException()
+        if not torch.isfinite(self.loss): print(
+            f"The loss became {self.loss.item()} in step {self.train_iter:,}, and the training has "
+            "ended: take a lower learning rate")
+        super().after_batch()
 
 # %% ../../nbs/library/training.ipynb #d06
 class TimeBudget(FitCallback):
